@@ -1,0 +1,47 @@
+// Registry: every format, rotation and arch by name, and the text of every template. Loaded from files it is given
+// (embedded in the binary, plus folders the caller adds); the generator itself opens no file.
+// SPDX-License-Identifier: MIT
+#pragma once
+#include <map>
+#include <string>
+#include <vector>
+
+#include "generator/arch.hpp"
+#include "generator/format.hpp"
+#include "generator/result.hpp"
+#include "generator/rotation.hpp"
+
+namespace kvjit {
+
+// Full name ("specs/formats/q8_0.toml", "templates/core/simt.cuh") -> text.
+using FileSet = std::map<std::string, std::string>;
+
+// The files compiled into the binary: templates/** and specs/**.
+const FileSet& embedded_files();
+
+class Registry : public RotationLookup, public ArchLookup {
+ public:
+  // A later file of the same name replaces an earlier one only across sets (caller's folder over embedded); two owners of one
+  // name or alias inside the result are an error that names both files.
+  static Result<Registry> load(const FileSet& files);
+
+  Result<const Format*> format(const std::string& name_or_alias, const Where& where) const;  // unknown: did-you-mean + list
+  Result<Rotation> rotation(const std::string& name, int size, const Where& where) const override;
+  const Arch* arch(const std::string& name) const override;                                   // nullptr if unknown
+  Result<const Arch*> require_arch(const std::string& name, const Where& where) const;
+  const std::string* fragment(const std::string& name) const;  // "core/simt.cuh" -> text, nullptr if there is none
+
+  const std::map<std::string, Format>& formats() const { return formats_; }
+  const std::map<std::string, RotationSpec>& rotations() const { return rotations_; }
+  const std::map<std::string, Arch>& archs() const { return archs_; }
+  const std::map<std::string, std::string>& aliases() const { return aliases_; }  // alias -> format name
+
+ private:
+  std::map<std::string, Format> formats_;
+  std::map<std::string, RotationSpec> rotations_;
+  std::map<std::string, Arch> archs_;
+  std::map<std::string, std::string> aliases_;
+  std::map<std::string, std::string> fragments_;
+};
+
+}  // namespace kvjit

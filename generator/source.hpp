@@ -1,0 +1,62 @@
+// Source: the text of one kernel and the facts its launch needs. The only thing the runtime takes from the generator.
+// SPDX-License-Identifier: MIT
+#pragma once
+#include <map>
+#include <string>
+#include <vector>
+
+namespace kvjit {
+
+// A choice the planner made, why, and what it rejected. `explain` prints these.
+struct Decision {
+  std::string what, choice, why;
+  std::vector<std::string> rejected;  // "candidate: reason"
+};
+
+struct Source {
+  std::string name;      // "decode.tbq4_wht_dfirst_corr-q8_0.d128.g4.sm_90a": log lines, file names (only [a-z0-9_.-])
+  std::string entry;     // the extern "C" kernel in it
+  std::string arch;      // "sm_90a", with its real suffix
+  std::string text;      // flat, self-contained CUDA C++
+  int threads = 0;       // a block
+  int shared_bytes = 0;  // dynamic, a block
+  int args_bytes = 0;    // size of the one struct the entry takes
+};
+
+// The kernels of one attention call and its cache.
+enum class Role {
+  rotate_q,      // Q before, iff K's format is rotated
+  attend,        // split-KV decode: partial results
+  merge,         // partials by log-sum-exp
+  rotate_out,    // output after, iff V's format is rotated
+  reference,     // the readable one, same inputs as attend, one launch, no split
+  quantise_k, quantise_v, dequantise_k, dequantise_v,
+};
+const char* to_string(Role role);
+
+// Bytes of one side of the cache, a (token, KV head) row.
+struct SideFacts {
+  std::string format;
+  bool is_rotated = false;
+  long long row_bytes = 0;        // layout rows: whole blocks
+  long long code_row_bytes = 0;   // layout planar: the codes plane
+  long long scale_row_bytes = 0;  // layout planar: the scales plane, 0 if the format has no scale
+  double bits_per_value = 0;
+};
+
+// A program as text: what `kvjit emit` writes and what the runtime compiles and launches.
+struct ProgramSource {
+  std::string id, title, arch;
+  bool is_planar = true;
+  int head_dim = 0, q_heads_per_kv = 0, query_length = 0;
+  bool causal = false;
+  int q_bytes = 2, out_bytes = 4;  // of one element
+  bool q_is_f16 = true, out_is_f32 = true;
+  int rows = 0;                    // q_heads_per_kv * query_length
+  int tile_tokens = 0;             // granule of a split
+  SideFacts k, v;
+  std::map<Role, Source> kernels;
+  std::vector<Decision> decisions;
+};
+
+}  // namespace kvjit

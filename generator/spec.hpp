@@ -1,0 +1,55 @@
+// Spec: what the user wants, as written in TOML, names not yet resolved. README "Spec file" is its reference.
+// SPDX-License-Identifier: MIT
+#pragma once
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "generator/result.hpp"
+
+namespace kvjit {
+
+enum class Layout { rows, planar };
+enum class Element { f16, bf16, f32 };
+
+std::string_view to_string(Layout layout);
+std::string_view to_string(Element element);
+
+// One side of the cache: the name of a format, or the numbers of one ("inline").
+struct SideSpec {
+  Where where;                           // of the table [k] or [v]
+  std::string format;                    // name or alias; empty when inline
+  std::optional<int> bits, block;        // inline only: 1..8; values that share one scale
+  std::optional<std::string> codebook;   // "lloyd_max" (default), "uniform"
+  std::optional<std::string> scale;      // "corrected_norm" (default), "raw_norm", "amax"
+  std::optional<std::string> rotation;   // "none" (default), or a name of specs/rotations
+  std::map<std::string, Where> key_where;  // where each key stands, for diagnostics of later stages
+};
+
+struct Spec {
+  std::string file;   // as given by the caller, for diagnostics
+  std::string label;  // "" or "k.bits=3 attention.head_dim=64": which combination of [matrix] this is
+  std::string title;
+  SideSpec k, v;
+  int head_dim = 128;
+  int q_heads_per_kv = 1;
+  int query_length = 1;
+  std::vector<std::string> features;  // "causal"
+  Element q_type = Element::f16;      // how queries are given
+  Element out_type = Element::f32;    // how the output is wanted
+  Layout layout = Layout::planar;
+  std::vector<std::string> archs;     // empty: the present GPU
+  std::map<std::string, Where> key_where;  // "attention.head_dim" -> place; absent keys are absent
+
+  Where where(const std::string& key) const;  // place of a dotted key, or the file
+};
+
+// Parses a spec. [matrix] expands into the cross product of its lists, in the order written (last key fastest), so the
+// result has at least one Spec. `file` is only used in diagnostics. Fails with bad_input: TOML syntax, unknown key (with a
+// did-you-mean), wrong type, out-of-range number (bits 1..8, head_dim 16..1024 and a multiple of 16, q_heads_per_kv 1..64,
+// query_length 1..64, block a power of two 16..1024).
+Result<std::vector<Spec>> parse_specs(std::string_view toml_text, const std::string& file);
+
+}  // namespace kvjit

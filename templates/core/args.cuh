@@ -1,0 +1,69 @@
+// What the host passes to each kernel: one struct by value. The runtime includes this very file, and each emitted kernel
+// asserts the sizes, so host and device cannot disagree.
+//
+// Strides are 64-bit. Strides of queries and outputs count elements; strides of the cache count bytes.
+// SPDX-License-Identifier: MIT
+#pragma once
+#include "core/types.cuh"
+
+namespace kv {
+
+// One side (K or V) of the cache. A row is what one (sequence, KV head, token) stores.
+//   layout rows    codes points at whole blocks (codes and scales interleaved as the format says); scales is unused.
+//                  Any strides; rows must be 2-byte aligned.
+//   layout planar  two planes; a row of either is dense (the token stride IS the row), head and sequence strides are free;
+//                  planes, head and sequence strides are multiples of 16 bytes.
+struct CacheSide {
+  u8* codes;
+  u8* scales;
+  i64 codes_sequence_stride, codes_head_stride, codes_token_stride;
+  i64 scales_sequence_stride, scales_head_stride, scales_token_stride;
+};
+
+// A tensor of [sequences][queries][heads][head_dim] by strides; head_dim is dense.
+struct Rows {
+  void* data;
+  i64 sequence_stride, query_stride, head_stride;
+};
+
+// decode and reference. grid: decode (splits, kv_heads, sequences), reference (q_heads * query_length, 1, sequences).
+struct AttentionArgs {
+  Rows q;                // [sequences][query_length][q_heads]: f32 when K is rotated (rotate_q wrote it), else the plan's q type
+  CacheSide k, v;
+  float* partial;        // decode: [sequences][kv_heads][splits][rows][head_dim], not normalised
+  float* partial_state;  // decode: [sequences][kv_heads][splits][rows][2]: running maximum (base 2), denominator
+  Rows out;              // reference: f32, still in V's rotated domain
+  const int* lengths;    // tokens of each sequence, or null: `tokens` for all
+  int tokens;
+  int chunk_tokens;      // decode: tokens a split, a multiple of the tile
+  int splits, kv_heads;
+  float scale_log2;      // softmax scale times log2(e): scores are base-2 exponents
+};
+
+// merge. grid: (rows, kv_heads, sequences).
+struct MergeArgs {
+  const float* partial;
+  const float* partial_state;
+  Rows out;  // f32 when V is rotated (rotate_out reads it), else the plan's out type
+  int splits, kv_heads;
+};
+
+// rotate_q (forward, reads the q type, writes f32) and rotate_out (inverse, reads f32, writes the out type).
+// One warp a row; rows = sequences * queries * heads.
+struct RotateArgs {
+  Rows in, out;
+  int sequences, queries, heads;
+};
+
+// quantise: x -> cache; dequantise: cache -> x. One warp a (sequence, token, head).
+struct CodecArgs {
+  Rows x;            // query_stride is the token stride here; quantise reads f16 or f32 (x_is_f32), dequantise writes f32
+  CacheSide side;
+  const i64* slots;  // quantise: destination token of each input token, negative = skip; null: token t goes to first_token + t
+  i64 first_token;
+  int sequences, tokens, heads;
+  int x_is_f32;
+  int keep_rotated;  // dequantise: leave values in the rotated domain
+};
+
+}  // namespace kv
