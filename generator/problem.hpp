@@ -1,5 +1,5 @@
-// Problem: a spec with every name resolved, for one arch. Clashes between its parts are errors here, with their place.
-// SPDX-License-Identifier: MIT
+// Problem: a spec with every name resolved, for one arch. Clashes between its parts are errors here, with
+// their place. SPDX-License-Identifier: MIT
 #pragma once
 #include <string>
 
@@ -9,7 +9,7 @@
 namespace kvjit {
 
 struct Problem {
-  std::string id;     // readable and stable: "tbq4_wht_dfirst_corr-q8_0.d128.g4.q1.planar.causal.f16-f32"
+  std::string id;  // readable and stable: "tbq4_wht_dfirst_corr-q8_0.d128.g4.q1.planar.causal.f16-f32"
   std::string title;
   Format k, v;
   int head_dim = 0, q_heads_per_kv = 0, query_length = 0;
@@ -19,8 +19,9 @@ struct Problem {
   Arch arch;
 };
 
-// arch: which of the spec's archs (or the caller's choice). Fails with bad_input when head_dim is not a multiple of a format's
-// block or of its rotation (names the key and the multiples that work), unknown names, unknown feature.
+// arch: which of the spec's archs (or the caller's choice). Fails with bad_input when head_dim is not a
+// multiple of a format's block or of its rotation (names the key and the multiples that work), unknown names,
+// unknown feature.
 Result<Problem> resolve(const Spec& spec, const Registry& registry, const std::string& arch);
 
 }  // namespace kvjit

@@ -8,11 +8,14 @@
 
 namespace kvjit {
 
-// Every kernel of the program, planned and emitted. Fails with unsupported: each refusal says what is missing and what works.
+// Every kernel of the program, planned and emitted. Fails with unsupported: each refusal says what is missing
+// and what works.
 Result<ProgramSource> make_program(const Problem& problem, const Registry& registry);
 
-// One quantise / dequantise kernel for a format alone (the commands `quantize` and `dequantize`): layout rows.
-Result<ProgramSource> make_codec_program(const Format& format, int head_dim, const Arch& arch, const Registry& registry);
+// One quantise / dequantise kernel for a format alone (the commands `quantize` and `dequantize`): layout
+// rows.
+Result<ProgramSource> make_codec_program(const Format& format, int head_dim, const Arch& arch,
+                                         const Registry& registry);
 
 // What was decided and why, as `kvjit explain` prints it.
 std::string explain(const ProgramSource& program);

@@ -25,7 +25,7 @@ enum class Code {
 struct Where {
   std::string file;
   int line = 0, column = 0;
-  std::string excerpt;  // the source line itself, for the caret; may be empty
+  std::string excerpt = {};  // the source line itself, for the caret; may be empty
 };
 
 struct Error {

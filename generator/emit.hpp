@@ -1,0 +1,24 @@
+// emit: plans -> Source. The only file that spells CUDA text: banners, tables, constants, aliases, unpack
+// sequences and one entry. What executes is in templates/, inlined whole, so a Source is flat, self-contained
+// and free of #include. SPDX-License-Identifier: MIT
+#pragma once
+#include "generator/plan.hpp"
+#include "generator/registry.hpp"
+#include "generator/source.hpp"
+
+namespace kvjit {
+
+Source emit_decode(const DecodePlan& plan, const Registry& registry);
+Source emit_merge(const Problem& problem, const Registry& registry);
+Source emit_rotate(const Problem& problem, bool is_inverse, const Registry& registry);
+Source emit_reference(const Problem& problem, const Registry& registry);
+
+struct CodecPlan {
+  Format format;
+  int head_dim = 0;
+  bool is_planar = false, is_quantise = true;
+  std::string arch;
+};
+Source emit_codec(const CodecPlan& plan, const Registry& registry);
+
+}  // namespace kvjit

@@ -1,0 +1,125 @@
+// make_program: the kernels of one attention call and its cache, planned and emitted; and explain, which
+// prints the reasons. SPDX-License-Identifier: MIT
+#include "generator/program.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "generator/emit.hpp"
+#include "generator/plan.hpp"
+
+namespace kvjit {
+namespace {
+
+SideFacts side_facts(const Format& f, int head_dim) {
+  SideFacts facts;
+  const long long blocks = head_dim / f.block;
+  facts.format = f.name;
+  facts.is_rotated = !f.rotation.is_identity();
+  facts.row_bytes = blocks * f.block_bytes;
+  facts.code_row_bytes = blocks * f.code_bytes;
+  facts.scale_row_bytes = f.has_scale() ? blocks * 2 : 0;
+  facts.bits_per_value = f.bits_per_value();
+  return facts;
+}
+
+// What every kernel that encodes or decodes rows value by value can serve.
+Result<void> check_codec(const Format& f, int head_dim) {
+  if (head_dim % f.block != 0 || (!f.rotation.is_identity() && head_dim % f.rotation.size != 0))
+    return fail(Code::bad_input,
+                fmt::format("head_dim {} is not a multiple of the block or rotation of {}", head_dim, f.name),
+                {}, {fmt::format("multiples of {} work", std::max(f.block, f.rotation.size))});
+  if (head_dim % 32 != 0)
+    return fail(Code::unsupported,
+                fmt::format("the codec kernels need a head_dim that is a multiple of 32, not {}", head_dim));
+  if (f.kind != CodeKind::plain && f.block > 32 && f.block % 32 != 0)
+    return fail(
+        Code::unsupported,
+        fmt::format("the codec kernels need blocks that divide 32 or are multiples of it, not {}", f.block));
+  const bool is_norm = f.scale == ScaleRule::raw_norm || f.scale == ScaleRule::corrected_norm;
+  if (is_norm && f.block % f.rotation.size != 0)
+    return fail(Code::unsupported,
+                fmt::format("{}: the rotation ({}) must divide the block that shares a norm ({})", f.name,
+                            f.rotation.size, f.block));
+  return {};
+}
+
+}  // namespace
+
+const char* to_string(Role role) {
+  constexpr const char* kNames[] = {"rotate_q",   "attend",     "merge",        "rotate_out",  "reference",
+                                    "quantise_k", "quantise_v", "dequantise_k", "dequantise_v"};
+  return kNames[int(role)];
+}
+
+Result<ProgramSource> make_program(const Problem& problem, const Registry& registry) {
+  ProgramSource program;
+  program.id = problem.id;
+  program.title = problem.title;
+  program.arch = problem.arch.name;
+  program.is_planar = problem.layout == Layout::planar;
+  program.head_dim = problem.head_dim;
+  program.q_heads_per_kv = problem.q_heads_per_kv;
+  program.query_length = problem.query_length;
+  program.causal = problem.causal;
+  program.q_bytes = problem.q_type == Element::f32 ? 4 : 2;
+  program.out_bytes = problem.out_type == Element::f32 ? 4 : 2;
+  program.q_is_f16 = problem.q_type == Element::f16;
+  program.out_is_f32 = problem.out_type == Element::f32;
+  program.rows = problem.q_heads_per_kv * problem.query_length;
+  program.k = side_facts(problem.k, problem.head_dim);
+  program.v = side_facts(problem.v, problem.head_dim);
+  for (const Format* format : {&problem.k, &problem.v}) KV_CHECK(check_codec(*format, problem.head_dim));
+
+  KV_TRY(decode, plan_decode(problem));
+  decode.name = problem.id + "." + problem.arch.name;
+  program.tile_tokens = decode.tile;
+  program.decisions = decode.decisions;
+  program.kernels[Role::attend] = emit_decode(decode, registry);
+  program.kernels[Role::merge] = emit_merge(problem, registry);
+  program.kernels[Role::reference] = emit_reference(problem, registry);
+  if (program.k.is_rotated) program.kernels[Role::rotate_q] = emit_rotate(problem, false, registry);
+  if (program.v.is_rotated) program.kernels[Role::rotate_out] = emit_rotate(problem, true, registry);
+  program.decisions.push_back(
+      {"rotation",
+       fmt::format("{} before, {} after", program.k.is_rotated ? problem.k.rotation.name : "none",
+                   program.v.is_rotated ? problem.v.rotation.name : "none"),
+       "once per query and output row; keys and values stay rotated",
+       {}});
+  for (const bool is_quantise : {true, false}) {
+    program.kernels[is_quantise ? Role::quantise_k : Role::dequantise_k] =
+        emit_codec({problem.k, problem.head_dim, program.is_planar, is_quantise, program.arch}, registry);
+    program.kernels[is_quantise ? Role::quantise_v : Role::dequantise_v] =
+        emit_codec({problem.v, problem.head_dim, program.is_planar, is_quantise, program.arch}, registry);
+  }
+  return program;
+}
+
+Result<ProgramSource> make_codec_program(const Format& format, int head_dim, const Arch& arch,
+                                         const Registry& registry) {
+  KV_CHECK(check_codec(format, head_dim));
+  ProgramSource program;
+  program.id = fmt::format("{}.d{}.rows", format.name, head_dim);
+  program.arch = arch.name;
+  program.is_planar = false;
+  program.head_dim = head_dim;
+  program.k = program.v = side_facts(format, head_dim);
+  program.kernels[Role::quantise_k] = emit_codec({format, head_dim, false, true, arch.name}, registry);
+  program.kernels[Role::dequantise_k] = emit_codec({format, head_dim, false, false, arch.name}, registry);
+  return program;
+}
+
+std::string explain(const ProgramSource& program) {
+  std::string text = fmt::format("{} on {}: {} kernels\n", program.id, program.arch, program.kernels.size());
+  for (const Decision& decision : program.decisions) {
+    text += fmt::format("  {:<10} {:<34} {}\n", decision.what, decision.choice, decision.why);
+    for (const std::string& rejected : decision.rejected) text += fmt::format("    rejected {}\n", rejected);
+  }
+  for (const auto& [role, source] : program.kernels)
+    text += fmt::format("  {:<12} {:>4} threads {:>7} bytes shared  {}\n", to_string(role), source.threads,
+                        source.shared_bytes, source.name);
+  return text;
+}
+
+}  // namespace kvjit

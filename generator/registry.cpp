@@ -1,0 +1,130 @@
+// Loading specs and templates into a Registry, and asking it for names.
+// SPDX-License-Identifier: MIT
+#include "generator/registry.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <filesystem>
+
+#include "generator/schema.hpp"
+
+namespace kvjit {
+namespace {
+
+template <class T>
+std::vector<std::string> keys(const std::map<std::string, T>& map) {
+  std::vector<std::string> names;
+  for (const auto& [name, value] : map) names.push_back(name);
+  return names;
+}
+
+std::vector<std::pair<std::string, std::string>> in_folder(const FileSet& files, const std::string& folder) {
+  std::vector<std::pair<std::string, std::string>> found;
+  for (const auto& [name, text] : files)
+    if (name.starts_with(folder)) found.emplace_back(name, text);
+  return found;
+}
+
+tl::unexpected<Error> unknown(const std::string& what, const std::string& name, const Where& where,
+                              const std::vector<std::string>& known) {
+  return fail(Code::bad_input, fmt::format("{} '{}' is not known", what, name), where,
+              schema::suggestions(name, what + "s", known));
+}
+
+// Only these folders are read; a misspelt one must not be skipped without a word. specs/attention holds
+// examples of specs.
+Result<void> check_folders(const FileSet& files) {
+  const std::vector<std::string> known = {"specs/archs", "specs/attention", "specs/formats",
+                                          "specs/rotations"};
+  for (const auto& [name, text] : files) {
+    const std::string folder = std::filesystem::path(name).parent_path().generic_string();
+    if (name.starts_with("templates/") || std::find(known.begin(), known.end(), folder) != known.end())
+      continue;
+    return fail(Code::bad_input, fmt::format("folder '{}' holds nothing that is read", folder), {name},
+                schema::suggestions(folder, "folders", known));
+  }
+  return {};
+}
+
+}  // namespace
+
+Result<Registry> Registry::load(const FileSet& files) {
+  KV_CHECK(check_folders(files));
+  Registry registry;
+  const std::string templates = "templates/";
+  for (auto& [file, text] : in_folder(files, templates))
+    registry.fragments_[file.substr(templates.size())] = text;
+  for (const auto& [file, text] : in_folder(files, "specs/rotations/")) {
+    KV_TRY(spec, parse_rotation(text, file));
+    registry.rotations_[spec.name] = spec;
+  }
+  // An arch may inherit from one that comes later in the alphabet: pass over those that fail until nothing
+  // moves.
+  for (auto pending = in_folder(files, "specs/archs/"); !pending.empty();) {
+    std::vector<std::pair<std::string, std::string>> failed;
+    std::vector<Error> errors;
+    for (const auto& item : pending) {
+      Result<Arch> arch = parse_arch(item.second, item.first, registry);
+      if (arch)
+        registry.archs_[arch->name] = *arch;
+      else
+        failed.push_back(item), errors.push_back(arch.error());
+    }
+    if (failed.size() == pending.size()) return tl::unexpected(errors.front());
+    pending = std::move(failed);
+  }
+  std::map<std::string, std::string> owners;  // name or alias -> file
+  for (const auto& [file, text] : in_folder(files, "specs/formats/")) {
+    KV_TRY(format, parse_format(text, file, registry));
+    std::vector<std::string> names = format.aliases;
+    names.push_back(format.name);
+    for (const std::string& name : names) {
+      if (const auto [owner, is_new] = owners.emplace(name, file); !is_new)
+        return fail(Code::bad_input, fmt::format("format name '{}' has two owners", name), {file},
+                    {"the other is " + owner->second});
+      if (name != format.name) registry.aliases_[name] = format.name;
+    }
+    registry.formats_[format.name] = format;
+  }
+  return registry;
+}
+
+Result<const Format*> Registry::format(const std::string& name_or_alias, const Where& where) const {
+  const auto alias = aliases_.find(name_or_alias);
+  const auto found = formats_.find(alias == aliases_.end() ? name_or_alias : alias->second);
+  if (found != formats_.end()) return &found->second;
+  std::vector<std::string> known = keys(formats_);
+  for (const auto& [name, target] : aliases_) known.push_back(name);
+  return unknown("format", name_or_alias, where, known);
+}
+
+Result<Rotation> Registry::rotation(const std::string& name, int size, const Where& where) const {
+  if (name == "none") return Rotation{};
+  const auto found = rotations_.find(name);
+  if (found == rotations_.end()) {
+    std::vector<std::string> known = keys(rotations_);
+    known.emplace_back("none");
+    return unknown("rotation", name, where, known);
+  }
+  Result<Rotation> made = make_rotation(found->second, size);
+  if (!made) made.error().where = where;
+  return made;
+}
+
+const Arch* Registry::arch(const std::string& name) const {
+  const auto found = archs_.find(name);
+  return found == archs_.end() ? nullptr : &found->second;
+}
+
+Result<const Arch*> Registry::require_arch(const std::string& name, const Where& where) const {
+  if (const Arch* found = arch(name)) return found;
+  return unknown("arch", name, where, keys(archs_));
+}
+
+const std::string* Registry::fragment(const std::string& name) const {
+  const auto found = fragments_.find(name);
+  return found == fragments_.end() ? nullptr : &found->second;
+}
+
+}  // namespace kvjit
