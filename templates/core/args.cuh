@@ -1,5 +1,5 @@
-// What the host passes to each kernel: one struct by value. The runtime includes this very file, and each emitted kernel
-// asserts the sizes, so host and device cannot disagree.
+// What the host passes to each kernel: one struct by value. The runtime includes this very file, and each
+// emitted kernel asserts the sizes, so host and device cannot disagree.
 //
 // Strides are 64-bit. Strides of queries and outputs count elements; strides of the cache count bytes.
 // SPDX-License-Identifier: MIT
@@ -9,9 +9,11 @@
 namespace kv {
 
 // One side (K or V) of the cache. A row is what one (sequence, KV head, token) stores.
-//   layout rows    codes points at whole blocks (codes and scales interleaved as the format says); scales is unused.
+//   layout rows    codes points at whole blocks (codes and scales interleaved as the format says); scales is
+//   unused.
 //                  Any strides; rows must be 2-byte aligned.
-//   layout planar  two planes; a row of either is dense (the token stride IS the row), head and sequence strides are free;
+//   layout planar  two planes; a row of either is dense (the token stride IS the row), head and sequence
+//   strides are free;
 //                  planes, head and sequence strides are multiples of 16 bytes.
 struct CacheSide {
   u8* codes;
@@ -26,18 +28,21 @@ struct Rows {
   i64 sequence_stride, query_stride, head_stride;
 };
 
-// decode and reference. grid: decode (splits, kv_heads, sequences), reference (q_heads * query_length, 1, sequences).
+// decode and reference. grid: decode (splits, kv_heads, sequences), reference (q_heads * query_length, 1,
+// sequences).
 struct AttentionArgs {
-  Rows q;                // [sequences][query_length][q_heads]: f32 when K is rotated (rotate_q wrote it), else the plan's q type
+  Rows q;  // [sequences][query_length][q_heads]: f32 when K is rotated (rotate_q wrote it), else the plan's q
+           // type
   CacheSide k, v;
-  float* partial;        // decode: [sequences][kv_heads][splits][rows][head_dim], not normalised
-  float* partial_state;  // decode: [sequences][kv_heads][splits][rows][2]: running maximum (base 2), denominator
-  Rows out;              // reference: f32, still in V's rotated domain
-  const int* lengths;    // tokens of each sequence, or null: `tokens` for all
+  float* partial;  // decode: [sequences][kv_heads][splits][rows][head_dim], not normalised
+  float*
+      partial_state;  // decode: [sequences][kv_heads][splits][rows][2]: running maximum (base 2), denominator
+  Rows out;           // reference: f32, still in V's rotated domain
+  const int* lengths;  // tokens of each sequence, or null: `tokens` for all
   int tokens;
-  int chunk_tokens;      // decode: tokens a split, a multiple of the tile
+  int chunk_tokens;  // decode: tokens a split, a multiple of the tile
   int splits, kv_heads;
-  float scale_log2;      // softmax scale times log2(e): scores are base-2 exponents
+  float scale_log2;  // softmax scale times log2(e): scores are base-2 exponents
 };
 
 // merge. grid: (rows, kv_heads, sequences).
@@ -57,9 +62,11 @@ struct RotateArgs {
 
 // quantise: x -> cache; dequantise: cache -> x. One warp a (sequence, token, head).
 struct CodecArgs {
-  Rows x;            // query_stride is the token stride here; quantise reads f16 or f32 (x_is_f32), dequantise writes f32
+  Rows x;  // query_stride is the token stride here; quantise reads f16 or f32 (x_is_f32), dequantise writes
+           // f32
   CacheSide side;
-  const i64* slots;  // quantise: destination token of each input token, negative = skip; null: token t goes to first_token + t
+  const i64* slots;  // quantise: destination token of each input token, negative = skip; null: token t goes
+                     // to first_token + t
   i64 first_token;
   int sequences, tokens, heads;
   int x_is_f32;

@@ -1,0 +1,125 @@
+// From packed codes to fp16 pairs in registers: the one decoder of a format that the tensor-core families
+// use, on both sides.
+//
+// A lane's codes are first spread to byte words (four codes a word, one a byte) by F::unpack, a sequence of
+// shifts and masks that the generator writes for the packing at hand. Then two byte words a and b become four
+// pairs, pair j = (value of byte j of a, value of byte j of b):
+//
+//   K side   a and b are two words of the same token:     pairs run along the head dimension, the contraction
+//   of Q K^T V side   a and b are the same word of two tokens:     pairs run along tokens, the contraction of
+//   P V
+//
+// so both sides share the code below. What the pairs hold is the code's value up to one factor per format
+// (Side::kUnit), which the kernel folds into the softmax scale (K) or into the output (V); block scales are
+// applied to scores and probabilities. SPDX-License-Identifier: MIT
+#pragma once
+#include "core/simt.cuh"
+
+namespace kv {
+
+// Table of centroids in shared memory, copied kTableCopies times so that lanes meet different banks.
+//   up to 4 bits   an entry holds the pair (value[i & mask], value[i >> bits]), indexed by two codes at once
+//   5 to 8 bits    an entry holds one value
+// Entries are kTableStride bytes apart; `mine` (below 256) is the offset of the lane's own copy within an
+// entry.
+struct Table {
+  SharedAddress at;
+  u32 mine;
+};
+
+template <int kStride>
+KV_DEVICE u32 table_entry(Table table, u32 word, int byte) {
+  if constexpr (kStride == 256)  // index * 256 + mine in one permute
+    return load_shared_u32(table.at + permute(word, table.mine, 0x5504u | u32(byte) << 4));
+  else
+    return load_shared_u32(table.at + (word >> 8 * byte & 0xff) * kStride + table.mine);
+}
+
+// Indices into a codebook.
+template <class F>
+struct TablePairs {
+  static constexpr int kEntries = F::kBits <= 4 ? 1 << 2 * F::kBits : 1 << F::kBits;
+
+  KV_DEVICE static u32 entry(int i) {
+    if constexpr (F::kBits <= 4)
+      return u32(F::half_value(i & ((1 << F::kBits) - 1))) | u32(F::half_value(i >> F::kBits)) << 16;
+    else
+      return F::half_value(i);
+  }
+
+  KV_DEVICE static void pairs(u32 a, u32 b, u32* h, Table table) {
+    if constexpr (F::kBits <= 4) {
+      const u32 both = a | b << F::kBits;
+      KV_UNROLL
+      for (int j = 0; j < 4; ++j) h[j] = table_entry<F::kTableStride>(table, both, j);
+    } else {
+      KV_UNROLL
+      for (int j = 0; j < 4; ++j)
+        h[j] = permute(table_entry<F::kTableStride>(table, a, j), table_entry<F::kTableStride>(table, b, j),
+                       0x5410);
+    }
+  }
+};
+
+// Integers: value = code - kOffset. 0x6400 + code is the half 1024 + code, so subtracting the half 1024 +
+// kOffset is exact.
+template <class F>
+struct UniformPairs {
+  static constexpr int kEntries = 0;
+  KV_DEVICE static u32 entry(int) { return 0; }
+
+  KV_DEVICE static void pairs(u32 a, u32 b, u32* h, Table) {
+    constexpr u32 kMagic = 0x64646464u, kZero = (0x6400u + F::kOffset) * 0x10001u;
+    const u32 low = permute(a, b, 0x5140), high = permute(a, b, 0x7362);  // a0 b0 a1 b1, a2 b2 a3 b3
+    h[0] = sub_f16x2(permute(low, kMagic, 0x4140), kZero);
+    h[1] = sub_f16x2(permute(low, kMagic, 0x4342), kZero);
+    h[2] = sub_f16x2(permute(high, kMagic, 0x4140), kZero);
+    h[3] = sub_f16x2(permute(high, kMagic, 0x4342), kZero);
+  }
+};
+
+// The codes of one lane and run (kRunCodes of them): along the row, or down a column of two tokens.
+template <class Side>
+struct CodeRun {
+  KV_DEVICE static void row(const u32 (&w)[Side::kRunWords], u32 (&h)[Side::kRunCodes / 2], Table table) {
+    u32 y[Side::kRunCodes / 4];
+    Side::unpack(w, y);
+    KV_UNROLL
+    for (int m = 0; m < Side::kRunCodes / 8; ++m)
+      Side::Pairs::pairs(y[2 * m], y[2 * m + 1], h + 4 * m, table);
+  }
+  KV_DEVICE static void column(const u32 (&w0)[Side::kRunWords], const u32 (&w1)[Side::kRunWords],
+                               u32 (&h)[Side::kRunCodes], Table table) {
+    u32 y0[Side::kRunCodes / 4], y1[Side::kRunCodes / 4];
+    Side::unpack(w0, y0);
+    Side::unpack(w1, y1);
+    KV_UNROLL
+    for (int m = 0; m < Side::kRunCodes / 4; ++m) Side::Pairs::pairs(y0[m], y1[m], h + 4 * m, table);
+  }
+};
+
+// Numbers of 16 bits: f16 as it is; bf16 rounded to f16 (exact from 2^-14 to 65504; beyond that infinity, so
+// an overflow shows).
+template <class Side>
+struct PlainRun {
+  KV_DEVICE static u32 halves(u32 lo, u32 hi) {
+    if constexpr (Side::kIsBf16)
+      return pack_f16x2(f32_from_bf16(lo & 0xffff), f32_from_bf16(hi & 0xffff));
+    else
+      return permute(lo, hi, 0x5410);
+  }
+  KV_DEVICE static void row(const u32 (&w)[Side::kRunWords], u32 (&h)[Side::kRunCodes / 2], Table) {
+    KV_UNROLL
+    for (int i = 0; i < Side::kRunWords; ++i) h[i] = Side::kIsBf16 ? halves(w[i], w[i] >> 16) : w[i];
+  }
+  KV_DEVICE static void column(const u32 (&w0)[Side::kRunWords], const u32 (&w1)[Side::kRunWords],
+                               u32 (&h)[Side::kRunCodes], Table) {
+    KV_UNROLL
+    for (int i = 0; i < Side::kRunWords; ++i) {
+      h[2 * i] = halves(w0[i], w1[i]);
+      h[2 * i + 1] = Side::kIsBf16 ? halves(w0[i] >> 16, w1[i] >> 16) : permute(w0[i], w1[i], 0x7632);
+    }
+  }
+};
+
+}  // namespace kv

@@ -1,0 +1,206 @@
+// The seam: the only file that knows whether it is compiled as CUDA or as host C++.
+//
+//   CUDA (NVRTC, nvcc)   thin names for what the hardware has.
+//   host C++             simt/cpu.hpp runs a block as cooperative fibres, lane by lane.
+//
+// Section numbers are those of the PTX ISA manual 9.0. Shared memory is addressed by 32-bit offsets
+// (SharedAddress) so that table look-ups need no 64-bit arithmetic. Everything below has its CPU meaning,
+// under the same name, in simt/cpu.hpp. SPDX-License-Identifier: MIT
+#pragma once
+#include "core/types.cuh"
+
+#if defined(__CUDACC__)
+#define KV_DEVICE __device__ __forceinline__
+#define KV_KERNEL extern "C" __global__ void
+#define KV_CONSTANT __constant__ const
+#define KV_PARAM const __grid_constant__
+#define KV_LAUNCH_BOUNDS(threads, blocks) __launch_bounds__(threads, blocks)
+#define KV_UNROLL _Pragma("unroll")
+#define KV_NO_UNROLL _Pragma("unroll 1")
+
+namespace kv {
+
+// Lanes, warps, blocks.
+KV_DEVICE int thread() { return threadIdx.x; }
+KV_DEVICE int lane() { return threadIdx.x & 31; }
+KV_DEVICE int warp() { return threadIdx.x >> 5; }
+KV_DEVICE int block_x() { return blockIdx.x; }
+KV_DEVICE int block_y() { return blockIdx.y; }
+KV_DEVICE int block_z() { return blockIdx.z; }
+
+// Collectives.
+KV_DEVICE void sync_block() { __syncthreads(); }
+KV_DEVICE void sync_warp() { __syncwarp(); }
+KV_DEVICE float shfl_xor(float v, int mask) { return __shfl_xor_sync(0xffffffffu, v, mask); }
+KV_DEVICE u32 shfl_xor(u32 v, int mask) { return __shfl_xor_sync(0xffffffffu, v, mask); }
+KV_DEVICE u32 shfl(u32 v, int from) { return __shfl_sync(0xffffffffu, v, from); }
+KV_DEVICE bool any(bool v) { return __any_sync(0xffffffffu, v); }
+KV_DEVICE u32 ballot(bool v) { return __ballot_sync(0xffffffffu, v); }
+
+// Numbers. The *_rn forms are never contracted to fused multiply-adds: where the last bit decides a stored
+// byte.
+KV_DEVICE float mul_rn(float a, float b) { return __fmul_rn(a, b); }
+KV_DEVICE float add_rn(float a, float b) { return __fadd_rn(a, b); }
+KV_DEVICE float div_rn(float a, float b) { return __fdiv_rn(a, b); }
+KV_DEVICE float sqrt_rn(float a) { return __fsqrt_rn(a); }
+KV_DEVICE float absolute(float a) { return __int_as_float(__float_as_int(a) & 0x7fffffff); }
+KV_DEVICE float larger(float a, float b) { return a > b ? a : b; }
+KV_DEVICE u32 bits_of(float a) { return __float_as_uint(a); }
+KV_DEVICE float float_of(u32 a) { return __uint_as_float(a); }
+KV_DEVICE float exp2_fast(float x) {  // 9.7.3.20: 2 ulp
+  float y;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+KV_DEVICE float f32_from_f16(u32 h) {
+  float f;
+  asm("cvt.f32.f16 %0, %1;" : "=f"(f) : "h"(u16(h)));
+  return f;
+}
+KV_DEVICE u16 f16_from_f32(float f) {
+  u16 h;
+  asm("cvt.rn.f16.f32 %0, %1;" : "=h"(h) : "f"(f));
+  return h;
+}
+KV_DEVICE float f32_from_bf16(u32 h) { return __uint_as_float(h << 16); }
+KV_DEVICE u16 bf16_from_f32(float f) {  // round to nearest even in integers: sm_75 has no conversion
+  const u32 b = __float_as_uint(f);
+  if ((b & 0x7fffffffu) > 0x7f800000u) return u16(b >> 16 | 0x40);
+  return u16((b + 0x7fffu + (b >> 16 & 1)) >> 16);
+}
+
+// Two halves in one word, low half first.
+KV_DEVICE u32 pack_f16x2(float lo, float hi) {
+#if __CUDA_ARCH__ >= 800
+  u32 r;
+  asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(r) : "f"(hi), "f"(lo));
+  return r;
+#else
+  return u32(f16_from_f32(lo)) | u32(f16_from_f32(hi)) << 16;
+#endif
+}
+KV_DEVICE u32 mul_f16x2(u32 a, u32 b) {
+  u32 r;
+  asm("mul.rn.f16x2 %0, %1, %2;" : "=r"(r) : "r"(a), "r"(b));
+  return r;
+}
+KV_DEVICE u32 sub_f16x2(u32 a, u32 b) {
+  u32 r;
+  asm("sub.rn.f16x2 %0, %1, %2;" : "=r"(r) : "r"(a), "r"(b));
+  return r;
+}
+
+// Bytes. permute: byte i of the result is byte (selector >> 4i & 7) of {a, b} (9.7.8.7).
+KV_DEVICE u32 permute(u32 a, u32 b, u32 selector) { return __byte_perm(a, b, selector); }
+KV_DEVICE u32 shift_right(u32 lo, u32 hi, u32 shift) {
+  return __funnelshift_r(lo, hi, shift);
+}  // of the 64-bit pair, shift < 32
+
+// Tensor cores (9.7.14.5). d[16x8] += a[16x16] b[16x8]; lane = 4 g + c:
+//   a[0] = A[g][2c, 2c+1]   a[1] = A[g+8][2c, 2c+1]   a[2] = A[g][2c+8, 2c+9]   a[3] = A[g+8][2c+8, 2c+9]
+//   b[0] = B[2c, 2c+1][g]   b[1] = B[2c+8, 2c+9][g]   d = D[g][2c], D[g][2c+1], D[g+8][2c], D[g+8][2c+1]
+KV_DEVICE void mma_16x8x16(float (&d)[4], u32 a0, u32 a1, u32 a2, u32 a3, u32 b0, u32 b1) {
+#if __CUDA_ARCH__ >= 800
+  asm volatile(
+      "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3},{%4,%5,%6,%7},{%8,%9},{%0,%1,%2,%3};"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+      : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
+#else  // sm_75 has the k8 form only
+  asm volatile("mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {%0,%1,%2,%3},{%4,%5},{%6},{%0,%1,%2,%3};"
+               : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+               : "r"(a0), "r"(a1), "r"(b0));
+  asm volatile("mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {%0,%1,%2,%3},{%4,%5},{%6},{%0,%1,%2,%3};"
+               : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+               : "r"(a2), "r"(a3), "r"(b1));
+#endif
+}
+
+// Transposes an 8x8 matrix of halves spread over the warp: lane 4 g + c holds row g, columns 2c and 2c+1
+// (9.7.14.5.17).
+KV_DEVICE u32 transpose_8x8(u32 v) {
+  u32 r;
+  asm volatile("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(r) : "r"(v));
+  return r;
+}
+
+// Shared memory by 32-bit address. Vector forms need alignment to their size.
+using SharedAddress = u32;
+KV_DEVICE u8* shared_bytes() {
+  extern __shared__ __align__(128) u8 kv_shared[];
+  return kv_shared;
+}
+KV_DEVICE SharedAddress shared_base() { return u32(__cvta_generic_to_shared(shared_bytes())); }
+KV_DEVICE u32 load_shared_u8(SharedAddress a) {
+  u32 v;
+  asm volatile("ld.shared.u8 %0, [%1];" : "=r"(v) : "r"(a));
+  return v;
+}
+KV_DEVICE u32 load_shared_u16(SharedAddress a) {
+  u16 v;
+  asm volatile("ld.shared.u16 %0, [%1];" : "=h"(v) : "r"(a));
+  return v;
+}
+KV_DEVICE u32 load_shared_u32(SharedAddress a) {
+  u32 v;
+  asm volatile("ld.shared.b32 %0, [%1];" : "=r"(v) : "r"(a));
+  return v;
+}
+KV_DEVICE void load_shared_u64(u32* v, SharedAddress a) {
+  asm volatile("ld.shared.v2.b32 {%0,%1}, [%2];" : "=r"(v[0]), "=r"(v[1]) : "r"(a));
+}
+KV_DEVICE void load_shared_u128(u32* v, SharedAddress a) {
+  asm volatile("ld.shared.v4.b32 {%0,%1,%2,%3}, [%4];"
+               : "=r"(v[0]), "=r"(v[1]), "=r"(v[2]), "=r"(v[3])
+               : "r"(a));
+}
+KV_DEVICE void store_shared_u16(SharedAddress a, u32 v) {
+  asm volatile("st.shared.u16 [%0], %1;" ::"r"(a), "h"(u16(v)) : "memory");
+}
+KV_DEVICE void store_shared_u32(SharedAddress a, u32 v) {
+  asm volatile("st.shared.b32 [%0], %1;" ::"r"(a), "r"(v) : "memory");
+}
+KV_DEVICE void store_shared_u128(SharedAddress a, u32 x, u32 y, u32 z, u32 w) {
+  asm volatile("st.shared.v4.b32 [%0], {%1,%2,%3,%4};" ::"r"(a), "r"(x), "r"(y), "r"(z), "r"(w) : "memory");
+}
+
+// Asynchronous copies to shared memory (9.7.9.25.3): kBytes is 4, 8 or 16, both addresses aligned to it;
+// bytes past `valid` are zero-filled and not read. A copy has landed after copy_wait<groups that may still be
+// under way>(), for the waiting lane. sm_75 has no such copies: there the copy happens at once.
+template <int kBytes>
+KV_DEVICE void copy_async(SharedAddress to, const u8* from, int valid) {
+#if __CUDA_ARCH__ >= 800
+  if constexpr (kBytes == 16)
+    asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(valid)
+                 : "memory");
+  else
+    asm volatile("cp.async.ca.shared.global [%0], [%1], %3, %2;" ::"r"(to), "l"(from), "r"(valid), "n"(kBytes)
+                 : "memory");
+#else
+  struct alignas(kBytes) Chunk {
+    u32 word[kBytes / 4];
+  };
+  Chunk chunk = {};
+  if (valid == kBytes)
+    chunk = *reinterpret_cast<const Chunk*>(from);
+  else
+    for (int i = 0; i < kBytes; ++i)
+      if (i < valid) chunk.word[i / 4] |= u32(from[i]) << 8 * (i % 4);
+  for (int i = 0; i < kBytes / 4; ++i) store_shared_u32(to + 4 * i, chunk.word[i]);
+#endif
+}
+KV_DEVICE void copy_commit() {
+#if __CUDA_ARCH__ >= 800
+  asm volatile("cp.async.commit_group;" ::: "memory");
+#endif
+}
+template <int kGroupsLeft>
+KV_DEVICE void copy_wait() {
+#if __CUDA_ARCH__ >= 800
+  asm volatile("cp.async.wait_group %0;" ::"n"(kGroupsLeft) : "memory");
+#endif
+}
+
+}  // namespace kv
+#else
+#include "simt/cpu.hpp"
+#endif

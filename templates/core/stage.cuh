@@ -1,0 +1,132 @@
+// Staging: a tile of packed rows travels from the cache to shared memory as raw bytes, asynchronously, and
+// lanes then read the runs of bytes whose codes they own.
+//
+//   global   row of token t at codes + t * token stride          (planar: dense, so a tile is one run of
+//   bytes) staged   row of token t at kRowShift + t * kPitch            (pitch and shift: chosen by the
+//   planner against bank conflicts and
+//                                                                 for the widest loads)
+// Rows past the last token are zero-filled and never read from memory.
+// SPDX-License-Identifier: MIT
+#pragma once
+#include "core/args.cuh"
+#include "core/simt.cuh"
+
+namespace kv {
+
+KV_DEVICE int clamp_to(int v, int most) { return v < 0 ? 0 : v > most ? most : v; }
+
+// kBytes dense bytes (a multiple of 16), of which the first `valid` exist.
+template <int kBytes>
+KV_DEVICE void stage_dense(SharedAddress to, const u8* from, int valid) {
+  KV_UNROLL
+  for (int first = 0; first < kBytes; first += 512) {
+    const int at = first + lane() * 16;
+    if (first + 512 <= kBytes || at < kBytes)
+      copy_async<16>(to + at, from + (at < valid ? at : 0), clamp_to(valid - at, 16));
+  }
+}
+
+// kRows rows of kRowBytes, moved in units of kUnit bytes; `from` and the stride are multiples of kUnit.
+template <int kRows, int kRowBytes, int kPitch, int kUnit>
+KV_DEVICE void stage_rows(SharedAddress to, const u8* from, i64 token_stride, int valid_rows) {
+  constexpr int kPerRow = kRowBytes / kUnit, kTotal = kRows * kPerRow;
+  if constexpr (kUnit >= 4) {
+    KV_UNROLL
+    for (int first = 0; first < kTotal; first += 32) {
+      const int i = first + lane(), row = i / kPerRow, at = i % kPerRow * kUnit;
+      const bool live = row < valid_rows;
+      if (first + 32 <= kTotal || i < kTotal)
+        copy_async<kUnit>(to + row * kPitch + at, from + (live ? row * token_stride + at : 0),
+                          live ? kUnit : 0);
+    }
+  } else {  // 2-byte aligned rows: no asynchronous copy exists, so batches of plain loads
+    constexpr int kBatch = 8;
+    KV_NO_UNROLL
+    for (int first = 0; first < kTotal; first += 32 * kBatch) {
+      u16 v[kBatch];
+      KV_UNROLL
+      for (int j = 0; j < kBatch; ++j) {
+        const int i = first + 32 * j + lane(), row = i / kPerRow;
+        v[j] = row < valid_rows && i < kTotal
+                   ? *reinterpret_cast<const u16*>(from + row * token_stride + i % kPerRow * 2)
+                   : u16(0);
+      }
+      KV_UNROLL
+      for (int j = 0; j < kBatch; ++j) {
+        const int i = first + 32 * j + lane();
+        if (i < kTotal) store_shared_u16(to + i / kPerRow * kPitch + i % kPerRow * 2, v[j]);
+      }
+    }
+  }
+}
+
+// One side's tile of kTile tokens, `valid` of them live, into the stage at `to`.
+template <class Side, int kTile>
+KV_DEVICE void stage_tile(SharedAddress to, const CacheSide& side, const u8* codes, const u8* scales,
+                          int token, int valid) {
+  if constexpr (Side::kIsPlanar) {
+    const u8* from = codes + i64(token) * Side::kRowBytes;
+    if constexpr (Side::kPitch == Side::kRowBytes)
+      stage_dense<kTile * Side::kRowBytes>(to, from, valid * Side::kRowBytes);
+    else
+      stage_rows<kTile, Side::kRowBytes, Side::kPitch, 16>(to, from, Side::kRowBytes, valid);
+    if constexpr (Side::kScaleRowBytes > 0)
+      stage_dense<kTile * Side::kScaleRowBytes>(
+          to + Side::kScalesAt, scales + i64(token) * Side::kScaleRowBytes, valid * Side::kScaleRowBytes);
+  } else {
+    const u8* from = codes + token * side.codes_token_stride;
+    if constexpr (Side::kRowUnit > 2) {
+      if (((i64)from | side.codes_token_stride) % Side::kRowUnit == 0)
+        return stage_rows<kTile, Side::kRowBytes, Side::kPitch, Side::kRowUnit>(
+            to + Side::kRowShift, from, side.codes_token_stride, valid);
+    }
+    stage_rows<kTile, Side::kRowBytes, Side::kPitch, 2>(to + Side::kRowShift, from, side.codes_token_stride,
+                                                        valid);
+  }
+}
+
+// The bytes of one run, as little-endian words. part: which of the lanes that share a row this is.
+template <class Side>
+KV_DEVICE void load_run(SharedAddress row, int group, int run, int part, u32 (&w)[Side::kRunWords]) {
+  constexpr int kUnit = Side::kRunUnit, kBytes = Side::kRunLoadBytes;
+  SharedAddress at = row + Side::kCodesAt + group * Side::kGroupStride + run * Side::kRunStride;
+  if constexpr (Side::kPartBits % 8 == 0)
+    at += part * (Side::kPartBits / 8);
+  else
+    at += part * Side::kPartBits / 8;  // the run starts inside a byte
+  if constexpr (kUnit == 16) {
+    KV_UNROLL
+    for (int i = 0; i < kBytes / 16; ++i) load_shared_u128(w + 4 * i, at + 16 * i);
+  } else if constexpr (kUnit == 8) {
+    KV_UNROLL
+    for (int i = 0; i < kBytes / 8; ++i) load_shared_u64(w + 2 * i, at + 8 * i);
+  } else if constexpr (kUnit == 4) {
+    KV_UNROLL
+    for (int i = 0; i < kBytes / 4; ++i) w[i] = load_shared_u32(at + 4 * i);
+  } else if constexpr (kUnit == 2) {
+    KV_UNROLL
+    for (int i = 0; i < Side::kRunWords; ++i) {
+      w[i] = load_shared_u16(at + 4 * i);
+      if (4 * i + 2 < kBytes) w[i] |= load_shared_u16(at + 4 * i + 2) << 16;
+    }
+  } else {
+    KV_UNROLL
+    for (int i = 0; i < Side::kRunWords; ++i) w[i] = 0;
+    KV_UNROLL
+    for (int i = 0; i < kBytes; ++i) w[i / 4] |= load_shared_u8(at + i) << 8 * (i % 4);
+  }
+  if constexpr (Side::kPartBits % 8 != 0) {
+    const u32 shift = part * Side::kPartBits % 8;
+    KV_UNROLL
+    for (int i = 0; i < Side::kRunWords; ++i)
+      w[i] = shift_right(w[i], i + 1 < Side::kRunWords ? w[i + 1] : 0, shift);
+  }
+}
+
+// The fp16 bits of the scale of (token, group) in a staged tile.
+template <class Side>
+KV_DEVICE u32 load_scale(SharedAddress stage, int token, int group) {
+  return load_shared_u16(stage + Side::kScalesAt + token * Side::kScalePitch + group * Side::kScaleStride);
+}
+
+}  // namespace kv

@@ -1,0 +1,14 @@
+// Causal attention: the kQueries queries of a call are the newest tokens of the cache, so query i stands at
+// position length - kQueries + i and sees the tokens up to its own. SPDX-License-Identifier: MIT
+#pragma once
+#include "core/simt.cuh"
+
+namespace kv {
+
+template <int kQueries>
+struct Causal {
+  KV_DEVICE static bool cuts(int last, int length) { return last > length - kQueries; }
+  KV_DEVICE static bool sees(int query, int token, int length) { return token <= length - kQueries + query; }
+};
+
+}  // namespace kv

@@ -1,0 +1,60 @@
+// Signed Walsh-Hadamard transform of groups of kSize channels, by one warp in registers.
+//
+//   forward  y = S2 . (1/sqrt n) . H . S1 . x        inverse  x = S1 . (1/sqrt n) . H . S2 . y
+//
+// H in Sylvester (natural) order; S1 = pre signs, S2 = post signs, a set bit means -1. Value i of the row
+// sits in lane i % 32, register i / 32, so butterflies of stride < 32 cross lanes and the others stay inside
+// a lane; no shared or local memory, any number of groups. SPDX-License-Identifier: MIT
+#pragma once
+#include "core/simt.cuh"
+
+namespace kv {
+
+// Signs: kSize; pre_signs(word), post_signs(word): 32 sign bits each; kNorm = 1/sqrt(kSize).
+template <class Signs>
+struct Wht {
+  template <int kPerLane>
+  KV_DEVICE static void forward(float (&x)[kPerLane]) {
+    KV_UNROLL
+    for (int e = 0; e < kPerLane; ++e) x[e] = flip(x[e], Signs::pre_signs(e * 32 % Signs::kSize / 32));
+    butterflies(x);
+    KV_UNROLL
+    for (int e = 0; e < kPerLane; ++e)
+      x[e] = flip(x[e] * Signs::kNorm, Signs::post_signs(e * 32 % Signs::kSize / 32));
+  }
+
+  template <int kPerLane>
+  KV_DEVICE static void inverse(float (&x)[kPerLane]) {
+    KV_UNROLL
+    for (int e = 0; e < kPerLane; ++e) x[e] = flip(x[e], Signs::post_signs(e * 32 % Signs::kSize / 32));
+    butterflies(x);
+    KV_UNROLL
+    for (int e = 0; e < kPerLane; ++e)
+      x[e] = flip(x[e] * Signs::kNorm, Signs::pre_signs(e * 32 % Signs::kSize / 32));
+  }
+
+ private:
+  KV_DEVICE static float flip(float x, u32 signs) {
+    return float_of(bits_of(x) ^ (signs >> lane() & 1) << 31);
+  }
+
+  template <int kPerLane>
+  KV_DEVICE static void butterflies(float (&x)[kPerLane]) {
+    KV_UNROLL
+    for (int stride = 1; stride < 32 && stride < Signs::kSize; stride <<= 1) KV_UNROLL
+    for (int e = 0; e < kPerLane; ++e) {
+      const float partner = shfl_xor(x[e], stride);
+      x[e] = lane() & stride ? partner - x[e] : x[e] + partner;
+    }
+    KV_UNROLL
+    for (int stride = 1; stride * 32 < Signs::kSize; stride <<= 1) KV_UNROLL
+    for (int e = 0; e < kPerLane; ++e)
+      if ((e & stride) == 0) {
+        const float a = x[e], b = x[e + stride];
+        x[e] = a + b;
+        x[e + stride] = a - b;
+      }
+  }
+};
+
+}  // namespace kv

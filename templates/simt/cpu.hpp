@@ -1,0 +1,217 @@
+// The CPU back-end, device side: what core/simt.cuh means when a kernel is compiled as host C++.
+// A block is one fibre per lane on one OS thread (runtime/cpu_backend.cpp schedules them). A fibre runs until
+// a collective; a group is released only when every live member waits at the SAME source line, so divergent
+// barriers are named, not survived. Shared memory is poisoned with NaN patterns before every block, and
+// asynchronous copies land only when they are waited for.
+//
+// Includes nothing: kernels compile in well under a second. The host binds itself through kv_cpu_bind().
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#define KV_DEVICE inline
+#define KV_KERNEL extern "C" void
+#define KV_CONSTANT static const
+#define KV_PARAM const
+#define KV_LAUNCH_BOUNDS(threads, blocks)
+#define KV_UNROLL _Pragma("GCC unroll 64")
+#define KV_NO_UNROLL _Pragma("GCC unroll 1")
+#define KV_SITE const char *file = __builtin_FILE(), int line = __builtin_LINE()
+
+namespace kv::cpu {
+
+constexpr int kSlotWords = 16;
+
+// What the scheduler shows the running lane. One instance a lane.
+struct Lane {
+  int thread, threads;
+  int block_x, block_y, block_z;
+  int grid_x, grid_y, grid_z;
+  unsigned char* shared;
+  unsigned (
+      *slots)[32][kSlotWords];  // of this lane's warp: [2][32][16]; collectives alternate between the two
+  int parity;
+  void* copies;  // the lane's queue of asynchronous copies
+};
+
+enum class Wait : int { warp = 1, block = 2 };
+
+// Implemented by the host.
+struct Host {
+  Lane** self;                                          // the running lane
+  void (*wait)(Wait what, const char* file, int line);  // yields until the group is released
+  void (*copy_async)(void* to, const void* from, int bytes,
+                     int valid);  // queued; zero-fills bytes past valid
+  void (*copy_commit)();
+  void (*copy_wait)(int groups_left);  // applies all but the newest `groups_left` groups
+};
+
+inline Host host;
+inline Lane& self() { return **host.self; }
+
+}  // namespace kv::cpu
+
+// Called once by whoever loads the kernels.
+extern "C" __attribute__((visibility("default"), used)) inline void kv_cpu_bind(const kv::cpu::Host* host) {
+  kv::cpu::host = *host;
+}
+
+namespace kv {
+
+using u8 = unsigned char;
+using u16 = unsigned short;
+using u32 = unsigned int;
+using i64 = long long;
+
+inline int thread() { return cpu::self().thread; }
+inline int lane() { return thread() & 31; }
+inline int warp() { return thread() >> 5; }
+inline int block_x() { return cpu::self().block_x; }
+inline int block_y() { return cpu::self().block_y; }
+inline int block_z() { return cpu::self().block_z; }
+
+namespace cpu {
+// Every collective: each lane shows words to its warp, waits, and may read all lanes' words until its next
+// but one collective (two slot sets alternate, so one barrier is enough).
+using Slots = unsigned (*)[kSlotWords];
+template <int kWords>
+inline Slots show(const u32 (&mine)[kWords], const char* file, int line) {
+  static_assert(kWords <= kSlotWords, "slots are too small");
+  Lane& me = self();
+  Slots slots = me.slots[me.parity];
+  me.parity ^= 1;
+  for (int i = 0; i < kWords; ++i) slots[me.thread & 31][i] = mine[i];
+  host.wait(Wait::warp, file, line);
+  return slots;
+}
+}  // namespace cpu
+
+inline void sync_block(KV_SITE) { cpu::host.wait(cpu::Wait::block, file, line); }
+inline void sync_warp(KV_SITE) { cpu::host.wait(cpu::Wait::warp, file, line); }
+
+inline u32 bits_of(float a) { return __builtin_bit_cast(u32, a); }
+inline float float_of(u32 a) { return __builtin_bit_cast(float, a); }
+
+inline u32 shfl(u32 v, int from, KV_SITE) { return cpu::show<1>({v}, file, line)[from & 31][0]; }
+inline u32 shfl_xor(u32 v, int mask, KV_SITE) {
+  return cpu::show<1>({v}, file, line)[(lane() ^ mask) & 31][0];
+}
+inline float shfl_xor(float v, int mask, KV_SITE) { return float_of(shfl_xor(bits_of(v), mask, file, line)); }
+inline u32 ballot(bool v, KV_SITE) {
+  const cpu::Slots slots = cpu::show<1>({u32(v)}, file, line);
+  u32 r = 0;
+  for (int i = 0; i < 32; ++i) r |= slots[i][0] << i;
+  return r;
+}
+inline bool any(bool v, KV_SITE) { return ballot(v, file, line) != 0; }
+
+inline float mul_rn(float a, float b) { return a * b; }  // the host compiler runs with -ffp-contract=off
+inline float add_rn(float a, float b) { return a + b; }
+inline float div_rn(float a, float b) { return a / b; }
+inline float sqrt_rn(float a) { return __builtin_sqrtf(a); }
+inline float absolute(float a) { return __builtin_fabsf(a); }
+inline float larger(float a, float b) { return a > b ? a : b; }
+inline float exp2_fast(float x) { return __builtin_exp2f(x); }
+inline float f32_from_f16(u32 h) {
+  // Shifted into place, a half is a float whose exponent is 112 too small (subnormals included).
+  const float f = float_of((h & 0x7fffu) << 13) * 0x1p112f;
+  const u32 magnitude = (h & 0x7c00u) == 0x7c00u ? 0x7f800000u | (h & 0x3ffu) << 13 : bits_of(f);
+  return float_of(magnitude | (h & 0x8000u) << 16);
+}
+inline u16 f16_from_f32(float f) {  // round to nearest even
+  const u32 sign = bits_of(f) >> 16 & 0x8000u, a = bits_of(f) & 0x7fffffffu;
+  if (a > 0x7f800000u) return u16(sign | 0x7e00u);
+  if (a >= 0x477ff000u) return u16(sign | 0x7c00u);  // 65520 and above: infinity
+  if (a < 0x38800000u)
+    return u16(sign | bits_of(float_of(a) + 0.5f) - 0x3f000000u);  // subnormal: the adder rounds
+  return u16(sign | ((a + 0xfffu + (a >> 13 & 1)) >> 13) - (112u << 10));
+}
+inline float f32_from_bf16(u32 h) { return float_of(h << 16); }
+inline u16 bf16_from_f32(float f) {
+  const u32 b = bits_of(f);
+  if ((b & 0x7fffffffu) > 0x7f800000u) return u16(b >> 16 | 0x40);
+  return u16((b + 0x7fffu + (b >> 16 & 1)) >> 16);
+}
+
+inline u32 pack_f16x2(float lo, float hi) { return u32(f16_from_f32(lo)) | u32(f16_from_f32(hi)) << 16; }
+inline u32 mul_f16x2(u32 a, u32 b) {  // a product of two halves is exact in float
+  return pack_f16x2(f32_from_f16(a & 0xffff) * f32_from_f16(b & 0xffff),
+                    f32_from_f16(a >> 16) * f32_from_f16(b >> 16));
+}
+inline u32 sub_f16x2(u32 a, u32 b) {
+  return pack_f16x2(f32_from_f16(a & 0xffff) - f32_from_f16(b & 0xffff),
+                    f32_from_f16(a >> 16) - f32_from_f16(b >> 16));
+}
+
+inline u32 permute(u32 a, u32 b, u32 selector) {
+  const unsigned long long ab = (unsigned long long)b << 32 | a;
+  u32 r = 0;
+  for (int i = 0; i < 4; ++i) r |= u32(ab >> 8 * (selector >> 4 * i & 7) & 0xff) << 8 * i;
+  return r;
+}
+inline u32 shift_right(u32 lo, u32 hi, u32 shift) {
+  return u32(((unsigned long long)hi << 32 | lo) >> (shift & 31));
+}
+
+inline void mma_16x8x16(float (&d)[4], u32 a0, u32 a1, u32 a2, u32 a3, u32 b0, u32 b1, KV_SITE) {
+  u32 mine[12];  // as floats: A pairs 0..7, B pairs 8..11; converted once, by their owner
+  const u32 words[6] = {a0, a1, a2, a3, b0, b1};
+  for (int i = 0; i < 12; ++i) mine[i] = bits_of(f32_from_f16(words[i / 2] >> 16 * (i % 2) & 0xffff));
+  const cpu::Slots slots = cpu::show(mine, file, line);
+  const int g = lane() >> 2, c = lane() & 3;
+  for (int i = 0; i < 4; ++i) {
+    const int row = g, high_row = i >> 1, column = 2 * c + (i & 1);
+    float sum = 0.f;
+    for (int k = 0; k < 16; ++k) {
+      const int owner = (k & 7) / 2, high_k = k >> 3;
+      const float a = float_of(slots[row * 4 + owner][2 * (high_row + 2 * high_k) + (k & 1)]);
+      const float b = float_of(slots[column * 4 + owner][8 + 2 * high_k + (k & 1)]);
+      sum += a * b;
+    }
+    d[i] += sum;
+  }
+}
+
+inline u32 transpose_8x8(u32 v, KV_SITE) {
+  const cpu::Slots slots = cpu::show<1>({v}, file, line);
+  const int g = lane() >> 2, c = lane() & 3;
+  const auto at = [&](int row, int column) {
+    return slots[row * 4 + column / 2][0] >> 16 * (column & 1) & 0xffff;
+  };
+  return at(2 * c, g) | at(2 * c + 1, g) << 16;
+}
+
+using SharedAddress = u32;  // an offset here
+inline u8* shared_bytes() { return cpu::self().shared; }
+inline SharedAddress shared_base() { return 0; }
+inline u32 load_shared_u8(SharedAddress a) { return shared_bytes()[a]; }
+template <class Word>
+inline u32 load_shared_as(SharedAddress a) {
+  Word v;
+  __builtin_memcpy(&v, shared_bytes() + a, sizeof v);
+  return v;
+}
+inline u32 load_shared_u16(SharedAddress a) { return load_shared_as<u16>(a); }
+inline u32 load_shared_u32(SharedAddress a) { return load_shared_as<u32>(a); }
+inline void load_shared_u64(u32* v, SharedAddress a) { __builtin_memcpy(v, shared_bytes() + a, 8); }
+inline void load_shared_u128(u32* v, SharedAddress a) { __builtin_memcpy(v, shared_bytes() + a, 16); }
+inline void store_shared_u16(SharedAddress a, u32 v) {
+  const u16 half = u16(v);
+  __builtin_memcpy(shared_bytes() + a, &half, 2);
+}
+inline void store_shared_u32(SharedAddress a, u32 v) { __builtin_memcpy(shared_bytes() + a, &v, 4); }
+inline void store_shared_u128(SharedAddress a, u32 x, u32 y, u32 z, u32 w) {
+  const u32 v[4] = {x, y, z, w};
+  __builtin_memcpy(shared_bytes() + a, v, 16);
+}
+
+template <int kBytes>
+inline void copy_async(SharedAddress to, const u8* from, int valid) {
+  cpu::host.copy_async(shared_bytes() + to, from, kBytes, valid);
+}
+inline void copy_commit() { cpu::host.copy_commit(); }
+template <int kGroupsLeft>
+inline void copy_wait() {
+  cpu::host.copy_wait(kGroupsLeft);
+}
+
+}  // namespace kv
