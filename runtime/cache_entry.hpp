@@ -1,0 +1,33 @@
+// CacheEntry: one artefact as one self-checking file. Bytes only; runtime/cache.cpp knows folders, owners and
+// locks.
+//
+//   magic[8] | header (fixed, little endian) | name | compiler | log | payload | SHA-256 of all before, in a
+//   domain of its own
+// SPDX-License-Identifier: MIT
+#pragma once
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "generator/result.hpp"
+#include "runtime/artefact.hpp"
+
+namespace kvjit {
+
+// Larger files are not read at all: a kernel is tens of KB.
+constexpr std::uint64_t kMaxEntryBytes = std::uint64_t{256} << 20;
+
+struct CacheEntry {
+  std::string name;      // Source::name
+  std::string compiler;  // Compiler::identity() of the compiler that made it
+  Artefact artefact;
+};
+
+std::vector<std::uint8_t> encode_entry(std::string_view key_hex, const CacheEntry& entry);
+// Fails with integrity: what does not fit. key_hex: the key it was asked for under, so that a renamed file is
+// no hit.
+Result<CacheEntry> decode_entry(std::string_view key_hex, std::span<const std::uint8_t> bytes);
+
+}  // namespace kvjit

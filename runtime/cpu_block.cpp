@@ -1,0 +1,425 @@
+// The scheduler of the CPU back-end. Fibres are made once and loop over blocks: creating one costs
+// microseconds, switching to one tens of nanoseconds. Time passes in rounds: every lane that may run does so
+// until it waits or ends, then groups whose lanes all wait are released together. SPDX-License-Identifier:
+// MIT
+#include "runtime/cpu_block.hpp"
+
+#include <fmt/format.h>
+
+#include <boost/context/fiber.hpp>
+#include <boost/context/protected_fixedsize_stack.hpp>
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+#include <mutex>
+#include <new>
+#include <optional>
+#include <random>
+#include <vector>
+
+#include "simt/cpu.hpp"
+
+namespace kvjit {
+namespace {
+
+using boost::context::fiber;
+
+constexpr int kMaxThreads = 1024;               // a block, on every CUDA GPU
+constexpr std::size_t kMaxShared = 256 * 1024;  // above the 227 KiB of any GPU so far
+constexpr std::size_t kGuard = 1024;        // before and behind shared memory; keeps its 1024-byte alignment
+constexpr unsigned char kGuardByte = 0xa5;  // unlike the poison, so that writing NaNs past the end is seen
+constexpr unsigned char kPoison = 0xff;     // NaN as f16, bf16 and f32; -1 as an integer
+constexpr std::size_t kStackBytes = 128 * 1024;  // address space; only touched pages cost memory
+constexpr std::size_t kShownGroups = 8;          // places listed in a deadlock report
+
+enum class State { ready, at_warp, at_block, done };
+
+struct Copy {
+  unsigned char* to;
+  const unsigned char* from;
+  int bytes, valid;
+};
+
+struct CopyQueue {
+  std::vector<Copy> pending;
+  std::vector<std::size_t> groups;  // of each committed group: where it ends in `pending`
+};
+
+struct Site {
+  const char* file = "";
+  int line = 0;
+  bool operator==(const Site& other) const {
+    return line == other.line && (file == other.file || std::strcmp(file, other.file) == 0);
+  }
+};
+
+std::string to_string(const Site& site) { return fmt::format("{}:{}", site.file, site.line); }
+
+struct LaneState {
+  kv::cpu::Lane view{};
+  fiber context;
+  State state = State::done;
+  Site site;
+  CopyQueue copies;
+};
+
+struct WarpState {
+  int live = 0, at_warp = 0;
+};
+
+using WarpSlots = unsigned[2][32][kv::cpu::kSlotWords];
+
+struct FreeBytes {
+  void operator()(unsigned char* bytes) const { std::free(bytes); }
+};
+
+class Scheduler {
+ public:
+  Result<void> run(const std::function<void()>& body, Grid grid, int threads, std::size_t shared_bytes,
+                   unsigned seed);
+
+  void wait(kv::cpu::Wait what, Site site);
+  void copy_async(void* to, const void* from, int bytes, int valid);
+  void copy_commit();
+  void copy_wait(int groups_left);
+
+  kv::cpu::Lane* self = nullptr;  // Host::self points here
+
+ private:
+  bool run_block();
+  void begin_block(unsigned x, unsigned y, unsigned z);
+  void resume(LaneState& lane);
+  void finish_lane(LaneState& lane);
+  void release_groups();
+  bool same_site(int first, int last);
+  void check_guard();
+  std::string describe_waiting() const;
+  std::string block_name() const;
+  void record(std::string message) {
+    if (!error_) error_ = Error{Code::internal, std::move(message)};
+  }
+  void stop(std::string message);
+  void yield() { scheduler_ = std::move(scheduler_).resume(); }
+
+  std::vector<LaneState> lanes_ = std::vector<LaneState>(kMaxThreads);
+  std::vector<WarpState> warps_;
+  std::unique_ptr<WarpSlots[]> slots_{new WarpSlots[kMaxThreads / 32]};
+  std::unique_ptr<unsigned char, FreeBytes> shared_{
+      static_cast<unsigned char*>(std::aligned_alloc(kGuard, kMaxShared + 2 * kGuard))};
+  std::vector<int> ready_;
+  fiber scheduler_;
+  LaneState* running_ = nullptr;
+  const std::function<void()>* body_ = nullptr;
+  std::optional<Error> error_;
+  std::mt19937_64 random_;
+  bool is_shuffled_ = false;
+  int threads_ = 0, live_ = 0, at_block_ = 0;
+  std::size_t shared_bytes_ = 0;
+};
+
+std::string Scheduler::block_name() const {
+  const kv::cpu::Lane& view = lanes_[0].view;
+  return fmt::format("block ({}, {}, {})", view.block_x, view.block_y, view.block_z);
+}
+
+// Called on a lane's fibre that broke a rule: it never runs again; run() unwinds it.
+void Scheduler::stop(std::string message) {
+  record(fmt::format("{}: {}, lane {}", message, block_name(), running_->view.thread));
+  yield();
+}
+
+void Scheduler::wait(kv::cpu::Wait what, Site site) {
+  LaneState& lane = *running_;
+  lane.site = site;
+  if (what == kv::cpu::Wait::warp) {
+    lane.state = State::at_warp;
+    ++warps_[static_cast<std::size_t>(lane.view.thread / 32)].at_warp;
+  } else {
+    lane.state = State::at_block;
+    ++at_block_;
+  }
+  yield();
+}
+
+void Scheduler::copy_async(void* to, const void* from, int bytes, int valid) {
+  const auto to_address = reinterpret_cast<std::uintptr_t>(to),
+             from_address = reinterpret_cast<std::uintptr_t>(from);
+  const auto shared = reinterpret_cast<std::uintptr_t>(shared_.get() + kGuard);
+  // PTX ISA, cp.async: cp-size is 4, 8 or 16 and both addresses are aligned to it.
+  if (bytes != 4 && bytes != 8 && bytes != 16)
+    return stop(fmt::format("asynchronous copy of {} bytes (4, 8 and 16 are possible)", bytes));
+  const auto size = static_cast<std::uintptr_t>(bytes);
+  if (to_address % size != 0 || from_address % size != 0)
+    return stop(fmt::format(
+        "asynchronous copy of {} bytes from an address that is {} mod {} to one that is {} mod {} "
+        "(both must be aligned to the size)",
+        bytes, from_address % size, bytes, to_address % size, bytes));
+  if (valid < 0 || valid > bytes)
+    return stop(fmt::format("asynchronous copy of {} valid bytes of {}", valid, bytes));
+  if (to_address < shared || to_address - shared + size > shared_bytes_)
+    return stop(
+        fmt::format("asynchronous copy to outside the block's {} bytes of shared memory", shared_bytes_));
+  running_->copies.pending.push_back(
+      {static_cast<unsigned char*>(to), static_cast<const unsigned char*>(from), bytes, valid});
+}
+
+void Scheduler::copy_commit() { running_->copies.groups.push_back(running_->copies.pending.size()); }
+
+void Scheduler::copy_wait(int groups_left) {
+  if (groups_left < 0)
+    return stop(fmt::format("wait for asynchronous copies with {} groups left", groups_left));
+  CopyQueue& queue = running_->copies;
+  const auto left = static_cast<std::size_t>(groups_left);
+  if (queue.groups.size() <= left) return;
+  const auto landing = static_cast<std::ptrdiff_t>(queue.groups.size() - left);
+  const std::size_t copies = queue.groups[static_cast<std::size_t>(landing) - 1];
+  for (std::size_t i = 0; i < copies; ++i) {
+    const Copy& copy = queue.pending[i];
+    const auto valid = static_cast<std::size_t>(copy.valid);
+    if (valid != 0) std::memcpy(copy.to, copy.from, valid);
+    std::memset(copy.to + valid, 0, static_cast<std::size_t>(copy.bytes) - valid);
+  }
+  queue.pending.erase(queue.pending.begin(), queue.pending.begin() + static_cast<std::ptrdiff_t>(copies));
+  queue.groups.erase(queue.groups.begin(), queue.groups.begin() + landing);
+  for (std::size_t& end : queue.groups) end -= copies;
+}
+
+void Scheduler::finish_lane(LaneState& lane) {
+  if (!lane.copies.pending.empty())
+    record(fmt::format("{} asynchronous copies were never waited for: {}, lane {}",
+                       lane.copies.pending.size(), block_name(), lane.view.thread));
+  lane.state = State::done;
+  --warps_[static_cast<std::size_t>(lane.view.thread / 32)].live;
+  --live_;
+}
+
+void Scheduler::resume(LaneState& lane) {
+  if (!lane.context)
+    lane.context = fiber(std::allocator_arg, boost::context::protected_fixedsize_stack(kStackBytes),
+                         [this, &lane](fiber&& from) -> fiber {
+                           scheduler_ = std::move(from);
+                           for (;;) {
+                             (*body_)();
+                             finish_lane(lane);
+                             yield();
+                           }
+                         });
+  running_ = &lane;
+  self = &lane.view;
+  lane.context = std::move(lane.context).resume();
+}
+
+void Scheduler::begin_block(unsigned x, unsigned y, unsigned z) {
+  std::memset(shared_.get() + kGuard, kPoison, shared_bytes_);
+  std::memset(slots_.get(), kPoison, warps_.size() * sizeof(WarpSlots));
+  for (std::size_t w = 0; w < warps_.size(); ++w) {
+    warps_[w].live = std::min(32, threads_ - static_cast<int>(w) * 32);
+    warps_[w].at_warp = 0;
+  }
+  ready_.clear();
+  for (int i = 0; i < threads_; ++i) {
+    LaneState& lane = lanes_[static_cast<std::size_t>(i)];
+    lane.view.block_x = static_cast<int>(x);
+    lane.view.block_y = static_cast<int>(y);
+    lane.view.block_z = static_cast<int>(z);
+    lane.view.parity = 0;
+    lane.state = State::ready;
+    lane.copies.groups.clear();  // committed groups without a copy may be left over; copies may not
+    ready_.push_back(i);
+  }
+  live_ = threads_;
+  at_block_ = 0;
+}
+
+// Lanes first..last-1 that are alive stand at one place; else records where two of them stand.
+bool Scheduler::same_site(int first, int last) {
+  const LaneState* one = nullptr;
+  for (int i = first; i < last; ++i) {
+    const LaneState& lane = lanes_[static_cast<std::size_t>(i)];
+    if (lane.state == State::done) continue;
+    if (!one) one = &lane;
+    if (lane.site == one->site) continue;
+    record(fmt::format("divergent collective: {} against {}: {}, lanes {} and {}", to_string(one->site),
+                       to_string(lane.site), block_name(), one->view.thread, i));
+    return false;
+  }
+  return true;
+}
+
+void Scheduler::release_groups() {
+  ready_.clear();
+  const auto release = [&](int first, int last) {
+    if (!same_site(first, last)) return;
+    for (int i = first; i < last; ++i) {
+      LaneState& lane = lanes_[static_cast<std::size_t>(i)];
+      if (lane.state == State::done) continue;
+      lane.state = State::ready;
+      ready_.push_back(i);
+    }
+  };
+  if (at_block_ == live_) {
+    at_block_ = 0;
+    return release(0, threads_);
+  }
+  for (std::size_t w = 0; w < warps_.size(); ++w) {
+    WarpState& warp = warps_[w];
+    if (warp.live == 0 || warp.at_warp != warp.live) continue;
+    warp.at_warp = 0;
+    const int first = static_cast<int>(w) * 32;
+    release(first, std::min(first + 32, threads_));
+  }
+}
+
+std::string Scheduler::describe_waiting() const {
+  std::string text;
+  std::size_t shown = 0;
+  for (int first = 0; first < threads_;) {
+    const LaneState& lane = lanes_[static_cast<std::size_t>(first)];
+    int last = first + 1;
+    while (last < threads_ && lanes_[static_cast<std::size_t>(last)].state == lane.state &&
+           (lane.state == State::done || lanes_[static_cast<std::size_t>(last)].site == lane.site))
+      ++last;
+    if (shown++ == kShownGroups) return text + ", ...";
+    text +=
+        fmt::format("{}lanes {}-{} {}", text.empty() ? "" : ", ", first, last - 1,
+                    lane.state == State::done
+                        ? "ended"
+                        : fmt::format("wait for the {} at {}",
+                                      lane.state == State::at_warp ? "warp" : "block", to_string(lane.site)));
+    first = last;
+  }
+  return text;
+}
+
+void Scheduler::check_guard() {
+  const unsigned char* behind = shared_.get() + kGuard + shared_bytes_;
+  for (std::size_t i = 0; i < kGuard; ++i) {
+    if (behind[i] != kGuardByte)
+      return record(fmt::format("shared memory overrun: {} wrote at byte {} of {}", block_name(),
+                                shared_bytes_ + i, shared_bytes_));
+    if (shared_.get()[i] != kGuardByte)
+      return record(
+          fmt::format("shared memory overrun: {} wrote {} bytes before its start", block_name(), kGuard - i));
+  }
+}
+
+bool Scheduler::run_block() {
+  while (live_ > 0) {
+    if (is_shuffled_)
+      for (std::size_t i = ready_.size(); i > 1; --i) std::swap(ready_[i - 1], ready_[random_() % i]);
+    for (const int i : ready_) {
+      resume(lanes_[static_cast<std::size_t>(i)]);
+      if (error_) return false;
+    }
+    if (live_ == 0) break;
+    release_groups();
+    if (!error_ && ready_.empty()) record(fmt::format("deadlock: {}: {}", block_name(), describe_waiting()));
+    if (error_) return false;
+  }
+  check_guard();
+  return !error_;
+}
+
+Result<void> Scheduler::run(const std::function<void()>& body, Grid grid, int threads,
+                            std::size_t shared_bytes, unsigned seed) {
+  // CUDA programming guide, technical specifications per compute capability.
+  if (threads < 1 || threads > kMaxThreads)
+    return fail(Code::bad_input,
+                fmt::format("{} threads a block; 1 to {} are possible", threads, kMaxThreads));
+  if (shared_bytes > kMaxShared)
+    return fail(Code::bad_input, fmt::format("{} bytes of shared memory a block; at most {} are possible",
+                                             shared_bytes, kMaxShared));
+  if (grid.x == 0 || grid.y == 0 || grid.z == 0 || grid.x > 0x7fffffffu || grid.y > 65535 || grid.z > 65535)
+    return fail(Code::bad_input,
+                fmt::format("grid ({}, {}, {}); 1 to (2147483647, 65535, 65535) are possible", grid.x, grid.y,
+                            grid.z));
+  if (!shared_) return fail(Code::environment, "no memory for the CPU back-end's shared memory");
+
+  threads_ = threads;
+  shared_bytes_ = shared_bytes;
+  body_ = &body;
+  is_shuffled_ = seed != 0;
+  random_.seed(seed);
+  error_.reset();
+  warps_.assign(static_cast<std::size_t>(threads + 31) / 32, {});
+  std::memset(shared_.get(), kGuardByte, kGuard);
+  std::memset(shared_.get() + kGuard + shared_bytes, kGuardByte, kGuard);
+  for (int i = 0; i < threads; ++i) {
+    LaneState& lane = lanes_[static_cast<std::size_t>(i)];
+    lane.view = {i,
+                 threads,
+                 0,
+                 0,
+                 0,
+                 static_cast<int>(grid.x),
+                 static_cast<int>(grid.y),
+                 static_cast<int>(grid.z),
+                 shared_.get() + kGuard,
+                 slots_[static_cast<std::size_t>(i / 32)],
+                 0,
+                 &lane.copies};
+  }
+  for (unsigned z = 0; z < grid.z; ++z)
+    for (unsigned y = 0; y < grid.y; ++y)
+      for (unsigned x = 0; x < grid.x; ++x) {
+        begin_block(x, y, z);
+        if (run_block()) continue;
+        // Destroying a suspended fibre unwinds its stack; the next launch makes new ones.
+        for (LaneState& lane : lanes_) {
+          lane.context = {};
+          lane.copies = {};
+        }
+        return tl::unexpected<Error>(std::move(*error_));
+      }
+  return {};
+}
+
+// One scheduler a process: a kernel reaches it through plain functions, and pooled stacks are worth sharing.
+struct Shared {
+  std::mutex mutex;
+  Scheduler scheduler;
+  kv::cpu::Host host;
+};
+Shared& shared();
+
+Result<void> run_bound(void (*bind)(const kv::cpu::Host*), const std::function<void()>& body, Grid grid,
+                       int threads, std::size_t shared_bytes, unsigned seed) {
+  Shared& process = shared();
+  const std::lock_guard lock(process.mutex);
+  bind(&process.host);
+  return process.scheduler.run(body, grid, threads, shared_bytes, seed);
+}
+
+Shared& shared() {
+  static Shared process;
+  static const bool is_bound = [] {
+    process.host.self = &process.scheduler.self;
+    process.host.wait = [](kv::cpu::Wait what, const char* file, int line) {
+      process.scheduler.wait(what, {file, line});
+    };
+    process.host.copy_async = [](void* to, const void* from, int bytes, int valid) {
+      process.scheduler.copy_async(to, from, bytes, valid);
+    };
+    process.host.copy_commit = [] { process.scheduler.copy_commit(); };
+    process.host.copy_wait = [](int groups_left) { process.scheduler.copy_wait(groups_left); };
+    return true;
+  }();
+  (void)is_bound;
+  return process;
+}
+
+}  // namespace
+
+Result<void> run_grid(const LaneProgram& program, Grid grid, int threads, std::size_t shared_bytes,
+                      const void* args, unsigned seed) {
+  return run_bound(
+      program.bind, [&program, args] { program.entry(args); }, grid, threads, shared_bytes, seed);
+}
+
+Result<void> run_grid(const std::function<void()>& body, Grid grid, int threads, std::size_t shared_bytes,
+                      unsigned seed) {
+  return run_bound(&kv_cpu_bind, body, grid, threads, shared_bytes, seed);
+}
+
+}  // namespace kvjit

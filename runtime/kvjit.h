@@ -1,0 +1,268 @@
+/* kvjit: attention over quantised KV caches, with kernels generated and compiled for exactly the cache at
+ * hand.
+ *
+ * This header is the manual of the C interface. It is C89 and names no CUDA type: a stream is `void*` (a
+ * CUstream or cudaStream_t; NULL is the default stream), a device pointer is a plain pointer that only the
+ * device may follow.
+ *
+ *   kvjit_context      one device, its compiler and its kernel cache
+ *     kvjit_program    the kernels for one spec: quantise, dequantise, attention
+ *
+ * Rules that hold everywhere
+ *   - A function that can fail returns a kvjit_status and takes a kvjit_error last, which may be NULL. On
+ * failure outputs are untouched. Nothing is thrown, nothing falls back to something that was not asked for.
+ *   - Structs that may grow start with their size. Fill them with KVJIT_INIT, then set members; zero is every
+ * default. kvjit_rows and kvjit_side are parts of others and will not change.
+ *   - Strings that come out stay valid as long as the handle that they came from. Strings that go in are
+ * copied.
+ *   - Handles may be used from several threads; a handle must not be destroyed while in use. A program keeps
+ * what it needs of its context alive, so the two may be destroyed in any order.
+ *   - Strides of tensors count elements, strides of the cache count bytes.
+ *
+ * Experimental until 1.0: structs only grow, but functions may still change. Check KVJIT_VERSION_NUMBER.
+ * SPDX-License-Identifier: MIT */
+#ifndef KVJIT_H
+#define KVJIT_H
+
+#include <stddef.h>
+#include <string.h> /* memset in KVJIT_INIT */
+
+#define KVJIT_VERSION_MAJOR 0
+#define KVJIT_VERSION_MINOR 1
+#define KVJIT_VERSION_PATCH 0
+#define KVJIT_VERSION_NUMBER (KVJIT_VERSION_MAJOR * 10000 + KVJIT_VERSION_MINOR * 100 + KVJIT_VERSION_PATCH)
+
+#if defined(__GNUC__)
+#define KVJIT_API __attribute__((visibility("default")))
+#else
+#define KVJIT_API
+#endif
+
+/* Clears a sized struct and sets its size:  kvjit_error error; KVJIT_INIT(error); */
+#define KVJIT_INIT(variable) \
+  (memset(&(variable), 0, sizeof(variable)), (void)((variable).size = sizeof(variable)))
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* KVJIT_VERSION_NUMBER of the library that is loaded. */
+KVJIT_API int kvjit_version(void);
+
+/* Signed and 64 bits wide (the library supports 64-bit platforms only): counts of bytes and tokens, strides.
+ */
+typedef ptrdiff_t kvjit_index;
+
+/* ---- Errors
+ * ----------------------------------------------------------------------------------------------------------
+ */
+
+typedef enum kvjit_status {
+  KVJIT_OK = 0,
+  KVJIT_INTERNAL = 1,    /* a bug of the library */
+  KVJIT_USAGE = 2,       /* a call that makes no sense: NULL where a value is needed ... */
+  KVJIT_BAD_INPUT = 3,   /* a broken spec; sizes, strides, alignments that no kernel could take */
+  KVJIT_UNSUPPORTED = 4, /* understood, but nothing serves it; notes say what would */
+  KVJIT_COMPILE = 5,     /* the kernel compiler refused the text; notes hold its words */
+  KVJIT_DIFFERS = 6,     /* results are outside the promised error */
+  KVJIT_ENVIRONMENT = 7, /* no GPU, no NVRTC, no memory ... */
+  KVJIT_INTEGRITY = 8    /* a damaged or foreign artefact */
+} kvjit_status;
+
+/* Owned by the caller, overwritten by each call that gets it (also by success: status 0, empty texts). Texts
+ * that are too long end in "...". */
+typedef struct kvjit_error {
+  size_t size;
+  int status;       /* a kvjit_status */
+  int line, column; /* of the spec, from 1; 0: unknown */
+  char file[256];   /* as given to kvjit_program_create */
+  char message[1024];
+  char notes[3072]; /* one a line: alternatives, refused candidates, a compiler's words */
+} kvjit_error;
+
+/* ---- Context
+ * ---------------------------------------------------------------------------------------------------------
+ */
+
+typedef struct kvjit_context kvjit_context;
+typedef struct kvjit_program kvjit_program;
+
+enum { KVJIT_DEVICE_AUTOMATIC = 0, KVJIT_DEVICE_GPU = 1, KVJIT_DEVICE_CPU = 2 };
+
+/* Defaults come from the environment: KVJIT_DEVICE, KVJIT_CACHE_DIR, KVJIT_CACHE_MAX_BYTES, KVJIT_NVRTC,
+ * KVJIT_CUDA, KVJIT_CXX. */
+typedef struct kvjit_context_options {
+  size_t size;
+  int device;  /* KVJIT_DEVICE_*; automatic: a GPU if there is one, else the CPU back-end (for tests: slow) */
+  int ordinal; /* which GPU */
+  const char* cache_dir; /* of compiled kernels; NULL: the user's cache folder; "off": memory only */
+  void (*log)(void* user, const char* message); /* warnings and progress, from any thread; NULL: silent */
+  void* log_user;
+} kvjit_context_options;
+
+/* options may be NULL: all defaults. */
+KVJIT_API kvjit_status kvjit_context_create(const kvjit_context_options* options, kvjit_context** context,
+                                            kvjit_error* error);
+KVJIT_API void kvjit_context_destroy(kvjit_context* context); /* NULL is fine */
+
+typedef struct kvjit_device_facts {
+  size_t size;
+  const char* name; /* "NVIDIA H200", "CPU back-end" */
+  const char* arch; /* "sm_90a": what kernels are generated for */
+  int is_gpu, multiprocessors;
+  int driver_version; /* 13000 = 13.0; 0 on the CPU */
+  size_t memory_bytes;
+} kvjit_device_facts;
+KVJIT_API kvjit_status kvjit_context_device(const kvjit_context* context, kvjit_device_facts* facts,
+                                            kvjit_error* error);
+
+/* ---- Memory: for programs that do not use CUDA themselves
+ * --------------------------------------------------------------- */
+
+KVJIT_API kvjit_status kvjit_allocate(kvjit_context* context, size_t bytes, void** pointer,
+                                      kvjit_error* error);
+KVJIT_API void kvjit_release(kvjit_context* context, void* pointer); /* NULL is fine */
+KVJIT_API kvjit_status kvjit_copy_to_device(kvjit_context* context, void* to, const void* from, size_t bytes,
+                                            kvjit_error* error);
+KVJIT_API kvjit_status kvjit_copy_to_host(kvjit_context* context, void* to, const void* from, size_t bytes,
+                                          kvjit_error* error);
+KVJIT_API kvjit_status kvjit_synchronize(kvjit_context* context, void* stream, kvjit_error* error);
+
+/* ---- Program
+ * ---------------------------------------------------------------------------------------------------------
+ */
+
+/* Whether a spec could be served, asked without a device. toml: NUL-terminated text. arch: "sm_90a" ..., or
+ * NULL: those of the spec's [target]. Every combination of [matrix] is asked. Returns KVJIT_OK, or the first
+ * refusal's status with all reasons in `reasons` (one a line, cut with "..." at reasons_size bytes; may be
+ * NULL with size 0). */
+KVJIT_API kvjit_status kvjit_supported(const char* toml, const char* arch, char* reasons,
+                                       size_t reasons_size);
+
+/* Generates the kernels of a spec and makes those of attention ready: from memory, from disk, else compiled
+ * (fractions of a second). file_name: for diagnostics, may be NULL. arch: NULL for the device's own. A spec
+ * whose [matrix] gives more than one combination is KVJIT_UNSUPPORTED here. */
+KVJIT_API kvjit_status kvjit_program_create(kvjit_context* context, const char* toml, const char* file_name,
+                                            const char* arch, kvjit_program** program, kvjit_error* error);
+KVJIT_API void kvjit_program_destroy(kvjit_program* program); /* NULL is fine */
+
+enum { KVJIT_F16 = 1, KVJIT_BF16 = 2, KVJIT_F32 = 3 };
+
+typedef struct kvjit_program_facts {
+  size_t size;
+  const char *id, *title, *arch;
+  int is_planar; /* 0: layout rows */
+  int head_dim, q_heads_per_kv, query_length, is_causal;
+  int q_type, out_type; /* KVJIT_F16 ... */
+  int tile_tokens;      /* a split is a multiple of it */
+} kvjit_program_facts;
+KVJIT_API kvjit_status kvjit_program_describe(const kvjit_program* program, kvjit_program_facts* facts,
+                                              kvjit_error* error);
+
+enum { KVJIT_K = 0, KVJIT_V = 1 };
+
+typedef struct kvjit_side_facts {
+  size_t size;
+  const char* format;
+  int is_rotated;
+  double bits_per_value;
+  kvjit_index row_bytes;       /* of a (token, KV head) in layout rows */
+  kvjit_index code_row_bytes;  /* the same in the planes of layout planar ... */
+  kvjit_index scale_row_bytes; /* ... 0 if the format has no scales */
+} kvjit_side_facts;
+KVJIT_API kvjit_status kvjit_program_side(const kvjit_program* program, int side, kvjit_side_facts* facts,
+                                          kvjit_error* error);
+
+/* ---- The cache
+ * ---------------------------------------------------------------------------------------------------------
+ */
+
+/* One side of a cache, on the device. Layout rows: `codes` points at the rows, `scales` is unused, any
+ * strides, 2-byte aligned. Layout planar: two planes; token stride = row bytes; pointers and other strides
+ * are multiples of 16. */
+typedef struct kvjit_side {
+  void* codes;
+  void* scales;
+  kvjit_index codes_sequence_stride, codes_head_stride, codes_token_stride;
+  kvjit_index scales_sequence_stride, scales_head_stride, scales_token_stride;
+} kvjit_side;
+
+/* How this library would lay out one side in one block of memory: its size, and its description when it
+ * starts at `base` (NULL: strides only). An engine may use strides of its own instead. Either output may be
+ * NULL. */
+KVJIT_API kvjit_status kvjit_cache_layout(const kvjit_program* program, int side, kvjit_index sequences,
+                                          kvjit_index heads, kvjit_index capacity_tokens, void* base,
+                                          kvjit_side* cache, size_t* bytes, kvjit_error* error);
+
+/* A tensor [sequences][tokens or queries][heads][head_dim] on the device; head_dim is dense. */
+typedef struct kvjit_rows {
+  void* data;
+  kvjit_index sequence_stride, query_stride, head_stride;
+} kvjit_rows;
+
+typedef struct kvjit_codec_call {
+  size_t size;
+  kvjit_rows x; /* quantise reads it, dequantise writes f32 to it; query_stride is the token's */
+  int x_type;   /* quantise: KVJIT_F16 or KVJIT_F32; dequantise: KVJIT_F32 */
+  kvjit_side cache;
+  const kvjit_index* slots; /* quantise, on the device: where each token goes, negative: nowhere; NULL: from
+                               first_token on */
+  kvjit_index first_token;
+  int sequences, tokens, heads;
+  int keep_rotated; /* dequantise: leave values in the rotated domain */
+  void* stream;
+} kvjit_codec_call;
+
+/* Both only queue work on the stream; the first call of each kind and side also gets its kernel. */
+KVJIT_API kvjit_status kvjit_quantise(kvjit_program* program, int side, const kvjit_codec_call* call,
+                                      kvjit_error* error);
+KVJIT_API kvjit_status kvjit_dequantise(kvjit_program* program, int side, const kvjit_codec_call* call,
+                                        kvjit_error* error);
+
+/* ---- Attention
+ * ---------------------------------------------------------------------------------------------------------
+ */
+
+typedef struct kvjit_attention_call {
+  size_t size;
+  kvjit_rows q; /* [sequences][query_length][kv_heads * q_heads_per_kv][head_dim] of the program's q type */
+  kvjit_side k, v;
+  kvjit_rows out;     /* shaped like q, of the program's out type */
+  const int* lengths; /* on the device: tokens of each sequence; NULL: `tokens` for all */
+  int tokens;         /* the largest length */
+  int sequences, kv_heads;
+  int splits;   /* 0: chosen for the device */
+  double scale; /* of scores; 0: 1/sqrt(head_dim) */
+  void* workspace;
+  size_t
+      workspace_bytes; /* at least what kvjit_workspace_bytes says; 16-byte aligned; contents do not matter */
+  void* stream;
+} kvjit_attention_call;
+
+/* What really ran. converted_bytes: bytes of cache that were converted outside the fused kernel; always 0. */
+typedef struct kvjit_report {
+  size_t size;
+  int kernel_count;
+  const char* kernels[8]; /* in launch order */
+  const char *k_reader, *v_reader;
+  kvjit_index cache_bytes; /* of K and V that the call has to read, at `tokens` for each sequence */
+  kvjit_index converted_bytes;
+  int splits;
+} kvjit_report;
+
+/* Looks at tokens, sequences, kv_heads and splits only. */
+KVJIT_API kvjit_status kvjit_workspace_bytes(const kvjit_program* program, const kvjit_attention_call* call,
+                                             size_t* bytes, kvjit_error* error);
+
+/* Only queues work on the stream: no device allocation, no synchronisation, safe in CUDA graphs. report may
+ * be NULL. */
+KVJIT_API kvjit_status kvjit_attention(kvjit_program* program, const kvjit_attention_call* call,
+                                       kvjit_report* report, kvjit_error* error);
+/* The same by one plain, slow, readable kernel: to check kvjit_attention against. */
+KVJIT_API kvjit_status kvjit_reference(kvjit_program* program, const kvjit_attention_call* call,
+                                       kvjit_report* report, kvjit_error* error);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

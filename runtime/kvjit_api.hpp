@@ -1,0 +1,85 @@
+// C++ over runtime/kvjit.h: handles that close themselves. Header only, standard library only, nothing thrown
+// by it: each call gives the C status back and fills a kvjit_error, so the manual in kvjit.h holds as it
+// stands. SPDX-License-Identifier: MIT
+#pragma once
+#include <memory>
+#include <utility>
+
+#include "runtime/kvjit.h"
+
+namespace kvjit::api {
+
+// A sized struct with every default: auto call = sized<kvjit_attention_call>();
+template <class Struct>
+Struct sized() {
+  Struct value;
+  KVJIT_INIT(value);
+  return value;
+}
+
+namespace detail {
+struct DestroyContext {
+  void operator()(kvjit_context* context) const { kvjit_context_destroy(context); }
+};
+struct DestroyProgram {
+  void operator()(kvjit_program* program) const { kvjit_program_destroy(program); }
+};
+}  // namespace detail
+
+// Null until opened. get() is the handle for every function of kvjit.h.
+class Context : public std::unique_ptr<kvjit_context, detail::DestroyContext> {
+ public:
+  kvjit_status open(const kvjit_context_options& options, kvjit_error& error) {
+    kvjit_context* opened = nullptr;
+    const kvjit_status status = kvjit_context_create(&options, &opened, &error);
+    if (status == KVJIT_OK) reset(opened);
+    return status;
+  }
+};
+
+class Program : public std::unique_ptr<kvjit_program, detail::DestroyProgram> {
+ public:
+  kvjit_status open(const Context& context, const char* toml, const char* file_name, const char* arch,
+                    kvjit_error& error) {
+    kvjit_program* opened = nullptr;
+    const kvjit_status status = kvjit_program_create(context.get(), toml, file_name, arch, &opened, &error);
+    if (status == KVJIT_OK) reset(opened);
+    return status;
+  }
+};
+
+// Device memory; must not outlive its context.
+class Memory {
+ public:
+  Memory() = default;
+  Memory(Memory&& other) noexcept
+      : context_(other.context_), pointer_(std::exchange(other.pointer_, nullptr)), bytes_(other.bytes_) {}
+  Memory& operator=(Memory&& other) noexcept {
+    std::swap(context_, other.context_);
+    std::swap(pointer_, other.pointer_);
+    std::swap(bytes_, other.bytes_);
+    return *this;
+  }
+  ~Memory() {
+    if (pointer_) kvjit_release(context_, pointer_);
+  }
+  kvjit_status allocate(const Context& context, size_t bytes, kvjit_error& error) {
+    void* pointer = nullptr;
+    const kvjit_status status = kvjit_allocate(context.get(), bytes, &pointer, &error);
+    if (status != KVJIT_OK) return status;
+    if (pointer_) kvjit_release(context_, pointer_);
+    context_ = context.get();
+    pointer_ = pointer;
+    bytes_ = bytes;
+    return status;
+  }
+  void* get() const { return pointer_; }
+  size_t bytes() const { return bytes_; }
+
+ private:
+  kvjit_context* context_ = nullptr;
+  void* pointer_ = nullptr;
+  size_t bytes_ = 0;
+};
+
+}  // namespace kvjit::api

@@ -1,0 +1,356 @@
+// How the kernels of one attention call are laid out, checked and launched. The checks are the contract of
+// core/args.cuh: what a kernel assumes and cannot see is refused here, before anything runs.
+// SPDX-License-Identifier: MIT
+#include "runtime/program.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <numbers>
+
+namespace kvjit {
+namespace {
+
+constexpr std::size_t kTooMuch = std::numeric_limits<std::size_t>::max();
+constexpr std::size_t kPiece = 256;  // alignment of the planes of a cache and of the pieces of a workspace
+constexpr long long kPlanarCapacity = 64;    // tokens; 64 rows of any even size are a multiple of 16 bytes
+constexpr unsigned kVectorAlignment = 16;    // planar planes are read 16 bytes at a time
+constexpr int kMostGridYZ = 65535;           // CUDA programming guide, technical specifications
+constexpr int kBlocksPerMultiprocessor = 2;  // of the decode kernel: what split-KV fills the GPU with
+constexpr long long kTilesBeforeCpuSplits = 4;
+
+// Sizes that do not fit become kTooMuch and stay so; no allocation of that size can succeed.
+std::size_t times(std::size_t a, long long b) {
+  std::size_t product = 0;
+  return b < 0 || a == kTooMuch || __builtin_mul_overflow(a, static_cast<std::size_t>(b), &product) ? kTooMuch
+                                                                                                    : product;
+}
+std::size_t plus(std::size_t a, std::size_t b) {
+  std::size_t sum = 0;
+  return __builtin_add_overflow(a, b, &sum) ? kTooMuch : sum;
+}
+std::size_t rounded(std::size_t bytes) {
+  const std::size_t up = plus(bytes, kPiece - 1);
+  return up == kTooMuch ? kTooMuch : up / kPiece * kPiece;
+}
+template <class... Counts>
+std::size_t product(std::size_t first, Counts... counts) {
+  ((first = times(first, counts)), ...);
+  return first;
+}
+long long ceil_div(long long a, long long b) { return (a + b - 1) / b; }
+
+struct Splits {
+  int count = 1, chunk_tokens = 0;
+};
+
+// Where the pieces of a workspace start, from its base; in this order.
+struct Workspace {
+  std::size_t rotated_q = 0, partial = 0, state = 0, unrotated_out = 0, bytes = 0;
+};
+
+long long q_heads(const ProgramSource& source, const AttentionCall& call) {
+  return static_cast<long long>(call.kv_heads) * source.q_heads_per_kv;
+}
+
+Splits choose_splits(const ProgramSource& source, const DeviceFacts& device, const AttentionCall& call) {
+  const long long tile = std::max(source.tile_tokens, 1), tiles = std::max(ceil_div(call.tokens, tile), 1ll);
+  long long wanted = call.splits;
+  if (wanted <= 0 && device.is_gpu)
+    wanted = static_cast<long long>(kBlocksPerMultiprocessor) * device.multiprocessors /
+             std::max(static_cast<long long>(call.kv_heads) * call.sequences, 1ll);
+  else if (wanted <= 0)
+    wanted = tiles > kTilesBeforeCpuSplits ? 2 : 1;  // so that the merge is exercised too
+  const long long chunk_tiles = ceil_div(tiles, std::clamp(wanted, 1ll, tiles));
+  return {static_cast<int>(ceil_div(tiles, chunk_tiles)), static_cast<int>(chunk_tiles * tile)};
+}
+
+Workspace lay_out(const ProgramSource& source, const AttentionCall& call, int splits) {
+  const std::size_t dense =
+      product(sizeof(float), call.sequences, source.query_length, q_heads(source, call), source.head_dim);
+  const std::size_t states = product(sizeof(float), call.sequences, call.kv_heads, splits, source.rows);
+  Workspace pieces;
+  std::size_t end = 0;
+  const auto place = [&end](std::size_t bytes) { return std::exchange(end, rounded(plus(end, bytes))); };
+  pieces.rotated_q = place(source.kernels.count(Role::rotate_q) ? dense : 0);
+  pieces.partial = place(times(states, source.head_dim));
+  pieces.state = place(times(states, 2));
+  pieces.unrotated_out = place(source.kernels.count(Role::rotate_out) ? dense : 0);
+  pieces.bytes = end;
+  return pieces;
+}
+
+kv::Rows dense_rows(const ProgramSource& source, const AttentionCall& call, DevicePointer data) {
+  const long long heads = q_heads(source, call), row = source.head_dim;
+  return {reinterpret_cast<void*>(data), source.query_length * heads * row, heads * row, row};
+}
+
+tl::unexpected<Error> refuse(std::string message) { return fail(Code::bad_input, std::move(message)); }
+
+Result<void> check_pointer(const char* name, const void* pointer, unsigned alignment) {
+  if (!pointer) return refuse(fmt::format("{} is a null pointer", name));
+  if (const auto off = reinterpret_cast<std::uintptr_t>(pointer) % alignment; off != 0)
+    return refuse(
+        fmt::format("{} is {} bytes past a multiple of {}; it must be aligned to it", name, off, alignment));
+  return {};
+}
+
+Result<void> check_side(const ProgramSource& source, const SideFacts& facts, const char* name,
+                        const kv::CacheSide& side) {
+  struct Plane {
+    const char* name;
+    const void* data;
+    long long row_bytes, sequence_stride, head_stride, token_stride;
+  };
+  const Plane planes[] = {{"codes", side.codes, source.is_planar ? facts.code_row_bytes : facts.row_bytes,
+                           side.codes_sequence_stride, side.codes_head_stride, side.codes_token_stride},
+                          {"scales", side.scales, source.is_planar ? facts.scale_row_bytes : 0,
+                           side.scales_sequence_stride, side.scales_head_stride, side.scales_token_stride}};
+  const unsigned alignment =
+      source.is_planar ? kVectorAlignment : 2;  // layout rows: a half may stand at any even address
+  for (const Plane& plane : planes) {
+    if (plane.row_bytes == 0) continue;
+    const std::string what = fmt::format("{}.{}", name, plane.name);
+    KV_CHECK(check_pointer(what.c_str(), plane.data, alignment));
+    if (source.is_planar && plane.token_stride != plane.row_bytes)
+      return refuse(fmt::format("{}: token stride {}; layout planar stores rows densely: {} bytes of {}",
+                                what, plane.token_stride, plane.row_bytes, facts.format));
+    const long long strides[] = {plane.sequence_stride, plane.head_stride,
+                                 source.is_planar ? 0 : plane.token_stride};
+    const char* names[] = {"sequence", "head", "token"};
+    for (int i = 0; i < 3; ++i)
+      if (strides[i] % alignment != 0)
+        return refuse(
+            fmt::format("{}: {} stride {} is not a multiple of {}", what, names[i], strides[i], alignment));
+  }
+  return {};
+}
+
+Result<void> check_counts(long long sequences, long long tokens, long long heads) {
+  const std::pair<const char*, long long> counts[] = {
+      {"sequences", sequences}, {"tokens", tokens}, {"heads", heads}};
+  for (const auto& [name, count] : counts)
+    if (count <= 0)
+      return refuse(
+          fmt::format("{} {}; at least 1 is needed (skip the call if there is nothing to do)", count, name));
+  return {};
+}
+
+Result<void> check_call(const ProgramSource& source, const AttentionCall& call, const Workspace& pieces,
+                        DevicePointer workspace) {
+  KV_CHECK(check_counts(call.sequences, call.tokens, call.kv_heads));
+  if (std::max(call.sequences, call.kv_heads) > kMostGridYZ)
+    return refuse(fmt::format("{} sequences of {} heads; at most {} of either fit a launch", call.sequences,
+                              call.kv_heads, kMostGridYZ));
+  if (call.splits < 0) return refuse(fmt::format("{} splits; 0 (chosen) or more are possible", call.splits));
+  if (call.tokens > std::numeric_limits<int>::max() - source.tile_tokens)
+    return refuse(fmt::format("{} tokens; at most {} are possible", call.tokens,
+                              std::numeric_limits<int>::max() - source.tile_tokens));
+  if (!std::isfinite(call.scale) || call.scale < 0)
+    return refuse(
+        fmt::format("scale {}; a positive number, or 0 for 1/sqrt({})", call.scale, source.head_dim));
+  KV_CHECK(check_pointer("q", call.q.data, static_cast<unsigned>(source.q_bytes)));
+  KV_CHECK(check_pointer("out", call.out.data, static_cast<unsigned>(source.out_bytes)));
+  KV_CHECK(check_side(source, source.k, "k", call.k));
+  KV_CHECK(check_side(source, source.v, "v", call.v));
+  if (call.lengths) KV_CHECK(check_pointer("lengths", call.lengths, alignof(int)));
+  if (pieces.bytes == kTooMuch) return refuse("the workspace of this call does not fit 64 bits");
+  if (pieces.bytes != 0)
+    KV_CHECK(check_pointer("workspace", reinterpret_cast<void*>(workspace), kVectorAlignment));
+  return {};
+}
+
+// One warp a row.
+Result<Grid> grid_of_rows(const Source& source, std::size_t rows) {
+  const auto warps = static_cast<std::size_t>(std::max(source.threads / 32, 1));
+  if (rows > std::size_t{std::numeric_limits<int>::max()})
+    return refuse(fmt::format("{} rows in one call of {}; at most {} are possible", rows, source.name,
+                              std::numeric_limits<int>::max()));
+  return Grid{static_cast<unsigned>((rows + warps - 1) / warps), 1, 1};
+}
+
+template <class Args>
+Result<void> launch(Context& context, const Source& source, const KernelRecord& record, Grid grid,
+                    const Args& args, Stream stream) {
+  if (source.args_bytes != static_cast<int>(sizeof(Args)))
+    return fail(Code::internal, fmt::format("{} takes {} bytes of arguments, the runtime has {}", source.name,
+                                            source.args_bytes, sizeof(Args)));
+  return context.backend()->launch(*record.kernel, grid, &args, stream);
+}
+
+}  // namespace
+
+SideGeometry side_geometry(const ProgramSource& source, const SideFacts& side, long long sequences,
+                           long long heads, long long capacity) {
+  SideGeometry geometry;
+  kv::CacheSide& strides = geometry.strides;
+  if (!source.is_planar) {
+    geometry.codes_bytes = geometry.total_bytes = product(1, side.row_bytes, heads, capacity, sequences);
+    if (geometry.total_bytes == kTooMuch) return geometry;
+    strides.codes_head_stride = side.row_bytes;
+    strides.codes_token_stride = side.row_bytes * heads;
+    strides.codes_sequence_stride = side.row_bytes * heads * capacity;
+    return geometry;
+  }
+  const long long tokens = capacity > std::numeric_limits<long long>::max() - kPlanarCapacity
+                               ? -1  // product() makes kTooMuch of it
+                               : ceil_div(capacity, kPlanarCapacity) * kPlanarCapacity;
+  geometry.codes_bytes = rounded(product(1, side.code_row_bytes, tokens, heads, sequences));
+  geometry.total_bytes =
+      plus(geometry.codes_bytes, product(1, side.scale_row_bytes, tokens, heads, sequences));
+  if (geometry.total_bytes == kTooMuch) return geometry;
+  strides.codes_token_stride = side.code_row_bytes;
+  strides.codes_head_stride = side.code_row_bytes * tokens;
+  strides.codes_sequence_stride = strides.codes_head_stride * heads;
+  strides.scales_token_stride = side.scale_row_bytes;
+  strides.scales_head_stride = side.scale_row_bytes * tokens;
+  strides.scales_sequence_stride = strides.scales_head_stride * heads;
+  return geometry;
+}
+
+kv::CacheSide at(const SideGeometry& geometry, DevicePointer base) {
+  kv::CacheSide side = geometry.strides;
+  side.codes = reinterpret_cast<kv::u8*>(base);
+  if (geometry.total_bytes > geometry.codes_bytes) side.scales = side.codes + geometry.codes_bytes;
+  return side;
+}
+
+Result<std::shared_ptr<Program>> Program::create(std::shared_ptr<Context> context, ProgramSource source) {
+  const auto program = std::make_shared<Program>();
+  program->context_ = std::move(context);
+  program->source_ = std::move(source);
+  for (const Role role : {Role::rotate_q, Role::attend, Role::merge, Role::rotate_out})
+    if (program->source_.kernels.count(role)) KV_CHECK(program->kernel(role));
+  return program;
+}
+
+Result<const KernelRecord*> Program::kernel(Role role) const {
+  const std::lock_guard lock(mutex_);
+  if (const auto known = kernels_.find(role); known != kernels_.end()) return &known->second;
+  const auto source = source_.kernels.find(role);
+  if (source == source_.kernels.end())
+    return fail(Code::unsupported, fmt::format("program {} has no {} kernel", source_.id, to_string(role)));
+  KV_TRY(record, context_->get(source->second));
+  return &kernels_.emplace(role, std::move(record)).first->second;
+}
+
+const KernelRecord* Program::record(Role role) const {
+  const std::lock_guard lock(mutex_);
+  const auto known = kernels_.find(role);
+  return known == kernels_.end() ? nullptr : &known->second;
+}
+
+std::size_t Program::workspace_bytes(const AttentionCall& call) const {
+  return lay_out(source_, call, choose_splits(source_, context_->backend()->facts(), call).count).bytes;
+}
+
+// attention and reference differ in the middle of the call only; `readable` picks that middle.
+Result<LaunchReport> Program::run(bool readable, const AttentionCall& call, DevicePointer workspace,
+                                  Stream stream) const {
+  const Splits splits = choose_splits(source_, context_->backend()->facts(), call);
+  const Workspace pieces = lay_out(source_, call, splits.count);
+  KV_CHECK(check_call(source_, call, pieces, workspace));
+  const auto has = [this](Role role) { return source_.kernels.count(role) != 0; };
+
+  LaunchReport report;
+  const auto step = [&](Role role, Grid grid, const auto& args) -> Result<void> {
+    KV_TRY(record, kernel(role));
+    KV_CHECK(launch(*context_, source_.kernels.at(role), *record, grid, args, stream));
+    report.kernels.push_back(record->name);
+    return {};
+  };
+  const auto rotate = [&](Role role, const kv::Rows& in, const kv::Rows& out) -> Result<void> {
+    const auto heads = static_cast<int>(q_heads(source_, call));
+    KV_TRY(grid,
+           grid_of_rows(source_.kernels.at(role), product(1, call.sequences, source_.query_length, heads)));
+    return step(role, grid, kv::RotateArgs{in, out, call.sequences, source_.query_length, heads});
+  };
+
+  kv::Rows q = call.q, out = call.out;
+  if (has(Role::rotate_q)) {
+    q = dense_rows(source_, call, workspace + pieces.rotated_q);
+    KV_CHECK(rotate(Role::rotate_q, call.q, q));
+  }
+  if (has(Role::rotate_out)) out = dense_rows(source_, call, workspace + pieces.unrotated_out);
+
+  kv::AttentionArgs args{};
+  args.q = q;
+  args.k = call.k;
+  args.v = call.v;
+  args.lengths = call.lengths;
+  args.tokens = call.tokens;
+  args.kv_heads = call.kv_heads;
+  const double scale = call.scale == 0 ? 1 / std::sqrt(static_cast<double>(source_.head_dim)) : call.scale;
+  args.scale_log2 = static_cast<float>(scale * std::numbers::log2e);
+  const auto heads = static_cast<unsigned>(call.kv_heads), sequences = static_cast<unsigned>(call.sequences);
+  if (readable) {
+    args.out = out;
+    args.splits = 1;
+    args.chunk_tokens = call.tokens;
+    const auto rows = static_cast<unsigned>(q_heads(source_, call) * source_.query_length);
+    KV_CHECK(step(Role::reference, Grid{rows, 1, sequences}, args));
+  } else {
+    args.partial = reinterpret_cast<float*>(workspace + pieces.partial);
+    args.partial_state = reinterpret_cast<float*>(workspace + pieces.state);
+    args.splits = splits.count;
+    args.chunk_tokens = splits.chunk_tokens;
+    KV_CHECK(step(Role::attend, Grid{static_cast<unsigned>(splits.count), heads, sequences}, args));
+    const kv::MergeArgs merge{args.partial, args.partial_state, out, splits.count, call.kv_heads};
+    KV_CHECK(step(Role::merge, Grid{static_cast<unsigned>(source_.rows), heads, sequences}, merge));
+  }
+  if (has(Role::rotate_out)) KV_CHECK(rotate(Role::rotate_out, out, call.out));
+  report.splits = args.splits;
+  return finish_report(call, std::move(report));
+}
+
+Result<LaunchReport> Program::attention(const AttentionCall& call, DevicePointer workspace,
+                                        Stream stream) const {
+  return run(false, call, workspace, stream);
+}
+
+Result<LaunchReport> Program::reference(const AttentionCall& call, DevicePointer workspace,
+                                        Stream stream) const {
+  return run(true, call, workspace, stream);
+}
+
+// With device-side lengths the bytes are those of `tokens` for every sequence: the most that the call may
+// read.
+Result<LaunchReport> Program::finish_report(const AttentionCall& call, LaunchReport report) const {
+  const auto row_bytes = [this](const SideFacts& side) {
+    return source_.is_planar ? side.code_row_bytes + side.scale_row_bytes : side.row_bytes;
+  };
+  report.k_reader = source_.k.format;
+  report.v_reader = source_.v.format;
+  report.cache_bytes = static_cast<long long>(call.tokens) * call.kv_heads * call.sequences *
+                       (row_bytes(source_.k) + row_bytes(source_.v));
+  return report;
+}
+
+Result<void> Program::codec(Role role, const kv::CodecArgs& args, Stream stream) const {
+  const bool is_k = role == Role::quantise_k || role == Role::dequantise_k;
+  const bool writes = role == Role::quantise_k || role == Role::quantise_v;
+  KV_CHECK(check_counts(args.sequences, args.tokens, args.heads));
+  KV_CHECK(check_pointer("x", args.x.data, writes && !args.x_is_f32 ? 2 : 4));
+  KV_CHECK(check_side(source_, is_k ? source_.k : source_.v, is_k ? "k" : "v", args.side));
+  if (writes && args.slots) KV_CHECK(check_pointer("slots", args.slots, alignof(kv::i64)));
+  if (args.first_token < 0)
+    return refuse(fmt::format("first token {}; 0 or more is possible", args.first_token));
+  KV_TRY(loaded, kernel(role));
+  const Source& source = source_.kernels.at(role);
+  KV_TRY(grid, grid_of_rows(source, product(1, args.sequences, args.tokens, args.heads)));
+  return launch(*context_, source, *loaded, grid, args, stream);
+}
+
+Result<void> Program::quantise(int side, const kv::CodecArgs& args, Stream stream) const {
+  if (side != 0 && side != 1) return refuse(fmt::format("side {}; 0 (K) and 1 (V) are possible", side));
+  return codec(side == 0 ? Role::quantise_k : Role::quantise_v, args, stream);
+}
+
+Result<void> Program::dequantise(int side, const kv::CodecArgs& args, Stream stream) const {
+  if (side != 0 && side != 1) return refuse(fmt::format("side {}; 0 (K) and 1 (V) are possible", side));
+  return codec(side == 0 ? Role::dequantise_k : Role::dequantise_v, args, stream);
+}
+
+}  // namespace kvjit

@@ -1,0 +1,77 @@
+// Program: the few kernels that make one attention call, and their launch. Knows no format: geometry and bytes come from
+// ProgramSource.
+// SPDX-License-Identifier: MIT
+#pragma once
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "core/args.cuh"
+#include "generator/source.hpp"
+#include "runtime/context.hpp"
+
+namespace kvjit {
+
+// Cache geometry of one side for `sequences` x `heads` x `capacity` tokens, as this library allocates it (an engine may pass
+// its own strides instead).
+//   rows    [sequence][token][head][row_bytes]
+//   planar  codes [sequence][head][capacity][code_row_bytes], then scales [sequence][head][capacity][scale_row_bytes];
+//           capacity is rounded up to a multiple of 64 tokens so that every head starts on a 16-byte boundary
+struct SideGeometry {
+  kv::CacheSide strides{};      // pointers null
+  std::size_t codes_bytes = 0;  // also the offset of the scales plane (a multiple of 256)
+  std::size_t total_bytes = 0;
+};
+SideGeometry side_geometry(const ProgramSource& source, const SideFacts& side, long long sequences, long long heads, long long capacity);
+kv::CacheSide at(const SideGeometry& geometry, DevicePointer base);
+
+// One attention call. Pointers are device pointers (host pointers on the CPU back-end).
+struct AttentionCall {
+  kv::Rows q;    // the program's q type
+  kv::CacheSide k, v;
+  kv::Rows out;  // the program's out type
+  const int* lengths = nullptr;  // device; null: `tokens` for every sequence
+  int tokens = 0;                // largest length
+  int sequences = 1, kv_heads = 1;
+  double scale = 0;              // 0: 1/sqrt(head_dim)
+  int splits = 0;                // 0: chosen from the number of multiprocessors
+};
+
+// What really ran, for reports and tests.
+struct LaunchReport {
+  std::vector<std::string> kernels;  // names, in launch order
+  std::string k_reader, v_reader;    // formats read inside the kernel
+  long long cache_bytes = 0;         // bytes of K and V the call has to read
+  long long converted_bytes = 0;     // bytes converted outside the fused kernel: always 0
+  int splits = 0;
+};
+
+class Program {
+ public:
+  static Result<std::shared_ptr<Program>> create(std::shared_ptr<Context> context, ProgramSource source);
+
+  const ProgramSource& source() const { return source_; }
+  std::size_t workspace_bytes(const AttentionCall& call) const;
+  // No allocation, no synchronisation: safe in CUDA graphs once the kernels are loaded (create loads those of attention).
+  Result<LaunchReport> attention(const AttentionCall& call, DevicePointer workspace, Stream stream) const;
+  // The readable kernel over the same inputs; out as in attention.
+  Result<LaunchReport> reference(const AttentionCall& call, DevicePointer workspace, Stream stream) const;
+  // side 0 = K, 1 = V.
+  Result<void> quantise(int side, const kv::CodecArgs& args, Stream stream) const;
+  Result<void> dequantise(int side, const kv::CodecArgs& args, Stream stream) const;
+  const KernelRecord* record(Role role) const;  // null if that kernel was not needed yet
+
+ private:
+  std::shared_ptr<Context> context_;
+  ProgramSource source_;
+  mutable std::mutex mutex_;  // of kernels_
+  mutable std::map<Role, KernelRecord> kernels_;
+  Result<const KernelRecord*> kernel(Role role) const;
+  Result<LaunchReport> run(bool readable, const AttentionCall& call, DevicePointer workspace, Stream stream) const;
+  Result<void> codec(Role role, const kv::CodecArgs& args, Stream stream) const;
+  Result<LaunchReport> finish_report(const AttentionCall& call, LaunchReport report) const;
+};
+
+}  // namespace kvjit

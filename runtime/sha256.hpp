@@ -1,0 +1,32 @@
+// SHA-256 (FIPS 180-4) over libsodium, and hexadecimal text.
+// SPDX-License-Identifier: MIT
+#pragma once
+#include <sodium/crypto_hash_sha256.h>
+
+#include <array>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+
+namespace kvjit {
+
+using Digest = std::array<std::uint8_t, 32>;
+
+class Sha256 {
+ public:
+  Sha256();
+  void update(std::span<const std::uint8_t> bytes);
+  void update(std::string_view text);
+  // Length (8 bytes, little endian), then the bytes: pieces hashed this way cannot run into each other.
+  void update_delimited(std::string_view text);
+  Digest finish();
+
+ private:
+  crypto_hash_sha256_state state_;
+};
+
+Digest sha256(std::string_view text);
+std::string hex(std::span<const std::uint8_t> bytes);
+
+}  // namespace kvjit
