@@ -3,7 +3,8 @@
 // Cell i holds [b_i, b_i+1), b_0 = 0, b_last = infinity, b_i = (c_i-1 + c_i) / 2. Wanted: c_i = m(b_i,
 // b_i+1), the mean of N(0,1) in the cell. Plain Lloyd iteration needs about levels^2 steps; Newton's matrix
 // is tridiagonal and ten steps are enough. Long double, because the matrix loses about levels^2 in precision
-// and 256 levels must still be good to 1e-12. SPDX-License-Identifier: MIT
+// and 256 levels must still be good to 1e-12.
+// SPDX-License-Identifier: MIT
 #include "generator/codebook.hpp"
 
 #include <algorithm>
@@ -18,9 +19,9 @@ using Real = long double;
 Real density(Real x) { return std::exp(-x * x / 2) / std::sqrt(2 * std::numbers::pi_v<Real>); }
 Real upper_tail(Real x) { return std::erfc(x / std::numbers::sqrt2_v<Real>) / 2; }
 
-Real upper_quantile(Real tail) {  // 0 < tail <= 1/2
-  Real low = 0, high = 40;
-  for (int i = 0; i < 80; ++i) (upper_tail((low + high) / 2) > tail ? low : high) = (low + high) / 2;
+Real upper_quantile(Real tail) {  // 0 < tail <= 1/2; to about 1e-6, enough to start from
+  Real low = 0, high = 10;
+  for (int i = 0; i < 24; ++i) (upper_tail((low + high) / 2) > tail ? low : high) = (low + high) / 2;
   return (low + high) / 2;
 }
 

@@ -1,5 +1,6 @@
 // emit: see emit.hpp. Everything printed here is a number, an enum's name or a generated identifier; no text
-// of a spec reaches the source (titles stay out of it). SPDX-License-Identifier: MIT
+// of a spec reaches the source (titles stay out of it).
+// SPDX-License-Identifier: MIT
 #include "generator/emit.hpp"
 
 #include <fmt/format.h>
@@ -231,15 +232,14 @@ void write_side(Writer& w, const SidePlan& side, const std::string& type, int th
            side.halves.size(),
            joined(side.halves, [](std::uint16_t half) { return fmt::format("{:#06x}", half); }));
   w.line("struct {} {{", type);
-  w.line("  static constexpr bool kIsPlanar = {}, kHasScale = {}, kIsBf16 = {}, kOwnsTable = {};",
-         flag(side.is_planar), flag(f.has_scale()), flag(f.element == Element::bf16), flag(side.owns_table));
+  w.line("  static constexpr bool kIsPlanar = {}, kHasScale = {}, kIsBf16 = {}, kOwnsTable = {}, kIsSkewed = {};",
+         flag(side.is_planar), flag(f.has_scale()), flag(f.element == Element::bf16), flag(side.owns_table), flag(side.is_skewed));
   w.line("  static constexpr int kThreads = {}, kBits = {}, kOffset = {};", threads, f.bits, f.offset);
   w.line("  // the staged row");
   w.line(
-      "  static constexpr int kRowBytes = {}, kRowUnit = {}, kRowShift = {}, kPitch = {}, kGroupStride = {}, "
+      "  static constexpr int kRowBytes = {}, kRowUnit = {}, kPitch = {}, kGroupStride = {}, "
       "kCodesAt = {};",
-      side.row_bytes, side.row_unit, side.row_shift, side.pitch, side.group_stride,
-      side.row_shift + side.codes_at);
+      side.row_bytes, side.row_unit, side.pitch, side.group_stride, side.codes_at);
   w.line(
       "  static constexpr int kScaleRowBytes = {}, kScalesAt = {}, kScalePitch = {}, kScaleStride = {}, "
       "kStageBytes = {};",
@@ -297,6 +297,7 @@ Source emit_decode(const DecodePlan& plan, const Registry& registry) {
   w.line(
       "  static constexpr int kHeadDim = {}, kGroup = {}, kRows = {}, kColumnBlocks = {}, kQueryParts = {};",
       plan.head_dim, plan.group, plan.rows, plan.column_blocks, plan.query_parts);
+  w.line("  static constexpr bool kHoldQueries = {};", flag(plan.hold_queries));
   w.line("  static constexpr int kWarps = {}, kThreads = {}, kStages = {}, kTile = {};", plan.warps,
          plan.threads(), plan.stages, plan.tile);
   w.line("  static constexpr int kQueriesAt = {}, kRingAt = {}, kStageBytes = {};", plan.queries_at,

@@ -1,6 +1,7 @@
 // emit: plans -> Source. The only file that spells CUDA text: banners, tables, constants, aliases, unpack
 // sequences and one entry. What executes is in templates/, inlined whole, so a Source is flat, self-contained
-// and free of #include. SPDX-License-Identifier: MIT
+// and free of #include.
+// SPDX-License-Identifier: MIT
 #pragma once
 #include "generator/plan.hpp"
 #include "generator/registry.hpp"

@@ -1,5 +1,6 @@
 // Plan: numbers only. What a family needs to know to be written, decided once, with the reasons kept as
-// Decisions. SPDX-License-Identifier: MIT
+// Decisions.
+// SPDX-License-Identifier: MIT
 #pragma once
 #include <cstdint>
 #include <string>
@@ -38,7 +39,8 @@ struct RunPlan {
 struct SidePlan {
   Format format;
   bool is_planar = true;
-  int row_bytes = 0, row_unit = 16, row_shift = 0, pitch = 0;  // staged codes (or whole rows)
+  int row_bytes = 0, row_unit = 16, pitch = 0;  // staged codes (or whole rows)
+  bool is_skewed = false;  // rows of 2-byte alignment: a staged row starts 0 or 2 bytes into its slot
   int group_stride = 0, codes_at = 0;                          // of a scale group inside a staged row
   int scale_row_bytes = 0, scales_at = 0, scale_pitch = 0, scale_stride = 0;
   int stage_bytes = 0;
@@ -57,6 +59,7 @@ struct DecodePlan {
   bool causal = false;
   Element q_type = Element::f16;  // what the kernel reads: f32 when K is rotated
   int query_parts = 1;
+  bool hold_queries = false;  // fragments of Q stay in registers
   int warps = 0, stages = 0, tile = 0;
   int queries_at = 0, ring_at = 0, stage_bytes = 0, shared_bytes = 0;
   SidePlan k, v;

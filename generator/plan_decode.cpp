@@ -29,37 +29,29 @@ std::vector<int> lane_addresses(const SidePlan& side, bool is_key, int pitch) {
   std::vector<int> addresses(32);
   for (int lane = 0; lane < 32; ++lane) {
     const int g = lane / 4, c = lane % 4, row = is_key ? g : 2 * c, part = is_key ? c : g;
-    addresses[lane] = side.row_shift + side.codes_at + row * pitch + part * side.run.part_bits / 8;
+    addresses[lane] = side.codes_at + row * pitch + part * side.run.part_bits / 8;
   }
   return addresses;
 }
 
-// Where staged rows stand: the pitch and shift with the widest loads, then the fewest bank conflicts, then
-// the least memory.
+// Where staged rows stand: the pitch with the widest loads, then the fewest bank conflicts, then the least memory.
 void place_rows(SidePlan& side, bool is_key) {
-  const Format& f = side.format;
   const bool can_pad = !side.is_planar || side.row_bytes % 16 == 0;
   const int step = side.is_planar ? 16 : std::max(side.row_unit, 4);
-  const int shortest = side.is_planar ? side.row_bytes : round_up(side.row_bytes, step);
-  const int part_bytes_unit = side.run.part_bits % 8 == 0 ? power_of_two_in(side.run.part_bits / 8, 16) : 1;
-  int best_unit = 0, best_cost = 0;
-  const int codes_at = side.is_planar ? 0 : f.codes_at;
-  for (int shift = 0; shift < (side.is_planar ? 1 : 16); shift += side.row_unit)
-    for (int pitch = shortest; pitch <= shortest + (can_pad ? 112 : 0); pitch += step) {
-      SidePlan trial = side;
-      trial.row_shift = shift;
-      trial.codes_at = codes_at;
-      int unit = std::min(part_bytes_unit, power_of_two_in(pitch, 16));
-      unit = std::min(unit, power_of_two_in(shift + codes_at, 16));
-      if (side.run.groups > 1) unit = std::min(unit, power_of_two_in(side.group_stride, 16));
-      const int cost = bank_wavefronts(lane_addresses(trial, is_key, pitch), unit);
-      if (unit > best_unit || (unit == best_unit && cost < best_cost)) {
-        best_unit = unit, best_cost = cost;
-        side.row_shift = shift, side.codes_at = codes_at, side.pitch = pitch;
-      }
+  const int shortest = side.is_planar ? side.row_bytes : round_up(side.row_bytes + (side.is_skewed ? 2 : 0), step);
+  int widest = side.run.part_bits % 8 == 0 ? power_of_two_in(side.run.part_bits / 8, 16) : 1;
+  widest = std::min(widest, power_of_two_in(side.codes_at, side.is_skewed ? 2 : 16));
+  if (side.run.groups > 1) widest = std::min(widest, power_of_two_in(side.group_stride, 16));
+  side.run.unit = 0;
+  for (int pitch = shortest; pitch <= shortest + (can_pad ? 112 : 0); pitch += step) {
+    const int unit = std::min(widest, power_of_two_in(pitch, 16));
+    const int cost = bank_wavefronts(lane_addresses(side, is_key, pitch), unit);
+    if (unit > side.run.unit || (unit == side.run.unit && cost < side.run.bank_cost)) {
+      side.run.unit = unit;
+      side.run.bank_cost = cost;
+      side.pitch = pitch;
     }
-  side.run.unit = best_unit;
-  side.run.bank_cost = best_cost;
+  }
 }
 
 // Halves that represent the centroids best: the unit is free (it joins another factor), so the one whose
@@ -92,13 +84,13 @@ Result<SidePlan> plan_side(const Format& format, const Problem& problem, bool is
   const int blocks = problem.head_dim / format.block;
   side.row_bytes = side.is_planar ? blocks * format.code_bytes : blocks * format.block_bytes;
   side.row_unit = side.is_planar ? 16 : power_of_two_in(side.row_bytes, 16);
-  if (!side.is_planar && side.row_unit < 2)
-    return fail(Code::unsupported,
-                fmt::format("layout 'rows' needs rows of an even number of bytes; {} has {} at head_dim {}",
-                            format.name, side.row_bytes, problem.head_dim),
+  if (side.row_unit < 2)
+    return fail(Code::unsupported, fmt::format("layout 'rows' needs rows of an even number of bytes; {} has {} at head_dim {}",
+                                               format.name, side.row_bytes, problem.head_dim),
                 {}, {"layout 'planar' works"});
-  if (side.row_unit == 2 || side.row_unit == 1) side.row_unit = 2;
+  side.is_skewed = side.row_unit == 2;
   side.group_stride = side.is_planar ? format.code_bytes : format.block_bytes;
+  side.codes_at = side.is_planar ? 0 : format.codes_at;
   place_rows(side, is_key);
   if (format.has_scale()) {
     side.scale_row_bytes = side.is_planar ? 2 * blocks : 0;
@@ -118,8 +110,8 @@ Result<SidePlan> plan_side(const Format& format, const Problem& problem, bool is
 
 void size_stage(SidePlan& side, int tile) {
   constexpr int kSlack = 16;  // a run that starts inside a byte may read past the last row
-  const int rows = round_up(side.row_shift + tile * side.pitch + kSlack, 16);
-  side.scales_at = side.is_planar ? rows : side.row_shift + side.format.scale_at;
+  const int rows = round_up(tile * side.pitch + kSlack, 16);
+  side.scales_at = side.is_planar ? rows : side.format.scale_at;
   side.stage_bytes = rows + (side.is_planar ? round_up(tile * side.scale_row_bytes, 16) : 0);
 }
 

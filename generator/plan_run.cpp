@@ -3,7 +3,8 @@
 //
 // The tensor cores do not care in which order the head dimension is contracted (K) or produced (V), so every
 // lane takes whole runs of bytes as they lie, whatever the packing; the order that results is data
-// (RunPlan::elements) that the kernel applies to Q and to O. SPDX-License-Identifier: MIT
+// (RunPlan::elements) that the kernel applies to Q and to O.
+// SPDX-License-Identifier: MIT
 #include <fmt/format.h>
 
 #include <algorithm>

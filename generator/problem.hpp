@@ -1,5 +1,6 @@
 // Problem: a spec with every name resolved, for one arch. Clashes between its parts are errors here, with
-// their place. SPDX-License-Identifier: MIT
+// their place.
+// SPDX-License-Identifier: MIT
 #pragma once
 #include <string>
 

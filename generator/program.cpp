@@ -1,5 +1,6 @@
 // make_program: the kernels of one attention call and its cache, planned and emitted; and explain, which
-// prints the reasons. SPDX-License-Identifier: MIT
+// prints the reasons.
+// SPDX-License-Identifier: MIT
 #include "generator/program.hpp"
 
 #include <fmt/format.h>

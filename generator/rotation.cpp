@@ -1,5 +1,6 @@
 // Rotations: their TOML, their signs (numpy's default_rng from the published algorithms: M. E. O'Neill's
-// SeedSequence and PCG64 XSL-RR 128/64), and the transform itself in double. SPDX-License-Identifier: MIT
+// SeedSequence and PCG64 XSL-RR 128/64), and the transform itself in double.
+// SPDX-License-Identifier: MIT
 #include "generator/rotation.hpp"
 
 #include <fmt/format.h>

@@ -1,7 +1,8 @@
 // Reading TOML with diagnostics. A reader asks a Table for each key it knows; whatever is left over is an
 // unknown key, so the list of known keys is never stated twice. Every complaint carries its place; the first
 // one in the file is reported. Internal to generator/. schema.cpp is the only file that knows the TOML
-// library. SPDX-License-Identifier: MIT
+// library.
+// SPDX-License-Identifier: MIT
 #pragma once
 #include <initializer_list>
 #include <limits>

@@ -1,5 +1,6 @@
 // The C interface: convert, call, catch. runtime/kvjit.h is its manual; nothing is decided here. The only
-// file that catches. SPDX-License-Identifier: MIT
+// file that catches.
+// SPDX-License-Identifier: MIT
 #include <fmt/format.h>
 
 #include <algorithm>

@@ -1,5 +1,6 @@
 // The CPU back-end as a Backend: memory is the heap, a kernel is a shared object loaded from memory, a launch
-// runs to its end. For tests and for machines without a GPU; not for speed. SPDX-License-Identifier: MIT
+// runs to its end. For tests and for machines without a GPU; not for speed.
+// SPDX-License-Identifier: MIT
 #include <dlfcn.h>
 #include <fmt/format.h>
 #include <sys/mman.h>

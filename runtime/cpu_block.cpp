@@ -1,7 +1,7 @@
 // The scheduler of the CPU back-end. Fibres are made once and loop over blocks: creating one costs
 // microseconds, switching to one tens of nanoseconds. Time passes in rounds: every lane that may run does so
-// until it waits or ends, then groups whose lanes all wait are released together. SPDX-License-Identifier:
-// MIT
+// until it waits or ends, then groups whose lanes all wait are released together.
+// SPDX-License-Identifier: MIT
 #include "runtime/cpu_block.hpp"
 
 #include <fmt/format.h>

@@ -1,5 +1,6 @@
 // Driver: the entry points of libcuda that are used, opened at run time. cuda.h is not needed: the few types
-// stand here. SPDX-License-Identifier: MIT
+// stand here.
+// SPDX-License-Identifier: MIT
 #pragma once
 #include <cstddef>
 #include <cstdint>

@@ -1,6 +1,7 @@
 // The C++ compiler of this machine, as a Compiler for the CPU back-end: kernel text + templates/simt/cpu.hpp
 // -> shared object. Started with posix_spawn in a private folder that is removed again; no shell, no path in
-// the output. SPDX-License-Identifier: MIT
+// the output.
+// SPDX-License-Identifier: MIT
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <spawn.h>

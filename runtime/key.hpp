@@ -1,6 +1,7 @@
 // Key: the name of an artefact in the cache, made from what is asked for and never from who compiles it, so
 // that a hit needs no compiler. Every input is a printable piece: `explain` shows them, and two keys can be
-// compared piece by piece. SPDX-License-Identifier: MIT
+// compared piece by piece.
+// SPDX-License-Identifier: MIT
 #pragma once
 #include <string>
 #include <utility>

@@ -1,6 +1,7 @@
 // C++ over runtime/kvjit.h: handles that close themselves. Header only, standard library only, nothing thrown
 // by it: each call gives the C status back and fills a kvjit_error, so the manual in kvjit.h holds as it
-// stands. SPDX-License-Identifier: MIT
+// stands.
+// SPDX-License-Identifier: MIT
 #pragma once
 #include <memory>
 #include <utility>

@@ -1,6 +1,7 @@
 // Library: a shared library opened at run time. Nothing of CUDA is linked, so one binary serves a machine
 // without a driver and a machine without a toolkit; what is missing is named together with every place that
-// was searched. SPDX-License-Identifier: MIT
+// was searched.
+// SPDX-License-Identifier: MIT
 #pragma once
 #include <string>
 #include <vector>

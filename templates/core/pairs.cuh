@@ -11,7 +11,8 @@
 //
 // so both sides share the code below. What the pairs hold is the code's value up to one factor per format
 // (Side::kUnit), which the kernel folds into the softmax scale (K) or into the output (V); block scales are
-// applied to scores and probabilities. SPDX-License-Identifier: MIT
+// applied to scores and probabilities.
+// SPDX-License-Identifier: MIT
 #pragma once
 #include "core/simt.cuh"
 

@@ -5,7 +5,8 @@
 //
 // Section numbers are those of the PTX ISA manual 9.0. Shared memory is addressed by 32-bit offsets
 // (SharedAddress) so that table look-ups need no 64-bit arithmetic. Everything below has its CPU meaning,
-// under the same name, in simt/cpu.hpp. SPDX-License-Identifier: MIT
+// under the same name, in simt/cpu.hpp.
+// SPDX-License-Identifier: MIT
 #pragma once
 #include "core/types.cuh"
 
@@ -17,6 +18,8 @@
 #define KV_LAUNCH_BOUNDS(threads, blocks) __launch_bounds__(threads, blocks)
 #define KV_UNROLL _Pragma("unroll")
 #define KV_NO_UNROLL _Pragma("unroll 1")
+#define KV_PRAGMA(text) _Pragma(#text)
+#define KV_UNROLL_BY(n) KV_PRAGMA(unroll n)
 
 namespace kv {
 
@@ -183,8 +186,8 @@ KV_DEVICE void copy_async(SharedAddress to, const u8* from, int valid) {
   if (valid == kBytes)
     chunk = *reinterpret_cast<const Chunk*>(from);
   else
-    for (int i = 0; i < kBytes; ++i)
-      if (i < valid) chunk.word[i / 4] |= u32(from[i]) << 8 * (i % 4);
+    for (int i = 0; i < kBytes / 2; ++i)  // rows are whole halves
+      if (2 * i < valid) chunk.word[i / 2] |= u32(reinterpret_cast<const u16*>(from)[i]) << 16 * (i % 2);
   for (int i = 0; i < kBytes / 4; ++i) store_shared_u32(to + 4 * i, chunk.word[i]);
 #endif
 }

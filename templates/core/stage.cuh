@@ -1,10 +1,9 @@
-// Staging: a tile of packed rows travels from the cache to shared memory as raw bytes, asynchronously, and
-// lanes then read the runs of bytes whose codes they own.
+// Staging: a tile of packed rows travels from the cache to shared memory as raw bytes, asynchronously, and lanes
+// then read the runs of bytes whose codes they own.
 //
-//   global   row of token t at codes + t * token stride          (planar: dense, so a tile is one run of
-//   bytes) staged   row of token t at kRowShift + t * kPitch            (pitch and shift: chosen by the
-//   planner against bank conflicts and
-//                                                                 for the widest loads)
+//   global   row of token t at codes + t * token stride     (planar: dense, so a tile is one run of bytes)
+//   staged   row of token t at t * kPitch + its skew         (pitch: the planner's, against bank conflicts;
+//                                                             skew: 0, or for rows of 2-byte alignment 0 or 2)
 // Rows past the last token are zero-filled and never read from memory.
 // SPDX-License-Identifier: MIT
 #pragma once
@@ -30,40 +29,53 @@ KV_DEVICE void stage_dense(SharedAddress to, const u8* from, int valid) {
 template <int kRows, int kRowBytes, int kPitch, int kUnit>
 KV_DEVICE void stage_rows(SharedAddress to, const u8* from, i64 token_stride, int valid_rows) {
   constexpr int kPerRow = kRowBytes / kUnit, kTotal = kRows * kPerRow;
-  if constexpr (kUnit >= 4) {
-    KV_UNROLL
-    for (int first = 0; first < kTotal; first += 32) {
-      const int i = first + lane(), row = i / kPerRow, at = i % kPerRow * kUnit;
-      const bool live = row < valid_rows;
-      if (first + 32 <= kTotal || i < kTotal)
-        copy_async<kUnit>(to + row * kPitch + at, from + (live ? row * token_stride + at : 0),
-                          live ? kUnit : 0);
-    }
-  } else {  // 2-byte aligned rows: no asynchronous copy exists, so batches of plain loads
-    constexpr int kBatch = 8;
-    KV_NO_UNROLL
-    for (int first = 0; first < kTotal; first += 32 * kBatch) {
-      u16 v[kBatch];
-      KV_UNROLL
-      for (int j = 0; j < kBatch; ++j) {
-        const int i = first + 32 * j + lane(), row = i / kPerRow;
-        v[j] = row < valid_rows && i < kTotal
-                   ? *reinterpret_cast<const u16*>(from + row * token_stride + i % kPerRow * 2)
-                   : u16(0);
-      }
-      KV_UNROLL
-      for (int j = 0; j < kBatch; ++j) {
-        const int i = first + 32 * j + lane();
-        if (i < kTotal) store_shared_u16(to + i / kPerRow * kPitch + i % kPerRow * 2, v[j]);
-      }
-    }
+  KV_UNROLL_BY(4)
+  for (int first = 0; first < kTotal; first += 32) {
+    const int i = first + lane(), row = i / kPerRow, at = i % kPerRow * kUnit;
+    const bool live = row < valid_rows;
+    if (kTotal % 32 == 0 || i < kTotal)
+      copy_async<kUnit>(to + row * kPitch + at, from + (live ? row * token_stride + at : 0), live ? kUnit : 0);
   }
+}
+
+// Rows of 2-byte alignment: the aligned words that hold a row are copied, so it starts `skew` bytes into its slot (row_skew). At the
+// end of the row only its own bytes are read; at its start up to two bytes before it, which share an aligned word with it.
+template <int kRows, int kRowBytes, int kPitch>
+KV_DEVICE void stage_skewed_rows(SharedAddress to, const u8* from, i64 token_stride, int valid_rows) {
+  constexpr int kPerRow = (kRowBytes + 2 + 3) / 4, kTotal = kRows * kPerRow;
+  KV_UNROLL_BY(4)
+  for (int first = 0; first < kTotal; first += 32) {
+    const int i = first + lane(), row = i / kPerRow, at = i % kPerRow * 4;
+    const u8* const begin = from + (row < valid_rows ? row * token_stride : 0);
+    const int skew = int((i64)begin & 2), valid = row < valid_rows ? clamp_to(kRowBytes + skew - at, 4) : 0;
+    if (kTotal % 32 == 0 || i < kTotal) copy_async<4>(to + row * kPitch + at, begin - skew + (valid > 0 ? at : 0), valid);
+  }
+}
+
+// The slow way, for rows that an engine has placed at a coarser alignment than their size allows.
+template <int kRows, int kRowBytes, int kPitch>
+KV_DEVICE void stage_unaligned_rows(SharedAddress to, const u8* from, i64 token_stride, int valid_rows) {
+  constexpr int kPerRow = kRowBytes / 2;
+  KV_UNROLL_BY(2)
+  for (int i = lane(); i < kRows * kPerRow; i += 32) {
+    const int row = i / kPerRow, at = i % kPerRow * 2;
+    store_shared_u16(to + row * kPitch + at,
+                     row < valid_rows ? *reinterpret_cast<const u16*>(from + row * token_stride + at) : u16(0));
+  }
+}
+
+// Bytes by which a staged row is late in its slot: 0 or 2, and 0 where rows are not skewed.
+template <class Side>
+KV_DEVICE u32 row_skew(const u8* first_row, i64 token_stride, int token) {
+  if constexpr (Side::kIsSkewed)
+    return (u32((i64)first_row) + u32(token) * u32(token_stride)) & 2u;
+  else
+    return 0;
 }
 
 // One side's tile of kTile tokens, `valid` of them live, into the stage at `to`.
 template <class Side, int kTile>
-KV_DEVICE void stage_tile(SharedAddress to, const CacheSide& side, const u8* codes, const u8* scales,
-                          int token, int valid) {
+KV_DEVICE void stage_tile(SharedAddress to, i64 token_stride, const u8* codes, const u8* scales, int token, int valid) {
   if constexpr (Side::kIsPlanar) {
     const u8* from = codes + i64(token) * Side::kRowBytes;
     if constexpr (Side::kPitch == Side::kRowBytes)
@@ -71,17 +83,16 @@ KV_DEVICE void stage_tile(SharedAddress to, const CacheSide& side, const u8* cod
     else
       stage_rows<kTile, Side::kRowBytes, Side::kPitch, 16>(to, from, Side::kRowBytes, valid);
     if constexpr (Side::kScaleRowBytes > 0)
-      stage_dense<kTile * Side::kScaleRowBytes>(
-          to + Side::kScalesAt, scales + i64(token) * Side::kScaleRowBytes, valid * Side::kScaleRowBytes);
+      stage_dense<kTile * Side::kScaleRowBytes>(to + Side::kScalesAt, scales + i64(token) * Side::kScaleRowBytes,
+                                                valid * Side::kScaleRowBytes);
   } else {
-    const u8* from = codes + token * side.codes_token_stride;
-    if constexpr (Side::kRowUnit > 2) {
-      if (((i64)from | side.codes_token_stride) % Side::kRowUnit == 0)
-        return stage_rows<kTile, Side::kRowBytes, Side::kPitch, Side::kRowUnit>(
-            to + Side::kRowShift, from, side.codes_token_stride, valid);
-    }
-    stage_rows<kTile, Side::kRowBytes, Side::kPitch, 2>(to + Side::kRowShift, from, side.codes_token_stride,
-                                                        valid);
+    const u8* from = codes + token * token_stride;
+    if constexpr (Side::kIsSkewed)
+      stage_skewed_rows<kTile, Side::kRowBytes, Side::kPitch>(to, from, token_stride, valid);
+    else if (((i64)from | token_stride) % Side::kRowUnit == 0)
+      stage_rows<kTile, Side::kRowBytes, Side::kPitch, Side::kRowUnit>(to, from, token_stride, valid);
+    else
+      stage_unaligned_rows<kTile, Side::kRowBytes, Side::kPitch>(to, from, token_stride, valid);
   }
 }
 
@@ -125,8 +136,8 @@ KV_DEVICE void load_run(SharedAddress row, int group, int run, int part, u32 (&w
 
 // The fp16 bits of the scale of (token, group) in a staged tile.
 template <class Side>
-KV_DEVICE u32 load_scale(SharedAddress stage, int token, int group) {
-  return load_shared_u16(stage + Side::kScalesAt + token * Side::kScalePitch + group * Side::kScaleStride);
+KV_DEVICE u32 load_scale(SharedAddress stage, u32 skew, int token, int group) {
+  return load_shared_u16(stage + skew + Side::kScalesAt + token * Side::kScalePitch + group * Side::kScaleStride);
 }
 
 }  // namespace kv

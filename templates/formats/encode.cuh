@@ -4,7 +4,8 @@
 //
 // The arithmetic is the format's own, step by step in fp32: where the last bit decides a stored byte nothing
 // is contracted, so the amax formats give the same bytes as ggml, and the norm formats differ from the
-// double-precision codec only within 1e-6 of a bound. SPDX-License-Identifier: MIT
+// double-precision codec only within 1e-6 of a bound.
+// SPDX-License-Identifier: MIT
 #pragma once
 #include "core/simt.cuh"
 #include "formats/stored.cuh"
@@ -30,17 +31,18 @@ KV_DEVICE void over_blocks(float (&x)[kPerLane], const Combine& combine) {
 
 // Codes of a value in units of its scale.
 template <class F>
-KV_DEVICE u32 clamped_code(int code) {
-  return u32(code < 0 ? 0 : code > F::kMaxCode ? F::kMaxCode : code);
+KV_DEVICE u32 clamped_code(int code, int least) {
+  return u32(code < least ? least : code > F::kMaxCode ? F::kMaxCode : code);
 }
 template <class F>
 KV_DEVICE u32 round_half_up(float v) {
-  return clamped_code<F>(int(add_rn(v, F::kOffset + 0.5f)));
+  return clamped_code<F>(int(add_rn(v, F::kOffset + 0.5f)), 0);
 }
 template <class F>
 KV_DEVICE u32 round_half_away(float v) {
   const int whole = int(v);  // v - whole is exact, so the tie is seen exactly
-  return clamped_code<F>(F::kOffset + whole + (absolute(v - float(whole)) >= 0.5f ? (v < 0.f ? -1 : 1) : 0));
+  const int code = F::kOffset + whole + (absolute(v - float(whole)) >= 0.5f ? (v < 0.f ? -1 : 1) : 0);
+  return clamped_code<F>(code, 2 * F::kOffset - F::kMaxCode);  // symmetric
 }
 template <class F>
 KV_DEVICE u32 count_bounds(float v) {  // #{bounds <= v}, by bisection

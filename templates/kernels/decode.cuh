@@ -16,7 +16,8 @@
 // One warp works alone on 16 tokens at a time: stage, score, soften, accumulate. No block barrier stands in
 // the loop. Softmax is base 2 in fp32 with a stale maximum: it is only renewed, by one vote of the warp, when
 // a score exceeds it by kSlack. Probabilities are fp16, shifted by kBias powers of two into the middle of its
-// range; the shift is in numerator and denominator alike. SPDX-License-Identifier: MIT
+// range; the shift is in numerator and denominator alike.
+// SPDX-License-Identifier: MIT
 #pragma once
 #include "core/args.cuh"
 #include "core/pairs.cuh"
@@ -62,6 +63,35 @@ KV_DEVICE void load_queries(SharedAddress to, const AttentionArgs& args) {
   }
 }
 
+// The lane's B fragments of Q: held in registers where there is room, else read again for every 16 tokens.
+template <class Plan>
+struct Queries {
+  static constexpr int kFragments = Plan::kHeadDim / 16 * Plan::kColumnBlocks, kWords = 2 * Plan::kQueryParts;
+  u32 held[Plan::kHoldQueries ? kFragments : 1][kWords];
+  SharedAddress at;
+
+  KV_DEVICE void read(int fragment, u32 (&q)[kWords]) const {
+    if constexpr (kWords == 4)
+      load_shared_u128(q, at + (fragment * 32 + lane()) * 16);
+    else
+      load_shared_u64(q, at + (fragment * 32 + lane()) * 8);
+  }
+  KV_DEVICE void hold() {
+    if constexpr (Plan::kHoldQueries) {
+      KV_UNROLL
+      for (int i = 0; i < kFragments; ++i) read(i, held[i]);
+    }
+  }
+  KV_DEVICE void get(int fragment, u32 (&q)[kWords]) const {
+    if constexpr (Plan::kHoldQueries) {
+      KV_UNROLL
+      for (int i = 0; i < kWords; ++i) q[i] = held[fragment][i];
+    } else {
+      read(fragment, q);
+    }
+  }
+};
+
 template <class Side>
 KV_DEVICE void fill_table(SharedAddress at) {
   using Pairs = typename Side::Pairs;
@@ -79,14 +109,16 @@ using Outputs = float[Plan::kColumnBlocks][Plan::kHeadDim / 16][4];
 // s = K Q^T for the 16 tokens from `token` of the staged tile, in the accumulator layout (simt.cuh), not yet
 // times the softmax scale.
 template <class Plan>
-KV_DEVICE void score(Scores<Plan>& s, SharedAddress stage, int token, SharedAddress queries, Table table) {
+KV_DEVICE void score(Scores<Plan>& s, SharedAddress stage, int token, const u32 (&skew)[2], const Queries<Plan>& queries,
+                     Table table) {
   using K = typename Plan::K;
   constexpr int kSteps = K::kRunCodes / 4;  // k16 steps a run: four lanes bring four codes each
   const int g = lane() >> 2, c = lane() & 3;
   KV_UNROLL
   for (int n = 0; n < Plan::kColumnBlocks; ++n)
     for (int i = 0; i < 4; ++i) s[n][i] = 0.f;
-  const SharedAddress low_row = stage + (token + g) * K::kPitch, high_row = low_row + 8 * K::kPitch;
+  const SharedAddress low_row = stage + (token + g) * K::kPitch + skew[0];
+  const SharedAddress high_row = stage + (token + g + 8) * K::kPitch + skew[1];
   KV_UNROLL
   for (int group = 0; group < K::kGroups; ++group) {
     Scores<Plan> sum = {};
@@ -100,13 +132,8 @@ KV_DEVICE void score(Scores<Plan>& s, SharedAddress stage, int token, SharedAddr
       KV_UNROLL
       for (int step = 0; step < kSteps; ++step) KV_UNROLL
       for (int n = 0; n < Plan::kColumnBlocks; ++n) {
-        const int fragment =
-            (((group * K::kRuns + run) * kSteps + step) * Plan::kColumnBlocks + n) * 32 + lane();
-        u32 q[2 * Plan::kQueryParts];
-        if constexpr (Plan::kQueryParts == 2)
-          load_shared_u128(q, queries + fragment * 16);
-        else
-          load_shared_u64(q, queries + fragment * 8);
+        u32 q[Queries<Plan>::kWords];
+        queries.get(((group * K::kRuns + run) * kSteps + step) * Plan::kColumnBlocks + n, q);
         KV_UNROLL
         for (int part = 0; part < Plan::kQueryParts; ++part)
           mma_16x8x16(sum[n], a[2 * step], b[2 * step], a[2 * step + 1], b[2 * step + 1], q[2 * part],
@@ -115,8 +142,8 @@ KV_DEVICE void score(Scores<Plan>& s, SharedAddress stage, int token, SharedAddr
     }
     float low_scale = 1.f, high_scale = 1.f;
     if constexpr (K::kHasScale) {
-      low_scale = f32_from_f16(load_scale<K>(stage, token + g, group));
-      high_scale = f32_from_f16(load_scale<K>(stage, token + g + 8, group));
+      low_scale = f32_from_f16(load_scale<K>(stage, skew[0], token + g, group));
+      high_scale = f32_from_f16(load_scale<K>(stage, skew[1], token + g + 8, group));
     }
     KV_UNROLL
     for (int n = 0; n < Plan::kColumnBlocks; ++n)
@@ -127,7 +154,7 @@ KV_DEVICE void score(Scores<Plan>& s, SharedAddress stage, int token, SharedAddr
 // o += V^T P^T for the same 16 tokens; p holds the B fragments of P^T.
 template <class Plan>
 KV_DEVICE void accumulate(Outputs<Plan>& o, const u32 (&p)[Plan::kColumnBlocks][2], SharedAddress stage,
-                          int token, Table table) {
+                          int token, const u32 (&skew)[4], Table table) {
   using V = typename Plan::V;
   constexpr int kTiles = V::kRunCodes / 2;  // m16 tiles a run: eight lanes bring two codes each
   const int g = lane() >> 2, c = lane() & 3;
@@ -136,8 +163,8 @@ KV_DEVICE void accumulate(Outputs<Plan>& o, const u32 (&p)[Plan::kColumnBlocks][
     u32 b[Plan::kColumnBlocks][2];
     if constexpr (V::kHasScale) {
       const int t = token + 2 * c;
-      const u32 first = load_scale<V>(stage, t, group) | load_scale<V>(stage, t + 1, group) << 16;
-      const u32 second = load_scale<V>(stage, t + 8, group) | load_scale<V>(stage, t + 9, group) << 16;
+      const u32 first = load_scale<V>(stage, skew[0], t, group) | load_scale<V>(stage, skew[1], t + 1, group) << 16;
+      const u32 second = load_scale<V>(stage, skew[2], t + 8, group) | load_scale<V>(stage, skew[3], t + 9, group) << 16;
       KV_UNROLL
       for (int n = 0; n < Plan::kColumnBlocks; ++n)
         b[n][0] = mul_f16x2(p[n][0], first), b[n][1] = mul_f16x2(p[n][1], second);
@@ -150,7 +177,7 @@ KV_DEVICE void accumulate(Outputs<Plan>& o, const u32 (&p)[Plan::kColumnBlocks][
       u32 w[4][V::kRunWords], first[V::kRunCodes], second[V::kRunCodes];
       KV_UNROLL
       for (int i = 0; i < 4; ++i)  // tokens 2c, 2c+1, 2c+8, 2c+9
-        load_run<V>(stage + (token + 2 * c + (i & 1) + 8 * (i >> 1)) * V::kPitch, group, run, g, w[i]);
+        load_run<V>(stage + (token + 2 * c + (i & 1) + 8 * (i >> 1)) * V::kPitch + skew[i], group, run, g, w[i]);
       V::Run::column(w[0], w[1], first, table);
       V::Run::column(w[2], w[3], second, table);
       KV_UNROLL
@@ -225,28 +252,19 @@ KV_DEVICE void decode(const AttentionArgs& args) {
   const u8* const v_scales =
       args.v.scales + block_z() * args.v.scales_sequence_stride + block_y() * args.v.scales_head_stride;
 
-  const SharedAddress base = shared_base(), queries = base + Plan::kQueriesAt;
+  const SharedAddress base = shared_base();
   const SharedAddress ring = base + Plan::kRingAt + warp() * (kStages * Plan::kStageBytes);
   const Table k_table{base + K::kTableAt, u32(lane() % K::kTableCopies * 4)};
   const Table v_table{base + V::kTableAt, u32(lane() % V::kTableCopies * 4)};
-  const auto issue = [&](int token, int slot) {
-    if (token < end) {
-      const SharedAddress to = ring + slot * Plan::kStageBytes;
-      stage_tile<K, kTile>(to, args.k, k_codes, k_scales, token, end - token);
-      stage_tile<V, kTile>(to + K::kStageBytes, args.v, v_codes, v_scales, token, end - token);
-    }
-    copy_commit();
-  };
+  const i64 k_stride = args.k.codes_token_stride, v_stride = args.v.codes_token_stride;
 
-  // Queries and tables first: behind a full prefetch their loads and stores would wait for it.
-  load_queries<Plan>(queries, args);
+  load_queries<Plan>(base + Plan::kQueriesAt, args);
   if constexpr (K::kOwnsTable) fill_table<K>(base + K::kTableAt);
   if constexpr (V::kOwnsTable) fill_table<V>(base + V::kTableAt);
-  constexpr int kStep = Plan::kWarps * kTile;
-  int token = begin + warp() * kTile;
-  KV_UNROLL
-  for (int i = 0; i < kStages - 1; ++i) issue(token + i * kStep, i);
   sync_block();
+  Queries<Plan> queries;
+  queries.at = base + Plan::kQueriesAt;
+  queries.hold();
 
   Outputs<Plan> o = {};
   float m[kColumns][2], d[kColumns][2] = {};
@@ -254,21 +272,32 @@ KV_DEVICE void decode(const AttentionArgs& args) {
   for (int n = 0; n < kColumns; ++n) m[n][0] = m[n][1] = kFloor;
   const float scale = args.scale_log2 * K::kUnit;
 
-  int slot = 0;
+  // The tile at `ahead` is staged while the tile at `token`, kStages - 1 steps behind, is consumed; the first steps only stage.
+  constexpr int kStep = Plan::kWarps * kTile;
+  int ahead = begin + warp() * kTile, token = ahead - (kStages - 1) * kStep, fill = 0, take = 0;
   KV_NO_UNROLL
-  for (; token < end; token += kStep) {
-    copy_wait<kStages - 2>();
-    sync_warp();  // every lane's copies have landed, and every lane is done with the stage that is refilled
-                  // now
-    issue(token + (kStages - 1) * kStep, slot == 0 ? kStages - 1 : slot - 1);
-    const SharedAddress stage = ring + slot * Plan::kStageBytes;
-    slot = slot + 1 == kStages ? 0 : slot + 1;
+  for (; token < end; token += kStep, ahead += kStep) {
+    sync_warp();  // every lane is done with the stage that is filled now
+    if (ahead < end) {
+      const SharedAddress to = ring + fill * Plan::kStageBytes;
+      stage_tile<K, kTile>(to, k_stride, k_codes, k_scales, ahead, end - ahead);
+      stage_tile<V, kTile>(to + K::kStageBytes, v_stride, v_codes, v_scales, ahead, end - ahead);
+    }
+    copy_commit();
+    fill = fill + 1 == kStages ? 0 : fill + 1;
+    if (token < begin) continue;
+    copy_wait<kStages - 1>();
+    sync_warp();  // every lane's copies of this tile have landed
+    const SharedAddress stage = ring + take * Plan::kStageBytes;
+    take = take + 1 == kStages ? 0 : take + 1;
 
     KV_NO_UNROLL
     for (int sub = 0; sub < kTile; sub += 16) {
+      const int g = lane() >> 2, c = lane() & 3;
+      const u32 k_skew[2] = {row_skew<K>(k_codes, k_stride, token + sub + g), row_skew<K>(k_codes, k_stride, token + sub + g + 8)};
       Scores<Plan> s;
-      score<Plan>(s, stage, sub, queries, k_table);
-      const int first = token + sub + (lane() >> 2);
+      score<Plan>(s, stage, sub, k_skew, queries, k_table);
+      const int first = token + sub + g;
       const bool needs_mask = token + sub + 16 > end || Plan::Feature::cuts(token + sub + 15, length);
       bool grown = false;
       KV_UNROLL
@@ -276,7 +305,7 @@ KV_DEVICE void decode(const AttentionArgs& args) {
       for (int i = 0; i < 4; ++i) {
         s[n][i] *= scale;
         if (needs_mask) {
-          const int t = first + 8 * (i >> 1), row = n * 8 + 2 * (lane() & 3) + (i & 1);
+          const int t = first + 8 * (i >> 1), row = n * 8 + 2 * c + (i & 1);
           if (t >= end || !Plan::Feature::sees(row / Plan::kGroup, t, length)) s[n][i] = kMasked;
         }
         grown |= s[n][i] > m[n][i & 1] + kSlack;
@@ -308,7 +337,10 @@ KV_DEVICE void decode(const AttentionArgs& args) {
         p[n][0] = transpose_8x8(pack_f16x2(e[0], e[1]));
         p[n][1] = transpose_8x8(pack_f16x2(e[2], e[3]));
       }
-      accumulate<Plan>(o, p, stage + K::kStageBytes, sub, v_table);
+      const int t = token + sub + 2 * c;
+      const u32 v_skew[4] = {row_skew<V>(v_codes, v_stride, t), row_skew<V>(v_codes, v_stride, t + 1),
+                             row_skew<V>(v_codes, v_stride, t + 8), row_skew<V>(v_codes, v_stride, t + 9)};
+      accumulate<Plan>(o, p, stage + K::kStageBytes, sub, v_skew, v_table);
     }
   }
 

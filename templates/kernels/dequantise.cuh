@@ -1,5 +1,6 @@
 // dequantise: cache rows back to f32, in the original domain unless the caller keeps them rotated. One warp a
-// row. SPDX-License-Identifier: MIT
+// row.
+// SPDX-License-Identifier: MIT
 #pragma once
 #include "core/args.cuh"
 #include "core/simt.cuh"

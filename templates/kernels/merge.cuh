@@ -1,5 +1,6 @@
 // merge: the splits of a decode call become one softmax, by their maxima and denominators (log-sum-exp). One
-// block a row. A row without any token gives zeros. SPDX-License-Identifier: MIT
+// block a row. A row without any token gives zeros.
+// SPDX-License-Identifier: MIT
 #pragma once
 #include "core/args.cuh"
 #include "core/simt.cuh"

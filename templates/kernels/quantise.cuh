@@ -4,7 +4,8 @@
 //
 // The arithmetic is the format's own, step by step in fp32: where the last bit decides a stored byte nothing
 // is contracted, so the amax formats give the same bytes as ggml and the norm formats differ from the
-// double-precision codec only within 1e-6 of a bound. SPDX-License-Identifier: MIT
+// double-precision codec only within 1e-6 of a bound.
+// SPDX-License-Identifier: MIT
 #pragma once
 #include "core/args.cuh"
 #include "core/simt.cuh"

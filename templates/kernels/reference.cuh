@@ -1,6 +1,7 @@
 // reference: attention as the formula says it, one warp a query row, token after token. No tiling, no tensor
 // cores, no split: written to be read. Every faster family is tested against it, and it is itself tested
-// against a double-precision oracle that shares no code. SPDX-License-Identifier: MIT
+// against a double-precision oracle that shares no code.
+// SPDX-License-Identifier: MIT
 #pragma once
 #include "core/args.cuh"
 #include "core/simt.cuh"

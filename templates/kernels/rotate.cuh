@@ -1,5 +1,6 @@
 // rotate: queries before attention (forward, K's rotation) and outputs after it (inverse, V's rotation). One
-// warp a row; once per query and output row, never per token of the cache. SPDX-License-Identifier: MIT
+// warp a row; once per query and output row, never per token of the cache.
+// SPDX-License-Identifier: MIT
 #pragma once
 #include "core/args.cuh"
 #include "core/simt.cuh"

@@ -4,7 +4,8 @@
 //
 // H in Sylvester (natural) order; S1 = pre signs, S2 = post signs, a set bit means -1. Value i of the row
 // sits in lane i % 32, register i / 32, so butterflies of stride < 32 cross lanes and the others stay inside
-// a lane; no shared or local memory, any number of groups. SPDX-License-Identifier: MIT
+// a lane; no shared or local memory, any number of groups.
+// SPDX-License-Identifier: MIT
 #pragma once
 #include "core/simt.cuh"
 

@@ -15,6 +15,7 @@
 #define KV_LAUNCH_BOUNDS(threads, blocks)
 #define KV_UNROLL _Pragma("GCC unroll 64")
 #define KV_NO_UNROLL _Pragma("GCC unroll 1")
+#define KV_UNROLL_BY(n)
 #define KV_SITE const char *file = __builtin_FILE(), int line = __builtin_LINE()
 
 namespace kv::cpu {
@@ -122,8 +123,8 @@ inline u16 f16_from_f32(float f) {  // round to nearest even
   if (a > 0x7f800000u) return u16(sign | 0x7e00u);
   if (a >= 0x477ff000u) return u16(sign | 0x7c00u);  // 65520 and above: infinity
   if (a < 0x38800000u)
-    return u16(sign | bits_of(float_of(a) + 0.5f) - 0x3f000000u);  // subnormal: the adder rounds
-  return u16(sign | ((a + 0xfffu + (a >> 13 & 1)) >> 13) - (112u << 10));
+    return u16(sign | (bits_of(float_of(a) + 0.5f) - 0x3f000000u));  // subnormal: the adder rounds
+  return u16(sign | (((a + 0xfffu + (a >> 13 & 1)) >> 13) - (112u << 10)));
 }
 inline float f32_from_bf16(u32 h) { return float_of(h << 16); }
 inline u16 bf16_from_f32(float f) {

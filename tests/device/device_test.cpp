@@ -1,0 +1,87 @@
+// The same matrix on a GPU: against the oracle, and against the CPU back-end on the same inputs. Without a
+// GPU it is skipped.
+// SPDX-License-Identifier: MIT
+#include <cstdio>
+#include <cstdlib>
+
+#include "tests/differential/harness.hpp"
+
+namespace kvjit::test {
+namespace {
+
+constexpr double kMaxDeviceDifference = 1e-4;  // relative L2 between the GPU and the CPU back-end
+constexpr int kSkipped = 77;                   // ctest's SKIP_RETURN_CODE
+
+const Registry& registry() {
+  static const Registry loaded = must(Registry::load(embedded_files()));
+  return loaded;
+}
+
+std::shared_ptr<Context> gpu() {
+  Options options = Options::from_environment();
+  if (const auto backend = open_cuda(options); !backend) {
+    std::printf("skipped: no GPU to test on: %s\n", backend.error().message.c_str());
+    std::exit(kSkipped);
+  }
+  static const auto context = open_context(DeviceKind::gpu);
+  return context;
+}
+
+void compare(const std::vector<Case>& cases, const std::vector<int>& splits, bool with_reference) {
+  const auto device = gpu(), host = open_context(DeviceKind::cpu);
+  const std::string arch = device->backend()->facts().arch;
+  std::vector<Planned> all;
+  for (const Case& test : cases) all.push_back(planned(registry(), test, arch));
+  const unsigned threads = std::max(2u, std::thread::hardware_concurrency());
+  warm_up(device, all, threads, with_reference);
+  warm_up(host, all, threads, with_reference);
+  for (const Planned& one : all) {
+    Judge on_device(device, one), on_host(host, one);
+    for (const int tokens : on_device.ragged_lengths())
+      for (const int count : splits)
+        for (int is_reference = 0; is_reference <= int(with_reference); ++is_reference) {
+          const Trial::Call call{tokens, {}, count, is_reference != 0};
+          const auto a = on_device.check(call), b = on_host.check(call);
+          const double difference = relative_error(a, b);
+          CHECK_MESSAGE(difference <= kMaxDeviceDifference, one.test.name(), ": GPU and CPU differ by ",
+                        difference, " over ", tokens, " tokens");
+        }
+  }
+}
+
+TEST_CASE("25 pairs, head_dim 64, 128 and 256, GQA 1, 4 and 8, planar") {
+  compare(pairs(registry(), {64, 128, 256}, {1, 4, 8}, Layout::planar), {3}, false);
+}
+
+TEST_CASE("25 pairs in rows") { compare(pairs(registry(), {128}, {4}, Layout::rows), {1}, false); }
+
+TEST_CASE("several queries, and the reference kernel") {
+  compare({{"tbq4_0", "q8_0", 128, 4, 4, Layout::planar, true},
+           {"q4_0", "tbq4_0", 128, 8, 2, Layout::rows, true},
+           {"f16", "bf16", 64, 1, 2, Layout::planar, false}},
+          {1, 3}, true);
+}
+
+TEST_CASE("sequences of different lengths") {
+  const auto device = gpu();
+  const Planned one = planned(registry(), {"tbq4_0", "q4_0", 128, 4, 2, Layout::planar, true},
+                              device->backend()->facts().arch);
+  Judge judge(device, one, 3);
+  for (const int splits : {0, 1, 3}) judge.check({0, {257, 2, 100}, splits, false});
+}
+
+TEST_CASE("quantise and dequantise of every format, both layouts") {
+  const auto device = gpu();
+  for (const char* format : kFormats)
+    for (const Layout layout : {Layout::planar, Layout::rows}) {
+      const Planned one =
+          planned(registry(), {format, format, 128, 4, 1, layout, false}, device->backend()->facts().arch);
+      Judge judge(device, one);
+      check_codec_kernels(judge, one.test.name());
+    }
+}
+
+TEST_CASE("golden bytes from the quantise kernel") { check_golden(gpu(), registry()); }
+
+}  // namespace
+}  // namespace kvjit::test

@@ -1,0 +1,302 @@
+// What the differential, device and promise tests share: cases, programs of them, caches that the reference
+// codec encoded, and the judgement by the oracle. Include it in one file of a test binary: it brings the code
+// of tools/trial.cpp along, because tests link libraries, not the command.
+// SPDX-License-Identifier: MIT
+#pragma once
+#include <doctest/doctest.h>
+#include <fmt/format.h>
+
+#include <atomic>
+#include <map>
+#include <string>
+#include <thread>
+#include <tuple>
+#include <vector>
+
+#include "generator/codec.hpp"
+#include "generator/program.hpp"
+#include "tests/support/oracle.hpp"
+#include "tests/support/rng.hpp"
+#include "tools/trial.cpp"
+
+namespace kvjit::test {
+
+constexpr double kMaxKernelError = 1e-3;  // relative L2, of every kernel on every device
+constexpr int kKvHeads = 2;
+constexpr const char* kFormats[] = {"f16", "bf16", "q8_0", "q4_0", "tbq4_0"};
+
+template <class T>
+T must(Result<T> result) {
+  if (!result) FAIL(render(result.error()));
+  return std::move(*result);
+}
+inline void must(const Result<void>& result) {
+  if (!result) FAIL(render(result.error()));
+}
+
+struct Case {
+  std::string k, v;
+  int head_dim = 128, gqa = 4, query_length = 1;
+  Layout layout = Layout::planar;
+  bool is_causal = false;
+
+  std::string toml() const {
+    return fmt::format(
+        "[k]\nformat = \"{}\"\n[v]\nformat = \"{}\"\n[attention]\nhead_dim = {}\nq_heads_per_kv = "
+        "{}\nquery_length = {}\n"
+        "features = [{}]\n[cache]\nlayout = \"{}\"\n",
+        k, v, head_dim, gqa, query_length, is_causal ? "\"causal\"" : "", to_string(layout));
+  }
+  std::string name() const {
+    return fmt::format("K {} V {} head_dim {} GQA {} queries {} {}{}", k, v, head_dim, gqa, query_length,
+                       to_string(layout), is_causal ? " causal" : "");
+  }
+};
+
+// Every pair of formats at every head_dim that both have whole blocks of, and every GQA group.
+inline std::vector<Case> pairs(const Registry& registry, const std::vector<int>& head_dims,
+                               const std::vector<int>& groups, Layout layout) {
+  std::vector<Case> cases;
+  for (const char* k : kFormats)
+    for (const char* v : kFormats)
+      for (const int head_dim : head_dims)
+        for (const int gqa : groups)
+          if (head_dim % must(registry.format(k, {}))->block == 0 &&
+              head_dim % must(registry.format(v, {}))->block == 0)
+            cases.push_back({k, v, head_dim, gqa, 1, layout, false});
+  return cases;
+}
+
+struct Planned {
+  Case test;
+  Problem problem;
+  ProgramSource source;
+};
+inline Planned planned(const Registry& registry, const Case& test, const std::string& arch) {
+  const std::vector<Spec> specs = must(parse_specs(test.toml(), test.name()));
+  REQUIRE(specs.size() == 1);
+  Problem problem = must(resolve(specs[0], registry, arch));
+  ProgramSource source = must(make_program(problem, registry));
+  return {test, std::move(problem), std::move(source)};
+}
+
+inline std::shared_ptr<Context> open_context(DeviceKind device, unsigned fiber_seed = 0) {
+  Options options = Options::from_environment();
+  options.device = device;
+  options.fiber_seed = fiber_seed;
+  options.cache_dir = "off";
+  return must(Context::open(options));
+}
+
+// Compiles on `threads` threads what the tests then use from one. Errors show again, and are reported, when a
+// kernel is used.
+inline void warm_up(const std::shared_ptr<Context>& context, const std::vector<Planned>& all,
+                    unsigned threads, bool is_complete = false) {
+  std::vector<const Source*> sources;
+  for (const Planned& one : all)
+    for (const auto& [role, source] : one.source.kernels)
+      if (is_complete || role == Role::attend || role == Role::merge || role == Role::rotate_q ||
+          role == Role::rotate_out)
+        sources.push_back(&source);
+  std::atomic<std::size_t> next = 0;
+  const auto work = [&] {
+    for (std::size_t i; (i = next++) < sources.size();) (void)context->get(*sources[i]);
+  };
+  std::vector<std::thread> workers;
+  for (unsigned i = 1; i < threads; ++i) workers.emplace_back(work);
+  work();
+  for (std::thread& worker : workers) worker.join();
+}
+
+// A cache side as the reference codec writes and reads it. Made once for each format and shape: encoding is
+// the slow part.
+struct Encoded {
+  std::vector<float> x;
+  std::vector<std::uint8_t> rows;
+  std::vector<double> decoded;
+};
+inline const Encoded& encoded(const Format& format, int head_dim, const CacheShape& shape, int side) {
+  using Key = std::tuple<std::string, int, int, int, long long, int>;
+  static std::map<Key, Encoded> known;
+  const Key key{format.name, head_dim, shape.sequences, shape.kv_heads, shape.tokens, side};
+  if (const auto found = known.find(key); found != known.end()) return found->second;
+  Encoded made;
+  Rng rng(std::uint64_t(side) + 1);
+  const int rows = shape.sequences * shape.kv_heads * int(shape.tokens);
+  made.x = heavy_tailed_rows(rng, rows, head_dim);
+  for (int row = 0; row < rows; ++row) {
+    const auto bytes = encode_row(
+        format, std::span(made.x).subspan(std::size_t(row) * std::size_t(head_dim), std::size_t(head_dim)));
+    const auto values = decode_row(format, bytes, head_dim, false);
+    made.rows.insert(made.rows.end(), bytes.begin(), bytes.end());
+    made.decoded.insert(made.decoded.end(), values.begin(), values.end());
+  }
+  return known.emplace(key, std::move(made)).first->second;
+}
+
+template <class A, class B>
+double relative_error(const A& a, const B& b) {
+  REQUIRE(a.size() == b.size());
+  double error = 0, norm = 0;
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    error += (double(a[i]) - double(b[i])) * (double(a[i]) - double(b[i]));
+    norm += double(b[i]) * double(b[i]);
+  }
+  return norm == 0 ? std::sqrt(error) : std::sqrt(error / norm);
+}
+
+// A program with a filled cache, and the oracle's answers for it.
+class Judge {
+ public:
+  Judge(const std::shared_ptr<Context>& context, const Planned& one, int sequences = 1)
+      : problem_(one.problem),
+        name_(one.test.name()),
+        tile_(one.source.tile_tokens),
+        shape_{sequences, kKvHeads, std::max(257, tile_ + 1)},
+        trial_(must(Trial::make(context, must(Program::create(context, one.source)), problem_, shape_))) {
+    for (const int side : {0, 1}) must(trial_.set_rows(side, cache(side).rows));
+    Rng rng(3);
+    q_ = rounded_to(problem_.q_type,
+                    rng.normals(std::size_t(sequences) * head_rows() * std::size_t(problem_.head_dim)));
+  }
+
+  // {1, tile - 1, tile, tile + 1, 257}
+  std::vector<int> ragged_lengths() const { return {1, tile_ - 1, tile_, tile_ + 1, 257}; }
+
+  std::vector<double> exact(const std::vector<int>& lengths) const {
+    std::vector<double> all;
+    const auto dim = std::size_t(problem_.head_dim);
+    for (int s = 0; s < shape_.sequences; ++s) {
+      std::vector<double> kept[2];
+      for (const int side : {0, 1})
+        for (int head = 0; head < kKvHeads; ++head) {
+          const auto first =
+              cache(side).decoded.begin() +
+              std::ptrdiff_t((std::size_t(s * kKvHeads + head) * std::size_t(shape_.tokens)) * dim);
+          kept[side].insert(kept[side].end(), first, first + lengths[std::size_t(s)] * problem_.head_dim);
+        }
+      const std::vector<double> q(q_.begin() + std::ptrdiff_t(std::size_t(s) * head_rows() * dim),
+                                  q_.begin() + std::ptrdiff_t(std::size_t(s + 1) * head_rows() * dim));
+      const auto one = oracle_attention({kKvHeads * problem_.q_heads_per_kv, kKvHeads, problem_.query_length,
+                                         lengths[std::size_t(s)], problem_.head_dim, problem_.causal, 0},
+                                        q, kept[0], kept[1]);
+      all.insert(all.end(), one.begin(), one.end());
+    }
+    return all;
+  }
+
+  // Runs a call, holds it to the oracle and to its own report, and returns what it computed.
+  std::vector<float> check(const Trial::Call& call) {
+    const Trial::Outcome outcome = must(trial_.attend(q_, call));
+    const double error = error_of(outcome, call);
+    CHECK_MESSAGE(error <= kMaxKernelError, name_, ": error ", error, " over ", call.tokens,
+                  " tokens, splits ", call.splits, call.is_reference ? ", reference" : "");
+    const LaunchReport& report = outcome.report;
+    CHECK_MESSAGE(report.k_reader == problem_.k.name, name_);
+    CHECK_MESSAGE(report.v_reader == problem_.v.name, name_);
+    CHECK_MESSAGE(report.converted_bytes == 0, name_);
+    if (call.splits > 0) CHECK_MESSAGE(report.splits <= call.splits, name_);
+    return outcome.out;
+  }
+
+  // Relative L2 error of a call, with nothing asked of it.
+  double error(const Trial::Call& call) { return error_of(must(trial_.attend(q_, call)), call); }
+
+  Trial& trial() { return trial_; }
+  const Encoded& cache(int side) const {
+    return encoded(side == 0 ? problem_.k : problem_.v, problem_.head_dim, shape_, side);
+  }
+  const Problem& problem() const { return problem_; }
+
+ private:
+  double error_of(const Trial::Outcome& outcome, const Trial::Call& call) const {
+    const std::vector<int> same(std::size_t(shape_.sequences), call.tokens);
+    return relative_error(outcome.out, exact(call.lengths.empty() ? same : call.lengths));
+  }
+  std::size_t head_rows() const {
+    return std::size_t(kKvHeads * problem_.q_heads_per_kv * problem_.query_length);
+  }
+
+  Problem problem_;
+  std::string name_;
+  int tile_;
+  CacheShape shape_;
+  Trial trial_;
+  std::vector<float> q_;
+};
+
+// The write path and its inverse: bytes as the reference codec's, values as its decoder's.
+inline void check_codec_kernels(Judge& judge, const std::string& name) {
+  for (const int side : {0, 1}) {
+    const Format& format = side == 0 ? judge.problem().k : judge.problem().v;
+    const Encoded& expected = judge.cache(side);
+    for (const bool as_f16 : {false, true}) {
+      must(judge.trial().quantise(side, as_f16 ? rounded_to(Element::f16, expected.x) : expected.x, as_f16));
+      const auto rows = must(judge.trial().rows(side));
+      if (!as_f16) {
+        long long differs = 0;
+        for (std::size_t i = 0; i < rows.size(); ++i) differs += rows[i] != expected.rows[i];
+        // Norm rules compute in float32 where the codec computes in double: a value next to a bound may fall
+        // on its other side.
+        const bool is_norm = format.scale == ScaleRule::raw_norm || format.scale == ScaleRule::corrected_norm;
+        const auto allowed = is_norm ? (long long)(rows.size()) / 1000 : 0;
+        CHECK_MESSAGE(differs <= allowed, name, ": ", differs, " of ", rows.size(), " bytes differ");
+      }
+      const auto back = must(judge.trial().dequantise(side));
+      std::vector<double> decoded;
+      const auto row_bytes = std::size_t(format.row_bytes(judge.problem().head_dim));
+      for (std::size_t at = 0; at < rows.size(); at += row_bytes) {
+        const auto row =
+            decode_row(format, std::span(rows).subspan(at, row_bytes), judge.problem().head_dim, false);
+        decoded.insert(decoded.end(), row.begin(), row.end());
+      }
+      CHECK_MESSAGE(relative_error(back, decoded) <= 1e-5, name);
+      if (format.max_relative_mse > 0) {
+        const double error = relative_error(back, expected.x);
+        // The bound is for N(0,1); outlier channels cost formats without a rotation more, so only the order
+        // is held here.
+        CHECK_MESSAGE(error * error <= 8 * format.max_relative_mse + 1e-6, name, ": mse ", error * error);
+      }
+    }
+  }
+}
+
+inline std::vector<std::uint8_t> from_hex(const std::string& hex) {
+  std::vector<std::uint8_t> bytes;
+  for (std::size_t i = 0; i + 1 < hex.size(); i += 2)
+    bytes.push_back(std::uint8_t(std::stoi(hex.substr(i, 2), nullptr, 16)));
+  return bytes;
+}
+
+// The first block of golden_input, as the projects that the formats come from store it.
+struct Golden {
+  const char* format;
+  const char* hex;
+};
+constexpr Golden kGolden[] = {
+    {"tbq4_0",
+     "1d4df768ca446a59c59837a55278ad667ce8ad867646932d8b84a9b727b8587a7c0887491794624c7699941769c25e2e956b8f6"
+     "57d714956cdcb55936ca3"
+     "88326935"},
+    {"q4_0", "4036f258be1379df359bf147ac0268ce248a"},
+    {"q8_0", "4d269dfb59b61472d02e8be947a50361be1c7ad73593f14fac0a68c62481df3d9af8"},
+};
+
+inline void check_golden(const std::shared_ptr<Context>& context, const Registry& registry) {
+  for (const Golden& golden : kGolden)
+    for (const Layout layout : {Layout::planar, Layout::rows}) {
+      const Planned one = planned(registry, {golden.format, golden.format, 128, 1, 1, layout, false},
+                                  context->backend()->facts().arch);
+      Trial trial =
+          must(Trial::make(context, must(Program::create(context, one.source)), one.problem, {1, 1, 1}));
+      const auto expected = from_hex(golden.hex);
+      for (const int side : {0, 1}) {
+        must(trial.quantise(side, golden_input(128)));
+        auto rows = must(trial.rows(side));
+        rows.resize(expected.size());
+        CHECK_MESSAGE(rows == expected, golden.format, ", side ", side, ", ", to_string(layout));
+      }
+    }
+}
+
+}  // namespace kvjit::test

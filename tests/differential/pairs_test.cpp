@@ -1,0 +1,139 @@
+// Every pair of formats through the kernels on the CPU back-end, against attention in double over the decoded
+// cache.
+// SPDX-License-Identifier: MIT
+#include "tests/differential/harness.hpp"
+
+namespace kvjit::test {
+namespace {
+
+constexpr unsigned kCompileThreads = 2;
+
+const Registry& registry() {
+  static const Registry loaded = must(Registry::load(embedded_files()));
+  return loaded;
+}
+
+std::vector<Planned> plan_all(const std::shared_ptr<Context>& context, const std::vector<Case>& cases) {
+  std::vector<Planned> all;
+  for (const Case& test : cases) all.push_back(planned(registry(), test, context->backend()->facts().arch));
+  warm_up(context, all, kCompileThreads);
+  return all;
+}
+
+void check_ragged(const std::vector<Case>& cases) {
+  const auto context = open_context(DeviceKind::cpu);
+  for (const Planned& one : plan_all(context, cases)) {
+    Judge judge(context, one);
+    for (const int tokens : judge.ragged_lengths()) judge.check({tokens, {}, 0, false});
+  }
+}
+
+TEST_CASE("25 pairs, head_dim 64, 128 and 256, GQA 1, 4 and 8, planar") {
+  const auto cases = pairs(registry(), {64, 128, 256}, {1, 4, 8}, Layout::planar);
+  CHECK(cases.size() == 25 * 2 * 3 + 16 * 3);
+  check_ragged(cases);
+}
+
+TEST_CASE("25 pairs in rows") {
+  auto cases = pairs(registry(), {128}, {4}, Layout::rows);
+  for (const Case& more :
+       {Case{"q8_0", "tbq4_0", 256, 8, 1, Layout::rows}, Case{"tbq4_0", "q4_0", 256, 1, 1, Layout::rows},
+        Case{"q4_0", "f16", 64, 1, 1, Layout::rows}, Case{"bf16", "q8_0", 64, 8, 1, Layout::rows}})
+    cases.push_back(more);
+  check_ragged(cases);
+}
+
+TEST_CASE("several queries, causal and not, any number of splits") {
+  const auto context = open_context(DeviceKind::cpu);
+  std::vector<Case> cases;
+  for (const int queries : {2, 4})
+    for (const bool is_causal : {true, false})
+      for (const auto& [k, v] : {std::pair{"tbq4_0", "q8_0"}, {"q4_0", "tbq4_0"}, {"f16", "q4_0"}})
+        cases.push_back({k, v, 128, 4, queries, Layout::planar, is_causal});
+  cases.push_back(
+      {"tbq4_0", "tbq4_0", 128, 3, 5, Layout::rows, true});  // 15 rows: the last column block is not full
+  for (const Planned& one : plan_all(context, cases)) {
+    Judge judge(context, one);
+    for (const int tokens : judge.ragged_lengths())
+      for (const int splits : {1, 3}) judge.check({tokens, {}, splits, false});
+    for (const int tokens : {5, 257}) judge.check({tokens, {}, 0, true});
+  }
+}
+
+TEST_CASE("sequences of different lengths, one shorter than a split") {
+  const auto context = open_context(DeviceKind::cpu);
+  const std::vector<Case> cases = {{"tbq4_0", "tbq4_0", 128, 4, 1, Layout::planar, false},
+                                   {"q8_0", "q4_0", 128, 8, 2, Layout::rows, true},
+                                   {"bf16", "f16", 64, 1, 1, Layout::planar, false}};
+  for (const Planned& one : plan_all(context, cases)) {
+    Judge judge(context, one, 3);
+    for (const int splits : {1, 3})
+      for (const bool is_reference : {false, true}) judge.check({0, {257, 2, 100}, splits, is_reference});
+  }
+}
+
+TEST_CASE("the order of lanes and warps does not matter") {
+  const std::vector<Case> cases = {{"tbq4_0", "tbq4_0"}, {"q4_0", "q8_0"}, {"f16", "bf16"}};
+  for (const unsigned seed : {1u, 7u, 12345u}) {
+    const auto context = open_context(DeviceKind::cpu, seed);
+    for (const Planned& one : plan_all(context, cases)) {
+      Judge judge(context, one);
+      judge.check({257, {}, 3, false});
+      judge.check({33, {}, 1, false});
+    }
+  }
+}
+
+TEST_CASE("quantise, dequantise and reference of every format, both layouts") {
+  const auto context = open_context(DeviceKind::cpu);
+  for (const char* format : kFormats)
+    for (const Layout layout : {Layout::planar, Layout::rows})
+      for (const int head_dim : {128, 256}) {
+        const Planned one = planned(registry(), {format, format, head_dim, 4, 1, layout, false},
+                                    context->backend()->facts().arch);
+        warm_up(context, {one}, kCompileThreads, true);
+        Judge judge(context, one);
+        for (const int tokens : judge.ragged_lengths()) judge.check({tokens, {}, 0, true});
+        check_codec_kernels(judge, one.test.name());
+      }
+}
+
+// One word of a template at a time; each must be noticed, or the checks above prove less than they say.
+struct Mutation {
+  const char* file;
+  const char* from;
+  const char* to;
+};
+constexpr Mutation kMutations[] = {
+    {"features/causal.cuh", "token <= length - kQueries + query", "token < length - kQueries + query"},
+    {"kernels/decode.cuh", "copy_wait<kStages - 2>();",
+     ""},  // copies land as late as they may: the stage is poison
+    {"kernels/decode.cuh", "sum[n][i] * (i < 2 ? low_scale : high_scale)", "sum[n][i]"},
+    {"kernels/decode.cuh", "d[n][i] *= keep;", ""},
+    {"kernels/merge.cuh", "exp2_fast(state[0] - top) * state[1]", "state[1]"},
+    {"rotations/wht.cuh", "partner - x[e] : x[e] + partner", "x[e] - partner : x[e] + partner"},
+};
+
+TEST_CASE("a broken kernel is noticed") {
+  const auto context = open_context(DeviceKind::cpu);
+  const Case test{"tbq4_0", "q8_0", 128, 4, 2, Layout::planar, true};
+  for (const Mutation& mutation : kMutations) {
+    FileSet files = embedded_files();
+    std::string& text = files.at(std::string("templates/") + mutation.file);
+    const std::size_t at = text.find(mutation.from);
+    REQUIRE_MESSAGE(at != std::string::npos, mutation.file, " no longer has: ", mutation.from);
+    text.replace(at, std::string(mutation.from).size(), mutation.to);
+    const Planned one = planned(must(Registry::load(files)), test, context->backend()->facts().arch);
+    Judge judge(context, one);
+    const double error = judge.error({257, {}, 3, false});
+    CHECK_MESSAGE(!(error <= kMaxKernelError), mutation.file, ": not noticed: ", mutation.from, " -> ",
+                  mutation.to);
+  }
+}
+
+TEST_CASE("golden bytes from the quantise kernel") {
+  check_golden(open_context(DeviceKind::cpu), registry());
+}
+
+}  // namespace
+}  // namespace kvjit::test

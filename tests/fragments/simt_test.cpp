@@ -1,0 +1,123 @@
+// templates/core/simt.cuh as the CPU back-end means it: each collective and conversion against its definition.
+// SPDX-License-Identifier: MIT
+#include "core/simt.cuh"
+
+#include <doctest/doctest.h>
+
+#include <cmath>
+#include <cstring>
+#include <random>
+#include <string>
+
+#include "generator/codec.hpp"
+#include "runtime/cpu_block.hpp"
+
+namespace kvjit {
+namespace {
+
+void on_one_warp(const std::function<void()>& body, std::size_t shared_bytes = 0) {
+  const auto ran = run_grid(body, {}, 32, shared_bytes);
+  INFO((ran ? std::string() : ran.error().message));
+  CHECK(ran.has_value());
+}
+
+}  // namespace
+
+TEST_CASE("all 65,536 halves convert as the codec says, both ways") {
+  int wrong = 0;
+  for (unsigned h = 0; h < 65536; ++h) {
+    const float mine = kv::f32_from_f16(h), codec = float_from_f16(std::uint16_t(h));
+    wrong += std::memcmp(&mine, &codec, 4) != 0 && !(std::isnan(mine) && std::isnan(codec));
+    if (!std::isnan(mine)) wrong += kv::f16_from_f32(mine) != h;
+  }
+  CHECK(wrong == 0);
+}
+
+TEST_CASE("floats round to halves and bfloats to nearest even") {
+  std::mt19937 random(3);
+  int wrong = 0;
+  for (int i = 0; i < 2'000'000; ++i) {
+    const float f = kv::float_of(random());
+    if (std::isnan(f)) continue;
+    wrong += kv::f16_from_f32(f) != f16_from_float(f);
+    wrong += kv::bf16_from_f32(f) != bf16_from_float(f);
+  }
+  CHECK(wrong == 0);
+  CHECK(kv::f16_from_f32(65519.99f) == 0x7bff);
+  CHECK(kv::f16_from_f32(65520.f) == 0x7c00);
+  CHECK(kv::f16_from_f32(1.5f * 0x1p-24f) == 0x0002);
+}
+
+TEST_CASE("permute picks bytes, shift_right crosses words") {
+  CHECK(kv::permute(0x33221100u, 0x77665544u, 0x5140) == 0x55114400u);
+  CHECK(kv::permute(0x33221100u, 0x77665544u, 0x7632) == 0x77663322u);
+  CHECK(kv::shift_right(0x89abcdefu, 0x01234567u, 4) == 0x789abcdeu);
+  CHECK(kv::shift_right(0x89abcdefu, 0x01234567u, 0) == 0x89abcdefu);
+}
+
+TEST_CASE("shuffles, votes and ballots") {
+  on_one_warp([] {
+    const int lane = kv::lane();
+    CHECK(kv::shfl(kv::u32(lane * 3), 7) == 21u);
+    for (int mask = 1; mask < 32; mask <<= 1) CHECK(kv::shfl_xor(float(lane), mask) == float(lane ^ mask));
+    CHECK(kv::ballot(lane % 3 == 0) == 0x49249249u);
+    CHECK(kv::any(lane == 31));
+    CHECK_FALSE(kv::any(lane == 32));
+  });
+}
+
+TEST_CASE("mma_16x8x16 multiplies in the register layout of the PTX manual") {
+  int a[16][16], b[16][8];
+  std::mt19937 random(5);
+  for (auto& row : a)
+    for (int& v : row) v = int(random() % 9) - 4;
+  for (auto& row : b)
+    for (int& v : row) v = int(random() % 9) - 4;
+  const auto pair = [](int lo, int hi) { return kv::pack_f16x2(float(lo), float(hi)); };
+  on_one_warp([&] {
+    const int g = kv::lane() >> 2, c = kv::lane() & 3;
+    kv::u32 ra[4], rb[2];
+    for (int i = 0; i < 4; ++i) {
+      const int row = g + 8 * (i & 1), column = 2 * c + 8 * (i >> 1);
+      ra[i] = pair(a[row][column], a[row][column + 1]);
+    }
+    for (int i = 0; i < 2; ++i) rb[i] = pair(b[2 * c + 8 * i][g], b[2 * c + 8 * i + 1][g]);
+    float d[4] = {1.f, 2.f, 3.f, 4.f};
+    kv::mma_16x8x16(d, ra[0], ra[1], ra[2], ra[3], rb[0], rb[1]);
+    for (int i = 0; i < 4; ++i) {
+      int want = i + 1;
+      for (int k = 0; k < 16; ++k) want += a[g + 8 * (i >> 1)][k] * b[k][2 * c + (i & 1)];
+      CHECK(d[i] == float(want));
+    }
+  });
+}
+
+TEST_CASE("transpose_8x8 transposes") {
+  on_one_warp([] {
+    const kv::u32 g = kv::lane() >> 2, c = kv::lane() & 3;
+    const auto at = [](kv::u32 row, kv::u32 column) { return row * 8 + column; };
+    const kv::u32 t = kv::transpose_8x8(at(g, 2 * c) | at(g, 2 * c + 1) << 16);
+    CHECK(t == (at(2 * c, g) | at(2 * c + 1, g) << 16));
+  });
+}
+
+TEST_CASE("asynchronous copies land when they are waited for, and not before") {
+  alignas(16) kv::u8 from[32 * 16];
+  for (int i = 0; i < 512; ++i) from[i] = kv::u8(i);
+  on_one_warp(
+      [&] {
+        const kv::SharedAddress to = kv::shared_base() + 16 * kv::lane();
+        kv::copy_async<16>(to, from + 16 * kv::lane(), 10);
+        kv::copy_commit();
+        kv::copy_commit();  // an empty group
+        kv::copy_wait<2>();
+        CHECK(kv::load_shared_u32(to) == 0xffffffffu);  // still poison
+        kv::copy_wait<1>();
+        CHECK(kv::load_shared_u8(to + 9) == kv::u32(kv::u8(16 * kv::lane() + 9)));
+        CHECK(kv::load_shared_u8(to + 10) == 0u);  // past `valid`: zero-filled
+        kv::copy_wait<0>();
+      },
+      512);
+}
+
+}  // namespace kvjit

@@ -1,0 +1,372 @@
+// rotate.forward.wht_signed64.d64.f16-f32.sm_75
+// ======== the plan ========
+namespace kv {
+
+// wht_signed, groups of 64
+KV_CONSTANT u32 kPreSigns[2] = {0xe46a0359, 0x42f85949};
+KV_CONSTANT u32 kPostSigns[2] = {0x16acee90, 0x3f628fdc};
+struct Signs {
+  static constexpr int kSize = 64;
+  static constexpr float kNorm = 0.125f;  // 1 / sqrt(kSize)
+  KV_DEVICE static u32 pre_signs(int word) { return kPreSigns[word]; }
+  KV_DEVICE static u32 post_signs(int word) { return kPostSigns[word]; }
+};
+using PlanRotation = Wht<Signs>;
+
+struct Plan {
+  static constexpr int kHeadDim = 64, kWarps = 4;
+  static constexpr bool kIsInverse = false;
+  using Rotation = PlanRotation;
+  KV_DEVICE static float load(const void* data, i64 i) { return f32_from_f16(static_cast<const u16*>(data)[i]); }
+  KV_DEVICE static void store(void* data, i64 i, float v) { static_cast<float*>(data)[i] = v; }
+};
+
+}  // namespace kv
+
+static_assert(sizeof(kv::RotateArgs) == 80, "host and device disagree on the arguments");
+
+KV_KERNEL KV_LAUNCH_BOUNDS(128, 1) kv_rotate(KV_PARAM kv::RotateArgs args) { kv::rotate<kv::Plan>(args); }
+#if !defined(__CUDACC__)
+extern "C" __attribute__((visibility("default"))) void kv_rotate_on_host(const void* args) {
+  kv_rotate(*static_cast<const kv::RotateArgs*>(args));
+}
+#endif
+
+// decode.b3_block64_lloyd_max_corrected_norm_wht_signed-b3_block32_uniform_amax.d64.g1.q1.planar.f16-f32.sm_75
+// ======== the plan ========
+namespace kv {
+
+// K as b3_block64_lloyd_max_corrected_norm_wht_signed: 3.25 bits a value
+KV_CONSTANT u16 kKeySideHalves[8] = {  // centroids / kUnit, as halves
+    0xbced, 0xba27, 0xb6ec, 0xb07d, 0x307d, 0x36ec, 0x3a27, 0x3ced};
+struct KeySide {
+  static constexpr bool kIsPlanar = true, kHasScale = true, kIsBf16 = false, kOwnsTable = true;
+  static constexpr int kThreads = 384, kBits = 3, kOffset = 0;
+  // the staged row
+  static constexpr int kRowBytes = 24, kRowUnit = 16, kRowShift = 0, kPitch = 24, kGroupStride = 24, kCodesAt = 0;
+  static constexpr int kScaleRowBytes = 2, kScalesAt = 400, kScalePitch = 2, kScaleStride = 2, kStageBytes = 432;
+  // the codes of a lane: kGroups x kRuns runs
+  static constexpr int kGroups = 1, kRuns = 1, kRunCodes = 16, kRunWords = 2, kRunLoadBytes = 6, kRunUnit = 2;
+  static constexpr int kRunStride = 24, kPartBits = 48;
+  static constexpr int kTableAt = 0, kTableStride = 256, kTableCopies = 32;
+  static constexpr float kUnit = 0.21843699f, kBias = -2.0f;
+  KV_DEVICE static u32 half_value(int code) { return kKeySideHalves[code]; }
+  KV_DEVICE static void unpack(const u32 (&w)[2], u32 (&y)[4]) {
+    y[0] = (w[0] & 0x07000007u) | (w[0] >> 1 & 0x00000700u) | (w[1] << 15 & 0x00070000u);
+    y[1] = (w[0] >> 2 & 0x00070000u) | (w[0] >> 3 & 0x07000007u) | (w[1] >> 2 & 0x00000700u);
+    y[2] = (w[0] >> 4 & 0x00000700u) | (w[0] >> 5 & 0x00070000u) | (w[1] << 11 & 0x07000000u) | (w[1] >> 4 & 0x00000007u);
+    y[3] = (w[0] >> 6 & 0x03000007u) | (w[0] >> 7 & 0x00000700u) | (w[1] << 26 & 0x04000000u) | (w[1] << 9 & 0x00070000u);
+  }
+  using Pairs = TablePairs<KeySide>;
+  using Run = CodeRun<KeySide>;
+};
+
+// V as b3_block32_uniform_amax: 3.5 bits a value
+struct ValueSide {
+  static constexpr bool kIsPlanar = true, kHasScale = true, kIsBf16 = false, kOwnsTable = false;
+  static constexpr int kThreads = 384, kBits = 3, kOffset = 4;
+  // the staged row
+  static constexpr int kRowBytes = 24, kRowUnit = 16, kRowShift = 0, kPitch = 24, kGroupStride = 12, kCodesAt = 0;
+  static constexpr int kScaleRowBytes = 4, kScalesAt = 400, kScalePitch = 4, kScaleStride = 2, kStageBytes = 464;
+  // the codes of a lane: kGroups x kRuns runs
+  static constexpr int kGroups = 2, kRuns = 1, kRunCodes = 4, kRunWords = 1, kRunLoadBytes = 3, kRunUnit = 1;
+  static constexpr int kRunStride = 12, kPartBits = 12;
+  static constexpr int kTableAt = 0, kTableStride = 4, kTableCopies = 1;
+  static constexpr float kUnit = 1.0f, kBias = 2.0f;
+  KV_DEVICE static void unpack(const u32 (&w)[1], u32 (&y)[1]) {
+    y[0] = (w[0] << 21 & 0x07000000u) | (w[0] << 10 & 0x00070000u) | (w[0] & 0x00000007u) | (w[0] >> 1 & 0x00000700u);
+  }
+  using Pairs = UniformPairs<ValueSide>;
+  using Run = CodeRun<ValueSide>;
+};
+
+// Dimension of each contraction slot of Q, and of each row of O, in the order the packings give them.
+KV_CONSTANT u16 kKeyOrder[64] = {
+    0, 1, 3, 14, 16, 17, 19, 30, 32, 33, 35, 46, 48, 49, 51, 62, 11, 6, 8, 9, 27, 22, 24, 25, 43, 38, 
+    40, 41, 59, 54, 56, 57, 12, 2, 4, 5, 28, 18, 20, 21, 44, 34, 36, 37, 60, 50, 52, 53, 7, 13, 15, 10, 
+    23, 29, 31, 26, 39, 45, 47, 42, 55, 61, 63, 58};
+KV_CONSTANT u16 kValueOrder[64] = {
+    0, 4, 8, 12, 16, 20, 24, 28, 3, 7, 11, 15, 19, 23, 27, 31, 2, 6, 10, 14, 18, 22, 26, 30, 1, 5, 9, 
+    13, 17, 21, 25, 29, 32, 36, 40, 44, 48, 52, 56, 60, 35, 39, 43, 47, 51, 55, 59, 63, 34, 38, 42, 46, 
+    50, 54, 58, 62, 33, 37, 41, 45, 49, 53, 57, 61};
+
+struct Plan {
+  static constexpr int kHeadDim = 64, kGroup = 1, kRows = 1, kColumnBlocks = 1, kQueryParts = 2;
+  static constexpr int kWarps = 12, kThreads = 384, kStages = 4, kTile = 16;
+  static constexpr int kQueriesAt = 16384, kRingAt = 18432, kStageBytes = 896;
+  using K = KeySide;
+  using V = ValueSide;
+  using Feature = NoFeature;
+  KV_DEVICE static float load_query(const void* data, i64 i) { return static_cast<const float*>(data)[i]; }
+  KV_DEVICE static int key_order(int i) { return kKeyOrder[i]; }
+  KV_DEVICE static int value_order(int i) { return kValueOrder[i]; }
+};
+static_assert(KeySide::kStageBytes + ValueSide::kStageBytes == Plan::kStageBytes, "stages do not add up");
+
+}  // namespace kv
+
+static_assert(sizeof(kv::AttentionArgs) == 240, "host and device disagree on the arguments");
+
+KV_KERNEL KV_LAUNCH_BOUNDS(384, 1) kv_decode(KV_PARAM kv::AttentionArgs args) { kv::decode<kv::Plan>(args); }
+#if !defined(__CUDACC__)
+extern "C" __attribute__((visibility("default"))) void kv_decode_on_host(const void* args) {
+  kv_decode(*static_cast<const kv::AttentionArgs*>(args));
+}
+#endif
+
+// merge.d64.g1.q1.f32.sm_75
+// ======== the plan ========
+namespace kv {
+
+struct Plan {
+  static constexpr int kHeadDim = 64, kGroup = 1, kRows = 1, kThreads = 64;
+  KV_DEVICE static void store(void* data, i64 i, float v) { static_cast<float*>(data)[i] = v; }
+};
+
+}  // namespace kv
+
+static_assert(sizeof(kv::MergeArgs) == 56, "host and device disagree on the arguments");
+
+KV_KERNEL KV_LAUNCH_BOUNDS(64, 1) kv_merge(KV_PARAM kv::MergeArgs args) { kv::merge<kv::Plan>(args); }
+#if !defined(__CUDACC__)
+extern "C" __attribute__((visibility("default"))) void kv_merge_on_host(const void* args) {
+  kv_merge(*static_cast<const kv::MergeArgs*>(args));
+}
+#endif
+
+// reference.b3_block64_lloyd_max_corrected_norm_wht_signed-b3_block32_uniform_amax.d64.g1.q1.planar.f16-f32.sm_75
+// ======== the plan ========
+namespace kv {
+
+// b3_block64_lloyd_max_corrected_norm_wht_signed: 3.25 bits a value, 64 values in 26 bytes
+KV_CONSTANT float kKeyFormatValues[8] = {
+    -0.2689932f, -0.16798866f, -0.09450066f, -0.030636773f, 0.030636773f, 0.09450066f, 0.16798866f, 
+    0.2689932f};
+KV_CONSTANT float kKeyFormatBounds[7] = {
+    -0.21849093f, -0.13124466f, -0.06256872f, 0.0f, 0.06256872f, 0.13124466f, 0.21849093f};
+struct KeyFormat {
+  static constexpr bool kIsPlanar = true, kIsPlain = false, kIsBf16 = false, kIsSplit = false, kHasScale = true;
+  static constexpr int kBits = 3, kBlock = 64, kBlockBytes = 26, kCodeBytes = 24, kCodesAt = 2, kScaleAt = 0;
+  static constexpr int kCodeStride = 24, kScaleStride = 2;
+  static constexpr int kOffset = 0, kMaxCode = 7;
+  static constexpr u32 kCodeXor = 0x0;
+  static constexpr float kDivisor = 1.0f;
+  KV_DEVICE static float value(u32 code) { return kKeyFormatValues[code]; }
+  KV_DEVICE static float bound(u32 i) { return kKeyFormatBounds[i]; }
+  KV_DEVICE static u32 code(float v) { return count_bounds<KeyFormat>(v); }
+  KV_DEVICE static bool is_padding([[maybe_unused]] int j) { return false; }
+  using Encoder = NormEncoder<true>;
+};
+
+// b3_block32_uniform_amax: 3.5 bits a value, 32 values in 14 bytes
+struct ValueFormat {
+  static constexpr bool kIsPlanar = true, kIsPlain = false, kIsBf16 = false, kIsSplit = false, kHasScale = true;
+  static constexpr int kBits = 3, kBlock = 32, kBlockBytes = 14, kCodeBytes = 12, kCodesAt = 2, kScaleAt = 0;
+  static constexpr int kCodeStride = 12, kScaleStride = 2;
+  static constexpr int kOffset = 4, kMaxCode = 7;
+  static constexpr u32 kCodeXor = 0x0;
+  static constexpr float kDivisor = 3.0f;
+  KV_DEVICE static float value(u32 code) { return float(int(code) - kOffset); }
+  KV_DEVICE static u32 code(float v) { return round_half_away<ValueFormat>(v); }
+  KV_DEVICE static bool is_padding([[maybe_unused]] int j) { return false; }
+  using Encoder = AmaxEncoder<Amax>;
+};
+
+struct Plan {
+  static constexpr int kHeadDim = 64, kGroup = 1;
+  using K = KeyFormat;
+  using V = ValueFormat;
+  using Feature = NoFeature;
+  KV_DEVICE static float load_query(const void* data, i64 i) { return static_cast<const float*>(data)[i]; }
+  KV_DEVICE static void store(void* data, i64 i, float v) { static_cast<float*>(data)[i] = v; }
+};
+
+}  // namespace kv
+
+static_assert(sizeof(kv::AttentionArgs) == 240, "host and device disagree on the arguments");
+
+KV_KERNEL KV_LAUNCH_BOUNDS(32, 1) kv_reference(KV_PARAM kv::AttentionArgs args) { kv::reference<kv::Plan>(args); }
+#if !defined(__CUDACC__)
+extern "C" __attribute__((visibility("default"))) void kv_reference_on_host(const void* args) {
+  kv_reference(*static_cast<const kv::AttentionArgs*>(args));
+}
+#endif
+
+// quantise.b3_block64_lloyd_max_corrected_norm_wht_signed.d64.planar.sm_75
+// ======== the plan ========
+namespace kv {
+
+// b3_block64_lloyd_max_corrected_norm_wht_signed: 3.25 bits a value, 64 values in 26 bytes
+KV_CONSTANT float kStoredFormatValues[8] = {
+    -0.2689932f, -0.16798866f, -0.09450066f, -0.030636773f, 0.030636773f, 0.09450066f, 0.16798866f, 
+    0.2689932f};
+KV_CONSTANT float kStoredFormatBounds[7] = {
+    -0.21849093f, -0.13124466f, -0.06256872f, 0.0f, 0.06256872f, 0.13124466f, 0.21849093f};
+struct StoredFormat {
+  static constexpr bool kIsPlanar = true, kIsPlain = false, kIsBf16 = false, kIsSplit = false, kHasScale = true;
+  static constexpr int kBits = 3, kBlock = 64, kBlockBytes = 26, kCodeBytes = 24, kCodesAt = 2, kScaleAt = 0;
+  static constexpr int kCodeStride = 24, kScaleStride = 2;
+  static constexpr int kOffset = 0, kMaxCode = 7;
+  static constexpr u32 kCodeXor = 0x0;
+  static constexpr float kDivisor = 1.0f;
+  KV_DEVICE static float value(u32 code) { return kStoredFormatValues[code]; }
+  KV_DEVICE static float bound(u32 i) { return kStoredFormatBounds[i]; }
+  KV_DEVICE static u32 code(float v) { return count_bounds<StoredFormat>(v); }
+  KV_DEVICE static bool is_padding([[maybe_unused]] int j) { return false; }
+  using Encoder = NormEncoder<true>;
+};
+
+// wht_signed, groups of 64
+KV_CONSTANT u32 kPreSigns[2] = {0xe46a0359, 0x42f85949};
+KV_CONSTANT u32 kPostSigns[2] = {0x16acee90, 0x3f628fdc};
+struct Signs {
+  static constexpr int kSize = 64;
+  static constexpr float kNorm = 0.125f;  // 1 / sqrt(kSize)
+  KV_DEVICE static u32 pre_signs(int word) { return kPreSigns[word]; }
+  KV_DEVICE static u32 post_signs(int word) { return kPostSigns[word]; }
+};
+using PlanRotation = Wht<Signs>;
+
+struct Plan {
+  static constexpr int kHeadDim = 64, kWarps = 4, kWarpBytes = 80;
+  using F = StoredFormat;
+  using Rotation = PlanRotation;
+};
+
+}  // namespace kv
+
+static_assert(sizeof(kv::CodecArgs) == 136, "host and device disagree on the arguments");
+
+KV_KERNEL KV_LAUNCH_BOUNDS(128, 1) kv_quantise(KV_PARAM kv::CodecArgs args) { kv::quantise<kv::Plan>(args); }
+#if !defined(__CUDACC__)
+extern "C" __attribute__((visibility("default"))) void kv_quantise_on_host(const void* args) {
+  kv_quantise(*static_cast<const kv::CodecArgs*>(args));
+}
+#endif
+
+// quantise.b3_block32_uniform_amax.d64.planar.sm_75
+// ======== the plan ========
+namespace kv {
+
+// b3_block32_uniform_amax: 3.5 bits a value, 32 values in 14 bytes
+struct StoredFormat {
+  static constexpr bool kIsPlanar = true, kIsPlain = false, kIsBf16 = false, kIsSplit = false, kHasScale = true;
+  static constexpr int kBits = 3, kBlock = 32, kBlockBytes = 14, kCodeBytes = 12, kCodesAt = 2, kScaleAt = 0;
+  static constexpr int kCodeStride = 12, kScaleStride = 2;
+  static constexpr int kOffset = 4, kMaxCode = 7;
+  static constexpr u32 kCodeXor = 0x0;
+  static constexpr float kDivisor = 3.0f;
+  KV_DEVICE static float value(u32 code) { return float(int(code) - kOffset); }
+  KV_DEVICE static u32 code(float v) { return round_half_away<StoredFormat>(v); }
+  KV_DEVICE static bool is_padding([[maybe_unused]] int j) { return false; }
+  using Encoder = AmaxEncoder<Amax>;
+};
+
+using PlanRotation = NoRotation;
+
+struct Plan {
+  static constexpr int kHeadDim = 64, kWarps = 4, kWarpBytes = 80;
+  using F = StoredFormat;
+  using Rotation = PlanRotation;
+};
+
+}  // namespace kv
+
+static_assert(sizeof(kv::CodecArgs) == 136, "host and device disagree on the arguments");
+
+KV_KERNEL KV_LAUNCH_BOUNDS(128, 1) kv_quantise(KV_PARAM kv::CodecArgs args) { kv::quantise<kv::Plan>(args); }
+#if !defined(__CUDACC__)
+extern "C" __attribute__((visibility("default"))) void kv_quantise_on_host(const void* args) {
+  kv_quantise(*static_cast<const kv::CodecArgs*>(args));
+}
+#endif
+
+// dequantise.b3_block64_lloyd_max_corrected_norm_wht_signed.d64.planar.sm_75
+// ======== the plan ========
+namespace kv {
+
+// b3_block64_lloyd_max_corrected_norm_wht_signed: 3.25 bits a value, 64 values in 26 bytes
+KV_CONSTANT float kStoredFormatValues[8] = {
+    -0.2689932f, -0.16798866f, -0.09450066f, -0.030636773f, 0.030636773f, 0.09450066f, 0.16798866f, 
+    0.2689932f};
+KV_CONSTANT float kStoredFormatBounds[7] = {
+    -0.21849093f, -0.13124466f, -0.06256872f, 0.0f, 0.06256872f, 0.13124466f, 0.21849093f};
+struct StoredFormat {
+  static constexpr bool kIsPlanar = true, kIsPlain = false, kIsBf16 = false, kIsSplit = false, kHasScale = true;
+  static constexpr int kBits = 3, kBlock = 64, kBlockBytes = 26, kCodeBytes = 24, kCodesAt = 2, kScaleAt = 0;
+  static constexpr int kCodeStride = 24, kScaleStride = 2;
+  static constexpr int kOffset = 0, kMaxCode = 7;
+  static constexpr u32 kCodeXor = 0x0;
+  static constexpr float kDivisor = 1.0f;
+  KV_DEVICE static float value(u32 code) { return kStoredFormatValues[code]; }
+  KV_DEVICE static float bound(u32 i) { return kStoredFormatBounds[i]; }
+  KV_DEVICE static u32 code(float v) { return count_bounds<StoredFormat>(v); }
+  KV_DEVICE static bool is_padding([[maybe_unused]] int j) { return false; }
+  using Encoder = NormEncoder<true>;
+};
+
+// wht_signed, groups of 64
+KV_CONSTANT u32 kPreSigns[2] = {0xe46a0359, 0x42f85949};
+KV_CONSTANT u32 kPostSigns[2] = {0x16acee90, 0x3f628fdc};
+struct Signs {
+  static constexpr int kSize = 64;
+  static constexpr float kNorm = 0.125f;  // 1 / sqrt(kSize)
+  KV_DEVICE static u32 pre_signs(int word) { return kPreSigns[word]; }
+  KV_DEVICE static u32 post_signs(int word) { return kPostSigns[word]; }
+};
+using PlanRotation = Wht<Signs>;
+
+struct Plan {
+  static constexpr int kHeadDim = 64, kWarps = 4, kWarpBytes = 80;
+  using F = StoredFormat;
+  using Rotation = PlanRotation;
+};
+
+}  // namespace kv
+
+static_assert(sizeof(kv::CodecArgs) == 136, "host and device disagree on the arguments");
+
+KV_KERNEL KV_LAUNCH_BOUNDS(128, 1) kv_dequantise(KV_PARAM kv::CodecArgs args) { kv::dequantise<kv::Plan>(args); }
+#if !defined(__CUDACC__)
+extern "C" __attribute__((visibility("default"))) void kv_dequantise_on_host(const void* args) {
+  kv_dequantise(*static_cast<const kv::CodecArgs*>(args));
+}
+#endif
+
+// dequantise.b3_block32_uniform_amax.d64.planar.sm_75
+// ======== the plan ========
+namespace kv {
+
+// b3_block32_uniform_amax: 3.5 bits a value, 32 values in 14 bytes
+struct StoredFormat {
+  static constexpr bool kIsPlanar = true, kIsPlain = false, kIsBf16 = false, kIsSplit = false, kHasScale = true;
+  static constexpr int kBits = 3, kBlock = 32, kBlockBytes = 14, kCodeBytes = 12, kCodesAt = 2, kScaleAt = 0;
+  static constexpr int kCodeStride = 12, kScaleStride = 2;
+  static constexpr int kOffset = 4, kMaxCode = 7;
+  static constexpr u32 kCodeXor = 0x0;
+  static constexpr float kDivisor = 3.0f;
+  KV_DEVICE static float value(u32 code) { return float(int(code) - kOffset); }
+  KV_DEVICE static u32 code(float v) { return round_half_away<StoredFormat>(v); }
+  KV_DEVICE static bool is_padding([[maybe_unused]] int j) { return false; }
+  using Encoder = AmaxEncoder<Amax>;
+};
+
+using PlanRotation = NoRotation;
+
+struct Plan {
+  static constexpr int kHeadDim = 64, kWarps = 4, kWarpBytes = 80;
+  using F = StoredFormat;
+  using Rotation = PlanRotation;
+};
+
+}  // namespace kv
+
+static_assert(sizeof(kv::CodecArgs) == 136, "host and device disagree on the arguments");
+
+KV_KERNEL KV_LAUNCH_BOUNDS(128, 1) kv_dequantise(KV_PARAM kv::CodecArgs args) { kv::dequantise<kv::Plan>(args); }
+#if !defined(__CUDACC__)
+extern "C" __attribute__((visibility("default"))) void kv_dequantise_on_host(const void* args) {
+  kv_dequantise(*static_cast<const kv::CodecArgs*>(args));
+}
+#endif
+

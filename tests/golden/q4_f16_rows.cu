@@ -1,0 +1,272 @@
+// decode.q4_0-f16.d64.g1.q1.rows.f16-f32.sm_80
+// ======== the plan ========
+namespace kv {
+
+// K as q4_0: 4.5 bits a value
+struct KeySide {
+  static constexpr bool kIsPlanar = false, kHasScale = true, kIsBf16 = false, kOwnsTable = false;
+  static constexpr int kThreads = 384, kBits = 4, kOffset = 8;
+  // the staged row
+  static constexpr int kRowBytes = 36, kRowUnit = 4, kRowShift = 0, kPitch = 48, kGroupStride = 18, kCodesAt = 2;
+  static constexpr int kScaleRowBytes = 0, kScalesAt = 0, kScalePitch = 48, kScaleStride = 18, kStageBytes = 1552;
+  // the codes of a lane: kGroups x kRuns runs
+  static constexpr int kGroups = 2, kRuns = 1, kRunCodes = 8, kRunWords = 1, kRunLoadBytes = 4, kRunUnit = 2;
+  static constexpr int kRunStride = 16, kPartBits = 32;
+  static constexpr int kTableAt = 0, kTableStride = 4, kTableCopies = 1;
+  static constexpr float kUnit = 1.0f, kBias = 3.0f;
+  KV_DEVICE static void unpack(const u32 (&w)[1], u32 (&y)[2]) {
+    y[0] = (w[0] & 0x0f0f0f0fu);
+    y[1] = (w[0] >> 4 & 0x0f0f0f0fu);
+  }
+  using Pairs = UniformPairs<KeySide>;
+  using Run = CodeRun<KeySide>;
+};
+
+// V as f16: 16 bits a value
+struct ValueSide {
+  static constexpr bool kIsPlanar = false, kHasScale = false, kIsBf16 = false, kOwnsTable = false;
+  static constexpr int kThreads = 384, kBits = 16, kOffset = 0;
+  // the staged row
+  static constexpr int kRowBytes = 128, kRowUnit = 16, kRowShift = 0, kPitch = 144, kGroupStride = 2, kCodesAt = 0;
+  static constexpr int kScaleRowBytes = 0, kScalesAt = 0, kScalePitch = 0, kScaleStride = 0, kStageBytes = 4624;
+  // the codes of a lane: kGroups x kRuns runs
+  static constexpr int kGroups = 1, kRuns = 1, kRunCodes = 8, kRunWords = 4, kRunLoadBytes = 16, kRunUnit = 16;
+  static constexpr int kRunStride = 128, kPartBits = 128;
+  static constexpr int kTableAt = 0, kTableStride = 4, kTableCopies = 1;
+  static constexpr float kUnit = 1.0f, kBias = 8.0f;
+  using Run = PlainRun<ValueSide>;
+};
+
+// Dimension of each contraction slot of Q, and of each row of O, in the order the packings give them.
+KV_CONSTANT u16 kKeyOrder[64] = {
+    0, 16, 1, 17, 4, 20, 5, 21, 8, 24, 9, 25, 12, 28, 13, 29, 2, 18, 3, 19, 6, 22, 7, 23, 10, 26, 11, 
+    27, 14, 30, 15, 31, 32, 48, 33, 49, 36, 52, 37, 53, 40, 56, 41, 57, 44, 60, 45, 61, 34, 50, 35, 51, 
+    38, 54, 39, 55, 42, 58, 43, 59, 46, 62, 47, 63};
+KV_CONSTANT u16 kValueOrder[64] = {
+    0, 8, 16, 24, 32, 40, 48, 56, 1, 9, 17, 25, 33, 41, 49, 57, 2, 10, 18, 26, 34, 42, 50, 58, 3, 11, 
+    19, 27, 35, 43, 51, 59, 4, 12, 20, 28, 36, 44, 52, 60, 5, 13, 21, 29, 37, 45, 53, 61, 6, 14, 22, 
+    30, 38, 46, 54, 62, 7, 15, 23, 31, 39, 47, 55, 63};
+
+struct Plan {
+  static constexpr int kHeadDim = 64, kGroup = 1, kRows = 1, kColumnBlocks = 1, kQueryParts = 1;
+  static constexpr int kWarps = 12, kThreads = 384, kStages = 2, kTile = 32;
+  static constexpr int kQueriesAt = 0, kRingAt = 1024, kStageBytes = 6176;
+  using K = KeySide;
+  using V = ValueSide;
+  using Feature = NoFeature;
+  KV_DEVICE static float load_query(const void* data, i64 i) { return f32_from_f16(static_cast<const u16*>(data)[i]); }
+  KV_DEVICE static int key_order(int i) { return kKeyOrder[i]; }
+  KV_DEVICE static int value_order(int i) { return kValueOrder[i]; }
+};
+static_assert(KeySide::kStageBytes + ValueSide::kStageBytes == Plan::kStageBytes, "stages do not add up");
+
+}  // namespace kv
+
+static_assert(sizeof(kv::AttentionArgs) == 240, "host and device disagree on the arguments");
+
+KV_KERNEL KV_LAUNCH_BOUNDS(384, 1) kv_decode(KV_PARAM kv::AttentionArgs args) { kv::decode<kv::Plan>(args); }
+#if !defined(__CUDACC__)
+extern "C" __attribute__((visibility("default"))) void kv_decode_on_host(const void* args) {
+  kv_decode(*static_cast<const kv::AttentionArgs*>(args));
+}
+#endif
+
+// merge.d64.g1.q1.f32.sm_80
+// ======== the plan ========
+namespace kv {
+
+struct Plan {
+  static constexpr int kHeadDim = 64, kGroup = 1, kRows = 1, kThreads = 64;
+  KV_DEVICE static void store(void* data, i64 i, float v) { static_cast<float*>(data)[i] = v; }
+};
+
+}  // namespace kv
+
+static_assert(sizeof(kv::MergeArgs) == 56, "host and device disagree on the arguments");
+
+KV_KERNEL KV_LAUNCH_BOUNDS(64, 1) kv_merge(KV_PARAM kv::MergeArgs args) { kv::merge<kv::Plan>(args); }
+#if !defined(__CUDACC__)
+extern "C" __attribute__((visibility("default"))) void kv_merge_on_host(const void* args) {
+  kv_merge(*static_cast<const kv::MergeArgs*>(args));
+}
+#endif
+
+// reference.q4_0-f16.d64.g1.q1.rows.f16-f32.sm_80
+// ======== the plan ========
+namespace kv {
+
+// q4_0: 4.5 bits a value, 32 values in 18 bytes
+struct KeyFormat {
+  static constexpr bool kIsPlanar = false, kIsPlain = false, kIsBf16 = false, kIsSplit = true, kHasScale = true;
+  static constexpr int kBits = 4, kBlock = 32, kBlockBytes = 18, kCodeBytes = 16, kCodesAt = 2, kScaleAt = 0;
+  static constexpr int kCodeStride = 18, kScaleStride = 18;
+  static constexpr int kOffset = 8, kMaxCode = 15;
+  static constexpr u32 kCodeXor = 0x0;
+  static constexpr float kDivisor = -8.0f;
+  KV_DEVICE static float value(u32 code) { return float(int(code) - kOffset); }
+  KV_DEVICE static u32 code(float v) { return round_half_up<KeyFormat>(v); }
+  KV_DEVICE static bool is_padding([[maybe_unused]] int j) { return false; }
+  using Encoder = AmaxEncoder<SignedMax>;
+};
+
+// f16: 16 bits a value, 1 values in 2 bytes
+struct ValueFormat {
+  static constexpr bool kIsPlanar = false, kIsPlain = true, kIsBf16 = false, kIsSplit = false, kHasScale = false;
+  static constexpr int kBits = 16, kBlock = 1, kBlockBytes = 2, kCodeBytes = 2, kCodesAt = 0, kScaleAt = 0;
+  static constexpr int kCodeStride = 2, kScaleStride = 2;
+};
+
+struct Plan {
+  static constexpr int kHeadDim = 64, kGroup = 1;
+  using K = KeyFormat;
+  using V = ValueFormat;
+  using Feature = NoFeature;
+  KV_DEVICE static float load_query(const void* data, i64 i) { return f32_from_f16(static_cast<const u16*>(data)[i]); }
+  KV_DEVICE static void store(void* data, i64 i, float v) { static_cast<float*>(data)[i] = v; }
+};
+
+}  // namespace kv
+
+static_assert(sizeof(kv::AttentionArgs) == 240, "host and device disagree on the arguments");
+
+KV_KERNEL KV_LAUNCH_BOUNDS(32, 1) kv_reference(KV_PARAM kv::AttentionArgs args) { kv::reference<kv::Plan>(args); }
+#if !defined(__CUDACC__)
+extern "C" __attribute__((visibility("default"))) void kv_reference_on_host(const void* args) {
+  kv_reference(*static_cast<const kv::AttentionArgs*>(args));
+}
+#endif
+
+// quantise.q4_0.d64.rows.sm_80
+// ======== the plan ========
+namespace kv {
+
+// q4_0: 4.5 bits a value, 32 values in 18 bytes
+struct StoredFormat {
+  static constexpr bool kIsPlanar = false, kIsPlain = false, kIsBf16 = false, kIsSplit = true, kHasScale = true;
+  static constexpr int kBits = 4, kBlock = 32, kBlockBytes = 18, kCodeBytes = 16, kCodesAt = 2, kScaleAt = 0;
+  static constexpr int kCodeStride = 18, kScaleStride = 18;
+  static constexpr int kOffset = 8, kMaxCode = 15;
+  static constexpr u32 kCodeXor = 0x0;
+  static constexpr float kDivisor = -8.0f;
+  KV_DEVICE static float value(u32 code) { return float(int(code) - kOffset); }
+  KV_DEVICE static u32 code(float v) { return round_half_up<StoredFormat>(v); }
+  KV_DEVICE static bool is_padding([[maybe_unused]] int j) { return false; }
+  using Encoder = AmaxEncoder<SignedMax>;
+};
+
+using PlanRotation = NoRotation;
+
+struct Plan {
+  static constexpr int kHeadDim = 64, kWarps = 4, kWarpBytes = 80;
+  using F = StoredFormat;
+  using Rotation = PlanRotation;
+};
+
+}  // namespace kv
+
+static_assert(sizeof(kv::CodecArgs) == 136, "host and device disagree on the arguments");
+
+KV_KERNEL KV_LAUNCH_BOUNDS(128, 1) kv_quantise(KV_PARAM kv::CodecArgs args) { kv::quantise<kv::Plan>(args); }
+#if !defined(__CUDACC__)
+extern "C" __attribute__((visibility("default"))) void kv_quantise_on_host(const void* args) {
+  kv_quantise(*static_cast<const kv::CodecArgs*>(args));
+}
+#endif
+
+// quantise.f16.d64.rows.sm_80
+// ======== the plan ========
+namespace kv {
+
+// f16: 16 bits a value, 1 values in 2 bytes
+struct StoredFormat {
+  static constexpr bool kIsPlanar = false, kIsPlain = true, kIsBf16 = false, kIsSplit = false, kHasScale = false;
+  static constexpr int kBits = 16, kBlock = 1, kBlockBytes = 2, kCodeBytes = 2, kCodesAt = 0, kScaleAt = 0;
+  static constexpr int kCodeStride = 2, kScaleStride = 2;
+};
+
+using PlanRotation = NoRotation;
+
+struct Plan {
+  static constexpr int kHeadDim = 64, kWarps = 4, kWarpBytes = 192;
+  using F = StoredFormat;
+  using Rotation = PlanRotation;
+};
+
+}  // namespace kv
+
+static_assert(sizeof(kv::CodecArgs) == 136, "host and device disagree on the arguments");
+
+KV_KERNEL KV_LAUNCH_BOUNDS(128, 1) kv_quantise(KV_PARAM kv::CodecArgs args) { kv::quantise<kv::Plan>(args); }
+#if !defined(__CUDACC__)
+extern "C" __attribute__((visibility("default"))) void kv_quantise_on_host(const void* args) {
+  kv_quantise(*static_cast<const kv::CodecArgs*>(args));
+}
+#endif
+
+// dequantise.q4_0.d64.rows.sm_80
+// ======== the plan ========
+namespace kv {
+
+// q4_0: 4.5 bits a value, 32 values in 18 bytes
+struct StoredFormat {
+  static constexpr bool kIsPlanar = false, kIsPlain = false, kIsBf16 = false, kIsSplit = true, kHasScale = true;
+  static constexpr int kBits = 4, kBlock = 32, kBlockBytes = 18, kCodeBytes = 16, kCodesAt = 2, kScaleAt = 0;
+  static constexpr int kCodeStride = 18, kScaleStride = 18;
+  static constexpr int kOffset = 8, kMaxCode = 15;
+  static constexpr u32 kCodeXor = 0x0;
+  static constexpr float kDivisor = -8.0f;
+  KV_DEVICE static float value(u32 code) { return float(int(code) - kOffset); }
+  KV_DEVICE static u32 code(float v) { return round_half_up<StoredFormat>(v); }
+  KV_DEVICE static bool is_padding([[maybe_unused]] int j) { return false; }
+  using Encoder = AmaxEncoder<SignedMax>;
+};
+
+using PlanRotation = NoRotation;
+
+struct Plan {
+  static constexpr int kHeadDim = 64, kWarps = 4, kWarpBytes = 80;
+  using F = StoredFormat;
+  using Rotation = PlanRotation;
+};
+
+}  // namespace kv
+
+static_assert(sizeof(kv::CodecArgs) == 136, "host and device disagree on the arguments");
+
+KV_KERNEL KV_LAUNCH_BOUNDS(128, 1) kv_dequantise(KV_PARAM kv::CodecArgs args) { kv::dequantise<kv::Plan>(args); }
+#if !defined(__CUDACC__)
+extern "C" __attribute__((visibility("default"))) void kv_dequantise_on_host(const void* args) {
+  kv_dequantise(*static_cast<const kv::CodecArgs*>(args));
+}
+#endif
+
+// dequantise.f16.d64.rows.sm_80
+// ======== the plan ========
+namespace kv {
+
+// f16: 16 bits a value, 1 values in 2 bytes
+struct StoredFormat {
+  static constexpr bool kIsPlanar = false, kIsPlain = true, kIsBf16 = false, kIsSplit = false, kHasScale = false;
+  static constexpr int kBits = 16, kBlock = 1, kBlockBytes = 2, kCodeBytes = 2, kCodesAt = 0, kScaleAt = 0;
+  static constexpr int kCodeStride = 2, kScaleStride = 2;
+};
+
+using PlanRotation = NoRotation;
+
+struct Plan {
+  static constexpr int kHeadDim = 64, kWarps = 4, kWarpBytes = 192;
+  using F = StoredFormat;
+  using Rotation = PlanRotation;
+};
+
+}  // namespace kv
+
+static_assert(sizeof(kv::CodecArgs) == 136, "host and device disagree on the arguments");
+
+KV_KERNEL KV_LAUNCH_BOUNDS(128, 1) kv_dequantise(KV_PARAM kv::CodecArgs args) { kv::dequantise<kv::Plan>(args); }
+#if !defined(__CUDACC__)
+extern "C" __attribute__((visibility("default"))) void kv_dequantise_on_host(const void* args) {
+  kv_dequantise(*static_cast<const kv::CodecArgs*>(args));
+}
+#endif
+

@@ -1,0 +1,107 @@
+// Promise: a new KV format is one TOML file and no code. A 3-bit format in blocks of 64 values, which the
+// project does not have, is written to a temporary folder and used as K and as V in every kernel family.
+// SPDX-License-Identifier: MIT
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+
+#include "tests/differential/harness.hpp"
+
+namespace kvjit::test {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* kThreeBits = R"(title = "3-bit Lloyd-Max codes for 64 values behind a signed rotation"
+source = "this test"
+aliases = ["three"]
+block = 64
+rotation = { name = "wht_signed", size = 64 }
+
+[[fields]]
+field = "codes"
+
+[[fields]]
+field = "scale"
+
+[codes]
+kind = "table"
+bits = 3
+
+[codebook]
+rule = "lloyd_max"
+
+[scale]
+rule = "corrected_norm"
+
+[accept]
+max_relative_mse = 0.0355
+)";
+
+// A folder that is gone when the test is.
+struct TemporaryFolder {
+  fs::path path = [] {
+    std::string name = (fs::temp_directory_path() / "kvjit-promise-XXXXXX").string();
+    REQUIRE(mkdtemp(name.data()) != nullptr);
+    return fs::path(name);
+  }();
+  ~TemporaryFolder() {
+    std::error_code ignored;
+    fs::remove_all(path, ignored);
+  }
+};
+
+// What `kvjit --specs DIR` does: the embedded files, and the folder's.
+Registry registry_with(const fs::path& folder) {
+  FileSet files = embedded_files();
+  for (const auto& entry : fs::directory_iterator(folder)) {
+    std::stringstream text;
+    text << std::ifstream(entry.path()).rdbuf();
+    files["specs/formats/" + entry.path().filename().string()] = text.str();
+  }
+  return must(Registry::load(files));
+}
+
+TEST_CASE("a 3-bit, 64-value format is one file, as K and as V, in every family") {
+  const TemporaryFolder folder;
+  std::ofstream(folder.path / "three_bits_of_64.toml") << kThreeBits;
+  const Registry registry = registry_with(folder.path);
+  const Format& format = *must(registry.format("three", {}));
+  CHECK(format.name == "three_bits_of_64");
+  CHECK(format.block_bytes == 64 * 3 / 8 + 2);
+  CHECK(format.values.size() == 8);
+
+  const auto context = open_context(DeviceKind::cpu);
+  const std::string arch = context->backend()->facts().arch;
+  std::vector<Planned> all;
+  for (const Case& test : {Case{"three", "three", 64, 1, 1, Layout::planar, false},
+                           Case{"three", "three", 128, 4, 1, Layout::rows, false},
+                           Case{"three", "q8_0", 128, 4, 2, Layout::planar, true},
+                           Case{"tbq4_0", "three", 256, 8, 1, Layout::planar, false}})
+    all.push_back(planned(registry, test, arch));
+  warm_up(context, all, 2, true);
+  for (const Planned& one : all) {
+    Judge judge(context, one);
+    for (const int tokens : judge.ragged_lengths())
+      for (const bool is_reference : {false, true}) judge.check({tokens, {}, 0, is_reference});
+    check_codec_kernels(judge, one.test.name());
+  }
+}
+
+TEST_CASE("inline numbers need not even a file") {
+  const Registry registry = must(Registry::load(embedded_files()));
+  const auto context = open_context(DeviceKind::cpu);
+  const auto specs =
+      must(parse_specs("[k]\nbits = 3\nblock = 64\nrotation = \"wht_signed\"\n[v]\nbits = 5\nblock = "
+                       "32\ncodebook = \"uniform\"\n"
+                       "[attention]\nhead_dim = 128\nq_heads_per_kv = 4\n",
+                       "inline"));
+  const Problem problem = must(resolve(specs[0], registry, context->backend()->facts().arch));
+  const Planned one{{"3 bits of 64", "5 bits of 32"}, problem, must(make_program(problem, registry))};
+  Judge judge(context, one);
+  for (const int tokens : judge.ragged_lengths()) judge.check({tokens, {}, 0, false});
+  check_codec_kernels(judge, "inline");
+}
+
+}  // namespace
+}  // namespace kvjit::test

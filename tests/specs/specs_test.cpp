@@ -1,0 +1,87 @@
+// A test is a file: pass/*.toml must parse and its formats resolve; fail/*.toml must produce exactly the
+// diagnostic in the .txt beside it. KVJIT_BLESS=1 writes the .txt files anew, for review.
+// SPDX-License-Identifier: MIT
+#include <doctest/doctest.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <set>
+#include <sstream>
+
+#include "generator/registry.hpp"
+#include "generator/spec.hpp"
+
+using namespace kvjit;
+namespace fs = std::filesystem;
+
+namespace {
+
+std::string read(const fs::path& path) {
+  std::stringstream text;
+  text << std::ifstream(path).rdbuf();
+  return text.str();
+}
+
+std::vector<fs::path> tomls(const char* folder) {
+  std::vector<fs::path> found;
+  for (const auto& entry : fs::directory_iterator(fs::path(KVJIT_SOURCE_DIR) / "tests/specs" / folder))
+    if (entry.path().extension() == ".toml") found.push_back(entry.path());
+  return found;
+}
+
+// The diagnostics list names, so the names are pinned here: a new format or arch changes no expected text.
+Registry pinned_registry() {
+  const std::set<std::string> names = {"f16",        "bf16",   "q8_0",    "q4_0",    "tbq4_wht_dfirst_corr",
+                                       "wht_signed", "sm_75",  "sm_80",   "sm_86",   "sm_89",
+                                       "sm_90",      "sm_90a", "sm_100a", "sm_103a", "sm_120a",
+                                       "sm_121a"};
+  FileSet files;
+  for (const auto& [file, text] : embedded_files())
+    if (names.count(fs::path(file).stem().string())) files[file] = text;
+  return Registry::load(files).value();
+}
+
+// Everything that needs no kernel family: parse, then each side's format and each arch.
+Result<std::size_t> check(const fs::path& path) {
+  static const Registry registry = pinned_registry();
+  KV_TRY(specs, parse_specs(read(path), path.filename().string()));
+  for (const Spec& spec : specs) {
+    for (const SideSpec* side : {&spec.k, &spec.v}) {
+      if (side->format.empty()) {
+        KV_CHECK(inline_format(*side, registry));
+      } else {
+        KV_CHECK(registry.format(side->format, side->key_where.at("format")));
+      }
+    }
+    for (const std::string& arch : spec.archs) {
+      KV_CHECK(registry.require_arch(arch, spec.where("target.arch")));
+    }
+  }
+  return specs.size();
+}
+
+}  // namespace
+
+TEST_CASE("pass") {
+  const std::vector<fs::path> files = tomls("pass");
+  CHECK(files.size() >= 4);
+  for (const fs::path& path : files) {
+    CAPTURE(path.filename().string());
+    const Result<std::size_t> specs = check(path);
+    CHECK_MESSAGE(specs, (specs ? "" : render(specs.error())));
+  }
+}
+
+TEST_CASE("fail") {
+  const std::vector<fs::path> files = tomls("fail");
+  CHECK(files.size() >= 12);
+  for (const fs::path& path : files) {
+    CAPTURE(path.filename().string());
+    const Result<std::size_t> specs = check(path);
+    REQUIRE_FALSE(specs);
+    const fs::path expected = fs::path(path).replace_extension(".txt");
+    if (std::getenv("KVJIT_BLESS")) std::ofstream(expected) << render(specs.error());
+    CHECK(render(specs.error()) == read(expected));
+  }
+}

@@ -1,0 +1,52 @@
+// generator/problem.cpp: names to formats and archs, and what cannot go together.
+// SPDX-License-Identifier: MIT
+#include "generator/problem.hpp"
+
+#include <doctest/doctest.h>
+
+namespace kvjit {
+namespace {
+
+Result<Problem> resolved(const std::string& toml, const std::string& arch = "sm_90a") {
+  static const Registry registry = *Registry::load(embedded_files());
+  const auto specs = parse_specs(toml, "test.toml");
+  REQUIRE(specs);
+  return resolve((*specs)[0], registry, arch);
+}
+
+}  // namespace
+
+TEST_CASE("an alias and its format resolve to the same problem") {
+  const auto alias = resolved("[k]\nformat=\"tbq4_0\"\n[v]\nformat=\"q8_0\"");
+  const auto name = resolved("[k]\nformat=\"tbq4_wht_dfirst_corr\"\n[v]\nformat=\"q8_0\"");
+  REQUIRE(alias);
+  REQUIRE(name);
+  CHECK(alias->id == name->id);
+  CHECK(alias->id == "tbq4_wht_dfirst_corr-q8_0.d128.g1.q1.planar.f16-f32");
+}
+
+TEST_CASE("every axis of a spec shows in the id") {
+  const std::string base = resolved("[k]\nformat=\"f16\"\n[v]\nformat=\"f16\"")->id;
+  for (const char* extra : {"[attention]\nhead_dim=64", "[attention]\nq_heads_per_kv=2", "[attention]\nquery_length=2",
+                            "[attention]\nfeatures=[\"causal\"]", "[attention]\nq_type=\"f32\"", "[attention]\nout_type=\"f16\"",
+                            "[cache]\nlayout=\"rows\""})
+    CHECK(resolved(std::string("[k]\nformat=\"f16\"\n[v]\nformat=\"f16\"\n") + extra)->id != base);
+}
+
+TEST_CASE("head_dim 100 with a 128-value rotation is refused at its line, with the multiples that work") {
+  const auto problem = resolved("[k]\nformat=\"tbq4_0\"\n[v]\nformat=\"f16\"\n[attention]\nhead_dim = 96\n");
+  REQUIRE_FALSE(problem);
+  CHECK(problem.error().code == Code::bad_input);
+  CHECK(problem.error().message.find("head_dim 96 is not a multiple of 128") != std::string::npos);
+  CHECK(problem.error().where.line == 6);
+  REQUIRE(problem.error().notes.size() == 1);
+  CHECK(problem.error().notes[0].find("128, 256") != std::string::npos);
+}
+
+TEST_CASE("an arch that is not described is refused with a list") {
+  const auto problem = resolved("[k]\nformat=\"f16\"\n[v]\nformat=\"f16\"", "sm_91");
+  REQUIRE_FALSE(problem);
+  CHECK(problem.error().message.find("sm_91") != std::string::npos);
+}
+
+}  // namespace kvjit

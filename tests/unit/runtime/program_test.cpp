@@ -1,0 +1,382 @@
+// Program over a back-end that records what it is given: geometry, workspace, splits, grids, arguments,
+// refusals.
+// SPDX-License-Identifier: MIT
+#include "runtime/program.hpp"
+
+#include <doctest/doctest.h>
+
+#include <cmath>
+#include <cstring>
+#include <functional>
+#include <limits>
+
+using namespace kvjit;
+
+namespace {
+
+struct NamedKernel : Kernel {
+  std::string name;
+  explicit NamedKernel(std::string n) : name(std::move(n)) {}
+};
+
+struct Launch {
+  std::string name;
+  Grid grid;
+  std::vector<std::uint8_t> args;
+  template <class T>
+  T as() const {
+    T value;
+    REQUIRE(args.size() == sizeof value);
+    std::memcpy(&value, args.data(), sizeof value);
+    return value;
+  }
+};
+
+struct RecordingBackend : Backend {
+  DeviceFacts device{true, "fake", "sm_90a", 132, 0, 0};
+  std::map<std::string, std::size_t> args_bytes;
+  std::vector<Launch> launches;
+
+  const DeviceFacts& facts() const override { return device; }
+  Result<DevicePointer> allocate(std::size_t) override { return 0; }
+  void release(DevicePointer) override {}
+  Result<void> copy_to_device(DevicePointer, const void*, std::size_t) override { return {}; }
+  Result<void> copy_to_host(void*, DevicePointer, std::size_t) override { return {}; }
+  Result<void> fill(DevicePointer, std::uint8_t, std::size_t) override { return {}; }
+  Result<void> synchronize(Stream) override { return {}; }
+  Result<std::shared_ptr<Kernel>> load(const Source& source, const Artefact&) override {
+    return std::make_shared<NamedKernel>(source.name);
+  }
+  Result<void> launch(const Kernel& kernel, Grid grid, const void* args, Stream) override {
+    const std::string& name = dynamic_cast<const NamedKernel&>(kernel).name;
+    const auto* bytes = static_cast<const std::uint8_t*>(args);
+    launches.push_back({name, grid, {bytes, bytes + args_bytes.at(name)}});
+    return {};
+  }
+  Result<Timing> time(const std::function<Result<void>(Stream)>&, int) override { return Timing{}; }
+};
+
+struct FakeContext : Context {
+  std::shared_ptr<RecordingBackend> recorder = std::make_shared<RecordingBackend>();
+  std::shared_ptr<Backend> base = recorder;
+  Options nothing;
+  std::vector<std::string> got;
+  const std::shared_ptr<Backend>& backend() const override { return base; }
+  const Options& options() const override { return nothing; }
+  Result<KernelRecord> get(const Source& source) override {
+    got.push_back(source.name);
+    recorder->args_bytes[source.name] = static_cast<std::size_t>(source.args_bytes);
+    KernelRecord record;
+    record.name = source.name;
+    record.kernel = std::make_shared<NamedKernel>(source.name);
+    return record;
+  }
+  CacheCounters counters() const override { return {}; }
+};
+
+ProgramSource make_source(bool k_rotated, bool v_rotated, bool planar = true) {
+  ProgramSource source;
+  source.id = "test";
+  source.is_planar = planar;
+  source.head_dim = 128;
+  source.q_heads_per_kv = 4;
+  source.query_length = 2;
+  source.rows = 8;
+  source.tile_tokens = 64;
+  source.k = {"key_format", k_rotated, 72, 64, 8, 4.5};
+  source.v = {"value_format", v_rotated, 50, 48, 2, 3.125};
+  const auto add = [&](Role role, const char* name, int threads, std::size_t args) {
+    Source kernel;
+    kernel.name = kernel.entry = name;
+    kernel.threads = threads;
+    kernel.args_bytes = static_cast<int>(args);
+    source.kernels[role] = kernel;
+  };
+  if (k_rotated) add(Role::rotate_q, "rotate_q", 256, sizeof(kv::RotateArgs));
+  if (v_rotated) add(Role::rotate_out, "rotate_out", 256, sizeof(kv::RotateArgs));
+  add(Role::attend, "attend", 128, sizeof(kv::AttentionArgs));
+  add(Role::merge, "merge", 128, sizeof(kv::MergeArgs));
+  add(Role::reference, "reference", 32, sizeof(kv::AttentionArgs));
+  add(Role::quantise_k, "quantise_k", 128, sizeof(kv::CodecArgs));
+  add(Role::dequantise_v, "dequantise_v", 128, sizeof(kv::CodecArgs));
+  return source;
+}
+
+constexpr DevicePointer kBase = 1 << 20;
+template <class T>
+T* pointer(DevicePointer address) {
+  return reinterpret_cast<T*>(address);
+}
+DevicePointer address(const void* p) { return reinterpret_cast<DevicePointer>(p); }
+
+struct Fixture {
+  std::shared_ptr<FakeContext> context = std::make_shared<FakeContext>();
+  std::shared_ptr<Program> program;
+  AttentionCall call;
+  std::vector<Launch>& launches = context->recorder->launches;
+
+  explicit Fixture(ProgramSource source) {
+    call.sequences = 3;
+    call.kv_heads = 2;
+    call.tokens = 1000;
+    call.q = {pointer<void>(kBase), 2048, 1024, 128};
+    call.out = {pointer<void>(2 * kBase), 2048, 1024, 128};
+    call.k = at(side_geometry(source, source.k, 3, 2, 1000), 3 * kBase);
+    call.v = at(side_geometry(source, source.v, 3, 2, 1000), 9 * kBase);
+    const auto made = Program::create(context, std::move(source));
+    REQUIRE(made);
+    program = *made;
+  }
+  LaunchReport attend() {
+    const auto report = program->attention(call, 64 * kBase, nullptr);
+    REQUIRE(report);
+    return *report;
+  }
+};
+
+}  // namespace
+
+TEST_CASE("planar geometry: capacity in 64s, planes apart by a multiple of 256, every head on 16 bytes") {
+  const ProgramSource source = make_source(false, false);
+  const SideGeometry k = side_geometry(source, source.k, 3, 2, 100),
+                     v = side_geometry(source, source.v, 3, 2, 100);
+  CHECK(k.strides.codes_token_stride == 64);
+  CHECK(k.strides.codes_head_stride == 64 * 128);
+  CHECK(k.strides.codes_sequence_stride == 64 * 128 * 2);
+  CHECK(k.strides.scales_token_stride == 8);
+  CHECK(k.strides.scales_head_stride == 8 * 128);
+  CHECK(k.strides.scales_sequence_stride == 8 * 128 * 2);
+  CHECK(k.codes_bytes == 64 * 128 * 2 * 3);
+  CHECK(k.total_bytes == 72 * 128 * 2 * 3);
+  CHECK(v.strides.scales_head_stride % 16 == 0);
+  CHECK(side_geometry(source, {"odd", false, 6, 6, 0, 0}, 1, 1, 65).codes_bytes ==
+        768);  // 6 * 128, already a multiple
+  CHECK(side_geometry(source, {"odd", false, 6, 6, 2, 0}, 1, 1, 64).codes_bytes == 512);  // 384 rounded up
+  const kv::CacheSide side = at(k, 4096);
+  CHECK(address(side.codes) == 4096);
+  CHECK(address(side.scales) == 4096 + k.codes_bytes);
+  CHECK(at(side_geometry(source, {"plain", false, 256, 256, 0, 16}, 1, 1, 64), 4096).scales == nullptr);
+}
+
+TEST_CASE("rows geometry is [sequence][token][head][row]") {
+  const ProgramSource source = make_source(false, false, false);
+  const SideGeometry v = side_geometry(source, source.v, 3, 2, 100);
+  CHECK(v.strides.codes_head_stride == 50);
+  CHECK(v.strides.codes_token_stride == 100);
+  CHECK(v.strides.codes_sequence_stride == 10000);
+  CHECK(v.total_bytes == 30000);
+  CHECK(at(v, 4096).scales == nullptr);
+}
+
+TEST_CASE("sizes that overflow saturate") {
+  constexpr long long kHuge = std::numeric_limits<long long>::max();
+  for (const bool planar : {false, true}) {
+    const ProgramSource source = make_source(true, true, planar);
+    for (const auto& geometry :
+         {side_geometry(source, source.k, kHuge, 2, 100), side_geometry(source, source.k, 1, 1, kHuge),
+          side_geometry(source, source.k, -1, 1, 1),
+          side_geometry(source, source.k, 1 << 30, 1 << 30, 1 << 30)})
+      CHECK(geometry.total_bytes == std::numeric_limits<std::size_t>::max());
+  }
+}
+
+TEST_CASE("create gets the kernels of attention and no other") {
+  const Fixture f(make_source(true, true));
+  CHECK(f.context->got == std::vector<std::string>{"rotate_q", "attend", "merge", "rotate_out"});
+  CHECK(f.program->record(Role::merge) != nullptr);
+  CHECK(f.program->record(Role::reference) == nullptr);
+}
+
+TEST_CASE("rotated both sides: four kernels, pieces of the workspace in order") {
+  Fixture f(make_source(true, true));
+  f.call.splits = 4;
+  const LaunchReport report = f.attend();
+  CHECK(report.kernels == std::vector<std::string>{"rotate_q", "attend", "merge", "rotate_out"});
+  CHECK(report.k_reader == "key_format");
+  CHECK(report.v_reader == "value_format");
+  CHECK(report.converted_bytes == 0);
+  CHECK(report.cache_bytes == 1000ll * 2 * 3 * (72 + 50));
+  CHECK(report.splits == 4);
+  REQUIRE(f.launches.size() == 4);
+
+  constexpr DevicePointer kWork = 64 * kBase;
+  constexpr std::size_t kQ = 3 * 2 * 8 * 128 * 4, kPartial = 3 * 2 * 4 * 8 * 128 * 4,
+                        kState = 3 * 2 * 4 * 8 * 2 * 4;
+  const auto rotate_q = f.launches[0].as<kv::RotateArgs>();
+  CHECK(rotate_q.in.data == f.call.q.data);
+  CHECK(rotate_q.in.query_stride == 1024);
+  CHECK(address(rotate_q.out.data) == kWork);
+  CHECK(rotate_q.out.head_stride == 128);
+  CHECK(rotate_q.out.query_stride == 8 * 128);
+  CHECK(rotate_q.out.sequence_stride == 2 * 8 * 128);
+  CHECK(rotate_q.sequences == 3);
+  CHECK(rotate_q.queries == 2);
+  CHECK(rotate_q.heads == 8);
+  CHECK(f.launches[0].grid.x == 6);  // 48 rows, 8 warps a block
+
+  const auto attend = f.launches[1].as<kv::AttentionArgs>();
+  CHECK(address(attend.q.data) == kWork);
+  CHECK(address(attend.partial) == kWork + kQ);
+  CHECK(address(attend.partial_state) == kWork + kQ + kPartial);
+  CHECK(attend.k.codes == f.call.k.codes);
+  CHECK(attend.v.scales == f.call.v.scales);
+  CHECK(attend.tokens == 1000);
+  CHECK(attend.chunk_tokens == 256);
+  CHECK(attend.splits == 4);
+  CHECK(attend.scale_log2 == doctest::Approx(1 / std::sqrt(128.0) * 1.4426950408889634));
+  CHECK(f.launches[1].grid.x == 4);
+  CHECK(f.launches[1].grid.y == 2);
+  CHECK(f.launches[1].grid.z == 3);
+
+  const auto merge = f.launches[2].as<kv::MergeArgs>();
+  CHECK(merge.partial == attend.partial);
+  CHECK(merge.partial_state == attend.partial_state);
+  CHECK(address(merge.out.data) == kWork + kQ + kPartial + kState);
+  CHECK(merge.splits == 4);
+  CHECK(f.launches[2].grid.x == 8);
+  CHECK(f.launches[2].grid.z == 3);
+
+  const auto rotate_out = f.launches[3].as<kv::RotateArgs>();
+  CHECK(rotate_out.in.data == merge.out.data);
+  CHECK(rotate_out.out.data == f.call.out.data);
+  CHECK(f.program->workspace_bytes(f.call) == kQ + kPartial + kState + kQ);
+}
+
+TEST_CASE("nothing rotated: two kernels, straight from q to out; the scale given is the scale used") {
+  Fixture f(make_source(false, false));
+  f.call.scale = 0.5;
+  CHECK(f.attend().kernels == std::vector<std::string>{"attend", "merge"});
+  const auto attend = f.launches[0].as<kv::AttentionArgs>();
+  CHECK(attend.q.data == f.call.q.data);
+  CHECK(attend.q.query_stride == f.call.q.query_stride);
+  CHECK(address(attend.partial) == 64 * kBase);
+  CHECK(attend.scale_log2 == doctest::Approx(0.5 * 1.4426950408889634));
+  CHECK(f.launches[1].as<kv::MergeArgs>().out.data == f.call.out.data);
+}
+
+TEST_CASE("reference: one kernel between the rotations, one block a query row") {
+  Fixture f(make_source(true, true));
+  const auto report = f.program->reference(f.call, 64 * kBase, nullptr);
+  REQUIRE(report);
+  CHECK(report->kernels == std::vector<std::string>{"rotate_q", "reference", "rotate_out"});
+  const auto args = f.launches[1].as<kv::AttentionArgs>();
+  CHECK(f.launches[1].grid.x == 16);
+  CHECK(f.launches[1].grid.z == 3);
+  CHECK(args.q.data == f.launches[0].as<kv::RotateArgs>().out.data);
+  CHECK(args.out.data == f.launches[2].as<kv::RotateArgs>().in.data);
+  Fixture plain(make_source(false, false));
+  REQUIRE(plain.program->reference(plain.call, 64 * kBase, nullptr));
+  CHECK(plain.launches[0].as<kv::AttentionArgs>().out.data == plain.call.out.data);
+}
+
+TEST_CASE("splits: fill the GPU, cover all tokens, leave none empty") {
+  Fixture f(make_source(false, false));
+  const auto splits = [&](int tokens, int wanted, int sequences = 1) {
+    f.call.tokens = tokens;
+    f.call.splits = wanted;
+    f.call.sequences = sequences;
+    f.launches.clear();
+    const int count = f.attend().splits;
+    const auto args = f.launches[0].as<kv::AttentionArgs>();
+    CHECK(args.chunk_tokens % 64 == 0);
+    CHECK(count * args.chunk_tokens >= tokens);
+    CHECK((count - 1) * args.chunk_tokens < tokens);
+    return count;
+  };
+  CHECK(splits(1, 0) == 1);
+  CHECK(splits(64, 100) == 1);
+  CHECK(splits(65, 100) == 2);
+  CHECK(splits(1000, 5) == 4);      // 16 tiles in 5 parts are 4 a part, so the fifth would be empty
+  CHECK(splits(131072, 0) <= 132);  // 2 blocks a multiprocessor over 2 heads
+  CHECK(splits(131072, 0) >= 120);
+  CHECK(splits(131072, 0, 200) == 1);  // sequences alone fill it
+  CHECK(splits(1 << 30, 7) == 7);
+
+  f.context->recorder->device.is_gpu = false;
+  CHECK(splits(256, 0) == 1);
+  CHECK(splits(257, 0) == 2);
+}
+
+TEST_CASE("calls that a kernel could not survive are refused before any launch, by name") {
+  const auto refused = [](const std::function<void(AttentionCall&)>& spoil, const std::string& part,
+                          bool planar = true) {
+    Fixture f(make_source(true, true, planar));
+    spoil(f.call);
+    const auto result = f.program->attention(f.call, 64 * kBase, nullptr);
+    REQUIRE_FALSE(result.has_value());
+    CHECK(result.error().code == Code::bad_input);
+    INFO(result.error().message);
+    CHECK(result.error().message.find(part) != std::string::npos);
+    CHECK(f.launches.empty());
+  };
+  refused([](auto& c) { c.tokens = 0; }, "tokens");
+  refused([](auto& c) { c.tokens = std::numeric_limits<int>::max(); }, "tokens");
+  refused([](auto& c) { c.sequences = 0; }, "sequences");
+  refused([](auto& c) { c.sequences = 65536; }, "65536 sequences");
+  refused([](auto& c) { c.kv_heads = -1; }, "heads");
+  refused([](auto& c) { c.splits = -1; }, "splits");
+  refused([](auto& c) { c.scale = NAN; }, "scale");
+  refused([](auto& c) { c.q.data = nullptr; }, "q is a null");
+  refused([](auto& c) { c.out.data = pointer<void>(kBase + 2); }, "out is 2 bytes past a multiple of 4");
+  refused([](auto& c) { c.k.codes = nullptr; }, "k.codes is a null");
+  refused([](auto& c) { c.v.scales = nullptr; }, "v.scales is a null");
+  refused([](auto& c) { c.v.codes += 8; }, "v.codes is 8 bytes past");
+  refused([](auto& c) { c.k.codes_token_stride = 80; }, "k.codes: token stride 80");
+  refused([](auto& c) { c.k.codes_head_stride += 8; }, "k.codes: head stride");
+  refused([](auto& c) { c.v.scales_sequence_stride += 2; }, "v.scales: sequence stride");
+  refused([](auto& c) { c.lengths = pointer<int>(kBase + 1); }, "lengths");
+  refused([](auto& c) { c.k.codes += 1; }, "k.codes is 1 bytes past", false);
+  refused([](auto& c) { c.v.codes_token_stride += 1; }, "v.codes: token stride", false);
+  Fixture f(make_source(true, true));
+  CHECK(f.program->attention(f.call, 0, nullptr).error().message == "workspace is a null pointer");
+}
+
+TEST_CASE("layout rows takes any even address and stride") {
+  Fixture f(make_source(false, false, false));
+  f.call.k.codes += 2;
+  f.call.k.codes_head_stride += 6;
+  CHECK(f.program->attention(f.call, 64 * kBase, nullptr));
+}
+
+TEST_CASE("codecs load on first use, one warp a row, and are checked") {
+  Fixture f(make_source(false, false));
+  kv::CodecArgs args{};
+  args.x = {pointer<void>(kBase), 0, 256, 128};
+  args.side = f.call.k;
+  args.sequences = 3;
+  args.tokens = 7;
+  args.heads = 2;
+  REQUIRE(f.program->quantise(0, args, nullptr));
+  CHECK(f.context->got.back() == "quantise_k");
+  CHECK(f.launches.back().grid.x == 11);  // 42 rows, 4 warps a block
+  CHECK(f.launches.back().as<kv::CodecArgs>().tokens == 7);
+  const std::size_t got = f.context->got.size();
+  REQUIRE(f.program->quantise(0, args, nullptr));
+  CHECK(f.context->got.size() == got);
+  args.side = f.call.v;
+  REQUIRE(f.program->dequantise(1, args, nullptr));
+  CHECK(f.launches.back().name == "dequantise_v");
+
+  CHECK(f.program->quantise(1, args, nullptr).error().code == Code::unsupported);
+  CHECK(f.program->quantise(2, args, nullptr).error().code == Code::bad_input);
+  args.tokens = 0;
+  CHECK(f.program->dequantise(1, args, nullptr).error().code == Code::bad_input);
+  args.tokens = 1;
+  args.first_token = -1;
+  CHECK(f.program->dequantise(1, args, nullptr).error().code == Code::bad_input);
+  args.first_token = 0;
+  args.x.data = pointer<void>(kBase + 2);
+  CHECK(f.program->dequantise(1, args, nullptr).error().code == Code::bad_input);  // f32
+  args.side = f.call.k;
+  CHECK(f.program->quantise(0, args, nullptr));  // f16 may stand there
+  args.x_is_f32 = 1;
+  CHECK_FALSE(f.program->quantise(0, args, nullptr).has_value());
+}
+
+TEST_CASE("a kernel that takes other arguments than the runtime has is not launched") {
+  ProgramSource source = make_source(false, false);
+  source.kernels[Role::attend].args_bytes -= 8;
+  Fixture f(std::move(source));
+  CHECK(f.program->attention(f.call, 64 * kBase, nullptr).error().code == Code::internal);
+  CHECK(f.launches.empty());
+}

@@ -1,0 +1,73 @@
+// The command's own measures: they judge kernels, so they are checked against the tests' oracle and against
+// cases solved by hand.
+// SPDX-License-Identifier: MIT
+#include "tools/measure.cpp"
+
+#include <doctest/doctest.h>
+
+#include <limits>
+
+#include "tests/support/oracle.hpp"
+#include "tests/support/rng.hpp"
+
+namespace kvjit {
+namespace {
+
+TEST_CASE("attention in double agrees with the tests' oracle") {
+  for (const bool is_causal : {false, true})
+    for (const int tokens : {1, 2, 9}) {
+      test::Rng rng(5);
+      const int capacity = 9, dim = 8, queries = 3;
+      const auto q = widened(rng.normals(4 * queries * dim)), k = widened(rng.normals(2 * capacity * dim)),
+                 v = widened(rng.normals(2 * capacity * dim));
+      std::vector<double> short_k, short_v;
+      for (int head : {0, 1})
+        for (int i = 0; i < tokens * dim; ++i) {
+          short_k.push_back(k[std::size_t(head * capacity * dim + i)]);
+          short_v.push_back(v[std::size_t(head * capacity * dim + i)]);
+        }
+      const auto a = exact_attention({2, 2, queries, dim, tokens, capacity, is_causal}, q, k, v);
+      const auto b = test::oracle_attention({4, 2, queries, tokens, dim, is_causal, 0}, q, short_k, short_v);
+      REQUIRE(a.size() == b.size());
+      for (std::size_t i = 0; i < a.size(); ++i) CHECK(a[i] == doctest::Approx(b[i]).epsilon(1e-12));
+    }
+}
+
+TEST_CASE("differences by hand") {
+  const std::vector<float> a = {3, 4, 0, 2};
+  const std::vector<double> b = {3, 4, 2, 0};
+  const Difference d = difference(a, b, 2);
+  CHECK(d.relative_l2 == doctest::Approx(std::sqrt(8.0 / 29)));
+  CHECK(d.cosine == doctest::Approx(0.5));
+  CHECK(difference(a, widened(a), 2).relative_l2 == 0);
+  const std::vector<float> broken = {3, std::numeric_limits<float>::quiet_NaN(), 2, 0};
+  CHECK_FALSE(difference(broken, b, 2).relative_l2 <= 1e9);  // NaN must never pass a limit
+}
+
+TEST_CASE("bytes are told apart, padding is not looked at") {
+  Format format;
+  format.block_bytes = 8;
+  format.fields = {{FieldKind::scale, 0, 2}, {FieldKind::codes, 2, 4}, {FieldKind::pad, 6, 2}};
+  std::vector<std::uint8_t> a(16, 0), b(16, 0);
+  b[1] = 1;                 // scale of block 0
+  b[8 + 2] = b[8 + 5] = 1;  // codes of block 1
+  b[8 + 7] = 1;             // padding
+  const ByteAgreement agreement = compare_rows(format, a, b);
+  CHECK(agreement.scale_differs == 1);
+  CHECK(agreement.code_differs == 2);
+  CHECK(agreement.scale_bytes == 4);
+  CHECK(agreement.code_bytes == 8);
+}
+
+TEST_CASE("inputs are reproducible, heavy-tailed and have an outlier channel") {
+  const int dim = 64;
+  const auto x = heavy_tailed(1, 64 * 200, dim);
+  CHECK(x == heavy_tailed(1, 64 * 200, dim));
+  CHECK(x != heavy_tailed(2, 64 * 200, dim));
+  double outlier = 0, other = 0;
+  for (std::size_t i = 0; i < x.size(); i += dim) outlier += x[i + 21] * x[i + 21], other += x[i] * x[i];
+  CHECK(std::sqrt(outlier / other) > 3);
+}
+
+}  // namespace
+}  // namespace kvjit

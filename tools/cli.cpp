@@ -1,0 +1,124 @@
+// What every verb of the command shares.
+// SPDX-License-Identifier: MIT
+#include "tools/cli.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <filesystem>
+#include <utility>
+
+#include "generator/program.hpp"
+#include "tools/files.hpp"
+
+namespace kvjit {
+
+namespace fs = std::filesystem;
+
+void Cli::talk(const std::string& line) const {
+  if (!is_quiet) fmt::print(stderr, "kvjit: {}\n", line);
+}
+
+void Cli::print(const Json& data, const std::string& text) const {
+  fmt::print("{}{}", is_json ? data.dump(2) : text, is_json ? "\n" : "");
+}
+
+Result<Registry> Cli::registry() const {
+  FileSet files = embedded_files();
+  for (const std::string& dir : spec_dirs) {
+    std::error_code problem;
+    if (!fs::is_directory(dir, problem))
+      return fail(
+          Code::bad_input, fmt::format("--specs {}: there is no such folder", dir), {},
+          {"it holds formats/*.toml, rotations/*.toml, archs/*.toml; *.toml next to them are formats"});
+    std::size_t added = 0;
+    for (const auto& [folder, kind] :
+         {std::pair{"formats", "formats"}, {"rotations", "rotations"}, {"archs", "archs"}, {"", "formats"}}) {
+      const fs::path from = fs::path(dir) / folder;
+      if (!fs::is_directory(from, problem)) continue;
+      for (const auto& entry : fs::directory_iterator(from, problem)) {
+        if (entry.path().extension() != ".toml") continue;
+        KV_TRY(text, read_text(entry.path().string()));
+        files[fmt::format("specs/{}/{}", kind, entry.path().filename().string())] = text;
+        ++added;
+      }
+      if (problem) return fail(Code::bad_input, fmt::format("{}: {}", from.string(), problem.message()));
+    }
+    if (added == 0) return fail(Code::bad_input, fmt::format("--specs {}: holds no .toml file", dir));
+  }
+  return Registry::load(files);
+}
+
+Result<std::vector<Spec>> Cli::specs(const std::vector<std::string>& files) const {
+  std::vector<Spec> all;
+  for (const std::string& file : files) {
+    KV_TRY(text, read_text(file));
+    KV_TRY(parsed, parse_specs(text, file));
+    all.insert(all.end(), parsed.begin(), parsed.end());
+  }
+  return all;
+}
+
+Result<Spec> Cli::one_spec(const std::string& file) const {
+  KV_TRY(all, specs({file}));
+  if (all.size() == 1) return all[0];
+  return fail(Code::usage,
+              fmt::format("{}: its [matrix] gives {} specs, this verb takes one", file, all.size()), {},
+              {"`kvjit verify`, `check` and `build` take the whole matrix"});
+}
+
+Result<std::shared_ptr<Context>> Cli::context() const {
+  if (context_) return context_;
+  Options logged = options;
+  logged.log = [this](const std::string& line) { talk(line); };
+  KV_TRY(opened, Context::open(logged));
+  return context_ = opened;
+}
+
+Result<std::vector<std::string>> Cli::archs(const Spec& spec, const std::vector<std::string>& asked,
+                                            bool needs_gpu) const {
+  if (!asked.empty()) return asked;
+  if (!spec.archs.empty()) return spec.archs;
+  KV_TRY(opened, context());
+  const DeviceFacts& facts = opened->backend()->facts();
+  if (!facts.is_gpu && needs_gpu)
+    return fail(Code::environment,
+                fmt::format("{}: names no arch and this machine has no GPU to take it from", spec.file), {},
+                {"add --arch sm_90a (or a list), or [target] arch to the spec"});
+  if (!facts.is_gpu && !std::exchange(has_said_arch_, true))
+    talk(fmt::format("{}: no arch named and no GPU: {} is assumed (--arch chooses)", spec.file, facts.arch));
+  return std::vector<std::string>{facts.arch};
+}
+
+Result<Ready> make_ready(const Spec& spec, const Registry& registry,
+                         const std::shared_ptr<Context>& context) {
+  const DeviceFacts& facts = context->backend()->facts();
+  std::string arch = facts.arch;
+  // The CPU back-end runs the text of any arch, so there the spec's first one is what is tried.
+  const bool is_listed = spec.archs.empty() || std::count(spec.archs.begin(), spec.archs.end(), arch);
+  if (!is_listed && facts.is_gpu)
+    return fail(
+        Code::unsupported,
+        fmt::format("this spec is for {}, the device is {} ({})", fmt::join(spec.archs, ", "), arch,
+                    facts.name),
+        spec.where("target.arch"),
+        {fmt::format("add \"{}\" to [target] arch, or leave it out", arch), "--device cpu runs it here"});
+  if (!is_listed) arch = spec.archs[0];
+  Ready ready;
+  KV_TRY(problem, resolve(spec, registry, arch));
+  KV_TRY(source, make_program(problem, registry));
+  KV_TRY(program, Program::create(context, source));
+  return Ready{problem, program};
+}
+
+Json to_json(const Error& error) {
+  Json json = {{"exit", static_cast<int>(error.code)}, {"message", error.message}};
+  if (!error.where.file.empty())
+    json["where"] = {{"file", error.where.file}, {"line", error.where.line}, {"column", error.where.column}};
+  json["notes"] = error.notes;
+  return json;
+}
+
+}  // namespace kvjit

@@ -1,0 +1,64 @@
+// What every verb of the command shares: the global flags, where data and talk go, and how specs and devices
+// are opened. Data goes to stdout (text, or one JSON document with --json), talk to stderr; nothing is
+// coloured.
+// SPDX-License-Identifier: MIT
+#pragma once
+#include <functional>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "generator/problem.hpp"
+#include "generator/registry.hpp"
+#include "generator/result.hpp"
+#include "generator/spec.hpp"
+#include "runtime/context.hpp"
+#include "runtime/program.hpp"
+
+namespace CLI {
+class App;
+}
+
+namespace kvjit {
+
+using Json = nlohmann::ordered_json;
+
+struct Cli {
+  bool is_json = false, is_quiet = false;
+  std::vector<std::string> spec_dirs;   // --specs, in order
+  Options options;                      // environment first, then flags
+  std::function<Result<int>()> action;  // of the chosen verb; its value is the exit code
+
+  void talk(const std::string& line) const;  // stderr, unless --quiet
+  void print(const Json& data, const std::string& text) const;
+
+  Result<Registry> registry() const;                                             // embedded files and --specs
+  Result<std::vector<Spec>> specs(const std::vector<std::string>& files) const;  // [matrix] expanded
+  Result<Spec> one_spec(const std::string& file) const;                          // a sweep is refused
+  Result<std::shared_ptr<Context>> context() const;                              // opened on first use
+
+  // The archs to generate for: those asked for, else the spec's, else the device's. needs_gpu: without a GPU
+  // the last is an error; otherwise the CPU back-end's default arch serves, and talk() says so.
+  Result<std::vector<std::string>> archs(const Spec& spec, const std::vector<std::string>& asked,
+                                         bool needs_gpu) const;
+
+ private:
+  mutable std::shared_ptr<Context> context_;
+  mutable bool has_said_arch_ = false;
+};
+
+// A spec on a device, ready to launch.
+struct Ready {
+  Problem problem;
+  std::shared_ptr<Program> program;
+};
+Result<Ready> make_ready(const Spec& spec, const Registry& registry, const std::shared_ptr<Context>& context);
+
+Json to_json(const Error& error);
+
+void add_spec_verbs(CLI::App& app, Cli& cli);    // check, emit, explain, build
+void add_run_verbs(CLI::App& app, Cli& cli);     // run, verify
+void add_codec_verbs(CLI::App& app, Cli& cli);   // quantize, dequantize, formats
+void add_system_verbs(CLI::App& app, Cli& cli);  // cache stats, doctor, bench-jit
+
+}  // namespace kvjit

@@ -1,0 +1,120 @@
+// Measures: attention in double precision, distances, seeded inputs.
+// SPDX-License-Identifier: MIT
+#include "tools/measure.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <numbers>
+
+#include "generator/codec.hpp"
+
+namespace kvjit {
+
+std::vector<double> exact_attention(const AttentionShape& shape, std::span<const double> q,
+                                    std::span<const double> k, std::span<const double> v) {
+  const auto dim = static_cast<std::size_t>(shape.head_dim);
+  const auto capacity = static_cast<std::size_t>(shape.capacity ? shape.capacity : shape.tokens);
+  const double scale = 1 / std::sqrt(static_cast<double>(dim));
+  std::vector<double> out(q.size(), 0.0), p;
+  const std::size_t rows = q.size() / dim, queries = static_cast<std::size_t>(shape.query_length);
+  for (std::size_t row = 0; row < rows; ++row) {
+    const std::size_t kv_head = row / queries / static_cast<std::size_t>(shape.q_heads_per_kv);
+    const auto query = static_cast<long long>(row % queries);
+    const long long visible = shape.causal ? shape.tokens - shape.query_length + query + 1 : shape.tokens;
+    if (visible <= 0) continue;
+    p.assign(static_cast<std::size_t>(visible), 0.0);
+    for (std::size_t t = 0; t < p.size(); ++t) {
+      const double* key = &k[(kv_head * capacity + t) * dim];
+      for (std::size_t c = 0; c < dim; ++c) p[t] += q[row * dim + c] * key[c];
+      p[t] *= scale;
+    }
+    const double largest = *std::max_element(p.begin(), p.end());
+    double sum = 0;
+    for (double& x : p) sum += x = std::exp(x - largest);
+    for (std::size_t t = 0; t < p.size(); ++t)
+      for (std::size_t c = 0; c < dim; ++c)
+        out[row * dim + c] += p[t] / sum * v[(kv_head * capacity + t) * dim + c];
+  }
+  return out;
+}
+
+Difference difference(std::span<const float> a, std::span<const double> b, int dim) {
+  double error = 0, norm = 0, cosines = 0;
+  const std::size_t width = static_cast<std::size_t>(dim), rows = b.size() / width;
+  for (std::size_t row = 0; row < rows; ++row) {
+    double aa = 0, bb = 0, ab = 0;
+    for (std::size_t i = row * width; i < (row + 1) * width; ++i) {
+      aa += double{a[i]} * a[i];
+      bb += b[i] * b[i];
+      ab += a[i] * b[i];
+      error += (a[i] - b[i]) * (a[i] - b[i]);
+    }
+    norm += bb;
+    cosines += aa == 0 && bb == 0 ? 1 : ab / std::sqrt(aa * bb);
+  }
+  return {norm == 0 ? std::sqrt(error) : std::sqrt(error / norm), cosines / static_cast<double>(rows)};
+}
+
+ByteAgreement compare_rows(const Format& format, std::span<const std::uint8_t> a,
+                           std::span<const std::uint8_t> b) {
+  ByteAgreement agreement;
+  const auto block = static_cast<std::size_t>(format.block_bytes);
+  for (std::size_t at = 0; at + block <= b.size(); at += block)
+    for (const Field& field : format.fields) {
+      if (field.kind == FieldKind::pad) continue;
+      long long differs = 0;
+      for (int i = field.at; i < field.at + field.bytes; ++i)
+        differs += a[at + static_cast<std::size_t>(i)] != b[at + static_cast<std::size_t>(i)];
+      const bool is_code = field.kind == FieldKind::codes;
+      (is_code ? agreement.code_bytes : agreement.scale_bytes) += field.bytes;
+      (is_code ? agreement.code_differs : agreement.scale_differs) += differs;
+    }
+  return agreement;
+}
+
+std::vector<std::uint8_t> encode_rows(const Format& format, std::span<const float> x, int head_dim) {
+  const auto dim = static_cast<std::size_t>(head_dim);
+  std::vector<std::uint8_t> bytes;
+  bytes.reserve(x.size() / dim * static_cast<std::size_t>(format.row_bytes(head_dim)));
+  for (std::size_t at = 0; at < x.size(); at += dim) {
+    const auto row = encode_row(format, x.subspan(at, dim));
+    bytes.insert(bytes.end(), row.begin(), row.end());
+  }
+  return bytes;
+}
+
+std::vector<double> decode_rows(const Format& format, std::span<const std::uint8_t> bytes, int head_dim) {
+  const auto row_bytes = static_cast<std::size_t>(format.row_bytes(head_dim));
+  std::vector<double> values;
+  values.reserve(bytes.size() / row_bytes * static_cast<std::size_t>(head_dim));
+  for (std::size_t at = 0; at < bytes.size(); at += row_bytes) {
+    const auto row = decode_row(format, bytes.subspan(at, row_bytes), head_dim, false);
+    values.insert(values.end(), row.begin(), row.end());
+  }
+  return values;
+}
+
+std::vector<float> heavy_tailed(std::uint64_t seed, std::size_t count, int head_dim) {
+  // splitmix64 and Box-Muller: the same numbers with every standard library.
+  std::uint64_t state = seed * 0x9E3779B97F4A7C15ull + 1;
+  const auto uniform = [&state] {
+    std::uint64_t z = state += 0x9E3779B97F4A7C15ull;
+    z = (z ^ z >> 30) * 0xBF58476D1CE4E5B9ull;
+    z = (z ^ z >> 27) * 0x94D049BB133111EBull;
+    return (static_cast<double>((z ^ z >> 31) >> 11) + 0.5) * 0x1p-53;
+  };
+  const auto normal = [&uniform] {
+    const double radius = std::sqrt(-2 * std::log(uniform()));
+    return radius * std::cos(2 * std::numbers::pi * uniform());
+  };
+  std::vector<float> x(count);
+  for (std::size_t i = 0; i < count; ++i) {
+    const double outlier =
+        i % static_cast<std::size_t>(head_dim) == static_cast<std::size_t>(head_dim / 3) ? 5 : 1;
+    const double body = normal();
+    x[i] = float_from_f16(f16_from_float(static_cast<float>(outlier * body * std::exp(0.5 * normal()))));
+  }
+  return x;
+}
+
+}  // namespace kvjit

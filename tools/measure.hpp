@@ -1,0 +1,49 @@
+// Measures: attention in double precision, the distance between two outputs, and seeded inputs like real
+// keys. The oracle shares no code with the kernels; it is what `run` and `verify` judge them by.
+// SPDX-License-Identifier: MIT
+#pragma once
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "generator/format.hpp"
+
+namespace kvjit {
+
+struct AttentionShape {  // of one sequence
+  int kv_heads = 1, q_heads_per_kv = 1, query_length = 1, head_dim = 0;
+  long long tokens = 0;    // that count
+  long long capacity = 0;  // tokens that lie in memory; 0: the same
+  bool causal = false;
+};
+
+// q [q_heads][query_length][head_dim], k and v [kv_heads][capacity][head_dim] -> out like q. The last query
+// sees every token; causal: query i sees tokens 0 .. tokens - query_length + i. A query that sees nothing
+// gets zeros. scale 1/sqrt(head_dim).
+std::vector<double> exact_attention(const AttentionShape& shape, std::span<const double> q,
+                                    std::span<const double> k, std::span<const double> v);
+
+struct Difference {
+  double relative_l2 = 0;  // |a - b| / |b|
+  double cosine = 0;       // mean over rows of `dim`
+};
+Difference difference(std::span<const float> a, std::span<const double> b, int dim);
+
+// Bytes in which two arrays of stored rows differ, by what they are. Padding is not compared.
+struct ByteAgreement {
+  long long code_bytes = 0, scale_bytes = 0, code_differs = 0, scale_differs = 0;
+};
+ByteAgreement compare_rows(const Format& format, std::span<const std::uint8_t> a,
+                           std::span<const std::uint8_t> b);
+
+// Rows of head_dim values through the reference codec.
+std::vector<std::uint8_t> encode_rows(const Format& format, std::span<const float> x, int head_dim);
+std::vector<double> decode_rows(const Format& format, std::span<const std::uint8_t> bytes, int head_dim);
+
+// Heavy-tailed numbers, rounded to f16, with one channel five times as large as the rest: what RoPE'd keys
+// look like.
+std::vector<float> heavy_tailed(std::uint64_t seed, std::size_t count, int head_dim);
+
+inline std::vector<double> widened(std::span<const float> x) { return {x.begin(), x.end()}; }
+
+}  // namespace kvjit

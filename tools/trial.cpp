@@ -1,0 +1,226 @@
+// Trial: a program with a cache of its own on a device.
+// SPDX-License-Identifier: MIT
+#include "tools/trial.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "generator/codec.hpp"
+
+namespace kvjit {
+namespace {
+
+void* device_data(DevicePointer pointer) { return reinterpret_cast<void*>(pointer); }
+
+std::size_t element_bytes(Element type) { return type == Element::f32 ? 4 : 2; }
+
+std::vector<std::uint8_t> packed(Element type, std::span<const float> x) {
+  std::vector<std::uint8_t> bytes(x.size() * element_bytes(type));
+  if (type == Element::f32) {
+    std::memcpy(bytes.data(), x.data(), x.size_bytes());
+    return bytes;
+  }
+  for (std::size_t i = 0; i < x.size(); ++i) {
+    const std::uint16_t half = type == Element::f16 ? f16_from_float(x[i]) : bf16_from_float(x[i]);
+    std::memcpy(&bytes[2 * i], &half, 2);
+  }
+  return bytes;
+}
+
+std::vector<float> unpacked(Element type, std::span<const std::uint8_t> bytes) {
+  std::vector<float> x(bytes.size() / element_bytes(type));
+  for (std::size_t i = 0; i < x.size(); ++i) {
+    std::uint16_t half = 0;
+    if (type == Element::f32)
+      std::memcpy(&x[i], &bytes[4 * i], 4);
+    else
+      std::memcpy(&half, &bytes[2 * i], 2),
+          x[i] = type == Element::f16 ? float_from_f16(half) : float_from_bf16(half);
+  }
+  return x;
+}
+
+Result<Buffer> uploaded(const std::shared_ptr<Backend>& backend, std::span<const std::uint8_t> bytes) {
+  KV_TRY(buffer, Buffer::make(backend, bytes.size()));
+  KV_CHECK(backend->copy_to_device(buffer.pointer(), bytes.data(), bytes.size()));
+  return std::move(buffer);
+}
+
+Result<void> check_count(const char* what, std::size_t have, std::size_t need) {
+  if (have == need) return {};
+  return fail(Code::internal, fmt::format("{} has {} values where the shape gives {}", what, have, need));
+}
+
+}  // namespace
+
+std::vector<float> rounded_to(Element type, std::span<const float> x) {
+  return unpacked(type, packed(type, x));
+}
+
+struct Trial::Launch {
+  Buffer q, out, lengths, workspace;
+  AttentionCall call;
+};
+
+Result<Trial> Trial::make(std::shared_ptr<Context> context, std::shared_ptr<Program> program,
+                          const Problem& problem, const CacheShape& shape) {
+  Trial trial;
+  trial.context_ = std::move(context);
+  trial.program_ = std::move(program);
+  trial.problem_ = problem;
+  trial.shape_ = shape;
+  for (int side : {0, 1}) {
+    trial.geometry_[side] = side_geometry(trial.program_->source(), trial.facts(side), shape.sequences,
+                                          shape.kv_heads, shape.tokens);
+    KV_TRY(buffer, Buffer::make(trial.context_->backend(), trial.geometry_[side].total_bytes));
+    // All ones: a row that nobody wrote reads as NaN or as extreme codes, so a stray read shows.
+    KV_CHECK(trial.context_->backend()->fill(buffer.pointer(), 0xFF, buffer.bytes()));
+    trial.buffers_[side] = std::move(buffer);
+  }
+  return trial;
+}
+
+kv::CodecArgs Trial::codec_args(int side, DevicePointer x) const {
+  const long long dim = problem_.head_dim, head = shape_.tokens * dim;
+  kv::CodecArgs args{};
+  args.x = {device_data(x), shape_.kv_heads * head, dim, head};
+  args.side = cache(side);
+  args.sequences = shape_.sequences;
+  args.tokens = static_cast<int>(shape_.tokens);
+  args.heads = shape_.kv_heads;
+  return args;
+}
+
+Result<void> Trial::quantise(int side, std::span<const float> x, bool as_f16) {
+  const auto count =
+      static_cast<std::size_t>(shape_.sequences * shape_.kv_heads * shape_.tokens * problem_.head_dim);
+  KV_CHECK(check_count("the input of quantise", x.size(), count));
+  KV_TRY(input, uploaded(context_->backend(), packed(as_f16 ? Element::f16 : Element::f32, x)));
+  kv::CodecArgs args = codec_args(side, input.pointer());
+  args.x_is_f32 = !as_f16;
+  KV_CHECK(program_->quantise(side, args, nullptr));
+  return context_->backend()->synchronize(nullptr);
+}
+
+std::size_t Trial::rows_bytes(int side) const {
+  return static_cast<std::size_t>(shape_.sequences * shape_.kv_heads * shape_.tokens *
+                                  format(side).row_bytes(problem_.head_dim));
+}
+
+template <class Visit>
+void Trial::for_each_piece(int side, Visit visit) const {
+  const Format& stored = format(side);
+  const kv::CacheSide& strides = geometry_[side].strides;
+  const bool is_planar = program_->source().is_planar;
+  long long row = 0;
+  for (long long s = 0; s < shape_.sequences; ++s)
+    for (long long h = 0; h < shape_.kv_heads; ++h)
+      for (long long t = 0; t < shape_.tokens; ++t) {
+        long long codes = s * strides.codes_sequence_stride + h * strides.codes_head_stride +
+                          t * strides.codes_token_stride;
+        long long scales = static_cast<long long>(geometry_[side].codes_bytes) +
+                           s * strides.scales_sequence_stride + h * strides.scales_head_stride +
+                           t * strides.scales_token_stride;
+        for (int block = 0; block < problem_.head_dim / stored.block;
+             ++block, row += stored.block_bytes, codes += is_planar ? 0 : stored.block_bytes)
+          for (const Field& field : stored.fields) {
+            if (field.kind == FieldKind::pad) continue;
+            long long& plane = field.kind == FieldKind::codes ? codes : scales;
+            visit(is_planar ? plane : codes + field.at, row + field.at, field.bytes);
+            if (is_planar) plane += field.bytes;
+          }
+      }
+}
+
+Result<std::vector<std::uint8_t>> Trial::rows(int side) const {
+  std::vector<std::uint8_t> memory(geometry_[side].total_bytes), rows(rows_bytes(side));
+  KV_CHECK(context_->backend()->copy_to_host(memory.data(), buffers_[side].pointer(), memory.size()));
+  for_each_piece(side, [&](long long at, long long row, int bytes) {
+    std::memcpy(&rows[static_cast<std::size_t>(row)], &memory[static_cast<std::size_t>(at)],
+                static_cast<std::size_t>(bytes));
+  });
+  return rows;
+}
+
+Result<void> Trial::set_rows(int side, std::span<const std::uint8_t> rows) {
+  KV_CHECK(check_count("the stored rows", rows.size(), rows_bytes(side)));
+  std::vector<std::uint8_t> memory(geometry_[side].total_bytes, 0xFF);
+  for_each_piece(side, [&](long long at, long long row, int bytes) {
+    std::memcpy(&memory[static_cast<std::size_t>(at)], &rows[static_cast<std::size_t>(row)],
+                static_cast<std::size_t>(bytes));
+  });
+  return context_->backend()->copy_to_device(buffers_[side].pointer(), memory.data(), memory.size());
+}
+
+Result<std::vector<float>> Trial::dequantise(int side) const {
+  std::vector<float> x(
+      static_cast<std::size_t>(shape_.sequences * shape_.kv_heads * shape_.tokens * problem_.head_dim));
+  KV_TRY(output, Buffer::make(context_->backend(), x.size() * sizeof(float)));
+  KV_CHECK(program_->dequantise(side, codec_args(side, output.pointer()), nullptr));
+  KV_CHECK(context_->backend()->synchronize(nullptr));
+  KV_CHECK(context_->backend()->copy_to_host(x.data(), output.pointer(), output.bytes()));
+  return x;
+}
+
+Result<Trial::Launch> Trial::prepare(std::span<const float> q, const Call& call) const {
+  const long long dim = problem_.head_dim, queries = problem_.query_length;
+  const long long q_heads = static_cast<long long>(shape_.kv_heads) * problem_.q_heads_per_kv;
+  const auto count = static_cast<std::size_t>(shape_.sequences * q_heads * queries * dim);
+  KV_CHECK(check_count("q", q.size(), count));
+  Launch launch;
+  const std::shared_ptr<Backend>& backend = context_->backend();
+  KV_TRY(q_buffer, uploaded(backend, packed(problem_.q_type, q)));
+  KV_TRY(out_buffer, Buffer::make(backend, count * element_bytes(problem_.out_type)));
+  KV_CHECK(backend->fill(out_buffer.pointer(), 0xFF, out_buffer.bytes()));
+  launch.q = std::move(q_buffer);
+  launch.out = std::move(out_buffer);
+  AttentionCall& c = launch.call;
+  c.q = {device_data(launch.q.pointer()), q_heads * queries * dim, dim, queries * dim};
+  c.out = {device_data(launch.out.pointer()), q_heads * queries * dim, dim, queries * dim};
+  c.k = cache(0);
+  c.v = cache(1);
+  c.tokens = call.tokens ? call.tokens : static_cast<int>(shape_.tokens);
+  c.sequences = shape_.sequences;
+  c.kv_heads = shape_.kv_heads;
+  c.splits = call.splits;
+  if (!call.lengths.empty()) {
+    c.tokens = *std::max_element(call.lengths.begin(), call.lengths.end());
+    const auto* bytes = reinterpret_cast<const std::uint8_t*>(call.lengths.data());
+    KV_TRY(lengths, uploaded(backend, {bytes, call.lengths.size() * sizeof(int)}));
+    launch.lengths = std::move(lengths);
+    c.lengths = static_cast<const int*>(device_data(launch.lengths.pointer()));
+  }
+  KV_TRY(workspace, Buffer::make(backend, program_->workspace_bytes(c)));
+  // NaN patterns: a partial result that is read before it is written shows.
+  KV_CHECK(backend->fill(workspace.pointer(), 0xFF, workspace.bytes()));
+  launch.workspace = std::move(workspace);
+  return launch;
+}
+
+Result<Trial::Outcome> Trial::attend(std::span<const float> q, const Call& call) const {
+  KV_TRY(launch, prepare(q, call));
+  Outcome outcome;
+  KV_TRY(report, call.is_reference ? program_->reference(launch.call, launch.workspace.pointer(), nullptr)
+                                   : program_->attention(launch.call, launch.workspace.pointer(), nullptr));
+  outcome.report = report;
+  const std::shared_ptr<Backend>& backend = context_->backend();
+  KV_CHECK(backend->synchronize(nullptr));
+  std::vector<std::uint8_t> bytes(launch.out.bytes());
+  KV_CHECK(backend->copy_to_host(bytes.data(), launch.out.pointer(), bytes.size()));
+  outcome.out = unpacked(problem_.out_type, bytes);
+  return outcome;
+}
+
+Result<Backend::Timing> Trial::time(std::span<const float> q, const Call& call, int repeats) const {
+  KV_TRY(launch, prepare(q, call));
+  return context_->backend()->time(
+      [&](Stream stream) -> Result<void> {
+        KV_CHECK(program_->attention(launch.call, launch.workspace.pointer(), stream));
+        return {};
+      },
+      repeats);
+}
+
+}  // namespace kvjit

@@ -1,0 +1,75 @@
+// Trial: a program with a cache of its own on a device, fed from and read back to host arrays. Used by `run`,
+// `verify` and the tests; the CPU back-end and a GPU look the same from here.
+// SPDX-License-Identifier: MIT
+#pragma once
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "generator/problem.hpp"
+#include "runtime/context.hpp"
+#include "runtime/program.hpp"
+
+namespace kvjit {
+
+struct CacheShape {
+  int sequences = 1, kv_heads = 1;
+  long long tokens = 0;  // capacity of each sequence
+};
+
+class Trial {
+ public:
+  static Result<Trial> make(std::shared_ptr<Context> context, std::shared_ptr<Program> program,
+                            const Problem& problem, const CacheShape& shape);
+
+  // side 0 = K, 1 = V; x [sequences][kv_heads][tokens][head_dim]; as_f16: uploads halves instead of floats.
+  Result<void> quantise(int side, std::span<const float> x, bool as_f16 = false);
+  // Stored rows as whole blocks in file order, whatever the layout: [sequences][kv_heads][tokens][row_bytes];
+  // padding is 0.
+  Result<std::vector<std::uint8_t>> rows(int side) const;
+  // The inverse: a cache that somebody else encoded.
+  Result<void> set_rows(int side, std::span<const std::uint8_t> rows);
+  Result<std::vector<float>> dequantise(int side) const;
+
+  struct Call {
+    int tokens = 0;            // 0: the capacity
+    std::vector<int> lengths;  // of each sequence; empty: tokens for all
+    int splits = 0;            // 0: the program chooses
+    bool is_reference = false;
+  };
+  struct Outcome {
+    std::vector<float> out;  // [sequences][q_heads][query_length][head_dim]
+    LaunchReport report;
+  };
+  // q like out, rounded to the program's q type on the way (rounded_to).
+  Result<Outcome> attend(std::span<const float> q, const Call& call) const;
+  Result<Backend::Timing> time(std::span<const float> q, const Call& call, int repeats) const;
+
+  const CacheShape& shape() const { return shape_; }
+
+ private:
+  struct Launch;  // buffers of one call
+  // visit(byte of the side's memory, byte of the rows, count) for every piece of every row; padding is in no
+  // piece.
+  template <class Visit>
+  void for_each_piece(int side, Visit visit) const;
+  std::size_t rows_bytes(int side) const;
+  Result<Launch> prepare(std::span<const float> q, const Call& call) const;
+  const SideFacts& facts(int side) const { return side == 0 ? program_->source().k : program_->source().v; }
+  const Format& format(int side) const { return side == 0 ? problem_.k : problem_.v; }
+  kv::CacheSide cache(int side) const { return at(geometry_[side], buffers_[side].pointer()); }
+  kv::CodecArgs codec_args(int side, DevicePointer x) const;
+
+  std::shared_ptr<Context> context_;
+  std::shared_ptr<Program> program_;
+  Problem problem_;
+  CacheShape shape_;
+  SideGeometry geometry_[2];
+  Buffer buffers_[2];
+};
+
+// What the kernel sees of x when it is given as `type`.
+std::vector<float> rounded_to(Element type, std::span<const float> x);
+
+}  // namespace kvjit

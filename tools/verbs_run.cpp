@@ -1,0 +1,333 @@
+// The verbs that launch: run (on your K, V, Q) and verify (on seeded random ones). Both judge the kernels by
+// attention in double over the cache as the reference codec decodes it, never by another kernel.
+// SPDX-License-Identifier: MIT
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cmath>
+#include <memory>
+#include <optional>
+
+#include "generator/codec.hpp"
+#include "tools/cli.hpp"
+#include "tools/files.hpp"
+#include "tools/measure.hpp"
+#include "tools/npy.hpp"
+#include "tools/report.hpp"
+#include "tools/trial.hpp"
+
+namespace kvjit {
+namespace {
+
+constexpr double kMaxKernelError = 1e-3;      // relative L2: what every kernel is held to
+constexpr double kMaxDequantiseError = 1e-5;  // relative L2: float32 against double
+constexpr double kMaxCodeBytes = 1e-3;  // fraction of code bytes that a norm rule may round the other way
+
+struct RunArgs {
+  std::string spec, q, k, v, out, report;
+  std::vector<std::string> specs;
+  long long tokens = 0;
+};
+
+// The last `take` rows of each head of a [heads][rows][dim] file, as floats.
+struct Heads {
+  long long heads = 0, rows = 0, dim = 0;
+  std::vector<float> values;
+
+  std::vector<float> last(long long take) const {
+    std::vector<float> cut;
+    cut.reserve(static_cast<std::size_t>(heads * take * dim));
+    for (long long h = 0; h < heads; ++h) {
+      const auto end = values.begin() + (h + 1) * rows * dim;
+      cut.insert(cut.end(), end - take * dim, end);
+    }
+    return cut;
+  }
+};
+
+Result<Heads> read_heads(const std::string& file, const char* meaning) {
+  KV_TRY(npy, read_npy(file));
+  if (npy.type != NpyType::f16 && npy.type != NpyType::f32)
+    return fail(Code::bad_input, fmt::format("{}: has elements of type {}; {} is f16 or f32", file,
+                                             to_string(npy.type), meaning));
+  if (npy.shape.size() != 3 || npy.count() == 0)
+    return fail(Code::bad_input, fmt::format("{}: has shape {}; {} is three dimensions, none of them empty",
+                                             file, npy.shape_text(), meaning));
+  Heads heads{npy.shape[0], npy.shape[1], npy.shape[2], npy.floats()};
+  for (std::size_t i = 0; i < heads.values.size(); ++i)
+    if (!std::isfinite(heads.values[i]))
+      return fail(Code::bad_input, fmt::format("{}: element {} is {}; attention needs finite numbers", file,
+                                               i, heads.values[i]));
+  return heads;
+}
+
+Result<void> expect_shape(const std::string& file, const Heads& heads, long long want_heads,
+                          long long want_rows, long long dim, const char* why) {
+  if ((want_heads == 0 || heads.heads == want_heads) && heads.rows >= want_rows && heads.dim == dim)
+    return {};
+  return fail(
+      Code::bad_input,
+      fmt::format("{}: has shape [{}, {}, {}]; expected [{}, {} or more, {}]", file, heads.heads, heads.rows,
+                  heads.dim, want_heads ? std::to_string(want_heads) : "kv_heads", want_rows, dim),
+      {}, {why});
+}
+
+Json side_json(const SideFacts& side, const std::vector<std::uint8_t>& rows, std::size_t values,
+               const ByteAgreement& bytes) {
+  return {{"format", side.format},
+          {"stored_bytes", rows.size()},
+          {"bytes_per_value", static_cast<double>(rows.size()) / static_cast<double>(values)},
+          {"bytes_unlike_reference_codec", bytes.code_differs + bytes.scale_differs}};
+}
+
+Result<int> run(const Cli& cli, const RunArgs& args) {
+  KV_TRY(registry, cli.registry());
+  KV_TRY(spec, cli.one_spec(args.spec));
+  KV_TRY(k, read_heads(args.k, "K [kv_heads, tokens, head_dim]"));
+  KV_TRY(v, read_heads(args.v, "V [kv_heads, tokens, head_dim]"));
+  KV_TRY(q, read_heads(args.q, "Q [q_heads, queries, head_dim]"));
+  if (args.tokens < 0) return fail(Code::usage, fmt::format("--tokens {}: must be positive", args.tokens));
+  const long long tokens = args.tokens ? args.tokens : k.rows;
+  const int dim = spec.head_dim, gqa = spec.q_heads_per_kv, queries = spec.query_length;
+  const std::string key =
+      fmt::format("{}: head_dim {}, q_heads_per_kv {}, query_length {}", args.spec, dim, gqa, queries);
+  KV_CHECK(expect_shape(args.k, k, 0, std::max<long long>(tokens, queries), dim, key.c_str()));
+  KV_CHECK(expect_shape(args.v, v, k.heads, tokens, dim, "V has the heads and tokens of K"));
+  KV_CHECK(expect_shape(args.q, q, k.heads * gqa, queries, dim, key.c_str()));
+  if (v.rows != k.rows)
+    return fail(Code::bad_input, fmt::format("{} has {} tokens, {} has {}", args.k, k.rows, args.v, v.rows));
+  if (tokens < queries)
+    return fail(Code::bad_input,
+                fmt::format("--tokens {}: fewer than the {} queries of the spec", tokens, queries));
+  constexpr long long kMaxTokens = 1 << 30;  // token counts are int in the kernels' arguments
+  if (tokens > kMaxTokens || k.heads > 65535)
+    return fail(Code::unsupported, "at most 2^30 tokens and 65535 heads");
+
+  KV_TRY(context, cli.context());
+  KV_TRY(ready, make_ready(spec, registry, context));
+  const ProgramSource& source = ready.program->source();
+  KV_TRY(trial, Trial::make(context, ready.program, ready.problem, {1, static_cast<int>(k.heads), tokens}));
+  const std::vector<float> k_values = k.last(tokens), v_values = v.last(tokens), q_values = q.last(queries);
+  KV_CHECK(trial.quantise(0, k_values));
+  KV_CHECK(trial.quantise(1, v_values));
+  KV_TRY(outcome, trial.attend(q_values, {}));
+
+  KV_TRY(k_rows, trial.rows(0));
+  KV_TRY(v_rows, trial.rows(1));
+  const AttentionShape shape{static_cast<int>(k.heads), gqa, queries, dim, tokens, 0, ready.problem.causal};
+  const auto exact =
+      exact_attention(shape, widened(rounded_to(spec.q_type, q_values)),
+                      decode_rows(ready.problem.k, k_rows, dim), decode_rows(ready.problem.v, v_rows, dim));
+  const auto unquantised = exact_attention(shape, widened(q_values), widened(k_values), widened(v_values));
+  const Difference kernel = difference(outcome.out, exact, dim),
+                   quality = difference(outcome.out, unquantised, dim);
+  const ByteAgreement k_bytes =
+      compare_rows(ready.problem.k, k_rows, encode_rows(ready.problem.k, k_values, dim));
+  const ByteAgreement v_bytes =
+      compare_rows(ready.problem.v, v_rows, encode_rows(ready.problem.v, v_values, dim));
+  const long long differing =
+      k_bytes.code_differs + k_bytes.scale_differs + v_bytes.code_differs + v_bytes.scale_differs;
+
+  const DeviceFacts& facts = context->backend()->facts();
+  Json data = {{"program", source.id},
+               {"title", source.title},
+               {"device", facts.name},
+               {"arch", source.arch},
+               {"kv_heads", k.heads},
+               {"q_heads", q.heads},
+               {"head_dim", dim},
+               {"query_length", queries},
+               {"tokens", tokens},
+               {"k", side_json(source.k, k_rows, k_values.size(), k_bytes)},
+               {"v", side_json(source.v, v_rows, v_values.size(), v_bytes)},
+               {"kernels", outcome.report.kernels},
+               {"splits", outcome.report.splits},
+               {"cache_bytes", outcome.report.cache_bytes},
+               {"converted_bytes", outcome.report.converted_bytes},
+               {"kernel_error", kernel.relative_l2},
+               {"quality_error", quality.relative_l2},
+               {"quality_cosine", quality.cosine}};
+  const auto side_text = [](const char* name, const Json& side) {
+    return fmt::format("{} {}, {:.4f} bytes a value", name, side["format"].get<std::string>(),
+                       side["bytes_per_value"].get<double>());
+  };
+  std::vector<std::pair<std::string, std::string>> lines = {
+      {"program", source.id},
+      {"device", fmt::format("{}, text for {}", facts.name, source.arch)},
+      {"input", fmt::format("{} tokens, {} KV heads, {} query heads, head_dim {}, {} quer{}", tokens, k.heads,
+                            q.heads, dim, queries, queries == 1 ? "y" : "ies")},
+      {"keys", side_text("as", data["k"])},
+      {"values", side_text("as", data["v"])},
+      {"cache", fmt::format("{} read, {} converted outside the kernel",
+                            byte_count(static_cast<double>(outcome.report.cache_bytes)),
+                            byte_count(static_cast<double>(outcome.report.converted_bytes)))},
+      {"codec",
+       fmt::format("{} of {} bytes differ from the reference codec", differing,
+                   k_bytes.code_bytes + k_bytes.scale_bytes + v_bytes.code_bytes + v_bytes.scale_bytes)},
+      {"kernel error",
+       fmt::format("{:.2e} against exact attention over the decoded cache", kernel.relative_l2)},
+      {"quality error", fmt::format("{:.2e} against attention over the unquantised K and V, cosine {:.6f}",
+                                    quality.relative_l2, quality.cosine)}};
+  if (facts.is_gpu) {
+    constexpr int kRepeats = 100;
+    KV_TRY(timing, trial.time(q_values, {}, kRepeats));
+    const double gb_per_s = static_cast<double>(outcome.report.cache_bytes) / timing.median_us * 1e-3;
+    data.update({{"time_us", timing.median_us},
+                 {"time_low_us", timing.low_us},
+                 {"time_high_us", timing.high_us},
+                 {"cache_gb_per_s", gb_per_s}});
+    lines.push_back(
+        {"time", fmt::format("{:.2f} us ({:.2f} to {:.2f}, {} calls), {:.1f} GB/s of cache", timing.median_us,
+                             timing.low_us, timing.high_us, timing.repeats, gb_per_s)});
+  } else {
+    lines.push_back({"time", "not measured: the CPU back-end checks numbers, not speed"});
+  }
+  if (!args.out.empty()) KV_CHECK(write_npy(args.out, {q.heads, queries, dim}, outcome.out));
+  if (!args.report.empty()) KV_CHECK(write_text(args.report, data.dump(2) + "\n"));
+  cli.print(data, facts_text(lines));
+  if (kernel.relative_l2 <= kMaxKernelError) return 0;
+  fmt::print(stderr, "error: the kernel error is above {}\n", kMaxKernelError);
+  return static_cast<int>(Code::differs);
+}
+
+struct Verdict {
+  double attention = 0, reference = 0, dequantise = 0, code_fraction = 0;
+  long long scale_differs = 0;
+  std::string failure;  // empty: passed
+  void require(bool is_met, const std::string& what) {
+    if (!is_met && failure.empty()) failure = what;
+  }
+};
+
+// Not "a > b": an error that is NaN must fail too.
+bool is_within(double error, double limit) { return error <= limit; }
+
+bool is_norm_rule(const Format& format) {
+  return format.scale == ScaleRule::raw_norm || format.scale == ScaleRule::corrected_norm;
+}
+
+Result<Verdict> verify_one(const Spec& spec, const Registry& registry,
+                           const std::shared_ptr<Context>& context) {
+  KV_TRY(ready, make_ready(spec, registry, context));
+  const Problem& problem = ready.problem;
+  const ProgramSource& source = ready.program->source();
+  const int tile = source.tile_tokens, capacity = std::max(257, tile + 1), kv_heads = 2,
+            dim = problem.head_dim;
+  const Format* formats[2] = {&problem.k, &problem.v};
+  KV_TRY(trial, Trial::make(context, ready.program, problem, {1, kv_heads, capacity}));
+  Verdict verdict;
+  std::vector<double> decoded[2];
+  for (int side : {0, 1}) {
+    const auto x = heavy_tailed(static_cast<std::uint64_t>(side) + 1,
+                                static_cast<std::size_t>(kv_heads) * static_cast<std::size_t>(capacity) *
+                                    static_cast<std::size_t>(dim),
+                                dim);
+    KV_CHECK(trial.quantise(side, x));
+    KV_TRY(rows, trial.rows(side));
+    const ByteAgreement bytes = compare_rows(*formats[side], rows, encode_rows(*formats[side], x, dim));
+    const double fraction = static_cast<double>(bytes.code_differs) / static_cast<double>(bytes.code_bytes);
+    verdict.code_fraction = std::max(verdict.code_fraction, fraction);
+    verdict.scale_differs += bytes.scale_differs;
+    verdict.require(is_norm_rule(*formats[side]) ? fraction <= kMaxCodeBytes
+                                                 : bytes.code_differs + bytes.scale_differs == 0,
+                    fmt::format("quantise of {}: {} code and {} scale bytes differ from the reference codec",
+                                formats[side]->name, bytes.code_differs, bytes.scale_differs));
+    decoded[side] = decode_rows(*formats[side], rows, dim);
+    KV_TRY(dequantised, trial.dequantise(side));
+    const double error = difference(dequantised, decoded[side], dim).relative_l2;
+    verdict.dequantise = std::max(verdict.dequantise, error);
+    verdict.require(is_within(error, kMaxDequantiseError),
+                    fmt::format("dequantise of {}: error {:.2e}", formats[side]->name, error));
+  }
+  const auto q = rounded_to(
+      problem.q_type,
+      heavy_tailed(
+          3, static_cast<std::size_t>(kv_heads * problem.q_heads_per_kv * problem.query_length * dim), dim));
+  for (const int tokens : {1, tile - 1, tile, tile + 1, 257}) {
+    if (tokens < problem.query_length)
+      continue;  // fewer tokens than queries is not a cache that a model can have
+    const auto exact = exact_attention(
+        {kv_heads, problem.q_heads_per_kv, problem.query_length, dim, tokens, capacity, problem.causal},
+        widened(q), decoded[0], decoded[1]);
+    for (const bool is_reference : {false, true}) {
+      KV_TRY(outcome, trial.attend(q, {tokens, {}, 0, is_reference}));
+      const double error = difference(outcome.out, exact, dim).relative_l2;
+      double& worst = is_reference ? verdict.reference : verdict.attention;
+      worst = std::isnan(error) ? error : std::max(worst, error);
+      verdict.require(is_within(error, kMaxKernelError),
+                      fmt::format("{} over {} tokens: error {:.2e}", is_reference ? "reference" : "attention",
+                                  tokens, error));
+      const LaunchReport& report = outcome.report;
+      verdict.require(report.k_reader == problem.k.name && report.v_reader == problem.v.name &&
+                          report.converted_bytes == 0,
+                      fmt::format("read K as {} and V as {}, converted {} bytes", report.k_reader,
+                                  report.v_reader, report.converted_bytes));
+    }
+  }
+  return verdict;
+}
+
+Result<int> verify(const Cli& cli, const RunArgs& args) {
+  KV_TRY(registry, cli.registry());
+  KV_TRY(specs, cli.specs(args.specs));
+  KV_TRY(context, cli.context());
+  cli.talk(fmt::format("{} specs on {}", specs.size(), context->backend()->facts().name));
+  Json results = Json::array();
+  std::vector<std::vector<std::string>> rows;
+  int exit_code = 0;
+  for (const Spec& spec : specs) {
+    const std::string name = spec.label.empty() ? spec.file : fmt::format("{} {}", spec.file, spec.label);
+    const auto verdict = verify_one(spec, registry, context);
+    Json result = {
+        {"spec", spec.file}, {"combination", spec.label}, {"is_ok", verdict && verdict->failure.empty()}};
+    if (!verdict) {
+      fmt::print(stderr, "{}", render(verdict.error()));
+      rows.push_back({"failed", name, "-", "-", "-", "-"});
+      result["error"] = to_json(verdict.error());
+      if (exit_code == 0) exit_code = static_cast<int>(verdict.error().code);
+    } else {
+      if (!verdict->failure.empty()) {
+        fmt::print(stderr, "{}: error: {}\n", name, verdict->failure);
+        result["failure"] = verdict->failure;
+        if (exit_code == 0) exit_code = static_cast<int>(Code::differs);
+      }
+      rows.push_back({verdict->failure.empty() ? "ok" : "differs", name,
+                      fmt::format("{:.1e}", verdict->attention), fmt::format("{:.1e}", verdict->reference),
+                      fmt::format("{:.1e}", verdict->dequantise), short_number(verdict->code_fraction)});
+      result.update({{"attention_error", verdict->attention},
+                     {"reference_error", verdict->reference},
+                     {"dequantise_error", verdict->dequantise},
+                     {"code_bytes_unlike_reference_codec", verdict->code_fraction},
+                     {"scale_bytes_unlike_reference_codec", verdict->scale_differs}});
+    }
+    results.push_back(result);
+  }
+  cli.print({{"device", context->backend()->facts().name}, {"specs", results}},
+            table_text({"", "spec", "attention", "reference", "dequantise", "codes"}, rows));
+  return exit_code;
+}
+
+}  // namespace
+
+void add_run_verbs(CLI::App& app, Cli& cli) {
+  const auto args = std::make_shared<RunArgs>();
+  CLI::App* runs = app.add_subcommand("run", "quantise your K and V, attend, and measure the errors");
+  runs->add_option("SPEC", args->spec, "spec file")->required();
+  runs->add_option("--q", args->q, "queries [q_heads, queries, head_dim], .npy; the last ones are used")
+      ->required();
+  runs->add_option("--k", args->k, "keys [kv_heads, tokens, head_dim], .npy")->required();
+  runs->add_option("--v", args->v, "values, like the keys")->required();
+  runs->add_option("-o,--output", args->out, "write the output here, .npy f32")->type_name("OUT.npy");
+  runs->add_option("--tokens", args->tokens, "only the last N tokens")->type_name("N");
+  runs->add_option("--report", args->report, "write the measurements here too")->type_name("FILE.json");
+  runs->callback([&cli, args] { cli.action = [&cli, args] { return run(cli, *args); }; });
+
+  CLI::App* verifies =
+      app.add_subcommand("verify", "every kernel of every spec against attention in double precision");
+  verifies->add_option("SPEC", args->specs, "spec file")->required();
+  verifies->callback([&cli, args] { cli.action = [&cli, args] { return verify(cli, *args); }; });
+}
+
+}  // namespace kvjit
