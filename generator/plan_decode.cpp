@@ -36,7 +36,8 @@ std::vector<int> lane_addresses(const SidePlan& side, bool is_key, int pitch) {
 
 // Where staged rows stand: the pitch with the widest loads, then the fewest bank conflicts, then the least memory.
 void place_rows(SidePlan& side, bool is_key) {
-  const bool can_pad = !side.is_planar || side.row_bytes % 16 == 0;
+  // stage_padded moves 512 bytes a step: whole rows, or whole parts of a row.
+  const bool can_pad = !side.is_planar || (side.row_bytes % 16 == 0 && (512 % side.row_bytes == 0 || side.row_bytes % 512 == 0));
   const int step = side.is_planar ? 16 : std::max(side.row_unit, 4);
   const int shortest = side.is_planar ? side.row_bytes : round_up(side.row_bytes + (side.is_skewed ? 2 : 0), step);
   int widest = side.run.part_bits % 8 == 0 ? power_of_two_in(side.run.part_bits / 8, 16) : 1;
@@ -292,11 +293,13 @@ Result<DecodePlan> plan_decode(const Problem& problem) {
          fmt::format("{}; {}-byte loads, pitch {} of {}, {} shared-memory wavefronts each", reader(*side),
                      side->run.unit, side->pitch, side->row_bytes, side->run.bank_cost),
          {}});
+  // A fragment read from shared memory for every 16 tokens costs as much as looking up the codes of K does.
+  constexpr int kMostHeld = 64;
+  const int held = plan.head_dim / 16 * plan.column_blocks * plan.query_parts * 2;
+  plan.hold_queries = held <= kMostHeld && held + plan.column_blocks * plan.head_dim / 4 <= 2 * kMostHeld;
   plan.decisions.push_back(
-      {"queries",
-       fmt::format("{} fp16 part(s)", plan.query_parts),
-       plan.query_parts == 1 ? "f16 queries are exact" : "f32 queries as high and low halves",
-       {}});
+      {"queries", fmt::format("{} fp16 part(s) in {}", plan.query_parts, plan.hold_queries ? "registers" : "shared memory"),
+       plan.query_parts == 1 ? "f16 queries are exact" : "f32 queries as high and low halves", {}});
   return plan;
 }
 

@@ -32,12 +32,14 @@ int bank_wavefronts(const std::vector<int>& addresses, int unit) {
 }
 
 void plan_unpack(const std::vector<int>& positions, int bits, RunPlan& run) {
-  // Codes of one residue mod 8 sit at the same place of their byte, so one shift serves them: take codes by
-  // residue, four a byte word, and keep each in its own byte of the source where that byte is still free.
+  // Codes of one residue mod 8 sit at the same place of their byte, so one shift serves them: take codes by residue, four a byte word,
+  // and keep each in its own byte of the source where that byte is still free. Widths that divide 8 fill byte words from one source
+  // word: taken word by word, the low and high nibbles of a byte meet in one pair, which is then that byte itself.
+  const bool by_word = 8 % bits == 0;
+  const auto rank = [&](int code) { return std::pair(by_word ? positions[code] / 32 : 0, positions[code] % 8); };
   std::vector<int> codes(positions.size());
   for (std::size_t i = 0; i < codes.size(); ++i) codes[i] = int(i);
-  std::stable_sort(codes.begin(), codes.end(),
-                   [&](int a, int b) { return positions[a] % 8 < positions[b] % 8; });
+  std::stable_sort(codes.begin(), codes.end(), [&](int a, int b) { return rank(a) < rank(b); });
   run.slots.assign(positions.size(), -1);
   run.unpack.assign(positions.size() / 4, {});
   const std::uint32_t mask = (1u << bits) - 1;

@@ -18,22 +18,20 @@
 
 namespace kv {
 
-// Table of centroids in shared memory, copied kTableCopies times so that lanes meet different banks.
+// Table of centroids in shared memory at F::kTableAt, copied kTableCopies times so that lanes meet different banks.
 //   up to 4 bits   an entry holds the pair (value[i & mask], value[i >> bits]), indexed by two codes at once
 //   5 to 8 bits    an entry holds one value
-// Entries are kTableStride bytes apart; `mine` (below 256) is the offset of the lane's own copy within an
-// entry.
+// Entries are kTableStride bytes apart; `mine` (below 256) is the offset of the lane's own copy within an entry.
 struct Table {
-  SharedAddress at;
   u32 mine;
 };
 
-template <int kStride>
+template <class F>
 KV_DEVICE u32 table_entry(Table table, u32 word, int byte) {
-  if constexpr (kStride == 256)  // index * 256 + mine in one permute
-    return load_shared_u32(table.at + permute(word, table.mine, 0x5504u | u32(byte) << 4));
+  if constexpr (F::kTableStride == 256)  // index * 256 + mine in one permute
+    return load_table<F::kTableAt>(permute(word, table.mine, 0x5504u | u32(byte) << 4));
   else
-    return load_shared_u32(table.at + (word >> 8 * byte & 0xff) * kStride + table.mine);
+    return load_table<F::kTableAt>((word >> 8 * byte & 0xff) * F::kTableStride + table.mine);
 }
 
 // Indices into a codebook.
@@ -52,11 +50,11 @@ struct TablePairs {
     if constexpr (F::kBits <= 4) {
       const u32 both = a | b << F::kBits;
       KV_UNROLL
-      for (int j = 0; j < 4; ++j) h[j] = table_entry<F::kTableStride>(table, both, j);
+      for (int j = 0; j < 4; ++j) h[j] = table_entry<F>(table, both, j);
     } else {
       KV_UNROLL
       for (int j = 0; j < 4; ++j)
-        h[j] = permute(table_entry<F::kTableStride>(table, a, j), table_entry<F::kTableStride>(table, b, j),
+        h[j] = permute(table_entry<F>(table, a, j), table_entry<F>(table, b, j),
                        0x5410);
     }
   }

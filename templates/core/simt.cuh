@@ -47,7 +47,7 @@ KV_DEVICE float add_rn(float a, float b) { return __fadd_rn(a, b); }
 KV_DEVICE float div_rn(float a, float b) { return __fdiv_rn(a, b); }
 KV_DEVICE float sqrt_rn(float a) { return __fsqrt_rn(a); }
 KV_DEVICE float absolute(float a) { return __int_as_float(__float_as_int(a) & 0x7fffffff); }
-KV_DEVICE float larger(float a, float b) { return a > b ? a : b; }
+KV_DEVICE float larger(float a, float b) { return fmaxf(a, b); }
 KV_DEVICE u32 bits_of(float a) { return __float_as_uint(a); }
 KV_DEVICE float float_of(u32 a) { return __uint_as_float(a); }
 KV_DEVICE float exp2_fast(float x) {  // 9.7.3.20: 2 ulp
@@ -126,45 +126,60 @@ KV_DEVICE u32 transpose_8x8(u32 v) {
   return r;
 }
 
-// Shared memory by 32-bit address. Vector forms need alignment to their size.
+// Shared memory by offset into the block's dynamic part. Vector forms need alignment to their size.
 using SharedAddress = u32;
 KV_DEVICE u8* shared_bytes() {
   extern __shared__ __align__(128) u8 kv_shared[];
   return kv_shared;
 }
-KV_DEVICE SharedAddress shared_base() { return u32(__cvta_generic_to_shared(shared_bytes())); }
-KV_DEVICE u32 load_shared_u8(SharedAddress a) {
-  u32 v;
-  asm volatile("ld.shared.u8 %0, [%1];" : "=r"(v) : "r"(a));
-  return v;
+template <class Word>
+KV_DEVICE Word load_shared(SharedAddress a) {
+  return *reinterpret_cast<const Word*>(shared_bytes() + a);
 }
-KV_DEVICE u32 load_shared_u16(SharedAddress a) {
-  u16 v;
-  asm volatile("ld.shared.u16 %0, [%1];" : "=h"(v) : "r"(a));
-  return v;
-}
-KV_DEVICE u32 load_shared_u32(SharedAddress a) {
-  u32 v;
-  asm volatile("ld.shared.b32 %0, [%1];" : "=r"(v) : "r"(a));
-  return v;
-}
+struct alignas(8) Words2 {
+  u32 x, y;
+};
+struct alignas(16) Words4 {
+  u32 x, y, z, w;
+};
+KV_DEVICE u32 load_shared_u8(SharedAddress a) { return load_shared<u8>(a); }
+KV_DEVICE u32 load_shared_u16(SharedAddress a) { return load_shared<u16>(a); }
+KV_DEVICE u32 load_shared_u32(SharedAddress a) { return load_shared<u32>(a); }
 KV_DEVICE void load_shared_u64(u32* v, SharedAddress a) {
-  asm volatile("ld.shared.v2.b32 {%0,%1}, [%2];" : "=r"(v[0]), "=r"(v[1]) : "r"(a));
+  const Words2 words = load_shared<Words2>(a);
+  v[0] = words.x, v[1] = words.y;
 }
 KV_DEVICE void load_shared_u128(u32* v, SharedAddress a) {
-  asm volatile("ld.shared.v4.b32 {%0,%1,%2,%3}, [%4];"
-               : "=r"(v[0]), "=r"(v[1]), "=r"(v[2]), "=r"(v[3])
-               : "r"(a));
+  const Words4 words = load_shared<Words4>(a);
+  v[0] = words.x, v[1] = words.y, v[2] = words.z, v[3] = words.w;
 }
-KV_DEVICE void store_shared_u16(SharedAddress a, u32 v) {
-  asm volatile("st.shared.u16 [%0], %1;" ::"r"(a), "h"(u16(v)) : "memory");
-}
-KV_DEVICE void store_shared_u32(SharedAddress a, u32 v) {
-  asm volatile("st.shared.b32 [%0], %1;" ::"r"(a), "r"(v) : "memory");
-}
+KV_DEVICE void store_shared_u16(SharedAddress a, u32 v) { *reinterpret_cast<u16*>(shared_bytes() + a) = u16(v); }
+KV_DEVICE void store_shared_u32(SharedAddress a, u32 v) { *reinterpret_cast<u32*>(shared_bytes() + a) = v; }
 KV_DEVICE void store_shared_u128(SharedAddress a, u32 x, u32 y, u32 z, u32 w) {
-  asm volatile("st.shared.v4.b32 [%0], {%1,%2,%3,%4};" ::"r"(a), "r"(x), "r"(y), "r"(z), "r"(w) : "memory");
+  *reinterpret_cast<Words4*>(shared_bytes() + a) = {x, y, z, w};
 }
+
+// A word of a read-only table at kAt + offset. On Hopper and later the compiler adds the block's rank in its cluster to every
+// shared address, one addition a look-up; our kernels run without clusters, where the dynamic part begins right after the KiB that
+// the system reserves. check_tables() traps if that should ever be otherwise.
+#if __CUDA_ARCH__ >= 900
+constexpr u32 kSharedStart = 1024;
+KV_DEVICE void check_tables() {
+  if (u32(__cvta_generic_to_shared(shared_bytes())) != kSharedStart) __trap();
+}
+template <int kAt>
+KV_DEVICE u32 load_table(u32 offset) {
+  u32 v;
+  asm volatile("ld.shared.b32 %0, [%1+%2];" : "=r"(v) : "r"(offset), "n"(kSharedStart + kAt));
+  return v;
+}
+#else
+KV_DEVICE void check_tables() {}
+template <int kAt>
+KV_DEVICE u32 load_table(u32 offset) {
+  return load_shared_u32(kAt + offset);
+}
+#endif
 
 // Asynchronous copies to shared memory (9.7.9.25.3): kBytes is 4, 8 or 16, both addresses aligned to it;
 // bytes past `valid` are zero-filled and not read. A copy has landed after copy_wait<groups that may still be
@@ -172,11 +187,12 @@ KV_DEVICE void store_shared_u128(SharedAddress a, u32 x, u32 y, u32 z, u32 w) {
 template <int kBytes>
 KV_DEVICE void copy_async(SharedAddress to, const u8* from, int valid) {
 #if __CUDA_ARCH__ >= 800
+  const u32 target = u32(__cvta_generic_to_shared(shared_bytes())) + to;
   if constexpr (kBytes == 16)
-    asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(valid)
+    asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;" ::"r"(target), "l"(from), "r"(valid)
                  : "memory");
   else
-    asm volatile("cp.async.ca.shared.global [%0], [%1], %3, %2;" ::"r"(to), "l"(from), "r"(valid), "n"(kBytes)
+    asm volatile("cp.async.ca.shared.global [%0], [%1], %3, %2;" ::"r"(target), "l"(from), "r"(valid), "n"(kBytes)
                  : "memory");
 #else
   struct alignas(kBytes) Chunk {

@@ -14,14 +14,33 @@ namespace kv {
 
 KV_DEVICE int clamp_to(int v, int most) { return v < 0 ? 0 : v > most ? most : v; }
 
-// kBytes dense bytes (a multiple of 16), of which the first `valid` exist.
+// kBytes dense bytes (a multiple of 16), of which the first `valid` exist. Whole tiles take straight-line copies.
 template <int kBytes>
 KV_DEVICE void stage_dense(SharedAddress to, const u8* from, int valid) {
+  const int mine = lane() * 16;
+  if (valid >= kBytes) {
+    KV_UNROLL
+    for (int first = 0; first < kBytes; first += 512)
+      if (first + 512 <= kBytes || first + mine < kBytes) copy_async<16>(to + first + mine, from + first + mine, 16);
+  } else {
+    KV_NO_UNROLL
+    for (int at = mine; at < kBytes; at += 512)
+      copy_async<16>(to + at, from + (at < valid ? at : 0), clamp_to(valid - at, 16));
+  }
+}
+
+// The same with a pitch. A warp copies 512 bytes a step, which are whole rows or a part of one, so that every step but the
+// lane's own place is known when the kernel is compiled.
+template <int kRows, int kRowBytes, int kPitch>
+KV_DEVICE void stage_padded(SharedAddress to, const u8* from, int valid_rows) {
+  static_assert(kRowBytes % 512 == 0 || 512 % kRowBytes == 0, "512 bytes must be whole rows or a part of one");
+  constexpr int kBytes = kRows * kRowBytes;
+  const int mine = lane() * 16, slot = mine / kRowBytes * kPitch + mine % kRowBytes, live = valid_rows * kRowBytes;
   KV_UNROLL
   for (int first = 0; first < kBytes; first += 512) {
-    const int at = first + lane() * 16;
-    if (first + 512 <= kBytes || at < kBytes)
-      copy_async<16>(to + at, from + (at < valid ? at : 0), clamp_to(valid - at, 16));
+    const int valid = valid_rows >= kRows || first + mine < live ? 16 : 0;
+    if (first + 512 <= kBytes || first + mine < kBytes)
+      copy_async<16>(to + first / kRowBytes * kPitch + first % kRowBytes + slot, from + (valid > 0 ? first + mine : 0), valid);
   }
 }
 
@@ -81,7 +100,7 @@ KV_DEVICE void stage_tile(SharedAddress to, i64 token_stride, const u8* codes, c
     if constexpr (Side::kPitch == Side::kRowBytes)
       stage_dense<kTile * Side::kRowBytes>(to, from, valid * Side::kRowBytes);
     else
-      stage_rows<kTile, Side::kRowBytes, Side::kPitch, 16>(to, from, Side::kRowBytes, valid);
+      stage_padded<kTile, Side::kRowBytes, Side::kPitch>(to, from, valid);
     if constexpr (Side::kScaleRowBytes > 0)
       stage_dense<kTile * Side::kScaleRowBytes>(to + Side::kScalesAt, scales + i64(token) * Side::kScaleRowBytes,
                                                 valid * Side::kScaleRowBytes);

@@ -93,11 +93,11 @@ struct Queries {
 };
 
 template <class Side>
-KV_DEVICE void fill_table(SharedAddress at) {
+KV_DEVICE void fill_table() {
   using Pairs = typename Side::Pairs;
   KV_NO_UNROLL
   for (int i = thread(); i < Pairs::kEntries * Side::kTableCopies; i += Side::kThreads)
-    store_shared_u32(at + i / Side::kTableCopies * Side::kTableStride + i % Side::kTableCopies * 4,
+    store_shared_u32(Side::kTableAt + i / Side::kTableCopies * Side::kTableStride + i % Side::kTableCopies * 4,
                      Pairs::entry(i / Side::kTableCopies));
 }
 
@@ -252,18 +252,18 @@ KV_DEVICE void decode(const AttentionArgs& args) {
   const u8* const v_scales =
       args.v.scales + block_z() * args.v.scales_sequence_stride + block_y() * args.v.scales_head_stride;
 
-  const SharedAddress base = shared_base();
-  const SharedAddress ring = base + Plan::kRingAt + warp() * (kStages * Plan::kStageBytes);
-  const Table k_table{base + K::kTableAt, u32(lane() % K::kTableCopies * 4)};
-  const Table v_table{base + V::kTableAt, u32(lane() % V::kTableCopies * 4)};
+  const SharedAddress ring = Plan::kRingAt + warp() * (kStages * Plan::kStageBytes);
+  const Table k_table{u32(lane() % K::kTableCopies * 4)};
+  const Table v_table{u32(lane() % V::kTableCopies * 4)};
   const i64 k_stride = args.k.codes_token_stride, v_stride = args.v.codes_token_stride;
 
-  load_queries<Plan>(base + Plan::kQueriesAt, args);
-  if constexpr (K::kOwnsTable) fill_table<K>(base + K::kTableAt);
-  if constexpr (V::kOwnsTable) fill_table<V>(base + V::kTableAt);
+  check_tables();
+  load_queries<Plan>(Plan::kQueriesAt, args);
+  if constexpr (K::kOwnsTable) fill_table<K>();
+  if constexpr (V::kOwnsTable) fill_table<V>();
   sync_block();
   Queries<Plan> queries;
-  queries.at = base + Plan::kQueriesAt;
+  queries.at = Plan::kQueriesAt;
   queries.hold();
 
   Outputs<Plan> o = {};

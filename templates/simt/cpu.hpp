@@ -110,7 +110,7 @@ inline float add_rn(float a, float b) { return a + b; }
 inline float div_rn(float a, float b) { return a / b; }
 inline float sqrt_rn(float a) { return __builtin_sqrtf(a); }
 inline float absolute(float a) { return __builtin_fabsf(a); }
-inline float larger(float a, float b) { return a > b ? a : b; }
+inline float larger(float a, float b) { return __builtin_fmaxf(a, b); }
 inline float exp2_fast(float x) { return __builtin_exp2f(x); }
 inline float f32_from_f16(u32 h) {
   // Shifted into place, a half is a float whose exponent is 112 too small (subnormals included).
@@ -181,9 +181,8 @@ inline u32 transpose_8x8(u32 v, KV_SITE) {
   return at(2 * c, g) | at(2 * c + 1, g) << 16;
 }
 
-using SharedAddress = u32;  // an offset here
+using SharedAddress = u32;
 inline u8* shared_bytes() { return cpu::self().shared; }
-inline SharedAddress shared_base() { return 0; }
 inline u32 load_shared_u8(SharedAddress a) { return shared_bytes()[a]; }
 template <class Word>
 inline u32 load_shared_as(SharedAddress a) {
@@ -203,6 +202,12 @@ inline void store_shared_u32(SharedAddress a, u32 v) { __builtin_memcpy(shared_b
 inline void store_shared_u128(SharedAddress a, u32 x, u32 y, u32 z, u32 w) {
   const u32 v[4] = {x, y, z, w};
   __builtin_memcpy(shared_bytes() + a, v, 16);
+}
+
+inline void check_tables() {}
+template <int kAt>
+inline u32 load_table(u32 offset) {
+  return load_shared_u32(kAt + offset);
 }
 
 template <int kBytes>
