@@ -298,8 +298,8 @@ Source emit_decode(const DecodePlan& plan, const Registry& registry) {
       "  static constexpr int kHeadDim = {}, kGroup = {}, kRows = {}, kColumnBlocks = {}, kQueryParts = {};",
       plan.head_dim, plan.group, plan.rows, plan.column_blocks, plan.query_parts);
   w.line("  static constexpr bool kHoldQueries = {};", flag(plan.hold_queries));
-  w.line("  static constexpr int kWarps = {}, kThreads = {}, kStages = {}, kTile = {};", plan.warps,
-         plan.threads(), plan.stages, plan.tile);
+  w.line("  static constexpr int kWarps = {}, kThreads = {}, kStages = {}, kTile = {}, kSubtiles = {};", plan.warps,
+         plan.threads(), plan.stages, plan.tile, plan.subtiles);
   w.line("  static constexpr int kQueriesAt = {}, kRingAt = {}, kStageBytes = {};", plan.queries_at,
          plan.ring_at, plan.stage_bytes);
   w.line("  using K = KeySide;\n  using V = ValueSide;\n  using Feature = {};",

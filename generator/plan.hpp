@@ -61,6 +61,7 @@ struct DecodePlan {
   int query_parts = 1;
   bool hold_queries = false;  // fragments of Q stay in registers
   int warps = 0, stages = 0, tile = 0;
+  int subtiles = 1;  // of 16 tokens, taken together
   int queries_at = 0, ring_at = 0, stage_bytes = 0, shared_bytes = 0;
   SidePlan k, v;
   std::vector<int> key_order, value_order;

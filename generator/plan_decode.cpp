@@ -284,6 +284,8 @@ Result<DecodePlan> plan_decode(const Problem& problem) {
        fmt::format("{} query rows fill {} block(s) of 8 columns", plan.rows, plan.column_blocks),
        {}});
   KV_CHECK(choose_shape(plan));
+  // Two subtiles together keep more independent work in flight, where registers allow.
+  plan.subtiles = plan.tile == 32 && plan.column_blocks * plan.head_dim / 4 <= 32 ? 2 : 1;
   plan.key_order = order_of_keys(plan.k);
   plan.value_order = order_of_values(plan.v);
   for (const auto& [what, side] : {std::pair{"k", &plan.k}, std::pair{"v", &plan.v}})

@@ -104,15 +104,15 @@ KV_DEVICE u32 shift_right(u32 lo, u32 hi, u32 shift) {
 //   b[0] = B[2c, 2c+1][g]   b[1] = B[2c+8, 2c+9][g]   d = D[g][2c], D[g][2c+1], D[g+8][2c], D[g+8][2c+1]
 KV_DEVICE void mma_16x8x16(float (&d)[4], u32 a0, u32 a1, u32 a2, u32 a3, u32 b0, u32 b1) {
 #if __CUDA_ARCH__ >= 800
-  asm volatile(
+  asm(
       "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3},{%4,%5,%6,%7},{%8,%9},{%0,%1,%2,%3};"
       : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
       : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
 #else  // sm_75 has the k8 form only
-  asm volatile("mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {%0,%1,%2,%3},{%4,%5},{%6},{%0,%1,%2,%3};"
+  asm("mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {%0,%1,%2,%3},{%4,%5},{%6},{%0,%1,%2,%3};"
                : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
                : "r"(a0), "r"(a1), "r"(b0));
-  asm volatile("mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {%0,%1,%2,%3},{%4,%5},{%6},{%0,%1,%2,%3};"
+  asm("mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {%0,%1,%2,%3},{%4,%5},{%6},{%0,%1,%2,%3};"
                : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
                : "r"(a2), "r"(a3), "r"(b1));
 #endif
@@ -122,7 +122,7 @@ KV_DEVICE void mma_16x8x16(float (&d)[4], u32 a0, u32 a1, u32 a2, u32 a3, u32 b0
 // (9.7.14.5.17).
 KV_DEVICE u32 transpose_8x8(u32 v) {
   u32 r;
-  asm volatile("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(r) : "r"(v));
+  asm("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(r) : "r"(v));
   return r;
 }
 
@@ -160,7 +160,7 @@ KV_DEVICE void store_shared_u128(SharedAddress a, u32 x, u32 y, u32 z, u32 w) {
 }
 
 // A word of a read-only table at kAt + offset. On Hopper and later the compiler adds the block's rank in its cluster to every
-// shared address, one addition a look-up; our kernels run without clusters, where the dynamic part begins right after the KiB that
+// shared address, one addition a look-up (and the asm is free to move: its address depends on staged data); our kernels run without clusters, where the dynamic part begins right after the KiB that
 // the system reserves. check_tables() traps if that should ever be otherwise.
 #if __CUDA_ARCH__ >= 900
 constexpr u32 kSharedStart = 1024;
@@ -170,7 +170,7 @@ KV_DEVICE void check_tables() {
 template <int kAt>
 KV_DEVICE u32 load_table(u32 offset) {
   u32 v;
-  asm volatile("ld.shared.b32 %0, [%1+%2];" : "=r"(v) : "r"(offset), "n"(kSharedStart + kAt));
+  asm("ld.shared.b32 %0, [%1+%2];" : "=r"(v) : "r"(offset), "n"(kSharedStart + kAt));
   return v;
 }
 #else

@@ -106,85 +106,147 @@ using Scores = float[Plan::kColumnBlocks][4];
 template <class Plan>
 using Outputs = float[Plan::kColumnBlocks][Plan::kHeadDim / 16][4];
 
-// s = K Q^T for the 16 tokens from `token` of the staged tile, in the accumulator layout (simt.cuh), not yet
-// times the softmax scale.
+// Running softmax of the lane's columns: maximum (base 2, stale by up to kSlack) and the lane's share of the denominator.
 template <class Plan>
-KV_DEVICE void score(Scores<Plan>& s, SharedAddress stage, int token, const u32 (&skew)[2], const Queries<Plan>& queries,
-                     Table table) {
+struct Softmax {
+  float top[Plan::kColumnBlocks][2], sum[Plan::kColumnBlocks][2];
+};
+
+// s = K Q^T for kSubtiles x 16 tokens of the staged tile from `first` on, in the accumulator layout (simt.cuh), not yet times the
+// softmax scale. skew: of the lane's rows g and g + 8 of each subtile.
+template <class Plan>
+KV_DEVICE void score(Scores<Plan> (&s)[Plan::kSubtiles], SharedAddress stage, int first, const u32 (&skew)[Plan::kSubtiles][2],
+                     const Queries<Plan>& queries, Table table) {
   using K = typename Plan::K;
   constexpr int kSteps = K::kRunCodes / 4;  // k16 steps a run: four lanes bring four codes each
   const int g = lane() >> 2, c = lane() & 3;
   KV_UNROLL
-  for (int n = 0; n < Plan::kColumnBlocks; ++n)
-    for (int i = 0; i < 4; ++i) s[n][i] = 0.f;
-  const SharedAddress low_row = stage + (token + g) * K::kPitch + skew[0];
-  const SharedAddress high_row = stage + (token + g + 8) * K::kPitch + skew[1];
-  KV_UNROLL
   for (int group = 0; group < K::kGroups; ++group) {
-    Scores<Plan> sum = {};
     KV_UNROLL
-    for (int run = 0; run < K::kRuns; ++run) {
-      u32 low[K::kRunWords], high[K::kRunWords], a[K::kRunCodes / 2], b[K::kRunCodes / 2];
-      load_run<K>(low_row, group, run, c, low);
-      load_run<K>(high_row, group, run, c, high);
-      K::Run::row(low, a, table);
-      K::Run::row(high, b, table);
+    for (int sub = 0; sub < Plan::kSubtiles; ++sub) {
+      const int row = first + sub * 16 + g;
+      Scores<Plan> sum[Plan::kQueryParts] = {};  // a chain of products each
       KV_UNROLL
-      for (int step = 0; step < kSteps; ++step) KV_UNROLL
-      for (int n = 0; n < Plan::kColumnBlocks; ++n) {
-        u32 q[Queries<Plan>::kWords];
-        queries.get(((group * K::kRuns + run) * kSteps + step) * Plan::kColumnBlocks + n, q);
+      for (int run = 0; run < K::kRuns; ++run) {
+        u32 low[K::kRunWords], high[K::kRunWords], a[K::kRunCodes / 2], b[K::kRunCodes / 2];
+        load_run<K>(stage + row * K::kPitch + skew[sub][0], group, run, c, low);
+        load_run<K>(stage + (row + 8) * K::kPitch + skew[sub][1], group, run, c, high);
+        K::Run::row(low, a, table);
+        K::Run::row(high, b, table);
         KV_UNROLL
-        for (int part = 0; part < Plan::kQueryParts; ++part)
-          mma_16x8x16(sum[n], a[2 * step], b[2 * step], a[2 * step + 1], b[2 * step + 1], q[2 * part],
-                      q[2 * part + 1]);
+        for (int i = 0; i < kSteps * Plan::kColumnBlocks; ++i) {
+          const int step = i / Plan::kColumnBlocks, n = i % Plan::kColumnBlocks;
+          u32 q[Queries<Plan>::kWords];
+          queries.get((group * K::kRuns + run) * kSteps * Plan::kColumnBlocks + i, q);
+          KV_UNROLL
+          for (int part = 0; part < Plan::kQueryParts; ++part)
+            mma_16x8x16(sum[part][n], a[2 * step], b[2 * step], a[2 * step + 1], b[2 * step + 1], q[2 * part], q[2 * part + 1]);
+        }
+      }
+      float scale[2] = {1.f, 1.f};
+      if constexpr (K::kHasScale) {
+        scale[0] = f32_from_f16(load_scale<K>(stage, skew[sub][0], row, group));
+        scale[1] = f32_from_f16(load_scale<K>(stage, skew[sub][1], row + 8, group));
+      }
+      KV_UNROLL
+      for (int i = 0; i < 4 * Plan::kColumnBlocks; ++i) {
+        float total = sum[0][i / 4][i % 4];
+        if constexpr (Plan::kQueryParts == 2) total += sum[1][i / 4][i % 4];
+        s[sub][i / 4][i % 4] = total * scale[i % 4 / 2] + (group > 0 ? s[sub][i / 4][i % 4] : 0.f);
       }
     }
-    float low_scale = 1.f, high_scale = 1.f;
-    if constexpr (K::kHasScale) {
-      low_scale = f32_from_f16(load_scale<K>(stage, skew[0], token + g, group));
-      high_scale = f32_from_f16(load_scale<K>(stage, skew[1], token + g + 8, group));
-    }
-    KV_UNROLL
-    for (int n = 0; n < Plan::kColumnBlocks; ++n)
-      for (int i = 0; i < 4; ++i) s[n][i] += sum[n][i] * (i < 2 ? low_scale : high_scale);
   }
 }
 
-// o += V^T P^T for the same 16 tokens; p holds the B fragments of P^T.
+// Scores to probabilities, as B fragments of P^T: scale, mask, renew the maximum if any lane asks for it, exponentiate, transpose.
 template <class Plan>
-KV_DEVICE void accumulate(Outputs<Plan>& o, const u32 (&p)[Plan::kColumnBlocks][2], SharedAddress stage,
-                          int token, const u32 (&skew)[4], Table table) {
+KV_DEVICE void soften(u32 (&p)[Plan::kSubtiles][Plan::kColumnBlocks][2], Scores<Plan> (&s)[Plan::kSubtiles], Softmax<Plan>& softmax,
+                      Outputs<Plan>& o, float scale, int token, int end, int length) {
+  constexpr int kTokens = Plan::kSubtiles * 16, kScores = 4 * Plan::kColumnBlocks;
+  const int g = lane() >> 2, c = lane() & 3;
+  const bool needs_mask = token + kTokens > end || Plan::Feature::cuts(token + kTokens - 1, length);
+  bool grown = false;
+  KV_UNROLL
+  for (int sub = 0; sub < Plan::kSubtiles; ++sub) {
+    KV_UNROLL
+    for (int i = 0; i < kScores; ++i) {
+      const int n = i / 4, j = i % 4;
+      float& score = s[sub][n][j];
+      score *= scale;
+      if (needs_mask) {
+        const int t = token + sub * 16 + g + 8 * (j >> 1), row = n * 8 + 2 * c + (j & 1);
+        if (t >= end || !Plan::Feature::sees(row / Plan::kGroup, t, length)) score = kMasked;
+      }
+      grown |= score > softmax.top[n][j & 1] + kSlack;
+    }
+  }
+  if (any(grown)) {
+    KV_UNROLL
+    for (int i = 0; i < 2 * Plan::kColumnBlocks; ++i) {
+      const int n = i / 2, j = i % 2;
+      float top = softmax.top[n][j];
+      KV_UNROLL
+      for (int sub = 0; sub < Plan::kSubtiles; ++sub) top = larger(top, larger(s[sub][n][j], s[sub][n][j + 2]));
+      KV_UNROLL
+      for (int mask = 4; mask < 32; mask <<= 1) top = larger(top, shfl_xor(top, mask));
+      const float keep = exp2_fast(softmax.top[n][j] - top);
+      softmax.top[n][j] = top;
+      softmax.sum[n][j] *= keep;
+      KV_UNROLL
+      for (int tile = 0; tile < Plan::kHeadDim / 16; ++tile) o[n][tile][j] *= keep, o[n][tile][j + 2] *= keep;
+    }
+  }
+  KV_UNROLL
+  for (int i = 0; i < Plan::kSubtiles * Plan::kColumnBlocks; ++i) {
+    const int sub = i / Plan::kColumnBlocks, n = i % Plan::kColumnBlocks;
+    float e[4];
+    KV_UNROLL
+    for (int j = 0; j < 4; ++j) {
+      e[j] = exp2_fast(s[sub][n][j] - softmax.top[n][j & 1] + Plan::V::kBias);
+      softmax.sum[n][j & 1] += e[j];
+    }
+    p[sub][n][0] = transpose_8x8(pack_f16x2(e[0], e[1]));
+    p[sub][n][1] = transpose_8x8(pack_f16x2(e[2], e[3]));
+  }
+}
+
+// o += V^T P^T for the same tokens. skew: of the lane's rows 2c, 2c + 1, 2c + 8, 2c + 9 of each subtile.
+template <class Plan>
+KV_DEVICE void accumulate(Outputs<Plan>& o, const u32 (&p)[Plan::kSubtiles][Plan::kColumnBlocks][2], SharedAddress stage, int first,
+                          const u32 (&skew)[Plan::kSubtiles][4], Table table) {
   using V = typename Plan::V;
   constexpr int kTiles = V::kRunCodes / 2;  // m16 tiles a run: eight lanes bring two codes each
   const int g = lane() >> 2, c = lane() & 3;
   KV_UNROLL
   for (int group = 0; group < V::kGroups; ++group) {
-    u32 b[Plan::kColumnBlocks][2];
-    if constexpr (V::kHasScale) {
-      const int t = token + 2 * c;
-      const u32 first = load_scale<V>(stage, skew[0], t, group) | load_scale<V>(stage, skew[1], t + 1, group) << 16;
-      const u32 second = load_scale<V>(stage, skew[2], t + 8, group) | load_scale<V>(stage, skew[3], t + 9, group) << 16;
-      KV_UNROLL
-      for (int n = 0; n < Plan::kColumnBlocks; ++n)
-        b[n][0] = mul_f16x2(p[n][0], first), b[n][1] = mul_f16x2(p[n][1], second);
-    } else {
-      KV_UNROLL
-      for (int n = 0; n < Plan::kColumnBlocks; ++n) b[n][0] = p[n][0], b[n][1] = p[n][1];
-    }
     KV_UNROLL
-    for (int run = 0; run < V::kRuns; ++run) {
-      u32 w[4][V::kRunWords], first[V::kRunCodes], second[V::kRunCodes];
+    for (int sub = 0; sub < Plan::kSubtiles; ++sub) {
+      const int row = first + sub * 16 + 2 * c;
+      u32 b[Plan::kColumnBlocks][2];
       KV_UNROLL
-      for (int i = 0; i < 4; ++i)  // tokens 2c, 2c+1, 2c+8, 2c+9
-        load_run<V>(stage + (token + 2 * c + (i & 1) + 8 * (i >> 1)) * V::kPitch + skew[i], group, run, g, w[i]);
-      V::Run::column(w[0], w[1], first, table);
-      V::Run::column(w[2], w[3], second, table);
+      for (int n = 0; n < Plan::kColumnBlocks; ++n) b[n][0] = p[sub][n][0], b[n][1] = p[sub][n][1];
+      if constexpr (V::kHasScale) {
+        const u32(&late)[4] = skew[sub];
+        const u32 low = load_scale<V>(stage, late[0], row, group) | load_scale<V>(stage, late[1], row + 1, group) << 16;
+        const u32 high = load_scale<V>(stage, late[2], row + 8, group) | load_scale<V>(stage, late[3], row + 9, group) << 16;
+        KV_UNROLL
+        for (int n = 0; n < Plan::kColumnBlocks; ++n) b[n][0] = mul_f16x2(b[n][0], low), b[n][1] = mul_f16x2(b[n][1], high);
+      }
       KV_UNROLL
-      for (int i = 0; i < kTiles; ++i) KV_UNROLL
-      for (int n = 0; n < Plan::kColumnBlocks; ++n)
-        mma_16x8x16(o[n][(group * V::kRuns + run) * kTiles + i], first[2 * i], first[2 * i + 1],
-                    second[2 * i], second[2 * i + 1], b[n][0], b[n][1]);
+      for (int run = 0; run < V::kRuns; ++run) {
+        u32 w[4][V::kRunWords], low[V::kRunCodes], high[V::kRunCodes];
+        KV_UNROLL
+        for (int i = 0; i < 4; ++i)
+          load_run<V>(stage + (row + (i & 1) + 8 * (i >> 1)) * V::kPitch + skew[sub][i], group, run, g, w[i]);
+        V::Run::column(w[0], w[1], low, table);
+        V::Run::column(w[2], w[3], high, table);
+        KV_UNROLL
+        for (int i = 0; i < kTiles * Plan::kColumnBlocks; ++i) {
+          const int tile = i / Plan::kColumnBlocks, n = i % Plan::kColumnBlocks;
+          mma_16x8x16(o[n][(group * V::kRuns + run) * kTiles + tile], low[2 * tile], low[2 * tile + 1], high[2 * tile],
+                      high[2 * tile + 1], b[n][0], b[n][1]);
+        }
+      }
     }
   }
 }
@@ -192,9 +254,7 @@ KV_DEVICE void accumulate(Outputs<Plan>& o, const u32 (&p)[Plan::kColumnBlocks][
 // Warps of the block meet in shared memory; the block's partial result goes out, dimensions in their natural
 // order.
 template <class Plan>
-KV_DEVICE void write_partial(const AttentionArgs& args, const Outputs<Plan>& o,
-                             const float (&m)[Plan::kColumnBlocks][2],
-                             const float (&d)[Plan::kColumnBlocks][2]) {
+KV_DEVICE void write_partial(const AttentionArgs& args, const Outputs<Plan>& o, const Softmax<Plan>& softmax) {
   constexpr int kPitch = Plan::kHeadDim + 4, kRows = Plan::kRows;
   const int g = lane() >> 2, c = lane() & 3;
   float* const state = reinterpret_cast<float*>(shared_bytes());  // [warp][row][2]
@@ -202,16 +262,12 @@ KV_DEVICE void write_partial(const AttentionArgs& args, const Outputs<Plan>& o,
   copy_wait<0>();
   sync_block();  // stages, queries and tables are dead from here
   KV_UNROLL
-  for (int n = 0; n < Plan::kColumnBlocks; ++n) KV_UNROLL
-  for (int i = 0; i < 2; ++i) {
-    const int row = n * 8 + 2 * c + i;
+  for (int i = 0; i < 2 * Plan::kColumnBlocks; ++i) {
+    const int n = i / 2, j = i % 2, row = n * 8 + 2 * c + j, at = warp() * kRows + row;
     if (row < kRows) {
-      if (g == 0)
-        state[(warp() * kRows + row) * 2] = m[n][i], state[(warp() * kRows + row) * 2 + 1] = d[n][i];
+      if (g == 0) state[at * 2] = softmax.top[n][j], state[at * 2 + 1] = softmax.sum[n][j];
       KV_UNROLL
-      for (int tile = 0; tile < Plan::kHeadDim / 16; ++tile)
-        for (int high = 0; high < 2; ++high)
-          sums[(warp() * kRows + row) * kPitch + tile * 16 + high * 8 + g] = o[n][tile][2 * high + i];
+      for (int half = 0; half < Plan::kHeadDim / 8; ++half) sums[at * kPitch + half * 8 + g] = o[n][half / 2][half % 2 * 2 + j];
     }
   }
   sync_block();
@@ -236,7 +292,7 @@ template <class Plan>
 KV_DEVICE void decode(const AttentionArgs& args) {
   using K = typename Plan::K;
   using V = typename Plan::V;
-  constexpr int kColumns = Plan::kColumnBlocks, kTile = Plan::kTile, kStages = Plan::kStages;
+  constexpr int kTile = Plan::kTile, kStages = Plan::kStages, kSubtiles = Plan::kSubtiles;
   static_assert(K::kGroups * K::kRuns * K::kRunCodes * 4 == Plan::kHeadDim, "K runs must cover the row");
   static_assert(V::kGroups * V::kRuns * V::kRunCodes * 8 == Plan::kHeadDim, "V runs must cover the row");
 
@@ -267,10 +323,11 @@ KV_DEVICE void decode(const AttentionArgs& args) {
   queries.hold();
 
   Outputs<Plan> o = {};
-  float m[kColumns][2], d[kColumns][2] = {};
+  Softmax<Plan> softmax = {};
   KV_UNROLL
-  for (int n = 0; n < kColumns; ++n) m[n][0] = m[n][1] = kFloor;
+  for (int n = 0; n < Plan::kColumnBlocks; ++n) softmax.top[n][0] = softmax.top[n][1] = kFloor;
   const float scale = args.scale_log2 * K::kUnit;
+  const int g = lane() >> 2, c = lane() & 3;
 
   // The tile at `ahead` is staged while the tile at `token`, kStages - 1 steps behind, is consumed; the first steps only stage.
   constexpr int kStep = Plan::kWarps * kTile;
@@ -292,63 +349,27 @@ KV_DEVICE void decode(const AttentionArgs& args) {
     take = take + 1 == kStages ? 0 : take + 1;
 
     KV_NO_UNROLL
-    for (int sub = 0; sub < kTile; sub += 16) {
-      const int g = lane() >> 2, c = lane() & 3;
-      const u32 k_skew[2] = {row_skew<K>(k_codes, k_stride, token + sub + g), row_skew<K>(k_codes, k_stride, token + sub + g + 8)};
-      Scores<Plan> s;
-      score<Plan>(s, stage, sub, k_skew, queries, k_table);
-      const int first = token + sub + g;
-      const bool needs_mask = token + sub + 16 > end || Plan::Feature::cuts(token + sub + 15, length);
-      bool grown = false;
+    for (int first = 0; first < kTile; first += kSubtiles * 16) {
+      u32 k_skew[kSubtiles][2], v_skew[kSubtiles][4], p[kSubtiles][Plan::kColumnBlocks][2];
       KV_UNROLL
-      for (int n = 0; n < kColumns; ++n) KV_UNROLL
-      for (int i = 0; i < 4; ++i) {
-        s[n][i] *= scale;
-        if (needs_mask) {
-          const int t = first + 8 * (i >> 1), row = n * 8 + 2 * c + (i & 1);
-          if (t >= end || !Plan::Feature::sees(row / Plan::kGroup, t, length)) s[n][i] = kMasked;
-        }
-        grown |= s[n][i] > m[n][i & 1] + kSlack;
-      }
-      if (any(grown)) {
-        KV_UNROLL
-        for (int n = 0; n < kColumns; ++n) KV_UNROLL
-        for (int i = 0; i < 2; ++i) {
-          float top = larger(s[n][i], s[n][i + 2]);
-          KV_UNROLL
-          for (int mask = 4; mask < 32; mask <<= 1) top = larger(top, shfl_xor(top, mask));
-          const float renewed = larger(m[n][i], top), keep = exp2_fast(m[n][i] - renewed);
-          m[n][i] = renewed;
-          d[n][i] *= keep;
-          KV_UNROLL
-          for (int tile = 0; tile < Plan::kHeadDim / 16; ++tile)
-            o[n][tile][i] *= keep, o[n][tile][i + 2] *= keep;
-        }
-      }
-      u32 p[kColumns][2];
+      for (int i = 0; i < kSubtiles * 2; ++i)
+        k_skew[i / 2][i % 2] = row_skew<K>(k_codes, k_stride, token + first + i / 2 * 16 + g + i % 2 * 8);
       KV_UNROLL
-      for (int n = 0; n < kColumns; ++n) {
-        float e[4];
-        KV_UNROLL
-        for (int i = 0; i < 4; ++i) {
-          e[i] = exp2_fast(s[n][i] - m[n][i & 1] + Plan::V::kBias);
-          d[n][i & 1] += e[i];
-        }
-        p[n][0] = transpose_8x8(pack_f16x2(e[0], e[1]));
-        p[n][1] = transpose_8x8(pack_f16x2(e[2], e[3]));
-      }
-      const int t = token + sub + 2 * c;
-      const u32 v_skew[4] = {row_skew<V>(v_codes, v_stride, t), row_skew<V>(v_codes, v_stride, t + 1),
-                             row_skew<V>(v_codes, v_stride, t + 8), row_skew<V>(v_codes, v_stride, t + 9)};
-      accumulate<Plan>(o, p, stage + K::kStageBytes, sub, v_skew, v_table);
+      for (int i = 0; i < kSubtiles * 4; ++i)
+        v_skew[i / 4][i % 4] = row_skew<V>(v_codes, v_stride, token + first + i / 4 * 16 + 2 * c + i % 2 + i % 4 / 2 * 8);
+      Scores<Plan> s[kSubtiles];
+      score<Plan>(s, stage, first, k_skew, queries, k_table);
+      soften<Plan>(p, s, softmax, o, scale, token + first, end, length);
+      accumulate<Plan>(o, p, stage + K::kStageBytes, first, v_skew, v_table);
     }
   }
 
   KV_UNROLL
-  for (int n = 0; n < kColumns; ++n) KV_UNROLL
-  for (int i = 0; i < 2; ++i) KV_UNROLL
-  for (int mask = 4; mask < 32; mask <<= 1) d[n][i] += shfl_xor(d[n][i], mask);
-  write_partial<Plan>(args, o, m, d);
+  for (int i = 0; i < 2 * Plan::kColumnBlocks; ++i) {
+    KV_UNROLL
+    for (int mask = 4; mask < 32; mask <<= 1) softmax.sum[i / 2][i % 2] += shfl_xor(softmax.sum[i / 2][i % 2], mask);
+  }
+  write_partial<Plan>(args, o, softmax);
 }
 
 }  // namespace kv

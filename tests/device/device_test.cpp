@@ -5,6 +5,7 @@
 #include <cstdlib>
 
 #include "tests/differential/harness.hpp"
+#include "tests/differential/placement.hpp"
 
 namespace kvjit::test {
 namespace {
@@ -80,6 +81,8 @@ TEST_CASE("quantise and dequantise of every format, both layouts") {
       check_codec_kernels(judge, one.test.name());
     }
 }
+
+TEST_CASE("rows at any 2-byte alignment") { check_placements(gpu(), registry()); }
 
 TEST_CASE("golden bytes from the quantise kernel") { check_golden(gpu(), registry()); }
 

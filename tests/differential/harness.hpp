@@ -17,7 +17,7 @@
 #include "generator/program.hpp"
 #include "tests/support/oracle.hpp"
 #include "tests/support/rng.hpp"
-#include "tools/trial.cpp"
+#include "tools/trial.hpp"
 
 namespace kvjit::test {
 
@@ -148,11 +148,11 @@ double relative_error(const A& a, const B& b) {
 // A program with a filled cache, and the oracle's answers for it.
 class Judge {
  public:
-  Judge(const std::shared_ptr<Context>& context, const Planned& one, int sequences = 1)
+  Judge(const std::shared_ptr<Context>& context, const Planned& one, int sequences = 1, int capacity = 257)
       : problem_(one.problem),
         name_(one.test.name()),
         tile_(one.source.tile_tokens),
-        shape_{sequences, kKvHeads, std::max(257, tile_ + 1)},
+        shape_{sequences, kKvHeads, std::max(capacity, tile_ + 1)},
         trial_(must(Trial::make(context, must(Program::create(context, one.source)), problem_, shape_))) {
     for (const int side : {0, 1}) must(trial_.set_rows(side, cache(side).rows));
     Rng rng(3);

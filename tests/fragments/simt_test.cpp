@@ -106,7 +106,7 @@ TEST_CASE("asynchronous copies land when they are waited for, and not before") {
   for (int i = 0; i < 512; ++i) from[i] = kv::u8(i);
   on_one_warp(
       [&] {
-        const kv::SharedAddress to = kv::shared_base() + 16 * kv::lane();
+        const kv::SharedAddress to = kv::SharedAddress(16 * kv::lane());
         kv::copy_async<16>(to, from + 16 * kv::lane(), 10);
         kv::copy_commit();
         kv::copy_commit();  // an empty group

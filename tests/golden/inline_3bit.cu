@@ -40,10 +40,10 @@ namespace kv {
 KV_CONSTANT u16 kKeySideHalves[8] = {  // centroids / kUnit, as halves
     0xbced, 0xba27, 0xb6ec, 0xb07d, 0x307d, 0x36ec, 0x3a27, 0x3ced};
 struct KeySide {
-  static constexpr bool kIsPlanar = true, kHasScale = true, kIsBf16 = false, kOwnsTable = true;
+  static constexpr bool kIsPlanar = true, kHasScale = true, kIsBf16 = false, kOwnsTable = true, kIsSkewed = false;
   static constexpr int kThreads = 384, kBits = 3, kOffset = 0;
   // the staged row
-  static constexpr int kRowBytes = 24, kRowUnit = 16, kRowShift = 0, kPitch = 24, kGroupStride = 24, kCodesAt = 0;
+  static constexpr int kRowBytes = 24, kRowUnit = 16, kPitch = 24, kGroupStride = 24, kCodesAt = 0;
   static constexpr int kScaleRowBytes = 2, kScalesAt = 400, kScalePitch = 2, kScaleStride = 2, kStageBytes = 432;
   // the codes of a lane: kGroups x kRuns runs
   static constexpr int kGroups = 1, kRuns = 1, kRunCodes = 16, kRunWords = 2, kRunLoadBytes = 6, kRunUnit = 2;
@@ -63,10 +63,10 @@ struct KeySide {
 
 // V as b3_block32_uniform_amax: 3.5 bits a value
 struct ValueSide {
-  static constexpr bool kIsPlanar = true, kHasScale = true, kIsBf16 = false, kOwnsTable = false;
+  static constexpr bool kIsPlanar = true, kHasScale = true, kIsBf16 = false, kOwnsTable = false, kIsSkewed = false;
   static constexpr int kThreads = 384, kBits = 3, kOffset = 4;
   // the staged row
-  static constexpr int kRowBytes = 24, kRowUnit = 16, kRowShift = 0, kPitch = 24, kGroupStride = 12, kCodesAt = 0;
+  static constexpr int kRowBytes = 24, kRowUnit = 16, kPitch = 24, kGroupStride = 12, kCodesAt = 0;
   static constexpr int kScaleRowBytes = 4, kScalesAt = 400, kScalePitch = 4, kScaleStride = 2, kStageBytes = 464;
   // the codes of a lane: kGroups x kRuns runs
   static constexpr int kGroups = 2, kRuns = 1, kRunCodes = 4, kRunWords = 1, kRunLoadBytes = 3, kRunUnit = 1;
@@ -92,7 +92,8 @@ KV_CONSTANT u16 kValueOrder[64] = {
 
 struct Plan {
   static constexpr int kHeadDim = 64, kGroup = 1, kRows = 1, kColumnBlocks = 1, kQueryParts = 2;
-  static constexpr int kWarps = 12, kThreads = 384, kStages = 4, kTile = 16;
+  static constexpr bool kHoldQueries = true;
+  static constexpr int kWarps = 12, kThreads = 384, kStages = 4, kTile = 16, kSubtiles = 1;
   static constexpr int kQueriesAt = 16384, kRingAt = 18432, kStageBytes = 896;
   using K = KeySide;
   using V = ValueSide;

@@ -4,10 +4,10 @@ namespace kv {
 
 // K as q4_0: 4.5 bits a value
 struct KeySide {
-  static constexpr bool kIsPlanar = false, kHasScale = true, kIsBf16 = false, kOwnsTable = false;
+  static constexpr bool kIsPlanar = false, kHasScale = true, kIsBf16 = false, kOwnsTable = false, kIsSkewed = false;
   static constexpr int kThreads = 384, kBits = 4, kOffset = 8;
   // the staged row
-  static constexpr int kRowBytes = 36, kRowUnit = 4, kRowShift = 0, kPitch = 48, kGroupStride = 18, kCodesAt = 2;
+  static constexpr int kRowBytes = 36, kRowUnit = 4, kPitch = 48, kGroupStride = 18, kCodesAt = 2;
   static constexpr int kScaleRowBytes = 0, kScalesAt = 0, kScalePitch = 48, kScaleStride = 18, kStageBytes = 1552;
   // the codes of a lane: kGroups x kRuns runs
   static constexpr int kGroups = 2, kRuns = 1, kRunCodes = 8, kRunWords = 1, kRunLoadBytes = 4, kRunUnit = 2;
@@ -24,10 +24,10 @@ struct KeySide {
 
 // V as f16: 16 bits a value
 struct ValueSide {
-  static constexpr bool kIsPlanar = false, kHasScale = false, kIsBf16 = false, kOwnsTable = false;
+  static constexpr bool kIsPlanar = false, kHasScale = false, kIsBf16 = false, kOwnsTable = false, kIsSkewed = false;
   static constexpr int kThreads = 384, kBits = 16, kOffset = 0;
   // the staged row
-  static constexpr int kRowBytes = 128, kRowUnit = 16, kRowShift = 0, kPitch = 144, kGroupStride = 2, kCodesAt = 0;
+  static constexpr int kRowBytes = 128, kRowUnit = 16, kPitch = 144, kGroupStride = 2, kCodesAt = 0;
   static constexpr int kScaleRowBytes = 0, kScalesAt = 0, kScalePitch = 0, kScaleStride = 0, kStageBytes = 4624;
   // the codes of a lane: kGroups x kRuns runs
   static constexpr int kGroups = 1, kRuns = 1, kRunCodes = 8, kRunWords = 4, kRunLoadBytes = 16, kRunUnit = 16;
@@ -49,7 +49,8 @@ KV_CONSTANT u16 kValueOrder[64] = {
 
 struct Plan {
   static constexpr int kHeadDim = 64, kGroup = 1, kRows = 1, kColumnBlocks = 1, kQueryParts = 1;
-  static constexpr int kWarps = 12, kThreads = 384, kStages = 2, kTile = 32;
+  static constexpr bool kHoldQueries = true;
+  static constexpr int kWarps = 12, kThreads = 384, kStages = 2, kTile = 32, kSubtiles = 2;
   static constexpr int kQueriesAt = 0, kRingAt = 1024, kStageBytes = 6176;
   using K = KeySide;
   using V = ValueSide;

@@ -41,10 +41,10 @@ KV_CONSTANT u16 kKeySideHalves[16] = {  // centroids / kUnit, as halves
     0xbdae, 0xbc4d, 0xbaba, 0xb939, 0xb7d6, 0xb576, 0xb274, 0xac45, 0x2c45, 0x3274, 0x3576, 0x37d6, 
     0x3939, 0x3aba, 0x3c4d, 0x3dae};
 struct KeySide {
-  static constexpr bool kIsPlanar = true, kHasScale = true, kIsBf16 = false, kOwnsTable = true;
+  static constexpr bool kIsPlanar = true, kHasScale = true, kIsBf16 = false, kOwnsTable = true, kIsSkewed = false;
   static constexpr int kThreads = 256, kBits = 4, kOffset = 0;
   // the staged row
-  static constexpr int kRowBytes = 64, kRowUnit = 16, kRowShift = 0, kPitch = 64, kGroupStride = 64, kCodesAt = 0;
+  static constexpr int kRowBytes = 64, kRowUnit = 16, kPitch = 64, kGroupStride = 64, kCodesAt = 0;
   static constexpr int kScaleRowBytes = 2, kScalesAt = 2064, kScalePitch = 2, kScaleStride = 2, kStageBytes = 2128;
   // the codes of a lane: kGroups x kRuns runs
   static constexpr int kGroups = 1, kRuns = 1, kRunCodes = 32, kRunWords = 4, kRunLoadBytes = 16, kRunUnit = 16;
@@ -54,12 +54,12 @@ struct KeySide {
   KV_DEVICE static u32 half_value(int code) { return kKeySideHalves[code]; }
   KV_DEVICE static void unpack(const u32 (&w)[4], u32 (&y)[8]) {
     y[0] = (w[0] & 0x0f0f0f0fu);
-    y[1] = (w[1] & 0x0f0f0f0fu);
-    y[2] = (w[2] & 0x0f0f0f0fu);
-    y[3] = (w[3] & 0x0f0f0f0fu);
-    y[4] = (w[0] >> 4 & 0x0f0f0f0fu);
-    y[5] = (w[1] >> 4 & 0x0f0f0f0fu);
-    y[6] = (w[2] >> 4 & 0x0f0f0f0fu);
+    y[1] = (w[0] >> 4 & 0x0f0f0f0fu);
+    y[2] = (w[1] & 0x0f0f0f0fu);
+    y[3] = (w[1] >> 4 & 0x0f0f0f0fu);
+    y[4] = (w[2] & 0x0f0f0f0fu);
+    y[5] = (w[2] >> 4 & 0x0f0f0f0fu);
+    y[6] = (w[3] & 0x0f0f0f0fu);
     y[7] = (w[3] >> 4 & 0x0f0f0f0fu);
   }
   using Pairs = TablePairs<KeySide>;
@@ -68,10 +68,10 @@ struct KeySide {
 
 // V as q8_0: 8.5 bits a value
 struct ValueSide {
-  static constexpr bool kIsPlanar = true, kHasScale = true, kIsBf16 = false, kOwnsTable = false;
+  static constexpr bool kIsPlanar = true, kHasScale = true, kIsBf16 = false, kOwnsTable = false, kIsSkewed = false;
   static constexpr int kThreads = 256, kBits = 8, kOffset = 128;
   // the staged row
-  static constexpr int kRowBytes = 128, kRowUnit = 16, kRowShift = 0, kPitch = 144, kGroupStride = 32, kCodesAt = 0;
+  static constexpr int kRowBytes = 128, kRowUnit = 16, kPitch = 144, kGroupStride = 32, kCodesAt = 0;
   static constexpr int kScaleRowBytes = 8, kScalesAt = 4624, kScalePitch = 8, kScaleStride = 2, kStageBytes = 4880;
   // the codes of a lane: kGroups x kRuns runs
   static constexpr int kGroups = 4, kRuns = 1, kRunCodes = 4, kRunWords = 1, kRunLoadBytes = 4, kRunUnit = 4;
@@ -87,12 +87,12 @@ struct ValueSide {
 
 // Dimension of each contraction slot of Q, and of each row of O, in the order the packings give them.
 KV_CONSTANT u16 kKeyOrder[128] = {
-    0, 8, 2, 10, 32, 40, 34, 42, 64, 72, 66, 74, 96, 104, 98, 106, 4, 12, 6, 14, 36, 44, 38, 46, 68, 
-    76, 70, 78, 100, 108, 102, 110, 16, 24, 18, 26, 48, 56, 50, 58, 80, 88, 82, 90, 112, 120, 114, 122, 
-    20, 28, 22, 30, 52, 60, 54, 62, 84, 92, 86, 94, 116, 124, 118, 126, 1, 9, 3, 11, 33, 41, 35, 43, 
-    65, 73, 67, 75, 97, 105, 99, 107, 5, 13, 7, 15, 37, 45, 39, 47, 69, 77, 71, 79, 101, 109, 103, 111, 
-    17, 25, 19, 27, 49, 57, 51, 59, 81, 89, 83, 91, 113, 121, 115, 123, 21, 29, 23, 31, 53, 61, 55, 63, 
-    85, 93, 87, 95, 117, 125, 119, 127};
+    0, 1, 2, 3, 32, 33, 34, 35, 64, 65, 66, 67, 96, 97, 98, 99, 4, 5, 6, 7, 36, 37, 38, 39, 68, 69, 70, 
+    71, 100, 101, 102, 103, 8, 9, 10, 11, 40, 41, 42, 43, 72, 73, 74, 75, 104, 105, 106, 107, 12, 13, 
+    14, 15, 44, 45, 46, 47, 76, 77, 78, 79, 108, 109, 110, 111, 16, 17, 18, 19, 48, 49, 50, 51, 80, 81, 
+    82, 83, 112, 113, 114, 115, 20, 21, 22, 23, 52, 53, 54, 55, 84, 85, 86, 87, 116, 117, 118, 119, 24, 
+    25, 26, 27, 56, 57, 58, 59, 88, 89, 90, 91, 120, 121, 122, 123, 28, 29, 30, 31, 60, 61, 62, 63, 92, 
+    93, 94, 95, 124, 125, 126, 127};
 KV_CONSTANT u16 kValueOrder[128] = {
     0, 4, 8, 12, 16, 20, 24, 28, 1, 5, 9, 13, 17, 21, 25, 29, 2, 6, 10, 14, 18, 22, 26, 30, 3, 7, 11, 
     15, 19, 23, 27, 31, 32, 36, 40, 44, 48, 52, 56, 60, 33, 37, 41, 45, 49, 53, 57, 61, 34, 38, 42, 46, 
@@ -103,7 +103,8 @@ KV_CONSTANT u16 kValueOrder[128] = {
 
 struct Plan {
   static constexpr int kHeadDim = 128, kGroup = 4, kRows = 4, kColumnBlocks = 1, kQueryParts = 2;
-  static constexpr int kWarps = 8, kThreads = 256, kStages = 2, kTile = 32;
+  static constexpr bool kHoldQueries = true;
+  static constexpr int kWarps = 8, kThreads = 256, kStages = 2, kTile = 32, kSubtiles = 2;
   static constexpr int kQueriesAt = 65536, kRingAt = 69632, kStageBytes = 7008;
   using K = KeySide;
   using V = ValueSide;

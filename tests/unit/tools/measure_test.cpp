@@ -1,7 +1,7 @@
 // The command's own measures: they judge kernels, so they are checked against the tests' oracle and against
 // cases solved by hand.
 // SPDX-License-Identifier: MIT
-#include "tools/measure.cpp"
+#include "tools/measure.hpp"
 
 #include <doctest/doctest.h>
 

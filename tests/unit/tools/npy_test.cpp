@@ -1,13 +1,16 @@
-// .npy files: what is accepted reads back exactly, what is not is refused by name. Tests link libraries, not
-// the command, so the code under test is included.
+// .npy files: what is accepted reads back exactly, what is not is refused by name.
 // SPDX-License-Identifier: MIT
-#include "tools/npy.cpp"
+#include "tools/npy.hpp"
 
 #include <doctest/doctest.h>
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <cstring>
 
 #include <filesystem>
 
-#include "tools/files.cpp"
+#include "tools/files.hpp"
 
 namespace kvjit {
 namespace {

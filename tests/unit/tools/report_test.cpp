@@ -1,6 +1,6 @@
 // Aligned text for people.
 // SPDX-License-Identifier: MIT
-#include "tools/report.cpp"
+#include "tools/report.hpp"
 
 #include <doctest/doctest.h>
 
