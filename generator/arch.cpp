@@ -20,8 +20,7 @@ Result<Arch> parse_arch(std::string_view toml_text, const std::string& file, con
     if (const Arch* found = known.arch(base))
       arch = *found;
     else
-      top.complain(top.where("inherits"),
-                   fmt::format("arch '{}' is not known, or inherits from this one", base));
+      top.complain(top.where("inherits"), fmt::format("arch '{}' is not known, or inherits from this one", base));
   } else {
     for (const char* key : {"shared_bytes_per_block", "threads_per_sm", "capabilities"}) top.require(key);
   }

@@ -10,7 +10,7 @@
 namespace kvjit {
 
 struct Arch {
-  std::string name;                // "sm_90a": file stem, and what the compiler is given
+  std::string name;  // "sm_90a": file stem, and what the compiler is given
   std::string title;
   int shared_bytes_per_block = 0;  // opt-in maximum of dynamic shared memory
   int registers_per_thread = 255;

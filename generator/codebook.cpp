@@ -58,8 +58,7 @@ std::vector<double> lloyd_max_normal(int bits) {
   const int half = 1 << (bits - 1);
   std::vector<Real> c(half);
   // Start: the asymptotically optimal density of levels is that of a normal of variance 3.
-  for (int i = 0; i < half; ++i)
-    c[i] = std::sqrt(Real(3)) * upper_quantile((half - i - Real(0.5)) / (2 * half));
+  for (int i = 0; i < half; ++i) c[i] = std::sqrt(Real(3)) * upper_quantile((half - i - Real(0.5)) / (2 * half));
   for (int step = 0; step < 60 && newton_step(c) > 1e-16L; ++step) {
   }
   std::vector<double> values(2 * half);

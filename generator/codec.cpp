@@ -22,8 +22,7 @@ void put_code(const Format& f, std::uint8_t* codes, int i, unsigned code) {
 
 unsigned get_code(const Format& f, const std::uint8_t* codes, int i) {
   unsigned code = 0;
-  for (int bit = 0, at = f.bit_of(i); bit < f.bits; ++bit, ++at)
-    code |= unsigned(codes[at / 8] >> at % 8 & 1) << bit;
+  for (int bit = 0, at = f.bit_of(i); bit < f.bits; ++bit, ++at) code |= unsigned(codes[at / 8] >> at % 8 & 1) << bit;
   return f.twos_complement ? code ^ 1u << (f.bits - 1) : code;
 }
 
@@ -70,8 +69,8 @@ std::uint16_t encode_amax(const Format& f, const float* y, std::vector<unsigned>
       codes[i] = unsigned(code_of(v, f.bounds));
       continue;
     }
-    const float code = f.rounding == Rounding::half_up ? std::trunc(v + (float(f.offset) + 0.5f))
-                                                       : std::round(v) + float(f.offset);
+    const float code =
+        f.rounding == Rounding::half_up ? std::trunc(v + (float(f.offset) + 0.5f)) : std::round(v) + float(f.offset);
     codes[i] = !(code > float(low_code)) ? unsigned(low_code) : unsigned(std::min(code, float(f.max_code)));
   }
   return f16_from_float(d);
@@ -84,11 +83,9 @@ std::uint16_t f16_from_float(float x) {
   const std::uint16_t sign = std::uint16_t(bits >> 16 & 0x8000);
   const float magnitude = std::fabs(x);
   if (std::isnan(x)) return sign | 0x7E00;
-  if (magnitude >= 65520.0f)
-    return sign | 0x7C00;    // halfway between the largest half and the next power of two
-  if (magnitude < 0x1p-14f)  // subnormal: the float adder rounds at 2^-24
-    return sign |
-           std::uint16_t(std::bit_cast<std::uint32_t>(magnitude + 0.5f) - std::bit_cast<std::uint32_t>(0.5f));
+  if (magnitude >= 65520.0f) return sign | 0x7C00;  // halfway between the largest half and the next power of two
+  if (magnitude < 0x1p-14f)                         // subnormal: the float adder rounds at 2^-24
+    return sign | std::uint16_t(std::bit_cast<std::uint32_t>(magnitude + 0.5f) - std::bit_cast<std::uint32_t>(0.5f));
   const std::uint32_t rebased = (bits & 0x7FFFFFFF) - (112u << 23);
   return sign | std::uint16_t((rebased + 0xFFF + (rebased >> 13 & 1)) >> 13);
 }
@@ -123,8 +120,7 @@ std::vector<std::uint8_t> encode_row(const Format& f, std::span<const float> x) 
       put_half(out + f.scale_at, encode_amax(f, rounded.data() + first, codes));
     else
       for (int i = 0; i < f.block; ++i)
-        codes[i] =
-            f.element == Element::f16 ? f16_from_double(y[first + i]) : bf16_from_float(rounded[first + i]);
+        codes[i] = f.element == Element::f16 ? f16_from_double(y[first + i]) : bf16_from_float(rounded[first + i]);
     for (int i = 0; i < f.block; ++i) put_code(f, out + f.codes_at, i, codes[i]);
   }
   return bytes;
@@ -134,8 +130,7 @@ std::vector<double> decode_row(const Format& f, std::span<const std::uint8_t> by
   std::vector<double> values;
   const std::uint8_t* in = bytes.data();
   for (int first = 0; first < n; first += f.block, in += f.block_bytes) {
-    const double d =
-        f.has_scale() ? float_from_f16(std::uint16_t(in[f.scale_at] | in[f.scale_at + 1] << 8)) : 1;
+    const double d = f.has_scale() ? float_from_f16(std::uint16_t(in[f.scale_at] | in[f.scale_at + 1] << 8)) : 1;
     for (int i = 0; i < f.block; ++i) {
       const unsigned code = get_code(f, in + f.codes_at, i);
       if (f.kind == CodeKind::table)

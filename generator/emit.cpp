@@ -36,8 +36,7 @@ std::string joined(const Values& values, const Print& print) {
 
 // The fragments in the order of their includes, each once, without the lines that only make sense in separate
 // files.
-void append_fragment(const std::string& name, const Registry& registry, std::set<std::string>& done,
-                     std::string& out) {
+void append_fragment(const std::string& name, const Registry& registry, std::set<std::string>& done, std::string& out) {
   if (!done.insert(name).second) return;
   const std::string* text = registry.fragment(name);
   std::string body;
@@ -90,20 +89,13 @@ Source finish(Writer& w, const std::string& name, const std::string& arch, const
   w.line("}}  // namespace kv\n");
   w.line("static_assert(sizeof(kv::{}) == {}, \"host and device disagree on the arguments\");\n", entry.args,
          entry.args_bytes);
-  w.line("KV_KERNEL KV_LAUNCH_BOUNDS({}, 1) kv_{}(KV_PARAM kv::{} args) {{ kv::{}<kv::Plan>(args); }}",
-         entry.threads, entry.family, entry.args, entry.family);
+  w.line("KV_KERNEL KV_LAUNCH_BOUNDS({}, 1) kv_{}(KV_PARAM kv::{} args) {{ kv::{}<kv::Plan>(args); }}", entry.threads,
+         entry.family, entry.args, entry.family);
   w.line("#if !defined(__CUDACC__)");
-  w.line("extern \"C\" __attribute__((visibility(\"default\"))) void kv_{}_on_host(const void* args) {{",
-         entry.family);
+  w.line("extern \"C\" __attribute__((visibility(\"default\"))) void kv_{}_on_host(const void* args) {{", entry.family);
   w.line("  kv_{}(*static_cast<const kv::{}*>(args));", entry.family, entry.args);
   w.line("}}\n#endif");
-  return {name,
-          "kv_" + entry.family,
-          arch,
-          std::move(w.text),
-          entry.threads,
-          entry.shared_bytes,
-          entry.args_bytes};
+  return {name, "kv_" + entry.family, arch, std::move(w.text), entry.threads, entry.shared_bytes, entry.args_bytes};
 }
 
 const char* flag(bool value) { return value ? "true" : "false"; }
@@ -117,16 +109,15 @@ void write_format(Writer& w, const Format& f, const std::string& type, bool is_p
     w.line("KV_CONSTANT float k{}Bounds[{}] = {{\n    {}}};", type, f.bounds.size(), joined(f.bounds, real));
   }
   w.line("struct {} {{", type);
-  w.line(
-      "  static constexpr bool kIsPlanar = {}, kIsPlain = {}, kIsBf16 = {}, kIsSplit = {}, kHasScale = {};",
-      flag(is_planar), flag(f.kind == CodeKind::plain), flag(f.element == Element::bf16),
-      flag(f.packing == Packing::split), flag(f.has_scale()));
+  w.line("  static constexpr bool kIsPlanar = {}, kIsPlain = {}, kIsBf16 = {}, kIsSplit = {}, kHasScale = {};",
+         flag(is_planar), flag(f.kind == CodeKind::plain), flag(f.element == Element::bf16),
+         flag(f.packing == Packing::split), flag(f.has_scale()));
   w.line(
       "  static constexpr int kBits = {}, kBlock = {}, kBlockBytes = {}, kCodeBytes = {}, kCodesAt = {}, "
       "kScaleAt = {};",
       f.bits, f.block, f.block_bytes, f.code_bytes, f.codes_at, f.scale_at);
-  w.line("  static constexpr int kCodeStride = {}, kScaleStride = {};",
-         is_planar ? f.code_bytes : f.block_bytes, is_planar ? 2 : f.block_bytes);
+  w.line("  static constexpr int kCodeStride = {}, kScaleStride = {};", is_planar ? f.code_bytes : f.block_bytes,
+         is_planar ? 2 : f.block_bytes);
   if (f.kind != CodeKind::plain) {
     w.line("  static constexpr int kOffset = {}, kMaxCode = {};", f.offset, f.max_code);
     w.line("  static constexpr u32 kCodeXor = {:#x};", f.twos_complement ? 1u << (f.bits - 1) : 0u);
@@ -179,8 +170,7 @@ void write_rotation(Writer& w, const Rotation& rotation) {
   w.line("KV_CONSTANT u32 kPostSigns[{}] = {{{}}};", rotation.size / 32, sign_words(rotation.post));
   w.line("struct Signs {{");
   w.line("  static constexpr int kSize = {};", rotation.size);
-  w.line("  static constexpr float kNorm = {};  // 1 / sqrt(kSize)",
-         real(1 / std::sqrt(double(rotation.size))));
+  w.line("  static constexpr float kNorm = {};  // 1 / sqrt(kSize)", real(1 / std::sqrt(double(rotation.size))));
   w.line("  KV_DEVICE static u32 pre_signs(int word) {{ return kPreSigns[word]; }}");
   w.line("  KV_DEVICE static u32 post_signs(int word) {{ return kPostSigns[word]; }}");
   w.line("}};\nusing PlanRotation = Wht<Signs>;\n");
@@ -228,12 +218,14 @@ void write_side(Writer& w, const SidePlan& side, const std::string& type, int th
   const RunPlan& run = side.run;
   w.line("// {} as {}: {} bits a value", type == "KeySide" ? "K" : "V", f.name, f.bits_per_value());
   if (!side.halves.empty())
-    w.line("KV_CONSTANT u16 k{}Halves[{}] = {{  // centroids / kUnit, as halves\n    {}}};", type,
-           side.halves.size(),
+    w.line("KV_CONSTANT u16 k{}Halves[{}] = {{  // centroids / kUnit, as halves\n    {}}};", type, side.halves.size(),
            joined(side.halves, [](std::uint16_t half) { return fmt::format("{:#06x}", half); }));
   w.line("struct {} {{", type);
-  w.line("  static constexpr bool kIsPlanar = {}, kHasScale = {}, kIsBf16 = {}, kOwnsTable = {}, kIsSkewed = {};",
-         flag(side.is_planar), flag(f.has_scale()), flag(f.element == Element::bf16), flag(side.owns_table), flag(side.is_skewed));
+  w.line(
+      "  static constexpr bool kIsPlanar = {}, kHasScale = {}, kIsBf16 = {}, kOwnsTable = {}, kIsSkewed = "
+      "{};",
+      flag(side.is_planar), flag(f.has_scale()), flag(f.element == Element::bf16), flag(side.owns_table),
+      flag(side.is_skewed));
   w.line("  static constexpr int kThreads = {}, kBits = {}, kOffset = {};", threads, f.bits, f.offset);
   w.line("  // the staged row");
   w.line(
@@ -256,8 +248,7 @@ void write_side(Writer& w, const SidePlan& side, const std::string& type, int th
   if (f.kind != CodeKind::plain) {
     if (f.kind == CodeKind::table)
       w.line("  KV_DEVICE static u32 half_value(int code) {{ return k{}Halves[code]; }}", type);
-    w.line("  KV_DEVICE static void unpack(const u32 (&w)[{}], u32 (&y)[{}]) {{", run.words,
-           run.unpack.size());
+    w.line("  KV_DEVICE static void unpack(const u32 (&w)[{}], u32 (&y)[{}]) {{", run.words, run.unpack.size());
     for (std::size_t m = 0; m < run.unpack.size(); ++m) {
       std::string sum;
       for (const UnpackTerm& t : run.unpack[m]) sum += (sum.empty() ? "" : " | ") + term(t);
@@ -289,19 +280,17 @@ Source emit_decode(const DecodePlan& plan, const Registry& registry) {
   w.line(
       "// Dimension of each contraction slot of Q, and of each row of O, in the order the packings give "
       "them.");
-  w.line("KV_CONSTANT u16 kKeyOrder[{}] = {{\n    {}}};", plan.key_order.size(),
-         joined(plan.key_order, number));
+  w.line("KV_CONSTANT u16 kKeyOrder[{}] = {{\n    {}}};", plan.key_order.size(), joined(plan.key_order, number));
   w.line("KV_CONSTANT u16 kValueOrder[{}] = {{\n    {}}};\n", plan.value_order.size(),
          joined(plan.value_order, number));
   w.line("struct Plan {{");
-  w.line(
-      "  static constexpr int kHeadDim = {}, kGroup = {}, kRows = {}, kColumnBlocks = {}, kQueryParts = {};",
-      plan.head_dim, plan.group, plan.rows, plan.column_blocks, plan.query_parts);
+  w.line("  static constexpr int kHeadDim = {}, kGroup = {}, kRows = {}, kColumnBlocks = {}, kQueryParts = {};",
+         plan.head_dim, plan.group, plan.rows, plan.column_blocks, plan.query_parts);
   w.line("  static constexpr bool kHoldQueries = {};", flag(plan.hold_queries));
   w.line("  static constexpr int kWarps = {}, kThreads = {}, kStages = {}, kTile = {}, kSubtiles = {};", plan.warps,
          plan.threads(), plan.stages, plan.tile, plan.subtiles);
-  w.line("  static constexpr int kQueriesAt = {}, kRingAt = {}, kStageBytes = {};", plan.queries_at,
-         plan.ring_at, plan.stage_bytes);
+  w.line("  static constexpr int kQueriesAt = {}, kRingAt = {}, kStageBytes = {};", plan.queries_at, plan.ring_at,
+         plan.stage_bytes);
   w.line("  using K = KeySide;\n  using V = ValueSide;\n  using Feature = {};",
          feature_of(plan.causal, plan.query_length));
   w.line("{}", load_of(plan.q_type, "load_query"));
@@ -317,13 +306,13 @@ Source emit_decode(const DecodePlan& plan, const Registry& registry) {
 Source emit_merge(const Problem& p, const Registry& registry) {
   const Element type = p.v.rotation.is_identity() ? p.out_type : Element::f32;
   const int rows = p.q_heads_per_kv * p.query_length, threads = p.head_dim <= 64 ? 64 : 128;
-  const std::string name = fmt::format("merge.d{}.g{}.q{}.{}.{}", p.head_dim, p.q_heads_per_kv,
-                                       p.query_length, to_string(type), p.arch.name);
+  const std::string name = fmt::format("merge.d{}.g{}.q{}.{}.{}", p.head_dim, p.q_heads_per_kv, p.query_length,
+                                       to_string(type), p.arch.name);
   Writer w = begin(registry, name, "splits of a decode call to one softmax");
   w.fragment("kernels/merge.cuh");
   w.line("// ======== the plan ========\nnamespace kv {{\n\nstruct Plan {{");
-  w.line("  static constexpr int kHeadDim = {}, kGroup = {}, kRows = {}, kThreads = {};", p.head_dim,
-         p.q_heads_per_kv, rows, threads);
+  w.line("  static constexpr int kHeadDim = {}, kGroup = {}, kRows = {}, kThreads = {};", p.head_dim, p.q_heads_per_kv,
+         rows, threads);
   w.line("{}\n}};\n", store_of(type));
   return finish(w, name, p.arch.name, {"merge", "MergeArgs", threads, 0, sizeof(kv::MergeArgs)});
 }
@@ -331,11 +320,9 @@ Source emit_merge(const Problem& p, const Registry& registry) {
 Source emit_rotate(const Problem& p, bool is_inverse, const Registry& registry) {
   const Rotation& rotation = is_inverse ? p.v.rotation : p.k.rotation;
   const Element from = is_inverse ? Element::f32 : p.q_type, to = is_inverse ? p.out_type : Element::f32;
-  const std::string name =
-      fmt::format("rotate.{}.{}{}.d{}.{}-{}.{}", is_inverse ? "inverse" : "forward", rotation.name,
-                  rotation.size, p.head_dim, to_string(from), to_string(to), p.arch.name);
-  Writer w =
-      begin(registry, name, is_inverse ? "outputs back from V's rotation" : "queries into K's rotation");
+  const std::string name = fmt::format("rotate.{}.{}{}.d{}.{}-{}.{}", is_inverse ? "inverse" : "forward", rotation.name,
+                                       rotation.size, p.head_dim, to_string(from), to_string(to), p.arch.name);
+  Writer w = begin(registry, name, is_inverse ? "outputs back from V's rotation" : "queries into K's rotation");
   w.fragment("kernels/rotate.cuh");
   w.fragment(rotation_fragment(rotation));
   w.line("// ======== the plan ========\nnamespace kv {{\n");
@@ -345,16 +332,14 @@ Source emit_rotate(const Problem& p, bool is_inverse, const Registry& registry) 
       "kIsInverse = {};",
       p.head_dim, kWarpsOfRowKernels, flag(is_inverse));
   w.line("  using Rotation = PlanRotation;\n{}\n{}\n}};\n", load_of(from, "load"), store_of(to));
-  return finish(w, name, p.arch.name,
-                {"rotate", "RotateArgs", kWarpsOfRowKernels * 32, 0, sizeof(kv::RotateArgs)});
+  return finish(w, name, p.arch.name, {"rotate", "RotateArgs", kWarpsOfRowKernels * 32, 0, sizeof(kv::RotateArgs)});
 }
 
 Source emit_reference(const Problem& p, const Registry& registry) {
   const bool is_planar = p.layout == Layout::planar;
-  const std::string name =
-      fmt::format("reference.{}.d{}.g{}.q{}.{}.{}{}-{}.{}", element_pair(p), p.head_dim, p.q_heads_per_kv,
-                  p.query_length, to_string(p.layout), p.causal ? "causal." : "", to_string(p.q_type),
-                  to_string(p.out_type), p.arch.name);
+  const std::string name = fmt::format("reference.{}.d{}.g{}.q{}.{}.{}{}-{}.{}", element_pair(p), p.head_dim,
+                                       p.q_heads_per_kv, p.query_length, to_string(p.layout), p.causal ? "causal." : "",
+                                       to_string(p.q_type), to_string(p.out_type), p.arch.name);
   Writer w = begin(registry, name, "attention as the formula says it");
   w.fragment("kernels/reference.cuh");
   w.fragment("formats/encode.cuh");
@@ -373,8 +358,8 @@ Source emit_reference(const Problem& p, const Registry& registry) {
 Source emit_codec(const CodecPlan& plan, const Registry& registry) {
   const Format& f = plan.format;
   const char* family = plan.is_quantise ? "quantise" : "dequantise";
-  const std::string name = fmt::format("{}.{}.d{}.{}.{}", family, f.name, plan.head_dim,
-                                       plan.is_planar ? "planar" : "rows", plan.arch);
+  const std::string name =
+      fmt::format("{}.{}.d{}.{}.{}", family, f.name, plan.head_dim, plan.is_planar ? "planar" : "rows", plan.arch);
   Writer w = begin(registry, name, plan.is_quantise ? "rows into the cache" : "cache rows back to f32");
   w.fragment(fmt::format("kernels/{}.cuh", family));
   w.fragment("formats/encode.cuh");
@@ -382,14 +367,13 @@ Source emit_codec(const CodecPlan& plan, const Registry& registry) {
   w.line("// ======== the plan ========\nnamespace kv {{\n");
   write_format(w, f, "StoredFormat", plan.is_planar);
   write_rotation(w, f.rotation);
-  const int warp_bytes =
-      (plan.head_dim + plan.head_dim / f.block * 2 + 15) / 16 * 16;  // a byte a code, two a scale
+  const int warp_bytes = (plan.head_dim + plan.head_dim / f.block * 2 + 15) / 16 * 16;  // a byte a code, two a scale
   w.line("struct Plan {{\n  static constexpr int kHeadDim = {}, kWarps = {}, kWarpBytes = {};", plan.head_dim,
          kWarpsOfRowKernels, warp_bytes);
   w.line("  using F = StoredFormat;\n  using Rotation = PlanRotation;\n}};\n");
   return finish(w, name, plan.arch,
-                {family, "CodecArgs", kWarpsOfRowKernels * 32,
-                 plan.is_quantise ? kWarpsOfRowKernels * warp_bytes : 0, sizeof(kv::CodecArgs)});
+                {family, "CodecArgs", kWarpsOfRowKernels * 32, plan.is_quantise ? kWarpsOfRowKernels * warp_bytes : 0,
+                 sizeof(kv::CodecArgs)});
 }
 
 }  // namespace kvjit

@@ -58,16 +58,15 @@ void derive(Format& f) {
 void read_fields(schema::Table& top, Format& f) {
   const schema::Node* fields = top.find("fields");
   if (!fields) return;
-  if (fields->kind != schema::Node::Kind::list)
-    return top.complain(fields->where, "fields must be a list of tables");
+  if (fields->kind != schema::Node::Kind::list) return top.complain(fields->where, "fields must be a list of tables");
   int codes = 0, scales = 0;
   for (const schema::Node& node : fields->items) {
     schema::Table table(&node, "[[fields]]", node.where);
     Field field;
     table.require("field");
-    table.read("field", field.kind,
-               schema::Names<FieldKind>{
-                   {FieldKind::codes, "codes"}, {FieldKind::scale, "scale"}, {FieldKind::pad, "pad"}});
+    table.read(
+        "field", field.kind,
+        schema::Names<FieldKind>{{FieldKind::codes, "codes"}, {FieldKind::scale, "scale"}, {FieldKind::pad, "pad"}});
     if (field.kind == FieldKind::pad) {
       table.require("bytes");
       table.read("bytes", field.bytes, {1, 64});
@@ -80,16 +79,16 @@ void read_fields(schema::Table& top, Format& f) {
   }
   if (codes != 1) top.complain(fields->where, "fields must hold the codes exactly once");
   if (scales != int(f.has_scale()))
-    top.complain(fields->where,
-                 f.has_scale() ? "fields must hold the scale exactly once"
-                               : "fields hold a scale, but there is no [scale] that says how it is found");
+    top.complain(fields->where, f.has_scale()
+                                    ? "fields must hold the scale exactly once"
+                                    : "fields hold a scale, but there is no [scale] that says how it is found");
 }
 
 void read_codes(schema::Table& codes, Format& f) {
   codes.require("kind");
-  codes.read("kind", f.kind,
-             schema::Names<CodeKind>{
-                 {CodeKind::plain, "plain"}, {CodeKind::uniform, "uniform"}, {CodeKind::table, "table"}});
+  codes.read(
+      "kind", f.kind,
+      schema::Names<CodeKind>{{CodeKind::plain, "plain"}, {CodeKind::uniform, "uniform"}, {CodeKind::table, "table"}});
   if (f.kind == CodeKind::plain) {
     codes.require("element");
     codes.read("element", f.element, schema::Names<Element>{{Element::f16, "f16"}, {Element::bf16, "bf16"}});
@@ -104,8 +103,7 @@ void read_codes(schema::Table& codes, Format& f) {
   if (f.packing == Packing::split && (f.bits != 4 || f.block % 2))
     codes.complain(codes.where("packing"), "packing 'split' pairs two 4-bit codes of the halves of a block");
   if (f.block * f.bits % 8)
-    codes.complain(codes.where("bits"),
-                   fmt::format("{} codes of {} bits do not fill whole bytes", f.block, f.bits));
+    codes.complain(codes.where("bits"), fmt::format("{} codes of {} bits do not fill whole bytes", f.block, f.bits));
   if (f.kind == CodeKind::table) return;
   for (const char* key : {"rounding", "offset"}) codes.require(key);
   codes.read("rounding", f.rounding,
@@ -126,17 +124,16 @@ void read_codebook(schema::Table& book, Format& f) {
   } else {
     for (const char* key : {"values", "unit"}) book.require(key);
     book.read("symmetric", is_symmetric);
-    book.read(
-        "unit", unit,
-        schema::Names<Unit>{{Unit::inv_sqrt, "inv_sqrt"}, {Unit::normal, "normal"}, {Unit::amax, "amax"}});
+    book.read("unit", unit,
+              schema::Names<Unit>{{Unit::inv_sqrt, "inv_sqrt"}, {Unit::normal, "normal"}, {Unit::amax, "amax"}});
     book.read("values", f.values);
     if (is_symmetric) f.values = mirrored(f.values, false);
   }
   const std::size_t count = std::size_t(1) << f.bits;
   if (const schema::Node* values = book.find("values")) {
     if (const std::size_t listed = values->items.size() * (is_symmetric ? 2 : 1); listed != count)
-      book.complain(values->where, fmt::format("the codebook has {} values, but {}-bit codes need {}", listed,
-                                               f.bits, count));
+      book.complain(values->where,
+                    fmt::format("the codebook has {} values, but {}-bit codes need {}", listed, f.bits, count));
     if (std::adjacent_find(f.values.begin(), f.values.end(), std::greater_equal<>()) != f.values.end())
       book.complain(values->where, "the values of a codebook must ascend");
   }
@@ -146,9 +143,8 @@ void read_codebook(schema::Table& book, Format& f) {
     book.read("bounds", f.bounds);
     if (is_symmetric) f.bounds = mirrored(f.bounds, true);
     if (f.bounds.size() != count - 1 || !std::is_sorted(f.bounds.begin(), f.bounds.end()))
-      book.complain(bounds->where,
-                    fmt::format("bounds must be {} ascending numbers, or \"midpoints\"; these are {}",
-                                is_symmetric ? count / 2 - 1 : count - 1, bounds->items.size()));
+      book.complain(bounds->where, fmt::format("bounds must be {} ascending numbers, or \"midpoints\"; these are {}",
+                                               is_symmetric ? count / 2 - 1 : count - 1, bounds->items.size()));
     scale_to(unit, f.block, f.bounds);
   } else if (bounds && bounds->text != "midpoints") {
     book.complain(bounds->where, "bounds must be a list of numbers or \"midpoints\"");
@@ -173,8 +169,7 @@ void read_scale(schema::Table& scale, Format& f) {
   if (storage != "f16") scale.complain_choice("storage", storage, {"f16"});
   if (is_norm(f.scale)) {
     if (f.kind != CodeKind::table)
-      scale.complain(scale.where("rule"),
-                     "a norm scales the entries of a codebook: [codes] kind must be \"table\"");
+      scale.complain(scale.where("rule"), "a norm scales the entries of a codebook: [codes] kind must be \"table\"");
     return;
   }
   scale.require("divisor");
@@ -201,8 +196,8 @@ double relative_mse(const std::vector<double>& levels, double unit, double limit
 double expected_relative_mse(const Format& f) {
   constexpr double kMargin = 1.05, kEverything = 9;
   if (is_norm(f.scale))
-    return kMargin * relative_mse(f.values, std::sqrt(double(f.block)), kEverything,
-                                  f.scale == ScaleRule::corrected_norm);
+    return kMargin *
+           relative_mse(f.values, std::sqrt(double(f.block)), kEverything, f.scale == ScaleRule::corrected_norm);
   std::vector<double> levels = f.values;
   if (f.kind == CodeKind::uniform)
     for (int code = 2 * f.offset - f.max_code; code <= f.max_code; ++code) levels.push_back(code - f.offset);
@@ -211,8 +206,7 @@ double expected_relative_mse(const Format& f) {
   for (int i = 0; i < kQuantiles; ++i) {
     const double tail = -std::expm1(std::log((i + 0.5) / kQuantiles) / f.block) / 2;
     double low = 0, high = kEverything;
-    for (int step = 0; step < 40; ++step)
-      (normal_tail((low + high) / 2) > tail ? low : high) = (low + high) / 2;
+    for (int step = 0; step < 40; ++step) (normal_tail((low + high) / 2) > tail ? low : high) = (low + high) / 2;
     sum += relative_mse(levels, low / f.divisor, low, false);
   }
   return kMargin * sum / kQuantiles;
@@ -220,20 +214,17 @@ double expected_relative_mse(const Format& f) {
 
 }  // namespace
 
-Result<Format> parse_format(std::string_view toml_text, const std::string& file,
-                            const RotationLookup& rotations) {
+Result<Format> parse_format(std::string_view toml_text, const std::string& file, const RotationLookup& rotations) {
   KV_TRY(root, schema::parse(toml_text, file));
   schema::Table top(&root, "a format", {file});
   Format f;
   f.name = std::filesystem::path(file).stem().string();
   // It becomes part of identifiers and file names.
-  if (f.name.find_first_not_of("abcdefghijklmnopqrstuvwxyz0123456789_") != std::string::npos ||
-      f.name[0] < 'a')
-    top.complain(
-        {file},
-        fmt::format("the name of a format is made of a-z, 0-9 and _, and begins with a letter; this one "
-                    "is '{}'",
-                    f.name));
+  if (f.name.find_first_not_of("abcdefghijklmnopqrstuvwxyz0123456789_") != std::string::npos || f.name[0] < 'a')
+    top.complain({file},
+                 fmt::format("the name of a format is made of a-z, 0-9 and _, and begins with a letter; this one "
+                             "is '{}'",
+                             f.name));
   for (const char* key : {"title", "block", "fields", "codes"}) top.require(key);
   top.read("title", f.title);
   top.read("source", f.source);
@@ -271,9 +262,8 @@ Result<Format> parse_format(std::string_view toml_text, const std::string& file,
   rotation.read("name", rotation_name);
   rotation.read("size", rotation_size, {2, 4096});
   if (rotation_size % f.block && f.block % rotation_size)
-    rotation.complain(
-        rotation.where("size"),
-        fmt::format("rotation size {} and block {} do not divide each other", rotation_size, f.block));
+    rotation.complain(rotation.where("size"),
+                      fmt::format("rotation size {} and block {} do not divide each other", rotation_size, f.block));
   KV_CHECK(rotation.done());
   KV_TRY(made, rotations.rotation(rotation_name, rotation_size, rotation.where("name")));
   f.rotation = made;
@@ -316,9 +306,8 @@ Result<Format> inline_format(const SideSpec& side, const RotationLookup& rotatio
                 schema::suggestions(scale, "scales", {"corrected_norm", "raw_norm", "amax"}));
   if (is_uniform) {
     if (f.scale != ScaleRule::amax)
-      return fail(
-          Code::unsupported, fmt::format("a uniform codebook has no {} scale", scale), where("scale"),
-          {"its steps are fractions of the largest magnitude: scale = \"amax\", or leave the key out"});
+      return fail(Code::unsupported, fmt::format("a uniform codebook has no {} scale", scale), where("scale"),
+                  {"its steps are fractions of the largest magnitude: scale = \"amax\", or leave the key out"});
     if (f.bits == 1)
       return fail(Code::unsupported, "a uniform codebook needs 2 bits or more", where("bits"),
                   {"its codes are symmetric about 0, so one bit would leave only 0; codebook = \"lloyd_max\" "
@@ -339,8 +328,8 @@ Result<Format> inline_format(const SideSpec& side, const RotationLookup& rotatio
   f.rotation = made;
   f.name = fmt::format("b{}_block{}_{}_{}", f.bits, f.block, codebook, scale);
   if (!f.rotation.is_identity()) f.name += "_" + rotation;
-  f.title = fmt::format("{}-bit {} codes in blocks of {}, scale {}, rotation {}", f.bits, codebook, f.block,
-                        scale, rotation);
+  f.title =
+      fmt::format("{}-bit {} codes in blocks of {}, scale {}, rotation {}", f.bits, codebook, f.block, scale, rotation);
   f.fields = {{FieldKind::scale}, {FieldKind::codes}};
   f.max_relative_mse = expected_relative_mse(f);
   derive(f);

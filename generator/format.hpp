@@ -50,25 +50,25 @@ struct Field {
 };
 
 struct Format {
-  std::string name;                  // the variant key = file name; inline formats get a name spelled from their numbers
+  std::string name;  // the variant key = file name; inline formats get a name spelled from their numbers
   std::string title, source;
   std::vector<std::string> aliases;
-  int block = 1;                     // values a stored block; also the scale group
+  int block = 1;  // values a stored block; also the scale group
   CodeKind kind = CodeKind::plain;
-  Element element = Element::f16;    // kind == plain only
-  int bits = 16;                     // bits a code (or an element)
+  Element element = Element::f16;  // kind == plain only
+  int bits = 16;                   // bits a code (or an element)
   Packing packing = Packing::sequential;
-  bool twos_complement = false;      // the stored bits are code - 2^(bits-1) as a signed integer (q8_0)
-  std::vector<double> values;        // kind == table: ascending, 2^bits of them, in units of the scale (as float32 numbers)
-  std::vector<double> bounds;        // kind == table
-  int offset = 0;                    // kind == uniform: the code that means 0
-  int max_code = 0;                  // largest code that is produced
+  bool twos_complement = false;  // the stored bits are code - 2^(bits-1) as a signed integer (q8_0)
+  std::vector<double> values;    // kind == table: ascending, 2^bits of them, in units of the scale (as float32 numbers)
+  std::vector<double> bounds;    // kind == table
+  int offset = 0;                // kind == uniform: the code that means 0
+  int max_code = 0;              // largest code that is produced
   Rounding rounding = Rounding::bounds;
   ScaleRule scale = ScaleRule::none;
-  double divisor = 1;                // amax, signed_max
-  Rotation rotation;                 // identity when not rotated
-  std::vector<Field> fields;         // file order
-  double max_relative_mse = 0;       // what the tests hold it to, on N(0,1) rows of `block` (0: exact up to rounding)
+  double divisor = 1;           // amax, signed_max
+  Rotation rotation;            // identity when not rotated
+  std::vector<Field> fields;    // file order
+  double max_relative_mse = 0;  // what the tests hold it to, on N(0,1) rows of `block` (0: exact up to rounding)
 
   // Derived.
   int block_bytes = 0, codes_at = 0, code_bytes = 0, scale_at = 0;

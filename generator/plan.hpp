@@ -24,15 +24,15 @@ struct UnpackTerm {
 struct RunPlan {
   int parts = 0, groups = 1, runs = 1, codes = 0;
   int words = 0, load_bytes = 0;  // of one run
-  int part_bits =
-      0;  // distance between the runs of neighbouring lanes; not a multiple of 8: runs start inside a byte
+  // Distance between the runs of neighbouring lanes; not a multiple of 8: runs start inside a byte.
+  int part_bits = 0;
   int run_stride = 0;  // bytes between the runs of one lane
   int unit = 0;        // bytes of one load
   int bank_cost = 0;   // shared-memory wavefronts of one load of the warp (1 a 128 bytes is ideal)
   std::vector<std::vector<UnpackTerm>> unpack;  // per byte word
-  std::vector<int> slots;     // code (by position in the run) in byte j of byte word m, at [4m + j]
-  std::vector<int> elements;  // dimension of code k of (group, run, part): [((group * runs + run) * parts +
-                              // part) * codes + k]
+  std::vector<int> slots;                       // code (by position in the run) in byte j of byte word m, at [4m + j]
+  // Dimension of code k of (group, run, part), at [((group * runs + run) * parts + part) * codes + k].
+  std::vector<int> elements;
 };
 
 // One side of the decode family.
@@ -40,8 +40,8 @@ struct SidePlan {
   Format format;
   bool is_planar = true;
   int row_bytes = 0, row_unit = 16, pitch = 0;  // staged codes (or whole rows)
-  bool is_skewed = false;  // rows of 2-byte alignment: a staged row starts 0 or 2 bytes into its slot
-  int group_stride = 0, codes_at = 0;                          // of a scale group inside a staged row
+  bool is_skewed = false;              // rows of 2-byte alignment: a staged row starts 0 or 2 bytes into its slot
+  int group_stride = 0, codes_at = 0;  // of a scale group inside a staged row
   int scale_row_bytes = 0, scales_at = 0, scale_pitch = 0, scale_stride = 0;
   int stage_bytes = 0;
   bool owns_table = false;

@@ -37,7 +37,8 @@ std::vector<int> lane_addresses(const SidePlan& side, bool is_key, int pitch) {
 // Where staged rows stand: the pitch with the widest loads, then the fewest bank conflicts, then the least memory.
 void place_rows(SidePlan& side, bool is_key) {
   // stage_padded moves 512 bytes a step: whole rows, or whole parts of a row.
-  const bool can_pad = !side.is_planar || (side.row_bytes % 16 == 0 && (512 % side.row_bytes == 0 || side.row_bytes % 512 == 0));
+  const bool can_pad =
+      !side.is_planar || (side.row_bytes % 16 == 0 && (512 % side.row_bytes == 0 || side.row_bytes % 512 == 0));
   const int step = side.is_planar ? 16 : std::max(side.row_unit, 4);
   const int shortest = side.is_planar ? side.row_bytes : round_up(side.row_bytes + (side.is_skewed ? 2 : 0), step);
   int widest = side.run.part_bits % 8 == 0 ? power_of_two_in(side.run.part_bits / 8, 16) : 1;
@@ -86,8 +87,9 @@ Result<SidePlan> plan_side(const Format& format, const Problem& problem, bool is
   side.row_bytes = side.is_planar ? blocks * format.code_bytes : blocks * format.block_bytes;
   side.row_unit = side.is_planar ? 16 : power_of_two_in(side.row_bytes, 16);
   if (side.row_unit < 2)
-    return fail(Code::unsupported, fmt::format("layout 'rows' needs rows of an even number of bytes; {} has {} at head_dim {}",
-                                               format.name, side.row_bytes, problem.head_dim),
+    return fail(Code::unsupported,
+                fmt::format("layout 'rows' needs rows of an even number of bytes; {} has {} at head_dim {}",
+                            format.name, side.row_bytes, problem.head_dim),
                 {}, {"layout 'planar' works"});
   side.is_skewed = side.row_unit == 2;
   side.group_stride = side.is_planar ? format.code_bytes : format.block_bytes;
@@ -130,8 +132,7 @@ int place_tables(SidePlan& k, SidePlan& v, int copies) {
   if (k_entries + v_entries == 0) return 0;
   const int stride = copies == 32 ? 256 : copies * 4;
   int bytes = 0;
-  if (k_entries > 0)
-    k.owns_table = true, k.table_copies = copies, k.table_stride = stride, bytes = k_entries * stride;
+  if (k_entries > 0) k.owns_table = true, k.table_copies = copies, k.table_stride = stride, bytes = k_entries * stride;
   if (v_entries > 0) {
     v.owns_table = !shared, v.table_copies = copies, v.table_stride = stride;
     if (!shared) {
@@ -164,8 +165,7 @@ int layout_shared(DecodePlan& plan, const Shape& shape) {
 }
 
 Result<void> choose_shape(DecodePlan& plan) {
-  constexpr double kEnoughInFlight =
-      48 * 1024;  // bytes an SM must have under way to cover about 1 us of latency
+  constexpr double kEnoughInFlight = 48 * 1024;  // bytes an SM must have under way to cover about 1 us of latency
   const bool has_tables = table_entries(plan.k.format) + table_entries(plan.v.format) > 0;
   const int accumulators = plan.column_blocks * plan.head_dim / 4;
   const int most_warps = accumulators > 32 ? 8 : 12;  // 65,536 registers a block: 168 or 255 a thread
@@ -177,8 +177,8 @@ Result<void> choose_shape(DecodePlan& plan) {
           Shape shape{warps, stages, tile, copies, 0};
           if (warps > most_warps || layout_shared(plan, shape) > plan.arch.shared_bytes_per_block) continue;
           const double in_flight = double(warps) * (stages - 1) * plan.stage_bytes;
-          shape.score = 4 * std::min(in_flight, kEnoughInFlight) / kEnoughInFlight +
-                        3.0 * std::min(warps, 8) / 8 + 1.0 * warps / 12 +
+          shape.score = 4 * std::min(in_flight, kEnoughInFlight) / kEnoughInFlight + 3.0 * std::min(warps, 8) / 8 +
+                        1.0 * warps / 12 +
                         (copies == 32  ? 2
                          : copies == 8 ? 1
                                        : copies / 16.0) +
@@ -191,13 +191,12 @@ Result<void> choose_shape(DecodePlan& plan) {
                             plan.arch.shared_bytes_per_block, plan.arch.name),
                 {}, {"a smaller attention.head_dim or fewer bits need less"});
   layout_shared(plan, best);
-  plan.decisions.push_back(
-      {"block",
-       fmt::format("{} warps x {} stages x {} tokens", best.warps, best.stages, best.tile),
-       fmt::format("{} bytes in flight, {} of {} bytes of shared memory",
-                   best.warps * (best.stages - 1) * plan.stage_bytes, plan.shared_bytes,
-                   plan.arch.shared_bytes_per_block),
-       {}});
+  plan.decisions.push_back({"block",
+                            fmt::format("{} warps x {} stages x {} tokens", best.warps, best.stages, best.tile),
+                            fmt::format("{} bytes in flight, {} of {} bytes of shared memory",
+                                        best.warps * (best.stages - 1) * plan.stage_bytes, plan.shared_bytes,
+                                        plan.arch.shared_bytes_per_block),
+                            {}});
   if (has_tables)
     plan.decisions.push_back(
         {"tables",
@@ -216,9 +215,8 @@ std::vector<int> order_of_keys(const SidePlan& side) {
       for (int c = 0; c < 4; ++c)
         for (int i = 0; i < 4; ++i) {
           const int pair = 2 * step + i / 2;  // register of the fragment; i % 2: its low or high half
-          const int code = side.format.kind == CodeKind::plain
-                               ? 2 * pair + i % 2
-                               : run.slots[(pair / 4 * 2 + i % 2) * 4 + pair % 4];
+          const int code =
+              side.format.kind == CodeKind::plain ? 2 * pair + i % 2 : run.slots[(pair / 4 * 2 + i % 2) * 4 + pair % 4];
           order.push_back(run.elements[(gr * run.parts + c) * run.codes + code]);
         }
   return order;
@@ -263,9 +261,8 @@ Result<DecodePlan> plan_decode(const Problem& problem) {
   plan.q_type = problem.k.rotation.is_identity() ? problem.q_type : Element::f32;
   plan.query_parts = plan.q_type == Element::f16 ? 1 : 2;
   if (problem.head_dim % 32 != 0)
-    return fail(
-        Code::unsupported,
-        fmt::format("the decode family needs a head_dim that is a multiple of 32, not {}", problem.head_dim));
+    return fail(Code::unsupported,
+                fmt::format("the decode family needs a head_dim that is a multiple of 32, not {}", problem.head_dim));
   // Output sums live in registers: head_dim / 4 of them for every 8 rows, at most 64.
   const int most_rows = 64 * 4 / problem.head_dim * 8;
   if (plan.rows > most_rows)
@@ -278,11 +275,10 @@ Result<DecodePlan> plan_decode(const Problem& problem) {
   KV_TRY(v, plan_side(problem.v, problem, false));
   plan.k = k;
   plan.v = v;
-  plan.decisions.push_back(
-      {"family",
-       "decode",
-       fmt::format("{} query rows fill {} block(s) of 8 columns", plan.rows, plan.column_blocks),
-       {}});
+  plan.decisions.push_back({"family",
+                            "decode",
+                            fmt::format("{} query rows fill {} block(s) of 8 columns", plan.rows, plan.column_blocks),
+                            {}});
   KV_CHECK(choose_shape(plan));
   // Two subtiles together keep more independent work in flight, where registers allow.
   plan.subtiles = plan.tile == 32 && plan.column_blocks * plan.head_dim / 4 <= 32 ? 2 : 1;
@@ -295,13 +291,17 @@ Result<DecodePlan> plan_decode(const Problem& problem) {
          fmt::format("{}; {}-byte loads, pitch {} of {}, {} shared-memory wavefronts each", reader(*side),
                      side->run.unit, side->pitch, side->row_bytes, side->run.bank_cost),
          {}});
-  // A fragment read from shared memory for every 16 tokens costs as much as looking up the codes of K does.
+  // A fragment read from shared memory for every 16 tokens costs as much as looking up the codes of K does. Formats with several
+  // scale groups a row are bound by arithmetic instead, and gain more from a loop that compiles soon.
   constexpr int kMostHeld = 64;
   const int held = plan.head_dim / 16 * plan.column_blocks * plan.query_parts * 2;
-  plan.hold_queries = held <= kMostHeld && held + plan.column_blocks * plan.head_dim / 4 <= 2 * kMostHeld;
+  plan.hold_queries =
+      held <= kMostHeld && held + plan.column_blocks * plan.head_dim / 4 <= 2 * kMostHeld && plan.k.run.groups == 1;
   plan.decisions.push_back(
-      {"queries", fmt::format("{} fp16 part(s) in {}", plan.query_parts, plan.hold_queries ? "registers" : "shared memory"),
-       plan.query_parts == 1 ? "f16 queries are exact" : "f32 queries as high and low halves", {}});
+      {"queries",
+       fmt::format("{} fp16 part(s) in {}", plan.query_parts, plan.hold_queries ? "registers" : "shared memory"),
+       plan.query_parts == 1 ? "f16 queries are exact" : "f32 queries as high and low halves",
+       {}});
   return plan;
 }
 

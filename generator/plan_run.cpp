@@ -22,8 +22,7 @@ int bank_wavefronts(const std::vector<int>& addresses, int unit) {
   for (std::size_t first = 0; first < addresses.size(); first += lanes_at_once) {
     std::map<int, std::set<int>> words_of_bank;
     for (std::size_t i = first; i < std::min(first + lanes_at_once, addresses.size()); ++i)
-      for (int at = addresses[i] / 4; at <= (addresses[i] + unit - 1) / 4; ++at)
-        words_of_bank[at % 32].insert(at);
+      for (int at = addresses[i] / 4; at <= (addresses[i] + unit - 1) / 4; ++at) words_of_bank[at % 32].insert(at);
     std::size_t worst = 0;
     for (const auto& [bank, words] : words_of_bank) worst = std::max(worst, words.size());
     wavefronts += int(worst);
@@ -59,8 +58,7 @@ void plan_unpack(const std::vector<int>& positions, int bits, RunPlan& run) {
     for (int j = 0; j < 4; ++j) {
       const int at = positions[slots[j]], word = at / 32;
       terms[{word, at % 32 - 8 * j}] |= mask << 8 * j;
-      if (at % 32 + bits > 32)
-        terms[{word + 1, at % 32 - 32 - 8 * j}] |= mask << 8 * j;  // straddles two words
+      if (at % 32 + bits > 32) terms[{word + 1, at % 32 - 32 - 8 * j}] |= mask << 8 * j;  // straddles two words
     }
     for (const auto& [key, term_mask] : terms) {
       // A straddling code's parts overlap nothing: bits shifted in from outside the word are zero, and the
@@ -75,14 +73,13 @@ void plan_unpack(const std::vector<int>& positions, int bits, RunPlan& run) {
 Result<RunPlan> plan_run(const Format& format, int head_dim, int parts) {
   RunPlan run;
   run.parts = parts;
-  const int group =
-      format.has_scale() ? format.block : head_dim;  // values that must not be mixed in one accumulator
+  const int group = format.has_scale() ? format.block : head_dim;  // values that must not be mixed in one accumulator
   const int bits = format.bits;
   if (group < 32)
-    return fail(Code::unsupported,
-                fmt::format("the decode family reads scale groups of at least 32 values; {} has {}",
-                            format.name, group),
-                {}, {"blocks of 32, 64, 128 or 256 values work"});
+    return fail(
+        Code::unsupported,
+        fmt::format("the decode family reads scale groups of at least 32 values; {} has {}", format.name, group), {},
+        {"blocks of 32, 64, 128 or 256 values work"});
   run.groups = head_dim / group;
   const int part_bits = group / parts * bits;  // per lane and group
   constexpr int kWidest = 128;
@@ -118,13 +115,12 @@ Result<RunPlan> plan_run(const Format& format, int head_dim, int parts) {
         if (positions.empty()) positions = here;
         if (here != positions || int(here.size()) != run.codes)
           return fail(Code::unsupported,
-                      fmt::format("the packing of {} does not split evenly over {} lanes at head_dim {}",
-                                  format.name, parts, head_dim));
+                      fmt::format("the packing of {} does not split evenly over {} lanes at head_dim {}", format.name,
+                                  parts, head_dim));
       }
   if (format.kind == CodeKind::plain) return run;
   if (run.codes % (parts == 4 ? 8 : 4) != 0)
-    return fail(Code::unsupported,
-                fmt::format("{} codes a lane of {} cannot be paired", run.codes, format.name));
+    return fail(Code::unsupported, fmt::format("{} codes a lane of {} cannot be paired", run.codes, format.name));
   plan_unpack(positions, bits, run);
   return run;
 }

@@ -9,8 +9,7 @@
 namespace kvjit {
 namespace {
 
-Result<Format> resolve_side(const SideSpec& side, const Spec& spec, const char* key,
-                            const Registry& registry) {
+Result<Format> resolve_side(const SideSpec& side, const Spec& spec, const char* key, const Registry& registry) {
   if (side.format.empty()) return inline_format(side, registry);
   KV_TRY(format, registry.format(side.format, spec.where(std::string(key) + ".format")));
   return *format;
@@ -19,8 +18,8 @@ Result<Format> resolve_side(const SideSpec& side, const Spec& spec, const char* 
 Result<void> check_head_dim(const Format& format, const Spec& spec, const char* key) {
   const auto refuse = [&](const char* what, int size) -> Result<void> {
     return fail(Code::bad_input,
-                fmt::format("head_dim {} is not a multiple of {}, the {} of {} ('{}')", spec.head_dim, size,
-                            what, format.name, key),
+                fmt::format("head_dim {} is not a multiple of {}, the {} of {} ('{}')", spec.head_dim, size, what,
+                            format.name, key),
                 spec.where("attention.head_dim"),
                 {fmt::format("multiples of {} work: {}, {}, ...", size, size, 2 * size)});
   };
@@ -50,10 +49,9 @@ Result<Problem> resolve(const Spec& spec, const Registry& registry, const std::s
   problem.out_type = spec.out_type;
   problem.layout = spec.layout;
   problem.causal = std::count(spec.features.begin(), spec.features.end(), "causal") != 0;
-  problem.id =
-      fmt::format("{}-{}.d{}.g{}.q{}.{}.{}{}-{}", k.name, v.name, problem.head_dim, problem.q_heads_per_kv,
-                  problem.query_length, to_string(problem.layout), problem.causal ? "causal." : "",
-                  to_string(problem.q_type), to_string(problem.out_type));
+  problem.id = fmt::format("{}-{}.d{}.g{}.q{}.{}.{}{}-{}", k.name, v.name, problem.head_dim, problem.q_heads_per_kv,
+                           problem.query_length, to_string(problem.layout), problem.causal ? "causal." : "",
+                           to_string(problem.q_type), to_string(problem.out_type));
   return problem;
 }
 

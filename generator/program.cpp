@@ -29,20 +29,18 @@ SideFacts side_facts(const Format& f, int head_dim) {
 Result<void> check_codec(const Format& f, int head_dim) {
   if (head_dim % f.block != 0 || (!f.rotation.is_identity() && head_dim % f.rotation.size != 0))
     return fail(Code::bad_input,
-                fmt::format("head_dim {} is not a multiple of the block or rotation of {}", head_dim, f.name),
-                {}, {fmt::format("multiples of {} work", std::max(f.block, f.rotation.size))});
+                fmt::format("head_dim {} is not a multiple of the block or rotation of {}", head_dim, f.name), {},
+                {fmt::format("multiples of {} work", std::max(f.block, f.rotation.size))});
   if (head_dim % 32 != 0)
     return fail(Code::unsupported,
                 fmt::format("the codec kernels need a head_dim that is a multiple of 32, not {}", head_dim));
   if (f.kind != CodeKind::plain && f.block > 32 && f.block % 32 != 0)
-    return fail(
-        Code::unsupported,
-        fmt::format("the codec kernels need blocks that divide 32 or are multiples of it, not {}", f.block));
+    return fail(Code::unsupported,
+                fmt::format("the codec kernels need blocks that divide 32 or are multiples of it, not {}", f.block));
   const bool is_norm = f.scale == ScaleRule::raw_norm || f.scale == ScaleRule::corrected_norm;
   if (is_norm && f.block % f.rotation.size != 0)
-    return fail(Code::unsupported,
-                fmt::format("{}: the rotation ({}) must divide the block that shares a norm ({})", f.name,
-                            f.rotation.size, f.block));
+    return fail(Code::unsupported, fmt::format("{}: the rotation ({}) must divide the block that shares a norm ({})",
+                                               f.name, f.rotation.size, f.block));
   return {};
 }
 

@@ -35,12 +35,10 @@ tl::unexpected<Error> unknown(const std::string& what, const std::string& name, 
 // Only these folders are read; a misspelt one must not be skipped without a word. specs/attention holds
 // examples of specs.
 Result<void> check_folders(const FileSet& files) {
-  const std::vector<std::string> known = {"specs/archs", "specs/attention", "specs/formats",
-                                          "specs/rotations"};
+  const std::vector<std::string> known = {"specs/archs", "specs/attention", "specs/formats", "specs/rotations"};
   for (const auto& [name, text] : files) {
     const std::string folder = std::filesystem::path(name).parent_path().generic_string();
-    if (name.starts_with("templates/") || std::find(known.begin(), known.end(), folder) != known.end())
-      continue;
+    if (name.starts_with("templates/") || std::find(known.begin(), known.end(), folder) != known.end()) continue;
     return fail(Code::bad_input, fmt::format("folder '{}' holds nothing that is read", folder), {name},
                 schema::suggestions(folder, "folders", known));
   }
@@ -53,8 +51,7 @@ Result<Registry> Registry::load(const FileSet& files) {
   KV_CHECK(check_folders(files));
   Registry registry;
   const std::string templates = "templates/";
-  for (auto& [file, text] : in_folder(files, templates))
-    registry.fragments_[file.substr(templates.size())] = text;
+  for (auto& [file, text] : in_folder(files, templates)) registry.fragments_[file.substr(templates.size())] = text;
   for (const auto& [file, text] : in_folder(files, "specs/rotations/")) {
     KV_TRY(spec, parse_rotation(text, file));
     registry.rotations_[spec.name] = spec;

@@ -25,9 +25,10 @@ class Registry : public RotationLookup, public ArchLookup {
   // name or alias inside the result are an error that names both files.
   static Result<Registry> load(const FileSet& files);
 
-  Result<const Format*> format(const std::string& name_or_alias, const Where& where) const;  // unknown: did-you-mean + list
+  Result<const Format*> format(const std::string& name_or_alias,
+                               const Where& where) const;  // unknown: did-you-mean + list
   Result<Rotation> rotation(const std::string& name, int size, const Where& where) const override;
-  const Arch* arch(const std::string& name) const override;                                   // nullptr if unknown
+  const Arch* arch(const std::string& name) const override;  // nullptr if unknown
   Result<const Arch*> require_arch(const std::string& name, const Where& where) const;
   const std::string* fragment(const std::string& name) const;  // "core/simt.cuh" -> text, nullptr if there is none
 

@@ -38,7 +38,8 @@ struct Error {
 template <class T>
 using Result = tl::expected<T, Error>;
 
-inline tl::unexpected<Error> fail(Code code, std::string message, Where where = {}, std::vector<std::string> notes = {}) {
+inline tl::unexpected<Error> fail(Code code, std::string message, Where where = {},
+                                  std::vector<std::string> notes = {}) {
   return tl::unexpected<Error>(Error{code, std::move(message), std::move(where), std::move(notes)});
 }
 
@@ -51,9 +52,9 @@ std::string closest(std::string_view name, const std::vector<std::string>& candi
 }  // namespace kvjit
 
 // auto& name = value of expr, or return its error.
-#define KV_TRY(name, expr)                                              \
-  auto name##_result = (expr);                                          \
-  if (!name##_result) return tl::unexpected(name##_result.error());     \
+#define KV_TRY(name, expr)                                          \
+  auto name##_result = (expr);                                      \
+  if (!name##_result) return tl::unexpected(name##_result.error()); \
   auto& name = *name##_result
 // The same for a Result<void>.
 #define KV_CHECK(expr) \

@@ -116,9 +116,9 @@ Result<RotationSpec> parse_rotation(std::string_view toml_text, const std::strin
   KV_CHECK(top.done());
   enum class Generator { pcg64, golden, list } generator = Generator::list;
   signs.require("generator");
-  signs.read("generator", generator,
-             schema::Names<Generator>{
-                 {Generator::pcg64, "pcg64"}, {Generator::golden, "golden"}, {Generator::list, "list"}});
+  signs.read(
+      "generator", generator,
+      schema::Names<Generator>{{Generator::pcg64, "pcg64"}, {Generator::golden, "golden"}, {Generator::list, "list"}});
   signs.read("generator", spec.signs.generator);
   if (generator == Generator::pcg64) {
     int seed = 0;
@@ -137,8 +137,8 @@ Result<RotationSpec> parse_rotation(std::string_view toml_text, const std::strin
 
 Result<Rotation> make_rotation(const RotationSpec& spec, int size) {
   if (std::find(spec.sizes.begin(), spec.sizes.end(), size) == spec.sizes.end()) {
-    return fail(Code::unsupported, fmt::format("rotation '{}' does not span {} channels", spec.name, size),
-                {}, {fmt::format("possible sizes: {}", fmt::join(spec.sizes, ", "))});
+    return fail(Code::unsupported, fmt::format("rotation '{}' does not span {} channels", spec.name, size), {},
+                {fmt::format("possible sizes: {}", fmt::join(spec.sizes, ", "))});
   }
   Rotation rotation{spec.name, spec.kind, size, {}, {}};
   if (spec.signs.generator == "pcg64") {

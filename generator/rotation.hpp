@@ -19,9 +19,9 @@ enum class RotationKind { none, wht };
 
 // How a sign array is made: a readable generator, never a typed mask.
 struct SignSource {
-  std::string generator;          // "pcg64" (numpy default_rng), "golden" (golden ratio), "list"
+  std::string generator;  // "pcg64" (numpy default_rng), "golden" (golden ratio), "list"
   std::uint64_t seed = 0;
-  int draws = 0;                  // length of each of the two arrays as drawn; a shorter size uses their prefix
+  int draws = 0;                       // length of each of the two arrays as drawn; a shorter size uses their prefix
   std::vector<std::int8_t> pre, post;  // generator "list": +1 / -1
 };
 
@@ -37,8 +37,8 @@ struct RotationSpec {
 struct Rotation {
   std::string name = "none";
   RotationKind kind = RotationKind::none;
-  int size = 1;                            // channels a group
-  std::vector<std::int8_t> pre, post;      // size entries of +1 / -1 each
+  int size = 1;                        // channels a group
+  std::vector<std::int8_t> pre, post;  // size entries of +1 / -1 each
   bool is_identity() const { return kind == RotationKind::none; }
   bool operator==(const Rotation&) const = default;
 };

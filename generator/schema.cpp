@@ -47,8 +47,7 @@ class Importer {
           item.key_where = where(key.source());
         }
         std::sort(node.items.begin(), node.items.end(), [](const Node& a, const Node& b) {
-          return std::pair(a.key_where.line, a.key_where.column) <
-                 std::pair(b.key_where.line, b.key_where.column);
+          return std::pair(a.key_where.line, a.key_where.column) < std::pair(b.key_where.line, b.key_where.column);
         });
         break;
       case toml::node_type::array:
@@ -100,8 +99,7 @@ Result<Node> parse(std::string_view toml_text, const std::string& file) {
   const Importer importer(toml_text, file);
   const toml::parse_result result = toml::parse(toml_text, file);
   if (!result)
-    return fail(Code::bad_input, std::string(result.error().description()),
-                importer.where(result.error().source()));
+    return fail(Code::bad_input, std::string(result.error().description()), importer.where(result.error().source()));
   return importer.import(result.table());
 }
 
@@ -146,8 +144,7 @@ bool Table::expect(const Node& node, Node::Kind kind, std::string_view key) {
   else if (kind == Node::Kind::text && node.text.find_first_of("\r\n") != std::string::npos)
     problem = "one line";  // titles and sources end up in one-line comments of emitted code
   bad_ = !problem.empty();
-  if (bad_)
-    complain(node.where, fmt::format("{} must be {}", key.empty() ? name_ : std::string(key), problem));
+  if (bad_) complain(node.where, fmt::format("{} must be {}", key.empty() ? name_ : std::string(key), problem));
   return !bad_;
 }
 
@@ -164,8 +161,7 @@ void Table::read(std::string_view key, std::string& out) {
 
 void Table::read(std::string_view key, int& out, Range range) {
   const Node* node = find(key);
-  if (node && expect(*node, Node::Kind::integer, key) && in_range(*node, key, range))
-    out = int(node->integer);
+  if (node && expect(*node, Node::Kind::integer, key) && in_range(*node, key, range)) out = int(node->integer);
 }
 
 void Table::read(std::string_view key, double& out) {
@@ -227,13 +223,11 @@ void Table::require(std::string_view key, std::string_view or_key) {
 }
 
 void Table::complain(const Where& where, std::string message, std::vector<std::string> notes, Code code) {
-  if (first_ && std::pair(first_->where.line, first_->where.column) <= std::pair(where.line, where.column))
-    return;
+  if (first_ && std::pair(first_->where.line, first_->where.column) <= std::pair(where.line, where.column)) return;
   first_ = Error{code, std::move(message), where, std::move(notes)};
 }
 
-void Table::complain_choice(std::string_view key, const std::string& text,
-                            const std::vector<std::string>& known) {
+void Table::complain_choice(std::string_view key, const std::string& text, const std::vector<std::string>& known) {
   complain(where(key), fmt::format("{} '{}' is not known", key, text), suggestions(text, "possible", known));
 }
 

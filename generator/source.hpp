@@ -25,12 +25,15 @@ struct Source {
 
 // The kernels of one attention call and its cache.
 enum class Role {
-  rotate_q,      // Q before, iff K's format is rotated
-  attend,        // split-KV decode: partial results
-  merge,         // partials by log-sum-exp
-  rotate_out,    // output after, iff V's format is rotated
-  reference,     // the readable one, same inputs as attend, one launch, no split
-  quantise_k, quantise_v, dequantise_k, dequantise_v,
+  rotate_q,    // Q before, iff K's format is rotated
+  attend,      // split-KV decode: partial results
+  merge,       // partials by log-sum-exp
+  rotate_out,  // output after, iff V's format is rotated
+  reference,   // the readable one, same inputs as attend, one launch, no split
+  quantise_k,
+  quantise_v,
+  dequantise_k,
+  dequantise_v,
 };
 const char* to_string(Role role);
 
@@ -52,8 +55,8 @@ struct ProgramSource {
   bool causal = false;
   int q_bytes = 2, out_bytes = 4;  // of one element
   bool q_is_f16 = true, out_is_f32 = true;
-  int rows = 0;                    // q_heads_per_kv * query_length
-  int tile_tokens = 0;             // granule of a split
+  int rows = 0;         // q_heads_per_kv * query_length
+  int tile_tokens = 0;  // granule of a split
   SideFacts k, v;
   std::map<Role, Source> kernels;
   std::vector<Decision> decisions;

@@ -16,16 +16,14 @@ using schema::Node;
 constexpr std::size_t kMaxCombinations = 4096;
 constexpr schema::Range kHeadDim{16, 1024}, kRows{1, 64};
 const std::vector<std::string> kFeatures = {"causal"};
-const std::vector<std::string> kPlannedLayouts = {
-    "paged", "interleaved"};  // named in the design, served by nothing yet
+const std::vector<std::string> kPlannedLayouts = {"paged",
+                                                  "interleaved"};  // named in the design, served by nothing yet
 const schema::Names<Layout> kLayouts = {{Layout::rows, "rows"}, {Layout::planar, "planar"}};
-const schema::Names<Element> kElements = {
-    {Element::f16, "f16"}, {Element::bf16, "bf16"}, {Element::f32, "f32"}};
+const schema::Names<Element> kElements = {{Element::f16, "f16"}, {Element::bf16, "bf16"}, {Element::f32, "f32"}};
 
 template <class E>
 std::string_view name_of(E value, schema::Names<E> names) {
-  return std::find_if(names.begin(), names.end(), [&](const auto& entry) { return entry.first == value; })
-      ->second;
+  return std::find_if(names.begin(), names.end(), [&](const auto& entry) { return entry.first == value; })->second;
 }
 
 void collect_places(const Node& table, const std::string& prefix, std::map<std::string, Where>& places) {
@@ -45,8 +43,8 @@ SideSpec read_side(schema::Table& table) {
   table.read("scale", side.scale);
   table.read("rotation", side.rotation);
   if (side.block && !schema::is_power_of_two(*side.block))
-    table.complain(table.where("block"), fmt::format("block must be a power of two, {}..{}",
-                                                     schema::kBlock.low, schema::kBlock.high));
+    table.complain(table.where("block"),
+                   fmt::format("block must be a power of two, {}..{}", schema::kBlock.low, schema::kBlock.high));
   for (const char* key : {"format", "bits", "block", "codebook", "scale", "rotation"}) {
     if (!table.find(key)) continue;
     side.key_where[key] = table.where(key);
@@ -62,8 +60,7 @@ SideSpec read_side(schema::Table& table) {
 void read_attention(schema::Table& table, Spec& spec) {
   table.read("head_dim", spec.head_dim, kHeadDim);
   if (spec.head_dim % 16)
-    table.complain(table.where("head_dim"),
-                   fmt::format("head_dim must be a multiple of 16, not {}", spec.head_dim));
+    table.complain(table.where("head_dim"), fmt::format("head_dim must be a multiple of 16, not {}", spec.head_dim));
   table.read("q_heads_per_kv", spec.q_heads_per_kv, kRows);
   table.read("query_length", spec.query_length, kRows);
   table.read("features", spec.features);
@@ -71,8 +68,7 @@ void read_attention(schema::Table& table, Spec& spec) {
   table.read("out_type", spec.out_type, kElements);
   for (std::size_t i = 0; i < spec.features.size(); ++i)
     if (std::find(kFeatures.begin(), kFeatures.end(), spec.features[i]) == kFeatures.end())
-      table.complain(table.find("features")->items[i].where,
-                     fmt::format("feature '{}' is not known", spec.features[i]),
+      table.complain(table.find("features")->items[i].where, fmt::format("feature '{}' is not known", spec.features[i]),
                      schema::suggestions(spec.features[i], "features", kFeatures));
 }
 
@@ -80,8 +76,8 @@ void read_layout(schema::Table& table, Spec& spec) {
   std::string name;
   table.read("layout", name);
   if (std::find(kPlannedLayouts.begin(), kPlannedLayouts.end(), name) != kPlannedLayouts.end())
-    table.complain(table.where("layout"), fmt::format("layout '{}' is not served yet", name),
-                   {"layouts: rows, planar"}, Code::unsupported);
+    table.complain(table.where("layout"), fmt::format("layout '{}' is not served yet", name), {"layouts: rows, planar"},
+                   Code::unsupported);
   else
     table.read("layout", spec.layout, kLayouts);
 }
@@ -135,17 +131,15 @@ Result<std::vector<Axis>> take_matrix(Node& root) {
   std::size_t combinations = 1;
   for (const Node& item : matrix.items) {
     if (item.kind != Node::Kind::list || item.items.empty())
-      return fail(Code::bad_input,
-                  fmt::format("'{}' in [matrix] must be a list of the values to sweep", item.key), item.where,
+      return fail(Code::bad_input, fmt::format("'{}' in [matrix] must be a list of the values to sweep", item.key),
+                  item.where,
                   item.kind == Node::Kind::table
-                      ? std::vector<std::string>{fmt::format(
-                            "a key of a table is quoted as a whole: \"{}.{}\"", item.key,
-                            item.items.empty() ? "key" : item.items[0].key)}
+                      ? std::vector<std::string>{fmt::format("a key of a table is quoted as a whole: \"{}.{}\"",
+                                                             item.key, item.items.empty() ? "key" : item.items[0].key)}
                       : std::vector<std::string>{});
     combinations *= std::min(item.items.size(), kMaxCombinations + 1);
     if (combinations > kMaxCombinations)
-      return fail(Code::bad_input, fmt::format("[matrix] has more than {} combinations", kMaxCombinations),
-                  item.where);
+      return fail(Code::bad_input, fmt::format("[matrix] has more than {} combinations", kMaxCombinations), item.where);
     axes.push_back({item.key, item.key_where, item.items});
   }
   return axes;
@@ -158,8 +152,7 @@ Result<void> put(Node& root, const Axis& axis, const Node& value) {
     const std::size_t dot = axis.key.find('.', from);
     const std::string name = axis.key.substr(from, dot - from);
     if (at->kind != Node::Kind::table)
-      return fail(Code::bad_input,
-                  fmt::format("'{}' in [matrix] goes into something that is not a table", axis.key),
+      return fail(Code::bad_input, fmt::format("'{}' in [matrix] goes into something that is not a table", axis.key),
                   axis.key_where);
     Node* next = const_cast<Node*>(at->find(name));
     if (!next) {

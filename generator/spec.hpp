@@ -19,12 +19,12 @@ std::string_view to_string(Element element);
 
 // One side of the cache: the name of a format, or the numbers of one ("inline").
 struct SideSpec {
-  Where where;                           // of the table [k] or [v]
-  std::string format;                    // name or alias; empty when inline
-  std::optional<int> bits, block;        // inline only: 1..8; values that share one scale
-  std::optional<std::string> codebook;   // "lloyd_max" (default), "uniform"
-  std::optional<std::string> scale;      // "corrected_norm" (default), "raw_norm", "amax"
-  std::optional<std::string> rotation;   // "none" (default), or a name of specs/rotations
+  Where where;                             // of the table [k] or [v]
+  std::string format;                      // name or alias; empty when inline
+  std::optional<int> bits, block;          // inline only: 1..8; values that share one scale
+  std::optional<std::string> codebook;     // "lloyd_max" (default), "uniform"
+  std::optional<std::string> scale;        // "corrected_norm" (default), "raw_norm", "amax"
+  std::optional<std::string> rotation;     // "none" (default), or a name of specs/rotations
   std::map<std::string, Where> key_where;  // where each key stands, for diagnostics of later stages
 };
 
@@ -40,7 +40,7 @@ struct Spec {
   Element q_type = Element::f16;      // how queries are given
   Element out_type = Element::f32;    // how the output is wanted
   Layout layout = Layout::planar;
-  std::vector<std::string> archs;     // empty: the present GPU
+  std::vector<std::string> archs;          // empty: the present GPU
   std::map<std::string, Where> key_where;  // "attention.head_dim" -> place; absent keys are absent
 
   Where where(const std::string& key) const;  // place of a dotted key, or the file

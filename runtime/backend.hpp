@@ -17,11 +17,11 @@ namespace kvjit {
 
 struct DeviceFacts {
   bool is_gpu = false;
-  std::string name;          // "NVIDIA H200", "CPU back-end (g++ 12.2)"
-  std::string arch;          // "sm_90a": the arch kernels are generated for by default ("sm_90a" on the CPU back-end)
+  std::string name;  // "NVIDIA H200", "CPU back-end (g++ 12.2)"
+  std::string arch;  // "sm_90a": the arch kernels are generated for by default ("sm_90a" on the CPU back-end)
   int multiprocessors = 1;
   std::size_t memory_bytes = 0;
-  int driver_version = 0;    // 13000 = 13.0
+  int driver_version = 0;  // 13000 = 13.0
 };
 
 struct Grid {

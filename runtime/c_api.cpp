@@ -27,12 +27,10 @@ using kvjit::fail;
 using kvjit::Result;
 
 static_assert(sizeof(kvjit_index) == 8 && sizeof(void*) == 8, "64-bit platforms only");
-static_assert(static_cast<int>(Code::internal) == KVJIT_INTERNAL &&
-              static_cast<int>(Code::usage) == KVJIT_USAGE &&
+static_assert(static_cast<int>(Code::internal) == KVJIT_INTERNAL && static_cast<int>(Code::usage) == KVJIT_USAGE &&
               static_cast<int>(Code::bad_input) == KVJIT_BAD_INPUT &&
               static_cast<int>(Code::unsupported) == KVJIT_UNSUPPORTED &&
-              static_cast<int>(Code::compile) == KVJIT_COMPILE &&
-              static_cast<int>(Code::differs) == KVJIT_DIFFERS &&
+              static_cast<int>(Code::compile) == KVJIT_COMPILE && static_cast<int>(Code::differs) == KVJIT_DIFFERS &&
               static_cast<int>(Code::environment) == KVJIT_ENVIRONMENT &&
               static_cast<int>(Code::integrity) == KVJIT_INTEGRITY);
 
@@ -59,8 +57,7 @@ void copy_text(char* to, std::size_t size, std::string_view text) {
   const std::size_t kept = std::min(text.size(), size - 1);
   std::memcpy(to, text.data(), kept);
   to[kept] = '\0';
-  if (kept < text.size() && kept >= kCut.size())
-    std::memcpy(to + kept - kCut.size(), kCut.data(), kCut.size());
+  if (kept < text.size() && kept >= kCut.size()) std::memcpy(to + kept - kCut.size(), kCut.data(), kCut.size());
 }
 
 std::string lines(const std::vector<std::string>& notes) {
@@ -95,9 +92,8 @@ Result<Struct> read_struct(const Struct* from, const char* name) {
   const auto* bytes = reinterpret_cast<const unsigned char*>(from);
   for (std::size_t i = sizeof value; i < from->size; ++i)
     if (bytes[i] != 0)
-      return fail(Code::unsupported,
-                  fmt::format("{} sets a member that version {} of the library does not have", name,
-                              KVJIT_VERSION_NUMBER));
+      return fail(Code::unsupported, fmt::format("{} sets a member that version {} of the library does not have", name,
+                                                 KVJIT_VERSION_NUMBER));
   return value;
 }
 
@@ -166,11 +162,10 @@ Result<std::string> choose_arch(const kvjit::Spec& spec, const char* arch, const
   if (arch) return std::string(arch);
   if (spec.archs.empty() || std::count(spec.archs.begin(), spec.archs.end(), device.arch)) return device.arch;
   if (!device.is_gpu) return spec.archs.front();
-  return fail(Code::unsupported,
-              fmt::format("the spec is for {}; this device is {} ({})", fmt::join(spec.archs, ", "),
-                          device.arch, device.name),
-              spec.where("target.arch"),
-              {fmt::format("add \"{}\" to [target] arch, or leave it out", device.arch)});
+  return fail(
+      Code::unsupported,
+      fmt::format("the spec is for {}; this device is {} ({})", fmt::join(spec.archs, ", "), device.arch, device.name),
+      spec.where("target.arch"), {fmt::format("add \"{}\" to [target] arch, or leave it out", device.arch)});
 }
 
 kvjit::DevicePointer address(const void* pointer) { return reinterpret_cast<kvjit::DevicePointer>(pointer); }
@@ -203,9 +198,8 @@ Result<void> codec(kvjit_program* program, int side, const kvjit_codec_call* cal
   KV_CHECK(side_of(program, side));
   KV_TRY(c, read_struct(call, "call"));
   if (c.x_type != KVJIT_F32 && !(is_writing && c.x_type == KVJIT_F16))
-    return fail(Code::usage,
-                fmt::format("x_type {}; {} possible", c.x_type,
-                            is_writing ? "KVJIT_F16 (1) and KVJIT_F32 (3) are" : "KVJIT_F32 (3) is"));
+    return fail(Code::usage, fmt::format("x_type {}; {} possible", c.x_type,
+                                         is_writing ? "KVJIT_F16 (1) and KVJIT_F32 (3) are" : "KVJIT_F32 (3) is"));
   kv::CodecArgs args{};
   args.x = convert(c.x);
   args.side = convert(c.cache);
@@ -222,8 +216,7 @@ Result<void> codec(kvjit_program* program, int side, const kvjit_codec_call* cal
 
 Result<void> attention(kvjit_program* program, const kvjit_attention_call* call, kvjit_report* report,
                        Result<kvjit::LaunchReport> (kvjit::Program::*run)(const kvjit::AttentionCall&,
-                                                                          kvjit::DevicePointer, kvjit::Stream)
-                           const) {
+                                                                          kvjit::DevicePointer, kvjit::Stream) const) {
   KV_CHECK(need(program, "program"));
   KV_TRY(c, read_struct(call, "call"));
   if (report) KV_CHECK(check_output(report, "report"));
@@ -231,8 +224,7 @@ Result<void> attention(kvjit_program* program, const kvjit_attention_call* call,
   // SIZE_MAX: sizes that make no sense, which the program refuses by name.
   if (const std::size_t needed = program->program->workspace_bytes(converted);
       needed != SIZE_MAX && c.workspace_bytes < needed)
-    return fail(Code::bad_input,
-                fmt::format("workspace of {} bytes; this call needs {}", c.workspace_bytes, needed));
+    return fail(Code::bad_input, fmt::format("workspace of {} bytes; this call needs {}", c.workspace_bytes, needed));
   KV_TRY(ran, ((*program->program).*run)(converted, address(c.workspace), c.stream));
   if (!report) return {};
   kvjit_report value{};
@@ -252,8 +244,7 @@ Result<void> attention(kvjit_program* program, const kvjit_attention_call* call,
 
 int kvjit_version(void) { return KVJIT_VERSION_NUMBER; }
 
-kvjit_status kvjit_context_create(const kvjit_context_options* options, kvjit_context** context,
-                                  kvjit_error* error) {
+kvjit_status kvjit_context_create(const kvjit_context_options* options, kvjit_context** context, kvjit_error* error) {
   return guarded(error, [&]() -> Result<void> {
     KV_CHECK(need(context, "context"));
     kvjit::Options chosen = kvjit::Options::from_environment();
@@ -264,9 +255,9 @@ kvjit_status kvjit_context_create(const kvjit_context_options* options, kvjit_co
       else if (given.device == KVJIT_DEVICE_CPU)
         chosen.device = kvjit::DeviceKind::cpu;
       else if (given.device != KVJIT_DEVICE_AUTOMATIC)
-        return fail(Code::usage,
-                    fmt::format("device {}; KVJIT_DEVICE_AUTOMATIC (0), _GPU (1) and _CPU (2) are possible",
-                                given.device));
+        return fail(
+            Code::usage,
+            fmt::format("device {}; KVJIT_DEVICE_AUTOMATIC (0), _GPU (1) and _CPU (2) are possible", given.device));
       chosen.device_ordinal = given.ordinal;
       if (given.cache_dir) chosen.cache_dir = given.cache_dir;
       if (given.log)
@@ -282,8 +273,7 @@ kvjit_status kvjit_context_create(const kvjit_context_options* options, kvjit_co
 
 void kvjit_context_destroy(kvjit_context* context) { delete context; }
 
-kvjit_status kvjit_context_device(const kvjit_context* context, kvjit_device_facts* facts,
-                                  kvjit_error* error) {
+kvjit_status kvjit_context_device(const kvjit_context* context, kvjit_device_facts* facts, kvjit_error* error) {
   return guarded(error, [&]() -> Result<void> {
     KV_CHECK(need(context, "context"));
     KV_CHECK(check_output(facts, "facts"));
@@ -316,8 +306,7 @@ kvjit_status kvjit_copy_to_device(kvjit_context* context, void* to, const void* 
   });
 }
 
-kvjit_status kvjit_copy_to_host(kvjit_context* context, void* to, const void* from, size_t bytes,
-                                kvjit_error* error) {
+kvjit_status kvjit_copy_to_host(kvjit_context* context, void* to, const void* from, size_t bytes, kvjit_error* error) {
   return guarded(error, [&]() -> Result<void> {
     KV_CHECK(need(context, "context"));
     return context->context->backend()->copy_to_host(to, address(from), bytes);
@@ -355,13 +344,12 @@ kvjit_status kvjit_supported(const char* toml, const char* arch, char* reasons, 
     return {};
   });
   if (reasons)
-    copy_text(reasons, reasons_size,
-              status == KVJIT_OK ? lines(refusals) : "no answer: out of memory or a bug");
+    copy_text(reasons, reasons_size, status == KVJIT_OK ? lines(refusals) : "no answer: out of memory or a bug");
   return status == KVJIT_OK ? first : status;
 }
 
-kvjit_status kvjit_program_create(kvjit_context* context, const char* toml, const char* file_name,
-                                  const char* arch, kvjit_program** program, kvjit_error* error) {
+kvjit_status kvjit_program_create(kvjit_context* context, const char* toml, const char* file_name, const char* arch,
+                                  kvjit_program** program, kvjit_error* error) {
   return guarded(error, [&]() -> Result<void> {
     KV_CHECK(need(context, "context"));
     KV_CHECK(need(toml, "toml"));
@@ -369,9 +357,8 @@ kvjit_status kvjit_program_create(kvjit_context* context, const char* toml, cons
     const std::string file = file_name ? file_name : "spec";
     KV_TRY(specs, kvjit::parse_specs(toml, file));
     if (specs.size() != 1)
-      return fail(Code::unsupported,
-                  fmt::format("[matrix] gives {} specs; a program is one spec", specs.size()), {file},
-                  {"leave [matrix] out, or create one program for each combination"});
+      return fail(Code::unsupported, fmt::format("[matrix] gives {} specs; a program is one spec", specs.size()),
+                  {file}, {"leave [matrix] out, or create one program for each combination"});
     KV_TRY(chosen, choose_arch(specs[0], arch, context->context->backend()->facts()));
     KV_TRY(source, generate(specs[0], chosen));
     KV_TRY(created, kvjit::Program::create(context->context, std::move(source)));
@@ -385,75 +372,67 @@ kvjit_status kvjit_program_create(kvjit_context* context, const char* toml, cons
 
 void kvjit_program_destroy(kvjit_program* program) { delete program; }
 
-kvjit_status kvjit_program_describe(const kvjit_program* program, kvjit_program_facts* facts,
-                                    kvjit_error* error) {
+kvjit_status kvjit_program_describe(const kvjit_program* program, kvjit_program_facts* facts, kvjit_error* error) {
   return guarded(error, [&]() -> Result<void> {
     KV_CHECK(need(program, "program"));
     KV_CHECK(check_output(facts, "facts"));
     const kvjit::ProgramSource& s = program->program->source();
     const int q_type = s.q_bytes == 4 ? KVJIT_F32 : s.q_is_f16 ? KVJIT_F16 : KVJIT_BF16;
     const int out_type = s.out_is_f32 ? KVJIT_F32 : KVJIT_F16;
-    write_struct(facts, {0, s.id.c_str(), s.title.c_str(), s.arch.c_str(), s.is_planar, s.head_dim,
-                         s.q_heads_per_kv, s.query_length, s.causal, q_type, out_type, s.tile_tokens});
+    write_struct(facts, {0, s.id.c_str(), s.title.c_str(), s.arch.c_str(), s.is_planar, s.head_dim, s.q_heads_per_kv,
+                         s.query_length, s.causal, q_type, out_type, s.tile_tokens});
     return {};
   });
 }
 
-kvjit_status kvjit_program_side(const kvjit_program* program, int side, kvjit_side_facts* facts,
-                                kvjit_error* error) {
+kvjit_status kvjit_program_side(const kvjit_program* program, int side, kvjit_side_facts* facts, kvjit_error* error) {
   return guarded(error, [&]() -> Result<void> {
     KV_TRY(known, side_of(program, side));
     KV_CHECK(check_output(facts, "facts"));
-    write_struct(facts,
-                 {0, known->format.c_str(), known->is_rotated, known->bits_per_value,
-                  static_cast<kvjit_index>(known->row_bytes), static_cast<kvjit_index>(known->code_row_bytes),
-                  static_cast<kvjit_index>(known->scale_row_bytes)});
+    write_struct(facts, {0, known->format.c_str(), known->is_rotated, known->bits_per_value,
+                         static_cast<kvjit_index>(known->row_bytes), static_cast<kvjit_index>(known->code_row_bytes),
+                         static_cast<kvjit_index>(known->scale_row_bytes)});
     return {};
   });
 }
 
-kvjit_status kvjit_cache_layout(const kvjit_program* program, int side, kvjit_index sequences,
-                                kvjit_index heads, kvjit_index capacity_tokens, void* base, kvjit_side* cache,
-                                size_t* bytes, kvjit_error* error) {
+kvjit_status kvjit_cache_layout(const kvjit_program* program, int side, kvjit_index sequences, kvjit_index heads,
+                                kvjit_index capacity_tokens, void* base, kvjit_side* cache, size_t* bytes,
+                                kvjit_error* error) {
   return guarded(error, [&]() -> Result<void> {
     KV_TRY(facts, side_of(program, side));
     if (std::min({sequences, heads, capacity_tokens}) < 1)
       return fail(Code::bad_input,
-                  fmt::format("a cache of {} sequences, {} heads, {} tokens; at least 1 of each is needed",
-                              sequences, heads, capacity_tokens));
-    const auto geometry =
-        kvjit::side_geometry(program->program->source(), *facts, sequences, heads, capacity_tokens);
-    if (geometry.total_bytes > static_cast<std::size_t>(PTRDIFF_MAX))
-      return fail(Code::bad_input,
-                  fmt::format("a cache of {} sequences, {} heads, {} tokens does not fit 64 bits", sequences,
+                  fmt::format("a cache of {} sequences, {} heads, {} tokens; at least 1 of each is needed", sequences,
                               heads, capacity_tokens));
+    const auto geometry = kvjit::side_geometry(program->program->source(), *facts, sequences, heads, capacity_tokens);
+    if (geometry.total_bytes > static_cast<std::size_t>(PTRDIFF_MAX))
+      return fail(Code::bad_input, fmt::format("a cache of {} sequences, {} heads, {} tokens does not fit 64 bits",
+                                               sequences, heads, capacity_tokens));
     if (cache) *cache = convert(base ? kvjit::at(geometry, address(base)) : geometry.strides);
     if (bytes) *bytes = geometry.total_bytes;
     return {};
   });
 }
 
-kvjit_status kvjit_quantise(kvjit_program* program, int side, const kvjit_codec_call* call,
-                            kvjit_error* error) {
+kvjit_status kvjit_quantise(kvjit_program* program, int side, const kvjit_codec_call* call, kvjit_error* error) {
   return guarded(error, [&] { return codec(program, side, call, true, &kvjit::Program::quantise); });
 }
 
-kvjit_status kvjit_dequantise(kvjit_program* program, int side, const kvjit_codec_call* call,
-                              kvjit_error* error) {
+kvjit_status kvjit_dequantise(kvjit_program* program, int side, const kvjit_codec_call* call, kvjit_error* error) {
   return guarded(error, [&] { return codec(program, side, call, false, &kvjit::Program::dequantise); });
 }
 
-kvjit_status kvjit_workspace_bytes(const kvjit_program* program, const kvjit_attention_call* call,
-                                   size_t* bytes, kvjit_error* error) {
+kvjit_status kvjit_workspace_bytes(const kvjit_program* program, const kvjit_attention_call* call, size_t* bytes,
+                                   kvjit_error* error) {
   return guarded(error, [&]() -> Result<void> {
     KV_CHECK(need(program, "program"));
     KV_CHECK(need(bytes, "bytes"));
     KV_TRY(c, read_struct(call, "call"));
     const std::size_t needed = program->program->workspace_bytes(convert(c));
     if (needed > static_cast<std::size_t>(PTRDIFF_MAX))
-      return fail(Code::bad_input,
-                  fmt::format("no workspace fits a call of {} sequences, {} heads, {} tokens", c.sequences,
-                              c.kv_heads, c.tokens));
+      return fail(Code::bad_input, fmt::format("no workspace fits a call of {} sequences, {} heads, {} tokens",
+                                               c.sequences, c.kv_heads, c.tokens));
     *bytes = needed;
     return {};
   });

@@ -209,8 +209,8 @@ void Cache::publish(const Key& key, const CacheEntry& entry) {
   bool is_written = false;
   if (make_folders(folder)) {
     if (const File file(::mkostemps(temporary.data(), 4, O_CLOEXEC)); file) {
-      is_written = write_all(file.fd(), bytes) && ::fsync(file.fd()) == 0 &&
-                   ::rename(temporary.c_str(), path.c_str()) == 0;
+      is_written =
+          write_all(file.fd(), bytes) && ::fsync(file.fd()) == 0 && ::rename(temporary.c_str(), path.c_str()) == 0;
       if (const int error = errno; !is_written) {
         ::unlink(temporary.c_str());
         errno = error;
@@ -222,8 +222,7 @@ void Cache::publish(const Key& key, const CacheEntry& entry) {
     ++write_failures;
     return warn_once(path + " could not be written: " + reason + "; kernels are cached in memory only");
   }
-  if (const File opened(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)); opened)
-    ::fsync(opened.fd());
+  if (const File opened(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)); opened) ::fsync(opened.fd());
   sweep_if_due();
 }
 
@@ -267,14 +266,10 @@ Cache::Lock Cache::lock(const Key& key, const std::string& name) {
         ++lock_waits;
         char holder[32] = {};
         const bool is_named = ::pread(fd, holder, sizeof holder - 1, 0) > 0;
-        if (log_)
-          log_(fmt::format("waiting for process {}, which compiles {}", is_named ? holder : "(unknown)",
-                           name));
+        if (log_) log_(fmt::format("waiting for process {}, which compiles {}", is_named ? holder : "(unknown)", name));
       }
       if (std::chrono::steady_clock::now() > deadline) {
-        if (log_)
-          log_(
-              fmt::format("warning: waited {} s for {}, compiling it here too", kLockPatience.count(), name));
+        if (log_) log_(fmt::format("warning: waited {} s for {}, compiling it here too", kLockPatience.count(), name));
         ::close(fd);
         return lock;
       }
@@ -284,8 +279,7 @@ Cache::Lock Cache::lock(const Key& key, const std::string& name) {
     }, named{};
     if (::fstat(fd, &ours) == 0 && ::stat(lock.path_.c_str(), &named) == 0 && ours.st_ino == named.st_ino) {
       const std::string pid = std::to_string(::getpid());
-      if (::ftruncate(fd, 0) == 0)
-        (void)!::pwrite(fd, pid.data(), pid.size(), 0);  // only a courtesy to those who wait
+      if (::ftruncate(fd, 0) == 0) (void)!::pwrite(fd, pid.data(), pid.size(), 0);  // only a courtesy to those who wait
       lock.fd_ = fd;
       return lock;
     }
@@ -349,13 +343,12 @@ std::uint64_t sweep(const std::string& folder, std::uint64_t max_bytes) {
     total -= entry.bytes;
   }
   std::error_code error;
-  for (auto file = fs::recursive_directory_iterator(folder + kVersionFolder, error);
-       !error && file != fs::end(file); file.increment(error)) {
+  for (auto file = fs::recursive_directory_iterator(folder + kVersionFolder, error); !error && file != fs::end(file);
+       file.increment(error)) {
     const fs::path& path = file->path();
     struct stat status {};
     const bool is_leftover = path.extension() == ".tmp" || path.parent_path().filename() == "locks";
-    if (is_leftover && ::lstat(path.c_str(), &status) == 0 &&
-        std::time(nullptr) - status.st_mtime > kLeftoverAge)
+    if (is_leftover && ::lstat(path.c_str(), &status) == 0 && std::time(nullptr) - status.st_mtime > kLeftoverAge)
       ::unlink(path.c_str());
   }
   return removed;

@@ -23,8 +23,7 @@ struct Header {
   std::uint32_t name_bytes, compiler_bytes;
   std::uint64_t log_bytes, payload_bytes;
 };
-static_assert(sizeof(Header) == 128 && std::is_trivially_copyable_v<Header>,
-              "no padding: this is a file format");
+static_assert(sizeof(Header) == 128 && std::is_trivially_copyable_v<Header>, "no padding: this is a file format");
 
 constexpr char kMagic[8] = {'k', 'v', 'j', 'i', 't', 'k', 'v', 'c'};
 constexpr std::size_t kDigestBytes = sizeof(Digest);
@@ -36,9 +35,7 @@ Digest checksum(std::span<const std::uint8_t> bytes) {
   return hash.finish();
 }
 
-tl::unexpected<Error> damaged(const std::string& why) {
-  return fail(Code::integrity, "damaged cache entry: " + why);
-}
+tl::unexpected<Error> damaged(const std::string& why) { return fail(Code::integrity, "damaged cache entry: " + why); }
 
 }  // namespace
 

@@ -17,7 +17,7 @@ class Compiler {
   virtual ~Compiler() = default;
   virtual std::string identity() const = 0;  // exact: "nvrtc 13.0 build-id:..."; kept in each cache entry
   virtual std::vector<std::string> options(const Source& source) const = 0;  // part of the cache key; no paths
-  virtual std::vector<std::string> archs() const = 0;       // "sm_75" ...; empty: any (host)
+  virtual std::vector<std::string> archs() const = 0;                        // "sm_75" ...; empty: any (host)
   // A Source whose arch the compiler does not know is `unsupported`, with the list of those it knows.
   virtual Result<Artefact> compile(const Source& source) = 0;
 };

@@ -168,8 +168,7 @@ Result<std::shared_ptr<Context>> open_host(const Options& options) {
 
 }  // namespace
 
-std::shared_ptr<Context> make_context(const Options& options, std::shared_ptr<Backend> backend,
-                                      Toolchain toolchain) {
+std::shared_ptr<Context> make_context(const Options& options, std::shared_ptr<Backend> backend, Toolchain toolchain) {
   return std::make_shared<JitContext>(options, std::move(backend), std::move(toolchain));
 }
 

@@ -18,17 +18,17 @@ namespace kvjit {
 
 enum class Origin { memory, disk, compiled };  // where a kernel came from
 
-struct KernelRecord {  // a kernel in use: what ran, exactly
-  std::string name, key;       // key: 64 hex digits
+struct KernelRecord {     // a kernel in use: what ran, exactly
+  std::string name, key;  // key: 64 hex digits
   Origin origin = Origin::compiled;
-  double ready_ms = 0;         // what this get() cost
+  double ready_ms = 0;  // what this get() cost
   int registers = 0, stack_bytes = 0, spill_bytes = 0;
   std::shared_ptr<Kernel> kernel;
 };
 
 struct CacheCounters {
-  std::uint64_t memory_hits = 0, disk_hits = 0, misses = 0, compiles = 0, rebuilt = 0 /* damaged entries */, lock_waits = 0,
-                write_failures = 0;
+  std::uint64_t memory_hits = 0, disk_hits = 0, misses = 0, compiles = 0, rebuilt = 0 /* damaged entries */,
+                lock_waits = 0, write_failures = 0;
 };
 
 class Context {

@@ -68,8 +68,8 @@ Result<void> CpuKernel::fill(const std::vector<std::uint8_t>& bytes) const {
     const ssize_t count = write(file_, bytes.data() + done, bytes.size() - done);
     if (count < 0 && errno == EINTR) continue;
     if (count <= 0)
-      return fail(Code::environment, fmt::format("cannot hold the {} bytes of kernel {} in memory: {}",
-                                                 bytes.size(), name_, std::strerror(errno)));
+      return fail(Code::environment, fmt::format("cannot hold the {} bytes of kernel {} in memory: {}", bytes.size(),
+                                                 name_, std::strerror(errno)));
     done += static_cast<std::size_t>(count);
   }
   return {};
@@ -83,8 +83,7 @@ Result<std::shared_ptr<Kernel>> CpuKernel::load(const Source& source, const Arte
   kernel->threads_ = source.threads;
   kernel->shared_bytes_ = static_cast<std::size_t>(std::max(source.shared_bytes, 0));
   kernel->file_ = memfd_create(source.name.substr(0, 200).c_str(), MFD_CLOEXEC);
-  if (kernel->file_ < 0)
-    return fail(Code::environment, fmt::format("memfd_create: {}", std::strerror(errno)));
+  if (kernel->file_ < 0) return fail(Code::environment, fmt::format("memfd_create: {}", std::strerror(errno)));
   KV_CHECK(kernel->fill(artefact.bytes));
 
   kernel->object_ = dlopen(kernel->path().c_str(), RTLD_NOW | RTLD_LOCAL);
@@ -146,8 +145,7 @@ Result<DevicePointer> CpuBackend::allocate(std::size_t bytes) {
 Result<void> CpuBackend::copy(void* to, const void* from, std::size_t bytes) {
   if (bytes == 0) return {};
   if (!to || !from)
-    return fail(Code::bad_input,
-                fmt::format("copy of {} bytes {} a null pointer", bytes, to ? "from" : "to"));
+    return fail(Code::bad_input, fmt::format("copy of {} bytes {} a null pointer", bytes, to ? "from" : "to"));
   std::memcpy(to, from, bytes);
   return {};
 }
@@ -162,8 +160,7 @@ Result<void> CpuBackend::fill(DevicePointer to, std::uint8_t value, std::size_t 
 Result<void> CpuBackend::launch(const Kernel& kernel, Grid grid, const void* args, Stream) {
   const auto* loaded = dynamic_cast<const CpuKernel*>(&kernel);
   if (!loaded) return fail(Code::internal, "a kernel of another back-end was launched on the CPU back-end");
-  Result<void> ran =
-      run_grid(loaded->program(), grid, loaded->threads(), loaded->shared_bytes(), args, seed_);
+  Result<void> ran = run_grid(loaded->program(), grid, loaded->threads(), loaded->shared_bytes(), args, seed_);
   if (!ran) ran.error().notes.push_back(fmt::format("in kernel {}", loaded->name()));
   return ran;
 }

@@ -25,11 +25,11 @@ namespace {
 
 using boost::context::fiber;
 
-constexpr int kMaxThreads = 1024;               // a block, on every CUDA GPU
-constexpr std::size_t kMaxShared = 256 * 1024;  // above the 227 KiB of any GPU so far
-constexpr std::size_t kGuard = 1024;        // before and behind shared memory; keeps its 1024-byte alignment
-constexpr unsigned char kGuardByte = 0xa5;  // unlike the poison, so that writing NaNs past the end is seen
-constexpr unsigned char kPoison = 0xff;     // NaN as f16, bf16 and f32; -1 as an integer
+constexpr int kMaxThreads = 1024;                // a block, on every CUDA GPU
+constexpr std::size_t kMaxShared = 256 * 1024;   // above the 227 KiB of any GPU so far
+constexpr std::size_t kGuard = 1024;             // before and behind shared memory; keeps its 1024-byte alignment
+constexpr unsigned char kGuardByte = 0xa5;       // unlike the poison, so that writing NaNs past the end is seen
+constexpr unsigned char kPoison = 0xff;          // NaN as f16, bf16 and f32; -1 as an integer
 constexpr std::size_t kStackBytes = 128 * 1024;  // address space; only touched pages cost memory
 constexpr std::size_t kShownGroups = 8;          // places listed in a deadlock report
 
@@ -76,8 +76,7 @@ struct FreeBytes {
 
 class Scheduler {
  public:
-  Result<void> run(const std::function<void()>& body, Grid grid, int threads, std::size_t shared_bytes,
-                   unsigned seed);
+  Result<void> run(const std::function<void()>& body, Grid grid, int threads, std::size_t shared_bytes, unsigned seed);
 
   void wait(kv::cpu::Wait what, Site site);
   void copy_async(void* to, const void* from, int bytes, int valid);
@@ -143,23 +142,20 @@ void Scheduler::wait(kv::cpu::Wait what, Site site) {
 }
 
 void Scheduler::copy_async(void* to, const void* from, int bytes, int valid) {
-  const auto to_address = reinterpret_cast<std::uintptr_t>(to),
-             from_address = reinterpret_cast<std::uintptr_t>(from);
+  const auto to_address = reinterpret_cast<std::uintptr_t>(to), from_address = reinterpret_cast<std::uintptr_t>(from);
   const auto shared = reinterpret_cast<std::uintptr_t>(shared_.get() + kGuard);
   // PTX ISA, cp.async: cp-size is 4, 8 or 16 and both addresses are aligned to it.
   if (bytes != 4 && bytes != 8 && bytes != 16)
     return stop(fmt::format("asynchronous copy of {} bytes (4, 8 and 16 are possible)", bytes));
   const auto size = static_cast<std::uintptr_t>(bytes);
   if (to_address % size != 0 || from_address % size != 0)
-    return stop(fmt::format(
-        "asynchronous copy of {} bytes from an address that is {} mod {} to one that is {} mod {} "
-        "(both must be aligned to the size)",
-        bytes, from_address % size, bytes, to_address % size, bytes));
-  if (valid < 0 || valid > bytes)
-    return stop(fmt::format("asynchronous copy of {} valid bytes of {}", valid, bytes));
-  if (to_address < shared || to_address - shared + size > shared_bytes_)
     return stop(
-        fmt::format("asynchronous copy to outside the block's {} bytes of shared memory", shared_bytes_));
+        fmt::format("asynchronous copy of {} bytes from an address that is {} mod {} to one that is {} mod {} "
+                    "(both must be aligned to the size)",
+                    bytes, from_address % size, bytes, to_address % size, bytes));
+  if (valid < 0 || valid > bytes) return stop(fmt::format("asynchronous copy of {} valid bytes of {}", valid, bytes));
+  if (to_address < shared || to_address - shared + size > shared_bytes_)
+    return stop(fmt::format("asynchronous copy to outside the block's {} bytes of shared memory", shared_bytes_));
   running_->copies.pending.push_back(
       {static_cast<unsigned char*>(to), static_cast<const unsigned char*>(from), bytes, valid});
 }
@@ -167,8 +163,7 @@ void Scheduler::copy_async(void* to, const void* from, int bytes, int valid) {
 void Scheduler::copy_commit() { running_->copies.groups.push_back(running_->copies.pending.size()); }
 
 void Scheduler::copy_wait(int groups_left) {
-  if (groups_left < 0)
-    return stop(fmt::format("wait for asynchronous copies with {} groups left", groups_left));
+  if (groups_left < 0) return stop(fmt::format("wait for asynchronous copies with {} groups left", groups_left));
   CopyQueue& queue = running_->copies;
   const auto left = static_cast<std::size_t>(groups_left);
   if (queue.groups.size() <= left) return;
@@ -187,8 +182,8 @@ void Scheduler::copy_wait(int groups_left) {
 
 void Scheduler::finish_lane(LaneState& lane) {
   if (!lane.copies.pending.empty())
-    record(fmt::format("{} asynchronous copies were never waited for: {}, lane {}",
-                       lane.copies.pending.size(), block_name(), lane.view.thread));
+    record(fmt::format("{} asynchronous copies were never waited for: {}, lane {}", lane.copies.pending.size(),
+                       block_name(), lane.view.thread));
   lane.state = State::done;
   --warps_[static_cast<std::size_t>(lane.view.thread / 32)].live;
   --live_;
@@ -281,12 +276,11 @@ std::string Scheduler::describe_waiting() const {
            (lane.state == State::done || lanes_[static_cast<std::size_t>(last)].site == lane.site))
       ++last;
     if (shown++ == kShownGroups) return text + ", ...";
-    text +=
-        fmt::format("{}lanes {}-{} {}", text.empty() ? "" : ", ", first, last - 1,
-                    lane.state == State::done
-                        ? "ended"
-                        : fmt::format("wait for the {} at {}",
-                                      lane.state == State::at_warp ? "warp" : "block", to_string(lane.site)));
+    text += fmt::format("{}lanes {}-{} {}", text.empty() ? "" : ", ", first, last - 1,
+                        lane.state == State::done
+                            ? "ended"
+                            : fmt::format("wait for the {} at {}", lane.state == State::at_warp ? "warp" : "block",
+                                          to_string(lane.site)));
     first = last;
   }
   return text;
@@ -296,11 +290,10 @@ void Scheduler::check_guard() {
   const unsigned char* behind = shared_.get() + kGuard + shared_bytes_;
   for (std::size_t i = 0; i < kGuard; ++i) {
     if (behind[i] != kGuardByte)
-      return record(fmt::format("shared memory overrun: {} wrote at byte {} of {}", block_name(),
-                                shared_bytes_ + i, shared_bytes_));
+      return record(fmt::format("shared memory overrun: {} wrote at byte {} of {}", block_name(), shared_bytes_ + i,
+                                shared_bytes_));
     if (shared_.get()[i] != kGuardByte)
-      return record(
-          fmt::format("shared memory overrun: {} wrote {} bytes before its start", block_name(), kGuard - i));
+      return record(fmt::format("shared memory overrun: {} wrote {} bytes before its start", block_name(), kGuard - i));
   }
 }
 
@@ -321,19 +314,17 @@ bool Scheduler::run_block() {
   return !error_;
 }
 
-Result<void> Scheduler::run(const std::function<void()>& body, Grid grid, int threads,
-                            std::size_t shared_bytes, unsigned seed) {
+Result<void> Scheduler::run(const std::function<void()>& body, Grid grid, int threads, std::size_t shared_bytes,
+                            unsigned seed) {
   // CUDA programming guide, technical specifications per compute capability.
   if (threads < 1 || threads > kMaxThreads)
-    return fail(Code::bad_input,
-                fmt::format("{} threads a block; 1 to {} are possible", threads, kMaxThreads));
+    return fail(Code::bad_input, fmt::format("{} threads a block; 1 to {} are possible", threads, kMaxThreads));
   if (shared_bytes > kMaxShared)
-    return fail(Code::bad_input, fmt::format("{} bytes of shared memory a block; at most {} are possible",
-                                             shared_bytes, kMaxShared));
+    return fail(Code::bad_input,
+                fmt::format("{} bytes of shared memory a block; at most {} are possible", shared_bytes, kMaxShared));
   if (grid.x == 0 || grid.y == 0 || grid.z == 0 || grid.x > 0x7fffffffu || grid.y > 65535 || grid.z > 65535)
     return fail(Code::bad_input,
-                fmt::format("grid ({}, {}, {}); 1 to (2147483647, 65535, 65535) are possible", grid.x, grid.y,
-                            grid.z));
+                fmt::format("grid ({}, {}, {}); 1 to (2147483647, 65535, 65535) are possible", grid.x, grid.y, grid.z));
   if (!shared_) return fail(Code::environment, "no memory for the CPU back-end's shared memory");
 
   threads_ = threads;
@@ -383,8 +374,8 @@ struct Shared {
 };
 Shared& shared();
 
-Result<void> run_bound(void (*bind)(const kv::cpu::Host*), const std::function<void()>& body, Grid grid,
-                       int threads, std::size_t shared_bytes, unsigned seed) {
+Result<void> run_bound(void (*bind)(const kv::cpu::Host*), const std::function<void()>& body, Grid grid, int threads,
+                       std::size_t shared_bytes, unsigned seed) {
   Shared& process = shared();
   const std::lock_guard lock(process.mutex);
   bind(&process.host);
@@ -411,8 +402,8 @@ Shared& shared() {
 
 }  // namespace
 
-Result<void> run_grid(const LaneProgram& program, Grid grid, int threads, std::size_t shared_bytes,
-                      const void* args, unsigned seed) {
+Result<void> run_grid(const LaneProgram& program, Grid grid, int threads, std::size_t shared_bytes, const void* args,
+                      unsigned seed) {
   return run_bound(
       program.bind, [&program, args] { program.entry(args); }, grid, threads, shared_bytes, seed);
 }

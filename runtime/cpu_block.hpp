@@ -26,8 +26,8 @@ struct LaneProgram {
 // process: a second thread waits. Fails with internal (the kernel broke a rule: divergent collective,
 // deadlock, overrun of shared memory, misaligned or forgotten copy; says which block and lane) or bad_input
 // (a launch that no GPU would take).
-Result<void> run_grid(const LaneProgram& program, Grid grid, int threads, std::size_t shared_bytes,
-                      const void* args, unsigned seed = 0);
+Result<void> run_grid(const LaneProgram& program, Grid grid, int threads, std::size_t shared_bytes, const void* args,
+                      unsigned seed = 0);
 
 // The same for device code compiled into this very binary: body is the kernel of one lane.
 Result<void> run_grid(const std::function<void()>& body, Grid grid, int threads, std::size_t shared_bytes,

@@ -14,8 +14,7 @@
 namespace kvjit {
 namespace {
 
-constexpr int kDefaultSharedBytes =
-    48 << 10;  // what a block gets without opting in (CUDA C++ Programming Guide, 16.2)
+constexpr int kDefaultSharedBytes = 48 << 10;  // what a block gets without opting in (CUDA C++ Programming Guide, 16.2)
 constexpr int kWarmUps = 3;
 // Below this a call is timed as part of a graph of kGraphCalls: events resolve 0.5 us and a launch costs some
 // 2-3 us.
@@ -95,8 +94,8 @@ class CudaBackend final : public Backend {
     if (status == 0) return pointer;
     std::size_t free = 0, total = 0;
     if (status == kCuErrorOutOfMemory && driver_.cuMemGetInfo_v2(&free, &total) == 0)
-      return fail(Code::environment, fmt::format("{} bytes were asked for, {} of {} are free on {}", bytes,
-                                                 free, total, facts_.name));
+      return fail(Code::environment,
+                  fmt::format("{} bytes were asked for, {} of {} are free on {}", bytes, free, total, facts_.name));
     return driver_.error(status, fmt::format("allocating {} bytes", bytes));
   }
 
@@ -141,47 +140,42 @@ class CudaBackend final : public Backend {
     kernel->name = source.name;
     kernel->threads = static_cast<unsigned>(source.threads);
     kernel->shared_bytes = static_cast<unsigned>(source.shared_bytes);
-    KV_CHECK(check(driver_.cuModuleLoadDataEx(&kernel->module, artefact.bytes.data(), 0, nullptr, nullptr),
-                   fmt::format("loading {} (made for {}) on {} ({})", source.name, source.arch, facts_.name,
-                               facts_.arch)));
+    KV_CHECK(
+        check(driver_.cuModuleLoadDataEx(&kernel->module, artefact.bytes.data(), 0, nullptr, nullptr),
+              fmt::format("loading {} (made for {}) on {} ({})", source.name, source.arch, facts_.name, facts_.arch)));
     KV_CHECK(check(driver_.cuModuleGetFunction(&kernel->function, kernel->module, source.entry.c_str()),
                    fmt::format("looking for {} in {}", source.entry, source.name)));
 
     int max_threads = 0, static_shared = 0;
-    KV_CHECK(check(driver_.cuFuncGetAttribute(&max_threads, kCuFunctionMaxThreads, kernel->function),
-                   "reading attributes"));
+    KV_CHECK(
+        check(driver_.cuFuncGetAttribute(&max_threads, kCuFunctionMaxThreads, kernel->function), "reading attributes"));
     KV_CHECK(check(driver_.cuFuncGetAttribute(&static_shared, kCuFunctionStaticShared, kernel->function),
                    "reading attributes"));
     if (source.threads < 1 || source.threads > max_threads)
       return fail(Code::unsupported,
-                  fmt::format("{} wants {} threads a block; {} allows 1 to {} with its {} registers",
-                              source.name, source.threads, facts_.name, max_threads, artefact.registers));
+                  fmt::format("{} wants {} threads a block; {} allows 1 to {} with its {} registers", source.name,
+                              source.threads, facts_.name, max_threads, artefact.registers));
     if (source.shared_bytes < 0 || source.shared_bytes > device_->shared_opt_in - static_shared)
-      return fail(
-          Code::unsupported,
-          fmt::format("{} wants {} bytes of shared memory a block beside its {} static ones; {} has {}",
-                      source.name, source.shared_bytes, static_shared, facts_.name, device_->shared_opt_in));
+      return fail(Code::unsupported,
+                  fmt::format("{} wants {} bytes of shared memory a block beside its {} static ones; {} has {}",
+                              source.name, source.shared_bytes, static_shared, facts_.name, device_->shared_opt_in));
     if (source.shared_bytes + static_shared > kDefaultSharedBytes)
-      KV_CHECK(check(
-          driver_.cuFuncSetAttribute(kernel->function, kCuFunctionMaxDynamicShared, source.shared_bytes),
-          fmt::format("giving {} {} bytes of shared memory", source.name, source.shared_bytes)));
+      KV_CHECK(check(driver_.cuFuncSetAttribute(kernel->function, kCuFunctionMaxDynamicShared, source.shared_bytes),
+                     fmt::format("giving {} {} bytes of shared memory", source.name, source.shared_bytes)));
     return kernel;
   }
 
   Result<void> launch(const Kernel& kernel, Grid grid, const void* args, Stream stream) override {
     const auto* ours = dynamic_cast<const CudaKernel*>(&kernel);
-    if (!ours || ours->device != device_)
-      return fail(Code::internal, "a kernel of another back-end was launched");
+    if (!ours || ours->device != device_) return fail(Code::internal, "a kernel of another back-end was launched");
     const Bound bound(*device_);
-    void* parameters[] = {
-        const_cast<void*>(args)};  // the driver copies args_bytes from here and writes nothing
+    void* parameters[] = {const_cast<void*>(args)};  // the driver copies args_bytes from here and writes nothing
     const CuResult status =
-        driver_.cuLaunchKernel(ours->function, grid.x, grid.y, grid.z, ours->threads, 1, 1,
-                               ours->shared_bytes, static_cast<CuStream>(stream), parameters, nullptr);
+        driver_.cuLaunchKernel(ours->function, grid.x, grid.y, grid.z, ours->threads, 1, 1, ours->shared_bytes,
+                               static_cast<CuStream>(stream), parameters, nullptr);
     if (status == 0) return {};
-    return driver_.error(status,
-                         fmt::format("launching {} with grid {}x{}x{}, {} threads, {} bytes of shared memory",
-                                     ours->name, grid.x, grid.y, grid.z, ours->threads, ours->shared_bytes));
+    return driver_.error(status, fmt::format("launching {} with grid {}x{}x{}, {} threads, {} bytes of shared memory",
+                                             ours->name, grid.x, grid.y, grid.z, ours->threads, ours->shared_bytes));
   }
 
   // Calls that follow each other on one stream: data that fits the L2 cache stays there, as it does in an
@@ -214,18 +208,16 @@ class CudaBackend final : public Backend {
     Owned<CuGraphExec> exec(driver_.cuGraphExecDestroy);
     if (once_us < kShortUs) {
       calls = kGraphCalls;
-      KV_CHECK(check(driver_.cuStreamBeginCapture_v2(stream.get(), kCuCaptureThreadLocal),
-                     "capturing the timed work"));
+      KV_CHECK(check(driver_.cuStreamBeginCapture_v2(stream.get(), kCuCaptureThreadLocal), "capturing the timed work"));
       Result<void> captured;
       for (int i = 0; i < calls && captured; ++i) captured = work(stream.get());
       const CuResult ended = driver_.cuStreamEndCapture(stream.get(), graph.out());
       KV_CHECK(captured);
       KV_CHECK(check(ended, "capturing the timed work"));
-      KV_CHECK(check(driver_.cuGraphInstantiateWithFlags(exec.out(), graph.get(), 0),
-                     "making a graph of the timed work"));
+      KV_CHECK(
+          check(driver_.cuGraphInstantiateWithFlags(exec.out(), graph.get(), 0), "making a graph of the timed work"));
       group = [&](Stream on) {
-        return check(driver_.cuGraphLaunch(exec.get(), static_cast<CuStream>(on)),
-                     "launching the timed graph");
+        return check(driver_.cuGraphLaunch(exec.get(), static_cast<CuStream>(on)), "launching the timed graph");
       };
       KV_CHECK(group(stream.get()));  // the first launch of a graph uploads it
     }
@@ -275,19 +267,16 @@ Result<std::shared_ptr<Backend>> open_cuda(const Options& options) {
   KV_CHECK(check(driver->cuDriverGetVersion(&facts.driver_version), "reading the driver's version"));
   KV_CHECK(check(driver->cuDeviceGet(&device->id, options.device_ordinal), "opening the device"));
   KV_CHECK(check(driver->cuDeviceGetName(name, sizeof name, device->id), "reading the device's name"));
-  KV_CHECK(
-      check(driver->cuDeviceTotalMem_v2(&facts.memory_bytes, device->id), "reading the device's memory"));
+  KV_CHECK(check(driver->cuDeviceTotalMem_v2(&facts.memory_bytes, device->id), "reading the device's memory"));
   const std::pair<int, int*> attributes[] = {{kCuAttributeMultiprocessors, &facts.multiprocessors},
                                              {kCuAttributeCapabilityMajor, &major},
                                              {kCuAttributeCapabilityMinor, &minor},
                                              {kCuAttributeSharedOptIn, &device->shared_opt_in}};
   for (const auto& [attribute, value] : attributes)
-    KV_CHECK(
-        check(driver->cuDeviceGetAttribute(value, attribute, device->id), "reading the device's attributes"));
+    KV_CHECK(check(driver->cuDeviceGetAttribute(value, attribute, device->id), "reading the device's attributes"));
   facts.name = name;
   facts.arch = arch_of(major, minor);
-  KV_CHECK(
-      check(driver->cuDevicePrimaryCtxRetain(&device->context, device->id), "retaining the primary context"));
+  KV_CHECK(check(driver->cuDevicePrimaryCtxRetain(&device->context, device->id), "retaining the primary context"));
   return std::make_shared<CudaBackend>(std::move(device), std::move(facts));
 }
 

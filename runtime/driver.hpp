@@ -36,48 +36,47 @@ constexpr unsigned kCuStreamNonBlocking = 1;
 constexpr int kCuCaptureThreadLocal = 1;
 
 // The names are those of the binary interface: cuda.h maps cuMemAlloc to cuMemAlloc_v2 and so on.
-#define KVJIT_CUDA_API(X)                                                                         \
-  X(cuGetErrorName, (CuResult error, const char** text))                                          \
-  X(cuGetErrorString, (CuResult error, const char** text))                                        \
-  X(cuInit, (unsigned flags))                                                                     \
-  X(cuDriverGetVersion, (int* version))                                                           \
-  X(cuDeviceGetCount, (int* count))                                                               \
-  X(cuDeviceGet, (CuDevice * device, int ordinal))                                                \
-  X(cuDeviceGetName, (char* name, int bytes, CuDevice device))                                    \
-  X(cuDeviceGetAttribute, (int* value, int attribute, CuDevice device))                           \
-  X(cuDeviceTotalMem_v2, (std::size_t * bytes, CuDevice device))                                  \
-  X(cuDevicePrimaryCtxRetain, (CuContext * context, CuDevice device))                             \
-  X(cuDevicePrimaryCtxRelease_v2, (CuDevice device))                                              \
-  X(cuCtxPushCurrent_v2, (CuContext context))                                                     \
-  X(cuCtxPopCurrent_v2, (CuContext * context))                                                    \
-  X(cuModuleLoadDataEx,                                                                           \
-    (CuModule * module, const void* image, unsigned n_options, int* options, void** values))      \
-  X(cuModuleGetFunction, (CuFunction * function, CuModule module, const char* name))              \
-  X(cuModuleUnload, (CuModule module))                                                            \
-  X(cuFuncGetAttribute, (int* value, int attribute, CuFunction function))                         \
-  X(cuFuncSetAttribute, (CuFunction function, int attribute, int value))                          \
-  X(cuLaunchKernel, (CuFunction function, unsigned grid_x, unsigned grid_y, unsigned grid_z,      \
-                     unsigned block_x, unsigned block_y, unsigned block_z, unsigned shared_bytes, \
-                     CuStream stream, void** parameters, void** extra))                           \
-  X(cuMemAlloc_v2, (CuPointer * pointer, std::size_t bytes))                                      \
-  X(cuMemFree_v2, (CuPointer pointer))                                                            \
-  X(cuMemGetInfo_v2, (std::size_t * free, std::size_t * total))                                   \
-  X(cuMemcpyHtoD_v2, (CuPointer to, const void* from, std::size_t bytes))                         \
-  X(cuMemcpyDtoH_v2, (void* to, CuPointer from, std::size_t bytes))                               \
-  X(cuMemsetD8_v2, (CuPointer to, unsigned char value, std::size_t count))                        \
-  X(cuStreamCreate, (CuStream * stream, unsigned flags))                                          \
-  X(cuStreamDestroy_v2, (CuStream stream))                                                        \
-  X(cuStreamSynchronize, (CuStream stream))                                                       \
-  X(cuStreamBeginCapture_v2, (CuStream stream, int mode))                                         \
-  X(cuStreamEndCapture, (CuStream stream, CuGraph * graph))                                       \
-  X(cuGraphInstantiateWithFlags, (CuGraphExec * exec, CuGraph graph, unsigned long long flags))   \
-  X(cuGraphLaunch, (CuGraphExec exec, CuStream stream))                                           \
-  X(cuGraphDestroy, (CuGraph graph))                                                              \
-  X(cuGraphExecDestroy, (CuGraphExec exec))                                                       \
-  X(cuEventCreate, (CuEvent * event, unsigned flags))                                             \
-  X(cuEventDestroy_v2, (CuEvent event))                                                           \
-  X(cuEventRecord, (CuEvent event, CuStream stream))                                              \
-  X(cuEventSynchronize, (CuEvent event))                                                          \
+#define KVJIT_CUDA_API(X)                                                                                        \
+  X(cuGetErrorName, (CuResult error, const char** text))                                                         \
+  X(cuGetErrorString, (CuResult error, const char** text))                                                       \
+  X(cuInit, (unsigned flags))                                                                                    \
+  X(cuDriverGetVersion, (int* version))                                                                          \
+  X(cuDeviceGetCount, (int* count))                                                                              \
+  X(cuDeviceGet, (CuDevice * device, int ordinal))                                                               \
+  X(cuDeviceGetName, (char* name, int bytes, CuDevice device))                                                   \
+  X(cuDeviceGetAttribute, (int* value, int attribute, CuDevice device))                                          \
+  X(cuDeviceTotalMem_v2, (std::size_t * bytes, CuDevice device))                                                 \
+  X(cuDevicePrimaryCtxRetain, (CuContext * context, CuDevice device))                                            \
+  X(cuDevicePrimaryCtxRelease_v2, (CuDevice device))                                                             \
+  X(cuCtxPushCurrent_v2, (CuContext context))                                                                    \
+  X(cuCtxPopCurrent_v2, (CuContext * context))                                                                   \
+  X(cuModuleLoadDataEx, (CuModule * module, const void* image, unsigned n_options, int* options, void** values)) \
+  X(cuModuleGetFunction, (CuFunction * function, CuModule module, const char* name))                             \
+  X(cuModuleUnload, (CuModule module))                                                                           \
+  X(cuFuncGetAttribute, (int* value, int attribute, CuFunction function))                                        \
+  X(cuFuncSetAttribute, (CuFunction function, int attribute, int value))                                         \
+  X(cuLaunchKernel,                                                                                              \
+    (CuFunction function, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x, unsigned block_y, \
+     unsigned block_z, unsigned shared_bytes, CuStream stream, void** parameters, void** extra))                 \
+  X(cuMemAlloc_v2, (CuPointer * pointer, std::size_t bytes))                                                     \
+  X(cuMemFree_v2, (CuPointer pointer))                                                                           \
+  X(cuMemGetInfo_v2, (std::size_t * free, std::size_t * total))                                                  \
+  X(cuMemcpyHtoD_v2, (CuPointer to, const void* from, std::size_t bytes))                                        \
+  X(cuMemcpyDtoH_v2, (void* to, CuPointer from, std::size_t bytes))                                              \
+  X(cuMemsetD8_v2, (CuPointer to, unsigned char value, std::size_t count))                                       \
+  X(cuStreamCreate, (CuStream * stream, unsigned flags))                                                         \
+  X(cuStreamDestroy_v2, (CuStream stream))                                                                       \
+  X(cuStreamSynchronize, (CuStream stream))                                                                      \
+  X(cuStreamBeginCapture_v2, (CuStream stream, int mode))                                                        \
+  X(cuStreamEndCapture, (CuStream stream, CuGraph * graph))                                                      \
+  X(cuGraphInstantiateWithFlags, (CuGraphExec * exec, CuGraph graph, unsigned long long flags))                  \
+  X(cuGraphLaunch, (CuGraphExec exec, CuStream stream))                                                          \
+  X(cuGraphDestroy, (CuGraph graph))                                                                             \
+  X(cuGraphExecDestroy, (CuGraphExec exec))                                                                      \
+  X(cuEventCreate, (CuEvent * event, unsigned flags))                                                            \
+  X(cuEventDestroy_v2, (CuEvent event))                                                                          \
+  X(cuEventRecord, (CuEvent event, CuStream stream))                                                             \
+  X(cuEventSynchronize, (CuEvent event))                                                                         \
   X(cuEventElapsedTime, (float* ms, CuEvent start, CuEvent end))
 
 struct Driver {

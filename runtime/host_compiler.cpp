@@ -36,17 +36,9 @@ constexpr std::size_t kMostLog = 64 * 1024;
 // takes 0.26 s to compile and 64 ms for 2 heads x 2048 tokens; at -O2 0.47 s and 50 ms (g++ 12).
 // -ffp-contract=off: the *_rn functions of the seam rely on it. -fno-strict-aliasing: shared memory is bytes
 // that hold several types.
-const std::vector<std::string> kOptions = {"-std=c++20",
-                                           "-O1",
-                                           "-g0",
-                                           "-w",
-                                           "-fPIC",
-                                           "-shared",
-                                           "-ffp-contract=off",
-                                           "-fno-strict-aliasing",
-                                           "-fno-math-errno",
-                                           "-include",
-                                           "simt/cpu.hpp"};
+const std::vector<std::string> kOptions = {
+    "-std=c++20",      "-O1",      "-g0",         "-w", "-fPIC", "-shared", "-ffp-contract=off", "-fno-strict-aliasing",
+    "-fno-math-errno", "-include", "simt/cpu.hpp"};
 
 std::string read_text(const fs::path& path, std::size_t most) {
   std::ifstream file(path, std::ios::binary);
@@ -62,8 +54,7 @@ class PrivateFolder {
   static Result<PrivateFolder> make() {
     std::error_code error;
     const fs::path base = fs::temp_directory_path(error);
-    if (error)
-      return fail(Code::environment, fmt::format("no folder for temporary files: {}", error.message()));
+    if (error) return fail(Code::environment, fmt::format("no folder for temporary files: {}", error.message()));
     std::string name = (base / "kvjit-XXXXXX").string();
     if (!mkdtemp(name.data()))
       return fail(Code::environment,
@@ -87,8 +78,7 @@ Result<void> write_text(const fs::path& path, const std::string& text) {
   std::ofstream file(path, std::ios::binary);
   file.write(text.data(), static_cast<std::streamsize>(text.size()));
   file.close();
-  if (!file)
-    return fail(Code::environment, fmt::format("cannot write {}: {}", path.string(), std::strerror(errno)));
+  if (!file) return fail(Code::environment, fmt::format("cannot write {}: {}", path.string(), std::strerror(errno)));
   return {};
 }
 
@@ -119,8 +109,7 @@ Result<Ended> run(const std::vector<std::string>& arguments, const fs::path& fol
 
   int status = 0;
   while (waitpid(child, &status, 0) < 0)
-    if (errno != EINTR)
-      return fail(Code::environment, fmt::format("lost {}: {}", arguments[0], std::strerror(errno)));
+    if (errno != EINTR) return fail(Code::environment, fmt::format("lost {}: {}", arguments[0], std::strerror(errno)));
   return Ended{WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status), read_text(log, kMostLog)};
 }
 
@@ -190,15 +179,13 @@ Result<Artefact> HostCompiler::compile(const Source& source) {
                 {ended.output});
   const std::string bytes = read_text(object, static_cast<std::size_t>(size));
   if (bytes.size() != size)
-    return fail(Code::environment,
-                fmt::format("cannot read the object that {} made of {}", program_, source.name));
+    return fail(Code::environment, fmt::format("cannot read the object that {} made of {}", program_, source.name));
 
   Artefact artefact;
   artefact.kind = ArtefactKind::host_object;
   artefact.bytes.assign(bytes.begin(), bytes.end());
   artefact.log = ended.output;
-  artefact.compile_ms =
-      std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - begin).count();
+  artefact.compile_ms = std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - begin).count();
   return artefact;
 }
 
@@ -224,8 +211,7 @@ Result<std::shared_ptr<Compiler>> open_host_compiler(const Options& options) {
     Result<Ended> ended = run({*program, "--version"}, folder.path());
     if (!ended || ended->status != 0 || ended->output.empty()) {
       notes.push_back(fmt::format(
-          "{}: {}", *program,
-          ended ? fmt::format("--version gave status {}", ended->status) : ended.error().message));
+          "{}: {}", *program, ended ? fmt::format("--version gave status {}", ended->status) : ended.error().message));
       continue;
     }
     const std::string version = ended->output.substr(0, ended->output.find('\n'));

@@ -45,8 +45,7 @@ int read_build_id(dl_phdr_info* info, std::size_t, void* out) {
       std::memcpy(&note, at, sizeof note);
       const auto* name = at + sizeof note;
       const auto* content = name + (note.n_namesz + 3) / 4 * 4;  // both parts are padded to 4 bytes
-      if (note.n_type == NT_GNU_BUILD_ID && content + note.n_descsz <= end)
-        wanted.hex = hex({content, note.n_descsz});
+      if (note.n_type == NT_GNU_BUILD_ID && content + note.n_descsz <= end) wanted.hex = hex({content, note.n_descsz});
       at = content + (note.n_descsz + 3) / 4 * 4;
     }
   }
@@ -59,8 +58,7 @@ std::string file_digest(const std::string& path) {
   Sha256 hash;
   std::vector<std::uint8_t> block(1 << 20);
   ssize_t got = 0;
-  while ((got = ::read(fd, block.data(), block.size())) > 0)
-    hash.update({block.data(), static_cast<std::size_t>(got)});
+  while ((got = ::read(fd, block.data(), block.size())) > 0) hash.update({block.data(), static_cast<std::size_t>(got)});
   ::close(fd);
   return got < 0 ? "unreadable" : "sha256:" + hex(hash.finish());
 }
@@ -96,8 +94,7 @@ std::string Library::digest() const {
   return file_digest(path_);
 }
 
-std::vector<std::string> library_paths(const std::vector<std::string>& folders,
-                                       const std::vector<std::string>& names) {
+std::vector<std::string> library_paths(const std::vector<std::string>& folders, const std::vector<std::string>& names) {
   std::vector<std::string> paths;
   for (const auto& pattern : folders) {
     if (pattern.empty() || pattern[0] != '/') continue;  // never code from the working directory

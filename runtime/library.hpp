@@ -29,7 +29,6 @@ class Library {
 
 // Each folder of `folders` (patterns such as /usr/local/cuda-*/lib64 expand, newest name first) joined with
 // each name.
-std::vector<std::string> library_paths(const std::vector<std::string>& folders,
-                                       const std::vector<std::string>& names);
+std::vector<std::string> library_paths(const std::vector<std::string>& folders, const std::vector<std::string>& names);
 
 }  // namespace kvjit

@@ -96,21 +96,16 @@ class NvrtcCompiler final : public Compiler {
     return {};
   }
 
-  std::string identity() const override {
-    return fmt::format("nvrtc {}.{} {}", major_, minor_, library_.digest());
-  }
+  std::string identity() const override { return fmt::format("nvrtc {}.{} {}", major_, minor_, library_.digest()); }
 
-  std::vector<std::string> options(const Source& source) const override {
-    return nvrtc_options(source, kind_);
-  }
+  std::vector<std::string> options(const Source& source) const override { return nvrtc_options(source, kind_); }
 
   std::vector<std::string> archs() const override { return archs_; }
 
   Result<Artefact> compile(const Source& source) override {
     if (std::find(archs_.begin(), archs_.end(), base_arch(source.arch)) == archs_.end())
-      return fail(Code::unsupported,
-                  fmt::format("{} is not known to NVRTC {}.{} ({}); it knows {}", source.arch, major_, minor_,
-                              library_.path(), fmt::join(archs_, ", ")));
+      return fail(Code::unsupported, fmt::format("{} is not known to NVRTC {}.{} ({}); it knows {}", source.arch,
+                                                 major_, minor_, library_.path(), fmt::join(archs_, ", ")));
 
     const auto begin = std::chrono::steady_clock::now();
     nvrtcProgram program = nullptr;
@@ -137,14 +132,14 @@ class NvrtcCompiler final : public Compiler {
                   first_lines(artefact.log, 40));
     if (status != kNvrtcSuccess)
       return fail(Code::compile,
-                  fmt::format("NVRTC {}.{} ({}) failed on {} with options {}: {}", major_, minor_,
-                              library_.path(), file, fmt::join(list, " "), api_.nvrtcGetErrorString(status)),
+                  fmt::format("NVRTC {}.{} ({}) failed on {} with options {}: {}", major_, minor_, library_.path(),
+                              file, fmt::join(list, " "), api_.nvrtcGetErrorString(status)),
                   {}, first_lines(artefact.log, 40));
 
     const bool is_ptx = kind_ == ArtefactKind::ptx;
-    KV_TRY(bytes, fetch<std::vector<std::uint8_t>>(
-                      program, is_ptx ? api_.nvrtcGetPTXSize : api_.nvrtcGetCUBINSize,
-                      is_ptx ? api_.nvrtcGetPTX : api_.nvrtcGetCUBIN, is_ptx ? "the PTX" : "the cubin"));
+    KV_TRY(bytes, fetch<std::vector<std::uint8_t>>(program, is_ptx ? api_.nvrtcGetPTXSize : api_.nvrtcGetCUBINSize,
+                                                   is_ptx ? api_.nvrtcGetPTX : api_.nvrtcGetCUBIN,
+                                                   is_ptx ? "the PTX" : "the cubin"));
     artefact.bytes = std::move(bytes);
     artefact.registers = number_before(artefact.log, " registers");
     if (!is_ptx && artefact.registers == 0)
@@ -153,8 +148,7 @@ class NvrtcCompiler final : public Compiler {
     artefact.stack_bytes = number_before(artefact.log, " bytes stack frame");
     artefact.spill_store_bytes = number_before(artefact.log, " bytes spill stores");
     artefact.spill_load_bytes = number_before(artefact.log, " bytes spill loads");
-    artefact.compile_ms =
-        std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - begin).count();
+    artefact.compile_ms = std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - begin).count();
     return artefact;
   }
 
@@ -171,8 +165,7 @@ class NvrtcCompiler final : public Compiler {
     std::size_t bytes = 0;
     KV_CHECK(check(size_of(program, &bytes), what));
     if (bytes > kMaxOutputBytes)
-      return fail(Code::compile,
-                  fmt::format("NVRTC reports {} bytes for {}: more than any kernel has", bytes, what));
+      return fail(Code::compile, fmt::format("NVRTC reports {} bytes for {}: more than any kernel has", bytes, what));
     Bytes content(bytes, 0);
     if (bytes) KV_CHECK(check(copy(program, reinterpret_cast<char*>(content.data())), what));
     return content;
@@ -205,16 +198,14 @@ std::vector<std::string> nvrtc_options(const Source& source, ArtefactKind kind) 
 }
 
 Result<std::shared_ptr<Compiler>> open_nvrtc(const Options& options, ArtefactKind kind) {
-  KV_TRY(
-      library,
-      Library::open("NVRTC (libnvrtc)", candidates(options),
-                    "install the CUDA toolkit's NVRTC 12 or later (package cuda-nvrtc), or give its path in "
-                    "KVJIT_NVRTC, or run on the CPU back-end"));
+  KV_TRY(library,
+         Library::open("NVRTC (libnvrtc)", candidates(options),
+                       "install the CUDA toolkit's NVRTC 12 or later (package cuda-nvrtc), or give its path in "
+                       "KVJIT_NVRTC, or run on the CPU back-end"));
   Api api;
 #define X(result, name, parameters)                                         \
   api.name = reinterpret_cast<result(*) parameters>(library.symbol(#name)); \
-  if (!api.name)                                                            \
-    return fail(Code::environment, library.path() + " has no " #name ": NVRTC 12 or later is needed");
+  if (!api.name) return fail(Code::environment, library.path() + " has no " #name ": NVRTC 12 or later is needed");
   KVJIT_NVRTC_API(X)
 #undef X
   auto compiler = std::make_shared<NvrtcCompiler>(library, api, kind);

@@ -28,8 +28,7 @@ void read_number(const char* name, Number& number, Number largest, std::vector<s
   if (error == std::errc{} && end == text.data() + text.size() && read >= 0 && read <= largest)
     number = read;
   else
-    refused.push_back(std::string(name) + "='" + text + "' is not a whole number from 0 to " +
-                      std::to_string(largest));
+    refused.push_back(std::string(name) + "='" + text + "' is not a whole number from 0 to " + std::to_string(largest));
 }
 
 // XDG Base Directory Specification 0.8: a relative XDG_CACHE_HOME is to be ignored.
@@ -51,16 +50,13 @@ Options Options::from_environment() {
   options.cuda_home = variable({"CUDA_HOME", "CUDA_PATH"});
   read_number("KVJIT_CACHE_MAX_BYTES", options.cache_max_bytes, std::numeric_limits<std::uint64_t>::max(),
               options.refused);
-  read_number("KVJIT_DEVICE_ORDINAL", options.device_ordinal, std::numeric_limits<int>::max(),
-              options.refused);
+  read_number("KVJIT_DEVICE_ORDINAL", options.device_ordinal, std::numeric_limits<int>::max(), options.refused);
 
   constexpr struct {
     std::string_view name;
     DeviceKind kind;
-  } kDevices[] = {{"", DeviceKind::automatic},
-                  {"auto", DeviceKind::automatic},
-                  {"gpu", DeviceKind::gpu},
-                  {"cpu", DeviceKind::cpu}};
+  } kDevices[] = {
+      {"", DeviceKind::automatic}, {"auto", DeviceKind::automatic}, {"gpu", DeviceKind::gpu}, {"cpu", DeviceKind::cpu}};
   const std::string device = variable({"KVJIT_DEVICE"});
   bool is_known = false;
   for (const auto& [name, kind] : kDevices)

@@ -11,17 +11,18 @@ namespace kvjit {
 enum class DeviceKind { automatic, gpu, cpu };
 
 struct Options {
-  DeviceKind device = DeviceKind::automatic;  // automatic: the GPU if there is a driver and a device, else the CPU back-end
+  DeviceKind device =
+      DeviceKind::automatic;  // automatic: the GPU if there is a driver and a device, else the CPU back-end
   int device_ordinal = 0;
-  std::string cache_dir;         // empty: XDG cache home, else the home cache folder; "off": memory only
+  std::string cache_dir;  // empty: XDG cache home, else the home cache folder; "off": memory only
   std::uint64_t cache_max_bytes = 2ull << 30;
-  std::string nvrtc_library;     // path or soname, the only one tried; empty: the usual names and folders
-  std::string cuda_library;      // the same for libcuda
-  std::string cuda_home;         // a toolkit whose lib64 is searched for NVRTC; from_environment: $CUDA_HOME, $CUDA_PATH
-  std::string user_cache_dir;    // where an empty cache_dir leads; from_environment: $XDG_CACHE_HOME/kvjit or
-                                 // $HOME/.cache/kvjit. Both empty: memory only
-  std::string host_compiler;     // for the CPU back-end; empty: $CXX, c++, g++
-  unsigned fiber_seed = 0;       // CPU back-end: 0 = in order, else a seeded random order of lanes and warps
+  std::string nvrtc_library;   // path or soname, the only one tried; empty: the usual names and folders
+  std::string cuda_library;    // the same for libcuda
+  std::string cuda_home;       // a toolkit whose lib64 is searched for NVRTC; from_environment: $CUDA_HOME, $CUDA_PATH
+  std::string user_cache_dir;  // where an empty cache_dir leads; from_environment: $XDG_CACHE_HOME/kvjit or
+                               // $HOME/.cache/kvjit. Both empty: memory only
+  std::string host_compiler;   // for the CPU back-end; empty: $CXX, c++, g++
+  unsigned fiber_seed = 0;     // CPU back-end: 0 = in order, else a seeded random order of lanes and warps
   std::function<void(const std::string&)> log;  // warnings and "compiling ..." lines; empty: silent
 
   std::vector<std::string> refused;  // environment values that make no sense; Context::open fails with them

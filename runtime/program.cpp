@@ -14,7 +14,7 @@ namespace kvjit {
 namespace {
 
 constexpr std::size_t kTooMuch = std::numeric_limits<std::size_t>::max();
-constexpr std::size_t kPiece = 256;  // alignment of the planes of a cache and of the pieces of a workspace
+constexpr std::size_t kPiece = 256;          // alignment of the planes of a cache and of the pieces of a workspace
 constexpr long long kPlanarCapacity = 64;    // tokens; 64 rows of any even size are a multiple of 16 bytes
 constexpr unsigned kVectorAlignment = 16;    // planar planes are read 16 bytes at a time
 constexpr int kMostGridYZ = 65535;           // CUDA programming guide, technical specifications
@@ -92,8 +92,7 @@ tl::unexpected<Error> refuse(std::string message) { return fail(Code::bad_input,
 Result<void> check_pointer(const char* name, const void* pointer, unsigned alignment) {
   if (!pointer) return refuse(fmt::format("{} is a null pointer", name));
   if (const auto off = reinterpret_cast<std::uintptr_t>(pointer) % alignment; off != 0)
-    return refuse(
-        fmt::format("{} is {} bytes past a multiple of {}; it must be aligned to it", name, off, alignment));
+    return refuse(fmt::format("{} is {} bytes past a multiple of {}; it must be aligned to it", name, off, alignment));
   return {};
 }
 
@@ -115,26 +114,22 @@ Result<void> check_side(const ProgramSource& source, const SideFacts& facts, con
     const std::string what = fmt::format("{}.{}", name, plane.name);
     KV_CHECK(check_pointer(what.c_str(), plane.data, alignment));
     if (source.is_planar && plane.token_stride != plane.row_bytes)
-      return refuse(fmt::format("{}: token stride {}; layout planar stores rows densely: {} bytes of {}",
-                                what, plane.token_stride, plane.row_bytes, facts.format));
-    const long long strides[] = {plane.sequence_stride, plane.head_stride,
-                                 source.is_planar ? 0 : plane.token_stride};
+      return refuse(fmt::format("{}: token stride {}; layout planar stores rows densely: {} bytes of {}", what,
+                                plane.token_stride, plane.row_bytes, facts.format));
+    const long long strides[] = {plane.sequence_stride, plane.head_stride, source.is_planar ? 0 : plane.token_stride};
     const char* names[] = {"sequence", "head", "token"};
     for (int i = 0; i < 3; ++i)
       if (strides[i] % alignment != 0)
-        return refuse(
-            fmt::format("{}: {} stride {} is not a multiple of {}", what, names[i], strides[i], alignment));
+        return refuse(fmt::format("{}: {} stride {} is not a multiple of {}", what, names[i], strides[i], alignment));
   }
   return {};
 }
 
 Result<void> check_counts(long long sequences, long long tokens, long long heads) {
-  const std::pair<const char*, long long> counts[] = {
-      {"sequences", sequences}, {"tokens", tokens}, {"heads", heads}};
+  const std::pair<const char*, long long> counts[] = {{"sequences", sequences}, {"tokens", tokens}, {"heads", heads}};
   for (const auto& [name, count] : counts)
     if (count <= 0)
-      return refuse(
-          fmt::format("{} {}; at least 1 is needed (skip the call if there is nothing to do)", count, name));
+      return refuse(fmt::format("{} {}; at least 1 is needed (skip the call if there is nothing to do)", count, name));
   return {};
 }
 
@@ -149,16 +144,14 @@ Result<void> check_call(const ProgramSource& source, const AttentionCall& call, 
     return refuse(fmt::format("{} tokens; at most {} are possible", call.tokens,
                               std::numeric_limits<int>::max() - source.tile_tokens));
   if (!std::isfinite(call.scale) || call.scale < 0)
-    return refuse(
-        fmt::format("scale {}; a positive number, or 0 for 1/sqrt({})", call.scale, source.head_dim));
+    return refuse(fmt::format("scale {}; a positive number, or 0 for 1/sqrt({})", call.scale, source.head_dim));
   KV_CHECK(check_pointer("q", call.q.data, static_cast<unsigned>(source.q_bytes)));
   KV_CHECK(check_pointer("out", call.out.data, static_cast<unsigned>(source.out_bytes)));
   KV_CHECK(check_side(source, source.k, "k", call.k));
   KV_CHECK(check_side(source, source.v, "v", call.v));
   if (call.lengths) KV_CHECK(check_pointer("lengths", call.lengths, alignof(int)));
   if (pieces.bytes == kTooMuch) return refuse("the workspace of this call does not fit 64 bits");
-  if (pieces.bytes != 0)
-    KV_CHECK(check_pointer("workspace", reinterpret_cast<void*>(workspace), kVectorAlignment));
+  if (pieces.bytes != 0) KV_CHECK(check_pointer("workspace", reinterpret_cast<void*>(workspace), kVectorAlignment));
   return {};
 }
 
@@ -172,8 +165,8 @@ Result<Grid> grid_of_rows(const Source& source, std::size_t rows) {
 }
 
 template <class Args>
-Result<void> launch(Context& context, const Source& source, const KernelRecord& record, Grid grid,
-                    const Args& args, Stream stream) {
+Result<void> launch(Context& context, const Source& source, const KernelRecord& record, Grid grid, const Args& args,
+                    Stream stream) {
   if (source.args_bytes != static_cast<int>(sizeof(Args)))
     return fail(Code::internal, fmt::format("{} takes {} bytes of arguments, the runtime has {}", source.name,
                                             source.args_bytes, sizeof(Args)));
@@ -182,8 +175,8 @@ Result<void> launch(Context& context, const Source& source, const KernelRecord& 
 
 }  // namespace
 
-SideGeometry side_geometry(const ProgramSource& source, const SideFacts& side, long long sequences,
-                           long long heads, long long capacity) {
+SideGeometry side_geometry(const ProgramSource& source, const SideFacts& side, long long sequences, long long heads,
+                           long long capacity) {
   SideGeometry geometry;
   kv::CacheSide& strides = geometry.strides;
   if (!source.is_planar) {
@@ -198,8 +191,7 @@ SideGeometry side_geometry(const ProgramSource& source, const SideFacts& side, l
                                ? -1  // product() makes kTooMuch of it
                                : ceil_div(capacity, kPlanarCapacity) * kPlanarCapacity;
   geometry.codes_bytes = rounded(product(1, side.code_row_bytes, tokens, heads, sequences));
-  geometry.total_bytes =
-      plus(geometry.codes_bytes, product(1, side.scale_row_bytes, tokens, heads, sequences));
+  geometry.total_bytes = plus(geometry.codes_bytes, product(1, side.scale_row_bytes, tokens, heads, sequences));
   if (geometry.total_bytes == kTooMuch) return geometry;
   strides.codes_token_stride = side.code_row_bytes;
   strides.codes_head_stride = side.code_row_bytes * tokens;
@@ -263,8 +255,7 @@ Result<LaunchReport> Program::run(bool readable, const AttentionCall& call, Devi
   };
   const auto rotate = [&](Role role, const kv::Rows& in, const kv::Rows& out) -> Result<void> {
     const auto heads = static_cast<int>(q_heads(source_, call));
-    KV_TRY(grid,
-           grid_of_rows(source_.kernels.at(role), product(1, call.sequences, source_.query_length, heads)));
+    KV_TRY(grid, grid_of_rows(source_.kernels.at(role), product(1, call.sequences, source_.query_length, heads)));
     return step(role, grid, kv::RotateArgs{in, out, call.sequences, source_.query_length, heads});
   };
 
@@ -305,13 +296,11 @@ Result<LaunchReport> Program::run(bool readable, const AttentionCall& call, Devi
   return finish_report(call, std::move(report));
 }
 
-Result<LaunchReport> Program::attention(const AttentionCall& call, DevicePointer workspace,
-                                        Stream stream) const {
+Result<LaunchReport> Program::attention(const AttentionCall& call, DevicePointer workspace, Stream stream) const {
   return run(false, call, workspace, stream);
 }
 
-Result<LaunchReport> Program::reference(const AttentionCall& call, DevicePointer workspace,
-                                        Stream stream) const {
+Result<LaunchReport> Program::reference(const AttentionCall& call, DevicePointer workspace, Stream stream) const {
   return run(true, call, workspace, stream);
 }
 
@@ -335,8 +324,7 @@ Result<void> Program::codec(Role role, const kv::CodecArgs& args, Stream stream)
   KV_CHECK(check_pointer("x", args.x.data, writes && !args.x_is_f32 ? 2 : 4));
   KV_CHECK(check_side(source_, is_k ? source_.k : source_.v, is_k ? "k" : "v", args.side));
   if (writes && args.slots) KV_CHECK(check_pointer("slots", args.slots, alignof(kv::i64)));
-  if (args.first_token < 0)
-    return refuse(fmt::format("first token {}; 0 or more is possible", args.first_token));
+  if (args.first_token < 0) return refuse(fmt::format("first token {}; 0 or more is possible", args.first_token));
   KV_TRY(loaded, kernel(role));
   const Source& source = source_.kernels.at(role);
   KV_TRY(grid, grid_of_rows(source, product(1, args.sequences, args.tokens, args.heads)));

@@ -24,19 +24,20 @@ struct SideGeometry {
   std::size_t codes_bytes = 0;  // also the offset of the scales plane (a multiple of 256)
   std::size_t total_bytes = 0;
 };
-SideGeometry side_geometry(const ProgramSource& source, const SideFacts& side, long long sequences, long long heads, long long capacity);
+SideGeometry side_geometry(const ProgramSource& source, const SideFacts& side, long long sequences, long long heads,
+                           long long capacity);
 kv::CacheSide at(const SideGeometry& geometry, DevicePointer base);
 
 // One attention call. Pointers are device pointers (host pointers on the CPU back-end).
 struct AttentionCall {
-  kv::Rows q;    // the program's q type
+  kv::Rows q;  // the program's q type
   kv::CacheSide k, v;
-  kv::Rows out;  // the program's out type
+  kv::Rows out;                  // the program's out type
   const int* lengths = nullptr;  // device; null: `tokens` for every sequence
   int tokens = 0;                // largest length
   int sequences = 1, kv_heads = 1;
-  double scale = 0;              // 0: 1/sqrt(head_dim)
-  int splits = 0;                // 0: chosen from the number of multiprocessors
+  double scale = 0;  // 0: 1/sqrt(head_dim)
+  int splits = 0;    // 0: chosen from the number of multiprocessors
 };
 
 // What really ran, for reports and tests.

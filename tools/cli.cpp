@@ -30,9 +30,8 @@ Result<Registry> Cli::registry() const {
   for (const std::string& dir : spec_dirs) {
     std::error_code problem;
     if (!fs::is_directory(dir, problem))
-      return fail(
-          Code::bad_input, fmt::format("--specs {}: there is no such folder", dir), {},
-          {"it holds formats/*.toml, rotations/*.toml, archs/*.toml; *.toml next to them are formats"});
+      return fail(Code::bad_input, fmt::format("--specs {}: there is no such folder", dir), {},
+                  {"it holds formats/*.toml, rotations/*.toml, archs/*.toml; *.toml next to them are formats"});
     std::size_t added = 0;
     for (const auto& [folder, kind] :
          {std::pair{"formats", "formats"}, {"rotations", "rotations"}, {"archs", "archs"}, {"", "formats"}}) {
@@ -64,8 +63,7 @@ Result<std::vector<Spec>> Cli::specs(const std::vector<std::string>& files) cons
 Result<Spec> Cli::one_spec(const std::string& file) const {
   KV_TRY(all, specs({file}));
   if (all.size() == 1) return all[0];
-  return fail(Code::usage,
-              fmt::format("{}: its [matrix] gives {} specs, this verb takes one", file, all.size()), {},
+  return fail(Code::usage, fmt::format("{}: its [matrix] gives {} specs, this verb takes one", file, all.size()), {},
               {"`kvjit verify`, `check` and `build` take the whole matrix"});
 }
 
@@ -92,8 +90,7 @@ Result<std::vector<std::string>> Cli::archs(const Spec& spec, const std::vector<
   return std::vector<std::string>{facts.arch};
 }
 
-Result<Ready> make_ready(const Spec& spec, const Registry& registry,
-                         const std::shared_ptr<Context>& context) {
+Result<Ready> make_ready(const Spec& spec, const Registry& registry, const std::shared_ptr<Context>& context) {
   const DeviceFacts& facts = context->backend()->facts();
   std::string arch = facts.arch;
   // The CPU back-end runs the text of any arch, so there the spec's first one is what is tried.
@@ -101,8 +98,7 @@ Result<Ready> make_ready(const Spec& spec, const Registry& registry,
   if (!is_listed && facts.is_gpu)
     return fail(
         Code::unsupported,
-        fmt::format("this spec is for {}, the device is {} ({})", fmt::join(spec.archs, ", "), arch,
-                    facts.name),
+        fmt::format("this spec is for {}, the device is {} ({})", fmt::join(spec.archs, ", "), arch, facts.name),
         spec.where("target.arch"),
         {fmt::format("add \"{}\" to [target] arch, or leave it out", arch), "--device cpu runs it here"});
   if (!is_listed) arch = spec.archs[0];

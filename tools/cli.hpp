@@ -39,8 +39,7 @@ struct Cli {
 
   // The archs to generate for: those asked for, else the spec's, else the device's. needs_gpu: without a GPU
   // the last is an error; otherwise the CPU back-end's default arch serves, and talk() says so.
-  Result<std::vector<std::string>> archs(const Spec& spec, const std::vector<std::string>& asked,
-                                         bool needs_gpu) const;
+  Result<std::vector<std::string>> archs(const Spec& spec, const std::vector<std::string>& asked, bool needs_gpu) const;
 
  private:
   mutable std::shared_ptr<Context> context_;

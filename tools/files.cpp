@@ -18,12 +18,10 @@ Result<std::vector<std::uint8_t>> read_bytes(const std::string& file) {
   std::error_code problem;
   const fs::file_status status = fs::status(file, problem);
   if (!fs::exists(status)) return fail(Code::bad_input, fmt::format("{}: there is no such file", file));
-  if (!fs::is_regular_file(status))
-    return fail(Code::bad_input, fmt::format("{}: is not a regular file", file));
+  if (!fs::is_regular_file(status)) return fail(Code::bad_input, fmt::format("{}: is not a regular file", file));
   const std::uintmax_t size = fs::file_size(file, problem);
   std::ifstream in(file, std::ios::binary);
-  if (problem || !in)
-    return fail(Code::bad_input, fmt::format("{}: cannot be read: {}", file, std::strerror(errno)));
+  if (problem || !in) return fail(Code::bad_input, fmt::format("{}: cannot be read: {}", file, std::strerror(errno)));
   std::vector<std::uint8_t> bytes(size);
   in.read(reinterpret_cast<char*>(bytes.data()), static_cast<std::streamsize>(size));
   if (static_cast<std::uintmax_t>(in.gcount()) != size)

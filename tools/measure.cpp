@@ -10,8 +10,8 @@
 
 namespace kvjit {
 
-std::vector<double> exact_attention(const AttentionShape& shape, std::span<const double> q,
-                                    std::span<const double> k, std::span<const double> v) {
+std::vector<double> exact_attention(const AttentionShape& shape, std::span<const double> q, std::span<const double> k,
+                                    std::span<const double> v) {
   const auto dim = static_cast<std::size_t>(shape.head_dim);
   const auto capacity = static_cast<std::size_t>(shape.capacity ? shape.capacity : shape.tokens);
   const double scale = 1 / std::sqrt(static_cast<double>(dim));
@@ -32,8 +32,7 @@ std::vector<double> exact_attention(const AttentionShape& shape, std::span<const
     double sum = 0;
     for (double& x : p) sum += x = std::exp(x - largest);
     for (std::size_t t = 0; t < p.size(); ++t)
-      for (std::size_t c = 0; c < dim; ++c)
-        out[row * dim + c] += p[t] / sum * v[(kv_head * capacity + t) * dim + c];
+      for (std::size_t c = 0; c < dim; ++c) out[row * dim + c] += p[t] / sum * v[(kv_head * capacity + t) * dim + c];
   }
   return out;
 }
@@ -55,8 +54,7 @@ Difference difference(std::span<const float> a, std::span<const double> b, int d
   return {norm == 0 ? std::sqrt(error) : std::sqrt(error / norm), cosines / static_cast<double>(rows)};
 }
 
-ByteAgreement compare_rows(const Format& format, std::span<const std::uint8_t> a,
-                           std::span<const std::uint8_t> b) {
+ByteAgreement compare_rows(const Format& format, std::span<const std::uint8_t> a, std::span<const std::uint8_t> b) {
   ByteAgreement agreement;
   const auto block = static_cast<std::size_t>(format.block_bytes);
   for (std::size_t at = 0; at + block <= b.size(); at += block)
@@ -109,8 +107,7 @@ std::vector<float> heavy_tailed(std::uint64_t seed, std::size_t count, int head_
   };
   std::vector<float> x(count);
   for (std::size_t i = 0; i < count; ++i) {
-    const double outlier =
-        i % static_cast<std::size_t>(head_dim) == static_cast<std::size_t>(head_dim / 3) ? 5 : 1;
+    const double outlier = i % static_cast<std::size_t>(head_dim) == static_cast<std::size_t>(head_dim / 3) ? 5 : 1;
     const double body = normal();
     x[i] = float_from_f16(f16_from_float(static_cast<float>(outlier * body * std::exp(0.5 * normal()))));
   }

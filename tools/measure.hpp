@@ -20,8 +20,8 @@ struct AttentionShape {  // of one sequence
 // q [q_heads][query_length][head_dim], k and v [kv_heads][capacity][head_dim] -> out like q. The last query
 // sees every token; causal: query i sees tokens 0 .. tokens - query_length + i. A query that sees nothing
 // gets zeros. scale 1/sqrt(head_dim).
-std::vector<double> exact_attention(const AttentionShape& shape, std::span<const double> q,
-                                    std::span<const double> k, std::span<const double> v);
+std::vector<double> exact_attention(const AttentionShape& shape, std::span<const double> q, std::span<const double> k,
+                                    std::span<const double> v);
 
 struct Difference {
   double relative_l2 = 0;  // |a - b| / |b|
@@ -33,8 +33,7 @@ Difference difference(std::span<const float> a, std::span<const double> b, int d
 struct ByteAgreement {
   long long code_bytes = 0, scale_bytes = 0, code_differs = 0, scale_differs = 0;
 };
-ByteAgreement compare_rows(const Format& format, std::span<const std::uint8_t> a,
-                           std::span<const std::uint8_t> b);
+ByteAgreement compare_rows(const Format& format, std::span<const std::uint8_t> a, std::span<const std::uint8_t> b);
 
 // Rows of head_dim values through the reference codec.
 std::vector<std::uint8_t> encode_rows(const Format& format, std::span<const float> x, int head_dim);

@@ -108,18 +108,15 @@ Result<Npy> parse_npy(std::vector<std::uint8_t> bytes, const std::string& file) 
   const std::string_view text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
   if (text.substr(0, kMagic.size()) != kMagic)
     return refuse("is not a .npy file: its first bytes are not \"\\x93NUMPY\"");
-  if (bytes.size() < 12)
-    return refuse(fmt::format("is cut off inside its header, after {} bytes", bytes.size()));
+  if (bytes.size() < 12) return refuse(fmt::format("is cut off inside its header, after {} bytes", bytes.size()));
   const int version = bytes[6];
-  if (version != 1 && version != 2)
-    return refuse(fmt::format("is a .npy file of version {}.{}", bytes[6], bytes[7]));
+  if (version != 1 && version != 2) return refuse(fmt::format("is a .npy file of version {}.{}", bytes[6], bytes[7]));
   const std::size_t length_bytes = version == 1 ? 2 : 4;
   std::uint32_t header_length = 0;
   std::memcpy(&header_length, bytes.data() + 8, length_bytes);
   const std::size_t data_at = 8 + length_bytes + header_length;
   if (data_at > bytes.size())
-    return refuse(
-        fmt::format("is cut off: its header needs {} bytes, the file has {}", data_at, bytes.size()));
+    return refuse(fmt::format("is cut off: its header needs {} bytes, the file has {}", data_at, bytes.size()));
   const std::string_view header = text.substr(8 + length_bytes, header_length);
 
   Npy npy;
@@ -128,8 +125,7 @@ Result<Npy> parse_npy(std::vector<std::uint8_t> bytes, const std::string& file) 
   for (const TypeRow& row : kTypes)
     if (descr.size() >= 5 && descr.substr(1, 3) == row.descr && descr[4] == descr[0]) found = &row;
   if (!found)
-    return refuse(
-        fmt::format("has elements of type {}", descr.substr(0, std::min<std::size_t>(descr.find(','), 40))));
+    return refuse(fmt::format("has elements of type {}", descr.substr(0, std::min<std::size_t>(descr.find(','), 40))));
   npy.type = found->type;
   if (after_key(header, "fortran_order").substr(0, 5) != "False")
     return refuse("is in Fortran order: save it with numpy.ascontiguousarray");
@@ -140,8 +136,8 @@ Result<Npy> parse_npy(std::vector<std::uint8_t> bytes, const std::string& file) 
   const std::size_t have = bytes.size() - data_at,
                     need = static_cast<std::size_t>(count) * static_cast<std::size_t>(found->bytes);
   if (have != need)
-    return refuse(fmt::format("holds {} bytes of elements, but shape {} of {} takes {}", have,
-                              npy.shape_text(), found->name, need));
+    return refuse(fmt::format("holds {} bytes of elements, but shape {} of {} takes {}", have, npy.shape_text(),
+                              found->name, need));
   bytes.erase(bytes.begin(), bytes.begin() + static_cast<std::ptrdiff_t>(data_at));
   npy.bytes = std::move(bytes);
   return npy;
@@ -154,8 +150,8 @@ Result<Npy> read_npy(const std::string& file) {
 
 std::vector<std::uint8_t> npy_bytes(NpyType type, const std::vector<long long>& shape,
                                     std::span<const std::uint8_t> elements) {
-  std::string header = fmt::format("{{'descr': '{}', 'fortran_order': False, 'shape': ({}{}), }}",
-                                   row_of(type).descr, fmt::join(shape, ", "), shape.size() == 1 ? "," : "");
+  std::string header = fmt::format("{{'descr': '{}', 'fortran_order': False, 'shape': ({}{}), }}", row_of(type).descr,
+                                   fmt::join(shape, ", "), shape.size() == 1 ? "," : "");
   // The elements start at a multiple of 64; the header ends with a newline.
   header.append(63 - (10 + header.size()) % 64, ' ').push_back('\n');
   std::string start(kMagic);
@@ -166,11 +162,9 @@ std::vector<std::uint8_t> npy_bytes(NpyType type, const std::vector<long long>& 
   return bytes;
 }
 
-Result<void> write_npy(const std::string& file, const std::vector<long long>& shape,
-                       std::span<const float> values) {
-  return write_bytes(file,
-                     npy_bytes(NpyType::f32, shape,
-                               {reinterpret_cast<const std::uint8_t*>(values.data()), values.size_bytes()}));
+Result<void> write_npy(const std::string& file, const std::vector<long long>& shape, std::span<const float> values) {
+  return write_bytes(file, npy_bytes(NpyType::f32, shape,
+                                     {reinterpret_cast<const std::uint8_t*>(values.data()), values.size_bytes()}));
 }
 
 }  // namespace kvjit

@@ -30,7 +30,6 @@ Result<Npy> read_npy(const std::string& file);
 
 std::vector<std::uint8_t> npy_bytes(NpyType type, const std::vector<long long>& shape,
                                     std::span<const std::uint8_t> elements);
-Result<void> write_npy(const std::string& file, const std::vector<long long>& shape,
-                       std::span<const float> values);
+Result<void> write_npy(const std::string& file, const std::vector<long long>& shape, std::span<const float> values);
 
 }  // namespace kvjit

@@ -18,8 +18,7 @@ bool is_number(const std::string& cell) {
 
 }  // namespace
 
-std::string table_text(const std::vector<std::string>& headings,
-                       const std::vector<std::vector<std::string>>& rows) {
+std::string table_text(const std::vector<std::string>& headings, const std::vector<std::vector<std::string>>& rows) {
   std::vector<std::vector<std::string>> lines;
   if (!headings.empty()) lines.push_back(headings);
   lines.insert(lines.end(), rows.begin(), rows.end());
@@ -37,8 +36,7 @@ std::string table_text(const std::vector<std::string>& headings,
   for (const auto& line : lines) {
     std::string out;
     for (std::size_t i = 0; i < line.size(); ++i)
-      out += right[i] ? fmt::format("{:>{}}  ", line[i], widths[i])
-                      : fmt::format("{:<{}}  ", line[i], widths[i]);
+      out += right[i] ? fmt::format("{:>{}}  ", line[i], widths[i]) : fmt::format("{:<{}}  ", line[i], widths[i]);
     out.erase(out.find_last_not_of(' ') + 1);
     text += out + "\n";
   }

@@ -9,8 +9,7 @@ namespace kvjit {
 
 // Columns as wide as their widest cell; a cell that reads as a number stands right, the rest left. headings
 // may be empty.
-std::string table_text(const std::vector<std::string>& headings,
-                       const std::vector<std::vector<std::string>>& rows);
+std::string table_text(const std::vector<std::string>& headings, const std::vector<std::vector<std::string>>& rows);
 
 // "label   text", one line a fact.
 std::string facts_text(const std::vector<std::pair<std::string, std::string>>& facts);

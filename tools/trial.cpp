@@ -36,8 +36,7 @@ std::vector<float> unpacked(Element type, std::span<const std::uint8_t> bytes) {
     if (type == Element::f32)
       std::memcpy(&x[i], &bytes[4 * i], 4);
     else
-      std::memcpy(&half, &bytes[2 * i], 2),
-          x[i] = type == Element::f16 ? float_from_f16(half) : float_from_bf16(half);
+      std::memcpy(&half, &bytes[2 * i], 2), x[i] = type == Element::f16 ? float_from_f16(half) : float_from_bf16(half);
   }
   return x;
 }
@@ -55,25 +54,23 @@ Result<void> check_count(const char* what, std::size_t have, std::size_t need) {
 
 }  // namespace
 
-std::vector<float> rounded_to(Element type, std::span<const float> x) {
-  return unpacked(type, packed(type, x));
-}
+std::vector<float> rounded_to(Element type, std::span<const float> x) { return unpacked(type, packed(type, x)); }
 
 struct Trial::Launch {
   Buffer q, out, lengths, workspace;
   AttentionCall call;
 };
 
-Result<Trial> Trial::make(std::shared_ptr<Context> context, std::shared_ptr<Program> program,
-                          const Problem& problem, const CacheShape& shape) {
+Result<Trial> Trial::make(std::shared_ptr<Context> context, std::shared_ptr<Program> program, const Problem& problem,
+                          const CacheShape& shape) {
   Trial trial;
   trial.context_ = std::move(context);
   trial.program_ = std::move(program);
   trial.problem_ = problem;
   trial.shape_ = shape;
   for (int side : {0, 1}) {
-    trial.geometry_[side] = side_geometry(trial.program_->source(), trial.facts(side), shape.sequences,
-                                          shape.kv_heads, shape.tokens);
+    trial.geometry_[side] =
+        side_geometry(trial.program_->source(), trial.facts(side), shape.sequences, shape.kv_heads, shape.tokens);
     KV_TRY(buffer, Buffer::make(trial.context_->backend(), trial.geometry_[side].total_bytes));
     // All ones: a row that nobody wrote reads as NaN or as extreme codes, so a stray read shows.
     KV_CHECK(trial.context_->backend()->fill(buffer.pointer(), 0xFF, buffer.bytes()));
@@ -94,8 +91,7 @@ kv::CodecArgs Trial::codec_args(int side, DevicePointer x) const {
 }
 
 Result<void> Trial::quantise(int side, std::span<const float> x, bool as_f16) {
-  const auto count =
-      static_cast<std::size_t>(shape_.sequences * shape_.kv_heads * shape_.tokens * problem_.head_dim);
+  const auto count = static_cast<std::size_t>(shape_.sequences * shape_.kv_heads * shape_.tokens * problem_.head_dim);
   KV_CHECK(check_count("the input of quantise", x.size(), count));
   KV_TRY(input, uploaded(context_->backend(), packed(as_f16 ? Element::f16 : Element::f32, x)));
   kv::CodecArgs args = codec_args(side, input.pointer());
@@ -118,11 +114,10 @@ void Trial::for_each_piece(int side, Visit visit) const {
   for (long long s = 0; s < shape_.sequences; ++s)
     for (long long h = 0; h < shape_.kv_heads; ++h)
       for (long long t = 0; t < shape_.tokens; ++t) {
-        long long codes = s * strides.codes_sequence_stride + h * strides.codes_head_stride +
-                          t * strides.codes_token_stride;
-        long long scales = static_cast<long long>(geometry_[side].codes_bytes) +
-                           s * strides.scales_sequence_stride + h * strides.scales_head_stride +
-                           t * strides.scales_token_stride;
+        long long codes =
+            s * strides.codes_sequence_stride + h * strides.codes_head_stride + t * strides.codes_token_stride;
+        long long scales = static_cast<long long>(geometry_[side].codes_bytes) + s * strides.scales_sequence_stride +
+                           h * strides.scales_head_stride + t * strides.scales_token_stride;
         for (int block = 0; block < problem_.head_dim / stored.block;
              ++block, row += stored.block_bytes, codes += is_planar ? 0 : stored.block_bytes)
           for (const Field& field : stored.fields) {

@@ -20,8 +20,8 @@ struct CacheShape {
 
 class Trial {
  public:
-  static Result<Trial> make(std::shared_ptr<Context> context, std::shared_ptr<Program> program,
-                            const Problem& problem, const CacheShape& shape);
+  static Result<Trial> make(std::shared_ptr<Context> context, std::shared_ptr<Program> program, const Problem& problem,
+                            const CacheShape& shape);
 
   // side 0 = K, 1 = V; x [sequences][kv_heads][tokens][head_dim]; as_f16: uploads halves instead of floats.
   Result<void> quantise(int side, std::span<const float> x, bool as_f16 = false);

@@ -31,20 +31,17 @@ struct CodecVerbArgs {
 Result<int> span_of(const Format& format, long long columns, int head_dim) {
   const int granule = std::lcm(format.block, format.rotation.size);
   const long long span = head_dim ? head_dim : columns;
-  if (span > 0 && span <= 1 << 20 && columns % span == 0 && span % granule == 0)
-    return static_cast<int>(span);
-  return fail(
-      Code::bad_input,
-      fmt::format("rows of {} values with head_dim {} do not fit format {}", columns, span, format.name), {},
-      {fmt::format("head_dim must divide the row and be a multiple of {} (block {}, rotation group {})",
-                   granule, format.block, format.rotation.size)});
+  if (span > 0 && span <= 1 << 20 && columns % span == 0 && span % granule == 0) return static_cast<int>(span);
+  return fail(Code::bad_input,
+              fmt::format("rows of {} values with head_dim {} do not fit format {}", columns, span, format.name), {},
+              {fmt::format("head_dim must divide the row and be a multiple of {} (block {}, rotation group {})",
+                           granule, format.block, format.rotation.size)});
 }
 
 // One kernel over all the rows: tokens = spans, one head. in and out are host bytes.
-Result<std::vector<std::uint8_t>> on_device(const Cli& cli, const Registry& registry, const Format& format,
-                                            int span, bool is_quantise, bool is_rotated,
-                                            std::span<const std::uint8_t> in, std::size_t spans,
-                                            std::size_t out_bytes) {
+Result<std::vector<std::uint8_t>> on_device(const Cli& cli, const Registry& registry, const Format& format, int span,
+                                            bool is_quantise, bool is_rotated, std::span<const std::uint8_t> in,
+                                            std::size_t spans, std::size_t out_bytes) {
   KV_TRY(context, cli.context());
   const DeviceFacts& facts = context->backend()->facts();
   KV_TRY(arch, registry.require_arch(facts.arch, {}));
@@ -78,11 +75,9 @@ Result<int> quantize(const Cli& cli, const CodecVerbArgs& args) {
   KV_TRY(format, registry.format(args.format, {}));
   KV_TRY(npy, read_npy(args.in));
   if (npy.type == NpyType::i8)
-    return fail(Code::bad_input,
-                fmt::format("{}: has elements of type i8; f16, f32 and f64 are quantised", args.in));
+    return fail(Code::bad_input, fmt::format("{}: has elements of type i8; f16, f32 and f64 are quantised", args.in));
   if (npy.shape.empty() || npy.count() == 0)
-    return fail(Code::bad_input,
-                fmt::format("{}: has shape {}; rows of values are needed", args.in, npy.shape_text()));
+    return fail(Code::bad_input, fmt::format("{}: has shape {}; rows of values are needed", args.in, npy.shape_text()));
   KV_TRY(span, span_of(*format, npy.shape.back(), args.head_dim));
   const std::vector<float> x = npy.floats();
   const std::size_t spans = x.size() / static_cast<std::size_t>(span);
@@ -90,14 +85,14 @@ Result<int> quantize(const Cli& cli, const CodecVerbArgs& args) {
   std::vector<std::uint8_t> bytes;
   if (cli.options.device == DeviceKind::automatic) {
     for (std::size_t i = 0; i < spans; ++i) {
-      const auto row = encode_row(
-          *format, std::span(x).subspan(i * static_cast<std::size_t>(span), static_cast<std::size_t>(span)));
+      const auto row =
+          encode_row(*format, std::span(x).subspan(i * static_cast<std::size_t>(span), static_cast<std::size_t>(span)));
       bytes.insert(bytes.end(), row.begin(), row.end());
     }
   } else {
     KV_TRY(stored, on_device(cli, registry, *format, span, true, false,
-                             {reinterpret_cast<const std::uint8_t*>(x.data()), x.size() * sizeof(float)},
-                             spans, spans * static_cast<std::size_t>(format->row_bytes(span))));
+                             {reinterpret_cast<const std::uint8_t*>(x.data()), x.size() * sizeof(float)}, spans,
+                             spans * static_cast<std::size_t>(format->row_bytes(span))));
     bytes = std::move(stored);
   }
   KV_CHECK(write_bytes(args.out, bytes));
@@ -112,8 +107,8 @@ Result<int> dequantize(const Cli& cli, const CodecVerbArgs& args) {
   KV_TRY(format, registry.format(args.format, {}));
   if (args.shape.size() != 2 || args.shape[0] <= 0 || args.shape[1] <= 0 || args.shape[0] > kMaxRows ||
       args.shape[1] > 1 << 20)
-    return fail(Code::usage, fmt::format("--shape {}: two positive numbers are needed: rows,columns",
-                                         fmt::join(args.shape, ",")));
+    return fail(Code::usage,
+                fmt::format("--shape {}: two positive numbers are needed: rows,columns", fmt::join(args.shape, ",")));
   const long long rows = args.shape[0], columns = args.shape[1];
   KV_TRY(span, span_of(*format, columns, args.head_dim));
   KV_TRY(bytes, read_bytes(args.in));
@@ -127,19 +122,17 @@ Result<int> dequantize(const Cli& cli, const CodecVerbArgs& args) {
   std::vector<float> x(static_cast<std::size_t>(rows * columns));
   if (cli.options.device == DeviceKind::automatic) {
     for (std::size_t i = 0; i < spans; ++i) {
-      const auto row =
-          decode_row(*format, std::span(bytes).subspan(i * row_bytes, row_bytes), span, args.is_rotated);
+      const auto row = decode_row(*format, std::span(bytes).subspan(i * row_bytes, row_bytes), span, args.is_rotated);
       std::copy(row.begin(), row.end(), x.begin() + static_cast<std::ptrdiff_t>(i) * span);
     }
   } else {
-    KV_TRY(out, on_device(cli, registry, *format, span, false, args.is_rotated, bytes, spans,
-                          x.size() * sizeof(float)));
+    KV_TRY(out,
+           on_device(cli, registry, *format, span, false, args.is_rotated, bytes, spans, x.size() * sizeof(float)));
     std::memcpy(x.data(), out.data(), out.size());
   }
   KV_CHECK(write_npy(args.out, {rows, columns}, x));
-  cli.print(
-      {{"format", format->name}, {"values", x.size()}, {"is_rotated", args.is_rotated}, {"file", args.out}},
-      fmt::format("{} values from {}\n", x.size(), format->name));
+  cli.print({{"format", format->name}, {"values", x.size()}, {"is_rotated", args.is_rotated}, {"file", args.out}},
+            fmt::format("{} values from {}\n", x.size(), format->name));
   return 0;
 }
 
@@ -219,8 +212,8 @@ void add_codec_verbs(CLI::App& app, Cli& cli) {
     verb->callback([&cli, args, run] { cli.action = [&cli, args, run] { return run(cli, *args); }; });
     return verb;
   };
-  codec_verb("quantize", "numbers to stored bytes: whole blocks in element order", "rows of numbers, .npy",
-             "the bytes", quantize);
+  codec_verb("quantize", "numbers to stored bytes: whole blocks in element order", "rows of numbers, .npy", "the bytes",
+             quantize);
   CLI::App* back = codec_verb("dequantize", "stored bytes to numbers", "the bytes", "f32 .npy", dequantize);
   back->add_option("--shape", args->shape, "rows,columns")
       ->delimiter(',')

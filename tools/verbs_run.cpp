@@ -23,7 +23,7 @@ namespace {
 
 constexpr double kMaxKernelError = 1e-3;      // relative L2: what every kernel is held to
 constexpr double kMaxDequantiseError = 1e-5;  // relative L2: float32 against double
-constexpr double kMaxCodeBytes = 1e-3;  // fraction of code bytes that a norm rule may round the other way
+constexpr double kMaxCodeBytes = 1e-3;        // fraction of code bytes that a norm rule may round the other way
 
 struct RunArgs {
   std::string spec, q, k, v, out, report;
@@ -50,28 +50,26 @@ struct Heads {
 Result<Heads> read_heads(const std::string& file, const char* meaning) {
   KV_TRY(npy, read_npy(file));
   if (npy.type != NpyType::f16 && npy.type != NpyType::f32)
-    return fail(Code::bad_input, fmt::format("{}: has elements of type {}; {} is f16 or f32", file,
-                                             to_string(npy.type), meaning));
+    return fail(Code::bad_input,
+                fmt::format("{}: has elements of type {}; {} is f16 or f32", file, to_string(npy.type), meaning));
   if (npy.shape.size() != 3 || npy.count() == 0)
-    return fail(Code::bad_input, fmt::format("{}: has shape {}; {} is three dimensions, none of them empty",
-                                             file, npy.shape_text(), meaning));
+    return fail(Code::bad_input, fmt::format("{}: has shape {}; {} is three dimensions, none of them empty", file,
+                                             npy.shape_text(), meaning));
   Heads heads{npy.shape[0], npy.shape[1], npy.shape[2], npy.floats()};
   for (std::size_t i = 0; i < heads.values.size(); ++i)
     if (!std::isfinite(heads.values[i]))
-      return fail(Code::bad_input, fmt::format("{}: element {} is {}; attention needs finite numbers", file,
-                                               i, heads.values[i]));
+      return fail(Code::bad_input,
+                  fmt::format("{}: element {} is {}; attention needs finite numbers", file, i, heads.values[i]));
   return heads;
 }
 
-Result<void> expect_shape(const std::string& file, const Heads& heads, long long want_heads,
-                          long long want_rows, long long dim, const char* why) {
-  if ((want_heads == 0 || heads.heads == want_heads) && heads.rows >= want_rows && heads.dim == dim)
-    return {};
-  return fail(
-      Code::bad_input,
-      fmt::format("{}: has shape [{}, {}, {}]; expected [{}, {} or more, {}]", file, heads.heads, heads.rows,
-                  heads.dim, want_heads ? std::to_string(want_heads) : "kv_heads", want_rows, dim),
-      {}, {why});
+Result<void> expect_shape(const std::string& file, const Heads& heads, long long want_heads, long long want_rows,
+                          long long dim, const char* why) {
+  if ((want_heads == 0 || heads.heads == want_heads) && heads.rows >= want_rows && heads.dim == dim) return {};
+  return fail(Code::bad_input,
+              fmt::format("{}: has shape [{}, {}, {}]; expected [{}, {} or more, {}]", file, heads.heads, heads.rows,
+                          heads.dim, want_heads ? std::to_string(want_heads) : "kv_heads", want_rows, dim),
+              {}, {why});
 }
 
 Json side_json(const SideFacts& side, const std::vector<std::uint8_t>& rows, std::size_t values,
@@ -99,11 +97,9 @@ Result<int> run(const Cli& cli, const RunArgs& args) {
   if (v.rows != k.rows)
     return fail(Code::bad_input, fmt::format("{} has {} tokens, {} has {}", args.k, k.rows, args.v, v.rows));
   if (tokens < queries)
-    return fail(Code::bad_input,
-                fmt::format("--tokens {}: fewer than the {} queries of the spec", tokens, queries));
+    return fail(Code::bad_input, fmt::format("--tokens {}: fewer than the {} queries of the spec", tokens, queries));
   constexpr long long kMaxTokens = 1 << 30;  // token counts are int in the kernels' arguments
-  if (tokens > kMaxTokens || k.heads > 65535)
-    return fail(Code::unsupported, "at most 2^30 tokens and 65535 heads");
+  if (tokens > kMaxTokens || k.heads > 65535) return fail(Code::unsupported, "at most 2^30 tokens and 65535 heads");
 
   KV_TRY(context, cli.context());
   KV_TRY(ready, make_ready(spec, registry, context));
@@ -118,15 +114,12 @@ Result<int> run(const Cli& cli, const RunArgs& args) {
   KV_TRY(v_rows, trial.rows(1));
   const AttentionShape shape{static_cast<int>(k.heads), gqa, queries, dim, tokens, 0, ready.problem.causal};
   const auto exact =
-      exact_attention(shape, widened(rounded_to(spec.q_type, q_values)),
-                      decode_rows(ready.problem.k, k_rows, dim), decode_rows(ready.problem.v, v_rows, dim));
+      exact_attention(shape, widened(rounded_to(spec.q_type, q_values)), decode_rows(ready.problem.k, k_rows, dim),
+                      decode_rows(ready.problem.v, v_rows, dim));
   const auto unquantised = exact_attention(shape, widened(q_values), widened(k_values), widened(v_values));
-  const Difference kernel = difference(outcome.out, exact, dim),
-                   quality = difference(outcome.out, unquantised, dim);
-  const ByteAgreement k_bytes =
-      compare_rows(ready.problem.k, k_rows, encode_rows(ready.problem.k, k_values, dim));
-  const ByteAgreement v_bytes =
-      compare_rows(ready.problem.v, v_rows, encode_rows(ready.problem.v, v_values, dim));
+  const Difference kernel = difference(outcome.out, exact, dim), quality = difference(outcome.out, unquantised, dim);
+  const ByteAgreement k_bytes = compare_rows(ready.problem.k, k_rows, encode_rows(ready.problem.k, k_values, dim));
+  const ByteAgreement v_bytes = compare_rows(ready.problem.v, v_rows, encode_rows(ready.problem.v, v_values, dim));
   const long long differing =
       k_bytes.code_differs + k_bytes.scale_differs + v_bytes.code_differs + v_bytes.scale_differs;
 
@@ -156,18 +149,16 @@ Result<int> run(const Cli& cli, const RunArgs& args) {
   std::vector<std::pair<std::string, std::string>> lines = {
       {"program", source.id},
       {"device", fmt::format("{}, text for {}", facts.name, source.arch)},
-      {"input", fmt::format("{} tokens, {} KV heads, {} query heads, head_dim {}, {} quer{}", tokens, k.heads,
-                            q.heads, dim, queries, queries == 1 ? "y" : "ies")},
+      {"input", fmt::format("{} tokens, {} KV heads, {} query heads, head_dim {}, {} quer{}", tokens, k.heads, q.heads,
+                            dim, queries, queries == 1 ? "y" : "ies")},
       {"keys", side_text("as", data["k"])},
       {"values", side_text("as", data["v"])},
       {"cache", fmt::format("{} read, {} converted outside the kernel",
                             byte_count(static_cast<double>(outcome.report.cache_bytes)),
                             byte_count(static_cast<double>(outcome.report.converted_bytes)))},
-      {"codec",
-       fmt::format("{} of {} bytes differ from the reference codec", differing,
-                   k_bytes.code_bytes + k_bytes.scale_bytes + v_bytes.code_bytes + v_bytes.scale_bytes)},
-      {"kernel error",
-       fmt::format("{:.2e} against exact attention over the decoded cache", kernel.relative_l2)},
+      {"codec", fmt::format("{} of {} bytes differ from the reference codec", differing,
+                            k_bytes.code_bytes + k_bytes.scale_bytes + v_bytes.code_bytes + v_bytes.scale_bytes)},
+      {"kernel error", fmt::format("{:.2e} against exact attention over the decoded cache", kernel.relative_l2)},
       {"quality error", fmt::format("{:.2e} against attention over the unquantised K and V, cosine {:.6f}",
                                     quality.relative_l2, quality.cosine)}};
   if (facts.is_gpu) {
@@ -178,9 +169,8 @@ Result<int> run(const Cli& cli, const RunArgs& args) {
                  {"time_low_us", timing.low_us},
                  {"time_high_us", timing.high_us},
                  {"cache_gb_per_s", gb_per_s}});
-    lines.push_back(
-        {"time", fmt::format("{:.2f} us ({:.2f} to {:.2f}, {} calls), {:.1f} GB/s of cache", timing.median_us,
-                             timing.low_us, timing.high_us, timing.repeats, gb_per_s)});
+    lines.push_back({"time", fmt::format("{:.2f} us ({:.2f} to {:.2f}, {} calls), {:.1f} GB/s of cache",
+                                         timing.median_us, timing.low_us, timing.high_us, timing.repeats, gb_per_s)});
   } else {
     lines.push_back({"time", "not measured: the CPU back-end checks numbers, not speed"});
   }
@@ -208,32 +198,29 @@ bool is_norm_rule(const Format& format) {
   return format.scale == ScaleRule::raw_norm || format.scale == ScaleRule::corrected_norm;
 }
 
-Result<Verdict> verify_one(const Spec& spec, const Registry& registry,
-                           const std::shared_ptr<Context>& context) {
+Result<Verdict> verify_one(const Spec& spec, const Registry& registry, const std::shared_ptr<Context>& context) {
   KV_TRY(ready, make_ready(spec, registry, context));
   const Problem& problem = ready.problem;
   const ProgramSource& source = ready.program->source();
-  const int tile = source.tile_tokens, capacity = std::max(257, tile + 1), kv_heads = 2,
-            dim = problem.head_dim;
+  const int tile = source.tile_tokens, capacity = std::max(257, tile + 1), kv_heads = 2, dim = problem.head_dim;
   const Format* formats[2] = {&problem.k, &problem.v};
   KV_TRY(trial, Trial::make(context, ready.program, problem, {1, kv_heads, capacity}));
   Verdict verdict;
   std::vector<double> decoded[2];
   for (int side : {0, 1}) {
-    const auto x = heavy_tailed(static_cast<std::uint64_t>(side) + 1,
-                                static_cast<std::size_t>(kv_heads) * static_cast<std::size_t>(capacity) *
-                                    static_cast<std::size_t>(dim),
-                                dim);
+    const auto x = heavy_tailed(
+        static_cast<std::uint64_t>(side) + 1,
+        static_cast<std::size_t>(kv_heads) * static_cast<std::size_t>(capacity) * static_cast<std::size_t>(dim), dim);
     KV_CHECK(trial.quantise(side, x));
     KV_TRY(rows, trial.rows(side));
     const ByteAgreement bytes = compare_rows(*formats[side], rows, encode_rows(*formats[side], x, dim));
     const double fraction = static_cast<double>(bytes.code_differs) / static_cast<double>(bytes.code_bytes);
     verdict.code_fraction = std::max(verdict.code_fraction, fraction);
     verdict.scale_differs += bytes.scale_differs;
-    verdict.require(is_norm_rule(*formats[side]) ? fraction <= kMaxCodeBytes
-                                                 : bytes.code_differs + bytes.scale_differs == 0,
-                    fmt::format("quantise of {}: {} code and {} scale bytes differ from the reference codec",
-                                formats[side]->name, bytes.code_differs, bytes.scale_differs));
+    verdict.require(
+        is_norm_rule(*formats[side]) ? fraction <= kMaxCodeBytes : bytes.code_differs + bytes.scale_differs == 0,
+        fmt::format("quantise of {}: {} code and {} scale bytes differ from the reference codec", formats[side]->name,
+                    bytes.code_differs, bytes.scale_differs));
     decoded[side] = decode_rows(*formats[side], rows, dim);
     KV_TRY(dequantised, trial.dequantise(side));
     const double error = difference(dequantised, decoded[side], dim).relative_l2;
@@ -243,27 +230,25 @@ Result<Verdict> verify_one(const Spec& spec, const Registry& registry,
   }
   const auto q = rounded_to(
       problem.q_type,
-      heavy_tailed(
-          3, static_cast<std::size_t>(kv_heads * problem.q_heads_per_kv * problem.query_length * dim), dim));
+      heavy_tailed(3, static_cast<std::size_t>(kv_heads * problem.q_heads_per_kv * problem.query_length * dim), dim));
   for (const int tokens : {1, tile - 1, tile, tile + 1, 257}) {
-    if (tokens < problem.query_length)
-      continue;  // fewer tokens than queries is not a cache that a model can have
-    const auto exact = exact_attention(
-        {kv_heads, problem.q_heads_per_kv, problem.query_length, dim, tokens, capacity, problem.causal},
-        widened(q), decoded[0], decoded[1]);
+    if (tokens < problem.query_length) continue;  // fewer tokens than queries is not a cache that a model can have
+    const auto exact =
+        exact_attention({kv_heads, problem.q_heads_per_kv, problem.query_length, dim, tokens, capacity, problem.causal},
+                        widened(q), decoded[0], decoded[1]);
     for (const bool is_reference : {false, true}) {
       KV_TRY(outcome, trial.attend(q, {tokens, {}, 0, is_reference}));
       const double error = difference(outcome.out, exact, dim).relative_l2;
       double& worst = is_reference ? verdict.reference : verdict.attention;
       worst = std::isnan(error) ? error : std::max(worst, error);
-      verdict.require(is_within(error, kMaxKernelError),
-                      fmt::format("{} over {} tokens: error {:.2e}", is_reference ? "reference" : "attention",
-                                  tokens, error));
+      verdict.require(
+          is_within(error, kMaxKernelError),
+          fmt::format("{} over {} tokens: error {:.2e}", is_reference ? "reference" : "attention", tokens, error));
       const LaunchReport& report = outcome.report;
-      verdict.require(report.k_reader == problem.k.name && report.v_reader == problem.v.name &&
-                          report.converted_bytes == 0,
-                      fmt::format("read K as {} and V as {}, converted {} bytes", report.k_reader,
-                                  report.v_reader, report.converted_bytes));
+      verdict.require(
+          report.k_reader == problem.k.name && report.v_reader == problem.v.name && report.converted_bytes == 0,
+          fmt::format("read K as {} and V as {}, converted {} bytes", report.k_reader, report.v_reader,
+                      report.converted_bytes));
     }
   }
   return verdict;
@@ -280,8 +265,7 @@ Result<int> verify(const Cli& cli, const RunArgs& args) {
   for (const Spec& spec : specs) {
     const std::string name = spec.label.empty() ? spec.file : fmt::format("{} {}", spec.file, spec.label);
     const auto verdict = verify_one(spec, registry, context);
-    Json result = {
-        {"spec", spec.file}, {"combination", spec.label}, {"is_ok", verdict && verdict->failure.empty()}};
+    Json result = {{"spec", spec.file}, {"combination", spec.label}, {"is_ok", verdict && verdict->failure.empty()}};
     if (!verdict) {
       fmt::print(stderr, "{}", render(verdict.error()));
       rows.push_back({"failed", name, "-", "-", "-", "-"});
@@ -293,9 +277,9 @@ Result<int> verify(const Cli& cli, const RunArgs& args) {
         result["failure"] = verdict->failure;
         if (exit_code == 0) exit_code = static_cast<int>(Code::differs);
       }
-      rows.push_back({verdict->failure.empty() ? "ok" : "differs", name,
-                      fmt::format("{:.1e}", verdict->attention), fmt::format("{:.1e}", verdict->reference),
-                      fmt::format("{:.1e}", verdict->dequantise), short_number(verdict->code_fraction)});
+      rows.push_back({verdict->failure.empty() ? "ok" : "differs", name, fmt::format("{:.1e}", verdict->attention),
+                      fmt::format("{:.1e}", verdict->reference), fmt::format("{:.1e}", verdict->dequantise),
+                      short_number(verdict->code_fraction)});
       result.update({{"attention_error", verdict->attention},
                      {"reference_error", verdict->reference},
                      {"dequantise_error", verdict->dequantise},
@@ -315,8 +299,7 @@ void add_run_verbs(CLI::App& app, Cli& cli) {
   const auto args = std::make_shared<RunArgs>();
   CLI::App* runs = app.add_subcommand("run", "quantise your K and V, attend, and measure the errors");
   runs->add_option("SPEC", args->spec, "spec file")->required();
-  runs->add_option("--q", args->q, "queries [q_heads, queries, head_dim], .npy; the last ones are used")
-      ->required();
+  runs->add_option("--q", args->q, "queries [q_heads, queries, head_dim], .npy; the last ones are used")->required();
   runs->add_option("--k", args->k, "keys [kv_heads, tokens, head_dim], .npy")->required();
   runs->add_option("--v", args->v, "values, like the keys")->required();
   runs->add_option("-o,--output", args->out, "write the output here, .npy f32")->type_name("OUT.npy");
@@ -324,8 +307,7 @@ void add_run_verbs(CLI::App& app, Cli& cli) {
   runs->add_option("--report", args->report, "write the measurements here too")->type_name("FILE.json");
   runs->callback([&cli, args] { cli.action = [&cli, args] { return run(cli, *args); }; });
 
-  CLI::App* verifies =
-      app.add_subcommand("verify", "every kernel of every spec against attention in double precision");
+  CLI::App* verifies = app.add_subcommand("verify", "every kernel of every spec against attention in double precision");
   verifies->add_option("SPEC", args->specs, "spec file")->required();
   verifies->callback([&cli, args] { cli.action = [&cli, args] { return verify(cli, *args); }; });
 }

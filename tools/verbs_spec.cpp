@@ -82,11 +82,8 @@ Result<int> check(const Cli& cli, const SpecArgs& args) {
           continue;
         }
         text += fmt::format("ok {} {}\n", program->id, arch);
-        results.push_back({{"spec", file},
-                           {"combination", spec.label},
-                           {"is_ok", true},
-                           {"id", program->id},
-                           {"arch", arch}});
+        results.push_back(
+            {{"spec", file}, {"combination", spec.label}, {"is_ok", true}, {"id", program->id}, {"arch", arch}});
       }
     }
   }
@@ -101,8 +98,7 @@ Result<int> emit_text(const Cli& cli, const SpecArgs& args) {
   std::set<std::string> names;  // K and V of one format share their codec kernels
   for (const ProgramSource& program : programs)
     for (const auto& [role, source] : program.kernels) {
-      if (roles.end() == std::find(roles.begin(), roles.end(), to_string(role)))
-        roles.push_back(to_string(role));
+      if (roles.end() == std::find(roles.begin(), roles.end(), to_string(role))) roles.push_back(to_string(role));
       if ((args.role.empty() || args.role == to_string(role)) && names.insert(source.name).second)
         sources.push_back(&source);
     }
@@ -110,9 +106,9 @@ Result<int> emit_text(const Cli& cli, const SpecArgs& args) {
     return fail(Code::usage, fmt::format("--kernel {}: this program has no such kernel", args.role), {},
                 {fmt::format("it has {}", fmt::join(roles, ", "))});
   if (args.out_dir.empty() && sources.size() > 1 && !cli.is_json)
-    return fail(Code::usage, fmt::format("{} kernels do not fit one stream", sources.size()), {},
-                {"-o DIR writes one file a kernel",
-                 fmt::format("--kernel ROLE prints one: {}", fmt::join(roles, ", "))});
+    return fail(
+        Code::usage, fmt::format("{} kernels do not fit one stream", sources.size()), {},
+        {"-o DIR writes one file a kernel", fmt::format("--kernel ROLE prints one: {}", fmt::join(roles, ", "))});
   Json results = Json::array();
   std::string text;
   if (!args.out_dir.empty()) KV_CHECK(make_folder(args.out_dir));
@@ -209,8 +205,7 @@ Result<int> build(const Cli& cli, const SpecArgs& args) {
       result.update({{"registers", a.registers}, {"spill_bytes", spills}, {"stack_bytes", a.stack_bytes}});
     result["bytes"] = a.bytes.size();
     if (!args.out_dir.empty()) {
-      const std::string file =
-          (fs::path(args.out_dir) / (jobs[i]->name + (args.is_ptx ? ".ptx" : ".cubin"))).string();
+      const std::string file = (fs::path(args.out_dir) / (jobs[i]->name + (args.is_ptx ? ".ptx" : ".cubin"))).string();
       KV_CHECK(write_bytes(file, a.bytes));
       result["file"] = file;
     }
@@ -238,8 +233,7 @@ void add_spec_verbs(CLI::App& app, Cli& cli) {
   verb("check", "parse, resolve and plan every spec of the matrix", check, true);
   CLI::App* emit = verb("emit", "write the CUDA text, one file a kernel", emit_text, false);
   emit->add_option("-o,--output", args->out_dir, "folder to write to")->type_name("DIR");
-  emit->add_option("--kernel", args->role, "only this kernel: attend, merge, quantise_k ...")
-      ->type_name("ROLE");
+  emit->add_option("--kernel", args->role, "only this kernel: attend, merge, quantise_k ...")->type_name("ROLE");
   verb("explain", "what was decided, and why", explain_specs, false);
   CLI::App* compile = verb("build", "compile every kernel with NVRTC", build, true);
   compile->add_flag("--cubin", args->is_cubin, "machine code (the default)");

@@ -53,9 +53,7 @@ struct Finding {
   std::vector<std::string> searched;
 };
 
-Finding missing(const std::string& what, const Error& error) {
-  return {what, false, error.message, error.notes};
-}
+Finding missing(const std::string& what, const Error& error) { return {what, false, error.message, error.notes}; }
 
 std::vector<Finding> findings(const Options& options) {
   std::vector<Finding> found;
@@ -63,13 +61,12 @@ std::vector<Finding> findings(const Options& options) {
     found.push_back(missing("GPU", gpu.error()));
   } else {
     const DeviceFacts& facts = (*gpu)->facts();
-    found.push_back(
-        {"GPU",
-         true,
-         fmt::format("{}, {}, {} multiprocessors, {}, driver for CUDA {}.{}", facts.name, facts.arch,
-                     facts.multiprocessors, byte_count(static_cast<double>(facts.memory_bytes)),
-                     facts.driver_version / 1000, facts.driver_version % 1000 / 10),
-         {}});
+    found.push_back({"GPU",
+                     true,
+                     fmt::format("{}, {}, {} multiprocessors, {}, driver for CUDA {}.{}", facts.name, facts.arch,
+                                 facts.multiprocessors, byte_count(static_cast<double>(facts.memory_bytes)),
+                                 facts.driver_version / 1000, facts.driver_version % 1000 / 10),
+                     {}});
   }
   for (const auto& [what, compiler] :
        {std::pair{"NVRTC", open_nvrtc(options)}, std::pair{"host compiler", open_host_compiler(options)}}) {
@@ -78,17 +75,14 @@ std::vector<Finding> findings(const Options& options) {
       continue;
     }
     const auto archs = (*compiler)->archs();
-    found.push_back(
-        {what,
-         true,
-         fmt::format("{}{}{}", (*compiler)->identity(), archs.empty() ? "" : ": ", fmt::join(archs, " ")),
-         {}});
+    found.push_back({what,
+                     true,
+                     fmt::format("{}{}{}", (*compiler)->identity(), archs.empty() ? "" : ": ", fmt::join(archs, " ")),
+                     {}});
   }
   if (const std::string folder = cache_folder(options); folder.empty()) {
-    found.push_back({"cache",
-                     false,
-                     "memory only: no folder is named",
-                     {"--cache-dir, KVJIT_CACHE_DIR, XDG_CACHE_HOME, HOME"}});
+    found.push_back(
+        {"cache", false, "memory only: no folder is named", {"--cache-dir, KVJIT_CACHE_DIR, XDG_CACHE_HOME, HOME"}});
   } else {
     // The nearest folder that exists decides; asking is all, nothing is created.
     fs::path at = folder;
@@ -116,8 +110,7 @@ Result<int> doctor(const Cli& cli) {
     text += fmt::format("{:<14}  {}{}\n", f.what, f.is_found ? "" : "missing: ", f.text);
     for (const std::string& note : f.searched) text += fmt::format("{:<14}    {}\n", "", note);
   }
-  cli.print({{"version", KVJIT_VERSION}, {"findings", data}, {"refused_environment", cli.options.refused}},
-            text);
+  cli.print({{"version", KVJIT_VERSION}, {"findings", data}, {"refused_environment", cli.options.refused}}, text);
   return has_compiler ? 0 : static_cast<int>(Code::environment);
 }
 
@@ -127,8 +120,7 @@ struct BenchArgs {
 };
 
 double median(std::vector<double> numbers) {
-  std::nth_element(numbers.begin(), numbers.begin() + static_cast<std::ptrdiff_t>(numbers.size() / 2),
-                   numbers.end());
+  std::nth_element(numbers.begin(), numbers.begin() + static_cast<std::ptrdiff_t>(numbers.size() / 2), numbers.end());
   return numbers[numbers.size() / 2];
 }
 
@@ -178,8 +170,7 @@ Result<int> bench_jit(const Cli& cli, const BenchArgs& args) {
   KV_TRY(source, attend_of(cli, spec, args.arch.empty() ? facts.arch : args.arch));
   if (args.is_probe) {
     KV_TRY(record, context->get(source));
-    if (record.origin != Origin::disk)
-      return fail(Code::environment, "the kernel was not in the cache folder");
+    if (record.origin != Origin::disk) return fail(Code::environment, "the kernel was not in the cache folder");
     fmt::print("{}\n", record.ready_ms);
     return 0;
   }
@@ -193,8 +184,7 @@ Result<int> bench_jit(const Cli& cli, const BenchArgs& args) {
     for (int i = 0; i < kColdRuns; ++i) {
       Source fresh = source;
       // A text that no cache below NVRTC can have seen.
-      fresh.text +=
-          fmt::format("\n// nonce {} {}\n", i, std::chrono::steady_clock::now().time_since_epoch().count());
+      fresh.text += fmt::format("\n// nonce {} {}\n", i, std::chrono::steady_clock::now().time_since_epoch().count());
       KV_TRY(artefact, (*nvrtc)->compile(fresh));
       cold.push_back(artefact.compile_ms);
     }
@@ -215,8 +205,7 @@ Result<int> bench_jit(const Cli& cli, const BenchArgs& args) {
     const auto start = std::chrono::steady_clock::now();
     for (int i = 0; i < kMemoryRuns; ++i) KV_CHECK(first->get(source));
     const double ns =
-        std::chrono::duration<double, std::nano>(std::chrono::steady_clock::now() - start).count() /
-        kMemoryRuns;
+        std::chrono::duration<double, std::nano>(std::chrono::steady_clock::now() - start).count() / kMemoryRuns;
     data["memory_hit_ns"] = ns;
     lines.push_back({"memory hit", fmt::format("{:.0f} ns (mean of {})", ns, kMemoryRuns)});
     KV_TRY(probe, run_probe(args.spec, folder, fresh.device));
@@ -241,11 +230,11 @@ void add_system_verbs(CLI::App& app, Cli& cli) {
   CLI::App* stats = cache->add_subcommand("stats", "how much it holds");
   stats->fallthrough();
   stats->callback([&cli] { cli.action = [&cli] { return cache_stats(cli); }; });
-  app.add_subcommand("doctor", "what of driver, compilers and cache is found, and what was searched")
-      ->callback([&cli] { cli.action = [&cli] { return doctor(cli); }; });
+  app.add_subcommand("doctor", "what of driver, compilers and cache is found, and what was searched")->callback([&cli] {
+    cli.action = [&cli] { return doctor(cli); };
+  });
   const auto args = std::make_shared<BenchArgs>();
-  CLI::App* bench =
-      app.add_subcommand("bench-jit", "what a kernel costs cold, from disk and from memory")->group("");
+  CLI::App* bench = app.add_subcommand("bench-jit", "what a kernel costs cold, from disk and from memory")->group("");
   bench->add_option("SPEC", args->spec, "spec file")->required();
   bench->add_option("--arch", args->arch, "instead of the device's");
   bench->add_flag("--probe", args->is_probe, "the second process");

@@ -1,5 +1,5 @@
-// What the host passes to each kernel: one struct by value. The runtime includes this very file, and each
-// emitted kernel asserts the sizes, so host and device cannot disagree.
+// What the host passes to each kernel: one struct by value. The runtime includes this very file, and each emitted kernel
+// asserts the sizes, so host and device cannot disagree.
 //
 // Strides are 64-bit. Strides of queries and outputs count elements; strides of the cache count bytes.
 // SPDX-License-Identifier: MIT
@@ -9,12 +9,10 @@
 namespace kv {
 
 // One side (K or V) of the cache. A row is what one (sequence, KV head, token) stores.
-//   layout rows    codes points at whole blocks (codes and scales interleaved as the format says); scales is
-//   unused.
-//                  Any strides; rows must be 2-byte aligned.
-//   layout planar  two planes; a row of either is dense (the token stride IS the row), head and sequence
-//   strides are free;
-//                  planes, head and sequence strides are multiples of 16 bytes.
+//   layout rows     codes points at whole blocks (codes and scales interleaved as the format says); scales is unused.
+//                   Any strides; rows must be 2-byte aligned.
+//   layout planar   two planes; a row of either is dense (the token stride IS the row), head and sequence strides are
+//                   free; planes, head and sequence strides are multiples of 16 bytes.
 struct CacheSide {
   u8* codes;
   u8* scales;
@@ -28,16 +26,16 @@ struct Rows {
   i64 sequence_stride, query_stride, head_stride;
 };
 
-// decode and reference. grid: decode (splits, kv_heads, sequences), reference (q_heads * query_length, 1,
-// sequences).
+// decode and reference. grid: decode (splits, kv_heads, sequences); reference (q_heads * query_length, 1, sequences).
 struct AttentionArgs {
-  Rows q;  // [sequences][query_length][q_heads]: f32 when K is rotated (rotate_q wrote it), else the plan's q
-           // type
+  // [sequences][query_length][q_heads]: f32 when K is rotated (rotate_q wrote it), else the plan's q type
+  Rows q;
   CacheSide k, v;
-  float* partial;  // decode: [sequences][kv_heads][splits][rows][head_dim], not normalised
-  float*
-      partial_state;  // decode: [sequences][kv_heads][splits][rows][2]: running maximum (base 2), denominator
-  Rows out;           // reference: f32, still in V's rotated domain
+  // decode: [sequences][kv_heads][splits][rows][head_dim], not normalised
+  float* partial;
+  // decode: [sequences][kv_heads][splits][rows][2]: running maximum (base 2), denominator
+  float* partial_state;
+  Rows out;            // reference: f32 in V's rotated domain when V is rotated, else the plan's out type
   const int* lengths;  // tokens of each sequence, or null: `tokens` for all
   int tokens;
   int chunk_tokens;  // decode: tokens a split, a multiple of the tile
@@ -62,11 +60,11 @@ struct RotateArgs {
 
 // quantise: x -> cache; dequantise: cache -> x. One warp a (sequence, token, head).
 struct CodecArgs {
-  Rows x;  // query_stride is the token stride here; quantise reads f16 or f32 (x_is_f32), dequantise writes
-           // f32
+  // query_stride is the token stride here; quantise reads f16, or f32 if x_is_f32; dequantise writes f32
+  Rows x;
   CacheSide side;
-  const i64* slots;  // quantise: destination token of each input token, negative = skip; null: token t goes
-                     // to first_token + t
+  // quantise: destination token of each input token, negative = skip; null: token t goes to first_token + t
+  const i64* slots;
   i64 first_token;
   int sequences, tokens, heads;
   int x_is_f32;

@@ -1,17 +1,16 @@
-// From packed codes to fp16 pairs in registers: the one decoder of a format that the tensor-core families
-// use, on both sides.
+// From packed codes to fp16 pairs in registers: the one decoder of a format that the tensor-core families use, on both
+// sides.
 //
-// A lane's codes are first spread to byte words (four codes a word, one a byte) by F::unpack, a sequence of
-// shifts and masks that the generator writes for the packing at hand. Then two byte words a and b become four
-// pairs, pair j = (value of byte j of a, value of byte j of b):
+// A lane's codes are first spread to byte words (four codes a word, one a byte) by F::unpack, a sequence of shifts and
+// masks that the generator writes for the packing at hand. Then two byte words a and b become four pairs, pair j =
+// (value of byte j of a, value of byte j of b):
 //
-//   K side   a and b are two words of the same token:     pairs run along the head dimension, the contraction
-//   of Q K^T V side   a and b are the same word of two tokens:     pairs run along tokens, the contraction of
-//   P V
+//   K side   a and b are two words of one token            pairs run along head_dim, the contraction of Q K^T
+//   V side   a and b are the same word of two tokens       pairs run along tokens, the contraction of P V
 //
-// so both sides share the code below. What the pairs hold is the code's value up to one factor per format
-// (Side::kUnit), which the kernel folds into the softmax scale (K) or into the output (V); block scales are
-// applied to scores and probabilities.
+// so both sides share the code below. What the pairs hold is the code's value up to one factor per format (Side::kUnit),
+// which the kernel folds into the softmax scale (K) or into the output (V); block scales are applied to scores and
+// probabilities.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include "core/simt.cuh"
@@ -53,9 +52,7 @@ struct TablePairs {
       for (int j = 0; j < 4; ++j) h[j] = table_entry<F>(table, both, j);
     } else {
       KV_UNROLL
-      for (int j = 0; j < 4; ++j)
-        h[j] = permute(table_entry<F>(table, a, j), table_entry<F>(table, b, j),
-                       0x5410);
+      for (int j = 0; j < 4; ++j) h[j] = permute(table_entry<F>(table, a, j), table_entry<F>(table, b, j), 0x5410);
     }
   }
 };
@@ -84,8 +81,7 @@ struct CodeRun {
     u32 y[Side::kRunCodes / 4];
     Side::unpack(w, y);
     KV_UNROLL
-    for (int m = 0; m < Side::kRunCodes / 8; ++m)
-      Side::Pairs::pairs(y[2 * m], y[2 * m + 1], h + 4 * m, table);
+    for (int m = 0; m < Side::kRunCodes / 8; ++m) Side::Pairs::pairs(y[2 * m], y[2 * m + 1], h + 4 * m, table);
   }
   KV_DEVICE static void column(const u32 (&w0)[Side::kRunWords], const u32 (&w1)[Side::kRunWords],
                                u32 (&h)[Side::kRunCodes], Table table) {

@@ -3,9 +3,7 @@
 //   CUDA (NVRTC, nvcc)   thin names for what the hardware has.
 //   host C++             simt/cpu.hpp runs a block as cooperative fibres, lane by lane.
 //
-// Section numbers are those of the PTX ISA manual 9.0. Shared memory is addressed by 32-bit offsets
-// (SharedAddress) so that table look-ups need no 64-bit arithmetic. Everything below has its CPU meaning,
-// under the same name, in simt/cpu.hpp.
+// Section numbers are those of the PTX ISA manual 9.0. Everything below has its CPU meaning, under the same name, in simt/cpu.hpp.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include "core/types.cuh"
@@ -104,17 +102,16 @@ KV_DEVICE u32 shift_right(u32 lo, u32 hi, u32 shift) {
 //   b[0] = B[2c, 2c+1][g]   b[1] = B[2c+8, 2c+9][g]   d = D[g][2c], D[g][2c+1], D[g+8][2c], D[g+8][2c+1]
 KV_DEVICE void mma_16x8x16(float (&d)[4], u32 a0, u32 a1, u32 a2, u32 a3, u32 b0, u32 b1) {
 #if __CUDA_ARCH__ >= 800
-  asm(
-      "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3},{%4,%5,%6,%7},{%8,%9},{%0,%1,%2,%3};"
+  asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3},{%4,%5,%6,%7},{%8,%9},{%0,%1,%2,%3};"
       : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
       : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
 #else  // sm_75 has the k8 form only
   asm("mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {%0,%1,%2,%3},{%4,%5},{%6},{%0,%1,%2,%3};"
-               : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-               : "r"(a0), "r"(a1), "r"(b0));
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+      : "r"(a0), "r"(a1), "r"(b0));
   asm("mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {%0,%1,%2,%3},{%4,%5},{%6},{%0,%1,%2,%3};"
-               : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-               : "r"(a2), "r"(a3), "r"(b1));
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+      : "r"(a2), "r"(a3), "r"(b1));
 #endif
 }
 

@@ -14,12 +14,15 @@ namespace kv {
 
 KV_DEVICE int clamp_to(int v, int most) { return v < 0 ? 0 : v > most ? most : v; }
 
-// kBytes dense bytes (a multiple of 16), of which the first `valid` exist. Whole tiles take straight-line copies.
-template <int kBytes>
+// Copies come in two forms: for whole tiles, straight lines; for the last tile of a sequence (kIsWhole false), each unit is asked
+// whether it exists.
+
+// kBytes dense bytes (a multiple of 16), of which the first `valid` exist.
+template <int kBytes, bool kIsWhole>
 KV_DEVICE void stage_dense(SharedAddress to, const u8* from, int valid) {
   const int mine = lane() * 16;
-  if (valid >= kBytes) {
-    KV_UNROLL
+  if constexpr (kIsWhole) {
+    KV_UNROLL_BY(8)
     for (int first = 0; first < kBytes; first += 512)
       if (first + 512 <= kBytes || first + mine < kBytes) copy_async<16>(to + first + mine, from + first + mine, 16);
   } else {
@@ -31,47 +34,55 @@ KV_DEVICE void stage_dense(SharedAddress to, const u8* from, int valid) {
 
 // The same with a pitch. A warp copies 512 bytes a step, which are whole rows or a part of one, so that every step but the
 // lane's own place is known when the kernel is compiled.
-template <int kRows, int kRowBytes, int kPitch>
+template <int kRows, int kRowBytes, int kPitch, bool kIsWhole>
 KV_DEVICE void stage_padded(SharedAddress to, const u8* from, int valid_rows) {
   static_assert(kRowBytes % 512 == 0 || 512 % kRowBytes == 0, "512 bytes must be whole rows or a part of one");
   constexpr int kBytes = kRows * kRowBytes;
-  const int mine = lane() * 16, slot = mine / kRowBytes * kPitch + mine % kRowBytes, live = valid_rows * kRowBytes;
-  KV_UNROLL
-  for (int first = 0; first < kBytes; first += 512) {
-    const int valid = valid_rows >= kRows || first + mine < live ? 16 : 0;
-    if (first + 512 <= kBytes || first + mine < kBytes)
-      copy_async<16>(to + first / kRowBytes * kPitch + first % kRowBytes + slot, from + (valid > 0 ? first + mine : 0), valid);
+  const int mine = lane() * 16, live = valid_rows * kRowBytes;
+  const SharedAddress slot = to + mine / kRowBytes * kPitch + mine % kRowBytes;
+  if constexpr (kIsWhole) {
+    KV_UNROLL_BY(8)
+    for (int first = 0; first < kBytes; first += 512)
+      copy_async<16>(slot + first / kRowBytes * kPitch + first % kRowBytes, from + mine + first, 16);
+  } else {
+    KV_NO_UNROLL
+    for (int first = 0; first < kBytes; first += 512) {
+      const bool exists = first + mine < live;
+      copy_async<16>(slot + first / kRowBytes * kPitch + first % kRowBytes, from + (exists ? mine + first : 0),
+                     exists ? 16 : 0);
+    }
   }
 }
 
-// kRows rows of kRowBytes, moved in units of kUnit bytes; `from` and the stride are multiples of kUnit.
+// kRows whole rows of kRowBytes, moved in units of kUnit bytes; `from` and the stride are multiples of kUnit.
 template <int kRows, int kRowBytes, int kPitch, int kUnit>
-KV_DEVICE void stage_rows(SharedAddress to, const u8* from, i64 token_stride, int valid_rows) {
+KV_DEVICE void stage_rows(SharedAddress to, const u8* from, i64 token_stride) {
   constexpr int kPerRow = kRowBytes / kUnit, kTotal = kRows * kPerRow;
   KV_UNROLL_BY(4)
   for (int first = 0; first < kTotal; first += 32) {
     const int i = first + lane(), row = i / kPerRow, at = i % kPerRow * kUnit;
-    const bool live = row < valid_rows;
     if (kTotal % 32 == 0 || i < kTotal)
-      copy_async<kUnit>(to + row * kPitch + at, from + (live ? row * token_stride + at : 0), live ? kUnit : 0);
+      copy_async<kUnit>(to + row * kPitch + at, from + row * token_stride + at, kUnit);
   }
 }
 
 // Rows of 2-byte alignment: the aligned words that hold a row are copied, so it starts `skew` bytes into its slot (row_skew). At the
 // end of the row only its own bytes are read; at its start up to two bytes before it, which share an aligned word with it.
-template <int kRows, int kRowBytes, int kPitch>
+template <int kRows, int kRowBytes, int kPitch, bool kIsWhole>
 KV_DEVICE void stage_skewed_rows(SharedAddress to, const u8* from, i64 token_stride, int valid_rows) {
   constexpr int kPerRow = (kRowBytes + 2 + 3) / 4, kTotal = kRows * kPerRow;
-  KV_UNROLL_BY(4)
+  KV_UNROLL_BY(kIsWhole ? 4 : 1)
   for (int first = 0; first < kTotal; first += 32) {
     const int i = first + lane(), row = i / kPerRow, at = i % kPerRow * 4;
-    const u8* const begin = from + (row < valid_rows ? row * token_stride : 0);
-    const int skew = int((i64)begin & 2), valid = row < valid_rows ? clamp_to(kRowBytes + skew - at, 4) : 0;
-    if (kTotal % 32 == 0 || i < kTotal) copy_async<4>(to + row * kPitch + at, begin - skew + (valid > 0 ? at : 0), valid);
+    const bool exists = kIsWhole || row < valid_rows;
+    const u8* const begin = from + (exists ? row * token_stride : 0);
+    const int skew = int((i64)begin & 2), valid = exists ? clamp_to(kRowBytes + skew - at, 4) : 0;
+    if (kTotal % 32 == 0 || i < kTotal)
+      copy_async<4>(to + row * kPitch + at, begin - skew + (valid > 0 ? at : 0), valid);
   }
 }
 
-// The slow way, for rows that an engine has placed at a coarser alignment than their size allows.
+// The slow way: for the last tile, and for rows that an engine has placed at a lower alignment than their size allows.
 template <int kRows, int kRowBytes, int kPitch>
 KV_DEVICE void stage_unaligned_rows(SharedAddress to, const u8* from, i64 token_stride, int valid_rows) {
   constexpr int kPerRow = kRowBytes / 2;
@@ -92,26 +103,28 @@ KV_DEVICE u32 row_skew(const u8* first_row, i64 token_stride, int token) {
     return 0;
 }
 
-// One side's tile of kTile tokens, `valid` of them live, into the stage at `to`.
-template <class Side, int kTile>
-KV_DEVICE void stage_tile(SharedAddress to, i64 token_stride, const u8* codes, const u8* scales, int token, int valid) {
+// Can whole tiles take the straight-line copies?
+template <class Side>
+KV_DEVICE bool is_aligned(const u8* codes, i64 token_stride) {
+  return Side::kIsPlanar || Side::kIsSkewed || ((i64)codes | token_stride) % Side::kRowUnit == 0;
+}
+
+// One side's tile of kTile tokens, `valid` of them live, into the stage at `to`; codes and scales point at the tile's first row.
+template <class Side, int kTile, bool kIsWhole>
+KV_DEVICE void stage_tile(SharedAddress to, i64 token_stride, const u8* codes, const u8* scales, int valid) {
   if constexpr (Side::kIsPlanar) {
-    const u8* from = codes + i64(token) * Side::kRowBytes;
     if constexpr (Side::kPitch == Side::kRowBytes)
-      stage_dense<kTile * Side::kRowBytes>(to, from, valid * Side::kRowBytes);
+      stage_dense<kTile * Side::kRowBytes, kIsWhole>(to, codes, valid * Side::kRowBytes);
     else
-      stage_padded<kTile, Side::kRowBytes, Side::kPitch>(to, from, valid);
+      stage_padded<kTile, Side::kRowBytes, Side::kPitch, kIsWhole>(to, codes, valid);
     if constexpr (Side::kScaleRowBytes > 0)
-      stage_dense<kTile * Side::kScaleRowBytes>(to + Side::kScalesAt, scales + i64(token) * Side::kScaleRowBytes,
-                                                valid * Side::kScaleRowBytes);
+      stage_dense<kTile * Side::kScaleRowBytes, kIsWhole>(to + Side::kScalesAt, scales, valid * Side::kScaleRowBytes);
+  } else if constexpr (Side::kIsSkewed) {
+    stage_skewed_rows<kTile, Side::kRowBytes, Side::kPitch, kIsWhole>(to, codes, token_stride, valid);
+  } else if constexpr (kIsWhole) {
+    stage_rows<kTile, Side::kRowBytes, Side::kPitch, Side::kRowUnit>(to, codes, token_stride);
   } else {
-    const u8* from = codes + token * token_stride;
-    if constexpr (Side::kIsSkewed)
-      stage_skewed_rows<kTile, Side::kRowBytes, Side::kPitch>(to, from, token_stride, valid);
-    else if (((i64)from | token_stride) % Side::kRowUnit == 0)
-      stage_rows<kTile, Side::kRowBytes, Side::kPitch, Side::kRowUnit>(to, from, token_stride, valid);
-    else
-      stage_unaligned_rows<kTile, Side::kRowBytes, Side::kPitch>(to, from, token_stride, valid);
+    stage_unaligned_rows<kTile, Side::kRowBytes, Side::kPitch>(to, codes, token_stride, valid);
   }
 }
 
@@ -148,8 +161,7 @@ KV_DEVICE void load_run(SharedAddress row, int group, int run, int part, u32 (&w
   if constexpr (Side::kPartBits % 8 != 0) {
     const u32 shift = part * Side::kPartBits % 8;
     KV_UNROLL
-    for (int i = 0; i < Side::kRunWords; ++i)
-      w[i] = shift_right(w[i], i + 1 < Side::kRunWords ? w[i + 1] : 0, shift);
+    for (int i = 0; i < Side::kRunWords; ++i) w[i] = shift_right(w[i], i + 1 < Side::kRunWords ? w[i + 1] : 0, shift);
   }
 }
 

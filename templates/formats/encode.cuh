@@ -17,8 +17,10 @@ namespace kv {
 template <class F, class Combine, int kPerLane>
 KV_DEVICE void over_blocks(float (&x)[kPerLane], const Combine& combine) {
   KV_UNROLL
-  for (int stride = 1; stride < 32 && stride < F::kBlock; stride <<= 1) KV_UNROLL
-  for (int e = 0; e < kPerLane; ++e) x[e] = combine(x[e], shfl_xor(x[e], stride));
+  for (int stride = 1; stride < 32 && stride < F::kBlock; stride <<= 1) {
+    KV_UNROLL
+    for (int e = 0; e < kPerLane; ++e) x[e] = combine(x[e], shfl_xor(x[e], stride));
+  }
   constexpr int kRegisters = F::kBlock <= 32 ? 1 : F::kBlock / 32;
   KV_UNROLL
   for (int first = 0; first + kRegisters <= kPerLane; first += kRegisters) {
@@ -82,8 +84,7 @@ struct SignedMax {
       for (int stride = 1; stride < 32 && stride < F::kBlock; stride <<= 1) {
         const float other = shfl_xor(best, stride);
         const u32 other_at = shfl_xor(at, stride);
-        const bool wins =
-            absolute(other) > absolute(best) || (absolute(other) == absolute(best) && other_at < at);
+        const bool wins = absolute(other) > absolute(best) || (absolute(other) == absolute(best) && other_at < at);
         best = wins ? other : best;
         at = wins ? other_at : at;
       }

@@ -1,9 +1,8 @@
-// Stored rows, value by value: where code i and its scale lie, and what they mean. The readable decoder;
-// reference, quantise and dequantise use it (the tensor-core families read the same bytes through
-// core/pairs.cuh).
+// Stored rows, value by value: where code i and its scale lie, and what they mean. The readable decoder; reference,
+// quantise and dequantise use it (the tensor-core families read the same bytes through core/pairs.cuh).
 //
-//   layout rows    a row is kBlocks blocks of kBlockBytes; codes at kCodesAt and the scale at kScaleAt of
-//   each layout planar  the codes row is kBlocks x kCodeBytes, the scales row kBlocks halves
+//   layout rows      a row is whole blocks of kBlockBytes, codes at kCodesAt and the scale at kScaleAt of each
+//   layout planar    the codes row is kCodeBytes a block, the scales row a half a block
 // SPDX-License-Identifier: MIT
 #pragma once
 #include "core/args.cuh"

@@ -1,96 +1,31 @@
-// decode: attention of a few query rows (GQA group x query length) over a long packed cache. Split-KV: each
-// block takes a run of tokens and writes a partial result; `merge` combines them.
+// decode: attention of a few query rows (GQA group x query length) over a long packed cache. Split-KV: each block
+// takes a run of tokens and writes a partial result; `merge` combines them.
 //
-// Operands are swapped: the cache is the A operand of the tensor cores and queries are the eight columns of
-// B, so packed K and V go from staged bytes to fragments in registers and never exist as an fp16 tile.
+// Operands are swapped: the cache is the A operand of the tensor cores and queries are the eight columns of B, so
+// packed K and V go from staged bytes to fragments in registers and never exist as an fp16 tile.
 //
-//      S^T [16 tokens x 8 queries] = K [16 tokens x head_dim] Q^T          pairs along head_dim, in the order
-//      the packing gives them;
-//                                                                          Q is gathered in that same order
-//                                                                          (Plan::key_order)
-//      O^T [head_dim x 8 queries] += V^T [head_dim x 16 tokens] P^T        pairs along tokens; rows of O come
-//      out in the order of the
-//                                                                          packing and are put right when
-//                                                                          they are written
+//   S^T [16 tokens x 8 queries] = K [16 tokens x head_dim] Q^T       pairs run along head_dim, in the order that the
+//                                                                    packing gives; Q is gathered in that same order
+//   O^T [head_dim x 8 queries] += V^T [head_dim x 16 tokens] P^T     pairs run along tokens; rows of O come out in the
+//                                                                    packing's order, put right when they are written
 //
-// One warp works alone on 16 tokens at a time: stage, score, soften, accumulate. No block barrier stands in
-// the loop. Softmax is base 2 in fp32 with a stale maximum: it is only renewed, by one vote of the warp, when
-// a score exceeds it by kSlack. Probabilities are fp16, shifted by kBias powers of two into the middle of its
-// range; the shift is in numerator and denominator alike.
+// A warp works alone on 16 or 32 tokens at a time: stage, score, soften, accumulate. No block barrier stands in the
+// loop. Softmax is base 2 in fp32 with a stale maximum: it is only renewed, by one vote of the warp, when a score
+// exceeds it by kSlack. Probabilities are fp16, shifted by kBias powers of two into the middle of its range; the shift
+// is in numerator and denominator alike.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include "core/args.cuh"
 #include "core/pairs.cuh"
+#include "core/queries.cuh"
 #include "core/simt.cuh"
 #include "core/stage.cuh"
 
 namespace kv {
 
-constexpr float kFloor =
-    -1e29f;  // the maximum before any token: above kMasked, so masked tokens weigh 2^-huge = 0
-constexpr float kMasked = -1e30f;
-constexpr float kSlack =
-    6.f;  // powers of two that a probability may exceed 1 by before the maximum is renewed
-
-// Queries to shared memory as B fragments, [step][block of 8 rows][lane] of kQueryParts x (b0, b1). An f16
-// query is exact in one part; an f32 one (rotated) is split into high and low halves, exact to 2^-22.
-template <class Plan>
-KV_DEVICE void load_queries(SharedAddress to, const AttentionArgs& args) {
-  constexpr int kSteps = Plan::kHeadDim / 16, kItems = kSteps * Plan::kColumnBlocks * 32;
-  KV_NO_UNROLL
-  for (int i = thread(); i < kItems; i += Plan::kThreads) {
-    const int step = i / (32 * Plan::kColumnBlocks), row = i / 32 % Plan::kColumnBlocks * 8 + (i >> 2 & 7),
-              c = i & 3;
-    const int query = row / Plan::kGroup, head = block_y() * Plan::kGroup + row % Plan::kGroup;
-    const i64 at =
-        block_z() * args.q.sequence_stride + query * args.q.query_stride + head * args.q.head_stride;
-    float high[4], low[4];
-    KV_UNROLL
-    for (int j = 0; j < 4; ++j) {
-      const float q = row < Plan::kRows
-                          ? Plan::load_query(args.q.data, at + Plan::key_order((step * 4 + c) * 4 + j))
-                          : 0.f;
-      high[j] = f32_from_f16(f16_from_f32(q));
-      low[j] = q - high[j];
-    }
-    const u32 b0 = pack_f16x2(high[0], high[1]), b1 = pack_f16x2(high[2], high[3]);
-    if constexpr (Plan::kQueryParts == 2) {
-      store_shared_u128(to + i * 16, b0, b1, pack_f16x2(low[0], low[1]), pack_f16x2(low[2], low[3]));
-    } else {
-      store_shared_u32(to + i * 8, b0);
-      store_shared_u32(to + i * 8 + 4, b1);
-    }
-  }
-}
-
-// The lane's B fragments of Q: held in registers where there is room, else read again for every 16 tokens.
-template <class Plan>
-struct Queries {
-  static constexpr int kFragments = Plan::kHeadDim / 16 * Plan::kColumnBlocks, kWords = 2 * Plan::kQueryParts;
-  u32 held[Plan::kHoldQueries ? kFragments : 1][kWords];
-  SharedAddress at;
-
-  KV_DEVICE void read(int fragment, u32 (&q)[kWords]) const {
-    if constexpr (kWords == 4)
-      load_shared_u128(q, at + (fragment * 32 + lane()) * 16);
-    else
-      load_shared_u64(q, at + (fragment * 32 + lane()) * 8);
-  }
-  KV_DEVICE void hold() {
-    if constexpr (Plan::kHoldQueries) {
-      KV_UNROLL
-      for (int i = 0; i < kFragments; ++i) read(i, held[i]);
-    }
-  }
-  KV_DEVICE void get(int fragment, u32 (&q)[kWords]) const {
-    if constexpr (Plan::kHoldQueries) {
-      KV_UNROLL
-      for (int i = 0; i < kWords; ++i) q[i] = held[fragment][i];
-    } else {
-      read(fragment, q);
-    }
-  }
-};
+constexpr float kMasked = -1e30f;  // the score of a token that is not seen
+constexpr float kFloor = -1e29f;   // the maximum before any token: above kMasked, so masked tokens weigh 2^-huge = 0
+constexpr float kSlack = 6.f;      // powers of two that a probability may exceed 1 by before the maximum is renewed
 
 template <class Side>
 KV_DEVICE void fill_table() {
@@ -115,12 +50,13 @@ struct Softmax {
 // s = K Q^T for kSubtiles x 16 tokens of the staged tile from `first` on, in the accumulator layout (simt.cuh), not yet times the
 // softmax scale. skew: of the lane's rows g and g + 8 of each subtile.
 template <class Plan>
-KV_DEVICE void score(Scores<Plan> (&s)[Plan::kSubtiles], SharedAddress stage, int first, const u32 (&skew)[Plan::kSubtiles][2],
-                     const Queries<Plan>& queries, Table table) {
+KV_DEVICE void score(Scores<Plan> (&s)[Plan::kSubtiles], SharedAddress stage, int first,
+                     const u32 (&skew)[Plan::kSubtiles][2], const Queries<Plan>& queries, Table table) {
   using K = typename Plan::K;
   constexpr int kSteps = K::kRunCodes / 4;  // k16 steps a run: four lanes bring four codes each
   const int g = lane() >> 2, c = lane() & 3;
-  KV_UNROLL
+  KV_UNROLL_BY(Plan::kHoldQueries ? K::kGroups
+                                  : 2)  // registers cannot be indexed; else two groups are enough, and compile sooner
   for (int group = 0; group < K::kGroups; ++group) {
     KV_UNROLL
     for (int sub = 0; sub < Plan::kSubtiles; ++sub) {
@@ -140,7 +76,8 @@ KV_DEVICE void score(Scores<Plan> (&s)[Plan::kSubtiles], SharedAddress stage, in
           queries.get((group * K::kRuns + run) * kSteps * Plan::kColumnBlocks + i, q);
           KV_UNROLL
           for (int part = 0; part < Plan::kQueryParts; ++part)
-            mma_16x8x16(sum[part][n], a[2 * step], b[2 * step], a[2 * step + 1], b[2 * step + 1], q[2 * part], q[2 * part + 1]);
+            mma_16x8x16(sum[part][n], a[2 * step], b[2 * step], a[2 * step + 1], b[2 * step + 1], q[2 * part],
+                        q[2 * part + 1]);
         }
       }
       float scale[2] = {1.f, 1.f};
@@ -160,8 +97,8 @@ KV_DEVICE void score(Scores<Plan> (&s)[Plan::kSubtiles], SharedAddress stage, in
 
 // Scores to probabilities, as B fragments of P^T: scale, mask, renew the maximum if any lane asks for it, exponentiate, transpose.
 template <class Plan>
-KV_DEVICE void soften(u32 (&p)[Plan::kSubtiles][Plan::kColumnBlocks][2], Scores<Plan> (&s)[Plan::kSubtiles], Softmax<Plan>& softmax,
-                      Outputs<Plan>& o, float scale, int token, int end, int length) {
+KV_DEVICE void soften(u32 (&p)[Plan::kSubtiles][Plan::kColumnBlocks][2], Scores<Plan> (&s)[Plan::kSubtiles],
+                      Softmax<Plan>& softmax, Outputs<Plan>& o, float scale, int token, int end, int length) {
   constexpr int kTokens = Plan::kSubtiles * 16, kScores = 4 * Plan::kColumnBlocks;
   const int g = lane() >> 2, c = lane() & 3;
   const bool needs_mask = token + kTokens > end || Plan::Feature::cuts(token + kTokens - 1, length);
@@ -212,8 +149,8 @@ KV_DEVICE void soften(u32 (&p)[Plan::kSubtiles][Plan::kColumnBlocks][2], Scores<
 
 // o += V^T P^T for the same tokens. skew: of the lane's rows 2c, 2c + 1, 2c + 8, 2c + 9 of each subtile.
 template <class Plan>
-KV_DEVICE void accumulate(Outputs<Plan>& o, const u32 (&p)[Plan::kSubtiles][Plan::kColumnBlocks][2], SharedAddress stage, int first,
-                          const u32 (&skew)[Plan::kSubtiles][4], Table table) {
+KV_DEVICE void accumulate(Outputs<Plan>& o, const u32 (&p)[Plan::kSubtiles][Plan::kColumnBlocks][2],
+                          SharedAddress stage, int first, const u32 (&skew)[Plan::kSubtiles][4], Table table) {
   using V = typename Plan::V;
   constexpr int kTiles = V::kRunCodes / 2;  // m16 tiles a run: eight lanes bring two codes each
   const int g = lane() >> 2, c = lane() & 3;
@@ -228,9 +165,11 @@ KV_DEVICE void accumulate(Outputs<Plan>& o, const u32 (&p)[Plan::kSubtiles][Plan
       if constexpr (V::kHasScale) {
         const u32(&late)[4] = skew[sub];
         const u32 low = load_scale<V>(stage, late[0], row, group) | load_scale<V>(stage, late[1], row + 1, group) << 16;
-        const u32 high = load_scale<V>(stage, late[2], row + 8, group) | load_scale<V>(stage, late[3], row + 9, group) << 16;
+        const u32 high = load_scale<V>(stage, late[2], row + 8, group) | load_scale<V>(stage, late[3], row + 9, group)
+                                                                             << 16;
         KV_UNROLL
-        for (int n = 0; n < Plan::kColumnBlocks; ++n) b[n][0] = mul_f16x2(b[n][0], low), b[n][1] = mul_f16x2(b[n][1], high);
+        for (int n = 0; n < Plan::kColumnBlocks; ++n)
+          b[n][0] = mul_f16x2(b[n][0], low), b[n][1] = mul_f16x2(b[n][1], high);
       }
       KV_UNROLL
       for (int run = 0; run < V::kRuns; ++run) {
@@ -267,7 +206,8 @@ KV_DEVICE void write_partial(const AttentionArgs& args, const Outputs<Plan>& o, 
     if (row < kRows) {
       if (g == 0) state[at * 2] = softmax.top[n][j], state[at * 2 + 1] = softmax.sum[n][j];
       KV_UNROLL
-      for (int half = 0; half < Plan::kHeadDim / 8; ++half) sums[at * kPitch + half * 8 + g] = o[n][half / 2][half % 2 * 2 + j];
+      for (int half = 0; half < Plan::kHeadDim / 8; ++half)
+        sums[at * kPitch + half * 8 + g] = o[n][half / 2][half % 2 * 2 + j];
     }
   }
   sync_block();
@@ -283,10 +223,21 @@ KV_DEVICE void write_partial(const AttentionArgs& args, const Outputs<Plan>& o, 
       sum += weight * sums[(w * kRows + row) * kPitch + at];
     }
     args.partial[(first + row) * Plan::kHeadDim + Plan::value_order(at)] = sum * Plan::V::kUnit;
-    if (at == 0)
-      args.partial_state[(first + row) * 2] = top, args.partial_state[(first + row) * 2 + 1] = denominator;
+    if (at == 0) args.partial_state[(first + row) * 2] = top, args.partial_state[(first + row) * 2 + 1] = denominator;
   }
 }
+
+// Where the next tile of the warp comes from.
+template <class Plan>
+struct Cursor {
+  const u8 *k_codes, *k_scales, *v_codes, *v_scales;
+  KV_DEVICE void advance(i64 k_bytes, i64 v_bytes, int tokens) {
+    k_codes += k_bytes;
+    v_codes += v_bytes;
+    if constexpr (Plan::K::kScaleRowBytes > 0) k_scales += tokens * i64(Plan::K::kScaleRowBytes);
+    if constexpr (Plan::V::kScaleRowBytes > 0) v_scales += tokens * i64(Plan::V::kScaleRowBytes);
+  }
+};
 
 template <class Plan>
 KV_DEVICE void decode(const AttentionArgs& args) {
@@ -332,14 +283,24 @@ KV_DEVICE void decode(const AttentionArgs& args) {
   // The tile at `ahead` is staged while the tile at `token`, kStages - 1 steps behind, is consumed; the first steps only stage.
   constexpr int kStep = Plan::kWarps * kTile;
   int ahead = begin + warp() * kTile, token = ahead - (kStages - 1) * kStep, fill = 0, take = 0;
+  const i64 k_token = K::kIsPlanar ? K::kRowBytes : k_stride, v_token = V::kIsPlanar ? V::kRowBytes : v_stride;
+  const bool aligned = is_aligned<K>(k_codes, k_stride) && is_aligned<V>(v_codes, v_stride);
+  Cursor<Plan> next{k_codes, k_scales, v_codes, v_scales};
+  next.advance(ahead * k_token, ahead * v_token, ahead);
   KV_NO_UNROLL
   for (; token < end; token += kStep, ahead += kStep) {
     sync_warp();  // every lane is done with the stage that is filled now
-    if (ahead < end) {
+    if (ahead + kTile <= end && aligned) {
       const SharedAddress to = ring + fill * Plan::kStageBytes;
-      stage_tile<K, kTile>(to, k_stride, k_codes, k_scales, ahead, end - ahead);
-      stage_tile<V, kTile>(to + K::kStageBytes, v_stride, v_codes, v_scales, ahead, end - ahead);
+      stage_tile<K, kTile, true>(to, k_stride, next.k_codes, next.k_scales, kTile);
+      stage_tile<V, kTile, true>(to + K::kStageBytes, v_stride, next.v_codes, next.v_scales, kTile);
+    } else if (ahead < end) {
+      const SharedAddress to = ring + fill * Plan::kStageBytes;
+      stage_tile<K, kTile, false>(to, k_stride, next.k_codes, next.k_scales, clamp_to(end - ahead, kTile));
+      stage_tile<V, kTile, false>(to + K::kStageBytes, v_stride, next.v_codes, next.v_scales,
+                                  clamp_to(end - ahead, kTile));
     }
+    next.advance(kStep * k_token, kStep * v_token, kStep);
     copy_commit();
     fill = fill + 1 == kStages ? 0 : fill + 1;
     if (token < begin) continue;
@@ -356,7 +317,8 @@ KV_DEVICE void decode(const AttentionArgs& args) {
         k_skew[i / 2][i % 2] = row_skew<K>(k_codes, k_stride, token + first + i / 2 * 16 + g + i % 2 * 8);
       KV_UNROLL
       for (int i = 0; i < kSubtiles * 4; ++i)
-        v_skew[i / 4][i % 4] = row_skew<V>(v_codes, v_stride, token + first + i / 4 * 16 + 2 * c + i % 2 + i % 4 / 2 * 8);
+        v_skew[i / 4][i % 4] =
+            row_skew<V>(v_codes, v_stride, token + first + i / 4 * 16 + 2 * c + i % 2 + i % 4 / 2 * 8);
       Scores<Plan> s[kSubtiles];
       score<Plan>(s, stage, first, k_skew, queries, k_table);
       soften<Plan>(p, s, softmax, o, scale, token + first, end, length);

@@ -13,8 +13,7 @@ KV_DEVICE void dequantise(const CodecArgs& args) {
   constexpr int kPerLane = (Plan::kHeadDim + 31) / 32;
   const i64 row = i64(block_x()) * Plan::kWarps + warp();
   if (row >= i64(args.sequences) * args.tokens * args.heads) return;  // the whole warp
-  const i64 head = row % args.heads, token = row / args.heads % args.tokens,
-            sequence = row / args.heads / args.tokens;
+  const i64 head = row % args.heads, token = row / args.heads % args.tokens, sequence = row / args.heads / args.tokens;
   const StoredRow from = stored_row<typename Plan::F>(args.side, sequence, head, args.first_token + token);
   const i64 to = sequence * args.x.sequence_stride + token * args.x.query_stride + head * args.x.head_stride;
 

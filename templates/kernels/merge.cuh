@@ -13,8 +13,7 @@ KV_DEVICE void merge(const MergeArgs& args) {
   const int row = block_x(), query = row / Plan::kGroup, head = block_y() * Plan::kGroup + row % Plan::kGroup;
   const i64 first = (i64(block_z()) * args.kv_heads + block_y()) * args.splits * Plan::kRows +
                     row;  // of split 0; the next is kRows on
-  const i64 to =
-      block_z() * args.out.sequence_stride + query * args.out.query_stride + head * args.out.head_stride;
+  const i64 to = block_z() * args.out.sequence_stride + query * args.out.query_stride + head * args.out.head_stride;
   float top = kNone, denominator = 0.f;
   for (int split = 0; split < args.splits; ++split)
     top = larger(top, args.partial_state[(first + split * Plan::kRows) * 2]);

@@ -23,12 +23,10 @@ KV_DEVICE void quantise(const CodecArgs& args) {
 
   const i64 row = i64(block_x()) * Plan::kWarps + warp();
   if (row >= i64(args.sequences) * args.tokens * args.heads) return;  // the whole warp
-  const i64 head = row % args.heads, token = row / args.heads % args.tokens,
-            sequence = row / args.heads / args.tokens;
+  const i64 head = row % args.heads, token = row / args.heads % args.tokens, sequence = row / args.heads / args.tokens;
   const i64 slot = args.slots ? args.slots[sequence * args.tokens + token] : args.first_token + token;
   if (slot < 0) return;
-  const i64 from =
-      sequence * args.x.sequence_stride + token * args.x.query_stride + head * args.x.head_stride;
+  const i64 from = sequence * args.x.sequence_stride + token * args.x.query_stride + head * args.x.head_stride;
 
   float x[kPerLane];
   KV_UNROLL
@@ -45,8 +43,7 @@ KV_DEVICE void quantise(const CodecArgs& args) {
     KV_UNROLL
     for (int e = 0; e < kPerLane; ++e)
       if (e * 32 + lane() < Plan::kHeadDim)
-        reinterpret_cast<u16*>(to.codes)[e * 32 + lane()] =
-            F::kIsBf16 ? bf16_from_f32(x[e]) : f16_from_f32(x[e]);
+        reinterpret_cast<u16*>(to.codes)[e * 32 + lane()] = F::kIsBf16 ? bf16_from_f32(x[e]) : f16_from_f32(x[e]);
   } else {
     F::Encoder::template encode<F, typename Plan::Rotation>(x, codes, scales);
     sync_warp();
@@ -54,8 +51,7 @@ KV_DEVICE void quantise(const CodecArgs& args) {
       to.codes[i64(i / F::kCodeBytes) * F::kCodeStride + i % F::kCodeBytes] =
           packed_byte<F>(codes + i / F::kCodeBytes * F::kBlock, i % F::kCodeBytes);
     if constexpr (F::kHasScale)
-      for (int i = lane(); i < kBlocks * 2; i += 32)
-        to.scales[i64(i / 2) * F::kScaleStride + i % 2] = scales[i];
+      for (int i = lane(); i < kBlocks * 2; i += 32) to.scales[i64(i / 2) * F::kScaleStride + i % 2] = scales[i];
     if constexpr (!F::kIsPlanar)
       for (int i = lane(); i < kBlocks * F::kBlockBytes; i += 32)
         if (F::is_padding(i % F::kBlockBytes)) (to.codes - F::kCodesAt)[i] = 0;

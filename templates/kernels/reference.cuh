@@ -14,10 +14,8 @@ KV_DEVICE void reference(const AttentionArgs& args) {
   constexpr int kPerLane = (Plan::kHeadDim + 31) / 32;
   const int q_heads = args.kv_heads * Plan::kGroup, head = block_x() % q_heads, query = block_x() / q_heads;
   const int length = args.lengths ? args.lengths[block_z()] : args.tokens;
-  const i64 from =
-      block_z() * args.q.sequence_stride + query * args.q.query_stride + head * args.q.head_stride;
-  const i64 to =
-      block_z() * args.out.sequence_stride + query * args.out.query_stride + head * args.out.head_stride;
+  const i64 from = block_z() * args.q.sequence_stride + query * args.q.query_stride + head * args.q.head_stride;
+  const i64 to = block_z() * args.out.sequence_stride + query * args.out.query_stride + head * args.out.head_stride;
 
   float q[kPerLane], out[kPerLane] = {};
   for (int e = 0; e < kPerLane; ++e) {
@@ -44,8 +42,7 @@ KV_DEVICE void reference(const AttentionArgs& args) {
   }
 
   for (int e = 0; e < kPerLane; ++e)
-    if (e * 32 + lane() < Plan::kHeadDim)
-      Plan::store(args.out.data, to + e * 32 + lane(), d > 0.f ? out[e] / d : 0.f);
+    if (e * 32 + lane() < Plan::kHeadDim) Plan::store(args.out.data, to + e * 32 + lane(), d > 0.f ? out[e] / d : 0.f);
 }
 
 }  // namespace kv

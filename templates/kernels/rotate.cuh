@@ -14,10 +14,8 @@ KV_DEVICE void rotate(const RotateArgs& args) {
   if (row >= i64(args.sequences) * args.queries * args.heads) return;
   const i64 head = row % args.heads, query = row / args.heads % args.queries,
             sequence = row / args.heads / args.queries;
-  const i64 from =
-      sequence * args.in.sequence_stride + query * args.in.query_stride + head * args.in.head_stride;
-  const i64 to =
-      sequence * args.out.sequence_stride + query * args.out.query_stride + head * args.out.head_stride;
+  const i64 from = sequence * args.in.sequence_stride + query * args.in.query_stride + head * args.in.head_stride;
+  const i64 to = sequence * args.out.sequence_stride + query * args.out.query_stride + head * args.out.head_stride;
   float x[kPerLane];
   KV_UNROLL
   for (int e = 0; e < kPerLane; ++e) x[e] = Plan::load(args.in.data, from + e * 32 + lane());

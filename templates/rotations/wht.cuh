@@ -20,8 +20,7 @@ struct Wht {
     for (int e = 0; e < kPerLane; ++e) x[e] = flip(x[e], Signs::pre_signs(e * 32 % Signs::kSize / 32));
     butterflies(x);
     KV_UNROLL
-    for (int e = 0; e < kPerLane; ++e)
-      x[e] = flip(x[e] * Signs::kNorm, Signs::post_signs(e * 32 % Signs::kSize / 32));
+    for (int e = 0; e < kPerLane; ++e) x[e] = flip(x[e] * Signs::kNorm, Signs::post_signs(e * 32 % Signs::kSize / 32));
   }
 
   template <int kPerLane>
@@ -30,31 +29,32 @@ struct Wht {
     for (int e = 0; e < kPerLane; ++e) x[e] = flip(x[e], Signs::post_signs(e * 32 % Signs::kSize / 32));
     butterflies(x);
     KV_UNROLL
-    for (int e = 0; e < kPerLane; ++e)
-      x[e] = flip(x[e] * Signs::kNorm, Signs::pre_signs(e * 32 % Signs::kSize / 32));
+    for (int e = 0; e < kPerLane; ++e) x[e] = flip(x[e] * Signs::kNorm, Signs::pre_signs(e * 32 % Signs::kSize / 32));
   }
 
  private:
-  KV_DEVICE static float flip(float x, u32 signs) {
-    return float_of(bits_of(x) ^ (signs >> lane() & 1) << 31);
-  }
+  KV_DEVICE static float flip(float x, u32 signs) { return float_of(bits_of(x) ^ (signs >> lane() & 1) << 31); }
 
   template <int kPerLane>
   KV_DEVICE static void butterflies(float (&x)[kPerLane]) {
     KV_UNROLL
-    for (int stride = 1; stride < 32 && stride < Signs::kSize; stride <<= 1) KV_UNROLL
-    for (int e = 0; e < kPerLane; ++e) {
-      const float partner = shfl_xor(x[e], stride);
-      x[e] = lane() & stride ? partner - x[e] : x[e] + partner;
+    for (int stride = 1; stride < 32 && stride < Signs::kSize; stride <<= 1) {
+      KV_UNROLL
+      for (int e = 0; e < kPerLane; ++e) {
+        const float partner = shfl_xor(x[e], stride);
+        x[e] = lane() & stride ? partner - x[e] : x[e] + partner;
+      }
     }
     KV_UNROLL
-    for (int stride = 1; stride * 32 < Signs::kSize; stride <<= 1) KV_UNROLL
-    for (int e = 0; e < kPerLane; ++e)
-      if ((e & stride) == 0) {
-        const float a = x[e], b = x[e + stride];
-        x[e] = a + b;
-        x[e + stride] = a - b;
-      }
+    for (int stride = 1; stride * 32 < Signs::kSize; stride <<= 1) {
+      KV_UNROLL
+      for (int e = 0; e < kPerLane; ++e)
+        if ((e & stride) == 0) {
+          const float a = x[e], b = x[e + stride];
+          x[e] = a + b;
+          x[e + stride] = a - b;
+        }
+    }
   }
 };
 

@@ -28,8 +28,7 @@ struct Lane {
   int block_x, block_y, block_z;
   int grid_x, grid_y, grid_z;
   unsigned char* shared;
-  unsigned (
-      *slots)[32][kSlotWords];  // of this lane's warp: [2][32][16]; collectives alternate between the two
+  unsigned (*slots)[32][kSlotWords];  // of this lane's warp: [2][32][16]; collectives alternate between the two
   int parity;
   void* copies;  // the lane's queue of asynchronous copies
 };
@@ -93,9 +92,7 @@ inline u32 bits_of(float a) { return __builtin_bit_cast(u32, a); }
 inline float float_of(u32 a) { return __builtin_bit_cast(float, a); }
 
 inline u32 shfl(u32 v, int from, KV_SITE) { return cpu::show<1>({v}, file, line)[from & 31][0]; }
-inline u32 shfl_xor(u32 v, int mask, KV_SITE) {
-  return cpu::show<1>({v}, file, line)[(lane() ^ mask) & 31][0];
-}
+inline u32 shfl_xor(u32 v, int mask, KV_SITE) { return cpu::show<1>({v}, file, line)[(lane() ^ mask) & 31][0]; }
 inline float shfl_xor(float v, int mask, KV_SITE) { return float_of(shfl_xor(bits_of(v), mask, file, line)); }
 inline u32 ballot(bool v, KV_SITE) {
   const cpu::Slots slots = cpu::show<1>({u32(v)}, file, line);
@@ -121,9 +118,8 @@ inline float f32_from_f16(u32 h) {
 inline u16 f16_from_f32(float f) {  // round to nearest even
   const u32 sign = bits_of(f) >> 16 & 0x8000u, a = bits_of(f) & 0x7fffffffu;
   if (a > 0x7f800000u) return u16(sign | 0x7e00u);
-  if (a >= 0x477ff000u) return u16(sign | 0x7c00u);  // 65520 and above: infinity
-  if (a < 0x38800000u)
-    return u16(sign | (bits_of(float_of(a) + 0.5f) - 0x3f000000u));  // subnormal: the adder rounds
+  if (a >= 0x477ff000u) return u16(sign | 0x7c00u);                                     // 65520 and above: infinity
+  if (a < 0x38800000u) return u16(sign | (bits_of(float_of(a) + 0.5f) - 0x3f000000u));  // subnormal: the adder rounds
   return u16(sign | (((a + 0xfffu + (a >> 13 & 1)) >> 13) - (112u << 10)));
 }
 inline float f32_from_bf16(u32 h) { return float_of(h << 16); }
@@ -135,12 +131,10 @@ inline u16 bf16_from_f32(float f) {
 
 inline u32 pack_f16x2(float lo, float hi) { return u32(f16_from_f32(lo)) | u32(f16_from_f32(hi)) << 16; }
 inline u32 mul_f16x2(u32 a, u32 b) {  // a product of two halves is exact in float
-  return pack_f16x2(f32_from_f16(a & 0xffff) * f32_from_f16(b & 0xffff),
-                    f32_from_f16(a >> 16) * f32_from_f16(b >> 16));
+  return pack_f16x2(f32_from_f16(a & 0xffff) * f32_from_f16(b & 0xffff), f32_from_f16(a >> 16) * f32_from_f16(b >> 16));
 }
 inline u32 sub_f16x2(u32 a, u32 b) {
-  return pack_f16x2(f32_from_f16(a & 0xffff) - f32_from_f16(b & 0xffff),
-                    f32_from_f16(a >> 16) - f32_from_f16(b >> 16));
+  return pack_f16x2(f32_from_f16(a & 0xffff) - f32_from_f16(b & 0xffff), f32_from_f16(a >> 16) - f32_from_f16(b >> 16));
 }
 
 inline u32 permute(u32 a, u32 b, u32 selector) {
@@ -149,9 +143,7 @@ inline u32 permute(u32 a, u32 b, u32 selector) {
   for (int i = 0; i < 4; ++i) r |= u32(ab >> 8 * (selector >> 4 * i & 7) & 0xff) << 8 * i;
   return r;
 }
-inline u32 shift_right(u32 lo, u32 hi, u32 shift) {
-  return u32(((unsigned long long)hi << 32 | lo) >> (shift & 31));
-}
+inline u32 shift_right(u32 lo, u32 hi, u32 shift) { return u32(((unsigned long long)hi << 32 | lo) >> (shift & 31)); }
 
 inline void mma_16x8x16(float (&d)[4], u32 a0, u32 a1, u32 a2, u32 a3, u32 b0, u32 b1, KV_SITE) {
   u32 mine[12];  // as floats: A pairs 0..7, B pairs 8..11; converted once, by their owner
@@ -175,9 +167,7 @@ inline void mma_16x8x16(float (&d)[4], u32 a0, u32 a1, u32 a2, u32 a3, u32 b0, u
 inline u32 transpose_8x8(u32 v, KV_SITE) {
   const cpu::Slots slots = cpu::show<1>({v}, file, line);
   const int g = lane() >> 2, c = lane() & 3;
-  const auto at = [&](int row, int column) {
-    return slots[row * 4 + column / 2][0] >> 16 * (column & 1) & 0xffff;
-  };
+  const auto at = [&](int row, int column) { return slots[row * 4 + column / 2][0] >> 16 * (column & 1) & 0xffff; };
   return at(2 * c, g) | at(2 * c + 1, g) << 16;
 }
 

@@ -74,9 +74,9 @@ TEST_CASE("25 pairs x head_dim x GQA for every arch: no spills, no stack") {
       if (!artefact)
         failures[i] = render(artefact.error());
       else if (artefact->stack_bytes || artefact->spill_store_bytes || artefact->spill_load_bytes)
-        failures[i] = fmt::format("{}: stack {}, spills {} + {} bytes, {} registers", jobs[i].name,
-                                  artefact->stack_bytes, artefact->spill_store_bytes,
-                                  artefact->spill_load_bytes, artefact->registers);
+        failures[i] =
+            fmt::format("{}: stack {}, spills {} + {} bytes, {} registers", jobs[i].name, artefact->stack_bytes,
+                        artefact->spill_store_bytes, artefact->spill_load_bytes, artefact->registers);
     }
   };
   std::vector<std::thread> workers;

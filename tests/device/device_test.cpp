@@ -44,8 +44,8 @@ void compare(const std::vector<Case>& cases, const std::vector<int>& splits, boo
           const Trial::Call call{tokens, {}, count, is_reference != 0};
           const auto a = on_device.check(call), b = on_host.check(call);
           const double difference = relative_error(a, b);
-          CHECK_MESSAGE(difference <= kMaxDeviceDifference, one.test.name(), ": GPU and CPU differ by ",
-                        difference, " over ", tokens, " tokens");
+          CHECK_MESSAGE(difference <= kMaxDeviceDifference, one.test.name(), ": GPU and CPU differ by ", difference,
+                        " over ", tokens, " tokens");
         }
   }
 }
@@ -65,8 +65,8 @@ TEST_CASE("several queries, and the reference kernel") {
 
 TEST_CASE("sequences of different lengths") {
   const auto device = gpu();
-  const Planned one = planned(registry(), {"tbq4_0", "q4_0", 128, 4, 2, Layout::planar, true},
-                              device->backend()->facts().arch);
+  const Planned one =
+      planned(registry(), {"tbq4_0", "q4_0", 128, 4, 2, Layout::planar, true}, device->backend()->facts().arch);
   Judge judge(device, one, 3);
   for (const int splits : {0, 1, 3}) judge.check({0, {257, 2, 100}, splits, false});
 }

@@ -90,8 +90,8 @@ inline std::shared_ptr<Context> open_context(DeviceKind device, unsigned fiber_s
 
 // Compiles on `threads` threads what the tests then use from one. Errors show again, and are reported, when a
 // kernel is used.
-inline void warm_up(const std::shared_ptr<Context>& context, const std::vector<Planned>& all,
-                    unsigned threads, bool is_complete = false) {
+inline void warm_up(const std::shared_ptr<Context>& context, const std::vector<Planned>& all, unsigned threads,
+                    bool is_complete = false) {
   std::vector<const Source*> sources;
   for (const Planned& one : all)
     for (const auto& [role, source] : one.source.kernels)
@@ -125,8 +125,8 @@ inline const Encoded& encoded(const Format& format, int head_dim, const CacheSha
   const int rows = shape.sequences * shape.kv_heads * int(shape.tokens);
   made.x = heavy_tailed_rows(rng, rows, head_dim);
   for (int row = 0; row < rows; ++row) {
-    const auto bytes = encode_row(
-        format, std::span(made.x).subspan(std::size_t(row) * std::size_t(head_dim), std::size_t(head_dim)));
+    const auto bytes =
+        encode_row(format, std::span(made.x).subspan(std::size_t(row) * std::size_t(head_dim), std::size_t(head_dim)));
     const auto values = decode_row(format, bytes, head_dim, false);
     made.rows.insert(made.rows.end(), bytes.begin(), bytes.end());
     made.decoded.insert(made.decoded.end(), values.begin(), values.end());
@@ -156,8 +156,8 @@ class Judge {
         trial_(must(Trial::make(context, must(Program::create(context, one.source)), problem_, shape_))) {
     for (const int side : {0, 1}) must(trial_.set_rows(side, cache(side).rows));
     Rng rng(3);
-    q_ = rounded_to(problem_.q_type,
-                    rng.normals(std::size_t(sequences) * head_rows() * std::size_t(problem_.head_dim)));
+    q_ =
+        rounded_to(problem_.q_type, rng.normals(std::size_t(sequences) * head_rows() * std::size_t(problem_.head_dim)));
   }
 
   // {1, tile - 1, tile, tile + 1, 257}
@@ -170,9 +170,8 @@ class Judge {
       std::vector<double> kept[2];
       for (const int side : {0, 1})
         for (int head = 0; head < kKvHeads; ++head) {
-          const auto first =
-              cache(side).decoded.begin() +
-              std::ptrdiff_t((std::size_t(s * kKvHeads + head) * std::size_t(shape_.tokens)) * dim);
+          const auto first = cache(side).decoded.begin() +
+                             std::ptrdiff_t((std::size_t(s * kKvHeads + head) * std::size_t(shape_.tokens)) * dim);
           kept[side].insert(kept[side].end(), first, first + lengths[std::size_t(s)] * problem_.head_dim);
         }
       const std::vector<double> q(q_.begin() + std::ptrdiff_t(std::size_t(s) * head_rows() * dim),
@@ -189,8 +188,8 @@ class Judge {
   std::vector<float> check(const Trial::Call& call) {
     const Trial::Outcome outcome = must(trial_.attend(q_, call));
     const double error = error_of(outcome, call);
-    CHECK_MESSAGE(error <= kMaxKernelError, name_, ": error ", error, " over ", call.tokens,
-                  " tokens, splits ", call.splits, call.is_reference ? ", reference" : "");
+    CHECK_MESSAGE(error <= kMaxKernelError, name_, ": error ", error, " over ", call.tokens, " tokens, splits ",
+                  call.splits, call.is_reference ? ", reference" : "");
     const LaunchReport& report = outcome.report;
     CHECK_MESSAGE(report.k_reader == problem_.k.name, name_);
     CHECK_MESSAGE(report.v_reader == problem_.v.name, name_);
@@ -213,9 +212,7 @@ class Judge {
     const std::vector<int> same(std::size_t(shape_.sequences), call.tokens);
     return relative_error(outcome.out, exact(call.lengths.empty() ? same : call.lengths));
   }
-  std::size_t head_rows() const {
-    return std::size_t(kKvHeads * problem_.q_heads_per_kv * problem_.query_length);
-  }
+  std::size_t head_rows() const { return std::size_t(kKvHeads * problem_.q_heads_per_kv * problem_.query_length); }
 
   Problem problem_;
   std::string name_;
@@ -246,8 +243,7 @@ inline void check_codec_kernels(Judge& judge, const std::string& name) {
       std::vector<double> decoded;
       const auto row_bytes = std::size_t(format.row_bytes(judge.problem().head_dim));
       for (std::size_t at = 0; at < rows.size(); at += row_bytes) {
-        const auto row =
-            decode_row(format, std::span(rows).subspan(at, row_bytes), judge.problem().head_dim, false);
+        const auto row = decode_row(format, std::span(rows).subspan(at, row_bytes), judge.problem().head_dim, false);
         decoded.insert(decoded.end(), row.begin(), row.end());
       }
       CHECK_MESSAGE(relative_error(back, decoded) <= 1e-5, name);
@@ -285,10 +281,9 @@ constexpr Golden kGolden[] = {
 inline void check_golden(const std::shared_ptr<Context>& context, const Registry& registry) {
   for (const Golden& golden : kGolden)
     for (const Layout layout : {Layout::planar, Layout::rows}) {
-      const Planned one = planned(registry, {golden.format, golden.format, 128, 1, 1, layout, false},
-                                  context->backend()->facts().arch);
-      Trial trial =
-          must(Trial::make(context, must(Program::create(context, one.source)), one.problem, {1, 1, 1}));
+      const Planned one =
+          planned(registry, {golden.format, golden.format, 128, 1, 1, layout, false}, context->backend()->facts().arch);
+      Trial trial = must(Trial::make(context, must(Program::create(context, one.source)), one.problem, {1, 1, 1}));
       const auto expected = from_hex(golden.hex);
       for (const int side : {0, 1}) {
         must(trial.quantise(side, golden_input(128)));

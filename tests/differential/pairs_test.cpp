@@ -51,8 +51,7 @@ TEST_CASE("several queries, causal and not, any number of splits") {
     for (const bool is_causal : {true, false})
       for (const auto& [k, v] : {std::pair{"tbq4_0", "q8_0"}, {"q4_0", "tbq4_0"}, {"f16", "q4_0"}})
         cases.push_back({k, v, 128, 4, queries, Layout::planar, is_causal});
-  cases.push_back(
-      {"tbq4_0", "tbq4_0", 128, 3, 5, Layout::rows, true});  // 15 rows: the last column block is not full
+  cases.push_back({"tbq4_0", "tbq4_0", 128, 3, 5, Layout::rows, true});  // 15 rows: the last column block is not full
   for (const Planned& one : plan_all(context, cases)) {
     Judge judge(context, one);
     for (const int tokens : judge.ragged_lengths())
@@ -90,8 +89,8 @@ TEST_CASE("quantise, dequantise and reference of every format, both layouts") {
   for (const char* format : kFormats)
     for (const Layout layout : {Layout::planar, Layout::rows})
       for (const int head_dim : {128, 256}) {
-        const Planned one = planned(registry(), {format, format, head_dim, 4, 1, layout, false},
-                                    context->backend()->facts().arch);
+        const Planned one =
+            planned(registry(), {format, format, head_dim, 4, 1, layout, false}, context->backend()->facts().arch);
         warm_up(context, {one}, kCompileThreads, true);
         Judge judge(context, one);
         for (const int tokens : judge.ragged_lengths()) judge.check({tokens, {}, 0, true});
@@ -104,8 +103,9 @@ constexpr int kLong = 3333;
 
 TEST_CASE("long caches") {
   const auto context = open_context(DeviceKind::cpu);
-  for (const Case& test : {Case{"tbq4_0", "q8_0", 128, 4, 2, Layout::planar, true}, Case{"q4_0", "tbq4_0", 256, 8, 1, Layout::rows, false},
-                           Case{"f16", "f16", 64, 1, 1, Layout::planar, false}}) {
+  for (const Case& test :
+       {Case{"tbq4_0", "q8_0", 128, 4, 2, Layout::planar, true}, Case{"q4_0", "tbq4_0", 256, 8, 1, Layout::rows, false},
+        Case{"f16", "f16", 64, 1, 1, Layout::planar, false}}) {
     Judge judge(context, planned(registry(), test, context->backend()->facts().arch), 1, kLong);
     for (const int splits : {1, 3}) judge.check({kLong, {}, splits, false});
   }
@@ -149,9 +149,7 @@ TEST_CASE("a broken kernel is noticed") {
 
 TEST_CASE("rows at any 2-byte alignment") { check_placements(open_context(DeviceKind::cpu), registry()); }
 
-TEST_CASE("golden bytes from the quantise kernel") {
-  check_golden(open_context(DeviceKind::cpu), registry());
-}
+TEST_CASE("golden bytes from the quantise kernel") { check_golden(open_context(DeviceKind::cpu), registry()); }
 
 }  // namespace
 }  // namespace kvjit::test

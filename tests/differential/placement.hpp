@@ -31,10 +31,12 @@ inline void check_placement(const std::shared_ptr<Context>& context, const Regis
     const Format& format = side == 0 ? one.problem.k : one.problem.v;
     cache[side] = &encoded(format, test.head_dim, shape, side);
     const std::size_t row = std::size_t(format.row_bytes(test.head_dim)), stride = kKvHeads * row + placement.behind;
-    std::vector<std::uint8_t> memory(placement.front + kTokens * stride, 0xff);  // NaN scales around every row
+    std::vector<std::uint8_t> memory(placement.front + kTokens * stride,
+                                     0xff);  // NaN scales around every row
     for (int head = 0; head < kKvHeads; ++head)
       for (int t = 0; t < kTokens; ++t)
-        std::copy_n(&cache[side]->rows[(std::size_t(head) * kTokens + t) * row], row, &memory[placement.front + t * stride + head * row]);
+        std::copy_n(&cache[side]->rows[(std::size_t(head) * kTokens + t) * row], row,
+                    &memory[placement.front + t * stride + head * row]);
     buffers.push_back(upload(memory.data(), memory.size()));
     sides[side].codes = reinterpret_cast<kv::u8*>(buffers.back().pointer() + placement.front);
     sides[side].codes_head_stride = (long long)(row);
@@ -68,17 +70,18 @@ inline void check_placement(const std::shared_ptr<Context>& context, const Regis
         const auto first = cache[side]->decoded.begin() + std::ptrdiff_t(head) * kTokens * test.head_dim;
         kept[side].insert(kept[side].end(), first, first + std::ptrdiff_t(tokens) * test.head_dim);
       }
-    const auto want = oracle_attention({heads, kKvHeads, 1, tokens, test.head_dim, false, 0}, std::vector<double>(q.begin(), q.end()),
-                                       kept[0], kept[1]);
+    const auto want = oracle_attention({heads, kKvHeads, 1, tokens, test.head_dim, false, 0},
+                                       std::vector<double>(q.begin(), q.end()), kept[0], kept[1]);
     const double error = relative_error(got, want);
-    CHECK_MESSAGE(error <= kMaxKernelError, test.name(), " at ", placement.front, "+", placement.behind, ": error ", error, " over ",
-                  tokens, " tokens");
+    CHECK_MESSAGE(error <= kMaxKernelError, test.name(), " at ", placement.front, "+", placement.behind, ": error ",
+                  error, " over ", tokens, " tokens");
   }
 }
 
 inline void check_placements(const std::shared_ptr<Context>& context, const Registry& registry) {
   for (const char* format : kFormats)
-    for (const Placement& placement : {Placement{0, 0}, Placement{2, 0}, Placement{0, 2}, Placement{6, 10}, Placement{16, 14}})
+    for (const Placement& placement :
+         {Placement{0, 0}, Placement{2, 0}, Placement{0, 2}, Placement{6, 10}, Placement{16, 14}})
       check_placement(context, registry, {format, format, 128, 4, 1, Layout::rows, false}, placement);
 }
 

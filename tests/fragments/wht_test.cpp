@@ -19,7 +19,10 @@ Rotation active;  // of the size under test
 template <int kGroup>
 struct Signs {
   static constexpr int kSize = kGroup;
-  static constexpr float kNorm = kGroup == 32 ? 0.17677669f : kGroup == 64 ? 0.125f : kGroup == 128 ? 0.088388346f : 0.0625f;
+  static constexpr float kNorm = kGroup == 32    ? 0.17677669f
+                                 : kGroup == 64  ? 0.125f
+                                 : kGroup == 128 ? 0.088388346f
+                                                 : 0.0625f;
   static kv::u32 word(const std::vector<std::int8_t>& signs, int w) {
     kv::u32 bits = 0;
     for (int i = 0; i < 32; ++i) bits |= kv::u32(signs[32 * w + i] < 0) << i;

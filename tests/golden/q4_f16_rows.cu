@@ -49,7 +49,7 @@ KV_CONSTANT u16 kValueOrder[64] = {
 
 struct Plan {
   static constexpr int kHeadDim = 64, kGroup = 1, kRows = 1, kColumnBlocks = 1, kQueryParts = 1;
-  static constexpr bool kHoldQueries = true;
+  static constexpr bool kHoldQueries = false;
   static constexpr int kWarps = 12, kThreads = 384, kStages = 2, kTile = 32, kSubtiles = 2;
   static constexpr int kQueriesAt = 0, kRingAt = 1024, kStageBytes = 6176;
   using K = KeySide;

@@ -19,10 +19,13 @@ struct GoldenSpec {
   const char *name, *arch, *toml;
 };
 constexpr GoldenSpec kSpecs[] = {
-    {"tbq4_q8_planar", "sm_90a", "[k]\nformat=\"tbq4_0\"\n[v]\nformat=\"q8_0\"\n[attention]\nq_heads_per_kv=4\nfeatures=[\"causal\"]"},
-    {"q4_f16_rows", "sm_80", "[k]\nformat=\"q4_0\"\n[v]\nformat=\"f16\"\n[attention]\nhead_dim=64\n[cache]\nlayout=\"rows\""},
+    {"tbq4_q8_planar", "sm_90a",
+     "[k]\nformat=\"tbq4_0\"\n[v]\nformat=\"q8_0\"\n[attention]\nq_heads_per_kv=4\nfeatures=[\"causal\"]"},
+    {"q4_f16_rows", "sm_80",
+     "[k]\nformat=\"q4_0\"\n[v]\nformat=\"f16\"\n[attention]\nhead_dim=64\n[cache]\nlayout=\"rows\""},
     {"inline_3bit", "sm_75",
-     "[k]\nbits=3\nblock=64\nrotation=\"wht_signed\"\n[v]\nbits=3\nblock=32\ncodebook=\"uniform\"\nscale=\"amax\"\n[attention]\nhead_dim=64"},
+     "[k]\nbits=3\nblock=64\nrotation=\"wht_signed\"\n[v]\nbits=3\nblock=32\ncodebook=\"uniform\"\nscale="
+     "\"amax\"\n[attention]\nhead_dim=64"},
 };
 
 void check_golden(const fs::path& file, const std::string& text) {

@@ -74,10 +74,10 @@ TEST_CASE("a 3-bit, 64-value format is one file, as K and as V, in every family"
   const auto context = open_context(DeviceKind::cpu);
   const std::string arch = context->backend()->facts().arch;
   std::vector<Planned> all;
-  for (const Case& test : {Case{"three", "three", 64, 1, 1, Layout::planar, false},
-                           Case{"three", "three", 128, 4, 1, Layout::rows, false},
-                           Case{"three", "q8_0", 128, 4, 2, Layout::planar, true},
-                           Case{"tbq4_0", "three", 256, 8, 1, Layout::planar, false}})
+  for (const Case& test :
+       {Case{"three", "three", 64, 1, 1, Layout::planar, false}, Case{"three", "three", 128, 4, 1, Layout::rows, false},
+        Case{"three", "q8_0", 128, 4, 2, Layout::planar, true},
+        Case{"tbq4_0", "three", 256, 8, 1, Layout::planar, false}})
     all.push_back(planned(registry, test, arch));
   warm_up(context, all, 2, true);
   for (const Planned& one : all) {

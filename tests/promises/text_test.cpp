@@ -31,8 +31,7 @@ std::vector<fs::path> source_files() {
   for (const char* folder : {"generator", "templates", "runtime", "specs", "tools", "tests"})
     for (const auto& entry : fs::recursive_directory_iterator(fs::path(KVJIT_SOURCE_DIR) / folder)) {
       const std::string extension = entry.path().extension().string();
-      const bool is_golden =
-          entry.path().string().find("/golden/") != std::string::npos && extension != ".cpp";
+      const bool is_golden = entry.path().string().find("/golden/") != std::string::npos && extension != ".cpp";
       if (entry.is_regular_file() && !is_golden && extension != ".npy") files.push_back(entry.path());
     }
   REQUIRE(files.size() > 50);
@@ -54,8 +53,7 @@ TEST_CASE("every C++ and CUDA file opens with what it is and its licence") {
     if (file == fs::path(KVJIT_SOURCE_DIR) / "tests/main.cpp")
       continue;  // two lines: a licence line would be half of it
     CHECK_MESSAGE(text.rfind("//", 0) == 0, file.string());
-    CHECK_MESSAGE(text.substr(0, 2000).find("SPDX-License-Identifier: MIT") != std::string::npos,
-                  file.string());
+    CHECK_MESSAGE(text.substr(0, 2000).find("SPDX-License-Identifier: MIT") != std::string::npos, file.string());
   }
 }
 
@@ -63,8 +61,8 @@ TEST_CASE("CUDA's words stand in templates/core alone") {
   for (const auto& [name, text] : embedded_files()) {
     if (name.rfind("templates/", 0) != 0 || name.rfind("templates/core/", 0) == 0) continue;
     for (const char* word :
-         {"threadIdx", "blockIdx", "blockDim", "gridDim", "__syncthreads", "__syncwarp", "__shfl", "__ballot",
-          "asm(", "asm volatile", "__global__", "__device__", "__shared__", "__CUDA_ARCH__"})
+         {"threadIdx", "blockIdx", "blockDim", "gridDim", "__syncthreads", "__syncwarp", "__shfl", "__ballot", "asm(",
+          "asm volatile", "__global__", "__device__", "__shared__", "__CUDA_ARCH__"})
       CHECK_MESSAGE(text.find(word) == std::string::npos, name, " has ", word);
   }
 }
@@ -72,8 +70,8 @@ TEST_CASE("CUDA's words stand in templates/core alone") {
 TEST_CASE("emitted kernels are flat, named and free of absolute paths") {
   Result<Registry> registry = Registry::load(embedded_files());
   REQUIRE(registry);
-  const auto specs = parse_specs(
-      "[k]\nformat = \"tbq4_0\"\n[v]\nformat = \"q8_0\"\n[attention]\nq_heads_per_kv = 4\n", "flat");
+  const auto specs =
+      parse_specs("[k]\nformat = \"tbq4_0\"\n[v]\nformat = \"q8_0\"\n[attention]\nq_heads_per_kv = 4\n", "flat");
   REQUIRE(specs);
   for (const char* arch : {"sm_75", "sm_90a", "sm_120a"}) {
     const auto problem = resolve((*specs)[0], *registry, arch);
@@ -86,9 +84,8 @@ TEST_CASE("emitted kernels are flat, named and free of absolute paths") {
       CHECK_MESSAGE(source.text.find(KVJIT_SOURCE_DIR) == std::string::npos, source.name);
       CHECK_MESSAGE(source.text.find(source.entry) != std::string::npos, source.name);
       CHECK_MESSAGE(source.arch == arch, source.name);
-      CHECK_MESSAGE(
-          source.name.find_first_not_of("abcdefghijklmnopqrstuvwxyz0123456789_.-") == std::string::npos,
-          source.name);
+      CHECK_MESSAGE(source.name.find_first_not_of("abcdefghijklmnopqrstuvwxyz0123456789_.-") == std::string::npos,
+                    source.name);
     }
   }
 }

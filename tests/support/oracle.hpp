@@ -21,8 +21,8 @@ struct OracleCase {
 
 // q [heads][queries][dim], k and v [kv_heads][tokens][dim] -> [heads][queries][dim]. A query that sees no
 // token yields zeros.
-inline std::vector<double> oracle_attention(const OracleCase& c, std::span<const double> q,
-                                            std::span<const double> k, std::span<const double> v) {
+inline std::vector<double> oracle_attention(const OracleCase& c, std::span<const double> q, std::span<const double> k,
+                                            std::span<const double> v) {
   const auto row = [&](std::span<const double> x, int index) {
     return x.subspan(std::size_t(index) * std::size_t(c.dim), std::size_t(c.dim));
   };

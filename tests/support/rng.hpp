@@ -38,15 +38,13 @@ class Rng {
 
 // Keys as models make them: heavy tails everywhere, and a few channels whose magnitude is `outlier` times the
 // rest.
-inline std::vector<float> heavy_tailed_rows(Rng& rng, int rows, int dim, int outlier_channels = 3,
-                                            float outlier = 12) {
+inline std::vector<float> heavy_tailed_rows(Rng& rng, int rows, int dim, int outlier_channels = 3, float outlier = 12) {
   std::vector<float> gain(std::size_t(dim), 1.0f);
   for (int i = 0; i < outlier_channels; ++i) gain[std::size_t(rng.below(dim))] = outlier;
   std::vector<float> x;
   for (int row = 0; row < rows; ++row)
     for (int i = 0; i < dim; ++i) {
-      const double tail =
-          std::sqrt(4 / (-2 * std::log(rng.uniform()) - 2 * std::log(rng.uniform())));  // t, 4 degrees
+      const double tail = std::sqrt(4 / (-2 * std::log(rng.uniform()) - 2 * std::log(rng.uniform())));  // t, 4 degrees
       x.push_back(gain[std::size_t(i)] * float(rng.normal() * tail));
     }
   return x;

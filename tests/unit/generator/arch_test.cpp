@@ -40,9 +40,7 @@ TEST_CASE("a child keeps what it does not state and adds capabilities") {
 }
 
 TEST_CASE("refusals") {
-  const auto message = [](const std::string& text) {
-    return parse_arch(text, "sm_2.toml", known()).error().message;
-  };
+  const auto message = [](const std::string& text) { return parse_arch(text, "sm_2.toml", known()).error().message; };
   CHECK(message("title = 'x'\ninherits = 'sm_7'") == "arch 'sm_7' is not known, or inherits from this one");
   CHECK(message("title = 'x'\nthreads_per_sm = 2048") == "an arch needs the key 'shared_bytes_per_block'");
   CHECK(message("title = 'x'\ninherits = 'sm_1'\nthreads = 1") == "unknown key 'threads' in an arch");
@@ -57,16 +55,12 @@ TEST_CASE("shipped archs: opt-in shared memory, threads and capabilities of each
     int shared, threads;
     bool cp_async, bf16, bulk_copy, wgmma;
   };
-  for (const Row& row : {Row{"sm_75", 65536, 1024, false, false, false, false},
-                         Row{"sm_80", 166912, 2048, true, true, false, false},
-                         Row{"sm_86", 101376, 1536, true, true, false, false},
-                         Row{"sm_89", 101376, 1536, true, true, false, false},
-                         Row{"sm_90", 232448, 2048, true, true, true, false},
-                         Row{"sm_90a", 232448, 2048, true, true, true, true},
-                         Row{"sm_100a", 232448, 2048, true, true, true, false},
-                         Row{"sm_103a", 232448, 2048, true, true, true, false},
-                         Row{"sm_120a", 101376, 1536, true, true, true, false},
-                         Row{"sm_121a", 101376, 1536, true, true, true, false}}) {
+  for (const Row& row :
+       {Row{"sm_75", 65536, 1024, false, false, false, false}, Row{"sm_80", 166912, 2048, true, true, false, false},
+        Row{"sm_86", 101376, 1536, true, true, false, false}, Row{"sm_89", 101376, 1536, true, true, false, false},
+        Row{"sm_90", 232448, 2048, true, true, true, false}, Row{"sm_90a", 232448, 2048, true, true, true, true},
+        Row{"sm_100a", 232448, 2048, true, true, true, false}, Row{"sm_103a", 232448, 2048, true, true, true, false},
+        Row{"sm_120a", 101376, 1536, true, true, true, false}, Row{"sm_121a", 101376, 1536, true, true, true, false}}) {
     CAPTURE(row.name);
     const Arch* arch = registry.arch(row.name);
     REQUIRE(arch);

@@ -39,8 +39,7 @@ TEST_CASE("every value is the mean of its cell, for every number of bits") {
       const long double a = (static_cast<long double>(values[i - 1]) + values[i]) / 2;
       const bool is_last = i == count - 1;
       const long double b = is_last ? 0 : (static_cast<long double>(values[i]) + values[i + 1]) / 2;
-      const long double mean =
-          (density(a) - (is_last ? 0 : density(b))) / (tail(a) - (is_last ? 0 : tail(b)));
+      const long double mean = (density(a) - (is_last ? 0 : density(b))) / (tail(a) - (is_last ? 0 : tail(b)));
       CHECK(std::abs(double(mean - values[i])) < 1e-13);
     }
   }

@@ -64,8 +64,7 @@ TEST_CASE("zero blocks") {
   CHECK(hex(encode_row(format("q4_0"), std::vector<float>(32))) == "0080" + std::string(32, '8'));
   CHECK(hex(encode_row(format("q8_0"), std::vector<float>(32))) == std::string(68, '0'));
   const Format& tbq4 = format("tbq4_0");
-  for (const double v : decode_row(tbq4, encode_row(tbq4, std::vector<float>(128)), 128, false))
-    CHECK(v == 0);
+  for (const double v : decode_row(tbq4, encode_row(tbq4, std::vector<float>(128)), 128, false)) CHECK(v == 0);
 }
 
 TEST_CASE("rows of several blocks and rotation groups are independent of their neighbours") {
@@ -133,8 +132,7 @@ TEST_CASE("inline formats keep the error they promise, for every number of bits"
         }
 }
 
-TEST_CASE(
-    "ties: the first of equal magnitudes gives the scale; halves round up (q4_0) or away from zero (q8_0)") {
+TEST_CASE("ties: the first of equal magnitudes gives the scale; halves round up (q4_0) or away from zero (q8_0)") {
   std::vector<float> x(32, 0.0f);
   x[3] = 8.0f, x[4] = -8.0f;
   CHECK(hex(encode_row(format("q4_0"), x)).substr(0, 4) == "00bc");

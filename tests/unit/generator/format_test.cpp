@@ -72,9 +72,8 @@ TEST_CASE("shipped formats: sizes and offsets follow from the axes") {
     int block, block_bytes, scale_at, codes_at;
     double bits_per_value;
   };
-  for (const Row& row :
-       {Row{"f16", 1, 2, 0, 0, 16}, Row{"bf16", 1, 2, 0, 0, 16}, Row{"q8_0", 32, 34, 0, 2, 8.5},
-        Row{"q4_0", 32, 18, 0, 2, 4.5}, Row{"tbq4_wht_dfirst_corr", 128, 66, 0, 2, 4.125}}) {
+  for (const Row& row : {Row{"f16", 1, 2, 0, 0, 16}, Row{"bf16", 1, 2, 0, 0, 16}, Row{"q8_0", 32, 34, 0, 2, 8.5},
+                         Row{"q4_0", 32, 18, 0, 2, 4.5}, Row{"tbq4_wht_dfirst_corr", 128, 66, 0, 2, 4.125}}) {
     CAPTURE(row.name);
     const Format& f = *registry().format(row.name, {}).value();
     CHECK(f.block == row.block);
@@ -120,9 +119,7 @@ TEST_CASE("a file: fields with padding, a rotation wider than the block, units o
 }
 
 TEST_CASE("files: what is refused, and where") {
-  const auto message = [](const Result<Format>& r) {
-    return r ? std::string("accepted") : r.error().message;
-  };
+  const auto message = [](const Result<Format>& r) { return r ? std::string("accepted") : r.error().message; };
   const Result<Format> misspelt = two_bit("rule =", "rul =");
   CHECK(message(misspelt) == "unknown key 'rul' in [scale]");
   CHECK(misspelt.error().where.line == 24);
@@ -133,12 +130,10 @@ TEST_CASE("files: what is refused, and where") {
   CHECK(message(two_bit("0.45, 1.5]", "1.5, 0.45]")) == "the values of a codebook must ascend");
   CHECK(message(two_bit("bits = 2", "bits = 9")) == "bits must be 1..8");
   CHECK(message(two_bit("block = 32", "block = 33")) == "33 codes of 2 bits do not fill whole bytes");
-  CHECK(message(two_bit("size = 128", "size = 48")) ==
-        "rotation size 48 and block 32 do not divide each other");
+  CHECK(message(two_bit("size = 128", "size = 48")) == "rotation size 48 and block 32 do not divide each other");
   CHECK(message(two_bit("size = 128", "size = 1024")) == "rotation 'wht_signed' does not span 1024 channels");
   CHECK(message(two_bit("wht_signed", "wht_sined")) == "rotation 'wht_sined' is not known");
-  CHECK(message(two_bit("field = \"scale\"", "field = \"codes\"")) ==
-        "fields must hold the codes exactly once");
+  CHECK(message(two_bit("field = \"scale\"", "field = \"codes\"")) == "fields must hold the codes exactly once");
   CHECK(message(two_bit("[[fields]]\nfield = \"scale\"", "")) == "fields must hold the scale exactly once");
   CHECK(message(two_bit("bytes = 2\n", "")) == "[[fields]] needs the key 'bytes'");
   CHECK(message(two_bit("bits = 2", "bits = 2\npacking = \"split\"")) ==

@@ -46,8 +46,7 @@ std::uint32_t unpacked(const std::vector<UnpackTerm>& terms, const std::vector<s
 std::vector<std::uint8_t> pack(const Format& f, const std::vector<int>& codes) {
   std::vector<std::uint8_t> bytes(f.code_bytes + 8);
   for (int i = 0; i < f.block; ++i)
-    for (int b = 0; b < f.bits; ++b)
-      bytes[(f.bit_of(i) + b) / 8] |= (codes[i] >> b & 1) << (f.bit_of(i) + b) % 8;
+    for (int b = 0; b < f.bits; ++b) bytes[(f.bit_of(i) + b) / 8] |= (codes[i] >> b & 1) << (f.bit_of(i) + b) % 8;
   return bytes;
 }
 
@@ -103,8 +102,8 @@ TEST_CASE("four-bit codes unpack with one shift and one mask a word") {
 TEST_CASE("orders are permutations of the head dimension") {
   for (const char* layout : {"planar", "rows"})
     for (const char* k : {"f16", "q8_0", "q4_0", "tbq4_0"}) {
-      const auto plan = plan_decode(problem_of(
-          fmt::format("[k]\nformat=\"{}\"\n[v]\nformat=\"{}\"\n[attention]\nhead_dim=256\n[cache]\nlayout=\"{}\"", k, k, layout)));
+      const auto plan = plan_decode(problem_of(fmt::format(
+          "[k]\nformat=\"{}\"\n[v]\nformat=\"{}\"\n[attention]\nhead_dim=256\n[cache]\nlayout=\"{}\"", k, k, layout)));
       REQUIRE(plan);
       for (const auto* order : {&plan->key_order, &plan->value_order}) {
         CHECK(order->size() == 256);
@@ -127,8 +126,10 @@ TEST_CASE("bank_wavefronts counts distinct words of a bank") {
 TEST_CASE("every arch gets a block that fits its shared memory") {
   for (const char* arch : {"sm_75", "sm_80", "sm_86", "sm_89", "sm_90a", "sm_100a", "sm_103a", "sm_120a", "sm_121a"})
     for (const char* format : {"f16", "tbq4_0"}) {
-      const auto problem = problem_of(
-          fmt::format("[k]\nformat=\"{}\"\n[v]\nformat=\"{}\"\n[attention]\nhead_dim=256\nq_heads_per_kv=8", format, format), arch);
+      const auto problem =
+          problem_of(fmt::format("[k]\nformat=\"{}\"\n[v]\nformat=\"{}\"\n[attention]\nhead_dim=256\nq_heads_per_kv=8",
+                                 format, format),
+                     arch);
       const auto plan = plan_decode(problem);
       REQUIRE(plan);
       CHECK(plan->shared_bytes <= problem.arch.shared_bytes_per_block);

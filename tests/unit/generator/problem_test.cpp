@@ -28,8 +28,8 @@ TEST_CASE("an alias and its format resolve to the same problem") {
 TEST_CASE("every axis of a spec shows in the id") {
   const std::string base = resolved("[k]\nformat=\"f16\"\n[v]\nformat=\"f16\"")->id;
   for (const char* extra : {"[attention]\nhead_dim=64", "[attention]\nq_heads_per_kv=2", "[attention]\nquery_length=2",
-                            "[attention]\nfeatures=[\"causal\"]", "[attention]\nq_type=\"f32\"", "[attention]\nout_type=\"f16\"",
-                            "[cache]\nlayout=\"rows\""})
+                            "[attention]\nfeatures=[\"causal\"]", "[attention]\nq_type=\"f32\"",
+                            "[attention]\nout_type=\"f16\"", "[cache]\nlayout=\"rows\""})
     CHECK(resolved(std::string("[k]\nformat=\"f16\"\n[v]\nformat=\"f16\"\n") + extra)->id != base);
 }
 

@@ -28,8 +28,8 @@ TEST_CASE("names and aliases lead to one format") {
 
 TEST_CASE("unknown names are told what there is") {
   FileSet files;
-  for (const char* name : {"formats/q4_0", "formats/tbq4_wht_dfirst_corr", "rotations/wht_signed",
-                           "archs/sm_80", "archs/sm_75", "archs/sm_90"}) {
+  for (const char* name : {"formats/q4_0", "formats/tbq4_wht_dfirst_corr", "rotations/wht_signed", "archs/sm_80",
+                           "archs/sm_75", "archs/sm_90"}) {
     const std::string file = std::string("specs/") + name + ".toml";
     files[file] = embedded_files().at(file);
   }
@@ -55,8 +55,7 @@ TEST_CASE("two owners of a name are an error that names both files") {
   for (const auto& [name, alias] :
        {std::pair("mine", "q8_0"), std::pair("a_first", "tbq4_0"), std::pair("zz", "f16")}) {
     const std::string file = std::string("specs/formats/") + name + ".toml";
-    const Result<Registry> loaded =
-        Registry::load(with(file, "aliases = ['" + std::string(alias) + "']\n" + kF16));
+    const Result<Registry> loaded = Registry::load(with(file, "aliases = ['" + std::string(alias) + "']\n" + kF16));
     REQUIRE_FALSE(loaded);
     CHECK(loaded.error().message == "format name '" + std::string(alias) + "' has two owners");
     const std::string both = loaded.error().where.file + loaded.error().notes.front();

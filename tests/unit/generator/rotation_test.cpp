@@ -69,9 +69,8 @@ TEST_CASE("forward is S2 H S1 / sqrt(n) entry by entry; inverse undoes it; group
       for (int row = 0; row < size; ++row) {
         const int hadamard = std::popcount(unsigned(row & column)) % 2 ? -1 : 1;
         REQUIRE(x[row] == 0);
-        REQUIRE(
-            x[size + row] ==
-            doctest::Approx(r.post[row] * hadamard * r.pre[column] / std::sqrt(double(size))).epsilon(1e-15));
+        REQUIRE(x[size + row] ==
+                doctest::Approx(r.post[row] * hadamard * r.pre[column] / std::sqrt(double(size))).epsilon(1e-15));
       }
     }
     test::Rng rng(3);
@@ -93,18 +92,14 @@ TEST_CASE("identity leaves everything alone") {
 
 TEST_CASE("files: other generators, and what is refused") {
   const std::string head = "title = 't'\nkind = 'wht'\nsizes = [4]\n[signs]\n";
-  const RotationSpec list =
-      parse_rotation(head + "generator = 'list'\npre = [1, -1, -1, 1]", "r/x.toml").value();
+  const RotationSpec list = parse_rotation(head + "generator = 'list'\npre = [1, -1, -1, 1]", "r/x.toml").value();
   const Rotation made = make_rotation(list, 4).value();
   CHECK(made.name == "x");
   CHECK(made.pre == std::vector<std::int8_t>{1, -1, -1, 1});
   CHECK(made.post == std::vector<std::int8_t>{1, 1, 1, 1});
-  CHECK(make_rotation(parse_rotation(head + "generator = 'golden'", "x.toml").value(), 4)->pre ==
-        golden_signs(4));
+  CHECK(make_rotation(parse_rotation(head + "generator = 'golden'", "x.toml").value(), 4)->pre == golden_signs(4));
 
-  const auto message = [&](const std::string& text) {
-    return parse_rotation(text, "x.toml").error().message;
-  };
+  const auto message = [&](const std::string& text) { return parse_rotation(text, "x.toml").error().message; };
   CHECK(message(head + "generator = 'list'\npre = [1, 0, 1, 1]") ==
         "pre needs +1 or -1 for each of 4 channels, the largest size");
   CHECK(message(head + "generator = 'list'\npre = [1, 1]") ==
@@ -112,8 +107,7 @@ TEST_CASE("files: other generators, and what is refused") {
   CHECK(message(head + "generator = 'mt'") == "generator 'mt' is not known");
   CHECK(message(head + "generator = 'pcg64'\nseed = 1") == "[signs] needs the key 'draws'");
   CHECK(message(head + "generator = 'golden'\nseed = 1") == "unknown key 'seed' in [signs]");
-  CHECK(message("title = 't'\nkind = 'wht'\nsizes = [12]\n[signs]\n") ==
-        "a wht spans a power of two channels, not 12");
+  CHECK(message("title = 't'\nkind = 'wht'\nsizes = [12]\n[signs]\n") == "a wht spans a power of two channels, not 12");
   const Error refused = make_rotation(list, 8).error();
   CHECK(refused.code == Code::unsupported);
   CHECK(refused.notes == std::vector<std::string>{"possible sizes: 4"});

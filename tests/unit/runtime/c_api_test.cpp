@@ -20,15 +20,12 @@ namespace {
 constexpr int kHeadDim = 64, kGroup = 2, kSequences = 2, kHeads = 2, kTokens = 70, kCapacity = 100;
 
 std::string spec(const std::string& rotation, const std::string& layout) {
-  return "[k]\nbits = 4\nblock = 64\nrotation = \"" + rotation +
-         "\"\n[v]\nbits = 3\nblock = 64\nrotation = \"" + rotation +
-         "\"\n[attention]\nhead_dim = 64\nq_heads_per_kv = 2\nq_type = \"f32\"\n[cache]\nlayout = \"" +
+  return "[k]\nbits = 4\nblock = 64\nrotation = \"" + rotation + "\"\n[v]\nbits = 3\nblock = 64\nrotation = \"" +
+         rotation + "\"\n[attention]\nhead_dim = 64\nq_heads_per_kv = 2\nq_type = \"f32\"\n[cache]\nlayout = \"" +
          layout + "\"\n";
 }
 
-bool contains(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
-}
+bool contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
 
 struct Session {
   kvjit_error error = sized<kvjit_error>();
@@ -77,8 +74,8 @@ std::size_t row_at(int sequence, int token, int tokens, int head, int heads) {
 }
 
 // softmax(q k^T / sqrt(d)) v for one query row.
-std::vector<double> attend(const float* q, const std::vector<float>& k, const std::vector<float>& v,
-                           int sequence, int head, int length) {
+std::vector<double> attend(const float* q, const std::vector<float>& k, const std::vector<float>& v, int sequence,
+                           int head, int length) {
   std::vector<double> scores(static_cast<std::size_t>(length)), out(kHeadDim);
   double sum = 0;
   for (int t = 0; t < length; ++t) {
@@ -89,9 +86,8 @@ std::vector<double> attend(const float* q, const std::vector<float>& k, const st
   }
   for (int t = 0; t < length; ++t)
     for (int i = 0; i < kHeadDim; ++i)
-      out[static_cast<std::size_t>(i)] +=
-          scores[static_cast<std::size_t>(t)] / sum *
-          v[row_at(sequence, t, kTokens, head, kHeads) + static_cast<std::size_t>(i)];
+      out[static_cast<std::size_t>(i)] += scores[static_cast<std::size_t>(t)] / sum *
+                                          v[row_at(sequence, t, kTokens, head, kHeads) + static_cast<std::size_t>(i)];
   return out;
 }
 
@@ -124,18 +120,16 @@ TEST_CASE("TOML to attention, over the values the cache holds") {
         s.ok(kvjit_program_side(s.program.get(), side, &side_facts, &s.error));
         CHECK(side_facts.is_rotated == is_rotated);
         CHECK(side_facts.row_bytes == kHeadDim * (side == 0 ? 4 : 3) / 8 + 2);
-        CHECK(side_facts.bits_per_value ==
-              doctest::Approx(8.0 * static_cast<double>(side_facts.row_bytes) / kHeadDim));
+        CHECK(side_facts.bits_per_value == doctest::Approx(8.0 * static_cast<double>(side_facts.row_bytes) / kHeadDim));
         formats[side] = side_facts.format;
         std::size_t bytes = 0;
-        s.ok(kvjit_cache_layout(s.program.get(), side, kSequences, kHeads, kCapacity, nullptr, nullptr,
-                                &bytes, &s.error));
+        s.ok(kvjit_cache_layout(s.program.get(), side, kSequences, kHeads, kCapacity, nullptr, nullptr, &bytes,
+                                &s.error));
         storage[side] = s.memory(bytes);
-        s.ok(kvjit_cache_layout(s.program.get(), side, kSequences, kHeads, kCapacity, storage[side].get(),
-                                &cache[side], nullptr, &s.error));
+        s.ok(kvjit_cache_layout(s.program.get(), side, kSequences, kHeads, kCapacity, storage[side].get(), &cache[side],
+                                nullptr, &s.error));
 
-        const auto x =
-            s.upload(normal(kSequences * kTokens * kHeads * kHeadDim, 1u + static_cast<unsigned>(side)));
+        const auto x = s.upload(normal(kSequences * kTokens * kHeads * kHeadDim, 1u + static_cast<unsigned>(side)));
         auto codec = sized<kvjit_codec_call>();
         codec.x = tokens_of_x;
         codec.x.data = x.get();
@@ -163,8 +157,7 @@ TEST_CASE("TOML to attention, over the values the cache holds") {
       const auto q = s.upload(queries);
       const std::vector<int> lengths = {kTokens, 33};
       const auto device_lengths = s.memory(sizeof(int) * 2);
-      s.ok(kvjit_copy_to_device(s.context.get(), device_lengths.get(), lengths.data(), sizeof(int) * 2,
-                                &s.error));
+      s.ok(kvjit_copy_to_device(s.context.get(), device_lengths.get(), lengths.data(), sizeof(int) * 2, &s.error));
       auto call = sized<kvjit_attention_call>();
       const auto out = s.memory(q.bytes());
       call.q = {q.get(), kQHeads * kHeadDim, kQHeads * kHeadDim, kHeadDim};
@@ -199,9 +192,7 @@ TEST_CASE("TOML to attention, over the values the cache holds") {
               worst = off > worst || std::isnan(off) ? off : worst;
             }
           }
-        CHECK(
-            worst <
-            (run == &kvjit_attention ? 4e-3 : 2e-5));  // attention holds probabilities and V's values as f16
+        CHECK(worst < (run == &kvjit_attention ? 4e-3 : 2e-5));  // attention holds probabilities and V's values as f16
       }
     }
 }
@@ -306,8 +297,7 @@ TEST_CASE("a workspace that is too small, and sides that do not exist") {
   auto facts = sized<kvjit_side_facts>();
   CHECK(kvjit_program_side(s.program.get(), 2, &facts, &s.error) == KVJIT_USAGE);
   std::size_t bytes = 0;
-  CHECK(kvjit_cache_layout(s.program.get(), 0, 1, 0, 1, nullptr, nullptr, &bytes, &s.error) ==
-        KVJIT_BAD_INPUT);
+  CHECK(kvjit_cache_layout(s.program.get(), 0, 1, 0, 1, nullptr, nullptr, &bytes, &s.error) == KVJIT_BAD_INPUT);
   CHECK(kvjit_cache_layout(s.program.get(), 0, 1ll << 40, 1ll << 40, 1, nullptr, nullptr, &bytes, &s.error) ==
         KVJIT_BAD_INPUT);
   CHECK(contains(s.error.message, "does not fit"));

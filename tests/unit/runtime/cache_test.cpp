@@ -49,8 +49,7 @@ CacheEntry sample(std::size_t bytes = 1000) {
 
 // A cache over `folder`, with what it said.
 struct Logged {
-  explicit Logged(const std::string& folder, std::uint64_t max_bytes = 1 << 30)
-      : cache(options(folder, max_bytes)) {}
+  explicit Logged(const std::string& folder, std::uint64_t max_bytes = 1 << 30) : cache(options(folder, max_bytes)) {}
   Options options(const std::string& folder, std::uint64_t max_bytes) {
     Options made;
     made.cache_dir = folder;

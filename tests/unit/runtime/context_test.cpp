@@ -93,8 +93,7 @@ struct Fixture {
       ++world.opened;
       return std::make_shared<FakeCompiler>(world);
     };
-    if (options_are_known)
-      toolchain.options = [](const Source&) { return std::vector<std::string>{"-fake"}; };
+    if (options_are_known) toolchain.options = [](const Source&) { return std::vector<std::string>{"-fake"}; };
     return make_context(options, std::make_shared<FakeBackend>(), toolchain);
   }
   int lines_with(const std::string& part) const {

@@ -24,9 +24,7 @@ namespace {
 void sync_warp(int line = __builtin_LINE()) { host.wait(Wait::warp, "test.cuh", line); }
 void sync_block(int line = __builtin_LINE()) { host.wait(Wait::block, "test.cuh", line); }
 
-bool contains(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
-}
+bool contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
 
 std::string message_of(const kvjit::Result<void>& result) {
   REQUIRE_FALSE(result.has_value());
@@ -131,11 +129,10 @@ TEST_CASE("divergent collectives are named, and the next launch works") {
     else
       sync_warp(20);
   };
-  CHECK(contains(message_of(run_grid(warp, {1, 1, 1}, 32, 0)),
-                 "divergent collective: test.cuh:10 against test.cuh:20"));
+  CHECK(
+      contains(message_of(run_grid(warp, {1, 1, 1}, 32, 0)), "divergent collective: test.cuh:10 against test.cuh:20"));
   const auto block = [] { host.wait(Wait::block, self().thread < 32 ? "a.cuh" : "b.cuh", 7); };
-  CHECK(contains(message_of(run_grid(block, {1, 1, 1}, 64, 0)),
-                 "divergent collective: a.cuh:7 against b.cuh:7"));
+  CHECK(contains(message_of(run_grid(block, {1, 1, 1}, 64, 0)), "divergent collective: a.cuh:7 against b.cuh:7"));
   int ran = 0;
   const auto fine = [&] { sync_block(), ++ran; };
   REQUIRE(run_grid(fine, {1, 1, 1}, 64, 0));
@@ -208,18 +205,14 @@ TEST_CASE("asynchronous copies land at the wait that guarantees them") {
 
 TEST_CASE("asynchronous copies that hardware would refuse, and forgotten ones") {
   alignas(16) static unsigned char from[64] = {};
-  const auto run = [](auto copy) {
-    return message_of(run_grid([=] { copy(self().shared); }, {1, 1, 1}, 32, 64));
-  };
+  const auto run = [](auto copy) { return message_of(run_grid([=] { copy(self().shared); }, {1, 1, 1}, 32, 64)); };
   CHECK(contains(run([](auto* to) { host.copy_async(to, from, 12, 12); }), "of 12 bytes"));
   CHECK(contains(run([](auto* to) { host.copy_async(to + 4, from, 8, 8); }), "aligned"));
   CHECK(contains(run([](auto* to) { host.copy_async(to, from + 8, 16, 16); }), "aligned"));
   CHECK(contains(run([](auto* to) { host.copy_async(to, from, 16, 17); }), "valid"));
   CHECK(contains(run([](auto* to) { host.copy_async(to + 64, from, 4, 4); }), "outside"));
-  CHECK(contains(run([](auto* to) { host.copy_async(to, from, 4, 4), host.copy_commit(); }),
-                 "never waited for"));
-  CHECK(contains(run([](auto* to) { host.copy_async(to, from, 4, 4), host.copy_wait(0); }),
-                 "never waited for"));
+  CHECK(contains(run([](auto* to) { host.copy_async(to, from, 4, 4), host.copy_commit(); }), "never waited for"));
+  CHECK(contains(run([](auto* to) { host.copy_async(to, from, 4, 4), host.copy_wait(0); }), "never waited for"));
 }
 
 TEST_CASE("writes past shared memory are found, on both sides") {
@@ -268,8 +261,7 @@ TEST_CASE("384 lanes times 500 barriers take milliseconds") {
   };
   const auto begin = std::chrono::steady_clock::now();
   REQUIRE(run_grid(body, {1, 1, 1}, 384, 0));
-  const double ms =
-      std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - begin).count();
+  const double ms = std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - begin).count();
   MESSAGE((ms * 1e6 / (384 * 500)) << " ns a switch");
   CHECK(ms < 2000);  // about 10 in an optimised build on an idle core
 }

@@ -10,9 +10,7 @@ using namespace kvjit;
 
 namespace {
 
-bool contains(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
-}
+bool contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
 
 CuResult name_of(CuResult status, const char** text) {
   if (status != 700) return 1;

@@ -120,8 +120,7 @@ TEST_CASE("a refused text is a compile error with the compiler's words and the k
   REQUIRE(refused.error().notes.size() == 1);
   CHECK(refused.error().notes[0].find("no_such_name") != std::string::npos);
   CHECK(refused.error().notes[0].find("kernel.cu:7:") != std::string::npos);
-  CHECK(refused.error().notes[0].find("/kernel.cu") ==
-        std::string::npos);  // messages are the same on every machine
+  CHECK(refused.error().notes[0].find("/kernel.cu") == std::string::npos);  // messages are the same on every machine
 }
 
 TEST_CASE("the temporary folder goes away, after success and after failure") {

@@ -49,8 +49,7 @@ TEST_CASE("a fixed vector: entries on users' disks stay valid") {
 
 TEST_CASE("every piece alone changes the key") {
   std::set<std::string> keys = {make_key(sample(), ArtefactKind::cubin, kOptions).hex};
-  const auto expect_new = [&keys](const Source& source, ArtefactKind kind,
-                                  const std::vector<std::string>& options) {
+  const auto expect_new = [&keys](const Source& source, ArtefactKind kind, const std::vector<std::string>& options) {
     CHECK(keys.insert(make_key(source, kind, options).hex).second);
   };
   for (std::string Source::*field : {&Source::entry, &Source::arch, &Source::text}) {
@@ -68,8 +67,7 @@ TEST_CASE("every piece alone changes the key") {
 TEST_CASE("pieces cannot run into each other") {
   CHECK(make_key(sample(), ArtefactKind::cubin, {"ab", "c"}).hex !=
         make_key(sample(), ArtefactKind::cubin, {"a", "bc"}).hex);
-  CHECK(make_key(sample(), ArtefactKind::cubin, {"ab"}).hex !=
-        make_key(sample(), ArtefactKind::cubin, {"a", "b"}).hex);
+  CHECK(make_key(sample(), ArtefactKind::cubin, {"ab"}).hex != make_key(sample(), ArtefactKind::cubin, {"a", "b"}).hex);
   Source one = sample(), two = sample();
   one.arch = "sm_90", one.entry = "a_f";
   two.arch = "sm_90a", two.entry = "_f";
@@ -81,6 +79,5 @@ TEST_CASE("what does not change the artefact does not change the key") {
   source.name = "another name";
   source.threads = 7;
   source.shared_bytes = 9;
-  CHECK(make_key(source, ArtefactKind::cubin, kOptions).hex ==
-        make_key(sample(), ArtefactKind::cubin, kOptions).hex);
+  CHECK(make_key(source, ArtefactKind::cubin, kOptions).hex == make_key(sample(), ArtefactKind::cubin, kOptions).hex);
 }

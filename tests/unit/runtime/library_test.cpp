@@ -32,8 +32,7 @@ TEST_CASE("a library that exists opens, tells its path and its build") {
 }
 
 TEST_CASE("a library that is missing names everything searched and what to do") {
-  const auto library =
-      Library::open("libnone", {"libkvjit-none.so", "/nowhere/libkvjit-none.so"}, "install none");
+  const auto library = Library::open("libnone", {"libkvjit-none.so", "/nowhere/libkvjit-none.so"}, "install none");
   REQUIRE(!library);
   CHECK(library.error().code == Code::environment);
   CHECK(library.error().message == "libnone could not be loaded");
@@ -46,6 +45,5 @@ TEST_CASE("a library that is missing names everything searched and what to do") 
 
 TEST_CASE("folders: patterns expand, absent ones stay to be named, relative ones never become a path") {
   const auto paths = library_paths({"/usr/li[b]", "/no/such", "relative", ""}, {"a.so", "b.so"});
-  CHECK(paths ==
-        std::vector<std::string>{"/usr/lib/a.so", "/usr/lib/b.so", "/no/such/a.so", "/no/such/b.so"});
+  CHECK(paths == std::vector<std::string>{"/usr/lib/a.so", "/usr/lib/b.so", "/no/such/a.so", "/no/such/b.so"});
 }

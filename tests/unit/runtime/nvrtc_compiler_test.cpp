@@ -28,9 +28,7 @@ std::shared_ptr<Compiler> nvrtc(ArtefactKind kind = ArtefactKind::cubin) {
   return nullptr;
 }
 
-bool contains(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
-}
+bool contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
 
 }  // namespace
 

@@ -17,8 +17,8 @@ class Environment {
  public:
   explicit Environment(std::initializer_list<std::pair<const char*, const char*>> values) {
     for (const char* name :
-         {"KVJIT_CACHE_DIR", "KVJIT_CACHE_MAX_BYTES", "KVJIT_NVRTC", "KVJIT_CUDA", "KVJIT_CXX", "CXX",
-          "KVJIT_DEVICE", "KVJIT_DEVICE_ORDINAL", "CUDA_HOME", "CUDA_PATH", "XDG_CACHE_HOME", "HOME"}) {
+         {"KVJIT_CACHE_DIR", "KVJIT_CACHE_MAX_BYTES", "KVJIT_NVRTC", "KVJIT_CUDA", "KVJIT_CXX", "CXX", "KVJIT_DEVICE",
+          "KVJIT_DEVICE_ORDINAL", "CUDA_HOME", "CUDA_PATH", "XDG_CACHE_HOME", "HOME"}) {
       if (const char* value = std::getenv(name)) saved_[name] = value;
       names_.push_back(name);
       unsetenv(name);
@@ -74,8 +74,7 @@ TEST_CASE("each variable reaches its option") {
 }
 
 TEST_CASE("the more particular variable wins") {
-  const Environment environment(
-      {{"KVJIT_CXX", "ours"}, {"CXX", "plain"}, {"CUDA_HOME", "/h"}, {"CUDA_PATH", "/p"}});
+  const Environment environment({{"KVJIT_CXX", "ours"}, {"CXX", "plain"}, {"CUDA_HOME", "/h"}, {"CUDA_PATH", "/p"}});
   CHECK(Options::from_environment().host_compiler == "ours");
   CHECK(Options::from_environment().cuda_home == "/h");
 }

@@ -138,8 +138,7 @@ struct Fixture {
 
 TEST_CASE("planar geometry: capacity in 64s, planes apart by a multiple of 256, every head on 16 bytes") {
   const ProgramSource source = make_source(false, false);
-  const SideGeometry k = side_geometry(source, source.k, 3, 2, 100),
-                     v = side_geometry(source, source.v, 3, 2, 100);
+  const SideGeometry k = side_geometry(source, source.k, 3, 2, 100), v = side_geometry(source, source.v, 3, 2, 100);
   CHECK(k.strides.codes_token_stride == 64);
   CHECK(k.strides.codes_head_stride == 64 * 128);
   CHECK(k.strides.codes_sequence_stride == 64 * 128 * 2);
@@ -149,8 +148,7 @@ TEST_CASE("planar geometry: capacity in 64s, planes apart by a multiple of 256, 
   CHECK(k.codes_bytes == 64 * 128 * 2 * 3);
   CHECK(k.total_bytes == 72 * 128 * 2 * 3);
   CHECK(v.strides.scales_head_stride % 16 == 0);
-  CHECK(side_geometry(source, {"odd", false, 6, 6, 0, 0}, 1, 1, 65).codes_bytes ==
-        768);  // 6 * 128, already a multiple
+  CHECK(side_geometry(source, {"odd", false, 6, 6, 0, 0}, 1, 1, 65).codes_bytes == 768);  // 6 * 128, already a multiple
   CHECK(side_geometry(source, {"odd", false, 6, 6, 2, 0}, 1, 1, 64).codes_bytes == 512);  // 384 rounded up
   const kv::CacheSide side = at(k, 4096);
   CHECK(address(side.codes) == 4096);
@@ -174,8 +172,7 @@ TEST_CASE("sizes that overflow saturate") {
     const ProgramSource source = make_source(true, true, planar);
     for (const auto& geometry :
          {side_geometry(source, source.k, kHuge, 2, 100), side_geometry(source, source.k, 1, 1, kHuge),
-          side_geometry(source, source.k, -1, 1, 1),
-          side_geometry(source, source.k, 1 << 30, 1 << 30, 1 << 30)})
+          side_geometry(source, source.k, -1, 1, 1), side_geometry(source, source.k, 1 << 30, 1 << 30, 1 << 30)})
       CHECK(geometry.total_bytes == std::numeric_limits<std::size_t>::max());
   }
 }
@@ -200,8 +197,7 @@ TEST_CASE("rotated both sides: four kernels, pieces of the workspace in order") 
   REQUIRE(f.launches.size() == 4);
 
   constexpr DevicePointer kWork = 64 * kBase;
-  constexpr std::size_t kQ = 3 * 2 * 8 * 128 * 4, kPartial = 3 * 2 * 4 * 8 * 128 * 4,
-                        kState = 3 * 2 * 4 * 8 * 2 * 4;
+  constexpr std::size_t kQ = 3 * 2 * 8 * 128 * 4, kPartial = 3 * 2 * 4 * 8 * 128 * 4, kState = 3 * 2 * 4 * 8 * 2 * 4;
   const auto rotate_q = f.launches[0].as<kv::RotateArgs>();
   CHECK(rotate_q.in.data == f.call.q.data);
   CHECK(rotate_q.in.query_stride == 1024);

@@ -1,0 +1,67 @@
+// Queries as B fragments of the tensor cores: gathered once a block in the order the packing of K gives, kept in shared
+// memory or in registers.
+// SPDX-License-Identifier: MIT
+#pragma once
+#include "core/args.cuh"
+#include "core/simt.cuh"
+
+namespace kv {
+
+// Queries to shared memory as B fragments, [step][block of 8 rows][lane] of kQueryParts x (b0, b1). An f16
+// query is exact in one part; an f32 one (rotated) is split into high and low halves, exact to 2^-22.
+template <class Plan>
+KV_DEVICE void load_queries(SharedAddress to, const AttentionArgs& args) {
+  constexpr int kSteps = Plan::kHeadDim / 16, kItems = kSteps * Plan::kColumnBlocks * 32;
+  KV_NO_UNROLL
+  for (int i = thread(); i < kItems; i += Plan::kThreads) {
+    const int step = i / (32 * Plan::kColumnBlocks), row = i / 32 % Plan::kColumnBlocks * 8 + (i >> 2 & 7), c = i & 3;
+    const int query = row / Plan::kGroup, head = block_y() * Plan::kGroup + row % Plan::kGroup;
+    const i64 at = block_z() * args.q.sequence_stride + query * args.q.query_stride + head * args.q.head_stride;
+    float high[4], low[4];
+    KV_UNROLL
+    for (int j = 0; j < 4; ++j) {
+      const float q =
+          row < Plan::kRows ? Plan::load_query(args.q.data, at + Plan::key_order((step * 4 + c) * 4 + j)) : 0.f;
+      high[j] = f32_from_f16(f16_from_f32(q));
+      low[j] = q - high[j];
+    }
+    const u32 b0 = pack_f16x2(high[0], high[1]), b1 = pack_f16x2(high[2], high[3]);
+    if constexpr (Plan::kQueryParts == 2) {
+      store_shared_u128(to + i * 16, b0, b1, pack_f16x2(low[0], low[1]), pack_f16x2(low[2], low[3]));
+    } else {
+      store_shared_u32(to + i * 8, b0);
+      store_shared_u32(to + i * 8 + 4, b1);
+    }
+  }
+}
+
+// The lane's B fragments of Q: held in registers where there is room, else read again for every 16 tokens.
+template <class Plan>
+struct Queries {
+  static constexpr int kFragments = Plan::kHeadDim / 16 * Plan::kColumnBlocks, kWords = 2 * Plan::kQueryParts;
+  u32 held[Plan::kHoldQueries ? kFragments : 1][kWords];
+  SharedAddress at;
+
+  KV_DEVICE void read(int fragment, u32 (&q)[kWords]) const {
+    if constexpr (kWords == 4)
+      load_shared_u128(q, at + (fragment * 32 + lane()) * 16);
+    else
+      load_shared_u64(q, at + (fragment * 32 + lane()) * 8);
+  }
+  KV_DEVICE void hold() {
+    if constexpr (Plan::kHoldQueries) {
+      KV_UNROLL
+      for (int i = 0; i < kFragments; ++i) read(i, held[i]);
+    }
+  }
+  KV_DEVICE void get(int fragment, u32 (&q)[kWords]) const {
+    if constexpr (Plan::kHoldQueries) {
+      KV_UNROLL
+      for (int i = 0; i < kWords; ++i) q[i] = held[fragment][i];
+    } else {
+      read(fragment, q);
+    }
+  }
+};
+
+}  // namespace kv
