@@ -244,7 +244,7 @@ void write_side(Writer& w, const SidePlan& side, const std::string& type, int th
   w.line("  static constexpr int kRunStride = {}, kPartBits = {};", run.run_stride, run.part_bits);
   w.line("  static constexpr int kTableAt = {}, kTableStride = {}, kTableCopies = {};", side.table_at,
          side.table_stride, side.table_copies);
-  w.line("  static constexpr float kUnit = {}, kBias = {};", real(side.unit), real(side.bias));
+  w.line("  static constexpr float kUnit = {};", real(side.unit));
   if (f.kind != CodeKind::plain) {
     if (f.kind == CodeKind::table)
       w.line("  KV_DEVICE static u32 half_value(int code) {{ return k{}Halves[code]; }}", type);

@@ -48,7 +48,6 @@ struct SidePlan {
   int table_at = 0, table_stride = 4, table_copies = 1;
   std::vector<std::uint16_t> halves;  // table: centroid / unit as halves
   double unit = 1;                    // value = unit * what the pairs hold * scale
-  int bias = 0;                       // V: probabilities times 2^bias
   RunPlan run;
 };
 

@@ -101,13 +101,6 @@ Result<SidePlan> plan_side(const Format& format, const Problem& problem, bool is
     side.scale_stride = side.is_planar ? 2 : format.block_bytes;
   }
   if (format.kind == CodeKind::table) choose_halves(side);
-  double largest = 1;
-  if (format.kind == CodeKind::table)
-    largest = std::max(std::fabs(format.values.front()), std::fabs(format.values.back()));
-  if (format.kind == CodeKind::uniform) largest = std::max(format.offset, format.max_code - format.offset);
-  // p * scale enters the tensor core in fp16: with this bias it is about p times the largest value of the
-  // block.
-  side.bias = format.kind == CodeKind::plain ? kProbabilityBias : int(std::lround(std::log2(largest)));
   return side;
 }
 

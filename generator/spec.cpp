@@ -137,6 +137,8 @@ Result<std::vector<Axis>> take_matrix(Node& root) {
                       ? std::vector<std::string>{fmt::format("a key of a table is quoted as a whole: \"{}.{}\"",
                                                              item.key, item.items.empty() ? "key" : item.items[0].key)}
                       : std::vector<std::string>{});
+    if (item.key == "matrix" || item.key.starts_with("matrix."))
+      return fail(Code::bad_input, "a matrix cannot sweep itself", item.key_where);
     combinations *= std::min(item.items.size(), kMaxCombinations + 1);
     if (combinations > kMaxCombinations)
       return fail(Code::bad_input, fmt::format("[matrix] has more than {} combinations", kMaxCombinations), item.where);

@@ -87,6 +87,9 @@ Result<void> check_output(const Struct* to, const char* name) {
 template <class Struct>
 Result<Struct> read_struct(const Struct* from, const char* name) {
   KV_CHECK(check_output(from, name));
+  constexpr std::size_t kMostBytes = 4096;  // of any struct to come; more is memory that nobody set
+  if (from->size > kMostBytes)
+    return fail(Code::usage, fmt::format("{}: size {} is no size of a struct", name, from->size));
   Struct value{};
   std::memcpy(&value, from, std::min(from->size, sizeof value));
   const auto* bytes = reinterpret_cast<const unsigned char*>(from);

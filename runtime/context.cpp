@@ -8,6 +8,7 @@
 #include <chrono>
 #include <future>
 #include <mutex>
+#include <optional>
 #include <tuple>
 #include <unordered_map>
 #include <utility>
@@ -92,11 +93,9 @@ class JitContext final : public Context {
   Result<KernelRecord> build(const Source& source) {
     KV_TRY(options, key_options(source));
     const Key key = make_key(source, toolchain_.kind, options);
-    if (auto entry = cache_.read(key)) return load(source, key, Origin::disk, entry->artefact);
-
+    if (auto record = from_disk(source, key)) return *record;
     const auto lock = cache_.lock(key, source.name);
-    if (lock.waited())
-      if (auto entry = cache_.read(key)) return load(source, key, Origin::disk, entry->artefact);
+    if (auto record = from_disk(source, key)) return *record;  // somebody may have published since
 
     ++misses_;
     KV_TRY(compiler, this->compiler());
@@ -106,6 +105,17 @@ class JitContext final : public Context {
     CacheEntry entry{source.name, compiler->identity(), std::move(artefact)};
     cache_.publish(key, entry);
     return load(source, key, Origin::compiled, entry.artefact);
+  }
+
+  // An entry that is whole but does not load (made for another driver, say) is a miss: it is compiled again and replaced.
+  std::optional<KernelRecord> from_disk(const Source& source, const Key& key) {
+    const auto entry = cache_.read(key);
+    if (!entry) return std::nullopt;
+    auto record = load(source, key, Origin::disk, entry->artefact);
+    if (record) return *record;
+    ++cache_.rebuilt;
+    if (options_.log) options_.log("a cached kernel did not load and is compiled again: " + record.error().message);
+    return std::nullopt;
   }
 
   Result<KernelRecord> load(const Source& source, const Key& key, Origin origin, const Artefact& artefact) {

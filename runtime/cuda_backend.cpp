@@ -108,7 +108,9 @@ class CudaBackend final : public Backend {
   Result<void> copy_to_device(DevicePointer to, const void* from, std::size_t bytes) override {
     if (bytes == 0) return {};
     const Bound bound(*device_);
-    return check(driver_.cuMemcpyHtoD_v2(to, from, bytes), "copying to the device");
+    KV_CHECK(check(driver_.cuMemcpyHtoD_v2(to, from, bytes), "copying to the device"));
+    // From pageable memory the call may return before the last piece has landed, and other streams do not wait for it.
+    return check(driver_.cuStreamSynchronize(nullptr), "copying to the device");
   }
 
   Result<void> copy_to_host(void* to, DevicePointer from, std::size_t bytes) override {

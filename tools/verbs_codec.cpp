@@ -5,6 +5,7 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <memory>
 #include <numeric>
@@ -70,6 +71,20 @@ Result<std::vector<std::uint8_t>> on_device(const Cli& cli, const Registry& regi
 
 constexpr long long kMaxRows = 1 << 30;  // a token count is an int in the kernels' arguments
 
+// A finite row that does not come back finite was too large for the format's numbers or its scale: nothing is written then.
+Result<void> check_stored(const Format& format, std::span<const float> x, std::span<const std::uint8_t> bytes, int span,
+                          const std::string& file) {
+  const auto row_bytes = static_cast<std::size_t>(format.row_bytes(span)), width = static_cast<std::size_t>(span);
+  for (std::size_t i = 0; i < x.size() / width; ++i) {
+    const auto row = x.subspan(i * width, width);
+    const auto is_finite = [](double v) { return std::isfinite(v); };
+    const auto back = decode_row(format, bytes.subspan(i * row_bytes, row_bytes), span, false);
+    if (std::all_of(row.begin(), row.end(), is_finite) && !std::all_of(back.begin(), back.end(), is_finite))
+      return fail(Code::bad_input, fmt::format("{}: row {} has values too large for {}", file, i, format.name));
+  }
+  return {};
+}
+
 Result<int> quantize(const Cli& cli, const CodecVerbArgs& args) {
   KV_TRY(registry, cli.registry());
   KV_TRY(format, registry.format(args.format, {}));
@@ -95,6 +110,7 @@ Result<int> quantize(const Cli& cli, const CodecVerbArgs& args) {
                              spans * static_cast<std::size_t>(format->row_bytes(span))));
     bytes = std::move(stored);
   }
+  KV_CHECK(check_stored(*format, x, bytes, span, args.in));
   KV_CHECK(write_bytes(args.out, bytes));
   cli.print({{"format", format->name}, {"values", x.size()}, {"bytes", bytes.size()}, {"file", args.out}},
             fmt::format("{} values as {}: {} bytes ({} bits a value)\n", x.size(), format->name, bytes.size(),
@@ -206,6 +222,7 @@ void add_codec_verbs(CLI::App& app, Cli& cli) {
     CLI::App* verb = app.add_subcommand(name, help);
     verb->add_option("--format", args->format, "name or alias of a format")->required();
     verb->add_option("--head-dim", args->head_dim, "values that are encoded together; default: the row")
+        ->check(CLI::PositiveNumber)
         ->type_name("D");
     verb->add_option("IN", args->in, in)->required();
     verb->add_option("OUT", args->out, out)->required();

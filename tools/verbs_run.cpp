@@ -230,7 +230,7 @@ Result<Verdict> verify_one(const Spec& spec, const Registry& registry, const std
   }
   const auto q = rounded_to(
       problem.q_type,
-      heavy_tailed(3, static_cast<std::size_t>(kv_heads * problem.q_heads_per_kv * problem.query_length * dim), dim));
+      heavy_tailed(3, std::size_t(kv_heads) * problem.q_heads_per_kv * problem.query_length * dim, dim));
   for (const int tokens : {1, tile - 1, tile, tile + 1, 257}) {
     if (tokens < problem.query_length) continue;  // fewer tokens than queries is not a cache that a model can have
     const auto exact =
@@ -303,7 +303,7 @@ void add_run_verbs(CLI::App& app, Cli& cli) {
   runs->add_option("--k", args->k, "keys [kv_heads, tokens, head_dim], .npy")->required();
   runs->add_option("--v", args->v, "values, like the keys")->required();
   runs->add_option("-o,--output", args->out, "write the output here, .npy f32")->type_name("OUT.npy");
-  runs->add_option("--tokens", args->tokens, "only the last N tokens")->type_name("N");
+  runs->add_option("--tokens", args->tokens, "only the last N tokens")->type_name("N")->check(CLI::PositiveNumber);
   runs->add_option("--report", args->report, "write the measurements here too")->type_name("FILE.json");
   runs->callback([&cli, args] { cli.action = [&cli, args] { return run(cli, *args); }; });
 

@@ -36,7 +36,7 @@ struct AttentionArgs {
   // decode: [sequences][kv_heads][splits][rows][2]: running maximum (base 2), denominator
   float* partial_state;
   Rows out;            // reference: f32 in V's rotated domain when V is rotated, else the plan's out type
-  const int* lengths;  // tokens of each sequence, or null: `tokens` for all
+  const int* lengths;  // tokens of each sequence (at most `tokens` count), or null: `tokens` for all
   int tokens;
   int chunk_tokens;  // decode: tokens a split, a multiple of the tile
   int splits, kv_heads;

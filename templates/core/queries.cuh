@@ -8,7 +8,11 @@
 namespace kv {
 
 // Queries to shared memory as B fragments, [step][block of 8 rows][lane] of kQueryParts x (b0, b1). An f16
-// query is exact in one part; an f32 one (rotated) is split into high and low halves, exact to 2^-22.
+// query is exact in one part; an f32 one (rotated) is split into high and low halves, exact to 2^-22, after a division by kQueryUnit
+// that lets it be as large as 4e6.
+template <class Plan>
+constexpr float kQueryUnit = Plan::kQueryParts == 2 ? 64.f : 1.f;
+
 template <class Plan>
 KV_DEVICE void load_queries(SharedAddress to, const AttentionArgs& args) {
   constexpr int kSteps = Plan::kHeadDim / 16, kItems = kSteps * Plan::kColumnBlocks * 32;
@@ -20,8 +24,9 @@ KV_DEVICE void load_queries(SharedAddress to, const AttentionArgs& args) {
     float high[4], low[4];
     KV_UNROLL
     for (int j = 0; j < 4; ++j) {
-      const float q =
-          row < Plan::kRows ? Plan::load_query(args.q.data, at + Plan::key_order((step * 4 + c) * 4 + j)) : 0.f;
+      const float q = row < Plan::kRows ? Plan::load_query(args.q.data, at + Plan::key_order((step * 4 + c) * 4 + j)) /
+                                              kQueryUnit<Plan>
+                                        : 0.f;
       high[j] = f32_from_f16(f16_from_f32(q));
       low[j] = q - high[j];
     }

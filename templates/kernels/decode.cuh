@@ -12,7 +12,7 @@
 // A warp works alone on 16 or 32 tokens at a time: stage, score, soften, accumulate. No block barrier stands in the
 // loop. Softmax is base 2 in fp32 with a stale maximum: it is only renewed, by one vote of the warp, when a score
 // exceeds it by kSlack. Probabilities are fp16, shifted by kBias powers of two into the middle of its range; the shift
-// is in numerator and denominator alike.
+// is in numerator and denominator alike. Block scales of V multiply them in fp16 too, relative to the largest scale seen.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include "core/args.cuh"
@@ -25,7 +25,8 @@ namespace kv {
 
 constexpr float kMasked = -1e30f;  // the score of a token that is not seen
 constexpr float kFloor = -1e29f;   // the maximum before any token: above kMasked, so masked tokens weigh 2^-huge = 0
-constexpr float kSlack = 6.f;      // powers of two that a probability may exceed 1 by before the maximum is renewed
+constexpr float kBias = 8.f;   // probabilities times 2^8: far from fp16's subnormals, and with kSlack from its largest
+constexpr float kSlack = 6.f;  // powers of two that a probability may exceed 1 by before the maximum is renewed
 
 template <class Side>
 KV_DEVICE void fill_table() {
@@ -139,7 +140,7 @@ KV_DEVICE void soften(u32 (&p)[Plan::kSubtiles][Plan::kColumnBlocks][2], Scores<
     float e[4];
     KV_UNROLL
     for (int j = 0; j < 4; ++j) {
-      e[j] = exp2_fast(s[sub][n][j] - softmax.top[n][j & 1] + Plan::V::kBias);
+      e[j] = exp2_fast(s[sub][n][j] - softmax.top[n][j & 1] + kBias);
       softmax.sum[n][j & 1] += e[j];
     }
     p[sub][n][0] = transpose_8x8(pack_f16x2(e[0], e[1]));
@@ -147,13 +148,69 @@ KV_DEVICE void soften(u32 (&p)[Plan::kSubtiles][Plan::kColumnBlocks][2], Scores<
   }
 }
 
+// 2^log2 as a half, for -24 <= log2 <= 16 (16: the bits of infinity, above every finite half).
+KV_DEVICE u32 half_power(int log2) { return log2 >= -14 ? u32(log2 + 15) << 10 : 1u << (log2 + 24); }
+
+// Block scales of V relative to 2^log2, the same in the whole warp and at least as large as every scale seen: probability times
+// scale then stays inside fp16 whatever the size of V. o holds sums relative to it.
+template <class Plan>
+struct ValueScales {
+  static constexpr int kLeast = -13, kMost = 16;
+  int log2 = kLeast;
+  // Of the tokens 2c, 2c + 1 and 2c + 8, 2c + 9 of each group and subtile, two halves a word.
+  u32 words[Plan::V::kGroups][Plan::kSubtiles][2];
+
+  KV_DEVICE void load(Outputs<Plan>& o, SharedAddress stage, int first, const u32 (&skew)[Plan::kSubtiles][4]) {
+    using V = typename Plan::V;
+    const u32 limit = half_power(log2) * 0x10001u | 0x80008000u;
+    u32 fits = 0x80008000u;  // halves compare as integers; the top bits survive where limit >= |scale|
+    KV_UNROLL
+    for (int i = 0; i < V::kGroups * Plan::kSubtiles * 2; ++i) {
+      const int group = i / (2 * Plan::kSubtiles), sub = i / 2 % Plan::kSubtiles, high = i % 2;
+      const int token = first + sub * 16 + 2 * (lane() & 3) + 8 * high;
+      const u32 word = load_scale<V>(stage, skew[sub][2 * high], token, group) |
+                       load_scale<V>(stage, skew[sub][2 * high + 1], token + 1, group) << 16;
+      words[group][sub][high] = word;
+      fits &= limit - (word & 0x7fff7fffu);
+    }
+    if (any((fits & 0x80008000u) != 0x80008000u)) renew(o);
+  }
+
+  KV_DEVICE u32 relative(int group, int sub, int high) const {
+    return mul_f16x2(words[group][sub][high], half_power(-log2) * 0x10001u);
+  }
+
+ private:
+  KV_DEVICE void renew(Outputs<Plan>& o) {
+    u32 largest = 0;
+    KV_UNROLL
+    for (int i = 0; i < Plan::V::kGroups * Plan::kSubtiles * 4; ++i) {
+      const u32 half = words[i / (4 * Plan::kSubtiles)][i / 4 % Plan::kSubtiles][i / 2 % 2] >> 16 * (i % 2) & 0x7fffu;
+      largest = half > largest ? half : largest;
+    }
+    KV_UNROLL
+    for (int mask = 16; mask > 0; mask >>= 1) {
+      const u32 other = shfl_xor(largest, mask);
+      largest = other > largest ? other : largest;
+    }
+    const int needed = int(largest >> 10) - 14, renewed = needed < log2 ? log2 : needed > kMost ? kMost : needed;
+    const float keep = exp2_fast(float(log2 - renewed));
+    log2 = renewed;
+    KV_UNROLL
+    for (int i = 0; i < Plan::kColumnBlocks * Plan::kHeadDim / 4; ++i)
+      o[i / (Plan::kHeadDim / 4)][i / 4 % (Plan::kHeadDim / 16)][i % 4] *= keep;
+  }
+};
+
 // o += V^T P^T for the same tokens. skew: of the lane's rows 2c, 2c + 1, 2c + 8, 2c + 9 of each subtile.
 template <class Plan>
-KV_DEVICE void accumulate(Outputs<Plan>& o, const u32 (&p)[Plan::kSubtiles][Plan::kColumnBlocks][2],
-                          SharedAddress stage, int first, const u32 (&skew)[Plan::kSubtiles][4], Table table) {
+KV_DEVICE void accumulate(Outputs<Plan>& o, ValueScales<Plan>& scales,
+                          const u32 (&p)[Plan::kSubtiles][Plan::kColumnBlocks][2], SharedAddress stage, int first,
+                          const u32 (&skew)[Plan::kSubtiles][4], Table table) {
   using V = typename Plan::V;
   constexpr int kTiles = V::kRunCodes / 2;  // m16 tiles a run: eight lanes bring two codes each
   const int g = lane() >> 2, c = lane() & 3;
+  if constexpr (V::kHasScale) scales.load(o, stage, first, skew);
   KV_UNROLL
   for (int group = 0; group < V::kGroups; ++group) {
     KV_UNROLL
@@ -163,10 +220,7 @@ KV_DEVICE void accumulate(Outputs<Plan>& o, const u32 (&p)[Plan::kSubtiles][Plan
       KV_UNROLL
       for (int n = 0; n < Plan::kColumnBlocks; ++n) b[n][0] = p[sub][n][0], b[n][1] = p[sub][n][1];
       if constexpr (V::kHasScale) {
-        const u32(&late)[4] = skew[sub];
-        const u32 low = load_scale<V>(stage, late[0], row, group) | load_scale<V>(stage, late[1], row + 1, group) << 16;
-        const u32 high = load_scale<V>(stage, late[2], row + 8, group) | load_scale<V>(stage, late[3], row + 9, group)
-                                                                             << 16;
+        const u32 low = scales.relative(group, sub, 0), high = scales.relative(group, sub, 1);
         KV_UNROLL
         for (int n = 0; n < Plan::kColumnBlocks; ++n)
           b[n][0] = mul_f16x2(b[n][0], low), b[n][1] = mul_f16x2(b[n][1], high);
@@ -193,7 +247,8 @@ KV_DEVICE void accumulate(Outputs<Plan>& o, const u32 (&p)[Plan::kSubtiles][Plan
 // Warps of the block meet in shared memory; the block's partial result goes out, dimensions in their natural
 // order.
 template <class Plan>
-KV_DEVICE void write_partial(const AttentionArgs& args, const Outputs<Plan>& o, const Softmax<Plan>& softmax) {
+KV_DEVICE void write_partial(const AttentionArgs& args, const Outputs<Plan>& o, const Softmax<Plan>& softmax,
+                             float unit) {
   constexpr int kPitch = Plan::kHeadDim + 4, kRows = Plan::kRows;
   const int g = lane() >> 2, c = lane() & 3;
   float* const state = reinterpret_cast<float*>(shared_bytes());  // [warp][row][2]
@@ -207,7 +262,7 @@ KV_DEVICE void write_partial(const AttentionArgs& args, const Outputs<Plan>& o, 
       if (g == 0) state[at * 2] = softmax.top[n][j], state[at * 2 + 1] = softmax.sum[n][j];
       KV_UNROLL
       for (int half = 0; half < Plan::kHeadDim / 8; ++half)
-        sums[at * kPitch + half * 8 + g] = o[n][half / 2][half % 2 * 2 + j];
+        sums[at * kPitch + half * 8 + g] = o[n][half / 2][half % 2 * 2 + j] * unit;
     }
   }
   sync_block();
@@ -222,7 +277,7 @@ KV_DEVICE void write_partial(const AttentionArgs& args, const Outputs<Plan>& o, 
       denominator += weight * state[(w * kRows + row) * 2 + 1];
       sum += weight * sums[(w * kRows + row) * kPitch + at];
     }
-    args.partial[(first + row) * Plan::kHeadDim + Plan::value_order(at)] = sum * Plan::V::kUnit;
+    args.partial[(first + row) * Plan::kHeadDim + Plan::value_order(at)] = sum;
     if (at == 0) args.partial_state[(first + row) * 2] = top, args.partial_state[(first + row) * 2 + 1] = denominator;
   }
 }
@@ -247,7 +302,8 @@ KV_DEVICE void decode(const AttentionArgs& args) {
   static_assert(K::kGroups * K::kRuns * K::kRunCodes * 4 == Plan::kHeadDim, "K runs must cover the row");
   static_assert(V::kGroups * V::kRuns * V::kRunCodes * 8 == Plan::kHeadDim, "V runs must cover the row");
 
-  const int length = args.lengths ? args.lengths[block_z()] : args.tokens;
+  const int given = args.lengths ? args.lengths[block_z()] : args.tokens,
+            length = given < args.tokens ? given : args.tokens;
   const int begin = block_x() * args.chunk_tokens;
   const int end = begin + args.chunk_tokens < length ? begin + args.chunk_tokens : length;
   const u8* const k_codes =
@@ -264,7 +320,7 @@ KV_DEVICE void decode(const AttentionArgs& args) {
   const Table v_table{u32(lane() % V::kTableCopies * 4)};
   const i64 k_stride = args.k.codes_token_stride, v_stride = args.v.codes_token_stride;
 
-  check_tables();
+  if constexpr (K::kOwnsTable || V::kOwnsTable) check_tables();
   load_queries<Plan>(Plan::kQueriesAt, args);
   if constexpr (K::kOwnsTable) fill_table<K>();
   if constexpr (V::kOwnsTable) fill_table<V>();
@@ -274,10 +330,11 @@ KV_DEVICE void decode(const AttentionArgs& args) {
   queries.hold();
 
   Outputs<Plan> o = {};
+  ValueScales<Plan> value_scales;
   Softmax<Plan> softmax = {};
   KV_UNROLL
   for (int n = 0; n < Plan::kColumnBlocks; ++n) softmax.top[n][0] = softmax.top[n][1] = kFloor;
-  const float scale = args.scale_log2 * K::kUnit;
+  const float scale = args.scale_log2 * K::kUnit * kQueryUnit<Plan>;
   const int g = lane() >> 2, c = lane() & 3;
 
   // The tile at `ahead` is staged while the tile at `token`, kStages - 1 steps behind, is consumed; the first steps only stage.
@@ -322,7 +379,7 @@ KV_DEVICE void decode(const AttentionArgs& args) {
       Scores<Plan> s[kSubtiles];
       score<Plan>(s, stage, first, k_skew, queries, k_table);
       soften<Plan>(p, s, softmax, o, scale, token + first, end, length);
-      accumulate<Plan>(o, p, stage + K::kStageBytes, first, v_skew, v_table);
+      accumulate<Plan>(o, value_scales, p, stage + K::kStageBytes, first, v_skew, v_table);
     }
   }
 
@@ -331,7 +388,7 @@ KV_DEVICE void decode(const AttentionArgs& args) {
     KV_UNROLL
     for (int mask = 4; mask < 32; mask <<= 1) softmax.sum[i / 2][i % 2] += shfl_xor(softmax.sum[i / 2][i % 2], mask);
   }
-  write_partial<Plan>(args, o, softmax);
+  write_partial<Plan>(args, o, softmax, V::kHasScale ? V::kUnit * exp2_fast(float(value_scales.log2)) : V::kUnit);
 }
 
 }  // namespace kv

@@ -13,7 +13,8 @@ template <class Plan>
 KV_DEVICE void reference(const AttentionArgs& args) {
   constexpr int kPerLane = (Plan::kHeadDim + 31) / 32;
   const int q_heads = args.kv_heads * Plan::kGroup, head = block_x() % q_heads, query = block_x() / q_heads;
-  const int length = args.lengths ? args.lengths[block_z()] : args.tokens;
+  const int given = args.lengths ? args.lengths[block_z()] : args.tokens,
+            length = given < args.tokens ? given : args.tokens;
   const i64 from = block_z() * args.q.sequence_stride + query * args.q.query_stride + head * args.q.head_stride;
   const i64 to = block_z() * args.out.sequence_stride + query * args.out.query_stride + head * args.out.head_stride;
 

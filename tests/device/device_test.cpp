@@ -82,6 +82,8 @@ TEST_CASE("quantise and dequantise of every format, both layouts") {
     }
 }
 
+TEST_CASE("values of any size, and a token that outweighs the rest") { check_ranges(gpu(), registry()); }
+
 TEST_CASE("rows at any 2-byte alignment") { check_placements(gpu(), registry()); }
 
 TEST_CASE("golden bytes from the quantise kernel") { check_golden(gpu(), registry()); }

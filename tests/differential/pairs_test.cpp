@@ -147,6 +147,10 @@ TEST_CASE("a broken kernel is noticed") {
   }
 }
 
+TEST_CASE("values of any size, and a token that outweighs the rest") {
+  check_ranges(open_context(DeviceKind::cpu), registry());
+}
+
 TEST_CASE("rows at any 2-byte alignment") { check_placements(open_context(DeviceKind::cpu), registry()); }
 
 TEST_CASE("golden bytes from the quantise kernel") { check_golden(open_context(DeviceKind::cpu), registry()); }

@@ -49,7 +49,7 @@ struct KeySide {
   static constexpr int kGroups = 1, kRuns = 1, kRunCodes = 16, kRunWords = 2, kRunLoadBytes = 6, kRunUnit = 2;
   static constexpr int kRunStride = 24, kPartBits = 48;
   static constexpr int kTableAt = 0, kTableStride = 256, kTableCopies = 32;
-  static constexpr float kUnit = 0.21843699f, kBias = -2.0f;
+  static constexpr float kUnit = 0.21843699f;
   KV_DEVICE static u32 half_value(int code) { return kKeySideHalves[code]; }
   KV_DEVICE static void unpack(const u32 (&w)[2], u32 (&y)[4]) {
     y[0] = (w[0] & 0x07000007u) | (w[0] >> 1 & 0x00000700u) | (w[1] << 15 & 0x00070000u);
@@ -72,7 +72,7 @@ struct ValueSide {
   static constexpr int kGroups = 2, kRuns = 1, kRunCodes = 4, kRunWords = 1, kRunLoadBytes = 3, kRunUnit = 1;
   static constexpr int kRunStride = 12, kPartBits = 12;
   static constexpr int kTableAt = 0, kTableStride = 4, kTableCopies = 1;
-  static constexpr float kUnit = 1.0f, kBias = 2.0f;
+  static constexpr float kUnit = 1.0f;
   KV_DEVICE static void unpack(const u32 (&w)[1], u32 (&y)[1]) {
     y[0] = (w[0] << 21 & 0x07000000u) | (w[0] << 10 & 0x00070000u) | (w[0] & 0x00000007u) | (w[0] >> 1 & 0x00000700u);
   }

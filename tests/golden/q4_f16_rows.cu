@@ -13,7 +13,7 @@ struct KeySide {
   static constexpr int kGroups = 2, kRuns = 1, kRunCodes = 8, kRunWords = 1, kRunLoadBytes = 4, kRunUnit = 2;
   static constexpr int kRunStride = 16, kPartBits = 32;
   static constexpr int kTableAt = 0, kTableStride = 4, kTableCopies = 1;
-  static constexpr float kUnit = 1.0f, kBias = 3.0f;
+  static constexpr float kUnit = 1.0f;
   KV_DEVICE static void unpack(const u32 (&w)[1], u32 (&y)[2]) {
     y[0] = (w[0] & 0x0f0f0f0fu);
     y[1] = (w[0] >> 4 & 0x0f0f0f0fu);
@@ -33,7 +33,7 @@ struct ValueSide {
   static constexpr int kGroups = 1, kRuns = 1, kRunCodes = 8, kRunWords = 4, kRunLoadBytes = 16, kRunUnit = 16;
   static constexpr int kRunStride = 128, kPartBits = 128;
   static constexpr int kTableAt = 0, kTableStride = 4, kTableCopies = 1;
-  static constexpr float kUnit = 1.0f, kBias = 8.0f;
+  static constexpr float kUnit = 1.0f;
   using Run = PlainRun<ValueSide>;
 };
 

@@ -50,7 +50,7 @@ struct KeySide {
   static constexpr int kGroups = 1, kRuns = 1, kRunCodes = 32, kRunWords = 4, kRunLoadBytes = 16, kRunUnit = 16;
   static constexpr int kRunStride = 64, kPartBits = 128;
   static constexpr int kTableAt = 0, kTableStride = 256, kTableCopies = 32;
-  static constexpr float kUnit = 0.17011923f, kBias = -2.0f;
+  static constexpr float kUnit = 0.17011923f;
   KV_DEVICE static u32 half_value(int code) { return kKeySideHalves[code]; }
   KV_DEVICE static void unpack(const u32 (&w)[4], u32 (&y)[8]) {
     y[0] = (w[0] & 0x0f0f0f0fu);
@@ -77,7 +77,7 @@ struct ValueSide {
   static constexpr int kGroups = 4, kRuns = 1, kRunCodes = 4, kRunWords = 1, kRunLoadBytes = 4, kRunUnit = 4;
   static constexpr int kRunStride = 32, kPartBits = 32;
   static constexpr int kTableAt = 0, kTableStride = 4, kTableCopies = 1;
-  static constexpr float kUnit = 1.0f, kBias = 7.0f;
+  static constexpr float kUnit = 1.0f;
   KV_DEVICE static void unpack(const u32 (&w)[1], u32 (&y)[1]) {
     y[0] = (w[0]) ^ 0x80808080u;
   }
