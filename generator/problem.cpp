@@ -37,6 +37,9 @@ Result<Problem> resolve(const Spec& spec, const Registry& registry, const std::s
   KV_TRY(v, resolve_side(spec.v, spec, "v", registry));
   KV_CHECK(check_head_dim(k, spec, "k"));
   KV_CHECK(check_head_dim(v, spec, "v"));
+  if (spec.head_dim % 32 != 0)
+    return fail(Code::unsupported, fmt::format("head_dim {} is not a multiple of 32, the lanes of a warp", spec.head_dim),
+                spec.where("attention.head_dim"), {"multiples of 32 work: 64, 96, 128, ..."});
   KV_TRY(arch, registry.require_arch(arch_name, spec.where("target.arch")));
   problem.k = k;
   problem.v = v;

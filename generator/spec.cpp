@@ -59,8 +59,6 @@ SideSpec read_side(schema::Table& table) {
 
 void read_attention(schema::Table& table, Spec& spec) {
   table.read("head_dim", spec.head_dim, kHeadDim);
-  if (spec.head_dim % 16)
-    table.complain(table.where("head_dim"), fmt::format("head_dim must be a multiple of 16, not {}", spec.head_dim));
   table.read("q_heads_per_kv", spec.q_heads_per_kv, kRows);
   table.read("query_length", spec.query_length, kRows);
   table.read("features", spec.features);

@@ -34,13 +34,20 @@ TEST_CASE("every axis of a spec shows in the id") {
 }
 
 TEST_CASE("head_dim 100 with a 128-value rotation is refused at its line, with the multiples that work") {
-  const auto problem = resolved("[k]\nformat=\"tbq4_0\"\n[v]\nformat=\"f16\"\n[attention]\nhead_dim = 96\n");
+  const auto problem = resolved("[k]\nformat=\"tbq4_0\"\n[v]\nformat=\"f16\"\n[attention]\nhead_dim = 100\n");
   REQUIRE_FALSE(problem);
   CHECK(problem.error().code == Code::bad_input);
-  CHECK(problem.error().message.find("head_dim 96 is not a multiple of 128") != std::string::npos);
+  CHECK(problem.error().message.find("head_dim 100 is not a multiple of 128") != std::string::npos);
   CHECK(problem.error().where.line == 6);
   REQUIRE(problem.error().notes.size() == 1);
   CHECK(problem.error().notes[0].find("128, 256") != std::string::npos);
+}
+
+TEST_CASE("head_dim must fill the lanes of a warp") {
+  const auto problem = resolved("[k]\nformat=\"f16\"\n[v]\nformat=\"f16\"\n[attention]\nhead_dim = 80\n");
+  REQUIRE_FALSE(problem);
+  CHECK(problem.error().code == Code::unsupported);
+  CHECK(problem.error().where.line == 6);
 }
 
 TEST_CASE("an arch that is not described is refused with a list") {
