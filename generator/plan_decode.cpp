@@ -286,10 +286,11 @@ Result<DecodePlan> plan_decode(const Problem& problem) {
          {}});
   // A fragment read from shared memory for every 16 tokens costs as much as looking up the codes of K does. Formats with several
   // scale groups a row are bound by arithmetic instead, and gain more from a loop that compiles soon.
-  constexpr int kMostHeld = 64;
+  // The sum leaves room below the register limit of the block (65,536 over its threads) for what is in flight.
   const int held = plan.head_dim / 16 * plan.column_blocks * plan.query_parts * 2;
-  plan.hold_queries =
-      held <= kMostHeld && held + plan.column_blocks * plan.head_dim / 4 <= 2 * kMostHeld && plan.k.run.groups == 1;
+  const int sums = plan.column_blocks * plan.head_dim / 4;
+  const int value_scales = problem.v.has_scale() ? plan.v.run.groups * plan.subtiles * 2 : 0;
+  plan.hold_queries = plan.k.run.groups == 1 && held + sums + value_scales <= (plan.warps > 8 ? 72 : 144);
   plan.decisions.push_back(
       {"queries",
        fmt::format("{} fp16 part(s) in {}", plan.query_parts, plan.hold_queries ? "registers" : "shared memory"),
