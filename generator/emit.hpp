@@ -1,4 +1,4 @@
-// emit: plans -> Source. The only file that spells CUDA text: banners, tables, constants, aliases, unpack
+// emit: plans -> Source. The only files that spell CUDA text: banners, tables, constants, aliases, unpack
 // sequences and one entry. What executes is in templates/, inlined whole, so a Source is flat, self-contained
 // and free of #include.
 // SPDX-License-Identifier: MIT

@@ -1,0 +1,69 @@
+// What the emit_*.cpp files share: a growing text, the fragments already in it, and how numbers are spelled. Internal to
+// generator/. Everything printed is a number, an enum's name or a generated identifier; no text of a spec reaches the source
+// (titles stay out of it).
+// SPDX-License-Identifier: MIT
+#pragma once
+#include <fmt/format.h>
+
+#include <set>
+#include <string>
+
+#include "generator/emit.hpp"
+
+namespace kvjit::emit {
+
+std::string real(double value);  // shortest text that reads back as the same float
+inline const char* flag(bool value) { return value ? "true" : "false"; }
+
+template <class Values, class Print>
+std::string joined(const Values& values, const Print& print) {
+  std::string text;
+  std::size_t line = 0;
+  for (const auto& value : values) {
+    const std::string item = print(value) + ", ";
+    if ((line += item.size()) > 100) text += "\n    ", line = item.size();
+    text += item;
+  }
+  if (text.size() >= 2) text.resize(text.size() - 2);
+  return text;
+}
+
+// The fragments in the order of their includes, each once, without the lines that only make sense in separate files.
+void append_fragment(const std::string& name, const Registry& registry, std::set<std::string>& done, std::string& out);
+
+struct Writer {
+  const Registry& registry;
+  std::string text;
+  std::set<std::string> fragments;
+
+  void fragment(const std::string& name) { append_fragment(name, registry, fragments, text); }
+
+  template <class... Args>
+  void line(fmt::format_string<Args...> format, Args&&... args) {
+    text += fmt::format(format, std::forward<Args>(args)...) + "\n";
+  }
+};
+
+Writer begin(const Registry& registry, const std::string& name, const std::string& what);
+
+struct Entry {
+  std::string family, args;
+  int threads, shared_bytes, args_bytes;
+};
+
+Source finish(Writer& w, const std::string& name, const std::string& arch, const Entry& entry);
+
+// The readable view of a stored format: what formats/stored.cuh and formats/encode.cuh ask for.
+void write_format(Writer& w, const Format& format, const std::string& type, bool is_planar);
+
+// `using PlanRotation = ...` and the data behind it; and the fragment that it needs.
+void write_rotation(Writer& w, const Rotation& rotation);
+const char* rotation_fragment(const Rotation& rotation);
+
+// How elements of a type are read and written; the feature of a call and its fragment.
+std::string load_of(Element type, const char* name);
+std::string store_of(Element type);
+std::string feature_of(bool causal, int query_length);
+const char* feature_fragment(bool causal);
+
+}  // namespace kvjit::emit
