@@ -8,20 +8,19 @@
 #include <vector>
 
 #include "generator/format.hpp"
+#include "generator/minifloat.hpp"
 
 namespace kvjit {
 
-// IEEE binary16 / bfloat16 <-> float, round to nearest even.
-std::uint16_t f16_from_float(float x);
-float float_from_f16(std::uint16_t h);
-std::uint16_t bf16_from_float(float x);
-float float_from_bf16(std::uint16_t b);
+// One row: x.size() values (whole blocks and rotations, unless the format pads) -> format.row_bytes(stored) bytes, whole blocks in
+// element order, fields in file order (layout `rows`). tensor_scale: of formats whose one scale belongs to the whole tensor.
+// A NaN makes its span's scale NaN or its own code any; infinities and values beyond the scale's type give an infinite scale:
+// such a span decodes to NaN or infinity, never to a wrong number (tests/unit/generator/codec_test.cpp).
+std::vector<std::uint8_t> encode_row(const Format& format, std::span<const float> x, float tensor_scale = 1);
 
-// One row: x.size() values (a multiple of format.block and of its rotation's size) -> format.row_bytes(x.size()) bytes, whole
-// blocks in element order, fields in file order (layout `rows`).
-std::vector<std::uint8_t> encode_row(const Format& format, std::span<const float> x);
-
-// The inverse, exact in float64 arithmetic on the stored numbers. rotated: leave the values in the rotated domain.
-std::vector<double> decode_row(const Format& format, std::span<const std::uint8_t> bytes, int n, bool rotated);
+// The inverse, exact in float64 arithmetic on the stored numbers: head_dim values. rotated: the stored values in the rotated
+// domain (format.stored_dim(head_dim) of them).
+std::vector<double> decode_row(const Format& format, std::span<const std::uint8_t> bytes, int head_dim, bool rotated,
+                               float tensor_scale = 1);
 
 }  // namespace kvjit

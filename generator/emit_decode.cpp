@@ -27,9 +27,9 @@ void write_side(Writer& w, const SidePlan& side, const std::string& type, int th
   w.line(
       "  static constexpr bool kIsPlanar = {}, kHasScale = {}, kIsBf16 = {}, kOwnsTable = {}, kIsSkewed = "
       "{};",
-      flag(side.is_planar), flag(f.has_scale()), flag(f.element == Element::bf16), flag(side.owns_table),
+      flag(side.is_planar), flag(f.has_scale()), flag(f.codes().element == Element::bf16), flag(side.owns_table),
       flag(side.is_skewed));
-  w.line("  static constexpr int kThreads = {}, kBits = {}, kOffset = {};", threads, f.bits, f.offset);
+  w.line("  static constexpr int kThreads = {}, kBits = {}, kOffset = {};", threads, f.codes().bits, f.codes().offset);
   w.line("  // the staged row");
   w.line(
       "  static constexpr int kRowBytes = {}, kRowUnit = {}, kPitch = {}, kGroupStride = {}, "
@@ -48,18 +48,18 @@ void write_side(Writer& w, const SidePlan& side, const std::string& type, int th
   w.line("  static constexpr int kTableAt = {}, kTableStride = {}, kTableCopies = {};", side.table_at,
          side.table_stride, side.table_copies);
   w.line("  static constexpr float kUnit = {};", real(side.unit));
-  if (f.kind != CodeKind::plain) {
-    if (f.kind == CodeKind::table)
+  if (f.codes().kind != CodeKind::plain) {
+    if (f.codes().kind == CodeKind::table)
       w.line("  KV_DEVICE static u32 half_value(int code) {{ return k{}Halves[code]; }}", type);
     w.line("  KV_DEVICE static void unpack(const u32 (&w)[{}], u32 (&y)[{}]) {{", run.words, run.unpack.size());
     for (std::size_t m = 0; m < run.unpack.size(); ++m) {
       std::string sum;
       for (const UnpackTerm& t : run.unpack[m]) sum += (sum.empty() ? "" : " | ") + term(t);
-      w.line("    y[{}] = {}{};", m, f.twos_complement ? "(" + sum + ")" : sum,
-             f.twos_complement ? fmt::format(" ^ {:#010x}u", 0x01010101u << (f.bits - 1)) : "");
+      w.line("    y[{}] = {}{};", m, f.codes().twos_complement ? "(" + sum + ")" : sum,
+             f.codes().twos_complement ? fmt::format(" ^ {:#010x}u", 0x01010101u << (f.codes().bits - 1)) : "");
     }
     w.line("  }}");
-    w.line("  using Pairs = {}<{}>;", f.kind == CodeKind::table ? "TablePairs" : "UniformPairs", type);
+    w.line("  using Pairs = {}<{}>;", f.codes().kind == CodeKind::table ? "TablePairs" : "UniformPairs", type);
     w.line("  using Run = CodeRun<{}>;", type);
   } else {
     w.line("  using Run = PlainRun<{}>;", type);

@@ -60,7 +60,7 @@ void place_rows(SidePlan& side, bool is_key) {
 // rounding errors are smallest in sum of squares is taken among 2048 candidates; the largest centroid lies in
 // [1, 2).
 void choose_halves(SidePlan& side) {
-  const std::vector<double>& values = side.format.values;
+  const std::vector<double>& values = side.format.codes().values;
   double largest = 0;
   for (double v : values) largest = std::max(largest, std::fabs(v));
   double best_error = 1e300, best_factor = 1;
@@ -93,26 +93,26 @@ Result<SidePlan> plan_side(const Format& format, const Problem& problem, bool is
                 {}, {"layout 'planar' works"});
   side.is_skewed = side.row_unit == 2;
   side.group_stride = side.is_planar ? format.code_bytes : format.block_bytes;
-  side.codes_at = side.is_planar ? 0 : format.codes_at;
+  side.codes_at = side.is_planar ? 0 : format.field(FieldKind::codes)->at;
   place_rows(side, is_key);
   if (format.has_scale()) {
     side.scale_row_bytes = side.is_planar ? 2 * blocks : 0;
     side.scale_pitch = side.is_planar ? side.scale_row_bytes : side.pitch;
     side.scale_stride = side.is_planar ? 2 : format.block_bytes;
   }
-  if (format.kind == CodeKind::table) choose_halves(side);
+  if (format.codes().kind == CodeKind::table) choose_halves(side);
   return side;
 }
 
 void size_stage(SidePlan& side, int tile) {
   constexpr int kSlack = 16;  // a run that starts inside a byte may read past the last row
   const int rows = round_up(tile * side.pitch + kSlack, 16);
-  side.scales_at = side.is_planar ? rows : side.format.scale_at;
+  side.scales_at = side.is_planar ? rows : (side.format.has_scale() ? side.format.field(FieldKind::scale)->at : 0);
   side.stage_bytes = rows + (side.is_planar ? round_up(tile * side.scale_row_bytes, 16) : 0);
 }
 
 int table_entries(const Format& f) {
-  return f.kind != CodeKind::table ? 0 : f.bits <= 4 ? 1 << 2 * f.bits : 1 << f.bits;
+  return f.codes().kind != CodeKind::table ? 0 : f.codes().bits <= 4 ? 1 << 2 * f.codes().bits : 1 << f.codes().bits;
 }
 
 // Tables of both sides with `copies` copies an entry. Two full tables share 256-byte entries (K in the low
@@ -209,7 +209,7 @@ std::vector<int> order_of_keys(const SidePlan& side) {
         for (int i = 0; i < 4; ++i) {
           const int pair = 2 * step + i / 2;  // register of the fragment; i % 2: its low or high half
           const int code =
-              side.format.kind == CodeKind::plain ? 2 * pair + i % 2 : run.slots[(pair / 4 * 2 + i % 2) * 4 + pair % 4];
+              side.format.codes().kind == CodeKind::plain ? 2 * pair + i % 2 : run.slots[(pair / 4 * 2 + i % 2) * 4 + pair % 4];
           order.push_back(run.elements[(gr * run.parts + c) * run.codes + code]);
         }
   return order;
@@ -222,20 +222,20 @@ std::vector<int> order_of_values(const SidePlan& side) {
   for (int gr = 0; gr < run.groups * run.runs; ++gr)
     for (int register_ = 0; register_ < run.codes; ++register_)
       for (int g = 0; g < 8; ++g) {
-        const int code = side.format.kind == CodeKind::plain ? register_ : run.slots[register_];
+        const int code = side.format.codes().kind == CodeKind::plain ? register_ : run.slots[register_];
         order.push_back(run.elements[(gr * run.parts + g) * run.codes + code]);
       }
   return order;
 }
 
 std::string reader(const SidePlan& side) {
-  switch (side.format.kind) {
+  switch (side.format.codes().kind) {
     case CodeKind::plain:
-      return side.format.element == Element::f16 ? "as stored" : "bf16 rounded to f16";
+      return side.format.codes().element == Element::f16 ? "as stored" : "bf16 rounded to f16";
     case CodeKind::uniform:
       return "integers to halves by exponent";
     case CodeKind::table:
-      return side.format.bits <= 4 ? "pairs of codes by table" : "single codes by table";
+      return side.format.codes().bits <= 4 ? "pairs of codes by table" : "single codes by table";
   }
   return "";
 }

@@ -74,7 +74,7 @@ Result<RunPlan> plan_run(const Format& format, int head_dim, int parts) {
   RunPlan run;
   run.parts = parts;
   const int group = format.has_scale() ? format.block : head_dim;  // values that must not be mixed in one accumulator
-  const int bits = format.bits;
+  const int bits = format.codes().bits;
   if (group < 32)
     return fail(
         Code::unsupported,
@@ -103,7 +103,7 @@ Result<RunPlan> plan_run(const Format& format, int head_dim, int parts) {
         const int first = r * run.run_stride * 8 + part * run.part_bits;
         std::vector<std::pair<int, int>> found;  // position in the run, value
         for (int i = 0; i < group; ++i) {
-          const int at = (format.kind == CodeKind::plain ? i * bits : format.bit_of(i)) - first;
+          const int at = (format.codes().kind == CodeKind::plain ? i * bits : format.field(FieldKind::codes)->bit_of(i)) - first;
           if (at >= 0 && at + bits <= run.part_bits) found.push_back({at, i});
         }
         std::sort(found.begin(), found.end());
@@ -118,7 +118,7 @@ Result<RunPlan> plan_run(const Format& format, int head_dim, int parts) {
                       fmt::format("the packing of {} does not split evenly over {} lanes at head_dim {}", format.name,
                                   parts, head_dim));
       }
-  if (format.kind == CodeKind::plain) return run;
+  if (format.codes().kind == CodeKind::plain) return run;
   if (run.codes % (parts == 4 ? 8 : 4) != 0)
     return fail(Code::unsupported, fmt::format("{} codes a lane of {} cannot be paired", run.codes, format.name));
   plan_unpack(positions, bits, run);

@@ -15,12 +15,14 @@ namespace {
 
 SideFacts side_facts(const Format& f, int head_dim) {
   SideFacts facts;
-  const long long blocks = head_dim / f.block;
+  const long long blocks = f.stored_dim(head_dim) / f.block;
   facts.format = f.name;
-  facts.is_rotated = !f.rotation.is_identity();
+  facts.is_transformed = f.is_transformed();
+  facts.has_tensor_scale = f.scale.rule == ScaleRule::tensor;
+  facts.inner_dim = f.inner_dim(head_dim);
   facts.row_bytes = blocks * f.block_bytes;
   facts.code_row_bytes = blocks * f.code_bytes;
-  facts.scale_row_bytes = f.has_scale() ? blocks * 2 : 0;
+  facts.scale_row_bytes = blocks * f.scale_bytes;
   facts.bits_per_value = f.bits_per_value();
   return facts;
 }
@@ -34,10 +36,10 @@ Result<void> check_codec(const Format& f, int head_dim) {
   if (head_dim % 32 != 0)
     return fail(Code::unsupported,
                 fmt::format("the codec kernels need a head_dim that is a multiple of 32, not {}", head_dim));
-  if (f.kind != CodeKind::plain && f.block > 32 && f.block % 32 != 0)
+  if (f.codes().kind != CodeKind::plain && f.block > 32 && f.block % 32 != 0)
     return fail(Code::unsupported,
                 fmt::format("the codec kernels need blocks that divide 32 or are multiples of it, not {}", f.block));
-  const bool is_norm = f.scale == ScaleRule::raw_norm || f.scale == ScaleRule::corrected_norm;
+  const bool is_norm = f.scale.rule == ScaleRule::norm;
   if (is_norm && f.block % f.rotation.size != 0)
     return fail(Code::unsupported, fmt::format("{}: the rotation ({}) must divide the block that shares a norm ({})",
                                                f.name, f.rotation.size, f.block));
@@ -78,12 +80,12 @@ Result<ProgramSource> make_program(const Problem& problem, const Registry& regis
   program.kernels[Role::attend] = emit_decode(decode, registry);
   program.kernels[Role::merge] = emit_merge(problem, registry);
   program.kernels[Role::reference] = emit_reference(problem, registry);
-  if (program.k.is_rotated) program.kernels[Role::rotate_q] = emit_rotate(problem, false, registry);
-  if (program.v.is_rotated) program.kernels[Role::rotate_out] = emit_rotate(problem, true, registry);
+  if (program.k.is_transformed) program.kernels[Role::rotate_q] = emit_rotate(problem, false, registry);
+  if (program.v.is_transformed) program.kernels[Role::rotate_out] = emit_rotate(problem, true, registry);
   program.decisions.push_back(
       {"rotation",
-       fmt::format("{} before, {} after", program.k.is_rotated ? problem.k.rotation.name : "none",
-                   program.v.is_rotated ? problem.v.rotation.name : "none"),
+       fmt::format("{} before, {} after", program.k.is_transformed ? problem.k.rotation.name : "none",
+                   program.v.is_transformed ? problem.v.rotation.name : "none"),
        "once per query and output row; keys and values stay rotated",
        {}});
   for (const bool is_quantise : {true, false}) {

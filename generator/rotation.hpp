@@ -39,6 +39,7 @@ struct Rotation {
   RotationKind kind = RotationKind::none;
   int size = 1;                        // channels a group
   std::vector<std::int8_t> pre, post;  // size entries of +1 / -1 each
+  bool is_orthogonal = true;           // else rotate_inverse is the transpose, not the inverse
   bool is_identity() const { return kind == RotationKind::none; }
   bool operator==(const Rotation&) const = default;
 };

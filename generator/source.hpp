@@ -25,10 +25,10 @@ struct Source {
 
 // The kernels of one attention call and its cache.
 enum class Role {
-  rotate_q,    // Q before, iff K's format is rotated
+  rotate_q,    // Q before, iff K is transformed
   attend,      // split-KV decode: partial results
   merge,       // partials by log-sum-exp
-  rotate_out,  // output after, iff V's format is rotated
+  rotate_out,  // output after, iff V is transformed
   reference,   // the readable one, same inputs as attend, one launch, no split
   quantise_k,
   quantise_v,
@@ -40,7 +40,9 @@ const char* to_string(Role role);
 // Bytes of one side of the cache, a (token, KV head) row.
 struct SideFacts {
   std::string format;
-  bool is_rotated = false;
+  bool is_transformed = false;  // attention works in another domain than the caller's: rotated, padded, scaled by channel
+  bool has_tensor_scale = false;
+  int inner_dim = 0;  // values a head has in that domain
   long long row_bytes = 0;        // layout rows: whole blocks
   long long code_row_bytes = 0;   // layout planar: the codes plane
   long long scale_row_bytes = 0;  // layout planar: the scales plane, 0 if the format has no scale

@@ -12,7 +12,7 @@
 namespace kvjit {
 
 enum class Layout { rows, planar };
-enum class Element { f16, bf16, f32 };
+enum class Element { f16, bf16, f32, e4m3, e5m2 };  // the 8-bit ones in caches only
 
 std::string_view to_string(Layout layout);
 std::string_view to_string(Element element);

@@ -192,7 +192,8 @@ kvjit_side convert(const kv::CacheSide& side) {
 }
 kvjit::AttentionCall convert(const kvjit_attention_call& c) {
   return {convert(c.q), convert(c.k), convert(c.v), convert(c.out), c.lengths,
-          c.tokens,     c.sequences,  c.kv_heads,   c.scale,        c.splits};
+          c.tokens,     c.sequences,  c.kv_heads,   c.scale,        c.k_tensor_scale != 0 ? c.k_tensor_scale : 1,
+          c.v_tensor_scale != 0 ? c.v_tensor_scale : 1,             c.splits};
 }
 
 // Shared by quantise and dequantise; `run` is the member of Program.
@@ -214,6 +215,7 @@ Result<void> codec(kvjit_program* program, int side, const kvjit_codec_call* cal
   args.heads = c.heads;
   args.x_is_f32 = c.x_type == KVJIT_F32;
   args.keep_rotated = c.keep_rotated != 0;
+  args.tensor_scale = c.tensor_scale != 0 ? c.tensor_scale : 1;
   return ((*program->program).*run)(side, args, c.stream);
 }
 
@@ -392,7 +394,7 @@ kvjit_status kvjit_program_side(const kvjit_program* program, int side, kvjit_si
   return guarded(error, [&]() -> Result<void> {
     KV_TRY(known, side_of(program, side));
     KV_CHECK(check_output(facts, "facts"));
-    write_struct(facts, {0, known->format.c_str(), known->is_rotated, known->bits_per_value,
+    write_struct(facts, {0, known->format.c_str(), known->is_transformed, known->bits_per_value,
                          static_cast<kvjit_index>(known->row_bytes), static_cast<kvjit_index>(known->code_row_bytes),
                          static_cast<kvjit_index>(known->scale_row_bytes)});
     return {};

@@ -211,6 +211,7 @@ typedef struct kvjit_codec_call {
   int sequences, tokens, heads;
   int keep_rotated; /* dequantise: leave values in the rotated domain */
   void* stream;
+  float tensor_scale; /* of formats that have one scale for the whole tensor (fp8): value = number * scale; 0: 1 */
 } kvjit_codec_call;
 
 /* Both only queue work on the stream; the first call of each kind and side also gets its kernel. */
@@ -237,6 +238,7 @@ typedef struct kvjit_attention_call {
   size_t
       workspace_bytes; /* at least what kvjit_workspace_bytes says; 16-byte aligned; contents do not matter */
   void* stream;
+  float k_tensor_scale, v_tensor_scale; /* as in kvjit_codec_call */
 } kvjit_attention_call;
 
 /* What really ran. converted_bytes: bytes of cache that were converted outside the fused kernel; always 0. */

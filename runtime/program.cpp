@@ -68,22 +68,23 @@ Splits choose_splits(const ProgramSource& source, const DeviceFacts& device, con
 }
 
 Workspace lay_out(const ProgramSource& source, const AttentionCall& call, int splits) {
-  const std::size_t dense =
-      product(sizeof(float), call.sequences, source.query_length, q_heads(source, call), source.head_dim);
+  const auto dense = [&](const SideFacts& side) {
+    return product(sizeof(float), call.sequences, source.query_length, q_heads(source, call), side.inner_dim);
+  };
   const std::size_t states = product(sizeof(float), call.sequences, call.kv_heads, splits, source.rows);
   Workspace pieces;
   std::size_t end = 0;
   const auto place = [&end](std::size_t bytes) { return std::exchange(end, rounded(plus(end, bytes))); };
-  pieces.rotated_q = place(source.kernels.count(Role::rotate_q) ? dense : 0);
-  pieces.partial = place(times(states, source.head_dim));
+  pieces.rotated_q = place(source.kernels.count(Role::rotate_q) ? dense(source.k) : 0);
+  pieces.partial = place(times(states, source.v.inner_dim));
   pieces.state = place(times(states, 2));
-  pieces.unrotated_out = place(source.kernels.count(Role::rotate_out) ? dense : 0);
+  pieces.unrotated_out = place(source.kernels.count(Role::rotate_out) ? dense(source.v) : 0);
   pieces.bytes = end;
   return pieces;
 }
 
-kv::Rows dense_rows(const ProgramSource& source, const AttentionCall& call, DevicePointer data) {
-  const long long heads = q_heads(source, call), row = source.head_dim;
+kv::Rows dense_rows(const ProgramSource& source, const AttentionCall& call, long long row, DevicePointer data) {
+  const long long heads = q_heads(source, call);
   return {reinterpret_cast<void*>(data), source.query_length * heads * row, heads * row, row};
 }
 
@@ -133,6 +134,15 @@ Result<void> check_counts(long long sequences, long long tokens, long long heads
   return {};
 }
 
+// A scale that the format would ignore is a mistake of the caller's.
+Result<void> check_tensor_scale(const SideFacts& facts, const char* name, float scale) {
+  if (!std::isfinite(scale) || scale <= 0)
+    return refuse(fmt::format("{}: tensor scale {}; a positive number is needed", name, scale));
+  if (!facts.has_tensor_scale && scale != 1)
+    return refuse(fmt::format("{}: tensor scale {}; {} has none, so it must be 1", name, scale, facts.format));
+  return {};
+}
+
 Result<void> check_call(const ProgramSource& source, const AttentionCall& call, const Workspace& pieces,
                         DevicePointer workspace) {
   KV_CHECK(check_counts(call.sequences, call.tokens, call.kv_heads));
@@ -145,6 +155,8 @@ Result<void> check_call(const ProgramSource& source, const AttentionCall& call, 
     return refuse(fmt::format("{} tokens; at most {} are possible", call.tokens, kMostTokens));
   if (!std::isfinite(call.scale) || call.scale < 0)
     return refuse(fmt::format("scale {}; a positive number, or 0 for 1/sqrt({})", call.scale, source.head_dim));
+  KV_CHECK(check_tensor_scale(source.k, "k", call.k_tensor_scale));
+  KV_CHECK(check_tensor_scale(source.v, "v", call.v_tensor_scale));
   KV_CHECK(check_pointer("q", call.q.data, static_cast<unsigned>(source.q_bytes)));
   KV_CHECK(check_pointer("out", call.out.data, static_cast<unsigned>(source.out_bytes)));
   KV_CHECK(check_side(source, source.k, "k", call.k));
@@ -261,10 +273,10 @@ Result<LaunchReport> Program::run(bool readable, const AttentionCall& call, Devi
 
   kv::Rows q = call.q, out = call.out;
   if (has(Role::rotate_q)) {
-    q = dense_rows(source_, call, workspace + pieces.rotated_q);
+    q = dense_rows(source_, call, source_.k.inner_dim, workspace + pieces.rotated_q);
     KV_CHECK(rotate(Role::rotate_q, call.q, q));
   }
-  if (has(Role::rotate_out)) out = dense_rows(source_, call, workspace + pieces.unrotated_out);
+  if (has(Role::rotate_out)) out = dense_rows(source_, call, source_.v.inner_dim, workspace + pieces.unrotated_out);
 
   kv::AttentionArgs args{};
   args.q = q;
@@ -274,7 +286,8 @@ Result<LaunchReport> Program::run(bool readable, const AttentionCall& call, Devi
   args.tokens = call.tokens;
   args.kv_heads = call.kv_heads;
   const double scale = call.scale == 0 ? 1 / std::sqrt(static_cast<double>(source_.head_dim)) : call.scale;
-  args.scale_log2 = static_cast<float>(scale * std::numbers::log2e);
+  args.scale_log2 = static_cast<float>(scale * std::numbers::log2e * call.k_tensor_scale);
+  args.value_scale = call.v_tensor_scale;
   const auto heads = static_cast<unsigned>(call.kv_heads), sequences = static_cast<unsigned>(call.sequences);
   if (readable) {
     args.out = out;
@@ -321,6 +334,7 @@ Result<void> Program::codec(Role role, const kv::CodecArgs& args, Stream stream)
   const bool is_k = role == Role::quantise_k || role == Role::dequantise_k;
   const bool writes = role == Role::quantise_k || role == Role::quantise_v;
   KV_CHECK(check_counts(args.sequences, args.tokens, args.heads));
+  KV_CHECK(check_tensor_scale(is_k ? source_.k : source_.v, is_k ? "k" : "v", args.tensor_scale));
   KV_CHECK(check_pointer("x", args.x.data, writes && !args.x_is_f32 ? 2 : 4));
   KV_CHECK(check_side(source_, is_k ? source_.k : source_.v, is_k ? "k" : "v", args.side));
   if (writes && args.slots) KV_CHECK(check_pointer("slots", args.slots, alignof(kv::i64)));

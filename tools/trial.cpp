@@ -87,6 +87,7 @@ kv::CodecArgs Trial::codec_args(int side, DevicePointer x) const {
   args.sequences = shape_.sequences;
   args.tokens = static_cast<int>(shape_.tokens);
   args.heads = shape_.kv_heads;
+  args.tensor_scale = 1;
   return args;
 }
 
@@ -102,7 +103,7 @@ Result<void> Trial::quantise(int side, std::span<const float> x, bool as_f16) {
 
 std::size_t Trial::rows_bytes(int side) const {
   return static_cast<std::size_t>(shape_.sequences * shape_.kv_heads * shape_.tokens *
-                                  format(side).row_bytes(problem_.head_dim));
+                                  format(side).row_bytes(format(side).stored_dim(problem_.head_dim)));
 }
 
 template <class Visit>
@@ -118,11 +119,11 @@ void Trial::for_each_piece(int side, Visit visit) const {
             s * strides.codes_sequence_stride + h * strides.codes_head_stride + t * strides.codes_token_stride;
         long long scales = static_cast<long long>(geometry_[side].codes_bytes) + s * strides.scales_sequence_stride +
                            h * strides.scales_head_stride + t * strides.scales_token_stride;
-        for (int block = 0; block < problem_.head_dim / stored.block;
+        for (int block = 0; block < stored.stored_dim(problem_.head_dim) / stored.block;
              ++block, row += stored.block_bytes, codes += is_planar ? 0 : stored.block_bytes)
           for (const Field& field : stored.fields) {
             if (field.kind == FieldKind::pad) continue;
-            long long& plane = field.kind == FieldKind::codes ? codes : scales;
+            long long& plane = field.is_code() ? codes : scales;
             visit(is_planar ? plane : codes + field.at, row + field.at, field.bytes);
             if (is_planar) plane += field.bytes;
           }

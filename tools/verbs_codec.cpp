@@ -30,7 +30,7 @@ struct CodecVerbArgs {
 // head_dim: what one call of the codec spans. It must divide the row and hold whole blocks and rotation
 // groups.
 Result<int> span_of(const Format& format, long long columns, int head_dim) {
-  const int granule = std::lcm(format.block, format.rotation.size);
+  const int granule = format.granule();
   const long long span = head_dim ? head_dim : columns;
   if (span > 0 && span <= 1 << 20 && columns % span == 0 && span % granule == 0) return static_cast<int>(span);
   return fail(Code::bad_input,
@@ -61,6 +61,7 @@ Result<std::vector<std::uint8_t>> on_device(const Cli& cli, const Registry& regi
   args.tokens = static_cast<int>(spans);
   args.x_is_f32 = 1;
   args.keep_rotated = is_rotated;
+  args.tensor_scale = 1;
   KV_CHECK(is_quantise ? program->quantise(0, args, nullptr) : program->dequantise(0, args, nullptr));
   KV_CHECK(backend->synchronize(nullptr));
   std::vector<std::uint8_t> out(out_bytes);

@@ -20,7 +20,8 @@ struct CacheSide {
   i64 scales_sequence_stride, scales_head_stride, scales_token_stride;
 };
 
-// A tensor of [sequences][queries][heads][head_dim] by strides; head_dim is dense.
+// A tensor of [sequences][queries][heads][dim] by strides; dim is dense: head_dim, or a side's inner dimension (what its stored
+// values span: zero-padded heads are longer, the signs of a residual come on top).
 struct Rows {
   void* data;
   i64 sequence_stride, query_stride, head_stride;
@@ -28,26 +29,27 @@ struct Rows {
 
 // decode and reference. grid: decode (splits, kv_heads, sequences); reference (q_heads * query_length, 1, sequences).
 struct AttentionArgs {
-  // [sequences][query_length][q_heads]: f32 when K is rotated (rotate_q wrote it), else the plan's q type
+  // [sequences][query_length][q_heads]: f32 of K's inner dimension when rotate_q wrote it, else the plan's q type
   Rows q;
   CacheSide k, v;
-  // decode: [sequences][kv_heads][splits][rows][head_dim], not normalised
+  // decode: [sequences][kv_heads][splits][rows][V's inner dimension], not normalised
   float* partial;
   // decode: [sequences][kv_heads][splits][rows][2]: running maximum (base 2), denominator
   float* partial_state;
-  Rows out;            // reference: f32 in V's rotated domain when V is rotated, else the plan's out type
+  Rows out;            // reference: f32 of V's inner dimension when rotate_out follows, else the plan's out type
   const int* lengths;  // tokens of each sequence (at most `tokens` count), or null: `tokens` for all
   int tokens;
   int chunk_tokens;  // decode: tokens a split, a multiple of the tile
   int splits, kv_heads;
-  float scale_log2;  // softmax scale times log2(e): scores are base-2 exponents
+  float scale_log2;  // softmax scale times log2(e): scores are base-2 exponents; times K's tensor scale
+  float value_scale;  // V's tensor scale
 };
 
 // merge. grid: (rows, kv_heads, sequences).
 struct MergeArgs {
   const float* partial;
   const float* partial_state;
-  Rows out;  // f32 when V is rotated (rotate_out reads it), else the plan's out type
+  Rows out;  // f32 when rotate_out reads it, else the plan's out type
   int splits, kv_heads;
 };
 
@@ -68,7 +70,8 @@ struct CodecArgs {
   i64 first_token;
   int sequences, tokens, heads;
   int x_is_f32;
-  int keep_rotated;  // dequantise: leave values in the rotated domain
+  int keep_rotated;    // dequantise: leave values in the rotated domain
+  float tensor_scale;  // of formats that have one scale for the whole tensor
 };
 
 }  // namespace kv
