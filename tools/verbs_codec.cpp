@@ -163,7 +163,7 @@ Json format_json(const Format& f) {
           {"source", f.source},
           {"aliases", f.aliases},
           {"bits_per_value", f.bits_per_value()},
-          {"code_bits", f.bits},
+          {"code_bits", f.codes().bits},
           {"block", f.block},
           {"block_bytes", f.block_bytes},
           {"rotation", f.rotation.name},
@@ -196,8 +196,8 @@ Result<int> formats(const Cli& cli, const CodecVerbArgs& args) {
     layout += fmt::format("{}{} at {} ({} bytes)", layout.empty() ? "" : ", ", kind, field.at, field.bytes);
   }
   data["fields"] = fields;
-  data["values"] = f.values;
-  data["bounds"] = f.bounds;
+  data["values"] = f.codes().values;
+  data["bounds"] = f.codes().bounds;
   data["max_relative_mse"] = f.max_relative_mse;
   std::vector<std::pair<std::string, std::string>> lines = {
       {"format", f.name},
@@ -208,7 +208,7 @@ Result<int> formats(const Cli& cli, const CodecVerbArgs& args) {
       {"block", fmt::format("{} values in {} bytes", f.block, f.block_bytes)},
       {"fields", layout},
       {"rotation", rotation_text(f.rotation)}};
-  if (!f.values.empty()) lines.push_back({"codebook", fmt::format("{:.4f}", fmt::join(f.values, " "))});
+  if (!f.codes().values.empty()) lines.push_back({"codebook", fmt::format("{:.4f}", fmt::join(f.codes().values, " "))});
   if (f.max_relative_mse > 0)
     lines.push_back({"accept", fmt::format("relative mean squared error at most {}", f.max_relative_mse)});
   cli.print(data, facts_text(lines));

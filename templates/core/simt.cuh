@@ -90,6 +90,23 @@ KV_DEVICE u32 sub_f16x2(u32 a, u32 b) {
   asm("sub.rn.f16x2 %0, %1, %2;" : "=r"(r) : "r"(a), "r"(b));
   return r;
 }
+KV_DEVICE u32 fma_f16x2(u32 a, u32 b, u32 c) {
+  u32 r;
+  asm("fma.rn.f16x2 %0, %1, %2, %3;" : "=r"(r) : "r"(a), "r"(b), "r"(c));
+  return r;
+}
+// Two E4M3FN bytes to halves, exactly (9.7.9.21).
+KV_DEVICE u32 f16x2_from_e4m3x2(u32 bytes) {
+#if __CUDA_ARCH__ >= 890
+  u32 r;
+  asm("cvt.rn.f16x2.e4m3x2 %0, %1;" : "=r"(r) : "h"(u16(bytes)));
+  return r;
+#else  // the fields moved to a half's place, times 2^8; 0x7f becomes NaN
+  const u32 spread = __byte_perm(bytes, 0, 0x1404), magnitude = spread >> 1 & 0x3f803f80u;
+  const u32 nans = ((magnitude + 0x00800080u) >> 14 & 0x00010001u) * 0x7e00u;
+  return mul_f16x2(magnitude, 0x5c005c00u) | nans | (spread & 0x80008000u);
+#endif
+}
 
 // Bytes. permute: byte i of the result is byte (selector >> 4i & 7) of {a, b} (9.7.8.7).
 KV_DEVICE u32 permute(u32 a, u32 b, u32 selector) { return __byte_perm(a, b, selector); }

@@ -136,6 +136,24 @@ inline u32 mul_f16x2(u32 a, u32 b) {  // a product of two halves is exact in flo
 inline u32 sub_f16x2(u32 a, u32 b) {
   return pack_f16x2(f32_from_f16(a & 0xffff) - f32_from_f16(b & 0xffff), f32_from_f16(a >> 16) - f32_from_f16(b >> 16));
 }
+inline u32 fma_f16x2(u32 a, u32 b, u32 c) {  // the product is exact in float, the sum in double
+  const auto one = [&](int shift) {
+    const double sum = double(f32_from_f16(a >> shift & 0xffff)) * f32_from_f16(b >> shift & 0xffff) +
+                       f32_from_f16(c >> shift & 0xffff);
+    float nearest = float(sum);  // to odd, so that the rounding to a half sees every bit
+    if (double(nearest) != sum && sum - sum == 0 && !(bits_of(nearest) & 1))
+      nearest = float_of(bits_of(nearest) + ((sum > nearest) == (nearest > 0) ? 1 : -1));
+    return u32(f16_from_f32(nearest));
+  };
+  return one(0) | one(16) << 16;
+}
+inline u32 f16x2_from_e4m3x2(u32 bytes) {
+  const auto one = [](u32 b) {
+    if ((b & 0x7f) == 0x7f) return 0x7e00u | (b & 0x80) << 8;
+    return u32(f16_from_f32(float_of((b & 0x7f) << 20) * 0x1p120f)) | (b & 0x80) << 8;
+  };
+  return one(bytes & 0xff) | one(bytes >> 8 & 0xff) << 16;
+}
 
 inline u32 permute(u32 a, u32 b, u32 selector) {
   const unsigned long long ab = (unsigned long long)b << 32 | a;
