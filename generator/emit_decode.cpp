@@ -56,6 +56,16 @@ void write_unpack(Writer& w, const SectionPlan& section) {
   w.line("  }}");
 }
 
+// A block with its own mask: where it and the two kinds of codes stand.
+void write_mask(Writer& w, const Format& f, bool is_planar) {
+  const auto place = [&](const Field& field) { return is_planar ? field.plane_at : field.at; };
+  for (const Field& field : f.fields)
+    if (field.kind == FieldKind::codes)
+      w.line("  static constexpr int k{0}Bits = {1}, k{0}At = {2};", field.section == 0 ? "Low" : "High", field.bits,
+             place(field));
+  w.line("  static constexpr int kMaskAt = {};", place(*f.field(FieldKind::mask)));
+}
+
 const char* pairs_of(const Section& codes) {
   if (codes.kind == CodeKind::table) return "TablePairs";
   if (codes.kind == CodeKind::uniform) return "UniformPairs";
@@ -118,9 +128,14 @@ void write_section(Writer& w, const SidePlan& side, std::size_t index, const std
                             side.is_planar ? f.field(FieldKind::minimum)->plane_at : f.field(FieldKind::minimum)->at)
               : "0");
   }
+  if (!section.halves.empty())
+    w.line("  KV_DEVICE static u32 half_value(int code) {{ return k{}Halves[code]; }}", type);
+  w.line("  static constexpr bool kIsMasked = {};", flag(section.is_masked));
+  if (section.is_masked) {
+    write_mask(w, f, side.is_planar);
+    return w.line("}};");
+  }
   if (section.codes.bits <= 8) {
-    if (!section.halves.empty())
-      w.line("  KV_DEVICE static u32 half_value(int code) {{ return k{}Halves[code]; }}", type);
     write_unpack(w, section);
     w.line("  using Pairs = {}<{}>;", pairs_of(section.codes), type);
   }

@@ -54,7 +54,8 @@ enum class ScaleUse {
 
 // One section of one side of the decode family.
 struct SectionPlan {
-  Section codes;
+  Section codes;  // of a block with its own mask: the narrow ones
+  bool is_masked = false;
   RunPlan run;
   ScaleUse use = ScaleUse::none;
   int first = 0, dim = 0;               // its share of the inner dimension, as the kernel numbers it

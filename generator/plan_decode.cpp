@@ -25,7 +25,9 @@ void size_stage(SidePlan& side, int tile) {
 }
 
 int table_entries(const SectionPlan& s) {
-  return s.codes.kind != CodeKind::table ? 0 : s.codes.bits <= 4 ? 1 << 2 * s.codes.bits : 1 << s.codes.bits;
+  return s.is_masked || s.codes.kind != CodeKind::table ? 0
+         : s.codes.bits <= 4                            ? 1 << 2 * s.codes.bits
+                                                        : 1 << s.codes.bits;
 }
 
 bool has_tables(const DecodePlan& plan) {
@@ -130,7 +132,7 @@ Result<void> choose_shape(DecodePlan& plan) {
 }
 
 // Whether a lane's registers hold numbers in the order they lie, not codes that were unpacked.
-bool is_direct(const SectionPlan& section) { return section.codes.bits > 8; }
+bool is_direct(const SectionPlan& section) { return section.is_masked || section.codes.bits > 8; }
 
 // Inner dimension that each contraction slot of Q holds: [(step * 4 + c) * 4 + i].
 void order_keys(const SectionPlan& section, std::vector<int>& order) {
@@ -158,6 +160,7 @@ void order_values(const SectionPlan& section, std::vector<int>& order) {
 
 std::string reader(const SectionPlan& section) {
   std::string text;
+  if (section.is_masked) return "codes found by the mask of each block";
   switch (section.codes.kind) {
     case CodeKind::plain:
       text = section.codes.element == Element::f16 ? "as stored"
@@ -215,12 +218,12 @@ Result<DecodePlan> plan_decode(const Problem& problem) {
   for (const SectionPlan& section : plan.v.sections) order_values(section, plan.value_order);
   for (const auto& [what, side] : {std::pair{"k", &plan.k}, std::pair{"v", &plan.v}})
     for (const SectionPlan& section : side->sections)
-      plan.decisions.push_back(
-          {what,
-           side->format.name,
-           fmt::format("{}; {}-byte loads, pitch {} of {}, {} shared-memory wavefronts each", reader(section),
-                       section.run.planes[0].unit, side->pitch, side->row_bytes, side->sections[0].run.bank_cost),
-           {}});
+      plan.decisions.push_back({what,
+                                side->format.name,
+                                fmt::format("{}; {}-byte loads, pitch {} of {}, {} shared-memory wavefronts each",
+                                            reader(section), section.is_masked ? 1 : section.run.planes[0].unit,
+                                            side->pitch, side->row_bytes, side->sections[0].run.bank_cost),
+                                {}});
   // A fragment read from shared memory for every 16 tokens costs as much as looking up the codes of K does. Formats with several
   // scale groups a row are bound by arithmetic instead, and gain more from a loop that compiles soon.
   // The sum leaves room below the register limit of the block (65,536 over its threads) for what is in flight.

@@ -52,6 +52,7 @@ void place_rows(SidePlan& side, bool is_key) {
   const int step = side.is_planar ? 16 : std::max(side.row_unit, 4);
   const int shortest = side.is_planar ? side.row_bytes : round_up(side.row_bytes + (side.is_skewed ? 2 : 0), step);
   RunPlan& run = side.sections[0].run;
+  if (run.planes.empty()) return void(side.pitch = shortest);  // masked: byte by byte
   int best_unit = 0;
   for (int pitch = shortest; pitch <= shortest + (can_pad ? 112 : 0); pitch += step) {
     const int unit = widest_load(side, run, run.planes[0], pitch);
@@ -94,9 +95,10 @@ Result<void> check_scales(const Format& format, const RunPlan& run) {
       for (int k = 0; k < run.codes; ++k) {
         const int element = run.elements[std::size_t((r * run.parts + part) * run.codes + k)] % format.block;
         if (element / format.scale.group != (r * run.parts_per_block + part) * run.codes / format.scale.group)
-          return fail(Code::unsupported,
-                      fmt::format("the scale groups of {} ({} values) do not follow the runs that lanes read ({} codes)",
-                                  format.name, format.scale.group, run.codes));
+          return fail(
+              Code::unsupported,
+              fmt::format("the scale groups of {} ({} values) do not follow the runs that lanes read ({} codes)",
+                          format.name, format.scale.group, run.codes));
       }
   return {};
 }
@@ -106,6 +108,24 @@ ScaleUse use_of(const Format& format) {
   const bool is_whole_block = format.scale.group == format.block;
   if (format.has_minimum() || format.block < 32 || !is_whole_block) return ScaleUse::by_value;
   return ScaleUse::by_group;
+}
+
+// A block with its own mask: lanes share the channels evenly, and find each channel's code by themselves.
+SectionPlan masked_section(const Format& format, int dim, int parts) {
+  SectionPlan section;
+  section.is_masked = true;
+  section.codes = format.codes();
+  section.use = ScaleUse::by_group;
+  section.dim = dim;
+  section.run.parts = section.run.parts_per_block = parts;
+  section.run.groups = dim / format.block;
+  section.run.codes = format.block / parts;
+  for (int i = 0; i < dim; ++i) section.run.elements.push_back(i);
+  for (const Section& each : format.sections)
+    for (const double v : each.values) section.codes.values.push_back(v);
+  section.codes.values.erase(section.codes.values.begin(), section.codes.values.begin() + (1 << section.codes.bits));
+  choose_halves(section);
+  return section;
 }
 
 }  // namespace
@@ -125,11 +145,16 @@ Result<SidePlan> plan_side(const Format& format, int head_dim, bool is_planar, b
                 {}, {"layout 'planar' works"});
   side.is_skewed = side.row_unit == 2;
   side.block_stride = is_planar ? format.code_bytes : format.block_bytes;
-  if (format.stored_mask > 0)
-    return fail(Code::unsupported,
-                fmt::format("the decode family does not read masks stored in the blocks ({})", format.name));
+  if (format.stored_mask > 0) {
+    side.sections.push_back(masked_section(format, side.inner_dim, is_key ? 4 : 8));
+    if (format.block % 128 != 0)
+      return fail(
+          Code::unsupported,
+          fmt::format("blocks with a mask of their own are read in parts of 16 values or more; {} has blocks of {}",
+                      format.name, format.block));
+  }
   int first = 0;
-  for (int s = 0; s < int(format.sections.size()); ++s) {
+  for (int s = 0; s < int(format.sections.size()) && format.stored_mask == 0; ++s) {
     SectionPlan& section = side.sections.emplace_back();
     section.codes = format.sections[std::size_t(s)];
     section.use = use_of(format);

@@ -194,7 +194,10 @@ std::string spelled(const Node& node) {
 }  // namespace
 
 std::string_view to_string(Layout layout) { return name_of(layout, kLayouts); }
-std::string_view to_string(Element element) { return name_of(element, kElements); }
+std::string_view to_string(Element element) {
+  constexpr const char* kNames[] = {"f16", "bf16", "f32", "e4m3", "e5m2"};
+  return kNames[int(element)];
+}
 
 Where Spec::where(const std::string& key) const {
   const auto found = key_where.find(key);

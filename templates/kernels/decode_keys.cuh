@@ -1,6 +1,7 @@
 // decode, first part: scores of a staged tile, section by section of K's rows.
 // SPDX-License-Identifier: MIT
 #pragma once
+#include "core/masked.cuh"
 #include "core/pairs.cuh"
 #include "core/queries.cuh"
 #include "core/stage.cuh"
@@ -44,17 +45,26 @@ KV_DEVICE void score_section(Scores<Plan> (&s)[Plan::kSubtiles], SharedAddress s
       [[maybe_unused]] float squares[2] = {};
       KV_UNROLL
       for (int run = 0; run < S::kRuns; ++run) {
-        u32 low[S::kRunWords], high[S::kRunWords], a[S::kRunCodes / 2], b[S::kRunCodes / 2];
-        load_codes<S>(stage + row * K::kPitch + skew[sub][0], group, run, c, low);
-        load_codes<S>(stage + (row + 8) * K::kPitch + skew[sub][1], group, run, c, high);
-        S::Run::row(low, a, table);
-        S::Run::row(high, b, table);
+        u32 a[S::kRunCodes / 2], b[S::kRunCodes / 2];
+        const SharedAddress at = stage + row * K::kPitch + skew[sub][0],
+                            at_high = stage + (row + 8) * K::kPitch + skew[sub][1];
+        if constexpr (S::kIsMasked) {
+          masked_row<S>(at + group * S::kBlockStride, scales_of<K, S>(stage, skew[sub][0], row, group, c), c, a);
+          masked_row<S>(at_high + group * S::kBlockStride, scales_of<K, S>(stage, skew[sub][1], row + 8, group, c), c,
+                        b);
+        } else {
+          u32 low[S::kRunWords], high[S::kRunWords];
+          load_codes<S>(at, group, run, c, low);
+          load_codes<S>(at_high, group, run, c, high);
+          S::Run::row(low, a, table);
+          S::Run::row(high, b, table);
+        }
         if constexpr (S::kScalesValues) {
-          const SharedAddress at = scales_of<K, S>(stage, skew[sub][0], row, group, c),
-                              at_high = scales_of<K, S>(stage, skew[sub][1], row + 8, group, c);
-          const int index = scale_index<S>(run, c);
-          scale_pairs(a, f16_from_f32(S::scale(at, index)) * 0x10001u, S::minimum_half(at, index) * 0x10001u);
-          scale_pairs(b, f16_from_f32(S::scale(at_high, index)) * 0x10001u, S::minimum_half(at_high, index) * 0x10001u);
+          const SharedAddress scales = scales_of<K, S>(stage, skew[sub][0], row, group, c),
+                              scales_high = scales_of<K, S>(stage, skew[sub][1], row + 8, group, c);
+          const int i = scale_index<S>(run, c);
+          scale_pairs(a, f16_from_f32(S::scale(scales, i)) * 0x10001u, S::minimum_half(scales, i) * 0x10001u);
+          scale_pairs(b, f16_from_f32(S::scale(scales_high, i)) * 0x10001u, S::minimum_half(scales_high, i) * 0x10001u);
         }
         if constexpr (S::kRenormalises) add_squares(a, squares[0], squares[0]), add_squares(b, squares[1], squares[1]);
         KV_UNROLL

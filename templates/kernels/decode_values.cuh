@@ -1,6 +1,7 @@
 // decode, last part: probabilities times V of a staged tile, section by section, and the block scales that go with them.
 // SPDX-License-Identifier: MIT
 #pragma once
+#include "core/masked.cuh"
 #include "core/pairs.cuh"
 #include "core/stage.cuh"
 #include "formats/minifloat.cuh"
@@ -12,19 +13,42 @@ namespace kv {
 // 2^log2 as a half, for -24 <= log2 <= 16 (16: the bits of infinity, above every finite half).
 KV_DEVICE u32 half_power(int log2) { return log2 >= -14 ? u32(log2 + 15) << 10 : 1u << (log2 + 24); }
 
+// A lane's codes of one run, as pairs of the tokens `row`, row + 1 (low) and row + 8, row + 9 (high).
+template <class Plan, class S>
+KV_DEVICE void columns(u32 (&low)[S::kRunCodes], u32 (&high)[S::kRunCodes], SharedAddress stage, int row,
+                       const u32 (&skew)[4], int group, int run, Table table) {
+  using V = typename Plan::V;
+  const int g = lane() >> 2;
+  SharedAddress at[4];
+  KV_UNROLL
+  for (int i = 0; i < 4; ++i) at[i] = stage + (row + (i & 1) + 8 * (i >> 1)) * V::kPitch + skew[i];
+  if constexpr (S::kIsMasked) {
+    SharedAddress scales[4];
+    KV_UNROLL
+    for (int i = 0; i < 4; ++i) {
+      at[i] += group * S::kBlockStride;
+      scales[i] = scales_of<V, S>(stage, skew[i], row + (i & 1) + 8 * (i >> 1), group, g);
+    }
+    masked_column<S>(at[0], scales[0], at[1], scales[1], g, low);
+    masked_column<S>(at[2], scales[2], at[3], scales[3], g, high);
+  } else {
+    u32 w[4][S::kRunWords];
+    KV_UNROLL
+    for (int i = 0; i < 4; ++i) load_codes<S>(at[i], group, run, g, w[i]);
+    S::Run::column(w[0], w[1], low, table);
+    S::Run::column(w[2], w[3], high, table);
+  }
+}
+
 // 1 / |C| of the lane's four tokens of a subtile, for formats that store only the length.
 template <class Plan, class S>
-KV_DEVICE void inverse_lengths(float (&inverse)[4], SharedAddress stage, int row, const u32 (&skew)[4], Table table) {
-  const int g = lane() >> 2;
+KV_DEVICE void inverse_lengths(float (&inverse)[4], SharedAddress stage, int row, const u32 (&skew)[4], int group,
+                               Table table) {
   float squares[4] = {};
   KV_UNROLL
   for (int i = 0; i < S::kRuns; ++i) {
-    u32 w[4][S::kRunWords], low[S::kRunCodes], high[S::kRunCodes];
-    KV_UNROLL
-    for (int t = 0; t < 4; ++t)
-      load_codes<S>(stage + (row + (t & 1) + 8 * (t >> 1)) * Plan::V::kPitch + skew[t], 0, i, g, w[t]);
-    S::Run::column(w[0], w[1], low, table);
-    S::Run::column(w[2], w[3], high, table);
+    u32 low[S::kRunCodes], high[S::kRunCodes];
+    columns<Plan, S>(low, high, stage, row, skew, group, i, table);
     add_squares(low, squares[0], squares[1]);
     add_squares(high, squares[2], squares[3]);
   }
@@ -71,7 +95,7 @@ struct ValueScales {
     const int token = first + sub * 16 + 2 * (lane() & 3);
     u32 half[4];
     [[maybe_unused]] float inverse[4];
-    if constexpr (S::kRenormalises) inverse_lengths<Plan, S>(inverse, stage, token, skew, table);
+    if constexpr (S::kRenormalises) inverse_lengths<Plan, S>(inverse, stage, token, skew, group, table);
     KV_UNROLL
     for (int t = 0; t < 4; ++t) {
       const SharedAddress at = scales_of<V, S>(stage, skew[t], token + (t & 1) + 8 * (t >> 1), group, 0);
@@ -130,12 +154,8 @@ KV_DEVICE void accumulate_section(Outputs<Plan>& o, const ValueScales<Plan>& sca
       }
       KV_UNROLL
       for (int run = 0; run < S::kRuns; ++run) {
-        u32 w[4][S::kRunWords], low[S::kRunCodes], high[S::kRunCodes];
-        KV_UNROLL
-        for (int i = 0; i < 4; ++i)
-          load_codes<S>(stage + (row + (i & 1) + 8 * (i >> 1)) * V::kPitch + skew[sub][i], group, run, g, w[i]);
-        S::Run::column(w[0], w[1], low, table);
-        S::Run::column(w[2], w[3], high, table);
+        u32 low[S::kRunCodes], high[S::kRunCodes];
+        columns<Plan, S>(low, high, stage, row, skew[sub], group, run, table);
         if constexpr (S::kScalesValues) {
           u32 scale[4], minimum[4];
           KV_UNROLL
