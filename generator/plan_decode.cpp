@@ -213,7 +213,8 @@ Result<DecodePlan> plan_decode(const Problem& problem) {
                             {}});
   KV_CHECK(choose_shape(plan));
   // Two subtiles together keep more independent work in flight, where registers allow.
-  plan.subtiles = plan.tile == 32 && plan.column_blocks * plan.v.inner_dim / 4 <= 32 ? 2 : 1;
+  const bool is_masked = plan.k.sections[0].is_masked || plan.v.sections[0].is_masked;  // long code already
+  plan.subtiles = plan.tile == 32 && !is_masked && plan.column_blocks * plan.v.inner_dim / 4 <= 32 ? 2 : 1;
   for (const SectionPlan& section : plan.k.sections) order_keys(section, plan.key_order);
   for (const SectionPlan& section : plan.v.sections) order_values(section, plan.value_order);
   for (const auto& [what, side] : {std::pair{"k", &plan.k}, std::pair{"v", &plan.v}})

@@ -19,7 +19,7 @@ KV_DEVICE void masked_values(SharedAddress codes, SharedAddress mask, int channe
   int high = 0;  // outliers before the channel
   for (int byte = 0; byte < channel / 8; ++byte) high += count_bits(load_shared_u8(mask + byte));
   u32 bits = 0;
-  KV_UNROLL_BY(4)
+  KV_UNROLL
   for (int i = 0; i < kCodes; ++i) {
     if (i == 0 || (channel + i) % 8 == 0) bits = load_shared_u8(mask + (channel + i) / 8);
     if (i == 0) high += count_bits(bits & ((1u << channel % 8) - 1));
