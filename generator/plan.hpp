@@ -3,6 +3,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -114,6 +115,16 @@ struct CodePiece {
 // The sequence of shifts and masks that spreads codes to byte words, and the slot each code lands in. Few terms: pieces of equal
 // shift share one. codes[i]: the pieces of code i, the largest first.
 void plan_unpack(const std::vector<std::vector<CodePiece>>& codes, RunPlan& run);
+
+// Quantising many rows at once on the tensor cores.
+constexpr int kTileGroup = 128;  // values that are rotated and scaled together
+struct TilePlan {
+  std::vector<std::uint32_t> buckets;  // what is added to a value's bits to carry into its code
+  int code_unit = 16;                  // alignment of a block's codes, bytes
+  int warps = 8, turns = 8;            // a block quantises warps * turns * 16 rows
+};
+// Nothing if the format needs the general kernel.
+std::optional<TilePlan> plan_tiles(const Format& format, int head_dim, bool is_planar);
 
 // Shared-memory wavefronts that one load of `unit` bytes a lane costs, given each lane's byte address.
 int bank_wavefronts(const std::vector<int>& addresses, int unit);

@@ -41,6 +41,7 @@ KV_DEVICE u32 ballot(bool v) { return __ballot_sync(0xffffffffu, v); }
 
 // Numbers. The *_rn forms are never contracted to fused multiply-adds: where the last bit decides a stored
 // byte.
+KV_DEVICE float fma_rn(float a, float b, float c) { return __fmaf_rn(a, b, c); }
 KV_DEVICE float mul_rn(float a, float b) { return __fmul_rn(a, b); }
 KV_DEVICE float add_rn(float a, float b) { return __fadd_rn(a, b); }
 KV_DEVICE float div_rn(float a, float b) { return __fdiv_rn(a, b); }
@@ -70,6 +71,13 @@ KV_DEVICE u16 bf16_from_f32(float f) {  // round to nearest even in integers: sm
   if ((b & 0x7fffffffu) > 0x7f800000u) return u16(b >> 16 | 0x40);
   return u16((b + 0x7fffu + (b >> 16 & 1)) >> 16);
 }
+
+// Sixteen bytes of global memory at once, aligned to sixteen.
+KV_DEVICE void load_u128(u32* v, const void* from) {
+  const uint4 words = *static_cast<const uint4*>(from);
+  v[0] = words.x, v[1] = words.y, v[2] = words.z, v[3] = words.w;
+}
+KV_DEVICE void store_u128(void* to, u32 x, u32 y, u32 z, u32 w) { *static_cast<uint4*>(to) = make_uint4(x, y, z, w); }
 
 // Two halves in one word, low half first.
 KV_DEVICE u32 pack_f16x2(float lo, float hi) {

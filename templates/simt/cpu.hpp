@@ -103,6 +103,7 @@ inline u32 ballot(bool v, KV_SITE) {
 }
 inline bool any(bool v, KV_SITE) { return ballot(v, file, line) != 0; }
 
+inline float fma_rn(float a, float b, float c) { return __builtin_fmaf(a, b, c); }
 inline float mul_rn(float a, float b) { return a * b; }  // the host compiler runs with -ffp-contract=off
 inline float add_rn(float a, float b) { return a + b; }
 inline float div_rn(float a, float b) { return a / b; }
@@ -128,6 +129,12 @@ inline u16 bf16_from_f32(float f) {
   const u32 b = bits_of(f);
   if ((b & 0x7fffffffu) > 0x7f800000u) return u16(b >> 16 | 0x40);
   return u16((b + 0x7fffu + (b >> 16 & 1)) >> 16);
+}
+
+inline void load_u128(u32* v, const void* from) { __builtin_memcpy(v, from, 16); }
+inline void store_u128(void* to, u32 x, u32 y, u32 z, u32 w) {
+  const u32 v[4] = {x, y, z, w};
+  __builtin_memcpy(to, v, 16);
 }
 
 inline u32 pack_f16x2(float lo, float hi) { return u32(f16_from_f32(lo)) | u32(f16_from_f32(hi)) << 16; }
