@@ -30,8 +30,10 @@ void read_channels(schema::Table& top, Calibration& c) {
 
 void read_profile(schema::Table& top, Calibration& c) {
   top.read("profile", c.profile);
-  for (const double variance : c.profile)
+  for (double& variance : c.profile) {
     if (!(variance >= 0)) return top.complain(top.where("profile"), "each item of profile must be 0 or more");
+    variance = static_cast<float>(variance);
+  }
 }
 
 void read_mask(schema::Table& top, Calibration& c) {
@@ -46,9 +48,9 @@ void read_mask(schema::Table& top, Calibration& c) {
                           {"lowest channels first: channel i is bit i % 32 of word i / 32"});
     c.mask.push_back(word);
   }
-  if (!c.mask.empty() && !c.profile.empty() && c.profile.size() != kWordChannels * c.mask.size())
-    top.complain(top.where("mask"),
-                 fmt::format("mask has {} channels, profile has {}", kWordChannels * c.mask.size(), c.profile.size()));
+  if (!c.mask.empty() && !c.profile.empty() && (c.profile.size() + kWordChannels - 1) / kWordChannels != c.mask.size())
+    top.complain(top.where("mask"), fmt::format("mask has {} words of 32 channels, profile has {} channels",
+                                                c.mask.size(), c.profile.size()));
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <charconv>
 #include <cstdio>
 #include <filesystem>
 #include <utility>
@@ -114,6 +115,19 @@ Result<Ready> make_ready(const Spec& spec, const Registry& registry, const std::
   KV_TRY(source, make_program(problem, registry));
   KV_TRY(program, Program::create(context, source));
   return Ready{problem, program};
+}
+
+Result<RotationFlag> rotation_flag(const Registry& registry, const std::string& text) {
+  const std::size_t colon = text.find(':');
+  int group = 0;
+  const char* end = text.data() + text.size();
+  const bool is_number = colon != std::string::npos &&
+                         std::from_chars(text.data() + colon + 1, end, group).ptr == end && group > 0 && group <= 4096;
+  if (!is_number)
+    return fail(Code::usage, fmt::format("--rotation {}: expected a name and the channels of a group", text), {},
+                {"for example --rotation wht_signed:128"});
+  KV_TRY(rotation, registry.rotation(text.substr(0, colon), group, {}));
+  return RotationFlag{rotation, group};
 }
 
 Json to_json(const Error& error) {

@@ -43,7 +43,9 @@ TEST_CASE("what is not a calibration is refused") {
   CHECK(message("channels = [1]\nmask = ['123']") ==
         "'123' in mask is not a word of 32 channels: 8 hexadecimal digits");
   CHECK(message("channels = [1]\nmask = ['0x123456']") != "");
-  CHECK(message("channels = [1]\nmask = ['00000001']\nprofile = [1]") == "mask has 32 channels, profile has 1");
+  CHECK(message("channels = [1]\nmask = ['00000001', '0']\nprofile = [1]") != "");
+  CHECK(message("channels = [1]\nmask = ['00000001', '00000000']\nprofile = [1]") ==
+        "mask has 2 words of 32 channels, profile has 1 channels");
   CHECK(message("channels = [1]\nprofile = [-1]") == "each item of profile must be 0 or more");
   CHECK(message("channels = [1]\nchanels = [1]") == "unknown key 'chanels' in a calibration");
   CHECK(message("channels = [1]\nmade = 1") == "made must be a table: how the calibration was made");
