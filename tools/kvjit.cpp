@@ -37,6 +37,7 @@ int main(int argc, char** argv) {
   add_bench_verb(app, cli);
   add_codec_verbs(app, cli);
   add_quality_verb(app, cli);
+  add_weights_verb(app, cli);
   add_system_verbs(app, cli);
   for (CLI::App* verb : app.get_subcommands({})) verb->fallthrough();
 
