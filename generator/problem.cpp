@@ -40,6 +40,9 @@ Result<void> check_head_dim(const Format& format, const Spec& spec, const char* 
 }  // namespace
 
 Result<Problem> resolve(const Spec& spec, const Registry& registry, const std::string& arch_name) {
+  if (spec.layers)
+    return fail(Code::unsupported, "a spec with [layers] stands for one spec a layer, not for one program",
+                spec.where("layers"), {"expand_layers gives them"});
   Problem problem;
   KV_TRY(k, resolve_side(spec.k, spec, "k", registry));
   KV_TRY(v, resolve_side(spec.v, spec, "v", registry));

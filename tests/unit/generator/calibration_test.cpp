@@ -4,6 +4,7 @@
 
 #include <doctest/doctest.h>
 
+#include "generator/problem.hpp"
 #include "generator/registry.hpp"
 
 using namespace kvjit;
@@ -64,4 +65,16 @@ TEST_CASE("the registry finds it, and a head of another size is refused") {
   const Error unknown = registry.calibration("mime", {"s.toml", 2, 1, ""}).error();
   CHECK(unknown.message == "calibration 'mime' is not known");
   CHECK(unknown.notes.front() == "did you mean 'mine'?");
+}
+
+TEST_CASE("a calibration that no kernel applies is refused, not ignored") {
+  const Registry registry = Registry::load(embedded_files()).value();
+  const auto resolved = [&](const std::string& text) {
+    return resolve(parse_specs("v = { format = 'q8_0' }\n" + text, "s.toml").value()[0], registry, "sm_90a");
+  };
+  CHECK(resolved("k = { format = 'q8_0', calibration = 'sample' }").error().code == Code::unsupported);
+  CHECK(resolved("k = { format = 'q8_0', calibration = 'none' }").error().code == Code::bad_input);
+  const Error size = resolved("k = { format = 'q8_0', calibration = 'sample' }\nattention = { head_dim = 64 }").error();
+  CHECK(size.message == "calibration 'sample' is of 128 channels, head_dim is 64");
+  CHECK(size.where.line == 2);
 }

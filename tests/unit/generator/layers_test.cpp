@@ -4,6 +4,7 @@
 
 #include <doctest/doctest.h>
 
+#include "generator/problem.hpp"
 #include "generator/registry.hpp"
 
 using namespace kvjit;
@@ -103,6 +104,14 @@ TEST_CASE("a rule's side is a name or a whole table, and its place follows it") 
   CHECK(layers[1].where("k.format").line == 6);
   CHECK(layers[1].where("k.bits").line == 0);
   CHECK(layers[0].where("k.bits").line == 1);
+}
+
+TEST_CASE("layers that nobody expanded are not resolved as if they were alike") {
+  const Spec spec = parse_specs(text_of("count = 4\nrule = [{ first = 1, k = 'f16' }]"), "s.toml").value()[0];
+  const auto problem = resolve(spec, plain(), "sm_90a");
+  REQUIRE_FALSE(problem);
+  CHECK(problem.error().code == Code::unsupported);
+  CHECK(problem.error().where.line == 3);
 }
 
 TEST_CASE("labels: after the combination of the matrix") {
