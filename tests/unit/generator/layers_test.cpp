@@ -85,6 +85,7 @@ TEST_CASE("fractions round up and have a minimum") {
     return std::count(names.begin(), names.end(), "f16/q4_0");
   };
   CHECK(taken(1) == 1);
+  CHECK(taken(3) == 2);  // the minimum
   CHECK(taken(4) == 2);
   CHECK(taken(9) == 3);
   CHECK(taken(10) == 4);
@@ -157,7 +158,7 @@ TEST_CASE("Atlas' automatic rule depends on the formats") {
   CHECK(kept(40, "atlas_turbo4", "atlas_turbo4") == 28);  // 14 at each end
   CHECK(kept(40, "bf16", "atlas_turbo3") == 40);
   CHECK(kept(40, "bf16", "atlas_turbo4") == 28);
-  CHECK(kept(5, "atlas_turbo8", "q8_0") == 4);  // the minimum
+  CHECK(kept(5, "atlas_turbo8", "q8_0") == 4);
   CHECK(kept(40, "q8_0", "q4_0") == 0);
 }
 

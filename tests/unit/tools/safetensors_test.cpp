@@ -64,6 +64,7 @@ TEST_CASE("broken files are refused before memory is asked for") {
   CHECK(refusal("{}", 0) == "");
   CHECK(refusal("{" + kA + "}", 8, ~std::uint64_t{0}).find("states a header of 18446744073709551615 bytes") == 0);
   CHECK(refusal("{" + kA + "}", 8, 1000).find("states a header of 1000 bytes") == 0);
+  CHECK(refusal("{}", 0, 3).find("states a header of 3 bytes") == 0);
   CHECK(refusal("[1]", 0) == "has a header that is not a JSON object");
   CHECK(refusal("{" + kA, 8) == "has a header that is not a JSON object");
   CHECK(refusal("{" + kA + "," + kA + "}", 8) == "names 'a' twice");
