@@ -10,6 +10,14 @@ namespace kvjit {
 namespace {
 
 Result<Format> resolve_side(const SideSpec& side, const Spec& spec, const char* key, const Registry& registry) {
+  if (side.calibration) {
+    const Where where = spec.where(std::string(key) + ".calibration");
+    KV_TRY(calibration, registry.calibration(*side.calibration, where));
+    KV_CHECK(check_calibration(*calibration, spec.head_dim, where));
+    return fail(Code::unsupported,
+                fmt::format("no kernel applies the channel scales of calibration '{}'", *side.calibration), where,
+                {"`kvjit quality` measures what they are worth"});
+  }
   if (side.format.empty()) return inline_format(side, registry);
   KV_TRY(format, registry.format(side.format, spec.where(std::string(key) + ".format")));
   return *format;
@@ -32,13 +40,17 @@ Result<void> check_head_dim(const Format& format, const Spec& spec, const char* 
 }  // namespace
 
 Result<Problem> resolve(const Spec& spec, const Registry& registry, const std::string& arch_name) {
+  if (spec.layers)
+    return fail(Code::unsupported, "a spec with [layers] stands for one spec a layer, not for one program",
+                spec.where("layers"), {"expand_layers gives them"});
   Problem problem;
   KV_TRY(k, resolve_side(spec.k, spec, "k", registry));
   KV_TRY(v, resolve_side(spec.v, spec, "v", registry));
   KV_CHECK(check_head_dim(k, spec, "k"));
   KV_CHECK(check_head_dim(v, spec, "v"));
   if (spec.head_dim % 32 != 0)
-    return fail(Code::unsupported, fmt::format("head_dim {} is not a multiple of 32, the lanes of a warp", spec.head_dim),
+    return fail(Code::unsupported,
+                fmt::format("head_dim {} is not a multiple of 32, the lanes of a warp", spec.head_dim),
                 spec.where("attention.head_dim"), {"multiples of 32 work: 64, 96, 128, ..."});
   KV_TRY(arch, registry.require_arch(arch_name, spec.where("target.arch")));
   problem.k = k;
