@@ -56,8 +56,8 @@ Source finish(Writer& w, const std::string& name, const std::string& arch, const
 // The readable view of a stored format: what formats/stored.cuh and formats/encode.cuh ask for.
 void write_format(Writer& w, const Format& format, const std::string& type, bool is_planar);
 
-// `using PlanRotation = ...` and the data behind it; and the fragment that it needs.
-void write_rotation(Writer& w, const Rotation& rotation);
+// `using <type> = ...` and the data behind it, whose names derive from `type`; and the fragment that it needs.
+void write_rotation(Writer& w, const Rotation& rotation, const std::string& type = "PlanRotation");
 const char* rotation_fragment(const Rotation& rotation);
 
 // How elements of a type are read and written; the feature of a call and its fragment.
