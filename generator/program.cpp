@@ -39,6 +39,12 @@ Result<void> check_codec(const Format& f, int head_dim) {
   if (f.codes().kind != CodeKind::plain && f.block > 32 && f.block % 32 != 0)
     return fail(Code::unsupported,
                 fmt::format("the codec kernels need blocks that divide 32 or are multiples of it, not {}", f.block));
+  if (!f.rotation.is_orthogonal)
+    return fail(
+        Code::unsupported,
+        fmt::format("{}: rotation '{}' is not orthogonal, so its transpose does not undo it", f.name, f.rotation.name),
+        {},
+        {"it projects the residual of QJL; an orthogonal matrix is kind = \"dense\" with generator = \"householder\""});
   const bool is_norm = f.scale.rule == ScaleRule::norm;
   if (is_norm && f.block % f.rotation.size != 0)
     return fail(Code::unsupported, fmt::format("{}: the rotation ({}) must divide the block that shares a norm ({})",

@@ -26,9 +26,14 @@ struct Reflection {
   std::vector<double> v;
 
   void apply(double* column) const {
-    double sum = 0;
-    for (std::size_t i = 0; i < v.size(); ++i) sum += v[i] * column[std::size_t(first) + i];
-    for (std::size_t i = 0; i < v.size(); ++i) column[std::size_t(first) + i] -= tau * sum * v[i];
+    double* x = column + first;
+    double sums[4] = {};  // four chains of additions: one would wait for the adder
+    std::size_t i = 0;
+    for (; i + 4 <= v.size(); i += 4)
+      for (std::size_t chain = 0; chain < 4; ++chain) sums[chain] += v[i + chain] * x[i + chain];
+    for (; i < v.size(); ++i) sums[0] += v[i] * x[i];
+    const double factor = tau * (sums[0] + sums[1] + (sums[2] + sums[3]));
+    for (i = 0; i < v.size(); ++i) x[i] -= factor * v[i];
   }
 };
 
