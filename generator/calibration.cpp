@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <charconv>
 #include <cmath>
 #include <filesystem>
@@ -78,6 +79,32 @@ Result<void> check_calibration(const Calibration& calibration, int head_dim, con
               fmt::format("calibration '{}' is of {} channels, head_dim is {}", calibration.name,
                           calibration.channels.size(), head_dim),
               where, {"`kvjit quality --calibrate` makes one from keys and values of this head_dim"});
+}
+
+Result<Format> calibrated(Format format, const Calibration& calibration, const Where& where) {
+  const auto is_one = [](double v) { return v == 1; };
+  if (!std::all_of(calibration.channels.begin(), calibration.channels.end(), is_one))
+    format.channels = calibration.channels;
+  const bool has_outliers = format.sections.size() > 1 && format.residual_section != 1 && format.stored_mask == 0;
+  if (has_outliers && !calibration.mask.empty()) {
+    if (int(calibration.mask.size()) * 32 != format.block)
+      return fail(Code::bad_input,
+                  fmt::format("the mask of calibration '{}' covers {} channels, a block of {} has {}", calibration.name,
+                              calibration.mask.size() * 32, format.name, format.block),
+                  where);
+    std::vector<int> members[2];
+    for (int i = 0; i < format.block; ++i) members[calibration.mask[std::size_t(i / 32)] >> i % 32 & 1].push_back(i);
+    if (members[1].size() != format.sections[1].members.size())
+      return fail(Code::bad_input,
+                  fmt::format("the mask of calibration '{}' has {} outliers, {} stores {}", calibration.name,
+                              members[1].size(), format.name, format.sections[1].members.size()),
+                  where,
+                  {fmt::format("`kvjit quality --calibrate ... --outliers {}` makes one that fits",
+                               format.sections[1].members.size())});
+    for (std::size_t s : {0, 1}) format.sections[s].members = members[s];
+  }
+  format.name += "_" + calibration.name;
+  return format;
 }
 
 std::string mask_word(std::uint32_t word) { return fmt::format("{:08X}", word); }

@@ -13,6 +13,7 @@
 #include <string_view>
 #include <vector>
 
+#include "generator/format.hpp"
 #include "generator/result.hpp"
 
 namespace kvjit {
@@ -29,6 +30,10 @@ Result<Calibration> parse_calibration(std::string_view toml_text, const std::str
 
 // Is `head_dim` the head that the calibration was made for? where: of the name in the spec.
 Result<void> check_calibration(const Calibration& calibration, int head_dim, const Where& where);
+
+// The format with the calibration's factors, and with its mask where the format has outlier channels of a constant mask (their
+// number must stay: sizes hang on it). It is another format, and its name says so.
+Result<Format> calibrated(Format format, const Calibration& calibration, const Where& where);
 
 // "E46A0359": the spelling of a word of a mask.
 std::string mask_word(std::uint32_t word);

@@ -120,8 +120,13 @@ struct Place {
 std::vector<Place> places(const Format& f, const std::vector<bool>& is_outlier) {
   std::vector<Place> all(static_cast<std::size_t>(f.block));
   if (f.stored_mask > 0) {
+    // A damaged mask may mark too many channels; they share the last code, so that nothing outside the block is read.
+    const int last[2] = {f.block - f.stored_mask - 1, f.stored_mask - 1};
     int count[2] = {};
-    for (std::size_t i = 0; i < all.size(); ++i) all[i] = {int(is_outlier[i]), count[int(is_outlier[i])]++};
+    for (std::size_t i = 0; i < all.size(); ++i) {
+      const int section = int(is_outlier[i]);
+      all[i] = {section, std::min(count[section]++, last[section])};
+    }
     return all;
   }
   for (int s = 0; s < int(f.sections.size()); ++s)
@@ -193,7 +198,7 @@ float weighted_scale(const Section& s, const float* y, const std::vector<unsigne
     xc += w * c * y[i];
     cc += w * c * c;
   }
-  return cc > 0 ? xc / cc : 0;
+  return cc == 0 ? 0 : xc / cc;  // NaN stays NaN
 }
 
 // All other rules, in ggml's float32 operations and their order (ggml-quants.c: quantize_row_*_ref), because there the last
