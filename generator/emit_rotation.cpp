@@ -1,6 +1,6 @@
 // emit_rotation: a rotation as data for the fragments of templates/rotations.
 // SPDX-License-Identifier: MIT
-#include <bit>
+#include <algorithm>
 #include <cmath>
 
 #include "generator/emit_text.hpp"
@@ -8,31 +8,94 @@
 namespace kvjit::emit {
 namespace {
 
-std::string sign_words(const std::vector<std::int8_t>& signs) {
-  std::vector<std::uint32_t> words(signs.size() / 32);
-  for (std::size_t i = 0; i < signs.size(); ++i)
-    if (signs[i] < 0) words[i / 32] |= 1u << i % 32;
-  return joined(words, [](std::uint32_t word) { return fmt::format("{:#010x}", word); });
+// As masks: bit i of word w, value 32 w + i is negated. A group below 32 repeats inside its word.
+std::vector<std::uint32_t> sign_words(const std::vector<std::int8_t>& signs) {
+  std::vector<std::uint32_t> words(std::max<std::size_t>(signs.size() / 32, 1));
+  for (std::size_t i = 0; i < 32 * words.size(); ++i)
+    if (signs[i % signs.size()] < 0) words[i / 32] |= 1u << i % 32;
+  return words;
+}
+
+void write_signs(Writer& w, const std::vector<std::int8_t>& signs, const std::string& table) {
+  const std::vector<std::uint32_t> words = sign_words(signs);
+  w.line("KV_CONSTANT u32 {}[{}] = {{{}}};", table, words.size(),
+         joined(words, [](std::uint32_t word) { return fmt::format("{:#010x}", word); }));
+}
+
+bool has_minus(const std::vector<std::int8_t>& signs) {
+  return std::find(signs.begin(), signs.end(), -1) != signs.end();
+}
+
+void write_wht(Writer& w, const Rotation& rotation, const std::string& type) {
+  if (has_minus(rotation.pre)) write_signs(w, rotation.pre, "k" + type + "Pre");
+  if (has_minus(rotation.post)) write_signs(w, rotation.post, "k" + type + "Post");
+  w.line("struct {}Signs {{", type);
+  w.line("  static constexpr int kSize = {};", rotation.size);
+  w.line("  static constexpr float kNorm = {};  // 1 / sqrt(kSize)", real(1 / std::sqrt(double(rotation.size))));
+  const auto words = [&](const char* name, const std::vector<std::int8_t>& signs, const char* table) {
+    if (has_minus(signs))
+      w.line("  KV_DEVICE static u32 {}(int word) {{ return k{}{}[word]; }}", name, type, table);
+    else
+      w.line("  KV_DEVICE static u32 {}(int) {{ return 0; }}", name);
+  };
+  words("pre_signs", rotation.pre, "Pre");
+  words("post_signs", rotation.post, "Post");
+  w.line("}};\nusing {} = Wht<{}Signs>;\n", type, type);
+}
+
+// The coefficients of each channel in the order of templates/rotations/blocks.cuh, for whole blocks.
+std::vector<double> by_partner(const Rotation& rotation) {
+  const int width = rotation.width, channels = (rotation.size + width - 1) / width * width;
+  std::vector<double> table;
+  for (int i = 0; i < channels; ++i)
+    for (int t = 0; t < width; ++t) {
+      const int place = i % width, partner = width == 3 ? (place + t) % 3 : place ^ t;
+      table.push_back(i < rotation.size ? rotation.matrix[std::size_t(i * width + partner)] : 0);
+    }
+  return table;
+}
+
+std::vector<double> by_columns(const Rotation& rotation) {
+  const int n = rotation.size;
+  std::vector<double> table;
+  for (int k = 0; k < n; ++k)
+    for (int i = 0; i < n; ++i) table.push_back(rotation.matrix[std::size_t(i * n + k)]);
+  return table;
+}
+
+void write_table(Writer& w, const Rotation& rotation, const std::string& type) {
+  const bool is_dense = rotation.kind == RotationKind::dense;
+  const std::vector<double> table = is_dense ? by_columns(rotation) : by_partner(rotation);
+  w.line("KV_TABLE float k{}Table[{}] = {{\n    {}}};", type, table.size(), joined(table, real));
+  w.line("struct {}Table {{", type);
+  w.line("  static constexpr int kSize = {}, kWidth = {};", rotation.size, rotation.width);
+  w.line("  KV_DEVICE static float at(int i) {{ return k{}Table[i]; }}", type);
+  w.line("}};\nusing {} = {}<{}Table>;\n", type, is_dense ? "Dense" : "Blocks", type);
 }
 
 }  // namespace
 
-// Signs as masks (bit i of word w: value 32 w + i is negated), computed from the rotation's generator.
-void write_rotation(Writer& w, const Rotation& rotation) {
-  if (rotation.is_identity()) return w.line("using PlanRotation = NoRotation;\n");
+void write_rotation(Writer& w, const Rotation& rotation, const std::string& type) {
+  if (rotation.is_identity()) return w.line("using {} = NoRotation;\n", type);
   w.line("// {}, groups of {}", rotation.name, rotation.size);
-  w.line("KV_CONSTANT u32 kPreSigns[{}] = {{{}}};", rotation.size / 32, sign_words(rotation.pre));
-  w.line("KV_CONSTANT u32 kPostSigns[{}] = {{{}}};", rotation.size / 32, sign_words(rotation.post));
-  w.line("struct Signs {{");
-  w.line("  static constexpr int kSize = {};", rotation.size);
-  w.line("  static constexpr float kNorm = {};  // 1 / sqrt(kSize)", real(1 / std::sqrt(double(rotation.size))));
-  w.line("  KV_DEVICE static u32 pre_signs(int word) {{ return kPreSigns[word]; }}");
-  w.line("  KV_DEVICE static u32 post_signs(int word) {{ return kPostSigns[word]; }}");
-  w.line("}};\nusing PlanRotation = Wht<Signs>;\n");
+  if (rotation.kind == RotationKind::wht)
+    write_wht(w, rotation, type);
+  else
+    write_table(w, rotation, type);
 }
 
 const char* rotation_fragment(const Rotation& rotation) {
-  return rotation.is_identity() ? "rotations/none.cuh" : "rotations/wht.cuh";
+  switch (rotation.kind) {
+    case RotationKind::none:
+      break;
+    case RotationKind::wht:
+      return "rotations/wht.cuh";
+    case RotationKind::dense:
+      return "rotations/dense.cuh";
+    case RotationKind::blocks:
+      return "rotations/blocks.cuh";
+  }
+  return "rotations/none.cuh";
 }
 
 }  // namespace kvjit::emit

@@ -27,22 +27,41 @@ SideFacts side_facts(const Format& f, int head_dim) {
   return facts;
 }
 
-// What every kernel that encodes or decodes rows value by value can serve.
+// What the kernels that encode, decode and transform rows can serve: one warp holds a row, value i in lane i % 32, and reduces over
+// groups that are whole registers or equal parts of one.
 Result<void> check_codec(const Format& f, int head_dim) {
-  if (head_dim % f.block != 0 || (!f.rotation.is_identity() && head_dim % f.rotation.size != 0))
+  const int stored = f.stored_dim(head_dim);
+  const auto refuse = [&](const std::string& what, std::vector<std::string> notes = {}) -> Result<void> {
+    return fail(Code::unsupported, fmt::format("the codec kernels need {}", what), {}, std::move(notes));
+  };
+  if (stored % f.granule() != 0)
     return fail(Code::bad_input,
                 fmt::format("head_dim {} is not a multiple of the block or rotation of {}", head_dim, f.name), {},
-                {fmt::format("multiples of {} work", std::max(f.block, f.rotation.size))});
-  if (head_dim % 32 != 0)
-    return fail(Code::unsupported,
-                fmt::format("the codec kernels need a head_dim that is a multiple of 32, not {}", head_dim));
-  if (f.codes().kind != CodeKind::plain && f.block > 32 && f.block % 32 != 0)
-    return fail(Code::unsupported,
-                fmt::format("the codec kernels need blocks that divide 32 or are multiples of it, not {}", f.block));
-  const bool is_norm = f.scale.rule == ScaleRule::norm;
-  if (is_norm && f.block % f.rotation.size != 0)
-    return fail(Code::unsupported, fmt::format("{}: the rotation ({}) must divide the block that shares a norm ({})",
-                                               f.name, f.rotation.size, f.block));
+                {fmt::format("multiples of {} work", f.granule())});
+  if (stored % 32 != 0)
+    return refuse(fmt::format("a head_dim that is a multiple of 32, not {}", stored),
+                  {"a format with padding = \"zero\" may serve it"});
+  const auto fits = [](int size) { return size % 32 == 0 || 32 % size == 0; };
+  const std::pair<const char*, int> groups[] = {
+      {"blocks", f.block}, {"scale groups", f.scale.group}, {"scale spans", f.scale.span}};
+  for (const auto& [what, size] : groups)
+    if (!fits(size))
+      return refuse(
+          fmt::format("{} that divide 32 or are multiples of it, not {} as {} has", what, size, f.name));
+  if (!f.rotation.is_orthogonal)
+    return fail(
+        Code::unsupported,
+        fmt::format("{}: rotation '{}' is not orthogonal, so its transpose does not undo it", f.name, f.rotation.name),
+        {},
+        {"it projects the residual of QJL; an orthogonal matrix is kind = \"dense\" with generator = \"householder\""});
+  const bool has_outliers = f.sections.size() > 1 + std::size_t(f.has_residual());
+  if (has_outliers && f.block % 32 != 0)
+    return refuse(fmt::format("masks of whole words: a block of 32 values or a multiple; {} has {}", f.name, f.block));
+  if (f.zero_bytes && (f.scale.span < f.block || f.stored_mask > 0 || f.scale.rule != ScaleRule::norm))
+    return refuse(fmt::format("a norm for the whole block, and no stored mask, where tiny blocks are zero bytes ({})",
+                              f.name));
+  if (f.scale.division == Division::ratio && f.scale.rule != ScaleRule::amax)
+    return refuse(fmt::format("rule = \"amax\" for division = \"ratio\" ({})", f.name));
   return {};
 }
 

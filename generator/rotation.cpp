@@ -1,63 +1,17 @@
-// Rotations: their TOML, their signs (numpy's default_rng from the published algorithms: M. E. O'Neill's
-// SeedSequence and PCG64 XSL-RR 128/64), and the transform itself in double.
+// Rotations of one size: their numbers from a generator, and the map itself in double.
 // SPDX-License-Identifier: MIT
 #include "generator/rotation.hpp"
 
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
-#include <bit>
 #include <cmath>
-#include <filesystem>
+#include <numbers>
 
-#include "generator/schema.hpp"
+#include "generator/random.hpp"
 
 namespace kvjit {
 namespace {
-
-__extension__ using Wide = unsigned __int128;
-
-// The hash of SeedSequence: each use also advances the constant.
-struct SeedHash {
-  std::uint32_t constant, multiplier;
-  std::uint32_t operator()(std::uint32_t value) {
-    value ^= constant;
-    constant *= multiplier;
-    value *= constant;
-    return value ^ value >> 16;
-  }
-};
-
-class Pcg64 {
- public:
-  explicit Pcg64(std::uint64_t seed) {
-    SeedHash hash{0x43b0d7e5u, 0x931e8875u};
-    std::array<std::uint32_t, 4> pool{};
-    for (std::size_t i = 0; i < 4; ++i) pool[i] = hash(i < 2 ? std::uint32_t(seed >> 32 * i) : 0);
-    for (std::size_t from = 0; from < 4; ++from)
-      for (std::size_t to = 0; to < 4; ++to) {
-        if (from == to) continue;
-        const std::uint32_t mixed = 0xca01f9ddu * pool[to] - 0x4973f715u * hash(pool[from]);
-        pool[to] = mixed ^ mixed >> 16;
-      }
-    SeedHash draw{0x8b51f9ddu, 0x58f38dedu};
-    std::array<Wide, 4> word{};
-    for (std::size_t i = 0; i < 8; ++i) word[i / 2] |= Wide(draw(pool[i % 4])) << 32 * (i % 2);
-    increment_ = (word[2] << 64 | word[3]) << 1 | 1;
-    state_ = increment_ + (word[0] << 64 | word[1]);
-    advance();
-  }
-
-  std::uint64_t next() {
-    advance();
-    return std::rotr(std::uint64_t(state_ >> 64) ^ std::uint64_t(state_), int(state_ >> 122));
-  }
-
- private:
-  void advance() { state_ = state_ * (Wide(0x2360ED051FC65DA4u) << 64 | 0x4385DF649FCCF645u) + increment_; }
-  Wide state_ = 0, increment_ = 0;
-};
 
 void multiply(double* x, const std::vector<std::int8_t>& signs) {
   for (std::size_t i = 0; i < signs.size(); ++i) x[i] *= signs[i];
@@ -76,105 +30,119 @@ void hadamard(double* x, int n) {
   for (int i = 0; i < n; ++i) x[i] *= norm;
 }
 
+// The block-diagonal matrix or its transpose; dense is one block. The channels of a last, partial block meet only themselves.
+void multiply(double* x, const Rotation& r, bool is_forward) {
+  const std::vector<double> from(x, x + r.size);
+  for (int base = 0; base < r.size; base += r.width) {
+    const int count = std::min(r.width, r.size - base);
+    std::fill(x + base, x + base + count, 0.0);
+    for (int row = 0; row < count; ++row)
+      for (int column = 0; column < count; ++column) {
+        const double entry = r.matrix[std::size_t((base + row) * r.width + column)];
+        if (is_forward)
+          x[base + row] += entry * from[std::size_t(base + column)];
+        else
+          x[base + column] += entry * from[std::size_t(base + row)];
+      }
+  }
+}
+
 void rotate(const Rotation& rotation, double* x, int n, bool is_forward) {
   if (rotation.is_identity()) return;
   for (double* group = x; group < x + n; group += rotation.size) {
+    if (rotation.kind != RotationKind::wht) {
+      multiply(group, rotation, is_forward);
+      continue;
+    }
     multiply(group, is_forward ? rotation.pre : rotation.post);
     hadamard(group, rotation.size);
     multiply(group, is_forward ? rotation.post : rotation.pre);
   }
 }
 
-void read_signs(schema::Table& table, std::string_view key, std::vector<std::int8_t>& out, int length) {
-  std::vector<int> signs;
-  table.read(key, signs, {-1, 1});
-  if (!table.find(key)) return;
-  if (int(signs.size()) < length || std::count(signs.begin(), signs.end(), 0))
-    table.complain(table.where(key),
-                   fmt::format("{} needs +1 or -1 for each of {} channels, the largest size", key, length));
-  out.assign(signs.begin(), signs.end());
+void make_signs(const SignSource& source, Rotation& rotation) {
+  const int size = rotation.size, draws = std::max(source.draws, size);
+  switch (source.generator) {
+    case SignGenerator::none:
+      break;
+    case SignGenerator::pcg64:
+      rotation.pre = pcg64_signs(source.seed, 0, draws);
+      rotation.post = pcg64_signs(source.seed, draws, draws);
+      break;
+    case SignGenerator::mt19937:
+      rotation.pre = mt19937_signs(std::uint32_t(source.seed), 0, size);
+      rotation.post = mt19937_signs(std::uint32_t(source.seed), size, size);
+      break;
+    case SignGenerator::golden:
+      rotation.pre = golden_signs(size);
+      break;
+    case SignGenerator::listed:
+      rotation.pre = source.pre;
+      rotation.post = source.post;
+      break;
+  }
+  rotation.pre.resize(std::size_t(size), 1);
+  rotation.post.resize(std::size_t(size), 1);  // a one-sided transform states no post signs
+}
+
+// As the projects that draw blocks with torch do: all angles, or all quaternions, by one call; but a fresh generator, seeded
+// with seed + i, for rotor i, which draws its bivector (e12, e13, e23) and then its angle.
+std::vector<double> draw_blocks(const BlockSource& source, int size) {
+  const int width = block_width(source.map), blocks = size / width;
+  Torch torch{std::uint32_t(source.seed)};
+  std::vector<double> parameters;
+  if (source.map == BlockMap::givens) {
+    parameters = torch.rand(blocks);
+    for (double& angle : parameters) angle *= 2 * std::numbers::pi;
+  } else if (source.map == BlockMap::quaternion) {
+    parameters = torch.randn(size);
+  } else {
+    for (int i = 0; i < blocks; ++i) {
+      Torch fresh{std::uint32_t(source.seed) + std::uint32_t(i)};
+      const std::vector<double> bivector = fresh.randn(3);
+      const double half = std::numbers::pi * fresh.rand(1)[0];
+      const double part = std::sin(half) / std::hypot(bivector[0], bivector[1], bivector[2]);
+      // i = -e23, j = e13, k = -e12 multiply like quaternion units, and R x R~ is then q v q*.
+      parameters.insert(parameters.end(),
+                        {std::cos(half), -part * bivector[2], part * bivector[1], -part * bivector[0]});
+    }
+  }
+  return parameters;
 }
 
 }  // namespace
-
-Result<RotationSpec> parse_rotation(std::string_view toml_text, const std::string& file) {
-  KV_TRY(root, schema::parse(toml_text, file));
-  schema::Table top(&root, "a rotation", {file});
-  RotationSpec spec;
-  spec.name = std::filesystem::path(file).stem().string();
-  for (const char* key : {"title", "kind", "sizes", "signs"}) top.require(key);
-  top.read("title", spec.title);
-  top.read("source", spec.source);
-  top.read("kind", spec.kind, schema::Names<RotationKind>{{RotationKind::wht, "wht"}});
-  top.read("sizes", spec.sizes, {2, 4096});
-  for (int size : spec.sizes)
-    if (!schema::is_power_of_two(size))
-      top.complain(top.where("sizes"), fmt::format("a wht spans a power of two channels, not {}", size));
-  const int largest = spec.sizes.empty() ? 0 : *std::max_element(spec.sizes.begin(), spec.sizes.end());
-
-  schema::Table signs = top.table("signs");
-  KV_CHECK(top.done());
-  enum class Generator { pcg64, golden, list } generator = Generator::list;
-  signs.require("generator");
-  signs.read(
-      "generator", generator,
-      schema::Names<Generator>{{Generator::pcg64, "pcg64"}, {Generator::golden, "golden"}, {Generator::list, "list"}});
-  signs.read("generator", spec.signs.generator);
-  if (generator == Generator::pcg64) {
-    int seed = 0;
-    for (const char* key : {"seed", "draws"}) signs.require(key);
-    signs.read("seed", seed, {0, std::numeric_limits<int>::max()});
-    signs.read("draws", spec.signs.draws, {2, 4096});
-    spec.signs.seed = std::uint64_t(seed);
-  } else if (generator == Generator::list) {
-    signs.require("pre");
-    read_signs(signs, "pre", spec.signs.pre, largest);
-    read_signs(signs, "post", spec.signs.post, largest);
-  }
-  KV_CHECK(signs.done());
-  return spec;
-}
 
 Result<Rotation> make_rotation(const RotationSpec& spec, int size) {
   if (std::find(spec.sizes.begin(), spec.sizes.end(), size) == spec.sizes.end()) {
     return fail(Code::unsupported, fmt::format("rotation '{}' does not span {} channels", spec.name, size), {},
                 {fmt::format("possible sizes: {}", fmt::join(spec.sizes, ", "))});
   }
-  Rotation rotation{spec.name, spec.kind, size, {}, {}};
-  if (spec.signs.generator == "pcg64") {
-    const int draws = std::max(spec.signs.draws, size);
-    rotation.pre = pcg64_signs(spec.signs.seed, 0, draws);
-    rotation.post = pcg64_signs(spec.signs.seed, draws, draws);
-  } else if (spec.signs.generator == "golden") {
-    rotation.pre = golden_signs(size);
+  Rotation rotation;
+  rotation.name = spec.name;
+  rotation.kind = spec.kind;
+  rotation.size = size;
+  if (spec.kind == RotationKind::wht) {
+    for (const SignSource& source : spec.signs)
+      if (std::find(source.sizes.begin(), source.sizes.end(), size) != source.sizes.end()) make_signs(source, rotation);
+  } else if (spec.kind == RotationKind::dense) {
+    const MatrixSource& source = spec.matrix;
+    rotation.width = size;
+    rotation.is_orthogonal = source.generator != MatrixGenerator::gaussian;
+    rotation.matrix = source.generator == MatrixGenerator::listed        ? source.values
+                      : source.generator == MatrixGenerator::householder ? householder_matrix(source.seed, size)
+                                                                         : gaussian_matrix(source.seed, size);
   } else {
-    rotation.pre = spec.signs.pre;
-    rotation.post = spec.signs.post;
+    const BlockSource& source = spec.blocks;
+    rotation.width = block_width(source.map);
+    const std::vector<double> parameters = !source.is_listed                ? draw_blocks(source, size)
+                                           : source.map == BlockMap::givens ? source.angles
+                                                                            : source.quaternions;
+    rotation.matrix = block_matrix(source.map, parameters, size);
   }
-  rotation.pre.resize(size, 1);
-  rotation.post.resize(size, 1);  // a one-sided transform states no post signs
   return rotation;
 }
 
 void rotate_forward(const Rotation& rotation, double* x, int n) { rotate(rotation, x, n, true); }
 void rotate_inverse(const Rotation& rotation, double* x, int n) { rotate(rotation, x, n, false); }
-
-std::vector<std::int8_t> pcg64_signs(std::uint64_t seed, int skip, int count) {
-  Pcg64 generator(seed);
-  std::vector<std::int8_t> signs;
-  std::uint64_t word = 0;
-  for (int draw = 0; draw < skip + count; ++draw) {
-    if (draw % 2 == 0) word = generator.next();
-    const bool is_plus = (draw % 2 == 0 ? word >> 31 : word >> 63) & 1;
-    if (draw >= skip) signs.push_back(is_plus ? 1 : -1);
-  }
-  return signs;
-}
-
-std::vector<std::int8_t> golden_signs(int count) {
-  std::vector<std::int8_t> signs;
-  for (int i = 0; i < count; ++i) signs.push_back(std::uint32_t(i) * 0x9E3779B9u >> 31 ? -1 : 1);
-  return signs;
-}
 
 }  // namespace kvjit

@@ -1,7 +1,10 @@
-// Rotation: an orthogonal map applied to groups of channels before quantisation, given by data in specs/rotations/*.toml.
+// Rotation: a linear map of groups of channels, applied before quantisation, given by data in specs/rotations/*.toml.
 //
-//   wht   forward  y = S2 . (1/sqrt n) . H . S1 . x      inverse  x = S1 . (1/sqrt n) . H . S2 . y
-//         H: Sylvester (natural order) Walsh-Hadamard; S1 = pre signs, S2 = post signs (diagonal +-1).
+//   wht     forward  y = S2 . (1/sqrt n) . H . S1 . x      inverse  x = S1 . (1/sqrt n) . H . S2 . y
+//           H: Sylvester (natural order) Walsh-Hadamard; S1 = pre signs, S2 = post signs (diagonal +-1).
+//   dense   forward  y = R . x                             inverse  x = R^T . y
+//   blocks  the same with R block-diagonal: neighbouring channels mix in twos, threes or fours, the ones that fill no whole
+//           block stay as they are.
 //
 // Query and key both use forward; the attention output uses the inverse of V's rotation.
 // SPDX-License-Identifier: MIT
@@ -15,31 +18,60 @@
 
 namespace kvjit {
 
-enum class RotationKind { none, wht };
+enum class RotationKind { none, wht, dense, blocks };
 
-// How a sign array is made: a readable generator, never a typed mask.
+// How a pair of sign arrays is made.
+enum class SignGenerator { none, pcg64, mt19937, golden, listed };
+
 struct SignSource {
-  std::string generator;  // "pcg64" (numpy default_rng), "golden" (golden ratio), "list"
+  SignGenerator generator = SignGenerator::none;
   std::uint64_t seed = 0;
-  int draws = 0;                       // length of each of the two arrays as drawn; a shorter size uses their prefix
-  std::vector<std::int8_t> pre, post;  // generator "list": +1 / -1
+  int draws = 0;                       // pcg64: length of each array as drawn; a shorter size uses their prefix
+  std::vector<std::int8_t> pre, post;  // listed (also as masks): +1 / -1; post may be empty
+  std::vector<int> sizes;              // the group sizes that it serves
+};
+
+// How a dense matrix is made; listed: `values`, row-major.
+enum class MatrixGenerator { householder, gaussian, listed };
+
+struct MatrixSource {
+  MatrixGenerator generator = MatrixGenerator::listed;
+  std::uint64_t seed = 0;
+  std::vector<double> values;
+};
+
+// What one block does, and how its parameters are drawn: an angle for each pair (y0 = c x0 - s x1), a unit quaternion for each
+// four (left Hamilton product, w first) or for each three (q v q*, the sandwich of a rotor of Cl(3,0)).
+enum class BlockMap { givens, quaternion, rotor };
+
+struct BlockSource {
+  BlockMap map = BlockMap::givens;
+  bool is_listed = false;  // else drawn as torch does
+  std::uint64_t seed = 0;
+  std::vector<double> angles;       // listed: radians, one a block
+  std::vector<double> quaternions;  // listed: w, x, y, z of each block
 };
 
 // A rotation family as its TOML file states it.
 struct RotationSpec {
   std::string name, title, source;
   RotationKind kind = RotationKind::none;
-  std::vector<int> sizes;  // group sizes that the file allows
-  SignSource signs;
+  std::vector<int> sizes;         // group sizes that the file allows
+  std::vector<SignSource> signs;  // wht
+  MatrixSource matrix;            // dense
+  BlockSource blocks;             // blocks
 };
 
-// A rotation of one group size, signs computed.
+// A rotation of one group size, numbers computed.
 struct Rotation {
   std::string name = "none";
   RotationKind kind = RotationKind::none;
   int size = 1;                        // channels a group
-  std::vector<std::int8_t> pre, post;  // size entries of +1 / -1 each
-  bool is_orthogonal = true;           // else rotate_inverse is the transpose, not the inverse
+  std::vector<std::int8_t> pre, post;  // wht: size entries of +1 / -1 each
+  int width = 0;                       // dense: size; blocks: channels mixed together
+  // Row-major [size][width]: y_i = sum_k matrix[i * width + k] * x[i / width * width + k], over channels inside the group.
+  std::vector<double> matrix;
+  bool is_orthogonal = true;  // false: a Gaussian matrix, whose "inverse" is only its transpose
   bool is_identity() const { return kind == RotationKind::none; }
   bool operator==(const Rotation&) const = default;
 };
@@ -53,11 +85,16 @@ Result<Rotation> make_rotation(const RotationSpec& spec, int size);
 void rotate_forward(const Rotation& rotation, double* x, int n);
 void rotate_inverse(const Rotation& rotation, double* x, int n);
 
-// numpy.random.default_rng(seed).choice([-1, 1]): one bit a 32-bit half of the PCG64 (XSL-RR 128/64) output, low half first,
-// its top bit: 0 -> -1, 1 -> +1. SeedSequence(seed) fills the state.
-std::vector<std::int8_t> pcg64_signs(std::uint64_t seed, int skip, int count);
+// Orthogonal, n x n, row-major: Householder QR of the column-major matrix of splitmix_normals(seed, n * n), signs fixed so that
+// it is uniform (Haar). Float32 implementations of the same recipe differ by up to 2e-6.
+std::vector<double> householder_matrix(std::uint64_t seed, int n);
 
-// sign[i] = -1 iff bit 31 of (i * 0x9E3779B9 mod 2^32) is set.
-std::vector<std::int8_t> golden_signs(int count);
+// That column-major matrix itself, row-major: independent N(0,1), not orthogonal.
+std::vector<double> gaussian_matrix(std::uint64_t seed, int n);
+
+// Row-major [size][width of the map] from angles (givens) or quaternions (w, x, y, z); the rows of channels that fill no whole
+// block are rows of the identity.
+std::vector<double> block_matrix(BlockMap map, const std::vector<double>& parameters, int size);
+int block_width(BlockMap map);
 
 }  // namespace kvjit

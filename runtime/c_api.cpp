@@ -213,7 +213,9 @@ Result<void> codec(kvjit_program* program, int side, const kvjit_codec_call* cal
   args.sequences = c.sequences;
   args.tokens = c.tokens;
   args.heads = c.heads;
-  args.x_is_f32 = c.x_type == KVJIT_F32;
+  static_assert(int(kv::RowType::f16) == KVJIT_F16 && int(kv::RowType::bf16) == KVJIT_BF16 &&
+                int(kv::RowType::f32) == KVJIT_F32);
+  args.x_type = static_cast<kv::RowType>(c.x_type);
   args.keep_rotated = c.keep_rotated != 0;
   args.tensor_scale = c.tensor_scale != 0 ? c.tensor_scale : 1;
   return ((*program->program).*run)(side, args, c.stream);

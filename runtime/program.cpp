@@ -335,7 +335,7 @@ Result<void> Program::codec(Role role, const kv::CodecArgs& args, Stream stream)
   const bool writes = role == Role::quantise_k || role == Role::quantise_v;
   KV_CHECK(check_counts(args.sequences, args.tokens, args.heads));
   KV_CHECK(check_tensor_scale(is_k ? source_.k : source_.v, is_k ? "k" : "v", args.tensor_scale));
-  KV_CHECK(check_pointer("x", args.x.data, writes && !args.x_is_f32 ? 2 : 4));
+  KV_CHECK(check_pointer("x", args.x.data, args.x_type == kv::RowType::f32 ? 4 : 2));
   KV_CHECK(check_side(source_, is_k ? source_.k : source_.v, is_k ? "k" : "v", args.side));
   if (writes && args.slots) KV_CHECK(check_pointer("slots", args.slots, alignof(kv::i64)));
   if (args.first_token < 0) return refuse(fmt::format("first token {}; 0 or more is possible", args.first_token));

@@ -17,6 +17,7 @@ struct EncoderDefaults {
   static constexpr float kLeast = 0.f;        // the scale is at least this
   static constexpr bool kByStored = false;    // codes are chosen with the scale as it is stored
   static constexpr bool kZeroBytes = false;   // a block of tiny norm is all zero bytes
+  static constexpr bool kRoundsToBf16 = false;  // rotated values are rounded before they are coded
   static constexpr int kOutliers = 0;         // a block, where each block stores its own mask: the largest, the first of equals
   static constexpr bool kStoresSigns = false;  // unread signs of what the codes missed
   // Residual: of the unit vector, before or after the rotation; the stored norm is its length or the mean of its magnitudes, times

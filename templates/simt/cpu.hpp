@@ -11,6 +11,7 @@
 #define KV_DEVICE inline
 #define KV_KERNEL extern "C" void
 #define KV_CONSTANT static const
+#define KV_TABLE static const
 #define KV_PARAM const
 #define KV_LAUNCH_BOUNDS(threads, blocks)
 #define KV_UNROLL _Pragma("GCC unroll 64")

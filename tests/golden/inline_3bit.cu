@@ -3,15 +3,15 @@
 namespace kv {
 
 // wht_signed, groups of 64
-KV_CONSTANT u32 kPreSigns[2] = {0xe46a0359, 0x42f85949};
-KV_CONSTANT u32 kPostSigns[2] = {0x16acee90, 0x3f628fdc};
-struct Signs {
+KV_CONSTANT u32 kPlanRotationPre[2] = {0xe46a0359, 0x42f85949};
+KV_CONSTANT u32 kPlanRotationPost[2] = {0x16acee90, 0x3f628fdc};
+struct PlanRotationSigns {
   static constexpr int kSize = 64;
   static constexpr float kNorm = 0.125f;  // 1 / sqrt(kSize)
-  KV_DEVICE static u32 pre_signs(int word) { return kPreSigns[word]; }
-  KV_DEVICE static u32 post_signs(int word) { return kPostSigns[word]; }
+  KV_DEVICE static u32 pre_signs(int word) { return kPlanRotationPre[word]; }
+  KV_DEVICE static u32 post_signs(int word) { return kPlanRotationPost[word]; }
 };
-using PlanRotation = Wht<Signs>;
+using PlanRotation = Wht<PlanRotationSigns>;
 
 struct Plan {
   static constexpr int kHeadDim = 64, kWarps = 4;
@@ -218,15 +218,15 @@ struct StoredFormat {
 };
 
 // wht_signed, groups of 64
-KV_CONSTANT u32 kPreSigns[2] = {0xe46a0359, 0x42f85949};
-KV_CONSTANT u32 kPostSigns[2] = {0x16acee90, 0x3f628fdc};
-struct Signs {
+KV_CONSTANT u32 kPlanRotationPre[2] = {0xe46a0359, 0x42f85949};
+KV_CONSTANT u32 kPlanRotationPost[2] = {0x16acee90, 0x3f628fdc};
+struct PlanRotationSigns {
   static constexpr int kSize = 64;
   static constexpr float kNorm = 0.125f;  // 1 / sqrt(kSize)
-  KV_DEVICE static u32 pre_signs(int word) { return kPreSigns[word]; }
-  KV_DEVICE static u32 post_signs(int word) { return kPostSigns[word]; }
+  KV_DEVICE static u32 pre_signs(int word) { return kPlanRotationPre[word]; }
+  KV_DEVICE static u32 post_signs(int word) { return kPlanRotationPost[word]; }
 };
-using PlanRotation = Wht<Signs>;
+using PlanRotation = Wht<PlanRotationSigns>;
 
 struct Plan {
   static constexpr int kHeadDim = 64, kWarps = 4, kWarpBytes = 80;
@@ -307,15 +307,15 @@ struct StoredFormat {
 };
 
 // wht_signed, groups of 64
-KV_CONSTANT u32 kPreSigns[2] = {0xe46a0359, 0x42f85949};
-KV_CONSTANT u32 kPostSigns[2] = {0x16acee90, 0x3f628fdc};
-struct Signs {
+KV_CONSTANT u32 kPlanRotationPre[2] = {0xe46a0359, 0x42f85949};
+KV_CONSTANT u32 kPlanRotationPost[2] = {0x16acee90, 0x3f628fdc};
+struct PlanRotationSigns {
   static constexpr int kSize = 64;
   static constexpr float kNorm = 0.125f;  // 1 / sqrt(kSize)
-  KV_DEVICE static u32 pre_signs(int word) { return kPreSigns[word]; }
-  KV_DEVICE static u32 post_signs(int word) { return kPostSigns[word]; }
+  KV_DEVICE static u32 pre_signs(int word) { return kPlanRotationPre[word]; }
+  KV_DEVICE static u32 post_signs(int word) { return kPlanRotationPost[word]; }
 };
-using PlanRotation = Wht<Signs>;
+using PlanRotation = Wht<PlanRotationSigns>;
 
 struct Plan {
   static constexpr int kHeadDim = 64, kWarps = 4, kWarpBytes = 80;

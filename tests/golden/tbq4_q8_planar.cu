@@ -3,15 +3,15 @@
 namespace kv {
 
 // wht_signed, groups of 128
-KV_CONSTANT u32 kPreSigns[4] = {0xe46a0359, 0x42f85949, 0xa4c63bbb, 0x49f250a9};
-KV_CONSTANT u32 kPostSigns[4] = {0x16acee90, 0x3f628fdc, 0xb7a5357a, 0xbea56562};
-struct Signs {
+KV_CONSTANT u32 kPlanRotationPre[4] = {0xe46a0359, 0x42f85949, 0xa4c63bbb, 0x49f250a9};
+KV_CONSTANT u32 kPlanRotationPost[4] = {0x16acee90, 0x3f628fdc, 0xb7a5357a, 0xbea56562};
+struct PlanRotationSigns {
   static constexpr int kSize = 128;
   static constexpr float kNorm = 0.088388346f;  // 1 / sqrt(kSize)
-  KV_DEVICE static u32 pre_signs(int word) { return kPreSigns[word]; }
-  KV_DEVICE static u32 post_signs(int word) { return kPostSigns[word]; }
+  KV_DEVICE static u32 pre_signs(int word) { return kPlanRotationPre[word]; }
+  KV_DEVICE static u32 post_signs(int word) { return kPlanRotationPost[word]; }
 };
-using PlanRotation = Wht<Signs>;
+using PlanRotation = Wht<PlanRotationSigns>;
 
 struct Plan {
   static constexpr int kHeadDim = 128, kWarps = 4;
@@ -231,15 +231,15 @@ struct StoredFormat {
 };
 
 // wht_signed, groups of 128
-KV_CONSTANT u32 kPreSigns[4] = {0xe46a0359, 0x42f85949, 0xa4c63bbb, 0x49f250a9};
-KV_CONSTANT u32 kPostSigns[4] = {0x16acee90, 0x3f628fdc, 0xb7a5357a, 0xbea56562};
-struct Signs {
+KV_CONSTANT u32 kPlanRotationPre[4] = {0xe46a0359, 0x42f85949, 0xa4c63bbb, 0x49f250a9};
+KV_CONSTANT u32 kPlanRotationPost[4] = {0x16acee90, 0x3f628fdc, 0xb7a5357a, 0xbea56562};
+struct PlanRotationSigns {
   static constexpr int kSize = 128;
   static constexpr float kNorm = 0.088388346f;  // 1 / sqrt(kSize)
-  KV_DEVICE static u32 pre_signs(int word) { return kPreSigns[word]; }
-  KV_DEVICE static u32 post_signs(int word) { return kPostSigns[word]; }
+  KV_DEVICE static u32 pre_signs(int word) { return kPlanRotationPre[word]; }
+  KV_DEVICE static u32 post_signs(int word) { return kPlanRotationPost[word]; }
 };
-using PlanRotation = Wht<Signs>;
+using PlanRotation = Wht<PlanRotationSigns>;
 
 struct Plan {
   static constexpr int kHeadDim = 128, kWarps = 4, kWarpBytes = 144;
@@ -321,15 +321,15 @@ struct StoredFormat {
 };
 
 // wht_signed, groups of 128
-KV_CONSTANT u32 kPreSigns[4] = {0xe46a0359, 0x42f85949, 0xa4c63bbb, 0x49f250a9};
-KV_CONSTANT u32 kPostSigns[4] = {0x16acee90, 0x3f628fdc, 0xb7a5357a, 0xbea56562};
-struct Signs {
+KV_CONSTANT u32 kPlanRotationPre[4] = {0xe46a0359, 0x42f85949, 0xa4c63bbb, 0x49f250a9};
+KV_CONSTANT u32 kPlanRotationPost[4] = {0x16acee90, 0x3f628fdc, 0xb7a5357a, 0xbea56562};
+struct PlanRotationSigns {
   static constexpr int kSize = 128;
   static constexpr float kNorm = 0.088388346f;  // 1 / sqrt(kSize)
-  KV_DEVICE static u32 pre_signs(int word) { return kPreSigns[word]; }
-  KV_DEVICE static u32 post_signs(int word) { return kPostSigns[word]; }
+  KV_DEVICE static u32 pre_signs(int word) { return kPlanRotationPre[word]; }
+  KV_DEVICE static u32 post_signs(int word) { return kPlanRotationPost[word]; }
 };
-using PlanRotation = Wht<Signs>;
+using PlanRotation = Wht<PlanRotationSigns>;
 
 struct Plan {
   static constexpr int kHeadDim = 128, kWarps = 4, kWarpBytes = 144;

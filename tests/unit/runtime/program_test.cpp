@@ -365,7 +365,7 @@ TEST_CASE("codecs load on first use, one warp a row, and are checked") {
   CHECK(f.program->dequantise(1, args, nullptr).error().code == Code::bad_input);  // f32
   args.side = f.call.k;
   CHECK(f.program->quantise(0, args, nullptr));  // f16 may stand there
-  args.x_is_f32 = 1;
+  args.x_type = kv::RowType::f32;
   CHECK_FALSE(f.program->quantise(0, args, nullptr).has_value());
 }
 

@@ -1,0 +1,73 @@
+// Block-diagonal rotation of groups of kSize channels, by one warp in registers: neighbouring channels mix in twos (Givens),
+// threes (rotors) or fours (quaternions).
+//
+//   forward  y_i = sum_t C(i, t) . x_partner(i, t)        inverse: the transpose
+//
+// partner(i, t) is channel i ^ t of a block of 2 or 4, and the channel t places further on in a block of 3, cyclic; t = 0 is i
+// itself. Value i of the row sits in lane i % 32, register i / 32. The table is padded to whole blocks; channels that fill none
+// have C(i, 0) = 1 and otherwise 0.
+// SPDX-License-Identifier: MIT
+#pragma once
+#include "core/simt.cuh"
+
+namespace kv {
+
+// Table: kSize, kWidth; at(i * kWidth + t) = C(i, t).
+template <class Table>
+struct Blocks {
+  template <int kPerLane>
+  KV_DEVICE static void forward(float (&x)[kPerLane]) {
+    mix<false>(x);
+  }
+  template <int kPerLane>
+  KV_DEVICE static void inverse(float (&x)[kPerLane]) {
+    mix<true>(x);
+  }
+
+ private:
+  static constexpr int kSize = Table::kSize, kWidth = Table::kWidth;
+  static_assert(kWidth >= 2 && kWidth <= 4, "blocks of 2, 3 or 4 channels");
+  static_assert(kSize % 32 == 0 || 32 % kSize == 0, "a group begins at the same lane in every row");
+
+  template <bool kIsInverse, int kPerLane>
+  KV_DEVICE static void mix(float (&x)[kPerLane]) {
+    float y[kPerLane];
+    KV_UNROLL
+    for (int e = 0; e < kPerLane; ++e) {
+      const int channel = 32 * e % kSize + lane() % kSize;
+      y[e] = Table::at(channel * kWidth) * x[e];
+      if constexpr (kWidth == 3) {
+        const int place = channel % 3;
+        const float before2 = neighbour<-2>(x, e), before1 = neighbour<-1>(x, e);
+        const float after1 = neighbour<1>(x, e), after2 = neighbour<2>(x, e);
+        y[e] += coefficient<kIsInverse>(channel, place < 2 ? 1 : -2, 1) * (place < 2 ? after1 : before2);
+        y[e] += coefficient<kIsInverse>(channel, place < 1 ? 2 : -1, 2) * (place < 1 ? after2 : before1);
+      } else {
+        KV_UNROLL
+        for (int t = 1; t < kWidth; ++t)
+          y[e] += coefficient<kIsInverse>(channel, (channel ^ t) - channel, t) * shfl_xor(x[e], t);
+      }
+    }
+    KV_UNROLL
+    for (int e = 0; e < kPerLane; ++e) x[e] = y[e];
+  }
+
+  // What `channel` takes of its partner t, which lies `offset` channels further on.
+  template <bool kIsInverse>
+  KV_DEVICE static float coefficient(int channel, int offset, int t) {
+    constexpr bool kIsCyclic = kWidth == 3;
+    return kIsInverse ? Table::at((channel + offset) * kWidth + (kIsCyclic ? 3 - t : t))
+                      : Table::at(channel * kWidth + t);
+  }
+
+  // The value kOffset channels further on in the row. At the row's ends, where no block reaches across, any value.
+  template <int kOffset, int kPerLane>
+  KV_DEVICE static float neighbour(const float (&x)[kPerLane], int e) {
+    const bool is_wrapped =
+        kOffset > 0 ? lane() < kOffset : lane() >= 32 + kOffset;  // this lane's reader sits in that register
+    const int other = kOffset > 0 ? (e + 1 < kPerLane ? e + 1 : e) : (e > 0 ? e - 1 : e);
+    return float_of(shfl(bits_of(is_wrapped ? x[other] : x[e]), (lane() + kOffset) & 31));
+  }
+};
+
+}  // namespace kv
