@@ -73,7 +73,7 @@ const char* to_string(Role role) {
   return kNames[int(role)];
 }
 
-Result<ProgramSource> make_program(const Problem& problem, const Registry& registry) {
+Result<ProgramSource> make_reference_program(const Problem& problem, const Registry& registry) {
   ProgramSource program;
   program.id = problem.id;
   program.title = problem.title;
@@ -92,21 +92,9 @@ Result<ProgramSource> make_program(const Problem& problem, const Registry& regis
   program.v = side_facts(problem.v, problem.head_dim);
   for (const Format* format : {&problem.k, &problem.v}) KV_CHECK(check_codec(*format, problem.head_dim));
 
-  KV_TRY(decode, plan_decode(problem));
-  decode.name = problem.id + "." + problem.arch.name;
-  program.tile_tokens = decode.tile;
-  program.decisions = decode.decisions;
-  program.kernels[Role::attend] = emit_decode(decode, registry);
-  program.kernels[Role::merge] = emit_merge(problem, registry);
   program.kernels[Role::reference] = emit_reference(problem, registry);
   if (program.k.is_transformed) program.kernels[Role::rotate_q] = emit_rotate(problem, false, registry);
   if (program.v.is_transformed) program.kernels[Role::rotate_out] = emit_rotate(problem, true, registry);
-  program.decisions.push_back(
-      {"rotation",
-       fmt::format("{} before, {} after", program.k.is_transformed ? problem.k.rotation.name : "none",
-                   program.v.is_transformed ? problem.v.rotation.name : "none"),
-       "once per query and output row; keys and values stay rotated",
-       {}});
   for (const bool is_quantise : {true, false}) {
     program.kernels[is_quantise ? Role::quantise_k : Role::dequantise_k] =
         emit_codec({problem.k, problem.head_dim, program.is_planar, is_quantise, program.arch}, registry);
@@ -114,6 +102,23 @@ Result<ProgramSource> make_program(const Problem& problem, const Registry& regis
         emit_codec({problem.v, problem.head_dim, program.is_planar, is_quantise, program.arch}, registry);
   }
   return program;
+}
+
+Result<ProgramSource> make_program(const Problem& problem, const Registry& registry) {
+  KV_TRY(program, make_reference_program(problem, registry));
+  KV_TRY(decode, plan_decode(problem));
+  decode.name = problem.id + "." + problem.arch.name;
+  program.tile_tokens = decode.tile;
+  program.decisions = decode.decisions;
+  program.kernels[Role::attend] = emit_decode(decode, registry);
+  program.kernels[Role::merge] = emit_merge(problem, registry);
+  program.decisions.push_back(
+      {"rotation",
+       fmt::format("{} before, {} after", program.k.is_transformed ? problem.k.rotation.name : "none",
+                   program.v.is_transformed ? problem.v.rotation.name : "none"),
+       "once per query and output row; keys and values stay rotated",
+       {}});
+  return std::move(program);
 }
 
 Result<ProgramSource> make_codec_program(const Format& format, int head_dim, const Arch& arch,

@@ -332,12 +332,13 @@ Result<LaunchReport> Program::finish_report(const AttentionCall& call, LaunchRep
 
 Result<void> Program::codec(Role role, const kv::CodecArgs& args, Stream stream) const {
   const bool is_k = role == Role::quantise_k || role == Role::dequantise_k;
-  const bool writes = role == Role::quantise_k || role == Role::quantise_v;
   KV_CHECK(check_counts(args.sequences, args.tokens, args.heads));
   KV_CHECK(check_tensor_scale(is_k ? source_.k : source_.v, is_k ? "k" : "v", args.tensor_scale));
+  if (args.x_type != kv::RowType::f16 && args.x_type != kv::RowType::bf16 && args.x_type != kv::RowType::f32)
+    return refuse(fmt::format("x has type {}; f16 (1), bf16 (2) and f32 (3) are possible", int(args.x_type)));
   KV_CHECK(check_pointer("x", args.x.data, args.x_type == kv::RowType::f32 ? 4 : 2));
   KV_CHECK(check_side(source_, is_k ? source_.k : source_.v, is_k ? "k" : "v", args.side));
-  if (writes && args.slots) KV_CHECK(check_pointer("slots", args.slots, alignof(kv::i64)));
+  if (args.slots) KV_CHECK(check_pointer("slots", args.slots, alignof(kv::i64)));
   if (args.first_token < 0) return refuse(fmt::format("first token {}; 0 or more is possible", args.first_token));
   KV_TRY(loaded, kernel(role));
   const Source& source = source_.kernels.at(role);

@@ -31,10 +31,6 @@ template <int kGroup, int kPerLane>
 KV_DEVICE void largest_of_groups(float (&x)[kPerLane]) {
   over_groups<kGroup>(x, [](float a, float b) { return larger(a, b); });
 }
-template <int kGroup, int kPerLane>
-KV_DEVICE void smallest_of_groups(float (&x)[kPerLane]) {
-  over_groups<kGroup>(x, [](float a, float b) { return smaller(a, b); });
-}
 
 // The sum in the order of the values, for formats whose last bit depends on it. Slow: a shuffle a value.
 template <int kGroup, int kPerLane>
@@ -47,6 +43,30 @@ KV_DEVICE void sum_groups_in_order(float (&x)[kPerLane]) {
       for (int i = 0; i < kLanes; ++i) sum = add_rn(sum, shfl(x[first + e], (lane() & ~(kLanes - 1)) + i));
     KV_UNROLL
     for (int e = 0; e < kRegisters; ++e) x[first + e] = sum;
+  }
+}
+
+// The value that no other of the group beats, the first of equals; `least` is beaten by all that count (a NaN beats nothing).
+template <int kGroup, int kPerLane, class Beats>
+KV_DEVICE void best_of_groups(float (&x)[kPerLane], float least, const Beats& beats) {
+  constexpr int kRegisters = kGroup <= 32 ? 1 : kGroup / 32;
+  KV_UNROLL
+  for (int first = 0; first < kPerLane; first += kRegisters) {
+    float best = least;
+    u32 at = 0xffffu;
+    KV_UNROLL
+    for (int e = 0; e < kRegisters; ++e)
+      if (beats(x[first + e], best)) best = x[first + e], at = e * 32 + lane();
+    KV_UNROLL
+    for (int stride = 1; stride < 32 && stride < kGroup; stride <<= 1) {
+      const float other = shfl_xor(best, stride);
+      const u32 other_at = shfl_xor(at, stride);
+      const bool wins = beats(other, best) || (!beats(best, other) && other_at < at);
+      best = wins ? other : best;
+      at = wins ? other_at : at;
+    }
+    KV_UNROLL
+    for (int e = 0; e < kRegisters; ++e) x[first + e] = best;
   }
 }
 

@@ -49,49 +49,35 @@ struct Amax {  // d = max|x| / divisor
   }
 };
 
-// d = (the x of largest |x|, sign kept) / divisor. The first of equals wins, so positions take part in the comparison.
-struct SignedMax {
+struct SignedMax {  // d = (the x of largest |x|, sign kept; the first of equals) / divisor
   template <class R, int kPerLane>
   KV_DEVICE static void find(const float (&x)[kPerLane], float, Scales<kPerLane>& s) {
-    constexpr int kRegisters = R::kSpan <= 32 ? 1 : R::kSpan / 32;
     KV_UNROLL
-    for (int first = 0; first < kPerLane; first += kRegisters) {
-      float best = 0.f;
-      u32 at = 0xffffu;
-      KV_UNROLL
-      for (int e = 0; e < kRegisters; ++e)
-        if (absolute(x[first + e]) > absolute(best)) best = x[first + e], at = e * 32 + lane();
-      KV_UNROLL
-      for (int stride = 1; stride < 32 && stride < R::kSpan; stride <<= 1) {
-        const float other = shfl_xor(best, stride);
-        const u32 other_at = shfl_xor(at, stride);
-        const bool wins = absolute(other) > absolute(best) || (absolute(other) == absolute(best) && other_at < at);
-        best = wins ? other : best;
-        at = wins ? other_at : at;
-      }
-      KV_UNROLL
-      for (int e = 0; e < kRegisters; ++e) {
-        s.largest[first + e] = absolute(best);
-        s.d[first + e] = div_rn(best, R::kDivisor);
-      }
+    for (int e = 0; e < kPerLane; ++e) s.d[e] = x[e];
+    best_of_groups<R::kSpan>(s.d, 0.f, [](float a, float b) { return absolute(a) > absolute(b); });
+    KV_UNROLL
+    for (int e = 0; e < kPerLane; ++e) {
+      s.largest[e] = absolute(s.d[e]);
+      s.d[e] = div_rn(s.d[e], R::kDivisor);
     }
   }
 };
 
-// d = (max x - min x) / divisor; codes are those of x - min x. A span that begins with NaN is NaN.
+// d = (max x - min x) / divisor; codes are those of x - min x. A span that begins with NaN is NaN. Of -0 and 0, the first is stored.
 struct MinStep {
   template <class R, int kPerLane>
   KV_DEVICE static void find(const float (&x)[kPerLane], float, Scales<kPerLane>& s) {
     float highest[kPerLane], first[kPerLane];
     KV_UNROLL
     for (int e = 0; e < kPerLane; ++e) s.minimum[e] = highest[e] = first[e] = x[e];
-    smallest_of_groups<R::kSpan>(s.minimum);
+    best_of_groups<R::kSpan>(s.minimum, float_of(0x7f800000u), [](float a, float b) { return a < b; });
     largest_of_groups<R::kSpan>(highest);
     first_of_groups<R::kSpan>(first);
     KV_UNROLL
     for (int e = 0; e < kPerLane; ++e) {
       if (first[e] != first[e]) s.minimum[e] = first[e];
-      s.d[e] = div_rn(add_rn(highest[e], -s.minimum[e]), R::kDivisor);
+      const float range = add_rn(add_rn(highest[e], -s.minimum[e]), 0.f);  // never -0
+      s.d[e] = div_rn(range, R::kDivisor);
     }
   }
 };
