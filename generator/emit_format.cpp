@@ -170,8 +170,10 @@ void write_domain(Writer& w, const Format& f) {
   write_rotation(w, f.rotation);
   write_rotation(w, f.residual.projection, "PlanProjection");
   if (!f.channels.empty())
-    w.line("// What each channel is multiplied with before it is coded.\nKV_CONSTANT float kChannels[{}] = {{\n    {}}};\n",
-           f.channels.size(), joined(f.channels, real));
+    w.line(
+        "// What each channel is multiplied with before it is coded.\nKV_CONSTANT float kChannels[{}] = {{\n    "
+        "{}}};\n",
+        f.channels.size(), joined(f.channels, real));
 }
 
 std::string domain_members(const Format& f, int head_dim) {
@@ -182,8 +184,9 @@ std::string domain_members(const Format& f, int head_dim) {
       "  KV_DEVICE static float channel([[maybe_unused]] int i) {{ return {}; }}",
       head_dim, f.stored_dim(head_dim), flag(f.has_residual()), flag(f.residual.is_original),
       f.channels.empty() ? "1.f"
-      : f.stored_dim(head_dim) == head_dim ? fmt::format("kChannels[i % {}]", f.channels.size())
-                                           : fmt::format("i < {} ? kChannels[i % {}] : 1.f", head_dim, f.channels.size()));
+      : f.stored_dim(head_dim) == head_dim
+          ? fmt::format("kChannels[i % {}]", f.channels.size())
+          : fmt::format("i < {} ? kChannels[i % {}] : 1.f", head_dim, f.channels.size()));
 }
 
 }  // namespace kvjit::emit

@@ -107,9 +107,8 @@ Source emit_codec(const CodecPlan& plan, const Registry& registry) {
     w.line("  }}");
   }
   w.line("}};\n");
-  return finish(
-      w, name, plan.arch,
-      {family, "CodecArgs", kWarpsOfRowKernels * 32, kWarpsOfRowKernels * warp_bytes, sizeof(kv::CodecArgs)});
+  return finish(w, name, plan.arch,
+                {family, "CodecArgs", kWarpsOfRowKernels * 32, kWarpsOfRowKernels * warp_bytes, sizeof(kv::CodecArgs)});
 }
 
 }  // namespace kvjit

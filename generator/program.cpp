@@ -46,8 +46,7 @@ Result<void> check_codec(const Format& f, int head_dim) {
       {"blocks", f.block}, {"scale groups", f.scale.group}, {"scale spans", f.scale.span}};
   for (const auto& [what, size] : groups)
     if (!fits(size))
-      return refuse(
-          fmt::format("{} that divide 32 or are multiples of it, not {} as {} has", what, size, f.name));
+      return refuse(fmt::format("{} that divide 32 or are multiples of it, not {} as {} has", what, size, f.name));
   if (!f.rotation.is_orthogonal)
     return fail(
         Code::unsupported,
@@ -58,8 +57,8 @@ Result<void> check_codec(const Format& f, int head_dim) {
   if (has_outliers && f.block % 32 != 0)
     return refuse(fmt::format("masks of whole words: a block of 32 values or a multiple; {} has {}", f.name, f.block));
   if (f.zero_bytes && (f.scale.span < f.block || f.stored_mask > 0 || f.scale.rule != ScaleRule::norm))
-    return refuse(fmt::format("a norm for the whole block, and no stored mask, where tiny blocks are zero bytes ({})",
-                              f.name));
+    return refuse(
+        fmt::format("a norm for the whole block, and no stored mask, where tiny blocks are zero bytes ({})", f.name));
   if (f.scale.division == Division::ratio && f.scale.rule != ScaleRule::amax)
     return refuse(fmt::format("rule = \"amax\" for division = \"ratio\" ({})", f.name));
   return {};

@@ -191,9 +191,18 @@ kvjit_side convert(const kv::CacheSide& side) {
           side.scales_token_stride};
 }
 kvjit::AttentionCall convert(const kvjit_attention_call& c) {
-  return {convert(c.q), convert(c.k), convert(c.v), convert(c.out), c.lengths,
-          c.tokens,     c.sequences,  c.kv_heads,   c.scale,        c.k_tensor_scale != 0 ? c.k_tensor_scale : 1,
-          c.v_tensor_scale != 0 ? c.v_tensor_scale : 1,             c.splits};
+  return {convert(c.q),
+          convert(c.k),
+          convert(c.v),
+          convert(c.out),
+          c.lengths,
+          c.tokens,
+          c.sequences,
+          c.kv_heads,
+          c.scale,
+          c.k_tensor_scale != 0 ? c.k_tensor_scale : 1,
+          c.v_tensor_scale != 0 ? c.v_tensor_scale : 1,
+          c.splits};
 }
 
 // Shared by quantise and dequantise; `run` is the member of Program.

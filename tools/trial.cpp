@@ -83,9 +83,7 @@ kv::CodecArgs Trial::codec_args(int side, DevicePointer x, int dim, Element type
   const long long head = shape_.tokens * dim;
   kv::CodecArgs args{};
   args.x = {device_data(x), shape_.kv_heads * head, dim, head};
-  args.x_type = type == Element::f32   ? kv::RowType::f32
-                : type == Element::f16 ? kv::RowType::f16
-                                       : kv::RowType::bf16;
+  args.x_type = type == Element::f32 ? kv::RowType::f32 : type == Element::f16 ? kv::RowType::f16 : kv::RowType::bf16;
   args.side = cache(side);
   args.sequences = shape_.sequences;
   args.tokens = static_cast<int>(shape_.tokens);
@@ -123,9 +121,9 @@ void Trial::for_each_piece(int side, Visit visit) const {
         for (int block = 0; block < stored.stored_dim(problem_.head_dim) / stored.block;
              ++block, row += stored.block_bytes, codes += is_planar ? 0 : stored.block_bytes)
           for (const Field& field : stored.fields) {
-            if (field.kind == FieldKind::pad) continue;
+            if (field.kind == FieldKind::pad && is_planar) continue;
             long long& plane = field.is_code() ? codes : scales;
-            visit(is_planar ? plane : codes + field.at, row + field.at, field.bytes);
+            visit(field, is_planar ? plane : codes + field.at, row + field.at);
             if (is_planar) plane += field.bytes;
           }
       }
@@ -134,9 +132,9 @@ void Trial::for_each_piece(int side, Visit visit) const {
 Result<std::vector<std::uint8_t>> Trial::rows(int side) const {
   std::vector<std::uint8_t> memory(geometry_[side].total_bytes), rows(rows_bytes(side));
   KV_CHECK(context_->backend()->copy_to_host(memory.data(), buffers_[side].pointer(), memory.size()));
-  for_each_piece(side, [&](long long at, long long row, int bytes) {
+  for_each_piece(side, [&](const Field& field, long long at, long long row) {
     std::memcpy(&rows[static_cast<std::size_t>(row)], &memory[static_cast<std::size_t>(at)],
-                static_cast<std::size_t>(bytes));
+                static_cast<std::size_t>(field.bytes));
   });
   return rows;
 }
@@ -144,9 +142,10 @@ Result<std::vector<std::uint8_t>> Trial::rows(int side) const {
 Result<void> Trial::set_rows(int side, std::span<const std::uint8_t> rows) {
   KV_CHECK(check_count("the stored rows", rows.size(), rows_bytes(side)));
   std::vector<std::uint8_t> memory(geometry_[side].total_bytes, 0xFF);
-  for_each_piece(side, [&](long long at, long long row, int bytes) {
-    std::memcpy(&memory[static_cast<std::size_t>(at)], &rows[static_cast<std::size_t>(row)],
-                static_cast<std::size_t>(bytes));
+  for_each_piece(side, [&](const Field& field, long long at, long long row) {
+    if (field.kind != FieldKind::pad)
+      std::memcpy(&memory[static_cast<std::size_t>(at)], &rows[static_cast<std::size_t>(row)],
+                  static_cast<std::size_t>(field.bytes));
   });
   return context_->backend()->copy_to_device(buffers_[side].pointer(), memory.data(), memory.size());
 }

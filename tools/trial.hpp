@@ -28,9 +28,9 @@ class Trial {
   // Of formats that have one scale for the whole tensor: used by every call from now on.
   void set_tensor_scale(int side, float scale) { tensor_scale_[side] = scale; }
   // Stored rows as whole blocks in file order, whatever the layout: [sequences][kv_heads][tokens][row_bytes];
-  // padding is 0.
+  // padding as it is stored, or 0 where the layout has none.
   Result<std::vector<std::uint8_t>> rows(int side) const;
-  // The inverse: a cache that somebody else encoded.
+  // The inverse: a cache that somebody else encoded. Padding keeps 0xFF: no kernel may read it.
   Result<void> set_rows(int side, std::span<const std::uint8_t> rows);
   // [sequences][kv_heads][tokens][head_dim], by way of `type`; rotated: [...][stored values], left in the rotated domain.
   Result<std::vector<float>> dequantise(int side, bool rotated = false, Element type = Element::f32) const;
@@ -53,8 +53,7 @@ class Trial {
 
  private:
   struct Launch;  // buffers of one call
-  // visit(byte of the side's memory, byte of the rows, count) for every piece of every row; padding is in no
-  // piece.
+  // visit(field, byte of the side's memory, byte of the rows) for every field of every row that the layout has.
   template <class Visit>
   void for_each_piece(int side, Visit visit) const;
   std::size_t rows_bytes(int side) const;

@@ -41,7 +41,7 @@ struct AttentionArgs {
   int tokens;
   int chunk_tokens;  // decode: tokens a split, a multiple of the tile
   int splits, kv_heads;
-  float scale_log2;  // softmax scale times log2(e): scores are base-2 exponents; times K's tensor scale
+  float scale_log2;   // softmax scale times log2(e): scores are base-2 exponents; times K's tensor scale
   float value_scale;  // V's tensor scale
 };
 

@@ -12,7 +12,8 @@
 #define KV_DEVICE __device__ __forceinline__
 #define KV_KERNEL extern "C" __global__ void
 #define KV_CONSTANT __constant__ const
-#define KV_TABLE __device__ const  // in global memory: tables too large for constant memory, or read at 32 places at once
+#define KV_TABLE \
+  __device__ const  // in global memory: tables too large for constant memory, or read at 32 places at once
 #define KV_PARAM const __grid_constant__
 #define KV_LAUNCH_BOUNDS(threads, blocks) __launch_bounds__(threads, blocks)
 #define KV_UNROLL _Pragma("unroll")

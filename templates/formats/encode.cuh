@@ -14,11 +14,12 @@
 namespace kv {
 
 struct EncoderDefaults {
-  static constexpr float kLeast = 0.f;        // the scale is at least this
-  static constexpr bool kByStored = false;    // codes are chosen with the scale as it is stored
-  static constexpr bool kZeroBytes = false;   // a block of tiny norm is all zero bytes
+  static constexpr float kLeast = 0.f;          // the scale is at least this
+  static constexpr bool kByStored = false;      // codes are chosen with the scale as it is stored
+  static constexpr bool kZeroBytes = false;     // a block of tiny norm is all zero bytes
   static constexpr bool kRoundsToBf16 = false;  // rotated values are rounded before they are coded
-  static constexpr int kOutliers = 0;         // a block, where each block stores its own mask: the largest, the first of equals
+  static constexpr int kOutliers =
+      0;  // a block, where each block stores its own mask: the largest, the first of equals
   static constexpr bool kStoresSigns = false;  // unread signs of what the codes missed
   // Residual: of the unit vector, before or after the rotation; the stored norm is its length or the mean of its magnitudes, times
   // kResidualUnit, times |x| unless the format says it is relative.
@@ -28,11 +29,11 @@ struct EncoderDefaults {
 
 template <int kPerLane>
 struct Encoding {
-  u32 bits[kPerLane];    // the code as it is stored
+  u32 bits[kPerLane];  // the code as it is stored
   Place place[kPerLane];
   Scales<kPerLane> scales;
   float residual_norm[kPerLane];
-  bool sign[kPerLane];   // of the residual, or the unread one
+  bool sign[kPerLane];  // of the residual, or the unread one
 };
 
 // Masks of outliers, 32 channels a register: the format's own, or the largest of each block.

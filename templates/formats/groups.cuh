@@ -75,8 +75,7 @@ template <int kGroup, int kPerLane>
 KV_DEVICE void first_of_groups(float (&x)[kPerLane]) {
   constexpr int kRegisters = kGroup <= 32 ? 1 : kGroup / 32, kLanes = kGroup < 32 ? kGroup : 32;
   KV_UNROLL
-  for (int e = 0; e < kPerLane; ++e)
-    x[e] = e % kRegisters == 0 ? shfl(x[e], lane() & ~(kLanes - 1)) : x[e - 1];
+  for (int e = 0; e < kPerLane; ++e) x[e] = e % kRegisters == 0 ? shfl(x[e], lane() & ~(kLanes - 1)) : x[e - 1];
 }
 
 }  // namespace kv

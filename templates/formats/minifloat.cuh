@@ -15,7 +15,7 @@ KV_DEVICE float f32_from_e4m3(u32 b) {
 KV_DEVICE float f32_from_e5m2(u32 b) { return f32_from_f16(b << 8); }
 // ggml's UE4M3: no sign, 0x7F decodes to 0.
 KV_DEVICE float f32_from_ue4m3(u32 b) { return (b & 0x7fu) == 0x7fu ? 0.f : f32_from_e4m3(b & 0x7fu); }
-// E8M0: 2^(b - 127); 2^-127 is a float's subnormal.
+// E8M0: 2^(b - 127); 2^-127 is a float's subnormal, 2^128 infinity.
 KV_DEVICE float f32_from_e8m0(u32 b) { return float_of(b == 0 ? 0x00400000u : b << 23); }
 
 // |f| in 448 and above, infinity too, saturates.
@@ -34,20 +34,17 @@ KV_DEVICE u32 e5m2_from_f32(float f) {
   if (a < 0x38800000u) return sign | (bits_of(add_rn(float_of(a), 128.f)) - 0x43000000u);  // the adder rounds at 2^-16
   return sign | (((a + 0xfffffu + (a >> 21 & 1)) >> 21) - (112u << 2));
 }
-// Halves round up (ggml-impl.h: ggml_fp32_to_ue4m3); nothing positive gives 0, 448 and above 0x7E.
+// Halves round up (ggml-impl.h: ggml_fp32_to_ue4m3); nothing positive gives 0, what would need exponent 15 gives 0x7E; a subnormal
+// does not carry into the normal numbers.
 KV_DEVICE u32 ue4m3_from_f32(float f) {
   if (!(f > 0.f)) return 0;
-  if (f >= 448.f) return 0x7e;
-  if (f < 0.015625f) return u32(add_rn(mul_rn(f, 512.f), 0.5f));  // subnormal: in units of 2^-9
-  const u32 rounded = (bits_of(f) + 0x80000u) >> 20;
-  return rounded - (120u << 3) < 0x7eu ? rounded - (120u << 3) : 0x7eu;
+  if (f >= 256.f) return 0x7e;
+  if (f < 0.015625f) return u32(smaller(add_rn(mul_rn(f, 512.f), 0.5f), 7.f));  // in units of 2^-9
+  const u32 code = ((bits_of(f) + 0x80000u) >> 20) - (120u << 3);
+  return code < 0x78u ? code : 0x7eu;
 }
-// The power of two at or below f; 2^127 and above is 254.
-KV_DEVICE u32 e8m0_from_f32(float f) {
-  if (!(f > 0.f)) return 0;
-  const u32 exponent = bits_of(f) >> 23;
-  return exponent < 254u ? exponent : 254u;
-}
+// The power of two at or below f; 255 for infinity.
+KV_DEVICE u32 e8m0_from_f32(float f) { return f > 0.f ? bits_of(f) >> 23 : 0; }
 
 // Number types: what an element or a scale is stored as.
 struct F16 {

@@ -72,7 +72,8 @@ KV_DEVICE void pack(const Encoding<kPerLane>& row, u8* bytes, const StoredRow& t
     sync_warp();
     PackFields<typename F::Codes::Fields>::template pack<F, F::Codes::kCount>(bytes, to.codes);
     if constexpr (F::kHasOutliers)
-      PackFields<typename F::Outliers::Fields>::template pack<F, F::Outliers::kCount>(bytes + F::Codes::kCount, to.codes);
+      PackFields<typename F::Outliers::Fields>::template pack<F, F::Outliers::kCount>(bytes + F::Codes::kCount,
+                                                                                      to.codes);
     if constexpr (F::kHasResidual) PackFields<typename F::ResidualSigns>::template pack<F, F::kBlock>(signs, to.codes);
     if constexpr (R::kStoresSigns) PackFields<typename R::Signs>::template pack<F, F::kBlock>(signs, to.codes);
     if constexpr (F::kHasStoredMask)

@@ -179,7 +179,7 @@ struct Weighted {
     sum_groups_in_order<R::kSpan>(xc);
     sum_groups_in_order<R::kSpan>(cc);
     KV_UNROLL
-    for (int e = 0; e < kPerLane; ++e) d[e] = cc[e] > 0.f ? div_rn(xc[e], cc[e]) : 0.f;
+    for (int e = 0; e < kPerLane; ++e) d[e] = cc[e] == 0.f ? 0.f : div_rn(xc[e], cc[e]);
   }
 };
 

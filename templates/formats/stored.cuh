@@ -59,7 +59,8 @@ KV_DEVICE int group_of(int i) {
   return i % F::kBlock / F::kGroup;
 }
 
-// A channel's section, and which of the section's codes is its own.
+// A channel's section, and which of the section's codes is its own. A damaged mask may mark too many channels: they share the last
+// code, so that nothing outside the block is read.
 struct Place {
   bool is_outlier;
   int k;
@@ -71,7 +72,9 @@ KV_DEVICE Place place_of(const u8* scales, int channel) {
   const u32 mask = F::mask_word(scales, channel / 32);
   outliers += count_bits(mask & ((1u << channel % 32) - 1));
   const bool is_outlier = mask >> channel % 32 & 1;
-  return {is_outlier, is_outlier ? outliers : channel - outliers};
+  const int k = is_outlier ? outliers : channel - outliers,
+            last = (is_outlier ? F::Outliers::kCount : F::Codes::kCount) - 1;
+  return {is_outlier, k < last ? k : last};
 }
 
 template <class Section>

@@ -10,7 +10,8 @@ namespace kvjit::test {
 struct AxisFormat {
   const char* name;
   std::vector<int> head_dims;
-  bool is_exact;  // float32 step by step in the reference codec too: the same bytes; else sums in double: nearly all of them
+  bool
+      is_exact;  // float32 step by step in the reference codec too: the same bytes; else sums in double: nearly all of them
   const char* toml;
 };
 
