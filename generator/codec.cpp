@@ -120,8 +120,13 @@ struct Place {
 std::vector<Place> places(const Format& f, const std::vector<bool>& is_outlier) {
   std::vector<Place> all(static_cast<std::size_t>(f.block));
   if (f.stored_mask > 0) {
+    // A damaged mask may mark too many channels; they share the last code, so that nothing outside the block is read.
+    const int last[2] = {f.block - f.stored_mask - 1, f.stored_mask - 1};
     int count[2] = {};
-    for (std::size_t i = 0; i < all.size(); ++i) all[i] = {int(is_outlier[i]), count[int(is_outlier[i])]++};
+    for (std::size_t i = 0; i < all.size(); ++i) {
+      const int section = int(is_outlier[i]);
+      all[i] = {section, std::min(count[section]++, last[section])};
+    }
     return all;
   }
   for (int s = 0; s < int(f.sections.size()); ++s)

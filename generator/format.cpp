@@ -2,7 +2,10 @@
 // SPDX-License-Identifier: MIT
 #include "generator/format.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <cmath>
 #include <numeric>
 
 namespace kvjit {
@@ -56,6 +59,38 @@ int Format::stored_dim(int head_dim) const {
 const Field* Format::field(FieldKind kind) const {
   const auto found = std::find_if(fields.begin(), fields.end(), [&](const Field& f) { return f.kind == kind; });
   return found == fields.end() ? nullptr : &*found;
+}
+
+double int8_step(const Section& section) {
+  if (section.kind == CodeKind::plain) return 0;
+  if (section.kind == CodeKind::uniform) return section.max_code - section.offset <= 127 && section.offset <= 128;
+  double largest = 0;
+  for (const double v : section.values) largest = std::max(largest, std::fabs(v));
+  const auto fits = [&](double step, double shift) {
+    return std::all_of(section.values.begin(), section.values.end(), [&](double v) {
+      const double n = v / step - shift;
+      return n == std::floor(n) && n >= -128 && n <= 127;
+    });
+  };
+  for (double step = std::exp2(std::ceil(std::log2(largest)) + 1); largest / step <= 128; step /= 2)
+    if (fits(step, 0) || fits(step, 0.5)) return step;
+  return 0;
+}
+
+Result<void> check_head_dim(const Format& f, int head_dim, const Where& where) {
+  if (f.is_padded && head_dim > 0) return {};
+  struct Part {
+    const char* name;
+    int size;
+  };
+  for (const Part& part : {Part{"rotation size", f.rotation.is_identity() ? 1 : f.rotation.size},
+                           Part{"span of one scale", f.scale.span}, Part{"block", f.block}})
+    if (head_dim <= 0 || head_dim % part.size != 0)
+      return fail(
+          Code::bad_input,
+          fmt::format("head_dim {} is not a multiple of {}, the {} of '{}'", head_dim, part.size, part.name, f.name),
+          where, {fmt::format("multiples of {} work: {}, {}, ...", f.granule(), f.granule(), 2 * f.granule())});
+  return {};
 }
 
 }  // namespace kvjit

@@ -126,12 +126,13 @@ struct Field {
 struct Format {
   std::string name;  // the variant key = file name; inline formats get a name spelled from their numbers
   std::string title, source;
-  std::vector<std::string> aliases;
-  bool is_per_head = false;       // block = "head_dim": made anew for each head_dim
-  int block = 1;                  // values a stored block
-  std::vector<Section> sections;  // the codes; then those of the outliers; then the signs of the residual
-  int residual_section = -1;      // index, or -1
-  int stored_mask = 0;            // outliers a block, when each block stores its own mask; 0: the mask is the format's
+  std::vector<std::string> aliases;  // other names that mean this format
+  std::vector<std::string> also;     // published names that these bytes go by too, but that mean another format here
+  bool is_per_head = false;          // block = "head_dim": made anew for each head_dim
+  int block = 1;                     // values a stored block
+  std::vector<Section> sections;     // the codes; then those of the outliers; then the signs of the residual
+  int residual_section = -1;         // index, or -1
+  int stored_mask = 0;  // outliers a block, when each block stores its own mask; 0: the mask is the format's
   Scale scale;
   Residual residual;
   Rotation rotation;             // identity when not rotated
@@ -160,6 +161,13 @@ struct Format {
   long long row_bytes(long long n) const { return n / block * block_bytes; }
   const Field* field(FieldKind kind) const;  // the first of its kind, or null
 };
+
+// The power of two that every value of a section is a whole multiple of, or half an odd one, if 8-bit integers then hold them
+// exactly: value = step * n or step * (n + 1/2) with n in -128..127. 0: there is none. (Of uniform codes the step is 1.)
+double int8_step(const Section& section);
+
+// Can heads of head_dim values be stored as the format? bad_input names the size that does not fit, and those that do.
+Result<void> check_head_dim(const Format& format, int head_dim, const Where& where);
 
 // Fixes offsets, sizes and the defaults that hang on them; called by whoever made the axes.
 void derive(Format& format);

@@ -15,7 +15,7 @@ namespace {
 double normal_tail(double a) { return std::erfc(a / std::numbers::sqrt2) / 2; }
 
 // The relative error of N(0,1) numbers x with |x| < limit that are coded as x / unit.
-double relative_mse(const std::vector<double>& levels, double unit, double limit, bool is_corrected) {
+double relative_mse(const std::vector<double>& levels, double unit, double limit, Refine refine) {
   constexpr int kSteps = 4096;
   const std::vector<double> bounds = midpoints(levels);
   double xx = 0, xq = 0, qq = 0;
@@ -24,7 +24,9 @@ double relative_mse(const std::vector<double>& levels, double unit, double limit
     const double q = unit * levels[code_of(x / unit, bounds)];
     xx += density * x * x, xq += density * x * q, qq += density * q * q;
   }
-  return is_corrected ? 2 - 2 * xq / std::sqrt(xx * qq) : (xx - 2 * xq + qq) / xx;
+  if (refine == Refine::matched) return 2 - 2 * xq / std::sqrt(xx * qq);
+  if (refine == Refine::least_squares) return 1 - xq * xq / (xx * qq);
+  return (xx - 2 * xq + qq) / xx;
 }
 
 // What an inline format is held to: its exact error on N(0,1), and 5 % for finite blocks and finite samples.
@@ -32,8 +34,7 @@ double expected_relative_mse(const Format& f) {
   constexpr double kMargin = 1.05, kEverything = 9;
   const Section& codes = f.codes();
   if (f.scale.rule == ScaleRule::norm)
-    return kMargin *
-           relative_mse(codes.values, std::sqrt(double(f.block)), kEverything, f.scale.refine == Refine::matched);
+    return kMargin * relative_mse(codes.values, std::sqrt(double(f.block)), kEverything, f.scale.refine);
   std::vector<double> levels = codes.values;
   if (codes.kind == CodeKind::uniform)
     for (int code = 2 * codes.offset - codes.max_code; code <= codes.max_code; ++code)
@@ -44,7 +45,7 @@ double expected_relative_mse(const Format& f) {
     const double tail = -std::expm1(std::log((i + 0.5) / kQuantiles) / f.block) / 2;
     double low = 0, high = kEverything;
     for (int step = 0; step < 40; ++step) (normal_tail((low + high) / 2) > tail ? low : high) = (low + high) / 2;
-    sum += relative_mse(levels, low / f.scale.divisor, low, false);
+    sum += relative_mse(levels, low / f.scale.divisor, low, Refine::none);
   }
   return kMargin * sum / kQuantiles;
 }
@@ -78,13 +79,15 @@ Result<Format> inline_format(const SideSpec& side, const RotationLookup& rotatio
   codes.max_code = (1 << codes.bits) - 1;
   if (scale == "corrected_norm")
     f.scale.rule = ScaleRule::norm, f.scale.refine = Refine::matched;
+  else if (scale == "least_squares")
+    f.scale.rule = ScaleRule::norm, f.scale.refine = Refine::least_squares;
   else if (scale == "raw_norm")
     f.scale.rule = ScaleRule::norm;
   else if (scale == "amax")
     f.scale.rule = ScaleRule::amax;
   else
     return fail(Code::bad_input, fmt::format("scale '{}' is not known", scale), where("scale"),
-                schema::suggestions(scale, "scales", {"corrected_norm", "raw_norm", "amax"}));
+                schema::suggestions(scale, "scales", {"corrected_norm", "least_squares", "raw_norm", "amax"}));
   if (is_uniform) {
     if (f.scale.rule != ScaleRule::amax)
       return fail(Code::unsupported, fmt::format("a uniform codebook has no {} scale", scale), where("scale"),

@@ -87,7 +87,8 @@ std::uint8_t ue4m3_from_float(float x) {
 float float_from_ue4m3(std::uint8_t b) { return (b & 0x7F) == 0x7F ? 0 : float_of_fields(b & 0x7F, 3, -6); }
 
 std::uint8_t e8m0_from_float(float x) {
-  return x > 0 ? std::uint8_t(std::clamp(int(std::floor(std::log2(x))) + 127, 0, 254)) : 0;
+  if (!(x > 0)) return 0;
+  return std::isinf(x) ? 0xFF : std::uint8_t(std::clamp(std::ilogb(x) + 127, 0, 254));
 }
 
 float float_from_e8m0(std::uint8_t b) { return std::ldexp(1.0f, int(b) - 127); }

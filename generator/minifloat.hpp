@@ -23,7 +23,7 @@ float float_from_e5m2(std::uint8_t b);
 std::uint8_t ue4m3_from_float(float x);
 float float_from_ue4m3(std::uint8_t b);
 
-// A power of two, biased by 127; rounds down as floor(log2f(x)) does; 0 for x <= 0.
+// A power of two, biased by 127, rounded down; 0 for x <= 0, and 0xFF (which decodes to infinity) for infinity.
 std::uint8_t e8m0_from_float(float x);
 float float_from_e8m0(std::uint8_t b);
 

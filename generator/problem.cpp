@@ -10,23 +10,25 @@ namespace kvjit {
 namespace {
 
 Result<Format> resolve_side(const SideSpec& side, const Spec& spec, const char* key, const Registry& registry) {
-  if (side.format.empty()) return inline_format(side, registry);
-  KV_TRY(format, registry.format(side.format, spec.where(std::string(key) + ".format")));
-  return *format;
+  if (side.format.empty()) {
+    KV_TRY(made, inline_format(side, registry));
+    KV_CHECK(check_head_dim(made, spec.head_dim, spec.where("attention.head_dim")));
+    return made;
+  }
+  KV_CHECK(registry.format(side.format, spec.where(std::string(key) + ".format")));
+  return registry.format_for(side.format, spec.head_dim, spec.where("attention.head_dim"));
 }
 
-Result<void> check_head_dim(const Format& format, const Spec& spec, const char* key) {
-  const auto refuse = [&](const char* what, int size) -> Result<void> {
-    return fail(Code::bad_input,
-                fmt::format("head_dim {} is not a multiple of {}, the {} of {} ('{}')", spec.head_dim, size, what,
-                            format.name, key),
-                spec.where("attention.head_dim"),
-                {fmt::format("multiples of {} work: {}, {}, ...", size, size, 2 * size)});
-  };
-  if (!format.rotation.is_identity() && spec.head_dim % format.rotation.size != 0)
-    return refuse("rotation size", format.rotation.size);
-  if (spec.head_dim % format.block != 0) return refuse("block", format.block);
-  return {};
+// Rows that are not padded are dealt to the lanes of a warp as they are.
+Result<void> check_lanes(const Format& format, const Spec& spec, const char* key) {
+  if (format.stored_dim(spec.head_dim) % 32 == 0) return {};
+  return fail(
+      Code::unsupported,
+      fmt::format("head_dim {} is not a multiple of 32, the lanes of a warp, and '{}' ('{}') does not pad heads",
+                  spec.head_dim, format.name, key),
+      spec.where("attention.head_dim"),
+      {"multiples of 32 work: 64, 96, 128, ...",
+       "formats that pad heads take any: those with padding = \"zero\", turbo3_0 for one"});
 }
 
 }  // namespace
@@ -35,11 +37,8 @@ Result<Problem> resolve(const Spec& spec, const Registry& registry, const std::s
   Problem problem;
   KV_TRY(k, resolve_side(spec.k, spec, "k", registry));
   KV_TRY(v, resolve_side(spec.v, spec, "v", registry));
-  KV_CHECK(check_head_dim(k, spec, "k"));
-  KV_CHECK(check_head_dim(v, spec, "v"));
-  if (spec.head_dim % 32 != 0)
-    return fail(Code::unsupported, fmt::format("head_dim {} is not a multiple of 32, the lanes of a warp", spec.head_dim),
-                spec.where("attention.head_dim"), {"multiples of 32 work: 64, 96, 128, ..."});
+  KV_CHECK(check_lanes(k, spec, "k"));
+  KV_CHECK(check_lanes(v, spec, "v"));
   KV_TRY(arch, registry.require_arch(arch_name, spec.where("target.arch")));
   problem.k = k;
   problem.v = v;

@@ -34,10 +34,7 @@ Result<void> check_codec(const Format& f, int head_dim) {
   const auto refuse = [&](const std::string& what, std::vector<std::string> notes = {}) -> Result<void> {
     return fail(Code::unsupported, fmt::format("the codec kernels need {}", what), {}, std::move(notes));
   };
-  if (stored % f.granule() != 0)
-    return fail(Code::bad_input,
-                fmt::format("head_dim {} is not a multiple of the block or rotation of {}", head_dim, f.name), {},
-                {fmt::format("multiples of {} work", f.granule())});
+  KV_CHECK(check_head_dim(f, head_dim, {}));
   if (stored % 32 != 0)
     return refuse(fmt::format("a head_dim that is a multiple of 32, not {}", stored),
                   {"a format with padding = \"zero\" may serve it"});

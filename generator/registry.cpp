@@ -82,6 +82,7 @@ Result<Registry> Registry::load(const FileSet& files) {
                     {"the other is " + owner->second});
       if (name != format.name) registry.aliases_[name] = format.name;
     }
+    if (format.is_per_head) registry.sources_[format.name] = {file, text};
     registry.formats_[format.name] = format;
   }
   return registry;
@@ -94,6 +95,33 @@ Result<const Format*> Registry::format(const std::string& name_or_alias, const W
   std::vector<std::string> known = keys(formats_);
   for (const auto& [name, target] : aliases_) known.push_back(name);
   return unknown("format", name_or_alias, where, known);
+}
+
+Result<Format> Registry::format_for(const std::string& name_or_alias, int head_dim, const Where& where) const {
+  KV_TRY(found, format(name_or_alias, where));
+  const auto source = sources_.find(found->name);
+  Format made = *found;
+  if (source != sources_.end()) {
+    Result<Format> anew = parse_format(source->second.second, source->second.first, *this, head_dim);
+    if (!anew) {
+      // The file is sound (it was loaded); it is this size that it cannot serve.
+      anew.error().message =
+          fmt::format("format '{}' cannot store heads of {}: {}", found->name, head_dim, anew.error().message);
+      anew.error().where = where;
+      return tl::unexpected(anew.error());
+    }
+    made = *std::move(anew);
+  }
+  KV_CHECK(check_head_dim(made, head_dim, where));
+  return made;
+}
+
+std::vector<std::string> Registry::variants(const std::string& name_or_alias) const {
+  std::vector<std::string> names;
+  if (const Result<const Format*> owner = format(name_or_alias, {})) names.push_back((*owner)->name);
+  for (const auto& [name, f] : formats_)
+    if (std::count(f.also.begin(), f.also.end(), name_or_alias)) names.push_back(name);
+  return names;
 }
 
 Result<Rotation> Registry::rotation(const std::string& name, int size, const Where& where) const {

@@ -25,8 +25,13 @@ class Registry : public RotationLookup, public ArchLookup {
   // name or alias inside the result are an error that names both files.
   static Result<Registry> load(const FileSet& files);
 
-  Result<const Format*> format(const std::string& name_or_alias,
-                               const Where& where) const;  // unknown: did-you-mean + list
+  // Unknown: did-you-mean and the list. Formats made for each head_dim are those of 128 here.
+  Result<const Format*> format(const std::string& name_or_alias, const Where& where) const;
+  // The format as heads of head_dim values are stored: one whose block or rotation is the whole head is made for that size.
+  // Fails when head_dim does not fit (check_head_dim).
+  Result<Format> format_for(const std::string& name_or_alias, int head_dim, const Where& where) const;
+  // Every format that is published under this name somewhere, the one that it means here first.
+  std::vector<std::string> variants(const std::string& name_or_alias) const;
   Result<Rotation> rotation(const std::string& name, int size, const Where& where) const override;
   const Arch* arch(const std::string& name) const override;  // nullptr if unknown
   Result<const Arch*> require_arch(const std::string& name, const Where& where) const;
@@ -39,6 +44,7 @@ class Registry : public RotationLookup, public ArchLookup {
 
  private:
   std::map<std::string, Format> formats_;
+  std::map<std::string, std::pair<std::string, std::string>> sources_;  // of formats made for each head_dim: file, text
   std::map<std::string, RotationSpec> rotations_;
   std::map<std::string, Arch> archs_;
   std::map<std::string, std::string> aliases_;

@@ -23,7 +23,7 @@ struct SideSpec {
   std::string format;                      // name or alias; empty when inline
   std::optional<int> bits, block;          // inline only: 1..8; values that share one scale
   std::optional<std::string> codebook;     // "lloyd_max" (default), "uniform"
-  std::optional<std::string> scale;        // "corrected_norm" (default), "raw_norm", "amax"
+  std::optional<std::string> scale;        // "corrected_norm" (default), "least_squares", "raw_norm", "amax"
   std::optional<std::string> rotation;     // "none" (default), or a name of specs/rotations
   std::map<std::string, Where> key_where;  // where each key stands, for diagnostics of later stages
 };
