@@ -198,7 +198,7 @@ float weighted_scale(const Section& s, const float* y, const std::vector<unsigne
     xc += w * c * y[i];
     cc += w * c * c;
   }
-  return cc > 0 ? xc / cc : 0;
+  return cc == 0 ? 0 : xc / cc;  // NaN stays NaN
 }
 
 // All other rules, in ggml's float32 operations and their order (ggml-quants.c: quantize_row_*_ref), because there the last

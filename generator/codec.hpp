@@ -14,8 +14,7 @@ namespace kvjit {
 
 // One row: x.size() values (whole blocks and rotations, unless the format pads) -> format.row_bytes(stored) bytes, whole blocks in
 // element order, fields in file order (layout `rows`). tensor_scale: of formats whose one scale belongs to the whole tensor.
-// A NaN makes its span's scale NaN or its own code any; infinities and values beyond the scale's type give an infinite scale:
-// such a span decodes to NaN or infinity, never to a wrong number (tests/unit/generator/codec_test.cpp).
+// NaN, infinities and numbers too large for the scale: specs/README.md, "Numbers that do not fit".
 std::vector<std::uint8_t> encode_row(const Format& format, std::span<const float> x, float tensor_scale = 1);
 
 // The inverse, exact in float64 arithmetic on the stored numbers: head_dim values. rotated: the stored values in the rotated

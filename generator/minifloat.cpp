@@ -78,10 +78,11 @@ float float_from_e5m2(std::uint8_t b) { return float_from_f16(std::uint16_t(b <<
 
 std::uint8_t ue4m3_from_float(float x) {
   if (!(x > 0)) return 0;
-  if (x >= 448) return 0x7E;
-  const int exponent = std::max(std::ilogb(x), -6);
-  const int units = int(std::floor(std::ldexp(x, 3 - exponent) + 0.5f));
-  return std::uint8_t(std::min(((exponent + 6) << 3) + units, 0x7E));
+  const int exponent = std::isinf(x) ? 8 : std::ilogb(x);
+  if (exponent >= 8) return 0x7E;
+  if (exponent < -6) return std::uint8_t(std::min(int(x * 512 + 0.5f), 7));  // no carry into the normal numbers
+  const int code = ((exponent + 6) << 3) + int(std::ldexp(x, 3 - exponent) + 0.5f);
+  return std::uint8_t(code >= 0x78 ? 0x7E : code);
 }
 
 float float_from_ue4m3(std::uint8_t b) { return (b & 0x7F) == 0x7F ? 0 : float_of_fields(b & 0x7F, 3, -6); }

@@ -19,7 +19,8 @@ float float_from_e4m3(std::uint8_t b);
 std::uint8_t e5m2_from_float(float x);
 float float_from_e5m2(std::uint8_t b);
 
-// ggml's UE4M3 (ggml-impl.h): E4M3 without a sign, half up on the dropped mantissa bit, at most 0x7E (448); 0x7F decodes to 0.
+// ggml's UE4M3 (ggml-impl.h): E4M3 without a sign, half up on the dropped mantissa bit. Its writer takes the exponent field 15 for
+// an overflow, so that 248 and above become 0x7E (448), and keeps subnormals below 8 / 512. 0x7F decodes to 0.
 std::uint8_t ue4m3_from_float(float x);
 float float_from_ue4m3(std::uint8_t b);
 

@@ -94,7 +94,12 @@ Result<const Format*> Registry::format(const std::string& name_or_alias, const W
   if (found != formats_.end()) return &found->second;
   std::vector<std::string> known = keys(formats_);
   for (const auto& [name, target] : aliases_) known.push_back(name);
-  return unknown("format", name_or_alias, where, known);
+  tl::unexpected<Error> error = unknown("format", name_or_alias, where, known);
+  constexpr std::size_t kMostListed = 24;
+  if (known.size() > kMostListed)
+    error.value().notes.back() = fmt::format("{} formats and {} other names for them: `kvjit formats` lists all",
+                                             formats_.size(), aliases_.size());
+  return error;
 }
 
 Result<Format> Registry::format_for(const std::string& name_or_alias, int head_dim, const Where& where) const {

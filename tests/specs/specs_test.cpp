@@ -52,6 +52,7 @@ Result<std::size_t> check(const fs::path& path) {
         KV_CHECK(inline_format(*side, registry));
       } else {
         KV_CHECK(registry.format(side->format, side->key_where.at("format")));
+        KV_CHECK(registry.format_for(side->format, spec.head_dim, spec.where("attention.head_dim")));
       }
     }
     for (const std::string& arch : spec.archs) {

@@ -43,6 +43,30 @@ TEST_CASE("head_dim 100 with a 128-value rotation is refused at its line, with t
   CHECK(problem.error().notes[0].find("128, 256") != std::string::npos);
 }
 
+TEST_CASE("heads that are padded to whole rotations need not fit anything") {
+  const std::string both = "[k]\nformat=\"turbo3_0\"\n[v]\nformat=\"turbo2_0\"\n[attention]\nhead_dim = ";
+  for (const int head_dim : {80, 96, 112}) {
+    const auto problem = resolved(both + std::to_string(head_dim));
+    REQUIRE(problem);
+    CHECK(problem->head_dim == head_dim);
+    CHECK(problem->k.stored_dim(head_dim) == 128);
+  }
+  const auto mixed = resolved("[k]\nformat=\"turbo3_0\"\n[v]\nformat=\"f16\"\n[attention]\nhead_dim = 80");
+  REQUIRE_FALSE(mixed);
+  CHECK(mixed.error().message.find("'f16' ('v') does not pad heads") != std::string::npos);
+}
+
+TEST_CASE("formats of the whole head follow head_dim") {
+  const auto problem =
+      resolved("[k]\nformat=\"vllm_k4_nc\"\n[v]\nformat=\"atlas_turbo3\"\n[attention]\nhead_dim = 256");
+  REQUIRE(problem);
+  CHECK(problem->k.block == 256);
+  CHECK(problem->v.rotation.size == 256);
+  const auto refused = resolved("[k]\nformat=\"f16\"\n[v]\nformat=\"atlas_turbo3\"\n[attention]\nhead_dim = 192");
+  REQUIRE_FALSE(refused);
+  CHECK(refused.error().where.line == 6);
+}
+
 TEST_CASE("head_dim must fill the lanes of a warp") {
   const auto problem = resolved("[k]\nformat=\"f16\"\n[v]\nformat=\"f16\"\n[attention]\nhead_dim = 80\n");
   REQUIRE_FALSE(problem);

@@ -4,6 +4,8 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
+
 using namespace kvjit;
 
 namespace {
@@ -26,10 +28,51 @@ TEST_CASE("names and aliases lead to one format") {
   CHECK(registry.rotation("none", 7, {})->is_identity());
 }
 
+TEST_CASE("a published name belongs to one format, and the others that go by it are known") {
+  const Registry registry = Registry::load(embedded_files()).value();
+  const std::vector<std::string> variants = registry.variants("tbq4_0");
+  REQUIRE(variants.size() == 4);
+  CHECK(variants.front() == "tbq4_wht_dfirst_corr");
+  CHECK(std::count(variants.begin(), variants.end(), "tbq4_dense_qsfirst_raw") == 1);
+  CHECK(registry.variants("turbo4_0").front() == "turbo4_legacy68");
+  CHECK(registry.variants("q8_0") == std::vector<std::string>{"q8_0"});
+  CHECK(registry.variants("q9_0").empty());
+  for (const auto& [name, f] : registry.formats())
+    for (const std::string& shared : f.also) {
+      CAPTURE(name);
+      CAPTURE(shared);
+      REQUIRE(registry.format(shared, {}));
+      CHECK(registry.format(shared, {}).value()->name != name);
+    }
+}
+
+TEST_CASE("formats that are about the whole head are made for its size") {
+  const Registry registry = Registry::load(embedded_files()).value();
+  const auto made = [&](const char* name, int head_dim) { return registry.format_for(name, head_dim, {"s.toml", 7}); };
+  CHECK(made("vllm_k4_nc", 256)->block == 256);
+  CHECK(made("vllm_k4_nc", 256)->rotation.size == 256);
+  CHECK(made("vllm_k4_nc", 64)->codes().values.back() > made("vllm_k4_nc", 256)->codes().values.back());
+  CHECK(made("vllm_v3", 96)->block_bytes == 96 * 3 / 8 + 4);
+  CHECK(made("atlas_turbo4", 512)->rotation.size == 512);
+  CHECK(made("atlas_turbo4", 512)->block == 16);
+  CHECK(made("tbq4_0", 256)->block == 128);
+  CHECK(made("turbo3_0", 80)->stored_dim(80) == 128);
+
+  const Error none = made("atlas_turbo4", 64).error();
+  CHECK(none.message ==
+        "format 'atlas_turbo4' cannot store heads of 64: rotation 'wht_atlas' does not span 64 channels");
+  CHECK(none.where.line == 7);
+  CHECK(none.notes.front() == "possible sizes: 128, 256, 512");
+  CHECK(made("tbq4_0", 80).error().message.find("not a multiple of 128") != std::string::npos);
+  CHECK(made("vllm_v3", 100).error().message ==
+        "format 'vllm_v3' cannot store heads of 100: 100 codes of 3 bits do not fill whole bytes");
+  CHECK(made("tbq5_0", 128).error().message == "format 'tbq5_0' is not known");
+}
+
 TEST_CASE("unknown names are told what there is") {
   FileSet files;
-  for (const char* name : {"formats/q4_0", "formats/tbq4_wht_dfirst_corr", "rotations/wht_signed", "archs/sm_80",
-                           "archs/sm_75", "archs/sm_90"}) {
+  for (const char* name :
+       {"formats/q4_0", "formats/f16", "rotations/wht_signed", "archs/sm_80", "archs/sm_75", "archs/sm_90"}) {
     const std::string file = std::string("specs/") + name + ".toml";
     files[file] = embedded_files().at(file);
   }
@@ -37,8 +80,11 @@ TEST_CASE("unknown names are told what there is") {
   const Error format = registry.format("q4_1", {"s.toml", 2, 10, ""}).error();
   CHECK(format.message == "format 'q4_1' is not known");
   CHECK(format.where.line == 2);
-  CHECK(format.notes ==
-        std::vector<std::string>{"did you mean 'q4_0'?", "formats: q4_0, tbq4_wht_dfirst_corr, tbq4_0"});
+  CHECK(format.notes == std::vector<std::string>{"did you mean 'q4_0'?", "formats: f16, q4_0"});
+  const Registry all = Registry::load(embedded_files()).value();
+  const Error many = all.format("q4_2", {}).error();
+  CHECK(many.notes.size() == 2);
+  CHECK(many.notes.back().find("`kvjit formats` lists all") != std::string::npos);
   const Error arch = registry.require_arch("sm_90b", {}).error();
   CHECK(arch.notes.front() == "did you mean 'sm_90'?");
   CHECK(registry.rotation("hadamard", 128, {}).error().notes ==
