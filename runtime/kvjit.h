@@ -203,7 +203,7 @@ typedef struct kvjit_rows {
 typedef struct kvjit_codec_call {
   size_t size;
   kvjit_rows x; /* quantise reads it, dequantise writes f32 to it; query_stride is the token's */
-  int x_type;   /* quantise: KVJIT_F16 or KVJIT_F32; dequantise: KVJIT_F32 */
+  int x_type;   /* of x: KVJIT_F16, KVJIT_BF16 or KVJIT_F32 */
   kvjit_side cache;
   const kvjit_index* slots; /* quantise, on the device: where each token goes, negative: nowhere; NULL: from
                                first_token on */

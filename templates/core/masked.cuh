@@ -7,12 +7,6 @@
 
 namespace kv {
 
-KV_DEVICE int count_bits(u32 word) {
-  word -= word >> 1 & 0x55555555u;
-  word = (word & 0x33333333u) + (word >> 2 & 0x33333333u);
-  return int(((word + (word >> 4) & 0x0f0f0f0fu) * 0x01010101u) >> 24);
-}
-
 // kCodes values as halves, of the channels from `channel` on. codes: the block's codes; mask: its mask.
 template <class S, int kCodes>
 KV_DEVICE void masked_values(SharedAddress codes, SharedAddress mask, int channel, u32 (&half)[kCodes]) {

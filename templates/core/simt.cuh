@@ -12,7 +12,8 @@
 #define KV_DEVICE __device__ __forceinline__
 #define KV_KERNEL extern "C" __global__ void
 #define KV_CONSTANT __constant__ const
-#define KV_TABLE __device__ const  // in global memory: tables too large for constant memory, or read at 32 places at once
+#define KV_TABLE \
+  __device__ const  // in global memory: tables too large for constant memory, or read at 32 places at once
 #define KV_PARAM const __grid_constant__
 #define KV_LAUNCH_BOUNDS(threads, blocks) __launch_bounds__(threads, blocks)
 #define KV_UNROLL _Pragma("unroll")
@@ -36,6 +37,7 @@ KV_DEVICE void sync_warp() { __syncwarp(); }
 KV_DEVICE float shfl_xor(float v, int mask) { return __shfl_xor_sync(0xffffffffu, v, mask); }
 KV_DEVICE u32 shfl_xor(u32 v, int mask) { return __shfl_xor_sync(0xffffffffu, v, mask); }
 KV_DEVICE u32 shfl(u32 v, int from) { return __shfl_sync(0xffffffffu, v, from); }
+KV_DEVICE float shfl(float v, int from) { return __shfl_sync(0xffffffffu, v, from); }
 KV_DEVICE bool any(bool v) { return __any_sync(0xffffffffu, v); }
 KV_DEVICE u32 ballot(bool v) { return __ballot_sync(0xffffffffu, v); }
 
@@ -47,7 +49,9 @@ KV_DEVICE float add_rn(float a, float b) { return __fadd_rn(a, b); }
 KV_DEVICE float div_rn(float a, float b) { return __fdiv_rn(a, b); }
 KV_DEVICE float sqrt_rn(float a) { return __fsqrt_rn(a); }
 KV_DEVICE float absolute(float a) { return __int_as_float(__float_as_int(a) & 0x7fffffff); }
-KV_DEVICE float larger(float a, float b) { return fmaxf(a, b); }
+KV_DEVICE float larger(float a, float b) { return fmaxf(a, b); }  // the number, where one of the two is NaN
+KV_DEVICE float smaller(float a, float b) { return fminf(a, b); }
+KV_DEVICE int count_bits(u32 a) { return __popc(a); }
 KV_DEVICE u32 bits_of(float a) { return __float_as_uint(a); }
 KV_DEVICE float float_of(u32 a) { return __uint_as_float(a); }
 KV_DEVICE float exp2_fast(float x) {  // 9.7.3.20: 2 ulp

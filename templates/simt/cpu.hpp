@@ -94,6 +94,7 @@ inline float float_of(u32 a) { return __builtin_bit_cast(float, a); }
 
 inline u32 shfl(u32 v, int from, KV_SITE) { return cpu::show<1>({v}, file, line)[from & 31][0]; }
 inline u32 shfl_xor(u32 v, int mask, KV_SITE) { return cpu::show<1>({v}, file, line)[(lane() ^ mask) & 31][0]; }
+inline float shfl(float v, int from, KV_SITE) { return float_of(shfl(bits_of(v), from, file, line)); }
 inline float shfl_xor(float v, int mask, KV_SITE) { return float_of(shfl_xor(bits_of(v), mask, file, line)); }
 inline u32 ballot(bool v, KV_SITE) {
   const cpu::Slots slots = cpu::show<1>({u32(v)}, file, line);
@@ -110,6 +111,8 @@ inline float div_rn(float a, float b) { return a / b; }
 inline float sqrt_rn(float a) { return __builtin_sqrtf(a); }
 inline float absolute(float a) { return __builtin_fabsf(a); }
 inline float larger(float a, float b) { return __builtin_fmaxf(a, b); }
+inline float smaller(float a, float b) { return __builtin_fminf(a, b); }
+inline int count_bits(u32 a) { return __builtin_popcount(a); }
 inline float exp2_fast(float x) { return __builtin_exp2f(x); }
 inline float f32_from_f16(u32 h) {
   // Shifted into place, a half is a float whose exponent is 112 too small (subnormals included).
