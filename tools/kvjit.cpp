@@ -35,6 +35,7 @@ int main(int argc, char** argv) {
   add_run_verbs(app, cli);
   add_bench_verb(app, cli);
   add_codec_verbs(app, cli);
+  add_formats_verb(app, cli);
   add_system_verbs(app, cli);
   for (CLI::App* verb : app.get_subcommands({})) verb->fallthrough();
 

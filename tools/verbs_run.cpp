@@ -195,7 +195,7 @@ struct Verdict {
 bool is_within(double error, double limit) { return error <= limit; }
 
 bool is_norm_rule(const Format& format) {
-  return format.scale == ScaleRule::raw_norm || format.scale == ScaleRule::corrected_norm;
+  return format.scale.rule == ScaleRule::norm;
 }
 
 Result<Verdict> verify_one(const Spec& spec, const Registry& registry, const std::shared_ptr<Context>& context) {
