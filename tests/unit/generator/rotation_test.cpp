@@ -3,6 +3,7 @@
 #include "generator/rotation.hpp"
 
 #include <doctest/doctest.h>
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <bit>
@@ -10,6 +11,7 @@
 #include <numbers>
 #include <numeric>
 
+#include "generator/codebook.hpp"
 #include "generator/random.hpp"
 #include "generator/registry.hpp"
 #include "tests/support/rng.hpp"
@@ -154,6 +156,23 @@ TEST_CASE("dense_517c: the published first row, and orthogonal to the last bits"
       }
     CHECK(largest < 2e-15 * size);
   }
+}
+
+TEST_CASE("dense_517c: the codes of the published 4-bit block that it rotates") {
+  const std::vector<float> input = test::golden_input(128);
+  std::vector<double> x(input.begin(), input.end());
+  const double norm = std::sqrt(std::inner_product(x.begin(), x.end(), x.begin(), 0.0));
+  rotate_forward(rotation("dense_517c", 128), x.data(), 128);
+  const std::vector<double> bounds = midpoints(lloyd_max_normal(4));
+  std::string bytes;
+  for (int i = 0; i < 128; i += 2) {
+    const auto code = [&](int j) { return code_of(x[j] / norm * std::sqrt(128.0), bounds); };
+    bytes += fmt::format("{:02x}", code(i) | code(i + 1) << 4);
+  }
+  CHECK(bytes ==
+        "5494777772ecd9c31e95c283366973ab8a7b7814a7a793c6996c9db89f796957994ca46a9d4b46ebb8ac96cc49741455cc2b8a87994c62"
+        "18a459"
+        "c566b5b67d66");
 }
 
 TEST_CASE("gaussian_517c: independent N(0,1), column by column, and no rotation") {
