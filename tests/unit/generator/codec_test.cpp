@@ -264,11 +264,11 @@ TEST_CASE("divisions: float32 values next to a bound fall as the source's own op
   unrotated.rotation = Rotation{};
   unrotated.rounds_to_bf16 = false;
   for (const double bound : table.codes().bounds)
-    around(float(bound / 2.7326), [&](float x) {
+    around(float(bound / 2.7326 * 3), [&](float x) {
       if (x == 0) return;
       std::vector<float> group(16, 0.0f);
-      group[0] = x, group[1] = 1;
-      CHECK((encode_row(unrotated, group).front() & 15) == code_of(x * (2.7326f / 1), table.codes().bounds));
+      group[0] = x, group[1] = 3;
+      CHECK((encode_row(unrotated, group).front() & 15) == code_of(x * (2.7326f / 3), table.codes().bounds));
     });
   for (int q = 0; q < 15; ++q)
     around((float(q) + 0.5f) * (7.0f / 15), [](float x) {
