@@ -12,37 +12,48 @@ constexpr int kWarpsOfRowKernels = 4;  // rotate, quantise, dequantise: one warp
 
 std::string element_pair(const Problem& p) { return p.k.name + "-" + p.v.name; }
 
+// Of the linear map between callers and inner rows, for a kernel's name. Formats that share it share their rotate kernels.
+std::string domain_name(const Format& f, int head_dim) {
+  std::string name = f.rotation.name + std::to_string(f.rotation.size);
+  if (f.has_residual())
+    name += fmt::format("-{}{}{}", f.residual.projection.name, f.residual.projection.size,
+                        f.residual.is_original ? "-original" : "");
+  if (f.stored_dim(head_dim) != head_dim) name += fmt::format(".of{}", f.stored_dim(head_dim));
+  if (!f.channels.empty()) name += "." + f.name;
+  return name;
+}
+
 }  // namespace
 
 Source emit_merge(const Problem& p, const Registry& registry) {
-  const Element type = p.v.rotation.is_identity() ? p.out_type : Element::f32;
-  const int rows = p.q_heads_per_kv * p.query_length, threads = p.head_dim <= 64 ? 64 : 128;
-  const std::string name = fmt::format("merge.d{}.g{}.q{}.{}.{}", p.head_dim, p.q_heads_per_kv, p.query_length,
-                                       to_string(type), p.arch.name);
+  const Element type = p.v.is_transformed() ? Element::f32 : p.out_type;
+  const int dim = p.v.inner_dim(p.head_dim), rows = p.q_heads_per_kv * p.query_length, threads = dim <= 64 ? 64 : 128;
+  const std::string name =
+      fmt::format("merge.d{}.g{}.q{}.{}.{}", dim, p.q_heads_per_kv, p.query_length, to_string(type), p.arch.name);
   Writer w = begin(registry, name, "splits of a decode call to one softmax");
   w.fragment("kernels/merge.cuh");
   w.line("// ======== the plan ========\nnamespace kv {{\n\nstruct Plan {{");
-  w.line("  static constexpr int kHeadDim = {}, kGroup = {}, kRows = {}, kThreads = {};", p.head_dim, p.q_heads_per_kv,
-         rows, threads);
+  w.line("  static constexpr int kDim = {}, kGroup = {}, kRows = {}, kThreads = {};", dim, p.q_heads_per_kv, rows,
+         threads);
   w.line("{}\n}};\n", store_of(type));
   return finish(w, name, p.arch.name, {"merge", "MergeArgs", threads, 0, sizeof(kv::MergeArgs)});
 }
 
 Source emit_rotate(const Problem& p, bool is_inverse, const Registry& registry) {
-  const Rotation& rotation = is_inverse ? p.v.rotation : p.k.rotation;
+  const Format& f = is_inverse ? p.v : p.k;
   const Element from = is_inverse ? Element::f32 : p.q_type, to = is_inverse ? p.out_type : Element::f32;
-  const std::string name = fmt::format("rotate.{}.{}{}.d{}.{}-{}.{}", is_inverse ? "inverse" : "forward", rotation.name,
-                                       rotation.size, p.head_dim, to_string(from), to_string(to), p.arch.name);
-  Writer w = begin(registry, name, is_inverse ? "outputs back from V's rotation" : "queries into K's rotation");
+  const std::string name =
+      fmt::format("rotate.{}.{}.d{}.{}-{}.{}", is_inverse ? "inverse" : "forward", domain_name(f, p.head_dim),
+                  p.head_dim, to_string(from), to_string(to), p.arch.name);
+  Writer w = begin(registry, name, is_inverse ? "outputs back from V's domain" : "queries into K's domain");
   w.fragment("kernels/rotate.cuh");
-  w.fragment(rotation_fragment(rotation));
+  domain_fragments(w, f);
   w.line("// ======== the plan ========\nnamespace kv {{\n");
-  write_rotation(w, rotation);
-  w.line(
-      "struct Plan {{\n  static constexpr int kHeadDim = {}, kWarps = {};\n  static constexpr bool "
-      "kIsInverse = {};",
-      p.head_dim, kWarpsOfRowKernels, flag(is_inverse));
-  w.line("  using Rotation = PlanRotation;\n{}\n{}\n}};\n", load_of(from, "load"), store_of(to));
+  write_domain(w, f);
+  w.line("struct Plan {{\n{}", domain_members(f, p.head_dim));
+  w.line("  static constexpr int kWarps = {};\n  static constexpr bool kIsInverse = {};", kWarpsOfRowKernels,
+         flag(is_inverse));
+  w.line("{}\n{}\n}};\n", load_of(from, "load"), store_of(to));
   return finish(w, name, p.arch.name, {"rotate", "RotateArgs", kWarpsOfRowKernels * 32, 0, sizeof(kv::RotateArgs)});
 }
 
@@ -53,16 +64,15 @@ Source emit_reference(const Problem& p, const Registry& registry) {
                                        to_string(p.q_type), to_string(p.out_type), p.arch.name);
   Writer w = begin(registry, name, "attention as the formula says it");
   w.fragment("kernels/reference.cuh");
-  w.fragment("formats/encode.cuh");
   w.fragment(feature_fragment(p.causal));
   w.line("// ======== the plan ========\nnamespace kv {{\n");
-  write_format(w, p.k, "KeyFormat", is_planar);
-  write_format(w, p.v, "ValueFormat", is_planar);
-  w.line("struct Plan {{\n  static constexpr int kHeadDim = {}, kGroup = {};", p.head_dim, p.q_heads_per_kv);
+  write_format(w, p.k, p.head_dim, "KeyFormat", is_planar);
+  write_format(w, p.v, p.head_dim, "ValueFormat", is_planar);
+  w.line("struct Plan {{\n  static constexpr int kGroup = {};", p.q_heads_per_kv);
   w.line("  using K = KeyFormat;\n  using V = ValueFormat;\n  using Feature = {};",
          feature_of(p.causal, p.query_length));
-  w.line("{}\n{}\n}};\n", load_of(p.k.rotation.is_identity() ? p.q_type : Element::f32, "load_query"),
-         store_of(p.v.rotation.is_identity() ? p.out_type : Element::f32));
+  w.line("{}\n{}\n}};\n", load_of(p.k.is_transformed() ? Element::f32 : p.q_type, "load_query"),
+         store_of(p.v.is_transformed() ? Element::f32 : p.out_type));
   return finish(w, name, p.arch.name, {"reference", "AttentionArgs", 32, 0, sizeof(kv::AttentionArgs)});
 }
 
@@ -71,20 +81,34 @@ Source emit_codec(const CodecPlan& plan, const Registry& registry) {
   const char* family = plan.is_quantise ? "quantise" : "dequantise";
   const std::string name =
       fmt::format("{}.{}.d{}.{}.{}", family, f.name, plan.head_dim, plan.is_planar ? "planar" : "rows", plan.arch);
-  Writer w = begin(registry, name, plan.is_quantise ? "rows into the cache" : "cache rows back to f32");
+  Writer w = begin(registry, name, plan.is_quantise ? "rows into the cache" : "cache rows back to numbers");
   w.fragment(fmt::format("kernels/{}.cuh", family));
-  w.fragment("formats/encode.cuh");
-  w.fragment(rotation_fragment(f.rotation));
+  domain_fragments(w, f);
   w.line("// ======== the plan ========\nnamespace kv {{\n");
-  write_format(w, f, "StoredFormat", plan.is_planar);
-  write_rotation(w, f.rotation);
-  const int warp_bytes = (plan.head_dim + plan.head_dim / f.block * 2 + 15) / 16 * 16;  // a byte a code, two a scale
-  w.line("struct Plan {{\n  static constexpr int kHeadDim = {}, kWarps = {}, kWarpBytes = {};", plan.head_dim,
-         kWarpsOfRowKernels, warp_bytes);
-  w.line("  using F = StoredFormat;\n  using Rotation = PlanRotation;\n}};\n");
+  write_format(w, f, plan.head_dim, "StoredFormat", plan.is_planar);
+  write_domain(w, f);
+  const int stored = f.stored_dim(plan.head_dim);
+  int warp_bytes = 0;
+  if (plan.is_quantise) {
+    write_encoder(w, f, "StoredFormat", "RowEncoder", plan.is_planar);
+    // A byte a code, one a sign and one a bit of a mask where there are any, and what straddling codes may read behind them.
+    const int arrays = 1 + int(f.has_residual() || f.field(FieldKind::residual_signs)) + int(f.stored_mask > 0);
+    warp_bytes = (stored * arrays + 2 + 15) / 16 * 16;
+  }
+  w.line("struct Plan {{\n{}", domain_members(f, plan.head_dim));
+  w.line("  static constexpr int kWarps = {}, kWarpBytes = {};\n  using F = StoredFormat;", kWarpsOfRowKernels,
+         warp_bytes);
+  if (plan.is_quantise) {
+    w.line("  using Encoder = RowEncoder;");
+    w.line("  KV_DEVICE static void pad([[maybe_unused]] const StoredRow& to) {{");
+    for (const Field& field : f.fields)
+      if (field.kind == FieldKind::pad && !plan.is_planar)
+        w.line("    kv::pad<StoredFormat, {}, {}>(to.codes);", field.at, field.bytes);
+    w.line("  }}");
+  }
+  w.line("}};\n");
   return finish(w, name, plan.arch,
-                {family, "CodecArgs", kWarpsOfRowKernels * 32, plan.is_quantise ? kWarpsOfRowKernels * warp_bytes : 0,
-                 sizeof(kv::CodecArgs)});
+                {family, "CodecArgs", kWarpsOfRowKernels * 32, kWarpsOfRowKernels * warp_bytes, sizeof(kv::CodecArgs)});
 }
 
 }  // namespace kvjit

@@ -53,8 +53,14 @@ struct Entry {
 
 Source finish(Writer& w, const std::string& name, const std::string& arch, const Entry& entry);
 
-// The readable view of a stored format: what formats/stored.cuh and formats/encode.cuh ask for.
-void write_format(Writer& w, const Format& format, const std::string& type, bool is_planar);
+// A stored format as formats/stored.cuh reads it: struct `type`; the tables behind it get names that derive from it.
+void write_format(Writer& w, const Format& format, int head_dim, const std::string& type, bool is_planar);
+// How rows of `format` (a struct of write_format) are encoded: struct `type`, for formats/encode.cuh. After write_domain.
+void write_encoder(Writer& w, const Format& f, const std::string& format, const std::string& type, bool is_planar);
+// What formats/inner.cuh asks for: PlanRotation, PlanProjection and factors of channels; then the members of a plan over them.
+void write_domain(Writer& w, const Format& format);
+std::string domain_members(const Format& format, int head_dim);
+void domain_fragments(Writer& w, const Format& format);
 
 // `using <type> = ...` and the data behind it, whose names derive from `type`; and the fragment that it needs.
 void write_rotation(Writer& w, const Rotation& rotation, const std::string& type = "PlanRotation");

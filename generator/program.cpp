@@ -27,28 +27,37 @@ SideFacts side_facts(const Format& f, int head_dim) {
   return facts;
 }
 
-// What every kernel that encodes or decodes rows value by value can serve.
+// What the kernels that encode, decode and transform rows can serve: one warp holds a row, value i in lane i % 32, and reduces over
+// groups that are whole registers or equal parts of one.
 Result<void> check_codec(const Format& f, int head_dim) {
-  if (head_dim % f.block != 0 || (!f.rotation.is_identity() && head_dim % f.rotation.size != 0))
-    return fail(Code::bad_input,
-                fmt::format("head_dim {} is not a multiple of the block or rotation of {}", head_dim, f.name), {},
-                {fmt::format("multiples of {} work", std::max(f.block, f.rotation.size))});
-  if (head_dim % 32 != 0)
-    return fail(Code::unsupported,
-                fmt::format("the codec kernels need a head_dim that is a multiple of 32, not {}", head_dim));
-  if (f.codes().kind != CodeKind::plain && f.block > 32 && f.block % 32 != 0)
-    return fail(Code::unsupported,
-                fmt::format("the codec kernels need blocks that divide 32 or are multiples of it, not {}", f.block));
+  const int stored = f.stored_dim(head_dim);
+  const auto refuse = [&](const std::string& what, std::vector<std::string> notes = {}) -> Result<void> {
+    return fail(Code::unsupported, fmt::format("the codec kernels need {}", what), {}, std::move(notes));
+  };
+  KV_CHECK(check_head_dim(f, head_dim, {}));
+  if (stored % 32 != 0)
+    return refuse(fmt::format("a head_dim that is a multiple of 32, not {}", stored),
+                  {"a format with padding = \"zero\" may serve it"});
+  const auto fits = [](int size) { return size % 32 == 0 || 32 % size == 0; };
+  const std::pair<const char*, int> groups[] = {
+      {"blocks", f.block}, {"scale groups", f.scale.group}, {"scale spans", f.scale.span}};
+  for (const auto& [what, size] : groups)
+    if (!fits(size))
+      return refuse(fmt::format("{} that divide 32 or are multiples of it, not {} as {} has", what, size, f.name));
   if (!f.rotation.is_orthogonal)
     return fail(
         Code::unsupported,
         fmt::format("{}: rotation '{}' is not orthogonal, so its transpose does not undo it", f.name, f.rotation.name),
         {},
         {"it projects the residual of QJL; an orthogonal matrix is kind = \"dense\" with generator = \"householder\""});
-  const bool is_norm = f.scale.rule == ScaleRule::norm;
-  if (is_norm && f.block % f.rotation.size != 0)
-    return fail(Code::unsupported, fmt::format("{}: the rotation ({}) must divide the block that shares a norm ({})",
-                                               f.name, f.rotation.size, f.block));
+  const bool has_outliers = f.sections.size() > 1 + std::size_t(f.has_residual());
+  if (has_outliers && f.block % 32 != 0)
+    return refuse(fmt::format("masks of whole words: a block of 32 values or a multiple; {} has {}", f.name, f.block));
+  if (f.zero_bytes && (f.scale.span < f.block || f.stored_mask > 0 || f.scale.rule != ScaleRule::norm))
+    return refuse(
+        fmt::format("a norm for the whole block, and no stored mask, where tiny blocks are zero bytes ({})", f.name));
+  if (f.scale.division == Division::ratio && f.scale.rule != ScaleRule::amax)
+    return refuse(fmt::format("rule = \"amax\" for division = \"ratio\" ({})", f.name));
   return {};
 }
 
@@ -56,11 +65,12 @@ Result<void> check_codec(const Format& f, int head_dim) {
 
 const char* to_string(Role role) {
   constexpr const char* kNames[] = {"rotate_q",   "attend",     "merge",        "rotate_out",  "reference",
-                                    "quantise_k", "quantise_v", "dequantise_k", "dequantise_v"};
+                                    "quantise_k", "quantise_v", "dequantise_k", "dequantise_v",
+                                    "quantise_tiles_k", "quantise_tiles_v"};
   return kNames[int(role)];
 }
 
-Result<ProgramSource> make_program(const Problem& problem, const Registry& registry) {
+Result<ProgramSource> make_reference_program(const Problem& problem, const Registry& registry) {
   ProgramSource program;
   program.id = problem.id;
   program.title = problem.title;
@@ -79,28 +89,38 @@ Result<ProgramSource> make_program(const Problem& problem, const Registry& regis
   program.v = side_facts(problem.v, problem.head_dim);
   for (const Format* format : {&problem.k, &problem.v}) KV_CHECK(check_codec(*format, problem.head_dim));
 
-  KV_TRY(decode, plan_decode(problem));
-  decode.name = problem.id + "." + problem.arch.name;
-  program.tile_tokens = decode.tile;
-  program.decisions = decode.decisions;
-  program.kernels[Role::attend] = emit_decode(decode, registry);
-  program.kernels[Role::merge] = emit_merge(problem, registry);
   program.kernels[Role::reference] = emit_reference(problem, registry);
   if (program.k.is_transformed) program.kernels[Role::rotate_q] = emit_rotate(problem, false, registry);
   if (program.v.is_transformed) program.kernels[Role::rotate_out] = emit_rotate(problem, true, registry);
-  program.decisions.push_back(
-      {"rotation",
-       fmt::format("{} before, {} after", program.k.is_transformed ? problem.k.rotation.name : "none",
-                   program.v.is_transformed ? problem.v.rotation.name : "none"),
-       "once per query and output row; keys and values stay rotated",
-       {}});
   for (const bool is_quantise : {true, false}) {
     program.kernels[is_quantise ? Role::quantise_k : Role::dequantise_k] =
         emit_codec({problem.k, problem.head_dim, program.is_planar, is_quantise, program.arch}, registry);
     program.kernels[is_quantise ? Role::quantise_v : Role::dequantise_v] =
         emit_codec({problem.v, problem.head_dim, program.is_planar, is_quantise, program.arch}, registry);
   }
+  for (const bool is_key : {true, false})
+    if (const Format& f = is_key ? problem.k : problem.v;
+        const auto tiles = plan_tiles(f, problem.head_dim, program.is_planar))
+      program.kernels[is_key ? Role::quantise_tiles_k : Role::quantise_tiles_v] =
+          emit_tiles(f, *tiles, problem.head_dim, program.is_planar, program.arch, registry);
   return program;
+}
+
+Result<ProgramSource> make_program(const Problem& problem, const Registry& registry) {
+  KV_TRY(program, make_reference_program(problem, registry));
+  KV_TRY(decode, plan_decode(problem));
+  decode.name = problem.id + "." + problem.arch.name;
+  program.tile_tokens = decode.tile;
+  program.decisions = decode.decisions;
+  program.kernels[Role::attend] = emit_decode(decode, registry);
+  program.kernels[Role::merge] = emit_merge(problem, registry);
+  program.decisions.push_back(
+      {"rotation",
+       fmt::format("{} before, {} after", program.k.is_transformed ? problem.k.rotation.name : "none",
+                   program.v.is_transformed ? problem.v.rotation.name : "none"),
+       "once per query and output row; keys and values stay rotated",
+       {}});
+  return std::move(program);
 }
 
 Result<ProgramSource> make_codec_program(const Format& format, int head_dim, const Arch& arch,

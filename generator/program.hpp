@@ -12,6 +12,9 @@ namespace kvjit {
 // and what works.
 Result<ProgramSource> make_program(const Problem& problem, const Registry& registry);
 
+// The same without the decode family: reference, quantise, dequantise, and what transforms queries and outputs. Serves every format.
+Result<ProgramSource> make_reference_program(const Problem& problem, const Registry& registry);
+
 // One quantise / dequantise kernel for a format alone (the commands `quantize` and `dequantize`): layout
 // rows.
 Result<ProgramSource> make_codec_program(const Format& format, int head_dim, const Arch& arch,

@@ -191,19 +191,28 @@ kvjit_side convert(const kv::CacheSide& side) {
           side.scales_token_stride};
 }
 kvjit::AttentionCall convert(const kvjit_attention_call& c) {
-  return {convert(c.q), convert(c.k), convert(c.v), convert(c.out), c.lengths,
-          c.tokens,     c.sequences,  c.kv_heads,   c.scale,        c.k_tensor_scale != 0 ? c.k_tensor_scale : 1,
-          c.v_tensor_scale != 0 ? c.v_tensor_scale : 1,             c.splits};
+  return {convert(c.q),
+          convert(c.k),
+          convert(c.v),
+          convert(c.out),
+          c.lengths,
+          c.tokens,
+          c.sequences,
+          c.kv_heads,
+          c.scale,
+          c.k_tensor_scale != 0 ? c.k_tensor_scale : 1,
+          c.v_tensor_scale != 0 ? c.v_tensor_scale : 1,
+          c.splits};
 }
 
 // Shared by quantise and dequantise; `run` is the member of Program.
-Result<void> codec(kvjit_program* program, int side, const kvjit_codec_call* call, bool is_writing,
+Result<void> codec(kvjit_program* program, int side, const kvjit_codec_call* call,
                    Result<void> (kvjit::Program::*run)(int, const kv::CodecArgs&, kvjit::Stream) const) {
   KV_CHECK(side_of(program, side));
   KV_TRY(c, read_struct(call, "call"));
-  if (c.x_type != KVJIT_F32 && !(is_writing && c.x_type == KVJIT_F16))
-    return fail(Code::usage, fmt::format("x_type {}; {} possible", c.x_type,
-                                         is_writing ? "KVJIT_F16 (1) and KVJIT_F32 (3) are" : "KVJIT_F32 (3) is"));
+  if (c.x_type != KVJIT_F16 && c.x_type != KVJIT_BF16 && c.x_type != KVJIT_F32)
+    return fail(Code::usage,
+                fmt::format("x_type {}; KVJIT_F16 (1), KVJIT_BF16 (2) and KVJIT_F32 (3) are possible", c.x_type));
   kv::CodecArgs args{};
   args.x = convert(c.x);
   args.side = convert(c.cache);
@@ -213,7 +222,9 @@ Result<void> codec(kvjit_program* program, int side, const kvjit_codec_call* cal
   args.sequences = c.sequences;
   args.tokens = c.tokens;
   args.heads = c.heads;
-  args.x_is_f32 = c.x_type == KVJIT_F32;
+  static_assert(int(kv::RowType::f16) == KVJIT_F16 && int(kv::RowType::bf16) == KVJIT_BF16 &&
+                int(kv::RowType::f32) == KVJIT_F32);
+  args.x_type = static_cast<kv::RowType>(c.x_type);
   args.keep_rotated = c.keep_rotated != 0;
   args.tensor_scale = c.tensor_scale != 0 ? c.tensor_scale : 1;
   return ((*program->program).*run)(side, args, c.stream);
@@ -336,7 +347,9 @@ kvjit_status kvjit_supported(const char* toml, const char* arch, char* reasons, 
   };
   const kvjit_status status = guarded(nullptr, [&]() -> Result<void> {
     if (!toml) return refuse({Code::usage, "toml is NULL"}, ""), Result<void>{};
-    const Result<std::vector<kvjit::Spec>> specs = kvjit::parse_specs(toml, "spec");
+    const auto known = registry();
+    if (!known) return refuse(known.error(), ""), Result<void>{};
+    const Result<std::vector<kvjit::Spec>> specs = kvjit::parse_all(toml, "spec", **known);
     if (!specs) return refuse(specs.error(), ""), Result<void>{};
     for (const kvjit::Spec& spec : *specs) {
       const std::vector<std::string> archs = arch ? std::vector<std::string>{arch} : spec.archs;
@@ -360,10 +373,12 @@ kvjit_status kvjit_program_create(kvjit_context* context, const char* toml, cons
     KV_CHECK(need(toml, "toml"));
     KV_CHECK(need(program, "program"));
     const std::string file = file_name ? file_name : "spec";
-    KV_TRY(specs, kvjit::parse_specs(toml, file));
+    KV_TRY(known, registry());
+    KV_TRY(specs, kvjit::parse_all(toml, file, *known));
     if (specs.size() != 1)
-      return fail(Code::unsupported, fmt::format("[matrix] gives {} specs; a program is one spec", specs.size()),
-                  {file}, {"leave [matrix] out, or create one program for each combination"});
+      return fail(Code::unsupported,
+                  fmt::format("[matrix] and [layers] give {} specs; a program is one spec", specs.size()), {file},
+                  {"leave both out, or create one program for each combination and each group of layers"});
     KV_TRY(chosen, choose_arch(specs[0], arch, context->context->backend()->facts()));
     KV_TRY(source, generate(specs[0], chosen));
     KV_TRY(created, kvjit::Program::create(context->context, std::move(source)));
@@ -421,11 +436,11 @@ kvjit_status kvjit_cache_layout(const kvjit_program* program, int side, kvjit_in
 }
 
 kvjit_status kvjit_quantise(kvjit_program* program, int side, const kvjit_codec_call* call, kvjit_error* error) {
-  return guarded(error, [&] { return codec(program, side, call, true, &kvjit::Program::quantise); });
+  return guarded(error, [&] { return codec(program, side, call, &kvjit::Program::quantise); });
 }
 
 kvjit_status kvjit_dequantise(kvjit_program* program, int side, const kvjit_codec_call* call, kvjit_error* error) {
-  return guarded(error, [&] { return codec(program, side, call, false, &kvjit::Program::dequantise); });
+  return guarded(error, [&] { return codec(program, side, call, &kvjit::Program::dequantise); });
 }
 
 kvjit_status kvjit_workspace_bytes(const kvjit_program* program, const kvjit_attention_call* call, size_t* bytes,

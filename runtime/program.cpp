@@ -167,13 +167,23 @@ Result<void> check_call(const ProgramSource& source, const AttentionCall& call, 
   return {};
 }
 
-// One warp a row.
+// One warp a row, unless the kernel says otherwise.
 Result<Grid> grid_of_rows(const Source& source, std::size_t rows) {
-  const auto warps = static_cast<std::size_t>(std::max(source.threads / 32, 1));
+  const auto warps =
+      static_cast<std::size_t>(source.rows_per_block ? source.rows_per_block : std::max(source.threads / 32, 1));
   if (rows > std::size_t{std::numeric_limits<int>::max()})
     return refuse(fmt::format("{} rows in one call of {}; at most {} are possible", rows, source.name,
                               std::numeric_limits<int>::max()));
   return Grid{static_cast<unsigned>((rows + warps - 1) / warps), 1, 1};
+}
+
+// Whether the kernel for many rows can serve a call, and gains: its tables take as long as some hundred rows.
+bool takes_tiles(const kv::CodecArgs& args, std::size_t rows) {
+  constexpr std::size_t kEnough = 2048;
+  constexpr long long kVector = 8;  // halves of a 16-byte load
+  return rows >= kEnough && args.x_type == kv::RowType::f16 && reinterpret_cast<std::uintptr_t>(args.x.data) % 16 == 0 &&
+         args.x.sequence_stride % kVector == 0 && args.x.query_stride % kVector == 0 &&
+         args.x.head_stride % kVector == 0;
 }
 
 template <class Args>
@@ -332,16 +342,22 @@ Result<LaunchReport> Program::finish_report(const AttentionCall& call, LaunchRep
 
 Result<void> Program::codec(Role role, const kv::CodecArgs& args, Stream stream) const {
   const bool is_k = role == Role::quantise_k || role == Role::dequantise_k;
-  const bool writes = role == Role::quantise_k || role == Role::quantise_v;
+  const bool is_writing = role == Role::quantise_k || role == Role::quantise_v;
   KV_CHECK(check_counts(args.sequences, args.tokens, args.heads));
   KV_CHECK(check_tensor_scale(is_k ? source_.k : source_.v, is_k ? "k" : "v", args.tensor_scale));
-  KV_CHECK(check_pointer("x", args.x.data, writes && !args.x_is_f32 ? 2 : 4));
+  if (args.x_type != kv::RowType::f16 && args.x_type != kv::RowType::bf16 && args.x_type != kv::RowType::f32)
+    return refuse(fmt::format("x has type {}; f16 (1), bf16 (2) and f32 (3) are possible", int(args.x_type)));
+  KV_CHECK(check_pointer("x", args.x.data, args.x_type == kv::RowType::f32 ? 4 : 2));
   KV_CHECK(check_side(source_, is_k ? source_.k : source_.v, is_k ? "k" : "v", args.side));
-  if (writes && args.slots) KV_CHECK(check_pointer("slots", args.slots, alignof(kv::i64)));
+  if (args.slots) KV_CHECK(check_pointer("slots", args.slots, alignof(kv::i64)));
   if (args.first_token < 0) return refuse(fmt::format("first token {}; 0 or more is possible", args.first_token));
+  const std::size_t rows = product(1, args.sequences, args.tokens, args.heads);
+  if (is_writing && takes_tiles(args, rows) &&
+      source_.kernels.count(is_k ? Role::quantise_tiles_k : Role::quantise_tiles_v))
+    role = is_k ? Role::quantise_tiles_k : Role::quantise_tiles_v;
   KV_TRY(loaded, kernel(role));
   const Source& source = source_.kernels.at(role);
-  KV_TRY(grid, grid_of_rows(source, product(1, args.sequences, args.tokens, args.heads)));
+  KV_TRY(grid, grid_of_rows(source, rows));
   return launch(*context_, source, *loaded, grid, args, stream);
 }
 

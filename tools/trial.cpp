@@ -79,25 +79,24 @@ Result<Trial> Trial::make(std::shared_ptr<Context> context, std::shared_ptr<Prog
   return trial;
 }
 
-kv::CodecArgs Trial::codec_args(int side, DevicePointer x) const {
-  const long long dim = problem_.head_dim, head = shape_.tokens * dim;
+kv::CodecArgs Trial::codec_args(int side, DevicePointer x, int dim, Element type) const {
+  const long long head = shape_.tokens * dim;
   kv::CodecArgs args{};
   args.x = {device_data(x), shape_.kv_heads * head, dim, head};
+  args.x_type = type == Element::f32 ? kv::RowType::f32 : type == Element::f16 ? kv::RowType::f16 : kv::RowType::bf16;
   args.side = cache(side);
   args.sequences = shape_.sequences;
   args.tokens = static_cast<int>(shape_.tokens);
   args.heads = shape_.kv_heads;
-  args.tensor_scale = 1;
+  args.tensor_scale = tensor_scale_[side];
   return args;
 }
 
-Result<void> Trial::quantise(int side, std::span<const float> x, bool as_f16) {
+Result<void> Trial::quantise(int side, std::span<const float> x, Element type) {
   const auto count = static_cast<std::size_t>(shape_.sequences * shape_.kv_heads * shape_.tokens * problem_.head_dim);
   KV_CHECK(check_count("the input of quantise", x.size(), count));
-  KV_TRY(input, uploaded(context_->backend(), packed(as_f16 ? Element::f16 : Element::f32, x)));
-  kv::CodecArgs args = codec_args(side, input.pointer());
-  args.x_is_f32 = !as_f16;
-  KV_CHECK(program_->quantise(side, args, nullptr));
+  KV_TRY(input, uploaded(context_->backend(), packed(type, x)));
+  KV_CHECK(program_->quantise(side, codec_args(side, input.pointer(), problem_.head_dim, type), nullptr));
   return context_->backend()->synchronize(nullptr);
 }
 
@@ -122,9 +121,9 @@ void Trial::for_each_piece(int side, Visit visit) const {
         for (int block = 0; block < stored.stored_dim(problem_.head_dim) / stored.block;
              ++block, row += stored.block_bytes, codes += is_planar ? 0 : stored.block_bytes)
           for (const Field& field : stored.fields) {
-            if (field.kind == FieldKind::pad) continue;
+            if (field.kind == FieldKind::pad && is_planar) continue;
             long long& plane = field.is_code() ? codes : scales;
-            visit(is_planar ? plane : codes + field.at, row + field.at, field.bytes);
+            visit(field, is_planar ? plane : codes + field.at, row + field.at);
             if (is_planar) plane += field.bytes;
           }
       }
@@ -133,9 +132,9 @@ void Trial::for_each_piece(int side, Visit visit) const {
 Result<std::vector<std::uint8_t>> Trial::rows(int side) const {
   std::vector<std::uint8_t> memory(geometry_[side].total_bytes), rows(rows_bytes(side));
   KV_CHECK(context_->backend()->copy_to_host(memory.data(), buffers_[side].pointer(), memory.size()));
-  for_each_piece(side, [&](long long at, long long row, int bytes) {
+  for_each_piece(side, [&](const Field& field, long long at, long long row) {
     std::memcpy(&rows[static_cast<std::size_t>(row)], &memory[static_cast<std::size_t>(at)],
-                static_cast<std::size_t>(bytes));
+                static_cast<std::size_t>(field.bytes));
   });
   return rows;
 }
@@ -143,21 +142,25 @@ Result<std::vector<std::uint8_t>> Trial::rows(int side) const {
 Result<void> Trial::set_rows(int side, std::span<const std::uint8_t> rows) {
   KV_CHECK(check_count("the stored rows", rows.size(), rows_bytes(side)));
   std::vector<std::uint8_t> memory(geometry_[side].total_bytes, 0xFF);
-  for_each_piece(side, [&](long long at, long long row, int bytes) {
-    std::memcpy(&memory[static_cast<std::size_t>(at)], &rows[static_cast<std::size_t>(row)],
-                static_cast<std::size_t>(bytes));
+  for_each_piece(side, [&](const Field& field, long long at, long long row) {
+    if (field.kind != FieldKind::pad)
+      std::memcpy(&memory[static_cast<std::size_t>(at)], &rows[static_cast<std::size_t>(row)],
+                  static_cast<std::size_t>(field.bytes));
   });
   return context_->backend()->copy_to_device(buffers_[side].pointer(), memory.data(), memory.size());
 }
 
-Result<std::vector<float>> Trial::dequantise(int side) const {
-  std::vector<float> x(
-      static_cast<std::size_t>(shape_.sequences * shape_.kv_heads * shape_.tokens * problem_.head_dim));
-  KV_TRY(output, Buffer::make(context_->backend(), x.size() * sizeof(float)));
-  KV_CHECK(program_->dequantise(side, codec_args(side, output.pointer()), nullptr));
+Result<std::vector<float>> Trial::dequantise(int side, bool rotated, Element type) const {
+  const int dim = rotated ? format(side).stored_dim(problem_.head_dim) : problem_.head_dim;
+  const auto count = static_cast<std::size_t>(shape_.sequences * shape_.kv_heads * shape_.tokens * dim);
+  KV_TRY(output, Buffer::make(context_->backend(), count * element_bytes(type)));
+  kv::CodecArgs args = codec_args(side, output.pointer(), dim, type);
+  args.keep_rotated = rotated;
+  KV_CHECK(program_->dequantise(side, args, nullptr));
   KV_CHECK(context_->backend()->synchronize(nullptr));
-  KV_CHECK(context_->backend()->copy_to_host(x.data(), output.pointer(), output.bytes()));
-  return x;
+  std::vector<std::uint8_t> bytes(output.bytes());
+  KV_CHECK(context_->backend()->copy_to_host(bytes.data(), output.pointer(), bytes.size()));
+  return unpacked(type, bytes);
 }
 
 Result<Trial::Launch> Trial::prepare(std::span<const float> q, const Call& call) const {
@@ -181,6 +184,8 @@ Result<Trial::Launch> Trial::prepare(std::span<const float> q, const Call& call)
   c.sequences = shape_.sequences;
   c.kv_heads = shape_.kv_heads;
   c.splits = call.splits;
+  c.k_tensor_scale = tensor_scale_[0];
+  c.v_tensor_scale = tensor_scale_[1];
   if (!call.lengths.empty()) {
     c.tokens = *std::max_element(call.lengths.begin(), call.lengths.end());
     const auto* bytes = reinterpret_cast<const std::uint8_t*>(call.lengths.data());

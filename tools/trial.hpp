@@ -23,14 +23,17 @@ class Trial {
   static Result<Trial> make(std::shared_ptr<Context> context, std::shared_ptr<Program> program, const Problem& problem,
                             const CacheShape& shape);
 
-  // side 0 = K, 1 = V; x [sequences][kv_heads][tokens][head_dim]; as_f16: uploads halves instead of floats.
-  Result<void> quantise(int side, std::span<const float> x, bool as_f16 = false);
+  // side 0 = K, 1 = V; x [sequences][kv_heads][tokens][head_dim], uploaded as `type`.
+  Result<void> quantise(int side, std::span<const float> x, Element type = Element::f32);
+  // Of formats that have one scale for the whole tensor: used by every call from now on.
+  void set_tensor_scale(int side, float scale) { tensor_scale_[side] = scale; }
   // Stored rows as whole blocks in file order, whatever the layout: [sequences][kv_heads][tokens][row_bytes];
-  // padding is 0.
+  // padding as it is stored, or 0 where the layout has none.
   Result<std::vector<std::uint8_t>> rows(int side) const;
-  // The inverse: a cache that somebody else encoded.
+  // The inverse: a cache that somebody else encoded. Padding keeps 0xFF: no kernel may read it.
   Result<void> set_rows(int side, std::span<const std::uint8_t> rows);
-  Result<std::vector<float>> dequantise(int side) const;
+  // [sequences][kv_heads][tokens][head_dim], by way of `type`; rotated: [...][stored values], left in the rotated domain.
+  Result<std::vector<float>> dequantise(int side, bool rotated = false, Element type = Element::f32) const;
 
   struct Call {
     int tokens = 0;            // 0: the capacity
@@ -50,8 +53,7 @@ class Trial {
 
  private:
   struct Launch;  // buffers of one call
-  // visit(byte of the side's memory, byte of the rows, count) for every piece of every row; padding is in no
-  // piece.
+  // visit(field, byte of the side's memory, byte of the rows) for every field of every row that the layout has.
   template <class Visit>
   void for_each_piece(int side, Visit visit) const;
   std::size_t rows_bytes(int side) const;
@@ -59,7 +61,7 @@ class Trial {
   const SideFacts& facts(int side) const { return side == 0 ? program_->source().k : program_->source().v; }
   const Format& format(int side) const { return side == 0 ? problem_.k : problem_.v; }
   kv::CacheSide cache(int side) const { return at(geometry_[side], buffers_[side].pointer()); }
-  kv::CodecArgs codec_args(int side, DevicePointer x) const;
+  kv::CodecArgs codec_args(int side, DevicePointer x, int dim, Element type) const;
 
   std::shared_ptr<Context> context_;
   std::shared_ptr<Program> program_;
@@ -67,6 +69,7 @@ class Trial {
   CacheShape shape_;
   SideGeometry geometry_[2];
   Buffer buffers_[2];
+  float tensor_scale_[2] = {1, 1};
 };
 
 // What the kernel sees of x when it is given as `type`.

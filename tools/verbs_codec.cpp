@@ -63,7 +63,7 @@ Result<std::vector<std::uint8_t>> on_device(const Cli& cli, const Registry& regi
   args.side.codes_head_stride = args.side.codes_token_stride = row_bytes;
   args.sequences = args.heads = 1;
   args.tokens = static_cast<int>(spans);
-  args.x_is_f32 = 1;
+  args.x_type = kv::RowType::f32;
   args.keep_rotated = is_rotated;
   args.tensor_scale = 1;
   KV_CHECK(is_quantise ? program->quantise(0, args, nullptr) : program->dequantise(0, args, nullptr));

@@ -41,7 +41,7 @@ struct AttentionArgs {
   int tokens;
   int chunk_tokens;  // decode: tokens a split, a multiple of the tile
   int splits, kv_heads;
-  float scale_log2;  // softmax scale times log2(e): scores are base-2 exponents; times K's tensor scale
+  float scale_log2;   // softmax scale times log2(e): scores are base-2 exponents; times K's tensor scale
   float value_scale;  // V's tensor scale
 };
 
@@ -60,16 +60,19 @@ struct RotateArgs {
   int sequences, queries, heads;
 };
 
+// Types of the rows that quantise reads and dequantise writes (the numbers of runtime/kvjit.h).
+enum class RowType : int { f16 = 1, bf16 = 2, f32 = 3 };
+
 // quantise: x -> cache; dequantise: cache -> x. One warp a (sequence, token, head).
 struct CodecArgs {
-  // query_stride is the token stride here; quantise reads f16, or f32 if x_is_f32; dequantise writes f32
+  // query_stride is the token stride here; rows of head_dim values, or of all stored ones where keep_rotated is set
   Rows x;
   CacheSide side;
   // quantise: destination token of each input token, negative = skip; null: token t goes to first_token + t
   const i64* slots;
   i64 first_token;
   int sequences, tokens, heads;
-  int x_is_f32;
+  RowType x_type;
   int keep_rotated;    // dequantise: leave values in the rotated domain
   float tensor_scale;  // of formats that have one scale for the whole tensor
 };

@@ -1,168 +1,160 @@
-// Encoding in registers: block scales, codes, and the packing of codes into bytes. One warp holds one row,
-// value i in lane i % 32, register i / 32. The rules are those of generator/format.hpp (ScaleRule, Rounding);
-// the generator names one of each per format.
+// Encoding in registers: the codes of a row, the numbers stored with them, and the signs of what the codes miss. One warp holds one
+// row, value i in lane i % 32, register i / 32. An encoder R of the generator names the format F and its rules:
 //
-// The arithmetic is the format's own, step by step in fp32: where the last bit decides a stored byte nothing
-// is contracted, so the amax formats give the same bytes as ggml, and the norm formats differ from the
-// double-precision codec only within 1e-6 of a bound.
+//   kSpan (values that a scale is computed over), kDivisor; Rule, Divide, Refine of formats/scales.cuh; Projection
+//
+// and derives the rest from EncoderDefaults. Where the last bit decides a stored byte nothing is contracted: rules on magnitudes give
+// the bytes of the reference codec, rules on norms (and sums behind a rotation) differ from its double precision only within 1e-6 of a bound.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include "core/simt.cuh"
+#include "formats/scales.cuh"
 #include "formats/stored.cuh"
 
 namespace kv {
 
-// Reduces over the values of each block; every lane of a block gets the result. A block is part of one
-// register or whole registers.
-template <class F, class Combine, int kPerLane>
-KV_DEVICE void over_blocks(float (&x)[kPerLane], const Combine& combine) {
-  KV_UNROLL
-  for (int stride = 1; stride < 32 && stride < F::kBlock; stride <<= 1) {
-    KV_UNROLL
-    for (int e = 0; e < kPerLane; ++e) x[e] = combine(x[e], shfl_xor(x[e], stride));
-  }
-  constexpr int kRegisters = F::kBlock <= 32 ? 1 : F::kBlock / 32;
-  KV_UNROLL
-  for (int first = 0; first + kRegisters <= kPerLane; first += kRegisters) {
-    KV_UNROLL
-    for (int e = 1; e < kRegisters; ++e) x[first] = combine(x[first], x[first + e]);
-    KV_UNROLL
-    for (int e = 1; e < kRegisters; ++e) x[first + e] = x[first];
-  }
-}
-
-// Codes of a value in units of its scale.
-template <class F>
-KV_DEVICE u32 clamped_code(int code, int least) {
-  return u32(code < least ? least : code > F::kMaxCode ? F::kMaxCode : code);
-}
-template <class F>
-KV_DEVICE u32 round_half_up(float v) {
-  return clamped_code<F>(int(add_rn(v, F::kOffset + 0.5f)), 0);
-}
-template <class F>
-KV_DEVICE u32 round_half_away(float v) {
-  const int whole = int(v);  // v - whole is exact, so the tie is seen exactly
-  const int code = F::kOffset + whole + (absolute(v - float(whole)) >= 0.5f ? (v < 0.f ? -1 : 1) : 0);
-  return clamped_code<F>(code, 2 * F::kOffset - F::kMaxCode);  // symmetric
-}
-template <class F>
-KV_DEVICE u32 count_bounds(float v) {  // #{bounds <= v}, by bisection
-  u32 code = 0;
-  KV_UNROLL
-  for (int step = 1 << (F::kBits - 1); step > 0; step >>= 1)
-    if (F::bound(code + step - 1) <= v) code += step;
-  return code;
-}
-
-// d = max|x| / divisor.
-struct Amax {
-  template <class F, int kPerLane>
-  KV_DEVICE static void scales(const float (&x)[kPerLane], float (&d)[kPerLane]) {
-    KV_UNROLL
-    for (int e = 0; e < kPerLane; ++e) d[e] = absolute(x[e]);
-    over_blocks<F>(d, larger);
-    KV_UNROLL
-    for (int e = 0; e < kPerLane; ++e) d[e] = div_rn(d[e], F::kDivisor);
-  }
+struct EncoderDefaults {
+  static constexpr float kLeast = 0.f;          // the scale is at least this
+  static constexpr bool kByStored = false;      // codes are chosen with the scale as it is stored
+  static constexpr bool kZeroBytes = false;     // a block of tiny norm is all zero bytes
+  static constexpr bool kRoundsToBf16 = false;  // rotated values are rounded before they are coded
+  static constexpr int kOutliers =
+      0;  // a block, where each block stores its own mask: the largest, the first of equals
+  static constexpr bool kStoresSigns = false;  // unread signs of what the codes missed
+  // Residual: of the unit vector, before or after the rotation; the stored norm is its length or the mean of its magnitudes, times
+  // kResidualUnit, times |x| unless the format says it is relative.
+  static constexpr bool kIsOriginal = false, kIsMean = false;
+  static constexpr float kResidualUnit = 1.f;
 };
 
-// d = (the x of largest magnitude, sign kept) / divisor; the first of equals wins, so positions take part in
-// the comparison.
-struct SignedMax {
-  template <class F, int kPerLane>
-  KV_DEVICE static void scales(const float (&x)[kPerLane], float (&d)[kPerLane]) {
-    constexpr int kRegisters = F::kBlock <= 32 ? 1 : F::kBlock / 32;
+template <int kPerLane>
+struct Encoding {
+  u32 bits[kPerLane];  // the code as it is stored
+  Place place[kPerLane];
+  Scales<kPerLane> scales;
+  float residual_norm[kPerLane];
+  bool sign[kPerLane];  // of the residual, or the unread one
+};
+
+// Masks of outliers, 32 channels a register: the format's own, or the largest of each block.
+template <class R, int kPerLane>
+KV_DEVICE void choose_outliers(const float (&y)[kPerLane], u32 (&mask)[kPerLane]) {
+  using F = typename R::F;
+  constexpr int kWords = F::kBlock / 32;
+  if constexpr (!F::kHasStoredMask) {
     KV_UNROLL
-    for (int first = 0; first + kRegisters <= kPerLane; first += kRegisters) {
-      float best = 0.f;
-      u32 at = 0xffffu;
+    for (int e = 0; e < kPerLane; ++e) mask[e] = F::mask_word(nullptr, e % kWords);
+  } else {
+    int larger_ones[kPerLane] = {};  // of the same block, or as large and before it
+    for (int i = 0; i < 32; ++i) {
       KV_UNROLL
-      for (int e = 0; e < kRegisters; ++e)
-        if (absolute(x[first + e]) > absolute(best)) best = x[first + e], at = e * 32 + lane();
-      KV_UNROLL
-      for (int stride = 1; stride < 32 && stride < F::kBlock; stride <<= 1) {
-        const float other = shfl_xor(best, stride);
-        const u32 other_at = shfl_xor(at, stride);
-        const bool wins = absolute(other) > absolute(best) || (absolute(other) == absolute(best) && other_at < at);
-        best = wins ? other : best;
-        at = wins ? other_at : at;
+      for (int e = 0; e < kPerLane; ++e) {
+        const float other = absolute(shfl(y[e], i));
+        KV_UNROLL
+        for (int mine = e / kWords * kWords; mine < (e / kWords + 1) * kWords; ++mine) {
+          const float own = absolute(y[mine]);
+          larger_ones[mine] += other > own || (other == own && (e < mine || (e == mine && i < lane())));
+        }
       }
-      KV_UNROLL
-      for (int e = 0; e < kRegisters; ++e) d[first + e] = div_rn(best, F::kDivisor);
     }
-  }
-};
-
-// One byte a code, and the block's scale as a little-endian half, in shared memory.
-template <class F>
-KV_DEVICE void store_code(u8* codes, u8* scales, int i, u32 code, float d) {
-  codes[i] = u8(code ^ F::kCodeXor);
-  if (i % F::kBlock == 0) {
-    const u16 half = f16_from_f32(d);
-    scales[i / F::kBlock * 2] = u8(half & 0xff);
-    scales[i / F::kBlock * 2 + 1] = u8(half >> 8);
+    KV_UNROLL
+    for (int e = 0; e < kPerLane; ++e) mask[e] = ballot(larger_ones[e] < R::kOutliers);
   }
 }
 
-template <class Rule>
-struct AmaxEncoder {
-  template <class F, class Rotation, int kPerLane>
-  KV_DEVICE static void encode(float (&x)[kPerLane], u8* codes, u8* scales) {
-    Rotation::forward(x);
-    float d[kPerLane];
-    Rule::template scales<F>(x, d);
+// Each value's section and its number there.
+template <class R, int kPerLane>
+KV_DEVICE void find_places(const float (&y)[kPerLane], Place (&place)[kPerLane]) {
+  using F = typename R::F;
+  if constexpr (!F::kHasOutliers) {
+    KV_UNROLL
+    for (int e = 0; e < kPerLane; ++e) place[e] = {false, (e * 32 + lane()) % F::kBlock};
+  } else {
+    constexpr int kWords = F::kBlock / 32;
+    u32 mask[kPerLane];
+    choose_outliers<R>(y, mask);
     KV_UNROLL
     for (int e = 0; e < kPerLane; ++e) {
-      const float inverse = d[e] != 0.f ? div_rn(1.f, d[e]) : 0.f;
-      store_code<F>(codes, scales, e * 32 + lane(), F::code(mul_rn(x[e], inverse)), d[e]);
+      int outliers = count_bits(mask[e] & ((1u << lane()) - 1));
+      KV_UNROLL
+      for (int w = e / kWords * kWords; w < e; ++w) outliers += count_bits(mask[w]);
+      const bool is_outlier = mask[e] >> lane() & 1;
+      place[e] = {is_outlier, is_outlier ? outliers : (e % kWords) * 32 + lane() - outliers};
     }
   }
-};
+}
 
-// The block's code bytes hold the direction of x, its scale the length: |x| (raw), or |x| / |chosen
-// centroids| (corrected), which makes the decoded block as long as x was.
-template <bool kCorrected>
-struct NormEncoder {
-  template <class F, class Rotation, int kPerLane>
-  KV_DEVICE static void encode(float (&x)[kPerLane], u8* codes, u8* scales) {
-    constexpr float kTiny = 1e-10f;
-    float norm[kPerLane], length[kPerLane];
-    KV_UNROLL
-    for (int e = 0; e < kPerLane; ++e) norm[e] = mul_rn(x[e], x[e]);
-    over_blocks<F>(norm, add_rn);
-    KV_UNROLL
-    for (int e = 0; e < kPerLane; ++e) {
-      norm[e] = sqrt_rn(norm[e]);
-      x[e] = mul_rn(x[e], norm[e] > kTiny ? div_rn(1.f, norm[e]) : 0.f);
-    }
-    Rotation::forward(x);
-    u32 code[kPerLane];
-    KV_UNROLL
-    for (int e = 0; e < kPerLane; ++e) {
-      code[e] = F::code(x[e]);
-      length[e] = mul_rn(F::value(code[e]), F::value(code[e]));
-    }
-    over_blocks<F>(length, add_rn);
-    KV_UNROLL
-    for (int e = 0; e < kPerLane; ++e) {
-      const float rho = sqrt_rn(length[e]);
-      store_code<F>(codes, scales, e * 32 + lane(), code[e],
-                    kCorrected && rho > kTiny ? div_rn(norm[e], rho) : norm[e]);
-    }
-  }
-};
-
-// Byte j of a packed block, from its codes.
+template <class R>
+KV_DEVICE u32 code_in(bool is_outlier, float x, float d, float largest) {
+  using F = typename R::F;
+  if constexpr (F::kHasOutliers)
+    if (is_outlier) return R::Divide::template code<R, typename F::Outliers>(x, d, largest);
+  return R::Divide::template code<R, typename F::Codes>(x, d, largest);
+}
 template <class F>
-KV_DEVICE u8 packed_byte(const u8* codes, int j) {
-  if constexpr (F::kIsSplit) return u8(codes[j] | codes[j + F::kBlock / 2] << 4);
-  u32 byte = 0;
-  for (int i = j * 8 / F::kBits; i < F::kBlock && i * F::kBits < j * 8 + 8; ++i) {
-    const int shift = i * F::kBits - j * 8;
-    byte |= shift < 0 ? u32(codes[i]) >> -shift : u32(codes[i]) << shift;
+KV_DEVICE float level_in(bool is_outlier, u32 code) {
+  if constexpr (F::kHasOutliers)
+    if (is_outlier) return F::Outliers::value(code);
+  return F::Codes::value(code);
+}
+
+// Signs of the projection of r = unit vector - chosen entries, and the stored norm of r. x, y: before and after the rotation.
+template <class R, int kPerLane>
+KV_DEVICE void encode_residual(const float (&x)[kPerLane], const float (&y)[kPerLane], const float (&level)[kPerLane],
+                               Encoding<kPerLane>& out) {
+  float r[kPerLane], norm[kPerLane];
+  KV_UNROLL
+  for (int e = 0; e < kPerLane; ++e) r[e] = -level[e], norm[e] = mul_rn(y[e], y[e]);
+  sum_over_groups<R::kSpan>(norm);
+  if constexpr (R::kIsOriginal) R::Rotation::inverse(r);
+  KV_UNROLL
+  for (int e = 0; e < kPerLane; ++e) {
+    norm[e] = sqrt_rn(norm[e]);
+    const float inverse = norm[e] > kTinyNorm ? div_rn(1.f, norm[e]) : 0.f;
+    r[e] = add_rn(r[e], mul_rn(R::kIsOriginal ? x[e] : y[e], inverse));
+    out.residual_norm[e] = R::kIsMean ? absolute(r[e]) : mul_rn(r[e], r[e]);
   }
-  return u8(byte);
+  sum_over_groups<R::kSpan>(out.residual_norm);
+  KV_UNROLL
+  for (int e = 0; e < kPerLane; ++e) {
+    const float length = R::kIsMean ? out.residual_norm[e] / R::kSpan : sqrt_rn(out.residual_norm[e]);
+    out.residual_norm[e] = length * R::kResidualUnit * (R::F::kIsRelative ? 1.f : norm[e]);
+  }
+  R::Projection::forward(r);
+  KV_UNROLL
+  for (int e = 0; e < kPerLane; ++e) out.sign[e] = r[e] >= 0.f;
+}
+
+// x, y: the row before and after the rotation.
+template <class R, int kPerLane>
+KV_DEVICE void encode(const float (&x)[kPerLane], const float (&y)[kPerLane], float tensor_scale,
+                      Encoding<kPerLane>& out) {
+  using F = typename R::F;
+  Scales<kPerLane>& s = out.scales;
+  find_places<R>(y, out.place);
+  R::Rule::template find<R>(y, tensor_scale, s);
+  float level[kPerLane];
+  bool is_zero[kPerLane];
+  KV_UNROLL
+  for (int e = 0; e < kPerLane; ++e) {
+    is_zero[e] = R::kZeroBytes && s.d[e] <= kTinyNorm;
+    if (R::kLeast > 0.f && s.d[e] < R::kLeast) s.d[e] = R::kLeast;
+    if constexpr (R::kByStored) s.d[e] = F::Number::decode(F::Number::encode(s.d[e]));
+    const float shifted = F::kHasMinimum ? add_rn(y[e], -s.minimum[e]) : y[e];
+    out.bits[e] = code_in<R>(out.place[e].is_outlier, shifted, s.d[e], s.largest[e]);
+    level[e] = level_in<F>(out.place[e].is_outlier, out.bits[e]);
+  }
+  R::Refine::template refine<R>(y, level, s.d);
+  if constexpr (F::kHasResidual) encode_residual<R>(x, y, level, out);
+  KV_UNROLL
+  for (int e = 0; e < kPerLane; ++e) {
+    if constexpr (R::kStoresSigns) out.sign[e] = add_rn(y[e], -mul_rn(s.d[e], level[e])) >= 0.f;
+    out.bits[e] ^= F::Codes::kCodeXor;
+    if (is_zero[e]) {
+      out.bits[e] = 0, s.d[e] = 0.f, out.sign[e] = false;
+      if constexpr (F::kHasResidual) out.residual_norm[e] = 0.f;
+    }
+  }
 }
 
 }  // namespace kv

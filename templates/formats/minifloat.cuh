@@ -1,4 +1,5 @@
 // Small floats as cache formats store them, by integer arithmetic: every GPU and the CPU compute the same bits.
+// Encoding rounds to nearest even unless it says otherwise. Below, the number types of elements and of scales.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include "core/simt.cuh"
@@ -14,7 +15,72 @@ KV_DEVICE float f32_from_e4m3(u32 b) {
 KV_DEVICE float f32_from_e5m2(u32 b) { return f32_from_f16(b << 8); }
 // ggml's UE4M3: no sign, 0x7F decodes to 0.
 KV_DEVICE float f32_from_ue4m3(u32 b) { return (b & 0x7fu) == 0x7fu ? 0.f : f32_from_e4m3(b & 0x7fu); }
-// E8M0: 2^(b - 127); 2^-127 is a float's subnormal.
+// E8M0: 2^(b - 127); 2^-127 is a float's subnormal, 2^128 infinity.
 KV_DEVICE float f32_from_e8m0(u32 b) { return float_of(b == 0 ? 0x00400000u : b << 23); }
+
+// |f| in 448 and above, infinity too, saturates.
+KV_DEVICE u32 e4m3_from_f32(float f) {
+  const u32 sign = bits_of(f) >> 24 & 0x80u, a = bits_of(f) & 0x7fffffffu;
+  if (a > 0x7f800000u) return sign | 0x7fu;
+  if (a >= 0x43e00000u) return sign | 0x7eu;
+  if (a < 0x3c800000u) return sign | (bits_of(add_rn(float_of(a), 16384.f)) - 0x46800000u);  // the adder rounds at 2^-9
+  return sign | (((a + 0x7ffffu + (a >> 20 & 1)) >> 20) - (120u << 3));
+}
+// From 61440, halfway to the next power of two, infinity.
+KV_DEVICE u32 e5m2_from_f32(float f) {
+  const u32 sign = bits_of(f) >> 24 & 0x80u, a = bits_of(f) & 0x7fffffffu;
+  if (a > 0x7f800000u) return sign | 0x7eu;
+  if (a >= 0x47700000u) return sign | 0x7cu;
+  if (a < 0x38800000u) return sign | (bits_of(add_rn(float_of(a), 128.f)) - 0x43000000u);  // the adder rounds at 2^-16
+  return sign | (((a + 0xfffffu + (a >> 21 & 1)) >> 21) - (112u << 2));
+}
+// Halves round up (ggml-impl.h: ggml_fp32_to_ue4m3); nothing positive gives 0, what would need exponent 15 gives 0x7E; a subnormal
+// does not carry into the normal numbers.
+KV_DEVICE u32 ue4m3_from_f32(float f) {
+  if (!(f > 0.f)) return 0;
+  if (f >= 256.f) return 0x7e;
+  if (f < 0.015625f) return u32(smaller(add_rn(mul_rn(f, 512.f), 0.5f), 7.f));  // in units of 2^-9
+  const u32 code = ((bits_of(f) + 0x80000u) >> 20) - (120u << 3);
+  return code < 0x78u ? code : 0x7eu;
+}
+// The power of two at or below f; 255 for infinity.
+KV_DEVICE u32 e8m0_from_f32(float f) { return f > 0.f ? bits_of(f) >> 23 : 0; }
+
+// Number types: what an element or a scale is stored as.
+struct F16 {
+  static constexpr int kBytes = 2;
+  KV_DEVICE static float decode(u32 bits) { return f32_from_f16(bits); }
+  KV_DEVICE static u32 encode(float v) { return f16_from_f32(v); }
+};
+struct Bf16 {
+  static constexpr int kBytes = 2;
+  KV_DEVICE static float decode(u32 bits) { return f32_from_bf16(bits); }
+  KV_DEVICE static u32 encode(float v) { return bf16_from_f32(v); }
+};
+struct F32 {
+  static constexpr int kBytes = 4;
+  KV_DEVICE static float decode(u32 bits) { return float_of(bits); }
+  KV_DEVICE static u32 encode(float v) { return bits_of(v); }
+};
+struct E4m3 {
+  static constexpr int kBytes = 1;
+  KV_DEVICE static float decode(u32 bits) { return f32_from_e4m3(bits); }
+  KV_DEVICE static u32 encode(float v) { return e4m3_from_f32(v); }
+};
+struct E5m2 {
+  static constexpr int kBytes = 1;
+  KV_DEVICE static float decode(u32 bits) { return f32_from_e5m2(bits); }
+  KV_DEVICE static u32 encode(float v) { return e5m2_from_f32(v); }
+};
+struct Ue4m3 {
+  static constexpr int kBytes = 1;
+  KV_DEVICE static float decode(u32 bits) { return f32_from_ue4m3(bits); }
+  KV_DEVICE static u32 encode(float v) { return ue4m3_from_f32(v); }
+};
+struct E8m0 {
+  static constexpr int kBytes = 1;
+  KV_DEVICE static float decode(u32 bits) { return f32_from_e8m0(bits); }
+  KV_DEVICE static u32 encode(float v) { return e8m0_from_f32(v); }
+};
 
 }  // namespace kv

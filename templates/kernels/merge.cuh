@@ -1,5 +1,5 @@
 // merge: the splits of a decode call become one softmax, by their maxima and denominators (log-sum-exp). One
-// block a row. A row without any token gives zeros.
+// block a row of V's inner dimension. A row without any token gives zeros.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include "core/args.cuh"
@@ -22,11 +22,11 @@ KV_DEVICE void merge(const MergeArgs& args) {
     denominator += exp2_fast(state[0] - top) * state[1];
   }
   const float inverse = denominator > 0.f ? 1.f / denominator : 0.f;
-  for (int i = thread(); i < Plan::kHeadDim; i += Plan::kThreads) {
+  for (int i = thread(); i < Plan::kDim; i += Plan::kThreads) {
     float sum = 0.f;
     for (int split = 0; split < args.splits; ++split)
       sum += exp2_fast(args.partial_state[(first + split * Plan::kRows) * 2] - top) *
-             args.partial[(first + split * Plan::kRows) * Plan::kHeadDim + i];
+             args.partial[(first + split * Plan::kRows) * Plan::kDim + i];
     Plan::store(args.out.data, to + i, sum * inverse);
   }
 }

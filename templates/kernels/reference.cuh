@@ -1,6 +1,8 @@
 // reference: attention as the formula says it, one warp a query row, token after token. No tiling, no tensor
 // cores, no split: written to be read. Every faster family is tested against it, and it is itself tested
 // against a double-precision oracle that shares no code.
+//
+// Keys and values are those of formats/inner.cuh: stored values, then residuals.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include "core/args.cuh"
@@ -11,39 +13,53 @@ namespace kv {
 
 template <class Plan>
 KV_DEVICE void reference(const AttentionArgs& args) {
-  constexpr int kPerLane = (Plan::kHeadDim + 31) / 32;
+  using K = typename Plan::K;
+  using V = typename Plan::V;
+  constexpr int kKeys = K::kStored / 32, kValues = V::kStored / 32;
   const int q_heads = args.kv_heads * Plan::kGroup, head = block_x() % q_heads, query = block_x() / q_heads;
   const int given = args.lengths ? args.lengths[block_z()] : args.tokens,
             length = given < args.tokens ? given : args.tokens;
   const i64 from = block_z() * args.q.sequence_stride + query * args.q.query_stride + head * args.q.head_stride;
   const i64 to = block_z() * args.out.sequence_stride + query * args.out.query_stride + head * args.out.head_stride;
 
-  float q[kPerLane], out[kPerLane] = {};
-  for (int e = 0; e < kPerLane; ++e) {
+  float q[kKeys], q_second[kKeys], out[kValues] = {}, out_second[kValues] = {};  // second: of the residuals
+  for (int e = 0; e < kKeys; ++e) {
     const int i = e * 32 + lane();
-    q[e] = i < Plan::kHeadDim ? Plan::load_query(args.q.data, from + i) * args.scale_log2 : 0.f;
+    q[e] = Plan::load_query(args.q.data, from + i) * args.scale_log2;
+    if constexpr (K::kHasResidual) q_second[e] = Plan::load_query(args.q.data, from + K::kStored + i) * args.scale_log2;
   }
 
   float m = -1e30f, d = 0.f;  // running maximum (base 2) and denominator
   for (int token = 0; token < length; ++token) {
     if (!Plan::Feature::sees(query, token, length)) continue;
-    const StoredRow k = stored_row<typename Plan::K>(args.k, block_z(), head / Plan::kGroup, token);
-    const StoredRow v = stored_row<typename Plan::V>(args.v, block_z(), head / Plan::kGroup, token);
-    float s = 0.f;
-    for (int e = 0; e < kPerLane; ++e)
-      if (e * 32 + lane() < Plan::kHeadDim) s += q[e] * load_value<typename Plan::K>(k, e * 32 + lane());
+    const StoredRow k_row = stored_row<K>(args.k, block_z(), head / Plan::kGroup, token);
+    const StoredRow v_row = stored_row<V>(args.v, block_z(), head / Plan::kGroup, token);
+    float k[kKeys], v[kValues], s = 0.f;
+    load_row<K>(k_row, k);
+    for (int e = 0; e < kKeys; ++e) s += q[e] * k[e];
+    if constexpr (K::kHasResidual) {
+      load_residuals<K>(k_row, k);
+      for (int e = 0; e < kKeys; ++e) s += q_second[e] * k[e];
+    }
     for (int mask = 16; mask > 0; mask >>= 1) s += shfl_xor(s, mask);
 
     const float renewed = larger(m, s), keep = exp2_fast(m - renewed), p = exp2_fast(s - renewed);
     m = renewed;
     d = d * keep + p;
-    for (int e = 0; e < kPerLane; ++e)
-      if (e * 32 + lane() < Plan::kHeadDim)
-        out[e] = out[e] * keep + p * load_value<typename Plan::V>(v, e * 32 + lane());
+    load_row<V>(v_row, v);
+    for (int e = 0; e < kValues; ++e) out[e] = out[e] * keep + p * v[e];
+    if constexpr (V::kHasResidual) {
+      load_residuals<V>(v_row, v);
+      for (int e = 0; e < kValues; ++e) out_second[e] = out_second[e] * keep + p * v[e];
+    }
   }
 
-  for (int e = 0; e < kPerLane; ++e)
-    if (e * 32 + lane() < Plan::kHeadDim) Plan::store(args.out.data, to + e * 32 + lane(), d > 0.f ? out[e] / d : 0.f);
+  const float factor = d > 0.f ? args.value_scale / d : 0.f;
+  for (int e = 0; e < kValues; ++e) {
+    const int i = e * 32 + lane();
+    Plan::store(args.out.data, to + i, out[e] * factor);
+    if constexpr (V::kHasResidual) Plan::store(args.out.data, to + V::kStored + i, out_second[e] * factor);
+  }
 }
 
 }  // namespace kv

@@ -42,6 +42,7 @@ struct RecordingBackend : Backend {
   void release(DevicePointer) override {}
   Result<void> copy_to_device(DevicePointer, const void*, std::size_t) override { return {}; }
   Result<void> copy_to_host(void*, DevicePointer, std::size_t) override { return {}; }
+  Result<void> copy_on_device(DevicePointer, DevicePointer, std::size_t, Stream) override { return {}; }
   Result<void> fill(DevicePointer, std::uint8_t, std::size_t) override { return {}; }
   Result<void> synchronize(Stream) override { return {}; }
   Result<std::shared_ptr<Kernel>> load(const Source& source, const Artefact&) override {
@@ -342,6 +343,8 @@ TEST_CASE("codecs load on first use, one warp a row, and are checked") {
   args.sequences = 3;
   args.tokens = 7;
   args.heads = 2;
+  CHECK(f.program->quantise(0, args, nullptr).error().code == Code::bad_input);  // of no type
+  args.x_type = kv::RowType::f16;
   REQUIRE(f.program->quantise(0, args, nullptr));
   CHECK(f.context->got.back() == "quantise_k");
   CHECK(f.launches.back().grid.x == 11);  // 42 rows, 4 warps a block
@@ -362,10 +365,12 @@ TEST_CASE("codecs load on first use, one warp a row, and are checked") {
   CHECK(f.program->dequantise(1, args, nullptr).error().code == Code::bad_input);
   args.first_token = 0;
   args.x.data = pointer<void>(kBase + 2);
-  CHECK(f.program->dequantise(1, args, nullptr).error().code == Code::bad_input);  // f32
+  args.x_type = kv::RowType::f32;
+  CHECK(f.program->dequantise(1, args, nullptr).error().code == Code::bad_input);
   args.side = f.call.k;
-  CHECK(f.program->quantise(0, args, nullptr));  // f16 may stand there
-  args.x_is_f32 = 1;
+  args.x_type = kv::RowType::bf16;
+  CHECK(f.program->quantise(0, args, nullptr));  // halves may stand there
+  args.x_type = kv::RowType::f32;
   CHECK_FALSE(f.program->quantise(0, args, nullptr).has_value());
 }
 

@@ -1,0 +1,74 @@
+// What codes mean, and which code a value gets. A Data struct of the generator gives the numbers:
+//
+//   every kind      kCount (codes a block), kBits, Fields, kCodeXor (of the stored bits)
+//   PlainCodes      Number: an element type of formats/minifloat.cuh
+//   UniformCodes    kOffset, kLeast, kMost: value = code - kOffset; Rounding
+//   TableCodes      value(code); kBounds, bound(i), ascending; cell_code(cell)
+//
+// Values are in units of the block's scale.
+// SPDX-License-Identifier: MIT
+#pragma once
+#include "formats/fields.cuh"
+#include "formats/minifloat.cuh"
+
+namespace kv {
+
+template <class Data>
+struct PlainCodes : Data {
+  static constexpr bool kIsTable = false;
+  KV_DEVICE static float value(u32 code) { return Data::Number::decode(code); }
+  KV_DEVICE static u32 code(float v) { return Data::Number::encode(v); }
+};
+
+// trunc(v + offset + 0.5), clamped. A NaN gets the least code.
+struct HalfUp {
+  template <class Data>
+  KV_DEVICE static u32 code(float v) {
+    const float shifted = add_rn(v, Data::kOffset + 0.5f);
+    return !(shifted > float(Data::kLeast)) ? u32(Data::kLeast) : u32(smaller(shifted, float(Data::kMost)));
+  }
+};
+
+// v rounded, halves away from zero, plus offset, clamped. A NaN gets the least code.
+struct HalfAway {
+  template <class Data>
+  KV_DEVICE static u32 code(float v) {
+    if (!(v > float(Data::kLeast - Data::kOffset))) return u32(Data::kLeast);
+    v = smaller(v, float(Data::kMost - Data::kOffset));
+    const int whole = int(v);  // v - whole is exact, so a tie is seen exactly
+    return u32(Data::kOffset + whole + (absolute(v - float(whole)) >= 0.5f ? (v < 0.f ? -1 : 1) : 0));
+  }
+};
+
+template <class Data, class Rounding>
+struct UniformCodes : Data {
+  static constexpr bool kIsTable = false;
+  KV_DEVICE static float value(u32 code) { return float(int(code) - Data::kOffset); }
+  KV_DEVICE static u32 code(float v) { return Rounding::template code<Data>(v); }
+};
+
+template <class Data>
+struct TableCodes : Data {
+  static constexpr bool kIsTable = true;
+  // The cell is the number of bounds that v reaches: a value on a bound is in the upper cell, a NaN in the last.
+  KV_DEVICE static u32 code(float v) {
+    return cell_of([v](float bound) { return !(v < bound); });
+  }
+  // ... of v / d, compared as v with bound * d; without a scale, that of 0.
+  KV_DEVICE static u32 code_by_product(float v, float d) {
+    return d == 0.f ? code(0.f) : cell_of([v, d](float bound) { return mul_rn(bound, d) <= v; });
+  }
+
+ private:
+  template <class Reaches>
+  KV_DEVICE static u32 cell_of(const Reaches& reaches) {  // by bisection
+    constexpr int kFirstStep = 1 << (Data::kBits - 1);
+    int cell = 0;
+    KV_UNROLL
+    for (int step = kFirstStep; step > 0; step >>= 1)
+      if (cell + step <= Data::kBounds && reaches(Data::bound(cell + step - 1))) cell += step;
+    return Data::cell_code(cell);
+  }
+};
+
+}  // namespace kv

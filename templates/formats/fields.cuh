@@ -1,0 +1,87 @@
+// Fields of codes: where the bits of each code lie in a block's bytes, for reading and for packing.
+// SPDX-License-Identifier: MIT
+#pragma once
+#include "core/simt.cuh"
+
+namespace kv {
+
+// Little-endian numbers at any address.
+template <int kBytes>
+KV_DEVICE u32 load_bytes(const u8* from) {
+  u32 bits = from[0];
+  KV_UNROLL
+  for (int i = 1; i < kBytes; ++i) bits |= u32(from[i]) << 8 * i;
+  return bits;
+}
+
+// ... and at one that is a multiple of kUnit (1, 2 or 4), kUnit at a time.
+template <int kBytes, int kUnit>
+KV_DEVICE void store_bytes(u8* to, u32 bits) {
+  KV_UNROLL
+  for (int i = 0; i < kBytes; i += kUnit) {
+    if constexpr (kUnit == 4) *reinterpret_cast<u32*>(to + i) = bits;
+    if constexpr (kUnit == 2) *reinterpret_cast<u16*>(to + i) = u16(bits >> 8 * i);
+    if constexpr (kUnit == 1) to[i] = u8(bits >> 8 * i);
+  }
+}
+
+// The largest power of two, at most kMost, that divides every one of the numbers.
+template <int kMost>
+KV_DEVICE constexpr int unit_of(int a, int b, int c) {
+  int unit = kMost;
+  while ((a | b | c) % unit != 0) unit /= 2;
+  return unit;
+}
+
+// kWidth bits of each code, from bit kLow_ of it on, kAt_ bytes into the block. kSplit_ 0: a little-endian bit stream; h: bytes
+// that pair codes j and j + h of spans of 2 h (4 bits each).
+template <int kAt_, int kWidth, int kLow_ = 0, int kSplit_ = 0>
+struct CodeField {
+  static constexpr int kAt = kAt_, kBits = kWidth, kLow = kLow_, kSplit = kSplit_;
+  static constexpr u32 kMask = kBits == 32 ? 0xffffffffu : (1u << kBits % 32) - 1;
+
+  KV_DEVICE static int bit_of(int k) {
+    if constexpr (kSplit > 0)
+      return (k / (2 * kSplit) * kSplit + k % kSplit) * 8 + k / kSplit % 2 * 4;
+    else
+      return k * kBits;
+  }
+
+  KV_DEVICE static u32 load(const u8* block, int k) {
+    if constexpr (kBits % 8 == 0) return load_bytes<kBits / 8>(block + kAt + k * (kBits / 8));
+    const int bit = bit_of(k);
+    u32 window = block[kAt + bit / 8];
+    if (bit % 8 + kBits > 8) window |= u32(block[kAt + bit / 8 + 1]) << 8;
+    return (window >> bit % 8 & kMask) << kLow;
+  }
+
+  // Bytes j .. j + kUnit - 1 of the field, from codes of one byte each; j is a multiple of kUnit. A stream whose codes straddle
+  // units reads up to two codes past the last one that it needs.
+  template <int kUnit>
+  KV_DEVICE static u32 packed(const u8* codes, int j) {
+    u32 bits = 0;
+    if constexpr (kSplit > 0) {
+      KV_UNROLL
+      for (int i = 0; i < kUnit; ++i) {
+        const u8* const low = codes + (j + i) / kSplit * 2 * kSplit + (j + i) % kSplit;
+        bits |= (low[0] >> kLow & kMask) << 8 * i | (low[kSplit] >> kLow & kMask) << (8 * i + 4);
+      }
+      return bits;
+    }
+    constexpr int kUnitBits = 8 * kUnit;
+    constexpr int kCodes = kUnitBits % kBits == 0 ? kUnitBits / kBits : (kUnitBits + kBits - 2) / kBits + 1;
+    static_assert(kUnitBits % kBits == 0 || kUnit <= 2, "straddling codes of a word need more than 32 bits");
+    const int first = 8 * j / kBits;
+    KV_UNROLL
+    for (int i = 0; i < kCodes; ++i) bits |= (codes[first + i] >> kLow & kMask) << i * kBits;
+    return bits >> (8 * j - first * kBits);
+  }
+};
+
+// The fields that a code is spread over.
+template <class... Fields>
+struct CodeFields {
+  KV_DEVICE static u32 load(const u8* block, int k) { return (Fields::load(block, k) | ...); }
+};
+
+}  // namespace kv

@@ -1,0 +1,81 @@
+// Reductions over groups of neighbouring values of a row that one warp holds: value i in lane i % 32, register i / 32. A group is
+// part of a register (a power of two of lanes) or whole registers.
+// SPDX-License-Identifier: MIT
+#pragma once
+#include "core/simt.cuh"
+
+namespace kv {
+
+// Every value becomes `combine` over its group.
+template <int kGroup, class Combine, int kPerLane>
+KV_DEVICE void over_groups(float (&x)[kPerLane], const Combine& combine) {
+  constexpr int kRegisters = kGroup <= 32 ? 1 : kGroup / 32;
+  static_assert(kPerLane % kRegisters == 0 && (kGroup < 32 || kGroup % 32 == 0), "groups do not fill the row");
+  KV_UNROLL
+  for (int first = 0; first < kPerLane; first += kRegisters) {
+    KV_UNROLL
+    for (int e = 1; e < kRegisters; ++e) x[first] = combine(x[first], x[first + e]);
+    KV_UNROLL
+    for (int stride = 1; stride < 32 && stride < kGroup; stride <<= 1)
+      x[first] = combine(x[first], shfl_xor(x[first], stride));
+    KV_UNROLL
+    for (int e = 1; e < kRegisters; ++e) x[first + e] = x[first];
+  }
+}
+
+template <int kGroup, int kPerLane>
+KV_DEVICE void sum_over_groups(float (&x)[kPerLane]) {
+  over_groups<kGroup>(x, [](float a, float b) { return add_rn(a, b); });
+}
+template <int kGroup, int kPerLane>
+KV_DEVICE void largest_of_groups(float (&x)[kPerLane]) {
+  over_groups<kGroup>(x, [](float a, float b) { return larger(a, b); });
+}
+
+// The sum in the order of the values, for formats whose last bit depends on it. Slow: a shuffle a value.
+template <int kGroup, int kPerLane>
+KV_DEVICE void sum_groups_in_order(float (&x)[kPerLane]) {
+  constexpr int kRegisters = kGroup <= 32 ? 1 : kGroup / 32, kLanes = kGroup < 32 ? kGroup : 32;
+  for (int first = 0; first < kPerLane; first += kRegisters) {
+    float sum = 0.f;
+    KV_UNROLL
+    for (int e = 0; e < kRegisters; ++e)
+      for (int i = 0; i < kLanes; ++i) sum = add_rn(sum, shfl(x[first + e], (lane() & ~(kLanes - 1)) + i));
+    KV_UNROLL
+    for (int e = 0; e < kRegisters; ++e) x[first + e] = sum;
+  }
+}
+
+// The value that no other of the group beats, the first of equals; `least` is beaten by all that count (a NaN beats nothing).
+template <int kGroup, int kPerLane, class Beats>
+KV_DEVICE void best_of_groups(float (&x)[kPerLane], float least, const Beats& beats) {
+  constexpr int kRegisters = kGroup <= 32 ? 1 : kGroup / 32;
+  KV_UNROLL
+  for (int first = 0; first < kPerLane; first += kRegisters) {
+    float best = least;
+    u32 at = 0xffffu;
+    KV_UNROLL
+    for (int e = 0; e < kRegisters; ++e)
+      if (beats(x[first + e], best)) best = x[first + e], at = e * 32 + lane();
+    KV_UNROLL
+    for (int stride = 1; stride < 32 && stride < kGroup; stride <<= 1) {
+      const float other = shfl_xor(best, stride);
+      const u32 other_at = shfl_xor(at, stride);
+      const bool wins = beats(other, best) || (!beats(best, other) && other_at < at);
+      best = wins ? other : best;
+      at = wins ? other_at : at;
+    }
+    KV_UNROLL
+    for (int e = 0; e < kRegisters; ++e) x[first + e] = best;
+  }
+}
+
+// The group's first value.
+template <int kGroup, int kPerLane>
+KV_DEVICE void first_of_groups(float (&x)[kPerLane]) {
+  constexpr int kRegisters = kGroup <= 32 ? 1 : kGroup / 32, kLanes = kGroup < 32 ? kGroup : 32;
+  KV_UNROLL
+  for (int e = 0; e < kPerLane; ++e) x[e] = e % kRegisters == 0 ? shfl(x[e], lane() & ~(kLanes - 1)) : x[e - 1];
+}
+
+}  // namespace kv

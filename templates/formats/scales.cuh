@@ -1,0 +1,186 @@
+// How the scale of a span is found, how a value is brought into its units, and what is stored in the end. One warp holds one row,
+// value i in lane i % 32, register i / 32; every lane of a span learns its numbers. The rules are those of generator/format.hpp
+// (ScaleRule, Division, Refine); the generator names one of each in the encoder R, which has kSpan and kDivisor.
+//
+// The arithmetic is the format's own, step by step in fp32: where the last bit decides a stored byte nothing is contracted.
+// SPDX-License-Identifier: MIT
+#pragma once
+#include "formats/groups.cuh"
+
+namespace kv {
+
+// Published quantisers take a span of this norm, or less, for zero.
+constexpr float kTinyNorm = 1e-10f;
+
+// Of each value's span.
+template <int kPerLane>
+struct Scales {
+  float d[kPerLane];        // the scale
+  float largest[kPerLane];  // max|x|: rules Amax and SignedMax
+  float minimum[kPerLane];  // rule MinStep
+};
+
+// ---- rules ----
+
+struct NoScale {
+  template <class R, int kPerLane>
+  KV_DEVICE static void find(const float (&)[kPerLane], float, Scales<kPerLane>& s) {
+    KV_UNROLL
+    for (int e = 0; e < kPerLane; ++e) s.d[e] = 1.f;
+  }
+};
+
+struct TensorScale {
+  template <class R, int kPerLane>
+  KV_DEVICE static void find(const float (&)[kPerLane], float tensor_scale, Scales<kPerLane>& s) {
+    KV_UNROLL
+    for (int e = 0; e < kPerLane; ++e) s.d[e] = tensor_scale;
+  }
+};
+
+struct Amax {  // d = max|x| / divisor
+  template <class R, int kPerLane>
+  KV_DEVICE static void find(const float (&x)[kPerLane], float, Scales<kPerLane>& s) {
+    KV_UNROLL
+    for (int e = 0; e < kPerLane; ++e) s.largest[e] = larger(absolute(x[e]), 0.f);
+    largest_of_groups<R::kSpan>(s.largest);
+    KV_UNROLL
+    for (int e = 0; e < kPerLane; ++e) s.d[e] = div_rn(s.largest[e], R::kDivisor);
+  }
+};
+
+struct SignedMax {  // d = (the x of largest |x|, sign kept; the first of equals) / divisor
+  template <class R, int kPerLane>
+  KV_DEVICE static void find(const float (&x)[kPerLane], float, Scales<kPerLane>& s) {
+    KV_UNROLL
+    for (int e = 0; e < kPerLane; ++e) s.d[e] = x[e];
+    best_of_groups<R::kSpan>(s.d, 0.f, [](float a, float b) { return absolute(a) > absolute(b); });
+    KV_UNROLL
+    for (int e = 0; e < kPerLane; ++e) {
+      s.largest[e] = absolute(s.d[e]);
+      s.d[e] = div_rn(s.d[e], R::kDivisor);
+    }
+  }
+};
+
+// d = (max x - min x) / divisor; codes are those of x - min x. A span that begins with NaN is NaN. Of -0 and 0, the first is stored.
+struct MinStep {
+  template <class R, int kPerLane>
+  KV_DEVICE static void find(const float (&x)[kPerLane], float, Scales<kPerLane>& s) {
+    float highest[kPerLane], first[kPerLane];
+    KV_UNROLL
+    for (int e = 0; e < kPerLane; ++e) s.minimum[e] = highest[e] = first[e] = x[e];
+    best_of_groups<R::kSpan>(s.minimum, float_of(0x7f800000u), [](float a, float b) { return a < b; });
+    largest_of_groups<R::kSpan>(highest);
+    first_of_groups<R::kSpan>(first);
+    KV_UNROLL
+    for (int e = 0; e < kPerLane; ++e) {
+      if (first[e] != first[e]) s.minimum[e] = first[e];
+      const float range = add_rn(add_rn(highest[e], -s.minimum[e]), 0.f);  // never -0
+      s.d[e] = div_rn(range, R::kDivisor);
+    }
+  }
+};
+
+struct Norm {  // d = |x|
+  template <class R, int kPerLane>
+  KV_DEVICE static void find(const float (&x)[kPerLane], float, Scales<kPerLane>& s) {
+    KV_UNROLL
+    for (int e = 0; e < kPerLane; ++e) s.d[e] = mul_rn(x[e], x[e]);
+    sum_over_groups<R::kSpan>(s.d);
+    KV_UNROLL
+    for (int e = 0; e < kPerLane; ++e) s.d[e] = sqrt_rn(s.d[e]);
+  }
+};
+
+// ---- divisions: the code of x in units of d ----
+
+struct Reciprocal {
+  template <class R, class Codes>
+  KV_DEVICE static u32 code(float x, float d, float) {
+    return Codes::code(mul_rn(x, d != 0.f ? div_rn(1.f, d) : 0.f));
+  }
+};
+struct Quotient {
+  template <class R, class Codes>
+  KV_DEVICE static u32 code(float x, float d, float) {
+    return Codes::code(d != 0.f ? div_rn(x, d) : 0.f);
+  }
+};
+struct Ratio {  // by the largest magnitude, not by d
+  template <class R, class Codes>
+  KV_DEVICE static u32 code(float x, float, float largest) {
+    return Codes::code(mul_rn(x, largest > 1e-12f ? div_rn(R::kDivisor, largest) : 1.f));
+  }
+};
+struct Product {
+  template <class R, class Codes>
+  KV_DEVICE static u32 code(float x, float d, float largest) {
+    if constexpr (Codes::kIsTable)
+      return Codes::code_by_product(x, d);
+    else
+      return Reciprocal::code<R, Codes>(x, d, largest);
+  }
+};
+struct UnitVector {  // rule Norm
+  template <class R, class Codes>
+  KV_DEVICE static u32 code(float x, float d, float) {
+    return Codes::code(mul_rn(x, d > kTinyNorm ? div_rn(1.f, d) : 0.f));
+  }
+};
+
+// ---- refinements: the scale that is stored, from x and the chosen entries c ----
+
+struct AsFound {
+  template <class R, int kPerLane>
+  KV_DEVICE static void refine(const float (&)[kPerLane], const float (&)[kPerLane], float (&)[kPerLane]) {}
+};
+
+struct Matched {  // |x| / |c|: the decoded span is as long as x was
+  template <class R, int kPerLane>
+  KV_DEVICE static void refine(const float (&x)[kPerLane], const float (&c)[kPerLane], float (&d)[kPerLane]) {
+    float xx[kPerLane], cc[kPerLane];
+    KV_UNROLL
+    for (int e = 0; e < kPerLane; ++e) xx[e] = mul_rn(x[e], x[e]), cc[e] = mul_rn(c[e], c[e]);
+    sum_over_groups<R::kSpan>(xx);
+    sum_over_groups<R::kSpan>(cc);
+    KV_UNROLL
+    for (int e = 0; e < kPerLane; ++e) {
+      const float length = sqrt_rn(cc[e]);
+      if (length > kTinyNorm) d[e] = div_rn(sqrt_rn(xx[e]), length);
+    }
+  }
+};
+
+struct LeastSquares {  // <x,c> / <c,c>
+  template <class R, int kPerLane>
+  KV_DEVICE static void refine(const float (&x)[kPerLane], const float (&c)[kPerLane], float (&d)[kPerLane]) {
+    float xc[kPerLane], cc[kPerLane];
+    KV_UNROLL
+    for (int e = 0; e < kPerLane; ++e) xc[e] = mul_rn(x[e], c[e]), cc[e] = mul_rn(c[e], c[e]);
+    sum_over_groups<R::kSpan>(xc);
+    sum_over_groups<R::kSpan>(cc);
+    KV_UNROLL
+    for (int e = 0; e < kPerLane; ++e)
+      if (sqrt_rn(cc[e]) > kTinyNorm) d[e] = div_rn(xc[e], cc[e]);
+  }
+};
+
+// <w x,c> / <w c,c> with w = x^2, summed in the order of the values: the last bit of these sums decides iq4_nl's scale.
+struct Weighted {
+  template <class R, int kPerLane>
+  KV_DEVICE static void refine(const float (&x)[kPerLane], const float (&c)[kPerLane], float (&d)[kPerLane]) {
+    float xc[kPerLane], cc[kPerLane];
+    KV_UNROLL
+    for (int e = 0; e < kPerLane; ++e) {
+      const float wc = mul_rn(mul_rn(x[e], x[e]), c[e]);
+      xc[e] = mul_rn(wc, x[e]), cc[e] = mul_rn(wc, c[e]);
+    }
+    sum_groups_in_order<R::kSpan>(xc);
+    sum_groups_in_order<R::kSpan>(cc);
+    KV_UNROLL
+    for (int e = 0; e < kPerLane; ++e) d[e] = cc[e] == 0.f ? 0.f : div_rn(xc[e], cc[e]);
+  }
+};
+
+}  // namespace kv

@@ -1,0 +1,304 @@
+// The write path and its readers, for every axis of a format: quantise gives the bytes of the reference codec, dequantise its
+// values, and the reference kernel (with the rotations around it) attention over them, in both layouts.
+// SPDX-License-Identifier: MIT
+#include "tests/differential/harness.hpp"
+#include "tests/support/axis_formats.hpp"
+
+namespace kvjit::test {
+namespace {
+
+constexpr int kTokens = 37;
+constexpr float kTensorScale[2] = {0.0625f, 0.375f};
+
+const Registry& registry() {
+  static const Registry loaded = must(Registry::load(embedded_files()));
+  return loaded;
+}
+
+Format axis_format(const AxisFormat& axis, int head_dim) {
+  const std::string toml = fmt::format("title = \"of a test\"\n{}\n", axis.toml);
+  return must(parse_format(toml, fmt::format("specs/formats/{}.toml", axis.name), registry(), head_dim));
+}
+
+Problem problem_of(const Format& k, const Format& v, int head_dim, Layout layout, const std::string& arch) {
+  Problem problem;
+  problem.k = k;
+  problem.v = v;
+  problem.head_dim = head_dim;
+  problem.q_heads_per_kv = 2;
+  problem.query_length = 1;
+  problem.layout = layout;
+  problem.arch = *must(registry().require_arch(arch, {}));
+  problem.id = fmt::format("{}-{}.d{}", k.name, v.name, head_dim);
+  return problem;
+}
+
+// Heavy tails, then the rows on which rules differ: zeros, one value, equal magnitudes, tiny, a spike, large.
+std::vector<float> rows_of(int side, int head_dim) {
+  Rng rng(std::uint64_t(side) + 5);
+  std::vector<float> x = heavy_tailed_rows(rng, kKvHeads * kTokens, head_dim);
+  const auto row = [&](int r) { return std::span(x).subspan(std::size_t(r * head_dim), std::size_t(head_dim)); };
+  for (float& v : row(1)) v = 0;
+  for (float& v : row(2)) v = 0.75f;
+  for (int i = 0; i < head_dim; ++i) row(3)[std::size_t(i)] = i % 3 == 1 ? -1.5f : 1.5f;
+  for (float& v : row(4)) v *= 1e-13f;
+  for (float& v : row(5)) v = 0;
+  row(5)[7] = -3;
+  for (float& v : row(6)) v *= 100;
+  for (int i = 0; i < head_dim; ++i) row(7)[std::size_t(i)] = golden_input(head_dim)[std::size_t(i)];
+  for (float& v : row(8)) v = -0.f;
+  return x;
+}
+
+// Bytes that no decoder reads, or whose last bit hangs on the order of a sum: not compared one by one.
+bool is_unread(const Format& f, std::size_t byte) {
+  const Field* const field = f.field(FieldKind::residual_signs);
+  const int at = int(byte % std::size_t(f.block_bytes));
+  return field && at >= field->at && at < field->at + field->bytes;
+}
+
+struct Trialled {
+  std::shared_ptr<Context> context;
+  Problem problem;
+  ProgramSource source;
+  Trial trial;
+};
+Trialled make_trial(const std::shared_ptr<Context>& context, const Problem& problem) {
+  ProgramSource source = must(make_reference_program(problem, registry()));
+  Trial trial = must(Trial::make(context, must(Program::create(context, source)), problem, {1, kKvHeads, kTokens}));
+  for (const int side : {0, 1}) {
+    const Format& f = side == 0 ? problem.k : problem.v;
+    if (f.scale.rule == ScaleRule::tensor) trial.set_tensor_scale(side, kTensorScale[side]);
+  }
+  return {context, problem, std::move(source), std::move(trial)};
+}
+
+float tensor_scale(const Format& f, int side) { return f.scale.rule == ScaleRule::tensor ? kTensorScale[side] : 1; }
+
+std::vector<std::uint8_t> encoded_rows(const Format& f, std::span<const float> x, int head_dim, float scale) {
+  std::vector<std::uint8_t> rows;
+  for (std::size_t at = 0; at < x.size(); at += std::size_t(head_dim)) {
+    const auto row = encode_row(f, x.subspan(at, std::size_t(head_dim)), scale);
+    rows.insert(rows.end(), row.begin(), row.end());
+  }
+  return rows;
+}
+std::vector<double> decoded_rows(const Format& f, std::span<const std::uint8_t> rows, int head_dim, bool rotated,
+                                 float scale) {
+  const auto row_bytes = std::size_t(f.row_bytes(f.stored_dim(head_dim)));
+  std::vector<double> values;
+  for (std::size_t at = 0; at < rows.size(); at += row_bytes) {
+    const auto row = decode_row(f, rows.subspan(at, row_bytes), head_dim, rotated, scale);
+    values.insert(values.end(), row.begin(), row.end());
+  }
+  return values;
+}
+
+void check_bytes(const Format& f, const std::vector<std::uint8_t>& got, const std::vector<std::uint8_t>& want,
+                 bool is_exact, const std::string& name) {
+  REQUIRE(got.size() == want.size());
+  long long differs = 0, bits = 0;
+  for (std::size_t i = 0; i < got.size(); ++i)
+    if (is_unread(f, i))
+      bits += std::popcount(unsigned(got[i] ^ want[i]));
+    else
+      differs += got[i] != want[i];
+  const long long allowed = is_exact ? 0 : (long long)(want.size()) / 1000;
+  CHECK_MESSAGE(differs <= allowed, name, ": ", differs, " of ", want.size(), " bytes differ");
+  // The element that sets an amax scale is its own code's value up to the last bit.
+  CHECK_MESSAGE(bits <= (long long)(want.size()) / f.block_bytes, name, ": ", bits, " unread signs differ");
+}
+
+void check_side(Trialled& t, int side, bool is_exact, const std::string& name) {
+  const Format& f = side == 0 ? t.problem.k : t.problem.v;
+  const int dim = t.problem.head_dim;
+  const float scale = tensor_scale(f, side);
+  const std::vector<float> x = rows_of(side, dim);
+  for (const Element type : {Element::f32, Element::f16, Element::bf16}) {
+    const std::vector<float> given = rounded_to(type, x);
+    must(t.trial.quantise(side, given, type));
+    check_bytes(f, must(t.trial.rows(side)), encoded_rows(f, given, dim, scale), is_exact, name);
+  }
+  const auto rows = encoded_rows(f, x, dim, scale);
+  must(t.trial.set_rows(side, rows));
+  for (const bool rotated : {false, true}) {
+    const auto want = decoded_rows(f, rows, dim, rotated, scale);
+    const double error = relative_error(must(t.trial.dequantise(side, rotated)), want);
+    CHECK_MESSAGE(error <= 2e-6, name, rotated ? " rotated" : "", ": values differ by ", error);
+    const double half_error = relative_error(must(t.trial.dequantise(side, rotated, Element::bf16)), want);
+    CHECK_MESSAGE(half_error <= 0x1p-8, name, ": values as bf16 differ by ", half_error);
+  }
+}
+
+void check_attention(Trialled& t, const std::string& name) {
+  const Problem& p = t.problem;
+  const int dim = p.head_dim, heads = kKvHeads * p.q_heads_per_kv;
+  Rng rng(3);
+  const std::vector<float> q = rounded_to(p.q_type, rng.normals(std::size_t(heads * dim)));
+  std::vector<double> decoded[2];
+  for (const int side : {0, 1}) {
+    const Format& f = side == 0 ? p.k : p.v;
+    std::vector<float> x = rows_of(side, dim);
+    for (float& v : x) v *= 0.05f;  // scores of several tokens count
+    const auto rows = encoded_rows(f, x, dim, tensor_scale(f, side));
+    must(t.trial.set_rows(side, rows));
+    decoded[side] = decoded_rows(f, rows, dim, false, tensor_scale(f, side));
+  }
+  const auto want = oracle_attention({heads, kKvHeads, 1, kTokens, dim, false, 0},
+                                     std::vector<double>(q.begin(), q.end()), decoded[0], decoded[1]);
+  const auto outcome = must(t.trial.attend(q, {kTokens, {}, 0, true}));
+  const double error = relative_error(outcome.out, want);
+  CHECK_MESSAGE(error <= 1e-5, name, ": attention differs by ", error);
+}
+
+void check_format(const std::shared_ptr<Context>& context, const Format& f, int head_dim, bool is_exact) {
+  for (const Layout layout : {Layout::planar, Layout::rows}) {
+    const std::string name = fmt::format("{} head_dim {} {}", f.name, head_dim, to_string(layout));
+    INFO(name);
+    Trialled t = make_trial(context, problem_of(f, f, head_dim, layout, context->backend()->facts().arch));
+    for (const int side : {0, 1}) check_side(t, side, is_exact, name);
+    check_attention(t, name);
+  }
+}
+
+TEST_CASE("quantise, dequantise and reference of every axis of a format") {
+  const auto context = open_context(DeviceKind::cpu);
+  for (const AxisFormat& axis : axis_formats())
+    for (const int head_dim : axis.head_dims)
+      check_format(context, axis_format(axis, head_dim), head_dim, axis.is_exact);
+}
+
+TEST_CASE("a factor a channel goes before everything and comes off after everything") {
+  const auto context = open_context(DeviceKind::cpu);
+  for (const AxisFormat& axis : axis_formats())
+    for (const auto& [name, head_dim] :
+         {std::pair{"int8_twos", 64}, {"padded_to_128", 96}, {"projected_original", 256}})
+      if (axis.name == std::string(name)) {
+        Format f = axis_format(axis, head_dim);
+        Rng rng(11);
+        for (int i = 0; i < head_dim; ++i) f.channels.push_back(float(std::exp2(2 * rng.uniform() - 1)));
+        f.name += "_by_channel";
+        check_format(context, f, head_dim, axis.is_exact);
+      }
+}
+
+TEST_CASE("K and V of different domains") {
+  const auto context = open_context(DeviceKind::cpu);
+  const auto named = [](const char* name, int head_dim) {
+    for (const AxisFormat& axis : axis_formats())
+      if (axis.name == std::string(name)) return axis_format(axis, head_dim);
+    FAIL(name);
+    return Format{};
+  };
+  constexpr std::pair<const char*, const char*> kPairs[] = {{"projected_rotated", "int4_minimum"},
+                                                            {"int8_twos", "direct_signs"},
+                                                            {"padded_to_128", "projected_rotated"},
+                                                            {"e4m3_tensor", "stored_mask"}};
+  for (const auto& [k, v] : kPairs) {
+    Trialled t = make_trial(
+        context, problem_of(named(k, 128), named(v, 128), 128, Layout::planar, context->backend()->facts().arch));
+    check_attention(t, fmt::format("K {} V {}", k, v));
+  }
+}
+
+// What is not a number, and what no scale can hold, is treated as the reference codec treats it.
+TEST_CASE("NaN, infinities and values beyond the scale's type") {
+  const auto context = open_context(DeviceKind::cpu);
+  for (const AxisFormat& axis : axis_formats()) {
+    const int dim = axis.head_dims.back();
+    const Format f = axis_format(axis, dim);
+    Trialled t = make_trial(context, problem_of(f, f, dim, Layout::planar, context->backend()->facts().arch));
+    std::vector<float> x = rows_of(0, dim);
+    const auto at = [&](int row, int i) -> float& { return x[std::size_t(row * dim + i)]; };
+    at(10, 5) = at(11, 0) = at(12, dim - 1) = NAN;
+    at(13, 3) = INFINITY;
+    at(14, 0) = -INFINITY;
+    for (int i = 0; i < dim; ++i) at(15, i) *= 1e5f;
+    const float scale = tensor_scale(f, 0);
+    must(t.trial.quantise(0, x));
+    const auto got = must(t.trial.rows(0)), want = encoded_rows(f, x, dim, scale);
+    if (axis.is_exact) check_bytes(f, got, want, true, axis.name);
+    must(t.trial.set_rows(0, got));
+    const auto values = must(t.trial.dequantise(0));
+    const auto mine = decoded_rows(f, got, dim, false, scale), codec = decoded_rows(f, want, dim, false, scale);
+    int differs = 0;
+    for (std::size_t i = 0; i < codec.size(); ++i)
+      differs +=
+          std::isfinite(mine[i]) != std::isfinite(codec[i]) || std::isfinite(values[i]) != std::isfinite(mine[i]);
+    CHECK_MESSAGE(differs == 0, f.name, ": ", differs, " values are finite on one side alone");
+  }
+}
+
+// One word of a template at a time; each must be noticed, or the checks above prove less than they say.
+struct Mutation {
+  const char* format;
+  const char* file;
+  const char* from;
+  const char* to;
+};
+constexpr Mutation kMutations[] = {
+    {"int5_planes", "formats/fields.cuh", "& kMask) << kLow", "& kMask)"},
+    {"int4_signed_split", "formats/groups.cuh", "(!beats(best, other) && other_at < at)", "false"},
+    {"int4_minimum", "formats/stored.cuh", "level * scale + minimum", "level * scale"},
+    {"e2m1_four_scales", "formats/stored.cuh", "i % F::kBlock / F::kGroup", "0"},
+    {"e2m1_four_scales", "formats/codes.cuh", "mul_rn(bound, d) <= v", "mul_rn(bound, d) < v"},
+    {"weighted_table", "formats/scales.cuh", "mul_rn(mul_rn(x[e], x[e]), c[e])", "mul_rn(x[e], c[e])"},
+    {"int7_quotient_bf16", "formats/encode.cuh", "if constexpr (R::kByStored)", "if constexpr (false)"},
+    {"constant_mask", "formats/stored.cuh", "is_outlier ? outliers : channel - outliers",
+     "is_outlier ? outliers : channel - 1"},
+    {"stored_mask", "formats/encode.cuh", "larger_ones[e] < R::kOutliers", "larger_ones[e] <= R::kOutliers"},
+    {"one_bit_zero_bytes", "formats/encode.cuh", "if (is_zero[e])", "if (false)"},
+    {"one_bit_zero_bytes", "formats/pack.cuh", "kAt + i % kBytes] = 0", "kAt + i % kBytes] = 1"},
+    {"padded_to_128", "core/rows.cuh", "if (i >= kCount) continue;", "if (i >= kCount - 1) continue;"},
+    {"projected_original", "formats/inner.cuh", "D::kIsOriginal ? second[e] : x[e]", "x[e]"},
+    {"projected_rotated", "formats/stored.cuh", "? size : -size", "? -size : size"},
+    {"direct_signs", "formats/encode.cuh", "(R::F::kIsRelative ? 1.f : norm[e])", "1.f"},
+    {"whole_head_renormalised", "formats/stored.cuh", "scale / shrink", "scale"},
+    {"e4m3_tensor", "kernels/reference.cuh", "args.value_scale / d", "1.f / d"},
+    {"e4m3_groups", "kernels/quantise.cuh", "f32_from_bf16(bf16_from_f32(y[e]))", "y[e]"},
+};
+
+// Do bytes, values and attention of the kernels of `registry` agree with the codec and the oracle?
+bool agrees(const std::shared_ptr<Context>& context, const Registry& mutated, const AxisFormat& axis) {
+  const int dim = axis.head_dims.front();
+  const Format f = axis_format(axis, dim);
+  const Problem problem = problem_of(f, f, dim, Layout::rows, context->backend()->facts().arch);
+  const auto program = must(Program::create(context, must(make_reference_program(problem, mutated))));
+  Trial trial = must(Trial::make(context, program, problem, {1, kKvHeads, kTokens}));
+  for (const int side : {0, 1}) trial.set_tensor_scale(side, tensor_scale(f, side));
+  const std::vector<float> x = rows_of(0, dim);
+  must(trial.quantise(0, x));
+  const auto got = must(trial.rows(0)), want = encoded_rows(f, x, dim, tensor_scale(f, 0));
+  long long differs = 0;
+  for (std::size_t i = 0; i < got.size(); ++i) differs += got[i] != want[i];
+  if (differs > (axis.is_exact ? 0 : (long long)(got.size()) / 1000)) return false;
+  for (const int side : {0, 1}) must(trial.set_rows(side, encoded_rows(f, x, dim, tensor_scale(f, side))));
+  std::vector<double> decoded[2];
+  for (const int side : {0, 1})
+    decoded[side] = decoded_rows(f, encoded_rows(f, x, dim, tensor_scale(f, side)), dim, false, tensor_scale(f, side));
+  if (!(relative_error(must(trial.dequantise(0)), decoded[0]) <= 2e-6)) return false;
+  Rng rng(3);
+  const auto q = rounded_to(Element::f16, rng.normals(std::size_t(2 * kKvHeads * dim)));
+  const auto exact = oracle_attention({2 * kKvHeads, kKvHeads, 1, kTokens, dim, false, 0},
+                                      std::vector<double>(q.begin(), q.end()), decoded[0], decoded[1]);
+  return relative_error(must(trial.attend(q, {kTokens, {}, 0, true})).out, exact) <= 1e-4;
+}
+
+TEST_CASE("a broken codec kernel is noticed") {
+  const auto context = open_context(DeviceKind::cpu);
+  for (const Mutation& mutation : kMutations) {
+    FileSet files = embedded_files();
+    std::string& text = files.at(std::string("templates/") + mutation.file);
+    const std::size_t at = text.find(mutation.from);
+    REQUIRE_MESSAGE(at != std::string::npos, mutation.file, " no longer has: ", mutation.from);
+    text.replace(at, std::string(mutation.from).size(), mutation.to);
+    const Registry mutated = must(Registry::load(files));
+    for (const AxisFormat& axis : axis_formats())
+      if (axis.name == std::string(mutation.format))
+        CHECK_MESSAGE(!agrees(context, mutated, axis), std::string(mutation.file), ": not noticed with ",
+                      std::string(mutation.format), ": ", std::string(mutation.from), " -> ", std::string(mutation.to));
+  }
+}
+
+}  // namespace
+}  // namespace kvjit::test

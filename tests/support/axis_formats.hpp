@@ -1,0 +1,213 @@
+// One format for each axis that a format file can state, in the shapes of published formats where one has it: what the kernels
+// of the write path are tested with, whatever specs/formats holds.
+// SPDX-License-Identifier: MIT
+#pragma once
+#include <string>
+#include <vector>
+
+namespace kvjit::test {
+
+struct AxisFormat {
+  const char* name;
+  std::vector<int> head_dims;
+  bool
+      is_exact;  // float32 step by step in the reference codec too: the same bytes; else sums in double: nearly all of them
+  const char* toml;
+};
+
+inline const std::vector<AxisFormat>& axis_formats() {
+  static const std::vector<AxisFormat> all = {
+      {"f32_plain", {64, 128}, true, R"(block = 1
+fields = [{ field = "codes" }]
+codes = { kind = "plain", element = "f32" })"},
+      {"f16_plain", {64, 256}, true, R"(block = 1
+fields = [{ field = "codes" }]
+codes = { kind = "plain", element = "f16" })"},
+      {"bf16_plain", {64}, true, R"(block = 1
+fields = [{ field = "codes" }]
+codes = { kind = "plain", element = "bf16" })"},
+      {"e4m3_tensor", {64, 128}, true, R"(block = 1
+fields = [{ field = "codes" }]
+codes = { kind = "plain", element = "e4m3" }
+scale = { rule = "tensor", division = "quotient" })"},
+      {"e5m2_plain", {128}, true, R"(block = 1
+fields = [{ field = "codes" }]
+codes = { kind = "plain", element = "e5m2" })"},
+      {"e4m3_groups", {128, 256}, false, R"(block = 16
+rotation = { name = "wht_atlas", size = "head_dim", round = "bf16" }
+fields = [{ field = "codes" }, { field = "scale" }]
+codes = { kind = "plain", element = "e4m3" }
+scale = { rule = "amax", divisor = 448, least = 1e-12, storage = "bf16", division = "quotient" })"},
+      {"f16_scaled_f16", {64}, true, R"(block = 32
+fields = [{ field = "scale" }, { field = "codes" }]
+codes = { kind = "plain", element = "f16" }
+scale = { rule = "amax", divisor = 1024 })"},
+      {"int8_twos", {64, 128}, true, R"(block = 32
+fields = [{ field = "scale" }, { field = "codes" }]
+codes = { kind = "uniform", bits = 8, offset = 128, max_code = 255, twos_complement = true, rounding = "half_away" }
+scale = { rule = "amax", divisor = 127 }
+accept = { max_relative_mse = 0.0001 })"},
+      {"int4_signed_split", {64, 128}, true, R"(block = 32
+fields = [{ field = "scale" }, { field = "codes", split = 16 }]
+codes = { kind = "uniform", bits = 4, offset = 8, rounding = "half_up" }
+scale = { rule = "signed_max", divisor = -8 }
+accept = { max_relative_mse = 0.0076 })"},
+      {"int4_minimum", {64, 256}, true, R"(block = 32
+fields = [{ field = "scale" }, { field = "minimum" }, { field = "codes", split = 16 }]
+codes = { kind = "uniform", bits = 4, offset = 0, rounding = "half_up" }
+scale = { rule = "min_step", divisor = 15 }
+accept = { max_relative_mse = 0.0076 })"},
+      {"int5_planes", {128}, true, R"(block = 32
+fields = [{ field = "scale" }, { field = "codes", low = 4, bits = 1 }, { field = "codes", bits = 4, split = 16 }]
+codes = { kind = "uniform", bits = 5, offset = 16, rounding = "half_up" }
+scale = { rule = "signed_max", divisor = -16 }
+accept = { max_relative_mse = 0.002 })"},
+      {"int6_stream", {64}, true, R"(block = 64
+fields = [{ field = "codes" }, { field = "scale" }]
+codes = { kind = "uniform", bits = 6, offset = 32, max_code = 63, rounding = "half_away" }
+scale = { rule = "amax", divisor = 31, refine = "least_squares" }
+accept = { max_relative_mse = 0.002 })"},
+      {"int7_quotient_bf16", {128}, true, R"(block = 16
+fields = [{ field = "codes" }, { field = "scale" }]
+codes = { kind = "uniform", bits = 7, offset = 64, max_code = 127, rounding = "half_away" }
+scale = { rule = "amax", divisor = 63, storage = "bf16", division = "quotient", by_stored = true }
+accept = { max_relative_mse = 0.002 })"},
+      {"whole_head_minimum", {64, 128}, true, R"(block = "head_dim"
+fields = [{ field = "codes" }, { field = "scale" }, { field = "minimum" }]
+codes = { kind = "uniform", bits = 3, offset = 0, rounding = "half_up" }
+scale = { rule = "min_step", divisor = 7, division = "quotient" }
+accept = { max_relative_mse = 0.1 })"},
+      {"weighted_table", {64, 128}, true, R"(block = 32
+fields = [{ field = "scale" }, { field = "codes", split = 16 }]
+codes = { kind = "table", bits = 4 }
+codebook = { unit = "scale", values = [-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113] }
+scale = { rule = "signed_max", divisor = -127, refine = "weighted" }
+accept = { max_relative_mse = 0.0065 })"},
+      {"e2m1_power_of_two", {64, 128}, true, R"(block = 32
+fields = [{ field = "scale" }, { field = "codes", split = 16 }]
+codes = { kind = "table", bits = 4 }
+codebook = { rule = "e2m1", ties = "zero" }
+scale = { rule = "amax", divisor = 4, storage = "e8m0", by_stored = true, division = "quotient" }
+accept = { max_relative_mse = 0.014 })"},
+      {"e2m1_four_scales", {64, 128}, true, R"(block = 64
+fields = [{ field = "scale" }, { field = "codes", split = 8 }]
+codes = { kind = "table", bits = 4 }
+codebook = { rule = "e2m1", ties = "zero" }
+scale = { rule = "amax", divisor = 6, group = 16, storage = "ue4m3", by_stored = true, division = "product" }
+accept = { max_relative_mse = 0.01 })"},
+      {"e2m1_negative_zero", {128}, true, R"(block = 16
+fields = [{ field = "codes" }, { field = "scale" }]
+codes = { kind = "table", bits = 4 }
+codebook = { rule = "e2m1", ties = "even", negative_zero = true }
+scale = { rule = "amax", divisor = 6, storage = "e4m3", by_stored = true }
+accept = { max_relative_mse = 0.01 })"},
+      {"ratio_matched", {128, 256}, false, R"(block = 16
+rotation = { name = "wht_atlas", size = "head_dim", round = "bf16" }
+fields = [{ field = "codes" }, { field = "scale" }]
+codes = { kind = "table", bits = 3 }
+codebook = { unit = "normal", symmetric = true, values = [0.2451, 0.7560, 1.3440, 2.1520], bounds = [0.501, 1.050, 1.748] }
+scale = { rule = "amax", divisor = 2.1520, refine = "matched", storage = "e4m3", division = "ratio" }
+accept = { max_relative_mse = 0.03 })"},
+      {"norm_raw_dense", {128}, false, R"(block = 128
+rotation = { name = "dense_517c", size = 128 }
+fields = [{ field = "codes" }, { field = "scale" }]
+codes = { kind = "table", bits = 4 }
+codebook = { rule = "lloyd_max" }
+scale = { rule = "raw_norm" }
+accept = { max_relative_mse = 0.0098 })"},
+      {"norm_corrected_spans", {128, 256}, false, R"(block = 32
+rotation = { name = "wht_signed", size = 128 }
+fields = [{ field = "scale" }, { field = "codes", bits = 2 }, { field = "codes", low = 2, bits = 1 }]
+codes = { kind = "table", bits = 3 }
+codebook = { rule = "lloyd_max" }
+scale = { rule = "corrected_norm", span = 128 }
+accept = { max_relative_mse = 0.0355 })"},
+      {"norm_half_rotations", {256}, false, R"(block = 256
+rotation = { name = "dense_517c", size = 128 }
+fields = [{ field = "codes" }, { field = "scale" }]
+codes = { kind = "table", bits = 3 }
+codebook = { rule = "lloyd_max" }
+scale = { rule = "raw_norm", refine = "least_squares" }
+accept = { max_relative_mse = 0.0355 })"},
+      {"norm_eight_bits", {64}, false, R"(block = 64
+fields = [{ field = "scale" }, { field = "codes" }]
+codes = { kind = "table", bits = 8 }
+codebook = { rule = "lloyd_max" }
+scale = { rule = "corrected_norm" }
+accept = { max_relative_mse = 0.001 })"},
+      {"one_bit_zero_bytes", {128}, false, R"(block = 64
+zero_bytes = true
+rotation = { name = "wht_signed", size = 64 }
+fields = [{ field = "scale" }, { field = "pad", bytes = 3 }, { field = "codes" }, { field = "pad", bytes = 3 }]
+codes = { kind = "table", bits = 1 }
+codebook = { rule = "lloyd_max" }
+scale = { rule = "raw_norm" }
+accept = { max_relative_mse = 0.37 })"},
+      {"whole_head_renormalised", {64, 128}, false, R"(block = "head_dim"
+rotation = { name = "wht_unsigned", size = "head_dim" }
+fields = [{ field = "codes" }, { field = "scale" }]
+codes = { kind = "table", bits = 3 }
+codebook = { rule = "lloyd_max" }
+scale = { rule = "raw_norm", renormalise = true }
+accept = { max_relative_mse = 0.036 })"},
+      {"padded_to_128", {64, 96, 80, 192}, false, R"(block = 128
+padding = "zero"
+rotation = { name = "wht_signed", size = 128 }
+fields = [{ field = "scale" }, { field = "codes" }]
+codes = { kind = "table", bits = 4 }
+codebook = { rule = "lloyd_max" }
+scale = { rule = "corrected_norm" }
+accept = { max_relative_mse = 0.0098 })"},
+      {"constant_mask", {128, 256}, false, R"(block = 128
+rotation = { name = "wht_signed", size = 128 }
+fields = [{ field = "scale" }, { field = "outliers" }, { field = "codes" }, { field = "pad", bytes = 2 }]
+codes = { kind = "table", bits = 2 }
+codebook = { rule = "lloyd_max" }
+scale = { rule = "corrected_norm" }
+outliers = { mask = ["00000000", "00000000", "00004EFF", "7D00FFEB"], bits = 3, codebook = { rule = "lloyd_max" } }
+accept = { max_relative_mse = 0.1 })"},
+      {"stored_mask", {128, 256}, false, R"(block = 128
+rotation = { name = "wht_signed", size = 128 }
+fields = [{ field = "scale" }, { field = "mask" }, { field = "outliers" }, { field = "codes" }]
+codes = { kind = "table", bits = 2 }
+codebook = { rule = "lloyd_max" }
+scale = { rule = "corrected_norm" }
+outliers = { mask = "stored", count = 32, bits = 3, codebook = { rule = "lloyd_max" } }
+accept = { max_relative_mse = 0.1 })"},
+      {"unread_signs", {64, 128}, false, R"(block = 32
+rotation = { name = "wht_tq3", size = 32 }
+fields = [{ field = "codes" }, { field = "residual_signs" }, { field = "scale" }]
+codes = { kind = "table", bits = 2 }
+codebook = { unit = "scale", symmetric = true, values = [0.4528, 1.510], bounds = [0.9814] }
+scale = { rule = "amax", divisor = 1.510 }
+accept = { max_relative_mse = 0.19 })"},
+      {"projected_rotated", {128, 256}, false, R"(block = 128
+rotation = { name = "wht_signed", size = 128 }
+fields = [{ field = "scale" }, { field = "residual_norm" }, { field = "codes" }, { field = "residual" }]
+codes = { kind = "table", bits = 3 }
+codebook = { rule = "lloyd_max" }
+scale = { rule = "raw_norm" }
+residual = { kind = "projected", norm = "length", projection = { name = "wht_qjl_1042" } }
+accept = { max_relative_mse = 0.021 })"},
+      {"projected_original", {256}, false, R"(block = 256
+rotation = { name = "dense_517c", size = 256 }
+fields = [{ field = "codes" }, { field = "residual" }, { field = "scale" }, { field = "residual_norm" }]
+codes = { kind = "table", bits = 2 }
+codebook = { rule = "lloyd_max" }
+scale = { rule = "raw_norm" }
+residual = { kind = "projected", domain = "original", norm = "length", projection = { name = "gaussian_517c" } }
+accept = { max_relative_mse = 0.1 })"},
+      {"direct_signs", {64, 128}, false, R"(block = 64
+zero_bytes = true
+rotation = { name = "wht_amesianx", size = 64 }
+fields = [{ field = "scale" }, { field = "residual_norm" }, { field = "codes" }, { field = "residual" }]
+codes = { kind = "table", bits = 3 }
+codebook = { rule = "lloyd_max" }
+scale = { rule = "raw_norm" }
+residual = { kind = "direct", norm = "mean", relative = false, normal_units = true }
+accept = { max_relative_mse = 0.02 })"},
+  };
+  return all;
+}
+
+}  // namespace kvjit::test
