@@ -9,6 +9,7 @@
 #include <set>
 #include <sstream>
 
+#include "generator/layers.hpp"
 #include "generator/problem.hpp"
 #include "generator/registry.hpp"
 #include "generator/spec.hpp"
@@ -99,9 +100,13 @@ TEST_CASE("every example resolves: its formats, their sizes for its heads, and i
     CAPTURE(file);
     const Result<std::vector<Spec>> specs = parse_specs(text, file);
     REQUIRE_MESSAGE(specs, (specs ? "" : render(specs.error())));
-    for (const Spec& spec : *specs) {
-      const Result<Problem> problem = resolve(spec, registry, spec.archs.empty() ? "sm_90a" : spec.archs.front());
-      CHECK_MESSAGE(problem, (problem ? "" : render(problem.error())));
+    for (const Spec& whole : *specs) {
+      const Result<std::vector<Spec>> layers = expand_layers(whole, registry);
+      REQUIRE_MESSAGE(layers, (layers ? "" : render(layers.error())));
+      for (const Spec& spec : *layers) {
+        const Result<Problem> problem = resolve(spec, registry, spec.archs.empty() ? "sm_90a" : spec.archs.front());
+        CHECK_MESSAGE(problem, (problem ? "" : render(problem.error())));
+      }
     }
     ++examples;
   }
