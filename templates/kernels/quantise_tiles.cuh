@@ -84,17 +84,13 @@ KV_DEVICE void store_codes(u8* to, const u32 (&nibbles)[4]) {
 }
 
 // A group of each of the tile's rows to the stage at `to`, half a row a lane and step.
-template <class Plan>
-KV_DEVICE void stage_tile_rows(SharedAddress to, const CodecArgs& args, u32 first, u32 rows, int group) {
+KV_DEVICE void stage_tile_rows(SharedAddress to, const CodecArgs& args, const Tile& tile, u32 rows, int group) {
   const u8* const x = static_cast<const u8*>(args.x.data) + group * (kTileGroup * 2) + lane() % 16 * 16;
-  const TileRow start = tile_row(args, first);
-  const bool is_together = start.token + kTileRows <= u32(args.tokens) && first + kTileRows <= rows;
-  const u8* from = x + row_in_x(args, start) * 2 + (lane() / 16) * args.x.query_stride * 2;
+  const u8* from = x + (row_in_x(args, tile.start) + (lane() / 16) * args.x.query_stride) * 2;
   KV_UNROLL
   for (int i = 0; i < kTileRows / 2; ++i) {
     const int row = 2 * i + lane() / 16;
-    if (!is_together)  // the tile spans heads, or the last row
-      from = x + row_in_x(args, tile_row(args, first + row < rows ? first + row : rows - 1)) * 2;
+    if (!tile.is_together) from = x + row_in_x(args, tile.row(args, row, rows)) * 2;
     copy_async<16>(staged_chunk(to, row, lane() % 16), from, 16);
     from += args.x.query_stride * 4;
   }
@@ -122,18 +118,17 @@ KV_DEVICE void quantise_tiles(const CodecArgs& args) {
   const u32 all = u32(args.sequences) * args.heads * args.tokens, begin = u32(block_x()) * args.block_rows;
   const u32 end = begin + args.block_rows < all ? begin + args.block_rows : all;  // fits: the host checks
   const SharedAddress ring = 256 * 256 + warp() * (2 * kTileStage);
-  u32 next = begin + warp() * kTileRows;
-  int next_group = 0, fill = 0;
+  Tile tile = Tile::at(args, begin + warp() * kTileRows, all), next = tile;
+  int group = 0, next_group = 0, fill = 0, take = 0;
   const auto stage_next = [&] {
-    if (next < end) stage_tile_rows<Plan>(ring + fill * kTileStage, args, next, all, next_group);
+    if (next.first < end) stage_tile_rows(ring + fill * kTileStage, args, next, all, next_group);
     copy_commit();
     fill ^= 1;
-    if (++next_group == kGroups) next_group = 0, next += Plan::kWarps * kTileRows;
   };
   stage_next();
-  int group = 0, take = 0;
   KV_NO_UNROLL
-  for (u32 first = begin + warp() * kTileRows; first < end;) {
+  while (tile.first < end) {
+    if (++next_group == kGroups) next_group = 0, next = Tile::at(args, next.first + Plan::kWarps * kTileRows, all);
     stage_next();
     copy_wait<1>();
     sync_warp();  // every lane's copies of this tile have landed
@@ -143,38 +138,31 @@ KV_DEVICE void quantise_tiles(const CodecArgs& args) {
       load_shared_u128(&x[i / 4][i % 4 * 4], staged_chunk(ring + take * kTileStage, g + i / 4 * 8, c * 4 + i % 4));
     sync_warp();  // every lane has read the stage that is filled next
     take ^= 1;
-    float y[8][2][4] = {};
-    add_products(y, x, b);
+    float y[8][2][4], squares[2];
+    tile_squares(squares, x);
+    add_products<true>(y, x, b);
     butterflies(y);
     KV_UNROLL
     for (int half = 0; half < 2; ++half) {
-      float squares = 0.f;
-      KV_UNROLL
-      for (int i = 0; i < 32; ++i) {
-        const float v = y[i / 4][i / 2 % 2][2 * half + i % 2];
-        squares = fma_rn(v, v, squares);
-      }
-      squares += shfl_xor(squares, 1);
-      squares += shfl_xor(squares, 2);
-      const float norm = sqrt_rn(squares * (1.f / kTileGroup));
       // y is sqrt(128) times a vector of length norm, so y / norm is in standard deviations.
-      const float factor = norm > kTiny ? div_rn(kTileStep, norm) : 0.f;
+      const float square = squares[half], inverse = rsqrt_fast(square), norm = square * inverse;
+      const bool has_direction = !(square <= kTiny * kTiny);  // a NaN keeps its way into the scale
+      const float factor = has_direction ? kTileStep * inverse : 0.f;
       u32 nibbles[4];
       float length = 0.f;
       KV_UNROLL
       for (int e = 0; e < 4; ++e) {
         // A block without a direction keeps the codes of zero.
-        nibbles[e] = encode_eight<Plan>(y, e, half, factor, mine) ^ (norm > kTiny ? mirror[e] : 0u);
+        nibbles[e] = encode_eight<Plan>(y, e, half, factor, mine) ^ (has_direction ? mirror[e] : 0u);
         KV_UNROLL
         for (int byte = 0; byte < 4; ++byte)
           length += float_of(load_table<128>(permute(nibbles[e], mine, 0x5504u | u32(byte) << 4)));
       }
       length += shfl_xor(length, 1);
       length += shfl_xor(length, 2);
-      const float rho = sqrt_rn(length);
-      const u32 row = first + g + 8 * half;
-      if (row < end) {
-        const TileRow at = tile_row(args, row);
+      const int i = g + 8 * half;
+      if (tile.first + i < end) {
+        const TileRow at = tile.row(args, i, all);
         const i64 slot =
             args.slots ? args.slots[i64(at.sequence) * args.tokens + at.token] : args.first_token + at.token;
         const StoredRow to = stored_row<F>(args.side, at.sequence, at.head, slot);
@@ -183,11 +171,14 @@ KV_DEVICE void quantise_tiles(const CodecArgs& args) {
                             nibbles);
           if (c == 0)
             *reinterpret_cast<u16*>(to.scales + Plan::kScaleAt + group * i64(Plan::kScaleStride)) =
-                f16_from_f32(Plan::kIsMatched && rho > kTiny ? div_rn(norm, rho) : norm);
+                f16_from_f32(!has_direction     ? 0.f
+                             : Plan::kIsMatched ? norm * rsqrt_fast(length)
+                                                : norm);
         }
       }
     }
-    if (++group == kGroups) group = 0, first += Plan::kWarps * kTileRows;
+    group = next_group;
+    tile = next;
   }
 }
 
