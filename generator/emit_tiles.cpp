@@ -1,5 +1,7 @@
-// emit_tiles: quantise for many rows at once.
+// emit_tiles: quantise and dequantise for many rows at once.
 // SPDX-License-Identifier: MIT
+#include <cmath>
+
 #include "core/args.cuh"
 #include "generator/emit_text.hpp"
 
@@ -7,18 +9,20 @@ namespace kvjit {
 
 using namespace emit;
 
-Source emit_tiles(const Format& f, const TilePlan& plan, int head_dim, bool is_planar, const std::string& arch,
-                  const Registry& registry) {
+Source emit_tiles(const Format& f, const TilePlan& plan, int head_dim, bool is_planar, bool is_quantise,
+                  const std::string& arch, const Registry& registry) {
   const Section& s = f.codes();
   const Field &codes = *f.field(FieldKind::codes), &scale = *f.field(FieldKind::scale);
+  const char* family = is_quantise ? "quantise_tiles" : "dequantise_tiles";
   const std::string name =
-      fmt::format("quantise_tiles.{}.d{}.{}.{}", f.name, head_dim, is_planar ? "planar" : "rows", arch);
-  Writer w = begin(registry, name, "many f16 rows into the cache");
-  w.fragment("kernels/quantise_tiles.cuh");
+      fmt::format("{}.{}.d{}.{}.{}", family, f.name, head_dim, is_planar ? "planar" : "rows", arch);
+  Writer w = begin(registry, name, is_quantise ? "many f16 rows into the cache" : "many cache rows back");
+  w.fragment(fmt::format("kernels/{}.cuh", family));
   w.line("// ======== the plan ========\nnamespace kv {{\n");
   const auto word = [](std::uint32_t v) { return fmt::format("{:#010x}", v); };
   w.line("KV_CONSTANT float kValues[{}] = {{\n    {}}};", s.values.size(), joined(s.values, real));
-  w.line("KV_CONSTANT u32 kBuckets[{}] = {{\n    {}}};", plan.buckets.size(), joined(plan.buckets, word));
+  if (is_quantise)
+    w.line("KV_CONSTANT u32 kBuckets[{}] = {{\n    {}}};", plan.buckets.size(), joined(plan.buckets, word));
   const auto words = [&](const std::vector<std::int8_t>& signs) {
     std::vector<std::uint32_t> all(signs.size() / 32);
     for (std::size_t i = 0; i < signs.size(); ++i)
@@ -37,11 +41,19 @@ Source emit_tiles(const Format& f, const TilePlan& plan, int head_dim, bool is_p
          is_planar ? f.code_bytes : f.block_bytes, is_planar ? f.scale_bytes : f.block_bytes, plan.code_unit);
   w.line("  static constexpr bool kIsMatched = {};", flag(f.scale.refine == Refine::matched));
   w.line("  KV_DEVICE static float value(int code) {{ return kValues[code]; }}");
-  w.line("  KV_DEVICE static u32 bucket(int i) {{ return kBuckets[i]; }}");
+  if (is_quantise) {
+    w.line("  KV_DEVICE static u32 bucket(int i) {{ return kBuckets[i]; }}");
+  } else {
+    w.line("  // halves hold values / kUnit; a transformed sum times kFactor and the stored scale is a value");
+    w.line("  static constexpr float kUnit = {}, kFactor = {};", real(s.values.back()),
+           real(s.values.back() / std::sqrt(double(kTileGroup))));
+  }
   w.line("  KV_DEVICE static u32 pre_signs(int word) {{ return kPreSigns[word]; }}");
   w.line("  KV_DEVICE static u32 post_signs(int word) {{ return kPostSigns[word]; }}\n}};\n");
   Source source =
-      finish(w, name, arch, {"quantise_tiles", "CodecArgs", plan.warps * 32, plan.shared_bytes, sizeof(kv::CodecArgs)});
+      finish(w, name, arch,
+             {family, "CodecArgs", plan.warps * 32,
+              is_quantise ? plan.shared_bytes : (256 << 2 * s.bits) + plan.warps * 16 * 320, sizeof(kv::CodecArgs)});
   source.tile_rows = plan.warps * 16;
   return source;
 }

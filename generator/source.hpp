@@ -37,6 +37,8 @@ enum class Role {
   dequantise_v,
   quantise_tiles_k,  // many f16 rows at once, where the format allows
   quantise_tiles_v,
+  dequantise_tiles_k,
+  dequantise_tiles_v,
 };
 const char* to_string(Role role);
 

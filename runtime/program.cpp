@@ -176,13 +176,21 @@ Result<Grid> grid_of_rows(const Source& source, std::size_t rows) {
   return Grid{static_cast<unsigned>((rows + warps - 1) / warps), 1, 1};
 }
 
-// Whether the kernel for many rows can serve a call, and gains: its tables take as long as some hundred rows.
-bool takes_tiles(const kv::CodecArgs& args, std::size_t rows) {
+// The kernel for many rows that can serve a call, or the call's own role. It gains from some thousand rows on: its tables take as
+// long to fill as some hundred.
+Role role_of_codec(const ProgramSource& source, Role role, const kv::CodecArgs& args, std::size_t rows) {
   constexpr std::size_t kEnough = 2048;
-  constexpr long long kVector = 8;  // halves of a 16-byte load
-  return rows >= kEnough && args.x_type == kv::RowType::f16 &&
-         reinterpret_cast<std::uintptr_t>(args.x.data) % 16 == 0 && args.x.sequence_stride % kVector == 0 &&
-         args.x.query_stride % kVector == 0 && args.x.head_stride % kVector == 0;
+  const bool is_k = role == Role::quantise_k || role == Role::dequantise_k;
+  const bool is_writing = role == Role::quantise_k || role == Role::quantise_v;
+  const Role tiles = is_writing ? (is_k ? Role::quantise_tiles_k : Role::quantise_tiles_v)
+                                : (is_k ? Role::dequantise_tiles_k : Role::dequantise_tiles_v);
+  const bool is_f16 = args.x_type == kv::RowType::f16, is_f32 = args.x_type == kv::RowType::f32;
+  const long long vector = is_f32 ? 4 : 8;  // values of 16 bytes
+  const bool is_aligned = reinterpret_cast<std::uintptr_t>(args.x.data) % 16 == 0 &&
+                          args.x.sequence_stride % vector == 0 && args.x.query_stride % vector == 0 &&
+                          args.x.head_stride % vector == 0;
+  const bool is_served = is_writing ? is_f16 : !args.keep_rotated && !args.slots && (is_f16 || is_f32);
+  return source.kernels.count(tiles) && rows >= kEnough && is_aligned && is_served ? tiles : role;
 }
 
 template <class Args>
@@ -341,7 +349,6 @@ Result<LaunchReport> Program::finish_report(const AttentionCall& call, LaunchRep
 
 Result<void> Program::codec(Role role, const kv::CodecArgs& args, Stream stream) const {
   const bool is_k = role == Role::quantise_k || role == Role::dequantise_k;
-  const bool is_writing = role == Role::quantise_k || role == Role::quantise_v;
   KV_CHECK(check_counts(args.sequences, args.tokens, args.heads));
   KV_CHECK(check_tensor_scale(is_k ? source_.k : source_.v, is_k ? "k" : "v", args.tensor_scale));
   if (args.x_type != kv::RowType::f16 && args.x_type != kv::RowType::bf16 && args.x_type != kv::RowType::f32)
@@ -351,9 +358,7 @@ Result<void> Program::codec(Role role, const kv::CodecArgs& args, Stream stream)
   if (args.slots) KV_CHECK(check_pointer("slots", args.slots, alignof(kv::i64)));
   if (args.first_token < 0) return refuse(fmt::format("first token {}; 0 or more is possible", args.first_token));
   const std::size_t rows = product(1, args.sequences, args.tokens, args.heads);
-  if (is_writing && takes_tiles(args, rows) &&
-      source_.kernels.count(is_k ? Role::quantise_tiles_k : Role::quantise_tiles_v))
-    role = is_k ? Role::quantise_tiles_k : Role::quantise_tiles_v;
+  role = role_of_codec(source_, role, args, rows);
   KV_TRY(loaded, kernel(role));
   const Source& source = source_.kernels.at(role);
   KV_TRY(grid, grid_of_rows(source, rows));
