@@ -22,4 +22,8 @@ struct CodecPlan {
 };
 Source emit_codec(const CodecPlan& plan, const Registry& registry);
 
+// Quantising many f16 rows at once; the general kernel serves the rest.
+Source emit_tiles(const Format& format, const TilePlan& plan, int head_dim, bool is_planar, const std::string& arch,
+                  const Registry& registry);
+
 }  // namespace kvjit

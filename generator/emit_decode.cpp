@@ -15,56 +15,161 @@ std::string term(const UnpackTerm& t) {
   return t.mask == 0xffffffffu ? word : fmt::format("({} & {:#010x}u)", word, t.mask);
 }
 
-// One side of decode: geometry of its staged rows, its unpack sequence and its decoder.
+// The stored scale (and minimum) of a group, read from a staged block.
+std::string scale_of(const Format& f, const SectionPlan& section, bool is_planar, bool is_residual) {
+  const auto at = [&](FieldKind kind) {
+    const Field* field = f.field(kind);
+    return is_planar ? field->plane_at : field->at;
+  };
+  const int bytes = bytes_of(f.scale.type);
+  const std::string place = fmt::format("block + {} + group * {}", at(FieldKind::scale), bytes);
+  const std::string raw = fmt::format("{}({})", bytes == 2 ? "load_shared_u16" : "load_shared_u8", place);
+  constexpr const char* kReaders[] = {"f32_from_f16", "f32_from_bf16", "f32_from_e4m3", "f32_from_ue4m3",
+                                      "f32_from_e8m0"};
+  std::string value = fmt::format("{}({})", kReaders[int(f.scale.type)], raw);
+  if (is_residual) {
+    const std::string norm =
+        fmt::format("f32_from_f16(load_shared_u16(block + {} + group * 2))", at(FieldKind::residual_norm));
+    value = f.residual.is_relative ? value + " * " + norm : norm;
+  }
+  return section.factor == 1 ? value : value + " * " + real(section.factor);
+}
+
+// The bits of a scale as a half: as stored where that is what it is.
+std::string scale_half_of(const Format& f, const SectionPlan& section, bool is_planar, bool is_residual) {
+  if (f.scale.type == ScaleType::f16 && !is_residual && section.factor == 1)
+    return fmt::format("load_shared_u16(block + {} + group * 2)",
+                       is_planar ? f.field(FieldKind::scale)->plane_at : f.field(FieldKind::scale)->at);
+  return "f16_from_f32(scale(block, group))";
+}
+
+void write_unpack(Writer& w, const SectionPlan& section) {
+  const RunPlan& run = section.run;
+  w.line("  KV_DEVICE static void unpack(const u32 (&w)[{}], u32 (&y)[{}]) {{", run.words, run.unpack.size());
+  const bool is_signed = section.codes.twos_complement;
+  for (std::size_t m = 0; m < run.unpack.size(); ++m) {
+    std::string sum;
+    for (const UnpackTerm& t : run.unpack[m]) sum += (sum.empty() ? "" : " | ") + term(t);
+    w.line("    y[{}] = {}{};", m, is_signed ? "(" + sum + ")" : sum,
+           is_signed ? fmt::format(" ^ {:#010x}u", 0x01010101u << (section.codes.bits - 1)) : "");
+  }
+  w.line("  }}");
+}
+
+// A block with its own mask: where it and the two kinds of codes stand.
+void write_mask(Writer& w, const Format& f, bool is_planar) {
+  const auto place = [&](const Field& field) { return is_planar ? field.plane_at : field.at; };
+  for (const Field& field : f.fields)
+    if (field.kind == FieldKind::codes)
+      w.line("  static constexpr int k{0}Bits = {1}, k{0}At = {2};", field.section == 0 ? "Low" : "High", field.bits,
+             place(field));
+  w.line("  static constexpr int kMaskAt = {};", place(*f.field(FieldKind::mask)));
+}
+
+const char* pairs_of(const Section& codes) {
+  if (codes.kind == CodeKind::table) return "TablePairs";
+  if (codes.kind == CodeKind::uniform) return "UniformPairs";
+  return codes.element == Element::e4m3 ? "E4m3Pairs" : "E5m2Pairs";
+}
+
+const char* run_of(const Section& codes) {
+  if (codes.bits <= 8) return "CodeRun";
+  return codes.element == Element::f16 ? "F16Run" : codes.element == Element::bf16 ? "Bf16Run" : "F32Run";
+}
+
+// One section: its loads, its unpack sequence, its decoder and its scale.
+// first_scaled: groups with a scale of their own in the sections before.
+void write_section(Writer& w, const SidePlan& side, std::size_t index, const std::string& type, int threads,
+                   int first_scaled) {
+  const SectionPlan& section = side.sections[index];
+  const Format& f = side.format;
+  const RunPlan& run = section.run;
+  const bool is_residual = int(index) == f.residual_section;
+  if (!section.halves.empty())
+    w.line("KV_CONSTANT u16 k{}Halves[{}] = {{  // values / kUnit, as halves\n    {}}};", type, section.halves.size(),
+           joined(section.halves, [](std::uint16_t half) { return fmt::format("{:#06x}", half); }));
+  for (std::size_t p = 0; p < run.planes.size(); ++p) {
+    const PlaneRun& plane = run.planes[p];
+    w.line("struct {}Plane{} {{", type, p);
+    w.line(
+        "  static constexpr int kAt = {}, kPartBits = {}, kRunBytes = {}, kLoadBytes = {}, kUnit = {}, kFirstWord = "
+        "{}, "
+        "kWords = {};",
+        plane.at, plane.part_bits, plane.run_bits / 8, plane.load_bytes, plane.unit, plane.first_word, plane.words);
+    w.line("  static constexpr bool kIsWhole = {};\n}};", flag(plane.is_whole));
+  }
+  w.line("struct {} {{", type);
+  w.line("  static constexpr int kThreads = {}, kBits = {}, kOffset = {};", threads, section.codes.bits,
+         section.codes.offset);
+  w.line("  // dimensions kFirst .. kFirst + kDim of the row as the kernel counts them: kGroups x kRuns runs a lane");
+  w.line("  static constexpr int kFirst = {}, kDim = {}, kGroups = {}, kRuns = {}, kRunCodes = {}, kRunWords = {};",
+         section.first, section.dim, run.groups, run.runs, run.codes, run.words);
+  w.line("  static constexpr int kBlocks = {}, kPartsPerBlock = {}, kBlockStride = {};", run.blocks,
+         run.parts_per_block, side.block_stride);
+  w.line("  static constexpr int kScaleStride = {}, kScaleGroup = {}, kFirstScaled = {};", side.scale_stride,
+         section.use == ScaleUse::by_value ? f.scale.group : 0, first_scaled);
+  w.line("  static constexpr bool kScalesGroups = {}, kScalesValues = {}, kRenormalises = {};",
+         flag(section.use == ScaleUse::by_group), flag(section.use == ScaleUse::by_value), flag(f.scale.renormalise));
+  w.line("  static constexpr bool kOwnsTable = {};", flag(section.owns_table));
+  w.line("  static constexpr int kTableAt = {}, kTableStride = {}, kTableCopies = {};", section.table_at,
+         side.table_stride, side.table_copies);
+  if (section.use != ScaleUse::none) {
+    w.line("  KV_DEVICE static float scale(SharedAddress block, [[maybe_unused]] int group) {{\n    return {};\n  }}",
+           scale_of(f, section, side.is_planar, is_residual));
+    if (section.use == ScaleUse::by_group)
+      w.line("  KV_DEVICE static u32 scale_half(SharedAddress block, [[maybe_unused]] int group) {{ return {}; }}",
+             scale_half_of(f, section, side.is_planar, is_residual));
+    else
+      w.line(
+          "  KV_DEVICE static u32 minimum_half([[maybe_unused]] SharedAddress block, [[maybe_unused]] int group) {{ "
+          "return {}; }}",
+          f.has_minimum()
+              ? fmt::format("load_shared_u16(block + {} + group * 2)",
+                            side.is_planar ? f.field(FieldKind::minimum)->plane_at : f.field(FieldKind::minimum)->at)
+              : "0");
+  }
+  if (!section.halves.empty())
+    w.line("  KV_DEVICE static u32 half_value(int code) {{ return k{}Halves[code]; }}", type);
+  w.line("  static constexpr bool kIsMasked = {};", flag(section.is_masked));
+  if (section.is_masked) {
+    write_mask(w, f, side.is_planar);
+    return w.line("}};");
+  }
+  if (section.codes.bits <= 8) {
+    write_unpack(w, section);
+    w.line("  using Pairs = {}<{}>;", pairs_of(section.codes), type);
+  }
+  w.line("  using Run = {}<{}>;", run_of(section.codes), type);
+  std::string planes;
+  for (std::size_t p = 0; p < run.planes.size(); ++p) planes += fmt::format("{}{}Plane{}", p ? ", " : "", type, p);
+  w.line("  using Planes = List<{}>;\n}};", planes);
+}
+
+// One side of decode: geometry of its staged rows, and its sections.
 void write_side(Writer& w, const SidePlan& side, const std::string& type, int threads) {
   const Format& f = side.format;
-  const RunPlan& run = side.run;
   w.line("// {} as {}: {} bits a value", type == "KeySide" ? "K" : "V", f.name, f.bits_per_value());
-  if (!side.halves.empty())
-    w.line("KV_CONSTANT u16 k{}Halves[{}] = {{  // centroids / kUnit, as halves\n    {}}};", type, side.halves.size(),
-           joined(side.halves, [](std::uint16_t half) { return fmt::format("{:#06x}", half); }));
-  w.line("struct {} {{", type);
-  w.line(
-      "  static constexpr bool kIsPlanar = {}, kHasScale = {}, kIsBf16 = {}, kOwnsTable = {}, kIsSkewed = "
-      "{};",
-      flag(side.is_planar), flag(f.has_scale()), flag(f.codes().element == Element::bf16), flag(side.owns_table),
-      flag(side.is_skewed));
-  w.line("  static constexpr int kThreads = {}, kBits = {}, kOffset = {};", threads, f.codes().bits, f.codes().offset);
-  w.line("  // the staged row");
-  w.line(
-      "  static constexpr int kRowBytes = {}, kRowUnit = {}, kPitch = {}, kGroupStride = {}, "
-      "kCodesAt = {};",
-      side.row_bytes, side.row_unit, side.pitch, side.group_stride, side.codes_at);
-  w.line(
-      "  static constexpr int kScaleRowBytes = {}, kScalesAt = {}, kScalePitch = {}, kScaleStride = {}, "
-      "kStageBytes = {};",
-      side.scale_row_bytes, side.scales_at, side.scale_pitch, side.scale_stride, side.stage_bytes);
-  w.line("  // the codes of a lane: kGroups x kRuns runs");
-  w.line(
-      "  static constexpr int kGroups = {}, kRuns = {}, kRunCodes = {}, kRunWords = {}, kRunLoadBytes = {}, "
-      "kRunUnit = {};",
-      run.groups, run.runs, run.codes, run.words, run.load_bytes, run.unit);
-  w.line("  static constexpr int kRunStride = {}, kPartBits = {};", run.run_stride, run.part_bits);
-  w.line("  static constexpr int kTableAt = {}, kTableStride = {}, kTableCopies = {};", side.table_at,
-         side.table_stride, side.table_copies);
-  w.line("  static constexpr float kUnit = {};", real(side.unit));
-  if (f.codes().kind != CodeKind::plain) {
-    if (f.codes().kind == CodeKind::table)
-      w.line("  KV_DEVICE static u32 half_value(int code) {{ return k{}Halves[code]; }}", type);
-    w.line("  KV_DEVICE static void unpack(const u32 (&w)[{}], u32 (&y)[{}]) {{", run.words, run.unpack.size());
-    for (std::size_t m = 0; m < run.unpack.size(); ++m) {
-      std::string sum;
-      for (const UnpackTerm& t : run.unpack[m]) sum += (sum.empty() ? "" : " | ") + term(t);
-      w.line("    y[{}] = {}{};", m, f.codes().twos_complement ? "(" + sum + ")" : sum,
-             f.codes().twos_complement ? fmt::format(" ^ {:#010x}u", 0x01010101u << (f.codes().bits - 1)) : "");
-    }
-    w.line("  }}");
-    w.line("  using Pairs = {}<{}>;", f.codes().kind == CodeKind::table ? "TablePairs" : "UniformPairs", type);
-    w.line("  using Run = CodeRun<{}>;", type);
-  } else {
-    w.line("  using Run = PlainRun<{}>;", type);
+  std::string sections;
+  bool owns_table = false;
+  int scaled = 0;
+  for (std::size_t i = 0; i < side.sections.size(); ++i) {
+    const std::string name = fmt::format("{}{}", type == "KeySide" ? "KeySection" : "ValueSection", i);
+    write_section(w, side, i, name, threads, scaled);
+    sections += (i ? ", " : "") + name;
+    if (side.sections[i].use == ScaleUse::by_group) scaled += side.sections[i].run.groups;
+    owns_table |= side.sections[i].owns_table;
   }
-  w.line("}};\n");
+  w.line("struct {} {{", type);
+  w.line("  static constexpr bool kIsPlanar = {}, kIsSkewed = {}, kScalesGroups = {}, kOwnsTable = {};",
+         flag(side.is_planar), flag(side.is_skewed), flag(scaled > 0), flag(owns_table));
+  w.line("  static constexpr int kDim = {};", side.inner_dim);
+  w.line("  static constexpr int kRowBytes = {}, kRowUnit = {}, kPitch = {};  // the staged row", side.row_bytes,
+         side.row_unit, side.pitch);
+  w.line("  static constexpr int kScaleRowBytes = {}, kScalesAt = {}, kScalePitch = {}, kStageBytes = {};",
+         side.scale_row_bytes, side.scales_at, side.scale_pitch, side.stage_bytes);
+  w.line("  static constexpr int kTableCopies = {}, kScaledGroups = {};", side.table_copies, scaled);
+  w.line("  static constexpr float kUnit = {};", real(side.unit));
+  w.line("  using Sections = List<{}>;\n}};\n", sections);
 }
 
 }  // namespace
@@ -85,8 +190,9 @@ Source emit_decode(const DecodePlan& plan, const Registry& registry) {
   w.line("KV_CONSTANT u16 kValueOrder[{}] = {{\n    {}}};\n", plan.value_order.size(),
          joined(plan.value_order, number));
   w.line("struct Plan {{");
-  w.line("  static constexpr int kHeadDim = {}, kGroup = {}, kRows = {}, kColumnBlocks = {}, kQueryParts = {};",
-         plan.head_dim, plan.group, plan.rows, plan.column_blocks, plan.query_parts);
+  w.line("  static constexpr int kKeyDim = {}, kValueDim = {};", plan.k.inner_dim, plan.v.inner_dim);
+  w.line("  static constexpr int kGroup = {}, kRows = {}, kColumnBlocks = {}, kQueryParts = {};", plan.group, plan.rows,
+         plan.column_blocks, plan.query_parts);
   w.line("  static constexpr bool kHoldQueries = {};", flag(plan.hold_queries));
   w.line("  static constexpr int kWarps = {}, kThreads = {}, kStages = {}, kTile = {}, kSubtiles = {};", plan.warps,
          plan.threads(), plan.stages, plan.tile, plan.subtiles);

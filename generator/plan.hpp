@@ -3,6 +3,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -19,36 +20,65 @@ struct UnpackTerm {
   std::uint32_t mask = 0;
 };
 
-// How the lanes of a warp read a staged row. `parts` lanes share a row (K: 4, V: 8); each owns `runs` runs of
-// consecutive bytes in every scale group, and each run holds `codes` codes.
-struct RunPlan {
-  int parts = 0, groups = 1, runs = 1, codes = 0;
-  int words = 0, load_bytes = 0;  // of one run
-  // Distance between the runs of neighbouring lanes; not a multiple of 8: runs start inside a byte.
-  int part_bits = 0;
-  int run_stride = 0;  // bytes between the runs of one lane
-  int unit = 0;        // bytes of one load
-  int bank_cost = 0;   // shared-memory wavefronts of one load of the warp (1 a 128 bytes is ideal)
-  std::vector<std::vector<UnpackTerm>> unpack;  // per byte word
-  std::vector<int> slots;                       // code (by position in the run) in byte j of byte word m, at [4m + j]
-  // Dimension of code k of (group, run, part), at [((group * runs + run) * parts + part) * codes + k].
-  std::vector<int> elements;
+// Bytes that a lane loads from one field of codes for one run. The field's bits of (group, run, part) begin at bit
+//   part_bits * (part % parts_per_block) + run_bits * run  of the field in block  group * blocks + part / parts_per_block.
+struct PlaneRun {
+  int at = 0;             // of the field in a block of the staged row
+  int part_bits = 0;      // not a multiple of 8: runs start inside a byte, and are shifted into place
+  int run_bits = 0;       // a multiple of 8, unless there is one run
+  bool is_whole = false;  // every lane loads the whole field (it is a word or less) and shifts
+  int load_bytes = 0, words = 0, first_word = 0;  // of the load; where its words stand among those of all planes
+  int unit = 1;                                   // bytes of one load
 };
 
-// One side of the decode family.
+// How the lanes of a warp read the codes of one section of a staged row. `parts` lanes share a row (K: 4, V: 8); each owns
+// `runs` runs of bytes in every group, and each run holds `codes` codes.
+struct RunPlan {
+  int parts = 0, groups = 1, runs = 1, codes = 0;
+  int blocks = 1;           // stored blocks a group
+  int parts_per_block = 0;  // lanes that share a block
+  int words = 0;            // of all planes
+  std::vector<PlaneRun> planes;
+  std::vector<std::vector<UnpackTerm>> unpack;  // per byte word
+  std::vector<int> slots;                       // code (by position in the run) in byte j of byte word m, at [4m + j]
+  // Inner dimension of code k of (group, run, part), at [((group * runs + run) * parts + part) * codes + k].
+  std::vector<int> elements;
+  int bank_cost = 0;  // shared-memory wavefronts of the first load of the warp (1 a 128 bytes is ideal)
+};
+
+// Where in the pipeline a section's scale meets its codes.
+enum class ScaleUse {
+  none,
+  by_group,  // K: times the score of a group; V: times the probabilities
+  by_value,  // times each decoded value, in fp16 (groups below 32, or a minimum to add)
+};
+
+// One section of one side of the decode family.
+struct SectionPlan {
+  Section codes;  // of a block with its own mask: the narrow ones
+  bool is_masked = false;
+  RunPlan run;
+  ScaleUse use = ScaleUse::none;
+  int first = 0, dim = 0;               // its share of the inner dimension, as the kernel numbers it
+  bool owns_table = false;
+  int table_at = 0;
+  std::vector<std::uint16_t> halves;  // table: value / unit as halves
+  double unit = 1;                    // value = unit * what the pairs hold
+  double factor = 1;                  // its scale is the stored one times this
+};
+
 struct SidePlan {
   Format format;
   bool is_planar = true;
+  int inner_dim = 0;
   int row_bytes = 0, row_unit = 16, pitch = 0;  // staged codes (or whole rows)
-  bool is_skewed = false;              // rows of 2-byte alignment: a staged row starts 0 or 2 bytes into its slot
-  int group_stride = 0, codes_at = 0;  // of a scale group inside a staged row
+  bool is_skewed = false;  // rows of 2-byte alignment: a staged row starts 0 or 2 bytes into its slot
+  int block_stride = 0;    // of a stored block inside a staged row
   int scale_row_bytes = 0, scales_at = 0, scale_pitch = 0, scale_stride = 0;
   int stage_bytes = 0;
-  bool owns_table = false;
-  int table_at = 0, table_stride = 4, table_copies = 1;
-  std::vector<std::uint16_t> halves;  // table: centroid / unit as halves
-  double unit = 1;                    // value = unit * what the pairs hold * scale
-  RunPlan run;
+  int table_stride = 4, table_copies = 1;
+  double unit = 1;  // what the pairs of the first section still need; joins the softmax scale (K) or the output (V)
+  std::vector<SectionPlan> sections;
 };
 
 struct DecodePlan {
@@ -56,7 +86,7 @@ struct DecodePlan {
   Arch arch;
   int head_dim = 0, group = 1, query_length = 1, rows = 1, column_blocks = 1;
   bool causal = false;
-  Element q_type = Element::f16;  // what the kernel reads: f32 when K is rotated
+  Element q_type = Element::f16;  // what the kernel reads: f32 when K is transformed
   int query_parts = 1;
   bool hold_queries = false;  // fragments of Q stay in registers
   int warps = 0, stages = 0, tile = 0;
@@ -71,13 +101,31 @@ struct DecodePlan {
 // Fails with unsupported: each reason, with the TOML key to change.
 Result<DecodePlan> plan_decode(const Problem& problem);
 
-// The reads of one side, for a group of `parts` lanes a row; the building block of plan_decode, public for
-// its test.
-Result<RunPlan> plan_run(const Format& format, int head_dim, int parts);
+// The geometry and the reads of one side; the building blocks of plan_decode, public for their tests.
+Result<SidePlan> plan_side(const Format& format, int head_dim, bool is_planar, bool is_key);
 
-// The sequence of shifts and masks that spreads codes at `positions` (bits from the start of the run) to byte
-// words, and the slot each code lands in. Few terms: codes of equal shift share one.
-void plan_unpack(const std::vector<int>& positions, int bits, RunPlan& run);
+// The reads of one section for `parts` lanes a row. side: its geometry (block_stride, layout). is_by_value: a run must not cross
+// groups of scales.
+Result<RunPlan> plan_run(const SidePlan& side, int section, int head_dim, int parts, bool is_by_value);
+
+// A piece of a code: `bits` bits at bit `at` of the loaded words, which are bits low .. of the code.
+struct CodePiece {
+  int at = 0, bits = 0, low = 0;
+};
+// The sequence of shifts and masks that spreads codes to byte words, and the slot each code lands in. Few terms: pieces of equal
+// shift share one. codes[i]: the pieces of code i, the largest first.
+void plan_unpack(const std::vector<std::vector<CodePiece>>& codes, RunPlan& run);
+
+// Quantising many rows at once on the tensor cores.
+constexpr int kTileGroup = 128;  // values that are rotated and scaled together
+struct TilePlan {
+  std::vector<std::uint32_t> buckets;  // what is added to a value's bits to carry into its code
+  int code_unit = 16;                  // alignment of a block's codes, bytes
+  int warps = 0;                       // of a block; each takes 16 rows at a time
+  int shared_bytes = 0;
+};
+// Nothing if the format needs the general kernel.
+std::optional<TilePlan> plan_tiles(const Format& format, int head_dim, bool is_planar, const Arch& arch);
 
 // Shared-memory wavefronts that one load of `unit` bytes a lane costs, given each lane's byte address.
 int bank_wavefronts(const std::vector<int>& addresses, int unit);

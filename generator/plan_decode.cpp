@@ -17,123 +17,56 @@ constexpr int kProbabilityBias =
 
 int round_up(int v, int to) { return (v + to - 1) / to * to; }
 
-int power_of_two_in(int v, int most) {  // the largest power of two <= most that divides v
-  int unit = most;
-  while (unit > 1 && v % unit != 0) unit /= 2;
-  return unit;
-}
-
-// Addresses of the 32 lanes for one load of a run: K reads rows g = lane / 4 (part lane % 4), V rows 2 (lane
-// % 4) (part lane / 4).
-std::vector<int> lane_addresses(const SidePlan& side, bool is_key, int pitch) {
-  std::vector<int> addresses(32);
-  for (int lane = 0; lane < 32; ++lane) {
-    const int g = lane / 4, c = lane % 4, row = is_key ? g : 2 * c, part = is_key ? c : g;
-    addresses[lane] = side.codes_at + row * pitch + part * side.run.part_bits / 8;
-  }
-  return addresses;
-}
-
-// Where staged rows stand: the pitch with the widest loads, then the fewest bank conflicts, then the least memory.
-void place_rows(SidePlan& side, bool is_key) {
-  // stage_padded moves 512 bytes a step: whole rows, or whole parts of a row.
-  const bool can_pad =
-      !side.is_planar || (side.row_bytes % 16 == 0 && (512 % side.row_bytes == 0 || side.row_bytes % 512 == 0));
-  const int step = side.is_planar ? 16 : std::max(side.row_unit, 4);
-  const int shortest = side.is_planar ? side.row_bytes : round_up(side.row_bytes + (side.is_skewed ? 2 : 0), step);
-  int widest = side.run.part_bits % 8 == 0 ? power_of_two_in(side.run.part_bits / 8, 16) : 1;
-  widest = std::min(widest, power_of_two_in(side.codes_at, side.is_skewed ? 2 : 16));
-  if (side.run.groups > 1) widest = std::min(widest, power_of_two_in(side.group_stride, 16));
-  side.run.unit = 0;
-  for (int pitch = shortest; pitch <= shortest + (can_pad ? 112 : 0); pitch += step) {
-    const int unit = std::min(widest, power_of_two_in(pitch, 16));
-    const int cost = bank_wavefronts(lane_addresses(side, is_key, pitch), unit);
-    if (unit > side.run.unit || (unit == side.run.unit && cost < side.run.bank_cost)) {
-      side.run.unit = unit;
-      side.run.bank_cost = cost;
-      side.pitch = pitch;
-    }
-  }
-}
-
-// Halves that represent the centroids best: the unit is free (it joins another factor), so the one whose
-// rounding errors are smallest in sum of squares is taken among 2048 candidates; the largest centroid lies in
-// [1, 2).
-void choose_halves(SidePlan& side) {
-  const std::vector<double>& values = side.format.codes().values;
-  double largest = 0;
-  for (double v : values) largest = std::max(largest, std::fabs(v));
-  double best_error = 1e300, best_factor = 1;
-  for (int i = 0; i < 2048; ++i) {
-    const double factor = (1 + i / 2048.0) / largest;
-    double error = 0;
-    for (double v : values) {
-      const double exact = v * factor, off = float_from_f16(f16_from_float(float(exact))) - exact;
-      error += off * off / (exact * exact + 1e-30) * v * v;
-    }
-    if (error < best_error) best_error = error, best_factor = factor;
-  }
-  side.unit = 1 / best_factor;
-  for (double v : values) side.halves.push_back(f16_from_float(float(v * best_factor)));
-}
-
-Result<SidePlan> plan_side(const Format& format, const Problem& problem, bool is_key) {
-  SidePlan side;
-  side.format = format;
-  side.is_planar = problem.layout == Layout::planar;
-  KV_TRY(run, plan_run(format, problem.head_dim, is_key ? 4 : 8));
-  side.run = run;
-  const int blocks = problem.head_dim / format.block;
-  side.row_bytes = side.is_planar ? blocks * format.code_bytes : blocks * format.block_bytes;
-  side.row_unit = side.is_planar ? 16 : power_of_two_in(side.row_bytes, 16);
-  if (side.row_unit < 2)
-    return fail(Code::unsupported,
-                fmt::format("layout 'rows' needs rows of an even number of bytes; {} has {} at head_dim {}",
-                            format.name, side.row_bytes, problem.head_dim),
-                {}, {"layout 'planar' works"});
-  side.is_skewed = side.row_unit == 2;
-  side.group_stride = side.is_planar ? format.code_bytes : format.block_bytes;
-  side.codes_at = side.is_planar ? 0 : format.field(FieldKind::codes)->at;
-  place_rows(side, is_key);
-  if (format.has_scale()) {
-    side.scale_row_bytes = side.is_planar ? 2 * blocks : 0;
-    side.scale_pitch = side.is_planar ? side.scale_row_bytes : side.pitch;
-    side.scale_stride = side.is_planar ? 2 : format.block_bytes;
-  }
-  if (format.codes().kind == CodeKind::table) choose_halves(side);
-  return side;
-}
-
 void size_stage(SidePlan& side, int tile) {
   constexpr int kSlack = 16;  // a run that starts inside a byte may read past the last row
   const int rows = round_up(tile * side.pitch + kSlack, 16);
-  side.scales_at = side.is_planar ? rows : (side.format.has_scale() ? side.format.field(FieldKind::scale)->at : 0);
+  side.scales_at = side.is_planar ? rows : 0;
   side.stage_bytes = rows + (side.is_planar ? round_up(tile * side.scale_row_bytes, 16) : 0);
 }
 
-int table_entries(const Format& f) {
-  return f.codes().kind != CodeKind::table ? 0 : f.codes().bits <= 4 ? 1 << 2 * f.codes().bits : 1 << f.codes().bits;
+int table_entries(const SectionPlan& s) {
+  return s.is_masked || s.codes.kind != CodeKind::table ? 0
+         : s.codes.bits <= 4                            ? 1 << 2 * s.codes.bits
+                                                        : 1 << s.codes.bits;
 }
 
-// Tables of both sides with `copies` copies an entry. Two full tables share 256-byte entries (K in the low
-// half), so that an entry's address is one permute; equal formats share one table. Returns the bytes used.
-int place_tables(SidePlan& k, SidePlan& v, int copies) {
-  const int k_entries = table_entries(k.format), v_entries = table_entries(v.format);
-  const bool shared = k_entries > 0 && v_entries > 0 && k.format.name == v.format.name;
-  for (SidePlan* side : {&k, &v})
-    side->owns_table = false, side->table_copies = 1, side->table_stride = 4, side->table_at = 0;
-  if (k_entries + v_entries == 0) return 0;
-  const int stride = copies == 32 ? 256 : copies * 4;
-  int bytes = 0;
-  if (k_entries > 0) k.owns_table = true, k.table_copies = copies, k.table_stride = stride, bytes = k_entries * stride;
-  if (v_entries > 0) {
-    v.owns_table = !shared, v.table_copies = copies, v.table_stride = stride;
-    if (!shared) {
-      v.table_at = copies == 32 ? 128 : bytes;
-      bytes = copies == 32 ? std::max(bytes, v_entries * stride) : bytes + v_entries * stride;
+bool has_tables(const DecodePlan& plan) {
+  const auto is_table = [](const SectionPlan& s) { return table_entries(s) > 0; };
+  return std::any_of(plan.k.sections.begin(), plan.k.sections.end(), is_table) ||
+         std::any_of(plan.v.sections.begin(), plan.v.sections.end(), is_table);
+}
+
+// Tables of all sections with `copies` copies an entry. Two full tables share 256-byte entries (a half each), so that an entry's
+// address is one permute; sections with the same entries share one table. Returns the bytes used.
+int place_tables(DecodePlan& plan, int copies) {
+  std::vector<SectionPlan*> owners;
+  for (SidePlan* side : {&plan.k, &plan.v}) {
+    side->table_copies = copies, side->table_stride = copies == 32 ? 256 : copies * 4;
+    for (SectionPlan& section : side->sections) {
+      section.owns_table = false, section.table_at = 0;
+      if (table_entries(section) == 0) continue;
+      const auto same = std::find_if(owners.begin(), owners.end(),
+                                     [&](const SectionPlan* other) { return other->halves == section.halves; });
+      if (same == owners.end()) section.owns_table = true, owners.push_back(&section);
     }
   }
-  return bytes;
+  int end = 0, tall = 0;  // of the last pair of tables
+  for (std::size_t i = 0; i < owners.size(); ++i) {
+    const int entries = table_entries(*owners[i]), stride = plan.k.table_stride;
+    const bool is_second = copies == 32 && i % 2 == 1;
+    if (is_second) {
+      owners[i]->table_at = owners[i - 1]->table_at + 128;
+      end += std::max(entries - tall, 0) * stride;
+    } else {
+      owners[i]->table_at = end;
+      end += entries * stride, tall = entries;
+    }
+  }
+  for (SidePlan* side : {&plan.k, &plan.v})
+    for (SectionPlan& section : side->sections)
+      for (const SectionPlan* owner : owners)
+        if (owner->halves == section.halves) section.table_at = owner->table_at;
+  return end;
 }
 
 // The block's shape: as many bytes in flight and as many warps as fit, tables without bank conflicts if they
@@ -147,23 +80,22 @@ int layout_shared(DecodePlan& plan, const Shape& shape) {
   plan.warps = shape.warps, plan.stages = shape.stages, plan.tile = shape.tile;
   size_stage(plan.k, shape.tile);
   size_stage(plan.v, shape.tile);
-  const int tables = place_tables(plan.k, plan.v, shape.copies);
+  const int tables = place_tables(plan, shape.copies);
   plan.queries_at = round_up(tables, 128);
-  plan.ring_at = plan.queries_at + plan.head_dim / 16 * plan.column_blocks * 32 * plan.query_parts * 8;
+  plan.ring_at = plan.queries_at + plan.k.inner_dim / 16 * plan.column_blocks * 32 * plan.query_parts * 8;
   plan.stage_bytes = plan.k.stage_bytes + plan.v.stage_bytes;
   const int ring_end = plan.ring_at + shape.warps * shape.stages * plan.stage_bytes;
-  const int epilogue = shape.warps * plan.rows * (plan.head_dim + 4 + 2) * 4;
+  const int epilogue = shape.warps * plan.rows * (plan.v.inner_dim + 4 + 2) * 4;
   plan.shared_bytes = std::max(ring_end, epilogue);
   return plan.shared_bytes;
 }
 
 Result<void> choose_shape(DecodePlan& plan) {
   constexpr double kEnoughInFlight = 48 * 1024;  // bytes an SM must have under way to cover about 1 us of latency
-  const bool has_tables = table_entries(plan.k.format) + table_entries(plan.v.format) > 0;
-  const int accumulators = plan.column_blocks * plan.head_dim / 4;
+  const int accumulators = plan.column_blocks * plan.v.inner_dim / 4;
   const int most_warps = accumulators > 32 ? 8 : 12;  // 65,536 registers a block: 168 or 255 a thread
   Shape best;
-  for (int copies : has_tables ? std::vector<int>{32, 8, 4, 2, 1} : std::vector<int>{1})
+  for (int copies : has_tables(plan) ? std::vector<int>{32, 8, 4, 2, 1} : std::vector<int>{1})
     for (int tile : {32, 16})
       for (int warps : {12, 8, 6, 4, 2, 1})
         for (int stages : {4, 3, 2}) {
@@ -190,7 +122,7 @@ Result<void> choose_shape(DecodePlan& plan) {
                                         best.warps * (best.stages - 1) * plan.stage_bytes, plan.shared_bytes,
                                         plan.arch.shared_bytes_per_block),
                             {}});
-  if (has_tables)
+  if (has_tables(plan))
     plan.decisions.push_back(
         {"tables",
          fmt::format("{} copies of an entry", best.copies),
@@ -199,45 +131,49 @@ Result<void> choose_shape(DecodePlan& plan) {
   return {};
 }
 
-// Dimension that each contraction slot of Q holds: [(step * 4 + c) * 4 + i].
-std::vector<int> order_of_keys(const SidePlan& side) {
-  const RunPlan& run = side.run;
-  std::vector<int> order;
+// Whether a lane's registers hold numbers in the order they lie, not codes that were unpacked.
+bool is_direct(const SectionPlan& section) { return section.is_masked || section.codes.bits > 8; }
+
+// Inner dimension that each contraction slot of Q holds: [(step * 4 + c) * 4 + i].
+void order_keys(const SectionPlan& section, std::vector<int>& order) {
+  const RunPlan& run = section.run;
   for (int gr = 0; gr < run.groups * run.runs; ++gr)
     for (int step = 0; step < run.codes / 4; ++step)
       for (int c = 0; c < 4; ++c)
         for (int i = 0; i < 4; ++i) {
           const int pair = 2 * step + i / 2;  // register of the fragment; i % 2: its low or high half
-          const int code =
-              side.format.codes().kind == CodeKind::plain ? 2 * pair + i % 2 : run.slots[(pair / 4 * 2 + i % 2) * 4 + pair % 4];
+          const int code = is_direct(section) ? 2 * pair + i % 2 : run.slots[(pair / 4 * 2 + i % 2) * 4 + pair % 4];
           order.push_back(run.elements[(gr * run.parts + c) * run.codes + code]);
         }
-  return order;
 }
 
-// Dimension that row (tile, half, g) of O holds: [tile * 16 + half * 8 + g].
-std::vector<int> order_of_values(const SidePlan& side) {
-  const RunPlan& run = side.run;
-  std::vector<int> order;
+// Inner dimension that row (tile, half, g) of O holds: [tile * 16 + half * 8 + g].
+void order_values(const SectionPlan& section, std::vector<int>& order) {
+  const RunPlan& run = section.run;
   for (int gr = 0; gr < run.groups * run.runs; ++gr)
     for (int register_ = 0; register_ < run.codes; ++register_)
       for (int g = 0; g < 8; ++g) {
-        const int code = side.format.codes().kind == CodeKind::plain ? register_ : run.slots[register_];
+        const int code = is_direct(section) ? register_ : run.slots[register_];
         order.push_back(run.elements[(gr * run.parts + g) * run.codes + code]);
       }
-  return order;
 }
 
-std::string reader(const SidePlan& side) {
-  switch (side.format.codes().kind) {
+std::string reader(const SectionPlan& section) {
+  std::string text;
+  if (section.is_masked) return "codes found by the mask of each block";
+  switch (section.codes.kind) {
     case CodeKind::plain:
-      return side.format.codes().element == Element::f16 ? "as stored" : "bf16 rounded to f16";
+      text = section.codes.element == Element::f16 ? "as stored"
+                                                   : fmt::format("{} rounded to f16", to_string(section.codes.element));
+      break;
     case CodeKind::uniform:
-      return "integers to halves by exponent";
+      text = "integers to halves by exponent";
+      break;
     case CodeKind::table:
-      return side.format.codes().bits <= 4 ? "pairs of codes by table" : "single codes by table";
+      text = section.codes.bits <= 4 ? "pairs of codes by table" : "single codes by table";
+      break;
   }
-  return "";
+  return text + (section.use == ScaleUse::by_value ? ", each times its scale" : "");
 }
 
 }  // namespace
@@ -251,46 +187,54 @@ Result<DecodePlan> plan_decode(const Problem& problem) {
   plan.rows = plan.group * plan.query_length;
   plan.column_blocks = (plan.rows + 7) / 8;
   plan.causal = problem.causal;
-  plan.q_type = problem.k.rotation.is_identity() ? problem.q_type : Element::f32;
+  plan.q_type = problem.k.is_transformed() ? Element::f32 : problem.q_type;
   plan.query_parts = plan.q_type == Element::f16 ? 1 : 2;
-  if (problem.head_dim % 32 != 0)
-    return fail(Code::unsupported,
-                fmt::format("the decode family needs a head_dim that is a multiple of 32, not {}", problem.head_dim));
-  // Output sums live in registers: head_dim / 4 of them for every 8 rows, at most 64.
-  const int most_rows = 64 * 4 / problem.head_dim * 8;
-  if (plan.rows > most_rows)
-    return fail(Code::unsupported,
-                fmt::format("the decode family serves at most {} query rows at head_dim {}; q_heads_per_kv "
-                            "{} x query_length {} is {}",
-                            most_rows, problem.head_dim, plan.group, plan.query_length, plan.rows),
-                {}, {most_rows == 0 ? "head_dim up to 256 works" : "lower attention.query_length"});
-  KV_TRY(k, plan_side(problem.k, problem, true));
-  KV_TRY(v, plan_side(problem.v, problem, false));
+  const bool is_planar = problem.layout == Layout::planar;
+  KV_TRY(k, plan_side(problem.k, problem.head_dim, is_planar, true));
+  KV_TRY(v, plan_side(problem.v, problem.head_dim, is_planar, false));
   plan.k = k;
   plan.v = v;
+  for (const SidePlan* side : {&plan.k, &plan.v})
+    if (side->inner_dim % 32 != 0)
+      return fail(Code::unsupported, fmt::format("the decode family needs rows of a multiple of 32 values; {} has {}",
+                                                 side->format.name, side->inner_dim));
+  // Output sums live in registers: a quarter of the inner dimension for every 8 rows; at most 64, or 128 for a single block of rows.
+  const int most_blocks = plan.v.inner_dim > 256 ? 128 * 4 / plan.v.inner_dim : 64 * 4 / plan.v.inner_dim;
+  if (plan.rows > most_blocks * 8)
+    return fail(
+        Code::unsupported,
+        fmt::format("the decode family serves at most {} query rows over {} values a row of {}; q_heads_per_kv "
+                    "{} x query_length {} is {}",
+                    most_blocks * 8, plan.v.inner_dim, problem.v.name, plan.group, plan.query_length, plan.rows),
+        {}, {most_blocks == 0 ? "head_dim up to 512 works" : "lower attention.query_length"});
   plan.decisions.push_back({"family",
                             "decode",
                             fmt::format("{} query rows fill {} block(s) of 8 columns", plan.rows, plan.column_blocks),
                             {}});
   KV_CHECK(choose_shape(plan));
   // Two subtiles together keep more independent work in flight, where registers allow.
-  plan.subtiles = plan.tile == 32 && plan.column_blocks * plan.head_dim / 4 <= 32 ? 2 : 1;
-  plan.key_order = order_of_keys(plan.k);
-  plan.value_order = order_of_values(plan.v);
+  const bool is_masked = plan.k.sections[0].is_masked || plan.v.sections[0].is_masked;  // long code already
+  plan.subtiles = plan.tile == 32 && !is_masked && plan.column_blocks * plan.v.inner_dim / 4 <= 32 ? 2 : 1;
+  for (const SectionPlan& section : plan.k.sections) order_keys(section, plan.key_order);
+  for (const SectionPlan& section : plan.v.sections) order_values(section, plan.value_order);
   for (const auto& [what, side] : {std::pair{"k", &plan.k}, std::pair{"v", &plan.v}})
-    plan.decisions.push_back(
-        {what,
-         side->format.name,
-         fmt::format("{}; {}-byte loads, pitch {} of {}, {} shared-memory wavefronts each", reader(*side),
-                     side->run.unit, side->pitch, side->row_bytes, side->run.bank_cost),
-         {}});
+    for (const SectionPlan& section : side->sections)
+      plan.decisions.push_back({what,
+                                side->format.name,
+                                fmt::format("{}; {}-byte loads, pitch {} of {}, {} shared-memory wavefronts each",
+                                            reader(section), section.is_masked ? 1 : section.run.planes[0].unit,
+                                            side->pitch, side->row_bytes, side->sections[0].run.bank_cost),
+                                {}});
   // A fragment read from shared memory for every 16 tokens costs as much as looking up the codes of K does. Formats with several
   // scale groups a row are bound by arithmetic instead, and gain more from a loop that compiles soon.
   // The sum leaves room below the register limit of the block (65,536 over its threads) for what is in flight.
-  const int held = plan.head_dim / 16 * plan.column_blocks * plan.query_parts * 2;
-  const int sums = plan.column_blocks * plan.head_dim / 4;
-  const int value_scales = problem.v.has_scale() ? plan.v.run.groups * plan.subtiles * 2 : 0;
-  plan.hold_queries = plan.k.run.groups == 1 && held + sums + value_scales <= (plan.warps > 8 ? 72 : 144);
+  const int held = plan.k.inner_dim / 16 * plan.column_blocks * plan.query_parts * 2;
+  const int sums = plan.column_blocks * plan.v.inner_dim / 4;
+  int value_scales = 0, key_groups = 1;
+  for (const SectionPlan& section : plan.v.sections)
+    if (section.use == ScaleUse::by_group) value_scales += section.run.groups * plan.subtiles * 2;
+  for (const SectionPlan& section : plan.k.sections) key_groups = std::max(key_groups, section.run.groups);
+  plan.hold_queries = key_groups == 1 && held + sums + value_scales <= (plan.warps > 8 ? 72 : 144);
   plan.decisions.push_back(
       {"queries",
        fmt::format("{} fp16 part(s) in {}", plan.query_parts, plan.hold_queries ? "registers" : "shared memory"),

@@ -14,6 +14,65 @@
 #include "generator/plan.hpp"
 
 namespace kvjit {
+namespace {
+
+using CodeSets = std::vector<std::vector<int>>;  // of each (run, part of a block): its codes, in the order they lie
+
+int first_bit(const Field& plane, const std::vector<int>& codes) {
+  int first = plane.bit_of(codes[0]);
+  for (const int k : codes) first = std::min(first, plane.bit_of(k));
+  return first;
+}
+
+// Codes by the bytes of the widest plane: interleaved runs of run_bits, one of each part after the other.
+CodeSets codes_by_bytes(const Field& plane, int count, int runs, int parts, int run_bits) {
+  CodeSets sets(std::size_t(runs * parts));
+  std::vector<int> order(static_cast<std::size_t>(count));
+  for (int k = 0; k < count; ++k) order[std::size_t(k)] = k;
+  std::stable_sort(order.begin(), order.end(), [&](int a, int b) { return plane.bit_of(a) < plane.bit_of(b); });
+  for (const int k : order) {
+    const int at = plane.bit_of(k) / run_bits;
+    if (at < int(sets.size())) sets[std::size_t(at)].push_back(k);
+  }
+  return sets;
+}
+
+// The loads of one plane, if the bits of each set lie alike and the sets lie at even distances.
+bool plan_plane(const Field& plane, int at, const CodeSets& sets, int runs, int parts, PlaneRun& load) {
+  const int origin = first_bit(plane, sets[0]);
+  if (origin != 0) return false;
+  load.at = at;
+  load.part_bits = parts > 1 ? first_bit(plane, sets[1]) : 0;
+  load.run_bits = runs > 1 ? first_bit(plane, sets[std::size_t(parts)]) : 0;
+  int span = 0;
+  for (int r = 0; r < runs; ++r)
+    for (int part = 0; part < parts; ++part) {
+      const auto& set = sets[std::size_t(r * parts + part)];
+      const int first = first_bit(plane, set);
+      if (first != r * load.run_bits + part * load.part_bits) return false;
+      for (std::size_t i = 0; i < set.size(); ++i) {
+        const int offset = plane.bit_of(set[i]) - first;
+        if (offset != plane.bit_of(sets[0][i])) return false;
+        span = std::max(span, offset + plane.bits);
+      }
+    }
+  if (load.run_bits % 8 != 0) return false;
+  if (load.part_bits % 8 != 0 && runs == 1 && plane.bytes <= 4) {
+    load.is_whole = true;
+    load.load_bytes = plane.bytes;
+  } else {
+    load.load_bytes = (span + (load.part_bits % 8 == 0 ? 0 : 7) + 7) / 8;  // a run that starts inside a byte
+  }
+  load.words = (load.load_bytes + 3) / 4;
+  return true;
+}
+
+std::string outcome(const Format& format, int parts, int head_dim) {
+  return fmt::format("the packing of {} does not split evenly over {} lanes at head_dim {}", format.name, parts,
+                     head_dim);
+}
+
+}  // namespace
 
 int bank_wavefronts(const std::vector<int>& addresses, int unit) {
   // A load of 16 (8) bytes a lane is served in quarter (half) warps; 32 banks of 4 bytes.
@@ -30,23 +89,25 @@ int bank_wavefronts(const std::vector<int>& addresses, int unit) {
   return wavefronts;
 }
 
-void plan_unpack(const std::vector<int>& positions, int bits, RunPlan& run) {
+void plan_unpack(const std::vector<std::vector<CodePiece>>& pieces, RunPlan& run) {
   // Codes of one residue mod 8 sit at the same place of their byte, so one shift serves them: take codes by residue, four a byte word,
   // and keep each in its own byte of the source where that byte is still free. Widths that divide 8 fill byte words from one source
   // word: taken word by word, the low and high nibbles of a byte meet in one pair, which is then that byte itself.
-  const bool by_word = 8 % bits == 0;
-  const auto rank = [&](int code) { return std::pair(by_word ? positions[code] / 32 : 0, positions[code] % 8); };
-  std::vector<int> codes(positions.size());
+  const bool by_word = 8 % pieces[0][0].bits == 0;
+  const auto rank = [&](int code) {
+    const int at = pieces[std::size_t(code)][0].at;
+    return std::pair(by_word ? at / 32 : 0, at % 8);
+  };
+  std::vector<int> codes(pieces.size());
   for (std::size_t i = 0; i < codes.size(); ++i) codes[i] = int(i);
   std::stable_sort(codes.begin(), codes.end(), [&](int a, int b) { return rank(a) < rank(b); });
-  run.slots.assign(positions.size(), -1);
-  run.unpack.assign(positions.size() / 4, {});
-  const std::uint32_t mask = (1u << bits) - 1;
+  run.slots.assign(pieces.size(), -1);
+  run.unpack.assign(pieces.size() / 4, {});
   for (std::size_t m = 0; m < run.unpack.size(); ++m) {
     int* const slots = &run.slots[4 * m];
     std::vector<int> homeless;
-    for (int i = 0; i < 4; ++i) {
-      const int code = codes[4 * m + i], home = positions[code] / 8 % 4;
+    for (std::size_t i = 0; i < 4; ++i) {
+      const int code = codes[4 * m + i], home = pieces[std::size_t(code)][0].at / 8 % 4;
       if (slots[home] < 0)
         slots[home] = code;
       else
@@ -55,11 +116,13 @@ void plan_unpack(const std::vector<int>& positions, int bits, RunPlan& run) {
     for (int j = 0; j < 4 && !homeless.empty(); ++j)
       if (slots[j] < 0) slots[j] = homeless.back(), homeless.pop_back();
     std::map<std::pair<int, int>, std::uint32_t> terms;  // (word, shift) -> mask
-    for (int j = 0; j < 4; ++j) {
-      const int at = positions[slots[j]], word = at / 32;
-      terms[{word, at % 32 - 8 * j}] |= mask << 8 * j;
-      if (at % 32 + bits > 32) terms[{word + 1, at % 32 - 32 - 8 * j}] |= mask << 8 * j;  // straddles two words
-    }
+    for (int j = 0; j < 4; ++j)
+      for (const CodePiece& piece : pieces[std::size_t(slots[j])]) {
+        const int word = piece.at / 32, to = 8 * j + piece.low;
+        const std::uint32_t mask = ((1u << piece.bits) - 1) << to;
+        terms[{word, piece.at % 32 - to}] |= mask;
+        if (piece.at % 32 + piece.bits > 32) terms[{word + 1, piece.at % 32 - 32 - to}] |= mask;  // straddles two words
+      }
     for (const auto& [key, term_mask] : terms) {
       // A straddling code's parts overlap nothing: bits shifted in from outside the word are zero, and the
       // mask keeps to the code.
@@ -70,59 +133,61 @@ void plan_unpack(const std::vector<int>& positions, int bits, RunPlan& run) {
   }
 }
 
-Result<RunPlan> plan_run(const Format& format, int head_dim, int parts) {
+Result<RunPlan> plan_run(const SidePlan& side, int index, int head_dim, int parts, bool is_by_value) {
+  const Format& format = side.format;
+  const Section& section = format.sections[std::size_t(index)];
   RunPlan run;
   run.parts = parts;
-  const int group = format.has_scale() ? format.block : head_dim;  // values that must not be mixed in one accumulator
-  const int bits = format.codes().bits;
-  if (group < 32)
-    return fail(
-        Code::unsupported,
-        fmt::format("the decode family reads scale groups of at least 32 values; {} has {}", format.name, group), {},
-        {"blocks of 32, 64, 128 or 256 values work"});
-  run.groups = head_dim / group;
-  const int part_bits = group / parts * bits;  // per lane and group
-  constexpr int kWidest = 128;
-  if (part_bits % kWidest == 0 && kWidest % bits == 0) {
-    run.runs = part_bits / kWidest;
-    run.part_bits = kWidest;
-  } else {
-    run.part_bits = part_bits;
-  }
-  run.codes = run.part_bits / bits;
-  run.run_stride = run.part_bits * parts / 8;
-  const int slack = run.part_bits % 8 == 0 ? 0 : 7;  // a run that starts inside a byte
-  run.load_bytes = (run.part_bits + slack + 7) / 8;
-  run.words = (run.load_bytes + 3) / 4;
+  // Numbers that carry no scale of their own are one long block.
+  const bool is_bare = format.block == 1;
+  const int dim = format.stored_dim(head_dim), block = is_bare ? dim : format.block, count = section.count(block);
+  std::vector<Field> planes;
+  for (const Field& field : format.fields)
+    if (field.kind == FieldKind::codes && field.section == index) planes.push_back(field);
+  std::stable_sort(planes.begin(), planes.end(), [](const Field& a, const Field& b) { return a.bits > b.bits; });
+  if (is_bare) planes[0].bytes = count * section.bits / 8;
 
-  // Which values each run holds; the positions inside a run must be the same for every lane, group and run.
-  std::vector<int> positions;
-  for (int g = 0; g < run.groups; ++g)
-    for (int r = 0; r < run.runs; ++r)
-      for (int part = 0; part < parts; ++part) {
-        const int first = r * run.run_stride * 8 + part * run.part_bits;
-        std::vector<std::pair<int, int>> found;  // position in the run, value
-        for (int i = 0; i < group; ++i) {
-          const int at = (format.codes().kind == CodeKind::plain ? i * bits : format.field(FieldKind::codes)->bit_of(i)) - first;
-          if (at >= 0 && at + bits <= run.part_bits) found.push_back({at, i});
-        }
-        std::sort(found.begin(), found.end());
-        std::vector<int> here;
-        for (const auto& [at, value] : found) {
-          here.push_back(at);
-          run.elements.push_back(g * group + value);
-        }
-        if (positions.empty()) positions = here;
-        if (here != positions || int(here.size()) != run.codes)
-          return fail(Code::unsupported,
-                      fmt::format("the packing of {} does not split evenly over {} lanes at head_dim {}", format.name,
-                                  parts, head_dim));
-      }
-  if (format.codes().kind == CodeKind::plain) return run;
-  if (run.codes % (parts == 4 ? 8 : 4) != 0)
-    return fail(Code::unsupported, fmt::format("{} codes a lane of {} cannot be paired", run.codes, format.name));
-  plan_unpack(positions, bits, run);
-  return run;
+  constexpr int kWidest = 128;  // bits of the widest load
+  const bool is_code = section.bits <= 8;
+  const int granule = !is_code ? 4 : parts == 4 ? 8 : 4;  // codes that a lane's run must be a multiple of
+  // As few lanes a block as give whole groups of blocks: one scale then serves long runs.
+  std::string problem;
+  for (int sharing = is_by_value ? 1 : parts; sharing <= parts; sharing *= 2) {
+    const int blocks = parts / sharing, share = count / sharing;
+    if (count % sharing != 0 || dim % (block * blocks) != 0 || share % granule != 0) continue;
+    int codes = share;
+    if (share * planes[0].bits % kWidest == 0 && kWidest % planes[0].bits == 0) codes = kWidest / planes[0].bits;
+    while (is_by_value && codes > format.scale.group && codes % (2 * granule) == 0) codes /= 2;
+    const int runs = share / codes;
+    const CodeSets sets = codes_by_bytes(planes[0], count, runs, sharing, codes * planes[0].bits);
+    if (std::any_of(sets.begin(), sets.end(), [&](const auto& set) { return int(set.size()) != codes; })) continue;
+    run.planes.assign(planes.size(), {});
+    bool is_even = true;
+    for (std::size_t p = 0; p < planes.size(); ++p)
+      is_even = is_even && plan_plane(planes[p], side.is_planar ? planes[p].plane_at : planes[p].at, sets, runs,
+                                      sharing, run.planes[p]);
+    if (!is_even) continue;
+    run.groups = dim / (block * blocks), run.runs = runs, run.codes = codes;
+    run.blocks = blocks, run.parts_per_block = sharing;
+    const int base = index == format.residual_section ? dim : 0;
+    for (int g = 0; g < run.groups; ++g)
+      for (int r = 0; r < runs; ++r)
+        for (int part = 0; part < parts; ++part)
+          for (const int k : sets[std::size_t(r * sharing + part % sharing)])
+            run.elements.push_back(base + (g * blocks + part / sharing) * block + section.channel(k));
+    run.words = 0;
+    for (PlaneRun& plane : run.planes) plane.first_word = run.words, run.words += plane.words;
+    if (!is_code) return run;
+    std::vector<std::vector<CodePiece>> pieces;
+    for (const int k : sets[0]) {
+      auto& mine = pieces.emplace_back();
+      for (std::size_t p = 0; p < planes.size(); ++p)
+        mine.push_back({run.planes[p].first_word * 32 + planes[p].bit_of(k), planes[p].bits, planes[p].low});
+    }
+    plan_unpack(pieces, run);
+    return run;
+  }
+  return fail(Code::unsupported, outcome(format, parts, head_dim));
 }
 
 }  // namespace kvjit

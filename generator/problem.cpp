@@ -10,13 +10,21 @@ namespace kvjit {
 namespace {
 
 Result<Format> resolve_side(const SideSpec& side, const Spec& spec, const char* key, const Registry& registry) {
-  if (side.format.empty()) {
-    KV_TRY(made, inline_format(side, registry));
-    KV_CHECK(check_head_dim(made, spec.head_dim, spec.where("attention.head_dim")));
-    return made;
-  }
-  KV_CHECK(registry.format(side.format, spec.where(std::string(key) + ".format")));
-  return registry.format_for(side.format, spec.head_dim, spec.where("attention.head_dim"));
+  const auto uncalibrated = [&]() -> Result<Format> {
+    if (side.format.empty()) {
+      KV_TRY(made, inline_format(side, registry));
+      KV_CHECK(check_head_dim(made, spec.head_dim, spec.where("attention.head_dim")));
+      return made;
+    }
+    KV_CHECK(registry.format(side.format, spec.where(std::string(key) + ".format")));
+    return registry.format_for(side.format, spec.head_dim, spec.where("attention.head_dim"));
+  };
+  if (!side.calibration) return uncalibrated();
+  KV_TRY(format, uncalibrated());
+  const Where where = spec.where(std::string(key) + ".calibration");
+  KV_TRY(calibration, registry.calibration(*side.calibration, where));
+  KV_CHECK(check_calibration(*calibration, spec.head_dim, where));
+  return calibrated(std::move(format), *calibration, where);
 }
 
 // Rows that are not padded are dealt to the lanes of a warp as they are.
@@ -34,6 +42,9 @@ Result<void> check_lanes(const Format& format, const Spec& spec, const char* key
 }  // namespace
 
 Result<Problem> resolve(const Spec& spec, const Registry& registry, const std::string& arch_name) {
+  if (spec.layers)
+    return fail(Code::unsupported, "a spec with [layers] stands for one spec a layer, not for one program",
+                spec.where("layers"), {"expand_layers gives them"});
   Problem problem;
   KV_TRY(k, resolve_side(spec.k, spec, "k", registry));
   KV_TRY(v, resolve_side(spec.v, spec, "v", registry));

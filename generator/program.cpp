@@ -65,7 +65,8 @@ Result<void> check_codec(const Format& f, int head_dim) {
 
 const char* to_string(Role role) {
   constexpr const char* kNames[] = {"rotate_q",   "attend",     "merge",        "rotate_out",  "reference",
-                                    "quantise_k", "quantise_v", "dequantise_k", "dequantise_v"};
+                                    "quantise_k", "quantise_v", "dequantise_k", "dequantise_v",
+                                    "quantise_tiles_k", "quantise_tiles_v"};
   return kNames[int(role)];
 }
 
@@ -97,6 +98,11 @@ Result<ProgramSource> make_reference_program(const Problem& problem, const Regis
     program.kernels[is_quantise ? Role::quantise_v : Role::dequantise_v] =
         emit_codec({problem.v, problem.head_dim, program.is_planar, is_quantise, program.arch}, registry);
   }
+  for (const bool is_key : {true, false})
+    if (const Format& f = is_key ? problem.k : problem.v;
+        const auto tiles = plan_tiles(f, problem.head_dim, program.is_planar, problem.arch))
+      program.kernels[is_key ? Role::quantise_tiles_k : Role::quantise_tiles_v] =
+          emit_tiles(f, *tiles, problem.head_dim, program.is_planar, program.arch, registry);
   return program;
 }
 

@@ -29,13 +29,14 @@ std::vector<std::pair<std::string, std::string>> in_folder(const FileSet& files,
 tl::unexpected<Error> unknown(const std::string& what, const std::string& name, const Where& where,
                               const std::vector<std::string>& known) {
   return fail(Code::bad_input, fmt::format("{} '{}' is not known", what, name), where,
-              schema::suggestions(name, what + "s", known));
+              schema::suggestions(name, what == "policy" ? "policies" : what + "s", known));
 }
 
 // Only these folders are read; a misspelt one must not be skipped without a word. specs/attention holds
 // examples of specs.
 Result<void> check_folders(const FileSet& files) {
-  const std::vector<std::string> known = {"specs/archs", "specs/attention", "specs/formats", "specs/rotations"};
+  const std::vector<std::string> known = {"specs/archs",   "specs/attention", "specs/calibrations",
+                                          "specs/formats", "specs/policies",  "specs/rotations"};
   for (const auto& [name, text] : files) {
     const std::string folder = std::filesystem::path(name).parent_path().generic_string();
     if (name.starts_with("templates/") || std::find(known.begin(), known.end(), folder) != known.end()) continue;
@@ -55,6 +56,14 @@ Result<Registry> Registry::load(const FileSet& files) {
   for (const auto& [file, text] : in_folder(files, "specs/rotations/")) {
     KV_TRY(spec, parse_rotation(text, file));
     registry.rotations_[spec.name] = spec;
+  }
+  for (const auto& [file, text] : in_folder(files, "specs/calibrations/")) {
+    KV_TRY(calibration, parse_calibration(text, file));
+    registry.calibrations_[calibration.name] = calibration;
+  }
+  for (const auto& [file, text] : in_folder(files, "specs/policies/")) {
+    KV_TRY(policy, parse_policy(text, file));
+    registry.policies_[policy.name] = policy;
   }
   // An arch may inherit from one that comes later in the alphabet: pass over those that fail until nothing
   // moves.
@@ -150,6 +159,18 @@ const Arch* Registry::arch(const std::string& name) const {
 Result<const Arch*> Registry::require_arch(const std::string& name, const Where& where) const {
   if (const Arch* found = arch(name)) return found;
   return unknown("arch", name, where, keys(archs_));
+}
+
+Result<const Calibration*> Registry::calibration(const std::string& name, const Where& where) const {
+  const auto found = calibrations_.find(name);
+  if (found != calibrations_.end()) return &found->second;
+  return unknown("calibration", name, where, keys(calibrations_));
+}
+
+Result<const Policy*> Registry::policy(const std::string& name, const Where& where) const {
+  const auto found = policies_.find(name);
+  if (found != policies_.end()) return &found->second;
+  return unknown("policy", name, where, keys(policies_));
 }
 
 const std::string* Registry::fragment(const std::string& name) const {

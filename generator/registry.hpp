@@ -7,7 +7,9 @@
 #include <vector>
 
 #include "generator/arch.hpp"
+#include "generator/calibration.hpp"
 #include "generator/format.hpp"
+#include "generator/layers.hpp"
 #include "generator/result.hpp"
 #include "generator/rotation.hpp"
 
@@ -35,11 +37,15 @@ class Registry : public RotationLookup, public ArchLookup {
   Result<Rotation> rotation(const std::string& name, int size, const Where& where) const override;
   const Arch* arch(const std::string& name) const override;  // nullptr if unknown
   Result<const Arch*> require_arch(const std::string& name, const Where& where) const;
+  Result<const Calibration*> calibration(const std::string& name, const Where& where) const;
+  Result<const Policy*> policy(const std::string& name, const Where& where) const;
   const std::string* fragment(const std::string& name) const;  // "core/simt.cuh" -> text, nullptr if there is none
 
   const std::map<std::string, Format>& formats() const { return formats_; }
   const std::map<std::string, RotationSpec>& rotations() const { return rotations_; }
   const std::map<std::string, Arch>& archs() const { return archs_; }
+  const std::map<std::string, Calibration>& calibrations() const { return calibrations_; }
+  const std::map<std::string, Policy>& policies() const { return policies_; }
   const std::map<std::string, std::string>& aliases() const { return aliases_; }  // alias -> format name
 
  private:
@@ -47,6 +53,8 @@ class Registry : public RotationLookup, public ArchLookup {
   std::map<std::string, std::pair<std::string, std::string>> sources_;  // of formats made for each head_dim: file, text
   std::map<std::string, RotationSpec> rotations_;
   std::map<std::string, Arch> archs_;
+  std::map<std::string, Calibration> calibrations_;
+  std::map<std::string, Policy> policies_;
   std::map<std::string, std::string> aliases_;
   std::map<std::string, std::string> fragments_;
 };

@@ -78,13 +78,13 @@ void read_mask(schema::Table& table, std::string_view key, std::vector<std::int8
   check_length(table, key, out.size(), largest, "a bit");
 }
 
-enum class Notation { none, pcg64, mt19937, golden, list, mask };
+enum class Notation { unknown, none, pcg64, mt19937, golden, list, mask };
 
 SignSource read_sign_source(schema::Table& table, const std::vector<int>& sizes) {
   SignSource source;
   source.sizes = sizes;
   const int largest = sizes.empty() ? 0 : *std::max_element(sizes.begin(), sizes.end());
-  Notation notation = Notation::none;
+  Notation notation = Notation::unknown;
   table.require("generator");
   table.read("generator", notation,
              schema::Names<Notation>{{Notation::none, "none"},
@@ -94,6 +94,9 @@ SignSource read_sign_source(schema::Table& table, const std::vector<int>& sizes)
                                      {Notation::list, "list"},
                                      {Notation::mask, "mask"}});
   switch (notation) {
+    case Notation::unknown:  // one complaint is enough
+      for (const char* key : {"seed", "draws", "pre", "post"}) table.find(key);
+      break;
     case Notation::none:
       break;
     case Notation::pcg64:

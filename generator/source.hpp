@@ -21,6 +21,7 @@ struct Source {
   int threads = 0;       // a block
   int shared_bytes = 0;  // dynamic, a block
   int args_bytes = 0;    // size of the one struct the entry takes
+  int tile_rows = 0;     // kernels over tiles of rows: rows the warps of a block take at a time; 0: one row a warp
 };
 
 // The kernels of one attention call and its cache.
@@ -34,6 +35,8 @@ enum class Role {
   quantise_v,
   dequantise_k,
   dequantise_v,
+  quantise_tiles_k,  // many f16 rows at once, where the format allows
+  quantise_tiles_v,
 };
 const char* to_string(Role role);
 

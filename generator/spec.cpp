@@ -6,6 +6,7 @@
 
 #include <algorithm>
 
+#include "generator/layers.hpp"
 #include "generator/schema.hpp"
 
 namespace kvjit {
@@ -31,30 +32,6 @@ void collect_places(const Node& table, const std::string& prefix, std::map<std::
     places[prefix + item.key] = item.where;
     if (item.kind == Node::Kind::table) collect_places(item, prefix + item.key + ".", places);
   }
-}
-
-SideSpec read_side(schema::Table& table) {
-  SideSpec side;
-  side.where = table.where();
-  table.read("format", side.format);
-  table.read("bits", side.bits, schema::kBits);
-  table.read("block", side.block, schema::kBlock);
-  table.read("codebook", side.codebook);
-  table.read("scale", side.scale);
-  table.read("rotation", side.rotation);
-  if (side.block && !schema::is_power_of_two(*side.block))
-    table.complain(table.where("block"),
-                   fmt::format("block must be a power of two, {}..{}", schema::kBlock.low, schema::kBlock.high));
-  for (const char* key : {"format", "bits", "block", "codebook", "scale", "rotation"}) {
-    if (!table.find(key)) continue;
-    side.key_where[key] = table.where(key);
-    if (table.find("format") && key != std::string_view("format"))
-      table.complain(
-          table.find(key)->key_where, fmt::format("'{}' together with 'format'", key),
-          {"a format states all its numbers: keep the format, or bits, block, codebook, scale and rotation"});
-  }
-  table.require("format", "bits");
-  return side;
 }
 
 void read_attention(schema::Table& table, Spec& spec) {
@@ -97,14 +74,15 @@ Result<Spec> read_spec(const Node& root, const std::string& file) {
   top.read("title", spec.title);
   top.find("matrix");  // taken out before, but a key all the same
   schema::Table k = top.table("k"), v = top.table("v"), attention = top.table("attention");
-  schema::Table cache = top.table("cache"), target = top.table("target");
+  schema::Table cache = top.table("cache"), target = top.table("target"), layers = top.table("layers");
   KV_CHECK(top.done());
   spec.k = read_side(k);
   spec.v = read_side(v);
   read_attention(attention, spec);
   read_layout(cache, spec);
   read_archs(target, spec);
-  for (schema::Table* table : {&k, &v, &attention, &cache, &target}) KV_CHECK(table->done());
+  if (layers.exists()) spec.layers = std::make_shared<const LayersSpec>(read_layers(layers));
+  for (schema::Table* table : {&k, &v, &attention, &cache, &target, &layers}) KV_CHECK(table->done());
   return spec;
 }
 
@@ -194,7 +172,35 @@ std::string spelled(const Node& node) {
 }  // namespace
 
 std::string_view to_string(Layout layout) { return name_of(layout, kLayouts); }
-std::string_view to_string(Element element) { return name_of(element, kElements); }
+std::string_view to_string(Element element) {
+  constexpr const char* kNames[] = {"f16", "bf16", "f32", "e4m3", "e5m2"};
+  return kNames[int(element)];
+}
+
+SideSpec read_side(schema::Table& table) {
+  SideSpec side;
+  side.where = table.where();
+  table.read("format", side.format);
+  table.read("bits", side.bits, schema::kBits);
+  table.read("block", side.block, schema::kBlock);
+  table.read("codebook", side.codebook);
+  table.read("scale", side.scale);
+  table.read("rotation", side.rotation);
+  table.read("calibration", side.calibration);
+  if (side.block && !schema::is_power_of_two(*side.block))
+    table.complain(table.where("block"),
+                   fmt::format("block must be a power of two, {}..{}", schema::kBlock.low, schema::kBlock.high));
+  for (const char* key : {"format", "bits", "block", "codebook", "scale", "rotation", "calibration"}) {
+    if (!table.find(key)) continue;
+    side.key_where[key] = table.where(key);
+    if (table.find("format") && key != std::string_view("format") && key != std::string_view("calibration"))
+      table.complain(
+          table.find(key)->key_where, fmt::format("'{}' together with 'format'", key),
+          {"a format states all its numbers: keep the format, or bits, block, codebook, scale and rotation"});
+  }
+  table.require("format", "bits");
+  return side;
+}
 
 Where Spec::where(const std::string& key) const {
   const auto found = key_where.find(key);

@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -10,6 +11,11 @@
 #include "generator/result.hpp"
 
 namespace kvjit {
+
+struct LayersSpec;  // generator/layers.hpp
+namespace schema {
+class Table;
+}
 
 enum class Layout { rows, planar };
 enum class Element { f16, bf16, f32, e4m3, e5m2 };  // the 8-bit ones in caches only
@@ -25,12 +31,17 @@ struct SideSpec {
   std::optional<std::string> codebook;     // "lloyd_max" (default), "uniform"
   std::optional<std::string> scale;        // "corrected_norm" (default), "least_squares", "raw_norm", "amax"
   std::optional<std::string> rotation;     // "none" (default), or a name of specs/rotations
+  std::optional<std::string> calibration;  // a name of specs/calibrations
   std::map<std::string, Where> key_where;  // where each key stands, for diagnostics of later stages
 };
 
+// One side's table: [k] or [v], or what a rule of [layers] puts there. Complaints go to the table.
+SideSpec read_side(schema::Table& table);
+
 struct Spec {
-  std::string file;   // as given by the caller, for diagnostics
-  std::string label;  // "" or "k.bits=3 attention.head_dim=64": which combination of [matrix] this is
+  std::string file;         // as given by the caller, for diagnostics
+  std::string label;        // "" or "k.bits=3 layer=7": which combination of [matrix], and which layers, this is
+  std::string layer_label;  // "" or the end of label: "layer=7", "layers=0-3,32-35"
   std::string title;
   SideSpec k, v;
   int head_dim = 128;
@@ -40,8 +51,9 @@ struct Spec {
   Element q_type = Element::f16;      // how queries are given
   Element out_type = Element::f32;    // how the output is wanted
   Layout layout = Layout::planar;
-  std::vector<std::string> archs;          // empty: the present GPU
-  std::map<std::string, Where> key_where;  // "attention.head_dim" -> place; absent keys are absent
+  std::vector<std::string> archs;            // empty: the present GPU
+  std::shared_ptr<const LayersSpec> layers;  // [layers], not yet expanded (expand_layers); null: every layer is alike
+  std::map<std::string, Where> key_where;    // "attention.head_dim" -> place; absent keys are absent
 
   Where where(const std::string& key) const;  // place of a dotted key, or the file
 };

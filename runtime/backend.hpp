@@ -46,6 +46,7 @@ class Backend {
   virtual void release(DevicePointer pointer) = 0;
   virtual Result<void> copy_to_device(DevicePointer to, const void* from, std::size_t bytes) = 0;
   virtual Result<void> copy_to_host(void* to, DevicePointer from, std::size_t bytes) = 0;
+  virtual Result<void> copy_on_device(DevicePointer to, DevicePointer from, std::size_t bytes, Stream stream) = 0;
   virtual Result<void> fill(DevicePointer to, std::uint8_t value, std::size_t bytes) = 0;
   virtual Result<void> synchronize(Stream stream) = 0;
 

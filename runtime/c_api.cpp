@@ -347,7 +347,9 @@ kvjit_status kvjit_supported(const char* toml, const char* arch, char* reasons, 
   };
   const kvjit_status status = guarded(nullptr, [&]() -> Result<void> {
     if (!toml) return refuse({Code::usage, "toml is NULL"}, ""), Result<void>{};
-    const Result<std::vector<kvjit::Spec>> specs = kvjit::parse_specs(toml, "spec");
+    const auto known = registry();
+    if (!known) return refuse(known.error(), ""), Result<void>{};
+    const Result<std::vector<kvjit::Spec>> specs = kvjit::parse_all(toml, "spec", **known);
     if (!specs) return refuse(specs.error(), ""), Result<void>{};
     for (const kvjit::Spec& spec : *specs) {
       const std::vector<std::string> archs = arch ? std::vector<std::string>{arch} : spec.archs;
@@ -371,10 +373,12 @@ kvjit_status kvjit_program_create(kvjit_context* context, const char* toml, cons
     KV_CHECK(need(toml, "toml"));
     KV_CHECK(need(program, "program"));
     const std::string file = file_name ? file_name : "spec";
-    KV_TRY(specs, kvjit::parse_specs(toml, file));
+    KV_TRY(known, registry());
+    KV_TRY(specs, kvjit::parse_all(toml, file, *known));
     if (specs.size() != 1)
-      return fail(Code::unsupported, fmt::format("[matrix] gives {} specs; a program is one spec", specs.size()),
-                  {file}, {"leave [matrix] out, or create one program for each combination"});
+      return fail(Code::unsupported,
+                  fmt::format("[matrix] and [layers] give {} specs; a program is one spec", specs.size()), {file},
+                  {"leave both out, or create one program for each combination and each group of layers"});
     KV_TRY(chosen, choose_arch(specs[0], arch, context->context->backend()->facts()));
     KV_TRY(source, generate(specs[0], chosen));
     KV_TRY(created, kvjit::Program::create(context->context, std::move(source)));

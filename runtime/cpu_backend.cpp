@@ -116,6 +116,7 @@ class CpuBackend : public Backend {
   Result<void> copy_to_host(void* to, DevicePointer from, std::size_t bytes) override {
     return copy(to, reinterpret_cast<const void*>(from), bytes);
   }
+  Result<void> copy_on_device(DevicePointer to, DevicePointer from, std::size_t bytes, Stream stream) override;
   Result<void> fill(DevicePointer to, std::uint8_t value, std::size_t bytes) override;
   Result<void> synchronize(Stream) override { return {}; }
   Result<std::shared_ptr<Kernel>> load(const Source& source, const Artefact& artefact) override {
@@ -147,6 +148,11 @@ Result<void> CpuBackend::copy(void* to, const void* from, std::size_t bytes) {
   if (!to || !from)
     return fail(Code::bad_input, fmt::format("copy of {} bytes {} a null pointer", bytes, to ? "from" : "to"));
   std::memcpy(to, from, bytes);
+  return {};
+}
+
+Result<void> CpuBackend::copy_on_device(DevicePointer to, DevicePointer from, std::size_t bytes, Stream) {
+  std::memmove(reinterpret_cast<void*>(to), reinterpret_cast<const void*>(from), bytes);
   return {};
 }
 

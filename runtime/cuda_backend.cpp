@@ -119,6 +119,11 @@ class CudaBackend final : public Backend {
     return check(driver_.cuMemcpyDtoH_v2(to, from, bytes), "copying from the device");
   }
 
+  Result<void> copy_on_device(DevicePointer to, DevicePointer from, std::size_t bytes, Stream stream) override {
+    const Bound bound(*device_);
+    return check(driver_.cuMemcpyDtoDAsync_v2(to, from, bytes, static_cast<CuStream>(stream)), "copying on the device");
+  }
+
   // Waits: kernels may follow on a stream that does not order itself behind the default one.
   Result<void> fill(DevicePointer to, std::uint8_t value, std::size_t bytes) override {
     if (bytes == 0) return {};

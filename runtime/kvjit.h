@@ -133,7 +133,7 @@ KVJIT_API kvjit_status kvjit_synchronize(kvjit_context* context, void* stream, k
  */
 
 /* Whether a spec could be served, asked without a device. toml: NUL-terminated text. arch: "sm_90a" ..., or
- * NULL: those of the spec's [target]. Every combination of [matrix] is asked. Returns KVJIT_OK, or the first
+ * NULL: those of the spec's [target]. Every combination of [matrix] and [layers] is asked. Returns KVJIT_OK, or the first
  * refusal's status with all reasons in `reasons` (one a line, cut with "..." at reasons_size bytes; may be
  * NULL with size 0). */
 KVJIT_API kvjit_status kvjit_supported(const char* toml, const char* arch, char* reasons,
@@ -141,7 +141,7 @@ KVJIT_API kvjit_status kvjit_supported(const char* toml, const char* arch, char*
 
 /* Generates the kernels of a spec and makes those of attention ready: from memory, from disk, else compiled
  * (fractions of a second). file_name: for diagnostics, may be NULL. arch: NULL for the device's own. A spec
- * whose [matrix] gives more than one combination is KVJIT_UNSUPPORTED here. */
+ * whose [matrix] and [layers] give more than one combination is KVJIT_UNSUPPORTED here. */
 KVJIT_API kvjit_status kvjit_program_create(kvjit_context* context, const char* toml, const char* file_name,
                                             const char* arch, kvjit_program** program, kvjit_error* error);
 KVJIT_API void kvjit_program_destroy(kvjit_program* program); /* NULL is fine */

@@ -176,6 +176,15 @@ Result<Grid> grid_of_rows(const Source& source, std::size_t rows) {
   return Grid{static_cast<unsigned>((rows + warps - 1) / warps), 1, 1};
 }
 
+// Whether the kernel for many rows can serve a call, and gains: its tables take as long as some hundred rows.
+bool takes_tiles(const kv::CodecArgs& args, std::size_t rows) {
+  constexpr std::size_t kEnough = 2048;
+  constexpr long long kVector = 8;  // halves of a 16-byte load
+  return rows >= kEnough && args.x_type == kv::RowType::f16 &&
+         reinterpret_cast<std::uintptr_t>(args.x.data) % 16 == 0 && args.x.sequence_stride % kVector == 0 &&
+         args.x.query_stride % kVector == 0 && args.x.head_stride % kVector == 0;
+}
+
 template <class Args>
 Result<void> launch(Context& context, const Source& source, const KernelRecord& record, Grid grid, const Args& args,
                     Stream stream) {
@@ -332,6 +341,7 @@ Result<LaunchReport> Program::finish_report(const AttentionCall& call, LaunchRep
 
 Result<void> Program::codec(Role role, const kv::CodecArgs& args, Stream stream) const {
   const bool is_k = role == Role::quantise_k || role == Role::dequantise_k;
+  const bool is_writing = role == Role::quantise_k || role == Role::quantise_v;
   KV_CHECK(check_counts(args.sequences, args.tokens, args.heads));
   KV_CHECK(check_tensor_scale(is_k ? source_.k : source_.v, is_k ? "k" : "v", args.tensor_scale));
   if (args.x_type != kv::RowType::f16 && args.x_type != kv::RowType::bf16 && args.x_type != kv::RowType::f32)
@@ -340,10 +350,22 @@ Result<void> Program::codec(Role role, const kv::CodecArgs& args, Stream stream)
   KV_CHECK(check_side(source_, is_k ? source_.k : source_.v, is_k ? "k" : "v", args.side));
   if (args.slots) KV_CHECK(check_pointer("slots", args.slots, alignof(kv::i64)));
   if (args.first_token < 0) return refuse(fmt::format("first token {}; 0 or more is possible", args.first_token));
+  const std::size_t rows = product(1, args.sequences, args.tokens, args.heads);
+  if (is_writing && takes_tiles(args, rows) &&
+      source_.kernels.count(is_k ? Role::quantise_tiles_k : Role::quantise_tiles_v))
+    role = is_k ? Role::quantise_tiles_k : Role::quantise_tiles_v;
   KV_TRY(loaded, kernel(role));
   const Source& source = source_.kernels.at(role);
-  KV_TRY(grid, grid_of_rows(source, product(1, args.sequences, args.tokens, args.heads)));
-  return launch(*context_, source, *loaded, grid, args, stream);
+  KV_TRY(grid, grid_of_rows(source, rows));
+  kv::CodecArgs given = args;
+  if (source.tile_rows > 0) {  // a block for each multiprocessor, and the rows shared evenly
+    const auto tile = static_cast<std::size_t>(source.tile_rows);
+    const auto blocks = static_cast<std::size_t>(std::max(context_->backend()->facts().multiprocessors, 1));
+    const std::size_t share = (rows + blocks * tile - 1) / (blocks * tile) * tile;
+    given.block_rows = static_cast<int>(share);
+    grid.x = static_cast<unsigned>((rows + share - 1) / share);
+  }
+  return launch(*context_, source, *loaded, grid, given, stream);
 }
 
 Result<void> Program::quantise(int side, const kv::CodecArgs& args, Stream stream) const {

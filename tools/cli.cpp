@@ -6,6 +6,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <charconv>
 #include <cstdio>
 #include <filesystem>
 #include <utility>
@@ -31,10 +32,15 @@ Result<Registry> Cli::registry() const {
     std::error_code problem;
     if (!fs::is_directory(dir, problem))
       return fail(Code::bad_input, fmt::format("--specs {}: there is no such folder", dir), {},
-                  {"it holds formats/*.toml, rotations/*.toml, archs/*.toml; *.toml next to them are formats"});
+                  {"it holds formats/, rotations/, archs/, calibrations/ and policies/ of *.toml; *.toml next to them "
+                   "are formats"});
     std::size_t added = 0;
-    for (const auto& [folder, kind] :
-         {std::pair{"formats", "formats"}, {"rotations", "rotations"}, {"archs", "archs"}, {"", "formats"}}) {
+    for (const auto& [folder, kind] : {std::pair{"formats", "formats"},
+                                       {"rotations", "rotations"},
+                                       {"archs", "archs"},
+                                       {"calibrations", "calibrations"},
+                                       {"policies", "policies"},
+                                       {"", "formats"}}) {
       const fs::path from = fs::path(dir) / folder;
       if (!fs::is_directory(from, problem)) continue;
       for (const auto& entry : fs::directory_iterator(from, problem)) {
@@ -51,10 +57,11 @@ Result<Registry> Cli::registry() const {
 }
 
 Result<std::vector<Spec>> Cli::specs(const std::vector<std::string>& files) const {
+  KV_TRY(known, registry());
   std::vector<Spec> all;
   for (const std::string& file : files) {
     KV_TRY(text, read_text(file));
-    KV_TRY(parsed, parse_specs(text, file));
+    KV_TRY(parsed, parse_all(text, file, known));
     all.insert(all.end(), parsed.begin(), parsed.end());
   }
   return all;
@@ -63,8 +70,9 @@ Result<std::vector<Spec>> Cli::specs(const std::vector<std::string>& files) cons
 Result<Spec> Cli::one_spec(const std::string& file) const {
   KV_TRY(all, specs({file}));
   if (all.size() == 1) return all[0];
-  return fail(Code::usage, fmt::format("{}: its [matrix] gives {} specs, this verb takes one", file, all.size()), {},
-              {"`kvjit verify`, `check` and `build` take the whole matrix"});
+  return fail(Code::usage,
+              fmt::format("{}: its [matrix] and [layers] give {} specs, this verb takes one", file, all.size()), {},
+              {"`kvjit verify`, `check` and `build` take all of them"});
 }
 
 Result<std::shared_ptr<Context>> Cli::context() const {
@@ -107,6 +115,19 @@ Result<Ready> make_ready(const Spec& spec, const Registry& registry, const std::
   KV_TRY(source, make_program(problem, registry));
   KV_TRY(program, Program::create(context, source));
   return Ready{problem, program};
+}
+
+Result<RotationFlag> rotation_flag(const Registry& registry, const std::string& text) {
+  const std::size_t colon = text.find(':');
+  int group = 0;
+  const char* end = text.data() + text.size();
+  const bool is_number = colon != std::string::npos &&
+                         std::from_chars(text.data() + colon + 1, end, group).ptr == end && group > 0 && group <= 4096;
+  if (!is_number)
+    return fail(Code::usage, fmt::format("--rotation {}: expected a name and the channels of a group", text), {},
+                {"for example --rotation wht_signed:128"});
+  KV_TRY(rotation, registry.rotation(text.substr(0, colon), group, {}));
+  return RotationFlag{rotation, group};
 }
 
 Json to_json(const Error& error) {

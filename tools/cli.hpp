@@ -33,7 +33,7 @@ struct Cli {
   void print(const Json& data, const std::string& text) const;
 
   Result<Registry> registry() const;                                             // embedded files and --specs
-  Result<std::vector<Spec>> specs(const std::vector<std::string>& files) const;  // [matrix] expanded
+  Result<std::vector<Spec>> specs(const std::vector<std::string>& files) const;  // [matrix] and [layers] expanded
   Result<Spec> one_spec(const std::string& file) const;                          // a sweep is refused
   Result<std::shared_ptr<Context>> context() const;                              // opened on first use
 
@@ -53,12 +53,22 @@ struct Ready {
 };
 Result<Ready> make_ready(const Spec& spec, const Registry& registry, const std::shared_ptr<Context>& context);
 
+// "wht_signed:128": a rotation and the channels of one group; "none:128" too, where only the group matters.
+struct RotationFlag {
+  Rotation rotation;
+  int group = 0;
+};
+Result<RotationFlag> rotation_flag(const Registry& registry, const std::string& text);
+
 Json to_json(const Error& error);
 
 void add_spec_verbs(CLI::App& app, Cli& cli);    // check, emit, explain, build
 void add_run_verbs(CLI::App& app, Cli& cli);     // run, verify
 void add_bench_verb(CLI::App& app, Cli& cli);    // bench
-void add_codec_verbs(CLI::App& app, Cli& cli);   // quantize, dequantize, formats
+void add_codec_verbs(CLI::App& app, Cli& cli);   // quantize, dequantize
+void add_formats_verb(CLI::App& app, Cli& cli);  // formats
+void add_quality_verb(CLI::App& app, Cli& cli);  // quality
+void add_weights_verb(CLI::App& app, Cli& cli);  // rotate-weights
 void add_system_verbs(CLI::App& app, Cli& cli);  // cache stats, doctor, bench-jit
 
 }  // namespace kvjit

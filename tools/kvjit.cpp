@@ -19,8 +19,9 @@ int main(int argc, char** argv) {
   app.fallthrough();
   app.add_flag("--json", cli.is_json, "print one JSON document instead of text");
   app.add_flag("--quiet", cli.is_quiet, "say nothing on stderr but errors");
-  app.add_option("--specs", cli.spec_dirs,
-                 "folder of formats/, rotations/ and archs/ to add to the built-in ones (repeatable)")
+  app.add_option(
+         "--specs", cli.spec_dirs,
+         "folder of formats/, rotations/, archs/, calibrations/ and policies/ to add to the built-in ones (repeatable)")
       ->type_name("DIR")
       ->take_all()
       ->allow_extra_args(false);
@@ -35,6 +36,9 @@ int main(int argc, char** argv) {
   add_run_verbs(app, cli);
   add_bench_verb(app, cli);
   add_codec_verbs(app, cli);
+  add_formats_verb(app, cli);
+  add_quality_verb(app, cli);
+  add_weights_verb(app, cli);
   add_system_verbs(app, cli);
   for (CLI::App* verb : app.get_subcommands({})) verb->fallthrough();
 

@@ -163,6 +163,28 @@ Result<std::vector<float>> Trial::dequantise(int side, bool rotated, Element typ
   return unpacked(type, bytes);
 }
 
+Result<Backend::Timing> Trial::time_codec(int side, bool is_writing, Element type, std::span<const float> sample,
+                                          int repeats) const {
+  const std::shared_ptr<Backend>& backend = context_->backend();
+  const std::vector<std::uint8_t> some = packed(type, sample);
+  const auto bytes = static_cast<std::size_t>(shape_.sequences * shape_.kv_heads * shape_.tokens * problem_.head_dim) *
+                     element_bytes(type);
+  KV_TRY(x, Buffer::make(backend, bytes));
+  std::size_t filled = std::min(some.size(), bytes);
+  KV_CHECK(backend->copy_to_device(x.pointer(), some.data(), filled));
+  for (; filled < bytes; filled += std::min(filled, bytes - filled))
+    KV_CHECK(backend->copy_on_device(x.pointer() + filled, x.pointer(), std::min(filled, bytes - filled), nullptr));
+  KV_CHECK(backend->synchronize(nullptr));
+  kv::CodecArgs args = codec_args(side, x.pointer(), problem_.head_dim, type);
+  const long long token = static_cast<long long>(shape_.kv_heads) * problem_.head_dim;
+  args.x = {device_data(x.pointer()), shape_.tokens * token, token, problem_.head_dim};
+  return backend->time(
+      [&](Stream stream) {
+        return is_writing ? program_->quantise(side, args, stream) : program_->dequantise(side, args, stream);
+      },
+      repeats);
+}
+
 Result<Trial::Launch> Trial::prepare(std::span<const float> q, const Call& call) const {
   const long long dim = problem_.head_dim, queries = problem_.query_length;
   const long long q_heads = static_cast<long long>(shape_.kv_heads) * problem_.q_heads_per_kv;

@@ -49,6 +49,11 @@ class Trial {
   Result<Outcome> attend(std::span<const float> q, const Call& call) const;
   Result<Backend::Timing> time(std::span<const float> q, const Call& call, int repeats) const;
 
+  // quantise (is_writing) or dequantise of the whole cache, from or to x [sequences][tokens][kv_heads][head_dim] of `type` in the
+  // device's memory. `sample`: some rows, which x repeats.
+  Result<Backend::Timing> time_codec(int side, bool is_writing, Element type, std::span<const float> sample,
+                                     int repeats) const;
+
   const CacheShape& shape() const { return shape_; }
 
  private:

@@ -13,6 +13,7 @@
 #include "generator/codec.hpp"
 #include "tools/cli.hpp"
 #include "tools/files.hpp"
+#include "tools/heads.hpp"
 #include "tools/measure.hpp"
 #include "tools/npy.hpp"
 #include "tools/report.hpp"
@@ -30,47 +31,6 @@ struct RunArgs {
   std::vector<std::string> specs;
   long long tokens = 0;
 };
-
-// The last `take` rows of each head of a [heads][rows][dim] file, as floats.
-struct Heads {
-  long long heads = 0, rows = 0, dim = 0;
-  std::vector<float> values;
-
-  std::vector<float> last(long long take) const {
-    std::vector<float> cut;
-    cut.reserve(static_cast<std::size_t>(heads * take * dim));
-    for (long long h = 0; h < heads; ++h) {
-      const auto end = values.begin() + (h + 1) * rows * dim;
-      cut.insert(cut.end(), end - take * dim, end);
-    }
-    return cut;
-  }
-};
-
-Result<Heads> read_heads(const std::string& file, const char* meaning) {
-  KV_TRY(npy, read_npy(file));
-  if (npy.type != NpyType::f16 && npy.type != NpyType::f32)
-    return fail(Code::bad_input,
-                fmt::format("{}: has elements of type {}; {} is f16 or f32", file, to_string(npy.type), meaning));
-  if (npy.shape.size() != 3 || npy.count() == 0)
-    return fail(Code::bad_input, fmt::format("{}: has shape {}; {} is three dimensions, none of them empty", file,
-                                             npy.shape_text(), meaning));
-  Heads heads{npy.shape[0], npy.shape[1], npy.shape[2], npy.floats()};
-  for (std::size_t i = 0; i < heads.values.size(); ++i)
-    if (!std::isfinite(heads.values[i]))
-      return fail(Code::bad_input,
-                  fmt::format("{}: element {} is {}; attention needs finite numbers", file, i, heads.values[i]));
-  return heads;
-}
-
-Result<void> expect_shape(const std::string& file, const Heads& heads, long long want_heads, long long want_rows,
-                          long long dim, const char* why) {
-  if ((want_heads == 0 || heads.heads == want_heads) && heads.rows >= want_rows && heads.dim == dim) return {};
-  return fail(Code::bad_input,
-              fmt::format("{}: has shape [{}, {}, {}]; expected [{}, {} or more, {}]", file, heads.heads, heads.rows,
-                          heads.dim, want_heads ? std::to_string(want_heads) : "kv_heads", want_rows, dim),
-              {}, {why});
-}
 
 Json side_json(const SideFacts& side, const std::vector<std::uint8_t>& rows, std::size_t values,
                const ByteAgreement& bytes) {
@@ -195,7 +155,7 @@ struct Verdict {
 bool is_within(double error, double limit) { return error <= limit; }
 
 bool is_norm_rule(const Format& format) {
-  return format.scale == ScaleRule::raw_norm || format.scale == ScaleRule::corrected_norm;
+  return format.scale.rule == ScaleRule::norm;
 }
 
 Result<Verdict> verify_one(const Spec& spec, const Registry& registry, const std::shared_ptr<Context>& context) {

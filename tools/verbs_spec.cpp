@@ -81,7 +81,7 @@ Result<int> check(const Cli& cli, const SpecArgs& args) {
           refuse(file, spec.label, program.error());
           continue;
         }
-        text += fmt::format("ok {} {}\n", program->id, arch);
+        text += fmt::format("ok {} {}{}{}\n", program->id, arch, spec.layer_label.empty() ? "" : " ", spec.layer_label);
         results.push_back(
             {{"spec", file}, {"combination", spec.label}, {"is_ok", true}, {"id", program->id}, {"arch", arch}});
       }

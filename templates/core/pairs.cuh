@@ -74,6 +74,33 @@ struct UniformPairs {
   }
 };
 
+// OCP 8-bit floats: E5M2 is the upper byte of a half; E4M3 fits in a half exactly.
+template <class F>
+struct E5m2Pairs {
+  static constexpr int kEntries = 0;
+  KV_DEVICE static u32 entry(int) { return 0; }
+
+  KV_DEVICE static void pairs(u32 a, u32 b, u32* h, Table) {
+    h[0] = permute(a, b, 0x4400) & 0xff00ff00u;  // bytes 1 and 3 of the selection are the upper ones
+    h[1] = permute(a, b, 0x5511) & 0xff00ff00u;
+    h[2] = permute(a, b, 0x6622) & 0xff00ff00u;
+    h[3] = permute(a, b, 0x7733) & 0xff00ff00u;
+  }
+};
+template <class F>
+struct E4m3Pairs {
+  static constexpr int kEntries = 0;
+  KV_DEVICE static u32 entry(int) { return 0; }
+
+  KV_DEVICE static void pairs(u32 a, u32 b, u32* h, Table) {
+    const u32 low = permute(a, b, 0x5140), high = permute(a, b, 0x7362);  // a0 b0 a1 b1, a2 b2 a3 b3
+    h[0] = f16x2_from_e4m3x2(low & 0xffffu);
+    h[1] = f16x2_from_e4m3x2(low >> 16);
+    h[2] = f16x2_from_e4m3x2(high & 0xffffu);
+    h[3] = f16x2_from_e4m3x2(high >> 16);
+  }
+};
+
 // The codes of one lane and run (kRunCodes of them): along the row, or down a column of two tokens.
 template <class Side>
 struct CodeRun {
@@ -93,28 +120,59 @@ struct CodeRun {
   }
 };
 
-// Numbers of 16 bits: f16 as it is; bf16 rounded to f16 (exact from 2^-14 to 65504; beyond that infinity, so
-// an overflow shows).
+// Numbers that are no codes. f16 as it is; bf16 and f32 rounded to f16 (exact, or to 2^-12, from 2^-14 to 65504; beyond that
+// infinity, so an overflow shows).
 template <class Side>
-struct PlainRun {
+struct F16Run {
+  KV_DEVICE static void row(const u32 (&w)[Side::kRunWords], u32 (&h)[Side::kRunCodes / 2], Table) {
+    KV_UNROLL
+    for (int i = 0; i < Side::kRunWords; ++i) h[i] = w[i];
+  }
+  KV_DEVICE static void column(const u32 (&w0)[Side::kRunWords], const u32 (&w1)[Side::kRunWords],
+                               u32 (&h)[Side::kRunCodes], Table) {
+    KV_UNROLL
+    for (int i = 0; i < Side::kRunWords; ++i) {
+      h[2 * i] = permute(w0[i], w1[i], 0x5410);
+      h[2 * i + 1] = permute(w0[i], w1[i], 0x7632);
+    }
+  }
+};
+template <class Side>
+struct Bf16Run {
   KV_DEVICE static u32 halves(u32 lo, u32 hi) {
-    if constexpr (Side::kIsBf16)
-      return pack_f16x2(f32_from_bf16(lo & 0xffff), f32_from_bf16(hi & 0xffff));
-    else
-      return permute(lo, hi, 0x5410);
+    return pack_f16x2(f32_from_bf16(lo & 0xffff), f32_from_bf16(hi & 0xffff));
   }
   KV_DEVICE static void row(const u32 (&w)[Side::kRunWords], u32 (&h)[Side::kRunCodes / 2], Table) {
     KV_UNROLL
-    for (int i = 0; i < Side::kRunWords; ++i) h[i] = Side::kIsBf16 ? halves(w[i], w[i] >> 16) : w[i];
+    for (int i = 0; i < Side::kRunWords; ++i) h[i] = halves(w[i], w[i] >> 16);
   }
   KV_DEVICE static void column(const u32 (&w0)[Side::kRunWords], const u32 (&w1)[Side::kRunWords],
                                u32 (&h)[Side::kRunCodes], Table) {
     KV_UNROLL
     for (int i = 0; i < Side::kRunWords; ++i) {
       h[2 * i] = halves(w0[i], w1[i]);
-      h[2 * i + 1] = Side::kIsBf16 ? halves(w0[i] >> 16, w1[i] >> 16) : permute(w0[i], w1[i], 0x7632);
+      h[2 * i + 1] = halves(w0[i] >> 16, w1[i] >> 16);
     }
   }
 };
+template <class Side>
+struct F32Run {
+  KV_DEVICE static void row(const u32 (&w)[Side::kRunWords], u32 (&h)[Side::kRunCodes / 2], Table) {
+    KV_UNROLL
+    for (int i = 0; i < Side::kRunWords / 2; ++i) h[i] = pack_f16x2(float_of(w[2 * i]), float_of(w[2 * i + 1]));
+  }
+  KV_DEVICE static void column(const u32 (&w0)[Side::kRunWords], const u32 (&w1)[Side::kRunWords],
+                               u32 (&h)[Side::kRunCodes], Table) {
+    KV_UNROLL
+    for (int i = 0; i < Side::kRunWords; ++i) h[i] = pack_f16x2(float_of(w0[i]), float_of(w1[i]));
+  }
+};
+
+// Scales that belong to values rather than to scores and probabilities: pair = pair * scale + minimum, rounded once.
+template <int kPairs>
+KV_DEVICE void scale_pairs(u32 (&h)[kPairs], u32 scale, u32 minimum) {
+  KV_UNROLL
+  for (int i = 0; i < kPairs; ++i) h[i] = fma_f16x2(h[i], scale, minimum);
+}
 
 }  // namespace kv

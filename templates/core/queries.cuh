@@ -15,7 +15,7 @@ constexpr float kQueryUnit = Plan::kQueryParts == 2 ? 64.f : 1.f;
 
 template <class Plan>
 KV_DEVICE void load_queries(SharedAddress to, const AttentionArgs& args) {
-  constexpr int kSteps = Plan::kHeadDim / 16, kItems = kSteps * Plan::kColumnBlocks * 32;
+  constexpr int kSteps = Plan::kKeyDim / 16, kItems = kSteps * Plan::kColumnBlocks * 32;
   KV_NO_UNROLL
   for (int i = thread(); i < kItems; i += Plan::kThreads) {
     const int step = i / (32 * Plan::kColumnBlocks), row = i / 32 % Plan::kColumnBlocks * 8 + (i >> 2 & 7), c = i & 3;
@@ -43,7 +43,7 @@ KV_DEVICE void load_queries(SharedAddress to, const AttentionArgs& args) {
 // The lane's B fragments of Q: held in registers where there is room, else read again for every 16 tokens.
 template <class Plan>
 struct Queries {
-  static constexpr int kFragments = Plan::kHeadDim / 16 * Plan::kColumnBlocks, kWords = 2 * Plan::kQueryParts;
+  static constexpr int kFragments = Plan::kKeyDim / 16 * Plan::kColumnBlocks, kWords = 2 * Plan::kQueryParts;
   u32 held[Plan::kHoldQueries ? kFragments : 1][kWords];
   SharedAddress at;
 

@@ -43,6 +43,7 @@ KV_DEVICE u32 ballot(bool v) { return __ballot_sync(0xffffffffu, v); }
 
 // Numbers. The *_rn forms are never contracted to fused multiply-adds: where the last bit decides a stored
 // byte.
+KV_DEVICE float fma_rn(float a, float b, float c) { return __fmaf_rn(a, b, c); }
 KV_DEVICE float mul_rn(float a, float b) { return __fmul_rn(a, b); }
 KV_DEVICE float add_rn(float a, float b) { return __fadd_rn(a, b); }
 KV_DEVICE float div_rn(float a, float b) { return __fdiv_rn(a, b); }
@@ -75,6 +76,13 @@ KV_DEVICE u16 bf16_from_f32(float f) {  // round to nearest even in integers: sm
   return u16((b + 0x7fffu + (b >> 16 & 1)) >> 16);
 }
 
+// Sixteen bytes of global memory at once, aligned to sixteen.
+KV_DEVICE void load_u128(u32* v, const void* from) {
+  const uint4 words = *static_cast<const uint4*>(from);
+  v[0] = words.x, v[1] = words.y, v[2] = words.z, v[3] = words.w;
+}
+KV_DEVICE void store_u128(void* to, u32 x, u32 y, u32 z, u32 w) { *static_cast<uint4*>(to) = make_uint4(x, y, z, w); }
+
 // Two halves in one word, low half first.
 KV_DEVICE u32 pack_f16x2(float lo, float hi) {
 #if __CUDA_ARCH__ >= 800
@@ -94,6 +102,23 @@ KV_DEVICE u32 sub_f16x2(u32 a, u32 b) {
   u32 r;
   asm("sub.rn.f16x2 %0, %1, %2;" : "=r"(r) : "r"(a), "r"(b));
   return r;
+}
+KV_DEVICE u32 fma_f16x2(u32 a, u32 b, u32 c) {
+  u32 r;
+  asm("fma.rn.f16x2 %0, %1, %2, %3;" : "=r"(r) : "r"(a), "r"(b), "r"(c));
+  return r;
+}
+// Two E4M3FN bytes to halves, exactly (9.7.9.21).
+KV_DEVICE u32 f16x2_from_e4m3x2(u32 bytes) {
+#if __CUDA_ARCH__ >= 890
+  u32 r;
+  asm("cvt.rn.f16x2.e4m3x2 %0, %1;" : "=r"(r) : "h"(u16(bytes)));
+  return r;
+#else  // the fields moved to a half's place, times 2^8; 0x7f becomes NaN
+  const u32 spread = __byte_perm(bytes, 0, 0x1404), magnitude = spread >> 1 & 0x3f803f80u;
+  const u32 nans = ((magnitude + 0x00800080u) >> 14 & 0x00010001u) * 0x7e00u;
+  return mul_f16x2(magnitude, 0x5c005c00u) | nans | (spread & 0x80008000u);
+#endif
 }
 
 // Bytes. permute: byte i of the result is byte (selector >> 4i & 7) of {a, b} (9.7.8.7).

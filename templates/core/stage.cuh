@@ -8,6 +8,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 #include "core/args.cuh"
+#include "core/list.cuh"
 #include "core/simt.cuh"
 
 namespace kv {
@@ -128,15 +129,15 @@ KV_DEVICE void stage_tile(SharedAddress to, i64 token_stride, const u8* codes, c
   }
 }
 
-// The bytes of one run, as little-endian words. part: which of the lanes that share a row this is.
-template <class Side>
-KV_DEVICE void load_run(SharedAddress row, int group, int run, int part, u32 (&w)[Side::kRunWords]) {
-  constexpr int kUnit = Side::kRunUnit, kBytes = Side::kRunLoadBytes;
-  SharedAddress at = row + Side::kCodesAt + group * Side::kGroupStride + run * Side::kRunStride;
-  if constexpr (Side::kPartBits % 8 == 0)
-    at += part * (Side::kPartBits / 8);
-  else
-    at += part * Side::kPartBits / 8;  // the run starts inside a byte
+// One plane of a run, as little-endian words. part: which of the lanes that share the block this is.
+template <class Plane>
+KV_DEVICE void load_plane(SharedAddress block, int run, int part, u32* w) {
+  constexpr int kUnit = Plane::kUnit, kBytes = Plane::kLoadBytes;
+  SharedAddress at = block + Plane::kAt + run * Plane::kRunBytes;
+  if constexpr (Plane::kPartBits % 8 == 0)
+    at += part * (Plane::kPartBits / 8);
+  else if constexpr (!Plane::kIsWhole)
+    at += part * Plane::kPartBits / 8;  // the run starts inside a byte
   if constexpr (kUnit == 16) {
     KV_UNROLL
     for (int i = 0; i < kBytes / 16; ++i) load_shared_u128(w + 4 * i, at + 16 * i);
@@ -145,30 +146,51 @@ KV_DEVICE void load_run(SharedAddress row, int group, int run, int part, u32 (&w
     for (int i = 0; i < kBytes / 8; ++i) load_shared_u64(w + 2 * i, at + 8 * i);
   } else if constexpr (kUnit == 4) {
     KV_UNROLL
-    for (int i = 0; i < kBytes / 4; ++i) w[i] = load_shared_u32(at + 4 * i);
+    for (int i = 0; i < (kBytes + 3) / 4; ++i) w[i] = load_shared_u32(at + 4 * i);
   } else if constexpr (kUnit == 2) {
     KV_UNROLL
-    for (int i = 0; i < Side::kRunWords; ++i) {
+    for (int i = 0; i < Plane::kWords; ++i) {
       w[i] = load_shared_u16(at + 4 * i);
       if (4 * i + 2 < kBytes) w[i] |= load_shared_u16(at + 4 * i + 2) << 16;
     }
   } else {
     KV_UNROLL
-    for (int i = 0; i < Side::kRunWords; ++i) w[i] = 0;
+    for (int i = 0; i < Plane::kWords; ++i) w[i] = 0;
     KV_UNROLL
     for (int i = 0; i < kBytes; ++i) w[i / 4] |= load_shared_u8(at + i) << 8 * (i % 4);
   }
-  if constexpr (Side::kPartBits % 8 != 0) {
-    const u32 shift = part * Side::kPartBits % 8;
+  if constexpr (Plane::kPartBits % 8 != 0) {
+    const u32 shift = Plane::kIsWhole ? part * Plane::kPartBits : part * Plane::kPartBits % 8;
     KV_UNROLL
-    for (int i = 0; i < Side::kRunWords; ++i) w[i] = shift_right(w[i], i + 1 < Side::kRunWords ? w[i + 1] : 0, shift);
+    for (int i = 0; i < Plane::kWords; ++i) w[i] = shift_right(w[i], i + 1 < Plane::kWords ? w[i + 1] : 0, shift);
   }
 }
 
-// The fp16 bits of the scale of (token, group) in a staged tile.
-template <class Side>
-KV_DEVICE u32 load_scale(SharedAddress stage, u32 skew, int token, int group) {
-  return load_shared_u16(stage + skew + Side::kScalesAt + token * Side::kScalePitch + group * Side::kScaleStride);
+// The stored block that holds the codes of (group, part), counted along the row.
+template <class Section>
+KV_DEVICE int block_of(int group, int part) {
+  return group * Section::kBlocks + (Section::kBlocks > 1 ? part / Section::kPartsPerBlock : 0);
+}
+
+// All words of one run. row: where the staged row starts.
+template <class Section>
+KV_DEVICE void load_codes(SharedAddress row, int group, int run, int part, u32 (&w)[Section::kRunWords]) {
+  const SharedAddress block = row + block_of<Section>(group, part) * Section::kBlockStride;
+  for_each(typename Section::Planes{}, [&](auto plane) {
+    using Plane = decltype(plane);
+    load_plane<Plane>(block, run, part % Section::kPartsPerBlock, w + Plane::kFirstWord);
+  });
+}
+
+// Where the scales of a block of (token, group, part) stand in a staged tile, and which of them a run uses.
+template <class Side, class Section>
+KV_DEVICE SharedAddress scales_of(SharedAddress stage, u32 skew, int token, int group, int part) {
+  return stage + skew + Side::kScalesAt + token * Side::kScalePitch +
+         block_of<Section>(group, part) * Section::kScaleStride;
+}
+template <class Section>
+KV_DEVICE int scale_index(int run, int part) {
+  return (run * Section::kPartsPerBlock + part % Section::kPartsPerBlock) * Section::kRunCodes / Section::kScaleGroup;
 }
 
 }  // namespace kv

@@ -104,6 +104,7 @@ inline u32 ballot(bool v, KV_SITE) {
 }
 inline bool any(bool v, KV_SITE) { return ballot(v, file, line) != 0; }
 
+inline float fma_rn(float a, float b, float c) { return __builtin_fmaf(a, b, c); }
 inline float mul_rn(float a, float b) { return a * b; }  // the host compiler runs with -ffp-contract=off
 inline float add_rn(float a, float b) { return a + b; }
 inline float div_rn(float a, float b) { return a / b; }
@@ -133,12 +134,36 @@ inline u16 bf16_from_f32(float f) {
   return u16((b + 0x7fffu + (b >> 16 & 1)) >> 16);
 }
 
+inline void load_u128(u32* v, const void* from) { __builtin_memcpy(v, from, 16); }
+inline void store_u128(void* to, u32 x, u32 y, u32 z, u32 w) {
+  const u32 v[4] = {x, y, z, w};
+  __builtin_memcpy(to, v, 16);
+}
+
 inline u32 pack_f16x2(float lo, float hi) { return u32(f16_from_f32(lo)) | u32(f16_from_f32(hi)) << 16; }
 inline u32 mul_f16x2(u32 a, u32 b) {  // a product of two halves is exact in float
   return pack_f16x2(f32_from_f16(a & 0xffff) * f32_from_f16(b & 0xffff), f32_from_f16(a >> 16) * f32_from_f16(b >> 16));
 }
 inline u32 sub_f16x2(u32 a, u32 b) {
   return pack_f16x2(f32_from_f16(a & 0xffff) - f32_from_f16(b & 0xffff), f32_from_f16(a >> 16) - f32_from_f16(b >> 16));
+}
+inline u32 fma_f16x2(u32 a, u32 b, u32 c) {  // the product is exact in float, the sum in double
+  const auto one = [&](int shift) {
+    const double sum = double(f32_from_f16(a >> shift & 0xffff)) * f32_from_f16(b >> shift & 0xffff) +
+                       f32_from_f16(c >> shift & 0xffff);
+    float nearest = float(sum);  // to odd, so that the rounding to a half sees every bit
+    if (double(nearest) != sum && sum - sum == 0 && !(bits_of(nearest) & 1))
+      nearest = float_of(bits_of(nearest) + ((sum > nearest) == (nearest > 0) ? 1 : -1));
+    return u32(f16_from_f32(nearest));
+  };
+  return one(0) | one(16) << 16;
+}
+inline u32 f16x2_from_e4m3x2(u32 bytes) {
+  const auto one = [](u32 b) {
+    if ((b & 0x7f) == 0x7f) return 0x7e00u | (b & 0x80) << 8;
+    return u32(f16_from_f32(float_of((b & 0x7f) << 20) * 0x1p120f)) | (b & 0x80) << 8;
+  };
+  return one(bytes & 0xff) | one(bytes >> 8 & 0xff) << 16;
 }
 
 inline u32 permute(u32 a, u32 b, u32 selector) {

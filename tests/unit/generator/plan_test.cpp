@@ -42,61 +42,119 @@ std::uint32_t unpacked(const std::vector<UnpackTerm>& terms, const std::vector<s
   return sum;
 }
 
-// The bytes of one block whose code i is codes[i].
-std::vector<std::uint8_t> pack(const Format& f, const std::vector<int>& codes) {
-  std::vector<std::uint8_t> bytes(f.code_bytes + 8);
-  for (int i = 0; i < f.block; ++i)
-    for (int b = 0; b < f.bits; ++b) bytes[(f.bit_of(i) + b) / 8] |= (codes[i] >> b & 1) << (f.bit_of(i) + b) % 8;
-  return bytes;
+// What a lane loads of one plane of a staged row, as stage.cuh does it.
+void load_plane(const PlaneRun& plane, const std::uint8_t* block, int run, int part,
+                std::vector<std::uint32_t>& words) {
+  const int bit = part * plane.part_bits;
+  const std::uint8_t* at = block + plane.at + run * plane.run_bits / 8 + (plane.is_whole ? 0 : bit / 8);
+  const int shift = plane.is_whole ? bit : bit % 8;
+  for (int b = shift; b < plane.load_bytes * 8; ++b)
+    words[std::size_t(plane.first_word + (b - shift) / 32)] |= std::uint32_t(at[b / 8] >> b % 8 & 1)
+                                                               << (b - shift) % 32;
 }
 
-// Every lane's run, unpacked as the kernel would, gives the code of the element the plan names.
-void check_unpack(const Format& f, int head_dim, int parts) {
-  CAPTURE(f.name);
-  CAPTURE(parts);
-  const auto run = plan_run(f, head_dim, parts);
-  REQUIRE(run);
-  std::mt19937 random(f.bits * 1000 + f.block);
-  std::vector<int> codes(f.block);
-  for (int& code : codes) code = int(random() % (1u << f.bits));
-  const auto bytes = pack(f, codes);
-  int wrong = 0;
-  for (int r = 0; r < run->runs; ++r)
-    for (int part = 0; part < parts; ++part) {
-      const int first = r * run->run_stride * 8 + part * run->part_bits;
-      std::vector<std::uint32_t> words(run->words + 1);
-      for (int b = 0; b < run->part_bits; ++b)
-        words[b / 32] |= std::uint32_t(bytes[(first + b) / 8] >> (first + b) % 8 & 1) << b % 32;
-      words.resize(run->words);
-      for (std::size_t m = 0; m < run->unpack.size(); ++m) {
-        const std::uint32_t y = unpacked(run->unpack[m], words);
-        for (int j = 0; j < 4; ++j) {
-          const int element = run->elements[(r * parts + part) * run->codes + run->slots[4 * m + j]];
-          wrong += int(y >> 8 * j & 0xff) != codes[element];
+// The code of each inner dimension of a row, by the fields of the format.
+std::vector<int> codes_of(const Format& f, const std::vector<std::uint8_t>& row, int section, int dim) {
+  std::vector<int> codes(std::size_t(f.inner_dim(dim)), -1);
+  const Section& s = f.sections[std::size_t(section)];
+  for (int block = 0; block < dim / f.block; ++block)
+    for (int k = 0; k < s.count(f.block); ++k) {
+      int code = 0;
+      for (const Field& field : f.fields)
+        for (int bit = 0; field.kind == FieldKind::codes && field.section == section && bit < field.bits; ++bit) {
+          const int at = field.bit_of(k) + bit;
+          code |= (row[std::size_t(block * f.block_bytes + field.at + at / 8)] >> at % 8 & 1) << (field.low + bit);
         }
-      }
+      codes[std::size_t((section == f.residual_section ? dim : 0) + block * f.block + s.channel(k))] = code;
     }
-  CHECK(wrong == 0);
+  return codes;
+}
+
+// Every lane's runs, unpacked as the kernel would, give the codes of the dimensions the plan names, each once.
+void check_unpack(const Format& f, int head_dim) {
+  CAPTURE(f.name);
+  CAPTURE(head_dim);
+  std::mt19937 random(unsigned(f.block));
+  std::vector<std::uint8_t> row(std::size_t(f.row_bytes(head_dim)));
+  for (auto& byte : row) byte = std::uint8_t(random());
+  for (const bool is_key : {true, false}) {
+    const auto side = plan_side(f, head_dim, false, is_key);
+    REQUIRE_MESSAGE(side, render(side.error()));
+    std::set<int> seen;
+    int wrong = 0;
+    for (std::size_t s = 0; s < side->sections.size(); ++s) {
+      const SectionPlan& section = side->sections[s];
+      const RunPlan& run = section.run;
+      const std::vector<int> codes = codes_of(f, row, int(s), head_dim);
+      for (int group = 0; group < run.groups; ++group)
+        for (int r = 0; r < run.runs; ++r)
+          for (int part = 0; part < run.parts; ++part) {
+            std::vector<std::uint32_t> words(std::size_t(run.words));
+            const int block = group * run.blocks + part / run.parts_per_block;
+            for (const PlaneRun& plane : run.planes)
+              load_plane(plane, row.data() + block * side->block_stride, r, part % run.parts_per_block, words);
+            for (std::size_t m = 0; m < run.unpack.size(); ++m) {
+              const std::uint32_t y = unpacked(run.unpack[m], words);
+              for (int j = 0; j < 4; ++j) {
+                const int code =
+                    ((group * run.runs + r) * run.parts + part) * run.codes + run.slots[4 * m + std::size_t(j)];
+                const int dim = run.elements[std::size_t(code)];
+                wrong += int(y >> 8 * j & 0xff) != codes[std::size_t(dim)];
+                wrong += !seen.insert(dim).second;
+              }
+            }
+          }
+    }
+    CHECK(wrong == 0);
+    CHECK(int(seen.size()) == side->inner_dim);
+  }
+}
+
+// A table format of given fields; what follows [codes] and its neighbours.
+Format made(const std::string& fields, int block, int bits, const std::string& rest = "") {
+  const std::string text = fmt::format(
+      "title = \"t\"\nblock = {}\nfields = [{}]\n[codes]\nkind = \"table\"\nbits = {}\n[codebook]\nrule = "
+      "\"lloyd_max\"\n[accept]\nmax_relative_mse = 1\n{}",
+      block, fields, bits, rest.empty() ? "[scale]\nrule = \"raw_norm\"" : rest);
+  const auto format = parse_format(text, "made.toml", registry());
+  REQUIRE_MESSAGE(format, render(format.error()));
+  return *format;
 }
 
 }  // namespace
 
-TEST_CASE("unpack sequences give every code of every packing, on both sides") {
+TEST_CASE("unpack sequences give every code of every width, on both sides") {
   for (int bits = 1; bits <= 8; ++bits)
-    for (int block : {32, 64, 128, 256})
-      for (int parts : {4, 8}) check_unpack(inline_codes(bits, block), block, parts);
-  for (const char* name : {"q4_0", "q8_0", "tbq4_0"})
-    for (int parts : {4, 8}) {
-      const Format& f = **registry().format(name, {});
-      check_unpack(f, f.block, parts);
-    }
+    for (int block : {32, 64, 128, 256}) check_unpack(inline_codes(bits, block), 256);
+  for (const char* name : {"q4_0", "q8_0", "tbq4_0"}) check_unpack(**registry().format(name, {}), 128);
+}
+
+TEST_CASE("unpack sequences follow planes, splits, small groups, outliers and residual signs") {
+  const std::string scale = "{ field = \"scale\" }";
+  const std::string low = ", { field = \"codes\", bits = 2 }, { field = \"codes\", bits = 1, low = 2 }";
+  for (const int block : {32, 128}) check_unpack(made(scale + low, block, 3), 128);
+  const std::string high = ", { field = \"codes\", bits = 1, low = 4 }, { field = \"codes\", bits = 4, split = 16 }";
+  for (const int dim : {32, 64, 96, 128}) check_unpack(made(scale + high, 32, 5), dim);
+  const std::string groups = "[scale]\nrule = \"amax\"\ndivisor = 1\nstorage = \"e4m3\"\ngroup = 16";
+  for (const int dim : {64, 128, 256})
+    check_unpack(made(scale + ", { field = \"codes\", split = 8 }", 64, 4, groups), dim);
+  for (const int bits : {2, 3, 4})
+    for (const int dim : {64, 96, 128, 256})
+      check_unpack(made("{ field = \"codes\" }, " + scale, 16, bits, groups), dim);
+  check_unpack(made(scale + ", { field = \"outliers\" }, { field = \"codes\" }", 128, 2,
+                    "[scale]\nrule = \"raw_norm\"\n[outliers]\nmask = [\"0000ffff\", \"00010001\", \"000000ff\", "
+                    "\"fc000000\"]\nbits = 3\ncodebook = { rule = \"lloyd_max\" }"),
+               256);
+  check_unpack(made(scale + ", { field = \"residual_norm\" }, { field = \"codes\" }, { field = \"residual\" }", 128, 3,
+                    "[scale]\nrule = \"raw_norm\"\n[residual]\nkind = \"direct\"\nnorm = \"length\""),
+               128);
 }
 
 TEST_CASE("four-bit codes unpack with one shift and one mask a word") {
-  const auto run = plan_run(**registry().format("tbq4_0", {}), 128, 4);
-  REQUIRE(run);
-  CHECK(run->words == 4);
-  for (const auto& terms : run->unpack) CHECK(terms.size() == 1);
+  const auto side = plan_side(**registry().format("tbq4_0", {}), 128, true, true);
+  REQUIRE(side);
+  CHECK(side->sections[0].run.words == 4);
+  for (const auto& terms : side->sections[0].run.unpack) CHECK(terms.size() == 1);
 }
 
 TEST_CASE("orders are permutations of the head dimension") {
@@ -145,21 +203,21 @@ TEST_CASE("what decode cannot serve is refused with the reason and what works") 
   CHECK(plan.error().code == Code::unsupported);
   CHECK(plan.error().message.find("at most 8 query rows") != std::string::npos);
 
-  auto block = problem_of("[k]\nbits=4\nblock=16\n[v]\nformat=\"f16\"");
-  plan = plan_decode(block);
-  REQUIRE_FALSE(plan);
-  CHECK(plan.error().message.find("scale groups of at least 32") != std::string::npos);
-  CHECK(plan.error().notes.size() == 1);
+  const auto odd = plan_side(made("{ field = \"codes\" }, { field = \"scale\" }", 16, 4,
+                                  "[scale]\nrule = \"amax\"\ndivisor = 1\nstorage = \"e4m3\""),
+                             48, false, true);
+  REQUIRE_FALSE(odd);
+  CHECK(odd.error().message == "layout 'rows' needs rows of an even number of bytes; made has 27 at head_dim 48");
 }
 
 TEST_CASE("halves of a codebook are closer than plain rounding, and the unit undoes their scale") {
   const auto plan = plan_decode(problem_of("[k]\nformat=\"tbq4_0\"\n[v]\nformat=\"tbq4_0\""));
   REQUIRE(plan);
   for (std::size_t i = 0; i < 16; ++i) {
-    const double back = float_from_f16(plan->k.halves[i]) * plan->k.unit;
-    CHECK(std::abs(back / plan->k.format.values[i] - 1) < 4.9e-4);
+    const double back = float_from_f16(plan->k.sections[0].halves[i]) * plan->k.unit;
+    CHECK(std::abs(back / plan->k.format.codes().values[i] - 1) < 4.9e-4);
   }
-  CHECK_FALSE(plan->v.owns_table);  // equal formats share one table
+  CHECK_FALSE(plan->v.sections[0].owns_table);  // equal formats share one table
 }
 
 }  // namespace kvjit

@@ -39,6 +39,7 @@ TEST_CASE("a wht file: every sign generator, and what is refused") {
         "pre needs +1 or -1 for each of 4 channels, the largest size");
   CHECK(message(head + "generator = 'list'\npre = [1, 1]") ==
         "pre needs +1 or -1 for each of 4 channels, the largest size");
+  CHECK(message(head + "seed = 1\ngenerator = 'mt'") == "generator 'mt' is not known");
   CHECK(message(head + "generator = 'mt'") == "generator 'mt' is not known");
   CHECK(message(head + "generator = 'pcg64'\nseed = 1") == "[signs] needs the key 'draws'");
   CHECK(message(head + "generator = 'golden'\nseed = 1") == "unknown key 'seed' in [signs]");

@@ -26,6 +26,7 @@ scale = "amax"
 rotation = "wht_signed"
 [v]
 format = "q8_0"
+calibration = "c"
 [attention]
 head_dim = 96
 q_heads_per_kv = 4
@@ -48,6 +49,9 @@ arch = ["sm_80", "sm_90a"]
   CHECK(s.k.format.empty());
   CHECK(s.v.format == "q8_0");
   CHECK_FALSE(s.v.bits);
+  CHECK(s.v.calibration == "c");
+  CHECK_FALSE(s.k.calibration);
+  CHECK_FALSE(s.layers);
   CHECK(s.head_dim == 96);
   CHECK(s.q_heads_per_kv == 4);
   CHECK(s.query_length == 2);

@@ -209,6 +209,11 @@ TEST_CASE("supported answers without a device, with every reason") {
         KVJIT_BAD_INPUT);  // block = 64 divides neither
   CHECK(contains(reasons, "attention.head_dim=96"));
   CHECK(contains(reasons, "attention.head_dim=160"));
+  const std::string layers = "[layers]\ncount = 4\nrule = [{ first = 1, k = { bits = 4, block = 512 } }]\n";
+  CHECK(kvjit_supported((layers + spec("none", "planar")).c_str(), "sm_90a", reasons, sizeof reasons) ==
+        KVJIT_BAD_INPUT);  // head_dim is smaller than the block of layer 0
+  CHECK(contains(reasons, "layer=0"));
+  CHECK(!contains(reasons, "layers=1-3"));
   char few[16];
   CHECK(kvjit_supported(two.c_str(), "sm_90a", few, sizeof few) == KVJIT_BAD_INPUT);
   CHECK(std::strlen(few) == sizeof few - 1);
@@ -229,6 +234,9 @@ TEST_CASE("errors carry status, place and notes") {
   const std::string matrix = "[matrix]\n\"k.bits\" = [2, 4]\n" + spec("none", "planar");
   CHECK(s.program.open(s.context, matrix.c_str(), nullptr, nullptr, s.error) == KVJIT_UNSUPPORTED);
   CHECK(contains(s.error.message, "[matrix]"));
+  const std::string layers = "[layers]\ncount = 4\nrule = [{ first = 1, k = \"f16\" }]\n" + spec("none", "planar");
+  CHECK(s.program.open(s.context, layers.c_str(), nullptr, nullptr, s.error) == KVJIT_UNSUPPORTED);
+  CHECK(contains(s.error.message, "[layers] give 2 specs"));
 
   void* pointer = nullptr;
   CHECK(kvjit_allocate(nullptr, 1, &pointer, &s.error) == KVJIT_USAGE);

@@ -28,6 +28,7 @@ class FakeBackend : public Backend {
   void release(DevicePointer) override {}
   Result<void> copy_to_device(DevicePointer, const void*, std::size_t) override { return {}; }
   Result<void> copy_to_host(void*, DevicePointer, std::size_t) override { return {}; }
+  Result<void> copy_on_device(DevicePointer, DevicePointer, std::size_t, Stream) override { return {}; }
   Result<void> fill(DevicePointer, std::uint8_t, std::size_t) override { return {}; }
   Result<void> synchronize(Stream) override { return {}; }
   Result<std::shared_ptr<Kernel>> load(const Source&, const Artefact& artefact) override {

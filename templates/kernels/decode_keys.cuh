@@ -1,0 +1,100 @@
+// decode, first part: scores of a staged tile, section by section of K's rows.
+// SPDX-License-Identifier: MIT
+#pragma once
+#include "core/masked.cuh"
+#include "core/pairs.cuh"
+#include "core/queries.cuh"
+#include "core/stage.cuh"
+#include "formats/minifloat.cuh"
+#include "kernels/decode_softmax.cuh"
+
+namespace kv {
+
+// The sum over the lanes that share a row (K) or a column (V): those whose lane numbers differ in the bits of kMask.
+template <int kFirstBit, int kBits>
+KV_DEVICE float over_lanes(float x) {
+  KV_UNROLL
+  for (int i = 0; i < kBits; ++i) x += shfl_xor(x, 1 << (kFirstBit + i));
+  return x;
+}
+// Of both halves of pairs: the squares of the low and of the high ones.
+template <int kPairs>
+KV_DEVICE void add_squares(const u32 (&h)[kPairs], float& low, float& high) {
+  KV_UNROLL
+  for (int i = 0; i < kPairs; ++i) {
+    const float x = f32_from_f16(h[i] & 0xffffu), y = f32_from_f16(h[i] >> 16);
+    low += x * x, high += y * y;
+  }
+}
+
+// s (+)= one section of K Q^T for kSubtiles x 16 tokens of the staged tile from `first` on, in the accumulator layout (simt.cuh),
+// not yet times the softmax scale. skew: of the lane's rows g and g + 8 of each subtile.
+template <class Plan, class S>
+KV_DEVICE void score_section(Scores<Plan> (&s)[Plan::kSubtiles], SharedAddress stage, int first,
+                             const u32 (&skew)[Plan::kSubtiles][2], const Queries<Plan>& queries, Table table) {
+  using K = typename Plan::K;
+  constexpr int kSteps = S::kRunCodes / 4;  // k16 steps a run: four lanes bring four codes each
+  const int g = lane() >> 2, c = lane() & 3;
+  KV_UNROLL_BY(Plan::kHoldQueries ? S::kGroups
+                                  : 2)  // registers cannot be indexed; else two groups are enough, and compile sooner
+  for (int group = 0; group < S::kGroups; ++group) {
+    KV_UNROLL
+    for (int sub = 0; sub < Plan::kSubtiles; ++sub) {
+      const int row = first + sub * 16 + g;
+      Scores<Plan> sum[Plan::kQueryParts] = {};  // a chain of products each
+      [[maybe_unused]] float squares[2] = {};
+      KV_UNROLL
+      for (int run = 0; run < S::kRuns; ++run) {
+        u32 a[S::kRunCodes / 2], b[S::kRunCodes / 2];
+        const SharedAddress at = stage + row * K::kPitch + skew[sub][0],
+                            at_high = stage + (row + 8) * K::kPitch + skew[sub][1];
+        if constexpr (S::kIsMasked) {
+          masked_row<S>(at + group * S::kBlockStride, scales_of<K, S>(stage, skew[sub][0], row, group, c), c, a);
+          masked_row<S>(at_high + group * S::kBlockStride, scales_of<K, S>(stage, skew[sub][1], row + 8, group, c), c,
+                        b);
+        } else {
+          u32 low[S::kRunWords], high[S::kRunWords];
+          load_codes<S>(at, group, run, c, low);
+          load_codes<S>(at_high, group, run, c, high);
+          S::Run::row(low, a, table);
+          S::Run::row(high, b, table);
+        }
+        if constexpr (S::kScalesValues) {
+          const SharedAddress scales = scales_of<K, S>(stage, skew[sub][0], row, group, c),
+                              scales_high = scales_of<K, S>(stage, skew[sub][1], row + 8, group, c);
+          const int i = scale_index<S>(run, c);
+          scale_pairs(a, f16_from_f32(S::scale(scales, i)) * 0x10001u, S::minimum_half(scales, i) * 0x10001u);
+          scale_pairs(b, f16_from_f32(S::scale(scales_high, i)) * 0x10001u, S::minimum_half(scales_high, i) * 0x10001u);
+        }
+        if constexpr (S::kRenormalises) add_squares(a, squares[0], squares[0]), add_squares(b, squares[1], squares[1]);
+        KV_UNROLL
+        for (int i = 0; i < kSteps * Plan::kColumnBlocks; ++i) {
+          const int step = i / Plan::kColumnBlocks, n = i % Plan::kColumnBlocks;
+          u32 q[Queries<Plan>::kWords];
+          queries.get((S::kFirst / 16 + (group * S::kRuns + run) * kSteps) * Plan::kColumnBlocks + i, q);
+          KV_UNROLL
+          for (int part = 0; part < Plan::kQueryParts; ++part)
+            mma_16x8x16(sum[part][n], a[2 * step], b[2 * step], a[2 * step + 1], b[2 * step + 1], q[2 * part],
+                        q[2 * part + 1]);
+        }
+      }
+      float scale[2] = {1.f, 1.f};
+      if constexpr (S::kScalesGroups) {
+        scale[0] = S::scale(scales_of<K, S>(stage, skew[sub][0], row, group, c), 0);
+        scale[1] = S::scale(scales_of<K, S>(stage, skew[sub][1], row + 8, group, c), 0);
+      }
+      if constexpr (S::kRenormalises) {
+        KV_UNROLL
+        for (int i = 0; i < 2; ++i) scale[i] = div_rn(scale[i], sqrt_rn(over_lanes<0, 2>(squares[i])));
+      }
+      KV_UNROLL
+      for (int i = 0; i < 4 * Plan::kColumnBlocks; ++i) {
+        float total = sum[0][i / 4][i % 4];
+        if constexpr (Plan::kQueryParts == 2) total += sum[1][i / 4][i % 4];
+        s[sub][i / 4][i % 4] = total * scale[i % 4 / 2] + (S::kFirst > 0 || group > 0 ? s[sub][i / 4][i % 4] : 0.f);
+      }
+    }
+  }
+}
+
+}  // namespace kv

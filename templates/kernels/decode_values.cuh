@@ -1,0 +1,181 @@
+// decode, last part: probabilities times V of a staged tile, section by section, and the block scales that go with them.
+// SPDX-License-Identifier: MIT
+#pragma once
+#include "core/masked.cuh"
+#include "core/pairs.cuh"
+#include "core/stage.cuh"
+#include "formats/minifloat.cuh"
+#include "kernels/decode_keys.cuh"
+#include "kernels/decode_softmax.cuh"
+
+namespace kv {
+
+// 2^log2 as a half, for -24 <= log2 <= 16 (16: the bits of infinity, above every finite half).
+KV_DEVICE u32 half_power(int log2) { return log2 >= -14 ? u32(log2 + 15) << 10 : 1u << (log2 + 24); }
+
+// A lane's codes of one run, as pairs of the tokens `row`, row + 1 (low) and row + 8, row + 9 (high).
+template <class Plan, class S>
+KV_DEVICE void columns(u32 (&low)[S::kRunCodes], u32 (&high)[S::kRunCodes], SharedAddress stage, int row,
+                       const u32 (&skew)[4], int group, int run, Table table) {
+  using V = typename Plan::V;
+  const int g = lane() >> 2;
+  SharedAddress at[4];
+  KV_UNROLL
+  for (int i = 0; i < 4; ++i) at[i] = stage + (row + (i & 1) + 8 * (i >> 1)) * V::kPitch + skew[i];
+  if constexpr (S::kIsMasked) {
+    SharedAddress scales[4];
+    KV_UNROLL
+    for (int i = 0; i < 4; ++i) {
+      at[i] += group * S::kBlockStride;
+      scales[i] = scales_of<V, S>(stage, skew[i], row + (i & 1) + 8 * (i >> 1), group, g);
+    }
+    masked_column<S>(at[0], scales[0], at[1], scales[1], g, low);
+    masked_column<S>(at[2], scales[2], at[3], scales[3], g, high);
+  } else {
+    u32 w[4][S::kRunWords];
+    KV_UNROLL
+    for (int i = 0; i < 4; ++i) load_codes<S>(at[i], group, run, g, w[i]);
+    S::Run::column(w[0], w[1], low, table);
+    S::Run::column(w[2], w[3], high, table);
+  }
+}
+
+// 1 / |C| of the lane's four tokens of a subtile, for formats that store only the length.
+template <class Plan, class S>
+KV_DEVICE void inverse_lengths(float (&inverse)[4], SharedAddress stage, int row, const u32 (&skew)[4], int group,
+                               Table table) {
+  float squares[4] = {};
+  KV_UNROLL
+  for (int i = 0; i < S::kRuns; ++i) {
+    u32 low[S::kRunCodes], high[S::kRunCodes];
+    columns<Plan, S>(low, high, stage, row, skew, group, i, table);
+    add_squares(low, squares[0], squares[1]);
+    add_squares(high, squares[2], squares[3]);
+  }
+  KV_UNROLL
+  for (int t = 0; t < 4; ++t) inverse[t] = div_rn(1.f, sqrt_rn(over_lanes<2, 3>(squares[t])));
+}
+
+// Block scales of V relative to 2^log2, the same in the whole warp and at least as large as every scale seen: probability times
+// scale then stays inside fp16 whatever the size of V. o holds sums relative to it.
+template <class Plan>
+struct ValueScales {
+  using V = typename Plan::V;
+  static constexpr int kLeast = -13, kMost = 16, kGroups = V::kScaledGroups;
+  int log2 = kLeast;
+  // Of the tokens 2c, 2c + 1 and 2c + 8, 2c + 9 of each group and subtile, two halves a word.
+  u32 words[kGroups > 0 ? kGroups : 1][Plan::kSubtiles][2];
+
+  KV_DEVICE void load(Outputs<Plan>& o, SharedAddress stage, int first, const u32 (&skew)[Plan::kSubtiles][4],
+                      Table table) {
+    const u32 limit = half_power(log2) * 0x10001u | 0x80008000u;
+    u32 fits = 0x80008000u;  // halves compare as integers; the top bits survive where limit >= |scale|
+    for_each(typename V::Sections{}, [&](auto section) {
+      using S = decltype(section);
+      if constexpr (S::kScalesGroups) {
+        KV_UNROLL
+        for (int i = 0; i < S::kGroups * Plan::kSubtiles; ++i)
+          read<S>(i / Plan::kSubtiles, i % Plan::kSubtiles, stage, first, skew[i % Plan::kSubtiles], table);
+      }
+    });
+    KV_UNROLL
+    for (int i = 0; i < kGroups * Plan::kSubtiles * 2; ++i)
+      fits &= limit - (words[i / (2 * Plan::kSubtiles)][i / 2 % Plan::kSubtiles][i % 2] & 0x7fff7fffu);
+    if (any((fits & 0x80008000u) != 0x80008000u)) renew(o);
+  }
+
+  KV_DEVICE u32 relative(int group, int sub, int high) const {
+    return mul_f16x2(words[group][sub][high], half_power(-log2) * 0x10001u);
+  }
+
+ private:
+  template <class S>
+  KV_DEVICE void read(int group, int sub, SharedAddress stage, int first, const u32 (&skew)[4],
+                      [[maybe_unused]] Table table) {
+    const int token = first + sub * 16 + 2 * (lane() & 3);
+    u32 half[4];
+    [[maybe_unused]] float inverse[4];
+    if constexpr (S::kRenormalises) inverse_lengths<Plan, S>(inverse, stage, token, skew, group, table);
+    KV_UNROLL
+    for (int t = 0; t < 4; ++t) {
+      const SharedAddress at = scales_of<V, S>(stage, skew[t], token + (t & 1) + 8 * (t >> 1), group, 0);
+      if constexpr (S::kRenormalises)
+        half[t] = f16_from_f32(S::scale(at, 0) * inverse[t]);
+      else
+        half[t] = S::scale_half(at, 0);
+    }
+    words[S::kFirstScaled + group][sub][0] = half[0] | half[1] << 16;
+    words[S::kFirstScaled + group][sub][1] = half[2] | half[3] << 16;
+  }
+
+  KV_DEVICE void renew(Outputs<Plan>& o) {
+    u32 largest = 0;
+    KV_UNROLL
+    for (int i = 0; i < kGroups * Plan::kSubtiles * 4; ++i) {
+      const u32 half = words[i / (4 * Plan::kSubtiles)][i / 4 % Plan::kSubtiles][i / 2 % 2] >> 16 * (i % 2) & 0x7fffu;
+      largest = half > largest ? half : largest;
+    }
+    KV_UNROLL
+    for (int mask = 16; mask > 0; mask >>= 1) {
+      const u32 other = shfl_xor(largest, mask);
+      largest = other > largest ? other : largest;
+    }
+    const int needed = int(largest >> 10) - 14, renewed = needed < log2 ? log2 : needed > kMost ? kMost : needed;
+    const float keep = exp2_fast(float(log2 - renewed));
+    log2 = renewed;
+    KV_UNROLL
+    for (int i = 0; i < Plan::kColumnBlocks * Plan::kValueDim / 4; ++i)
+      o[i / (Plan::kValueDim / 4)][i / 4 % (Plan::kValueDim / 16)][i % 4] *= keep;
+  }
+};
+
+// o += one section of V^T P^T for the same tokens. skew: of the lane's rows 2c, 2c + 1, 2c + 8, 2c + 9 of each subtile.
+template <class Plan, class S>
+KV_DEVICE void accumulate_section(Outputs<Plan>& o, const ValueScales<Plan>& scales,
+                                  const u32 (&p)[Plan::kSubtiles][Plan::kColumnBlocks][2], SharedAddress stage,
+                                  int first, const u32 (&skew)[Plan::kSubtiles][4], Table table) {
+  using V = typename Plan::V;
+  constexpr int kTiles = S::kRunCodes / 2;  // m16 tiles a run: eight lanes bring two codes each
+  const int g = lane() >> 2, c = lane() & 3;
+  KV_UNROLL
+  for (int group = 0; group < S::kGroups; ++group) {
+    KV_UNROLL
+    for (int sub = 0; sub < Plan::kSubtiles; ++sub) {
+      const int row = first + sub * 16 + 2 * c;
+      u32 b[Plan::kColumnBlocks][2];
+      KV_UNROLL
+      for (int n = 0; n < Plan::kColumnBlocks; ++n) b[n][0] = p[sub][n][0], b[n][1] = p[sub][n][1];
+      if constexpr (S::kScalesGroups) {
+        const u32 low = scales.relative(S::kFirstScaled + group, sub, 0),
+                  high = scales.relative(S::kFirstScaled + group, sub, 1);
+        KV_UNROLL
+        for (int n = 0; n < Plan::kColumnBlocks; ++n)
+          b[n][0] = mul_f16x2(b[n][0], low), b[n][1] = mul_f16x2(b[n][1], high);
+      }
+      KV_UNROLL
+      for (int run = 0; run < S::kRuns; ++run) {
+        u32 low[S::kRunCodes], high[S::kRunCodes];
+        columns<Plan, S>(low, high, stage, row, skew[sub], group, run, table);
+        if constexpr (S::kScalesValues) {
+          u32 scale[4], minimum[4];
+          KV_UNROLL
+          for (int i = 0; i < 4; ++i) {
+            const SharedAddress at = scales_of<V, S>(stage, skew[sub][i], row + (i & 1) + 8 * (i >> 1), group, g);
+            const int index = scale_index<S>(run, g);
+            scale[i] = f16_from_f32(S::scale(at, index)), minimum[i] = S::minimum_half(at, index);
+          }
+          scale_pairs(low, scale[0] | scale[1] << 16, minimum[0] | minimum[1] << 16);
+          scale_pairs(high, scale[2] | scale[3] << 16, minimum[2] | minimum[3] << 16);
+        }
+        KV_UNROLL
+        for (int i = 0; i < kTiles * Plan::kColumnBlocks; ++i) {
+          const int tile = i / Plan::kColumnBlocks, n = i % Plan::kColumnBlocks;
+          mma_16x8x16(o[n][S::kFirst / 16 + (group * S::kRuns + run) * kTiles + tile], low[2 * tile], low[2 * tile + 1],
+                      high[2 * tile], high[2 * tile + 1], b[n][0], b[n][1]);
+        }
+      }
+    }
+  }
+}
+
+}  // namespace kv

@@ -1,0 +1,220 @@
+// Plots and pages (see plot.hpp).
+// SPDX-License-Identifier: MIT
+#include "tools/plot.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <numbers>
+
+namespace kvjit {
+namespace {
+
+constexpr double kWidth = 960, kLeft = 80, kRight = 20, kTop = 16, kBottom = 52;
+constexpr double kMarker = 4;                       // radius
+constexpr double kLetter = 6.7, kLabelHeight = 13;  // of 11 px monospace text
+constexpr double kRoomALabel = 16;                  // height of the plot for each label, so that all find a place
+
+Box around(const std::pair<double, double>& point) {
+  return {point.first - kMarker, point.second - kMarker, 2 * kMarker, 2 * kMarker};
+}
+
+std::string text_svg(double x, double y, const char* anchor, const std::string& text, const char* extra = "") {
+  return fmt::format("<text x=\"{:.1f}\" y=\"{:.1f}\" text-anchor=\"{}\"{}>{}</text>\n", x, y, anchor, extra,
+                     escaped(text));
+}
+
+std::string line_svg(double x1, double y1, double x2, double y2, const char* kind) {
+  return fmt::format("<line class=\"{}\" x1=\"{:.1f}\" y1=\"{:.1f}\" x2=\"{:.1f}\" y2=\"{:.1f}\"/>\n", kind, x1, y1, x2,
+                     y2);
+}
+
+std::string frame_svg(double height, const Box& area, const std::string& x_title, const std::string& y_title,
+                      const std::string& inside) {
+  return fmt::format("<svg viewBox=\"0 0 {:.0f} {:.0f}\" role=\"img\">\n", kWidth, height) +
+         fmt::format("<rect class=\"frame\" x=\"{:.1f}\" y=\"{:.1f}\" width=\"{:.1f}\" height=\"{:.1f}\"/>\n",
+                     area.left, area.top, area.width, area.height) +
+         inside + text_svg(area.left + area.width / 2, height - 8, "middle", x_title) +
+         text_svg(0, 0, "middle", y_title,
+                  fmt::format(" transform=\"translate(14 {:.1f}) rotate(-90)\"", area.top + area.height / 2).c_str()) +
+         "</svg>\n";
+}
+
+// The nearest point of a box: where a leader line ends.
+std::pair<double, double> nearest(const Box& box, const std::pair<double, double>& point) {
+  return {std::clamp(point.first, box.left, box.left + box.width),
+          std::clamp(point.second, box.top, box.top + box.height)};
+}
+
+}  // namespace
+
+std::vector<Box> place_labels(const std::vector<std::pair<double, double>>& points,
+                              const std::vector<std::pair<double, double>>& sizes, const Box& area) {
+  constexpr int kDirections = 16;
+  constexpr double kGap = 3, kStep = 5;
+  std::vector<Box> placed;
+  for (std::size_t i = 0; i < points.size(); ++i) {
+    const auto [width, height] = sizes[i];
+    const auto is_free = [&](const Box& box) {
+      if (!area.contains(box)) return false;
+      for (const Box& other : placed)
+        if (box.overlaps(other)) return false;
+      for (const auto& point : points)
+        if (box.overlaps(around(point))) return false;
+      return true;
+    };
+    Box found;
+    for (double reach = kMarker + kGap; found.width == 0 && reach < area.width + area.height; reach += kStep)
+      for (int direction = 0; found.width == 0 && direction < kDirections; ++direction) {
+        const double angle = 2 * std::numbers::pi * direction / kDirections;  // 0: to the right, where it reads best
+        const double along = std::cos(angle), down = std::sin(angle);
+        const Box box{points[i].first + along * (reach + width / 2) - width / 2,
+                      points[i].second + down * (reach + height / 2) - height / 2, width, height};
+        if (is_free(box)) found = box;
+      }
+    placed.push_back(found);
+  }
+  return placed;
+}
+
+std::string scatter_svg(const std::string& x_title, const std::string& y_title, const std::vector<PlotPoint>& points) {
+  double x_low = 1e300, x_high = -1e300, y_low = 1e300, y_high = 1e-300;
+  bool has_zero = false;
+  for (const PlotPoint& p : points) {
+    x_low = std::min(x_low, p.x), x_high = std::max(x_high, p.x);
+    if (p.y > 0)
+      y_low = std::min(y_low, p.y), y_high = std::max(y_high, p.y);
+    else
+      has_zero = true;
+  }
+  if (points.empty()) return "";
+  if (y_low > y_high) y_low = 0.1, y_high = 1;  // all of them exact
+  const int decade_low = static_cast<int>(std::floor(std::log10(y_low))) - has_zero;
+  const int decade_high = std::max(decade_low + 1, static_cast<int>(std::ceil(std::log10(y_high))));
+  const double log_low = std::log2(x_low / 1.15), log_high = std::log2(x_high * 1.25);
+  const double height = std::max(520.0, kTop + kBottom + kRoomALabel * static_cast<double>(points.size()));
+  const Box area{kLeft, kTop, kWidth - kLeft - kRight, height - kTop - kBottom};
+  const auto x_of = [&](double x) { return area.left + area.width * (std::log2(x) - log_low) / (log_high - log_low); };
+  const auto y_of = [&](double y) {
+    const double decade = y > 0 ? std::log10(y) : decade_low;
+    return area.top + area.height * (decade_high - decade) / (decade_high - decade_low);
+  };
+
+  std::string svg;
+  for (const double tick : {0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0, 12.0, 16.0, 24.0, 32.0}) {
+    if (std::log2(tick) < log_low || std::log2(tick) > log_high) continue;
+    svg += line_svg(x_of(tick), area.top, x_of(tick), area.top + area.height, "grid");
+    svg += text_svg(x_of(tick), area.top + area.height + 16, "middle", fmt::format("{:g}", tick));
+  }
+  for (int decade = decade_low; decade <= decade_high; ++decade) {
+    const double y = y_of(decade == decade_low && has_zero ? 0 : std::pow(10.0, decade));
+    svg += line_svg(area.left, y, area.left + area.width, y, "grid");
+    svg +=
+        text_svg(area.left - 6, y + 4, "end", decade == decade_low && has_zero ? "exact" : fmt::format("1e{}", decade));
+  }
+  std::vector<std::pair<double, double>> places, sizes;
+  for (const PlotPoint& p : points) {
+    places.emplace_back(x_of(p.x), y_of(p.y));
+    sizes.emplace_back(kLetter * static_cast<double>(p.label.size()) + 2, kLabelHeight);
+  }
+  const std::vector<Box> labels = place_labels(places, sizes, area);
+  for (std::size_t i = 0; i < points.size(); ++i) {
+    const auto& [x, y] = places[i];
+    const auto [to_x, to_y] = nearest(labels[i], places[i]);
+    if (labels[i].width > 0 && std::hypot(to_x - x, to_y - y) > 3 * kMarker)
+      svg += line_svg(x, y, to_x, to_y, "leader");
+  }
+  for (std::size_t i = 0; i < points.size(); ++i) {
+    const auto& [x, y] = places[i];
+    svg += fmt::format(
+        "<circle class=\"{}\" cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"{:.0f}\"><title>{}: {:g}, {:.3g}</title></circle>\n",
+        points[i].is_hollow ? "hollow" : "solid", x, y, kMarker, escaped(points[i].label), points[i].x, points[i].y);
+    if (labels[i].width > 0)
+      svg +=
+          text_svg(labels[i].left + 1, labels[i].top + kLabelHeight - 3, "start", points[i].label, " class=\"label\"");
+  }
+  return frame_svg(height, area, x_title, y_title, svg);
+}
+
+std::string bars_svg(const std::string& x_title, const std::string& y_title, const std::vector<double>& bars,
+                     const std::vector<bool>& marked, double line) {
+  constexpr double kHeight = 320;
+  const Box area{kLeft, kTop, kWidth - kLeft - kRight, kHeight - kTop - kBottom};
+  double high = line;
+  for (const double bar : bars) high = std::max(high, bar);
+  if (high <= 0) high = 1;
+  const auto y_of = [&](double y) { return area.top + area.height * (1 - y / (1.05 * high)); };
+  const double step = area.width / static_cast<double>(bars.size());
+  std::string svg;
+  for (int i = 0; i <= 4; ++i) {
+    const double y = high * i / 4;
+    svg += line_svg(area.left, y_of(y), area.left + area.width, y_of(y), "grid");
+    svg += text_svg(area.left - 6, y_of(y) + 4, "end", fmt::format("{:.3g}", y));
+  }
+  for (std::size_t i = 0; i < bars.size(); ++i) {
+    const double x = area.left + step * static_cast<double>(i);
+    svg += fmt::format(
+        "<rect class=\"{}\" x=\"{:.2f}\" y=\"{:.1f}\" width=\"{:.2f}\" height=\"{:.1f}\"><title>{}: "
+        "{:.4g}</title></rect>\n",
+        marked[i] ? "marked" : "bar", x, y_of(bars[i]), 0.8 * step, y_of(0) - y_of(bars[i]), i, bars[i]);
+    if (i % 16 == 0) svg += text_svg(x + 0.4 * step, area.top + area.height + 16, "middle", std::to_string(i));
+  }
+  svg += line_svg(area.left, y_of(line), area.left + area.width, y_of(line), "leader");
+  return frame_svg(kHeight, area, x_title, y_title, svg);
+}
+
+std::string escaped(const std::string& text) {
+  std::string out;
+  for (const char c : text) {
+    if (c == '&')
+      out += "&amp;";
+    else if (c == '<')
+      out += "&lt;";
+    else if (c == '>')
+      out += "&gt;";
+    else if (c == '"')
+      out += "&quot;";
+    else
+      out += c;
+  }
+  return out;
+}
+
+std::string html_table(const std::vector<std::string>& headings, const std::vector<std::vector<std::string>>& rows) {
+  std::string html = "<table>\n<tr>";
+  for (const std::string& heading : headings) html += "<th>" + escaped(heading) + "</th>";
+  html += "</tr>\n";
+  for (const auto& row : rows) {
+    html += "<tr>";
+    for (const std::string& cell : row) html += "<td>" + escaped(cell) + "</td>";
+    html += "</tr>\n";
+  }
+  return html + "</table>\n";
+}
+
+std::string html_page(const std::string& title, const std::string& body) {
+  constexpr const char* kStyle = R"(
+:root { color-scheme: light dark; --ground: #ffffff; --ink: #1c1c1c; --faint: #d9d9d9; --one: #1f5fbf; --two: #c2410c; }
+@media (prefers-color-scheme: dark) {
+  :root { --ground: #16181c; --ink: #e4e4e4; --faint: #3a3d44; --one: #7fb0ff; --two: #ff9a5c; }
+}
+body { background: var(--ground); color: var(--ink); font: 14px/1.45 system-ui, sans-serif; max-width: 1000px; margin: 24px auto; padding: 0 16px; }
+svg { width: 100%; height: auto; }
+svg text { fill: var(--ink); font: 11px ui-monospace, monospace; }
+.frame { fill: none; stroke: var(--ink); }
+.grid { stroke: var(--faint); }
+.leader { stroke: var(--ink); stroke-width: 0.6; opacity: 0.6; }
+.solid, .bar { fill: var(--one); }
+.hollow { fill: var(--ground); stroke: var(--two); stroke-width: 2; }
+.marked { fill: var(--two); }
+table { border-collapse: collapse; font: 12px ui-monospace, monospace; }
+th, td { padding: 2px 10px 2px 0; text-align: left; border-bottom: 1px solid var(--faint); }
+)";
+  return fmt::format(
+      "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n<title>{0}</title>\n<style>{1}</style>\n"
+      "</head>\n<body>\n<h1>{0}</h1>\n{2}</body>\n</html>\n",
+      escaped(title), kStyle, body);
+}
+
+}  // namespace kvjit

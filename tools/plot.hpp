@@ -1,0 +1,45 @@
+// Plots as SVG text and pages as HTML text: no script, no other file, readable on a light and on a dark ground.
+// SPDX-License-Identifier: MIT
+#pragma once
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace kvjit {
+
+struct Box {
+  double left = 0, top = 0, width = 0, height = 0;
+
+  bool overlaps(const Box& other) const {
+    return left < other.left + other.width && other.left < left + width && top < other.top + other.height &&
+           other.top < top + height;
+  }
+  bool contains(const Box& other) const {
+    return left <= other.left && top <= other.top && other.left + other.width <= left + width &&
+           other.top + other.height <= top + height;
+  }
+};
+
+// A place for the label of each point: near it, inside `area`, over no other label and no marker. sizes: width and height of each
+// label. A label that finds no free place gets a box of width 0.
+std::vector<Box> place_labels(const std::vector<std::pair<double, double>>& points,
+                              const std::vector<std::pair<double, double>>& sizes, const Box& area);
+
+struct PlotPoint {
+  double x = 0, y = 0;
+  std::string label;
+  bool is_hollow = false;
+};
+
+// Both axes logarithmic. A y of 0 stands on a line of its own below the decades.
+std::string scatter_svg(const std::string& x_title, const std::string& y_title, const std::vector<PlotPoint>& points);
+
+// One bar a number, those of `marked` in the second colour; `line`: a horizontal line to compare with.
+std::string bars_svg(const std::string& x_title, const std::string& y_title, const std::vector<double>& bars,
+                     const std::vector<bool>& marked, double line);
+
+std::string escaped(const std::string& text);  // & < > "
+std::string html_table(const std::vector<std::string>& headings, const std::vector<std::vector<std::string>>& rows);
+std::string html_page(const std::string& title, const std::string& body);
+
+}  // namespace kvjit
