@@ -1,5 +1,6 @@
 // emit_tiles: quantise and dequantise for many rows at once.
 // SPDX-License-Identifier: MIT
+#include <algorithm>
 #include <cmath>
 
 #include "core/args.cuh"
@@ -33,9 +34,11 @@ Source emit_tiles(const Format& f, const TilePlan& plan, int head_dim, bool is_p
   w.line("KV_CONSTANT u32 kPreSigns[{}] = {{{}}};", kTileGroup / 32, words(f.rotation.pre));
   w.line("KV_CONSTANT u32 kPostSigns[{}] = {{{}}};", kTileGroup / 32, words(f.rotation.post));
   w.line("struct Stored {{\n  static constexpr bool kIsPlanar = {};\n}};", flag(is_planar));
+  const int warps =
+      is_quantise ? plan.warps : std::min(plan.warps, 12);  // two halves of every entry take more registers
   w.line("struct Plan {{\n  using F = Stored;");
-  w.line("  static constexpr int kHeadDim = {}, kWarps = {}, kThreads = {}, kBits = {};", head_dim, plan.warps,
-         plan.warps * 32, s.bits);
+  w.line("  static constexpr int kHeadDim = {}, kWarps = {}, kThreads = {}, kBits = {};", head_dim, warps, warps * 32,
+         s.bits);
   w.line("  static constexpr int kCodesAt = {}, kScaleAt = {}, kCodeStride = {}, kScaleStride = {}, kCodeUnit = {};",
          is_planar ? codes.plane_at : codes.at, is_planar ? scale.plane_at : scale.at,
          is_planar ? f.code_bytes : f.block_bytes, is_planar ? f.scale_bytes : f.block_bytes, plan.code_unit);
@@ -52,9 +55,9 @@ Source emit_tiles(const Format& f, const TilePlan& plan, int head_dim, bool is_p
   w.line("  KV_DEVICE static u32 post_signs(int word) {{ return kPostSigns[word]; }}\n}};\n");
   Source source =
       finish(w, name, arch,
-             {family, "CodecArgs", plan.warps * 32,
-              is_quantise ? plan.shared_bytes : (256 << 2 * s.bits) + plan.warps * 16 * 320, sizeof(kv::CodecArgs)});
-  source.tile_rows = plan.warps * 16;
+             {family, "CodecArgs", warps * 32, is_quantise ? plan.shared_bytes : (256 << 2 * s.bits) + warps * 16 * 320,
+              sizeof(kv::CodecArgs)});
+  source.tile_rows = warps * 16;
   return source;
 }
 
