@@ -100,6 +100,9 @@ KV_DEVICE void dequantise_tiles(const CodecArgs& args) {
   const u32 mine = lane() * 8, signs = Plan::pre_signs(c);
   u32 b[8][2];
   hadamard_fragments(b, Plan::post_signs(c));
+  u32 flips[16];  // of two halves
+  KV_UNROLL
+  for (int i = 0; i < 16; ++i) flips[i] = (signs >> 2 * i & 1) << 15 | (signs >> (2 * i + 1) & 1) << 31;
   const u32 all = u32(args.sequences) * args.heads * args.tokens, begin = u32(block_x()) * args.block_rows;
   const u32 end = begin + args.block_rows < all ? begin + args.block_rows : all;
   const SharedAddress stage = 256 << 2 * Plan::kBits;
@@ -152,7 +155,7 @@ KV_DEVICE void dequantise_tiles(const CodecArgs& args) {
             const int e = k * 8 + m * 2;
             v[m] = pack_f16x2(y[e / 4][e / 2 % 2][2 * half] * factor[half],
                               y[e / 4][e / 2 % 2][2 * half + 1] * factor[half]) ^
-                   (signs >> e & 1) << 15 ^ (signs >> (e + 1) & 1) << 31;
+                   flips[e / 2];
           }
         }
         store_shared_u128(staged_chunk(to, g + 8 * half, c * 4 + k), v[0], v[1], v[2], v[3]);
