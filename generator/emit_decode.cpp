@@ -119,18 +119,23 @@ void write_section(Writer& w, const SidePlan& side, std::size_t index, const std
     if (section.use == ScaleUse::by_group)
       w.line("  KV_DEVICE static u32 scale_half(SharedAddress block, [[maybe_unused]] int group) {{ return {}; }}",
              scale_half_of(f, section, side.is_planar, is_residual));
-    else
+    const Field* const minimum = f.field(FieldKind::minimum);
+    const std::string half = minimum ? fmt::format("load_shared_u16(block + {} + group * 2)",
+                                                   side.is_planar ? minimum->plane_at : minimum->at)
+                                     : "0";
+    if (section.use == ScaleUse::by_value)
       w.line(
           "  KV_DEVICE static u32 minimum_half([[maybe_unused]] SharedAddress block, [[maybe_unused]] int group) {{ "
           "return {}; }}",
-          f.has_minimum()
-              ? fmt::format("load_shared_u16(block + {} + group * 2)",
-                            side.is_planar ? f.field(FieldKind::minimum)->plane_at : f.field(FieldKind::minimum)->at)
-              : "0");
+          half);
+    if (section.adds_minima)
+      w.line("  KV_DEVICE static float minimum(SharedAddress block, int group) {{ return f32_from_f16({}); }}", half);
   }
+  w.line("  static constexpr bool kAddsMinima = {};", flag(section.adds_minima));
   if (!section.halves.empty())
     w.line("  KV_DEVICE static u32 half_value(int code) {{ return k{}Halves[code]; }}", type);
-  w.line("  static constexpr bool kIsMasked = {};", flag(section.is_masked));
+  w.line("  static constexpr bool kIsMasked = {}, kHasRest = {};  // kHasRest: the halves of the codes miss something",
+         flag(section.is_masked), flag(section.codes.kind == CodeKind::plain && section.codes.element == Element::f32));
   if (section.is_masked) {
     write_mask(w, f, side.is_planar);
     return w.line("}};");
@@ -196,8 +201,9 @@ Source emit_decode(const DecodePlan& plan, const Registry& registry) {
   w.line("  static constexpr bool kHoldQueries = {};", flag(plan.hold_queries));
   w.line("  static constexpr int kWarps = {}, kThreads = {}, kStages = {}, kTile = {}, kSubtiles = {};", plan.warps,
          plan.threads(), plan.stages, plan.tile, plan.subtiles);
-  w.line("  static constexpr int kQueriesAt = {}, kRingAt = {}, kStageBytes = {};", plan.queries_at, plan.ring_at,
-         plan.stage_bytes);
+  w.line("  static constexpr int kQueriesAt = {}, kSumsAt = {}, kSumGroups = {};", plan.queries_at, plan.sums_at,
+         plan.sum_groups);
+  w.line("  static constexpr int kRingAt = {}, kStageBytes = {};", plan.ring_at, plan.stage_bytes);
   w.line("  using K = KeySide;\n  using V = ValueSide;\n  using Feature = {};",
          feature_of(plan.causal, plan.query_length));
   w.line("{}", load_of(plan.q_type, "load_query"));

@@ -59,6 +59,7 @@ struct SectionPlan {
   bool is_masked = false;
   RunPlan run;
   ScaleUse use = ScaleUse::none;
+  bool adds_minima = false;  // K by group: minimum times the sum of the query over the group joins the score
   int first = 0, dim = 0;               // its share of the inner dimension, as the kernel numbers it
   bool owns_table = false;
   int table_at = 0;
@@ -91,7 +92,7 @@ struct DecodePlan {
   bool hold_queries = false;  // fragments of Q stay in registers
   int warps = 0, stages = 0, tile = 0;
   int subtiles = 1;  // of 16 tokens, taken together
-  int queries_at = 0, ring_at = 0, stage_bytes = 0, shared_bytes = 0;
+  int queries_at = 0, sums_at = 0, sum_groups = 0, ring_at = 0, stage_bytes = 0, shared_bytes = 0;
   SidePlan k, v;
   std::vector<int> key_order, value_order;
   std::vector<Decision> decisions;

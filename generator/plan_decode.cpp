@@ -82,7 +82,9 @@ int layout_shared(DecodePlan& plan, const Shape& shape) {
   size_stage(plan.v, shape.tile);
   const int tables = place_tables(plan, shape.copies);
   plan.queries_at = round_up(tables, 128);
-  plan.ring_at = plan.queries_at + plan.k.inner_dim / 16 * plan.column_blocks * 32 * plan.query_parts * 8;
+  plan.sums_at = plan.queries_at + plan.k.inner_dim / 16 * plan.column_blocks * 32 * plan.query_parts * 8;
+  plan.sum_groups = plan.k.sections[0].adds_minima ? plan.k.sections[0].run.groups : 0;
+  plan.ring_at = plan.sums_at + round_up(plan.sum_groups * plan.column_blocks * 8 * 4, 16);
   plan.stage_bytes = plan.k.stage_bytes + plan.v.stage_bytes;
   const int ring_end = plan.ring_at + shape.warps * shape.stages * plan.stage_bytes;
   const int epilogue = shape.warps * plan.rows * (plan.v.inner_dim + 4 + 2) * 4;

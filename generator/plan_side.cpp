@@ -111,10 +111,10 @@ Result<void> check_scales(const Format& format, const RunPlan& run) {
   return {};
 }
 
-ScaleUse use_of(const Format& format) {
+ScaleUse use_of(const Format& format, bool is_key) {
   if (!format.has_scale()) return ScaleUse::none;
   const bool is_whole_block = format.scale.group == format.block;
-  if (format.has_minimum() || format.block < 32 || !is_whole_block) return ScaleUse::by_value;
+  if ((format.has_minimum() && !is_key) || format.block < 32 || !is_whole_block) return ScaleUse::by_value;
   return ScaleUse::by_group;
 }
 
@@ -165,7 +165,8 @@ Result<SidePlan> plan_side(const Format& format, int head_dim, bool is_planar, b
   for (int s = 0; s < int(format.sections.size()) && format.stored_mask == 0; ++s) {
     SectionPlan& section = side.sections.emplace_back();
     section.codes = format.sections[std::size_t(s)];
-    section.use = use_of(format);
+    section.use = use_of(format, is_key);
+    section.adds_minima = section.use == ScaleUse::by_group && format.has_minimum();
     KV_TRY(run, plan_run(side, s, head_dim, is_key ? 4 : 8, section.use == ScaleUse::by_value));
     section.run = run;
     section.first = first;

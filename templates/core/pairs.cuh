@@ -157,6 +157,15 @@ struct Bf16Run {
 };
 template <class Side>
 struct F32Run {
+  // What the halves of row() miss, as halves: keys then count to 2^-22, because scores are sums of large products.
+  KV_DEVICE static void rest(const u32 (&w)[Side::kRunWords], u32 (&h)[Side::kRunCodes / 2]) {
+    KV_UNROLL
+    for (int i = 0; i < Side::kRunWords / 2; ++i) {
+      const float x = float_of(w[2 * i]), y = float_of(w[2 * i + 1]);
+      const u32 pair = pack_f16x2(x, y);
+      h[i] = pack_f16x2(x - f32_from_f16(pair & 0xffffu), y - f32_from_f16(pair >> 16));
+    }
+  }
   KV_DEVICE static void row(const u32 (&w)[Side::kRunWords], u32 (&h)[Side::kRunCodes / 2], Table) {
     KV_UNROLL
     for (int i = 0; i < Side::kRunWords / 2; ++i) h[i] = pack_f16x2(float_of(w[2 * i]), float_of(w[2 * i + 1]));

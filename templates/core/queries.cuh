@@ -40,6 +40,27 @@ KV_DEVICE void load_queries(SharedAddress to, const AttentionArgs& args) {
   }
 }
 
+// Sums of Q over the dimensions of each group of K, for formats that add a minimum to all values of a group: that part of a score is
+// minimum times sum. [group][row], in the unit of the fragments.
+template <class Plan>
+KV_DEVICE float query_sum(int group, int row) {
+  return float_of(load_shared_u32(Plan::kSumsAt + (group * Plan::kColumnBlocks * 8 + row) * 4));
+}
+template <class Plan>
+KV_DEVICE void sum_queries(const AttentionArgs& args) {
+  constexpr int kRows = Plan::kColumnBlocks * 8,
+                kGroupDim = Plan::kKeyDim / (Plan::kSumGroups > 0 ? Plan::kSumGroups : 1);
+  KV_NO_UNROLL
+  for (int i = thread(); i < Plan::kSumGroups * kRows; i += Plan::kThreads) {
+    const int row = i % kRows, query = row / Plan::kGroup, head = block_y() * Plan::kGroup + row % Plan::kGroup;
+    const i64 at = block_z() * args.q.sequence_stride + query * args.q.query_stride + head * args.q.head_stride;
+    float sum = 0.f;
+    for (int d = 0; d < kGroupDim && row < Plan::kRows; ++d)
+      sum += Plan::load_query(args.q.data, at + i / kRows * kGroupDim + d);
+    store_shared_u32(Plan::kSumsAt + i * 4, bits_of(sum / kQueryUnit<Plan>));
+  }
+}
+
 // The lane's B fragments of Q: held in registers where there is room, else read again for every 16 tokens.
 template <class Plan>
 struct Queries {

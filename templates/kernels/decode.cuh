@@ -115,6 +115,7 @@ KV_DEVICE void decode(const AttentionArgs& args) {
 
   if constexpr (K::kOwnsTable || V::kOwnsTable) check_tables();
   load_queries<Plan>(Plan::kQueriesAt, args);
+  sum_queries<Plan>(args);
   fill_tables<K>();
   fill_tables<V>();
   sync_block();

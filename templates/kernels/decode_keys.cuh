@@ -27,6 +27,22 @@ KV_DEVICE void add_squares(const u32 (&h)[kPairs], float& low, float& high) {
   }
 }
 
+// sum += the lane's run of K, rows g (a) and g + 8 (b), times the first kParts parts of Q.
+template <class Plan, int kParts, int kPairs>
+KV_DEVICE void multiply_run(Scores<Plan> (&sum)[Plan::kQueryParts], const u32 (&a)[kPairs], const u32 (&b)[kPairs],
+                            const Queries<Plan>& queries, int fragment) {
+  KV_UNROLL
+  for (int i = 0; i < kPairs / 2 * Plan::kColumnBlocks; ++i) {
+    const int step = i / Plan::kColumnBlocks, n = i % Plan::kColumnBlocks;
+    u32 q[Queries<Plan>::kWords];
+    queries.get(fragment + i, q);
+    KV_UNROLL
+    for (int part = 0; part < kParts; ++part)
+      mma_16x8x16(sum[part][n], a[2 * step], b[2 * step], a[2 * step + 1], b[2 * step + 1], q[2 * part],
+                  q[2 * part + 1]);
+  }
+}
+
 // s (+)= one section of K Q^T for kSubtiles x 16 tokens of the staged tile from `first` on, in the accumulator layout (simt.cuh),
 // not yet times the softmax scale. skew: of the lane's rows g and g + 8 of each subtile.
 template <class Plan, class S>
@@ -46,6 +62,7 @@ KV_DEVICE void score_section(Scores<Plan> (&s)[Plan::kSubtiles], SharedAddress s
       KV_UNROLL
       for (int run = 0; run < S::kRuns; ++run) {
         u32 a[S::kRunCodes / 2], b[S::kRunCodes / 2];
+        [[maybe_unused]] u32 low[S::kIsMasked ? 1 : S::kRunWords], high[S::kIsMasked ? 1 : S::kRunWords];
         const SharedAddress at = stage + row * K::kPitch + skew[sub][0],
                             at_high = stage + (row + 8) * K::kPitch + skew[sub][1];
         if constexpr (S::kIsMasked) {
@@ -53,7 +70,6 @@ KV_DEVICE void score_section(Scores<Plan> (&s)[Plan::kSubtiles], SharedAddress s
           masked_row<S>(at_high + group * S::kBlockStride, scales_of<K, S>(stage, skew[sub][1], row + 8, group, c), c,
                         b);
         } else {
-          u32 low[S::kRunWords], high[S::kRunWords];
           load_codes<S>(at, group, run, c, low);
           load_codes<S>(at_high, group, run, c, high);
           S::Run::row(low, a, table);
@@ -67,18 +83,16 @@ KV_DEVICE void score_section(Scores<Plan> (&s)[Plan::kSubtiles], SharedAddress s
           scale_pairs(b, f16_from_f32(S::scale(scales_high, i)) * 0x10001u, S::minimum_half(scales_high, i) * 0x10001u);
         }
         if constexpr (S::kRenormalises) add_squares(a, squares[0], squares[0]), add_squares(b, squares[1], squares[1]);
-        KV_UNROLL
-        for (int i = 0; i < kSteps * Plan::kColumnBlocks; ++i) {
-          const int step = i / Plan::kColumnBlocks, n = i % Plan::kColumnBlocks;
-          u32 q[Queries<Plan>::kWords];
-          queries.get((S::kFirst / 16 + (group * S::kRuns + run) * kSteps) * Plan::kColumnBlocks + i, q);
-          KV_UNROLL
-          for (int part = 0; part < Plan::kQueryParts; ++part)
-            mma_16x8x16(sum[part][n], a[2 * step], b[2 * step], a[2 * step + 1], b[2 * step + 1], q[2 * part],
-                        q[2 * part + 1]);
+        const int fragment = (S::kFirst / 16 + (group * S::kRuns + run) * kSteps) * Plan::kColumnBlocks;
+        multiply_run<Plan, Plan::kQueryParts>(sum, a, b, queries, fragment);
+        if constexpr (S::kHasRest) {
+          S::Run::rest(low, a);
+          S::Run::rest(high, b);
+          multiply_run<Plan, 1>(sum, a, b, queries, fragment);
         }
       }
       float scale[2] = {1.f, 1.f};
+      [[maybe_unused]] float minimum[2] = {};
       if constexpr (S::kScalesGroups) {
         scale[0] = S::scale(scales_of<K, S>(stage, skew[sub][0], row, group, c), 0);
         scale[1] = S::scale(scales_of<K, S>(stage, skew[sub][1], row + 8, group, c), 0);
@@ -87,11 +101,16 @@ KV_DEVICE void score_section(Scores<Plan> (&s)[Plan::kSubtiles], SharedAddress s
         KV_UNROLL
         for (int i = 0; i < 2; ++i) scale[i] = div_rn(scale[i], sqrt_rn(over_lanes<0, 2>(squares[i])));
       }
+      if constexpr (S::kAddsMinima) {
+        minimum[0] = S::minimum(scales_of<K, S>(stage, skew[sub][0], row, group, c), 0);
+        minimum[1] = S::minimum(scales_of<K, S>(stage, skew[sub][1], row + 8, group, c), 0);
+      }
       KV_UNROLL
       for (int i = 0; i < 4 * Plan::kColumnBlocks; ++i) {
-        float total = sum[0][i / 4][i % 4];
+        float total = sum[0][i / 4][i % 4], before = S::kFirst > 0 || group > 0 ? s[sub][i / 4][i % 4] : 0.f;
         if constexpr (Plan::kQueryParts == 2) total += sum[1][i / 4][i % 4];
-        s[sub][i / 4][i % 4] = total * scale[i % 4 / 2] + (S::kFirst > 0 || group > 0 ? s[sub][i / 4][i % 4] : 0.f);
+        if constexpr (S::kAddsMinima) before += minimum[i % 4 / 2] * query_sum<Plan>(group, i / 4 * 8 + 2 * c + i % 2);
+        s[sub][i / 4][i % 4] = total * scale[i % 4 / 2] + before;
       }
     }
   }
