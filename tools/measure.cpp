@@ -63,7 +63,7 @@ ByteAgreement compare_rows(const Format& format, std::span<const std::uint8_t> a
       long long differs = 0;
       for (int i = field.at; i < field.at + field.bytes; ++i)
         differs += a[at + static_cast<std::size_t>(i)] != b[at + static_cast<std::size_t>(i)];
-      const bool is_code = field.kind == FieldKind::codes;
+      const bool is_code = field.is_code();
       (is_code ? agreement.code_bytes : agreement.scale_bytes) += field.bytes;
       (is_code ? agreement.code_differs : agreement.scale_differs) += differs;
     }

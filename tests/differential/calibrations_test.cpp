@@ -29,7 +29,8 @@ struct Calibrated {
 constexpr Calibrated kSpecs[] = {
     {"format = 'q8_0', calibration = 'sample'", "format = 'f16'", 128, Layout::planar},
     {"format = 'f16'", "format = 'tbq4_0', calibration = 'sample'", 128, Layout::rows},
-    {"format = 'turbo_split2_b', calibration = 'sample'", "bits = 4, calibration = 'powers'", 128, Layout::planar},
+    {"format = 'turbo_split2_b', calibration = 'sample'", "bits = 4, rotation = 'wht_signed', calibration = 'sample'",
+     128, Layout::planar},
     {"format = 'turbo3_0', calibration = 'padded'", "format = 'turbo3_0', calibration = 'padded'", 96, Layout::rows},
 };
 

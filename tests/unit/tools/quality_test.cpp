@@ -176,7 +176,7 @@ TEST_CASE("every format, at head_dim 128 and 256: measured, or with a reason") {
       ++measured;
       const Format& format = *pair.k.format;
       CHECK(quality->k_bits == format.bits_per_value() * format.stored_dim(head_dim) / head_dim);
-      CHECK(quality->k_mse <= 1.5 * format.max_relative_mse + 1e-9);  // few rows of 128 spread about their mean
+      CHECK(quality->k_mse <= 1.5 * format.max_relative_mse + 1e-5);  // few rows spread about their mean; bf16 rounds
     }
     MESSAGE(measured, " of ", pairs.size(), " formats store heads of ", head_dim);
     CHECK(measured >= (head_dim == 128 ? pairs.size() - 8 : pairs.size()));
