@@ -49,6 +49,12 @@ KV_DEVICE float add_rn(float a, float b) { return __fadd_rn(a, b); }
 KV_DEVICE float div_rn(float a, float b) { return __fdiv_rn(a, b); }
 KV_DEVICE float sqrt_rn(float a) { return __fsqrt_rn(a); }
 KV_DEVICE float absolute(float a) { return __int_as_float(__float_as_int(a) & 0x7fffffff); }
+// 1 / sqrt, to about 2^-22; 0 gives infinity.
+KV_DEVICE float rsqrt_fast(float a) {
+  float r;
+  asm("rsqrt.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(a));
+  return r;
+}
 KV_DEVICE float larger(float a, float b) { return fmaxf(a, b); }  // the number, where one of the two is NaN
 KV_DEVICE float smaller(float a, float b) { return fminf(a, b); }
 KV_DEVICE int count_bits(u32 a) { return __popc(a); }
@@ -142,6 +148,18 @@ KV_DEVICE void mma_16x8x16(float (&d)[4], u32 a0, u32 a1, u32 a2, u32 a3, u32 b0
   asm("mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {%0,%1,%2,%3},{%4,%5},{%6},{%0,%1,%2,%3};"
       : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
       : "r"(a2), "r"(a3), "r"(b1));
+#endif
+}
+
+// d = a b: the same without a sum to add to.
+KV_DEVICE void mma_16x8x16_first(float (&d)[4], u32 a0, u32 a1, u32 a2, u32 a3, u32 b0, u32 b1) {
+#if __CUDA_ARCH__ >= 800
+  asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3},{%4,%5,%6,%7},{%8,%9},{%10,%10,%10,%10};"
+      : "=f"(d[0]), "=f"(d[1]), "=f"(d[2]), "=f"(d[3])
+      : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1), "f"(0.f));
+#else
+  d[0] = d[1] = d[2] = d[3] = 0.f;
+  mma_16x8x16(d, a0, a1, a2, a3, b0, b1);
 #endif
 }
 

@@ -110,6 +110,7 @@ inline float add_rn(float a, float b) { return a + b; }
 inline float div_rn(float a, float b) { return a / b; }
 inline float sqrt_rn(float a) { return __builtin_sqrtf(a); }
 inline float absolute(float a) { return __builtin_fabsf(a); }
+inline float rsqrt_fast(float a) { return 1.f / __builtin_sqrtf(a); }
 inline float larger(float a, float b) { return __builtin_fmaxf(a, b); }
 inline float smaller(float a, float b) { return __builtin_fminf(a, b); }
 inline int count_bits(u32 a) { return __builtin_popcount(a); }
@@ -191,6 +192,11 @@ inline void mma_16x8x16(float (&d)[4], u32 a0, u32 a1, u32 a2, u32 a3, u32 b0, u
     }
     d[i] += sum;
   }
+}
+
+inline void mma_16x8x16_first(float (&d)[4], u32 a0, u32 a1, u32 a2, u32 a3, u32 b0, u32 b1, KV_SITE) {
+  d[0] = d[1] = d[2] = d[3] = 0.f;
+  mma_16x8x16(d, a0, a1, a2, a3, b0, b1, file, line);
 }
 
 inline u32 transpose_8x8(u32 v, KV_SITE) {
