@@ -57,9 +57,10 @@ std::vector<double> by_partner(const Rotation& rotation) {
 
 std::vector<double> by_columns(const Rotation& rotation) {
   const int n = rotation.size;
+  const std::vector<double>& matrix = rotation.matrix.numbers();
   std::vector<double> table;
   for (int k = 0; k < n; ++k)
-    for (int i = 0; i < n; ++i) table.push_back(rotation.matrix[std::size_t(i * n + k)]);
+    for (int i = 0; i < n; ++i) table.push_back(matrix[std::size_t(i * n + k)]);
   return table;
 }
 

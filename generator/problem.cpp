@@ -7,25 +7,26 @@
 #include <algorithm>
 
 namespace kvjit {
-namespace {
 
-Result<Format> resolve_side(const SideSpec& side, const Spec& spec, const char* key, const Registry& registry) {
+Result<Format> resolve_side(const SideSpec& side, const Spec& spec, const std::string& key, const Registry& registry) {
   const auto uncalibrated = [&]() -> Result<Format> {
     if (side.format.empty()) {
       KV_TRY(made, inline_format(side, registry));
       KV_CHECK(check_head_dim(made, spec.head_dim, spec.where("attention.head_dim")));
       return made;
     }
-    KV_CHECK(registry.format(side.format, spec.where(std::string(key) + ".format")));
+    KV_CHECK(registry.format(side.format, spec.where(key + ".format")));
     return registry.format_for(side.format, spec.head_dim, spec.where("attention.head_dim"));
   };
   if (!side.calibration) return uncalibrated();
   KV_TRY(format, uncalibrated());
-  const Where where = spec.where(std::string(key) + ".calibration");
+  const Where where = spec.where(key + ".calibration");
   KV_TRY(calibration, registry.calibration(*side.calibration, where));
   KV_CHECK(check_calibration(*calibration, spec.head_dim, where));
   return calibrated(std::move(format), *calibration, where);
 }
+
+namespace {
 
 // Rows that are not padded are dealt to the lanes of a warp as they are.
 Result<void> check_lanes(const Format& format, const Spec& spec, const char* key) {

@@ -33,12 +33,13 @@ void hadamard(double* x, int n) {
 // The block-diagonal matrix or its transpose; dense is one block. The channels of a last, partial block meet only themselves.
 void multiply(double* x, const Rotation& r, bool is_forward) {
   const std::vector<double> from(x, x + r.size);
+  const std::vector<double>& matrix = r.matrix.numbers();
   for (int base = 0; base < r.size; base += r.width) {
     const int count = std::min(r.width, r.size - base);
     std::fill(x + base, x + base + count, 0.0);
     for (int row = 0; row < count; ++row)
       for (int column = 0; column < count; ++column) {
-        const double entry = r.matrix[std::size_t((base + row) * r.width + column)];
+        const double entry = matrix[std::size_t((base + row) * r.width + column)];
         if (is_forward)
           x[base + row] += entry * from[std::size_t(base + column)];
         else
@@ -125,12 +126,9 @@ Result<Rotation> make_rotation(const RotationSpec& spec, int size) {
     for (const SignSource& source : spec.signs)
       if (std::find(source.sizes.begin(), source.sizes.end(), size) != source.sizes.end()) make_signs(source, rotation);
   } else if (spec.kind == RotationKind::dense) {
-    const MatrixSource& source = spec.matrix;
     rotation.width = size;
-    rotation.is_orthogonal = source.generator != MatrixGenerator::gaussian;
-    rotation.matrix = source.generator == MatrixGenerator::listed        ? source.values
-                      : source.generator == MatrixGenerator::householder ? householder_matrix(source.seed, size)
-                                                                         : gaussian_matrix(source.seed, size);
+    rotation.is_orthogonal = spec.matrix.generator != MatrixGenerator::gaussian;
+    rotation.matrix = spec.matrix.by_size.at(size);
   } else {
     const BlockSource& source = spec.blocks;
     rotation.width = block_width(source.map);

@@ -10,6 +10,9 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 #include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -31,13 +34,30 @@ struct SignSource {
   std::vector<int> sizes;              // the group sizes that it serves
 };
 
-// How a dense matrix is made; listed: `values`, row-major.
+// The numbers of a matrix, row-major: made when they are first asked for and then shared by every copy. Householder of 256
+// channels takes 9 ms and 512 KiB, and whoever reads a format's name pays neither. Copies may be read by several threads.
+class Matrix {
+ public:
+  Matrix() = default;
+  Matrix(std::vector<double> numbers);  // NOLINT(google-explicit-constructor): a list of numbers is a matrix
+  explicit Matrix(std::function<std::vector<double>()> make);
+  const std::vector<double>& numbers() const;
+  double operator[](std::size_t i) const { return numbers()[i]; }
+  bool is_made() const;
+  bool operator==(const Matrix& other) const { return shared_ == other.shared_ || numbers() == other.numbers(); }
+
+ private:
+  struct Shared;
+  std::shared_ptr<Shared> shared_;  // null: no numbers
+};
+
+// How a dense matrix is made; listed: the file has the numbers.
 enum class MatrixGenerator { householder, gaussian, listed };
 
 struct MatrixSource {
   MatrixGenerator generator = MatrixGenerator::listed;
   std::uint64_t seed = 0;
-  std::vector<double> values;
+  std::map<int, Matrix> by_size;
 };
 
 // What one block does, and how its parameters are drawn: an angle for each pair (y0 = c x0 - s x1), a unit quaternion for each
@@ -70,7 +90,7 @@ struct Rotation {
   std::vector<std::int8_t> pre, post;  // wht: size entries of +1 / -1 each
   int width = 0;                       // dense: size; blocks: channels mixed together
   // Row-major [size][width]: y_i = sum_k matrix[i * width + k] * x[i / width * width + k], over channels inside the group.
-  std::vector<double> matrix;
+  Matrix matrix;
   bool is_orthogonal = true;  // false: a Gaussian matrix, whose "inverse" is only its transpose
   bool is_identity() const { return kind == RotationKind::none; }
   bool operator==(const Rotation&) const = default;

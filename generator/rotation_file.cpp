@@ -170,6 +170,7 @@ Result<void> read_dense(schema::Table& top, RotationSpec& spec) {
   schema::Table table = top.table("matrix");
   KV_CHECK(top.done());
   MatrixSource& source = spec.matrix;
+  std::vector<double> values;
   table.require("generator");
   table.read("generator", source.generator,
              schema::Names<MatrixGenerator>{{MatrixGenerator::householder, "householder"},
@@ -180,17 +181,23 @@ Result<void> read_dense(schema::Table& top, RotationSpec& spec) {
   } else {
     constexpr double kTolerance = 1e-4;  // tables are printed with about seven digits
     table.require("values");
-    table.read("values", source.values);
+    table.read("values", values);
     const int n = spec.sizes.empty() ? 0 : spec.sizes.front();
     if (spec.sizes.size() != 1)
       table.complain(top.where("sizes"), "a listed matrix has one size");
-    else if (table.find("values") && int(source.values.size()) != n * n)
+    else if (table.find("values") && int(values.size()) != n * n)
       table.complain(table.where("values"),
-                     fmt::format("values needs {0} x {0} numbers, row by row, not {1}", n, source.values.size()));
-    else if (table.find("values") && distance_from_orthogonal(source.values, n) > kTolerance)
+                     fmt::format("values needs {0} x {0} numbers, row by row, not {1}", n, values.size()));
+    else if (table.find("values") && distance_from_orthogonal(values, n) > kTolerance)
       table.complain(table.where("values"), "the rows of a listed matrix must be orthogonal and of length 1");
   }
-  return table.done();
+  KV_CHECK(table.done());
+  const auto made = source.generator == MatrixGenerator::householder ? householder_matrix : gaussian_matrix;
+  for (const int size : spec.sizes)
+    source.by_size[size] = source.generator == MatrixGenerator::listed
+                               ? Matrix(values)
+                               : Matrix([made, seed = source.seed, size] { return made(seed, size); });
+  return {};
 }
 
 Result<void> read_blocks(schema::Table& top, RotationSpec& spec) {

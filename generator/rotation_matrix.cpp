@@ -1,7 +1,9 @@
 // The matrices of dense and block rotations: Householder QR of a Gaussian matrix, that matrix itself, and blocks of angles or
-// quaternions.
+// quaternions. And Matrix, which makes them once.
 // SPDX-License-Identifier: MIT
+#include <atomic>
 #include <cmath>
+#include <mutex>
 
 #include "generator/random.hpp"
 #include "generator/rotation.hpp"
@@ -38,6 +40,35 @@ struct Reflection {
 };
 
 }  // namespace
+
+struct Matrix::Shared {
+  std::function<std::vector<double>()> make;
+  std::once_flag once;
+  std::atomic<bool> is_made = false;
+  std::vector<double> numbers;
+};
+
+Matrix::Matrix(std::vector<double> numbers) : shared_(std::make_shared<Shared>()) {
+  shared_->numbers = std::move(numbers);
+  shared_->is_made = true;
+}
+
+Matrix::Matrix(std::function<std::vector<double>()> make) : shared_(std::make_shared<Shared>()) {
+  shared_->make = std::move(make);
+}
+
+const std::vector<double>& Matrix::numbers() const {
+  static const std::vector<double> none;
+  if (!shared_) return none;
+  if (!shared_->is_made)
+    std::call_once(shared_->once, [this] {
+      shared_->numbers = shared_->make();
+      shared_->is_made = true;
+    });
+  return shared_->numbers;
+}
+
+bool Matrix::is_made() const { return !shared_ || shared_->is_made; }
 
 std::vector<double> gaussian_matrix(std::uint64_t seed, int n) {
   return transpose(splitmix_normals(seed, std::size_t(n) * std::size_t(n)), n);

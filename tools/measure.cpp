@@ -63,30 +63,32 @@ ByteAgreement compare_rows(const Format& format, std::span<const std::uint8_t> a
       long long differs = 0;
       for (int i = field.at; i < field.at + field.bytes; ++i)
         differs += a[at + static_cast<std::size_t>(i)] != b[at + static_cast<std::size_t>(i)];
-      const bool is_code = field.kind == FieldKind::codes;
+      const bool is_code = field.is_code();
       (is_code ? agreement.code_bytes : agreement.scale_bytes) += field.bytes;
       (is_code ? agreement.code_differs : agreement.scale_differs) += differs;
     }
   return agreement;
 }
 
-std::vector<std::uint8_t> encode_rows(const Format& format, std::span<const float> x, int head_dim) {
+std::vector<std::uint8_t> encode_rows(const Format& format, std::span<const float> x, int head_dim,
+                                      float tensor_scale) {
   const auto dim = static_cast<std::size_t>(head_dim);
   std::vector<std::uint8_t> bytes;
   bytes.reserve(x.size() / dim * static_cast<std::size_t>(format.head_bytes(head_dim)));
   for (std::size_t at = 0; at < x.size(); at += dim) {
-    const auto row = encode_row(format, x.subspan(at, dim));
+    const auto row = encode_row(format, x.subspan(at, dim), tensor_scale);
     bytes.insert(bytes.end(), row.begin(), row.end());
   }
   return bytes;
 }
 
-std::vector<double> decode_rows(const Format& format, std::span<const std::uint8_t> bytes, int head_dim) {
+std::vector<double> decode_rows(const Format& format, std::span<const std::uint8_t> bytes, int head_dim,
+                                float tensor_scale) {
   const auto row_bytes = static_cast<std::size_t>(format.head_bytes(head_dim));
   std::vector<double> values;
   values.reserve(bytes.size() / row_bytes * static_cast<std::size_t>(head_dim));
   for (std::size_t at = 0; at < bytes.size(); at += row_bytes) {
-    const auto row = decode_row(format, bytes.subspan(at, row_bytes), head_dim, false);
+    const auto row = decode_row(format, bytes.subspan(at, row_bytes), head_dim, false, tensor_scale);
     values.insert(values.end(), row.begin(), row.end());
   }
   return values;

@@ -35,9 +35,11 @@ struct ByteAgreement {
 };
 ByteAgreement compare_rows(const Format& format, std::span<const std::uint8_t> a, std::span<const std::uint8_t> b);
 
-// Rows of head_dim values through the reference codec.
-std::vector<std::uint8_t> encode_rows(const Format& format, std::span<const float> x, int head_dim);
-std::vector<double> decode_rows(const Format& format, std::span<const std::uint8_t> bytes, int head_dim);
+// Rows of head_dim values through the reference codec. tensor_scale: of formats with one scale for the whole tensor.
+std::vector<std::uint8_t> encode_rows(const Format& format, std::span<const float> x, int head_dim,
+                                      float tensor_scale = 1);
+std::vector<double> decode_rows(const Format& format, std::span<const std::uint8_t> bytes, int head_dim,
+                                float tensor_scale = 1);
 
 // Heavy-tailed numbers, rounded to f16, with one channel five times as large as the rest: what RoPE'd keys
 // look like.

@@ -16,9 +16,7 @@ constexpr double kMarker = 4;                       // radius
 constexpr double kLetter = 6.7, kLabelHeight = 13;  // of 11 px monospace text
 constexpr double kRoomALabel = 16;                  // height of the plot for each label, so that all find a place
 
-Box around(const std::pair<double, double>& point) {
-  return {point.first - kMarker, point.second - kMarker, 2 * kMarker, 2 * kMarker};
-}
+Box around(const Point& point) { return {point.first - kMarker, point.second - kMarker, 2 * kMarker, 2 * kMarker}; }
 
 std::string text_svg(double x, double y, const char* anchor, const std::string& text, const char* extra = "") {
   return fmt::format("<text x=\"{:.1f}\" y=\"{:.1f}\" text-anchor=\"{}\"{}>{}</text>\n", x, y, anchor, extra,
@@ -41,39 +39,59 @@ std::string frame_svg(double height, const Box& area, const std::string& x_title
          "</svg>\n";
 }
 
-// The nearest point of a box: where a leader line ends.
-std::pair<double, double> nearest(const Box& box, const std::pair<double, double>& point) {
-  return {std::clamp(point.first, box.left, box.left + box.width),
-          std::clamp(point.second, box.top, box.top + box.height)};
-}
-
 }  // namespace
 
-std::vector<Box> place_labels(const std::vector<std::pair<double, double>>& points,
-                              const std::vector<std::pair<double, double>>& sizes, const Box& area) {
-  constexpr int kDirections = 16;
-  constexpr double kGap = 3, kStep = 5;
-  std::vector<Box> placed;
+Point leader_end(const Box& label, const Point& point) {
+  return {std::clamp(point.first, label.left, label.left + label.width),
+          std::clamp(point.second, label.top, label.top + label.height)};
+}
+
+// The part of the line inside each pair of parallel sides (Liang and Barsky 1984).
+bool crosses(const Point& from, const Point& to, const Box& box) {
+  double enter = 0, leave = 1;
+  const auto clip = [&](double start, double step, double low, double high) {
+    if (step == 0) return start > low && start < high;
+    const double a = (low - start) / step, b = (high - start) / step;
+    enter = std::max(enter, std::min(a, b));
+    leave = std::min(leave, std::max(a, b));
+    return enter < leave;
+  };
+  return clip(from.first, to.first - from.first, box.left, box.left + box.width) &&
+         clip(from.second, to.second - from.second, box.top, box.top + box.height);
+}
+
+std::vector<Box> place_labels(const std::vector<Point>& points, const std::vector<Point>& sizes, const Box& area) {
+  constexpr int kDirections = 48;
+  constexpr double kGap = 3, kStep = 4;
+  constexpr double kCrossing = 50;  // a label that much farther away is better than a line across a label
+  std::vector<Box> placed(points.size());
+  const auto is_free = [&](const Box& box) {
+    return area.contains(box) &&
+           std::none_of(placed.begin(), placed.end(), [&](const Box& other) { return box.overlaps(other); }) &&
+           std::none_of(points.begin(), points.end(), [&](const Point& p) { return box.overlaps(around(p)); });
+  };
+  const auto crossings = [&](std::size_t i, const Box& box) {  // of leader lines and labels, both ways
+    int count = 0;
+    for (std::size_t j = 0; j < placed.size(); ++j)
+      if (placed[j].width > 0)
+        count += crosses(points[j], leader_end(placed[j], points[j]), box) +
+                 crosses(points[i], leader_end(box, points[i]), placed[j]);
+    return count;
+  };
   for (std::size_t i = 0; i < points.size(); ++i) {
     const auto [width, height] = sizes[i];
-    const auto is_free = [&](const Box& box) {
-      if (!area.contains(box)) return false;
-      for (const Box& other : placed)
-        if (box.overlaps(other)) return false;
-      for (const auto& point : points)
-        if (box.overlaps(around(point))) return false;
-      return true;
-    };
     Box found;
-    for (double reach = kMarker + kGap; found.width == 0 && reach < area.width + area.height; reach += kStep)
-      for (int direction = 0; found.width == 0 && direction < kDirections; ++direction) {
+    double least = area.width + area.height;
+    for (double reach = kMarker + kGap; reach < least; reach += kStep)
+      for (int direction = 0; direction < kDirections; ++direction) {
         const double angle = 2 * std::numbers::pi * direction / kDirections;  // 0: to the right, where it reads best
         const double along = std::cos(angle), down = std::sin(angle);
         const Box box{points[i].first + along * (reach + width / 2) - width / 2,
                       points[i].second + down * (reach + height / 2) - height / 2, width, height};
-        if (is_free(box)) found = box;
+        if (!is_free(box)) continue;
+        if (const double cost = reach + kCrossing * crossings(i, box); cost < least) least = cost, found = box;
       }
-    placed.push_back(found);
+    placed[i] = found;
   }
   return placed;
 }
@@ -113,7 +131,7 @@ std::string scatter_svg(const std::string& x_title, const std::string& y_title, 
     svg +=
         text_svg(area.left - 6, y + 4, "end", decade == decade_low && has_zero ? "exact" : fmt::format("1e{}", decade));
   }
-  std::vector<std::pair<double, double>> places, sizes;
+  std::vector<Point> places, sizes;
   for (const PlotPoint& p : points) {
     places.emplace_back(x_of(p.x), y_of(p.y));
     sizes.emplace_back(kLetter * static_cast<double>(p.label.size()) + 2, kLabelHeight);
@@ -121,7 +139,7 @@ std::string scatter_svg(const std::string& x_title, const std::string& y_title, 
   const std::vector<Box> labels = place_labels(places, sizes, area);
   for (std::size_t i = 0; i < points.size(); ++i) {
     const auto& [x, y] = places[i];
-    const auto [to_x, to_y] = nearest(labels[i], places[i]);
+    const auto [to_x, to_y] = leader_end(labels[i], places[i]);
     if (labels[i].width > 0 && std::hypot(to_x - x, to_y - y) > 3 * kMarker)
       svg += line_svg(x, y, to_x, to_y, "leader");
   }

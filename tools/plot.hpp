@@ -20,10 +20,14 @@ struct Box {
   }
 };
 
-// A place for the label of each point: near it, inside `area`, over no other label and no marker. sizes: width and height of each
-// label. A label that finds no free place gets a box of width 0.
-std::vector<Box> place_labels(const std::vector<std::pair<double, double>>& points,
-                              const std::vector<std::pair<double, double>>& sizes, const Box& area);
+// A place for the label of each point: near it, inside `area`, over no other label and no marker, and with as few leader lines
+// across labels as there is room for. sizes: width and height of each label. One that finds no free place gets a box of width 0.
+using Point = std::pair<double, double>;
+std::vector<Box> place_labels(const std::vector<Point>& points, const std::vector<Point>& sizes, const Box& area);
+
+// Where the leader line of a point ends: the nearest point of its label.
+Point leader_end(const Box& label, const Point& point);
+bool crosses(const Point& from, const Point& to, const Box& box);  // does the line from .. to pass through the box
 
 struct PlotPoint {
   double x = 0, y = 0;

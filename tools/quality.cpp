@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <numeric>
 
 #include "tools/measure.hpp"
@@ -54,42 +55,104 @@ double cosine_of(std::span<const double> a, std::span<const double> b) {
   return std::inner_product(a.begin(), a.end(), b.begin(), 0.0) / std::sqrt(aa * bb);
 }
 
-}  // namespace
-
-std::string misfit(const StoredSide& side, long long head_dim) {
-  const Format& f = side.format;
-  const long long rotation = f.rotation.is_identity() ? 1 : f.rotation.size;
-  if (head_dim % std::lcm<long long>(f.block, rotation) != 0)
-    return fmt::format("head_dim {} is not a multiple of its block {} and rotation {}", head_dim, f.block, rotation);
-  if (side.calibration && side.calibration->channels.size() != static_cast<std::size_t>(head_dim))
-    return fmt::format("calibration '{}' is of {} channels, head_dim is {}", side.calibration->name,
-                       side.calibration->channels.size(), head_dim);
-  return "";
+// The name of a side is known before it is known whether it fits: mistakes in names and numbers fail, sizes that do not fit are kept.
+Result<StoredSide> side_of(const SideSpec& side, const Spec& spec, const std::string& key, const Registry& registry) {
+  StoredSide stored;
+  if (side.format.empty()) {
+    KV_TRY(format, inline_format(side, registry));
+    stored.name = format.name;
+  } else {
+    KV_TRY(format, registry.format(side.format, spec.where(key + ".format")));
+    stored.name = format->name;
+  }
+  if (side.calibration) {
+    KV_CHECK(registry.calibration(*side.calibration, spec.where(key + ".calibration")));
+    stored.name += "_" + *side.calibration;
+  }
+  stored.format = resolve_side(side, spec, key, registry);
+  return stored;
 }
 
-Result<std::vector<double>> stored_and_back(const StoredSide& side, const Heads& x, double& bits) {
-  if (const std::string reason = misfit(side, x.dim); !reason.empty()) return fail(Code::unsupported, reason);
+// The largest magnitude that a code can mean when the scale is 1.
+double largest_code(const Section& codes) {
+  switch (codes.kind) {
+    case CodeKind::plain:
+      return codes.element == Element::e4m3   ? 448
+             : codes.element == Element::e5m2 ? 57344
+             : codes.element == Element::f16  ? 65504
+                                              : std::numeric_limits<float>::max();
+    case CodeKind::uniform:
+      return codes.max_code - codes.offset;
+    case CodeKind::table:
+      return std::max(-codes.values.front(), codes.values.back());
+  }
+  return 1;
+}
+
+}  // namespace
+
+Result<std::vector<Pair>> pairs_of(const std::vector<Spec>& specs, const std::vector<std::string>& names, int head_dim,
+                                   const Registry& registry) {
+  std::vector<Pair> pairs;
+  const auto add = [&](Pair pair) {
+    const auto is_same = [&](const Pair& other) { return other.name() == pair.name(); };
+    if (std::none_of(pairs.begin(), pairs.end(), is_same)) pairs.push_back(std::move(pair));
+  };
+  for (const Spec& spec : specs) {
+    KV_TRY(k, side_of(spec.k, spec, "k", registry));
+    KV_TRY(v, side_of(spec.v, spec, "v", registry));
+    add({k, v});
+  }
+  std::vector<std::string> wanted = names;
+  if (std::count(names.begin(), names.end(), "all") != 0) {
+    wanted.clear();
+    for (const auto& [name, format] : registry.formats()) wanted.push_back(name);
+  }
+  for (const std::string& name : wanted) {
+    KV_TRY(format, registry.format(name, {}));
+    const StoredSide side{format->name, registry.format_for(name, head_dim, {})};
+    add({side, side});
+  }
+  return pairs;
+}
+
+float tensor_scale_for(const Format& format, const Heads& x) {
+  const auto dim = static_cast<std::size_t>(x.dim);
+  double largest = 0;
+  std::vector<double> row;
+  for (std::size_t at = 0; at < x.values.size(); at += dim) {
+    row.assign(x.values.begin() + static_cast<std::ptrdiff_t>(at),
+               x.values.begin() + static_cast<std::ptrdiff_t>(at + dim));
+    for (std::size_t c = 0; c < format.channels.size(); ++c) row[c] *= format.channels[c];
+    row.resize(static_cast<std::size_t>(format.stored_dim(static_cast<int>(x.dim))), 0.0);
+    rotate_forward(format.rotation, row.data(), static_cast<int>(row.size()));
+    for (const double v : row) largest = std::max(largest, std::fabs(v));
+  }
+  return largest > 0 ? static_cast<float>(largest / largest_code(format.codes())) : 1;
+}
+
+Result<Stored> stored_and_back(const Format& format, const Heads& x) {
   const int dim = static_cast<int>(x.dim);
-  std::vector<float> scaled = x.values;
-  const std::vector<double> none;
-  const std::vector<double>& scales = side.calibration ? side.calibration->channels : none;
-  const auto width = static_cast<std::size_t>(dim);
-  if (!scales.empty())
-    for (std::size_t i = 0; i < scaled.size(); ++i) scaled[i] *= static_cast<float>(scales[i % width]);
-  const std::vector<std::uint8_t> bytes = encode_rows(side.format, scaled, dim);
-  bits = 8.0 * static_cast<double>(bytes.size()) / static_cast<double>(x.values.size());
-  std::vector<double> decoded = decode_rows(side.format, bytes, dim);
-  if (!scales.empty())
-    for (std::size_t i = 0; i < decoded.size(); ++i) decoded[i] /= scales[i % width];
-  if (!std::all_of(decoded.begin(), decoded.end(), [](double v) { return std::isfinite(v); }))
-    return fail(Code::unsupported, fmt::format("the values are too large for {}", side.format.name));
-  return decoded;
+  Stored stored;
+  if (format.scale.rule == ScaleRule::tensor) stored.tensor_scale = tensor_scale_for(format, x);
+  const float scale = stored.tensor_scale > 0 ? stored.tensor_scale : 1;
+  const std::vector<std::uint8_t> bytes = encode_rows(format, x.values, dim, scale);
+  stored.bits = 8.0 * static_cast<double>(bytes.size()) / static_cast<double>(x.values.size());
+  stored.decoded = decode_rows(format, bytes, dim, scale);
+  if (!std::all_of(stored.decoded.begin(), stored.decoded.end(), [](double v) { return std::isfinite(v); }))
+    return fail(Code::unsupported, fmt::format("the values are too large for {}", format.name));
+  return stored;
 }
 
 Result<Quality> measure_quality(const Sample& sample, const Pair& pair) {
   Quality quality;
-  KV_TRY(k, stored_and_back(pair.k, sample.k, quality.k_bits));
-  KV_TRY(v, stored_and_back(pair.v, sample.v, quality.v_bits));
+  KV_TRY(k_format, pair.k.format);
+  KV_TRY(v_format, pair.v.format);
+  KV_TRY(stored_k, stored_and_back(k_format, sample.k));
+  KV_TRY(stored_v, stored_and_back(v_format, sample.v));
+  const std::vector<double>&k = stored_k.decoded, &v = stored_v.decoded;
+  quality.k_bits = stored_k.bits, quality.v_bits = stored_v.bits;
+  quality.k_scale = stored_k.tensor_scale, quality.v_scale = stored_v.tensor_scale;
   quality.k_mse = relative_mse(k, sample.k.values);
   quality.v_mse = relative_mse(v, sample.v.values);
 

@@ -23,49 +23,6 @@ struct Row {
   Result<Quality> quality = fail(Code::internal, "not measured");
 };
 
-Result<StoredSide> side_of(const SideSpec& side, const Spec& spec, const std::string& key, const Registry& registry) {
-  StoredSide stored;
-  if (side.format.empty()) {
-    KV_TRY(format, inline_format(side, registry));
-    stored.format = format;
-  } else {
-    KV_TRY(format, registry.format(side.format, spec.where(key + ".format")));
-    stored.format = *format;
-  }
-  if (side.calibration) {
-    const Where where = spec.where(key + ".calibration");
-    KV_TRY(calibration, registry.calibration(*side.calibration, where));
-    KV_CHECK(check_calibration(*calibration, spec.head_dim, where));
-    stored.calibration = calibration;
-  }
-  return stored;
-}
-
-// The distinct pairs: those of the specs, then each of --formats as K and V.
-Result<std::vector<Pair>> pairs_of(const QualityArgs& args, const std::vector<Spec>& specs, const Registry& registry) {
-  std::vector<Pair> pairs;
-  const auto add = [&](const Pair& pair) {
-    const auto is_same = [&](const Pair& other) { return other.name() == pair.name(); };
-    if (std::none_of(pairs.begin(), pairs.end(), is_same)) pairs.push_back(pair);
-  };
-  for (const Spec& spec : specs) {
-    KV_TRY(k, side_of(spec.k, spec, "k", registry));
-    KV_TRY(v, side_of(spec.v, spec, "v", registry));
-    add({k, v});
-  }
-  std::vector<std::string> names = args.formats;
-  const bool is_all = std::count(names.begin(), names.end(), "all") != 0 || (names.empty() && specs.empty());
-  if (is_all) {
-    names.clear();
-    for (const auto& [name, format] : registry.formats()) names.push_back(name);
-  }
-  for (const std::string& name : names) {
-    KV_TRY(format, registry.format(name, {}));
-    add({{*format, nullptr}, {*format, nullptr}});
-  }
-  return pairs;
-}
-
 // What the specs agree on; they are rows of one table.
 Result<void> check_agreement(const std::vector<Spec>& specs) {
   for (const Spec& spec : specs) {
@@ -107,6 +64,14 @@ Result<std::vector<Sample>> samples_of(const QualityArgs& args, const std::vecto
 const std::vector<std::string> kHeadings = {"format",    "bits",   "K error",      "V error", "logit error",
                                             "logit max", "cosine", "output error", ""};
 
+// Of formats whose one scale belongs to the whole tensor and not to the cache: what was taken.
+std::string tensor_scales(const Quality& q) {
+  std::string text;
+  if (q.k_scale > 0) text += fmt::format("K scale {:.4g}", q.k_scale);
+  if (q.v_scale > 0) text += fmt::format("{}V scale {:.4g}", text.empty() ? "" : ", ", q.v_scale);
+  return text;
+}
+
 std::vector<std::string> cells(const Row& row) {
   if (!row.quality) return {row.name, "-", "-", "-", "-", "-", "-", "-", row.quality.error().message};
   const Quality& q = *row.quality;
@@ -114,7 +79,7 @@ std::vector<std::string> cells(const Row& row) {
   for (const double number : {q.k_mse, q.v_mse, q.logit_error, q.logit_max}) text.push_back(short_number(number));
   text.push_back(fmt::format("{:.6f}", q.cosine));
   text.push_back(short_number(q.output_error));
-  text.emplace_back();
+  text.push_back(tensor_scales(q));
   return text;
 }
 
@@ -134,13 +99,17 @@ Json row_json(const Row& row) {
                {"logit_max", q.logit_max},
                {"output_cosine", q.cosine},
                {"output_error", q.output_error}});
+  if (q.k_scale > 0) json["k_tensor_scale"] = q.k_scale;
+  if (q.v_scale > 0) json["v_tensor_scale"] = q.v_scale;
   return json;
 }
 
 constexpr const char* kLegend =
     "K, V error: relative mean squared error. logit error: relative RMS of q.k / sqrt(d); logit max: the largest "
     "difference. "
-    "cosine, output error: attention over the decoded cache against attention over the original one, relative L2.";
+    "cosine, output error: attention over the decoded cache against attention over the original one, relative L2. "
+    "K, V scale: of formats with one scale a tensor, the largest number over the largest that a code means (448 of "
+    "E4M3).";
 
 // A long name stands in the table only; the plot has its row number.
 std::string plot_label(const Row& row, std::size_t number) {
@@ -168,8 +137,10 @@ Result<int> evaluate(const Cli& cli, const QualityArgs& args) {
   KV_TRY(registry, cli.registry());
   KV_TRY(specs, cli.specs(args.specs));
   KV_CHECK(check_agreement(specs));
-  KV_TRY(pairs, pairs_of(args, specs, registry));
   KV_TRY(samples, samples_of(args, specs));
+  std::vector<std::string> names = args.formats;
+  if (names.empty() && specs.empty()) names = {"all"};
+  KV_TRY(pairs, pairs_of(specs, names, static_cast<int>(samples.front().k.dim), registry));
   Json results = Json::array();
   std::string text, page;
   std::size_t measured = 0;

@@ -57,11 +57,11 @@ TEST_CASE("a side without signs has no table; groups below 32 repeat their signs
 }
 
 TEST_CASE("tables: dense by columns, blocks by partner and padded to whole blocks") {
-  const Rotation dense{"d", RotationKind::dense, 2, {}, {}, 2, {1, 2, 3, 4}};
+  const Rotation dense{"d", RotationKind::dense, 2, {}, {}, 2, Matrix({1, 2, 3, 4})};
   CHECK(written(dense, "R").find("kRTable[4] = {\n    1.0f, 3.0f, 2.0f, 4.0f}") != std::string::npos);
-  const Rotation pair{"b", RotationKind::blocks, 2, {}, {}, 2, {1, 2, 3, 4}};
+  const Rotation pair{"b", RotationKind::blocks, 2, {}, {}, 2, Matrix({1, 2, 3, 4})};
   CHECK(written(pair, "R").find("kRTable[4] = {\n    1.0f, 2.0f, 4.0f, 3.0f}") != std::string::npos);
-  const Rotation three{"b", RotationKind::blocks, 4, {}, {}, 3, {1, 2, 3, 4, 5, 6, 7, 8, 9, 1, 0, 0}};
+  const Rotation three{"b", RotationKind::blocks, 4, {}, {}, 3, Matrix({1, 2, 3, 4, 5, 6, 7, 8, 9, 1, 0, 0})};
   const std::string text = written(three, "R");
   CHECK(
       text.find("kRTable[18] = {\n    1.0f, 2.0f, 3.0f, 5.0f, 6.0f, 4.0f, 9.0f, 7.0f, 8.0f, 1.0f, 0.0f, 0.0f, 0.0f") !=

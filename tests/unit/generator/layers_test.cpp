@@ -11,16 +11,6 @@ using namespace kvjit;
 
 namespace {
 
-// The built-in policies name formats of other projects; those that are not built in stand in as copies of one that is.
-Registry registry_with(const std::vector<std::string>& formats, FileSet more = {}) {
-  FileSet files = embedded_files();
-  const Registry built_in = Registry::load(files).value();
-  for (const std::string& name : formats)
-    if (!built_in.format(name, {})) files["specs/formats/" + name + ".toml"] = files.at("specs/formats/f16.toml");
-  files.merge(more);
-  return Registry::load(files).value();
-}
-
 std::string text_of(const std::string& layers, const std::string& k = "tbq4_0", const std::string& v = "q4_0") {
   return "k = { format = '" + k + "' }\nv = { format = '" + v + "' }\n[layers]\n" + layers;
 }
@@ -53,7 +43,7 @@ std::vector<std::string> repeated(std::initializer_list<std::pair<int, std::stri
 }
 
 const Registry& plain() {
-  static const Registry registry = registry_with({});
+  static const Registry registry = Registry::load(embedded_files()).value();
   return registry;
 }
 
@@ -129,16 +119,17 @@ TEST_CASE("labels: after the combination of the matrix") {
 }
 
 TEST_CASE("published policies, layer by layer") {
-  const Registry registry = registry_with({"turbo2", "turbo4"});
+  const Registry& registry = plain();
   const auto of = [&](const std::string& policy, int count) {
     return pairs(expanded(text_of("count = " + std::to_string(count) + "\npolicy = '" + policy + "'"), registry));
   };
   const std::string own = "tbq4_0/q4_0";
   CHECK(of("first_last_q8_0", 12) == repeated({{4, "q8_0/q8_0"}, {4, own}, {4, "q8_0/q8_0"}}));
   CHECK(of("last_q8_0", 12) == repeated({{4, own}, {8, "q8_0/q8_0"}}));
-  CHECK(of("boundary_v_turbo4", 9) == repeated({{2, "tbq4_0/turbo4"}, {5, "tbq4_0/turbo2"}, {2, "tbq4_0/turbo4"}}));
-  CHECK(of("last_v_turbo4", 10) == repeated({{2, "tbq4_0/turbo2"}, {8, "tbq4_0/turbo4"}}));
-  CHECK(of("boundary_v_q8_0", 8) == repeated({{2, "tbq4_0/q8_0"}, {4, "tbq4_0/turbo2"}, {2, "tbq4_0/q8_0"}}));
+  CHECK(of("boundary_v_turbo4", 9) ==
+        repeated({{2, "tbq4_0/turbo4_0"}, {5, "tbq4_0/turbo2_0"}, {2, "tbq4_0/turbo4_0"}}));
+  CHECK(of("last_v_turbo4", 10) == repeated({{2, "tbq4_0/turbo2_0"}, {8, "tbq4_0/turbo4_0"}}));
+  CHECK(of("boundary_v_q8_0", 8) == repeated({{2, "tbq4_0/q8_0"}, {4, "tbq4_0/turbo2_0"}, {2, "tbq4_0/q8_0"}}));
   CHECK(of("vllm_skip", 6) == repeated({{2, "bf16/bf16"}, {2, own}, {2, "bf16/bf16"}}));
   CHECK(of("atlas_boundary", 6) == repeated({{2, "bf16/bf16"}, {2, own}, {2, "bf16/bf16"}}));
   CHECK(pairs(expanded(text_of("count = 9\npolicy = 'atlas_boundary'\nn = 3"), registry)) ==
@@ -148,7 +139,7 @@ TEST_CASE("published policies, layer by layer") {
 }
 
 TEST_CASE("Atlas' automatic rule depends on the formats") {
-  const Registry registry = registry_with({"atlas_turbo2", "atlas_turbo3", "atlas_turbo4", "atlas_turbo8"});
+  const Registry& registry = plain();
   const auto kept = [&](int count, const std::string& k, const std::string& v) {
     const auto names =
         pairs(expanded(text_of("count = " + std::to_string(count) + "\npolicy = 'atlas_automatic'", k, v), registry));
@@ -170,6 +161,24 @@ TEST_CASE("every built-in policy has a title, a source and rules") {
     CHECK_FALSE(policy.source.empty());
     CHECK_FALSE(policy.rules.empty());
   }
+}
+
+TEST_CASE("every built-in policy names formats that there are, as heads of 128 store them") {
+  int names = 0;
+  for (const auto& [name, policy] : plain().policies())
+    for (const LayerRule& rule : policy.rules) {
+      CAPTURE(name);
+      std::vector<std::string> formats = rule.when_k;
+      formats.insert(formats.end(), rule.when_v.begin(), rule.when_v.end());
+      for (const auto& side : {rule.k, rule.v})
+        if (side) formats.push_back(side->format);
+      for (const std::string& format : formats) {
+        CAPTURE(format);
+        CHECK(plain().format_for(format, 128, {}));
+        ++names;
+      }
+    }
+  CHECK(names >= 20);
 }
 
 TEST_CASE("what does not fit is refused where it stands") {

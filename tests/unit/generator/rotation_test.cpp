@@ -135,6 +135,21 @@ TEST_CASE("AmesianX' byte masks: a prefix for each size; the residual's is the s
   CHECK(residual.back() == 0x3DBC7B04);
 }
 
+TEST_CASE("a dense matrix is made when it is first read, once for all who name it") {
+  const Registry fresh = Registry::load(embedded_files()).value();
+  const Rotation one = fresh.rotation("dense_517c", 256, {}).value(), other = one;
+  CHECK_FALSE(one.matrix.is_made());  // ... by loading every format
+  const Format stored = fresh.format_for("tbqp4_dense256_qsfirst_raw", 256, {}).value();
+  CHECK_FALSE(stored.rotation.matrix.is_made());
+  CHECK(one.matrix.numbers().size() == 256 * 256);
+  CHECK(&other.matrix.numbers() == &one.matrix.numbers());
+  CHECK(&stored.rotation.matrix.numbers() == &one.matrix.numbers());
+  CHECK_FALSE(fresh.rotation("dense_517c", 128, {})->matrix.is_made());
+  CHECK(fresh.rotation("dense_517c", 128, {})->matrix != one.matrix);
+  CHECK(Matrix(std::vector<double>{1, 2}) == Matrix([] { return std::vector<double>{1, 2}; }));
+  CHECK(Matrix().numbers().empty());
+}
+
 TEST_CASE("dense_517c: the published first row, and orthogonal to the last bits") {
   const Rotation r = rotation("dense_517c", 128);
   // As float32 arithmetic gives them; double differs by up to 2e-6.
@@ -193,7 +208,8 @@ TEST_CASE("blocks: the published first pair and quaternion, and what they do") {
   CHECK(planar.width == 2);
   CHECK(std::abs(planar.matrix[0] - 0.7386546) < 1e-7);  // c
   CHECK(std::abs(planar.matrix[2] + 0.6740841) < 1e-7);  // s
-  CHECK(rotation("planar_torch", 64).matrix == std::vector<double>(planar.matrix.begin(), planar.matrix.begin() + 128));
+  CHECK(rotation("planar_torch", 64).matrix ==
+        std::vector<double>(planar.matrix.numbers().begin(), planar.matrix.numbers().begin() + 128));
   std::vector<double> x(128, 0.0);
   x[0] = 1;
   rotate_forward(planar, x.data(), 128);

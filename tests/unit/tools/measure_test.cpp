@@ -47,7 +47,14 @@ TEST_CASE("differences by hand") {
 TEST_CASE("bytes are told apart, padding is not looked at") {
   Format format;
   format.block_bytes = 8;
-  format.fields = {{FieldKind::scale, 0, 2}, {FieldKind::codes, 2, 4}, {FieldKind::pad, 6, 2}};
+  const auto add = [&](FieldKind kind, int at, int bytes) {
+    Field& field = format.fields.emplace_back();
+    field.kind = kind, field.at = at, field.bytes = bytes;
+  };
+  add(FieldKind::scale, 0, 2);
+  add(FieldKind::codes, 2, 3);
+  add(FieldKind::residual_signs, 5, 1);
+  add(FieldKind::pad, 6, 2);
   std::vector<std::uint8_t> a(16, 0), b(16, 0);
   b[1] = 1;                 // scale of block 0
   b[8 + 2] = b[8 + 5] = 1;  // codes of block 1

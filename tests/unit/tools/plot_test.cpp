@@ -9,8 +9,8 @@
 namespace kvjit {
 namespace {
 
-void check_places(const std::vector<std::pair<double, double>>& points, const Box& area) {
-  std::vector<std::pair<double, double>> sizes;
+void check_places(const std::vector<Point>& points, const Box& area) {
+  std::vector<Point> sizes;
   for (std::size_t i = 0; i < points.size(); ++i) sizes.emplace_back(40.0 + 20 * double(i % 8), 13.0);
   const std::vector<Box> labels = place_labels(points, sizes, area);
   REQUIRE(labels.size() == points.size());
@@ -22,15 +22,40 @@ void check_places(const std::vector<std::pair<double, double>>& points, const Bo
   }
 }
 
+TEST_CASE("a line crosses a box only if it passes through it") {
+  const Box box{10, 10, 20, 10};
+  CHECK(crosses({0, 15}, {40, 15}, box));
+  CHECK(crosses({15, 0}, {15, 12}, box));        // ends inside
+  CHECK(crosses({5, 10}, {20, 25}, box));        // cuts a corner
+  CHECK_FALSE(crosses({0, 15}, {10, 15}, box));  // ends at its edge
+  CHECK_FALSE(crosses({0, 5}, {40, 5}, box));
+  CHECK_FALSE(crosses({0, 12}, {12, 30}, box));
+  CHECK_FALSE(crosses({31, 0}, {31, 40}, box));
+  CHECK(leader_end(box, {0, 0}) == Point(10, 10));
+  CHECK(leader_end(box, {15, 40}) == Point(15, 20));
+}
+
 TEST_CASE("labels collide with no other label and no marker, crowded or in a corner") {
   const Box area{0, 0, 860, 900};
   check_places({{430, 450}}, area);
   check_places({{0, 0}, {860, 0}, {0, 900}, {860, 900}}, area);
-  check_places(std::vector<std::pair<double, double>>(50, {430, 450}), area);  // all in one place
+  check_places(std::vector<Point>(50, {430, 450}), area);  // all in one place
   test::Rng rng(1);
-  std::vector<std::pair<double, double>> cloud;
+  std::vector<Point> cloud;
   for (int i = 0; i < 60; ++i) cloud.emplace_back(200 + 40 * rng.normal(), 450 + 15 * rng.normal());
   check_places(cloud, area);
+}
+
+TEST_CASE("few leader lines cross a label") {
+  test::Rng rng(2);
+  std::vector<Point> points;
+  for (int i = 0; i < 40; ++i) points.emplace_back(430 + 80 * rng.normal(), 450 + 40 * rng.normal());
+  const std::vector<Box> labels = place_labels(points, std::vector<Point>(40, {60, 13}), {0, 0, 860, 900});
+  int crossed = 0;
+  for (std::size_t i = 0; i < points.size(); ++i)
+    for (std::size_t j = 0; j < points.size(); ++j)
+      crossed += i != j && crosses(points[i], leader_end(labels[i], points[i]), labels[j]);
+  CHECK(crossed <= 10);  // 19 if lines were not looked at
 }
 
 TEST_CASE("a label that fits nowhere is left out, not drawn over others") {

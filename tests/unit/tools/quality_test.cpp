@@ -3,6 +3,7 @@
 #include "tools/quality.hpp"
 
 #include <doctest/doctest.h>
+#include <fmt/format.h>
 
 #include <cmath>
 
@@ -19,8 +20,8 @@ const Registry& registry() {
   return registry;
 }
 
-StoredSide side(const std::string& format, const Calibration* calibration = nullptr) {
-  return {*registry().format(format, {}).value(), calibration};
+StoredSide side(const std::string& format, int head_dim = 128) {
+  return {format, registry().format_for(format, head_dim, {})};
 }
 
 Sample real_sample(bool is_causal) {
@@ -60,7 +61,7 @@ TEST_CASE("a format that keeps the numbers has no error, one attended by hand ha
   one.k = {1, 1, 32, std::vector<float>(32, 1.0f)};
   one.v = {1, 1, 32, std::vector<float>(32, 1.0f + 1.0f / 256)};
   one.q = {1, 1, 32, std::vector<float>(32, 2.0f)};
-  const Quality rounded = measure_quality(one, {side("bf16"), side("bf16")}).value();
+  const Quality rounded = measure_quality(one, {side("bf16", 32), side("bf16", 32)}).value();
   CHECK(rounded.k_mse == 0);
   CHECK(rounded.v_mse == doctest::Approx(std::pow(1.0 / 257, 2)));  // 1 + 2^-8 becomes 1
   CHECK(rounded.output_error == doctest::Approx(1.0 / 257));
@@ -91,30 +92,95 @@ TEST_CASE("a calibration scales before encode and is taken back after decode") {
   for (Heads* x : {&spiky.k, &spiky.v})
     for (std::size_t i = 0; i < x->values.size(); ++i)
       if (i % dim == 5 || i % dim == 20) x->values[i] *= 128;
-  double bits = 0;
-  const auto plain = stored_and_back(side("q4_0"), flat.k, bits).value();
-  const auto calibrated = stored_and_back(side("q4_0", &even), spiky.k, bits).value();
+  const StoredSide bare = side("q4_0", dim);
+  const Format scaled = calibrated(bare.format.value(), even, {}).value();
+  const StoredSide evened{scaled.name, scaled};
+  const auto plain = stored_and_back(bare.format.value(), flat.k).value().decoded;
+  const auto restored = stored_and_back(scaled, spiky.k).value().decoded;
   for (std::size_t i = 0; i < plain.size(); ++i)
-    CHECK(calibrated[i] == plain[i] * (i % dim == 5 || i % dim == 20 ? 128 : 1));
-  CHECK(Pair{side("q4_0", &even), side("q4_0")}.name() == "q4_0+even / q4_0");
-  const Quality without = measure_quality(spiky, {side("q4_0"), side("q4_0")}).value();
-  const Quality with = measure_quality(spiky, {side("q4_0", &even), side("q4_0")}).value();
+    CHECK(restored[i] == plain[i] * (i % dim == 5 || i % dim == 20 ? 128 : 1));
+  CHECK(Pair{evened, bare}.name() == "q4_0_even / q4_0");
+  const Quality without = measure_quality(spiky, {bare, bare}).value();
+  const Quality with = measure_quality(spiky, {evened, bare}).value();
   CHECK(with.k_mse != without.k_mse);
   CHECK(with.v_mse == without.v_mse);
 }
 
 TEST_CASE("what does not fit or overflows is said, with the reason") {
-  CHECK(misfit(side("tbq4_0"), 96) == "head_dim 96 is not a multiple of its block 128 and rotation 128");
-  CHECK(misfit(side("q4_0"), 96) == "");
-  Calibration other;
-  other.name = "c";
-  other.channels.assign(64, 1.0);
-  CHECK(misfit(side("f16", &other), 128) == "calibration 'c' is of 64 channels, head_dim is 128");
   Sample large;
-  large.k = large.v = {1, 1, 32, std::vector<float>(32, 1e9f)};
-  large.q = {1, 1, 32, std::vector<float>(32, 0.0f)};
+  large.k = large.v = {1, 1, 128, std::vector<float>(128, 1e9f)};
+  large.q = {1, 1, 128, std::vector<float>(128, 0.0f)};
   CHECK(measure_quality(large, {side("f16"), side("f16")}).error().message == "the values are too large for f16");
   CHECK(measure_quality(large, {side("tbq4_0"), side("f16")}).error().code == Code::unsupported);
+  const StoredSide misfit = side("tbq4_0", 96);
+  CHECK(measure_quality(large, {side("f16"), misfit}).error().message == misfit.format.error().message);
+}
+
+TEST_CASE("pairs: of specs, then of names; unknown names fail, sizes that do not fit stay with the reason") {
+  const auto pairs = [](const std::string& toml, const std::vector<std::string>& names, int head_dim) {
+    return pairs_of(parse_specs(toml, "s.toml").value(), names, head_dim, registry());
+  };
+  const std::string spec =
+      "k = { format = 'q8_0', calibration = 'sample' }\nv = { bits = 4, rotation = 'wht_signed' }\n";
+  const auto found = pairs(spec, {"q4_0", "q4_0", "tbq4_0"}, 128).value();
+  REQUIRE(found.size() == 3);
+  CHECK(found[0].name() == "q8_0_sample / b4_block128_lloyd_max_corrected_norm_wht_signed");
+  CHECK(found[0].k.format->channels.size() == 128);
+  CHECK(found[1].name() == "q4_0");
+  CHECK(found[2].name() == "tbq4_wht_dfirst_corr");
+  // Of 64 channels: the calibration is of 128, the inline block has 128 values. Both sides stay, each with its reason.
+  const auto small = pairs("attention = { head_dim = 64 }\n" + spec, {"vllm_k4_nc"}, 64).value();
+  CHECK(small[0].k.format.error().message == "calibration 'sample' is of 128 channels, head_dim is 64");
+  CHECK(small[0].v.format.error().message.find("head_dim 64 is not a multiple of 128") == 0);
+  CHECK(small[1].k.format->block == 64);
+  CHECK(pairs(spec, {"q4_2"}, 128).error().message == "format 'q4_2' is not known");
+  const std::string unknown = "k = { format = 'q8_0', calibration = 'no' }\nv = { format = 'f16' }\n";
+  CHECK(pairs(unknown, {}, 128).error().where.line == 1);
+}
+
+TEST_CASE("a scale of the whole tensor makes the largest number the largest that a code means") {
+  Heads x{1, 2, 32, std::vector<float>(64, 0.5f)};
+  x.values[40] = -7;
+  const Format e4m3 = side("fp8_e4m3", 32).format.value(), e5m2 = side("fp8_e5m2", 32).format.value();
+  CHECK(tensor_scale_for(e4m3, x) == 7.0f / 448);
+  CHECK(tensor_scale_for(e5m2, x) == 7.0f / 57344);
+  const Stored stored = stored_and_back(e4m3, x).value();
+  CHECK(stored.tensor_scale == 7.0f / 448);
+  CHECK(stored.decoded[40] == doctest::Approx(-7));
+  CHECK(stored.decoded[0] == 0.5);  // 32 steps of 1/64
+  CHECK(stored_and_back(side("q8_0", 32).format.value(), x)->tensor_scale == 0);
+  x.values.assign(64, 0);
+  CHECK(tensor_scale_for(e4m3, x) == 1);
+  Format uniform = e4m3;
+  uniform.sections[0].kind = CodeKind::uniform, uniform.sections[0].offset = 8, uniform.sections[0].max_code = 15;
+  uniform.channels.assign(32, 2.0);
+  x.values[3] = 3;
+  CHECK(tensor_scale_for(uniform, x) == 6.0f / 7);
+}
+
+TEST_CASE("every format, at head_dim 128 and 256: measured, or with a reason") {
+  for (const int head_dim : {128, 256}) {
+    Sample sample = generated_samples(head_dim)[0];
+    for (Heads* x : {&sample.k, &sample.v}) x->rows = 24, x->values.resize(std::size_t(x->heads * 24 * head_dim));
+    sample.q.rows = 2, sample.q.values.resize(std::size_t(sample.q.heads * 2 * head_dim));
+    std::size_t measured = 0;
+    const auto pairs = pairs_of({}, {"all"}, head_dim, registry()).value();
+    CHECK(pairs.size() == registry().formats().size());
+    for (const Pair& pair : pairs) {
+      CAPTURE(pair.name());
+      const Result<Quality> quality = measure_quality(sample, pair);
+      if (!quality) {
+        CHECK(quality.error().message.find(fmt::format("head_dim {} is not a multiple of", head_dim)) == 0);
+        continue;
+      }
+      ++measured;
+      const Format& format = *pair.k.format;
+      CHECK(quality->k_bits == format.bits_per_value() * format.stored_dim(head_dim) / head_dim);
+      CHECK(quality->k_mse <= 1.5 * format.max_relative_mse + 1e-5);  // few rows spread about their mean; bf16 rounds
+    }
+    MESSAGE(measured, " of ", pairs.size(), " formats store heads of ", head_dim);
+    CHECK(measured >= (head_dim == 128 ? pairs.size() - 8 : pairs.size()));
+  }
 }
 
 TEST_CASE("generated samples: reproducible, and of the kind that their name says") {
