@@ -86,7 +86,7 @@ TEST_CASE("values of any size, and a token that outweighs the rest") { check_ran
 
 TEST_CASE("rows at any 2-byte alignment") { check_placements(gpu(), registry()); }
 
-TEST_CASE("golden bytes from the quantise kernel") { check_golden(gpu(), registry()); }
+TEST_CASE("golden bytes from the quantise kernel") { check_goldens(gpu(), registry()); }
 
 }  // namespace
 }  // namespace kvjit::test

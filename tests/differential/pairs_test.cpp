@@ -153,7 +153,7 @@ TEST_CASE("values of any size, and a token that outweighs the rest") {
 
 TEST_CASE("rows at any 2-byte alignment") { check_placements(open_context(DeviceKind::cpu), registry()); }
 
-TEST_CASE("golden bytes from the quantise kernel") { check_golden(open_context(DeviceKind::cpu), registry()); }
+TEST_CASE("golden bytes from the quantise kernel") { check_goldens(open_context(DeviceKind::cpu), registry()); }
 
 }  // namespace
 }  // namespace kvjit::test

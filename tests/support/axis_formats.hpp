@@ -127,7 +127,7 @@ rotation = { name = "dense_517c", size = 128 }
 fields = [{ field = "codes" }, { field = "scale" }]
 codes = { kind = "table", bits = 3 }
 codebook = { rule = "lloyd_max" }
-scale = { rule = "raw_norm", refine = "least_squares" }
+scale = { rule = "least_squares" }
 accept = { max_relative_mse = 0.0355 })"},
       {"norm_eight_bits", {64}, false, R"(block = 64
 fields = [{ field = "scale" }, { field = "codes" }]
