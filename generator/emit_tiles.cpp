@@ -30,8 +30,8 @@ Source emit_tiles(const Format& f, const TilePlan& plan, int head_dim, bool is_p
   w.line("KV_CONSTANT u32 kPostSigns[{}] = {{{}}};", kTileGroup / 32, words(f.rotation.post));
   w.line("struct Stored {{\n  static constexpr bool kIsPlanar = {};\n}};", flag(is_planar));
   w.line("struct Plan {{\n  using F = Stored;");
-  w.line("  static constexpr int kHeadDim = {}, kWarps = {}, kTurns = {}, kThreads = {}, kBits = {};", head_dim,
-         plan.warps, plan.turns, plan.warps * 32, s.bits);
+  w.line("  static constexpr int kHeadDim = {}, kWarps = {}, kThreads = {}, kBits = {};", head_dim, plan.warps,
+         plan.warps * 32, s.bits);
   w.line("  static constexpr int kCodesAt = {}, kScaleAt = {}, kCodeStride = {}, kScaleStride = {}, kCodeUnit = {};",
          is_planar ? codes.plane_at : codes.at, is_planar ? scale.plane_at : scale.at,
          is_planar ? f.code_bytes : f.block_bytes, is_planar ? f.scale_bytes : f.block_bytes, plan.code_unit);
@@ -41,8 +41,8 @@ Source emit_tiles(const Format& f, const TilePlan& plan, int head_dim, bool is_p
   w.line("  KV_DEVICE static u32 pre_signs(int word) {{ return kPreSigns[word]; }}");
   w.line("  KV_DEVICE static u32 post_signs(int word) {{ return kPostSigns[word]; }}\n}};\n");
   Source source =
-      finish(w, name, arch, {"quantise_tiles", "CodecArgs", plan.warps * 32, 256 * 256, sizeof(kv::CodecArgs)});
-  source.rows_per_block = plan.warps * plan.turns * 16;
+      finish(w, name, arch, {"quantise_tiles", "CodecArgs", plan.warps * 32, plan.shared_bytes, sizeof(kv::CodecArgs)});
+  source.tile_rows = plan.warps * 16;
   return source;
 }
 

@@ -159,6 +159,8 @@ struct Format {
   bool is_transformed() const { return !rotation.is_identity() || has_residual() || is_padded || !channels.empty(); }
   // Bytes of one row of n stored values; n must be a multiple of block.
   long long row_bytes(long long n) const { return n / block * block_bytes; }
+  // Bytes of one head of one token.
+  long long head_bytes(int head_dim) const { return row_bytes(stored_dim(head_dim)); }
   const Field* field(FieldKind kind) const;  // the first of its kind, or null
 };
 

@@ -59,7 +59,6 @@ void FormatReader::fields(schema::Table& top) {
       top.complain(done.error().where, done.error().message, done.error().notes);
     f_.fields.push_back(field);
   }
-  check_fields(top);
 }
 
 // Each bit of each code once, and every stored number once.

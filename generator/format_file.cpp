@@ -122,7 +122,7 @@ void FormatReader::check_scale(schema::Table& scale) {
     scale.complain(scale.where("division"), "a product is taken with bounds: [codes] kind must be \"table\"");
   if (s.division != Division::reciprocal && s.rule == ScaleRule::norm)
     scale.complain(scale.where("division"), "a norm is divided by in double: it has no 'division'");
-  if (s.renormalise && (s.rule != ScaleRule::norm || s.group != f_.block))
+  if (s.renormalise && (s.rule != ScaleRule::norm || s.group != f_.block || s.span != f_.block))
     scale.complain(scale.where("renormalise"), "what is renormalised is a block of one norm");
   if (f_.zero_bytes && (s.rule != ScaleRule::norm || s.span != f_.block))
     scale.complain(scale.where(), "zero_bytes is about blocks of one norm");
@@ -201,6 +201,8 @@ Result<Format> FormatReader::read(std::string_view toml_text, const std::string&
   if (outliers_table.exists()) KV_CHECK(outliers(outliers_table));
   if (residual_table.exists()) KV_CHECK(residual(residual_table));
   fields(top);
+  KV_CHECK(top.done());  // what is wrong with a field explains what is missing
+  check_fields(top);
   KV_CHECK(top.done());
   if (accept.exists()) accept.require("max_relative_mse");
   accept.read("max_relative_mse", f_.max_relative_mse);

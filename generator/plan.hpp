@@ -121,10 +121,11 @@ constexpr int kTileGroup = 128;  // values that are rotated and scaled together
 struct TilePlan {
   std::vector<std::uint32_t> buckets;  // what is added to a value's bits to carry into its code
   int code_unit = 16;                  // alignment of a block's codes, bytes
-  int warps = 8, turns = 8;            // a block quantises warps * turns * 16 rows
+  int warps = 0;                       // of a block; each takes 16 rows at a time
+  int shared_bytes = 0;
 };
 // Nothing if the format needs the general kernel.
-std::optional<TilePlan> plan_tiles(const Format& format, int head_dim, bool is_planar);
+std::optional<TilePlan> plan_tiles(const Format& format, int head_dim, bool is_planar, const Arch& arch);
 
 // Shared-memory wavefronts that one load of `unit` bytes a lane costs, given each lane's byte address.
 int bank_wavefronts(const std::vector<int>& addresses, int unit);

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 
 #include "generator/minifloat.hpp"
@@ -67,22 +68,29 @@ void place_rows(SidePlan& side, bool is_key) {
     for (PlaneRun& plane : section.run.planes) plane.unit = widest_load(side, section.run, plane, side.pitch);
 }
 
+int significant_bits(std::uint16_t half) {
+  return half & 0x7FFF ? 11 - std::countr_zero(unsigned(half | 0x400) & 0x7FF) : 0;
+}
+
 // Halves that represent the centroids best: the unit is free (it joins another factor), so the one whose
 // rounding errors are smallest in sum of squares is taken among 2048 candidates; the largest centroid lies in
-// [1, 2).
+// [1, 2). Of units that are equally good the one with the shortest numbers: products with short scales are exact then.
 void choose_halves(SectionPlan& section) {
   const std::vector<double>& values = section.codes.values;
   double largest = 0;
   for (double v : values) largest = std::max(largest, std::fabs(v));
-  double best_error = 1e300, best_factor = 1;
+  std::pair<double, int> best{1e300, 0};
+  double best_factor = 1;
   for (int i = 0; i < 2048; ++i) {
     const double factor = (1 + i / 2048.0) / largest;
-    double error = 0;
+    std::pair<double, int> cost;
     for (double v : values) {
-      const double exact = v * factor, off = float_from_f16(f16_from_float(float(exact))) - exact;
-      error += off * off / (exact * exact + 1e-30) * v * v;
+      const std::uint16_t half = f16_from_float(float(v * factor));
+      const double exact = v * factor, off = float_from_f16(half) - exact;
+      cost.first += off * off / (exact * exact + 1e-30) * v * v;
+      cost.second += significant_bits(half);
     }
-    if (error < best_error) best_error = error, best_factor = factor;
+    if (cost < best) best = cost, best_factor = factor;
   }
   section.unit = 1 / best_factor;
   for (double v : values) section.halves.push_back(f16_from_float(float(v * best_factor)));
@@ -171,9 +179,10 @@ Result<SidePlan> plan_side(const Format& format, int head_dim, bool is_planar, b
     if (section.codes.kind == CodeKind::table) choose_halves(section);
     if (s == format.residual_section) section.factor = format.residual.factor;
   }
-  // The first section's unit joins a factor that is there anyway; others bring theirs into their scale. Where values are scaled
-  // one by one, or only their direction counts, there is nothing left to join.
-  const bool joins = side.sections[0].use != ScaleUse::by_value && !format.scale.renormalise;
+  // The first section's unit joins a factor that is there anyway, so that stored scales stay as they are (a half holds each of
+  // them exactly); other sections bring theirs into their scale. Where a minimum is added, or only the direction of the codes
+  // counts, there is nothing to join.
+  const bool joins = !format.has_minimum() && !format.scale.renormalise;
   side.unit = joins ? side.sections[0].unit : 1;
   for (SectionPlan& section : side.sections) section.factor *= format.scale.renormalise ? 1 : section.unit / side.unit;
   place_rows(side, is_key);

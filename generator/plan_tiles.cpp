@@ -19,7 +19,7 @@ bool is_mirrored(const Section& s) {
 
 }  // namespace
 
-std::optional<TilePlan> plan_tiles(const Format& f, int head_dim, bool is_planar) {
+std::optional<TilePlan> plan_tiles(const Format& f, int head_dim, bool is_planar, const Arch& arch) {
   const Section& s = f.codes();
   const Field* codes = f.field(FieldKind::codes);
   const bool is_simple = f.sections.size() == 1 && f.channels.empty() && !f.rounds_to_bf16 && !f.is_padded &&
@@ -53,6 +53,10 @@ std::optional<TilePlan> plan_tiles(const Format& f, int head_dim, bool is_planar
   while (stride % plan.code_unit != 0 || at % plan.code_unit != 0) plan.code_unit /= 2;
   if (!is_planar) plan.code_unit = std::min(plan.code_unit, 2);  // rows may begin at any even address
   if (plan.code_unit < 2) return std::nullopt;
+  constexpr int kTables = 256 * 256, kRing = 2 * 16 * 320;  // core/tiles.cuh: two stages a warp
+  plan.warps = std::min((arch.shared_bytes_per_block - kTables) / kRing, 16);
+  if (plan.warps < 2) return std::nullopt;
+  plan.shared_bytes = kTables + plan.warps * kRing;
   return plan;
 }
 

@@ -100,7 +100,7 @@ Result<ProgramSource> make_reference_program(const Problem& problem, const Regis
   }
   for (const bool is_key : {true, false})
     if (const Format& f = is_key ? problem.k : problem.v;
-        const auto tiles = plan_tiles(f, problem.head_dim, program.is_planar))
+        const auto tiles = plan_tiles(f, problem.head_dim, program.is_planar, problem.arch))
       program.kernels[is_key ? Role::quantise_tiles_k : Role::quantise_tiles_v] =
           emit_tiles(f, *tiles, problem.head_dim, program.is_planar, program.arch, registry);
   return program;

@@ -21,7 +21,7 @@ struct Source {
   int threads = 0;       // a block
   int shared_bytes = 0;  // dynamic, a block
   int args_bytes = 0;    // size of the one struct the entry takes
-  int rows_per_block = 0;  // kernels over rows: how many a block serves; 0: one a warp
+  int tile_rows = 0;     // kernels over tiles of rows: rows the warps of a block take at a time; 0: one row a warp
 };
 
 // The kernels of one attention call and its cache.

@@ -167,10 +167,9 @@ Result<void> check_call(const ProgramSource& source, const AttentionCall& call, 
   return {};
 }
 
-// One warp a row, unless the kernel says otherwise.
+// One warp a row.
 Result<Grid> grid_of_rows(const Source& source, std::size_t rows) {
-  const auto warps =
-      static_cast<std::size_t>(source.rows_per_block ? source.rows_per_block : std::max(source.threads / 32, 1));
+  const auto warps = static_cast<std::size_t>(std::max(source.threads / 32, 1));
   if (rows > std::size_t{std::numeric_limits<int>::max()})
     return refuse(fmt::format("{} rows in one call of {}; at most {} are possible", rows, source.name,
                               std::numeric_limits<int>::max()));
@@ -181,9 +180,9 @@ Result<Grid> grid_of_rows(const Source& source, std::size_t rows) {
 bool takes_tiles(const kv::CodecArgs& args, std::size_t rows) {
   constexpr std::size_t kEnough = 2048;
   constexpr long long kVector = 8;  // halves of a 16-byte load
-  return rows >= kEnough && args.x_type == kv::RowType::f16 && reinterpret_cast<std::uintptr_t>(args.x.data) % 16 == 0 &&
-         args.x.sequence_stride % kVector == 0 && args.x.query_stride % kVector == 0 &&
-         args.x.head_stride % kVector == 0;
+  return rows >= kEnough && args.x_type == kv::RowType::f16 &&
+         reinterpret_cast<std::uintptr_t>(args.x.data) % 16 == 0 && args.x.sequence_stride % kVector == 0 &&
+         args.x.query_stride % kVector == 0 && args.x.head_stride % kVector == 0;
 }
 
 template <class Args>
@@ -358,7 +357,15 @@ Result<void> Program::codec(Role role, const kv::CodecArgs& args, Stream stream)
   KV_TRY(loaded, kernel(role));
   const Source& source = source_.kernels.at(role);
   KV_TRY(grid, grid_of_rows(source, rows));
-  return launch(*context_, source, *loaded, grid, args, stream);
+  kv::CodecArgs given = args;
+  if (source.tile_rows > 0) {  // a block for each multiprocessor, and the rows shared evenly
+    const auto tile = static_cast<std::size_t>(source.tile_rows);
+    const auto blocks = static_cast<std::size_t>(std::max(context_->backend()->facts().multiprocessors, 1));
+    const std::size_t share = (rows + blocks * tile - 1) / (blocks * tile) * tile;
+    given.block_rows = static_cast<int>(share);
+    grid.x = static_cast<unsigned>((rows + share - 1) / share);
+  }
+  return launch(*context_, source, *loaded, grid, given, stream);
 }
 
 Result<void> Program::quantise(int side, const kv::CodecArgs& args, Stream stream) const {

@@ -36,6 +36,7 @@ int main(int argc, char** argv) {
   add_run_verbs(app, cli);
   add_bench_verb(app, cli);
   add_codec_verbs(app, cli);
+  add_formats_verb(app, cli);
   add_quality_verb(app, cli);
   add_weights_verb(app, cli);
   add_system_verbs(app, cli);

@@ -73,7 +73,7 @@ ByteAgreement compare_rows(const Format& format, std::span<const std::uint8_t> a
 std::vector<std::uint8_t> encode_rows(const Format& format, std::span<const float> x, int head_dim) {
   const auto dim = static_cast<std::size_t>(head_dim);
   std::vector<std::uint8_t> bytes;
-  bytes.reserve(x.size() / dim * static_cast<std::size_t>(format.row_bytes(head_dim)));
+  bytes.reserve(x.size() / dim * static_cast<std::size_t>(format.head_bytes(head_dim)));
   for (std::size_t at = 0; at < x.size(); at += dim) {
     const auto row = encode_row(format, x.subspan(at, dim));
     bytes.insert(bytes.end(), row.begin(), row.end());
@@ -82,7 +82,7 @@ std::vector<std::uint8_t> encode_rows(const Format& format, std::span<const floa
 }
 
 std::vector<double> decode_rows(const Format& format, std::span<const std::uint8_t> bytes, int head_dim) {
-  const auto row_bytes = static_cast<std::size_t>(format.row_bytes(head_dim));
+  const auto row_bytes = static_cast<std::size_t>(format.head_bytes(head_dim));
   std::vector<double> values;
   values.reserve(bytes.size() / row_bytes * static_cast<std::size_t>(head_dim));
   for (std::size_t at = 0; at < bytes.size(); at += row_bytes) {

@@ -1,4 +1,4 @@
-// The verbs about formats: quantize, dequantize (the reference codec; with --device the kernels) and formats.
+// The verbs that convert files: quantize and dequantize, by the reference codec or, with --device, by the kernels.
 // SPDX-License-Identifier: MIT
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -21,22 +21,24 @@ namespace kvjit {
 namespace {
 
 struct CodecVerbArgs {
-  std::string format, in, out, name;
+  std::string format, in, out;
   std::vector<long long> shape;
   int head_dim = 0;
   bool is_rotated = false;
 };
 
-// head_dim: what one call of the codec spans. It must divide the row and hold whole blocks and rotation
-// groups.
-Result<int> span_of(const Format& format, long long columns, int head_dim) {
-  const int granule = format.granule();
-  const long long span = head_dim ? head_dim : columns;
-  if (span > 0 && span <= 1 << 20 && columns % span == 0 && span % granule == 0) return static_cast<int>(span);
-  return fail(Code::bad_input,
-              fmt::format("rows of {} values with head_dim {} do not fit format {}", columns, span, format.name), {},
-              {fmt::format("head_dim must divide the row and be a multiple of {} (block {}, rotation group {})",
-                           granule, format.block, format.rotation.size)});
+// The format for rows of `columns` values, of which head_dim at a time (default: all) are one call of the codec.
+struct Rows {
+  Format format;
+  int span = 0;
+};
+Result<Rows> rows_of(const Registry& registry, const CodecVerbArgs& args, long long columns) {
+  const long long span = args.head_dim ? args.head_dim : columns;
+  if (span <= 0 || span > 1 << 20 || columns % span != 0)
+    return fail(Code::bad_input, fmt::format("rows of {} values are not whole heads of {}", columns, span), {},
+                {"--head-dim must divide the row"});
+  KV_TRY(format, registry.format_for(args.format, static_cast<int>(span), {}));
+  return Rows{std::move(format), static_cast<int>(span)};
 }
 
 // One kernel over all the rows: tokens = spans, one head. in and out are host bytes.
@@ -52,9 +54,11 @@ Result<std::vector<std::uint8_t>> on_device(const Cli& cli, const Registry& regi
   KV_TRY(from, Buffer::make(backend, in.size()));
   KV_TRY(to, Buffer::make(backend, out_bytes));
   KV_CHECK(backend->copy_to_device(from.pointer(), in.data(), in.size()));
-  const long long row_bytes = format.row_bytes(span);
+  const long long row_bytes = format.head_bytes(span);
   kv::CodecArgs args{};
-  args.x = {reinterpret_cast<void*>((is_quantise ? from : to).pointer()), 0, span, span};
+  // Padded heads stay padded in the rotated domain.
+  const long long width = is_rotated ? format.stored_dim(span) : span;
+  args.x = {reinterpret_cast<void*>((is_quantise ? from : to).pointer()), 0, width, width};
   args.side.codes = reinterpret_cast<kv::u8*>((is_quantise ? to : from).pointer());
   args.side.codes_head_stride = args.side.codes_token_stride = row_bytes;
   args.sequences = args.heads = 1;
@@ -75,7 +79,7 @@ constexpr long long kMaxRows = 1 << 30;  // a token count is an int in the kerne
 // A finite row that does not come back finite was too large for the format's numbers or its scale: nothing is written then.
 Result<void> check_stored(const Format& format, std::span<const float> x, std::span<const std::uint8_t> bytes, int span,
                           const std::string& file) {
-  const auto row_bytes = static_cast<std::size_t>(format.row_bytes(span)), width = static_cast<std::size_t>(span);
+  const auto row_bytes = static_cast<std::size_t>(format.head_bytes(span)), width = static_cast<std::size_t>(span);
   for (std::size_t i = 0; i < x.size() / width; ++i) {
     const auto row = x.subspan(i * width, width);
     const auto is_finite = [](double v) { return std::isfinite(v); };
@@ -88,13 +92,15 @@ Result<void> check_stored(const Format& format, std::span<const float> x, std::s
 
 Result<int> quantize(const Cli& cli, const CodecVerbArgs& args) {
   KV_TRY(registry, cli.registry());
-  KV_TRY(format, registry.format(args.format, {}));
+  KV_CHECK(registry.format(args.format, {}));  // a misspelt name is said before a missing file
   KV_TRY(npy, read_npy(args.in));
   if (npy.type == NpyType::i8)
     return fail(Code::bad_input, fmt::format("{}: has elements of type i8; f16, f32 and f64 are quantised", args.in));
   if (npy.shape.empty() || npy.count() == 0)
     return fail(Code::bad_input, fmt::format("{}: has shape {}; rows of values are needed", args.in, npy.shape_text()));
-  KV_TRY(span, span_of(*format, npy.shape.back(), args.head_dim));
+  KV_TRY(made, rows_of(registry, args, npy.shape.back()));
+  const auto& [format, span] = made;
+  const auto row_bytes = static_cast<std::size_t>(format.head_bytes(span));
   const std::vector<float> x = npy.floats();
   const std::size_t spans = x.size() / static_cast<std::size_t>(span);
   if (spans > static_cast<std::size_t>(kMaxRows)) return fail(Code::unsupported, "at most 2^30 rows");
@@ -102,116 +108,57 @@ Result<int> quantize(const Cli& cli, const CodecVerbArgs& args) {
   if (cli.options.device == DeviceKind::automatic) {
     for (std::size_t i = 0; i < spans; ++i) {
       const auto row =
-          encode_row(*format, std::span(x).subspan(i * static_cast<std::size_t>(span), static_cast<std::size_t>(span)));
+          encode_row(format, std::span(x).subspan(i * static_cast<std::size_t>(span), static_cast<std::size_t>(span)));
       bytes.insert(bytes.end(), row.begin(), row.end());
     }
   } else {
-    KV_TRY(stored, on_device(cli, registry, *format, span, true, false,
+    KV_TRY(stored, on_device(cli, registry, format, span, true, false,
                              {reinterpret_cast<const std::uint8_t*>(x.data()), x.size() * sizeof(float)}, spans,
-                             spans * static_cast<std::size_t>(format->row_bytes(span))));
+                             spans * row_bytes));
     bytes = std::move(stored);
   }
-  KV_CHECK(check_stored(*format, x, bytes, span, args.in));
+  KV_CHECK(check_stored(format, x, bytes, span, args.in));
   KV_CHECK(write_bytes(args.out, bytes));
-  cli.print({{"format", format->name}, {"values", x.size()}, {"bytes", bytes.size()}, {"file", args.out}},
-            fmt::format("{} values as {}: {} bytes ({} bits a value)\n", x.size(), format->name, bytes.size(),
-                        format->bits_per_value()));
+  cli.print({{"format", format.name}, {"values", x.size()}, {"bytes", bytes.size()}, {"file", args.out}},
+            fmt::format("{} values as {}: {} bytes ({} bits a value)\n", x.size(), format.name, bytes.size(),
+                        format.bits_per_value()));
   return 0;
 }
 
 Result<int> dequantize(const Cli& cli, const CodecVerbArgs& args) {
   KV_TRY(registry, cli.registry());
-  KV_TRY(format, registry.format(args.format, {}));
+  KV_CHECK(registry.format(args.format, {}));
   if (args.shape.size() != 2 || args.shape[0] <= 0 || args.shape[1] <= 0 || args.shape[0] > kMaxRows ||
       args.shape[1] > 1 << 20)
     return fail(Code::usage,
                 fmt::format("--shape {}: two positive numbers are needed: rows,columns", fmt::join(args.shape, ",")));
   const long long rows = args.shape[0], columns = args.shape[1];
-  KV_TRY(span, span_of(*format, columns, args.head_dim));
+  KV_TRY(made, rows_of(registry, args, columns));
+  const auto& [format, span] = made;
+  // Padded heads stay padded in the rotated domain.
+  const auto stored = static_cast<std::size_t>(format.stored_dim(span)),
+             width = args.is_rotated ? stored : static_cast<std::size_t>(span);
+  const auto spans = static_cast<std::size_t>(rows * columns / span),
+             row_bytes = static_cast<std::size_t>(format.head_bytes(span));
   KV_TRY(bytes, read_bytes(args.in));
-  const long long need = rows * format->row_bytes(columns);
+  const auto need = static_cast<long long>(spans * row_bytes);
   if (static_cast<long long>(bytes.size()) != need)
     return fail(Code::bad_input, fmt::format("{}: has {} bytes; {} rows of {} values as {} take {}", args.in,
-                                             bytes.size(), rows, columns, format->name, need));
-  const auto spans = static_cast<std::size_t>(rows * columns / span),
-             row_bytes = static_cast<std::size_t>(format->row_bytes(span));
+                                             bytes.size(), rows, columns, format.name, need));
   if (spans > static_cast<std::size_t>(kMaxRows)) return fail(Code::unsupported, "at most 2^30 rows");
-  std::vector<float> x(static_cast<std::size_t>(rows * columns));
+  std::vector<float> x(spans * width);
   if (cli.options.device == DeviceKind::automatic) {
     for (std::size_t i = 0; i < spans; ++i) {
-      const auto row = decode_row(*format, std::span(bytes).subspan(i * row_bytes, row_bytes), span, args.is_rotated);
-      std::copy(row.begin(), row.end(), x.begin() + static_cast<std::ptrdiff_t>(i) * span);
+      const auto row = decode_row(format, std::span(bytes).subspan(i * row_bytes, row_bytes), span, args.is_rotated);
+      std::copy(row.begin(), row.end(), x.begin() + static_cast<std::ptrdiff_t>(i * width));
     }
   } else {
-    KV_TRY(out,
-           on_device(cli, registry, *format, span, false, args.is_rotated, bytes, spans, x.size() * sizeof(float)));
+    KV_TRY(out, on_device(cli, registry, format, span, false, args.is_rotated, bytes, spans, x.size() * sizeof(float)));
     std::memcpy(x.data(), out.data(), out.size());
   }
-  KV_CHECK(write_npy(args.out, {rows, columns}, x));
-  cli.print({{"format", format->name}, {"values", x.size()}, {"is_rotated", args.is_rotated}, {"file", args.out}},
-            fmt::format("{} values from {}\n", x.size(), format->name));
-  return 0;
-}
-
-std::string rotation_text(const Rotation& rotation) {
-  return rotation.is_identity() ? "none" : fmt::format("{} of {}", rotation.name, rotation.size);
-}
-
-Json format_json(const Format& f) {
-  return {{"name", f.name},
-          {"title", f.title},
-          {"source", f.source},
-          {"aliases", f.aliases},
-          {"bits_per_value", f.bits_per_value()},
-          {"code_bits", f.codes().bits},
-          {"block", f.block},
-          {"block_bytes", f.block_bytes},
-          {"rotation", f.rotation.name},
-          {"rotation_size", f.rotation.size}};
-}
-
-Result<int> formats(const Cli& cli, const CodecVerbArgs& args) {
-  KV_TRY(registry, cli.registry());
-  if (args.name.empty()) {
-    Json results = Json::array();
-    std::vector<std::vector<std::string>> rows;
-    for (const auto& [name, f] : registry.formats()) {
-      rows.push_back({name, fmt::format("{}", fmt::join(f.aliases, " ")), short_number(f.bits_per_value()),
-                      std::to_string(f.block), std::to_string(f.block_bytes), rotation_text(f.rotation)});
-      results.push_back(format_json(f));
-    }
-    cli.print(results, table_text({"format", "aliases", "bits a value", "block", "bytes", "rotation"}, rows));
-    return 0;
-  }
-  KV_TRY(found, registry.format(args.name, {}));
-  const Format& f = *found;
-  Json data = format_json(f);
-  Json fields = Json::array();
-  std::string layout;
-  for (const Field& field : f.fields) {
-    const char* const kind = field.kind == FieldKind::codes   ? "codes"
-                             : field.kind == FieldKind::scale ? "scale"
-                                                              : "pad";
-    fields.push_back({{"field", kind}, {"at", field.at}, {"bytes", field.bytes}});
-    layout += fmt::format("{}{} at {} ({} bytes)", layout.empty() ? "" : ", ", kind, field.at, field.bytes);
-  }
-  data["fields"] = fields;
-  data["values"] = f.codes().values;
-  data["bounds"] = f.codes().bounds;
-  data["max_relative_mse"] = f.max_relative_mse;
-  std::vector<std::pair<std::string, std::string>> lines = {
-      {"format", f.name},
-      {"title", f.title},
-      {"source", f.source},
-      {"aliases", fmt::format("{}", fmt::join(f.aliases, " "))},
-      {"bits a value", fmt::format("{}", f.bits_per_value())},
-      {"block", fmt::format("{} values in {} bytes", f.block, f.block_bytes)},
-      {"fields", layout},
-      {"rotation", rotation_text(f.rotation)}};
-  if (!f.codes().values.empty()) lines.push_back({"codebook", fmt::format("{:.4f}", fmt::join(f.codes().values, " "))});
-  if (f.max_relative_mse > 0)
-    lines.push_back({"accept", fmt::format("relative mean squared error at most {}", f.max_relative_mse)});
-  cli.print(data, facts_text(lines));
+  KV_CHECK(write_npy(args.out, {rows, static_cast<long long>(x.size()) / rows}, x));
+  cli.print({{"format", format.name}, {"values", x.size()}, {"is_rotated", args.is_rotated}, {"file", args.out}},
+            fmt::format("{} values from {}\n", x.size(), format.name));
   return 0;
 }
 
@@ -239,10 +186,6 @@ void add_codec_verbs(CLI::App& app, Cli& cli) {
       ->required()
       ->type_name("R,C");
   back->add_flag("--rotated", args->is_rotated, "leave the values in the rotated domain");
-
-  CLI::App* list = app.add_subcommand("formats", "every format, or one in detail");
-  list->add_option("NAME", args->name, "name or alias");
-  list->callback([&cli, args] { cli.action = [&cli, args] { return formats(cli, *args); }; });
 }
 
 }  // namespace kvjit

@@ -75,6 +75,7 @@ struct CodecArgs {
   RowType x_type;
   int keep_rotated;    // dequantise: leave values in the rotated domain
   float tensor_scale;  // of formats that have one scale for the whole tensor
+  int block_rows;      // kernels over tiles: rows a block takes
 };
 
 }  // namespace kv

@@ -69,7 +69,7 @@ TEST_CASE("a 3-bit, 64-value format is one file, as K and as V, in every family"
   const Format& format = *must(registry.format("three", {}));
   CHECK(format.name == "three_bits_of_64");
   CHECK(format.block_bytes == 64 * 3 / 8 + 2);
-  CHECK(format.values.size() == 8);
+  CHECK(format.codes().values.size() == 8);
 
   const auto context = open_context(DeviceKind::cpu);
   const std::string arch = context->backend()->facts().arch;

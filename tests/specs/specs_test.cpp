@@ -9,6 +9,8 @@
 #include <set>
 #include <sstream>
 
+#include "generator/layers.hpp"
+#include "generator/problem.hpp"
 #include "generator/registry.hpp"
 #include "generator/spec.hpp"
 
@@ -88,4 +90,25 @@ TEST_CASE("fail") {
     if (std::getenv("KVJIT_BLESS")) std::ofstream(expected) << render(specs.error());
     CHECK(render(specs.error()) == read(expected));
   }
+}
+
+TEST_CASE("every example resolves: its formats, their sizes for its heads, and its arch") {
+  const Registry registry = Registry::load(embedded_files()).value();
+  int examples = 0;
+  for (const auto& [file, text] : embedded_files()) {
+    if (!file.starts_with("specs/attention/")) continue;
+    CAPTURE(file);
+    const Result<std::vector<Spec>> specs = parse_specs(text, file);
+    REQUIRE_MESSAGE(specs, (specs ? "" : render(specs.error())));
+    for (const Spec& whole : *specs) {
+      const Result<std::vector<Spec>> layers = expand_layers(whole, registry);
+      REQUIRE_MESSAGE(layers, (layers ? "" : render(layers.error())));
+      for (const Spec& spec : *layers) {
+        const Result<Problem> problem = resolve(spec, registry, spec.archs.empty() ? "sm_90a" : spec.archs.front());
+        CHECK_MESSAGE(problem, (problem ? "" : render(problem.error())));
+      }
+    }
+    ++examples;
+  }
+  CHECK(examples >= 9);
 }

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <limits>
 
+#include "generator/codebook.hpp"
 #include "generator/registry.hpp"
 #include "tests/support/goldens.hpp"
 #include "tests/support/rng.hpp"
@@ -196,8 +197,85 @@ TEST_CASE("a stored mask marks the largest magnitudes; a damaged one reads nothi
   CHECK(marked == 32);
   for (const std::uint8_t byte : {0x00, 0xFF}) {
     std::fill(row.begin() + 2, row.begin() + 18, byte);
-    CHECK(finite_count(decode_row(f, row, 128, false)) == 128);
+    std::vector<double> decoded[2];
+    for (const int behind : {0, 1}) {
+      std::vector<std::uint8_t> longer = row;
+      longer.resize(200, behind ? 0xFF : 0x00);
+      decoded[behind] = decode_row(f, std::span(longer).subspan(0, row.size()), 128, false);
+    }
+    CHECK(decoded[0] == decoded[1]);
   }
+}
+
+TEST_CASE("renormalised rows are as long as their stored norm says") {
+  for (const char* name : {"vllm_k3_nc", "vllm_k4_nc"}) {
+    const std::vector<std::uint8_t> bytes = encode_row(format(name), test::golden_input(128));
+    double squares = 0;
+    for (const double v : decode_row(format(name), bytes, 128, false)) squares += v * v;
+    const std::size_t at = bytes.size() - 2;
+    CHECK(std::sqrt(squares) ==
+          doctest::Approx(float_from_f16(std::uint16_t(bytes[at] | bytes[at + 1] << 8))).epsilon(1e-9));
+  }
+}
+
+TEST_CASE("a step is at least as large as the format says") {
+  std::vector<float> x(128, 0.0f);
+  x[0] = 1e-9f;
+  CHECK(encoded("vllm_v4", x).substr(0, 2) == "00");  // a tenth of the least step
+}
+
+TEST_CASE("the norm of a residual is relative to that of the block, or has its size") {
+  std::vector<float> x = test::golden_input(128), doubled = x;
+  for (float& v : doubled) v *= 2;
+  const auto norm = [](const char* name, const std::vector<float>& row) {
+    const std::vector<std::uint8_t> bytes = encode_row(format(name), row);
+    return float_from_f16(std::uint16_t(bytes[2] | bytes[3] << 8));
+  };
+  CHECK(norm("turbo4_qjl68", doubled) == norm("turbo4_qjl68", x));
+  CHECK(norm("amesianx_tbqp4_1", doubled) == 2 * norm("amesianx_tbqp4_1", x));
+}
+
+TEST_CASE("rotated values are rounded to bf16 first where the format says so") {
+  const Format& f = format("atlas_turbo8");
+  Format unrotated = f, exact = f;
+  unrotated.rotation = Rotation{};
+  unrotated.rounds_to_bf16 = exact.rounds_to_bf16 = false;
+  test::Rng rng(5);
+  const std::vector<float> x = rng.normals(128);
+  std::vector<double> y(x.begin(), x.end());
+  rotate_forward(f.rotation, y.data(), 128);
+  std::vector<float> rounded;
+  for (const double v : y) rounded.push_back(float_from_bf16(bf16_from_float(float(v))));
+  CHECK(encode_row(f, x) == encode_row(unrotated, rounded));
+  CHECK(encode_row(f, x) != encode_row(exact, x));
+}
+
+TEST_CASE("divisions: float32 values next to a bound fall as the source's own operations let them") {
+  const auto around = [](float x, auto check) {
+    for (int i = 0; i < 4; ++i) x = std::nextafter(x, 0.0f);
+    for (int i = 0; i < 9; ++i, x = std::nextafter(x, kInfinity)) check(x);
+  };
+  for (int m = 0; m < 8; ++m)  // ties of E4M3 between 1 and 2
+    around(3 * (1 + (2 * float(m) + 1) / 16), [](float x) {
+      CHECK(encode_row(format("fp8_e4m3"), std::vector<float>{x}, 3).front() == e4m3_from_float(x / 3));
+    });
+  const Format& table = format("atlas_turbo4");
+  Format unrotated = table;
+  unrotated.rotation = Rotation{};
+  unrotated.rounds_to_bf16 = false;
+  for (const double bound : table.codes().bounds)
+    around(float(bound / 2.7326 * 3), [&](float x) {
+      if (x == 0) return;
+      std::vector<float> group(16, 0.0f);
+      group[0] = x, group[1] = 3;
+      CHECK((encode_row(unrotated, group).front() & 15) == code_of(x * (2.7326f / 3), table.codes().bounds));
+    });
+  for (int q = 0; q < 15; ++q)
+    around((float(q) + 0.5f) * (7.0f / 15), [](float x) {
+      std::vector<float> row(128, 0.0f);
+      row[0] = x, row[1] = 7;
+      CHECK((encode_row(format("vllm_v4"), row).front() & 15) == int(x / (7.0f / 15) + 0.5f));
+    });
 }
 
 TEST_CASE("a norm: NaN spoils the whole span, as do infinities and numbers too large for an fp16 scale") {

@@ -185,6 +185,10 @@ TEST_CASE("tables that 8-bit integers can hold exactly") {
   CHECK(int8_step(s) == 0.125);
   s.values.back() = 16.0625;
   CHECK(int8_step(s) == 0);
+  s.values = {-128, -1, 1, 127};
+  CHECK(int8_step(s) == 1);
+  s.values.back() = 128;
+  CHECK(int8_step(s) == 0);
   for (const char* bits : {"2", "3", "4", "5", "6"}) CHECK(step((std::string("kv") + bits).c_str()) > 0);
 }
 
