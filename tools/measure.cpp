@@ -70,6 +70,10 @@ ByteAgreement compare_rows(const Format& format, std::span<const std::uint8_t> a
   return agreement;
 }
 
+bool is_byte_exact(const Format& format) {
+  return format.scale.rule != ScaleRule::norm && format.rotation.is_identity();
+}
+
 std::vector<std::uint8_t> encode_rows(const Format& format, std::span<const float> x, int head_dim) {
   const auto dim = static_cast<std::size_t>(head_dim);
   std::vector<std::uint8_t> bytes;

@@ -35,6 +35,10 @@ struct ByteAgreement {
 };
 ByteAgreement compare_rows(const Format& format, std::span<const std::uint8_t> a, std::span<const std::uint8_t> b);
 
+// Do the quantise kernels store exactly the reference codec's bytes? Not where norms are summed or values rotated: float32 in the
+// kernels, double in the codec. A scale or a code next to a bound may then be rounded to the other side.
+bool is_byte_exact(const Format& format);
+
 // Rows of head_dim values through the reference codec.
 std::vector<std::uint8_t> encode_rows(const Format& format, std::span<const float> x, int head_dim);
 std::vector<double> decode_rows(const Format& format, std::span<const std::uint8_t> bytes, int head_dim);

@@ -7,6 +7,7 @@
 
 #include <limits>
 
+#include "generator/registry.hpp"
 #include "tests/support/oracle.hpp"
 #include "tests/support/rng.hpp"
 
@@ -57,6 +58,17 @@ TEST_CASE("bytes are told apart, padding is not looked at") {
   CHECK(agreement.code_differs == 2);
   CHECK(agreement.scale_bytes == 4);
   CHECK(agreement.code_bytes == 8);
+}
+
+TEST_CASE("bytes are exact unless norms are summed or values rotated") {
+  const auto registry = Registry::load(embedded_files());
+  REQUIRE(registry);
+  const auto is_exact = [&](const char* name) { return is_byte_exact(**registry->format(name, {})); };
+  CHECK(is_exact("q4_0"));
+  CHECK(is_exact("f16"));
+  CHECK_FALSE(is_exact("tbq4_0"));
+  CHECK_FALSE(is_exact("tq3_0_s2"));  // an amax rule, of rotated values
+  CHECK_FALSE(is_exact("atlas_turbo4"));
 }
 
 TEST_CASE("inputs are reproducible, heavy-tailed and have an outlier channel") {
