@@ -177,11 +177,10 @@ Result<Verdict> verify_one(const Spec& spec, const Registry& registry, const std
     verdict.scale_differs += bytes.scale_differs;
     const double scale_fraction =
         static_cast<double>(bytes.scale_differs) / static_cast<double>(std::max(bytes.scale_bytes, 1LL));
-    verdict.require(
-        is_byte_exact(*formats[side]) ? bytes.code_differs + bytes.scale_differs == 0
-                                      : fraction <= kMaxCodeBytes && scale_fraction <= kMaxScaleBytes,
-        fmt::format("quantise of {}: {} code and {} scale bytes differ from the reference codec", formats[side]->name,
-                    bytes.code_differs, bytes.scale_differs));
+    verdict.require(is_byte_exact(*formats[side]) ? bytes.code_differs + bytes.scale_differs == 0
+                                                  : fraction <= kMaxCodeBytes && scale_fraction <= kMaxScaleBytes,
+                    fmt::format("quantise of {}: {} code and {} scale bytes differ from the reference codec",
+                                formats[side]->name, bytes.code_differs, bytes.scale_differs));
     decoded[side] = decode_rows(*formats[side], rows, dim);
     KV_TRY(dequantised, trial.dequantise(side));
     const double error = difference(dequantised, decoded[side], dim).relative_l2;
@@ -189,9 +188,9 @@ Result<Verdict> verify_one(const Spec& spec, const Registry& registry, const std
     verdict.require(is_within(error, kMaxDequantiseError),
                     fmt::format("dequantise of {}: error {:.2e}", formats[side]->name, error));
   }
-  const auto q = rounded_to(
-      problem.q_type,
-      heavy_tailed(3, std::size_t(kv_heads) * problem.q_heads_per_kv * problem.query_length * dim, dim));
+  const auto q =
+      rounded_to(problem.q_type,
+                 heavy_tailed(3, std::size_t(kv_heads) * problem.q_heads_per_kv * problem.query_length * dim, dim));
   for (const int tokens : {1, tile - 1, tile, tile + 1, 257}) {
     if (tokens < problem.query_length) continue;  // fewer tokens than queries is not a cache that a model can have
     const auto exact =

@@ -93,9 +93,9 @@ class Kernels {
       if (outcomes[i].registers > outcomes[largest].registers) largest = i;
     }
     REQUIRE(!jobs_.empty());
-    fmt::print("compiled {} kernels in {:.0f} s on {} threads; slowest {:.1f} s: {}; most registers {}: {}\n", jobs_.size(),
-               total, threads, outcomes[slowest].seconds, jobs_[slowest].name, outcomes[largest].registers,
-               jobs_[largest].name);
+    fmt::print("compiled {} kernels in {:.0f} s on {} threads; slowest {:.1f} s: {}; most registers {}: {}\n",
+               jobs_.size(), total, threads, outcomes[slowest].seconds, jobs_[slowest].name,
+               outcomes[largest].registers, jobs_[largest].name);
   }
 
  private:

@@ -48,6 +48,19 @@ std::vector<Case> each_format(const char* k, const char* v, Layout layout) {
   return cases;
 }
 
+// Keys that are no halves (f32; a code times its scale plus a minimum) are rounded to f16 for the tensor cores. Where few large keys
+// compete for a query, that alone can move the output by more than kMaxKernelError: 9.4e-4 of 1.2e-3 in the first case, all of
+// 1.5e-3 in the second. Random pairs that do are listed here, and held to attention over the rounded keys instead.
+const std::vector<Case>& exceptions() {
+  static const std::vector<Case> all = {{"f32", "amesianx_tbq4_0", 256, 1, 1, Layout::planar, false},
+                                        {"vllm_v4", "vllm_k4_nc", 64, 1, 8, Layout::rows, true}};
+  return all;
+}
+bool is_exception(const Case& test) {
+  return std::any_of(exceptions().begin(), exceptions().end(),
+                     [&](const Case& other) { return other.name() == test.name(); });
+}
+
 std::vector<Case> random_pairs(int count) {
   Rng rng(2026);
   const std::vector<std::string> names = format_names(registry());
@@ -112,7 +125,24 @@ TEST_CASE("every format with itself, planar") { check_cases(each_format(nullptr,
 
 TEST_CASE("every format with itself, rows") { check_cases(each_format(nullptr, nullptr, Layout::rows)); }
 
-TEST_CASE("200 random pairs") { check_cases(random_pairs(200)); }
+TEST_CASE("200 random pairs") {
+  std::vector<Case> cases = random_pairs(200);
+  const auto kept = std::remove_if(cases.begin(), cases.end(), is_exception);
+  CHECK(cases.end() - kept == std::ptrdiff_t(exceptions().size()));
+  cases.erase(kept, cases.end());
+  check_cases(cases);
+}
+
+TEST_CASE("random pairs above the bound are within it of attention over rounded keys") {
+  const auto context = open_context(DeviceKind::cpu);
+  for (const Case& test : exceptions()) {
+    Judge judge(context, planned(registry(), test, context->backend()->facts().arch));
+    const Trial::Call call{257, {}, 0, false};
+    CHECK_MESSAGE(judge.error(call) > kMaxKernelError, test.name(), " needs no exception any more");
+    judge.round_keys();
+    judge.check(call);
+  }
+}
 
 }  // namespace
 }  // namespace kvjit::test
