@@ -294,8 +294,8 @@ inline void check_codec_kernels(Judge& judge, const std::string& name) {
       const auto want =
           type == Element::f32 ? expected.rows : encode_rows(format, rounded_to(type, expected.x), head_dim);
       REQUIRE(rows.size() == want.size());
-      long long differs = 0;
-      for (std::size_t i = 0; i < rows.size(); ++i) differs += rows[i] != want[i];
+      const ByteAgreement bytes = compare_rows(format, rows, want);
+      const long long differs = bytes.code_differs + bytes.scale_differs;
       const auto allowed = is_byte_exact(format) ? 0LL : (long long)(rows.size()) / 1000;
       CHECK_MESSAGE(differs <= allowed, name, ", ", to_string(type), ": ", differs, " of ", rows.size(),
                     " bytes differ");

@@ -46,13 +46,20 @@ TEST_CASE("differences by hand") {
 }
 
 TEST_CASE("bytes are told apart, padding is not looked at") {
+  const auto field = [](FieldKind kind, int at, int bytes) {
+    Field made;
+    made.kind = kind, made.at = at, made.bytes = bytes;
+    return made;
+  };
   Format format;
   format.block_bytes = 8;
-  format.fields = {{FieldKind::scale, 0, 2}, {FieldKind::codes, 2, 4}, {FieldKind::pad, 6, 2}};
+  format.fields = {field(FieldKind::scale, 0, 2), field(FieldKind::codes, 2, 4), field(FieldKind::pad, 6, 1),
+                   field(FieldKind::residual_signs, 7, 1)};
   std::vector<std::uint8_t> a(16, 0), b(16, 0);
   b[1] = 1;                 // scale of block 0
   b[8 + 2] = b[8 + 5] = 1;  // codes of block 1
-  b[8 + 7] = 1;             // padding
+  b[8 + 6] = 1;             // padding
+  b[8 + 7] = 1;             // signs that nobody reads
   const ByteAgreement agreement = compare_rows(format, a, b);
   CHECK(agreement.scale_differs == 1);
   CHECK(agreement.code_differs == 2);
