@@ -46,12 +46,12 @@ const char* to_string(Role role);
 struct SideFacts {
   std::string format;
   bool is_transformed = false;  // attention works in another domain than the caller's: rotated, padded, scaled by channel
-  bool has_tensor_scale = false;
-  int inner_dim = 0;  // values a head has in that domain
   long long row_bytes = 0;        // layout rows: whole blocks
   long long code_row_bytes = 0;   // layout planar: the codes plane
   long long scale_row_bytes = 0;  // layout planar: the scales plane, 0 if the format has no scale
   double bits_per_value = 0;
+  int inner_dim = 0;  // values a head has in attention's domain
+  bool has_tensor_scale = false;
 };
 
 // A program as text: what `kvjit emit` writes and what the runtime compiles and launches.

@@ -59,7 +59,7 @@ ByteAgreement compare_rows(const Format& format, std::span<const std::uint8_t> a
   const auto block = static_cast<std::size_t>(format.block_bytes);
   for (std::size_t at = 0; at + block <= b.size(); at += block)
     for (const Field& field : format.fields) {
-      if (field.kind == FieldKind::pad) continue;
+      if (field.kind == FieldKind::pad || field.kind == FieldKind::residual_signs) continue;
       long long differs = 0;
       for (int i = field.at; i < field.at + field.bytes; ++i)
         differs += a[at + static_cast<std::size_t>(i)] != b[at + static_cast<std::size_t>(i)];
@@ -68,6 +68,11 @@ ByteAgreement compare_rows(const Format& format, std::span<const std::uint8_t> a
       (is_code ? agreement.code_differs : agreement.scale_differs) += differs;
     }
   return agreement;
+}
+
+bool is_byte_exact(const Format& format) {
+  return format.scale.rule != ScaleRule::norm && format.rotation.is_identity() &&
+         format.scale.refine != Refine::matched && format.scale.refine != Refine::least_squares;
 }
 
 std::vector<std::uint8_t> encode_rows(const Format& format, std::span<const float> x, int head_dim,

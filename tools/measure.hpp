@@ -29,11 +29,16 @@ struct Difference {
 };
 Difference difference(std::span<const float> a, std::span<const double> b, int dim);
 
-// Bytes in which two arrays of stored rows differ, by what they are. Padding is not compared.
+// Bytes in which two arrays of stored rows differ, by what they are. Neither padding is compared nor the signs of a
+// residual that no decoder reads: that of the value which sets an amax scale hangs on the last bit of a float.
 struct ByteAgreement {
   long long code_bytes = 0, scale_bytes = 0, code_differs = 0, scale_differs = 0;
 };
 ByteAgreement compare_rows(const Format& format, std::span<const std::uint8_t> a, std::span<const std::uint8_t> b);
+
+// Do the quantise kernels store exactly the reference codec's bytes? Not where norms are summed or values rotated: float32 in the
+// kernels, double in the codec. A scale or a code next to a bound may then be rounded to the other side.
+bool is_byte_exact(const Format& format);
 
 // Rows of head_dim values through the reference codec. tensor_scale: of formats with one scale for the whole tensor.
 std::vector<std::uint8_t> encode_rows(const Format& format, std::span<const float> x, int head_dim,

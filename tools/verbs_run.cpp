@@ -24,7 +24,9 @@ namespace {
 
 constexpr double kMaxKernelError = 1e-3;      // relative L2: what every kernel is held to
 constexpr double kMaxDequantiseError = 1e-5;  // relative L2: float32 against double
-constexpr double kMaxCodeBytes = 1e-3;        // fraction of code bytes that a norm rule may round the other way
+// Fractions of bytes that may be rounded the other way where is_byte_exact() is false. A scale of f16 steps by 2^-11 of itself and
+// float32 sums are off by about 1e-6, so some 1 in 500 changes; codes near a bound are rarer.
+constexpr double kMaxCodeBytes = 1e-3, kMaxScaleBytes = 1e-2;
 
 struct RunArgs {
   std::string spec, q, k, v, out, report;
@@ -154,13 +156,6 @@ struct Verdict {
 // Not "a > b": an error that is NaN must fail too.
 bool is_within(double error, double limit) { return error <= limit; }
 
-// The reference codec computes these in double, so a value next to a bound may fall on its other side in a kernel; all others it
-// computes as the kernels do, byte for byte.
-bool is_in_double(const Format& format) {
-  return format.scale.rule == ScaleRule::norm || !format.rotation.is_identity() ||
-         format.scale.refine == Refine::matched || format.scale.refine == Refine::least_squares;
-}
-
 Result<Verdict> verify_one(const Spec& spec, const Registry& registry, const std::shared_ptr<Context>& context) {
   KV_TRY(ready, make_ready(spec, registry, context));
   const Problem& problem = ready.problem;
@@ -180,10 +175,12 @@ Result<Verdict> verify_one(const Spec& spec, const Registry& registry, const std
     const double fraction = static_cast<double>(bytes.code_differs) / static_cast<double>(bytes.code_bytes);
     verdict.code_fraction = std::max(verdict.code_fraction, fraction);
     verdict.scale_differs += bytes.scale_differs;
-    verdict.require(
-        is_in_double(*formats[side]) ? fraction <= kMaxCodeBytes : bytes.code_differs + bytes.scale_differs == 0,
-        fmt::format("quantise of {}: {} code and {} scale bytes differ from the reference codec", formats[side]->name,
-                    bytes.code_differs, bytes.scale_differs));
+    const double scale_fraction =
+        static_cast<double>(bytes.scale_differs) / static_cast<double>(std::max(bytes.scale_bytes, 1LL));
+    verdict.require(is_byte_exact(*formats[side]) ? bytes.code_differs + bytes.scale_differs == 0
+                                                  : fraction <= kMaxCodeBytes && scale_fraction <= kMaxScaleBytes,
+                    fmt::format("quantise of {}: {} code and {} scale bytes differ from the reference codec",
+                                formats[side]->name, bytes.code_differs, bytes.scale_differs));
     decoded[side] = decode_rows(*formats[side], rows, dim);
     KV_TRY(dequantised, trial.dequantise(side));
     const double error = difference(dequantised, decoded[side], dim).relative_l2;
@@ -191,9 +188,9 @@ Result<Verdict> verify_one(const Spec& spec, const Registry& registry, const std
     verdict.require(is_within(error, kMaxDequantiseError),
                     fmt::format("dequantise of {}: error {:.2e}", formats[side]->name, error));
   }
-  const auto q = rounded_to(
-      problem.q_type,
-      heavy_tailed(3, std::size_t(kv_heads) * problem.q_heads_per_kv * problem.query_length * dim, dim));
+  const auto q =
+      rounded_to(problem.q_type,
+                 heavy_tailed(3, std::size_t(kv_heads) * problem.q_heads_per_kv * problem.query_length * dim, dim));
   for (const int tokens : {1, tile - 1, tile, tile + 1, 257}) {
     if (tokens < problem.query_length) continue;  // fewer tokens than queries is not a cache that a model can have
     const auto exact =
@@ -217,43 +214,69 @@ Result<Verdict> verify_one(const Spec& spec, const Registry& registry, const std
   return verdict;
 }
 
-Result<int> verify(const Cli& cli, const RunArgs& args) {
-  KV_TRY(registry, cli.registry());
-  KV_TRY(specs, cli.specs(args.specs));
-  KV_TRY(context, cli.context());
-  cli.talk(fmt::format("{} specs on {}", specs.size(), context->backend()->facts().name));
+// What a verify of several files has said so far. Refusals and failures come last, where they are not scrolled away.
+struct Verification {
   Json results = Json::array();
   std::vector<std::vector<std::string>> rows;
-  int exit_code = 0;
-  for (const Spec& spec : specs) {
-    const std::string name = spec.label.empty() ? spec.file : fmt::format("{} {}", spec.file, spec.label);
-    const auto verdict = verify_one(spec, registry, context);
-    Json result = {{"spec", spec.file}, {"combination", spec.label}, {"is_ok", verdict && verdict->failure.empty()}};
-    if (!verdict) {
-      fmt::print(stderr, "{}", render(verdict.error()));
-      rows.push_back({"failed", name, "-", "-", "-", "-"});
-      result["error"] = to_json(verdict.error());
-      if (exit_code == 0) exit_code = static_cast<int>(verdict.error().code);
-    } else {
-      if (!verdict->failure.empty()) {
-        fmt::print(stderr, "{}: error: {}\n", name, verdict->failure);
-        result["failure"] = verdict->failure;
-        if (exit_code == 0) exit_code = static_cast<int>(Code::differs);
-      }
-      rows.push_back({verdict->failure.empty() ? "ok" : "differs", name, fmt::format("{:.1e}", verdict->attention),
-                      fmt::format("{:.1e}", verdict->reference), fmt::format("{:.1e}", verdict->dequantise),
-                      short_number(verdict->code_fraction)});
-      result.update({{"attention_error", verdict->attention},
-                     {"reference_error", verdict->reference},
-                     {"dequantise_error", verdict->dequantise},
-                     {"code_bytes_unlike_reference_codec", verdict->code_fraction},
-                     {"scale_bytes_unlike_reference_codec", verdict->scale_differs}});
+  std::string complaints;
+  int exit_code = 0;  // of the first complaint
+
+  void refuse(const std::string& file, const std::string& name, const std::string& label, const Error& error) {
+    rows.push_back({"refused", name, "-", "-", "-", "-"});
+    results.push_back({{"spec", file}, {"combination", label}, {"is_ok", false}, {"error", to_json(error)}});
+    complain(render(error), error.code);
+  }
+  void add(const Spec& spec, const std::string& name, const Verdict& verdict) {
+    const bool is_ok = verdict.failure.empty();
+    rows.push_back({is_ok ? "ok" : "differs", name, fmt::format("{:.1e}", verdict.attention),
+                    fmt::format("{:.1e}", verdict.reference), fmt::format("{:.1e}", verdict.dequantise),
+                    short_number(verdict.code_fraction)});
+    Json result = {{"spec", spec.file},
+                   {"combination", spec.label},
+                   {"is_ok", is_ok},
+                   {"attention_error", verdict.attention},
+                   {"reference_error", verdict.reference},
+                   {"dequantise_error", verdict.dequantise},
+                   {"code_bytes_unlike_reference_codec", verdict.code_fraction},
+                   {"scale_bytes_unlike_reference_codec", verdict.scale_differs}};
+    if (!is_ok) {
+      result["failure"] = verdict.failure;
+      complain(fmt::format("{}: error: {}\n", name, verdict.failure), Code::differs);
     }
     results.push_back(result);
   }
-  cli.print({{"device", context->backend()->facts().name}, {"specs", results}},
-            table_text({"", "spec", "attention", "reference", "dequantise", "codes"}, rows));
-  return exit_code;
+
+ private:
+  void complain(const std::string& text, Code code) {
+    complaints += text;
+    if (exit_code == 0) exit_code = static_cast<int>(code);
+  }
+};
+
+Result<int> verify(const Cli& cli, const RunArgs& args) {
+  KV_TRY(registry, cli.registry());
+  KV_TRY(context, cli.context());
+  Verification all;
+  for (const std::string& file : args.specs) {
+    const auto specs = cli.specs({file});
+    if (!specs) {
+      all.refuse(file, file, "", specs.error());
+      continue;
+    }
+    cli.talk(fmt::format("{}: {} specs on {}", file, specs->size(), context->backend()->facts().name));
+    for (const Spec& spec : *specs) {
+      const std::string name = spec.label.empty() ? spec.file : fmt::format("{} {}", spec.file, spec.label);
+      const auto verdict = verify_one(spec, registry, context);
+      if (verdict)
+        all.add(spec, name, *verdict);
+      else
+        all.refuse(spec.file, name, spec.label, verdict.error());
+    }
+  }
+  cli.print({{"device", context->backend()->facts().name}, {"specs", all.results}},
+            table_text({"", "spec", "attention", "reference", "dequantise", "codes"}, all.rows));
+  fmt::print(stderr, "{}", all.complaints);
+  return all.exit_code;
 }
 
 }  // namespace

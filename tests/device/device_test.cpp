@@ -6,6 +6,7 @@
 
 #include "tests/differential/harness.hpp"
 #include "tests/differential/placement.hpp"
+#include "tests/support/every_format.hpp"
 
 namespace kvjit::test {
 namespace {
@@ -71,15 +72,30 @@ TEST_CASE("sequences of different lengths") {
   for (const int splits : {0, 1, 3}) judge.check({0, {257, 2, 100}, splits, false});
 }
 
+// Each with itself, at the smallest head_dim of 128 and 256 that it fits.
+std::vector<Case> every_format(Layout layout) {
+  std::vector<Case> cases;
+  for (const std::string& name : format_names(registry()))
+    cases.push_back({name, name, fitting(registry(), name, {128, 256}).at(0), 4, 1, layout, false});
+  return cases;
+}
+
+TEST_CASE("every format with itself, planar") { compare(every_format(Layout::planar), {0}, false); }
+
+TEST_CASE("every format with itself, rows") { compare(every_format(Layout::rows), {3}, false); }
+
 TEST_CASE("quantise and dequantise of every format, both layouts") {
   const auto device = gpu();
-  for (const char* format : kFormats)
-    for (const Layout layout : {Layout::planar, Layout::rows}) {
-      const Planned one =
-          planned(registry(), {format, format, 128, 4, 1, layout, false}, device->backend()->facts().arch);
+  for (const Layout layout : {Layout::planar, Layout::rows}) {
+    std::vector<Planned> all;
+    for (const Case& test : every_format(layout))
+      all.push_back(planned(registry(), test, device->backend()->facts().arch));
+    warm_up(device, all, std::max(2u, std::thread::hardware_concurrency()), true);
+    for (const Planned& one : all) {
       Judge judge(device, one);
       check_codec_kernels(judge, one.test.name());
     }
+  }
 }
 
 TEST_CASE("values of any size, and a token that outweighs the rest") { check_ranges(gpu(), registry()); }

@@ -13,10 +13,16 @@ struct PlanRotationSigns {
 };
 using PlanRotation = Wht<PlanRotationSigns>;
 
+using PlanProjection = NoRotation;
+
 struct Plan {
-  static constexpr int kHeadDim = 64, kWarps = 4;
-  static constexpr bool kIsInverse = false;
+  static constexpr int kHeadDim = 64, kStored = 64;
+  static constexpr bool kHasResidual = false, kIsOriginal = false;
   using Rotation = PlanRotation;
+  using Projection = PlanProjection;
+  KV_DEVICE static float channel([[maybe_unused]] int i) { return 1.f; }
+  static constexpr int kWarps = 4;
+  static constexpr bool kIsInverse = false;
   KV_DEVICE static float load(const void* data, i64 i) { return f32_from_f16(static_cast<const u16*>(data)[i]); }
   KV_DEVICE static void store(void* data, i64 i, float v) { static_cast<float*>(data)[i] = v; }
 };
@@ -37,47 +43,81 @@ extern "C" __attribute__((visibility("default"))) void kv_rotate_on_host(const v
 namespace kv {
 
 // K as b3_block64_lloyd_max_corrected_norm_wht_signed: 3.25 bits a value
-KV_CONSTANT u16 kKeySideHalves[8] = {  // centroids / kUnit, as halves
+KV_CONSTANT u16 kKeySection0Halves[8] = {  // values / kUnit, as halves
     0xbced, 0xba27, 0xb6ec, 0xb07d, 0x307d, 0x36ec, 0x3a27, 0x3ced};
-struct KeySide {
-  static constexpr bool kIsPlanar = true, kHasScale = true, kIsBf16 = false, kOwnsTable = true, kIsSkewed = false;
+struct KeySection0Plane0 {
+  static constexpr int kAt = 0, kPartBits = 48, kRunBytes = 0, kLoadBytes = 6, kUnit = 2, kFirstWord = 0, kWords = 2;
+  static constexpr bool kIsWhole = false;
+};
+struct KeySection0 {
   static constexpr int kThreads = 384, kBits = 3, kOffset = 0;
-  // the staged row
-  static constexpr int kRowBytes = 24, kRowUnit = 16, kPitch = 24, kGroupStride = 24, kCodesAt = 0;
-  static constexpr int kScaleRowBytes = 2, kScalesAt = 400, kScalePitch = 2, kScaleStride = 2, kStageBytes = 432;
-  // the codes of a lane: kGroups x kRuns runs
-  static constexpr int kGroups = 1, kRuns = 1, kRunCodes = 16, kRunWords = 2, kRunLoadBytes = 6, kRunUnit = 2;
-  static constexpr int kRunStride = 24, kPartBits = 48;
+  // dimensions kFirst .. kFirst + kDim of the row as the kernel counts them: kGroups x kRuns runs a lane
+  static constexpr int kFirst = 0, kDim = 64, kGroups = 1, kRuns = 1, kRunCodes = 16, kRunWords = 2;
+  static constexpr int kBlocks = 1, kPartsPerBlock = 4, kBlockStride = 24;
+  static constexpr int kScaleStride = 2, kScaleGroup = 0, kFirstScaled = 0;
+  static constexpr bool kScalesGroups = true, kScalesValues = false, kRenormalises = false;
+  static constexpr bool kOwnsTable = true;
   static constexpr int kTableAt = 0, kTableStride = 256, kTableCopies = 32;
-  static constexpr float kUnit = 0.21843699f;
-  KV_DEVICE static u32 half_value(int code) { return kKeySideHalves[code]; }
+  KV_DEVICE static float scale(SharedAddress block, [[maybe_unused]] int group) {
+    return f32_from_f16(load_shared_u16(block + 0 + group * 2));
+  }
+  KV_DEVICE static u32 scale_half(SharedAddress block, [[maybe_unused]] int group) { return load_shared_u16(block + 0 + group * 2); }
+  KV_DEVICE static u32 half_value(int code) { return kKeySection0Halves[code]; }
+  static constexpr bool kIsMasked = false;
   KV_DEVICE static void unpack(const u32 (&w)[2], u32 (&y)[4]) {
     y[0] = (w[0] & 0x07000007u) | (w[0] >> 1 & 0x00000700u) | (w[1] << 15 & 0x00070000u);
     y[1] = (w[0] >> 2 & 0x00070000u) | (w[0] >> 3 & 0x07000007u) | (w[1] >> 2 & 0x00000700u);
     y[2] = (w[0] >> 4 & 0x00000700u) | (w[0] >> 5 & 0x00070000u) | (w[1] << 11 & 0x07000000u) | (w[1] >> 4 & 0x00000007u);
     y[3] = (w[0] >> 6 & 0x03000007u) | (w[0] >> 7 & 0x00000700u) | (w[1] << 26 & 0x04000000u) | (w[1] << 9 & 0x00070000u);
   }
-  using Pairs = TablePairs<KeySide>;
-  using Run = CodeRun<KeySide>;
+  using Pairs = TablePairs<KeySection0>;
+  using Run = CodeRun<KeySection0>;
+  using Planes = List<KeySection0Plane0>;
+};
+struct KeySide {
+  static constexpr bool kIsPlanar = true, kIsSkewed = false, kScalesGroups = true, kOwnsTable = true;
+  static constexpr int kDim = 64;
+  static constexpr int kRowBytes = 24, kRowUnit = 16, kPitch = 24;  // the staged row
+  static constexpr int kScaleRowBytes = 2, kScalesAt = 400, kScalePitch = 2, kStageBytes = 432;
+  static constexpr int kTableCopies = 32, kScaledGroups = 1;
+  static constexpr float kUnit = 0.21843699f;
+  using Sections = List<KeySection0>;
 };
 
 // V as b3_block32_uniform_amax: 3.5 bits a value
-struct ValueSide {
-  static constexpr bool kIsPlanar = true, kHasScale = true, kIsBf16 = false, kOwnsTable = false, kIsSkewed = false;
+struct ValueSection0Plane0 {
+  static constexpr int kAt = 0, kPartBits = 12, kRunBytes = 0, kLoadBytes = 3, kUnit = 1, kFirstWord = 0, kWords = 1;
+  static constexpr bool kIsWhole = false;
+};
+struct ValueSection0 {
   static constexpr int kThreads = 384, kBits = 3, kOffset = 4;
-  // the staged row
-  static constexpr int kRowBytes = 24, kRowUnit = 16, kPitch = 24, kGroupStride = 12, kCodesAt = 0;
-  static constexpr int kScaleRowBytes = 4, kScalesAt = 400, kScalePitch = 4, kScaleStride = 2, kStageBytes = 464;
-  // the codes of a lane: kGroups x kRuns runs
-  static constexpr int kGroups = 2, kRuns = 1, kRunCodes = 4, kRunWords = 1, kRunLoadBytes = 3, kRunUnit = 1;
-  static constexpr int kRunStride = 12, kPartBits = 12;
-  static constexpr int kTableAt = 0, kTableStride = 4, kTableCopies = 1;
-  static constexpr float kUnit = 1.0f;
+  // dimensions kFirst .. kFirst + kDim of the row as the kernel counts them: kGroups x kRuns runs a lane
+  static constexpr int kFirst = 0, kDim = 64, kGroups = 2, kRuns = 1, kRunCodes = 4, kRunWords = 1;
+  static constexpr int kBlocks = 1, kPartsPerBlock = 8, kBlockStride = 12;
+  static constexpr int kScaleStride = 2, kScaleGroup = 0, kFirstScaled = 0;
+  static constexpr bool kScalesGroups = true, kScalesValues = false, kRenormalises = false;
+  static constexpr bool kOwnsTable = false;
+  static constexpr int kTableAt = 0, kTableStride = 256, kTableCopies = 32;
+  KV_DEVICE static float scale(SharedAddress block, [[maybe_unused]] int group) {
+    return f32_from_f16(load_shared_u16(block + 0 + group * 2));
+  }
+  KV_DEVICE static u32 scale_half(SharedAddress block, [[maybe_unused]] int group) { return load_shared_u16(block + 0 + group * 2); }
+  static constexpr bool kIsMasked = false;
   KV_DEVICE static void unpack(const u32 (&w)[1], u32 (&y)[1]) {
     y[0] = (w[0] << 21 & 0x07000000u) | (w[0] << 10 & 0x00070000u) | (w[0] & 0x00000007u) | (w[0] >> 1 & 0x00000700u);
   }
-  using Pairs = UniformPairs<ValueSide>;
-  using Run = CodeRun<ValueSide>;
+  using Pairs = UniformPairs<ValueSection0>;
+  using Run = CodeRun<ValueSection0>;
+  using Planes = List<ValueSection0Plane0>;
+};
+struct ValueSide {
+  static constexpr bool kIsPlanar = true, kIsSkewed = false, kScalesGroups = true, kOwnsTable = false;
+  static constexpr int kDim = 64;
+  static constexpr int kRowBytes = 24, kRowUnit = 16, kPitch = 24;  // the staged row
+  static constexpr int kScaleRowBytes = 4, kScalesAt = 400, kScalePitch = 4, kStageBytes = 464;
+  static constexpr int kTableCopies = 32, kScaledGroups = 2;
+  static constexpr float kUnit = 1.0f;
+  using Sections = List<ValueSection0>;
 };
 
 // Dimension of each contraction slot of Q, and of each row of O, in the order the packings give them.
@@ -91,7 +131,8 @@ KV_CONSTANT u16 kValueOrder[64] = {
     50, 54, 58, 62, 33, 37, 41, 45, 49, 53, 57, 61};
 
 struct Plan {
-  static constexpr int kHeadDim = 64, kGroup = 1, kRows = 1, kColumnBlocks = 1, kQueryParts = 2;
+  static constexpr int kKeyDim = 64, kValueDim = 64;
+  static constexpr int kGroup = 1, kRows = 1, kColumnBlocks = 1, kQueryParts = 2;
   static constexpr bool kHoldQueries = true;
   static constexpr int kWarps = 12, kThreads = 384, kStages = 4, kTile = 16, kSubtiles = 1;
   static constexpr int kQueriesAt = 16384, kRingAt = 18432, kStageBytes = 896;
@@ -120,7 +161,7 @@ extern "C" __attribute__((visibility("default"))) void kv_decode_on_host(const v
 namespace kv {
 
 struct Plan {
-  static constexpr int kHeadDim = 64, kGroup = 1, kRows = 1, kThreads = 64;
+  static constexpr int kDim = 64, kGroup = 1, kRows = 1, kThreads = 64;
   KV_DEVICE static void store(void* data, i64 i, float v) { static_cast<float*>(data)[i] = v; }
 };
 
@@ -140,41 +181,53 @@ extern "C" __attribute__((visibility("default"))) void kv_merge_on_host(const vo
 namespace kv {
 
 // b3_block64_lloyd_max_corrected_norm_wht_signed: 3.25 bits a value, 64 values in 26 bytes
-KV_CONSTANT float kKeyFormatValues[8] = {
+KV_CONSTANT float kKeyFormatCodesValues[8] = {
     -0.2689932f, -0.16798866f, -0.09450066f, -0.030636773f, 0.030636773f, 0.09450066f, 0.16798866f, 
     0.2689932f};
-KV_CONSTANT float kKeyFormatBounds[7] = {
+KV_CONSTANT float kKeyFormatCodesBounds[7] = {
     -0.21849093f, -0.13124466f, -0.06256872f, 0.0f, 0.06256872f, 0.13124466f, 0.21849093f};
-struct KeyFormat {
-  static constexpr bool kIsPlanar = true, kIsPlain = false, kIsBf16 = false, kIsSplit = false, kHasScale = true;
-  static constexpr int kBits = 3, kBlock = 64, kBlockBytes = 26, kCodeBytes = 24, kCodesAt = 2, kScaleAt = 0;
-  static constexpr int kCodeStride = 24, kScaleStride = 2;
-  static constexpr int kOffset = 0, kMaxCode = 7;
+struct KeyFormatCodesData {
+  static constexpr int kCount = 64, kBits = 3;
   static constexpr u32 kCodeXor = 0x0;
-  static constexpr float kDivisor = 1.0f;
-  KV_DEVICE static float value(u32 code) { return kKeyFormatValues[code]; }
-  KV_DEVICE static float bound(u32 i) { return kKeyFormatBounds[i]; }
-  KV_DEVICE static u32 code(float v) { return count_bounds<KeyFormat>(v); }
-  KV_DEVICE static bool is_padding([[maybe_unused]] int j) { return false; }
-  using Encoder = NormEncoder<true>;
+  using Fields = CodeFields<CodeField<0, 3, 0, 0>>;
+  static constexpr int kBounds = 7;
+  KV_DEVICE static float value(u32 code) { return kKeyFormatCodesValues[code]; }
+  KV_DEVICE static float bound(int i) { return kKeyFormatCodesBounds[i]; }
+  KV_DEVICE static u32 cell_code(int cell) { return u32(cell); }
+};
+using KeyFormatCodes = TableCodes<KeyFormatCodesData>;
+
+struct KeyFormat : FormatDefaults {
+  static constexpr bool kIsPlanar = true;
+  static constexpr int kStored = 64, kBlock = 64, kGroup = 64;
+  static constexpr int kCodeStride = 24, kScaleStride = 2, kRowUnit = 4;
+  using Codes = KeyFormatCodes;
+  static constexpr bool kHasScale = true;
+  static constexpr int kScaleAt = 0;
+  using Number = F16;
 };
 
 // b3_block32_uniform_amax: 3.5 bits a value, 32 values in 14 bytes
-struct ValueFormat {
-  static constexpr bool kIsPlanar = true, kIsPlain = false, kIsBf16 = false, kIsSplit = false, kHasScale = true;
-  static constexpr int kBits = 3, kBlock = 32, kBlockBytes = 14, kCodeBytes = 12, kCodesAt = 2, kScaleAt = 0;
-  static constexpr int kCodeStride = 12, kScaleStride = 2;
-  static constexpr int kOffset = 4, kMaxCode = 7;
+struct ValueFormatCodesData {
+  static constexpr int kCount = 32, kBits = 3;
   static constexpr u32 kCodeXor = 0x0;
-  static constexpr float kDivisor = 3.0f;
-  KV_DEVICE static float value(u32 code) { return float(int(code) - kOffset); }
-  KV_DEVICE static u32 code(float v) { return round_half_away<ValueFormat>(v); }
-  KV_DEVICE static bool is_padding([[maybe_unused]] int j) { return false; }
-  using Encoder = AmaxEncoder<Amax>;
+  using Fields = CodeFields<CodeField<0, 3, 0, 0>>;
+  static constexpr int kOffset = 4, kLeast = 1, kMost = 7;
+};
+using ValueFormatCodes = UniformCodes<ValueFormatCodesData, HalfAway>;
+
+struct ValueFormat : FormatDefaults {
+  static constexpr bool kIsPlanar = true;
+  static constexpr int kStored = 64, kBlock = 32, kGroup = 32;
+  static constexpr int kCodeStride = 12, kScaleStride = 2, kRowUnit = 4;
+  using Codes = ValueFormatCodes;
+  static constexpr bool kHasScale = true;
+  static constexpr int kScaleAt = 0;
+  using Number = F16;
 };
 
 struct Plan {
-  static constexpr int kHeadDim = 64, kGroup = 1;
+  static constexpr int kGroup = 1;
   using K = KeyFormat;
   using V = ValueFormat;
   using Feature = NoFeature;
@@ -198,23 +251,30 @@ extern "C" __attribute__((visibility("default"))) void kv_reference_on_host(cons
 namespace kv {
 
 // b3_block64_lloyd_max_corrected_norm_wht_signed: 3.25 bits a value, 64 values in 26 bytes
-KV_CONSTANT float kStoredFormatValues[8] = {
+KV_CONSTANT float kStoredFormatCodesValues[8] = {
     -0.2689932f, -0.16798866f, -0.09450066f, -0.030636773f, 0.030636773f, 0.09450066f, 0.16798866f, 
     0.2689932f};
-KV_CONSTANT float kStoredFormatBounds[7] = {
+KV_CONSTANT float kStoredFormatCodesBounds[7] = {
     -0.21849093f, -0.13124466f, -0.06256872f, 0.0f, 0.06256872f, 0.13124466f, 0.21849093f};
-struct StoredFormat {
-  static constexpr bool kIsPlanar = true, kIsPlain = false, kIsBf16 = false, kIsSplit = false, kHasScale = true;
-  static constexpr int kBits = 3, kBlock = 64, kBlockBytes = 26, kCodeBytes = 24, kCodesAt = 2, kScaleAt = 0;
-  static constexpr int kCodeStride = 24, kScaleStride = 2;
-  static constexpr int kOffset = 0, kMaxCode = 7;
+struct StoredFormatCodesData {
+  static constexpr int kCount = 64, kBits = 3;
   static constexpr u32 kCodeXor = 0x0;
-  static constexpr float kDivisor = 1.0f;
-  KV_DEVICE static float value(u32 code) { return kStoredFormatValues[code]; }
-  KV_DEVICE static float bound(u32 i) { return kStoredFormatBounds[i]; }
-  KV_DEVICE static u32 code(float v) { return count_bounds<StoredFormat>(v); }
-  KV_DEVICE static bool is_padding([[maybe_unused]] int j) { return false; }
-  using Encoder = NormEncoder<true>;
+  using Fields = CodeFields<CodeField<0, 3, 0, 0>>;
+  static constexpr int kBounds = 7;
+  KV_DEVICE static float value(u32 code) { return kStoredFormatCodesValues[code]; }
+  KV_DEVICE static float bound(int i) { return kStoredFormatCodesBounds[i]; }
+  KV_DEVICE static u32 cell_code(int cell) { return u32(cell); }
+};
+using StoredFormatCodes = TableCodes<StoredFormatCodesData>;
+
+struct StoredFormat : FormatDefaults {
+  static constexpr bool kIsPlanar = true;
+  static constexpr int kStored = 64, kBlock = 64, kGroup = 64;
+  static constexpr int kCodeStride = 24, kScaleStride = 2, kRowUnit = 4;
+  using Codes = StoredFormatCodes;
+  static constexpr bool kHasScale = true;
+  static constexpr int kScaleAt = 0;
+  using Number = F16;
 };
 
 // wht_signed, groups of 64
@@ -228,15 +288,35 @@ struct PlanRotationSigns {
 };
 using PlanRotation = Wht<PlanRotationSigns>;
 
-struct Plan {
-  static constexpr int kHeadDim = 64, kWarps = 4, kWarpBytes = 80;
+using PlanProjection = NoRotation;
+
+struct RowEncoder : EncoderDefaults {
   using F = StoredFormat;
   using Rotation = PlanRotation;
+  using Projection = PlanProjection;
+  static constexpr int kSpan = 64;
+  static constexpr float kDivisor = 1.0f;
+  using Rule = Norm;
+  using Divide = UnitVector;
+  using Refine = Matched;
+};
+
+struct Plan {
+  static constexpr int kHeadDim = 64, kStored = 64;
+  static constexpr bool kHasResidual = false, kIsOriginal = false;
+  using Rotation = PlanRotation;
+  using Projection = PlanProjection;
+  KV_DEVICE static float channel([[maybe_unused]] int i) { return 1.f; }
+  static constexpr int kWarps = 4, kWarpBytes = 80;
+  using F = StoredFormat;
+  using Encoder = RowEncoder;
+  KV_DEVICE static void pad([[maybe_unused]] const StoredRow& to) {
+  }
 };
 
 }  // namespace kv
 
-static_assert(sizeof(kv::CodecArgs) == 136, "host and device disagree on the arguments");
+static_assert(sizeof(kv::CodecArgs) == 144, "host and device disagree on the arguments");
 
 KV_KERNEL KV_LAUNCH_BOUNDS(128, 1) kv_quantise(KV_PARAM kv::CodecArgs args) { kv::quantise<kv::Plan>(args); }
 #if !defined(__CUDACC__)
@@ -250,30 +330,55 @@ extern "C" __attribute__((visibility("default"))) void kv_quantise_on_host(const
 namespace kv {
 
 // b3_block32_uniform_amax: 3.5 bits a value, 32 values in 14 bytes
-struct StoredFormat {
-  static constexpr bool kIsPlanar = true, kIsPlain = false, kIsBf16 = false, kIsSplit = false, kHasScale = true;
-  static constexpr int kBits = 3, kBlock = 32, kBlockBytes = 14, kCodeBytes = 12, kCodesAt = 2, kScaleAt = 0;
-  static constexpr int kCodeStride = 12, kScaleStride = 2;
-  static constexpr int kOffset = 4, kMaxCode = 7;
+struct StoredFormatCodesData {
+  static constexpr int kCount = 32, kBits = 3;
   static constexpr u32 kCodeXor = 0x0;
-  static constexpr float kDivisor = 3.0f;
-  KV_DEVICE static float value(u32 code) { return float(int(code) - kOffset); }
-  KV_DEVICE static u32 code(float v) { return round_half_away<StoredFormat>(v); }
-  KV_DEVICE static bool is_padding([[maybe_unused]] int j) { return false; }
-  using Encoder = AmaxEncoder<Amax>;
+  using Fields = CodeFields<CodeField<0, 3, 0, 0>>;
+  static constexpr int kOffset = 4, kLeast = 1, kMost = 7;
+};
+using StoredFormatCodes = UniformCodes<StoredFormatCodesData, HalfAway>;
+
+struct StoredFormat : FormatDefaults {
+  static constexpr bool kIsPlanar = true;
+  static constexpr int kStored = 64, kBlock = 32, kGroup = 32;
+  static constexpr int kCodeStride = 12, kScaleStride = 2, kRowUnit = 4;
+  using Codes = StoredFormatCodes;
+  static constexpr bool kHasScale = true;
+  static constexpr int kScaleAt = 0;
+  using Number = F16;
 };
 
 using PlanRotation = NoRotation;
 
-struct Plan {
-  static constexpr int kHeadDim = 64, kWarps = 4, kWarpBytes = 80;
+using PlanProjection = NoRotation;
+
+struct RowEncoder : EncoderDefaults {
   using F = StoredFormat;
   using Rotation = PlanRotation;
+  using Projection = PlanProjection;
+  static constexpr int kSpan = 32;
+  static constexpr float kDivisor = 3.0f;
+  using Rule = Amax;
+  using Divide = Reciprocal;
+  using Refine = AsFound;
+};
+
+struct Plan {
+  static constexpr int kHeadDim = 64, kStored = 64;
+  static constexpr bool kHasResidual = false, kIsOriginal = false;
+  using Rotation = PlanRotation;
+  using Projection = PlanProjection;
+  KV_DEVICE static float channel([[maybe_unused]] int i) { return 1.f; }
+  static constexpr int kWarps = 4, kWarpBytes = 80;
+  using F = StoredFormat;
+  using Encoder = RowEncoder;
+  KV_DEVICE static void pad([[maybe_unused]] const StoredRow& to) {
+  }
 };
 
 }  // namespace kv
 
-static_assert(sizeof(kv::CodecArgs) == 136, "host and device disagree on the arguments");
+static_assert(sizeof(kv::CodecArgs) == 144, "host and device disagree on the arguments");
 
 KV_KERNEL KV_LAUNCH_BOUNDS(128, 1) kv_quantise(KV_PARAM kv::CodecArgs args) { kv::quantise<kv::Plan>(args); }
 #if !defined(__CUDACC__)
@@ -287,23 +392,30 @@ extern "C" __attribute__((visibility("default"))) void kv_quantise_on_host(const
 namespace kv {
 
 // b3_block64_lloyd_max_corrected_norm_wht_signed: 3.25 bits a value, 64 values in 26 bytes
-KV_CONSTANT float kStoredFormatValues[8] = {
+KV_CONSTANT float kStoredFormatCodesValues[8] = {
     -0.2689932f, -0.16798866f, -0.09450066f, -0.030636773f, 0.030636773f, 0.09450066f, 0.16798866f, 
     0.2689932f};
-KV_CONSTANT float kStoredFormatBounds[7] = {
+KV_CONSTANT float kStoredFormatCodesBounds[7] = {
     -0.21849093f, -0.13124466f, -0.06256872f, 0.0f, 0.06256872f, 0.13124466f, 0.21849093f};
-struct StoredFormat {
-  static constexpr bool kIsPlanar = true, kIsPlain = false, kIsBf16 = false, kIsSplit = false, kHasScale = true;
-  static constexpr int kBits = 3, kBlock = 64, kBlockBytes = 26, kCodeBytes = 24, kCodesAt = 2, kScaleAt = 0;
-  static constexpr int kCodeStride = 24, kScaleStride = 2;
-  static constexpr int kOffset = 0, kMaxCode = 7;
+struct StoredFormatCodesData {
+  static constexpr int kCount = 64, kBits = 3;
   static constexpr u32 kCodeXor = 0x0;
-  static constexpr float kDivisor = 1.0f;
-  KV_DEVICE static float value(u32 code) { return kStoredFormatValues[code]; }
-  KV_DEVICE static float bound(u32 i) { return kStoredFormatBounds[i]; }
-  KV_DEVICE static u32 code(float v) { return count_bounds<StoredFormat>(v); }
-  KV_DEVICE static bool is_padding([[maybe_unused]] int j) { return false; }
-  using Encoder = NormEncoder<true>;
+  using Fields = CodeFields<CodeField<0, 3, 0, 0>>;
+  static constexpr int kBounds = 7;
+  KV_DEVICE static float value(u32 code) { return kStoredFormatCodesValues[code]; }
+  KV_DEVICE static float bound(int i) { return kStoredFormatCodesBounds[i]; }
+  KV_DEVICE static u32 cell_code(int cell) { return u32(cell); }
+};
+using StoredFormatCodes = TableCodes<StoredFormatCodesData>;
+
+struct StoredFormat : FormatDefaults {
+  static constexpr bool kIsPlanar = true;
+  static constexpr int kStored = 64, kBlock = 64, kGroup = 64;
+  static constexpr int kCodeStride = 24, kScaleStride = 2, kRowUnit = 4;
+  using Codes = StoredFormatCodes;
+  static constexpr bool kHasScale = true;
+  static constexpr int kScaleAt = 0;
+  using Number = F16;
 };
 
 // wht_signed, groups of 64
@@ -317,15 +429,21 @@ struct PlanRotationSigns {
 };
 using PlanRotation = Wht<PlanRotationSigns>;
 
+using PlanProjection = NoRotation;
+
 struct Plan {
-  static constexpr int kHeadDim = 64, kWarps = 4, kWarpBytes = 80;
-  using F = StoredFormat;
+  static constexpr int kHeadDim = 64, kStored = 64;
+  static constexpr bool kHasResidual = false, kIsOriginal = false;
   using Rotation = PlanRotation;
+  using Projection = PlanProjection;
+  KV_DEVICE static float channel([[maybe_unused]] int i) { return 1.f; }
+  static constexpr int kWarps = 4, kWarpBytes = 0;
+  using F = StoredFormat;
 };
 
 }  // namespace kv
 
-static_assert(sizeof(kv::CodecArgs) == 136, "host and device disagree on the arguments");
+static_assert(sizeof(kv::CodecArgs) == 144, "host and device disagree on the arguments");
 
 KV_KERNEL KV_LAUNCH_BOUNDS(128, 1) kv_dequantise(KV_PARAM kv::CodecArgs args) { kv::dequantise<kv::Plan>(args); }
 #if !defined(__CUDACC__)
@@ -339,30 +457,41 @@ extern "C" __attribute__((visibility("default"))) void kv_dequantise_on_host(con
 namespace kv {
 
 // b3_block32_uniform_amax: 3.5 bits a value, 32 values in 14 bytes
-struct StoredFormat {
-  static constexpr bool kIsPlanar = true, kIsPlain = false, kIsBf16 = false, kIsSplit = false, kHasScale = true;
-  static constexpr int kBits = 3, kBlock = 32, kBlockBytes = 14, kCodeBytes = 12, kCodesAt = 2, kScaleAt = 0;
-  static constexpr int kCodeStride = 12, kScaleStride = 2;
-  static constexpr int kOffset = 4, kMaxCode = 7;
+struct StoredFormatCodesData {
+  static constexpr int kCount = 32, kBits = 3;
   static constexpr u32 kCodeXor = 0x0;
-  static constexpr float kDivisor = 3.0f;
-  KV_DEVICE static float value(u32 code) { return float(int(code) - kOffset); }
-  KV_DEVICE static u32 code(float v) { return round_half_away<StoredFormat>(v); }
-  KV_DEVICE static bool is_padding([[maybe_unused]] int j) { return false; }
-  using Encoder = AmaxEncoder<Amax>;
+  using Fields = CodeFields<CodeField<0, 3, 0, 0>>;
+  static constexpr int kOffset = 4, kLeast = 1, kMost = 7;
+};
+using StoredFormatCodes = UniformCodes<StoredFormatCodesData, HalfAway>;
+
+struct StoredFormat : FormatDefaults {
+  static constexpr bool kIsPlanar = true;
+  static constexpr int kStored = 64, kBlock = 32, kGroup = 32;
+  static constexpr int kCodeStride = 12, kScaleStride = 2, kRowUnit = 4;
+  using Codes = StoredFormatCodes;
+  static constexpr bool kHasScale = true;
+  static constexpr int kScaleAt = 0;
+  using Number = F16;
 };
 
 using PlanRotation = NoRotation;
 
+using PlanProjection = NoRotation;
+
 struct Plan {
-  static constexpr int kHeadDim = 64, kWarps = 4, kWarpBytes = 80;
-  using F = StoredFormat;
+  static constexpr int kHeadDim = 64, kStored = 64;
+  static constexpr bool kHasResidual = false, kIsOriginal = false;
   using Rotation = PlanRotation;
+  using Projection = PlanProjection;
+  KV_DEVICE static float channel([[maybe_unused]] int i) { return 1.f; }
+  static constexpr int kWarps = 4, kWarpBytes = 0;
+  using F = StoredFormat;
 };
 
 }  // namespace kv
 
-static_assert(sizeof(kv::CodecArgs) == 136, "host and device disagree on the arguments");
+static_assert(sizeof(kv::CodecArgs) == 144, "host and device disagree on the arguments");
 
 KV_KERNEL KV_LAUNCH_BOUNDS(128, 1) kv_dequantise(KV_PARAM kv::CodecArgs args) { kv::dequantise<kv::Plan>(args); }
 #if !defined(__CUDACC__)

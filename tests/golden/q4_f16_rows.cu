@@ -3,38 +3,68 @@
 namespace kv {
 
 // K as q4_0: 4.5 bits a value
-struct KeySide {
-  static constexpr bool kIsPlanar = false, kHasScale = true, kIsBf16 = false, kOwnsTable = false, kIsSkewed = false;
+struct KeySection0Plane0 {
+  static constexpr int kAt = 2, kPartBits = 32, kRunBytes = 0, kLoadBytes = 4, kUnit = 2, kFirstWord = 0, kWords = 1;
+  static constexpr bool kIsWhole = false;
+};
+struct KeySection0 {
   static constexpr int kThreads = 384, kBits = 4, kOffset = 8;
-  // the staged row
-  static constexpr int kRowBytes = 36, kRowUnit = 4, kPitch = 48, kGroupStride = 18, kCodesAt = 2;
-  static constexpr int kScaleRowBytes = 0, kScalesAt = 0, kScalePitch = 48, kScaleStride = 18, kStageBytes = 1552;
-  // the codes of a lane: kGroups x kRuns runs
-  static constexpr int kGroups = 2, kRuns = 1, kRunCodes = 8, kRunWords = 1, kRunLoadBytes = 4, kRunUnit = 2;
-  static constexpr int kRunStride = 16, kPartBits = 32;
+  // dimensions kFirst .. kFirst + kDim of the row as the kernel counts them: kGroups x kRuns runs a lane
+  static constexpr int kFirst = 0, kDim = 64, kGroups = 2, kRuns = 1, kRunCodes = 8, kRunWords = 1;
+  static constexpr int kBlocks = 1, kPartsPerBlock = 4, kBlockStride = 18;
+  static constexpr int kScaleStride = 18, kScaleGroup = 0, kFirstScaled = 0;
+  static constexpr bool kScalesGroups = true, kScalesValues = false, kRenormalises = false;
+  static constexpr bool kOwnsTable = false;
   static constexpr int kTableAt = 0, kTableStride = 4, kTableCopies = 1;
-  static constexpr float kUnit = 1.0f;
+  KV_DEVICE static float scale(SharedAddress block, [[maybe_unused]] int group) {
+    return f32_from_f16(load_shared_u16(block + 0 + group * 2));
+  }
+  KV_DEVICE static u32 scale_half(SharedAddress block, [[maybe_unused]] int group) { return load_shared_u16(block + 0 + group * 2); }
+  static constexpr bool kIsMasked = false;
   KV_DEVICE static void unpack(const u32 (&w)[1], u32 (&y)[2]) {
     y[0] = (w[0] & 0x0f0f0f0fu);
     y[1] = (w[0] >> 4 & 0x0f0f0f0fu);
   }
-  using Pairs = UniformPairs<KeySide>;
-  using Run = CodeRun<KeySide>;
+  using Pairs = UniformPairs<KeySection0>;
+  using Run = CodeRun<KeySection0>;
+  using Planes = List<KeySection0Plane0>;
+};
+struct KeySide {
+  static constexpr bool kIsPlanar = false, kIsSkewed = false, kScalesGroups = true, kOwnsTable = false;
+  static constexpr int kDim = 64;
+  static constexpr int kRowBytes = 36, kRowUnit = 4, kPitch = 48;  // the staged row
+  static constexpr int kScaleRowBytes = 0, kScalesAt = 0, kScalePitch = 48, kStageBytes = 1552;
+  static constexpr int kTableCopies = 1, kScaledGroups = 2;
+  static constexpr float kUnit = 1.0f;
+  using Sections = List<KeySection0>;
 };
 
 // V as f16: 16 bits a value
-struct ValueSide {
-  static constexpr bool kIsPlanar = false, kHasScale = false, kIsBf16 = false, kOwnsTable = false, kIsSkewed = false;
+struct ValueSection0Plane0 {
+  static constexpr int kAt = 0, kPartBits = 128, kRunBytes = 0, kLoadBytes = 16, kUnit = 16, kFirstWord = 0, kWords = 4;
+  static constexpr bool kIsWhole = false;
+};
+struct ValueSection0 {
   static constexpr int kThreads = 384, kBits = 16, kOffset = 0;
-  // the staged row
-  static constexpr int kRowBytes = 128, kRowUnit = 16, kPitch = 144, kGroupStride = 2, kCodesAt = 0;
-  static constexpr int kScaleRowBytes = 0, kScalesAt = 0, kScalePitch = 0, kScaleStride = 0, kStageBytes = 4624;
-  // the codes of a lane: kGroups x kRuns runs
-  static constexpr int kGroups = 1, kRuns = 1, kRunCodes = 8, kRunWords = 4, kRunLoadBytes = 16, kRunUnit = 16;
-  static constexpr int kRunStride = 128, kPartBits = 128;
+  // dimensions kFirst .. kFirst + kDim of the row as the kernel counts them: kGroups x kRuns runs a lane
+  static constexpr int kFirst = 0, kDim = 64, kGroups = 1, kRuns = 1, kRunCodes = 8, kRunWords = 4;
+  static constexpr int kBlocks = 1, kPartsPerBlock = 8, kBlockStride = 2;
+  static constexpr int kScaleStride = 0, kScaleGroup = 0, kFirstScaled = 0;
+  static constexpr bool kScalesGroups = false, kScalesValues = false, kRenormalises = false;
+  static constexpr bool kOwnsTable = false;
   static constexpr int kTableAt = 0, kTableStride = 4, kTableCopies = 1;
+  static constexpr bool kIsMasked = false;
+  using Run = F16Run<ValueSection0>;
+  using Planes = List<ValueSection0Plane0>;
+};
+struct ValueSide {
+  static constexpr bool kIsPlanar = false, kIsSkewed = false, kScalesGroups = false, kOwnsTable = false;
+  static constexpr int kDim = 64;
+  static constexpr int kRowBytes = 128, kRowUnit = 16, kPitch = 144;  // the staged row
+  static constexpr int kScaleRowBytes = 0, kScalesAt = 0, kScalePitch = 0, kStageBytes = 4624;
+  static constexpr int kTableCopies = 1, kScaledGroups = 0;
   static constexpr float kUnit = 1.0f;
-  using Run = PlainRun<ValueSide>;
+  using Sections = List<ValueSection0>;
 };
 
 // Dimension of each contraction slot of Q, and of each row of O, in the order the packings give them.
@@ -48,7 +78,8 @@ KV_CONSTANT u16 kValueOrder[64] = {
     30, 38, 46, 54, 62, 7, 15, 23, 31, 39, 47, 55, 63};
 
 struct Plan {
-  static constexpr int kHeadDim = 64, kGroup = 1, kRows = 1, kColumnBlocks = 1, kQueryParts = 1;
+  static constexpr int kKeyDim = 64, kValueDim = 64;
+  static constexpr int kGroup = 1, kRows = 1, kColumnBlocks = 1, kQueryParts = 1;
   static constexpr bool kHoldQueries = false;
   static constexpr int kWarps = 12, kThreads = 384, kStages = 2, kTile = 32, kSubtiles = 2;
   static constexpr int kQueriesAt = 0, kRingAt = 1024, kStageBytes = 6176;
@@ -77,7 +108,7 @@ extern "C" __attribute__((visibility("default"))) void kv_decode_on_host(const v
 namespace kv {
 
 struct Plan {
-  static constexpr int kHeadDim = 64, kGroup = 1, kRows = 1, kThreads = 64;
+  static constexpr int kDim = 64, kGroup = 1, kRows = 1, kThreads = 64;
   KV_DEVICE static void store(void* data, i64 i, float v) { static_cast<float*>(data)[i] = v; }
 };
 
@@ -97,28 +128,43 @@ extern "C" __attribute__((visibility("default"))) void kv_merge_on_host(const vo
 namespace kv {
 
 // q4_0: 4.5 bits a value, 32 values in 18 bytes
-struct KeyFormat {
-  static constexpr bool kIsPlanar = false, kIsPlain = false, kIsBf16 = false, kIsSplit = true, kHasScale = true;
-  static constexpr int kBits = 4, kBlock = 32, kBlockBytes = 18, kCodeBytes = 16, kCodesAt = 2, kScaleAt = 0;
-  static constexpr int kCodeStride = 18, kScaleStride = 18;
-  static constexpr int kOffset = 8, kMaxCode = 15;
+struct KeyFormatCodesData {
+  static constexpr int kCount = 32, kBits = 4;
   static constexpr u32 kCodeXor = 0x0;
-  static constexpr float kDivisor = -8.0f;
-  KV_DEVICE static float value(u32 code) { return float(int(code) - kOffset); }
-  KV_DEVICE static u32 code(float v) { return round_half_up<KeyFormat>(v); }
-  KV_DEVICE static bool is_padding([[maybe_unused]] int j) { return false; }
-  using Encoder = AmaxEncoder<SignedMax>;
+  using Fields = CodeFields<CodeField<2, 4, 0, 16>>;
+  static constexpr int kOffset = 8, kLeast = 0, kMost = 15;
+};
+using KeyFormatCodes = UniformCodes<KeyFormatCodesData, HalfUp>;
+
+struct KeyFormat : FormatDefaults {
+  static constexpr bool kIsPlanar = false;
+  static constexpr int kStored = 64, kBlock = 32, kGroup = 32;
+  static constexpr int kCodeStride = 18, kScaleStride = 18, kRowUnit = 2;
+  using Codes = KeyFormatCodes;
+  static constexpr bool kHasScale = true;
+  static constexpr int kScaleAt = 0;
+  using Number = F16;
 };
 
 // f16: 16 bits a value, 1 values in 2 bytes
-struct ValueFormat {
-  static constexpr bool kIsPlanar = false, kIsPlain = true, kIsBf16 = false, kIsSplit = false, kHasScale = false;
-  static constexpr int kBits = 16, kBlock = 1, kBlockBytes = 2, kCodeBytes = 2, kCodesAt = 0, kScaleAt = 0;
-  static constexpr int kCodeStride = 2, kScaleStride = 2;
+struct ValueFormatCodesData {
+  static constexpr int kCount = 1, kBits = 16;
+  static constexpr u32 kCodeXor = 0x0;
+  using Fields = CodeFields<CodeField<0, 16, 0, 0>>;
+  static constexpr int kAt = 0;
+  using Number = F16;
+};
+using ValueFormatCodes = PlainCodes<ValueFormatCodesData>;
+
+struct ValueFormat : FormatDefaults {
+  static constexpr bool kIsPlanar = false;
+  static constexpr int kStored = 64, kBlock = 1, kGroup = 1;
+  static constexpr int kCodeStride = 2, kScaleStride = 2, kRowUnit = 2;
+  using Codes = ValueFormatCodes;
 };
 
 struct Plan {
-  static constexpr int kHeadDim = 64, kGroup = 1;
+  static constexpr int kGroup = 1;
   using K = KeyFormat;
   using V = ValueFormat;
   using Feature = NoFeature;
@@ -142,30 +188,55 @@ extern "C" __attribute__((visibility("default"))) void kv_reference_on_host(cons
 namespace kv {
 
 // q4_0: 4.5 bits a value, 32 values in 18 bytes
-struct StoredFormat {
-  static constexpr bool kIsPlanar = false, kIsPlain = false, kIsBf16 = false, kIsSplit = true, kHasScale = true;
-  static constexpr int kBits = 4, kBlock = 32, kBlockBytes = 18, kCodeBytes = 16, kCodesAt = 2, kScaleAt = 0;
-  static constexpr int kCodeStride = 18, kScaleStride = 18;
-  static constexpr int kOffset = 8, kMaxCode = 15;
+struct StoredFormatCodesData {
+  static constexpr int kCount = 32, kBits = 4;
   static constexpr u32 kCodeXor = 0x0;
-  static constexpr float kDivisor = -8.0f;
-  KV_DEVICE static float value(u32 code) { return float(int(code) - kOffset); }
-  KV_DEVICE static u32 code(float v) { return round_half_up<StoredFormat>(v); }
-  KV_DEVICE static bool is_padding([[maybe_unused]] int j) { return false; }
-  using Encoder = AmaxEncoder<SignedMax>;
+  using Fields = CodeFields<CodeField<2, 4, 0, 16>>;
+  static constexpr int kOffset = 8, kLeast = 0, kMost = 15;
+};
+using StoredFormatCodes = UniformCodes<StoredFormatCodesData, HalfUp>;
+
+struct StoredFormat : FormatDefaults {
+  static constexpr bool kIsPlanar = false;
+  static constexpr int kStored = 64, kBlock = 32, kGroup = 32;
+  static constexpr int kCodeStride = 18, kScaleStride = 18, kRowUnit = 2;
+  using Codes = StoredFormatCodes;
+  static constexpr bool kHasScale = true;
+  static constexpr int kScaleAt = 0;
+  using Number = F16;
 };
 
 using PlanRotation = NoRotation;
 
-struct Plan {
-  static constexpr int kHeadDim = 64, kWarps = 4, kWarpBytes = 80;
+using PlanProjection = NoRotation;
+
+struct RowEncoder : EncoderDefaults {
   using F = StoredFormat;
   using Rotation = PlanRotation;
+  using Projection = PlanProjection;
+  static constexpr int kSpan = 32;
+  static constexpr float kDivisor = -8.0f;
+  using Rule = SignedMax;
+  using Divide = Reciprocal;
+  using Refine = AsFound;
+};
+
+struct Plan {
+  static constexpr int kHeadDim = 64, kStored = 64;
+  static constexpr bool kHasResidual = false, kIsOriginal = false;
+  using Rotation = PlanRotation;
+  using Projection = PlanProjection;
+  KV_DEVICE static float channel([[maybe_unused]] int i) { return 1.f; }
+  static constexpr int kWarps = 4, kWarpBytes = 80;
+  using F = StoredFormat;
+  using Encoder = RowEncoder;
+  KV_DEVICE static void pad([[maybe_unused]] const StoredRow& to) {
+  }
 };
 
 }  // namespace kv
 
-static_assert(sizeof(kv::CodecArgs) == 136, "host and device disagree on the arguments");
+static_assert(sizeof(kv::CodecArgs) == 144, "host and device disagree on the arguments");
 
 KV_KERNEL KV_LAUNCH_BOUNDS(128, 1) kv_quantise(KV_PARAM kv::CodecArgs args) { kv::quantise<kv::Plan>(args); }
 #if !defined(__CUDACC__)
@@ -179,23 +250,53 @@ extern "C" __attribute__((visibility("default"))) void kv_quantise_on_host(const
 namespace kv {
 
 // f16: 16 bits a value, 1 values in 2 bytes
-struct StoredFormat {
-  static constexpr bool kIsPlanar = false, kIsPlain = true, kIsBf16 = false, kIsSplit = false, kHasScale = false;
-  static constexpr int kBits = 16, kBlock = 1, kBlockBytes = 2, kCodeBytes = 2, kCodesAt = 0, kScaleAt = 0;
-  static constexpr int kCodeStride = 2, kScaleStride = 2;
+struct StoredFormatCodesData {
+  static constexpr int kCount = 1, kBits = 16;
+  static constexpr u32 kCodeXor = 0x0;
+  using Fields = CodeFields<CodeField<0, 16, 0, 0>>;
+  static constexpr int kAt = 0;
+  using Number = F16;
+};
+using StoredFormatCodes = PlainCodes<StoredFormatCodesData>;
+
+struct StoredFormat : FormatDefaults {
+  static constexpr bool kIsPlanar = false;
+  static constexpr int kStored = 64, kBlock = 1, kGroup = 1;
+  static constexpr int kCodeStride = 2, kScaleStride = 2, kRowUnit = 2;
+  using Codes = StoredFormatCodes;
 };
 
 using PlanRotation = NoRotation;
 
-struct Plan {
-  static constexpr int kHeadDim = 64, kWarps = 4, kWarpBytes = 192;
+using PlanProjection = NoRotation;
+
+struct RowEncoder : EncoderDefaults {
   using F = StoredFormat;
   using Rotation = PlanRotation;
+  using Projection = PlanProjection;
+  static constexpr int kSpan = 1;
+  static constexpr float kDivisor = 1.0f;
+  using Rule = NoScale;
+  using Divide = Reciprocal;
+  using Refine = AsFound;
+};
+
+struct Plan {
+  static constexpr int kHeadDim = 64, kStored = 64;
+  static constexpr bool kHasResidual = false, kIsOriginal = false;
+  using Rotation = PlanRotation;
+  using Projection = PlanProjection;
+  KV_DEVICE static float channel([[maybe_unused]] int i) { return 1.f; }
+  static constexpr int kWarps = 4, kWarpBytes = 80;
+  using F = StoredFormat;
+  using Encoder = RowEncoder;
+  KV_DEVICE static void pad([[maybe_unused]] const StoredRow& to) {
+  }
 };
 
 }  // namespace kv
 
-static_assert(sizeof(kv::CodecArgs) == 136, "host and device disagree on the arguments");
+static_assert(sizeof(kv::CodecArgs) == 144, "host and device disagree on the arguments");
 
 KV_KERNEL KV_LAUNCH_BOUNDS(128, 1) kv_quantise(KV_PARAM kv::CodecArgs args) { kv::quantise<kv::Plan>(args); }
 #if !defined(__CUDACC__)
@@ -209,30 +310,41 @@ extern "C" __attribute__((visibility("default"))) void kv_quantise_on_host(const
 namespace kv {
 
 // q4_0: 4.5 bits a value, 32 values in 18 bytes
-struct StoredFormat {
-  static constexpr bool kIsPlanar = false, kIsPlain = false, kIsBf16 = false, kIsSplit = true, kHasScale = true;
-  static constexpr int kBits = 4, kBlock = 32, kBlockBytes = 18, kCodeBytes = 16, kCodesAt = 2, kScaleAt = 0;
-  static constexpr int kCodeStride = 18, kScaleStride = 18;
-  static constexpr int kOffset = 8, kMaxCode = 15;
+struct StoredFormatCodesData {
+  static constexpr int kCount = 32, kBits = 4;
   static constexpr u32 kCodeXor = 0x0;
-  static constexpr float kDivisor = -8.0f;
-  KV_DEVICE static float value(u32 code) { return float(int(code) - kOffset); }
-  KV_DEVICE static u32 code(float v) { return round_half_up<StoredFormat>(v); }
-  KV_DEVICE static bool is_padding([[maybe_unused]] int j) { return false; }
-  using Encoder = AmaxEncoder<SignedMax>;
+  using Fields = CodeFields<CodeField<2, 4, 0, 16>>;
+  static constexpr int kOffset = 8, kLeast = 0, kMost = 15;
+};
+using StoredFormatCodes = UniformCodes<StoredFormatCodesData, HalfUp>;
+
+struct StoredFormat : FormatDefaults {
+  static constexpr bool kIsPlanar = false;
+  static constexpr int kStored = 64, kBlock = 32, kGroup = 32;
+  static constexpr int kCodeStride = 18, kScaleStride = 18, kRowUnit = 2;
+  using Codes = StoredFormatCodes;
+  static constexpr bool kHasScale = true;
+  static constexpr int kScaleAt = 0;
+  using Number = F16;
 };
 
 using PlanRotation = NoRotation;
 
+using PlanProjection = NoRotation;
+
 struct Plan {
-  static constexpr int kHeadDim = 64, kWarps = 4, kWarpBytes = 80;
-  using F = StoredFormat;
+  static constexpr int kHeadDim = 64, kStored = 64;
+  static constexpr bool kHasResidual = false, kIsOriginal = false;
   using Rotation = PlanRotation;
+  using Projection = PlanProjection;
+  KV_DEVICE static float channel([[maybe_unused]] int i) { return 1.f; }
+  static constexpr int kWarps = 4, kWarpBytes = 0;
+  using F = StoredFormat;
 };
 
 }  // namespace kv
 
-static_assert(sizeof(kv::CodecArgs) == 136, "host and device disagree on the arguments");
+static_assert(sizeof(kv::CodecArgs) == 144, "host and device disagree on the arguments");
 
 KV_KERNEL KV_LAUNCH_BOUNDS(128, 1) kv_dequantise(KV_PARAM kv::CodecArgs args) { kv::dequantise<kv::Plan>(args); }
 #if !defined(__CUDACC__)
@@ -246,23 +358,39 @@ extern "C" __attribute__((visibility("default"))) void kv_dequantise_on_host(con
 namespace kv {
 
 // f16: 16 bits a value, 1 values in 2 bytes
-struct StoredFormat {
-  static constexpr bool kIsPlanar = false, kIsPlain = true, kIsBf16 = false, kIsSplit = false, kHasScale = false;
-  static constexpr int kBits = 16, kBlock = 1, kBlockBytes = 2, kCodeBytes = 2, kCodesAt = 0, kScaleAt = 0;
-  static constexpr int kCodeStride = 2, kScaleStride = 2;
+struct StoredFormatCodesData {
+  static constexpr int kCount = 1, kBits = 16;
+  static constexpr u32 kCodeXor = 0x0;
+  using Fields = CodeFields<CodeField<0, 16, 0, 0>>;
+  static constexpr int kAt = 0;
+  using Number = F16;
+};
+using StoredFormatCodes = PlainCodes<StoredFormatCodesData>;
+
+struct StoredFormat : FormatDefaults {
+  static constexpr bool kIsPlanar = false;
+  static constexpr int kStored = 64, kBlock = 1, kGroup = 1;
+  static constexpr int kCodeStride = 2, kScaleStride = 2, kRowUnit = 2;
+  using Codes = StoredFormatCodes;
 };
 
 using PlanRotation = NoRotation;
 
+using PlanProjection = NoRotation;
+
 struct Plan {
-  static constexpr int kHeadDim = 64, kWarps = 4, kWarpBytes = 192;
-  using F = StoredFormat;
+  static constexpr int kHeadDim = 64, kStored = 64;
+  static constexpr bool kHasResidual = false, kIsOriginal = false;
   using Rotation = PlanRotation;
+  using Projection = PlanProjection;
+  KV_DEVICE static float channel([[maybe_unused]] int i) { return 1.f; }
+  static constexpr int kWarps = 4, kWarpBytes = 0;
+  using F = StoredFormat;
 };
 
 }  // namespace kv
 
-static_assert(sizeof(kv::CodecArgs) == 136, "host and device disagree on the arguments");
+static_assert(sizeof(kv::CodecArgs) == 144, "host and device disagree on the arguments");
 
 KV_KERNEL KV_LAUNCH_BOUNDS(128, 1) kv_dequantise(KV_PARAM kv::CodecArgs args) { kv::dequantise<kv::Plan>(args); }
 #if !defined(__CUDACC__)

@@ -13,10 +13,16 @@ struct PlanRotationSigns {
 };
 using PlanRotation = Wht<PlanRotationSigns>;
 
+using PlanProjection = NoRotation;
+
 struct Plan {
-  static constexpr int kHeadDim = 128, kWarps = 4;
-  static constexpr bool kIsInverse = false;
+  static constexpr int kHeadDim = 128, kStored = 128;
+  static constexpr bool kHasResidual = false, kIsOriginal = false;
   using Rotation = PlanRotation;
+  using Projection = PlanProjection;
+  KV_DEVICE static float channel([[maybe_unused]] int i) { return 1.f; }
+  static constexpr int kWarps = 4;
+  static constexpr bool kIsInverse = false;
   KV_DEVICE static float load(const void* data, i64 i) { return f32_from_f16(static_cast<const u16*>(data)[i]); }
   KV_DEVICE static void store(void* data, i64 i, float v) { static_cast<float*>(data)[i] = v; }
 };
@@ -37,21 +43,28 @@ extern "C" __attribute__((visibility("default"))) void kv_rotate_on_host(const v
 namespace kv {
 
 // K as tbq4_wht_dfirst_corr: 4.125 bits a value
-KV_CONSTANT u16 kKeySideHalves[16] = {  // centroids / kUnit, as halves
+KV_CONSTANT u16 kKeySection0Halves[16] = {  // values / kUnit, as halves
     0xbdae, 0xbc4d, 0xbaba, 0xb939, 0xb7d6, 0xb576, 0xb274, 0xac45, 0x2c45, 0x3274, 0x3576, 0x37d6, 
     0x3939, 0x3aba, 0x3c4d, 0x3dae};
-struct KeySide {
-  static constexpr bool kIsPlanar = true, kHasScale = true, kIsBf16 = false, kOwnsTable = true, kIsSkewed = false;
+struct KeySection0Plane0 {
+  static constexpr int kAt = 0, kPartBits = 128, kRunBytes = 0, kLoadBytes = 16, kUnit = 16, kFirstWord = 0, kWords = 4;
+  static constexpr bool kIsWhole = false;
+};
+struct KeySection0 {
   static constexpr int kThreads = 256, kBits = 4, kOffset = 0;
-  // the staged row
-  static constexpr int kRowBytes = 64, kRowUnit = 16, kPitch = 64, kGroupStride = 64, kCodesAt = 0;
-  static constexpr int kScaleRowBytes = 2, kScalesAt = 2064, kScalePitch = 2, kScaleStride = 2, kStageBytes = 2128;
-  // the codes of a lane: kGroups x kRuns runs
-  static constexpr int kGroups = 1, kRuns = 1, kRunCodes = 32, kRunWords = 4, kRunLoadBytes = 16, kRunUnit = 16;
-  static constexpr int kRunStride = 64, kPartBits = 128;
+  // dimensions kFirst .. kFirst + kDim of the row as the kernel counts them: kGroups x kRuns runs a lane
+  static constexpr int kFirst = 0, kDim = 128, kGroups = 1, kRuns = 1, kRunCodes = 32, kRunWords = 4;
+  static constexpr int kBlocks = 1, kPartsPerBlock = 4, kBlockStride = 64;
+  static constexpr int kScaleStride = 2, kScaleGroup = 0, kFirstScaled = 0;
+  static constexpr bool kScalesGroups = true, kScalesValues = false, kRenormalises = false;
+  static constexpr bool kOwnsTable = true;
   static constexpr int kTableAt = 0, kTableStride = 256, kTableCopies = 32;
-  static constexpr float kUnit = 0.17011923f;
-  KV_DEVICE static u32 half_value(int code) { return kKeySideHalves[code]; }
+  KV_DEVICE static float scale(SharedAddress block, [[maybe_unused]] int group) {
+    return f32_from_f16(load_shared_u16(block + 0 + group * 2));
+  }
+  KV_DEVICE static u32 scale_half(SharedAddress block, [[maybe_unused]] int group) { return load_shared_u16(block + 0 + group * 2); }
+  KV_DEVICE static u32 half_value(int code) { return kKeySection0Halves[code]; }
+  static constexpr bool kIsMasked = false;
   KV_DEVICE static void unpack(const u32 (&w)[4], u32 (&y)[8]) {
     y[0] = (w[0] & 0x0f0f0f0fu);
     y[1] = (w[0] >> 4 & 0x0f0f0f0fu);
@@ -62,27 +75,54 @@ struct KeySide {
     y[6] = (w[3] & 0x0f0f0f0fu);
     y[7] = (w[3] >> 4 & 0x0f0f0f0fu);
   }
-  using Pairs = TablePairs<KeySide>;
-  using Run = CodeRun<KeySide>;
+  using Pairs = TablePairs<KeySection0>;
+  using Run = CodeRun<KeySection0>;
+  using Planes = List<KeySection0Plane0>;
+};
+struct KeySide {
+  static constexpr bool kIsPlanar = true, kIsSkewed = false, kScalesGroups = true, kOwnsTable = true;
+  static constexpr int kDim = 128;
+  static constexpr int kRowBytes = 64, kRowUnit = 16, kPitch = 64;  // the staged row
+  static constexpr int kScaleRowBytes = 2, kScalesAt = 2064, kScalePitch = 2, kStageBytes = 2128;
+  static constexpr int kTableCopies = 32, kScaledGroups = 1;
+  static constexpr float kUnit = 0.17011923f;
+  using Sections = List<KeySection0>;
 };
 
 // V as q8_0: 8.5 bits a value
-struct ValueSide {
-  static constexpr bool kIsPlanar = true, kHasScale = true, kIsBf16 = false, kOwnsTable = false, kIsSkewed = false;
+struct ValueSection0Plane0 {
+  static constexpr int kAt = 0, kPartBits = 32, kRunBytes = 0, kLoadBytes = 4, kUnit = 4, kFirstWord = 0, kWords = 1;
+  static constexpr bool kIsWhole = false;
+};
+struct ValueSection0 {
   static constexpr int kThreads = 256, kBits = 8, kOffset = 128;
-  // the staged row
-  static constexpr int kRowBytes = 128, kRowUnit = 16, kPitch = 144, kGroupStride = 32, kCodesAt = 0;
-  static constexpr int kScaleRowBytes = 8, kScalesAt = 4624, kScalePitch = 8, kScaleStride = 2, kStageBytes = 4880;
-  // the codes of a lane: kGroups x kRuns runs
-  static constexpr int kGroups = 4, kRuns = 1, kRunCodes = 4, kRunWords = 1, kRunLoadBytes = 4, kRunUnit = 4;
-  static constexpr int kRunStride = 32, kPartBits = 32;
-  static constexpr int kTableAt = 0, kTableStride = 4, kTableCopies = 1;
-  static constexpr float kUnit = 1.0f;
+  // dimensions kFirst .. kFirst + kDim of the row as the kernel counts them: kGroups x kRuns runs a lane
+  static constexpr int kFirst = 0, kDim = 128, kGroups = 4, kRuns = 1, kRunCodes = 4, kRunWords = 1;
+  static constexpr int kBlocks = 1, kPartsPerBlock = 8, kBlockStride = 32;
+  static constexpr int kScaleStride = 2, kScaleGroup = 0, kFirstScaled = 0;
+  static constexpr bool kScalesGroups = true, kScalesValues = false, kRenormalises = false;
+  static constexpr bool kOwnsTable = false;
+  static constexpr int kTableAt = 0, kTableStride = 256, kTableCopies = 32;
+  KV_DEVICE static float scale(SharedAddress block, [[maybe_unused]] int group) {
+    return f32_from_f16(load_shared_u16(block + 0 + group * 2));
+  }
+  KV_DEVICE static u32 scale_half(SharedAddress block, [[maybe_unused]] int group) { return load_shared_u16(block + 0 + group * 2); }
+  static constexpr bool kIsMasked = false;
   KV_DEVICE static void unpack(const u32 (&w)[1], u32 (&y)[1]) {
     y[0] = (w[0]) ^ 0x80808080u;
   }
-  using Pairs = UniformPairs<ValueSide>;
-  using Run = CodeRun<ValueSide>;
+  using Pairs = UniformPairs<ValueSection0>;
+  using Run = CodeRun<ValueSection0>;
+  using Planes = List<ValueSection0Plane0>;
+};
+struct ValueSide {
+  static constexpr bool kIsPlanar = true, kIsSkewed = false, kScalesGroups = true, kOwnsTable = false;
+  static constexpr int kDim = 128;
+  static constexpr int kRowBytes = 128, kRowUnit = 16, kPitch = 144;  // the staged row
+  static constexpr int kScaleRowBytes = 8, kScalesAt = 4624, kScalePitch = 8, kStageBytes = 4880;
+  static constexpr int kTableCopies = 32, kScaledGroups = 4;
+  static constexpr float kUnit = 1.0f;
+  using Sections = List<ValueSection0>;
 };
 
 // Dimension of each contraction slot of Q, and of each row of O, in the order the packings give them.
@@ -102,7 +142,8 @@ KV_CONSTANT u16 kValueOrder[128] = {
     103, 107, 111, 115, 119, 123, 127};
 
 struct Plan {
-  static constexpr int kHeadDim = 128, kGroup = 4, kRows = 4, kColumnBlocks = 1, kQueryParts = 2;
+  static constexpr int kKeyDim = 128, kValueDim = 128;
+  static constexpr int kGroup = 4, kRows = 4, kColumnBlocks = 1, kQueryParts = 2;
   static constexpr bool kHoldQueries = true;
   static constexpr int kWarps = 8, kThreads = 256, kStages = 2, kTile = 32, kSubtiles = 2;
   static constexpr int kQueriesAt = 65536, kRingAt = 69632, kStageBytes = 7008;
@@ -131,7 +172,7 @@ extern "C" __attribute__((visibility("default"))) void kv_decode_on_host(const v
 namespace kv {
 
 struct Plan {
-  static constexpr int kHeadDim = 128, kGroup = 4, kRows = 4, kThreads = 128;
+  static constexpr int kDim = 128, kGroup = 4, kRows = 4, kThreads = 128;
   KV_DEVICE static void store(void* data, i64 i, float v) { static_cast<float*>(data)[i] = v; }
 };
 
@@ -151,42 +192,54 @@ extern "C" __attribute__((visibility("default"))) void kv_merge_on_host(const vo
 namespace kv {
 
 // tbq4_wht_dfirst_corr: 4.125 bits a value, 128 values in 66 bytes
-KV_CONSTANT float kKeyFormatValues[16] = {
+KV_CONSTANT float kKeyFormatCodesValues[16] = {
     -0.241556f, -0.182907f, -0.143047f, -0.111065f, -0.083317f, -0.058069f, -0.034311f, -0.011353f, 
     0.011353f, 0.034311f, 0.058069f, 0.083317f, 0.111065f, 0.143047f, 0.182907f, 0.241556f};
-KV_CONSTANT float kKeyFormatBounds[15] = {
+KV_CONSTANT float kKeyFormatCodesBounds[15] = {
     -0.212232f, -0.162977f, -0.127056f, -0.097191f, -0.070693f, -0.04619f, -0.022832f, 0.0f, 0.022832f, 
     0.04619f, 0.070693f, 0.097191f, 0.127056f, 0.162977f, 0.212232f};
-struct KeyFormat {
-  static constexpr bool kIsPlanar = true, kIsPlain = false, kIsBf16 = false, kIsSplit = false, kHasScale = true;
-  static constexpr int kBits = 4, kBlock = 128, kBlockBytes = 66, kCodeBytes = 64, kCodesAt = 2, kScaleAt = 0;
-  static constexpr int kCodeStride = 64, kScaleStride = 2;
-  static constexpr int kOffset = 0, kMaxCode = 15;
+struct KeyFormatCodesData {
+  static constexpr int kCount = 128, kBits = 4;
   static constexpr u32 kCodeXor = 0x0;
-  static constexpr float kDivisor = 1.0f;
-  KV_DEVICE static float value(u32 code) { return kKeyFormatValues[code]; }
-  KV_DEVICE static float bound(u32 i) { return kKeyFormatBounds[i]; }
-  KV_DEVICE static u32 code(float v) { return count_bounds<KeyFormat>(v); }
-  KV_DEVICE static bool is_padding([[maybe_unused]] int j) { return false; }
-  using Encoder = NormEncoder<true>;
+  using Fields = CodeFields<CodeField<0, 4, 0, 0>>;
+  static constexpr int kBounds = 15;
+  KV_DEVICE static float value(u32 code) { return kKeyFormatCodesValues[code]; }
+  KV_DEVICE static float bound(int i) { return kKeyFormatCodesBounds[i]; }
+  KV_DEVICE static u32 cell_code(int cell) { return u32(cell); }
+};
+using KeyFormatCodes = TableCodes<KeyFormatCodesData>;
+
+struct KeyFormat : FormatDefaults {
+  static constexpr bool kIsPlanar = true;
+  static constexpr int kStored = 128, kBlock = 128, kGroup = 128;
+  static constexpr int kCodeStride = 64, kScaleStride = 2, kRowUnit = 4;
+  using Codes = KeyFormatCodes;
+  static constexpr bool kHasScale = true;
+  static constexpr int kScaleAt = 0;
+  using Number = F16;
 };
 
 // q8_0: 8.5 bits a value, 32 values in 34 bytes
-struct ValueFormat {
-  static constexpr bool kIsPlanar = true, kIsPlain = false, kIsBf16 = false, kIsSplit = false, kHasScale = true;
-  static constexpr int kBits = 8, kBlock = 32, kBlockBytes = 34, kCodeBytes = 32, kCodesAt = 2, kScaleAt = 0;
-  static constexpr int kCodeStride = 32, kScaleStride = 2;
-  static constexpr int kOffset = 128, kMaxCode = 255;
+struct ValueFormatCodesData {
+  static constexpr int kCount = 32, kBits = 8;
   static constexpr u32 kCodeXor = 0x80;
-  static constexpr float kDivisor = 127.0f;
-  KV_DEVICE static float value(u32 code) { return float(int(code) - kOffset); }
-  KV_DEVICE static u32 code(float v) { return round_half_away<ValueFormat>(v); }
-  KV_DEVICE static bool is_padding([[maybe_unused]] int j) { return false; }
-  using Encoder = AmaxEncoder<Amax>;
+  using Fields = CodeFields<CodeField<0, 8, 0, 0>>;
+  static constexpr int kOffset = 128, kLeast = 1, kMost = 255;
+};
+using ValueFormatCodes = UniformCodes<ValueFormatCodesData, HalfAway>;
+
+struct ValueFormat : FormatDefaults {
+  static constexpr bool kIsPlanar = true;
+  static constexpr int kStored = 128, kBlock = 32, kGroup = 32;
+  static constexpr int kCodeStride = 32, kScaleStride = 2, kRowUnit = 4;
+  using Codes = ValueFormatCodes;
+  static constexpr bool kHasScale = true;
+  static constexpr int kScaleAt = 0;
+  using Number = F16;
 };
 
 struct Plan {
-  static constexpr int kHeadDim = 128, kGroup = 4;
+  static constexpr int kGroup = 4;
   using K = KeyFormat;
   using V = ValueFormat;
   using Feature = Causal<1>;
@@ -210,24 +263,31 @@ extern "C" __attribute__((visibility("default"))) void kv_reference_on_host(cons
 namespace kv {
 
 // tbq4_wht_dfirst_corr: 4.125 bits a value, 128 values in 66 bytes
-KV_CONSTANT float kStoredFormatValues[16] = {
+KV_CONSTANT float kStoredFormatCodesValues[16] = {
     -0.241556f, -0.182907f, -0.143047f, -0.111065f, -0.083317f, -0.058069f, -0.034311f, -0.011353f, 
     0.011353f, 0.034311f, 0.058069f, 0.083317f, 0.111065f, 0.143047f, 0.182907f, 0.241556f};
-KV_CONSTANT float kStoredFormatBounds[15] = {
+KV_CONSTANT float kStoredFormatCodesBounds[15] = {
     -0.212232f, -0.162977f, -0.127056f, -0.097191f, -0.070693f, -0.04619f, -0.022832f, 0.0f, 0.022832f, 
     0.04619f, 0.070693f, 0.097191f, 0.127056f, 0.162977f, 0.212232f};
-struct StoredFormat {
-  static constexpr bool kIsPlanar = true, kIsPlain = false, kIsBf16 = false, kIsSplit = false, kHasScale = true;
-  static constexpr int kBits = 4, kBlock = 128, kBlockBytes = 66, kCodeBytes = 64, kCodesAt = 2, kScaleAt = 0;
-  static constexpr int kCodeStride = 64, kScaleStride = 2;
-  static constexpr int kOffset = 0, kMaxCode = 15;
+struct StoredFormatCodesData {
+  static constexpr int kCount = 128, kBits = 4;
   static constexpr u32 kCodeXor = 0x0;
-  static constexpr float kDivisor = 1.0f;
-  KV_DEVICE static float value(u32 code) { return kStoredFormatValues[code]; }
-  KV_DEVICE static float bound(u32 i) { return kStoredFormatBounds[i]; }
-  KV_DEVICE static u32 code(float v) { return count_bounds<StoredFormat>(v); }
-  KV_DEVICE static bool is_padding([[maybe_unused]] int j) { return false; }
-  using Encoder = NormEncoder<true>;
+  using Fields = CodeFields<CodeField<0, 4, 0, 0>>;
+  static constexpr int kBounds = 15;
+  KV_DEVICE static float value(u32 code) { return kStoredFormatCodesValues[code]; }
+  KV_DEVICE static float bound(int i) { return kStoredFormatCodesBounds[i]; }
+  KV_DEVICE static u32 cell_code(int cell) { return u32(cell); }
+};
+using StoredFormatCodes = TableCodes<StoredFormatCodesData>;
+
+struct StoredFormat : FormatDefaults {
+  static constexpr bool kIsPlanar = true;
+  static constexpr int kStored = 128, kBlock = 128, kGroup = 128;
+  static constexpr int kCodeStride = 64, kScaleStride = 2, kRowUnit = 4;
+  using Codes = StoredFormatCodes;
+  static constexpr bool kHasScale = true;
+  static constexpr int kScaleAt = 0;
+  using Number = F16;
 };
 
 // wht_signed, groups of 128
@@ -241,15 +301,35 @@ struct PlanRotationSigns {
 };
 using PlanRotation = Wht<PlanRotationSigns>;
 
-struct Plan {
-  static constexpr int kHeadDim = 128, kWarps = 4, kWarpBytes = 144;
+using PlanProjection = NoRotation;
+
+struct RowEncoder : EncoderDefaults {
   using F = StoredFormat;
   using Rotation = PlanRotation;
+  using Projection = PlanProjection;
+  static constexpr int kSpan = 128;
+  static constexpr float kDivisor = 1.0f;
+  using Rule = Norm;
+  using Divide = UnitVector;
+  using Refine = Matched;
+};
+
+struct Plan {
+  static constexpr int kHeadDim = 128, kStored = 128;
+  static constexpr bool kHasResidual = false, kIsOriginal = false;
+  using Rotation = PlanRotation;
+  using Projection = PlanProjection;
+  KV_DEVICE static float channel([[maybe_unused]] int i) { return 1.f; }
+  static constexpr int kWarps = 4, kWarpBytes = 144;
+  using F = StoredFormat;
+  using Encoder = RowEncoder;
+  KV_DEVICE static void pad([[maybe_unused]] const StoredRow& to) {
+  }
 };
 
 }  // namespace kv
 
-static_assert(sizeof(kv::CodecArgs) == 136, "host and device disagree on the arguments");
+static_assert(sizeof(kv::CodecArgs) == 144, "host and device disagree on the arguments");
 
 KV_KERNEL KV_LAUNCH_BOUNDS(128, 1) kv_quantise(KV_PARAM kv::CodecArgs args) { kv::quantise<kv::Plan>(args); }
 #if !defined(__CUDACC__)
@@ -263,30 +343,55 @@ extern "C" __attribute__((visibility("default"))) void kv_quantise_on_host(const
 namespace kv {
 
 // q8_0: 8.5 bits a value, 32 values in 34 bytes
-struct StoredFormat {
-  static constexpr bool kIsPlanar = true, kIsPlain = false, kIsBf16 = false, kIsSplit = false, kHasScale = true;
-  static constexpr int kBits = 8, kBlock = 32, kBlockBytes = 34, kCodeBytes = 32, kCodesAt = 2, kScaleAt = 0;
-  static constexpr int kCodeStride = 32, kScaleStride = 2;
-  static constexpr int kOffset = 128, kMaxCode = 255;
+struct StoredFormatCodesData {
+  static constexpr int kCount = 32, kBits = 8;
   static constexpr u32 kCodeXor = 0x80;
-  static constexpr float kDivisor = 127.0f;
-  KV_DEVICE static float value(u32 code) { return float(int(code) - kOffset); }
-  KV_DEVICE static u32 code(float v) { return round_half_away<StoredFormat>(v); }
-  KV_DEVICE static bool is_padding([[maybe_unused]] int j) { return false; }
-  using Encoder = AmaxEncoder<Amax>;
+  using Fields = CodeFields<CodeField<0, 8, 0, 0>>;
+  static constexpr int kOffset = 128, kLeast = 1, kMost = 255;
+};
+using StoredFormatCodes = UniformCodes<StoredFormatCodesData, HalfAway>;
+
+struct StoredFormat : FormatDefaults {
+  static constexpr bool kIsPlanar = true;
+  static constexpr int kStored = 128, kBlock = 32, kGroup = 32;
+  static constexpr int kCodeStride = 32, kScaleStride = 2, kRowUnit = 4;
+  using Codes = StoredFormatCodes;
+  static constexpr bool kHasScale = true;
+  static constexpr int kScaleAt = 0;
+  using Number = F16;
 };
 
 using PlanRotation = NoRotation;
 
-struct Plan {
-  static constexpr int kHeadDim = 128, kWarps = 4, kWarpBytes = 144;
+using PlanProjection = NoRotation;
+
+struct RowEncoder : EncoderDefaults {
   using F = StoredFormat;
   using Rotation = PlanRotation;
+  using Projection = PlanProjection;
+  static constexpr int kSpan = 32;
+  static constexpr float kDivisor = 127.0f;
+  using Rule = Amax;
+  using Divide = Reciprocal;
+  using Refine = AsFound;
+};
+
+struct Plan {
+  static constexpr int kHeadDim = 128, kStored = 128;
+  static constexpr bool kHasResidual = false, kIsOriginal = false;
+  using Rotation = PlanRotation;
+  using Projection = PlanProjection;
+  KV_DEVICE static float channel([[maybe_unused]] int i) { return 1.f; }
+  static constexpr int kWarps = 4, kWarpBytes = 144;
+  using F = StoredFormat;
+  using Encoder = RowEncoder;
+  KV_DEVICE static void pad([[maybe_unused]] const StoredRow& to) {
+  }
 };
 
 }  // namespace kv
 
-static_assert(sizeof(kv::CodecArgs) == 136, "host and device disagree on the arguments");
+static_assert(sizeof(kv::CodecArgs) == 144, "host and device disagree on the arguments");
 
 KV_KERNEL KV_LAUNCH_BOUNDS(128, 1) kv_quantise(KV_PARAM kv::CodecArgs args) { kv::quantise<kv::Plan>(args); }
 #if !defined(__CUDACC__)
@@ -300,24 +405,31 @@ extern "C" __attribute__((visibility("default"))) void kv_quantise_on_host(const
 namespace kv {
 
 // tbq4_wht_dfirst_corr: 4.125 bits a value, 128 values in 66 bytes
-KV_CONSTANT float kStoredFormatValues[16] = {
+KV_CONSTANT float kStoredFormatCodesValues[16] = {
     -0.241556f, -0.182907f, -0.143047f, -0.111065f, -0.083317f, -0.058069f, -0.034311f, -0.011353f, 
     0.011353f, 0.034311f, 0.058069f, 0.083317f, 0.111065f, 0.143047f, 0.182907f, 0.241556f};
-KV_CONSTANT float kStoredFormatBounds[15] = {
+KV_CONSTANT float kStoredFormatCodesBounds[15] = {
     -0.212232f, -0.162977f, -0.127056f, -0.097191f, -0.070693f, -0.04619f, -0.022832f, 0.0f, 0.022832f, 
     0.04619f, 0.070693f, 0.097191f, 0.127056f, 0.162977f, 0.212232f};
-struct StoredFormat {
-  static constexpr bool kIsPlanar = true, kIsPlain = false, kIsBf16 = false, kIsSplit = false, kHasScale = true;
-  static constexpr int kBits = 4, kBlock = 128, kBlockBytes = 66, kCodeBytes = 64, kCodesAt = 2, kScaleAt = 0;
-  static constexpr int kCodeStride = 64, kScaleStride = 2;
-  static constexpr int kOffset = 0, kMaxCode = 15;
+struct StoredFormatCodesData {
+  static constexpr int kCount = 128, kBits = 4;
   static constexpr u32 kCodeXor = 0x0;
-  static constexpr float kDivisor = 1.0f;
-  KV_DEVICE static float value(u32 code) { return kStoredFormatValues[code]; }
-  KV_DEVICE static float bound(u32 i) { return kStoredFormatBounds[i]; }
-  KV_DEVICE static u32 code(float v) { return count_bounds<StoredFormat>(v); }
-  KV_DEVICE static bool is_padding([[maybe_unused]] int j) { return false; }
-  using Encoder = NormEncoder<true>;
+  using Fields = CodeFields<CodeField<0, 4, 0, 0>>;
+  static constexpr int kBounds = 15;
+  KV_DEVICE static float value(u32 code) { return kStoredFormatCodesValues[code]; }
+  KV_DEVICE static float bound(int i) { return kStoredFormatCodesBounds[i]; }
+  KV_DEVICE static u32 cell_code(int cell) { return u32(cell); }
+};
+using StoredFormatCodes = TableCodes<StoredFormatCodesData>;
+
+struct StoredFormat : FormatDefaults {
+  static constexpr bool kIsPlanar = true;
+  static constexpr int kStored = 128, kBlock = 128, kGroup = 128;
+  static constexpr int kCodeStride = 64, kScaleStride = 2, kRowUnit = 4;
+  using Codes = StoredFormatCodes;
+  static constexpr bool kHasScale = true;
+  static constexpr int kScaleAt = 0;
+  using Number = F16;
 };
 
 // wht_signed, groups of 128
@@ -331,15 +443,21 @@ struct PlanRotationSigns {
 };
 using PlanRotation = Wht<PlanRotationSigns>;
 
+using PlanProjection = NoRotation;
+
 struct Plan {
-  static constexpr int kHeadDim = 128, kWarps = 4, kWarpBytes = 144;
-  using F = StoredFormat;
+  static constexpr int kHeadDim = 128, kStored = 128;
+  static constexpr bool kHasResidual = false, kIsOriginal = false;
   using Rotation = PlanRotation;
+  using Projection = PlanProjection;
+  KV_DEVICE static float channel([[maybe_unused]] int i) { return 1.f; }
+  static constexpr int kWarps = 4, kWarpBytes = 0;
+  using F = StoredFormat;
 };
 
 }  // namespace kv
 
-static_assert(sizeof(kv::CodecArgs) == 136, "host and device disagree on the arguments");
+static_assert(sizeof(kv::CodecArgs) == 144, "host and device disagree on the arguments");
 
 KV_KERNEL KV_LAUNCH_BOUNDS(128, 1) kv_dequantise(KV_PARAM kv::CodecArgs args) { kv::dequantise<kv::Plan>(args); }
 #if !defined(__CUDACC__)
@@ -353,35 +471,98 @@ extern "C" __attribute__((visibility("default"))) void kv_dequantise_on_host(con
 namespace kv {
 
 // q8_0: 8.5 bits a value, 32 values in 34 bytes
-struct StoredFormat {
-  static constexpr bool kIsPlanar = true, kIsPlain = false, kIsBf16 = false, kIsSplit = false, kHasScale = true;
-  static constexpr int kBits = 8, kBlock = 32, kBlockBytes = 34, kCodeBytes = 32, kCodesAt = 2, kScaleAt = 0;
-  static constexpr int kCodeStride = 32, kScaleStride = 2;
-  static constexpr int kOffset = 128, kMaxCode = 255;
+struct StoredFormatCodesData {
+  static constexpr int kCount = 32, kBits = 8;
   static constexpr u32 kCodeXor = 0x80;
-  static constexpr float kDivisor = 127.0f;
-  KV_DEVICE static float value(u32 code) { return float(int(code) - kOffset); }
-  KV_DEVICE static u32 code(float v) { return round_half_away<StoredFormat>(v); }
-  KV_DEVICE static bool is_padding([[maybe_unused]] int j) { return false; }
-  using Encoder = AmaxEncoder<Amax>;
+  using Fields = CodeFields<CodeField<0, 8, 0, 0>>;
+  static constexpr int kOffset = 128, kLeast = 1, kMost = 255;
+};
+using StoredFormatCodes = UniformCodes<StoredFormatCodesData, HalfAway>;
+
+struct StoredFormat : FormatDefaults {
+  static constexpr bool kIsPlanar = true;
+  static constexpr int kStored = 128, kBlock = 32, kGroup = 32;
+  static constexpr int kCodeStride = 32, kScaleStride = 2, kRowUnit = 4;
+  using Codes = StoredFormatCodes;
+  static constexpr bool kHasScale = true;
+  static constexpr int kScaleAt = 0;
+  using Number = F16;
 };
 
 using PlanRotation = NoRotation;
 
+using PlanProjection = NoRotation;
+
 struct Plan {
-  static constexpr int kHeadDim = 128, kWarps = 4, kWarpBytes = 144;
-  using F = StoredFormat;
+  static constexpr int kHeadDim = 128, kStored = 128;
+  static constexpr bool kHasResidual = false, kIsOriginal = false;
   using Rotation = PlanRotation;
+  using Projection = PlanProjection;
+  KV_DEVICE static float channel([[maybe_unused]] int i) { return 1.f; }
+  static constexpr int kWarps = 4, kWarpBytes = 0;
+  using F = StoredFormat;
 };
 
 }  // namespace kv
 
-static_assert(sizeof(kv::CodecArgs) == 136, "host and device disagree on the arguments");
+static_assert(sizeof(kv::CodecArgs) == 144, "host and device disagree on the arguments");
 
 KV_KERNEL KV_LAUNCH_BOUNDS(128, 1) kv_dequantise(KV_PARAM kv::CodecArgs args) { kv::dequantise<kv::Plan>(args); }
 #if !defined(__CUDACC__)
 extern "C" __attribute__((visibility("default"))) void kv_dequantise_on_host(const void* args) {
   kv_dequantise(*static_cast<const kv::CodecArgs*>(args));
+}
+#endif
+
+// quantise_tiles.tbq4_wht_dfirst_corr.d128.planar.sm_90a
+// ======== the plan ========
+namespace kv {
+
+KV_CONSTANT float kValues[16] = {
+    -0.241556f, -0.182907f, -0.143047f, -0.111065f, -0.083317f, -0.058069f, -0.034311f, -0.011353f, 
+    0.011353f, 0.034311f, 0.058069f, 0.083317f, 0.111065f, 0.143047f, 0.182907f, 0.241556f};
+KV_CONSTANT u32 kBuckets[128] = {
+    0xb5000000, 0xb4ff0000, 0xb4fe0000, 0xb4fd0000, 0xb4fc0000, 0xb4fb0000, 0xb4fa0000, 0xb4f90000, 
+    0xb4f80000, 0xb4f70000, 0xb4f60000, 0xb4f50000, 0xb4f40000, 0xb4f30000, 0xb4f20000, 0xb4f10000, 
+    0xb4f00000, 0xb4ef0000, 0xb4ee0000, 0xb4ed0000, 0xb4ec0000, 0xb4eb0000, 0xb4ea0000, 0xb4e90000, 
+    0xb4e80000, 0xb4e70000, 0xb4e60000, 0xb4e50000, 0xb4e40000, 0xb4e30000, 0xb4e20000, 0xb4e10000, 
+    0xb4e00000, 0xb4df0000, 0xb4de0000, 0xb4dd0000, 0xb4dc0000, 0xb4db0000, 0xb4da0000, 0xb4d90000, 
+    0xb4d80000, 0xb4d70000, 0xb4d60000, 0xb4d50000, 0xb4d40000, 0xb4d30000, 0xb4d20000, 0xb4d10000, 
+    0xb4d00000, 0xb4cf0000, 0xb4ce0000, 0xb4cd0000, 0xb4cc0000, 0xb4cb0000, 0xb4ca9ac2, 0xb4ca0000, 
+    0xb4c96021, 0xb4c90000, 0xb4c8bff9, 0xb4c865fb, 0xb4c832ff, 0xb4c8171f, 0xb4c80884, 0xb4c80000, 
+    0xb4c80000, 0xb4c7f77c, 0xb4c7e8e1, 0xb4c7cd01, 0xb4c79a05, 0xb4c74007, 0xb4c70000, 0xb4c69fdf, 
+    0xb4c60000, 0xb4c5653e, 0xb4c50000, 0xb4c40000, 0xb4c30000, 0xb4c20000, 0xb4c10000, 0xb4c00000, 
+    0xb4bf0000, 0xb4be0000, 0xb4bd0000, 0xb4bc0000, 0xb4bb0000, 0xb4ba0000, 0xb4b90000, 0xb4b80000, 
+    0xb4b70000, 0xb4b60000, 0xb4b50000, 0xb4b40000, 0xb4b30000, 0xb4b20000, 0xb4b10000, 0xb4b00000, 
+    0xb4af0000, 0xb4ae0000, 0xb4ad0000, 0xb4ac0000, 0xb4ab0000, 0xb4aa0000, 0xb4a90000, 0xb4a80000, 
+    0xb4a70000, 0xb4a60000, 0xb4a50000, 0xb4a40000, 0xb4a30000, 0xb4a20000, 0xb4a10000, 0xb4a00000, 
+    0xb49f0000, 0xb49e0000, 0xb49d0000, 0xb49c0000, 0xb49b0000, 0xb49a0000, 0xb4990000, 0xb4980000, 
+    0xb4970000, 0xb4960000, 0xb4950000, 0xb4940000, 0xb4930000, 0xb4920000, 0xb4910000, 0xb4900000};
+// wht_signed: a set bit is -1
+KV_CONSTANT u32 kPreSigns[4] = {0xe46a0359, 0x42f85949, 0xa4c63bbb, 0x49f250a9};
+KV_CONSTANT u32 kPostSigns[4] = {0x16acee90, 0x3f628fdc, 0xb7a5357a, 0xbea56562};
+struct Stored {
+  static constexpr bool kIsPlanar = true;
+};
+struct Plan {
+  using F = Stored;
+  static constexpr int kHeadDim = 128, kWarps = 16, kThreads = 512, kBits = 4;
+  static constexpr int kCodesAt = 0, kScaleAt = 0, kCodeStride = 64, kScaleStride = 2, kCodeUnit = 16;
+  static constexpr bool kIsMatched = true;
+  KV_DEVICE static float value(int code) { return kValues[code]; }
+  KV_DEVICE static u32 bucket(int i) { return kBuckets[i]; }
+  KV_DEVICE static u32 pre_signs(int word) { return kPreSigns[word]; }
+  KV_DEVICE static u32 post_signs(int word) { return kPostSigns[word]; }
+};
+
+}  // namespace kv
+
+static_assert(sizeof(kv::CodecArgs) == 144, "host and device disagree on the arguments");
+
+KV_KERNEL KV_LAUNCH_BOUNDS(512, 1) kv_quantise_tiles(KV_PARAM kv::CodecArgs args) { kv::quantise_tiles<kv::Plan>(args); }
+#if !defined(__CUDACC__)
+extern "C" __attribute__((visibility("default"))) void kv_quantise_tiles_on_host(const void* args) {
+  kv_quantise_tiles(*static_cast<const kv::CodecArgs*>(args));
 }
 #endif
 

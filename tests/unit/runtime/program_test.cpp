@@ -84,8 +84,8 @@ ProgramSource make_source(bool k_rotated, bool v_rotated, bool planar = true) {
   source.query_length = 2;
   source.rows = 8;
   source.tile_tokens = 64;
-  source.k = {"key_format", k_rotated, 72, 64, 8, 4.5};
-  source.v = {"value_format", v_rotated, 50, 48, 2, 3.125};
+  source.k = {"key_format", k_rotated, 72, 64, 8, 4.5, 128};
+  source.v = {"value_format", v_rotated, 50, 48, 2, 3.125, 128};
   const auto add = [&](Role role, const char* name, int threads, std::size_t args) {
     Source kernel;
     kernel.name = kernel.entry = name;

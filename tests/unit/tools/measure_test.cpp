@@ -7,6 +7,7 @@
 
 #include <limits>
 
+#include "generator/registry.hpp"
 #include "tests/support/oracle.hpp"
 #include "tests/support/rng.hpp"
 
@@ -45,25 +46,36 @@ TEST_CASE("differences by hand") {
 }
 
 TEST_CASE("bytes are told apart, padding is not looked at") {
+  const auto field = [](FieldKind kind, int at, int bytes) {
+    Field made;
+    made.kind = kind, made.at = at, made.bytes = bytes;
+    return made;
+  };
   Format format;
   format.block_bytes = 8;
-  const auto add = [&](FieldKind kind, int at, int bytes) {
-    Field& field = format.fields.emplace_back();
-    field.kind = kind, field.at = at, field.bytes = bytes;
-  };
-  add(FieldKind::scale, 0, 2);
-  add(FieldKind::codes, 2, 3);
-  add(FieldKind::residual_signs, 5, 1);
-  add(FieldKind::pad, 6, 2);
+  format.fields = {field(FieldKind::scale, 0, 2), field(FieldKind::codes, 2, 4), field(FieldKind::pad, 6, 1),
+                   field(FieldKind::residual_signs, 7, 1)};
   std::vector<std::uint8_t> a(16, 0), b(16, 0);
   b[1] = 1;                 // scale of block 0
   b[8 + 2] = b[8 + 5] = 1;  // codes of block 1
-  b[8 + 7] = 1;             // padding
+  b[8 + 6] = 1;             // padding
+  b[8 + 7] = 1;             // signs that nobody reads
   const ByteAgreement agreement = compare_rows(format, a, b);
   CHECK(agreement.scale_differs == 1);
   CHECK(agreement.code_differs == 2);
   CHECK(agreement.scale_bytes == 4);
   CHECK(agreement.code_bytes == 8);
+}
+
+TEST_CASE("bytes are exact unless norms are summed or values rotated") {
+  const auto registry = Registry::load(embedded_files());
+  REQUIRE(registry);
+  const auto is_exact = [&](const char* name) { return is_byte_exact(**registry->format(name, {})); };
+  CHECK(is_exact("q4_0"));
+  CHECK(is_exact("f16"));
+  CHECK_FALSE(is_exact("tbq4_0"));
+  CHECK_FALSE(is_exact("tq3_0_s2"));  // an amax rule, of rotated values
+  CHECK_FALSE(is_exact("atlas_turbo4"));
 }
 
 TEST_CASE("inputs are reproducible, heavy-tailed and have an outlier channel") {

@@ -1,0 +1,59 @@
+// Every format of specs/formats with itself, for the oldest, the measured and the newest kind of GPU, through NVRTC; and, when asked
+// for, every pair of formats: it compiles, nothing spills, nothing is on the stack. No GPU.
+// SPDX-License-Identifier: MIT
+#include "tests/compile/kernels.hpp"
+#include "tests/support/every_format.hpp"
+
+namespace kvjit::test {
+namespace {
+
+constexpr unsigned kThreads = 2;
+
+const Registry& registry() {
+  static const Registry loaded = must(Registry::load(embedded_files()));
+  return loaded;
+}
+
+// Four query heads a KV head, at the smallest head_dim of 128 and 256 that both formats fit.
+ProgramSource program_of(const std::string& k, const std::string& v, const char* layout, const std::string& arch) {
+  const std::vector<int> head_dims = common(registry(), k, v, {128, 256});
+  REQUIRE_MESSAGE(!head_dims.empty(), k, " and ", v, " share no head_dim");
+  const std::string toml = fmt::format(
+      "k = {{ format = \"{}\" }}\nv = {{ format = \"{}\" }}\nattention = {{ head_dim = {}, q_heads_per_kv = 4 }}\n"
+      "cache = {{ layout = \"{}\" }}\n",
+      k, v, head_dims.front(), layout);
+  const Spec spec = must(parse_specs(toml, k + " and " + v)).front();
+  return must(make_program(must(resolve(spec, registry(), arch)), registry()));
+}
+
+TEST_CASE("every kernel of every format with itself: no spills, no stack") {
+  Kernels kernels;
+  for (const char* arch : {"sm_75", "sm_90a", "sm_120a"})
+    if (is_known(arch))
+      for (const std::string& name : format_names(registry()))
+        for (const auto& [role, source] : program_of(name, name, "planar", arch).kernels) kernels.add(source);
+  kernels.compile(kThreads);
+}
+
+TEST_CASE("decode kernels of every format with itself in rows: no spills, no stack") {
+  Kernels kernels;
+  for (const std::string& name : format_names(registry()))
+    kernels.add(program_of(name, name, "rows", "sm_90a").kernels.at(Role::attend));
+  kernels.compile(kThreads);
+}
+
+// Too long for every commit: run with -tc="full pair matrix*" --no-skip.
+TEST_CASE("full pair matrix for sm_90a" * doctest::skip()) {
+  Kernels kernels;
+  std::size_t pairs = 0;
+  for (const std::string& k : format_names(registry()))
+    for (const std::string& v : format_names(registry())) {
+      kernels.add(program_of(k, v, "planar", "sm_90a").kernels.at(Role::attend));
+      ++pairs;
+    }
+  std::printf("%zu pairs, %zu decode kernels\n", pairs, kernels.size());
+  kernels.compile(std::max(2u, std::thread::hardware_concurrency()));
+}
+
+}  // namespace
+}  // namespace kvjit::test

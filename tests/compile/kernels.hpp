@@ -1,0 +1,106 @@
+// What the compile tests share: kernels through NVRTC on several threads; each must compile, spill nothing and keep nothing on the
+// stack. Without NVRTC the test is skipped, and says why.
+// SPDX-License-Identifier: MIT
+#pragma once
+#include <doctest/doctest.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <memory>
+#include <set>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "generator/program.hpp"
+#include "runtime/compiler.hpp"
+
+namespace kvjit::test {
+
+template <class T>
+T must(Result<T> result) {
+  if (!result) FAIL(render(result.error()));
+  return std::move(*result);
+}
+
+inline std::shared_ptr<Compiler> nvrtc() {
+  constexpr int kSkipped = 77;  // ctest's SKIP_RETURN_CODE
+  static const auto opened = open_nvrtc(Options::from_environment());
+  if (!opened) {
+    std::printf("skipped: no NVRTC to compile with: %s\n", opened.error().message.c_str());
+    std::exit(kSkipped);
+  }
+  return *opened;
+}
+
+// An older NVRTC does not know every arch: its own list says so, and `kvjit build` refuses the arch by name.
+inline bool is_known(const std::string& arch) {
+  const auto known = nvrtc()->archs();
+  const std::string base = arch.substr(0, arch.find_last_not_of("af") + 1);
+  if (std::find(known.begin(), known.end(), base) != known.end()) return true;
+  std::printf("not compiled: %s is unknown to %s\n", arch.c_str(), nvrtc()->identity().c_str());
+  return false;
+}
+
+// Kernels of different text, to be compiled together.
+class Kernels {
+ public:
+  void add(const Source& source) {
+    if (texts_.insert(source.text).second) jobs_.push_back(source);
+  }
+  std::size_t size() const { return jobs_.size(); }
+
+  void compile(unsigned threads) const {
+    using Clock = std::chrono::steady_clock;
+    struct Outcome {
+      std::string failure;
+      int registers = 0;
+      double seconds = 0;
+    };
+    const auto compiler = nvrtc();
+    std::vector<Outcome> outcomes(jobs_.size());
+    std::atomic<std::size_t> next = 0;
+    const auto work = [&] {
+      for (std::size_t i; (i = next++) < jobs_.size();) {
+        const auto began = Clock::now();
+        const auto artefact = compiler->compile(jobs_[i]);
+        outcomes[i].seconds = std::chrono::duration<double>(Clock::now() - began).count();
+        if (!artefact) {
+          outcomes[i].failure = render(artefact.error());
+          continue;
+        }
+        outcomes[i].registers = artefact->registers;
+        if (artefact->stack_bytes || artefact->spill_store_bytes || artefact->spill_load_bytes)
+          outcomes[i].failure =
+              fmt::format("{}: stack {}, spills {} + {} bytes, {} registers", jobs_[i].name, artefact->stack_bytes,
+                          artefact->spill_store_bytes, artefact->spill_load_bytes, artefact->registers);
+      }
+    };
+    const auto began = Clock::now();
+    std::vector<std::thread> workers;
+    for (unsigned i = 1; i < threads; ++i) workers.emplace_back(work);
+    work();
+    for (std::thread& worker : workers) worker.join();
+    const double total = std::chrono::duration<double>(Clock::now() - began).count();
+    std::size_t slowest = 0, largest = 0;
+    for (std::size_t i = 0; i < outcomes.size(); ++i) {
+      CHECK_MESSAGE(outcomes[i].failure.empty(), outcomes[i].failure);
+      if (outcomes[i].seconds > outcomes[slowest].seconds) slowest = i;
+      if (outcomes[i].registers > outcomes[largest].registers) largest = i;
+    }
+    REQUIRE(!jobs_.empty());
+    fmt::print("compiled {} kernels in {:.0f} s on {} threads; slowest {:.1f} s: {}; most registers {}: {}\n",
+               jobs_.size(), total, threads, outcomes[slowest].seconds, jobs_[slowest].name,
+               outcomes[largest].registers, jobs_[largest].name);
+  }
+
+ private:
+  std::vector<Source> jobs_;
+  std::set<std::string> texts_;
+};
+
+}  // namespace kvjit::test

@@ -1,0 +1,33 @@
+// The names of every format of specs/formats, and the head_dims that one or two of them fit: what the tests of every format against
+// every other go through.
+// SPDX-License-Identifier: MIT
+#pragma once
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "generator/registry.hpp"
+
+namespace kvjit::test {
+
+inline std::vector<std::string> format_names(const Registry& registry) {
+  std::vector<std::string> names;
+  for (const auto& [name, format] : registry.formats()) names.push_back(name);
+  return names;
+}
+
+// Those of `head_dims` that the format fits, in the same order.
+inline std::vector<int> fitting(const Registry& registry, const std::string& name, const std::vector<int>& head_dims) {
+  std::vector<int> fit;
+  std::copy_if(head_dims.begin(), head_dims.end(), std::back_inserter(fit),
+               [&](int head_dim) { return registry.format_for(name, head_dim, {}).has_value(); });
+  return fit;
+}
+
+// ... that both formats fit.
+inline std::vector<int> common(const Registry& registry, const std::string& k, const std::string& v,
+                               const std::vector<int>& head_dims) {
+  return fitting(registry, v, fitting(registry, k, head_dims));
+}
+
+}  // namespace kvjit::test
