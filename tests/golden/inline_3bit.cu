@@ -62,8 +62,9 @@ struct KeySection0 {
     return f32_from_f16(load_shared_u16(block + 0 + group * 2));
   }
   KV_DEVICE static u32 scale_half(SharedAddress block, [[maybe_unused]] int group) { return load_shared_u16(block + 0 + group * 2); }
+  static constexpr bool kAddsMinima = false;
   KV_DEVICE static u32 half_value(int code) { return kKeySection0Halves[code]; }
-  static constexpr bool kIsMasked = false;
+  static constexpr bool kIsMasked = false, kHasRest = false;  // kHasRest: the halves of the codes miss something
   KV_DEVICE static void unpack(const u32 (&w)[2], u32 (&y)[4]) {
     y[0] = (w[0] & 0x07000007u) | (w[0] >> 1 & 0x00000700u) | (w[1] << 15 & 0x00070000u);
     y[1] = (w[0] >> 2 & 0x00070000u) | (w[0] >> 3 & 0x07000007u) | (w[1] >> 2 & 0x00000700u);
@@ -102,7 +103,8 @@ struct ValueSection0 {
     return f32_from_f16(load_shared_u16(block + 0 + group * 2));
   }
   KV_DEVICE static u32 scale_half(SharedAddress block, [[maybe_unused]] int group) { return load_shared_u16(block + 0 + group * 2); }
-  static constexpr bool kIsMasked = false;
+  static constexpr bool kAddsMinima = false;
+  static constexpr bool kIsMasked = false, kHasRest = false;  // kHasRest: the halves of the codes miss something
   KV_DEVICE static void unpack(const u32 (&w)[1], u32 (&y)[1]) {
     y[0] = (w[0] << 21 & 0x07000000u) | (w[0] << 10 & 0x00070000u) | (w[0] & 0x00000007u) | (w[0] >> 1 & 0x00000700u);
   }
@@ -135,7 +137,8 @@ struct Plan {
   static constexpr int kGroup = 1, kRows = 1, kColumnBlocks = 1, kQueryParts = 2;
   static constexpr bool kHoldQueries = true;
   static constexpr int kWarps = 12, kThreads = 384, kStages = 4, kTile = 16, kSubtiles = 1;
-  static constexpr int kQueriesAt = 16384, kRingAt = 18432, kStageBytes = 896;
+  static constexpr int kQueriesAt = 16384, kSumsAt = 18432, kSumGroups = 0;
+  static constexpr int kRingAt = 18432, kStageBytes = 896;
   using K = KeySide;
   using V = ValueSide;
   using Feature = NoFeature;

@@ -20,7 +20,8 @@ struct KeySection0 {
     return f32_from_f16(load_shared_u16(block + 0 + group * 2));
   }
   KV_DEVICE static u32 scale_half(SharedAddress block, [[maybe_unused]] int group) { return load_shared_u16(block + 0 + group * 2); }
-  static constexpr bool kIsMasked = false;
+  static constexpr bool kAddsMinima = false;
+  static constexpr bool kIsMasked = false, kHasRest = false;  // kHasRest: the halves of the codes miss something
   KV_DEVICE static void unpack(const u32 (&w)[1], u32 (&y)[2]) {
     y[0] = (w[0] & 0x0f0f0f0fu);
     y[1] = (w[0] >> 4 & 0x0f0f0f0fu);
@@ -53,7 +54,8 @@ struct ValueSection0 {
   static constexpr bool kScalesGroups = false, kScalesValues = false, kRenormalises = false;
   static constexpr bool kOwnsTable = false;
   static constexpr int kTableAt = 0, kTableStride = 4, kTableCopies = 1;
-  static constexpr bool kIsMasked = false;
+  static constexpr bool kAddsMinima = false;
+  static constexpr bool kIsMasked = false, kHasRest = false;  // kHasRest: the halves of the codes miss something
   using Run = F16Run<ValueSection0>;
   using Planes = List<ValueSection0Plane0>;
 };
@@ -82,7 +84,8 @@ struct Plan {
   static constexpr int kGroup = 1, kRows = 1, kColumnBlocks = 1, kQueryParts = 1;
   static constexpr bool kHoldQueries = false;
   static constexpr int kWarps = 12, kThreads = 384, kStages = 2, kTile = 32, kSubtiles = 2;
-  static constexpr int kQueriesAt = 0, kRingAt = 1024, kStageBytes = 6176;
+  static constexpr int kQueriesAt = 0, kSumsAt = 1024, kSumGroups = 0;
+  static constexpr int kRingAt = 1024, kStageBytes = 6176;
   using K = KeySide;
   using V = ValueSide;
   using Feature = NoFeature;

@@ -63,8 +63,9 @@ struct KeySection0 {
     return f32_from_f16(load_shared_u16(block + 0 + group * 2));
   }
   KV_DEVICE static u32 scale_half(SharedAddress block, [[maybe_unused]] int group) { return load_shared_u16(block + 0 + group * 2); }
+  static constexpr bool kAddsMinima = false;
   KV_DEVICE static u32 half_value(int code) { return kKeySection0Halves[code]; }
-  static constexpr bool kIsMasked = false;
+  static constexpr bool kIsMasked = false, kHasRest = false;  // kHasRest: the halves of the codes miss something
   KV_DEVICE static void unpack(const u32 (&w)[4], u32 (&y)[8]) {
     y[0] = (w[0] & 0x0f0f0f0fu);
     y[1] = (w[0] >> 4 & 0x0f0f0f0fu);
@@ -107,7 +108,8 @@ struct ValueSection0 {
     return f32_from_f16(load_shared_u16(block + 0 + group * 2));
   }
   KV_DEVICE static u32 scale_half(SharedAddress block, [[maybe_unused]] int group) { return load_shared_u16(block + 0 + group * 2); }
-  static constexpr bool kIsMasked = false;
+  static constexpr bool kAddsMinima = false;
+  static constexpr bool kIsMasked = false, kHasRest = false;  // kHasRest: the halves of the codes miss something
   KV_DEVICE static void unpack(const u32 (&w)[1], u32 (&y)[1]) {
     y[0] = (w[0]) ^ 0x80808080u;
   }
@@ -146,7 +148,8 @@ struct Plan {
   static constexpr int kGroup = 4, kRows = 4, kColumnBlocks = 1, kQueryParts = 2;
   static constexpr bool kHoldQueries = true;
   static constexpr int kWarps = 8, kThreads = 256, kStages = 2, kTile = 32, kSubtiles = 2;
-  static constexpr int kQueriesAt = 65536, kRingAt = 69632, kStageBytes = 7008;
+  static constexpr int kQueriesAt = 65536, kSumsAt = 69632, kSumGroups = 0;
+  static constexpr int kRingAt = 69632, kStageBytes = 7008;
   using K = KeySide;
   using V = ValueSide;
   using Feature = Causal<1>;
@@ -563,6 +566,42 @@ KV_KERNEL KV_LAUNCH_BOUNDS(512, 1) kv_quantise_tiles(KV_PARAM kv::CodecArgs args
 #if !defined(__CUDACC__)
 extern "C" __attribute__((visibility("default"))) void kv_quantise_tiles_on_host(const void* args) {
   kv_quantise_tiles(*static_cast<const kv::CodecArgs*>(args));
+}
+#endif
+
+// dequantise_tiles.tbq4_wht_dfirst_corr.d128.planar.sm_90a
+// ======== the plan ========
+namespace kv {
+
+KV_CONSTANT float kValues[16] = {
+    -0.241556f, -0.182907f, -0.143047f, -0.111065f, -0.083317f, -0.058069f, -0.034311f, -0.011353f, 
+    0.011353f, 0.034311f, 0.058069f, 0.083317f, 0.111065f, 0.143047f, 0.182907f, 0.241556f};
+// wht_signed: a set bit is -1
+KV_CONSTANT u32 kPreSigns[4] = {0xe46a0359, 0x42f85949, 0xa4c63bbb, 0x49f250a9};
+KV_CONSTANT u32 kPostSigns[4] = {0x16acee90, 0x3f628fdc, 0xb7a5357a, 0xbea56562};
+struct Stored {
+  static constexpr bool kIsPlanar = true;
+};
+struct Plan {
+  using F = Stored;
+  static constexpr int kHeadDim = 128, kWarps = 12, kThreads = 384, kBits = 4;
+  static constexpr int kCodesAt = 0, kScaleAt = 0, kCodeStride = 64, kScaleStride = 2, kCodeUnit = 16;
+  static constexpr bool kIsMatched = true;
+  KV_DEVICE static float value(int code) { return kValues[code]; }
+  // halves hold values / kUnit; a transformed sum times kFactor and the stored scale is a value
+  static constexpr float kUnit = 0.241556f, kFactor = 0.021350736f;
+  KV_DEVICE static u32 pre_signs(int word) { return kPreSigns[word]; }
+  KV_DEVICE static u32 post_signs(int word) { return kPostSigns[word]; }
+};
+
+}  // namespace kv
+
+static_assert(sizeof(kv::CodecArgs) == 144, "host and device disagree on the arguments");
+
+KV_KERNEL KV_LAUNCH_BOUNDS(384, 1) kv_dequantise_tiles(KV_PARAM kv::CodecArgs args) { kv::dequantise_tiles<kv::Plan>(args); }
+#if !defined(__CUDACC__)
+extern "C" __attribute__((visibility("default"))) void kv_dequantise_tiles_on_host(const void* args) {
+  kv_dequantise_tiles(*static_cast<const kv::CodecArgs*>(args));
 }
 #endif
 
