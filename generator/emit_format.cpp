@@ -166,9 +166,9 @@ void domain_fragments(Writer& w, const Format& f) {
   w.fragment(rotation_fragment(f.residual.projection));
 }
 
-void write_domain(Writer& w, const Format& f) {
-  write_rotation(w, f.rotation);
-  write_rotation(w, f.residual.projection, "PlanProjection");
+void write_domain(Writer& w, const Format& f, bool goes_back) {
+  write_rotation(w, f.rotation, "PlanRotation", goes_back);
+  write_rotation(w, f.residual.projection, "PlanProjection", goes_back);
   if (!f.channels.empty())
     w.line(
         "// What each channel is multiplied with before it is coded.\nKV_CONSTANT float kChannels[{}] = {{\n    "

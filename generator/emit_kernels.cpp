@@ -49,7 +49,7 @@ Source emit_rotate(const Problem& p, bool is_inverse, const Registry& registry) 
   w.fragment("kernels/rotate.cuh");
   domain_fragments(w, f);
   w.line("// ======== the plan ========\nnamespace kv {{\n");
-  write_domain(w, f);
+  write_domain(w, f, is_inverse);
   w.line("struct Plan {{\n{}", domain_members(f, p.head_dim));
   w.line("  static constexpr int kWarps = {};\n  static constexpr bool kIsInverse = {};", kWarpsOfRowKernels,
          flag(is_inverse));
@@ -86,7 +86,7 @@ Source emit_codec(const CodecPlan& plan, const Registry& registry) {
   domain_fragments(w, f);
   w.line("// ======== the plan ========\nnamespace kv {{\n");
   write_format(w, f, plan.head_dim, "StoredFormat", plan.is_planar);
-  write_domain(w, f);
+  write_domain(w, f, !plan.is_quantise);
   const int stored = f.stored_dim(plan.head_dim);
   int warp_bytes = 0;
   if (plan.is_quantise) {

@@ -64,25 +64,26 @@ std::vector<double> by_columns(const Rotation& rotation) {
   return table;
 }
 
-void write_table(Writer& w, const Rotation& rotation, const std::string& type) {
+void write_table(Writer& w, const Rotation& rotation, const std::string& type, bool goes_back) {
   const bool is_dense = rotation.kind == RotationKind::dense;
-  const std::vector<double> table = is_dense ? by_columns(rotation) : by_partner(rotation);
+  const std::vector<double> table = !is_dense ? by_partner(rotation) : goes_back ? rotation.matrix.numbers() : by_columns(rotation);
   w.line("KV_TABLE float k{}Table[{}] = {{\n    {}}};", type, table.size(), joined(table, real));
   w.line("struct {}Table {{", type);
   w.line("  static constexpr int kSize = {}, kWidth = {};", rotation.size, rotation.width);
+  if (is_dense) w.line("  static constexpr bool kIsByRows = {};", flag(goes_back));
   w.line("  KV_DEVICE static float at(int i) {{ return k{}Table[i]; }}", type);
   w.line("}};\nusing {} = {}<{}Table>;\n", type, is_dense ? "Dense" : "Blocks", type);
 }
 
 }  // namespace
 
-void write_rotation(Writer& w, const Rotation& rotation, const std::string& type) {
+void write_rotation(Writer& w, const Rotation& rotation, const std::string& type, bool goes_back) {
   if (rotation.is_identity()) return w.line("using {} = NoRotation;\n", type);
   w.line("// {}, groups of {}", rotation.name, rotation.size);
   if (rotation.kind == RotationKind::wht)
     write_wht(w, rotation, type);
   else
-    write_table(w, rotation, type);
+    write_table(w, rotation, type, goes_back);
 }
 
 const char* rotation_fragment(const Rotation& rotation) {

@@ -58,12 +58,13 @@ void write_format(Writer& w, const Format& format, int head_dim, const std::stri
 // How rows of `format` (a struct of write_format) are encoded: struct `type`, for formats/encode.cuh. After write_domain.
 void write_encoder(Writer& w, const Format& f, const std::string& format, const std::string& type, bool is_planar);
 // What formats/inner.cuh asks for: PlanRotation, PlanProjection and factors of channels; then the members of a plan over them.
-void write_domain(Writer& w, const Format& format);
+void write_domain(Writer& w, const Format& format, bool goes_back);
 std::string domain_members(const Format& format, int head_dim);
 void domain_fragments(Writer& w, const Format& format);
 
 // `using <type> = ...` and the data behind it, whose names derive from `type`; and the fragment that it needs.
-void write_rotation(Writer& w, const Rotation& rotation, const std::string& type = "PlanRotation");
+void write_rotation(Writer& w, const Rotation& rotation, const std::string& type = "PlanRotation",
+                    bool goes_back = false);
 const char* rotation_fragment(const Rotation& rotation);
 
 // How elements of a type are read and written; the feature of a call and its fragment.

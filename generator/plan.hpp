@@ -60,7 +60,7 @@ struct SectionPlan {
   RunPlan run;
   ScaleUse use = ScaleUse::none;
   bool adds_minima = false;  // K by group: minimum times the sum of the query over the group joins the score
-  int first = 0, dim = 0;               // its share of the inner dimension, as the kernel numbers it
+  int first = 0, dim = 0;    // its share of the inner dimension, as the kernel numbers it
   bool owns_table = false;
   int table_at = 0;
   std::vector<std::uint16_t> halves;  // table: value / unit as halves
@@ -118,11 +118,14 @@ struct CodePiece {
 void plan_unpack(const std::vector<std::vector<CodePiece>>& codes, RunPlan& run);
 
 // Quantising many rows at once on the tensor cores.
+// Bytes of shared memory, as in templates/core/tiles.cuh and encoding.cuh.
 constexpr int kTileGroup = 128;  // values that are rotated and scaled together
+constexpr int kEncodingBytes = 256 * 256, kHadamardBytes = 16 * 32 * 4, kTileStageBytes = 16 * 320;
 struct TilePlan {
   std::vector<std::uint32_t> buckets;  // what is added to a value's bits to carry into its code
   int code_unit = 16;                  // alignment of a block's codes, bytes
-  int warps = 0;                       // of a block; each takes 16 rows at a time
+  bool is_dense = false;               // a matrix of 128 x 128, else a Walsh-Hadamard transform
+  int warps = 0, warp_rows = 16;       // of a block; rows a warp takes at a time
   int shared_bytes = 0;
 };
 // Nothing if the format needs the general kernel.

@@ -25,12 +25,13 @@ std::optional<TilePlan> plan_tiles(const Format& f, int head_dim, bool is_planar
   const bool is_simple = f.sections.size() == 1 && f.channels.empty() && !f.rounds_to_bf16 && !f.is_padded &&
                          !f.zero_bytes && !f.field(FieldKind::residual_signs) && !f.field(FieldKind::pad);
   if (!is_simple || head_dim % kTileGroup != 0 || s.kind != CodeKind::table || s.bits > 4 || codes->bits != s.bits ||
-      codes->split != 0 || f.rotation.kind != RotationKind::wht || f.rotation.size != kTileGroup ||
-      f.block != kTileGroup || f.scale.span != kTileGroup || f.scale.rule != ScaleRule::norm ||
-      f.scale.type != ScaleType::f16 || (f.scale.refine != Refine::none && f.scale.refine != Refine::matched) ||
-      !is_mirrored(s))
+      codes->split != 0 || (f.rotation.kind != RotationKind::wht && f.rotation.kind != RotationKind::dense) ||
+      f.rotation.size != kTileGroup || f.block != kTileGroup || f.scale.span != kTileGroup ||
+      f.scale.rule != ScaleRule::norm || f.scale.type != ScaleType::f16 ||
+      (f.scale.refine != Refine::none && f.scale.refine != Refine::matched) || !is_mirrored(s))
     return std::nullopt;
   TilePlan plan;
+  plan.is_dense = f.rotation.kind == RotationKind::dense;
   // In integer steps of 2^-18 standard deviations; a bucket is 2^16 of them, and 0 begins bucket 64.
   const double step = 0x1p18 * std::sqrt(double(kTileGroup));
   constexpr std::int64_t kBucket = 1 << 16;
@@ -53,10 +54,15 @@ std::optional<TilePlan> plan_tiles(const Format& f, int head_dim, bool is_planar
   while (stride % plan.code_unit != 0 || at % plan.code_unit != 0) plan.code_unit /= 2;
   if (!is_planar) plan.code_unit = std::min(plan.code_unit, 2);  // rows may begin at any even address
   if (plan.code_unit < 2) return std::nullopt;
-  constexpr int kTables = 256 * 256, kRing = 2 * 16 * 320;  // core/tiles.cuh: two stages a warp
+  constexpr int kTables = kEncodingBytes + kHadamardBytes, kRing = 2 * kTileStageBytes;  // two stages a warp
   plan.warps = std::min((arch.shared_bytes_per_block - kTables) / kRing, 16);
   if (plan.warps < 2) return std::nullopt;
   plan.shared_bytes = kTables + plan.warps * kRing;
+  if (plan.is_dense) {  // no ring, but the matrix in two halves; registers allow eight warps
+    plan.warps = 8, plan.warp_rows = 32;
+    plan.shared_bytes = kEncodingBytes + kTileGroup * kTileGroup * 4;
+    if (plan.shared_bytes > arch.shared_bytes_per_block) return std::nullopt;
+  }
   return plan;
 }
 

@@ -102,10 +102,13 @@ Result<ProgramSource> make_reference_program(const Problem& problem, const Regis
   for (const bool is_key : {true, false})
     if (const Format& f = is_key ? problem.k : problem.v;
         const auto tiles = plan_tiles(f, problem.head_dim, program.is_planar, problem.arch))
-      for (const bool is_quantise : {true, false})
-        program.kernels[is_quantise ? (is_key ? Role::quantise_tiles_k : Role::quantise_tiles_v)
-                                    : (is_key ? Role::dequantise_tiles_k : Role::dequantise_tiles_v)] =
+      for (const bool is_quantise : {true, false}) {
+        if (!is_quantise && tiles->is_dense) continue;
+        const Role role = is_quantise ? (is_key ? Role::quantise_tiles_k : Role::quantise_tiles_v)
+                                      : (is_key ? Role::dequantise_tiles_k : Role::dequantise_tiles_v);
+        program.kernels[role] =
             emit_tiles(f, *tiles, problem.head_dim, program.is_planar, is_quantise, program.arch, registry);
+      }
   return program;
 }
 

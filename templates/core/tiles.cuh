@@ -13,44 +13,50 @@ namespace kv {
 
 constexpr int kTileRows = 16, kTileGroup = 128;
 
-// The +-1 of H16 for the lane, as halves, with the signs before the transform (32 bits a lane): b[j][0] for h = 0 of the contracted value,
-// b[j][1] for h = 1; the result's h = 1 takes the second negated.
-KV_DEVICE void hadamard_fragments(u32 (&b)[8][2], u32 signs) {
+// The +-1 of H16 for each lane, as halves, with the signs before the transform (32 bits a lane), in shared memory: registers are short.
+// Of j: one word for h = 0 of the contracted value and one for h = 1; the result's h = 1 takes the second negated.
+constexpr int kHadamardBytes = 16 * 32 * 4;
+KV_DEVICE void store_hadamard(SharedAddress at, u32 signs) {
   const int c = lane() & 3, n = lane() >> 2;
   const u32 parity = u32((c & n >> 1 & 1) ^ (c >> 1 & n >> 2));
   const u32 base = 0x3c003c00u ^ parity * 0x80008000u ^ u32(n & 1) << 31;
-  KV_UNROLL
-  for (int i = 0; i < 16; ++i) b[i / 2][i % 2] = base ^ (signs >> 2 * i & 1) << 15 ^ (signs >> (2 * i + 1) & 1) << 31;
-}
-
-// y (+)= the H16 part for two groups a lane; y[j][h]: values i = 0, 1 of group g, then of group g + 8.
-template <bool kIsFirst>
-KV_DEVICE void add_products(float (&y)[8][2][4], const u32 (&x)[2][16], const u32 (&b)[8][2]) {
-  KV_UNROLL
-  for (int i = 0; i < 16; ++i) {
-    const int j = i / 2, h = i % 2;
-    const u32 second = h == 0 ? b[j][1] : b[j][1] ^ 0x80008000u;
-    if constexpr (kIsFirst)
-      mma_16x8x16_first(y[j][h], x[0][2 * j], x[1][2 * j], x[0][2 * j + 1], x[1][2 * j + 1], b[j][0], second);
-    else
-      mma_16x8x16(y[j][h], x[0][2 * j], x[1][2 * j], x[0][2 * j + 1], x[1][2 * j + 1], b[j][0], second);
+  if (warp() == 0) {
+    KV_UNROLL
+    for (int i = 0; i < 16; ++i)
+      store_shared_u32(at + (i * 32 + lane()) * 4,
+                       base ^ (signs >> 2 * i & 1) << 15 ^ (signs >> (2 * i + 1) & 1) << 31);
   }
 }
-// |x|^2 of both groups, exact products summed in fp32: the diagonal of x x^T, for which the same registers serve as both operands.
-KV_DEVICE void tile_squares(float (&squares)[2], const u32 (&x)[2][16]) {
-  float low[4], high[4];
-  mma_16x8x16_first(low, x[0][0], x[1][0], x[0][1], x[1][1], x[0][0], x[0][1]);
-  mma_16x8x16_first(high, x[0][0], x[1][0], x[0][1], x[1][1], x[1][0], x[1][1]);
+KV_DEVICE u32 load_hadamard(SharedAddress at, int j, int h) {
+  return load_shared_u32(at + ((2 * j + h) * 32 + lane()) * 4);
+}
+
+// y = the H16 part for two groups a lane; y[j][h]: values i = 0, 1 of group g, then of group g + 8.
+KV_DEVICE void hadamard_products(float (&y)[8][2][4], const u32 (&x)[2][16], SharedAddress hadamard) {
   KV_UNROLL
-  for (int j = 1; j < 8; ++j) {
-    mma_16x8x16(low, x[0][2 * j], x[1][2 * j], x[0][2 * j + 1], x[1][2 * j + 1], x[0][2 * j], x[0][2 * j + 1]);
-    mma_16x8x16(high, x[0][2 * j], x[1][2 * j], x[0][2 * j + 1], x[1][2 * j + 1], x[1][2 * j], x[1][2 * j + 1]);
+  for (int j = 0; j < 8; ++j) {
+    const u32 first = load_hadamard(hadamard, j, 0), second = load_hadamard(hadamard, j, 1);
+    mma_16x8x16_first(y[j][0], x[0][2 * j], x[1][2 * j], x[0][2 * j + 1], x[1][2 * j + 1], first, second);
+    mma_16x8x16_first(y[j][1], x[0][2 * j], x[1][2 * j], x[0][2 * j + 1], x[1][2 * j + 1], first, second ^ 0x80008000u);
+  }
+}
+// |x|^2 of both groups from their fragments, exact products summed in fp32: the diagonal of x x^T, for which the same registers
+// serve as both operands. x[s]: group g, group g + 8, then the same of the next two values.
+KV_DEVICE void fragment_squares(float (&squares)[2], const u32 (&x)[8][4]) {
+  float low[4], high[4];
+  mma_16x8x16_first(low, x[0][0], x[0][1], x[0][2], x[0][3], x[0][0], x[0][2]);
+  mma_16x8x16_first(high, x[0][0], x[0][1], x[0][2], x[0][3], x[0][1], x[0][3]);
+  KV_UNROLL
+  for (int s = 1; s < 8; ++s) {
+    mma_16x8x16(low, x[s][0], x[s][1], x[s][2], x[s][3], x[s][0], x[s][2]);
+    mma_16x8x16(high, x[s][0], x[s][1], x[s][2], x[s][3], x[s][1], x[s][3]);
   }
   // Column n of row n stands in lane 4 n + n / 2, register n % 2.
   const int n = lane() >> 2, owner = 4 * n + n / 2;
   squares[0] = shfl(n & 1 ? low[1] : low[0], owner);
   squares[1] = shfl(n & 1 ? high[3] : high[2], owner);
 }
+
 // The H8 part. Both together make sqrt(128) times the orthonormal transform.
 KV_DEVICE void butterflies(float (&y)[8][2][4]) {
   KV_UNROLL

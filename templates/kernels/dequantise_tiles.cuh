@@ -94,30 +94,25 @@ template <class Plan>
 KV_DEVICE void dequantise_tiles(const CodecArgs& args) {
   constexpr int kGroups = Plan::kHeadDim / kTileGroup;
   fill_decoding_table<Plan>();
+  store_hadamard(Plan::kHadamardAt, Plan::post_signs(lane() & 3));
   sync_block();
 
   const int g = lane() >> 2, c = lane() & 3;
   const u32 mine = lane() * 8, signs = Plan::pre_signs(c);
-  u32 b[8][2];
-  hadamard_fragments(b, Plan::post_signs(c));
   u32 flips[16];  // of two halves
   KV_UNROLL
   for (int i = 0; i < 16; ++i) flips[i] = (signs >> 2 * i & 1) << 15 | (signs >> (2 * i + 1) & 1) << 31;
   const u32 all = u32(args.sequences) * args.heads * args.tokens, begin = u32(block_x()) * args.block_rows;
   const u32 end = begin + args.block_rows < all ? begin + args.block_rows : all;
-  const SharedAddress stage = 256 << 2 * Plan::kBits;
-  const SharedAddress to = stage + warp() * kTileStage;
+  const SharedAddress to = Plan::kHadamardAt + kHadamardBytes + warp() * kTileStage;
 
   Tile tile = Tile::at(args, begin + warp() * kTileRows, all), next = tile;
   int group = 0, next_group = 0;
-  StoredTile<Plan> ahead;  // the next tile is on its way while this one is transformed
-  if (tile.first < end) ahead.load(args, tile, all, 0);
+  StoredTile<Plan> stored;
+  if (tile.first < end) stored.load(args, tile, all, 0);
   KV_NO_UNROLL
   while (tile.first < end) {
-    const StoredTile<Plan> stored = ahead;
     if (++next_group == kGroups) next_group = 0, next = Tile::at(args, next.first + Plan::kWarps * kTileRows, all);
-    if (next.first < end) ahead.load(args, next, all, next_group);
-
     float y[8][2][4];
     KV_UNROLL
     for (int j = 0; j < 8; ++j) {
@@ -125,16 +120,18 @@ KV_DEVICE void dequantise_tiles(const CodecArgs& args) {
       KV_UNROLL
       for (int i = 0; i < 4; ++i)
         load_shared_u64(pair[i / 2][i % 2], pair_address<Plan>(stored.words[i / 2], 2 * j + i % 2, mine));
+      const u32 first = load_hadamard(Plan::kHadamardAt, j, 0), positive = load_hadamard(Plan::kHadamardAt, j, 1);
       KV_UNROLL
       for (int h = 0; h < 2; ++h) {
-        const u32 second = h == 0 ? b[j][1] : b[j][1] ^ 0x80008000u;
-        mma_16x8x16_first(y[j][h], pair[0][0][0], pair[1][0][0], pair[0][1][0], pair[1][1][0], b[j][0], second);
-        mma_16x8x16(y[j][h], pair[0][0][1], pair[1][0][1], pair[0][1][1], pair[1][1][1], b[j][0], second);
+        const u32 second = h == 0 ? positive : positive ^ 0x80008000u;
+        mma_16x8x16_first(y[j][h], pair[0][0][0], pair[1][0][0], pair[0][1][0], pair[1][1][0], first, second);
+        mma_16x8x16(y[j][h], pair[0][0][1], pair[1][0][1], pair[0][1][1], pair[1][1][1], first, second);
       }
     }
     butterflies(y);
     const float factor[2] = {f32_from_f16(stored.scale[0]) * Plan::kFactor,
                              f32_from_f16(stored.scale[1]) * Plan::kFactor};
+    if (next.first < end) stored.load(args, next, all, next_group);  // on its way while this one goes out
     const bool is_f32 = args.x_type == RowType::f32;
     KV_UNROLL
     for (int pass = 0; pass < 2; ++pass) {  // f32 takes two: 16 values a lane and row each

@@ -2,16 +2,15 @@
 //
 //   forward  y_i = sum_k R(i, k) . x_k        inverse: the transpose
 //
-// Value i of the row sits in lane i % 32, register i / 32; each x_k is broadcast in turn. The table is stored by columns, so that
-// the 32 lanes of a forward step read 32 neighbours (every token of a cache goes that way); the inverse, once an output row,
-// reads down a column.
+// Value i of the row sits in lane i % 32, register i / 32; each x_k is broadcast in turn. The table is stored by columns in
+// kernels that rotate forward and by rows in those that rotate back, so that the 32 lanes of a step read 32 neighbours.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include "core/simt.cuh"
 
 namespace kv {
 
-// Table: kSize; at(k * kSize + i) = R(i, k).
+// Table: kSize; kIsByRows: at(i * kSize + k) = R(i, k), else at(k * kSize + i).
 template <class Table>
 struct Dense {
   template <int kPerLane>
@@ -45,7 +44,7 @@ struct Dense {
         KV_UNROLL
         for (int e = 0; e < kRegisters; ++e) {
           const int i = 32 * e + lane();
-          const float entry = Table::at(kIsInverse ? i * kSize + k : k * kSize + i);
+          const float entry = Table::at(kIsInverse == Table::kIsByRows ? k * kSize + i : i * kSize + k);
           KV_UNROLL
           for (int group = 0; group < kGroups; ++group) part[group * kRegisters + e] += entry * x_k[group];
         }

@@ -133,7 +133,8 @@ constexpr Mutation kMutations[] = {
     {"tbq4_0", "q8_0", "templates/rotations/wht.cuh", "partner - x[e] : x[e] + partner",
      "x[e] - partner : x[e] + partner"},
     // A minimum that is not added; the signs of a residual without their factor; bits of a code from each other's planes.
-    {"q4_1", "q8_0", "templates/core/pairs.cuh", "fma_f16x2(h[i], scale, minimum)", "fma_f16x2(h[i], scale, 0)"},
+    {"q4_1", "q8_0", "templates/kernels/decode_keys.cuh", "before += minimum[i % 4 / 2]", "before += minimum[0] * 0.f"},
+    {"q8_0", "q4_1", "templates/core/pairs.cuh", "fma_f16x2(h[i], scale, minimum)", "fma_f16x2(h[i], scale, 0)"},
     {"turbo4_qjl68", "q8_0", nullptr, " * 0.8033443f", ""},
     {"q8_0", "turbo4_qjl68", nullptr, " * 0.8033443f", ""},
     {"turbo3_qk128", "q8_0", "specs/formats/turbo3_qk128.toml",

@@ -18,10 +18,13 @@ namespace {
 Rotation active;  // the one under test
 
 // The table's orders, as the fragments state them.
-template <int kGroup>
+template <int kGroup, bool kByRows>
 struct DenseTable {
   static constexpr int kSize = kGroup;
-  static float at(int i) { return float(active.matrix[std::size_t(i % kGroup * kGroup + i / kGroup)]); }
+  static constexpr bool kIsByRows = kByRows;
+  static float at(int i) {
+    return float(active.matrix[std::size_t(kByRows ? i : i % kGroup * kGroup + i / kGroup)]);
+  }
 };
 template <int kGroup, int kBlock>
 struct BlockTable {
@@ -68,9 +71,11 @@ void check(const Rotation& rotation) {
 template <int kGroup, int kPerLane>
 void check_dense() {
   Rotation r{"householder", RotationKind::dense, kGroup, {}, {}, kGroup, householder_matrix(7, kGroup)};
-  check<kv::Dense<DenseTable<kGroup>>, kPerLane>(r);
+  check<kv::Dense<DenseTable<kGroup, false>>, kPerLane>(r);
+  check<kv::Dense<DenseTable<kGroup, true>>, kPerLane>(r);
   r.name = "gaussian", r.matrix = gaussian_matrix(7, kGroup), r.is_orthogonal = false;
-  check<kv::Dense<DenseTable<kGroup>>, kPerLane>(r);
+  check<kv::Dense<DenseTable<kGroup, false>>, kPerLane>(r);
+  check<kv::Dense<DenseTable<kGroup, true>>, kPerLane>(r);
 }
 
 template <int kGroup, int kPerLane>

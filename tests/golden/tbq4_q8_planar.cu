@@ -551,6 +551,7 @@ struct Plan {
   using F = Stored;
   static constexpr int kHeadDim = 128, kWarps = 16, kThreads = 512, kBits = 4;
   static constexpr int kCodesAt = 0, kScaleAt = 0, kCodeStride = 64, kScaleStride = 2, kCodeUnit = 16;
+  static constexpr int kHadamardAt = 65536;
   static constexpr bool kIsMatched = true;
   KV_DEVICE static float value(int code) { return kValues[code]; }
   KV_DEVICE static u32 bucket(int i) { return kBuckets[i]; }
@@ -586,6 +587,7 @@ struct Plan {
   using F = Stored;
   static constexpr int kHeadDim = 128, kWarps = 12, kThreads = 384, kBits = 4;
   static constexpr int kCodesAt = 0, kScaleAt = 0, kCodeStride = 64, kScaleStride = 2, kCodeUnit = 16;
+  static constexpr int kHadamardAt = 65536;
   static constexpr bool kIsMatched = true;
   KV_DEVICE static float value(int code) { return kValues[code]; }
   // halves hold values / kUnit; a transformed sum times kFactor and the stored scale is a value

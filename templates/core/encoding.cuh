@@ -1,0 +1,105 @@
+// Encoding of the write path's tiles: codes of up to 4 bits, found without a search.
+//
+// A code is found without a search: the value becomes an integer in steps of 2^-18 standard deviations by one fused multiply-add;
+// its upper bits name a bucket of a quarter, which holds at most one bound, and adding the bucket's word carries into the code
+// exactly if the value is not below that bound. Tables are copied for each lane, so look-ups never meet in a bank.
+// SPDX-License-Identifier: MIT
+#pragma once
+#include "core/simt.cuh"
+#include "core/tiles.cuh"
+#include "formats/stored.cuh"
+
+namespace kv {
+
+constexpr int kTileBuckets = 128;
+constexpr float kTileStep = 0x1p18f;  // integer steps of one standard deviation; a bucket is 2^16 of them
+
+// Entry i of both tables, 256 bytes apart: the word of bucket i, and the squares of the two values that byte i of packed
+// 4-bit-wide codes stands for.
+template <class Plan>
+KV_DEVICE void fill_encoding_tables() {
+  KV_NO_UNROLL
+  for (int i = thread(); i < 256 * 32; i += Plan::kThreads) {
+    const int entry = i / 32, copy = i % 32 * 4, last = (1 << Plan::kBits) - 1;
+    const float low = Plan::value(entry & last), high = Plan::value(entry >> 4 & last);
+    if (entry < kTileBuckets) store_shared_u32(entry * 256 + copy, Plan::bucket(entry));
+    store_shared_u32(entry * 256 + 128 + copy, bits_of(low * low + high * high));
+  }
+}
+
+// Codes of eight neighbouring values, a nibble each. factor: from their unit to steps.
+KV_DEVICE u32 encode_eight(const float (&y)[8], float factor, u32 mine) {
+  constexpr float kZero = 0x1.8p23f;  // adding it leaves the nearest integer in the low bits of the sum
+  u32 sum[8];
+  KV_UNROLL
+  for (int m = 0; m < 8; ++m) {
+    const u32 bits = bits_of(fma_rn(y[m], factor, kZero));
+    sum[m] = bits + load_table<0>(permute(bits, mine, 0x5524));
+  }
+  const u32 even = permute(permute(sum[0], sum[2], 0x0062), permute(sum[4], sum[6], 0x0062), 0x5410);
+  const u32 odd = permute(permute(sum[1], sum[3], 0x0062), permute(sum[5], sum[7], 0x0062), 0x5410);
+  return odd * 16 + even;
+}
+
+// Eight nibbles to eight codes of kBits, packed.
+template <int kBits>
+KV_DEVICE u32 packed_eight(u32 nibbles) {
+  if constexpr (kBits == 4) return nibbles;
+  constexpr u32 kOne = (1u << kBits) - 1, kTwo = (1u << 2 * kBits) - 1, kFour = (1u << 4 * kBits) - 1;
+  const u32 two = (nibbles & kOne * 0x01010101u) | (nibbles >> (4 - kBits) & (kOne << kBits) * 0x01010101u);
+  const u32 four = (two & kTwo * 0x00010001u) | (two >> (8 - 2 * kBits) & (kTwo << 2 * kBits) * 0x00010001u);
+  return (four & kFour) | (four >> (16 - 4 * kBits) & kFour << 4 * kBits);
+}
+
+// The lane's kBits words of codes, to a place of kCodeUnit bytes of alignment.
+template <class Plan>
+KV_DEVICE void store_codes(u8* to, const u32 (&nibbles)[4]) {
+  constexpr int kBits = Plan::kBits;
+  u32 words[kBits] = {};
+  KV_UNROLL
+  for (int i = 0; i < 4; ++i) {
+    const u32 eight = packed_eight<kBits>(nibbles[i]);
+    const int at = i * 8 * kBits;
+    words[at / 32] |= eight << at % 32;
+    if (at % 32 + 8 * kBits > 32) words[at / 32 + 1] |= eight >> (32 - at % 32);
+  }
+  if constexpr (Plan::kCodeUnit == 16 && kBits == 4)
+    store_u128(to, words[0], words[1], words[2], words[3]);
+  else
+    KV_UNROLL
+  for (int i = 0; i < kBits; ++i) {
+    if constexpr (Plan::kCodeUnit >= 4) {
+      reinterpret_cast<u32*>(to)[i] = words[i];
+    } else {
+      reinterpret_cast<u16*>(to)[2 * i] = u16(words[i] & 0xffffu);
+      reinterpret_cast<u16*>(to)[2 * i + 1] = u16(words[i] >> 16);
+    }
+  }
+}
+
+// The sum of squares of the entries that 32 codes stand for.
+KV_DEVICE float squared_length(const u32 (&nibbles)[4], u32 mine) {
+  float length = 0.f;
+  KV_UNROLL
+  for (int byte = 0; byte < 16; ++byte)
+    length += float_of(load_table<128>(permute(nibbles[byte / 4], mine, 0x5504u | u32(byte % 4) << 4)));
+  return length;
+}
+
+// One group of a row goes out: the lane's codes, and by the first lane of the row the scale.
+template <class Plan>
+KV_DEVICE void store_group(const CodecArgs& args, const TileRow& at, int group, const u32 (&nibbles)[4], float norm,
+                           float length, bool has_direction) {
+  const int c = lane() & 3;
+  const i64 slot = args.slots ? args.slots[i64(at.sequence) * args.tokens + at.token] : args.first_token + at.token;
+  if (slot < 0) return;
+  const StoredRow to = stored_row<typename Plan::F>(args.side, at.sequence, at.head, slot);
+  store_codes<Plan>(to.codes + Plan::kCodesAt + group * i64(Plan::kCodeStride) + c * (4 * Plan::kBits), nibbles);
+  if (c == 0)
+    *reinterpret_cast<u16*>(to.scales + Plan::kScaleAt + group * i64(Plan::kScaleStride)) =
+        f16_from_f32(!has_direction     ? 0.f
+                     : Plan::kIsMatched ? norm * rsqrt_fast(length)
+                                        : norm);
+}
+
+}  // namespace kv
