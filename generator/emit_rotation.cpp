@@ -66,7 +66,9 @@ std::vector<double> by_columns(const Rotation& rotation) {
 
 void write_table(Writer& w, const Rotation& rotation, const std::string& type, bool goes_back) {
   const bool is_dense = rotation.kind == RotationKind::dense;
-  const std::vector<double> table = !is_dense ? by_partner(rotation) : goes_back ? rotation.matrix.numbers() : by_columns(rotation);
+  const std::vector<double> table = !is_dense   ? by_partner(rotation)
+                                    : goes_back ? rotation.matrix.numbers()
+                                                : by_columns(rotation);
   w.line("KV_TABLE float k{}Table[{}] = {{\n    {}}};", type, table.size(), joined(table, real));
   w.line("struct {}Table {{", type);
   w.line("  static constexpr int kSize = {}, kWidth = {};", rotation.size, rotation.width);

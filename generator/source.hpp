@@ -45,7 +45,7 @@ const char* to_string(Role role);
 // Bytes of one side of the cache, a (token, KV head) row.
 struct SideFacts {
   std::string format;
-  bool is_transformed = false;  // attention works in another domain than the caller's: rotated, padded, scaled by channel
+  bool is_transformed = false;    // attention's domain is not the caller's: rotated, padded, scaled by channel
   long long row_bytes = 0;        // layout rows: whole blocks
   long long code_row_bytes = 0;   // layout planar: the codes plane
   long long scale_row_bytes = 0;  // layout planar: the scales plane, 0 if the format has no scale

@@ -62,7 +62,7 @@ constexpr int kCuCaptureThreadLocal = 1;
   X(cuMemFree_v2, (CuPointer pointer))                                                                           \
   X(cuMemGetInfo_v2, (std::size_t * free, std::size_t * total))                                                  \
   X(cuMemcpyHtoD_v2, (CuPointer to, const void* from, std::size_t bytes))                                        \
-  X(cuMemcpyDtoDAsync_v2, (CuPointer to, CuPointer from, std::size_t bytes, CuStream stream))                     \
+  X(cuMemcpyDtoDAsync_v2, (CuPointer to, CuPointer from, std::size_t bytes, CuStream stream))                    \
   X(cuMemcpyDtoH_v2, (void* to, CuPointer from, std::size_t bytes))                                              \
   X(cuMemsetD8_v2, (CuPointer to, unsigned char value, std::size_t count))                                       \
   X(cuStreamCreate, (CuStream * stream, unsigned flags))                                                         \

@@ -194,8 +194,7 @@ std::vector<std::string> candidates(const Options& options) {
 std::vector<std::string> nvrtc_options(const Source& source, ArtefactKind kind) {
   std::string arch = source.arch;
   if (kind == ArtefactKind::ptx && arch.starts_with("sm_")) arch.replace(0, 3, "compute_");
-  return {"--gpu-architecture=" + arch, "--std=c++20", "--ptxas-options=-v",
-          "--device-as-default-execution-space"};
+  return {"--gpu-architecture=" + arch, "--std=c++20", "--ptxas-options=-v", "--device-as-default-execution-space"};
 }
 
 Result<std::shared_ptr<Compiler>> open_nvrtc(const Options& options, ArtefactKind kind) {

@@ -36,9 +36,9 @@ struct AttentionCall {
   const int* lengths = nullptr;  // device; null: `tokens` for every sequence
   int tokens = 0;                // largest length
   int sequences = 1, kv_heads = 1;
-  double scale = 0;  // 0: 1/sqrt(head_dim)
+  double scale = 0;                              // 0: 1/sqrt(head_dim)
   float k_tensor_scale = 1, v_tensor_scale = 1;  // of formats that have one scale for the whole tensor; else 1
-  int splits = 0;    // 0: chosen from the number of multiprocessors
+  int splits = 0;                                // 0: chosen from the number of multiprocessors
 };
 
 // What really ran, for reports and tests.

@@ -112,9 +112,7 @@ TEST_CASE("every format with itself, planar") { check_cases(each_format(nullptr,
 
 TEST_CASE("every format with itself, rows") { check_cases(each_format(nullptr, nullptr, Layout::rows)); }
 
-TEST_CASE("200 random pairs") {
-  check_cases(random_pairs(200));
-}
+TEST_CASE("200 random pairs") { check_cases(random_pairs(200)); }
 
 }  // namespace
 }  // namespace kvjit::test

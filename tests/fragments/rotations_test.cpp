@@ -22,9 +22,7 @@ template <int kGroup, bool kByRows>
 struct DenseTable {
   static constexpr int kSize = kGroup;
   static constexpr bool kIsByRows = kByRows;
-  static float at(int i) {
-    return float(active.matrix[std::size_t(kByRows ? i : i % kGroup * kGroup + i / kGroup)]);
-  }
+  static float at(int i) { return float(active.matrix[std::size_t(kByRows ? i : i % kGroup * kGroup + i / kGroup)]); }
 };
 template <int kGroup, int kBlock>
 struct BlockTable {
