@@ -45,13 +45,15 @@ std::string scale_half_of(const Format& f, const SectionPlan& section, bool is_p
 
 void write_unpack(Writer& w, const SectionPlan& section) {
   const RunPlan& run = section.run;
-  w.line("  KV_DEVICE static void unpack(const u32 (&w)[{}], u32 (&y)[{}]) {{", run.words, run.unpack.size());
-  const bool is_signed = section.codes.twos_complement;
+  w.line("  KV_DEVICE static void unpack(const u32 (&w)[{}], u32* y) {{", run.words);
+  const bool by_integers = section.integers.kind != IntegerKind::none;
+  const bool is_turned = by_integers ? section.integers.flips : section.codes.twos_complement;
+  const std::uint32_t top = 0x01010101u << (by_integers ? 7 : section.codes.bits - 1);  // of each code
   for (std::size_t m = 0; m < run.unpack.size(); ++m) {
     std::string sum;
     for (const UnpackTerm& t : run.unpack[m]) sum += (sum.empty() ? "" : " | ") + term(t);
-    w.line("    y[{}] = {}{};", m, is_signed ? "(" + sum + ")" : sum,
-           is_signed ? fmt::format(" ^ {:#010x}u", 0x01010101u << (section.codes.bits - 1)) : "");
+    w.line("    y[{}] = {}{};", m, is_turned ? "(" + sum + ")" : sum,
+           is_turned ? fmt::format(" ^ {:#010x}u", top) : "");
   }
   w.line("  }}");
 }
@@ -75,6 +77,22 @@ const char* pairs_of(const Section& codes) {
 const char* run_of(const Section& codes) {
   if (codes.bits <= 8) return "CodeRun";
   return codes.element == Element::f16 ? "F16Run" : codes.element == Element::bf16 ? "Bf16Run" : "F32Run";
+}
+
+// The table in registers: constants would sit in uniform ones, and be copied before each use.
+void write_integers(Writer& w, const IntegerPlan& integers, const std::string& type) {
+  constexpr const char* kDecoders[] = {"", "PlainIntegers", "Table8Integers", "MirroredIntegers", "Table16Integers"};
+  w.line("  static constexpr int kTableParts = {}, kTableWords = {};", integers.parts, integers.table.size());
+  w.line("  KV_DEVICE static u32 table_word([[maybe_unused]] int i) {{");
+  if (integers.table.empty()) {
+    w.line("    return 0;\n  }}");
+  } else {
+    w.line("    constexpr u32 kWords[] = {{{}}};",
+           joined(integers.table, [](std::uint32_t word) { return fmt::format("{:#010x}u", word); }));
+    w.line("    return kWords[i];\n  }}");
+  }
+  if (integers.kind != IntegerKind::none)
+    w.line("  using Integers = {}<{}>;", kDecoders[int(integers.kind)], type);
 }
 
 // One section: its loads, its unpack sequence, its decoder and its scale.
@@ -106,6 +124,7 @@ void write_section(Writer& w, const SidePlan& side, std::size_t index, const std
          section.first, section.dim, run.groups, run.runs, run.codes, run.words);
   w.line("  static constexpr int kBlocks = {}, kPartsPerBlock = {}, kBlockStride = {};", run.blocks,
          run.parts_per_block, side.block_stride);
+  w.line("  static constexpr int kSwizzle = {};", side.swizzle);
   w.line("  static constexpr int kScaleStride = {}, kScaleGroup = {}, kFirstScaled = {};", side.scale_stride,
          section.use == ScaleUse::by_value ? f.scale.group : 0, first_scaled);
   w.line("  static constexpr bool kScalesGroups = {}, kScalesValues = {}, kRenormalises = {};",
@@ -131,20 +150,24 @@ void write_section(Writer& w, const SidePlan& side, std::size_t index, const std
     if (section.adds_minima)
       w.line("  KV_DEVICE static float minimum(SharedAddress block, int group) {{ return f32_from_f16({}); }}", half);
   }
-  w.line("  static constexpr bool kAddsMinima = {};", flag(section.adds_minima));
+  w.line("  static constexpr bool kAddsMinima = {}, kScalesAreDense = {};", flag(section.adds_minima),
+         flag(section.use == ScaleUse::by_group && side.scale_row_bytes == 2 && f.scale.type == ScaleType::f16 &&
+              section.factor == 1 && !is_residual && !f.scale.renormalise));
   if (!section.halves.empty())
     w.line("  KV_DEVICE static u32 half_value(int code) {{ return k{}Halves[code]; }}", type);
   w.line("  static constexpr bool kIsMasked = {}, kHasRest = {};  // kHasRest: the halves of the codes miss something",
          flag(section.is_masked), flag(section.codes.kind == CodeKind::plain && section.codes.element == Element::f32));
   if (section.is_masked) {
+    write_integers(w, section.integers, type);
     write_mask(w, f, side.is_planar);
     return w.line("}};");
   }
-  if (section.codes.bits <= 8) {
-    write_unpack(w, section);
-    w.line("  using Pairs = {}<{}>;", pairs_of(section.codes), type);
+  if (section.codes.bits <= 8) write_unpack(w, section);
+  write_integers(w, section.integers, type);
+  if (section.integers.kind == IntegerKind::none) {
+    if (section.codes.bits <= 8) w.line("  using Pairs = {}<{}>;", pairs_of(section.codes), type);
+    w.line("  using Run = {}<{}>;", run_of(section.codes), type);
   }
-  w.line("  using Run = {}<{}>;", run_of(section.codes), type);
   std::string planes;
   for (std::size_t p = 0; p < run.planes.size(); ++p) planes += fmt::format("{}{}Plane{}", p ? ", " : "", type, p);
   w.line("  using Planes = List<{}>;\n}};", planes);
@@ -168,8 +191,8 @@ void write_side(Writer& w, const SidePlan& side, const std::string& type, int th
   w.line("  static constexpr bool kIsPlanar = {}, kIsSkewed = {}, kScalesGroups = {}, kOwnsTable = {};",
          flag(side.is_planar), flag(side.is_skewed), flag(scaled > 0), flag(owns_table));
   w.line("  static constexpr int kDim = {};", side.inner_dim);
-  w.line("  static constexpr int kRowBytes = {}, kRowUnit = {}, kPitch = {};  // the staged row", side.row_bytes,
-         side.row_unit, side.pitch);
+  w.line("  static constexpr int kRowBytes = {}, kRowUnit = {}, kPitch = {}, kSwizzle = {};  // the staged row",
+         side.row_bytes, side.row_unit, side.pitch, side.swizzle);
   w.line("  static constexpr int kScaleRowBytes = {}, kScalesAt = {}, kScalePitch = {}, kStageBytes = {};",
          side.scale_row_bytes, side.scales_at, side.scale_pitch, side.stage_bytes);
   w.line("  static constexpr int kTableCopies = {}, kScaledGroups = {};", side.table_copies, scaled);
@@ -177,13 +200,21 @@ void write_side(Writer& w, const SidePlan& side, const std::string& type, int th
   w.line("  using Sections = List<{}>;\n}};\n", sections);
 }
 
+// The map between callers and inner rows of one side: struct KeyDomain or ValueDomain, for formats/inner.cuh.
+void write_domain_struct(Writer& w, const Format& f, int head_dim, bool goes_back, const std::string& prefix) {
+  write_domain(w, f, goes_back, prefix);
+  w.line("struct {}Domain {{\n{}\n}};\n", prefix, domain_members(f, head_dim, prefix));
+}
+
 }  // namespace
 
 Source emit_decode(const DecodePlan& plan, const Registry& registry) {
   const std::string name = fmt::format("decode.{}", plan.name);
-  Writer w = begin(registry, name, "decode attention over a packed KV cache, partial results");
+  Writer w = begin(registry, name, "decode attention over a packed KV cache");
   w.fragment("kernels/decode.cuh");
   w.fragment(feature_fragment(plan.causal));
+  if (plan.rotates_queries) domain_fragments(w, plan.k.format);
+  if (plan.rotates_output) domain_fragments(w, plan.v.format);
   w.line("// ======== the plan ========\nnamespace kv {{\n");
   write_side(w, plan.k, "KeySide", plan.threads());
   write_side(w, plan.v, "ValueSide", plan.threads());
@@ -191,22 +222,39 @@ Source emit_decode(const DecodePlan& plan, const Registry& registry) {
   w.line(
       "// Dimension of each contraction slot of Q, and of each row of O, in the order the packings give "
       "them.");
-  w.line("KV_CONSTANT u16 kKeyOrder[{}] = {{\n    {}}};", plan.key_order.size(), joined(plan.key_order, number));
-  w.line("KV_CONSTANT u16 kValueOrder[{}] = {{\n    {}}};\n", plan.value_order.size(),
+  w.line("KV_TABLE u16 kKeyOrder[{}] = {{\n    {}}};", plan.key_order.size(), joined(plan.key_order, number));
+  w.line("KV_TABLE u16 kValueOrder[{}] = {{\n    {}}};\n", plan.value_order.size(),
          joined(plan.value_order, number));
+  if (plan.rotates_queries) write_domain_struct(w, plan.k.format, plan.head_dim, false, "Key");
+  if (plan.rotates_output) write_domain_struct(w, plan.v.format, plan.head_dim, true, "Value");
   w.line("struct Plan {{");
   w.line("  static constexpr int kKeyDim = {}, kValueDim = {};", plan.k.inner_dim, plan.v.inner_dim);
+  w.line("  static constexpr int kQueryDim = {}, kQueryStored = {};  // of a row of Q, as given and before its residual",
+         plan.rotates_queries ? plan.head_dim : plan.k.inner_dim,
+         plan.rotates_queries ? plan.k.format.stored_dim(plan.head_dim) : plan.k.inner_dim);
   w.line("  static constexpr int kGroup = {}, kRows = {}, kColumnBlocks = {}, kQueryParts = {};", plan.group, plan.rows,
          plan.column_blocks, plan.query_parts);
-  w.line("  static constexpr bool kHoldQueries = {};", flag(plan.hold_queries));
+  w.line("  static constexpr bool kHoldQueries = {}, kHasIntegerKeys = {};", flag(plan.hold_queries),
+         flag(plan.has_integer_keys));
+  w.line("  static constexpr bool kRotatesQueries = {}, kFinishes = {}, kRotatesOutput = {};",
+         flag(plan.rotates_queries), flag(plan.finishes), flag(plan.rotates_output));
   w.line("  static constexpr int kWarps = {}, kThreads = {}, kStages = {}, kTile = {}, kSubtiles = {};", plan.warps,
          plan.threads(), plan.stages, plan.tile, plan.subtiles);
-  w.line("  static constexpr int kQueriesAt = {}, kSumsAt = {}, kSumGroups = {};", plan.queries_at, plan.sums_at,
-         plan.sum_groups);
-  w.line("  static constexpr int kRingAt = {}, kStageBytes = {};", plan.ring_at, plan.stage_bytes);
+  w.line("  static constexpr int kOrdersAt = {}, kIntegerTableAt = {};", plan.orders_at, plan.integer_table_at);
+  w.line("  static constexpr int kQueriesAt = {}, kSumsAt = {}, kSumGroups = {}, kLargestAt = {};", plan.queries_at,
+         plan.sums_at, plan.sum_groups, plan.largest_at);
+  w.line("  static constexpr int kRingAt = {}, kStageBytes = {}, kScratchAt = {}, kEpilogueAt = {};", plan.ring_at,
+         plan.stage_bytes, plan.scratch_at, plan.epilogue_at);
+  // Half of a unit of the last part: of the sum of the low products, whose unit is that of K's first part and Q's second.
+  const IntegerPlan& integers = plan.k.sections[0].integers;
+  w.line("  static constexpr float kSumFactor = {};",
+         real(!integers.has_half ? 0 : integers.parts == 1 ? 0.5 : 0.5 / 256));
+  w.line("  using KeyCodes = KeySection0;");
   w.line("  using K = KeySide;\n  using V = ValueSide;\n  using Feature = {};",
          feature_of(plan.causal, plan.query_length));
-  w.line("{}", load_of(plan.q_type, "load_query"));
+  if (plan.rotates_queries) w.line("  using KeyDomain = kv::KeyDomain;");
+  if (plan.rotates_output) w.line("  using ValueDomain = kv::ValueDomain;");
+  w.line("{}\n{}", load_of(plan.q_type, "load_query"), store_of(plan.out_type));
   w.line("  KV_DEVICE static int key_order(int i) {{ return kKeyOrder[i]; }}");
   w.line("  KV_DEVICE static int value_order(int i) {{ return kValueOrder[i]; }}\n}};");
   w.line(

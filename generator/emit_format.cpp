@@ -166,27 +166,27 @@ void domain_fragments(Writer& w, const Format& f) {
   w.fragment(rotation_fragment(f.residual.projection));
 }
 
-void write_domain(Writer& w, const Format& f, bool goes_back) {
-  write_rotation(w, f.rotation, "PlanRotation", goes_back);
-  write_rotation(w, f.residual.projection, "PlanProjection", goes_back);
+void write_domain(Writer& w, const Format& f, bool goes_back, const std::string& prefix) {
+  write_rotation(w, f.rotation, prefix + "Rotation", goes_back);
+  write_rotation(w, f.residual.projection, prefix + "Projection", goes_back);
   if (!f.channels.empty())
     w.line(
-        "// What each channel is multiplied with before it is coded.\nKV_CONSTANT float kChannels[{}] = {{\n    "
+        "// What each channel is multiplied with before it is coded.\nKV_CONSTANT float k{}Channels[{}] = {{\n    "
         "{}}};\n",
-        f.channels.size(), joined(f.channels, real));
+        prefix, f.channels.size(), joined(f.channels, real));
 }
 
-std::string domain_members(const Format& f, int head_dim) {
+std::string domain_members(const Format& f, int head_dim, const std::string& prefix) {
   return fmt::format(
       "  static constexpr int kHeadDim = {}, kStored = {};\n"
       "  static constexpr bool kHasResidual = {}, kIsOriginal = {};\n"
-      "  using Rotation = PlanRotation;\n  using Projection = PlanProjection;\n"
+      "  using Rotation = {}Rotation;\n  using Projection = {}Projection;\n"
       "  KV_DEVICE static float channel([[maybe_unused]] int i) {{ return {}; }}",
-      head_dim, f.stored_dim(head_dim), flag(f.has_residual()), flag(f.residual.is_original),
+      head_dim, f.stored_dim(head_dim), flag(f.has_residual()), flag(f.residual.is_original), prefix, prefix,
       f.channels.empty() ? "1.f"
       : f.stored_dim(head_dim) == head_dim
-          ? fmt::format("kChannels[i % {}]", f.channels.size())
-          : fmt::format("i < {} ? kChannels[i % {}] : 1.f", head_dim, f.channels.size()));
+          ? fmt::format("k{}Channels[i % {}]", prefix, f.channels.size())
+          : fmt::format("i < {} ? k{}Channels[i % {}] : 1.f", head_dim, prefix, f.channels.size()));
 }
 
 }  // namespace kvjit::emit

@@ -1,5 +1,7 @@
 // emit_kernels: merge, rotate, reference, quantise, dequantise.
 // SPDX-License-Identifier: MIT
+#include <algorithm>
+
 #include "core/args.cuh"
 #include "generator/emit_text.hpp"
 
@@ -25,18 +27,20 @@ std::string domain_name(const Format& f, int head_dim) {
 
 }  // namespace
 
-Source emit_merge(const Problem& p, const Registry& registry) {
-  const Element type = p.v.is_transformed() ? Element::f32 : p.out_type;
-  const int dim = p.v.inner_dim(p.head_dim), rows = p.q_heads_per_kv * p.query_length, threads = dim <= 64 ? 64 : 128;
-  const std::string name =
-      fmt::format("merge.d{}.g{}.q{}.{}.{}", dim, p.q_heads_per_kv, p.query_length, to_string(type), p.arch.name);
-  Writer w = begin(registry, name, "splits of a decode call to one softmax");
+Source emit_merge(const DecodePlan& plan, const Registry& registry) {
+  const int dim = plan.v.inner_dim, threads = std::max(dim / 4, 32);
+  const std::string name = "merge." + plan.name;
+  Writer w = begin(registry, name, "parts of a decode call to rows of output");
   w.fragment("kernels/merge.cuh");
-  w.line("// ======== the plan ========\nnamespace kv {{\n\nstruct Plan {{");
-  w.line("  static constexpr int kDim = {}, kGroup = {}, kRows = {}, kThreads = {};", dim, p.q_heads_per_kv, rows,
-         threads);
-  w.line("{}\n}};\n", store_of(type));
-  return finish(w, name, p.arch.name, {"merge", "MergeArgs", threads, 0, sizeof(kv::MergeArgs)});
+  w.line("// ======== the plan ========\nnamespace kv {{\n");
+  w.line("KV_TABLE u16 kValueOrder[{}] = {{\n    {}}};\n", plan.value_order.size(),
+         joined(plan.value_order, [](int v) { return std::to_string(v); }));
+  w.line("struct Plan {{");
+  w.line("  static constexpr int kValueDim = {}, kGroup = {}, kRows = {}, kTile = {}, kThreads = {};", dim, plan.group,
+         plan.rows, plan.tile, threads);
+  w.line("  KV_DEVICE static int value_order(int i) {{ return kValueOrder[i]; }}");
+  w.line("{}\n}};\n", store_of(plan.out_type));
+  return finish(w, name, plan.arch.name, {"merge", "MergeArgs", threads, 0, sizeof(kv::MergeArgs)});
 }
 
 Source emit_rotate(const Problem& p, bool is_inverse, const Registry& registry) {

@@ -58,8 +58,9 @@ void write_format(Writer& w, const Format& format, int head_dim, const std::stri
 // How rows of `format` (a struct of write_format) are encoded: struct `type`, for formats/encode.cuh. After write_domain.
 void write_encoder(Writer& w, const Format& f, const std::string& format, const std::string& type, bool is_planar);
 // What formats/inner.cuh asks for: PlanRotation, PlanProjection and factors of channels; then the members of a plan over them.
-void write_domain(Writer& w, const Format& format, bool goes_back);
-std::string domain_members(const Format& format, int head_dim);
+// prefix: of the names, where a kernel has two.
+void write_domain(Writer& w, const Format& format, bool goes_back, const std::string& prefix = "Plan");
+std::string domain_members(const Format& format, int head_dim, const std::string& prefix = "Plan");
 void domain_fragments(Writer& w, const Format& format);
 
 // `using <type> = ...` and the data behind it, whose names derive from `type`; and the fragment that it needs.

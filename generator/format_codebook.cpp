@@ -59,6 +59,7 @@ void FormatReader::codebook(schema::Table& book, Section& section) {
     if (f_.scale.rule != ScaleRule::norm) unit = f_.scale.divisor == 1 ? Unit::amax : Unit::listed;
   }
   listed_codebook(book, section, unit);
+  order_codes(book, section);
 }
 
 void FormatReader::listed_codebook(schema::Table& book, Section& section, Unit unit) {
@@ -94,6 +95,24 @@ void FormatReader::listed_codebook(schema::Table& book, Section& section, Unit u
     book.complain(bounds->where, "bounds must be a list of numbers or \"midpoints\"");
   }
   scale_down(1, section.bounds);
+}
+
+// Codes whose top bit is the sign, the rest the magnitude's place: code 8 + i of sixteen is the opposite of code i.
+void FormatReader::order_codes(schema::Table& book, Section& section) {
+  enum class Order { ascending, sign_magnitude } order = Order::ascending;
+  book.read("order", order,
+            schema::Names<Order>{{Order::ascending, "ascending"}, {Order::sign_magnitude, "sign_magnitude"}});
+  if (order == Order::ascending) return;
+  const std::vector<double> ascending = section.values;
+  const std::size_t count = ascending.size();
+  for (std::size_t i = 0; i < count; ++i)
+    if (ascending[i] != -ascending[count - 1 - i])
+      return book.complain(book.where("order"), "codes of sign and magnitude need a codebook that is symmetric about 0");
+  for (std::size_t cell = 0; cell < count; ++cell) {
+    const std::size_t code = cell >= count / 2 ? cell - count / 2 : count - 1 - cell;
+    section.values[code] = ascending[cell];
+    section.cell_codes.push_back(int(code));
+  }
 }
 
 // The entries are listed in steps and stand in the table as 2^-k steps, about 1 for sigma, so that 8-bit integers hold them

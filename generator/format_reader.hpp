@@ -29,6 +29,7 @@ class FormatReader {
   Result<void> rotation(schema::Table& rotation);
   void codebook(schema::Table& book, Section& section);  // format_codebook.cpp
   void listed_codebook(schema::Table& book, Section& section, Unit unit);
+  void order_codes(schema::Table& book, Section& section);
   void steps_codebook(schema::Table& book, Section& section);
   Result<void> outliers(schema::Table& outliers);  // format_sections.cpp
   void mask_words(schema::Table& outliers, const schema::Node& mask, std::vector<bool>& is_outlier);

@@ -39,11 +39,23 @@ struct RunPlan {
   int parts_per_block = 0;  // lanes that share a block
   int words = 0;            // of all planes
   std::vector<PlaneRun> planes;
-  std::vector<std::vector<UnpackTerm>> unpack;  // per byte word
-  std::vector<int> slots;                       // code (by position in the run) in byte j of byte word m, at [4m + j]
+  std::vector<std::vector<UnpackTerm>> unpack;  // per word of slots (four bytes, or eight nibbles)
+  std::vector<int> slots;                       // code (by position in the run) in slot j of word m, at [slots a word * m + j]
   // Inner dimension of code k of (group, run, part), at [((group * runs + run) * parts + part) * codes + k].
   std::vector<int> elements;
   int bank_cost = 0;  // shared-memory wavefronts of the first load of the warp (1 a 128 bytes is ideal)
+};
+
+// K's codes as 8-bit integers (templates/core/integers.cuh): value = unit * (y + z / 256 + half), z in the second part only.
+enum class IntegerKind { none, plain, table8, mirrored, table16 };
+struct IntegerPlan {
+  IntegerKind kind = IntegerKind::none;
+  int parts = 1;
+  bool has_half = false;                // half is 1/2, else 0
+  int slot_bits = 8, lift = 0;          // of the unpack sequence: bits a code gets, and how far up in them it lies
+  bool flips = false;                   // plain: the top bit of each byte is turned over
+  std::vector<std::uint32_t> table;     // bytes of codes 0..15 of the first part, then of the second
+  double unit = 1;
 };
 
 // Where in the pipeline a section's scale meets its codes.
@@ -57,6 +69,7 @@ enum class ScaleUse {
 struct SectionPlan {
   Section codes;  // of a block with its own mask: the narrow ones
   bool is_masked = false;
+  IntegerPlan integers;
   RunPlan run;
   ScaleUse use = ScaleUse::none;
   bool adds_minima = false;  // K by group: minimum times the sum of the query over the group joins the score
@@ -73,6 +86,7 @@ struct SidePlan {
   bool is_planar = true;
   int inner_dim = 0;
   int row_bytes = 0, row_unit = 16, pitch = 0;  // staged codes (or whole rows)
+  int swizzle = 0;  // of their 16-byte chunks (templates/core/stage.cuh); 0: none
   bool is_skewed = false;  // rows of 2-byte alignment: a staged row starts 0 or 2 bytes into its slot
   int block_stride = 0;    // of a stored block inside a staged row
   int scale_row_bytes = 0, scales_at = 0, scale_pitch = 0, scale_stride = 0;
@@ -87,12 +101,17 @@ struct DecodePlan {
   Arch arch;
   int head_dim = 0, group = 1, query_length = 1, rows = 1, column_blocks = 1;
   bool causal = false;
-  Element q_type = Element::f16;  // what the kernel reads: f32 when K is transformed
+  Element q_type = Element::f16;    // what the kernel reads: f32 when Q was transformed before
+  Element out_type = Element::f32;  // what it writes, if it finishes: f32 when the output is transformed after
   int query_parts = 1;
   bool hold_queries = false;  // fragments of Q stay in registers
+  bool has_integer_keys = false;
+  // One launch: queries into K's domain before, parts of a pair to rows of output after, and those out of V's domain.
+  bool rotates_queries = false, finishes = false, rotates_output = false;
   int warps = 0, stages = 0, tile = 0;
   int subtiles = 1;  // of 16 tokens, taken together
-  int queries_at = 0, sums_at = 0, sum_groups = 0, ring_at = 0, stage_bytes = 0, shared_bytes = 0;
+  int orders_at = 0, integer_table_at = 0, queries_at = 0, sums_at = 0, sum_groups = 0, largest_at = 0, ring_at = 0, stage_bytes = 0, scratch_at = 0,
+      epilogue_at = 0, shared_bytes = 0;
   SidePlan k, v;
   std::vector<int> key_order, value_order;
   std::vector<Decision> decisions;
@@ -102,20 +121,25 @@ struct DecodePlan {
 // Fails with unsupported: each reason, with the TOML key to change.
 Result<DecodePlan> plan_decode(const Problem& problem);
 
-// The geometry and the reads of one side; the building blocks of plan_decode, public for their tests.
-Result<SidePlan> plan_side(const Format& format, int head_dim, bool is_planar, bool is_key);
+// The geometry and the reads of one side; the building blocks of plan_decode, public for their tests. by_integers: K's codes as
+// 8-bit integers where the format has them.
+Result<SidePlan> plan_side(const Format& format, int head_dim, bool is_planar, bool is_key, bool by_integers = false);
+
+// Whether the codes of a side with one section are multiplied as integers faster than as halves, exactly or to 2^-15.
+IntegerPlan plan_integers(const Format& format, ScaleUse use);
 
 // The reads of one section for `parts` lanes a row. side: its geometry (block_stride, layout). is_by_value: a run must not cross
-// groups of scales.
-Result<RunPlan> plan_run(const SidePlan& side, int section, int head_dim, int parts, bool is_by_value);
+// groups of scales. integers: how codes are spread, if they are.
+Result<RunPlan> plan_run(const SidePlan& side, int section, int head_dim, int parts, bool is_by_value,
+                         const IntegerPlan& integers = {});
 
 // A piece of a code: `bits` bits at bit `at` of the loaded words, which are bits low .. of the code.
 struct CodePiece {
   int at = 0, bits = 0, low = 0;
 };
-// The sequence of shifts and masks that spreads codes to byte words, and the slot each code lands in. Few terms: pieces of equal
-// shift share one. codes[i]: the pieces of code i, the largest first.
-void plan_unpack(const std::vector<std::vector<CodePiece>>& codes, RunPlan& run);
+// The sequence of shifts and masks that spreads codes to words of slots (bytes, or nibbles), and the slot each code lands in. Few
+// terms: pieces of equal shift share one. codes[i]: the pieces of code i, the largest first. lift: a code's place in its slot.
+void plan_unpack(const std::vector<std::vector<CodePiece>>& codes, RunPlan& run, int slot_bits = 8, int lift = 0);
 
 // Quantising many rows at once on the tensor cores.
 // Bytes of shared memory, as in templates/core/tiles.cuh and encoding.cuh.

@@ -25,9 +25,8 @@ void size_stage(SidePlan& side, int tile) {
 }
 
 int table_entries(const SectionPlan& s) {
-  return s.is_masked || s.codes.kind != CodeKind::table ? 0
-         : s.codes.bits <= 4                            ? 1 << 2 * s.codes.bits
-                                                        : 1 << s.codes.bits;
+  if (s.is_masked || s.codes.kind != CodeKind::table || s.integers.kind != IntegerKind::none) return 0;
+  return s.codes.bits <= 4 ? 1 << 2 * s.codes.bits : 1 << s.codes.bits;
 }
 
 bool has_tables(const DecodePlan& plan) {
@@ -81,19 +80,30 @@ int layout_shared(DecodePlan& plan, const Shape& shape) {
   size_stage(plan.k, shape.tile);
   size_stage(plan.v, shape.tile);
   const int tables = place_tables(plan, shape.copies);
-  plan.queries_at = round_up(tables, 128);
-  plan.sums_at = plan.queries_at + plan.k.inner_dim / 16 * plan.column_blocks * 32 * plan.query_parts * 8;
-  plan.sum_groups = plan.k.sections[0].adds_minima ? plan.k.sections[0].run.groups : 0;
-  plan.ring_at = plan.sums_at + round_up(plan.sum_groups * plan.column_blocks * 8 * 4, 16);
+  plan.orders_at = round_up(tables, 128);
+  plan.integer_table_at = plan.orders_at + (plan.k.inner_dim + plan.v.inner_dim) * 2;
+  plan.queries_at = round_up(plan.integer_table_at + int(plan.k.sections[0].integers.table.size()) * 4, 128);
+  const SectionPlan& keys = plan.k.sections[0];
+  const int columns = plan.column_blocks * 8;
+  plan.sums_at = plan.queries_at + plan.k.inner_dim * columns * (plan.has_integer_keys ? 2 : 2 * plan.query_parts);
+  plan.sum_groups = keys.adds_minima || keys.integers.has_half ? keys.run.groups : 0;
+  plan.largest_at = plan.sums_at + plan.sum_groups * columns * 4;
+  plan.ring_at = round_up(plan.largest_at + (plan.has_integer_keys ? columns * 4 : 0), 16);
   plan.stage_bytes = plan.k.stage_bytes + plan.v.stage_bytes;
-  const int ring_end = plan.ring_at + shape.warps * shape.stages * plan.stage_bytes;
-  const int epilogue = shape.warps * plan.rows * (plan.v.inner_dim + 4 + 2) * 4;
-  plan.shared_bytes = std::max(ring_end, epilogue);
+  // Rows of Q lie where the last stage of the ring will be; the epilogue begins behind the tables, which the next part needs.
+  const int ring_stage = shape.warps * plan.stage_bytes, ring_end = plan.ring_at + shape.stages * ring_stage;
+  plan.scratch_at = ring_end - ring_stage;
+  plan.epilogue_at = plan.queries_at;
+  const int scratch_end = plan.scratch_at + plan.rows * (plan.k.inner_dim + 4) * 4;
+  const int epilogue_end = plan.epilogue_at + round_up(shape.warps * plan.rows * 8, 16) +
+                           shape.warps * plan.rows * (plan.v.inner_dim + 4) * 4 +
+                           (plan.rotates_output ? plan.rows * plan.v.inner_dim * 4 : 0);
+  plan.shared_bytes = std::max({ring_end, scratch_end, epilogue_end});
   return plan.shared_bytes;
 }
 
 Result<void> choose_shape(DecodePlan& plan) {
-  constexpr double kEnoughInFlight = 48 * 1024;  // bytes an SM must have under way to cover about 1 us of latency
+  constexpr double kEnoughInFlight = 96 * 1024;  // bytes an SM must have under way: 1 us of latency, twice over
   const int accumulators = plan.column_blocks * plan.v.inner_dim / 4;
   const int most_warps = accumulators > 32 ? 8 : 12;  // 65,536 registers a block: 168 or 255 a thread
   Shape best;
@@ -136,9 +146,17 @@ Result<void> choose_shape(DecodePlan& plan) {
 // Whether a lane's registers hold numbers in the order they lie, not codes that were unpacked.
 bool is_direct(const SectionPlan& section) { return section.is_masked || section.codes.bits > 8; }
 
-// Inner dimension that each contraction slot of Q holds: [(step * 4 + c) * 4 + i].
+// Inner dimension that each contraction slot of Q holds: [(step * 4 + c) * 4 + i], of integers [(step * 4 + c) * 8 + i].
 void order_keys(const SectionPlan& section, std::vector<int>& order) {
   const RunPlan& run = section.run;
+  if (section.integers.kind != IntegerKind::none) {
+    for (int gr = 0; gr < run.groups * run.runs; ++gr)
+      for (int step = 0; step < run.codes / 8; ++step)
+        for (int c = 0; c < 4; ++c)
+          for (int i = 0; i < 8; ++i)
+            order.push_back(run.elements[(gr * run.parts + c) * run.codes + run.slots[step * 8 + i]]);
+    return;
+  }
   for (int gr = 0; gr < run.groups * run.runs; ++gr)
     for (int step = 0; step < run.codes / 4; ++step)
       for (int c = 0; c < 4; ++c)
@@ -163,6 +181,11 @@ void order_values(const SectionPlan& section, std::vector<int>& order) {
 std::string reader(const SectionPlan& section) {
   std::string text;
   if (section.is_masked) return "codes found by the mask of each block";
+  constexpr const char* kIntegers[] = {"", "codes as 8-bit integers", "8-bit integers by one permute for four codes",
+                                       "8-bit integers by one permute for four codes and their signs",
+                                       "8-bit integers by two permutes for four codes"};
+  if (section.integers.kind != IntegerKind::none)
+    return fmt::format("{}{}", kIntegers[int(section.integers.kind)], section.integers.parts == 2 ? ", in two parts" : "");
   switch (section.codes.kind) {
     case CodeKind::plain:
       text = section.codes.element == Element::f16 ? "as stored"
@@ -189,13 +212,23 @@ Result<DecodePlan> plan_decode(const Problem& problem) {
   plan.rows = plan.group * plan.query_length;
   plan.column_blocks = (plan.rows + 7) / 8;
   plan.causal = problem.causal;
-  plan.q_type = problem.k.is_transformed() ? Element::f32 : problem.q_type;
-  plan.query_parts = plan.q_type == Element::f16 ? 1 : 2;
+  // A dense matrix is multiplied once for all blocks, by kernels of its own; the other maps cost a block less than a launch.
+  const auto is_cheap = [](const Format& f) {
+    return f.rotation.kind != RotationKind::dense && f.residual.projection.kind != RotationKind::dense;
+  };
+  plan.rotates_queries = problem.fuse && problem.k.is_transformed() && is_cheap(problem.k);
+  plan.rotates_output = problem.fuse && problem.v.is_transformed() && is_cheap(problem.v);
+  plan.finishes = problem.fuse;
+  plan.out_type = problem.v.is_transformed() && !plan.rotates_output ? Element::f32 : problem.out_type;
+  plan.q_type = problem.k.is_transformed() && !plan.rotates_queries ? Element::f32 : problem.q_type;
+  plan.query_parts = problem.k.is_transformed() || plan.q_type != Element::f16 ? 2 : 1;
   const bool is_planar = problem.layout == Layout::planar;
-  KV_TRY(k, plan_side(problem.k, problem.head_dim, is_planar, true));
+  const bool by_integers = problem.arch.has("mma_m16n8k32_s8");
+  KV_TRY(k, plan_side(problem.k, problem.head_dim, is_planar, true, by_integers));
   KV_TRY(v, plan_side(problem.v, problem.head_dim, is_planar, false));
   plan.k = k;
   plan.v = v;
+  plan.has_integer_keys = plan.k.sections[0].integers.kind != IntegerKind::none;
   for (const SidePlan* side : {&plan.k, &plan.v})
     if (side->inner_dim % 32 != 0)
       return fail(Code::unsupported, fmt::format("the decode family needs rows of a multiple of 32 values; {} has {}",
@@ -223,14 +256,16 @@ Result<DecodePlan> plan_decode(const Problem& problem) {
     for (const SectionPlan& section : side->sections)
       plan.decisions.push_back({what,
                                 side->format.name,
-                                fmt::format("{}; {}-byte loads, pitch {} of {}, {} shared-memory wavefronts each",
+                                fmt::format("{}; {}-byte loads, pitch {} of {}{}, {} shared-memory wavefronts each",
                                             reader(section), section.is_masked ? 1 : section.run.planes[0].unit,
-                                            side->pitch, side->row_bytes, side->sections[0].run.bank_cost),
+                                            side->pitch, side->row_bytes, side->swizzle > 0 ? " swizzled" : "", side->sections[0].run.bank_cost),
                                 {}});
   // A fragment read from shared memory for every 16 tokens costs as much as looking up the codes of K does. Formats with several
   // scale groups a row are bound by arithmetic instead, and gain more from a loop that compiles soon.
   // The sum leaves room below the register limit of the block (65,536 over its threads) for what is in flight.
-  const int held = plan.k.inner_dim / 16 * plan.column_blocks * plan.query_parts * 2;
+  const int held =
+      plan.has_integer_keys ? plan.k.inner_dim / 8 * plan.column_blocks
+                            : plan.k.inner_dim / 16 * plan.column_blocks * plan.query_parts * 2;
   const int sums = plan.column_blocks * plan.v.inner_dim / 4;
   int value_scales = 0, key_groups = 1;
   for (const SectionPlan& section : plan.v.sections)
@@ -239,9 +274,23 @@ Result<DecodePlan> plan_decode(const Problem& problem) {
   plan.hold_queries = key_groups == 1 && held + sums + value_scales <= (plan.warps > 8 ? 72 : 144);
   plan.decisions.push_back(
       {"queries",
-       fmt::format("{} fp16 part(s) in {}", plan.query_parts, plan.hold_queries ? "registers" : "shared memory"),
-       plan.query_parts == 1 ? "f16 queries are exact" : "f32 queries as high and low halves",
+       plan.has_integer_keys
+           ? fmt::format("16-bit integers in {}", plan.hold_queries ? "registers" : "shared memory")
+           : fmt::format("{} fp16 part(s) in {}", plan.query_parts, plan.hold_queries ? "registers" : "shared memory"),
+       plan.has_integer_keys    ? "two signed bytes, in a unit that the largest query gives"
+       : plan.query_parts == 1 ? "f16 queries are exact"
+                               : "f32 queries as high and low halves",
        {}});
+  const auto where = [](bool is_transformed, bool is_fused) {
+    return !is_transformed ? "none" : is_fused ? "fused" : "a launch of its own";
+  };
+  plan.decisions.push_back({"launches",
+                            fmt::format("rotation of Q {}, merge {}, rotation of the output {}",
+                                        where(problem.k.is_transformed(), plan.rotates_queries),
+                                        where(true, plan.finishes),
+                                        where(problem.v.is_transformed(), plan.rotates_output)),
+                            problem.fuse ? "what is dense is rotated once for all blocks" : "fuse = false",
+                            {}});
   return plan;
 }
 

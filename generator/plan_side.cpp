@@ -22,13 +22,14 @@ int power_of_two_in(int v, int most) {  // the largest power of two <= most that
 
 // Addresses of the 32 lanes for one load of a run: K reads rows g = lane / 4 (part lane % 4), V rows 2 (lane
 // % 4) (part lane / 4).
-std::vector<int> lane_addresses(const SidePlan& side, bool is_key, int pitch) {
+std::vector<int> lane_addresses(const SidePlan& side, bool is_key, int pitch, int swizzle) {
   const RunPlan& run = side.sections[0].run;
   std::vector<int> addresses(32);
   for (int lane = 0; lane < 32; ++lane) {
     const int g = lane / 4, c = lane % 4, row = is_key ? g : 2 * c, part = is_key ? c : g;
-    addresses[std::size_t(lane)] = run.planes[0].at + row * pitch + part / run.parts_per_block * side.block_stride +
-                                   part % run.parts_per_block * run.planes[0].part_bits / 8;
+    const int at = run.planes[0].at + row * pitch + part / run.parts_per_block * side.block_stride +
+                   part % run.parts_per_block * run.planes[0].part_bits / 8;
+    addresses[std::size_t(lane)] = swizzle > 0 ? at ^ (at >> (swizzle + 4) & 3) << 5 : at;
   }
   return addresses;
 }
@@ -45,7 +46,7 @@ int widest_load(const SidePlan& side, const RunPlan& run, const PlaneRun& plane,
   return std::min(unit, power_of_two_in(round_up(plane.load_bytes, std::min(unit, 4)), 16));
 }
 
-// Where staged rows stand: the pitch with the widest loads, then the fewest bank conflicts, then the least memory.
+// Where staged rows stand: with the widest loads, then the fewest bank conflicts, then the least memory.
 void place_rows(SidePlan& side, bool is_key) {
   // stage_padded moves 512 bytes a step: whole rows, or whole parts of a row.
   const bool can_pad =
@@ -55,15 +56,24 @@ void place_rows(SidePlan& side, bool is_key) {
   RunPlan& run = side.sections[0].run;
   if (run.planes.empty()) return void(side.pitch = shortest);  // masked: byte by byte
   int best_unit = 0;
-  for (int pitch = shortest; pitch <= shortest + (can_pad ? 112 : 0); pitch += step) {
+  const auto consider = [&](int pitch, int swizzle) {
     const int unit = widest_load(side, run, run.planes[0], pitch);
-    const int cost = bank_wavefronts(lane_addresses(side, is_key, pitch), unit);
-    if (unit > best_unit || (unit == best_unit && cost < run.bank_cost)) {
-      best_unit = unit;
-      run.bank_cost = cost;
-      side.pitch = pitch;
-    }
-  }
+    const int cost = bank_wavefronts(lane_addresses(side, is_key, pitch, swizzle), unit);
+    if (unit < best_unit || (unit == best_unit && cost >= run.bank_cost)) return;
+    best_unit = unit;
+    run.bank_cost = cost;
+    side.pitch = pitch, side.swizzle = swizzle;
+  };
+  consider(shortest, 0);
+  // Chunks dealt anew cost no memory. The pattern must repeat after eight rows, and every load must lie in one chunk.
+  const bool fits_chunks = std::all_of(side.sections.begin(), side.sections.end(), [&](const SectionPlan& section) {
+    return std::all_of(section.run.planes.begin(), section.run.planes.end(), [&](const PlaneRun& plane) {
+      return plane.load_bytes <= 16 && plane.part_bits % 8 == 0 && (plane.load_bytes & (plane.load_bytes - 1)) == 0;
+    });
+  });
+  if (side.is_planar && fits_chunks && side.row_bytes >= 32 && (side.row_bytes & (side.row_bytes - 1)) == 0)
+    for (int swizzle = 2; 64 << swizzle <= 8 * side.row_bytes; ++swizzle) consider(shortest, swizzle);
+  for (int pitch = shortest + step; can_pad && pitch <= shortest + 112; pitch += step) consider(pitch, 0);
   for (SectionPlan& section : side.sections)
     for (PlaneRun& plane : section.run.planes) plane.unit = widest_load(side, section.run, plane, side.pitch);
 }
@@ -138,7 +148,7 @@ SectionPlan masked_section(const Format& format, int dim, int parts) {
 
 }  // namespace
 
-Result<SidePlan> plan_side(const Format& format, int head_dim, bool is_planar, bool is_key) {
+Result<SidePlan> plan_side(const Format& format, int head_dim, bool is_planar, bool is_key, bool by_integers) {
   SidePlan side;
   side.format = format;
   side.is_planar = is_planar;
@@ -167,7 +177,9 @@ Result<SidePlan> plan_side(const Format& format, int head_dim, bool is_planar, b
     section.codes = format.sections[std::size_t(s)];
     section.use = use_of(format, is_key);
     section.adds_minima = section.use == ScaleUse::by_group && format.has_minimum();
-    KV_TRY(run, plan_run(side, s, head_dim, is_key ? 4 : 8, section.use == ScaleUse::by_value));
+    if (by_integers) section.integers = plan_integers(format, section.use);
+    KV_TRY(run,
+           plan_run(side, s, head_dim, is_key ? 4 : 8, section.use == ScaleUse::by_value, section.integers));
     section.run = run;
     section.first = first;
     section.dim = int(run.elements.size());
@@ -177,7 +189,10 @@ Result<SidePlan> plan_side(const Format& format, int head_dim, bool is_planar, b
                   fmt::format("the decode family takes sections of multiples of 16 values; {} has one of {}",
                               format.name, section.dim));
     if (section.use == ScaleUse::by_value) KV_CHECK(check_scales(format, run));
-    if (section.codes.kind == CodeKind::table) choose_halves(section);
+    if (section.integers.kind != IntegerKind::none)
+      section.unit = section.integers.unit;
+    else if (section.codes.kind == CodeKind::table)
+      choose_halves(section);
     if (s == format.residual_section) section.factor = format.residual.factor;
   }
   // The first section's unit joins a factor that is there anyway, so that stored scales stay as they are (a half holds each of

@@ -62,10 +62,11 @@ Result<Problem> resolve(const Spec& spec, const Registry& registry, const std::s
   problem.q_type = spec.q_type;
   problem.out_type = spec.out_type;
   problem.layout = spec.layout;
+  problem.fuse = spec.fuse;
   problem.causal = std::count(spec.features.begin(), spec.features.end(), "causal") != 0;
-  problem.id = fmt::format("{}-{}.d{}.g{}.q{}.{}.{}{}-{}", k.name, v.name, problem.head_dim, problem.q_heads_per_kv,
+  problem.id = fmt::format("{}-{}.d{}.g{}.q{}.{}.{}{}{}-{}", k.name, v.name, problem.head_dim, problem.q_heads_per_kv,
                            problem.query_length, to_string(problem.layout), problem.causal ? "causal." : "",
-                           to_string(problem.q_type), to_string(problem.out_type));
+                           problem.fuse ? "" : "apart.", to_string(problem.q_type), to_string(problem.out_type));
   return problem;
 }
 

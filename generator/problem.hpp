@@ -17,6 +17,7 @@ struct Problem {
   bool causal = false;
   Element q_type = Element::f16, out_type = Element::f32;
   Layout layout = Layout::planar;
+  bool fuse = true;
   Arch arch;
 };
 

@@ -118,8 +118,12 @@ Result<ProgramSource> make_program(const Problem& problem, const Registry& regis
   decode.name = problem.id + "." + problem.arch.name;
   program.tile_tokens = decode.tile;
   program.decisions = decode.decisions;
+  program.rotates_queries = decode.rotates_queries;
+  program.finishes = decode.finishes;
+  program.rotates_output = decode.rotates_output;
   program.kernels[Role::attend] = emit_decode(decode, registry);
-  program.kernels[Role::merge] = emit_merge(problem, registry);
+  program.kernels[Role::attend].may_overlap = problem.arch.has("programmatic_launch");
+  if (!decode.finishes) program.kernels[Role::merge] = emit_merge(decode, registry);
   program.decisions.push_back(
       {"rotation",
        fmt::format("{} before, {} after", program.k.is_transformed ? problem.k.rotation.name : "none",

@@ -21,15 +21,16 @@ struct Source {
   int threads = 0;       // a block
   int shared_bytes = 0;  // dynamic, a block
   int args_bytes = 0;    // size of the one struct the entry takes
+  bool may_overlap = false;  // waits for the launch ahead of it itself, so it may be launched before that has ended
   int tile_rows = 0;     // kernels over tiles of rows: rows the warps of a block take at a time; 0: one row a warp
 };
 
 // The kernels of one attention call and its cache.
 enum class Role {
-  rotate_q,    // Q before, iff K is transformed
-  attend,      // split-KV decode: partial results
-  merge,       // partials by log-sum-exp
-  rotate_out,  // output after, iff V is transformed
+  rotate_q,    // Q before: of `reference`, and of `attend` unless that rotates itself
+  attend,      // decode
+  merge,       // its partial results by log-sum-exp, unless it does that itself
+  rotate_out,  // the output after: as rotate_q
   reference,   // the readable one, same inputs as attend, one launch, no split
   quantise_k,
   quantise_v,
@@ -63,7 +64,8 @@ struct ProgramSource {
   int q_bytes = 2, out_bytes = 4;  // of one element
   bool q_is_f16 = true, out_is_f32 = true;
   int rows = 0;         // q_heads_per_kv * query_length
-  int tile_tokens = 0;  // granule of a split
+  int tile_tokens = 0;  // granule in which blocks share the tokens
+  bool rotates_queries = false, finishes = false, rotates_output = false;  // what `attend` does beside attending
   SideFacts k, v;
   std::map<Role, Source> kernels;
   std::vector<Decision> decisions;

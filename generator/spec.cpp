@@ -41,6 +41,7 @@ void read_attention(schema::Table& table, Spec& spec) {
   table.read("features", spec.features);
   table.read("q_type", spec.q_type, kElements);
   table.read("out_type", spec.out_type, kElements);
+  table.read("fuse", spec.fuse);
   for (std::size_t i = 0; i < spec.features.size(); ++i)
     if (std::find(kFeatures.begin(), kFeatures.end(), spec.features[i]) == kFeatures.end())
       table.complain(table.find("features")->items[i].where, fmt::format("feature '{}' is not known", spec.features[i]),

@@ -191,6 +191,7 @@ kvjit_side convert(const kv::CacheSide& side) {
           side.scales_token_stride};
 }
 kvjit::AttentionCall convert(const kvjit_attention_call& c) {
+  static_assert(KVJIT_MOST_BLOCKS == kvjit::kMostBlocks && KVJIT_COUNTER_BYTES == kvjit::kCounterBytes);
   return {convert(c.q),
           convert(c.k),
           convert(c.v),
@@ -202,7 +203,7 @@ kvjit::AttentionCall convert(const kvjit_attention_call& c) {
           c.scale,
           c.k_tensor_scale != 0 ? c.k_tensor_scale : 1,
           c.v_tensor_scale != 0 ? c.v_tensor_scale : 1,
-          c.splits};
+          c.blocks};
 }
 
 // Shared by quantise and dequantise; `run` is the member of Program.
@@ -251,7 +252,7 @@ Result<void> attention(kvjit_program* program, const kvjit_attention_call* call,
   value.v_reader = program->keep(ran.v_reader);
   value.cache_bytes = ran.cache_bytes;
   value.converted_bytes = ran.converted_bytes;
-  value.splits = ran.splits;
+  value.blocks = ran.blocks;
   write_struct(report, value);
   return {};
 }

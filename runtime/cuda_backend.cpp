@@ -72,6 +72,7 @@ struct CudaKernel final : Kernel {
   CuModule module = nullptr;
   CuFunction function = nullptr;
   unsigned threads = 0, shared_bytes = 0;
+  bool may_overlap = false;
   ~CudaKernel() override {
     if (!module) return;
     const Bound bound(*device);
@@ -147,6 +148,7 @@ class CudaBackend final : public Backend {
     kernel->name = source.name;
     kernel->threads = static_cast<unsigned>(source.threads);
     kernel->shared_bytes = static_cast<unsigned>(source.shared_bytes);
+    kernel->may_overlap = source.may_overlap;
     KV_CHECK(
         check(driver_.cuModuleLoadDataEx(&kernel->module, artefact.bytes.data(), 0, nullptr, nullptr),
               fmt::format("loading {} (made for {}) on {} ({})", source.name, source.arch, facts_.name, facts_.arch)));
@@ -177,9 +179,10 @@ class CudaBackend final : public Backend {
     if (!ours || ours->device != device_) return fail(Code::internal, "a kernel of another back-end was launched");
     const Bound bound(*device_);
     void* parameters[] = {const_cast<void*>(args)};  // the driver copies args_bytes from here and writes nothing
-    const CuResult status =
-        driver_.cuLaunchKernel(ours->function, grid.x, grid.y, grid.z, ours->threads, 1, 1, ours->shared_bytes,
-                               static_cast<CuStream>(stream), parameters, nullptr);
+    const CuLaunchAttribute overlap{kCuLaunchProgrammaticSerialization, 0, {1}};
+    const CuLaunchConfig config{grid.x, grid.y, grid.z, ours->threads, 1, 1, ours->shared_bytes,
+                                static_cast<CuStream>(stream), &overlap, ours->may_overlap ? 1u : 0u};
+    const CuResult status = driver_.cuLaunchKernelEx(&config, ours->function, parameters, nullptr);
     if (status == 0) return {};
     return driver_.error(status, fmt::format("launching {} with grid {}x{}x{}, {} threads, {} bytes of shared memory",
                                              ours->name, grid.x, grid.y, grid.z, ours->threads, ours->shared_bytes));

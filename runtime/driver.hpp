@@ -35,6 +35,24 @@ constexpr int kCuFunctionMaxDynamicShared = 8;
 constexpr unsigned kCuStreamNonBlocking = 1;
 constexpr int kCuCaptureThreadLocal = 1;
 
+// cuLaunchKernelEx (CUDA 11.8): a launch with attributes.
+struct CuLaunchAttribute {
+  int id = 0;
+  int padding = 0;
+  union {
+    int flag;
+    char bytes[64];
+  } value{};
+};
+struct CuLaunchConfig {
+  unsigned grid_x, grid_y, grid_z, block_x, block_y, block_z, shared_bytes;
+  CuStream stream;
+  const CuLaunchAttribute* attributes;
+  unsigned attribute_count;
+};
+// The launch may begin before the one ahead of it in the stream has ended, if its kernel waits for that one itself.
+constexpr int kCuLaunchProgrammaticSerialization = 6;
+
 // The names are those of the binary interface: cuda.h maps cuMemAlloc to cuMemAlloc_v2 and so on.
 #define KVJIT_CUDA_API(X)                                                                                        \
   X(cuGetErrorName, (CuResult error, const char** text))                                                         \
@@ -58,6 +76,7 @@ constexpr int kCuCaptureThreadLocal = 1;
   X(cuLaunchKernel,                                                                                              \
     (CuFunction function, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x, unsigned block_y, \
      unsigned block_z, unsigned shared_bytes, CuStream stream, void** parameters, void** extra))                 \
+  X(cuLaunchKernelEx, (const CuLaunchConfig* config, CuFunction function, void** parameters, void** extra))      \
   X(cuMemAlloc_v2, (CuPointer * pointer, std::size_t bytes))                                                     \
   X(cuMemFree_v2, (CuPointer pointer))                                                                           \
   X(cuMemGetInfo_v2, (std::size_t * free, std::size_t * total))                                                  \

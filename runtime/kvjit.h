@@ -224,6 +224,9 @@ KVJIT_API kvjit_status kvjit_dequantise(kvjit_program* program, int side, const 
  * ---------------------------------------------------------------------------------------------------------
  */
 
+#define KVJIT_MOST_BLOCKS 8192
+#define KVJIT_COUNTER_BYTES 32768
+
 typedef struct kvjit_attention_call {
   size_t size;
   kvjit_rows q; /* [sequences][query_length][kv_heads * q_heads_per_kv][head_dim] of the program's q type */
@@ -232,11 +235,13 @@ typedef struct kvjit_attention_call {
   const int* lengths; /* on the device: tokens of each sequence; NULL: `tokens` for all */
   int tokens;         /* the largest length */
   int sequences, kv_heads;
-  int splits;   /* 0: chosen for the device */
+  int blocks;   /* that share the tokens, up to KVJIT_MOST_BLOCKS; 0: chosen for the device */
   double scale; /* of scores; 0: 1/sqrt(head_dim) */
   void* workspace;
   size_t
-      workspace_bytes; /* at least what kvjit_workspace_bytes says; 16-byte aligned; contents do not matter */
+      workspace_bytes; /* at least what kvjit_workspace_bytes says; 16-byte aligned. Its first KVJIT_COUNTER_BYTES must be
+                          zero before the first call that uses it, and every call leaves them zero; the rest does not
+                          matter. Calls that may run at the same time need workspaces of their own. */
   void* stream;
   float k_tensor_scale, v_tensor_scale; /* as in kvjit_codec_call */
 } kvjit_attention_call;
@@ -249,10 +254,10 @@ typedef struct kvjit_report {
   const char *k_reader, *v_reader;
   kvjit_index cache_bytes; /* of K and V that the call has to read, at `tokens` for each sequence */
   kvjit_index converted_bytes;
-  int splits;
+  int blocks; /* of the attention kernel */
 } kvjit_report;
 
-/* Looks at tokens, sequences, kv_heads and splits only. */
+/* Looks at tokens, sequences, kv_heads and blocks only. */
 KVJIT_API kvjit_status kvjit_workspace_bytes(const kvjit_program* program, const kvjit_attention_call* call,
                                              size_t* bytes, kvjit_error* error);
 

@@ -18,8 +18,7 @@ constexpr std::size_t kPiece = 256;          // alignment of the planes of a cac
 constexpr long long kPlanarCapacity = 64;    // tokens; 64 rows of any even size are a multiple of 16 bytes
 constexpr unsigned kVectorAlignment = 16;    // planar planes are read 16 bytes at a time
 constexpr int kMostGridYZ = 65535;           // CUDA programming guide, technical specifications
-constexpr int kBlocksPerMultiprocessor = 2;  // of the decode kernel: what split-KV fills the GPU with
-constexpr long long kTilesBeforeCpuSplits = 4;
+constexpr long long kTilesBeforeCpuParts = 4;
 
 // Sizes that do not fit become kTooMuch and stay so; no allocation of that size can succeed.
 std::size_t times(std::size_t a, long long b) {
@@ -42,11 +41,7 @@ std::size_t product(std::size_t first, Counts... counts) {
 }
 long long ceil_div(long long a, long long b) { return (a + b - 1) / b; }
 
-struct Splits {
-  int count = 1, chunk_tokens = 0;
-};
-
-// Where the pieces of a workspace start, from its base; in this order.
+// Where the pieces of a workspace start, from its base; in this order, behind the counters.
 struct Workspace {
   std::size_t rotated_q = 0, partial = 0, state = 0, unrotated_out = 0, bytes = 0;
 };
@@ -54,31 +49,56 @@ struct Workspace {
 long long q_heads(const ProgramSource& source, const AttentionCall& call) {
   return static_cast<long long>(call.kv_heads) * source.q_heads_per_kv;
 }
-
-Splits choose_splits(const ProgramSource& source, const DeviceFacts& device, const AttentionCall& call) {
-  const long long tile = std::max(source.tile_tokens, 1), tiles = std::max(ceil_div(call.tokens, tile), 1ll);
-  long long wanted = call.splits;
-  if (wanted <= 0 && device.is_gpu)
-    wanted = static_cast<long long>(kBlocksPerMultiprocessor) * device.multiprocessors /
-             std::max(static_cast<long long>(call.kv_heads) * call.sequences, 1ll);
-  else if (wanted <= 0)
-    wanted = tiles > kTilesBeforeCpuSplits ? 2 : 1;  // so that the merge is exercised too
-  const long long chunk_tiles = ceil_div(tiles, std::clamp(wanted, 1ll, tiles));
-  return {static_cast<int>(ceil_div(tiles, chunk_tiles)), static_cast<int>(chunk_tiles * tile)};
+long long pairs(const AttentionCall& call) { return static_cast<long long>(call.sequences) * call.kv_heads; }
+// Of all (sequence, KV head) pairs, at `tokens` each.
+long long tiles(const ProgramSource& source, const AttentionCall& call) {
+  return std::max(ceil_div(call.tokens, std::max(source.tile_tokens, 1)), 1ll) * pairs(call);
 }
 
-Workspace lay_out(const ProgramSource& source, const AttentionCall& call, int splits) {
+// One a multiprocessor; or a few less, if then blocks are whole parts of pairs, or pairs of blocks: every seam costs a block another
+// prologue and epilogue, while the memory is as busy without a few multiprocessors.
+long long blocks_without_seams(long long multiprocessors, long long pairs) {
+  constexpr double kEnough = 0.94;  // of the multiprocessors
+  const long long each = ceil_div(pairs, multiprocessors),
+                  even = pairs <= multiprocessors ? multiprocessors / pairs * pairs : ceil_div(pairs, each);
+  return double(even) >= kEnough * double(multiprocessors) && (pairs <= multiprocessors || pairs % each == 0)
+             ? even
+             : multiprocessors;
+}
+
+// What kernels are told of it. With lengths on the device they find out themselves.
+kv::WorkArgs share_work(const ProgramSource& source, const AttentionCall& call, int blocks) {
+  kv::WorkArgs work{call.lengths, call.tokens, call.sequences, call.kv_heads, blocks, 0, 0, 0};
+  if (call.lengths) return work;
+  const auto all = static_cast<kv::u32>(tiles(source, call)), count = static_cast<kv::u32>(blocks);
+  work.tiles = static_cast<kv::u32>(tiles(source, call) / pairs(call));
+  work.share = all / count, work.longer = all % count;
+  return work;
+}
+
+int choose_blocks(const ProgramSource& source, const DeviceFacts& device, const AttentionCall& call) {
+  const long long most = std::clamp(tiles(source, call), 1ll, static_cast<long long>(kMostBlocks));
+  long long wanted = call.blocks;
+  if (wanted <= 0 && device.is_gpu)
+    wanted = call.lengths ? device.multiprocessors : blocks_without_seams(device.multiprocessors, pairs(call));
+  else if (wanted <= 0)  // few, but so that some pairs have parts
+    wanted = tiles(source, call) > kTilesBeforeCpuParts * pairs(call) ? 2 * pairs(call) + 1 : pairs(call);
+  return static_cast<int>(std::clamp(wanted, 1ll, most));
+}
+
+Workspace lay_out(const ProgramSource& source, const AttentionCall& call, int blocks) {
   const auto dense = [&](const SideFacts& side) {
     return product(sizeof(float), call.sequences, source.query_length, q_heads(source, call), side.inner_dim);
   };
-  const std::size_t states = product(sizeof(float), call.sequences, call.kv_heads, splits, source.rows);
+  const std::size_t slots = plus(product(1, call.sequences, call.kv_heads), static_cast<std::size_t>(blocks));
+  const std::size_t states = times(times(slots, source.rows), sizeof(float));
   Workspace pieces;
-  std::size_t end = 0;
+  std::size_t end = kCounterBytes;
   const auto place = [&end](std::size_t bytes) { return std::exchange(end, rounded(plus(end, bytes))); };
-  pieces.rotated_q = place(source.kernels.count(Role::rotate_q) ? dense(source.k) : 0);
+  pieces.rotated_q = place(source.k.is_transformed ? dense(source.k) : 0);
   pieces.partial = place(times(states, source.v.inner_dim));
   pieces.state = place(times(states, 2));
-  pieces.unrotated_out = place(source.kernels.count(Role::rotate_out) ? dense(source.v) : 0);
+  pieces.unrotated_out = place(source.v.is_transformed ? dense(source.v) : 0);
   pieces.bytes = end;
   return pieces;
 }
@@ -149,10 +169,14 @@ Result<void> check_call(const ProgramSource& source, const AttentionCall& call, 
   if (std::max(call.sequences, call.kv_heads) > kMostGridYZ)
     return refuse(fmt::format("{} sequences of {} heads; at most {} of either fit a launch", call.sequences,
                               call.kv_heads, kMostGridYZ));
-  if (call.splits < 0) return refuse(fmt::format("{} splits; 0 (chosen) or more are possible", call.splits));
+  if (call.blocks < 0 || call.blocks > kMostBlocks)
+    return refuse(fmt::format("{} blocks; 0 (chosen) to {} are possible", call.blocks, kMostBlocks));
   constexpr int kMostTokens = 1 << 30;  // token numbers, a few tiles ahead, are ints in the kernels
   if (call.tokens > kMostTokens)
     return refuse(fmt::format("{} tokens; at most {} are possible", call.tokens, kMostTokens));
+  if (tiles(source, call) > std::numeric_limits<int>::max())
+    return refuse(fmt::format("{} tiles of {} tokens in one call; at most {} are possible", tiles(source, call),
+                              source.tile_tokens, std::numeric_limits<int>::max()));
   if (!std::isfinite(call.scale) || call.scale < 0)
     return refuse(fmt::format("scale {}; a positive number, or 0 for 1/sqrt({})", call.scale, source.head_dim));
   KV_CHECK(check_tensor_scale(source.k, "k", call.k_tensor_scale));
@@ -242,7 +266,7 @@ Result<std::shared_ptr<Program>> Program::create(std::shared_ptr<Context> contex
   const auto program = std::make_shared<Program>();
   program->context_ = std::move(context);
   program->source_ = std::move(source);
-  for (const Role role : {Role::rotate_q, Role::attend, Role::merge, Role::rotate_out})
+  for (const Role role : program->roles_of_attention())
     if (program->source_.kernels.count(role)) KV_CHECK(program->kernel(role));
   return program;
 }
@@ -264,16 +288,27 @@ const KernelRecord* Program::record(Role role) const {
 }
 
 std::size_t Program::workspace_bytes(const AttentionCall& call) const {
-  return lay_out(source_, call, choose_splits(source_, context_->backend()->facts(), call).count).bytes;
+  return lay_out(source_, call, choose_blocks(source_, context_->backend()->facts(), call)).bytes;
 }
 
-// attention and reference differ in the middle of the call only; `readable` picks that middle.
+// In launch order.
+std::vector<Role> Program::roles_of_attention() const {
+  std::vector<Role> roles;
+  if (source_.k.is_transformed && !source_.rotates_queries) roles.push_back(Role::rotate_q);
+  roles.push_back(Role::attend);
+  if (!source_.finishes) roles.push_back(Role::merge);
+  if (source_.v.is_transformed && !source_.rotates_output) roles.push_back(Role::rotate_out);
+  return roles;
+}
+
+// attention and reference differ in the middle of the call; `readable` picks that middle, which never rotates.
 Result<LaunchReport> Program::run(bool readable, const AttentionCall& call, DevicePointer workspace,
                                   Stream stream) const {
-  const Splits splits = choose_splits(source_, context_->backend()->facts(), call);
-  const Workspace pieces = lay_out(source_, call, splits.count);
+  const int blocks = choose_blocks(source_, context_->backend()->facts(), call);
+  const Workspace pieces = lay_out(source_, call, blocks);
   KV_CHECK(check_call(source_, call, pieces, workspace));
-  const auto has = [this](Role role) { return source_.kernels.count(role) != 0; };
+  const bool rotates_q = source_.k.is_transformed && (readable || !source_.rotates_queries);
+  const bool rotates_out = source_.v.is_transformed && (readable || !source_.rotates_output);
 
   LaunchReport report;
   const auto step = [&](Role role, Grid grid, const auto& args) -> Result<void> {
@@ -289,40 +324,36 @@ Result<LaunchReport> Program::run(bool readable, const AttentionCall& call, Devi
   };
 
   kv::Rows q = call.q, out = call.out;
-  if (has(Role::rotate_q)) {
+  if (rotates_q) {
     q = dense_rows(source_, call, source_.k.inner_dim, workspace + pieces.rotated_q);
     KV_CHECK(rotate(Role::rotate_q, call.q, q));
   }
-  if (has(Role::rotate_out)) out = dense_rows(source_, call, source_.v.inner_dim, workspace + pieces.unrotated_out);
+  if (rotates_out) out = dense_rows(source_, call, source_.v.inner_dim, workspace + pieces.unrotated_out);
 
   kv::AttentionArgs args{};
   args.q = q;
   args.k = call.k;
   args.v = call.v;
-  args.lengths = call.lengths;
-  args.tokens = call.tokens;
-  args.kv_heads = call.kv_heads;
+  args.work = share_work(source_, call, blocks);
+  args.out = out;
   const double scale = call.scale == 0 ? 1 / std::sqrt(static_cast<double>(source_.head_dim)) : call.scale;
   args.scale_log2 = static_cast<float>(scale * std::numbers::log2e * call.k_tensor_scale);
   args.value_scale = call.v_tensor_scale;
   const auto heads = static_cast<unsigned>(call.kv_heads), sequences = static_cast<unsigned>(call.sequences);
   if (readable) {
-    args.out = out;
-    args.splits = 1;
-    args.chunk_tokens = call.tokens;
     const auto rows = static_cast<unsigned>(q_heads(source_, call) * source_.query_length);
     KV_CHECK(step(Role::reference, Grid{rows, 1, sequences}, args));
   } else {
+    args.arrivals = reinterpret_cast<kv::u32*>(workspace);
     args.partial = reinterpret_cast<float*>(workspace + pieces.partial);
     args.partial_state = reinterpret_cast<float*>(workspace + pieces.state);
-    args.splits = splits.count;
-    args.chunk_tokens = splits.chunk_tokens;
-    KV_CHECK(step(Role::attend, Grid{static_cast<unsigned>(splits.count), heads, sequences}, args));
-    const kv::MergeArgs merge{args.partial, args.partial_state, out, splits.count, call.kv_heads};
-    KV_CHECK(step(Role::merge, Grid{static_cast<unsigned>(source_.rows), heads, sequences}, merge));
+    KV_CHECK(step(Role::attend, Grid{static_cast<unsigned>(blocks), 1, 1}, args));
+    if (!source_.finishes)
+      KV_CHECK(step(Role::merge, Grid{static_cast<unsigned>(source_.rows), heads, sequences},
+                    kv::MergeArgs{args.partial, args.partial_state, args.work, out}));
   }
-  if (has(Role::rotate_out)) KV_CHECK(rotate(Role::rotate_out, out, call.out));
-  report.splits = args.splits;
+  if (rotates_out) KV_CHECK(rotate(Role::rotate_out, out, call.out));
+  report.blocks = readable ? 1 : blocks;
   return finish_report(call, std::move(report));
 }
 

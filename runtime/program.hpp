@@ -28,6 +28,10 @@ SideGeometry side_geometry(const ProgramSource& source, const SideFacts& side, l
                            long long capacity);
 kv::CacheSide at(const SideGeometry& geometry, DevicePointer base);
 
+// A workspace begins with counters, which must be zero before the first call that uses it; every call leaves them zero.
+constexpr int kMostBlocks = 8192;
+constexpr std::size_t kCounterBytes = kMostBlocks * sizeof(int);
+
 // One attention call. Pointers are device pointers (host pointers on the CPU back-end).
 struct AttentionCall {
   kv::Rows q;  // the program's q type
@@ -38,7 +42,7 @@ struct AttentionCall {
   int sequences = 1, kv_heads = 1;
   double scale = 0;                              // 0: 1/sqrt(head_dim)
   float k_tensor_scale = 1, v_tensor_scale = 1;  // of formats that have one scale for the whole tensor; else 1
-  int splits = 0;                                // 0: chosen from the number of multiprocessors
+  int blocks = 0;                                // that share the tokens, at most kMostBlocks; 0: one a multiprocessor
 };
 
 // What really ran, for reports and tests.
@@ -47,7 +51,7 @@ struct LaunchReport {
   std::string k_reader, v_reader;    // formats read inside the kernel
   long long cache_bytes = 0;         // bytes of K and V the call has to read
   long long converted_bytes = 0;     // bytes converted outside the fused kernel: always 0
-  int splits = 0;
+  int blocks = 0;                    // of the attention kernel
 };
 
 class Program {
@@ -70,6 +74,7 @@ class Program {
   ProgramSource source_;
   mutable std::mutex mutex_;  // of kernels_
   mutable std::map<Role, KernelRecord> kernels_;
+  std::vector<Role> roles_of_attention() const;
   Result<const KernelRecord*> kernel(Role role) const;
   Result<LaunchReport> run(bool readable, const AttentionCall& call, DevicePointer workspace, Stream stream) const;
   Result<void> codec(Role role, const kv::CodecArgs& args, Stream stream) const;

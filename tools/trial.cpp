@@ -205,7 +205,7 @@ Result<Trial::Launch> Trial::prepare(std::span<const float> q, const Call& call)
   c.tokens = call.tokens ? call.tokens : static_cast<int>(shape_.tokens);
   c.sequences = shape_.sequences;
   c.kv_heads = shape_.kv_heads;
-  c.splits = call.splits;
+  c.blocks = call.blocks;
   c.k_tensor_scale = tensor_scale_[0];
   c.v_tensor_scale = tensor_scale_[1];
   if (!call.lengths.empty()) {
@@ -218,6 +218,7 @@ Result<Trial::Launch> Trial::prepare(std::span<const float> q, const Call& call)
   KV_TRY(workspace, Buffer::make(backend, program_->workspace_bytes(c)));
   // NaN patterns: a partial result that is read before it is written shows.
   KV_CHECK(backend->fill(workspace.pointer(), 0xFF, workspace.bytes()));
+  KV_CHECK(backend->fill(workspace.pointer(), 0, kCounterBytes));
   launch.workspace = std::move(workspace);
   return launch;
 }

@@ -38,7 +38,7 @@ class Trial {
   struct Call {
     int tokens = 0;            // 0: the capacity
     std::vector<int> lengths;  // of each sequence; empty: tokens for all
-    int splits = 0;            // 0: the program chooses
+    int blocks = 0;            // 0: the program chooses
     bool is_reference = false;
   };
   struct Outcome {

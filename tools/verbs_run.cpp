@@ -98,7 +98,7 @@ Result<int> run(const Cli& cli, const RunArgs& args) {
                {"k", side_json(source.k, k_rows, k_values.size(), k_bytes)},
                {"v", side_json(source.v, v_rows, v_values.size(), v_bytes)},
                {"kernels", outcome.report.kernels},
-               {"splits", outcome.report.splits},
+               {"blocks", outcome.report.blocks},
                {"cache_bytes", outcome.report.cache_bytes},
                {"converted_bytes", outcome.report.converted_bytes},
                {"kernel_error", kernel.relative_l2},

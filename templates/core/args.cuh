@@ -27,30 +27,37 @@ struct Rows {
   i64 sequence_stride, query_stride, head_stride;
 };
 
-// decode and reference. grid: decode (splits, kv_heads, sequences); reference (q_heads * query_length, 1, sequences).
+// How the tokens of a call are shared among blocks (core/work.cuh).
+struct WorkArgs {
+  const int* lengths;  // tokens of each sequence (at most `tokens` count), or null: `tokens` for all
+  int tokens, sequences, kv_heads;
+  int blocks;  // of decode: at most one a tile
+  // Where lengths are null, so that the host knows: tiles a pair; and what each block gets, the first `longer` one more.
+  u32 tiles, share, longer;
+};
+
+// decode and reference. grid: decode (blocks); reference (q_heads * query_length, 1, sequences).
 struct AttentionArgs {
   // [sequences][query_length][q_heads]: f32 of K's inner dimension when rotate_q wrote it, else the plan's q type
   Rows q;
   CacheSide k, v;
-  // decode: [sequences][kv_heads][splits][rows][V's inner dimension], not normalised
+  WorkArgs work;
+  // decode, of parts of a (sequence, KV head) pair: [slot][rows][V's inner dimension], not normalised, in the order of the
+  // accumulators; [slot][rows][2]: maximum (base 2), denominator. Slots: Work::slot.
   float* partial;
-  // decode: [sequences][kv_heads][splits][rows][2]: running maximum (base 2), denominator
   float* partial_state;
-  Rows out;            // reference: f32 of V's inner dimension when rotate_out follows, else the plan's out type
-  const int* lengths;  // tokens of each sequence (at most `tokens` count), or null: `tokens` for all
-  int tokens;
-  int chunk_tokens;  // decode: tokens a split, a multiple of the tile
-  int splits, kv_heads;
+  u32* arrivals;  // decode, fused: parts of a pair that are done, by the pair's first block; zero before and after a call
+  Rows out;       // f32 of V's inner dimension when rotate_out follows, else the plan's out type
   float scale_log2;   // softmax scale times log2(e): scores are base-2 exponents; times K's tensor scale
   float value_scale;  // V's tensor scale
 };
 
-// merge. grid: (rows, kv_heads, sequences).
+// merge, of a decode call that is not fused. grid: (rows, kv_heads, sequences).
 struct MergeArgs {
   const float* partial;
   const float* partial_state;
+  WorkArgs work;
   Rows out;  // f32 when rotate_out reads it, else the plan's out type
-  int splits, kv_heads;
 };
 
 // rotate_q (forward, reads the q type, writes f32) and rotate_out (inverse, reads f32, writes the out type).

@@ -41,6 +41,16 @@ KV_DEVICE float shfl(float v, int from) { return __shfl_sync(0xffffffffu, v, fro
 KV_DEVICE bool any(bool v) { return __any_sync(0xffffffffu, v); }
 KV_DEVICE u32 ballot(bool v) { return __ballot_sync(0xffffffffu, v); }
 
+// An address that is computed here, once, and not again at each use.
+KV_DEVICE const u8* in_register(const u8* address) {
+  asm volatile("" : "+l"(address));
+  return address;
+}
+// For what the host promised and could not check.
+KV_DEVICE void require(bool is_kept) {
+  if (!is_kept) __trap();
+}
+
 // Numbers. The *_rn forms are never contracted to fused multiply-adds: where the last bit decides a stored
 // byte.
 KV_DEVICE float fma_rn(float a, float b, float c) { return __fmaf_rn(a, b, c); }
@@ -55,6 +65,7 @@ KV_DEVICE float rsqrt_fast(float a) {
   asm("rsqrt.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(a));
   return r;
 }
+KV_DEVICE int round_to_int(float a) { return __float2int_rn(a); }
 KV_DEVICE float larger(float a, float b) { return fmaxf(a, b); }  // the number, where one of the two is NaN
 KV_DEVICE float smaller(float a, float b) { return fminf(a, b); }
 KV_DEVICE int count_bits(u32 a) { return __popc(a); }
@@ -129,6 +140,14 @@ KV_DEVICE u32 f16x2_from_e4m3x2(u32 bytes) {
 
 // Bytes. permute: byte i of the result is byte (selector >> 4i & 7) of {a, b} (9.7.8.7).
 KV_DEVICE u32 permute(u32 a, u32 b, u32 selector) { return __byte_perm(a, b, selector); }
+// The same by the lower four nibbles of a selector, none above 7 (which is not checked); and by nibbles all above 7: then each byte
+// is the sign of byte (nibble - 8), 0x00 or 0xff.
+KV_DEVICE u32 select_bytes(u32 a, u32 b, u32 selector) {
+  u32 r;
+  asm("prmt.b32 %0, %1, %2, %3;" : "=r"(r) : "r"(a), "r"(b), "r"(selector));
+  return r;
+}
+KV_DEVICE u32 select_signs(u32 a, u32 b, u32 selector) { return select_bytes(a, b, selector); }
 KV_DEVICE u32 shift_right(u32 lo, u32 hi, u32 shift) {
   return __funnelshift_r(lo, hi, shift);
 }  // of the 64-bit pair, shift < 32
@@ -161,6 +180,23 @@ KV_DEVICE void mma_16x8x16_first(float (&d)[4], u32 a0, u32 a1, u32 a2, u32 a3, 
   d[0] = d[1] = d[2] = d[3] = 0.f;
   mma_16x8x16(d, a0, a1, a2, a3, b0, b1);
 #endif
+}
+
+// Integers: d[16x8] += a[16x32] b[32x8], b signed bytes, a signed (or unsigned) ones; lane = 4 g + c:
+//   a[0] = A[g][4c .. 4c+3]   a[1] = A[g+8][4c ..]   a[2] = A[g][16+4c ..]   a[3] = A[g+8][16+4c ..]
+//   b[0] = B[4c .. 4c+3][g]   b[1] = B[16+4c ..][g]   d as above
+template <bool kIsUnsigned>
+KV_DEVICE void mma_16x8x32(int (&d)[4], u32 a0, u32 a1, u32 a2, u32 a3, u32 b0, u32 b1) {
+#if __CUDA_ARCH__ >= 800
+  if constexpr (kIsUnsigned)
+    asm("mma.sync.aligned.m16n8k32.row.col.s32.u8.s8.s32 {%0,%1,%2,%3},{%4,%5,%6,%7},{%8,%9},{%0,%1,%2,%3};"
+        : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3])
+        : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
+  else
+    asm("mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 {%0,%1,%2,%3},{%4,%5,%6,%7},{%8,%9},{%0,%1,%2,%3};"
+        : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3])
+        : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
+#endif  // the planner does not use it on sm_75
 }
 
 // Transposes an 8x8 matrix of halves spread over the warp: lane 4 g + c holds row g, columns 2c and 2c+1
@@ -209,9 +245,7 @@ KV_DEVICE void store_shared_u128(SharedAddress a, u32 x, u32 y, u32 z, u32 w) {
 // the system reserves. check_tables() traps if that should ever be otherwise.
 #if __CUDA_ARCH__ >= 900
 constexpr u32 kSharedStart = 1024;
-KV_DEVICE void check_tables() {
-  if (u32(__cvta_generic_to_shared(shared_bytes())) != kSharedStart) __trap();
-}
+KV_DEVICE void check_tables() { require(u32(__cvta_generic_to_shared(shared_bytes())) == kSharedStart); }
 template <int kAt>
 KV_DEVICE u32 load_table(u32 offset) {
   u32 v;
@@ -225,6 +259,34 @@ KV_DEVICE u32 load_table(u32 offset) {
   return load_shared_u32(kAt + offset);
 }
 #endif
+
+// Between the blocks of a launch: what a block wrote before one of its threads counted its arrival (a barrier of the block lies between)
+// is seen by blocks that find it counted, if they read it past the first-level cache, which is not coherent (8.8, 9.7.13.5).
+KV_DEVICE u32 count_arrival(u32* counter) {  // how many arrived before
+  __threadfence();
+  const u32 before = atomicAdd(counter, 1u);
+  __threadfence();
+  return before;
+}
+KV_DEVICE void load_coherent_u128(u32* v, const void* from) {
+  asm volatile("ld.global.cg.v4.u32 {%0,%1,%2,%3}, [%4];" : "=r"(v[0]), "=r"(v[1]), "=r"(v[2]), "=r"(v[3]) : "l"(from));
+}
+KV_DEVICE void load_coherent_u64(u32* v, const void* from) {
+  asm volatile("ld.global.cg.v2.u32 {%0,%1}, [%2];" : "=r"(v[0]), "=r"(v[1]) : "l"(from));
+}
+
+// Between launches that follow each other on a stream (9.7.13.13): a kernel that is launched before the one ahead of it has ended
+// waits here for it, and for its writes; and it lets its own successor be launched. Elsewhere launches do not overlap.
+KV_DEVICE void wait_for_predecessor() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+KV_DEVICE void release_successor() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.launch_dependents;");
+#endif
+}
 
 // Asynchronous copies to shared memory (9.7.9.25.3): kBytes is 4, 8 or 16, both addresses aligned to it;
 // bytes past `valid` are zero-filled and not read. A copy has landed after copy_wait<groups that may still be

@@ -15,21 +15,32 @@ namespace kv {
 
 KV_DEVICE int clamp_to(int v, int most) { return v < 0 ? 0 : v > most ? most : v; }
 
+// Rows that are dense have neighbouring rows in the same banks; where that would make lanes wait for each other, the 16-byte chunks
+// of a tile are dealt anew: chunk x lies at x ^ (x >> kSwizzle & 3) << 1. It repeats every eight rows. kSwizzle 0: as they are.
+template <int kSwizzle>
+KV_DEVICE u32 swizzled(u32 byte) {
+  if constexpr (kSwizzle > 0)
+    return byte ^ (byte >> (kSwizzle + 4) & 3) << 5;
+  else
+    return byte;
+}
+
 // Copies come in two forms: for whole tiles, straight lines; for the last tile of a sequence (kIsWhole false), each unit is asked
 // whether it exists.
 
-// kBytes dense bytes (a multiple of 16), of which the first `valid` exist.
-template <int kBytes, bool kIsWhole>
+// kBytes dense bytes (a multiple of 16), of which the first `valid` exist. from: the lane's own first chunk.
+template <int kBytes, int kSwizzle, bool kIsWhole>
 KV_DEVICE void stage_dense(SharedAddress to, const u8* from, int valid) {
   const int mine = lane() * 16;
   if constexpr (kIsWhole) {
     KV_UNROLL_BY(8)
     for (int first = 0; first < kBytes; first += 512)
-      if (first + 512 <= kBytes || first + mine < kBytes) copy_async<16>(to + first + mine, from + first + mine, 16);
+      if (first + 512 <= kBytes || first + mine < kBytes)
+        copy_async<16>(to + swizzled<kSwizzle>(first + mine), from + first, 16);
   } else {
     KV_NO_UNROLL
     for (int at = mine; at < kBytes; at += 512)
-      copy_async<16>(to + at, from + (at < valid ? at : 0), clamp_to(valid - at, 16));
+      copy_async<16>(to + swizzled<kSwizzle>(at), from - mine + (at < valid ? at : 0), clamp_to(valid - at, 16));
   }
 }
 
@@ -44,12 +55,12 @@ KV_DEVICE void stage_padded(SharedAddress to, const u8* from, int valid_rows) {
   if constexpr (kIsWhole) {
     KV_UNROLL_BY(8)
     for (int first = 0; first < kBytes; first += 512)
-      copy_async<16>(slot + first / kRowBytes * kPitch + first % kRowBytes, from + mine + first, 16);
+      copy_async<16>(slot + first / kRowBytes * kPitch + first % kRowBytes, from + first, 16);
   } else {
     KV_NO_UNROLL
     for (int first = 0; first < kBytes; first += 512) {
       const bool exists = first + mine < live;
-      copy_async<16>(slot + first / kRowBytes * kPitch + first % kRowBytes, from + (exists ? mine + first : 0),
+      copy_async<16>(slot + first / kRowBytes * kPitch + first % kRowBytes, from + (exists ? first : -mine),
                      exists ? 16 : 0);
     }
   }
@@ -110,16 +121,17 @@ KV_DEVICE bool is_aligned(const u8* codes, i64 token_stride) {
   return Side::kIsPlanar || Side::kIsSkewed || ((i64)codes | token_stride) % Side::kRowUnit == 0;
 }
 
-// One side's tile of kTile tokens, `valid` of them live, into the stage at `to`; codes and scales point at the tile's first row.
+// One side's tile of kTile tokens, `valid` of them live, into the stage at `to`; codes and scales point at the tile's first row, in
+// layout planar at the lane's 16 bytes of it.
 template <class Side, int kTile, bool kIsWhole>
 KV_DEVICE void stage_tile(SharedAddress to, i64 token_stride, const u8* codes, const u8* scales, int valid) {
   if constexpr (Side::kIsPlanar) {
     if constexpr (Side::kPitch == Side::kRowBytes)
-      stage_dense<kTile * Side::kRowBytes, kIsWhole>(to, codes, valid * Side::kRowBytes);
+      stage_dense<kTile * Side::kRowBytes, Side::kSwizzle, kIsWhole>(to, codes, valid * Side::kRowBytes);
     else
       stage_padded<kTile, Side::kRowBytes, Side::kPitch, kIsWhole>(to, codes, valid);
     if constexpr (Side::kScaleRowBytes > 0)
-      stage_dense<kTile * Side::kScaleRowBytes, kIsWhole>(to + Side::kScalesAt, scales, valid * Side::kScaleRowBytes);
+      stage_dense<kTile * Side::kScaleRowBytes, 0, kIsWhole>(to + Side::kScalesAt, scales, valid * Side::kScaleRowBytes);
   } else if constexpr (Side::kIsSkewed) {
     stage_skewed_rows<kTile, Side::kRowBytes, Side::kPitch, kIsWhole>(to, codes, token_stride, valid);
   } else if constexpr (kIsWhole) {
@@ -129,15 +141,18 @@ KV_DEVICE void stage_tile(SharedAddress to, i64 token_stride, const u8* codes, c
   }
 }
 
-// One plane of a run, as little-endian words. part: which of the lanes that share the block this is.
-template <class Plane>
-KV_DEVICE void load_plane(SharedAddress block, int run, int part, u32* w) {
+// One plane of a run, as little-endian words. rows: where some eight rows of a staged tile begin; block: bytes from there to the
+// block. part: which of the lanes that share the block this is.
+template <class Plane, int kSwizzle>
+KV_DEVICE void load_plane(SharedAddress rows, u32 block, int run, int part, u32* w) {
   constexpr int kUnit = Plane::kUnit, kBytes = Plane::kLoadBytes;
-  SharedAddress at = block + Plane::kAt + run * Plane::kRunBytes;
+  u32 offset = block + Plane::kAt + run * Plane::kRunBytes;
   if constexpr (Plane::kPartBits % 8 == 0)
-    at += part * (Plane::kPartBits / 8);
+    offset += part * (Plane::kPartBits / 8);
   else if constexpr (!Plane::kIsWhole)
-    at += part * Plane::kPartBits / 8;  // the run starts inside a byte
+    offset += part * Plane::kPartBits / 8;  // the run starts inside a byte
+  static_assert(kSwizzle == 0 || kBytes <= 16, "runs lie in one chunk");
+  const SharedAddress at = rows + swizzled<kSwizzle>(offset);
   if constexpr (kUnit == 16) {
     KV_UNROLL
     for (int i = 0; i < kBytes / 16; ++i) load_shared_u128(w + 4 * i, at + 16 * i);
@@ -172,13 +187,13 @@ KV_DEVICE int block_of(int group, int part) {
   return group * Section::kBlocks + (Section::kBlocks > 1 ? part / Section::kPartsPerBlock : 0);
 }
 
-// All words of one run. row: where the staged row starts.
+// All words of one run. row: bytes from `rows` to the staged row.
 template <class Section>
-KV_DEVICE void load_codes(SharedAddress row, int group, int run, int part, u32 (&w)[Section::kRunWords]) {
-  const SharedAddress block = row + block_of<Section>(group, part) * Section::kBlockStride;
+KV_DEVICE void load_codes(SharedAddress rows, u32 row, int group, int run, int part, u32 (&w)[Section::kRunWords]) {
+  const u32 block = row + block_of<Section>(group, part) * Section::kBlockStride;
   for_each(typename Section::Planes{}, [&](auto plane) {
     using Plane = decltype(plane);
-    load_plane<Plane>(block, run, part % Section::kPartsPerBlock, w + Plane::kFirstWord);
+    load_plane<Plane, Section::kSwizzle>(rows, block, run, part % Section::kPartsPerBlock, w + Plane::kFirstWord);
   });
 }
 

@@ -1,6 +1,7 @@
 // decode, first part: scores of a staged tile, section by section of K's rows.
 // SPDX-License-Identifier: MIT
 #pragma once
+#include "core/integers.cuh"
 #include "core/masked.cuh"
 #include "core/pairs.cuh"
 #include "core/queries.cuh"
@@ -63,15 +64,15 @@ KV_DEVICE void score_section(Scores<Plan> (&s)[Plan::kSubtiles], SharedAddress s
       for (int run = 0; run < S::kRuns; ++run) {
         u32 a[S::kRunCodes / 2], b[S::kRunCodes / 2];
         [[maybe_unused]] u32 low[S::kIsMasked ? 1 : S::kRunWords], high[S::kIsMasked ? 1 : S::kRunWords];
-        const SharedAddress at = stage + row * K::kPitch + skew[sub][0],
-                            at_high = stage + (row + 8) * K::kPitch + skew[sub][1];
         if constexpr (S::kIsMasked) {
+          const SharedAddress at = stage + row * K::kPitch + skew[sub][0],
+                              at_high = stage + (row + 8) * K::kPitch + skew[sub][1];
           masked_row<S>(at + group * S::kBlockStride, scales_of<K, S>(stage, skew[sub][0], row, group, c), c, a);
           masked_row<S>(at_high + group * S::kBlockStride, scales_of<K, S>(stage, skew[sub][1], row + 8, group, c), c,
                         b);
         } else {
-          load_codes<S>(at, group, run, c, low);
-          load_codes<S>(at_high, group, run, c, high);
+          load_codes<S>(stage + (first + sub * 16) * K::kPitch, g * K::kPitch + skew[sub][0], group, run, c, low);
+          load_codes<S>(stage + (first + sub * 16 + 8) * K::kPitch, g * K::kPitch + skew[sub][1], group, run, c, high);
           S::Run::row(low, a, table);
           S::Run::row(high, b, table);
         }
@@ -109,10 +110,93 @@ KV_DEVICE void score_section(Scores<Plan> (&s)[Plan::kSubtiles], SharedAddress s
       for (int i = 0; i < 4 * Plan::kColumnBlocks; ++i) {
         float total = sum[0][i / 4][i % 4], before = S::kFirst > 0 || group > 0 ? s[sub][i / 4][i % 4] : 0.f;
         if constexpr (Plan::kQueryParts == 2) total += sum[1][i / 4][i % 4];
-        if constexpr (S::kAddsMinima) before += minimum[i % 4 / 2] * query_sum<Plan>(group, i / 4 * 8 + 2 * c + i % 2);
+        if constexpr (S::kAddsMinima)
+          before += minimum[i % 4 / 2] * float_of(query_sum<Plan>(group, i / 4 * 8 + 2 * c + i % 2));
         s[sub][i / 4][i % 4] = total * scale[i % 4 / 2] + before;
       }
     }
+  }
+}
+
+// The same by integers: both operands as signed bytes, Q in two of them, K in one or two. Sums are exact; the products of both low
+// bytes, 2^-16 of the whole, are left out.
+template <class Plan, class S>
+KV_DEVICE void score_section_of_integers(Scores<Plan> (&s)[Plan::kSubtiles], SharedAddress stage, int first,
+                                         const u32 (&skew)[Plan::kSubtiles][2], const Queries<Plan>& queries) {
+  using K = typename Plan::K;
+  using Integers = typename S::Integers;
+  constexpr int kWords = S::kRunCodes / 4, kSteps = S::kRunCodes / 8;  // k32 steps a run: four lanes bring eight codes each
+  const int g = lane() >> 2, c = lane() & 3;
+  KV_UNROLL_BY(Plan::kHoldQueries ? S::kGroups : 2)
+  for (int group = 0; group < S::kGroups; ++group) {
+    int high[Plan::kSubtiles][Plan::kColumnBlocks][4] = {}, low[Plan::kSubtiles][Plan::kColumnBlocks][4] = {};
+    if constexpr (Plan::kSumFactor != 0) {
+      KV_UNROLL
+      for (int i = 0; i < 2 * Plan::kColumnBlocks; ++i) {
+        const int sum = int(query_sum<Plan>(group, i / 2 * 8 + 2 * c + i % 2));
+        KV_UNROLL
+        for (int sub = 0; sub < Plan::kSubtiles; ++sub) low[sub][i / 2][i % 2] = low[sub][i / 2][i % 2 + 2] = sum;
+      }
+    }
+    KV_UNROLL
+    for (int run = 0; run < S::kRuns; ++run) {
+      u32 y[Plan::kSubtiles][2][kWords], z[Plan::kSubtiles][2][kWords];
+      KV_UNROLL
+      for (int i = 0; i < 2 * Plan::kSubtiles; ++i) {
+        u32 w[S::kRunWords];
+        load_codes<S>(stage + (first + i * 8) * K::kPitch, g * K::kPitch + skew[i / 2][i % 2], group, run, c, w);
+        Integers::words(w, y[i / 2][i % 2], z[i / 2][i % 2], queries.table);
+      }
+      KV_UNROLL
+      for (int i = 0; i < kSteps * Plan::kColumnBlocks; ++i) {
+        const int step = i / Plan::kColumnBlocks, n = i % Plan::kColumnBlocks;
+        u32 q[Queries<Plan>::kWords];
+        queries.get((S::kFirst / 32 + (group * S::kRuns + run) * kSteps) * Plan::kColumnBlocks + i, q);
+        KV_UNROLL
+        for (int sub = 0; sub < Plan::kSubtiles; ++sub) {
+          const u32 *const a = y[sub][0] + 2 * step, *const b = y[sub][1] + 2 * step;
+          mma_16x8x32<false>(high[sub][n], a[0], b[0], a[1], b[1], q[0], q[1]);
+          mma_16x8x32<false>(low[sub][n], a[0], b[0], a[1], b[1], q[2], q[3]);
+          if constexpr (Integers::kParts == 2) {
+            const u32 *const d = z[sub][0] + 2 * step, *const e = z[sub][1] + 2 * step;
+            mma_16x8x32<true>(low[sub][n], d[0], e[0], d[1], e[1], q[0], q[1]);
+          }
+        }
+      }
+    }
+    KV_UNROLL
+    for (int sub = 0; sub < Plan::kSubtiles; ++sub) {
+      float scale[2] = {1.f, 1.f};
+      if constexpr (S::kScalesGroups) {
+        KV_UNROLL
+        for (int i = 0; i < 2; ++i)
+          scale[i] = S::scale(scales_of<K, S>(stage, skew[sub][i], first + sub * 16 + g + i * 8, group, c), 0);
+      }
+      KV_UNROLL
+      for (int i = 0; i < 4 * Plan::kColumnBlocks; ++i) {
+        const float total = float(high[sub][i / 4][i % 4] * 256 + low[sub][i / 4][i % 4]);
+        s[sub][i / 4][i % 4] = total * scale[i % 4 / 2] + (group > 0 ? s[sub][i / 4][i % 4] : 0.f);
+      }
+    }
+  }
+}
+
+// Scores of the tile's tokens from `first` on, relative to the softmax's base. scale: of what the sections add up.
+template <class Plan>
+KV_DEVICE void score(Scores<Plan> (&x)[Plan::kSubtiles], SharedAddress stage, int first,
+                     const u32 (&skew)[Plan::kSubtiles][2], const Queries<Plan>& queries, Table table, float scale,
+                     const Softmax<Plan>& softmax) {
+  for_each(typename Plan::K::Sections{}, [&](auto section) {
+    using S = decltype(section);
+    if constexpr (Plan::kHasIntegerKeys)
+      score_section_of_integers<Plan, S>(x, stage, first, skew, queries);
+    else
+      score_section<Plan, S>(x, stage, first, skew, queries, table);
+  });
+  KV_UNROLL
+  for (int i = 0; i < Plan::kSubtiles * 4 * Plan::kColumnBlocks; ++i) {
+    float& s = x[i / (4 * Plan::kColumnBlocks)][i / 4 % Plan::kColumnBlocks][i % 4];
+    s = s * scale - softmax.base[i / 4 % Plan::kColumnBlocks][i % 2];
   }
 }
 

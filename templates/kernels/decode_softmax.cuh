@@ -1,75 +1,97 @@
-// decode, middle part: what a warp keeps of its columns (scores, running softmax, output sums), and scores to probabilities.
+// decode, middle part: what a warp keeps of its columns (running softmax, output sums), and scores to probabilities.
 //
-// Softmax is base 2 in fp32 with a stale maximum: it is only renewed, by one vote of the warp, when a score exceeds it by
-// kSlack. Probabilities are fp16, shifted by kBias powers of two into the middle of its range; the shift is in numerator and
-// denominator alike.
+// Softmax is base 2 in fp32, relative to a stale maximum: scores arrive as x = score - base, probabilities are 2^x, and base is only
+// renewed, by one vote of the warp, when an x is above kLimit. base lies kBias below the maximum when it is renewed, which puts
+// probabilities into the middle of fp16's range; the factor is in numerator and denominator alike.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include "core/simt.cuh"
 
 namespace kv {
 
-constexpr float kMasked = -1e30f;  // the score of a token that is not seen
-constexpr float kFloor = -1e29f;   // the maximum before any token: above kMasked, so masked tokens weigh 2^-huge = 0
-constexpr float kBias = 8.f;   // probabilities times 2^8: far from fp16's subnormals, and with kSlack from its largest
-constexpr float kSlack = 6.f;  // powers of two that a probability may exceed 1 by before the maximum is renewed
+constexpr float kMasked = -1e30f;  // x of a token that is not seen: 2^x = 0
+constexpr float kFloor = -1e29f;   // the base of a column that has seen no token; any score is above
+constexpr float kBias = 8.f;    // the largest probability is 2^8 after a renewal: far from fp16's subnormals
+constexpr float kLimit = 14.f;  // ... and at most 2^14: far from its largest
 
 template <class Plan>
 using Scores = float[Plan::kColumnBlocks][4];
 template <class Plan>
 using Outputs = float[Plan::kColumnBlocks][Plan::kValueDim / 16][4];
 
-// Running softmax of the lane's columns: maximum (base 2, stale by up to kSlack) and the lane's share of the denominator.
+// Of the lane's columns 2c and 2c + 1 of each block of eight.
 template <class Plan>
 struct Softmax {
-  float top[Plan::kColumnBlocks][2], sum[Plan::kColumnBlocks][2];
+  float base[Plan::kColumnBlocks][2], sum[Plan::kColumnBlocks][2];  // sum: the lane's share of the denominator
+  u32 unseen;                                                       // a bit a column: it has seen no token yet
+
+  KV_DEVICE void reset() {
+    unseen = (1u << 2 * Plan::kColumnBlocks) - 1;
+    KV_UNROLL
+    for (int i = 0; i < 2 * Plan::kColumnBlocks; ++i) base[i / 2][i % 2] = sum[i / 2][i % 2] = 0.f;
+  }
+  KV_DEVICE float base_or_floor(int n, int j) const { return unseen >> (2 * n + j) & 1 ? kFloor : base[n][j]; }
 };
 
-// Scores to probabilities, as B fragments of P^T: scale, mask, renew the maximum if any lane asks for it, exponentiate, transpose.
+// Takes from each x whose token its row does not see.
 template <class Plan>
-KV_DEVICE void soften(u32 (&p)[Plan::kSubtiles][Plan::kColumnBlocks][2], Scores<Plan> (&s)[Plan::kSubtiles],
-                      Softmax<Plan>& softmax, Outputs<Plan>& o, float scale, int token, int end, int length) {
-  constexpr int kTokens = Plan::kSubtiles * 16, kScores = 4 * Plan::kColumnBlocks;
+KV_DEVICE void mask_scores(Scores<Plan> (&x)[Plan::kSubtiles], int token, int length) {
   const int g = lane() >> 2, c = lane() & 3;
-  const bool needs_mask = token + kTokens > end || Plan::Feature::cuts(token + kTokens - 1, length);
-  bool grown = false;
   KV_UNROLL
-  for (int sub = 0; sub < Plan::kSubtiles; ++sub) {
-    KV_UNROLL
-    for (int i = 0; i < kScores; ++i) {
-      const int n = i / 4, j = i % 4;
-      float& score = s[sub][n][j];
-      score *= scale;
-      if (needs_mask) {
-        const int t = token + sub * 16 + g + 8 * (j >> 1), row = n * 8 + 2 * c + (j & 1);
-        if (t >= end || !Plan::Feature::sees(row / Plan::kGroup, t, length)) score = kMasked;
-      }
-      grown |= score > softmax.top[n][j & 1] + kSlack;
-    }
+  for (int i = 0; i < Plan::kSubtiles * 4 * Plan::kColumnBlocks; ++i) {
+    const int sub = i / (4 * Plan::kColumnBlocks), n = i / 4 % Plan::kColumnBlocks, j = i % 4;
+    const int t = token + sub * 16 + g + 8 * (j >> 1), row = n * 8 + 2 * c + (j & 1);
+    if (t >= length || !Plan::Feature::sees(row / Plan::kGroup, t, length)) x[sub][n][j] = kMasked;
   }
-  if (any(grown)) {
-    KV_UNROLL
-    for (int i = 0; i < 2 * Plan::kColumnBlocks; ++i) {
-      const int n = i / 2, j = i % 2;
-      float top = softmax.top[n][j];
-      KV_UNROLL
-      for (int sub = 0; sub < Plan::kSubtiles; ++sub) top = larger(top, larger(s[sub][n][j], s[sub][n][j + 2]));
-      KV_UNROLL
-      for (int mask = 4; mask < 32; mask <<= 1) top = larger(top, shfl_xor(top, mask));
-      const float keep = exp2_fast(softmax.top[n][j] - top);
-      softmax.top[n][j] = top;
-      softmax.sum[n][j] *= keep;
-      KV_UNROLL
-      for (int tile = 0; tile < Plan::kValueDim / 16; ++tile) o[n][tile][j] *= keep, o[n][tile][j + 2] *= keep;
-    }
+}
+
+// The largest x of the lane, as the bits of a float: integers of one sign order as floats do, and a NaN is above all numbers.
+template <class Plan>
+KV_DEVICE int largest_bits(const Scores<Plan> (&x)[Plan::kSubtiles]) {
+  int largest = int(bits_of(x[0][0][0]));
+  KV_UNROLL
+  for (int i = 1; i < Plan::kSubtiles * 4 * Plan::kColumnBlocks; ++i) {
+    const int bits = int(bits_of(x[i / (4 * Plan::kColumnBlocks)][i / 4 % Plan::kColumnBlocks][i % 4]));
+    largest = bits > largest ? bits : largest;
   }
+  return largest;
+}
+
+// Moves base so that the largest x of each column becomes kBias, if that is up or the column's first token. Rare.
+template <class Plan>
+KV_DEVICE void renew_base(Scores<Plan> (&x)[Plan::kSubtiles], Softmax<Plan>& softmax, Outputs<Plan>& o) {
+  KV_UNROLL
+  for (int i = 0; i < 2 * Plan::kColumnBlocks; ++i) {
+    const int n = i / 2, j = i % 2;
+    float top = kMasked;
+    KV_UNROLL
+    for (int sub = 0; sub < Plan::kSubtiles; ++sub) top = larger(top, larger(x[sub][n][j], x[sub][n][j + 2]));
+    KV_UNROLL
+    for (int mask = 4; mask < 32; mask <<= 1) top = larger(top, shfl_xor(top, mask));
+    const bool is_first = softmax.unseen >> i & 1, is_seen = top > kFloor;
+    const float shift = is_seen && (is_first || top > kBias) ? top - kBias : 0.f;
+    const float keep = is_first ? 1.f : exp2_fast(-shift);  // sums are zero before the first token
+    if (is_seen) softmax.unseen &= ~(1u << i);
+    softmax.base[n][j] += shift;
+    softmax.sum[n][j] *= keep;
+    KV_UNROLL
+    for (int sub = 0; sub < Plan::kSubtiles; ++sub) x[sub][n][j] -= shift, x[sub][n][j + 2] -= shift;
+    KV_UNROLL
+    for (int tile = 0; tile < Plan::kValueDim / 16; ++tile) o[n][tile][j] *= keep, o[n][tile][j + 2] *= keep;
+  }
+}
+
+// Probabilities as B fragments of P^T.
+template <class Plan>
+KV_DEVICE void exponentiate(u32 (&p)[Plan::kSubtiles][Plan::kColumnBlocks][2],
+                            const Scores<Plan> (&x)[Plan::kSubtiles], Softmax<Plan>& softmax) {
   KV_UNROLL
   for (int i = 0; i < Plan::kSubtiles * Plan::kColumnBlocks; ++i) {
     const int sub = i / Plan::kColumnBlocks, n = i % Plan::kColumnBlocks;
     float e[4];
     KV_UNROLL
     for (int j = 0; j < 4; ++j) {
-      e[j] = exp2_fast(s[sub][n][j] - softmax.top[n][j & 1] + kBias);
+      e[j] = exp2_fast(x[sub][n][j]);
       softmax.sum[n][j & 1] += e[j];
     }
     p[sub][n][0] = transpose_8x8(pack_f16x2(e[0], e[1]));

@@ -13,20 +13,18 @@ namespace kv {
 // 2^log2 as a half, for -24 <= log2 <= 16 (16: the bits of infinity, above every finite half).
 KV_DEVICE u32 half_power(int log2) { return log2 >= -14 ? u32(log2 + 15) << 10 : 1u << (log2 + 24); }
 
-// A lane's codes of one run, as pairs of the tokens `row`, row + 1 (low) and row + 8, row + 9 (high).
+// A lane's codes of one run, as pairs of the tokens first + 2c, + 1 (low) and first + 2c + 8, + 9 (high).
 template <class Plan, class S>
-KV_DEVICE void columns(u32 (&low)[S::kRunCodes], u32 (&high)[S::kRunCodes], SharedAddress stage, int row,
+KV_DEVICE void columns(u32 (&low)[S::kRunCodes], u32 (&high)[S::kRunCodes], SharedAddress stage, int first,
                        const u32 (&skew)[4], int group, int run, Table table) {
   using V = typename Plan::V;
-  const int g = lane() >> 2;
-  SharedAddress at[4];
-  KV_UNROLL
-  for (int i = 0; i < 4; ++i) at[i] = stage + (row + (i & 1) + 8 * (i >> 1)) * V::kPitch + skew[i];
+  const int g = lane() >> 2, c = lane() & 3;
   if constexpr (S::kIsMasked) {
-    SharedAddress scales[4];
+    SharedAddress at[4], scales[4];
+    const int row = first + 2 * c;
     KV_UNROLL
     for (int i = 0; i < 4; ++i) {
-      at[i] += group * S::kBlockStride;
+      at[i] = stage + (row + (i & 1) + 8 * (i >> 1)) * V::kPitch + skew[i] + group * S::kBlockStride;
       scales[i] = scales_of<V, S>(stage, skew[i], row + (i & 1) + 8 * (i >> 1), group, g);
     }
     masked_column<S>(at[0], scales[0], at[1], scales[1], g, low);
@@ -34,7 +32,9 @@ KV_DEVICE void columns(u32 (&low)[S::kRunCodes], u32 (&high)[S::kRunCodes], Shar
   } else {
     u32 w[4][S::kRunWords];
     KV_UNROLL
-    for (int i = 0; i < 4; ++i) load_codes<S>(at[i], group, run, g, w[i]);
+    for (int i = 0; i < 4; ++i)
+      load_codes<S>(stage + (first + 8 * (i >> 1)) * V::kPitch, (2 * c + (i & 1)) * V::kPitch + skew[i], group, run, g,
+                    w[i]);
     S::Run::column(w[0], w[1], low, table);
     S::Run::column(w[2], w[3], high, table);
   }
@@ -42,13 +42,13 @@ KV_DEVICE void columns(u32 (&low)[S::kRunCodes], u32 (&high)[S::kRunCodes], Shar
 
 // 1 / |C| of the lane's four tokens of a subtile, for formats that store only the length.
 template <class Plan, class S>
-KV_DEVICE void inverse_lengths(float (&inverse)[4], SharedAddress stage, int row, const u32 (&skew)[4], int group,
+KV_DEVICE void inverse_lengths(float (&inverse)[4], SharedAddress stage, int first, const u32 (&skew)[4], int group,
                                Table table) {
   float squares[4] = {};
   KV_UNROLL
   for (int i = 0; i < S::kRuns; ++i) {
     u32 low[S::kRunCodes], high[S::kRunCodes];
-    columns<Plan, S>(low, high, stage, row, skew, group, i, table);
+    columns<Plan, S>(low, high, stage, first, skew, group, i, table);
     add_squares(low, squares[0], squares[1]);
     add_squares(high, squares[2], squares[3]);
   }
@@ -66,10 +66,7 @@ struct ValueScales {
   // Of the tokens 2c, 2c + 1 and 2c + 8, 2c + 9 of each group and subtile, two halves a word.
   u32 words[kGroups > 0 ? kGroups : 1][Plan::kSubtiles][2];
 
-  KV_DEVICE void load(Outputs<Plan>& o, SharedAddress stage, int first, const u32 (&skew)[Plan::kSubtiles][4],
-                      Table table) {
-    const u32 limit = half_power(log2) * 0x10001u | 0x80008000u;
-    u32 fits = 0x80008000u;  // halves compare as integers; the top bits survive where limit >= |scale|
+  KV_DEVICE void load(SharedAddress stage, int first, const u32 (&skew)[Plan::kSubtiles][4], Table table) {
     for_each(typename V::Sections{}, [&](auto section) {
       using S = decltype(section);
       if constexpr (S::kScalesGroups) {
@@ -78,36 +75,22 @@ struct ValueScales {
           read<S>(i / Plan::kSubtiles, i % Plan::kSubtiles, stage, first, skew[i % Plan::kSubtiles], table);
       }
     });
+  }
+  // Halves compare as integers; the top bits survive where limit >= |scale|.
+  KV_DEVICE bool fit() const {
+    const u32 limit = half_power(log2) * 0x10001u | 0x80008000u;
+    u32 fits = 0x80008000u;
     KV_UNROLL
     for (int i = 0; i < kGroups * Plan::kSubtiles * 2; ++i)
       fits &= limit - (words[i / (2 * Plan::kSubtiles)][i / 2 % Plan::kSubtiles][i % 2] & 0x7fff7fffu);
-    if (any((fits & 0x80008000u) != 0x80008000u)) renew(o);
+    return (fits & 0x80008000u) == 0x80008000u;
   }
 
   KV_DEVICE u32 relative(int group, int sub, int high) const {
     return mul_f16x2(words[group][sub][high], half_power(-log2) * 0x10001u);
   }
 
- private:
-  template <class S>
-  KV_DEVICE void read(int group, int sub, SharedAddress stage, int first, const u32 (&skew)[4],
-                      [[maybe_unused]] Table table) {
-    const int token = first + sub * 16 + 2 * (lane() & 3);
-    u32 half[4];
-    [[maybe_unused]] float inverse[4];
-    if constexpr (S::kRenormalises) inverse_lengths<Plan, S>(inverse, stage, token, skew, group, table);
-    KV_UNROLL
-    for (int t = 0; t < 4; ++t) {
-      const SharedAddress at = scales_of<V, S>(stage, skew[t], token + (t & 1) + 8 * (t >> 1), group, 0);
-      if constexpr (S::kRenormalises)
-        half[t] = f16_from_f32(S::scale(at, 0) * inverse[t]);
-      else
-        half[t] = S::scale_half(at, 0);
-    }
-    words[S::kFirstScaled + group][sub][0] = half[0] | half[1] << 16;
-    words[S::kFirstScaled + group][sub][1] = half[2] | half[3] << 16;
-  }
-
+  // Raises log2 to where the scales fit. Rare.
   KV_DEVICE void renew(Outputs<Plan>& o) {
     u32 largest = 0;
     KV_UNROLL
@@ -126,6 +109,33 @@ struct ValueScales {
     KV_UNROLL
     for (int i = 0; i < Plan::kColumnBlocks * Plan::kValueDim / 4; ++i)
       o[i / (Plan::kValueDim / 4)][i / 4 % (Plan::kValueDim / 16)][i % 4] *= keep;
+  }
+
+ private:
+  template <class S>
+  KV_DEVICE void read(int group, int sub, SharedAddress stage, int first, const u32 (&skew)[4],
+                      [[maybe_unused]] Table table) {
+    const int token = first + sub * 16 + 2 * (lane() & 3);
+    if constexpr (S::kScalesAreDense) {  // halves, one a token: two tokens are a word
+      KV_UNROLL
+      for (int high = 0; high < 2; ++high)
+        words[S::kFirstScaled + group][sub][high] = load_shared_u32(scales_of<V, S>(stage, 0, token + 8 * high, 0, 0));
+      return;
+    }
+    u32 half[4];
+    [[maybe_unused]] float inverse[4];
+    if constexpr (S::kRenormalises)
+      inverse_lengths<Plan, S>(inverse, stage, first + sub * 16, skew, group, table);
+    KV_UNROLL
+    for (int t = 0; t < 4; ++t) {
+      const SharedAddress at = scales_of<V, S>(stage, skew[t], token + (t & 1) + 8 * (t >> 1), group, 0);
+      if constexpr (S::kRenormalises)
+        half[t] = f16_from_f32(S::scale(at, 0) * inverse[t]);
+      else
+        half[t] = S::scale_half(at, 0);
+    }
+    words[S::kFirstScaled + group][sub][0] = half[0] | half[1] << 16;
+    words[S::kFirstScaled + group][sub][1] = half[2] | half[3] << 16;
   }
 };
 
@@ -155,7 +165,7 @@ KV_DEVICE void accumulate_section(Outputs<Plan>& o, const ValueScales<Plan>& sca
       KV_UNROLL
       for (int run = 0; run < S::kRuns; ++run) {
         u32 low[S::kRunCodes], high[S::kRunCodes];
-        columns<Plan, S>(low, high, stage, row, skew[sub], group, run, table);
+        columns<Plan, S>(low, high, stage, first + sub * 16, skew[sub], group, run, table);
         if constexpr (S::kScalesValues) {
           u32 scale[4], minimum[4];
           KV_UNROLL

@@ -1,33 +1,24 @@
-// merge: the splits of a decode call become one softmax, by their maxima and denominators (log-sum-exp). One
-// block a row of V's inner dimension. A row without any token gives zeros.
+// merge: the parts of each (sequence, KV head) pair that decode left become its rows of output, where the plan does not fuse that.
+// One block a row of V's inner dimension. A row without any token gives zeros.
 // SPDX-License-Identifier: MIT
 #pragma once
-#include "core/args.cuh"
-#include "core/simt.cuh"
+#include "kernels/decode_merge.cuh"
 
 namespace kv {
 
 template <class Plan>
 KV_DEVICE void merge(const MergeArgs& args) {
-  constexpr float kNone = -1e30f;
   const int row = block_x(), query = row / Plan::kGroup, head = block_y() * Plan::kGroup + row % Plan::kGroup;
-  const i64 first = (i64(block_z()) * args.kv_heads + block_y()) * args.splits * Plan::kRows +
-                    row;  // of split 0; the next is kRows on
   const i64 to = block_z() * args.out.sequence_stride + query * args.out.query_stride + head * args.out.head_stride;
-  float top = kNone, denominator = 0.f;
-  for (int split = 0; split < args.splits; ++split)
-    top = larger(top, args.partial_state[(first + split * Plan::kRows) * 2]);
-  for (int split = 0; split < args.splits; ++split) {
-    const float* const state = args.partial_state + (first + split * Plan::kRows) * 2;
-    denominator += exp2_fast(state[0] - top) * state[1];
-  }
-  const float inverse = denominator > 0.f ? 1.f / denominator : 0.f;
-  for (int i = thread(); i < Plan::kDim; i += Plan::kThreads) {
-    float sum = 0.f;
-    for (int split = 0; split < args.splits; ++split)
-      sum += exp2_fast(args.partial_state[(first + split * Plan::kRows) * 2] - top) *
-             args.partial[(first + split * Plan::kRows) * Plan::kDim + i];
-    Plan::store(args.out.data, to + i, sum * inverse);
+  const Work<Plan::kTile> work(args.work);
+  const Part pair = work.pair(block_z(), block_y());
+  const int first = work.block_of(pair.pair_begin), parts = work.block_of(pair.pair_begin + pair.tiles - 1) - first + 1;
+  for (int i = thread() * 4; i < Plan::kValueDim; i += Plan::kThreads * 4) {
+    const RowSums sum = sum_rows<kPartsAtOnce>(parts, [&](int p) {
+      return load_partial<Plan>(args, work.slot(first + p, pair.sequence, pair.head), row, i);
+    });
+    KV_UNROLL
+    for (int j = 0; j < 4; ++j) Plan::store(args.out.data, to + Plan::value_order(i + j), sum.x[j] * sum.inverse());
   }
 }
 

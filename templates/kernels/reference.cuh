@@ -16,9 +16,9 @@ KV_DEVICE void reference(const AttentionArgs& args) {
   using K = typename Plan::K;
   using V = typename Plan::V;
   constexpr int kKeys = K::kStored / 32, kValues = V::kStored / 32;
-  const int q_heads = args.kv_heads * Plan::kGroup, head = block_x() % q_heads, query = block_x() / q_heads;
-  const int given = args.lengths ? args.lengths[block_z()] : args.tokens,
-            length = given < args.tokens ? given : args.tokens;
+  const int q_heads = args.work.kv_heads * Plan::kGroup, head = block_x() % q_heads, query = block_x() / q_heads;
+  const int given = args.work.lengths ? args.work.lengths[block_z()] : args.work.tokens,
+            length = given < args.work.tokens ? given : args.work.tokens;
   const i64 from = block_z() * args.q.sequence_stride + query * args.q.query_stride + head * args.q.head_stride;
   const i64 to = block_z() * args.out.sequence_stride + query * args.out.query_stride + head * args.out.head_stride;
 

@@ -89,6 +89,11 @@ inline Slots show(const u32 (&mine)[kWords], const char* file, int line) {
 inline void sync_block(KV_SITE) { cpu::host.wait(cpu::Wait::block, file, line); }
 inline void sync_warp(KV_SITE) { cpu::host.wait(cpu::Wait::warp, file, line); }
 
+inline const u8* in_register(const u8* address) { return address; }
+inline void require(bool is_kept) {
+  if (!is_kept) __builtin_trap();
+}
+
 inline u32 bits_of(float a) { return __builtin_bit_cast(u32, a); }
 inline float float_of(u32 a) { return __builtin_bit_cast(float, a); }
 
@@ -111,6 +116,7 @@ inline float div_rn(float a, float b) { return a / b; }
 inline float sqrt_rn(float a) { return __builtin_sqrtf(a); }
 inline float absolute(float a) { return __builtin_fabsf(a); }
 inline float rsqrt_fast(float a) { return 1.f / __builtin_sqrtf(a); }
+inline int round_to_int(float a) { return int(__builtin_rintf(a)); }
 inline float larger(float a, float b) { return __builtin_fmaxf(a, b); }
 inline float smaller(float a, float b) { return __builtin_fminf(a, b); }
 inline int count_bits(u32 a) { return __builtin_popcount(a); }
@@ -173,6 +179,16 @@ inline u32 permute(u32 a, u32 b, u32 selector) {
   for (int i = 0; i < 4; ++i) r |= u32(ab >> 8 * (selector >> 4 * i & 7) & 0xff) << 8 * i;
   return r;
 }
+inline u32 select_bytes(u32 a, u32 b, u32 selector) {
+  const u32 bytes = permute(a, b, selector);
+  u32 r = 0;
+  for (int i = 0; i < 4; ++i) {
+    const u32 byte = bytes >> 8 * i & 0xff;
+    r |= (selector >> 4 * i & 8 ? (byte & 0x80 ? 0xffu : 0u) : byte) << 8 * i;
+  }
+  return r;
+}
+inline u32 select_signs(u32 a, u32 b, u32 selector) { return select_bytes(a, b, selector); }
 inline u32 shift_right(u32 lo, u32 hi, u32 shift) { return u32(((unsigned long long)hi << 32 | lo) >> (shift & 31)); }
 
 inline void mma_16x8x16(float (&d)[4], u32 a0, u32 a1, u32 a2, u32 a3, u32 b0, u32 b1, KV_SITE) {
@@ -197,6 +213,21 @@ inline void mma_16x8x16(float (&d)[4], u32 a0, u32 a1, u32 a2, u32 a3, u32 b0, u
 inline void mma_16x8x16_first(float (&d)[4], u32 a0, u32 a1, u32 a2, u32 a3, u32 b0, u32 b1, KV_SITE) {
   d[0] = d[1] = d[2] = d[3] = 0.f;
   mma_16x8x16(d, a0, a1, a2, a3, b0, b1, file, line);
+}
+
+template <bool kIsUnsigned>
+inline void mma_16x8x32(int (&d)[4], u32 a0, u32 a1, u32 a2, u32 a3, u32 b0, u32 b1, KV_SITE) {
+  const cpu::Slots slots = cpu::show<6>({a0, a1, a2, a3, b0, b1}, file, line);
+  const int g = lane() >> 2, c = lane() & 3;
+  const auto byte = [](u32 word, int i) { return int((signed char)(word >> 8 * i & 0xff)); };
+  for (int i = 0; i < 4; ++i) {
+    const int high_row = i >> 1, column = 2 * c + (i & 1);
+    for (int k = 0; k < 32; ++k) {
+      const int owner = (k & 15) / 4, high_k = k >> 4;
+      const int a = byte(slots[g * 4 + owner][high_row + 2 * high_k], k & 3);
+      d[i] += (kIsUnsigned ? a & 0xff : a) * byte(slots[column * 4 + owner][4 + high_k], k & 3);
+    }
+  }
 }
 
 inline u32 transpose_8x8(u32 v, KV_SITE) {
@@ -234,6 +265,13 @@ template <int kAt>
 inline u32 load_table(u32 offset) {
   return load_shared_u32(kAt + offset);
 }
+
+// Blocks run one after the other, and so do launches.
+inline u32 count_arrival(u32* counter) { return (*counter)++; }
+inline void load_coherent_u128(u32* v, const void* from) { __builtin_memcpy(v, from, 16); }
+inline void load_coherent_u64(u32* v, const void* from) { __builtin_memcpy(v, from, 8); }
+inline void wait_for_predecessor() {}
+inline void release_successor() {}
 
 template <int kBytes>
 inline void copy_async(SharedAddress to, const u8* from, int valid) {

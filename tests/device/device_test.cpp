@@ -29,7 +29,7 @@ std::shared_ptr<Context> gpu() {
   return context;
 }
 
-void compare(const std::vector<Case>& cases, const std::vector<int>& splits, bool with_reference) {
+void compare(const std::vector<Case>& cases, const std::vector<int>& blocks, bool with_reference) {
   const auto device = gpu(), host = open_context(DeviceKind::cpu);
   const std::string arch = device->backend()->facts().arch;
   std::vector<Planned> all;
@@ -40,7 +40,7 @@ void compare(const std::vector<Case>& cases, const std::vector<int>& splits, boo
   for (const Planned& one : all) {
     Judge on_device(device, one), on_host(host, one);
     for (const int tokens : on_device.ragged_lengths())
-      for (const int count : splits)
+      for (const int count : blocks)
         for (int is_reference = 0; is_reference <= int(with_reference); ++is_reference) {
           const Trial::Call call{tokens, {}, count, is_reference != 0};
           const auto a = on_device.check(call), b = on_host.check(call);
@@ -69,7 +69,7 @@ TEST_CASE("sequences of different lengths") {
   const Planned one =
       planned(registry(), {"tbq4_0", "q4_0", 128, 4, 2, Layout::planar, true}, device->backend()->facts().arch);
   Judge judge(device, one, 3);
-  for (const int splits : {0, 1, 3}) judge.check({0, {257, 2, 100}, splits, false});
+  for (const int blocks : {0, 1, 3}) judge.check({0, {257, 2, 100}, blocks, false});
 }
 
 // Each with itself, at the smallest head_dim of 128 and 256 that it fits.

@@ -190,13 +190,13 @@ class Judge {
   std::vector<float> check(const Trial::Call& call) {
     const Trial::Outcome outcome = must(trial_.attend(q_, call));
     const double error = error_of(outcome, call);
-    CHECK_MESSAGE(error <= kMaxKernelError, name_, ": error ", error, " over ", call.tokens, " tokens, splits ",
-                  call.splits, call.is_reference ? ", reference" : "");
+    CHECK_MESSAGE(error <= kMaxKernelError, name_, ": error ", error, " over ", call.tokens, " tokens, blocks ",
+                  call.blocks, call.is_reference ? ", reference" : "");
     const LaunchReport& report = outcome.report;
     CHECK_MESSAGE(report.k_reader == problem_.k.name, name_);
     CHECK_MESSAGE(report.v_reader == problem_.v.name, name_);
     CHECK_MESSAGE(report.converted_bytes == 0, name_);
-    if (call.splits > 0) CHECK_MESSAGE(report.splits <= call.splits, name_);
+    if (call.blocks > 0) CHECK_MESSAGE(report.blocks <= call.blocks, name_);
     return outcome.out;
   }
 

@@ -44,7 +44,7 @@ TEST_CASE("25 pairs in rows") {
   check_ragged(cases);
 }
 
-TEST_CASE("several queries, causal and not, any number of splits") {
+TEST_CASE("several queries, causal and not, any number of blocks") {
   const auto context = open_context(DeviceKind::cpu);
   std::vector<Case> cases;
   for (const int queries : {2, 4})
@@ -55,7 +55,7 @@ TEST_CASE("several queries, causal and not, any number of splits") {
   for (const Planned& one : plan_all(context, cases)) {
     Judge judge(context, one);
     for (const int tokens : judge.ragged_lengths())
-      for (const int splits : {1, 3}) judge.check({tokens, {}, splits, false});
+      for (const int blocks : {1, 3}) judge.check({tokens, {}, blocks, false});
     for (const int tokens : {5, 257}) judge.check({tokens, {}, 0, true});
   }
 }
@@ -67,8 +67,8 @@ TEST_CASE("sequences of different lengths, one shorter than a split") {
                                    {"bf16", "f16", 64, 1, 1, Layout::planar, false}};
   for (const Planned& one : plan_all(context, cases)) {
     Judge judge(context, one, 3);
-    for (const int splits : {1, 3})
-      for (const bool is_reference : {false, true}) judge.check({0, {257, 2, 100}, splits, is_reference});
+    for (const int blocks : {1, 3})
+      for (const bool is_reference : {false, true}) judge.check({0, {257, 2, 100}, blocks, is_reference});
   }
 }
 
@@ -107,7 +107,7 @@ TEST_CASE("long caches") {
        {Case{"tbq4_0", "q8_0", 128, 4, 2, Layout::planar, true}, Case{"q4_0", "tbq4_0", 256, 8, 1, Layout::rows, false},
         Case{"f16", "f16", 64, 1, 1, Layout::planar, false}}) {
     Judge judge(context, planned(registry(), test, context->backend()->facts().arch), 1, kLong);
-    for (const int splits : {1, 3}) judge.check({kLong, {}, splits, false});
+    for (const int blocks : {1, 3}) judge.check({kLong, {}, blocks, false});
   }
 }
 

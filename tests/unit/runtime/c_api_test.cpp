@@ -168,7 +168,7 @@ TEST_CASE("TOML to attention, over the values the cache holds") {
       call.tokens = kTokens;
       call.sequences = kSequences;
       call.kv_heads = kHeads;
-      call.splits = 2;
+      call.blocks = 2;
       s.ok(kvjit_workspace_bytes(s.program.get(), &call, &call.workspace_bytes, &s.error));
       const auto workspace = s.memory(call.workspace_bytes);
       call.workspace = workspace.get();

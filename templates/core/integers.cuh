@@ -1,0 +1,97 @@
+// From packed codes to 8-bit integers in registers: the decoder of K where Q is multiplied as integers too. Four codes a word, in
+// the order of F's unpack sequence; a code stands for
+//
+//   one part     y                  y in -128..127
+//   two parts    y + z / 256        z in 0..255, for centroids that need more than eight bits
+//
+// plus F::kHalf of the last part's unit, which the kernel adds by way of the sum of Q. Centroids are looked up by PRMT, eight at a
+// time from two registers: no memory, no conflicts.
+// SPDX-License-Identifier: MIT
+#pragma once
+#include "core/simt.cuh"
+
+namespace kv {
+
+// The words of a table, as Plan's first section of K has them: bytes of codes 4i .. 4i + 3, from word 4 on of the second part.
+template <class F>
+struct IntegerTable {
+  u32 word[F::kTableWords > 0 ? F::kTableWords : 1];
+  // By way of shared memory: as constants they would sit in uniform registers, and be copied before each use.
+  KV_DEVICE static void fill(SharedAddress at) {
+    if (thread() == 0) {
+      KV_UNROLL
+      for (int i = 0; i < F::kTableWords; ++i) store_shared_u32(at + i * 4, F::table_word(i));
+    }
+  }
+  KV_DEVICE void load(SharedAddress at) {
+    KV_UNROLL
+    for (int i = 0; i < F::kTableWords; ++i) word[i] = load_shared_u32(at + i * 4);
+  }
+};
+
+// Codes that are integers themselves: unpacking them is all.
+template <class F>
+struct PlainIntegers {
+  static constexpr int kParts = 1;
+  KV_DEVICE static void words(const u32 (&w)[F::kRunWords], u32* y, u32*, const IntegerTable<F>&) { F::unpack(w, y); }
+};
+
+// Up to eight centroids: a nibble of `codes` selects a byte of the table.
+template <class F>
+struct Table8Integers {
+  static constexpr int kParts = F::kTableParts;
+  KV_DEVICE static void words(const u32 (&w)[F::kRunWords], u32* y, u32* z, const IntegerTable<F>& t) {
+    u32 codes[F::kRunCodes / 8];
+    F::unpack(w, codes);
+    KV_UNROLL
+    for (int m = 0; m < F::kRunCodes / 8; ++m) {
+      const u32 upper = codes[m] >> 16;
+      y[2 * m] = select_bytes(t.word[0], t.word[1], codes[m]);
+      y[2 * m + 1] = select_bytes(t.word[0], t.word[1], upper);
+      if constexpr (kParts == 2) {
+        z[2 * m] = select_bytes(t.word[4], t.word[5], codes[m]);
+        z[2 * m + 1] = select_bytes(t.word[4], t.word[5], upper);
+      }
+    }
+  }
+};
+
+// Sixteen centroids -(n + 1/2) and n + 1/2, in that order (code 8 + i has the opposite sign of code i): the complement of an
+// integer n is -n - 1, so the sign is an exclusive or. The table holds the centroids of codes 0..7.
+template <class F>
+struct MirroredIntegers {
+  static constexpr int kParts = 1;
+  KV_DEVICE static void words(const u32 (&w)[F::kRunWords], u32* y, u32*, const IntegerTable<F>& t) {
+    u32 codes[F::kRunCodes / 8];
+    F::unpack(w, codes);
+    KV_UNROLL
+    for (int m = 0; m < F::kRunCodes / 8; ++m) {
+      const u32 magnitudes = codes[m] & 0x77777777u, shifted = codes[m] << 4;  // each code's sign on top of a byte
+      y[2 * m] = select_bytes(t.word[0], t.word[1], magnitudes) ^ select_signs(codes[m], shifted, 0x9d8cu);
+      y[2 * m + 1] =
+          select_bytes(t.word[0], t.word[1], magnitudes >> 16) ^ select_signs(codes[m], shifted, 0xbfaeu);
+    }
+  }
+};
+
+// Any sixteen: looked up in both halves of the table; the sign of the code's place says which half counts.
+template <class F>
+struct Table16Integers {
+  static constexpr int kParts = 1;
+  KV_DEVICE static void words(const u32 (&w)[F::kRunWords], u32* y, u32*, const IntegerTable<F>& t) {
+    u32 codes[F::kRunCodes / 8];
+    F::unpack(w, codes);
+    KV_UNROLL
+    for (int m = 0; m < F::kRunCodes / 8; ++m) {
+      const u32 low = codes[m] & 0x77777777u, shifted = codes[m] << 4;
+      KV_UNROLL
+      for (int half = 0; half < 2; ++half) {
+        const u32 at = low >> 16 * half, is_high = select_signs(codes[m], shifted, half ? 0xbfaeu : 0x9d8cu);
+        y[2 * m + half] = (select_bytes(t.word[2], t.word[3], at) & is_high) |
+                          (select_bytes(t.word[0], t.word[1], at) & ~is_high);
+      }
+    }
+  }
+};
+
+}  // namespace kv

@@ -1,0 +1,180 @@
+// decode, end: warps of a block to the block's partial result, the parts of a pair to its rows of output, and those back from V's
+// domain. The last block to finish a part of a pair takes the pair's other parts along, in the order of the blocks, so that the same
+// call gives the same bits.
+// SPDX-License-Identifier: MIT
+#pragma once
+#include "core/args.cuh"
+#include "core/simt.cuh"
+#include "core/work.cuh"
+#include "formats/inner.cuh"
+#include "kernels/decode_softmax.cuh"
+
+namespace kv {
+
+constexpr int kPartsAtOnce = 16;  // loads from far away: many under way
+
+// Four neighbouring sums of a row, and the row's softmax, of some of its tokens.
+struct RowSums {
+  float top = kFloor, denominator = 0.f, x[4] = {};
+  KV_DEVICE float inverse() const { return denominator > 0.f ? 1.f / denominator : 0.f; }
+};
+
+// The sum of load(0) .. load(count - 1), in this order; kAtOnce loads under way at a time.
+template <int kAtOnce, class Load>
+KV_DEVICE RowSums sum_rows(int count, const Load& load) {
+  RowSums sum;
+  KV_NO_UNROLL
+  for (int first = 0; first < count; first += kAtOnce) {
+    RowSums each[kAtOnce];
+    KV_UNROLL
+    for (int i = 0; i < kAtOnce; ++i)
+      if (first + i < count) each[i] = load(first + i);
+    float top = sum.top;
+    KV_UNROLL
+    for (int i = 0; i < kAtOnce; ++i) top = larger(top, each[i].top);
+    const float keep = exp2_fast(sum.top - top);
+    sum.top = top, sum.denominator *= keep;
+    KV_UNROLL
+    for (int j = 0; j < 4; ++j) sum.x[j] *= keep;
+    KV_UNROLL
+    for (int i = 0; i < kAtOnce; ++i) {
+      const float weight = exp2_fast(each[i].top - top);
+      sum.denominator += weight * each[i].denominator;
+      KV_UNROLL
+      for (int j = 0; j < 4; ++j) sum.x[j] += weight * each[i].x[j];
+    }
+  }
+  return sum;
+}
+
+// A partial result in memory: four sums from element `at` of a row on, in the order of the accumulators.
+template <class Plan, class Args>
+KV_DEVICE RowSums load_partial(const Args& args, i64 slot, int row, int at) {
+  const i64 place = slot * Plan::kRows + row;
+  u32 state[2], words[4];
+  load_coherent_u64(state, args.partial_state + place * 2);
+  load_coherent_u128(words, args.partial + place * Plan::kValueDim + at);
+  return {float_of(state[0]), float_of(state[1]),
+          {float_of(words[0]), float_of(words[1]), float_of(words[2]), float_of(words[3])}};
+}
+
+// What the warps of the block have, in shared memory: [warp][row] of state (2) and of sums (kPitch, in the order of accumulators).
+template <class Plan>
+struct WarpSums {
+  static constexpr int kPitch = Plan::kValueDim + 4, kItems = Plan::kRows * Plan::kValueDim / 4;
+  static constexpr int kSumsAt = Plan::kEpilogueAt + (Plan::kWarps * Plan::kRows * 8 + 15) / 16 * 16,
+                       kRowsAt = kSumsAt + Plan::kWarps * Plan::kRows * kPitch * 4;
+
+  KV_DEVICE static void store(const Outputs<Plan>& o, const Softmax<Plan>& softmax, float unit) {
+    const int g = lane() >> 2, c = lane() & 3;
+    KV_UNROLL
+    for (int i = 0; i < 2 * Plan::kColumnBlocks; ++i) {
+      const int n = i / 2, j = i % 2, row = n * 8 + 2 * c + j, at = warp() * Plan::kRows + row;
+      if (row >= Plan::kRows) continue;
+      if (g == 0) {
+        store_shared_u32(Plan::kEpilogueAt + at * 8, bits_of(softmax.base_or_floor(n, j)));
+        store_shared_u32(Plan::kEpilogueAt + at * 8 + 4, bits_of(softmax.sum[n][j]));
+      }
+      KV_UNROLL
+      for (int half = 0; half < Plan::kValueDim / 8; ++half)
+        store_shared_u32(kSumsAt + (at * kPitch + half * 8 + g) * 4, bits_of(o[n][half / 2][half % 2 * 2 + j] * unit));
+    }
+  }
+  KV_DEVICE static RowSums load(int warp, int row, int at) {
+    u32 state[2], words[4];
+    const int place = warp * Plan::kRows + row;
+    load_shared_u64(state, Plan::kEpilogueAt + place * 8);
+    load_shared_u128(words, kSumsAt + (place * kPitch + at) * 4);
+    return {float_of(state[0]), float_of(state[1]),
+            {float_of(words[0]), float_of(words[1]), float_of(words[2]), float_of(words[3])}};
+  }
+};
+
+// Writes the pair's rows; sums(row, at) are those of all its tokens.
+template <class Plan, class Sums>
+KV_DEVICE void write_rows(const AttentionArgs& args, const Part& part, const Sums& sums) {
+  using W = WarpSums<Plan>;
+  const auto place = [&](int row) {
+    return part.sequence * args.out.sequence_stride + row / Plan::kGroup * args.out.query_stride +
+           (i64(part.head) * Plan::kGroup + row % Plan::kGroup) * args.out.head_stride;
+  };
+  KV_NO_UNROLL
+  for (int i = thread(); i < W::kItems; i += Plan::kThreads) {
+    const int row = i / (Plan::kValueDim / 4), at = i % (Plan::kValueDim / 4) * 4;
+    const RowSums sum = sums(row, at);
+    const float inverse = sum.inverse();
+    KV_UNROLL
+    for (int j = 0; j < 4; ++j) {
+      const int d = int(load_shared_u16(Plan::kOrdersAt + (Plan::kKeyDim + at + j) * 2));
+      if constexpr (Plan::kRotatesOutput)
+        store_shared_u32(W::kRowsAt + (row * Plan::kValueDim + d) * 4, bits_of(sum.x[j] * inverse));
+      else
+        Plan::store(args.out.data, place(row) + d, sum.x[j] * inverse);
+    }
+  }
+  if constexpr (Plan::kRotatesOutput) {
+    using D = typename Plan::ValueDomain;
+    constexpr int kPerLane = (D::kStored + 31) / 32;
+    sync_block();
+    KV_NO_UNROLL
+    for (int row = warp(); row < Plan::kRows; row += Plan::kWarps) {
+      float x[kPerLane];
+      [[maybe_unused]] float second[kPerLane];
+      KV_UNROLL
+      for (int e = 0; e < kPerLane; ++e) {
+        const SharedAddress at = W::kRowsAt + (row * Plan::kValueDim + e * 32 + lane()) * 4;
+        x[e] = float_of(load_shared_u32(at));
+        if constexpr (D::kHasResidual) second[e] = float_of(load_shared_u32(at + D::kStored * 4));
+      }
+      from_inner<D>(x, second);
+      KV_UNROLL
+      for (int e = 0; e < kPerLane; ++e)
+        if (e * 32 + lane() < D::kHeadDim) Plan::store(args.out.data, place(row) + e * 32 + lane(), x[e]);
+    }
+  }
+}
+
+// All warps, when their tiles of a part are done.
+template <class Plan>
+KV_DEVICE void finish_part(const AttentionArgs& args, const Work<Plan::kTile>& work, const Part& part,
+                           const Outputs<Plan>& o, const Softmax<Plan>& softmax, float unit) {
+  using W = WarpSums<Plan>;
+  const auto of_block = [](int row, int at) {
+    return sum_rows<Plan::kWarps>(Plan::kWarps, [&](int w) { return W::load(w, row, at); });
+  };
+  sync_block();  // stages and queries are dead from here
+  W::store(o, softmax, unit);
+  sync_block();
+  if constexpr (Plan::kFinishes)
+    if (part.is_whole()) return write_rows<Plan>(args, part, of_block);
+
+  const i64 slot = work.slot(block_x(), part.sequence, part.head) * Plan::kRows;
+  KV_NO_UNROLL
+  for (int i = thread(); i < W::kItems; i += Plan::kThreads) {
+    const int row = i / (Plan::kValueDim / 4), at = i % (Plan::kValueDim / 4) * 4;
+    const RowSums sum = of_block(row, at);
+    store_u128(args.partial + (slot + row) * Plan::kValueDim + at, bits_of(sum.x[0]), bits_of(sum.x[1]),
+               bits_of(sum.x[2]), bits_of(sum.x[3]));
+    if (at == 0) {
+      args.partial_state[(slot + row) * 2] = sum.top;
+      args.partial_state[(slot + row) * 2 + 1] = sum.denominator;
+    }
+  }
+  if constexpr (Plan::kFinishes) {
+    const int first = work.block_of(part.pair_begin), parts = work.block_of(part.pair_begin + part.tiles - 1) - first + 1;
+    sync_block();  // the block's partial result is written
+    if (thread() == 0) store_shared_u32(Plan::kEpilogueAt, count_arrival(args.arrivals + first));
+    sync_block();
+    const u32 before = load_shared_u32(Plan::kEpilogueAt);
+    require(before < u32(parts));  // else the counters were not zero when the call began
+    if (before != u32(parts - 1)) return;
+    if (thread() == 0) args.arrivals[first] = 0;
+    write_rows<Plan>(args, part, [&](int row, int at) {
+      return sum_rows<kPartsAtOnce>(parts, [&](int p) {
+        return load_partial<Plan>(args, work.slot(first + p, part.sequence, part.head), row, at);
+      });
+    });
+  }
+}
+
+}  // namespace kv
