@@ -82,6 +82,7 @@ class Scheduler {
   void copy_async(void* to, const void* from, int bytes, int valid);
   void copy_commit();
   void copy_wait(int groups_left);
+  void refuse(Site site) { stop(fmt::format("{}: what the kernel requires of its caller does not hold", to_string(site))); }
 
   kv::cpu::Lane* self = nullptr;  // Host::self points here
 
@@ -394,6 +395,7 @@ Shared& shared() {
     };
     process.host.copy_commit = [] { process.scheduler.copy_commit(); };
     process.host.copy_wait = [](int groups_left) { process.scheduler.copy_wait(groups_left); };
+    process.host.refuse = [](const char* file, int line) { process.scheduler.refuse({file, line}); };
     return true;
   }();
   (void)is_bound;

@@ -44,6 +44,7 @@ struct Host {
                      int valid);  // queued; zero-fills bytes past valid
   void (*copy_commit)();
   void (*copy_wait)(int groups_left);  // applies all but the newest `groups_left` groups
+  void (*refuse)(const char* file, int line);  // ends the launch: the kernel found a promise broken
 };
 
 inline Host host;
@@ -90,8 +91,8 @@ inline void sync_block(KV_SITE) { cpu::host.wait(cpu::Wait::block, file, line); 
 inline void sync_warp(KV_SITE) { cpu::host.wait(cpu::Wait::warp, file, line); }
 
 inline const u8* in_register(const u8* address) { return address; }
-inline void require(bool is_kept) {
-  if (!is_kept) __builtin_trap();
+inline void require(bool is_kept, KV_SITE) {
+  if (!is_kept) cpu::host.refuse(file, line);
 }
 
 inline u32 bits_of(float a) { return __builtin_bit_cast(u32, a); }

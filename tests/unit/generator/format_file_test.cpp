@@ -34,16 +34,25 @@ std::string refusal(const std::string& name, const std::string& from, const std:
 TEST_CASE("steps: exact multiples of a power of two, bounds where the source distribution has them") {
   const Format& f = *registry().format("kv4", {}).value();
   const Section& s = f.codes();
-  CHECK(s.values[8] == 5.0 / 64);  // 38.631 steps to sigma: 64 is the next power of two
-  CHECK(s.values[15] == 104.0 / 64);
-  CHECK(s.bounds[8] == double(float(10 / 38.631 / std::sqrt(128.0))));
+  CHECK(s.values[0] == 5.5 / 64);  // 41.86 steps to sigma: 64 is the next power of two
+  CHECK(s.values[7] == 114.5 / 64);
+  CHECK(s.bounds[8] == double(float(11 / 41.86 / std::sqrt(128.0))));
   CHECK(s.bounds[7] == 0);
   CHECK(int8_step(s) == 1.0 / 64);
-  CHECK(refusal("kv4", "values = [5,", "values = [5.5,") == "steps are all whole or all halves, up to 127.5");
-  CHECK(refusal("kv4", "104]", "128]") == "steps are all whole or all halves, up to 127.5");
-  CHECK(refusal("kv4", "steps_per_sigma = 38.631", "") == "[codebook] needs the key 'steps_per_sigma'");
-  CHECK(refusal("kv4", "steps_per_sigma = 38.631", "steps_per_sigma = -1") == "steps_per_sigma must be above 0");
+  CHECK(refusal("kv4", "values = [5.5,", "values = [5,") == "steps are all whole or all halves, up to 127.5");
+  CHECK(refusal("kv4", "114.5]", "128.5]") == "steps are all whole or all halves, up to 127.5");
+  CHECK(refusal("kv4", "steps_per_sigma = 41.86", "") == "[codebook] needs the key 'steps_per_sigma'");
+  CHECK(refusal("kv4", "steps_per_sigma = 41.86", "steps_per_sigma = -1") == "steps_per_sigma must be above 0");
   CHECK(refusal("kv4", "corrected_norm", "raw_norm").starts_with("steps need a scale that is found from"));
+}
+
+TEST_CASE("codes of sign and magnitude: the top bit is the sign, the opposite code is eight further on") {
+  const Section& s = registry().format("kv4", {}).value()->codes();
+  for (std::size_t i = 0; i < 8; ++i) CHECK(s.values[i] == -s.values[i + 8]);
+  CHECK(s.cell_codes == std::vector<int>{15, 14, 13, 12, 11, 10, 9, 8, 0, 1, 2, 3, 4, 5, 6, 7});
+  CHECK(refusal("kv4", "symmetric = true # the positive halves are listed; 0 is a bound\nvalues = [",
+                "values = [-127.5, -95.5, -80.5, -60.5, -50.5, -40.5, -20.5, -10.5, ") ==
+        "codes of sign and magnitude need a codebook that is symmetric about 0");
 }
 
 TEST_CASE("scales: what does not go together") {

@@ -1,4 +1,4 @@
-// Program over a back-end that records what it is given: geometry, workspace, splits, grids, arguments,
+// Program over a back-end that records what it is given: geometry, workspace, blocks, grids, arguments,
 // refusals.
 // SPDX-License-Identifier: MIT
 #include "runtime/program.hpp"
@@ -185,20 +185,39 @@ TEST_CASE("create gets the kernels of attention and no other") {
   CHECK(f.program->record(Role::reference) == nullptr);
 }
 
-TEST_CASE("rotated both sides: four kernels, pieces of the workspace in order") {
+TEST_CASE("fused: one launch, straight from q to out; the readable kernel keeps its rotations") {
+  ProgramSource source = make_source(true, true);
+  source.rotates_queries = source.finishes = source.rotates_output = true;
+  Fixture f(source);
+  CHECK(f.context->got == std::vector<std::string>{"attend"});
+  CHECK(f.attend().kernels == std::vector<std::string>{"attend"});
+  const auto attend = f.launches[0].as<kv::AttentionArgs>();
+  CHECK(attend.q.data == f.call.q.data);
+  CHECK(attend.out.data == f.call.out.data);
+  CHECK(address(attend.arrivals) == 64 * kBase);
+  CHECK(f.program->reference(f.call, 64 * kBase, nullptr)->kernels ==
+        std::vector<std::string>{"rotate_q", "reference", "rotate_out"});
+  source.rotates_output = false;
+  Fixture half(source);
+  CHECK(half.attend().kernels == std::vector<std::string>{"attend", "rotate_out"});
+  CHECK(half.launches[0].as<kv::AttentionArgs>().out.data == half.launches[1].as<kv::RotateArgs>().in.data);
+}
+
+TEST_CASE("rotated both sides, not fused: four kernels, pieces of the workspace in order") {
   Fixture f(make_source(true, true));
-  f.call.splits = 4;
+  f.call.blocks = 4;
   const LaunchReport report = f.attend();
   CHECK(report.kernels == std::vector<std::string>{"rotate_q", "attend", "merge", "rotate_out"});
   CHECK(report.k_reader == "key_format");
   CHECK(report.v_reader == "value_format");
   CHECK(report.converted_bytes == 0);
   CHECK(report.cache_bytes == 1000ll * 2 * 3 * (72 + 50));
-  CHECK(report.splits == 4);
+  CHECK(report.blocks == 4);
   REQUIRE(f.launches.size() == 4);
 
-  constexpr DevicePointer kWork = 64 * kBase;
-  constexpr std::size_t kQ = 3 * 2 * 8 * 128 * 4, kPartial = 3 * 2 * 4 * 8 * 128 * 4, kState = 3 * 2 * 4 * 8 * 2 * 4;
+  constexpr DevicePointer kWork = 64 * kBase + kCounterBytes;
+  constexpr std::size_t kSlots = 3 * 2 + 4;  // pairs and blocks: a part each
+  constexpr std::size_t kQ = 3 * 2 * 8 * 128 * 4, kPartial = kSlots * 8 * 128 * 4, kState = 768;  // of 640, rounded up
   const auto rotate_q = f.launches[0].as<kv::RotateArgs>();
   CHECK(rotate_q.in.data == f.call.q.data);
   CHECK(rotate_q.in.query_stride == 1024);
@@ -217,26 +236,31 @@ TEST_CASE("rotated both sides: four kernels, pieces of the workspace in order") 
   CHECK(address(attend.partial_state) == kWork + kQ + kPartial);
   CHECK(attend.k.codes == f.call.k.codes);
   CHECK(attend.v.scales == f.call.v.scales);
-  CHECK(attend.tokens == 1000);
-  CHECK(attend.chunk_tokens == 256);
-  CHECK(attend.splits == 4);
+  CHECK(address(attend.arrivals) == 64 * kBase);
+  CHECK(attend.work.tokens == 1000);
+  CHECK(attend.work.sequences == 3);
+  CHECK(attend.work.kv_heads == 2);
+  CHECK(attend.work.blocks == 4);
+  CHECK(attend.work.tiles == 16);
+  CHECK(attend.work.share == 24);
+  CHECK(attend.work.longer == 0);
   CHECK(attend.scale_log2 == doctest::Approx(1 / std::sqrt(128.0) * 1.4426950408889634));
   CHECK(f.launches[1].grid.x == 4);
-  CHECK(f.launches[1].grid.y == 2);
-  CHECK(f.launches[1].grid.z == 3);
+  CHECK(f.launches[1].grid.y == 1);
+  CHECK(f.launches[1].grid.z == 1);
 
   const auto merge = f.launches[2].as<kv::MergeArgs>();
   CHECK(merge.partial == attend.partial);
   CHECK(merge.partial_state == attend.partial_state);
   CHECK(address(merge.out.data) == kWork + kQ + kPartial + kState);
-  CHECK(merge.splits == 4);
+  CHECK(merge.work.share == attend.work.share);
   CHECK(f.launches[2].grid.x == 8);
   CHECK(f.launches[2].grid.z == 3);
 
   const auto rotate_out = f.launches[3].as<kv::RotateArgs>();
   CHECK(rotate_out.in.data == merge.out.data);
   CHECK(rotate_out.out.data == f.call.out.data);
-  CHECK(f.program->workspace_bytes(f.call) == kQ + kPartial + kState + kQ);
+  CHECK(f.program->workspace_bytes(f.call) == kCounterBytes + kQ + kPartial + kState + kQ);
 }
 
 TEST_CASE("nothing rotated: two kernels, straight from q to out; the scale given is the scale used") {
@@ -246,7 +270,7 @@ TEST_CASE("nothing rotated: two kernels, straight from q to out; the scale given
   const auto attend = f.launches[0].as<kv::AttentionArgs>();
   CHECK(attend.q.data == f.call.q.data);
   CHECK(attend.q.query_stride == f.call.q.query_stride);
-  CHECK(address(attend.partial) == 64 * kBase);
+  CHECK(address(attend.partial) == 64 * kBase + kCounterBytes);
   CHECK(attend.scale_log2 == doctest::Approx(0.5 * 1.4426950408889634));
   CHECK(f.launches[1].as<kv::MergeArgs>().out.data == f.call.out.data);
 }
@@ -266,32 +290,42 @@ TEST_CASE("reference: one kernel between the rotations, one block a query row") 
   CHECK(plain.launches[0].as<kv::AttentionArgs>().out.data == plain.call.out.data);
 }
 
-TEST_CASE("splits: fill the GPU, cover all tokens, leave none empty") {
-  Fixture f(make_source(false, false));
-  const auto splits = [&](int tokens, int wanted, int sequences = 1) {
+TEST_CASE("blocks: one a multiprocessor, a few less where that saves seams, none without a tile") {
+  Fixture f(make_source(false, false));  // two heads
+  const auto blocks = [&](int tokens, int wanted, int sequences = 1) {
     f.call.tokens = tokens;
-    f.call.splits = wanted;
+    f.call.blocks = wanted;
     f.call.sequences = sequences;
     f.launches.clear();
-    const int count = f.attend().splits;
-    const auto args = f.launches[0].as<kv::AttentionArgs>();
-    CHECK(args.chunk_tokens % 64 == 0);
-    CHECK(count * args.chunk_tokens >= tokens);
-    CHECK((count - 1) * args.chunk_tokens < tokens);
+    const int count = f.attend().blocks;
+    const auto work = f.launches[0].as<kv::AttentionArgs>().work;
+    CHECK(work.blocks == count);
+    CHECK(work.tiles == unsigned(tokens + 63) / 64);
+    CHECK(work.share * unsigned(count) + work.longer == work.tiles * 2 * unsigned(sequences));
+    CHECK(work.longer < unsigned(count));
+    CHECK(work.share > 0);
     return count;
   };
-  CHECK(splits(1, 0) == 1);
-  CHECK(splits(64, 100) == 1);
-  CHECK(splits(65, 100) == 2);
-  CHECK(splits(1000, 5) == 4);      // 16 tiles in 5 parts are 4 a part, so the fifth would be empty
-  CHECK(splits(131072, 0) <= 132);  // 2 blocks a multiprocessor over 2 heads
-  CHECK(splits(131072, 0) >= 120);
-  CHECK(splits(131072, 0, 200) == 1);  // sequences alone fill it
-  CHECK(splits(1 << 30, 7) == 7);
+  CHECK(blocks(1, 0) == 2);
+  CHECK(blocks(64, 100) == 2);
+  CHECK(blocks(65, 100) == 4);
+  CHECK(blocks(1000, 5) == 5);
+  CHECK(blocks(131072, 0) == 132);      // 66 a pair
+  CHECK(blocks(131072, 0, 4) == 128);   // 8 pairs: 16 each
+  CHECK(blocks(131072, 0, 128) == 128);  // 256 pairs: two each
+  CHECK(blocks(131072, 0, 33) == 132);  // 66 pairs: 2 each
+  CHECK(blocks(131072, 0, 50) == 132);  // 100 pairs: 100 blocks would idle a quarter of the device
+  CHECK(blocks(131072, 0, 100) == 132);
+  CHECK(blocks(1 << 30, 7) == 7);
+  CHECK(blocks(1 << 30, kMostBlocks) == kMostBlocks);
 
+  f.call.lengths = pointer<int>(kBase);  // known on the device only
+  f.call.blocks = 0, f.call.tokens = 131072, f.call.sequences = 4;
+  CHECK(f.attend().blocks == 132);
+  f.call.lengths = nullptr;
   f.context->recorder->device.is_gpu = false;
-  CHECK(splits(256, 0) == 1);
-  CHECK(splits(257, 0) == 2);
+  CHECK(blocks(256, 0) == 2);
+  CHECK(blocks(257, 0) == 5);
 }
 
 TEST_CASE("calls that a kernel could not survive are refused before any launch, by name") {
@@ -311,7 +345,9 @@ TEST_CASE("calls that a kernel could not survive are refused before any launch, 
   refused([](auto& c) { c.sequences = 0; }, "sequences");
   refused([](auto& c) { c.sequences = 65536; }, "65536 sequences");
   refused([](auto& c) { c.kv_heads = -1; }, "heads");
-  refused([](auto& c) { c.splits = -1; }, "splits");
+  refused([](auto& c) { c.blocks = -1; }, "-1 blocks");
+  refused([](auto& c) { c.blocks = kMostBlocks + 1; }, "8193 blocks");
+  refused([](auto& c) { c.tokens = 1 << 30, c.kv_heads = c.sequences = 60000; }, "tiles of 64 tokens");
   refused([](auto& c) { c.scale = NAN; }, "scale");
   refused([](auto& c) { c.q.data = nullptr; }, "q is a null");
   refused([](auto& c) { c.out.data = pointer<void>(kBase + 2); }, "out is 2 bytes past a multiple of 4");
