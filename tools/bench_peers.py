@@ -31,7 +31,6 @@ try:
 except ImportError as error:
     sys.exit(f"bench_peers.py needs PyTorch 2.4 or later: {error}")
 
-WARM_UPS = 3
 MOST_ERROR = 5e-3  # relative L2 against float32; fp16 probabilities and outputs give some 5e-4, a wrong layout 1
 
 
@@ -179,7 +178,7 @@ def error_of(peer: Peer, shape: Shape, caches: Caches) -> float:
     scores = caches.q[0, 0].float() @ peer.keys.float().T / math.sqrt(shape.head_dim)
     if shape.is_causal:
         last = torch.arange(shape.queries, device=scores.device)[:, None] + shape.tokens - shape.queries
-        scores.masked_fill_(torch.arange(shape.tokens, device=scores.device)[None, :] > last, -math.inf)
+        scores.masked_fill_(torch.arange(shape.tokens, device=scores.device) > last, -math.inf)
     want = scores.softmax(-1) @ peer.values.float()
     return float((peer.first(peer.run(0)).float() - want).norm() / want.norm())
 
@@ -189,8 +188,8 @@ def timed(variant: str, peer: Peer, copies: int, calls: int, repeats: int) -> Ti
     stream = torch.cuda.Stream()
     stream.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(stream):
-        for warm_up in range(WARM_UPS):
-            peer.run(warm_up % copies)
+        for _ in range(3):
+            peer.run(0)
     torch.cuda.synchronize()
     graphs: list[torch.cuda.CUDAGraph] = []
     turn = 0

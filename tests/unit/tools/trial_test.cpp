@@ -1,4 +1,5 @@
-// Trial's memory: what fill lays where, over layouts, sequences, heads and copies. No kernel runs.
+// Trial's memory: what fill lays where, over layouts, sequences, heads and copies, and which copy a timed call reads. No kernel
+// runs.
 // SPDX-License-Identifier: MIT
 #include "tools/trial.hpp"
 
@@ -7,9 +8,12 @@
 #include <algorithm>
 #include <limits>
 
+#include "core/args.cuh"
 #include "generator/codec.hpp"
 #include "generator/program.hpp"
 #include "generator/registry.hpp"
+#include "tests/support/recording_device.hpp"
+#include "tools/bench.hpp"
 
 namespace kvjit {
 namespace {
@@ -27,20 +31,12 @@ Made made(const std::string& k, const std::string& v, const char* layout) {
   const std::string toml =
       "[k]\nformat = \"" + k + "\"\n[v]\nformat = \"" + v + "\"\n[cache]\nlayout = \"" + layout + "\"\n";
   Made made{resolve(parse_specs(toml, "s").value().at(0), registry, "sm_90a").value(), {}};
-  made.source = make_reference_program(made.problem, registry).value();
-  made.source.kernels.clear();  // so that nothing is compiled
+  made.source = make_program(made.problem, registry).value();
   return made;
 }
 
-std::shared_ptr<Context> cpu() {
-  Options options;
-  options.device = DeviceKind::cpu;
-  options.cache_dir = "off";
-  return Context::open(options).value();
-}
-
 TEST_CASE("a filled cache holds the rows in the order of its memory, in every copy") {
-  const auto context = cpu();
+  const auto context = std::make_shared<test::RecordingContext>();
   for (const char* layout : {"planar", "rows"})
     for (const auto& [k, v] : {std::pair{"tbq4_0", "f16"}, std::pair{"q8_0", "turbo_split_54"}}) {
       const Made one = made(k, v, layout);
@@ -90,6 +86,35 @@ TEST_CASE(
   const auto most = std::numeric_limits<std::size_t>::max();
   CHECK(memory_bytes(one.source, {65535, 65535, 1LL << 40, 1}) == most);
   CHECK(memory_bytes(one.source, {1, 65535, 1LL << 36, 1 << 30}) == most);
+}
+
+TEST_CASE("timed calls read a copy each, in turn, and say what they launched") {
+  const auto context = std::make_shared<test::RecordingContext>();
+  const Made one = made("tbq4_0", "q8_0", "planar");
+  const auto program = Program::create(context, one.source).value();
+  const Trial trial = Trial::make(context, program, one.problem, {kSequences, kHeads, kTokens, kCopies}).value();
+  const std::vector<float> q(static_cast<std::size_t>(kSequences * kHeads * 128), 1.0f);
+  const Trial::Timed timed = trial.time(q, {}, 5).value();
+  CHECK(timed.timing.repeats == 5);
+  const auto kernels = launched_kernels(*program, timed.report).value();
+  REQUIRE(kernels.size() == timed.report.kernels.size());
+  CHECK(context->device->launches.size() == kCopies * kernels.size());
+  const auto attend = std::find_if(kernels.begin(), kernels.end(), [](const auto& k) { return k.role == "attend"; });
+  REQUIRE(attend != kernels.end());
+  CHECK(attend->registers == attend->threads / 4);  // of the record, not of the plan
+  CHECK(attend->shared_bytes == one.source.kernels.at(Role::attend).shared_bytes);
+
+  std::vector<kv::AttentionArgs> calls;
+  for (const auto& launch : context->device->launches)
+    if (launch.entry == one.source.kernels.at(Role::attend).entry) calls.push_back(launch.as<kv::AttentionArgs>());
+  REQUIRE(calls.size() == kCopies);
+  for (int copy = 0; copy < kCopies; ++copy) {
+    const auto& call = calls[std::size_t(copy)];
+    CHECK(reinterpret_cast<DevicePointer>(call.k.codes) == trial.memory(copy));
+    CHECK(call.v.codes > call.k.codes);
+    CHECK(call.v.scales - call.k.codes == calls[0].v.scales - calls[0].k.codes);
+    CHECK(reinterpret_cast<DevicePointer>(call.v.scales) < trial.memory(copy + 1));
+  }
 }
 
 }  // namespace
