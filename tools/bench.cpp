@@ -200,9 +200,9 @@ std::string bench_heading(const DeviceFacts& facts, int kv_heads) {
                                              facts.peak_gb_per_s(), facts.memory_clock_khz / 1e3, facts.memory_bus_bits)
                                : "no peak: the driver does not state the memory's clock and width";
   return fmt::format(
-      "{}, {}; {} KV heads. us: median, low and high of a call in a CUDA graph of 20, which take turns over caches "
-      "that "
-      "exceed the L2; probe: as many bytes only read, in the same way; registers, shared: of each launch",
+      "{}, {}; {} KV heads\n"
+      "us: median, low and high of a call in CUDA graphs of 20 that take turns over caches which exceed the L2\n"
+      "probe: as many bytes only read, in the same way; registers, shared: of each launch",
       facts.name, peak, kv_heads);
 }
 
@@ -218,7 +218,7 @@ std::string bench_page(const DeviceFacts& facts, int kv_heads, const std::vector
   std::vector<std::string> headings = kHeadings;
   headings.insert(headings.begin(), "");
   return html_page("Time of attention over KV caches",
-                   fmt::format("<p>{}</p>\n{}{}", escaped(bench_heading(facts, kv_heads)), charts(rows),
+                   fmt::format("<pre>{}</pre>\n{}{}", escaped(bench_heading(facts, kv_heads)), charts(rows),
                                html_table(headings, lines)));
 }
 

@@ -46,7 +46,7 @@ struct BenchRow {
 
 nlohmann::ordered_json to_json(const BenchRow& row);
 nlohmann::ordered_json to_json(const DeviceFacts& facts);
-// "NVIDIA H200: 4917 GB/s by its memory clock and bus width ..., L2 50 MiB", and how the rows below it were measured.
+// "NVIDIA H200, peak 4814 GB/s: ...", and how the rows below it were measured.
 std::string bench_heading(const DeviceFacts& facts, int kv_heads);
 std::string bench_text(const std::vector<BenchRow>& rows);
 // Table and two charts: GB/s over bytes of cache, with the probe as the roof; time over tokens.

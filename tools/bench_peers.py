@@ -119,12 +119,22 @@ def sdpa(backend: SDPBackend) -> Callable[[Shape, Caches], Peer]:
     return prepare
 
 
-def flex(shape: Shape, caches: Caches) -> Peer:
-    attention = importlib.import_module("torch.nn.attention.flex_attention").flex_attention
-    q = packed(shape, caches)
-    torch.compiler.reset()  # one compiled kernel a shape, as an engine would have it
-    compiled = torch.compile(attention, dynamic=False)
-    return of_packed(lambda copy: compiled(q, caches.k[copy], caches.v[copy]), shape, caches)
+def flex(is_packed: bool) -> Callable[[Shape, Caches], Peer]:
+    def prepare(shape: Shape, caches: Caches) -> Peer:
+        attention = importlib.import_module("torch.nn.attention.flex_attention").flex_attention
+        q = packed(shape, caches)
+        if not is_packed:
+            q = caches.q.flatten(1, 2)
+        torch.compiler.reset()  # one compiled kernel a shape, as an engine would have it
+        compiled = torch.compile(attention, dynamic=False)
+
+        def run(copy: int) -> Tensor:
+            out = compiled(q, caches.k[copy], caches.v[copy], enable_gqa=not is_packed)
+            return out.view(caches.q.shape).flatten(2, 3)
+
+        return of_packed(run, shape, caches)
+
+    return prepare
 
 
 def flash_attention_3(shape: Shape, caches: Caches) -> Peer:
@@ -167,7 +177,7 @@ def flashinfer(shape: Shape, caches: Caches) -> Peer:
 PEERS: dict[str, dict[str, Callable[[Shape, Caches], Peer]]] = {
     "SDPA": {"flash": sdpa(SDPBackend.FLASH_ATTENTION), "cuDNN": sdpa(SDPBackend.CUDNN_ATTENTION),
              "efficient": sdpa(SDPBackend.EFFICIENT_ATTENTION)},
-    "Flex": {"": flex},
+    "Flex": {"packed": flex(True), "grouped": flex(False)},
     "FlashInfer": {"": flashinfer},
     "FA3": {"": flash_attention_3},
 }

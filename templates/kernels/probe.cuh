@@ -16,14 +16,14 @@ KV_DEVICE void probe(const ProbeArgs& args) {
   for (; at + (kUnroll - 1) * args.step < args.vectors; at += kUnroll * args.step) {
     u32 words[kUnroll][4];
     KV_UNROLL
-    for (int i = 0; i < kUnroll; ++i) load_u128(words[i], args.from + (at + i * args.step) * kVector);
+    for (int i = 0; i < kUnroll; ++i) load_once_u128(words[i], args.from + (at + i * args.step) * kVector);
     KV_UNROLL
     for (int i = 0; i < kUnroll; ++i) mixed ^= words[i][0] ^ words[i][1] ^ words[i][2] ^ words[i][3];
   }
   KV_NO_UNROLL  // unrolled, it would divide to count its rounds
   for (; at < args.vectors; at += args.step) {
     u32 words[4];
-    load_u128(words, args.from + at * kVector);
+    load_once_u128(words, args.from + at * kVector);
     mixed ^= words[0] ^ words[1] ^ words[2] ^ words[3];
   }
   if (mixed == args.needle) *args.found = mixed;  // so that the compiler cannot drop the loads
