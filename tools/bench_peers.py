@@ -233,7 +233,8 @@ def measure_all(shape: Shape, pool_bytes: float, calls: int, repeats: int, missi
         except Exception as error:  # whatever a library raises is a reason to print
             kind = "" if isinstance(error, Missing) else f"{type(error).__name__}: "
             reason = next(iter(str(error).strip().splitlines()), "no message")
-            missing.append(f"{' '.join([name, variant]).strip()}, {where}: {kind}{reason}")
+            place = "" if isinstance(error, ImportError) else f", {where}"
+            missing.append(f"{' '.join([name, variant]).strip()}{place}: {kind}{reason}")
             continue
         if name not in best or timing.median_us < best[name].median_us:
             best[name] = timing
@@ -290,7 +291,7 @@ def main() -> int:
             line.append(f"{timing.variant} {timing.median_us:.2f}  {timing.median_us / row['median_us']:5.2f}"
                         if timing else "missing")
         lines.append(line)
-    print(versions(args.kvjit), table(lines), *(f"missing: {reason}" for reason in missing), sep="\n")
+    print(versions(args.kvjit), table(lines), *(f"missing: {reason}" for reason in dict.fromkeys(missing)), sep="\n")
     return 0
 
 
