@@ -26,4 +26,7 @@ Source emit_codec(const CodecPlan& plan, const Registry& registry);
 Source emit_tiles(const Format& format, const TilePlan& plan, int head_dim, bool is_planar, bool is_quantise,
                   const std::string& arch, const Registry& registry);
 
+// Reads bytes and does nothing with them. unroll: 16-byte loads under way in a lane.
+Source emit_probe(int unroll, const std::string& arch, const Registry& registry);
+
 }  // namespace kvjit

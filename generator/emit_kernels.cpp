@@ -1,4 +1,4 @@
-// emit_kernels: merge, rotate, reference, quantise, dequantise.
+// emit_kernels: merge, rotate, reference, quantise, dequantise, probe.
 // SPDX-License-Identifier: MIT
 #include <algorithm>
 
@@ -113,6 +113,16 @@ Source emit_codec(const CodecPlan& plan, const Registry& registry) {
   w.line("}};\n");
   return finish(w, name, plan.arch,
                 {family, "CodecArgs", kWarpsOfRowKernels * 32, kWarpsOfRowKernels * warp_bytes, sizeof(kv::CodecArgs)});
+}
+
+Source emit_probe(int unroll, const std::string& arch, const Registry& registry) {
+  constexpr int kThreads = 512;  // four such blocks fill a multiprocessor
+  const std::string name = fmt::format("probe.u{}.{}", unroll, arch);
+  Writer w = begin(registry, name, "bytes read and not used");
+  w.fragment("kernels/probe.cuh");
+  w.line("// ======== the plan ========\nnamespace kv {{\n\nstruct Plan {{");
+  w.line("  static constexpr int kThreads = {}, kUnroll = {};\n}};\n", kThreads, unroll);
+  return finish(w, name, arch, {"probe", "ProbeArgs", kThreads, 0, sizeof(kv::ProbeArgs)});
 }
 
 }  // namespace kvjit

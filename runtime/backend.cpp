@@ -1,10 +1,17 @@
-// Buffer: device memory that frees itself.
+// What the back-ends share: Buffer, and what a timing may be asked for.
 // SPDX-License-Identifier: MIT
 #include "runtime/backend.hpp"
+
+#include <fmt/format.h>
 
 #include <utility>
 
 namespace kvjit {
+
+Result<void> check_timing(int repeats, int turns) {
+  if (repeats >= 1 && turns >= 1) return {};
+  return fail(Code::usage, fmt::format("{} timed repeats, {} turns: at least 1 of each is needed", repeats, turns));
+}
 
 Result<Buffer> Buffer::make(std::shared_ptr<Backend> backend, std::size_t bytes) {
   KV_TRY(pointer, backend->allocate(bytes));

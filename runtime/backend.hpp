@@ -21,7 +21,11 @@ struct DeviceFacts {
   std::string arch;  // "sm_90a": the arch kernels are generated for by default ("sm_90a" on the CPU back-end)
   int multiprocessors = 1;
   std::size_t memory_bytes = 0;
-  int driver_version = 0;  // 13000 = 13.0
+  int l2_bytes = 0, memory_clock_khz = 0, memory_bus_bits = 0;  // 0: not known
+  int driver_version = 0;                                       // 13000 = 13.0
+
+  // What the attributes say of memory that moves two bits a pin and clock: the datasheet's figure. 0: not known.
+  double peak_gb_per_s() const { return 2.0 * memory_clock_khz * 1e3 * memory_bus_bits / 8 / 1e9; }
 };
 
 struct Grid {
@@ -54,13 +58,17 @@ class Backend {
   // args: source.args_bytes bytes. Asynchronous on a GPU.
   virtual Result<void> launch(const Kernel& kernel, Grid grid, const void* args, Stream stream) = 0;
 
-  // Median and spread of `repeats` timed calls of `work` in microseconds (GPU: device events; CPU: wall clock).
+  // What is timed: `turn` counts 0, 1 .. turns - 1, 0 .. so that each call may read another buffer.
+  using Work = std::function<Result<void>(Stream, int turn)>;
+  // Of one call, in microseconds (GPU: device events; CPU: wall clock): median and extremes of `repeats` timed groups of `calls`.
   struct Timing {
     double median_us = 0, low_us = 0, high_us = 0;
-    int repeats = 0;
+    int repeats = 0, calls = 1;
   };
-  virtual Result<Timing> time(const std::function<Result<void>(Stream)>& work, int repeats) = 0;
+  virtual Result<Timing> time(const Work& work, int repeats, int turns) = 0;
 };
+
+Result<void> check_timing(int repeats, int turns);  // at least 1 of each
 
 // Fails with environment: what was searched (library names, folders), or that there is no device.
 Result<std::shared_ptr<Backend>> open_cuda(const Options& options);

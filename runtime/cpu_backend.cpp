@@ -123,7 +123,7 @@ class CpuBackend : public Backend {
     return CpuKernel::load(source, artefact);
   }
   Result<void> launch(const Kernel& kernel, Grid grid, const void* args, Stream) override;
-  Result<Timing> time(const std::function<Result<void>(Stream)>& work, int repeats) override;
+  Result<Timing> time(const Work& work, int repeats, int turns) override;
 
  private:
   static Result<void> copy(void* to, const void* from, std::size_t bytes);
@@ -171,16 +171,16 @@ Result<void> CpuBackend::launch(const Kernel& kernel, Grid grid, const void* arg
   return ran;
 }
 
-Result<Backend::Timing> CpuBackend::time(const std::function<Result<void>(Stream)>& work, int repeats) {
-  if (repeats < 1) return fail(Code::usage, fmt::format("{} repeats; at least 1 is needed", repeats));
+Result<Backend::Timing> CpuBackend::time(const Work& work, int repeats, int turns) {
+  KV_CHECK(check_timing(repeats, turns));
   std::vector<double> us;
   for (int i = 0; i < repeats; ++i) {
     const auto begin = std::chrono::steady_clock::now();
-    KV_CHECK(work(nullptr));
+    KV_CHECK(work(nullptr, i % turns));
     us.push_back(std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - begin).count());
   }
   std::sort(us.begin(), us.end());
-  return Timing{us[us.size() / 2], us.front(), us.back(), repeats};
+  return Timing{us[us.size() / 2], us.front(), us.back(), repeats, 1};
 }
 
 }  // namespace

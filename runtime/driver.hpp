@@ -27,6 +27,8 @@ using CuGraphExec = struct CuGraphExecOpaque*;
 // Values of cuda.h, the same since CUDA 11.
 constexpr CuResult kCuErrorOutOfMemory = 2;
 constexpr int kCuAttributeMultiprocessors = 16;
+constexpr int kCuAttributeMemoryClockKhz = 36, kCuAttributeMemoryBusBits = 37;
+constexpr int kCuAttributeL2Bytes = 38;
 constexpr int kCuAttributeCapabilityMajor = 75, kCuAttributeCapabilityMinor = 76;
 constexpr int kCuAttributeSharedOptIn = 97;  // largest shared memory a block can ask for
 constexpr int kCuFunctionMaxThreads = 0;     // a block, given the registers it uses

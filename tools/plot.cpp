@@ -8,36 +8,16 @@
 #include <cmath>
 #include <numbers>
 
+#include "tools/svg.hpp"
+
 namespace kvjit {
 namespace {
 
-constexpr double kWidth = 960, kLeft = 80, kRight = 20, kTop = 16, kBottom = 52;
-constexpr double kMarker = 4;                       // radius
-constexpr double kLetter = 6.7, kLabelHeight = 13;  // of 11 px monospace text
-constexpr double kRoomALabel = 16;                  // height of the plot for each label, so that all find a place
+using namespace svg;
+
+constexpr double kRoomALabel = 16;  // height of the plot for each label, so that all find a place
 
 Box around(const Point& point) { return {point.first - kMarker, point.second - kMarker, 2 * kMarker, 2 * kMarker}; }
-
-std::string text_svg(double x, double y, const char* anchor, const std::string& text, const char* extra = "") {
-  return fmt::format("<text x=\"{:.1f}\" y=\"{:.1f}\" text-anchor=\"{}\"{}>{}</text>\n", x, y, anchor, extra,
-                     escaped(text));
-}
-
-std::string line_svg(double x1, double y1, double x2, double y2, const char* kind) {
-  return fmt::format("<line class=\"{}\" x1=\"{:.1f}\" y1=\"{:.1f}\" x2=\"{:.1f}\" y2=\"{:.1f}\"/>\n", kind, x1, y1, x2,
-                     y2);
-}
-
-std::string frame_svg(double height, const Box& area, const std::string& x_title, const std::string& y_title,
-                      const std::string& inside) {
-  return fmt::format("<svg viewBox=\"0 0 {:.0f} {:.0f}\" role=\"img\">\n", kWidth, height) +
-         fmt::format("<rect class=\"frame\" x=\"{:.1f}\" y=\"{:.1f}\" width=\"{:.1f}\" height=\"{:.1f}\"/>\n",
-                     area.left, area.top, area.width, area.height) +
-         inside + text_svg(area.left + area.width / 2, height - 8, "middle", x_title) +
-         text_svg(0, 0, "middle", y_title,
-                  fmt::format(" transform=\"translate(14 {:.1f}) rotate(-90)\"", area.top + area.height / 2).c_str()) +
-         "</svg>\n";
-}
 
 }  // namespace
 
@@ -134,23 +114,16 @@ std::string scatter_svg(const std::string& x_title, const std::string& y_title, 
   std::vector<Point> places, sizes;
   for (const PlotPoint& p : points) {
     places.emplace_back(x_of(p.x), y_of(p.y));
-    sizes.emplace_back(kLetter * static_cast<double>(p.label.size()) + 2, kLabelHeight);
+    sizes.push_back(label_size(p.label));
   }
   const std::vector<Box> labels = place_labels(places, sizes, area);
-  for (std::size_t i = 0; i < points.size(); ++i) {
-    const auto& [x, y] = places[i];
-    const auto [to_x, to_y] = leader_end(labels[i], places[i]);
-    if (labels[i].width > 0 && std::hypot(to_x - x, to_y - y) > 3 * kMarker)
-      svg += line_svg(x, y, to_x, to_y, "leader");
-  }
+  for (std::size_t i = 0; i < points.size(); ++i) svg += leader_svg(labels[i], places[i]);
   for (std::size_t i = 0; i < points.size(); ++i) {
     const auto& [x, y] = places[i];
     svg += fmt::format(
         "<circle class=\"{}\" cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"{:.0f}\"><title>{}: {:g}, {:.3g}</title></circle>\n",
         points[i].is_hollow ? "hollow" : "solid", x, y, kMarker, escaped(points[i].label), points[i].x, points[i].y);
-    if (labels[i].width > 0)
-      svg +=
-          text_svg(labels[i].left + 1, labels[i].top + kLabelHeight - 3, "start", points[i].label, " class=\"label\"");
+    svg += label_svg(labels[i], points[i].label);
   }
   return frame_svg(height, area, x_title, y_title, svg);
 }
@@ -182,23 +155,6 @@ std::string bars_svg(const std::string& x_title, const std::string& y_title, con
   return frame_svg(kHeight, area, x_title, y_title, svg);
 }
 
-std::string escaped(const std::string& text) {
-  std::string out;
-  for (const char c : text) {
-    if (c == '&')
-      out += "&amp;";
-    else if (c == '<')
-      out += "&lt;";
-    else if (c == '>')
-      out += "&gt;";
-    else if (c == '"')
-      out += "&quot;";
-    else
-      out += c;
-  }
-  return out;
-}
-
 std::string html_table(const std::vector<std::string>& headings, const std::vector<std::vector<std::string>>& rows) {
   std::string html = "<table>\n<tr>";
   for (const std::string& heading : headings) html += "<th>" + escaped(heading) + "</th>";
@@ -213,9 +169,11 @@ std::string html_table(const std::vector<std::string>& headings, const std::vect
 
 std::string html_page(const std::string& title, const std::string& body) {
   constexpr const char* kStyle = R"(
-:root { color-scheme: light dark; --ground: #ffffff; --ink: #1c1c1c; --faint: #d9d9d9; --one: #1f5fbf; --two: #c2410c; }
+:root { color-scheme: light dark; --ground: #ffffff; --ink: #1c1c1c; --faint: #d9d9d9;
+  --one: #1f5fbf; --two: #c2410c; --three: #15803d; --four: #7e22ce; --five: #a16207; --six: #0e7490; }
 @media (prefers-color-scheme: dark) {
-  :root { --ground: #16181c; --ink: #e4e4e4; --faint: #3a3d44; --one: #7fb0ff; --two: #ff9a5c; }
+  :root { --ground: #16181c; --ink: #e4e4e4; --faint: #3a3d44;
+    --one: #7fb0ff; --two: #ff9a5c; --three: #6ee7a0; --four: #d8b4fe; --five: #fcd34d; --six: #67e8f9; }
 }
 body { background: var(--ground); color: var(--ink); font: 14px/1.45 system-ui, sans-serif; max-width: 1000px; margin: 24px auto; padding: 0 16px; }
 svg { width: 100%; height: auto; }
@@ -226,6 +184,15 @@ svg text { fill: var(--ink); font: 11px ui-monospace, monospace; }
 .solid, .bar { fill: var(--one); }
 .hollow { fill: var(--ground); stroke: var(--two); stroke-width: 2; }
 .marked { fill: var(--two); }
+.c0 { stroke: var(--one); fill: var(--one); }
+.c1 { stroke: var(--two); fill: var(--two); }
+.c2 { stroke: var(--three); fill: var(--three); }
+.c3 { stroke: var(--four); fill: var(--four); }
+.c4 { stroke: var(--five); fill: var(--five); }
+.c5 { stroke: var(--six); fill: var(--six); }
+.roof { stroke: var(--ink); fill: var(--ink); }
+.line { fill: none; stroke-width: 1.5; }
+.roof.line { stroke-dasharray: 6 4; }
 table { border-collapse: collapse; font: 12px ui-monospace, monospace; }
 th, td { padding: 2px 10px 2px 0; text-align: left; border-bottom: 1px solid var(--faint); }
 )";

@@ -42,6 +42,20 @@ std::string scatter_svg(const std::string& x_title, const std::string& y_title, 
 std::string bars_svg(const std::string& x_title, const std::string& y_title, const std::vector<double>& bars,
                      const std::vector<bool>& marked, double line);
 
+struct Axis {
+  std::string title;
+  bool is_log = false;                     // ticks at powers of two; else from 0 up
+  std::string (*print)(double) = nullptr;  // of a tick
+};
+struct Series {
+  std::string label;
+  std::vector<Point> points;
+  bool is_roof = false;  // what the others are compared with: dashed
+};
+
+// One line a series, its label near its last point; every point has its numbers as a tooltip.
+std::string lines_svg(const Axis& x, const Axis& y, const std::vector<Series>& series);
+
 std::string escaped(const std::string& text);  // & < > "
 std::string html_table(const std::vector<std::string>& headings, const std::vector<std::vector<std::string>>& rows);
 std::string html_page(const std::string& title, const std::string& body);

@@ -6,11 +6,14 @@
 
 #include <algorithm>
 #include <cstring>
+#include <limits>
 
 #include "generator/codec.hpp"
 
 namespace kvjit {
 namespace {
+
+constexpr std::size_t kNoNumber = std::numeric_limits<std::size_t>::max();
 
 void* device_data(DevicePointer pointer) { return reinterpret_cast<void*>(pointer); }
 
@@ -47,12 +50,43 @@ Result<Buffer> uploaded(const std::shared_ptr<Backend>& backend, std::span<const
   return std::move(buffer);
 }
 
+// The first `filled` bytes over and over.
+Result<void> repeat(Backend& backend, DevicePointer to, std::size_t filled, std::size_t bytes) {
+  for (std::size_t step; filled < bytes; filled += step) {
+    step = std::min(filled, bytes - filled);
+    KV_CHECK(backend.copy_on_device(to + filled, to, step, nullptr));
+  }
+  return {};
+}
+
+// Where V stands in a copy, and what a copy takes. Between the sides and behind V are bytes that nobody writes, so that a read past
+// the end of a side shows.
+struct Places {
+  std::size_t values_at = 0, copy_bytes = 0;
+};
+constexpr std::size_t kGuard = 256;  // also the alignment of a side
+
+Places places(std::size_t k_bytes, std::size_t v_bytes) {
+  const auto end = [](std::size_t bytes) { return (bytes + kGuard - 1) / kGuard * kGuard + kGuard; };
+  constexpr std::size_t kMost = std::size_t{1} << 60;  // far above any memory, far below an overflow
+  if (k_bytes > kMost || v_bytes > kMost) return {kNoNumber, kNoNumber};
+  return {end(k_bytes), end(k_bytes) + end(v_bytes)};
+}
+
 Result<void> check_count(const char* what, std::size_t have, std::size_t need) {
   if (have == need) return {};
   return fail(Code::internal, fmt::format("{} has {} values where the shape gives {}", what, have, need));
 }
 
 }  // namespace
+
+std::size_t memory_bytes(const ProgramSource& source, const CacheShape& shape) {
+  const auto side = [&](const SideFacts& facts) {
+    return side_geometry(source, facts, shape.sequences, shape.kv_heads, shape.tokens).total_bytes;
+  };
+  std::size_t bytes = places(side(source.k), side(source.v)).copy_bytes;
+  return __builtin_mul_overflow(bytes, static_cast<std::size_t>(shape.copies), &bytes) ? kNoNumber : bytes;
+}
 
 std::vector<float> rounded_to(Element type, std::span<const float> x) { return unpacked(type, packed(type, x)); }
 
@@ -68,14 +102,16 @@ Result<Trial> Trial::make(std::shared_ptr<Context> context, std::shared_ptr<Prog
   trial.program_ = std::move(program);
   trial.problem_ = problem;
   trial.shape_ = shape;
-  for (int side : {0, 1}) {
-    trial.geometry_[side] =
-        side_geometry(trial.program_->source(), trial.facts(side), shape.sequences, shape.kv_heads, shape.tokens);
-    KV_TRY(buffer, Buffer::make(trial.context_->backend(), trial.geometry_[side].total_bytes));
-    // All ones: a row that nobody wrote reads as NaN or as extreme codes, so a stray read shows.
-    KV_CHECK(trial.context_->backend()->fill(buffer.pointer(), 0xFF, buffer.bytes()));
-    trial.buffers_[side] = std::move(buffer);
-  }
+  const ProgramSource& source = trial.program_->source();
+  for (int side : {0, 1})
+    trial.geometry_[side] = side_geometry(source, trial.facts(side), shape.sequences, shape.kv_heads, shape.tokens);
+  const Places found = places(trial.geometry_[0].total_bytes, trial.geometry_[1].total_bytes);
+  trial.values_at_ = found.values_at;
+  trial.copy_bytes_ = found.copy_bytes;
+  KV_TRY(memory, Buffer::make(trial.context_->backend(), memory_bytes(source, shape)));
+  // All ones: a row that nobody wrote reads as NaN or as extreme codes, so a stray read shows.
+  KV_CHECK(trial.context_->backend()->fill(memory.pointer(), 0xFF, memory.bytes()));
+  trial.memory_ = std::move(memory);
   return trial;
 }
 
@@ -105,33 +141,38 @@ std::size_t Trial::rows_bytes(int side) const {
                                   format(side).row_bytes(format(side).stored_dim(problem_.head_dim)));
 }
 
+// codes, scales: where the row stands in the side's memory; row: where it stands among the rows in file order.
+template <class Visit>
+void Trial::visit_row(int side, long long codes, long long scales, long long row, Visit visit) const {
+  const Format& stored = format(side);
+  const bool is_planar = program_->source().is_planar;
+  for (int block = 0; block < stored.stored_dim(problem_.head_dim) / stored.block;
+       ++block, row += stored.block_bytes, codes += is_planar ? 0 : stored.block_bytes)
+    for (const Field& field : stored.fields) {
+      if (field.kind == FieldKind::pad && is_planar) continue;
+      long long& plane = field.is_code() ? codes : scales;
+      visit(field, is_planar ? plane : codes + field.at, row + field.at);
+      if (is_planar) plane += field.bytes;
+    }
+}
+
 template <class Visit>
 void Trial::for_each_piece(int side, Visit visit) const {
-  const Format& stored = format(side);
   const kv::CacheSide& strides = geometry_[side].strides;
-  const bool is_planar = program_->source().is_planar;
   long long row = 0;
   for (long long s = 0; s < shape_.sequences; ++s)
     for (long long h = 0; h < shape_.kv_heads; ++h)
-      for (long long t = 0; t < shape_.tokens; ++t) {
-        long long codes =
-            s * strides.codes_sequence_stride + h * strides.codes_head_stride + t * strides.codes_token_stride;
-        long long scales = static_cast<long long>(geometry_[side].codes_bytes) + s * strides.scales_sequence_stride +
-                           h * strides.scales_head_stride + t * strides.scales_token_stride;
-        for (int block = 0; block < stored.stored_dim(problem_.head_dim) / stored.block;
-             ++block, row += stored.block_bytes, codes += is_planar ? 0 : stored.block_bytes)
-          for (const Field& field : stored.fields) {
-            if (field.kind == FieldKind::pad && is_planar) continue;
-            long long& plane = field.is_code() ? codes : scales;
-            visit(field, is_planar ? plane : codes + field.at, row + field.at);
-            if (is_planar) plane += field.bytes;
-          }
-      }
+      for (long long t = 0; t < shape_.tokens; ++t, row += facts(side).row_bytes)
+        visit_row(side,
+                  s * strides.codes_sequence_stride + h * strides.codes_head_stride + t * strides.codes_token_stride,
+                  static_cast<long long>(geometry_[side].codes_bytes) + s * strides.scales_sequence_stride +
+                      h * strides.scales_head_stride + t * strides.scales_token_stride,
+                  row, visit);
 }
 
 Result<std::vector<std::uint8_t>> Trial::rows(int side) const {
   std::vector<std::uint8_t> memory(geometry_[side].total_bytes), rows(rows_bytes(side));
-  KV_CHECK(context_->backend()->copy_to_host(memory.data(), buffers_[side].pointer(), memory.size()));
+  KV_CHECK(context_->backend()->copy_to_host(memory.data(), this->memory(0, side), memory.size()));
   for_each_piece(side, [&](const Field& field, long long at, long long row) {
     std::memcpy(&rows[static_cast<std::size_t>(row)], &memory[static_cast<std::size_t>(at)],
                 static_cast<std::size_t>(field.bytes));
@@ -147,7 +188,39 @@ Result<void> Trial::set_rows(int side, std::span<const std::uint8_t> rows) {
       std::memcpy(&memory[static_cast<std::size_t>(at)], &rows[static_cast<std::size_t>(row)],
                   static_cast<std::size_t>(field.bytes));
   });
-  return context_->backend()->copy_to_device(buffers_[side].pointer(), memory.data(), memory.size());
+  return context_->backend()->copy_to_device(this->memory(0, side), memory.data(), memory.size());
+}
+
+Result<void> Trial::fill(int side, std::span<const std::uint8_t> rows) {
+  const SideFacts& stored = facts(side);
+  const long long count = static_cast<long long>(rows.size()) / stored.row_bytes;
+  if (count < 1) return fail(Code::internal, fmt::format("{} bytes are no row of {}", rows.size(), stored.format));
+  const bool is_planar = program_->source().is_planar;
+  const long long code_row = is_planar ? stored.code_row_bytes : stored.row_bytes;
+  const long long scale_row = is_planar ? stored.scale_row_bytes : 0;
+  std::vector<std::uint8_t> planes(static_cast<std::size_t>(count * (code_row + scale_row)), 0xFF);
+  for (long long t = 0; t < count; ++t)
+    visit_row(side, t * code_row, count * code_row + t * scale_row, t * stored.row_bytes,
+              [&](const Field& field, long long at, long long row) {
+                if (field.kind != FieldKind::pad)
+                  std::memcpy(&planes[static_cast<std::size_t>(at)], &rows[static_cast<std::size_t>(row)],
+                              static_cast<std::size_t>(field.bytes));
+              });
+  // A plane is rows without a gap, so the pattern repeats over heads, sequences and the capacity that rounds a head up.
+  Backend& backend = *context_->backend();
+  const auto codes = static_cast<std::size_t>(count * code_row);
+  const std::size_t codes_bytes = geometry_[side].codes_bytes, bytes = geometry_[side].total_bytes;
+  const auto lay = [&](std::size_t at, std::span<const std::uint8_t> pattern, std::size_t plane) -> Result<void> {
+    const std::size_t some = std::min(pattern.size(), plane);
+    KV_CHECK(backend.copy_to_device(memory(0, side) + at, pattern.data(), some));
+    return repeat(backend, memory(0, side) + at, some, plane);
+  };
+  const std::span<const std::uint8_t> pattern = planes;
+  KV_CHECK(lay(0, pattern.first(codes), codes_bytes));
+  if (scale_row > 0) KV_CHECK(lay(codes_bytes, pattern.subspan(codes), bytes - codes_bytes));
+  for (int copy = 1; copy < shape_.copies; ++copy)
+    KV_CHECK(backend.copy_on_device(memory(copy, side), memory(0, side), bytes, nullptr));
+  return backend.synchronize(nullptr);
 }
 
 Result<std::vector<float>> Trial::dequantise(int side, bool rotated, Element type) const {
@@ -170,19 +243,18 @@ Result<Backend::Timing> Trial::time_codec(int side, bool is_writing, Element typ
   const auto bytes = static_cast<std::size_t>(shape_.sequences * shape_.kv_heads * shape_.tokens * problem_.head_dim) *
                      element_bytes(type);
   KV_TRY(x, Buffer::make(backend, bytes));
-  std::size_t filled = std::min(some.size(), bytes);
+  const std::size_t filled = std::min(some.size(), bytes);
   KV_CHECK(backend->copy_to_device(x.pointer(), some.data(), filled));
-  for (; filled < bytes; filled += std::min(filled, bytes - filled))
-    KV_CHECK(backend->copy_on_device(x.pointer() + filled, x.pointer(), std::min(filled, bytes - filled), nullptr));
+  KV_CHECK(repeat(*backend, x.pointer(), filled, bytes));
   KV_CHECK(backend->synchronize(nullptr));
   kv::CodecArgs args = codec_args(side, x.pointer(), problem_.head_dim, type);
   const long long token = static_cast<long long>(shape_.kv_heads) * problem_.head_dim;
   args.x = {device_data(x.pointer()), shape_.tokens * token, token, problem_.head_dim};
   return backend->time(
-      [&](Stream stream) {
+      [&](Stream stream, int) {
         return is_writing ? program_->quantise(side, args, stream) : program_->dequantise(side, args, stream);
       },
-      repeats);
+      repeats, 1);
 }
 
 Result<Trial::Launch> Trial::prepare(std::span<const float> q, const Call& call) const {
@@ -237,14 +309,19 @@ Result<Trial::Outcome> Trial::attend(std::span<const float> q, const Call& call)
   return outcome;
 }
 
-Result<Backend::Timing> Trial::time(std::span<const float> q, const Call& call, int repeats) const {
+Result<Trial::Timed> Trial::time(std::span<const float> q, const Call& call, int repeats) const {
   KV_TRY(launch, prepare(q, call));
-  return context_->backend()->time(
-      [&](Stream stream) -> Result<void> {
-        KV_CHECK(program_->attention(launch.call, launch.workspace.pointer(), stream));
-        return {};
-      },
-      repeats);
+  Timed timed;
+  const auto work = [&](Stream stream, int turn) -> Result<void> {
+    launch.call.k = cache(0, turn);
+    launch.call.v = cache(1, turn);
+    KV_TRY(report, program_->attention(launch.call, launch.workspace.pointer(), stream));
+    timed.report = std::move(report);
+    return {};
+  };
+  KV_TRY(timing, context_->backend()->time(work, repeats, shape_.copies));
+  timed.timing = timing;
+  return timed;
 }
 
 }  // namespace kvjit

@@ -1,5 +1,5 @@
-// Trial: a program with a cache of its own on a device, fed from and read back to host arrays. Used by `run`,
-// `verify` and the tests; the CPU back-end and a GPU look the same from here.
+// Trial: a program with a cache of its own on a device, fed from and read back to host arrays. Used by `run`, `verify`, `bench`
+// and the tests; the CPU back-end and a GPU look the same from here.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include <cstdint>
@@ -16,7 +16,11 @@ namespace kvjit {
 struct CacheShape {
   int sequences = 1, kv_heads = 1;
   long long tokens = 0;  // capacity of each sequence
+  int copies = 1;        // timed calls take turns over them; everything else uses the first
 };
+
+// What Trial::make allocates for the caches; the largest std::size_t if that is no number of bytes.
+std::size_t memory_bytes(const ProgramSource& source, const CacheShape& shape);
 
 class Trial {
  public:
@@ -32,6 +36,8 @@ class Trial {
   Result<std::vector<std::uint8_t>> rows(int side) const;
   // The inverse: a cache that somebody else encoded. Padding keeps 0xFF: no kernel may read it.
   Result<void> set_rows(int side, std::span<const std::uint8_t> rows);
+  // The same for caches too large to be encoded: `rows` over and over, repeated by the device, in every copy.
+  Result<void> fill(int side, std::span<const std::uint8_t> rows);
   // [sequences][kv_heads][tokens][head_dim], by way of `type`; rotated: [...][stored values], left in the rotated domain.
   Result<std::vector<float>> dequantise(int side, bool rotated = false, Element type = Element::f32) const;
 
@@ -47,7 +53,11 @@ class Trial {
   };
   // q like out, rounded to the program's q type on the way (rounded_to).
   Result<Outcome> attend(std::span<const float> q, const Call& call) const;
-  Result<Backend::Timing> time(std::span<const float> q, const Call& call, int repeats) const;
+  struct Timed {
+    Backend::Timing timing;
+    LaunchReport report;
+  };
+  Result<Timed> time(std::span<const float> q, const Call& call, int repeats) const;
 
   // quantise (is_writing) or dequantise of the whole cache, from or to x [sequences][tokens][kv_heads][head_dim] of `type` in the
   // device's memory. `sample`: some rows, which x repeats.
@@ -55,9 +65,12 @@ class Trial {
                                      int repeats) const;
 
   const CacheShape& shape() const { return shape_; }
+  DevicePointer memory(int copy) const { return memory_.pointer() + static_cast<std::size_t>(copy) * copy_bytes_; }
 
  private:
   struct Launch;  // buffers of one call
+  template <class Visit>
+  void visit_row(int side, long long codes, long long scales, long long row, Visit visit) const;
   // visit(field, byte of the side's memory, byte of the rows) for every field of every row that the layout has.
   template <class Visit>
   void for_each_piece(int side, Visit visit) const;
@@ -65,7 +78,8 @@ class Trial {
   Result<Launch> prepare(std::span<const float> q, const Call& call) const;
   const SideFacts& facts(int side) const { return side == 0 ? program_->source().k : program_->source().v; }
   const Format& format(int side) const { return side == 0 ? problem_.k : problem_.v; }
-  kv::CacheSide cache(int side) const { return at(geometry_[side], buffers_[side].pointer()); }
+  DevicePointer memory(int copy, int side) const { return memory(copy) + (side == 0 ? 0 : values_at_); }
+  kv::CacheSide cache(int side, int copy = 0) const { return at(geometry_[side], memory(copy, side)); }
   kv::CodecArgs codec_args(int side, DevicePointer x, int dim, Element type) const;
 
   std::shared_ptr<Context> context_;
@@ -73,7 +87,8 @@ class Trial {
   Problem problem_;
   CacheShape shape_;
   SideGeometry geometry_[2];
-  Buffer buffers_[2];
+  Buffer memory_;  // copies one behind the other, each K, then V
+  std::size_t values_at_ = 0, copy_bytes_ = 0;
   float tensor_scale_[2] = {1, 1};
 };
 

@@ -1,5 +1,5 @@
-// The verb bench: how long one attention call over a cache of a given size takes, and how many bytes of cache that is a
-// second. What is timed is the whole program of the spec (rotate, attend, merge, rotate back), as a graph where it is short.
+// The verb bench: how long one attention call over caches of given sizes takes, and what share that is of reading the cache and
+// doing nothing with it. What is timed is the whole program of the spec; the report says which kernels that was.
 // SPDX-License-Identifier: MIT
 #include <fmt/format.h>
 
@@ -8,7 +8,9 @@
 #include <memory>
 
 #include "generator/codec.hpp"
+#include "tools/bench.hpp"
 #include "tools/cli.hpp"
+#include "tools/files.hpp"
 #include "tools/measure.hpp"
 #include "tools/report.hpp"
 #include "tools/trial.hpp"
@@ -18,8 +20,10 @@ namespace {
 
 struct BenchArgs {
   std::vector<std::string> specs;
-  std::vector<long long> tokens = {4096, 32768, 131072};
+  std::vector<long long> tokens = {4096, 8192, 32768, 131072};
+  std::vector<int> batch = {1};
   int kv_heads = 8, repeats = 20;
+  std::string html;
   bool is_writing = false;
   double gigabytes = 1;
 };
@@ -44,8 +48,8 @@ Result<int> bench_write(const Cli& cli, const BenchArgs& args) {
     KV_TRY(to, Buffer::make(backend, bytes));
     KV_TRY(timing,
            backend->time(
-               [&](Stream stream) { return backend->copy_on_device(to.pointer(), from.pointer(), bytes, stream); },
-               args.repeats));
+               [&](Stream stream, int) { return backend->copy_on_device(to.pointer(), from.pointer(), bytes, stream); },
+               args.repeats, 1));
     copy_rate = 2.0 * double(bytes) / timing.median_us / 1e3;
   }
   Json data = {{"device", backend->facts().name}, {"copy_gb_per_s", copy_rate}, {"results", Json::array()}};
@@ -85,15 +89,68 @@ Result<int> bench_write(const Cli& cli, const BenchArgs& args) {
   return 0;
 }
 
-// Rows of realistic values, encoded once and repeated: what matters for time is that scales are ordinary numbers.
-std::vector<std::uint8_t> filled_rows(const Format& format, int head_dim, std::size_t count, std::uint64_t seed) {
+// A program, the shapes it is timed at, and some rows of realistic values as each side stores them: what matters for time is
+// that scales are ordinary numbers.
+struct Job {
+  Ready ready;
+  std::vector<CacheShape> shapes;
+  std::vector<std::uint8_t> rows[2];
+};
+
+Result<Job> make_job(const Spec& spec, const BenchArgs& args, const Registry& registry,
+                     const std::shared_ptr<Context>& context) {
   constexpr std::size_t kDistinct = 512;
-  const auto some = encode_rows(format, heavy_tailed(seed, kDistinct * head_dim, head_dim), head_dim);
-  const std::size_t row = some.size() / kDistinct;
-  std::vector<std::uint8_t> rows(count * row);
-  for (std::size_t at = 0; at < rows.size(); at += some.size())
-    std::copy_n(some.begin(), std::min(some.size(), rows.size() - at), rows.begin() + static_cast<std::ptrdiff_t>(at));
-  return rows;
+  const DeviceFacts& facts = context->backend()->facts();
+  KV_TRY(ready, make_ready(spec, registry, context));
+  Job job{ready, {}, {}};
+  const ProgramSource& source = ready.program->source();
+  for (const int batch : args.batch)
+    for (const long long tokens : args.tokens) {
+      CacheShape shape{batch, args.kv_heads, tokens, 1};
+      const auto one = static_cast<double>(memory_bytes(source, shape));
+      shape.copies = copies_for(one, facts);
+      KV_CHECK(check_memory(source, shape, facts));
+      job.shapes.push_back(shape);
+    }
+  const int dim = ready.problem.head_dim;
+  for (const int side : {0, 1})
+    job.rows[side] =
+        encode_rows(side == 0 ? ready.problem.k : ready.problem.v,
+                    heavy_tailed(static_cast<std::uint64_t>(side) + 1, kDistinct * std::size_t(dim), dim), dim);
+  return job;
+}
+
+Result<BenchRow> bench_one(const Job& job, const CacheShape& shape, const Probe& probe, int repeats,
+                           const std::shared_ptr<Context>& context) {
+  const Problem& problem = job.ready.problem;
+  KV_TRY(trial, Trial::make(context, job.ready.program, problem, shape));
+  for (const int side : {0, 1}) KV_CHECK(trial.fill(side, job.rows[side]));
+  const auto q_rows = std::size_t(shape.sequences) * std::size_t(shape.kv_heads) * std::size_t(problem.q_heads_per_kv) *
+                      std::size_t(problem.query_length);
+  const auto q = heavy_tailed(3, q_rows * std::size_t(problem.head_dim), problem.head_dim);
+  KV_TRY(timed, trial.time(q, {static_cast<int>(shape.tokens), {}, 0, false}, repeats));
+  std::vector<DevicePointer> places;
+  for (int copy = 0; copy < shape.copies; ++copy) places.push_back(trial.memory(copy));
+  const auto bytes = static_cast<std::size_t>(timed.report.cache_bytes);
+  KV_TRY(roof, probe.time(places, bytes, repeats));
+  KV_TRY(kernels, launched_kernels(*job.ready.program, timed.report));
+
+  BenchRow row;
+  row.program = problem.id;
+  row.k_format = timed.report.k_reader;
+  row.v_format = timed.report.v_reader;
+  row.head_dim = problem.head_dim;
+  row.q_heads_per_kv = problem.q_heads_per_kv;
+  row.query_length = problem.query_length;
+  row.is_causal = problem.causal;
+  row.shape = shape;
+  row.cache_bytes = double(bytes);
+  row.timing = timed.timing;
+  row.probe = roof;
+  row.peak_gb_per_s = context->backend()->facts().peak_gb_per_s();
+  row.splits = timed.report.splits;
+  row.kernels = std::move(kernels);
+  return row;
 }
 
 Result<int> bench(const Cli& cli, const BenchArgs& args) {
@@ -102,38 +159,25 @@ Result<int> bench(const Cli& cli, const BenchArgs& args) {
   KV_TRY(context, cli.context());
   const DeviceFacts& facts = context->backend()->facts();
   KV_CHECK(check_gpu(facts));
-  Json data = {{"device", facts.name}, {"kv_heads", args.kv_heads}, {"results", Json::array()}};
-  std::vector<std::vector<std::string>> lines;
+  std::vector<Job> jobs;  // all of them first: a spec or a size that is refused costs no measuring
   for (const Spec& spec : specs) {
-    KV_TRY(ready, make_ready(spec, registry, context));
-    const Problem& problem = ready.problem;
-    for (const long long tokens : args.tokens) {
-      KV_TRY(trial, Trial::make(context, ready.program, problem, {1, args.kv_heads, tokens}));
-      const std::size_t rows = std::size_t(args.kv_heads) * std::size_t(tokens);
-      for (const int side : {0, 1})
-        KV_CHECK(
-            trial.set_rows(side, filled_rows(side == 0 ? problem.k : problem.v, problem.head_dim, rows, side + 1)));
-      const auto q =
-          heavy_tailed(3, std::size_t(args.kv_heads) * problem.q_heads_per_kv * problem.query_length * problem.head_dim,
-                       problem.head_dim);
-      KV_TRY(timing, trial.time(q, {int(tokens), {}, 0, false}, args.repeats));
-      const double bytes =
-          double(rows) * double(ready.program->source().k.row_bytes + ready.program->source().v.row_bytes);
-      const double rate = bytes / timing.median_us / 1e3;
-      data["results"].push_back({{"program", problem.id},
-                                 {"tokens", tokens},
-                                 {"cache_bytes", bytes},
-                                 {"median_us", timing.median_us},
-                                 {"low_us", timing.low_us},
-                                 {"high_us", timing.high_us},
-                                 {"gb_per_s", rate}});
-      lines.push_back({problem.id, std::to_string(tokens), byte_count(bytes), fmt::format("{:.1f}", timing.median_us),
-                       fmt::format("{:.1f}", timing.low_us), fmt::format("{:.1f}", timing.high_us),
-                       fmt::format("{:.0f}", rate)});
-    }
+    KV_TRY(job, make_job(spec, args, registry, context));
+    jobs.push_back(std::move(job));
   }
-  cli.print(data, fmt::format("{}, {} KV heads\n{}", facts.name, args.kv_heads,
-                              table_text({"program", "tokens", "cache", "us", "low", "high", "GB/s"}, lines)));
+  KV_TRY(probe, Probe::make(context, registry));
+  std::vector<BenchRow> rows;
+  Json data = {{"device", to_json(facts)},
+               {"pool_bytes", pool_bytes(facts)},
+               {"repeats", args.repeats},
+               {"results", Json::array()}};
+  for (const Job& job : jobs)
+    for (const CacheShape& shape : job.shapes) {
+      KV_TRY(row, bench_one(job, shape, probe, args.repeats, context));
+      data["results"].push_back(to_json(row));
+      rows.push_back(std::move(row));
+    }
+  if (!args.html.empty()) KV_CHECK(write_text(args.html, bench_page(facts, args.kv_heads, rows)));
+  cli.print(data, fmt::format("{}\n{}", bench_heading(facts, args.kv_heads), bench_text(rows)));
   return 0;
 }
 
@@ -143,12 +187,29 @@ void add_bench_verb(CLI::App& app, Cli& cli) {
   auto args = std::make_shared<BenchArgs>();
   CLI::App* verb = app.add_subcommand("bench", "time attention over caches of several sizes, on a GPU");
   verb->add_option("SPEC", args->specs, "spec files")->required();
-  verb->add_option("--tokens", args->tokens, "cache lengths")->delimiter(',')->check(CLI::Range(1, 1 << 24));
-  verb->add_option("--kv-heads", args->kv_heads, "KV heads of the one sequence")->check(CLI::Range(1, 4096));
-  verb->add_option("--repeats", args->repeats, "timed calls; the median counts")->check(CLI::Range(1, 10000));
-  verb->add_flag("--write", args->is_writing, "time quantise and dequantise of K's format instead, against a copy");
+  CLI::Option* write =
+      verb->add_flag("--write", args->is_writing, "time quantise and dequantise of K's format instead, against a copy");
+  verb->add_option("--tokens", args->tokens, "lengths of the sequences")
+      ->delimiter(',')
+      ->allow_extra_args(false)
+      ->check(CLI::Range(1, 1 << 24))
+      ->excludes(write)
+      ->type_name("N,M");
+  verb->add_option("--batch", args->batch, "sequences of a call; each with all --tokens")
+      ->delimiter(',')
+      ->allow_extra_args(false)
+      ->check(CLI::Range(1, 65535))
+      ->excludes(write)
+      ->type_name("B,C");
+  verb->add_option("--html", args->html, "also write table and charts to one HTML file")
+      ->excludes(write)
+      ->type_name("FILE");
+  verb->add_option("--kv-heads", args->kv_heads, "KV heads of a sequence")->check(CLI::Range(1, 4096));
+  verb->add_option("--repeats", args->repeats, "timed graphs of 20 calls; the median counts")
+      ->check(CLI::Range(1, 10000));
   verb->add_option("--gigabytes", args->gigabytes, "with --write: size of the rows in memory")
-      ->check(CLI::Range(0.001, 64.0));
+      ->check(CLI::Range(0.001, 64.0))
+      ->needs(write);
   verb->callback([&cli, args] {
     cli.action = [&cli, args] { return args->is_writing ? bench_write(cli, *args) : bench(cli, *args); };
   });

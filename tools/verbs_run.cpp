@@ -125,7 +125,8 @@ Result<int> run(const Cli& cli, const RunArgs& args) {
                                     quality.relative_l2, quality.cosine)}};
   if (facts.is_gpu) {
     constexpr int kRepeats = 100;
-    KV_TRY(timing, trial.time(q_values, {}, kRepeats));
+    KV_TRY(timed, trial.time(q_values, {}, kRepeats));
+    const Backend::Timing& timing = timed.timing;
     const double gb_per_s = static_cast<double>(outcome.report.cache_bytes) / timing.median_us * 1e-3;
     data.update({{"time_us", timing.median_us},
                  {"time_low_us", timing.low_us},

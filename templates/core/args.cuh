@@ -85,4 +85,13 @@ struct CodecArgs {
   int block_rows;      // kernels over tiles: rows a block takes
 };
 
+// probe. grid: any; 16 bytes a lane at a time.
+struct ProbeArgs {
+  const u8* from;  // aligned to 16
+  i64 vectors;     // of 16 bytes
+  i64 step;        // lanes of the whole grid
+  u32* found;      // written by a lane whose words xor to `needle`
+  u32 needle;
+};
+
 }  // namespace kv

@@ -98,6 +98,12 @@ KV_DEVICE void load_u128(u32* v, const void* from) {
   const uint4 words = *static_cast<const uint4*>(from);
   v[0] = words.x, v[1] = words.y, v[2] = words.z, v[3] = words.w;
 }
+// The same for what is read once: it takes no place in the L1, and the L2 fetches whole lines (9.7.9.9).
+KV_DEVICE void load_once_u128(u32* v, const void* from) {
+  asm volatile("ld.global.nc.L1::no_allocate.L2::128B.v4.u32 {%0,%1,%2,%3}, [%4];"
+               : "=r"(v[0]), "=r"(v[1]), "=r"(v[2]), "=r"(v[3])
+               : "l"(from));
+}
 KV_DEVICE void store_u128(void* to, u32 x, u32 y, u32 z, u32 w) { *static_cast<uint4*>(to) = make_uint4(x, y, z, w); }
 
 // Two halves in one word, low half first.

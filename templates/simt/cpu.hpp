@@ -143,6 +143,7 @@ inline u16 bf16_from_f32(float f) {
 }
 
 inline void load_u128(u32* v, const void* from) { __builtin_memcpy(v, from, 16); }
+inline void load_once_u128(u32* v, const void* from) { load_u128(v, from); }
 inline void store_u128(void* to, u32 x, u32 y, u32 z, u32 w) {
   const u32 v[4] = {x, y, z, w};
   __builtin_memcpy(to, v, 16);

@@ -37,7 +37,7 @@ class FakeBackend : public Backend {
     return kernel;
   }
   Result<void> launch(const Kernel&, Grid, const void*, Stream) override { return {}; }
-  Result<Timing> time(const std::function<Result<void>(Stream)>&, int) override { return Timing{}; }
+  Result<Timing> time(const Work&, int, int) override { return Timing{}; }
 
  private:
   DeviceFacts facts_;

@@ -75,7 +75,7 @@ TEST_CASE("asking for a GPU never ends on the CPU") {
   CHECK(context.error().code == Code::environment);
 }
 
-TEST_CASE("a real device moves bytes and refuses what it cannot do") {
+TEST_CASE("a real device moves bytes, times calls and refuses what it cannot do") {
   auto opened = open_cuda(Options::from_environment());
   if (!opened) {
     MESSAGE("skipped: " << opened.error().message);
@@ -90,6 +90,23 @@ TEST_CASE("a real device moves bytes and refuses what it cannot do") {
   CHECK(device.fill(*pointer, 0x5a, 1024));
   CHECK(device.copy_to_host(bytes.data(), *pointer, 1024));
   CHECK(bytes == std::vector<unsigned char>(1024, 0x5a));
+  CHECK(device.facts().l2_bytes > 0);
+
+  // 4 calls that warm up, then three graphs of 20 for 50 turns; the graphs are launched, not captured, again.
+  std::vector<int> turns;
+  const auto copy = [&](Stream stream, int turn) {
+    turns.push_back(turn);
+    return device.copy_on_device(*pointer, *pointer + 512, 512, stream);
+  };
+  const auto timing = device.time(copy, 7, 50);
+  REQUIRE(timing);
+  CHECK(timing->repeats == 7);
+  CHECK(timing->calls == 20);
+  CHECK(timing->low_us > 0);
+  CHECK(timing->low_us <= timing->median_us);
+  CHECK(timing->median_us <= timing->high_us);
+  REQUIRE(turns.size() == 4 + 3 * 20);
+  for (int i = 0; i < 64; ++i) CHECK(turns[static_cast<std::size_t>(i)] == i % 50);
   device.release(*pointer);
   const auto too_much = device.allocate(std::size_t{1} << 50);
   REQUIRE(!too_much);

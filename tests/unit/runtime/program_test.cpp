@@ -54,7 +54,7 @@ struct RecordingBackend : Backend {
     launches.push_back({name, grid, {bytes, bytes + args_bytes.at(name)}});
     return {};
   }
-  Result<Timing> time(const std::function<Result<void>(Stream)>&, int) override { return Timing{}; }
+  Result<Timing> time(const Work&, int, int) override { return Timing{}; }
 };
 
 struct FakeContext : Context {
