@@ -23,13 +23,13 @@ std::string scale_of(const Format& f, const SectionPlan& section, bool is_planar
   };
   const int bytes = bytes_of(f.scale.type);
   const std::string place = fmt::format("block + {} + group * {}", at(FieldKind::scale), bytes);
-  const std::string raw = fmt::format("{}({})", bytes == 2 ? "load_shared_u16" : "load_shared_u8", place);
+  const std::string raw = fmt::format("{}({})", bytes == 2 ? "load_staged_u16" : "load_staged_u8", place);
   constexpr const char* kReaders[] = {"f32_from_f16", "f32_from_bf16", "f32_from_e4m3", "f32_from_ue4m3",
                                       "f32_from_e8m0"};
   std::string value = fmt::format("{}({})", kReaders[int(f.scale.type)], raw);
   if (is_residual) {
     const std::string norm =
-        fmt::format("f32_from_f16(load_shared_u16(block + {} + group * 2))", at(FieldKind::residual_norm));
+        fmt::format("f32_from_f16(load_staged_u16(block + {} + group * 2))", at(FieldKind::residual_norm));
     value = f.residual.is_relative ? value + " * " + norm : norm;
   }
   return section.factor == 1 ? value : value + " * " + real(section.factor);
@@ -38,7 +38,7 @@ std::string scale_of(const Format& f, const SectionPlan& section, bool is_planar
 // The bits of a scale as a half: as stored where that is what it is.
 std::string scale_half_of(const Format& f, const SectionPlan& section, bool is_planar, bool is_residual) {
   if (f.scale.type == ScaleType::f16 && !is_residual && section.factor == 1)
-    return fmt::format("load_shared_u16(block + {} + group * 2)",
+    return fmt::format("load_staged_u16(block + {} + group * 2)",
                        is_planar ? f.field(FieldKind::scale)->plane_at : f.field(FieldKind::scale)->at);
   return "f16_from_f32(scale(block, group))";
 }
@@ -139,7 +139,7 @@ void write_section(Writer& w, const SidePlan& side, std::size_t index, const std
       w.line("  KV_DEVICE static u32 scale_half(SharedAddress block, [[maybe_unused]] int group) {{ return {}; }}",
              scale_half_of(f, section, side.is_planar, is_residual));
     const Field* const minimum = f.field(FieldKind::minimum);
-    const std::string half = minimum ? fmt::format("load_shared_u16(block + {} + group * 2)",
+    const std::string half = minimum ? fmt::format("load_staged_u16(block + {} + group * 2)",
                                                    side.is_planar ? minimum->plane_at : minimum->at)
                                      : "0";
     if (section.use == ScaleUse::by_value)

@@ -82,7 +82,7 @@ int layout_shared(DecodePlan& plan, const Shape& shape) {
   const int tables = place_tables(plan, shape.copies);
   plan.orders_at = round_up(tables, 128);
   plan.integer_table_at = plan.orders_at + (plan.k.inner_dim + plan.v.inner_dim) * 2;
-  plan.queries_at = round_up(plan.integer_table_at + int(plan.k.sections[0].integers.table.size()) * 4, 128);
+  plan.queries_at = round_up(plan.integer_table_at + (int(plan.k.sections[0].integers.table.size()) + 1) * 4, 128);
   const SectionPlan& keys = plan.k.sections[0];
   const int columns = plan.column_blocks * 8;
   plan.sums_at = plan.queries_at + plan.k.inner_dim * columns * (plan.has_integer_keys ? 2 : 2 * plan.query_parts);

@@ -177,7 +177,7 @@ Json to_json(const BenchRow& row) {
   json["probe"].update({{"gb_per_s", row.probe_gb_per_s()},
                         {"unroll", row.probe.unroll},
                         {"blocks_per_multiprocessor", row.probe.blocks_per_multiprocessor}});
-  json.update({{"splits", row.splits}, {"launches", row.kernels.size()}, {"kernels", kernels}});
+  json.update({{"blocks", row.blocks}, {"launches", row.kernels.size()}, {"kernels", kernels}});
   return json;
 }
 

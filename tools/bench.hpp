@@ -35,7 +35,7 @@ struct BenchRow {
   Backend::Timing timing;
   ProbeTiming probe;  // over as many bytes
   double peak_gb_per_s = 0;
-  int splits = 0;
+  int blocks = 0;
   std::vector<LaunchedKernel> kernels;
 
   double gb_per_s() const { return cache_bytes / timing.median_us / 1e3; }

@@ -148,7 +148,7 @@ Result<BenchRow> bench_one(const Job& job, const CacheShape& shape, const Probe&
   row.timing = timed.timing;
   row.probe = roof;
   row.peak_gb_per_s = context->backend()->facts().peak_gb_per_s();
-  row.splits = timed.report.splits;
+  row.blocks = timed.report.blocks;
   row.kernels = std::move(kernels);
   return row;
 }

@@ -16,16 +16,19 @@ namespace kv {
 template <class F>
 struct IntegerTable {
   u32 word[F::kTableWords > 0 ? F::kTableWords : 1];
+  u32 half_word;  // 2^16: the upper half of a product with it is a shift that leaves the pipe of the permutes alone
   // By way of shared memory: as constants they would sit in uniform registers, and be copied before each use.
   KV_DEVICE static void fill(SharedAddress at) {
     if (thread() == 0) {
       KV_UNROLL
       for (int i = 0; i < F::kTableWords; ++i) store_shared_u32(at + i * 4, F::table_word(i));
+      store_shared_u32(at + F::kTableWords * 4, 1u << 16);
     }
   }
   KV_DEVICE void load(SharedAddress at) {
     KV_UNROLL
-    for (int i = 0; i < F::kTableWords; ++i) word[i] = load_shared_u32(at + i * 4);
+    for (int i = 0; i < F::kTableWords; ++i) word[i] = load_staged_u32(at + i * 4);
+    half_word = load_staged_u32(at + F::kTableWords * 4);
   }
 };
 
@@ -45,7 +48,7 @@ struct Table8Integers {
     F::unpack(w, codes);
     KV_UNROLL
     for (int m = 0; m < F::kRunCodes / 8; ++m) {
-      const u32 upper = codes[m] >> 16;
+      const u32 upper = multiply_high(codes[m], t.half_word);
       y[2 * m] = select_bytes(t.word[0], t.word[1], codes[m]);
       y[2 * m + 1] = select_bytes(t.word[0], t.word[1], upper);
       if constexpr (kParts == 2) {
@@ -69,7 +72,7 @@ struct MirroredIntegers {
       const u32 magnitudes = codes[m] & 0x77777777u, shifted = codes[m] << 4;  // each code's sign on top of a byte
       y[2 * m] = select_bytes(t.word[0], t.word[1], magnitudes) ^ select_signs(codes[m], shifted, 0x9d8cu);
       y[2 * m + 1] =
-          select_bytes(t.word[0], t.word[1], magnitudes >> 16) ^ select_signs(codes[m], shifted, 0xbfaeu);
+          select_bytes(t.word[0], t.word[1], multiply_high(magnitudes, t.half_word)) ^ select_signs(codes[m], shifted, 0xbfaeu);
     }
   }
 };
@@ -86,7 +89,7 @@ struct Table16Integers {
       const u32 low = codes[m] & 0x77777777u, shifted = codes[m] << 4;
       KV_UNROLL
       for (int half = 0; half < 2; ++half) {
-        const u32 at = low >> 16 * half, is_high = select_signs(codes[m], shifted, half ? 0xbfaeu : 0x9d8cu);
+        const u32 at = half ? multiply_high(low, t.half_word) : low, is_high = select_signs(codes[m], shifted, half ? 0xbfaeu : 0x9d8cu);
         y[2 * m + half] = (select_bytes(t.word[2], t.word[3], at) & is_high) |
                           (select_bytes(t.word[0], t.word[1], at) & ~is_high);
       }

@@ -165,7 +165,7 @@ KV_DEVICE void scale_sums([[maybe_unused]] float per_unit) {
 }
 template <class Plan>
 KV_DEVICE u32 query_sum(int group, int row) {
-  return load_shared_u32(query_sum_at<Plan>(group, row));
+  return load_staged_u32(query_sum_at<Plan>(group, row));
 }
 
 // The lane's B fragments of Q: held in registers where there is room, else read again for every 16 tokens.
@@ -179,9 +179,9 @@ struct Queries {
 
   KV_DEVICE static void read(int fragment, u32 (&q)[kWords]) {
     if constexpr (kWords == 4)
-      load_shared_u128(q, Plan::kQueriesAt + (fragment * 32 + lane()) * 16);
+      load_staged_u128(q, Plan::kQueriesAt + (fragment * 32 + lane()) * 16);
     else
-      load_shared_u64(q, Plan::kQueriesAt + (fragment * 32 + lane()) * 8);
+      load_staged_u64(q, Plan::kQueriesAt + (fragment * 32 + lane()) * 8);
   }
   KV_DEVICE void hold() {
     table.load(Plan::kIntegerTableAt);

@@ -46,6 +46,7 @@ KV_DEVICE const u8* in_register(const u8* address) {
   asm volatile("" : "+l"(address));
   return address;
 }
+KV_DEVICE u32 multiply_high(u32 a, u32 b) { return __umulhi(a, b); }
 // For what the host promised and could not check.
 KV_DEVICE void require(bool is_kept) {
   if (!is_kept) __trap();
@@ -246,12 +247,14 @@ KV_DEVICE void store_shared_u128(SharedAddress a, u32 x, u32 y, u32 z, u32 w) {
   *reinterpret_cast<Words4*>(shared_bytes() + a) = {x, y, z, w};
 }
 
-// A word of a read-only table at kAt + offset. On Hopper and later the compiler adds the block's rank in its cluster to every
-// shared address, one addition a look-up (and the asm is free to move: its address depends on staged data); our kernels run without clusters, where the dynamic part begins right after the KiB that
-// the system reserves. check_tables() traps if that should ever be otherwise.
+// Of a loop over staged tiles and tables. On Hopper and later the compiler adds the block's rank in its cluster to every shared
+// address, one addition a load; our kernels run without clusters, where the dynamic part begins right after the KiB that the
+// system reserves. check_shared() traps if that should ever be otherwise. load_table: a word of a read-only table at kAt + offset,
+// free to move: its address depends on staged data. load_staged: what asynchronous copies brought; these stay in their order.
 #if __CUDA_ARCH__ >= 900
 constexpr u32 kSharedStart = 1024;
-KV_DEVICE void check_tables() { require(u32(__cvta_generic_to_shared(shared_bytes())) == kSharedStart); }
+KV_DEVICE u32 staged_address(SharedAddress a) { return kSharedStart + a; }
+KV_DEVICE void check_shared() { require(u32(__cvta_generic_to_shared(shared_bytes())) == kSharedStart); }
 template <int kAt>
 KV_DEVICE u32 load_table(u32 offset) {
   u32 v;
@@ -259,12 +262,36 @@ KV_DEVICE u32 load_table(u32 offset) {
   return v;
 }
 #else
-KV_DEVICE void check_tables() {}
+KV_DEVICE u32 staged_address(SharedAddress a) { return u32(__cvta_generic_to_shared(shared_bytes())) + a; }
+KV_DEVICE void check_shared() {}
 template <int kAt>
 KV_DEVICE u32 load_table(u32 offset) {
   return load_shared_u32(kAt + offset);
 }
 #endif
+KV_DEVICE u32 load_staged_u8(SharedAddress a) {
+  u32 v;
+  asm volatile("ld.shared.u8 %0, [%1];" : "=r"(v) : "r"(staged_address(a)));
+  return v;
+}
+KV_DEVICE u32 load_staged_u16(SharedAddress a) {
+  u16 v;
+  asm volatile("ld.shared.u16 %0, [%1];" : "=h"(v) : "r"(staged_address(a)));
+  return v;
+}
+KV_DEVICE u32 load_staged_u32(SharedAddress a) {
+  u32 v;
+  asm volatile("ld.shared.u32 %0, [%1];" : "=r"(v) : "r"(staged_address(a)));
+  return v;
+}
+KV_DEVICE void load_staged_u64(u32* v, SharedAddress a) {
+  asm volatile("ld.shared.v2.u32 {%0,%1}, [%2];" : "=r"(v[0]), "=r"(v[1]) : "r"(staged_address(a)));
+}
+KV_DEVICE void load_staged_u128(u32* v, SharedAddress a) {
+  asm volatile("ld.shared.v4.u32 {%0,%1,%2,%3}, [%4];"
+               : "=r"(v[0]), "=r"(v[1]), "=r"(v[2]), "=r"(v[3])
+               : "r"(staged_address(a)));
+}
 
 // Between the blocks of a launch: what a block wrote before one of its threads counted its arrival (a barrier of the block lies between)
 // is seen by blocks that find it counted, if they read it past the first-level cache, which is not coherent (8.8, 9.7.13.5).
@@ -300,7 +327,7 @@ KV_DEVICE void release_successor() {
 template <int kBytes>
 KV_DEVICE void copy_async(SharedAddress to, const u8* from, int valid) {
 #if __CUDA_ARCH__ >= 800
-  const u32 target = u32(__cvta_generic_to_shared(shared_bytes())) + to;
+  const u32 target = staged_address(to);
   if constexpr (kBytes == 16)
     asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;" ::"r"(target), "l"(from), "r"(valid)
                  : "memory");

@@ -155,24 +155,24 @@ KV_DEVICE void load_plane(SharedAddress rows, u32 block, int run, int part, u32*
   const SharedAddress at = rows + swizzled<kSwizzle>(offset);
   if constexpr (kUnit == 16) {
     KV_UNROLL
-    for (int i = 0; i < kBytes / 16; ++i) load_shared_u128(w + 4 * i, at + 16 * i);
+    for (int i = 0; i < kBytes / 16; ++i) load_staged_u128(w + 4 * i, at + 16 * i);
   } else if constexpr (kUnit == 8) {
     KV_UNROLL
-    for (int i = 0; i < kBytes / 8; ++i) load_shared_u64(w + 2 * i, at + 8 * i);
+    for (int i = 0; i < kBytes / 8; ++i) load_staged_u64(w + 2 * i, at + 8 * i);
   } else if constexpr (kUnit == 4) {
     KV_UNROLL
-    for (int i = 0; i < (kBytes + 3) / 4; ++i) w[i] = load_shared_u32(at + 4 * i);
+    for (int i = 0; i < (kBytes + 3) / 4; ++i) w[i] = load_staged_u32(at + 4 * i);
   } else if constexpr (kUnit == 2) {
     KV_UNROLL
     for (int i = 0; i < Plane::kWords; ++i) {
-      w[i] = load_shared_u16(at + 4 * i);
-      if (4 * i + 2 < kBytes) w[i] |= load_shared_u16(at + 4 * i + 2) << 16;
+      w[i] = load_staged_u16(at + 4 * i);
+      if (4 * i + 2 < kBytes) w[i] |= load_staged_u16(at + 4 * i + 2) << 16;
     }
   } else {
     KV_UNROLL
     for (int i = 0; i < Plane::kWords; ++i) w[i] = 0;
     KV_UNROLL
-    for (int i = 0; i < kBytes; ++i) w[i / 4] |= load_shared_u8(at + i) << 8 * (i % 4);
+    for (int i = 0; i < kBytes; ++i) w[i / 4] |= load_staged_u8(at + i) << 8 * (i % 4);
   }
   if constexpr (Plane::kPartBits % 8 != 0) {
     const u32 shift = Plane::kIsWhole ? part * Plane::kPartBits : part * Plane::kPartBits % 8;

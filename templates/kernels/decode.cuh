@@ -203,7 +203,7 @@ KV_DEVICE void decode(const AttentionArgs& args) {
   using K = typename Plan::K;
   using V = typename Plan::V;
   static_assert(K::kDim == Plan::kKeyDim && V::kDim == Plan::kValueDim, "sections must cover the row");
-  if constexpr (K::kOwnsTable || V::kOwnsTable) check_tables();
+  check_shared();
   fill_tables<K>();
   fill_tables<V>();
   fill_orders<Plan>();

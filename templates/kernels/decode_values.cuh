@@ -119,7 +119,7 @@ struct ValueScales {
     if constexpr (S::kScalesAreDense) {  // halves, one a token: two tokens are a word
       KV_UNROLL
       for (int high = 0; high < 2; ++high)
-        words[S::kFirstScaled + group][sub][high] = load_shared_u32(scales_of<V, S>(stage, 0, token + 8 * high, 0, 0));
+        words[S::kFirstScaled + group][sub][high] = load_staged_u32(scales_of<V, S>(stage, 0, token + 8 * high, 0, 0));
       return;
     }
     u32 half[4];

@@ -31,7 +31,7 @@ template <class Plan>
 KV_DEVICE void quantise_tiles(const CodecArgs& args) {
   constexpr int kGroups = Plan::kHeadDim / kTileGroup;
   constexpr float kTiny = 1e-10f;
-  check_tables();
+  check_shared();
   fill_encoding_tables<Plan>();
   store_hadamard(Plan::kHadamardAt, Plan::pre_signs(lane() & 3));
   sync_block();

@@ -91,6 +91,7 @@ inline void sync_block(KV_SITE) { cpu::host.wait(cpu::Wait::block, file, line); 
 inline void sync_warp(KV_SITE) { cpu::host.wait(cpu::Wait::warp, file, line); }
 
 inline const u8* in_register(const u8* address) { return address; }
+inline u32 multiply_high(u32 a, u32 b) { return u32((unsigned long long)a * b >> 32); }
 inline void require(bool is_kept, KV_SITE) {
   if (!is_kept) cpu::host.refuse(file, line);
 }
@@ -262,7 +263,12 @@ inline void store_shared_u128(SharedAddress a, u32 x, u32 y, u32 z, u32 w) {
   __builtin_memcpy(shared_bytes() + a, v, 16);
 }
 
-inline void check_tables() {}
+inline void check_shared() {}
+inline u32 load_staged_u8(SharedAddress a) { return load_shared_u8(a); }
+inline u32 load_staged_u16(SharedAddress a) { return load_shared_u16(a); }
+inline u32 load_staged_u32(SharedAddress a) { return load_shared_u32(a); }
+inline void load_staged_u64(u32* v, SharedAddress a) { load_shared_u64(v, a); }
+inline void load_staged_u128(u32* v, SharedAddress a) { load_shared_u128(v, a); }
 template <int kAt>
 inline u32 load_table(u32 offset) {
   return load_shared_u32(kAt + offset);
