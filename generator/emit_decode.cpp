@@ -200,6 +200,28 @@ void write_side(Writer& w, const SidePlan& side, const std::string& type, int th
   w.line("  using Sections = List<{}>;\n}};\n", sections);
 }
 
+// The byte of core/queries.cuh's fragments that holds (the high part of) each dimension of row 0.
+std::vector<int> key_places(const DecodePlan& plan) {
+  const int each = plan.has_integer_keys ? 8 : 4;  // elements of a fragment
+  const int lane_bytes = plan.has_integer_keys ? 16 : 8 * plan.query_parts, element = plan.has_integer_keys ? 1 : 2;
+  std::vector<int> places(plan.key_order.size());
+  for (std::size_t slot = 0; slot < places.size(); ++slot) {
+    const int i = int(slot) % each, c = int(slot) / each % 4, step = int(slot) / (4 * each);
+    places[std::size_t(plan.key_order[slot])] = (step * plan.column_blocks * 32 + c) * lane_bytes + i * element;
+  }
+  return places;
+}
+
+// How elements of Q are read: their bits first, so that nothing waits for them.
+std::string load_bits_of(Element type) {
+  const char* const word = type == Element::f32 ? "u32" : "u16";
+  const char* const value = type == Element::f32 ? "float_of" : type == Element::f16 ? "f32_from_f16" : "f32_from_bf16";
+  return fmt::format(
+      "  KV_DEVICE static u32 load_query_bits(const void* data, i64 i) {{ return static_cast<const {}*>(data)[i]; }}\n"
+      "  KV_DEVICE static float query_of(u32 bits) {{ return {}(bits); }}",
+      word, value);
+}
+
 // The map between callers and inner rows of one side: struct KeyDomain or ValueDomain, for formats/inner.cuh.
 void write_domain_struct(Writer& w, const Format& f, int head_dim, bool goes_back, const std::string& prefix) {
   write_domain(w, f, goes_back, prefix);
@@ -219,10 +241,9 @@ Source emit_decode(const DecodePlan& plan, const Registry& registry) {
   write_side(w, plan.k, "KeySide", plan.threads());
   write_side(w, plan.v, "ValueSide", plan.threads());
   const auto number = [](int v) { return std::to_string(v); };
-  w.line(
-      "// Dimension of each contraction slot of Q, and of each row of O, in the order the packings give "
-      "them.");
-  w.line("KV_TABLE u16 kKeyOrder[{}] = {{\n    {}}};", plan.key_order.size(), joined(plan.key_order, number));
+  w.line("// Where each dimension of Q goes in the fragments of row 0; and the dimension of each row of O.");
+  const std::vector<int> places = key_places(plan);
+  w.line("KV_TABLE u16 kKeyPlace[{}] = {{\n    {}}};", places.size(), joined(places, number));
   w.line("KV_TABLE u16 kValueOrder[{}] = {{\n    {}}};\n", plan.value_order.size(),
          joined(plan.value_order, number));
   if (plan.rotates_queries) write_domain_struct(w, plan.k.format, plan.head_dim, false, "Key");
@@ -240,11 +261,11 @@ Source emit_decode(const DecodePlan& plan, const Registry& registry) {
          flag(plan.rotates_queries), flag(plan.finishes), flag(plan.rotates_output));
   w.line("  static constexpr int kWarps = {}, kThreads = {}, kStages = {}, kTile = {}, kSubtiles = {};", plan.warps,
          plan.threads(), plan.stages, plan.tile, plan.subtiles);
-  w.line("  static constexpr int kOrdersAt = {}, kIntegerTableAt = {};", plan.orders_at, plan.integer_table_at);
+  w.line("  static constexpr int kOrderAt = {}, kIntegerTableAt = {};", plan.order_at, plan.integer_table_at);
   w.line("  static constexpr int kQueriesAt = {}, kSumsAt = {}, kSumGroups = {}, kLargestAt = {};", plan.queries_at,
          plan.sums_at, plan.sum_groups, plan.largest_at);
-  w.line("  static constexpr int kRingAt = {}, kStageBytes = {}, kScratchAt = {}, kEpilogueAt = {};", plan.ring_at,
-         plan.stage_bytes, plan.scratch_at, plan.epilogue_at);
+  w.line("  static constexpr int kRingAt = {}, kStageBytes = {}, kEpilogueAt = {};", plan.ring_at,
+         plan.stage_bytes, plan.epilogue_at);
   // Half of a unit of the last part: of the sum of the low products, whose unit is that of K's first part and Q's second.
   const IntegerPlan& integers = plan.k.sections[0].integers;
   w.line("  static constexpr float kSumFactor = {};",
@@ -254,8 +275,8 @@ Source emit_decode(const DecodePlan& plan, const Registry& registry) {
          feature_of(plan.causal, plan.query_length));
   if (plan.rotates_queries) w.line("  using KeyDomain = kv::KeyDomain;");
   if (plan.rotates_output) w.line("  using ValueDomain = kv::ValueDomain;");
-  w.line("{}\n{}", load_of(plan.q_type, "load_query"), store_of(plan.out_type));
-  w.line("  KV_DEVICE static int key_order(int i) {{ return kKeyOrder[i]; }}");
+  w.line("{}\n{}", load_bits_of(plan.q_type), store_of(plan.out_type));
+  w.line("  KV_DEVICE static int key_place(int i) {{ return kKeyPlace[i]; }}");
   w.line("  KV_DEVICE static int value_order(int i) {{ return kValueOrder[i]; }}\n}};");
   w.line(
       "static_assert(KeySide::kStageBytes + ValueSide::kStageBytes == Plan::kStageBytes, \"stages do not add "

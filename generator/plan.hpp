@@ -110,7 +110,7 @@ struct DecodePlan {
   bool rotates_queries = false, finishes = false, rotates_output = false;
   int warps = 0, stages = 0, tile = 0;
   int subtiles = 1;  // of 16 tokens, taken together
-  int orders_at = 0, integer_table_at = 0, queries_at = 0, sums_at = 0, sum_groups = 0, largest_at = 0, ring_at = 0, stage_bytes = 0, scratch_at = 0,
+  int order_at = 0, integer_table_at = 0, queries_at = 0, sums_at = 0, sum_groups = 0, largest_at = 0, ring_at = 0, stage_bytes = 0,
       epilogue_at = 0, shared_bytes = 0;
   SidePlan k, v;
   std::vector<int> key_order, value_order;

@@ -80,25 +80,22 @@ int layout_shared(DecodePlan& plan, const Shape& shape) {
   size_stage(plan.k, shape.tile);
   size_stage(plan.v, shape.tile);
   const int tables = place_tables(plan, shape.copies);
-  plan.orders_at = round_up(tables, 128);
-  plan.integer_table_at = plan.orders_at + (plan.k.inner_dim + plan.v.inner_dim) * 2;
+  plan.order_at = round_up(tables, 128);
+  plan.integer_table_at = plan.order_at + plan.v.inner_dim * 2;
   plan.queries_at = round_up(plan.integer_table_at + (int(plan.k.sections[0].integers.table.size()) + 1) * 4, 128);
   const SectionPlan& keys = plan.k.sections[0];
   const int columns = plan.column_blocks * 8;
   plan.sums_at = plan.queries_at + plan.k.inner_dim * columns * (plan.has_integer_keys ? 2 : 2 * plan.query_parts);
   plan.sum_groups = keys.adds_minima || keys.integers.has_half ? keys.run.groups : 0;
-  plan.largest_at = plan.sums_at + plan.sum_groups * columns * 4;
+  plan.largest_at = round_up(plan.sums_at + plan.sum_groups * columns * 4, 16);
   plan.ring_at = round_up(plan.largest_at + (plan.has_integer_keys ? columns * 4 : 0), 16);
   plan.stage_bytes = plan.k.stage_bytes + plan.v.stage_bytes;
-  // Rows of Q lie where the last stage of the ring will be; the epilogue begins behind the tables, which the next part needs.
-  const int ring_stage = shape.warps * plan.stage_bytes, ring_end = plan.ring_at + shape.stages * ring_stage;
-  plan.scratch_at = ring_end - ring_stage;
-  plan.epilogue_at = plan.queries_at;
-  const int scratch_end = plan.scratch_at + plan.rows * (plan.k.inner_dim + 4) * 4;
+  const int ring_end = plan.ring_at + shape.stages * shape.warps * plan.stage_bytes;
+  plan.epilogue_at = plan.queries_at;  // behind the tables, which the next part needs
   const int epilogue_end = plan.epilogue_at + round_up(shape.warps * plan.rows * 8, 16) +
                            shape.warps * plan.rows * (plan.v.inner_dim + 4) * 4 +
                            (plan.rotates_output ? plan.rows * plan.v.inner_dim * 4 : 0);
-  plan.shared_bytes = std::max({ring_end, scratch_end, epilogue_end});
+  plan.shared_bytes = std::max(ring_end, epilogue_end);
   return plan.shared_bytes;
 }
 

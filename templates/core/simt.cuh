@@ -241,6 +241,7 @@ KV_DEVICE void load_shared_u128(u32* v, SharedAddress a) {
   const Words4 words = load_shared<Words4>(a);
   v[0] = words.x, v[1] = words.y, v[2] = words.z, v[3] = words.w;
 }
+KV_DEVICE void store_shared_u8(SharedAddress a, u32 v) { shared_bytes()[a] = u8(v); }
 KV_DEVICE void store_shared_u16(SharedAddress a, u32 v) { *reinterpret_cast<u16*>(shared_bytes() + a) = u16(v); }
 KV_DEVICE void store_shared_u32(SharedAddress a, u32 v) { *reinterpret_cast<u32*>(shared_bytes() + a) = v; }
 KV_DEVICE void store_shared_u128(SharedAddress a, u32 x, u32 y, u32 z, u32 w) {
@@ -296,9 +297,8 @@ KV_DEVICE void load_staged_u128(u32* v, SharedAddress a) {
 // Between the blocks of a launch: what a block wrote before one of its threads counted its arrival (a barrier of the block lies between)
 // is seen by blocks that find it counted, if they read it past the first-level cache, which is not coherent (8.8, 9.7.13.5).
 KV_DEVICE u32 count_arrival(u32* counter) {  // how many arrived before
-  __threadfence();
-  const u32 before = atomicAdd(counter, 1u);
-  __threadfence();
+  u32 before;
+  asm volatile("atom.add.acq_rel.gpu.global.u32 %0, [%1], 1;" : "=r"(before) : "l"(counter) : "memory");
   return before;
 }
 KV_DEVICE void load_coherent_u128(u32* v, const void* from) {

@@ -52,16 +52,13 @@ KV_DEVICE void fill_tables() {
   });
 }
 
-// The orders of Q's and O's elements, to shared memory: lanes ask for different ones at once. And K's table of integers.
+// The order of O's elements to shared memory, where lanes ask for different ones at once; and K's table of integers.
 template <class Plan>
-KV_DEVICE void fill_orders() {
+KV_DEVICE void fill_order() {
   IntegerTable<typename Plan::KeyCodes>::fill(Plan::kIntegerTableAt);
   KV_NO_UNROLL
-  for (int i = thread(); i < Plan::kKeyDim; i += Plan::kThreads)
-    store_shared_u16(Plan::kOrdersAt + i * 2, Plan::key_order(i));
-  KV_NO_UNROLL
   for (int i = thread(); i < Plan::kValueDim; i += Plan::kThreads)
-    store_shared_u16(Plan::kOrdersAt + (Plan::kKeyDim + i) * 2, Plan::value_order(i));
+    store_shared_u16(Plan::kOrderAt + i * 2, Plan::value_order(i));
 }
 
 // One side of the cache at a part's sequence and head: where its tiles come from.
@@ -165,8 +162,7 @@ KV_DEVICE void attend_part(const AttentionArgs& args, const Work<Plan::kTile>& w
   KV_NO_UNROLL
   for (; slot < kStages - 1; ++slot) stage(tile + slot * Plan::kWarps, slot);
 
-  rows.store();  // where the last stage of the ring will be
-  const float query_unit = make_fragments<Plan>();
+  const float query_unit = rows.store();
   Queries<Plan> queries;
   queries.hold();
   const float scale = args.scale_log2 * K::kUnit * query_unit;
@@ -206,7 +202,7 @@ KV_DEVICE void decode(const AttentionArgs& args) {
   check_shared();
   fill_tables<K>();
   fill_tables<V>();
-  fill_orders<Plan>();
+  fill_order<Plan>();
   release_successor();     // it waits for all of this launch, but may be set up while the last blocks merge
   wait_for_predecessor();  // from here on, what it wrote may be read
   const Work<Plan::kTile> work(args.work);

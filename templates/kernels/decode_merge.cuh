@@ -27,8 +27,10 @@ KV_DEVICE RowSums sum_rows(int count, const Load& load) {
   for (int first = 0; first < count; first += kAtOnce) {
     RowSums each[kAtOnce];
     KV_UNROLL
-    for (int i = 0; i < kAtOnce; ++i)
-      if (first + i < count) each[i] = load(first + i);
+    for (int i = 0; i < kAtOnce; ++i) {  // no branch around a load: behind one it would be waited for
+      each[i] = load(first + i < count ? first + i : count - 1);
+      if (first + i >= count) each[i].top = kFloor;
+    }
     float top = sum.top;
     KV_UNROLL
     for (int i = 0; i < kAtOnce; ++i) top = larger(top, each[i].top);
@@ -105,7 +107,7 @@ KV_DEVICE void write_rows(const AttentionArgs& args, const Part& part, const Sum
     const float inverse = sum.inverse();
     KV_UNROLL
     for (int j = 0; j < 4; ++j) {
-      const int d = int(load_shared_u16(Plan::kOrdersAt + (Plan::kKeyDim + at + j) * 2));
+      const int d = int(load_shared_u16(Plan::kOrderAt + (at + j) * 2));
       if constexpr (Plan::kRotatesOutput)
         store_shared_u32(W::kRowsAt + (row * Plan::kValueDim + d) * 4, bits_of(sum.x[j] * inverse));
       else

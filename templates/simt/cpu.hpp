@@ -253,6 +253,7 @@ inline u32 load_shared_u16(SharedAddress a) { return load_shared_as<u16>(a); }
 inline u32 load_shared_u32(SharedAddress a) { return load_shared_as<u32>(a); }
 inline void load_shared_u64(u32* v, SharedAddress a) { __builtin_memcpy(v, shared_bytes() + a, 8); }
 inline void load_shared_u128(u32* v, SharedAddress a) { __builtin_memcpy(v, shared_bytes() + a, 16); }
+inline void store_shared_u8(SharedAddress a, u32 v) { shared_bytes()[a] = u8(v); }
 inline void store_shared_u16(SharedAddress a, u32 v) {
   const u16 half = u16(v);
   __builtin_memcpy(shared_bytes() + a, &half, 2);
