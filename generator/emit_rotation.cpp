@@ -16,30 +16,28 @@ std::vector<std::uint32_t> sign_words(const std::vector<std::int8_t>& signs) {
   return words;
 }
 
-void write_signs(Writer& w, const std::vector<std::int8_t>& signs, const std::string& table) {
-  const std::vector<std::uint32_t> words = sign_words(signs);
-  w.line("KV_CONSTANT u32 {}[{}] = {{{}}};", table, words.size(),
-         joined(words, [](std::uint32_t word) { return fmt::format("{:#010x}", word); }));
-}
-
 bool has_minus(const std::vector<std::int8_t>& signs) {
   return std::find(signs.begin(), signs.end(), -1) != signs.end();
 }
 
 void write_wht(Writer& w, const Rotation& rotation, const std::string& type) {
-  if (has_minus(rotation.pre)) write_signs(w, rotation.pre, "k" + type + "Pre");
-  if (has_minus(rotation.post)) write_signs(w, rotation.post, "k" + type + "Post");
   w.line("struct {}Signs {{", type);
   w.line("  static constexpr int kSize = {};", rotation.size);
   w.line("  static constexpr float kNorm = {};  // 1 / sqrt(kSize)", real(1 / std::sqrt(double(rotation.size))));
-  const auto words = [&](const char* name, const std::vector<std::int8_t>& signs, const char* table) {
-    if (has_minus(signs))
-      w.line("  KV_DEVICE static u32 {}(int word) {{ return k{}{}[word]; }}", name, type, table);
-    else
+  // As numbers in the text, not in constant memory, whose first reader in a launch waits for them.
+  const auto words = [&](const char* name, const std::vector<std::int8_t>& signs) {
+    if (has_minus(signs)) {
+      const std::vector<std::uint32_t> masks = sign_words(signs);
+      w.line("  KV_DEVICE static u32 {}(int word) {{", name);
+      w.line("    constexpr u32 kWords[{}] = {{{}}};", masks.size(),
+             joined(masks, [](std::uint32_t word) { return fmt::format("{:#010x}", word); }));
+      w.line("    return kWords[word];\n  }}");
+    } else {
       w.line("  KV_DEVICE static u32 {}(int) {{ return 0; }}", name);
+    }
   };
-  words("pre_signs", rotation.pre, "Pre");
-  words("post_signs", rotation.post, "Post");
+  words("pre_signs", rotation.pre);
+  words("post_signs", rotation.post);
   w.line("}};\nusing {} = Wht<{}Signs>;\n", type, type);
 }
 

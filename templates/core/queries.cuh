@@ -30,13 +30,14 @@ class QueryRows {
   KV_DEVICE void load(const AttentionArgs& args, int sequence, int head) {
     KV_UNROLL
     for (int i = 0; i < kPerWarp; ++i) {
-      const int row = i * Plan::kWarps + warp(), query = row / Plan::kGroup;
+      // Rows and dimensions that are not there are read from a place that is: a condition on a load would be waited for.
+      const int asked = i * Plan::kWarps + warp(), row = asked < Plan::kRows ? asked : 0, query = row / Plan::kGroup;
       const i64 at = sequence * args.q.sequence_stride + query * args.q.query_stride +
                      (i64(head) * Plan::kGroup + row % Plan::kGroup) * args.q.head_stride;
       KV_UNROLL
       for (int e = 0; e < kPerLane; ++e) {
         const int d = e * 32 + lane();
-        raw_[i][e] = row < Plan::kRows && d < Plan::kQueryDim ? Plan::load_query_bits(args.q.data, at + d) : 0;
+        raw_[i][e] = Plan::load_query_bits(args.q.data, at + (d < Plan::kQueryDim ? d : 0));
       }
     }
     KV_UNROLL
@@ -71,7 +72,8 @@ class QueryRows {
     float x[kPerLane];
     [[maybe_unused]] float second[kPerLane];
     KV_UNROLL
-    for (int e = 0; e < kPerLane; ++e) x[e] = Plan::query_of(raw_[i][e]);
+    for (int e = 0; e < kPerLane; ++e)
+      x[e] = row < Plan::kRows && e * 32 + lane() < Plan::kQueryDim ? Plan::query_of(raw_[i][e]) : 0.f;
     if constexpr (Plan::kRotatesQueries) to_inner<typename Plan::KeyDomain>(x, second);
     float most = 0.f;
     KV_UNROLL

@@ -4,7 +4,7 @@
 //   residual in the rotated domain    k = c^-1 R^T (s + P^T e)      so q.k = [R q'; P R q'] . [s; e]   with q' = q / c
 //   residual in the original one      k = c^-1 (R^T s + P^T e)      so q.k = [R q'; P q'] . [s; e]
 //
-// Heads that are padded have zeros behind them. D: kHeadDim, kStored, kHasResidual, kIsOriginal, Rotation, Projection, channel(i).
+// Heads that are padded have zeros behind them. D: kHeadDim, kStored, kHasResidual, kIsOriginal, kHasChannels, Rotation, Projection, channel(i).
 // SPDX-License-Identifier: MIT
 #pragma once
 #include "core/simt.cuh"
@@ -16,7 +16,7 @@ template <class D, int kPerLane>
 KV_DEVICE void to_inner(float (&x)[kPerLane], float (&second)[kPerLane]) {
   KV_UNROLL
   for (int e = 0; e < kPerLane; ++e) {
-    x[e] = div_rn(x[e], D::channel(e * 32 + lane()));
+    if constexpr (D::kHasChannels) x[e] = div_rn(x[e], D::channel(e * 32 + lane()));
     second[e] = x[e];
   }
   D::Rotation::forward(x);
@@ -47,7 +47,7 @@ KV_DEVICE void from_inner(float (&x)[kPerLane], float (&second)[kPerLane]) {
   KV_UNROLL
   for (int e = 0; e < kPerLane; ++e) {
     if constexpr (D::kHasResidual && D::kIsOriginal) x[e] += second[e];
-    x[e] = div_rn(x[e], D::channel(e * 32 + lane()));
+    if constexpr (D::kHasChannels) x[e] = div_rn(x[e], D::channel(e * 32 + lane()));
   }
 }
 
