@@ -68,14 +68,16 @@ void write_mask(Writer& w, const Format& f, bool is_planar) {
   w.line("  static constexpr int kMaskAt = {};", place(*f.field(FieldKind::mask)));
 }
 
-const char* pairs_of(const Section& codes) {
-  if (codes.kind == CodeKind::table) return "TablePairs";
+const char* pairs_of(const SectionPlan& section) {
+  const Section& codes = section.codes;
+  if (codes.kind == CodeKind::table) return section.by_nibbles ? "TableTwoPairs" : "TablePairs";
   if (codes.kind == CodeKind::uniform) return "UniformPairs";
   return codes.element == Element::e4m3 ? "E4m3Pairs" : "E5m2Pairs";
 }
 
-const char* run_of(const Section& codes) {
-  if (codes.bits <= 8) return "CodeRun";
+const char* run_of(const SectionPlan& section) {
+  const Section& codes = section.codes;
+  if (codes.bits <= 8) return section.by_nibbles ? "NibbleRun" : "CodeRun";
   return codes.element == Element::f16 ? "F16Run" : codes.element == Element::bf16 ? "Bf16Run" : "F32Run";
 }
 
@@ -165,8 +167,8 @@ void write_section(Writer& w, const SidePlan& side, std::size_t index, const std
   if (section.codes.bits <= 8) write_unpack(w, section);
   write_integers(w, section.integers, type);
   if (section.integers.kind == IntegerKind::none) {
-    if (section.codes.bits <= 8) w.line("  using Pairs = {}<{}>;", pairs_of(section.codes), type);
-    w.line("  using Run = {}<{}>;", run_of(section.codes), type);
+    if (section.codes.bits <= 8) w.line("  using Pairs = {}<{}>;", pairs_of(section), type);
+    w.line("  using Run = {}<{}>;", run_of(section), type);
   }
   std::string planes;
   for (std::size_t p = 0; p < run.planes.size(); ++p) planes += fmt::format("{}{}Plane{}", p ? ", " : "", type, p);

@@ -70,6 +70,7 @@ struct SectionPlan {
   Section codes;  // of a block with its own mask: the narrow ones
   bool is_masked = false;
   IntegerPlan integers;
+  bool by_nibbles = false;  // V: codes of one or two bits, looked up four at a time
   RunPlan run;
   ScaleUse use = ScaleUse::none;
   bool adds_minima = false;  // K by group: minimum times the sum of the query over the group joins the score

@@ -26,7 +26,7 @@ void size_stage(SidePlan& side, int tile) {
 
 int table_entries(const SectionPlan& s) {
   if (s.is_masked || s.codes.kind != CodeKind::table || s.integers.kind != IntegerKind::none) return 0;
-  return s.codes.bits <= 4 ? 1 << 2 * s.codes.bits : 1 << s.codes.bits;
+  return s.by_nibbles ? 256 : s.codes.bits <= 4 ? 1 << 2 * s.codes.bits : 1 << s.codes.bits;
 }
 
 bool has_tables(const DecodePlan& plan) {
@@ -35,17 +35,22 @@ bool has_tables(const DecodePlan& plan) {
          std::any_of(plan.v.sections.begin(), plan.v.sections.end(), is_table);
 }
 
+bool is_same_table(const SectionPlan& a, const SectionPlan& b) {
+  return a.halves == b.halves && a.by_nibbles == b.by_nibbles;
+}
+
 // Tables of all sections with `copies` copies an entry. Two full tables share 256-byte entries (a half each), so that an entry's
 // address is one permute; sections with the same entries share one table. Returns the bytes used.
 int place_tables(DecodePlan& plan, int copies) {
   std::vector<SectionPlan*> owners;
   for (SidePlan* side : {&plan.k, &plan.v}) {
-    side->table_copies = copies, side->table_stride = copies == 32 ? 256 : copies * 4;
+    // An entry of two words takes the room of two copies.
+    side->table_copies = copies, side->table_stride = copies == 32 ? 256 : std::max(copies * 4, 8);
     for (SectionPlan& section : side->sections) {
       section.owns_table = false, section.table_at = 0;
       if (table_entries(section) == 0) continue;
       const auto same = std::find_if(owners.begin(), owners.end(),
-                                     [&](const SectionPlan* other) { return other->halves == section.halves; });
+                                     [&](const SectionPlan* other) { return is_same_table(*other, section); });
       if (same == owners.end()) section.owns_table = true, owners.push_back(&section);
     }
   }
@@ -64,7 +69,7 @@ int place_tables(DecodePlan& plan, int copies) {
   for (SidePlan* side : {&plan.k, &plan.v})
     for (SectionPlan& section : side->sections)
       for (const SectionPlan* owner : owners)
-        if (owner->halves == section.halves) section.table_at = owner->table_at;
+        if (is_same_table(*owner, section)) section.table_at = owner->table_at;
   return end;
 }
 
@@ -192,7 +197,9 @@ std::string reader(const SectionPlan& section) {
       text = "integers to halves by exponent";
       break;
     case CodeKind::table:
-      text = section.codes.bits <= 4 ? "pairs of codes by table" : "single codes by table";
+      text = section.by_nibbles          ? "two pairs of codes by table"
+             : section.codes.bits <= 4 ? "pairs of codes by table"
+                                       : "single codes by table";
       break;
   }
   return text + (section.use == ScaleUse::by_value ? ", each times its scale" : "");

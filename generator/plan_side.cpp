@@ -178,11 +178,18 @@ Result<SidePlan> plan_side(const Format& format, int head_dim, bool is_planar, b
     section.use = use_of(format, is_key);
     section.adds_minima = section.use == ScaleUse::by_group && format.has_minimum();
     if (by_integers) section.integers = plan_integers(format, section.use);
-    KV_TRY(run,
-           plan_run(side, s, head_dim, is_key ? 4 : 8, section.use == ScaleUse::by_value, section.integers));
+    const bool is_by_value = section.use == ScaleUse::by_value;
+    KV_TRY(run, plan_run(side, s, head_dim, is_key ? 4 : 8, is_by_value, section.integers));
     section.run = run;
+    if (!is_key && section.codes.kind == CodeKind::table && section.codes.bits <= 2 && run.codes % 8 == 0) {
+      IntegerPlan nibbles;
+      nibbles.slot_bits = 4;
+      KV_TRY(by_nibbles, plan_run(side, s, head_dim, 8, is_by_value, nibbles));
+      section.run = by_nibbles;
+      section.by_nibbles = true;
+    }
     section.first = first;
-    section.dim = int(run.elements.size());
+    section.dim = int(section.run.elements.size());
     first += section.dim;
     if (section.dim % 16 != 0)
       return fail(Code::unsupported,

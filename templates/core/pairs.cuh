@@ -20,10 +20,16 @@ namespace kv {
 // Table of centroids in shared memory at F::kTableAt, copied kTableCopies times so that lanes meet different banks.
 //   up to 4 bits   an entry holds the pair (value[i & mask], value[i >> bits]), indexed by two codes at once
 //   5 to 8 bits    an entry holds one value
-// Entries are kTableStride bytes apart; `mine` (below 256) is the offset of the lane's own copy within an entry.
+//   1, 2 bits of V an entry holds two pairs, of two channels, indexed by four codes at once
+// Entries are kTableStride bytes apart; `mine` (below 256) is the offset of the lane's own copy within an entry, `mine_of_two`
+// within an entry of two words.
 struct Table {
-  u32 mine;
+  u32 mine, mine_of_two;
 };
+template <int kCopies>
+KV_DEVICE Table table_of_lane() {
+  return {u32(lane() % kCopies * 4), u32(lane() % (kCopies > 1 ? kCopies / 2 : 1) * 8)};
+}
 
 template <class F>
 KV_DEVICE u32 table_entry(Table table, u32 word, int byte) {
@@ -36,9 +42,9 @@ KV_DEVICE u32 table_entry(Table table, u32 word, int byte) {
 // Indices into a codebook.
 template <class F>
 struct TablePairs {
-  static constexpr int kEntries = F::kBits <= 4 ? 1 << 2 * F::kBits : 1 << F::kBits;
+  static constexpr int kEntries = F::kBits <= 4 ? 1 << 2 * F::kBits : 1 << F::kBits, kEntryWords = 1;
 
-  KV_DEVICE static u32 entry(int i) {
+  KV_DEVICE static u32 entry(int i, int) {
     if constexpr (F::kBits <= 4)
       return u32(F::half_value(i & ((1 << F::kBits) - 1))) | u32(F::half_value(i >> F::kBits)) << 16;
     else
@@ -57,12 +63,36 @@ struct TablePairs {
   }
 };
 
+// The same for V's codes of one or two bits, which lie in nibbles: those of two tokens and two channels are a byte.
+template <class F>
+struct TableTwoPairs {
+  static constexpr int kEntries = 256, kEntryWords = 2;
+
+  KV_DEVICE static u32 entry(int i, int channel) {
+    constexpr int kMask = (1 << F::kBits) - 1;
+    const int codes = i >> 4 * channel;
+    return u32(F::half_value(codes & kMask)) | u32(F::half_value(codes >> F::kBits & kMask)) << 16;
+  }
+
+  // h: two pairs of each byte of a | b << kBits.
+  KV_DEVICE static void pairs(u32 a, u32 b, u32* h, Table table) {
+    const u32 both = a | b << F::kBits;
+    KV_UNROLL
+    for (int j = 0; j < 4; ++j) {
+      if constexpr (F::kTableStride == 256)
+        load_table_u64<F::kTableAt>(h + 2 * j, permute(both, table.mine_of_two, 0x5504u | u32(j) << 4));
+      else
+        load_table_u64<F::kTableAt>(h + 2 * j, (both >> 8 * j & 0xff) * F::kTableStride + table.mine_of_two);
+    }
+  }
+};
+
 // Integers: value = code - kOffset. 0x6400 + code is the half 1024 + code, so subtracting the half 1024 +
 // kOffset is exact.
 template <class F>
 struct UniformPairs {
-  static constexpr int kEntries = 0;
-  KV_DEVICE static u32 entry(int) { return 0; }
+  static constexpr int kEntries = 0, kEntryWords = 1;
+  KV_DEVICE static u32 entry(int, int) { return 0; }
 
   KV_DEVICE static void pairs(u32 a, u32 b, u32* h, Table) {
     constexpr u32 kMagic = 0x64646464u, kZero = (0x6400u + F::kOffset) * 0x10001u;
@@ -77,8 +107,8 @@ struct UniformPairs {
 // OCP 8-bit floats: E5M2 is the upper byte of a half; E4M3 fits in a half exactly.
 template <class F>
 struct E5m2Pairs {
-  static constexpr int kEntries = 0;
-  KV_DEVICE static u32 entry(int) { return 0; }
+  static constexpr int kEntries = 0, kEntryWords = 1;
+  KV_DEVICE static u32 entry(int, int) { return 0; }
 
   KV_DEVICE static void pairs(u32 a, u32 b, u32* h, Table) {
     h[0] = permute(a, b, 0x4400) & 0xff00ff00u;  // bytes 1 and 3 of the selection are the upper ones
@@ -89,8 +119,8 @@ struct E5m2Pairs {
 };
 template <class F>
 struct E4m3Pairs {
-  static constexpr int kEntries = 0;
-  KV_DEVICE static u32 entry(int) { return 0; }
+  static constexpr int kEntries = 0, kEntryWords = 1;
+  KV_DEVICE static u32 entry(int, int) { return 0; }
 
   KV_DEVICE static void pairs(u32 a, u32 b, u32* h, Table) {
     const u32 low = permute(a, b, 0x5140), high = permute(a, b, 0x7362);  // a0 b0 a1 b1, a2 b2 a3 b3
@@ -117,6 +147,19 @@ struct CodeRun {
     Side::unpack(w1, y1);
     KV_UNROLL
     for (int m = 0; m < Side::kRunCodes / 4; ++m) Side::Pairs::pairs(y0[m], y1[m], h + 4 * m, table);
+  }
+};
+
+// Codes in nibbles, down a column.
+template <class Side>
+struct NibbleRun {
+  KV_DEVICE static void column(const u32 (&w0)[Side::kRunWords], const u32 (&w1)[Side::kRunWords],
+                               u32 (&h)[Side::kRunCodes], Table table) {
+    u32 y0[Side::kRunCodes / 8], y1[Side::kRunCodes / 8];
+    Side::unpack(w0, y0);
+    Side::unpack(w1, y1);
+    KV_UNROLL
+    for (int m = 0; m < Side::kRunCodes / 8; ++m) Side::Pairs::pairs(y0[m], y1[m], h + 8 * m, table);
   }
 };
 

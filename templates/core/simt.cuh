@@ -262,12 +262,20 @@ KV_DEVICE u32 load_table(u32 offset) {
   asm("ld.shared.b32 %0, [%1+%2];" : "=r"(v) : "r"(offset), "n"(kSharedStart + kAt));
   return v;
 }
+template <int kAt>
+KV_DEVICE void load_table_u64(u32* v, u32 offset) {
+  asm("ld.shared.v2.b32 {%0,%1}, [%2+%3];" : "=r"(v[0]), "=r"(v[1]) : "r"(offset), "n"(kSharedStart + kAt));
+}
 #else
 KV_DEVICE u32 staged_address(SharedAddress a) { return u32(__cvta_generic_to_shared(shared_bytes())) + a; }
 KV_DEVICE void check_shared() {}
 template <int kAt>
 KV_DEVICE u32 load_table(u32 offset) {
   return load_shared_u32(kAt + offset);
+}
+template <int kAt>
+KV_DEVICE void load_table_u64(u32* v, u32 offset) {
+  load_shared_u64(v, kAt + offset);
 }
 #endif
 KV_DEVICE u32 load_staged_u8(SharedAddress a) {

@@ -30,19 +30,20 @@ namespace kv {
 template <class Section>
 KV_DEVICE void fill_table() {
   using Pairs = typename Section::Pairs;
-  constexpr int kCopies = Section::kTableCopies;
-  if constexpr (kCopies % 4 == 0) {
+  constexpr int kWords = Section::kTableCopies > Pairs::kEntryWords ? Section::kTableCopies : Pairs::kEntryWords;
+  if constexpr (kWords % 4 == 0) {
     KV_NO_UNROLL
-    for (int i = thread(); i < Pairs::kEntries * (kCopies / 4); i += Section::kThreads) {
-      const u32 entry = Pairs::entry(i / (kCopies / 4));
-      store_shared_u128(Section::kTableAt + i / (kCopies / 4) * Section::kTableStride + i % (kCopies / 4) * 16, entry,
-                        entry, entry, entry);
+    for (int i = thread(); i < Pairs::kEntries * (kWords / 4); i += Section::kThreads) {
+      const int at = i / (kWords / 4);
+      const u32 first = Pairs::entry(at, 0), second = Pairs::kEntryWords == 2 ? Pairs::entry(at, 1) : first;
+      store_shared_u128(Section::kTableAt + at * Section::kTableStride + i % (kWords / 4) * 16, first, second, first,
+                        second);
     }
   } else {
     KV_NO_UNROLL
-    for (int i = thread(); i < Pairs::kEntries * kCopies; i += Section::kThreads)
-      store_shared_u32(Section::kTableAt + i / kCopies * Section::kTableStride + i % kCopies * 4,
-                       Pairs::entry(i / kCopies));
+    for (int i = thread(); i < Pairs::kEntries * kWords; i += Section::kThreads)
+      store_shared_u32(Section::kTableAt + i / kWords * Section::kTableStride + i % kWords * 4,
+                       Pairs::entry(i / kWords, i % Pairs::kEntryWords));
   }
 }
 template <class Side>
@@ -100,7 +101,7 @@ KV_DEVICE void take_tile(Sums<Plan>& sums, SharedAddress stage, const Queries<Pl
   using V = typename Plan::V;
   constexpr int kSubtiles = Plan::kSubtiles, kTokens = kSubtiles * 16;
   const int g = lane() >> 2, c = lane() & 3;
-  const Table table{u32(lane() % K::kTableCopies * 4)};
+  const Table table = table_of_lane<K::kTableCopies>();
   KV_NO_UNROLL
   for (int first = 0; first < Plan::kTile; first += kTokens) {
     u32 k_skew[kSubtiles][2], v_skew[kSubtiles][4], p[kSubtiles][Plan::kColumnBlocks][2];

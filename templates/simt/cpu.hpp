@@ -274,6 +274,10 @@ template <int kAt>
 inline u32 load_table(u32 offset) {
   return load_shared_u32(kAt + offset);
 }
+template <int kAt>
+inline void load_table_u64(u32* v, u32 offset) {
+  load_shared_u64(v, kAt + offset);
+}
 
 // Blocks run one after the other, and so do launches.
 inline u32 count_arrival(u32* counter) { return (*counter)++; }
