@@ -105,7 +105,8 @@ int layout_shared(DecodePlan& plan, const Shape& shape) {
 }
 
 Result<void> choose_shape(DecodePlan& plan) {
-  constexpr double kEnoughInFlight = 96 * 1024;  // bytes an SM must have under way: 1 us of latency, twice over
+  // Bytes an SM should have under way: 1 us of latency, with some room; and where more gains nothing.
+  constexpr double kEnoughInFlight = 56 * 1024, kPlentyInFlight = 96 * 1024;
   const int accumulators = plan.column_blocks * plan.v.inner_dim / 4;
   const int most_warps = accumulators > 32 ? 8 : 12;  // 65,536 registers a block: 168 or 255 a thread
   Shape best;
@@ -116,8 +117,8 @@ Result<void> choose_shape(DecodePlan& plan) {
           Shape shape{warps, stages, tile, copies, 0};
           if (warps > most_warps || layout_shared(plan, shape) > plan.arch.shared_bytes_per_block) continue;
           const double in_flight = double(warps) * (stages - 1) * plan.stage_bytes;
-          shape.score = 4 * std::min(in_flight, kEnoughInFlight) / kEnoughInFlight + 3.0 * std::min(warps, 8) / 8 +
-                        1.0 * warps / 12 +
+          shape.score = 4 * std::min(in_flight / kEnoughInFlight, 1.0) + std::min(in_flight / kPlentyInFlight, 1.0) +
+                        3.0 * std::min(warps, 8) / 8 + 3.0 * warps / 12 +
                         (copies == 32  ? 2
                          : copies == 8 ? 1
                                        : copies / 16.0) +
