@@ -316,6 +316,9 @@ KV_DEVICE void load_coherent_u64(u32* v, const void* from) {
   asm volatile("ld.global.cg.v2.u32 {%0,%1}, [%2];" : "=r"(v[0]), "=r"(v[1]) : "l"(from));
 }
 
+// A line of global memory on its way to the second-level cache, where whoever writes it meanwhile writes too.
+KV_DEVICE void prefetch_line(const u8* at) { asm volatile("prefetch.global.L2 [%0];" ::"l"(at)); }
+
 // Between launches that follow each other on a stream (9.7.13.13): a kernel that is launched before the one ahead of it has ended
 // waits here for it, and for its writes; and it lets its own successor be launched. Elsewhere launches do not overlap.
 KV_DEVICE void wait_for_predecessor() {

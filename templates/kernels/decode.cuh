@@ -195,6 +195,21 @@ KV_DEVICE void attend_part(const AttentionArgs& args, const Work<Plan::kTile>& w
   finish_part<Plan>(args, work, part, sums.o, sums.softmax, unit);
 }
 
+// The first tiles of a part on their way to the second-level cache, while the launch ahead still runs: what it writes there is seen.
+template <class Plan, class Side>
+KV_DEVICE void prefetch_side(const CacheSide& side, const Part& part) {
+  constexpr int kLine = 128, kMost = Plan::kWarps * Plan::kStages;
+  if constexpr (Side::kIsPlanar) {
+    const int last = part.last - part.first < kMost ? part.last : part.first + kMost;
+    const i64 end = i64(last * Plan::kTile < part.length ? last * Plan::kTile : part.length) * Side::kRowBytes;
+    const u8* const codes = side.codes + part.sequence * side.codes_sequence_stride + part.head * side.codes_head_stride;
+    KV_NO_UNROLL
+    for (i64 at = i64(part.first) * (Plan::kTile * Side::kRowBytes) + thread() * kLine; at < end;
+         at += Plan::kThreads * kLine)
+      prefetch_line(codes + at);
+  }
+}
+
 template <class Plan>
 KV_DEVICE void decode(const AttentionArgs& args) {
   using K = typename Plan::K;
@@ -205,6 +220,12 @@ KV_DEVICE void decode(const AttentionArgs& args) {
   fill_tables<V>();
   fill_order<Plan>();
   release_successor();     // it waits for all of this launch, but may be set up while the last blocks merge
+  if (!args.work.lengths) {
+    const Work<Plan::kTile> work(args.work);
+    const Part part = work.part_at(work.begin(block_x()), work.begin(block_x() + 1));
+    prefetch_side<Plan, K>(args.k, part);
+    prefetch_side<Plan, V>(args.v, part);
+  }
   wait_for_predecessor();  // from here on, what it wrote may be read
   const Work<Plan::kTile> work(args.work);
   const u32 end = work.begin(block_x() + 1);
