@@ -182,14 +182,12 @@ Role role_of_codec(const ProgramSource& source, Role role, const kv::CodecArgs& 
   constexpr std::size_t kEnough = 2048;
   const bool is_k = role == Role::quantise_k || role == Role::dequantise_k;
   const bool is_writing = role == Role::quantise_k || role == Role::quantise_v;
-  const Role tiles = is_writing ? (is_k ? Role::quantise_tiles_k : Role::quantise_tiles_v)
-                                : (is_k ? Role::dequantise_tiles_k : Role::dequantise_tiles_v);
-  const bool is_f16 = args.x_type == kv::RowType::f16, is_f32 = args.x_type == kv::RowType::f32;
-  const long long vector = is_f32 ? 4 : 8;  // values of 16 bytes
+  const Role tiles = tile_role(is_writing, is_k, args.x_type);
+  const long long vector = args.x_type == kv::RowType::f32 ? 4 : 8;  // values of 16 bytes
   const bool is_aligned = reinterpret_cast<std::uintptr_t>(args.x.data) % 16 == 0 &&
                           args.x.sequence_stride % vector == 0 && args.x.query_stride % vector == 0 &&
                           args.x.head_stride % vector == 0;
-  const bool is_served = is_writing ? is_f16 : !args.keep_rotated && !args.slots && (is_f16 || is_f32);
+  const bool is_served = is_writing || (!args.keep_rotated && !args.slots);
   return source.kernels.count(tiles) && rows >= kEnough && is_aligned && is_served ? tiles : role;
 }
 

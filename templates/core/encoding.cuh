@@ -89,7 +89,7 @@ KV_DEVICE float squared_length(const u32 (&nibbles)[4], u32 mine) {
 // One group of a row goes out: the lane's codes, and by the first lane of the row the scale.
 template <class Plan>
 KV_DEVICE void store_group(const CodecArgs& args, const TileRow& at, int group, const u32 (&nibbles)[4], float norm,
-                           float length, bool has_direction) {
+                           float length, bool is_direction) {
   const int c = lane() & 3;
   const i64 slot = args.slots ? args.slots[i64(at.sequence) * args.tokens + at.token] : args.first_token + at.token;
   if (slot < 0) return;
@@ -97,7 +97,7 @@ KV_DEVICE void store_group(const CodecArgs& args, const TileRow& at, int group, 
   store_codes<Plan>(to.codes + Plan::kCodesAt + group * i64(Plan::kCodeStride) + c * (4 * Plan::kBits), nibbles);
   if (c == 0)
     *reinterpret_cast<u16*>(to.scales + Plan::kScaleAt + group * i64(Plan::kScaleStride)) =
-        f16_from_f32(!has_direction     ? 0.f
+        f16_from_f32(!is_direction      ? 0.f
                      : Plan::kIsMatched ? norm * rsqrt_fast(length)
                                         : norm);
 }

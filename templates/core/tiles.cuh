@@ -73,6 +73,12 @@ KV_DEVICE void butterflies(float (&y)[8][2][4]) {
   }
 }
 
+// Published quantisers take a group of this norm, or less, for zero. A NaN keeps its way into the scale.
+KV_DEVICE bool has_direction(float square) {
+  constexpr float kTiny = 1e-10f;
+  return !(square <= kTiny * kTiny);
+}
+
 // Where a row of a call stands; rows are numbered with tokens fastest.
 struct TileRow {
   u32 token, head, sequence;

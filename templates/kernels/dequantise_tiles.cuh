@@ -1,76 +1,15 @@
 // dequantise, many rows at once: 16 groups of 128 values a warp, rotated back by the tensor cores (core/tiles.cuh). Serves what
 // kernels/quantise_tiles.cuh writes, to f16 or f32 in the original domain; kernels/dequantise.cuh serves everything.
 //
-// Entries of the codebook enter the products as two halves, exact to 2^-23 of the largest; a table gives both halves of two values
-// at once. Results pass through shared memory, so that whole sectors are written.
+// Results pass through shared memory, so that whole sectors are written.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include "core/args.cuh"
+#include "core/decoding.cuh"
 #include "core/simt.cuh"
 #include "core/tiles.cuh"
-#include "formats/stored.cuh"
 
 namespace kv {
-
-// Entry i: high halves and low halves of value i % 2^bits and value i / 2^bits, a copy for each lane.
-template <class Plan>
-KV_DEVICE void fill_decoding_table() {
-  constexpr int kEntries = 1 << 2 * Plan::kBits, kLast = (1 << Plan::kBits) - 1;
-  KV_NO_UNROLL
-  for (int i = thread(); i < kEntries * 32; i += Plan::kThreads) {
-    const float first = Plan::value(i / 32 & kLast) / Plan::kUnit,
-                second = Plan::value(i / 32 >> Plan::kBits) / Plan::kUnit;
-    const u32 high = pack_f16x2(first, second);
-    const SharedAddress at = i / 32 * 256 + i % 32 * 8;
-    store_shared_u32(at, high);
-    store_shared_u32(at + 4, pack_f16x2(first - f32_from_f16(high & 0xffffu), second - f32_from_f16(high >> 16)));
-  }
-}
-
-// The codes of pair k (values 2 k and 2 k + 1) as an index, in the byte that the selector of table_pair names.
-template <class Plan>
-KV_DEVICE SharedAddress pair_address(const u32 (&words)[Plan::kBits], int k, u32 mine) {
-  if constexpr (Plan::kBits == 4) return permute(words[k / 4], mine, 0x5504u | u32(k % 4) << 4);
-  constexpr int kPair = 2 * Plan::kBits;
-  const int at = k * kPair;
-  u32 index = words[at / 32] >> at % 32;
-  if (at % 32 + kPair > 32) index |= words[at / 32 + 1] << (32 - at % 32);
-  return (index & ((1u << kPair) - 1)) * 256 + mine;
-}
-
-// The lane's kBits words of codes, from a place of kCodeUnit bytes of alignment.
-template <class Plan>
-KV_DEVICE void load_codes(u32 (&words)[Plan::kBits], const u8* from) {
-  if constexpr (Plan::kCodeUnit == 16 && Plan::kBits == 4) {
-    load_u128(words, from);
-  } else {
-    KV_UNROLL
-    for (int i = 0; i < Plan::kBits; ++i) {
-      if constexpr (Plan::kCodeUnit >= 4)
-        words[i] = reinterpret_cast<const u32*>(from)[i];
-      else
-        words[i] = u32(reinterpret_cast<const u16*>(from)[2 * i]) | u32(reinterpret_cast<const u16*>(from)[2 * i + 1])
-                                                                        << 16;
-    }
-  }
-}
-
-// The stored numbers of the lane's two groups of a tile.
-template <class Plan>
-struct StoredTile {
-  u32 words[2][Plan::kBits];
-  u32 scale[2];
-  KV_DEVICE void load(const CodecArgs& args, const Tile& tile, u32 rows, int group) {
-    KV_UNROLL
-    for (int i = 0; i < 2; ++i) {
-      const TileRow at = tile.row(args, (lane() >> 2) + 8 * i, rows);
-      const StoredRow from = stored_row<typename Plan::F>(args.side, at.sequence, at.head, args.first_token + at.token);
-      load_codes<Plan>(words[i],
-                       from.codes + Plan::kCodesAt + group * i64(Plan::kCodeStride) + (lane() & 3) * (4 * Plan::kBits));
-      scale[i] = *reinterpret_cast<const u16*>(from.scales + Plan::kScaleAt + group * i64(Plan::kScaleStride));
-    }
-  }
-};
 
 // 16 rows of 256 staged bytes to memory, 16 bytes a lane and step. `bytes`: of a value of x; a row's segment c goes to
 // segment_bytes * c + offset of the group.
@@ -94,7 +33,7 @@ template <class Plan>
 KV_DEVICE void dequantise_tiles(const CodecArgs& args) {
   constexpr int kGroups = Plan::kHeadDim / kTileGroup;
   fill_decoding_table<Plan>();
-  store_hadamard(Plan::kHadamardAt, Plan::post_signs(lane() & 3));
+  store_hadamard(Plan::kMatrixAt, Plan::post_signs(lane() & 3));
   sync_block();
 
   const int g = lane() >> 2, c = lane() & 3;
@@ -104,7 +43,7 @@ KV_DEVICE void dequantise_tiles(const CodecArgs& args) {
   for (int i = 0; i < 16; ++i) flips[i] = (signs >> 2 * i & 1) << 15 | (signs >> (2 * i + 1) & 1) << 31;
   const u32 all = u32(args.sequences) * args.heads * args.tokens, begin = u32(block_x()) * args.block_rows;
   const u32 end = begin + args.block_rows < all ? begin + args.block_rows : all;
-  const SharedAddress to = Plan::kHadamardAt + kHadamardBytes + warp() * kTileStage;
+  const SharedAddress to = Plan::kStageAt + warp() * kTileStage;
 
   Tile tile = Tile::at(args, begin + warp() * kTileRows, all), next = tile;
   int group = 0, next_group = 0;
@@ -120,7 +59,7 @@ KV_DEVICE void dequantise_tiles(const CodecArgs& args) {
       KV_UNROLL
       for (int i = 0; i < 4; ++i)
         load_shared_u64(pair[i / 2][i % 2], pair_address<Plan>(stored.words[i / 2], 2 * j + i % 2, mine));
-      const u32 first = load_hadamard(Plan::kHadamardAt, j, 0), positive = load_hadamard(Plan::kHadamardAt, j, 1);
+      const u32 first = load_hadamard(Plan::kMatrixAt, j, 0), positive = load_hadamard(Plan::kMatrixAt, j, 1);
       KV_UNROLL
       for (int h = 0; h < 2; ++h) {
         const u32 second = h == 0 ? positive : positive ^ 0x80008000u;
@@ -132,15 +71,14 @@ KV_DEVICE void dequantise_tiles(const CodecArgs& args) {
     const float factor[2] = {f32_from_f16(stored.scale[0]) * Plan::kFactor,
                              f32_from_f16(stored.scale[1]) * Plan::kFactor};
     if (next.first < end) stored.load(args, next, all, next_group);  // on its way while this one goes out
-    const bool is_f32 = args.x_type == RowType::f32;
     KV_UNROLL
     for (int pass = 0; pass < 2; ++pass) {  // f32 takes two: 16 values a lane and row each
-      if (pass == 1 && !is_f32) break;
+      if (pass == 1 && !Plan::kIsFloat) break;
       KV_UNROLL
       for (int i = 0; i < 8; ++i) {  // chunks of 16 bytes
         const int half = i / 4, k = i % 4;
         u32 v[4];
-        if (is_f32) {
+        if constexpr (Plan::kIsFloat) {
           KV_UNROLL
           for (int m = 0; m < 4; ++m) {
             const int e = pass * 16 + k * 4 + m;
@@ -158,7 +96,7 @@ KV_DEVICE void dequantise_tiles(const CodecArgs& args) {
         store_shared_u128(staged_chunk(to, g + 8 * half, c * 4 + k), v[0], v[1], v[2], v[3]);
       }
       sync_warp();
-      if (is_f32)
+      if constexpr (Plan::kIsFloat)
         unstage_tile_rows(to, args, tile, all, end, 4, group * (kTileGroup * 4) + pass * 64, 128);
       else
         unstage_tile_rows(to, args, tile, all, end, 2, group * (kTileGroup * 2), 64);

@@ -10,8 +10,6 @@
 
 namespace kv {
 
-constexpr SharedAddress kMatrixAt = 256 * 256;  // behind the encoding tables
-
 // Fragment (e, t, s): the results 8 e + 2 t + i of each segment of 32, from the values 4 s .. 4 s + 3 of each segment.
 template <class Plan>
 KV_DEVICE void fill_matrix() {
@@ -25,7 +23,7 @@ KV_DEVICE void fill_matrix() {
       value[i] = Plan::matrix(row * kTileGroup + column + i);
       rest[i] = value[i] - f32_from_f16(f16_from_f32(value[i]));
     }
-    store_shared_u128(kMatrixAt + item * 16, pack_f16x2(value[0], value[1]), pack_f16x2(value[2], value[3]),
+    store_shared_u128(Plan::kMatrixAt + item * 16, pack_f16x2(value[0], value[1]), pack_f16x2(value[2], value[3]),
                       pack_f16x2(rest[0], rest[1]), pack_f16x2(rest[2], rest[3]));
   }
 }
@@ -90,7 +88,7 @@ KV_DEVICE void quantise_dense(const CodecArgs& args) {
           u32 b[2][4];
           KV_UNROLL
           for (int i = 0; i < 2; ++i)
-            load_shared_u128(b[i], kMatrixAt + (((e * 4 + t + i) * 8 + s) * 32 + lane()) * 16);
+            load_shared_u128(b[i], Plan::kMatrixAt + (((e * 4 + t + i) * 8 + s) * 32 + lane()) * 16);
           KV_UNROLL  // first all high halves, then all low ones: no product waits for its predecessor
           for (int i = 0; i < kTiles * 4; ++i) {
             const int tile = i % kTiles, n = i / kTiles % 2, rest = i / (kTiles * 2);

@@ -30,10 +30,9 @@ KV_DEVICE void stage_tile_rows(SharedAddress to, const CodecArgs& args, const Ti
 template <class Plan>
 KV_DEVICE void quantise_tiles(const CodecArgs& args) {
   constexpr int kGroups = Plan::kHeadDim / kTileGroup;
-  constexpr float kTiny = 1e-10f;
   check_tables();
   fill_encoding_tables<Plan>();
-  store_hadamard(Plan::kHadamardAt, Plan::pre_signs(lane() & 3));
+  store_hadamard(Plan::kMatrixAt, Plan::pre_signs(lane() & 3));
   sync_block();
 
   const int g = lane() >> 2, c = lane() & 3;
@@ -47,7 +46,7 @@ KV_DEVICE void quantise_tiles(const CodecArgs& args) {
   // The next tile is on its way while this one is encoded.
   const u32 all = u32(args.sequences) * args.heads * args.tokens, begin = u32(block_x()) * args.block_rows;
   const u32 end = begin + args.block_rows < all ? begin + args.block_rows : all;  // fits: the host checks
-  const SharedAddress ring = Plan::kHadamardAt + kHadamardBytes + warp() * (2 * kTileStage);
+  const SharedAddress ring = Plan::kStageAt + warp() * (2 * kTileStage);
   Tile tile = Tile::at(args, begin + warp() * kTileRows, all), next = tile;
   int group = 0, next_group = 0, fill = 0, take = 0;
   const auto stage_next = [&] {
@@ -73,14 +72,14 @@ KV_DEVICE void quantise_tiles(const CodecArgs& args) {
     KV_UNROLL
     for (int i = 0; i < 32; ++i) fragments[i / 4][i % 4] = x[i % 2][i / 4 * 2 + i / 2 % 2];
     fragment_squares(squares, fragments);
-    hadamard_products(y, x, Plan::kHadamardAt);
+    hadamard_products(y, x, Plan::kMatrixAt);
     butterflies(y);
     KV_UNROLL
     for (int half = 0; half < 2; ++half) {
       // y is sqrt(128) times a vector of length norm, so y / norm is in standard deviations.
       const float square = squares[half], inverse = rsqrt_fast(square), norm = square * inverse;
-      const bool has_direction = !(square <= kTiny * kTiny);  // a NaN keeps its way into the scale
-      const float factor = has_direction ? kTileStep * inverse : 0.f;
+      const bool is_direction = has_direction(square);
+      const float factor = is_direction ? kTileStep * inverse : 0.f;
       u32 nibbles[4];
       KV_UNROLL
       for (int e = 0; e < 4; ++e) {
@@ -88,14 +87,14 @@ KV_DEVICE void quantise_tiles(const CodecArgs& args) {
         KV_UNROLL
         for (int m = 0; m < 8; ++m) eight[m] = y[2 * e + m / 4][m / 2 % 2][2 * half + m % 2];
         // A block without a direction keeps the codes of zero.
-        nibbles[e] = encode_eight(eight, factor, mine) ^ (has_direction ? mirror[e] : 0u);
+        nibbles[e] = encode_eight(eight, factor, mine) ^ (is_direction ? mirror[e] : 0u);
       }
       float length = squared_length(nibbles, mine);
       length += shfl_xor(length, 1);
       length += shfl_xor(length, 2);
       const int i = g + 8 * half;
       if (tile.first + i < end)
-        store_group<Plan>(args, tile.row(args, i, all), group, nibbles, norm, length, has_direction);
+        store_group<Plan>(args, tile.row(args, i, all), group, nibbles, norm, length, is_direction);
     }
     group = next_group;
     tile = next;

@@ -1,0 +1,71 @@
+// Decoding of the write path's tiles: packed codes of up to 4 bits to pairs of halves. Entries of the codebook are two halves, exact to 2^-23
+// of the largest; a table with a copy for each lane gives both halves of two values at once.
+// SPDX-License-Identifier: MIT
+#pragma once
+#include "core/simt.cuh"
+#include "core/tiles.cuh"
+#include "formats/stored.cuh"
+
+namespace kv {
+
+// Entry i: high halves and low halves of value i % 2^bits and value i / 2^bits, a copy for each lane.
+template <class Plan>
+KV_DEVICE void fill_decoding_table() {
+  constexpr int kEntries = 1 << 2 * Plan::kBits, kLast = (1 << Plan::kBits) - 1;
+  KV_NO_UNROLL
+  for (int i = thread(); i < kEntries * 32; i += Plan::kThreads) {
+    const float first = Plan::value(i / 32 & kLast) / Plan::kUnit,
+                second = Plan::value(i / 32 >> Plan::kBits) / Plan::kUnit;
+    const u32 high = pack_f16x2(first, second);
+    const SharedAddress at = i / 32 * 256 + i % 32 * 8;
+    store_shared_u32(at, high);
+    store_shared_u32(at + 4, pack_f16x2(first - f32_from_f16(high & 0xffffu), second - f32_from_f16(high >> 16)));
+  }
+}
+
+// The codes of pair k (values 2 k and 2 k + 1) as an index, in the byte that the selector of table_pair names.
+template <class Plan>
+KV_DEVICE SharedAddress pair_address(const u32 (&words)[Plan::kBits], int k, u32 mine) {
+  if constexpr (Plan::kBits == 4) return permute(words[k / 4], mine, 0x5504u | u32(k % 4) << 4);
+  constexpr int kPair = 2 * Plan::kBits;
+  const int at = k * kPair;
+  u32 index = words[at / 32] >> at % 32;
+  if (at % 32 + kPair > 32) index |= words[at / 32 + 1] << (32 - at % 32);
+  return (index & ((1u << kPair) - 1)) * 256 + mine;
+}
+
+// The lane's kBits words of codes, from a place of kCodeUnit bytes of alignment.
+template <class Plan>
+KV_DEVICE void load_codes(u32 (&words)[Plan::kBits], const u8* from) {
+  if constexpr (Plan::kCodeUnit == 16 && Plan::kBits == 4) {
+    load_u128(words, from);
+  } else {
+    KV_UNROLL
+    for (int i = 0; i < Plan::kBits; ++i) {
+      if constexpr (Plan::kCodeUnit >= 4)
+        words[i] = reinterpret_cast<const u32*>(from)[i];
+      else
+        words[i] = u32(reinterpret_cast<const u16*>(from)[2 * i]) | u32(reinterpret_cast<const u16*>(from)[2 * i + 1])
+                                                                        << 16;
+    }
+  }
+}
+
+// The stored numbers of the lane's two groups of a tile.
+template <class Plan>
+struct StoredTile {
+  u32 words[2][Plan::kBits];
+  u32 scale[2];
+  KV_DEVICE void load(const CodecArgs& args, const Tile& tile, u32 rows, int group) {
+    KV_UNROLL
+    for (int i = 0; i < 2; ++i) {
+      const TileRow at = tile.row(args, (lane() >> 2) + 8 * i, rows);
+      const StoredRow from = stored_row<typename Plan::F>(args.side, at.sequence, at.head, args.first_token + at.token);
+      load_codes<Plan>(words[i],
+                       from.codes + Plan::kCodesAt + group * i64(Plan::kCodeStride) + (lane() & 3) * (4 * Plan::kBits));
+      scale[i] = *reinterpret_cast<const u16*>(from.scales + Plan::kScaleAt + group * i64(Plan::kScaleStride));
+    }
+  }
+};
+
+}  // namespace kv

@@ -1,0 +1,92 @@
+// dequantise, many rows at once, by warpgroups (sm_90a): 64 groups of 128 values, 16 a warp, rotated back by their matrix
+// (core/matrix.cuh). Serves what kernels/quantise_matrix.cuh writes, in the original domain; kernels/dequantise.cuh serves everything.
+// SPDX-License-Identifier: MIT
+#pragma once
+#include "core/args.cuh"
+#include "core/decoding.cuh"
+#include "core/matrix.cuh"
+#include "core/simt.cuh"
+#include "core/tiles.cuh"
+
+namespace kv {
+
+// Rows as they leave: 16 bytes a lane and step, the four lanes of a row next to each other, so that whole sectors are written.
+struct HalfOutput {
+  static constexpr int kBytes = 2;
+  KV_DEVICE static u32 pair(float low, float high) { return pack_f16x2(low, high); }
+};
+struct BfloatOutput {
+  static constexpr int kBytes = 2;
+  KV_DEVICE static u32 pair(float low, float high) { return pack_bf16x2(low, high); }
+};
+struct FloatOutput {
+  static constexpr int kBytes = 4;
+};
+
+template <class Plan>
+KV_DEVICE void dequantise_matrix(const CodecArgs& args) {
+  using Output = typename Plan::Output;
+  constexpr int kGroups = Plan::kHeadDim / kTileGroup;
+  constexpr int kChunk = 16 / Output::kBytes, kChunks = 32 / kChunk;  // values that a lane stores at once; stores of a row
+  fill_decoding_table<Plan>();
+  // Column n: step t = n / 8 of the products gives two values of chunk t / (kChunk / 2), of lane c. Contracted value k: lane c holds
+  // the codes of values 32 c .. 32 c + 31 of its rows, and gives four a step.
+  fill_matrix<Plan>([](int n, int k) {
+    constexpr int kSteps = kChunk / 2;
+    const int t = n / 8, value = t / kSteps * (4 * kChunk) + n % 8 / 2 * kChunk + t % kSteps * 2 + n % 2;
+    return Plan::matrix(k % 8 / 2 * 32 + k / 16 * 4 + k / 8 % 2 * 2 + k % 2, value);
+  });
+  sync_block();
+
+  const int g = lane() >> 2, c = lane() & 3;
+  const u32 mine = lane() * 8;
+  const u32 all = u32(args.sequences) * args.heads * args.tokens, begin = u32(block_x()) * args.block_rows;
+  const u32 end = begin + args.block_rows < all ? begin + args.block_rows : all;
+  u32 first = begin + warp() / 4 * (4 * kTileRows);  // of the warpgroup's rows
+  const auto tile_at = [&](u32 rows) { return Tile::at(args, rows + warp() % 4 * kTileRows, all); };
+  Tile tile = tile_at(first);
+  int group = 0;
+  StoredTile<Plan> stored;
+  if (first < end) stored.load(args, tile, all, 0);
+  KV_NO_UNROLL
+  while (first < end) {
+    u32 a[Plan::kCodeParts][8][4];
+    KV_UNROLL
+    for (int i = 0; i < 32; ++i) {
+      const int s = i / 4, pair = i / 2 % 2, half = i % 2;
+      u32 v[2];
+      load_shared_u64(v, pair_address<Plan>(stored.words[half], 2 * s + pair, mine));
+      KV_UNROLL
+      for (int part = 0; part < Plan::kCodeParts; ++part) a[part][s][i % 4] = v[part];
+    }
+    const float factor[2] = {f32_from_f16(stored.scale[0]) * Plan::kFactor,
+                             f32_from_f16(stored.scale[1]) * Plan::kFactor};
+    const Tile now = tile;
+    const int now_group = group;
+    if (++group == kGroups) group = 0, first += Plan::kWarps * kTileRows, tile = tile_at(first);
+    if (first < end) stored.load(args, tile, all, group);  // on its way while this one goes out
+    float y[64];
+    matrix_products<Plan>(y, a);
+    KV_UNROLL
+    for (int half = 0; half < 2; ++half) {
+      const int row = g + 8 * half;
+      if (now.first + row >= end) continue;
+      u8* const to = static_cast<u8*>(args.x.data) +
+                     (row_in_x(args, now.row(args, row, all)) + now_group * kTileGroup + c * kChunk) * Output::kBytes;
+      KV_UNROLL
+      for (int chunk = 0; chunk < kChunks; ++chunk) {
+        const auto value = [&](int i) {
+          return y[(chunk * kChunk + i) / 2 * 4 + 2 * half + i % 2] * factor[half];
+        };
+        u8* const at = to + chunk * 64;
+        if constexpr (Output::kBytes == 4)
+          store_u128(at, bits_of(value(0)), bits_of(value(1)), bits_of(value(2)), bits_of(value(3)));
+        else
+          store_u128(at, Output::pair(value(0), value(1)), Output::pair(value(2), value(3)),
+                     Output::pair(value(4), value(5)), Output::pair(value(6), value(7)));
+      }
+    }
+  }
+}
+
+}  // namespace kv
