@@ -207,8 +207,8 @@ KV_DEVICE void store_shared_u128(SharedAddress a, u32 x, u32 y, u32 z, u32 w) {
 // A word of a read-only table at kAt + offset. On Hopper and later the compiler adds the block's rank in its cluster to every
 // shared address, one addition a look-up (and the asm is free to move: its address depends on staged data); our kernels run without clusters, where the dynamic part begins right after the KiB that
 // the system reserves. check_tables() traps if that should ever be otherwise.
-#if __CUDA_ARCH__ >= 900
 constexpr u32 kSharedStart = 1024;
+#if __CUDA_ARCH__ >= 900
 KV_DEVICE void check_tables() {
   if (u32(__cvta_generic_to_shared(shared_bytes())) != kSharedStart) __trap();
 }

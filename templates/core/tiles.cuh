@@ -100,6 +100,11 @@ struct Tile {
     const TileRow start = tile_row(args, first < rows ? first : rows - 1);
     return {first, start, start.token + kTileRows <= u32(args.tokens) && first + kTileRows <= rows};
   }
+  // The tile `by` rows further on: most often of the same head, which spares the divisions.
+  KV_DEVICE Tile further(const CodecArgs& args, u32 by, u32 rows) const {
+    if (start.token + by + kTileRows > u32(args.tokens)) return at(args, first + by, rows);
+    return {first + by, {start.token + by, start.head, start.sequence}, true};
+  }
   KV_DEVICE TileRow row(const CodecArgs& args, int i, u32 rows) const {
     if (is_together) return {start.token + i, start.head, start.sequence};
     return tile_row(args, first + i < rows ? first + i : rows - 1);

@@ -28,8 +28,8 @@ KV_DEVICE void wgmma_begin() { asm volatile("wgmma.fence.sync.aligned;" ::: "mem
 template <bool kAdds>
 KV_DEVICE void wgmma_64x128x16(float (&d)[64], const u32 (&a)[4], SharedAddress operand, int step) {
   // 9.7.15.5.1.2: address / 16; the 1024 bytes between groups of eight columns, / 16; 128-byte swizzle.
-  const u32 at = u32(__cvta_generic_to_shared(shared_bytes())) + operand + step / 4 * kPanelBytes + step % 4 * 32;
-  const unsigned long long descriptor = 1ull << 62 | 64ull << 32 | 1ull << 16 | (at & 0x3ffffu) >> 4;
+  const u32 at = kSharedStart + operand + step / 4 * kPanelBytes + step % 4 * 32;  // a constant, once unrolled
+  const unsigned long long descriptor = 1ull << 62 | 64ull << 32 | 1ull << 16 | at >> 4;
   asm volatile(
       "{ .reg .pred adds; setp.ne.b32 adds, %69, 0;\n"
       "wgmma.mma_async.sync.aligned.m64n128k16.f32.f16.f16 "

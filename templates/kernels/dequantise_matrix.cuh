@@ -28,6 +28,7 @@ KV_DEVICE void dequantise_matrix(const CodecArgs& args) {
   using Output = typename Plan::Output;
   constexpr int kGroups = Plan::kHeadDim / kTileGroup;
   constexpr int kChunk = 16 / Output::kBytes, kChunks = 32 / kChunk;  // values that a lane stores at once; stores of a row
+  check_tables();
   fill_decoding_table<Plan>();
   // Column n: step t = n / 8 of the products gives two values of chunk t / (kChunk / 2), of lane c. Contracted value k: lane c holds
   // the codes of values 32 c .. 32 c + 31 of its rows, and gives four a step.
@@ -43,8 +44,7 @@ KV_DEVICE void dequantise_matrix(const CodecArgs& args) {
   const u32 all = u32(args.sequences) * args.heads * args.tokens, begin = u32(block_x()) * args.block_rows;
   const u32 end = begin + args.block_rows < all ? begin + args.block_rows : all;
   u32 first = begin + warp() / 4 * (4 * kTileRows);  // of the warpgroup's rows
-  const auto tile_at = [&](u32 rows) { return Tile::at(args, rows + warp() % 4 * kTileRows, all); };
-  Tile tile = tile_at(first);
+  Tile tile = Tile::at(args, first + warp() % 4 * kTileRows, all);
   int group = 0;
   StoredTile<Plan> stored;
   if (first < end) stored.load(args, tile, all, 0);
@@ -63,7 +63,8 @@ KV_DEVICE void dequantise_matrix(const CodecArgs& args) {
                              f32_from_f16(stored.scale[1]) * Plan::kFactor};
     const Tile now = tile;
     const int now_group = group;
-    if (++group == kGroups) group = 0, first += Plan::kWarps * kTileRows, tile = tile_at(first);
+    if (++group == kGroups)
+      group = 0, first += Plan::kWarps * kTileRows, tile = tile.further(args, Plan::kWarps * kTileRows, all);
     if (first < end) stored.load(args, tile, all, group);  // on its way while this one goes out
     float y[64];
     matrix_products<Plan>(y, a);

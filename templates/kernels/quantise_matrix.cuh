@@ -31,8 +31,7 @@ KV_DEVICE void quantise_matrix(const CodecArgs& args) {
   const u32 end = begin + args.block_rows < all ? begin + args.block_rows : all;  // fits: the host checks
   const SharedAddress stage = Plan::kStageAt + warp() * kStageBytes;
   u32 first = begin + warp() / 4 * (4 * kTileRows);  // of the group's rows
-  const auto tile_at = [&](u32 rows) { return Tile::at(args, rows + warp() % 4 * kTileRows, all); };
-  Tile tile = tile_at(first);
+  Tile tile = Tile::at(args, first + warp() % 4 * kTileRows, all);
   int group = 0;
   if (first < end) stage_input<Input>(stage, args, tile, all, 0);
   KV_NO_UNROLL
@@ -46,7 +45,8 @@ KV_DEVICE void quantise_matrix(const CodecArgs& args) {
     sync_warp();  // every lane has read the stage; the next tile is on its way while this one is encoded
     const Tile now = tile;
     const int now_group = group;
-    if (++group == kGroups) group = 0, first += Plan::kWarps * kTileRows, tile = tile_at(first);
+    if (++group == kGroups)
+      group = 0, first += Plan::kWarps * kTileRows, tile = tile.further(args, Plan::kWarps * kTileRows, all);
     if (first < end) stage_input<Input>(stage, args, tile, all, group);
     matrix_products<Plan>(y, a);
     KV_UNROLL
