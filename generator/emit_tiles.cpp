@@ -93,7 +93,7 @@ Source emit_tiles(const Format& f, const TilePlan& plan, const TileKernel& kerne
   w.line("}};\n");
   Source source = finish(w, name, arch,
                          {kernel.name, "CodecArgs", kernel.warps * 32, kernel.shared_bytes, sizeof(kv::CodecArgs)});
-  source.tile_rows = kernel.warps * kernel.warp_rows;
+  source.tiles = kernel.warps * kernel.warp_tiles;
   return source;
 }
 

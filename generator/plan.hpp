@@ -147,7 +147,7 @@ struct TileCall {
 };
 struct TileKernel {
   const char* name = nullptr;  // of the kernel
-  int warps = 0, warp_rows = kTileRows;
+  int warps = 0, warp_tiles = 1;
   int matrix_at = 0, stage_at = 0, shared_bytes = 0;
 };
 std::optional<TileKernel> plan_tile_kernel(const TilePlan& plan, const Format& format, const TileCall& call,

@@ -130,7 +130,7 @@ std::optional<TileKernel> plan_tile_kernel(const TilePlan& plan, const Format& f
     kernel.shared_bytes = kernel.stage_at + kernel.warps * kRing;
   } else if (call.is_quantise && call.type == Element::f16) {  // no ring, but the matrix; registers allow eight warps
     kernel.name = "quantise_dense";
-    kernel.warps = 8, kernel.warp_rows = 2 * kTileRows;
+    kernel.warps = 8, kernel.warp_tiles = 2;
     kernel.shared_bytes = kernel.matrix_at + matrix;
   } else if (!call.is_quantise && call.type != Element::bf16 && plan.family == TileFamily::hadamard) {
     kernel.name = "dequantise_tiles";

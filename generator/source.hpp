@@ -23,7 +23,8 @@ struct Source {
   int threads = 0;       // a block
   int shared_bytes = 0;  // dynamic, a block
   int args_bytes = 0;    // size of the one struct the entry takes
-  int tile_rows = 0;     // kernels over tiles of rows: rows the warps of a block take at a time; 0: one row a warp
+  int row_threads = 32;  // threads that share a row
+  int tiles = 0;         // kernels over tiles of 16 rows: tiles the warps of a block take at a time
 };
 
 // The kernels of one attention call and its cache.

@@ -361,12 +361,19 @@ Result<void> Program::codec(Role role, const kv::CodecArgs& args, Stream stream)
   const Source& source = source_.kernels.at(role);
   KV_TRY(grid, grid_of_rows(source, rows));
   kv::CodecArgs given = args;
-  if (source.tile_rows > 0) {  // a block for each multiprocessor, and the rows shared evenly
-    const auto tile = static_cast<std::size_t>(source.tile_rows);
+  if (source.tiles > 0) {  // a block for each multiprocessor, and the tiles shared evenly
+    const auto turn = static_cast<std::size_t>(source.tiles);
     const auto blocks = static_cast<std::size_t>(std::max(context_->backend()->facts().multiprocessors, 1));
-    const std::size_t share = (rows + blocks * tile - 1) / (blocks * tile) * tile;
-    given.block_rows = static_cast<int>(share);
-    grid.x = static_cast<unsigned>((rows + share - 1) / share);
+    constexpr std::size_t kTile = 16, kManyTokens = 128;  // with fewer, more than an eighth of a tile might be empty
+    const bool is_by_head = std::size_t(args.tokens) >= kManyTokens;
+    const std::size_t token_tiles = is_by_head ? (std::size_t(args.tokens) + kTile - 1) / kTile : 0;
+    const std::size_t tiles =
+        is_by_head ? product(token_tiles, args.sequences, args.heads) : (rows + kTile - 1) / kTile;
+    const std::size_t share = (tiles + blocks * turn - 1) / (blocks * turn) * turn;
+    given.tiles = static_cast<int>(tiles);
+    given.token_tiles = static_cast<int>(token_tiles);
+    given.block_tiles = static_cast<int>(share);
+    grid.x = static_cast<unsigned>((tiles + share - 1) / share);
   }
   return launch(*context_, source, *loaded, grid, given, stream);
 }

@@ -8,7 +8,7 @@
 
 namespace kv {
 
-// Entry i: high halves and low halves of value i % 2^bits and value i / 2^bits, a copy for each lane.
+// Entry i: high halves of value i % 2^bits and value i / 2^bits, a copy for each lane, and 128 bytes on the low halves.
 template <class Plan>
 KV_DEVICE void fill_decoding_table() {
   constexpr int kEntries = 1 << 2 * Plan::kBits, kLast = (1 << Plan::kBits) - 1;
@@ -17,13 +17,13 @@ KV_DEVICE void fill_decoding_table() {
     const float first = Plan::value(i / 32 & kLast) / Plan::kUnit,
                 second = Plan::value(i / 32 >> Plan::kBits) / Plan::kUnit;
     const u32 high = pack_f16x2(first, second);
-    const SharedAddress at = i / 32 * 256 + i % 32 * 8;
+    const SharedAddress at = i / 32 * 256 + i % 32 * 4;
     store_shared_u32(at, high);
-    store_shared_u32(at + 4, pack_f16x2(first - f32_from_f16(high & 0xffffu), second - f32_from_f16(high >> 16)));
+    store_shared_u32(at + 128, pack_f16x2(first - f32_from_f16(high & 0xffffu), second - f32_from_f16(high >> 16)));
   }
 }
 
-// The codes of pair k (values 2 k and 2 k + 1) as an index, in the byte that the selector of table_pair names.
+// Where the entry of pair k (values 2 k and 2 k + 1) stands; mine: lane() * 4.
 template <class Plan>
 KV_DEVICE SharedAddress pair_address(const u32 (&words)[Plan::kBits], int k, u32 mine) {
   if constexpr (Plan::kBits == 4) return permute(words[k / 4], mine, 0x5504u | u32(k % 4) << 4);
@@ -32,6 +32,14 @@ KV_DEVICE SharedAddress pair_address(const u32 (&words)[Plan::kBits], int k, u32
   u32 index = words[at / 32] >> at % 32;
   if (at % 32 + kPair > 32) index |= words[at / 32 + 1] << (32 - at % 32);
   return (index & ((1u << kPair) - 1)) * 256 + mine;
+}
+
+// Its halves: the high ones, and if the codebook needs them the low ones.
+template <class Plan>
+KV_DEVICE void load_pair(u32 (&halves)[Plan::kCodeParts], const u32 (&words)[Plan::kBits], int k, u32 mine) {
+  const SharedAddress at = pair_address<Plan>(words, k, mine);
+  halves[0] = load_table<0>(at);
+  if constexpr (Plan::kCodeParts == 2) halves[1] = load_table<128>(at);
 }
 
 // The lane's kBits words of codes, from a place of kCodeUnit bytes of alignment.
@@ -56,10 +64,10 @@ template <class Plan>
 struct StoredTile {
   u32 words[2][Plan::kBits];
   u32 scale[2];
-  KV_DEVICE void load(const CodecArgs& args, const Tile& tile, u32 rows, int group) {
+  KV_DEVICE void load(const CodecArgs& args, const Tile& tile, int group) {
     KV_UNROLL
     for (int i = 0; i < 2; ++i) {
-      const TileRow at = tile.row(args, (lane() >> 2) + 8 * i, rows);
+      const TileRow at = tile.row(args, (lane() >> 2) + 8 * i);
       const StoredRow from = stored_row<typename Plan::F>(args.side, at.sequence, at.head, args.first_token + at.token);
       load_codes<Plan>(words[i],
                        from.codes + Plan::kCodesAt + group * i64(Plan::kCodeStride) + (lane() & 3) * (4 * Plan::kBits));

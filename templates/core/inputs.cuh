@@ -16,10 +16,10 @@ namespace kv {
 
 // Staged rows of 2-byte values as fragments.
 KV_DEVICE SharedAddress half_row_place(int row, int chunk) { return row * 256 + (chunk ^ (row & 7)) * 16; }
-KV_DEVICE void load_half_rows(u32 (&a)[8][4], SharedAddress stage) {
+KV_DEVICE void load_half_rows(u32 (&a)[8][1][4], SharedAddress stage) {
   const int row = lane() % 16, high = lane() / 16;
   KV_UNROLL
-  for (int s = 0; s < 8; ++s) load_matrices(a[s], stage + half_row_place(row, 2 * s + high));
+  for (int s = 0; s < 8; ++s) load_matrices(a[s][0], stage + half_row_place(row, 2 * s + high));
 }
 
 // A power of two between 1/2 and 1 over the row's length, or 0 if it has no direction; its reciprocal, or any number.
@@ -38,16 +38,16 @@ struct HalfInput {
   static constexpr int kBytes = 2, kParts = 1;
   KV_DEVICE static SharedAddress place(int row, int chunk) { return half_row_place(row, chunk); }
   KV_DEVICE static int source(int k) { return k; }
-  KV_DEVICE static void load(u32 (&a)[1][8][4], float (&square)[2], float (&unit)[2], SharedAddress stage) {
-    load_half_rows(a[0], stage);
+  KV_DEVICE static void load(u32 (&a)[8][1][4], float (&square)[2], float (&unit)[2], SharedAddress stage) {
+    load_half_rows(a, stage);
     // The diagonal of x x^T, exact products summed in fp32; a fragment serves as both operands.
     float low[4] = {}, high[4] = {};
     KV_UNROLL
     for (int s = 0; s < 8; ++s) {
       KV_UNROLL
       for (int k = 0; k < 4; k += 2) {
-        mma_16x8x8(low, a[0][s][k], a[0][s][k + 1], a[0][s][k]);
-        mma_16x8x8(high, a[0][s][k], a[0][s][k + 1], a[0][s][k + 1]);
+        mma_16x8x8(low, a[s][0][k], a[s][0][k + 1], a[s][0][k]);
+        mma_16x8x8(high, a[s][0][k], a[s][0][k + 1], a[s][0][k + 1]);
       }
     }
     // Column n of row n stands in lane 4 n + n / 2, register n % 2.
@@ -62,10 +62,10 @@ struct BfloatInput {
   static constexpr int kBytes = 2, kParts = 1;
   KV_DEVICE static SharedAddress place(int row, int chunk) { return half_row_place(row, chunk); }
   KV_DEVICE static int source(int k) { return k; }
-  KV_DEVICE static void load(u32 (&a)[1][8][4], float (&square)[2], float (&unit)[2], SharedAddress stage) {
-    load_half_rows(a[0], stage);
-    const auto low = [&](int s, int r) { return float_of(a[0][s][r] << 16); };
-    const auto high = [&](int s, int r) { return float_of(a[0][s][r] & 0xffff0000u); };
+  KV_DEVICE static void load(u32 (&a)[8][1][4], float (&square)[2], float (&unit)[2], SharedAddress stage) {
+    load_half_rows(a, stage);
+    const auto low = [&](int s, int r) { return float_of(a[s][0][r] << 16); };
+    const auto high = [&](int s, int r) { return float_of(a[s][0][r] & 0xffff0000u); };
     square[0] = square[1] = 0.f;
     KV_UNROLL
     for (int i = 0; i < 32; ++i) {
@@ -82,7 +82,7 @@ struct BfloatInput {
     KV_UNROLL
     for (int i = 0; i < 32; ++i) {
       const int s = i / 4, r = i % 4;
-      a[0][s][r] = pack_f16x2(low(s, r) * power[r % 2], high(s, r) * power[r % 2]);
+      a[s][0][r] = pack_f16x2(low(s, r) * power[r % 2], high(s, r) * power[r % 2]);
     }
   }
 
@@ -95,7 +95,7 @@ struct FloatInput {
   KV_DEVICE static SharedAddress place(int row, int chunk) { return row * 512 + (chunk ^ (row & 1) * 4) * 16; }
   // Lane c of a row takes four neighbours a step: two for each half of the fragment.
   KV_DEVICE static int source(int k) { return k / 16 * 16 + k % 8 / 2 * 4 + k / 8 % 2 * 2 + k % 2; }
-  KV_DEVICE static void load(u32 (&a)[2][8][4], float (&square)[2], float (&unit)[2], SharedAddress stage) {
+  KV_DEVICE static void load(u32 (&a)[8][2][4], float (&square)[2], float (&unit)[2], SharedAddress stage) {
     const int g = lane() >> 2, c = lane() & 3;
     u32 x[2][8][4];  // of rows g and g + 8
     KV_UNROLL
@@ -118,8 +118,8 @@ struct FloatInput {
         const int s = i / 2, pair = i % 2;
         const float first = float_of(x[h][s][2 * pair]) * power, second = float_of(x[h][s][2 * pair + 1]) * power;
         const u32 halves = pack_f16x2(first, second);
-        a[0][s][2 * pair + h] = halves;
-        a[1][s][2 * pair + h] = pack_f16x2(first - f32_from_f16(halves & 0xffffu), second - f32_from_f16(halves >> 16));
+        a[s][0][2 * pair + h] = halves;
+        a[s][1][2 * pair + h] = pack_f16x2(first - f32_from_f16(halves & 0xffffu), second - f32_from_f16(halves >> 16));
       }
     }
   }
@@ -130,7 +130,7 @@ struct FloatInput {
 
 // A tile's groups of `group` to the stage, 16 bytes a lane and step.
 template <class Input>
-KV_DEVICE void stage_input(SharedAddress to, const CodecArgs& args, const Tile& tile, u32 rows, int group) {
+KV_DEVICE void stage_input(SharedAddress to, const CodecArgs& args, const Tile& tile, int group) {
   constexpr int kChunks = kTileGroup * Input::kBytes / 16, kRows = 32 / kChunks;  // rows a step
   const int first = lane() / kChunks, chunk = lane() % kChunks;
   const u8* const x = static_cast<const u8*>(args.x.data) + group * (kTileGroup * Input::kBytes) + chunk * 16;
@@ -144,7 +144,7 @@ KV_DEVICE void stage_input(SharedAddress to, const CodecArgs& args, const Tile& 
   } else {
     KV_NO_UNROLL
     for (int row = first; row < kTileRows; row += kRows)
-      copy_async<16>(to + Input::place(row, chunk), x + row_in_x(args, tile.row(args, row, rows)) * Input::kBytes, 16);
+      copy_async<16>(to + Input::place(row, chunk), x + row_in_x(args, tile.row(args, row)) * Input::kBytes, 16);
   }
 }
 

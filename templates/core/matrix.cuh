@@ -32,26 +32,20 @@ KV_DEVICE void fill_matrix(const Entry& entry) {
   publish_operands();
 }
 
-// y = a times the matrix. Rests times rests are below what fp32 sums keep.
+// y (+)= 16 of the contracted values times the matrix; the first step begins the sum. Rests times rests are below what fp32 sums keep.
 template <class Plan, int kParts>
-KV_DEVICE void matrix_products(float (&y)[64], const u32 (&a)[kParts][8][4]) {
-  wgmma_begin();
+KV_DEVICE void matrix_step(float (&y)[64], const u32 (&a)[kParts][4], int step) {
   KV_UNROLL
   for (int part = 0; part < kParts; ++part) {
     KV_UNROLL
-    for (int rest = 0; rest < Plan::kMatrixParts; ++rest) {
-      if (part + rest > 1) continue;
-      KV_UNROLL
-      for (int s = 0; s < 8; ++s) {
-        const SharedAddress operand = Plan::kMatrixAt + rest * kOperandBytes;
-        if (part + rest + s == 0)
-          wgmma_64x128x16<false>(y, a[part][s], operand, s);
-        else
-          wgmma_64x128x16<true>(y, a[part][s], operand, s);
-      }
+    for (int rest = 0; rest < Plan::kMatrixParts && part + rest < 2; ++rest) {
+      const SharedAddress operand = Plan::kMatrixAt + rest * kOperandBytes;
+      if (part + rest + step == 0)
+        wgmma_64x128x16<false>(y, a[part], operand, step);
+      else
+        wgmma_64x128x16<true>(y, a[part], operand, step);
     }
   }
-  wgmma_end(y);
 }
 
 }  // namespace kv

@@ -79,36 +79,75 @@ KV_DEVICE bool has_direction(float square) {
   return !(square <= kTiny * kTiny);
 }
 
-// Where a row of a call stands; rows are numbered with tokens fastest.
+// Where a row of a call stands.
 struct TileRow {
   u32 token, head, sequence;
 };
-KV_DEVICE TileRow tile_row(const CodecArgs& args, u32 row) {
-  const u32 tokens = args.tokens, heads = args.heads, of_head = row / tokens;
-  return {row - of_head * tokens, of_head % heads, of_head / heads};
-}
 KV_DEVICE i64 row_in_x(const CodecArgs& args, const TileRow& row) {
   return row.sequence * args.x.sequence_stride + row.token * args.x.query_stride + row.head * args.x.head_stride;
 }
 
-// The rows of a tile: mostly tokens of one head that follow each other, so that one division serves them all.
+// Sixteen rows, or the `valid` ones that are left.
 struct Tile {
-  u32 first;
+  u32 index;
   TileRow start;
-  bool is_together;
-  KV_DEVICE static Tile at(const CodecArgs& args, u32 first, u32 rows) {
-    const TileRow start = tile_row(args, first < rows ? first : rows - 1);
-    return {first, start, start.token + kTileRows <= u32(args.tokens) && first + kTileRows <= rows};
+  u32 valid;
+  bool is_together;  // 16 tokens of one head
+  KV_DEVICE static Tile at(const CodecArgs& args, u32 index) {
+    const u32 tokens = args.tokens, heads = args.heads, count = args.tiles, known = index < count ? index : count - 1;
+    TileRow start;
+    u32 left;
+    if (args.token_tiles > 0) {
+      const u32 block = known / heads, sequence = block / args.token_tiles;
+      start = {(block - sequence * args.token_tiles) * kTileRows, known - block * heads, sequence};
+      left = tokens - start.token;
+    } else {
+      const u32 first = known * kTileRows, line = first / tokens;
+      start = {first - line * tokens, line % heads, line / heads};
+      left = u32(args.sequences) * heads * tokens - first;
+    }
+    const u32 valid = index >= count ? 0 : left < kTileRows ? left : kTileRows;
+    return {index, start, valid, valid == kTileRows && start.token + kTileRows <= tokens};
   }
-  // The tile `by` rows further on: most often of the same head, which spares the divisions.
-  KV_DEVICE Tile further(const CodecArgs& args, u32 by, u32 rows) const {
-    if (start.token + by + kTileRows > u32(args.tokens)) return at(args, first + by, rows);
-    return {first + by, {start.token + by, start.head, start.sequence}, true};
+  // The tile `by` further on; steps: by / heads, by % heads. Mostly of the same sequence, which spares the divisions.
+  KV_DEVICE Tile further(const CodecArgs& args, u32 by, u32 steps, u32 rest) const {
+    const bool is_next = start.head + rest >= u32(args.heads);
+    const u32 head = start.head + rest - (is_next ? args.heads : 0);
+    const u32 token = start.token + (steps + is_next) * kTileRows;
+    if (args.token_tiles == 0 || token + kTileRows > u32(args.tokens)) return at(args, index + by);
+    return {index + by, {token, head, start.sequence}, kTileRows, true};
   }
-  KV_DEVICE TileRow row(const CodecArgs& args, int i, u32 rows) const {
+  // Row i; behind the last valid one, that one.
+  KV_DEVICE TileRow row(const CodecArgs& args, int i) const {
     if (is_together) return {start.token + i, start.head, start.sequence};
-    return tile_row(args, first + i < rows ? first + i : rows - 1);
+    TileRow at = start;
+    at.token += u32(i) < valid ? i : valid > 0 ? valid - 1 : 0;
+    while (at.token >= u32(args.tokens)) {
+      at.token -= args.tokens;
+      if (++at.head == u32(args.heads)) at.head = 0, ++at.sequence;
+    }
+    return at;
   }
+};
+
+// The tiles of one warp. A block has those that follow each other; its warps take kMine each in turns, so that what is read and written at
+// the same time is close: x mostly has the heads of a token next to each other.
+template <class Plan, int kMine = 1>
+struct TileTurns {
+  u32 end, steps, rest;
+  Tile tile;
+  KV_DEVICE static TileTurns of(const CodecArgs& args) {
+    const u32 begin = u32(block_x()) * args.block_tiles, end = begin + args.block_tiles;
+    return {end < u32(args.tiles) ? end : u32(args.tiles), u32(kAll) / args.heads, u32(kAll) % args.heads,
+            Tile::at(args, begin + warp() * kMine)};
+  }
+  KV_DEVICE bool has_tile() const { return tile.index < end; }
+  // The warps of a warpgroup go on together, the last of them without rows where the first has some left.
+  KV_DEVICE bool has_group() const { return tile.index - warp() % 4 < end; }
+  KV_DEVICE void advance(const CodecArgs& args) { tile = tile.further(args, kAll, steps, rest); }
+
+ private:
+  static constexpr int kAll = Plan::kWarps * kMine;
 };
 
 // A staged group of halves: four segments of 32 values, 80 bytes apart, so that neither the lanes that bring rows nor those that

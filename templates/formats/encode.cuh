@@ -14,6 +14,7 @@
 namespace kv {
 
 struct EncoderDefaults {
+  using Lanes = AcrossLanes;                    // how values are held: here, as said above
   static constexpr float kLeast = 0.f;          // the scale is at least this
   static constexpr bool kByStored = false;      // codes are chosen with the scale as it is stored
   static constexpr bool kZeroBytes = false;     // a block of tiny norm is all zero bytes

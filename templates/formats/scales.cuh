@@ -1,5 +1,5 @@
-// How the scale of a span is found, how a value is brought into its units, and what is stored in the end. One warp holds one row,
-// value i in lane i % 32, register i / 32; every lane of a span learns its numbers. The rules are those of generator/format.hpp
+// How the scale of a span is found, how a value is brought into its units, and what is stored in the end. Values are held as R::Lanes of
+// formats/groups.cuh says; every lane of a span learns its numbers. The rules are those of generator/format.hpp
 // (ScaleRule, Division, Refine); the generator names one of each in the encoder R, which has kSpan and kDivisor.
 //
 // The arithmetic is the format's own, step by step in fp32: where the last bit decides a stored byte nothing is contracted.
@@ -43,7 +43,7 @@ struct Amax {  // d = max|x| / divisor
   KV_DEVICE static void find(const float (&x)[kPerLane], float, Scales<kPerLane>& s) {
     KV_UNROLL
     for (int e = 0; e < kPerLane; ++e) s.largest[e] = larger(absolute(x[e]), 0.f);
-    largest_of_groups<R::kSpan>(s.largest);
+    R::Lanes::template largest<R::kSpan>(s.largest);
     KV_UNROLL
     for (int e = 0; e < kPerLane; ++e) s.d[e] = div_rn(s.largest[e], R::kDivisor);
   }
@@ -54,7 +54,7 @@ struct SignedMax {  // d = (the x of largest |x|, sign kept; the first of equals
   KV_DEVICE static void find(const float (&x)[kPerLane], float, Scales<kPerLane>& s) {
     KV_UNROLL
     for (int e = 0; e < kPerLane; ++e) s.d[e] = x[e];
-    best_of_groups<R::kSpan>(s.d, 0.f, [](float a, float b) { return absolute(a) > absolute(b); });
+    R::Lanes::template best<R::kSpan>(s.d, 0.f, [](float a, float b) { return absolute(a) > absolute(b); });
     KV_UNROLL
     for (int e = 0; e < kPerLane; ++e) {
       s.largest[e] = absolute(s.d[e]);
@@ -70,9 +70,9 @@ struct MinStep {
     float highest[kPerLane], first[kPerLane];
     KV_UNROLL
     for (int e = 0; e < kPerLane; ++e) s.minimum[e] = highest[e] = first[e] = x[e];
-    best_of_groups<R::kSpan>(s.minimum, float_of(0x7f800000u), [](float a, float b) { return a < b; });
-    largest_of_groups<R::kSpan>(highest);
-    first_of_groups<R::kSpan>(first);
+    R::Lanes::template best<R::kSpan>(s.minimum, float_of(0x7f800000u), [](float a, float b) { return a < b; });
+    R::Lanes::template largest<R::kSpan>(highest);
+    R::Lanes::template first<R::kSpan>(first);
     KV_UNROLL
     for (int e = 0; e < kPerLane; ++e) {
       if (first[e] != first[e]) s.minimum[e] = first[e];
@@ -87,7 +87,7 @@ struct Norm {  // d = |x|
   KV_DEVICE static void find(const float (&x)[kPerLane], float, Scales<kPerLane>& s) {
     KV_UNROLL
     for (int e = 0; e < kPerLane; ++e) s.d[e] = mul_rn(x[e], x[e]);
-    sum_over_groups<R::kSpan>(s.d);
+    R::Lanes::template sum<R::kSpan>(s.d);
     KV_UNROLL
     for (int e = 0; e < kPerLane; ++e) s.d[e] = sqrt_rn(s.d[e]);
   }
@@ -142,8 +142,8 @@ struct Matched {  // |x| / |c|: the decoded span is as long as x was
     float xx[kPerLane], cc[kPerLane];
     KV_UNROLL
     for (int e = 0; e < kPerLane; ++e) xx[e] = mul_rn(x[e], x[e]), cc[e] = mul_rn(c[e], c[e]);
-    sum_over_groups<R::kSpan>(xx);
-    sum_over_groups<R::kSpan>(cc);
+    R::Lanes::template sum<R::kSpan>(xx);
+    R::Lanes::template sum<R::kSpan>(cc);
     KV_UNROLL
     for (int e = 0; e < kPerLane; ++e) {
       const float length = sqrt_rn(cc[e]);
@@ -158,8 +158,8 @@ struct LeastSquares {  // <x,c> / <c,c>
     float xc[kPerLane], cc[kPerLane];
     KV_UNROLL
     for (int e = 0; e < kPerLane; ++e) xc[e] = mul_rn(x[e], c[e]), cc[e] = mul_rn(c[e], c[e]);
-    sum_over_groups<R::kSpan>(xc);
-    sum_over_groups<R::kSpan>(cc);
+    R::Lanes::template sum<R::kSpan>(xc);
+    R::Lanes::template sum<R::kSpan>(cc);
     KV_UNROLL
     for (int e = 0; e < kPerLane; ++e)
       if (sqrt_rn(cc[e]) > kTinyNorm) d[e] = div_rn(xc[e], cc[e]);
@@ -176,8 +176,8 @@ struct Weighted {
       const float wc = mul_rn(mul_rn(x[e], x[e]), c[e]);
       xc[e] = mul_rn(wc, x[e]), cc[e] = mul_rn(wc, c[e]);
     }
-    sum_groups_in_order<R::kSpan>(xc);
-    sum_groups_in_order<R::kSpan>(cc);
+    R::Lanes::template sum_in_order<R::kSpan>(xc);
+    R::Lanes::template sum_in_order<R::kSpan>(cc);
     KV_UNROLL
     for (int e = 0; e < kPerLane; ++e) d[e] = cc[e] == 0.f ? 0.f : div_rn(xc[e], cc[e]);
   }

@@ -40,40 +40,38 @@ KV_DEVICE void dequantise_matrix(const CodecArgs& args) {
   sync_block();
 
   const int g = lane() >> 2, c = lane() & 3;
-  const u32 mine = lane() * 8;
-  const u32 all = u32(args.sequences) * args.heads * args.tokens, begin = u32(block_x()) * args.block_rows;
-  const u32 end = begin + args.block_rows < all ? begin + args.block_rows : all;
-  u32 first = begin + warp() / 4 * (4 * kTileRows);  // of the warpgroup's rows
-  Tile tile = Tile::at(args, first + warp() % 4 * kTileRows, all);
+  const u32 mine = lane() * 4;
+  TileTurns<Plan> turns = TileTurns<Plan>::of(args);
   int group = 0;
   StoredTile<Plan> stored;
-  if (first < end) stored.load(args, tile, all, 0);
+  if (turns.has_group()) stored.load(args, turns.tile, 0);
   KV_NO_UNROLL
-  while (first < end) {
-    u32 a[Plan::kCodeParts][8][4];
+  while (turns.has_group()) {
+    u32 a[8][Plan::kCodeParts][4];
     KV_UNROLL
-    for (int i = 0; i < 32; ++i) {
-      const int s = i / 4, pair = i / 2 % 2, half = i % 2;
-      u32 v[2];
-      load_shared_u64(v, pair_address<Plan>(stored.words[half], 2 * s + pair, mine));
+    for (int i = 0; i < 32; ++i) {  // row g or g + 8, then the next two values of them
+      u32 halves[Plan::kCodeParts];
+      load_pair<Plan>(halves, stored.words[i % 2], i / 2, mine);
       KV_UNROLL
-      for (int part = 0; part < Plan::kCodeParts; ++part) a[part][s][i % 4] = v[part];
+      for (int part = 0; part < Plan::kCodeParts; ++part) a[i / 4][part][i % 4] = halves[part];
     }
     const float factor[2] = {f32_from_f16(stored.scale[0]) * Plan::kFactor,
                              f32_from_f16(stored.scale[1]) * Plan::kFactor};
-    const Tile now = tile;
+    const Tile now = turns.tile;
     const int now_group = group;
-    if (++group == kGroups)
-      group = 0, first += Plan::kWarps * kTileRows, tile = tile.further(args, Plan::kWarps * kTileRows, all);
-    if (first < end) stored.load(args, tile, all, group);  // on its way while this one goes out
+    if (++group == kGroups) group = 0, turns.advance(args);
+    if (turns.has_group()) stored.load(args, turns.tile, group);  // on its way while this one goes out
     float y[64];
-    matrix_products<Plan>(y, a);
+    wgmma_begin();
+    KV_UNROLL
+    for (int s = 0; s < 8; ++s) matrix_step<Plan>(y, a[s], s);
+    wgmma_end(y);
     KV_UNROLL
     for (int half = 0; half < 2; ++half) {
       const int row = g + 8 * half;
-      if (now.first + row >= end) continue;
+      if (row >= int(now.valid)) continue;
       u8* const to = static_cast<u8*>(args.x.data) +
-                     (row_in_x(args, now.row(args, row, all)) + now_group * kTileGroup + c * kChunk) * Output::kBytes;
+                     (row_in_x(args, now.row(args, row)) + now_group * kTileGroup + c * kChunk) * Output::kBytes;
       KV_UNROLL
       for (int chunk = 0; chunk < kChunks; ++chunk) {
         const auto value = [&](int i) {

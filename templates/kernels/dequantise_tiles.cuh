@@ -13,64 +13,72 @@ namespace kv {
 
 // 16 rows of 256 staged bytes to memory, 16 bytes a lane and step. `bytes`: of a value of x; a row's segment c goes to
 // segment_bytes * c + offset of the group.
-KV_DEVICE void unstage_tile_rows(SharedAddress from, const CodecArgs& args, const Tile& tile, u32 rows, u32 end,
-                                 i64 bytes, i64 group_offset, int segment_bytes) {
+KV_DEVICE void unstage_tile_rows(SharedAddress from, const CodecArgs& args, const Tile& tile, i64 bytes, i64 group_offset,
+                                 int segment_bytes) {
   const int chunk = lane() % 16;
   u8* const x = static_cast<u8*>(args.x.data) + group_offset + chunk / 4 * segment_bytes + chunk % 4 * 16;
-  u8* to = x + (row_in_x(args, tile.start) + (lane() / 16) * args.x.query_stride) * bytes;
-  KV_UNROLL
-  for (int i = 0; i < kTileRows / 2; ++i) {
-    const int row = 2 * i + lane() / 16;
-    if (!tile.is_together) to = x + row_in_x(args, tile.row(args, row, rows)) * bytes;
+  const auto store = [&](u8* to, int row) {
     u32 v[4];
     load_shared_u128(v, staged_chunk(from, row, chunk));
-    if (tile.first + row < end) store_u128(to, v[0], v[1], v[2], v[3]);
-    to += 2 * args.x.query_stride * bytes;
+    store_u128(to, v[0], v[1], v[2], v[3]);
+  };
+  if (tile.is_together) {
+    u8* to = x + (row_in_x(args, tile.start) + (lane() / 16) * args.x.query_stride) * bytes;
+    KV_UNROLL
+    for (int i = 0; i < kTileRows / 2; ++i) {
+      store(to, 2 * i + lane() / 16);
+      to += 2 * args.x.query_stride * bytes;
+    }
+  } else {
+    KV_NO_UNROLL
+    for (int row = lane() / 16; row < int(tile.valid); row += 2) store(x + row_in_x(args, tile.row(args, row)) * bytes, row);
   }
 }
 
 template <class Plan>
 KV_DEVICE void dequantise_tiles(const CodecArgs& args) {
   constexpr int kGroups = Plan::kHeadDim / kTileGroup;
+  check_tables();
   fill_decoding_table<Plan>();
   store_hadamard(Plan::kMatrixAt, Plan::post_signs(lane() & 3));
   sync_block();
 
   const int g = lane() >> 2, c = lane() & 3;
-  const u32 mine = lane() * 8, signs = Plan::pre_signs(c);
+  const u32 mine = lane() * 4, signs = Plan::pre_signs(c);
   u32 flips[16];  // of two halves
   KV_UNROLL
   for (int i = 0; i < 16; ++i) flips[i] = (signs >> 2 * i & 1) << 15 | (signs >> (2 * i + 1) & 1) << 31;
-  const u32 all = u32(args.sequences) * args.heads * args.tokens, begin = u32(block_x()) * args.block_rows;
-  const u32 end = begin + args.block_rows < all ? begin + args.block_rows : all;
   const SharedAddress to = Plan::kStageAt + warp() * kTileStage;
 
-  Tile tile = Tile::at(args, begin + warp() * kTileRows, all), next = tile;
-  int group = 0, next_group = 0;
+  TileTurns<Plan> turns = TileTurns<Plan>::of(args);
+  int group = 0;
   StoredTile<Plan> stored;
-  if (tile.first < end) stored.load(args, tile, all, 0);
+  if (turns.has_tile()) stored.load(args, turns.tile, 0);
   KV_NO_UNROLL
-  while (tile.first < end) {
-    if (++next_group == kGroups) next_group = 0, next = Tile::at(args, next.first + Plan::kWarps * kTileRows, all);
+  while (turns.has_tile()) {
+    const Tile now = turns.tile;
+    const int now_group = group;
+    if (++group == kGroups) group = 0, turns.advance(args);
     float y[8][2][4];
     KV_UNROLL
     for (int j = 0; j < 8; ++j) {
-      u32 pair[2][2][2];  // of group and h: high halves, low halves
+      u32 pair[2][2][Plan::kCodeParts];  // of group and h: high halves, low halves
       KV_UNROLL
       for (int i = 0; i < 4; ++i)
-        load_shared_u64(pair[i / 2][i % 2], pair_address<Plan>(stored.words[i / 2], 2 * j + i % 2, mine));
+        load_pair<Plan>(pair[i / 2][i % 2], stored.words[i / 2], 2 * j + i % 2, mine);
       const u32 first = load_hadamard(Plan::kMatrixAt, j, 0), positive = load_hadamard(Plan::kMatrixAt, j, 1);
       KV_UNROLL
       for (int h = 0; h < 2; ++h) {
         const u32 second = h == 0 ? positive : positive ^ 0x80008000u;
         mma_16x8x16_first(y[j][h], pair[0][0][0], pair[1][0][0], pair[0][1][0], pair[1][1][0], first, second);
-        mma_16x8x16(y[j][h], pair[0][0][1], pair[1][0][1], pair[0][1][1], pair[1][1][1], first, second);
+        if constexpr (Plan::kCodeParts == 2)
+          mma_16x8x16(y[j][h], pair[0][0][1], pair[1][0][1], pair[0][1][1], pair[1][1][1], first, second);
       }
     }
     butterflies(y);
     const float factor[2] = {f32_from_f16(stored.scale[0]) * Plan::kFactor,
                              f32_from_f16(stored.scale[1]) * Plan::kFactor};
-    if (next.first < end) stored.load(args, next, all, next_group);  // on its way while this one goes out
+    if (turns.has_tile()) stored.load(args, turns.tile, group);  // on its way while this one goes out
     KV_UNROLL
     for (int pass = 0; pass < 2; ++pass) {  // f32 takes two: 16 values a lane and row each
       if (pass == 1 && !Plan::kIsFloat) break;
@@ -97,13 +105,11 @@ KV_DEVICE void dequantise_tiles(const CodecArgs& args) {
       }
       sync_warp();
       if constexpr (Plan::kIsFloat)
-        unstage_tile_rows(to, args, tile, all, end, 4, group * (kTileGroup * 4) + pass * 64, 128);
+        unstage_tile_rows(to, args, now, 4, now_group * (kTileGroup * 4) + pass * 64, 128);
       else
-        unstage_tile_rows(to, args, tile, all, end, 2, group * (kTileGroup * 2), 64);
+        unstage_tile_rows(to, args, now, 2, now_group * (kTileGroup * 2), 64);
       sync_warp();
     }
-    group = next_group;
-    tile = next;
   }
 }
 

@@ -25,30 +25,27 @@ KV_DEVICE void quantise_matrix(const CodecArgs& args) {
 
   const int g = lane() >> 2;
   const u32 mine = lane() * 4;
-  // The block takes block_rows rows; its warps take turns, so that neighbouring tokens are written at about the same time. The warps of a
-  // group go on together: those without rows left take the last row, and store nothing.
-  const u32 all = u32(args.sequences) * args.heads * args.tokens, begin = u32(block_x()) * args.block_rows;
-  const u32 end = begin + args.block_rows < all ? begin + args.block_rows : all;  // fits: the host checks
   const SharedAddress stage = Plan::kStageAt + warp() * kStageBytes;
-  u32 first = begin + warp() / 4 * (4 * kTileRows);  // of the group's rows
-  Tile tile = Tile::at(args, first + warp() % 4 * kTileRows, all);
+  TileTurns<Plan> turns = TileTurns<Plan>::of(args);
   int group = 0;
-  if (first < end) stage_input<Input>(stage, args, tile, all, 0);
+  if (turns.has_group()) stage_input<Input>(stage, args, turns.tile, 0);
   KV_NO_UNROLL
-  while (first < end) {
+  while (turns.has_group()) {
     copy_commit();
     copy_wait<0>();
     sync_warp();  // every lane's copies of this tile have landed
-    u32 a[Input::kParts][8][4];
+    u32 a[8][Input::kParts][4];
     float square[2], unit[2], y[64];
     Input::load(a, square, unit, stage);
     sync_warp();  // every lane has read the stage; the next tile is on its way while this one is encoded
-    const Tile now = tile;
+    const Tile now = turns.tile;
     const int now_group = group;
-    if (++group == kGroups)
-      group = 0, first += Plan::kWarps * kTileRows, tile = tile.further(args, Plan::kWarps * kTileRows, all);
-    if (first < end) stage_input<Input>(stage, args, tile, all, group);
-    matrix_products<Plan>(y, a);
+    if (++group == kGroups) group = 0, turns.advance(args);
+    if (turns.has_group()) stage_input<Input>(stage, args, turns.tile, group);
+    wgmma_begin();
+    KV_UNROLL
+    for (int s = 0; s < 8; ++s) matrix_step<Plan>(y, a[s], s);
+    wgmma_end(y);
     KV_UNROLL
     for (int half = 0; half < 2; ++half) {
       const float inverse = rsqrt_fast(square[half]), norm = square[half] * inverse;
@@ -66,8 +63,8 @@ KV_DEVICE void quantise_matrix(const CodecArgs& args) {
       length += shfl_xor(length, 1);
       length += shfl_xor(length, 2);
       const int row = g + 8 * half;
-      if (now.first + row < end)
-        store_group<Plan>(args, now.row(args, row, all), now_group, nibbles, norm, length, is_direction);
+      if (row < int(now.valid))
+        store_group<Plan>(args, now.row(args, row), now_group, nibbles, norm, length, is_direction);
     }
   }
 }
