@@ -17,16 +17,40 @@ constexpr double kDenseLength = 16;
 // By Element, of templates/core/inputs.cuh and kernels/dequantise_matrix.cuh.
 constexpr const char* kInputs[] = {"HalfInput", "BfloatInput", "FloatInput"};
 constexpr const char* kOutputs[] = {"HalfOutput", "BfloatOutput", "FloatOutput"};
+constexpr const char* kWords[] = {"F16Words", "Bf16Words", "F32Words"};  // of templates/core/lanes.cuh
+
+Source emit_blocks(const Format& f, const TilePlan& plan, const TileKernel& kernel, const TileCall& call, int head_dim,
+                   const std::string& name, const std::string& arch, const Registry& registry) {
+  Writer w = begin(registry, name, call.is_quantise ? "many rows into the cache" : "many cache rows back");
+  w.fragment(fmt::format("kernels/{}.cuh", kernel.name));
+  if (call.is_quantise) domain_fragments(w, f);
+  w.line("// ======== the plan ========\nnamespace kv {{\n");
+  write_format(w, f, head_dim, "StoredFormat", true);
+  if (call.is_quantise) {
+    write_domain(w, f, false);
+    write_encoder(w, f, "StoredFormat", "RowEncoder", true);
+    w.line("struct LaneEncoder : RowEncoder {{\n  using Lanes = InLane;\n}};\n");
+  }
+  w.line("struct Plan {{\n  static constexpr int kHeadDim = {}, kThreads = {}, kValues = {};", head_dim,
+         kernel.warps * 32, plan.lane_values);
+  w.line("  using {} = {};", call.is_quantise ? "Encoder" : "F", call.is_quantise ? "LaneEncoder" : "StoredFormat");
+  w.line("  using Words = {};\n}};\n", kWords[int(call.type)]);
+  Source source = finish(w, name, arch,
+                         {kernel.name, "CodecArgs", kernel.warps * 32, kernel.shared_bytes, sizeof(kv::CodecArgs)});
+  source.row_threads = head_dim / plan.lane_values;
+  return source;
+}
 
 }  // namespace
 
 Source emit_tiles(const Format& f, const TilePlan& plan, const TileKernel& kernel, const TileCall& call, int head_dim,
                   bool is_planar, const std::string& arch, const Registry& registry) {
-  const Section& s = f.codes();
-  const Field &codes = *f.field(FieldKind::codes), &scale = *f.field(FieldKind::scale);
-  const bool is_matrix = plan.family == TileFamily::matrix;
   const std::string name = fmt::format("{}.{}.d{}.{}.{}.{}", kernel.name, f.name, head_dim,
                                        is_planar ? "planar" : "rows", to_string(call.type), arch);
+  if (plan.family == TileFamily::blocks) return emit_blocks(f, plan, kernel, call, head_dim, name, arch, registry);
+  const Section& s = f.codes();
+  const Field &codes = *f.field(FieldKind::codes), &scale = *f.field(FieldKind::scale);
+  const bool is_matrix = kernel.by_matrix;
   Writer w = begin(registry, name, call.is_quantise ? "many rows into the cache" : "many cache rows back");
   w.fragment(fmt::format("kernels/{}.cuh", kernel.name));
   w.line("// ======== the plan ========\nnamespace kv {{\n");

@@ -117,7 +117,7 @@ struct CodePiece {
 // shift share one. codes[i]: the pieces of code i, the largest first.
 void plan_unpack(const std::vector<std::vector<CodePiece>>& codes, RunPlan& run);
 
-// The write path for many rows at once, on the tensor cores.
+// The write path for many rows at once: rotated formats on the tensor cores, the others a block a lane.
 // Bytes of shared memory, as in templates/core/tiles.cuh, encoding.cuh and wgmma.cuh.
 constexpr int kTileGroup = 128;  // values that are rotated and scaled together
 constexpr int kTileRows = 16;    // of a warp
@@ -127,6 +127,7 @@ enum class TileFamily {
   matrix,    // quantise_matrix, dequantise_matrix: any rotation, by warpgroups
   hadamard,  // quantise_tiles, dequantise_tiles: a Walsh-Hadamard transform, by warps
   dense,     // quantise_dense: a matrix, by warps
+  blocks,    // quantise_blocks, dequantise_blocks: no rotation, whole blocks a lane
 };
 struct TilePlan {
   TileFamily family = TileFamily::hadamard;
@@ -135,6 +136,7 @@ struct TilePlan {
   int code_unit = 16;                  // alignment of a block's codes, bytes
   int code_parts = 2;                  // halves that hold an entry of the codebook
   double unit = 1;                     // decoding: those halves stand for entries / unit
+  int lane_values = 0;                 // of family blocks
 };
 // Nothing if the format needs the kernels for any row. `decision` says what was chosen, and why.
 std::optional<TilePlan> plan_tiles(const Format& format, int head_dim, bool is_planar, const Arch& arch,
@@ -147,6 +149,7 @@ struct TileCall {
 };
 struct TileKernel {
   const char* name = nullptr;  // of the kernel
+  bool by_matrix = false;
   int warps = 0, warp_tiles = 1;
   int matrix_at = 0, stage_at = 0, shared_bytes = 0;
 };

@@ -1,5 +1,5 @@
-// plan_tiles: whether, and by which kernels, many rows at once are quantised and dequantised on the tensor cores (templates/kernels/
-// quantise_matrix.cuh, quantise_tiles.cuh, quantise_dense.cuh and their inverses).
+// plan_tiles: whether, and by which kernels, many rows at once are quantised and dequantised: on the tensor cores (templates/kernels/
+// quantise_matrix.cuh, quantise_tiles.cuh, quantise_dense.cuh and their inverses), or by blocks (quantise_blocks.cuh).
 // SPDX-License-Identifier: MIT
 #include <fmt/format.h>
 
@@ -37,6 +37,21 @@ const char* missing(const Format& f, int head_dim) {
       (f.scale.refine != Refine::none && f.scale.refine != Refine::matched))
     return "an f16 norm a block";
   return is_mirrored(s) ? nullptr : "a symmetric codebook";
+}
+
+// What a lane that takes whole blocks asks of a format, likewise; plain numbers are taken 16 at a time.
+int lane_values(const Format& f) { return f.block == 1 ? 16 : f.block; }
+const char* missing_for_blocks(const Format& f, int head_dim, bool is_planar) {
+  const bool has_spans = f.scale.rule != ScaleRule::none && f.scale.rule != ScaleRule::tensor;
+  if (!is_planar) return "layout = \"planar\"";
+  if (f.sections.size() != 1 || f.field(FieldKind::residual_signs) || f.field(FieldKind::mask))
+    return "one section of codes, no signs";
+  if (!f.channels.empty() || f.is_padded || f.zero_bytes || f.scale.renormalise)
+    return "rows as they are: no channel factors or padding";
+  if (lane_values(f) > 32 || lane_values(f) % 8 != 0 || head_dim % lane_values(f) != 0 ||
+      (has_spans && lane_values(f) % f.scale.span != 0))
+    return "whole blocks and spans of at most 32 values";
+  return nullptr;
 }
 
 // Words of 128 buckets in integer steps of 2^-18 standard deviations; a bucket is 2^16 of them, and 0 begins bucket 64. Nothing if a
@@ -78,6 +93,16 @@ std::optional<TilePlan> plan_tiles(const Format& f, int head_dim, bool is_planar
     decision.rejected.push_back("many rows at once: " + why);
     return std::nullopt;
   };
+  if (f.rotation.kind == RotationKind::none) {
+    if (const char* what = missing_for_blocks(f, head_dim, is_planar))
+      return refuse(fmt::format("a lane needs {}", what));
+    decision.choice = fmt::format("{} values a lane", lane_values(f));
+    decision.why = "nothing crosses lanes; rows of f16, bf16 and f32";
+    TilePlan plan;
+    plan.family = TileFamily::blocks;
+    plan.lane_values = lane_values(f);
+    return plan;
+  }
   if (const char* what = missing(f, head_dim)) return refuse(fmt::format("tiles need {}", what));
   const Section& s = f.codes();
   const Field* codes = f.field(FieldKind::codes);
@@ -112,12 +137,23 @@ std::optional<TilePlan> plan_tiles(const Format& f, int head_dim, bool is_planar
 
 std::optional<TileKernel> plan_tile_kernel(const TilePlan& plan, const Format& f, const TileCall& call,
                                            const Arch& arch) {
+  if (plan.family == TileFamily::blocks) {
+    TileKernel kernel;
+    kernel.name = call.is_quantise ? "quantise_blocks" : "dequantise_blocks";
+    kernel.warps = 4, kernel.warp_tiles = 0;
+    if (!call.is_quantise)  // results pass through shared memory
+      kernel.shared_bytes = kernel.warps * 32 * plan.lane_values * (call.type == Element::f32 ? 4 : 2);
+    return kernel;
+  }
   const int matrix = kOperandBytes * (plan.is_dense ? 2 : 1), decoding = 256 << 2 * f.codes().bits;
   const int available = arch.shared_bytes_per_block;
   TileKernel kernel;
   kernel.matrix_at = call.is_quantise ? kEncodingBytes : decoding;
-  if (plan.family == TileFamily::matrix) {
+  // Two halves of each code double the products, and transforms by warps are the faster ones then.
+  const bool is_by_warps = !call.is_quantise && !plan.is_dense && plan.code_parts == 2 && call.type != Element::bf16;
+  if (plan.family == TileFamily::matrix && !is_by_warps) {
     kernel.name = call.is_quantise ? "quantise_matrix" : "dequantise_matrix";
+    kernel.by_matrix = true;
     kernel.warps = 12;  // of 168 registers: sums and first operands take up to 128
     kernel.stage_at = kernel.shared_bytes = kernel.matrix_at + matrix;
     if (call.is_quantise)
@@ -132,7 +168,7 @@ std::optional<TileKernel> plan_tile_kernel(const TilePlan& plan, const Format& f
     kernel.name = "quantise_dense";
     kernel.warps = 8, kernel.warp_tiles = 2;
     kernel.shared_bytes = kernel.matrix_at + matrix;
-  } else if (!call.is_quantise && call.type != Element::bf16 && plan.family == TileFamily::hadamard) {
+  } else if (!call.is_quantise && call.type != Element::bf16 && !plan.is_dense) {
     kernel.name = "dequantise_tiles";
     kernel.stage_at = kernel.matrix_at + kHadamardBytes;
     kernel.warps = std::min((available - kernel.stage_at) / kTileStageBytes, 12);  // two halves of each entry

@@ -167,13 +167,14 @@ Result<void> check_call(const ProgramSource& source, const AttentionCall& call, 
   return {};
 }
 
-// One warp a row.
+// row_threads of them a row.
 Result<Grid> grid_of_rows(const Source& source, std::size_t rows) {
-  const auto warps = static_cast<std::size_t>(std::max(source.threads / 32, 1));
+  const auto threads = static_cast<std::size_t>(std::max(source.threads, 32));
   if (rows > std::size_t{std::numeric_limits<int>::max()})
     return refuse(fmt::format("{} rows in one call of {}; at most {} are possible", rows, source.name,
                               std::numeric_limits<int>::max()));
-  return Grid{static_cast<unsigned>((rows + warps - 1) / warps), 1, 1};
+  const std::size_t all = rows * static_cast<std::size_t>(source.row_threads);
+  return Grid{static_cast<unsigned>((all + threads - 1) / threads), 1, 1};
 }
 
 // The kernel for many rows that can serve a call, or the call's own role. It gains from some thousand rows on: its tables take as

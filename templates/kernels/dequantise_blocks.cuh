@@ -4,8 +4,8 @@
 #pragma once
 #include "core/args.cuh"
 #include "core/lanes.cuh"
+#include "core/rows.cuh"
 #include "core/simt.cuh"
-#include "core/tiles.cuh"
 #include "formats/stored.cuh"
 
 namespace kv {
@@ -20,7 +20,7 @@ KV_DEVICE void dequantise_blocks(const CodecArgs& args) {
   const bool has_row = item / kLanes < rows;  // the others take part: lanes store for each other
   const u32 row = has_row ? u32(item / kLanes) : rows - 1;
   const int part = int(item % kLanes);
-  const TileRow at = tile_row(args, row);
+  const CodecRow at = codec_row(args, row);
   const StoredRow from = stored_row<F>(args.side, at.sequence, at.head, args.first_token + at.token);
   u32 words[(kBytes + 3) / 4];
   load_words<kBytes, unit_of_words(0, kBytes, 0)>(words, from.codes + part * kBytes);
@@ -34,7 +34,7 @@ KV_DEVICE void dequantise_blocks(const CodecArgs& args) {
     x[i] = load_value<F>(mine, i);
     if constexpr (F::kHasTensorScale) x[i] *= args.tensor_scale;
   }
-  store_lanes<typename Plan::Words>(args.x.data, has_row ? row_in_x(args, at) + part * kValues : -1, x,
+  store_lanes<typename Plan::Words>(args.x.data, has_row ? at.in_x + part * kValues : -1, x,
                                     warp() * kStageBytes);
 }
 

@@ -4,8 +4,8 @@
 #pragma once
 #include "core/args.cuh"
 #include "core/lanes.cuh"
+#include "core/rows.cuh"
 #include "core/simt.cuh"
-#include "core/tiles.cuh"
 #include "formats/encode.cuh"
 #include "formats/pack.cuh"
 
@@ -70,11 +70,11 @@ KV_DEVICE void quantise_blocks(const CodecArgs& args) {
   const u32 row = u32(item / kLanes);
   const int part = int(item % kLanes);
   if (row >= u32(args.sequences) * args.heads * args.tokens) return;
-  const TileRow at = tile_row(args, row);
+  const CodecRow at = codec_row(args, row);
   const i64 slot = args.slots ? args.slots[i64(at.sequence) * args.tokens + at.token] : args.first_token + at.token;
   if (slot < 0) return;
   float x[kValues];
-  load_lane<typename Plan::Words>(args.x.data, row_in_x(args, at) + part * kValues, x);
+  load_lane<typename Plan::Words>(args.x.data, at.in_x + part * kValues, x);
   Encoding<kValues> encoding;
   encode<R>(x, x, args.tensor_scale, encoding);
   const StoredRow to = stored_row<F>(args.side, at.sequence, at.head, slot);

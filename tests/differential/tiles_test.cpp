@@ -30,6 +30,13 @@ TEST_CASE("many rows at once, by warps") {
     check_tiles(registry(), context, "sm_80", format, 256, Layout::planar, 1024);
 }
 
+TEST_CASE("many rows at once, whole blocks a lane") {
+  const auto context = open_context(DeviceKind::cpu);
+  for (const char* format : {"q8_0", "q4_0", "q4_1", "q5_0", "q5_1", "iq4_nl", "mxfp4", "fp8_e4m3", "fp8_e5m2",
+                             "f16", "bf16", "f32"})
+    check_tiles(registry(), context, "sm_90a", format, 96, Layout::planar, 1031);
+}
+
 TEST_CASE("each arch and format has the kernels over tiles that it can have") {
   struct Expected {
     const char *arch, *format;
@@ -92,9 +99,13 @@ TEST_CASE("a few rows and the rotated domain keep to the kernels for any row") {
   CHECK(program->record(Role::dequantise_k) != nullptr);
 }
 
-TEST_CASE("formats that tiles cannot serve have no such kernel") {
-  for (const char* format : {"q4_0", "kv5", "tbq4_dense256_qsfirst_raw", "turbo3_qk32", "turbo4_qjl68"}) {
-    const Planned one = planned(registry(), {format, "f16", 256, 1, 1, Layout::planar, false}, "sm_90a");
+TEST_CASE("formats that no kernel for many rows can serve have none") {
+  for (const auto& [format, layout] : {std::pair{"q4_0", Layout::rows},
+                                       {"kv5", Layout::planar},
+                                       {"tbq4_dense256_qsfirst_raw", Layout::planar},
+                                       {"turbo3_qk32", Layout::planar},
+                                       {"turbo4_qjl68", Layout::planar}}) {
+    const Planned one = planned(registry(), {format, "f16", 256, 1, 1, layout, false}, "sm_90a");
     CHECK_MESSAGE(one.source.kernels.count(Role::quantise_tiles_k_f16) == 0, format);
   }
 }
