@@ -181,7 +181,7 @@ std::string explain(const ProgramSource& program) {
     for (const std::string& rejected : decision.rejected) text += fmt::format("    rejected {}\n", rejected);
   }
   for (const auto& [role, source] : program.kernels)
-    text += fmt::format("  {:<12} {:>4} threads {:>7} bytes shared  {}\n", to_string(role), source.threads,
+    text += fmt::format("  {:<23} {:>4} threads {:>7} bytes shared  {}\n", to_string(role), source.threads,
                         source.shared_bytes, source.name);
   return text;
 }

@@ -32,20 +32,28 @@ KV_DEVICE void fill_matrix(const Entry& entry) {
   publish_operands();
 }
 
-// y (+)= 16 of the contracted values times the matrix; the first step begins the sum. Rests times rests are below what fp32 sums keep.
+// y = a times the matrix, in the warpgroup's turn. Rests times rests are below what fp32 sums keep.
 template <class Plan, int kParts>
-KV_DEVICE void matrix_step(float (&y)[64], const u32 (&a)[kParts][4], int step) {
+KV_DEVICE void matrix_products(float (&y)[64], const u32 (&a)[8][kParts][4]) {
+  take_turn();
+  wgmma_begin();
   KV_UNROLL
   for (int part = 0; part < kParts; ++part) {
     KV_UNROLL
     for (int rest = 0; rest < Plan::kMatrixParts && part + rest < 2; ++rest) {
       const SharedAddress operand = Plan::kMatrixAt + rest * kOperandBytes;
-      if (part + rest + step == 0)
-        wgmma_64x128x16<false>(y, a[part], operand, step);
-      else
-        wgmma_64x128x16<true>(y, a[part], operand, step);
+      KV_UNROLL
+      for (int step = 0; step < 8; ++step) {
+        if (part + rest + step == 0)
+          wgmma_64x128x16<false>(y, a[step][part], operand, step);
+        else
+          wgmma_64x128x16<true>(y, a[step][part], operand, step);
+      }
     }
   }
+  wgmma_commit();
+  pass_turn<Plan::kWarps / 4>();
+  wgmma_end(y);
 }
 
 }  // namespace kv

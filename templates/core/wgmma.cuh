@@ -23,7 +23,7 @@ KV_DEVICE void publish_operands() { asm volatile("fence.proxy.async.shared::cta;
 
 // d[64 x 128] += a[64 x 16] b[16 x 128]; kAdds = false: d = a b. Warp w of the group holds rows 16 w .. 16 w + 15; lane = 4 g + c:
 //   a as in mma_16x8x16      d[4 t + 2 h + i] = D[16 w + g + 8 h][8 t + 2 c + i]
-// operand: of 128 x 128 halves; step: which 16 of its k. Issued between wgmma_begin and wgmma_end: until that, nobody may touch a or d.
+// operand: of 128 x 128 halves; step: which 16 of its k. Issued between wgmma_begin and wgmma_commit; until wgmma_end nobody may touch a or d.
 KV_DEVICE void wgmma_begin() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
 template <bool kAdds>
 KV_DEVICE void wgmma_64x128x16(float (&d)[64], const u32 (&a)[4], SharedAddress operand, int step) {
@@ -48,10 +48,24 @@ KV_DEVICE void wgmma_64x128x16(float (&d)[64], const u32 (&a)[4], SharedAddress 
         "+f"(d[56]), "+f"(d[57]), "+f"(d[58]), "+f"(d[59]), "+f"(d[60]), "+f"(d[61]), "+f"(d[62]), "+f"(d[63])
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(descriptor), "n"(int(kAdds)));
 }
+KV_DEVICE void wgmma_commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
 KV_DEVICE void wgmma_end(float (&d)[64]) {
-  asm volatile("wgmma.commit_group.sync.aligned;\nwgmma.wait_group.sync.aligned 0;" ::: "memory");
+  asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
   KV_UNROLL
   for (int i = 0; i < 64; ++i) asm volatile("" : "+f"(d[i])::"memory");  // nothing that reads d moves up
+}
+
+// The warpgroups of a block multiply in turns: left to themselves they share the tensor cores evenly, so all finish at the same time, and then
+// leave them idle together. A group's barrier waits for the group before it (9.7.13.1). Groups go in order, and none may take more turns than
+// the one before it. Speed only: the CPU does nothing.
+template <int kGroups>
+KV_DEVICE void open_turns() {  // for the first group, by the last
+  if (warp() / 4 == kGroups - 1) asm volatile("bar.arrive 1, 256;" ::: "memory");
+}
+KV_DEVICE void take_turn() { asm volatile("bar.sync %0, 256;" ::"r"(1 + warp() / 4) : "memory"); }
+template <int kGroups>
+KV_DEVICE void pass_turn() {
+  asm volatile("bar.arrive %0, 256;" ::"r"(1 + (warp() / 4 + 1) % kGroups) : "memory");
 }
 
 // Four 8x8 matrices of halves from shared memory as one first operand (9.7.14.5.15): lanes 8 m .. 8 m + 7 give the addresses of the rows

@@ -81,6 +81,11 @@ KV_DEVICE void first_of_groups(float (&x)[kPerLane]) {
 
 // How an encoder's values are held: by the lanes of a warp as above ...
 struct AcrossLanes {
+  // Registers that follow each other and hold values of one group.
+  template <int kGroup>
+  KV_DEVICE static constexpr int registers_of() {
+    return kGroup <= 32 ? 1 : kGroup / 32;
+  }
   template <int kGroup, int kPerLane>
   KV_DEVICE static void sum(float (&x)[kPerLane]) {
     sum_over_groups<kGroup>(x);
@@ -105,6 +110,10 @@ struct AcrossLanes {
 
 // ... or whole groups by one lane, value i in register i.
 struct InLane {
+  template <int kGroup>
+  KV_DEVICE static constexpr int registers_of() {
+    return kGroup;
+  }
   // Every value becomes what `fold` makes of its group, in order, from `start` on.
   template <int kGroup, int kPerLane, class Fold>
   KV_DEVICE static void fold_groups(float (&x)[kPerLane], float start, const Fold& fold) {

@@ -23,6 +23,7 @@ struct Scales {
 // ---- rules ----
 
 struct NoScale {
+  static constexpr bool kIsOfSpan = false;
   template <class R, int kPerLane>
   KV_DEVICE static void find(const float (&)[kPerLane], float, Scales<kPerLane>& s) {
     KV_UNROLL
@@ -31,6 +32,7 @@ struct NoScale {
 };
 
 struct TensorScale {
+  static constexpr bool kIsOfSpan = false;
   template <class R, int kPerLane>
   KV_DEVICE static void find(const float (&)[kPerLane], float tensor_scale, Scales<kPerLane>& s) {
     KV_UNROLL
@@ -39,6 +41,7 @@ struct TensorScale {
 };
 
 struct Amax {  // d = max|x| / divisor
+  static constexpr bool kIsOfSpan = true;
   template <class R, int kPerLane>
   KV_DEVICE static void find(const float (&x)[kPerLane], float, Scales<kPerLane>& s) {
     KV_UNROLL
@@ -50,6 +53,7 @@ struct Amax {  // d = max|x| / divisor
 };
 
 struct SignedMax {  // d = (the x of largest |x|, sign kept; the first of equals) / divisor
+  static constexpr bool kIsOfSpan = true;
   template <class R, int kPerLane>
   KV_DEVICE static void find(const float (&x)[kPerLane], float, Scales<kPerLane>& s) {
     KV_UNROLL
@@ -65,6 +69,7 @@ struct SignedMax {  // d = (the x of largest |x|, sign kept; the first of equals
 
 // d = (max x - min x) / divisor; codes are those of x - min x. A span that begins with NaN is NaN. Of -0 and 0, the first is stored.
 struct MinStep {
+  static constexpr bool kIsOfSpan = true;
   template <class R, int kPerLane>
   KV_DEVICE static void find(const float (&x)[kPerLane], float, Scales<kPerLane>& s) {
     float highest[kPerLane], first[kPerLane];
@@ -83,6 +88,7 @@ struct MinStep {
 };
 
 struct Norm {  // d = |x|
+  static constexpr bool kIsOfSpan = true;
   template <class R, int kPerLane>
   KV_DEVICE static void find(const float (&x)[kPerLane], float, Scales<kPerLane>& s) {
     KV_UNROLL
@@ -93,39 +99,64 @@ struct Norm {  // d = |x|
   }
 };
 
-// ---- divisions: the code of x in units of d ----
+// ---- divisions: the code of x in units of d; factor: what a span's values have in common, found once ----
 
 struct Reciprocal {
+  template <class R>
+  KV_DEVICE static float factor(float d, float) {
+    return d != 0.f ? div_rn(1.f, d) : 0.f;
+  }
   template <class R, class Codes>
-  KV_DEVICE static u32 code(float x, float d, float) {
-    return Codes::code(mul_rn(x, d != 0.f ? div_rn(1.f, d) : 0.f));
+  KV_DEVICE static u32 code(float x, float, float factor) {
+    return Codes::code(mul_rn(x, factor));
   }
 };
 struct Quotient {
+  // The reciprocal where quotients that matter and their remainders are normal numbers, else 0.
+  template <class R>
+  KV_DEVICE static float factor(float d, float) {
+    return absolute(d) >= 0x1p-60f && absolute(d) <= 0x1p60f ? div_rn(1.f, d) : 0.f;
+  }
+  // Correctly rounded: two corrections of x times the correctly rounded reciprocal (P. Markstein, IBM J. Res. Dev. 34, 1990). A quotient
+  // below 2^-30 may miss its last bits, and rounds to the code of 0 with or without them.
   template <class R, class Codes>
-  KV_DEVICE static u32 code(float x, float d, float) {
-    return Codes::code(d != 0.f ? div_rn(x, d) : 0.f);
+  KV_DEVICE static u32 code(float x, float d, float factor) {
+    if (factor == 0.f) return Codes::code(d != 0.f ? div_rn(x, d) : 0.f);
+    const float first = mul_rn(x, factor), second = fma_rn(fma_rn(-first, d, x), factor, first);
+    return Codes::code(fma_rn(fma_rn(-second, d, x), factor, second));
   }
 };
 struct Ratio {  // by the largest magnitude, not by d
+  template <class R>
+  KV_DEVICE static float factor(float, float largest) {
+    return largest > 1e-12f ? div_rn(R::kDivisor, largest) : 1.f;
+  }
   template <class R, class Codes>
-  KV_DEVICE static u32 code(float x, float, float largest) {
-    return Codes::code(mul_rn(x, largest > 1e-12f ? div_rn(R::kDivisor, largest) : 1.f));
+  KV_DEVICE static u32 code(float x, float, float factor) {
+    return Codes::code(mul_rn(x, factor));
   }
 };
 struct Product {
+  template <class R>
+  KV_DEVICE static float factor(float d, float largest) {
+    return R::F::Codes::kIsTable ? 0.f : Reciprocal::factor<R>(d, largest);
+  }
   template <class R, class Codes>
-  KV_DEVICE static u32 code(float x, float d, float largest) {
+  KV_DEVICE static u32 code(float x, float d, float factor) {
     if constexpr (Codes::kIsTable)
       return Codes::code_by_product(x, d);
     else
-      return Reciprocal::code<R, Codes>(x, d, largest);
+      return Reciprocal::code<R, Codes>(x, d, factor);
   }
 };
 struct UnitVector {  // rule Norm
+  template <class R>
+  KV_DEVICE static float factor(float d, float) {
+    return d > kTinyNorm ? div_rn(1.f, d) : 0.f;
+  }
   template <class R, class Codes>
-  KV_DEVICE static u32 code(float x, float d, float) {
-    return Codes::code(mul_rn(x, d > kTinyNorm ? div_rn(1.f, d) : 0.f));
+  KV_DEVICE static u32 code(float x, float, float factor) {
+    return Codes::code(mul_rn(x, factor));
   }
 };
 

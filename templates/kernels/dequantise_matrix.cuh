@@ -38,6 +38,7 @@ KV_DEVICE void dequantise_matrix(const CodecArgs& args) {
     return Plan::matrix(k % 8 / 2 * 32 + k / 16 * 4 + k / 8 % 2 * 2 + k % 2, value);
   });
   sync_block();
+  open_turns<Plan::kWarps / 4>();
 
   const int g = lane() >> 2, c = lane() & 3;
   const u32 mine = lane() * 4;
@@ -62,10 +63,7 @@ KV_DEVICE void dequantise_matrix(const CodecArgs& args) {
     if (++group == kGroups) group = 0, turns.advance(args);
     if (turns.has_group()) stored.load(args, turns.tile, group);  // on its way while this one goes out
     float y[64];
-    wgmma_begin();
-    KV_UNROLL
-    for (int s = 0; s < 8; ++s) matrix_step<Plan>(y, a[s], s);
-    wgmma_end(y);
+    matrix_products<Plan>(y, a);
     KV_UNROLL
     for (int half = 0; half < 2; ++half) {
       const int row = g + 8 * half;

@@ -22,6 +22,7 @@ KV_DEVICE void quantise_matrix(const CodecArgs& args) {
   fill_matrix<Plan>(
       [](int n, int k) { return Plan::matrix(n % 8 / 2 * 32 + n / 8 * 2 + n % 2, Input::source(k)); });
   sync_block();
+  open_turns<Plan::kWarps / 4>();
 
   const int g = lane() >> 2;
   const u32 mine = lane() * 4;
@@ -42,10 +43,7 @@ KV_DEVICE void quantise_matrix(const CodecArgs& args) {
     const int now_group = group;
     if (++group == kGroups) group = 0, turns.advance(args);
     if (turns.has_group()) stage_input<Input>(stage, args, turns.tile, group);
-    wgmma_begin();
-    KV_UNROLL
-    for (int s = 0; s < 8; ++s) matrix_step<Plan>(y, a[s], s);
-    wgmma_end(y);
+    matrix_products<Plan>(y, a);
     KV_UNROLL
     for (int half = 0; half < 2; ++half) {
       const float inverse = rsqrt_fast(square[half]), norm = square[half] * inverse;

@@ -273,7 +273,13 @@ inline void wgmma_64x128x16(float (&d)[64], const u32 (&a)[4], SharedAddress ope
     for (int h = 0; h < 2; ++h) d[4 * t + 2 * h + i] = kAdds ? d[4 * t + 2 * h + i] + sum[h] : sum[h];
   }
 }
+inline void wgmma_commit() {}
 inline void wgmma_end(float (&)[64]) {}
+template <int kGroups>
+inline void open_turns() {}
+inline void take_turn() {}
+template <int kGroups>
+inline void pass_turn() {}
 
 inline void load_matrices(u32 (&a)[4], SharedAddress row, KV_SITE) {
   const cpu::Slots slots = cpu::show<1>({row}, file, line);
