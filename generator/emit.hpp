@@ -23,7 +23,7 @@ struct CodecPlan {
 Source emit_codec(const CodecPlan& plan, const Registry& registry);
 
 // Quantising or dequantising many rows at once; the general kernels serve the rest.
-Source emit_tiles(const Format& format, const TilePlan& plan, const TileKernel& kernel, const TileCall& call, int head_dim,
-                  bool is_planar, const std::string& arch, const Registry& registry);
+Source emit_tiles(const Format& format, const TilePlan& plan, const TileKernel& kernel, const TileCall& call,
+                  int head_dim, bool is_planar, const std::string& arch, const Registry& registry);
 
 }  // namespace kvjit

@@ -14,7 +14,7 @@ namespace {
 // A dense matrix is held times this, so that the rests of its entries are normal halves.
 constexpr double kDenseLength = 16;
 
-// By Element, of templates/core/inputs.cuh and kernels/dequantise_matrix.cuh.
+// By Element, of templates/core/inputs.cuh and decoding.cuh.
 constexpr const char* kInputs[] = {"HalfInput", "BfloatInput", "FloatInput"};
 constexpr const char* kOutputs[] = {"HalfOutput", "BfloatOutput", "FloatOutput"};
 constexpr const char* kWords[] = {"F16Words", "Bf16Words", "F32Words"};  // of templates/core/lanes.cuh
@@ -35,8 +35,8 @@ Source emit_blocks(const Format& f, const TilePlan& plan, const TileKernel& kern
          kernel.warps * 32, plan.lane_values);
   w.line("  using {} = {};", call.is_quantise ? "Encoder" : "F", call.is_quantise ? "LaneEncoder" : "StoredFormat");
   w.line("  using Words = {};\n}};\n", kWords[int(call.type)]);
-  Source source = finish(w, name, arch,
-                         {kernel.name, "CodecArgs", kernel.warps * 32, kernel.shared_bytes, sizeof(kv::CodecArgs)});
+  Source source =
+      finish(w, name, arch, {kernel.name, "CodecArgs", kernel.warps * 32, kernel.shared_bytes, sizeof(kv::CodecArgs)});
   source.row_threads = head_dim / plan.lane_values;
   return source;
 }
@@ -97,10 +97,7 @@ Source emit_tiles(const Format& f, const TilePlan& plan, const TileKernel& kerne
     w.line("  // halves hold values / kUnit; a transformed sum times kFactor and the stored scale is a value");
     w.line("  static constexpr float kUnit = {}, kFactor = {};", real(plan.unit), real(plan.unit / length));
     w.line("  static constexpr int kCodeParts = {};", plan.code_parts);
-    if (is_matrix)
-      w.line("  using Output = {};", kOutputs[int(call.type)]);
-    else
-      w.line("  static constexpr bool kIsFloat = {};", flag(call.type == Element::f32));
+    w.line("  using Output = {};", kOutputs[int(call.type)]);
   }
   if (!plan.is_dense) {
     w.line("  KV_DEVICE static u32 pre_signs(int word) {{ return kPreSigns[word]; }}");
@@ -115,8 +112,8 @@ Source emit_tiles(const Format& f, const TilePlan& plan, const TileKernel& kerne
     w.line("  KV_DEVICE static float matrix(int i) {{ return kMatrix[i]; }}");
   }
   w.line("}};\n");
-  Source source = finish(w, name, arch,
-                         {kernel.name, "CodecArgs", kernel.warps * 32, kernel.shared_bytes, sizeof(kv::CodecArgs)});
+  Source source =
+      finish(w, name, arch, {kernel.name, "CodecArgs", kernel.warps * 32, kernel.shared_bytes, sizeof(kv::CodecArgs)});
   source.tiles = kernel.warps * kernel.warp_tiles;
   return source;
 }

@@ -131,7 +131,7 @@ std::optional<TilePlan> plan_tiles(const Format& f, int head_dim, bool is_planar
   decision.rejected.push_back("64 rows a warpgroup: needs wgmma, which " + arch.name + " does not have");
   if (!is_possible()) return refuse(fmt::format("tables take more shared memory than {} has", arch.name));
   decision.choice = plan.is_dense ? "32 rows a warp (mma)" : "16 rows a warp (mma)";
-  decision.why = plan.is_dense ? "quantise of f16" : "quantise of f16, dequantise to f16 and f32";
+  decision.why = plan.is_dense ? "quantise of f16" : "quantise of f16, dequantise to f16, bf16 and f32";
   return plan;
 }
 
@@ -150,7 +150,7 @@ std::optional<TileKernel> plan_tile_kernel(const TilePlan& plan, const Format& f
   TileKernel kernel;
   kernel.matrix_at = call.is_quantise ? kEncodingBytes : decoding;
   // Two halves of each code double the products, and transforms by warps are the faster ones then.
-  const bool is_by_warps = !call.is_quantise && !plan.is_dense && plan.code_parts == 2 && call.type != Element::bf16;
+  const bool is_by_warps = !call.is_quantise && !plan.is_dense && plan.code_parts == 2;
   if (plan.family == TileFamily::matrix && !is_by_warps) {
     kernel.name = call.is_quantise ? "quantise_matrix" : "dequantise_matrix";
     kernel.by_matrix = true;
@@ -168,7 +168,7 @@ std::optional<TileKernel> plan_tile_kernel(const TilePlan& plan, const Format& f
     kernel.name = "quantise_dense";
     kernel.warps = 8, kernel.warp_tiles = 2;
     kernel.shared_bytes = kernel.matrix_at + matrix;
-  } else if (!call.is_quantise && call.type != Element::bf16 && !plan.is_dense) {
+  } else if (!call.is_quantise && !plan.is_dense) {
     kernel.name = "dequantise_tiles";
     kernel.stage_at = kernel.matrix_at + kHadamardBytes;
     kernel.warps = std::min((available - kernel.stage_at) / kTileStageBytes, 12);  // two halves of each entry

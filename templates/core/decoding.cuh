@@ -76,4 +76,17 @@ struct StoredTile {
   }
 };
 
+// Types of the rows that are written: bytes of a value; a word of two.
+struct HalfOutput {
+  static constexpr int kBytes = 2;
+  KV_DEVICE static u32 pair(float low, float high) { return pack_f16x2(low, high); }
+};
+struct BfloatOutput {
+  static constexpr int kBytes = 2;
+  KV_DEVICE static u32 pair(float low, float high) { return pack_bf16x2(low, high); }
+};
+struct FloatOutput {
+  static constexpr int kBytes = 4;
+};
+
 }  // namespace kv

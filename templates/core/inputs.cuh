@@ -40,20 +40,21 @@ struct HalfInput {
   KV_DEVICE static int source(int k) { return k; }
   KV_DEVICE static void load(u32 (&a)[8][1][4], float (&square)[2], float (&unit)[2], SharedAddress stage) {
     load_half_rows(a, stage);
-    // The diagonal of x x^T, exact products summed in fp32; a fragment serves as both operands.
-    float low[4] = {}, high[4] = {};
+    // The diagonal of x x^T, exact products summed in fp32; a fragment serves as both operands. Two sums each, so that no product waits
+    // for the one before it.
+    float low[2][4] = {}, high[2][4] = {};
     KV_UNROLL
     for (int s = 0; s < 8; ++s) {
       KV_UNROLL
-      for (int k = 0; k < 4; k += 2) {
-        mma_16x8x8(low, a[s][0][k], a[s][0][k + 1], a[s][0][k]);
-        mma_16x8x8(high, a[s][0][k], a[s][0][k + 1], a[s][0][k + 1]);
+      for (int k = 0; k < 2; ++k) {
+        mma_16x8x8(low[k], a[s][0][2 * k], a[s][0][2 * k + 1], a[s][0][2 * k]);
+        mma_16x8x8(high[k], a[s][0][2 * k], a[s][0][2 * k + 1], a[s][0][2 * k + 1]);
       }
     }
     // Column n of row n stands in lane 4 n + n / 2, register n % 2.
-    const int n = lane() >> 2, owner = 4 * n + n / 2;
-    square[0] = shfl(n & 1 ? low[1] : low[0], owner);
-    square[1] = shfl(n & 1 ? high[3] : high[2], owner);
+    const int n = lane() >> 2, i = n & 1, owner = 4 * n + n / 2;
+    square[0] = shfl(i ? low[0][1] + low[1][1] : low[0][0] + low[1][0], owner);
+    square[1] = shfl(i ? high[0][3] + high[1][3] : high[0][2] + high[1][2], owner);
     unit[0] = unit[1] = 1.f;
   }
 };

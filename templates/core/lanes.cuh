@@ -14,9 +14,7 @@ struct F16Words {
 struct Bf16Words {
   static constexpr int kBytes = 2;
   KV_DEVICE static float value(u32 word, int i) { return float_of(i == 0 ? word << 16 : word & 0xffff0000u); }
-  KV_DEVICE static u32 word(const float* values) {
-    return u32(bf16_from_f32(values[0])) | u32(bf16_from_f32(values[1])) << 16;
-  }
+  KV_DEVICE static u32 word(const float* values) { return pack_bf16x2(values[0], values[1]); }
 };
 struct F32Words {
   static constexpr int kBytes = 4;
@@ -40,7 +38,8 @@ KV_DEVICE void load_lane(const void* data, i64 from, float (&x)[kValues]) {
 template <class Words, int kValues>
 KV_DEVICE void store_lanes(void* data, i64 to, const float (&x)[kValues], SharedAddress stage) {
   constexpr int kAWord = 4 / Words::kBytes, kChunks = kValues / (4 * kAWord);
-  const auto place = [&](int lane, int chunk) {  // exchanged, so that neither those who write nor those who read meet in a bank
+  const auto place = [&](int lane,
+                         int chunk) {  // exchanged, so that neither those who write nor those who read meet in a bank
     return stage + (lane * kChunks + (chunk ^ lane / (8 / kChunks) % kChunks)) * 16;
   };
   static_assert(kChunks <= 8, "a lane's values are 128 bytes at most");

@@ -11,7 +11,8 @@ namespace kv {
 // The signed transform's entry in row i, column k, times sqrt(128).
 template <class Plan>
 KV_DEVICE float wht_entry(int i, int k) {
-  const u32 parity = u32(count_bits(u32(i & k))) ^ Plan::post_signs(i / 32) >> i % 32 ^ Plan::pre_signs(k / 32) >> k % 32;
+  const u32 parity =
+      u32(count_bits(u32(i & k))) ^ Plan::post_signs(i / 32) >> i % 32 ^ Plan::pre_signs(k / 32) >> k % 32;
   return parity & 1 ? -1.f : 1.f;
 }
 

@@ -99,6 +99,16 @@ KV_DEVICE u32 pack_f16x2(float lo, float hi) {
   return u32(f16_from_f32(lo)) | u32(f16_from_f32(hi)) << 16;
 #endif
 }
+// Two bfloats likewise, rounded to nearest even.
+KV_DEVICE u32 pack_bf16x2(float lo, float hi) {
+#if __CUDA_ARCH__ >= 800
+  u32 r;
+  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(r) : "f"(hi), "f"(lo));
+  return r;
+#else
+  return u32(bf16_from_f32(lo)) | u32(bf16_from_f32(hi)) << 16;
+#endif
+}
 KV_DEVICE u32 mul_f16x2(u32 a, u32 b) {
   u32 r;
   asm("mul.rn.f16x2 %0, %1, %2;" : "=r"(r) : "r"(a), "r"(b));

@@ -78,7 +78,6 @@ KV_DEVICE void first_of_groups(float (&x)[kPerLane]) {
   for (int e = 0; e < kPerLane; ++e) x[e] = e % kRegisters == 0 ? shfl(x[e], lane() & ~(kLanes - 1)) : x[e - 1];
 }
 
-
 // How an encoder's values are held: by the lanes of a warp as above ...
 struct AcrossLanes {
   // Registers that follow each other and hold values of one group.

@@ -34,8 +34,7 @@ KV_DEVICE void dequantise_blocks(const CodecArgs& args) {
     x[i] = load_value<F>(mine, i);
     if constexpr (F::kHasTensorScale) x[i] *= args.tensor_scale;
   }
-  store_lanes<typename Plan::Words>(args.x.data, has_row ? at.in_x + part * kValues : -1, x,
-                                    warp() * kStageBytes);
+  store_lanes<typename Plan::Words>(args.x.data, has_row ? at.in_x + part * kValues : -1, x, warp() * kStageBytes);
 }
 
 }  // namespace kv

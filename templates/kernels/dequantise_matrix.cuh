@@ -10,26 +10,15 @@
 
 namespace kv {
 
-// Rows as they leave: 16 bytes a lane and step, the four lanes of a row next to each other, so that whole sectors are written.
-struct HalfOutput {
-  static constexpr int kBytes = 2;
-  KV_DEVICE static u32 pair(float low, float high) { return pack_f16x2(low, high); }
-};
-struct BfloatOutput {
-  static constexpr int kBytes = 2;
-  KV_DEVICE static u32 pair(float low, float high) { return pack_bf16x2(low, high); }
-};
-struct FloatOutput {
-  static constexpr int kBytes = 4;
-};
-
 template <class Plan>
 KV_DEVICE void dequantise_matrix(const CodecArgs& args) {
   using Output = typename Plan::Output;
   constexpr int kGroups = Plan::kHeadDim / kTileGroup;
-  constexpr int kChunk = 16 / Output::kBytes, kChunks = 32 / kChunk;  // values that a lane stores at once; stores of a row
+  constexpr int kChunk = 16 / Output::kBytes,
+                kChunks = 32 / kChunk;  // values that a lane stores at once; stores of a row
   check_tables();
   fill_decoding_table<Plan>();
+  // Rows leave in 16 bytes a lane and step, the four lanes of a row next to each other, so that whole sectors are written.
   // Column n: step t = n / 8 of the products gives two values of chunk t / (kChunk / 2), of lane c. Contracted value k: lane c holds
   // the codes of values 32 c .. 32 c + 31 of its rows, and gives four a step.
   fill_matrix<Plan>([](int n, int k) {
@@ -72,9 +61,7 @@ KV_DEVICE void dequantise_matrix(const CodecArgs& args) {
                      (row_in_x(args, now.row(args, row)) + now_group * kTileGroup + c * kChunk) * Output::kBytes;
       KV_UNROLL
       for (int chunk = 0; chunk < kChunks; ++chunk) {
-        const auto value = [&](int i) {
-          return y[(chunk * kChunk + i) / 2 * 4 + 2 * half + i % 2] * factor[half];
-        };
+        const auto value = [&](int i) { return y[(chunk * kChunk + i) / 2 * 4 + 2 * half + i % 2] * factor[half]; };
         u8* const at = to + chunk * 64;
         if constexpr (Output::kBytes == 4)
           store_u128(at, bits_of(value(0)), bits_of(value(1)), bits_of(value(2)), bits_of(value(3)));

@@ -13,8 +13,8 @@ namespace kv {
 
 // 16 rows of 256 staged bytes to memory, 16 bytes a lane and step. `bytes`: of a value of x; a row's segment c goes to
 // segment_bytes * c + offset of the group.
-KV_DEVICE void unstage_tile_rows(SharedAddress from, const CodecArgs& args, const Tile& tile, i64 bytes, i64 group_offset,
-                                 int segment_bytes) {
+KV_DEVICE void unstage_tile_rows(SharedAddress from, const CodecArgs& args, const Tile& tile, i64 bytes,
+                                 i64 group_offset, int segment_bytes) {
   const int chunk = lane() % 16;
   u8* const x = static_cast<u8*>(args.x.data) + group_offset + chunk / 4 * segment_bytes + chunk % 4 * 16;
   const auto store = [&](u8* to, int row) {
@@ -31,12 +31,14 @@ KV_DEVICE void unstage_tile_rows(SharedAddress from, const CodecArgs& args, cons
     }
   } else {
     KV_NO_UNROLL
-    for (int row = lane() / 16; row < int(tile.valid); row += 2) store(x + row_in_x(args, tile.row(args, row)) * bytes, row);
+    for (int row = lane() / 16; row < int(tile.valid); row += 2)
+      store(x + row_in_x(args, tile.row(args, row)) * bytes, row);
   }
 }
 
 template <class Plan>
 KV_DEVICE void dequantise_tiles(const CodecArgs& args) {
+  using Output = typename Plan::Output;
   constexpr int kGroups = Plan::kHeadDim / kTileGroup;
   check_tables();
   fill_decoding_table<Plan>();
@@ -64,8 +66,7 @@ KV_DEVICE void dequantise_tiles(const CodecArgs& args) {
     for (int j = 0; j < 8; ++j) {
       u32 pair[2][2][Plan::kCodeParts];  // of group and h: high halves, low halves
       KV_UNROLL
-      for (int i = 0; i < 4; ++i)
-        load_pair<Plan>(pair[i / 2][i % 2], stored.words[i / 2], 2 * j + i % 2, mine);
+      for (int i = 0; i < 4; ++i) load_pair<Plan>(pair[i / 2][i % 2], stored.words[i / 2], 2 * j + i % 2, mine);
       const u32 first = load_hadamard(Plan::kMatrixAt, j, 0), positive = load_hadamard(Plan::kMatrixAt, j, 1);
       KV_UNROLL
       for (int h = 0; h < 2; ++h) {
@@ -81,12 +82,12 @@ KV_DEVICE void dequantise_tiles(const CodecArgs& args) {
     if (turns.has_tile()) stored.load(args, turns.tile, group);  // on its way while this one goes out
     KV_UNROLL
     for (int pass = 0; pass < 2; ++pass) {  // f32 takes two: 16 values a lane and row each
-      if (pass == 1 && !Plan::kIsFloat) break;
+      if (pass == 1 && Output::kBytes == 2) break;
       KV_UNROLL
       for (int i = 0; i < 8; ++i) {  // chunks of 16 bytes
         const int half = i / 4, k = i % 4;
         u32 v[4];
-        if constexpr (Plan::kIsFloat) {
+        if constexpr (Output::kBytes == 4) {
           KV_UNROLL
           for (int m = 0; m < 4; ++m) {
             const int e = pass * 16 + k * 4 + m;
@@ -96,15 +97,15 @@ KV_DEVICE void dequantise_tiles(const CodecArgs& args) {
           KV_UNROLL
           for (int m = 0; m < 4; ++m) {
             const int e = k * 8 + m * 2;
-            v[m] = pack_f16x2(y[e / 4][e / 2 % 2][2 * half] * factor[half],
-                              y[e / 4][e / 2 % 2][2 * half + 1] * factor[half]) ^
+            v[m] = Output::pair(y[e / 4][e / 2 % 2][2 * half] * factor[half],
+                                y[e / 4][e / 2 % 2][2 * half + 1] * factor[half]) ^
                    flips[e / 2];
           }
         }
         store_shared_u128(staged_chunk(to, g + 8 * half, c * 4 + k), v[0], v[1], v[2], v[3]);
       }
       sync_warp();
-      if constexpr (Plan::kIsFloat)
+      if constexpr (Output::kBytes == 4)
         unstage_tile_rows(to, args, now, 4, now_group * (kTileGroup * 4) + pass * 64, 128);
       else
         unstage_tile_rows(to, args, now, 2, now_group * (kTileGroup * 2), 64);

@@ -14,7 +14,8 @@ namespace kv {
 // A field's bytes, from codes of a byte each.
 template <class F, class Field, int kStride>
 KV_DEVICE void store_field(const u8* codes, u8* to) {
-  constexpr int kBytes = F::Codes::kCount * Field::kBits / 8, kPiece = 32 % Field::kBits == 0 && kBytes % 4 == 0 ? 4 : 2;
+  constexpr int kBytes = F::Codes::kCount * Field::kBits / 8,
+                kPiece = 32 % Field::kBits == 0 && kBytes % 4 == 0 ? 4 : 2;
   static_assert(kBytes % kPiece == 0, "a field of odd size");
   u32 words[(kBytes + 3) / 4] = {};
   KV_UNROLL

@@ -116,8 +116,8 @@ KV_DEVICE void quantise_dense(const CodecArgs& args) {
         length += shfl_xor(length, 1);
         length += shfl_xor(length, 2);
         if (row < int(tiles[i / 2].valid))
-          store_group<Plan>(args, tiles[i / 2].row(args, row), group, nibbles[i / 2][i % 2], norm[i / 2][i % 2],
-                            length, factor[i / 2][i % 2] != 0.f);
+          store_group<Plan>(args, tiles[i / 2].row(args, row), group, nibbles[i / 2][i % 2], norm[i / 2][i % 2], length,
+                            factor[i / 2][i % 2] != 0.f);
       }
     }
   }

@@ -19,8 +19,7 @@ KV_DEVICE void quantise_matrix(const CodecArgs& args) {
   check_tables();
   fill_encoding_tables<Plan>();
   // Column n of the products: lane c holds the values 32 c .. 32 c + 31 of its rows, two for each step of eight columns.
-  fill_matrix<Plan>(
-      [](int n, int k) { return Plan::matrix(n % 8 / 2 * 32 + n / 8 * 2 + n % 2, Input::source(k)); });
+  fill_matrix<Plan>([](int n, int k) { return Plan::matrix(n % 8 / 2 * 32 + n / 8 * 2 + n % 2, Input::source(k)); });
   sync_block();
   open_turns<Plan::kWarps / 4>();
 

@@ -96,8 +96,7 @@ KV_DEVICE void quantise_tiles(const CodecArgs& args) {
       length += shfl_xor(length, 1);
       length += shfl_xor(length, 2);
       const int i = g + 8 * half;
-      if (i < int(now.valid))
-        store_group<Plan>(args, now.row(args, i), now_group, nibbles, norm, length, is_direction);
+      if (i < int(now.valid)) store_group<Plan>(args, now.row(args, i), now_group, nibbles, norm, length, is_direction);
     }
   }
 }

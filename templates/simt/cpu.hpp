@@ -142,6 +142,7 @@ inline void store_u128(void* to, u32 x, u32 y, u32 z, u32 w) {
 }
 
 inline u32 pack_f16x2(float lo, float hi) { return u32(f16_from_f32(lo)) | u32(f16_from_f32(hi)) << 16; }
+inline u32 pack_bf16x2(float lo, float hi) { return u32(bf16_from_f32(lo)) | u32(bf16_from_f32(hi)) << 16; }
 inline u32 mul_f16x2(u32 a, u32 b) {  // a product of two halves is exact in float
   return pack_f16x2(f32_from_f16(a & 0xffff) * f32_from_f16(b & 0xffff), f32_from_f16(a >> 16) * f32_from_f16(b >> 16));
 }
@@ -288,6 +289,5 @@ inline void load_matrices(u32 (&a)[4], SharedAddress row, KV_SITE) {
 inline void mma_16x8x8(float (&d)[4], u32 a0, u32 a1, u32 b0, KV_SITE) {
   mma_16x8x16(d, a0, a1, 0, 0, b0, 0, file, line);
 }
-inline u32 pack_bf16x2(float lo, float hi) { return u32(bf16_from_f32(lo)) | u32(bf16_from_f32(hi)) << 16; }
 
 }  // namespace kv

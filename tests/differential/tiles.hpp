@@ -71,8 +71,9 @@ inline void check_tiles(const Registry& registry, const std::shared_ptr<Context>
     if (!one.source.kernels.count(role)) continue;
     const auto back = must(trial.dequantise(0, false, type));
     CHECK(program->record(role) != nullptr);
-    CHECK(relative_error(back, rows.decoded) <=
-          (type == Element::f32 ? 2e-6 : type == Element::f16 ? 4e-4 : 3.2e-3));  // half a step of the type
+    CHECK(relative_error(back, rows.decoded) <= (type == Element::f32   ? 2e-6
+                                                 : type == Element::f16 ? 4e-4
+                                                                        : 3.2e-3));  // half a step of the type
   }
   CHECK(program->record(Role::dequantise_k) == nullptr);
 }

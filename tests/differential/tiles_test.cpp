@@ -32,8 +32,8 @@ TEST_CASE("many rows at once, by warps") {
 
 TEST_CASE("many rows at once, whole blocks a lane") {
   const auto context = open_context(DeviceKind::cpu);
-  for (const char* format : {"q8_0", "q4_0", "q4_1", "q5_0", "q5_1", "iq4_nl", "mxfp4", "fp8_e4m3", "fp8_e5m2",
-                             "f16", "bf16", "f32"})
+  for (const char* format :
+       {"q8_0", "q4_0", "q4_1", "q5_0", "q5_1", "iq4_nl", "mxfp4", "fp8_e4m3", "fp8_e5m2", "f16", "bf16", "f32"})
     check_tiles(registry(), context, "sm_90a", format, 96, Layout::planar, 1031);
 }
 
@@ -45,13 +45,12 @@ TEST_CASE("each arch and format has the kernels over tiles that it can have") {
   constexpr Expected kAll[] = {
       {"sm_90a", "tbq4_0", {{true, true, true}, {true, true, true}}},
       {"sm_90a", "tbq4_dense_qsfirst_raw", {{true, true, true}, {true, true, true}}},
-      {"sm_90", "tbq4_0", {{true, false, false}, {true, false, true}}},
+      {"sm_90", "tbq4_0", {{true, false, false}, {true, true, true}}},
       {"sm_90", "tbq4_dense_qsfirst_raw", {{true, false, false}, {false, false, false}}},
       {"sm_75", "tbq4_0", {{false, false, false}, {false, false, false}}},
   };
   for (const Expected& expected : kAll) {
-    const Planned one =
-        planned(registry(), {expected.format, "f16", 128, 1, 1, Layout::planar, false}, expected.arch);
+    const Planned one = planned(registry(), {expected.format, "f16", 128, 1, 1, Layout::planar, false}, expected.arch);
     for (const bool is_quantise : {true, false})
       for (int type = 0; type < 3; ++type)
         CHECK_MESSAGE((one.source.kernels.count(tile_role(is_quantise, true, kv::RowType(type + 1))) == 1) ==
