@@ -8,7 +8,11 @@
 
 namespace kv {
 
-// Entry i: high halves of value i % 2^bits and value i / 2^bits, a copy for each lane, and 128 bytes on the low halves.
+// Bytes of a lane's copy of an entry. Two words are one load, which costs half of two loads.
+template <class Plan>
+constexpr int kPairBytes = 4 * Plan::kCodeParts;
+
+// Entry i, 256 bytes apart: high halves of value i % 2^bits and value i / 2^bits, then the low halves if the codebook needs them.
 template <class Plan>
 KV_DEVICE void fill_decoding_table() {
   constexpr int kEntries = 1 << 2 * Plan::kBits, kLast = (1 << Plan::kBits) - 1;
@@ -17,13 +21,14 @@ KV_DEVICE void fill_decoding_table() {
     const float first = Plan::value(i / 32 & kLast) / Plan::kUnit,
                 second = Plan::value(i / 32 >> Plan::kBits) / Plan::kUnit;
     const u32 high = pack_f16x2(first, second);
-    const SharedAddress at = i / 32 * 256 + i % 32 * 4;
+    const SharedAddress at = i / 32 * 256 + i % 32 * kPairBytes<Plan>;
     store_shared_u32(at, high);
-    store_shared_u32(at + 128, pack_f16x2(first - f32_from_f16(high & 0xffffu), second - f32_from_f16(high >> 16)));
+    if constexpr (Plan::kCodeParts == 2)
+      store_shared_u32(at + 4, pack_f16x2(first - f32_from_f16(high & 0xffffu), second - f32_from_f16(high >> 16)));
   }
 }
 
-// Where the entry of pair k (values 2 k and 2 k + 1) stands; mine: lane() * 4.
+// Where the entry of pair k (values 2 k and 2 k + 1) stands; mine: of the lane's copy.
 template <class Plan>
 KV_DEVICE SharedAddress pair_address(const u32 (&words)[Plan::kBits], int k, u32 mine) {
   if constexpr (Plan::kBits == 4) return permute(words[k / 4], mine, 0x5504u | u32(k % 4) << 4);
@@ -34,12 +39,14 @@ KV_DEVICE SharedAddress pair_address(const u32 (&words)[Plan::kBits], int k, u32
   return (index & ((1u << kPair) - 1)) * 256 + mine;
 }
 
-// Its halves: the high ones, and if the codebook needs them the low ones.
+// Its halves.
 template <class Plan>
 KV_DEVICE void load_pair(u32 (&halves)[Plan::kCodeParts], const u32 (&words)[Plan::kBits], int k, u32 mine) {
   const SharedAddress at = pair_address<Plan>(words, k, mine);
-  halves[0] = load_table<0>(at);
-  if constexpr (Plan::kCodeParts == 2) halves[1] = load_table<128>(at);
+  if constexpr (Plan::kCodeParts == 2)
+    load_shared_u64(halves, at);
+  else
+    halves[0] = load_table<0>(at);
 }
 
 // The lane's kBits words of codes, from a place of kCodeUnit bytes of alignment.

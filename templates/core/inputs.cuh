@@ -3,6 +3,7 @@
 // row's length: bfloats fit one half (what it cannot hold is 2^-39 of the row's length), floats are two, exact to 2^-22 of each value.
 //
 //   kBytes, kParts    of a value; halves that hold it
+//   kKnowsLengths     load gives them; else they are those of the products, which an orthogonal matrix keeps
 //   place(row, chunk) of 16 staged bytes, where neither those who bring rows nor those who take fragments meet in a bank
 //   source(k)         which value of the group is contracted as the k-th
 //   load(...)         fragments a, and for rows g and g + 8: the square of the length, and what a product is to be multiplied with
@@ -36,31 +37,18 @@ KV_DEVICE void sum_over_row(float (&square)[2]) {
 
 struct HalfInput {
   static constexpr int kBytes = 2, kParts = 1;
+  static constexpr bool kKnowsLengths = false;
   KV_DEVICE static SharedAddress place(int row, int chunk) { return half_row_place(row, chunk); }
   KV_DEVICE static int source(int k) { return k; }
-  KV_DEVICE static void load(u32 (&a)[8][1][4], float (&square)[2], float (&unit)[2], SharedAddress stage) {
+  KV_DEVICE static void load(u32 (&a)[8][1][4], float (&)[2], float (&unit)[2], SharedAddress stage) {
     load_half_rows(a, stage);
-    // The diagonal of x x^T, exact products summed in fp32; a fragment serves as both operands. Two sums each, so that no product waits
-    // for the one before it.
-    float low[2][4] = {}, high[2][4] = {};
-    KV_UNROLL
-    for (int s = 0; s < 8; ++s) {
-      KV_UNROLL
-      for (int k = 0; k < 2; ++k) {
-        mma_16x8x8(low[k], a[s][0][2 * k], a[s][0][2 * k + 1], a[s][0][2 * k]);
-        mma_16x8x8(high[k], a[s][0][2 * k], a[s][0][2 * k + 1], a[s][0][2 * k + 1]);
-      }
-    }
-    // Column n of row n stands in lane 4 n + n / 2, register n % 2.
-    const int n = lane() >> 2, i = n & 1, owner = 4 * n + n / 2;
-    square[0] = shfl(i ? low[0][1] + low[1][1] : low[0][0] + low[1][0], owner);
-    square[1] = shfl(i ? high[0][3] + high[1][3] : high[0][2] + high[1][2], owner);
     unit[0] = unit[1] = 1.f;
   }
 };
 
 struct BfloatInput {
   static constexpr int kBytes = 2, kParts = 1;
+  static constexpr bool kKnowsLengths = true;
   KV_DEVICE static SharedAddress place(int row, int chunk) { return half_row_place(row, chunk); }
   KV_DEVICE static int source(int k) { return k; }
   KV_DEVICE static void load(u32 (&a)[8][1][4], float (&square)[2], float (&unit)[2], SharedAddress stage) {
@@ -93,6 +81,7 @@ struct BfloatInput {
 
 struct FloatInput {
   static constexpr int kBytes = 4, kParts = 2;
+  static constexpr bool kKnowsLengths = true;
   KV_DEVICE static SharedAddress place(int row, int chunk) { return row * 512 + (chunk ^ (row & 1) * 4) * 16; }
   // Lane c of a row takes four neighbours a step: two for each half of the fragment.
   KV_DEVICE static int source(int k) { return k / 16 * 16 + k % 8 / 2 * 4 + k / 8 % 2 * 2 + k % 2; }

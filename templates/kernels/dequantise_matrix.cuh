@@ -30,13 +30,18 @@ KV_DEVICE void dequantise_matrix(const CodecArgs& args) {
   open_turns<Plan::kWarps / 4>();
 
   const int g = lane() >> 2, c = lane() & 3;
-  const u32 mine = lane() * 4;
+  const u32 mine = lane() * kPairBytes<Plan>;
   TileTurns<Plan> turns = TileTurns<Plan>::of(args);
   int group = 0;
   StoredTile<Plan> stored;
   if (turns.has_group()) stored.load(args, turns.tile, 0);
   KV_NO_UNROLL
   while (turns.has_group()) {
+    const Tile now = turns.tile;
+    const int now_group = group;
+    if (++group == kGroups) group = 0, turns.advance(args);
+    StoredTile<Plan> next = stored;
+    if (turns.has_group()) next.load(args, turns.tile, group);  // on its way while this one is decoded and goes out
     u32 a[8][Plan::kCodeParts][4];
     KV_UNROLL
     for (int i = 0; i < 32; ++i) {  // row g or g + 8, then the next two values of them
@@ -47,10 +52,6 @@ KV_DEVICE void dequantise_matrix(const CodecArgs& args) {
     }
     const float factor[2] = {f32_from_f16(stored.scale[0]) * Plan::kFactor,
                              f32_from_f16(stored.scale[1]) * Plan::kFactor};
-    const Tile now = turns.tile;
-    const int now_group = group;
-    if (++group == kGroups) group = 0, turns.advance(args);
-    if (turns.has_group()) stored.load(args, turns.tile, group);  // on its way while this one goes out
     float y[64];
     matrix_products<Plan>(y, a);
     KV_UNROLL
@@ -70,6 +71,7 @@ KV_DEVICE void dequantise_matrix(const CodecArgs& args) {
                      Output::pair(value(4), value(5)), Output::pair(value(6), value(7)));
       }
     }
+    stored = next;
   }
 }
 

@@ -46,7 +46,7 @@ KV_DEVICE void dequantise_tiles(const CodecArgs& args) {
   sync_block();
 
   const int g = lane() >> 2, c = lane() & 3;
-  const u32 mine = lane() * 4, signs = Plan::pre_signs(c);
+  const u32 mine = lane() * kPairBytes<Plan>, signs = Plan::pre_signs(c);
   u32 flips[16];  // of two halves
   KV_UNROLL
   for (int i = 0; i < 16; ++i) flips[i] = (signs >> 2 * i & 1) << 15 | (signs >> (2 * i + 1) & 1) << 31;

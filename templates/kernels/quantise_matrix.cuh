@@ -43,6 +43,16 @@ KV_DEVICE void quantise_matrix(const CodecArgs& args) {
     if (++group == kGroups) group = 0, turns.advance(args);
     if (turns.has_group()) stage_input<Input>(stage, args, turns.tile, group);
     matrix_products<Plan>(y, a);
+    if constexpr (!Input::kKnowsLengths) {
+      KV_UNROLL
+      for (int half = 0; half < 2; ++half) {
+        float even = 0.f, odd = 0.f;
+        KV_UNROLL
+        for (int i = 2 * half; i < 64; i += 4) even = fma_rn(y[i], y[i], even), odd = fma_rn(y[i + 1], y[i + 1], odd);
+        square[half] = (even + odd) * Plan::kSquareUnit;
+      }
+      sum_over_row(square);
+    }
     KV_UNROLL
     for (int half = 0; half < 2; ++half) {
       const float inverse = rsqrt_fast(square[half]), norm = square[half] * inverse;
