@@ -27,14 +27,6 @@ KV_DEVICE void load_half_rows(u32 (&a)[8][1][4], SharedAddress stage) {
 KV_DEVICE float power_below(float inverse_length) { return float_of(bits_of(inverse_length) & 0x7f800000u); }
 KV_DEVICE float reciprocal_power(float power) { return float_of(0x7f000000u - bits_of(power)); }
 
-KV_DEVICE void sum_over_row(float (&square)[2]) {
-  KV_UNROLL
-  for (int h = 0; h < 2; ++h) {
-    square[h] += shfl_xor(square[h], 1);
-    square[h] += shfl_xor(square[h], 2);
-  }
-}
-
 struct HalfInput {
   static constexpr int kBytes = 2, kParts = 1;
   static constexpr bool kKnowsLengths = false;

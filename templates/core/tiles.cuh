@@ -40,23 +40,6 @@ KV_DEVICE void hadamard_products(float (&y)[8][2][4], const u32 (&x)[2][16], Sha
     mma_16x8x16_first(y[j][1], x[0][2 * j], x[1][2 * j], x[0][2 * j + 1], x[1][2 * j + 1], first, second ^ 0x80008000u);
   }
 }
-// |x|^2 of both groups from their fragments, exact products summed in fp32: the diagonal of x x^T, for which the same registers
-// serve as both operands. x[s]: group g, group g + 8, then the same of the next two values.
-KV_DEVICE void fragment_squares(float (&squares)[2], const u32 (&x)[8][4]) {
-  float low[4], high[4];
-  mma_16x8x16_first(low, x[0][0], x[0][1], x[0][2], x[0][3], x[0][0], x[0][2]);
-  mma_16x8x16_first(high, x[0][0], x[0][1], x[0][2], x[0][3], x[0][1], x[0][3]);
-  KV_UNROLL
-  for (int s = 1; s < 8; ++s) {
-    mma_16x8x16(low, x[s][0], x[s][1], x[s][2], x[s][3], x[s][0], x[s][2]);
-    mma_16x8x16(high, x[s][0], x[s][1], x[s][2], x[s][3], x[s][1], x[s][3]);
-  }
-  // Column n of row n stands in lane 4 n + n / 2, register n % 2.
-  const int n = lane() >> 2, owner = 4 * n + n / 2;
-  squares[0] = shfl(n & 1 ? low[1] : low[0], owner);
-  squares[1] = shfl(n & 1 ? high[3] : high[2], owner);
-}
-
 // The H8 part. Both together make sqrt(128) times the orthonormal transform.
 KV_DEVICE void butterflies(float (&y)[8][2][4]) {
   KV_UNROLL
@@ -70,6 +53,15 @@ KV_DEVICE void butterflies(float (&y)[8][2][4]) {
         y[j + stride][at / 4][at % 4] = p - q;
       }
     }
+  }
+}
+
+// Sums over the four lanes that hold a row, of rows g and g + 8.
+KV_DEVICE void sum_over_row(float (&square)[2]) {
+  KV_UNROLL
+  for (int h = 0; h < 2; ++h) {
+    square[h] += shfl_xor(square[h], 1);
+    square[h] += shfl_xor(square[h], 2);
   }
 }
 

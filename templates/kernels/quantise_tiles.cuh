@@ -70,17 +70,20 @@ KV_DEVICE void quantise_tiles(const CodecArgs& args) {
       load_shared_u128(&x[i / 4][i % 4 * 4], staged_chunk(ring + take * kTileStage, g + i / 4 * 8, c * 4 + i % 4));
     sync_warp();  // every lane has read the stage that is filled next
     take ^= 1;
-    float y[8][2][4], squares[2];
-    u32 fragments[8][4];
-    KV_UNROLL
-    for (int i = 0; i < 32; ++i) fragments[i / 4][i % 4] = x[i % 2][i / 4 * 2 + i / 2 % 2];
-    fragment_squares(squares, fragments);
+    float y[8][2][4];
     hadamard_products(y, x, Plan::kMatrixAt);
     butterflies(y);
+    float squares[2] = {};  // 128 times those of the rows
+    KV_UNROLL
+    for (int i = 0; i < 64; ++i) {
+      const float v = y[i / 8][i / 4 % 2][i % 4];
+      squares[i / 2 % 2] = fma_rn(v, v, squares[i / 2 % 2]);
+    }
+    sum_over_row(squares);
     KV_UNROLL
     for (int half = 0; half < 2; ++half) {
       // y is sqrt(128) times a vector of length norm, so y / norm is in standard deviations.
-      const float square = squares[half], inverse = rsqrt_fast(square), norm = square * inverse;
+      const float square = squares[half] * (1.f / kTileGroup), inverse = rsqrt_fast(square), norm = square * inverse;
       const bool is_direction = has_direction(square);
       const float factor = is_direction ? kTileStep * inverse : 0.f;
       u32 nibbles[4];
