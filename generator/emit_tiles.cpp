@@ -86,6 +86,10 @@ Source emit_tiles(const Format& f, const TilePlan& plan, const TileKernel& kerne
   const double root = std::sqrt(double(kTileGroup));
   const double length = !plan.is_dense ? root : is_matrix ? kDenseLength : 1;
   if (call.is_quantise) {
+    // The largest power of two that leaves the squared length of 128 of the longest entries below 2^31.
+    const double most = kTileGroup * s.values.back() * s.values.back();
+    w.line("  static constexpr float kSquareStep = {};  // integer steps of 1 in squared lengths",
+           real(std::exp2(std::floor(31 - std::log2(most)))));
     w.line("  static constexpr bool kIsMatched = {};", flag(f.scale.refine == Refine::matched));
     w.line("  KV_DEVICE static u32 bucket(int i) {{ return kBuckets[i]; }}");
     if (is_matrix) {

@@ -23,7 +23,7 @@ KV_DEVICE void fill_encoding_tables() {
     const int entry = i / 32, copy = i % 32 * 4, last = (1 << Plan::kBits) - 1;
     const float low = Plan::value(entry & last), high = Plan::value(entry >> 4 & last);
     if (entry < kTileBuckets) store_shared_u32(entry * 256 + copy, Plan::bucket(entry));
-    store_shared_u32(entry * 256 + 128 + copy, bits_of(low * low + high * high));
+    store_shared_u32(entry * 256 + 128 + copy, u32((low * low + high * high) * Plan::kSquareStep + 0.5f));
   }
 }
 
@@ -77,13 +77,17 @@ KV_DEVICE void store_codes(u8* to, const u32 (&nibbles)[4]) {
   }
 }
 
-// The sum of squares of the entries that 32 codes stand for.
+// The sum of squares of the entries that the row's codes stand for, 32 of them in each of four lanes. In integers: a sum of three is one
+// instruction.
+template <class Plan>
 KV_DEVICE float squared_length(const u32 (&nibbles)[4], u32 mine) {
-  float length = 0.f;
+  u32 length = 0;
   KV_UNROLL
   for (int byte = 0; byte < 16; ++byte)
-    length += float_of(load_table<128>(permute(nibbles[byte / 4], mine, 0x5504u | u32(byte % 4) << 4)));
-  return length;
+    length += load_table<128>(permute(nibbles[byte / 4], mine, 0x5504u | u32(byte % 4) << 4));
+  length += shfl_xor(length, 1);
+  length += shfl_xor(length, 2);
+  return float(length) * (1.f / Plan::kSquareStep);
 }
 
 // One group of a row goes out: the lane's codes, and by the first lane of the row the scale.

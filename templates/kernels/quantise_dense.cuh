@@ -112,9 +112,7 @@ KV_DEVICE void quantise_dense(const CodecArgs& args) {
       KV_UNROLL
       for (int i = 0; i < kTiles * 2; ++i) {
         const int row = g + 8 * (i % 2);
-        float length = squared_length(nibbles[i / 2][i % 2], mine);
-        length += shfl_xor(length, 1);
-        length += shfl_xor(length, 2);
+        const float length = squared_length<Plan>(nibbles[i / 2][i % 2], mine);
         if (row < int(tiles[i / 2].valid))
           store_group<Plan>(args, tiles[i / 2].row(args, row), group, nibbles[i / 2][i % 2], norm[i / 2][i % 2], length,
                             factor[i / 2][i % 2] != 0.f);

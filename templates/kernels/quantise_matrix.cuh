@@ -66,9 +66,7 @@ KV_DEVICE void quantise_matrix(const CodecArgs& args) {
         for (int m = 0; m < 8; ++m) eight[m] = y[16 * e + m / 2 * 4 + 2 * half + m % 2];
         nibbles[e] = encode_eight(eight, factor, mine);
       }
-      float length = squared_length(nibbles, mine);
-      length += shfl_xor(length, 1);
-      length += shfl_xor(length, 2);
+      const float length = squared_length<Plan>(nibbles, mine);
       const int row = g + 8 * half;
       if (row < int(now.valid))
         store_group<Plan>(args, now.row(args, row), now_group, nibbles, norm, length, is_direction);

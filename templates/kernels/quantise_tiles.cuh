@@ -95,9 +95,7 @@ KV_DEVICE void quantise_tiles(const CodecArgs& args) {
         // A block without a direction keeps the codes of zero.
         nibbles[e] = encode_eight(eight, factor, mine) ^ (is_direction ? mirror[e] : 0u);
       }
-      float length = squared_length(nibbles, mine);
-      length += shfl_xor(length, 1);
-      length += shfl_xor(length, 2);
+      const float length = squared_length<Plan>(nibbles, mine);
       const int i = g + 8 * half;
       if (i < int(now.valid)) store_group<Plan>(args, now.row(args, i), now_group, nibbles, norm, length, is_direction);
     }
