@@ -94,7 +94,9 @@ Source emit_tiles(const Format& f, const TilePlan& plan, const TileKernel& kerne
     w.line("  KV_DEVICE static u32 bucket(int i) {{ return kBuckets[i]; }}");
     if (is_matrix) {
       w.line("  using Input = {};", kInputs[int(call.type)]);
-      w.line("  // a product, for a row of length 1, is this many standard deviations, and its square times kSquareUnit is of the row");
+      w.line(
+          "  // a product, for a row of length 1, is this many standard deviations, and its square times kSquareUnit "
+          "is of the row");
       w.line("  static constexpr float kDeviations = {}, kSquareUnit = {};", real(root / length),
              real(1 / (length * length)));
     }
