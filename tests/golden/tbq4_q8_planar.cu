@@ -553,11 +553,12 @@ struct Plan {
   static constexpr int kCodesAt = 0, kScaleAt = 0, kCodeStride = 64, kScaleStride = 2, kCodeUnit = 16;
   static constexpr int kMatrixAt = 65536, kStageAt = 98304;
   KV_DEVICE static float value(int code) { return kValues[code]; }
+  static constexpr float kSquareStep = 268435460.0f;  // integer steps of 1 in squared lengths
   static constexpr bool kIsMatched = true;
   KV_DEVICE static u32 bucket(int i) { return kBuckets[i]; }
   using Input = HalfInput;
-  // a product, for a row of length 1, is this many standard deviations
-  static constexpr float kDeviations = 1.0f;
+  // a product, for a row of length 1, is this many standard deviations, and its square times kSquareUnit is of the row
+  static constexpr float kDeviations = 1.0f, kSquareUnit = 0.0078125f;
   KV_DEVICE static u32 pre_signs(int word) { return kPreSigns[word]; }
   KV_DEVICE static u32 post_signs(int word) { return kPostSigns[word]; }
   static constexpr int kMatrixParts = 1;
@@ -611,11 +612,12 @@ struct Plan {
   static constexpr int kCodesAt = 0, kScaleAt = 0, kCodeStride = 64, kScaleStride = 2, kCodeUnit = 16;
   static constexpr int kMatrixAt = 65536, kStageAt = 98304;
   KV_DEVICE static float value(int code) { return kValues[code]; }
+  static constexpr float kSquareStep = 268435460.0f;  // integer steps of 1 in squared lengths
   static constexpr bool kIsMatched = true;
   KV_DEVICE static u32 bucket(int i) { return kBuckets[i]; }
   using Input = BfloatInput;
-  // a product, for a row of length 1, is this many standard deviations
-  static constexpr float kDeviations = 1.0f;
+  // a product, for a row of length 1, is this many standard deviations, and its square times kSquareUnit is of the row
+  static constexpr float kDeviations = 1.0f, kSquareUnit = 0.0078125f;
   KV_DEVICE static u32 pre_signs(int word) { return kPreSigns[word]; }
   KV_DEVICE static u32 post_signs(int word) { return kPostSigns[word]; }
   static constexpr int kMatrixParts = 1;
@@ -669,11 +671,12 @@ struct Plan {
   static constexpr int kCodesAt = 0, kScaleAt = 0, kCodeStride = 64, kScaleStride = 2, kCodeUnit = 16;
   static constexpr int kMatrixAt = 65536, kStageAt = 98304;
   KV_DEVICE static float value(int code) { return kValues[code]; }
+  static constexpr float kSquareStep = 268435460.0f;  // integer steps of 1 in squared lengths
   static constexpr bool kIsMatched = true;
   KV_DEVICE static u32 bucket(int i) { return kBuckets[i]; }
   using Input = FloatInput;
-  // a product, for a row of length 1, is this many standard deviations
-  static constexpr float kDeviations = 1.0f;
+  // a product, for a row of length 1, is this many standard deviations, and its square times kSquareUnit is of the row
+  static constexpr float kDeviations = 1.0f, kSquareUnit = 0.0078125f;
   KV_DEVICE static u32 pre_signs(int word) { return kPreSigns[word]; }
   KV_DEVICE static u32 post_signs(int word) { return kPostSigns[word]; }
   static constexpr int kMatrixParts = 1;
