@@ -134,8 +134,8 @@ struct TileTurns {
             Tile::at(args, begin + warp() * kMine)};
   }
   KV_DEVICE bool has_tile() const { return tile.index < end; }
-  // The warps of a warpgroup go on together, the last of them without rows where the first has some left.
-  KV_DEVICE bool has_group() const { return tile.index - warp() % 4 < end; }
+  // Warpgroups go on together, the last of them without rows where the first has some left: they multiply in turns.
+  KV_DEVICE bool has_turn() const { return tile.index - warp() * kMine < end; }
   KV_DEVICE void advance(const CodecArgs& args) { tile = tile.further(args, kAll, steps, rest); }
 
  private:

@@ -56,8 +56,8 @@ KV_DEVICE void wgmma_end(float (&d)[64]) {
 }
 
 // The warpgroups of a block multiply in turns: left to themselves they share the tensor cores evenly, so all finish at the same time, and then
-// leave them idle together. A group's barrier waits for the group before it (9.7.13.1). Groups go in order, and none may take more turns than
-// the one before it. Speed only: the CPU does nothing.
+// leave them idle together. A group's barrier waits for the group before it (9.7.13.1). Groups go in order, and all
+// take equally many turns. Speed only: the CPU does nothing.
 template <int kGroups>
 KV_DEVICE void open_turns() {  // for the first group, by the last
   if (warp() / 4 == kGroups - 1) asm volatile("bar.arrive 1, 256;" ::: "memory");

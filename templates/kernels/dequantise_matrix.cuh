@@ -34,14 +34,14 @@ KV_DEVICE void dequantise_matrix(const CodecArgs& args) {
   TileTurns<Plan> turns = TileTurns<Plan>::of(args);
   int group = 0;
   StoredTile<Plan> stored;
-  if (turns.has_group()) stored.load(args, turns.tile, 0);
+  if (turns.has_turn()) stored.load(args, turns.tile, 0);
   KV_NO_UNROLL
-  while (turns.has_group()) {
+  while (turns.has_turn()) {
     const Tile now = turns.tile;
     const int now_group = group;
     if (++group == kGroups) group = 0, turns.advance(args);
     StoredTile<Plan> next = stored;
-    if (turns.has_group()) next.load(args, turns.tile, group);  // on its way while this one is decoded and goes out
+    if (turns.has_turn()) next.load(args, turns.tile, group);  // on its way while this one is decoded and goes out
     u32 a[8][Plan::kCodeParts][4];
     KV_UNROLL
     for (int i = 0; i < 32; ++i) {  // row g or g + 8, then the next two values of them

@@ -28,9 +28,9 @@ KV_DEVICE void quantise_matrix(const CodecArgs& args) {
   const SharedAddress stage = Plan::kStageAt + warp() * kStageBytes;
   TileTurns<Plan> turns = TileTurns<Plan>::of(args);
   int group = 0;
-  if (turns.has_group()) stage_input<Input>(stage, args, turns.tile, 0);
+  if (turns.has_turn()) stage_input<Input>(stage, args, turns.tile, 0);
   KV_NO_UNROLL
-  while (turns.has_group()) {
+  while (turns.has_turn()) {
     copy_commit();
     copy_wait<0>();
     sync_warp();  // every lane's copies of this tile have landed
@@ -41,7 +41,7 @@ KV_DEVICE void quantise_matrix(const CodecArgs& args) {
     const Tile now = turns.tile;
     const int now_group = group;
     if (++group == kGroups) group = 0, turns.advance(args);
-    if (turns.has_group()) stage_input<Input>(stage, args, turns.tile, group);
+    if (turns.has_turn()) stage_input<Input>(stage, args, turns.tile, group);
     matrix_products<Plan>(y, a);
     if constexpr (!Input::kKnowsLengths) {
       KV_UNROLL
