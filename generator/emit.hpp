@@ -23,8 +23,8 @@ struct CodecPlan {
 Source emit_codec(const CodecPlan& plan, const Registry& registry);
 
 // Quantising or dequantising many rows at once; the general kernels serve the rest.
-Source emit_tiles(const Format& format, const TilePlan& plan, int head_dim, bool is_planar, bool is_quantise,
-                  const std::string& arch, const Registry& registry);
+Source emit_tiles(const Format& format, const TilePlan& plan, const TileKernel& kernel, const TileCall& call,
+                  int head_dim, bool is_planar, const std::string& arch, const Registry& registry);
 
 // Reads bytes and does nothing with them. unroll: 16-byte loads under way in a lane.
 Source emit_probe(int unroll, const std::string& arch, const Registry& registry);

@@ -40,10 +40,10 @@ void write_codes(Writer& w, const Format& f, const Places& places, int index, co
   const Section& s = f.sections[std::size_t(index)];
   const bool is_table = s.kind == CodeKind::table;
   if (is_table) {
-    w.line("KV_CONSTANT float k{}Values[{}] = {{\n    {}}};", type, s.values.size(), joined(s.values, real));
-    w.line("KV_CONSTANT float k{}Bounds[{}] = {{\n    {}}};", type, s.bounds.size(), joined(s.bounds, real));
+    w.line("KV_TABLE float k{}Values[{}] = {{\n    {}}};", type, s.values.size(), joined(s.values, real));
+    w.line("KV_TABLE float k{}Bounds[{}] = {{\n    {}}};", type, s.bounds.size(), joined(s.bounds, real));
     if (!s.cell_codes.empty())
-      w.line("KV_CONSTANT u8 k{}Cells[{}] = {{{}}};", type, s.cell_codes.size(),
+      w.line("KV_TABLE u8 k{}Cells[{}] = {{{}}};", type, s.cell_codes.size(),
              joined(s.cell_codes, [](int code) { return std::to_string(code); }));
   }
   w.line("struct {}Data {{", type);

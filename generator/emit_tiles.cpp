@@ -1,6 +1,5 @@
 // emit_tiles: quantise and dequantise for many rows at once.
 // SPDX-License-Identifier: MIT
-#include <algorithm>
 #include <cmath>
 
 #include "core/args.cuh"
@@ -10,67 +9,122 @@ namespace kvjit {
 
 using namespace emit;
 
-Source emit_tiles(const Format& f, const TilePlan& plan, int head_dim, bool is_planar, bool is_quantise,
-                  const std::string& arch, const Registry& registry) {
+namespace {
+
+// A dense matrix is held times this, so that the rests of its entries are normal halves.
+constexpr double kDenseLength = 16;
+
+// By Element, of templates/core/inputs.cuh and decoding.cuh.
+constexpr const char* kInputs[] = {"HalfInput", "BfloatInput", "FloatInput"};
+constexpr const char* kOutputs[] = {"HalfOutput", "BfloatOutput", "FloatOutput"};
+constexpr const char* kWords[] = {"F16Words", "Bf16Words", "F32Words"};  // of templates/core/lanes.cuh
+
+Source emit_blocks(const Format& f, const TilePlan& plan, const TileKernel& kernel, const TileCall& call, int head_dim,
+                   const std::string& name, const std::string& arch, const Registry& registry) {
+  Writer w = begin(registry, name, call.is_quantise ? "many rows into the cache" : "many cache rows back");
+  w.fragment(fmt::format("kernels/{}.cuh", kernel.name));
+  if (call.is_quantise) domain_fragments(w, f);
+  w.line("// ======== the plan ========\nnamespace kv {{\n");
+  write_format(w, f, head_dim, "StoredFormat", true);
+  if (call.is_quantise) {
+    write_domain(w, f, false);
+    write_encoder(w, f, "StoredFormat", "RowEncoder", true);
+    w.line("struct LaneEncoder : RowEncoder {{\n  using Lanes = InLane;\n}};\n");
+  }
+  w.line("struct Plan {{\n  static constexpr int kHeadDim = {}, kThreads = {}, kValues = {};", head_dim,
+         kernel.warps * 32, plan.lane_values);
+  w.line("  using {} = {};", call.is_quantise ? "Encoder" : "F", call.is_quantise ? "LaneEncoder" : "StoredFormat");
+  w.line("  using Words = {};\n}};\n", kWords[int(call.type)]);
+  Source source =
+      finish(w, name, arch, {kernel.name, "CodecArgs", kernel.warps * 32, kernel.shared_bytes, sizeof(kv::CodecArgs)});
+  source.row_threads = head_dim / plan.lane_values;
+  return source;
+}
+
+}  // namespace
+
+Source emit_tiles(const Format& f, const TilePlan& plan, const TileKernel& kernel, const TileCall& call, int head_dim,
+                  bool is_planar, const std::string& arch, const Registry& registry) {
+  const std::string name = fmt::format("{}.{}.d{}.{}.{}.{}", kernel.name, f.name, head_dim,
+                                       is_planar ? "planar" : "rows", to_string(call.type), arch);
+  if (plan.family == TileFamily::blocks) return emit_blocks(f, plan, kernel, call, head_dim, name, arch, registry);
   const Section& s = f.codes();
   const Field &codes = *f.field(FieldKind::codes), &scale = *f.field(FieldKind::scale);
-  const char* family = !is_quantise ? "dequantise_tiles" : plan.is_dense ? "quantise_dense" : "quantise_tiles";
-  const std::string name =
-      fmt::format("{}.{}.d{}.{}.{}", family, f.name, head_dim, is_planar ? "planar" : "rows", arch);
-  Writer w = begin(registry, name, is_quantise ? "many f16 rows into the cache" : "many cache rows back");
-  w.fragment(fmt::format("kernels/{}.cuh", family));
+  const bool is_matrix = kernel.by_matrix;
+  Writer w = begin(registry, name, call.is_quantise ? "many rows into the cache" : "many cache rows back");
+  w.fragment(fmt::format("kernels/{}.cuh", kernel.name));
   w.line("// ======== the plan ========\nnamespace kv {{\n");
   const auto word = [](std::uint32_t v) { return fmt::format("{:#010x}", v); };
-  w.line("KV_CONSTANT float kValues[{}] = {{\n    {}}};", s.values.size(), joined(s.values, real));
-  if (is_quantise)
+  // Quantising finds cells, in ascending order, and makes codes of them at the end.
+  const std::vector<double> values = call.is_quantise ? values_by_cell(s) : s.values;
+  w.line("KV_CONSTANT float kValues[{}] = {{\n    {}}};", values.size(), joined(values, real));
+  if (call.is_quantise)
     w.line("KV_CONSTANT u32 kBuckets[{}] = {{\n    {}}};", plan.buckets.size(), joined(plan.buckets, word));
-  if (plan.is_dense) {
-    w.line("// {}, by rows", f.rotation.name);
-    w.line("KV_TABLE float kMatrix[{}] = {{\n    {}}};", kTileGroup * kTileGroup,
-           joined(f.rotation.matrix.numbers(), real));
-  }
   const auto words = [&](const std::vector<std::int8_t>& signs) {
     std::vector<std::uint32_t> all(signs.size() / 32);
     for (std::size_t i = 0; i < signs.size(); ++i)
       if (signs[i] < 0) all[i / 32] |= 1u << i % 32;
     return joined(all, word);
   };
-  if (!plan.is_dense) {
+  if (plan.is_dense) {
+    w.line("// {}, by rows", f.rotation.name);
+    w.line("KV_TABLE float kMatrix[{}] = {{\n    {}}};", kTileGroup * kTileGroup,
+           joined(f.rotation.matrix.numbers(), real));
+  } else {
     w.line("// {}: a set bit is -1", f.rotation.name);
     w.line("KV_CONSTANT u32 kPreSigns[{}] = {{{}}};", kTileGroup / 32, words(f.rotation.pre));
     w.line("KV_CONSTANT u32 kPostSigns[{}] = {{{}}};", kTileGroup / 32, words(f.rotation.post));
   }
   w.line("struct Stored {{\n  static constexpr bool kIsPlanar = {};\n}};", flag(is_planar));
-  const int warps =
-      is_quantise ? plan.warps : std::min(plan.warps, 12);  // two halves of every entry take more registers
   w.line("struct Plan {{\n  using F = Stored;");
-  w.line("  static constexpr int kHeadDim = {}, kWarps = {}, kThreads = {}, kBits = {};", head_dim, warps, warps * 32,
-         s.bits);
+  w.line("  static constexpr int kHeadDim = {}, kWarps = {}, kThreads = {}, kBits = {};", head_dim, kernel.warps,
+         kernel.warps * 32, s.bits);
   w.line("  static constexpr int kCodesAt = {}, kScaleAt = {}, kCodeStride = {}, kScaleStride = {}, kCodeUnit = {};",
          is_planar ? codes.plane_at : codes.at, is_planar ? scale.plane_at : scale.at,
          is_planar ? f.code_bytes : f.block_bytes, is_planar ? f.scale_bytes : f.block_bytes, plan.code_unit);
-  const int tables = is_quantise ? kEncodingBytes : 256 << 2 * s.bits;
-  w.line("  static constexpr int kHadamardAt = {};", tables);
-  w.line("  static constexpr bool kIsMatched = {};", flag(f.scale.refine == Refine::matched));
+  w.line("  static constexpr int kMatrixAt = {}, kStageAt = {};", kernel.matrix_at, kernel.stage_at);
   w.line("  KV_DEVICE static float value(int code) {{ return kValues[code]; }}");
-  if (is_quantise) {
+  // Of the matrix as the kernel holds it: rows are this much longer than those of an orthogonal one.
+  const double root = std::sqrt(double(kTileGroup));
+  const double length = !plan.is_dense ? root : is_matrix ? kDenseLength : 1;
+  if (call.is_quantise) {
+    // The largest power of two that leaves the squared length of 128 of the longest entries below 2^31.
+    const double most = kTileGroup * values.back() * values.back();
+    w.line("  static constexpr float kSquareStep = {};  // integer steps of 1 in squared lengths",
+           real(std::exp2(std::floor(31 - std::log2(most)))));
+    w.line("  static constexpr bool kIsMatched = {}, kIsSignMagnitude = {};", flag(f.scale.refine == Refine::matched),
+           flag(!s.cell_codes.empty()));
     w.line("  KV_DEVICE static u32 bucket(int i) {{ return kBuckets[i]; }}");
+    if (is_matrix) {
+      w.line("  using Input = {};", kInputs[int(call.type)]);
+      w.line(
+          "  // a product, for a row of length 1, is this many standard deviations, and its square times kSquareUnit "
+          "is of the row");
+      w.line("  static constexpr float kDeviations = {}, kSquareUnit = {};", real(root / length),
+             real(1 / (length * length)));
+    }
   } else {
     w.line("  // halves hold values / kUnit; a transformed sum times kFactor and the stored scale is a value");
-    w.line("  static constexpr float kUnit = {}, kFactor = {};", real(s.values.back()),
-           real(s.values.back() / std::sqrt(double(kTileGroup))));
+    w.line("  static constexpr float kUnit = {}, kFactor = {};", real(plan.unit), real(plan.unit / length));
+    w.line("  static constexpr int kCodeParts = {};", plan.code_parts);
+    w.line("  using Output = {};", kOutputs[int(call.type)]);
   }
-  if (plan.is_dense) {
-    w.line("  KV_DEVICE static float matrix(int i) {{ return kMatrix[i]; }}\n}};\n");
-  } else {
+  if (!plan.is_dense) {
     w.line("  KV_DEVICE static u32 pre_signs(int word) {{ return kPreSigns[word]; }}");
-    w.line("  KV_DEVICE static u32 post_signs(int word) {{ return kPostSigns[word]; }}\n}};\n");
+    w.line("  KV_DEVICE static u32 post_signs(int word) {{ return kPostSigns[word]; }}");
   }
-  Source source = finish(
-      w, name, arch,
-      {family, "CodecArgs", warps * 32,
-       is_quantise ? plan.shared_bytes : tables + kHadamardBytes + warps * kTileStageBytes, sizeof(kv::CodecArgs)});
-  source.tile_rows = warps * plan.warp_rows;
+  if (is_matrix) {
+    w.line("  static constexpr int kMatrixParts = {};", plan.is_dense ? 2 : 1);
+    w.line("  KV_DEVICE static float matrix(int i, int k) {{ return {}; }}",
+           plan.is_dense ? fmt::format("{} * kMatrix[i * {} + k]", real(kDenseLength), kTileGroup)
+                         : std::string("wht_entry<Plan>(i, k)"));
+  } else if (plan.is_dense) {
+    w.line("  KV_DEVICE static float matrix(int i) {{ return kMatrix[i]; }}");
+  }
+  w.line("}};\n");
+  Source source =
+      finish(w, name, arch, {kernel.name, "CodecArgs", kernel.warps * 32, kernel.shared_bytes, sizeof(kv::CodecArgs)});
+  source.tiles = kernel.warps * kernel.warp_tiles;
   return source;
 }
 

@@ -61,6 +61,20 @@ const Field* Format::field(FieldKind kind) const {
   return found == fields.end() ? nullptr : &*found;
 }
 
+std::vector<double> values_by_cell(const Section& section) {
+  if (section.cell_codes.empty()) return section.values;
+  std::vector<double> values;
+  for (const int code : section.cell_codes) values.push_back(section.values[std::size_t(code)]);
+  return values;
+}
+
+std::vector<int> sign_magnitude_codes(std::size_t count) {
+  std::vector<int> codes;
+  for (std::size_t cell = 0; cell < count; ++cell)
+    codes.push_back(int(cell >= count / 2 ? cell - count / 2 : count - 1 - cell));
+  return codes;
+}
+
 double int8_step(const Section& section) {
   if (section.kind == CodeKind::plain) return 0;
   if (section.kind == CodeKind::uniform) return section.max_code - section.offset <= 127 && section.offset <= 128;

@@ -164,6 +164,11 @@ struct Format {
   const Field* field(FieldKind kind) const;  // the first of its kind, or null
 };
 
+// The values of a codebook in ascending order, whatever their codes.
+std::vector<double> values_by_cell(const Section& section);
+// The code of each cell where the top bit is the sign and the rest counts magnitudes.
+std::vector<int> sign_magnitude_codes(std::size_t count);
+
 // The power of two that every value of a section is a whole multiple of, or half an odd one, if 8-bit integers then hold them
 // exactly: value = step * n or step * (n + 1/2) with n in -128..127. 0: there is none. (Of uniform codes the step is 1.)
 double int8_step(const Section& section);

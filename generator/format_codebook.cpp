@@ -108,11 +108,9 @@ void FormatReader::order_codes(schema::Table& book, Section& section) {
   for (std::size_t i = 0; i < count; ++i)
     if (ascending[i] != -ascending[count - 1 - i])
       return book.complain(book.where("order"), "codes of sign and magnitude need a codebook that is symmetric about 0");
-  for (std::size_t cell = 0; cell < count; ++cell) {
-    const std::size_t code = cell >= count / 2 ? cell - count / 2 : count - 1 - cell;
-    section.values[code] = ascending[cell];
-    section.cell_codes.push_back(int(code));
-  }
+  section.cell_codes = sign_magnitude_codes(count);
+  for (std::size_t cell = 0; cell < count; ++cell)
+    section.values[std::size_t(section.cell_codes[cell])] = ascending[cell];
 }
 
 // The entries are listed in steps and stand in the table as 2^-k steps, about 1 for sigma, so that 8-bit integers hold them

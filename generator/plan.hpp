@@ -142,19 +142,44 @@ struct CodePiece {
 // terms: pieces of equal shift share one. codes[i]: the pieces of code i, the largest first. lift: a code's place in its slot.
 void plan_unpack(const std::vector<std::vector<CodePiece>>& codes, RunPlan& run, int slot_bits = 8, int lift = 0);
 
-// Quantising many rows at once on the tensor cores.
-// Bytes of shared memory, as in templates/core/tiles.cuh and encoding.cuh.
+// The write path for many rows at once: rotated formats on the tensor cores, the others a block a lane.
+// Bytes of shared memory, as in templates/core/tiles.cuh, encoding.cuh and wgmma.cuh.
 constexpr int kTileGroup = 128;  // values that are rotated and scaled together
-constexpr int kEncodingBytes = 256 * 256, kHadamardBytes = 16 * 32 * 4, kTileStageBytes = 16 * 320;
+constexpr int kTileRows = 16;    // of a warp
+constexpr int kEncodingBytes = 256 * 256, kHadamardBytes = 16 * 32 * 4, kTileStageBytes = kTileRows * 320;
+constexpr int kOperandBytes = kTileGroup * kTileGroup * 2;
+enum class TileFamily {
+  matrix,    // quantise_matrix, dequantise_matrix: any rotation, by warpgroups
+  hadamard,  // quantise_tiles, dequantise_tiles: a Walsh-Hadamard transform, by warps
+  dense,     // quantise_dense: a matrix, by warps
+  blocks,    // quantise_blocks, dequantise_blocks: no rotation, whole blocks a lane
+};
 struct TilePlan {
+  TileFamily family = TileFamily::hadamard;
+  bool is_dense = false;               // a matrix of 128 x 128, else a Walsh-Hadamard transform
   std::vector<std::uint32_t> buckets;  // what is added to a value's bits to carry into its code
   int code_unit = 16;                  // alignment of a block's codes, bytes
-  bool is_dense = false;               // a matrix of 128 x 128, else a Walsh-Hadamard transform
-  int warps = 0, warp_rows = 16;       // of a block; rows a warp takes at a time
-  int shared_bytes = 0;
+  int code_parts = 2;                  // halves that hold an entry of the codebook
+  double unit = 1;                     // decoding: those halves stand for entries / unit
+  int lane_values = 0;                 // of family blocks
 };
-// Nothing if the format needs the general kernel.
-std::optional<TilePlan> plan_tiles(const Format& format, int head_dim, bool is_planar, const Arch& arch);
+// Nothing if the format needs the kernels for any row. `decision` says what was chosen, and why.
+std::optional<TilePlan> plan_tiles(const Format& format, int head_dim, bool is_planar, const Arch& arch,
+                                   Decision& decision);
+
+// The kernel of a plan for rows of one type. Nothing if the family has none.
+struct TileCall {
+  bool is_quantise = true;
+  Element type = Element::f16;
+};
+struct TileKernel {
+  const char* name = nullptr;  // of the kernel
+  bool by_matrix = false;
+  int warps = 0, warp_tiles = 1;
+  int matrix_at = 0, stage_at = 0, shared_bytes = 0;
+};
+std::optional<TileKernel> plan_tile_kernel(const TilePlan& plan, const Format& format, const TileCall& call,
+                                           const Arch& arch);
 
 // Shared-memory wavefronts that one load of `unit` bytes a lane costs, given each lane's byte address.
 int bank_wavefronts(const std::vector<int>& addresses, int unit);

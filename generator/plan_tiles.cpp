@@ -1,42 +1,70 @@
-// plan_tiles: whether, and how, many rows at once are quantised on the tensor cores (templates/kernels/quantise_tiles.cuh).
+// plan_tiles: whether, and by which kernels, many rows at once are quantised and dequantised: on the tensor cores (templates/kernels/
+// quantise_matrix.cuh, quantise_tiles.cuh, quantise_dense.cuh and their inverses), or by blocks (quantise_blocks.cuh).
 // SPDX-License-Identifier: MIT
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 
+#include "generator/minifloat.hpp"
 #include "generator/plan.hpp"
 
 namespace kvjit {
 namespace {
 
 bool is_mirrored(const Section& s) {
-  const std::size_t values = s.values.size(), bounds = s.bounds.size();
-  for (std::size_t i = 0; i < values; ++i)
-    if (s.values[i] != -s.values[values - 1 - i]) return false;
+  const std::vector<double> values = values_by_cell(s);
+  const std::size_t bounds = s.bounds.size();
+  for (std::size_t i = 0; i < values.size(); ++i)
+    if (values[i] != -values[values.size() - 1 - i]) return false;
   for (std::size_t i = 0; i < bounds; ++i)
     if (s.bounds[i] != -s.bounds[bounds - 1 - i]) return false;
-  return s.cell_codes.empty();
+  return true;
 }
 
-}  // namespace
-
-std::optional<TilePlan> plan_tiles(const Format& f, int head_dim, bool is_planar, const Arch& arch) {
+// What tiles ask of a format and it does not have; null if it has it all.
+const char* missing(const Format& f, int head_dim) {
   const Section& s = f.codes();
   const Field* codes = f.field(FieldKind::codes);
-  const bool is_simple = f.sections.size() == 1 && f.channels.empty() && !f.rounds_to_bf16 && !f.is_padded &&
-                         !f.zero_bytes && !f.field(FieldKind::residual_signs) && !f.field(FieldKind::pad);
-  if (!is_simple || head_dim % kTileGroup != 0 || s.kind != CodeKind::table || s.bits > 4 || codes->bits != s.bits ||
-      codes->split != 0 || (f.rotation.kind != RotationKind::wht && f.rotation.kind != RotationKind::dense) ||
-      f.rotation.size != kTileGroup || f.block != kTileGroup || f.scale.span != kTileGroup ||
-      f.scale.rule != ScaleRule::norm || f.scale.type != ScaleType::f16 ||
-      (f.scale.refine != Refine::none && f.scale.refine != Refine::matched) || !is_mirrored(s))
-    return std::nullopt;
-  TilePlan plan;
-  plan.is_dense = f.rotation.kind == RotationKind::dense;
-  // In integer steps of 2^-18 standard deviations; a bucket is 2^16 of them, and 0 begins bucket 64.
+  if (f.sections.size() != 1 || f.field(FieldKind::residual_signs)) return "one section of codes, no signs";
+  if (!f.channels.empty() || f.rounds_to_bf16 || f.is_padded || f.zero_bytes || f.field(FieldKind::pad))
+    return "rows as they are: no channel factors, roundings or padding";
+  if (s.kind != CodeKind::table || s.bits > 4 || codes->bits != s.bits || codes->split != 0)
+    return "a codebook of up to 4 bits, codes in one piece";
+  if ((f.rotation.kind != RotationKind::wht && f.rotation.kind != RotationKind::dense) ||
+      f.rotation.size != kTileGroup || f.block != kTileGroup || head_dim % kTileGroup != 0)
+    return "blocks of 128 behind a Walsh-Hadamard or dense rotation of 128";
+  if (f.scale.span != kTileGroup || f.scale.rule != ScaleRule::norm || f.scale.type != ScaleType::f16 ||
+      (f.scale.refine != Refine::none && f.scale.refine != Refine::matched))
+    return "an f16 norm a block";
+  if (!s.cell_codes.empty() && s.cell_codes != sign_magnitude_codes(s.values.size()))
+    return "codes that ascend, or are sign and magnitude";
+  return is_mirrored(s) ? nullptr : "a symmetric codebook";
+}
+
+// What a lane that takes whole blocks asks of a format, likewise; plain numbers are taken 16 at a time.
+int lane_values(const Format& f) { return f.block == 1 ? 16 : f.block; }
+const char* missing_for_blocks(const Format& f, int head_dim, bool is_planar) {
+  const bool has_spans = f.scale.rule != ScaleRule::none && f.scale.rule != ScaleRule::tensor;
+  if (!is_planar) return "layout = \"planar\"";
+  if (f.sections.size() != 1 || f.field(FieldKind::residual_signs) || f.field(FieldKind::mask))
+    return "one section of codes, no signs";
+  if (!f.channels.empty() || f.is_padded || f.zero_bytes || f.scale.renormalise)
+    return "rows as they are: no channel factors or padding";
+  if (lane_values(f) > 32 || lane_values(f) % 8 != 0 || head_dim % lane_values(f) != 0 ||
+      (has_spans && lane_values(f) % f.scale.span != 0))
+    return "whole blocks and spans of at most 32 values";
+  return nullptr;
+}
+
+// Words of 128 buckets in integer steps of 2^-18 standard deviations; a bucket is 2^16 of them, and 0 begins bucket 64. Nothing if a
+// bucket holds two bounds.
+std::vector<std::uint32_t> buckets_of(const Section& s) {
   const double step = 0x1p18 * std::sqrt(double(kTileGroup));
   constexpr std::int64_t kBucket = 1 << 16;
   constexpr std::uint32_t kZeroBits = 0x4B400000;  // of the float 1.5 * 2^23, which the kernel adds
-  std::size_t below = 0;                           // bounds below the bucket
+  std::vector<std::uint32_t> words;
+  std::size_t below = 0;  // bounds below the bucket
   for (int i = 0; i < 128; ++i) {
     const std::int64_t low = (i - 64) * kBucket;
     while (below < s.bounds.size() && std::ceil(s.bounds[below] * step - 0.5) <= double(low)) ++below;
@@ -44,26 +72,115 @@ std::optional<TilePlan> plan_tiles(const Format& f, int head_dim, bool is_planar
     if (below < s.bounds.size()) {
       const auto bound = std::int64_t(std::ceil(s.bounds[below] * step - 0.5));
       if (bound < low + kBucket) word += std::uint32_t(kBucket - (bound - low));  // carries from the bound on
-      if (below + 1 < s.bounds.size() && std::ceil(s.bounds[below + 1] * step - 0.5) < double(low + kBucket))
-        return std::nullopt;  // two bounds in a quarter of a standard deviation
+      if (below + 1 < s.bounds.size() && std::ceil(s.bounds[below + 1] * step - 0.5) < double(low + kBucket)) return {};
     }
-    plan.buckets.push_back(word - (kZeroBits + std::uint32_t(low)));
+    words.push_back(word - (kZeroBits + std::uint32_t(low)));
   }
+  return words;
+}
+
+bool are_halves(const std::vector<double>& values) {
+  return std::all_of(values.begin(), values.end(), [](double v) {
+    const float value = float(v);
+    return float_from_f16(f16_from_float(value)) == value;
+  });
+}
+
+}  // namespace
+
+std::optional<TilePlan> plan_tiles(const Format& f, int head_dim, bool is_planar, const Arch& arch,
+                                   Decision& decision) {
+  decision = {"write path", "a row a warp", "", {}};
+  const auto refuse = [&](const std::string& why) {
+    decision.why = f.name + " is written by the kernels for any row";
+    decision.rejected.push_back("many rows at once: " + why);
+    return std::nullopt;
+  };
+  if (f.rotation.kind == RotationKind::none) {
+    if (const char* what = missing_for_blocks(f, head_dim, is_planar))
+      return refuse(fmt::format("a lane needs {}", what));
+    decision.choice = fmt::format("{} values a lane", lane_values(f));
+    decision.why = "nothing crosses lanes; rows of f16, bf16 and f32";
+    TilePlan plan;
+    plan.family = TileFamily::blocks;
+    plan.lane_values = lane_values(f);
+    return plan;
+  }
+  if (const char* what = missing(f, head_dim)) return refuse(fmt::format("tiles need {}", what));
+  const Section& s = f.codes();
+  const Field* codes = f.field(FieldKind::codes);
+  TilePlan plan;
+  plan.is_dense = f.rotation.kind == RotationKind::dense;
+  plan.buckets = buckets_of(s);
+  if (plan.buckets.empty()) return refuse("two bounds within a quarter of a standard deviation");
   const int stride = is_planar ? f.code_bytes : f.block_bytes, at = is_planar ? codes->plane_at : codes->at;
-  plan.code_unit = 16;
   while (stride % plan.code_unit != 0 || at % plan.code_unit != 0) plan.code_unit /= 2;
   if (!is_planar) plan.code_unit = std::min(plan.code_unit, 2);  // rows may begin at any even address
-  if (plan.code_unit < 2) return std::nullopt;
-  constexpr int kTables = kEncodingBytes + kHadamardBytes, kRing = 2 * kTileStageBytes;  // two stages a warp
-  plan.warps = std::min((arch.shared_bytes_per_block - kTables) / kRing, 16);
-  if (plan.warps < 2) return std::nullopt;
-  plan.shared_bytes = kTables + plan.warps * kRing;
-  if (plan.is_dense) {  // no ring, but the matrix in two halves; registers allow eight warps
-    plan.warps = 8, plan.warp_rows = 32;
-    plan.shared_bytes = kEncodingBytes + kTileGroup * kTileGroup * 4;
-    if (plan.shared_bytes > arch.shared_bytes_per_block) return std::nullopt;
+  if (plan.code_unit < 2) return refuse("codes at odd addresses");
+  plan.unit = s.values.back();
+  if (are_halves(s.values)) plan.unit = 1, plan.code_parts = 1;
+
+  const auto is_possible = [&] { return plan_tile_kernel(plan, f, {true, Element::f16}, arch).has_value(); };
+  if (arch.has("wgmma")) {
+    plan.family = TileFamily::matrix;
+    if (is_possible()) {
+      decision.choice = "64 rows a warpgroup (wgmma)";
+      decision.why = fmt::format("{} as {} of halves; rows of f16, bf16 and f32", f.rotation.name,
+                                 plan.is_dense ? "two matrices" : "a matrix");
+      return plan;
+    }
   }
+  plan.family = plan.is_dense ? TileFamily::dense : TileFamily::hadamard;
+  decision.rejected.push_back("64 rows a warpgroup: needs wgmma, which " + arch.name + " does not have");
+  if (!is_possible()) return refuse(fmt::format("tables take more shared memory than {} has", arch.name));
+  decision.choice = plan.is_dense ? "32 rows a warp (mma)" : "16 rows a warp (mma)";
+  decision.why = plan.is_dense ? "quantise of f16" : "quantise of f16, dequantise to f16, bf16 and f32";
   return plan;
+}
+
+std::optional<TileKernel> plan_tile_kernel(const TilePlan& plan, const Format& f, const TileCall& call,
+                                           const Arch& arch) {
+  if (plan.family == TileFamily::blocks) {
+    TileKernel kernel;
+    kernel.name = call.is_quantise ? "quantise_blocks" : "dequantise_blocks";
+    kernel.warps = 4, kernel.warp_tiles = 0;
+    if (!call.is_quantise)  // results pass through shared memory
+      kernel.shared_bytes = kernel.warps * 32 * plan.lane_values * (call.type == Element::f32 ? 4 : 2);
+    return kernel;
+  }
+  const int matrix = kOperandBytes * (plan.is_dense ? 2 : 1), decoding = 256 << 2 * f.codes().bits;
+  const int available = arch.shared_bytes_per_block;
+  TileKernel kernel;
+  kernel.matrix_at = call.is_quantise ? kEncodingBytes : decoding;
+  // Two halves of each code double the products, and transforms by warps are the faster ones then.
+  const bool is_by_warps = !call.is_quantise && !plan.is_dense && plan.code_parts == 2;
+  if (plan.family == TileFamily::matrix && !is_by_warps) {
+    kernel.name = call.is_quantise ? "quantise_matrix" : "dequantise_matrix";
+    kernel.by_matrix = true;
+    kernel.warps = 12;  // of 168 registers: sums and first operands take up to 128
+    kernel.stage_at = kernel.shared_bytes = kernel.matrix_at + matrix;
+    if (call.is_quantise)
+      kernel.shared_bytes += kernel.warps * kTileRows * kTileGroup * (call.type == Element::f32 ? 4 : 2);
+  } else if (call.is_quantise && call.type == Element::f16 && plan.family == TileFamily::hadamard) {
+    constexpr int kRing = 2 * kTileStageBytes;  // two stages a warp
+    kernel.name = "quantise_tiles";
+    kernel.stage_at = kernel.matrix_at + kHadamardBytes;
+    kernel.warps = std::min((available - kernel.stage_at) / kRing, 16);
+    kernel.shared_bytes = kernel.stage_at + kernel.warps * kRing;
+  } else if (call.is_quantise && call.type == Element::f16) {  // no ring, but the matrix; registers allow eight warps
+    kernel.name = "quantise_dense";
+    kernel.warps = 8, kernel.warp_tiles = 2;
+    kernel.shared_bytes = kernel.matrix_at + matrix;
+  } else if (!call.is_quantise && !plan.is_dense) {
+    kernel.name = "dequantise_tiles";
+    kernel.stage_at = kernel.matrix_at + kHadamardBytes;
+    kernel.warps = std::min((available - kernel.stage_at) / kTileStageBytes, 12);  // two halves of each entry
+    kernel.shared_bytes = kernel.stage_at + kernel.warps * kTileStageBytes;
+  } else {
+    return std::nullopt;
+  }
+  if (kernel.warps < 2 || kernel.shared_bytes > available) return std::nullopt;
+  return kernel;
 }
 
 }  // namespace kvjit

@@ -64,12 +64,52 @@ Result<void> check_codec(const Format& f, int head_dim) {
 }  // namespace
 
 const char* to_string(Role role) {
-  constexpr const char* kNames[] = {
-      "rotate_q",          "attend",       "merge",        "rotate_out",       "reference",        "quantise_k",
-      "quantise_v",        "dequantise_k", "dequantise_v", "quantise_tiles_k", "quantise_tiles_v", "dequantise_tiles_k",
-      "dequantise_tiles_v"};
+  constexpr const char* kNames[] = {"rotate_q",
+                                    "attend",
+                                    "merge",
+                                    "rotate_out",
+                                    "reference",
+                                    "quantise_k",
+                                    "quantise_v",
+                                    "dequantise_k",
+                                    "dequantise_v",
+                                    "quantise_tiles_k_f16",
+                                    "quantise_tiles_k_bf16",
+                                    "quantise_tiles_k_f32",
+                                    "quantise_tiles_v_f16",
+                                    "quantise_tiles_v_bf16",
+                                    "quantise_tiles_v_f32",
+                                    "dequantise_tiles_k_f16",
+                                    "dequantise_tiles_k_bf16",
+                                    "dequantise_tiles_k_f32",
+                                    "dequantise_tiles_v_f16",
+                                    "dequantise_tiles_v_bf16",
+                                    "dequantise_tiles_v_f32"};
   return kNames[int(role)];
 }
+
+namespace {
+
+// The kernels for many rows at once, of both sides.
+void add_tiles(const Problem& problem, const Registry& registry, ProgramSource& program) {
+  constexpr std::pair<Element, kv::RowType> kTypes[] = {
+      {Element::f16, kv::RowType::f16}, {Element::bf16, kv::RowType::bf16}, {Element::f32, kv::RowType::f32}};
+  for (const bool is_key : {true, false}) {
+    const Format& f = is_key ? problem.k : problem.v;
+    Decision decision;
+    const auto plan = plan_tiles(f, problem.head_dim, program.is_planar, problem.arch, decision);
+    decision.what = is_key ? "write k" : "write v";
+    program.decisions.push_back(decision);
+    for (const bool is_quantise : {true, false})
+      for (const auto& [element, type] : kTypes)
+        if (const TileCall call{is_quantise, element}; plan)
+          if (const auto kernel = plan_tile_kernel(*plan, f, call, problem.arch))
+            program.kernels[tile_role(is_quantise, is_key, type)] =
+                emit_tiles(f, *plan, *kernel, call, problem.head_dim, program.is_planar, program.arch, registry);
+  }
+}
+
+}  // namespace
 
 Result<ProgramSource> make_reference_program(const Problem& problem, const Registry& registry) {
   ProgramSource program;
@@ -99,16 +139,7 @@ Result<ProgramSource> make_reference_program(const Problem& problem, const Regis
     program.kernels[is_quantise ? Role::quantise_v : Role::dequantise_v] =
         emit_codec({problem.v, problem.head_dim, program.is_planar, is_quantise, program.arch}, registry);
   }
-  for (const bool is_key : {true, false})
-    if (const Format& f = is_key ? problem.k : problem.v;
-        const auto tiles = plan_tiles(f, problem.head_dim, program.is_planar, problem.arch))
-      for (const bool is_quantise : {true, false}) {
-        if (!is_quantise && tiles->is_dense) continue;
-        const Role role = is_quantise ? (is_key ? Role::quantise_tiles_k : Role::quantise_tiles_v)
-                                      : (is_key ? Role::dequantise_tiles_k : Role::dequantise_tiles_v);
-        program.kernels[role] =
-            emit_tiles(f, *tiles, problem.head_dim, program.is_planar, is_quantise, program.arch, registry);
-      }
+  add_tiles(problem, registry, program);
   return program;
 }
 
@@ -117,7 +148,7 @@ Result<ProgramSource> make_program(const Problem& problem, const Registry& regis
   KV_TRY(decode, plan_decode(problem));
   decode.name = problem.id + "." + problem.arch.name;
   program.tile_tokens = decode.tile;
-  program.decisions = decode.decisions;
+  program.decisions.insert(program.decisions.begin(), decode.decisions.begin(), decode.decisions.end());
   program.rotates_queries = decode.rotates_queries;
   program.finishes = decode.finishes;
   program.rotates_output = decode.rotates_output;
@@ -154,7 +185,7 @@ std::string explain(const ProgramSource& program) {
     for (const std::string& rejected : decision.rejected) text += fmt::format("    rejected {}\n", rejected);
   }
   for (const auto& [role, source] : program.kernels)
-    text += fmt::format("  {:<12} {:>4} threads {:>7} bytes shared  {}\n", to_string(role), source.threads,
+    text += fmt::format("  {:<23} {:>4} threads {:>7} bytes shared  {}\n", to_string(role), source.threads,
                         source.shared_bytes, source.name);
   return text;
 }

@@ -5,6 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "core/args.cuh"
+
 namespace kvjit {
 
 // A choice the planner made, why, and what it rejected. `explain` prints these.
@@ -22,7 +24,8 @@ struct Source {
   int shared_bytes = 0;  // dynamic, a block
   int args_bytes = 0;    // size of the one struct the entry takes
   bool may_overlap = false;  // waits for the launch ahead of it itself, so it may be launched before that has ended
-  int tile_rows = 0;     // kernels over tiles of rows: rows the warps of a block take at a time; 0: one row a warp
+  int row_threads = 32;  // threads that share a row
+  int tiles = 0;         // kernels over tiles of 16 rows: tiles the warps of a block take at a time
 };
 
 // The kernels of one attention call and its cache.
@@ -36,12 +39,25 @@ enum class Role {
   quantise_v,
   dequantise_k,
   dequantise_v,
-  quantise_tiles_k,  // many f16 rows at once, where the format allows
-  quantise_tiles_v,
-  dequantise_tiles_k,
-  dequantise_tiles_v,
+  // Many rows at once, of each type, where format and arch allow; in the order of tile_role().
+  quantise_tiles_k_f16,
+  quantise_tiles_k_bf16,
+  quantise_tiles_k_f32,
+  quantise_tiles_v_f16,
+  quantise_tiles_v_bf16,
+  quantise_tiles_v_f32,
+  dequantise_tiles_k_f16,
+  dequantise_tiles_k_bf16,
+  dequantise_tiles_k_f32,
+  dequantise_tiles_v_f16,
+  dequantise_tiles_v_bf16,
+  dequantise_tiles_v_f32,
 };
 const char* to_string(Role role);
+constexpr Role tile_role(bool is_quantise, bool is_key, kv::RowType type) {
+  return Role(int(Role::quantise_tiles_k_f16) + (is_quantise ? 0 : 6) + (is_key ? 0 : 3) + int(type) -
+              int(kv::RowType::f16));
+}
 
 // Bytes of one side of the cache, a (token, KV head) row.
 struct SideFacts {

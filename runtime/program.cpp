@@ -191,13 +191,14 @@ Result<void> check_call(const ProgramSource& source, const AttentionCall& call, 
   return {};
 }
 
-// One warp a row.
+// row_threads of them a row.
 Result<Grid> grid_of_rows(const Source& source, std::size_t rows) {
-  const auto warps = static_cast<std::size_t>(std::max(source.threads / 32, 1));
+  const auto threads = static_cast<std::size_t>(std::max(source.threads, 32));
   if (rows > std::size_t{std::numeric_limits<int>::max()})
     return refuse(fmt::format("{} rows in one call of {}; at most {} are possible", rows, source.name,
                               std::numeric_limits<int>::max()));
-  return Grid{static_cast<unsigned>((rows + warps - 1) / warps), 1, 1};
+  const std::size_t all = rows * static_cast<std::size_t>(source.row_threads);
+  return Grid{static_cast<unsigned>((all + threads - 1) / threads), 1, 1};
 }
 
 // The kernel for many rows that can serve a call, or the call's own role. It gains from some thousand rows on: its tables take as
@@ -206,14 +207,12 @@ Role role_of_codec(const ProgramSource& source, Role role, const kv::CodecArgs& 
   constexpr std::size_t kEnough = 2048;
   const bool is_k = role == Role::quantise_k || role == Role::dequantise_k;
   const bool is_writing = role == Role::quantise_k || role == Role::quantise_v;
-  const Role tiles = is_writing ? (is_k ? Role::quantise_tiles_k : Role::quantise_tiles_v)
-                                : (is_k ? Role::dequantise_tiles_k : Role::dequantise_tiles_v);
-  const bool is_f16 = args.x_type == kv::RowType::f16, is_f32 = args.x_type == kv::RowType::f32;
-  const long long vector = is_f32 ? 4 : 8;  // values of 16 bytes
+  const Role tiles = tile_role(is_writing, is_k, args.x_type);
+  const long long vector = args.x_type == kv::RowType::f32 ? 4 : 8;  // values of 16 bytes
   const bool is_aligned = reinterpret_cast<std::uintptr_t>(args.x.data) % 16 == 0 &&
                           args.x.sequence_stride % vector == 0 && args.x.query_stride % vector == 0 &&
                           args.x.head_stride % vector == 0;
-  const bool is_served = is_writing ? is_f16 : !args.keep_rotated && !args.slots && (is_f16 || is_f32);
+  const bool is_served = is_writing || (!args.keep_rotated && !args.slots);
   return source.kernels.count(tiles) && rows >= kEnough && is_aligned && is_served ? tiles : role;
 }
 
@@ -394,12 +393,19 @@ Result<void> Program::codec(Role role, const kv::CodecArgs& args, Stream stream)
   const Source& source = source_.kernels.at(role);
   KV_TRY(grid, grid_of_rows(source, rows));
   kv::CodecArgs given = args;
-  if (source.tile_rows > 0) {  // a block for each multiprocessor, and the rows shared evenly
-    const auto tile = static_cast<std::size_t>(source.tile_rows);
+  if (source.tiles > 0) {  // a block for each multiprocessor, and the tiles shared evenly
+    const auto turn = static_cast<std::size_t>(source.tiles);
     const auto blocks = static_cast<std::size_t>(std::max(context_->backend()->facts().multiprocessors, 1));
-    const std::size_t share = (rows + blocks * tile - 1) / (blocks * tile) * tile;
-    given.block_rows = static_cast<int>(share);
-    grid.x = static_cast<unsigned>((rows + share - 1) / share);
+    constexpr std::size_t kTile = 16, kManyTokens = 128;  // with fewer, more than an eighth of a tile might be empty
+    const bool is_by_head = std::size_t(args.tokens) >= kManyTokens;
+    const std::size_t token_tiles = is_by_head ? (std::size_t(args.tokens) + kTile - 1) / kTile : 0;
+    const std::size_t tiles =
+        is_by_head ? product(token_tiles, args.sequences, args.heads) : (rows + kTile - 1) / kTile;
+    const std::size_t share = (tiles + blocks * turn - 1) / (blocks * turn) * turn;
+    given.tiles = static_cast<int>(tiles);
+    given.token_tiles = static_cast<int>(token_tiles);
+    given.block_tiles = static_cast<int>(share);
+    grid.x = static_cast<unsigned>((tiles + share - 1) / share);
   }
   return launch(*context_, source, *loaded, grid, given, stream);
 }

@@ -57,7 +57,7 @@ Result<int> bench_write(const Cli& cli, const BenchArgs& args) {
   for (const Spec& spec : specs) {
     KV_TRY(ready, make_ready(spec, registry, context));
     const Problem& problem = ready.problem;
-    for (const Element type : {Element::f16, Element::f32}) {
+    for (const Element type : {Element::f16, Element::bf16, Element::f32}) {
       const long long width = type == Element::f32 ? 4 : 2;
       const long long tokens = static_cast<long long>(bytes) / (width * args.kv_heads * problem.head_dim);
       KV_TRY(trial, Trial::make(context, ready.program, problem, {1, args.kv_heads, tokens}));

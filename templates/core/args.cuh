@@ -82,7 +82,9 @@ struct CodecArgs {
   RowType x_type;
   int keep_rotated;    // dequantise: leave values in the rotated domain
   float tensor_scale;  // of formats that have one scale for the whole tensor
-  int block_rows;      // kernels over tiles: rows a block takes
+  // Kernels over tiles of 16 rows: how many there are, and how many a block takes. Tiles are 16 tokens of a head, numbered with heads
+  // fastest, then the token_tiles of a sequence; token_tiles 0: rows are numbered through, tokens fastest, and tiles are 16 of them.
+  int tiles, block_tiles, token_tiles;
 };
 
 // probe. grid: any; 16 bytes a lane at a time.

@@ -23,7 +23,7 @@ KV_DEVICE void fill_encoding_tables() {
     const int entry = i / 32, copy = i % 32 * 4, last = (1 << Plan::kBits) - 1;
     const float low = Plan::value(entry & last), high = Plan::value(entry >> 4 & last);
     if (entry < kTileBuckets) store_shared_u32(entry * 256 + copy, Plan::bucket(entry));
-    store_shared_u32(entry * 256 + 128 + copy, bits_of(low * low + high * high));
+    store_shared_u32(entry * 256 + 128 + copy, u32((low * low + high * high) * Plan::kSquareStep + 0.5f));
   }
 }
 
@@ -39,6 +39,14 @@ KV_DEVICE u32 encode_eight(const float (&y)[8], float factor, u32 mine) {
   const u32 even = permute(permute(sum[0], sum[2], 0x0062), permute(sum[4], sum[6], 0x0062), 0x5410);
   const u32 odd = permute(permute(sum[1], sum[3], 0x0062), permute(sum[5], sum[7], 0x0062), 0x5410);
   return odd * 16 + even;
+}
+
+// Eight cells to codes of sign and magnitude: the top bit is turned over, and below 0 the bits behind it count the other way.
+template <int kBits>
+KV_DEVICE u32 sign_magnitude_eight(u32 cells) {
+  constexpr u32 kTop = 0x11111111u << (kBits - 1);
+  const u32 negative = ~cells & kTop;
+  return cells ^ (kTop | (negative - (negative >> (kBits - 1))));
 }
 
 // Eight nibbles to eight codes of kBits, packed.
@@ -58,7 +66,8 @@ KV_DEVICE void store_codes(u8* to, const u32 (&nibbles)[4]) {
   u32 words[kBits] = {};
   KV_UNROLL
   for (int i = 0; i < 4; ++i) {
-    const u32 eight = packed_eight<kBits>(nibbles[i]);
+    const u32 eight =
+        packed_eight<kBits>(Plan::kIsSignMagnitude ? sign_magnitude_eight<kBits>(nibbles[i]) : nibbles[i]);
     const int at = i * 8 * kBits;
     words[at / 32] |= eight << at % 32;
     if (at % 32 + 8 * kBits > 32) words[at / 32 + 1] |= eight >> (32 - at % 32);
@@ -77,19 +86,23 @@ KV_DEVICE void store_codes(u8* to, const u32 (&nibbles)[4]) {
   }
 }
 
-// The sum of squares of the entries that 32 codes stand for.
+// The sum of squares of the entries that the row's codes stand for, 32 of them in each of four lanes. In integers: a sum of three is one
+// instruction.
+template <class Plan>
 KV_DEVICE float squared_length(const u32 (&nibbles)[4], u32 mine) {
-  float length = 0.f;
+  u32 length = 0;
   KV_UNROLL
   for (int byte = 0; byte < 16; ++byte)
-    length += float_of(load_table<128>(permute(nibbles[byte / 4], mine, 0x5504u | u32(byte % 4) << 4)));
-  return length;
+    length += load_table<128>(permute(nibbles[byte / 4], mine, 0x5504u | u32(byte % 4) << 4));
+  length += shfl_xor(length, 1);
+  length += shfl_xor(length, 2);
+  return float(length) * (1.f / Plan::kSquareStep);
 }
 
 // One group of a row goes out: the lane's codes, and by the first lane of the row the scale.
 template <class Plan>
 KV_DEVICE void store_group(const CodecArgs& args, const TileRow& at, int group, const u32 (&nibbles)[4], float norm,
-                           float length, bool has_direction) {
+                           float length, bool is_direction) {
   const int c = lane() & 3;
   const i64 slot = args.slots ? args.slots[i64(at.sequence) * args.tokens + at.token] : args.first_token + at.token;
   if (slot < 0) return;
@@ -97,7 +110,7 @@ KV_DEVICE void store_group(const CodecArgs& args, const TileRow& at, int group, 
   store_codes<Plan>(to.codes + Plan::kCodesAt + group * i64(Plan::kCodeStride) + c * (4 * Plan::kBits), nibbles);
   if (c == 0)
     *reinterpret_cast<u16*>(to.scales + Plan::kScaleAt + group * i64(Plan::kScaleStride)) =
-        f16_from_f32(!has_direction     ? 0.f
+        f16_from_f32(!is_direction      ? 0.f
                      : Plan::kIsMatched ? norm * rsqrt_fast(length)
                                         : norm);
 }

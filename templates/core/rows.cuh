@@ -6,6 +6,18 @@
 
 namespace kv {
 
+// The row of a call that a warp takes; heads are numbered fastest.
+struct CodecRow {
+  u32 sequence, token, head;
+  i64 in_x;
+};
+KV_DEVICE CodecRow codec_row(const CodecArgs& args, u32 row) {  // fits 31 bits: the host checks
+  const u32 heads = args.heads, tokens = args.tokens, of_token = row / heads, sequence = of_token / tokens;
+  const u32 head = row - of_token * heads, token = of_token - sequence * tokens;
+  return {sequence, token, head,
+          sequence * args.x.sequence_stride + token * args.x.query_stride + head * args.x.head_stride};
+}
+
 // kCount values from element `from` on; the rest of x is zero.
 template <int kCount, int kPerLane>
 KV_DEVICE void load_values(const void* data, RowType type, i64 from, float (&x)[kPerLane]) {

@@ -117,6 +117,16 @@ KV_DEVICE u32 pack_f16x2(float lo, float hi) {
   return u32(f16_from_f32(lo)) | u32(f16_from_f32(hi)) << 16;
 #endif
 }
+// Two bfloats likewise, rounded to nearest even.
+KV_DEVICE u32 pack_bf16x2(float lo, float hi) {
+#if __CUDA_ARCH__ >= 800
+  u32 r;
+  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(r) : "f"(hi), "f"(lo));
+  return r;
+#else
+  return u32(bf16_from_f32(lo)) | u32(bf16_from_f32(hi)) << 16;
+#endif
+}
 KV_DEVICE u32 mul_f16x2(u32 a, u32 b) {
   u32 r;
   asm("mul.rn.f16x2 %0, %1, %2;" : "=r"(r) : "r"(a), "r"(b));
@@ -252,8 +262,8 @@ KV_DEVICE void store_shared_u128(SharedAddress a, u32 x, u32 y, u32 z, u32 w) {
 // address, one addition a load; our kernels run without clusters, where the dynamic part begins right after the KiB that the
 // system reserves. check_shared() traps if that should ever be otherwise. load_table: a word of a read-only table at kAt + offset,
 // free to move: its address depends on staged data. load_staged: what asynchronous copies brought; these stay in their order.
-#if __CUDA_ARCH__ >= 900
 constexpr u32 kSharedStart = 1024;
+#if __CUDA_ARCH__ >= 900
 KV_DEVICE u32 staged_address(SharedAddress a) { return kSharedStart + a; }
 KV_DEVICE void check_shared() { require(u32(__cvta_generic_to_shared(shared_bytes())) == kSharedStart); }
 template <int kAt>

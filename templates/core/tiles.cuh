@@ -40,23 +40,6 @@ KV_DEVICE void hadamard_products(float (&y)[8][2][4], const u32 (&x)[2][16], Sha
     mma_16x8x16_first(y[j][1], x[0][2 * j], x[1][2 * j], x[0][2 * j + 1], x[1][2 * j + 1], first, second ^ 0x80008000u);
   }
 }
-// |x|^2 of both groups from their fragments, exact products summed in fp32: the diagonal of x x^T, for which the same registers
-// serve as both operands. x[s]: group g, group g + 8, then the same of the next two values.
-KV_DEVICE void fragment_squares(float (&squares)[2], const u32 (&x)[8][4]) {
-  float low[4], high[4];
-  mma_16x8x16_first(low, x[0][0], x[0][1], x[0][2], x[0][3], x[0][0], x[0][2]);
-  mma_16x8x16_first(high, x[0][0], x[0][1], x[0][2], x[0][3], x[0][1], x[0][3]);
-  KV_UNROLL
-  for (int s = 1; s < 8; ++s) {
-    mma_16x8x16(low, x[s][0], x[s][1], x[s][2], x[s][3], x[s][0], x[s][2]);
-    mma_16x8x16(high, x[s][0], x[s][1], x[s][2], x[s][3], x[s][1], x[s][3]);
-  }
-  // Column n of row n stands in lane 4 n + n / 2, register n % 2.
-  const int n = lane() >> 2, owner = 4 * n + n / 2;
-  squares[0] = shfl(n & 1 ? low[1] : low[0], owner);
-  squares[1] = shfl(n & 1 ? high[3] : high[2], owner);
-}
-
 // The H8 part. Both together make sqrt(128) times the orthonormal transform.
 KV_DEVICE void butterflies(float (&y)[8][2][4]) {
   KV_UNROLL
@@ -73,31 +56,90 @@ KV_DEVICE void butterflies(float (&y)[8][2][4]) {
   }
 }
 
-// Where a row of a call stands; rows are numbered with tokens fastest.
+// Sums over the four lanes that hold a row, of rows g and g + 8.
+KV_DEVICE void sum_over_row(float (&square)[2]) {
+  KV_UNROLL
+  for (int h = 0; h < 2; ++h) {
+    square[h] += shfl_xor(square[h], 1);
+    square[h] += shfl_xor(square[h], 2);
+  }
+}
+
+// Published quantisers take a group of this norm, or less, for zero. A NaN keeps its way into the scale.
+KV_DEVICE bool has_direction(float square) {
+  constexpr float kTiny = 1e-10f;
+  return !(square <= kTiny * kTiny);
+}
+
+// Where a row of a call stands.
 struct TileRow {
   u32 token, head, sequence;
 };
-KV_DEVICE TileRow tile_row(const CodecArgs& args, u32 row) {
-  const u32 tokens = args.tokens, heads = args.heads, of_head = row / tokens;
-  return {row - of_head * tokens, of_head % heads, of_head / heads};
-}
 KV_DEVICE i64 row_in_x(const CodecArgs& args, const TileRow& row) {
   return row.sequence * args.x.sequence_stride + row.token * args.x.query_stride + row.head * args.x.head_stride;
 }
 
-// The rows of a tile: mostly tokens of one head that follow each other, so that one division serves them all.
+// Sixteen rows, or the `valid` ones that are left.
 struct Tile {
-  u32 first;
+  u32 index;
   TileRow start;
-  bool is_together;
-  KV_DEVICE static Tile at(const CodecArgs& args, u32 first, u32 rows) {
-    const TileRow start = tile_row(args, first < rows ? first : rows - 1);
-    return {first, start, start.token + kTileRows <= u32(args.tokens) && first + kTileRows <= rows};
+  u32 valid;
+  bool is_together;  // 16 tokens of one head
+  KV_DEVICE static Tile at(const CodecArgs& args, u32 index) {
+    const u32 tokens = args.tokens, heads = args.heads, count = args.tiles, known = index < count ? index : count - 1;
+    TileRow start;
+    u32 left;
+    if (args.token_tiles > 0) {
+      const u32 block = known / heads, sequence = block / args.token_tiles;
+      start = {(block - sequence * args.token_tiles) * kTileRows, known - block * heads, sequence};
+      left = tokens - start.token;
+    } else {
+      const u32 first = known * kTileRows, line = first / tokens;
+      start = {first - line * tokens, line % heads, line / heads};
+      left = u32(args.sequences) * heads * tokens - first;
+    }
+    const u32 valid = index >= count ? 0 : left < kTileRows ? left : kTileRows;
+    return {index, start, valid, valid == kTileRows && start.token + kTileRows <= tokens};
   }
-  KV_DEVICE TileRow row(const CodecArgs& args, int i, u32 rows) const {
+  // The tile `by` further on; steps: by / heads, by % heads. Mostly of the same sequence, which spares the divisions.
+  KV_DEVICE Tile further(const CodecArgs& args, u32 by, u32 steps, u32 rest) const {
+    const bool is_next = start.head + rest >= u32(args.heads);
+    const u32 head = start.head + rest - (is_next ? args.heads : 0);
+    const u32 token = start.token + (steps + is_next) * kTileRows;
+    if (args.token_tiles == 0 || token + kTileRows > u32(args.tokens)) return at(args, index + by);
+    return {index + by, {token, head, start.sequence}, kTileRows, true};
+  }
+  // Row i; behind the last valid one, that one.
+  KV_DEVICE TileRow row(const CodecArgs& args, int i) const {
     if (is_together) return {start.token + i, start.head, start.sequence};
-    return tile_row(args, first + i < rows ? first + i : rows - 1);
+    TileRow at = start;
+    at.token += u32(i) < valid ? i : valid > 0 ? valid - 1 : 0;
+    while (at.token >= u32(args.tokens)) {
+      at.token -= args.tokens;
+      if (++at.head == u32(args.heads)) at.head = 0, ++at.sequence;
+    }
+    return at;
   }
+};
+
+// The tiles of one warp. A block has those that follow each other; its warps take kMine each in turns, so that what is read and written at
+// the same time is close: x mostly has the heads of a token next to each other.
+template <class Plan, int kMine = 1>
+struct TileTurns {
+  u32 end, steps, rest;
+  Tile tile;
+  KV_DEVICE static TileTurns of(const CodecArgs& args) {
+    const u32 begin = u32(block_x()) * args.block_tiles, end = begin + args.block_tiles;
+    return {end < u32(args.tiles) ? end : u32(args.tiles), u32(kAll) / args.heads, u32(kAll) % args.heads,
+            Tile::at(args, begin + warp() * kMine)};
+  }
+  KV_DEVICE bool has_tile() const { return tile.index < end; }
+  // Warpgroups go on together, the last of them without rows where the first has some left: they multiply in turns.
+  KV_DEVICE bool has_turn() const { return tile.index - warp() * kMine < end; }
+  KV_DEVICE void advance(const CodecArgs& args) { tile = tile.further(args, kAll, steps, rest); }
+
+ private:
+  static constexpr int kAll = Plan::kWarps * kMine;
 };
 
 // A staged group of halves: four segments of 32 values, 80 bytes apart, so that neither the lanes that bring rows nor those that

@@ -14,6 +14,7 @@
 namespace kv {
 
 struct EncoderDefaults {
+  using Lanes = AcrossLanes;                    // how values are held: here, as said above
   static constexpr float kLeast = 0.f;          // the scale is at least this
   static constexpr bool kByStored = false;      // codes are chosen with the scale as it is stored
   static constexpr bool kZeroBytes = false;     // a block of tiny norm is all zero bytes
@@ -85,11 +86,11 @@ KV_DEVICE void find_places(const float (&y)[kPerLane], Place (&place)[kPerLane])
 }
 
 template <class R>
-KV_DEVICE u32 code_in(bool is_outlier, float x, float d, float largest) {
+KV_DEVICE u32 code_in(bool is_outlier, float x, float d, float factor) {
   using F = typename R::F;
   if constexpr (F::kHasOutliers)
-    if (is_outlier) return R::Divide::template code<R, typename F::Outliers>(x, d, largest);
-  return R::Divide::template code<R, typename F::Codes>(x, d, largest);
+    if (is_outlier) return R::Divide::template code<R, typename F::Outliers>(x, d, factor);
+  return R::Divide::template code<R, typename F::Codes>(x, d, factor);
 }
 template <class F>
 KV_DEVICE float level_in(bool is_outlier, u32 code) {
@@ -133,15 +134,21 @@ KV_DEVICE void encode(const float (&x)[kPerLane], const float (&y)[kPerLane], fl
   Scales<kPerLane>& s = out.scales;
   find_places<R>(y, out.place);
   R::Rule::template find<R>(y, tensor_scale, s);
-  float level[kPerLane];
+  constexpr int kShared = R::Rule::kIsOfSpan ? R::Lanes::template registers_of<R::kSpan>() : kPerLane;
+  float level[kPerLane], factor[kPerLane];
   bool is_zero[kPerLane];
   KV_UNROLL
   for (int e = 0; e < kPerLane; ++e) {
-    is_zero[e] = R::kZeroBytes && s.d[e] <= kTinyNorm;
-    if (R::kLeast > 0.f && s.d[e] < R::kLeast) s.d[e] = R::kLeast;
-    if constexpr (R::kByStored) s.d[e] = F::Number::decode(F::Number::encode(s.d[e]));
+    if (e % kShared == 0) {
+      is_zero[e] = R::kZeroBytes && s.d[e] <= kTinyNorm;
+      if (R::kLeast > 0.f && s.d[e] < R::kLeast) s.d[e] = R::kLeast;
+      if constexpr (R::kByStored) s.d[e] = F::Number::decode(F::Number::encode(s.d[e]));
+      factor[e] = R::Divide::template factor<R>(s.d[e], s.largest[e]);
+    } else {  // of the same span
+      is_zero[e] = is_zero[e - 1], s.d[e] = s.d[e - 1], factor[e] = factor[e - 1];
+    }
     const float shifted = F::kHasMinimum ? add_rn(y[e], -s.minimum[e]) : y[e];
-    out.bits[e] = code_in<R>(out.place[e].is_outlier, shifted, s.d[e], s.largest[e]);
+    out.bits[e] = code_in<R>(out.place[e].is_outlier, shifted, s.d[e], factor[e]);
     level[e] = level_in<F>(out.place[e].is_outlier, out.bits[e]);
   }
   R::Refine::template refine<R>(y, level, s.d);

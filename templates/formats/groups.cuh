@@ -78,4 +78,75 @@ KV_DEVICE void first_of_groups(float (&x)[kPerLane]) {
   for (int e = 0; e < kPerLane; ++e) x[e] = e % kRegisters == 0 ? shfl(x[e], lane() & ~(kLanes - 1)) : x[e - 1];
 }
 
+// How an encoder's values are held: by the lanes of a warp as above ...
+struct AcrossLanes {
+  // Registers that follow each other and hold values of one group.
+  template <int kGroup>
+  KV_DEVICE static constexpr int registers_of() {
+    return kGroup <= 32 ? 1 : kGroup / 32;
+  }
+  template <int kGroup, int kPerLane>
+  KV_DEVICE static void sum(float (&x)[kPerLane]) {
+    sum_over_groups<kGroup>(x);
+  }
+  template <int kGroup, int kPerLane>
+  KV_DEVICE static void sum_in_order(float (&x)[kPerLane]) {
+    sum_groups_in_order<kGroup>(x);
+  }
+  template <int kGroup, int kPerLane>
+  KV_DEVICE static void largest(float (&x)[kPerLane]) {
+    largest_of_groups<kGroup>(x);
+  }
+  template <int kGroup, int kPerLane, class Beats>
+  KV_DEVICE static void best(float (&x)[kPerLane], float least, const Beats& beats) {
+    best_of_groups<kGroup>(x, least, beats);
+  }
+  template <int kGroup, int kPerLane>
+  KV_DEVICE static void first(float (&x)[kPerLane]) {
+    first_of_groups<kGroup>(x);
+  }
+};
+
+// ... or whole groups by one lane, value i in register i.
+struct InLane {
+  template <int kGroup>
+  KV_DEVICE static constexpr int registers_of() {
+    return kGroup;
+  }
+  // Every value becomes what `fold` makes of its group, in order, from `start` on.
+  template <int kGroup, int kPerLane, class Fold>
+  KV_DEVICE static void fold_groups(float (&x)[kPerLane], float start, const Fold& fold) {
+    static_assert(kPerLane % kGroup == 0, "groups do not fill the lane");
+    KV_UNROLL
+    for (int begin = 0; begin < kPerLane; begin += kGroup) {
+      float result = start;
+      KV_UNROLL
+      for (int e = 0; e < kGroup; ++e) result = fold(result, x[begin + e]);
+      KV_UNROLL
+      for (int e = 0; e < kGroup; ++e) x[begin + e] = result;
+    }
+  }
+  template <int kGroup, int kPerLane>
+  KV_DEVICE static void sum(float (&x)[kPerLane]) {
+    fold_groups<kGroup>(x, 0.f, [](float a, float b) { return add_rn(a, b); });
+  }
+  template <int kGroup, int kPerLane>
+  KV_DEVICE static void sum_in_order(float (&x)[kPerLane]) {
+    sum<kGroup>(x);
+  }
+  template <int kGroup, int kPerLane>
+  KV_DEVICE static void largest(float (&x)[kPerLane]) {
+    fold_groups<kGroup>(x, -float_of(0x7f800000u), [](float a, float b) { return larger(a, b); });
+  }
+  template <int kGroup, int kPerLane, class Beats>
+  KV_DEVICE static void best(float (&x)[kPerLane], float least, const Beats& beats) {
+    fold_groups<kGroup>(x, least, [&](float a, float b) { return beats(b, a) ? b : a; });
+  }
+  template <int kGroup, int kPerLane>
+  KV_DEVICE static void first(float (&x)[kPerLane]) {
+    KV_UNROLL
+    for (int e = 0; e < kPerLane; ++e) x[e] = x[e / kGroup * kGroup];
+  }
+};
+
 }  // namespace kv

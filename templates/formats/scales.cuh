@@ -1,5 +1,5 @@
-// How the scale of a span is found, how a value is brought into its units, and what is stored in the end. One warp holds one row,
-// value i in lane i % 32, register i / 32; every lane of a span learns its numbers. The rules are those of generator/format.hpp
+// How the scale of a span is found, how a value is brought into its units, and what is stored in the end. Values are held as R::Lanes of
+// formats/groups.cuh says; every lane of a span learns its numbers. The rules are those of generator/format.hpp
 // (ScaleRule, Division, Refine); the generator names one of each in the encoder R, which has kSpan and kDivisor.
 //
 // The arithmetic is the format's own, step by step in fp32: where the last bit decides a stored byte nothing is contracted.
@@ -23,6 +23,7 @@ struct Scales {
 // ---- rules ----
 
 struct NoScale {
+  static constexpr bool kIsOfSpan = false;
   template <class R, int kPerLane>
   KV_DEVICE static void find(const float (&)[kPerLane], float, Scales<kPerLane>& s) {
     KV_UNROLL
@@ -31,6 +32,7 @@ struct NoScale {
 };
 
 struct TensorScale {
+  static constexpr bool kIsOfSpan = false;
   template <class R, int kPerLane>
   KV_DEVICE static void find(const float (&)[kPerLane], float tensor_scale, Scales<kPerLane>& s) {
     KV_UNROLL
@@ -39,22 +41,24 @@ struct TensorScale {
 };
 
 struct Amax {  // d = max|x| / divisor
+  static constexpr bool kIsOfSpan = true;
   template <class R, int kPerLane>
   KV_DEVICE static void find(const float (&x)[kPerLane], float, Scales<kPerLane>& s) {
     KV_UNROLL
     for (int e = 0; e < kPerLane; ++e) s.largest[e] = larger(absolute(x[e]), 0.f);
-    largest_of_groups<R::kSpan>(s.largest);
+    R::Lanes::template largest<R::kSpan>(s.largest);
     KV_UNROLL
     for (int e = 0; e < kPerLane; ++e) s.d[e] = div_rn(s.largest[e], R::kDivisor);
   }
 };
 
 struct SignedMax {  // d = (the x of largest |x|, sign kept; the first of equals) / divisor
+  static constexpr bool kIsOfSpan = true;
   template <class R, int kPerLane>
   KV_DEVICE static void find(const float (&x)[kPerLane], float, Scales<kPerLane>& s) {
     KV_UNROLL
     for (int e = 0; e < kPerLane; ++e) s.d[e] = x[e];
-    best_of_groups<R::kSpan>(s.d, 0.f, [](float a, float b) { return absolute(a) > absolute(b); });
+    R::Lanes::template best<R::kSpan>(s.d, 0.f, [](float a, float b) { return absolute(a) > absolute(b); });
     KV_UNROLL
     for (int e = 0; e < kPerLane; ++e) {
       s.largest[e] = absolute(s.d[e]);
@@ -65,14 +69,15 @@ struct SignedMax {  // d = (the x of largest |x|, sign kept; the first of equals
 
 // d = (max x - min x) / divisor; codes are those of x - min x. A span that begins with NaN is NaN. Of -0 and 0, the first is stored.
 struct MinStep {
+  static constexpr bool kIsOfSpan = true;
   template <class R, int kPerLane>
   KV_DEVICE static void find(const float (&x)[kPerLane], float, Scales<kPerLane>& s) {
     float highest[kPerLane], first[kPerLane];
     KV_UNROLL
     for (int e = 0; e < kPerLane; ++e) s.minimum[e] = highest[e] = first[e] = x[e];
-    best_of_groups<R::kSpan>(s.minimum, float_of(0x7f800000u), [](float a, float b) { return a < b; });
-    largest_of_groups<R::kSpan>(highest);
-    first_of_groups<R::kSpan>(first);
+    R::Lanes::template best<R::kSpan>(s.minimum, float_of(0x7f800000u), [](float a, float b) { return a < b; });
+    R::Lanes::template largest<R::kSpan>(highest);
+    R::Lanes::template first<R::kSpan>(first);
     KV_UNROLL
     for (int e = 0; e < kPerLane; ++e) {
       if (first[e] != first[e]) s.minimum[e] = first[e];
@@ -83,49 +88,75 @@ struct MinStep {
 };
 
 struct Norm {  // d = |x|
+  static constexpr bool kIsOfSpan = true;
   template <class R, int kPerLane>
   KV_DEVICE static void find(const float (&x)[kPerLane], float, Scales<kPerLane>& s) {
     KV_UNROLL
     for (int e = 0; e < kPerLane; ++e) s.d[e] = mul_rn(x[e], x[e]);
-    sum_over_groups<R::kSpan>(s.d);
+    R::Lanes::template sum<R::kSpan>(s.d);
     KV_UNROLL
     for (int e = 0; e < kPerLane; ++e) s.d[e] = sqrt_rn(s.d[e]);
   }
 };
 
-// ---- divisions: the code of x in units of d ----
+// ---- divisions: the code of x in units of d; factor: what a span's values have in common, found once ----
 
 struct Reciprocal {
+  template <class R>
+  KV_DEVICE static float factor(float d, float) {
+    return d != 0.f ? div_rn(1.f, d) : 0.f;
+  }
   template <class R, class Codes>
-  KV_DEVICE static u32 code(float x, float d, float) {
-    return Codes::code(mul_rn(x, d != 0.f ? div_rn(1.f, d) : 0.f));
+  KV_DEVICE static u32 code(float x, float, float factor) {
+    return Codes::code(mul_rn(x, factor));
   }
 };
 struct Quotient {
+  // The reciprocal where quotients that matter and their remainders are normal numbers, else 0.
+  template <class R>
+  KV_DEVICE static float factor(float d, float) {
+    return absolute(d) >= 0x1p-60f && absolute(d) <= 0x1p60f ? div_rn(1.f, d) : 0.f;
+  }
+  // Correctly rounded: two corrections of x times the correctly rounded reciprocal (P. Markstein, IBM J. Res. Dev. 34, 1990). A quotient
+  // below 2^-30 may miss its last bits, and rounds to the code of 0 with or without them.
   template <class R, class Codes>
-  KV_DEVICE static u32 code(float x, float d, float) {
-    return Codes::code(d != 0.f ? div_rn(x, d) : 0.f);
+  KV_DEVICE static u32 code(float x, float d, float factor) {
+    if (factor == 0.f) return Codes::code(d != 0.f ? div_rn(x, d) : 0.f);
+    const float first = mul_rn(x, factor), second = fma_rn(fma_rn(-first, d, x), factor, first);
+    return Codes::code(fma_rn(fma_rn(-second, d, x), factor, second));
   }
 };
 struct Ratio {  // by the largest magnitude, not by d
+  template <class R>
+  KV_DEVICE static float factor(float, float largest) {
+    return largest > 1e-12f ? div_rn(R::kDivisor, largest) : 1.f;
+  }
   template <class R, class Codes>
-  KV_DEVICE static u32 code(float x, float, float largest) {
-    return Codes::code(mul_rn(x, largest > 1e-12f ? div_rn(R::kDivisor, largest) : 1.f));
+  KV_DEVICE static u32 code(float x, float, float factor) {
+    return Codes::code(mul_rn(x, factor));
   }
 };
 struct Product {
+  template <class R>
+  KV_DEVICE static float factor(float d, float largest) {
+    return R::F::Codes::kIsTable ? 0.f : Reciprocal::factor<R>(d, largest);
+  }
   template <class R, class Codes>
-  KV_DEVICE static u32 code(float x, float d, float largest) {
+  KV_DEVICE static u32 code(float x, float d, float factor) {
     if constexpr (Codes::kIsTable)
       return Codes::code_by_product(x, d);
     else
-      return Reciprocal::code<R, Codes>(x, d, largest);
+      return Reciprocal::code<R, Codes>(x, d, factor);
   }
 };
 struct UnitVector {  // rule Norm
+  template <class R>
+  KV_DEVICE static float factor(float d, float) {
+    return d > kTinyNorm ? div_rn(1.f, d) : 0.f;
+  }
   template <class R, class Codes>
-  KV_DEVICE static u32 code(float x, float d, float) {
-    return Codes::code(mul_rn(x, d > kTinyNorm ? div_rn(1.f, d) : 0.f));
+  KV_DEVICE static u32 code(float x, float, float factor) {
+    return Codes::code(mul_rn(x, factor));
   }
 };
 
@@ -142,8 +173,8 @@ struct Matched {  // |x| / |c|: the decoded span is as long as x was
     float xx[kPerLane], cc[kPerLane];
     KV_UNROLL
     for (int e = 0; e < kPerLane; ++e) xx[e] = mul_rn(x[e], x[e]), cc[e] = mul_rn(c[e], c[e]);
-    sum_over_groups<R::kSpan>(xx);
-    sum_over_groups<R::kSpan>(cc);
+    R::Lanes::template sum<R::kSpan>(xx);
+    R::Lanes::template sum<R::kSpan>(cc);
     KV_UNROLL
     for (int e = 0; e < kPerLane; ++e) {
       const float length = sqrt_rn(cc[e]);
@@ -158,8 +189,8 @@ struct LeastSquares {  // <x,c> / <c,c>
     float xc[kPerLane], cc[kPerLane];
     KV_UNROLL
     for (int e = 0; e < kPerLane; ++e) xc[e] = mul_rn(x[e], c[e]), cc[e] = mul_rn(c[e], c[e]);
-    sum_over_groups<R::kSpan>(xc);
-    sum_over_groups<R::kSpan>(cc);
+    R::Lanes::template sum<R::kSpan>(xc);
+    R::Lanes::template sum<R::kSpan>(cc);
     KV_UNROLL
     for (int e = 0; e < kPerLane; ++e)
       if (sqrt_rn(cc[e]) > kTinyNorm) d[e] = div_rn(xc[e], cc[e]);
@@ -176,8 +207,8 @@ struct Weighted {
       const float wc = mul_rn(mul_rn(x[e], x[e]), c[e]);
       xc[e] = mul_rn(wc, x[e]), cc[e] = mul_rn(wc, c[e]);
     }
-    sum_groups_in_order<R::kSpan>(xc);
-    sum_groups_in_order<R::kSpan>(cc);
+    R::Lanes::template sum_in_order<R::kSpan>(xc);
+    R::Lanes::template sum_in_order<R::kSpan>(cc);
     KV_UNROLL
     for (int e = 0; e < kPerLane; ++e) d[e] = cc[e] == 0.f ? 0.f : div_rn(xc[e], cc[e]);
   }

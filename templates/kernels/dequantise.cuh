@@ -13,11 +13,10 @@ template <class Plan>
 KV_DEVICE void dequantise(const CodecArgs& args) {
   using F = typename Plan::F;
   constexpr int kPerLane = F::kStored / 32;
-  const i64 row = i64(block_x()) * Plan::kWarps + warp();
-  if (row >= i64(args.sequences) * args.tokens * args.heads) return;  // the whole warp
-  const i64 head = row % args.heads, token = row / args.heads % args.tokens, sequence = row / args.heads / args.tokens;
-  const StoredRow from = stored_row<F>(args.side, sequence, head, args.first_token + token);
-  const i64 to = sequence * args.x.sequence_stride + token * args.x.query_stride + head * args.x.head_stride;
+  const u32 row = u32(block_x()) * Plan::kWarps + warp();
+  if (row >= u32(args.sequences) * args.tokens * args.heads) return;  // the whole warp
+  const CodecRow at = codec_row(args, row);
+  const StoredRow from = stored_row<F>(args.side, at.sequence, at.head, args.first_token + at.token);
 
   float x[kPerLane], second[kPerLane];
   load_row<F>(from, x);
@@ -31,7 +30,7 @@ KV_DEVICE void dequantise(const CodecArgs& args) {
   } else {
     from_inner<Plan>(x, second);
   }
-  store_values(args.x.data, args.x_type, to, args.keep_rotated ? F::kStored : Plan::kHeadDim, x);
+  store_values(args.x.data, args.x_type, at.in_x, args.keep_rotated ? F::kStored : Plan::kHeadDim, x);
 }
 
 }  // namespace kv

@@ -1,146 +1,93 @@
 // dequantise, many rows at once: 16 groups of 128 values a warp, rotated back by the tensor cores (core/tiles.cuh). Serves what
 // kernels/quantise_tiles.cuh writes, to f16 or f32 in the original domain; kernels/dequantise.cuh serves everything.
 //
-// Entries of the codebook enter the products as two halves, exact to 2^-23 of the largest; a table gives both halves of two values
-// at once. Results pass through shared memory, so that whole sectors are written.
+// Results pass through shared memory, so that whole sectors are written.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include "core/args.cuh"
+#include "core/decoding.cuh"
 #include "core/simt.cuh"
 #include "core/tiles.cuh"
-#include "formats/stored.cuh"
 
 namespace kv {
 
-// Entry i: high halves and low halves of value i % 2^bits and value i / 2^bits, a copy for each lane.
-template <class Plan>
-KV_DEVICE void fill_decoding_table() {
-  constexpr int kEntries = 1 << 2 * Plan::kBits, kLast = (1 << Plan::kBits) - 1;
-  KV_NO_UNROLL
-  for (int i = thread(); i < kEntries * 32; i += Plan::kThreads) {
-    const float first = Plan::value(i / 32 & kLast) / Plan::kUnit,
-                second = Plan::value(i / 32 >> Plan::kBits) / Plan::kUnit;
-    const u32 high = pack_f16x2(first, second);
-    const SharedAddress at = i / 32 * 256 + i % 32 * 8;
-    store_shared_u32(at, high);
-    store_shared_u32(at + 4, pack_f16x2(first - f32_from_f16(high & 0xffffu), second - f32_from_f16(high >> 16)));
-  }
-}
-
-// The codes of pair k (values 2 k and 2 k + 1) as an index, in the byte that the selector of table_pair names.
-template <class Plan>
-KV_DEVICE SharedAddress pair_address(const u32 (&words)[Plan::kBits], int k, u32 mine) {
-  if constexpr (Plan::kBits == 4) return permute(words[k / 4], mine, 0x5504u | u32(k % 4) << 4);
-  constexpr int kPair = 2 * Plan::kBits;
-  const int at = k * kPair;
-  u32 index = words[at / 32] >> at % 32;
-  if (at % 32 + kPair > 32) index |= words[at / 32 + 1] << (32 - at % 32);
-  return (index & ((1u << kPair) - 1)) * 256 + mine;
-}
-
-// The lane's kBits words of codes, from a place of kCodeUnit bytes of alignment.
-template <class Plan>
-KV_DEVICE void load_codes(u32 (&words)[Plan::kBits], const u8* from) {
-  if constexpr (Plan::kCodeUnit == 16 && Plan::kBits == 4) {
-    load_u128(words, from);
-  } else {
-    KV_UNROLL
-    for (int i = 0; i < Plan::kBits; ++i) {
-      if constexpr (Plan::kCodeUnit >= 4)
-        words[i] = reinterpret_cast<const u32*>(from)[i];
-      else
-        words[i] = u32(reinterpret_cast<const u16*>(from)[2 * i]) | u32(reinterpret_cast<const u16*>(from)[2 * i + 1])
-                                                                        << 16;
-    }
-  }
-}
-
-// The stored numbers of the lane's two groups of a tile.
-template <class Plan>
-struct StoredTile {
-  u32 words[2][Plan::kBits];
-  u32 scale[2];
-  KV_DEVICE void load(const CodecArgs& args, const Tile& tile, u32 rows, int group) {
-    KV_UNROLL
-    for (int i = 0; i < 2; ++i) {
-      const TileRow at = tile.row(args, (lane() >> 2) + 8 * i, rows);
-      const StoredRow from = stored_row<typename Plan::F>(args.side, at.sequence, at.head, args.first_token + at.token);
-      load_codes<Plan>(words[i],
-                       from.codes + Plan::kCodesAt + group * i64(Plan::kCodeStride) + (lane() & 3) * (4 * Plan::kBits));
-      scale[i] = *reinterpret_cast<const u16*>(from.scales + Plan::kScaleAt + group * i64(Plan::kScaleStride));
-    }
-  }
-};
-
 // 16 rows of 256 staged bytes to memory, 16 bytes a lane and step. `bytes`: of a value of x; a row's segment c goes to
 // segment_bytes * c + offset of the group.
-KV_DEVICE void unstage_tile_rows(SharedAddress from, const CodecArgs& args, const Tile& tile, u32 rows, u32 end,
-                                 i64 bytes, i64 group_offset, int segment_bytes) {
+KV_DEVICE void unstage_tile_rows(SharedAddress from, const CodecArgs& args, const Tile& tile, i64 bytes,
+                                 i64 group_offset, int segment_bytes) {
   const int chunk = lane() % 16;
   u8* const x = static_cast<u8*>(args.x.data) + group_offset + chunk / 4 * segment_bytes + chunk % 4 * 16;
-  u8* to = x + (row_in_x(args, tile.start) + (lane() / 16) * args.x.query_stride) * bytes;
-  KV_UNROLL
-  for (int i = 0; i < kTileRows / 2; ++i) {
-    const int row = 2 * i + lane() / 16;
-    if (!tile.is_together) to = x + row_in_x(args, tile.row(args, row, rows)) * bytes;
+  const auto store = [&](u8* to, int row) {
     u32 v[4];
     load_shared_u128(v, staged_chunk(from, row, chunk));
-    if (tile.first + row < end) store_u128(to, v[0], v[1], v[2], v[3]);
-    to += 2 * args.x.query_stride * bytes;
+    store_u128(to, v[0], v[1], v[2], v[3]);
+  };
+  if (tile.is_together) {
+    u8* to = x + (row_in_x(args, tile.start) + (lane() / 16) * args.x.query_stride) * bytes;
+    KV_UNROLL
+    for (int i = 0; i < kTileRows / 2; ++i) {
+      store(to, 2 * i + lane() / 16);
+      to += 2 * args.x.query_stride * bytes;
+    }
+  } else {
+    KV_NO_UNROLL
+    for (int row = lane() / 16; row < int(tile.valid); row += 2)
+      store(x + row_in_x(args, tile.row(args, row)) * bytes, row);
   }
 }
 
 template <class Plan>
 KV_DEVICE void dequantise_tiles(const CodecArgs& args) {
+  using Output = typename Plan::Output;
   constexpr int kGroups = Plan::kHeadDim / kTileGroup;
+  check_shared();
   fill_decoding_table<Plan>();
-  store_hadamard(Plan::kHadamardAt, Plan::post_signs(lane() & 3));
+  store_hadamard(Plan::kMatrixAt, Plan::post_signs(lane() & 3));
   sync_block();
 
   const int g = lane() >> 2, c = lane() & 3;
-  const u32 mine = lane() * 8, signs = Plan::pre_signs(c);
+  const u32 mine = lane() * kPairBytes<Plan>, signs = Plan::pre_signs(c);
   u32 flips[16];  // of two halves
   KV_UNROLL
   for (int i = 0; i < 16; ++i) flips[i] = (signs >> 2 * i & 1) << 15 | (signs >> (2 * i + 1) & 1) << 31;
-  const u32 all = u32(args.sequences) * args.heads * args.tokens, begin = u32(block_x()) * args.block_rows;
-  const u32 end = begin + args.block_rows < all ? begin + args.block_rows : all;
-  const SharedAddress to = Plan::kHadamardAt + kHadamardBytes + warp() * kTileStage;
+  const SharedAddress to = Plan::kStageAt + warp() * kTileStage;
 
-  Tile tile = Tile::at(args, begin + warp() * kTileRows, all), next = tile;
-  int group = 0, next_group = 0;
+  TileTurns<Plan> turns = TileTurns<Plan>::of(args);
+  int group = 0;
   StoredTile<Plan> stored;
-  if (tile.first < end) stored.load(args, tile, all, 0);
+  if (turns.has_tile()) stored.load(args, turns.tile, 0);
   KV_NO_UNROLL
-  while (tile.first < end) {
-    if (++next_group == kGroups) next_group = 0, next = Tile::at(args, next.first + Plan::kWarps * kTileRows, all);
+  while (turns.has_tile()) {
+    const Tile now = turns.tile;
+    const int now_group = group;
+    if (++group == kGroups) group = 0, turns.advance(args);
     float y[8][2][4];
     KV_UNROLL
     for (int j = 0; j < 8; ++j) {
-      u32 pair[2][2][2];  // of group and h: high halves, low halves
+      u32 pair[2][2][Plan::kCodeParts];  // of group and h: high halves, low halves
       KV_UNROLL
-      for (int i = 0; i < 4; ++i)
-        load_shared_u64(pair[i / 2][i % 2], pair_address<Plan>(stored.words[i / 2], 2 * j + i % 2, mine));
-      const u32 first = load_hadamard(Plan::kHadamardAt, j, 0), positive = load_hadamard(Plan::kHadamardAt, j, 1);
+      for (int i = 0; i < 4; ++i) load_pair<Plan>(pair[i / 2][i % 2], stored.words[i / 2], 2 * j + i % 2, mine);
+      const u32 first = load_hadamard(Plan::kMatrixAt, j, 0), positive = load_hadamard(Plan::kMatrixAt, j, 1);
       KV_UNROLL
       for (int h = 0; h < 2; ++h) {
         const u32 second = h == 0 ? positive : positive ^ 0x80008000u;
         mma_16x8x16_first(y[j][h], pair[0][0][0], pair[1][0][0], pair[0][1][0], pair[1][1][0], first, second);
-        mma_16x8x16(y[j][h], pair[0][0][1], pair[1][0][1], pair[0][1][1], pair[1][1][1], first, second);
+        if constexpr (Plan::kCodeParts == 2)
+          mma_16x8x16(y[j][h], pair[0][0][1], pair[1][0][1], pair[0][1][1], pair[1][1][1], first, second);
       }
     }
     butterflies(y);
     const float factor[2] = {f32_from_f16(stored.scale[0]) * Plan::kFactor,
                              f32_from_f16(stored.scale[1]) * Plan::kFactor};
-    if (next.first < end) stored.load(args, next, all, next_group);  // on its way while this one goes out
-    const bool is_f32 = args.x_type == RowType::f32;
+    if (turns.has_tile()) stored.load(args, turns.tile, group);  // on its way while this one goes out
     KV_UNROLL
     for (int pass = 0; pass < 2; ++pass) {  // f32 takes two: 16 values a lane and row each
-      if (pass == 1 && !is_f32) break;
+      if (pass == 1 && Output::kBytes == 2) break;
       KV_UNROLL
       for (int i = 0; i < 8; ++i) {  // chunks of 16 bytes
         const int half = i / 4, k = i % 4;
         u32 v[4];
-        if (is_f32) {
+        if constexpr (Output::kBytes == 4) {
           KV_UNROLL
           for (int m = 0; m < 4; ++m) {
             const int e = pass * 16 + k * 4 + m;
@@ -150,22 +97,20 @@ KV_DEVICE void dequantise_tiles(const CodecArgs& args) {
           KV_UNROLL
           for (int m = 0; m < 4; ++m) {
             const int e = k * 8 + m * 2;
-            v[m] = pack_f16x2(y[e / 4][e / 2 % 2][2 * half] * factor[half],
-                              y[e / 4][e / 2 % 2][2 * half + 1] * factor[half]) ^
+            v[m] = Output::pair(y[e / 4][e / 2 % 2][2 * half] * factor[half],
+                                y[e / 4][e / 2 % 2][2 * half + 1] * factor[half]) ^
                    flips[e / 2];
           }
         }
         store_shared_u128(staged_chunk(to, g + 8 * half, c * 4 + k), v[0], v[1], v[2], v[3]);
       }
       sync_warp();
-      if (is_f32)
-        unstage_tile_rows(to, args, tile, all, end, 4, group * (kTileGroup * 4) + pass * 64, 128);
+      if constexpr (Output::kBytes == 4)
+        unstage_tile_rows(to, args, now, 4, now_group * (kTileGroup * 4) + pass * 64, 128);
       else
-        unstage_tile_rows(to, args, tile, all, end, 2, group * (kTileGroup * 2), 64);
+        unstage_tile_rows(to, args, now, 2, now_group * (kTileGroup * 2), 64);
       sync_warp();
     }
-    group = next_group;
-    tile = next;
   }
 }
 

@@ -17,15 +17,14 @@ KV_DEVICE void quantise(const CodecArgs& args) {
   constexpr int kPerLane = F::kStored / 32;
   u8* const bytes = shared_bytes() + warp() * Plan::kWarpBytes;
 
-  const i64 row = i64(block_x()) * Plan::kWarps + warp();
-  if (row >= i64(args.sequences) * args.tokens * args.heads) return;  // the whole warp
-  const i64 head = row % args.heads, token = row / args.heads % args.tokens, sequence = row / args.heads / args.tokens;
-  const i64 slot = args.slots ? args.slots[sequence * args.tokens + token] : args.first_token + token;
+  const u32 row = u32(block_x()) * Plan::kWarps + warp();
+  if (row >= u32(args.sequences) * args.tokens * args.heads) return;  // the whole warp
+  const CodecRow at = codec_row(args, row);
+  const i64 slot = args.slots ? args.slots[i64(at.sequence) * args.tokens + at.token] : args.first_token + at.token;
   if (slot < 0) return;
-  const i64 from = sequence * args.x.sequence_stride + token * args.x.query_stride + head * args.x.head_stride;
 
   float x[kPerLane], y[kPerLane];
-  load_values<Plan::kHeadDim>(args.x.data, args.x_type, from, x);
+  load_values<Plan::kHeadDim>(args.x.data, args.x_type, at.in_x, x);
   KV_UNROLL
   for (int e = 0; e < kPerLane; ++e) {
     x[e] = mul_rn(x[e], Plan::channel(e * 32 + lane()));
@@ -38,7 +37,7 @@ KV_DEVICE void quantise(const CodecArgs& args) {
   }
   Encoding<kPerLane> encoding;
   encode<R>(x, y, args.tensor_scale, encoding);
-  const StoredRow to = stored_row<F>(args.side, sequence, head, slot);
+  const StoredRow to = stored_row<F>(args.side, at.sequence, at.head, slot);
   pack<R>(encoding, bytes, to);
   Plan::pad(to);
 }

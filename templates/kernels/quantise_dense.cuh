@@ -10,8 +10,6 @@
 
 namespace kv {
 
-constexpr SharedAddress kMatrixAt = 256 * 256;  // behind the encoding tables
-
 // Fragment (e, t, s): the results 8 e + 2 t + i of each segment of 32, from the values 4 s .. 4 s + 3 of each segment.
 template <class Plan>
 KV_DEVICE void fill_matrix() {
@@ -25,7 +23,7 @@ KV_DEVICE void fill_matrix() {
       value[i] = Plan::matrix(row * kTileGroup + column + i);
       rest[i] = value[i] - f32_from_f16(f16_from_f32(value[i]));
     }
-    store_shared_u128(kMatrixAt + item * 16, pack_f16x2(value[0], value[1]), pack_f16x2(value[2], value[3]),
+    store_shared_u128(Plan::kMatrixAt + item * 16, pack_f16x2(value[0], value[1]), pack_f16x2(value[2], value[3]),
                       pack_f16x2(rest[0], rest[1]), pack_f16x2(rest[2], rest[3]));
   }
 }
@@ -45,18 +43,17 @@ KV_DEVICE void quantise_dense(const CodecArgs& args) {
   // Always 0, which no compiler knows: what is combined with it gets registers of its own, in the order of a fragment, once; loaded
   // quads would else be moved into place for each of 128 products.
   const u32 zero = u32(args.sequences) >> 31;
-  const u32 all = u32(args.sequences) * args.heads * args.tokens, begin = u32(block_x()) * args.block_rows;
-  const u32 end = begin + args.block_rows < all ? begin + args.block_rows : all;
+  TileTurns<Plan, kTiles> turns = TileTurns<Plan, kTiles>::of(args);
   KV_NO_UNROLL
-  for (u32 first = begin + warp() * (kTiles * kTileRows); first < end; first += Plan::kWarps * (kTiles * kTileRows)) {
-    const Tile tiles[kTiles] = {Tile::at(args, first, all), Tile::at(args, first + kTileRows, all)};
+  for (; turns.has_tile(); turns.advance(args)) {
+    const Tile tiles[kTiles] = {turns.tile, turns.tile.further(args, 1, 0, 1)};
     KV_NO_UNROLL
     for (int group = 0; group < kGroups; ++group) {
       u32 x[kTiles][8][4], nibbles[kTiles][2][4];
       float factor[kTiles][2], norm[kTiles][2];
       KV_UNROLL
       for (int i = 0; i < kTiles * 2; ++i) {
-        const i64 from = row_in_x(args, tiles[i / 2].row(args, g + 8 * (i % 2), all)) + group * kTileGroup + c * 32;
+        const i64 from = row_in_x(args, tiles[i / 2].row(args, g + 8 * (i % 2))) + group * kTileGroup + c * 32;
         KV_UNROLL
         for (int w = 0; w < 16;
              w += 4) {  // into fragments: values 4 s .. 4 s + 3 of the lane's segment, rows g and g + 8
@@ -90,7 +87,7 @@ KV_DEVICE void quantise_dense(const CodecArgs& args) {
           u32 b[2][4];
           KV_UNROLL
           for (int i = 0; i < 2; ++i)
-            load_shared_u128(b[i], kMatrixAt + (((e * 4 + t + i) * 8 + s) * 32 + lane()) * 16);
+            load_shared_u128(b[i], Plan::kMatrixAt + (((e * 4 + t + i) * 8 + s) * 32 + lane()) * 16);
           KV_UNROLL  // first all high halves, then all low ones: no product waits for its predecessor
           for (int i = 0; i < kTiles * 4; ++i) {
             const int tile = i % kTiles, n = i / kTiles % 2, rest = i / (kTiles * 2);
@@ -115,12 +112,10 @@ KV_DEVICE void quantise_dense(const CodecArgs& args) {
       KV_UNROLL
       for (int i = 0; i < kTiles * 2; ++i) {
         const int row = g + 8 * (i % 2);
-        float length = squared_length(nibbles[i / 2][i % 2], mine);
-        length += shfl_xor(length, 1);
-        length += shfl_xor(length, 2);
-        if (tiles[i / 2].first + row < end)
-          store_group<Plan>(args, tiles[i / 2].row(args, row, all), group, nibbles[i / 2][i % 2], norm[i / 2][i % 2],
-                            length, factor[i / 2][i % 2] != 0.f);
+        const float length = squared_length<Plan>(nibbles[i / 2][i % 2], mine);
+        if (row < int(tiles[i / 2].valid))
+          store_group<Plan>(args, tiles[i / 2].row(args, row), group, nibbles[i / 2][i % 2], norm[i / 2][i % 2], length,
+                            factor[i / 2][i % 2] != 0.f);
       }
     }
   }

@@ -15,25 +15,28 @@
 namespace kv {
 
 // A group of each of the tile's rows to the stage at `to`, half a row a lane and step.
-KV_DEVICE void stage_tile_rows(SharedAddress to, const CodecArgs& args, const Tile& tile, u32 rows, int group) {
+KV_DEVICE void stage_tile_rows(SharedAddress to, const CodecArgs& args, const Tile& tile, int group) {
   const u8* const x = static_cast<const u8*>(args.x.data) + group * (kTileGroup * 2) + lane() % 16 * 16;
-  const u8* from = x + (row_in_x(args, tile.start) + (lane() / 16) * args.x.query_stride) * 2;
-  KV_UNROLL
-  for (int i = 0; i < kTileRows / 2; ++i) {
-    const int row = 2 * i + lane() / 16;
-    if (!tile.is_together) from = x + row_in_x(args, tile.row(args, row, rows)) * 2;
-    copy_async<16>(staged_chunk(to, row, lane() % 16), from, 16);
-    from += args.x.query_stride * 4;
+  if (tile.is_together) {
+    const u8* from = x + (row_in_x(args, tile.start) + (lane() / 16) * args.x.query_stride) * 2;
+    KV_UNROLL
+    for (int i = 0; i < kTileRows / 2; ++i) {
+      copy_async<16>(staged_chunk(to, 2 * i + lane() / 16, lane() % 16), from, 16);
+      from += args.x.query_stride * 4;
+    }
+  } else {
+    KV_NO_UNROLL
+    for (int row = lane() / 16; row < kTileRows; row += 2)
+      copy_async<16>(staged_chunk(to, row, lane() % 16), x + row_in_x(args, tile.row(args, row)) * 2, 16);
   }
 }
 
 template <class Plan>
 KV_DEVICE void quantise_tiles(const CodecArgs& args) {
   constexpr int kGroups = Plan::kHeadDim / kTileGroup;
-  constexpr float kTiny = 1e-10f;
   check_shared();
   fill_encoding_tables<Plan>();
-  store_hadamard(Plan::kHadamardAt, Plan::pre_signs(lane() & 3));
+  store_hadamard(Plan::kMatrixAt, Plan::pre_signs(lane() & 3));
   sync_block();
 
   const int g = lane() >> 2, c = lane() & 3;
@@ -43,22 +46,21 @@ KV_DEVICE void quantise_tiles(const CodecArgs& args) {
   KV_UNROLL
   for (int i = 0; i < 32; ++i) mirror[i / 8] |= (signs >> i & 1) * ((1u << Plan::kBits) - 1) << i % 8 * 4;
 
-  // The block takes block_rows rows; its warps take turns, so that neighbouring tokens are written at about the same time.
   // The next tile is on its way while this one is encoded.
-  const u32 all = u32(args.sequences) * args.heads * args.tokens, begin = u32(block_x()) * args.block_rows;
-  const u32 end = begin + args.block_rows < all ? begin + args.block_rows : all;  // fits: the host checks
-  const SharedAddress ring = Plan::kHadamardAt + kHadamardBytes + warp() * (2 * kTileStage);
-  Tile tile = Tile::at(args, begin + warp() * kTileRows, all), next = tile;
-  int group = 0, next_group = 0, fill = 0, take = 0;
+  const SharedAddress ring = Plan::kStageAt + warp() * (2 * kTileStage);
+  TileTurns<Plan> turns = TileTurns<Plan>::of(args);
+  int group = 0, fill = 0, take = 0;
   const auto stage_next = [&] {
-    if (next.first < end) stage_tile_rows(ring + fill * kTileStage, args, next, all, next_group);
+    if (turns.has_tile()) stage_tile_rows(ring + fill * kTileStage, args, turns.tile, group);
     copy_commit();
     fill ^= 1;
   };
   stage_next();
   KV_NO_UNROLL
-  while (tile.first < end) {
-    if (++next_group == kGroups) next_group = 0, next = Tile::at(args, next.first + Plan::kWarps * kTileRows, all);
+  while (turns.has_tile()) {
+    const Tile now = turns.tile;
+    const int now_group = group;
+    if (++group == kGroups) group = 0, turns.advance(args);
     stage_next();
     copy_wait<1>();
     sync_warp();  // every lane's copies of this tile have landed
@@ -68,19 +70,22 @@ KV_DEVICE void quantise_tiles(const CodecArgs& args) {
       load_shared_u128(&x[i / 4][i % 4 * 4], staged_chunk(ring + take * kTileStage, g + i / 4 * 8, c * 4 + i % 4));
     sync_warp();  // every lane has read the stage that is filled next
     take ^= 1;
-    float y[8][2][4], squares[2];
-    u32 fragments[8][4];
-    KV_UNROLL
-    for (int i = 0; i < 32; ++i) fragments[i / 4][i % 4] = x[i % 2][i / 4 * 2 + i / 2 % 2];
-    fragment_squares(squares, fragments);
-    hadamard_products(y, x, Plan::kHadamardAt);
+    float y[8][2][4];
+    hadamard_products(y, x, Plan::kMatrixAt);
     butterflies(y);
+    float squares[2] = {};  // 128 times those of the rows
+    KV_UNROLL
+    for (int i = 0; i < 64; ++i) {
+      const float v = y[i / 8][i / 4 % 2][i % 4];
+      squares[i / 2 % 2] = fma_rn(v, v, squares[i / 2 % 2]);
+    }
+    sum_over_row(squares);
     KV_UNROLL
     for (int half = 0; half < 2; ++half) {
       // y is sqrt(128) times a vector of length norm, so y / norm is in standard deviations.
-      const float square = squares[half], inverse = rsqrt_fast(square), norm = square * inverse;
-      const bool has_direction = !(square <= kTiny * kTiny);  // a NaN keeps its way into the scale
-      const float factor = has_direction ? kTileStep * inverse : 0.f;
+      const float square = squares[half] * (1.f / kTileGroup), inverse = rsqrt_fast(square), norm = square * inverse;
+      const bool is_direction = has_direction(square);
+      const float factor = is_direction ? kTileStep * inverse : 0.f;
       u32 nibbles[4];
       KV_UNROLL
       for (int e = 0; e < 4; ++e) {
@@ -88,17 +93,12 @@ KV_DEVICE void quantise_tiles(const CodecArgs& args) {
         KV_UNROLL
         for (int m = 0; m < 8; ++m) eight[m] = y[2 * e + m / 4][m / 2 % 2][2 * half + m % 2];
         // A block without a direction keeps the codes of zero.
-        nibbles[e] = encode_eight(eight, factor, mine) ^ (has_direction ? mirror[e] : 0u);
+        nibbles[e] = encode_eight(eight, factor, mine) ^ (is_direction ? mirror[e] : 0u);
       }
-      float length = squared_length(nibbles, mine);
-      length += shfl_xor(length, 1);
-      length += shfl_xor(length, 2);
+      const float length = squared_length<Plan>(nibbles, mine);
       const int i = g + 8 * half;
-      if (tile.first + i < end)
-        store_group<Plan>(args, tile.row(args, i, all), group, nibbles, norm, length, has_direction);
+      if (i < int(now.valid)) store_group<Plan>(args, now.row(args, i), now_group, nibbles, norm, length, is_direction);
     }
-    group = next_group;
-    tile = next;
   }
 }
 

@@ -151,6 +151,7 @@ inline void store_u128(void* to, u32 x, u32 y, u32 z, u32 w) {
 }
 
 inline u32 pack_f16x2(float lo, float hi) { return u32(f16_from_f32(lo)) | u32(f16_from_f32(hi)) << 16; }
+inline u32 pack_bf16x2(float lo, float hi) { return u32(bf16_from_f32(lo)) | u32(bf16_from_f32(hi)) << 16; }
 inline u32 mul_f16x2(u32 a, u32 b) {  // a product of two halves is exact in float
   return pack_f16x2(f32_from_f16(a & 0xffff) * f32_from_f16(b & 0xffff), f32_from_f16(a >> 16) * f32_from_f16(b >> 16));
 }
@@ -295,6 +296,50 @@ inline void copy_commit() { cpu::host.copy_commit(); }
 template <int kGroupsLeft>
 inline void copy_wait() {
   cpu::host.copy_wait(kGroupsLeft);
+}
+
+// ---- core/wgmma.cuh ----
+
+constexpr u32 kPanelOfOperand = 128 * 128;  // kPanelBytes, for whoever includes only this file
+inline void publish_operands() {}
+inline void wgmma_begin() {}
+template <bool kAdds>
+inline void wgmma_64x128x16(float (&d)[64], const u32 (&a)[4], SharedAddress operand, int step, KV_SITE) {
+  u32 mine[8];
+  for (int i = 0; i < 8; ++i) mine[i] = bits_of(f32_from_f16(a[i / 2] >> 16 * (i % 2) & 0xffff));
+  const cpu::Slots slots = cpu::show(mine, file, line);
+  const int g = lane() >> 2, c = lane() & 3;
+  float rows[2][16];
+  for (int i = 0; i < 32; ++i) {
+    const int h = i / 16, k = i % 16;
+    rows[h][k] = float_of(slots[4 * g + k % 8 / 2][2 * (h + k / 8 * 2) + k % 2]);
+  }
+  for (int column = 0; column < 32; ++column) {
+    const int t = column / 2, i = column % 2, n = 8 * t + 2 * c + i;
+    float sum[2] = {};
+    for (int k = 0; k < 16; ++k) {
+      const int all = 16 * step + k;
+      const u32 at = all / 64 * kPanelOfOperand + n * 128 + ((all / 8 ^ n) & 7) * 16 + all % 8 * 2;
+      const float b = f32_from_f16(load_shared_u16(operand + at));
+      for (int h = 0; h < 2; ++h) sum[h] += rows[h][k] * b;
+    }
+    for (int h = 0; h < 2; ++h) d[4 * t + 2 * h + i] = kAdds ? d[4 * t + 2 * h + i] + sum[h] : sum[h];
+  }
+}
+inline void wgmma_commit() {}
+inline void wgmma_end(float (&)[64]) {}
+template <int kGroups>
+inline void open_turns() {}
+inline void take_turn() {}
+template <int kGroups>
+inline void pass_turn() {}
+
+inline void load_matrices(u32 (&a)[4], SharedAddress row, KV_SITE) {
+  const cpu::Slots slots = cpu::show<1>({row}, file, line);
+  for (int m = 0; m < 4; ++m) a[m] = load_shared_u32(slots[8 * m + (lane() >> 2)][0] + 4 * (lane() & 3));
+}
+inline void mma_16x8x8(float (&d)[4], u32 a0, u32 a1, u32 b0, KV_SITE) {
+  mma_16x8x16(d, a0, a1, 0, 0, b0, 0, file, line);
 }
 
 }  // namespace kv

@@ -6,6 +6,7 @@
 
 #include "tests/differential/harness.hpp"
 #include "tests/differential/placement.hpp"
+#include "tests/differential/tiles.hpp"
 #include "tests/support/every_format.hpp"
 
 namespace kvjit::test {
@@ -56,6 +57,14 @@ TEST_CASE("25 pairs, head_dim 64, 128 and 256, GQA 1, 4 and 8, planar") {
 }
 
 TEST_CASE("25 pairs in rows") { compare(pairs(registry(), {128}, {4}, Layout::rows), {1}, false); }
+
+TEST_CASE("many rows at once: bytes as the codec's, values as its decoder's") {
+  const auto device = gpu();
+  for (const char* format : {"tbq4_0", "kv3", "tbq4_dense_qsfirst_raw"})
+    for (const Layout layout : {Layout::planar, Layout::rows})
+      check_tiles(registry(), device, device->backend()->facts().arch, format, 128, layout, 1031);
+  check_tiles(registry(), device, device->backend()->facts().arch, "tbq4_0", 256, Layout::planar, 1024);
+}
 
 TEST_CASE("several queries, and the reference kernel") {
   compare({{"tbq4_0", "q8_0", 128, 4, 4, Layout::planar, true},

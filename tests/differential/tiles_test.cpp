@@ -1,7 +1,7 @@
-// The write path for many rows at once (quantise_tiles, dequantise_tiles) on the CPU back-end, against the reference codec: enough
-// rows that the runtime takes it, rows that end inside a tile, tiles that span heads, both layouts.
+// The write path for many rows at once on the CPU back-end, against the reference codec: enough rows that the runtime takes it, rows that
+// end inside a tile, tiles that span heads, both layouts, kernels by warpgroups and by warps.
 // SPDX-License-Identifier: MIT
-#include "tests/differential/harness.hpp"
+#include "tests/differential/tiles.hpp"
 
 namespace kvjit::test {
 namespace {
@@ -11,87 +11,101 @@ const Registry& registry() {
   return loaded;
 }
 
-struct Rows {
-  std::vector<float> x;
-  std::vector<std::uint8_t> stored;
-  std::vector<double> decoded;
-};
-
-Rows rows_of(const Format& format, int head_dim, std::size_t count) {
-  Rows rows;
-  Rng rng(11);
-  rows.x = rounded_to(Element::f16, heavy_tailed_rows(rng, int(count), head_dim));
-  std::fill_n(rows.x.begin() + 5 * head_dim, head_dim, 0.f);  // a row without a direction
-  for (std::size_t i = 0; i < count; ++i) {
-    const auto row = std::span(rows.x).subspan(i * std::size_t(head_dim), std::size_t(head_dim));
-    const auto bytes = encode_row(format, row);
-    const auto values = decode_row(format, bytes, head_dim, false);
-    rows.stored.insert(rows.stored.end(), bytes.begin(), bytes.end());
-    rows.decoded.insert(rows.decoded.end(), values.begin(), values.end());
-  }
-  return rows;
-}
-
-void check_tiles(const std::string& k, int head_dim, Layout layout, long long tokens, bool goes_back = true) {
-  CAPTURE(k);
-  CAPTURE(head_dim);
-  const auto context = open_context(DeviceKind::cpu);
-  const Planned one = planned(registry(), {k, "f16", head_dim, 1, 1, layout, false}, context->backend()->facts().arch);
-  REQUIRE(one.source.kernels.count(Role::quantise_tiles_k) == 1);
-  const CacheShape shape{1, kKvHeads, tokens};
-  const auto program = must(Program::create(context, one.source));
-  Trial trial = must(Trial::make(context, program, one.problem, shape));
-  const Rows rows = rows_of(one.problem.k, head_dim, std::size_t(kKvHeads * tokens));
-
-  must(trial.quantise(0, rows.x, Element::f16));
-  CHECK(program->record(Role::quantise_tiles_k) != nullptr);  // it ran, not the kernel for a few rows
-  CHECK(program->record(Role::quantise_k) == nullptr);
-  const auto stored = must(trial.rows(0));
-  std::size_t differs = 0;
-  for (std::size_t i = 0; i < stored.size(); ++i) differs += stored[i] != rows.stored[i];
-  CHECK(differs <= stored.size() / 1000);  // sums in float32; values next to a bound
-
-  must(trial.set_rows(0, rows.stored));
-  for (const Element type : {Element::f32, Element::f16}) {
-    const auto back = must(trial.dequantise(0, false, type));
-    CHECK(relative_error(back, rows.decoded) <= (type == Element::f32 ? 2e-6 : 4e-4));
-  }
-  CHECK((program->record(Role::dequantise_tiles_k) != nullptr) == goes_back);
-  CHECK((program->record(Role::dequantise_k) == nullptr) == goes_back);
-}
-
 }  // namespace
 
-TEST_CASE("many rows at once: bytes as the codec's, values as its decoder's") {
-  for (const char* format : {"tbq4_0", "kv4", "kv3", "kv2", "kv1"})
-    for (const Layout layout : {Layout::planar, Layout::rows}) check_tiles(format, 128, layout, 1031);
-  check_tiles("tbq4_0", 256, Layout::planar, 1024);
-  for (const Layout layout : {Layout::planar, Layout::rows})
-    check_tiles("tbq4_dense_qsfirst_raw", 128, layout, 1031, false);
-  check_tiles("tbq3_dense_qsfirst_raw", 256, Layout::planar, 1024, false);
+TEST_CASE("many rows at once, by warpgroups: bytes as the codec's, values as its decoder's") {
+  const auto context = open_context(DeviceKind::cpu);
+  for (const char* format : {"tbq4_0", "kv4", "kv3", "kv2", "kv1", "tbq4_dense_qsfirst_raw"})
+    for (const Layout layout : {Layout::planar, Layout::rows})
+      check_tiles(registry(), context, "sm_90a", format, 128, layout, 1031);
+  for (const char* format : {"tbq4_0", "tbq3_dense_qsfirst_raw"})
+    check_tiles(registry(), context, "sm_90a", format, 256, Layout::planar, 1024);
 }
 
-TEST_CASE("a few rows, other types and other domains keep to the kernels for any row") {
+TEST_CASE("many rows at once, by warps") {
+  const auto context = open_context(DeviceKind::cpu);
+  for (const char* format : {"tbq4_0", "kv3", "kv1", "tbq4_dense_qsfirst_raw"})
+    check_tiles(registry(), context, "sm_80", format, 128, Layout::rows, 1031);
+  for (const char* format : {"tbq4_0", "tbq3_dense_qsfirst_raw"})
+    check_tiles(registry(), context, "sm_80", format, 256, Layout::planar, 1024);
+}
+
+TEST_CASE("many rows at once, whole blocks a lane") {
+  const auto context = open_context(DeviceKind::cpu);
+  for (const char* format :
+       {"q8_0", "q4_0", "q4_1", "q5_0", "q5_1", "iq4_nl", "mxfp4", "fp8_e4m3", "fp8_e5m2", "f16", "bf16", "f32"})
+    check_tiles(registry(), context, "sm_90a", format, 96, Layout::planar, 1031);
+}
+
+TEST_CASE("each arch and format has the kernels over tiles that it can have") {
+  struct Expected {
+    const char *arch, *format;
+    bool types[2][3];  // quantise, dequantise: f16, bf16, f32
+  };
+  constexpr Expected kAll[] = {
+      {"sm_90a", "tbq4_0", {{true, true, true}, {true, true, true}}},
+      {"sm_90a", "tbq4_dense_qsfirst_raw", {{true, true, true}, {true, true, true}}},
+      {"sm_90", "tbq4_0", {{true, false, false}, {true, true, true}}},
+      {"sm_90", "tbq4_dense_qsfirst_raw", {{true, false, false}, {false, false, false}}},
+      {"sm_75", "tbq4_0", {{false, false, false}, {false, false, false}}},
+  };
+  for (const Expected& expected : kAll) {
+    const Planned one = planned(registry(), {expected.format, "f16", 128, 1, 1, Layout::planar, false}, expected.arch);
+    for (const bool is_quantise : {true, false})
+      for (int type = 0; type < 3; ++type)
+        CHECK_MESSAGE((one.source.kernels.count(tile_role(is_quantise, true, kv::RowType(type + 1))) == 1) ==
+                          expected.types[is_quantise ? 0 : 1][type],
+                      expected.arch, " ", expected.format, is_quantise ? " quantise " : " dequantise ", type);
+  }
+}
+
+// A row's numbers that are none spoil no other row of its tile.
+TEST_CASE("NaN, infinities and lengths beyond float32 stay in their rows") {
+  const auto context = open_context(DeviceKind::cpu);
+  for (const char* format : {"tbq4_0", "tbq4_dense_qsfirst_raw"}) {
+    const Planned one = planned(registry(), {format, "f16", 128, 1, 1, Layout::planar, false}, "sm_90a");
+    const auto program = must(Program::create(context, one.source));
+    Trial trial = must(Trial::make(context, program, one.problem, {1, kKvHeads, 1100}));
+    TileRows rows = tile_rows(one.problem.k, 128, 2200, Element::f32);
+    const std::vector<float> bad = {NAN, INFINITY, -INFINITY, 1e25f};
+    for (std::size_t i = 0; i < bad.size(); ++i) rows.x[(20 + i) * 128 + 3 * i] = bad[i];
+    for (const Element type : {Element::f16, Element::bf16, Element::f32}) {
+      must(trial.quantise(0, rows.x, type));
+      const auto values = must(trial.dequantise(0));
+      for (std::size_t row = 16; row < 32; ++row) {
+        const bool is_bad = row >= 20 && row < 20 + bad.size();
+        for (std::size_t i = 0; i < 128; ++i)
+          CHECK_MESSAGE(std::isfinite(values[row * 128 + i]) != is_bad, format, " row ", row, " value ", i);
+      }
+    }
+  }
+}
+
+TEST_CASE("a few rows and the rotated domain keep to the kernels for any row") {
   const auto context = open_context(DeviceKind::cpu);
   const Planned one =
       planned(registry(), {"kv4", "f16", 128, 1, 1, Layout::planar, false}, context->backend()->facts().arch);
   const auto program = must(Program::create(context, one.source));
   Trial few = must(Trial::make(context, program, one.problem, {1, kKvHeads, 100}));
-  const Rows rows = rows_of(one.problem.k, 128, 200);
-  must(few.quantise(0, rows.x, Element::f16));
-  CHECK(program->record(Role::quantise_tiles_k) == nullptr);
+  must(few.quantise(0, tile_rows(one.problem.k, 128, 200, Element::f16).x, Element::f16));
+  CHECK(program->record(Role::quantise_tiles_k_f16) == nullptr);
+  CHECK(program->record(Role::quantise_k) != nullptr);
   Trial many = must(Trial::make(context, program, one.problem, {1, kKvHeads, 1100}));
-  const Rows more = rows_of(one.problem.k, 128, 2200);
-  must(many.quantise(0, more.x, Element::f32));
-  CHECK(program->record(Role::quantise_tiles_k) == nullptr);
+  must(many.quantise(0, tile_rows(one.problem.k, 128, 2200, Element::f32).x, Element::f32));
+  CHECK(program->record(Role::quantise_tiles_k_f32) != nullptr);
   must(many.dequantise(0, true));
-  CHECK(program->record(Role::dequantise_tiles_k) == nullptr);
+  CHECK(program->record(Role::dequantise_tiles_k_f32) == nullptr);
+  CHECK(program->record(Role::dequantise_k) != nullptr);
 }
 
-TEST_CASE("formats that tiles cannot serve have no such kernel") {
-  for (const char* format : {"q4_0", "kv5", "tbq4_dense256_qsfirst_raw", "turbo3_qk32", "turbo4_qjl68"}) {
-    const Planned one = planned(registry(), {format, "f16", 256, 1, 1, Layout::planar, false}, "sm_90a");
-    CHECK_MESSAGE(one.source.kernels.count(Role::quantise_tiles_k) == 0, format);
+TEST_CASE("formats that no kernel for many rows can serve have none") {
+  for (const auto& [format, layout] : {std::pair{"q4_0", Layout::rows},
+                                       {"kv5", Layout::planar},
+                                       {"tbq4_dense256_qsfirst_raw", Layout::planar},
+                                       {"turbo3_qk32", Layout::planar},
+                                       {"turbo4_qjl68", Layout::planar}}) {
+    const Planned one = planned(registry(), {format, "f16", 256, 1, 1, layout, false}, "sm_90a");
+    CHECK_MESSAGE(one.source.kernels.count(Role::quantise_tiles_k_f16) == 0, format);
   }
 }
 

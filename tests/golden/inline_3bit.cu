@@ -184,10 +184,10 @@ extern "C" __attribute__((visibility("default"))) void kv_merge_on_host(const vo
 namespace kv {
 
 // b3_block64_lloyd_max_corrected_norm_wht_signed: 3.25 bits a value, 64 values in 26 bytes
-KV_CONSTANT float kKeyFormatCodesValues[8] = {
+KV_TABLE float kKeyFormatCodesValues[8] = {
     -0.2689932f, -0.16798866f, -0.09450066f, -0.030636773f, 0.030636773f, 0.09450066f, 0.16798866f, 
     0.2689932f};
-KV_CONSTANT float kKeyFormatCodesBounds[7] = {
+KV_TABLE float kKeyFormatCodesBounds[7] = {
     -0.21849093f, -0.13124466f, -0.06256872f, 0.0f, 0.06256872f, 0.13124466f, 0.21849093f};
 struct KeyFormatCodesData {
   static constexpr int kCount = 64, kBits = 3;
@@ -254,10 +254,10 @@ extern "C" __attribute__((visibility("default"))) void kv_reference_on_host(cons
 namespace kv {
 
 // b3_block64_lloyd_max_corrected_norm_wht_signed: 3.25 bits a value, 64 values in 26 bytes
-KV_CONSTANT float kStoredFormatCodesValues[8] = {
+KV_TABLE float kStoredFormatCodesValues[8] = {
     -0.2689932f, -0.16798866f, -0.09450066f, -0.030636773f, 0.030636773f, 0.09450066f, 0.16798866f, 
     0.2689932f};
-KV_CONSTANT float kStoredFormatCodesBounds[7] = {
+KV_TABLE float kStoredFormatCodesBounds[7] = {
     -0.21849093f, -0.13124466f, -0.06256872f, 0.0f, 0.06256872f, 0.13124466f, 0.21849093f};
 struct StoredFormatCodesData {
   static constexpr int kCount = 64, kBits = 3;
@@ -319,7 +319,7 @@ struct Plan {
 
 }  // namespace kv
 
-static_assert(sizeof(kv::CodecArgs) == 144, "host and device disagree on the arguments");
+static_assert(sizeof(kv::CodecArgs) == 152, "host and device disagree on the arguments");
 
 KV_KERNEL KV_LAUNCH_BOUNDS(128, 1) kv_quantise(KV_PARAM kv::CodecArgs args) { kv::quantise<kv::Plan>(args); }
 #if !defined(__CUDACC__)
@@ -381,7 +381,7 @@ struct Plan {
 
 }  // namespace kv
 
-static_assert(sizeof(kv::CodecArgs) == 144, "host and device disagree on the arguments");
+static_assert(sizeof(kv::CodecArgs) == 152, "host and device disagree on the arguments");
 
 KV_KERNEL KV_LAUNCH_BOUNDS(128, 1) kv_quantise(KV_PARAM kv::CodecArgs args) { kv::quantise<kv::Plan>(args); }
 #if !defined(__CUDACC__)
@@ -395,10 +395,10 @@ extern "C" __attribute__((visibility("default"))) void kv_quantise_on_host(const
 namespace kv {
 
 // b3_block64_lloyd_max_corrected_norm_wht_signed: 3.25 bits a value, 64 values in 26 bytes
-KV_CONSTANT float kStoredFormatCodesValues[8] = {
+KV_TABLE float kStoredFormatCodesValues[8] = {
     -0.2689932f, -0.16798866f, -0.09450066f, -0.030636773f, 0.030636773f, 0.09450066f, 0.16798866f, 
     0.2689932f};
-KV_CONSTANT float kStoredFormatCodesBounds[7] = {
+KV_TABLE float kStoredFormatCodesBounds[7] = {
     -0.21849093f, -0.13124466f, -0.06256872f, 0.0f, 0.06256872f, 0.13124466f, 0.21849093f};
 struct StoredFormatCodesData {
   static constexpr int kCount = 64, kBits = 3;
@@ -446,7 +446,7 @@ struct Plan {
 
 }  // namespace kv
 
-static_assert(sizeof(kv::CodecArgs) == 144, "host and device disagree on the arguments");
+static_assert(sizeof(kv::CodecArgs) == 152, "host and device disagree on the arguments");
 
 KV_KERNEL KV_LAUNCH_BOUNDS(128, 1) kv_dequantise(KV_PARAM kv::CodecArgs args) { kv::dequantise<kv::Plan>(args); }
 #if !defined(__CUDACC__)
@@ -494,12 +494,309 @@ struct Plan {
 
 }  // namespace kv
 
-static_assert(sizeof(kv::CodecArgs) == 144, "host and device disagree on the arguments");
+static_assert(sizeof(kv::CodecArgs) == 152, "host and device disagree on the arguments");
 
 KV_KERNEL KV_LAUNCH_BOUNDS(128, 1) kv_dequantise(KV_PARAM kv::CodecArgs args) { kv::dequantise<kv::Plan>(args); }
 #if !defined(__CUDACC__)
 extern "C" __attribute__((visibility("default"))) void kv_dequantise_on_host(const void* args) {
   kv_dequantise(*static_cast<const kv::CodecArgs*>(args));
+}
+#endif
+
+// quantise_blocks.b3_block32_uniform_amax.d64.planar.f16.sm_75
+// ======== the plan ========
+namespace kv {
+
+// b3_block32_uniform_amax: 3.5 bits a value, 32 values in 14 bytes
+struct StoredFormatCodesData {
+  static constexpr int kCount = 32, kBits = 3;
+  static constexpr u32 kCodeXor = 0x0;
+  using Fields = CodeFields<CodeField<0, 3, 0, 0>>;
+  static constexpr int kOffset = 4, kLeast = 1, kMost = 7;
+};
+using StoredFormatCodes = UniformCodes<StoredFormatCodesData, HalfAway>;
+
+struct StoredFormat : FormatDefaults {
+  static constexpr bool kIsPlanar = true;
+  static constexpr int kStored = 64, kBlock = 32, kGroup = 32;
+  static constexpr int kCodeStride = 12, kScaleStride = 2, kRowUnit = 4;
+  using Codes = StoredFormatCodes;
+  static constexpr bool kHasScale = true;
+  static constexpr int kScaleAt = 0;
+  using Number = F16;
+};
+
+using PlanRotation = NoRotation;
+
+using PlanProjection = NoRotation;
+
+struct RowEncoder : EncoderDefaults {
+  using F = StoredFormat;
+  using Rotation = PlanRotation;
+  using Projection = PlanProjection;
+  static constexpr int kSpan = 32;
+  static constexpr float kDivisor = 3.0f;
+  using Rule = Amax;
+  using Divide = Reciprocal;
+  using Refine = AsFound;
+};
+
+struct LaneEncoder : RowEncoder {
+  using Lanes = InLane;
+};
+
+struct Plan {
+  static constexpr int kHeadDim = 64, kThreads = 128, kValues = 32;
+  using Encoder = LaneEncoder;
+  using Words = F16Words;
+};
+
+}  // namespace kv
+
+static_assert(sizeof(kv::CodecArgs) == 152, "host and device disagree on the arguments");
+
+KV_KERNEL KV_LAUNCH_BOUNDS(128, 1) kv_quantise_blocks(KV_PARAM kv::CodecArgs args) { kv::quantise_blocks<kv::Plan>(args); }
+#if !defined(__CUDACC__)
+extern "C" __attribute__((visibility("default"))) void kv_quantise_blocks_on_host(const void* args) {
+  kv_quantise_blocks(*static_cast<const kv::CodecArgs*>(args));
+}
+#endif
+
+// quantise_blocks.b3_block32_uniform_amax.d64.planar.bf16.sm_75
+// ======== the plan ========
+namespace kv {
+
+// b3_block32_uniform_amax: 3.5 bits a value, 32 values in 14 bytes
+struct StoredFormatCodesData {
+  static constexpr int kCount = 32, kBits = 3;
+  static constexpr u32 kCodeXor = 0x0;
+  using Fields = CodeFields<CodeField<0, 3, 0, 0>>;
+  static constexpr int kOffset = 4, kLeast = 1, kMost = 7;
+};
+using StoredFormatCodes = UniformCodes<StoredFormatCodesData, HalfAway>;
+
+struct StoredFormat : FormatDefaults {
+  static constexpr bool kIsPlanar = true;
+  static constexpr int kStored = 64, kBlock = 32, kGroup = 32;
+  static constexpr int kCodeStride = 12, kScaleStride = 2, kRowUnit = 4;
+  using Codes = StoredFormatCodes;
+  static constexpr bool kHasScale = true;
+  static constexpr int kScaleAt = 0;
+  using Number = F16;
+};
+
+using PlanRotation = NoRotation;
+
+using PlanProjection = NoRotation;
+
+struct RowEncoder : EncoderDefaults {
+  using F = StoredFormat;
+  using Rotation = PlanRotation;
+  using Projection = PlanProjection;
+  static constexpr int kSpan = 32;
+  static constexpr float kDivisor = 3.0f;
+  using Rule = Amax;
+  using Divide = Reciprocal;
+  using Refine = AsFound;
+};
+
+struct LaneEncoder : RowEncoder {
+  using Lanes = InLane;
+};
+
+struct Plan {
+  static constexpr int kHeadDim = 64, kThreads = 128, kValues = 32;
+  using Encoder = LaneEncoder;
+  using Words = Bf16Words;
+};
+
+}  // namespace kv
+
+static_assert(sizeof(kv::CodecArgs) == 152, "host and device disagree on the arguments");
+
+KV_KERNEL KV_LAUNCH_BOUNDS(128, 1) kv_quantise_blocks(KV_PARAM kv::CodecArgs args) { kv::quantise_blocks<kv::Plan>(args); }
+#if !defined(__CUDACC__)
+extern "C" __attribute__((visibility("default"))) void kv_quantise_blocks_on_host(const void* args) {
+  kv_quantise_blocks(*static_cast<const kv::CodecArgs*>(args));
+}
+#endif
+
+// quantise_blocks.b3_block32_uniform_amax.d64.planar.f32.sm_75
+// ======== the plan ========
+namespace kv {
+
+// b3_block32_uniform_amax: 3.5 bits a value, 32 values in 14 bytes
+struct StoredFormatCodesData {
+  static constexpr int kCount = 32, kBits = 3;
+  static constexpr u32 kCodeXor = 0x0;
+  using Fields = CodeFields<CodeField<0, 3, 0, 0>>;
+  static constexpr int kOffset = 4, kLeast = 1, kMost = 7;
+};
+using StoredFormatCodes = UniformCodes<StoredFormatCodesData, HalfAway>;
+
+struct StoredFormat : FormatDefaults {
+  static constexpr bool kIsPlanar = true;
+  static constexpr int kStored = 64, kBlock = 32, kGroup = 32;
+  static constexpr int kCodeStride = 12, kScaleStride = 2, kRowUnit = 4;
+  using Codes = StoredFormatCodes;
+  static constexpr bool kHasScale = true;
+  static constexpr int kScaleAt = 0;
+  using Number = F16;
+};
+
+using PlanRotation = NoRotation;
+
+using PlanProjection = NoRotation;
+
+struct RowEncoder : EncoderDefaults {
+  using F = StoredFormat;
+  using Rotation = PlanRotation;
+  using Projection = PlanProjection;
+  static constexpr int kSpan = 32;
+  static constexpr float kDivisor = 3.0f;
+  using Rule = Amax;
+  using Divide = Reciprocal;
+  using Refine = AsFound;
+};
+
+struct LaneEncoder : RowEncoder {
+  using Lanes = InLane;
+};
+
+struct Plan {
+  static constexpr int kHeadDim = 64, kThreads = 128, kValues = 32;
+  using Encoder = LaneEncoder;
+  using Words = F32Words;
+};
+
+}  // namespace kv
+
+static_assert(sizeof(kv::CodecArgs) == 152, "host and device disagree on the arguments");
+
+KV_KERNEL KV_LAUNCH_BOUNDS(128, 1) kv_quantise_blocks(KV_PARAM kv::CodecArgs args) { kv::quantise_blocks<kv::Plan>(args); }
+#if !defined(__CUDACC__)
+extern "C" __attribute__((visibility("default"))) void kv_quantise_blocks_on_host(const void* args) {
+  kv_quantise_blocks(*static_cast<const kv::CodecArgs*>(args));
+}
+#endif
+
+// dequantise_blocks.b3_block32_uniform_amax.d64.planar.f16.sm_75
+// ======== the plan ========
+namespace kv {
+
+// b3_block32_uniform_amax: 3.5 bits a value, 32 values in 14 bytes
+struct StoredFormatCodesData {
+  static constexpr int kCount = 32, kBits = 3;
+  static constexpr u32 kCodeXor = 0x0;
+  using Fields = CodeFields<CodeField<0, 3, 0, 0>>;
+  static constexpr int kOffset = 4, kLeast = 1, kMost = 7;
+};
+using StoredFormatCodes = UniformCodes<StoredFormatCodesData, HalfAway>;
+
+struct StoredFormat : FormatDefaults {
+  static constexpr bool kIsPlanar = true;
+  static constexpr int kStored = 64, kBlock = 32, kGroup = 32;
+  static constexpr int kCodeStride = 12, kScaleStride = 2, kRowUnit = 4;
+  using Codes = StoredFormatCodes;
+  static constexpr bool kHasScale = true;
+  static constexpr int kScaleAt = 0;
+  using Number = F16;
+};
+
+struct Plan {
+  static constexpr int kHeadDim = 64, kThreads = 128, kValues = 32;
+  using F = StoredFormat;
+  using Words = F16Words;
+};
+
+}  // namespace kv
+
+static_assert(sizeof(kv::CodecArgs) == 152, "host and device disagree on the arguments");
+
+KV_KERNEL KV_LAUNCH_BOUNDS(128, 1) kv_dequantise_blocks(KV_PARAM kv::CodecArgs args) { kv::dequantise_blocks<kv::Plan>(args); }
+#if !defined(__CUDACC__)
+extern "C" __attribute__((visibility("default"))) void kv_dequantise_blocks_on_host(const void* args) {
+  kv_dequantise_blocks(*static_cast<const kv::CodecArgs*>(args));
+}
+#endif
+
+// dequantise_blocks.b3_block32_uniform_amax.d64.planar.bf16.sm_75
+// ======== the plan ========
+namespace kv {
+
+// b3_block32_uniform_amax: 3.5 bits a value, 32 values in 14 bytes
+struct StoredFormatCodesData {
+  static constexpr int kCount = 32, kBits = 3;
+  static constexpr u32 kCodeXor = 0x0;
+  using Fields = CodeFields<CodeField<0, 3, 0, 0>>;
+  static constexpr int kOffset = 4, kLeast = 1, kMost = 7;
+};
+using StoredFormatCodes = UniformCodes<StoredFormatCodesData, HalfAway>;
+
+struct StoredFormat : FormatDefaults {
+  static constexpr bool kIsPlanar = true;
+  static constexpr int kStored = 64, kBlock = 32, kGroup = 32;
+  static constexpr int kCodeStride = 12, kScaleStride = 2, kRowUnit = 4;
+  using Codes = StoredFormatCodes;
+  static constexpr bool kHasScale = true;
+  static constexpr int kScaleAt = 0;
+  using Number = F16;
+};
+
+struct Plan {
+  static constexpr int kHeadDim = 64, kThreads = 128, kValues = 32;
+  using F = StoredFormat;
+  using Words = Bf16Words;
+};
+
+}  // namespace kv
+
+static_assert(sizeof(kv::CodecArgs) == 152, "host and device disagree on the arguments");
+
+KV_KERNEL KV_LAUNCH_BOUNDS(128, 1) kv_dequantise_blocks(KV_PARAM kv::CodecArgs args) { kv::dequantise_blocks<kv::Plan>(args); }
+#if !defined(__CUDACC__)
+extern "C" __attribute__((visibility("default"))) void kv_dequantise_blocks_on_host(const void* args) {
+  kv_dequantise_blocks(*static_cast<const kv::CodecArgs*>(args));
+}
+#endif
+
+// dequantise_blocks.b3_block32_uniform_amax.d64.planar.f32.sm_75
+// ======== the plan ========
+namespace kv {
+
+// b3_block32_uniform_amax: 3.5 bits a value, 32 values in 14 bytes
+struct StoredFormatCodesData {
+  static constexpr int kCount = 32, kBits = 3;
+  static constexpr u32 kCodeXor = 0x0;
+  using Fields = CodeFields<CodeField<0, 3, 0, 0>>;
+  static constexpr int kOffset = 4, kLeast = 1, kMost = 7;
+};
+using StoredFormatCodes = UniformCodes<StoredFormatCodesData, HalfAway>;
+
+struct StoredFormat : FormatDefaults {
+  static constexpr bool kIsPlanar = true;
+  static constexpr int kStored = 64, kBlock = 32, kGroup = 32;
+  static constexpr int kCodeStride = 12, kScaleStride = 2, kRowUnit = 4;
+  using Codes = StoredFormatCodes;
+  static constexpr bool kHasScale = true;
+  static constexpr int kScaleAt = 0;
+  using Number = F16;
+};
+
+struct Plan {
+  static constexpr int kHeadDim = 64, kThreads = 128, kValues = 32;
+  using F = StoredFormat;
+  using Words = F32Words;
+};
+
+}  // namespace kv
+
+static_assert(sizeof(kv::CodecArgs) == 152, "host and device disagree on the arguments");
+
+KV_KERNEL KV_LAUNCH_BOUNDS(128, 1) kv_dequantise_blocks(KV_PARAM kv::CodecArgs args) { kv::dequantise_blocks<kv::Plan>(args); }
+#if !defined(__CUDACC__)
+extern "C" __attribute__((visibility("default"))) void kv_dequantise_blocks_on_host(const void* args) {
+  kv_dequantise_blocks(*static_cast<const kv::CodecArgs*>(args));
 }
 #endif
 

@@ -239,7 +239,7 @@ struct Plan {
 
 }  // namespace kv
 
-static_assert(sizeof(kv::CodecArgs) == 144, "host and device disagree on the arguments");
+static_assert(sizeof(kv::CodecArgs) == 152, "host and device disagree on the arguments");
 
 KV_KERNEL KV_LAUNCH_BOUNDS(128, 1) kv_quantise(KV_PARAM kv::CodecArgs args) { kv::quantise<kv::Plan>(args); }
 #if !defined(__CUDACC__)
@@ -299,7 +299,7 @@ struct Plan {
 
 }  // namespace kv
 
-static_assert(sizeof(kv::CodecArgs) == 144, "host and device disagree on the arguments");
+static_assert(sizeof(kv::CodecArgs) == 152, "host and device disagree on the arguments");
 
 KV_KERNEL KV_LAUNCH_BOUNDS(128, 1) kv_quantise(KV_PARAM kv::CodecArgs args) { kv::quantise<kv::Plan>(args); }
 #if !defined(__CUDACC__)
@@ -347,7 +347,7 @@ struct Plan {
 
 }  // namespace kv
 
-static_assert(sizeof(kv::CodecArgs) == 144, "host and device disagree on the arguments");
+static_assert(sizeof(kv::CodecArgs) == 152, "host and device disagree on the arguments");
 
 KV_KERNEL KV_LAUNCH_BOUNDS(128, 1) kv_dequantise(KV_PARAM kv::CodecArgs args) { kv::dequantise<kv::Plan>(args); }
 #if !defined(__CUDACC__)
@@ -393,7 +393,7 @@ struct Plan {
 
 }  // namespace kv
 
-static_assert(sizeof(kv::CodecArgs) == 144, "host and device disagree on the arguments");
+static_assert(sizeof(kv::CodecArgs) == 152, "host and device disagree on the arguments");
 
 KV_KERNEL KV_LAUNCH_BOUNDS(128, 1) kv_dequantise(KV_PARAM kv::CodecArgs args) { kv::dequantise<kv::Plan>(args); }
 #if !defined(__CUDACC__)

@@ -195,10 +195,10 @@ extern "C" __attribute__((visibility("default"))) void kv_merge_on_host(const vo
 namespace kv {
 
 // tbq4_wht_dfirst_corr: 4.125 bits a value, 128 values in 66 bytes
-KV_CONSTANT float kKeyFormatCodesValues[16] = {
+KV_TABLE float kKeyFormatCodesValues[16] = {
     -0.241556f, -0.182907f, -0.143047f, -0.111065f, -0.083317f, -0.058069f, -0.034311f, -0.011353f, 
     0.011353f, 0.034311f, 0.058069f, 0.083317f, 0.111065f, 0.143047f, 0.182907f, 0.241556f};
-KV_CONSTANT float kKeyFormatCodesBounds[15] = {
+KV_TABLE float kKeyFormatCodesBounds[15] = {
     -0.212232f, -0.162977f, -0.127056f, -0.097191f, -0.070693f, -0.04619f, -0.022832f, 0.0f, 0.022832f, 
     0.04619f, 0.070693f, 0.097191f, 0.127056f, 0.162977f, 0.212232f};
 struct KeyFormatCodesData {
@@ -266,10 +266,10 @@ extern "C" __attribute__((visibility("default"))) void kv_reference_on_host(cons
 namespace kv {
 
 // tbq4_wht_dfirst_corr: 4.125 bits a value, 128 values in 66 bytes
-KV_CONSTANT float kStoredFormatCodesValues[16] = {
+KV_TABLE float kStoredFormatCodesValues[16] = {
     -0.241556f, -0.182907f, -0.143047f, -0.111065f, -0.083317f, -0.058069f, -0.034311f, -0.011353f, 
     0.011353f, 0.034311f, 0.058069f, 0.083317f, 0.111065f, 0.143047f, 0.182907f, 0.241556f};
-KV_CONSTANT float kStoredFormatCodesBounds[15] = {
+KV_TABLE float kStoredFormatCodesBounds[15] = {
     -0.212232f, -0.162977f, -0.127056f, -0.097191f, -0.070693f, -0.04619f, -0.022832f, 0.0f, 0.022832f, 
     0.04619f, 0.070693f, 0.097191f, 0.127056f, 0.162977f, 0.212232f};
 struct StoredFormatCodesData {
@@ -332,7 +332,7 @@ struct Plan {
 
 }  // namespace kv
 
-static_assert(sizeof(kv::CodecArgs) == 144, "host and device disagree on the arguments");
+static_assert(sizeof(kv::CodecArgs) == 152, "host and device disagree on the arguments");
 
 KV_KERNEL KV_LAUNCH_BOUNDS(128, 1) kv_quantise(KV_PARAM kv::CodecArgs args) { kv::quantise<kv::Plan>(args); }
 #if !defined(__CUDACC__)
@@ -394,7 +394,7 @@ struct Plan {
 
 }  // namespace kv
 
-static_assert(sizeof(kv::CodecArgs) == 144, "host and device disagree on the arguments");
+static_assert(sizeof(kv::CodecArgs) == 152, "host and device disagree on the arguments");
 
 KV_KERNEL KV_LAUNCH_BOUNDS(128, 1) kv_quantise(KV_PARAM kv::CodecArgs args) { kv::quantise<kv::Plan>(args); }
 #if !defined(__CUDACC__)
@@ -408,10 +408,10 @@ extern "C" __attribute__((visibility("default"))) void kv_quantise_on_host(const
 namespace kv {
 
 // tbq4_wht_dfirst_corr: 4.125 bits a value, 128 values in 66 bytes
-KV_CONSTANT float kStoredFormatCodesValues[16] = {
+KV_TABLE float kStoredFormatCodesValues[16] = {
     -0.241556f, -0.182907f, -0.143047f, -0.111065f, -0.083317f, -0.058069f, -0.034311f, -0.011353f, 
     0.011353f, 0.034311f, 0.058069f, 0.083317f, 0.111065f, 0.143047f, 0.182907f, 0.241556f};
-KV_CONSTANT float kStoredFormatCodesBounds[15] = {
+KV_TABLE float kStoredFormatCodesBounds[15] = {
     -0.212232f, -0.162977f, -0.127056f, -0.097191f, -0.070693f, -0.04619f, -0.022832f, 0.0f, 0.022832f, 
     0.04619f, 0.070693f, 0.097191f, 0.127056f, 0.162977f, 0.212232f};
 struct StoredFormatCodesData {
@@ -460,7 +460,7 @@ struct Plan {
 
 }  // namespace kv
 
-static_assert(sizeof(kv::CodecArgs) == 144, "host and device disagree on the arguments");
+static_assert(sizeof(kv::CodecArgs) == 152, "host and device disagree on the arguments");
 
 KV_KERNEL KV_LAUNCH_BOUNDS(128, 1) kv_dequantise(KV_PARAM kv::CodecArgs args) { kv::dequantise<kv::Plan>(args); }
 #if !defined(__CUDACC__)
@@ -508,7 +508,7 @@ struct Plan {
 
 }  // namespace kv
 
-static_assert(sizeof(kv::CodecArgs) == 144, "host and device disagree on the arguments");
+static_assert(sizeof(kv::CodecArgs) == 152, "host and device disagree on the arguments");
 
 KV_KERNEL KV_LAUNCH_BOUNDS(128, 1) kv_dequantise(KV_PARAM kv::CodecArgs args) { kv::dequantise<kv::Plan>(args); }
 #if !defined(__CUDACC__)
@@ -517,7 +517,7 @@ extern "C" __attribute__((visibility("default"))) void kv_dequantise_on_host(con
 }
 #endif
 
-// quantise_tiles.tbq4_wht_dfirst_corr.d128.planar.sm_90a
+// quantise_matrix.tbq4_wht_dfirst_corr.d128.planar.f16.sm_90a
 // ======== the plan ========
 namespace kv {
 
@@ -549,28 +549,329 @@ struct Stored {
 };
 struct Plan {
   using F = Stored;
-  static constexpr int kHeadDim = 128, kWarps = 16, kThreads = 512, kBits = 4;
+  static constexpr int kHeadDim = 128, kWarps = 12, kThreads = 384, kBits = 4;
   static constexpr int kCodesAt = 0, kScaleAt = 0, kCodeStride = 64, kScaleStride = 2, kCodeUnit = 16;
-  static constexpr int kHadamardAt = 65536;
-  static constexpr bool kIsMatched = true;
+  static constexpr int kMatrixAt = 65536, kStageAt = 98304;
   KV_DEVICE static float value(int code) { return kValues[code]; }
+  static constexpr float kSquareStep = 268435460.0f;  // integer steps of 1 in squared lengths
+  static constexpr bool kIsMatched = true;
   KV_DEVICE static u32 bucket(int i) { return kBuckets[i]; }
+  using Input = HalfInput;
+  // a product, for a row of length 1, is this many standard deviations, and its square times kSquareUnit is of the row
+  static constexpr float kDeviations = 1.0f, kSquareUnit = 0.0078125f;
   KV_DEVICE static u32 pre_signs(int word) { return kPreSigns[word]; }
   KV_DEVICE static u32 post_signs(int word) { return kPostSigns[word]; }
+  static constexpr int kMatrixParts = 1;
+  KV_DEVICE static float matrix(int i, int k) { return wht_entry<Plan>(i, k); }
 };
 
 }  // namespace kv
 
-static_assert(sizeof(kv::CodecArgs) == 144, "host and device disagree on the arguments");
+static_assert(sizeof(kv::CodecArgs) == 152, "host and device disagree on the arguments");
 
-KV_KERNEL KV_LAUNCH_BOUNDS(512, 1) kv_quantise_tiles(KV_PARAM kv::CodecArgs args) { kv::quantise_tiles<kv::Plan>(args); }
+KV_KERNEL KV_LAUNCH_BOUNDS(384, 1) kv_quantise_matrix(KV_PARAM kv::CodecArgs args) { kv::quantise_matrix<kv::Plan>(args); }
 #if !defined(__CUDACC__)
-extern "C" __attribute__((visibility("default"))) void kv_quantise_tiles_on_host(const void* args) {
-  kv_quantise_tiles(*static_cast<const kv::CodecArgs*>(args));
+extern "C" __attribute__((visibility("default"))) void kv_quantise_matrix_on_host(const void* args) {
+  kv_quantise_matrix(*static_cast<const kv::CodecArgs*>(args));
 }
 #endif
 
-// dequantise_tiles.tbq4_wht_dfirst_corr.d128.planar.sm_90a
+// quantise_matrix.tbq4_wht_dfirst_corr.d128.planar.bf16.sm_90a
+// ======== the plan ========
+namespace kv {
+
+KV_CONSTANT float kValues[16] = {
+    -0.241556f, -0.182907f, -0.143047f, -0.111065f, -0.083317f, -0.058069f, -0.034311f, -0.011353f, 
+    0.011353f, 0.034311f, 0.058069f, 0.083317f, 0.111065f, 0.143047f, 0.182907f, 0.241556f};
+KV_CONSTANT u32 kBuckets[128] = {
+    0xb5000000, 0xb4ff0000, 0xb4fe0000, 0xb4fd0000, 0xb4fc0000, 0xb4fb0000, 0xb4fa0000, 0xb4f90000, 
+    0xb4f80000, 0xb4f70000, 0xb4f60000, 0xb4f50000, 0xb4f40000, 0xb4f30000, 0xb4f20000, 0xb4f10000, 
+    0xb4f00000, 0xb4ef0000, 0xb4ee0000, 0xb4ed0000, 0xb4ec0000, 0xb4eb0000, 0xb4ea0000, 0xb4e90000, 
+    0xb4e80000, 0xb4e70000, 0xb4e60000, 0xb4e50000, 0xb4e40000, 0xb4e30000, 0xb4e20000, 0xb4e10000, 
+    0xb4e00000, 0xb4df0000, 0xb4de0000, 0xb4dd0000, 0xb4dc0000, 0xb4db0000, 0xb4da0000, 0xb4d90000, 
+    0xb4d80000, 0xb4d70000, 0xb4d60000, 0xb4d50000, 0xb4d40000, 0xb4d30000, 0xb4d20000, 0xb4d10000, 
+    0xb4d00000, 0xb4cf0000, 0xb4ce0000, 0xb4cd0000, 0xb4cc0000, 0xb4cb0000, 0xb4ca9ac2, 0xb4ca0000, 
+    0xb4c96021, 0xb4c90000, 0xb4c8bff9, 0xb4c865fb, 0xb4c832ff, 0xb4c8171f, 0xb4c80884, 0xb4c80000, 
+    0xb4c80000, 0xb4c7f77c, 0xb4c7e8e1, 0xb4c7cd01, 0xb4c79a05, 0xb4c74007, 0xb4c70000, 0xb4c69fdf, 
+    0xb4c60000, 0xb4c5653e, 0xb4c50000, 0xb4c40000, 0xb4c30000, 0xb4c20000, 0xb4c10000, 0xb4c00000, 
+    0xb4bf0000, 0xb4be0000, 0xb4bd0000, 0xb4bc0000, 0xb4bb0000, 0xb4ba0000, 0xb4b90000, 0xb4b80000, 
+    0xb4b70000, 0xb4b60000, 0xb4b50000, 0xb4b40000, 0xb4b30000, 0xb4b20000, 0xb4b10000, 0xb4b00000, 
+    0xb4af0000, 0xb4ae0000, 0xb4ad0000, 0xb4ac0000, 0xb4ab0000, 0xb4aa0000, 0xb4a90000, 0xb4a80000, 
+    0xb4a70000, 0xb4a60000, 0xb4a50000, 0xb4a40000, 0xb4a30000, 0xb4a20000, 0xb4a10000, 0xb4a00000, 
+    0xb49f0000, 0xb49e0000, 0xb49d0000, 0xb49c0000, 0xb49b0000, 0xb49a0000, 0xb4990000, 0xb4980000, 
+    0xb4970000, 0xb4960000, 0xb4950000, 0xb4940000, 0xb4930000, 0xb4920000, 0xb4910000, 0xb4900000};
+// wht_signed: a set bit is -1
+KV_CONSTANT u32 kPreSigns[4] = {0xe46a0359, 0x42f85949, 0xa4c63bbb, 0x49f250a9};
+KV_CONSTANT u32 kPostSigns[4] = {0x16acee90, 0x3f628fdc, 0xb7a5357a, 0xbea56562};
+struct Stored {
+  static constexpr bool kIsPlanar = true;
+};
+struct Plan {
+  using F = Stored;
+  static constexpr int kHeadDim = 128, kWarps = 12, kThreads = 384, kBits = 4;
+  static constexpr int kCodesAt = 0, kScaleAt = 0, kCodeStride = 64, kScaleStride = 2, kCodeUnit = 16;
+  static constexpr int kMatrixAt = 65536, kStageAt = 98304;
+  KV_DEVICE static float value(int code) { return kValues[code]; }
+  static constexpr float kSquareStep = 268435460.0f;  // integer steps of 1 in squared lengths
+  static constexpr bool kIsMatched = true;
+  KV_DEVICE static u32 bucket(int i) { return kBuckets[i]; }
+  using Input = BfloatInput;
+  // a product, for a row of length 1, is this many standard deviations, and its square times kSquareUnit is of the row
+  static constexpr float kDeviations = 1.0f, kSquareUnit = 0.0078125f;
+  KV_DEVICE static u32 pre_signs(int word) { return kPreSigns[word]; }
+  KV_DEVICE static u32 post_signs(int word) { return kPostSigns[word]; }
+  static constexpr int kMatrixParts = 1;
+  KV_DEVICE static float matrix(int i, int k) { return wht_entry<Plan>(i, k); }
+};
+
+}  // namespace kv
+
+static_assert(sizeof(kv::CodecArgs) == 152, "host and device disagree on the arguments");
+
+KV_KERNEL KV_LAUNCH_BOUNDS(384, 1) kv_quantise_matrix(KV_PARAM kv::CodecArgs args) { kv::quantise_matrix<kv::Plan>(args); }
+#if !defined(__CUDACC__)
+extern "C" __attribute__((visibility("default"))) void kv_quantise_matrix_on_host(const void* args) {
+  kv_quantise_matrix(*static_cast<const kv::CodecArgs*>(args));
+}
+#endif
+
+// quantise_matrix.tbq4_wht_dfirst_corr.d128.planar.f32.sm_90a
+// ======== the plan ========
+namespace kv {
+
+KV_CONSTANT float kValues[16] = {
+    -0.241556f, -0.182907f, -0.143047f, -0.111065f, -0.083317f, -0.058069f, -0.034311f, -0.011353f, 
+    0.011353f, 0.034311f, 0.058069f, 0.083317f, 0.111065f, 0.143047f, 0.182907f, 0.241556f};
+KV_CONSTANT u32 kBuckets[128] = {
+    0xb5000000, 0xb4ff0000, 0xb4fe0000, 0xb4fd0000, 0xb4fc0000, 0xb4fb0000, 0xb4fa0000, 0xb4f90000, 
+    0xb4f80000, 0xb4f70000, 0xb4f60000, 0xb4f50000, 0xb4f40000, 0xb4f30000, 0xb4f20000, 0xb4f10000, 
+    0xb4f00000, 0xb4ef0000, 0xb4ee0000, 0xb4ed0000, 0xb4ec0000, 0xb4eb0000, 0xb4ea0000, 0xb4e90000, 
+    0xb4e80000, 0xb4e70000, 0xb4e60000, 0xb4e50000, 0xb4e40000, 0xb4e30000, 0xb4e20000, 0xb4e10000, 
+    0xb4e00000, 0xb4df0000, 0xb4de0000, 0xb4dd0000, 0xb4dc0000, 0xb4db0000, 0xb4da0000, 0xb4d90000, 
+    0xb4d80000, 0xb4d70000, 0xb4d60000, 0xb4d50000, 0xb4d40000, 0xb4d30000, 0xb4d20000, 0xb4d10000, 
+    0xb4d00000, 0xb4cf0000, 0xb4ce0000, 0xb4cd0000, 0xb4cc0000, 0xb4cb0000, 0xb4ca9ac2, 0xb4ca0000, 
+    0xb4c96021, 0xb4c90000, 0xb4c8bff9, 0xb4c865fb, 0xb4c832ff, 0xb4c8171f, 0xb4c80884, 0xb4c80000, 
+    0xb4c80000, 0xb4c7f77c, 0xb4c7e8e1, 0xb4c7cd01, 0xb4c79a05, 0xb4c74007, 0xb4c70000, 0xb4c69fdf, 
+    0xb4c60000, 0xb4c5653e, 0xb4c50000, 0xb4c40000, 0xb4c30000, 0xb4c20000, 0xb4c10000, 0xb4c00000, 
+    0xb4bf0000, 0xb4be0000, 0xb4bd0000, 0xb4bc0000, 0xb4bb0000, 0xb4ba0000, 0xb4b90000, 0xb4b80000, 
+    0xb4b70000, 0xb4b60000, 0xb4b50000, 0xb4b40000, 0xb4b30000, 0xb4b20000, 0xb4b10000, 0xb4b00000, 
+    0xb4af0000, 0xb4ae0000, 0xb4ad0000, 0xb4ac0000, 0xb4ab0000, 0xb4aa0000, 0xb4a90000, 0xb4a80000, 
+    0xb4a70000, 0xb4a60000, 0xb4a50000, 0xb4a40000, 0xb4a30000, 0xb4a20000, 0xb4a10000, 0xb4a00000, 
+    0xb49f0000, 0xb49e0000, 0xb49d0000, 0xb49c0000, 0xb49b0000, 0xb49a0000, 0xb4990000, 0xb4980000, 
+    0xb4970000, 0xb4960000, 0xb4950000, 0xb4940000, 0xb4930000, 0xb4920000, 0xb4910000, 0xb4900000};
+// wht_signed: a set bit is -1
+KV_CONSTANT u32 kPreSigns[4] = {0xe46a0359, 0x42f85949, 0xa4c63bbb, 0x49f250a9};
+KV_CONSTANT u32 kPostSigns[4] = {0x16acee90, 0x3f628fdc, 0xb7a5357a, 0xbea56562};
+struct Stored {
+  static constexpr bool kIsPlanar = true;
+};
+struct Plan {
+  using F = Stored;
+  static constexpr int kHeadDim = 128, kWarps = 12, kThreads = 384, kBits = 4;
+  static constexpr int kCodesAt = 0, kScaleAt = 0, kCodeStride = 64, kScaleStride = 2, kCodeUnit = 16;
+  static constexpr int kMatrixAt = 65536, kStageAt = 98304;
+  KV_DEVICE static float value(int code) { return kValues[code]; }
+  static constexpr float kSquareStep = 268435460.0f;  // integer steps of 1 in squared lengths
+  static constexpr bool kIsMatched = true;
+  KV_DEVICE static u32 bucket(int i) { return kBuckets[i]; }
+  using Input = FloatInput;
+  // a product, for a row of length 1, is this many standard deviations, and its square times kSquareUnit is of the row
+  static constexpr float kDeviations = 1.0f, kSquareUnit = 0.0078125f;
+  KV_DEVICE static u32 pre_signs(int word) { return kPreSigns[word]; }
+  KV_DEVICE static u32 post_signs(int word) { return kPostSigns[word]; }
+  static constexpr int kMatrixParts = 1;
+  KV_DEVICE static float matrix(int i, int k) { return wht_entry<Plan>(i, k); }
+};
+
+}  // namespace kv
+
+static_assert(sizeof(kv::CodecArgs) == 152, "host and device disagree on the arguments");
+
+KV_KERNEL KV_LAUNCH_BOUNDS(384, 1) kv_quantise_matrix(KV_PARAM kv::CodecArgs args) { kv::quantise_matrix<kv::Plan>(args); }
+#if !defined(__CUDACC__)
+extern "C" __attribute__((visibility("default"))) void kv_quantise_matrix_on_host(const void* args) {
+  kv_quantise_matrix(*static_cast<const kv::CodecArgs*>(args));
+}
+#endif
+
+// quantise_blocks.q8_0.d128.planar.f16.sm_90a
+// ======== the plan ========
+namespace kv {
+
+// q8_0: 8.5 bits a value, 32 values in 34 bytes
+struct StoredFormatCodesData {
+  static constexpr int kCount = 32, kBits = 8;
+  static constexpr u32 kCodeXor = 0x80;
+  using Fields = CodeFields<CodeField<0, 8, 0, 0>>;
+  static constexpr int kOffset = 128, kLeast = 1, kMost = 255;
+};
+using StoredFormatCodes = UniformCodes<StoredFormatCodesData, HalfAway>;
+
+struct StoredFormat : FormatDefaults {
+  static constexpr bool kIsPlanar = true;
+  static constexpr int kStored = 128, kBlock = 32, kGroup = 32;
+  static constexpr int kCodeStride = 32, kScaleStride = 2, kRowUnit = 4;
+  using Codes = StoredFormatCodes;
+  static constexpr bool kHasScale = true;
+  static constexpr int kScaleAt = 0;
+  using Number = F16;
+};
+
+using PlanRotation = NoRotation;
+
+using PlanProjection = NoRotation;
+
+struct RowEncoder : EncoderDefaults {
+  using F = StoredFormat;
+  using Rotation = PlanRotation;
+  using Projection = PlanProjection;
+  static constexpr int kSpan = 32;
+  static constexpr float kDivisor = 127.0f;
+  using Rule = Amax;
+  using Divide = Reciprocal;
+  using Refine = AsFound;
+};
+
+struct LaneEncoder : RowEncoder {
+  using Lanes = InLane;
+};
+
+struct Plan {
+  static constexpr int kHeadDim = 128, kThreads = 128, kValues = 32;
+  using Encoder = LaneEncoder;
+  using Words = F16Words;
+};
+
+}  // namespace kv
+
+static_assert(sizeof(kv::CodecArgs) == 152, "host and device disagree on the arguments");
+
+KV_KERNEL KV_LAUNCH_BOUNDS(128, 1) kv_quantise_blocks(KV_PARAM kv::CodecArgs args) { kv::quantise_blocks<kv::Plan>(args); }
+#if !defined(__CUDACC__)
+extern "C" __attribute__((visibility("default"))) void kv_quantise_blocks_on_host(const void* args) {
+  kv_quantise_blocks(*static_cast<const kv::CodecArgs*>(args));
+}
+#endif
+
+// quantise_blocks.q8_0.d128.planar.bf16.sm_90a
+// ======== the plan ========
+namespace kv {
+
+// q8_0: 8.5 bits a value, 32 values in 34 bytes
+struct StoredFormatCodesData {
+  static constexpr int kCount = 32, kBits = 8;
+  static constexpr u32 kCodeXor = 0x80;
+  using Fields = CodeFields<CodeField<0, 8, 0, 0>>;
+  static constexpr int kOffset = 128, kLeast = 1, kMost = 255;
+};
+using StoredFormatCodes = UniformCodes<StoredFormatCodesData, HalfAway>;
+
+struct StoredFormat : FormatDefaults {
+  static constexpr bool kIsPlanar = true;
+  static constexpr int kStored = 128, kBlock = 32, kGroup = 32;
+  static constexpr int kCodeStride = 32, kScaleStride = 2, kRowUnit = 4;
+  using Codes = StoredFormatCodes;
+  static constexpr bool kHasScale = true;
+  static constexpr int kScaleAt = 0;
+  using Number = F16;
+};
+
+using PlanRotation = NoRotation;
+
+using PlanProjection = NoRotation;
+
+struct RowEncoder : EncoderDefaults {
+  using F = StoredFormat;
+  using Rotation = PlanRotation;
+  using Projection = PlanProjection;
+  static constexpr int kSpan = 32;
+  static constexpr float kDivisor = 127.0f;
+  using Rule = Amax;
+  using Divide = Reciprocal;
+  using Refine = AsFound;
+};
+
+struct LaneEncoder : RowEncoder {
+  using Lanes = InLane;
+};
+
+struct Plan {
+  static constexpr int kHeadDim = 128, kThreads = 128, kValues = 32;
+  using Encoder = LaneEncoder;
+  using Words = Bf16Words;
+};
+
+}  // namespace kv
+
+static_assert(sizeof(kv::CodecArgs) == 152, "host and device disagree on the arguments");
+
+KV_KERNEL KV_LAUNCH_BOUNDS(128, 1) kv_quantise_blocks(KV_PARAM kv::CodecArgs args) { kv::quantise_blocks<kv::Plan>(args); }
+#if !defined(__CUDACC__)
+extern "C" __attribute__((visibility("default"))) void kv_quantise_blocks_on_host(const void* args) {
+  kv_quantise_blocks(*static_cast<const kv::CodecArgs*>(args));
+}
+#endif
+
+// quantise_blocks.q8_0.d128.planar.f32.sm_90a
+// ======== the plan ========
+namespace kv {
+
+// q8_0: 8.5 bits a value, 32 values in 34 bytes
+struct StoredFormatCodesData {
+  static constexpr int kCount = 32, kBits = 8;
+  static constexpr u32 kCodeXor = 0x80;
+  using Fields = CodeFields<CodeField<0, 8, 0, 0>>;
+  static constexpr int kOffset = 128, kLeast = 1, kMost = 255;
+};
+using StoredFormatCodes = UniformCodes<StoredFormatCodesData, HalfAway>;
+
+struct StoredFormat : FormatDefaults {
+  static constexpr bool kIsPlanar = true;
+  static constexpr int kStored = 128, kBlock = 32, kGroup = 32;
+  static constexpr int kCodeStride = 32, kScaleStride = 2, kRowUnit = 4;
+  using Codes = StoredFormatCodes;
+  static constexpr bool kHasScale = true;
+  static constexpr int kScaleAt = 0;
+  using Number = F16;
+};
+
+using PlanRotation = NoRotation;
+
+using PlanProjection = NoRotation;
+
+struct RowEncoder : EncoderDefaults {
+  using F = StoredFormat;
+  using Rotation = PlanRotation;
+  using Projection = PlanProjection;
+  static constexpr int kSpan = 32;
+  static constexpr float kDivisor = 127.0f;
+  using Rule = Amax;
+  using Divide = Reciprocal;
+  using Refine = AsFound;
+};
+
+struct LaneEncoder : RowEncoder {
+  using Lanes = InLane;
+};
+
+struct Plan {
+  static constexpr int kHeadDim = 128, kThreads = 128, kValues = 32;
+  using Encoder = LaneEncoder;
+  using Words = F32Words;
+};
+
+}  // namespace kv
+
+static_assert(sizeof(kv::CodecArgs) == 152, "host and device disagree on the arguments");
+
+KV_KERNEL KV_LAUNCH_BOUNDS(128, 1) kv_quantise_blocks(KV_PARAM kv::CodecArgs args) { kv::quantise_blocks<kv::Plan>(args); }
+#if !defined(__CUDACC__)
+extern "C" __attribute__((visibility("default"))) void kv_quantise_blocks_on_host(const void* args) {
+  kv_quantise_blocks(*static_cast<const kv::CodecArgs*>(args));
+}
+#endif
+
+// dequantise_tiles.tbq4_wht_dfirst_corr.d128.planar.f16.sm_90a
 // ======== the plan ========
 namespace kv {
 
@@ -587,23 +888,220 @@ struct Plan {
   using F = Stored;
   static constexpr int kHeadDim = 128, kWarps = 12, kThreads = 384, kBits = 4;
   static constexpr int kCodesAt = 0, kScaleAt = 0, kCodeStride = 64, kScaleStride = 2, kCodeUnit = 16;
-  static constexpr int kHadamardAt = 65536;
-  static constexpr bool kIsMatched = true;
+  static constexpr int kMatrixAt = 65536, kStageAt = 67584;
   KV_DEVICE static float value(int code) { return kValues[code]; }
   // halves hold values / kUnit; a transformed sum times kFactor and the stored scale is a value
   static constexpr float kUnit = 0.241556f, kFactor = 0.021350736f;
+  static constexpr int kCodeParts = 2;
+  using Output = HalfOutput;
   KV_DEVICE static u32 pre_signs(int word) { return kPreSigns[word]; }
   KV_DEVICE static u32 post_signs(int word) { return kPostSigns[word]; }
 };
 
 }  // namespace kv
 
-static_assert(sizeof(kv::CodecArgs) == 144, "host and device disagree on the arguments");
+static_assert(sizeof(kv::CodecArgs) == 152, "host and device disagree on the arguments");
 
 KV_KERNEL KV_LAUNCH_BOUNDS(384, 1) kv_dequantise_tiles(KV_PARAM kv::CodecArgs args) { kv::dequantise_tiles<kv::Plan>(args); }
 #if !defined(__CUDACC__)
 extern "C" __attribute__((visibility("default"))) void kv_dequantise_tiles_on_host(const void* args) {
   kv_dequantise_tiles(*static_cast<const kv::CodecArgs*>(args));
+}
+#endif
+
+// dequantise_tiles.tbq4_wht_dfirst_corr.d128.planar.bf16.sm_90a
+// ======== the plan ========
+namespace kv {
+
+KV_CONSTANT float kValues[16] = {
+    -0.241556f, -0.182907f, -0.143047f, -0.111065f, -0.083317f, -0.058069f, -0.034311f, -0.011353f, 
+    0.011353f, 0.034311f, 0.058069f, 0.083317f, 0.111065f, 0.143047f, 0.182907f, 0.241556f};
+// wht_signed: a set bit is -1
+KV_CONSTANT u32 kPreSigns[4] = {0xe46a0359, 0x42f85949, 0xa4c63bbb, 0x49f250a9};
+KV_CONSTANT u32 kPostSigns[4] = {0x16acee90, 0x3f628fdc, 0xb7a5357a, 0xbea56562};
+struct Stored {
+  static constexpr bool kIsPlanar = true;
+};
+struct Plan {
+  using F = Stored;
+  static constexpr int kHeadDim = 128, kWarps = 12, kThreads = 384, kBits = 4;
+  static constexpr int kCodesAt = 0, kScaleAt = 0, kCodeStride = 64, kScaleStride = 2, kCodeUnit = 16;
+  static constexpr int kMatrixAt = 65536, kStageAt = 67584;
+  KV_DEVICE static float value(int code) { return kValues[code]; }
+  // halves hold values / kUnit; a transformed sum times kFactor and the stored scale is a value
+  static constexpr float kUnit = 0.241556f, kFactor = 0.021350736f;
+  static constexpr int kCodeParts = 2;
+  using Output = BfloatOutput;
+  KV_DEVICE static u32 pre_signs(int word) { return kPreSigns[word]; }
+  KV_DEVICE static u32 post_signs(int word) { return kPostSigns[word]; }
+};
+
+}  // namespace kv
+
+static_assert(sizeof(kv::CodecArgs) == 152, "host and device disagree on the arguments");
+
+KV_KERNEL KV_LAUNCH_BOUNDS(384, 1) kv_dequantise_tiles(KV_PARAM kv::CodecArgs args) { kv::dequantise_tiles<kv::Plan>(args); }
+#if !defined(__CUDACC__)
+extern "C" __attribute__((visibility("default"))) void kv_dequantise_tiles_on_host(const void* args) {
+  kv_dequantise_tiles(*static_cast<const kv::CodecArgs*>(args));
+}
+#endif
+
+// dequantise_tiles.tbq4_wht_dfirst_corr.d128.planar.f32.sm_90a
+// ======== the plan ========
+namespace kv {
+
+KV_CONSTANT float kValues[16] = {
+    -0.241556f, -0.182907f, -0.143047f, -0.111065f, -0.083317f, -0.058069f, -0.034311f, -0.011353f, 
+    0.011353f, 0.034311f, 0.058069f, 0.083317f, 0.111065f, 0.143047f, 0.182907f, 0.241556f};
+// wht_signed: a set bit is -1
+KV_CONSTANT u32 kPreSigns[4] = {0xe46a0359, 0x42f85949, 0xa4c63bbb, 0x49f250a9};
+KV_CONSTANT u32 kPostSigns[4] = {0x16acee90, 0x3f628fdc, 0xb7a5357a, 0xbea56562};
+struct Stored {
+  static constexpr bool kIsPlanar = true;
+};
+struct Plan {
+  using F = Stored;
+  static constexpr int kHeadDim = 128, kWarps = 12, kThreads = 384, kBits = 4;
+  static constexpr int kCodesAt = 0, kScaleAt = 0, kCodeStride = 64, kScaleStride = 2, kCodeUnit = 16;
+  static constexpr int kMatrixAt = 65536, kStageAt = 67584;
+  KV_DEVICE static float value(int code) { return kValues[code]; }
+  // halves hold values / kUnit; a transformed sum times kFactor and the stored scale is a value
+  static constexpr float kUnit = 0.241556f, kFactor = 0.021350736f;
+  static constexpr int kCodeParts = 2;
+  using Output = FloatOutput;
+  KV_DEVICE static u32 pre_signs(int word) { return kPreSigns[word]; }
+  KV_DEVICE static u32 post_signs(int word) { return kPostSigns[word]; }
+};
+
+}  // namespace kv
+
+static_assert(sizeof(kv::CodecArgs) == 152, "host and device disagree on the arguments");
+
+KV_KERNEL KV_LAUNCH_BOUNDS(384, 1) kv_dequantise_tiles(KV_PARAM kv::CodecArgs args) { kv::dequantise_tiles<kv::Plan>(args); }
+#if !defined(__CUDACC__)
+extern "C" __attribute__((visibility("default"))) void kv_dequantise_tiles_on_host(const void* args) {
+  kv_dequantise_tiles(*static_cast<const kv::CodecArgs*>(args));
+}
+#endif
+
+// dequantise_blocks.q8_0.d128.planar.f16.sm_90a
+// ======== the plan ========
+namespace kv {
+
+// q8_0: 8.5 bits a value, 32 values in 34 bytes
+struct StoredFormatCodesData {
+  static constexpr int kCount = 32, kBits = 8;
+  static constexpr u32 kCodeXor = 0x80;
+  using Fields = CodeFields<CodeField<0, 8, 0, 0>>;
+  static constexpr int kOffset = 128, kLeast = 1, kMost = 255;
+};
+using StoredFormatCodes = UniformCodes<StoredFormatCodesData, HalfAway>;
+
+struct StoredFormat : FormatDefaults {
+  static constexpr bool kIsPlanar = true;
+  static constexpr int kStored = 128, kBlock = 32, kGroup = 32;
+  static constexpr int kCodeStride = 32, kScaleStride = 2, kRowUnit = 4;
+  using Codes = StoredFormatCodes;
+  static constexpr bool kHasScale = true;
+  static constexpr int kScaleAt = 0;
+  using Number = F16;
+};
+
+struct Plan {
+  static constexpr int kHeadDim = 128, kThreads = 128, kValues = 32;
+  using F = StoredFormat;
+  using Words = F16Words;
+};
+
+}  // namespace kv
+
+static_assert(sizeof(kv::CodecArgs) == 152, "host and device disagree on the arguments");
+
+KV_KERNEL KV_LAUNCH_BOUNDS(128, 1) kv_dequantise_blocks(KV_PARAM kv::CodecArgs args) { kv::dequantise_blocks<kv::Plan>(args); }
+#if !defined(__CUDACC__)
+extern "C" __attribute__((visibility("default"))) void kv_dequantise_blocks_on_host(const void* args) {
+  kv_dequantise_blocks(*static_cast<const kv::CodecArgs*>(args));
+}
+#endif
+
+// dequantise_blocks.q8_0.d128.planar.bf16.sm_90a
+// ======== the plan ========
+namespace kv {
+
+// q8_0: 8.5 bits a value, 32 values in 34 bytes
+struct StoredFormatCodesData {
+  static constexpr int kCount = 32, kBits = 8;
+  static constexpr u32 kCodeXor = 0x80;
+  using Fields = CodeFields<CodeField<0, 8, 0, 0>>;
+  static constexpr int kOffset = 128, kLeast = 1, kMost = 255;
+};
+using StoredFormatCodes = UniformCodes<StoredFormatCodesData, HalfAway>;
+
+struct StoredFormat : FormatDefaults {
+  static constexpr bool kIsPlanar = true;
+  static constexpr int kStored = 128, kBlock = 32, kGroup = 32;
+  static constexpr int kCodeStride = 32, kScaleStride = 2, kRowUnit = 4;
+  using Codes = StoredFormatCodes;
+  static constexpr bool kHasScale = true;
+  static constexpr int kScaleAt = 0;
+  using Number = F16;
+};
+
+struct Plan {
+  static constexpr int kHeadDim = 128, kThreads = 128, kValues = 32;
+  using F = StoredFormat;
+  using Words = Bf16Words;
+};
+
+}  // namespace kv
+
+static_assert(sizeof(kv::CodecArgs) == 152, "host and device disagree on the arguments");
+
+KV_KERNEL KV_LAUNCH_BOUNDS(128, 1) kv_dequantise_blocks(KV_PARAM kv::CodecArgs args) { kv::dequantise_blocks<kv::Plan>(args); }
+#if !defined(__CUDACC__)
+extern "C" __attribute__((visibility("default"))) void kv_dequantise_blocks_on_host(const void* args) {
+  kv_dequantise_blocks(*static_cast<const kv::CodecArgs*>(args));
+}
+#endif
+
+// dequantise_blocks.q8_0.d128.planar.f32.sm_90a
+// ======== the plan ========
+namespace kv {
+
+// q8_0: 8.5 bits a value, 32 values in 34 bytes
+struct StoredFormatCodesData {
+  static constexpr int kCount = 32, kBits = 8;
+  static constexpr u32 kCodeXor = 0x80;
+  using Fields = CodeFields<CodeField<0, 8, 0, 0>>;
+  static constexpr int kOffset = 128, kLeast = 1, kMost = 255;
+};
+using StoredFormatCodes = UniformCodes<StoredFormatCodesData, HalfAway>;
+
+struct StoredFormat : FormatDefaults {
+  static constexpr bool kIsPlanar = true;
+  static constexpr int kStored = 128, kBlock = 32, kGroup = 32;
+  static constexpr int kCodeStride = 32, kScaleStride = 2, kRowUnit = 4;
+  using Codes = StoredFormatCodes;
+  static constexpr bool kHasScale = true;
+  static constexpr int kScaleAt = 0;
+  using Number = F16;
+};
+
+struct Plan {
+  static constexpr int kHeadDim = 128, kThreads = 128, kValues = 32;
+  using F = StoredFormat;
+  using Words = F32Words;
+};
+
+}  // namespace kv
+
+static_assert(sizeof(kv::CodecArgs) == 152, "host and device disagree on the arguments");
+
+KV_KERNEL KV_LAUNCH_BOUNDS(128, 1) kv_dequantise_blocks(KV_PARAM kv::CodecArgs args) { kv::dequantise_blocks<kv::Plan>(args); }
+#if !defined(__CUDACC__)
+extern "C" __attribute__((visibility("default"))) void kv_dequantise_blocks_on_host(const void* args) {
+  kv_dequantise_blocks(*static_cast<const kv::CodecArgs*>(args));
 }
 #endif
 

@@ -1,0 +1,99 @@
+// Decoding of the write path's tiles: packed codes of up to 4 bits to pairs of halves. Entries of the codebook are two halves, exact to 2^-23
+// of the largest; a table with a copy for each lane gives both halves of two values at once.
+// SPDX-License-Identifier: MIT
+#pragma once
+#include "core/simt.cuh"
+#include "core/tiles.cuh"
+#include "formats/stored.cuh"
+
+namespace kv {
+
+// Bytes of a lane's copy of an entry. Two words are one load, which costs half of two loads.
+template <class Plan>
+constexpr int kPairBytes = 4 * Plan::kCodeParts;
+
+// Entry i, 256 bytes apart: high halves of value i % 2^bits and value i / 2^bits, then the low halves if the codebook needs them.
+template <class Plan>
+KV_DEVICE void fill_decoding_table() {
+  constexpr int kEntries = 1 << 2 * Plan::kBits, kLast = (1 << Plan::kBits) - 1;
+  KV_NO_UNROLL
+  for (int i = thread(); i < kEntries * 32; i += Plan::kThreads) {
+    const float first = Plan::value(i / 32 & kLast) / Plan::kUnit,
+                second = Plan::value(i / 32 >> Plan::kBits) / Plan::kUnit;
+    const u32 high = pack_f16x2(first, second);
+    const SharedAddress at = i / 32 * 256 + i % 32 * kPairBytes<Plan>;
+    store_shared_u32(at, high);
+    if constexpr (Plan::kCodeParts == 2)
+      store_shared_u32(at + 4, pack_f16x2(first - f32_from_f16(high & 0xffffu), second - f32_from_f16(high >> 16)));
+  }
+}
+
+// Where the entry of pair k (values 2 k and 2 k + 1) stands; mine: of the lane's copy.
+template <class Plan>
+KV_DEVICE SharedAddress pair_address(const u32 (&words)[Plan::kBits], int k, u32 mine) {
+  if constexpr (Plan::kBits == 4) return permute(words[k / 4], mine, 0x5504u | u32(k % 4) << 4);
+  constexpr int kPair = 2 * Plan::kBits;
+  const int at = k * kPair;
+  u32 index = words[at / 32] >> at % 32;
+  if (at % 32 + kPair > 32) index |= words[at / 32 + 1] << (32 - at % 32);
+  return (index & ((1u << kPair) - 1)) * 256 + mine;
+}
+
+// Its halves.
+template <class Plan>
+KV_DEVICE void load_pair(u32 (&halves)[Plan::kCodeParts], const u32 (&words)[Plan::kBits], int k, u32 mine) {
+  const SharedAddress at = pair_address<Plan>(words, k, mine);
+  if constexpr (Plan::kCodeParts == 2)
+    load_shared_u64(halves, at);
+  else
+    halves[0] = load_table<0>(at);
+}
+
+// The lane's kBits words of codes, from a place of kCodeUnit bytes of alignment.
+template <class Plan>
+KV_DEVICE void load_codes(u32 (&words)[Plan::kBits], const u8* from) {
+  if constexpr (Plan::kCodeUnit == 16 && Plan::kBits == 4) {
+    load_u128(words, from);
+  } else {
+    KV_UNROLL
+    for (int i = 0; i < Plan::kBits; ++i) {
+      if constexpr (Plan::kCodeUnit >= 4)
+        words[i] = reinterpret_cast<const u32*>(from)[i];
+      else
+        words[i] = u32(reinterpret_cast<const u16*>(from)[2 * i]) | u32(reinterpret_cast<const u16*>(from)[2 * i + 1])
+                                                                        << 16;
+    }
+  }
+}
+
+// The stored numbers of the lane's two groups of a tile.
+template <class Plan>
+struct StoredTile {
+  u32 words[2][Plan::kBits];
+  u32 scale[2];
+  KV_DEVICE void load(const CodecArgs& args, const Tile& tile, int group) {
+    KV_UNROLL
+    for (int i = 0; i < 2; ++i) {
+      const TileRow at = tile.row(args, (lane() >> 2) + 8 * i);
+      const StoredRow from = stored_row<typename Plan::F>(args.side, at.sequence, at.head, args.first_token + at.token);
+      load_codes<Plan>(words[i],
+                       from.codes + Plan::kCodesAt + group * i64(Plan::kCodeStride) + (lane() & 3) * (4 * Plan::kBits));
+      scale[i] = *reinterpret_cast<const u16*>(from.scales + Plan::kScaleAt + group * i64(Plan::kScaleStride));
+    }
+  }
+};
+
+// Types of the rows that are written: bytes of a value; a word of two.
+struct HalfOutput {
+  static constexpr int kBytes = 2;
+  KV_DEVICE static u32 pair(float low, float high) { return pack_f16x2(low, high); }
+};
+struct BfloatOutput {
+  static constexpr int kBytes = 2;
+  KV_DEVICE static u32 pair(float low, float high) { return pack_bf16x2(low, high); }
+};
+struct FloatOutput {
+  static constexpr int kBytes = 4;
+};
+
+}  // namespace kv

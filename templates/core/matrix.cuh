@@ -1,0 +1,60 @@
+// The rotation of a tile as a product with its 128 x 128 matrix, by warpgroups: dense matrices, and Walsh-Hadamard transforms with their
+// signs, as one. Entries that one half cannot hold stand in two, exact to 2^-22: an operand of high halves, and behind it one of rests.
+// SPDX-License-Identifier: MIT
+#pragma once
+#include "core/simt.cuh"
+#include "core/tiles.cuh"
+#include "core/wgmma.cuh"
+
+namespace kv {
+
+// The signed transform's entry in row i, column k, times sqrt(128).
+template <class Plan>
+KV_DEVICE float wht_entry(int i, int k) {
+  const u32 parity =
+      u32(count_bits(u32(i & k))) ^ Plan::post_signs(i / 32) >> i % 32 ^ Plan::pre_signs(k / 32) >> k % 32;
+  return parity & 1 ? -1.f : 1.f;
+}
+
+// Every operand of the matrix at Plan::kMatrixAt; entry(n, k): of its column n for the contracted value k.
+template <class Plan, class Entry>
+KV_DEVICE void fill_matrix(const Entry& entry) {
+  KV_NO_UNROLL
+  for (int item = thread(); item < kTileGroup * kTileGroup / 2; item += Plan::kThreads) {
+    const int n = item / (kTileGroup / 2), k = item % (kTileGroup / 2) * 2;
+    const float low = entry(n, k), high = entry(n, k + 1);
+    const u32 halves = pack_f16x2(low, high);
+    const SharedAddress at = Plan::kMatrixAt + operand_place(n, k);
+    store_shared_u32(at, halves);
+    if constexpr (Plan::kMatrixParts == 2)
+      store_shared_u32(at + kOperandBytes,
+                       pack_f16x2(low - f32_from_f16(halves & 0xffffu), high - f32_from_f16(halves >> 16)));
+  }
+  publish_operands();
+}
+
+// y = a times the matrix, in the warpgroup's turn. Rests times rests are below what fp32 sums keep.
+template <class Plan, int kParts>
+KV_DEVICE void matrix_products(float (&y)[64], const u32 (&a)[8][kParts][4]) {
+  take_turn();
+  wgmma_begin();
+  KV_UNROLL
+  for (int part = 0; part < kParts; ++part) {
+    KV_UNROLL
+    for (int rest = 0; rest < Plan::kMatrixParts && part + rest < 2; ++rest) {
+      const SharedAddress operand = Plan::kMatrixAt + rest * kOperandBytes;
+      KV_UNROLL
+      for (int step = 0; step < 8; ++step) {
+        if (part + rest + step == 0)
+          wgmma_64x128x16<false>(y, a[step][part], operand, step);
+        else
+          wgmma_64x128x16<true>(y, a[step][part], operand, step);
+      }
+    }
+  }
+  wgmma_commit();
+  pass_turn<Plan::kWarps / 4>();
+  wgmma_end(y);
+}
+
+}  // namespace kv

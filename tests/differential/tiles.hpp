@@ -1,0 +1,81 @@
+// The write path for many rows at once, held to the reference codec: for the CPU back-end and for a GPU. Include it after harness.hpp.
+// SPDX-License-Identifier: MIT
+#pragma once
+#include "tests/differential/harness.hpp"
+
+namespace kvjit::test {
+
+struct TileRows {
+  std::vector<float> x;
+  std::vector<std::uint8_t> stored;
+  std::vector<double> decoded;
+};
+
+// Rows of a type, every third of them short and every third long where type and format have the range. Row 5 is zero.
+inline TileRows tile_rows(const Format& format, int head_dim, std::size_t count, Element type) {
+  TileRows rows;
+  Rng rng(11);
+  rows.x = heavy_tailed_rows(rng, int(count), head_dim);
+  const auto row = [&](std::size_t i) {
+    return std::span(rows.x).subspan(i * std::size_t(head_dim), std::size_t(head_dim));
+  };
+  for (std::size_t i = 0; i < count && type != Element::f16 && format.has_scale(); ++i)
+    for (float& v : row(i)) v *= i % 3 == 0 ? 1e-4f : i % 3 == 1 ? 100.f : 1.f;
+  for (float& v : row(5)) v = 0.f;
+  rows.x = rounded_to(type, rows.x);
+  for (std::size_t i = 0; i < count; ++i) {
+    const auto bytes = encode_row(format, row(i));
+    const auto values = decode_row(format, bytes, head_dim, false);
+    rows.stored.insert(rows.stored.end(), bytes.begin(), bytes.end());
+    rows.decoded.insert(rows.decoded.end(), values.begin(), values.end());
+  }
+  return rows;
+}
+
+inline kv::RowType row_type(Element type) {
+  return type == Element::f16 ? kv::RowType::f16 : type == Element::bf16 ? kv::RowType::bf16 : kv::RowType::f32;
+}
+
+// quantise and dequantise of K in `arch`'s kernels, for each type that the program has a kernel over tiles for; at least one each way.
+inline void check_tiles(const Registry& registry, const std::shared_ptr<Context>& context, const std::string& arch,
+                        const std::string& k, int head_dim, Layout layout, long long tokens) {
+  CAPTURE(arch);
+  CAPTURE(k);
+  CAPTURE(head_dim);
+  const Planned one = planned(registry, {k, "f16", head_dim, 1, 1, layout, false}, arch);
+  const auto program = must(Program::create(context, one.source));
+  Trial trial = must(Trial::make(context, program, one.problem, {1, kKvHeads, tokens}));
+  TileRows rows;
+  for (const Element type : {Element::bf16, Element::f32, Element::f16}) {
+    CAPTURE(int(type));
+    const Role role = tile_role(true, true, row_type(type));
+    if (!one.source.kernels.count(role)) continue;
+    rows = tile_rows(one.problem.k, head_dim, std::size_t(kKvHeads * tokens), type);
+    must(trial.quantise(0, rows.x, type));
+    CHECK(program->record(role) != nullptr);  // it ran, not the kernel for a few rows
+    const auto stored = must(trial.rows(0));
+    std::size_t differs = 0;
+    for (std::size_t i = 0; i < stored.size(); ++i) differs += stored[i] != rows.stored[i];
+    // Behind a rotation and of a norm: sums in float32, values next to a bound.
+    const Format& f = one.problem.k;
+    const bool is_exact = f.rotation.kind == RotationKind::none && f.scale.rule != ScaleRule::norm;
+    CHECK(differs <= (is_exact ? 0 : stored.size() / 1000));
+  }
+  REQUIRE(!rows.x.empty());
+  CHECK(program->record(Role::quantise_k) == nullptr);
+
+  must(trial.set_rows(0, rows.stored));
+  for (const Element type : {Element::bf16, Element::f32, Element::f16}) {
+    CAPTURE(int(type));
+    const Role role = tile_role(false, true, row_type(type));
+    if (!one.source.kernels.count(role)) continue;
+    const auto back = must(trial.dequantise(0, false, type));
+    CHECK(program->record(role) != nullptr);
+    CHECK(relative_error(back, rows.decoded) <= (type == Element::f32   ? 2e-6
+                                                 : type == Element::f16 ? 4e-4
+                                                                        : 3.2e-3));  // half a step of the type
+  }
+  CHECK(program->record(Role::dequantise_k) == nullptr);
+}
+
+}  // namespace kvjit::test
