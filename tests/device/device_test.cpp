@@ -5,7 +5,7 @@
 #include <cstdlib>
 
 #include "tests/differential/harness.hpp"
-#include "tests/differential/placement.hpp"
+#include "tests/differential/caller.hpp"
 #include "tests/support/every_format.hpp"
 
 namespace kvjit::test {
