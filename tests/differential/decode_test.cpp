@@ -134,6 +134,7 @@ TEST_CASE("one workspace for calls of any shape, one after the other: counters a
   }
 }
 
+// From the number of a pair's parts on; a count below it stands for parts that are done, and no kernel can tell that it is stale.
 TEST_CASE("counters that nobody set to zero are refused by the kernel") {
   const auto context = open_context(DeviceKind::cpu);
   Caller caller(context, planned_for(context, kRows), kCapacity);
