@@ -1,8 +1,8 @@
 // Every pair of formats through the kernels on the CPU back-end, against attention in double over the decoded
 // cache.
 // SPDX-License-Identifier: MIT
-#include "tests/differential/harness.hpp"
 #include "tests/differential/caller.hpp"
+#include "tests/differential/harness.hpp"
 
 namespace kvjit::test {
 namespace {
