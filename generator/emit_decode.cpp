@@ -255,6 +255,9 @@ Source emit_decode(const DecodePlan& plan, const Registry& registry) {
   w.line("  static constexpr int kQueryDim = {}, kQueryStored = {};  // of a row of Q, as given and before its residual",
          plan.rotates_queries ? plan.head_dim : plan.k.inner_dim,
          plan.rotates_queries ? plan.k.format.stored_dim(plan.head_dim) : plan.k.inner_dim);
+  w.line("  static constexpr int kOutputDim = {}, kOutputStored = {};  // of a row of the output, likewise",
+         plan.rotates_output ? plan.head_dim : plan.v.inner_dim,
+         plan.rotates_output ? plan.v.format.stored_dim(plan.head_dim) : plan.v.inner_dim);
   w.line("  static constexpr int kGroup = {}, kRows = {}, kColumnBlocks = {}, kQueryParts = {};", plan.group, plan.rows,
          plan.column_blocks, plan.query_parts);
   w.line("  static constexpr bool kHoldQueries = {}, kHasIntegerKeys = {};", flag(plan.hold_queries),

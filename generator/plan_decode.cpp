@@ -99,7 +99,7 @@ int layout_shared(DecodePlan& plan, const Shape& shape) {
   plan.epilogue_at = plan.queries_at;  // behind the tables, which the next part needs
   const int epilogue_end = plan.epilogue_at + round_up(shape.warps * plan.rows * 8, 16) +
                            shape.warps * plan.rows * (plan.v.inner_dim + 4) * 4 +
-                           (plan.rotates_output ? plan.rows * plan.v.inner_dim * 4 : 0);
+                           (plan.finishes ? plan.rows * plan.v.inner_dim * 4 : 0);
   plan.shared_bytes = std::max(ring_end, epilogue_end);
   return plan.shared_bytes;
 }

@@ -11,16 +11,16 @@ namespace kv {
 template <class S, int kCodes>
 KV_DEVICE void masked_values(SharedAddress codes, SharedAddress mask, int channel, u32 (&half)[kCodes]) {
   int high = 0;  // outliers before the channel
-  for (int byte = 0; byte < channel / 8; ++byte) high += count_bits(load_staged_u8(mask + byte));
+  for (int byte = 0; byte < channel / 8; ++byte) high += count_bits(load_shared_u8(mask + byte));
   u32 bits = 0;
   KV_UNROLL
   for (int i = 0; i < kCodes; ++i) {
-    if (i == 0 || (channel + i) % 8 == 0) bits = load_staged_u8(mask + (channel + i) / 8);
+    if (i == 0 || (channel + i) % 8 == 0) bits = load_shared_u8(mask + (channel + i) / 8);
     if (i == 0) high += count_bits(bits & ((1u << channel % 8) - 1));
     const bool is_high = bits >> (channel + i) % 8 & 1;
     const int width = is_high ? S::kHighBits : S::kLowBits, at = (is_high ? high : channel + i - high) * width;
     const SharedAddress from = codes + (is_high ? S::kHighAt : S::kLowAt) + at / 8;
-    const u32 window = load_staged_u8(from) | load_staged_u8(from + 1) << 8;  // a byte past the codes is still staged
+    const u32 window = load_shared_u8(from) | load_shared_u8(from + 1) << 8;  // a byte past the codes is still staged
     const u32 code = window >> at % 8 & ((1u << width) - 1);
     half[i] = S::half_value((is_high ? 1 << S::kLowBits : 0) + int(code));
     high += is_high;

@@ -92,48 +92,69 @@ struct WarpSums {
   }
 };
 
-// Writes the pair's rows; sums(row, at) are those of all its tokens.
-template <class Plan, class Sums>
-KV_DEVICE void write_rows(const AttentionArgs& args, const Part& part, const Sums& sums) {
-  using W = WarpSums<Plan>;
-  const auto place = [&](int row) {
-    return part.sequence * args.out.sequence_stride + row / Plan::kGroup * args.out.query_stride +
-           (i64(part.head) * Plan::kGroup + row % Plan::kGroup) * args.out.head_stride;
-  };
+// visit(row, at) for each four neighbouring sums of the rows, shared among the threads.
+template <class Plan, class Visit>
+KV_DEVICE void for_each_item(const Visit& visit) {
   KV_NO_UNROLL
-  for (int i = thread(); i < W::kItems; i += Plan::kThreads) {
-    const int row = i / (Plan::kValueDim / 4), at = i % (Plan::kValueDim / 4) * 4;
-    const RowSums sum = sums(row, at);
-    const float inverse = sum.inverse();
+  for (int i = thread(); i < WarpSums<Plan>::kItems; i += Plan::kThreads)
+    visit(i / (Plan::kValueDim / 4), i % (Plan::kValueDim / 4) * 4);
+}
+
+// Softmax's quotient of four sums, in the order of the dimensions, to the pair's rows in shared memory.
+template <class Plan>
+KV_DEVICE void store_row(int row, int at, const RowSums& sum) {
+  const float inverse = sum.inverse();
+  KV_UNROLL
+  for (int j = 0; j < 4; ++j) {
+    const int d = int(load_shared_u16(Plan::kOrderAt + (at + j) * 2));
+    store_shared_u32(WarpSums<Plan>::kRowsAt + (row * Plan::kValueDim + d) * 4, bits_of(sum.x[j] * inverse));
+  }
+}
+
+// The pair's rows from shared memory to the output, out of V's domain where the plan fuses that; a row a warp.
+template <class Plan>
+KV_DEVICE void write_rows(const AttentionArgs& args, const Part& part) {
+  constexpr int kPerLane = Plan::kOutputStored / 32;
+  KV_NO_UNROLL
+  for (int row = warp(); row < Plan::kRows; row += Plan::kWarps) {
+    float x[kPerLane];
+    [[maybe_unused]] float second[kPerLane];
     KV_UNROLL
-    for (int j = 0; j < 4; ++j) {
-      const int d = int(load_shared_u16(Plan::kOrderAt + (at + j) * 2));
-      if constexpr (Plan::kRotatesOutput)
-        store_shared_u32(W::kRowsAt + (row * Plan::kValueDim + d) * 4, bits_of(sum.x[j] * inverse));
-      else
-        Plan::store(args.out.data, place(row) + d, sum.x[j] * inverse);
+    for (int e = 0; e < kPerLane; ++e) {
+      const SharedAddress at = WarpSums<Plan>::kRowsAt + (row * Plan::kValueDim + e * 32 + lane()) * 4;
+      x[e] = float_of(load_shared_u32(at));
+      if constexpr (Plan::kValueDim > Plan::kOutputStored)
+        second[e] = float_of(load_shared_u32(at + Plan::kOutputStored * 4));
     }
+    if constexpr (Plan::kRotatesOutput) from_inner<typename Plan::ValueDomain>(x, second);
+    const i64 to = part.sequence * args.out.sequence_stride + row / Plan::kGroup * args.out.query_stride +
+                   (i64(part.head) * Plan::kGroup + row % Plan::kGroup) * args.out.head_stride;
+    KV_UNROLL
+    for (int e = 0; e < kPerLane; ++e)
+      if (e * 32 + lane() < Plan::kOutputDim) Plan::store(args.out.data, to + e * 32 + lane(), x[e]);
   }
-  if constexpr (Plan::kRotatesOutput) {
-    using D = typename Plan::ValueDomain;
-    constexpr int kPerLane = (D::kStored + 31) / 32;
-    sync_block();
-    KV_NO_UNROLL
-    for (int row = warp(); row < Plan::kRows; row += Plan::kWarps) {
-      float x[kPerLane];
-      [[maybe_unused]] float second[kPerLane];
-      KV_UNROLL
-      for (int e = 0; e < kPerLane; ++e) {
-        const SharedAddress at = W::kRowsAt + (row * Plan::kValueDim + e * 32 + lane()) * 4;
-        x[e] = float_of(load_shared_u32(at));
-        if constexpr (D::kHasResidual) second[e] = float_of(load_shared_u32(at + D::kStored * 4));
-      }
-      from_inner<D>(x, second);
-      KV_UNROLL
-      for (int e = 0; e < kPerLane; ++e)
-        if (e * 32 + lane() < D::kHeadDim) Plan::store(args.out.data, place(row) + e * 32 + lane(), x[e]);
-    }
-  }
+}
+
+template <class Plan>
+KV_DEVICE void write_partial(const AttentionArgs& args, i64 slot, int row, int at, const RowSums& sum) {
+  const i64 place = slot * Plan::kRows + row;
+  store_u128(args.partial + place * Plan::kValueDim + at, bits_of(sum.x[0]), bits_of(sum.x[1]), bits_of(sum.x[2]),
+             bits_of(sum.x[3]));
+  if (at != 0) return;
+  args.partial_state[place * 2] = sum.top;
+  args.partial_state[place * 2 + 1] = sum.denominator;
+}
+// Counts the block's part of a pair; true for the last one, when all are there.
+template <class Plan>
+KV_DEVICE bool is_last(u32* arrivals, int parts) {
+  sync_block();  // the block's partial result is written
+  if (thread() == 0) store_shared_u32(Plan::kEpilogueAt, count_arrival(arrivals));
+  sync_block();
+  const u32 before = load_shared_u32(Plan::kEpilogueAt);
+  require(before < u32(parts));  // else the counters were not zero when the call began
+  if (before + 1 != u32(parts)) return false;
+  if (thread() == 0) *arrivals = 0;
+  return true;
 }
 
 // All warps, when their tiles of a part are done.
@@ -141,41 +162,31 @@ template <class Plan>
 KV_DEVICE void finish_part(const AttentionArgs& args, const Work<Plan::kTile>& work, const Part& part,
                            const Outputs<Plan>& o, const Softmax<Plan>& softmax, float unit) {
   using W = WarpSums<Plan>;
-  const auto of_block = [](int row, int at) {
-    return sum_rows<Plan::kWarps>(Plan::kWarps, [&](int w) { return W::load(w, row, at); });
-  };
   sync_block();  // stages and queries are dead from here
   W::store(o, softmax, unit);
   sync_block();
-  if constexpr (Plan::kFinishes)
-    if (part.is_whole()) return write_rows<Plan>(args, part, of_block);
-
-  const i64 slot = work.slot(block_x(), part.sequence, part.head) * Plan::kRows;
-  KV_NO_UNROLL
-  for (int i = thread(); i < W::kItems; i += Plan::kThreads) {
-    const int row = i / (Plan::kValueDim / 4), at = i % (Plan::kValueDim / 4) * 4;
-    const RowSums sum = of_block(row, at);
-    store_u128(args.partial + (slot + row) * Plan::kValueDim + at, bits_of(sum.x[0]), bits_of(sum.x[1]),
-               bits_of(sum.x[2]), bits_of(sum.x[3]));
-    if (at == 0) {
-      args.partial_state[(slot + row) * 2] = sum.top;
-      args.partial_state[(slot + row) * 2 + 1] = sum.denominator;
-    }
-  }
+  const bool is_whole = Plan::kFinishes && part.is_whole();
+  const i64 slot = work.slot(block_x(), part.sequence, part.head);
+  for_each_item<Plan>([&](int row, int at) {
+    const RowSums sum = sum_rows<Plan::kWarps>(Plan::kWarps, [&](int w) { return W::load(w, row, at); });
+    if (is_whole)
+      store_row<Plan>(row, at, sum);
+    else
+      write_partial<Plan>(args, slot, row, at, sum);
+  });
   if constexpr (Plan::kFinishes) {
-    const int first = work.block_of(part.pair_begin), parts = work.block_of(part.pair_begin + part.tiles - 1) - first + 1;
-    sync_block();  // the block's partial result is written
-    if (thread() == 0) store_shared_u32(Plan::kEpilogueAt, count_arrival(args.arrivals + first));
-    sync_block();
-    const u32 before = load_shared_u32(Plan::kEpilogueAt);
-    require(before < u32(parts));  // else the counters were not zero when the call began
-    if (before != u32(parts - 1)) return;
-    if (thread() == 0) args.arrivals[first] = 0;
-    write_rows<Plan>(args, part, [&](int row, int at) {
-      return sum_rows<kPartsAtOnce>(parts, [&](int p) {
-        return load_partial<Plan>(args, work.slot(first + p, part.sequence, part.head), row, at);
+    if (!is_whole) {
+      const int first = work.block_of(part.pair_begin), parts = work.block_of(part.pair_begin + part.tiles - 1) - first + 1;
+      if (!is_last<Plan>(args.arrivals + first, parts)) return;
+      const i64 first_slot = work.slot(first, part.sequence, part.head);
+      for_each_item<Plan>([&](int row, int at) {
+        store_row<Plan>(row, at, sum_rows<kPartsAtOnce>(parts, [&](int p) {
+                          return load_partial<Plan>(args, first_slot + p, row, at);
+                        }));
       });
-    });
+    }
+    sync_block();
+    write_rows<Plan>(args, part);
   }
 }
 

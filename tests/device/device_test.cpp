@@ -4,8 +4,8 @@
 #include <cstdio>
 #include <cstdlib>
 
+#include "tests/differential/caller.hpp"
 #include "tests/differential/harness.hpp"
-#include "tests/differential/placement.hpp"
 #include "tests/differential/tiles.hpp"
 #include "tests/support/every_format.hpp"
 

@@ -229,8 +229,13 @@ class Judge {
     q_ = rounded_to(problem_.q_type, q_);
   }
 
-  // Relative L2 error of a call, with nothing asked of it.
-  double error(const Trial::Call& call) { return error_of(must(trial_.attend(q_, call)), call); }
+  // A call with nothing asked of it.
+  Result<Trial::Outcome> attend(const Trial::Call& call) const { return trial_.attend(q_, call); }
+  // Whether a call fails, or answers otherwise than the oracle does; NaN is otherwise.
+  bool is_wrong(const Trial::Call& call) const {
+    const auto outcome = attend(call);
+    return !outcome || !(error_of(*outcome, call) <= kMaxKernelError);
+  }
 
   Trial& trial() { return trial_; }
   const Encoded& cache(int side) const {

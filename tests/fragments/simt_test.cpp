@@ -4,6 +4,7 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <random>
@@ -55,6 +56,33 @@ TEST_CASE("permute picks bytes, shift_right crosses words") {
   CHECK(kv::shift_right(0x89abcdefu, 0x01234567u, 0) == 0x89abcdefu);
 }
 
+TEST_CASE("select_bytes and select_signs, of any words") {
+  std::mt19937 random(9);
+  const auto byte = [](kv::u32 a, kv::u32 b, kv::u32 i) { return (i < 4 ? a >> 8 * i : b >> 8 * (i - 4)) & 0xff; };
+  for (int n = 0; n < 20'000; ++n) {
+    const kv::u32 a = random(), b = random(), low = random() & 0x7777u, rest = random() << 16;
+    kv::u32 bytes = 0, signs = 0;
+    for (int i = 0; i < 4; ++i) {
+      const kv::u32 from = byte(a, b, low >> 4 * i & 7);
+      bytes |= from << 8 * i;
+      signs |= (from >= 0x80 ? 0xffu : 0u) << 8 * i;
+    }
+    REQUIRE(kv::select_bytes(a, b, low | rest) == bytes);  // what stands above the lower four nibbles does not count
+    REQUIRE(kv::select_signs(a, b, low | 0x8888u | rest) == signs);
+  }
+}
+
+TEST_CASE("round_to_int goes to the nearest, ties to even") {
+  for (int n = -32768; n < 32768; ++n) {
+    REQUIRE(kv::round_to_int(float(n)) == n);
+    REQUIRE(kv::round_to_int(float(n) + 0.5f) == (n % 2 == 0 ? n : n + 1));
+    REQUIRE(kv::round_to_int(float(n) + 0.25f) == n);
+    REQUIRE(kv::round_to_int(float(n) + 0.75f) == n + 1);
+  }
+  CHECK(kv::round_to_int(-0.0f) == 0);
+  CHECK(kv::round_to_int(16777217.f * 100) == 1677721600);
+}
+
 TEST_CASE("shuffles, votes and ballots") {
   on_one_warp([] {
     const int lane = kv::lane();
@@ -90,6 +118,73 @@ TEST_CASE("mma_16x8x16 multiplies in the register layout of the PTX manual") {
       CHECK(d[i] == float(want));
     }
   });
+}
+
+namespace {
+
+// Bytes from -128 (or 0) to 127 (or 255), extremes among them.
+template <bool kIsUnsigned>
+void check_integer_products() {
+  int a[16][32], b[32][8];
+  std::mt19937 random(6 + kIsUnsigned);
+  const auto any = [&](int least, int most) {
+    const unsigned r = random();
+    return r % 8 == 0 ? least : r % 8 == 1 ? most : least + int(r / 8 % unsigned(most - least + 1));
+  };
+  for (auto& row : a)
+    for (int& v : row) v = kIsUnsigned ? any(0, 255) : any(-128, 127);
+  for (auto& row : b)
+    for (int& v : row) v = any(-128, 127);
+  on_one_warp([&] {
+    const int g = kv::lane() >> 2, c = kv::lane() & 3;
+    kv::u32 ra[4] = {}, rb[2] = {};
+    for (int k = 0; k < 4; ++k) {
+      for (int i = 0; i < 4; ++i) ra[i] |= kv::u32(a[g + 8 * (i & 1)][16 * (i >> 1) + 4 * c + k] & 0xff) << 8 * k;
+      for (int i = 0; i < 2; ++i) rb[i] |= kv::u32(b[16 * i + 4 * c + k][g] & 0xff) << 8 * k;
+    }
+    int d[4] = {1, -2, 3000000, -4};
+    const int before[4] = {d[0], d[1], d[2], d[3]};
+    kv::mma_16x8x32<kIsUnsigned>(d, ra[0], ra[1], ra[2], ra[3], rb[0], rb[1]);
+    for (int i = 0; i < 4; ++i) {
+      int want = before[i];
+      for (int k = 0; k < 32; ++k) want += a[g + 8 * (i >> 1)][k] * b[k][2 * c + (i & 1)];
+      CHECK(d[i] == want);
+    }
+  });
+}
+
+}  // namespace
+
+TEST_CASE("mma_16x8x32 multiplies signed bytes by signed ones, and unsigned by signed") {
+  check_integer_products<false>();
+  check_integer_products<true>();
+}
+
+TEST_CASE("arrivals are counted one by one") {
+  kv::u32 counter = 3, before[64] = {};
+  REQUIRE(
+      run_grid([&] { before[kv::block_x() * 32 + kv::lane()] = kv::count_arrival(&counter); }, {2, 1, 1}, 32, 0, 5));
+  CHECK(counter == 67);
+  std::sort(before, before + 64);
+  for (kv::u32 i = 0; i < 64; ++i) CHECK(before[i] == 3 + i);
+}
+
+TEST_CASE("a broken promise ends the launch and names its line, block and lane") {
+  int line = 0, blocks_after = 0;
+  const auto ran = run_grid(
+      [&] {
+        line = __LINE__ + 1;
+        kv::require(kv::block_x() < 1 || kv::lane() != 5);
+        if (kv::block_x() > 1) ++blocks_after;
+      },
+      {3, 1, 1}, 32, 0);
+  REQUIRE_FALSE(ran);
+  CHECK(ran.error().code == Code::internal);
+  INFO(ran.error().message);
+  CHECK(ran.error().message.find("simt_test.cpp:" + std::to_string(line) + ": ") != std::string::npos);
+  CHECK(ran.error().message.find("block (1, 0, 0), lane 5") != std::string::npos);
+  CHECK(blocks_after == 0);
+  CHECK(run_grid([] { kv::require(true); }, {}, 32, 0));  // and the next launch is a new one
 }
 
 TEST_CASE("transpose_8x8 transposes") {

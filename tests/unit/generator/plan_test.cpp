@@ -10,9 +10,12 @@
 #include <set>
 
 #include "generator/codec.hpp"
+#include "tests/support/packed_rows.hpp"
 
 namespace kvjit {
 namespace {
+
+using test::codes_of, test::load_run, test::unpacked;
 
 const Registry& registry() {
   static const Registry loaded = *Registry::load(embedded_files());
@@ -35,41 +38,6 @@ Problem problem_of(const std::string& toml, const std::string& arch = "sm_90a") 
   return *problem;
 }
 
-std::uint32_t unpacked(const std::vector<UnpackTerm>& terms, const std::vector<std::uint32_t>& words) {
-  std::uint32_t sum = 0;
-  for (const UnpackTerm& t : terms)
-    sum |= (t.shift >= 0 ? words.at(t.word) >> t.shift : words.at(t.word) << -t.shift) & t.mask;
-  return sum;
-}
-
-// What a lane loads of one plane of a staged row, as stage.cuh does it.
-void load_plane(const PlaneRun& plane, const std::uint8_t* block, int run, int part,
-                std::vector<std::uint32_t>& words) {
-  const int bit = part * plane.part_bits;
-  const std::uint8_t* at = block + plane.at + run * plane.run_bits / 8 + (plane.is_whole ? 0 : bit / 8);
-  const int shift = plane.is_whole ? bit : bit % 8;
-  for (int b = shift; b < plane.load_bytes * 8; ++b)
-    words[std::size_t(plane.first_word + (b - shift) / 32)] |= std::uint32_t(at[b / 8] >> b % 8 & 1)
-                                                               << (b - shift) % 32;
-}
-
-// The code of each inner dimension of a row, by the fields of the format.
-std::vector<int> codes_of(const Format& f, const std::vector<std::uint8_t>& row, int section, int dim) {
-  std::vector<int> codes(std::size_t(f.inner_dim(dim)), -1);
-  const Section& s = f.sections[std::size_t(section)];
-  for (int block = 0; block < dim / f.block; ++block)
-    for (int k = 0; k < s.count(f.block); ++k) {
-      int code = 0;
-      for (const Field& field : f.fields)
-        for (int bit = 0; field.kind == FieldKind::codes && field.section == section && bit < field.bits; ++bit) {
-          const int at = field.bit_of(k) + bit;
-          code |= (row[std::size_t(block * f.block_bytes + field.at + at / 8)] >> at % 8 & 1) << (field.low + bit);
-        }
-      codes[std::size_t((section == f.residual_section ? dim : 0) + block * f.block + s.channel(k))] = code;
-    }
-  return codes;
-}
-
 // Every lane's runs, unpacked as the kernel would, give the codes of the dimensions the plan names, each once.
 void check_unpack(const Format& f, int head_dim) {
   CAPTURE(f.name);
@@ -89,10 +57,7 @@ void check_unpack(const Format& f, int head_dim) {
       for (int group = 0; group < run.groups; ++group)
         for (int r = 0; r < run.runs; ++r)
           for (int part = 0; part < run.parts; ++part) {
-            std::vector<std::uint32_t> words(std::size_t(run.words));
-            const int block = group * run.blocks + part / run.parts_per_block;
-            for (const PlaneRun& plane : run.planes)
-              load_plane(plane, row.data() + block * side->block_stride, r, part % run.parts_per_block, words);
+            const auto words = load_run(*side, run, row.data(), group, r, part);
             for (std::size_t m = 0; m < run.unpack.size(); ++m) {
               const std::uint32_t y = unpacked(run.unpack[m], words);
               for (int j = 0; j < 4; ++j) {

@@ -1,0 +1,104 @@
+// Waits of the decode kernel, taken out of the emitted text one by one: the CPU back-end must give another answer, or say why it gives
+// none.
+// SPDX-License-Identifier: MIT
+#include <algorithm>
+#include <regex>
+
+#include "tests/differential/caller.hpp"
+#include "tests/differential/harness.hpp"
+
+namespace kvjit::test {
+namespace {
+
+constexpr unsigned kCompileThreads = 2;
+// Of lanes: not that of their numbers, so that the first is not the one that all wait for.
+constexpr unsigned kOrder = 7;
+
+// More tiles than a block has warps, so that some warps are done before others; and a part of a tile.
+const std::vector<int> kLengths = {450, 5};
+
+// What the back-end cannot see, by what stands in the kernel.
+constexpr const char* kUnseen[] = {
+    // The last thing a lane does with a stage is a product of the whole warp, and to the back-end that is a barrier too.
+    "sync_warp();  // every lane is done with the stage that is filled now",
+    // By then every tile that was copied has been waited for: nothing is under way.
+    "copy_wait<0>();",
+};
+// Of the parts of a block: what the one leaves in shared memory is read before the next fills it. Copies land too late to tell.
+constexpr const char* kBetweenParts = "sync_block();  // shared memory is used anew";
+
+const Registry& registry() {
+  static const Registry loaded = must(Registry::load(embedded_files()));
+  return loaded;
+}
+
+struct Wait {
+  std::size_t at, size;
+  std::string line;  // from the wait on: what it says it is for
+};
+
+// Those between two places of the text.
+std::vector<Wait> waits_of(const std::string& text, const std::string& from, const std::string& to) {
+  const std::size_t begin = text.find(from), end = text.find(to);
+  REQUIRE_MESSAGE(end != std::string::npos, "the kernel no longer has ", to);
+  REQUIRE_MESSAGE(begin < end, "the kernel no longer has ", from, " ahead of ", to);
+  static const std::regex wait(R"((copy_wait<[^>]*>|sync_warp|sync_block)\(\);)");
+  std::vector<Wait> all;
+  for (std::sregex_iterator i(text.begin() + std::ptrdiff_t(begin), text.begin() + std::ptrdiff_t(end), wait), none;
+       i != none; ++i) {
+    const std::size_t at = begin + std::size_t(i->position());
+    const std::string line = text.substr(at, text.find('\n', at) - at);
+    if (line != kBetweenParts) all.push_back({at, std::size_t(i->length()), line});
+  }
+  return all;
+}
+
+// Takes them out one by one; returns how many there are.
+std::size_t check_waits(const Case& test, const std::string& from, const std::string& to) {
+  const auto context = open_context(DeviceKind::cpu, kOrder);
+  const Planned right = planned(registry(), test, context->backend()->facts().arch);
+  const std::vector<Wait> waits = waits_of(right.source.kernels.at(Role::attend).text, from, to);
+  std::vector<Planned> all = {right};
+  for (const Wait& wait : waits) {
+    all.push_back(right);
+    all.back().source.kernels.at(Role::attend).text.replace(wait.at, wait.size, ";");
+  }
+  warm_up(context, all, kCompileThreads);
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    const std::string taken = i == 0 ? "nothing" : waits[i - 1].line;
+    Judge judge(context, all[i], int(kLengths.size()), kLengths[0]);
+    const auto is_wrong = [&](int blocks) { return judge.is_wrong({0, kLengths, blocks, false}); };
+    const bool is_seen = std::find(std::begin(kUnseen), std::end(kUnseen), taken) == std::end(kUnseen);
+    CHECK_MESSAGE((is_wrong(1) || is_wrong(3)) == (i > 0 && is_seen), test.name(), ", taken out: ", taken);
+  }
+  return waits.size();
+}
+
+TEST_CASE("a wait that is taken out is noticed") {
+  // K's queries held in registers, the output rotated: all waits from Q on its way in to the output on its way out count.
+  CHECK(check_waits({"tbq3_0", "tbq4_0", 128, 4, 1, Layout::planar}, "class QueryRows", "======== the plan") == 11);
+  // Other copies: those of the main loop.
+  CHECK(check_waits({"tbq3_0", "q8_0", 128, 4, 1, Layout::rows}, "KV_DEVICE void attend_part(",
+                    "KV_DEVICE void decode(") == 4);
+}
+
+TEST_CASE("the wait between the parts of a block, where rows are staged without copies") {
+  const auto context = open_context(DeviceKind::cpu, kOrder);
+  const Planned right =
+      planned(registry(), {"q8_0", "q4_0", 128, 4, 1, Layout::rows}, context->backend()->facts().arch);
+  Planned broken = right;
+  std::string& text = broken.source.kernels.at(Role::attend).text;
+  const std::size_t at = text.find(kBetweenParts);
+  REQUIRE(at != std::string::npos);
+  text.replace(at, std::string("sync_block()").size(), "");
+  const Caller::Shape shape{1, 257, 1};  // two heads, so two parts
+  const auto is_wrong = [&](const Planned& one) {
+    Caller caller(context, one, {1, kKvHeads, 257}, {2, 0});  // off the alignment of straight copies
+    return !caller.run(shape) || !(caller.error(shape) <= kMaxKernelError);
+  };
+  CHECK_FALSE(is_wrong(right));
+  CHECK(is_wrong(broken));
+}
+
+}  // namespace
+}  // namespace kvjit::test

@@ -1,0 +1,76 @@
+// Stored rows code by code, and as the lanes of decode read them: by the fields of the format on one hand, by the numbers of a RunPlan
+// on the other.
+// SPDX-License-Identifier: MIT
+#pragma once
+#include <cstdint>
+#include <vector>
+
+#include "generator/plan.hpp"
+
+namespace kvjit::test {
+
+// What stands in bits 0 .. bits - 1 of the stored code k of a block.
+inline int stored_code(const Format& f, const std::uint8_t* block, int section, int k) {
+  int code = 0;
+  for (const Field& field : f.fields)
+    for (int bit = 0; field.kind == FieldKind::codes && field.section == section && bit < field.bits; ++bit) {
+      const int at = field.bit_of(k) + bit;
+      code |= (block[field.at + at / 8] >> at % 8 & 1) << (field.low + bit);
+    }
+  return code;
+}
+inline void store_code(const Format& f, std::uint8_t* block, int section, int k, int code) {
+  for (const Field& field : f.fields)
+    for (int bit = 0; field.kind == FieldKind::codes && field.section == section && bit < field.bits; ++bit) {
+      const int at = field.bit_of(k) + bit;
+      std::uint8_t& byte = block[field.at + at / 8];
+      byte = std::uint8_t((byte & ~(1 << at % 8)) | (code >> (field.low + bit) & 1) << at % 8);
+    }
+}
+// What it means, in units of the scale.
+inline double value_of(const Section& s, int stored) {
+  if (s.kind == CodeKind::table) return s.values[std::size_t(stored)];
+  return (s.twos_complement ? stored ^ 1 << (s.bits - 1) : stored) - s.offset;
+}
+
+// The code of each inner dimension of a row; -1: it belongs to another section.
+inline std::vector<int> codes_of(const Format& f, const std::vector<std::uint8_t>& row, int section, int dim) {
+  std::vector<int> codes(std::size_t(f.inner_dim(dim)), -1);
+  const Section& s = f.sections[std::size_t(section)];
+  for (int block = 0; block < dim / f.block; ++block)
+    for (int k = 0; k < s.count(f.block); ++k)
+      codes[std::size_t((section == f.residual_section ? dim : 0) + block * f.block + s.channel(k))] =
+          stored_code(f, row.data() + block * f.block_bytes, section, k);
+  return codes;
+}
+
+// What a lane loads of one run of a staged row of layout rows, as stage.cuh does it.
+inline void load_plane(const PlaneRun& plane, const std::uint8_t* block, int run, int part,
+                       std::vector<std::uint32_t>& words) {
+  const int bit = part * plane.part_bits;
+  const std::uint8_t* at = block + plane.at + run * plane.run_bits / 8 + (plane.is_whole ? 0 : bit / 8);
+  const int shift = plane.is_whole ? bit : bit % 8;
+  for (int b = shift; b < plane.load_bytes * 8; ++b)
+    words[std::size_t(plane.first_word + (b - shift) / 32)] |= std::uint32_t(at[b / 8] >> b % 8 & 1)
+                                                               << (b - shift) % 32;
+}
+inline std::vector<std::uint32_t> load_run(const SidePlan& side, const RunPlan& run, const std::uint8_t* row, int group,
+                                           int r, int part) {
+  std::vector<std::uint32_t> words(std::size_t(run.words));
+  const int block = group * run.blocks + part / run.parts_per_block;
+  for (const PlaneRun& plane : run.planes)
+    load_plane(plane, row + block * side.block_stride, r, part % run.parts_per_block, words);
+  return words;
+}
+
+// One word of slots.
+inline std::uint32_t unpacked(const std::vector<UnpackTerm>& terms, const std::vector<std::uint32_t>& words) {
+  std::uint32_t sum = 0;
+  for (const UnpackTerm& t : terms) {
+    const std::uint32_t word = words.at(std::size_t(t.word));
+    sum |= (t.shift >= 0 ? word >> t.shift : word << -t.shift) & t.mask;
+  }
+  return sum;
+}
+
+}  // namespace kvjit::test
