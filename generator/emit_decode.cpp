@@ -93,8 +93,7 @@ void write_integers(Writer& w, const IntegerPlan& integers, const std::string& t
            joined(integers.table, [](std::uint32_t word) { return fmt::format("{:#010x}u", word); }));
     w.line("    return kWords[i];\n  }}");
   }
-  if (integers.kind != IntegerKind::none)
-    w.line("  using Integers = {}<{}>;", kDecoders[int(integers.kind)], type);
+  if (integers.kind != IntegerKind::none) w.line("  using Integers = {}<{}>;", kDecoders[int(integers.kind)], type);
 }
 
 // One section: its loads, its unpack sequence, its decoder and its scale.
@@ -246,15 +245,15 @@ Source emit_decode(const DecodePlan& plan, const Registry& registry) {
   w.line("// Where each dimension of Q goes in the fragments of row 0; and the dimension of each row of O.");
   const std::vector<int> places = key_places(plan);
   w.line("KV_TABLE u16 kKeyPlace[{}] = {{\n    {}}};", places.size(), joined(places, number));
-  w.line("KV_TABLE u16 kValueOrder[{}] = {{\n    {}}};\n", plan.value_order.size(),
-         joined(plan.value_order, number));
+  w.line("KV_TABLE u16 kValueOrder[{}] = {{\n    {}}};\n", plan.value_order.size(), joined(plan.value_order, number));
   if (plan.rotates_queries) write_domain_struct(w, plan.k.format, plan.head_dim, false, "Key");
   if (plan.rotates_output) write_domain_struct(w, plan.v.format, plan.head_dim, true, "Value");
   w.line("struct Plan {{");
   w.line("  static constexpr int kKeyDim = {}, kValueDim = {};", plan.k.inner_dim, plan.v.inner_dim);
-  w.line("  static constexpr int kQueryDim = {}, kQueryStored = {};  // of a row of Q, as given and before its residual",
-         plan.rotates_queries ? plan.head_dim : plan.k.inner_dim,
-         plan.rotates_queries ? plan.k.format.stored_dim(plan.head_dim) : plan.k.inner_dim);
+  w.line(
+      "  static constexpr int kQueryDim = {}, kQueryStored = {};  // of a row of Q, as given and before its residual",
+      plan.rotates_queries ? plan.head_dim : plan.k.inner_dim,
+      plan.rotates_queries ? plan.k.format.stored_dim(plan.head_dim) : plan.k.inner_dim);
   w.line("  static constexpr int kOutputDim = {}, kOutputStored = {};  // of a row of the output, likewise",
          plan.rotates_output ? plan.head_dim : plan.v.inner_dim,
          plan.rotates_output ? plan.v.format.stored_dim(plan.head_dim) : plan.v.inner_dim);
@@ -269,12 +268,13 @@ Source emit_decode(const DecodePlan& plan, const Registry& registry) {
   w.line("  static constexpr int kOrderAt = {}, kIntegerTableAt = {};", plan.order_at, plan.integer_table_at);
   w.line("  static constexpr int kQueriesAt = {}, kSumsAt = {}, kSumGroups = {}, kLargestAt = {};", plan.queries_at,
          plan.sums_at, plan.sum_groups, plan.largest_at);
-  w.line("  static constexpr int kRingAt = {}, kStageBytes = {}, kEpilogueAt = {};", plan.ring_at,
-         plan.stage_bytes, plan.epilogue_at);
+  w.line("  static constexpr int kRingAt = {}, kStageBytes = {}, kEpilogueAt = {};", plan.ring_at, plan.stage_bytes,
+         plan.epilogue_at);
   // Half of a unit of the last part: of the sum of the low products, whose unit is that of K's first part and Q's second.
   const IntegerPlan& integers = plan.k.sections[0].integers;
-  w.line("  static constexpr float kSumFactor = {};",
-         real(!integers.has_half ? 0 : integers.parts == 1 ? 0.5 : 0.5 / 256));
+  w.line("  static constexpr float kSumFactor = {};", real(!integers.has_half    ? 0
+                                                           : integers.parts == 1 ? 0.5
+                                                                                 : 0.5 / 256));
   w.line("  using KeyCodes = KeySection0;");
   w.line("  using K = KeySide;\n  using V = ValueSide;\n  using Feature = {};",
          feature_of(plan.causal, plan.query_length));

@@ -182,8 +182,8 @@ std::string domain_members(const Format& f, int head_dim, const std::string& pre
       "  static constexpr bool kHasResidual = {}, kIsOriginal = {}, kHasChannels = {};\n"
       "  using Rotation = {}Rotation;\n  using Projection = {}Projection;\n"
       "  KV_DEVICE static float channel([[maybe_unused]] int i) {{ return {}; }}",
-      head_dim, f.stored_dim(head_dim), flag(f.has_residual()), flag(f.residual.is_original),
-      flag(!f.channels.empty()), prefix, prefix,
+      head_dim, f.stored_dim(head_dim), flag(f.has_residual()), flag(f.residual.is_original), flag(!f.channels.empty()),
+      prefix, prefix,
       f.channels.empty() ? "1.f"
       : f.stored_dim(head_dim) == head_dim
           ? fmt::format("k{}Channels[i % {}]", prefix, f.channels.size())

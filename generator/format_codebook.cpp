@@ -107,7 +107,8 @@ void FormatReader::order_codes(schema::Table& book, Section& section) {
   const std::size_t count = ascending.size();
   for (std::size_t i = 0; i < count; ++i)
     if (ascending[i] != -ascending[count - 1 - i])
-      return book.complain(book.where("order"), "codes of sign and magnitude need a codebook that is symmetric about 0");
+      return book.complain(book.where("order"),
+                           "codes of sign and magnitude need a codebook that is symmetric about 0");
   section.cell_codes = sign_magnitude_codes(count);
   for (std::size_t cell = 0; cell < count; ++cell)
     section.values[std::size_t(section.cell_codes[cell])] = ascending[cell];

@@ -40,7 +40,7 @@ struct RunPlan {
   int words = 0;            // of all planes
   std::vector<PlaneRun> planes;
   std::vector<std::vector<UnpackTerm>> unpack;  // per word of slots (four bytes, or eight nibbles)
-  std::vector<int> slots;                       // code (by position in the run) in slot j of word m, at [slots a word * m + j]
+  std::vector<int> slots;  // code (by position in the run) in slot j of word m, at [slots a word * m + j]
   // Inner dimension of code k of (group, run, part), at [((group * runs + run) * parts + part) * codes + k].
   std::vector<int> elements;
   int bank_cost = 0;  // shared-memory wavefronts of the first load of the warp (1 a 128 bytes is ideal)
@@ -51,10 +51,10 @@ enum class IntegerKind { none, plain, table8, mirrored, table16 };
 struct IntegerPlan {
   IntegerKind kind = IntegerKind::none;
   int parts = 1;
-  bool has_half = false;                // half is 1/2, else 0
-  int slot_bits = 8, lift = 0;          // of the unpack sequence: bits a code gets, and how far up in them it lies
-  bool flips = false;                   // plain: the top bit of each byte is turned over
-  std::vector<std::uint32_t> table;     // bytes of codes 0..15 of the first part, then of the second
+  bool has_half = false;             // half is 1/2, else 0
+  int slot_bits = 8, lift = 0;       // of the unpack sequence: bits a code gets, and how far up in them it lies
+  bool flips = false;                // plain: the top bit of each byte is turned over
+  std::vector<std::uint32_t> table;  // bytes of codes 0..15 of the first part, then of the second
   double unit = 1;
 };
 
@@ -87,7 +87,7 @@ struct SidePlan {
   bool is_planar = true;
   int inner_dim = 0;
   int row_bytes = 0, row_unit = 16, pitch = 0;  // staged codes (or whole rows)
-  int swizzle = 0;  // of their 16-byte chunks (templates/core/stage.cuh); 0: none
+  int swizzle = 0;                              // of their 16-byte chunks (templates/core/stage.cuh); 0: none
   bool is_skewed = false;  // rows of 2-byte alignment: a staged row starts 0 or 2 bytes into its slot
   int block_stride = 0;    // of a stored block inside a staged row
   int scale_row_bytes = 0, scales_at = 0, scale_pitch = 0, scale_stride = 0;
@@ -111,8 +111,8 @@ struct DecodePlan {
   bool rotates_queries = false, finishes = false, rotates_output = false;
   int warps = 0, stages = 0, tile = 0;
   int subtiles = 1;  // of 16 tokens, taken together
-  int order_at = 0, integer_table_at = 0, queries_at = 0, sums_at = 0, sum_groups = 0, largest_at = 0, ring_at = 0, stage_bytes = 0,
-      epilogue_at = 0, shared_bytes = 0;
+  int order_at = 0, integer_table_at = 0, queries_at = 0, sums_at = 0, sum_groups = 0, largest_at = 0, ring_at = 0,
+      stage_bytes = 0, epilogue_at = 0, shared_bytes = 0;
   SidePlan k, v;
   std::vector<int> key_order, value_order;
   std::vector<Decision> decisions;

@@ -73,6 +73,9 @@ int place_tables(DecodePlan& plan, int copies) {
   return end;
 }
 
+// Blocks with masks of their own: long code, many registers.
+bool is_masked(const DecodePlan& plan) { return plan.k.sections[0].is_masked || plan.v.sections[0].is_masked; }
+
 // The block's shape: as many bytes in flight and as many warps as fit, tables without bank conflicts if they
 // can be had.
 struct Shape {
@@ -108,7 +111,8 @@ Result<void> choose_shape(DecodePlan& plan) {
   // Bytes an SM should have under way: 1 us of latency, with some room; and where more gains nothing.
   constexpr double kEnoughInFlight = 56 * 1024, kPlentyInFlight = 96 * 1024;
   const int accumulators = plan.column_blocks * plan.v.inner_dim / 4;
-  const int most_warps = accumulators > 32 ? 8 : 12;  // 65,536 registers a block: 168 or 255 a thread
+  const bool needs_many = accumulators > 32 || is_masked(plan);
+  const int most_warps = needs_many ? 8 : 12;  // 65,536 registers a block: 255 or 168 a thread
   Shape best;
   for (int copies : has_tables(plan) ? std::vector<int>{32, 8, 4, 2, 1} : std::vector<int>{1})
     for (int tile : {32, 16})
@@ -188,7 +192,8 @@ std::string reader(const SectionPlan& section) {
                                        "8-bit integers by one permute for four codes and their signs",
                                        "8-bit integers by two permutes for four codes"};
   if (section.integers.kind != IntegerKind::none)
-    return fmt::format("{}{}", kIntegers[int(section.integers.kind)], section.integers.parts == 2 ? ", in two parts" : "");
+    return fmt::format("{}{}", kIntegers[int(section.integers.kind)],
+                       section.integers.parts == 2 ? ", in two parts" : "");
   switch (section.codes.kind) {
     case CodeKind::plain:
       text = section.codes.element == Element::f16 ? "as stored"
@@ -198,7 +203,7 @@ std::string reader(const SectionPlan& section) {
       text = "integers to halves by exponent";
       break;
     case CodeKind::table:
-      text = section.by_nibbles          ? "two pairs of codes by table"
+      text = section.by_nibbles        ? "two pairs of codes by table"
              : section.codes.bits <= 4 ? "pairs of codes by table"
                                        : "single codes by table";
       break;
@@ -253,24 +258,23 @@ Result<DecodePlan> plan_decode(const Problem& problem) {
                             {}});
   KV_CHECK(choose_shape(plan));
   // Two subtiles together keep more independent work in flight, where registers allow.
-  const bool is_masked = plan.k.sections[0].is_masked || plan.v.sections[0].is_masked;  // long code already
-  plan.subtiles = plan.tile == 32 && !is_masked && plan.column_blocks * plan.v.inner_dim / 4 <= 32 ? 2 : 1;
+  plan.subtiles = plan.tile == 32 && !is_masked(plan) && plan.column_blocks * plan.v.inner_dim / 4 <= 32 ? 2 : 1;
   for (const SectionPlan& section : plan.k.sections) order_keys(section, plan.key_order);
   for (const SectionPlan& section : plan.v.sections) order_values(section, plan.value_order);
   for (const auto& [what, side] : {std::pair{"k", &plan.k}, std::pair{"v", &plan.v}})
     for (const SectionPlan& section : side->sections)
-      plan.decisions.push_back({what,
-                                side->format.name,
-                                fmt::format("{}; {}-byte loads, pitch {} of {}{}, {} shared-memory wavefronts each",
-                                            reader(section), section.is_masked ? 1 : section.run.planes[0].unit,
-                                            side->pitch, side->row_bytes, side->swizzle > 0 ? " swizzled" : "", side->sections[0].run.bank_cost),
-                                {}});
+      plan.decisions.push_back(
+          {what,
+           side->format.name,
+           fmt::format("{}; {}-byte loads, pitch {} of {}{}, {} shared-memory wavefronts each", reader(section),
+                       section.is_masked ? 1 : section.run.planes[0].unit, side->pitch, side->row_bytes,
+                       side->swizzle > 0 ? " swizzled" : "", side->sections[0].run.bank_cost),
+           {}});
   // A fragment read from shared memory for every 16 tokens costs as much as looking up the codes of K does. Formats with several
   // scale groups a row are bound by arithmetic instead, and gain more from a loop that compiles soon.
   // The sum leaves room below the register limit of the block (65,536 over its threads) for what is in flight.
-  const int held =
-      plan.has_integer_keys ? plan.k.inner_dim / 8 * plan.column_blocks
-                            : plan.k.inner_dim / 16 * plan.column_blocks * plan.query_parts * 2;
+  const int held = plan.has_integer_keys ? plan.k.inner_dim / 8 * plan.column_blocks
+                                         : plan.k.inner_dim / 16 * plan.column_blocks * plan.query_parts * 2;
   const int sums = plan.column_blocks * plan.v.inner_dim / 4;
   int value_scales = 0, key_groups = 1;
   for (const SectionPlan& section : plan.v.sections)
@@ -282,20 +286,20 @@ Result<DecodePlan> plan_decode(const Problem& problem) {
        plan.has_integer_keys
            ? fmt::format("16-bit integers in {}", plan.hold_queries ? "registers" : "shared memory")
            : fmt::format("{} fp16 part(s) in {}", plan.query_parts, plan.hold_queries ? "registers" : "shared memory"),
-       plan.has_integer_keys    ? "two signed bytes, in a unit that the largest query gives"
+       plan.has_integer_keys   ? "two signed bytes, in a unit that the largest query gives"
        : plan.query_parts == 1 ? "f16 queries are exact"
                                : "f32 queries as high and low halves",
        {}});
   const auto where = [](bool is_transformed, bool is_fused) {
     return !is_transformed ? "none" : is_fused ? "fused" : "a launch of its own";
   };
-  plan.decisions.push_back({"launches",
-                            fmt::format("rotation of Q {}, merge {}, rotation of the output {}",
-                                        where(problem.k.is_transformed(), plan.rotates_queries),
-                                        where(true, plan.finishes),
-                                        where(problem.v.is_transformed(), plan.rotates_output)),
-                            problem.fuse ? "what is dense is rotated once for all blocks" : "fuse = false",
-                            {}});
+  plan.decisions.push_back(
+      {"launches",
+       fmt::format("rotation of Q {}, merge {}, rotation of the output {}",
+                   where(problem.k.is_transformed(), plan.rotates_queries), where(true, plan.finishes),
+                   where(problem.v.is_transformed(), plan.rotates_output)),
+       problem.fuse ? "what is dense is rotated once for all blocks" : "fuse = false",
+       {}});
   return plan;
 }
 

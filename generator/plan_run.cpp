@@ -109,8 +109,7 @@ void plan_unpack(const std::vector<std::vector<CodePiece>>& pieces, RunPlan& run
     int* const slots = &run.slots[first];
     std::vector<int> homeless;
     for (int i = 0; i < per_word; ++i) {
-      const int code = codes[first + std::size_t(i)],
-                home = pieces[std::size_t(code)][0].at / slot_bits % per_word;
+      const int code = codes[first + std::size_t(i)], home = pieces[std::size_t(code)][0].at / slot_bits % per_word;
       if (slots[home] < 0)
         slots[home] = code;
       else

@@ -24,8 +24,8 @@ struct Source {
   int shared_bytes = 0;  // dynamic, a block
   int args_bytes = 0;    // size of the one struct the entry takes
   bool may_overlap = false;  // waits for the launch ahead of it itself, so it may be launched before that has ended
-  int row_threads = 32;  // threads that share a row
-  int tiles = 0;         // kernels over tiles of 16 rows: tiles the warps of a block take at a time
+  int row_threads = 32;      // threads that share a row
+  int tiles = 0;             // kernels over tiles of 16 rows: tiles the warps of a block take at a time
 };
 
 // The kernels of one attention call and its cache.
@@ -79,8 +79,8 @@ struct ProgramSource {
   bool causal = false;
   int q_bytes = 2, out_bytes = 4;  // of one element
   bool q_is_f16 = true, out_is_f32 = true;
-  int rows = 0;         // q_heads_per_kv * query_length
-  int tile_tokens = 0;  // granule in which blocks share the tokens
+  int rows = 0;                                                            // q_heads_per_kv * query_length
+  int tile_tokens = 0;                                                     // granule in which blocks share the tokens
   bool rotates_queries = false, finishes = false, rotates_output = false;  // what `attend` does beside attending
   SideFacts k, v;
   std::map<Role, Source> kernels;

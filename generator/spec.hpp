@@ -51,7 +51,7 @@ struct Spec {
   Element q_type = Element::f16;      // how queries are given
   Element out_type = Element::f32;    // how the output is wanted
   Layout layout = Layout::planar;
-  bool fuse = true;  // rotations and merge in the attention kernel, where that is possible
+  bool fuse = true;                          // rotations and merge in the attention kernel, where that is possible
   std::vector<std::string> archs;            // empty: the present GPU
   std::shared_ptr<const LayersSpec> layers;  // [layers], not yet expanded (expand_layers); null: every layer is alike
   std::map<std::string, Where> key_where;    // "attention.head_dim" -> place; absent keys are absent

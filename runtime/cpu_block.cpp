@@ -82,7 +82,9 @@ class Scheduler {
   void copy_async(void* to, const void* from, int bytes, int valid);
   void copy_commit();
   void copy_wait(int groups_left);
-  void refuse(Site site) { stop(fmt::format("{}: what the kernel requires of its caller does not hold", to_string(site))); }
+  void refuse(Site site) {
+    stop(fmt::format("{}: what the kernel requires of its caller does not hold", to_string(site)));
+  }
 
   kv::cpu::Lane* self = nullptr;  // Host::self points here
 

@@ -187,8 +187,16 @@ class CudaBackend final : public Backend {
     const Bound bound(*device_);
     void* parameters[] = {const_cast<void*>(args)};  // the driver copies args_bytes from here and writes nothing
     const CuLaunchAttribute overlap{kCuLaunchProgrammaticSerialization, 0, {1}};
-    const CuLaunchConfig config{grid.x, grid.y, grid.z, ours->threads, 1, 1, ours->shared_bytes,
-                                static_cast<CuStream>(stream), &overlap, ours->may_overlap ? 1u : 0u};
+    const CuLaunchConfig config{grid.x,
+                                grid.y,
+                                grid.z,
+                                ours->threads,
+                                1,
+                                1,
+                                ours->shared_bytes,
+                                static_cast<CuStream>(stream),
+                                &overlap,
+                                ours->may_overlap ? 1u : 0u};
     const CuResult status = driver_.cuLaunchKernelEx(&config, ours->function, parameters, nullptr);
     if (status == 0) return {};
     return driver_.error(status, fmt::format("launching {} with grid {}x{}x{}, {} threads, {} bytes of shared memory",

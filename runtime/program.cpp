@@ -14,10 +14,10 @@ namespace kvjit {
 namespace {
 
 constexpr std::size_t kTooMuch = std::numeric_limits<std::size_t>::max();
-constexpr std::size_t kPiece = 256;          // alignment of the planes of a cache and of the pieces of a workspace
-constexpr long long kPlanarCapacity = 64;    // tokens; 64 rows of any even size are a multiple of 16 bytes
-constexpr unsigned kVectorAlignment = 16;    // planar planes are read 16 bytes at a time
-constexpr int kMostGridYZ = 65535;           // CUDA programming guide, technical specifications
+constexpr std::size_t kPiece = 256;        // alignment of the planes of a cache and of the pieces of a workspace
+constexpr long long kPlanarCapacity = 64;  // tokens; 64 rows of any even size are a multiple of 16 bytes
+constexpr unsigned kVectorAlignment = 16;  // planar planes are read 16 bytes at a time
+constexpr int kMostGridYZ = 65535;         // CUDA programming guide, technical specifications
 constexpr long long kTilesBeforeCpuParts = 4;
 
 // Sizes that do not fit become kTooMuch and stay so; no allocation of that size can succeed.
@@ -49,7 +49,9 @@ struct Workspace {
 long long q_heads(const ProgramSource& source, const AttentionCall& call) {
   return static_cast<long long>(call.kv_heads) * source.q_heads_per_kv;
 }
-long long pairs(const AttentionCall& call) { return static_cast<long long>(call.sequences) * call.kv_heads; }
+long long pairs(const AttentionCall& call) {  // at least 1, so that calls yet to be checked can be counted too
+  return std::max(static_cast<long long>(call.sequences) * call.kv_heads, 1ll);
+}
 // Of all (sequence, KV head) pairs, at `tokens` each.
 long long tiles(const ProgramSource& source, const AttentionCall& call) {
   return std::max(ceil_div(call.tokens, std::max(source.tile_tokens, 1)), 1ll) * pairs(call);

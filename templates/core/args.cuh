@@ -46,8 +46,9 @@ struct AttentionArgs {
   // accumulators; [slot][rows][2]: maximum (base 2), denominator. Slots: Work::slot.
   float* partial;
   float* partial_state;
-  u32* arrivals;  // decode, fused: parts of a pair that are done, by the pair's first block; zero before and after a call
-  Rows out;       // f32 of V's inner dimension when rotate_out follows, else the plan's out type
+  u32*
+      arrivals;  // decode, fused: parts of a pair that are done, by the pair's first block; zero before and after a call
+  Rows out;      // f32 of V's inner dimension when rotate_out follows, else the plan's out type
   float scale_log2;   // softmax scale times log2(e): scores are base-2 exponents; times K's tensor scale
   float value_scale;  // V's tensor scale
 };

@@ -71,8 +71,8 @@ struct MirroredIntegers {
     for (int m = 0; m < F::kRunCodes / 8; ++m) {
       const u32 magnitudes = codes[m] & 0x77777777u, shifted = codes[m] << 4;  // each code's sign on top of a byte
       y[2 * m] = select_bytes(t.word[0], t.word[1], magnitudes) ^ select_signs(codes[m], shifted, 0x9d8cu);
-      y[2 * m + 1] =
-          select_bytes(t.word[0], t.word[1], multiply_high(magnitudes, t.half_word)) ^ select_signs(codes[m], shifted, 0xbfaeu);
+      y[2 * m + 1] = select_bytes(t.word[0], t.word[1], multiply_high(magnitudes, t.half_word)) ^
+                     select_signs(codes[m], shifted, 0xbfaeu);
     }
   }
 };
@@ -89,9 +89,10 @@ struct Table16Integers {
       const u32 low = codes[m] & 0x77777777u, shifted = codes[m] << 4;
       KV_UNROLL
       for (int half = 0; half < 2; ++half) {
-        const u32 at = half ? multiply_high(low, t.half_word) : low, is_high = select_signs(codes[m], shifted, half ? 0xbfaeu : 0x9d8cu);
-        y[2 * m + half] = (select_bytes(t.word[2], t.word[3], at) & is_high) |
-                          (select_bytes(t.word[0], t.word[1], at) & ~is_high);
+        const u32 at = half ? multiply_high(low, t.half_word) : low,
+                  is_high = select_signs(codes[m], shifted, half ? 0xbfaeu : 0x9d8cu);
+        y[2 * m + half] =
+            (select_bytes(t.word[2], t.word[3], at) & is_high) | (select_bytes(t.word[0], t.word[1], at) & ~is_high);
       }
     }
   }

@@ -15,11 +15,13 @@
 
 namespace kv {
 
-constexpr float kLargestQuery = 32512.f;  // 127 * 256: with it the high byte of a rounded integer stays within a signed byte
+constexpr float kLargestQuery =
+    32512.f;  // 127 * 256: with it the high byte of a rounded integer stays within a signed byte
 
 template <class Plan>
 class QueryRows {
-  static constexpr int kPerLane = Plan::kQueryStored / 32, kAll = Plan::kKeyDim / 32;  // registers of a row: given; in K's domain
+  static constexpr int kPerLane = Plan::kQueryStored / 32,
+                       kAll = Plan::kKeyDim / 32;  // registers of a row: given; in K's domain
   static constexpr int kRows = Plan::kColumnBlocks * 8, kPerWarp = (kRows + Plan::kWarps - 1) / Plan::kWarps;
   static constexpr int kLaneBytes = Plan::kHasIntegerKeys ? 16 : 8 * Plan::kQueryParts;  // of a fragment
   u32 raw_[kPerWarp][kPerLane];  // as they are in memory: nothing waits for them yet
@@ -60,7 +62,8 @@ class QueryRows {
       if (row >= kRows) break;
       if constexpr (Plan::kSumGroups > 0) sum_groups(i, row, per_unit);
       KV_UNROLL
-      for (int e = 0; e < kAll; ++e) put(place_[e] + row / 8 * (32 * kLaneBytes) + row % 8 * (4 * kLaneBytes), x_[i][e] * per_unit);
+      for (int e = 0; e < kAll; ++e)
+        put(place_[e] + row / 8 * (32 * kLaneBytes) + row % 8 * (4 * kLaneBytes), x_[i][e] * per_unit);
     }
     sync_block();
     return unit;
@@ -96,7 +99,8 @@ class QueryRows {
     for (int row = 0; row < kRows; row += 4) {
       u32 four[4];
       load_staged_u128(four, Plan::kLargestAt + row * 4);
-      all = larger(all, larger(larger(float_of(four[0]), float_of(four[1])), larger(float_of(four[2]), float_of(four[3]))));
+      all = larger(all,
+                   larger(larger(float_of(four[0]), float_of(four[1])), larger(float_of(four[2]), float_of(four[3]))));
     }
     return all;
   }

@@ -131,7 +131,8 @@ KV_DEVICE void stage_tile(SharedAddress to, i64 token_stride, const u8* codes, c
     else
       stage_padded<kTile, Side::kRowBytes, Side::kPitch, kIsWhole>(to, codes, valid);
     if constexpr (Side::kScaleRowBytes > 0)
-      stage_dense<kTile * Side::kScaleRowBytes, 0, kIsWhole>(to + Side::kScalesAt, scales, valid * Side::kScaleRowBytes);
+      stage_dense<kTile * Side::kScaleRowBytes, 0, kIsWhole>(to + Side::kScalesAt, scales,
+                                                             valid * Side::kScaleRowBytes);
   } else if constexpr (Side::kIsSkewed) {
     stage_skewed_rows<kTile, Side::kRowBytes, Side::kPitch, kIsWhole>(to, codes, token_stride, valid);
   } else if constexpr (kIsWhole) {

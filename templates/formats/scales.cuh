@@ -122,7 +122,9 @@ struct Quotient {
   template <class R, class Codes>
   KV_DEVICE static u32 code(float x, float d, float factor) {
     if (factor == 0.f) return Codes::code(d != 0.f ? div_rn(x, d) : 0.f);
-    const float first = mul_rn(x, factor), second = fma_rn(fma_rn(-first, d, x), factor, first);
+    const float first = mul_rn(x, factor);
+    if (!(absolute(first) > 0.f && absolute(first) < 0x1p100f)) return Codes::code(div_rn(x, d));  // -0, infinity, NaN
+    const float second = fma_rn(fma_rn(-first, d, x), factor, first);
     return Codes::code(fma_rn(fma_rn(-second, d, x), factor, second));
   }
 };

@@ -70,8 +70,8 @@ struct Tiles {
   bool is_aligned;  // whole tiles can take the straight-line copies
 
   KV_DEVICE Tiles(const CacheSide& side, const Part& part)
-      : codes(in_register(side.codes + part.sequence * side.codes_sequence_stride +
-                          part.head * side.codes_head_stride + (Side::kIsPlanar ? lane() * 16 : 0))),
+      : codes(in_register(side.codes + part.sequence * side.codes_sequence_stride + part.head * side.codes_head_stride +
+                          (Side::kIsPlanar ? lane() * 16 : 0))),
         scales(in_register(side.scales + part.sequence * side.scales_sequence_stride +
                            part.head * side.scales_head_stride + lane() * 16)),
         token_stride(Side::kIsPlanar ? Side::kRowBytes : side.codes_token_stride),
@@ -190,8 +190,7 @@ KV_DEVICE void attend_part(const AttentionArgs& args, const Work<Plan::kTile>& w
     KV_UNROLL
     for (int mask = 4; mask < 32; mask <<= 1) sum += shfl_xor(sum, mask);
   }
-  const float unit =
-      args.value_scale * V::kUnit * (V::kScalesGroups ? exp2_fast(float(sums.value_scales.log2)) : 1.f);
+  const float unit = args.value_scale * V::kUnit * (V::kScalesGroups ? exp2_fast(float(sums.value_scales.log2)) : 1.f);
   finish_part<Plan>(args, work, part, sums.o, sums.softmax, unit);
 }
 
@@ -202,7 +201,8 @@ KV_DEVICE void prefetch_side(const CacheSide& side, const Part& part) {
   if constexpr (Side::kIsPlanar) {
     const int last = part.last - part.first < kMost ? part.last : part.first + kMost;
     const i64 end = i64(last * Plan::kTile < part.length ? last * Plan::kTile : part.length) * Side::kRowBytes;
-    const u8* const codes = side.codes + part.sequence * side.codes_sequence_stride + part.head * side.codes_head_stride;
+    const u8* const codes =
+        side.codes + part.sequence * side.codes_sequence_stride + part.head * side.codes_head_stride;
     KV_NO_UNROLL
     for (i64 at = i64(part.first) * (Plan::kTile * Side::kRowBytes) + thread() * kLine; at < end;
          at += Plan::kThreads * kLine)
@@ -219,7 +219,7 @@ KV_DEVICE void decode(const AttentionArgs& args) {
   fill_tables<K>();
   fill_tables<V>();
   fill_order<Plan>();
-  release_successor();     // it waits for all of this launch, but may be set up while the last blocks merge
+  release_successor();  // it waits for all of this launch, but may be set up while the last blocks merge
   if (!args.work.lengths) {
     const Work<Plan::kTile> work(args.work);
     const Part part = work.part_at(work.begin(block_x()), work.begin(block_x() + 1));

@@ -125,7 +125,8 @@ KV_DEVICE void score_section_of_integers(Scores<Plan> (&s)[Plan::kSubtiles], Sha
                                          const u32 (&skew)[Plan::kSubtiles][2], const Queries<Plan>& queries) {
   using K = typename Plan::K;
   using Integers = typename S::Integers;
-  constexpr int kWords = S::kRunCodes / 4, kSteps = S::kRunCodes / 8;  // k32 steps a run: four lanes bring eight codes each
+  constexpr int kWords = S::kRunCodes / 4,
+                kSteps = S::kRunCodes / 8;  // k32 steps a run: four lanes bring eight codes each
   const int g = lane() >> 2, c = lane() & 3;
   KV_UNROLL_BY(Plan::kHoldQueries ? S::kGroups : 2)
   for (int group = 0; group < S::kGroups; ++group) {

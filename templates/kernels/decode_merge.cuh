@@ -56,7 +56,8 @@ KV_DEVICE RowSums load_partial(const Args& args, i64 slot, int row, int at) {
   u32 state[2], words[4];
   load_coherent_u64(state, args.partial_state + place * 2);
   load_coherent_u128(words, args.partial + place * Plan::kValueDim + at);
-  return {float_of(state[0]), float_of(state[1]),
+  return {float_of(state[0]),
+          float_of(state[1]),
           {float_of(words[0]), float_of(words[1]), float_of(words[2]), float_of(words[3])}};
 }
 
@@ -87,7 +88,8 @@ struct WarpSums {
     const int place = warp * Plan::kRows + row;
     load_shared_u64(state, Plan::kEpilogueAt + place * 8);
     load_shared_u128(words, kSumsAt + (place * kPitch + at) * 4);
-    return {float_of(state[0]), float_of(state[1]),
+    return {float_of(state[0]),
+            float_of(state[1]),
             {float_of(words[0]), float_of(words[1]), float_of(words[2]), float_of(words[3])}};
   }
 };
@@ -176,7 +178,8 @@ KV_DEVICE void finish_part(const AttentionArgs& args, const Work<Plan::kTile>& w
   });
   if constexpr (Plan::kFinishes) {
     if (!is_whole) {
-      const int first = work.block_of(part.pair_begin), parts = work.block_of(part.pair_begin + part.tiles - 1) - first + 1;
+      const int first = work.block_of(part.pair_begin),
+                parts = work.block_of(part.pair_begin + part.tiles - 1) - first + 1;
       if (!is_last<Plan>(args.arrivals + first, parts)) return;
       const i64 first_slot = work.slot(first, part.sequence, part.head);
       for_each_item<Plan>([&](int row, int at) {

@@ -11,8 +11,8 @@ namespace kv {
 
 constexpr float kMasked = -1e30f;  // x of a token that is not seen: 2^x = 0
 constexpr float kFloor = -1e29f;   // the base of a column that has seen no token; any score is above
-constexpr float kBias = 8.f;    // the largest probability is 2^8 after a renewal: far from fp16's subnormals
-constexpr float kLimit = 14.f;  // ... and at most 2^14: far from its largest
+constexpr float kBias = 8.f;       // the largest probability is 2^8 after a renewal: far from fp16's subnormals
+constexpr float kLimit = 14.f;     // ... and at most 2^14: far from its largest
 
 template <class Plan>
 using Scores = float[Plan::kColumnBlocks][4];
@@ -83,8 +83,8 @@ KV_DEVICE void renew_base(Scores<Plan> (&x)[Plan::kSubtiles], Softmax<Plan>& sof
 
 // Probabilities as B fragments of P^T.
 template <class Plan>
-KV_DEVICE void exponentiate(u32 (&p)[Plan::kSubtiles][Plan::kColumnBlocks][2],
-                            const Scores<Plan> (&x)[Plan::kSubtiles], Softmax<Plan>& softmax) {
+KV_DEVICE void exponentiate(u32 (&p)[Plan::kSubtiles][Plan::kColumnBlocks][2], const Scores<Plan> (&x)[Plan::kSubtiles],
+                            Softmax<Plan>& softmax) {
   KV_UNROLL
   for (int i = 0; i < Plan::kSubtiles * Plan::kColumnBlocks; ++i) {
     const int sub = i / Plan::kColumnBlocks, n = i % Plan::kColumnBlocks;

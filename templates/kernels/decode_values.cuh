@@ -124,8 +124,7 @@ struct ValueScales {
     }
     u32 half[4];
     [[maybe_unused]] float inverse[4];
-    if constexpr (S::kRenormalises)
-      inverse_lengths<Plan, S>(inverse, stage, first + sub * 16, skew, group, table);
+    if constexpr (S::kRenormalises) inverse_lengths<Plan, S>(inverse, stage, first + sub * 16, skew, group, table);
     KV_UNROLL
     for (int t = 0; t < 4; ++t) {
       const SharedAddress at = scales_of<V, S>(stage, skew[t], token + (t & 1) + 8 * (t >> 1), group, 0);

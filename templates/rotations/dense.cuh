@@ -46,7 +46,8 @@ struct Dense {
           const int i = 32 * e + lane();
           const float entry = Table::at(kIsInverse == Table::kIsByRows ? k * kSize + i : i * kSize + k);
           KV_UNROLL
-          for (int group = 0; group < kGroups; ++group) part[group * kRegisters + e] += entry * x_k[group];
+          for (int group = 0; group < kGroups; ++group)  // not contracted: the same bits with every compiler
+            part[group * kRegisters + e] = add_rn(part[group * kRegisters + e], mul_rn(entry, x_k[group]));
         }
       }
       KV_UNROLL

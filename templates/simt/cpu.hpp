@@ -43,7 +43,7 @@ struct Host {
   void (*copy_async)(void* to, const void* from, int bytes,
                      int valid);  // queued; zero-fills bytes past valid
   void (*copy_commit)();
-  void (*copy_wait)(int groups_left);  // applies all but the newest `groups_left` groups
+  void (*copy_wait)(int groups_left);          // applies all but the newest `groups_left` groups
   void (*refuse)(const char* file, int line);  // ends the launch: the kernel found a promise broken
 };
 

@@ -34,8 +34,7 @@ void check_matrix(bool is_complete) {
       if (spec.head_dim == 64 && (spec.k.format == "tbq4_0" || spec.v.format == "tbq4_0")) continue;
       ++combinations;
       const ProgramSource program = must(make_program(must(resolve(spec, registry, arch)), registry));
-      for (const auto& [role, source] : program.kernels)
-        kernels.add(source);
+      for (const auto& [role, source] : program.kernels) kernels.add(source);
     }
   }
   kernels.compile(kThreads);

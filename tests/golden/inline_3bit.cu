@@ -3,13 +3,17 @@
 namespace kv {
 
 // wht_signed, groups of 64
-KV_CONSTANT u32 kPlanRotationPre[2] = {0xe46a0359, 0x42f85949};
-KV_CONSTANT u32 kPlanRotationPost[2] = {0x16acee90, 0x3f628fdc};
 struct PlanRotationSigns {
   static constexpr int kSize = 64;
   static constexpr float kNorm = 0.125f;  // 1 / sqrt(kSize)
-  KV_DEVICE static u32 pre_signs(int word) { return kPlanRotationPre[word]; }
-  KV_DEVICE static u32 post_signs(int word) { return kPlanRotationPost[word]; }
+  KV_DEVICE static u32 pre_signs(int word) {
+    constexpr u32 kWords[2] = {0xe46a0359, 0x42f85949};
+    return kWords[word];
+  }
+  KV_DEVICE static u32 post_signs(int word) {
+    constexpr u32 kWords[2] = {0x16acee90, 0x3f628fdc};
+    return kWords[word];
+  }
 };
 using PlanRotation = Wht<PlanRotationSigns>;
 
@@ -17,7 +21,7 @@ using PlanProjection = NoRotation;
 
 struct Plan {
   static constexpr int kHeadDim = 64, kStored = 64;
-  static constexpr bool kHasResidual = false, kIsOriginal = false;
+  static constexpr bool kHasResidual = false, kIsOriginal = false, kHasChannels = false;
   using Rotation = PlanRotation;
   using Projection = PlanProjection;
   KV_DEVICE static float channel([[maybe_unused]] int i) { return 1.f; }
@@ -54,22 +58,27 @@ struct KeySection0 {
   // dimensions kFirst .. kFirst + kDim of the row as the kernel counts them: kGroups x kRuns runs a lane
   static constexpr int kFirst = 0, kDim = 64, kGroups = 1, kRuns = 1, kRunCodes = 16, kRunWords = 2;
   static constexpr int kBlocks = 1, kPartsPerBlock = 4, kBlockStride = 24;
+  static constexpr int kSwizzle = 0;
   static constexpr int kScaleStride = 2, kScaleGroup = 0, kFirstScaled = 0;
   static constexpr bool kScalesGroups = true, kScalesValues = false, kRenormalises = false;
   static constexpr bool kOwnsTable = true;
   static constexpr int kTableAt = 0, kTableStride = 256, kTableCopies = 32;
   KV_DEVICE static float scale(SharedAddress block, [[maybe_unused]] int group) {
-    return f32_from_f16(load_shared_u16(block + 0 + group * 2));
+    return f32_from_f16(load_staged_u16(block + 0 + group * 2));
   }
-  KV_DEVICE static u32 scale_half(SharedAddress block, [[maybe_unused]] int group) { return load_shared_u16(block + 0 + group * 2); }
-  static constexpr bool kAddsMinima = false;
+  KV_DEVICE static u32 scale_half(SharedAddress block, [[maybe_unused]] int group) { return load_staged_u16(block + 0 + group * 2); }
+  static constexpr bool kAddsMinima = false, kScalesAreDense = true;
   KV_DEVICE static u32 half_value(int code) { return kKeySection0Halves[code]; }
   static constexpr bool kIsMasked = false, kHasRest = false;  // kHasRest: the halves of the codes miss something
-  KV_DEVICE static void unpack(const u32 (&w)[2], u32 (&y)[4]) {
+  KV_DEVICE static void unpack(const u32 (&w)[2], u32* y) {
     y[0] = (w[0] & 0x07000007u) | (w[0] >> 1 & 0x00000700u) | (w[1] << 15 & 0x00070000u);
     y[1] = (w[0] >> 2 & 0x00070000u) | (w[0] >> 3 & 0x07000007u) | (w[1] >> 2 & 0x00000700u);
     y[2] = (w[0] >> 4 & 0x00000700u) | (w[0] >> 5 & 0x00070000u) | (w[1] << 11 & 0x07000000u) | (w[1] >> 4 & 0x00000007u);
     y[3] = (w[0] >> 6 & 0x03000007u) | (w[0] >> 7 & 0x00000700u) | (w[1] << 26 & 0x04000000u) | (w[1] << 9 & 0x00070000u);
+  }
+  static constexpr int kTableParts = 1, kTableWords = 0;
+  KV_DEVICE static u32 table_word([[maybe_unused]] int i) {
+    return 0;
   }
   using Pairs = TablePairs<KeySection0>;
   using Run = CodeRun<KeySection0>;
@@ -78,7 +87,7 @@ struct KeySection0 {
 struct KeySide {
   static constexpr bool kIsPlanar = true, kIsSkewed = false, kScalesGroups = true, kOwnsTable = true;
   static constexpr int kDim = 64;
-  static constexpr int kRowBytes = 24, kRowUnit = 16, kPitch = 24;  // the staged row
+  static constexpr int kRowBytes = 24, kRowUnit = 16, kPitch = 24, kSwizzle = 0;  // the staged row
   static constexpr int kScaleRowBytes = 2, kScalesAt = 400, kScalePitch = 2, kStageBytes = 432;
   static constexpr int kTableCopies = 32, kScaledGroups = 1;
   static constexpr float kUnit = 0.21843699f;
@@ -95,18 +104,23 @@ struct ValueSection0 {
   // dimensions kFirst .. kFirst + kDim of the row as the kernel counts them: kGroups x kRuns runs a lane
   static constexpr int kFirst = 0, kDim = 64, kGroups = 2, kRuns = 1, kRunCodes = 4, kRunWords = 1;
   static constexpr int kBlocks = 1, kPartsPerBlock = 8, kBlockStride = 12;
+  static constexpr int kSwizzle = 0;
   static constexpr int kScaleStride = 2, kScaleGroup = 0, kFirstScaled = 0;
   static constexpr bool kScalesGroups = true, kScalesValues = false, kRenormalises = false;
   static constexpr bool kOwnsTable = false;
   static constexpr int kTableAt = 0, kTableStride = 256, kTableCopies = 32;
   KV_DEVICE static float scale(SharedAddress block, [[maybe_unused]] int group) {
-    return f32_from_f16(load_shared_u16(block + 0 + group * 2));
+    return f32_from_f16(load_staged_u16(block + 0 + group * 2));
   }
-  KV_DEVICE static u32 scale_half(SharedAddress block, [[maybe_unused]] int group) { return load_shared_u16(block + 0 + group * 2); }
-  static constexpr bool kAddsMinima = false;
+  KV_DEVICE static u32 scale_half(SharedAddress block, [[maybe_unused]] int group) { return load_staged_u16(block + 0 + group * 2); }
+  static constexpr bool kAddsMinima = false, kScalesAreDense = false;
   static constexpr bool kIsMasked = false, kHasRest = false;  // kHasRest: the halves of the codes miss something
-  KV_DEVICE static void unpack(const u32 (&w)[1], u32 (&y)[1]) {
+  KV_DEVICE static void unpack(const u32 (&w)[1], u32* y) {
     y[0] = (w[0] << 21 & 0x07000000u) | (w[0] << 10 & 0x00070000u) | (w[0] & 0x00000007u) | (w[0] >> 1 & 0x00000700u);
+  }
+  static constexpr int kTableParts = 1, kTableWords = 0;
+  KV_DEVICE static u32 table_word([[maybe_unused]] int i) {
+    return 0;
   }
   using Pairs = UniformPairs<ValueSection0>;
   using Run = CodeRun<ValueSection0>;
@@ -115,67 +129,82 @@ struct ValueSection0 {
 struct ValueSide {
   static constexpr bool kIsPlanar = true, kIsSkewed = false, kScalesGroups = true, kOwnsTable = false;
   static constexpr int kDim = 64;
-  static constexpr int kRowBytes = 24, kRowUnit = 16, kPitch = 24;  // the staged row
+  static constexpr int kRowBytes = 24, kRowUnit = 16, kPitch = 24, kSwizzle = 0;  // the staged row
   static constexpr int kScaleRowBytes = 4, kScalesAt = 400, kScalePitch = 4, kStageBytes = 464;
   static constexpr int kTableCopies = 32, kScaledGroups = 2;
   static constexpr float kUnit = 1.0f;
   using Sections = List<ValueSection0>;
 };
 
-// Dimension of each contraction slot of Q, and of each row of O, in the order the packings give them.
-KV_CONSTANT u16 kKeyOrder[64] = {
-    0, 1, 3, 14, 16, 17, 19, 30, 32, 33, 35, 46, 48, 49, 51, 62, 11, 6, 8, 9, 27, 22, 24, 25, 43, 38, 
-    40, 41, 59, 54, 56, 57, 12, 2, 4, 5, 28, 18, 20, 21, 44, 34, 36, 37, 60, 50, 52, 53, 7, 13, 15, 10, 
-    23, 29, 31, 26, 39, 45, 47, 42, 55, 61, 63, 58};
-KV_CONSTANT u16 kValueOrder[64] = {
+// Where each dimension of Q goes in the fragments of row 0; and the dimension of each row of O.
+KV_TABLE u16 kKeyPlace[64] = {
+    0, 2, 1026, 4, 1028, 1030, 514, 1536, 516, 518, 1542, 512, 1024, 1538, 6, 1540, 16, 18, 1042, 20, 
+    1044, 1046, 530, 1552, 532, 534, 1558, 528, 1040, 1554, 22, 1556, 32, 34, 1058, 36, 1060, 1062, 
+    546, 1568, 548, 550, 1574, 544, 1056, 1570, 38, 1572, 48, 50, 1074, 52, 1076, 1078, 562, 1584, 564, 
+    566, 1590, 560, 1072, 1586, 54, 1588};
+KV_TABLE u16 kValueOrder[64] = {
     0, 4, 8, 12, 16, 20, 24, 28, 3, 7, 11, 15, 19, 23, 27, 31, 2, 6, 10, 14, 18, 22, 26, 30, 1, 5, 9, 
     13, 17, 21, 25, 29, 32, 36, 40, 44, 48, 52, 56, 60, 35, 39, 43, 47, 51, 55, 59, 63, 34, 38, 42, 46, 
     50, 54, 58, 62, 33, 37, 41, 45, 49, 53, 57, 61};
 
+// wht_signed, groups of 64
+struct KeyRotationSigns {
+  static constexpr int kSize = 64;
+  static constexpr float kNorm = 0.125f;  // 1 / sqrt(kSize)
+  KV_DEVICE static u32 pre_signs(int word) {
+    constexpr u32 kWords[2] = {0xe46a0359, 0x42f85949};
+    return kWords[word];
+  }
+  KV_DEVICE static u32 post_signs(int word) {
+    constexpr u32 kWords[2] = {0x16acee90, 0x3f628fdc};
+    return kWords[word];
+  }
+};
+using KeyRotation = Wht<KeyRotationSigns>;
+
+using KeyProjection = NoRotation;
+
+struct KeyDomain {
+  static constexpr int kHeadDim = 64, kStored = 64;
+  static constexpr bool kHasResidual = false, kIsOriginal = false, kHasChannels = false;
+  using Rotation = KeyRotation;
+  using Projection = KeyProjection;
+  KV_DEVICE static float channel([[maybe_unused]] int i) { return 1.f; }
+};
+
 struct Plan {
   static constexpr int kKeyDim = 64, kValueDim = 64;
+  static constexpr int kQueryDim = 64, kQueryStored = 64;  // of a row of Q, as given and before its residual
+  static constexpr int kOutputDim = 64, kOutputStored = 64;  // of a row of the output, likewise
   static constexpr int kGroup = 1, kRows = 1, kColumnBlocks = 1, kQueryParts = 2;
-  static constexpr bool kHoldQueries = true;
+  static constexpr bool kHoldQueries = true, kHasIntegerKeys = false;
+  static constexpr bool kRotatesQueries = true, kFinishes = true, kRotatesOutput = false;
   static constexpr int kWarps = 12, kThreads = 384, kStages = 4, kTile = 16, kSubtiles = 1;
-  static constexpr int kQueriesAt = 16384, kSumsAt = 18432, kSumGroups = 0;
-  static constexpr int kRingAt = 18432, kStageBytes = 896;
+  static constexpr int kOrderAt = 16384, kIntegerTableAt = 16512;
+  static constexpr int kQueriesAt = 16640, kSumsAt = 18688, kSumGroups = 0, kLargestAt = 18688;
+  static constexpr int kRingAt = 18688, kStageBytes = 896, kEpilogueAt = 16640;
+  static constexpr float kSumFactor = 0.0f;
+  using KeyCodes = KeySection0;
   using K = KeySide;
   using V = ValueSide;
   using Feature = NoFeature;
-  KV_DEVICE static float load_query(const void* data, i64 i) { return static_cast<const float*>(data)[i]; }
-  KV_DEVICE static int key_order(int i) { return kKeyOrder[i]; }
+  using KeyDomain = kv::KeyDomain;
+  KV_DEVICE static u32 load_query_bits(const void* data, i64 i) { return static_cast<const u16*>(data)[i]; }
+  KV_DEVICE static float query_of(u32 bits) { return f32_from_f16(bits); }
+  KV_DEVICE static void store(void* data, i64 i, float v) { static_cast<float*>(data)[i] = v; }
+  KV_DEVICE static int key_place(int i) { return kKeyPlace[i]; }
   KV_DEVICE static int value_order(int i) { return kValueOrder[i]; }
 };
 static_assert(KeySide::kStageBytes + ValueSide::kStageBytes == Plan::kStageBytes, "stages do not add up");
 
 }  // namespace kv
 
-static_assert(sizeof(kv::AttentionArgs) == 240, "host and device disagree on the arguments");
+static_assert(sizeof(kv::AttentionArgs) == 264, "host and device disagree on the arguments");
 
 KV_KERNEL KV_LAUNCH_BOUNDS(384, 1) kv_decode(KV_PARAM kv::AttentionArgs args) { kv::decode<kv::Plan>(args); }
 #if !defined(__CUDACC__)
 extern "C" __attribute__((visibility("default"))) void kv_decode_on_host(const void* args) {
   kv_decode(*static_cast<const kv::AttentionArgs*>(args));
-}
-#endif
-
-// merge.d64.g1.q1.f32.sm_75
-// ======== the plan ========
-namespace kv {
-
-struct Plan {
-  static constexpr int kDim = 64, kGroup = 1, kRows = 1, kThreads = 64;
-  KV_DEVICE static void store(void* data, i64 i, float v) { static_cast<float*>(data)[i] = v; }
-};
-
-}  // namespace kv
-
-static_assert(sizeof(kv::MergeArgs) == 56, "host and device disagree on the arguments");
-
-KV_KERNEL KV_LAUNCH_BOUNDS(64, 1) kv_merge(KV_PARAM kv::MergeArgs args) { kv::merge<kv::Plan>(args); }
-#if !defined(__CUDACC__)
-extern "C" __attribute__((visibility("default"))) void kv_merge_on_host(const void* args) {
-  kv_merge(*static_cast<const kv::MergeArgs*>(args));
 }
 #endif
 
@@ -240,7 +269,7 @@ struct Plan {
 
 }  // namespace kv
 
-static_assert(sizeof(kv::AttentionArgs) == 240, "host and device disagree on the arguments");
+static_assert(sizeof(kv::AttentionArgs) == 264, "host and device disagree on the arguments");
 
 KV_KERNEL KV_LAUNCH_BOUNDS(32, 1) kv_reference(KV_PARAM kv::AttentionArgs args) { kv::reference<kv::Plan>(args); }
 #if !defined(__CUDACC__)
@@ -281,13 +310,17 @@ struct StoredFormat : FormatDefaults {
 };
 
 // wht_signed, groups of 64
-KV_CONSTANT u32 kPlanRotationPre[2] = {0xe46a0359, 0x42f85949};
-KV_CONSTANT u32 kPlanRotationPost[2] = {0x16acee90, 0x3f628fdc};
 struct PlanRotationSigns {
   static constexpr int kSize = 64;
   static constexpr float kNorm = 0.125f;  // 1 / sqrt(kSize)
-  KV_DEVICE static u32 pre_signs(int word) { return kPlanRotationPre[word]; }
-  KV_DEVICE static u32 post_signs(int word) { return kPlanRotationPost[word]; }
+  KV_DEVICE static u32 pre_signs(int word) {
+    constexpr u32 kWords[2] = {0xe46a0359, 0x42f85949};
+    return kWords[word];
+  }
+  KV_DEVICE static u32 post_signs(int word) {
+    constexpr u32 kWords[2] = {0x16acee90, 0x3f628fdc};
+    return kWords[word];
+  }
 };
 using PlanRotation = Wht<PlanRotationSigns>;
 
@@ -306,7 +339,7 @@ struct RowEncoder : EncoderDefaults {
 
 struct Plan {
   static constexpr int kHeadDim = 64, kStored = 64;
-  static constexpr bool kHasResidual = false, kIsOriginal = false;
+  static constexpr bool kHasResidual = false, kIsOriginal = false, kHasChannels = false;
   using Rotation = PlanRotation;
   using Projection = PlanProjection;
   KV_DEVICE static float channel([[maybe_unused]] int i) { return 1.f; }
@@ -368,7 +401,7 @@ struct RowEncoder : EncoderDefaults {
 
 struct Plan {
   static constexpr int kHeadDim = 64, kStored = 64;
-  static constexpr bool kHasResidual = false, kIsOriginal = false;
+  static constexpr bool kHasResidual = false, kIsOriginal = false, kHasChannels = false;
   using Rotation = PlanRotation;
   using Projection = PlanProjection;
   KV_DEVICE static float channel([[maybe_unused]] int i) { return 1.f; }
@@ -422,13 +455,17 @@ struct StoredFormat : FormatDefaults {
 };
 
 // wht_signed, groups of 64
-KV_CONSTANT u32 kPlanRotationPre[2] = {0xe46a0359, 0x42f85949};
-KV_CONSTANT u32 kPlanRotationPost[2] = {0x16acee90, 0x3f628fdc};
 struct PlanRotationSigns {
   static constexpr int kSize = 64;
   static constexpr float kNorm = 0.125f;  // 1 / sqrt(kSize)
-  KV_DEVICE static u32 pre_signs(int word) { return kPlanRotationPre[word]; }
-  KV_DEVICE static u32 post_signs(int word) { return kPlanRotationPost[word]; }
+  KV_DEVICE static u32 pre_signs(int word) {
+    constexpr u32 kWords[2] = {0xe46a0359, 0x42f85949};
+    return kWords[word];
+  }
+  KV_DEVICE static u32 post_signs(int word) {
+    constexpr u32 kWords[2] = {0x16acee90, 0x3f628fdc};
+    return kWords[word];
+  }
 };
 using PlanRotation = Wht<PlanRotationSigns>;
 
@@ -436,7 +473,7 @@ using PlanProjection = NoRotation;
 
 struct Plan {
   static constexpr int kHeadDim = 64, kStored = 64;
-  static constexpr bool kHasResidual = false, kIsOriginal = false;
+  static constexpr bool kHasResidual = false, kIsOriginal = false, kHasChannels = false;
   using Rotation = PlanRotation;
   using Projection = PlanProjection;
   KV_DEVICE static float channel([[maybe_unused]] int i) { return 1.f; }
@@ -484,7 +521,7 @@ using PlanProjection = NoRotation;
 
 struct Plan {
   static constexpr int kHeadDim = 64, kStored = 64;
-  static constexpr bool kHasResidual = false, kIsOriginal = false;
+  static constexpr bool kHasResidual = false, kIsOriginal = false, kHasChannels = false;
   using Rotation = PlanRotation;
   using Projection = PlanProjection;
   KV_DEVICE static float channel([[maybe_unused]] int i) { return 1.f; }

@@ -12,31 +12,35 @@ struct KeySection0 {
   // dimensions kFirst .. kFirst + kDim of the row as the kernel counts them: kGroups x kRuns runs a lane
   static constexpr int kFirst = 0, kDim = 64, kGroups = 2, kRuns = 1, kRunCodes = 8, kRunWords = 1;
   static constexpr int kBlocks = 1, kPartsPerBlock = 4, kBlockStride = 18;
+  static constexpr int kSwizzle = 0;
   static constexpr int kScaleStride = 18, kScaleGroup = 0, kFirstScaled = 0;
   static constexpr bool kScalesGroups = true, kScalesValues = false, kRenormalises = false;
   static constexpr bool kOwnsTable = false;
-  static constexpr int kTableAt = 0, kTableStride = 4, kTableCopies = 1;
+  static constexpr int kTableAt = 0, kTableStride = 8, kTableCopies = 1;
   KV_DEVICE static float scale(SharedAddress block, [[maybe_unused]] int group) {
-    return f32_from_f16(load_shared_u16(block + 0 + group * 2));
+    return f32_from_f16(load_staged_u16(block + 0 + group * 2));
   }
-  KV_DEVICE static u32 scale_half(SharedAddress block, [[maybe_unused]] int group) { return load_shared_u16(block + 0 + group * 2); }
-  static constexpr bool kAddsMinima = false;
+  KV_DEVICE static u32 scale_half(SharedAddress block, [[maybe_unused]] int group) { return load_staged_u16(block + 0 + group * 2); }
+  static constexpr bool kAddsMinima = false, kScalesAreDense = false;
   static constexpr bool kIsMasked = false, kHasRest = false;  // kHasRest: the halves of the codes miss something
-  KV_DEVICE static void unpack(const u32 (&w)[1], u32 (&y)[2]) {
-    y[0] = (w[0] & 0x0f0f0f0fu);
-    y[1] = (w[0] >> 4 & 0x0f0f0f0fu);
+  KV_DEVICE static void unpack(const u32 (&w)[1], u32* y) {
+    y[0] = ((w[0] << 4 & 0xf0f0f0f0u)) ^ 0x80808080u;
+    y[1] = ((w[0] & 0xf0f0f0f0u)) ^ 0x80808080u;
   }
-  using Pairs = UniformPairs<KeySection0>;
-  using Run = CodeRun<KeySection0>;
+  static constexpr int kTableParts = 1, kTableWords = 0;
+  KV_DEVICE static u32 table_word([[maybe_unused]] int i) {
+    return 0;
+  }
+  using Integers = PlainIntegers<KeySection0>;
   using Planes = List<KeySection0Plane0>;
 };
 struct KeySide {
   static constexpr bool kIsPlanar = false, kIsSkewed = false, kScalesGroups = true, kOwnsTable = false;
   static constexpr int kDim = 64;
-  static constexpr int kRowBytes = 36, kRowUnit = 4, kPitch = 48;  // the staged row
+  static constexpr int kRowBytes = 36, kRowUnit = 4, kPitch = 48, kSwizzle = 0;  // the staged row
   static constexpr int kScaleRowBytes = 0, kScalesAt = 0, kScalePitch = 48, kStageBytes = 1552;
   static constexpr int kTableCopies = 1, kScaledGroups = 2;
-  static constexpr float kUnit = 1.0f;
+  static constexpr float kUnit = 0.0625f;
   using Sections = List<KeySection0>;
 };
 
@@ -50,79 +54,72 @@ struct ValueSection0 {
   // dimensions kFirst .. kFirst + kDim of the row as the kernel counts them: kGroups x kRuns runs a lane
   static constexpr int kFirst = 0, kDim = 64, kGroups = 1, kRuns = 1, kRunCodes = 8, kRunWords = 4;
   static constexpr int kBlocks = 1, kPartsPerBlock = 8, kBlockStride = 2;
+  static constexpr int kSwizzle = 0;
   static constexpr int kScaleStride = 0, kScaleGroup = 0, kFirstScaled = 0;
   static constexpr bool kScalesGroups = false, kScalesValues = false, kRenormalises = false;
   static constexpr bool kOwnsTable = false;
-  static constexpr int kTableAt = 0, kTableStride = 4, kTableCopies = 1;
-  static constexpr bool kAddsMinima = false;
+  static constexpr int kTableAt = 0, kTableStride = 8, kTableCopies = 1;
+  static constexpr bool kAddsMinima = false, kScalesAreDense = false;
   static constexpr bool kIsMasked = false, kHasRest = false;  // kHasRest: the halves of the codes miss something
+  static constexpr int kTableParts = 1, kTableWords = 0;
+  KV_DEVICE static u32 table_word([[maybe_unused]] int i) {
+    return 0;
+  }
   using Run = F16Run<ValueSection0>;
   using Planes = List<ValueSection0Plane0>;
 };
 struct ValueSide {
   static constexpr bool kIsPlanar = false, kIsSkewed = false, kScalesGroups = false, kOwnsTable = false;
   static constexpr int kDim = 64;
-  static constexpr int kRowBytes = 128, kRowUnit = 16, kPitch = 144;  // the staged row
+  static constexpr int kRowBytes = 128, kRowUnit = 16, kPitch = 144, kSwizzle = 0;  // the staged row
   static constexpr int kScaleRowBytes = 0, kScalesAt = 0, kScalePitch = 0, kStageBytes = 4624;
   static constexpr int kTableCopies = 1, kScaledGroups = 0;
   static constexpr float kUnit = 1.0f;
   using Sections = List<ValueSection0>;
 };
 
-// Dimension of each contraction slot of Q, and of each row of O, in the order the packings give them.
-KV_CONSTANT u16 kKeyOrder[64] = {
-    0, 16, 1, 17, 4, 20, 5, 21, 8, 24, 9, 25, 12, 28, 13, 29, 2, 18, 3, 19, 6, 22, 7, 23, 10, 26, 11, 
-    27, 14, 30, 15, 31, 32, 48, 33, 49, 36, 52, 37, 53, 40, 56, 41, 57, 44, 60, 45, 61, 34, 50, 35, 51, 
-    38, 54, 39, 55, 42, 58, 43, 59, 46, 62, 47, 63};
-KV_CONSTANT u16 kValueOrder[64] = {
+// Where each dimension of Q goes in the fragments of row 0; and the dimension of each row of O.
+KV_TABLE u16 kKeyPlace[64] = {
+    0, 1, 2, 3, 16, 17, 18, 19, 32, 33, 34, 35, 48, 49, 50, 51, 4, 5, 6, 7, 20, 21, 22, 23, 36, 37, 38, 
+    39, 52, 53, 54, 55, 512, 513, 514, 515, 528, 529, 530, 531, 544, 545, 546, 547, 560, 561, 562, 563, 
+    516, 517, 518, 519, 532, 533, 534, 535, 548, 549, 550, 551, 564, 565, 566, 567};
+KV_TABLE u16 kValueOrder[64] = {
     0, 8, 16, 24, 32, 40, 48, 56, 1, 9, 17, 25, 33, 41, 49, 57, 2, 10, 18, 26, 34, 42, 50, 58, 3, 11, 
     19, 27, 35, 43, 51, 59, 4, 12, 20, 28, 36, 44, 52, 60, 5, 13, 21, 29, 37, 45, 53, 61, 6, 14, 22, 
     30, 38, 46, 54, 62, 7, 15, 23, 31, 39, 47, 55, 63};
 
 struct Plan {
   static constexpr int kKeyDim = 64, kValueDim = 64;
+  static constexpr int kQueryDim = 64, kQueryStored = 64;  // of a row of Q, as given and before its residual
+  static constexpr int kOutputDim = 64, kOutputStored = 64;  // of a row of the output, likewise
   static constexpr int kGroup = 1, kRows = 1, kColumnBlocks = 1, kQueryParts = 1;
-  static constexpr bool kHoldQueries = false;
+  static constexpr bool kHoldQueries = false, kHasIntegerKeys = true;
+  static constexpr bool kRotatesQueries = false, kFinishes = true, kRotatesOutput = false;
   static constexpr int kWarps = 12, kThreads = 384, kStages = 2, kTile = 32, kSubtiles = 2;
-  static constexpr int kQueriesAt = 0, kSumsAt = 1024, kSumGroups = 0;
-  static constexpr int kRingAt = 1024, kStageBytes = 6176;
+  static constexpr int kOrderAt = 0, kIntegerTableAt = 128;
+  static constexpr int kQueriesAt = 256, kSumsAt = 1280, kSumGroups = 0, kLargestAt = 1280;
+  static constexpr int kRingAt = 1312, kStageBytes = 6176, kEpilogueAt = 256;
+  static constexpr float kSumFactor = 0.0f;
+  using KeyCodes = KeySection0;
   using K = KeySide;
   using V = ValueSide;
   using Feature = NoFeature;
-  KV_DEVICE static float load_query(const void* data, i64 i) { return f32_from_f16(static_cast<const u16*>(data)[i]); }
-  KV_DEVICE static int key_order(int i) { return kKeyOrder[i]; }
+  KV_DEVICE static u32 load_query_bits(const void* data, i64 i) { return static_cast<const u16*>(data)[i]; }
+  KV_DEVICE static float query_of(u32 bits) { return f32_from_f16(bits); }
+  KV_DEVICE static void store(void* data, i64 i, float v) { static_cast<float*>(data)[i] = v; }
+  KV_DEVICE static int key_place(int i) { return kKeyPlace[i]; }
   KV_DEVICE static int value_order(int i) { return kValueOrder[i]; }
 };
 static_assert(KeySide::kStageBytes + ValueSide::kStageBytes == Plan::kStageBytes, "stages do not add up");
 
 }  // namespace kv
 
-static_assert(sizeof(kv::AttentionArgs) == 240, "host and device disagree on the arguments");
+static_assert(sizeof(kv::AttentionArgs) == 264, "host and device disagree on the arguments");
 
 KV_KERNEL KV_LAUNCH_BOUNDS(384, 1) kv_decode(KV_PARAM kv::AttentionArgs args) { kv::decode<kv::Plan>(args); }
 #if !defined(__CUDACC__)
 extern "C" __attribute__((visibility("default"))) void kv_decode_on_host(const void* args) {
   kv_decode(*static_cast<const kv::AttentionArgs*>(args));
-}
-#endif
-
-// merge.d64.g1.q1.f32.sm_80
-// ======== the plan ========
-namespace kv {
-
-struct Plan {
-  static constexpr int kDim = 64, kGroup = 1, kRows = 1, kThreads = 64;
-  KV_DEVICE static void store(void* data, i64 i, float v) { static_cast<float*>(data)[i] = v; }
-};
-
-}  // namespace kv
-
-static_assert(sizeof(kv::MergeArgs) == 56, "host and device disagree on the arguments");
-
-KV_KERNEL KV_LAUNCH_BOUNDS(64, 1) kv_merge(KV_PARAM kv::MergeArgs args) { kv::merge<kv::Plan>(args); }
-#if !defined(__CUDACC__)
-extern "C" __attribute__((visibility("default"))) void kv_merge_on_host(const void* args) {
-  kv_merge(*static_cast<const kv::MergeArgs*>(args));
 }
 #endif
 
@@ -177,7 +174,7 @@ struct Plan {
 
 }  // namespace kv
 
-static_assert(sizeof(kv::AttentionArgs) == 240, "host and device disagree on the arguments");
+static_assert(sizeof(kv::AttentionArgs) == 264, "host and device disagree on the arguments");
 
 KV_KERNEL KV_LAUNCH_BOUNDS(32, 1) kv_reference(KV_PARAM kv::AttentionArgs args) { kv::reference<kv::Plan>(args); }
 #if !defined(__CUDACC__)
@@ -226,7 +223,7 @@ struct RowEncoder : EncoderDefaults {
 
 struct Plan {
   static constexpr int kHeadDim = 64, kStored = 64;
-  static constexpr bool kHasResidual = false, kIsOriginal = false;
+  static constexpr bool kHasResidual = false, kIsOriginal = false, kHasChannels = false;
   using Rotation = PlanRotation;
   using Projection = PlanProjection;
   KV_DEVICE static float channel([[maybe_unused]] int i) { return 1.f; }
@@ -286,7 +283,7 @@ struct RowEncoder : EncoderDefaults {
 
 struct Plan {
   static constexpr int kHeadDim = 64, kStored = 64;
-  static constexpr bool kHasResidual = false, kIsOriginal = false;
+  static constexpr bool kHasResidual = false, kIsOriginal = false, kHasChannels = false;
   using Rotation = PlanRotation;
   using Projection = PlanProjection;
   KV_DEVICE static float channel([[maybe_unused]] int i) { return 1.f; }
@@ -337,7 +334,7 @@ using PlanProjection = NoRotation;
 
 struct Plan {
   static constexpr int kHeadDim = 64, kStored = 64;
-  static constexpr bool kHasResidual = false, kIsOriginal = false;
+  static constexpr bool kHasResidual = false, kIsOriginal = false, kHasChannels = false;
   using Rotation = PlanRotation;
   using Projection = PlanProjection;
   KV_DEVICE static float channel([[maybe_unused]] int i) { return 1.f; }
@@ -383,7 +380,7 @@ using PlanProjection = NoRotation;
 
 struct Plan {
   static constexpr int kHeadDim = 64, kStored = 64;
-  static constexpr bool kHasResidual = false, kIsOriginal = false;
+  static constexpr bool kHasResidual = false, kIsOriginal = false, kHasChannels = false;
   using Rotation = PlanRotation;
   using Projection = PlanProjection;
   KV_DEVICE static float channel([[maybe_unused]] int i) { return 1.f; }

@@ -3,13 +3,17 @@
 namespace kv {
 
 // wht_signed, groups of 128
-KV_CONSTANT u32 kPlanRotationPre[4] = {0xe46a0359, 0x42f85949, 0xa4c63bbb, 0x49f250a9};
-KV_CONSTANT u32 kPlanRotationPost[4] = {0x16acee90, 0x3f628fdc, 0xb7a5357a, 0xbea56562};
 struct PlanRotationSigns {
   static constexpr int kSize = 128;
   static constexpr float kNorm = 0.088388346f;  // 1 / sqrt(kSize)
-  KV_DEVICE static u32 pre_signs(int word) { return kPlanRotationPre[word]; }
-  KV_DEVICE static u32 post_signs(int word) { return kPlanRotationPost[word]; }
+  KV_DEVICE static u32 pre_signs(int word) {
+    constexpr u32 kWords[4] = {0xe46a0359, 0x42f85949, 0xa4c63bbb, 0x49f250a9};
+    return kWords[word];
+  }
+  KV_DEVICE static u32 post_signs(int word) {
+    constexpr u32 kWords[4] = {0x16acee90, 0x3f628fdc, 0xb7a5357a, 0xbea56562};
+    return kWords[word];
+  }
 };
 using PlanRotation = Wht<PlanRotationSigns>;
 
@@ -17,7 +21,7 @@ using PlanProjection = NoRotation;
 
 struct Plan {
   static constexpr int kHeadDim = 128, kStored = 128;
-  static constexpr bool kHasResidual = false, kIsOriginal = false;
+  static constexpr bool kHasResidual = false, kIsOriginal = false, kHasChannels = false;
   using Rotation = PlanRotation;
   using Projection = PlanProjection;
   KV_DEVICE static float channel([[maybe_unused]] int i) { return 1.f; }
@@ -51,22 +55,23 @@ struct KeySection0Plane0 {
   static constexpr bool kIsWhole = false;
 };
 struct KeySection0 {
-  static constexpr int kThreads = 256, kBits = 4, kOffset = 0;
+  static constexpr int kThreads = 384, kBits = 4, kOffset = 0;
   // dimensions kFirst .. kFirst + kDim of the row as the kernel counts them: kGroups x kRuns runs a lane
   static constexpr int kFirst = 0, kDim = 128, kGroups = 1, kRuns = 1, kRunCodes = 32, kRunWords = 4;
   static constexpr int kBlocks = 1, kPartsPerBlock = 4, kBlockStride = 64;
+  static constexpr int kSwizzle = 0;
   static constexpr int kScaleStride = 2, kScaleGroup = 0, kFirstScaled = 0;
   static constexpr bool kScalesGroups = true, kScalesValues = false, kRenormalises = false;
   static constexpr bool kOwnsTable = true;
   static constexpr int kTableAt = 0, kTableStride = 256, kTableCopies = 32;
   KV_DEVICE static float scale(SharedAddress block, [[maybe_unused]] int group) {
-    return f32_from_f16(load_shared_u16(block + 0 + group * 2));
+    return f32_from_f16(load_staged_u16(block + 0 + group * 2));
   }
-  KV_DEVICE static u32 scale_half(SharedAddress block, [[maybe_unused]] int group) { return load_shared_u16(block + 0 + group * 2); }
-  static constexpr bool kAddsMinima = false;
+  KV_DEVICE static u32 scale_half(SharedAddress block, [[maybe_unused]] int group) { return load_staged_u16(block + 0 + group * 2); }
+  static constexpr bool kAddsMinima = false, kScalesAreDense = true;
   KV_DEVICE static u32 half_value(int code) { return kKeySection0Halves[code]; }
   static constexpr bool kIsMasked = false, kHasRest = false;  // kHasRest: the halves of the codes miss something
-  KV_DEVICE static void unpack(const u32 (&w)[4], u32 (&y)[8]) {
+  KV_DEVICE static void unpack(const u32 (&w)[4], u32* y) {
     y[0] = (w[0] & 0x0f0f0f0fu);
     y[1] = (w[0] >> 4 & 0x0f0f0f0fu);
     y[2] = (w[1] & 0x0f0f0f0fu);
@@ -76,6 +81,10 @@ struct KeySection0 {
     y[6] = (w[3] & 0x0f0f0f0fu);
     y[7] = (w[3] >> 4 & 0x0f0f0f0fu);
   }
+  static constexpr int kTableParts = 1, kTableWords = 0;
+  KV_DEVICE static u32 table_word([[maybe_unused]] int i) {
+    return 0;
+  }
   using Pairs = TablePairs<KeySection0>;
   using Run = CodeRun<KeySection0>;
   using Planes = List<KeySection0Plane0>;
@@ -83,7 +92,7 @@ struct KeySection0 {
 struct KeySide {
   static constexpr bool kIsPlanar = true, kIsSkewed = false, kScalesGroups = true, kOwnsTable = true;
   static constexpr int kDim = 128;
-  static constexpr int kRowBytes = 64, kRowUnit = 16, kPitch = 64;  // the staged row
+  static constexpr int kRowBytes = 64, kRowUnit = 16, kPitch = 64, kSwizzle = 0;  // the staged row
   static constexpr int kScaleRowBytes = 2, kScalesAt = 2064, kScalePitch = 2, kStageBytes = 2128;
   static constexpr int kTableCopies = 32, kScaledGroups = 1;
   static constexpr float kUnit = 0.17011923f;
@@ -96,22 +105,27 @@ struct ValueSection0Plane0 {
   static constexpr bool kIsWhole = false;
 };
 struct ValueSection0 {
-  static constexpr int kThreads = 256, kBits = 8, kOffset = 128;
+  static constexpr int kThreads = 384, kBits = 8, kOffset = 128;
   // dimensions kFirst .. kFirst + kDim of the row as the kernel counts them: kGroups x kRuns runs a lane
   static constexpr int kFirst = 0, kDim = 128, kGroups = 4, kRuns = 1, kRunCodes = 4, kRunWords = 1;
   static constexpr int kBlocks = 1, kPartsPerBlock = 8, kBlockStride = 32;
+  static constexpr int kSwizzle = 4;
   static constexpr int kScaleStride = 2, kScaleGroup = 0, kFirstScaled = 0;
   static constexpr bool kScalesGroups = true, kScalesValues = false, kRenormalises = false;
   static constexpr bool kOwnsTable = false;
   static constexpr int kTableAt = 0, kTableStride = 256, kTableCopies = 32;
   KV_DEVICE static float scale(SharedAddress block, [[maybe_unused]] int group) {
-    return f32_from_f16(load_shared_u16(block + 0 + group * 2));
+    return f32_from_f16(load_staged_u16(block + 0 + group * 2));
   }
-  KV_DEVICE static u32 scale_half(SharedAddress block, [[maybe_unused]] int group) { return load_shared_u16(block + 0 + group * 2); }
-  static constexpr bool kAddsMinima = false;
+  KV_DEVICE static u32 scale_half(SharedAddress block, [[maybe_unused]] int group) { return load_staged_u16(block + 0 + group * 2); }
+  static constexpr bool kAddsMinima = false, kScalesAreDense = false;
   static constexpr bool kIsMasked = false, kHasRest = false;  // kHasRest: the halves of the codes miss something
-  KV_DEVICE static void unpack(const u32 (&w)[1], u32 (&y)[1]) {
+  KV_DEVICE static void unpack(const u32 (&w)[1], u32* y) {
     y[0] = (w[0]) ^ 0x80808080u;
+  }
+  static constexpr int kTableParts = 1, kTableWords = 0;
+  KV_DEVICE static u32 table_word([[maybe_unused]] int i) {
+    return 0;
   }
   using Pairs = UniformPairs<ValueSection0>;
   using Run = CodeRun<ValueSection0>;
@@ -120,22 +134,24 @@ struct ValueSection0 {
 struct ValueSide {
   static constexpr bool kIsPlanar = true, kIsSkewed = false, kScalesGroups = true, kOwnsTable = false;
   static constexpr int kDim = 128;
-  static constexpr int kRowBytes = 128, kRowUnit = 16, kPitch = 144;  // the staged row
-  static constexpr int kScaleRowBytes = 8, kScalesAt = 4624, kScalePitch = 8, kStageBytes = 4880;
+  static constexpr int kRowBytes = 128, kRowUnit = 16, kPitch = 128, kSwizzle = 4;  // the staged row
+  static constexpr int kScaleRowBytes = 8, kScalesAt = 4112, kScalePitch = 8, kStageBytes = 4368;
   static constexpr int kTableCopies = 32, kScaledGroups = 4;
   static constexpr float kUnit = 1.0f;
   using Sections = List<ValueSection0>;
 };
 
-// Dimension of each contraction slot of Q, and of each row of O, in the order the packings give them.
-KV_CONSTANT u16 kKeyOrder[128] = {
-    0, 1, 2, 3, 32, 33, 34, 35, 64, 65, 66, 67, 96, 97, 98, 99, 4, 5, 6, 7, 36, 37, 38, 39, 68, 69, 70, 
-    71, 100, 101, 102, 103, 8, 9, 10, 11, 40, 41, 42, 43, 72, 73, 74, 75, 104, 105, 106, 107, 12, 13, 
-    14, 15, 44, 45, 46, 47, 76, 77, 78, 79, 108, 109, 110, 111, 16, 17, 18, 19, 48, 49, 50, 51, 80, 81, 
-    82, 83, 112, 113, 114, 115, 20, 21, 22, 23, 52, 53, 54, 55, 84, 85, 86, 87, 116, 117, 118, 119, 24, 
-    25, 26, 27, 56, 57, 58, 59, 88, 89, 90, 91, 120, 121, 122, 123, 28, 29, 30, 31, 60, 61, 62, 63, 92, 
-    93, 94, 95, 124, 125, 126, 127};
-KV_CONSTANT u16 kValueOrder[128] = {
+// Where each dimension of Q goes in the fragments of row 0; and the dimension of each row of O.
+KV_TABLE u16 kKeyPlace[128] = {
+    0, 2, 4, 6, 512, 514, 516, 518, 1024, 1026, 1028, 1030, 1536, 1538, 1540, 1542, 2048, 2050, 2052, 
+    2054, 2560, 2562, 2564, 2566, 3072, 3074, 3076, 3078, 3584, 3586, 3588, 3590, 16, 18, 20, 22, 528, 
+    530, 532, 534, 1040, 1042, 1044, 1046, 1552, 1554, 1556, 1558, 2064, 2066, 2068, 2070, 2576, 2578, 
+    2580, 2582, 3088, 3090, 3092, 3094, 3600, 3602, 3604, 3606, 32, 34, 36, 38, 544, 546, 548, 550, 
+    1056, 1058, 1060, 1062, 1568, 1570, 1572, 1574, 2080, 2082, 2084, 2086, 2592, 2594, 2596, 2598, 
+    3104, 3106, 3108, 3110, 3616, 3618, 3620, 3622, 48, 50, 52, 54, 560, 562, 564, 566, 1072, 1074, 
+    1076, 1078, 1584, 1586, 1588, 1590, 2096, 2098, 2100, 2102, 2608, 2610, 2612, 2614, 3120, 3122, 
+    3124, 3126, 3632, 3634, 3636, 3638};
+KV_TABLE u16 kValueOrder[128] = {
     0, 4, 8, 12, 16, 20, 24, 28, 1, 5, 9, 13, 17, 21, 25, 29, 2, 6, 10, 14, 18, 22, 26, 30, 3, 7, 11, 
     15, 19, 23, 27, 31, 32, 36, 40, 44, 48, 52, 56, 60, 33, 37, 41, 45, 49, 53, 57, 61, 34, 38, 42, 46, 
     50, 54, 58, 62, 35, 39, 43, 47, 51, 55, 59, 63, 64, 68, 72, 76, 80, 84, 88, 92, 65, 69, 73, 77, 81, 
@@ -143,50 +159,64 @@ KV_CONSTANT u16 kValueOrder[128] = {
     116, 120, 124, 97, 101, 105, 109, 113, 117, 121, 125, 98, 102, 106, 110, 114, 118, 122, 126, 99, 
     103, 107, 111, 115, 119, 123, 127};
 
+// wht_signed, groups of 128
+struct KeyRotationSigns {
+  static constexpr int kSize = 128;
+  static constexpr float kNorm = 0.088388346f;  // 1 / sqrt(kSize)
+  KV_DEVICE static u32 pre_signs(int word) {
+    constexpr u32 kWords[4] = {0xe46a0359, 0x42f85949, 0xa4c63bbb, 0x49f250a9};
+    return kWords[word];
+  }
+  KV_DEVICE static u32 post_signs(int word) {
+    constexpr u32 kWords[4] = {0x16acee90, 0x3f628fdc, 0xb7a5357a, 0xbea56562};
+    return kWords[word];
+  }
+};
+using KeyRotation = Wht<KeyRotationSigns>;
+
+using KeyProjection = NoRotation;
+
+struct KeyDomain {
+  static constexpr int kHeadDim = 128, kStored = 128;
+  static constexpr bool kHasResidual = false, kIsOriginal = false, kHasChannels = false;
+  using Rotation = KeyRotation;
+  using Projection = KeyProjection;
+  KV_DEVICE static float channel([[maybe_unused]] int i) { return 1.f; }
+};
+
 struct Plan {
   static constexpr int kKeyDim = 128, kValueDim = 128;
+  static constexpr int kQueryDim = 128, kQueryStored = 128;  // of a row of Q, as given and before its residual
+  static constexpr int kOutputDim = 128, kOutputStored = 128;  // of a row of the output, likewise
   static constexpr int kGroup = 4, kRows = 4, kColumnBlocks = 1, kQueryParts = 2;
-  static constexpr bool kHoldQueries = true;
-  static constexpr int kWarps = 8, kThreads = 256, kStages = 2, kTile = 32, kSubtiles = 2;
-  static constexpr int kQueriesAt = 65536, kSumsAt = 69632, kSumGroups = 0;
-  static constexpr int kRingAt = 69632, kStageBytes = 7008;
+  static constexpr bool kHoldQueries = false, kHasIntegerKeys = false;
+  static constexpr bool kRotatesQueries = true, kFinishes = true, kRotatesOutput = false;
+  static constexpr int kWarps = 12, kThreads = 384, kStages = 2, kTile = 32, kSubtiles = 2;
+  static constexpr int kOrderAt = 65536, kIntegerTableAt = 65792;
+  static constexpr int kQueriesAt = 65920, kSumsAt = 70016, kSumGroups = 0, kLargestAt = 70016;
+  static constexpr int kRingAt = 70016, kStageBytes = 6496, kEpilogueAt = 65920;
+  static constexpr float kSumFactor = 0.0f;
+  using KeyCodes = KeySection0;
   using K = KeySide;
   using V = ValueSide;
   using Feature = Causal<1>;
-  KV_DEVICE static float load_query(const void* data, i64 i) { return static_cast<const float*>(data)[i]; }
-  KV_DEVICE static int key_order(int i) { return kKeyOrder[i]; }
+  using KeyDomain = kv::KeyDomain;
+  KV_DEVICE static u32 load_query_bits(const void* data, i64 i) { return static_cast<const u16*>(data)[i]; }
+  KV_DEVICE static float query_of(u32 bits) { return f32_from_f16(bits); }
+  KV_DEVICE static void store(void* data, i64 i, float v) { static_cast<float*>(data)[i] = v; }
+  KV_DEVICE static int key_place(int i) { return kKeyPlace[i]; }
   KV_DEVICE static int value_order(int i) { return kValueOrder[i]; }
 };
 static_assert(KeySide::kStageBytes + ValueSide::kStageBytes == Plan::kStageBytes, "stages do not add up");
 
 }  // namespace kv
 
-static_assert(sizeof(kv::AttentionArgs) == 240, "host and device disagree on the arguments");
+static_assert(sizeof(kv::AttentionArgs) == 264, "host and device disagree on the arguments");
 
-KV_KERNEL KV_LAUNCH_BOUNDS(256, 1) kv_decode(KV_PARAM kv::AttentionArgs args) { kv::decode<kv::Plan>(args); }
+KV_KERNEL KV_LAUNCH_BOUNDS(384, 1) kv_decode(KV_PARAM kv::AttentionArgs args) { kv::decode<kv::Plan>(args); }
 #if !defined(__CUDACC__)
 extern "C" __attribute__((visibility("default"))) void kv_decode_on_host(const void* args) {
   kv_decode(*static_cast<const kv::AttentionArgs*>(args));
-}
-#endif
-
-// merge.d128.g4.q1.f32.sm_90a
-// ======== the plan ========
-namespace kv {
-
-struct Plan {
-  static constexpr int kDim = 128, kGroup = 4, kRows = 4, kThreads = 128;
-  KV_DEVICE static void store(void* data, i64 i, float v) { static_cast<float*>(data)[i] = v; }
-};
-
-}  // namespace kv
-
-static_assert(sizeof(kv::MergeArgs) == 56, "host and device disagree on the arguments");
-
-KV_KERNEL KV_LAUNCH_BOUNDS(128, 1) kv_merge(KV_PARAM kv::MergeArgs args) { kv::merge<kv::Plan>(args); }
-#if !defined(__CUDACC__)
-extern "C" __attribute__((visibility("default"))) void kv_merge_on_host(const void* args) {
-  kv_merge(*static_cast<const kv::MergeArgs*>(args));
 }
 #endif
 
@@ -252,7 +282,7 @@ struct Plan {
 
 }  // namespace kv
 
-static_assert(sizeof(kv::AttentionArgs) == 240, "host and device disagree on the arguments");
+static_assert(sizeof(kv::AttentionArgs) == 264, "host and device disagree on the arguments");
 
 KV_KERNEL KV_LAUNCH_BOUNDS(32, 1) kv_reference(KV_PARAM kv::AttentionArgs args) { kv::reference<kv::Plan>(args); }
 #if !defined(__CUDACC__)
@@ -294,13 +324,17 @@ struct StoredFormat : FormatDefaults {
 };
 
 // wht_signed, groups of 128
-KV_CONSTANT u32 kPlanRotationPre[4] = {0xe46a0359, 0x42f85949, 0xa4c63bbb, 0x49f250a9};
-KV_CONSTANT u32 kPlanRotationPost[4] = {0x16acee90, 0x3f628fdc, 0xb7a5357a, 0xbea56562};
 struct PlanRotationSigns {
   static constexpr int kSize = 128;
   static constexpr float kNorm = 0.088388346f;  // 1 / sqrt(kSize)
-  KV_DEVICE static u32 pre_signs(int word) { return kPlanRotationPre[word]; }
-  KV_DEVICE static u32 post_signs(int word) { return kPlanRotationPost[word]; }
+  KV_DEVICE static u32 pre_signs(int word) {
+    constexpr u32 kWords[4] = {0xe46a0359, 0x42f85949, 0xa4c63bbb, 0x49f250a9};
+    return kWords[word];
+  }
+  KV_DEVICE static u32 post_signs(int word) {
+    constexpr u32 kWords[4] = {0x16acee90, 0x3f628fdc, 0xb7a5357a, 0xbea56562};
+    return kWords[word];
+  }
 };
 using PlanRotation = Wht<PlanRotationSigns>;
 
@@ -319,7 +353,7 @@ struct RowEncoder : EncoderDefaults {
 
 struct Plan {
   static constexpr int kHeadDim = 128, kStored = 128;
-  static constexpr bool kHasResidual = false, kIsOriginal = false;
+  static constexpr bool kHasResidual = false, kIsOriginal = false, kHasChannels = false;
   using Rotation = PlanRotation;
   using Projection = PlanProjection;
   KV_DEVICE static float channel([[maybe_unused]] int i) { return 1.f; }
@@ -381,7 +415,7 @@ struct RowEncoder : EncoderDefaults {
 
 struct Plan {
   static constexpr int kHeadDim = 128, kStored = 128;
-  static constexpr bool kHasResidual = false, kIsOriginal = false;
+  static constexpr bool kHasResidual = false, kIsOriginal = false, kHasChannels = false;
   using Rotation = PlanRotation;
   using Projection = PlanProjection;
   KV_DEVICE static float channel([[maybe_unused]] int i) { return 1.f; }
@@ -436,13 +470,17 @@ struct StoredFormat : FormatDefaults {
 };
 
 // wht_signed, groups of 128
-KV_CONSTANT u32 kPlanRotationPre[4] = {0xe46a0359, 0x42f85949, 0xa4c63bbb, 0x49f250a9};
-KV_CONSTANT u32 kPlanRotationPost[4] = {0x16acee90, 0x3f628fdc, 0xb7a5357a, 0xbea56562};
 struct PlanRotationSigns {
   static constexpr int kSize = 128;
   static constexpr float kNorm = 0.088388346f;  // 1 / sqrt(kSize)
-  KV_DEVICE static u32 pre_signs(int word) { return kPlanRotationPre[word]; }
-  KV_DEVICE static u32 post_signs(int word) { return kPlanRotationPost[word]; }
+  KV_DEVICE static u32 pre_signs(int word) {
+    constexpr u32 kWords[4] = {0xe46a0359, 0x42f85949, 0xa4c63bbb, 0x49f250a9};
+    return kWords[word];
+  }
+  KV_DEVICE static u32 post_signs(int word) {
+    constexpr u32 kWords[4] = {0x16acee90, 0x3f628fdc, 0xb7a5357a, 0xbea56562};
+    return kWords[word];
+  }
 };
 using PlanRotation = Wht<PlanRotationSigns>;
 
@@ -450,7 +488,7 @@ using PlanProjection = NoRotation;
 
 struct Plan {
   static constexpr int kHeadDim = 128, kStored = 128;
-  static constexpr bool kHasResidual = false, kIsOriginal = false;
+  static constexpr bool kHasResidual = false, kIsOriginal = false, kHasChannels = false;
   using Rotation = PlanRotation;
   using Projection = PlanProjection;
   KV_DEVICE static float channel([[maybe_unused]] int i) { return 1.f; }
@@ -498,7 +536,7 @@ using PlanProjection = NoRotation;
 
 struct Plan {
   static constexpr int kHeadDim = 128, kStored = 128;
-  static constexpr bool kHasResidual = false, kIsOriginal = false;
+  static constexpr bool kHasResidual = false, kIsOriginal = false, kHasChannels = false;
   using Rotation = PlanRotation;
   using Projection = PlanProjection;
   KV_DEVICE static float channel([[maybe_unused]] int i) { return 1.f; }
@@ -554,7 +592,7 @@ struct Plan {
   static constexpr int kMatrixAt = 65536, kStageAt = 98304;
   KV_DEVICE static float value(int code) { return kValues[code]; }
   static constexpr float kSquareStep = 268435460.0f;  // integer steps of 1 in squared lengths
-  static constexpr bool kIsMatched = true;
+  static constexpr bool kIsMatched = true, kIsSignMagnitude = false;
   KV_DEVICE static u32 bucket(int i) { return kBuckets[i]; }
   using Input = HalfInput;
   // a product, for a row of length 1, is this many standard deviations, and its square times kSquareUnit is of the row
@@ -613,7 +651,7 @@ struct Plan {
   static constexpr int kMatrixAt = 65536, kStageAt = 98304;
   KV_DEVICE static float value(int code) { return kValues[code]; }
   static constexpr float kSquareStep = 268435460.0f;  // integer steps of 1 in squared lengths
-  static constexpr bool kIsMatched = true;
+  static constexpr bool kIsMatched = true, kIsSignMagnitude = false;
   KV_DEVICE static u32 bucket(int i) { return kBuckets[i]; }
   using Input = BfloatInput;
   // a product, for a row of length 1, is this many standard deviations, and its square times kSquareUnit is of the row
@@ -672,7 +710,7 @@ struct Plan {
   static constexpr int kMatrixAt = 65536, kStageAt = 98304;
   KV_DEVICE static float value(int code) { return kValues[code]; }
   static constexpr float kSquareStep = 268435460.0f;  // integer steps of 1 in squared lengths
-  static constexpr bool kIsMatched = true;
+  static constexpr bool kIsMatched = true, kIsSignMagnitude = false;
   KV_DEVICE static u32 bucket(int i) { return kBuckets[i]; }
   using Input = FloatInput;
   // a product, for a row of length 1, is this many standard deviations, and its square times kSquareUnit is of the row

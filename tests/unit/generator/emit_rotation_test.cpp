@@ -38,13 +38,13 @@ TEST_CASE("two rotations share no identifier") {
   CHECK(written(Rotation{}, "KeyRotation") == "using KeyRotation = NoRotation;\n\n");
   CHECK(written(rotation("wht_signed", 64), "R") ==
         "// wht_signed, groups of 64\n"
-        "KV_CONSTANT u32 kRPre[2] = {0xe46a0359, 0x42f85949};\n"
-        "KV_CONSTANT u32 kRPost[2] = {0x16acee90, 0x3f628fdc};\n"
         "struct RSigns {\n"
         "  static constexpr int kSize = 64;\n"
         "  static constexpr float kNorm = 0.125f;  // 1 / sqrt(kSize)\n"
-        "  KV_DEVICE static u32 pre_signs(int word) { return kRPre[word]; }\n"
-        "  KV_DEVICE static u32 post_signs(int word) { return kRPost[word]; }\n"
+        "  KV_DEVICE static u32 pre_signs(int word) {\n"
+        "    constexpr u32 kWords[2] = {0xe46a0359, 0x42f85949};\n    return kWords[word];\n  }\n"
+        "  KV_DEVICE static u32 post_signs(int word) {\n"
+        "    constexpr u32 kWords[2] = {0x16acee90, 0x3f628fdc};\n    return kWords[word];\n  }\n"
         "};\nusing R = Wht<RSigns>;\n\n");
 }
 
@@ -53,7 +53,7 @@ TEST_CASE("a side without signs has no table; groups below 32 repeat their signs
   CHECK(written(rotation("wht_unsigned", 128), "R").find("KV_CONSTANT") == std::string::npos);
   Rotation r = rotation("wht_unsigned", 16);
   r.pre[1] = r.pre[15] = -1;
-  CHECK(written(r, "R").find("kRPre[1] = {0x80028002}") != std::string::npos);
+  CHECK(written(r, "R").find("kWords[1] = {0x80028002}") != std::string::npos);
 }
 
 TEST_CASE("tables: dense by columns, blocks by partner and padded to whole blocks") {

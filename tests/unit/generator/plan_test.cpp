@@ -60,11 +60,12 @@ void check_unpack(const Format& f, int head_dim) {
             const auto words = load_run(*side, run, row.data(), group, r, part);
             for (std::size_t m = 0; m < run.unpack.size(); ++m) {
               const std::uint32_t y = unpacked(run.unpack[m], words);
-              for (int j = 0; j < 4; ++j) {
-                const int code =
-                    ((group * run.runs + r) * run.parts + part) * run.codes + run.slots[4 * m + std::size_t(j)];
+              const int per_word = section.by_nibbles ? 8 : 4, bits = 32 / per_word;
+              for (int j = 0; j < per_word; ++j) {
+                const int code = ((group * run.runs + r) * run.parts + part) * run.codes +
+                                 run.slots[std::size_t(per_word) * m + std::size_t(j)];
                 const int dim = run.elements[std::size_t(code)];
-                wrong += int(y >> 8 * j & 0xff) != codes[std::size_t(dim)];
+                wrong += int(y >> bits * j & ((1u << bits) - 1)) != codes[std::size_t(dim)];
                 wrong += !seen.insert(dim).second;
               }
             }

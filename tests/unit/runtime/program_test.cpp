@@ -310,11 +310,11 @@ TEST_CASE("blocks: one a multiprocessor, a few less where that saves seams, none
   CHECK(blocks(64, 100) == 2);
   CHECK(blocks(65, 100) == 4);
   CHECK(blocks(1000, 5) == 5);
-  CHECK(blocks(131072, 0) == 132);      // 66 a pair
-  CHECK(blocks(131072, 0, 4) == 128);   // 8 pairs: 16 each
+  CHECK(blocks(131072, 0) == 132);       // 66 a pair
+  CHECK(blocks(131072, 0, 4) == 128);    // 8 pairs: 16 each
   CHECK(blocks(131072, 0, 128) == 128);  // 256 pairs: two each
-  CHECK(blocks(131072, 0, 33) == 132);  // 66 pairs: 2 each
-  CHECK(blocks(131072, 0, 50) == 132);  // 100 pairs: 100 blocks would idle a quarter of the device
+  CHECK(blocks(131072, 0, 33) == 132);   // 66 pairs: 2 each
+  CHECK(blocks(131072, 0, 50) == 132);   // 100 pairs: 100 blocks would idle a quarter of the device
   CHECK(blocks(131072, 0, 100) == 132);
   CHECK(blocks(1 << 30, 7) == 7);
   CHECK(blocks(1 << 30, kMostBlocks) == kMostBlocks);
