@@ -177,7 +177,8 @@ Result<SidePlan> plan_side(const Format& format, int head_dim, bool is_planar, b
     section.codes = format.sections[std::size_t(s)];
     section.use = use_of(format, is_key);
     section.adds_minima = section.use == ScaleUse::by_group && format.has_minimum();
-    if (by_integers) section.integers = plan_integers(format, section.use);
+    // Sums of 32 bits hold what 256 products of 16-bit and 16-bit integers add up to, less 16 bits, whatever they are.
+    if (by_integers && format.block <= 256) section.integers = plan_integers(format, section.use);
     const bool is_by_value = section.use == ScaleUse::by_value;
     KV_TRY(run, plan_run(side, s, head_dim, is_key ? 4 : 8, is_by_value, section.integers));
     section.run = run;
