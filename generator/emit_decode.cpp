@@ -270,11 +270,8 @@ Source emit_decode(const DecodePlan& plan, const Registry& registry) {
          plan.sums_at, plan.sum_groups, plan.largest_at);
   w.line("  static constexpr int kRingAt = {}, kStageBytes = {}, kEpilogueAt = {};", plan.ring_at, plan.stage_bytes,
          plan.epilogue_at);
-  // Half of a unit of the last part: of the sum of the low products, whose unit is that of K's first part and Q's second.
-  const IntegerPlan& integers = plan.k.sections[0].integers;
-  w.line("  static constexpr float kSumFactor = {};", real(!integers.has_half    ? 0
-                                                           : integers.parts == 1 ? 0.5
-                                                                                 : 0.5 / 256));
+  w.line("  static constexpr float kSumFactor = {};  // of integers: what a code stands for above its own",
+         real(plan.k.sections[0].integers.has_half ? 0.5 : 0));
   w.line("  using KeyCodes = KeySection0;");
   w.line("  using K = KeySide;\n  using V = ValueSide;\n  using Feature = {};",
          feature_of(plan.causal, plan.query_length));

@@ -46,7 +46,7 @@ struct RunPlan {
   int bank_cost = 0;  // shared-memory wavefronts of the first load of the warp (1 a 128 bytes is ideal)
 };
 
-// K's codes as 8-bit integers (templates/core/integers.cuh): value = unit * (y + z / 256 + half), z in the second part only.
+// K's codes as 8-bit integers (templates/core/integers.cuh): value = unit * (y + half), or in two parts unit * (y + z / 256).
 enum class IntegerKind { none, plain, table8, mirrored, table16 };
 struct IntegerPlan {
   IntegerKind kind = IntegerKind::none;

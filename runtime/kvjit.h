@@ -154,7 +154,7 @@ typedef struct kvjit_program_facts {
   int is_planar; /* 0: layout rows */
   int head_dim, q_heads_per_kv, query_length, is_causal;
   int q_type, out_type; /* KVJIT_F16 ... */
-  int tile_tokens;      /* a split is a multiple of it */
+  int tile_tokens;      /* in which blocks share the tokens */
 } kvjit_program_facts;
 KVJIT_API kvjit_status kvjit_program_describe(const kvjit_program* program, kvjit_program_facts* facts,
                                               kvjit_error* error);

@@ -92,6 +92,7 @@ Workspace lay_out(const ProgramSource& source, const AttentionCall& call, int bl
   const auto dense = [&](const SideFacts& side) {
     return product(sizeof(float), call.sequences, source.query_length, q_heads(source, call), side.inner_dim);
   };
+  // The readable kernel takes rows rotated by launches of their own, so the pieces for those are there for fused programs too.
   const std::size_t slots = plus(product(1, call.sequences, call.kv_heads), static_cast<std::size_t>(blocks));
   const std::size_t states = times(times(slots, source.rows), sizeof(float));
   Workspace pieces;

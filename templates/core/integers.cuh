@@ -4,7 +4,7 @@
 //   one part     y                  y in -128..127
 //   two parts    y + z / 256        z in 0..255, for centroids that need more than eight bits
 //
-// plus F::kHalf of the last part's unit, which the kernel adds by way of the sum of Q. Centroids are looked up by PRMT, eight at a
+// plus, where all centroids are n + 1/2, that half, which the kernel adds by way of the sum of Q. Centroids are looked up by PRMT, eight at a
 // time from two registers: no memory, no conflicts.
 // SPDX-License-Identifier: MIT
 #pragma once
@@ -39,41 +39,44 @@ struct PlainIntegers {
   KV_DEVICE static void words(const u32 (&w)[F::kRunWords], u32* y, u32*, const IntegerTable<F>&) { F::unpack(w, y); }
 };
 
-// Up to eight centroids: a nibble of `codes` selects a byte of the table.
+// look_up(codes, m) for each word m of eight codes, a nibble each: the integers of words 2m and 2m + 1.
+template <class F, class LookUp>
+KV_DEVICE void for_each_eight(const u32 (&w)[F::kRunWords], const LookUp& look_up) {
+  u32 codes[F::kRunCodes / 8];
+  F::unpack(w, codes);
+  KV_UNROLL
+  for (int m = 0; m < F::kRunCodes / 8; ++m) look_up(codes[m], m);
+}
+
+// Up to eight centroids: a nibble selects a byte of the table.
 template <class F>
 struct Table8Integers {
   static constexpr int kParts = F::kTableParts;
   KV_DEVICE static void words(const u32 (&w)[F::kRunWords], u32* y, u32* z, const IntegerTable<F>& t) {
-    u32 codes[F::kRunCodes / 8];
-    F::unpack(w, codes);
-    KV_UNROLL
-    for (int m = 0; m < F::kRunCodes / 8; ++m) {
-      const u32 upper = multiply_high(codes[m], t.half_word);
-      y[2 * m] = select_bytes(t.word[0], t.word[1], codes[m]);
+    for_each_eight<F>(w, [&](u32 codes, int m) {
+      const u32 upper = multiply_high(codes, t.half_word);
+      y[2 * m] = select_bytes(t.word[0], t.word[1], codes);
       y[2 * m + 1] = select_bytes(t.word[0], t.word[1], upper);
       if constexpr (kParts == 2) {
-        z[2 * m] = select_bytes(t.word[4], t.word[5], codes[m]);
+        z[2 * m] = select_bytes(t.word[4], t.word[5], codes);
         z[2 * m + 1] = select_bytes(t.word[4], t.word[5], upper);
       }
-    }
+    });
   }
 };
 
-// Sixteen centroids -(n + 1/2) and n + 1/2, in that order (code 8 + i has the opposite sign of code i): the complement of an
-// integer n is -n - 1, so the sign is an exclusive or. The table holds the centroids of codes 0..7.
+// Sixteen centroids n + 1/2, of which code 8 + i has the opposite of code i: the complement of an integer n is -n - 1, so the sign
+// is an exclusive or. The table holds the centroids of codes 0..7.
 template <class F>
 struct MirroredIntegers {
   static constexpr int kParts = 1;
   KV_DEVICE static void words(const u32 (&w)[F::kRunWords], u32* y, u32*, const IntegerTable<F>& t) {
-    u32 codes[F::kRunCodes / 8];
-    F::unpack(w, codes);
-    KV_UNROLL
-    for (int m = 0; m < F::kRunCodes / 8; ++m) {
-      const u32 magnitudes = codes[m] & 0x77777777u, shifted = codes[m] << 4;  // each code's sign on top of a byte
-      y[2 * m] = select_bytes(t.word[0], t.word[1], magnitudes) ^ select_signs(codes[m], shifted, 0x9d8cu);
+    for_each_eight<F>(w, [&](u32 codes, int m) {
+      const u32 magnitudes = codes & 0x77777777u, shifted = codes << 4;  // each code's sign on top of a byte
+      y[2 * m] = select_bytes(t.word[0], t.word[1], magnitudes) ^ select_signs(codes, shifted, 0x9d8cu);
       y[2 * m + 1] = select_bytes(t.word[0], t.word[1], multiply_high(magnitudes, t.half_word)) ^
-                     select_signs(codes[m], shifted, 0xbfaeu);
-    }
+                     select_signs(codes, shifted, 0xbfaeu);
+    });
   }
 };
 
@@ -82,19 +85,16 @@ template <class F>
 struct Table16Integers {
   static constexpr int kParts = 1;
   KV_DEVICE static void words(const u32 (&w)[F::kRunWords], u32* y, u32*, const IntegerTable<F>& t) {
-    u32 codes[F::kRunCodes / 8];
-    F::unpack(w, codes);
-    KV_UNROLL
-    for (int m = 0; m < F::kRunCodes / 8; ++m) {
-      const u32 low = codes[m] & 0x77777777u, shifted = codes[m] << 4;
+    for_each_eight<F>(w, [&](u32 codes, int m) {
+      const u32 low = codes & 0x77777777u, shifted = codes << 4;
       KV_UNROLL
       for (int half = 0; half < 2; ++half) {
         const u32 at = half ? multiply_high(low, t.half_word) : low,
-                  is_high = select_signs(codes[m], shifted, half ? 0xbfaeu : 0x9d8cu);
+                  is_high = select_signs(codes, shifted, half ? 0xbfaeu : 0x9d8cu);
         y[2 * m + half] =
             (select_bytes(t.word[2], t.word[3], at) & is_high) | (select_bytes(t.word[0], t.word[1], at) & ~is_high);
       }
-    }
+    });
   }
 };
 

@@ -183,7 +183,7 @@ struct Plan {
   static constexpr int kOrderAt = 16384, kIntegerTableAt = 16512;
   static constexpr int kQueriesAt = 16640, kSumsAt = 18688, kSumGroups = 0, kLargestAt = 18688;
   static constexpr int kRingAt = 18688, kStageBytes = 896, kEpilogueAt = 16640;
-  static constexpr float kSumFactor = 0.0f;
+  static constexpr float kSumFactor = 0.0f;  // of integers: what a code stands for above its own
   using KeyCodes = KeySection0;
   using K = KeySide;
   using V = ValueSide;
