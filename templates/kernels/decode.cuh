@@ -182,7 +182,6 @@ KV_DEVICE void attend_part(const AttentionArgs& args, const Work<Plan::kTile>& w
                     v.token_stride);
     taken = taken + 1 == kStages ? 0 : taken + 1;
   }
-  copy_wait<0>();
 
   KV_UNROLL
   for (int i = 0; i < 2 * Plan::kColumnBlocks; ++i) {
@@ -199,14 +198,13 @@ template <class Plan, class Side>
 KV_DEVICE void prefetch_side(const CacheSide& side, const Part& part) {
   constexpr int kLine = 128, kMost = Plan::kWarps * Plan::kStages;
   if constexpr (Side::kIsPlanar) {
-    const int last = part.last - part.first < kMost ? part.last : part.first + kMost;
-    const i64 end = i64(last * Plan::kTile < part.length ? last * Plan::kTile : part.length) * Side::kRowBytes;
-    const u8* const codes =
-        side.codes + part.sequence * side.codes_sequence_stride + part.head * side.codes_head_stride;
+    const int first = part.first * Plan::kTile,
+              last = (part.last < part.first + kMost ? part.last : part.first + kMost) * Plan::kTile;
+    const int bytes = ((last < part.length ? last : part.length) - first) * Side::kRowBytes;
+    const u8* const codes = side.codes + part.sequence * side.codes_sequence_stride +
+                            part.head * side.codes_head_stride + i64(first) * Side::kRowBytes;
     KV_NO_UNROLL
-    for (i64 at = i64(part.first) * (Plan::kTile * Side::kRowBytes) + thread() * kLine; at < end;
-         at += Plan::kThreads * kLine)
-      prefetch_line(codes + at);
+    for (int at = thread() * kLine; at < bytes; at += Plan::kThreads * kLine) prefetch_line(codes + at);
   }
 }
 
@@ -220,21 +218,21 @@ KV_DEVICE void decode(const AttentionArgs& args) {
   fill_tables<V>();
   fill_order<Plan>();
   release_successor();  // it waits for all of this launch, but may be set up while the last blocks merge
-  if (!args.work.lengths) {
-    const Work<Plan::kTile> work(args.work);
-    const Part part = work.part_at(work.begin(block_x()), work.begin(block_x() + 1));
-    prefetch_side<Plan, K>(args.k, part);
-    prefetch_side<Plan, V>(args.v, part);
-  }
-  wait_for_predecessor();  // from here on, what it wrote may be read
+  if (args.work.lengths) wait_for_predecessor();  // it may write them
   const Work<Plan::kTile> work(args.work);
-  const u32 end = work.begin(block_x() + 1);
+  const u32 begin = work.begin(block_x()), end = work.begin(block_x() + 1);
   KV_NO_UNROLL
-  for (u32 at = work.begin(block_x()); at < end;) {
+  for (u32 at = begin; at < end;) {
     const Part part = work.part_at(at, end);
+    if (at == begin) {
+      prefetch_side<Plan, K>(args.k, part);
+      prefetch_side<Plan, V>(args.v, part);
+      wait_for_predecessor();  // from here on, what it wrote may be read
+    } else {
+      sync_block();  // shared memory is used anew
+    }
     attend_part<Plan>(args, work, part);
     at += u32(part.last - part.first);
-    if (at < end) sync_block();  // shared memory is used anew
   }
 }
 

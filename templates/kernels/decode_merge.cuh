@@ -11,7 +11,7 @@
 
 namespace kv {
 
-constexpr int kPartsAtOnce = 16;  // loads from far away: many under way
+constexpr int kPartsAtOnce = 16;  // of loads from far away: many under way
 
 // Four neighbouring sums of a row, and the row's softmax, of some of its tokens.
 struct RowSums {
@@ -60,83 +60,6 @@ KV_DEVICE RowSums load_partial(const Args& args, i64 slot, int row, int at) {
           float_of(state[1]),
           {float_of(words[0]), float_of(words[1]), float_of(words[2]), float_of(words[3])}};
 }
-
-// What the warps of the block have, in shared memory: [warp][row] of state (2) and of sums (kPitch, in the order of accumulators).
-template <class Plan>
-struct WarpSums {
-  static constexpr int kPitch = Plan::kValueDim + 4, kItems = Plan::kRows * Plan::kValueDim / 4;
-  static constexpr int kSumsAt = Plan::kEpilogueAt + (Plan::kWarps * Plan::kRows * 8 + 15) / 16 * 16,
-                       kRowsAt = kSumsAt + Plan::kWarps * Plan::kRows * kPitch * 4;
-
-  KV_DEVICE static void store(const Outputs<Plan>& o, const Softmax<Plan>& softmax, float unit) {
-    const int g = lane() >> 2, c = lane() & 3;
-    KV_UNROLL
-    for (int i = 0; i < 2 * Plan::kColumnBlocks; ++i) {
-      const int n = i / 2, j = i % 2, row = n * 8 + 2 * c + j, at = warp() * Plan::kRows + row;
-      if (row >= Plan::kRows) continue;
-      if (g == 0) {
-        store_shared_u32(Plan::kEpilogueAt + at * 8, bits_of(softmax.base_or_floor(n, j)));
-        store_shared_u32(Plan::kEpilogueAt + at * 8 + 4, bits_of(softmax.sum[n][j]));
-      }
-      KV_UNROLL
-      for (int half = 0; half < Plan::kValueDim / 8; ++half)
-        store_shared_u32(kSumsAt + (at * kPitch + half * 8 + g) * 4, bits_of(o[n][half / 2][half % 2 * 2 + j] * unit));
-    }
-  }
-  KV_DEVICE static RowSums load(int warp, int row, int at) {
-    u32 state[2], words[4];
-    const int place = warp * Plan::kRows + row;
-    load_shared_u64(state, Plan::kEpilogueAt + place * 8);
-    load_shared_u128(words, kSumsAt + (place * kPitch + at) * 4);
-    return {float_of(state[0]),
-            float_of(state[1]),
-            {float_of(words[0]), float_of(words[1]), float_of(words[2]), float_of(words[3])}};
-  }
-};
-
-// visit(row, at) for each four neighbouring sums of the rows, shared among the threads.
-template <class Plan, class Visit>
-KV_DEVICE void for_each_item(const Visit& visit) {
-  KV_NO_UNROLL
-  for (int i = thread(); i < WarpSums<Plan>::kItems; i += Plan::kThreads)
-    visit(i / (Plan::kValueDim / 4), i % (Plan::kValueDim / 4) * 4);
-}
-
-// Softmax's quotient of four sums, in the order of the dimensions, to the pair's rows in shared memory.
-template <class Plan>
-KV_DEVICE void store_row(int row, int at, const RowSums& sum) {
-  const float inverse = sum.inverse();
-  KV_UNROLL
-  for (int j = 0; j < 4; ++j) {
-    const int d = int(load_shared_u16(Plan::kOrderAt + (at + j) * 2));
-    store_shared_u32(WarpSums<Plan>::kRowsAt + (row * Plan::kValueDim + d) * 4, bits_of(sum.x[j] * inverse));
-  }
-}
-
-// The pair's rows from shared memory to the output, out of V's domain where the plan fuses that; a row a warp.
-template <class Plan>
-KV_DEVICE void write_rows(const AttentionArgs& args, const Part& part) {
-  constexpr int kPerLane = Plan::kOutputStored / 32;
-  KV_NO_UNROLL
-  for (int row = warp(); row < Plan::kRows; row += Plan::kWarps) {
-    float x[kPerLane];
-    [[maybe_unused]] float second[kPerLane];
-    KV_UNROLL
-    for (int e = 0; e < kPerLane; ++e) {
-      const SharedAddress at = WarpSums<Plan>::kRowsAt + (row * Plan::kValueDim + e * 32 + lane()) * 4;
-      x[e] = float_of(load_shared_u32(at));
-      if constexpr (Plan::kValueDim > Plan::kOutputStored)
-        second[e] = float_of(load_shared_u32(at + Plan::kOutputStored * 4));
-    }
-    if constexpr (Plan::kRotatesOutput) from_inner<typename Plan::ValueDomain>(x, second);
-    const i64 to = part.sequence * args.out.sequence_stride + row / Plan::kGroup * args.out.query_stride +
-                   (i64(part.head) * Plan::kGroup + row % Plan::kGroup) * args.out.head_stride;
-    KV_UNROLL
-    for (int e = 0; e < kPerLane; ++e)
-      if (e * 32 + lane() < Plan::kOutputDim) Plan::store(args.out.data, to + e * 32 + lane(), x[e]);
-  }
-}
-
 template <class Plan>
 KV_DEVICE void write_partial(const AttentionArgs& args, i64 slot, int row, int at, const RowSums& sum) {
   const i64 place = slot * Plan::kRows + row;
@@ -146,51 +69,146 @@ KV_DEVICE void write_partial(const AttentionArgs& args, i64 slot, int row, int a
   args.partial_state[place * 2] = sum.top;
   args.partial_state[place * 2 + 1] = sum.denominator;
 }
+
+// What is summed up, in shared memory: [slot][row] of state (2) and of sums (kPitch, in the order of accumulators). A slot is a warp
+// of the block, and later a part of the pair.
+template <class Plan>
+struct Slots {
+  static constexpr int kPitch = Plan::kValueDim + 4, kFours = Plan::kValueDim / 4, kItems = Plan::kRows * kFours;
+  static constexpr int kRowsAt = Plan::kEpilogueAt,  // of the pair: [row][dimension]
+      kStatesAt = kRowsAt + (Plan::kFinishes ? Plan::kRows * Plan::kValueDim * 4 : 0),
+                       kSumsAt = kStatesAt + (Plan::kSlots * Plan::kRows * 8 + 15) / 16 * 16;
+
+  KV_DEVICE static void store(const Outputs<Plan>& o, const Softmax<Plan>& softmax, float unit) {
+    const int g = lane() >> 2, c = lane() & 3;
+    KV_UNROLL
+    for (int i = 0; i < 2 * Plan::kColumnBlocks; ++i) {
+      const int n = i / 2, j = i % 2, row = n * 8 + 2 * c + j, at = warp() * Plan::kRows + row;
+      if (row >= Plan::kRows) continue;
+      if (g == 0) {
+        store_shared_u32(kStatesAt + at * 8, bits_of(softmax.base_or_floor(n, j)));
+        store_shared_u32(kStatesAt + at * 8 + 4, bits_of(softmax.sum[n][j]));
+      }
+      KV_UNROLL
+      for (int half = 0; half < Plan::kValueDim / 8; ++half)
+        store_shared_u32(kSumsAt + (at * kPitch + half * 8 + g) * 4, bits_of(o[n][half / 2][half % 2 * 2 + j] * unit));
+    }
+  }
+  // `count` parts in memory, from slot `first` on: asynchronously, so that all of them are under way together.
+  KV_DEVICE static void fetch(const AttentionArgs& args, i64 first, int count) {
+    const auto* sums = reinterpret_cast<const u8*>(args.partial + first * Plan::kRows * Plan::kValueDim);
+    const auto* states = reinterpret_cast<const u8*>(args.partial_state + first * Plan::kRows * 2);
+    KV_NO_UNROLL
+    for (int i = thread(); i < count * Plan::kRows; i += Plan::kThreads)
+      copy_async<8>(kStatesAt + i * 8, states + i * 8, 8);
+    KV_UNROLL_BY(4)
+    for (int i = thread(); i < count * kItems; i += Plan::kThreads)
+      copy_async<16>(kSumsAt + i / kFours * (kPitch * 4) + i % kFours * 16, sums + i * 16, 16);
+    copy_commit();
+    copy_wait<0>();
+  }
+  KV_DEVICE static RowSums load(int slot, int row, int at) {
+    u32 state[2], words[4];
+    const int place = slot * Plan::kRows + row;
+    load_shared_u64(state, kStatesAt + place * 8);
+    load_shared_u128(words, kSumsAt + (place * kPitch + at) * 4);
+    return {float_of(state[0]),
+            float_of(state[1]),
+            {float_of(words[0]), float_of(words[1]), float_of(words[2]), float_of(words[3])}};
+  }
+};
+
+// Softmax's quotient of four sums, in the order of the dimensions, to the pair's rows in shared memory.
+template <class Plan>
+KV_DEVICE void store_row(int row, int at, const RowSums& sum) {
+  const float inverse = sum.inverse();
+  KV_UNROLL
+  for (int j = 0; j < 4; ++j) {
+    const int d = int(load_shared_u16(Plan::kOrderAt + (at + j) * 2));
+    store_shared_u32(Slots<Plan>::kRowsAt + (row * Plan::kValueDim + d) * 4, bits_of(sum.x[j] * inverse));
+  }
+}
+
+// The pair's rows from shared memory to the output, out of V's domain where the plan fuses that; a row a warp.
+template <class Plan>
+KV_DEVICE void write_rows(const AttentionArgs& args, const Part& part) {
+  constexpr int kPerLane = Plan::kOutputStored / 32;
+  KV_NO_UNROLL
+  for (int first = 0; first < Plan::kRows;
+       first += Plan::kWarps) {  // as often in every warp: lanes meet in the rotation
+    const bool exists = first + warp() < Plan::kRows;
+    const int row = exists ? first + warp() : 0;
+    float x[kPerLane];
+    [[maybe_unused]] float second[kPerLane];
+    KV_UNROLL
+    for (int e = 0; e < kPerLane; ++e) {
+      const SharedAddress at = Slots<Plan>::kRowsAt + (row * Plan::kValueDim + e * 32 + lane()) * 4;
+      x[e] = float_of(load_shared_u32(at));
+      if constexpr (Plan::kValueDim > Plan::kOutputStored)
+        second[e] = float_of(load_shared_u32(at + Plan::kOutputStored * 4));
+    }
+    if constexpr (Plan::kRotatesOutput) from_inner<typename Plan::ValueDomain>(x, second);
+    const i64 to = part.sequence * args.out.sequence_stride + row / Plan::kGroup * args.out.query_stride +
+                   (i64(part.head) * Plan::kGroup + row % Plan::kGroup) * args.out.head_stride;
+    KV_UNROLL
+    for (int e = 0; e < kPerLane; ++e)
+      if (exists && e * 32 + lane() < Plan::kOutputDim) Plan::store(args.out.data, to + e * 32 + lane(), x[e]);
+  }
+}
+
 // Counts the block's part of a pair; true for the last one, when all are there.
 template <class Plan>
 KV_DEVICE bool is_last(u32* arrivals, int parts) {
   sync_block();  // the block's partial result is written
-  if (thread() == 0) store_shared_u32(Plan::kEpilogueAt, count_arrival(arrivals));
+  if (thread() == 0) store_shared_u32(Slots<Plan>::kRowsAt, count_arrival(arrivals));
   sync_block();
-  const u32 before = load_shared_u32(Plan::kEpilogueAt);
+  const u32 before = load_shared_u32(Slots<Plan>::kRowsAt);
   require(before < u32(parts));  // else the counters were not zero when the call began
   if (before + 1 != u32(parts)) return false;
   if (thread() == 0) *arrivals = 0;
   return true;
 }
 
-// All warps, when their tiles of a part are done.
+// All warps, when their tiles of a part are done: the warps' sums become the part's, and those of all parts, in the last block that
+// comes here, the pair's. One loop does both, so that there is one text to compile: as many parts at once as there are slots, and
+// the sum of some takes the place of its last one in memory.
 template <class Plan>
 KV_DEVICE void finish_part(const AttentionArgs& args, const Work<Plan::kTile>& work, const Part& part,
                            const Outputs<Plan>& o, const Softmax<Plan>& softmax, float unit) {
-  using W = WarpSums<Plan>;
   sync_block();  // stages and queries are dead from here
-  W::store(o, softmax, unit);
-  sync_block();
-  const bool is_whole = Plan::kFinishes && part.is_whole();
-  const i64 slot = work.slot(block_x(), part.sequence, part.head);
-  for_each_item<Plan>([&](int row, int at) {
-    const RowSums sum = sum_rows<Plan::kWarps>(Plan::kWarps, [&](int w) { return W::load(w, row, at); });
-    if (is_whole)
-      store_row<Plan>(row, at, sum);
-    else
-      write_partial<Plan>(args, slot, row, at, sum);
-  });
-  if constexpr (Plan::kFinishes) {
-    if (!is_whole) {
-      const int first = work.block_of(part.pair_begin),
-                parts = work.block_of(part.pair_begin + part.tiles - 1) - first + 1;
-      if (!is_last<Plan>(args.arrivals + first, parts)) return;
-      const i64 first_slot = work.slot(first, part.sequence, part.head);
-      for_each_item<Plan>([&](int row, int at) {
-        store_row<Plan>(row, at, sum_rows<kPartsAtOnce>(parts, [&](int p) {
-                          return load_partial<Plan>(args, first_slot + p, row, at);
-                        }));
-      });
+  Slots<Plan>::store(o, softmax, unit);
+  i64 place = work.slot(block_x(), part.sequence, part.head);  // of the sum, unless it is the pair's
+  bool is_pairs = Plan::kFinishes && part.is_whole();
+  int filled = Plan::kWarps, left = 0;  // slots; parts from `place` on, 0: not yet asked
+  KV_NO_UNROLL
+  while (true) {
+    sync_block();  // slots are filled
+    KV_NO_UNROLL
+    for (int i = thread(); i < Slots<Plan>::kItems; i += Plan::kThreads) {
+      const int row = i / Slots<Plan>::kFours, at = i % Slots<Plan>::kFours * 4;
+      const RowSums sum = sum_rows<4>(filled, [&](int slot) { return Slots<Plan>::load(slot, row, at); });
+      if (is_pairs)
+        store_row<Plan>(row, at, sum);
+      else
+        write_partial<Plan>(args, place, row, at, sum);
     }
-    sync_block();
-    write_rows<Plan>(args, part);
+    if constexpr (!Plan::kFinishes) return;
+    if (is_pairs) break;
+    if (left == 0) {
+      const int first = work.block_of(part.pair_begin);
+      left = work.block_of(part.pair_begin + part.tiles - 1) - first + 1;
+      if (!is_last<Plan>(args.arrivals + first, left)) return;
+      place = work.slot(first, part.sequence, part.head);
+    } else {
+      sync_block();  // the sum of the last parts is written, and the slots are read
+    }
+    filled = left < Plan::kSlots ? left : Plan::kSlots;
+    Slots<Plan>::fetch(args, place, filled);
+    place += filled - 1, left -= filled - 1;
+    is_pairs = left == 1;
   }
+  sync_block();
+  write_rows<Plan>(args, part);
 }
 
 }  // namespace kv
