@@ -268,8 +268,8 @@ Source emit_decode(const DecodePlan& plan, const Registry& registry) {
   w.line("  static constexpr int kOrderAt = {}, kIntegerTableAt = {};", plan.order_at, plan.integer_table_at);
   w.line("  static constexpr int kQueriesAt = {}, kSumsAt = {}, kSumGroups = {}, kLargestAt = {};", plan.queries_at,
          plan.sums_at, plan.sum_groups, plan.largest_at);
-  w.line("  static constexpr int kRingAt = {}, kStageBytes = {}, kEpilogueAt = {}, kSlots = {};", plan.ring_at,
-         plan.stage_bytes, plan.epilogue_at, plan.slots);
+  w.line("  static constexpr int kRingAt = {}, kStageBytes = {}, kEpilogueAt = {};", plan.ring_at, plan.stage_bytes,
+         plan.epilogue_at);
   w.line("  static constexpr float kSumFactor = {};  // of integers: what a code stands for above its own",
          real(plan.k.sections[0].integers.has_half ? 0.5 : 0));
   w.line("  using KeyCodes = KeySection0;");

@@ -113,7 +113,6 @@ struct DecodePlan {
   int subtiles = 1;  // of 16 tokens, taken together
   int order_at = 0, integer_table_at = 0, queries_at = 0, sums_at = 0, sum_groups = 0, largest_at = 0, ring_at = 0,
       stage_bytes = 0, epilogue_at = 0, shared_bytes = 0;
-  int slots = 0;  // of warps' sums, or of parts of a pair, that are added up at once
   SidePlan k, v;
   std::vector<int> key_order, value_order;
   std::vector<Decision> decisions;

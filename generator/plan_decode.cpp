@@ -100,14 +100,10 @@ int layout_shared(DecodePlan& plan, const Shape& shape) {
   plan.stage_bytes = plan.k.stage_bytes + plan.v.stage_bytes;
   const int ring_end = plan.ring_at + shape.stages * shape.warps * plan.stage_bytes;
   plan.epilogue_at = plan.queries_at;  // behind the tables, which the next part needs
-  // The end: slots of sums, one a warp at least, and the pair's rows. More slots than that are parts of a pair that are added up at once.
-  constexpr int kMostSlots = 32;
-  const int slot_bytes = plan.rows * (8 + (plan.v.inner_dim + 4) * 4);
-  const int rows_bytes = plan.finishes ? plan.rows * plan.v.inner_dim * 4 : 0;
-  const int room = ring_end - plan.epilogue_at - rows_bytes - 16;
-  plan.slots = std::max({shape.warps, 2, std::min(kMostSlots, room / slot_bytes)});
-  plan.shared_bytes = std::max(ring_end, plan.epilogue_at + round_up(plan.slots * plan.rows * 8, 16) +
-                                             plan.slots * plan.rows * (plan.v.inner_dim + 4) * 4 + rows_bytes);
+  const int epilogue_end = plan.epilogue_at + (plan.finishes ? plan.rows * plan.v.inner_dim * 4 : 0) +
+                           round_up(shape.warps * plan.rows * 8, 16) +
+                           shape.warps * plan.rows * (plan.v.inner_dim + 4) * 4;
+  plan.shared_bytes = std::max(ring_end, epilogue_end);
   return plan.shared_bytes;
 }
 

@@ -4,6 +4,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 #include "core/args.cuh"
+#include "core/divide.cuh"
 #include "core/simt.cuh"
 #include "core/work.cuh"
 #include "formats/inner.cuh"
@@ -11,7 +12,7 @@
 
 namespace kv {
 
-constexpr int kPartsAtOnce = 16;  // of loads from far away: many under way
+constexpr int kPartsAtOnce = 16;  // loads from far away: many under way
 
 // Four neighbouring sums of a row, and the row's softmax, of some of its tokens.
 struct RowSums {
@@ -49,17 +50,30 @@ KV_DEVICE RowSums sum_rows(int count, const Load& load) {
   return sum;
 }
 
-// A partial result in memory: four sums from element `at` of a row on, in the order of the accumulators.
-template <class Plan, class Args>
-KV_DEVICE RowSums load_partial(const Args& args, i64 slot, int row, int at) {
-  const i64 place = slot * Plan::kRows + row;
-  u32 state[2], words[4];
-  load_coherent_u64(state, args.partial_state + place * 2);
-  load_coherent_u128(words, args.partial + place * Plan::kValueDim + at);
-  return {float_of(state[0]),
-          float_of(state[1]),
-          {float_of(words[0]), float_of(words[1]), float_of(words[2]), float_of(words[3])}};
-}
+// Partial results, of the block's warps in shared memory or of a pair's parts in memory: [slot][row] of state (2), and of sums, in the
+// order of the accumulators, at a pitch in bytes. Addresses are generic: one text adds up either.
+template <class Plan>
+struct Partials {
+  const u8 *states, *sums;
+  int pitch;
+
+  template <class Args>
+  KV_DEVICE static Partials in_memory(const Args& args, i64 first) {
+    return {reinterpret_cast<const u8*>(args.partial_state + first * Plan::kRows * 2),
+            reinterpret_cast<const u8*>(args.partial + first * Plan::kRows * Plan::kValueDim), Plan::kValueDim * 4};
+  }
+  // Four neighbouring sums of a row, from element `at` on.
+  KV_DEVICE RowSums load(int slot, int row, int at) const {
+    const int place = slot * Plan::kRows + row;
+    u32 state[2], words[4];
+    load_coherent_u64(state, states + place * 8);
+    load_coherent_u128(words, sums + place * pitch + at * 4);
+    return {float_of(state[0]),
+            float_of(state[1]),
+            {float_of(words[0]), float_of(words[1]), float_of(words[2]), float_of(words[3])}};
+  }
+};
+
 template <class Plan>
 KV_DEVICE void write_partial(const AttentionArgs& args, i64 slot, int row, int at, const RowSums& sum) {
   const i64 place = slot * Plan::kRows + row;
@@ -70,16 +84,15 @@ KV_DEVICE void write_partial(const AttentionArgs& args, i64 slot, int row, int a
   args.partial_state[place * 2 + 1] = sum.denominator;
 }
 
-// What is summed up, in shared memory: [slot][row] of state (2) and of sums (kPitch, in the order of accumulators). A slot is a warp
-// of the block, and later a part of the pair.
+// Shared memory from kEpilogueAt on: the pair's rows [row][dimension], and what the warps have.
 template <class Plan>
-struct Slots {
+struct WarpSums {
   static constexpr int kPitch = Plan::kValueDim + 4, kFours = Plan::kValueDim / 4, kItems = Plan::kRows * kFours;
-  static constexpr int kRowsAt = Plan::kEpilogueAt,  // of the pair: [row][dimension]
-      kStatesAt = kRowsAt + (Plan::kFinishes ? Plan::kRows * Plan::kValueDim * 4 : 0),
-                       kSumsAt = kStatesAt + (Plan::kSlots * Plan::kRows * 8 + 15) / 16 * 16;
+  static constexpr int kRowsAt = Plan::kEpilogueAt,
+                       kStatesAt = kRowsAt + (Plan::kFinishes ? Plan::kRows * Plan::kValueDim * 4 : 0),
+                       kSumsAt = kStatesAt + (Plan::kWarps * Plan::kRows * 8 + 15) / 16 * 16;
 
-  KV_DEVICE static void store(const Outputs<Plan>& o, const Softmax<Plan>& softmax, float unit) {
+  KV_DEVICE static Partials<Plan> store(const Outputs<Plan>& o, const Softmax<Plan>& softmax, float unit) {
     const int g = lane() >> 2, c = lane() & 3;
     KV_UNROLL
     for (int i = 0; i < 2 * Plan::kColumnBlocks; ++i) {
@@ -93,28 +106,7 @@ struct Slots {
       for (int half = 0; half < Plan::kValueDim / 8; ++half)
         store_shared_u32(kSumsAt + (at * kPitch + half * 8 + g) * 4, bits_of(o[n][half / 2][half % 2 * 2 + j] * unit));
     }
-  }
-  // `count` parts in memory, from slot `first` on: asynchronously, so that all of them are under way together.
-  KV_DEVICE static void fetch(const AttentionArgs& args, i64 first, int count) {
-    const auto* sums = reinterpret_cast<const u8*>(args.partial + first * Plan::kRows * Plan::kValueDim);
-    const auto* states = reinterpret_cast<const u8*>(args.partial_state + first * Plan::kRows * 2);
-    KV_NO_UNROLL
-    for (int i = thread(); i < count * Plan::kRows; i += Plan::kThreads)
-      copy_async<8>(kStatesAt + i * 8, states + i * 8, 8);
-    KV_UNROLL_BY(4)
-    for (int i = thread(); i < count * kItems; i += Plan::kThreads)
-      copy_async<16>(kSumsAt + i / kFours * (kPitch * 4) + i % kFours * 16, sums + i * 16, 16);
-    copy_commit();
-    copy_wait<0>();
-  }
-  KV_DEVICE static RowSums load(int slot, int row, int at) {
-    u32 state[2], words[4];
-    const int place = slot * Plan::kRows + row;
-    load_shared_u64(state, kStatesAt + place * 8);
-    load_shared_u128(words, kSumsAt + (place * kPitch + at) * 4);
-    return {float_of(state[0]),
-            float_of(state[1]),
-            {float_of(words[0]), float_of(words[1]), float_of(words[2]), float_of(words[3])}};
+    return {shared_bytes() + kStatesAt, shared_bytes() + kSumsAt, kPitch * 4};
   }
 };
 
@@ -125,7 +117,7 @@ KV_DEVICE void store_row(int row, int at, const RowSums& sum) {
   KV_UNROLL
   for (int j = 0; j < 4; ++j) {
     const int d = int(load_shared_u16(Plan::kOrderAt + (at + j) * 2));
-    store_shared_u32(Slots<Plan>::kRowsAt + (row * Plan::kValueDim + d) * 4, bits_of(sum.x[j] * inverse));
+    store_shared_u32(WarpSums<Plan>::kRowsAt + (row * Plan::kValueDim + d) * 4, bits_of(sum.x[j] * inverse));
   }
 }
 
@@ -142,14 +134,14 @@ KV_DEVICE void write_rows(const AttentionArgs& args, const Part& part) {
     [[maybe_unused]] float second[kPerLane];
     KV_UNROLL
     for (int e = 0; e < kPerLane; ++e) {
-      const SharedAddress at = Slots<Plan>::kRowsAt + (row * Plan::kValueDim + e * 32 + lane()) * 4;
+      const SharedAddress at = WarpSums<Plan>::kRowsAt + (row * Plan::kValueDim + e * 32 + lane()) * 4;
       x[e] = float_of(load_shared_u32(at));
       if constexpr (Plan::kValueDim > Plan::kOutputStored)
         second[e] = float_of(load_shared_u32(at + Plan::kOutputStored * 4));
     }
     if constexpr (Plan::kRotatesOutput) from_inner<typename Plan::ValueDomain>(x, second);
-    const i64 to = part.sequence * args.out.sequence_stride + row / Plan::kGroup * args.out.query_stride +
-                   (i64(part.head) * Plan::kGroup + row % Plan::kGroup) * args.out.head_stride;
+    const i64 to = part.sequence * args.out.sequence_stride + quotient<Plan::kGroup>(row) * args.out.query_stride +
+                   (i64(part.head) * Plan::kGroup + rest<Plan::kGroup>(row)) * args.out.head_stride;
     KV_UNROLL
     for (int e = 0; e < kPerLane; ++e)
       if (exists && e * 32 + lane() < Plan::kOutputDim) Plan::store(args.out.data, to + e * 32 + lane(), x[e]);
@@ -160,54 +152,46 @@ KV_DEVICE void write_rows(const AttentionArgs& args, const Part& part) {
 template <class Plan>
 KV_DEVICE bool is_last(u32* arrivals, int parts) {
   sync_block();  // the block's partial result is written
-  if (thread() == 0) store_shared_u32(Slots<Plan>::kRowsAt, count_arrival(arrivals));
+  if (thread() == 0) store_shared_u32(WarpSums<Plan>::kStatesAt, count_arrival(arrivals));
   sync_block();
-  const u32 before = load_shared_u32(Slots<Plan>::kRowsAt);
+  const u32 before = load_shared_u32(WarpSums<Plan>::kStatesAt);
   require(before < u32(parts));  // else the counters were not zero when the call began
   if (before + 1 != u32(parts)) return false;
   if (thread() == 0) *arrivals = 0;
   return true;
 }
 
-// All warps, when their tiles of a part are done: the warps' sums become the part's, and those of all parts, in the last block that
-// comes here, the pair's. One loop does both, so that there is one text to compile: as many parts at once as there are slots, and
-// the sum of some takes the place of its last one in memory.
+// All warps, when their tiles of a part are done: their sums become the part's, and in the last block that comes here those of all
+// parts the pair's.
 template <class Plan>
 KV_DEVICE void finish_part(const AttentionArgs& args, const Work<Plan::kTile>& work, const Part& part,
                            const Outputs<Plan>& o, const Softmax<Plan>& softmax, float unit) {
+  using W = WarpSums<Plan>;
   sync_block();  // stages and queries are dead from here
-  Slots<Plan>::store(o, softmax, unit);
-  i64 place = work.slot(block_x(), part.sequence, part.head);  // of the sum, unless it is the pair's
+  Partials<Plan> partials = W::store(o, softmax, unit);
+  int count = Plan::kWarps;
   bool is_pairs = Plan::kFinishes && part.is_whole();
-  int filled = Plan::kWarps, left = 0;  // slots; parts from `place` on, 0: not yet asked
+  sync_block();  // all warps have stored
   KV_NO_UNROLL
   while (true) {
-    sync_block();  // slots are filled
     KV_NO_UNROLL
-    for (int i = thread(); i < Slots<Plan>::kItems; i += Plan::kThreads) {
-      const int row = i / Slots<Plan>::kFours, at = i % Slots<Plan>::kFours * 4;
-      const RowSums sum = sum_rows<4>(filled, [&](int slot) { return Slots<Plan>::load(slot, row, at); });
+    for (int i = thread(); i < W::kItems; i += Plan::kThreads) {
+      const int row = quotient<W::kFours>(i), at = rest<W::kFours>(i) * 4;
+      const RowSums sum = sum_rows<kPartsAtOnce>(count, [&](int slot) { return partials.load(slot, row, at); });
       if (is_pairs)
         store_row<Plan>(row, at, sum);
       else
-        write_partial<Plan>(args, place, row, at, sum);
+        write_partial<Plan>(args, work.slot(block_x(), part.sequence, part.head), row, at, sum);
     }
     if constexpr (!Plan::kFinishes) return;
     if (is_pairs) break;
-    if (left == 0) {
-      const int first = work.block_of(part.pair_begin);
-      left = work.block_of(part.pair_begin + part.tiles - 1) - first + 1;
-      if (!is_last<Plan>(args.arrivals + first, left)) return;
-      place = work.slot(first, part.sequence, part.head);
-    } else {
-      sync_block();  // the sum of the last parts is written, and the slots are read
-    }
-    filled = left < Plan::kSlots ? left : Plan::kSlots;
-    Slots<Plan>::fetch(args, place, filled);
-    place += filled - 1, left -= filled - 1;
-    is_pairs = left == 1;
+    const int first = work.block_of(part.pair_begin);
+    count = work.block_of(part.pair_begin + part.tiles - 1) - first + 1;
+    if (!is_last<Plan>(args.arrivals + first, count)) return;
+    partials = Partials<Plan>::in_memory(args, work.slot(first, part.sequence, part.head));
+    is_pairs = true;
   }
-  sync_block();
+  sync_block();  // the rows are there
   write_rows<Plan>(args, part);
 }
 

@@ -52,8 +52,8 @@ TEST_CASE("any number of blocks over ragged lengths, the same bits each time") {
   }
 }
 
-// At most 32 slots (plan_decode); a tile each makes 66 parts, so three rounds.
-TEST_CASE("more parts of a pair than are added up at once") {
+// kPartsAtOnce is 16; a tile each makes 66 parts.
+TEST_CASE("more parts of a pair than are loaded at once") {
   const auto context = open_context(DeviceKind::cpu), shuffled = open_context(DeviceKind::cpu, 7);
   constexpr int kTokens = 2100;
   for (const Case& test : {kPlanar, kRows}) {

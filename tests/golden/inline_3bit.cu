@@ -182,7 +182,7 @@ struct Plan {
   static constexpr int kWarps = 12, kThreads = 384, kStages = 4, kTile = 16, kSubtiles = 1;
   static constexpr int kOrderAt = 16384, kIntegerTableAt = 16512;
   static constexpr int kQueriesAt = 16640, kSumsAt = 18688, kSumGroups = 0, kLargestAt = 18688;
-  static constexpr int kRingAt = 18688, kStageBytes = 896, kEpilogueAt = 16640, kSlots = 32;
+  static constexpr int kRingAt = 18688, kStageBytes = 896, kEpilogueAt = 16640;
   static constexpr float kSumFactor = 0.0f;  // of integers: what a code stands for above its own
   using KeyCodes = KeySection0;
   using K = KeySide;

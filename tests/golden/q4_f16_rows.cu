@@ -98,7 +98,7 @@ struct Plan {
   static constexpr int kWarps = 12, kThreads = 384, kStages = 2, kTile = 32, kSubtiles = 2;
   static constexpr int kOrderAt = 0, kIntegerTableAt = 128;
   static constexpr int kQueriesAt = 256, kSumsAt = 1280, kSumGroups = 0, kLargestAt = 1280;
-  static constexpr int kRingAt = 1312, kStageBytes = 6176, kEpilogueAt = 256, kSlots = 32;
+  static constexpr int kRingAt = 1312, kStageBytes = 6176, kEpilogueAt = 256;
   static constexpr float kSumFactor = 0.0f;  // of integers: what a code stands for above its own
   using KeyCodes = KeySection0;
   using K = KeySide;

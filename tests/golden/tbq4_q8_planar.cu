@@ -194,7 +194,7 @@ struct Plan {
   static constexpr int kWarps = 12, kThreads = 384, kStages = 2, kTile = 32, kSubtiles = 2;
   static constexpr int kOrderAt = 65536, kIntegerTableAt = 65792;
   static constexpr int kQueriesAt = 65920, kSumsAt = 70016, kSumGroups = 0, kLargestAt = 70016;
-  static constexpr int kRingAt = 70016, kStageBytes = 6496, kEpilogueAt = 65920, kSlots = 32;
+  static constexpr int kRingAt = 70016, kStageBytes = 6496, kEpilogueAt = 65920;
   static constexpr float kSumFactor = 0.0f;  // of integers: what a code stands for above its own
   using KeyCodes = KeySection0;
   using K = KeySide;
