@@ -319,12 +319,11 @@ KV_DEVICE u32 count_arrival(u32* counter) {  // how many arrived before
   asm volatile("atom.add.acq_rel.gpu.global.u32 %0, [%1], 1;" : "=r"(before) : "l"(counter) : "memory");
   return before;
 }
-// Generic addresses: of shared memory as well.
 KV_DEVICE void load_coherent_u128(u32* v, const void* from) {
-  asm volatile("ld.cg.v4.u32 {%0,%1,%2,%3}, [%4];" : "=r"(v[0]), "=r"(v[1]), "=r"(v[2]), "=r"(v[3]) : "l"(from));
+  asm volatile("ld.global.cg.v4.u32 {%0,%1,%2,%3}, [%4];" : "=r"(v[0]), "=r"(v[1]), "=r"(v[2]), "=r"(v[3]) : "l"(from));
 }
 KV_DEVICE void load_coherent_u64(u32* v, const void* from) {
-  asm volatile("ld.cg.v2.u32 {%0,%1}, [%2];" : "=r"(v[0]), "=r"(v[1]) : "l"(from));
+  asm volatile("ld.global.cg.v2.u32 {%0,%1}, [%2];" : "=r"(v[0]), "=r"(v[1]) : "l"(from));
 }
 
 // A line of global memory on its way to the second-level cache, where whoever writes it meanwhile writes too.

@@ -50,65 +50,58 @@ KV_DEVICE RowSums sum_rows(int count, const Load& load) {
   return sum;
 }
 
-// Partial results, of the block's warps in shared memory or of a pair's parts in memory: [slot][row] of state (2), and of sums, in the
-// order of the accumulators, at a pitch in bytes. Addresses are generic: one text adds up either.
-template <class Plan>
-struct Partials {
-  const u8 *states, *sums;
-  int pitch;
-
-  template <class Args>
-  KV_DEVICE static Partials in_memory(const Args& args, i64 first) {
-    return {reinterpret_cast<const u8*>(args.partial_state + first * Plan::kRows * 2),
-            reinterpret_cast<const u8*>(args.partial + first * Plan::kRows * Plan::kValueDim), Plan::kValueDim * 4};
-  }
-  // Four neighbouring sums of a row, from element `at` on.
-  KV_DEVICE RowSums load(int slot, int row, int at) const {
-    const int place = slot * Plan::kRows + row;
-    u32 state[2], words[4];
-    load_coherent_u64(state, states + place * 8);
-    load_coherent_u128(words, sums + place * pitch + at * 4);
-    return {float_of(state[0]),
-            float_of(state[1]),
-            {float_of(words[0]), float_of(words[1]), float_of(words[2]), float_of(words[3])}};
-  }
-};
-
-template <class Plan>
-KV_DEVICE void write_partial(const AttentionArgs& args, i64 slot, int row, int at, const RowSums& sum) {
+// A partial result in memory: four sums from element `at` of a row on, in the order of the accumulators.
+template <class Plan, class Args>
+KV_DEVICE RowSums load_partial(const Args& args, i64 slot, int row, int at) {
   const i64 place = slot * Plan::kRows + row;
-  store_u128(args.partial + place * Plan::kValueDim + at, bits_of(sum.x[0]), bits_of(sum.x[1]), bits_of(sum.x[2]),
-             bits_of(sum.x[3]));
-  if (at != 0) return;
-  args.partial_state[place * 2] = sum.top;
-  args.partial_state[place * 2 + 1] = sum.denominator;
+  u32 state[2], words[4];
+  load_coherent_u64(state, args.partial_state + place * 2);
+  load_coherent_u128(words, args.partial + place * Plan::kValueDim + at);
+  return {float_of(state[0]),
+          float_of(state[1]),
+          {float_of(words[0]), float_of(words[1]), float_of(words[2]), float_of(words[3])}};
 }
 
-// Shared memory from kEpilogueAt on: the pair's rows [row][dimension], and what the warps have.
+// What the warps of the block have, in shared memory: [warp][row] of state (2) and of sums (kPitch, in the order of accumulators).
 template <class Plan>
 struct WarpSums {
-  static constexpr int kPitch = Plan::kValueDim + 4, kFours = Plan::kValueDim / 4, kItems = Plan::kRows * kFours;
-  static constexpr int kRowsAt = Plan::kEpilogueAt,
-                       kStatesAt = kRowsAt + (Plan::kFinishes ? Plan::kRows * Plan::kValueDim * 4 : 0),
-                       kSumsAt = kStatesAt + (Plan::kWarps * Plan::kRows * 8 + 15) / 16 * 16;
+  static constexpr int kPitch = Plan::kValueDim + 4, kItems = Plan::kRows * Plan::kValueDim / 4;
+  static constexpr int kSumsAt = Plan::kEpilogueAt + (Plan::kWarps * Plan::kRows * 8 + 15) / 16 * 16,
+                       kRowsAt = kSumsAt + Plan::kWarps * Plan::kRows * kPitch * 4;
 
-  KV_DEVICE static Partials<Plan> store(const Outputs<Plan>& o, const Softmax<Plan>& softmax, float unit) {
+  KV_DEVICE static void store(const Outputs<Plan>& o, const Softmax<Plan>& softmax, float unit) {
     const int g = lane() >> 2, c = lane() & 3;
     KV_UNROLL
     for (int i = 0; i < 2 * Plan::kColumnBlocks; ++i) {
       const int n = i / 2, j = i % 2, row = n * 8 + 2 * c + j, at = warp() * Plan::kRows + row;
       if (row >= Plan::kRows) continue;
       if (g == 0) {
-        store_shared_u32(kStatesAt + at * 8, bits_of(softmax.base_or_floor(n, j)));
-        store_shared_u32(kStatesAt + at * 8 + 4, bits_of(softmax.sum[n][j]));
+        store_shared_u32(Plan::kEpilogueAt + at * 8, bits_of(softmax.base_or_floor(n, j)));
+        store_shared_u32(Plan::kEpilogueAt + at * 8 + 4, bits_of(softmax.sum[n][j]));
       }
       KV_UNROLL
       for (int half = 0; half < Plan::kValueDim / 8; ++half)
         store_shared_u32(kSumsAt + (at * kPitch + half * 8 + g) * 4, bits_of(o[n][half / 2][half % 2 * 2 + j] * unit));
     }
-    return {shared_bytes() + kStatesAt, shared_bytes() + kSumsAt, kPitch * 4};
+  }
+  KV_DEVICE static RowSums load(int warp, int row, int at) {
+    u32 state[2], words[4];
+    const int place = warp * Plan::kRows + row;
+    load_shared_u64(state, Plan::kEpilogueAt + place * 8);
+    load_shared_u128(words, kSumsAt + (place * kPitch + at) * 4);
+    return {float_of(state[0]),
+            float_of(state[1]),
+            {float_of(words[0]), float_of(words[1]), float_of(words[2]), float_of(words[3])}};
   }
 };
+
+// visit(row, at) for each four neighbouring sums of the rows, shared among the threads.
+template <class Plan, class Visit>
+KV_DEVICE void for_each_item(const Visit& visit) {
+  KV_NO_UNROLL
+  for (int i = thread(); i < WarpSums<Plan>::kItems; i += Plan::kThreads)
+    visit(quotient<Plan::kValueDim / 4>(i), rest<Plan::kValueDim / 4>(i) * 4);
+}
 
 // Softmax's quotient of four sums, in the order of the dimensions, to the pair's rows in shared memory.
 template <class Plan>
@@ -148,51 +141,60 @@ KV_DEVICE void write_rows(const AttentionArgs& args, const Part& part) {
   }
 }
 
+template <class Plan>
+KV_DEVICE void write_partial(const AttentionArgs& args, i64 slot, int row, int at, const RowSums& sum) {
+  const i64 place = slot * Plan::kRows + row;
+  store_u128(args.partial + place * Plan::kValueDim + at, bits_of(sum.x[0]), bits_of(sum.x[1]), bits_of(sum.x[2]),
+             bits_of(sum.x[3]));
+  if (at != 0) return;
+  args.partial_state[place * 2] = sum.top;
+  args.partial_state[place * 2 + 1] = sum.denominator;
+}
 // Counts the block's part of a pair; true for the last one, when all are there.
 template <class Plan>
 KV_DEVICE bool is_last(u32* arrivals, int parts) {
   sync_block();  // the block's partial result is written
-  if (thread() == 0) store_shared_u32(WarpSums<Plan>::kStatesAt, count_arrival(arrivals));
+  if (thread() == 0) store_shared_u32(Plan::kEpilogueAt, count_arrival(arrivals));
   sync_block();
-  const u32 before = load_shared_u32(WarpSums<Plan>::kStatesAt);
+  const u32 before = load_shared_u32(Plan::kEpilogueAt);
   require(before < u32(parts));  // else the counters were not zero when the call began
   if (before + 1 != u32(parts)) return false;
   if (thread() == 0) *arrivals = 0;
   return true;
 }
 
-// All warps, when their tiles of a part are done: their sums become the part's, and in the last block that comes here those of all
-// parts the pair's.
+// All warps, when their tiles of a part are done.
 template <class Plan>
 KV_DEVICE void finish_part(const AttentionArgs& args, const Work<Plan::kTile>& work, const Part& part,
                            const Outputs<Plan>& o, const Softmax<Plan>& softmax, float unit) {
   using W = WarpSums<Plan>;
   sync_block();  // stages and queries are dead from here
-  Partials<Plan> partials = W::store(o, softmax, unit);
-  int count = Plan::kWarps;
-  bool is_pairs = Plan::kFinishes && part.is_whole();
-  sync_block();  // all warps have stored
-  KV_NO_UNROLL
-  while (true) {
-    KV_NO_UNROLL
-    for (int i = thread(); i < W::kItems; i += Plan::kThreads) {
-      const int row = quotient<W::kFours>(i), at = rest<W::kFours>(i) * 4;
-      const RowSums sum = sum_rows<kPartsAtOnce>(count, [&](int slot) { return partials.load(slot, row, at); });
-      if (is_pairs)
-        store_row<Plan>(row, at, sum);
-      else
-        write_partial<Plan>(args, work.slot(block_x(), part.sequence, part.head), row, at, sum);
+  W::store(o, softmax, unit);
+  sync_block();
+  const bool is_whole = Plan::kFinishes && part.is_whole();
+  const i64 slot = work.slot(block_x(), part.sequence, part.head);
+  for_each_item<Plan>([&](int row, int at) {
+    const RowSums sum = sum_rows<Plan::kWarps>(Plan::kWarps, [&](int w) { return W::load(w, row, at); });
+    if (is_whole)
+      store_row<Plan>(row, at, sum);
+    else
+      write_partial<Plan>(args, slot, row, at, sum);
+  });
+  if constexpr (Plan::kFinishes) {
+    if (!is_whole) {
+      const int first = work.block_of(part.pair_begin),
+                parts = work.block_of(part.pair_begin + part.tiles - 1) - first + 1;
+      if (!is_last<Plan>(args.arrivals + first, parts)) return;
+      const i64 first_slot = work.slot(first, part.sequence, part.head);
+      for_each_item<Plan>([&](int row, int at) {
+        store_row<Plan>(row, at, sum_rows<kPartsAtOnce>(parts, [&](int p) {
+                          return load_partial<Plan>(args, first_slot + p, row, at);
+                        }));
+      });
     }
-    if constexpr (!Plan::kFinishes) return;
-    if (is_pairs) break;
-    const int first = work.block_of(part.pair_begin);
-    count = work.block_of(part.pair_begin + part.tiles - 1) - first + 1;
-    if (!is_last<Plan>(args.arrivals + first, count)) return;
-    partials = Partials<Plan>::in_memory(args, work.slot(first, part.sequence, part.head));
-    is_pairs = true;
+    sync_block();
+    write_rows<Plan>(args, part);
   }
-  sync_block();  // the rows are there
-  write_rows<Plan>(args, part);
 }
 
 }  // namespace kv

@@ -13,9 +13,9 @@ KV_DEVICE void merge(const MergeArgs& args) {
   const Work<Plan::kTile> work(args.work);
   const Part pair = work.pair(block_z(), block_y());
   const int first = work.block_of(pair.pair_begin), parts = work.block_of(pair.pair_begin + pair.tiles - 1) - first + 1;
-  const auto partials = Partials<Plan>::in_memory(args, work.slot(first, pair.sequence, pair.head));
   for (int i = thread() * 4; i < Plan::kValueDim; i += Plan::kThreads * 4) {
-    const RowSums sum = sum_rows<kPartsAtOnce>(parts, [&](int part) { return partials.load(part, row, i); });
+    const RowSums sum = sum_rows<kPartsAtOnce>(
+        parts, [&](int p) { return load_partial<Plan>(args, work.slot(first + p, pair.sequence, pair.head), row, i); });
     KV_UNROLL
     for (int j = 0; j < 4; ++j) Plan::store(args.out.data, to + Plan::value_order(i + j), sum.x[j] * sum.inverse());
   }
