@@ -154,7 +154,6 @@ Result<ProgramSource> make_program(const Problem& problem, const Registry& regis
   program.rotates_output = decode.rotates_output;
   program.kernels[Role::attend] = emit_decode(decode, registry);
   program.kernels[Role::attend].may_overlap = problem.arch.has("programmatic_launch");
-  program.kernels[Role::attend].is_explicit = true;
   if (!decode.finishes) program.kernels[Role::merge] = emit_merge(decode, registry);
   program.decisions.push_back(
       {"rotation",

@@ -24,10 +24,8 @@ struct Source {
   int shared_bytes = 0;  // dynamic, a block
   int args_bytes = 0;    // size of the one struct the entry takes
   bool may_overlap = false;  // waits for the launch ahead of it itself, so it may be launched before that has ended
-  bool is_explicit =
-      false;  // unrolls, inlines and divides as it should be done: a quick compilation is as good as a thorough one
-  int row_threads = 32;  // threads that share a row
-  int tiles = 0;         // kernels over tiles of 16 rows: tiles the warps of a block take at a time
+  int row_threads = 32;      // threads that share a row
+  int tiles = 0;             // kernels over tiles of 16 rows: tiles the warps of a block take at a time
 };
 
 // The kernels of one attention call and its cache.

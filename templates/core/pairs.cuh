@@ -13,7 +13,6 @@
 // probabilities.
 // SPDX-License-Identifier: MIT
 #pragma once
-#include "core/divide.cuh"
 #include "core/simt.cuh"
 
 namespace kv {
@@ -29,7 +28,7 @@ struct Table {
 };
 template <int kCopies>
 KV_DEVICE Table table_of_lane() {
-  return {u32(rest<kCopies>(lane()) * 4), u32(rest<(kCopies > 1 ? kCopies / 2 : 1)>(lane()) * 8)};
+  return {u32(lane() % kCopies * 4), u32(lane() % (kCopies > 1 ? kCopies / 2 : 1) * 8)};
 }
 
 template <class F>

@@ -9,7 +9,6 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 #include "core/args.cuh"
-#include "core/divide.cuh"
 #include "core/integers.cuh"
 #include "core/simt.cuh"
 #include "formats/inner.cuh"
@@ -34,10 +33,9 @@ class QueryRows {
     KV_UNROLL
     for (int i = 0; i < kPerWarp; ++i) {
       // Rows and dimensions that are not there are read from a place that is: a condition on a load would be waited for.
-      const int asked = i * Plan::kWarps + warp(), row = asked < Plan::kRows ? asked : 0,
-                query = quotient<Plan::kGroup>(row);
+      const int asked = i * Plan::kWarps + warp(), row = asked < Plan::kRows ? asked : 0, query = row / Plan::kGroup;
       const i64 at = sequence * args.q.sequence_stride + query * args.q.query_stride +
-                     (i64(head) * Plan::kGroup + rest<Plan::kGroup>(row)) * args.q.head_stride;
+                     (i64(head) * Plan::kGroup + row % Plan::kGroup) * args.q.head_stride;
       KV_UNROLL
       for (int e = 0; e < kPerLane; ++e) {
         const int d = e * 32 + lane();

@@ -8,7 +8,6 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 #include "core/args.cuh"
-#include "core/divide.cuh"
 #include "core/list.cuh"
 #include "core/simt.cuh"
 
@@ -52,7 +51,7 @@ KV_DEVICE void stage_padded(SharedAddress to, const u8* from, int valid_rows) {
   static_assert(kRowBytes % 512 == 0 || 512 % kRowBytes == 0, "512 bytes must be whole rows or a part of one");
   constexpr int kBytes = kRows * kRowBytes;
   const int mine = lane() * 16, live = valid_rows * kRowBytes;
-  const SharedAddress slot = to + quotient<kRowBytes>(mine) * kPitch + rest<kRowBytes>(mine);
+  const SharedAddress slot = to + mine / kRowBytes * kPitch + mine % kRowBytes;
   if constexpr (kIsWhole) {
     KV_UNROLL_BY(8)
     for (int first = 0; first < kBytes; first += 512)
@@ -73,7 +72,7 @@ KV_DEVICE void stage_rows(SharedAddress to, const u8* from, i64 token_stride) {
   constexpr int kPerRow = kRowBytes / kUnit, kTotal = kRows * kPerRow;
   KV_UNROLL_BY(4)
   for (int first = 0; first < kTotal; first += 32) {
-    const int i = first + lane(), row = quotient<kPerRow>(i), at = rest<kPerRow>(i) * kUnit;
+    const int i = first + lane(), row = i / kPerRow, at = i % kPerRow * kUnit;
     if (kTotal % 32 == 0 || i < kTotal)
       copy_async<kUnit>(to + row * kPitch + at, from + row * token_stride + at, kUnit);
   }
@@ -86,7 +85,7 @@ KV_DEVICE void stage_skewed_rows(SharedAddress to, const u8* from, i64 token_str
   constexpr int kPerRow = (kRowBytes + 2 + 3) / 4, kTotal = kRows * kPerRow;
   KV_UNROLL_BY(kIsWhole ? 4 : 1)
   for (int first = 0; first < kTotal; first += 32) {
-    const int i = first + lane(), row = quotient<kPerRow>(i), at = rest<kPerRow>(i) * 4;
+    const int i = first + lane(), row = i / kPerRow, at = i % kPerRow * 4;
     const bool exists = kIsWhole || row < valid_rows;
     const u8* const begin = from + (exists ? row * token_stride : 0);
     const int skew = int((i64)begin & 2), valid = exists ? clamp_to(kRowBytes + skew - at, 4) : 0;
@@ -101,7 +100,7 @@ KV_DEVICE void stage_unaligned_rows(SharedAddress to, const u8* from, i64 token_
   constexpr int kPerRow = kRowBytes / 2;
   KV_UNROLL_BY(2)
   for (int i = lane(); i < kRows * kPerRow; i += 32) {
-    const int row = quotient<kPerRow>(i), at = rest<kPerRow>(i) * 2;
+    const int row = i / kPerRow, at = i % kPerRow * 2;
     store_shared_u16(to + row * kPitch + at,
                      row < valid_rows ? *reinterpret_cast<const u16*>(from + row * token_stride + at) : u16(0));
   }
@@ -119,7 +118,7 @@ KV_DEVICE u32 row_skew(const u8* first_row, i64 token_stride, int token) {
 // Can whole tiles take the straight-line copies?
 template <class Side>
 KV_DEVICE bool is_aligned(const u8* codes, i64 token_stride) {
-  return Side::kIsPlanar || Side::kIsSkewed || (((i64)codes | token_stride) & (Side::kRowUnit - 1)) == 0;
+  return Side::kIsPlanar || Side::kIsSkewed || ((i64)codes | token_stride) % Side::kRowUnit == 0;
 }
 
 // One side's tile of kTile tokens, `valid` of them live, into the stage at `to`; codes and scales point at the tile's first row, in
@@ -186,7 +185,7 @@ KV_DEVICE void load_plane(SharedAddress rows, u32 block, int run, int part, u32*
 // The stored block that holds the codes of (group, part), counted along the row.
 template <class Section>
 KV_DEVICE int block_of(int group, int part) {
-  return group * Section::kBlocks + (Section::kBlocks > 1 ? quotient<Section::kPartsPerBlock>(part) : 0);
+  return group * Section::kBlocks + (Section::kBlocks > 1 ? part / Section::kPartsPerBlock : 0);
 }
 
 // All words of one run. row: bytes from `rows` to the staged row.
@@ -195,7 +194,7 @@ KV_DEVICE void load_codes(SharedAddress rows, u32 row, int group, int run, int p
   const u32 block = row + block_of<Section>(group, part) * Section::kBlockStride;
   for_each(typename Section::Planes{}, [&](auto plane) {
     using Plane = decltype(plane);
-    load_plane<Plane, Section::kSwizzle>(rows, block, run, rest<Section::kPartsPerBlock>(part), w + Plane::kFirstWord);
+    load_plane<Plane, Section::kSwizzle>(rows, block, run, part % Section::kPartsPerBlock, w + Plane::kFirstWord);
   });
 }
 
@@ -207,8 +206,7 @@ KV_DEVICE SharedAddress scales_of(SharedAddress stage, u32 skew, int token, int 
 }
 template <class Section>
 KV_DEVICE int scale_index(int run, int part) {
-  return quotient<Section::kScaleGroup>((run * Section::kPartsPerBlock + rest<Section::kPartsPerBlock>(part)) *
-                                        Section::kRunCodes);
+  return (run * Section::kPartsPerBlock + part % Section::kPartsPerBlock) * Section::kRunCodes / Section::kScaleGroup;
 }
 
 }  // namespace kv

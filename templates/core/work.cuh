@@ -10,7 +10,6 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 #include "core/args.cuh"
-#include "core/divide.cuh"
 #include "core/simt.cuh"
 
 namespace kv {
@@ -72,7 +71,7 @@ class Work {
   }
 
  private:
-  KV_DEVICE static int tiles_of(int length) { return length <= kTile ? 1 : quotient<kTile>(length + kTile - 1); }
+  KV_DEVICE static int tiles_of(int length) { return length <= kTile ? 1 : (length + kTile - 1) / kTile; }
   KV_DEVICE int length_of(int sequence) const {
     const int given = args_.lengths ? args_.lengths[sequence] : args_.tokens;
     return given < 0 ? 0 : given < args_.tokens ? given : args_.tokens;

@@ -17,7 +17,6 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 #include "core/args.cuh"
-#include "core/divide.cuh"
 #include "core/queries.cuh"
 #include "core/stage.cuh"
 #include "core/work.cuh"
@@ -35,16 +34,16 @@ KV_DEVICE void fill_table() {
   if constexpr (kWords % 4 == 0) {
     KV_NO_UNROLL
     for (int i = thread(); i < Pairs::kEntries * (kWords / 4); i += Section::kThreads) {
-      const int at = quotient<kWords / 4>(i);
+      const int at = i / (kWords / 4);
       const u32 first = Pairs::entry(at, 0), second = Pairs::kEntryWords == 2 ? Pairs::entry(at, 1) : first;
-      store_shared_u128(Section::kTableAt + at * Section::kTableStride + rest<kWords / 4>(i) * 16, first, second, first,
+      store_shared_u128(Section::kTableAt + at * Section::kTableStride + i % (kWords / 4) * 16, first, second, first,
                         second);
     }
   } else {
     KV_NO_UNROLL
     for (int i = thread(); i < Pairs::kEntries * kWords; i += Section::kThreads)
-      store_shared_u32(Section::kTableAt + quotient<kWords>(i) * Section::kTableStride + rest<kWords>(i) * 4,
-                       Pairs::entry(quotient<kWords>(i), rest<Pairs::kEntryWords>(i)));
+      store_shared_u32(Section::kTableAt + i / kWords * Section::kTableStride + i % kWords * 4,
+                       Pairs::entry(i / kWords, i % Pairs::kEntryWords));
   }
 }
 template <class Side>

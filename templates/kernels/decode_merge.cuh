@@ -4,7 +4,6 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 #include "core/args.cuh"
-#include "core/divide.cuh"
 #include "core/simt.cuh"
 #include "core/work.cuh"
 #include "formats/inner.cuh"
@@ -12,7 +11,7 @@
 
 namespace kv {
 
-constexpr int kPartsAtOnce = 16;  // loads from far away: many under way
+constexpr int kPartsAtOnce = 8;  // loads from far away: many under way
 
 // Four neighbouring sums of a row, and the row's softmax, of some of its tokens.
 struct RowSums {
@@ -100,7 +99,7 @@ template <class Plan, class Visit>
 KV_DEVICE void for_each_item(const Visit& visit) {
   KV_NO_UNROLL
   for (int i = thread(); i < WarpSums<Plan>::kItems; i += Plan::kThreads)
-    visit(quotient<Plan::kValueDim / 4>(i), rest<Plan::kValueDim / 4>(i) * 4);
+    visit(i / (Plan::kValueDim / 4), i % (Plan::kValueDim / 4) * 4);
 }
 
 // Softmax's quotient of four sums, in the order of the dimensions, to the pair's rows in shared memory.
@@ -119,8 +118,7 @@ template <class Plan>
 KV_DEVICE void write_rows(const AttentionArgs& args, const Part& part) {
   constexpr int kPerLane = Plan::kOutputStored / 32;
   KV_NO_UNROLL
-  for (int first = 0; first < Plan::kRows;
-       first += Plan::kWarps) {  // as often in every warp: lanes meet in the rotation
+  for (int first = 0; first < Plan::kRows; first += Plan::kWarps) {  // every warp alike: lanes meet in rotations
     const bool exists = first + warp() < Plan::kRows;
     const int row = exists ? first + warp() : 0;
     float x[kPerLane];
@@ -133,8 +131,8 @@ KV_DEVICE void write_rows(const AttentionArgs& args, const Part& part) {
         second[e] = float_of(load_shared_u32(at + Plan::kOutputStored * 4));
     }
     if constexpr (Plan::kRotatesOutput) from_inner<typename Plan::ValueDomain>(x, second);
-    const i64 to = part.sequence * args.out.sequence_stride + quotient<Plan::kGroup>(row) * args.out.query_stride +
-                   (i64(part.head) * Plan::kGroup + rest<Plan::kGroup>(row)) * args.out.head_stride;
+    const i64 to = part.sequence * args.out.sequence_stride + row / Plan::kGroup * args.out.query_stride +
+                   (i64(part.head) * Plan::kGroup + row % Plan::kGroup) * args.out.head_stride;
     KV_UNROLL
     for (int e = 0; e < kPerLane; ++e)
       if (exists && e * 32 + lane() < Plan::kOutputDim) Plan::store(args.out.data, to + e * 32 + lane(), x[e]);

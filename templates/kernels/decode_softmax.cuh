@@ -5,7 +5,6 @@
 // probabilities into the middle of fp16's range; the factor is in numerator and denominator alike.
 // SPDX-License-Identifier: MIT
 #pragma once
-#include "core/divide.cuh"
 #include "core/simt.cuh"
 
 namespace kv {
@@ -42,7 +41,7 @@ KV_DEVICE void mask_scores(Scores<Plan> (&x)[Plan::kSubtiles], int token, int le
   for (int i = 0; i < Plan::kSubtiles * 4 * Plan::kColumnBlocks; ++i) {
     const int sub = i / (4 * Plan::kColumnBlocks), n = i / 4 % Plan::kColumnBlocks, j = i % 4;
     const int t = token + sub * 16 + g + 8 * (j >> 1), row = n * 8 + 2 * c + (j & 1);
-    if (t >= length || !Plan::Feature::sees(quotient<Plan::kGroup>(row), t, length)) x[sub][n][j] = kMasked;
+    if (t >= length || !Plan::Feature::sees(row / Plan::kGroup, t, length)) x[sub][n][j] = kMasked;
   }
 }
 
