@@ -148,20 +148,26 @@ Result<int> run(const Cli& cli, const RunArgs& args) {
 struct Verdict {
   double attention = 0, reference = 0, dequantise = 0, code_fraction = 0;
   long long scale_differs = 0;
+  std::vector<int> lengths;  // attended over
   std::string failure;  // empty: passed
   void require(bool is_met, const std::string& what) {
     if (!is_met && failure.empty()) failure = what;
   }
 };
 
+constexpr int kMostVerified = 1 << 22;  // tokens; the oracle takes seconds at 2^17
+
 // Not "a > b": an error that is NaN must fail too.
 bool is_within(double error, double limit) { return error <= limit; }
 
-Result<Verdict> verify_one(const Spec& spec, const Registry& registry, const std::shared_ptr<Context>& context) {
+// longest: a length besides those around a tile, 0 for none.
+Result<Verdict> verify_one(const Spec& spec, int longest, const Registry& registry,
+                           const std::shared_ptr<Context>& context) {
   KV_TRY(ready, make_ready(spec, registry, context));
   const Problem& problem = ready.problem;
   const ProgramSource& source = ready.program->source();
-  const int tile = source.tile_tokens, capacity = std::max(257, tile + 1), kv_heads = 2, dim = problem.head_dim;
+  const int tile = source.tile_tokens, capacity = std::max({257, tile + 1, longest}), kv_heads = 2,
+            dim = problem.head_dim;
   const Format* formats[2] = {&problem.k, &problem.v};
   KV_TRY(trial, Trial::make(context, ready.program, problem, {1, kv_heads, capacity}));
   Verdict verdict;
@@ -192,8 +198,10 @@ Result<Verdict> verify_one(const Spec& spec, const Registry& registry, const std
   const auto q =
       rounded_to(problem.q_type,
                  heavy_tailed(3, std::size_t(kv_heads) * problem.q_heads_per_kv * problem.query_length * dim, dim));
-  for (const int tokens : {1, tile - 1, tile, tile + 1, 257}) {
-    if (tokens < problem.query_length) continue;  // fewer tokens than queries is not a cache that a model can have
+  for (const int tokens : {1, tile - 1, tile, tile + 1, 257, longest}) {
+    if (tokens < problem.query_length || tokens == 0)
+      continue;  // fewer tokens than queries is not a cache that a model can have
+    verdict.lengths.push_back(tokens);
     const auto exact =
         exact_attention({kv_heads, problem.q_heads_per_kv, problem.query_length, dim, tokens, capacity, problem.causal},
                         widened(q), decoded[0], decoded[1]);
@@ -235,6 +243,7 @@ struct Verification {
     Json result = {{"spec", spec.file},
                    {"combination", spec.label},
                    {"is_ok", is_ok},
+                   {"tokens", verdict.lengths},
                    {"attention_error", verdict.attention},
                    {"reference_error", verdict.reference},
                    {"dequantise_error", verdict.dequantise},
@@ -267,7 +276,7 @@ Result<int> verify(const Cli& cli, const RunArgs& args) {
     cli.talk(fmt::format("{}: {} specs on {}", file, specs->size(), context->backend()->facts().name));
     for (const Spec& spec : *specs) {
       const std::string name = spec.label.empty() ? spec.file : fmt::format("{} {}", spec.file, spec.label);
-      const auto verdict = verify_one(spec, registry, context);
+      const auto verdict = verify_one(spec, static_cast<int>(args.tokens), registry, context);
       if (verdict)
         all.add(spec, name, *verdict);
       else
@@ -296,6 +305,9 @@ void add_run_verbs(CLI::App& app, Cli& cli) {
 
   CLI::App* verifies = app.add_subcommand("verify", "every kernel of every spec against attention in double precision");
   verifies->add_option("SPEC", args->specs, "spec file")->required();
+  verifies->add_option("--tokens", args->tokens, "also attend over N tokens")
+      ->type_name("N")
+      ->check(CLI::Range(1, kMostVerified));
   verifies->callback([&cli, args] { cli.action = [&cli, args] { return verify(cli, *args); }; });
 }
 
