@@ -19,6 +19,7 @@ struct Problem {
   Layout layout = Layout::planar;
   bool fuse = true;
   Arch arch;
+  std::string device;  // "NVIDIA H200"; "": not known. Only which measured shapes serve depends on it
 };
 
 // One side of a spec as rows of the spec's head_dim store it: its name or its numbers, with its calibration. key: "k" or "v".

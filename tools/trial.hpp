@@ -27,6 +27,9 @@ class Trial {
   static Result<Trial> make(std::shared_ptr<Context> context, std::shared_ptr<Program> program, const Problem& problem,
                             const CacheShape& shape);
 
+  // Another program over the same cache: of the same problem, planned otherwise.
+  void use(std::shared_ptr<Program> program) { program_ = std::move(program); }
+
   // side 0 = K, 1 = V; x [sequences][kv_heads][tokens][head_dim], uploaded as `type`.
   Result<void> quantise(int side, std::span<const float> x, Element type = Element::f32);
   // Of formats that have one scale for the whole tensor: used by every call from now on.

@@ -1,0 +1,150 @@
+// Measuring shapes of decode blocks.
+// SPDX-License-Identifier: MIT
+#include "tools/tune.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cmath>
+#include <thread>
+
+#include "generator/plan.hpp"
+#include "generator/program.hpp"
+#include "tools/report.hpp"
+
+namespace kvjit {
+namespace {
+
+constexpr std::size_t kMostShapes = 12;
+constexpr double kNoise = 1.01;  // medians of one kernel in one run differ by about as much
+
+// Compiles on all cores what is then loaded from memory; what fails there fails again, and is reported, when it is used.
+void compile_all(const std::shared_ptr<Context>& context, const std::vector<ProgramSource>& programs) {
+  std::atomic<std::size_t> next = 0;
+  const auto work = [&] {
+    for (std::size_t i; (i = next++) < programs.size();) (void)context->get(programs[i].kernels.at(Role::attend));
+  };
+  std::vector<std::thread> workers;
+  const std::size_t most = std::max(1u, std::thread::hardware_concurrency());
+  for (std::size_t i = 1; i < std::min(most, programs.size()); ++i) workers.emplace_back(work);
+  work();
+  for (std::thread& worker : workers) worker.join();
+}
+
+double ratio_of(const std::vector<double>& own, const std::vector<double>& other) {
+  double logs = 0;
+  for (std::size_t i = 0; i < own.size(); ++i) logs += std::log(own[i] / other[i]);
+  return std::exp(logs / double(own.size()));
+}
+
+// Times the shapes and appends them. A kernel that spills is not timed, unless the planner's own does.
+Result<void> measure(const Problem& problem, const Registry& registry, const std::shared_ptr<Context>& context,
+                     const TimeProgram& time, const std::vector<BlockShape>& shapes, TuneResult& result) {
+  std::vector<ProgramSource> programs;
+  for (const BlockShape& shape : shapes) {
+    KV_TRY(program, make_program(problem, registry, shape));
+    programs.push_back(std::move(program));
+  }
+  compile_all(context, programs);
+  for (std::size_t i = 0; i < shapes.size(); ++i) {
+    KV_TRY(program, Program::create(context, programs[i]));
+    const KernelRecord* const record = program->record(Role::attend);
+    TunedShape tuned{shapes[i], {}, record->registers, "", 0};
+    if (record->spill_bytes > 0 && !result.shapes.empty()) {
+      tuned.refused = fmt::format("spills {} bytes", record->spill_bytes);
+    } else {
+      KV_TRY(us, time(program));
+      tuned.us = us;
+      tuned.ratio = result.shapes.empty() ? 1 : ratio_of(result.shapes[0].us, us);
+    }
+    result.shapes.push_back(std::move(tuned));
+    const std::size_t last = result.shapes.size() - 1;
+    if (result.shapes[last].ratio > kNoise && result.shapes[last].ratio > result.shapes[result.best].ratio)
+      result.best = last;
+  }
+  return {};
+}
+
+}  // namespace
+
+std::vector<BlockShape> shapes_to_measure(const std::vector<BlockShape>& fitting) {
+  std::vector<BlockShape> chosen;
+  for (const BlockShape& shape : fitting) {
+    const auto is_alike = [&](const BlockShape& other) {
+      return shape.warps == other.warps && shape.stages == other.stages && shape.tile == other.tile;
+    };
+    if (chosen.size() < kMostShapes && std::none_of(chosen.begin(), chosen.end(), is_alike)) chosen.push_back(shape);
+  }
+  return chosen;
+}
+
+std::vector<BlockShape> variants_of(const BlockShape& shape, const Problem& problem) {
+  Tuning asked;
+  asked.match = Tuning::Match::asked, asked.shape = shape;
+  const auto plan = plan_decode(problem, asked);
+  if (!plan) return {};
+  std::vector<BlockShape> variants;
+  for (const bool holds : {plan->hold_queries, !plan->hold_queries})
+    for (const int subtiles : {plan->subtiles, 3 - plan->subtiles}) {
+      BlockShape variant = shape;
+      if (holds != plan->hold_queries) variant.hold_queries = holds;
+      if (subtiles != plan->subtiles) variant.subtiles = subtiles;
+      if (!(variant == shape) && subtiles * 16 <= shape.tile) variants.push_back(variant);
+    }
+  return variants;
+}
+
+Result<TuneResult> tune(const Problem& problem, const Registry& registry, const std::shared_ptr<Context>& context,
+                        const TimeProgram& time) {
+  KV_TRY(fitting, decode_shapes(problem));
+  if (fitting.empty())
+    return fail(Code::unsupported, fmt::format("{}: no shape of blocks fits {}", problem.id, problem.arch.name));
+  TuneResult result;
+  KV_CHECK(measure(problem, registry, context, time, shapes_to_measure(fitting), result));
+  KV_CHECK(measure(problem, registry, context, time, variants_of(result.shapes[result.best].shape, problem), result));
+  return result;
+}
+
+std::vector<TuningRow> with_row(std::vector<TuningRow> rows, const TuningRow& row) {
+  const auto found = std::find_if(rows.begin(), rows.end(), [&](const TuningRow& r) { return r.is_for_same(row); });
+  if (found == rows.end())
+    rows.push_back(row);
+  else
+    *found = row;
+  return rows;
+}
+
+std::string tune_table(const std::string& program, const std::vector<std::string>& caches, const TuneResult& result) {
+  std::vector<std::string> headings = {"", "blocks"};
+  for (const std::string& cache : caches) headings.push_back(cache + ", us");
+  headings.insert(headings.end(), {"x untuned", "registers", ""});
+  std::vector<std::vector<std::string>> lines;
+  for (std::size_t i = 0; i < result.shapes.size(); ++i) {
+    const TunedShape& tuned = result.shapes[i];
+    std::vector<std::string> line = {i == result.best ? "*" : "", to_string(tuned.shape)};
+    for (std::size_t c = 0; c < caches.size(); ++c)
+      line.push_back(tuned.refused.empty() ? fmt::format("{:.2f}", tuned.us[c]) : "-");
+    line.insert(line.end(), {tuned.refused.empty() ? fmt::format("{:.3f}", tuned.ratio) : "-",
+                             std::to_string(tuned.registers), tuned.refused});
+    lines.push_back(std::move(line));
+  }
+  return program + "\n" + table_text(headings, lines);
+}
+
+nlohmann::ordered_json to_json(const std::string& program, const TuneResult& result) {
+  nlohmann::ordered_json shapes = nlohmann::ordered_json::array();
+  for (const TunedShape& tuned : result.shapes) {
+    nlohmann::ordered_json shape = {{"warps", tuned.shape.warps},   {"stages", tuned.shape.stages},
+                                    {"tile", tuned.shape.tile},     {"copies", tuned.shape.copies},
+                                    {"registers", tuned.registers}, {"median_us", tuned.us},
+                                    {"ratio", tuned.ratio}};
+    if (tuned.shape.subtiles) shape["subtiles"] = *tuned.shape.subtiles;
+    if (tuned.shape.hold_queries) shape["hold_queries"] = *tuned.shape.hold_queries;
+    if (!tuned.refused.empty()) shape["refused"] = tuned.refused;
+    shapes.push_back(std::move(shape));
+  }
+  return {{"program", program}, {"best", result.best}, {"shapes", shapes}};
+}
+
+}  // namespace kvjit
