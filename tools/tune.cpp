@@ -32,10 +32,17 @@ void compile_all(const std::shared_ptr<Context>& context, const std::vector<Prog
   for (std::thread& worker : workers) worker.join();
 }
 
+// Geometric mean of the times' ratios.
 double ratio_of(const std::vector<double>& own, const std::vector<double>& other) {
   double logs = 0;
   for (std::size_t i = 0; i < own.size(); ++i) logs += std::log(own[i] / other[i]);
   return std::exp(logs / double(own.size()));
+}
+
+bool is_slower_anywhere(const std::vector<double>& own, const std::vector<double>& other) {
+  for (std::size_t i = 0; i < own.size(); ++i)
+    if (other[i] > kNoise * own[i]) return true;
+  return false;
 }
 
 // Times the shapes and appends them. A kernel that spills is not timed, unless the planner's own does.
@@ -60,7 +67,8 @@ Result<void> measure(const Problem& problem, const Registry& registry, const std
     }
     result.shapes.push_back(std::move(tuned));
     const std::size_t last = result.shapes.size() - 1;
-    if (result.shapes[last].ratio > kNoise && result.shapes[last].ratio > result.shapes[result.best].ratio)
+    if (result.shapes[last].ratio > kNoise && result.shapes[last].ratio > result.shapes[result.best].ratio &&
+        !is_slower_anywhere(result.shapes[0].us, result.shapes[last].us))
       result.best = last;
   }
   return {};
@@ -117,7 +125,7 @@ std::vector<TuningRow> with_row(std::vector<TuningRow> rows, const TuningRow& ro
 
 std::string tune_table(const std::string& program, const std::vector<std::string>& caches, const TuneResult& result) {
   std::vector<std::string> headings = {"", "blocks"};
-  for (const std::string& cache : caches) headings.push_back(cache + ", us");
+  for (const std::string& cache : caches) headings.push_back(cache);
   headings.insert(headings.end(), {"x untuned", "registers", ""});
   std::vector<std::vector<std::string>> lines;
   for (std::size_t i = 0; i < result.shapes.size(); ++i) {
@@ -129,7 +137,7 @@ std::string tune_table(const std::string& program, const std::vector<std::string
                              std::to_string(tuned.registers), tuned.refused});
     lines.push_back(std::move(line));
   }
-  return program + "\n" + table_text(headings, lines);
+  return program + ": us by sequences x KV heads x tokens\n" + table_text(headings, lines);
 }
 
 nlohmann::ordered_json to_json(const std::string& program, const TuneResult& result) {

@@ -193,8 +193,9 @@ Result<int> bench(const Cli& cli, const BenchArgs& args) {
   return 0;
 }
 
+// Sequences x KV heads x tokens.
 std::string cache_text(const CacheShape& shape) {
-  return fmt::format("{} x {} KV heads x {} tokens", shape.sequences, shape.kv_heads, shape.tokens);
+  return fmt::format("{} x {} x {}", shape.sequences, shape.kv_heads, shape.tokens);
 }
 
 // Microseconds of any program of the job's problem, over each of the job's caches.
@@ -227,7 +228,7 @@ Result<TuningRow> row_of(const Spec& spec, const Job& job, const TuneResult& tun
   row.layout = problem.layout;
   row.shape = tuned.shapes[tuned.best].shape;
   for (std::size_t i = 0; i < job.shapes.size(); ++i)
-    row.measured.push_back(fmt::format("{}: {:.2f} us, {:.2f} untuned", cache_text(job.shapes[i]),
+    row.measured.push_back(fmt::format("{}: {:.2f} us, untuned {:.2f}", cache_text(job.shapes[i]),
                                        tuned.shapes[tuned.best].us[i], tuned.shapes[0].us[i]));
   KV_TRY(read, parse_tuning(tuning_text(problem.arch.name, {row}), file, registry));  // what is written can be read
   return read.at(0);

@@ -80,6 +80,12 @@ TEST_CASE("the fastest wins if it is faster by more than the noise; then its var
   CHECK(six.shapes.back().shape.warps == 6);  // a variant of the best
   CHECK((six.shapes.back().shape.hold_queries || six.shapes.back().shape.subtiles));
 
+  // Faster on the whole, but not for the second cache.
+  const TuneResult mixed = time_by([](int threads) {
+                             return threads == 6 * 32 ? std::vector{5.0, 102.0} : std::vector{10.0, 100.0};
+                           }).value();
+  CHECK(mixed.best == 0);
+
   const TuneResult same = time_by([](int threads) { return std::vector{threads == 6 * 32 ? 9.95 : 10.0}; }).value();
   CHECK(same.best == 0);
   CHECK(same.shapes[0].ratio == 1);
