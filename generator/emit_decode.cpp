@@ -1,5 +1,7 @@
 // emit_decode: the decode family.
 // SPDX-License-Identifier: MIT
+#include <cmath>
+
 #include "core/args.cuh"
 #include "generator/emit_text.hpp"
 
@@ -236,6 +238,7 @@ Source emit_decode(const DecodePlan& plan, const Registry& registry) {
   Writer w = begin(registry, name, "decode attention over a packed KV cache");
   w.fragment("kernels/decode.cuh");
   w.fragment(feature_fragment(plan.causal));
+  if (plan.sparse_v > 0) w.fragment("features/sparse_values.cuh");
   if (plan.rotates_queries) domain_fragments(w, plan.k.format);
   if (plan.rotates_output) domain_fragments(w, plan.v.format);
   w.line("// ======== the plan ========\nnamespace kv {{\n");
@@ -274,7 +277,9 @@ Source emit_decode(const DecodePlan& plan, const Registry& registry) {
          real(plan.k.sections[0].integers.has_half ? 0.5 : 0));
   w.line("  using KeyCodes = KeySection0;");
   w.line("  using K = KeySide;\n  using V = ValueSide;\n  using Feature = {};",
-         feature_of(plan.causal, plan.query_length));
+         feature_of(plan.causal, plan.query_length, plan.sparse_v > 0));
+  if (plan.sparse_v > 0)
+    w.line("  static constexpr float kSparseLog2 = {};  // of {}", real(std::log2(plan.sparse_v)), plan.sparse_v);
   if (plan.rotates_queries) w.line("  using KeyDomain = kv::KeyDomain;");
   if (plan.rotates_output) w.line("  using ValueDomain = kv::ValueDomain;");
   w.line("{}\n{}", load_bits_of(plan.q_type), store_of(plan.out_type));

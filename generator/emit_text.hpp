@@ -71,7 +71,7 @@ const char* rotation_fragment(const Rotation& rotation);
 // How elements of a type are read and written; the feature of a call and its fragment.
 std::string load_of(Element type, const char* name);
 std::string store_of(Element type);
-std::string feature_of(bool causal, int query_length);
+std::string feature_of(bool causal, int query_length, bool has_sparse_values = false);
 const char* feature_fragment(bool causal);
 
 }  // namespace kvjit::emit

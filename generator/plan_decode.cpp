@@ -257,6 +257,7 @@ Result<DecodePlan> begin_plan(const Problem& problem) {
   plan.rows = plan.group * plan.query_length;
   plan.column_blocks = (plan.rows + 7) / 8;
   plan.causal = problem.causal;
+  plan.sparse_v = problem.sparse_v;
   // A dense matrix is multiplied once for all blocks, by kernels of its own; the other maps cost a block less than a launch.
   const auto is_cheap = [](const Format& f) {
     return f.rotation.kind != RotationKind::dense && f.residual.projection.kind != RotationKind::dense;
@@ -339,6 +340,15 @@ Result<DecodePlan> plan_decode(const Problem& problem, const Tuning& tuning) {
        : plan.query_parts == 1 ? "f16 queries are exact"
                                : "f32 queries as high and low halves",
        {}});
+  if (plan.sparse_v > 0)
+    plan.decisions.push_back(
+        {"sparse v",
+         fmt::format("below {} of the largest", plan.sparse_v),
+         fmt::format(
+             "V of {} tokens is passed over where every row gives each of them less; error at most their weight, which "
+             "stays in the denominator, times their largest V",
+             16 * plan.subtiles),
+         {}});
   const auto where = [](bool is_transformed, bool is_fused) {
     return !is_transformed ? "none" : is_fused ? "fused" : "a launch of its own";
   };

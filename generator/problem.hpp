@@ -18,6 +18,7 @@ struct Problem {
   Element q_type = Element::f16, out_type = Element::f32;
   Layout layout = Layout::planar;
   bool fuse = true;
+  double sparse_v = 0;
   Arch arch;
   std::string device;  // "NVIDIA H200"; "": not known. Only which measured shapes serve depends on it
 };

@@ -116,6 +116,10 @@ KV_DEVICE void take_tile(Sums<Plan>& sums, SharedAddress stage, const Queries<Pl
     if (token + first + kTokens > length || Plan::Feature::cuts(token + first + kTokens - 1, length))
       mask_scores<Plan>(x, token + first, length);
     bool needs_renewal = sums.softmax.unseen != 0 || largest_bits<Plan>(x) > int(bits_of(kLimit));
+    if (Plan::Feature::template skips_values<Plan>(x, needs_renewal)) {
+      exponentiate<Plan>(p, x, sums.softmax);  // into the denominator
+      continue;
+    }
     if constexpr (V::kScalesGroups) {
       sums.value_scales.load(stage + K::kStageBytes, first, v_skew, table);
       needs_renewal |= !sums.value_scales.fit();
