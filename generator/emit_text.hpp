@@ -56,7 +56,13 @@ Source finish(Writer& w, const std::string& name, const std::string& arch, const
 // A stored format as formats/stored.cuh reads it: struct `type`; the tables behind it get names that derive from it.
 void write_format(Writer& w, const Format& format, int head_dim, const std::string& type, bool is_planar);
 // How rows of `format` (a struct of write_format) are encoded: struct `type`, for formats/encode.cuh. After write_domain.
-void write_encoder(Writer& w, const Format& f, const std::string& format, const std::string& type, bool is_planar);
+void write_encoder(Writer& w, const Format& f, const std::string& format, const std::string& type, bool is_planar,
+                   const std::string& prefix = "Plan");
+// What formats/write.cuh asks for beside the domain's members: the encoder of a format's struct, and what pads a block; and the shared
+// memory that a warp needs.
+void write_writer_members(Writer& w, const Format& f, const std::string& format, const std::string& encoder,
+                          bool is_planar);
+int writer_bytes(const Format& f, int head_dim);
 // What formats/inner.cuh asks for: PlanRotation, PlanProjection and factors of channels; then the members of a plan over them.
 // prefix: of the names, where a kernel has two.
 void write_domain(Writer& w, const Format& format, bool goes_back, const std::string& prefix = "Plan");

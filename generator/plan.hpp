@@ -104,6 +104,7 @@ struct DecodePlan {
   int head_dim = 0, group = 1, query_length = 1, rows = 1, column_blocks = 1;
   bool causal = false;
   double sparse_v = 0;
+  bool appends = false;
   Element q_type = Element::f16;    // what the kernel reads: f32 when Q was transformed before
   Element out_type = Element::f32;  // what it writes, if it finishes: f32 when the output is transformed after
   int query_parts = 1;

@@ -258,6 +258,7 @@ Result<DecodePlan> begin_plan(const Problem& problem) {
   plan.column_blocks = (plan.rows + 7) / 8;
   plan.causal = problem.causal;
   plan.sparse_v = problem.sparse_v;
+  plan.appends = problem.append;
   // A dense matrix is multiplied once for all blocks, by kernels of its own; the other maps cost a block less than a launch.
   const auto is_cheap = [](const Format& f) {
     return f.rotation.kind != RotationKind::dense && f.residual.projection.kind != RotationKind::dense;
@@ -349,6 +350,11 @@ Result<DecodePlan> plan_decode(const Problem& problem, const Tuning& tuning) {
              "stays in the denominator, times their largest V",
              16 * plan.subtiles),
          {}});
+  if (plan.appends)
+    plan.decisions.push_back({"append",
+                              fmt::format("the newest {} token(s)", plan.query_length),
+                              "stored by the block that has their tile, before it reads it; lengths count them",
+                              {}});
   const auto where = [](bool is_transformed, bool is_fused) {
     return !is_transformed ? "none" : is_fused ? "fused" : "a launch of its own";
   };

@@ -19,6 +19,7 @@ struct Problem {
   Layout layout = Layout::planar;
   bool fuse = true;
   double sparse_v = 0;
+  bool append = false;
   Arch arch;
   std::string device;  // "NVIDIA H200"; "": not known. Only which measured shapes serve depends on it
 };

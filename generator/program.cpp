@@ -153,6 +153,7 @@ Result<ProgramSource> make_tuned(const Problem& problem, const Registry& registr
   program.decisions.insert(program.decisions.begin(), decode.decisions.begin(), decode.decisions.end());
   program.rotates_queries = decode.rotates_queries;
   program.finishes = decode.finishes;
+  program.appends = decode.appends;
   program.rotates_output = decode.rotates_output;
   program.kernels[Role::attend] = emit_decode(decode, registry);
   program.kernels[Role::attend].may_overlap = problem.arch.has("programmatic_launch");

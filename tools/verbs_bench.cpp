@@ -125,7 +125,13 @@ Result<Job> make_job(const Spec& spec, const BenchArgs& args, const Registry& re
 
 Result<Trial> filled_trial(const Job& job, const CacheShape& shape, const std::shared_ptr<Context>& context) {
   KV_TRY(trial, Trial::make(context, job.ready.program, job.ready.problem, shape));
-  for (const int side : {0, 1}) KV_CHECK(trial.fill(side, job.rows[side]));
+  const Problem& problem = job.ready.problem;
+  const auto newest = std::size_t(shape.sequences) * std::size_t(shape.kv_heads) * std::size_t(problem.query_length) *
+                      std::size_t(problem.head_dim);
+  for (const int side : {0, 1}) {
+    KV_CHECK(trial.fill(side, job.rows[side]));
+    if (problem.append) trial.set_newest(side, heavy_tailed(4, newest, problem.head_dim), Element::f16);
+  }
   return std::move(trial);
 }
 

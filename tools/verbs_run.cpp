@@ -42,6 +42,14 @@ Json side_json(const SideFacts& side, const std::vector<std::uint8_t>& rows, std
           {"bytes_unlike_reference_codec", bytes.code_differs + bytes.scale_differs}};
 }
 
+// For programs that append: the newest of `tokens` tokens of K and V, which their call stores again.
+void set_newest(Trial& trial, const Problem& problem, const std::vector<float>* const (&x)[2], int tokens) {
+  if (!problem.append) return;
+  const std::vector<int> lengths(static_cast<std::size_t>(trial.shape().sequences), tokens);
+  for (const int side : {0, 1})
+    trial.set_newest(side, newest_rows(*x[side], trial.shape(), lengths, problem.query_length, problem.head_dim));
+}
+
 Result<int> run(const Cli& cli, const RunArgs& args) {
   KV_TRY(registry, cli.registry());
   KV_TRY(spec, cli.one_spec(args.spec));
@@ -70,6 +78,7 @@ Result<int> run(const Cli& cli, const RunArgs& args) {
   const std::vector<float> k_values = k.last(tokens), v_values = v.last(tokens), q_values = q.last(queries);
   KV_CHECK(trial.quantise(0, k_values));
   KV_CHECK(trial.quantise(1, v_values));
+  set_newest(trial, ready.problem, {&k_values, &v_values}, static_cast<int>(tokens));
   KV_TRY(outcome, trial.attend(q_values, {}));
 
   KV_TRY(k_rows, trial.rows(0));
@@ -167,8 +176,9 @@ Result<Verdict> verify_one(const Spec& spec, const Registry& registry, const std
   KV_TRY(trial, Trial::make(context, ready.program, problem, {1, kv_heads, capacity}));
   Verdict verdict;
   std::vector<double> decoded[2];
+  std::vector<float> given[2];
   for (int side : {0, 1}) {
-    const auto x = heavy_tailed(
+    const auto& x = given[side] = heavy_tailed(
         static_cast<std::uint64_t>(side) + 1,
         static_cast<std::size_t>(kv_heads) * static_cast<std::size_t>(capacity) * static_cast<std::size_t>(dim), dim);
     KV_CHECK(trial.quantise(side, x));
@@ -199,6 +209,7 @@ Result<Verdict> verify_one(const Spec& spec, const Registry& registry, const std
                                capacity, problem.causal};
     const auto exact = exact_attention(shape, widened(q), decoded[0], decoded[1]);
     const double bound = sparse_bound(shape, problem.sparse_v, widened(q), decoded[0], decoded[1], exact);
+    set_newest(trial, problem, {&given[0], &given[1]}, tokens);
     for (const bool is_reference : {false, true}) {
       KV_TRY(outcome, trial.attend(q, {tokens, {}, 0, is_reference}));
       const double error = difference(outcome.out, exact, dim).relative_l2;

@@ -214,8 +214,12 @@ KV_DEVICE void prefetch_side(const CacheSide& side, const Part& part) {
   }
 }
 
+// Stores the newest tokens, where a call brings them (features/append.cuh): not this one.
 template <class Plan>
-KV_DEVICE void decode(const AttentionArgs& args) {
+KV_DEVICE void append(const AttentionArgs&, const Part&) {}
+
+template <class Plan, class Args>
+KV_DEVICE void decode(const Args& args) {
   using K = typename Plan::K;
   using V = typename Plan::V;
   static_assert(K::kDim == Plan::kKeyDim && V::kDim == Plan::kValueDim, "sections must cover the row");
@@ -236,6 +240,7 @@ KV_DEVICE void decode(const AttentionArgs& args) {
   KV_NO_UNROLL
   for (u32 at = work.begin(block_x()); at < end;) {
     const Part part = work.part_at(at, end);
+    append<Plan>(args, part);
     attend_part<Plan>(args, work, part);
     at += u32(part.last - part.first);
     if (at < end) sync_block();  // shared memory is used anew
