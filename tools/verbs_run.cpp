@@ -167,6 +167,18 @@ struct Verdict {
 // Not "a > b": an error that is NaN must fail too.
 bool is_within(double error, double limit) { return error <= limit; }
 
+// The newest of `tokens` tokens, as they are in no cache: what attention says of them then comes from the rows that it was given.
+Result<void> spoil_newest(Trial& trial, const Problem& problem, int side, std::vector<std::uint8_t> rows, int tokens) {
+  const auto capacity = static_cast<std::size_t>(trial.shape().tokens);
+  const std::size_t row = rows.size() / (static_cast<std::size_t>(trial.shape().kv_heads) * capacity);
+  const auto count = static_cast<std::size_t>(problem.query_length);
+  for (int head = 0; head < trial.shape().kv_heads; ++head) {
+    const std::size_t end = static_cast<std::size_t>(head) * capacity + static_cast<std::size_t>(tokens);
+    std::fill_n(rows.begin() + static_cast<std::ptrdiff_t>((end - count) * row), count * row, std::uint8_t(0xFF));
+  }
+  return trial.set_rows(side, rows);
+}
+
 Result<Verdict> verify_one(const Spec& spec, const Registry& registry, const std::shared_ptr<Context>& context) {
   KV_TRY(ready, make_ready(spec, registry, context));
   const Problem& problem = ready.problem;
@@ -177,6 +189,7 @@ Result<Verdict> verify_one(const Spec& spec, const Registry& registry, const std
   Verdict verdict;
   std::vector<double> decoded[2];
   std::vector<float> given[2];
+  std::vector<std::uint8_t> stored[2];
   for (int side : {0, 1}) {
     const auto& x = given[side] = heavy_tailed(
         static_cast<std::uint64_t>(side) + 1,
@@ -194,6 +207,7 @@ Result<Verdict> verify_one(const Spec& spec, const Registry& registry, const std
                     fmt::format("quantise of {}: {} code and {} scale bytes differ from the reference codec",
                                 formats[side]->name, bytes.code_differs, bytes.scale_differs));
     decoded[side] = decode_rows(*formats[side], rows, dim);
+    stored[side] = rows;
     KV_TRY(dequantised, trial.dequantise(side));
     const double error = difference(dequantised, decoded[side], dim).relative_l2;
     verdict.dequantise = std::max(verdict.dequantise, error);
@@ -210,6 +224,8 @@ Result<Verdict> verify_one(const Spec& spec, const Registry& registry, const std
     const auto exact = exact_attention(shape, widened(q), decoded[0], decoded[1]);
     const double bound = sparse_bound(shape, problem.sparse_v, widened(q), decoded[0], decoded[1], exact);
     set_newest(trial, problem, {&given[0], &given[1]}, tokens);
+    if (problem.append)
+      for (const int side : {0, 1}) KV_CHECK(spoil_newest(trial, problem, side, stored[side], tokens));
     for (const bool is_reference : {false, true}) {
       KV_TRY(outcome, trial.attend(q, {tokens, {}, 0, is_reference}));
       const double error = difference(outcome.out, exact, dim).relative_l2;
@@ -218,6 +234,14 @@ Result<Verdict> verify_one(const Spec& spec, const Registry& registry, const std
       verdict.require(
           is_within(error, kMaxKernelError + (is_reference ? 0 : bound)),
           fmt::format("{} over {} tokens: error {:.2e}", is_reference ? "reference" : "attention", tokens, error));
+      for (const int side : {0, 1}) {
+        if (!problem.append) break;
+        KV_TRY(rows, trial.rows(side));
+        const ByteAgreement bytes = compare_rows(*formats[side], rows, stored[side]);
+        verdict.require(bytes.code_differs + bytes.scale_differs == 0,
+                        fmt::format("append of {} at {} tokens: {} bytes differ from those of quantise",
+                                    formats[side]->name, tokens, bytes.code_differs + bytes.scale_differs));
+      }
       const LaunchReport& report = outcome.report;
       verdict.require(
           report.k_reader == problem.k.name && report.v_reader == problem.v.name && report.converted_bytes == 0,
