@@ -17,7 +17,8 @@ namespace kvjit {
 namespace {
 
 constexpr std::size_t kMostShapes = 12;
-constexpr double kNoise = 1.01;  // medians of one kernel in one run differ by about as much
+constexpr int kRounds = 3;
+constexpr double kNoise = 1.01;  // the least medians of one kernel in one run differ by about as much
 
 // Compiles on all cores what is then loaded from memory; what fails there fails again, and is reported, when it is used.
 void compile_all(const std::shared_ptr<Context>& context, const std::vector<ProgramSource>& programs) {
@@ -45,34 +46,68 @@ bool is_slower_anywhere(const std::vector<double>& own, const std::vector<double
   return false;
 }
 
-// Times the shapes and appends them. A kernel that spills is not timed, unless the planner's own does.
-Result<void> measure(const Problem& problem, const Registry& registry, const std::shared_ptr<Context>& context,
-                     const TimeProgram& time, const std::vector<BlockShape>& shapes, TuneResult& result) {
-  std::vector<ProgramSource> programs;
-  for (const BlockShape& shape : shapes) {
-    KV_TRY(program, make_program(problem, registry, shape));
-    programs.push_back(std::move(program));
-  }
-  compile_all(context, programs);
-  for (std::size_t i = 0; i < shapes.size(); ++i) {
-    KV_TRY(program, Program::create(context, programs[i]));
-    const KernelRecord* const record = program->record(Role::attend);
-    TunedShape tuned{shapes[i], {}, record->registers, "", 0};
-    if (record->spill_bytes > 0 && !result.shapes.empty()) {
-      tuned.refused = fmt::format("spills {} bytes", record->spill_bytes);
-    } else {
-      KV_TRY(us, time(program));
-      tuned.us = us;
-      tuned.ratio = result.shapes.empty() ? 1 : ratio_of(result.shapes[0].us, us);
+// Shapes with their programs, timed in rounds: a slower spell of the device hits all of a round, and the least time of each counts.
+class Measuring {
+ public:
+  Measuring(const Problem& problem, const Registry& registry, std::shared_ptr<Context> context, TimeProgram time)
+      : problem_(problem), registry_(registry), context_(std::move(context)), time_(std::move(time)) {}
+
+  // Adds shapes to the result and times them beside the planner's own and the best so far. A kernel that spills is not timed, unless
+  // the planner's own does.
+  Result<void> measure(const std::vector<BlockShape>& shapes) {
+    std::vector<std::size_t> timed;
+    if (!result.shapes.empty()) timed.push_back(0);
+    if (result.best > 0) timed.push_back(result.best);
+    std::vector<ProgramSource> sources;
+    for (const BlockShape& shape : shapes) {
+      KV_TRY(source, make_program(problem_, registry_, shape));
+      sources.push_back(std::move(source));
     }
-    result.shapes.push_back(std::move(tuned));
-    const std::size_t last = result.shapes.size() - 1;
-    if (result.shapes[last].ratio > kNoise && result.shapes[last].ratio > result.shapes[result.best].ratio &&
-        !is_slower_anywhere(result.shapes[0].us, result.shapes[last].us))
-      result.best = last;
+    compile_all(context_, sources);
+    for (std::size_t i = 0; i < shapes.size(); ++i) {
+      KV_TRY(program, Program::create(context_, sources[i]));
+      const KernelRecord* const record = program->record(Role::attend);
+      result.shapes.push_back({shapes[i], {}, record->registers, "", 0});
+      programs_.push_back(program);
+      if (record->spill_bytes > 0 && programs_.size() > 1)
+        result.shapes.back().refused = fmt::format("spills {} bytes", record->spill_bytes);
+      else
+        timed.push_back(programs_.size() - 1);
+    }
+    for (int round = 0; round < kRounds; ++round)
+      for (const std::size_t i : timed) KV_CHECK(time_once(i));
+    choose();
+    return {};
   }
-  return {};
-}
+
+  TuneResult result;
+
+ private:
+  Result<void> time_once(std::size_t i) {
+    KV_TRY(us, time_(programs_[i]));
+    std::vector<double>& least = result.shapes[i].us;
+    if (least.empty()) least = us;
+    for (std::size_t c = 0; c < us.size(); ++c) least[c] = std::min(least[c], us[c]);
+    return {};
+  }
+  void choose() {
+    result.best = 0;
+    const std::vector<double>& own = result.shapes[0].us;
+    for (std::size_t i = 0; i < result.shapes.size(); ++i) {
+      TunedShape& shape = result.shapes[i];
+      if (!shape.refused.empty()) continue;
+      shape.ratio = ratio_of(own, shape.us);
+      if (shape.ratio > kNoise && shape.ratio > result.shapes[result.best].ratio && !is_slower_anywhere(own, shape.us))
+        result.best = i;
+    }
+  }
+
+  const Problem& problem_;
+  const Registry& registry_;
+  std::shared_ptr<Context> context_;
+  TimeProgram time_;
+  std::vector<std::shared_ptr<Program>> programs_;  // of result.shapes
+};
 
 }  // namespace
 
@@ -108,10 +143,10 @@ Result<TuneResult> tune(const Problem& problem, const Registry& registry, const 
   KV_TRY(fitting, decode_shapes(problem));
   if (fitting.empty())
     return fail(Code::unsupported, fmt::format("{}: no shape of blocks fits {}", problem.id, problem.arch.name));
-  TuneResult result;
-  KV_CHECK(measure(problem, registry, context, time, shapes_to_measure(fitting), result));
-  KV_CHECK(measure(problem, registry, context, time, variants_of(result.shapes[result.best].shape, problem), result));
-  return result;
+  Measuring measuring(problem, registry, context, time);
+  KV_CHECK(measuring.measure(shapes_to_measure(fitting)));
+  KV_CHECK(measuring.measure(variants_of(measuring.result.shapes[measuring.result.best].shape, problem)));
+  return measuring.result;
 }
 
 std::vector<TuningRow> with_row(std::vector<TuningRow> rows, const TuningRow& row) {

@@ -26,6 +26,7 @@ struct BenchArgs {
   std::vector<long long> tokens = {4096, 8192, 32768, 131072};
   std::vector<int> batch = {1};
   int kv_heads = 8, repeats = 20;
+  double query_scale = 1;
   std::string html, out_dir;
   bool is_writing = false, is_tuning = false;
   double gigabytes = 1;
@@ -135,22 +136,24 @@ Result<Trial> filled_trial(const Job& job, const CacheShape& shape, const std::s
   return std::move(trial);
 }
 
-std::vector<float> queries(const Problem& problem, const CacheShape& shape) {
+std::vector<float> queries(const Problem& problem, const CacheShape& shape, double factor) {
   const auto rows = std::size_t(shape.sequences) * std::size_t(shape.kv_heads) * std::size_t(problem.q_heads_per_kv) *
                     std::size_t(problem.query_length);
-  return heavy_tailed(3, rows * std::size_t(problem.head_dim), problem.head_dim);
+  auto q = heavy_tailed(3, rows * std::size_t(problem.head_dim), problem.head_dim);
+  for (float& x : q) x *= static_cast<float>(factor);
+  return q;
 }
 
-Result<BenchRow> bench_one(const Job& job, const CacheShape& shape, const Probe& probe, int repeats,
+Result<BenchRow> bench_one(const Job& job, const CacheShape& shape, const Probe& probe, const BenchArgs& args,
                            const std::shared_ptr<Context>& context) {
   const Problem& problem = job.ready.problem;
   KV_TRY(trial, filled_trial(job, shape, context));
-  const auto q = queries(problem, shape);
-  KV_TRY(timed, trial.time(q, {static_cast<int>(shape.tokens), {}, 0, false}, repeats));
+  const auto q = queries(problem, shape, args.query_scale);
+  KV_TRY(timed, trial.time(q, {static_cast<int>(shape.tokens), {}, 0, false}, args.repeats));
   std::vector<DevicePointer> places;
   for (int copy = 0; copy < shape.copies; ++copy) places.push_back(trial.memory(copy));
   const auto bytes = static_cast<std::size_t>(timed.report.cache_bytes);
-  KV_TRY(roof, probe.time(places, bytes, repeats));
+  KV_TRY(roof, probe.time(places, bytes, args.repeats));
   KV_TRY(kernels, launched_kernels(*job.ready.program, timed.report));
 
   BenchRow row;
@@ -187,10 +190,11 @@ Result<int> bench(const Cli& cli, const BenchArgs& args) {
   Json data = {{"device", to_json(facts)},
                {"pool_bytes", pool_bytes(facts)},
                {"repeats", args.repeats},
+               {"query_scale", args.query_scale},
                {"results", Json::array()}};
   for (const Job& job : jobs)
     for (const CacheShape& shape : job.shapes) {
-      KV_TRY(row, bench_one(job, shape, probe, args.repeats, context));
+      KV_TRY(row, bench_one(job, shape, probe, args, context));
       data["results"].push_back(to_json(row));
       rows.push_back(std::move(row));
     }
@@ -205,18 +209,18 @@ std::string cache_text(const CacheShape& shape) {
 }
 
 // Microseconds of any program of the job's problem, over each of the job's caches.
-Result<TimeProgram> timer(const Job& job, int repeats, const std::shared_ptr<Context>& context) {
+Result<TimeProgram> timer(const Job& job, const BenchArgs& args, const std::shared_ptr<Context>& context) {
   const auto trials = std::make_shared<std::vector<Trial>>();
   for (const CacheShape& shape : job.shapes) {
     KV_TRY(trial, filled_trial(job, shape, context));
     trials->push_back(std::move(trial));
   }
-  return [trials, repeats, &job](const std::shared_ptr<Program>& program) -> Result<std::vector<double>> {
+  return [trials, &args, &job](const std::shared_ptr<Program>& program) -> Result<std::vector<double>> {
     std::vector<double> us;
     for (Trial& trial : *trials) {
       trial.use(program);
-      KV_TRY(timed, trial.time(queries(job.ready.problem, trial.shape()),
-                               {static_cast<int>(trial.shape().tokens), {}, 0, false}, repeats));
+      KV_TRY(timed, trial.time(queries(job.ready.problem, trial.shape(), args.query_scale),
+                               {static_cast<int>(trial.shape().tokens), {}, 0, false}, args.repeats));
       us.push_back(timed.timing.median_us);
     }
     return us;
@@ -265,7 +269,7 @@ Result<int> tune_specs(const Cli& cli, const BenchArgs& args) {
   std::string text;
   for (const Spec& spec : specs) {
     KV_TRY(job, make_job(spec, args, registry, context));
-    KV_TRY(time, timer(job, args.repeats, context));
+    KV_TRY(time, timer(job, args, context));
     KV_TRY(tuned, tune(job.ready.problem, registry, context, time));
     KV_TRY(row, row_of(spec, job, tuned, facts.name, file.string(), registry));
     rows = with_row(std::move(rows), row);
@@ -309,6 +313,9 @@ void add_bench_verb(CLI::App& app, Cli& cli) {
       ->excludes(tune)
       ->type_name("FILE");
   verb->add_option("--kv-heads", args->kv_heads, "KV heads of a sequence")->check(CLI::Range(1, 4096));
+  verb->add_option("--query-scale", args->query_scale, "queries times this: above 1, fewer tokens decide")
+      ->check(CLI::Range(0.0, 1e4))
+      ->excludes(write);
   verb->add_option("--repeats", args->repeats, "timed graphs of 20 calls; the median counts")
       ->check(CLI::Range(1, 10000));
   verb->add_option("--gigabytes", args->gigabytes, "with --write: size of the rows in memory")

@@ -25,8 +25,7 @@ KV_DEVICE void append(const AppendArgs& args, const Part& part) {
   static_assert(Plan::kWarps * Plan::kAppendBytes <= Plan::kStages * Plan::kWarps * Plan::kStageBytes,
                 "rows are packed where the ring will be");
   const int first = part.length - kNew, tiles_begin = part.first * Plan::kTile, tiles_end = part.last * Plan::kTile;
-  int begin = first > tiles_begin ? first : tiles_begin;
-  begin = begin > 0 ? begin : 0;
+  const int begin = first > tiles_begin ? first : tiles_begin;
   const int end = part.length < tiles_end ? part.length : tiles_end;
   if (begin >= end) return;  // the whole block
   u8* const bytes = shared_bytes() + Plan::kRingAt + warp() * Plan::kAppendBytes;
