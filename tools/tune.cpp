@@ -18,7 +18,8 @@ namespace {
 
 constexpr std::size_t kMostShapes = 12;
 constexpr int kRounds = 3;
-constexpr double kNoise = 1.01;  // the least medians of one kernel in one run differ by about as much
+constexpr double kAlike = 1.005;  // of shapes as fast as each other, the one that the planner ranks higher
+constexpr double kNoise = 1.01;   // the least medians of one kernel in one run differ by about as much
 
 // Compiles on all cores what is then loaded from memory; what fails there fails again, and is reported, when it is used.
 void compile_all(const std::shared_ptr<Context>& context, const std::vector<ProgramSource>& programs) {
@@ -97,7 +98,8 @@ class Measuring {
       TunedShape& shape = result.shapes[i];
       if (!shape.refused.empty()) continue;
       shape.ratio = ratio_of(own, shape.us);
-      if (shape.ratio > kNoise && shape.ratio > result.shapes[result.best].ratio && !is_slower_anywhere(own, shape.us))
+      if (shape.ratio > kNoise && shape.ratio > kAlike * result.shapes[result.best].ratio &&
+          !is_slower_anywhere(own, shape.us))
         result.best = i;
     }
   }

@@ -103,7 +103,7 @@ struct Job {
 
 Result<Job> make_job(const Spec& spec, const BenchArgs& args, const Registry& registry,
                      const std::shared_ptr<Context>& context) {
-  constexpr std::size_t kDistinct = 512;
+  constexpr std::size_t kDistinct = 509;  // a prime: repeated, each of them comes to every warp
   const DeviceFacts& facts = context->backend()->facts();
   KV_TRY(ready, make_ready(spec, registry, context));
   Job job{ready, {}, {}};
