@@ -104,6 +104,20 @@ int most_warps(const DecodePlan& plan) {  // 65,536 registers a block: 255 or 16
   return plan.column_blocks * plan.v.inner_dim / 4 > 32 || is_masked(plan) ? 8 : 12;
 }
 
+// Why a block cannot have a shape; "" if it can.
+std::string misfit(DecodePlan& plan, const BlockShape& shape) {
+  if (shape.warps > most_warps(plan))
+    return fmt::format("{} warps leave too few registers a thread for {} query rows over {} values: at most {}",
+                       shape.warps, plan.rows, plan.v.inner_dim, most_warps(plan));
+  if (!has_tables(plan) && shape.copies > 1)
+    return fmt::format("{} copies of tables that {} and {} do not have", shape.copies, plan.k.format.name,
+                       plan.v.format.name);
+  if (const int bytes = layout_shared(plan, shape); bytes > plan.arch.shared_bytes_per_block)
+    return fmt::format("{} take {} bytes of shared memory, {} has {}", to_string(shape), bytes, plan.arch.name,
+                       plan.arch.shared_bytes_per_block);
+  return "";
+}
+
 // As many bytes in flight and as many warps as fit, tables without bank conflicts if they can be had: the best first.
 std::vector<BlockShape> fitting_shapes(DecodePlan plan) {
   // Bytes an SM should have under way: 1 us of latency, with some room; and where more gains nothing.
@@ -114,7 +128,7 @@ std::vector<BlockShape> fitting_shapes(DecodePlan plan) {
       for (int warps : {12, 8, 6, 4, 2, 1})
         for (int stages : {4, 3, 2}) {
           const BlockShape shape{warps, stages, tile, copies, {}, {}};
-          if (warps > most_warps(plan) || layout_shared(plan, shape) > plan.arch.shared_bytes_per_block) continue;
+          if (!misfit(plan, shape).empty()) continue;
           const double in_flight = double(warps) * (stages - 1) * plan.stage_bytes;
           const double score = 4 * std::min(in_flight / kEnoughInFlight, 1.0) +
                                std::min(in_flight / kPlentyInFlight, 1.0) + 3.0 * std::min(warps, 8) / 8 +
@@ -131,28 +145,15 @@ std::vector<BlockShape> fitting_shapes(DecodePlan plan) {
   return shapes;
 }
 
-// Why a block cannot have a shape; "" if it can. is_own: it was measured for this very plan.
-std::string misfit(DecodePlan plan, const BlockShape& shape, bool is_own) {
-  if (shape.warps > most_warps(plan))
-    return fmt::format("{} warps leave too few registers a thread for {} query rows over {} values: at most {}",
-                       shape.warps, plan.rows, plan.v.inner_dim, most_warps(plan));
-  if (!has_tables(plan) && shape.copies > 1)
-    return fmt::format("{} copies of tables that {} and {} do not have", shape.copies, plan.k.format.name,
-                       plan.v.format.name);
-  if (has_tables(plan) && shape.copies == 1 && !is_own) return "it was measured without tables";
-  if (const int bytes = layout_shared(plan, shape); bytes > plan.arch.shared_bytes_per_block)
-    return fmt::format("{} take {} bytes of shared memory, {} has {}", to_string(shape), bytes, plan.arch.name,
-                       plan.arch.shared_bytes_per_block);
-  return "";
-}
-
 // The measured shape, or the planner's own. One that was measured for this very problem, or asked for, must fit.
 Result<BlockShape> choose_shape(DecodePlan& plan, const Tuning& tuning) {
   using Match = Tuning::Match;
   Decision decision{"tuning", to_string(tuning.match), tuning.why, {}};
   BlockShape chosen = tuning.shape;
   const bool is_own = tuning.is_same_shape || tuning.match == Match::asked;
-  if (const std::string why = tuning.match == Match::none ? "" : misfit(plan, chosen, is_own); !why.empty()) {
+  std::string why = tuning.match == Match::none ? "" : misfit(plan, chosen);
+  if (!is_own && chosen.copies == 1 && has_tables(plan)) why = "it was measured without tables";
+  if (chosen.warps > 0 && !why.empty()) {
     if (is_own)
       return fail(tuning.match == Match::asked ? Code::unsupported : Code::bad_input,
                   "this shape of blocks does not fit: " + why, tuning.where,
@@ -178,11 +179,12 @@ Result<BlockShape> choose_shape(DecodePlan& plan, const Tuning& tuning) {
                                         plan.arch.shared_bytes_per_block),
                             {}});
   if (has_tables(plan))
-    plan.decisions.push_back(
-        {"tables",
-         fmt::format("{} copies of an entry", chosen.copies),
-         chosen.copies == 32 ? "every lane has its own bank" : "shared memory is short: lanes share banks",
-         {}});
+    plan.decisions.push_back({"tables",
+                              fmt::format("{} copies of an entry", chosen.copies),
+                              chosen.copies == 32                         ? "every lane has its own bank"
+                              : decision.choice == to_string(Match::none) ? "shared memory is short: lanes share banks"
+                                                                          : "lanes share banks",
+                              {}});
   return chosen;
 }
 
