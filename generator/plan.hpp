@@ -11,6 +11,7 @@
 #include "generator/format.hpp"
 #include "generator/problem.hpp"
 #include "generator/source.hpp"
+#include "generator/tuning.hpp"
 
 namespace kvjit {
 
@@ -102,6 +103,8 @@ struct DecodePlan {
   Arch arch;
   int head_dim = 0, group = 1, query_length = 1, rows = 1, column_blocks = 1;
   bool causal = false;
+  double sparse_v = 0;
+  bool appends = false;
   Element q_type = Element::f16;    // what the kernel reads: f32 when Q was transformed before
   Element out_type = Element::f32;  // what it writes, if it finishes: f32 when the output is transformed after
   int query_parts = 1;
@@ -119,8 +122,11 @@ struct DecodePlan {
   int threads() const { return warps * 32; }
 };
 
-// Fails with unsupported: each reason, with the TOML key to change.
-Result<DecodePlan> plan_decode(const Problem& problem);
+// Fails with unsupported: each reason, with the TOML key to change. tuning: a measured shape; one that was measured for this very
+// problem must fit, another one that does not is left for the planner's own.
+Result<DecodePlan> plan_decode(const Problem& problem, const Tuning& tuning = {});
+// Every shape that plan_decode chooses from, the one it takes on its own first.
+Result<std::vector<BlockShape>> decode_shapes(const Problem& problem);
 
 // The geometry and the reads of one side; the building blocks of plan_decode, public for their tests. by_integers: K's codes as
 // 8-bit integers where the format has them.

@@ -326,6 +326,10 @@ KV_DEVICE void load_coherent_u64(u32* v, const void* from) {
   asm volatile("ld.global.cg.v2.u32 {%0,%1}, [%2];" : "=r"(v[0]), "=r"(v[1]) : "l"(from));
 }
 
+// What the thread stored to global memory is in the second-level cache from here on: for asynchronous copies of the block, which read past
+// the first-level one, once a barrier has told the other threads (8.5, 9.7.13.4).
+KV_DEVICE void publish_stores() { __threadfence(); }
+
 // A line of global memory on its way to the second-level cache, where whoever writes it meanwhile writes too.
 KV_DEVICE void prefetch_line(const u8* at) { asm volatile("prefetch.global.L2 [%0];" ::"l"(at)); }
 

@@ -116,6 +116,10 @@ KV_DEVICE void take_tile(Sums<Plan>& sums, SharedAddress stage, const Queries<Pl
     if (token + first + kTokens > length || Plan::Feature::cuts(token + first + kTokens - 1, length))
       mask_scores<Plan>(x, token + first, length);
     bool needs_renewal = sums.softmax.unseen != 0 || largest_bits<Plan>(x) > int(bits_of(kLimit));
+    if (Plan::Feature::template skips_values<Plan>(x, needs_renewal)) {
+      exponentiate<Plan>(p, x, sums.softmax);  // into the denominator
+      continue;
+    }
     if constexpr (V::kScalesGroups) {
       sums.value_scales.load(stage + K::kStageBytes, first, v_skew, table);
       needs_renewal |= !sums.value_scales.fit();
@@ -208,8 +212,12 @@ KV_DEVICE void prefetch_side(const CacheSide& side, const Part& part) {
   }
 }
 
+// Stores the newest tokens, where a call brings them (features/append.cuh): not this one.
 template <class Plan>
-KV_DEVICE void decode(const AttentionArgs& args) {
+KV_DEVICE void append(const AttentionArgs&, const Part&) {}
+
+template <class Plan, class Args>
+KV_DEVICE void decode(const Args& args) {
   using K = typename Plan::K;
   using V = typename Plan::V;
   static_assert(K::kDim == Plan::kKeyDim && V::kDim == Plan::kValueDim, "sections must cover the row");
@@ -231,6 +239,7 @@ KV_DEVICE void decode(const AttentionArgs& args) {
     } else {
       sync_block();  // shared memory is used anew
     }
+    append<Plan>(args, part);
     attend_part<Plan>(args, work, part);
     at += u32(part.last - part.first);
   }
