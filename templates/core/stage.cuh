@@ -2,8 +2,8 @@
 // then read the runs of bytes whose codes they own.
 //
 //   global   row of token t at codes + t * token stride     (planar: dense, so a tile is one run of bytes)
-//   staged   row of token t at t * kPitch + its skew         (pitch: the planner's, against bank conflicts;
-//                                                             skew: 0, or for rows of 2-byte alignment 0 or 2)
+//   staged   row of token t at t * kPitch + its skew         (pitch: the planner's, against bank conflicts; skew: 0, or
+//                                                             where rows are copied by chunks, row_skew)
 // Rows past the last token are zero-filled and never read from memory.
 // SPDX-License-Identifier: MIT
 #pragma once
@@ -14,6 +14,7 @@
 namespace kv {
 
 KV_DEVICE int clamp_to(int v, int most) { return v < 0 ? 0 : v > most ? most : v; }
+KV_DEVICE const u8* align_down(const u8* at) { return reinterpret_cast<const u8*>((i64)at & ~i64(15)); }
 
 // Rows that are dense have neighbouring rows in the same banks; where that would make lanes wait for each other, the 16-byte chunks
 // of a tile are dealt anew: chunk x lies at x ^ (x >> kSwizzle & 3) << 1. It repeats every eight rows. kSwizzle 0: as they are.
@@ -66,32 +67,52 @@ KV_DEVICE void stage_padded(SharedAddress to, const u8* from, int valid_rows) {
   }
 }
 
-// kRows whole rows of kRowBytes, moved in units of kUnit bytes; `from` and the stride are multiples of kUnit.
-template <int kRows, int kRowBytes, int kPitch, int kUnit>
+// kRows whole rows of kRowBytes; all are multiples of 16, and so are `from` and the stride.
+template <int kRows, int kRowBytes, int kPitch>
 KV_DEVICE void stage_rows(SharedAddress to, const u8* from, i64 token_stride) {
-  constexpr int kPerRow = kRowBytes / kUnit, kTotal = kRows * kPerRow;
+  constexpr int kPerRow = kRowBytes / 16, kTotal = kRows * kPerRow;
   KV_UNROLL_BY(4)
   for (int first = 0; first < kTotal; first += 32) {
-    const int i = first + lane(), row = i / kPerRow, at = i % kPerRow * kUnit;
-    if (kTotal % 32 == 0 || i < kTotal)
-      copy_async<kUnit>(to + row * kPitch + at, from + row * token_stride + at, kUnit);
+    const int i = first + lane(), row = i / kPerRow, at = i % kPerRow * 16;
+    if (kTotal % 32 == 0 || i < kTotal) copy_async<16>(to + row * kPitch + at, from + row * token_stride + at, 16);
   }
 }
 
-// Rows of 2-byte alignment: the aligned words that hold a row are copied, so it starts `skew` bytes into its slot (row_skew). At the
-// end of the row only its own bytes are read; at its start up to two bytes before it, which share an aligned word with it.
-template <int kRows, int kRowBytes, int kPitch, bool kIsWhole>
-KV_DEVICE void stage_skewed_rows(SharedAddress to, const u8* from, i64 token_stride, int valid_rows) {
-  constexpr int kPerRow = (kRowBytes + 2 + 3) / 4, kTotal = kRows * kPerRow;
-  KV_UNROLL_BY(kIsWhole ? 4 : 1)
-  for (int first = 0; first < kTotal; first += 32) {
-    const int i = first + lane(), row = i / kPerRow, at = i % kPerRow * 4;
-    const bool exists = kIsWhole || row < valid_rows;
-    const u8* const begin = from + (exists ? row * token_stride : 0);
-    const int skew = int((i64)begin & 2), valid = exists ? clamp_to(kRowBytes + skew - at, 4) : 0;
-    if (kTotal % 32 == 0 || i < kTotal)
-      copy_async<4>(to + row * kPitch + at, begin - skew + (valid > 0 ? at : 0), valid);
+// Rows whose size is no multiple of 16, at any even address: the aligned chunks of 16 bytes that hold a row are copied, so that it
+// begins up to 14 bytes into its slot. No other chunk is touched.
+constexpr int chunks_of(int row_bytes) { return (row_bytes + 14 + 15) / 16; }  // at most
+
+// Slots of rows whose neighbours would meet in the same banks: even rows of eight first, then odd ones.
+template <bool kIsDealt>
+KV_DEVICE int slot_of(int row) {
+  return kIsDealt ? (row & ~7) | (row & 1) << 2 | (row >> 1 & 3) : row;
+}
+
+// kChunks neighbouring chunks, a power of two, of every row.
+template <class Side, int kRows, int kFirst, int kChunks, bool kIsWhole>
+KV_DEVICE void stage_columns(SharedAddress to, const u8* from, i64 token_stride, int valid_rows) {
+  constexpr int kTogether = 32 / kChunks;  // rows
+  // Strides are even, so eight rows further on a row begins at the same place of its chunk.
+  constexpr bool kIsEven = kTogether % 8 == 0, kIsNeeded = (kFirst + kChunks - 1) * 16 < Side::kRowBytes;
+  const int row = lane() / kChunks, at = (kFirst + lane() % kChunks) * 16;
+  const u8* mine = from + row * token_stride + at;
+  if constexpr (kIsEven && kIsNeeded) mine = align_down(mine);
+  KV_UNROLL_BY(kIsWhole ? 8 : 1)
+  for (int first = 0; first < kRows; first += kTogether, mine += kTogether * token_stride) {
+    const bool exists = kIsWhole || first + row < valid_rows;
+    const bool is_needed = kIsNeeded || at < int((i64)mine & 15) + Side::kRowBytes;
+    const u8* const chunk = kIsEven && kIsNeeded ? mine : align_down(mine);
+    if (kRows % kTogether == 0 || row < kRows)
+      copy_async<16>(to + slot_of<Side::kIsDealt>(first + row) * Side::kPitch + at, exists ? chunk : align_down(from),
+                     exists && is_needed ? 16 : 0);
   }
+}
+template <class Side, int kRows, bool kIsWhole, int kFirst = 0>
+KV_DEVICE void stage_chunks(SharedAddress to, const u8* from, i64 token_stride, int valid_rows) {
+  constexpr int kLeft = chunks_of(Side::kRowBytes) - kFirst;
+  constexpr int kNext = kLeft >= 32 ? 32 : kLeft >= 16 ? 16 : kLeft >= 8 ? 8 : kLeft >= 4 ? 4 : kLeft >= 2 ? 2 : 1;
+  stage_columns<Side, kRows, kFirst, kNext, kIsWhole>(to, from, token_stride, valid_rows);
+  if constexpr (kLeft > kNext) stage_chunks<Side, kRows, kIsWhole, kFirst + kNext>(to, from, token_stride, valid_rows);
 }
 
 // The slow way: for the last tile, and for rows that an engine has placed at a lower alignment than their size allows.
@@ -106,11 +127,13 @@ KV_DEVICE void stage_unaligned_rows(SharedAddress to, const u8* from, i64 token_
   }
 }
 
-// Bytes by which a staged row is late in its slot: 0 or 2, and 0 where rows are not skewed.
+// Bytes from where a row of a tile would stand, were there no more to it, to where it begins. row: any that is as far from `first_row`
+// as this one, or eight more or less.
 template <class Side>
-KV_DEVICE u32 row_skew(const u8* first_row, i64 token_stride, int token) {
+KV_DEVICE u32 row_skew(const u8* first_row, i64 token_stride, int row) {
   if constexpr (Side::kIsSkewed)
-    return (u32((i64)first_row) + u32(token) * u32(token_stride)) & 2u;
+    return ((u32((i64)first_row) + u32(row) * u32(token_stride)) & 15u) +
+           u32(slot_of<Side::kIsDealt>(row) - row) * Side::kPitch;
   else
     return 0;
 }
@@ -118,7 +141,7 @@ KV_DEVICE u32 row_skew(const u8* first_row, i64 token_stride, int token) {
 // Can whole tiles take the straight-line copies?
 template <class Side>
 KV_DEVICE bool is_aligned(const u8* codes, i64 token_stride) {
-  return Side::kIsPlanar || Side::kIsSkewed || ((i64)codes | token_stride) % Side::kRowUnit == 0;
+  return Side::kIsPlanar || Side::kIsSkewed || ((i64)codes | token_stride) % 16 == 0;
 }
 
 // One side's tile of kTile tokens, `valid` of them live, into the stage at `to`; codes and scales point at the tile's first row, in
@@ -134,12 +157,37 @@ KV_DEVICE void stage_tile(SharedAddress to, i64 token_stride, const u8* codes, c
       stage_dense<kTile * Side::kScaleRowBytes, 0, kIsWhole>(to + Side::kScalesAt, scales,
                                                              valid * Side::kScaleRowBytes);
   } else if constexpr (Side::kIsSkewed) {
-    stage_skewed_rows<kTile, Side::kRowBytes, Side::kPitch, kIsWhole>(to, codes, token_stride, valid);
+    stage_chunks<Side, kTile, kIsWhole>(to, codes, token_stride, valid);
   } else if constexpr (kIsWhole) {
-    stage_rows<kTile, Side::kRowBytes, Side::kPitch, Side::kRowUnit>(to, codes, token_stride);
+    stage_rows<kTile, Side::kRowBytes, Side::kPitch>(to, codes, token_stride);
   } else {
     stage_unaligned_rows<kTile, Side::kRowBytes, Side::kPitch>(to, codes, token_stride, valid);
   }
+}
+
+// kBytes bytes from any byte on, as little-endian words: the aligned pieces of kUnit bytes that hold them, shifted into place.
+template <int kUnit, int kBytes>
+KV_DEVICE void load_window(SharedAddress rows, u32 offset, u32* w) {
+  constexpr int kPieces = (kBytes + 2 * (kUnit - 1)) / kUnit, kAll = kPieces * (kUnit / 4);
+  const SharedAddress at = rows + (offset & ~u32(kUnit - 1));
+  u32 v[kAll];
+  KV_UNROLL
+  for (int i = 0; i < kPieces; ++i) {
+    if constexpr (kUnit == 16)
+      load_staged_u128(v + 4 * i, at + 16 * i);
+    else if constexpr (kUnit == 8)
+      load_staged_u64(v + 2 * i, at + 8 * i);
+    else
+      v[i] = load_staged_u32(at + 4 * i);
+  }
+  KV_UNROLL
+  for (int by = kUnit / 8; by > 0; by /= 2) {
+    const bool is_late = (offset & 4 * by) != 0;
+    KV_UNROLL
+    for (int i = 0; i + by < kAll; ++i) v[i] = is_late ? v[i + by] : v[i];
+  }
+  KV_UNROLL
+  for (int i = 0; i < (kBytes + 3) / 4; ++i) w[i] = shift_right(v[i], i + 1 < kAll ? v[i + 1] : 0, offset % 4 * 8);
 }
 
 // One plane of a run, as little-endian words. rows: where some eight rows of a staged tile begin; block: bytes from there to the
@@ -154,7 +202,9 @@ KV_DEVICE void load_plane(SharedAddress rows, u32 block, int run, int part, u32*
     offset += part * Plane::kPartBits / 8;  // the run starts inside a byte
   static_assert(kSwizzle == 0 || kBytes <= 16, "runs lie in one chunk");
   const SharedAddress at = rows + swizzled<kSwizzle>(offset);
-  if constexpr (kUnit == 16) {
+  if constexpr (Plane::kIsWindow) {
+    load_window<kUnit, kBytes>(rows, offset, w);
+  } else if constexpr (kUnit == 16) {
     KV_UNROLL
     for (int i = 0; i < kBytes / 16; ++i) load_staged_u128(w + 4 * i, at + 16 * i);
   } else if constexpr (kUnit == 8) {
