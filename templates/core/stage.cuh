@@ -3,18 +3,18 @@
 //
 //   global   row of token t at codes + t * token stride     (planar: dense, so a tile is one run of bytes)
 //   staged   row of token t at t * kPitch + its skew         (pitch: the planner's, against bank conflicts; skew: 0, or
-//                                                             where rows are copied by chunks, row_skew)
+//                                                             where rows are copied by chunks, core/windows.cuh)
 // Rows past the last token are zero-filled and never read from memory.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include "core/args.cuh"
 #include "core/list.cuh"
 #include "core/simt.cuh"
+#include "core/windows.cuh"
 
 namespace kv {
 
 KV_DEVICE int clamp_to(int v, int most) { return v < 0 ? 0 : v > most ? most : v; }
-KV_DEVICE const u8* align_down(const u8* at) { return reinterpret_cast<const u8*>((i64)at & ~i64(15)); }
 
 // Rows that are dense have neighbouring rows in the same banks; where that would make lanes wait for each other, the 16-byte chunks
 // of a tile are dealt anew: chunk x lies at x ^ (x >> kSwizzle & 3) << 1. It repeats every eight rows. kSwizzle 0: as they are.
@@ -78,43 +78,6 @@ KV_DEVICE void stage_rows(SharedAddress to, const u8* from, i64 token_stride) {
   }
 }
 
-// Rows whose size is no multiple of 16, at any even address: the aligned chunks of 16 bytes that hold a row are copied, so that it
-// begins up to 14 bytes into its slot. No other chunk is touched.
-constexpr int chunks_of(int row_bytes) { return (row_bytes + 14 + 15) / 16; }  // at most
-
-// Slots of rows whose neighbours would meet in the same banks: even rows of eight first, then odd ones.
-template <bool kIsDealt>
-KV_DEVICE int slot_of(int row) {
-  return kIsDealt ? (row & ~7) | (row & 1) << 2 | (row >> 1 & 3) : row;
-}
-
-// kChunks neighbouring chunks, a power of two, of every row.
-template <class Side, int kRows, int kFirst, int kChunks, bool kIsWhole>
-KV_DEVICE void stage_columns(SharedAddress to, const u8* from, i64 token_stride, int valid_rows) {
-  constexpr int kTogether = 32 / kChunks;  // rows
-  // Strides are even, so eight rows further on a row begins at the same place of its chunk.
-  constexpr bool kIsEven = kTogether % 8 == 0, kIsNeeded = (kFirst + kChunks - 1) * 16 < Side::kRowBytes;
-  const int row = lane() / kChunks, at = (kFirst + lane() % kChunks) * 16;
-  const u8* mine = from + row * token_stride + at;
-  if constexpr (kIsEven && kIsNeeded) mine = align_down(mine);
-  KV_UNROLL_BY(kIsWhole ? 8 : 1)
-  for (int first = 0; first < kRows; first += kTogether, mine += kTogether * token_stride) {
-    const bool exists = kIsWhole || first + row < valid_rows;
-    const bool is_needed = kIsNeeded || at < int((i64)mine & 15) + Side::kRowBytes;
-    const u8* const chunk = kIsEven && kIsNeeded ? mine : align_down(mine);
-    if (kRows % kTogether == 0 || row < kRows)
-      copy_async<16>(to + slot_of<Side::kIsDealt>(first + row) * Side::kPitch + at, exists ? chunk : align_down(from),
-                     exists && is_needed ? 16 : 0);
-  }
-}
-template <class Side, int kRows, bool kIsWhole, int kFirst = 0>
-KV_DEVICE void stage_chunks(SharedAddress to, const u8* from, i64 token_stride, int valid_rows) {
-  constexpr int kLeft = chunks_of(Side::kRowBytes) - kFirst;
-  constexpr int kNext = kLeft >= 32 ? 32 : kLeft >= 16 ? 16 : kLeft >= 8 ? 8 : kLeft >= 4 ? 4 : kLeft >= 2 ? 2 : 1;
-  stage_columns<Side, kRows, kFirst, kNext, kIsWhole>(to, from, token_stride, valid_rows);
-  if constexpr (kLeft > kNext) stage_chunks<Side, kRows, kIsWhole, kFirst + kNext>(to, from, token_stride, valid_rows);
-}
-
 // The slow way: for the last tile, and for rows that an engine has placed at a lower alignment than their size allows.
 template <int kRows, int kRowBytes, int kPitch>
 KV_DEVICE void stage_unaligned_rows(SharedAddress to, const u8* from, i64 token_stride, int valid_rows) {
@@ -125,17 +88,6 @@ KV_DEVICE void stage_unaligned_rows(SharedAddress to, const u8* from, i64 token_
     store_shared_u16(to + row * kPitch + at,
                      row < valid_rows ? *reinterpret_cast<const u16*>(from + row * token_stride + at) : u16(0));
   }
-}
-
-// Bytes from where a row of a tile would stand, were there no more to it, to where it begins. row: any that is as far from `first_row`
-// as this one, or eight more or less.
-template <class Side>
-KV_DEVICE u32 row_skew(const u8* first_row, i64 token_stride, int row) {
-  if constexpr (Side::kIsSkewed)
-    return ((u32((i64)first_row) + u32(row) * u32(token_stride)) & 15u) +
-           u32(slot_of<Side::kIsDealt>(row) - row) * Side::kPitch;
-  else
-    return 0;
 }
 
 // Can whole tiles take the straight-line copies?
@@ -165,31 +117,6 @@ KV_DEVICE void stage_tile(SharedAddress to, i64 token_stride, const u8* codes, c
   }
 }
 
-// kBytes bytes from any byte on, as little-endian words: the aligned pieces of kUnit bytes that hold them, shifted into place.
-template <int kUnit, int kBytes>
-KV_DEVICE void load_window(SharedAddress rows, u32 offset, u32* w) {
-  constexpr int kPieces = (kBytes + 2 * (kUnit - 1)) / kUnit, kAll = kPieces * (kUnit / 4);
-  const SharedAddress at = rows + (offset & ~u32(kUnit - 1));
-  u32 v[kAll];
-  KV_UNROLL
-  for (int i = 0; i < kPieces; ++i) {
-    if constexpr (kUnit == 16)
-      load_staged_u128(v + 4 * i, at + 16 * i);
-    else if constexpr (kUnit == 8)
-      load_staged_u64(v + 2 * i, at + 8 * i);
-    else
-      v[i] = load_staged_u32(at + 4 * i);
-  }
-  KV_UNROLL
-  for (int by = kUnit / 8; by > 0; by /= 2) {
-    const bool is_late = (offset & 4 * by) != 0;
-    KV_UNROLL
-    for (int i = 0; i + by < kAll; ++i) v[i] = is_late ? v[i + by] : v[i];
-  }
-  KV_UNROLL
-  for (int i = 0; i < (kBytes + 3) / 4; ++i) w[i] = shift_right(v[i], i + 1 < kAll ? v[i + 1] : 0, offset % 4 * 8);
-}
-
 // One plane of a run, as little-endian words. rows: where some eight rows of a staged tile begin; block: bytes from there to the
 // block. part: which of the lanes that share the block this is.
 template <class Plane, int kSwizzle>
@@ -202,7 +129,9 @@ KV_DEVICE void load_plane(SharedAddress rows, u32 block, int run, int part, u32*
     offset += part * Plane::kPartBits / 8;  // the run starts inside a byte
   static_assert(kSwizzle == 0 || kBytes <= 16, "runs lie in one chunk");
   const SharedAddress at = rows + swizzled<kSwizzle>(offset);
-  if constexpr (Plane::kIsWindow) {
+  if constexpr (Plane::kIsTurned) {
+    load_turned<kBytes>(rows, offset, w);
+  } else if constexpr (Plane::kIsWindow) {
     load_window<kUnit, kBytes>(rows, offset, w);
   } else if constexpr (kUnit == 16) {
     KV_UNROLL

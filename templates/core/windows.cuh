@@ -1,0 +1,162 @@
+// Rows whose size is no multiple of 16, at any even address: the aligned chunks of 16 bytes that hold a row are copied, no others, so that
+// it begins up to 14 bytes into its slot; lanes load the aligned pieces around the bytes they want.
+//
+//   windows    the pieces are shifted into place
+//   rings      a lane's run is 8 or 16 bytes between aligned pieces of that size, and the order of its codes is free. So a run is
+//              taken as it lies: the bytes it has in the second piece fill those that it has not in the first, and the run is turned by
+//              `late` bytes, as are Q's elements before and O's after. For that all rows must begin at one place of their chunks:
+//              they do where their stride is a multiple of 16; else they are moved there once (settle)
+// SPDX-License-Identifier: MIT
+#pragma once
+#include "core/simt.cuh"
+
+namespace kv {
+
+constexpr int chunks_of(int row_bytes) { return (row_bytes + 14 + 15) / 16; }  // at most
+KV_DEVICE const u8* align_down(const u8* at) { return reinterpret_cast<const u8*>((i64)at & ~i64(15)); }
+
+// Slots of rows whose neighbours would meet in the same banks: even rows of eight first, then odd ones.
+template <bool kIsDealt>
+KV_DEVICE int slot_of(int row) {
+  return kIsDealt ? (row & ~7) | (row & 1) << 2 | (row >> 1 & 3) : row;
+}
+
+// kChunks neighbouring chunks, a power of two, of every row.
+template <class Side, int kRows, int kFirst, int kChunks, bool kIsWhole>
+KV_DEVICE void stage_columns(SharedAddress to, const u8* from, i64 token_stride, int valid_rows) {
+  constexpr int kTogether = 32 / kChunks;  // rows
+  // Strides are even, so eight rows further on a row begins at the same place of its chunk.
+  constexpr bool kIsEven = kTogether % 8 == 0, kIsNeeded = (kFirst + kChunks - 1) * 16 < Side::kRowBytes;
+  const int row = lane() / kChunks, at = (kFirst + lane() % kChunks) * 16;
+  const u8* mine = from + row * token_stride + at;
+  if constexpr (kIsEven && kIsNeeded) mine = align_down(mine);
+  KV_UNROLL_BY(kIsWhole ? 8 : 1)
+  for (int first = 0; first < kRows; first += kTogether, mine += kTogether * token_stride) {
+    const bool exists = kIsWhole || first + row < valid_rows;
+    const bool is_needed = kIsNeeded || at < int((i64)mine & 15) + Side::kRowBytes;
+    const u8* const chunk = kIsEven && kIsNeeded ? mine : align_down(mine);
+    if (kRows % kTogether == 0 || row < kRows)
+      copy_async<16>(to + slot_of<Side::kIsDealt>(first + row) * Side::kPitch + at, exists ? chunk : align_down(from),
+                     exists && is_needed ? 16 : 0);
+  }
+}
+template <class Side, int kRows, bool kIsWhole, int kFirst = 0>
+KV_DEVICE void stage_chunks(SharedAddress to, const u8* from, i64 token_stride, int valid_rows) {
+  constexpr int kLeft = chunks_of(Side::kRowBytes) - kFirst;
+  constexpr int kNext = kLeft >= 32 ? 32 : kLeft >= 16 ? 16 : kLeft >= 8 ? 8 : kLeft >= 4 ? 4 : kLeft >= 2 ? 2 : 1;
+  stage_columns<Side, kRows, kFirst, kNext, kIsWhole>(to, from, token_stride, valid_rows);
+  if constexpr (kLeft > kNext) stage_chunks<Side, kRows, kIsWhole, kFirst + kNext>(to, from, token_stride, valid_rows);
+}
+
+// Where in its first chunk a row begins, `rows` rows from `first_row` on.
+KV_DEVICE u32 lateness(const u8* first_row, i64 token_stride, int rows) {
+  return (u32((i64)first_row) + u32(rows) * u32(token_stride)) & 15u;
+}
+// The same once it is settled.
+template <class Side>
+KV_DEVICE u32 settled_lateness(const u8* first_row, i64 token_stride, int rows) {
+  if constexpr (Side::Ring::kBytes > 0)
+    return token_stride % 16 == 0 ? u32((i64)first_row) & 15u : 0;
+  else
+    return lateness(first_row, token_stride, rows);
+}
+// Bytes from where a row of a tile would stand, were there no more to it, to where it begins. row: any that is as far from `first_row`
+// as this one, or eight more or less.
+template <class Side>
+KV_DEVICE u32 row_skew(const u8* first_row, i64 token_stride, int row) {
+  if constexpr (Side::kIsSkewed)
+    return settled_lateness<Side>(first_row, token_stride, row) +
+           u32(slot_of<Side::kIsDealt>(row) - row) * Side::kPitch;
+  else
+    return 0;
+}
+
+// Words from byte `late` of v on, in aligned pieces of kUnit bytes.
+template <int kUnit, int kWords, int kAll>
+KV_DEVICE void shift_into_place(u32 (&v)[kAll], u32 late, u32* w) {
+  KV_UNROLL
+  for (int by = kUnit / 8; by > 0; by /= 2) {
+    const bool is_late = (late & 4 * by) != 0;
+    KV_UNROLL
+    for (int i = 0; i + by < kAll; ++i) v[i] = is_late ? v[i + by] : v[i];
+  }
+  KV_UNROLL
+  for (int i = 0; i < kWords; ++i) w[i] = shift_right(v[i], i + 1 < kAll ? v[i + 1] : 0, late % 4 * 8);
+}
+
+// Of a staged tile whose rows begin at different places of their chunks: moved down to the beginning of their slots, a row a lane.
+template <class Side, int kRows>
+KV_DEVICE void settle(SharedAddress stage, const u8* first_row, i64 token_stride) {
+  if constexpr (Side::kIsSkewed && Side::Ring::kBytes > 0) {
+    if (token_stride % 16 == 0) return;
+    const int row = lane() % kRows;
+    const u32 late = lateness(first_row, token_stride, row);
+    const SharedAddress slot = stage + slot_of<Side::kIsDealt>(row) * Side::kPitch;
+    u32 v[8], w[4], next[4];
+    load_staged_u128(next, slot);
+    KV_NO_UNROLL
+    for (int at = 0; at < chunks_of(Side::kRowBytes) * 16; at += 16) {
+      KV_UNROLL
+      for (int i = 0; i < 4; ++i) v[i] = next[i];
+      load_staged_u128(next, slot + at + 16);  // of the last chunk: what is there is not the row's
+      KV_UNROLL
+      for (int i = 0; i < 4; ++i) v[4 + i] = next[i];
+      shift_into_place<16, 4>(v, late, w);
+      if (lane() < kRows) store_shared_u128(slot + at, w[0], w[1], w[2], w[3]);
+    }
+    sync_warp();  // rows are where all lanes look for them
+  }
+}
+
+// kBytes bytes from any byte on, as little-endian words: the aligned pieces of kUnit bytes that hold them, shifted into place.
+template <int kUnit, int kBytes>
+KV_DEVICE void load_window(SharedAddress rows, u32 offset, u32* w) {
+  constexpr int kPieces = (kBytes + 2 * (kUnit - 1)) / kUnit;
+  const SharedAddress at = rows + (offset & ~u32(kUnit - 1));
+  u32 v[kPieces * (kUnit / 4)];
+  KV_UNROLL
+  for (int i = 0; i < kPieces; ++i) {
+    if constexpr (kUnit == 16)
+      load_staged_u128(v + 4 * i, at + 16 * i);
+    else if constexpr (kUnit == 8)
+      load_staged_u64(v + 2 * i, at + 8 * i);
+    else
+      v[i] = load_staged_u32(at + 4 * i);
+  }
+  shift_into_place<kUnit, (kBytes + 3) / 4>(v, offset % kUnit, w);
+}
+
+// The same turned by `late` bytes, where the kBytes bytes begin in an aligned piece of their size: byte (i + late) % kBytes is their byte i.
+template <int kBytes>
+KV_DEVICE void load_turned(SharedAddress rows, u32 offset, u32* w) {
+  static_assert(kBytes == 8 || kBytes == 16, "a piece is one load");
+  const u32 late = offset % kBytes;
+  const SharedAddress at = rows + (offset - late);
+  u32 first[kBytes / 4], second[kBytes / 4];
+  if constexpr (kBytes == 16)
+    load_staged_u128(first, at), load_staged_u128(second, at + 16);
+  else
+    load_staged_u64(first, at), load_staged_u64(second, at + 8);
+  KV_UNROLL
+  for (int i = 0; i < kBytes / 4; ++i) {
+    const u32 in_first = ones_from(int(late) * 8 - 32 * i);
+    w[i] = (first[i] & in_first) | (second[i] & ~in_first);
+  }
+}
+
+// The element of a row whose place, or whose sum, belongs to element i when runs are turned; and the way back (direction -1).
+// late: settled_lateness.
+template <class Ring>
+KV_DEVICE int turned(int i, u32 late, int direction) {
+  if constexpr (Ring::kBytes == 0) {
+    return i;
+  } else {
+    const int by = int(late + Ring::kAt + i / Ring::kBlockValues * Ring::kBlockStride) % Ring::kBytes;
+    return (i & ~(Ring::kValues - 1)) | ((i + direction * by * Ring::kByteValues) & (Ring::kValues - 1));
+  }
+}
+struct NoRing {
+  static constexpr int kBytes = 0;
+};
+
+}  // namespace kv
