@@ -71,15 +71,16 @@ KV_DEVICE u32 row_skew(const u8* first_row, i64 token_stride, int row) {
     return 0;
 }
 
-// Words from byte `late` of v on, in aligned pieces of kUnit bytes.
+template <int kBy, int kAll>
+KV_DEVICE void move_down(u32 (&v)[kAll], bool is_wanted) {
+  KV_UNROLL
+  for (int i = 0; i + kBy < kAll; ++i) v[i] = is_wanted ? v[i + kBy] : v[i];
+}
+// Words from byte `late` of v on, which is less than kUnit.
 template <int kUnit, int kWords, int kAll>
 KV_DEVICE void shift_into_place(u32 (&v)[kAll], u32 late, u32* w) {
-  KV_UNROLL
-  for (int by = kUnit / 8; by > 0; by /= 2) {
-    const bool is_late = (late & 4 * by) != 0;
-    KV_UNROLL
-    for (int i = 0; i + by < kAll; ++i) v[i] = is_late ? v[i + by] : v[i];
-  }
+  if constexpr (kUnit >= 16) move_down<2>(v, (late & 8) != 0);
+  if constexpr (kUnit >= 8) move_down<1>(v, (late & 4) != 0);
   KV_UNROLL
   for (int i = 0; i < kWords; ++i) w[i] = shift_right(v[i], i + 1 < kAll ? v[i + 1] : 0, late % 4 * 8);
 }
@@ -89,18 +90,15 @@ template <class Side, int kRows>
 KV_DEVICE void settle(SharedAddress stage, const u8* first_row, i64 token_stride) {
   if constexpr (Side::kIsSkewed && Side::Ring::kBytes > 0) {
     if (token_stride % 16 == 0) return;
+    constexpr int kSlot = chunks_of(Side::kRowBytes) * 16;
     const int row = lane() % kRows;
     const u32 late = lateness(first_row, token_stride, row);
     const SharedAddress slot = stage + slot_of<Side::kIsDealt>(row) * Side::kPitch;
-    u32 v[8], w[4], next[4];
-    load_staged_u128(next, slot);
     KV_NO_UNROLL
-    for (int at = 0; at < chunks_of(Side::kRowBytes) * 16; at += 16) {
-      KV_UNROLL
-      for (int i = 0; i < 4; ++i) v[i] = next[i];
-      load_staged_u128(next, slot + at + 16);  // of the last chunk: what is there is not the row's
-      KV_UNROLL
-      for (int i = 0; i < 4; ++i) v[4 + i] = next[i];
+    for (int at = 0; at < kSlot; at += 16) {
+      u32 v[8], w[4];
+      load_staged_u128(v, slot + at);
+      load_staged_u128(v + 4, slot + at + 16);  // of the last chunk: what is there is not the row's
       shift_into_place<16, 4>(v, late, w);
       if (lane() < kRows) store_shared_u128(slot + at, w[0], w[1], w[2], w[3]);
     }

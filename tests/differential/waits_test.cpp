@@ -80,12 +80,14 @@ TEST_CASE("a wait that is taken out is noticed") {
   // Other copies: those of the main loop.
   CHECK(check_waits({"tbq3_0", "q8_0", 128, 4, 1, Layout::rows}, "KV_DEVICE void attend_part(",
                     "KV_DEVICE void decode(") == 4);
+  // Rows that begin at different places of their chunks are moved by one lane each.
+  CHECK(check_waits({"tbq4_0", "tbq4_0", 128, 4, 1, Layout::rows}, "KV_DEVICE void settle(",
+                    "KV_DEVICE void load_window(") == 1);
 }
 
 TEST_CASE("the wait between the parts of a block, where rows are staged without copies") {
   const auto context = open_context(DeviceKind::cpu, kOrder);
-  const Planned right =
-      planned(registry(), {"q8_0", "q4_0", 128, 4, 1, Layout::rows}, context->backend()->facts().arch);
+  const Planned right = planned(registry(), {"q4_1", "f16", 128, 4, 1, Layout::rows}, context->backend()->facts().arch);
   Planned broken = right;
   std::string& text = broken.source.kernels.at(Role::attend).text;
   const std::size_t at = text.find(kBetweenParts);
