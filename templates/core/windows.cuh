@@ -21,31 +21,35 @@ KV_DEVICE int slot_of(int row) {
   return kIsDealt ? (row & ~7) | (row & 1) << 2 | (row >> 1 & 3) : row;
 }
 
-// kChunks neighbouring chunks, a power of two, of every row.
-template <class Side, int kRows, int kFirst, int kChunks, bool kIsWhole>
-KV_DEVICE void stage_columns(SharedAddress to, const u8* from, i64 token_stride, int valid_rows) {
-  constexpr int kTogether = 32 / kChunks;  // rows
-  // Strides are even, so eight rows further on a row begins at the same place of its chunk.
-  constexpr bool kIsEven = kTogether % 8 == 0, kIsNeeded = (kFirst + kChunks - 1) * 16 < Side::kRowBytes;
-  const int row = lane() / kChunks, at = (kFirst + lane() % kChunks) * 16;
-  const u8* mine = from + row * token_stride + at;
-  if constexpr (kIsEven && kIsNeeded) mine = align_down(mine);
-  KV_UNROLL_BY(kIsWhole ? 8 : 1)
-  for (int first = 0; first < kRows; first += kTogether, mine += kTogether * token_stride) {
+// Of the chunks of every eight rows, row after row, kLanes from number `begin` on: 32, or fewer, of several eights at once. Lines of
+// memory are what a copy costs, and neighbouring lanes meet in them. Strides are even, so eight rows further on a row begins at the
+// same place of its chunk.
+template <class Side, int kRows, int kLanes, bool kIsWhole>
+KV_DEVICE void stage_turn(SharedAddress to, const u8* from, i64 token_stride, int valid_rows, int begin) {
+  constexpr int kChunks = chunks_of(Side::kRowBytes), kStep = 8 * (32 / kLanes);  // rows
+  constexpr bool kNeedsAll = (kChunks - 1) * 16 < Side::kRowBytes;
+  const int chunk = begin + lane() % kLanes;
+  const int row = lane() / kLanes * 8 + chunk / kChunks, at = chunk % kChunks * 16;
+  const u8* const first_row = from + row * token_stride;
+  const bool is_needed = kNeedsAll || at < int((i64)first_row & 15) + Side::kRowBytes;
+  const SharedAddress slot = to + slot_of<Side::kIsDealt>(row) * Side::kPitch + at;
+  const u8* mine = align_down(first_row) + at;
+  KV_UNROLL_BY(kIsWhole ? 4 : 1)
+  for (int first = 0; first < kRows; first += kStep, mine += kStep * token_stride) {
     const bool exists = kIsWhole || first + row < valid_rows;
-    const bool is_needed = kIsNeeded || at < int((i64)mine & 15) + Side::kRowBytes;
-    const u8* const chunk = kIsEven && kIsNeeded ? mine : align_down(mine);
-    if (kRows % kTogether == 0 || row < kRows)
-      copy_async<16>(to + slot_of<Side::kIsDealt>(first + row) * Side::kPitch + at, exists ? chunk : align_down(from),
-                     exists && is_needed ? 16 : 0);
+    if (kRows % kStep == 0 || first + row < kRows)
+      copy_async<16>(slot + first * Side::kPitch, exists ? mine : align_down(from), exists && is_needed ? 16 : 0);
   }
 }
-template <class Side, int kRows, bool kIsWhole, int kFirst = 0>
+template <class Side, int kRows, bool kIsWhole>
 KV_DEVICE void stage_chunks(SharedAddress to, const u8* from, i64 token_stride, int valid_rows) {
-  constexpr int kLeft = chunks_of(Side::kRowBytes) - kFirst;
-  constexpr int kNext = kLeft >= 32 ? 32 : kLeft >= 16 ? 16 : kLeft >= 8 ? 8 : kLeft >= 4 ? 4 : kLeft >= 2 ? 2 : 1;
-  stage_columns<Side, kRows, kFirst, kNext, kIsWhole>(to, from, token_stride, valid_rows);
-  if constexpr (kLeft > kNext) stage_chunks<Side, kRows, kIsWhole, kFirst + kNext>(to, from, token_stride, valid_rows);
+  constexpr int kAll = 8 * chunks_of(Side::kRowBytes), kWhole = kAll / 32 * 32, kLeft = kAll - kWhole;
+  KV_UNROLL_BY(kIsWhole && kWhole <= 64 ? 2 : 1)
+  for (int begin = 0; begin < kWhole; begin += 32)
+    stage_turn<Side, kRows, 32, kIsWhole>(to, from, token_stride, valid_rows, begin);
+  if constexpr (kLeft >= 16) stage_turn<Side, kRows, 16, kIsWhole>(to, from, token_stride, valid_rows, kWhole);
+  if constexpr (kLeft % 16 == 8)
+    stage_turn<Side, kRows, 8, kIsWhole>(to, from, token_stride, valid_rows, kWhole + kLeft - 8);
 }
 
 // Where in its first chunk a row begins, `rows` rows from `first_row` on.
