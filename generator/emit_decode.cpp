@@ -115,8 +115,7 @@ void write_section(Writer& w, const SidePlan& side, std::size_t index, const std
         "{}, "
         "kWords = {};",
         plane.at, plane.part_bits, plane.run_bits / 8, plane.load_bytes, plane.unit, plane.first_word, plane.words);
-    w.line("  static constexpr bool kIsWhole = {}, kIsWindow = {}, kIsTurned = {};\n}};", flag(plane.is_whole),
-           flag(plane.is_window), flag(side.ring.bytes > 0));
+    w.line("  static constexpr bool kIsWhole = {}, kIsWindow = {};\n}};", flag(plane.is_whole), flag(plane.is_window));
   }
   w.line("struct {} {{", type);
   w.line("  static constexpr int kThreads = {}, kBits = {}, kOffset = {};", threads, section.codes.bits,
@@ -189,15 +188,6 @@ void write_side(Writer& w, const SidePlan& side, const std::string& type, int th
     if (side.sections[i].use == ScaleUse::by_group) scaled += side.sections[i].run.groups;
     owns_table |= side.sections[i].owns_table;
   }
-  if (side.ring.bytes > 0) {
-    w.line("struct {}Ring {{", type);
-    w.line(
-        "  static constexpr int kBytes = {}, kAt = {}, kBlockStride = {}, kBlockValues = {}, kValues = {}, kByteValues "
-        "= "
-        "{};\n}};",
-        side.ring.bytes, side.sections[0].run.planes[0].at, side.block_stride, f.block, side.ring.values,
-        side.ring.byte_values);
-  }
   w.line("struct {} {{", type);
   w.line("  static constexpr bool kIsPlanar = {}, kIsSkewed = {}, kIsDealt = {}, kScalesGroups = {}, kOwnsTable = {};",
          flag(side.is_planar), flag(side.is_skewed), flag(side.is_dealt), flag(scaled > 0), flag(owns_table));
@@ -208,7 +198,6 @@ void write_side(Writer& w, const SidePlan& side, const std::string& type, int th
          side.scale_row_bytes, side.scales_at, side.scale_pitch, side.stage_bytes);
   w.line("  static constexpr int kTableCopies = {}, kScaledGroups = {};", side.table_copies, scaled);
   w.line("  static constexpr float kUnit = {};", real(side.unit));
-  w.line("  using Ring = {};", side.ring.bytes > 0 ? type + "Ring" : "NoRing");
   w.line("  using Sections = List<{}>;\n}};\n", sections);
 }
 

@@ -83,12 +83,6 @@ struct SectionPlan {
   double factor = 1;                  // its scale is the stored one times this
 };
 
-// Runs taken as they lie in aligned pieces of `bytes` bytes, so that their codes are turned (templates/core/windows.cuh). Turned by a
-// byte, the value of element i is that of element i + byte_values, which stays within `values` neighbours.
-struct RingPlan {
-  int bytes = 0, values = 0, byte_values = 0;  // 0: none
-};
-
 struct SidePlan {
   Format format;
   bool is_planar = true;
@@ -97,8 +91,7 @@ struct SidePlan {
   int swizzle = 0;               // of their 16-byte chunks (templates/core/stage.cuh); 0: none
   bool is_skewed = false;        // copied by aligned chunks: a staged row starts 0 to 14 bytes into its slot
   bool is_dealt = false;         // even rows of eight before odd ones
-  RingPlan ring;
-  int block_stride = 0;  // of a stored block inside a staged row
+  int block_stride = 0;          // of a stored block inside a staged row
   int scale_row_bytes = 0, scales_at = 0, scale_pitch = 0, scale_stride = 0;
   int stage_bytes = 0;
   int table_stride = 4, table_copies = 1;

@@ -238,7 +238,6 @@ Result<DecodePlan> plan_decode(const Problem& problem) {
   KV_TRY(v, plan_side(problem.v, problem.head_dim, is_planar, false));
   plan.k = k;
   plan.v = v;
-  if (!plan.finishes) plan.v.ring = {};  // a merge of its own does not see where rows begin
   plan.has_integer_keys = plan.k.sections[0].integers.kind != IntegerKind::none;
   for (const SidePlan* side : {&plan.k, &plan.v})
     if (side->inner_dim % 32 != 0)

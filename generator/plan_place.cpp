@@ -83,32 +83,6 @@ Load load_of(const SidePlan& side, const RunPlan& run, const PlaneRun& plane, bo
   return {unit, wavefronts, wavefronts, false};
 }
 
-// Rings, where the plane's runs are pieces side by side and turning them has a rule that holds for every element.
-RingPlan ring_of(const SidePlan& side) {
-  const SectionPlan& section = side.sections[0];
-  const RunPlan& run = section.run;
-  const PlaneRun& plane = run.planes[0];
-  const int bytes = plane.unit, bits = section.codes.bits;
-  constexpr int kMostRuns = 2;  // masks are found for each
-  if (side.sections.size() > 1 || run.planes.size() > 1 || !plane.is_window || bytes != plane.load_bytes || bytes < 8 ||
-      bits > 8 || 8 % bits != 0 || run.groups * run.runs > kMostRuns)
-    return {};
-  if ((run.parts_per_block > 1 && plane.part_bits % (8 * bytes) != 0) ||
-      (run.runs > 1 && plane.run_bits % (8 * bytes) != 0))
-    return {};
-  const int per_byte = 8 / bits;
-  for (const RingPlan ring : {RingPlan{bytes, run.codes, per_byte}, RingPlan{bytes, bytes, 1}}) {
-    bool holds = true;
-    for (std::size_t at = 0; at < run.elements.size(); ++at) {
-      const int code = int(at) % run.codes, next = (code + per_byte) % run.codes, i = run.elements[at];
-      const int expected = (i & ~(ring.values - 1)) | ((i + ring.byte_values) & (ring.values - 1));
-      holds = holds && run.elements[at - std::size_t(code) + std::size_t(next)] == expected;
-    }
-    if (holds) return ring;
-  }
-  return {};
-}
-
 }  // namespace
 
 void place_rows(SidePlan& side, bool is_key) {
@@ -150,7 +124,6 @@ void place_rows(SidePlan& side, bool is_key) {
       const Load load = load_of(side, section.run, plane, is_key);
       plane.unit = load.unit, plane.is_window = load.is_window;
     }
-  side.ring = ring_of(side);
 }
 
 }  // namespace kvjit

@@ -11,7 +11,6 @@
 #include "core/args.cuh"
 #include "core/integers.cuh"
 #include "core/simt.cuh"
-#include "core/windows.cuh"
 #include "formats/inner.cuh"
 
 namespace kv {
@@ -30,8 +29,7 @@ class QueryRows {
   float x_[kPerWarp][kAll];
 
  public:
-  // late: of K's rows (core/windows.cuh).
-  KV_DEVICE void load(const AttentionArgs& args, int sequence, int head, u32 late) {
+  KV_DEVICE void load(const AttentionArgs& args, int sequence, int head) {
     KV_UNROLL
     for (int i = 0; i < kPerWarp; ++i) {
       // Rows and dimensions that are not there are read from a place that is: a condition on a load would be waited for.
@@ -45,8 +43,7 @@ class QueryRows {
       }
     }
     KV_UNROLL
-    for (int e = 0; e < kAll; ++e)
-      place_[e] = u32(Plan::key_place(turned<typename Plan::K::Ring>(e * 32 + lane(), late, 1)));
+    for (int e = 0; e < kAll; ++e) place_[e] = u32(Plan::key_place(e * 32 + lane()));
   }
 
   // Puts the fragments into shared memory; a barrier of the block, two of integers. Returns their unit.

@@ -169,13 +169,6 @@ KV_DEVICE u32 shift_right(u32 lo, u32 hi, u32 shift) {
   return __funnelshift_r(lo, hi, shift);
 }  // of the 64-bit pair, shift < 32
 
-// Ones from bit `first` on; negative: everywhere, 32 and more: nowhere (9.7.8.8 clamps).
-KV_DEVICE u32 ones_from(int first) {
-  u32 r;
-  asm("shl.b32 %0, %1, %2;" : "=r"(r) : "r"(0xffffffffu), "r"(first > 0 ? first : 0));
-  return r;
-}
-
 // Tensor cores (9.7.14.5). d[16x8] += a[16x16] b[16x8]; lane = 4 g + c:
 //   a[0] = A[g][2c, 2c+1]   a[1] = A[g+8][2c, 2c+1]   a[2] = A[g][2c+8, 2c+9]   a[3] = A[g+8][2c+8, 2c+9]
 //   b[0] = B[2c, 2c+1][g]   b[1] = B[2c+8, 2c+9][g]   d = D[g][2c], D[g][2c+1], D[g+8][2c], D[g+8][2c+1]

@@ -129,9 +129,7 @@ KV_DEVICE void load_plane(SharedAddress rows, u32 block, int run, int part, u32*
     offset += part * Plane::kPartBits / 8;  // the run starts inside a byte
   static_assert(kSwizzle == 0 || kBytes <= 16, "runs lie in one chunk");
   const SharedAddress at = rows + swizzled<kSwizzle>(offset);
-  if constexpr (Plane::kIsTurned) {
-    load_turned<kBytes>(rows, offset, w);
-  } else if constexpr (Plane::kIsWindow) {
+  if constexpr (Plane::kIsWindow) {
     load_window<kUnit, kBytes>(rows, offset, w);
   } else if constexpr (kUnit == 16) {
     KV_UNROLL

@@ -1,11 +1,5 @@
 // Rows whose size is no multiple of 16, at any even address: the aligned chunks of 16 bytes that hold a row are copied, no others, so that
-// it begins up to 14 bytes into its slot; lanes load the aligned pieces around the bytes they want.
-//
-//   windows    the pieces are shifted into place
-//   rings      a lane's run is 8 or 16 bytes between aligned pieces of that size, and the order of its codes is free. So a run is
-//              taken as it lies: the bytes it has in the second piece fill those that it has not in the first, and the run is turned by
-//              `late` bytes, as are Q's elements before and O's after. For that all rows must begin at one place of their chunks:
-//              they do where their stride is a multiple of 16; else they are moved there once (settle)
+// it begins up to 14 bytes into its slot; lanes load the aligned pieces around the bytes they want, and shift them into place.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include "core/simt.cuh"
@@ -52,24 +46,12 @@ KV_DEVICE void stage_chunks(SharedAddress to, const u8* from, i64 token_stride, 
     stage_turn<Side, kRows, 8, kIsWhole>(to, from, token_stride, valid_rows, kWhole + kLeft - 8);
 }
 
-// Where in its first chunk a row begins, `rows` rows from `first_row` on.
-KV_DEVICE u32 lateness(const u8* first_row, i64 token_stride, int rows) {
-  return (u32((i64)first_row) + u32(rows) * u32(token_stride)) & 15u;
-}
-// The same once it is settled.
-template <class Side>
-KV_DEVICE u32 settled_lateness(const u8* first_row, i64 token_stride, int rows) {
-  if constexpr (Side::Ring::kBytes > 0)
-    return token_stride % 16 == 0 ? u32((i64)first_row) & 15u : 0;
-  else
-    return lateness(first_row, token_stride, rows);
-}
 // Bytes from where a row of a tile would stand, were there no more to it, to where it begins. row: any that is as far from `first_row`
 // as this one, or eight more or less.
 template <class Side>
 KV_DEVICE u32 row_skew(const u8* first_row, i64 token_stride, int row) {
   if constexpr (Side::kIsSkewed)
-    return settled_lateness<Side>(first_row, token_stride, row) +
+    return ((u32((i64)first_row) + u32(row) * u32(token_stride)) & 15u) +
            u32(slot_of<Side::kIsDealt>(row) - row) * Side::kPitch;
   else
     return 0;
@@ -89,27 +71,6 @@ KV_DEVICE void shift_into_place(u32 (&v)[kAll], u32 late, u32* w) {
   for (int i = 0; i < kWords; ++i) w[i] = shift_right(v[i], i + 1 < kAll ? v[i + 1] : 0, late % 4 * 8);
 }
 
-// Of a staged tile whose rows begin at different places of their chunks: moved down to the beginning of their slots, a row a lane.
-template <class Side, int kRows>
-KV_DEVICE void settle(SharedAddress stage, const u8* first_row, i64 token_stride) {
-  if constexpr (Side::kIsSkewed && Side::Ring::kBytes > 0) {
-    if (token_stride % 16 == 0) return;
-    constexpr int kSlot = chunks_of(Side::kRowBytes) * 16;
-    const int row = lane() % kRows;
-    const u32 late = lateness(first_row, token_stride, row);
-    const SharedAddress slot = stage + slot_of<Side::kIsDealt>(row) * Side::kPitch;
-    KV_NO_UNROLL
-    for (int at = 0; at < kSlot; at += 16) {
-      u32 v[8], w[4];
-      load_staged_u128(v, slot + at);
-      load_staged_u128(v + 4, slot + at + 16);  // of the last chunk: what is there is not the row's
-      shift_into_place<16, 4>(v, late, w);
-      if (lane() < kRows) store_shared_u128(slot + at, w[0], w[1], w[2], w[3]);
-    }
-    sync_warp();  // rows are where all lanes look for them
-  }
-}
-
 // kBytes bytes from any byte on, as little-endian words: the aligned pieces of kUnit bytes that hold them, shifted into place.
 template <int kUnit, int kBytes>
 KV_DEVICE void load_window(SharedAddress rows, u32 offset, u32* w) {
@@ -127,38 +88,5 @@ KV_DEVICE void load_window(SharedAddress rows, u32 offset, u32* w) {
   }
   shift_into_place<kUnit, (kBytes + 3) / 4>(v, offset % kUnit, w);
 }
-
-// The same turned by `late` bytes, where the kBytes bytes begin in an aligned piece of their size: byte (i + late) % kBytes is their byte i.
-template <int kBytes>
-KV_DEVICE void load_turned(SharedAddress rows, u32 offset, u32* w) {
-  static_assert(kBytes == 8 || kBytes == 16, "a piece is one load");
-  const u32 late = offset % kBytes;
-  const SharedAddress at = rows + (offset - late);
-  u32 first[kBytes / 4], second[kBytes / 4];
-  if constexpr (kBytes == 16)
-    load_staged_u128(first, at), load_staged_u128(second, at + 16);
-  else
-    load_staged_u64(first, at), load_staged_u64(second, at + 8);
-  KV_UNROLL
-  for (int i = 0; i < kBytes / 4; ++i) {
-    const u32 in_first = ones_from(int(late) * 8 - 32 * i);
-    w[i] = (first[i] & in_first) | (second[i] & ~in_first);
-  }
-}
-
-// The element of a row whose place, or whose sum, belongs to element i when runs are turned; and the way back (direction -1).
-// late: settled_lateness.
-template <class Ring>
-KV_DEVICE int turned(int i, u32 late, int direction) {
-  if constexpr (Ring::kBytes == 0) {
-    return i;
-  } else {
-    const int by = int(late + Ring::kAt + i / Ring::kBlockValues * Ring::kBlockStride) % Ring::kBytes;
-    return (i & ~(Ring::kValues - 1)) | ((i + direction * by * Ring::kByteValues) & (Ring::kValues - 1));
-  }
-}
-struct NoRing {
-  static constexpr int kBytes = 0;
-};
 
 }  // namespace kv

@@ -106,9 +106,11 @@ KV_DEVICE void take_tile(Sums<Plan>& sums, SharedAddress stage, const Queries<Pl
   for (int first = 0; first < Plan::kTile; first += kTokens) {
     u32 k_skew[kSubtiles][2], v_skew[kSubtiles][4], p[kSubtiles][Plan::kColumnBlocks][2];
     KV_UNROLL
-    for (int i = 0; i < kSubtiles * 2; ++i) k_skew[i / 2][i % 2] = row_skew<K>(k_codes, k_stride, g);
+    for (int i = 0; i < kSubtiles * 2; ++i)
+      k_skew[i / 2][i % 2] = row_skew<K>(k_codes, k_stride, g);
     KV_UNROLL
-    for (int i = 0; i < kSubtiles * 4; ++i) v_skew[i / 4][i % 4] = row_skew<V>(v_codes, v_stride, 2 * c + i % 2);
+    for (int i = 0; i < kSubtiles * 4; ++i)
+      v_skew[i / 4][i % 4] = row_skew<V>(v_codes, v_stride, 2 * c + i % 2);
     Scores<Plan> x[kSubtiles];
     score<Plan>(x, stage, first, k_skew, queries, table, scale, sums.softmax);
     if (token + first + kTokens > length || Plan::Feature::cuts(token + first + kTokens - 1, length))
@@ -136,11 +138,11 @@ KV_DEVICE void attend_part(const AttentionArgs& args, const Work<Plan::kTile>& w
   using V = typename Plan::V;
   constexpr int kTile = Plan::kTile, kStages = Plan::kStages;
   // Queries are asked for first: behind a ring that is being filled they would wait for all of it.
+  QueryRows<Plan> rows;
+  rows.load(args, part.sequence, part.head);
+
   const Tiles<K, kTile> k(args.k, part);
   const Tiles<V, kTile> v(args.v, part);
-  QueryRows<Plan> rows;
-  rows.load(args, part.sequence, part.head, settled_lateness<K>(k.codes, k.token_stride, 0));
-
   const auto stage_at = [](int slot) {
     return SharedAddress(Plan::kRingAt + (slot * Plan::kWarps + warp()) * Plan::kStageBytes);
   };
@@ -176,8 +178,6 @@ KV_DEVICE void attend_part(const AttentionArgs& args, const Work<Plan::kTile>& w
     slot = slot + 1 == kStages ? 0 : slot + 1;
     copy_wait<kStages - 1>();
     sync_warp();  // every lane's copies of this tile have landed
-    settle<K, kTile>(stage_at(taken), k.codes, k.token_stride);
-    settle<V, kTile>(stage_at(taken) + K::kStageBytes, v.codes, v.token_stride);
     take_tile<Plan>(sums, stage_at(taken), queries, scale, tile * kTile, part.length, k.codes, k.token_stride, v.codes,
                     v.token_stride);
     taken = taken + 1 == kStages ? 0 : taken + 1;
@@ -191,7 +191,7 @@ KV_DEVICE void attend_part(const AttentionArgs& args, const Work<Plan::kTile>& w
     for (int mask = 4; mask < 32; mask <<= 1) sum += shfl_xor(sum, mask);
   }
   const float unit = args.value_scale * V::kUnit * (V::kScalesGroups ? exp2_fast(float(sums.value_scales.log2)) : 1.f);
-  finish_part<Plan>(args, work, part, sums.o, sums.softmax, unit, settled_lateness<V>(v.codes, v.token_stride, 0));
+  finish_part<Plan>(args, work, part, sums.o, sums.softmax, unit);
 }
 
 // The first tiles of a part on their way to the second-level cache, while the launch ahead still runs: what it writes there is seen.

@@ -5,7 +5,6 @@
 #pragma once
 #include "core/args.cuh"
 #include "core/simt.cuh"
-#include "core/windows.cuh"
 #include "core/work.cuh"
 #include "formats/inner.cuh"
 #include "kernels/decode_softmax.cuh"
@@ -103,14 +102,13 @@ KV_DEVICE void for_each_item(const Visit& visit) {
     visit(i / (Plan::kValueDim / 4), i % (Plan::kValueDim / 4) * 4);
 }
 
-// Softmax's quotient of four sums, in the order of the dimensions, to the pair's rows in shared memory. late: of V's rows
-// (core/windows.cuh).
+// Softmax's quotient of four sums, in the order of the dimensions, to the pair's rows in shared memory.
 template <class Plan>
-KV_DEVICE void store_row(int row, int at, const RowSums& sum, u32 late) {
+KV_DEVICE void store_row(int row, int at, const RowSums& sum) {
   const float inverse = sum.inverse();
   KV_UNROLL
   for (int j = 0; j < 4; ++j) {
-    const int d = turned<typename Plan::V::Ring>(int(load_shared_u16(Plan::kOrderAt + (at + j) * 2)), late, -1);
+    const int d = int(load_shared_u16(Plan::kOrderAt + (at + j) * 2));
     store_shared_u32(WarpSums<Plan>::kRowsAt + (row * Plan::kValueDim + d) * 4, bits_of(sum.x[j] * inverse));
   }
 }
@@ -164,7 +162,7 @@ KV_DEVICE bool is_last(u32* arrivals, int parts) {
 // All warps, when their tiles of a part are done.
 template <class Plan>
 KV_DEVICE void finish_part(const AttentionArgs& args, const Work<Plan::kTile>& work, const Part& part,
-                           const Outputs<Plan>& o, const Softmax<Plan>& softmax, float unit, u32 late) {
+                           const Outputs<Plan>& o, const Softmax<Plan>& softmax, float unit) {
   using W = WarpSums<Plan>;
   sync_block();  // stages and queries are dead from here
   W::store(o, softmax, unit);
@@ -174,7 +172,7 @@ KV_DEVICE void finish_part(const AttentionArgs& args, const Work<Plan::kTile>& w
   for_each_item<Plan>([&](int row, int at) {
     const RowSums sum = sum_rows<Plan::kWarps>(Plan::kWarps, [&](int w) { return W::load(w, row, at); });
     if (is_whole)
-      store_row<Plan>(row, at, sum, late);
+      store_row<Plan>(row, at, sum);
     else
       write_partial<Plan>(args, slot, row, at, sum);
   });
@@ -185,9 +183,9 @@ KV_DEVICE void finish_part(const AttentionArgs& args, const Work<Plan::kTile>& w
       if (!is_last<Plan>(args.arrivals + first, parts)) return;
       const i64 first_slot = work.slot(first, part.sequence, part.head);
       for_each_item<Plan>([&](int row, int at) {
-        const RowSums sum =
-            sum_rows<kPartsAtOnce>(parts, [&](int p) { return load_partial<Plan>(args, first_slot + p, row, at); });
-        store_row<Plan>(row, at, sum, late);
+        store_row<Plan>(row, at, sum_rows<kPartsAtOnce>(parts, [&](int p) {
+                          return load_partial<Plan>(args, first_slot + p, row, at);
+                        }));
       });
     }
     sync_block();

@@ -195,8 +195,6 @@ inline u32 select_bytes(u32 a, u32 b, u32 selector) {
 inline u32 select_signs(u32 a, u32 b, u32 selector) { return select_bytes(a, b, selector); }
 inline u32 shift_right(u32 lo, u32 hi, u32 shift) { return u32(((unsigned long long)hi << 32 | lo) >> (shift & 31)); }
 
-inline u32 ones_from(int first) { return first <= 0 ? 0xffffffffu : first < 32 ? 0xffffffffu << first : 0u; }
-
 inline void mma_16x8x16(float (&d)[4], u32 a0, u32 a1, u32 a2, u32 a3, u32 b0, u32 b1, KV_SITE) {
   u32 mine[12];  // as floats: A pairs 0..7, B pairs 8..11; converted once, by their owner
   const u32 words[6] = {a0, a1, a2, a3, b0, b1};
