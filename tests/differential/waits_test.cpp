@@ -80,9 +80,6 @@ TEST_CASE("a wait that is taken out is noticed") {
   // Other copies: those of the main loop.
   CHECK(check_waits({"tbq3_0", "q8_0", 128, 4, 1, Layout::rows}, "KV_DEVICE void attend_part(",
                     "KV_DEVICE void decode(") == 4);
-  // Rows that begin at different places of their chunks are moved by one lane each.
-  CHECK(check_waits({"tbq4_0", "tbq4_0", 128, 4, 1, Layout::rows}, "KV_DEVICE void settle(",
-                    "KV_DEVICE void load_window(") == 1);
 }
 
 TEST_CASE("the wait between the parts of a block, where rows are staged without copies") {

@@ -1,5 +1,4 @@
-// templates/core/windows.cuh: rows of any size at any even address, copied by the chunks that hold them, and realigned or turned as they
-// are loaded.
+// templates/core/windows.cuh: rows of any size at any even address, copied by the chunks that hold them, and realigned as they are loaded.
 // SPDX-License-Identifier: MIT
 #include "core/windows.cuh"
 
@@ -18,14 +17,10 @@ namespace {
 constexpr int kStage = 64;  // where the stage begins
 constexpr int kPage = 4096;
 
-template <int kBytes, int kGap, bool kDealt, class Turn = kv::NoRing>
+template <int kBytes, int kGap, bool kDealt>
 struct Side {
   static constexpr int kRowBytes = kBytes, kPitch = kv::chunks_of(kBytes) * 16 + kGap;
   static constexpr bool kIsSkewed = true, kIsDealt = kDealt;
-  using Ring = Turn;
-};
-struct SixteenBytes {
-  static constexpr int kBytes = 16;
 };
 
 // Pages of memory between two that cannot be touched.
@@ -62,7 +57,6 @@ void check_rows(const kv::u8* from, kv::i64 stride, int valid) {
         kv::copy_commit();
         kv::copy_wait<0>();
         kv::sync_warp();
-        kv::settle<S, kRows>(kStage, from, stride);
         if (kv::lane() != 0) return;
         for (int row = 0; row < kRows; ++row) {
           const kv::u32 begin = kStage + row * S::kPitch + kv::row_skew<S>(from, stride, row % 8);
@@ -71,7 +65,7 @@ void check_rows(const kv::u8* from, kv::i64 stride, int valid) {
             wrong += kv::load_shared_u8(begin + kv::u32(i)) != (row < valid ? from[row * stride + i] : 0u);
         }
       },
-      {}, 32, kStage + kRows * S::kPitch + 16);
+      {}, 32, kStage + kRows * S::kPitch);
   REQUIRE_MESSAGE(ran, ran.error().message);
   CHECK(beyond == 0);
   CHECK(wrong == 0);
@@ -132,59 +126,6 @@ void check_window() {
   CHECK(wrong == 0);
 }
 
-// The same turned.
-template <int kBytes>
-void check_turned() {
-  constexpr int kPlaces = 64, kAll = kPlaces + 16;
-  std::vector<kv::u8> bytes(kAll);
-  test::Rng rng(kBytes);
-  for (kv::u8& byte : bytes) byte = kv::u8(rng.bits());
-  int wrong = 0;
-  const auto ran = run_grid(
-      [&] {
-        for (int i = kv::lane(); i < kAll; i += 32) kv::store_shared_u8(kv::SharedAddress(i), bytes[std::size_t(i)]);
-        kv::sync_warp();
-        for (int place = kv::lane(); place + kBytes <= kPlaces; place += 32) {
-          kv::u32 words[kBytes / 4];
-          kv::load_turned<kBytes>(0, kv::u32(place), words);
-          for (int i = 0; i < kBytes; ++i) {
-            const int at = (i + place) % kBytes;
-            wrong += (words[at / 4] >> 8 * (at % 4) & 0xff) != bytes[std::size_t(place + i)];
-          }
-        }
-      },
-      {}, 32, kAll);
-  REQUIRE_MESSAGE(ran, ran.error().message);
-  CAPTURE(kBytes);
-  CHECK(wrong == 0);
-}
-
-// Two blocks of 16 bytes behind 2 of their own: four bits a value, neighbours in a byte, and the low and high ones of 8 bytes.
-struct Neighbours {
-  static constexpr int kBytes = 16, kAt = 2, kBlockStride = 18, kBlockValues = 32, kValues = 32, kByteValues = 2;
-  static int byte_of(int i) { return i % 32 / 2; }
-  static int part_of(int i) { return i % 2; }
-};
-struct Halves {
-  static constexpr int kBytes = 8, kAt = 2, kBlockStride = 18, kBlockValues = 32, kValues = 8, kByteValues = 1;
-  static int byte_of(int i) { return i % 8 + i % 32 / 16 * 8; }
-  static int part_of(int i) { return i % 16 / 8; }
-};
-// Where load_turned leaves an element's code, the element that it is turned to would be if nothing were turned.
-template <class R>
-void check_turns() {
-  for (kv::u32 late = 0; late < 16; late += 2)
-    for (int i = 0; i < 64; ++i) {
-      const int to = kv::turned<R>(i, late, 1), block = i / 32;
-      CHECK(to / 32 == block);
-      CHECK(R::part_of(to) == R::part_of(i));
-      const int by = (int(late) + R::kAt + block * R::kBlockStride) % R::kBytes;
-      const int byte = R::byte_of(i), first = byte / R::kBytes * R::kBytes;
-      CHECK(R::byte_of(to) == first + (byte - first + by) % R::kBytes);
-      CHECK(kv::turned<R>(to, late, -1) == i);
-    }
-}
-
 template <int kUnit>
 void check_windows() {
   check_window<kUnit, 1>();
@@ -209,20 +150,6 @@ TEST_CASE("rows copied by chunks arrive whole, wherever they begin, and the rest
   check_everywhere<Side<136, 16, true>, 16>();
   check_everywhere<Side<260, 0, false>, 16>();
   check_everywhere<Side<1040 + 8, 0, true>, 16>();  // more than a chunk a lane
-}
-
-TEST_CASE("rows that begin at different places of their chunks are moved to one") {
-  check_everywhere<Side<66, 0, true, SixteenBytes>, 32>();
-  check_everywhere<Side<66, 16, false, SixteenBytes>, 16>();
-  check_everywhere<Side<136, 0, true, SixteenBytes>, 16>();
-}
-
-TEST_CASE("runs turned by where they begin, and the elements of Q and O with them") {
-  check_turned<8>();
-  check_turned<16>();
-  check_turns<Neighbours>();
-  check_turns<Halves>();
-  for (int i = 0; i < 64; ++i) CHECK(kv::turned<kv::NoRing>(i, 6, 1) == i);
 }
 
 TEST_CASE("no chunk is read that does not hold a byte of its row") {

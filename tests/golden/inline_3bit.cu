@@ -51,7 +51,7 @@ KV_CONSTANT u16 kKeySection0Halves[8] = {  // values / kUnit, as halves
     0xbced, 0xba27, 0xb6ec, 0xb07d, 0x307d, 0x36ec, 0x3a27, 0x3ced};
 struct KeySection0Plane0 {
   static constexpr int kAt = 0, kPartBits = 48, kRunBytes = 0, kLoadBytes = 6, kUnit = 2, kFirstWord = 0, kWords = 2;
-  static constexpr bool kIsWhole = false, kIsWindow = false, kIsTurned = false;
+  static constexpr bool kIsWhole = false, kIsWindow = false;
 };
 struct KeySection0 {
   static constexpr int kThreads = 384, kBits = 3, kOffset = 0;
@@ -91,14 +91,13 @@ struct KeySide {
   static constexpr int kScaleRowBytes = 2, kScalesAt = 400, kScalePitch = 2, kStageBytes = 432;
   static constexpr int kTableCopies = 32, kScaledGroups = 1;
   static constexpr float kUnit = 0.21843699f;
-  using Ring = NoRing;
   using Sections = List<KeySection0>;
 };
 
 // V as b3_block32_uniform_amax: 3.5 bits a value
 struct ValueSection0Plane0 {
   static constexpr int kAt = 0, kPartBits = 12, kRunBytes = 0, kLoadBytes = 3, kUnit = 1, kFirstWord = 0, kWords = 1;
-  static constexpr bool kIsWhole = false, kIsWindow = false, kIsTurned = false;
+  static constexpr bool kIsWhole = false, kIsWindow = false;
 };
 struct ValueSection0 {
   static constexpr int kThreads = 384, kBits = 3, kOffset = 4;
@@ -134,7 +133,6 @@ struct ValueSide {
   static constexpr int kScaleRowBytes = 4, kScalesAt = 400, kScalePitch = 4, kStageBytes = 464;
   static constexpr int kTableCopies = 32, kScaledGroups = 2;
   static constexpr float kUnit = 1.0f;
-  using Ring = NoRing;
   using Sections = List<ValueSection0>;
 };
 

@@ -5,7 +5,7 @@ namespace kv {
 // K as q4_0: 4.5 bits a value
 struct KeySection0Plane0 {
   static constexpr int kAt = 2, kPartBits = 32, kRunBytes = 0, kLoadBytes = 4, kUnit = 2, kFirstWord = 0, kWords = 1;
-  static constexpr bool kIsWhole = false, kIsWindow = false, kIsTurned = false;
+  static constexpr bool kIsWhole = false, kIsWindow = false;
 };
 struct KeySection0 {
   static constexpr int kThreads = 384, kBits = 4, kOffset = 8;
@@ -41,14 +41,13 @@ struct KeySide {
   static constexpr int kScaleRowBytes = 0, kScalesAt = 0, kScalePitch = 80, kStageBytes = 1296;
   static constexpr int kTableCopies = 1, kScaledGroups = 2;
   static constexpr float kUnit = 0.0625f;
-  using Ring = NoRing;
   using Sections = List<KeySection0>;
 };
 
 // V as f16: 16 bits a value
 struct ValueSection0Plane0 {
   static constexpr int kAt = 0, kPartBits = 128, kRunBytes = 0, kLoadBytes = 16, kUnit = 16, kFirstWord = 0, kWords = 4;
-  static constexpr bool kIsWhole = false, kIsWindow = false, kIsTurned = false;
+  static constexpr bool kIsWhole = false, kIsWindow = false;
 };
 struct ValueSection0 {
   static constexpr int kThreads = 384, kBits = 16, kOffset = 0;
@@ -76,7 +75,6 @@ struct ValueSide {
   static constexpr int kScaleRowBytes = 0, kScalesAt = 0, kScalePitch = 0, kStageBytes = 2320;
   static constexpr int kTableCopies = 1, kScaledGroups = 0;
   static constexpr float kUnit = 1.0f;
-  using Ring = NoRing;
   using Sections = List<ValueSection0>;
 };
 

@@ -52,7 +52,7 @@ KV_CONSTANT u16 kKeySection0Halves[16] = {  // values / kUnit, as halves
     0x3939, 0x3aba, 0x3c4d, 0x3dae};
 struct KeySection0Plane0 {
   static constexpr int kAt = 0, kPartBits = 128, kRunBytes = 0, kLoadBytes = 16, kUnit = 16, kFirstWord = 0, kWords = 4;
-  static constexpr bool kIsWhole = false, kIsWindow = false, kIsTurned = false;
+  static constexpr bool kIsWhole = false, kIsWindow = false;
 };
 struct KeySection0 {
   static constexpr int kThreads = 384, kBits = 4, kOffset = 0;
@@ -96,14 +96,13 @@ struct KeySide {
   static constexpr int kScaleRowBytes = 2, kScalesAt = 2064, kScalePitch = 2, kStageBytes = 2128;
   static constexpr int kTableCopies = 32, kScaledGroups = 1;
   static constexpr float kUnit = 0.17011923f;
-  using Ring = NoRing;
   using Sections = List<KeySection0>;
 };
 
 // V as q8_0: 8.5 bits a value
 struct ValueSection0Plane0 {
   static constexpr int kAt = 0, kPartBits = 32, kRunBytes = 0, kLoadBytes = 4, kUnit = 4, kFirstWord = 0, kWords = 1;
-  static constexpr bool kIsWhole = false, kIsWindow = false, kIsTurned = false;
+  static constexpr bool kIsWhole = false, kIsWindow = false;
 };
 struct ValueSection0 {
   static constexpr int kThreads = 384, kBits = 8, kOffset = 128;
@@ -139,7 +138,6 @@ struct ValueSide {
   static constexpr int kScaleRowBytes = 8, kScalesAt = 4112, kScalePitch = 8, kStageBytes = 4368;
   static constexpr int kTableCopies = 32, kScaledGroups = 4;
   static constexpr float kUnit = 1.0f;
-  using Ring = NoRing;
   using Sections = List<ValueSection0>;
 };
 

@@ -1,4 +1,4 @@
-// generator/plan_place.cpp: where staged rows stand, how their runs are loaded, which are taken as they lie.
+// generator/plan_place.cpp: where staged rows stand, and how their runs are loaded.
 // SPDX-License-Identifier: MIT
 #include <doctest/doctest.h>
 #include <fmt/format.h>
@@ -55,7 +55,6 @@ TEST_CASE("rows of any size are loaded within their slots and the slack behind t
         CHECK(side.is_skewed == (side.row_bytes % 16 != 0));
         CHECK(side.pitch % 16 == 0);
         if (!side.is_skewed) {
-          CHECK(side.ring.bytes == 0);
           CHECK_FALSE(side.is_dealt);
           continue;
         }
@@ -72,67 +71,23 @@ TEST_CASE("rows of any size are loaded within their slots and the slack behind t
   CHECK(windows > 100);
 }
 
-TEST_CASE("runs of four bits are taken as they lie; what has no rule to turn by, or many masks to find, is realigned") {
+TEST_CASE(
+    "rows of a 4-bit format are read through windows without a bank conflict, and cost no more memory than their "
+    "chunks") {
   const SidePlan k = side_of("tbq4_0", 128, true), v = side_of("tbq4_0", 128, false);
-  CHECK(k.ring.bytes == 16);
-  CHECK(k.ring.values == 32);
-  CHECK(k.ring.byte_values == 2);
-  CHECK(v.ring.bytes == 8);
-  CHECK(v.ring.values == 16);
-  CHECK(k.pitch == 80);
-  CHECK(k.is_dealt);  // without it two rows of a load meet in the same banks
-  CHECK(v.pitch == 80);
-  CHECK_FALSE(v.is_dealt);
   for (const SidePlan* side : {&k, &v}) {
-    CHECK(side->sections[0].run.planes[0].is_window);
-    CHECK(side->sections[0].run.planes[0].unit == side->ring.bytes);
-    CHECK(side->sections[0].run.bank_cost == (side == &k ? 4 : 2));  // 512 and 256 bytes: no conflict
+    const bool is_key = side == &k;
+    CHECK(side->pitch == 80);
+    CHECK(side->is_dealt == is_key);  // without it two rows of a load of K meet in the same banks
+    const RunPlan& run = side->sections[0].run;
+    CHECK(run.planes[0].is_window);
+    CHECK(run.planes[0].unit == (is_key ? 16 : 8));
+    CHECK(run.bank_cost == (is_key ? 4 : 2));  // 512 and 256 bytes
   }
-  CHECK(side_of("kv8", 128, false).ring.byte_values == 1);
-  for (const char* format : {"tbq3_0", "q4_0", "q8_0", "turbo3_qk128"}) {
-    INFO(format);
-    CHECK(side_of(format, 128, true).ring.bytes == 0);
-  }
+  // Four bytes at an even address: two loads of two bytes, which need no shift.
+  CHECK_FALSE(side_of("q4_0", 128, true).sections[0].run.planes[0].is_window);
+  CHECK(side_of("q4_0", 128, true).sections[0].run.planes[0].unit == 2);
   CHECK(side_of("q8_0", 128, true).sections[0].run.planes[0].is_window);
-}
-
-TEST_CASE("turned by a byte, every element has the place of the one that the rule says") {
-  int rings = 0;
-  for (const std::string& name : test::format_names(registry()))
-    for (const int head_dim : test::fitting(registry(), name, {64, 128, 256}))
-      for (const bool is_key : {true, false}) {
-        const auto planned = plan_side(*registry().format_for(name, head_dim, {}), head_dim, false, is_key, is_key);
-        if (!planned || planned->ring.bytes == 0) continue;
-        ++rings;
-        INFO(name, is_key ? " as K" : " as V", ", head_dim ", head_dim);
-        const RunPlan& run = planned->sections[0].run;
-        const RingPlan& ring = planned->ring;
-        const int per_byte = 8 / planned->sections[0].codes.bits;
-        CHECK(run.codes == ring.bytes * per_byte);
-        int wrong = 0;
-        for (std::size_t first = 0; first < run.elements.size(); first += std::size_t(run.codes))
-          for (int code = 0; code < run.codes; ++code) {
-            const int i = run.elements[first + std::size_t(code)],
-                      next = run.elements[first + std::size_t((code + per_byte) % run.codes)];
-            wrong += next != i / ring.values * ring.values + (i + ring.byte_values) % ring.values;
-          }
-        CHECK(wrong == 0);
-      }
-  CHECK(rings > 20);
-}
-
-TEST_CASE("a merge of its own does not see where rows begin: V is realigned then") {
-  for (const bool is_fused : {true, false}) {
-    const auto specs = parse_specs(
-        fmt::format("[k]\nformat=\"tbq4_0\"\n[v]\nformat=\"tbq4_0\"\n[attention]\nfuse={}\n[cache]\nlayout=\"rows\"",
-                    is_fused),
-        "test.toml");
-    REQUIRE(specs);
-    const auto plan = plan_decode(*resolve((*specs)[0], registry(), "sm_90a"));
-    REQUIRE(plan);
-    CHECK(plan->k.ring.bytes == 16);
-    CHECK(plan->v.ring.bytes == (is_fused ? 8 : 0));
-  }
 }
 
 }  // namespace kvjit
