@@ -189,8 +189,11 @@ void write_side(Writer& w, const SidePlan& side, const std::string& type, int th
     owns_table |= side.sections[i].owns_table;
   }
   w.line("struct {} {{", type);
-  w.line("  static constexpr bool kIsPlanar = {}, kIsSkewed = {}, kIsDealt = {}, kScalesGroups = {}, kOwnsTable = {};",
-         flag(side.is_planar), flag(side.is_skewed), flag(side.is_dealt), flag(scaled > 0), flag(owns_table));
+  w.line(
+      "  static constexpr bool kIsPlanar = {}, kIsSkewed = {}, kIsDealt = {}, kKeepsLines = {}, kScalesGroups = {}, "
+      "kOwnsTable = {};",
+      flag(side.is_planar), flag(side.is_skewed), flag(side.is_dealt), flag(side.keeps_lines), flag(scaled > 0),
+      flag(owns_table));
   w.line("  static constexpr int kDim = {};", side.inner_dim);
   w.line("  static constexpr int kRowBytes = {}, kPitch = {}, kSwizzle = {};  // the staged row", side.row_bytes,
          side.pitch, side.swizzle);

@@ -91,6 +91,7 @@ struct SidePlan {
   int swizzle = 0;               // of their 16-byte chunks (templates/core/stage.cuh); 0: none
   bool is_skewed = false;        // copied by aligned chunks: a staged row starts 0 to 14 bytes into its slot
   bool is_dealt = false;         // even rows of eight before odd ones
+  bool keeps_lines = false;      // by way of the L1, where copies of one line meet
   int block_stride = 0;          // of a stored block inside a staged row
   int scale_row_bytes = 0, scales_at = 0, scale_pitch = 0, scale_stride = 0;
   int stage_bytes = 0;

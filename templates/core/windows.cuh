@@ -1,5 +1,6 @@
 // Rows whose size is no multiple of 16, at any even address: the aligned chunks of 16 bytes that hold a row are copied, no others, so that
 // it begins up to 14 bytes into its slot; lanes load the aligned pieces around the bytes they want, and shift them into place.
+// Several copies touch each line of memory; where the plan leaves room for them (kKeepsLines), lines stay in the L1 in between.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include "core/simt.cuh"
@@ -32,7 +33,8 @@ KV_DEVICE void stage_turn(SharedAddress to, const u8* from, i64 token_stride, in
   for (int first = 0; first < kRows; first += kStep, mine += kStep * token_stride) {
     const bool exists = kIsWhole || first + row < valid_rows;
     if (kRows % kStep == 0 || first + row < kRows)
-      copy_async<16>(slot + first * Side::kPitch, exists ? mine : align_down(from), exists && is_needed ? 16 : 0);
+      copy_async<16, Side::kKeepsLines>(slot + first * Side::kPitch, exists ? mine : align_down(from),
+                                        exists && is_needed ? 16 : 0);
   }
 }
 template <class Side, int kRows, bool kIsWhole>

@@ -20,7 +20,7 @@ constexpr int kPage = 4096;
 template <int kBytes, int kGap, bool kDealt>
 struct Side {
   static constexpr int kRowBytes = kBytes, kPitch = kv::chunks_of(kBytes) * 16 + kGap;
-  static constexpr bool kIsSkewed = true, kIsDealt = kDealt;
+  static constexpr bool kIsSkewed = true, kIsDealt = kDealt, kKeepsLines = false;
 };
 
 // Pages of memory between two that cannot be touched.
