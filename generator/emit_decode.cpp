@@ -118,7 +118,7 @@ void write_section(Writer& w, const SidePlan& side, std::size_t index, const std
         "{}, "
         "kWords = {};",
         plane.at, plane.part_bits, plane.run_bits / 8, plane.load_bytes, plane.unit, plane.first_word, plane.words);
-    w.line("  static constexpr bool kIsWhole = {};\n}};", flag(plane.is_whole));
+    w.line("  static constexpr bool kIsWhole = {}, kIsWindow = {};\n}};", flag(plane.is_whole), flag(plane.is_window));
   }
   w.line("struct {} {{", type);
   w.line("  static constexpr int kThreads = {}, kBits = {}, kOffset = {};", threads, section.codes.bits,
@@ -192,11 +192,14 @@ void write_side(Writer& w, const SidePlan& side, const std::string& type, int th
     owns_table |= side.sections[i].owns_table;
   }
   w.line("struct {} {{", type);
-  w.line("  static constexpr bool kIsPlanar = {}, kIsSkewed = {}, kScalesGroups = {}, kOwnsTable = {};",
-         flag(side.is_planar), flag(side.is_skewed), flag(scaled > 0), flag(owns_table));
+  w.line(
+      "  static constexpr bool kIsPlanar = {}, kIsSkewed = {}, kIsDealt = {}, kKeepsLines = {}, kScalesGroups = {}, "
+      "kOwnsTable = {};",
+      flag(side.is_planar), flag(side.is_skewed), flag(side.is_dealt), flag(side.keeps_lines), flag(scaled > 0),
+      flag(owns_table));
   w.line("  static constexpr int kDim = {};", side.inner_dim);
-  w.line("  static constexpr int kRowBytes = {}, kRowUnit = {}, kPitch = {}, kSwizzle = {};  // the staged row",
-         side.row_bytes, side.row_unit, side.pitch, side.swizzle);
+  w.line("  static constexpr int kRowBytes = {}, kPitch = {}, kSwizzle = {};  // the staged row", side.row_bytes,
+         side.pitch, side.swizzle);
   w.line("  static constexpr int kScaleRowBytes = {}, kScalesAt = {}, kScalePitch = {}, kStageBytes = {};",
          side.scale_row_bytes, side.scales_at, side.scale_pitch, side.stage_bytes);
   w.line("  static constexpr int kTableCopies = {}, kScaledGroups = {};", side.table_copies, scaled);

@@ -308,6 +308,12 @@ Result<std::vector<BlockShape>> decode_shapes(const Problem& problem) {
 Result<DecodePlan> plan_decode(const Problem& problem, const Tuning& tuning) {
   KV_TRY(plan, begin_plan(problem));
   KV_TRY(shape, choose_shape(plan, tuning));
+  // Rows copied by chunks meet in lines of memory. What shared memory leaves is the L1; but where both sides are looked up in shared
+  // memory, the way through the L1 costs the pipe that limits.
+  constexpr int kRoomForLines = 32 * 1024;
+  for (SidePlan* side : {&plan.k, &plan.v})
+    side->keeps_lines = side->is_skewed && plan.has_integer_keys &&
+                        plan.arch.shared_bytes_per_block - plan.shared_bytes >= kRoomForLines;
   // Two subtiles together keep more independent work in flight, where registers allow.
   plan.subtiles = plan.tile == 32 && !is_masked(plan) && plan.column_blocks * plan.v.inner_dim / 4 <= 32 ? 2 : 1;
   plan.subtiles = shape.subtiles.value_or(plan.subtiles);
@@ -318,9 +324,10 @@ Result<DecodePlan> plan_decode(const Problem& problem, const Tuning& tuning) {
       plan.decisions.push_back(
           {what,
            side->format.name,
-           fmt::format("{}; {}-byte loads, pitch {} of {}{}, {} shared-memory wavefronts each", reader(section),
+           fmt::format("{}; {}-byte loads, pitch {} of {}{}{}, {} shared-memory wavefronts each", reader(section),
                        section.is_masked ? 1 : section.run.planes[0].unit, side->pitch, side->row_bytes,
-                       side->swizzle > 0 ? " swizzled" : "", side->sections[0].run.bank_cost),
+                       side->swizzle > 0 ? " swizzled" : "", side->keeps_lines ? " by way of the L1" : "",
+                       side->sections[0].run.bank_cost),
            {}});
   // A fragment read from shared memory for every 16 tokens costs as much as looking up the codes of K does. Formats with several
   // scale groups a row are bound by arithmetic instead, and gain more from a loop that compiles soon.

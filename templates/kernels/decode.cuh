@@ -107,10 +107,10 @@ KV_DEVICE void take_tile(Sums<Plan>& sums, SharedAddress stage, const Queries<Pl
     u32 k_skew[kSubtiles][2], v_skew[kSubtiles][4], p[kSubtiles][Plan::kColumnBlocks][2];
     KV_UNROLL
     for (int i = 0; i < kSubtiles * 2; ++i)
-      k_skew[i / 2][i % 2] = row_skew<K>(k_codes, k_stride, token + first + i / 2 * 16 + g + i % 2 * 8);
+      k_skew[i / 2][i % 2] = row_skew<K>(k_codes, k_stride, g);
     KV_UNROLL
     for (int i = 0; i < kSubtiles * 4; ++i)
-      v_skew[i / 4][i % 4] = row_skew<V>(v_codes, v_stride, token + first + i / 4 * 16 + 2 * c + i % 2 + i % 4 / 2 * 8);
+      v_skew[i / 4][i % 4] = row_skew<V>(v_codes, v_stride, 2 * c + i % 2);
     Scores<Plan> x[kSubtiles];
     score<Plan>(x, stage, first, k_skew, queries, table, scale, sums.softmax);
     if (token + first + kTokens > length || Plan::Feature::cuts(token + first + kTokens - 1, length))

@@ -289,7 +289,7 @@ inline void prefetch_line(const u8*) {}
 inline void wait_for_predecessor() {}
 inline void release_successor() {}
 
-template <int kBytes>
+template <int kBytes, bool kKeepsLine = false>
 inline void copy_async(SharedAddress to, const u8* from, int valid) {
   cpu::host.copy_async(shared_bytes() + to, from, kBytes, valid);
 }
