@@ -1,5 +1,4 @@
-// plan_run: which bytes of a packed row each lane reads, and the shifts and masks that turn them into one
-// code a byte.
+// plan_run: which bytes of a packed row each lane reads.
 //
 // The tensor cores do not care in which order the head dimension is contracted (K) or produced (V), so every
 // lane takes whole runs of bytes as they lie, whatever the packing; the order that results is data
@@ -10,6 +9,7 @@
 #include <algorithm>
 #include <map>
 #include <set>
+#include <utility>
 
 #include "generator/plan.hpp"
 
@@ -89,54 +89,8 @@ int bank_wavefronts(const std::vector<int>& addresses, int unit) {
   return wavefronts;
 }
 
-void plan_unpack(const std::vector<std::vector<CodePiece>>& pieces, RunPlan& run, int slot_bits, int lift) {
-  // Codes of one residue mod 8 sit at the same place of their byte, so one shift serves them: take codes by residue, a word of slots
-  // at a time, and keep each in its own slot of the source where that is still free. Widths that divide 8 fill words from one source
-  // word: taken word by word, the low and high nibbles of a byte meet in one pair, which is then that byte itself.
-  const int per_word = 32 / slot_bits;
-  const bool by_word = slot_bits % pieces[0][0].bits == 0;
-  const auto rank = [&](int code) {
-    const int at = pieces[std::size_t(code)][0].at;
-    return std::pair(by_word ? at / 32 : 0, at % slot_bits);
-  };
-  std::vector<int> codes(pieces.size());
-  for (std::size_t i = 0; i < codes.size(); ++i) codes[i] = int(i);
-  std::stable_sort(codes.begin(), codes.end(), [&](int a, int b) { return rank(a) < rank(b); });
-  run.slots.assign(pieces.size(), -1);
-  run.unpack.assign(pieces.size() / std::size_t(per_word), {});
-  for (std::size_t m = 0; m < run.unpack.size(); ++m) {
-    const std::size_t first = m * std::size_t(per_word);
-    int* const slots = &run.slots[first];
-    std::vector<int> homeless;
-    for (int i = 0; i < per_word; ++i) {
-      const int code = codes[first + std::size_t(i)], home = pieces[std::size_t(code)][0].at / slot_bits % per_word;
-      if (slots[home] < 0)
-        slots[home] = code;
-      else
-        homeless.push_back(code);
-    }
-    for (int j = 0; j < per_word && !homeless.empty(); ++j)
-      if (slots[j] < 0) slots[j] = homeless.back(), homeless.pop_back();
-    std::map<std::pair<int, int>, std::uint32_t> terms;  // (word, shift) -> mask
-    for (int j = 0; j < per_word; ++j)
-      for (const CodePiece& piece : pieces[std::size_t(slots[j])]) {
-        const int word = piece.at / 32, to = slot_bits * j + piece.low + lift;
-        const std::uint32_t mask = ((1u << piece.bits) - 1) << to;
-        terms[{word, piece.at % 32 - to}] |= mask;
-        if (piece.at % 32 + piece.bits > 32) terms[{word + 1, piece.at % 32 - 32 - to}] |= mask;  // straddles two words
-      }
-    for (const auto& [key, term_mask] : terms) {
-      // A straddling code's parts overlap nothing: bits shifted in from outside the word are zero, and the
-      // mask keeps to the code.
-      std::uint32_t valid = 0xffffffffu;
-      valid = key.second >= 0 ? valid >> key.second : valid << -key.second;
-      run.unpack[m].push_back({key.first, key.second, term_mask & valid});
-    }
-  }
-}
-
 Result<RunPlan> plan_run(const SidePlan& side, int index, int head_dim, int parts, bool is_by_value,
-                         const IntegerPlan& integers) {
+                         const Slots& slots) {
   const Format& format = side.format;
   const Section& section = format.sections[std::size_t(index)];
   RunPlan run;
@@ -181,13 +135,13 @@ Result<RunPlan> plan_run(const SidePlan& side, int index, int head_dim, int part
     run.words = 0;
     for (PlaneRun& plane : run.planes) plane.first_word = run.words, run.words += plane.words;
     if (!is_code) return run;
-    std::vector<std::vector<CodePiece>> pieces;
+    CodePieces pieces;
     for (const int k : sets[0]) {
       auto& mine = pieces.emplace_back();
       for (std::size_t p = 0; p < planes.size(); ++p)
         mine.push_back({run.planes[p].first_word * 32 + planes[p].bit_of(k), planes[p].bits, planes[p].low});
     }
-    plan_unpack(pieces, run, integers.slot_bits, integers.lift);
+    plan_unpack(std::move(pieces), run, slots);
     return run;
   }
   return fail(Code::unsupported, outcome(format, parts, head_dim));

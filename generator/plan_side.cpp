@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <numeric>
 
 #include "generator/minifloat.hpp"
 #include "generator/plan.hpp"
@@ -22,13 +23,13 @@ int power_of_two_in(int v, int most) {  // the largest power of two <= most that
 
 // Addresses of the 32 lanes for one load of a run: K reads rows g = lane / 4 (part lane % 4), V rows 2 (lane
 // % 4) (part lane / 4).
-std::vector<int> lane_addresses(const SidePlan& side, bool is_key, int pitch, int swizzle) {
+std::vector<int> lane_addresses(const SidePlan& side, bool is_key, int pitch, int swizzle, int unit) {
   const RunPlan& run = side.sections[0].run;
   std::vector<int> addresses(32);
   for (int lane = 0; lane < 32; ++lane) {
     const int g = lane / 4, c = lane % 4, row = is_key ? g : 2 * c, part = is_key ? c : g;
     const int at = run.planes[0].at + row * pitch + part / run.parts_per_block * side.block_stride +
-                   part % run.parts_per_block * run.planes[0].part_bits / 8;
+                   part % run.parts_per_block * run.planes[0].part_bits / (8 * unit) * unit;
     addresses[std::size_t(lane)] = swizzle > 0 ? at ^ (at >> (swizzle + 4) & 3) << 5 : at;
   }
   return addresses;
@@ -40,8 +41,15 @@ int widest_load(const SidePlan& side, const RunPlan& run, const PlaneRun& plane,
   unit = std::min(unit, power_of_two_in(plane.at, 16));
   if (run.groups > 1 || run.blocks > 1) unit = std::min(unit, power_of_two_in(side.block_stride, 16));
   if (run.runs > 1) unit = std::min(unit, power_of_two_in(plane.run_bits / 8, 16));
-  if (!plane.is_whole && run.parts_per_block > 1)
-    unit = std::min(unit, plane.part_bits % 8 == 0 ? power_of_two_in(plane.part_bits / 8, 16) : 1);
+  if (!plane.is_whole && run.parts_per_block > 1) {
+    const int part = plane.part_bits % 8 == 0 ? power_of_two_in(plane.part_bits / 8, 16) : 1;
+    // Parts that begin inside a word: the words from there on hold them, and are fewer loads.
+    const int latest = 32 - std::gcd(plane.part_bits, 32);
+    if (part < 4 && unit >= 4 && plane.load_bytes > part * plane.words &&
+        plane.load_bytes * 8 + latest <= plane.words * 32)
+      return 4;
+    unit = std::min(unit, part);
+  }
   // Whole words may be read past the run (stages end in slack), but not twice as much as there is.
   return std::min(unit, power_of_two_in(round_up(plane.load_bytes, std::min(unit, 4)), 16));
 }
@@ -58,7 +66,7 @@ void place_rows(SidePlan& side, bool is_key) {
   int best_unit = 0;
   const auto consider = [&](int pitch, int swizzle) {
     const int unit = widest_load(side, run, run.planes[0], pitch);
-    const int cost = bank_wavefronts(lane_addresses(side, is_key, pitch, swizzle), unit);
+    const int cost = bank_wavefronts(lane_addresses(side, is_key, pitch, swizzle, unit), unit);
     if (unit < best_unit || (unit == best_unit && cost >= run.bank_cost)) return;
     best_unit = unit;
     run.bank_cost = cost;
@@ -146,6 +154,13 @@ SectionPlan masked_section(const Format& format, int dim, int parts) {
   return section;
 }
 
+// Of V's codes, if they are looked up several at a time: whole words of slots, as narrow as they fit.
+int slot_bits(const SectionPlan& section) {
+  if (section.codes.kind != CodeKind::table || section.codes.bits > 4) return 0;
+  if (section.codes.bits <= 2 && section.run.codes % 16 == 0) return 2;
+  return section.run.codes % 8 == 0 ? 4 : 0;
+}
+
 }  // namespace
 
 Result<SidePlan> plan_side(const Format& format, int head_dim, bool is_planar, bool is_key, bool by_integers) {
@@ -180,14 +195,12 @@ Result<SidePlan> plan_side(const Format& format, int head_dim, bool is_planar, b
     // Sums of 32 bits hold what 256 products of 16-bit and 16-bit integers add up to, less 16 bits, whatever they are.
     if (by_integers && format.block <= 256) section.integers = plan_integers(format, section.use);
     const bool is_by_value = section.use == ScaleUse::by_value;
-    KV_TRY(run, plan_run(side, s, head_dim, is_key ? 4 : 8, is_by_value, section.integers));
+    KV_TRY(run, plan_run(side, s, head_dim, is_key ? 4 : 8, is_by_value, section.integers.slots));
     section.run = run;
-    if (!is_key && section.codes.kind == CodeKind::table && section.codes.bits <= 2 && run.codes % 8 == 0) {
-      IntegerPlan nibbles;
-      nibbles.slot_bits = 4;
-      KV_TRY(by_nibbles, plan_run(side, s, head_dim, 8, is_by_value, nibbles));
-      section.run = by_nibbles;
-      section.by_nibbles = true;
+    if (!is_key) section.slot_bits = slot_bits(section);
+    if (section.slot_bits > 0) {
+      KV_TRY(spread, plan_run(side, s, head_dim, 8, is_by_value, {section.slot_bits, 0, false}));
+      section.run = spread;
     }
     section.first = first;
     section.dim = int(section.run.elements.size());

@@ -28,8 +28,8 @@ struct KeySection {
   static kv::u32 table_word(int i) { return active.integers.table.at(std::size_t(i)); }
   static void unpack(const kv::u32 (&w)[kWords], kv::u32* y) {
     const std::vector<std::uint32_t> words(w, w + kWords);
-    for (const auto& terms : active.run.unpack)
-      *y++ = test::unpacked(terms, words) ^ (active.integers.flips ? 0x80808080u : 0u);
+    for (const std::uint32_t word : test::unpacked(active.run, words))
+      *y++ = word ^ (active.integers.flips ? 0x80808080u : 0u);
   }
 };
 

@@ -31,7 +31,7 @@ SidePlan key_side(const std::string& name) {
 double value_of(const IntegerPlan& plan, int stored) {
   int y = 0, z = 0;
   if (plan.kind == IntegerKind::plain) {
-    y = std::int8_t((stored << plan.lift) ^ (plan.flips ? 0x80 : 0));
+    y = std::int8_t((stored << plan.slots.lift) ^ (plan.flips ? 0x80 : 0));
   } else {
     const auto byte = [&](int i) { return int(plan.table[std::size_t(i / 4)] >> 8 * (i % 4) & 0xff); };
     y = std::int8_t(byte(stored));

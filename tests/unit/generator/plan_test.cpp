@@ -58,14 +58,17 @@ void check_unpack(const Format& f, int head_dim) {
         for (int r = 0; r < run.runs; ++r)
           for (int part = 0; part < run.parts; ++part) {
             const auto words = load_run(*side, run, row.data(), group, r, part);
-            for (std::size_t m = 0; m < run.unpack.size(); ++m) {
-              const std::uint32_t y = unpacked(run.unpack[m], words);
-              const int per_word = section.by_nibbles ? 8 : 4, bits = 32 / per_word;
+            const auto slots = unpacked(run, words);
+            const int bits = section.slot_bits > 0 ? section.slot_bits : 8, per_word = 32 / bits;
+            // What lies above a code in a slot of V is for the table to ignore.
+            const unsigned mask = (1u << (section.slot_bits > 0 ? section.codes.bits : bits)) - 1;
+            for (std::size_t m = 0; m < slots.size(); ++m) {
+              const std::uint32_t y = slots[m];
               for (int j = 0; j < per_word; ++j) {
                 const int code = ((group * run.runs + r) * run.parts + part) * run.codes +
                                  run.slots[std::size_t(per_word) * m + std::size_t(j)];
                 const int dim = run.elements[std::size_t(code)];
-                wrong += int(y >> bits * j & ((1u << bits) - 1)) != codes[std::size_t(dim)];
+                wrong += int(y >> bits * j & mask) != codes[std::size_t(dim)];
                 wrong += !seen.insert(dim).second;
               }
             }
