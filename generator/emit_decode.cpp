@@ -93,6 +93,7 @@ void write_section(Writer& w, const SidePlan& side, std::size_t index, const std
         "{}, "
         "kWords = {};",
         plane.at, plane.part_bits, plane.run_bits / 8, plane.load_bytes, plane.unit, plane.first_word, plane.words);
+    w.line("  static constexpr int kLap = {}, kLapBits = {};", plane.lap, plane.lap_bits);
     w.line("  static constexpr bool kIsWhole = {};\n}};", flag(plane.is_whole));
   }
   w.line("struct {} {{", type);

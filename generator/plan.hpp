@@ -33,6 +33,8 @@ struct PlaneRun {
   int at = 0;             // of the field in a block of the staged row
   int part_bits = 0;      // not a multiple of 8: runs start inside a byte, and are shifted into place
   int run_bits = 0;       // a multiple of 8, unless there is one run
+  // Parts from `lap` on load what parts from 0 on do, and shift it right by lap_bits. 0: they do not.
+  int lap = 0, lap_bits = 0;
   bool is_whole = false;  // every lane loads the whole field (it is a word or less) and shifts
   int load_bytes = 0, words = 0, first_word = 0;  // of the load; where its words stand among those of all planes
   int unit = 1;  // bytes of one load; where a part does not begin at a multiple, words from there on are shifted into place

@@ -67,6 +67,37 @@ bool plan_plane(const Field& plane, int at, const CodeSets& sets, int runs, int 
   return true;
 }
 
+// Field::is_nibbles: a lane of K has groups of three words, of V the half of a group, whose third word two lanes load.
+bool plan_nibbles(const Field& field, int at, int parts, int sharing, RunPlan& run, CodePieces& pieces) {
+  const int groups = field.bytes / 12;
+  const bool is_half = sharing == 2 * groups;
+  if (!is_half && sharing != groups) return false;
+  run.codes = is_half ? 16 : 32;
+  for (int word = 0; word < (is_half ? 2 : 3); ++word) {
+    PlaneRun& plane = run.planes.emplace_back();
+    const bool is_shared = is_half && word == 1;
+    plane.at = at + 4 * (is_shared ? 2 : word) * groups;
+    plane.part_bits = 32, plane.load_bytes = 4, plane.words = 1, plane.first_word = word;
+    if (is_shared) plane.lap = groups, plane.lap_bits = 2;
+  }
+  run.words = int(run.planes.size());
+  for (int code = 0; code < run.codes; ++code) {
+    const auto place = [&](int bit) {  // in the words of part 0
+      const int b = field.bit_of(code, bit), word = b / 32 / groups;
+      return (is_half && word == 2 ? 1 : word) * 32 + b % 32;
+    };
+    auto& mine = pieces.emplace_back();
+    if (place(2) == place(0) + 2)
+      mine.push_back({place(0), 3, 0});
+    else
+      mine.push_back({place(0), 2, 0}), mine.push_back({place(2), 1, 2});
+  }
+  for (int part = 0; part < parts; ++part)
+    for (int code = 0; code < run.codes; ++code)
+      run.elements.push_back(part % sharing % groups * 32 + part % sharing / groups * 16 + code);
+  return true;
+}
+
 std::string outcome(const Format& format, int parts, int head_dim) {
   return fmt::format("the packing of {} does not split evenly over {} lanes at head_dim {}", format.name, parts,
                      head_dim);
@@ -103,6 +134,23 @@ Result<RunPlan> plan_run(const SidePlan& side, int index, int head_dim, int part
     if (field.kind == FieldKind::codes && field.section == index) planes.push_back(field);
   std::stable_sort(planes.begin(), planes.end(), [](const Field& a, const Field& b) { return a.bits > b.bits; });
   if (is_bare) planes[0].bytes = count * section.bits / 8;
+
+  if (planes[0].is_nibbles) {
+    const int groups = count / 32, sharing = parts == 8 ? 2 * groups : groups;
+    CodePieces pieces;
+    if (parts % sharing != 0 || dim % (block * parts / sharing) != 0 ||
+        !plan_nibbles(planes[0], side.is_planar ? planes[0].plane_at : planes[0].at, parts, sharing, run, pieces))
+      return fail(Code::unsupported, outcome(format, parts, head_dim));
+    run.blocks = parts / sharing, run.parts_per_block = sharing;
+    run.groups = dim / (block * run.blocks);
+    const std::vector<int> codes = std::exchange(run.elements, {});
+    for (int g = 0; g < run.groups; ++g)
+      for (int i = 0; i < int(codes.size()); ++i)
+        run.elements.push_back((g * run.blocks + i / run.codes / sharing) * block +
+                               section.channel(codes[std::size_t(i)]));
+    plan_unpack(std::move(pieces), run, slots);
+    return run;
+  }
 
   constexpr int kWidest = 128;  // bits of the widest load
   const bool is_code = section.bits <= 8;

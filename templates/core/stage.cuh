@@ -149,6 +149,8 @@ KV_DEVICE void load_plane(SharedAddress rows, u32 block, int run, int part, u32*
   constexpr int kUnit = Plane::kUnit, kBytes = Plane::kLoadBytes, kUnitBits = 8 * kUnit;
   constexpr bool kIsShifted = Plane::kPartBits % kUnitBits != 0;  // the run starts inside a unit
   u32 offset = block + Plane::kAt + run * Plane::kRunBytes;
+  const int shared_by = Plane::kLap > 0 ? part / Plane::kLap : 0;  // which of the parts that load the same
+  if constexpr (Plane::kLap > 0) part %= Plane::kLap;
   if constexpr (!Plane::kIsWhole) offset += part * Plane::kPartBits / kUnitBits * kUnit;
   static_assert(kSwizzle == 0 || kBytes <= 16, "runs lie in one chunk");
   const SharedAddress at = rows + swizzled<kSwizzle>(offset);
@@ -177,6 +179,10 @@ KV_DEVICE void load_plane(SharedAddress rows, u32 block, int run, int part, u32*
     const u32 shift = Plane::kIsWhole ? part * Plane::kPartBits : part * Plane::kPartBits % kUnitBits;
     KV_UNROLL
     for (int i = 0; i < Plane::kWords; ++i) w[i] = shift_right(w[i], i + 1 < Plane::kWords ? w[i + 1] : 0, shift);
+  }
+  if constexpr (Plane::kLap > 0) {
+    KV_UNROLL
+    for (int i = 0; i < Plane::kWords; ++i) w[i] >>= shared_by * Plane::kLapBits;
   }
 }
 

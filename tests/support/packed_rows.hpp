@@ -14,7 +14,7 @@ inline int stored_code(const Format& f, const std::uint8_t* block, int section, 
   int code = 0;
   for (const Field& field : f.fields)
     for (int bit = 0; field.kind == FieldKind::codes && field.section == section && bit < field.bits; ++bit) {
-      const int at = field.bit_of(k) + bit;
+      const int at = field.bit_of(k, bit);
       code |= (block[field.at + at / 8] >> at % 8 & 1) << (field.low + bit);
     }
   return code;
@@ -22,7 +22,7 @@ inline int stored_code(const Format& f, const std::uint8_t* block, int section, 
 inline void store_code(const Format& f, std::uint8_t* block, int section, int k, int code) {
   for (const Field& field : f.fields)
     for (int bit = 0; field.kind == FieldKind::codes && field.section == section && bit < field.bits; ++bit) {
-      const int at = field.bit_of(k) + bit;
+      const int at = field.bit_of(k, bit);
       std::uint8_t& byte = block[field.at + at / 8];
       byte = std::uint8_t((byte & ~(1 << at % 8)) | (code >> (field.low + bit) & 1) << at % 8);
     }
