@@ -57,8 +57,8 @@ const std::map<std::string, Expected> kExpected = {
     {"kv7", {IntegerKind::plain, 1, false, 0x1p-1}},
     {"kv8", {IntegerKind::plain, 1, false, 1}},
     // Codebooks in steps.
-    {"kv1", {IntegerKind::table8, 1, true, 1}},
-    {"kv2", {IntegerKind::table8, 1, true, 0x1p-6}},
+    {"kv1", {IntegerKind::table8, 1, false, 0x1p-1}},
+    {"kv2", {IntegerKind::table8, 1, false, 0x1p-7}},
     {"kv3", {IntegerKind::table8, 1, false, 0x1p-6}},
     {"kv4", {IntegerKind::mirrored, 1, true, 0x1p-6}},
     {"iq4_nl", {IntegerKind::table16, 1, false, 1}},
