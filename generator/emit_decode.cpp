@@ -110,8 +110,8 @@ void write_section(Writer& w, const SidePlan& side, std::size_t index, const std
   w.line("  static constexpr bool kScalesGroups = {}, kScalesValues = {}, kRenormalises = {};",
          flag(section.use == ScaleUse::by_group), flag(section.use == ScaleUse::by_value), flag(f.scale.renormalise));
   w.line("  static constexpr bool kOwnsTable = {};", flag(section.owns_table));
-  w.line("  static constexpr int kTableAt = {}, kTableStride = {}, kTableCopies = {}, kSlotBits = {};", section.table_at,
-         side.table_stride, side.table_copies, section.slot_bits);
+  w.line("  static constexpr int kTableAt = {}, kTableStride = {}, kTableCopies = {}, kSlotBits = {};",
+         section.table_at, side.table_stride, side.table_copies, section.slot_bits);
   if (section.use != ScaleUse::none) {
     w.line("  KV_DEVICE static float scale(SharedAddress block, [[maybe_unused]] int group) {{\n    return {};\n  }}",
            scale_of(f, section, side.is_planar, is_residual));

@@ -29,8 +29,8 @@ std::vector<Operand> operands_of(const UnpackWord& terms, int words) {
     while (j < terms.size() && !(terms[j].word == t.word + 1 && terms[j].shift == t.shift - 32)) ++j;
     if (j < terms.size() && t.shift > 0 && t.word + 1 < words) {
       is_taken[j] = true;
-      operands.push_back({fmt::format("shift_right({}, {}, {})", name(t.word), name(t.word + 1), t.shift), 0,
-                          t.mask | terms[j].mask});
+      operands.push_back(
+          {fmt::format("shift_right({}, {}, {})", name(t.word), name(t.word + 1), t.shift), 0, t.mask | terms[j].mask});
     } else {
       operands.push_back({name(t.word), t.shift, t.mask});
     }

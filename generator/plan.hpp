@@ -30,14 +30,15 @@ struct Slots {
 // Bytes that a lane loads from one field of codes for one run. The field's bits of (group, run, part) begin at bit
 //   part_bits * (part % parts_per_block) + run_bits * run  of the field in block  group * blocks + part / parts_per_block.
 struct PlaneRun {
-  int at = 0;             // of the field in a block of the staged row
-  int part_bits = 0;      // not a multiple of 8: runs start inside a byte, and are shifted into place
-  int run_bits = 0;       // a multiple of 8, unless there is one run
+  int at = 0;         // of the field in a block of the staged row
+  int part_bits = 0;  // not a multiple of 8: runs start inside a byte, and are shifted into place
+  int run_bits = 0;   // a multiple of 8, unless there is one run
   // Parts from `lap` on load what parts from 0 on do, and shift it right by lap_bits. 0: they do not.
   int lap = 0, lap_bits = 0;
-  bool is_whole = false;  // every lane loads the whole field (it is a word or less) and shifts
+  bool is_whole = false;                          // every lane loads the whole field (it is a word or less) and shifts
   int load_bytes = 0, words = 0, first_word = 0;  // of the load; where its words stand among those of all planes
-  int unit = 1;  // bytes of one load; where a part does not begin at a multiple, words from there on are shifted into place
+  int unit =
+      1;  // bytes of one load; where a part does not begin at a multiple, words from there on are shifted into place
 };
 
 // How the lanes of a warp read the codes of one section of a staged row. `parts` lanes share a row (K: 4, V: 8); each owns
@@ -61,7 +62,7 @@ enum class IntegerKind { none, plain, table8, mirrored, table16 };
 struct IntegerPlan {
   IntegerKind kind = IntegerKind::none;
   int parts = 1;
-  bool has_half = false;             // half is 1/2, else 0
+  bool has_half = false;  // half is 1/2, else 0
   Slots slots;
   bool flips = false;                // plain: the top bit of each byte is turned over
   std::vector<std::uint32_t> table;  // bytes of codes 0..15 of the first part, then of the second

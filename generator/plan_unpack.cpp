@@ -164,8 +164,7 @@ void plan_unpack(CodePieces codes, RunPlan& run, const Slots& slots) {
   else
     fill_by_shift(codes, run, slots);
   run.unpack.clear();
-  for (std::size_t m = 0; m < codes.size() / per_word; ++m)
-    run.unpack.push_back(terms_of(codes, run, slots, int(m)));
+  for (std::size_t m = 0; m < codes.size() / per_word; ++m) run.unpack.push_back(terms_of(codes, run, slots, int(m)));
 }
 
 }  // namespace kvjit

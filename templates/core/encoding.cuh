@@ -66,8 +66,7 @@ KV_DEVICE void store_codes(u8* to, const u32 (&nibbles)[4]) {
   constexpr int kBits = Plan::kBits;
   u32 codes[4], words[kBits] = {};
   KV_UNROLL
-  for (int i = 0; i < 4; ++i)
-    codes[i] = Plan::kIsSignMagnitude ? sign_magnitude_eight<kBits>(nibbles[i]) : nibbles[i];
+  for (int i = 0; i < 4; ++i) codes[i] = Plan::kIsSignMagnitude ? sign_magnitude_eight<kBits>(nibbles[i]) : nibbles[i];
   if constexpr (Plan::kIsNibbles) {  // formats/fields.cuh: NibbleField
     KV_UNROLL
     for (int h = 0; h < 2; ++h) {

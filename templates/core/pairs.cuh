@@ -85,8 +85,7 @@ struct TableTwoPairs {
   // Two pairs of each byte.
   KV_DEVICE static void look_up(u32 indices, u32* h, Table table) {
     KV_UNROLL
-    for (int j = 0; j < 4; ++j)
-      load_table_u64<F::kTableAt>(h + 2 * j, entry_at<F>(table.mine_of_two, indices, j));
+    for (int j = 0; j < 4; ++j) load_table_u64<F::kTableAt>(h + 2 * j, entry_at<F>(table.mine_of_two, indices, j));
   }
 };
 

@@ -103,7 +103,8 @@ TEST_CASE("unpack sequences follow planes, splits, small groups, outliers and re
   const std::string low = ", { field = \"codes\", bits = 2 }, { field = \"codes\", bits = 1, low = 2 }";
   for (const int block : {32, 128}) check_unpack(made(scale + low, block, 3), 128);
   for (const int block : {32, 64, 128})
-    for (const int dim : {128, 256}) check_unpack(made(scale + ", { field = \"codes\", nibbles = true }", block, 3), dim);
+    for (const int dim : {128, 256})
+      check_unpack(made(scale + ", { field = \"codes\", nibbles = true }", block, 3), dim);
   const std::string high = ", { field = \"codes\", bits = 1, low = 4 }, { field = \"codes\", bits = 4, split = 16 }";
   for (const int dim : {32, 64, 96, 128}) check_unpack(made(scale + high, 32, 5), dim);
   const std::string groups = "[scale]\nrule = \"amax\"\ndivisor = 1\nstorage = \"e4m3\"\ngroup = 16";
