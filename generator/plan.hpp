@@ -21,10 +21,13 @@ struct UnpackTerm {
 };
 using UnpackWord = std::vector<UnpackTerm>;  // the terms, ored
 
-// What a code is spread to: slots of `bits` bits (8 or less), in which it lies `lift` bits up.
+// What a code is spread to: slots of `bits` bits (2, 4 or 8; or 3: two to a byte, the second at bit 3), in which it lies `lift` bits up.
 struct Slots {
   int bits = 8, lift = 0;
   bool is_clean = true;  // else what lies above a code in its slot may be anything
+  int per_word() const { return bits == 3 ? 8 : 32 / bits; }
+  int place(int slot) const { return bits == 3 ? slot / 2 * 8 + slot % 2 * 3 : slot * bits; }
+  int room(int slot) const { return bits == 3 && slot % 2 ? 5 : bits; }
 };
 
 // Bytes that a lane loads from one field of codes for one run. The field's bits of (group, run, part) begin at bit
@@ -82,7 +85,7 @@ struct SectionPlan {
   bool is_masked = false;
   IntegerPlan integers;
   // V: a table of up to four bits whose codes are spread to slots of this many bits, those of two tokens next to each other in a
-  // byte: with 4 a look-up gives a pair, with 2 the pairs of two channels. 0: any other way.
+  // byte: with 3 and 4 a look-up gives a pair, with 2 the pairs of two channels. 0: any other way.
   int slot_bits = 0;
   RunPlan run;
   ScaleUse use = ScaleUse::none;

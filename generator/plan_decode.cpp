@@ -166,7 +166,8 @@ void order_keys(const SectionPlan& section, std::vector<int>& order) {
 // The slot whose values stand in a register of V: look-ups give those of even slots of a word, then those of odd ones.
 int slot_of(const SectionPlan& section, int register_) {
   if (section.slot_bits == 0) return register_;
-  const int per_word = 32 / section.slot_bits, word = register_ / per_word * per_word, at = register_ % per_word;
+  const int per_word = Slots{section.slot_bits}.per_word(), word = register_ / per_word * per_word,
+            at = register_ % per_word;
   return word + at % (per_word / 2) * 2 + at / (per_word / 2);
 }
 

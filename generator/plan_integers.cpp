@@ -29,6 +29,24 @@ IntegerPlan plan_plain(const Section& s) {
   return plan;
 }
 
+// A unit, and integers n or n + 1/2 of it, that hold every entry of a short codebook as well as halves would: to 2^-12 of itself.
+struct Steps {
+  double unit = 0;
+  bool has_half = false;
+};
+Steps nearest_steps(const Section& s, double largest) {
+  for (int twice = 255; twice > 0 && s.bits <= 3; --twice) {
+    const double unit = largest * 2 / twice, half = twice % 2 / 2.0;
+    double least = 1e300, most = 0;  // of integers over entries
+    for (const double v : s.values) {
+      const double ratio = (std::round(v / unit - half) + half) * unit / v;
+      least = std::min(least, ratio), most = std::max(most, ratio);
+    }
+    if (most - least <= 0x1p-11) return {unit * 2 / (most + least), half > 0};
+  }
+  return {};
+}
+
 IntegerPlan plan_table(const Section& s) {
   IntegerPlan plan;
   plan.slots.bits = 4;
@@ -43,6 +61,10 @@ IntegerPlan plan_table(const Section& s) {
     // Halves are added by way of the sum of Q; up to eight entries need them only where twice as many steps do not fit a byte.
     if (plan.has_half && count <= 8 && largest / step * 2 <= 127) plan.unit = step / 2, plan.has_half = false;
     for (std::size_t i = 0; i < count; ++i) first[i] = int(std::floor(s.values[i] / plan.unit));
+  } else if (const Steps steps = nearest_steps(s, largest); steps.unit > 0) {
+    plan.unit = steps.unit, plan.has_half = steps.has_half;
+    const double half = steps.has_half ? 0.5 : 0;
+    for (std::size_t i = 0; i < count; ++i) first[i] = int(std::lround(s.values[i] / plan.unit - half));
   } else {
     if (s.bits > 3) return {};  // two look-ups of sixteen cost more than one in shared memory
     plan.parts = 2;

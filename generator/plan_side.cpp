@@ -158,7 +158,8 @@ SectionPlan masked_section(const Format& format, int dim, int parts) {
 int slot_bits(const SectionPlan& section) {
   if (section.codes.kind != CodeKind::table || section.codes.bits > 4) return 0;
   if (section.codes.bits <= 2 && section.run.codes % 16 == 0) return 2;
-  return section.run.codes % 8 == 0 ? 4 : 0;
+  if (section.run.codes % 8 != 0) return 0;
+  return section.codes.bits == 3 && section.run.planes.size() == 1 ? 3 : 4;
 }
 
 }  // namespace

@@ -43,7 +43,7 @@ int spread_to_bytes(RunPlan& run, int from, int bits) {
   return at;
 }
 
-// Three bits a code fit eight nibbles a word badly, whether they are a stream (two codes to a byte) or two bits and one (where the
+// Three bits a code fit eight slots a word badly, whether they are a stream (two codes to a byte) or two bits and one (where the
 // pairs of bits lie right, four to a byte, and the single ones follow them).
 void spread_threes(CodePieces& codes, RunPlan& run) {
   const bool is_stream = codes[0].size() == 1;
@@ -60,7 +60,7 @@ bool are_threes(const CodePieces& codes, const Slots& slots) {
   const bool is_stream = first.size() == 1 && first[0].bits == 3,
              is_planes = first.size() == 2 && first[0].bits == 2 && first[1].bits == 1;
   const std::size_t piece = is_stream ? 0 : 1, at_once = is_stream ? 8 : 16;
-  if (slots.bits != 4 || !(is_stream || is_planes) || codes.size() % at_once != 0) return false;
+  if (slots.per_word() != 8 || !(is_stream || is_planes) || codes.size() % at_once != 0) return false;
   for (std::size_t i = 0; i < codes.size(); ++i)
     if (codes[i][piece].at != first[piece].at + int(i) * first[piece].bits) return false;
   return true;
@@ -69,7 +69,7 @@ bool are_threes(const CodePieces& codes, const Slots& slots) {
 // Codes of bytes: those of one residue mod 8 sit at the same place of their byte, so one shift serves them. Taken by residue, a word at
 // a time, and each kept in its own byte of the source where that is still free.
 void fill_by_residue(const CodePieces& codes, RunPlan& run, const Slots& slots) {
-  const int per_word = 32 / slots.bits;
+  const int per_word = slots.per_word();
   const bool by_word = slots.bits % codes[0][0].bits == 0;
   const auto rank = [&](int code) {
     const int at = codes[std::size_t(code)][0].at;
@@ -96,10 +96,10 @@ void fill_by_residue(const CodePieces& codes, RunPlan& run, const Slots& slots) 
 // Narrower slots: the shift that puts the most codes right fills its slots, then the next. Of equal ones that to the left is cheaper:
 // a multiplication, which leaves the pipe of the masks alone.
 void fill_by_shift(const CodePieces& codes, RunPlan& run, const Slots& slots) {
-  const int per_word = 32 / slots.bits;
+  const int per_word = slots.per_word();
   std::vector<bool> is_placed(codes.size());
   const auto source = [&](std::size_t code, int slot) {
-    return source_of(codes[code][0].at, slots.bits * slot + codes[code][0].low + slots.lift);
+    return source_of(codes[code][0].at, slots.place(slot) + codes[code][0].low + slots.lift);
   };
   for (std::size_t first = 0; first < codes.size(); first += std::size_t(per_word)) {
     int* const mine = &run.slots[first];
@@ -125,7 +125,7 @@ void fill_by_shift(const CodePieces& codes, RunPlan& run, const Slots& slots) {
 
 // The terms of word m of slots.
 UnpackWord terms_of(const CodePieces& codes, const RunPlan& run, const Slots& slots, int m) {
-  const int per_word = 32 / slots.bits;
+  const int per_word = slots.per_word();
   // Bits shifted in from outside the word are zero.
   const auto valid = [](const Source& s) { return s.shift >= 0 ? 0xffffffffu >> s.shift : 0xffffffffu << -s.shift; };
   std::map<Source, std::uint32_t> masks;
@@ -134,7 +134,7 @@ UnpackWord terms_of(const CodePieces& codes, const RunPlan& run, const Slots& sl
     int end = 0;  // of the code's bits in the slot
     Source highest;
     for (const CodePiece& piece : pieces) {
-      const int to = slots.bits * j + piece.low + slots.lift;
+      const int to = slots.place(j) + piece.low + slots.lift;
       const Source source = source_of(piece.at, to);
       const std::uint32_t mask = ((1u << piece.bits) - 1) << to;
       masks[source] |= mask & valid(source);
@@ -144,8 +144,8 @@ UnpackWord terms_of(const CodePieces& codes, const RunPlan& run, const Slots& sl
       }
       if (piece.low + slots.lift + piece.bits > end) end = piece.low + slots.lift + piece.bits, highest = source;
     }
-    const std::uint32_t slot = ((1u << (slots.bits - 1) << 1) - 1) << slots.bits * j;
-    if (!slots.is_clean) masks[highest] |= slot & ~(((1u << end) - 1) << slots.bits * j);
+    const std::uint32_t room = (1u << slots.room(j)) - 1, code = (1u << end) - 1;
+    if (!slots.is_clean) masks[highest] |= (room & ~code) << slots.place(j);
   }
   UnpackWord terms;
   for (const auto& [source, mask] : masks) terms.push_back({source.word, source.shift, mask});
@@ -155,7 +155,7 @@ UnpackWord terms_of(const CodePieces& codes, const RunPlan& run, const Slots& sl
 }  // namespace
 
 void plan_unpack(CodePieces codes, RunPlan& run, const Slots& slots) {
-  const std::size_t per_word = std::size_t(32 / slots.bits);
+  const std::size_t per_word = std::size_t(slots.per_word());
   run.helpers.clear();
   if (are_threes(codes, slots)) spread_threes(codes, run);
   run.slots.assign(codes.size(), -1);

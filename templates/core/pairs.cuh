@@ -46,7 +46,7 @@ KV_DEVICE u32 table_entry(Table table, u32 word, int byte) {
 template <class F>
 struct TablePairs {
   static constexpr int kIndexBits = F::kSlotBits > 0 ? F::kSlotBits : F::kBits, kEntryWords = 1;
-  static constexpr int kEntries = F::kBits <= 4 ? 1 << 2 * kIndexBits : 1 << F::kBits;
+  static constexpr int kEntries = F::kSlotBits > 0 ? 256 : F::kBits <= 4 ? 1 << 2 * F::kBits : 1 << F::kBits;
 
   KV_DEVICE static u32 entry(int i, int) {
     constexpr int kMask = (1 << F::kBits) - 1;
@@ -158,8 +158,8 @@ template <class Side>
 struct SlotRun {
   KV_DEVICE static void column(const u32 (&w0)[Side::kRunWords], const u32 (&w1)[Side::kRunWords],
                                u32 (&h)[Side::kRunCodes], Table table) {
-    constexpr int kBits = Side::kSlotBits, kPerWord = 32 / kBits;
-    constexpr u32 kEven = kBits == 4 ? 0x0f0f0f0fu : 0x33333333u;
+    constexpr int kBits = Side::kSlotBits, kPerWord = kBits == 2 ? 16 : 8;
+    constexpr u32 kEven = kBits == 4 ? 0x0f0f0f0fu : kBits == 3 ? 0x07070707u : 0x33333333u;
     u32 y0[Side::kRunCodes / kPerWord], y1[Side::kRunCodes / kPerWord];
     Side::unpack(w0, y0);
     Side::unpack(w1, y1);
