@@ -29,7 +29,8 @@ IntegerPlan plan_plain(const Section& s) {
   return plan;
 }
 
-// A unit, and integers n or n + 1/2 of it, that hold every entry of a short codebook as well as halves would: to 2^-12 of itself.
+// A unit, and integers n or n + 1/2 of it, that meet every entry of a short codebook better than halves may: to kNear of itself.
+constexpr double kNear = 0.00015;
 struct Steps {
   double unit = 0;
   bool has_half = false;
@@ -42,7 +43,7 @@ Steps nearest_steps(const Section& s, double largest) {
       const double ratio = (std::round(v / unit - half) + half) * unit / v;
       least = std::min(least, ratio), most = std::max(most, ratio);
     }
-    if (most - least <= 0x1p-11) return {unit * 2 / (most + least), half > 0};
+    if (most - least <= 2 * kNear) return {unit * 2 / (most + least), half > 0};
   }
   return {};
 }

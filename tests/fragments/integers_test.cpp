@@ -117,7 +117,7 @@ TEST_CASE("codebooks of up to eight centroids by one permute, in one part and in
   check<kv::Table8Integers, 1, 32>("kv1", 128);
   check<kv::Table8Integers, 2, 32>("kv2", 128);
   check<kv::Table8Integers, 3, 32>("kv3", 128);
-  check<kv::Table8Integers, 2, 32>("turbo2_0", 128, 0x1p-12);
+  check<kv::Table8Integers, 2, 32>("turbo2_0", 128, 0.00015);
   check<kv::Table8Integers, 3, 32, 2>("tbq3_0", 128);
   check<kv::Table8Integers, 3, 32, 2>("turbo3_0", 128);  // planes of 2 and 1 bits
   check<kv::Table8Integers, 6, 64, 2>("amesianx_tbq3_0", 256);

@@ -47,6 +47,8 @@ inline std::vector<int> codes_of(const Format& f, const std::vector<std::uint8_t
 // What a lane loads of one run of a staged row of layout rows, as stage.cuh does it.
 inline void load_plane(const PlaneRun& plane, const std::uint8_t* block, int run, int part,
                        std::vector<std::uint32_t>& words) {
+  const int late = plane.lap > 0 ? part / plane.lap * plane.lap_bits : 0;
+  if (plane.lap > 0) part %= plane.lap;
   const int bit = part * plane.part_bits, unit = 8 * plane.unit;
   const std::uint8_t* at = block + plane.at + run * plane.run_bits / 8 + (plane.is_whole ? 0 : bit / unit * plane.unit);
   const int shift = plane.is_whole ? bit : bit % unit;
@@ -54,6 +56,7 @@ inline void load_plane(const PlaneRun& plane, const std::uint8_t* block, int run
   for (int b = shift; b < end; ++b)
     words[std::size_t(plane.first_word + (b - shift) / 32)] |= std::uint32_t(at[b / 8] >> b % 8 & 1)
                                                                << (b - shift) % 32;
+  for (int i = 0; i < plane.words; ++i) words[std::size_t(plane.first_word + i)] >>= late;
 }
 inline std::vector<std::uint32_t> load_run(const SidePlan& side, const RunPlan& run, const std::uint8_t* row, int group,
                                            int r, int part) {
