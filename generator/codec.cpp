@@ -16,14 +16,18 @@ constexpr double kTinyNorm = 1e-10;
 
 // Part of a code, in the field's own place.
 void put_part(const Field& field, std::uint8_t* block, int k, unsigned code) {
-  for (int bit = 0, at = field.bit_of(k); bit < field.bits; ++bit, ++at)
+  for (int bit = 0; bit < field.bits; ++bit) {
+    const int at = field.bit_of(k, bit);
     block[field.at + at / 8] |= std::uint8_t((code >> (field.low + bit) & 1) << at % 8);
+  }
 }
 
 unsigned get_part(const Field& field, const std::uint8_t* block, int k) {
   unsigned code = 0;
-  for (int bit = 0, at = field.bit_of(k); bit < field.bits; ++bit, ++at)
+  for (int bit = 0; bit < field.bits; ++bit) {
+    const int at = field.bit_of(k, bit);
     code |= unsigned(block[field.at + at / 8] >> at % 8 & 1) << (field.low + bit);
+  }
   return code;
 }
 

@@ -11,13 +11,6 @@ namespace {
 
 using namespace emit;
 
-std::string term(const UnpackTerm& t) {
-  const std::string word = t.shift == 0  ? fmt::format("w[{}]", t.word)
-                           : t.shift > 0 ? fmt::format("w[{}] >> {}", t.word, t.shift)
-                                         : fmt::format("w[{}] << {}", t.word, -t.shift);
-  return t.mask == 0xffffffffu ? word : fmt::format("({} & {:#010x}u)", word, t.mask);
-}
-
 // The stored scale (and minimum) of a group, read from a staged block.
 std::string scale_of(const Format& f, const SectionPlan& section, bool is_planar, bool is_residual) {
   const auto at = [&](FieldKind kind) {
@@ -46,21 +39,6 @@ std::string scale_half_of(const Format& f, const SectionPlan& section, bool is_p
   return "f16_from_f32(scale(block, group))";
 }
 
-void write_unpack(Writer& w, const SectionPlan& section) {
-  const RunPlan& run = section.run;
-  w.line("  KV_DEVICE static void unpack(const u32 (&w)[{}], u32* y) {{", run.words);
-  const bool by_integers = section.integers.kind != IntegerKind::none;
-  const bool is_turned = by_integers ? section.integers.flips : section.codes.twos_complement;
-  const std::uint32_t top = 0x01010101u << (by_integers ? 7 : section.codes.bits - 1);  // of each code
-  for (std::size_t m = 0; m < run.unpack.size(); ++m) {
-    std::string sum;
-    for (const UnpackTerm& t : run.unpack[m]) sum += (sum.empty() ? "" : " | ") + term(t);
-    w.line("    y[{}] = {}{};", m, is_turned ? "(" + sum + ")" : sum,
-           is_turned ? fmt::format(" ^ {:#010x}u", top) : "");
-  }
-  w.line("  }}");
-}
-
 // A block with its own mask: where it and the two kinds of codes stand.
 void write_mask(Writer& w, const Format& f, bool is_planar) {
   const auto place = [&](const Field& field) { return is_planar ? field.plane_at : field.at; };
@@ -73,14 +51,14 @@ void write_mask(Writer& w, const Format& f, bool is_planar) {
 
 const char* pairs_of(const SectionPlan& section) {
   const Section& codes = section.codes;
-  if (codes.kind == CodeKind::table) return section.by_nibbles ? "TableTwoPairs" : "TablePairs";
+  if (codes.kind == CodeKind::table) return section.slot_bits == 2 ? "TableTwoPairs" : "TablePairs";
   if (codes.kind == CodeKind::uniform) return "UniformPairs";
   return codes.element == Element::e4m3 ? "E4m3Pairs" : "E5m2Pairs";
 }
 
 const char* run_of(const SectionPlan& section) {
   const Section& codes = section.codes;
-  if (codes.bits <= 8) return section.by_nibbles ? "NibbleRun" : "CodeRun";
+  if (codes.bits <= 8) return section.slot_bits > 0 ? "SlotRun" : "CodeRun";
   return codes.element == Element::f16 ? "F16Run" : codes.element == Element::bf16 ? "Bf16Run" : "F32Run";
 }
 
@@ -118,6 +96,7 @@ void write_section(Writer& w, const SidePlan& side, std::size_t index, const std
         "{}, "
         "kWords = {};",
         plane.at, plane.part_bits, plane.run_bits / 8, plane.load_bytes, plane.unit, plane.first_word, plane.words);
+    w.line("  static constexpr int kLap = {}, kLapBits = {};", plane.lap, plane.lap_bits);
     w.line("  static constexpr bool kIsWhole = {}, kIsWindow = {};\n}};", flag(plane.is_whole), flag(plane.is_window));
   }
   w.line("struct {} {{", type);
@@ -134,8 +113,8 @@ void write_section(Writer& w, const SidePlan& side, std::size_t index, const std
   w.line("  static constexpr bool kScalesGroups = {}, kScalesValues = {}, kRenormalises = {};",
          flag(section.use == ScaleUse::by_group), flag(section.use == ScaleUse::by_value), flag(f.scale.renormalise));
   w.line("  static constexpr bool kOwnsTable = {};", flag(section.owns_table));
-  w.line("  static constexpr int kTableAt = {}, kTableStride = {}, kTableCopies = {};", section.table_at,
-         side.table_stride, side.table_copies);
+  w.line("  static constexpr int kTableAt = {}, kTableStride = {}, kTableCopies = {}, kSlotBits = {};",
+         section.table_at, side.table_stride, side.table_copies, section.slot_bits);
   if (section.use != ScaleUse::none) {
     w.line("  KV_DEVICE static float scale(SharedAddress block, [[maybe_unused]] int group) {{\n    return {};\n  }}",
            scale_of(f, section, side.is_planar, is_residual));

@@ -20,6 +20,7 @@ struct Places {
   bool is_planar = false;
   int of(const Field& field) const { return is_planar ? field.plane_at : field.at; }
   std::string code_field(const Field& field) const {
+    if (field.is_nibbles) return fmt::format("NibbleField<{}, {}>", of(field), field.bytes / 12);
     return fmt::format("CodeField<{}, {}, {}, {}>", of(field), field.bits, field.low, field.split);
   }
 };

@@ -74,6 +74,9 @@ void write_rotation(Writer& w, const Rotation& rotation, const std::string& type
                     bool goes_back = false);
 const char* rotation_fragment(const Rotation& rotation);
 
+// The member function that spreads the loaded words of a run to slots.
+void write_unpack(Writer& w, const SectionPlan& section);
+
 // How elements of a type are read and written; the feature of a call and its fragment.
 std::string load_of(Element type, const char* name);
 std::string store_of(Element type);

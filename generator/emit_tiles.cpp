@@ -82,6 +82,9 @@ Source emit_tiles(const Format& f, const TilePlan& plan, const TileKernel& kerne
   w.line("  static constexpr int kCodesAt = {}, kScaleAt = {}, kCodeStride = {}, kScaleStride = {}, kCodeUnit = {};",
          is_planar ? codes.plane_at : codes.at, is_planar ? scale.plane_at : scale.at,
          is_planar ? f.code_bytes : f.block_bytes, is_planar ? f.scale_bytes : f.block_bytes, plan.code_unit);
+  w.line("  static constexpr bool kIsNibbles = {};", flag(codes.is_nibbles));
+  w.line("  static constexpr int kLaneStride = {}, kWordStride = {};  // of the codes' words, bytes",
+         codes.is_nibbles ? 4 : 4 * s.bits, codes.is_nibbles ? kTileGroup / 32 * 4 : 4);
   w.line("  static constexpr int kMatrixAt = {}, kStageAt = {};", kernel.matrix_at, kernel.stage_at);
   w.line("  KV_DEVICE static float value(int code) {{ return kValues[code]; }}");
   // Of the matrix as the kernel holds it: rows are this much longer than those of an orthogonal one.

@@ -113,13 +113,22 @@ struct Field {
   int section = 0;        // codes: whose
   int bits = 0, low = 0;  // codes: the field holds bits low .. low + bits - 1 of each code
   int split = 0;  // codes: 0: a little-endian bit stream; h: bytes pair elements j and j + h of spans of 2h (4 bit)
+  // codes of 3 bits, in groups of 32: three words, of which word i of group j stands at word i * groups + j of the field. The first
+  // two hold eight codes each, one a nibble, whose spare bits are the top bits of eight more; the other two bits of those are pairs
+  // in the third word's nibbles. (Group j: codes 0..7 and 8..15 by its first word and the low pairs, 16..31 by its second.)
+  bool is_nibbles = false;
   int at = 0, bytes = 0;  // in a block of layout rows
   int plane_at = 0;       // in the block's part of the codes plane or of the scales plane
   bool is_code() const { return kind == FieldKind::codes || kind == FieldKind::residual_signs; }
 
-  // Bit position of the field's part of code k from the start of the field.
-  int bit_of(int k) const {
-    return split > 0 ? (k / (2 * split) * split + k % split) * 8 + k / split % 2 * 4 : k * bits;
+  // Where bit `bit` of the field's part of code k stands, from the start of the field.
+  int bit_of(int k, int bit = 0) const {
+    if (is_nibbles) {
+      const int groups = bytes / 12, group = k / 32, half = k / 16 % 2, nibble = k % 8;
+      if (k % 16 >= 8 && bit < 2) return 32 * (2 * groups + group) + 4 * nibble + 2 * half + bit;
+      return 32 * (half * groups + group) + 4 * nibble + (k % 16 < 8 ? bit : 3);
+    }
+    return (split > 0 ? (k / (2 * split) * split + k % split) * 8 + k / split % 2 * 4 : k * bits) + bit;
   }
 };
 

@@ -45,6 +45,9 @@ void FormatReader::fields(schema::Table& top) {
       table.read("split", field.split, {1, 2048});
       if (field.split && (field.bits != 4 || section.count(f_.block) % (2 * field.split)))
         table.complain(table.where("split"), "'split' pairs 4-bit codes of two halves of a span");
+      table.read("nibbles", field.is_nibbles);
+      if (field.is_nibbles && (field.bits != 3 || field.split || section.count(f_.block) % 32))
+        table.complain(table.where("nibbles"), "'nibbles' packs groups of 32 whole codes of 3 bits");
       if (section.count(f_.block) * field.bits % 8)
         table.complain(node.where,
                        fmt::format("{} codes of {} bits do not fill whole bytes", section.count(f_.block), field.bits));

@@ -15,22 +15,35 @@
 
 namespace kvjit {
 
-// One term of an unpack sequence: (shift >= 0 ? w[word] >> shift : w[word] << -shift) & mask.
+// One term of a word that is put together: (shift >= 0 ? w[word] >> shift : w[word] << -shift) & mask.
 struct UnpackTerm {
   int word = 0, shift = 0;
   std::uint32_t mask = 0;
+};
+using UnpackWord = std::vector<UnpackTerm>;  // the terms, ored
+
+// What a code is spread to: slots of `bits` bits (2, 4 or 8; or 3: two to a byte, the second at bit 3), in which it lies `lift` bits up.
+struct Slots {
+  int bits = 8, lift = 0;
+  bool is_clean = true;  // else what lies above a code in its slot may be anything
+  int per_word() const { return bits == 3 ? 8 : 32 / bits; }
+  int place(int slot) const { return bits == 3 ? slot / 2 * 8 + slot % 2 * 3 : slot * bits; }
+  int room(int slot) const { return bits == 3 && slot % 2 ? 5 : bits; }
 };
 
 // Bytes that a lane loads from one field of codes for one run. The field's bits of (group, run, part) begin at bit
 //   part_bits * (part % parts_per_block) + run_bits * run  of the field in block  group * blocks + part / parts_per_block.
 struct PlaneRun {
-  int at = 0;             // of the field in a block of the staged row
-  int part_bits = 0;      // not a multiple of 8: runs start inside a byte, and are shifted into place
-  int run_bits = 0;       // a multiple of 8, unless there is one run
-  bool is_whole = false;  // every lane loads the whole field (it is a word or less) and shifts
+  int at = 0;         // of the field in a block of the staged row
+  int part_bits = 0;  // not a multiple of 8: runs start inside a byte, and are shifted into place
+  int run_bits = 0;   // a multiple of 8, unless there is one run
+  // Parts from `lap` on load what parts from 0 on do, and shift it right by lap_bits. 0: they do not.
+  int lap = 0, lap_bits = 0;
+  bool is_whole = false;                          // every lane loads the whole field (it is a word or less) and shifts
   int load_bytes = 0, words = 0, first_word = 0;  // of the load; where its words stand among those of all planes
-  int unit = 1;                                   // bytes of one load
-  bool is_window = false;                         // from any byte on: aligned loads around it, shifted into place
+  int unit =
+      1;  // bytes of one load; where a part does not begin at a multiple, words from there on are shifted into place
+  bool is_window = false;  // from any byte on: aligned loads around it, shifted into place
 };
 
 // How the lanes of a warp read the codes of one section of a staged row. `parts` lanes share a row (K: 4, V: 8); each owns
@@ -41,7 +54,8 @@ struct RunPlan {
   int parts_per_block = 0;  // lanes that share a block
   int words = 0;            // of all planes
   std::vector<PlaneRun> planes;
-  std::vector<std::vector<UnpackTerm>> unpack;  // per word of slots (four bytes, or eight nibbles)
+  // The unpack sequence: words that are made on the way, numbered from `words` on, and then the words of slots.
+  std::vector<UnpackWord> helpers, unpack;
   std::vector<int> slots;  // code (by position in the run) in slot j of word m, at [slots a word * m + j]
   // Inner dimension of code k of (group, run, part), at [((group * runs + run) * parts + part) * codes + k].
   std::vector<int> elements;
@@ -53,8 +67,8 @@ enum class IntegerKind { none, plain, table8, mirrored, table16 };
 struct IntegerPlan {
   IntegerKind kind = IntegerKind::none;
   int parts = 1;
-  bool has_half = false;             // half is 1/2, else 0
-  int slot_bits = 8, lift = 0;       // of the unpack sequence: bits a code gets, and how far up in them it lies
+  bool has_half = false;  // half is 1/2, else 0
+  Slots slots;
   bool flips = false;                // plain: the top bit of each byte is turned over
   std::vector<std::uint32_t> table;  // bytes of codes 0..15 of the first part, then of the second
   double unit = 1;
@@ -72,7 +86,9 @@ struct SectionPlan {
   Section codes;  // of a block with its own mask: the narrow ones
   bool is_masked = false;
   IntegerPlan integers;
-  bool by_nibbles = false;  // V: codes of one or two bits, looked up four at a time
+  // V: a table of up to four bits whose codes are spread to slots of this many bits, those of two tokens next to each other in a
+  // byte: with 3 and 4 a look-up gives a pair, with 2 the pairs of two channels. 0: any other way.
+  int slot_bits = 0;
   RunPlan run;
   ScaleUse use = ScaleUse::none;
   bool adds_minima = false;  // K by group: minimum times the sum of the query over the group joins the score
@@ -142,17 +158,18 @@ void place_rows(SidePlan& side, bool is_key);
 IntegerPlan plan_integers(const Format& format, ScaleUse use);
 
 // The reads of one section for `parts` lanes a row. side: its geometry (block_stride, layout). is_by_value: a run must not cross
-// groups of scales. integers: how codes are spread, if they are.
+// groups of scales. slots: what codes are spread to, if they are.
 Result<RunPlan> plan_run(const SidePlan& side, int section, int head_dim, int parts, bool is_by_value,
-                         const IntegerPlan& integers = {});
+                         const Slots& slots = {});
 
 // A piece of a code: `bits` bits at bit `at` of the loaded words, which are bits low .. of the code.
 struct CodePiece {
   int at = 0, bits = 0, low = 0;
 };
-// The sequence of shifts and masks that spreads codes to words of slots (bytes, or nibbles), and the slot each code lands in. Few
-// terms: pieces of equal shift share one. codes[i]: the pieces of code i, the largest first. lift: a code's place in its slot.
-void plan_unpack(const std::vector<std::vector<CodePiece>>& codes, RunPlan& run, int slot_bits = 8, int lift = 0);
+using CodePieces = std::vector<std::vector<CodePiece>>;  // of each code, the largest first
+// The sequence of shifts and masks that spreads codes to words of slots, and the slot each code lands in: few terms, as pieces of
+// equal shift share one.
+void plan_unpack(CodePieces codes, RunPlan& run, const Slots& slots = {});
 
 // The write path for many rows at once: rotated formats on the tensor cores, the others a block a lane.
 // Bytes of shared memory, as in templates/core/tiles.cuh, encoding.cuh and wgmma.cuh.

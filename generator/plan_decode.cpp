@@ -26,7 +26,7 @@ void size_stage(SidePlan& side, int tile) {
 
 int table_entries(const SectionPlan& s) {
   if (s.is_masked || s.codes.kind != CodeKind::table || s.integers.kind != IntegerKind::none) return 0;
-  return s.by_nibbles ? 256 : s.codes.bits <= 4 ? 1 << 2 * s.codes.bits : 1 << s.codes.bits;
+  return s.slot_bits > 0 ? 256 : s.codes.bits <= 4 ? 1 << 2 * s.codes.bits : 1 << s.codes.bits;
 }
 
 bool has_tables(const DecodePlan& plan) {
@@ -35,41 +35,30 @@ bool has_tables(const DecodePlan& plan) {
          std::any_of(plan.v.sections.begin(), plan.v.sections.end(), is_table);
 }
 
+// The bits of an index that a code takes up.
+int index_bits(const SectionPlan& s) { return s.slot_bits > 0 ? s.slot_bits : s.codes.bits; }
 bool is_same_table(const SectionPlan& a, const SectionPlan& b) {
-  return a.halves == b.halves && a.by_nibbles == b.by_nibbles;
+  return a.halves == b.halves && index_bits(a) == index_bits(b) && table_entries(a) == table_entries(b);
 }
 
-// Tables of all sections with `copies` copies an entry. Two full tables share 256-byte entries (a half each), so that an entry's
-// address is one permute; sections with the same entries share one table. Returns the bytes used.
+// Tables of all sections with `copies` copies an entry; sections with the same entries share one. Returns the bytes used.
 int place_tables(DecodePlan& plan, int copies) {
   std::vector<SectionPlan*> owners;
+  int end = 0;
   for (SidePlan* side : {&plan.k, &plan.v}) {
-    // An entry of two words takes the room of two copies.
-    side->table_copies = copies, side->table_stride = copies == 32 ? 256 : std::max(copies * 4, 8);
+    side->table_copies = copies, side->table_stride = std::max(copies * 4, 8);  // an entry may have two words
     for (SectionPlan& section : side->sections) {
       section.owns_table = false, section.table_at = 0;
       if (table_entries(section) == 0) continue;
       const auto same = std::find_if(owners.begin(), owners.end(),
                                      [&](const SectionPlan* other) { return is_same_table(*other, section); });
-      if (same == owners.end()) section.owns_table = true, owners.push_back(&section);
+      section.owns_table = same == owners.end();
+      section.table_at = section.owns_table ? end : (*same)->table_at;
+      if (!section.owns_table) continue;
+      owners.push_back(&section);
+      end += table_entries(section) * side->table_stride;
     }
   }
-  int end = 0, tall = 0;  // of the last pair of tables
-  for (std::size_t i = 0; i < owners.size(); ++i) {
-    const int entries = table_entries(*owners[i]), stride = plan.k.table_stride;
-    const bool is_second = copies == 32 && i % 2 == 1;
-    if (is_second) {
-      owners[i]->table_at = owners[i - 1]->table_at + 128;
-      end += std::max(entries - tall, 0) * stride;
-    } else {
-      owners[i]->table_at = end;
-      end += entries * stride, tall = entries;
-    }
-  }
-  for (SidePlan* side : {&plan.k, &plan.v})
-    for (SectionPlan& section : side->sections)
-      for (const SectionPlan* owner : owners)
-        if (is_same_table(*owner, section)) section.table_at = owner->table_at;
   return end;
 }
 
@@ -212,13 +201,21 @@ void order_keys(const SectionPlan& section, std::vector<int>& order) {
         }
 }
 
+// The slot whose values stand in a register of V: look-ups give those of even slots of a word, then those of odd ones.
+int slot_of(const SectionPlan& section, int register_) {
+  if (section.slot_bits == 0) return register_;
+  const int per_word = Slots{section.slot_bits}.per_word(), word = register_ / per_word * per_word,
+            at = register_ % per_word;
+  return word + at % (per_word / 2) * 2 + at / (per_word / 2);
+}
+
 // Inner dimension that row (tile, half, g) of O holds: [tile * 16 + half * 8 + g].
 void order_values(const SectionPlan& section, std::vector<int>& order) {
   const RunPlan& run = section.run;
   for (int gr = 0; gr < run.groups * run.runs; ++gr)
     for (int register_ = 0; register_ < run.codes; ++register_)
       for (int g = 0; g < 8; ++g) {
-        const int code = is_direct(section) ? register_ : run.slots[register_];
+        const int code = is_direct(section) ? register_ : run.slots[slot_of(section, register_)];
         order.push_back(run.elements[(gr * run.parts + g) * run.codes + code]);
       }
 }
@@ -241,7 +238,7 @@ std::string reader(const SectionPlan& section) {
       text = "integers to halves by exponent";
       break;
     case CodeKind::table:
-      text = section.by_nibbles        ? "two pairs of codes by table"
+      text = section.slot_bits == 2    ? "two pairs of codes by table"
              : section.codes.bits <= 4 ? "pairs of codes by table"
                                        : "single codes by table";
       break;

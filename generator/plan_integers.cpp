@@ -23,15 +23,34 @@ IntegerPlan plan_plain(const Section& s) {
   const bool is_centred = s.bits <= 8 && s.offset == 1 << (s.bits - 1);
   if (!is_centred && (s.offset != 0 || s.bits > 7 || s.twos_complement)) return plan;
   plan.kind = IntegerKind::plain;
-  plan.lift = is_centred ? 8 - s.bits : 0;
+  plan.slots.lift = is_centred ? 8 - s.bits : 0;
   plan.flips = is_centred && !s.twos_complement;
-  plan.unit = std::ldexp(1, -plan.lift);
+  plan.unit = std::ldexp(1, -plan.slots.lift);
   return plan;
+}
+
+// A unit, and integers n or n + 1/2 of it, that meet every entry of a short codebook better than halves may: to kNear of itself.
+constexpr double kNear = 0.00015;
+struct Steps {
+  double unit = 0;
+  bool has_half = false;
+};
+Steps nearest_steps(const Section& s, double largest) {
+  for (int twice = 255; twice > 0 && s.bits <= 3; --twice) {
+    const double unit = largest * 2 / twice, half = twice % 2 / 2.0;
+    double least = 1e300, most = 0;  // of integers over entries
+    for (const double v : s.values) {
+      const double ratio = (std::round(v / unit - half) + half) * unit / v;
+      least = std::min(least, ratio), most = std::max(most, ratio);
+    }
+    if (most - least <= 2 * kNear) return {unit * 2 / (most + least), half > 0};
+  }
+  return {};
 }
 
 IntegerPlan plan_table(const Section& s) {
   IntegerPlan plan;
-  plan.slot_bits = 4;
+  plan.slots.bits = 4;
   const std::size_t count = s.values.size();
   double largest = 0;
   for (const double v : s.values) largest = std::max(largest, std::fabs(v));
@@ -40,7 +59,13 @@ IntegerPlan plan_table(const Section& s) {
   if (step > 0) {
     plan.unit = step;
     plan.has_half = s.values[0] / step != std::floor(s.values[0] / step);
-    for (std::size_t i = 0; i < count; ++i) first[i] = int(std::floor(s.values[i] / step));
+    // Halves are added by way of the sum of Q; up to eight entries need them only where twice as many steps do not fit a byte.
+    if (plan.has_half && count <= 8 && largest / step * 2 <= 127) plan.unit = step / 2, plan.has_half = false;
+    for (std::size_t i = 0; i < count; ++i) first[i] = int(std::floor(s.values[i] / plan.unit));
+  } else if (const Steps steps = nearest_steps(s, largest); steps.unit > 0) {
+    plan.unit = steps.unit, plan.has_half = steps.has_half;
+    const double half = steps.has_half ? 0.5 : 0;
+    for (std::size_t i = 0; i < count; ++i) first[i] = int(std::lround(s.values[i] / plan.unit - half));
   } else {
     if (s.bits > 3) return {};  // two look-ups of sixteen cost more than one in shared memory
     plan.parts = 2;

@@ -1,6 +1,7 @@
 // plan_place: where the rows of a tile stand in shared memory, and by which loads lanes read them there.
 // SPDX-License-Identifier: MIT
 #include <algorithm>
+#include <numeric>
 #include <optional>
 
 #include "generator/plan.hpp"
@@ -17,14 +18,16 @@ int power_of_two_in(int v, int most) {  // the largest power of two <= most that
 }
 
 // Addresses of the 32 lanes for one load of a plane's runs: K reads rows g = lane / 4 (part lane % 4), V rows 2 (lane
-// % 4) (part lane / 4).
-std::vector<int> lane_addresses(const SidePlan& side, const RunPlan& run, const PlaneRun& plane, bool is_key) {
+// % 4) (part lane / 4). unit: bytes that addresses are multiples of, in the row.
+std::vector<int> lane_addresses(const SidePlan& side, const RunPlan& run, const PlaneRun& plane, bool is_key,
+                                int unit) {
   std::vector<int> addresses(32);
   for (int lane = 0; lane < 32; ++lane) {
     const int g = lane / 4, c = lane % 4, row = is_key ? g : 2 * c, part = is_key ? c : g;
+    const int sharing = part % run.parts_per_block, loads_as = plane.lap > 0 ? sharing % plane.lap : sharing;
     const int slot = side.is_dealt ? (row & 1) << 2 | row >> 1 : row;
     const int at = plane.at + slot * side.pitch + part / run.parts_per_block * side.block_stride +
-                   part % run.parts_per_block * plane.part_bits / 8;
+                   loads_as * plane.part_bits / (8 * unit) * unit;
     addresses[std::size_t(lane)] = side.swizzle > 0 ? at ^ (at >> (side.swizzle + 4) & 3) << 5 : at;
   }
   return addresses;
@@ -36,8 +39,15 @@ int widest_load(const SidePlan& side, const RunPlan& run, const PlaneRun& plane,
   unit = std::min(unit, power_of_two_in(plane.at, 16));
   if (run.groups > 1 || run.blocks > 1) unit = std::min(unit, power_of_two_in(side.block_stride, 16));
   if (run.runs > 1) unit = std::min(unit, power_of_two_in(plane.run_bits / 8, 16));
-  if (!plane.is_whole && run.parts_per_block > 1)
-    unit = std::min(unit, plane.part_bits % 8 == 0 ? power_of_two_in(plane.part_bits / 8, 16) : 1);
+  if (!plane.is_whole && run.parts_per_block > 1) {
+    const int part = plane.part_bits % 8 == 0 ? power_of_two_in(plane.part_bits / 8, 16) : 1;
+    // Parts that begin inside a word: the words from there on hold them, and are fewer loads.
+    const int latest = 32 - std::gcd(plane.part_bits, 32);
+    if (part < 4 && unit >= 4 && plane.load_bytes > part * plane.words &&
+        plane.load_bytes * 8 + latest <= plane.words * 32)
+      return 4;
+    unit = std::min(unit, part);
+  }
   // Whole words may be read past the run (stages end in slack), but not twice as much as there is.
   return std::min(unit, power_of_two_in(round_up(plane.load_bytes, std::min(unit, 4)), 16));
 }
@@ -56,7 +66,7 @@ Load skewed_load(const SidePlan& side, const RunPlan& run, const PlaneRun& plane
   const auto consider = [&](int unit, int pieces, int moves, bool is_window) {
     int wavefronts = 0;
     for (int i = 0; i < kSkews * pieces; ++i) {
-      std::vector<int> addresses = lane_addresses(side, run, plane, is_key);
+      std::vector<int> addresses = lane_addresses(side, run, plane, is_key, 1);
       for (int& at : addresses) at = ((at + 2 * (i % kSkews)) / unit + i / kSkews) * unit;
       wavefronts += bank_wavefronts(addresses, unit);
     }
@@ -79,7 +89,7 @@ Load skewed_load(const SidePlan& side, const RunPlan& run, const PlaneRun& plane
 Load load_of(const SidePlan& side, const RunPlan& run, const PlaneRun& plane, bool is_key) {
   if (side.is_skewed) return skewed_load(side, run, plane, is_key);
   const int unit = widest_load(side, run, plane, side.pitch);
-  const int wavefronts = bank_wavefronts(lane_addresses(side, run, plane, is_key), unit);
+  const int wavefronts = bank_wavefronts(lane_addresses(side, run, plane, is_key, unit), unit);
   return {unit, wavefronts, wavefronts, false};
 }
 

@@ -1,5 +1,4 @@
-// plan_run: which bytes of a packed row each lane reads, and the shifts and masks that turn them into one
-// code a byte.
+// plan_run: which bytes of a packed row each lane reads.
 //
 // The tensor cores do not care in which order the head dimension is contracted (K) or produced (V), so every
 // lane takes whole runs of bytes as they lie, whatever the packing; the order that results is data
@@ -10,6 +9,7 @@
 #include <algorithm>
 #include <map>
 #include <set>
+#include <utility>
 
 #include "generator/plan.hpp"
 
@@ -67,6 +67,37 @@ bool plan_plane(const Field& plane, int at, const CodeSets& sets, int runs, int 
   return true;
 }
 
+// Field::is_nibbles: a lane of K has groups of three words, of V the half of a group, whose third word two lanes load.
+bool plan_nibbles(const Field& field, int at, int parts, int sharing, RunPlan& run, CodePieces& pieces) {
+  const int groups = field.bytes / 12;
+  const bool is_half = sharing == 2 * groups;
+  if (!is_half && sharing != groups) return false;
+  run.codes = is_half ? 16 : 32;
+  for (int word = 0; word < (is_half ? 2 : 3); ++word) {
+    PlaneRun& plane = run.planes.emplace_back();
+    const bool is_shared = is_half && word == 1;
+    plane.at = at + 4 * (is_shared ? 2 : word) * groups;
+    plane.part_bits = 32, plane.load_bytes = 4, plane.words = 1, plane.first_word = word;
+    if (is_shared) plane.lap = groups, plane.lap_bits = 2;
+  }
+  run.words = int(run.planes.size());
+  for (int code = 0; code < run.codes; ++code) {
+    const auto place = [&](int bit) {  // in the words of part 0
+      const int b = field.bit_of(code, bit), word = b / 32 / groups;
+      return (is_half && word == 2 ? 1 : word) * 32 + b % 32;
+    };
+    auto& mine = pieces.emplace_back();
+    if (place(2) == place(0) + 2)
+      mine.push_back({place(0), 3, 0});
+    else
+      mine.push_back({place(0), 2, 0}), mine.push_back({place(2), 1, 2});
+  }
+  for (int part = 0; part < parts; ++part)
+    for (int code = 0; code < run.codes; ++code)
+      run.elements.push_back(part % sharing % groups * 32 + part % sharing / groups * 16 + code);
+  return true;
+}
+
 std::string outcome(const Format& format, int parts, int head_dim) {
   return fmt::format("the packing of {} does not split evenly over {} lanes at head_dim {}", format.name, parts,
                      head_dim);
@@ -89,54 +120,8 @@ int bank_wavefronts(const std::vector<int>& addresses, int unit) {
   return wavefronts;
 }
 
-void plan_unpack(const std::vector<std::vector<CodePiece>>& pieces, RunPlan& run, int slot_bits, int lift) {
-  // Codes of one residue mod 8 sit at the same place of their byte, so one shift serves them: take codes by residue, a word of slots
-  // at a time, and keep each in its own slot of the source where that is still free. Widths that divide 8 fill words from one source
-  // word: taken word by word, the low and high nibbles of a byte meet in one pair, which is then that byte itself.
-  const int per_word = 32 / slot_bits;
-  const bool by_word = slot_bits % pieces[0][0].bits == 0;
-  const auto rank = [&](int code) {
-    const int at = pieces[std::size_t(code)][0].at;
-    return std::pair(by_word ? at / 32 : 0, at % slot_bits);
-  };
-  std::vector<int> codes(pieces.size());
-  for (std::size_t i = 0; i < codes.size(); ++i) codes[i] = int(i);
-  std::stable_sort(codes.begin(), codes.end(), [&](int a, int b) { return rank(a) < rank(b); });
-  run.slots.assign(pieces.size(), -1);
-  run.unpack.assign(pieces.size() / std::size_t(per_word), {});
-  for (std::size_t m = 0; m < run.unpack.size(); ++m) {
-    const std::size_t first = m * std::size_t(per_word);
-    int* const slots = &run.slots[first];
-    std::vector<int> homeless;
-    for (int i = 0; i < per_word; ++i) {
-      const int code = codes[first + std::size_t(i)], home = pieces[std::size_t(code)][0].at / slot_bits % per_word;
-      if (slots[home] < 0)
-        slots[home] = code;
-      else
-        homeless.push_back(code);
-    }
-    for (int j = 0; j < per_word && !homeless.empty(); ++j)
-      if (slots[j] < 0) slots[j] = homeless.back(), homeless.pop_back();
-    std::map<std::pair<int, int>, std::uint32_t> terms;  // (word, shift) -> mask
-    for (int j = 0; j < per_word; ++j)
-      for (const CodePiece& piece : pieces[std::size_t(slots[j])]) {
-        const int word = piece.at / 32, to = slot_bits * j + piece.low + lift;
-        const std::uint32_t mask = ((1u << piece.bits) - 1) << to;
-        terms[{word, piece.at % 32 - to}] |= mask;
-        if (piece.at % 32 + piece.bits > 32) terms[{word + 1, piece.at % 32 - 32 - to}] |= mask;  // straddles two words
-      }
-    for (const auto& [key, term_mask] : terms) {
-      // A straddling code's parts overlap nothing: bits shifted in from outside the word are zero, and the
-      // mask keeps to the code.
-      std::uint32_t valid = 0xffffffffu;
-      valid = key.second >= 0 ? valid >> key.second : valid << -key.second;
-      run.unpack[m].push_back({key.first, key.second, term_mask & valid});
-    }
-  }
-}
-
 Result<RunPlan> plan_run(const SidePlan& side, int index, int head_dim, int parts, bool is_by_value,
-                         const IntegerPlan& integers) {
+                         const Slots& slots) {
   const Format& format = side.format;
   const Section& section = format.sections[std::size_t(index)];
   RunPlan run;
@@ -149,6 +134,23 @@ Result<RunPlan> plan_run(const SidePlan& side, int index, int head_dim, int part
     if (field.kind == FieldKind::codes && field.section == index) planes.push_back(field);
   std::stable_sort(planes.begin(), planes.end(), [](const Field& a, const Field& b) { return a.bits > b.bits; });
   if (is_bare) planes[0].bytes = count * section.bits / 8;
+
+  if (planes[0].is_nibbles) {
+    const int groups = count / 32, sharing = parts == 8 ? 2 * groups : groups;
+    CodePieces pieces;
+    if (parts % sharing != 0 || dim % (block * parts / sharing) != 0 ||
+        !plan_nibbles(planes[0], side.is_planar ? planes[0].plane_at : planes[0].at, parts, sharing, run, pieces))
+      return fail(Code::unsupported, outcome(format, parts, head_dim));
+    run.blocks = parts / sharing, run.parts_per_block = sharing;
+    run.groups = dim / (block * run.blocks);
+    const std::vector<int> codes = std::exchange(run.elements, {});
+    for (int g = 0; g < run.groups; ++g)
+      for (int i = 0; i < int(codes.size()); ++i)
+        run.elements.push_back((g * run.blocks + i / run.codes / sharing) * block +
+                               section.channel(codes[std::size_t(i)]));
+    plan_unpack(std::move(pieces), run, slots);
+    return run;
+  }
 
   constexpr int kWidest = 128;  // bits of the widest load
   const bool is_code = section.bits <= 8;
@@ -181,13 +183,13 @@ Result<RunPlan> plan_run(const SidePlan& side, int index, int head_dim, int part
     run.words = 0;
     for (PlaneRun& plane : run.planes) plane.first_word = run.words, run.words += plane.words;
     if (!is_code) return run;
-    std::vector<std::vector<CodePiece>> pieces;
+    CodePieces pieces;
     for (const int k : sets[0]) {
       auto& mine = pieces.emplace_back();
       for (std::size_t p = 0; p < planes.size(); ++p)
         mine.push_back({run.planes[p].first_word * 32 + planes[p].bit_of(k), planes[p].bits, planes[p].low});
     }
-    plan_unpack(pieces, run, integers.slot_bits, integers.lift);
+    plan_unpack(std::move(pieces), run, slots);
     return run;
   }
   return fail(Code::unsupported, outcome(format, parts, head_dim));

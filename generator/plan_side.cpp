@@ -80,6 +80,14 @@ SectionPlan masked_section(const Format& format, int dim, int parts) {
   return section;
 }
 
+// Of V's codes, if they are looked up several at a time: whole words of slots, as narrow as they fit.
+int slot_bits(const SectionPlan& section) {
+  if (section.codes.kind != CodeKind::table || section.codes.bits > 4) return 0;
+  if (section.codes.bits <= 2 && section.run.codes % 16 == 0) return 2;
+  if (section.run.codes % 8 != 0) return 0;
+  return section.codes.bits == 3 && section.run.planes.size() == 1 ? 3 : 4;
+}
+
 }  // namespace
 
 Result<SidePlan> plan_side(const Format& format, int head_dim, bool is_planar, bool is_key, bool by_integers) {
@@ -113,14 +121,12 @@ Result<SidePlan> plan_side(const Format& format, int head_dim, bool is_planar, b
     // Sums of 32 bits hold what 256 products of 16-bit and 16-bit integers add up to, less 16 bits, whatever they are.
     if (by_integers && format.block <= 256) section.integers = plan_integers(format, section.use);
     const bool is_by_value = section.use == ScaleUse::by_value;
-    KV_TRY(run, plan_run(side, s, head_dim, is_key ? 4 : 8, is_by_value, section.integers));
+    KV_TRY(run, plan_run(side, s, head_dim, is_key ? 4 : 8, is_by_value, section.integers.slots));
     section.run = run;
-    if (!is_key && section.codes.kind == CodeKind::table && section.codes.bits <= 2 && run.codes % 8 == 0) {
-      IntegerPlan nibbles;
-      nibbles.slot_bits = 4;
-      KV_TRY(by_nibbles, plan_run(side, s, head_dim, 8, is_by_value, nibbles));
-      section.run = by_nibbles;
-      section.by_nibbles = true;
+    if (!is_key) section.slot_bits = slot_bits(section);
+    if (section.slot_bits > 0) {
+      KV_TRY(spread, plan_run(side, s, head_dim, 8, is_by_value, {section.slot_bits, 0, false}));
+      section.run = spread;
     }
     section.first = first;
     section.dim = int(section.run.elements.size());

@@ -148,7 +148,8 @@ std::optional<TileKernel> plan_tile_kernel(const TilePlan& plan, const Format& f
       kernel.shared_bytes = kernel.warps * 32 * plan.lane_values * (call.type == Element::f32 ? 4 : 2);
     return kernel;
   }
-  const int matrix = kOperandBytes * (plan.is_dense ? 2 : 1), decoding = 256 << 2 * f.codes().bits;
+  const int matrix = kOperandBytes * (plan.is_dense ? 2 : 1),
+            decoding = 256 << 2 * (f.field(FieldKind::codes)->is_nibbles ? 4 : f.codes().bits);
   const int available = arch.shared_bytes_per_block;
   TileKernel kernel;
   kernel.matrix_at = call.is_quantise ? kEncodingBytes : decoding;

@@ -12,14 +12,19 @@ namespace kv {
 template <class Plan>
 constexpr int kPairBytes = 4 * Plan::kCodeParts;
 
-// Entry i, 256 bytes apart: high halves of value i % 2^bits and value i / 2^bits, then the low halves if the codebook needs them.
+// Bits that a code takes up in a number of the table: nibbles stay nibbles.
+template <class Plan>
+constexpr int kIndexBits = Plan::kIsNibbles ? 4 : Plan::kBits;
+
+// Entry i, 256 bytes apart: high halves of the values of codes i % 2^kIndexBits and i / 2^kIndexBits, then the low halves if the codebook
+// needs them.
 template <class Plan>
 KV_DEVICE void fill_decoding_table() {
-  constexpr int kEntries = 1 << 2 * Plan::kBits, kLast = (1 << Plan::kBits) - 1;
+  constexpr int kEntries = 1 << 2 * kIndexBits<Plan>, kLast = (1 << Plan::kBits) - 1;
   KV_NO_UNROLL
   for (int i = thread(); i < kEntries * 32; i += Plan::kThreads) {
     const float first = Plan::value(i / 32 & kLast) / Plan::kUnit,
-                second = Plan::value(i / 32 >> Plan::kBits) / Plan::kUnit;
+                second = Plan::value(i / 32 >> kIndexBits<Plan> & kLast) / Plan::kUnit;
     const u32 high = pack_f16x2(first, second);
     const SharedAddress at = i / 32 * 256 + i % 32 * kPairBytes<Plan>;
     store_shared_u32(at, high);
@@ -31,6 +36,11 @@ KV_DEVICE void fill_decoding_table() {
 // Where the entry of pair k (values 2 k and 2 k + 1) stands; mine: of the lane's copy.
 template <class Plan>
 KV_DEVICE SharedAddress pair_address(const u32 (&words)[Plan::kBits], int k, u32 mine) {
+  if constexpr (Plan::kIsNibbles) {
+    const int h = k / 8;
+    const u32 codes = k % 8 < 4 ? words[h] : select_bits(0x33333333u, words[2] >> 2 * h, words[h] >> 1);
+    return permute(codes, mine, 0x5504u | u32(k % 4) << 4);
+  }
   if constexpr (Plan::kBits == 4) return permute(words[k / 4], mine, 0x5504u | u32(k % 4) << 4);
   constexpr int kPair = 2 * Plan::kBits;
   const int at = k * kPair;
@@ -57,11 +67,11 @@ KV_DEVICE void load_codes(u32 (&words)[Plan::kBits], const u8* from) {
   } else {
     KV_UNROLL
     for (int i = 0; i < Plan::kBits; ++i) {
+      const u8* const at = from + i * Plan::kWordStride;
       if constexpr (Plan::kCodeUnit >= 4)
-        words[i] = reinterpret_cast<const u32*>(from)[i];
+        words[i] = *reinterpret_cast<const u32*>(at);
       else
-        words[i] = u32(reinterpret_cast<const u16*>(from)[2 * i]) | u32(reinterpret_cast<const u16*>(from)[2 * i + 1])
-                                                                        << 16;
+        words[i] = u32(reinterpret_cast<const u16*>(at)[0]) | u32(reinterpret_cast<const u16*>(at)[1]) << 16;
     }
   }
 }
@@ -77,7 +87,7 @@ struct StoredTile {
       const TileRow at = tile.row(args, (lane() >> 2) + 8 * i);
       const StoredRow from = stored_row<typename Plan::F>(args.side, at.sequence, at.head, args.first_token + at.token);
       load_codes<Plan>(words[i],
-                       from.codes + Plan::kCodesAt + group * i64(Plan::kCodeStride) + (lane() & 3) * (4 * Plan::kBits));
+                       from.codes + Plan::kCodesAt + group * i64(Plan::kCodeStride) + (lane() & 3) * Plan::kLaneStride);
       scale[i] = *reinterpret_cast<const u16*>(from.scales + Plan::kScaleAt + group * i64(Plan::kScaleStride));
     }
   }

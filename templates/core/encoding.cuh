@@ -7,6 +7,7 @@
 #pragma once
 #include "core/simt.cuh"
 #include "core/tiles.cuh"
+#include "formats/fields.cuh"
 #include "formats/stored.cuh"
 
 namespace kv {
@@ -59,31 +60,34 @@ KV_DEVICE u32 packed_eight(u32 nibbles) {
   return (four & kFour) | (four >> (16 - 4 * kBits) & kFour << 4 * kBits);
 }
 
-// The lane's kBits words of codes, to a place of kCodeUnit bytes of alignment.
+// The lane's kBits words of codes, kWordStride bytes apart, to a place of kCodeUnit bytes of alignment.
 template <class Plan>
 KV_DEVICE void store_codes(u8* to, const u32 (&nibbles)[4]) {
   constexpr int kBits = Plan::kBits;
-  u32 words[kBits] = {};
+  u32 codes[4], words[kBits] = {};
   KV_UNROLL
-  for (int i = 0; i < 4; ++i) {
-    const u32 eight =
-        packed_eight<kBits>(Plan::kIsSignMagnitude ? sign_magnitude_eight<kBits>(nibbles[i]) : nibbles[i]);
-    const int at = i * 8 * kBits;
-    words[at / 32] |= eight << at % 32;
-    if (at % 32 + 8 * kBits > 32) words[at / 32 + 1] |= eight >> (32 - at % 32);
+  for (int i = 0; i < 4; ++i) codes[i] = Plan::kIsSignMagnitude ? sign_magnitude_eight<kBits>(nibbles[i]) : nibbles[i];
+  if constexpr (Plan::kIsNibbles) {  // formats/fields.cuh: NibbleField
+    KV_UNROLL
+    for (int h = 0; h < 2; ++h) {
+      words[h] = codes[2 * h] | (codes[2 * h + 1] & 0x44444444u) << 1;
+      words[2] |= (codes[2 * h + 1] & 0x33333333u) << 2 * h;
+    }
+  } else {
+    KV_UNROLL
+    for (int i = 0; i < 4; ++i) {
+      const u32 eight = packed_eight<kBits>(codes[i]);
+      const int at = i * 8 * kBits;
+      words[at / 32] |= eight << at % 32;
+      if (at % 32 + 8 * kBits > 32) words[at / 32 + 1] |= eight >> (32 - at % 32);
+    }
   }
   if constexpr (Plan::kCodeUnit == 16 && kBits == 4)
     store_u128(to, words[0], words[1], words[2], words[3]);
   else
     KV_UNROLL
-  for (int i = 0; i < kBits; ++i) {
-    if constexpr (Plan::kCodeUnit >= 4) {
-      reinterpret_cast<u32*>(to)[i] = words[i];
-    } else {
-      reinterpret_cast<u16*>(to)[2 * i] = u16(words[i] & 0xffffu);
-      reinterpret_cast<u16*>(to)[2 * i + 1] = u16(words[i] >> 16);
-    }
-  }
+  for (int i = 0; i < kBits; ++i)
+    store_bytes<4, (Plan::kCodeUnit < 4 ? Plan::kCodeUnit : 4)>(to + i * Plan::kWordStride, words[i]);
 }
 
 // The sum of squares of the entries that the row's codes stand for, 32 of them in each of four lanes. In integers: a sum of three is one
@@ -107,7 +111,7 @@ KV_DEVICE void store_group(const CodecArgs& args, const TileRow& at, int group, 
   const i64 slot = args.slots ? args.slots[i64(at.sequence) * args.tokens + at.token] : args.first_token + at.token;
   if (slot < 0) return;
   const StoredRow to = stored_row<typename Plan::F>(args.side, at.sequence, at.head, slot);
-  store_codes<Plan>(to.codes + Plan::kCodesAt + group * i64(Plan::kCodeStride) + c * (4 * Plan::kBits), nibbles);
+  store_codes<Plan>(to.codes + Plan::kCodesAt + group * i64(Plan::kCodeStride) + c * Plan::kLaneStride, nibbles);
   if (c == 0)
     *reinterpret_cast<u16*>(to.scales + Plan::kScaleAt + group * i64(Plan::kScaleStride)) =
         f16_from_f32(!is_direction      ? 0.f

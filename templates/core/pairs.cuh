@@ -18,10 +18,10 @@
 namespace kv {
 
 // Table of centroids in shared memory at F::kTableAt, copied kTableCopies times so that lanes meet different banks.
-//   up to 4 bits   an entry holds the pair (value[i & mask], value[i >> bits]), indexed by two codes at once
+//   up to 4 bits   an entry holds the pair of values of two codes: (value[i], value[i >> kIndexBits]), each masked to kBits
 //   5 to 8 bits    an entry holds one value
-//   1, 2 bits of V an entry holds two pairs, of two channels, indexed by four codes at once
-// Entries are kTableStride bytes apart; `mine` (below 256) is the offset of the lane's own copy within an entry, `mine_of_two`
+//   1, 2 bits of V an entry holds two pairs, of two channels, by two nibbles
+// Entries are kTableStride bytes apart (at most 128); `mine` is the offset of the lane's own copy within an entry, `mine_of_two`
 // within an entry of two words.
 struct Table {
   u32 mine, mine_of_two;
@@ -31,39 +31,47 @@ KV_DEVICE Table table_of_lane() {
   return {u32(lane() % kCopies * 4), u32(lane() % (kCopies > 1 ? kCopies / 2 : 1) * 8)};
 }
 
+// Where the entry stands whose number is a byte of `word`. A dot product, because the multiplications' pipe has room.
+template <class F>
+KV_DEVICE u32 entry_at(u32 mine, u32 word, int byte) {
+  static_assert(F::kTableStride < 256, "factors are bytes");
+  return dot_bytes(word, u32(F::kTableStride) << 8 * byte, mine);
+}
 template <class F>
 KV_DEVICE u32 table_entry(Table table, u32 word, int byte) {
-  if constexpr (F::kTableStride == 256)  // index * 256 + mine in one permute
-    return load_table<F::kTableAt>(permute(word, table.mine, 0x5504u | u32(byte) << 4));
-  else
-    return load_table<F::kTableAt>((word >> 8 * byte & 0xff) * F::kTableStride + table.mine);
+  return load_table<F::kTableAt>(entry_at<F>(table.mine, word, byte));
 }
 
 // Indices into a codebook.
 template <class F>
 struct TablePairs {
-  static constexpr int kEntries = F::kBits <= 4 ? 1 << 2 * F::kBits : 1 << F::kBits, kEntryWords = 1;
+  static constexpr int kIndexBits = F::kSlotBits > 0 ? F::kSlotBits : F::kBits, kEntryWords = 1;
+  static constexpr int kEntries = F::kSlotBits > 0 ? 256 : F::kBits <= 4 ? 1 << 2 * F::kBits : 1 << F::kBits;
 
   KV_DEVICE static u32 entry(int i, int) {
+    constexpr int kMask = (1 << F::kBits) - 1;
     if constexpr (F::kBits <= 4)
-      return u32(F::half_value(i & ((1 << F::kBits) - 1))) | u32(F::half_value(i >> F::kBits)) << 16;
+      return u32(F::half_value(i & kMask)) | u32(F::half_value(i >> kIndexBits & kMask)) << 16;
     else
       return F::half_value(i);
   }
 
   KV_DEVICE static void pairs(u32 a, u32 b, u32* h, Table table) {
     if constexpr (F::kBits <= 4) {
-      const u32 both = a | b << F::kBits;
-      KV_UNROLL
-      for (int j = 0; j < 4; ++j) h[j] = table_entry<F>(table, both, j);
+      look_up(a | b << F::kBits, h, table);
     } else {
       KV_UNROLL
       for (int j = 0; j < 4; ++j) h[j] = permute(table_entry<F>(table, a, j), table_entry<F>(table, b, j), 0x5410);
     }
   }
+  // A pair of each byte.
+  KV_DEVICE static void look_up(u32 indices, u32* h, Table table) {
+    KV_UNROLL
+    for (int j = 0; j < 4; ++j) h[j] = table_entry<F>(table, indices, j);
+  }
 };
 
-// The same for V's codes of one or two bits, which lie in nibbles: those of two tokens and two channels are a byte.
+// The same for V's codes of one or two bits: those of two tokens and two channels are a byte.
 template <class F>
 struct TableTwoPairs {
   static constexpr int kEntries = 256, kEntryWords = 2;
@@ -71,19 +79,13 @@ struct TableTwoPairs {
   KV_DEVICE static u32 entry(int i, int channel) {
     constexpr int kMask = (1 << F::kBits) - 1;
     const int codes = i >> 4 * channel;
-    return u32(F::half_value(codes & kMask)) | u32(F::half_value(codes >> F::kBits & kMask)) << 16;
+    return u32(F::half_value(codes & kMask)) | u32(F::half_value(codes >> 2 & kMask)) << 16;
   }
 
-  // h: two pairs of each byte of a | b << kBits.
-  KV_DEVICE static void pairs(u32 a, u32 b, u32* h, Table table) {
-    const u32 both = a | b << F::kBits;
+  // Two pairs of each byte.
+  KV_DEVICE static void look_up(u32 indices, u32* h, Table table) {
     KV_UNROLL
-    for (int j = 0; j < 4; ++j) {
-      if constexpr (F::kTableStride == 256)
-        load_table_u64<F::kTableAt>(h + 2 * j, permute(both, table.mine_of_two, 0x5504u | u32(j) << 4));
-      else
-        load_table_u64<F::kTableAt>(h + 2 * j, (both >> 8 * j & 0xff) * F::kTableStride + table.mine_of_two);
-    }
+    for (int j = 0; j < 4; ++j) load_table_u64<F::kTableAt>(h + 2 * j, entry_at<F>(table.mine_of_two, indices, j));
   }
 };
 
@@ -150,16 +152,22 @@ struct CodeRun {
   }
 };
 
-// Codes in nibbles, down a column.
+// Down a column by slots of kSlotBits, of which those of even number and those of odd number of both tokens make a word of indices
+// each: no more than a shift and a choice by mask, and what a slot holds above its code is for the table to ignore.
 template <class Side>
-struct NibbleRun {
+struct SlotRun {
   KV_DEVICE static void column(const u32 (&w0)[Side::kRunWords], const u32 (&w1)[Side::kRunWords],
                                u32 (&h)[Side::kRunCodes], Table table) {
-    u32 y0[Side::kRunCodes / 8], y1[Side::kRunCodes / 8];
+    constexpr int kBits = Side::kSlotBits, kPerWord = kBits == 2 ? 16 : 8;
+    constexpr u32 kEven = kBits == 4 ? 0x0f0f0f0fu : kBits == 3 ? 0x07070707u : 0x33333333u;
+    u32 y0[Side::kRunCodes / kPerWord], y1[Side::kRunCodes / kPerWord];
     Side::unpack(w0, y0);
     Side::unpack(w1, y1);
     KV_UNROLL
-    for (int m = 0; m < Side::kRunCodes / 8; ++m) Side::Pairs::pairs(y0[m], y1[m], h + 8 * m, table);
+    for (int m = 0; m < Side::kRunCodes / kPerWord; ++m) {
+      Side::Pairs::look_up(select_bits(kEven, y0[m], y1[m] << kBits), h + kPerWord * m, table);
+      Side::Pairs::look_up(select_bits(kEven, y0[m] >> kBits, y1[m]), h + kPerWord * m + kPerWord / 2, table);
+    }
   }
 };
 

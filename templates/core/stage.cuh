@@ -121,12 +121,12 @@ KV_DEVICE void stage_tile(SharedAddress to, i64 token_stride, const u8* codes, c
 // block. part: which of the lanes that share the block this is.
 template <class Plane, int kSwizzle>
 KV_DEVICE void load_plane(SharedAddress rows, u32 block, int run, int part, u32* w) {
-  constexpr int kUnit = Plane::kUnit, kBytes = Plane::kLoadBytes;
+  constexpr int kUnit = Plane::kUnit, kBytes = Plane::kLoadBytes, kStep = Plane::kIsWindow ? 1 : kUnit;
+  constexpr bool kIsShifted = Plane::kPartBits % (8 * kStep) != 0;  // the run starts inside a step
   u32 offset = block + Plane::kAt + run * Plane::kRunBytes;
-  if constexpr (Plane::kPartBits % 8 == 0)
-    offset += part * (Plane::kPartBits / 8);
-  else if constexpr (!Plane::kIsWhole)
-    offset += part * Plane::kPartBits / 8;  // the run starts inside a byte
+  const int shared_by = Plane::kLap > 0 ? part / Plane::kLap : 0;  // which of the parts that load the same
+  if constexpr (Plane::kLap > 0) part %= Plane::kLap;
+  if constexpr (!Plane::kIsWhole) offset += part * Plane::kPartBits / (8 * kStep) * kStep;
   static_assert(kSwizzle == 0 || kBytes <= 16, "runs lie in one chunk");
   const SharedAddress at = rows + swizzled<kSwizzle>(offset);
   if constexpr (Plane::kIsWindow) {
@@ -152,10 +152,14 @@ KV_DEVICE void load_plane(SharedAddress rows, u32 block, int run, int part, u32*
     KV_UNROLL
     for (int i = 0; i < kBytes; ++i) w[i / 4] |= load_staged_u8(at + i) << 8 * (i % 4);
   }
-  if constexpr (Plane::kPartBits % 8 != 0) {
-    const u32 shift = Plane::kIsWhole ? part * Plane::kPartBits : part * Plane::kPartBits % 8;
+  if constexpr (kIsShifted) {
+    const u32 shift = Plane::kIsWhole ? part * Plane::kPartBits : part * Plane::kPartBits % (8 * kStep);
     KV_UNROLL
     for (int i = 0; i < Plane::kWords; ++i) w[i] = shift_right(w[i], i + 1 < Plane::kWords ? w[i + 1] : 0, shift);
+  }
+  if constexpr (Plane::kLap > 0) {
+    KV_UNROLL
+    for (int i = 0; i < Plane::kWords; ++i) w[i] >>= shared_by * Plane::kLapBits;
   }
 }
 

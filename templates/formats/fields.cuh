@@ -78,6 +78,33 @@ struct CodeField {
   }
 };
 
+// Codes of 3 bits in kGroups groups of 32, three words each: of group j at words j, kGroups + j and 2 kGroups + j. Nibble n of the first
+// two (h = 0, 1) holds code 16 h + n and the top bit of code 16 h + 8 + n, whose low bits are the pair h of the third word's nibble n.
+template <int kAt_, int kGroups>
+struct NibbleField {
+  static constexpr int kAt = kAt_, kBits = 3;
+
+  KV_DEVICE static u32 load(const u8* block, int k) {
+    const int group = k / 32, h = k / 16 % 2, n = k % 8;
+    const auto nibble = [&](int word) { return u32(block[kAt + word * 4 + n / 2]) >> n % 2 * 4; };
+    const u32 first = nibble(h * kGroups + group);
+    return k % 16 < 8 ? first & 7u : (first >> 1 & 4u) | (nibble(2 * kGroups + group) >> 2 * h & 3u);
+  }
+
+  template <int kUnit>
+  KV_DEVICE static u32 packed(const u8* codes, int j) {
+    u32 bits = 0;
+    KV_UNROLL
+    for (int i = 0; i < 2 * kUnit; ++i) {
+      const int word = (j + i / 2) / 4, h = word / kGroups, n = (j + i / 2) % 4 * 2 + i % 2;
+      const u8* const group = codes + word % kGroups * 32 + n;
+      bits |= (h < 2 ? (group[16 * h] & 7u) | (group[16 * h + 8] & 4u) << 1 : (group[8] & 3u) | (group[24] & 3u) << 2)
+              << 4 * i;
+    }
+    return bits;
+  }
+};
+
 // The fields that a code is spread over.
 template <class... Fields>
 struct CodeFields {

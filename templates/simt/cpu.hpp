@@ -193,6 +193,11 @@ inline u32 select_bytes(u32 a, u32 b, u32 selector) {
   return r;
 }
 inline u32 select_signs(u32 a, u32 b, u32 selector) { return select_bytes(a, b, selector); }
+inline u32 select_bits(u32 mask, u32 a, u32 b) { return (a & mask) | (b & ~mask); }
+inline u32 dot_bytes(u32 a, u32 b, u32 c) {
+  for (int i = 0; i < 32; i += 8) c += (a >> i & 0xff) * (b >> i & 0xff);
+  return c;
+}
 inline u32 shift_right(u32 lo, u32 hi, u32 shift) { return u32(((unsigned long long)hi << 32 | lo) >> (shift & 31)); }
 
 inline void mma_16x8x16(float (&d)[4], u32 a0, u32 a1, u32 a2, u32 a3, u32 b0, u32 b1, KV_SITE) {

@@ -276,6 +276,7 @@ struct Mutation {
 };
 constexpr Mutation kMutations[] = {
     {"int5_planes", "formats/fields.cuh", "& kMask) << kLow", "& kMask)"},
+    {"table3_nibbles", "formats/fields.cuh", "(group[16 * h + 8] & 4u) << 1", "(group[16 * h + 8] & 4u)"},
     {"int4_signed_split", "formats/groups.cuh", "(!beats(best, other) && other_at < at)", "false"},
     {"int4_minimum", "formats/stored.cuh", "level * scale + minimum", "level * scale"},
     {"e2m1_four_scales", "formats/stored.cuh", "i % F::kBlock / F::kGroup", "0"},

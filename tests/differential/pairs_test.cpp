@@ -140,6 +140,13 @@ constexpr Mutation kMutations[] = {
     {"turbo3_qk128", "q8_0", "specs/formats/turbo3_qk128.toml",
      "low = 0\nbits = 2\n\n[[fields]]\nfield = \"codes\"\nlow = 2",
      "low = 1\nbits = 2\n\n[[fields]]\nfield = \"codes\"\nlow = 0"},
+    // Nibbles read as a stream; slots of two tokens that are not kept apart; words that are not shifted to where a part begins.
+    {"kv3", "q8_0", "specs/formats/kv3.toml", "nibbles = true", "nibbles = false"},
+    {"q8_0", "kv2", "templates/core/pairs.cuh", ": 0x33333333u", ": 0x0f0f0f0fu"},
+    {"q8_0", "tbq3_0", "templates/core/pairs.cuh", "? 0x07070707u", "? 0x0f0f0f0fu"},
+    {"q8_0", "kv3", "templates/core/pairs.cuh", "? 0x0f0f0f0fu", "? 0x07070707u"},
+    {"q8_0", "kv3", "templates/core/stage.cuh", ">>= shared_by * Plane::kLapBits", ">>= 0"},
+    {"q8_0", "tbq3_0", "templates/core/stage.cuh", ": part * Plane::kPartBits % kUnitBits;", ": 0;"},
 };
 
 void mutate(std::string& text, const Mutation& mutation) {

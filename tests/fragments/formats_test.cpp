@@ -10,6 +10,7 @@
 
 #include "formats/codes.cuh"
 #include "formats/groups.cuh"
+#include "generator/format.hpp"
 #include "generator/minifloat.hpp"
 #include "runtime/cpu_block.hpp"
 
@@ -92,6 +93,31 @@ void check_field() {
   CHECK(block == by_bit);
 }
 
+// The same of codes in nibbles, whose bits the generator places.
+template <int kGroups, int kUnit>
+void check_nibbles() {
+  constexpr int kCount = 32 * kGroups, kAt = 2, kBytes = 12 * kGroups;
+  using Coded = kv::NibbleField<kAt, kGroups>;
+  Field field;
+  field.bits = 3, field.is_nibbles = true, field.bytes = kBytes;
+  std::mt19937 random(kGroups);
+  std::vector<kv::u8> codes(kCount), block(kAt + kBytes), by_bit(kAt + kBytes);
+  for (kv::u8& code : codes) code = kv::u8(random());
+  for (int j = 0; j < kBytes; j += kUnit) {
+    const kv::u32 unit = Coded::template packed<kUnit>(codes.data(), j);
+    for (int i = 0; i < kUnit; ++i) block[std::size_t(kAt + j + i)] = kv::u8(unit >> 8 * i);
+  }
+  for (int k = 0; k < kCount; ++k) {
+    const kv::u32 code = codes[std::size_t(k)] & 7u;
+    for (int bit = 0; bit < 3; ++bit) {
+      const int at = field.bit_of(k, bit);
+      by_bit[std::size_t(kAt + at / 8)] |= kv::u8((code >> bit & 1) << at % 8);
+    }
+    CHECK(Coded::load(block.data(), k) == code);
+  }
+  CHECK(block == by_bit);
+}
+
 template <int kBits>
 void check_widths() {
   check_field<kBits, 0, 0, 1>();
@@ -111,6 +137,10 @@ TEST_CASE("fields of 1 to 8 bits, any part of a code, streams and split nibbles"
   check_widths<6>();
   check_widths<7>();
   check_widths<8>();
+  check_nibbles<1, 1>();
+  check_nibbles<2, 2>();
+  check_nibbles<4, 2>();
+  check_nibbles<4, 4>();
   check_field<4, 0, 16, 1>();
   check_field<4, 2, 8, 2>();
   check_field<4, 0, 16, 4>();

@@ -72,6 +72,12 @@ TEST_CASE("select_bytes and select_signs, of any words") {
   }
 }
 
+TEST_CASE("select_bits by bit; dot_bytes of unsigned bytes, from a sum on") {
+  CHECK(kv::select_bits(0x0f0f00ffu, 0x12345678u, 0xabcdef90u) == 0xa2c4ef78u);
+  CHECK(kv::dot_bytes(0xff020304u, 0x01050607u, 1000u) == 1000u + 255 + 10 + 18 + 28);
+  CHECK(kv::dot_bytes(0xffffffffu, 0x00ff0000u, 0u) == 255u * 255);
+}
+
 TEST_CASE("round_to_int goes to the nearest, ties to even") {
   for (int n = -32768; n < 32768; ++n) {
     REQUIRE(kv::round_to_int(float(n)) == n);

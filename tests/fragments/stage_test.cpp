@@ -100,7 +100,7 @@ std::vector<int> addresses(const SidePlan& side, bool is_key, int row, int group
     const int block = group * run.blocks + part / run.parts_per_block,
               bits = part % run.parts_per_block * plane.part_bits;
     const int byte = (row + (is_key ? g : 2 * c)) * side.pitch + block * side.block_stride + plane.at +
-                     r * plane.run_bits / 8 + (plane.is_whole ? 0 : bits / 8);
+                     r * plane.run_bits / 8 + (plane.is_whole ? 0 : bits / (8 * plane.unit) * plane.unit);
     at.push_back(int(swizzled(side.swizzle, kv::u32(byte))));
   }
   return at;
@@ -132,7 +132,7 @@ constexpr Conflict kConflicts[] = {
     // Lanes read both halves of every other chunk, and the deal leaves odd and even chunks apart.
     {"nvfp4", true, 128},
     {"nvfp4", false, 256},
-    // Runs of 6 bytes may cross chunks, so rows are padded; two of a row's eight words lie eight words apart, as rows do.
+    // Runs of 6 bytes are read as the two words that hold them, and may cross chunks, so rows are padded; words of different rows meet.
     {"turbo4_qjl68", false, 128},
     {"turbo4_qjl68", false, 256},
     {"amesianx_tbqp4_1", false, 128},

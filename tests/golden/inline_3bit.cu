@@ -50,7 +50,8 @@ namespace kv {
 KV_CONSTANT u16 kKeySection0Halves[8] = {  // values / kUnit, as halves
     0xbced, 0xba27, 0xb6ec, 0xb07d, 0x307d, 0x36ec, 0x3a27, 0x3ced};
 struct KeySection0Plane0 {
-  static constexpr int kAt = 0, kPartBits = 48, kRunBytes = 0, kLoadBytes = 6, kUnit = 2, kFirstWord = 0, kWords = 2;
+  static constexpr int kAt = 0, kPartBits = 48, kRunBytes = 0, kLoadBytes = 6, kUnit = 4, kFirstWord = 0, kWords = 2;
+  static constexpr int kLap = 0, kLapBits = 0;
   static constexpr bool kIsWhole = false, kIsWindow = false;
 };
 struct KeySection0 {
@@ -62,7 +63,7 @@ struct KeySection0 {
   static constexpr int kScaleStride = 2, kScaleGroup = 0, kFirstScaled = 0;
   static constexpr bool kScalesGroups = true, kScalesValues = false, kRenormalises = false;
   static constexpr bool kOwnsTable = true;
-  static constexpr int kTableAt = 0, kTableStride = 256, kTableCopies = 32;
+  static constexpr int kTableAt = 0, kTableStride = 128, kTableCopies = 32, kSlotBits = 0;
   KV_DEVICE static float scale(SharedAddress block, [[maybe_unused]] int group) {
     return f32_from_f16(load_staged_u16(block + 0 + group * 2));
   }
@@ -74,7 +75,7 @@ struct KeySection0 {
     y[0] = (w[0] & 0x07000007u) | (w[0] >> 1 & 0x00000700u) | (w[1] << 15 & 0x00070000u);
     y[1] = (w[0] >> 2 & 0x00070000u) | (w[0] >> 3 & 0x07000007u) | (w[1] >> 2 & 0x00000700u);
     y[2] = (w[0] >> 4 & 0x00000700u) | (w[0] >> 5 & 0x00070000u) | (w[1] << 11 & 0x07000000u) | (w[1] >> 4 & 0x00000007u);
-    y[3] = (w[0] >> 6 & 0x03000007u) | (w[0] >> 7 & 0x00000700u) | (w[1] << 26 & 0x04000000u) | (w[1] << 9 & 0x00070000u);
+    y[3] = (shift_right(w[0], w[1], 6) & 0x07000007u) | (w[0] >> 7 & 0x00000700u) | (w[1] << 9 & 0x00070000u);
   }
   static constexpr int kTableParts = 1, kTableWords = 0;
   KV_DEVICE static u32 table_word([[maybe_unused]] int i) {
@@ -97,6 +98,7 @@ struct KeySide {
 // V as b3_block32_uniform_amax: 3.5 bits a value
 struct ValueSection0Plane0 {
   static constexpr int kAt = 0, kPartBits = 12, kRunBytes = 0, kLoadBytes = 3, kUnit = 1, kFirstWord = 0, kWords = 1;
+  static constexpr int kLap = 0, kLapBits = 0;
   static constexpr bool kIsWhole = false, kIsWindow = false;
 };
 struct ValueSection0 {
@@ -108,7 +110,7 @@ struct ValueSection0 {
   static constexpr int kScaleStride = 2, kScaleGroup = 0, kFirstScaled = 0;
   static constexpr bool kScalesGroups = true, kScalesValues = false, kRenormalises = false;
   static constexpr bool kOwnsTable = false;
-  static constexpr int kTableAt = 0, kTableStride = 256, kTableCopies = 32;
+  static constexpr int kTableAt = 0, kTableStride = 128, kTableCopies = 32, kSlotBits = 0;
   KV_DEVICE static float scale(SharedAddress block, [[maybe_unused]] int group) {
     return f32_from_f16(load_staged_u16(block + 0 + group * 2));
   }
@@ -180,9 +182,9 @@ struct Plan {
   static constexpr bool kHoldQueries = true, kHasIntegerKeys = false;
   static constexpr bool kRotatesQueries = true, kFinishes = true, kRotatesOutput = false;
   static constexpr int kWarps = 12, kThreads = 384, kStages = 4, kTile = 16, kSubtiles = 1;
-  static constexpr int kOrderAt = 16384, kIntegerTableAt = 16512;
-  static constexpr int kQueriesAt = 16640, kSumsAt = 18688, kSumGroups = 0, kLargestAt = 18688;
-  static constexpr int kRingAt = 18688, kStageBytes = 896, kEpilogueAt = 16640;
+  static constexpr int kOrderAt = 8192, kIntegerTableAt = 8320;
+  static constexpr int kQueriesAt = 8448, kSumsAt = 10496, kSumGroups = 0, kLargestAt = 10496;
+  static constexpr int kRingAt = 10496, kStageBytes = 896, kEpilogueAt = 8448;
   static constexpr float kSumFactor = 0.0f;  // of integers: what a code stands for above its own
   using KeyCodes = KeySection0;
   using K = KeySide;

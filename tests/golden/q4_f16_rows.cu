@@ -5,6 +5,7 @@ namespace kv {
 // K as q4_0: 4.5 bits a value
 struct KeySection0Plane0 {
   static constexpr int kAt = 2, kPartBits = 32, kRunBytes = 0, kLoadBytes = 4, kUnit = 2, kFirstWord = 0, kWords = 1;
+  static constexpr int kLap = 0, kLapBits = 0;
   static constexpr bool kIsWhole = false, kIsWindow = false;
 };
 struct KeySection0 {
@@ -16,7 +17,7 @@ struct KeySection0 {
   static constexpr int kScaleStride = 18, kScaleGroup = 0, kFirstScaled = 0;
   static constexpr bool kScalesGroups = true, kScalesValues = false, kRenormalises = false;
   static constexpr bool kOwnsTable = false;
-  static constexpr int kTableAt = 0, kTableStride = 8, kTableCopies = 1;
+  static constexpr int kTableAt = 0, kTableStride = 8, kTableCopies = 1, kSlotBits = 0;
   KV_DEVICE static float scale(SharedAddress block, [[maybe_unused]] int group) {
     return f32_from_f16(load_staged_u16(block + 0 + group * 2));
   }
@@ -47,6 +48,7 @@ struct KeySide {
 // V as f16: 16 bits a value
 struct ValueSection0Plane0 {
   static constexpr int kAt = 0, kPartBits = 128, kRunBytes = 0, kLoadBytes = 16, kUnit = 16, kFirstWord = 0, kWords = 4;
+  static constexpr int kLap = 0, kLapBits = 0;
   static constexpr bool kIsWhole = false, kIsWindow = false;
 };
 struct ValueSection0 {
@@ -58,7 +60,7 @@ struct ValueSection0 {
   static constexpr int kScaleStride = 0, kScaleGroup = 0, kFirstScaled = 0;
   static constexpr bool kScalesGroups = false, kScalesValues = false, kRenormalises = false;
   static constexpr bool kOwnsTable = false;
-  static constexpr int kTableAt = 0, kTableStride = 8, kTableCopies = 1;
+  static constexpr int kTableAt = 0, kTableStride = 8, kTableCopies = 1, kSlotBits = 0;
   static constexpr bool kAddsMinima = false, kScalesAreDense = false;
   static constexpr bool kIsMasked = false, kHasRest = false;  // kHasRest: the halves of the codes miss something
   static constexpr int kTableParts = 1, kTableWords = 0;

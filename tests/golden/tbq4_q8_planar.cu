@@ -52,6 +52,7 @@ KV_CONSTANT u16 kKeySection0Halves[16] = {  // values / kUnit, as halves
     0x3939, 0x3aba, 0x3c4d, 0x3dae};
 struct KeySection0Plane0 {
   static constexpr int kAt = 0, kPartBits = 128, kRunBytes = 0, kLoadBytes = 16, kUnit = 16, kFirstWord = 0, kWords = 4;
+  static constexpr int kLap = 0, kLapBits = 0;
   static constexpr bool kIsWhole = false, kIsWindow = false;
 };
 struct KeySection0 {
@@ -63,7 +64,7 @@ struct KeySection0 {
   static constexpr int kScaleStride = 2, kScaleGroup = 0, kFirstScaled = 0;
   static constexpr bool kScalesGroups = true, kScalesValues = false, kRenormalises = false;
   static constexpr bool kOwnsTable = true;
-  static constexpr int kTableAt = 0, kTableStride = 256, kTableCopies = 32;
+  static constexpr int kTableAt = 0, kTableStride = 128, kTableCopies = 32, kSlotBits = 0;
   KV_DEVICE static float scale(SharedAddress block, [[maybe_unused]] int group) {
     return f32_from_f16(load_staged_u16(block + 0 + group * 2));
   }
@@ -102,6 +103,7 @@ struct KeySide {
 // V as q8_0: 8.5 bits a value
 struct ValueSection0Plane0 {
   static constexpr int kAt = 0, kPartBits = 32, kRunBytes = 0, kLoadBytes = 4, kUnit = 4, kFirstWord = 0, kWords = 1;
+  static constexpr int kLap = 0, kLapBits = 0;
   static constexpr bool kIsWhole = false, kIsWindow = false;
 };
 struct ValueSection0 {
@@ -113,7 +115,7 @@ struct ValueSection0 {
   static constexpr int kScaleStride = 2, kScaleGroup = 0, kFirstScaled = 0;
   static constexpr bool kScalesGroups = true, kScalesValues = false, kRenormalises = false;
   static constexpr bool kOwnsTable = false;
-  static constexpr int kTableAt = 0, kTableStride = 256, kTableCopies = 32;
+  static constexpr int kTableAt = 0, kTableStride = 128, kTableCopies = 32, kSlotBits = 0;
   KV_DEVICE static float scale(SharedAddress block, [[maybe_unused]] int group) {
     return f32_from_f16(load_staged_u16(block + 0 + group * 2));
   }
@@ -192,9 +194,9 @@ struct Plan {
   static constexpr bool kHoldQueries = false, kHasIntegerKeys = false;
   static constexpr bool kRotatesQueries = true, kFinishes = true, kRotatesOutput = false;
   static constexpr int kWarps = 12, kThreads = 384, kStages = 2, kTile = 32, kSubtiles = 2;
-  static constexpr int kOrderAt = 65536, kIntegerTableAt = 65792;
-  static constexpr int kQueriesAt = 65920, kSumsAt = 70016, kSumGroups = 0, kLargestAt = 70016;
-  static constexpr int kRingAt = 70016, kStageBytes = 6496, kEpilogueAt = 65920;
+  static constexpr int kOrderAt = 32768, kIntegerTableAt = 33024;
+  static constexpr int kQueriesAt = 33152, kSumsAt = 37248, kSumGroups = 0, kLargestAt = 37248;
+  static constexpr int kRingAt = 37248, kStageBytes = 6496, kEpilogueAt = 33152;
   static constexpr float kSumFactor = 0.0f;  // of integers: what a code stands for above its own
   using KeyCodes = KeySection0;
   using K = KeySide;
@@ -589,6 +591,8 @@ struct Plan {
   using F = Stored;
   static constexpr int kHeadDim = 128, kWarps = 12, kThreads = 384, kBits = 4;
   static constexpr int kCodesAt = 0, kScaleAt = 0, kCodeStride = 64, kScaleStride = 2, kCodeUnit = 16;
+  static constexpr bool kIsNibbles = false;
+  static constexpr int kLaneStride = 16, kWordStride = 4;  // of the codes' words, bytes
   static constexpr int kMatrixAt = 65536, kStageAt = 98304;
   KV_DEVICE static float value(int code) { return kValues[code]; }
   static constexpr float kSquareStep = 268435460.0f;  // integer steps of 1 in squared lengths
@@ -648,6 +652,8 @@ struct Plan {
   using F = Stored;
   static constexpr int kHeadDim = 128, kWarps = 12, kThreads = 384, kBits = 4;
   static constexpr int kCodesAt = 0, kScaleAt = 0, kCodeStride = 64, kScaleStride = 2, kCodeUnit = 16;
+  static constexpr bool kIsNibbles = false;
+  static constexpr int kLaneStride = 16, kWordStride = 4;  // of the codes' words, bytes
   static constexpr int kMatrixAt = 65536, kStageAt = 98304;
   KV_DEVICE static float value(int code) { return kValues[code]; }
   static constexpr float kSquareStep = 268435460.0f;  // integer steps of 1 in squared lengths
@@ -707,6 +713,8 @@ struct Plan {
   using F = Stored;
   static constexpr int kHeadDim = 128, kWarps = 12, kThreads = 384, kBits = 4;
   static constexpr int kCodesAt = 0, kScaleAt = 0, kCodeStride = 64, kScaleStride = 2, kCodeUnit = 16;
+  static constexpr bool kIsNibbles = false;
+  static constexpr int kLaneStride = 16, kWordStride = 4;  // of the codes' words, bytes
   static constexpr int kMatrixAt = 65536, kStageAt = 98304;
   KV_DEVICE static float value(int code) { return kValues[code]; }
   static constexpr float kSquareStep = 268435460.0f;  // integer steps of 1 in squared lengths
@@ -926,6 +934,8 @@ struct Plan {
   using F = Stored;
   static constexpr int kHeadDim = 128, kWarps = 12, kThreads = 384, kBits = 4;
   static constexpr int kCodesAt = 0, kScaleAt = 0, kCodeStride = 64, kScaleStride = 2, kCodeUnit = 16;
+  static constexpr bool kIsNibbles = false;
+  static constexpr int kLaneStride = 16, kWordStride = 4;  // of the codes' words, bytes
   static constexpr int kMatrixAt = 65536, kStageAt = 67584;
   KV_DEVICE static float value(int code) { return kValues[code]; }
   // halves hold values / kUnit; a transformed sum times kFactor and the stored scale is a value
@@ -964,6 +974,8 @@ struct Plan {
   using F = Stored;
   static constexpr int kHeadDim = 128, kWarps = 12, kThreads = 384, kBits = 4;
   static constexpr int kCodesAt = 0, kScaleAt = 0, kCodeStride = 64, kScaleStride = 2, kCodeUnit = 16;
+  static constexpr bool kIsNibbles = false;
+  static constexpr int kLaneStride = 16, kWordStride = 4;  // of the codes' words, bytes
   static constexpr int kMatrixAt = 65536, kStageAt = 67584;
   KV_DEVICE static float value(int code) { return kValues[code]; }
   // halves hold values / kUnit; a transformed sum times kFactor and the stored scale is a value
@@ -1002,6 +1014,8 @@ struct Plan {
   using F = Stored;
   static constexpr int kHeadDim = 128, kWarps = 12, kThreads = 384, kBits = 4;
   static constexpr int kCodesAt = 0, kScaleAt = 0, kCodeStride = 64, kScaleStride = 2, kCodeUnit = 16;
+  static constexpr bool kIsNibbles = false;
+  static constexpr int kLaneStride = 16, kWordStride = 4;  // of the codes' words, bytes
   static constexpr int kMatrixAt = 65536, kStageAt = 67584;
   KV_DEVICE static float value(int code) { return kValues[code]; }
   // halves hold values / kUnit; a transformed sum times kFactor and the stored scale is a value

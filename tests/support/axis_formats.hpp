@@ -101,6 +101,13 @@ codes = { kind = "table", bits = 4 }
 codebook = { rule = "e2m1", ties = "even", negative_zero = true }
 scale = { rule = "amax", divisor = 6, storage = "e4m3", by_stored = true }
 accept = { max_relative_mse = 0.01 })"},
+      {"table3_nibbles", {128, 256}, false, R"(block = 64
+rotation = { name = "wht_signed", size = 128 }
+fields = [{ field = "codes", nibbles = true }, { field = "scale" }]
+codes = { kind = "table", bits = 3 }
+codebook = { rule = "lloyd_max" }
+scale = { rule = "corrected_norm" }
+accept = { max_relative_mse = 0.036 })"},
       {"ratio_matched", {128, 256}, false, R"(block = 16
 rotation = { name = "wht_atlas", size = "head_dim", round = "bf16" }
 fields = [{ field = "codes" }, { field = "scale" }]

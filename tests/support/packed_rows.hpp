@@ -14,7 +14,7 @@ inline int stored_code(const Format& f, const std::uint8_t* block, int section, 
   int code = 0;
   for (const Field& field : f.fields)
     for (int bit = 0; field.kind == FieldKind::codes && field.section == section && bit < field.bits; ++bit) {
-      const int at = field.bit_of(k) + bit;
+      const int at = field.bit_of(k, bit);
       code |= (block[field.at + at / 8] >> at % 8 & 1) << (field.low + bit);
     }
   return code;
@@ -22,7 +22,7 @@ inline int stored_code(const Format& f, const std::uint8_t* block, int section, 
 inline void store_code(const Format& f, std::uint8_t* block, int section, int k, int code) {
   for (const Field& field : f.fields)
     for (int bit = 0; field.kind == FieldKind::codes && field.section == section && bit < field.bits; ++bit) {
-      const int at = field.bit_of(k) + bit;
+      const int at = field.bit_of(k, bit);
       std::uint8_t& byte = block[field.at + at / 8];
       byte = std::uint8_t((byte & ~(1 << at % 8)) | (code >> (field.low + bit) & 1) << at % 8);
     }
@@ -47,12 +47,16 @@ inline std::vector<int> codes_of(const Format& f, const std::vector<std::uint8_t
 // What a lane loads of one run of a staged row of layout rows, as stage.cuh does it.
 inline void load_plane(const PlaneRun& plane, const std::uint8_t* block, int run, int part,
                        std::vector<std::uint32_t>& words) {
-  const int bit = part * plane.part_bits;
-  const std::uint8_t* at = block + plane.at + run * plane.run_bits / 8 + (plane.is_whole ? 0 : bit / 8);
-  const int shift = plane.is_whole ? bit : bit % 8;
-  for (int b = shift; b < plane.load_bytes * 8; ++b)
+  const int late = plane.lap > 0 ? part / plane.lap * plane.lap_bits : 0;
+  if (plane.lap > 0) part %= plane.lap;
+  const int step = plane.is_window ? 1 : plane.unit, bit = part * plane.part_bits, unit = 8 * step;
+  const std::uint8_t* at = block + plane.at + run * plane.run_bits / 8 + (plane.is_whole ? 0 : bit / unit * step);
+  const int shift = plane.is_whole ? bit : bit % unit;
+  const int end = plane.load_bytes * 8 + (plane.part_bits % 8 == 0 ? shift : 0);  // else the shift is among them
+  for (int b = shift; b < end; ++b)
     words[std::size_t(plane.first_word + (b - shift) / 32)] |= std::uint32_t(at[b / 8] >> b % 8 & 1)
                                                                << (b - shift) % 32;
+  for (int i = 0; i < plane.words; ++i) words[std::size_t(plane.first_word + i)] >>= late;
 }
 inline std::vector<std::uint32_t> load_run(const SidePlan& side, const RunPlan& run, const std::uint8_t* row, int group,
                                            int r, int part) {
@@ -63,14 +67,20 @@ inline std::vector<std::uint32_t> load_run(const SidePlan& side, const RunPlan& 
   return words;
 }
 
-// One word of slots.
-inline std::uint32_t unpacked(const std::vector<UnpackTerm>& terms, const std::vector<std::uint32_t>& words) {
+// The words of slots.
+inline std::uint32_t sum_of(const UnpackWord& terms, const std::vector<std::uint32_t>& words) {
   std::uint32_t sum = 0;
   for (const UnpackTerm& t : terms) {
     const std::uint32_t word = words.at(std::size_t(t.word));
     sum |= (t.shift >= 0 ? word >> t.shift : word << -t.shift) & t.mask;
   }
   return sum;
+}
+inline std::vector<std::uint32_t> unpacked(const RunPlan& run, std::vector<std::uint32_t> words) {
+  for (const UnpackWord& helper : run.helpers) words.push_back(sum_of(helper, words));
+  std::vector<std::uint32_t> slots;
+  for (const UnpackWord& terms : run.unpack) slots.push_back(sum_of(terms, words));
+  return slots;
 }
 
 }  // namespace kvjit::test

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <set>
 
 #include "generator/codebook.hpp"
 #include "generator/registry.hpp"
@@ -171,6 +172,23 @@ TEST_CASE("bits of a code: split puts the second half of a span into high nibble
   CHECK(inline_format(numbers(3), registry()).value().fields[1].bit_of(5) == 15);
 }
 
+TEST_CASE("bits of a code in nibbles: eight codes a word, the rest in spare bits and a third word") {
+  const Field& kv3 = registry().format("kv3", {}).value()->fields[1];
+  REQUIRE(kv3.bytes == 48);
+  CHECK(kv3.bit_of(0, 2) == 2);
+  CHECK(kv3.bit_of(7, 0) == 28);
+  CHECK(kv3.bit_of(8, 1) == 8 * 32 + 1);     // word 8: the third of group 0
+  CHECK(kv3.bit_of(8, 2) == 3);              // the spare bit beside code 0
+  CHECK(kv3.bit_of(17, 0) == 4 * 32 + 4);    // word 4: the second of group 0
+  CHECK(kv3.bit_of(31, 0) == 8 * 32 + 30);   // the upper pair of the last nibble
+  CHECK(kv3.bit_of(127, 2) == 7 * 32 + 31);  // of group 3
+  std::set<int> seen;
+  for (int k = 0; k < 128; ++k)
+    for (int bit = 0; bit < 3; ++bit) seen.insert(kv3.bit_of(k, bit));
+  CHECK(seen.size() == 384);
+  CHECK(*seen.rbegin() == 383);
+}
+
 TEST_CASE("tables that 8-bit integers can hold exactly") {
   const auto step = [](const char* name) { return int8_step(registry().format(name, {}).value()->codes()); };
   CHECK(step("iq4_nl") == 1);
@@ -242,6 +260,8 @@ TEST_CASE("files: what is refused, and where") {
   CHECK(message(two_bit("bytes = 2\n", "")) == "[[fields]] needs the key 'bytes'");
   CHECK(message(two_bit("field = \"codes\"", "field = \"codes\"\nsplit = 16")) ==
         "'split' pairs 4-bit codes of two halves of a span");
+  CHECK(message(two_bit("field = \"codes\"", "field = \"codes\"\nnibbles = true")) ==
+        "'nibbles' packs groups of 32 whole codes of 3 bits");
   CHECK(message(two_bit("rule = \"raw_norm\"", "rule = \"amax\"")) == "[scale] needs the key 'divisor'");
   CHECK(message(two_bit("-1.5, -0.45", "-inf, -0.45")) == "each item of values must be finite");
   CHECK(message(two_bit("two bits", "two\\nbits")) == "title must be one line");

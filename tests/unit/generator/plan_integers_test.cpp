@@ -31,7 +31,7 @@ SidePlan key_side(const std::string& name) {
 double value_of(const IntegerPlan& plan, int stored) {
   int y = 0, z = 0;
   if (plan.kind == IntegerKind::plain) {
-    y = std::int8_t((stored << plan.lift) ^ (plan.flips ? 0x80 : 0));
+    y = std::int8_t((stored << plan.slots.lift) ^ (plan.flips ? 0x80 : 0));
   } else {
     const auto byte = [&](int i) { return int(plan.table[std::size_t(i / 4)] >> 8 * (i % 4) & 0xff); };
     y = std::int8_t(byte(stored));
@@ -46,6 +46,7 @@ struct Expected {
   bool has_half;
   double unit;  // 0: the largest centroid is 127.99 of it
 };
+constexpr double kTurbo2Step = 2 / (35.5 / double(0.039994f) + 118.5 / double(0.133462f));
 constexpr Expected kTwoParts{IntegerKind::table8, 2, false, 0};
 // All others stay halves: numbers of their own, codebooks of 4 bits that no step fits, of 5 bits and more, several sections, scales of
 // groups below 32, minima, lengths that only the codes give.
@@ -57,12 +58,15 @@ const std::map<std::string, Expected> kExpected = {
     {"kv7", {IntegerKind::plain, 1, false, 0x1p-1}},
     {"kv8", {IntegerKind::plain, 1, false, 1}},
     // Codebooks in steps.
-    {"kv1", {IntegerKind::table8, 1, true, 1}},
-    {"kv2", {IntegerKind::table8, 1, true, 0x1p-6}},
+    {"kv1", {IntegerKind::table8, 1, false, 0x1p-1}},
+    {"kv2", {IntegerKind::table8, 1, false, 0x1p-7}},
     {"kv3", {IntegerKind::table8, 1, false, 0x1p-6}},
     {"kv4", {IntegerKind::mirrored, 1, true, 0x1p-6}},
     {"iq4_nl", {IntegerKind::table16, 1, false, 1}},
     {"mxfp4", {IntegerKind::table16, 1, false, 0x1p-1}},
+    // 35.5 and 118.5 steps, near enough.
+    {"turbo2_qk128", {IntegerKind::table8, 1, true, kTurbo2Step}},
+    {"turbo2_qk32", {IntegerKind::table8, 1, true, kTurbo2Step}},
     // Codebooks of up to 3 bits that no step fits.
     {"amesianx_tbq3_0", kTwoParts},
     {"amesianx_tbq3_1", kTwoParts},
@@ -74,8 +78,6 @@ const std::map<std::string, Expected> kExpected = {
     {"tbq3_wht_dfirst_corr", kTwoParts},
     {"tq3_0_s2", kTwoParts},
     {"tq3_0v", kTwoParts},
-    {"turbo2_qk128", kTwoParts},
-    {"turbo2_qk32", kTwoParts},
     {"turbo3_qk128", kTwoParts},
     {"turbo3_qk128_pr197", kTwoParts},
     {"turbo3_qk32", kTwoParts},
@@ -108,7 +110,7 @@ TEST_CASE("which formats become integers, how many parts, and in which unit") {
   }
 }
 
-TEST_CASE("every code is its integer: exactly in one part, to 2^-15 of the largest in two") {
+TEST_CASE("every code is its integer: exactly or nearly in one part, to 2^-15 of the largest in two") {
   int checked = 0;
   for (const std::string& name : test::format_names(registry())) {
     CAPTURE(name);
@@ -122,7 +124,8 @@ TEST_CASE("every code is its integer: exactly in one part, to 2^-15 of the large
       largest = std::max(largest, std::fabs(value));
       worst = std::max(worst, std::fabs(value - value_of(section.integers, code)));
     }
-    CHECK(worst <= (section.integers.parts == 1 ? 0 : 0x1p-15 * largest));
+    const bool is_near = name.starts_with("turbo2_qk");
+    CHECK(worst <= (is_near ? 0.00015 : section.integers.parts == 1 ? 0 : 0x1p-15) * largest);
   }
   CHECK(checked == int(kExpected.size()));
 }

@@ -58,14 +58,18 @@ void check_unpack(const Format& f, int head_dim) {
         for (int r = 0; r < run.runs; ++r)
           for (int part = 0; part < run.parts; ++part) {
             const auto words = load_run(*side, run, row.data(), group, r, part);
-            for (std::size_t m = 0; m < run.unpack.size(); ++m) {
-              const std::uint32_t y = unpacked(run.unpack[m], words);
-              const int per_word = section.by_nibbles ? 8 : 4, bits = 32 / per_word;
+            const auto slots = unpacked(run, words);
+            const Slots kind{section.slot_bits > 0 ? section.slot_bits : 8};
+            const int per_word = kind.per_word();
+            // What lies above a code in a slot of V is for the table to ignore.
+            const unsigned mask = (1u << (section.slot_bits > 0 ? section.codes.bits : kind.bits)) - 1;
+            for (std::size_t m = 0; m < slots.size(); ++m) {
+              const std::uint32_t y = slots[m];
               for (int j = 0; j < per_word; ++j) {
                 const int code = ((group * run.runs + r) * run.parts + part) * run.codes +
                                  run.slots[std::size_t(per_word) * m + std::size_t(j)];
                 const int dim = run.elements[std::size_t(code)];
-                wrong += int(y >> bits * j & ((1u << bits) - 1)) != codes[std::size_t(dim)];
+                wrong += int(y >> kind.place(j) & mask) != codes[std::size_t(dim)];
                 wrong += !seen.insert(dim).second;
               }
             }
@@ -92,13 +96,16 @@ Format made(const std::string& fields, int block, int bits, const std::string& r
 TEST_CASE("unpack sequences give every code of every width, on both sides") {
   for (int bits = 1; bits <= 8; ++bits)
     for (int block : {32, 64, 128, 256}) check_unpack(inline_codes(bits, block), 256);
-  for (const char* name : {"q4_0", "q8_0", "tbq4_0"}) check_unpack(**registry().format(name, {}), 128);
+  for (const char* name : {"q4_0", "q8_0", "tbq4_0", "kv3"}) check_unpack(**registry().format(name, {}), 128);
 }
 
 TEST_CASE("unpack sequences follow planes, splits, small groups, outliers and residual signs") {
   const std::string scale = "{ field = \"scale\" }";
   const std::string low = ", { field = \"codes\", bits = 2 }, { field = \"codes\", bits = 1, low = 2 }";
   for (const int block : {32, 128}) check_unpack(made(scale + low, block, 3), 128);
+  for (const int block : {32, 64, 128})
+    for (const int dim : {128, 256})
+      check_unpack(made(scale + ", { field = \"codes\", nibbles = true }", block, 3), dim);
   const std::string high = ", { field = \"codes\", bits = 1, low = 4 }, { field = \"codes\", bits = 4, split = 16 }";
   for (const int dim : {32, 64, 96, 128}) check_unpack(made(scale + high, 32, 5), dim);
   const std::string groups = "[scale]\nrule = \"amax\"\ndivisor = 1\nstorage = \"e4m3\"\ngroup = 16";
@@ -121,6 +128,38 @@ TEST_CASE("four-bit codes unpack with one shift and one mask a word") {
   REQUIRE(side);
   CHECK(side->sections[0].run.words == 4);
   for (const auto& terms : side->sections[0].run.unpack) CHECK(terms.size() == 1);
+}
+
+TEST_CASE("words of slots are made of few terms") {
+  struct Cost {
+    const char* format;
+    std::size_t key_helpers, value_helpers;  // words on the way
+    std::size_t key_terms, value_terms;      // of all words of slots together
+  };
+  for (const Cost& cost : {Cost{"kv2", 0, 0, 4, 1}, Cost{"kv3", 0, 0, 6, 3}, Cost{"kv4", 0, 0, 4, 2},
+                           Cost{"tbq3_0", 8, 4, 8, 2}, Cost{"turbo3_0", 4, 2, 12, 6}, Cost{"turbo2_0", 0, 0, 4, 1}})
+    for (const bool is_key : {true, false}) {
+      CAPTURE(cost.format);
+      CAPTURE(is_key);
+      const auto side = plan_side(**registry().format(cost.format, {}), 128, true, is_key, true);
+      REQUIRE(side);
+      const RunPlan& run = side->sections[0].run;
+      std::size_t terms = 0;
+      for (const auto& word : run.unpack) terms += word.size();
+      CHECK(run.helpers.size() == (is_key ? cost.key_helpers : cost.value_helpers));
+      CHECK(terms == (is_key ? cost.key_terms : cost.value_terms));
+    }
+}
+
+TEST_CASE("parts of six bytes are read as words from where they begin") {
+  const auto side = plan_side(**registry().format("tbq3_0", {}), 128, true, false);
+  REQUIRE(side);
+  const PlaneRun& plane = side->sections[0].run.planes[0];
+  CHECK(plane.part_bits == 48);
+  CHECK(plane.unit == 4);
+  CHECK(plane.words == 2);
+  // Rows of layout rows begin at any even address.
+  CHECK(plan_side(**registry().format("tbq3_0", {}), 128, false, false)->sections[0].run.planes[0].is_window);
 }
 
 TEST_CASE("orders are permutations of the head dimension") {
