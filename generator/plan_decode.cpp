@@ -96,7 +96,7 @@ int layout_shared(DecodePlan& plan, const Shape& shape) {
   plan.sums_at = plan.queries_at + plan.k.inner_dim * columns * (plan.has_integer_keys ? 2 : 2 * plan.query_parts);
   plan.sum_groups = keys.adds_minima || keys.integers.has_half ? keys.run.groups : 0;
   plan.largest_at = round_up(plan.sums_at + plan.sum_groups * columns * 4, 16);
-  plan.ring_at = round_up(plan.largest_at + (plan.has_integer_keys ? columns * 4 : 0), 16);
+  plan.ring_at = round_up(plan.largest_at + (plan.scales_queries ? columns * 4 : 0), 16);
   plan.stage_bytes = plan.k.stage_bytes + plan.v.stage_bytes;
   const int ring_end = plan.ring_at + shape.stages * shape.warps * plan.stage_bytes;
   plan.epilogue_at = plan.queries_at;  // behind the tables, which the next part needs
@@ -152,6 +152,12 @@ Result<void> choose_shape(DecodePlan& plan) {
 
 // Whether a lane's registers hold numbers in the order they lie, not codes that were unpacked.
 bool is_direct(const SectionPlan& section) { return section.is_masked || section.codes.bits > 8; }
+
+// Whether the kernel holds entries of K's codebooks as halves that are nearest to them.
+bool is_rounded(const SidePlan& keys) {
+  return std::all_of(keys.sections.begin(), keys.sections.end(),
+                     [](const SectionPlan& s) { return s.codes.kind == CodeKind::table; });
+}
 
 // Inner dimension that each contraction slot of Q holds: [(step * 4 + c) * 4 + i], of integers [(step * 4 + c) * 8 + i].
 void order_keys(const SectionPlan& section, std::vector<int>& order) {
@@ -231,7 +237,6 @@ Result<DecodePlan> plan_decode(const Problem& problem) {
   plan.finishes = problem.fuse;
   plan.out_type = problem.v.is_transformed() && !plan.rotates_output ? Element::f32 : problem.out_type;
   plan.q_type = problem.k.is_transformed() && !plan.rotates_queries ? Element::f32 : problem.q_type;
-  plan.query_parts = problem.k.is_transformed() || plan.q_type != Element::f16 ? 2 : 1;
   const bool is_planar = problem.layout == Layout::planar;
   const bool by_integers = problem.arch.has("mma_m16n8k32_s8");
   KV_TRY(k, plan_side(problem.k, problem.head_dim, is_planar, true, by_integers));
@@ -239,6 +244,11 @@ Result<DecodePlan> plan_decode(const Problem& problem) {
   plan.k = k;
   plan.v = v;
   plan.has_integer_keys = plan.k.sections[0].integers.kind != IntegerKind::none;
+  // Halves of a table are rounded to 2^-12 each; a query rounded likewise adds no error of another order, and a second part of it
+  // would double the products.
+  const bool is_half = !problem.k.is_transformed() && plan.q_type == Element::f16;
+  plan.query_parts = is_half || is_rounded(plan.k) ? 1 : 2;
+  plan.scales_queries = plan.has_integer_keys || (plan.query_parts == 1 && !is_half);
   for (const SidePlan* side : {&plan.k, &plan.v})
     if (side->inner_dim % 32 != 0)
       return fail(Code::unsupported, fmt::format("the decode family needs rows of a multiple of 32 values; {} has {}",
@@ -287,6 +297,7 @@ Result<DecodePlan> plan_decode(const Problem& problem) {
            ? fmt::format("16-bit integers in {}", plan.hold_queries ? "registers" : "shared memory")
            : fmt::format("{} fp16 part(s) in {}", plan.query_parts, plan.hold_queries ? "registers" : "shared memory"),
        plan.has_integer_keys   ? "two signed bytes, in a unit that the largest query gives"
+       : plan.scales_queries   ? "rounded as the entries of K's table are, in a unit that the largest query gives"
        : plan.query_parts == 1 ? "f16 queries are exact"
                                : "f32 queries as high and low halves",
        {}});

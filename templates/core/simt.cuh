@@ -142,16 +142,29 @@ KV_DEVICE u32 fma_f16x2(u32 a, u32 b, u32 c) {
   asm("fma.rn.f16x2 %0, %1, %2, %3;" : "=r"(r) : "r"(a), "r"(b), "r"(c));
   return r;
 }
-// Two E4M3FN bytes to halves, exactly (9.7.9.21).
-KV_DEVICE u32 f16x2_from_e4m3x2(u32 bytes) {
-#if __CUDA_ARCH__ >= 890
+// The larger magnitudes of two pairs of halves; of a number and a NaN, either.
+KV_DEVICE u32 larger_f16x2(u32 a, u32 b) {
+#if __CUDA_ARCH__ >= 800
   u32 r;
-  asm("cvt.rn.f16x2.e4m3x2 %0, %1;" : "=r"(r) : "h"(u16(bytes)));
+  asm("{.reg .b32 x, y; abs.f16x2 x, %1; abs.f16x2 y, %2; max.f16x2 %0, x, y;}" : "=r"(r) : "r"(a), "r"(b));
   return r;
+#else
+  return __vmaxu2(a & 0x7fff7fffu, b & 0x7fff7fffu);
+#endif
+}
+// Four E4M3FN bytes to two pairs of halves, exactly (9.7.9.21).
+KV_DEVICE void f16x4_from_e4m3x4(u32* h, u32 bytes) {
+#if __CUDA_ARCH__ >= 890
+  asm("{.reg .b16 l, h; mov.b32 {l, h}, %2; cvt.rn.f16x2.e4m3x2 %0, l; cvt.rn.f16x2.e4m3x2 %1, h;}"
+      : "=r"(h[0]), "=r"(h[1])
+      : "r"(bytes));
 #else  // the fields moved to a half's place, times 2^8; 0x7f becomes NaN
-  const u32 spread = __byte_perm(bytes, 0, 0x1404), magnitude = spread >> 1 & 0x3f803f80u;
-  const u32 nans = ((magnitude + 0x00800080u) >> 14 & 0x00010001u) * 0x7e00u;
-  return mul_f16x2(magnitude, 0x5c005c00u) | nans | (spread & 0x80008000u);
+  KV_UNROLL
+  for (int i = 0; i < 2; ++i) {
+    const u32 spread = __byte_perm(bytes, 0, i ? 0x3424 : 0x1404), magnitude = spread >> 1 & 0x3f803f80u;
+    const u32 nans = ((magnitude + 0x00800080u) >> 14 & 0x00010001u) * 0x7e00u;
+    h[i] = mul_f16x2(magnitude, 0x5c005c00u) | nans | (spread & 0x80008000u);
+  }
 #endif
 }
 
@@ -168,6 +181,12 @@ KV_DEVICE u32 select_signs(u32 a, u32 b, u32 selector) { return select_bytes(a, 
 KV_DEVICE u32 shift_right(u32 lo, u32 hi, u32 shift) {
   return __funnelshift_r(lo, hi, shift);
 }  // of the 64-bit pair, shift < 32
+// Bits of a where mask has them, else of b (9.7.8.6). In C it becomes two instructions when the mask is a constant.
+KV_DEVICE u32 select_bits(u32 mask, u32 a, u32 b) {
+  u32 r;
+  asm("lop3.b32 %0, %1, %2, %3, 0xca;" : "=r"(r) : "r"(mask), "r"(a), "r"(b));
+  return r;
+}
 
 // Tensor cores (9.7.14.5). d[16x8] += a[16x16] b[16x8]; lane = 4 g + c:
 //   a[0] = A[g][2c, 2c+1]   a[1] = A[g+8][2c, 2c+1]   a[2] = A[g][2c+8, 2c+9]   a[3] = A[g+8][2c+8, 2c+9]

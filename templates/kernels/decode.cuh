@@ -115,7 +115,7 @@ KV_DEVICE void take_tile(Sums<Plan>& sums, SharedAddress stage, const Queries<Pl
     score<Plan>(x, stage, first, k_skew, queries, table, scale, sums.softmax);
     if (token + first + kTokens > length || Plan::Feature::cuts(token + first + kTokens - 1, length))
       mask_scores<Plan>(x, token + first, length);
-    bool needs_renewal = sums.softmax.unseen != 0 || largest_bits<Plan>(x) > int(bits_of(kLimit));
+    bool needs_renewal = largest_bits<Plan>(x) >= sums.softmax.renews_at;
     if constexpr (V::kScalesGroups) {
       sums.value_scales.load(stage + K::kStageBytes, first, v_skew, table);
       needs_renewal |= !sums.value_scales.fit();
