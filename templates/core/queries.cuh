@@ -165,7 +165,9 @@ struct Queries {
       for (int i = 0; i < 2 * Plan::kColumnBlocks * (Plan::kSumGroups == 1); ++i) sums[i / 2][i % 2] = read_sum(0, i);
     }
   }
-  KV_DEVICE static u32 read_sum(int group, int i) { return query_sum<Plan>(group, i / 2 * 8 + 2 * (lane() & 3) + i % 2); }
+  KV_DEVICE static u32 read_sum(int group, int i) {
+    return query_sum<Plan>(group, i / 2 * 8 + 2 * (lane() & 3) + i % 2);
+  }
   // The sum over a group of K of the lane's column i % 2 of block i / 2.
   KV_DEVICE u32 sum(int group, int i) const {
     if constexpr (Plan::kHoldQueries && Plan::kSumGroups == 1)

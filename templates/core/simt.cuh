@@ -46,6 +46,8 @@ KV_DEVICE const u8* in_register(const u8* address) {
   asm volatile("" : "+l"(address));
   return address;
 }
+// The same for what the assembler would rather compute anew than keep, because it sees how: of lanes, of constants.
+KV_DEVICE u32 kept(u32 v) { return __shfl_xor_sync(0xffffffffu, v, 0); }
 KV_DEVICE u32 multiply_high(u32 a, u32 b) { return __umulhi(a, b); }
 // For what the host promised and could not check.
 KV_DEVICE void require(bool is_kept) {

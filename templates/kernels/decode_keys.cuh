@@ -127,8 +127,7 @@ KV_DEVICE void score_section(Scores<Plan> (&s)[Plan::kSubtiles], SharedAddress s
       for (int i = 0; i < 4 * Plan::kColumnBlocks; ++i) {
         float total = sum[0][i / 4][i % 4], before = gather.before(s[sub], group, i);
         if constexpr (Plan::kQueryParts == 2) total += sum[1][i / 4][i % 4];
-        if constexpr (S::kAddsMinima)
-          before += minimum[i % 4 / 2] * float_of(queries.sum(group, i / 4 * 2 + i % 2));
+        if constexpr (S::kAddsMinima) before += minimum[i % 4 / 2] * float_of(queries.sum(group, i / 4 * 2 + i % 2));
         s[sub][i / 4][i % 4] = total * scale[i % 4 / 2] + before;
       }
     }

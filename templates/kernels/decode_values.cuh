@@ -63,7 +63,8 @@ struct ValueScales {
   using V = typename Plan::V;
   static constexpr int kLeast = -13, kMost = 16, kGroups = V::kScaledGroups;
   int log2 = kLeast;
-  u32 limit = limit_of(kLeast), inverse = half_power(-kLeast) * 0x10001u;  // two halves each; the limit's top bits are set
+  u32 limit = limit_of(kLeast),
+      inverse = half_power(-kLeast) * 0x10001u;  // two halves each; the limit's top bits are set
   // Of the tokens 2c, 2c + 1 and 2c + 8, 2c + 9 of each group and subtile, two halves a word.
   u32 words[kGroups > 0 ? kGroups : 1][Plan::kSubtiles][2];
 

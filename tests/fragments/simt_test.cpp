@@ -11,6 +11,7 @@
 #include <string>
 
 #include "generator/codec.hpp"
+#include "generator/minifloat.hpp"
 #include "runtime/cpu_block.hpp"
 
 namespace kvjit {
@@ -70,6 +71,30 @@ TEST_CASE("select_bytes and select_signs, of any words") {
     REQUIRE(kv::select_bytes(a, b, low | rest) == bytes);  // what stands above the lower four nibbles does not count
     REQUIRE(kv::select_signs(a, b, low | 0x8888u | rest) == signs);
   }
+}
+
+TEST_CASE("select_bits, larger magnitudes of pairs of halves, four bytes to halves") {
+  std::mt19937 random(10);
+  int wrong = 0;
+  for (int i = 0; i < 100'000; ++i) {
+    const kv::u32 mask = random(), a = random(), b = random();
+    for (int bit = 0; bit < 32; ++bit)
+      wrong += (kv::select_bits(mask, a, b) >> bit & 1) != ((mask >> bit & 1 ? a : b) >> bit & 1);
+    kv::u32 four[2];
+    kv::f16x4_from_e4m3x4(four, a);
+    const kv::u32 larger = kv::larger_f16x2(a, b);
+    for (int half = 0; half < 2; ++half) {
+      const auto magnitude = [&](kv::u32 pair) { return std::fabs(kv::f32_from_f16(pair >> 16 * half & 0xffff)); };
+      if (!std::isnan(magnitude(a)) && !std::isnan(magnitude(b)))
+        wrong += magnitude(larger) != std::max(magnitude(a), magnitude(b));
+    }
+    for (int byte = 0; byte < 4; ++byte) {
+      const float mine = kv::f32_from_f16(four[byte / 2] >> 16 * (byte % 2) & 0xffff),
+                  codec = float_from_e4m3(std::uint8_t(a >> 8 * byte));
+      wrong += mine != codec && !(std::isnan(mine) && std::isnan(codec));
+    }
+  }
+  CHECK(wrong == 0);
 }
 
 TEST_CASE("round_to_int goes to the nearest, ties to even") {

@@ -93,7 +93,7 @@ struct Plan {
   static constexpr int kQueryDim = 64, kQueryStored = 64;  // of a row of Q, as given and before its residual
   static constexpr int kOutputDim = 64, kOutputStored = 64;  // of a row of the output, likewise
   static constexpr int kGroup = 1, kRows = 1, kColumnBlocks = 1, kQueryParts = 1;
-  static constexpr bool kHoldQueries = false, kHasIntegerKeys = true;
+  static constexpr bool kHoldQueries = false, kHasIntegerKeys = true, kScalesQueries = true;
   static constexpr bool kRotatesQueries = false, kFinishes = true, kRotatesOutput = false;
   static constexpr int kWarps = 12, kThreads = 384, kStages = 2, kTile = 32, kSubtiles = 2;
   static constexpr int kOrderAt = 0, kIntegerTableAt = 128;
