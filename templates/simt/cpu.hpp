@@ -197,6 +197,7 @@ inline u32 select_bytes(u32 a, u32 b, u32 selector) {
   return r;
 }
 inline u32 select_signs(u32 a, u32 b, u32 selector) { return select_bytes(a, b, selector); }
+inline u32 kept(u32 v) { return v; }
 inline u32 select_bits(u32 mask, u32 a, u32 b) { return (a & mask) | (b & ~mask); }
 inline u32 shift_right(u32 lo, u32 hi, u32 shift) { return u32(((unsigned long long)hi << 32 | lo) >> (shift & 31)); }
 
