@@ -1,5 +1,8 @@
 // emit_decode: the decode family.
 // SPDX-License-Identifier: MIT
+#include <algorithm>
+#include <cmath>
+
 #include "core/args.cuh"
 #include "generator/emit_text.hpp"
 
@@ -129,7 +132,7 @@ void write_section(Writer& w, const SidePlan& side, std::size_t index, const std
         "{}, "
         "kWords = {};",
         plane.at, plane.part_bits, plane.run_bits / 8, plane.load_bytes, plane.unit, plane.first_word, plane.words);
-    w.line("  static constexpr bool kIsWhole = {};\n}};", flag(plane.is_whole));
+    w.line("  static constexpr bool kIsWhole = {}, kIsWindow = {};\n}};", flag(plane.is_whole), flag(plane.is_window));
   }
   w.line("struct {} {{", type);
   w.line("  static constexpr int kThreads = {}, kBits = {}, kOffset = {};", threads, section.codes.bits,
@@ -203,11 +206,14 @@ void write_side(Writer& w, const SidePlan& side, const std::string& type, int th
     owns_table |= side.sections[i].owns_table;
   }
   w.line("struct {} {{", type);
-  w.line("  static constexpr bool kIsPlanar = {}, kIsSkewed = {}, kScalesGroups = {}, kOwnsTable = {};",
-         flag(side.is_planar), flag(side.is_skewed), flag(scaled > 0), flag(owns_table));
+  w.line(
+      "  static constexpr bool kIsPlanar = {}, kIsSkewed = {}, kIsDealt = {}, kKeepsLines = {}, kScalesGroups = {}, "
+      "kOwnsTable = {};",
+      flag(side.is_planar), flag(side.is_skewed), flag(side.is_dealt), flag(side.keeps_lines), flag(scaled > 0),
+      flag(owns_table));
   w.line("  static constexpr int kDim = {};", side.inner_dim);
-  w.line("  static constexpr int kRowBytes = {}, kRowUnit = {}, kPitch = {}, kSwizzle = {};  // the staged row",
-         side.row_bytes, side.row_unit, side.pitch, side.swizzle);
+  w.line("  static constexpr int kRowBytes = {}, kPitch = {}, kSwizzle = {};  // the staged row", side.row_bytes,
+         side.pitch, side.swizzle);
   w.line("  static constexpr int kScaleRowBytes = {}, kScalesAt = {}, kScalePitch = {}, kStageBytes = {};",
          side.scale_row_bytes, side.scales_at, side.scale_pitch, side.stage_bytes);
   w.line("  static constexpr int kTableCopies = {}, kScaledGroups = {};", side.table_copies, scaled);
@@ -243,6 +249,17 @@ void write_domain_struct(Writer& w, const Format& f, int head_dim, bool goes_bac
   w.line("struct {}Domain {{\n{}\n}};\n", prefix, domain_members(f, head_dim, prefix));
 }
 
+// How rows of one side are stored: struct KeyWriter or ValueWriter, for formats/write.cuh.
+void write_writer(Writer& w, const SidePlan& side, int head_dim, const std::string& type) {
+  const std::string stored = type + "Format", encoder = type + "Encoder";
+  write_format(w, side.format, head_dim, stored, side.is_planar);
+  write_domain(w, side.format, false, type);
+  write_encoder(w, side.format, stored, encoder, side.is_planar, type);
+  w.line("struct {} {{\n{}", type, domain_members(side.format, head_dim, type));
+  write_writer_members(w, side.format, stored, encoder, side.is_planar);
+  w.line("}};\n");
+}
+
 }  // namespace
 
 Source emit_decode(const DecodePlan& plan, const Registry& registry) {
@@ -250,8 +267,10 @@ Source emit_decode(const DecodePlan& plan, const Registry& registry) {
   Writer w = begin(registry, name, "decode attention over a packed KV cache");
   w.fragment("kernels/decode.cuh");
   w.fragment(feature_fragment(plan.causal));
-  if (plan.rotates_queries) domain_fragments(w, plan.k.format);
-  if (plan.rotates_output) domain_fragments(w, plan.v.format);
+  if (plan.sparse_v > 0) w.fragment("features/sparse_values.cuh");
+  if (plan.appends) w.fragment("features/append.cuh");
+  if (plan.rotates_queries || plan.appends) domain_fragments(w, plan.k.format);
+  if (plan.rotates_output || plan.appends) domain_fragments(w, plan.v.format);
   w.line("// ======== the plan ========\nnamespace kv {{\n");
   write_side(w, plan.k, "KeySide", plan.threads());
   write_side(w, plan.v, "ValueSide", plan.threads());
@@ -262,6 +281,10 @@ Source emit_decode(const DecodePlan& plan, const Registry& registry) {
   w.line("KV_TABLE u16 kValueOrder[{}] = {{\n    {}}};\n", plan.value_order.size(), joined(plan.value_order, number));
   if (plan.rotates_queries) write_domain_struct(w, plan.k.format, plan.head_dim, false, "Key");
   if (plan.rotates_output) write_domain_struct(w, plan.v.format, plan.head_dim, true, "Value");
+  if (plan.appends) {
+    write_writer(w, plan.k, plan.head_dim, "KeyWriter");
+    write_writer(w, plan.v, plan.head_dim, "ValueWriter");
+  }
   w.line("struct Plan {{");
   w.line("  static constexpr int kKeyDim = {}, kValueDim = {};", plan.k.inner_dim, plan.v.inner_dim);
   w.line(
@@ -288,17 +311,26 @@ Source emit_decode(const DecodePlan& plan, const Registry& registry) {
          real(plan.k.sections[0].integers.has_half ? 0.5 : 0));
   w.line("  using KeyCodes = KeySection0;");
   w.line("  using K = KeySide;\n  using V = ValueSide;\n  using Feature = {};",
-         feature_of(plan.causal, plan.query_length));
+         feature_of(plan.causal, plan.query_length, plan.sparse_v > 0));
+  if (plan.sparse_v > 0)
+    w.line("  static constexpr float kSparseLog2 = {};  // of {}", real(std::log2(plan.sparse_v)), plan.sparse_v);
   if (plan.rotates_queries) w.line("  using KeyDomain = kv::KeyDomain;");
   if (plan.rotates_output) w.line("  using ValueDomain = kv::ValueDomain;");
+  if (plan.appends) {
+    w.line("  using KeyWriter = kv::KeyWriter;\n  using ValueWriter = kv::ValueWriter;");
+    w.line("  static constexpr int kAppendBytes = {};  // of shared memory, a warp",
+           std::max(writer_bytes(plan.k.format, plan.head_dim), writer_bytes(plan.v.format, plan.head_dim)));
+  }
   w.line("{}\n{}", load_bits_of(plan.q_type), store_of(plan.out_type));
   w.line("  KV_DEVICE static int key_place(int i) {{ return kKeyPlace[i]; }}");
   w.line("  KV_DEVICE static int value_order(int i) {{ return kValueOrder[i]; }}\n}};");
   w.line(
       "static_assert(KeySide::kStageBytes + ValueSide::kStageBytes == Plan::kStageBytes, \"stages do not add "
       "up\");\n");
-  return finish(w, name, plan.arch.name,
-                {"decode", "AttentionArgs", plan.threads(), plan.shared_bytes, sizeof(kv::AttentionArgs)});
+  const int args_bytes = plan.appends ? sizeof(kv::AppendArgs) : sizeof(kv::AttentionArgs);
+  return finish(
+      w, name, plan.arch.name,
+      {"decode", plan.appends ? "AppendArgs" : "AttentionArgs", plan.threads(), plan.shared_bytes, args_bytes});
 }
 
 }  // namespace kvjit

@@ -134,13 +134,14 @@ void write_format(Writer& w, const Format& f, int head_dim, const std::string& t
   w.line("}};\n");
 }
 
-void write_encoder(Writer& w, const Format& f, const std::string& format, const std::string& type, bool is_planar) {
+void write_encoder(Writer& w, const Format& f, const std::string& format, const std::string& type, bool is_planar,
+                   const std::string& prefix) {
   constexpr const char* kRules[] = {"NoScale", "TensorScale", "Amax", "SignedMax", "Norm", "MinStep"};
   constexpr const char* kRefinements[] = {"AsFound", "Matched", "LeastSquares", "Weighted"};
   constexpr const char* kDivisions[] = {"Reciprocal", "Quotient", "Ratio", "Product"};
   const Scale& s = f.scale;
   w.line("struct {} : EncoderDefaults {{", type);
-  w.line("  using F = {};\n  using Rotation = PlanRotation;\n  using Projection = PlanProjection;", format);
+  w.line("  using F = {0};\n  using Rotation = {1}Rotation;\n  using Projection = {1}Projection;", format, prefix);
   w.line("  static constexpr int kSpan = {};\n  static constexpr float kDivisor = {};", s.span, real(s.divisor));
   w.line("  using Rule = {};\n  using Divide = {};\n  using Refine = {};", kRules[int(s.rule)],
          s.rule == ScaleRule::norm ? "UnitVector" : kDivisions[int(s.division)], kRefinements[int(s.refine)]);
@@ -159,6 +160,22 @@ void write_encoder(Writer& w, const Format& f, const std::string& format, const 
     w.line("  static constexpr float kResidualUnit = {};", real(r.unit));
   }
   w.line("}};\n");
+}
+
+void write_writer_members(Writer& w, const Format& f, const std::string& format, const std::string& encoder,
+                          bool is_planar) {
+  w.line("  using Encoder = {};", encoder);
+  w.line("  KV_DEVICE static void pad([[maybe_unused]] const StoredRow& to) {{");
+  for (const Field& field : f.fields)
+    if (field.kind == FieldKind::pad && !is_planar)
+      w.line("    kv::pad<{}, {}, {}>(to.codes);", format, field.at, field.bytes);
+  w.line("  }}");
+}
+
+// A byte a code, one a sign and one a bit of a mask where there are any, and what straddling codes may read behind them.
+int writer_bytes(const Format& f, int head_dim) {
+  const int arrays = 1 + int(f.has_residual() || f.field(FieldKind::residual_signs)) + int(f.stored_mask > 0);
+  return (f.stored_dim(head_dim) * arrays + 2 + 15) / 16 * 16;
 }
 
 void domain_fragments(Writer& w, const Format& f) {

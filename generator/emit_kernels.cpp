@@ -91,25 +91,12 @@ Source emit_codec(const CodecPlan& plan, const Registry& registry) {
   w.line("// ======== the plan ========\nnamespace kv {{\n");
   write_format(w, f, plan.head_dim, "StoredFormat", plan.is_planar);
   write_domain(w, f, !plan.is_quantise);
-  const int stored = f.stored_dim(plan.head_dim);
-  int warp_bytes = 0;
-  if (plan.is_quantise) {
-    write_encoder(w, f, "StoredFormat", "RowEncoder", plan.is_planar);
-    // A byte a code, one a sign and one a bit of a mask where there are any, and what straddling codes may read behind them.
-    const int arrays = 1 + int(f.has_residual() || f.field(FieldKind::residual_signs)) + int(f.stored_mask > 0);
-    warp_bytes = (stored * arrays + 2 + 15) / 16 * 16;
-  }
+  const int warp_bytes = plan.is_quantise ? writer_bytes(f, plan.head_dim) : 0;
+  if (plan.is_quantise) write_encoder(w, f, "StoredFormat", "RowEncoder", plan.is_planar);
   w.line("struct Plan {{\n{}", domain_members(f, plan.head_dim));
   w.line("  static constexpr int kWarps = {}, kWarpBytes = {};\n  using F = StoredFormat;", kWarpsOfRowKernels,
          warp_bytes);
-  if (plan.is_quantise) {
-    w.line("  using Encoder = RowEncoder;");
-    w.line("  KV_DEVICE static void pad([[maybe_unused]] const StoredRow& to) {{");
-    for (const Field& field : f.fields)
-      if (field.kind == FieldKind::pad && !plan.is_planar)
-        w.line("    kv::pad<StoredFormat, {}, {}>(to.codes);", field.at, field.bytes);
-    w.line("  }}");
-  }
+  if (plan.is_quantise) write_writer_members(w, f, "StoredFormat", "RowEncoder", plan.is_planar);
   w.line("}};\n");
   return finish(w, name, plan.arch,
                 {family, "CodecArgs", kWarpsOfRowKernels * 32, kWarpsOfRowKernels * warp_bytes, sizeof(kv::CodecArgs)});

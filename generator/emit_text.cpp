@@ -73,8 +73,9 @@ std::string store_of(Element type) {
       type == Element::f16 ? "f16_from_f32" : "bf16_from_f32");
 }
 
-std::string feature_of(bool causal, int query_length) {
-  return causal ? fmt::format("Causal<{}>", query_length) : "NoFeature";
+std::string feature_of(bool causal, int query_length, bool has_sparse_values) {
+  const std::string seen = causal ? fmt::format("Causal<{}>", query_length) : "NoFeature";
+  return has_sparse_values ? "SparseValues<" + seen + ">" : seen;
 }
 const char* feature_fragment(bool causal) { return causal ? "features/causal.cuh" : "features/none.cuh"; }
 

@@ -56,7 +56,13 @@ Source finish(Writer& w, const std::string& name, const std::string& arch, const
 // A stored format as formats/stored.cuh reads it: struct `type`; the tables behind it get names that derive from it.
 void write_format(Writer& w, const Format& format, int head_dim, const std::string& type, bool is_planar);
 // How rows of `format` (a struct of write_format) are encoded: struct `type`, for formats/encode.cuh. After write_domain.
-void write_encoder(Writer& w, const Format& f, const std::string& format, const std::string& type, bool is_planar);
+void write_encoder(Writer& w, const Format& f, const std::string& format, const std::string& type, bool is_planar,
+                   const std::string& prefix = "Plan");
+// What formats/write.cuh asks for beside the domain's members: the encoder of a format's struct, and what pads a block; and the shared
+// memory that a warp needs.
+void write_writer_members(Writer& w, const Format& f, const std::string& format, const std::string& encoder,
+                          bool is_planar);
+int writer_bytes(const Format& f, int head_dim);
 // What formats/inner.cuh asks for: PlanRotation, PlanProjection and factors of channels; then the members of a plan over them.
 // prefix: of the names, where a kernel has two.
 void write_domain(Writer& w, const Format& format, bool goes_back, const std::string& prefix = "Plan");
@@ -71,7 +77,7 @@ const char* rotation_fragment(const Rotation& rotation);
 // How elements of a type are read and written; the feature of a call and its fragment.
 std::string load_of(Element type, const char* name);
 std::string store_of(Element type);
-std::string feature_of(bool causal, int query_length);
+std::string feature_of(bool causal, int query_length, bool has_sparse_values = false);
 const char* feature_fragment(bool causal);
 
 }  // namespace kvjit::emit

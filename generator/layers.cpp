@@ -60,8 +60,9 @@ std::vector<Where> item_places(schema::Table& table, const char* key) {
   return places;
 }
 
-// "q8_0", or a table like [k].
-std::optional<SideSpec> read_rule_side(schema::Table& rule, const char* key) {
+}  // namespace
+
+std::optional<SideSpec> read_named_side(schema::Table& rule, const char* key) {
   const Node* node = rule.find(key);
   if (!node) return {};
   if (node->kind == Node::Kind::table) {
@@ -75,6 +76,8 @@ std::optional<SideSpec> read_rule_side(schema::Table& rule, const char* key) {
   side.where = side.key_where["format"] = node->where;
   return side;
 }
+
+namespace {
 
 LayerRule read_rule(const Node& node, schema::Table& outer) {
   schema::Table table(&node, "a rule", node.where);
@@ -90,8 +93,8 @@ LayerRule read_rule(const Node& node, schema::Table& outer) {
   rule.when_k_where = item_places(when, "k");
   rule.when_v_where = item_places(when, "v");
   pass_on(when, table);
-  rule.k = read_rule_side(table, "k");
-  rule.v = read_rule_side(table, "v");
+  rule.k = read_named_side(table, "k");
+  rule.v = read_named_side(table, "v");
   table.require("k", "v");
   pass_on(table, outer);
   return rule;

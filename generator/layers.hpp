@@ -56,6 +56,9 @@ struct LayersSpec {
   std::vector<LayerRule> rules;
 };
 
+// The side of a rule (or of a row of specs/tuning) under `key`: "q8_0", or a table like [k]. Complaints go to the table around it.
+std::optional<SideSpec> read_named_side(schema::Table& rule, const char* key);
+
 Result<Policy> parse_policy(std::string_view toml_text, const std::string& file);
 
 // Of a spec's [layers]; complaints go to the table.

@@ -11,6 +11,7 @@
 #include "generator/format.hpp"
 #include "generator/problem.hpp"
 #include "generator/source.hpp"
+#include "generator/tuning.hpp"
 
 namespace kvjit {
 
@@ -29,6 +30,7 @@ struct PlaneRun {
   bool is_whole = false;  // every lane loads the whole field (it is a word or less) and shifts
   int load_bytes = 0, words = 0, first_word = 0;  // of the load; where its words stand among those of all planes
   int unit = 1;                                   // bytes of one load
+  bool is_window = false;                         // from any byte on: aligned loads around it, shifted into place
 };
 
 // How the lanes of a warp read the codes of one section of a staged row. `parts` lanes share a row (K: 4, V: 8); each owns
@@ -86,10 +88,12 @@ struct SidePlan {
   Format format;
   bool is_planar = true;
   int inner_dim = 0;
-  int row_bytes = 0, row_unit = 16, pitch = 0;  // staged codes (or whole rows)
-  int swizzle = 0;                              // of their 16-byte chunks (templates/core/stage.cuh); 0: none
-  bool is_skewed = false;  // rows of 2-byte alignment: a staged row starts 0 or 2 bytes into its slot
-  int block_stride = 0;    // of a stored block inside a staged row
+  int row_bytes = 0, pitch = 0;  // staged codes (or whole rows)
+  int swizzle = 0;               // of their 16-byte chunks (templates/core/stage.cuh); 0: none
+  bool is_skewed = false;        // copied by aligned chunks: a staged row starts 0 to 14 bytes into its slot
+  bool is_dealt = false;         // even rows of eight before odd ones
+  bool keeps_lines = false;      // by way of the L1, where copies of one line meet
+  int block_stride = 0;          // of a stored block inside a staged row
   int scale_row_bytes = 0, scales_at = 0, scale_pitch = 0, scale_stride = 0;
   int stage_bytes = 0;
   int table_stride = 4, table_copies = 1;
@@ -102,6 +106,8 @@ struct DecodePlan {
   Arch arch;
   int head_dim = 0, group = 1, query_length = 1, rows = 1, column_blocks = 1;
   bool causal = false;
+  double sparse_v = 0;
+  bool appends = false;
   Element q_type = Element::f16;    // what the kernel reads: f32 when Q was transformed before
   Element out_type = Element::f32;  // what it writes, if it finishes: f32 when the output is transformed after
   int query_parts = 1;
@@ -120,12 +126,18 @@ struct DecodePlan {
   int threads() const { return warps * 32; }
 };
 
-// Fails with unsupported: each reason, with the TOML key to change.
-Result<DecodePlan> plan_decode(const Problem& problem);
+// Fails with unsupported: each reason, with the TOML key to change. tuning: a measured shape; one that was measured for this very
+// problem must fit, another one that does not is left for the planner's own.
+Result<DecodePlan> plan_decode(const Problem& problem, const Tuning& tuning = {});
+// Every shape that plan_decode chooses from, the one it takes on its own first.
+Result<std::vector<BlockShape>> decode_shapes(const Problem& problem);
 
 // The geometry and the reads of one side; the building blocks of plan_decode, public for their tests. by_integers: K's codes as
 // 8-bit integers where the format has them.
 Result<SidePlan> plan_side(const Format& format, int head_dim, bool is_planar, bool is_key, bool by_integers = false);
+
+// Where the staged rows of a side stand, and how lanes load their runs: few bank conflicts, then little memory.
+void place_rows(SidePlan& side, bool is_key);
 
 // Whether the codes of a side with one section are multiplied as integers faster than as halves, exactly or to 2^-15.
 IntegerPlan plan_integers(const Format& format, ScaleUse use);

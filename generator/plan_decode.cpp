@@ -76,14 +76,7 @@ int place_tables(DecodePlan& plan, int copies) {
 // Blocks with masks of their own: long code, many registers.
 bool is_masked(const DecodePlan& plan) { return plan.k.sections[0].is_masked || plan.v.sections[0].is_masked; }
 
-// The block's shape: as many bytes in flight and as many warps as fit, tables without bank conflicts if they
-// can be had.
-struct Shape {
-  int warps = 0, stages = 0, tile = 0, copies = 0;
-  double score = -1;
-};
-
-int layout_shared(DecodePlan& plan, const Shape& shape) {
+int layout_shared(DecodePlan& plan, const BlockShape& shape) {
   plan.warps = shape.warps, plan.stages = shape.stages, plan.tile = shape.tile;
   size_stage(plan.k, shape.tile);
   size_stage(plan.v, shape.tile);
@@ -100,55 +93,99 @@ int layout_shared(DecodePlan& plan, const Shape& shape) {
   plan.stage_bytes = plan.k.stage_bytes + plan.v.stage_bytes;
   const int ring_end = plan.ring_at + shape.stages * shape.warps * plan.stage_bytes;
   plan.epilogue_at = plan.queries_at;  // behind the tables, which the next part needs
-  const int epilogue_end = plan.epilogue_at + round_up(shape.warps * plan.rows * 8, 16) +
-                           shape.warps * plan.rows * (plan.v.inner_dim + 4) * 4 +
-                           (plan.finishes ? plan.rows * plan.v.inner_dim * 4 : 0);
+  const int epilogue_end = plan.epilogue_at + (plan.finishes ? plan.rows * plan.v.inner_dim * 4 : 0) +
+                           round_up(shape.warps * plan.rows * 8, 16) +
+                           shape.warps * plan.rows * (plan.v.inner_dim + 4) * 4;
   plan.shared_bytes = std::max(ring_end, epilogue_end);
   return plan.shared_bytes;
 }
 
-Result<void> choose_shape(DecodePlan& plan) {
+int most_warps(const DecodePlan& plan) {  // 65,536 registers a block: 255 or 168 a thread
+  return plan.column_blocks * plan.v.inner_dim / 4 > 32 || is_masked(plan) ? 8 : 12;
+}
+
+// Why a block cannot have a shape; "" if it can.
+std::string misfit(DecodePlan& plan, const BlockShape& shape) {
+  if (shape.warps > most_warps(plan))
+    return fmt::format("{} warps leave too few registers a thread for {} query rows over {} values: at most {}",
+                       shape.warps, plan.rows, plan.v.inner_dim, most_warps(plan));
+  if (!has_tables(plan) && shape.copies > 1)
+    return fmt::format("{} copies of tables that {} and {} do not have", shape.copies, plan.k.format.name,
+                       plan.v.format.name);
+  if (const int bytes = layout_shared(plan, shape); bytes > plan.arch.shared_bytes_per_block)
+    return fmt::format("{} take {} bytes of shared memory, {} has {}", to_string(shape), bytes, plan.arch.name,
+                       plan.arch.shared_bytes_per_block);
+  return "";
+}
+
+// As many bytes in flight and as many warps as fit, tables without bank conflicts if they can be had: the best first.
+std::vector<BlockShape> fitting_shapes(DecodePlan plan) {
   // Bytes an SM should have under way: its share of the bandwidth, times the latency. More waits in queues, where some SMs are served
   // before others: on an H200 calls took 2 to 3 % longer with twice as much, at any size.
   constexpr double kEnoughInFlight = 24 * 1024;
-  const int accumulators = plan.column_blocks * plan.v.inner_dim / 4;
-  const bool needs_many = accumulators > 32 || is_masked(plan);
-  const int most_warps = needs_many ? 8 : 12;  // 65,536 registers a block: 255 or 168 a thread
-  Shape best;
+  std::vector<std::pair<double, BlockShape>> scored;
   for (int copies : has_tables(plan) ? std::vector<int>{32, 8, 4, 2, 1} : std::vector<int>{1})
     for (int tile : {32, 16})
       for (int warps : {12, 8, 6, 4, 2, 1})
         for (int stages : {4, 3, 2}) {
-          Shape shape{warps, stages, tile, copies, 0};
-          if (warps > most_warps || layout_shared(plan, shape) > plan.arch.shared_bytes_per_block) continue;
+          const BlockShape shape{warps, stages, tile, copies, {}, {}};
+          if (!misfit(plan, shape).empty()) continue;
           const double in_flight = double(warps) * (stages - 1) * plan.stage_bytes;
-          shape.score = 4 * std::min(in_flight / kEnoughInFlight, 1.0) + 3.0 * std::min(warps, 8) / 8 +
-                        3.0 * warps / 12 +
-                        (copies == 32  ? 2
-                         : copies == 8 ? 1
-                                       : copies / 16.0) +
-                        (tile == 32 ? 0.5 : 0) - stages * 0.01;
-          if (shape.score > best.score) best = shape;
+          const double score = 4 * std::min(in_flight / kEnoughInFlight, 1.0) + 3.0 * std::min(warps, 8) / 8 +
+                               3.0 * warps / 12 +
+                               (copies == 32  ? 2
+                                : copies == 8 ? 1
+                                              : copies / 16.0) +
+                               (tile == 32 ? 0.5 : 0) - stages * 0.01;
+          scored.emplace_back(score, shape);
         }
-  if (best.score < 0)
-    return fail(Code::unsupported,
-                fmt::format("no block shape of the decode family fits {} bytes of shared memory on {}",
-                            plan.arch.shared_bytes_per_block, plan.arch.name),
-                {}, {"a smaller attention.head_dim or fewer bits need less"});
-  layout_shared(plan, best);
+  std::stable_sort(scored.begin(), scored.end(), [](const auto& a, const auto& b) { return a.first > b.first; });
+  std::vector<BlockShape> shapes;
+  for (const auto& [score, shape] : scored) shapes.push_back(shape);
+  return shapes;
+}
+
+// The measured shape, or the planner's own. One that was measured for this very problem, or asked for, must fit.
+Result<BlockShape> choose_shape(DecodePlan& plan, const Tuning& tuning) {
+  using Match = Tuning::Match;
+  Decision decision{"tuning", to_string(tuning.match), tuning.why, {}};
+  BlockShape chosen = tuning.shape;
+  const bool is_own = tuning.is_same_shape || tuning.match == Match::asked;
+  std::string why = tuning.match == Match::none ? "" : misfit(plan, chosen);
+  if (!is_own && chosen.copies == 1 && has_tables(plan)) why = "it was measured without tables";
+  if (chosen.warps > 0 && !why.empty()) {
+    if (is_own)
+      return fail(tuning.match == Match::asked ? Code::unsupported : Code::bad_input,
+                  "this shape of blocks does not fit: " + why, tuning.where,
+                  {"`kvjit bench --tune` measures the shapes that do"});
+    decision = {"tuning", to_string(Match::none), "the nearest measured shape does not fit", {tuning.why + ": " + why}};
+    chosen = {};
+  }
+  if (chosen.warps == 0) {
+    const std::vector<BlockShape> shapes = fitting_shapes(plan);
+    if (shapes.empty())
+      return fail(Code::unsupported,
+                  fmt::format("no block shape of the decode family fits {} bytes of shared memory on {}",
+                              plan.arch.shared_bytes_per_block, plan.arch.name),
+                  {}, {"a smaller attention.head_dim or fewer bits need less"});
+    chosen = shapes.front();
+  }
+  layout_shared(plan, chosen);
+  plan.decisions.push_back(decision);
   plan.decisions.push_back({"block",
-                            fmt::format("{} warps x {} stages x {} tokens", best.warps, best.stages, best.tile),
+                            fmt::format("{} warps x {} stages x {} tokens", chosen.warps, chosen.stages, chosen.tile),
                             fmt::format("{} bytes in flight, {} of {} bytes of shared memory",
-                                        best.warps * (best.stages - 1) * plan.stage_bytes, plan.shared_bytes,
+                                        chosen.warps * (chosen.stages - 1) * plan.stage_bytes, plan.shared_bytes,
                                         plan.arch.shared_bytes_per_block),
                             {}});
   if (has_tables(plan))
-    plan.decisions.push_back(
-        {"tables",
-         fmt::format("{} copies of an entry", best.copies),
-         best.copies == 32 ? "every lane has its own bank" : "shared memory is short: lanes share banks",
-         {}});
-  return {};
+    plan.decisions.push_back({"tables",
+                              fmt::format("{} copies of an entry", chosen.copies),
+                              chosen.copies == 32                         ? "every lane has its own bank"
+                              : decision.choice == to_string(Match::none) ? "shared memory is short: lanes share banks"
+                                                                          : "lanes share banks",
+                              {}});
+  return chosen;
 }
 
 // Whether a lane's registers hold numbers in the order they lie, not codes that were unpacked.
@@ -219,9 +256,8 @@ std::string reader(const SectionPlan& section) {
   return text + (section.use == ScaleUse::by_value ? ", each times its scale" : "");
 }
 
-}  // namespace
-
-Result<DecodePlan> plan_decode(const Problem& problem) {
+// Everything but the shape of a block and what depends on it.
+Result<DecodePlan> begin_plan(const Problem& problem) {
   DecodePlan plan;
   plan.arch = problem.arch;
   plan.head_dim = problem.head_dim;
@@ -230,6 +266,8 @@ Result<DecodePlan> plan_decode(const Problem& problem) {
   plan.rows = plan.group * plan.query_length;
   plan.column_blocks = (plan.rows + 7) / 8;
   plan.causal = problem.causal;
+  plan.sparse_v = problem.sparse_v;
+  plan.appends = problem.append;
   // A dense matrix is multiplied once for all blocks, by kernels of its own; the other maps cost a block less than a launch.
   const auto is_cheap = [](const Format& f) {
     return f.rotation.kind != RotationKind::dense && f.residual.projection.kind != RotationKind::dense;
@@ -268,9 +306,28 @@ Result<DecodePlan> plan_decode(const Problem& problem) {
                             "decode",
                             fmt::format("{} query rows fill {} block(s) of 8 columns", plan.rows, plan.column_blocks),
                             {}});
-  KV_CHECK(choose_shape(plan));
+  return plan;
+}
+
+}  // namespace
+
+Result<std::vector<BlockShape>> decode_shapes(const Problem& problem) {
+  KV_TRY(plan, begin_plan(problem));
+  return fitting_shapes(plan);
+}
+
+Result<DecodePlan> plan_decode(const Problem& problem, const Tuning& tuning) {
+  KV_TRY(plan, begin_plan(problem));
+  KV_TRY(shape, choose_shape(plan, tuning));
+  // Rows copied by chunks meet in lines of memory. What shared memory leaves is the L1; but where both sides are looked up in shared
+  // memory, the way through the L1 costs the pipe that limits.
+  constexpr int kRoomForLines = 32 * 1024;
+  for (SidePlan* side : {&plan.k, &plan.v})
+    side->keeps_lines = side->is_skewed && plan.has_integer_keys &&
+                        plan.arch.shared_bytes_per_block - plan.shared_bytes >= kRoomForLines;
   // Two subtiles together keep more independent work in flight, where registers allow.
   plan.subtiles = plan.tile == 32 && !is_masked(plan) && plan.column_blocks * plan.v.inner_dim / 4 <= 32 ? 2 : 1;
+  plan.subtiles = shape.subtiles.value_or(plan.subtiles);
   for (const SectionPlan& section : plan.k.sections) order_keys(section, plan.key_order);
   for (const SectionPlan& section : plan.v.sections) order_values(section, plan.value_order);
   for (const auto& [what, side] : {std::pair{"k", &plan.k}, std::pair{"v", &plan.v}})
@@ -278,9 +335,10 @@ Result<DecodePlan> plan_decode(const Problem& problem) {
       plan.decisions.push_back(
           {what,
            side->format.name,
-           fmt::format("{}; {}-byte loads, pitch {} of {}{}, {} shared-memory wavefronts each", reader(section),
+           fmt::format("{}; {}-byte loads, pitch {} of {}{}{}, {} shared-memory wavefronts each", reader(section),
                        section.is_masked ? 1 : section.run.planes[0].unit, side->pitch, side->row_bytes,
-                       side->swizzle > 0 ? " swizzled" : "", side->sections[0].run.bank_cost),
+                       side->swizzle > 0 ? " swizzled" : "", side->keeps_lines ? " by way of the L1" : "",
+                       side->sections[0].run.bank_cost),
            {}});
   // A fragment read from shared memory for every 16 tokens costs as much as looking up the codes of K does. Formats with several
   // scale groups a row are bound by arithmetic instead, and gain more from a loop that compiles soon.
@@ -293,6 +351,7 @@ Result<DecodePlan> plan_decode(const Problem& problem) {
     if (section.use == ScaleUse::by_group) value_scales += section.run.groups * plan.subtiles * 2;
   for (const SectionPlan& section : plan.k.sections) key_groups = std::max(key_groups, section.run.groups);
   plan.hold_queries = key_groups == 1 && held + sums + value_scales <= (plan.warps > 8 ? 72 : 144);
+  plan.hold_queries = shape.hold_queries.value_or(plan.hold_queries);
   plan.decisions.push_back(
       {"queries",
        plan.has_integer_keys
@@ -303,6 +362,20 @@ Result<DecodePlan> plan_decode(const Problem& problem) {
        : plan.query_parts == 1 ? "f16 queries are exact"
                                : "f32 queries as high and low halves",
        {}});
+  if (plan.sparse_v > 0)
+    plan.decisions.push_back(
+        {"sparse v",
+         fmt::format("below {} of the largest", plan.sparse_v),
+         fmt::format(
+             "V of {} tokens is passed over where every row gives each of them less; error at most their weight, which "
+             "stays in the denominator, times their largest V",
+             16 * plan.subtiles),
+         {}});
+  if (plan.appends)
+    plan.decisions.push_back({"append",
+                              fmt::format("the newest {} token(s)", plan.query_length),
+                              "stored by the block that has their tile, before it reads it; lengths count them",
+                              {}});
   const auto where = [](bool is_transformed, bool is_fused) {
     return !is_transformed ? "none" : is_fused ? "fused" : "a launch of its own";
   };

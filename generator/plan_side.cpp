@@ -12,72 +12,6 @@
 namespace kvjit {
 namespace {
 
-int round_up(int v, int to) { return (v + to - 1) / to * to; }
-
-int power_of_two_in(int v, int most) {  // the largest power of two <= most that divides v
-  int unit = most;
-  while (unit > 1 && v % unit != 0) unit /= 2;
-  return unit;
-}
-
-// Addresses of the 32 lanes for one load of a run: K reads rows g = lane / 4 (part lane % 4), V rows 2 (lane
-// % 4) (part lane / 4).
-std::vector<int> lane_addresses(const SidePlan& side, bool is_key, int pitch, int swizzle) {
-  const RunPlan& run = side.sections[0].run;
-  std::vector<int> addresses(32);
-  for (int lane = 0; lane < 32; ++lane) {
-    const int g = lane / 4, c = lane % 4, row = is_key ? g : 2 * c, part = is_key ? c : g;
-    const int at = run.planes[0].at + row * pitch + part / run.parts_per_block * side.block_stride +
-                   part % run.parts_per_block * run.planes[0].part_bits / 8;
-    addresses[std::size_t(lane)] = swizzle > 0 ? at ^ (at >> (swizzle + 4) & 3) << 5 : at;
-  }
-  return addresses;
-}
-
-// The widest load that every address of a plane's runs allows.
-int widest_load(const SidePlan& side, const RunPlan& run, const PlaneRun& plane, int pitch) {
-  int unit = power_of_two_in(pitch, side.is_skewed ? 2 : 16);
-  unit = std::min(unit, power_of_two_in(plane.at, 16));
-  if (run.groups > 1 || run.blocks > 1) unit = std::min(unit, power_of_two_in(side.block_stride, 16));
-  if (run.runs > 1) unit = std::min(unit, power_of_two_in(plane.run_bits / 8, 16));
-  if (!plane.is_whole && run.parts_per_block > 1)
-    unit = std::min(unit, plane.part_bits % 8 == 0 ? power_of_two_in(plane.part_bits / 8, 16) : 1);
-  // Whole words may be read past the run (stages end in slack), but not twice as much as there is.
-  return std::min(unit, power_of_two_in(round_up(plane.load_bytes, std::min(unit, 4)), 16));
-}
-
-// Where staged rows stand: with the widest loads, then the fewest bank conflicts, then the least memory.
-void place_rows(SidePlan& side, bool is_key) {
-  // stage_padded moves 512 bytes a step: whole rows, or whole parts of a row.
-  const bool can_pad =
-      !side.is_planar || (side.row_bytes % 16 == 0 && (512 % side.row_bytes == 0 || side.row_bytes % 512 == 0));
-  const int step = side.is_planar ? 16 : std::max(side.row_unit, 4);
-  const int shortest = side.is_planar ? side.row_bytes : round_up(side.row_bytes + (side.is_skewed ? 2 : 0), step);
-  RunPlan& run = side.sections[0].run;
-  if (run.planes.empty()) return void(side.pitch = shortest);  // masked: byte by byte
-  int best_unit = 0;
-  const auto consider = [&](int pitch, int swizzle) {
-    const int unit = widest_load(side, run, run.planes[0], pitch);
-    const int cost = bank_wavefronts(lane_addresses(side, is_key, pitch, swizzle), unit);
-    if (unit < best_unit || (unit == best_unit && cost >= run.bank_cost)) return;
-    best_unit = unit;
-    run.bank_cost = cost;
-    side.pitch = pitch, side.swizzle = swizzle;
-  };
-  consider(shortest, 0);
-  // Chunks dealt anew cost no memory. The pattern must repeat after eight rows, and every load must lie in one chunk.
-  const bool fits_chunks = std::all_of(side.sections.begin(), side.sections.end(), [&](const SectionPlan& section) {
-    return std::all_of(section.run.planes.begin(), section.run.planes.end(), [&](const PlaneRun& plane) {
-      return plane.load_bytes <= 16 && plane.part_bits % 8 == 0 && (plane.load_bytes & (plane.load_bytes - 1)) == 0;
-    });
-  });
-  if (side.is_planar && fits_chunks && side.row_bytes >= 32 && (side.row_bytes & (side.row_bytes - 1)) == 0)
-    for (int swizzle = 2; 64 << swizzle <= 8 * side.row_bytes; ++swizzle) consider(shortest, swizzle);
-  for (int pitch = shortest + step; can_pad && pitch <= shortest + 112; pitch += step) consider(pitch, 0);
-  for (SectionPlan& section : side.sections)
-    for (PlaneRun& plane : section.run.planes) plane.unit = widest_load(side, section.run, plane, side.pitch);
-}
-
 int significant_bits(std::uint16_t half) {
   return half & 0x7FFF ? 11 - std::countr_zero(unsigned(half | 0x400) & 0x7FF) : 0;
 }
@@ -155,13 +89,12 @@ Result<SidePlan> plan_side(const Format& format, int head_dim, bool is_planar, b
   side.inner_dim = format.inner_dim(head_dim);
   const int blocks = format.stored_dim(head_dim) / format.block;
   side.row_bytes = blocks * (is_planar ? format.code_bytes : format.block_bytes);
-  side.row_unit = is_planar ? 16 : power_of_two_in(side.row_bytes, 16);
-  if (side.row_unit < 2)
+  side.is_skewed = !is_planar && side.row_bytes % 16 != 0;
+  if (!is_planar && side.row_bytes % 2 != 0)
     return fail(Code::unsupported,
                 fmt::format("layout 'rows' needs rows of an even number of bytes; {} has {} at head_dim {}",
                             format.name, side.row_bytes, head_dim),
                 {}, {"layout 'planar' works"});
-  side.is_skewed = side.row_unit == 2;
   side.block_stride = is_planar ? format.code_bytes : format.block_bytes;
   if (format.stored_mask > 0) {
     side.sections.push_back(masked_section(format, side.inner_dim, is_key ? 4 : 8));

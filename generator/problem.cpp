@@ -63,10 +63,14 @@ Result<Problem> resolve(const Spec& spec, const Registry& registry, const std::s
   problem.out_type = spec.out_type;
   problem.layout = spec.layout;
   problem.fuse = spec.fuse;
+  problem.sparse_v = spec.sparse_v;
+  problem.append = spec.append;
   problem.causal = std::count(spec.features.begin(), spec.features.end(), "causal") != 0;
-  problem.id = fmt::format("{}-{}.d{}.g{}.q{}.{}.{}{}{}-{}", k.name, v.name, problem.head_dim, problem.q_heads_per_kv,
+  const std::string more =
+      (spec.append ? std::string("append.") : "") + (spec.sparse_v > 0 ? fmt::format("sparse{}.", spec.sparse_v) : "");
+  problem.id = fmt::format("{}-{}.d{}.g{}.q{}.{}.{}{}{}{}-{}", k.name, v.name, problem.head_dim, problem.q_heads_per_kv,
                            problem.query_length, to_string(problem.layout), problem.causal ? "causal." : "",
-                           problem.fuse ? "" : "apart.", to_string(problem.q_type), to_string(problem.out_type));
+                           problem.fuse ? "" : "apart.", more, to_string(problem.q_type), to_string(problem.out_type));
   return problem;
 }
 

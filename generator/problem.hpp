@@ -18,7 +18,10 @@ struct Problem {
   Element q_type = Element::f16, out_type = Element::f32;
   Layout layout = Layout::planar;
   bool fuse = true;
+  double sparse_v = 0;
+  bool append = false;
   Arch arch;
+  std::string device;  // "NVIDIA H200"; "": not known. Only which measured shapes serve depends on it
 };
 
 // One side of a spec as rows of the spec's head_dim store it: its name or its numbers, with its calibration. key: "k" or "v".

@@ -143,14 +143,17 @@ Result<ProgramSource> make_reference_program(const Problem& problem, const Regis
   return program;
 }
 
-Result<ProgramSource> make_program(const Problem& problem, const Registry& registry) {
+namespace {
+
+Result<ProgramSource> make_tuned(const Problem& problem, const Registry& registry, const Tuning& tuning) {
   KV_TRY(program, make_reference_program(problem, registry));
-  KV_TRY(decode, plan_decode(problem));
+  KV_TRY(decode, plan_decode(problem, tuning));
   decode.name = problem.id + "." + problem.arch.name;
   program.tile_tokens = decode.tile;
   program.decisions.insert(program.decisions.begin(), decode.decisions.begin(), decode.decisions.end());
   program.rotates_queries = decode.rotates_queries;
   program.finishes = decode.finishes;
+  program.appends = decode.appends;
   program.rotates_output = decode.rotates_output;
   program.kernels[Role::attend] = emit_decode(decode, registry);
   program.kernels[Role::attend].may_overlap = problem.arch.has("programmatic_launch");
@@ -162,6 +165,20 @@ Result<ProgramSource> make_program(const Problem& problem, const Registry& regis
        "once per query and output row; keys and values stay rotated",
        {}});
   return std::move(program);
+}
+
+}  // namespace
+
+Result<ProgramSource> make_program(const Problem& problem, const Registry& registry) {
+  return make_tuned(problem, registry, find_tuning(registry.tuning(problem.arch.name), problem));
+}
+
+Result<ProgramSource> make_program(const Problem& problem, const Registry& registry, const BlockShape& shape) {
+  Tuning asked;
+  asked.match = Tuning::Match::asked;
+  asked.shape = shape;
+  asked.why = to_string(shape);
+  return make_tuned(problem, registry, asked);
 }
 
 Result<ProgramSource> make_codec_program(const Format& format, int head_dim, const Arch& arch,

@@ -11,6 +11,8 @@ namespace kvjit {
 // Every kernel of the program, planned and emitted. Fails with unsupported: each refusal says what is missing
 // and what works.
 Result<ProgramSource> make_program(const Problem& problem, const Registry& registry);
+// The same with decode blocks of a given shape: for who measures shapes.
+Result<ProgramSource> make_program(const Problem& problem, const Registry& registry, const BlockShape& shape);
 
 // The same without the decode family: reference, quantise, dequantise, and what transforms queries and outputs. Serves every format.
 Result<ProgramSource> make_reference_program(const Problem& problem, const Registry& registry);

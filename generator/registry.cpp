@@ -35,8 +35,8 @@ tl::unexpected<Error> unknown(const std::string& what, const std::string& name, 
 // Only these folders are read; a misspelt one must not be skipped without a word. specs/attention holds
 // examples of specs.
 Result<void> check_folders(const FileSet& files) {
-  const std::vector<std::string> known = {"specs/archs",   "specs/attention", "specs/calibrations",
-                                          "specs/formats", "specs/policies",  "specs/rotations"};
+  const std::vector<std::string> known = {"specs/archs",    "specs/attention", "specs/calibrations", "specs/formats",
+                                          "specs/policies", "specs/rotations", "specs/tuning"};
   for (const auto& [name, text] : files) {
     const std::string folder = std::filesystem::path(name).parent_path().generic_string();
     if (name.starts_with("templates/") || std::find(known.begin(), known.end(), folder) != known.end()) continue;
@@ -93,6 +93,10 @@ Result<Registry> Registry::load(const FileSet& files) {
     }
     if (format.is_per_head) registry.sources_[format.name] = {file, text};
     registry.formats_[format.name] = format;
+  }
+  for (const auto& [file, text] : in_folder(files, "specs/tuning/")) {
+    KV_TRY(rows, parse_tuning(text, file, registry));
+    registry.tuning_[std::filesystem::path(file).stem().string()] = std::move(rows);
   }
   return registry;
 }
@@ -171,6 +175,12 @@ Result<const Policy*> Registry::policy(const std::string& name, const Where& whe
   const auto found = policies_.find(name);
   if (found != policies_.end()) return &found->second;
   return unknown("policy", name, where, keys(policies_));
+}
+
+const std::vector<TuningRow>& Registry::tuning(const std::string& arch) const {
+  static const std::vector<TuningRow> none;
+  const auto found = tuning_.find(arch);
+  return found == tuning_.end() ? none : found->second;
 }
 
 const std::string* Registry::fragment(const std::string& name) const {

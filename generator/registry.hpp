@@ -12,6 +12,7 @@
 #include "generator/layers.hpp"
 #include "generator/result.hpp"
 #include "generator/rotation.hpp"
+#include "generator/tuning.hpp"
 
 namespace kvjit {
 
@@ -39,6 +40,7 @@ class Registry : public RotationLookup, public ArchLookup {
   Result<const Arch*> require_arch(const std::string& name, const Where& where) const;
   Result<const Calibration*> calibration(const std::string& name, const Where& where) const;
   Result<const Policy*> policy(const std::string& name, const Where& where) const;
+  const std::vector<TuningRow>& tuning(const std::string& arch) const;  // measured shapes, in the order of the file
   const std::string* fragment(const std::string& name) const;  // "core/simt.cuh" -> text, nullptr if there is none
 
   const std::map<std::string, Format>& formats() const { return formats_; }
@@ -55,6 +57,7 @@ class Registry : public RotationLookup, public ArchLookup {
   std::map<std::string, Arch> archs_;
   std::map<std::string, Calibration> calibrations_;
   std::map<std::string, Policy> policies_;
+  std::map<std::string, std::vector<TuningRow>> tuning_;  // by arch
   std::map<std::string, std::string> aliases_;
   std::map<std::string, std::string> fragments_;
 };

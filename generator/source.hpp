@@ -82,6 +82,7 @@ struct ProgramSource {
   int rows = 0;                                                            // q_heads_per_kv * query_length
   int tile_tokens = 0;                                                     // granule in which blocks share the tokens
   bool rotates_queries = false, finishes = false, rotates_output = false;  // what `attend` does beside attending
+  bool appends = false;  // `attend` stores the newest tokens, which calls bring
   SideFacts k, v;
   std::map<Role, Source> kernels;
   std::vector<Decision> decisions;

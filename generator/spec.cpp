@@ -42,6 +42,11 @@ void read_attention(schema::Table& table, Spec& spec) {
   table.read("q_type", spec.q_type, kElements);
   table.read("out_type", spec.out_type, kElements);
   table.read("fuse", spec.fuse);
+  table.read("append", spec.append);
+  table.read("sparse_v", spec.sparse_v);
+  if (!(spec.sparse_v >= 0 && spec.sparse_v < 1))
+    table.complain(table.where("sparse_v"), "sparse_v must be 0 (off) or a share below 1",
+                   {"1e-3: tokens of less than a thousandth of the largest probability"});
   for (std::size_t i = 0; i < spec.features.size(); ++i)
     if (std::find(kFeatures.begin(), kFeatures.end(), spec.features[i]) == kFeatures.end())
       table.complain(table.find("features")->items[i].where, fmt::format("feature '{}' is not known", spec.features[i]),

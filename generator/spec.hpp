@@ -50,6 +50,8 @@ struct Spec {
   std::vector<std::string> features;  // "causal"
   Element q_type = Element::f16;      // how queries are given
   Element out_type = Element::f32;    // how the output is wanted
+  double sparse_v = 0;  // V of tokens below this share of the largest probability may be left out; 0: none
+  bool append = false;  // calls bring K and V of the newest tokens, which are stored and attended to in one launch
   Layout layout = Layout::planar;
   bool fuse = true;                          // rotations and merge in the attention kernel, where that is possible
   std::vector<std::string> archs;            // empty: the present GPU

@@ -153,9 +153,11 @@ Result<const kvjit::Registry*> registry() {
   return &*loaded;
 }
 
-Result<kvjit::ProgramSource> generate(const kvjit::Spec& spec, const std::string& arch) {
+// device: what the program will run on, "" if that is not known.
+Result<kvjit::ProgramSource> generate(const kvjit::Spec& spec, const std::string& arch, const std::string& device) {
   KV_TRY(known, registry());
   KV_TRY(problem, kvjit::resolve(spec, *known, arch));
+  problem.device = device;
   return kvjit::make_program(problem, *known);
 }
 
@@ -203,7 +205,10 @@ kvjit::AttentionCall convert(const kvjit_attention_call& c) {
           c.scale,
           c.k_tensor_scale != 0 ? c.k_tensor_scale : 1,
           c.v_tensor_scale != 0 ? c.v_tensor_scale : 1,
-          c.blocks};
+          c.blocks,
+          convert(c.new_k),
+          convert(c.new_v),
+          static_cast<kv::RowType>(c.new_type)};
 }
 
 // Shared by quantise and dequantise; `run` is the member of Program.
@@ -357,7 +362,7 @@ kvjit_status kvjit_supported(const char* toml, const char* arch, char* reasons, 
       if (archs.empty())
         return refuse({Code::usage, "the spec names no arch; pass one, such as sm_90a"}, ""), Result<void>{};
       for (const std::string& asked : archs)
-        if (const auto made = generate(spec, asked); !made)
+        if (const auto made = generate(spec, asked, ""); !made)
           refuse(made.error(), fmt::format("{}{}{}: ", spec.label, spec.label.empty() ? "" : " ", asked));
     }
     return {};
@@ -381,7 +386,8 @@ kvjit_status kvjit_program_create(kvjit_context* context, const char* toml, cons
                   fmt::format("[matrix] and [layers] give {} specs; a program is one spec", specs.size()), {file},
                   {"leave both out, or create one program for each combination and each group of layers"});
     KV_TRY(chosen, choose_arch(specs[0], arch, context->context->backend()->facts()));
-    KV_TRY(source, generate(specs[0], chosen));
+    const kvjit::DeviceFacts& facts = context->context->backend()->facts();
+    KV_TRY(source, generate(specs[0], chosen, facts.is_gpu ? facts.name : ""));
     KV_TRY(created, kvjit::Program::create(context->context, std::move(source)));
     auto handle = std::make_unique<kvjit_program>();
     handle->context = context->context;
@@ -401,7 +407,7 @@ kvjit_status kvjit_program_describe(const kvjit_program* program, kvjit_program_
     const int q_type = s.q_bytes == 4 ? KVJIT_F32 : s.q_is_f16 ? KVJIT_F16 : KVJIT_BF16;
     const int out_type = s.out_is_f32 ? KVJIT_F32 : KVJIT_F16;
     write_struct(facts, {0, s.id.c_str(), s.title.c_str(), s.arch.c_str(), s.is_planar, s.head_dim, s.q_heads_per_kv,
-                         s.query_length, s.causal, q_type, out_type, s.tile_tokens});
+                         s.query_length, s.causal, q_type, out_type, s.tile_tokens, s.appends});
     return {};
   });
 }

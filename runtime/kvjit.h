@@ -155,6 +155,7 @@ typedef struct kvjit_program_facts {
   int head_dim, q_heads_per_kv, query_length, is_causal;
   int q_type, out_type; /* KVJIT_F16 ... */
   int tile_tokens;      /* in which blocks share the tokens */
+  int appends;          /* calls bring new_k and new_v */
 } kvjit_program_facts;
 KVJIT_API kvjit_status kvjit_program_describe(const kvjit_program* program, kvjit_program_facts* facts,
                                               kvjit_error* error);
@@ -244,6 +245,12 @@ typedef struct kvjit_attention_call {
                           matter. Calls that may run at the same time need workspaces of their own. */
   void* stream;
   float k_tensor_scale, v_tensor_scale; /* as in kvjit_codec_call */
+  /* Of programs with attention.append, and only of those: K and V of the query_length newest tokens, [sequences][query_length]
+   * [kv_heads][head_dim]; query_stride is the token's. `tokens` and `lengths` count them: row i becomes token
+   * length - query_length + i of the cache, stored as kvjit_quantise would, and attended to. kvjit_reference stores nothing: the
+   * tokens must be in the cache by then. */
+  kvjit_rows new_k, new_v;
+  int new_type; /* KVJIT_F16, KVJIT_BF16 or KVJIT_F32 */
 } kvjit_attention_call;
 
 /* What really ran. converted_bytes: bytes of cache that were converted outside the fused kernel; always 0. */

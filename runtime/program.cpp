@@ -166,6 +166,22 @@ Result<void> check_tensor_scale(const SideFacts& facts, const char* name, float 
   return {};
 }
 
+Result<void> check_row_type(const char* name, kv::RowType type) {
+  if (type == kv::RowType::f16 || type == kv::RowType::bf16 || type == kv::RowType::f32) return {};
+  return refuse(fmt::format("{} has type {}; f16 (1), bf16 (2) and f32 (3) are possible", name, int(type)));
+}
+
+Result<void> check_new_rows(const ProgramSource& source, const AttentionCall& call) {
+  if (!source.appends) {
+    if (!call.new_k.data && !call.new_v.data) return {};
+    return refuse(fmt::format("new tokens for {}, which does not append: attention.append = true", source.id));
+  }
+  KV_CHECK(check_row_type("new_k, new_v", call.new_type));
+  const unsigned alignment = call.new_type == kv::RowType::f32 ? 4 : 2;
+  KV_CHECK(check_pointer("new_k", call.new_k.data, alignment));
+  return check_pointer("new_v", call.new_v.data, alignment);
+}
+
 Result<void> check_call(const ProgramSource& source, const AttentionCall& call, const Workspace& pieces,
                         DevicePointer workspace) {
   KV_CHECK(check_counts(call.sequences, call.tokens, call.kv_heads));
@@ -309,6 +325,7 @@ Result<LaunchReport> Program::run(bool readable, const AttentionCall& call, Devi
   const int blocks = choose_blocks(source_, context_->backend()->facts(), call);
   const Workspace pieces = lay_out(source_, call, blocks);
   KV_CHECK(check_call(source_, call, pieces, workspace));
+  if (!readable) KV_CHECK(check_new_rows(source_, call));
   const bool rotates_q = source_.k.is_transformed && (readable || !source_.rotates_queries);
   const bool rotates_out = source_.v.is_transformed && (readable || !source_.rotates_output);
 
@@ -349,7 +366,14 @@ Result<LaunchReport> Program::run(bool readable, const AttentionCall& call, Devi
     args.arrivals = reinterpret_cast<kv::u32*>(workspace);
     args.partial = reinterpret_cast<float*>(workspace + pieces.partial);
     args.partial_state = reinterpret_cast<float*>(workspace + pieces.state);
-    KV_CHECK(step(Role::attend, Grid{static_cast<unsigned>(blocks), 1, 1}, args));
+    const Grid grid{static_cast<unsigned>(blocks), 1, 1};
+    const auto attend = [&]() -> Result<void> {
+      if (!source_.appends) return step(Role::attend, grid, args);
+      const kv::NewRows new_k{call.new_k, call.new_type, call.k_tensor_scale},
+          new_v{call.new_v, call.new_type, call.v_tensor_scale};
+      return step(Role::attend, grid, kv::AppendArgs{args, new_k, new_v});
+    };
+    KV_CHECK(attend());
     if (!source_.finishes)
       KV_CHECK(step(Role::merge, Grid{static_cast<unsigned>(source_.rows), heads, sequences},
                     kv::MergeArgs{args.partial, args.partial_state, args.work, out}));
@@ -384,8 +408,7 @@ Result<void> Program::codec(Role role, const kv::CodecArgs& args, Stream stream)
   const bool is_k = role == Role::quantise_k || role == Role::dequantise_k;
   KV_CHECK(check_counts(args.sequences, args.tokens, args.heads));
   KV_CHECK(check_tensor_scale(is_k ? source_.k : source_.v, is_k ? "k" : "v", args.tensor_scale));
-  if (args.x_type != kv::RowType::f16 && args.x_type != kv::RowType::bf16 && args.x_type != kv::RowType::f32)
-    return refuse(fmt::format("x has type {}; f16 (1), bf16 (2) and f32 (3) are possible", int(args.x_type)));
+  KV_CHECK(check_row_type("x", args.x_type));
   KV_CHECK(check_pointer("x", args.x.data, args.x_type == kv::RowType::f32 ? 4 : 2));
   KV_CHECK(check_side(source_, is_k ? source_.k : source_.v, is_k ? "k" : "v", args.side));
   if (args.slots) KV_CHECK(check_pointer("slots", args.slots, alignof(kv::i64)));

@@ -43,6 +43,9 @@ struct AttentionCall {
   double scale = 0;                              // 0: 1/sqrt(head_dim)
   float k_tensor_scale = 1, v_tensor_scale = 1;  // of formats that have one scale for the whole tensor; else 1
   int blocks = 0;                                // that share the tokens, at most kMostBlocks; 0: one a multiprocessor
+  // Of programs that append, and only of those: the query_length newest tokens, which `tokens` and `lengths` count.
+  kv::Rows new_k{}, new_v{};
+  kv::RowType new_type = kv::RowType::f16;
 };
 
 // What really ran, for reports and tests.
@@ -62,7 +65,7 @@ class Program {
   std::size_t workspace_bytes(const AttentionCall& call) const;
   // No allocation, no synchronisation: safe in CUDA graphs once the kernels are loaded (create loads those of attention).
   Result<LaunchReport> attention(const AttentionCall& call, DevicePointer workspace, Stream stream) const;
-  // The readable kernel over the same inputs; out as in attention.
+  // The readable kernel over the same inputs; out as in attention. It stores nothing: new tokens must be in the cache already.
   Result<LaunchReport> reference(const AttentionCall& call, DevicePointer workspace, Stream stream) const;
   // side 0 = K, 1 = V.
   Result<void> quantise(int side, const kv::CodecArgs& args, Stream stream) const;

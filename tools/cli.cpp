@@ -32,14 +32,15 @@ Result<Registry> Cli::registry() const {
     std::error_code problem;
     if (!fs::is_directory(dir, problem))
       return fail(Code::bad_input, fmt::format("--specs {}: there is no such folder", dir), {},
-                  {"it holds formats/, rotations/, archs/, calibrations/ and policies/ of *.toml; *.toml next to them "
-                   "are formats"});
+                  {"it holds formats/, rotations/, archs/, calibrations/, policies/ and tuning/ of *.toml; *.toml next "
+                   "to them are formats"});
     std::size_t added = 0;
     for (const auto& [folder, kind] : {std::pair{"formats", "formats"},
                                        {"rotations", "rotations"},
                                        {"archs", "archs"},
                                        {"calibrations", "calibrations"},
                                        {"policies", "policies"},
+                                       {"tuning", "tuning"},
                                        {"", "formats"}}) {
       const fs::path from = fs::path(dir) / folder;
       if (!fs::is_directory(from, problem)) continue;
@@ -112,6 +113,7 @@ Result<Ready> make_ready(const Spec& spec, const Registry& registry, const std::
   if (!is_listed) arch = spec.archs[0];
   Ready ready;
   KV_TRY(problem, resolve(spec, registry, arch));
+  if (facts.is_gpu) problem.device = facts.name;
   KV_TRY(source, make_program(problem, registry));
   KV_TRY(program, Program::create(context, source));
   return Ready{problem, program};

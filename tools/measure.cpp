@@ -10,31 +10,66 @@
 
 namespace kvjit {
 
-std::vector<double> exact_attention(const AttentionShape& shape, std::span<const double> q, std::span<const double> k,
-                                    std::span<const double> v) {
+namespace {
+
+// visit(row, first row of its K and V, weight of each token it sees): the softmax of every row of queries.
+template <class Visit>
+void for_each_softmax(const AttentionShape& shape, std::span<const double> q, std::span<const double> k, Visit visit) {
   const auto dim = static_cast<std::size_t>(shape.head_dim);
   const auto capacity = static_cast<std::size_t>(shape.capacity ? shape.capacity : shape.tokens);
   const double scale = 1 / std::sqrt(static_cast<double>(dim));
-  std::vector<double> out(q.size(), 0.0), p;
+  std::vector<double> p;
   const std::size_t rows = q.size() / dim, queries = static_cast<std::size_t>(shape.query_length);
   for (std::size_t row = 0; row < rows; ++row) {
-    const std::size_t kv_head = row / queries / static_cast<std::size_t>(shape.q_heads_per_kv);
+    const std::size_t first = row / queries / static_cast<std::size_t>(shape.q_heads_per_kv) * capacity;
     const auto query = static_cast<long long>(row % queries);
     const long long visible = shape.causal ? shape.tokens - shape.query_length + query + 1 : shape.tokens;
     if (visible <= 0) continue;
     p.assign(static_cast<std::size_t>(visible), 0.0);
     for (std::size_t t = 0; t < p.size(); ++t) {
-      const double* key = &k[(kv_head * capacity + t) * dim];
+      const double* key = &k[(first + t) * dim];
       for (std::size_t c = 0; c < dim; ++c) p[t] += q[row * dim + c] * key[c];
       p[t] *= scale;
     }
     const double largest = *std::max_element(p.begin(), p.end());
     double sum = 0;
     for (double& x : p) sum += x = std::exp(x - largest);
-    for (std::size_t t = 0; t < p.size(); ++t)
-      for (std::size_t c = 0; c < dim; ++c) out[row * dim + c] += p[t] / sum * v[(kv_head * capacity + t) * dim + c];
+    for (double& x : p) x /= sum;
+    visit(row, first, p);
   }
+}
+
+}  // namespace
+
+std::vector<double> exact_attention(const AttentionShape& shape, std::span<const double> q, std::span<const double> k,
+                                    std::span<const double> v) {
+  const auto dim = static_cast<std::size_t>(shape.head_dim);
+  std::vector<double> out(q.size(), 0.0);
+  for_each_softmax(shape, q, k, [&](std::size_t row, std::size_t first, const std::vector<double>& p) {
+    for (std::size_t t = 0; t < p.size(); ++t)
+      for (std::size_t c = 0; c < dim; ++c) out[row * dim + c] += p[t] * v[(first + t) * dim + c];
+  });
   return out;
+}
+
+double sparse_bound(const AttentionShape& shape, double sparse_v, std::span<const double> q, std::span<const double> k,
+                    std::span<const double> v, std::span<const double> exact) {
+  if (sparse_v == 0) return 0;
+  const auto dim = static_cast<std::size_t>(shape.head_dim);
+  double error = 0, norm = 0;
+  for_each_softmax(shape, q, k, [&](std::size_t, std::size_t first, const std::vector<double>& p) {
+    const double least = sparse_v * *std::max_element(p.begin(), p.end());
+    double bound = 0;
+    for (std::size_t t = 0; t < p.size(); ++t) {
+      if (p[t] >= least) continue;
+      double square = 0;
+      for (std::size_t c = 0; c < dim; ++c) square += v[(first + t) * dim + c] * v[(first + t) * dim + c];
+      bound += p[t] * std::sqrt(square);
+    }
+    error += bound * bound;
+  });
+  for (const double x : exact) norm += x * x;
+  return norm == 0 ? std::sqrt(error) : std::sqrt(error / norm);
 }
 
 Difference difference(std::span<const float> a, std::span<const double> b, int dim) {

@@ -23,6 +23,11 @@ struct AttentionShape {  // of one sequence
 std::vector<double> exact_attention(const AttentionShape& shape, std::span<const double> q, std::span<const double> k,
                                     std::span<const double> v);
 
+// What leaving out V of tokens below sparse_v times the largest probability may cost at most, of each row: the sum of their weights
+// times the lengths of their V. As a share of |exact|, like a relative error. 0 for sparse_v 0.
+double sparse_bound(const AttentionShape& shape, double sparse_v, std::span<const double> q, std::span<const double> k,
+                    std::span<const double> v, std::span<const double> exact);
+
 struct Difference {
   double relative_l2 = 0;  // |a - b| / |b|
   double cosine = 0;       // mean over rows of `dim`

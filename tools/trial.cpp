@@ -19,6 +19,10 @@ void* device_data(DevicePointer pointer) { return reinterpret_cast<void*>(pointe
 
 std::size_t element_bytes(Element type) { return type == Element::f32 ? 4 : 2; }
 
+kv::RowType row_type(Element type) {
+  return type == Element::f32 ? kv::RowType::f32 : type == Element::f16 ? kv::RowType::f16 : kv::RowType::bf16;
+}
+
 std::vector<std::uint8_t> packed(Element type, std::span<const float> x) {
   std::vector<std::uint8_t> bytes(x.size() * element_bytes(type));
   if (type == Element::f32) {
@@ -90,8 +94,31 @@ std::size_t memory_bytes(const ProgramSource& source, const CacheShape& shape) {
 
 std::vector<float> rounded_to(Element type, std::span<const float> x) { return unpacked(type, packed(type, x)); }
 
+std::vector<float> newest_rows(std::span<const float> x, const CacheShape& shape, const std::vector<int>& lengths,
+                               int count, int dim) {
+  const auto width = static_cast<std::size_t>(dim);
+  std::vector<float> rows;
+  for (int s = 0; s < shape.sequences; ++s)
+    for (int i = 0; i < count; ++i)
+      for (int h = 0; h < shape.kv_heads; ++h) {
+        const long long token = lengths[static_cast<std::size_t>(s)] - count + i;
+        const auto at = static_cast<std::size_t>((s * shape.kv_heads + h) * shape.tokens + token) * width;
+        if (token < 0)
+          rows.resize(rows.size() + width);
+        else
+          rows.insert(rows.end(), x.begin() + static_cast<std::ptrdiff_t>(at),
+                      x.begin() + static_cast<std::ptrdiff_t>(at + width));
+      }
+  return rows;
+}
+
+void Trial::set_newest(int side, std::vector<float> x, Element type) {
+  newest_[side] = std::move(x);
+  newest_type_ = type;
+}
+
 struct Trial::Launch {
-  Buffer q, out, lengths, workspace;
+  Buffer q, out, lengths, workspace, newest[2];
   AttentionCall call;
 };
 
@@ -119,7 +146,7 @@ kv::CodecArgs Trial::codec_args(int side, DevicePointer x, int dim, Element type
   const long long head = shape_.tokens * dim;
   kv::CodecArgs args{};
   args.x = {device_data(x), shape_.kv_heads * head, dim, head};
-  args.x_type = type == Element::f32 ? kv::RowType::f32 : type == Element::f16 ? kv::RowType::f16 : kv::RowType::bf16;
+  args.x_type = row_type(type);
   args.side = cache(side);
   args.sequences = shape_.sequences;
   args.tokens = static_cast<int>(shape_.tokens);
@@ -286,6 +313,17 @@ Result<Trial::Launch> Trial::prepare(std::span<const float> q, const Call& call)
     KV_TRY(lengths, uploaded(backend, {bytes, call.lengths.size() * sizeof(int)}));
     launch.lengths = std::move(lengths);
     c.lengths = static_cast<const int*>(device_data(launch.lengths.pointer()));
+  }
+  if (program_->source().appends && !call.is_reference) {
+    for (const int side : {0, 1}) {
+      KV_CHECK(check_count("the newest tokens", newest_[side].size(),
+                           static_cast<std::size_t>(shape_.sequences * queries * shape_.kv_heads * dim)));
+      KV_TRY(newest, uploaded(backend, packed(newest_type_, newest_[side])));
+      launch.newest[side] = std::move(newest);
+      const long long token = shape_.kv_heads * dim;
+      (side == 0 ? c.new_k : c.new_v) = {device_data(launch.newest[side].pointer()), queries * token, token, dim};
+    }
+    c.new_type = row_type(newest_type_);
   }
   KV_TRY(workspace, Buffer::make(backend, program_->workspace_bytes(c)));
   // NaN patterns: a partial result that is read before it is written shows.

@@ -27,6 +27,9 @@ class Trial {
   static Result<Trial> make(std::shared_ptr<Context> context, std::shared_ptr<Program> program, const Problem& problem,
                             const CacheShape& shape);
 
+  // Another program over the same cache: of the same problem, planned otherwise.
+  void use(std::shared_ptr<Program> program) { program_ = std::move(program); }
+
   // side 0 = K, 1 = V; x [sequences][kv_heads][tokens][head_dim], uploaded as `type`.
   Result<void> quantise(int side, std::span<const float> x, Element type = Element::f32);
   // Of formats that have one scale for the whole tensor: used by every call from now on.
@@ -40,6 +43,10 @@ class Trial {
   Result<void> fill(int side, std::span<const std::uint8_t> rows);
   // [sequences][kv_heads][tokens][head_dim], by way of `type`; rotated: [...][stored values], left in the rotated domain.
   Result<std::vector<float>> dequantise(int side, bool rotated = false, Element type = Element::f32) const;
+
+  // Of programs that append: K (side 0) or V of the newest tokens for every call from now on, [sequences][query_length][kv_heads]
+  // [head_dim], given as `type`.
+  void set_newest(int side, std::vector<float> x, Element type = Element::f32);
 
   struct Call {
     int tokens = 0;            // 0: the capacity
@@ -90,7 +97,14 @@ class Trial {
   Buffer memory_;  // copies one behind the other, each K, then V
   std::size_t values_at_ = 0, copy_bytes_ = 0;
   float tensor_scale_[2] = {1, 1};
+  std::vector<float> newest_[2];
+  Element newest_type_ = Element::f32;  // of both
 };
+
+// The rows of the `count` tokens before the end of each sequence, [sequences][count][kv_heads][dim], from x [sequences][kv_heads][tokens]
+// [dim]; zeros for those before the first.
+std::vector<float> newest_rows(std::span<const float> x, const CacheShape& shape, const std::vector<int>& lengths,
+                               int count, int dim);
 
 // What the kernel sees of x when it is given as `type`.
 std::vector<float> rounded_to(Element type, std::span<const float> x);

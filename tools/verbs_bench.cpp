@@ -1,10 +1,12 @@
 // The verb bench: how long one attention call over caches of given sizes takes, and what share that is of reading the cache and
-// doing nothing with it. What is timed is the whole program of the spec; the report says which kernels that was.
+// doing nothing with it. What is timed is the whole program of the spec; the report says which kernels that was. With --tune: how
+// long it takes with blocks of other shapes, and the best as a row of specs/tuning.
 // SPDX-License-Identifier: MIT
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <filesystem>
 #include <memory>
 
 #include "generator/codec.hpp"
@@ -14,6 +16,7 @@
 #include "tools/measure.hpp"
 #include "tools/report.hpp"
 #include "tools/trial.hpp"
+#include "tools/tune.hpp"
 
 namespace kvjit {
 namespace {
@@ -23,8 +26,9 @@ struct BenchArgs {
   std::vector<long long> tokens = {4096, 8192, 32768, 131072};
   std::vector<int> batch = {1};
   int kv_heads = 8, repeats = 20;
-  std::string html;
-  bool is_writing = false;
+  double query_scale = 1;
+  std::string html, out_dir;
+  bool is_writing = false, is_tuning = false;
   double gigabytes = 1;
 };
 
@@ -99,7 +103,7 @@ struct Job {
 
 Result<Job> make_job(const Spec& spec, const BenchArgs& args, const Registry& registry,
                      const std::shared_ptr<Context>& context) {
-  constexpr std::size_t kDistinct = 512;
+  constexpr std::size_t kDistinct = 509;  // a prime: repeated, each of them comes to every warp
   const DeviceFacts& facts = context->backend()->facts();
   KV_TRY(ready, make_ready(spec, registry, context));
   Job job{ready, {}, {}};
@@ -120,19 +124,36 @@ Result<Job> make_job(const Spec& spec, const BenchArgs& args, const Registry& re
   return job;
 }
 
-Result<BenchRow> bench_one(const Job& job, const CacheShape& shape, const Probe& probe, int repeats,
+Result<Trial> filled_trial(const Job& job, const CacheShape& shape, const std::shared_ptr<Context>& context) {
+  KV_TRY(trial, Trial::make(context, job.ready.program, job.ready.problem, shape));
+  const Problem& problem = job.ready.problem;
+  const auto newest = std::size_t(shape.sequences) * std::size_t(shape.kv_heads) * std::size_t(problem.query_length) *
+                      std::size_t(problem.head_dim);
+  for (const int side : {0, 1}) {
+    KV_CHECK(trial.fill(side, job.rows[side]));
+    if (problem.append) trial.set_newest(side, heavy_tailed(4, newest, problem.head_dim), Element::f16);
+  }
+  return std::move(trial);
+}
+
+std::vector<float> queries(const Problem& problem, const CacheShape& shape, double factor) {
+  const auto rows = std::size_t(shape.sequences) * std::size_t(shape.kv_heads) * std::size_t(problem.q_heads_per_kv) *
+                    std::size_t(problem.query_length);
+  auto q = heavy_tailed(3, rows * std::size_t(problem.head_dim), problem.head_dim);
+  for (float& x : q) x *= static_cast<float>(factor);
+  return q;
+}
+
+Result<BenchRow> bench_one(const Job& job, const CacheShape& shape, const Probe& probe, const BenchArgs& args,
                            const std::shared_ptr<Context>& context) {
   const Problem& problem = job.ready.problem;
-  KV_TRY(trial, Trial::make(context, job.ready.program, problem, shape));
-  for (const int side : {0, 1}) KV_CHECK(trial.fill(side, job.rows[side]));
-  const auto q_rows = std::size_t(shape.sequences) * std::size_t(shape.kv_heads) * std::size_t(problem.q_heads_per_kv) *
-                      std::size_t(problem.query_length);
-  const auto q = heavy_tailed(3, q_rows * std::size_t(problem.head_dim), problem.head_dim);
-  KV_TRY(timed, trial.time(q, {static_cast<int>(shape.tokens), {}, 0, false}, repeats));
+  KV_TRY(trial, filled_trial(job, shape, context));
+  const auto q = queries(problem, shape, args.query_scale);
+  KV_TRY(timed, trial.time(q, {static_cast<int>(shape.tokens), {}, 0, false}, args.repeats));
   std::vector<DevicePointer> places;
   for (int copy = 0; copy < shape.copies; ++copy) places.push_back(trial.memory(copy));
   const auto bytes = static_cast<std::size_t>(timed.report.cache_bytes);
-  KV_TRY(roof, probe.time(places, bytes, repeats));
+  KV_TRY(roof, probe.time(places, bytes, args.repeats));
   KV_TRY(kernels, launched_kernels(*job.ready.program, timed.report));
 
   BenchRow row;
@@ -169,15 +190,96 @@ Result<int> bench(const Cli& cli, const BenchArgs& args) {
   Json data = {{"device", to_json(facts)},
                {"pool_bytes", pool_bytes(facts)},
                {"repeats", args.repeats},
+               {"query_scale", args.query_scale},
                {"results", Json::array()}};
   for (const Job& job : jobs)
     for (const CacheShape& shape : job.shapes) {
-      KV_TRY(row, bench_one(job, shape, probe, args.repeats, context));
+      KV_TRY(row, bench_one(job, shape, probe, args, context));
       data["results"].push_back(to_json(row));
       rows.push_back(std::move(row));
     }
   if (!args.html.empty()) KV_CHECK(write_text(args.html, bench_page(facts, args.kv_heads, rows)));
   cli.print(data, fmt::format("{}\n{}", bench_heading(facts, args.kv_heads), bench_text(rows)));
+  return 0;
+}
+
+// Sequences x KV heads x tokens.
+std::string cache_text(const CacheShape& shape) {
+  return fmt::format("{} x {} x {}", shape.sequences, shape.kv_heads, shape.tokens);
+}
+
+// Microseconds of any program of the job's problem, over each of the job's caches.
+Result<TimeProgram> timer(const Job& job, const BenchArgs& args, const std::shared_ptr<Context>& context) {
+  const auto trials = std::make_shared<std::vector<Trial>>();
+  for (const CacheShape& shape : job.shapes) {
+    KV_TRY(trial, filled_trial(job, shape, context));
+    trials->push_back(std::move(trial));
+  }
+  return [trials, &args, &job](const std::shared_ptr<Program>& program) -> Result<std::vector<double>> {
+    std::vector<double> us;
+    for (Trial& trial : *trials) {
+      trial.use(program);
+      KV_TRY(timed, trial.time(queries(job.ready.problem, trial.shape(), args.query_scale),
+                               {static_cast<int>(trial.shape().tokens), {}, 0, false}, args.repeats));
+      us.push_back(timed.timing.median_us);
+    }
+    return us;
+  };
+}
+
+// The best shape of a spec as the row that a tuning file gets.
+Result<TuningRow> row_of(const Spec& spec, const Job& job, const TuneResult& tuned, const std::string& device,
+                         const std::string& file, const Registry& registry) {
+  const Problem& problem = job.ready.problem;
+  TuningRow row;
+  row.device = device;
+  row.k = spec.k, row.v = spec.v;
+  row.head_dim = problem.head_dim, row.rows = problem.q_heads_per_kv * problem.query_length;
+  row.layout = problem.layout;
+  row.shape = tuned.shapes[tuned.best].shape;
+  for (std::size_t i = 0; i < job.shapes.size(); ++i)
+    row.measured.push_back(fmt::format("{}: {:.2f} us, untuned {:.2f}", cache_text(job.shapes[i]),
+                                       tuned.shapes[tuned.best].us[i], tuned.shapes[0].us[i]));
+  KV_TRY(read, parse_tuning(tuning_text(problem.arch.name, {row}), file, registry));  // what is written can be read
+  return read.at(0);
+}
+
+Result<int> tune_specs(const Cli& cli, const BenchArgs& args) {
+  if (args.out_dir.empty())
+    return fail(Code::usage, "--tune needs -o DIR", {}, {"it writes DIR/tuning/ARCH.toml, which --specs DIR finds"});
+  KV_TRY(registry, cli.registry());
+  KV_TRY(specs, cli.specs(args.specs));
+  KV_TRY(context, cli.context());
+  const DeviceFacts& facts = context->backend()->facts();
+  KV_CHECK(check_gpu(facts));
+  const std::filesystem::path folder = std::filesystem::path(args.out_dir) / "tuning",
+                              file = folder / (facts.arch + ".toml");
+  std::vector<TuningRow> rows = registry.tuning(facts.arch);
+  std::error_code problem;
+  if (std::filesystem::exists(file, problem)) {
+    KV_TRY(text, read_text(file.string()));
+    KV_TRY(known, parse_tuning(text, file.string(), registry));
+    rows = known;
+  }
+  std::filesystem::create_directories(folder, problem);
+  if (problem)
+    return fail(Code::environment, fmt::format("{}: cannot be made a folder: {}", folder.string(), problem.message()));
+
+  Json data = {{"device", to_json(facts)}, {"file", file.string()}, {"results", Json::array()}};
+  std::string text;
+  for (const Spec& spec : specs) {
+    KV_TRY(job, make_job(spec, args, registry, context));
+    KV_TRY(time, timer(job, args, context));
+    KV_TRY(tuned, tune(job.ready.problem, registry, context, time));
+    KV_TRY(row, row_of(spec, job, tuned, facts.name, file.string(), registry));
+    rows = with_row(std::move(rows), row);
+    KV_CHECK(write_text(file.string(), tuning_text(facts.arch, rows)));  // after each: what was measured is kept
+    data["results"].push_back(to_json(job.ready.problem.id, tuned));
+    std::vector<std::string> caches;
+    for (const CacheShape& shape : job.shapes) caches.push_back(cache_text(shape));
+    text += tune_table(job.ready.problem.id, caches, tuned);
+  }
+  cli.print(data, fmt::format("{}\n{}written to {}\n", facts.name, text, file.string()));
   return 0;
 }
 
@@ -189,6 +291,11 @@ void add_bench_verb(CLI::App& app, Cli& cli) {
   verb->add_option("SPEC", args->specs, "spec files")->required();
   CLI::Option* write =
       verb->add_flag("--write", args->is_writing, "time quantise and dequantise of K's format instead, against a copy");
+  CLI::Option* tune =
+      verb->add_flag("--tune", args->is_tuning, "time blocks of other shapes and keep the best")->excludes(write);
+  verb->add_option("-o,--output", args->out_dir, "with --tune: write DIR/tuning/ARCH.toml")
+      ->needs(tune)
+      ->type_name("DIR");
   verb->add_option("--tokens", args->tokens, "lengths of the sequences")
       ->delimiter(',')
       ->allow_extra_args(false)
@@ -203,15 +310,21 @@ void add_bench_verb(CLI::App& app, Cli& cli) {
       ->type_name("B,C");
   verb->add_option("--html", args->html, "also write table and charts to one HTML file")
       ->excludes(write)
+      ->excludes(tune)
       ->type_name("FILE");
   verb->add_option("--kv-heads", args->kv_heads, "KV heads of a sequence")->check(CLI::Range(1, 4096));
+  verb->add_option("--query-scale", args->query_scale, "queries times this: above 1, fewer tokens decide")
+      ->check(CLI::Range(0.0, 1e4))
+      ->excludes(write);
   verb->add_option("--repeats", args->repeats, "timed graphs of 20 calls; the median counts")
       ->check(CLI::Range(1, 10000));
   verb->add_option("--gigabytes", args->gigabytes, "with --write: size of the rows in memory")
       ->check(CLI::Range(0.001, 64.0))
       ->needs(write);
   verb->callback([&cli, args] {
-    cli.action = [&cli, args] { return args->is_writing ? bench_write(cli, *args) : bench(cli, *args); };
+    cli.action = [&cli, args] {
+      return args->is_writing ? bench_write(cli, *args) : args->is_tuning ? tune_specs(cli, *args) : bench(cli, *args);
+    };
   });
 }
 

@@ -71,6 +71,17 @@ struct RotateArgs {
 // Types of the rows that quantise reads and dequantise writes (the numbers of runtime/kvjit.h).
 enum class RowType : int { f16 = 1, bf16 = 2, f32 = 3 };
 
+// K or V of the newest tokens, as numbers: [sequences][query_length][kv_heads][head_dim]; query_stride is the token stride.
+struct NewRows {
+  Rows x;
+  RowType type;
+  float tensor_scale;
+};
+// decode of a plan that appends: it stores the newest tokens first.
+struct AppendArgs : AttentionArgs {
+  NewRows new_k, new_v;
+};
+
 // quantise: x -> cache; dequantise: cache -> x. One warp a (sequence, token, head).
 struct CodecArgs {
   // query_stride is the token stride here; rows of head_dim values, or of all stored ones where keep_rotated is set

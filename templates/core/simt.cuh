@@ -347,6 +347,10 @@ KV_DEVICE void load_coherent_u64(u32* v, const void* from) {
   asm volatile("ld.global.cg.v2.u32 {%0,%1}, [%2];" : "=r"(v[0]), "=r"(v[1]) : "l"(from));
 }
 
+// What the thread stored to global memory is in the second-level cache from here on: for asynchronous copies of the block, which read past
+// the first-level one, once a barrier has told the other threads (8.5, 9.7.13.4).
+KV_DEVICE void publish_stores() { __threadfence(); }
+
 // A line of global memory on its way to the second-level cache, where whoever writes it meanwhile writes too.
 KV_DEVICE void prefetch_line(const u8* at) { asm volatile("prefetch.global.L2 [%0];" ::"l"(at)); }
 
@@ -365,12 +369,16 @@ KV_DEVICE void release_successor() {
 
 // Asynchronous copies to shared memory (9.7.9.25.3): kBytes is 4, 8 or 16, both addresses aligned to it;
 // bytes past `valid` are zero-filled and not read. A copy has landed after copy_wait<groups that may still be
-// under way>(), for the waiting lane. sm_75 has no such copies: there the copy happens at once.
-template <int kBytes>
+// under way>(), for the waiting lane. sm_75 has no such copies: there the copy happens at once. kKeepsLine: the line stays in the
+// first-level cache a while, for the copies of its other bytes.
+template <int kBytes, bool kKeepsLine = false>
 KV_DEVICE void copy_async(SharedAddress to, const u8* from, int valid) {
 #if __CUDA_ARCH__ >= 800
   const u32 target = staged_address(to);
-  if constexpr (kBytes == 16)
+  if constexpr (kBytes == 16 && kKeepsLine)
+    asm volatile("cp.async.ca.shared.global.L2::128B [%0], [%1], 16, %2;" ::"r"(target), "l"(from), "r"(valid)
+                 : "memory");
+  else if constexpr (kBytes == 16)
     asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;" ::"r"(target), "l"(from), "r"(valid)
                  : "memory");
   else

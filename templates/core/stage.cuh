@@ -2,14 +2,15 @@
 // then read the runs of bytes whose codes they own.
 //
 //   global   row of token t at codes + t * token stride     (planar: dense, so a tile is one run of bytes)
-//   staged   row of token t at t * kPitch + its skew         (pitch: the planner's, against bank conflicts;
-//                                                             skew: 0, or for rows of 2-byte alignment 0 or 2)
+//   staged   row of token t at t * kPitch + its skew         (pitch: the planner's, against bank conflicts; skew: 0, or
+//                                                             where rows are copied by chunks, core/windows.cuh)
 // Rows past the last token are zero-filled and never read from memory.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include "core/args.cuh"
 #include "core/list.cuh"
 #include "core/simt.cuh"
+#include "core/windows.cuh"
 
 namespace kv {
 
@@ -68,31 +69,14 @@ KV_DEVICE void stage_padded(SharedAddress to, const u8* from, int valid_rows) {
   }
 }
 
-// kRows whole rows of kRowBytes, moved in units of kUnit bytes; `from` and the stride are multiples of kUnit.
-template <int kRows, int kRowBytes, int kPitch, int kUnit>
+// kRows whole rows of kRowBytes; all are multiples of 16, and so are `from` and the stride.
+template <int kRows, int kRowBytes, int kPitch>
 KV_DEVICE void stage_rows(SharedAddress to, const u8* from, i64 token_stride) {
-  constexpr int kPerRow = kRowBytes / kUnit, kTotal = kRows * kPerRow;
+  constexpr int kPerRow = kRowBytes / 16, kTotal = kRows * kPerRow;
   KV_UNROLL_BY(4)
   for (int first = 0; first < kTotal; first += 32) {
-    const int i = first + lane(), row = i / kPerRow, at = i % kPerRow * kUnit;
-    if (kTotal % 32 == 0 || i < kTotal)
-      copy_async<kUnit>(to + row * kPitch + at, from + row * token_stride + at, kUnit);
-  }
-}
-
-// Rows of 2-byte alignment: the aligned words that hold a row are copied, so it starts `skew` bytes into its slot (row_skew). At the
-// end of the row only its own bytes are read; at its start up to two bytes before it, which share an aligned word with it.
-template <int kRows, int kRowBytes, int kPitch, bool kIsWhole>
-KV_DEVICE void stage_skewed_rows(SharedAddress to, const u8* from, i64 token_stride, int valid_rows) {
-  constexpr int kPerRow = (kRowBytes + 2 + 3) / 4, kTotal = kRows * kPerRow;
-  KV_UNROLL_BY(kIsWhole ? 4 : 1)
-  for (int first = 0; first < kTotal; first += 32) {
-    const int i = first + lane(), row = i / kPerRow, at = i % kPerRow * 4;
-    const bool exists = kIsWhole || row < valid_rows;
-    const u8* const begin = from + (exists ? row * token_stride : 0);
-    const int skew = int((i64)begin & 2), valid = exists ? clamp_to(kRowBytes + skew - at, 4) : 0;
-    if (kTotal % 32 == 0 || i < kTotal)
-      copy_async<4>(to + row * kPitch + at, begin - skew + (valid > 0 ? at : 0), valid);
+    const int i = first + lane(), row = i / kPerRow, at = i % kPerRow * 16;
+    if (kTotal % 32 == 0 || i < kTotal) copy_async<16>(to + row * kPitch + at, from + row * token_stride + at, 16);
   }
 }
 
@@ -108,19 +92,10 @@ KV_DEVICE void stage_unaligned_rows(SharedAddress to, const u8* from, i64 token_
   }
 }
 
-// Bytes by which a staged row is late in its slot: 0 or 2, and 0 where rows are not skewed.
-template <class Side>
-KV_DEVICE u32 row_skew(const u8* first_row, i64 token_stride, int token) {
-  if constexpr (Side::kIsSkewed)
-    return (u32((i64)first_row) + u32(token) * u32(token_stride)) & 2u;
-  else
-    return 0;
-}
-
 // Can whole tiles take the straight-line copies?
 template <class Side>
 KV_DEVICE bool is_aligned(const u8* codes, i64 token_stride) {
-  return Side::kIsPlanar || Side::kIsSkewed || ((i64)codes | token_stride) % Side::kRowUnit == 0;
+  return Side::kIsPlanar || Side::kIsSkewed || ((i64)codes | token_stride) % 16 == 0;
 }
 
 // One side's tile of kTile tokens, `valid` of them live, into the stage at `to`; codes and scales point at the tile's first row, in
@@ -136,9 +111,9 @@ KV_DEVICE void stage_tile(SharedAddress to, i64 token_stride, const u8* codes, c
       stage_dense<kTile * Side::kScaleRowBytes, 0, kIsWhole>(to + Side::kScalesAt, scales,
                                                              valid * Side::kScaleRowBytes);
   } else if constexpr (Side::kIsSkewed) {
-    stage_skewed_rows<kTile, Side::kRowBytes, Side::kPitch, kIsWhole>(to, codes, token_stride, valid);
+    stage_chunks<Side, kTile, kIsWhole>(to, codes, token_stride, valid);
   } else if constexpr (kIsWhole) {
-    stage_rows<kTile, Side::kRowBytes, Side::kPitch, Side::kRowUnit>(to, codes, token_stride);
+    stage_rows<kTile, Side::kRowBytes, Side::kPitch>(to, codes, token_stride);
   } else {
     stage_unaligned_rows<kTile, Side::kRowBytes, Side::kPitch>(to, codes, token_stride, valid);
   }
@@ -156,7 +131,9 @@ KV_DEVICE void load_plane(SharedAddress rows, u32 block, int run, int part, u32*
     offset += part * Plane::kPartBits / 8;  // the run starts inside a byte
   static_assert(kSwizzle == 0 || kBytes <= 16, "runs lie in one chunk");
   const SharedAddress at = rows + swizzled<kSwizzle>(offset);
-  if constexpr (kUnit == 16) {
+  if constexpr (Plane::kIsWindow) {
+    load_window<kUnit, kBytes>(rows, offset, w);
+  } else if constexpr (kUnit == 16) {
     KV_UNROLL
     for (int i = 0; i < kBytes / 16; ++i) load_staged_u128(w + 4 * i, at + 16 * i);
   } else if constexpr (kUnit == 8) {

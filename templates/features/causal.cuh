@@ -3,11 +3,12 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 #include "core/simt.cuh"
+#include "features/every_value.cuh"
 
 namespace kv {
 
 template <int kQueries>
-struct Causal {
+struct Causal : EveryValue {
   KV_DEVICE static bool cuts(int last, int length) { return last > length - kQueries; }
   KV_DEVICE static bool sees(int query, int token, int length) { return token <= length - kQueries + query; }
 };

@@ -2,10 +2,11 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 #include "core/simt.cuh"
+#include "features/every_value.cuh"
 
 namespace kv {
 
-struct NoFeature {
+struct NoFeature : EveryValue {
   // Does any query row miss token `last` or an earlier one of its tile? (Then the tile needs sees() token by
   // token.)
   KV_DEVICE static bool cuts(int, int) { return false; }

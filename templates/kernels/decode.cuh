@@ -113,16 +113,18 @@ KV_DEVICE void take_tile(Sums<Plan>& sums, SharedAddress stage, const Queries<Pl
   for (int first = 0; first < Plan::kTile; first += kTokens) {
     u32 k_skew[kSubtiles][2], v_skew[kSubtiles][4], p[kSubtiles][Plan::kColumnBlocks][2];
     KV_UNROLL
-    for (int i = 0; i < kSubtiles * 2; ++i)
-      k_skew[i / 2][i % 2] = row_skew<K>(k_codes, k_stride, token + first + i / 2 * 16 + g + i % 2 * 8);
+    for (int i = 0; i < kSubtiles * 2; ++i) k_skew[i / 2][i % 2] = row_skew<K>(k_codes, k_stride, g);
     KV_UNROLL
-    for (int i = 0; i < kSubtiles * 4; ++i)
-      v_skew[i / 4][i % 4] = row_skew<V>(v_codes, v_stride, token + first + i / 4 * 16 + 2 * c + i % 2 + i % 4 / 2 * 8);
+    for (int i = 0; i < kSubtiles * 4; ++i) v_skew[i / 4][i % 4] = row_skew<V>(v_codes, v_stride, 2 * c + i % 2);
     Scores<Plan> x[kSubtiles];
     score<Plan>(x, stage, first, k_skew, queries, table, scale, sums.softmax);
     if (token + first + kTokens > length || Plan::Feature::cuts(token + first + kTokens - 1, length))
       mask_scores<Plan>(x, token + first, length);
     bool needs_renewal = largest_bits<Plan>(x) >= sums.softmax.renews_at;
+    if (Plan::Feature::template skips_values<Plan>(x, needs_renewal)) {
+      exponentiate<Plan>(p, x, sums.softmax);  // into the denominator
+      continue;
+    }
     if constexpr (V::kScalesGroups) {
       sums.value_scales.load(stage + K::kStageBytes, first, v_skew, table);
       needs_renewal |= !sums.value_scales.fit();
@@ -191,7 +193,6 @@ KV_DEVICE void attend_part(const AttentionArgs& args, const Work<Plan::kTile>& w
     filled = taken;
     taken = taken == ring_last ? ring : taken + kSlot;
   }
-  copy_wait<0>();
 
   KV_UNROLL
   for (int i = 0; i < 2 * Plan::kColumnBlocks; ++i) {
@@ -208,19 +209,22 @@ template <class Plan, class Side>
 KV_DEVICE void prefetch_side(const CacheSide& side, const Part& part) {
   constexpr int kLine = 128, kMost = Plan::kWarps * Plan::kStages;
   if constexpr (Side::kIsPlanar) {
-    const int last = part.last - part.first < kMost ? part.last : part.first + kMost;
-    const i64 end = i64(last * Plan::kTile < part.length ? last * Plan::kTile : part.length) * Side::kRowBytes;
-    const u8* const codes =
-        side.codes + part.sequence * side.codes_sequence_stride + part.head * side.codes_head_stride;
+    const int first = part.first * Plan::kTile,
+              last = (part.last < part.first + kMost ? part.last : part.first + kMost) * Plan::kTile;
+    const int bytes = ((last < part.length ? last : part.length) - first) * Side::kRowBytes;
+    const u8* const codes = side.codes + part.sequence * side.codes_sequence_stride +
+                            part.head * side.codes_head_stride + i64(first) * Side::kRowBytes;
     KV_NO_UNROLL
-    for (i64 at = i64(part.first) * (Plan::kTile * Side::kRowBytes) + thread() * kLine; at < end;
-         at += Plan::kThreads * kLine)
-      prefetch_line(codes + at);
+    for (int at = thread() * kLine; at < bytes; at += Plan::kThreads * kLine) prefetch_line(codes + at);
   }
 }
 
+// Stores the newest tokens, where a call brings them (features/append.cuh): not this one.
 template <class Plan>
-KV_DEVICE void decode(const AttentionArgs& args) {
+KV_DEVICE void append(const AttentionArgs&, const Part&) {}
+
+template <class Plan, class Args>
+KV_DEVICE void decode(const Args& args) {
   using K = typename Plan::K;
   using V = typename Plan::V;
   static_assert(K::kDim == Plan::kKeyDim && V::kDim == Plan::kValueDim, "sections must cover the row");
@@ -229,21 +233,22 @@ KV_DEVICE void decode(const AttentionArgs& args) {
   fill_tables<V>();
   fill_order<Plan>();
   release_successor();  // it waits for all of this launch, but may be set up while the last blocks merge
-  if (!args.work.lengths) {
-    const Work<Plan::kTile> work(args.work);
-    const Part part = work.part_at(work.begin(block_x()), work.begin(block_x() + 1));
-    prefetch_side<Plan, K>(args.k, part);
-    prefetch_side<Plan, V>(args.v, part);
-  }
-  wait_for_predecessor();  // from here on, what it wrote may be read
+  if (args.work.lengths) wait_for_predecessor();  // it may write them
   const Work<Plan::kTile> work(args.work);
-  const u32 end = work.begin(block_x() + 1);
+  const u32 begin = work.begin(block_x()), end = work.begin(block_x() + 1);
   KV_NO_UNROLL
-  for (u32 at = work.begin(block_x()); at < end;) {
+  for (u32 at = begin; at < end;) {
     const Part part = work.part_at(at, end);
+    if (at == begin) {
+      prefetch_side<Plan, K>(args.k, part);
+      prefetch_side<Plan, V>(args.v, part);
+      wait_for_predecessor();  // from here on, what it wrote may be read
+    } else {
+      sync_block();  // shared memory is used anew
+    }
+    append<Plan>(args, part);
     attend_part<Plan>(args, work, part);
     at += u32(part.last - part.first);
-    if (at < end) sync_block();  // shared memory is used anew
   }
 }
 

@@ -11,7 +11,7 @@
 
 namespace kv {
 
-constexpr int kPartsAtOnce = 16;  // loads from far away: many under way
+constexpr int kPartsAtOnce = 8;  // loads from far away: many under way
 
 // Four neighbouring sums of a row, and the row's softmax, of some of its tokens.
 struct RowSums {
@@ -118,7 +118,9 @@ template <class Plan>
 KV_DEVICE void write_rows(const AttentionArgs& args, const Part& part) {
   constexpr int kPerLane = Plan::kOutputStored / 32;
   KV_NO_UNROLL
-  for (int row = warp(); row < Plan::kRows; row += Plan::kWarps) {
+  for (int first = 0; first < Plan::kRows; first += Plan::kWarps) {  // every warp alike: lanes meet in rotations
+    const bool exists = first + warp() < Plan::kRows;
+    const int row = exists ? first + warp() : 0;
     float x[kPerLane];
     [[maybe_unused]] float second[kPerLane];
     KV_UNROLL
@@ -133,7 +135,7 @@ KV_DEVICE void write_rows(const AttentionArgs& args, const Part& part) {
                    (i64(part.head) * Plan::kGroup + row % Plan::kGroup) * args.out.head_stride;
     KV_UNROLL
     for (int e = 0; e < kPerLane; ++e)
-      if (e * 32 + lane() < Plan::kOutputDim) Plan::store(args.out.data, to + e * 32 + lane(), x[e]);
+      if (exists && e * 32 + lane() < Plan::kOutputDim) Plan::store(args.out.data, to + e * 32 + lane(), x[e]);
   }
 }
 

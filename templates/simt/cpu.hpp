@@ -290,11 +290,12 @@ inline void load_table_u64(u32* v, u32 offset) {
 inline u32 count_arrival(u32* counter) { return (*counter)++; }
 inline void load_coherent_u128(u32* v, const void* from) { __builtin_memcpy(v, from, 16); }
 inline void load_coherent_u64(u32* v, const void* from) { __builtin_memcpy(v, from, 8); }
+inline void publish_stores() {}
 inline void prefetch_line(const u8*) {}
 inline void wait_for_predecessor() {}
 inline void release_successor() {}
 
-template <int kBytes>
+template <int kBytes, bool kKeepsLine = false>
 inline void copy_async(SharedAddress to, const u8* from, int valid) {
   cpu::host.copy_async(shared_bytes() + to, from, kBytes, valid);
 }

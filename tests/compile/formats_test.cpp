@@ -39,6 +39,11 @@ TEST_CASE("decode kernels of every format with itself in rows: no spills, no sta
   Kernels kernels;
   for (const std::string& name : format_names(registry()))
     kernels.add(program_of(name, name, "rows", "sm_90a").kernels.at(Role::attend));
+  // Rows copied by chunks where nothing is asynchronous, and on the oldest GPU where it is.
+  for (const char* arch : {"sm_75", "sm_80"})
+    if (is_known(arch))
+      for (const char* name : {"q8_0", "q4_0", "tbq4_0", "tbq3_0"})
+        kernels.add(program_of(name, name, "rows", arch).kernels.at(Role::attend));
   kernels.compile(kThreads);
 }
 

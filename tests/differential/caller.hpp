@@ -164,6 +164,12 @@ inline void check_placements(const std::shared_ptr<Context>& context, const Regi
     for (const Placement& placement :
          {Placement{0, 0}, Placement{2, 0}, Placement{0, 2}, Placement{6, 10}, Placement{16, 14}})
       check_placement(context, registry, {format, format, 128, 4, 1, Layout::rows, false}, placement);
+  // Every place of a chunk of 16 bytes, where all rows begin at the same and where they do not; windows of 4, 8 and 16 bytes.
+  for (const Case& test :
+       {Case{"q8_0", "q4_0", 128, 4, 1, Layout::rows}, Case{"tbq4_0", "tbq4_0", 128, 4, 1, Layout::rows},
+        Case{"kv4", "tbq4_0", 256, 4, 1, Layout::rows}, Case{"kv2", "kv8", 128, 4, 1, Layout::rows}})
+    for (const int front : {0, 2, 4, 6, 8, 10, 12, 14})
+      for (const int behind : {0, 2, 8, 12}) check_placement(context, registry, test, {front, behind});
 }
 
 }  // namespace kvjit::test

@@ -52,6 +52,21 @@ TEST_CASE("any number of blocks over ragged lengths, the same bits each time") {
   }
 }
 
+// kPartsAtOnce is 8; a tile each makes 66 parts.
+TEST_CASE("more parts of a pair than are loaded at once") {
+  const auto context = open_context(DeviceKind::cpu), shuffled = open_context(DeviceKind::cpu, 7);
+  constexpr int kTokens = 2100;
+  for (const Case& test : {kPlanar, kRows}) {
+    const Planned one = planned_for(context, test);
+    warm_up(context, {one}, kCompileThreads);
+    Judge judge(context, one, 1, kTokens), again(shuffled, one, 1, kTokens);
+    for (const int blocks : {70, kMostBlocks}) {
+      const Trial::Call call{0, {kTokens}, blocks, false};
+      CHECK(must(again.attend(call)).out == judge.check(call));
+    }
+  }
+}
+
 TEST_CASE("the order in which blocks finish does not change a bit") {
   const auto context = open_context(DeviceKind::cpu);
   Planned forwards = planned_for(context, kPlanar), backwards = forwards;

@@ -51,7 +51,7 @@ KV_CONSTANT u16 kKeySection0Halves[8] = {  // values / kUnit, as halves
     0xbced, 0xba27, 0xb6ec, 0xb07d, 0x307d, 0x36ec, 0x3a27, 0x3ced};
 struct KeySection0Plane0 {
   static constexpr int kAt = 0, kPartBits = 48, kRunBytes = 0, kLoadBytes = 6, kUnit = 2, kFirstWord = 0, kWords = 2;
-  static constexpr bool kIsWhole = false;
+  static constexpr bool kIsWhole = false, kIsWindow = false;
 };
 struct KeySection0 {
   static constexpr int kThreads = 384, kBits = 3, kOffset = 0;
@@ -85,9 +85,9 @@ struct KeySection0 {
   using Planes = List<KeySection0Plane0>;
 };
 struct KeySide {
-  static constexpr bool kIsPlanar = true, kIsSkewed = false, kScalesGroups = true, kOwnsTable = true;
+  static constexpr bool kIsPlanar = true, kIsSkewed = false, kIsDealt = false, kKeepsLines = false, kScalesGroups = true, kOwnsTable = true;
   static constexpr int kDim = 64;
-  static constexpr int kRowBytes = 24, kRowUnit = 16, kPitch = 24, kSwizzle = 0;  // the staged row
+  static constexpr int kRowBytes = 24, kPitch = 24, kSwizzle = 0;  // the staged row
   static constexpr int kScaleRowBytes = 2, kScalesAt = 400, kScalePitch = 2, kStageBytes = 432;
   static constexpr int kTableCopies = 32, kScaledGroups = 1;
   static constexpr float kUnit = 0.21843699f;
@@ -97,7 +97,7 @@ struct KeySide {
 // V as b3_block32_uniform_amax: 3.5 bits a value
 struct ValueSection0Plane0 {
   static constexpr int kAt = 0, kPartBits = 12, kRunBytes = 0, kLoadBytes = 3, kUnit = 1, kFirstWord = 0, kWords = 1;
-  static constexpr bool kIsWhole = false;
+  static constexpr bool kIsWhole = false, kIsWindow = false;
 };
 struct ValueSection0 {
   static constexpr int kThreads = 384, kBits = 3, kOffset = 4;
@@ -127,9 +127,9 @@ struct ValueSection0 {
   using Planes = List<ValueSection0Plane0>;
 };
 struct ValueSide {
-  static constexpr bool kIsPlanar = true, kIsSkewed = false, kScalesGroups = true, kOwnsTable = false;
+  static constexpr bool kIsPlanar = true, kIsSkewed = false, kIsDealt = false, kKeepsLines = false, kScalesGroups = true, kOwnsTable = false;
   static constexpr int kDim = 64;
-  static constexpr int kRowBytes = 24, kRowUnit = 16, kPitch = 24, kSwizzle = 0;  // the staged row
+  static constexpr int kRowBytes = 24, kPitch = 24, kSwizzle = 0;  // the staged row
   static constexpr int kScaleRowBytes = 4, kScalesAt = 400, kScalePitch = 4, kStageBytes = 464;
   static constexpr int kTableCopies = 32, kScaledGroups = 2;
   static constexpr float kUnit = 1.0f;

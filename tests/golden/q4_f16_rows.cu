@@ -5,7 +5,7 @@ namespace kv {
 // K as q4_0: 4.5 bits a value
 struct KeySection0Plane0 {
   static constexpr int kAt = 2, kPartBits = 32, kRunBytes = 0, kLoadBytes = 4, kUnit = 2, kFirstWord = 0, kWords = 1;
-  static constexpr bool kIsWhole = false;
+  static constexpr bool kIsWhole = false, kIsWindow = false;
 };
 struct KeySection0 {
   static constexpr int kThreads = 384, kBits = 4, kOffset = 8;
@@ -35,10 +35,10 @@ struct KeySection0 {
   using Planes = List<KeySection0Plane0>;
 };
 struct KeySide {
-  static constexpr bool kIsPlanar = false, kIsSkewed = false, kScalesGroups = true, kOwnsTable = false;
+  static constexpr bool kIsPlanar = false, kIsSkewed = true, kIsDealt = false, kKeepsLines = true, kScalesGroups = true, kOwnsTable = false;
   static constexpr int kDim = 64;
-  static constexpr int kRowBytes = 36, kRowUnit = 4, kPitch = 48, kSwizzle = 0;  // the staged row
-  static constexpr int kScaleRowBytes = 0, kScalesAt = 0, kScalePitch = 48, kStageBytes = 1552;
+  static constexpr int kRowBytes = 36, kPitch = 80, kSwizzle = 0;  // the staged row
+  static constexpr int kScaleRowBytes = 0, kScalesAt = 0, kScalePitch = 80, kStageBytes = 1296;
   static constexpr int kTableCopies = 1, kScaledGroups = 2;
   static constexpr float kUnit = 0.0625f;
   using Sections = List<KeySection0>;
@@ -47,7 +47,7 @@ struct KeySide {
 // V as f16: 16 bits a value
 struct ValueSection0Plane0 {
   static constexpr int kAt = 0, kPartBits = 128, kRunBytes = 0, kLoadBytes = 16, kUnit = 16, kFirstWord = 0, kWords = 4;
-  static constexpr bool kIsWhole = false;
+  static constexpr bool kIsWhole = false, kIsWindow = false;
 };
 struct ValueSection0 {
   static constexpr int kThreads = 384, kBits = 16, kOffset = 0;
@@ -69,10 +69,10 @@ struct ValueSection0 {
   using Planes = List<ValueSection0Plane0>;
 };
 struct ValueSide {
-  static constexpr bool kIsPlanar = false, kIsSkewed = false, kScalesGroups = false, kOwnsTable = false;
+  static constexpr bool kIsPlanar = false, kIsSkewed = false, kIsDealt = false, kKeepsLines = false, kScalesGroups = false, kOwnsTable = false;
   static constexpr int kDim = 64;
-  static constexpr int kRowBytes = 128, kRowUnit = 16, kPitch = 144, kSwizzle = 0;  // the staged row
-  static constexpr int kScaleRowBytes = 0, kScalesAt = 0, kScalePitch = 0, kStageBytes = 4624;
+  static constexpr int kRowBytes = 128, kPitch = 144, kSwizzle = 0;  // the staged row
+  static constexpr int kScaleRowBytes = 0, kScalesAt = 0, kScalePitch = 0, kStageBytes = 2320;
   static constexpr int kTableCopies = 1, kScaledGroups = 0;
   static constexpr float kUnit = 1.0f;
   using Sections = List<ValueSection0>;
@@ -95,10 +95,10 @@ struct Plan {
   static constexpr int kGroup = 1, kRows = 1, kColumnBlocks = 1, kQueryParts = 1;
   static constexpr bool kHoldQueries = false, kHasIntegerKeys = true, kScalesQueries = true;
   static constexpr bool kRotatesQueries = false, kFinishes = true, kRotatesOutput = false;
-  static constexpr int kWarps = 12, kThreads = 384, kStages = 2, kTile = 32, kSubtiles = 2;
+  static constexpr int kWarps = 12, kThreads = 384, kStages = 2, kTile = 16, kSubtiles = 1;
   static constexpr int kOrderAt = 0, kIntegerTableAt = 128;
   static constexpr int kQueriesAt = 256, kSumsAt = 1280, kSumGroups = 0, kLargestAt = 1280;
-  static constexpr int kRingAt = 1312, kStageBytes = 6176, kEpilogueAt = 256;
+  static constexpr int kRingAt = 1312, kStageBytes = 3616, kEpilogueAt = 256;
   static constexpr float kSumFactor = 0.0f;  // of integers: what a code stands for above its own
   using KeyCodes = KeySection0;
   using K = KeySide;

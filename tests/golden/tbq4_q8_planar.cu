@@ -52,7 +52,7 @@ KV_CONSTANT u16 kKeySection0Halves[16] = {  // values / kUnit, as halves
     0x3939, 0x3aba, 0x3c4d, 0x3dae};
 struct KeySection0Plane0 {
   static constexpr int kAt = 0, kPartBits = 128, kRunBytes = 0, kLoadBytes = 16, kUnit = 16, kFirstWord = 0, kWords = 4;
-  static constexpr bool kIsWhole = false;
+  static constexpr bool kIsWhole = false, kIsWindow = false;
 };
 struct KeySection0 {
   static constexpr int kThreads = 384, kBits = 4, kOffset = 0;
@@ -90,9 +90,9 @@ struct KeySection0 {
   using Planes = List<KeySection0Plane0>;
 };
 struct KeySide {
-  static constexpr bool kIsPlanar = true, kIsSkewed = false, kScalesGroups = true, kOwnsTable = true;
+  static constexpr bool kIsPlanar = true, kIsSkewed = false, kIsDealt = false, kKeepsLines = false, kScalesGroups = true, kOwnsTable = true;
   static constexpr int kDim = 128;
-  static constexpr int kRowBytes = 64, kRowUnit = 16, kPitch = 64, kSwizzle = 0;  // the staged row
+  static constexpr int kRowBytes = 64, kPitch = 64, kSwizzle = 0;  // the staged row
   static constexpr int kScaleRowBytes = 2, kScalesAt = 2064, kScalePitch = 2, kStageBytes = 2128;
   static constexpr int kTableCopies = 32, kScaledGroups = 1;
   static constexpr float kUnit = 0.17011923f;
@@ -102,7 +102,7 @@ struct KeySide {
 // V as q8_0: 8.5 bits a value
 struct ValueSection0Plane0 {
   static constexpr int kAt = 0, kPartBits = 32, kRunBytes = 0, kLoadBytes = 4, kUnit = 4, kFirstWord = 0, kWords = 1;
-  static constexpr bool kIsWhole = false;
+  static constexpr bool kIsWhole = false, kIsWindow = false;
 };
 struct ValueSection0 {
   static constexpr int kThreads = 384, kBits = 8, kOffset = 128;
@@ -132,9 +132,9 @@ struct ValueSection0 {
   using Planes = List<ValueSection0Plane0>;
 };
 struct ValueSide {
-  static constexpr bool kIsPlanar = true, kIsSkewed = false, kScalesGroups = true, kOwnsTable = false;
+  static constexpr bool kIsPlanar = true, kIsSkewed = false, kIsDealt = false, kKeepsLines = false, kScalesGroups = true, kOwnsTable = false;
   static constexpr int kDim = 128;
-  static constexpr int kRowBytes = 128, kRowUnit = 16, kPitch = 128, kSwizzle = 4;  // the staged row
+  static constexpr int kRowBytes = 128, kPitch = 128, kSwizzle = 4;  // the staged row
   static constexpr int kScaleRowBytes = 8, kScalesAt = 4112, kScalePitch = 8, kStageBytes = 4368;
   static constexpr int kTableCopies = 32, kScaledGroups = 4;
   static constexpr float kUnit = 1.0f;

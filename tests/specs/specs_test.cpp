@@ -40,7 +40,9 @@ Registry pinned_registry() {
                                        "sm_121a",    "sample", "first_last_q8_0"};
   FileSet files;
   for (const auto& [file, text] : embedded_files())
-    if (names.count(fs::path(file).stem().string()) && !file.starts_with("specs/attention/")) files[file] = text;
+    if (names.count(fs::path(file).stem().string()) && !file.starts_with("specs/attention/") &&
+        !file.starts_with("specs/tuning/"))
+      files[file] = text;
   return Registry::load(files).value();
 }
 
@@ -90,6 +92,23 @@ TEST_CASE("fail") {
     if (std::getenv("KVJIT_BLESS")) std::ofstream(expected) << render(specs.error());
     CHECK(render(specs.error()) == read(expected));
   }
+}
+
+TEST_CASE("fail: rows of measured shapes") {
+  const std::vector<fs::path> files = tomls("fail/tuning");
+  CHECK(files.size() >= 10);
+  const Registry registry = pinned_registry();
+  for (const fs::path& path : files) {
+    CAPTURE(path.filename().string());
+    const auto rows = parse_tuning(read(path), "sm_90a.toml", registry);
+    REQUIRE_FALSE(rows);
+    const fs::path expected = fs::path(path).replace_extension(".txt");
+    if (std::getenv("KVJIT_BLESS")) std::ofstream(expected) << render(rows.error());
+    CHECK(render(rows.error()) == read(expected));
+  }
+  const auto unknown = parse_tuning("", "specs/tuning/sm_91.toml", registry);
+  REQUIRE_FALSE(unknown);
+  CHECK(unknown.error().message == "arch 'sm_91' is not known");
 }
 
 TEST_CASE("every example resolves: its formats, their sizes for its heads, and its arch") {

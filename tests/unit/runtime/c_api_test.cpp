@@ -317,3 +317,56 @@ TEST_CASE("a workspace that is too small, and sides that do not exist") {
   codec.x_type = 0;
   CHECK(kvjit_dequantise(s.program.get(), KVJIT_K, &codec, &s.error) == KVJIT_USAGE);
 }
+
+TEST_CASE("a program that appends: tokens of zeros are in the cache until a call brings them") {
+  Session s;
+  std::string toml = spec("wht_signed", "planar");
+  toml.replace(toml.find("[attention]\n"), 12, "[attention]\nappend = true\n");
+  s.ok(s.program.open(s.context, toml.c_str(), nullptr, nullptr, s.error));
+  auto facts = sized<kvjit_program_facts>();
+  s.ok(kvjit_program_describe(s.program.get(), &facts, &s.error));
+  CHECK(facts.appends == 1);
+
+  // One head of one sequence, one token: the output is that token's V, whatever the scores.
+  auto call = sized<kvjit_attention_call>();
+  call.tokens = call.sequences = call.kv_heads = 1;
+  kvjit::api::Memory storage[2], newest[2];
+  const std::vector<float> values = normal(kHeadDim, 4);
+  for (int side = 0; side < 2; ++side) {
+    kvjit_side& cache = side == 0 ? call.k : call.v;
+    std::size_t bytes = 0;
+    s.ok(kvjit_cache_layout(s.program.get(), side, 1, 1, kCapacity, nullptr, nullptr, &bytes, &s.error));
+    storage[side] = s.memory(bytes);
+    s.ok(kvjit_cache_layout(s.program.get(), side, 1, 1, kCapacity, storage[side].get(), &cache, nullptr, &s.error));
+    newest[side] = s.upload(values);
+  }
+  const auto q = s.upload(normal(kGroup * kHeadDim, 5)), out = s.memory(q.bytes());
+  call.q = {q.get(), 0, 0, kHeadDim};
+  call.out = {out.get(), 0, 0, kHeadDim};
+  s.ok(kvjit_workspace_bytes(s.program.get(), &call, &call.workspace_bytes, &s.error));
+  const auto workspace = s.upload(std::vector<float>(call.workspace_bytes / sizeof(float)));
+  call.workspace = workspace.get();
+  CHECK(kvjit_attention(s.program.get(), &call, nullptr, &s.error) == KVJIT_BAD_INPUT);  // of type 0
+  CHECK(contains(s.error.message, "new_k, new_v has type 0"));
+  call.new_type = KVJIT_F32;
+  CHECK(kvjit_attention(s.program.get(), &call, nullptr, &s.error) == KVJIT_BAD_INPUT);
+  CHECK(contains(s.error.message, "new_k is a null pointer"));
+  call.new_k = {newest[0].get(), kHeadDim, kHeadDim, kHeadDim};
+  call.new_v = {newest[1].get(), kHeadDim, kHeadDim, kHeadDim};
+  s.ok(kvjit_attention(s.program.get(), &call, nullptr, &s.error));
+  const std::vector<float> got = s.download(out);
+  double error = 0, power = 0;
+  for (std::size_t i = 0; i < got.size(); ++i) {
+    error += std::pow(static_cast<double>(got[i]) - values[i % kHeadDim], 2);
+    power += std::pow(static_cast<double>(values[i % kHeadDim]), 2);
+  }
+  CHECK(error / power < 0.06);                                       // three bits
+  s.ok(kvjit_reference(s.program.get(), &call, nullptr, &s.error));  // reads what was stored
+  const std::vector<float> read = s.download(out);
+  for (std::size_t i = 0; i < got.size(); ++i) CHECK(std::abs(read[i] - got[i]) < 4e-3);
+
+  Session other;
+  other.ok(other.program.open(other.context, spec("wht_signed", "planar").c_str(), nullptr, nullptr, other.error));
+  CHECK(kvjit_attention(other.program.get(), &call, nullptr, &other.error) == KVJIT_BAD_INPUT);
+  CHECK(contains(other.error.message, "which does not append: attention.append = true"));
+}

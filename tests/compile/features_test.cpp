@@ -1,0 +1,26 @@
+// Decode with what a spec may add to it: it compiles, nothing spills, nothing is on the stack. No GPU.
+// SPDX-License-Identifier: MIT
+#include "tests/compile/kernels.hpp"
+
+namespace kvjit::test {
+namespace {
+
+constexpr unsigned kThreads = 2;
+
+TEST_CASE("sparse V and append: no spills, no stack") {
+  const Registry registry = must(Registry::load(embedded_files()));
+  const auto specs = must(
+      parse_specs("[k]\n[v]\n[attention]\nappend = true\nsparse_v = 1e-3\nq_heads_per_kv = 8\n[matrix]\n"
+                  "\"k.format\" = [\"f16\", \"q8_0\", \"kv4\"]\n\"v.format\" = [\"q4_0\", \"tbq4_0\", \"kv2\"]\n",
+                  "features"));
+  Kernels kernels;
+  for (const char* arch : {"sm_75", "sm_90a", "sm_120a"}) {
+    if (!is_known(arch)) continue;
+    for (const Spec& spec : specs)
+      kernels.add(must(make_program(must(resolve(spec, registry, arch)), registry)).kernels.at(Role::attend));
+  }
+  kernels.compile(kThreads);
+}
+
+}  // namespace
+}  // namespace kvjit::test

@@ -1,0 +1,159 @@
+// Appending on the CPU back-end: the cache gets the bytes that quantise would store, and nothing else; the answer has the bits that
+// quantise and then decode give.
+// SPDX-License-Identifier: MIT
+#include <algorithm>
+
+#include "tests/differential/harness.hpp"
+
+namespace kvjit::test {
+namespace {
+
+constexpr unsigned kCompileThreads = 2;
+constexpr int kSequences = 5, kCapacity = 300;
+
+const Registry& registry() {
+  static const Registry loaded = must(Registry::load(embedded_files()));
+  return loaded;
+}
+
+Planned planned_for(const std::shared_ptr<Context>& context, const Case& test, bool appends) {
+  std::string toml = test.toml();
+  const std::string table = "[attention]\n";
+  if (appends) toml.insert(toml.find(table) + table.size(), "append = true\n");
+  Problem problem =
+      must(resolve(must(parse_specs(toml, test.name())).at(0), registry(), context->backend()->facts().arch));
+  ProgramSource source = must(make_program(problem, registry()));
+  return {test, std::move(problem), std::move(source)};
+}
+
+Trial trial_of(const std::shared_ptr<Context>& context, const Planned& one) {
+  return must(
+      Trial::make(context, must(Program::create(context, one.source)), one.problem, {kSequences, kKvHeads, kCapacity}));
+}
+
+// Plain codes, integers, tables, minima, outliers by a constant and by a stored mask, residuals, a tensor scale, padding to whole
+// blocks, a dense rotation; one and several tokens, that may lie in two tiles.
+const Case kCases[] = {{"f16", "bf16", 128, 4, 1, Layout::planar},
+                       {"q4_0", "q8_0", 128, 1, 3, Layout::rows, true},
+                       {"q5_1", "f32", 64, 2, 1, Layout::rows},
+                       {"kv4", "tbq4_0", 128, 4, 2, Layout::planar, true},
+                       {"kv3", "kv2", 128, 4, 1, Layout::planar},
+                       {"tbq3_0", "turbo_split_54", 128, 4, 1, Layout::rows},
+                       {"turbo_split2_b", "amesianx_tbqp3_1", 128, 1, 1, Layout::planar},
+                       {"fp8_e4m3", "tbq4_dense_qsfirst_raw", 128, 2, 8, Layout::planar, true}};
+
+struct Sides {
+  std::vector<float> x[2];
+};
+Sides numbers(const Planned& one, Element type) {
+  Sides sides;
+  for (const int side : {0, 1})
+    sides.x[side] = rounded_to(type, heavy_tailed(std::uint64_t(side) + 7,
+                                                  std::size_t(kSequences * kKvHeads * kCapacity * one.problem.head_dim),
+                                                  one.problem.head_dim));
+  return sides;
+}
+
+// The newest `count` tokens of each sequence, as a mask over all rows [sequences][kv_heads][tokens].
+std::vector<bool> is_newest(const std::vector<int>& lengths, int count) {
+  std::vector<bool> mask;
+  for (int s = 0; s < kSequences; ++s)
+    for (int h = 0; h < kKvHeads; ++h)
+      for (int t = 0; t < kCapacity; ++t)
+        mask.push_back(t < lengths[std::size_t(s)] && t >= lengths[std::size_t(s)] - count);
+  return mask;
+}
+
+void check_append(const std::shared_ptr<Context>& context, const Planned& plain, const Planned& appending, Element type,
+                  const std::vector<int>& lengths, int blocks) {
+  INFO(plain.test.name(), ", ", to_string(type), ", blocks ", blocks);
+  const Problem& problem = plain.problem;
+  const Sides given = numbers(plain, type);
+  const std::vector<bool> newest = is_newest(lengths, problem.query_length);
+  Trial before = trial_of(context, plain), trial = trial_of(context, appending);
+  for (Trial* each : {&before, &trial})
+    for (const int side : {0, 1})
+      if ((side == 0 ? plain.source.k : plain.source.v).has_tensor_scale) each->set_tensor_scale(side, 0.25f);
+  std::vector<std::uint8_t> stored[2], poisoned[2];
+  for (const int side : {0, 1}) {
+    must(before.quantise(side, given.x[side], type));
+    stored[side] = must(before.rows(side));
+    poisoned[side] = stored[side];
+    const std::size_t row = stored[side].size() / newest.size();
+    for (std::size_t i = 0; i < newest.size(); ++i)
+      if (newest[i]) std::fill_n(poisoned[side].begin() + std::ptrdiff_t(i * row), row, std::uint8_t(0xff));
+    must(trial.set_rows(side, poisoned[side]));
+    poisoned[side] = must(trial.rows(side));  // with whatever stands in padding
+    trial.set_newest(side, newest_rows(given.x[side], trial.shape(), lengths, problem.query_length, problem.head_dim),
+                     type);
+  }
+  Rng rng(3);
+  const auto q = rng.normals(std::size_t(kSequences * kKvHeads * problem.q_heads_per_kv * problem.query_length) *
+                             std::size_t(problem.head_dim));
+  const Trial::Call call{0, lengths, blocks, false};
+  const auto want = must(before.attend(q, call)), got = must(trial.attend(q, call));
+  CHECK(got.out == want.out);
+  CHECK(got.report.kernels.size() == want.report.kernels.size());  // no launch of its own
+  for (const int side : {0, 1}) {
+    const auto rows = must(trial.rows(side));
+    const std::size_t row = rows.size() / newest.size();
+    std::size_t wrong = 0;
+    for (std::size_t i = 0; i < newest.size(); ++i) {
+      const auto& expected = newest[i] ? stored[side] : poisoned[side];
+      wrong += !std::equal(rows.begin() + std::ptrdiff_t(i * row), rows.begin() + std::ptrdiff_t((i + 1) * row),
+                           expected.begin() + std::ptrdiff_t(i * row));
+    }
+    CHECK_MESSAGE(wrong == 0, "side ", side, ": ", wrong, " rows are not as they should be");
+  }
+}
+
+TEST_CASE("append: the bytes of quantise, the bits of quantise and then decode, and no other row touched") {
+  const auto context = open_context(DeviceKind::cpu);
+  std::vector<Planned> all;
+  for (const Case& test : kCases)
+    for (const bool appends : {false, true}) all.push_back(planned_for(context, test, appends));
+  warm_up(context, all, kCompileThreads);
+  for (std::size_t i = 0; i < all.size(); i += 2) {
+    CHECK(all[i + 1].source.appends);
+    // No token, fewer than are new, at both sides of a tile's border, and many.
+    check_append(context, all[i], all[i + 1], Element::f16, {257, 0, 32, 1, 33}, 3);
+  }
+  check_append(context, all[2], all[3], Element::f32, {64, 65, 66, 2, 300}, 29);
+  check_append(context, all[2], all[3], Element::bf16, {64, 65, 66, 2, 300}, 1);
+}
+
+TEST_CASE("new tokens are asked for by programs that append, and refused by others") {
+  const auto context = open_context(DeviceKind::cpu);
+  const Planned plain = planned_for(context, kCases[0], false), appending = planned_for(context, kCases[0], true);
+  Trial trial = trial_of(context, appending);
+  const std::vector<float> q(std::size_t(kSequences * kKvHeads * 4 * 128), 1.f);
+  CHECK_FALSE(trial.attend(q, {40, {}, 0, false}));  // none were set
+  for (const int side : {0, 1}) trial.set_newest(side, std::vector<float>(std::size_t(kSequences * kKvHeads * 128)));
+  CHECK(trial.attend(q, {40, {}, 0, false}));
+
+  float x = 0;
+  const auto refusal = [&](const Planned& one, auto change) {
+    const auto program = must(Program::create(context, one.source));
+    AttentionCall call{};
+    call.tokens = 1;
+    call.q = call.out = {&x, 0, 0, 0};
+    alignas(16) static kv::u8 row[4096];
+    for (auto [side, facts] : {std::pair{&call.k, &one.source.k}, {&call.v, &one.source.v}})
+      side->codes = side->scales = row, side->codes_token_stride = facts->code_row_bytes,
+      side->scales_token_stride = facts->scale_row_bytes;
+    change(call);
+    Buffer workspace = must(Buffer::make(context->backend(), program->workspace_bytes(call)));
+    const auto ran = program->attention(call, workspace.pointer(), nullptr);
+    REQUIRE_FALSE(ran);
+    CHECK(ran.error().code == Code::bad_input);
+    return ran.error().message;
+  };
+  CHECK(refusal(plain, [&](AttentionCall& c) { c.new_k.data = &x; }).find("which does not append") !=
+        std::string::npos);
+  CHECK(refusal(appending, [&](AttentionCall& c) { c.new_k.data = &x; }) == "new_v is a null pointer");
+  CHECK(refusal(appending, [&](AttentionCall& c) { c.new_k.data = c.new_v.data = &x, c.new_type = kv::RowType(7); }) ==
+        "new_k, new_v has type 7; f16 (1), bf16 (2) and f32 (3) are possible");
+}
+
+}  // namespace
+}  // namespace kvjit::test

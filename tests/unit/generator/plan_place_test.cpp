@@ -1,0 +1,93 @@
+// generator/plan_place.cpp: where staged rows stand, and how their runs are loaded.
+// SPDX-License-Identifier: MIT
+#include <doctest/doctest.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "generator/plan.hpp"
+#include "generator/problem.hpp"
+#include "tests/support/every_format.hpp"
+
+namespace kvjit {
+namespace {
+
+const Registry& registry() {
+  static const Registry loaded = *Registry::load(embedded_files());
+  return loaded;
+}
+
+SidePlan side_of(const char* format, int head_dim, bool is_key) {
+  const auto side = plan_side(*registry().format_for(format, head_dim, {}), head_dim, false, is_key, is_key);
+  REQUIRE_MESSAGE(side, render(side.error()));
+  return *side;
+}
+
+// Where the loads of a plane may end, in bytes from the beginning of the row's slot.
+int end_of_loads(const SidePlan& side, const RunPlan& run, const PlaneRun& plane) {
+  int end = 0;
+  for (int skew = 0; skew < 16; skew += 2)
+    for (int group = 0; group < run.groups; ++group)
+      for (int r = 0; r < run.runs; ++r)
+        for (int part = 0; part < run.parts; ++part) {
+          const int block = group * run.blocks + part / run.parts_per_block;
+          const int bits = plane.is_whole ? 0 : part % run.parts_per_block * plane.part_bits;
+          const int at = skew + block * side.block_stride + plane.at + r * plane.run_bits / 8 + bits / 8;
+          const int pieces = plane.is_window ? (plane.load_bytes + 2 * (plane.unit - 1)) / plane.unit
+                                             : (plane.load_bytes + plane.unit - 1) / plane.unit;
+          end = std::max(end, (plane.is_window ? at / plane.unit * plane.unit : at) + pieces * plane.unit);
+        }
+  return end;
+}
+
+}  // namespace
+
+TEST_CASE("rows of any size are loaded within their slots and the slack behind the last") {
+  constexpr int kSlack = 16;
+  int skewed = 0, windows = 0;
+  for (const std::string& name : test::format_names(registry()))
+    for (const int head_dim : test::fitting(registry(), name, {64, 128, 256, 512}))
+      for (const bool is_key : {true, false}) {
+        const auto planned = plan_side(*registry().format_for(name, head_dim, {}), head_dim, false, is_key, is_key);
+        if (!planned) continue;
+        const SidePlan& side = *planned;
+        INFO(name, is_key ? " as K" : " as V", ", head_dim ", head_dim);
+        CHECK(side.is_skewed == (side.row_bytes % 16 != 0));
+        CHECK(side.pitch % 16 == 0);
+        if (!side.is_skewed) {
+          CHECK_FALSE(side.is_dealt);
+          continue;
+        }
+        ++skewed;
+        CHECK(side.pitch >= 14 + side.row_bytes);
+        CHECK(side.swizzle == 0);
+        for (const SectionPlan& section : side.sections)
+          for (const PlaneRun& plane : section.run.planes) {
+            windows += plane.is_window;
+            CHECK(end_of_loads(side, section.run, plane) <= side.pitch + kSlack);
+          }
+      }
+  CHECK(skewed > 100);
+  CHECK(windows > 100);
+}
+
+TEST_CASE(
+    "rows of a 4-bit format are read through windows without a bank conflict, and cost no more memory than their "
+    "chunks") {
+  const SidePlan k = side_of("tbq4_0", 128, true), v = side_of("tbq4_0", 128, false);
+  for (const SidePlan* side : {&k, &v}) {
+    const bool is_key = side == &k;
+    CHECK(side->pitch == 80);
+    CHECK(side->is_dealt == is_key);  // without it two rows of a load of K meet in the same banks
+    const RunPlan& run = side->sections[0].run;
+    CHECK(run.planes[0].is_window);
+    CHECK(run.planes[0].unit == (is_key ? 16 : 8));
+    CHECK(run.bank_cost == (is_key ? 4 : 2));  // 512 and 256 bytes
+  }
+  // Four bytes at an even address: two loads of two bytes, which need no shift.
+  CHECK_FALSE(side_of("q4_0", 128, true).sections[0].run.planes[0].is_window);
+  CHECK(side_of("q4_0", 128, true).sections[0].run.planes[0].unit == 2);
+  CHECK(side_of("q8_0", 128, true).sections[0].run.planes[0].is_window);
+}
+
+}  // namespace kvjit
