@@ -20,7 +20,8 @@ PIPES = {
     "other": "MOVM MUFU",
 }
 PIPE_OF = {name: pipe for pipe, names in PIPES.items() for name in names.split()}
-RARE = ("ZFILL", "0xf149f2ca", "-1.00000001504746621988e+30")  # copies of a part of a tile; x of a masked token
+# Copies of a part of a tile; x of a masked token; the largest of the warp's lanes, for a new base.
+RARE = ("ZFILL", "0xf149f2ca", "-1.00000001504746621988e+30", "SHFL")
 
 
 def read(lines):
@@ -50,8 +51,8 @@ def find_loop(code, labels):
 
 
 def is_rare(block):
-    whole_copies = any("LDGSTS" in each and "ZFILL" not in each for each in block)
-    return not whole_copies and any(word in each for each in block for word in RARE)
+    is_usual = any("MMA" in each or ("LDGSTS" in each and "ZFILL" not in each) for each in block)
+    return not is_usual and any(word in each for each in block for word in RARE)
 
 
 def walk(code, labels, begin, end, inner):
@@ -66,8 +67,7 @@ def walk(code, labels, begin, end, inner):
         yield code[at], times
         to = target(code[at], labels)
         is_forward = to is not None and at < to <= end
-        is_renewal = any("VOTE" in each for each in code[max(begin, at - 3) : at])
-        if is_forward and (not code[at].startswith("@") or is_renewal or is_rare(code[at + 1 : to])):
+        if is_forward and (not code[at].startswith("@") or is_rare(code[at + 1 : to])):
             at = to
         else:
             at += 1
