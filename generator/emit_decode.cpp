@@ -56,9 +56,24 @@ const char* pairs_of(const SectionPlan& section) {
   return codes.element == Element::e4m3 ? "E4m3Pairs" : "E5m2Pairs";
 }
 
+// Words whose low nibbles are unpacked to one word of slots and whose high ones are to the next: a byte as it lies indexes a pair.
+bool are_bytes(const SectionPlan& section) {
+  const RunPlan& run = section.run;
+  if (section.codes.bits != 4 || section.codes.kind != CodeKind::table || section.codes.twos_complement) return false;
+  for (std::size_t m = 0; m < run.unpack.size(); ++m) {
+    const std::vector<UnpackTerm>& terms = run.unpack[m];
+    if (terms.size() != 1 || terms[0].word != int(m / 2) || terms[0].shift != int(m % 2 * 4) ||
+        terms[0].mask != 0x0f0f0f0fu)
+      return false;
+  }
+  return true;
+}
+
 const char* run_of(const SectionPlan& section) {
   const Section& codes = section.codes;
-  if (codes.bits <= 8) return section.slot_bits > 0 ? "SlotRun" : "CodeRun";
+  if (section.slot_bits > 0) return "SlotRun";
+  if (are_bytes(section)) return "ByteRun";
+  if (codes.bits <= 8) return "CodeRun";
   return codes.element == Element::f16 ? "F16Run" : codes.element == Element::bf16 ? "Bf16Run" : "F32Run";
 }
 
@@ -261,8 +276,8 @@ Source emit_decode(const DecodePlan& plan, const Registry& registry) {
          plan.rotates_output ? plan.v.format.stored_dim(plan.head_dim) : plan.v.inner_dim);
   w.line("  static constexpr int kGroup = {}, kRows = {}, kColumnBlocks = {}, kQueryParts = {};", plan.group, plan.rows,
          plan.column_blocks, plan.query_parts);
-  w.line("  static constexpr bool kHoldQueries = {}, kHasIntegerKeys = {};", flag(plan.hold_queries),
-         flag(plan.has_integer_keys));
+  w.line("  static constexpr bool kHoldQueries = {}, kHasIntegerKeys = {}, kScalesQueries = {};",
+         flag(plan.hold_queries), flag(plan.has_integer_keys), flag(plan.scales_queries));
   w.line("  static constexpr bool kRotatesQueries = {}, kFinishes = {}, kRotatesOutput = {};",
          flag(plan.rotates_queries), flag(plan.finishes), flag(plan.rotates_output));
   w.line("  static constexpr int kWarps = {}, kThreads = {}, kStages = {}, kTile = {}, kSubtiles = {};", plan.warps,

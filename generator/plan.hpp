@@ -127,6 +127,7 @@ struct DecodePlan {
   Element q_type = Element::f16;    // what the kernel reads: f32 when Q was transformed before
   Element out_type = Element::f32;  // what it writes, if it finishes: f32 when the output is transformed after
   int query_parts = 1;
+  bool scales_queries = false;  // Q in a unit that its largest element gives
   bool hold_queries = false;  // fragments of Q stay in registers
   bool has_integer_keys = false;
   // One launch: queries into K's domain before, parts of a pair to rows of output after, and those out of V's domain.

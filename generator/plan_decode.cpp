@@ -78,7 +78,7 @@ int layout_shared(DecodePlan& plan, const BlockShape& shape) {
   plan.sums_at = plan.queries_at + plan.k.inner_dim * columns * (plan.has_integer_keys ? 2 : 2 * plan.query_parts);
   plan.sum_groups = keys.adds_minima || keys.integers.has_half ? keys.run.groups : 0;
   plan.largest_at = round_up(plan.sums_at + plan.sum_groups * columns * 4, 16);
-  plan.ring_at = round_up(plan.largest_at + (plan.has_integer_keys ? columns * 4 : 0), 16);
+  plan.ring_at = round_up(plan.largest_at + (plan.scales_queries ? columns * 4 : 0), 16);
   plan.stage_bytes = plan.k.stage_bytes + plan.v.stage_bytes;
   const int ring_end = plan.ring_at + shape.stages * shape.warps * plan.stage_bytes;
   plan.epilogue_at = plan.queries_at;  // behind the tables, which the next part needs
@@ -109,8 +109,9 @@ std::string misfit(DecodePlan& plan, const BlockShape& shape) {
 
 // As many bytes in flight and as many warps as fit, tables without bank conflicts if they can be had: the best first.
 std::vector<BlockShape> fitting_shapes(DecodePlan plan) {
-  // Bytes an SM should have under way: 1 us of latency, with some room; and where more gains nothing.
-  constexpr double kEnoughInFlight = 56 * 1024, kPlentyInFlight = 96 * 1024;
+  // Bytes an SM should have under way: its share of the bandwidth, times the latency. More waits in queues, where some SMs are served
+  // before others: on an H200 calls took 2 to 3 % longer with twice as much, at any size.
+  constexpr double kEnoughInFlight = 24 * 1024;
   std::vector<std::pair<double, BlockShape>> scored;
   for (int copies : has_tables(plan) ? std::vector<int>{32, 8, 4, 2, 1} : std::vector<int>{1})
     for (int tile : {32, 16})
@@ -119,8 +120,7 @@ std::vector<BlockShape> fitting_shapes(DecodePlan plan) {
           const BlockShape shape{warps, stages, tile, copies, {}, {}};
           if (!misfit(plan, shape).empty()) continue;
           const double in_flight = double(warps) * (stages - 1) * plan.stage_bytes;
-          const double score = 4 * std::min(in_flight / kEnoughInFlight, 1.0) +
-                               std::min(in_flight / kPlentyInFlight, 1.0) + 3.0 * std::min(warps, 8) / 8 +
+          const double score = 4 * std::min(in_flight / kEnoughInFlight, 1.0) + 3.0 * std::min(warps, 8) / 8 +
                                3.0 * warps / 12 +
                                (copies == 32  ? 2
                                 : copies == 8 ? 1
@@ -179,6 +179,13 @@ Result<BlockShape> choose_shape(DecodePlan& plan, const Tuning& tuning) {
 
 // Whether a lane's registers hold numbers in the order they lie, not codes that were unpacked.
 bool is_direct(const SectionPlan& section) { return section.is_masked || section.codes.bits > 8; }
+
+// Whether K's products have one rounding, that of its entries to halves: then there is room for that of Q.
+bool is_rounded_once(const SidePlan& keys) {
+  return std::all_of(keys.sections.begin(), keys.sections.end(), [](const SectionPlan& s) {
+    return s.codes.kind == CodeKind::table && s.use != ScaleUse::by_value;
+  });
+}
 
 // Inner dimension that each contraction slot of Q holds: [(step * 4 + c) * 4 + i], of integers [(step * 4 + c) * 8 + i].
 void order_keys(const SectionPlan& section, std::vector<int>& order) {
@@ -267,7 +274,6 @@ Result<DecodePlan> begin_plan(const Problem& problem) {
   plan.finishes = problem.fuse;
   plan.out_type = problem.v.is_transformed() && !plan.rotates_output ? Element::f32 : problem.out_type;
   plan.q_type = problem.k.is_transformed() && !plan.rotates_queries ? Element::f32 : problem.q_type;
-  plan.query_parts = problem.k.is_transformed() || plan.q_type != Element::f16 ? 2 : 1;
   const bool is_planar = problem.layout == Layout::planar;
   const bool by_integers = problem.arch.has("mma_m16n8k32_s8");
   KV_TRY(k, plan_side(problem.k, problem.head_dim, is_planar, true, by_integers));
@@ -275,6 +281,11 @@ Result<DecodePlan> begin_plan(const Problem& problem) {
   plan.k = k;
   plan.v = v;
   plan.has_integer_keys = plan.k.sections[0].integers.kind != IntegerKind::none;
+  // A query that is rounded to halves as the entries are adds no error of another order; a second part of it would double the
+  // products.
+  const bool is_half = !problem.k.is_transformed() && plan.q_type == Element::f16;
+  plan.query_parts = is_half || is_rounded_once(plan.k) ? 1 : 2;
+  plan.scales_queries = plan.has_integer_keys || (plan.query_parts == 1 && !is_half);
   for (const SidePlan* side : {&plan.k, &plan.v})
     if (side->inner_dim % 32 != 0)
       return fail(Code::unsupported, fmt::format("the decode family needs rows of a multiple of 32 values; {} has {}",
@@ -344,6 +355,7 @@ Result<DecodePlan> plan_decode(const Problem& problem, const Tuning& tuning) {
            ? fmt::format("16-bit integers in {}", plan.hold_queries ? "registers" : "shared memory")
            : fmt::format("{} fp16 part(s) in {}", plan.query_parts, plan.hold_queries ? "registers" : "shared memory"),
        plan.has_integer_keys   ? "two signed bytes, in a unit that the largest query gives"
+       : plan.scales_queries   ? "rounded as the entries of K's table are, in a unit that the largest query gives"
        : plan.query_parts == 1 ? "f16 queries are exact"
                                : "f32 queries as high and low halves",
        {}});

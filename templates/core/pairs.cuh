@@ -126,10 +126,8 @@ struct E4m3Pairs {
 
   KV_DEVICE static void pairs(u32 a, u32 b, u32* h, Table) {
     const u32 low = permute(a, b, 0x5140), high = permute(a, b, 0x7362);  // a0 b0 a1 b1, a2 b2 a3 b3
-    h[0] = f16x2_from_e4m3x2(low & 0xffffu);
-    h[1] = f16x2_from_e4m3x2(low >> 16);
-    h[2] = f16x2_from_e4m3x2(high & 0xffffu);
-    h[3] = f16x2_from_e4m3x2(high >> 16);
+    f16x4_from_e4m3x4(h, low);
+    f16x4_from_e4m3x4(h + 2, high);
   }
 };
 
@@ -167,6 +165,28 @@ struct SlotRun {
     for (int m = 0; m < Side::kRunCodes / kPerWord; ++m) {
       Side::Pairs::look_up(select_bits(kEven, y0[m], y1[m] << kBits), h + kPerWord * m, table);
       Side::Pairs::look_up(select_bits(kEven, y0[m] >> kBits, y1[m]), h + kPerWord * m + kPerWord / 2, table);
+    }
+  }
+};
+
+// Codes of four bits, two a byte: along the row, a byte is the index of a pair as it lies; down a column, the low nibbles of two rows
+// share a byte, and so do the high ones.
+template <class Side>
+struct ByteRun {
+  KV_DEVICE static void look_up(u32 indices, u32* h, Table table) {
+    KV_UNROLL
+    for (int j = 0; j < 4; ++j) h[j] = table_entry<Side>(table, indices, j);
+  }
+  KV_DEVICE static void row(const u32 (&w)[Side::kRunWords], u32 (&h)[Side::kRunCodes / 2], Table table) {
+    KV_UNROLL
+    for (int i = 0; i < Side::kRunWords; ++i) look_up(w[i], h + 4 * i, table);
+  }
+  KV_DEVICE static void column(const u32 (&w0)[Side::kRunWords], const u32 (&w1)[Side::kRunWords],
+                               u32 (&h)[Side::kRunCodes], Table table) {
+    KV_UNROLL
+    for (int i = 0; i < Side::kRunWords; ++i) {
+      look_up(select_bits(0x0f0f0f0fu, w0[i], w1[i] << 4), h + 8 * i, table);
+      look_up(select_bits(0x0f0f0f0fu, w0[i] >> 4, w1[i]), h + 8 * i + 4, table);
     }
   }
 };

@@ -2,9 +2,9 @@
 // K's domain where the plan fuses that, and puts each element where the packing of K wants it:
 //
 //   halves     [step of 16][block of 8 rows][lane] of kQueryParts x (b0, b1). An f16 query is exact in one part; an f32 one is
-//              split into high and low halves, exact to 2^-22, after a division by 64 that lets it be as large as 4e6
-//   integers   [step of 32][block of 8 rows][lane] of high (b0, b1) and low (b0, b1) bytes of 16-bit integers, in a unit that the
-//              largest magnitude of all rows gives
+//              split into high and low halves, exact to 2^-22, after a division by 64 that lets it be as large as 4e6; or rounded
+//              to one part, where K's entries are rounded too, in a unit that the largest magnitude of all rows gives
+//   integers   [step of 32][block of 8 rows][lane] of high (b0, b1) and low (b0, b1) bytes of 16-bit integers, in such a unit
 //
 // SPDX-License-Identifier: MIT
 #pragma once
@@ -46,12 +46,12 @@ class QueryRows {
     for (int e = 0; e < kAll; ++e) place_[e] = u32(Plan::key_place(e * 32 + lane()));
   }
 
-  // Puts the fragments into shared memory; a barrier of the block, two of integers. Returns their unit.
+  // Puts the fragments into shared memory; a barrier of the block, two where the unit is found. Returns their unit.
   KV_DEVICE float store() {
     KV_UNROLL
     for (int i = 0; i < kPerWarp; ++i) transform(i);
     float unit = Plan::kQueryParts == 2 ? 64.f : 1.f;
-    if constexpr (Plan::kHasIntegerKeys) {
+    if constexpr (Plan::kScalesQueries) {
       sync_block();  // the largest of each row is there
       unit = largest() * (1.f / kLargestQuery);
     }
@@ -87,7 +87,7 @@ class QueryRows {
         x_[i][e] = x[e];
       most = larger(most, absolute(x_[i][e]));
     }
-    if constexpr (Plan::kHasIntegerKeys) {
+    if constexpr (Plan::kScalesQueries) {
       KV_UNROLL
       for (int mask = 16; mask > 0; mask >>= 1) most = larger(most, shfl_xor(most, mask));
       if (row < kRows && lane() == 0) store_shared_u32(Plan::kLargestAt + row * 4, bits_of(most));
@@ -148,6 +148,7 @@ struct Queries {
   static constexpr int kFragments = Plan::kKeyDim / (Plan::kHasIntegerKeys ? 32 : 16) * Plan::kColumnBlocks,
                        kWords = Plan::kHasIntegerKeys ? 4 : 2 * Plan::kQueryParts;
   u32 held[Plan::kHoldQueries ? kFragments : 1][kWords];
+  u32 sums[Plan::kHoldQueries ? Plan::kColumnBlocks : 1][2];  // of the lane's columns, where one group is all
 
   KV_DEVICE static void read(int fragment, u32 (&q)[kWords]) {
     if constexpr (kWords == 4)
@@ -160,7 +161,19 @@ struct Queries {
     if constexpr (Plan::kHoldQueries) {
       KV_UNROLL
       for (int i = 0; i < kFragments; ++i) read(i, held[i]);
+      KV_UNROLL
+      for (int i = 0; i < 2 * Plan::kColumnBlocks * (Plan::kSumGroups == 1); ++i) sums[i / 2][i % 2] = read_sum(0, i);
     }
+  }
+  KV_DEVICE static u32 read_sum(int group, int i) {
+    return query_sum<Plan>(group, i / 2 * 8 + 2 * (lane() & 3) + i % 2);
+  }
+  // The sum over a group of K of the lane's column i % 2 of block i / 2.
+  KV_DEVICE u32 sum(int group, int i) const {
+    if constexpr (Plan::kHoldQueries && Plan::kSumGroups == 1)
+      return sums[i / 2][i % 2];
+    else
+      return read_sum(group, i);
   }
   KV_DEVICE void get(int fragment, u32 (&q)[kWords]) const {
     if constexpr (Plan::kHoldQueries) {

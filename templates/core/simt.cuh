@@ -46,6 +46,8 @@ KV_DEVICE const u8* in_register(const u8* address) {
   asm volatile("" : "+l"(address));
   return address;
 }
+// The same for what the assembler would rather compute anew than keep, because it sees how: of lanes, of constants.
+KV_DEVICE u32 kept(u32 v) { return __shfl_xor_sync(0xffffffffu, v, 0); }
 KV_DEVICE u32 multiply_high(u32 a, u32 b) { return __umulhi(a, b); }
 // For what the host promised and could not check.
 KV_DEVICE void require(bool is_kept) {
@@ -142,16 +144,29 @@ KV_DEVICE u32 fma_f16x2(u32 a, u32 b, u32 c) {
   asm("fma.rn.f16x2 %0, %1, %2, %3;" : "=r"(r) : "r"(a), "r"(b), "r"(c));
   return r;
 }
-// Two E4M3FN bytes to halves, exactly (9.7.9.21).
-KV_DEVICE u32 f16x2_from_e4m3x2(u32 bytes) {
-#if __CUDA_ARCH__ >= 890
+// The larger magnitudes of two pairs of halves; of a number and a NaN, either.
+KV_DEVICE u32 larger_f16x2(u32 a, u32 b) {
+#if __CUDA_ARCH__ >= 800
   u32 r;
-  asm("cvt.rn.f16x2.e4m3x2 %0, %1;" : "=r"(r) : "h"(u16(bytes)));
+  asm("{.reg .b32 x, y; abs.f16x2 x, %1; abs.f16x2 y, %2; max.f16x2 %0, x, y;}" : "=r"(r) : "r"(a), "r"(b));
   return r;
+#else
+  return __vmaxu2(a & 0x7fff7fffu, b & 0x7fff7fffu);
+#endif
+}
+// Four E4M3FN bytes to two pairs of halves, exactly (9.7.9.21).
+KV_DEVICE void f16x4_from_e4m3x4(u32* h, u32 bytes) {
+#if __CUDA_ARCH__ >= 890
+  asm("{.reg .b16 l, h; mov.b32 {l, h}, %2; cvt.rn.f16x2.e4m3x2 %0, l; cvt.rn.f16x2.e4m3x2 %1, h;}"
+      : "=r"(h[0]), "=r"(h[1])
+      : "r"(bytes));
 #else  // the fields moved to a half's place, times 2^8; 0x7f becomes NaN
-  const u32 spread = __byte_perm(bytes, 0, 0x1404), magnitude = spread >> 1 & 0x3f803f80u;
-  const u32 nans = ((magnitude + 0x00800080u) >> 14 & 0x00010001u) * 0x7e00u;
-  return mul_f16x2(magnitude, 0x5c005c00u) | nans | (spread & 0x80008000u);
+  KV_UNROLL
+  for (int i = 0; i < 2; ++i) {
+    const u32 spread = __byte_perm(bytes, 0, i ? 0x3424 : 0x1404), magnitude = spread >> 1 & 0x3f803f80u;
+    const u32 nans = ((magnitude + 0x00800080u) >> 14 & 0x00010001u) * 0x7e00u;
+    h[i] = mul_f16x2(magnitude, 0x5c005c00u) | nans | (spread & 0x80008000u);
+  }
 #endif
 }
 
@@ -165,7 +180,7 @@ KV_DEVICE u32 select_bytes(u32 a, u32 b, u32 selector) {
   return r;
 }
 KV_DEVICE u32 select_signs(u32 a, u32 b, u32 selector) { return select_bytes(a, b, selector); }
-// Bits of a where mask is set, of b elsewhere: one instruction, which the compiler does not find where both parts are masked.
+// Bits of a where mask is set, of b elsewhere (9.7.8.6): one instruction, which the compiler does not find where both parts are masked.
 KV_DEVICE u32 select_bits(u32 mask, u32 a, u32 b) {
   u32 r;
   asm("lop3.b32 %0, %1, %2, %3, 0xCA;" : "=r"(r) : "r"(mask), "r"(a), "r"(b));

@@ -32,12 +32,14 @@ KV_DEVICE u32 swizzled(u32 byte) {
 // kBytes dense bytes (a multiple of 16), of which the first `valid` exist. from: the lane's own first chunk.
 template <int kBytes, int kSwizzle, bool kIsWhole>
 KV_DEVICE void stage_dense(SharedAddress to, const u8* from, int valid) {
+  constexpr bool kIsSameEachStep = 512 % (64 << kSwizzle) == 0;  // then a step only adds to the lane's place
   const int mine = lane() * 16;
   if constexpr (kIsWhole) {
     KV_UNROLL_BY(8)
-    for (int first = 0; first < kBytes; first += 512)
-      if (first + 512 <= kBytes || first + mine < kBytes)
-        copy_async<16>(to + swizzled<kSwizzle>(first + mine), from + first, 16);
+    for (int first = 0; first < kBytes; first += 512) {
+      const u32 place = kIsSameEachStep ? first + swizzled<kSwizzle>(mine) : swizzled<kSwizzle>(first + mine);
+      if (first + 512 <= kBytes || first + mine < kBytes) copy_async<16>(to + place, from + first, 16);
+    }
   } else {
     KV_NO_UNROLL
     for (int at = mine; at < kBytes; at += 512)

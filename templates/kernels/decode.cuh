@@ -62,27 +62,34 @@ KV_DEVICE void fill_order() {
     store_shared_u16(Plan::kOrderAt + i * 2, Plan::value_order(i));
 }
 
-// One side of the cache at a part's sequence and head: where its tiles come from.
-template <class Side, int kTile>
+// One side of the cache at a part's sequence and head: where a warp's next tile comes from.
+template <class Side, int kTile, int kWarps>
 struct Tiles {
-  const u8 *codes, *scales;  // of layout planar: from the lane's 16 bytes on
+  const u8* first_row;  // of the pair
   i64 token_stride;
-  bool is_aligned;  // whole tiles can take the straight-line copies
+  const u8 *codes, *scales;  // of layout planar: from the lane's 16 bytes on
+  bool is_aligned;           // whole tiles can take the straight-line copies
 
-  KV_DEVICE Tiles(const CacheSide& side, const Part& part)
-      : codes(in_register(side.codes + part.sequence * side.codes_sequence_stride + part.head * side.codes_head_stride +
-                          (Side::kIsPlanar ? lane() * 16 : 0))),
-        scales(in_register(side.scales + part.sequence * side.scales_sequence_stride +
-                           part.head * side.scales_head_stride + lane() * 16)),
+  KV_DEVICE Tiles(const CacheSide& side, const Part& part, int tile)
+      : first_row(side.codes + part.sequence * side.codes_sequence_stride + part.head * side.codes_head_stride),
         token_stride(Side::kIsPlanar ? Side::kRowBytes : side.codes_token_stride),
+        codes(in_register(first_row + tile * tile_bytes() + (Side::kIsPlanar ? lane() * 16 : 0))),
+        scales(in_register(side.scales + part.sequence * side.scales_sequence_stride +
+                           part.head * side.scales_head_stride + i64(tile) * (kTile * Side::kScaleRowBytes) +
+                           lane() * 16)),
         is_aligned(kv::is_aligned<Side>(codes, token_stride)) {}
 
   template <bool kIsWhole>
-  KV_DEVICE void stage(SharedAddress to, int tile, int valid) const {
-    const i64 codes_at = Side::kIsPlanar ? i64(tile) * (kTile * Side::kRowBytes) : tile * (kTile * token_stride);
-    stage_tile<Side, kTile, kIsWhole>(to, token_stride, codes + codes_at,
-                                      scales + i64(tile) * (kTile * Side::kScaleRowBytes), valid);
+  KV_DEVICE void stage(SharedAddress to, int valid) const {
+    stage_tile<Side, kTile, kIsWhole>(to, token_stride, codes, scales, valid);
   }
+  KV_DEVICE void advance() {
+    codes += kWarps * tile_bytes();
+    scales += kWarps * kTile * Side::kScaleRowBytes;
+  }
+
+ private:
+  KV_DEVICE i64 tile_bytes() const { return Side::kIsPlanar ? kTile * Side::kRowBytes : kTile * token_stride; }
 };
 
 // What a warp adds up over its tiles of a part.
@@ -106,16 +113,14 @@ KV_DEVICE void take_tile(Sums<Plan>& sums, SharedAddress stage, const Queries<Pl
   for (int first = 0; first < Plan::kTile; first += kTokens) {
     u32 k_skew[kSubtiles][2], v_skew[kSubtiles][4], p[kSubtiles][Plan::kColumnBlocks][2];
     KV_UNROLL
-    for (int i = 0; i < kSubtiles * 2; ++i)
-      k_skew[i / 2][i % 2] = row_skew<K>(k_codes, k_stride, g);
+    for (int i = 0; i < kSubtiles * 2; ++i) k_skew[i / 2][i % 2] = row_skew<K>(k_codes, k_stride, g);
     KV_UNROLL
-    for (int i = 0; i < kSubtiles * 4; ++i)
-      v_skew[i / 4][i % 4] = row_skew<V>(v_codes, v_stride, 2 * c + i % 2);
+    for (int i = 0; i < kSubtiles * 4; ++i) v_skew[i / 4][i % 4] = row_skew<V>(v_codes, v_stride, 2 * c + i % 2);
     Scores<Plan> x[kSubtiles];
     score<Plan>(x, stage, first, k_skew, queries, table, scale, sums.softmax);
     if (token + first + kTokens > length || Plan::Feature::cuts(token + first + kTokens - 1, length))
       mask_scores<Plan>(x, token + first, length);
-    bool needs_renewal = sums.softmax.unseen != 0 || largest_bits<Plan>(x) > int(bits_of(kLimit));
+    bool needs_renewal = largest_bits<Plan>(x) >= sums.softmax.renews_at;
     if (Plan::Feature::template skips_values<Plan>(x, needs_renewal)) {
       exponentiate<Plan>(p, x, sums.softmax);  // into the denominator
       continue;
@@ -145,27 +150,29 @@ KV_DEVICE void attend_part(const AttentionArgs& args, const Work<Plan::kTile>& w
   QueryRows<Plan> rows;
   rows.load(args, part.sequence, part.head);
 
-  const Tiles<K, kTile> k(args.k, part);
-  const Tiles<V, kTile> v(args.v, part);
-  const auto stage_at = [](int slot) {
-    return SharedAddress(Plan::kRingAt + (slot * Plan::kWarps + warp()) * Plan::kStageBytes);
-  };
-  const auto stage = [&](int tile, int slot) {
-    const int valid = part.length - tile * kTile;
-    if (tile < part.last) {
-      if (valid >= kTile && k.is_aligned && v.is_aligned) {
-        k.template stage<true>(stage_at(slot), tile, kTile);
-        v.template stage<true>(stage_at(slot) + K::kStageBytes, tile, kTile);
+  int tile = part.first + warp();
+  Tiles<K, kTile, Plan::kWarps> k(args.k, part, tile);
+  Tiles<V, kTile, Plan::kWarps> v(args.v, part, tile);
+  const int last = int(kept(part.last));
+  const int whole = int(kept(k.is_aligned && v.is_aligned ? u32(part.length) / kTile : 0));
+  const auto stage = [&](int tile, SharedAddress to) {
+    if (tile < last) {
+      if (tile < whole) {
+        k.template stage<true>(to, kTile);
+        v.template stage<true>(to + K::kStageBytes, kTile);
       } else {
-        k.template stage<false>(stage_at(slot), tile, clamp_to(valid, kTile));
-        v.template stage<false>(stage_at(slot) + K::kStageBytes, tile, clamp_to(valid, kTile));
+        const int valid = clamp_to(part.length - tile * kTile, kTile);
+        k.template stage<false>(to, valid);
+        v.template stage<false>(to + K::kStageBytes, valid);
       }
     }
     copy_commit();
+    k.advance(), v.advance();
   };
-  int tile = part.first + warp(), slot = 0;
+  constexpr int kSlot = Plan::kWarps * Plan::kStageBytes;  // one stage of every warp
+  const SharedAddress ring = kept(Plan::kRingAt + warp() * Plan::kStageBytes), ring_last = ring + (kStages - 1) * kSlot;
   KV_NO_UNROLL
-  for (; slot < kStages - 1; ++slot) stage(tile + slot * Plan::kWarps, slot);
+  for (SharedAddress to = ring; to != ring_last; to += kSlot, tile += Plan::kWarps) stage(tile, to);
 
   const float query_unit = rows.store();
   Queries<Plan> queries;
@@ -174,17 +181,17 @@ KV_DEVICE void attend_part(const AttentionArgs& args, const Work<Plan::kTile>& w
 
   Sums<Plan> sums;
   sums.softmax.reset();
-  int taken = 0;
+  SharedAddress taken = ring, filled = ring_last;
+  constexpr int kAhead = (kStages - 1) * Plan::kWarps;
   KV_NO_UNROLL
-  for (; tile < part.last; tile += Plan::kWarps) {
-    sync_warp();  // every lane is done with the stage that is filled now
-    stage(tile + (kStages - 1) * Plan::kWarps, slot);
-    slot = slot + 1 == kStages ? 0 : slot + 1;
-    copy_wait<kStages - 1>();
-    sync_warp();  // every lane's copies of this tile have landed
-    take_tile<Plan>(sums, stage_at(taken), queries, scale, tile * kTile, part.length, k.codes, k.token_stride, v.codes,
-                    v.token_stride);
-    taken = taken + 1 == kStages ? 0 : taken + 1;
+  for (; tile < last + kAhead; tile += Plan::kWarps) {
+    copy_wait<kStages - 2>();
+    sync_warp();  // every lane's copies of this tile have landed, and every lane is done with the stage that is filled now
+    stage(tile, filled);
+    take_tile<Plan>(sums, taken, queries, scale, (tile - kAhead) * kTile, part.length, k.first_row, k.token_stride,
+                    v.first_row, v.token_stride);
+    filled = taken;
+    taken = taken == ring_last ? ring : taken + kSlot;
   }
 
   KV_UNROLL

@@ -44,11 +44,26 @@ KV_DEVICE void multiply_run(Scores<Plan> (&sum)[Plan::kQueryParts], const u32 (&
   }
 }
 
-// s (+)= one section of K Q^T for kSubtiles x 16 tokens of the staged tile from `first` on, in the accumulator layout (simt.cuh),
-// not yet times the softmax scale. skew: of the lane's rows g and g + 8 of each subtile.
+// What sums of products become. Where K has one group of scales, the softmax scale joins it and a score is one multiply-add away from
+// its exponent; else scores gather first.
+template <class Plan, class S>
+struct Gather {
+  static constexpr bool kIsDone = S::kDim == Plan::K::kDim && S::kGroups == 1 && !S::kAddsMinima;
+  float softmax_scale;
+  const Softmax<Plan>& softmax;
+  KV_DEVICE float scale(float of_group) const { return kIsDone ? of_group * softmax_scale : of_group; }
+  KV_DEVICE float before(const Scores<Plan>& s, int group, int i) const {
+    if constexpr (kIsDone) return -softmax.base[i / 4][i % 2];
+    return S::kFirst > 0 || group > 0 ? s[i / 4][i % 4] : 0.f;
+  }
+};
+
+// s (+)= one section of K Q^T for kSubtiles x 16 tokens of the staged tile from `first` on, in the accumulator layout (simt.cuh).
+// skew: of the lane's rows g and g + 8 of each subtile.
 template <class Plan, class S>
 KV_DEVICE void score_section(Scores<Plan> (&s)[Plan::kSubtiles], SharedAddress stage, int first,
-                             const u32 (&skew)[Plan::kSubtiles][2], const Queries<Plan>& queries, Table table) {
+                             const u32 (&skew)[Plan::kSubtiles][2], const Queries<Plan>& queries, Table table,
+                             const Gather<Plan, S>& gather) {
   using K = typename Plan::K;
   constexpr int kSteps = S::kRunCodes / 4;  // k16 steps a run: four lanes bring four codes each
   const int g = lane() >> 2, c = lane() & 3;
@@ -107,11 +122,12 @@ KV_DEVICE void score_section(Scores<Plan> (&s)[Plan::kSubtiles], SharedAddress s
         minimum[1] = S::minimum(scales_of<K, S>(stage, skew[sub][1], row + 8, group, c), 0);
       }
       KV_UNROLL
+      for (int i = 0; i < 2; ++i) scale[i] = gather.scale(scale[i]);
+      KV_UNROLL
       for (int i = 0; i < 4 * Plan::kColumnBlocks; ++i) {
-        float total = sum[0][i / 4][i % 4], before = S::kFirst > 0 || group > 0 ? s[sub][i / 4][i % 4] : 0.f;
+        float total = sum[0][i / 4][i % 4], before = gather.before(s[sub], group, i);
         if constexpr (Plan::kQueryParts == 2) total += sum[1][i / 4][i % 4];
-        if constexpr (S::kAddsMinima)
-          before += minimum[i % 4 / 2] * float_of(query_sum<Plan>(group, i / 4 * 8 + 2 * c + i % 2));
+        if constexpr (S::kAddsMinima) before += minimum[i % 4 / 2] * float_of(queries.sum(group, i / 4 * 2 + i % 2));
         s[sub][i / 4][i % 4] = total * scale[i % 4 / 2] + before;
       }
     }
@@ -122,7 +138,8 @@ KV_DEVICE void score_section(Scores<Plan> (&s)[Plan::kSubtiles], SharedAddress s
 // bytes, 2^-16 of the whole, are left out.
 template <class Plan, class S>
 KV_DEVICE void score_section_of_integers(Scores<Plan> (&s)[Plan::kSubtiles], SharedAddress stage, int first,
-                                         const u32 (&skew)[Plan::kSubtiles][2], const Queries<Plan>& queries) {
+                                         const u32 (&skew)[Plan::kSubtiles][2], const Queries<Plan>& queries,
+                                         const Gather<Plan, S>& gather) {
   using K = typename Plan::K;
   using Integers = typename S::Integers;
   constexpr int kWords = S::kRunCodes / 4,
@@ -134,7 +151,7 @@ KV_DEVICE void score_section_of_integers(Scores<Plan> (&s)[Plan::kSubtiles], Sha
     if constexpr (Plan::kSumFactor != 0) {
       KV_UNROLL
       for (int i = 0; i < 2 * Plan::kColumnBlocks; ++i) {
-        const int sum = int(query_sum<Plan>(group, i / 2 * 8 + 2 * c + i % 2));
+        const int sum = int(queries.sum(group, i));
         KV_UNROLL
         for (int sub = 0; sub < Plan::kSubtiles; ++sub) low[sub][i / 2][i % 2] = low[sub][i / 2][i % 2 + 2] = sum;
       }
@@ -174,9 +191,11 @@ KV_DEVICE void score_section_of_integers(Scores<Plan> (&s)[Plan::kSubtiles], Sha
           scale[i] = S::scale(scales_of<K, S>(stage, skew[sub][i], first + sub * 16 + g + i * 8, group, c), 0);
       }
       KV_UNROLL
+      for (int i = 0; i < 2; ++i) scale[i] = gather.scale(scale[i]);
+      KV_UNROLL
       for (int i = 0; i < 4 * Plan::kColumnBlocks; ++i) {
         const float total = float(high[sub][i / 4][i % 4] * 256 + low[sub][i / 4][i % 4]);
-        s[sub][i / 4][i % 4] = total * scale[i % 4 / 2] + (group > 0 ? s[sub][i / 4][i % 4] : 0.f);
+        s[sub][i / 4][i % 4] = total * scale[i % 4 / 2] + gather.before(s[sub], group, i);
       }
     }
   }
@@ -187,13 +206,17 @@ template <class Plan>
 KV_DEVICE void score(Scores<Plan> (&x)[Plan::kSubtiles], SharedAddress stage, int first,
                      const u32 (&skew)[Plan::kSubtiles][2], const Queries<Plan>& queries, Table table, float scale,
                      const Softmax<Plan>& softmax) {
+  bool is_done = false;
   for_each(typename Plan::K::Sections{}, [&](auto section) {
     using S = decltype(section);
+    const Gather<Plan, S> gather{scale, softmax};
     if constexpr (Plan::kHasIntegerKeys)
-      score_section_of_integers<Plan, S>(x, stage, first, skew, queries);
+      score_section_of_integers<Plan, S>(x, stage, first, skew, queries, gather);
     else
-      score_section<Plan, S>(x, stage, first, skew, queries, table);
+      score_section<Plan, S>(x, stage, first, skew, queries, table, gather);
+    is_done = gather.kIsDone;
   });
+  if (is_done) return;
   KV_UNROLL
   for (int i = 0; i < Plan::kSubtiles * 4 * Plan::kColumnBlocks; ++i) {
     float& s = x[i / (4 * Plan::kColumnBlocks)][i / 4 % Plan::kColumnBlocks][i % 4];

@@ -13,6 +13,7 @@ constexpr float kMasked = -1e30f;  // x of a token that is not seen: 2^x = 0
 constexpr float kFloor = -1e29f;   // the base of a column that has seen no token; any score is above
 constexpr float kBias = 8.f;       // the largest probability is 2^8 after a renewal: far from fp16's subnormals
 constexpr float kLimit = 14.f;     // ... and at most 2^14: far from its largest
+constexpr int kAlways = -2147483647 - 1;
 
 template <class Plan>
 using Scores = float[Plan::kColumnBlocks][4];
@@ -24,9 +25,11 @@ template <class Plan>
 struct Softmax {
   float base[Plan::kColumnBlocks][2], sum[Plan::kColumnBlocks][2];  // sum: the lane's share of the denominator
   u32 unseen;                                                       // a bit a column: it has seen no token yet
+  int renews_at;  // least largest_bits() that the base is renewed for: any, while a column has seen none
 
   KV_DEVICE void reset() {
     unseen = (1u << 2 * Plan::kColumnBlocks) - 1;
+    renews_at = kAlways;
     KV_UNROLL
     for (int i = 0; i < 2 * Plan::kColumnBlocks; ++i) base[i / 2][i % 2] = sum[i / 2][i % 2] = 0.f;
   }
@@ -79,6 +82,7 @@ KV_DEVICE void renew_base(Scores<Plan> (&x)[Plan::kSubtiles], Softmax<Plan>& sof
     KV_UNROLL
     for (int tile = 0; tile < Plan::kValueDim / 16; ++tile) o[n][tile][j] *= keep, o[n][tile][j + 2] *= keep;
   }
+  softmax.renews_at = softmax.unseen ? kAlways : int(bits_of(kLimit)) + 1;
 }
 
 // Probabilities as B fragments of P^T.

@@ -63,6 +63,8 @@ struct ValueScales {
   using V = typename Plan::V;
   static constexpr int kLeast = -13, kMost = 16, kGroups = V::kScaledGroups;
   int log2 = kLeast;
+  u32 limit = limit_of(kLeast),
+      inverse = half_power(-kLeast) * 0x10001u;  // two halves each; the limit's top bits are set
   // Of the tokens 2c, 2c + 1 and 2c + 8, 2c + 9 of each group and subtile, two halves a word.
   u32 words[kGroups > 0 ? kGroups : 1][Plan::kSubtiles][2];
 
@@ -77,41 +79,36 @@ struct ValueScales {
     });
   }
   // Halves compare as integers; the top bits survive where limit >= |scale|.
-  KV_DEVICE bool fit() const {
-    const u32 limit = half_power(log2) * 0x10001u | 0x80008000u;
-    u32 fits = 0x80008000u;
-    KV_UNROLL
-    for (int i = 0; i < kGroups * Plan::kSubtiles * 2; ++i)
-      fits &= limit - (words[i / (2 * Plan::kSubtiles)][i / 2 % Plan::kSubtiles][i % 2] & 0x7fff7fffu);
-    return (fits & 0x80008000u) == 0x80008000u;
-  }
+  KV_DEVICE bool fit() const { return (~(limit - largest()) & 0x80008000u) == 0; }
 
-  KV_DEVICE u32 relative(int group, int sub, int high) const {
-    return mul_f16x2(words[group][sub][high], half_power(-log2) * 0x10001u);
-  }
+  KV_DEVICE u32 relative(int group, int sub, int high) const { return mul_f16x2(words[group][sub][high], inverse); }
 
   // Raises log2 to where the scales fit. Rare.
   KV_DEVICE void renew(Outputs<Plan>& o) {
-    u32 largest = 0;
-    KV_UNROLL
-    for (int i = 0; i < kGroups * Plan::kSubtiles * 4; ++i) {
-      const u32 half = words[i / (4 * Plan::kSubtiles)][i / 4 % Plan::kSubtiles][i / 2 % 2] >> 16 * (i % 2) & 0x7fffu;
-      largest = half > largest ? half : largest;
-    }
+    u32 most = largest();
+    most = (most & 0xffffu) > most >> 16 ? most & 0xffffu : most >> 16;
     KV_UNROLL
     for (int mask = 16; mask > 0; mask >>= 1) {
-      const u32 other = shfl_xor(largest, mask);
-      largest = other > largest ? other : largest;
+      const u32 other = shfl_xor(most, mask);
+      most = other > most ? other : most;
     }
-    const int needed = int(largest >> 10) - 14, renewed = needed < log2 ? log2 : needed > kMost ? kMost : needed;
+    const int needed = int(most >> 10) - 14, renewed = needed < log2 ? log2 : needed > kMost ? kMost : needed;
     const float keep = exp2_fast(float(log2 - renewed));
-    log2 = renewed;
+    log2 = renewed, limit = limit_of(log2), inverse = half_power(-log2) * 0x10001u;
     KV_UNROLL
     for (int i = 0; i < Plan::kColumnBlocks * Plan::kValueDim / 4; ++i)
       o[i / (Plan::kValueDim / 4)][i / 4 % (Plan::kValueDim / 16)][i % 4] *= keep;
   }
 
  private:
+  KV_DEVICE static u32 limit_of(int log2) { return half_power(log2) * 0x10001u | 0x80008000u; }
+  KV_DEVICE u32 largest() const {
+    u32 most = words[0][0][0];
+    KV_UNROLL
+    for (int i = 1; i < kGroups * Plan::kSubtiles * 2; ++i)
+      most = larger_f16x2(most, words[i / (2 * Plan::kSubtiles)][i / 2 % Plan::kSubtiles][i % 2]);
+    return most;
+  }
   template <class S>
   KV_DEVICE void read(int group, int sub, SharedAddress stage, int first, const u32 (&skew)[4],
                       [[maybe_unused]] Table table) {

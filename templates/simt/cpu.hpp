@@ -169,12 +169,16 @@ inline u32 fma_f16x2(u32 a, u32 b, u32 c) {  // the product is exact in float, t
   };
   return one(0) | one(16) << 16;
 }
-inline u32 f16x2_from_e4m3x2(u32 bytes) {
+inline u32 larger_f16x2(u32 a, u32 b) {  // halves without their signs are ordered as integers are
+  const u32 x = a & 0x7fff7fffu, y = b & 0x7fff7fffu;
+  return ((x & 0xffff) > (y & 0xffff) ? x & 0xffff : y & 0xffff) | ((x >> 16) > (y >> 16) ? x >> 16 : y >> 16) << 16;
+}
+inline void f16x4_from_e4m3x4(u32* h, u32 bytes) {
   const auto one = [](u32 b) {
     if ((b & 0x7f) == 0x7f) return 0x7e00u | (b & 0x80) << 8;
     return u32(f16_from_f32(float_of((b & 0x7f) << 20) * 0x1p120f)) | (b & 0x80) << 8;
   };
-  return one(bytes & 0xff) | one(bytes >> 8 & 0xff) << 16;
+  for (int i = 0; i < 2; ++i) h[i] = one(bytes >> 16 * i & 0xff) | one(bytes >> (16 * i + 8) & 0xff) << 16;
 }
 
 inline u32 permute(u32 a, u32 b, u32 selector) {
@@ -193,6 +197,7 @@ inline u32 select_bytes(u32 a, u32 b, u32 selector) {
   return r;
 }
 inline u32 select_signs(u32 a, u32 b, u32 selector) { return select_bytes(a, b, selector); }
+inline u32 kept(u32 v) { return v; }
 inline u32 select_bits(u32 mask, u32 a, u32 b) { return (a & mask) | (b & ~mask); }
 inline u32 dot_bytes(u32 a, u32 b, u32 c) {
   for (int i = 0; i < 32; i += 8) c += (a >> i & 0xff) * (b >> i & 0xff);

@@ -11,6 +11,7 @@
 #include <string>
 
 #include "generator/codec.hpp"
+#include "generator/minifloat.hpp"
 #include "runtime/cpu_block.hpp"
 
 namespace kvjit {
@@ -72,10 +73,33 @@ TEST_CASE("select_bytes and select_signs, of any words") {
   }
 }
 
-TEST_CASE("select_bits by bit; dot_bytes of unsigned bytes, from a sum on") {
-  CHECK(kv::select_bits(0x0f0f00ffu, 0x12345678u, 0xabcdef90u) == 0xa2c4ef78u);
+TEST_CASE("dot_bytes of unsigned bytes, from a sum on") {
   CHECK(kv::dot_bytes(0xff020304u, 0x01050607u, 1000u) == 1000u + 255 + 10 + 18 + 28);
   CHECK(kv::dot_bytes(0xffffffffu, 0x00ff0000u, 0u) == 255u * 255);
+}
+
+TEST_CASE("select_bits, larger magnitudes of pairs of halves, four bytes to halves") {
+  std::mt19937 random(10);
+  int wrong = 0;
+  for (int i = 0; i < 100'000; ++i) {
+    const kv::u32 mask = random(), a = random(), b = random();
+    for (int bit = 0; bit < 32; ++bit)
+      wrong += (kv::select_bits(mask, a, b) >> bit & 1) != ((mask >> bit & 1 ? a : b) >> bit & 1);
+    kv::u32 four[2];
+    kv::f16x4_from_e4m3x4(four, a);
+    const kv::u32 larger = kv::larger_f16x2(a, b);
+    for (int half = 0; half < 2; ++half) {
+      const auto magnitude = [&](kv::u32 pair) { return std::fabs(kv::f32_from_f16(pair >> 16 * half & 0xffff)); };
+      if (!std::isnan(magnitude(a)) && !std::isnan(magnitude(b)))
+        wrong += magnitude(larger) != std::max(magnitude(a), magnitude(b));
+    }
+    for (int byte = 0; byte < 4; ++byte) {
+      const float mine = kv::f32_from_f16(four[byte / 2] >> 16 * (byte % 2) & 0xffff),
+                  codec = float_from_e4m3(std::uint8_t(a >> 8 * byte));
+      wrong += mine != codec && !(std::isnan(mine) && std::isnan(codec));
+    }
+  }
+  CHECK(wrong == 0);
 }
 
 TEST_CASE("round_to_int goes to the nearest, ties to even") {

@@ -176,6 +176,25 @@ TEST_CASE("orders are permutations of the head dimension") {
     }
 }
 
+TEST_CASE("queries are as exact as the products they go into") {
+  struct Expected {
+    const char* k;
+    int parts;
+    bool is_scaled;
+  };
+  // As stored; integers; rounded like the entries of a table; in two parts where codes are exact, or are rounded with their scales.
+  for (const Expected& each :
+       {Expected{"f16", 1, false}, Expected{"q8_0", 1, true}, Expected{"tbq4_0", 1, true}, Expected{"turbo4_qjl68", 1, true},
+        Expected{"atlas_turbo2", 2, false}, Expected{"fp8_e4m3", 1, false}}) {
+    CAPTURE(std::string(each.k));
+    const auto plan = plan_decode(
+        problem_of(fmt::format("[k]\nformat=\"{}\"\n[v]\nformat=\"f16\"\n[attention]\nhead_dim=128", each.k)));
+    REQUIRE(plan);
+    CHECK(plan->query_parts == each.parts);
+    CHECK(plan->scales_queries == each.is_scaled);
+  }
+}
+
 TEST_CASE("bank_wavefronts counts distinct words of a bank") {
   std::vector<int> together(32), apart(32), clash(32);
   for (int i = 0; i < 32; ++i) together[i] = 64, apart[i] = 4 * i, clash[i] = 128 * i;
