@@ -140,10 +140,10 @@ struct ValueSide {
 
 // Where each dimension of Q goes in the fragments of row 0; and the dimension of each row of O.
 KV_TABLE u16 kKeyPlace[64] = {
-    0, 2, 1026, 4, 1028, 1030, 514, 1536, 516, 518, 1542, 512, 1024, 1538, 6, 1540, 16, 18, 1042, 20, 
-    1044, 1046, 530, 1552, 532, 534, 1558, 528, 1040, 1554, 22, 1556, 32, 34, 1058, 36, 1060, 1062, 
-    546, 1568, 548, 550, 1574, 544, 1056, 1570, 38, 1572, 48, 50, 1074, 52, 1076, 1078, 562, 1584, 564, 
-    566, 1590, 560, 1072, 1586, 54, 1588};
+    0, 2, 514, 4, 516, 518, 258, 768, 260, 262, 774, 256, 512, 770, 6, 772, 8, 10, 522, 12, 524, 526, 
+    266, 776, 268, 270, 782, 264, 520, 778, 14, 780, 16, 18, 530, 20, 532, 534, 274, 784, 276, 278, 
+    790, 272, 528, 786, 22, 788, 24, 26, 538, 28, 540, 542, 282, 792, 284, 286, 798, 280, 536, 794, 30, 
+    796};
 KV_TABLE u16 kValueOrder[64] = {
     0, 4, 8, 12, 16, 20, 24, 28, 3, 7, 11, 15, 19, 23, 27, 31, 2, 6, 10, 14, 18, 22, 26, 30, 1, 5, 9, 
     13, 17, 21, 25, 29, 32, 36, 40, 44, 48, 52, 56, 60, 35, 39, 43, 47, 51, 55, 59, 63, 34, 38, 42, 46, 
@@ -178,13 +178,13 @@ struct Plan {
   static constexpr int kKeyDim = 64, kValueDim = 64;
   static constexpr int kQueryDim = 64, kQueryStored = 64;  // of a row of Q, as given and before its residual
   static constexpr int kOutputDim = 64, kOutputStored = 64;  // of a row of the output, likewise
-  static constexpr int kGroup = 1, kRows = 1, kColumnBlocks = 1, kQueryParts = 2;
-  static constexpr bool kHoldQueries = true, kHasIntegerKeys = false;
+  static constexpr int kGroup = 1, kRows = 1, kColumnBlocks = 1, kQueryParts = 1;
+  static constexpr bool kHoldQueries = true, kHasIntegerKeys = false, kScalesQueries = true;
   static constexpr bool kRotatesQueries = true, kFinishes = true, kRotatesOutput = false;
   static constexpr int kWarps = 12, kThreads = 384, kStages = 4, kTile = 16, kSubtiles = 1;
   static constexpr int kOrderAt = 8192, kIntegerTableAt = 8320;
-  static constexpr int kQueriesAt = 8448, kSumsAt = 10496, kSumGroups = 0, kLargestAt = 10496;
-  static constexpr int kRingAt = 10496, kStageBytes = 896, kEpilogueAt = 8448;
+  static constexpr int kQueriesAt = 8448, kSumsAt = 9472, kSumGroups = 0, kLargestAt = 9472;
+  static constexpr int kRingAt = 9504, kStageBytes = 896, kEpilogueAt = 8448;
   static constexpr float kSumFactor = 0.0f;  // of integers: what a code stands for above its own
   using KeyCodes = KeySection0;
   using K = KeySide;

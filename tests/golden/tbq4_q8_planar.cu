@@ -87,7 +87,7 @@ struct KeySection0 {
     return 0;
   }
   using Pairs = TablePairs<KeySection0>;
-  using Run = CodeRun<KeySection0>;
+  using Run = ByteRun<KeySection0>;
   using Planes = List<KeySection0Plane0>;
 };
 struct KeySide {
@@ -145,14 +145,13 @@ struct ValueSide {
 
 // Where each dimension of Q goes in the fragments of row 0; and the dimension of each row of O.
 KV_TABLE u16 kKeyPlace[128] = {
-    0, 2, 4, 6, 512, 514, 516, 518, 1024, 1026, 1028, 1030, 1536, 1538, 1540, 1542, 2048, 2050, 2052, 
-    2054, 2560, 2562, 2564, 2566, 3072, 3074, 3076, 3078, 3584, 3586, 3588, 3590, 16, 18, 20, 22, 528, 
-    530, 532, 534, 1040, 1042, 1044, 1046, 1552, 1554, 1556, 1558, 2064, 2066, 2068, 2070, 2576, 2578, 
-    2580, 2582, 3088, 3090, 3092, 3094, 3600, 3602, 3604, 3606, 32, 34, 36, 38, 544, 546, 548, 550, 
-    1056, 1058, 1060, 1062, 1568, 1570, 1572, 1574, 2080, 2082, 2084, 2086, 2592, 2594, 2596, 2598, 
-    3104, 3106, 3108, 3110, 3616, 3618, 3620, 3622, 48, 50, 52, 54, 560, 562, 564, 566, 1072, 1074, 
-    1076, 1078, 1584, 1586, 1588, 1590, 2096, 2098, 2100, 2102, 2608, 2610, 2612, 2614, 3120, 3122, 
-    3124, 3126, 3632, 3634, 3636, 3638};
+    0, 2, 4, 6, 256, 258, 260, 262, 512, 514, 516, 518, 768, 770, 772, 774, 1024, 1026, 1028, 1030, 
+    1280, 1282, 1284, 1286, 1536, 1538, 1540, 1542, 1792, 1794, 1796, 1798, 8, 10, 12, 14, 264, 266, 
+    268, 270, 520, 522, 524, 526, 776, 778, 780, 782, 1032, 1034, 1036, 1038, 1288, 1290, 1292, 1294, 
+    1544, 1546, 1548, 1550, 1800, 1802, 1804, 1806, 16, 18, 20, 22, 272, 274, 276, 278, 528, 530, 532, 
+    534, 784, 786, 788, 790, 1040, 1042, 1044, 1046, 1296, 1298, 1300, 1302, 1552, 1554, 1556, 1558, 
+    1808, 1810, 1812, 1814, 24, 26, 28, 30, 280, 282, 284, 286, 536, 538, 540, 542, 792, 794, 796, 798, 
+    1048, 1050, 1052, 1054, 1304, 1306, 1308, 1310, 1560, 1562, 1564, 1566, 1816, 1818, 1820, 1822};
 KV_TABLE u16 kValueOrder[128] = {
     0, 4, 8, 12, 16, 20, 24, 28, 1, 5, 9, 13, 17, 21, 25, 29, 2, 6, 10, 14, 18, 22, 26, 30, 3, 7, 11, 
     15, 19, 23, 27, 31, 32, 36, 40, 44, 48, 52, 56, 60, 33, 37, 41, 45, 49, 53, 57, 61, 34, 38, 42, 46, 
@@ -190,13 +189,13 @@ struct Plan {
   static constexpr int kKeyDim = 128, kValueDim = 128;
   static constexpr int kQueryDim = 128, kQueryStored = 128;  // of a row of Q, as given and before its residual
   static constexpr int kOutputDim = 128, kOutputStored = 128;  // of a row of the output, likewise
-  static constexpr int kGroup = 4, kRows = 4, kColumnBlocks = 1, kQueryParts = 2;
-  static constexpr bool kHoldQueries = false, kHasIntegerKeys = false;
+  static constexpr int kGroup = 4, kRows = 4, kColumnBlocks = 1, kQueryParts = 1;
+  static constexpr bool kHoldQueries = true, kHasIntegerKeys = false, kScalesQueries = true;
   static constexpr bool kRotatesQueries = true, kFinishes = true, kRotatesOutput = false;
   static constexpr int kWarps = 12, kThreads = 384, kStages = 2, kTile = 32, kSubtiles = 2;
   static constexpr int kOrderAt = 32768, kIntegerTableAt = 33024;
-  static constexpr int kQueriesAt = 33152, kSumsAt = 37248, kSumGroups = 0, kLargestAt = 37248;
-  static constexpr int kRingAt = 37248, kStageBytes = 6496, kEpilogueAt = 33152;
+  static constexpr int kQueriesAt = 33152, kSumsAt = 35200, kSumGroups = 0, kLargestAt = 35200;
+  static constexpr int kRingAt = 35232, kStageBytes = 6496, kEpilogueAt = 33152;
   static constexpr float kSumFactor = 0.0f;  // of integers: what a code stands for above its own
   using KeyCodes = KeySection0;
   using K = KeySide;
