@@ -323,7 +323,8 @@ Result<DecodePlan> plan_decode(const Problem& problem, const Tuning& tuning) {
     side->keeps_lines = side->is_skewed && plan.has_integer_keys &&
                         plan.arch.shared_bytes_per_block - plan.shared_bytes >= kRoomForLines;
   // Two subtiles together keep more independent work in flight, where registers allow.
-  plan.subtiles = plan.tile == 32 && !is_masked(plan) && plan.column_blocks * plan.v.inner_dim / 4 <= 32 ? 2 : 1;
+  const int most_sums = plan.warps > 8 ? 32 : 64;
+  plan.subtiles = plan.tile == 32 && !is_masked(plan) && plan.column_blocks * plan.v.inner_dim / 4 <= most_sums ? 2 : 1;
   plan.subtiles = shape.subtiles.value_or(plan.subtiles);
   for (const SectionPlan& section : plan.k.sections) order_keys(section, plan.key_order);
   for (const SectionPlan& section : plan.v.sections) order_values(section, plan.value_order);
