@@ -85,7 +85,7 @@ struct KeySection0 {
   using Planes = List<KeySection0Plane0>;
 };
 struct KeySide {
-  static constexpr bool kIsPlanar = true, kIsSkewed = false, kIsDealt = false, kScalesGroups = true, kOwnsTable = true;
+  static constexpr bool kIsPlanar = true, kIsSkewed = false, kIsDealt = false, kKeepsLines = false, kScalesGroups = true, kOwnsTable = true;
   static constexpr int kDim = 64;
   static constexpr int kRowBytes = 24, kPitch = 24, kSwizzle = 0;  // the staged row
   static constexpr int kScaleRowBytes = 2, kScalesAt = 400, kScalePitch = 2, kStageBytes = 432;
@@ -127,7 +127,7 @@ struct ValueSection0 {
   using Planes = List<ValueSection0Plane0>;
 };
 struct ValueSide {
-  static constexpr bool kIsPlanar = true, kIsSkewed = false, kIsDealt = false, kScalesGroups = true, kOwnsTable = false;
+  static constexpr bool kIsPlanar = true, kIsSkewed = false, kIsDealt = false, kKeepsLines = false, kScalesGroups = true, kOwnsTable = false;
   static constexpr int kDim = 64;
   static constexpr int kRowBytes = 24, kPitch = 24, kSwizzle = 0;  // the staged row
   static constexpr int kScaleRowBytes = 4, kScalesAt = 400, kScalePitch = 4, kStageBytes = 464;

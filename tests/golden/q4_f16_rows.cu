@@ -35,7 +35,7 @@ struct KeySection0 {
   using Planes = List<KeySection0Plane0>;
 };
 struct KeySide {
-  static constexpr bool kIsPlanar = false, kIsSkewed = true, kIsDealt = false, kScalesGroups = true, kOwnsTable = false;
+  static constexpr bool kIsPlanar = false, kIsSkewed = true, kIsDealt = false, kKeepsLines = true, kScalesGroups = true, kOwnsTable = false;
   static constexpr int kDim = 64;
   static constexpr int kRowBytes = 36, kPitch = 80, kSwizzle = 0;  // the staged row
   static constexpr int kScaleRowBytes = 0, kScalesAt = 0, kScalePitch = 80, kStageBytes = 1296;
@@ -69,7 +69,7 @@ struct ValueSection0 {
   using Planes = List<ValueSection0Plane0>;
 };
 struct ValueSide {
-  static constexpr bool kIsPlanar = false, kIsSkewed = false, kIsDealt = false, kScalesGroups = false, kOwnsTable = false;
+  static constexpr bool kIsPlanar = false, kIsSkewed = false, kIsDealt = false, kKeepsLines = false, kScalesGroups = false, kOwnsTable = false;
   static constexpr int kDim = 64;
   static constexpr int kRowBytes = 128, kPitch = 144, kSwizzle = 0;  // the staged row
   static constexpr int kScaleRowBytes = 0, kScalesAt = 0, kScalePitch = 0, kStageBytes = 2320;

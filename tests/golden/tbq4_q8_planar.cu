@@ -90,7 +90,7 @@ struct KeySection0 {
   using Planes = List<KeySection0Plane0>;
 };
 struct KeySide {
-  static constexpr bool kIsPlanar = true, kIsSkewed = false, kIsDealt = false, kScalesGroups = true, kOwnsTable = true;
+  static constexpr bool kIsPlanar = true, kIsSkewed = false, kIsDealt = false, kKeepsLines = false, kScalesGroups = true, kOwnsTable = true;
   static constexpr int kDim = 128;
   static constexpr int kRowBytes = 64, kPitch = 64, kSwizzle = 0;  // the staged row
   static constexpr int kScaleRowBytes = 2, kScalesAt = 2064, kScalePitch = 2, kStageBytes = 2128;
@@ -132,7 +132,7 @@ struct ValueSection0 {
   using Planes = List<ValueSection0Plane0>;
 };
 struct ValueSide {
-  static constexpr bool kIsPlanar = true, kIsSkewed = false, kIsDealt = false, kScalesGroups = true, kOwnsTable = false;
+  static constexpr bool kIsPlanar = true, kIsSkewed = false, kIsDealt = false, kKeepsLines = false, kScalesGroups = true, kOwnsTable = false;
   static constexpr int kDim = 128;
   static constexpr int kRowBytes = 128, kPitch = 128, kSwizzle = 4;  // the staged row
   static constexpr int kScaleRowBytes = 8, kScalesAt = 4112, kScalePitch = 8, kStageBytes = 4368;
