@@ -107,9 +107,15 @@ int layout_shared(DecodePlan& plan, const Shape& shape) {
   return plan.shared_bytes;
 }
 
+// Rows copied by chunks meet in lines of memory. What the block leaves of shared memory is the L1, where lines stay between the
+// copies that touch them: with too little of it they are gone by then, and the way through it only costs.
+bool leaves_room(const DecodePlan& plan) { return plan.shared_bytes <= 0.6 * plan.arch.shared_bytes_per_block; }
+
 Result<void> choose_shape(DecodePlan& plan) {
-  // Bytes an SM should have under way: 1 us of latency, with some room; and where more gains nothing.
-  constexpr double kEnoughInFlight = 56 * 1024, kPlentyInFlight = 96 * 1024;
+  const bool by_chunks = plan.k.is_skewed || plan.v.is_skewed;
+  // Bytes an SM should have under way: 1 us of latency, with some room; and where more gains nothing. Chunks come more slowly.
+  const double enough_in_flight = by_chunks ? 28 * 1024 : 56 * 1024,
+               plenty_in_flight = by_chunks ? 60 * 1024 : 96 * 1024;
   const int accumulators = plan.column_blocks * plan.v.inner_dim / 4;
   const bool needs_many = accumulators > 32 || is_masked(plan);
   const int most_warps = needs_many ? 8 : 12;  // 65,536 registers a block: 255 or 168 a thread
@@ -121,8 +127,8 @@ Result<void> choose_shape(DecodePlan& plan) {
           Shape shape{warps, stages, tile, copies, 0};
           if (warps > most_warps || layout_shared(plan, shape) > plan.arch.shared_bytes_per_block) continue;
           const double in_flight = double(warps) * (stages - 1) * plan.stage_bytes;
-          shape.score = 4 * std::min(in_flight / kEnoughInFlight, 1.0) + std::min(in_flight / kPlentyInFlight, 1.0) +
-                        3.0 * std::min(warps, 8) / 8 + 3.0 * warps / 12 +
+          shape.score = 4 * std::min(in_flight / enough_in_flight, 1.0) + std::min(in_flight / plenty_in_flight, 1.0) +
+                        (by_chunks && leaves_room(plan) ? 1.5 : 0) + 3.0 * std::min(warps, 8) / 8 + 3.0 * warps / 12 +
                         (copies == 32  ? 2
                          : copies == 8 ? 1
                                        : copies / 16.0) +
@@ -257,12 +263,7 @@ Result<DecodePlan> plan_decode(const Problem& problem) {
                             fmt::format("{} query rows fill {} block(s) of 8 columns", plan.rows, plan.column_blocks),
                             {}});
   KV_CHECK(choose_shape(plan));
-  // Rows copied by chunks meet in lines of memory. What shared memory leaves is the L1; but where both sides are looked up in shared
-  // memory, the way through the L1 costs the pipe that limits.
-  constexpr int kRoomForLines = 32 * 1024;
-  for (SidePlan* side : {&plan.k, &plan.v})
-    side->keeps_lines = side->is_skewed && plan.has_integer_keys &&
-                        plan.arch.shared_bytes_per_block - plan.shared_bytes >= kRoomForLines;
+  for (SidePlan* side : {&plan.k, &plan.v}) side->keeps_lines = side->is_skewed && leaves_room(plan);
   // Two subtiles together keep more independent work in flight, where registers allow.
   plan.subtiles = plan.tile == 32 && !is_masked(plan) && plan.column_blocks * plan.v.inner_dim / 4 <= 32 ? 2 : 1;
   for (const SectionPlan& section : plan.k.sections) order_keys(section, plan.key_order);

@@ -95,7 +95,7 @@ struct Plan {
   static constexpr int kGroup = 1, kRows = 1, kColumnBlocks = 1, kQueryParts = 1;
   static constexpr bool kHoldQueries = false, kHasIntegerKeys = true;
   static constexpr bool kRotatesQueries = false, kFinishes = true, kRotatesOutput = false;
-  static constexpr int kWarps = 12, kThreads = 384, kStages = 3, kTile = 16, kSubtiles = 1;
+  static constexpr int kWarps = 12, kThreads = 384, kStages = 2, kTile = 16, kSubtiles = 1;
   static constexpr int kOrderAt = 0, kIntegerTableAt = 128;
   static constexpr int kQueriesAt = 256, kSumsAt = 1280, kSumGroups = 0, kLargestAt = 1280;
   static constexpr int kRingAt = 1312, kStageBytes = 3616, kEpilogueAt = 256;
