@@ -107,11 +107,16 @@ std::string misfit(DecodePlan& plan, const BlockShape& shape) {
   return "";
 }
 
+// Rows copied by chunks meet in lines of memory. What the block leaves of shared memory is the L1, where lines stay between the
+// copies that touch them: with too little of it they are gone by then, and the way through it only costs.
+bool leaves_room(const DecodePlan& plan) { return plan.shared_bytes <= 0.6 * plan.arch.shared_bytes_per_block; }
+
 // As many bytes in flight and as many warps as fit, tables without bank conflicts if they can be had: the best first.
 std::vector<BlockShape> fitting_shapes(DecodePlan plan) {
   // Bytes an SM should have under way: its share of the bandwidth, times the latency. More waits in queues, where some SMs are served
   // before others: on an H200 calls took 2 to 3 % longer with twice as much, at any size.
   constexpr double kEnoughInFlight = 24 * 1024;
+  const bool by_chunks = plan.k.is_skewed || plan.v.is_skewed;
   std::vector<std::pair<double, BlockShape>> scored;
   for (int copies : has_tables(plan) ? std::vector<int>{32, 8, 4, 2, 1} : std::vector<int>{1})
     for (int tile : {32, 16})
@@ -120,7 +125,8 @@ std::vector<BlockShape> fitting_shapes(DecodePlan plan) {
           const BlockShape shape{warps, stages, tile, copies, {}, {}};
           if (!misfit(plan, shape).empty()) continue;
           const double in_flight = double(warps) * (stages - 1) * plan.stage_bytes;
-          const double score = 4 * std::min(in_flight / kEnoughInFlight, 1.0) + 3.0 * std::min(warps, 8) / 8 +
+          const double score = 4 * std::min(in_flight / kEnoughInFlight, 1.0) +
+                               (by_chunks && leaves_room(plan) ? 1.5 : 0) + 3.0 * std::min(warps, 8) / 8 +
                                3.0 * warps / 12 +
                                (copies == 32  ? 2
                                 : copies == 8 ? 1
@@ -316,12 +322,7 @@ Result<std::vector<BlockShape>> decode_shapes(const Problem& problem) {
 Result<DecodePlan> plan_decode(const Problem& problem, const Tuning& tuning) {
   KV_TRY(plan, begin_plan(problem));
   KV_TRY(shape, choose_shape(plan, tuning));
-  // Rows copied by chunks meet in lines of memory. What shared memory leaves is the L1; but where both sides are looked up in shared
-  // memory, the way through the L1 costs the pipe that limits.
-  constexpr int kRoomForLines = 32 * 1024;
-  for (SidePlan* side : {&plan.k, &plan.v})
-    side->keeps_lines = side->is_skewed && plan.has_integer_keys &&
-                        plan.arch.shared_bytes_per_block - plan.shared_bytes >= kRoomForLines;
+  for (SidePlan* side : {&plan.k, &plan.v}) side->keeps_lines = side->is_skewed && leaves_room(plan);
   // Two subtiles together keep more independent work in flight, where registers allow.
   const int most_sums = plan.warps > 8 ? 32 : 64;
   plan.subtiles = plan.tile == 32 && !is_masked(plan) && plan.column_blocks * plan.v.inner_dim / 4 <= most_sums ? 2 : 1;

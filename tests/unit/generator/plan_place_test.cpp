@@ -90,4 +90,28 @@ TEST_CASE(
   CHECK(side_of("q8_0", 128, true).sections[0].run.planes[0].is_window);
 }
 
+TEST_CASE("rows copied by chunks leave the L1 room for the lines that their copies share, where tables allow") {
+  const auto plan_of = [](const char* format, const char* layout) {
+    const auto specs = parse_specs(
+        fmt::format("[k]\nformat=\"{0}\"\n[v]\nformat=\"{0}\"\n[cache]\nlayout=\"{1}\"", format, layout), "test.toml");
+    REQUIRE(specs);
+    const auto plan = plan_decode(*resolve((*specs)[0], registry(), "sm_90a"));
+    REQUIRE(plan);
+    return *plan;
+  };
+  for (const char* format : {"tbq4_0", "kv4", "q8_0", "q4_0", "tbq3_0"}) {
+    INFO(format);
+    const DecodePlan rows = plan_of(format, "rows"), planar = plan_of(format, "planar");
+    CHECK(rows.k.keeps_lines);
+    CHECK(rows.v.keeps_lines);
+    CHECK(rows.shared_bytes <= 0.6 * rows.arch.shared_bytes_per_block);
+    CHECK_FALSE(planar.k.keeps_lines);
+    CHECK(planar.shared_bytes > rows.shared_bytes);
+  }
+  CHECK_FALSE(plan_of("f16", "rows").k.keeps_lines);
+  const DecodePlan full = plan_of("iq4_nl", "rows");  // two tables without bank conflicts
+  CHECK(full.k.is_skewed);
+  CHECK_FALSE(full.k.keeps_lines);
+}
+
 }  // namespace kvjit
