@@ -169,25 +169,12 @@ struct SlotRun {
   }
 };
 
-// Codes of four bits, two a byte: along the row, a byte is the index of a pair as it lies; down a column, the low nibbles of two rows
-// share a byte, and so do the high ones.
+// Along a row of codes of four bits, two a byte: a byte is the index of a pair as it lies.
 template <class Side>
 struct ByteRun {
-  KV_DEVICE static void look_up(u32 indices, u32* h, Table table) {
-    KV_UNROLL
-    for (int j = 0; j < 4; ++j) h[j] = table_entry<Side>(table, indices, j);
-  }
   KV_DEVICE static void row(const u32 (&w)[Side::kRunWords], u32 (&h)[Side::kRunCodes / 2], Table table) {
     KV_UNROLL
-    for (int i = 0; i < Side::kRunWords; ++i) look_up(w[i], h + 4 * i, table);
-  }
-  KV_DEVICE static void column(const u32 (&w0)[Side::kRunWords], const u32 (&w1)[Side::kRunWords],
-                               u32 (&h)[Side::kRunCodes], Table table) {
-    KV_UNROLL
-    for (int i = 0; i < Side::kRunWords; ++i) {
-      look_up(select_bits(0x0f0f0f0fu, w0[i], w1[i] << 4), h + 8 * i, table);
-      look_up(select_bits(0x0f0f0f0fu, w0[i] >> 4, w1[i]), h + 8 * i + 4, table);
-    }
+    for (int i = 0; i < Side::kRunWords; ++i) Side::Pairs::look_up(w[i], h + 4 * i, table);
   }
 };
 

@@ -11,11 +11,15 @@
 namespace kvjit {
 namespace {
 
-// A table whose entries name their codes: the half of code c is 0x3c00 + c.
-struct Section {
-  static constexpr int kBits = 4, kRunWords = 2, kRunCodes = 16, kSlotBits = 0, kTableAt = 128, kTableStride = 128;
+// A table whose entries name their codes: the half of code c is 0x3c00 + c. Keys take bytes as they lie, values slots of four bits.
+template <int kSlots>
+struct SectionOf {
+  static constexpr int kBits = 4, kRunWords = 2, kRunCodes = 16, kSlotBits = kSlots, kTableAt = 128, kTableStride = 128;
   static kv::u32 half_value(int code) { return 0x3c00u + kv::u32(code); }
+  static void unpack(const kv::u32 (&w)[2], kv::u32* y) { y[0] = w[0], y[1] = w[1]; }
+  using Pairs = kv::TablePairs<SectionOf>;
 };
+using Section = SectionOf<0>;
 kv::u32 pair_of(kv::u32 low, kv::u32 high) {
   return Section::half_value(int(low)) | Section::half_value(int(high)) << 16;
 }
@@ -24,7 +28,6 @@ kv::u32 nibble(kv::u32 word, int i) { return word >> 4 * i & 15; }
 TEST_CASE("bytes of two codes index pairs: of neighbours along a row, of two rows down a column") {
   int wrong = 0;
   const auto body = [&] {
-    using Run = kv::ByteRun<Section>;
     if (kv::lane() == 0)
       for (int i = 0; i < 256; ++i)
         for (int copy = 0; copy < 32; ++copy)
@@ -35,8 +38,8 @@ TEST_CASE("bytes of two codes index pairs: of neighbours along a row, of two row
     for (int round = 0; round < 100; ++round) {
       const kv::u32 a[2] = {kv::u32(random()), kv::u32(random())}, b[2] = {kv::u32(random()), kv::u32(random())};
       kv::u32 row[8], column[16];
-      Run::row(a, row, kv::table_of_lane<32>());
-      Run::column(a, b, column, kv::table_of_lane<32>());
+      kv::ByteRun<Section>::row(a, row, kv::table_of_lane<32>());
+      kv::SlotRun<SectionOf<4>>::column(a, b, column, kv::table_of_lane<32>());
       for (int word = 0; word < 2; ++word)
         for (int j = 0; j < 4; ++j) {
           wrong += row[4 * word + j] != pair_of(nibble(a[word], 2 * j), nibble(a[word], 2 * j + 1));
