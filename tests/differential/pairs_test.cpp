@@ -147,7 +147,7 @@ constexpr Mutation kMutations[] = {
     {"kv3", "q8_0", "specs/formats/kv3.toml", "nibbles = true", "nibbles = false"},
     {"q8_0", "kv2", "templates/core/pairs.cuh", ": 0x33333333u", ": 0x0f0f0f0fu"},
     {"q8_0", "tbq3_0", "templates/core/pairs.cuh", "? 0x07070707u", "? 0x0f0f0f0fu"},
-    {"q8_0", "kv3", "templates/core/pairs.cuh", "? 0x0f0f0f0fu", "? 0x07070707u"},
+    {"q8_0", "kv4", "templates/core/pairs.cuh", "? 0x0f0f0f0fu", "? 0x07070707u"},
     {"q8_0", "kv3", "templates/core/stage.cuh", ">>= shared_by * Plane::kLapBits", ">>= 0"},
     {"q8_0", "tbq3_0", "templates/core/stage.cuh", ": part * Plane::kPartBits % kUnitBits;", ": 0;"},
 };
