@@ -90,7 +90,10 @@ int layout_shared(DecodePlan& plan, const BlockShape& shape) {
 }
 
 int most_warps(const DecodePlan& plan) {  // 65,536 registers a block: 255 or 168 a thread
-  return plan.column_blocks * plan.v.inner_dim / 4 > 32 || is_masked(plan) ? 8 : 12;
+  // V that lies as it is comes in loads of 16 bytes, and beside K of several scales a row 168 do not hold them.
+  const SectionPlan &k = plan.k.sections[0], &v = plan.v.sections[0];
+  const bool is_wide = v.codes.bits > 8 && k.codes.bits <= 8 && k.run.groups > 1;
+  return plan.column_blocks * plan.v.inner_dim / 4 > 32 || is_masked(plan) || is_wide ? 8 : 12;
 }
 
 // Why a block cannot have a shape; "" if it can.

@@ -294,7 +294,7 @@ constexpr Mutation kMutations[] = {
     {"direct_signs", "formats/encode.cuh", "(R::F::kIsRelative ? 1.f : norm[e])", "1.f"},
     {"whole_head_renormalised", "formats/stored.cuh", "scale / shrink", "scale"},
     {"e4m3_tensor", "kernels/reference.cuh", "args.value_scale / d", "1.f / d"},
-    {"e4m3_groups", "kernels/quantise.cuh", "f32_from_bf16(bf16_from_f32(y[e]))", "y[e]"},
+    {"e4m3_groups", "formats/write.cuh", "f32_from_bf16(bf16_from_f32(rotated[e]))", "rotated[e]"},
 };
 
 // Do bytes, values and attention of the kernels of `registry` agree with the codec and the oracle?

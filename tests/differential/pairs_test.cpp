@@ -129,7 +129,7 @@ constexpr Mutation kMutations[] = {
     {"tbq4_0", "q8_0", "templates/kernels/decode_values.cuh", "mul_f16x2(b[n][1], high)", "b[n][1]"},
     {"kv4", "q8_0", "templates/kernels/decode_keys.cuh", "of_group * softmax_scale", "of_group"},
     {"kv4", "q8_0", "templates/kernels/decode_keys.cuh", "return -softmax.base", "return softmax.base"},
-    {"tbq4_0", "tbq4_0", "templates/core/pairs.cuh", "w0[i] >> 4, w1[i]", "w1[i] >> 4, w0[i]"},
+    {"tbq4_0", "tbq4_0", "templates/core/pairs.cuh", "y0[m] >> kBits, y1[m]", "y1[m] >> kBits, y0[m]"},
     {"tbq4_0", "q8_0", "templates/core/pairs.cuh", "(0x6400u + F::kOffset) * 0x10001u",
      "(0x6401u + F::kOffset) * 0x10001u"},
     {"tbq4_0", "q8_0", "templates/kernels/decode_merge.cuh", "weight * each[i].denominator", "each[i].denominator"},
@@ -149,7 +149,7 @@ constexpr Mutation kMutations[] = {
     {"q8_0", "tbq3_0", "templates/core/pairs.cuh", "? 0x07070707u", "? 0x0f0f0f0fu"},
     {"q8_0", "kv4", "templates/core/pairs.cuh", "? 0x0f0f0f0fu", "? 0x07070707u"},
     {"q8_0", "kv3", "templates/core/stage.cuh", ">>= shared_by * Plane::kLapBits", ">>= 0"},
-    {"q8_0", "tbq3_0", "templates/core/stage.cuh", ": part * Plane::kPartBits % kUnitBits;", ": 0;"},
+    {"q8_0", "tbq3_0", "templates/core/stage.cuh", ": part * Plane::kPartBits % (8 * kStep);", ": 0;"},
 };
 
 void mutate(std::string& text, const Mutation& mutation) {

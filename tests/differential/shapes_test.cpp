@@ -12,8 +12,8 @@ constexpr unsigned kCompileThreads = 2;
 TEST_CASE("the same answer from every kind of block shape") {
   const Registry registry = must(Registry::load(embedded_files()));
   const auto context = open_context(DeviceKind::cpu);
-  for (const Case& test : {Case{"kv4", "tbq4_0", 128, 4, 2, Layout::planar, true},
-                           Case{"q8_0", "q4_0", 128, 4, 1, Layout::rows}}) {
+  for (const Case& test :
+       {Case{"kv4", "tbq4_0", 128, 4, 2, Layout::planar, true}, Case{"q8_0", "q4_0", 128, 4, 1, Layout::rows}}) {
     INFO(test.name());
     const Planned own = planned(registry, test, context->backend()->facts().arch);
     const auto fitting = must(decode_shapes(own.problem));

@@ -9,7 +9,7 @@ struct KeySection0Plane0 {
   static constexpr bool kIsWhole = false, kIsWindow = false;
 };
 struct KeySection0 {
-  static constexpr int kThreads = 384, kBits = 4, kOffset = 8;
+  static constexpr int kThreads = 256, kBits = 4, kOffset = 8;
   // dimensions kFirst .. kFirst + kDim of the row as the kernel counts them: kGroups x kRuns runs a lane
   static constexpr int kFirst = 0, kDim = 64, kGroups = 2, kRuns = 1, kRunCodes = 8, kRunWords = 1;
   static constexpr int kBlocks = 1, kPartsPerBlock = 4, kBlockStride = 18;
@@ -52,7 +52,7 @@ struct ValueSection0Plane0 {
   static constexpr bool kIsWhole = false, kIsWindow = false;
 };
 struct ValueSection0 {
-  static constexpr int kThreads = 384, kBits = 16, kOffset = 0;
+  static constexpr int kThreads = 256, kBits = 16, kOffset = 0;
   // dimensions kFirst .. kFirst + kDim of the row as the kernel counts them: kGroups x kRuns runs a lane
   static constexpr int kFirst = 0, kDim = 64, kGroups = 1, kRuns = 1, kRunCodes = 8, kRunWords = 4;
   static constexpr int kBlocks = 1, kPartsPerBlock = 8, kBlockStride = 2;
@@ -97,7 +97,7 @@ struct Plan {
   static constexpr int kGroup = 1, kRows = 1, kColumnBlocks = 1, kQueryParts = 1;
   static constexpr bool kHoldQueries = false, kHasIntegerKeys = true, kScalesQueries = true;
   static constexpr bool kRotatesQueries = false, kFinishes = true, kRotatesOutput = false;
-  static constexpr int kWarps = 12, kThreads = 384, kStages = 2, kTile = 16, kSubtiles = 1;
+  static constexpr int kWarps = 8, kThreads = 256, kStages = 2, kTile = 16, kSubtiles = 1;
   static constexpr int kOrderAt = 0, kIntegerTableAt = 128;
   static constexpr int kQueriesAt = 256, kSumsAt = 1280, kSumGroups = 0, kLargestAt = 1280;
   static constexpr int kRingAt = 1312, kStageBytes = 3616, kEpilogueAt = 256;
@@ -118,7 +118,7 @@ static_assert(KeySide::kStageBytes + ValueSide::kStageBytes == Plan::kStageBytes
 
 static_assert(sizeof(kv::AttentionArgs) == 264, "host and device disagree on the arguments");
 
-KV_KERNEL KV_LAUNCH_BOUNDS(384, 1) kv_decode(KV_PARAM kv::AttentionArgs args) { kv::decode<kv::Plan>(args); }
+KV_KERNEL KV_LAUNCH_BOUNDS(256, 1) kv_decode(KV_PARAM kv::AttentionArgs args) { kv::decode<kv::Plan>(args); }
 #if !defined(__CUDACC__)
 extern "C" __attribute__((visibility("default"))) void kv_decode_on_host(const void* args) {
   kv_decode(*static_cast<const kv::AttentionArgs*>(args));
