@@ -235,6 +235,7 @@ Source emit_decode(const DecodePlan& plan, const Registry& registry) {
   const std::string name = fmt::format("decode.{}", plan.name);
   Writer w = begin(registry, name, "decode attention over a packed KV cache");
   w.fragment("kernels/decode.cuh");
+  if (plan.team > 1) w.fragment("kernels/decode_team.cuh");
   w.fragment(feature_fragment(plan.causal));
   if (plan.rotates_queries) domain_fragments(w, plan.k.format);
   if (plan.rotates_output) domain_fragments(w, plan.v.format);
@@ -265,6 +266,12 @@ Source emit_decode(const DecodePlan& plan, const Registry& registry) {
          flag(plan.rotates_queries), flag(plan.finishes), flag(plan.rotates_output));
   w.line("  static constexpr int kWarps = {}, kThreads = {}, kStages = {}, kTile = {}, kSubtiles = {};", plan.warps,
          plan.threads(), plan.stages, plan.tile, plan.subtiles);
+  w.line("  static constexpr int kTeam = {}, kValueShare = {}, kOwnBlocks = {};", plan.team, plan.value_share,
+         plan.own_blocks());
+  if (plan.team > 1) {
+    w.line("  static constexpr int kTopsAt = {}, kProbabilitiesAt = {};", plan.tops_at, plan.probabilities_at);
+    w.line("  using Team = TeamTiles<Plan>;");
+  }
   w.line("  static constexpr int kOrderAt = {}, kIntegerTableAt = {};", plan.order_at, plan.integer_table_at);
   w.line("  static constexpr int kQueriesAt = {}, kSumsAt = {}, kSumGroups = {}, kLargestAt = {};", plan.queries_at,
          plan.sums_at, plan.sum_groups, plan.largest_at);

@@ -111,20 +111,28 @@ struct DecodePlan {
   bool rotates_queries = false, finishes = false, rotates_output = false;
   int warps = 0, stages = 0, tile = 0;
   int subtiles = 1;  // of 16 tokens, taken together
-  int order_at = 0, integer_table_at = 0, queries_at = 0, sums_at = 0, sum_groups = 0, largest_at = 0, ring_at = 0,
-      stage_bytes = 0, epilogue_at = 0, shared_bytes = 0;
+  // Warps that share their tiles, so that each needs sums for less of the output (templates/kernels/decode_team.cuh): value_share of
+  // them have other dimensions of V, the others of a team other blocks of columns.
+  int team = 1, value_share = 1;
+  int order_at = 0, integer_table_at = 0, queries_at = 0, sums_at = 0, sum_groups = 0, largest_at = 0, tops_at = 0,
+      probabilities_at = 0, ring_at = 0, stage_bytes = 0, epilogue_at = 0, shared_bytes = 0;
   SidePlan k, v;
   std::vector<int> key_order, value_order;
   std::vector<Decision> decisions;
   int threads() const { return warps * 32; }
+  int own_blocks() const { return column_blocks / (team / value_share); }  // of columns, a warp
+  int sums() const {
+    return own_blocks() * v.inner_dim / value_share / 4;
+  }  // registers of a warp's share of the output
 };
 
 // Fails with unsupported: each reason, with the TOML key to change.
 Result<DecodePlan> plan_decode(const Problem& problem);
 
 // The geometry and the reads of one side; the building blocks of plan_decode, public for their tests. by_integers: K's codes as
-// 8-bit integers where the format has them.
-Result<SidePlan> plan_side(const Format& format, int head_dim, bool is_planar, bool is_key, bool by_integers = false);
+// 8-bit integers where the format has them. value_share: warps that share a row of V.
+Result<SidePlan> plan_side(const Format& format, int head_dim, bool is_planar, bool is_key, bool by_integers = false,
+                           int value_share = 1);
 
 // Whether the codes of a side with one section are multiplied as integers faster than as halves, exactly or to 2^-15.
 IntegerPlan plan_integers(const Format& format, ScaleUse use);

@@ -12,6 +12,7 @@
 namespace kvjit {
 namespace {
 
+constexpr int kMostRows = 64;  // of queries
 constexpr int kProbabilityBias =
     8;  // plain V: p <= 2^(8 + slack of 6) stays far from 65504, small p far from subnormals
 
@@ -96,30 +97,86 @@ int layout_shared(DecodePlan& plan, const Shape& shape) {
   plan.sums_at = plan.queries_at + plan.k.inner_dim * columns * (plan.has_integer_keys ? 2 : 2 * plan.query_parts);
   plan.sum_groups = keys.adds_minima || keys.integers.has_half ? keys.run.groups : 0;
   plan.largest_at = round_up(plan.sums_at + plan.sum_groups * columns * 4, 16);
-  plan.ring_at = round_up(plan.largest_at + (plan.has_integer_keys ? columns * 4 : 0), 16);
+  plan.tops_at = round_up(plan.largest_at + (plan.has_integer_keys ? columns * 4 : 0), 16);
+  const int shared_warps = plan.team > 1 ? shape.warps : 0;
+  plan.probabilities_at = round_up(plan.tops_at + shared_warps * columns * 4, 16);
+  plan.ring_at = plan.probabilities_at + shared_warps * shape.tile * columns * 2;
   plan.stage_bytes = plan.k.stage_bytes + plan.v.stage_bytes;
   const int ring_end = plan.ring_at + shape.stages * shape.warps * plan.stage_bytes;
   plan.epilogue_at = plan.queries_at;  // behind the tables, which the next part needs
   const int epilogue_end = plan.epilogue_at + round_up(shape.warps * plan.rows * 8, 16) +
-                           shape.warps * plan.rows * (plan.v.inner_dim + 4) * 4 +
+                           shape.warps / plan.team * plan.rows * (plan.v.inner_dim + 4) * 4 +
                            (plan.finishes ? plan.rows * plan.v.inner_dim * 4 : 0);
   plan.shared_bytes = std::max(ring_end, epilogue_end);
   return plan.shared_bytes;
 }
 
+// Sums of the output live in registers: a quarter of V's inner dimension for every 8 rows. Where those are too many for one warp, a
+// team of them shares the output by dimensions of V, or where the packing does not allow that, by blocks of rows.
+Result<void> choose_team(const Problem& problem, DecodePlan& plan) {
+  constexpr int kManySums = 64, kMostSums = 128, kMostTeam = 8;
+  if (plan.rows > kMostRows)
+    return fail(Code::unsupported,
+                fmt::format("the decode family serves at most {} query rows; q_heads_per_kv {} x query_length {} is {}",
+                            kMostRows, plan.group, plan.query_length, plan.rows),
+                {}, {"lower attention.query_length"});
+  const int blocks = (plan.rows + 7) / 8;
+  const auto take = [&](int team) -> Result<void> {
+    plan.team = team, plan.value_share = 1, plan.column_blocks = blocks;
+    if (team == 1) return {};
+    const bool is_planar = problem.layout == Layout::planar;
+    if (auto v = plan_side(problem.v, problem.head_dim, is_planar, false, false, team)) {
+      plan.v = *v;
+      plan.value_share = team;
+    } else {
+      KV_TRY(whole, plan_side(problem.v, problem.head_dim, is_planar, false));
+      plan.v = whole;
+    }
+    const int step = 2 * team / plan.value_share;  // probabilities are read two blocks at a time
+    plan.column_blocks = (blocks + step - 1) / step * step;
+    return {};
+  };
+  for (const int most : {kManySums, kMostSums})
+    for (int team = 1; team <= kMostTeam; team *= 2) {
+      KV_CHECK(take(team));
+      if (plan.sums() > (team == 1 && blocks == 1 ? kMostSums : most)) continue;
+      plan.decisions.push_back(
+          {"family",
+           "decode",
+           fmt::format("{} query rows fill {} block(s) of 8 columns", plan.rows, plan.column_blocks),
+           {}});
+      if (team > 1)
+        plan.decisions.push_back(
+            {"team",
+             fmt::format("{} warps", team),
+             fmt::format("they share {}: {} sums of the output a lane",
+                         plan.value_share > 1 ? "the dimensions of V" : "the query rows", plan.sums()),
+             {}});
+      return {};
+    }
+  return fail(Code::unsupported,
+              fmt::format("the decode family has no registers for {} query rows over {} values a row of {}", plan.rows,
+                          plan.v.inner_dim, problem.v.name),
+              {}, {plan.rows <= 8 ? "head_dim up to 512 works" : "lower attention.query_length"});
+}
+
 Result<void> choose_shape(DecodePlan& plan) {
   // Bytes an SM should have under way: 1 us of latency, with some room; and where more gains nothing.
   constexpr double kEnoughInFlight = 56 * 1024, kPlentyInFlight = 96 * 1024;
-  const int accumulators = plan.column_blocks * plan.v.inner_dim / 4;
-  const bool needs_many = accumulators > 32 || is_masked(plan);
-  const int most_warps = needs_many ? 8 : 12;  // 65,536 registers a block: 255 or 168 a thread
+  // 65,536 registers a block: 255 or 168 a thread. Scores need twelve a block of columns and subtile while they are added up.
+  const auto most_warps = [&](int tile) {
+    const int scores = plan.team > 1 ? plan.column_blocks * 12 * tile / 16 : 0;
+    return plan.sums() + scores > (plan.team > 1 ? 112 : 32) || is_masked(plan) ? 8 : 12;
+  };
   Shape best;
   for (int copies : has_tables(plan) ? std::vector<int>{32, 8, 4, 2, 1} : std::vector<int>{1})
     for (int tile : {32, 16})
       for (int warps : {12, 8, 6, 4, 2, 1})
         for (int stages : {4, 3, 2}) {
           Shape shape{warps, stages, tile, copies, 0};
-          if (warps > most_warps || layout_shared(plan, shape) > plan.arch.shared_bytes_per_block) continue;
+          if (warps > most_warps(tile) || warps % plan.team != 0) continue;
+          if (plan.team > 1 && tile == 32 && plan.column_blocks > 2) continue;
+          if (layout_shared(plan, shape) > plan.arch.shared_bytes_per_block) continue;
           const double in_flight = double(warps) * (stages - 1) * plan.stage_bytes;
           shape.score = 4 * std::min(in_flight / kEnoughInFlight, 1.0) + std::min(in_flight / kPlentyInFlight, 1.0) +
                         3.0 * std::min(warps, 8) / 8 + 3.0 * warps / 12 +
@@ -174,14 +231,14 @@ void order_keys(const SectionPlan& section, std::vector<int>& order) {
         }
 }
 
-// Inner dimension that row (tile, half, g) of O holds: [tile * 16 + half * 8 + g].
-void order_values(const SectionPlan& section, std::vector<int>& order) {
+// Inner dimension that row (tile, half, g) of O holds: [tile * 16 + half * 8 + g]; of the warp of a team that has the given share.
+void order_values(const SectionPlan& section, int share, std::vector<int>& order) {
   const RunPlan& run = section.run;
   for (int gr = 0; gr < run.groups * run.runs; ++gr)
     for (int register_ = 0; register_ < run.codes; ++register_)
       for (int g = 0; g < 8; ++g) {
         const int code = is_direct(section) ? register_ : run.slots[register_];
-        order.push_back(run.elements[(gr * run.parts + g) * run.codes + code]);
+        order.push_back(run.elements[(gr * run.parts + share * 8 + g) * run.codes + code]);
       }
 }
 
@@ -243,24 +300,13 @@ Result<DecodePlan> plan_decode(const Problem& problem) {
     if (side->inner_dim % 32 != 0)
       return fail(Code::unsupported, fmt::format("the decode family needs rows of a multiple of 32 values; {} has {}",
                                                  side->format.name, side->inner_dim));
-  // Output sums live in registers: a quarter of the inner dimension for every 8 rows; at most 64, or 128 for a single block of rows.
-  const int most_blocks = plan.v.inner_dim > 256 ? 128 * 4 / plan.v.inner_dim : 64 * 4 / plan.v.inner_dim;
-  if (plan.rows > most_blocks * 8)
-    return fail(
-        Code::unsupported,
-        fmt::format("the decode family serves at most {} query rows over {} values a row of {}; q_heads_per_kv "
-                    "{} x query_length {} is {}",
-                    most_blocks * 8, plan.v.inner_dim, problem.v.name, plan.group, plan.query_length, plan.rows),
-        {}, {most_blocks == 0 ? "head_dim up to 512 works" : "lower attention.query_length"});
-  plan.decisions.push_back({"family",
-                            "decode",
-                            fmt::format("{} query rows fill {} block(s) of 8 columns", plan.rows, plan.column_blocks),
-                            {}});
+  KV_CHECK(choose_team(problem, plan));
   KV_CHECK(choose_shape(plan));
   // Two subtiles together keep more independent work in flight, where registers allow.
-  plan.subtiles = plan.tile == 32 && !is_masked(plan) && plan.column_blocks * plan.v.inner_dim / 4 <= 32 ? 2 : 1;
+  plan.subtiles = plan.team > 1 ? plan.tile / 16 : plan.tile == 32 && !is_masked(plan) && plan.sums() <= 32 ? 2 : 1;
   for (const SectionPlan& section : plan.k.sections) order_keys(section, plan.key_order);
-  for (const SectionPlan& section : plan.v.sections) order_values(section, plan.value_order);
+  for (int share = 0; share < plan.value_share; ++share)
+    for (const SectionPlan& section : plan.v.sections) order_values(section, share, plan.value_order);
   for (const auto& [what, side] : {std::pair{"k", &plan.k}, std::pair{"v", &plan.v}})
     for (const SectionPlan& section : side->sections)
       plan.decisions.push_back(
@@ -275,12 +321,11 @@ Result<DecodePlan> plan_decode(const Problem& problem) {
   // The sum leaves room below the register limit of the block (65,536 over its threads) for what is in flight.
   const int held = plan.has_integer_keys ? plan.k.inner_dim / 8 * plan.column_blocks
                                          : plan.k.inner_dim / 16 * plan.column_blocks * plan.query_parts * 2;
-  const int sums = plan.column_blocks * plan.v.inner_dim / 4;
   int value_scales = 0, key_groups = 1;
   for (const SectionPlan& section : plan.v.sections)
     if (section.use == ScaleUse::by_group) value_scales += section.run.groups * plan.subtiles * 2;
   for (const SectionPlan& section : plan.k.sections) key_groups = std::max(key_groups, section.run.groups);
-  plan.hold_queries = key_groups == 1 && held + sums + value_scales <= (plan.warps > 8 ? 72 : 144);
+  plan.hold_queries = key_groups == 1 && held + plan.sums() + value_scales <= (plan.warps > 8 ? 72 : 144);
   plan.decisions.push_back(
       {"queries",
        plan.has_integer_keys

@@ -155,7 +155,8 @@ Result<RunPlan> plan_run(const SidePlan& side, int index, int head_dim, int part
   const int granule = !is_code ? 4 : parts == 4 ? 8 : 4;  // codes that a lane's run must be a multiple of
   // As few lanes a block as give whole groups of blocks: one scale then serves long runs.
   std::string problem;
-  for (int sharing = is_by_value ? 1 : parts; sharing <= parts; sharing *= 2) {
+  // The lanes of one warp share a block: eight of V, four of K.
+  for (int sharing = is_by_value ? 1 : std::min(parts, 8); sharing <= parts; sharing *= 2) {
     const int blocks = parts / sharing, share = count / sharing;
     if (count % sharing != 0 || dim % (block * blocks) != 0 || share % granule != 0) continue;
     int codes = share;

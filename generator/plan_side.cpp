@@ -148,8 +148,12 @@ SectionPlan masked_section(const Format& format, int dim, int parts) {
 
 }  // namespace
 
-Result<SidePlan> plan_side(const Format& format, int head_dim, bool is_planar, bool is_key, bool by_integers) {
+Result<SidePlan> plan_side(const Format& format, int head_dim, bool is_planar, bool is_key, bool by_integers,
+                           int value_share) {
+  const int parts = is_key ? 4 : 8 * value_share;
   SidePlan side;
+  if (value_share > 1 && format.scale.renormalise)
+    return fail(Code::unsupported, fmt::format("{}: one warp measures the length of a row", format.name));
   side.format = format;
   side.is_planar = is_planar;
   side.inner_dim = format.inner_dim(head_dim);
@@ -164,7 +168,8 @@ Result<SidePlan> plan_side(const Format& format, int head_dim, bool is_planar, b
   side.is_skewed = side.row_unit == 2;
   side.block_stride = is_planar ? format.code_bytes : format.block_bytes;
   if (format.stored_mask > 0) {
-    side.sections.push_back(masked_section(format, side.inner_dim, is_key ? 4 : 8));
+    if (value_share > 1) return fail(Code::unsupported, "blocks with a mask of their own are read by one warp");
+    side.sections.push_back(masked_section(format, side.inner_dim, parts));
     if (format.block % 128 != 0)
       return fail(
           Code::unsupported,
@@ -180,12 +185,12 @@ Result<SidePlan> plan_side(const Format& format, int head_dim, bool is_planar, b
     // Sums of 32 bits hold what 256 products of 16-bit and 16-bit integers add up to, less 16 bits, whatever they are.
     if (by_integers && format.block <= 256) section.integers = plan_integers(format, section.use);
     const bool is_by_value = section.use == ScaleUse::by_value;
-    KV_TRY(run, plan_run(side, s, head_dim, is_key ? 4 : 8, is_by_value, section.integers));
+    KV_TRY(run, plan_run(side, s, head_dim, parts, is_by_value, section.integers));
     section.run = run;
     if (!is_key && section.codes.kind == CodeKind::table && section.codes.bits <= 2 && run.codes % 8 == 0) {
       IntegerPlan nibbles;
       nibbles.slot_bits = 4;
-      KV_TRY(by_nibbles, plan_run(side, s, head_dim, 8, is_by_value, nibbles));
+      KV_TRY(by_nibbles, plan_run(side, s, head_dim, parts, is_by_value, nibbles));
       section.run = by_nibbles;
       section.by_nibbles = true;
     }

@@ -12,8 +12,8 @@
 //                                                                    packing's order, put right when they are written
 //
 // A warp works alone on 16 or 32 tokens at a time: stage, score (decode_keys), soften (decode_softmax), accumulate
-// (decode_values). No block barrier stands in the loop. A row may have several sections: outlier channels with wider codes,
-// signs of a residual; each brings its share of the inner dimension.
+// (decode_values). No block barrier stands in the loop. For many queries a team of warps takes its tiles together (decode_team). A
+// row may have several sections: outlier channels with wider codes, signs of a residual; each brings its share of the inner dimension.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include "core/args.cuh"
@@ -83,14 +83,6 @@ struct Tiles {
     stage_tile<Side, kTile, kIsWhole>(to, token_stride, codes + codes_at,
                                       scales + i64(tile) * (kTile * Side::kScaleRowBytes), valid);
   }
-};
-
-// What a warp adds up over its tiles of a part.
-template <class Plan>
-struct Sums {
-  Outputs<Plan> o = {};
-  Softmax<Plan> softmax;
-  ValueScales<Plan> value_scales;
 };
 
 // One staged tile. scale: of scores, times the units of K and of the queries.
@@ -171,6 +163,11 @@ KV_DEVICE void attend_part(const AttentionArgs& args, const Work<Plan::kTile>& w
   Sums<Plan> sums;
   sums.softmax.reset();
   int taken = 0;
+  if constexpr (Plan::kTeam > 1) {
+    typename Plan::Team tiles{tile, part.last, part.length, k.codes, k.token_stride, v.codes, v.token_stride};
+    tiles.attend(sums, queries, scale, stage);
+    tile = part.last;
+  }
   KV_NO_UNROLL
   for (; tile < part.last; tile += Plan::kWarps) {
     sync_warp();  // every lane is done with the stage that is filled now

@@ -17,7 +17,18 @@ constexpr float kLimit = 14.f;     // ... and at most 2^14: far from its largest
 template <class Plan>
 using Scores = float[Plan::kColumnBlocks][4];
 template <class Plan>
-using Outputs = float[Plan::kColumnBlocks][Plan::kValueDim / 16][4];
+using Outputs = float[Plan::kOwnBlocks][Plan::kValueDim / 16 / Plan::kValueShare][4];
+
+// Warps of a team (kernels/decode_team.cuh) share the output: kValueShare of them the dimensions of V, and as many as are left the
+// blocks of columns. A warp that works alone has all.
+template <class Plan>
+struct Share {
+  KV_DEVICE static int member() { return Plan::kTeam == 1 ? 0 : warp() % Plan::kTeam; }
+  KV_DEVICE static int value_part() { return member() % Plan::kValueShare; }
+  KV_DEVICE static int first_block() {
+    return Plan::kOwnBlocks == Plan::kColumnBlocks ? 0 : member() / Plan::kValueShare * Plan::kOwnBlocks;
+  }
+};
 
 // Of the lane's columns 2c and 2c + 1 of each block of eight.
 template <class Plan>
@@ -57,17 +68,44 @@ KV_DEVICE int largest_bits(const Scores<Plan> (&x)[Plan::kSubtiles]) {
   return largest;
 }
 
-// Moves base so that the largest x of each column becomes kBias, if that is up or the column's first token. Rare.
+// The largest x of each column, of the warp or of its team.
 template <class Plan>
-KV_DEVICE void renew_base(Scores<Plan> (&x)[Plan::kSubtiles], Softmax<Plan>& softmax, Outputs<Plan>& o) {
+KV_DEVICE void column_tops(float (&top)[2 * Plan::kColumnBlocks], const Scores<Plan> (&x)[Plan::kSubtiles]) {
   KV_UNROLL
   for (int i = 0; i < 2 * Plan::kColumnBlocks; ++i) {
     const int n = i / 2, j = i % 2;
-    float top = kMasked;
+    top[i] = kMasked;
     KV_UNROLL
-    for (int sub = 0; sub < Plan::kSubtiles; ++sub) top = larger(top, larger(x[sub][n][j], x[sub][n][j + 2]));
+    for (int sub = 0; sub < Plan::kSubtiles; ++sub) top[i] = larger(top[i], larger(x[sub][n][j], x[sub][n][j + 2]));
     KV_UNROLL
-    for (int mask = 4; mask < 32; mask <<= 1) top = larger(top, shfl_xor(top, mask));
+    for (int mask = 4; mask < 32; mask <<= 1) top[i] = larger(top[i], shfl_xor(top[i], mask));
+  }
+  if constexpr (Plan::kTeam > 1) {
+    constexpr int kBytes = 32 * Plan::kColumnBlocks;  // of a warp
+    const int g = lane() >> 2, at = Plan::kTopsAt + (lane() & 3) * 8;
+    KV_UNROLL
+    for (int i = 0; i < 2 * Plan::kColumnBlocks; ++i)
+      if (g == 0) store_shared_u32(at + warp() * kBytes + i / 2 * 32 + i % 2 * 4, bits_of(top[i]));
+    sync_team<Plan::kTeam>();  // the tops of the whole team are there
+    KV_NO_UNROLL
+    for (int member = 0; member < Plan::kTeam; ++member) {
+      KV_UNROLL
+      for (int i = 0; i < 2 * Plan::kColumnBlocks; ++i)
+        top[i] = larger(top[i], float_of(load_shared_u32(at + (warp() / Plan::kTeam * Plan::kTeam + member) * kBytes +
+                                                         i / 2 * 32 + i % 2 * 4)));
+    }
+  }
+}
+
+// Moves base so that the largest x of each column becomes kBias, if that is up or the column's first token. Rare.
+template <class Plan>
+KV_DEVICE void renew_base(Scores<Plan> (&x)[Plan::kSubtiles], Softmax<Plan>& softmax, Outputs<Plan>& o) {
+  float tops[2 * Plan::kColumnBlocks];
+  column_tops<Plan>(tops, x);
+  KV_UNROLL
+  for (int i = 0; i < 2 * Plan::kColumnBlocks; ++i) {
+    const int n = i / 2, j = i % 2;
+    const float top = tops[i];
     const bool is_first = softmax.unseen >> i & 1, is_seen = top > kFloor;
     const float shift = is_seen && (is_first || top > kBias) ? top - kBias : 0.f;
     const float keep = is_first ? 1.f : exp2_fast(-shift);  // sums are zero before the first token
@@ -76,12 +114,14 @@ KV_DEVICE void renew_base(Scores<Plan> (&x)[Plan::kSubtiles], Softmax<Plan>& sof
     softmax.sum[n][j] *= keep;
     KV_UNROLL
     for (int sub = 0; sub < Plan::kSubtiles; ++sub) x[sub][n][j] -= shift, x[sub][n][j + 2] -= shift;
+    if (Plan::kOwnBlocks < Plan::kColumnBlocks && n / Plan::kOwnBlocks != Share<Plan>::first_block() / Plan::kOwnBlocks)
+      continue;
     KV_UNROLL
-    for (int tile = 0; tile < Plan::kValueDim / 16; ++tile) o[n][tile][j] *= keep, o[n][tile][j + 2] *= keep;
+    for (auto& sums : o[n % Plan::kOwnBlocks]) sums[j] *= keep, sums[j + 2] *= keep;
   }
 }
 
-// Probabilities as B fragments of P^T.
+// Probabilities as B fragments of P^T, or of a team as they come: rows are tokens, in pairs of columns.
 template <class Plan>
 KV_DEVICE void exponentiate(u32 (&p)[Plan::kSubtiles][Plan::kColumnBlocks][2], const Scores<Plan> (&x)[Plan::kSubtiles],
                             Softmax<Plan>& softmax) {
@@ -94,8 +134,11 @@ KV_DEVICE void exponentiate(u32 (&p)[Plan::kSubtiles][Plan::kColumnBlocks][2], c
       e[j] = exp2_fast(x[sub][n][j]);
       softmax.sum[n][j & 1] += e[j];
     }
-    p[sub][n][0] = transpose_8x8(pack_f16x2(e[0], e[1]));
-    p[sub][n][1] = transpose_8x8(pack_f16x2(e[2], e[3]));
+    KV_UNROLL
+    for (int half = 0; half < 2; ++half) {
+      p[sub][n][half] = pack_f16x2(e[2 * half], e[2 * half + 1]);
+      if constexpr (Plan::kTeam == 1) p[sub][n][half] = transpose_8x8(p[sub][n][half]);
+    }
   }
 }
 

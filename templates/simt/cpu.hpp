@@ -40,6 +40,8 @@ enum class Wait : int { warp = 1, block = 2 };
 struct Host {
   Lane** self;                                          // the running lane
   void (*wait)(Wait what, const char* file, int line);  // yields until the group is released
+  // The same for a team of warps, the first a multiple of their number: whether any of its lanes voted for it.
+  bool (*vote)(int warps, bool mine, const char* file, int line);
   void (*copy_async)(void* to, const void* from, int bytes,
                      int valid);  // queued; zero-fills bytes past valid
   void (*copy_commit)();
@@ -89,6 +91,14 @@ inline Slots show(const u32 (&mine)[kWords], const char* file, int line) {
 
 inline void sync_block(KV_SITE) { cpu::host.wait(cpu::Wait::block, file, line); }
 inline void sync_warp(KV_SITE) { cpu::host.wait(cpu::Wait::warp, file, line); }
+template <int kWarps>
+inline void sync_team(KV_SITE) {
+  (void)cpu::host.vote(kWarps, false, file, line);
+}
+template <int kWarps>
+inline bool any_of_team(bool v, KV_SITE) {
+  return cpu::host.vote(kWarps, v, file, line);
+}
 
 inline const u8* in_register(const u8* address) { return address; }
 inline u32 multiply_high(u32 a, u32 b) { return u32((unsigned long long)a * b >> 32); }
@@ -278,6 +288,14 @@ inline u32 load_table(u32 offset) {
 template <int kAt>
 inline void load_table_u64(u32* v, u32 offset) {
   load_shared_u64(v, kAt + offset);
+}
+
+inline void load_matrices_transposed(u32 (&b)[4], SharedAddress row, KV_SITE) {
+  const cpu::Slots slots = cpu::show<1>({row}, file, line);
+  const int g = lane() >> 2, c = lane() & 3;
+  for (int m = 0; m < 4; ++m)
+    b[m] = load_shared_u16(slots[8 * m + 2 * c][0] + 2 * g) | load_shared_u16(slots[8 * m + 2 * c + 1][0] + 2 * g)
+                                                                  << 16;
 }
 
 // Blocks run one after the other, and so do launches.

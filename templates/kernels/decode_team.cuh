@@ -1,0 +1,133 @@
+// decode, of more query rows than the registers of one warp hold sums for: a team of kTeam warps takes kTeam tiles together.
+//
+//   1  each warp scores and softens its own tile for all columns
+//   2  its probabilities go to shared memory, where the whole team reads them
+//   3  each warp adds its share of the output over the tiles of all: some of V's dimensions, or some of the columns
+//
+// So every code of K is decoded once, and of V too where dimensions are shared. The base of the softmax is the team's. Two barriers of
+// the team a round: the vote on the base, after which the tiles before are done with, and the one that shows the probabilities.
+// SPDX-License-Identifier: MIT
+#pragma once
+#include "core/queries.cuh"
+#include "core/stage.cuh"
+#include "kernels/decode_keys.cuh"
+#include "kernels/decode_softmax.cuh"
+#include "kernels/decode_values.cuh"
+
+namespace kv {
+
+// Probabilities of a tile in shared memory: [subtile][block of columns][half] of 8 x 8 halves, a row of them a token.
+template <class Plan>
+struct TeamProbabilities {
+  static constexpr int kMatrix = 128, kBytes = Plan::kSubtiles * Plan::kColumnBlocks * 2 * kMatrix;
+
+  KV_DEVICE static SharedAddress of_warp(int warp) { return Plan::kProbabilitiesAt + warp * kBytes; }
+  KV_DEVICE static void store(const u32 (&p)[Plan::kSubtiles][Plan::kColumnBlocks][2]) {
+    KV_UNROLL
+    for (int i = 0; i < Plan::kSubtiles * Plan::kColumnBlocks * 2; ++i)
+      store_shared_u32(of_warp(warp()) + i * kMatrix + lane() * 4,
+                       p[i / (2 * Plan::kColumnBlocks)][i / 2 % Plan::kColumnBlocks][i % 2]);
+  }
+  // B fragments of the lane's columns, two blocks of them at a time.
+  KV_DEVICE static void load(u32 (&p)[Plan::kSubtiles][Plan::kOwnBlocks][2], int warp) {
+    static_assert(Plan::kOwnBlocks % 2 == 0, "two blocks of columns are loaded together");
+    KV_UNROLL
+    for (int i = 0; i < Plan::kSubtiles * Plan::kOwnBlocks; i += 2) {
+      const int sub = i / Plan::kOwnBlocks, n = i % Plan::kOwnBlocks;
+      u32 b[4];
+      load_matrices_transposed(
+          b, of_warp(warp) + (sub * Plan::kColumnBlocks + Share<Plan>::first_block() + n) * 2 * kMatrix + lane() * 16);
+      KV_UNROLL
+      for (int j = 0; j < 4; ++j) p[sub][n + j / 2][j % 2] = b[j];
+    }
+  }
+};
+
+// The tiles of a part that a warp's team takes, from the warp's own first one on.
+template <class Plan>
+struct TeamTiles {
+  using K = typename Plan::K;
+  using V = typename Plan::V;
+  static constexpr int kTile = Plan::kTile;
+  static_assert(kTile == 16 * Plan::kSubtiles, "a tile is scored at once");
+  int tile, last, length;
+  const u8* k_codes;
+  i64 k_stride;
+  const u8* v_codes;
+  i64 v_stride;
+
+  // stage(tile, slot) asks for the copies of a tile.
+  template <class Stage>
+  KV_DEVICE void attend(Sums<Plan>& sums, const Queries<Plan>& queries, float scale, const Stage& stage) {
+    const int member = Share<Plan>::member();
+    int slot = 0, next = Plan::kStages - 1;
+    KV_NO_UNROLL
+    for (; tile - member < last; tile += Plan::kWarps) {
+      copy_wait<Plan::kStages - 2>();
+      sync_warp();  // every lane's copies of the warp's tile have landed
+      Scores<Plan> x[Plan::kSubtiles];
+      bool needs_renewal = false;
+      if (tile < last) {
+        score_own(x, sums, queries, scale, ring_at(slot) + warp() * Plan::kStageBytes);
+        needs_renewal = sums.softmax.unseen != 0 || largest_bits<Plan>(x) > int(bits_of(kLimit));
+      }
+      needs_renewal = any_of_team<Plan::kTeam>(needs_renewal);  // and by now the team is done with the tiles before
+      stage(tile + (Plan::kStages - 1) * Plan::kWarps, next);
+      next = next + 1 == Plan::kStages ? 0 : next + 1;
+      if (needs_renewal) {
+        if (tile >= last) mask_all(x);
+        renew_base<Plan>(x, sums.softmax, sums.o);
+      }
+      if (tile < last) {
+        u32 p[Plan::kSubtiles][Plan::kColumnBlocks][2];
+        exponentiate<Plan>(p, x, sums.softmax);
+        TeamProbabilities<Plan>::store(p);
+      }
+      sync_team<Plan::kTeam>();  // probabilities, and copies of V, of the whole team are there
+      KV_NO_UNROLL
+      for (int other = 0; other < Plan::kTeam && tile - member + other < last; ++other)
+        accumulate(sums, tile - member + other, warp() - member + other, ring_at(slot));
+      slot = slot + 1 == Plan::kStages ? 0 : slot + 1;
+    }
+  }
+
+ private:
+  KV_DEVICE static SharedAddress ring_at(int slot) { return Plan::kRingAt + slot * (Plan::kWarps * Plan::kStageBytes); }
+  KV_DEVICE static void mask_all(Scores<Plan> (&x)[Plan::kSubtiles]) {
+    KV_UNROLL
+    for (int i = 0; i < Plan::kSubtiles * Plan::kColumnBlocks * 4; ++i)
+      x[i / (4 * Plan::kColumnBlocks)][i / 4 % Plan::kColumnBlocks][i % 4] = kMasked;
+  }
+
+  KV_DEVICE void score_own(Scores<Plan> (&x)[Plan::kSubtiles], const Sums<Plan>& sums, const Queries<Plan>& queries,
+                           float scale, SharedAddress stage) const {
+    const int g = lane() >> 2, token = tile * kTile;
+    u32 skew[Plan::kSubtiles][2];
+    KV_UNROLL
+    for (int i = 0; i < Plan::kSubtiles * 2; ++i)
+      skew[i / 2][i % 2] = row_skew<K>(k_codes, k_stride, token + i / 2 * 16 + g + i % 2 * 8);
+    score<Plan>(x, stage, 0, skew, queries, table_of_lane<K::kTableCopies>(), scale, sums.softmax);
+    if (token + kTile > length || Plan::Feature::cuts(token + kTile - 1, length)) mask_scores<Plan>(x, token, length);
+  }
+
+  // The warp's share of the output, over the tile that `owner` has scored.
+  KV_DEVICE void accumulate(Sums<Plan>& sums, int tile, int owner, SharedAddress ring) const {
+    const int c = lane() & 3;
+    const SharedAddress stage = ring + owner * Plan::kStageBytes + K::kStageBytes;
+    const Table table = table_of_lane<V::kTableCopies>();
+    u32 skew[Plan::kSubtiles][4], p[Plan::kSubtiles][Plan::kOwnBlocks][2];
+    KV_UNROLL
+    for (int i = 0; i < Plan::kSubtiles * 4; ++i)
+      skew[i / 4][i % 4] = row_skew<V>(v_codes, v_stride, tile * kTile + i / 4 * 16 + 2 * c + i % 2 + i % 4 / 2 * 8);
+    if constexpr (V::kScalesGroups) {
+      sums.value_scales.load(stage, 0, skew, table);
+      if (any(!sums.value_scales.fit())) sums.value_scales.renew(sums.o);
+    }
+    TeamProbabilities<Plan>::load(p, owner);
+    for_each(typename V::Sections{}, [&](auto section) {
+      accumulate_section<Plan, decltype(section)>(sums.o, sums.value_scales, p, stage, 0, skew, table);
+    });
+  }
+};
+
+}  // namespace kv
