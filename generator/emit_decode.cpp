@@ -208,7 +208,8 @@ std::vector<int> key_places(const DecodePlan& plan) {
   std::vector<int> places(plan.key_order.size());
   for (std::size_t slot = 0; slot < places.size(); ++slot) {
     const int i = int(slot) % each, c = int(slot) / each % 4, step = int(slot) / (4 * each);
-    places[std::size_t(plan.key_order[slot])] = (step * plan.column_blocks * 32 + c) * lane_bytes + i * element;
+    const int in_step = plan.by_warpgroups ? i / 2 * 128 + c * 4 + i % 2 * 2 : c * lane_bytes + i * element;
+    places[std::size_t(plan.key_order[slot])] = step * plan.column_blocks * 32 * lane_bytes + in_step;
   }
   return places;
 }
@@ -235,7 +236,7 @@ Source emit_decode(const DecodePlan& plan, const Registry& registry) {
   const std::string name = fmt::format("decode.{}", plan.name);
   Writer w = begin(registry, name, "decode attention over a packed KV cache");
   w.fragment("kernels/decode.cuh");
-  if (plan.team > 1) w.fragment("kernels/decode_team.cuh");
+  if (plan.team > 1) w.fragment(plan.by_warpgroups ? "kernels/decode_warpgroup.cuh" : "kernels/decode_team.cuh");
   w.fragment(feature_fragment(plan.causal));
   if (plan.rotates_queries) domain_fragments(w, plan.k.format);
   if (plan.rotates_output) domain_fragments(w, plan.v.format);
@@ -271,7 +272,10 @@ Source emit_decode(const DecodePlan& plan, const Registry& registry) {
   if (plan.team > 1) {
     w.line("  static constexpr int kTopsAt = {}, kProbabilitiesAt = {};", plan.tops_at, plan.probabilities_at);
     w.line("  using Team = TeamTiles<Plan>;");
+    w.line("  using Products = {}<Plan>;", plan.by_warpgroups ? "WarpgroupProducts" : "WarpProducts");
   }
+  w.line("  static constexpr bool kByWarpgroups = {}, kIsExactQuery = {};", flag(plan.by_warpgroups),
+         flag(plan.is_exact_query));
   w.line("  static constexpr int kOrderAt = {}, kIntegerTableAt = {};", plan.order_at, plan.integer_table_at);
   w.line("  static constexpr int kQueriesAt = {}, kSumsAt = {}, kSumGroups = {}, kLargestAt = {};", plan.queries_at,
          plan.sums_at, plan.sum_groups, plan.largest_at);

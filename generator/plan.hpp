@@ -105,7 +105,8 @@ struct DecodePlan {
   Element q_type = Element::f16;    // what the kernel reads: f32 when Q was transformed before
   Element out_type = Element::f32;  // what it writes, if it finishes: f32 when the output is transformed after
   int query_parts = 1;
-  bool hold_queries = false;  // fragments of Q stay in registers
+  bool is_exact_query = true;  // f16 that nothing has transformed
+  bool hold_queries = false;   // fragments of Q stay in registers
   bool has_integer_keys = false;
   // One launch: queries into K's domain before, parts of a pair to rows of output after, and those out of V's domain.
   bool rotates_queries = false, finishes = false, rotates_output = false;
@@ -114,6 +115,7 @@ struct DecodePlan {
   // Warps that share their tiles, so that each needs sums for less of the output (templates/kernels/decode_team.cuh): value_share of
   // them have other dimensions of V, the others of a team other blocks of columns.
   int team = 1, value_share = 1;
+  bool by_warpgroups = false;  // its products as one: templates/kernels/decode_warpgroup.cuh
   int order_at = 0, integer_table_at = 0, queries_at = 0, sums_at = 0, sum_groups = 0, largest_at = 0, tops_at = 0,
       probabilities_at = 0, ring_at = 0, stage_bytes = 0, epilogue_at = 0, shared_bytes = 0;
   SidePlan k, v;

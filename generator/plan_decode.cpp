@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <numeric>
 
@@ -12,7 +13,10 @@
 namespace kvjit {
 namespace {
 
-constexpr int kMostRows = 64;  // of queries
+constexpr int kMostRows = 64;                   // of queries
+constexpr int kManySums = 64, kMostSums = 128;  // of the output, registers a lane
+// Fewer query rows leave the tensor cores idle either way; and one warp alone then needs no barriers.
+constexpr int kWarpgroupRows = 17;
 constexpr int kProbabilityBias =
     8;  // plain V: p <= 2^(8 + slack of 6) stays far from 65504, small p far from subnormals
 
@@ -114,17 +118,40 @@ int layout_shared(DecodePlan& plan, const Shape& shape) {
 // Sums of the output live in registers: a quarter of V's inner dimension for every 8 rows. Where those are too many for one warp, a
 // team of them shares the output by dimensions of V, or where the packing does not allow that, by blocks of rows.
 Result<void> choose_team(const Problem& problem, DecodePlan& plan) {
-  constexpr int kManySums = 64, kMostSums = 128, kMostTeam = 8;
+  constexpr int kMostTeam = 8;
   if (plan.rows > kMostRows)
     return fail(Code::unsupported,
                 fmt::format("the decode family serves at most {} query rows; q_heads_per_kv {} x query_length {} is {}",
                             kMostRows, plan.group, plan.query_length, plan.rows),
                 {}, {"lower attention.query_length"});
   const int blocks = (plan.rows + 7) / 8;
+  const bool is_planar = problem.layout == Layout::planar;
+  if (problem.arch.has("wgmma") && plan.rows >= kWarpgroupRows) {
+    plan.team = plan.value_share = 4, plan.column_blocks = int(std::bit_ceil(unsigned(blocks)));
+    const auto k = plan_side(problem.k, problem.head_dim, is_planar, true);
+    const auto v = plan_side(problem.v, problem.head_dim, is_planar, false, false, plan.value_share);
+    if (k && v) {
+      plan.k = *k, plan.v = *v;
+      plan.by_warpgroups = plan.sums() <= kMostSums;
+    }
+    if (plan.by_warpgroups) {
+      plan.query_parts = 1;
+      plan.decisions.push_back(
+          {"family",
+           "decode",
+           fmt::format("{} query rows fill {} block(s) of 8 columns", plan.rows, plan.column_blocks),
+           {}});
+      plan.decisions.push_back(
+          {"team",
+           "4 warps, as a warpgroup (wgmma)",
+           fmt::format("they share the dimensions of V: {} sums of the output a lane", plan.sums()),
+           {}});
+      return {};
+    }
+  }
   const auto take = [&](int team) -> Result<void> {
     plan.team = team, plan.value_share = 1, plan.column_blocks = blocks;
     if (team == 1) return {};
-    const bool is_planar = problem.layout == Layout::planar;
     if (auto v = plan_side(problem.v, problem.head_dim, is_planar, false, false, team)) {
       plan.v = *v;
       plan.value_share = team;
@@ -165,7 +192,9 @@ Result<void> choose_shape(DecodePlan& plan) {
   constexpr double kEnoughInFlight = 56 * 1024, kPlentyInFlight = 96 * 1024;
   // 65,536 registers a block: 255 or 168 a thread. Scores need twelve a block of columns and subtile while they are added up.
   const auto most_warps = [&](int tile) {
-    const int scores = plan.team > 1 ? plan.column_blocks * 12 * tile / 16 : 0;
+    const int scores = plan.by_warpgroups ? plan.column_blocks * 4
+                       : plan.team > 1    ? plan.column_blocks * 12 * tile / 16
+                                          : 0;
     return plan.sums() + scores > (plan.team > 1 ? 112 : 32) || is_masked(plan) ? 8 : 12;
   };
   Shape best;
@@ -175,7 +204,7 @@ Result<void> choose_shape(DecodePlan& plan) {
         for (int stages : {4, 3, 2}) {
           Shape shape{warps, stages, tile, copies, 0};
           if (warps > most_warps(tile) || warps % plan.team != 0) continue;
-          if (plan.team > 1 && tile == 32 && plan.column_blocks > 2) continue;
+          if (plan.team > 1 && tile == 32 && (plan.by_warpgroups || plan.column_blocks > 2)) continue;
           if (layout_shared(plan, shape) > plan.arch.shared_bytes_per_block) continue;
           const double in_flight = double(warps) * (stages - 1) * plan.stage_bytes;
           shape.score = 4 * std::min(in_flight / kEnoughInFlight, 1.0) + std::min(in_flight / kPlentyInFlight, 1.0) +
@@ -289,18 +318,19 @@ Result<DecodePlan> plan_decode(const Problem& problem) {
   plan.out_type = problem.v.is_transformed() && !plan.rotates_output ? Element::f32 : problem.out_type;
   plan.q_type = problem.k.is_transformed() && !plan.rotates_queries ? Element::f32 : problem.q_type;
   plan.query_parts = problem.k.is_transformed() || plan.q_type != Element::f16 ? 2 : 1;
+  plan.is_exact_query = plan.query_parts == 1;
   const bool is_planar = problem.layout == Layout::planar;
   const bool by_integers = problem.arch.has("mma_m16n8k32_s8");
   KV_TRY(k, plan_side(problem.k, problem.head_dim, is_planar, true, by_integers));
   KV_TRY(v, plan_side(problem.v, problem.head_dim, is_planar, false));
   plan.k = k;
   plan.v = v;
-  plan.has_integer_keys = plan.k.sections[0].integers.kind != IntegerKind::none;
   for (const SidePlan* side : {&plan.k, &plan.v})
     if (side->inner_dim % 32 != 0)
       return fail(Code::unsupported, fmt::format("the decode family needs rows of a multiple of 32 values; {} has {}",
                                                  side->format.name, side->inner_dim));
   KV_CHECK(choose_team(problem, plan));
+  plan.has_integer_keys = plan.k.sections[0].integers.kind != IntegerKind::none;
   KV_CHECK(choose_shape(plan));
   // Two subtiles together keep more independent work in flight, where registers allow.
   plan.subtiles = plan.team > 1 ? plan.tile / 16 : plan.tile == 32 && !is_masked(plan) && plan.sums() <= 32 ? 2 : 1;
@@ -332,7 +362,8 @@ Result<DecodePlan> plan_decode(const Problem& problem) {
            ? fmt::format("16-bit integers in {}", plan.hold_queries ? "registers" : "shared memory")
            : fmt::format("{} fp16 part(s) in {}", plan.query_parts, plan.hold_queries ? "registers" : "shared memory"),
        plan.has_integer_keys   ? "two signed bytes, in a unit that the largest query gives"
-       : plan.query_parts == 1 ? "f16 queries are exact"
+       : plan.is_exact_query   ? "f16 queries are exact"
+       : plan.query_parts == 1 ? "f32 queries rounded: 2^-12 of each"
                                : "f32 queries as high and low halves",
        {}});
   const auto where = [](bool is_transformed, bool is_fused) {

@@ -43,11 +43,27 @@ struct TeamProbabilities {
   }
 };
 
+// The products of a team by its warps, each for itself.
+template <class Plan>
+struct WarpProducts {
+  KV_DEVICE static void publish() {}
+  // The warp's share of the output, over the tile that a warp of the team has scored.
+  template <class Section>
+  KV_DEVICE static void accumulate(Sums<Plan>& sums, SharedAddress stage, const u32 (&skew)[Plan::kSubtiles][4],
+                                   int owner, Table table) {
+    u32 p[Plan::kSubtiles][Plan::kOwnBlocks][2];
+    TeamProbabilities<Plan>::load(p, owner);
+    accumulate_section<Plan, Section>(sums.o, sums.value_scales, p, stage, 0, skew, table);
+  }
+  KV_DEVICE static void finish(Sums<Plan>&) {}
+};
+
 // The tiles of a part that a warp's team takes, from the warp's own first one on.
 template <class Plan>
 struct TeamTiles {
   using K = typename Plan::K;
   using V = typename Plan::V;
+  using Products = typename Plan::Products;
   static constexpr int kTile = Plan::kTile;
   static_assert(kTile == 16 * Plan::kSubtiles, "a tile is scored at once");
   int tile, last, length;
@@ -59,74 +75,67 @@ struct TeamTiles {
   // stage(tile, slot) asks for the copies of a tile.
   template <class Stage>
   KV_DEVICE void attend(Sums<Plan>& sums, const Queries<Plan>& queries, float scale, const Stage& stage) {
-    const int member = Share<Plan>::member();
     int slot = 0, next = Plan::kStages - 1;
     KV_NO_UNROLL
-    for (; tile - member < last; tile += Plan::kWarps) {
+    for (; first_of_team() < last; tile += Plan::kWarps) {
       copy_wait<Plan::kStages - 2>();
       sync_warp();  // every lane's copies of the warp's tile have landed
       Scores<Plan> x[Plan::kSubtiles];
-      bool needs_renewal = false;
-      if (tile < last) {
-        score_own(x, sums, queries, scale, ring_at(slot) + warp() * Plan::kStageBytes);
-        needs_renewal = sums.softmax.unseen != 0 || largest_bits<Plan>(x) > int(bits_of(kLimit));
-      }
+      bool needs_renewal = score_own(x, sums, queries, scale, slot);
       needs_renewal = any_of_team<Plan::kTeam>(needs_renewal);  // and by now the team is done with the tiles before
       stage(tile + (Plan::kStages - 1) * Plan::kWarps, next);
       next = next + 1 == Plan::kStages ? 0 : next + 1;
-      if (needs_renewal) {
-        if (tile >= last) mask_all(x);
-        renew_base<Plan>(x, sums.softmax, sums.o);
-      }
-      if (tile < last) {
-        u32 p[Plan::kSubtiles][Plan::kColumnBlocks][2];
-        exponentiate<Plan>(p, x, sums.softmax);
-        TeamProbabilities<Plan>::store(p);
-      }
+      if (needs_renewal) renew_base<Plan>(x, sums.softmax, sums.o);
+      u32 p[Plan::kSubtiles][Plan::kColumnBlocks][2];
+      exponentiate<Plan>(p, x, sums.softmax);
+      TeamProbabilities<Plan>::store(p);
+      Products::publish();
       sync_team<Plan::kTeam>();  // probabilities, and copies of V, of the whole team are there
       KV_NO_UNROLL
-      for (int other = 0; other < Plan::kTeam && tile - member + other < last; ++other)
-        accumulate(sums, tile - member + other, warp() - member + other, ring_at(slot));
+      for (int other = 0; other < Plan::kTeam && first_of_team() + other < last; ++other) accumulate(sums, other, slot);
+      Products::finish(sums);
       slot = slot + 1 == Plan::kStages ? 0 : slot + 1;
     }
   }
 
  private:
-  KV_DEVICE static SharedAddress ring_at(int slot) { return Plan::kRingAt + slot * (Plan::kWarps * Plan::kStageBytes); }
-  KV_DEVICE static void mask_all(Scores<Plan> (&x)[Plan::kSubtiles]) {
-    KV_UNROLL
-    for (int i = 0; i < Plan::kSubtiles * Plan::kColumnBlocks * 4; ++i)
-      x[i / (4 * Plan::kColumnBlocks)][i / 4 % Plan::kColumnBlocks][i % 4] = kMasked;
+  KV_DEVICE int first_of_team() const { return tile - Share<Plan>::member(); }
+  KV_DEVICE static SharedAddress staged(int slot, int warp) {
+    return Plan::kRingAt + (slot * Plan::kWarps + warp) * Plan::kStageBytes;
   }
 
-  KV_DEVICE void score_own(Scores<Plan> (&x)[Plan::kSubtiles], const Sums<Plan>& sums, const Queries<Plan>& queries,
-                           float scale, SharedAddress stage) const {
+  // Behind the part's end there is nothing, and nobody looks; but products of a team need all its warps.
+  KV_DEVICE bool score_own(Scores<Plan> (&x)[Plan::kSubtiles], const Sums<Plan>& sums, const Queries<Plan>& queries,
+                           float scale, int slot) const {
     const int g = lane() >> 2, token = tile * kTile;
     u32 skew[Plan::kSubtiles][2];
     KV_UNROLL
     for (int i = 0; i < Plan::kSubtiles * 2; ++i)
       skew[i / 2][i % 2] = row_skew<K>(k_codes, k_stride, token + i / 2 * 16 + g + i % 2 * 8);
-    score<Plan>(x, stage, 0, skew, queries, table_of_lane<K::kTableCopies>(), scale, sums.softmax);
-    if (token + kTile > length || Plan::Feature::cuts(token + kTile - 1, length)) mask_scores<Plan>(x, token, length);
+    score<Plan>(x, staged(slot, warp()), 0, skew, queries, table_of_lane<K::kTableCopies>(), scale, sums.softmax);
+    const int end = tile < last ? length : 0;
+    if (token + kTile > end || Plan::Feature::cuts(token + kTile - 1, end)) mask_scores<Plan>(x, token, end);
+    return sums.softmax.unseen != 0 || largest_bits<Plan>(x) > int(bits_of(kLimit));
   }
 
-  // The warp's share of the output, over the tile that `owner` has scored.
-  KV_DEVICE void accumulate(Sums<Plan>& sums, int tile, int owner, SharedAddress ring) const {
-    const int c = lane() & 3;
-    const SharedAddress stage = ring + owner * Plan::kStageBytes + K::kStageBytes;
+  KV_DEVICE void accumulate(Sums<Plan>& sums, int other, int slot) const {
+    const int c = lane() & 3, token = (first_of_team() + other) * kTile,
+              owner = warp() / Plan::kTeam * Plan::kTeam + other;
+    const SharedAddress stage = staged(slot, owner) + K::kStageBytes;
     const Table table = table_of_lane<V::kTableCopies>();
-    u32 skew[Plan::kSubtiles][4], p[Plan::kSubtiles][Plan::kOwnBlocks][2];
+    u32 skew[Plan::kSubtiles][4];
     KV_UNROLL
     for (int i = 0; i < Plan::kSubtiles * 4; ++i)
-      skew[i / 4][i % 4] = row_skew<V>(v_codes, v_stride, tile * kTile + i / 4 * 16 + 2 * c + i % 2 + i % 4 / 2 * 8);
+      skew[i / 4][i % 4] = row_skew<V>(v_codes, v_stride, token + i / 4 * 16 + 2 * c + i % 2 + i % 4 / 2 * 8);
     if constexpr (V::kScalesGroups) {
       sums.value_scales.load(stage, 0, skew, table);
-      if (any(!sums.value_scales.fit())) sums.value_scales.renew(sums.o);
+      if (any(!sums.value_scales.fit())) {
+        Products::finish(sums);
+        sums.value_scales.renew(sums.o);
+      }
     }
-    TeamProbabilities<Plan>::load(p, owner);
-    for_each(typename V::Sections{}, [&](auto section) {
-      accumulate_section<Plan, decltype(section)>(sums.o, sums.value_scales, p, stage, 0, skew, table);
-    });
+    for_each(typename V::Sections{},
+             [&](auto section) { Products::template accumulate<decltype(section)>(sums, stage, skew, owner, table); });
   }
 };
 

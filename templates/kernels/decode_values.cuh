@@ -40,6 +40,23 @@ KV_DEVICE void columns(u32 (&low)[S::kRunCodes], u32 (&high)[S::kRunCodes], Shar
   }
 }
 
+// The same times the scales of values.
+template <class Plan, class S>
+KV_DEVICE void scale_columns(u32 (&low)[S::kRunCodes], u32 (&high)[S::kRunCodes], SharedAddress stage, int first,
+                             const u32 (&skew)[4], int group, int run) {
+  using V = typename Plan::V;
+  const int part = (lane() >> 2) + Share<Plan>::value_part() * 8, row = first + 2 * (lane() & 3);
+  u32 scale[4], minimum[4];
+  KV_UNROLL
+  for (int i = 0; i < 4; ++i) {
+    const SharedAddress at = scales_of<V, S>(stage, skew[i], row + (i & 1) + 8 * (i >> 1), group, part);
+    const int index = scale_index<S>(run, part);
+    scale[i] = f16_from_f32(S::scale(at, index)), minimum[i] = S::minimum_half(at, index);
+  }
+  scale_pairs(low, scale[0] | scale[1] << 16, minimum[0] | minimum[1] << 16);
+  scale_pairs(high, scale[2] | scale[3] << 16, minimum[2] | minimum[3] << 16);
+}
+
 // 1 / |C| of the lane's four tokens of a subtile, for formats that store only the length.
 template <class Plan, class S>
 KV_DEVICE void inverse_lengths(float (&inverse)[4], SharedAddress stage, int first, const u32 (&skew)[4], int group,
@@ -158,12 +175,10 @@ KV_DEVICE void accumulate_section(Outputs<Plan>& o, const ValueScales<Plan>& sca
                                   const u32 (&skew)[Plan::kSubtiles][4], Table table) {
   using V = typename Plan::V;
   constexpr int kTiles = S::kRunCodes / 2;  // m16 tiles a run: eight lanes bring two codes each
-  const int part = (lane() >> 2) + Share<Plan>::value_part() * 8, c = lane() & 3;
   KV_UNROLL
   for (int group = 0; group < S::kGroups; ++group) {
     KV_UNROLL
     for (int sub = 0; sub < Plan::kSubtiles; ++sub) {
-      const int row = first + sub * 16 + 2 * c;
       u32 b[Plan::kOwnBlocks][2];
       KV_UNROLL
       for (int n = 0; n < Plan::kOwnBlocks; ++n) b[n][0] = p[sub][n][0], b[n][1] = p[sub][n][1];
@@ -178,17 +193,8 @@ KV_DEVICE void accumulate_section(Outputs<Plan>& o, const ValueScales<Plan>& sca
       for (int run = 0; run < S::kRuns; ++run) {
         u32 low[S::kRunCodes], high[S::kRunCodes];
         columns<Plan, S>(low, high, stage, first + sub * 16, skew[sub], group, run, table);
-        if constexpr (S::kScalesValues) {
-          u32 scale[4], minimum[4];
-          KV_UNROLL
-          for (int i = 0; i < 4; ++i) {
-            const SharedAddress at = scales_of<V, S>(stage, skew[sub][i], row + (i & 1) + 8 * (i >> 1), group, part);
-            const int index = scale_index<S>(run, part);
-            scale[i] = f16_from_f32(S::scale(at, index)), minimum[i] = S::minimum_half(at, index);
-          }
-          scale_pairs(low, scale[0] | scale[1] << 16, minimum[0] | minimum[1] << 16);
-          scale_pairs(high, scale[2] | scale[3] << 16, minimum[2] | minimum[3] << 16);
-        }
+        if constexpr (S::kScalesValues)
+          scale_columns<Plan, S>(low, high, stage, first + sub * 16, skew[sub], group, run);
         KV_UNROLL
         for (int i = 0; i < kTiles * Plan::kOwnBlocks; ++i) {
           const int tile = i / Plan::kOwnBlocks, n = i % Plan::kOwnBlocks;

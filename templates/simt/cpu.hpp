@@ -345,6 +345,26 @@ inline void wgmma_64x128x16(float (&d)[64], const u32 (&a)[4], SharedAddress ope
   }
 }
 inline void wgmma_commit() {}
+template <int kColumns, bool kAdds, bool kIsTransposed, class Sums>
+inline void wgmma_columns(const Sums& d, u32 a0, u32 a1, u32 a2, u32 a3, SharedAddress b, KV_SITE) {
+  const u32 words[4] = {a0, a1, a2, a3};
+  u32 mine[8];
+  for (int i = 0; i < 8; ++i) mine[i] = bits_of(f32_from_f16(words[i / 2] >> 16 * (i % 2) & 0xffff));
+  const cpu::Slots slots = cpu::show(mine, file, line);
+  const int g = lane() >> 2, c = lane() & 3;
+  for (int i = 0; i < kColumns / 2; ++i) {
+    const int t = i / 4, n = 2 * c + i % 2, high = i % 4 / 2;
+    float sum = 0.f;
+    for (int k = 0; k < 16; ++k) {
+      const u32 at = b + t * 256 + k / 8 * 128 + (kIsTransposed ? k % 8 * 16 + n * 2 : n * 16 + k % 8 * 2);
+      sum += float_of(slots[4 * g + k % 8 / 2][2 * (high + k / 8 * 2) + k % 2]) * f32_from_f16(load_shared_u16(at));
+    }
+    d(i) = kAdds ? d(i) + sum : sum;
+  }
+}
+template <int kLeft>
+inline void wgmma_wait() {}
+inline void settle(float&) {}
 inline void wgmma_end(float (&)[64]) {}
 template <int kGroups>
 inline void open_turns() {}
