@@ -123,6 +123,7 @@ void write_section(Writer& w, const SidePlan& side, std::size_t index, const std
   w.line("  // dimensions kFirst .. kFirst + kDim of the row as the kernel counts them: kGroups x kRuns runs a lane");
   w.line("  static constexpr int kFirst = {}, kDim = {}, kGroups = {}, kRuns = {}, kRunCodes = {}, kRunWords = {};",
          section.first, section.dim, run.groups, run.runs, run.codes, run.words);
+  w.line("  static constexpr bool kIsJoined = {};", flag(run.is_joined));
   w.line("  static constexpr int kBlocks = {}, kPartsPerBlock = {}, kBlockStride = {};", run.blocks,
          run.parts_per_block, side.block_stride);
   w.line("  static constexpr int kSwizzle = {};", side.swizzle);
@@ -274,6 +275,7 @@ Source emit_decode(const DecodePlan& plan, const Registry& registry) {
     w.line("  using Team = TeamTiles<Plan>;");
     w.line("  using Products = {}<Plan>;", plan.by_warpgroups ? "WarpgroupProducts" : "WarpProducts");
   }
+  w.line("  static constexpr bool kScalesProbabilities = {};", flag(plan.scales_probabilities));
   w.line("  static constexpr bool kByWarpgroups = {}, kIsExactQuery = {};", flag(plan.by_warpgroups),
          flag(plan.is_exact_query));
   w.line("  static constexpr int kOrderAt = {}, kIntegerTableAt = {};", plan.order_at, plan.integer_table_at);

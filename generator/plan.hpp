@@ -43,6 +43,8 @@ struct RunPlan {
   std::vector<int> slots;  // code (by position in the run) in slot j of word m, at [slots a word * m + j]
   // Inner dimension of code k of (group, run, part), at [((group * runs + run) * parts + part) * codes + k].
   std::vector<int> elements;
+  // A run of V that is half a word: `unpack` takes the runs of tokens t and t + 8 together, as one word.
+  bool is_joined = false;
   int bank_cost = 0;  // shared-memory wavefronts of the first load of the warp (1 a 128 bytes is ideal)
 };
 
@@ -115,7 +117,8 @@ struct DecodePlan {
   // Warps that share their tiles, so that each needs sums for less of the output (templates/kernels/decode_team.cuh): value_share of
   // them have other dimensions of V, the others of a team other blocks of columns.
   int team = 1, value_share = 1;
-  bool by_warpgroups = false;  // its products as one: templates/kernels/decode_warpgroup.cuh
+  bool scales_probabilities = false;  // V's scale of a token, in the warp that has scored it
+  bool by_warpgroups = false;         // its products as one: templates/kernels/decode_warpgroup.cuh
   int order_at = 0, integer_table_at = 0, queries_at = 0, sums_at = 0, sum_groups = 0, largest_at = 0, tops_at = 0,
       probabilities_at = 0, ring_at = 0, stage_bytes = 0, epilogue_at = 0, shared_bytes = 0;
   SidePlan k, v;

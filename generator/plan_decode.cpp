@@ -81,6 +81,13 @@ int place_tables(DecodePlan& plan, int copies) {
 // Blocks with masks of their own: long code, many registers.
 bool is_masked(const DecodePlan& plan) { return plan.k.sections[0].is_masked || plan.v.sections[0].is_masked; }
 
+// Does each token of V have one scale?
+bool has_token_scales(const SidePlan& v) {
+  const SectionPlan& section = v.sections[0];
+  return v.sections.size() == 1 && section.use == ScaleUse::by_group && section.run.groups == 1 &&
+         section.run.blocks == 1 && !v.format.scale.renormalise;
+}
+
 // The block's shape: as many bytes in flight and as many warps as fit, tables without bank conflicts if they
 // can be had.
 struct Shape {
@@ -103,7 +110,7 @@ int layout_shared(DecodePlan& plan, const Shape& shape) {
   plan.largest_at = round_up(plan.sums_at + plan.sum_groups * columns * 4, 16);
   plan.tops_at = round_up(plan.largest_at + (plan.has_integer_keys ? columns * 4 : 0), 16);
   const int shared_warps = plan.team > 1 ? shape.warps : 0;
-  plan.probabilities_at = round_up(plan.tops_at + shared_warps * columns * 4, 16);
+  plan.probabilities_at = round_up(plan.tops_at + shared_warps * (columns + 1) * 4, 128);
   plan.ring_at = plan.probabilities_at + shared_warps * shape.tile * columns * 2;
   plan.stage_bytes = plan.k.stage_bytes + plan.v.stage_bytes;
   const int ring_end = plan.ring_at + shape.stages * shape.warps * plan.stage_bytes;
@@ -330,6 +337,7 @@ Result<DecodePlan> plan_decode(const Problem& problem) {
       return fail(Code::unsupported, fmt::format("the decode family needs rows of a multiple of 32 values; {} has {}",
                                                  side->format.name, side->inner_dim));
   KV_CHECK(choose_team(problem, plan));
+  plan.scales_probabilities = plan.team > 1 && has_token_scales(plan.v);
   plan.has_integer_keys = plan.k.sections[0].integers.kind != IntegerKind::none;
   KV_CHECK(choose_shape(plan));
   // Two subtiles together keep more independent work in flight, where registers allow.

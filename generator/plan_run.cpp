@@ -135,6 +135,31 @@ void plan_unpack(const std::vector<std::vector<CodePiece>>& pieces, RunPlan& run
   }
 }
 
+namespace {
+
+// Runs of half a word, where those of two tokens then unpack together, bytes 0 and 1 of each word for the one, 2 and 3 for the other.
+void join_tokens(std::vector<std::vector<CodePiece>> pieces, RunPlan& run) {
+  const std::size_t codes = pieces.size();
+  if (run.planes.size() != 1 || run.planes[0].load_bytes != 2 || run.planes[0].part_bits % 8 != 0) return;
+  for (std::size_t k = 0; k < codes; ++k) {
+    auto& other = pieces.emplace_back(pieces[k]);
+    for (CodePiece& piece : other) piece.at += 16;
+  }
+  RunPlan joined = run;
+  plan_unpack(pieces, joined);
+  std::vector<int> slots;
+  for (std::size_t i = 0; i < joined.slots.size(); i += 4)
+    for (std::size_t j = i; j < i + 2; ++j) {
+      if (joined.slots[j + 2] != joined.slots[j] + int(codes)) return;
+      slots.push_back(joined.slots[j]);
+    }
+  run = joined;
+  run.slots = slots;
+  run.is_joined = true;
+}
+
+}  // namespace
+
 Result<RunPlan> plan_run(const SidePlan& side, int index, int head_dim, int parts, bool is_by_value,
                          const IntegerPlan& integers) {
   const Format& format = side.format;
@@ -189,6 +214,7 @@ Result<RunPlan> plan_run(const SidePlan& side, int index, int head_dim, int part
         mine.push_back({run.planes[p].first_word * 32 + planes[p].bit_of(k), planes[p].bits, planes[p].low});
     }
     plan_unpack(pieces, run, integers.slot_bits, integers.lift);
+    if (parts > 8 && integers.slot_bits == 8) join_tokens(pieces, run);
     return run;
   }
   return fail(Code::unsupported, outcome(format, parts, head_dim));

@@ -138,9 +138,11 @@ KV_DEVICE void attend_part(const AttentionArgs& args, const Work<Plan::kTile>& w
   const auto stage_at = [](int slot) {
     return SharedAddress(Plan::kRingAt + (slot * Plan::kWarps + warp()) * Plan::kStageBytes);
   };
+  // Of a team that takes its last tiles, all are staged: the output is added up over them without asking which there are.
+  const int staged_end = part.last + (Plan::kTeam - 1 - (part.last - part.first - 1) % Plan::kTeam);
   const auto stage = [&](int tile, int slot) {
     const int valid = part.length - tile * kTile;
-    if (tile < part.last) {
+    if (tile < staged_end) {
       if (valid >= kTile && k.is_aligned && v.is_aligned) {
         k.template stage<true>(stage_at(slot), tile, kTile);
         v.template stage<true>(stage_at(slot) + K::kStageBytes, tile, kTile);

@@ -43,6 +43,57 @@ struct TeamProbabilities {
   }
 };
 
+// V's scales of the lane's tokens g and g + 8 of the warp's own tile, where each token has one: they join the probabilities before the team
+// sees those, relative to the team's ValueScales::log2.
+template <class Plan>
+struct TokenScales {
+  u32 half[Plan::kSubtiles][2];
+
+  KV_DEVICE void load(SharedAddress stage, const u8* codes, i64 stride, int token, bool exists) {
+    for_each(typename Plan::V::Sections{}, [&](auto section) {
+      using S = decltype(section);
+      KV_UNROLL
+      for (int i = 0; i < Plan::kSubtiles * 2; ++i) {
+        const int row = i * 8 + (lane() >> 2);
+        const u32 skew = row_skew<typename Plan::V>(codes, stride, token + row);
+        half[i / 2][i % 2] = exists ? S::scale_half(scales_of<typename Plan::V, S>(stage, skew, row, 0, 0), 0) : 0;
+      }
+    });
+  }
+  KV_DEVICE bool fit(int log2) const {
+    bool all = true;
+    KV_UNROLL
+    for (int i = 0; i < Plan::kSubtiles * 2; ++i) all &= (half[i / 2][i % 2] & 0x7fffu) <= half_power(log2);
+    return all;
+  }
+  // Of the whole team.
+  KV_DEVICE u32 largest() const {
+    u32 most = 0;
+    KV_UNROLL
+    for (int i = 0; i < Plan::kSubtiles * 2; ++i) most = larger_bits(most, half[i / 2][i % 2] & 0x7fffu);
+    KV_UNROLL
+    for (int mask = 4; mask < 32; mask <<= 1) most = larger_bits(most, shfl_xor(most, mask));
+    const SharedAddress at = Plan::kTopsAt + Plan::kWarps * Plan::kColumnBlocks * 32;
+    if (lane() == 0) store_shared_u32(at + warp() * 4, most);
+    sync_team<Plan::kTeam>();  // the largest of the whole team are there
+    KV_NO_UNROLL
+    for (int member = 0; member < Plan::kTeam; ++member)
+      most = larger_bits(most, load_shared_u32(at + (warp() / Plan::kTeam * Plan::kTeam + member) * 4));
+    return most;
+  }
+  KV_DEVICE void apply(u32 (&p)[Plan::kSubtiles][Plan::kColumnBlocks][2], int log2) const {
+    KV_UNROLL
+    for (int i = 0; i < Plan::kSubtiles * 2; ++i) {
+      const u32 relative = mul_f16x2(half[i / 2][i % 2] * 0x10001u, half_power(-log2) * 0x10001u);
+      KV_UNROLL
+      for (int n = 0; n < Plan::kColumnBlocks; ++n) p[i / 2][n][i % 2] = mul_f16x2(p[i / 2][n][i % 2], relative);
+    }
+  }
+
+ private:
+  KV_DEVICE static u32 larger_bits(u32 a, u32 b) { return a > b ? a : b; }
+};
+
 // The products of a team by its warps, each for itself.
 template <class Plan>
 struct WarpProducts {
@@ -81,18 +132,27 @@ struct TeamTiles {
       copy_wait<Plan::kStages - 2>();
       sync_warp();  // every lane's copies of the warp's tile have landed
       Scores<Plan> x[Plan::kSubtiles];
+      TokenScales<Plan> scales;
       bool needs_renewal = score_own(x, sums, queries, scale, slot);
+      if constexpr (Plan::kScalesProbabilities) {
+        scales.load(staged(slot, warp()) + K::kStageBytes, v_codes, v_stride, tile * kTile, tile < last);
+        needs_renewal |= !scales.fit(sums.value_scales.log2);
+      }
       needs_renewal = any_of_team<Plan::kTeam>(needs_renewal);  // and by now the team is done with the tiles before
       stage(tile + (Plan::kStages - 1) * Plan::kWarps, next);
       next = next + 1 == Plan::kStages ? 0 : next + 1;
-      if (needs_renewal) renew_base<Plan>(x, sums.softmax, sums.o);
+      if (needs_renewal) {
+        renew_base<Plan>(x, sums.softmax, sums.o);
+        if constexpr (Plan::kScalesProbabilities) sums.value_scales.renew(sums.o, scales.largest());
+      }
       u32 p[Plan::kSubtiles][Plan::kColumnBlocks][2];
       exponentiate<Plan>(p, x, sums.softmax);
+      if constexpr (Plan::kScalesProbabilities) scales.apply(p, sums.value_scales.log2);
       TeamProbabilities<Plan>::store(p);
       Products::publish();
       sync_team<Plan::kTeam>();  // probabilities, and copies of V, of the whole team are there
-      KV_NO_UNROLL
-      for (int other = 0; other < Plan::kTeam && first_of_team() + other < last; ++other) accumulate(sums, other, slot);
+      KV_UNROLL_BY(4)
+      for (int other = 0; other < Plan::kTeam; ++other) accumulate(sums, other, slot);
       Products::finish(sums);
       slot = slot + 1 == Plan::kStages ? 0 : slot + 1;
     }
@@ -127,7 +187,7 @@ struct TeamTiles {
     KV_UNROLL
     for (int i = 0; i < Plan::kSubtiles * 4; ++i)
       skew[i / 4][i % 4] = row_skew<V>(v_codes, v_stride, token + i / 4 * 16 + 2 * c + i % 2 + i % 4 / 2 * 8);
-    if constexpr (V::kScalesGroups) {
+    if constexpr (V::kScalesGroups && !Plan::kScalesProbabilities) {
       sums.value_scales.load(stage, 0, skew, table);
       if (any(!sums.value_scales.fit())) {
         Products::finish(sums);

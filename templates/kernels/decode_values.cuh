@@ -35,8 +35,19 @@ KV_DEVICE void columns(u32 (&low)[S::kRunCodes], u32 (&high)[S::kRunCodes], Shar
     for (int i = 0; i < 4; ++i)
       load_codes<S>(stage + (first + 8 * (i >> 1)) * V::kPitch, (2 * c + (i & 1)) * V::kPitch + skew[i], group, run,
                     part, w[i]);
-    S::Run::column(w[0], w[1], low, table);
-    S::Run::column(w[2], w[3], high, table);
+    if constexpr (S::kIsJoined) {
+      const u32 first_tokens[1] = {w[0][0] | w[2][0] << 16}, second_tokens[1] = {w[1][0] | w[3][0] << 16};
+      u32 y0[S::kRunCodes / 2], y1[S::kRunCodes / 2], h[2 * S::kRunCodes];
+      S::unpack(first_tokens, y0);
+      S::unpack(second_tokens, y1);
+      KV_UNROLL
+      for (int m = 0; m < S::kRunCodes / 2; ++m) S::Pairs::pairs(y0[m], y1[m], h + 4 * m, table);
+      KV_UNROLL
+      for (int i = 0; i < S::kRunCodes; ++i) low[i] = h[i / 2 * 4 + i % 2], high[i] = h[i / 2 * 4 + 2 + i % 2];
+    } else {
+      S::Run::column(w[0], w[1], low, table);
+      S::Run::column(w[2], w[3], high, table);
+    }
   }
 }
 
@@ -120,6 +131,9 @@ struct ValueScales {
       const u32 other = shfl_xor(largest, mask);
       largest = other > largest ? other : largest;
     }
+    renew(o, largest);
+  }
+  KV_DEVICE void renew(Outputs<Plan>& o, u32 largest) {
     const int needed = int(largest >> 10) - 14, renewed = needed < log2 ? log2 : needed > kMost ? kMost : needed;
     const float keep = exp2_fast(float(log2 - renewed));
     log2 = renewed;
@@ -182,7 +196,7 @@ KV_DEVICE void accumulate_section(Outputs<Plan>& o, const ValueScales<Plan>& sca
       u32 b[Plan::kOwnBlocks][2];
       KV_UNROLL
       for (int n = 0; n < Plan::kOwnBlocks; ++n) b[n][0] = p[sub][n][0], b[n][1] = p[sub][n][1];
-      if constexpr (S::kScalesGroups) {
+      if constexpr (S::kScalesGroups && !Plan::kScalesProbabilities) {
         const u32 low = scales.relative(S::kFirstScaled + group, sub, 0),
                   high = scales.relative(S::kFirstScaled + group, sub, 1);
         KV_UNROLL

@@ -42,7 +42,7 @@ struct WarpgroupProducts {
       u32 low[S::kRunCodes], high[S::kRunCodes];
       columns<Plan, S>(low, high, stage, 0, skew[0], group, run, table);
       if constexpr (S::kScalesValues) scale_columns<Plan, S>(low, high, stage, 0, skew[0], group, run);
-      if constexpr (S::kScalesGroups) {
+      if constexpr (S::kScalesGroups && !Plan::kScalesProbabilities) {
         scale_pairs(low, sums.value_scales.relative(S::kFirstScaled + group, 0, 0), 0);
         scale_pairs(high, sums.value_scales.relative(S::kFirstScaled + group, 0, 1), 0);
       }
