@@ -164,22 +164,22 @@ KV_DEVICE void attend_part(const AttentionArgs& args, const Work<Plan::kTile>& w
 
   Sums<Plan> sums;
   sums.softmax.reset();
-  int taken = 0;
   if constexpr (Plan::kTeam > 1) {
     typename Plan::Team tiles{tile, part.last, part.length, k.codes, k.token_stride, v.codes, v.token_stride};
     tiles.attend(sums, queries, scale, stage);
-    tile = part.last;
-  }
-  KV_NO_UNROLL
-  for (; tile < part.last; tile += Plan::kWarps) {
-    sync_warp();  // every lane is done with the stage that is filled now
-    stage(tile + (kStages - 1) * Plan::kWarps, slot);
-    slot = slot + 1 == kStages ? 0 : slot + 1;
-    copy_wait<kStages - 1>();
-    sync_warp();  // every lane's copies of this tile have landed
-    take_tile<Plan>(sums, stage_at(taken), queries, scale, tile * kTile, part.length, k.codes, k.token_stride, v.codes,
-                    v.token_stride);
-    taken = taken + 1 == kStages ? 0 : taken + 1;
+  } else {
+    int taken = 0;
+    KV_NO_UNROLL
+    for (; tile < part.last; tile += Plan::kWarps) {
+      sync_warp();  // every lane is done with the stage that is filled now
+      stage(tile + (kStages - 1) * Plan::kWarps, slot);
+      slot = slot + 1 == kStages ? 0 : slot + 1;
+      copy_wait<kStages - 1>();
+      sync_warp();  // every lane's copies of this tile have landed
+      take_tile<Plan>(sums, stage_at(taken), queries, scale, tile * kTile, part.length, k.codes, k.token_stride,
+                      v.codes, v.token_stride);
+      taken = taken + 1 == kStages ? 0 : taken + 1;
+    }
   }
   copy_wait<0>();
 
