@@ -87,6 +87,7 @@ struct SectionPlan {
 struct SidePlan {
   Format format;
   bool is_planar = true;
+  int widest_run = 16;  // bytes of codes that a lane takes at a time, at most
   int inner_dim = 0;
   int row_bytes = 0, row_unit = 16, pitch = 0;  // staged codes (or whole rows)
   int swizzle = 0;                              // of their 16-byte chunks (templates/core/stage.cuh); 0: none
@@ -131,13 +132,23 @@ struct DecodePlan {
   }  // registers of a warp's share of the output
 };
 
+// Who adds up the output of a decode block: one warp alone, or a team.
+struct TeamPlan {
+  int warps = 1, value_share = 1, column_blocks = 1;
+  bool by_warpgroups = false;
+  SidePlan k, v;  // as that takes them
+};
+// Those whose sums fit their registers, the best first; k and v as one warp takes them. Fails with unsupported where there are none.
+Result<std::vector<TeamPlan>> plan_teams(const Problem& problem, const SidePlan& k, const SidePlan& v);
+
 // Fails with unsupported: each reason, with the TOML key to change.
 Result<DecodePlan> plan_decode(const Problem& problem);
 
 // The geometry and the reads of one side; the building blocks of plan_decode, public for their tests. by_integers: K's codes as
 // 8-bit integers where the format has them. value_share: warps that share a row of V.
+// widest_run: bytes.
 Result<SidePlan> plan_side(const Format& format, int head_dim, bool is_planar, bool is_key, bool by_integers = false,
-                           int value_share = 1);
+                           int value_share = 1, int widest_run = 16);
 
 // Whether the codes of a side with one section are multiplied as integers faster than as halves, exactly or to 2^-15.
 IntegerPlan plan_integers(const Format& format, ScaleUse use);

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <bit>
 #include <cmath>
 #include <numeric>
 
@@ -12,13 +11,6 @@
 
 namespace kvjit {
 namespace {
-
-constexpr int kMostRows = 64;                   // of queries
-constexpr int kManySums = 64, kMostSums = 128;  // of the output, registers a lane
-// Fewer query rows leave the tensor cores idle either way; and one warp alone then needs no barriers.
-constexpr int kWarpgroupRows = 17;
-constexpr int kProbabilityBias =
-    8;  // plain V: p <= 2^(8 + slack of 6) stays far from 65504, small p far from subnormals
 
 int round_up(int v, int to) { return (v + to - 1) / to * to; }
 
@@ -122,92 +114,22 @@ int layout_shared(DecodePlan& plan, const Shape& shape) {
   return plan.shared_bytes;
 }
 
-// Sums of the output live in registers: a quarter of V's inner dimension for every 8 rows. Where those are too many for one warp, a
-// team of them shares the output by dimensions of V, or where the packing does not allow that, by blocks of rows.
-Result<void> choose_team(const Problem& problem, DecodePlan& plan) {
-  constexpr int kMostTeam = 8;
-  if (plan.rows > kMostRows)
-    return fail(Code::unsupported,
-                fmt::format("the decode family serves at most {} query rows; q_heads_per_kv {} x query_length {} is {}",
-                            kMostRows, plan.group, plan.query_length, plan.rows),
-                {}, {"lower attention.query_length"});
-  const int blocks = (plan.rows + 7) / 8;
-  const bool is_planar = problem.layout == Layout::planar;
-  if (problem.arch.has("wgmma") && plan.rows >= kWarpgroupRows) {
-    plan.team = plan.value_share = 4, plan.column_blocks = int(std::bit_ceil(unsigned(blocks)));
-    const auto k = plan_side(problem.k, problem.head_dim, is_planar, true);
-    const auto v = plan_side(problem.v, problem.head_dim, is_planar, false, false, plan.value_share);
-    if (k && v) {
-      plan.k = *k, plan.v = *v;
-      plan.by_warpgroups = plan.sums() <= kMostSums;
-    }
-    if (plan.by_warpgroups) {
-      plan.query_parts = 1;
-      plan.decisions.push_back(
-          {"family",
-           "decode",
-           fmt::format("{} query rows fill {} block(s) of 8 columns", plan.rows, plan.column_blocks),
-           {}});
-      plan.decisions.push_back(
-          {"team",
-           "4 warps, as a warpgroup (wgmma)",
-           fmt::format("they share the dimensions of V: {} sums of the output a lane", plan.sums()),
-           {}});
-      return {};
-    }
-  }
-  const auto take = [&](int team) -> Result<void> {
-    plan.team = team, plan.value_share = 1, plan.column_blocks = blocks;
-    if (team == 1) return {};
-    if (auto v = plan_side(problem.v, problem.head_dim, is_planar, false, false, team)) {
-      plan.v = *v;
-      plan.value_share = team;
-    } else {
-      KV_TRY(whole, plan_side(problem.v, problem.head_dim, is_planar, false));
-      plan.v = whole;
-    }
-    const int step = 2 * team / plan.value_share;  // probabilities are read two blocks at a time
-    plan.column_blocks = (blocks + step - 1) / step * step;
-    return {};
-  };
-  for (const int most : {kManySums, kMostSums})
-    for (int team = 1; team <= kMostTeam; team *= 2) {
-      KV_CHECK(take(team));
-      if (plan.sums() > (team == 1 && blocks == 1 ? kMostSums : most)) continue;
-      plan.decisions.push_back(
-          {"family",
-           "decode",
-           fmt::format("{} query rows fill {} block(s) of 8 columns", plan.rows, plan.column_blocks),
-           {}});
-      if (team > 1)
-        plan.decisions.push_back(
-            {"team",
-             fmt::format("{} warps", team),
-             fmt::format("they share {}: {} sums of the output a lane",
-                         plan.value_share > 1 ? "the dimensions of V" : "the query rows", plan.sums()),
-             {}});
-      return {};
-    }
-  return fail(Code::unsupported,
-              fmt::format("the decode family has no registers for {} query rows over {} values a row of {}", plan.rows,
-                          plan.v.inner_dim, problem.v.name),
-              {}, {plan.rows <= 8 ? "head_dim up to 512 works" : "lower attention.query_length"});
-}
-
 Result<void> choose_shape(DecodePlan& plan) {
   // Bytes an SM should have under way: 1 us of latency, with some room; and where more gains nothing.
   constexpr double kEnoughInFlight = 56 * 1024, kPlentyInFlight = 96 * 1024;
-  // 65,536 registers a block: 255 or 168 a thread. Scores need twelve a block of columns and subtile while they are added up.
+  // 65,536 registers a block: 255, 168 or 128 a thread. Scores of a team need four a block of columns (wgmma) or twelve while they
+  // are added up.
   const auto most_warps = [&](int tile) {
-    const int scores = plan.by_warpgroups ? plan.column_blocks * 4
-                       : plan.team > 1    ? plan.column_blocks * 12 * tile / 16
-                                          : 0;
-    return plan.sums() + scores > (plan.team > 1 ? 112 : 32) || is_masked(plan) ? 8 : 12;
+    const int scores = plan.column_blocks * (plan.by_warpgroups ? 4 : 12 * tile / 16);
+    if (is_masked(plan)) return 8;
+    if (plan.team == 1) return plan.sums() > 32 ? 8 : 12;
+    if (plan.by_warpgroups && plan.k.sections[0].run.groups == 1 && plan.sums() + scores <= 48) return 16;
+    return plan.sums() + scores > 112 ? 8 : 12;
   };
   Shape best;
   for (int copies : has_tables(plan) ? std::vector<int>{32, 8, 4, 2, 1} : std::vector<int>{1})
     for (int tile : {32, 16})
-      for (int warps : {12, 8, 6, 4, 2, 1})
+      for (int warps : {16, 12, 8, 6, 4, 2, 1})
         for (int stages : {4, 3, 2}) {
           Shape shape{warps, stages, tile, copies, 0};
           if (warps > most_warps(tile) || warps % plan.team != 0) continue;
@@ -227,6 +149,9 @@ Result<void> choose_shape(DecodePlan& plan) {
                 fmt::format("no block shape of the decode family fits {} bytes of shared memory on {}",
                             plan.arch.shared_bytes_per_block, plan.arch.name),
                 {}, {"a smaller attention.head_dim or fewer bits need less"});
+  // Two subtiles together keep more independent work in flight, where registers allow.
+  const int alone = best.tile == 32 && !is_masked(plan) && plan.sums() <= (best.warps > 8 ? 32 : 64) ? 2 : 1;
+  plan.subtiles = plan.team > 1 ? best.tile / 16 : alone;
   layout_shared(plan, best);
   plan.decisions.push_back({"block",
                             fmt::format("{} warps x {} stages x {} tokens", best.warps, best.stages, best.tile),
@@ -241,6 +166,45 @@ Result<void> choose_shape(DecodePlan& plan) {
          best.copies == 32 ? "every lane has its own bank" : "shared memory is short: lanes share banks",
          {}});
   return {};
+}
+
+void take_team(DecodePlan& plan, const TeamPlan& team) {
+  plan.team = team.warps, plan.value_share = team.value_share, plan.column_blocks = team.column_blocks;
+  plan.by_warpgroups = team.by_warpgroups;
+  plan.k = team.k, plan.v = team.v;
+  plan.scales_probabilities = plan.team > 1 && has_token_scales(plan.v);
+  const SectionPlan& keys = plan.k.sections[0];
+  plan.has_integer_keys = keys.integers.kind != IntegerKind::none;
+  // Of more than eight rows the second product costs more than it is worth, unless K's own rounding is as small.
+  plan.query_parts =
+      plan.is_exact_query || (plan.column_blocks > 1 && (plan.by_warpgroups || keys.codes.kind != CodeKind::plain)) ? 1
+                                                                                                                    : 2;
+}
+
+// The first team that has a block shape.
+Result<void> choose_team(DecodePlan& plan, const std::vector<TeamPlan>& teams) {
+  std::optional<Error> refusal;
+  for (const TeamPlan& team : teams) {
+    take_team(plan, team);
+    const Decision family{"family",
+                          "decode",
+                          fmt::format("{} query rows fill {} block(s) of 8 columns", plan.rows, plan.column_blocks),
+                          {}};
+    const std::string shared =
+        fmt::format("they share {}: {} sums of the output a lane",
+                    plan.value_share > 1 ? "the dimensions of V" : "the query rows", plan.sums());
+    plan.decisions = {family};
+    if (plan.team > 1)
+      plan.decisions.push_back(
+          {"team",
+           plan.by_warpgroups ? "4 warps, as a warpgroup (wgmma)" : fmt::format("{} warps", plan.team),
+           shared,
+           {}});
+    const auto chosen = choose_shape(plan);
+    if (chosen) return {};
+    if (!refusal) refusal = chosen.error();
+  }
+  return tl::unexpected(*refusal);
 }
 
 // Whether a lane's registers hold numbers in the order they lie, not codes that were unpacked.
@@ -324,8 +288,7 @@ Result<DecodePlan> plan_decode(const Problem& problem) {
   plan.finishes = problem.fuse;
   plan.out_type = problem.v.is_transformed() && !plan.rotates_output ? Element::f32 : problem.out_type;
   plan.q_type = problem.k.is_transformed() && !plan.rotates_queries ? Element::f32 : problem.q_type;
-  plan.query_parts = problem.k.is_transformed() || plan.q_type != Element::f16 ? 2 : 1;
-  plan.is_exact_query = plan.query_parts == 1;
+  plan.is_exact_query = !problem.k.is_transformed() && plan.q_type == Element::f16;
   const bool is_planar = problem.layout == Layout::planar;
   const bool by_integers = problem.arch.has("mma_m16n8k32_s8");
   KV_TRY(k, plan_side(problem.k, problem.head_dim, is_planar, true, by_integers));
@@ -336,12 +299,8 @@ Result<DecodePlan> plan_decode(const Problem& problem) {
     if (side->inner_dim % 32 != 0)
       return fail(Code::unsupported, fmt::format("the decode family needs rows of a multiple of 32 values; {} has {}",
                                                  side->format.name, side->inner_dim));
-  KV_CHECK(choose_team(problem, plan));
-  plan.scales_probabilities = plan.team > 1 && has_token_scales(plan.v);
-  plan.has_integer_keys = plan.k.sections[0].integers.kind != IntegerKind::none;
-  KV_CHECK(choose_shape(plan));
-  // Two subtiles together keep more independent work in flight, where registers allow.
-  plan.subtiles = plan.team > 1 ? plan.tile / 16 : plan.tile == 32 && !is_masked(plan) && plan.sums() <= 32 ? 2 : 1;
+  KV_TRY(teams, plan_teams(problem, plan.k, plan.v));
+  KV_CHECK(choose_team(plan, teams));
   for (const SectionPlan& section : plan.k.sections) order_keys(section, plan.key_order);
   for (int share = 0; share < plan.value_share; ++share)
     for (const SectionPlan& section : plan.v.sections) order_values(section, share, plan.value_order);

@@ -175,7 +175,7 @@ Result<RunPlan> plan_run(const SidePlan& side, int index, int head_dim, int part
   std::stable_sort(planes.begin(), planes.end(), [](const Field& a, const Field& b) { return a.bits > b.bits; });
   if (is_bare) planes[0].bytes = count * section.bits / 8;
 
-  constexpr int kWidest = 128;  // bits of the widest load
+  const int widest = side.widest_run * 8;
   const bool is_code = section.bits <= 8;
   const int granule = !is_code ? 4 : parts == 4 ? 8 : 4;  // codes that a lane's run must be a multiple of
   // As few lanes a block as give whole groups of blocks: one scale then serves long runs.
@@ -185,7 +185,7 @@ Result<RunPlan> plan_run(const SidePlan& side, int index, int head_dim, int part
     const int blocks = parts / sharing, share = count / sharing;
     if (count % sharing != 0 || dim % (block * blocks) != 0 || share % granule != 0) continue;
     int codes = share;
-    if (share * planes[0].bits % kWidest == 0 && kWidest % planes[0].bits == 0) codes = kWidest / planes[0].bits;
+    if (share * planes[0].bits % widest == 0 && widest % planes[0].bits == 0) codes = widest / planes[0].bits;
     while (is_by_value && codes > format.scale.group && codes % (2 * granule) == 0) codes /= 2;
     const int runs = share / codes;
     const CodeSets sets = codes_by_bytes(planes[0], count, runs, sharing, codes * planes[0].bits);

@@ -149,13 +149,14 @@ SectionPlan masked_section(const Format& format, int dim, int parts) {
 }  // namespace
 
 Result<SidePlan> plan_side(const Format& format, int head_dim, bool is_planar, bool is_key, bool by_integers,
-                           int value_share) {
+                           int value_share, int widest_run) {
   const int parts = is_key ? 4 : 8 * value_share;
   SidePlan side;
   if (value_share > 1 && format.scale.renormalise)
     return fail(Code::unsupported, fmt::format("{}: one warp measures the length of a row", format.name));
   side.format = format;
   side.is_planar = is_planar;
+  side.widest_run = widest_run;
   side.inner_dim = format.inner_dim(head_dim);
   const int blocks = format.stored_dim(head_dim) / format.block;
   side.row_bytes = blocks * (is_planar ? format.code_bytes : format.block_bytes);

@@ -68,44 +68,55 @@ KV_DEVICE int largest_bits(const Scores<Plan> (&x)[Plan::kSubtiles]) {
   return largest;
 }
 
-// The largest x of each column, of the warp or of its team.
+// The largest x of a column of the warp, 2c + i % 2 of block i / 2.
 template <class Plan>
-KV_DEVICE void column_tops(float (&top)[2 * Plan::kColumnBlocks], const Scores<Plan> (&x)[Plan::kSubtiles]) {
+KV_DEVICE float column_top(const Scores<Plan> (&x)[Plan::kSubtiles], int i) {
+  float top = kMasked;
   KV_UNROLL
-  for (int i = 0; i < 2 * Plan::kColumnBlocks; ++i) {
-    const int n = i / 2, j = i % 2;
-    top[i] = kMasked;
-    KV_UNROLL
-    for (int sub = 0; sub < Plan::kSubtiles; ++sub) top[i] = larger(top[i], larger(x[sub][n][j], x[sub][n][j + 2]));
-    KV_UNROLL
-    for (int mask = 4; mask < 32; mask <<= 1) top[i] = larger(top[i], shfl_xor(top[i], mask));
-  }
-  if constexpr (Plan::kTeam > 1) {
-    constexpr int kBytes = 32 * Plan::kColumnBlocks;  // of a warp
-    const int g = lane() >> 2, at = Plan::kTopsAt + (lane() & 3) * 8;
-    KV_UNROLL
-    for (int i = 0; i < 2 * Plan::kColumnBlocks; ++i)
-      if (g == 0) store_shared_u32(at + warp() * kBytes + i / 2 * 32 + i % 2 * 4, bits_of(top[i]));
-    sync_team<Plan::kTeam>();  // the tops of the whole team are there
-    KV_NO_UNROLL
-    for (int member = 0; member < Plan::kTeam; ++member) {
-      KV_UNROLL
-      for (int i = 0; i < 2 * Plan::kColumnBlocks; ++i)
-        top[i] = larger(top[i], float_of(load_shared_u32(at + (warp() / Plan::kTeam * Plan::kTeam + member) * kBytes +
-                                                         i / 2 * 32 + i % 2 * 4)));
-    }
-  }
+  for (int sub = 0; sub < Plan::kSubtiles; ++sub)
+    top = larger(top, larger(x[sub][i / 2][i % 2], x[sub][i / 2][i % 2 + 2]));
+  KV_UNROLL
+  for (int mask = 4; mask < 32; mask <<= 1) top = larger(top, shfl_xor(top, mask));
+  return top;
 }
+
+// The same of a team, by way of shared memory.
+template <class Plan>
+struct TeamTops {
+  static constexpr int kBytes = 32 * Plan::kColumnBlocks;  // of a warp
+
+  KV_DEVICE static SharedAddress place(int warp, int i) {
+    return Plan::kTopsAt + warp * kBytes + i / 2 * 32 + (lane() & 3) * 8 + i % 2 * 4;
+  }
+  KV_DEVICE static void show(const Scores<Plan> (&x)[Plan::kSubtiles]) {
+    KV_UNROLL
+    for (int i = 0; i < 2 * Plan::kColumnBlocks; ++i) {
+      const float top = column_top<Plan>(x, i);
+      if (lane() < 4) store_shared_u32(place(warp(), i), bits_of(top));
+    }
+    sync_team<Plan::kTeam>();  // the tops of the whole team are there
+  }
+  KV_DEVICE static float top(int i) {
+    float top = kMasked;
+    KV_UNROLL
+    for (int member = 0; member < Plan::kTeam; ++member)
+      top = larger(top, float_of(load_shared_u32(place(warp() / Plan::kTeam * Plan::kTeam + member, i))));
+    return top;
+  }
+};
 
 // Moves base so that the largest x of each column becomes kBias, if that is up or the column's first token. Rare.
 template <class Plan>
 KV_DEVICE void renew_base(Scores<Plan> (&x)[Plan::kSubtiles], Softmax<Plan>& softmax, Outputs<Plan>& o) {
-  float tops[2 * Plan::kColumnBlocks];
-  column_tops<Plan>(tops, x);
+  if constexpr (Plan::kTeam > 1) TeamTops<Plan>::show(x);
   KV_UNROLL
   for (int i = 0; i < 2 * Plan::kColumnBlocks; ++i) {
     const int n = i / 2, j = i % 2;
-    const float top = tops[i];
+    float top;
+    if constexpr (Plan::kTeam > 1)
+      top = TeamTops<Plan>::top(i);
+    else
+      top = column_top<Plan>(x, i);
     const bool is_first = softmax.unseen >> i & 1, is_seen = top > kFloor;
     const float shift = is_seen && (is_first || top > kBias) ? top - kBias : 0.f;
     const float keep = is_first ? 1.f : exp2_fast(-shift);  // sums are zero before the first token

@@ -98,6 +98,11 @@ struct TokenScales {
 template <class Plan>
 struct WarpProducts {
   KV_DEVICE static void publish() {}
+  KV_DEVICE static void score(Scores<Plan> (&x)[Plan::kSubtiles], SharedAddress stage,
+                              const u32 (&skew)[Plan::kSubtiles][2], const Queries<Plan>& queries, Table table,
+                              float scale, const Softmax<Plan>& softmax) {
+    kv::score<Plan>(x, stage, 0, skew, queries, table, scale, softmax);
+  }
   // The warp's share of the output, over the tile that a warp of the team has scored.
   template <class Section>
   KV_DEVICE static void accumulate(Sums<Plan>& sums, SharedAddress stage, const u32 (&skew)[Plan::kSubtiles][4],
@@ -151,7 +156,7 @@ struct TeamTiles {
       TeamProbabilities<Plan>::store(p);
       Products::publish();
       sync_team<Plan::kTeam>();  // probabilities, and copies of V, of the whole team are there
-      KV_UNROLL_BY(4)
+      KV_UNROLL_BY(2)
       for (int other = 0; other < Plan::kTeam; ++other) accumulate(sums, other, slot);
       Products::finish(sums);
       slot = slot + 1 == Plan::kStages ? 0 : slot + 1;
@@ -172,7 +177,7 @@ struct TeamTiles {
     KV_UNROLL
     for (int i = 0; i < Plan::kSubtiles * 2; ++i)
       skew[i / 2][i % 2] = row_skew<K>(k_codes, k_stride, token + i / 2 * 16 + g + i % 2 * 8);
-    score<Plan>(x, staged(slot, warp()), 0, skew, queries, table_of_lane<K::kTableCopies>(), scale, sums.softmax);
+    Products::score(x, staged(slot, warp()), skew, queries, table_of_lane<K::kTableCopies>(), scale, sums.softmax);
     const int end = tile < last ? length : 0;
     if (token + kTile > end || Plan::Feature::cuts(token + kTile - 1, end)) mask_scores<Plan>(x, token, end);
     return sums.softmax.unseen != 0 || largest_bits<Plan>(x) > int(bits_of(kLimit));

@@ -16,15 +16,28 @@ struct WarpgroupProducts {
 
   KV_DEVICE static void publish() { publish_operands(); }
 
-  // sum += the lane's run of K times Q, whose first fragment is given.
+  KV_DEVICE static void score(Scores<Plan> (&x)[1], SharedAddress stage, const u32 (&skew)[1][2],
+                              const Queries<Plan>& queries, Table table, float scale, const Softmax<Plan>& softmax) {
+    using S = typename Plan::KeyCodes;
+    constexpr bool kIsPlain = S::kDim == Plan::kKeyDim && S::kGroups == 1 && !S::kIsMasked && !S::kScalesValues &&
+                              !S::kRenormalises && !S::kHasRest && !S::kAddsMinima;
+    if constexpr (kIsPlain)
+      score_plain<S>(x[0], stage, skew[0], table, scale, softmax);
+    else
+      kv::score<Plan>(x, stage, 0, skew, queries, table, scale, softmax);
+  }
+
+  // sum += the lane's run of K times Q, whose first fragment is given; adds = false: sum = that.
   template <int kPairs>
-  KV_DEVICE static void score_run(Scores<Plan>& sum, const u32 (&a)[kPairs], const u32 (&b)[kPairs], int fragment) {
+  KV_DEVICE static void score_run(Scores<Plan>& sum, const u32 (&a)[kPairs], const u32 (&b)[kPairs], int fragment,
+                                  bool adds = true) {
     const auto at = [&](int i) -> float& { return sum[i / 4][i % 4]; };
     wgmma_begin();
     KV_UNROLL
     for (int step = 0; step < kPairs / 2; ++step)
-      wgmma_columns<kColumns, true, false>(at, a[2 * step], b[2 * step], a[2 * step + 1], b[2 * step + 1],
-                                           Plan::kQueriesAt + (fragment / Plan::kColumnBlocks + step) * kOperand);
+      wgmma_columns<kColumns, false>(at, a[2 * step], b[2 * step], a[2 * step + 1], b[2 * step + 1],
+                                     Plan::kQueriesAt + (fragment / Plan::kColumnBlocks + step) * kOperand,
+                                     adds || step > 0);
     wgmma_commit();
     wgmma_wait<0>();
     KV_UNROLL
@@ -52,8 +65,8 @@ struct WarpgroupProducts {
         const auto at = [&](int j) -> float& {
           return sums.o[j / 4][S::kFirst / 16 / Plan::kValueShare + i * kTiles + tile][j % 4];
         };
-        wgmma_columns<kColumns, true, true>(at, low[2 * tile], low[2 * tile + 1], high[2 * tile], high[2 * tile + 1],
-                                            TeamProbabilities<Plan>::of_warp(owner));
+        wgmma_columns<kColumns, true>(at, low[2 * tile], low[2 * tile + 1], high[2 * tile], high[2 * tile + 1],
+                                      TeamProbabilities<Plan>::of_warp(owner), true);
       }
       wgmma_commit();
     }
@@ -68,6 +81,34 @@ struct WarpgroupProducts {
         for (float& sum : tile) settle(sum);
       }
     }
+  }
+
+ private:
+  // Keys of one group and at most one scale a token: every score is one product, one scale and one base away.
+  template <class S>
+  KV_DEVICE static void score_plain(Scores<Plan>& x, SharedAddress stage, const u32 (&skew)[2], Table table,
+                                    float scale, const Softmax<Plan>& softmax) {
+    using K = typename Plan::K;
+    const int g = lane() >> 2, c = lane() & 3;
+    float scales[2] = {scale, scale};
+    KV_UNROLL
+    for (int run = 0; run < S::kRuns; ++run) {
+      u32 low[S::kRunWords], high[S::kRunWords], a[S::kRunCodes / 2], b[S::kRunCodes / 2];
+      load_codes<S>(stage, g * K::kPitch + skew[0], 0, run, c, low);
+      load_codes<S>(stage + 8 * K::kPitch, g * K::kPitch + skew[1], 0, run, c, high);
+      S::Run::row(low, a, table);
+      S::Run::row(high, b, table);
+      if constexpr (S::kScalesGroups) {
+        if (run == 0) {
+          KV_UNROLL
+          for (int i = 0; i < 2; ++i) scales[i] *= S::scale(scales_of<K, S>(stage, skew[i], g + 8 * i, 0, c), 0);
+        }
+      }
+      score_run(x, a, b, run * (S::kRunCodes / 4) * Plan::kColumnBlocks, run > 0);
+    }
+    KV_UNROLL
+    for (int i = 0; i < kColumns / 2; ++i)
+      x[i / 4][i % 4] = x[i / 4][i % 4] * scales[i % 4 / 2] - softmax.base[i / 4][i % 2];
   }
 };
 

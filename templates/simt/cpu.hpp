@@ -345,8 +345,8 @@ inline void wgmma_64x128x16(float (&d)[64], const u32 (&a)[4], SharedAddress ope
   }
 }
 inline void wgmma_commit() {}
-template <int kColumns, bool kAdds, bool kIsTransposed, class Sums>
-inline void wgmma_columns(const Sums& d, u32 a0, u32 a1, u32 a2, u32 a3, SharedAddress b, KV_SITE) {
+template <int kColumns, bool kIsTransposed, class Sums>
+inline void wgmma_columns(const Sums& d, u32 a0, u32 a1, u32 a2, u32 a3, SharedAddress b, bool adds, KV_SITE) {
   const u32 words[4] = {a0, a1, a2, a3};
   u32 mine[8];
   for (int i = 0; i < 8; ++i) mine[i] = bits_of(f32_from_f16(words[i / 2] >> 16 * (i % 2) & 0xffff));
@@ -359,7 +359,7 @@ inline void wgmma_columns(const Sums& d, u32 a0, u32 a1, u32 a2, u32 a3, SharedA
       const u32 at = b + t * 256 + k / 8 * 128 + (kIsTransposed ? k % 8 * 16 + n * 2 : n * 16 + k % 8 * 2);
       sum += float_of(slots[4 * g + k % 8 / 2][2 * (high + k / 8 * 2) + k % 2]) * f32_from_f16(load_shared_u16(at));
     }
-    d(i) = kAdds ? d(i) + sum : sum;
+    d(i) = adds ? d(i) + sum : sum;
   }
 }
 template <int kLeft>
