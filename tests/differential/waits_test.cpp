@@ -21,6 +21,8 @@ const std::vector<int> kLengths = {450, 5};
 constexpr const char* kUnseen[] = {
     // The last thing a lane does with a stage is a product of the whole warp, and to the back-end that is a barrier too.
     "sync_warp();  // every lane is done with the stage that is filled now",
+    // Lanes that have voted together all run on to their next product, and have stored their probabilities by then.
+    "sync_team<Plan::kTeam>();  // probabilities, and copies of V, of the whole team are there",
     // By then every tile that was copied has been waited for: nothing is under way.
     "copy_wait<0>();",
 };
@@ -42,7 +44,7 @@ std::vector<Wait> waits_of(const std::string& text, const std::string& from, con
   const std::size_t begin = text.find(from), end = text.find(to);
   REQUIRE_MESSAGE(end != std::string::npos, "the kernel no longer has ", to);
   REQUIRE_MESSAGE(begin < end, "the kernel no longer has ", from, " ahead of ", to);
-  static const std::regex wait(R"((copy_wait<[^>]*>|sync_warp|sync_block)\(\);)");
+  static const std::regex wait(R"((copy_wait<[^>]*>|sync_warp|sync_block|sync_team<[^>]*>)\(\);)");
   std::vector<Wait> all;
   for (std::sregex_iterator i(text.begin() + std::ptrdiff_t(begin), text.begin() + std::ptrdiff_t(end), wait), none;
        i != none; ++i) {
@@ -54,9 +56,10 @@ std::vector<Wait> waits_of(const std::string& text, const std::string& from, con
 }
 
 // Takes them out one by one; returns how many there are.
-std::size_t check_waits(const Case& test, const std::string& from, const std::string& to) {
+std::size_t check_waits(const Case& test, const std::string& from, const std::string& to,
+                        const std::string& arch = "sm_90a") {
   const auto context = open_context(DeviceKind::cpu, kOrder);
-  const Planned right = planned(registry(), test, context->backend()->facts().arch);
+  const Planned right = planned(registry(), test, arch);
   const std::vector<Wait> waits = waits_of(right.source.kernels.at(Role::attend).text, from, to);
   std::vector<Planned> all = {right};
   for (const Wait& wait : waits) {
@@ -80,6 +83,12 @@ TEST_CASE("a wait that is taken out is noticed") {
   // Other copies: those of the main loop.
   CHECK(check_waits({"tbq3_0", "q8_0", 128, 4, 1, Layout::rows}, "KV_DEVICE void attend_part(",
                     "KV_DEVICE void decode(") == 4);
+}
+
+TEST_CASE("a wait of a team that is taken out is noticed") {
+  const Case test{"tbq3_0", "tbq4_0", 128, 8, 4, Layout::planar};
+  CHECK(check_waits(test, "struct TeamTops", "// Probabilities as B fragments", "sm_80") == 1);
+  CHECK(check_waits(test, "struct TeamProbabilities", "======== the plan", "sm_80") == 4);
 }
 
 TEST_CASE("the wait between the parts of a block, where rows are staged without copies") {
