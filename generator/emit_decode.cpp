@@ -275,6 +275,8 @@ Source emit_decode(const DecodePlan& plan, const Registry& registry) {
     w.line("  using Team = TeamTiles<Plan>;");
     w.line("  using Products = {}<Plan>;", plan.by_warpgroups ? "WarpgroupProducts" : "WarpProducts");
   }
+  w.line("  static constexpr bool kSharesBases = {};", flag(plan.shares_bases));
+  if (plan.shares_bases) w.line("  static constexpr int kBasesAt = {};", plan.bases_at);
   w.line("  static constexpr bool kScalesProbabilities = {};", flag(plan.scales_probabilities));
   w.line("  static constexpr bool kByWarpgroups = {}, kIsExactQuery = {};", flag(plan.by_warpgroups),
          flag(plan.is_exact_query));

@@ -119,9 +119,10 @@ struct DecodePlan {
   // them have other dimensions of V, the others of a team other blocks of columns.
   int team = 1, value_share = 1;
   bool scales_probabilities = false;  // V's scale of a token, in the warp that has scored it
+  bool shares_bases = false;          // bases of the softmax stand in shared memory
   bool by_warpgroups = false;         // its products as one: templates/kernels/decode_warpgroup.cuh
   int order_at = 0, integer_table_at = 0, queries_at = 0, sums_at = 0, sum_groups = 0, largest_at = 0, tops_at = 0,
-      probabilities_at = 0, ring_at = 0, stage_bytes = 0, epilogue_at = 0, shared_bytes = 0;
+      bases_at = 0, probabilities_at = 0, ring_at = 0, stage_bytes = 0, epilogue_at = 0, shared_bytes = 0;
   SidePlan k, v;
   std::vector<int> key_order, value_order;
   std::vector<Decision> decisions;

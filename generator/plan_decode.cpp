@@ -94,16 +94,20 @@ int layout_shared(DecodePlan& plan, const Shape& shape) {
   const int tables = place_tables(plan, shape.copies);
   plan.order_at = round_up(tables, 128);
   plan.integer_table_at = plan.order_at + plan.v.inner_dim * 2;
-  plan.queries_at = round_up(plan.integer_table_at + (int(plan.k.sections[0].integers.table.size()) + 1) * 4, 128);
+  plan.bases_at = round_up(plan.integer_table_at + (int(plan.k.sections[0].integers.table.size()) + 1) * 4,
+                           16);  // read when the warps merge, so ahead of what is overwritten then
+  plan.queries_at = round_up(plan.bases_at + (plan.shares_bases ? shape.warps * plan.column_blocks * 32 : 0), 128);
   const SectionPlan& keys = plan.k.sections[0];
   const int columns = plan.column_blocks * 8;
   plan.sums_at = plan.queries_at + plan.k.inner_dim * columns * (plan.has_integer_keys ? 2 : 2 * plan.query_parts);
   plan.sum_groups = keys.adds_minima || keys.integers.has_half ? keys.run.groups : 0;
   plan.largest_at = round_up(plan.sums_at + plan.sum_groups * columns * 4, 16);
   plan.tops_at = round_up(plan.largest_at + (plan.has_integer_keys ? columns * 4 : 0), 16);
-  const int shared_warps = plan.team > 1 ? shape.warps : 0;
-  plan.probabilities_at = round_up(plan.tops_at + shared_warps * (columns + 1) * 4, 128);
-  plan.ring_at = plan.probabilities_at + shared_warps * shape.tile * columns * 2;
+  plan.probabilities_at = plan.ring_at = plan.tops_at;
+  if (plan.team > 1) {
+    plan.probabilities_at = round_up(plan.tops_at + shape.warps * (columns + 1) * 4, 128);
+    plan.ring_at = plan.probabilities_at + shape.warps * shape.tile * columns * 2;
+  }
   plan.stage_bytes = plan.k.stage_bytes + plan.v.stage_bytes;
   const int ring_end = plan.ring_at + shape.stages * shape.warps * plan.stage_bytes;
   plan.epilogue_at = plan.queries_at;  // behind the tables, which the next part needs
@@ -117,14 +121,18 @@ int layout_shared(DecodePlan& plan, const Shape& shape) {
 Result<void> choose_shape(DecodePlan& plan) {
   // Bytes an SM should have under way: 1 us of latency, with some room; and where more gains nothing.
   constexpr double kEnoughInFlight = 56 * 1024, kPlentyInFlight = 96 * 1024;
-  // 65,536 registers a block: 255, 168 or 128 a thread. Scores of a team need four a block of columns (wgmma) or twelve while they
-  // are added up.
+  // 65,536 registers a block: 255, 168 or 128 a thread. What a lane of a team holds at once, but for addresses: sums of the output, and
+  // by warpgroups scores (twice where K has groups), bases, denominators and codes of K; else twelve a block of columns and subtile.
   const auto most_warps = [&](int tile) {
-    const int scores = plan.column_blocks * (plan.by_warpgroups ? 4 : 12 * tile / 16);
     if (is_masked(plan)) return 8;
     if (plan.team == 1) return plan.sums() > 32 ? 8 : 12;
-    if (plan.by_warpgroups && plan.k.sections[0].run.groups == 1 && plan.sums() + scores <= 48) return 16;
-    return plan.sums() + scores > 112 ? 8 : 12;
+    const RunPlan& run = plan.k.sections[0].run;
+    const bool has_groups = run.groups > 1 || plan.k.sections.size() > 1 || !plan.scales_probabilities;
+    if (plan.by_warpgroups) {
+      const int held = plan.sums() + plan.column_blocks * (has_groups ? 14 : 6) + run.codes;
+      return held <= 88 ? 16 : held <= 128 ? 12 : 8;
+    }
+    return plan.sums() + plan.column_blocks * 12 * tile / 16 > 104 ? 8 : 12;
   };
   Shape best;
   for (int copies : has_tables(plan) ? std::vector<int>{32, 8, 4, 2, 1} : std::vector<int>{1})
@@ -150,7 +158,8 @@ Result<void> choose_shape(DecodePlan& plan) {
                             plan.arch.shared_bytes_per_block, plan.arch.name),
                 {}, {"a smaller attention.head_dim or fewer bits need less"});
   // Two subtiles together keep more independent work in flight, where registers allow.
-  const int alone = best.tile == 32 && !is_masked(plan) && plan.sums() <= (best.warps > 8 ? 32 : 64) ? 2 : 1;
+  const int few_sums = best.warps <= 8 && plan.column_blocks > 1 ? 64 : 32;
+  const int alone = best.tile == 32 && !is_masked(plan) && plan.sums() <= few_sums ? 2 : 1;
   plan.subtiles = plan.team > 1 ? best.tile / 16 : alone;
   layout_shared(plan, best);
   plan.decisions.push_back({"block",
@@ -171,6 +180,7 @@ Result<void> choose_shape(DecodePlan& plan) {
 void take_team(DecodePlan& plan, const TeamPlan& team) {
   plan.team = team.warps, plan.value_share = team.value_share, plan.column_blocks = team.column_blocks;
   plan.by_warpgroups = team.by_warpgroups;
+  plan.shares_bases = plan.by_warpgroups;
   plan.k = team.k, plan.v = team.v;
   plan.scales_probabilities = plan.team > 1 && has_token_scales(plan.v);
   const SectionPlan& keys = plan.k.sections[0];

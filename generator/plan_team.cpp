@@ -21,7 +21,8 @@ constexpr int kMostTeam = 8;
 constexpr int kWarpgroupRows = 17;
 
 int sums_of(const TeamPlan& team) {
-  return team.column_blocks * team.value_share / team.warps * team.v.inner_dim / team.value_share / 4;
+  const int own_blocks = team.column_blocks * team.value_share / team.warps;
+  return own_blocks * team.v.inner_dim / team.value_share / 4;
 }
 
 // Products as a warpgroup: V by dimensions, K by halves; columns in the widths that core/wgmma_columns.cuh has.

@@ -30,18 +30,24 @@ struct Share {
   }
 };
 
+// Where the bases of a warp stand: in registers, or (decode_team) in shared memory.
+template <class Plan, bool kAreShared>
+struct BasesOf {
+  using Type = float[Plan::kColumnBlocks][2];
+};
 // Of the lane's columns 2c and 2c + 1 of each block of eight.
 template <class Plan>
 struct Softmax {
-  float base[Plan::kColumnBlocks][2], sum[Plan::kColumnBlocks][2];  // sum: the lane's share of the denominator
-  u32 unseen;                                                       // a bit a column: it has seen no token yet
+  typename BasesOf<Plan, Plan::kSharesBases>::Type base;
+  float sum[Plan::kColumnBlocks][2];  // the lane's share of the denominator
+  u32 unseen;                         // a bit a column: it has seen no token yet
 
   KV_DEVICE void reset() {
     unseen = (1u << 2 * Plan::kColumnBlocks) - 1;
     KV_UNROLL
-    for (int i = 0; i < 2 * Plan::kColumnBlocks; ++i) base[i / 2][i % 2] = sum[i / 2][i % 2] = 0.f;
+    for (int i = 0; i < 2 * Plan::kColumnBlocks; ++i) base[i / 2][i % 2] = 0.f, sum[i / 2][i % 2] = 0.f;
   }
-  KV_DEVICE float base_or_floor(int n, int j) const { return unseen >> (2 * n + j) & 1 ? kFloor : base[n][j]; }
+  KV_DEVICE float base_or_floor(int n, int j) const { return unseen >> (2 * n + j) & 1 ? kFloor : float(base[n][j]); }
 };
 
 // Takes from each x whose token its row does not see.
@@ -80,43 +86,22 @@ KV_DEVICE float column_top(const Scores<Plan> (&x)[Plan::kSubtiles], int i) {
   return top;
 }
 
-// The same of a team, by way of shared memory.
-template <class Plan>
-struct TeamTops {
-  static constexpr int kBytes = 32 * Plan::kColumnBlocks;  // of a warp
-
-  KV_DEVICE static SharedAddress place(int warp, int i) {
-    return Plan::kTopsAt + warp * kBytes + i / 2 * 32 + (lane() & 3) * 8 + i % 2 * 4;
-  }
-  KV_DEVICE static void show(const Scores<Plan> (&x)[Plan::kSubtiles]) {
-    KV_UNROLL
-    for (int i = 0; i < 2 * Plan::kColumnBlocks; ++i) {
-      const float top = column_top<Plan>(x, i);
-      if (lane() < 4) store_shared_u32(place(warp(), i), bits_of(top));
-    }
-    sync_team<Plan::kTeam>();  // the tops of the whole team are there
-  }
-  KV_DEVICE static float top(int i) {
-    float top = kMasked;
-    KV_UNROLL
-    for (int member = 0; member < Plan::kTeam; ++member)
-      top = larger(top, float_of(load_shared_u32(place(warp() / Plan::kTeam * Plan::kTeam + member, i))));
-    return top;
-  }
+// The same of all who share a base: of the warp, or (decode_team) of its team. show(x) comes before.
+template <class Plan, bool kIsTeam>
+struct Tops {
+  KV_DEVICE static void show(const Scores<Plan> (&)[Plan::kSubtiles]) {}
+  KV_DEVICE static float top(const Scores<Plan> (&x)[Plan::kSubtiles], int i) { return column_top<Plan>(x, i); }
 };
 
 // Moves base so that the largest x of each column becomes kBias, if that is up or the column's first token. Rare.
 template <class Plan>
 KV_DEVICE void renew_base(Scores<Plan> (&x)[Plan::kSubtiles], Softmax<Plan>& softmax, Outputs<Plan>& o) {
-  if constexpr (Plan::kTeam > 1) TeamTops<Plan>::show(x);
+  using Tops = kv::Tops<Plan, (Plan::kTeam > 1)>;
+  Tops::show(x);
   KV_UNROLL
   for (int i = 0; i < 2 * Plan::kColumnBlocks; ++i) {
     const int n = i / 2, j = i % 2;
-    float top;
-    if constexpr (Plan::kTeam > 1)
-      top = TeamTops<Plan>::top(i);
-    else
-      top = column_top<Plan>(x, i);
+    const float top = Tops::top(x, i);
     const bool is_first = softmax.unseen >> i & 1, is_seen = top > kFloor;
     const float shift = is_seen && (is_first || top > kBias) ? top - kBias : 0.f;
     const float keep = is_first ? 1.f : exp2_fast(-shift);  // sums are zero before the first token

@@ -16,6 +16,58 @@
 
 namespace kv {
 
+// A base for each of the lane's columns in shared memory, for warps that are short of registers: base[block][i] like an array's. Lanes
+// that have the same columns write the same.
+template <class Plan>
+struct SharedBases {
+  struct Base {
+    SharedAddress at;
+    KV_DEVICE operator float() const { return float_of(load_shared_u32(at)); }
+    KV_DEVICE void operator=(float v) const { store_shared_u32(at, bits_of(v)); }
+    KV_DEVICE void operator+=(float v) const {  // by all lanes of the warp
+      const float before = *this;
+      sync_warp();  // every lane has read it
+      *this = before + v;
+    }
+  };
+  struct Block {
+    SharedAddress at;
+    KV_DEVICE Base operator[](int i) const { return {at + i * 4}; }
+  };
+  KV_DEVICE Block operator[](int n) const {
+    return {Plan::kBasesAt + (warp() * Plan::kColumnBlocks + n) * 32 + (lane() & 3) * 8};
+  }
+};
+template <class Plan>
+struct BasesOf<Plan, true> {
+  using Type = SharedBases<Plan>;
+};
+
+// The largest x of each column of a team, by way of shared memory.
+template <class Plan>
+struct Tops<Plan, true> {
+  static constexpr int kBytes = 32 * Plan::kColumnBlocks;  // of a warp
+
+  KV_DEVICE static SharedAddress place(int warp, int i) {
+    return Plan::kTopsAt + warp * kBytes + i / 2 * 32 + (lane() & 3) * 8 + i % 2 * 4;
+  }
+  KV_DEVICE static void show(const Scores<Plan> (&x)[Plan::kSubtiles]) {
+    KV_UNROLL
+    for (int i = 0; i < 2 * Plan::kColumnBlocks; ++i) {
+      const float top = column_top<Plan>(x, i);
+      if (lane() < 4) store_shared_u32(place(warp(), i), bits_of(top));
+    }
+    sync_team<Plan::kTeam>();  // the tops of the whole team are there
+  }
+  KV_DEVICE static float top(const Scores<Plan> (&)[Plan::kSubtiles], int i) {
+    float top = kMasked;
+    KV_UNROLL
+    for (int member = 0; member < Plan::kTeam; ++member)
+      top = larger(top, float_of(load_shared_u32(place(warp() / Plan::kTeam * Plan::kTeam + member, i))));
+    return top;
+  }
+};
+
 // Probabilities of a tile in shared memory: [subtile][block of columns][half] of 8 x 8 halves, a row of them a token.
 template <class Plan>
 struct TeamProbabilities {
@@ -121,6 +173,7 @@ struct TeamTiles {
   using V = typename Plan::V;
   using Products = typename Plan::Products;
   static constexpr int kTile = Plan::kTile;
+  static constexpr bool kFitsAhead = Plan::kByWarpgroups && V::kScalesGroups && !Plan::kScalesProbabilities;
   static_assert(kTile == 16 * Plan::kSubtiles, "a tile is scored at once");
   int tile, last, length;
   const u8* k_codes;
@@ -156,7 +209,8 @@ struct TeamTiles {
       TeamProbabilities<Plan>::store(p);
       Products::publish();
       sync_team<Plan::kTeam>();  // probabilities, and copies of V, of the whole team are there
-      KV_UNROLL_BY(2)
+      if constexpr (kFitsAhead) fit_scales(sums, slot);
+      KV_UNROLL_BY(Plan::kColumnBlocks > 4 ? 2 : 4)
       for (int other = 0; other < Plan::kTeam; ++other) accumulate(sums, other, slot);
       Products::finish(sums);
       slot = slot + 1 == Plan::kStages ? 0 : slot + 1;
@@ -183,24 +237,47 @@ struct TeamTiles {
     return sums.softmax.unseen != 0 || largest_bits<Plan>(x) > int(bits_of(kLimit));
   }
 
-  KV_DEVICE void accumulate(Sums<Plan>& sums, int other, int slot) const {
-    const int c = lane() & 3, token = (first_of_team() + other) * kTile,
-              owner = warp() / Plan::kTeam * Plan::kTeam + other;
-    const SharedAddress stage = staged(slot, owner) + K::kStageBytes;
-    const Table table = table_of_lane<V::kTableCopies>();
+  // V of the tile that a warp of the team has scored.
+  struct Values {
+    int owner;
+    SharedAddress stage;
     u32 skew[Plan::kSubtiles][4];
+  };
+  KV_DEVICE Values values_of(int other, int slot) const {
+    const int owner = warp() / Plan::kTeam * Plan::kTeam + other, token = (first_of_team() + other) * kTile;
+    Values values{owner, staged(slot, owner) + K::kStageBytes, {}};
     KV_UNROLL
     for (int i = 0; i < Plan::kSubtiles * 4; ++i)
-      skew[i / 4][i % 4] = row_skew<V>(v_codes, v_stride, token + i / 4 * 16 + 2 * c + i % 2 + i % 4 / 2 * 8);
-    if constexpr (V::kScalesGroups && !Plan::kScalesProbabilities) {
-      sums.value_scales.load(stage, 0, skew, table);
-      if (any(!sums.value_scales.fit())) {
-        Products::finish(sums);
-        sums.value_scales.renew(sums.o);
-      }
+      values.skew[i / 4][i % 4] =
+          row_skew<V>(v_codes, v_stride, token + i / 4 * 16 + 2 * (lane() & 3) + i % 2 + i % 4 / 2 * 8);
+    return values;
+  }
+
+  // Products that run on by themselves want their sums left alone between the tiles, so the scales of all are seen first.
+  KV_DEVICE void fit_scales(Sums<Plan>& sums, int slot) const {
+    ValueScales<Plan>& scales = sums.value_scales;
+    u32 most = 0;
+    KV_NO_UNROLL
+    for (int other = 0; other < Plan::kTeam; ++other) {
+      const Values values = values_of(other, slot);
+      scales.load(values.stage, 0, values.skew, table_of_lane<V::kTableCopies>());
+      const u32 largest = scales.largest();
+      most = largest > most ? largest : most;
     }
-    for_each(typename V::Sections{},
-             [&](auto section) { Products::template accumulate<decltype(section)>(sums, stage, skew, owner, table); });
+    if (any(most > half_power(scales.log2))) scales.renew_for_warp(sums.o, most);
+  }
+
+  KV_DEVICE void accumulate(Sums<Plan>& sums, int other, int slot) const {
+    const Values values = values_of(other, slot);
+    const Table table = table_of_lane<V::kTableCopies>();
+    if constexpr (V::kScalesGroups && !Plan::kScalesProbabilities) {
+      sums.value_scales.load(values.stage, 0, values.skew, table);
+      if constexpr (!kFitsAhead)
+        if (any(!sums.value_scales.fit())) sums.value_scales.renew(sums.o);
+    }
+    for_each(typename V::Sections{}, [&](auto section) {
+      Products::template accumulate<decltype(section)>(sums, values.stage, values.skew, values.owner, table);
+    });
   }
 };
 

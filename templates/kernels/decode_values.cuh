@@ -118,14 +118,19 @@ struct ValueScales {
     return mul_f16x2(words[group][sub][high], half_power(-log2) * 0x10001u);
   }
 
-  // Raises log2 to where the scales fit. Rare.
-  KV_DEVICE void renew(Outputs<Plan>& o) {
+  // Of the lane's scales, the bits of their magnitude.
+  KV_DEVICE u32 largest() const {
     u32 largest = 0;
     KV_UNROLL
     for (int i = 0; i < kGroups * Plan::kSubtiles * 4; ++i) {
       const u32 half = words[i / (4 * Plan::kSubtiles)][i / 4 % Plan::kSubtiles][i / 2 % 2] >> 16 * (i % 2) & 0x7fffu;
       largest = half > largest ? half : largest;
     }
+    return largest;
+  }
+  // Raises log2 to where the scales fit. Rare.
+  KV_DEVICE void renew(Outputs<Plan>& o) { renew_for_warp(o, largest()); }
+  KV_DEVICE void renew_for_warp(Outputs<Plan>& o, u32 largest) {
     KV_UNROLL
     for (int mask = 16; mask > 0; mask >>= 1) {
       const u32 other = shfl_xor(largest, mask);

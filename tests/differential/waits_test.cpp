@@ -87,8 +87,7 @@ TEST_CASE("a wait that is taken out is noticed") {
 
 TEST_CASE("a wait of a team that is taken out is noticed") {
   const Case test{"tbq3_0", "tbq4_0", 128, 8, 4, Layout::planar};
-  CHECK(check_waits(test, "struct TeamTops", "// Probabilities as B fragments", "sm_80") == 1);
-  CHECK(check_waits(test, "struct TeamProbabilities", "======== the plan", "sm_80") == 4);
+  CHECK(check_waits(test, "struct Tops<Plan, true>", "======== the plan", "sm_80") == 5);
 }
 
 TEST_CASE("the wait between the parts of a block, where rows are staged without copies") {

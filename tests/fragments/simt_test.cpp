@@ -240,7 +240,8 @@ void check_warpgroup_columns() {
         for (int i = kv::lane(); i < 16 * kColumns; i += 32) {
           const int k = i / kColumns, n = i % kColumns, row = kIsTransposed ? k % 8 : n % 8,
                     column = kIsTransposed ? n % 8 : k % 8;
-          kv::store_shared_u16(kv::u32(n / 8 * 256 + k / 8 * 128 + row * 16 + column * 2), kv::f16_from_f32(b_of(k, n)));
+          kv::store_shared_u16(kv::u32(n / 8 * 256 + k / 8 * 128 + row * 16 + column * 2),
+                               kv::f16_from_f32(b_of(k, n)));
         }
         kv::sync_warp();
         kv::u32 a[4];

@@ -58,6 +58,7 @@ struct KeySection0 {
   static constexpr int kThreads = 384, kBits = 4, kOffset = 0;
   // dimensions kFirst .. kFirst + kDim of the row as the kernel counts them: kGroups x kRuns runs a lane
   static constexpr int kFirst = 0, kDim = 128, kGroups = 1, kRuns = 1, kRunCodes = 32, kRunWords = 4;
+  static constexpr bool kIsJoined = false;
   static constexpr int kBlocks = 1, kPartsPerBlock = 4, kBlockStride = 64;
   static constexpr int kSwizzle = 0;
   static constexpr int kScaleStride = 2, kScaleGroup = 0, kFirstScaled = 0;
@@ -108,6 +109,7 @@ struct ValueSection0 {
   static constexpr int kThreads = 384, kBits = 8, kOffset = 128;
   // dimensions kFirst .. kFirst + kDim of the row as the kernel counts them: kGroups x kRuns runs a lane
   static constexpr int kFirst = 0, kDim = 128, kGroups = 4, kRuns = 1, kRunCodes = 4, kRunWords = 1;
+  static constexpr bool kIsJoined = false;
   static constexpr int kBlocks = 1, kPartsPerBlock = 8, kBlockStride = 32;
   static constexpr int kSwizzle = 4;
   static constexpr int kScaleStride = 2, kScaleGroup = 0, kFirstScaled = 0;
@@ -192,6 +194,10 @@ struct Plan {
   static constexpr bool kHoldQueries = false, kHasIntegerKeys = false;
   static constexpr bool kRotatesQueries = true, kFinishes = true, kRotatesOutput = false;
   static constexpr int kWarps = 12, kThreads = 384, kStages = 2, kTile = 32, kSubtiles = 2;
+  static constexpr int kTeam = 1, kValueShare = 1, kOwnBlocks = 1;
+  static constexpr bool kSharesBases = false;
+  static constexpr bool kScalesProbabilities = false;
+  static constexpr bool kByWarpgroups = false, kIsExactQuery = false;
   static constexpr int kOrderAt = 65536, kIntegerTableAt = 65792;
   static constexpr int kQueriesAt = 65920, kSumsAt = 70016, kSumGroups = 0, kLargestAt = 70016;
   static constexpr int kRingAt = 70016, kStageBytes = 6496, kEpilogueAt = 65920;

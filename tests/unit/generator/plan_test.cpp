@@ -241,8 +241,8 @@ TEST_CASE("what decode cannot serve is refused with the reason and what works") 
   CHECK(plan.error().code == Code::unsupported);
   CHECK(plan.error().message ==
         "the decode family serves at most 64 query rows; q_heads_per_kv 13 x query_length 5 is 65");
-  const auto wide = problem_of(
-      "[k]\nformat=\"f16\"\n[v]\nformat=\"f16\"\n[attention]\nhead_dim=512\nq_heads_per_kv=64", "sm_80");
+  const auto wide =
+      problem_of("[k]\nformat=\"f16\"\n[v]\nformat=\"f16\"\n[attention]\nhead_dim=512\nq_heads_per_kv=64", "sm_80");
   plan = plan_decode(wide);
   REQUIRE_FALSE(plan);
   CHECK(plan.error().code == Code::unsupported);
