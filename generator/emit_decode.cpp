@@ -120,6 +120,8 @@ void write_section(Writer& w, const SidePlan& side, std::size_t index, const std
   w.line("  // dimensions kFirst .. kFirst + kDim of the row as the kernel counts them: kGroups x kRuns runs a lane");
   w.line("  static constexpr int kFirst = {}, kDim = {}, kGroups = {}, kRuns = {}, kRunCodes = {}, kRunWords = {};",
          section.first, section.dim, run.groups, run.runs, run.codes, run.words);
+  w.line("  static constexpr bool kIsJoined = {};", flag(run.is_joined));
+  w.line("  static constexpr int kUnpackedCodes = {};", run.is_joined ? 2 * run.codes : run.codes);
   w.line("  static constexpr int kBlocks = {}, kPartsPerBlock = {}, kBlockStride = {};", run.blocks,
          run.parts_per_block, side.block_stride);
   w.line("  static constexpr int kSwizzle = {};", side.swizzle);
@@ -208,7 +210,8 @@ std::vector<int> key_places(const DecodePlan& plan) {
   std::vector<int> places(plan.key_order.size());
   for (std::size_t slot = 0; slot < places.size(); ++slot) {
     const int i = int(slot) % each, c = int(slot) / each % 4, step = int(slot) / (4 * each);
-    places[std::size_t(plan.key_order[slot])] = (step * plan.column_blocks * 32 + c) * lane_bytes + i * element;
+    const int in_step = plan.by_warpgroups ? i / 2 * 128 + c * 4 + i % 2 * 2 : c * lane_bytes + i * element;
+    places[std::size_t(plan.key_order[slot])] = step * plan.column_blocks * 32 * lane_bytes + in_step;
   }
   return places;
 }
@@ -246,6 +249,7 @@ Source emit_decode(const DecodePlan& plan, const Registry& registry) {
   const std::string name = fmt::format("decode.{}", plan.name);
   Writer w = begin(registry, name, "decode attention over a packed KV cache");
   w.fragment("kernels/decode.cuh");
+  if (plan.team > 1) w.fragment(plan.by_warpgroups ? "kernels/decode_warpgroup.cuh" : "kernels/decode_team.cuh");
   w.fragment(feature_fragment(plan.causal));
   if (plan.sparse_v > 0) w.fragment("features/sparse_values.cuh");
   if (plan.appends) w.fragment("features/append.cuh");
@@ -282,6 +286,17 @@ Source emit_decode(const DecodePlan& plan, const Registry& registry) {
          flag(plan.rotates_queries), flag(plan.finishes), flag(plan.rotates_output));
   w.line("  static constexpr int kWarps = {}, kThreads = {}, kStages = {}, kTile = {}, kSubtiles = {};", plan.warps,
          plan.threads(), plan.stages, plan.tile, plan.subtiles);
+  w.line("  static constexpr int kTeam = {}, kValueShare = {}, kOwnBlocks = {};", plan.team, plan.value_share,
+         plan.own_blocks());
+  if (plan.team > 1) {
+    w.line("  static constexpr int kTopsAt = {}, kProbabilitiesAt = {};", plan.tops_at, plan.probabilities_at);
+    w.line("  using Team = TeamTiles<Plan>;");
+    w.line("  using Products = {}<Plan>;", plan.by_warpgroups ? "WarpgroupProducts" : "WarpProducts");
+  }
+  w.line("  static constexpr bool kSharesBases = {};", flag(plan.shares_bases));
+  if (plan.shares_bases) w.line("  static constexpr int kBasesAt = {};", plan.bases_at);
+  w.line("  static constexpr bool kScalesProbabilities = {};", flag(plan.scales_probabilities));
+  w.line("  static constexpr bool kByWarpgroups = {};", flag(plan.by_warpgroups));
   w.line("  static constexpr int kOrderAt = {}, kIntegerTableAt = {};", plan.order_at, plan.integer_table_at);
   w.line("  static constexpr int kQueriesAt = {}, kSumsAt = {}, kSumGroups = {}, kLargestAt = {};", plan.queries_at,
          plan.sums_at, plan.sum_groups, plan.largest_at);

@@ -59,6 +59,8 @@ struct RunPlan {
   std::vector<int> slots;  // code (by position in the run) in slot j of word m, at [slots a word * m + j]
   // Inner dimension of code k of (group, run, part), at [((group * runs + run) * parts + part) * codes + k].
   std::vector<int> elements;
+  // A run of V that is half a word: `unpack` takes the runs of tokens t and t + 8 together, as one word.
+  bool is_joined = false;
   int bank_cost = 0;  // shared-memory wavefronts of the first load of the warp (1 a 128 bytes is ideal)
 };
 
@@ -103,6 +105,7 @@ struct SectionPlan {
 struct SidePlan {
   Format format;
   bool is_planar = true;
+  int widest_run = 16;  // bytes of codes that a lane takes at a time, at most
   int inner_dim = 0;
   int row_bytes = 0, pitch = 0;  // staged codes (or whole rows)
   int swizzle = 0;               // of their 16-byte chunks (templates/core/stage.cuh); 0: none
@@ -128,19 +131,42 @@ struct DecodePlan {
   Element out_type = Element::f32;  // what it writes, if it finishes: f32 when the output is transformed after
   int query_parts = 1;
   bool scales_queries = false;  // Q in a unit that its largest element gives
-  bool hold_queries = false;  // fragments of Q stay in registers
+  bool hold_queries = false;    // fragments of Q stay in registers
   bool has_integer_keys = false;
   // One launch: queries into K's domain before, parts of a pair to rows of output after, and those out of V's domain.
   bool rotates_queries = false, finishes = false, rotates_output = false;
   int warps = 0, stages = 0, tile = 0;
   int subtiles = 1;  // of 16 tokens, taken together
-  int order_at = 0, integer_table_at = 0, queries_at = 0, sums_at = 0, sum_groups = 0, largest_at = 0, ring_at = 0,
-      stage_bytes = 0, epilogue_at = 0, shared_bytes = 0;
+  // Warps that share their tiles, so that each needs sums for less of the output (templates/kernels/decode_team.cuh): value_share of
+  // them have other dimensions of V, the others of a team other blocks of columns.
+  int team = 1, value_share = 1;
+  bool scales_probabilities = false;  // V's scale of a token, in the warp that has scored it
+  bool shares_bases = false;          // bases of the softmax stand in shared memory
+  bool by_warpgroups = false;         // its products as one: templates/kernels/decode_warpgroup.cuh
+  int order_at = 0, integer_table_at = 0, queries_at = 0, sums_at = 0, sum_groups = 0, largest_at = 0, tops_at = 0,
+      bases_at = 0, probabilities_at = 0, ring_at = 0, stage_bytes = 0, epilogue_at = 0, shared_bytes = 0;
   SidePlan k, v;
   std::vector<int> key_order, value_order;
   std::vector<Decision> decisions;
   int threads() const { return warps * 32; }
+  int own_blocks() const { return column_blocks / (team / value_share); }  // of columns, a warp
+  int sums() const {
+    return own_blocks() * v.inner_dim / value_share / 4;
+  }  // registers of a warp's share of the output
 };
+
+// Who adds up the output of a decode block: one warp alone, or a team.
+struct TeamPlan {
+  int warps = 1, value_share = 1, column_blocks = 1;
+  bool by_warpgroups = false;
+  SidePlan k, v;  // as that takes them
+};
+// Those whose sums fit their registers, the best first; k and v as one warp takes them. Fails with unsupported where there are none.
+Result<std::vector<TeamPlan>> plan_teams(const Problem& problem, const SidePlan& k, const SidePlan& v);
+// The first of them that has a shape of blocks, and that shape: measured, or the planner's own.
+Result<BlockShape> choose_block(DecodePlan& plan, const std::vector<TeamPlan>& teams, const Tuning& tuning);
+// Every shape that blocks of the first team with one can have, the best first.
+std::vector<BlockShape> fitting_shapes(DecodePlan plan, const std::vector<TeamPlan>& teams);
 
 // Fails with unsupported: each reason, with the TOML key to change. tuning: a measured shape; one that was measured for this very
 // problem must fit, another one that does not is left for the planner's own.
@@ -149,8 +175,10 @@ Result<DecodePlan> plan_decode(const Problem& problem, const Tuning& tuning = {}
 Result<std::vector<BlockShape>> decode_shapes(const Problem& problem);
 
 // The geometry and the reads of one side; the building blocks of plan_decode, public for their tests. by_integers: K's codes as
-// 8-bit integers where the format has them.
-Result<SidePlan> plan_side(const Format& format, int head_dim, bool is_planar, bool is_key, bool by_integers = false);
+// 8-bit integers where the format has them. value_share: warps that share a row of V.
+// widest_run: bytes.
+Result<SidePlan> plan_side(const Format& format, int head_dim, bool is_planar, bool is_key, bool by_integers = false,
+                           int value_share = 1, int widest_run = 16);
 
 // Where the staged rows of a side stand, and how lanes load their runs: few bank conflicts, then little memory.
 void place_rows(SidePlan& side, bool is_key);

@@ -98,6 +98,29 @@ bool plan_nibbles(const Field& field, int at, int parts, int sharing, RunPlan& r
   return true;
 }
 
+// Runs of V of half a word, where those of tokens t and t + 8 unpack together as one: the first half of each word of slots for the one,
+// the second half for the other.
+void join_tokens(CodePieces pieces, RunPlan& run, const Slots& slots) {
+  const int codes = int(pieces.size()), half = slots.per_word() / 2;
+  if (run.planes.size() != 1 || run.planes[0].load_bytes != 2 || run.planes[0].part_bits % 8 != 0) return;
+  for (int k = 0; k < codes; ++k) {
+    auto& other = pieces.emplace_back(pieces[std::size_t(k)]);
+    for (CodePiece& piece : other) piece.at += 16;
+  }
+  if (int(pieces.size()) % slots.per_word() != 0) return;
+  RunPlan joined = run;
+  plan_unpack(std::move(pieces), joined, slots);
+  std::vector<int> mine;
+  for (int i = 0; i < 2 * codes; ++i) {
+    if (i / half % 2 == 1) continue;
+    if (joined.slots[std::size_t(i + half)] != joined.slots[std::size_t(i)] + codes) return;
+    mine.push_back(joined.slots[std::size_t(i)]);
+  }
+  run = joined;
+  run.slots = mine;
+  run.is_joined = true;
+}
+
 std::string outcome(const Format& format, int parts, int head_dim) {
   return fmt::format("the packing of {} does not split evenly over {} lanes at head_dim {}", format.name, parts,
                      head_dim);
@@ -152,16 +175,17 @@ Result<RunPlan> plan_run(const SidePlan& side, int index, int head_dim, int part
     return run;
   }
 
-  constexpr int kWidest = 128;  // bits of the widest load
+  const int widest = side.widest_run * 8;
   const bool is_code = section.bits <= 8;
   const int granule = !is_code ? 4 : parts == 4 ? 8 : 4;  // codes that a lane's run must be a multiple of
   // As few lanes a block as give whole groups of blocks: one scale then serves long runs.
   std::string problem;
-  for (int sharing = is_by_value ? 1 : parts; sharing <= parts; sharing *= 2) {
+  // The lanes of one warp share a block: eight of V, four of K.
+  for (int sharing = is_by_value ? 1 : std::min(parts, 8); sharing <= parts; sharing *= 2) {
     const int blocks = parts / sharing, share = count / sharing;
     if (count % sharing != 0 || dim % (block * blocks) != 0 || share % granule != 0) continue;
     int codes = share;
-    if (share * planes[0].bits % kWidest == 0 && kWidest % planes[0].bits == 0) codes = kWidest / planes[0].bits;
+    if (share * planes[0].bits % widest == 0 && widest % planes[0].bits == 0) codes = widest / planes[0].bits;
     while (is_by_value && codes > format.scale.group && codes % (2 * granule) == 0) codes /= 2;
     const int runs = share / codes;
     const CodeSets sets = codes_by_bytes(planes[0], count, runs, sharing, codes * planes[0].bits);
@@ -189,7 +213,8 @@ Result<RunPlan> plan_run(const SidePlan& side, int index, int head_dim, int part
       for (std::size_t p = 0; p < planes.size(); ++p)
         mine.push_back({run.planes[p].first_word * 32 + planes[p].bit_of(k), planes[p].bits, planes[p].low});
     }
-    plan_unpack(std::move(pieces), run, slots);
+    if (parts > 8) join_tokens(pieces, run, slots);
+    if (!run.is_joined) plan_unpack(std::move(pieces), run, slots);
     return run;
   }
   return fail(Code::unsupported, outcome(format, parts, head_dim));

@@ -83,6 +83,7 @@ SectionPlan masked_section(const Format& format, int dim, int parts) {
 // Of V's codes, if they are looked up several at a time: whole words of slots, as narrow as they fit.
 int slot_bits(const SectionPlan& section) {
   if (section.codes.kind != CodeKind::table || section.codes.bits > 4) return 0;
+  if (section.run.is_joined) return section.codes.bits == 4 && section.run.codes % 4 == 0 ? 4 : 0;
   if (section.codes.bits <= 2 && section.run.codes % 16 == 0) return 2;
   if (section.run.codes % 8 != 0) return 0;
   return section.codes.bits == 3 && section.run.planes.size() == 1 ? 3 : 4;
@@ -90,10 +91,15 @@ int slot_bits(const SectionPlan& section) {
 
 }  // namespace
 
-Result<SidePlan> plan_side(const Format& format, int head_dim, bool is_planar, bool is_key, bool by_integers) {
+Result<SidePlan> plan_side(const Format& format, int head_dim, bool is_planar, bool is_key, bool by_integers,
+                           int value_share, int widest_run) {
+  const int parts = is_key ? 4 : 8 * value_share;
   SidePlan side;
+  if (value_share > 1 && format.scale.renormalise)
+    return fail(Code::unsupported, fmt::format("{}: one warp measures the length of a row", format.name));
   side.format = format;
   side.is_planar = is_planar;
+  side.widest_run = widest_run;
   side.inner_dim = format.inner_dim(head_dim);
   const int blocks = format.stored_dim(head_dim) / format.block;
   side.row_bytes = blocks * (is_planar ? format.code_bytes : format.block_bytes);
@@ -105,7 +111,8 @@ Result<SidePlan> plan_side(const Format& format, int head_dim, bool is_planar, b
                 {}, {"layout 'planar' works"});
   side.block_stride = is_planar ? format.code_bytes : format.block_bytes;
   if (format.stored_mask > 0) {
-    side.sections.push_back(masked_section(format, side.inner_dim, is_key ? 4 : 8));
+    if (value_share > 1) return fail(Code::unsupported, "blocks with a mask of their own are read by one warp");
+    side.sections.push_back(masked_section(format, side.inner_dim, parts));
     if (format.block % 128 != 0)
       return fail(
           Code::unsupported,
@@ -121,12 +128,15 @@ Result<SidePlan> plan_side(const Format& format, int head_dim, bool is_planar, b
     // Sums of 32 bits hold what 256 products of 16-bit and 16-bit integers add up to, less 16 bits, whatever they are.
     if (by_integers && format.block <= 256) section.integers = plan_integers(format, section.use);
     const bool is_by_value = section.use == ScaleUse::by_value;
-    KV_TRY(run, plan_run(side, s, head_dim, is_key ? 4 : 8, is_by_value, section.integers.slots));
+    KV_TRY(run, plan_run(side, s, head_dim, parts, is_by_value, section.integers.slots));
     section.run = run;
     if (!is_key) section.slot_bits = slot_bits(section);
     if (section.slot_bits > 0) {
-      KV_TRY(spread, plan_run(side, s, head_dim, 8, is_by_value, {section.slot_bits, 0, false}));
-      section.run = spread;
+      KV_TRY(spread, plan_run(side, s, head_dim, parts, is_by_value, {section.slot_bits, 0, false}));
+      if (spread.is_joined == run.is_joined)
+        section.run = spread;
+      else
+        section.slot_bits = 0;
     }
     section.first = first;
     section.dim = int(section.run.elements.size());

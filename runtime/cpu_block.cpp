@@ -33,7 +33,7 @@ constexpr unsigned char kPoison = 0xff;          // NaN as f16, bf16 and f32; -1
 constexpr std::size_t kStackBytes = 128 * 1024;  // address space; only touched pages cost memory
 constexpr std::size_t kShownGroups = 8;          // places listed in a deadlock report
 
-enum class State { ready, at_warp, at_block, done };
+enum class State { ready, at_warp, at_team, at_block, done };
 
 struct Copy {
   unsigned char* to;
@@ -61,11 +61,13 @@ struct LaneState {
   fiber context;
   State state = State::done;
   Site site;
+  int team = 0;       // at_team: its warps
+  bool vote = false;  // at_team: the lane's, and then the team's
   CopyQueue copies;
 };
 
 struct WarpState {
-  int live = 0, at_warp = 0;
+  int live = 0, at_warp = 0, at_team = 0;
 };
 
 using WarpSlots = unsigned[2][32][kv::cpu::kSlotWords];
@@ -79,6 +81,7 @@ class Scheduler {
   Result<void> run(const std::function<void()>& body, Grid grid, int threads, std::size_t shared_bytes, unsigned seed);
 
   void wait(kv::cpu::Wait what, Site site);
+  bool vote(int warps, bool mine, Site site);
   void copy_async(void* to, const void* from, int bytes, int valid);
   void copy_commit();
   void copy_wait(int groups_left);
@@ -93,7 +96,9 @@ class Scheduler {
   void begin_block(unsigned x, unsigned y, unsigned z);
   void resume(LaneState& lane);
   void finish_lane(LaneState& lane);
+  std::vector<int> take_ready();
   void release_groups();
+  void release_team(int warps, int first_warp);
   bool same_site(int first, int last);
   void check_guard();
   std::string describe_waiting() const;
@@ -110,6 +115,7 @@ class Scheduler {
   std::unique_ptr<unsigned char, FreeBytes> shared_{
       static_cast<unsigned char*>(std::aligned_alloc(kGuard, kMaxShared + 2 * kGuard))};
   std::vector<int> ready_;
+  int favoured_ = -1;  // shuffled: the warp that runs
   fiber scheduler_;
   LaneState* running_ = nullptr;
   const std::function<void()>* body_ = nullptr;
@@ -142,6 +148,20 @@ void Scheduler::wait(kv::cpu::Wait what, Site site) {
     ++at_block_;
   }
   yield();
+}
+
+bool Scheduler::vote(int warps, bool mine, Site site) {
+  LaneState& lane = *running_;
+  const int first = lane.view.thread / 32 / warps * warps;
+  if (static_cast<std::size_t>(first + warps) > warps_.size()) {
+    stop(fmt::format("{}: a team of {} warps from warp {} on, of {}", to_string(site), warps, first, warps_.size()));
+    return false;
+  }
+  lane.site = site, lane.team = warps, lane.vote = mine;
+  lane.state = State::at_team;
+  ++warps_[static_cast<std::size_t>(lane.view.thread / 32)].at_team;
+  yield();
+  return lane.vote;
 }
 
 void Scheduler::copy_async(void* to, const void* from, int bytes, int valid) {
@@ -213,9 +233,10 @@ void Scheduler::begin_block(unsigned x, unsigned y, unsigned z) {
   std::memset(slots_.get(), kPoison, warps_.size() * sizeof(WarpSlots));
   for (std::size_t w = 0; w < warps_.size(); ++w) {
     warps_[w].live = std::min(32, threads_ - static_cast<int>(w) * 32);
-    warps_[w].at_warp = 0;
+    warps_[w].at_warp = warps_[w].at_team = 0;
   }
   ready_.clear();
+  favoured_ = -1;
   for (int i = 0; i < threads_; ++i) {
     LaneState& lane = lanes_[static_cast<std::size_t>(i)];
     lane.view.block_x = static_cast<int>(x);
@@ -246,7 +267,6 @@ bool Scheduler::same_site(int first, int last) {
 }
 
 void Scheduler::release_groups() {
-  ready_.clear();
   const auto release = [&](int first, int last) {
     if (!same_site(first, last)) return;
     for (int i = first; i < last; ++i) {
@@ -267,6 +287,28 @@ void Scheduler::release_groups() {
     const int first = static_cast<int>(w) * 32;
     release(first, std::min(first + 32, threads_));
   }
+  for (std::size_t w = 0; w < warps_.size() && !error_; ++w)
+    if (warps_[w].at_team > 0 && lanes_[w * 32].state == State::at_team &&
+        w % static_cast<std::size_t>(lanes_[w * 32].team) == 0)
+      release_team(lanes_[w * 32].team, static_cast<int>(w));
+}
+
+// Once all its lanes have voted. A lane that has ended is never waited for by hardware's count: its team waits for ever.
+void Scheduler::release_team(int warps, int first_warp) {
+  const int first = first_warp * 32, last = std::min(first + warps * 32, threads_);
+  bool vote = false;
+  for (int i = first; i < last; ++i) {
+    const LaneState& lane = lanes_[static_cast<std::size_t>(i)];
+    if (lane.state != State::at_team || lane.team != warps) return;
+    vote |= lane.vote;
+  }
+  if (!same_site(first, last)) return;
+  for (int w = first_warp; w < first_warp + warps; ++w) warps_[static_cast<std::size_t>(w)].at_team = 0;
+  for (int i = first; i < last; ++i) {
+    LaneState& lane = lanes_[static_cast<std::size_t>(i)];
+    lane.state = State::ready, lane.vote = vote;
+    ready_.push_back(i);
+  }
 }
 
 std::string Scheduler::describe_waiting() const {
@@ -280,10 +322,12 @@ std::string Scheduler::describe_waiting() const {
       ++last;
     if (shown++ == kShownGroups) return text + ", ...";
     text += fmt::format("{}lanes {}-{} {}", text.empty() ? "" : ", ", first, last - 1,
-                        lane.state == State::done
-                            ? "ended"
-                            : fmt::format("wait for the {} at {}", lane.state == State::at_warp ? "warp" : "block",
-                                          to_string(lane.site)));
+                        lane.state == State::done ? "ended"
+                                                  : fmt::format("wait for the {} at {}",
+                                                                lane.state == State::at_warp   ? "warp"
+                                                                : lane.state == State::at_team ? "team"
+                                                                                               : "block",
+                                                                to_string(lane.site)));
     first = last;
   }
   return text;
@@ -300,11 +344,23 @@ void Scheduler::check_guard() {
   }
 }
 
+// Which lanes run next: all that can, in order; or, shuffled, those of one warp, which goes on until it must wait for others. So warps
+// are as far apart as their barriers let them be.
+std::vector<int> Scheduler::take_ready() {
+  std::vector<int> turn = std::exchange(ready_, {});
+  if (!is_shuffled_) return turn;
+  const auto favoured = [this](int lane) { return lane / 32 == favoured_; };
+  if (std::none_of(turn.begin(), turn.end(), favoured)) favoured_ = turn[random_() % turn.size()] / 32;
+  const auto others = std::partition(turn.begin(), turn.end(), favoured);
+  ready_.assign(others, turn.end());
+  turn.erase(others, turn.end());
+  for (std::size_t i = turn.size(); i > 1; --i) std::swap(turn[i - 1], turn[random_() % i]);
+  return turn;
+}
+
 bool Scheduler::run_block() {
   while (live_ > 0) {
-    if (is_shuffled_)
-      for (std::size_t i = ready_.size(); i > 1; --i) std::swap(ready_[i - 1], ready_[random_() % i]);
-    for (const int i : ready_) {
+    for (const int i : take_ready()) {
       resume(lanes_[static_cast<std::size_t>(i)]);
       if (error_) return false;
     }
@@ -391,6 +447,9 @@ Shared& shared() {
     process.host.self = &process.scheduler.self;
     process.host.wait = [](kv::cpu::Wait what, const char* file, int line) {
       process.scheduler.wait(what, {file, line});
+    };
+    process.host.vote = [](int warps, bool mine, const char* file, int line) {
+      return process.scheduler.vote(warps, mine, {file, line});
     };
     process.host.copy_async = [](void* to, const void* from, int bytes, int valid) {
       process.scheduler.copy_async(to, from, bytes, valid);

@@ -141,12 +141,12 @@ struct CodeRun {
     for (int m = 0; m < Side::kRunCodes / 8; ++m) Side::Pairs::pairs(y[2 * m], y[2 * m + 1], h + 4 * m, table);
   }
   KV_DEVICE static void column(const u32 (&w0)[Side::kRunWords], const u32 (&w1)[Side::kRunWords],
-                               u32 (&h)[Side::kRunCodes], Table table) {
-    u32 y0[Side::kRunCodes / 4], y1[Side::kRunCodes / 4];
+                               u32 (&h)[Side::kUnpackedCodes], Table table) {
+    u32 y0[Side::kUnpackedCodes / 4], y1[Side::kUnpackedCodes / 4];
     Side::unpack(w0, y0);
     Side::unpack(w1, y1);
     KV_UNROLL
-    for (int m = 0; m < Side::kRunCodes / 4; ++m) Side::Pairs::pairs(y0[m], y1[m], h + 4 * m, table);
+    for (int m = 0; m < Side::kUnpackedCodes / 4; ++m) Side::Pairs::pairs(y0[m], y1[m], h + 4 * m, table);
   }
 };
 
@@ -155,14 +155,14 @@ struct CodeRun {
 template <class Side>
 struct SlotRun {
   KV_DEVICE static void column(const u32 (&w0)[Side::kRunWords], const u32 (&w1)[Side::kRunWords],
-                               u32 (&h)[Side::kRunCodes], Table table) {
+                               u32 (&h)[Side::kUnpackedCodes], Table table) {
     constexpr int kBits = Side::kSlotBits, kPerWord = kBits == 2 ? 16 : 8;
     constexpr u32 kEven = kBits == 4 ? 0x0f0f0f0fu : kBits == 3 ? 0x07070707u : 0x33333333u;
-    u32 y0[Side::kRunCodes / kPerWord], y1[Side::kRunCodes / kPerWord];
+    u32 y0[Side::kUnpackedCodes / kPerWord], y1[Side::kUnpackedCodes / kPerWord];
     Side::unpack(w0, y0);
     Side::unpack(w1, y1);
     KV_UNROLL
-    for (int m = 0; m < Side::kRunCodes / kPerWord; ++m) {
+    for (int m = 0; m < Side::kUnpackedCodes / kPerWord; ++m) {
       Side::Pairs::look_up(select_bits(kEven, y0[m], y1[m] << kBits), h + kPerWord * m, table);
       Side::Pairs::look_up(select_bits(kEven, y0[m] >> kBits, y1[m]), h + kPerWord * m + kPerWord / 2, table);
     }

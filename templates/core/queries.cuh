@@ -3,7 +3,9 @@
 //
 //   halves     [step of 16][block of 8 rows][lane] of kQueryParts x (b0, b1). An f16 query is exact in one part; an f32 one is
 //              split into high and low halves, exact to 2^-22, after a division by 64 that lets it be as large as 4e6; or rounded
-//              to one part, where K's entries are rounded too, in a unit that the largest magnitude of all rows gives
+//              to one part, where K's entries are rounded too or rows are many, in a unit that the largest magnitude of all rows
+//              gives
+//              of warpgroups [step of 16][block of 8 rows] of two 8 x 8 matrices, as core/wgmma_columns.cuh has them
 //   integers   [step of 32][block of 8 rows][lane] of high (b0, b1) and low (b0, b1) bytes of 16-bit integers, in such a unit
 //
 // SPDX-License-Identifier: MIT
@@ -24,6 +26,7 @@ class QueryRows {
                        kAll = Plan::kKeyDim / 32;  // registers of a row: given; in K's domain
   static constexpr int kRows = Plan::kColumnBlocks * 8, kPerWarp = (kRows + Plan::kWarps - 1) / Plan::kWarps;
   static constexpr int kLaneBytes = Plan::kHasIntegerKeys ? 16 : 8 * Plan::kQueryParts;  // of a fragment
+  static constexpr int kRowPitch = Plan::kByWarpgroups ? 16 : 4 * kLaneBytes;
   u32 raw_[kPerWarp][kPerLane];  // as they are in memory: nothing waits for them yet
   u32 place_[kAll];              // of the lane's elements in row 0
   float x_[kPerWarp][kAll];
@@ -63,8 +66,9 @@ class QueryRows {
       if constexpr (Plan::kSumGroups > 0) sum_groups(i, row, per_unit);
       KV_UNROLL
       for (int e = 0; e < kAll; ++e)
-        put(place_[e] + row / 8 * (32 * kLaneBytes) + row % 8 * (4 * kLaneBytes), x_[i][e] * per_unit);
+        put(place_[e] + row / 8 * (32 * kLaneBytes) + row % 8 * kRowPitch, x_[i][e] * per_unit);
     }
+    if constexpr (Plan::kByWarpgroups) Plan::Products::publish();
     sync_block();
     return unit;
   }

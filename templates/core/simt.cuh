@@ -34,6 +34,21 @@ KV_DEVICE int block_z() { return blockIdx.z; }
 // Collectives.
 KV_DEVICE void sync_block() { __syncthreads(); }
 KV_DEVICE void sync_warp() { __syncwarp(); }
+// Of a team of kWarps warps, the first a multiple of that, by a barrier of its own (9.7.13.1): all arrive; and whether any lane votes.
+template <int kWarps>
+KV_DEVICE void sync_team() {
+  asm volatile("bar.sync %0, %1;" ::"r"(1 + warp() / kWarps), "n"(kWarps * 32) : "memory");
+}
+template <int kWarps>
+KV_DEVICE bool any_of_team(bool v) {
+  u32 any;
+  asm volatile(
+      "{ .reg .pred mine, any; setp.ne.u32 mine, %3, 0; bar.red.or.pred any, %1, %2, mine; selp.u32 %0, 1, 0, any; }"
+      : "=r"(any)
+      : "r"(1 + warp() / kWarps), "n"(kWarps * 32), "r"(u32(v))
+      : "memory");
+  return any != 0;
+}
 KV_DEVICE float shfl_xor(float v, int mask) { return __shfl_xor_sync(0xffffffffu, v, mask); }
 KV_DEVICE u32 shfl_xor(u32 v, int mask) { return __shfl_xor_sync(0xffffffffu, v, mask); }
 KV_DEVICE u32 shfl(u32 v, int from) { return __shfl_sync(0xffffffffu, v, from); }
@@ -333,6 +348,15 @@ KV_DEVICE void load_staged_u128(u32* v, SharedAddress a) {
   asm volatile("ld.shared.v4.u32 {%0,%1,%2,%3}, [%4];"
                : "=r"(v[0]), "=r"(v[1]), "=r"(v[2]), "=r"(v[3])
                : "r"(staged_address(a)));
+}
+
+// Four 8x8 matrices of halves, transposed (9.7.14.5.15): lanes 8 m .. 8 m + 7 give the addresses of the rows of matrix m, lane 4 g + c
+// gets its rows 2c and 2c + 1 of column g.
+KV_DEVICE void load_matrices_transposed(u32 (&b)[4], SharedAddress row) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(b[0]), "=r"(b[1]), "=r"(b[2]), "=r"(b[3])
+               : "r"(staged_address(row))
+               : "memory");
 }
 
 // Between the blocks of a launch: what a block wrote before one of its threads counted its arrival (a barrier of the block lies between)

@@ -12,8 +12,8 @@
 //                                                                    packing's order, put right when they are written
 //
 // A warp works alone on 16 or 32 tokens at a time: stage, score (decode_keys), soften (decode_softmax), accumulate
-// (decode_values). No block barrier stands in the loop. A row may have several sections: outlier channels with wider codes,
-// signs of a residual; each brings its share of the inner dimension.
+// (decode_values). No block barrier stands in the loop. For many queries a team of warps takes its tiles together (decode_team). A
+// row may have several sections: outlier channels with wider codes, signs of a residual; each brings its share of the inner dimension.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include "core/args.cuh"
@@ -92,14 +92,6 @@ struct Tiles {
   KV_DEVICE i64 tile_bytes() const { return Side::kIsPlanar ? kTile * Side::kRowBytes : kTile * token_stride; }
 };
 
-// What a warp adds up over its tiles of a part.
-template <class Plan>
-struct Sums {
-  Outputs<Plan> o = {};
-  Softmax<Plan> softmax;
-  ValueScales<Plan> value_scales;
-};
-
 // One staged tile. scale: of scores, times the units of K and of the queries.
 template <class Plan>
 KV_DEVICE void take_tile(Sums<Plan>& sums, SharedAddress stage, const Queries<Plan>& queries, float scale, int token,
@@ -155,8 +147,10 @@ KV_DEVICE void attend_part(const AttentionArgs& args, const Work<Plan::kTile>& w
   Tiles<V, kTile, Plan::kWarps> v(args.v, part, tile);
   const int last = int(kept(part.last));
   const int whole = int(kept(k.is_aligned && v.is_aligned ? u32(part.length) / kTile : 0));
+  // Of a team that takes its last tiles, all are staged: the output is added up over them without asking which there are.
+  const int staged_end = last + (Plan::kTeam - 1 - (last - part.first - 1) % Plan::kTeam);
   const auto stage = [&](int tile, SharedAddress to) {
-    if (tile < last) {
+    if (tile < staged_end) {
       if (tile < whole) {
         k.template stage<true>(to, kTile);
         v.template stage<true>(to + K::kStageBytes, kTile);
@@ -181,17 +175,28 @@ KV_DEVICE void attend_part(const AttentionArgs& args, const Work<Plan::kTile>& w
 
   Sums<Plan> sums;
   sums.softmax.reset();
-  SharedAddress taken = ring, filled = ring_last;
-  constexpr int kAhead = (kStages - 1) * Plan::kWarps;
-  KV_NO_UNROLL
-  for (; tile < last + kAhead; tile += Plan::kWarps) {
-    copy_wait<kStages - 2>();
-    sync_warp();  // every lane's copies of this tile have landed, and every lane is done with the stage that is filled now
-    stage(tile, filled);
-    take_tile<Plan>(sums, taken, queries, scale, (tile - kAhead) * kTile, part.length, k.first_row, k.token_stride,
-                    v.first_row, v.token_stride);
-    filled = taken;
-    taken = taken == ring_last ? ring : taken + kSlot;
+  if constexpr (Plan::kTeam > 1) {
+    typename Plan::Team tiles{tile - (kStages - 1) * Plan::kWarps,
+                              last,
+                              part.length,
+                              k.first_row,
+                              k.token_stride,
+                              v.first_row,
+                              v.token_stride};
+    tiles.attend(sums, queries, scale, stage);
+  } else {
+    SharedAddress taken = ring, filled = ring_last;
+    constexpr int kAhead = (kStages - 1) * Plan::kWarps;
+    KV_NO_UNROLL
+    for (; tile < last + kAhead; tile += Plan::kWarps) {
+      copy_wait<kStages - 2>();
+      sync_warp();  // every lane's copies of this tile have landed, and every lane is done with the stage that is filled now
+      stage(tile, filled);
+      take_tile<Plan>(sums, taken, queries, scale, (tile - kAhead) * kTile, part.length, k.first_row, k.token_stride,
+                      v.first_row, v.token_stride);
+      filled = taken;
+      taken = taken == ring_last ? ring : taken + kSlot;
+    }
   }
 
   KV_UNROLL

@@ -32,6 +32,7 @@ KV_DEVICE void add_squares(const u32 (&h)[kPairs], float& low, float& high) {
 template <class Plan, int kParts, int kPairs>
 KV_DEVICE void multiply_run(Scores<Plan> (&sum)[Plan::kQueryParts], const u32 (&a)[kPairs], const u32 (&b)[kPairs],
                             const Queries<Plan>& queries, int fragment) {
+  if constexpr (Plan::kByWarpgroups) return Plan::Products::score_run(sum[0], a, b, fragment);
   KV_UNROLL
   for (int i = 0; i < kPairs / 2 * Plan::kColumnBlocks; ++i) {
     const int step = i / Plan::kColumnBlocks, n = i % Plan::kColumnBlocks;

@@ -61,35 +61,47 @@ KV_DEVICE RowSums load_partial(const Args& args, i64 slot, int row, int at) {
           {float_of(words[0]), float_of(words[1]), float_of(words[2]), float_of(words[3])}};
 }
 
-// What the warps of the block have, in shared memory: [warp][row] of state (2) and of sums (kPitch, in the order of accumulators).
+// What the warps of the block have, in shared memory: [warp][row] of state (2), and [team][row] of sums (kPitch, in the order of
+// accumulators). Warps of a team share a base and the sums; each has a denominator of its own.
 template <class Plan>
 struct WarpSums {
   static constexpr int kPitch = Plan::kValueDim + 4, kItems = Plan::kRows * Plan::kValueDim / 4;
   static constexpr int kSumsAt = Plan::kEpilogueAt + (Plan::kWarps * Plan::kRows * 8 + 15) / 16 * 16,
-                       kRowsAt = kSumsAt + Plan::kWarps * Plan::kRows * kPitch * 4;
+                       kTeams = Plan::kWarps / Plan::kTeam, kRowsAt = kSumsAt + kTeams * Plan::kRows * kPitch * 4;
 
   KV_DEVICE static void store(const Outputs<Plan>& o, const Softmax<Plan>& softmax, float unit) {
     const int g = lane() >> 2, c = lane() & 3;
     KV_UNROLL
     for (int i = 0; i < 2 * Plan::kColumnBlocks; ++i) {
       const int n = i / 2, j = i % 2, row = n * 8 + 2 * c + j, at = warp() * Plan::kRows + row;
-      if (row >= Plan::kRows) continue;
-      if (g == 0) {
+      if (g == 0 && row < Plan::kRows) {
         store_shared_u32(Plan::kEpilogueAt + at * 8, bits_of(softmax.base_or_floor(n, j)));
         store_shared_u32(Plan::kEpilogueAt + at * 8 + 4, bits_of(softmax.sum[n][j]));
       }
+    }
+    constexpr int kHalves = Plan::kValueDim / 8 / Plan::kValueShare;
+    const int first_row = Share<Plan>::first_block() * 8 + 2 * c, first_half = Share<Plan>::value_part() * kHalves;
+    KV_UNROLL
+    for (int i = 0; i < 2 * Plan::kOwnBlocks; ++i) {
+      const int n = i / 2, j = i % 2, row = first_row + n * 8 + j, at = warp() / Plan::kTeam * Plan::kRows + row;
+      if (row >= Plan::kRows) continue;
       KV_UNROLL
-      for (int half = 0; half < Plan::kValueDim / 8; ++half)
-        store_shared_u32(kSumsAt + (at * kPitch + half * 8 + g) * 4, bits_of(o[n][half / 2][half % 2 * 2 + j] * unit));
+      for (int half = 0; half < kHalves; ++half)
+        store_shared_u32(kSumsAt + (at * kPitch + (first_half + half) * 8 + g) * 4,
+                         bits_of(o[n][half / 2][half % 2 * 2 + j] * unit));
     }
   }
-  KV_DEVICE static RowSums load(int warp, int row, int at) {
+  KV_DEVICE static RowSums load(int team, int row, int at) {
     u32 state[2], words[4];
-    const int place = warp * Plan::kRows + row;
-    load_shared_u64(state, Plan::kEpilogueAt + place * 8);
-    load_shared_u128(words, kSumsAt + (place * kPitch + at) * 4);
+    load_shared_u128(words, kSumsAt + ((team * Plan::kRows + row) * kPitch + at) * 4);
+    float denominator = 0.f;
+    KV_UNROLL
+    for (int member = 0; member < Plan::kTeam; ++member) {
+      load_shared_u64(state, Plan::kEpilogueAt + ((team * Plan::kTeam + member) * Plan::kRows + row) * 8);
+      denominator += float_of(state[1]);
+    }
     return {float_of(state[0]),
-            float_of(state[1]),
+            denominator,
             {float_of(words[0]), float_of(words[1]), float_of(words[2]), float_of(words[3])}};
   }
 };
@@ -172,7 +184,7 @@ KV_DEVICE void finish_part(const AttentionArgs& args, const Work<Plan::kTile>& w
   const bool is_whole = Plan::kFinishes && part.is_whole();
   const i64 slot = work.slot(block_x(), part.sequence, part.head);
   for_each_item<Plan>([&](int row, int at) {
-    const RowSums sum = sum_rows<Plan::kWarps>(Plan::kWarps, [&](int w) { return W::load(w, row, at); });
+    const RowSums sum = sum_rows<W::kTeams>(W::kTeams, [&](int team) { return W::load(team, row, at); });
     if (is_whole)
       store_row<Plan>(row, at, sum);
     else

@@ -18,22 +18,39 @@ constexpr int kAlways = -2147483647 - 1;
 template <class Plan>
 using Scores = float[Plan::kColumnBlocks][4];
 template <class Plan>
-using Outputs = float[Plan::kColumnBlocks][Plan::kValueDim / 16][4];
+using Outputs = float[Plan::kOwnBlocks][Plan::kValueDim / 16 / Plan::kValueShare][4];
 
+// Warps of a team (kernels/decode_team.cuh) share the output: kValueShare of them the dimensions of V, and as many as are left the
+// blocks of columns. A warp that works alone has all.
+template <class Plan>
+struct Share {
+  KV_DEVICE static int member() { return Plan::kTeam == 1 ? 0 : warp() % Plan::kTeam; }
+  KV_DEVICE static int value_part() { return member() % Plan::kValueShare; }
+  KV_DEVICE static int first_block() {
+    return Plan::kOwnBlocks == Plan::kColumnBlocks ? 0 : member() / Plan::kValueShare * Plan::kOwnBlocks;
+  }
+};
+
+// Where the bases of a warp stand: in registers, or (decode_team) in shared memory.
+template <class Plan, bool kAreShared>
+struct BasesOf {
+  using Type = float[Plan::kColumnBlocks][2];
+};
 // Of the lane's columns 2c and 2c + 1 of each block of eight.
 template <class Plan>
 struct Softmax {
-  float base[Plan::kColumnBlocks][2], sum[Plan::kColumnBlocks][2];  // sum: the lane's share of the denominator
-  u32 unseen;                                                       // a bit a column: it has seen no token yet
+  typename BasesOf<Plan, Plan::kSharesBases>::Type base;
+  float sum[Plan::kColumnBlocks][2];  // the lane's share of the denominator
+  u32 unseen;                         // a bit a column: it has seen no token yet
   int renews_at;  // least largest_bits() that the base is renewed for: any, while a column has seen none
 
   KV_DEVICE void reset() {
     unseen = (1u << 2 * Plan::kColumnBlocks) - 1;
     renews_at = kAlways;
     KV_UNROLL
-    for (int i = 0; i < 2 * Plan::kColumnBlocks; ++i) base[i / 2][i % 2] = sum[i / 2][i % 2] = 0.f;
+    for (int i = 0; i < 2 * Plan::kColumnBlocks; ++i) base[i / 2][i % 2] = 0.f, sum[i / 2][i % 2] = 0.f;
   }
-  KV_DEVICE float base_or_floor(int n, int j) const { return unseen >> (2 * n + j) & 1 ? kFloor : base[n][j]; }
+  KV_DEVICE float base_or_floor(int n, int j) const { return unseen >> (2 * n + j) & 1 ? kFloor : float(base[n][j]); }
 };
 
 // Takes from each x whose token its row does not see.
@@ -60,17 +77,34 @@ KV_DEVICE int largest_bits(const Scores<Plan> (&x)[Plan::kSubtiles]) {
   return largest;
 }
 
+// The largest x of a column of the warp, 2c + i % 2 of block i / 2.
+template <class Plan>
+KV_DEVICE float column_top(const Scores<Plan> (&x)[Plan::kSubtiles], int i) {
+  float top = kMasked;
+  KV_UNROLL
+  for (int sub = 0; sub < Plan::kSubtiles; ++sub)
+    top = larger(top, larger(x[sub][i / 2][i % 2], x[sub][i / 2][i % 2 + 2]));
+  KV_UNROLL
+  for (int mask = 4; mask < 32; mask <<= 1) top = larger(top, shfl_xor(top, mask));
+  return top;
+}
+
+// The same of all who share a base: of the warp, or (decode_team) of its team. show(x) comes before.
+template <class Plan, bool kIsTeam>
+struct Tops {
+  KV_DEVICE static void show(const Scores<Plan> (&)[Plan::kSubtiles]) {}
+  KV_DEVICE static float top(const Scores<Plan> (&x)[Plan::kSubtiles], int i) { return column_top<Plan>(x, i); }
+};
+
 // Moves base so that the largest x of each column becomes kBias, if that is up or the column's first token. Rare.
 template <class Plan>
 KV_DEVICE void renew_base(Scores<Plan> (&x)[Plan::kSubtiles], Softmax<Plan>& softmax, Outputs<Plan>& o) {
+  using Tops = kv::Tops<Plan, (Plan::kTeam > 1)>;
+  Tops::show(x);
   KV_UNROLL
   for (int i = 0; i < 2 * Plan::kColumnBlocks; ++i) {
     const int n = i / 2, j = i % 2;
-    float top = kMasked;
-    KV_UNROLL
-    for (int sub = 0; sub < Plan::kSubtiles; ++sub) top = larger(top, larger(x[sub][n][j], x[sub][n][j + 2]));
-    KV_UNROLL
-    for (int mask = 4; mask < 32; mask <<= 1) top = larger(top, shfl_xor(top, mask));
+    const float top = Tops::top(x, i);
     const bool is_first = softmax.unseen >> i & 1, is_seen = top > kFloor;
     const float shift = is_seen && (is_first || top > kBias) ? top - kBias : 0.f;
     const float keep = is_first ? 1.f : exp2_fast(-shift);  // sums are zero before the first token
@@ -79,13 +113,15 @@ KV_DEVICE void renew_base(Scores<Plan> (&x)[Plan::kSubtiles], Softmax<Plan>& sof
     softmax.sum[n][j] *= keep;
     KV_UNROLL
     for (int sub = 0; sub < Plan::kSubtiles; ++sub) x[sub][n][j] -= shift, x[sub][n][j + 2] -= shift;
+    if (Plan::kOwnBlocks < Plan::kColumnBlocks && n / Plan::kOwnBlocks != Share<Plan>::first_block() / Plan::kOwnBlocks)
+      continue;
     KV_UNROLL
-    for (int tile = 0; tile < Plan::kValueDim / 16; ++tile) o[n][tile][j] *= keep, o[n][tile][j + 2] *= keep;
+    for (auto& sums : o[n % Plan::kOwnBlocks]) sums[j] *= keep, sums[j + 2] *= keep;
   }
   softmax.renews_at = softmax.unseen ? kAlways : int(bits_of(kLimit)) + 1;
 }
 
-// Probabilities as B fragments of P^T.
+// Probabilities as B fragments of P^T, or of a team as they come: rows are tokens, in pairs of columns.
 template <class Plan>
 KV_DEVICE void exponentiate(u32 (&p)[Plan::kSubtiles][Plan::kColumnBlocks][2], const Scores<Plan> (&x)[Plan::kSubtiles],
                             Softmax<Plan>& softmax) {
@@ -98,8 +134,11 @@ KV_DEVICE void exponentiate(u32 (&p)[Plan::kSubtiles][Plan::kColumnBlocks][2], c
       e[j] = exp2_fast(x[sub][n][j]);
       softmax.sum[n][j & 1] += e[j];
     }
-    p[sub][n][0] = transpose_8x8(pack_f16x2(e[0], e[1]));
-    p[sub][n][1] = transpose_8x8(pack_f16x2(e[2], e[3]));
+    KV_UNROLL
+    for (int half = 0; half < 2; ++half) {
+      p[sub][n][half] = pack_f16x2(e[2 * half], e[2 * half + 1]);
+      if constexpr (Plan::kTeam == 1) p[sub][n][half] = transpose_8x8(p[sub][n][half]);
+    }
   }
 }
 

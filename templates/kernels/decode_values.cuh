@@ -18,26 +18,51 @@ template <class Plan, class S>
 KV_DEVICE void columns(u32 (&low)[S::kRunCodes], u32 (&high)[S::kRunCodes], SharedAddress stage, int first,
                        const u32 (&skew)[4], int group, int run, Table table) {
   using V = typename Plan::V;
-  const int g = lane() >> 2, c = lane() & 3;
+  const int part = (lane() >> 2) + Share<Plan>::value_part() * 8, c = lane() & 3;
   if constexpr (S::kIsMasked) {
     SharedAddress at[4], scales[4];
     const int row = first + 2 * c;
     KV_UNROLL
     for (int i = 0; i < 4; ++i) {
       at[i] = stage + (row + (i & 1) + 8 * (i >> 1)) * V::kPitch + skew[i] + group * S::kBlockStride;
-      scales[i] = scales_of<V, S>(stage, skew[i], row + (i & 1) + 8 * (i >> 1), group, g);
+      scales[i] = scales_of<V, S>(stage, skew[i], row + (i & 1) + 8 * (i >> 1), group, part);
     }
-    masked_column<S>(at[0], scales[0], at[1], scales[1], g, low);
-    masked_column<S>(at[2], scales[2], at[3], scales[3], g, high);
+    masked_column<S>(at[0], scales[0], at[1], scales[1], part, low);
+    masked_column<S>(at[2], scales[2], at[3], scales[3], part, high);
   } else {
     u32 w[4][S::kRunWords];
     KV_UNROLL
     for (int i = 0; i < 4; ++i)
-      load_codes<S>(stage + (first + 8 * (i >> 1)) * V::kPitch, (2 * c + (i & 1)) * V::kPitch + skew[i], group, run, g,
-                    w[i]);
-    S::Run::column(w[0], w[1], low, table);
-    S::Run::column(w[2], w[3], high, table);
+      load_codes<S>(stage + (first + 8 * (i >> 1)) * V::kPitch, (2 * c + (i & 1)) * V::kPitch + skew[i], group, run,
+                    part, w[i]);
+    if constexpr (S::kIsJoined) {
+      const u32 first_tokens[1] = {w[0][0] | w[2][0] << 16}, second_tokens[1] = {w[1][0] | w[3][0] << 16};
+      u32 h[S::kUnpackedCodes];
+      S::Run::column(first_tokens, second_tokens, h, table);
+      KV_UNROLL
+      for (int i = 0; i < S::kRunCodes; ++i) low[i] = h[i / 2 * 4 + i % 2], high[i] = h[i / 2 * 4 + 2 + i % 2];
+    } else {
+      S::Run::column(w[0], w[1], low, table);
+      S::Run::column(w[2], w[3], high, table);
+    }
   }
+}
+
+// The same times the scales of values.
+template <class Plan, class S>
+KV_DEVICE void scale_columns(u32 (&low)[S::kRunCodes], u32 (&high)[S::kRunCodes], SharedAddress stage, int first,
+                             const u32 (&skew)[4], int group, int run) {
+  using V = typename Plan::V;
+  const int part = (lane() >> 2) + Share<Plan>::value_part() * 8, row = first + 2 * (lane() & 3);
+  u32 scale[4], minimum[4];
+  KV_UNROLL
+  for (int i = 0; i < 4; ++i) {
+    const SharedAddress at = scales_of<V, S>(stage, skew[i], row + (i & 1) + 8 * (i >> 1), group, part);
+    const int index = scale_index<S>(run, part);
+    scale[i] = f16_from_f32(S::scale(at, index)), minimum[i] = S::minimum_half(at, index);
+  }
+  scale_pairs(low, scale[0] | scale[1] << 16, minimum[0] | minimum[1] << 16);
+  scale_pairs(high, scale[2] | scale[3] << 16, minimum[2] | minimum[3] << 16);
 }
 
 // 1 / |C| of the lane's four tokens of a subtile, for formats that store only the length.
@@ -79,30 +104,42 @@ struct ValueScales {
     });
   }
   // Halves compare as integers; the top bits survive where limit >= |scale|.
-  KV_DEVICE bool fit() const { return (~(limit - largest()) & 0x80008000u) == 0; }
+  KV_DEVICE bool fit() const { return (~(limit - largest_of_two()) & 0x80008000u) == 0; }
 
   KV_DEVICE u32 relative(int group, int sub, int high) const { return mul_f16x2(words[group][sub][high], inverse); }
 
+  // Of the lane's scales, the bits of their magnitude.
+  KV_DEVICE u32 largest() const {
+    const u32 two = largest_of_two();
+    return (two & 0xffffu) > two >> 16 ? two & 0xffffu : two >> 16;
+  }
   // Raises log2 to where the scales fit. Rare.
-  KV_DEVICE void renew(Outputs<Plan>& o) {
-    u32 most = largest();
-    most = (most & 0xffffu) > most >> 16 ? most & 0xffffu : most >> 16;
+  KV_DEVICE void renew(Outputs<Plan>& o) { renew_for_warp(o, largest()); }
+  KV_DEVICE void renew_for_warp(Outputs<Plan>& o, u32 most) {
     KV_UNROLL
     for (int mask = 16; mask > 0; mask >>= 1) {
       const u32 other = shfl_xor(most, mask);
       most = other > most ? other : most;
     }
+    renew(o, most);
+  }
+  KV_DEVICE void renew(Outputs<Plan>& o, u32 most) {
     const int needed = int(most >> 10) - 14, renewed = needed < log2 ? log2 : needed > kMost ? kMost : needed;
     const float keep = exp2_fast(float(log2 - renewed));
     log2 = renewed, limit = limit_of(log2), inverse = half_power(-log2) * 0x10001u;
     KV_UNROLL
-    for (int i = 0; i < Plan::kColumnBlocks * Plan::kValueDim / 4; ++i)
-      o[i / (Plan::kValueDim / 4)][i / 4 % (Plan::kValueDim / 16)][i % 4] *= keep;
+    for (auto& block : o) {
+      KV_UNROLL
+      for (auto& sums : block) {
+        KV_UNROLL
+        for (float& sum : sums) sum *= keep;
+      }
+    }
   }
 
  private:
   KV_DEVICE static u32 limit_of(int log2) { return half_power(log2) * 0x10001u | 0x80008000u; }
-  KV_DEVICE u32 largest() const {
+  KV_DEVICE u32 largest_of_two() const {
     u32 most = words[0][0][0];
     KV_UNROLL
     for (int i = 1; i < kGroups * Plan::kSubtiles * 2; ++i)
@@ -112,7 +149,7 @@ struct ValueScales {
   template <class S>
   KV_DEVICE void read(int group, int sub, SharedAddress stage, int first, const u32 (&skew)[4],
                       [[maybe_unused]] Table table) {
-    const int token = first + sub * 16 + 2 * (lane() & 3);
+    const int token = first + sub * 16 + 2 * (lane() & 3), part = Share<Plan>::value_part() * 8;
     if constexpr (S::kScalesAreDense) {  // halves, one a token: two tokens are a word
       KV_UNROLL
       for (int high = 0; high < 2; ++high)
@@ -124,7 +161,7 @@ struct ValueScales {
     if constexpr (S::kRenormalises) inverse_lengths<Plan, S>(inverse, stage, first + sub * 16, skew, group, table);
     KV_UNROLL
     for (int t = 0; t < 4; ++t) {
-      const SharedAddress at = scales_of<V, S>(stage, skew[t], token + (t & 1) + 8 * (t >> 1), group, 0);
+      const SharedAddress at = scales_of<V, S>(stage, skew[t], token + (t & 1) + 8 * (t >> 1), group, part);
       if constexpr (S::kRenormalises)
         half[t] = f16_from_f32(S::scale(at, 0) * inverse[t]);
       else
@@ -135,49 +172,46 @@ struct ValueScales {
   }
 };
 
+// What a warp adds up over its tiles of a part.
+template <class Plan>
+struct Sums {
+  Outputs<Plan> o = {};
+  Softmax<Plan> softmax;
+  ValueScales<Plan> value_scales;
+};
+
 // o += one section of V^T P^T for the same tokens. skew: of the lane's rows 2c, 2c + 1, 2c + 8, 2c + 9 of each subtile.
 template <class Plan, class S>
 KV_DEVICE void accumulate_section(Outputs<Plan>& o, const ValueScales<Plan>& scales,
-                                  const u32 (&p)[Plan::kSubtiles][Plan::kColumnBlocks][2], SharedAddress stage,
-                                  int first, const u32 (&skew)[Plan::kSubtiles][4], Table table) {
+                                  const u32 (&p)[Plan::kSubtiles][Plan::kOwnBlocks][2], SharedAddress stage, int first,
+                                  const u32 (&skew)[Plan::kSubtiles][4], Table table) {
   using V = typename Plan::V;
   constexpr int kTiles = S::kRunCodes / 2;  // m16 tiles a run: eight lanes bring two codes each
-  const int g = lane() >> 2, c = lane() & 3;
   KV_UNROLL
   for (int group = 0; group < S::kGroups; ++group) {
     KV_UNROLL
     for (int sub = 0; sub < Plan::kSubtiles; ++sub) {
-      const int row = first + sub * 16 + 2 * c;
-      u32 b[Plan::kColumnBlocks][2];
+      u32 b[Plan::kOwnBlocks][2];
       KV_UNROLL
-      for (int n = 0; n < Plan::kColumnBlocks; ++n) b[n][0] = p[sub][n][0], b[n][1] = p[sub][n][1];
-      if constexpr (S::kScalesGroups) {
+      for (int n = 0; n < Plan::kOwnBlocks; ++n) b[n][0] = p[sub][n][0], b[n][1] = p[sub][n][1];
+      if constexpr (S::kScalesGroups && !Plan::kScalesProbabilities) {
         const u32 low = scales.relative(S::kFirstScaled + group, sub, 0),
                   high = scales.relative(S::kFirstScaled + group, sub, 1);
         KV_UNROLL
-        for (int n = 0; n < Plan::kColumnBlocks; ++n)
+        for (int n = 0; n < Plan::kOwnBlocks; ++n)
           b[n][0] = mul_f16x2(b[n][0], low), b[n][1] = mul_f16x2(b[n][1], high);
       }
       KV_UNROLL
       for (int run = 0; run < S::kRuns; ++run) {
         u32 low[S::kRunCodes], high[S::kRunCodes];
         columns<Plan, S>(low, high, stage, first + sub * 16, skew[sub], group, run, table);
-        if constexpr (S::kScalesValues) {
-          u32 scale[4], minimum[4];
-          KV_UNROLL
-          for (int i = 0; i < 4; ++i) {
-            const SharedAddress at = scales_of<V, S>(stage, skew[sub][i], row + (i & 1) + 8 * (i >> 1), group, g);
-            const int index = scale_index<S>(run, g);
-            scale[i] = f16_from_f32(S::scale(at, index)), minimum[i] = S::minimum_half(at, index);
-          }
-          scale_pairs(low, scale[0] | scale[1] << 16, minimum[0] | minimum[1] << 16);
-          scale_pairs(high, scale[2] | scale[3] << 16, minimum[2] | minimum[3] << 16);
-        }
+        if constexpr (S::kScalesValues)
+          scale_columns<Plan, S>(low, high, stage, first + sub * 16, skew[sub], group, run);
         KV_UNROLL
-        for (int i = 0; i < kTiles * Plan::kColumnBlocks; ++i) {
-          const int tile = i / Plan::kColumnBlocks, n = i % Plan::kColumnBlocks;
-          mma_16x8x16(o[n][S::kFirst / 16 + (group * S::kRuns + run) * kTiles + tile], low[2 * tile], low[2 * tile + 1],
-                      high[2 * tile], high[2 * tile + 1], b[n][0], b[n][1]);
+        for (int i = 0; i < kTiles * Plan::kOwnBlocks; ++i) {
+          const int tile = i / Plan::kOwnBlocks, n = i % Plan::kOwnBlocks;
+          mma_16x8x16(o[n][S::kFirst / 16 / Plan::kValueShare + (group * S::kRuns + run) * kTiles + tile],
+                      low[2 * tile], low[2 * tile + 1], high[2 * tile], high[2 * tile + 1], b[n][0], b[n][1]);
         }
       }
     }

@@ -40,6 +40,8 @@ enum class Wait : int { warp = 1, block = 2 };
 struct Host {
   Lane** self;                                          // the running lane
   void (*wait)(Wait what, const char* file, int line);  // yields until the group is released
+  // The same for a team of warps, the first a multiple of their number: whether any of its lanes voted for it.
+  bool (*vote)(int warps, bool mine, const char* file, int line);
   void (*copy_async)(void* to, const void* from, int bytes,
                      int valid);  // queued; zero-fills bytes past valid
   void (*copy_commit)();
@@ -89,6 +91,14 @@ inline Slots show(const u32 (&mine)[kWords], const char* file, int line) {
 
 inline void sync_block(KV_SITE) { cpu::host.wait(cpu::Wait::block, file, line); }
 inline void sync_warp(KV_SITE) { cpu::host.wait(cpu::Wait::warp, file, line); }
+template <int kWarps>
+inline void sync_team(KV_SITE) {
+  (void)cpu::host.vote(kWarps, false, file, line);
+}
+template <int kWarps>
+inline bool any_of_team(bool v, KV_SITE) {
+  return cpu::host.vote(kWarps, v, file, line);
+}
 
 inline const u8* in_register(const u8* address) { return address; }
 inline u32 multiply_high(u32 a, u32 b) { return u32((unsigned long long)a * b >> 32); }
@@ -290,6 +300,14 @@ inline void load_table_u64(u32* v, u32 offset) {
   load_shared_u64(v, kAt + offset);
 }
 
+inline void load_matrices_transposed(u32 (&b)[4], SharedAddress row, KV_SITE) {
+  const cpu::Slots slots = cpu::show<1>({row}, file, line);
+  const int g = lane() >> 2, c = lane() & 3;
+  for (int m = 0; m < 4; ++m)
+    b[m] = load_shared_u16(slots[8 * m + 2 * c][0] + 2 * g) | load_shared_u16(slots[8 * m + 2 * c + 1][0] + 2 * g)
+                                                                  << 16;
+}
+
 // Blocks run one after the other, and so do launches.
 inline u32 count_arrival(u32* counter) { return (*counter)++; }
 inline void load_coherent_u128(u32* v, const void* from) { __builtin_memcpy(v, from, 16); }
@@ -338,6 +356,26 @@ inline void wgmma_64x128x16(float (&d)[64], const u32 (&a)[4], SharedAddress ope
   }
 }
 inline void wgmma_commit() {}
+template <int kColumns, bool kIsTransposed, class Sums>
+inline void wgmma_columns(const Sums& d, u32 a0, u32 a1, u32 a2, u32 a3, SharedAddress b, bool adds, KV_SITE) {
+  const u32 words[4] = {a0, a1, a2, a3};
+  u32 mine[8];
+  for (int i = 0; i < 8; ++i) mine[i] = bits_of(f32_from_f16(words[i / 2] >> 16 * (i % 2) & 0xffff));
+  const cpu::Slots slots = cpu::show(mine, file, line);
+  const int g = lane() >> 2, c = lane() & 3;
+  for (int i = 0; i < kColumns / 2; ++i) {
+    const int t = i / 4, n = 2 * c + i % 2, high = i % 4 / 2;
+    float sum = 0.f;
+    for (int k = 0; k < 16; ++k) {
+      const u32 at = b + t * 256 + k / 8 * 128 + (kIsTransposed ? k % 8 * 16 + n * 2 : n * 16 + k % 8 * 2);
+      sum += float_of(slots[4 * g + k % 8 / 2][2 * (high + k / 8 * 2) + k % 2]) * f32_from_f16(load_shared_u16(at));
+    }
+    d(i) = adds ? d(i) + sum : sum;
+  }
+}
+template <int kLeft>
+inline void wgmma_wait() {}
+inline void settle(float&) {}
 inline void wgmma_end(float (&)[64]) {}
 template <int kGroups>
 inline void open_turns() {}

@@ -200,8 +200,8 @@ class Judge {
     return outcome.out;
   }
 
-  // Other keys, values and queries than the usual ones: multiplied, and token 0 given a score far above the rest (in powers of two).
-  void reshape(float v_factor, float q_factor, float sink_log2) {
+  // Other keys, values and queries than the usual ones: multiplied, and one token given a score far above the rest (in powers of two).
+  void reshape(float v_factor, float q_factor, float sink_log2, int sink = 0) {
     const auto dim = std::size_t(problem_.head_dim);
     for (const int side : {0, 1}) {
       const Format& format = side == 0 ? problem_.k : problem_.v;
@@ -213,10 +213,11 @@ class Judge {
         const auto x = std::span(made.x).subspan(row * dim, dim);
         if (side == 1)
           for (float& v : x) v *= v_factor;
-        if (side == 0)  // small keys, so that scores are too; token 0 lies along the first query
+        if (side == 0)  // small keys, so that scores are too; the sink lies along the first query
           for (std::size_t i = 0; i < dim; ++i)
-            x[i] = row % std::size_t(shape_.tokens) == 0 ? q_[i] * sink_log2 * 0.6931f / std::sqrt(float(dim))
-                                                         : x[i] / 64.f;
+            x[i] = row % std::size_t(shape_.tokens) == std::size_t(sink)
+                       ? q_[i] * sink_log2 * 0.6931f / std::sqrt(float(dim))
+                       : x[i] / 64.f;
         const auto bytes = encode_row(format, x);
         const auto values = decode_row(format, bytes, problem_.head_dim, false);
         made.rows.insert(made.rows.end(), bytes.begin(), bytes.end());

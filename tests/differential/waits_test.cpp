@@ -36,7 +36,7 @@ std::vector<Wait> waits_of(const std::string& text, const std::string& from, con
   const std::size_t begin = text.find(from), end = text.find(to);
   REQUIRE_MESSAGE(end != std::string::npos, "the kernel no longer has ", to);
   REQUIRE_MESSAGE(begin < end, "the kernel no longer has ", from, " ahead of ", to);
-  static const std::regex wait(R"((copy_wait<[^>]*>|sync_warp|sync_block)\(\);)");
+  static const std::regex wait(R"((copy_wait<[^>]*>|sync_warp|sync_block|sync_team<[^>]*>)\(\);)");
   std::vector<Wait> all;
   for (std::sregex_iterator i(text.begin() + std::ptrdiff_t(begin), text.begin() + std::ptrdiff_t(end), wait), none;
        i != none; ++i) {
@@ -48,9 +48,10 @@ std::vector<Wait> waits_of(const std::string& text, const std::string& from, con
 }
 
 // Takes them out one by one; returns how many there are.
-std::size_t check_waits(const Case& test, const std::string& from, const std::string& to) {
+std::size_t check_waits(const Case& test, const std::string& from, const std::string& to,
+                        const std::string& arch = "sm_90a") {
   const auto context = open_context(DeviceKind::cpu, kOrder);
-  const Planned right = planned(registry(), test, context->backend()->facts().arch);
+  const Planned right = planned(registry(), test, arch);
   const std::vector<Wait> waits = waits_of(right.source.kernels.at(Role::attend).text, from, to);
   std::vector<Planned> all = {right};
   for (const Wait& wait : waits) {
@@ -74,6 +75,11 @@ TEST_CASE("a wait that is taken out is noticed") {
   // Other copies: those of the main loop.
   CHECK(check_waits({"tbq3_0", "q8_0", 128, 4, 1, Layout::rows}, "KV_DEVICE void attend_part(",
                     "KV_DEVICE void decode(") == 2);
+}
+
+TEST_CASE("a wait of a team that is taken out is noticed") {
+  const Case test{"tbq3_0", "tbq4_0", 128, 8, 4, Layout::planar};
+  CHECK(check_waits(test, "struct Tops<Plan, true>", "======== the plan", "sm_80") == 5);
 }
 
 TEST_CASE("the wait between the parts of a block: queries of the next where rows of the last one stand") {

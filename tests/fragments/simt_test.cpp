@@ -226,6 +226,81 @@ TEST_CASE("transpose_8x8 transposes") {
   });
 }
 
+TEST_CASE("a team of warps waits for itself alone, and learns of any vote") {
+  int arrived[8] = {};
+  const auto ran = run_grid(
+      [&] {
+        const int team = kv::warp() / 4;
+        if (kv::lane() == 0) ++arrived[kv::warp()];
+        kv::sync_team<4>();
+        for (int warp = 4 * team; warp < 4 * team + 4; ++warp) CHECK(arrived[warp] == 1);
+        CHECK(kv::any_of_team<4>(kv::thread() == 77) == (team == 0));
+        CHECK_FALSE(kv::any_of_team<2>(false));
+        if (team == 1) kv::sync_team<4>();  // the other team is not asked
+      },
+      {}, 256, 0, 3);
+  INFO((ran ? std::string() : ran.error().message));
+  CHECK(ran.has_value());
+}
+
+TEST_CASE("load_matrices_transposed gives the second operand of mma_16x8x16") {
+  const auto at = [](int matrix, int row, int column) { return kv::u32(matrix * 64 + row * 8 + column); };
+  on_one_warp(
+      [&] {
+        const int g = kv::lane() >> 2, c = kv::lane() & 3;
+        for (int i = kv::lane(); i < 4 * 64; i += 32) kv::store_shared_u16(kv::u32(i) * 2, kv::u32(i));
+        kv::sync_warp();
+        kv::u32 b[4];
+        kv::load_matrices_transposed(b, kv::u32(kv::lane()) * 16);
+        for (int m = 0; m < 4; ++m) CHECK(b[m] == (at(m, 2 * c, g) | at(m, 2 * c + 1, g) << 16));
+      },
+      4 * 128);
+}
+
+namespace {
+
+// A warp's rows of a warpgroup's product, against products of the warp: b once by columns, once by rows.
+template <int kColumns, bool kIsTransposed>
+void check_warpgroup_columns() {
+  on_one_warp(
+      [] {
+        const int g = kv::lane() >> 2, c = kv::lane() & 3;
+        const auto a_of = [](int row, int k) { return float((row * 7 + k * 3) % 11 - 5); };
+        const auto b_of = [](int k, int n) { return float((k * 5 + n * 13) % 9 - 4); };
+        for (int i = kv::lane(); i < 16 * kColumns; i += 32) {
+          const int k = i / kColumns, n = i % kColumns, row = kIsTransposed ? k % 8 : n % 8,
+                    column = kIsTransposed ? n % 8 : k % 8;
+          kv::store_shared_u16(kv::u32(n / 8 * 256 + k / 8 * 128 + row * 16 + column * 2),
+                               kv::f16_from_f32(b_of(k, n)));
+        }
+        kv::sync_warp();
+        kv::u32 a[4];
+        for (int i = 0; i < 4; ++i) {
+          const int row = g + i % 2 * 8, k = 2 * c + i / 2 * 8;
+          a[i] = kv::pack_f16x2(a_of(row, k), a_of(row, k + 1));
+        }
+        float d[kColumns / 2];
+        const auto sum = [&](int i) -> float& { return d[i]; };
+        kv::wgmma_columns<kColumns, kIsTransposed>(sum, a[0], a[1], a[2], a[3], 0, false);
+        kv::wgmma_columns<kColumns, kIsTransposed>(sum, a[0], a[1], a[2], a[3], 0, true);
+        for (int i = 0; i < kColumns / 2; ++i) {
+          float want = 0;
+          for (int k = 0; k < 16; ++k) want += 2 * a_of(g + i % 4 / 2 * 8, k) * b_of(k, i / 4 * 8 + 2 * c + i % 2);
+          CHECK(d[i] == want);
+        }
+      },
+      16 * kColumns * 2);
+}
+
+}  // namespace
+
+TEST_CASE("wgmma_columns multiplies columns as they lie in shared memory") {
+  check_warpgroup_columns<16, false>();
+  check_warpgroup_columns<32, true>();
+  check_warpgroup_columns<64, false>();
+  check_warpgroup_columns<64, true>();
+}
+
 TEST_CASE("asynchronous copies land when they are waited for, and not before") {
   alignas(16) kv::u8 from[32 * 16];
   for (int i = 0; i < 512; ++i) from[i] = kv::u8(i);

@@ -58,6 +58,8 @@ struct KeySection0 {
   static constexpr int kThreads = 384, kBits = 3, kOffset = 0;
   // dimensions kFirst .. kFirst + kDim of the row as the kernel counts them: kGroups x kRuns runs a lane
   static constexpr int kFirst = 0, kDim = 64, kGroups = 1, kRuns = 1, kRunCodes = 16, kRunWords = 2;
+  static constexpr bool kIsJoined = false;
+  static constexpr int kUnpackedCodes = 16;
   static constexpr int kBlocks = 1, kPartsPerBlock = 4, kBlockStride = 24;
   static constexpr int kSwizzle = 0;
   static constexpr int kScaleStride = 2, kScaleGroup = 0, kFirstScaled = 0;
@@ -105,6 +107,8 @@ struct ValueSection0 {
   static constexpr int kThreads = 384, kBits = 3, kOffset = 4;
   // dimensions kFirst .. kFirst + kDim of the row as the kernel counts them: kGroups x kRuns runs a lane
   static constexpr int kFirst = 0, kDim = 64, kGroups = 2, kRuns = 1, kRunCodes = 4, kRunWords = 1;
+  static constexpr bool kIsJoined = false;
+  static constexpr int kUnpackedCodes = 4;
   static constexpr int kBlocks = 1, kPartsPerBlock = 8, kBlockStride = 12;
   static constexpr int kSwizzle = 0;
   static constexpr int kScaleStride = 2, kScaleGroup = 0, kFirstScaled = 0;
@@ -182,6 +186,10 @@ struct Plan {
   static constexpr bool kHoldQueries = true, kHasIntegerKeys = false, kScalesQueries = true;
   static constexpr bool kRotatesQueries = true, kFinishes = true, kRotatesOutput = false;
   static constexpr int kWarps = 12, kThreads = 384, kStages = 4, kTile = 16, kSubtiles = 1;
+  static constexpr int kTeam = 1, kValueShare = 1, kOwnBlocks = 1;
+  static constexpr bool kSharesBases = false;
+  static constexpr bool kScalesProbabilities = false;
+  static constexpr bool kByWarpgroups = false;
   static constexpr int kOrderAt = 8192, kIntegerTableAt = 8320;
   static constexpr int kQueriesAt = 8448, kSumsAt = 9472, kSumGroups = 0, kLargestAt = 9472;
   static constexpr int kRingAt = 9504, kStageBytes = 896, kEpilogueAt = 8448;

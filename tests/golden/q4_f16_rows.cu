@@ -12,6 +12,8 @@ struct KeySection0 {
   static constexpr int kThreads = 256, kBits = 4, kOffset = 8;
   // dimensions kFirst .. kFirst + kDim of the row as the kernel counts them: kGroups x kRuns runs a lane
   static constexpr int kFirst = 0, kDim = 64, kGroups = 2, kRuns = 1, kRunCodes = 8, kRunWords = 1;
+  static constexpr bool kIsJoined = false;
+  static constexpr int kUnpackedCodes = 8;
   static constexpr int kBlocks = 1, kPartsPerBlock = 4, kBlockStride = 18;
   static constexpr int kSwizzle = 0;
   static constexpr int kScaleStride = 18, kScaleGroup = 0, kFirstScaled = 0;
@@ -55,6 +57,8 @@ struct ValueSection0 {
   static constexpr int kThreads = 256, kBits = 16, kOffset = 0;
   // dimensions kFirst .. kFirst + kDim of the row as the kernel counts them: kGroups x kRuns runs a lane
   static constexpr int kFirst = 0, kDim = 64, kGroups = 1, kRuns = 1, kRunCodes = 8, kRunWords = 4;
+  static constexpr bool kIsJoined = false;
+  static constexpr int kUnpackedCodes = 8;
   static constexpr int kBlocks = 1, kPartsPerBlock = 8, kBlockStride = 2;
   static constexpr int kSwizzle = 0;
   static constexpr int kScaleStride = 0, kScaleGroup = 0, kFirstScaled = 0;
@@ -98,6 +102,10 @@ struct Plan {
   static constexpr bool kHoldQueries = false, kHasIntegerKeys = true, kScalesQueries = true;
   static constexpr bool kRotatesQueries = false, kFinishes = true, kRotatesOutput = false;
   static constexpr int kWarps = 8, kThreads = 256, kStages = 2, kTile = 16, kSubtiles = 1;
+  static constexpr int kTeam = 1, kValueShare = 1, kOwnBlocks = 1;
+  static constexpr bool kSharesBases = false;
+  static constexpr bool kScalesProbabilities = false;
+  static constexpr bool kByWarpgroups = false;
   static constexpr int kOrderAt = 0, kIntegerTableAt = 128;
   static constexpr int kQueriesAt = 256, kSumsAt = 1280, kSumGroups = 0, kLargestAt = 1280;
   static constexpr int kRingAt = 1312, kStageBytes = 3616, kEpilogueAt = 256;

@@ -59,6 +59,8 @@ struct KeySection0 {
   static constexpr int kThreads = 384, kBits = 4, kOffset = 0;
   // dimensions kFirst .. kFirst + kDim of the row as the kernel counts them: kGroups x kRuns runs a lane
   static constexpr int kFirst = 0, kDim = 128, kGroups = 1, kRuns = 1, kRunCodes = 32, kRunWords = 4;
+  static constexpr bool kIsJoined = false;
+  static constexpr int kUnpackedCodes = 32;
   static constexpr int kBlocks = 1, kPartsPerBlock = 4, kBlockStride = 64;
   static constexpr int kSwizzle = 0;
   static constexpr int kScaleStride = 2, kScaleGroup = 0, kFirstScaled = 0;
@@ -110,6 +112,8 @@ struct ValueSection0 {
   static constexpr int kThreads = 384, kBits = 8, kOffset = 128;
   // dimensions kFirst .. kFirst + kDim of the row as the kernel counts them: kGroups x kRuns runs a lane
   static constexpr int kFirst = 0, kDim = 128, kGroups = 4, kRuns = 1, kRunCodes = 4, kRunWords = 1;
+  static constexpr bool kIsJoined = false;
+  static constexpr int kUnpackedCodes = 4;
   static constexpr int kBlocks = 1, kPartsPerBlock = 8, kBlockStride = 32;
   static constexpr int kSwizzle = 4;
   static constexpr int kScaleStride = 2, kScaleGroup = 0, kFirstScaled = 0;
@@ -193,6 +197,10 @@ struct Plan {
   static constexpr bool kHoldQueries = true, kHasIntegerKeys = false, kScalesQueries = true;
   static constexpr bool kRotatesQueries = true, kFinishes = true, kRotatesOutput = false;
   static constexpr int kWarps = 12, kThreads = 384, kStages = 2, kTile = 32, kSubtiles = 2;
+  static constexpr int kTeam = 1, kValueShare = 1, kOwnBlocks = 1;
+  static constexpr bool kSharesBases = false;
+  static constexpr bool kScalesProbabilities = false;
+  static constexpr bool kByWarpgroups = false;
   static constexpr int kOrderAt = 32768, kIntegerTableAt = 33024;
   static constexpr int kQueriesAt = 33152, kSumsAt = 35200, kSumGroups = 0, kLargestAt = 35200;
   static constexpr int kRingAt = 35232, kStageBytes = 6496, kEpilogueAt = 33152;

@@ -38,16 +38,18 @@ Problem problem_of(const std::string& toml, const std::string& arch = "sm_90a") 
   return *problem;
 }
 
-// Every lane's runs, unpacked as the kernel would, give the codes of the dimensions the plan names, each once.
-void check_unpack(const Format& f, int head_dim) {
+// Every lane's runs, unpacked as the kernel would, give the codes of the dimensions the plan names, each once. value_share: warps that
+// share a row of V.
+void check_unpack(const Format& f, int head_dim, int value_share = 1) {
   CAPTURE(f.name);
   CAPTURE(head_dim);
   std::mt19937 random(unsigned(f.block));
   std::vector<std::uint8_t> row(std::size_t(f.row_bytes(head_dim)));
   for (auto& byte : row) byte = std::uint8_t(random());
   for (const bool is_key : {true, false}) {
-    const auto side = plan_side(f, head_dim, false, is_key);
+    const auto side = plan_side(f, head_dim, false, is_key, false, value_share);
     REQUIRE_MESSAGE(side, render(side.error()));
+    CAPTURE(value_share);
     std::set<int> seen;
     int wrong = 0;
     for (std::size_t s = 0; s < side->sections.size(); ++s) {
@@ -60,7 +62,8 @@ void check_unpack(const Format& f, int head_dim) {
             const auto words = load_run(*side, run, row.data(), group, r, part);
             const auto slots = unpacked(run, words);
             const Slots kind{section.slot_bits > 0 ? section.slot_bits : 8};
-            const int per_word = kind.per_word();
+            // Of joined runs the upper half of a word is the other token's, here none.
+            const int per_word = kind.per_word() / (run.is_joined ? 2 : 1);
             // What lies above a code in a slot of V is for the table to ignore.
             const unsigned mask = (1u << (section.slot_bits > 0 ? section.codes.bits : kind.bits)) - 1;
             for (std::size_t m = 0; m < slots.size(); ++m) {
@@ -97,6 +100,81 @@ TEST_CASE("unpack sequences give every code of every width, on both sides") {
   for (int bits = 1; bits <= 8; ++bits)
     for (int block : {32, 64, 128, 256}) check_unpack(inline_codes(bits, block), 256);
   for (const char* name : {"q4_0", "q8_0", "tbq4_0", "kv3"}) check_unpack(**registry().format(name, {}), 128);
+}
+
+TEST_CASE("rows of V divide among the lanes of two and of four warps") {
+  for (const int share : {2, 4}) {
+    for (const char* name : {"q8_0", "q4_0", "tbq4_0", "kv4", "fp8_e4m3"})
+      check_unpack(**registry().format(name, {}), 128, share);
+    for (const int bits : {2, 3, 4, 5, 6, 8}) check_unpack(inline_codes(bits, 128), 256, share);
+    const auto side = plan_side(**registry().format("kv4", {}), 128, true, false, false, share);
+    REQUIRE(side);
+    CHECK(side->sections[0].run.is_joined == (share == 4));  // half a word a lane
+  }
+  for (const char* name : {"turbo_split_54", "vllm_k4_nc"}) {  // masks of their own; lengths of rows
+    const auto side = plan_side(**registry().format(name, {}), 128, true, false, false, 2);
+    REQUIRE_FALSE(side);
+    CHECK(side.error().code == Code::unsupported);
+  }
+}
+
+TEST_CASE("joined runs unpack two tokens at once, each to its half of a word") {
+  for (const char* name : {"kv4", "q4_0"}) {
+    const auto side = plan_side(**registry().format(name, {}), 128, true, false, false, 4);
+    REQUIRE(side);
+    CAPTURE(name);
+    const SectionPlan& section = side->sections[0];
+    const RunPlan& run = section.run;
+    CHECK(section.slot_bits == (name == std::string("kv4") ? 4 : 0));
+    const Slots slots{section.slot_bits > 0 ? section.slot_bits : 8, 0, true};
+    const int half = slots.per_word() / 2;
+    REQUIRE(run.is_joined);
+    REQUIRE(run.codes == 4);
+    const std::uint32_t first = 0x4321, second = 0x8765;  // codes 1 2 3 4, and 5 6 7 8
+    std::set<int> seen;
+    const auto words = unpacked(run, {first | second << 16});
+    for (int m = 0; m < int(words.size()); ++m) {
+      const std::uint32_t y = words[std::size_t(m)];
+      for (int j = 0; j < half; ++j) {
+        const int code = run.slots[std::size_t(half * m + j)];
+        CHECK(int(y >> slots.place(j) & 0xf) == code + 1);
+        CHECK(int(y >> slots.place(half + j) & 0xf) == code + 5);
+        seen.insert(code);
+      }
+    }
+    CHECK(seen.size() == 4);
+  }
+}
+
+TEST_CASE("orders of a team are permutations too, and its shapes fit") {
+  for (const char* arch : {"sm_80", "sm_86", "sm_90a", "sm_120a"})
+    for (const int head_dim : {128, 256})
+      for (const int queries : {3, 4, 8}) {
+        const auto problem = problem_of(
+            fmt::format("[k]\nformat=\"kv4\"\n[v]\nformat=\"tbq4_0\"\n[attention]\nhead_dim={}\nq_heads_per_kv=8\n"
+                        "query_length={}",
+                        head_dim, queries),
+            arch);
+        CAPTURE(arch);
+        CAPTURE(head_dim);
+        CAPTURE(queries);
+        const auto plan = plan_decode(problem);
+        // 64 rows of 256 are merged in 130 KiB, which only the data-center GPUs have.
+        if (head_dim == 256 && queries == 8 && problem.arch.shared_bytes_per_block < 130 * 1024) {
+          REQUIRE_FALSE(plan);
+          CHECK(plan.error().message.find("no block shape of the decode family fits") == 0);
+          continue;
+        }
+        REQUIRE_MESSAGE(plan, (plan ? "" : render(plan.error())));
+        CHECK(plan->team > 1);
+        CHECK(plan->warps % plan->team == 0);
+        CHECK(plan->own_blocks() * plan->team / plan->value_share == plan->column_blocks);
+        CHECK(plan->sums() <= 128);
+        CHECK(plan->shared_bytes <= problem.arch.shared_bytes_per_block);
+        CHECK(plan->by_warpgroups == problem.arch.has("wgmma"));
+        for (const auto* order : {&plan->key_order, &plan->value_order})
+          CHECK(std::set<int>(order->begin(), order->end()).size() == std::size_t(head_dim));
+      }
 }
 
 TEST_CASE("unpack sequences follow planes, splits, small groups, outliers and residual signs") {
@@ -184,8 +262,8 @@ TEST_CASE("queries are as exact as the products they go into") {
   };
   // As stored; integers; rounded like the entries of a table; in two parts where codes are exact, or are rounded with their scales.
   for (const Expected& each :
-       {Expected{"f16", 1, false}, Expected{"q8_0", 1, true}, Expected{"tbq4_0", 1, true}, Expected{"turbo4_qjl68", 1, true},
-        Expected{"atlas_turbo2", 2, false}, Expected{"fp8_e4m3", 1, false}}) {
+       {Expected{"f16", 1, false}, Expected{"q8_0", 1, true}, Expected{"tbq4_0", 1, true},
+        Expected{"turbo4_qjl68", 1, true}, Expected{"atlas_turbo2", 2, false}, Expected{"fp8_e4m3", 1, false}}) {
     CAPTURE(std::string(each.k));
     const auto plan = plan_decode(
         problem_of(fmt::format("[k]\nformat=\"{}\"\n[v]\nformat=\"f16\"\n[attention]\nhead_dim=128", each.k)));
@@ -221,11 +299,18 @@ TEST_CASE("every arch gets a block that fits its shared memory") {
 }
 
 TEST_CASE("what decode cannot serve is refused with the reason and what works") {
-  auto rows = problem_of("[k]\nformat=\"f16\"\n[v]\nformat=\"f16\"\n[attention]\nhead_dim=256\nq_heads_per_kv=16");
+  auto rows = problem_of(
+      "[k]\nformat=\"f16\"\n[v]\nformat=\"f16\"\n[attention]\nhead_dim=256\nq_heads_per_kv=13\nquery_length=5");
   auto plan = plan_decode(rows);
   REQUIRE_FALSE(plan);
   CHECK(plan.error().code == Code::unsupported);
-  CHECK(plan.error().message.find("at most 8 query rows") != std::string::npos);
+  CHECK(plan.error().message ==
+        "the decode family serves at most 64 query rows; q_heads_per_kv 13 x query_length 5 is 65");
+  const auto wide =
+      problem_of("[k]\nformat=\"f16\"\n[v]\nformat=\"f16\"\n[attention]\nhead_dim=512\nq_heads_per_kv=64", "sm_80");
+  plan = plan_decode(wide);
+  REQUIRE_FALSE(plan);
+  CHECK(plan.error().code == Code::unsupported);
 
   const auto odd = plan_side(made("{ field = \"codes\" }, { field = \"scale\" }", 16, 4,
                                   "[scale]\nrule = \"amax\"\ndivisor = 1\nstorage = \"e4m3\""),

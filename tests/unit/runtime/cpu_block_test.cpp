@@ -73,6 +73,21 @@ TEST_CASE("without the barrier a reader sees the poison, in every block") {
   CHECK(nan_patterns == 2 * 31);
 }
 
+TEST_CASE("a team that is not whole, or votes at two places, is named") {
+  const auto vote = [](int warps, int line) { return host.vote(warps, false, "test.cuh", line); };
+  const auto missing = run_grid(
+      [&] {
+        if (self().thread < 96) vote(4, 1);
+      },
+      {}, 128, 0);
+  CHECK(contains(message_of(missing), "wait for the team"));
+  const auto divergent = run_grid([&] { vote(2, self().thread < 32 ? 1 : 2); }, {}, 64, 0);
+  CHECK(contains(message_of(divergent), "divergent collective"));
+  const auto outside = run_grid([&] { vote(4, 1); }, {}, 96, 0);
+  CHECK(contains(message_of(outside), "a team of 4 warps from warp 0 on, of 3"));
+  CHECK(run_grid([&] { vote(2, 1); }, {}, 64, 0));  // and the next launch is a new one
+}
+
 TEST_CASE("a warp collective releases its warp alone; the slots carry the words") {
   int wrong = 0;
   const auto body = [&] {

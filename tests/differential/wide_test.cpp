@@ -1,0 +1,102 @@
+// Decode of many query rows on the CPU back-end: teams of warps that share their tiles, as warpgroups and as warps, by dimensions of V
+// and by query rows, against the oracle.
+// SPDX-License-Identifier: MIT
+#include "tests/differential/harness.hpp"
+
+namespace kvjit::test {
+namespace {
+
+constexpr unsigned kCompileThreads = 2;
+constexpr const char* kWarpgroupArch = "sm_90a";  // has wgmma
+constexpr const char* kWarpArch = "sm_80";        // has not
+
+const Registry& registry() {
+  static const Registry loaded = must(Registry::load(embedded_files()));
+  return loaded;
+}
+
+// None, a part of a tile, whole tiles of a team and one token more; and a call in which the last team has a single tile.
+const std::vector<int> kLengths = {257, 0, 40, 1, 128};
+constexpr int kSequences = 5;
+
+void check_rows(const std::vector<Case>& cases, const char* arch) {
+  const auto context = open_context(DeviceKind::cpu), shuffled = open_context(DeviceKind::cpu, 7);
+  std::vector<Planned> all;
+  for (const Case& test : cases) all.push_back(planned(registry(), test, arch));
+  warm_up(context, all, kCompileThreads);
+  for (const Planned& one : all) {
+    INFO(one.test.name(), " for ", arch);
+    Judge judge(context, one, kSequences), again(shuffled, one, kSequences);
+    for (const int blocks : {1, 7}) {
+      const Trial::Call call{0, kLengths, blocks, false};
+      const auto out = judge.check(call);
+      CHECK(must(again.attend(call)).out == out);
+    }
+  }
+}
+
+// The team that explain() tells of.
+std::string team_of(const Case& test, const char* arch) {
+  for (const Decision& decision : planned(registry(), test, arch).source.decisions)
+    if (decision.what == "team") return decision.choice + ": " + decision.why;
+  return "";
+}
+
+TEST_CASE("many query rows by warpgroups") {
+  check_rows({{"kv4", "kv4", 128, 8, 8, Layout::planar, true},
+              {"kv4", "tbq4_0", 128, 8, 4, Layout::rows, true},
+              {"f16", "f16", 128, 8, 3, Layout::planar, true},       // 24 rows: a block of columns is empty
+              {"q8_0", "q4_0", 128, 7, 5, Layout::rows, true},       // a scale for every 32 values
+              {"tbq3_0", "q4_1", 256, 4, 8, Layout::planar, false},  // minima, which join each value
+              {"amesianx_tbqp3_1", "amesianx_tbqp3_1", 128, 4, 8, Layout::planar, true}},  // signs of a residual
+             kWarpgroupArch);
+}
+
+TEST_CASE("many query rows by warps, each for itself") {
+  check_rows({{"kv4", "kv4", 128, 8, 8, Layout::planar, true},
+              {"kv4", "tbq4_0", 128, 8, 4, Layout::rows, true},
+              {"kv2", "kv2", 128, 4, 8, Layout::planar, true},
+              {"tbq4_0", "q8_0", 256, 8, 2, Layout::rows, false},
+              {"f16", "bf16", 64, 8, 8, Layout::planar, true}},
+             kWarpArch);
+}
+
+TEST_CASE("where the packing of V does not divide, a team shares the query rows") {
+  const std::vector<Case> cases = {{"q8_0", "turbo_split_54", 128, 8, 4, Layout::planar, true},  // masks of their own
+                                   {"f16", "vllm_k4_nc", 128, 8, 8, Layout::planar, true}};      // lengths of rows
+  for (const char* arch : {kWarpgroupArch, kWarpArch}) {
+    for (const Case& test : cases) CHECK(team_of(test, arch).find("the query rows") != std::string::npos);
+    check_rows(cases, arch);
+  }
+}
+
+TEST_CASE("scales of V far apart, and a token far above the rest, in a team") {
+  constexpr int kTokens = 1024;
+  const auto context = open_context(DeviceKind::cpu);
+  for (const char* arch : {kWarpgroupArch, kWarpArch})
+    for (const char* format : {"q4_0", "tbq4_0"}) {  // several scales a token; one
+      const Planned one = planned(registry(), {"f16", format, 128, 4, 8, Layout::planar, false}, arch);
+      for (const float v_factor : {1e-3f, 200.f})
+        for (const int sink : {0, 40}) {  // of the team's first warp, and of another
+          Judge judge(context, one, 1, kTokens);
+          judge.reshape(v_factor, 1.f, 17.f, sink);
+          INFO("V times ", v_factor, ", sink ", sink, ", ", arch);
+          judge.check({kTokens, {}, 2, false});
+        }
+    }
+}
+
+TEST_CASE("who shares what, by rows, head_dim and arch") {
+  const auto of = [](int head_dim, int gqa, int queries, const char* arch) {
+    return team_of({"kv4", "kv4", head_dim, gqa, queries, Layout::planar, true}, arch);
+  };
+  CHECK(of(128, 8, 2, kWarpgroupArch).empty());
+  CHECK(of(128, 8, 3, kWarpgroupArch).find("4 warps, as a warpgroup (wgmma)") == 0);
+  CHECK(of(256, 8, 8, kWarpgroupArch).find("4 warps, as a warpgroup (wgmma)") == 0);
+  CHECK(of(128, 8, 4, kWarpArch).find("2 warps: they share the dimensions of V: 64 sums") == 0);
+  CHECK(of(128, 8, 8, kWarpArch).find("4 warps: they share the dimensions of V: 64 sums") == 0);
+  CHECK(of(256, 8, 2, kWarpArch).find("2 warps: they share the dimensions of V: 64 sums") == 0);
+}
+
+}  // namespace
+}  // namespace kvjit::test
