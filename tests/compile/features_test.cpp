@@ -9,10 +9,10 @@ constexpr unsigned kThreads = 2;
 
 TEST_CASE("sparse V and append: no spills, no stack") {
   const Registry registry = must(Registry::load(embedded_files()));
-  const auto specs = must(
-      parse_specs("[k]\n[v]\n[attention]\nappend = true\nsparse_v = 1e-3\nq_heads_per_kv = 8\n[matrix]\n"
-                  "\"k.format\" = [\"f16\", \"q8_0\", \"kv4\"]\n\"v.format\" = [\"q4_0\", \"tbq4_0\", \"kv2\"]\n",
-                  "features"));
+  const auto specs =
+      must(parse_specs("[k]\n[v]\n[attention]\nappend = true\nsparse_v = 1e-3\nq_heads_per_kv = 8\n[matrix]\n"
+                       "\"k.format\" = [\"f16\", \"q8_0\", \"kv4\"]\n\"v.format\" = [\"q4_0\", \"tbq4_0\", \"kv2\"]\n",
+                       "features"));
   Kernels kernels;
   for (const char* arch : {"sm_75", "sm_90a", "sm_120a"}) {
     if (!is_known(arch)) continue;
@@ -20,6 +20,25 @@ TEST_CASE("sparse V and append: no spills, no stack") {
       kernels.add(must(make_program(must(resolve(spec, registry, arch)), registry)).kernels.at(Role::attend));
   }
   kernels.compile(kThreads);
+}
+
+// Teams of warps, whose registers are for the output: what they spill lies around the loop, and fewer warps that spill nothing are
+// slower (templates/README.md).
+TEST_CASE("many query rows: few spills") {
+  constexpr int kMostSpilled = 256;
+  const Registry registry = must(Registry::load(embedded_files()));
+  const auto specs =
+      must(parse_specs("[k]\n[v]\n[attention]\nq_heads_per_kv = 8\n[matrix]\n\"k.format\" = [\"f16\", \"q8_0\", "
+                       "\"kv4\"]\n\"v.format\" = "
+                       "[\"q8_0\", \"kv4\"]\n\"attention.query_length\" = [4, 8]\n",
+                       "teams"));
+  Kernels kernels;
+  for (const char* arch : {"sm_80", "sm_90a", "sm_120a"}) {
+    if (!is_known(arch)) continue;
+    for (const Spec& spec : specs)
+      kernels.add(must(make_program(must(resolve(spec, registry, arch)), registry)).kernels.at(Role::attend));
+  }
+  kernels.compile(kThreads, kMostSpilled);
 }
 
 }  // namespace
