@@ -196,6 +196,7 @@ void write_side(Writer& w, const SidePlan& side, const std::string& type, int th
   w.line("  static constexpr int kDim = {};", side.inner_dim);
   w.line("  static constexpr int kRowBytes = {}, kPitch = {}, kSwizzle = {};  // the staged row", side.row_bytes,
          side.pitch, side.swizzle);
+  if (type == "KeySide") w.line("  static constexpr int kPadBytes = {};  // zeros behind a row", side.pad_bytes);
   w.line("  static constexpr int kScaleRowBytes = {}, kScalesAt = {}, kScalePitch = {}, kStageBytes = {};",
          side.scale_row_bytes, side.scales_at, side.scale_pitch, side.stage_bytes);
   w.line("  static constexpr int kTableCopies = {}, kScaledGroups = {};", side.table_copies, scaled);
@@ -264,20 +265,20 @@ Source emit_decode(const DecodePlan& plan, const Registry& registry) {
   w.line("KV_TABLE u16 kKeyPlace[{}] = {{\n    {}}};", places.size(), joined(places, number));
   w.line("KV_TABLE u16 kValueOrder[{}] = {{\n    {}}};\n", plan.value_order.size(), joined(plan.value_order, number));
   if (plan.rotates_queries) write_domain_struct(w, plan.k.format, plan.head_dim, false, "Key");
-  if (plan.rotates_output) write_domain_struct(w, plan.v.format, plan.head_dim, true, "Value");
+  if (plan.rotates_output) write_domain_struct(w, plan.v.format, plan.head_dim_v, true, "Value");
   if (plan.appends) {
     write_writer(w, plan.k, plan.head_dim, "KeyWriter");
-    write_writer(w, plan.v, plan.head_dim, "ValueWriter");
+    write_writer(w, plan.v, plan.head_dim_v, "ValueWriter");
   }
   w.line("struct Plan {{");
   w.line("  static constexpr int kKeyDim = {}, kValueDim = {};", plan.k.inner_dim, plan.v.inner_dim);
   w.line(
       "  static constexpr int kQueryDim = {}, kQueryStored = {};  // of a row of Q, as given and before its residual",
-      plan.rotates_queries ? plan.head_dim : plan.k.inner_dim,
+      plan.rotates_queries || plan.k.pad_bytes > 0 ? plan.head_dim : plan.k.inner_dim,
       plan.rotates_queries ? plan.k.format.stored_dim(plan.head_dim) : plan.k.inner_dim);
   w.line("  static constexpr int kOutputDim = {}, kOutputStored = {};  // of a row of the output, likewise",
-         plan.rotates_output ? plan.head_dim : plan.v.inner_dim,
-         plan.rotates_output ? plan.v.format.stored_dim(plan.head_dim) : plan.v.inner_dim);
+         plan.rotates_output || plan.v.pad_bytes > 0 ? plan.head_dim_v : plan.v.inner_dim,
+         plan.rotates_output ? plan.v.format.stored_dim(plan.head_dim_v) : plan.v.inner_dim);
   w.line("  static constexpr int kGroup = {}, kRows = {}, kColumnBlocks = {}, kQueryParts = {};", plan.group, plan.rows,
          plan.column_blocks, plan.query_parts);
   w.line("  static constexpr bool kHoldQueries = {}, kHasIntegerKeys = {}, kScalesQueries = {};",
@@ -314,7 +315,7 @@ Source emit_decode(const DecodePlan& plan, const Registry& registry) {
   if (plan.appends) {
     w.line("  using KeyWriter = kv::KeyWriter;\n  using ValueWriter = kv::ValueWriter;");
     w.line("  static constexpr int kAppendBytes = {};  // of shared memory, a warp",
-           std::max(writer_bytes(plan.k.format, plan.head_dim), writer_bytes(plan.v.format, plan.head_dim)));
+           std::max(writer_bytes(plan.k.format, plan.head_dim), writer_bytes(plan.v.format, plan.head_dim_v)));
   }
   w.line("{}\n{}", load_bits_of(plan.q_type), store_of(plan.out_type));
   w.line("  KV_DEVICE static int key_place(int i) {{ return kKeyPlace[i]; }}");

@@ -176,7 +176,7 @@ void write_writer_members(Writer& w, const Format& f, const std::string& format,
 // A byte a code, one a sign and one a bit of a mask where there are any, and what straddling codes may read behind them.
 int writer_bytes(const Format& f, int head_dim) {
   const int arrays = 1 + int(f.has_residual() || f.field(FieldKind::residual_signs)) + int(f.stored_mask > 0);
-  return (f.stored_dim(head_dim) * arrays + 2 + 15) / 16 * 16;
+  return ((f.stored_dim(head_dim) + 31) / 32 * 32 * arrays + 2 + 15) / 16 * 16;
 }
 
 void domain_fragments(Writer& w, const Format& f) {

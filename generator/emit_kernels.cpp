@@ -38,6 +38,7 @@ Source emit_merge(const DecodePlan& plan, const Registry& registry) {
   w.line("struct Plan {{");
   w.line("  static constexpr int kValueDim = {}, kGroup = {}, kRows = {}, kTile = {}, kThreads = {};", dim, plan.group,
          plan.rows, plan.tile, threads);
+  w.line("  static constexpr int kOutputDim = {};", plan.v.format.is_ragged(plan.head_dim_v) ? plan.head_dim_v : dim);
   w.line("  KV_DEVICE static int value_order(int i) {{ return kValueOrder[i]; }}");
   w.line("{}\n}};\n", store_of(plan.out_type));
   return finish(w, name, plan.arch.name, {"merge", "MergeArgs", threads, 0, sizeof(kv::MergeArgs)});
@@ -45,16 +46,16 @@ Source emit_merge(const DecodePlan& plan, const Registry& registry) {
 
 Source emit_rotate(const Problem& p, bool is_inverse, const Registry& registry) {
   const Format& f = is_inverse ? p.v : p.k;
+  const int head_dim = is_inverse ? p.v_dim() : p.head_dim;
   const Element from = is_inverse ? Element::f32 : p.q_type, to = is_inverse ? p.out_type : Element::f32;
-  const std::string name =
-      fmt::format("rotate.{}.{}.d{}.{}-{}.{}", is_inverse ? "inverse" : "forward", domain_name(f, p.head_dim),
-                  p.head_dim, to_string(from), to_string(to), p.arch.name);
+  const std::string name = fmt::format("rotate.{}.{}.d{}.{}-{}.{}", is_inverse ? "inverse" : "forward",
+                                       domain_name(f, head_dim), head_dim, to_string(from), to_string(to), p.arch.name);
   Writer w = begin(registry, name, is_inverse ? "outputs back from V's domain" : "queries into K's domain");
   w.fragment("kernels/rotate.cuh");
   domain_fragments(w, f);
   w.line("// ======== the plan ========\nnamespace kv {{\n");
   write_domain(w, f, is_inverse);
-  w.line("struct Plan {{\n{}", domain_members(f, p.head_dim));
+  w.line("struct Plan {{\n{}", domain_members(f, head_dim));
   w.line("  static constexpr int kWarps = {};\n  static constexpr bool kIsInverse = {};", kWarpsOfRowKernels,
          flag(is_inverse));
   w.line("{}\n{}\n}};\n", load_of(from, "load"), store_of(to));
@@ -63,7 +64,7 @@ Source emit_rotate(const Problem& p, bool is_inverse, const Registry& registry) 
 
 Source emit_reference(const Problem& p, const Registry& registry) {
   const bool is_planar = p.layout == Layout::planar;
-  const std::string name = fmt::format("reference.{}.d{}.g{}.q{}.{}.{}{}-{}.{}", element_pair(p), p.head_dim,
+  const std::string name = fmt::format("reference.{}.d{}.g{}.q{}.{}.{}{}-{}.{}", element_pair(p), p.dims(),
                                        p.q_heads_per_kv, p.query_length, to_string(p.layout), p.causal ? "causal." : "",
                                        to_string(p.q_type), to_string(p.out_type), p.arch.name);
   Writer w = begin(registry, name, "attention as the formula says it");
@@ -71,7 +72,7 @@ Source emit_reference(const Problem& p, const Registry& registry) {
   w.fragment(feature_fragment(p.causal));
   w.line("// ======== the plan ========\nnamespace kv {{\n");
   write_format(w, p.k, p.head_dim, "KeyFormat", is_planar);
-  write_format(w, p.v, p.head_dim, "ValueFormat", is_planar);
+  write_format(w, p.v, p.v_dim(), "ValueFormat", is_planar);
   w.line("struct Plan {{\n  static constexpr int kGroup = {};", p.q_heads_per_kv);
   w.line("  using K = KeyFormat;\n  using V = ValueFormat;\n  using Feature = {};",
          feature_of(p.causal, p.query_length));

@@ -163,7 +163,9 @@ struct Format {
   int granule() const;                 // heads are whole multiples of it, or are padded to be
   int stored_dim(int head_dim) const;  // values a head stores: head_dim, or more when it is padded
   // Values a head has in the domain that attention works in: stored_dim, and as many again for the signs of a residual.
-  int inner_dim(int head_dim) const { return stored_dim(head_dim) * (has_residual() ? 2 : 1); }
+  // Where a head of bare numbers does not fill the lanes of a warp, zeros do.
+  int inner_dim(int head_dim) const { return (stored_dim(head_dim) + 31) / 32 * 32 * (has_residual() ? 2 : 1); }
+  bool is_ragged(int head_dim) const { return block == 1 && !is_transformed() && stored_dim(head_dim) % 32 != 0; }
   // Does attention work in another domain than the caller's (queries and outputs are transformed)?
   bool is_transformed() const { return !rotation.is_identity() || has_residual() || is_padded || !channels.empty(); }
   // Bytes of one row of n stored values; n must be a multiple of block.

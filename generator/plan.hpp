@@ -108,6 +108,7 @@ struct SidePlan {
   int widest_run = 16;  // bytes of codes that a lane takes at a time, at most
   int inner_dim = 0;
   int row_bytes = 0, pitch = 0;  // staged codes (or whole rows)
+  int pad_bytes = 0;             // zeros behind a staged row, where a head does not fill the lanes of a warp
   int swizzle = 0;               // of their 16-byte chunks (templates/core/stage.cuh); 0: none
   bool is_skewed = false;        // copied by aligned chunks: a staged row starts 0 to 14 bytes into its slot
   bool is_dealt = false;         // even rows of eight before odd ones
@@ -123,7 +124,7 @@ struct SidePlan {
 struct DecodePlan {
   std::string name;
   Arch arch;
-  int head_dim = 0, group = 1, query_length = 1, rows = 1, column_blocks = 1;
+  int head_dim = 0, head_dim_v = 0, group = 1, query_length = 1, rows = 1, column_blocks = 1;
   bool causal = false;
   double sparse_v = 0;
   bool appends = false;

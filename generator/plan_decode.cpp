@@ -86,6 +86,7 @@ Result<DecodePlan> begin_plan(const Problem& problem) {
   DecodePlan plan;
   plan.arch = problem.arch;
   plan.head_dim = problem.head_dim;
+  plan.head_dim_v = problem.v_dim();
   plan.group = problem.q_heads_per_kv;
   plan.query_length = problem.query_length;
   plan.rows = plan.group * plan.query_length;
@@ -104,7 +105,7 @@ Result<DecodePlan> begin_plan(const Problem& problem) {
   const bool is_planar = problem.layout == Layout::planar;
   const bool by_integers = problem.arch.has("mma_m16n8k32_s8");
   KV_TRY(k, plan_side(problem.k, problem.head_dim, is_planar, true, by_integers));
-  KV_TRY(v, plan_side(problem.v, problem.head_dim, is_planar, false));
+  KV_TRY(v, plan_side(problem.v, problem.v_dim(), is_planar, false));
   plan.k = k;
   plan.v = v;
   for (const SidePlan* side : {&plan.k, &plan.v})

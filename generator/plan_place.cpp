@@ -99,7 +99,7 @@ void place_rows(SidePlan& side, bool is_key) {
   // stage_padded moves 512 bytes a step: whole rows, or whole parts of a row.
   const bool can_pad =
       !side.is_planar || (side.row_bytes % 16 == 0 && (512 % side.row_bytes == 0 || side.row_bytes % 512 == 0));
-  const int shortest = side.is_skewed ? (side.row_bytes + 14 + 15) / 16 * 16 : side.row_bytes;
+  const int shortest = side.is_skewed ? (side.row_bytes + 14 + 15) / 16 * 16 : side.row_bytes + side.pad_bytes;
   side.pitch = shortest;
   RunPlan& run = side.sections[0].run;
   if (run.planes.empty()) return;  // masked: byte by byte

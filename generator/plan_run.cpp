@@ -151,7 +151,8 @@ Result<RunPlan> plan_run(const SidePlan& side, int index, int head_dim, int part
   run.parts = parts;
   // Numbers that carry no scale of their own are one long block.
   const bool is_bare = format.block == 1;
-  const int dim = format.stored_dim(head_dim), block = is_bare ? dim : format.block, count = section.count(block);
+  const int dim = is_bare ? format.inner_dim(head_dim) : format.stored_dim(head_dim),
+            block = is_bare ? dim : format.block, count = section.count(block);
   std::vector<Field> planes;
   for (const Field& field : format.fields)
     if (field.kind == FieldKind::codes && field.section == index) planes.push_back(field);

@@ -103,6 +103,14 @@ Result<SidePlan> plan_side(const Format& format, int head_dim, bool is_planar, b
   side.inner_dim = format.inner_dim(head_dim);
   const int blocks = format.stored_dim(head_dim) / format.block;
   side.row_bytes = blocks * (is_planar ? format.code_bytes : format.block_bytes);
+  if (format.is_ragged(head_dim)) {
+    // Bare numbers lie the same in both layouts.
+    side.pad_bytes = side.inner_dim * format.block_bytes - side.row_bytes;
+    side.is_planar = is_planar = false;
+    if (side.row_bytes % 16 != 0)
+      return fail(Code::unsupported,
+                  fmt::format("{}: a row of {} values is no multiple of 16 bytes", format.name, head_dim));
+  }
   side.is_skewed = !is_planar && side.row_bytes % 16 != 0;
   if (!is_planar && side.row_bytes % 2 != 0)
     return fail(Code::unsupported,

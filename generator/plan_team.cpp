@@ -34,7 +34,7 @@ Result<TeamPlan> plan_warpgroup(const Problem& problem, int blocks) {
   team.by_warpgroups = true;
   // With many columns, registers are short: fewer codes of K at a time.
   KV_TRY(k, plan_side(problem.k, problem.head_dim, is_planar, true, false, 1, team.column_blocks > 4 ? 8 : 16));
-  KV_TRY(v, plan_side(problem.v, problem.head_dim, is_planar, false, false, team.value_share));
+  KV_TRY(v, plan_side(problem.v, problem.v_dim(), is_planar, false, false, team.value_share));
   team.k = k, team.v = v;
   return team;
 }
@@ -44,7 +44,7 @@ TeamPlan plan_warps(const Problem& problem, int warps, int blocks, const SidePla
   team.warps = warps, team.column_blocks = blocks;
   team.k = k, team.v = v;
   if (warps == 1) return team;
-  if (auto shared = plan_side(problem.v, problem.head_dim, problem.layout == Layout::planar, false, false, warps))
+  if (auto shared = plan_side(problem.v, problem.v_dim(), problem.layout == Layout::planar, false, false, warps))
     team.v = *shared, team.value_share = warps;
   const int step = 2 * warps / team.value_share;  // probabilities are read two blocks at a time
   team.column_blocks = (blocks + step - 1) / step * step;

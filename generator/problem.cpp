@@ -8,36 +8,56 @@
 
 namespace kvjit {
 
+namespace {
+
+Where where_of_dim(const Spec& spec, const std::string& key) {
+  const std::string own = "attention.head_dim_" + key;
+  return spec.where(spec.key_where.count(own) ? own : "attention.head_dim");
+}
+
+}  // namespace
+
 Result<Format> resolve_side(const SideSpec& side, const Spec& spec, const std::string& key, const Registry& registry) {
   const auto uncalibrated = [&]() -> Result<Format> {
     if (side.format.empty()) {
       KV_TRY(made, inline_format(side, registry));
-      KV_CHECK(check_head_dim(made, spec.head_dim, spec.where("attention.head_dim")));
+      KV_CHECK(check_head_dim(made, spec.dim_of(key), where_of_dim(spec, key)));
       return made;
     }
     KV_CHECK(registry.format(side.format, spec.where(key + ".format")));
-    return registry.format_for(side.format, spec.head_dim, spec.where("attention.head_dim"));
+    return registry.format_for(side.format, spec.dim_of(key), where_of_dim(spec, key));
   };
   if (!side.calibration) return uncalibrated();
   KV_TRY(format, uncalibrated());
   const Where where = spec.where(key + ".calibration");
   KV_TRY(calibration, registry.calibration(*side.calibration, where));
-  KV_CHECK(check_calibration(*calibration, spec.head_dim, where));
+  KV_CHECK(check_calibration(*calibration, spec.dim_of(key), where));
   return calibrated(std::move(format), *calibration, where);
 }
 
 namespace {
 
-// Rows that are not padded are dealt to the lanes of a warp as they are.
+// Rows are dealt to the lanes of a warp, 32 values at a time. What numbers without blocks lack of that is left out where rows are
+// read and written; decode stages them in pieces of 16 bytes.
 Result<void> check_lanes(const Format& format, const Spec& spec, const char* key) {
-  if (format.stored_dim(spec.head_dim) % 32 == 0) return {};
+  const int dim = spec.dim_of(key), stored = format.stored_dim(dim);
+  if (stored % 32 == 0 || (format.is_ragged(dim) && format.row_bytes(stored) % 16 == 0)) return {};
+  if (format.is_ragged(dim))
+    return fail(
+        Code::unsupported,
+        fmt::format("a head of {} values of '{}' ('{}') is {} bytes; heads that are no multiple of 32 values must "
+                    "be one of 16 bytes",
+                    dim, format.name, key, format.row_bytes(stored)),
+        where_of_dim(spec, key), {fmt::format("multiples of {} work", 16 / format.block_bytes)});
   return fail(
       Code::unsupported,
-      fmt::format("head_dim {} is not a multiple of 32, the lanes of a warp, and '{}' ('{}') does not pad heads",
-                  spec.head_dim, format.name, key),
-      spec.where("attention.head_dim"),
+      fmt::format("head_dim {} is not a multiple of 32, the lanes of a warp, and '{}' ('{}') does not pad heads", dim,
+                  format.name, key),
+      where_of_dim(spec, key),
       {"multiples of 32 work: 64, 96, 128, ...",
-       "formats that pad heads take any: those with padding = \"zero\", turbo3_0 for one"});
+       "formats that pad heads take any: those with padding = \"zero\", turbo3_0 for one; f16, bf16 and f32 take "
+       "multiples "
+       "of 8"});
 }
 
 }  // namespace
@@ -57,6 +77,7 @@ Result<Problem> resolve(const Spec& spec, const Registry& registry, const std::s
   problem.arch = *arch;
   problem.title = spec.title;
   problem.head_dim = spec.head_dim;
+  problem.head_dim_v = spec.dim_of("v");
   problem.q_heads_per_kv = spec.q_heads_per_kv;
   problem.query_length = spec.query_length;
   problem.q_type = spec.q_type;
@@ -68,7 +89,7 @@ Result<Problem> resolve(const Spec& spec, const Registry& registry, const std::s
   problem.causal = std::count(spec.features.begin(), spec.features.end(), "causal") != 0;
   const std::string more =
       (spec.append ? std::string("append.") : "") + (spec.sparse_v > 0 ? fmt::format("sparse{}.", spec.sparse_v) : "");
-  problem.id = fmt::format("{}-{}.d{}.g{}.q{}.{}.{}{}{}{}-{}", k.name, v.name, problem.head_dim, problem.q_heads_per_kv,
+  problem.id = fmt::format("{}-{}.d{}.g{}.q{}.{}.{}{}{}{}-{}", k.name, v.name, problem.dims(), problem.q_heads_per_kv,
                            problem.query_length, to_string(problem.layout), problem.causal ? "causal." : "",
                            problem.fuse ? "" : "apart.", more, to_string(problem.q_type), to_string(problem.out_type));
   return problem;

@@ -13,7 +13,8 @@ struct Problem {
   std::string id;  // readable and stable: "tbq4_wht_dfirst_corr-q8_0.d128.g4.q1.planar.causal.f16-f32"
   std::string title;
   Format k, v;
-  int head_dim = 0, q_heads_per_kv = 0, query_length = 0;
+  int head_dim = 0, head_dim_v = 0;  // of K and queries; of V and the output (0: the same)
+  int q_heads_per_kv = 0, query_length = 0;
   bool causal = false;
   Element q_type = Element::f16, out_type = Element::f32;
   Layout layout = Layout::planar;
@@ -21,6 +22,11 @@ struct Problem {
   double sparse_v = 0;
   bool append = false;
   Arch arch;
+  int dim(int side) const { return side == 0 ? head_dim : v_dim(); }  // 0 = K, 1 = V
+  int v_dim() const { return head_dim_v > 0 ? head_dim_v : head_dim; }
+  std::string dims() const {  // "128", "192x128"
+    return std::to_string(head_dim) + (v_dim() == head_dim ? "" : "x" + std::to_string(v_dim()));
+  }
   std::string device;  // "NVIDIA H200"; "": not known. Only which measured shapes serve depends on it
 };
 

@@ -35,7 +35,7 @@ Result<void> check_codec(const Format& f, int head_dim) {
     return fail(Code::unsupported, fmt::format("the codec kernels need {}", what), {}, std::move(notes));
   };
   KV_CHECK(check_head_dim(f, head_dim, {}));
-  if (stored % 32 != 0)
+  if (stored % 32 != 0 && !f.is_ragged(head_dim))
     return refuse(fmt::format("a head_dim that is a multiple of 32, not {}", stored),
                   {"a format with padding = \"zero\" may serve it"});
   const auto fits = [](int size) { return size % 32 == 0 || 32 % size == 0; };
@@ -97,7 +97,8 @@ void add_tiles(const Problem& problem, const Registry& registry, ProgramSource& 
   for (const bool is_key : {true, false}) {
     const Format& f = is_key ? problem.k : problem.v;
     Decision decision;
-    const auto plan = plan_tiles(f, problem.head_dim, program.is_planar, problem.arch, decision);
+    const int head_dim = is_key ? problem.head_dim : problem.v_dim();
+    const auto plan = plan_tiles(f, head_dim, program.is_planar, problem.arch, decision);
     decision.what = is_key ? "write k" : "write v";
     program.decisions.push_back(decision);
     for (const bool is_quantise : {true, false})
@@ -105,7 +106,7 @@ void add_tiles(const Problem& problem, const Registry& registry, ProgramSource& 
         if (const TileCall call{is_quantise, element}; plan)
           if (const auto kernel = plan_tile_kernel(*plan, f, call, problem.arch))
             program.kernels[tile_role(is_quantise, is_key, type)] =
-                emit_tiles(f, *plan, *kernel, call, problem.head_dim, program.is_planar, program.arch, registry);
+                emit_tiles(f, *plan, *kernel, call, head_dim, program.is_planar, program.arch, registry);
   }
 }
 
@@ -118,6 +119,7 @@ Result<ProgramSource> make_reference_program(const Problem& problem, const Regis
   program.arch = problem.arch.name;
   program.is_planar = problem.layout == Layout::planar;
   program.head_dim = problem.head_dim;
+  program.head_dim_v = problem.v_dim();
   program.q_heads_per_kv = problem.q_heads_per_kv;
   program.query_length = problem.query_length;
   program.causal = problem.causal;
@@ -127,8 +129,9 @@ Result<ProgramSource> make_reference_program(const Problem& problem, const Regis
   program.out_is_f32 = problem.out_type == Element::f32;
   program.rows = problem.q_heads_per_kv * problem.query_length;
   program.k = side_facts(problem.k, problem.head_dim);
-  program.v = side_facts(problem.v, problem.head_dim);
-  for (const Format* format : {&problem.k, &problem.v}) KV_CHECK(check_codec(*format, problem.head_dim));
+  program.v = side_facts(problem.v, problem.v_dim());
+  KV_CHECK(check_codec(problem.k, problem.head_dim));
+  KV_CHECK(check_codec(problem.v, problem.v_dim()));
 
   program.kernels[Role::reference] = emit_reference(problem, registry);
   if (program.k.is_transformed) program.kernels[Role::rotate_q] = emit_rotate(problem, false, registry);
@@ -137,7 +140,7 @@ Result<ProgramSource> make_reference_program(const Problem& problem, const Regis
     program.kernels[is_quantise ? Role::quantise_k : Role::dequantise_k] =
         emit_codec({problem.k, problem.head_dim, program.is_planar, is_quantise, program.arch}, registry);
     program.kernels[is_quantise ? Role::quantise_v : Role::dequantise_v] =
-        emit_codec({problem.v, problem.head_dim, program.is_planar, is_quantise, program.arch}, registry);
+        emit_codec({problem.v, problem.v_dim(), program.is_planar, is_quantise, program.arch}, registry);
   }
   add_tiles(problem, registry, program);
   return program;
@@ -188,7 +191,7 @@ Result<ProgramSource> make_codec_program(const Format& format, int head_dim, con
   program.id = fmt::format("{}.d{}.rows", format.name, head_dim);
   program.arch = arch.name;
   program.is_planar = false;
-  program.head_dim = head_dim;
+  program.head_dim = program.head_dim_v = head_dim;
   program.k = program.v = side_facts(format, head_dim);
   program.kernels[Role::quantise_k] = emit_codec({format, head_dim, false, true, arch.name}, registry);
   program.kernels[Role::dequantise_k] = emit_codec({format, head_dim, false, false, arch.name}, registry);

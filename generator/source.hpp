@@ -75,7 +75,8 @@ struct SideFacts {
 struct ProgramSource {
   std::string id, title, arch;
   bool is_planar = true;
-  int head_dim = 0, q_heads_per_kv = 0, query_length = 0;
+  int head_dim = 0, head_dim_v = 0;  // of K and queries; of V and the output
+  int q_heads_per_kv = 0, query_length = 0;
   bool causal = false;
   int q_bytes = 2, out_bytes = 4;  // of one element
   bool q_is_f16 = true, out_is_f32 = true;

@@ -36,6 +36,11 @@ void collect_places(const Node& table, const std::string& prefix, std::map<std::
 
 void read_attention(schema::Table& table, Spec& spec) {
   table.read("head_dim", spec.head_dim, kHeadDim);
+  table.read("head_dim_k", spec.head_dim, kHeadDim);
+  table.read("head_dim_v", spec.head_dim_v, kHeadDim);
+  if (table.find("head_dim") && table.find("head_dim_k"))
+    table.complain(table.where("head_dim_k"), "head_dim is of K and of V unless head_dim_v says otherwise",
+                   {"leave out head_dim or head_dim_k"});
   table.read("q_heads_per_kv", spec.q_heads_per_kv, kRows);
   table.read("query_length", spec.query_length, kRows);
   table.read("features", spec.features);

@@ -44,7 +44,8 @@ struct Spec {
   std::string layer_label;  // "" or the end of label: "layer=7", "layers=0-3,32-35"
   std::string title;
   SideSpec k, v;
-  int head_dim = 128;
+  int head_dim = 128;  // of K and of queries
+  int head_dim_v = 0;  // of V and of the output; 0: the same
   int q_heads_per_kv = 1;
   int query_length = 1;
   std::vector<std::string> features;  // "causal"
@@ -58,6 +59,9 @@ struct Spec {
   std::shared_ptr<const LayersSpec> layers;  // [layers], not yet expanded (expand_layers); null: every layer is alike
   std::map<std::string, Where> key_where;    // "attention.head_dim" -> place; absent keys are absent
 
+  int dim_of(const std::string& side) const {
+    return side == "v" && head_dim_v > 0 ? head_dim_v : head_dim;
+  }                                           // "k" or "v"
   Where where(const std::string& key) const;  // place of a dotted key, or the file
 };
 

@@ -157,7 +157,7 @@ const char* to_string(Tuning::Match match) {
 Tuning find_tuning(const std::vector<TuningRow>& rows, const Problem& problem) {
   using Match = Tuning::Match;
   const int asked_rows = problem.q_heads_per_kv * problem.query_length;
-  const long long k_bytes = problem.k.head_bytes(problem.head_dim), v_bytes = problem.v.head_bytes(problem.head_dim);
+  const long long k_bytes = problem.k.head_bytes(problem.head_dim), v_bytes = problem.v.head_bytes(problem.v_dim());
   struct Rank {
     Match match = Match::none;
     double distance = 0;
@@ -168,8 +168,8 @@ Tuning find_tuning(const std::vector<TuningRow>& rows, const Problem& problem) {
   Rank best;
   const TuningRow* found = nullptr;
   for (const TuningRow& row : rows) {
-    if (row.layout != problem.layout || row.head_dim != problem.head_dim || columns(row.rows) != columns(asked_rows) ||
-        !is_near(k_bytes, row.k_bytes) || !is_near(v_bytes, row.v_bytes))
+    if (row.layout != problem.layout || row.head_dim != problem.head_dim || row.head_dim != problem.v_dim() ||
+        columns(row.rows) != columns(asked_rows) || !is_near(k_bytes, row.k_bytes) || !is_near(v_bytes, row.v_bytes))
       continue;
     const double distance = 8 * (row.k_name != problem.k.name) + 8 * (row.v_name != problem.v.name) +
                             std::abs(std::log2(double(asked_rows) / row.rows));

@@ -407,7 +407,7 @@ kvjit_status kvjit_program_describe(const kvjit_program* program, kvjit_program_
     const int q_type = s.q_bytes == 4 ? KVJIT_F32 : s.q_is_f16 ? KVJIT_F16 : KVJIT_BF16;
     const int out_type = s.out_is_f32 ? KVJIT_F32 : KVJIT_F16;
     write_struct(facts, {0, s.id.c_str(), s.title.c_str(), s.arch.c_str(), s.is_planar, s.head_dim, s.q_heads_per_kv,
-                         s.query_length, s.causal, q_type, out_type, s.tile_tokens, s.appends});
+                         s.query_length, s.causal, q_type, out_type, s.tile_tokens, s.appends, s.head_dim_v});
     return {};
   });
 }

@@ -156,6 +156,7 @@ typedef struct kvjit_program_facts {
   int q_type, out_type; /* KVJIT_F16 ... */
   int tile_tokens;      /* in which blocks share the tokens */
   int appends;          /* calls bring new_k and new_v */
+  int head_dim_v;       /* of V and the output; head_dim is of K and of queries */
 } kvjit_program_facts;
 KVJIT_API kvjit_status kvjit_program_describe(const kvjit_program* program, kvjit_program_facts* facts,
                                               kvjit_error* error);

@@ -43,8 +43,8 @@ void for_each_softmax(const AttentionShape& shape, std::span<const double> q, st
 
 std::vector<double> exact_attention(const AttentionShape& shape, std::span<const double> q, std::span<const double> k,
                                     std::span<const double> v) {
-  const auto dim = static_cast<std::size_t>(shape.head_dim);
-  std::vector<double> out(q.size(), 0.0);
+  const auto dim = static_cast<std::size_t>(shape.value_dim());
+  std::vector<double> out(q.size() / static_cast<std::size_t>(shape.head_dim) * dim, 0.0);
   for_each_softmax(shape, q, k, [&](std::size_t row, std::size_t first, const std::vector<double>& p) {
     for (std::size_t t = 0; t < p.size(); ++t)
       for (std::size_t c = 0; c < dim; ++c) out[row * dim + c] += p[t] * v[(first + t) * dim + c];
@@ -55,7 +55,7 @@ std::vector<double> exact_attention(const AttentionShape& shape, std::span<const
 double sparse_bound(const AttentionShape& shape, double sparse_v, std::span<const double> q, std::span<const double> k,
                     std::span<const double> v, std::span<const double> exact) {
   if (sparse_v == 0) return 0;
-  const auto dim = static_cast<std::size_t>(shape.head_dim);
+  const auto dim = static_cast<std::size_t>(shape.value_dim());
   double error = 0, norm = 0;
   for_each_softmax(shape, q, k, [&](std::size_t, std::size_t first, const std::vector<double>& p) {
     const double least = sparse_v * *std::max_element(p.begin(), p.end());

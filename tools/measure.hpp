@@ -15,9 +15,12 @@ struct AttentionShape {  // of one sequence
   long long tokens = 0;    // that count
   long long capacity = 0;  // tokens that lie in memory; 0: the same
   bool causal = false;
+  int head_dim_v = 0;  // of V and the output; 0: head_dim
+  int value_dim() const { return head_dim_v > 0 ? head_dim_v : head_dim; }
 };
 
-// q [q_heads][query_length][head_dim], k and v [kv_heads][capacity][head_dim] -> out like q. The last query
+// q [q_heads][query_length][head_dim], k and v [kv_heads][capacity][head_dim, value_dim()] -> out [q_heads][query_length]
+// [value_dim()]. The last query
 // sees every token; causal: query i sees tokens 0 .. tokens - query_length + i. A query that sees nothing
 // gets zeros. scale 1/sqrt(head_dim).
 std::vector<double> exact_attention(const AttentionShape& shape, std::span<const double> q, std::span<const double> k,

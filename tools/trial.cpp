@@ -156,16 +156,16 @@ kv::CodecArgs Trial::codec_args(int side, DevicePointer x, int dim, Element type
 }
 
 Result<void> Trial::quantise(int side, std::span<const float> x, Element type) {
-  const auto count = static_cast<std::size_t>(shape_.sequences * shape_.kv_heads * shape_.tokens * problem_.head_dim);
+  const auto count = static_cast<std::size_t>(shape_.sequences * shape_.kv_heads * shape_.tokens * problem_.dim(side));
   KV_CHECK(check_count("the input of quantise", x.size(), count));
   KV_TRY(input, uploaded(context_->backend(), packed(type, x)));
-  KV_CHECK(program_->quantise(side, codec_args(side, input.pointer(), problem_.head_dim, type), nullptr));
+  KV_CHECK(program_->quantise(side, codec_args(side, input.pointer(), problem_.dim(side), type), nullptr));
   return context_->backend()->synchronize(nullptr);
 }
 
 std::size_t Trial::rows_bytes(int side) const {
   return static_cast<std::size_t>(shape_.sequences * shape_.kv_heads * shape_.tokens *
-                                  format(side).row_bytes(format(side).stored_dim(problem_.head_dim)));
+                                  format(side).row_bytes(format(side).stored_dim(problem_.dim(side))));
 }
 
 // codes, scales: where the row stands in the side's memory; row: where it stands among the rows in file order.
@@ -173,7 +173,7 @@ template <class Visit>
 void Trial::visit_row(int side, long long codes, long long scales, long long row, Visit visit) const {
   const Format& stored = format(side);
   const bool is_planar = program_->source().is_planar;
-  for (int block = 0; block < stored.stored_dim(problem_.head_dim) / stored.block;
+  for (int block = 0; block < stored.stored_dim(problem_.dim(side)) / stored.block;
        ++block, row += stored.block_bytes, codes += is_planar ? 0 : stored.block_bytes)
     for (const Field& field : stored.fields) {
       if (field.kind == FieldKind::pad && is_planar) continue;
@@ -251,7 +251,7 @@ Result<void> Trial::fill(int side, std::span<const std::uint8_t> rows) {
 }
 
 Result<std::vector<float>> Trial::dequantise(int side, bool rotated, Element type) const {
-  const int dim = rotated ? format(side).stored_dim(problem_.head_dim) : problem_.head_dim;
+  const int dim = rotated ? format(side).stored_dim(problem_.dim(side)) : problem_.dim(side);
   const auto count = static_cast<std::size_t>(shape_.sequences * shape_.kv_heads * shape_.tokens * dim);
   KV_TRY(output, Buffer::make(context_->backend(), count * element_bytes(type)));
   kv::CodecArgs args = codec_args(side, output.pointer(), dim, type);
@@ -267,16 +267,16 @@ Result<Backend::Timing> Trial::time_codec(int side, bool is_writing, Element typ
                                           int repeats) const {
   const std::shared_ptr<Backend>& backend = context_->backend();
   const std::vector<std::uint8_t> some = packed(type, sample);
-  const auto bytes = static_cast<std::size_t>(shape_.sequences * shape_.kv_heads * shape_.tokens * problem_.head_dim) *
+  const auto bytes = static_cast<std::size_t>(shape_.sequences * shape_.kv_heads * shape_.tokens * problem_.dim(side)) *
                      element_bytes(type);
   KV_TRY(x, Buffer::make(backend, bytes));
   const std::size_t filled = std::min(some.size(), bytes);
   KV_CHECK(backend->copy_to_device(x.pointer(), some.data(), filled));
   KV_CHECK(repeat(*backend, x.pointer(), filled, bytes));
   KV_CHECK(backend->synchronize(nullptr));
-  kv::CodecArgs args = codec_args(side, x.pointer(), problem_.head_dim, type);
-  const long long token = static_cast<long long>(shape_.kv_heads) * problem_.head_dim;
-  args.x = {device_data(x.pointer()), shape_.tokens * token, token, problem_.head_dim};
+  kv::CodecArgs args = codec_args(side, x.pointer(), problem_.dim(side), type);
+  const long long token = static_cast<long long>(shape_.kv_heads) * problem_.dim(side);
+  args.x = {device_data(x.pointer()), shape_.tokens * token, token, problem_.dim(side)};
   return backend->time(
       [&](Stream stream, int) {
         return is_writing ? program_->quantise(side, args, stream) : program_->dequantise(side, args, stream);
@@ -285,20 +285,21 @@ Result<Backend::Timing> Trial::time_codec(int side, bool is_writing, Element typ
 }
 
 Result<Trial::Launch> Trial::prepare(std::span<const float> q, const Call& call) const {
-  const long long dim = problem_.head_dim, queries = problem_.query_length;
+  const long long dim = problem_.head_dim, out_dim = problem_.v_dim(), queries = problem_.query_length;
   const long long q_heads = static_cast<long long>(shape_.kv_heads) * problem_.q_heads_per_kv;
-  const auto count = static_cast<std::size_t>(shape_.sequences * q_heads * queries * dim);
-  KV_CHECK(check_count("q", q.size(), count));
+  const long long rows = shape_.sequences * q_heads * queries;
+  KV_CHECK(check_count("q", q.size(), static_cast<std::size_t>(rows * dim)));
   Launch launch;
   const std::shared_ptr<Backend>& backend = context_->backend();
   KV_TRY(q_buffer, uploaded(backend, packed(problem_.q_type, q)));
-  KV_TRY(out_buffer, Buffer::make(backend, count * element_bytes(problem_.out_type)));
+  KV_TRY(out_buffer,
+         Buffer::make(backend, static_cast<std::size_t>(rows * out_dim) * element_bytes(problem_.out_type)));
   KV_CHECK(backend->fill(out_buffer.pointer(), 0xFF, out_buffer.bytes()));
   launch.q = std::move(q_buffer);
   launch.out = std::move(out_buffer);
   AttentionCall& c = launch.call;
   c.q = {device_data(launch.q.pointer()), q_heads * queries * dim, dim, queries * dim};
-  c.out = {device_data(launch.out.pointer()), q_heads * queries * dim, dim, queries * dim};
+  c.out = {device_data(launch.out.pointer()), q_heads * queries * out_dim, out_dim, queries * out_dim};
   c.k = cache(0);
   c.v = cache(1);
   c.tokens = call.tokens ? call.tokens : static_cast<int>(shape_.tokens);
@@ -316,12 +317,13 @@ Result<Trial::Launch> Trial::prepare(std::span<const float> q, const Call& call)
   }
   if (program_->source().appends && !call.is_reference) {
     for (const int side : {0, 1}) {
-      KV_CHECK(check_count("the newest tokens", newest_[side].size(),
-                           static_cast<std::size_t>(shape_.sequences * queries * shape_.kv_heads * dim)));
+      KV_CHECK(
+          check_count("the newest tokens", newest_[side].size(),
+                      static_cast<std::size_t>(shape_.sequences * queries * shape_.kv_heads * problem_.dim(side))));
       KV_TRY(newest, uploaded(backend, packed(newest_type_, newest_[side])));
       launch.newest[side] = std::move(newest);
-      const long long token = shape_.kv_heads * dim;
-      (side == 0 ? c.new_k : c.new_v) = {device_data(launch.newest[side].pointer()), queries * token, token, dim};
+      const long long row = problem_.dim(side), token = shape_.kv_heads * row;
+      (side == 0 ? c.new_k : c.new_v) = {device_data(launch.newest[side].pointer()), queries * token, token, row};
     }
     c.new_type = row_type(newest_type_);
   }

@@ -116,22 +116,23 @@ Result<Job> make_job(const Spec& spec, const BenchArgs& args, const Registry& re
       KV_CHECK(check_memory(source, shape, facts));
       job.shapes.push_back(shape);
     }
-  const int dim = ready.problem.head_dim;
-  for (const int side : {0, 1})
+  for (const int side : {0, 1}) {
+    const int dim = ready.problem.dim(side);
     job.rows[side] =
         encode_rows(side == 0 ? ready.problem.k : ready.problem.v,
                     heavy_tailed(static_cast<std::uint64_t>(side) + 1, kDistinct * std::size_t(dim), dim), dim);
+  }
   return job;
 }
 
 Result<Trial> filled_trial(const Job& job, const CacheShape& shape, const std::shared_ptr<Context>& context) {
   KV_TRY(trial, Trial::make(context, job.ready.program, job.ready.problem, shape));
   const Problem& problem = job.ready.problem;
-  const auto newest = std::size_t(shape.sequences) * std::size_t(shape.kv_heads) * std::size_t(problem.query_length) *
-                      std::size_t(problem.head_dim);
+  const auto newest = std::size_t(shape.sequences) * std::size_t(shape.kv_heads) * std::size_t(problem.query_length);
   for (const int side : {0, 1}) {
     KV_CHECK(trial.fill(side, job.rows[side]));
-    if (problem.append) trial.set_newest(side, heavy_tailed(4, newest, problem.head_dim), Element::f16);
+    const int dim = problem.dim(side);
+    if (problem.append) trial.set_newest(side, heavy_tailed(4, newest * std::size_t(dim), dim), Element::f16);
   }
   return std::move(trial);
 }

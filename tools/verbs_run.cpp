@@ -47,7 +47,7 @@ void set_newest(Trial& trial, const Problem& problem, const std::vector<float>* 
   if (!problem.append) return;
   const std::vector<int> lengths(static_cast<std::size_t>(trial.shape().sequences), tokens);
   for (const int side : {0, 1})
-    trial.set_newest(side, newest_rows(*x[side], trial.shape(), lengths, problem.query_length, problem.head_dim));
+    trial.set_newest(side, newest_rows(*x[side], trial.shape(), lengths, problem.query_length, problem.dim(side)));
 }
 
 Result<int> run(const Cli& cli, const RunArgs& args) {
@@ -58,11 +58,12 @@ Result<int> run(const Cli& cli, const RunArgs& args) {
   KV_TRY(q, read_heads(args.q, "Q [q_heads, queries, head_dim]"));
   if (args.tokens < 0) return fail(Code::usage, fmt::format("--tokens {}: must be positive", args.tokens));
   const long long tokens = args.tokens ? args.tokens : k.rows;
-  const int dim = spec.head_dim, gqa = spec.q_heads_per_kv, queries = spec.query_length;
+  const int dim = spec.head_dim, v_dim = spec.dim_of("v"), gqa = spec.q_heads_per_kv, queries = spec.query_length;
   const std::string key =
       fmt::format("{}: head_dim {}, q_heads_per_kv {}, query_length {}", args.spec, dim, gqa, queries);
+  const std::string v_key = fmt::format("V has the heads and tokens of K, and {}: head_dim {}", args.spec, v_dim);
   KV_CHECK(expect_shape(args.k, k, 0, std::max<long long>(tokens, queries), dim, key.c_str()));
-  KV_CHECK(expect_shape(args.v, v, k.heads, tokens, dim, "V has the heads and tokens of K"));
+  KV_CHECK(expect_shape(args.v, v, k.heads, tokens, v_dim, v_key.c_str()));
   KV_CHECK(expect_shape(args.q, q, k.heads * gqa, queries, dim, key.c_str()));
   if (v.rows != k.rows)
     return fail(Code::bad_input, fmt::format("{} has {} tokens, {} has {}", args.k, k.rows, args.v, v.rows));
@@ -83,15 +84,16 @@ Result<int> run(const Cli& cli, const RunArgs& args) {
 
   KV_TRY(k_rows, trial.rows(0));
   KV_TRY(v_rows, trial.rows(1));
-  const AttentionShape shape{static_cast<int>(k.heads), gqa, queries, dim, tokens, 0, ready.problem.causal};
+  const AttentionShape shape{static_cast<int>(k.heads), gqa, queries, dim, tokens, 0, ready.problem.causal, v_dim};
   const auto given = widened(rounded_to(spec.q_type, q_values));
-  const auto keys = decode_rows(ready.problem.k, k_rows, dim), values = decode_rows(ready.problem.v, v_rows, dim);
+  const auto keys = decode_rows(ready.problem.k, k_rows, dim), values = decode_rows(ready.problem.v, v_rows, v_dim);
   const auto exact = exact_attention(shape, given, keys, values);
   const double limit = kMaxKernelError + sparse_bound(shape, ready.problem.sparse_v, given, keys, values, exact);
   const auto unquantised = exact_attention(shape, widened(q_values), widened(k_values), widened(v_values));
-  const Difference kernel = difference(outcome.out, exact, dim), quality = difference(outcome.out, unquantised, dim);
+  const Difference kernel = difference(outcome.out, exact, v_dim),
+                   quality = difference(outcome.out, unquantised, v_dim);
   const ByteAgreement k_bytes = compare_rows(ready.problem.k, k_rows, encode_rows(ready.problem.k, k_values, dim));
-  const ByteAgreement v_bytes = compare_rows(ready.problem.v, v_rows, encode_rows(ready.problem.v, v_values, dim));
+  const ByteAgreement v_bytes = compare_rows(ready.problem.v, v_rows, encode_rows(ready.problem.v, v_values, v_dim));
   const long long differing =
       k_bytes.code_differs + k_bytes.scale_differs + v_bytes.code_differs + v_bytes.scale_differs;
 
@@ -103,6 +105,7 @@ Result<int> run(const Cli& cli, const RunArgs& args) {
                {"kv_heads", k.heads},
                {"q_heads", q.heads},
                {"head_dim", dim},
+               {"head_dim_v", v_dim},
                {"query_length", queries},
                {"tokens", tokens},
                {"k", side_json(source.k, k_rows, k_values.size(), k_bytes)},
@@ -188,8 +191,7 @@ Result<Verdict> verify_one(const Spec& spec, int longest, const Registry& regist
   KV_TRY(ready, make_ready(spec, registry, context));
   const Problem& problem = ready.problem;
   const ProgramSource& source = ready.program->source();
-  const int tile = source.tile_tokens, capacity = std::max({257, tile + 1, longest}), kv_heads = 2,
-            dim = problem.head_dim;
+  const int tile = source.tile_tokens, capacity = std::max({257, tile + 1, longest}), kv_heads = 2;
   const Format* formats[2] = {&problem.k, &problem.v};
   KV_TRY(trial, Trial::make(context, ready.program, problem, {1, kv_heads, capacity}));
   Verdict verdict;
@@ -197,6 +199,7 @@ Result<Verdict> verify_one(const Spec& spec, int longest, const Registry& regist
   std::vector<float> given[2];
   std::vector<std::uint8_t> stored[2];
   for (int side : {0, 1}) {
+    const int dim = problem.dim(side);
     const auto& x = given[side] = heavy_tailed(
         static_cast<std::uint64_t>(side) + 1,
         static_cast<std::size_t>(kv_heads) * static_cast<std::size_t>(capacity) * static_cast<std::size_t>(dim), dim);
@@ -220,15 +223,16 @@ Result<Verdict> verify_one(const Spec& spec, int longest, const Registry& regist
     verdict.require(is_within(error, kMaxDequantiseError),
                     fmt::format("dequantise of {}: error {:.2e}", formats[side]->name, error));
   }
-  const auto q =
-      rounded_to(problem.q_type,
-                 heavy_tailed(3, std::size_t(kv_heads) * problem.q_heads_per_kv * problem.query_length * dim, dim));
+  const auto q = rounded_to(
+      problem.q_type,
+      heavy_tailed(3, std::size_t(kv_heads) * problem.q_heads_per_kv * problem.query_length * problem.head_dim,
+                   problem.head_dim));
   for (const int tokens : {1, tile - 1, tile, tile + 1, 257, longest}) {
     if (tokens < problem.query_length || tokens == 0)
       continue;  // fewer tokens than queries is not a cache that a model can have
     verdict.lengths.push_back(tokens);
-    const AttentionShape shape{kv_heads, problem.q_heads_per_kv, problem.query_length, dim, tokens,
-                               capacity, problem.causal};
+    const AttentionShape shape{kv_heads, problem.q_heads_per_kv, problem.query_length, problem.head_dim, tokens,
+                               capacity, problem.causal,         problem.v_dim()};
     const auto exact = exact_attention(shape, widened(q), decoded[0], decoded[1]);
     const double bound = sparse_bound(shape, problem.sparse_v, widened(q), decoded[0], decoded[1], exact);
     set_newest(trial, problem, {&given[0], &given[1]}, tokens);
@@ -236,7 +240,7 @@ Result<Verdict> verify_one(const Spec& spec, int longest, const Registry& regist
       for (const int side : {0, 1}) KV_CHECK(spoil_newest(trial, problem, side, stored[side], tokens));
     for (const bool is_reference : {false, true}) {
       KV_TRY(outcome, trial.attend(q, {tokens, {}, 0, is_reference}));
-      const double error = difference(outcome.out, exact, dim).relative_l2;
+      const double error = difference(outcome.out, exact, problem.v_dim()).relative_l2;
       double& worst = is_reference ? verdict.reference : verdict.attention;
       worst = std::isnan(error) ? error : std::max(worst, error);
       verdict.require(

@@ -10,4 +10,7 @@ using u16 = unsigned short;
 using u32 = unsigned int;
 using i64 = long long;
 
+// Registers of each lane for a row of numbers: value i in lane i % 32, register i / 32.
+constexpr int per_lane(int values) { return (values + 31) / 32; }
+
 }  // namespace kv

@@ -59,6 +59,7 @@ KV_DEVICE void pack(const Encoding<kPerLane>& row, u8* bytes, const StoredRow& t
     KV_UNROLL
     for (int e = 0; e < kPerLane; ++e) {
       const int i = e * 32 + lane();
+      if (F::kStored % 32 != 0 && i >= F::kStored) continue;
       store_bytes<kElement, kUnit>(codes_of<F>(to, i) + F::Codes::kAt + i % F::kBlock * kElement, row.bits[e]);
     }
   } else {

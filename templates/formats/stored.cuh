@@ -127,7 +127,7 @@ KV_DEVICE float load_residual(const StoredRow& row, int i) {
 // A row's stored values by one warp: value i in lane i % 32, register i / 32.
 template <class F, int kPerLane>
 KV_DEVICE void load_row(const StoredRow& row, float (&x)[kPerLane]) {
-  static_assert(kPerLane * 32 == F::kStored, "a row of another length");
+  static_assert(kPerLane == per_lane(F::kStored), "a row of another length");
   float length[kPerLane];
   if constexpr (F::kRenormalises) {
     for (int e = 0; e < kPerLane; ++e) {
@@ -137,8 +137,10 @@ KV_DEVICE void load_row(const StoredRow& row, float (&x)[kPerLane]) {
     sum_over_groups<F::kBlock>(length);
   }
   KV_UNROLL
-  for (int e = 0; e < kPerLane; ++e)
-    x[e] = load_value<F>(row, e * 32 + lane(), F::kRenormalises ? sqrt_rn(length[e]) : 1.f);
+  for (int e = 0; e < kPerLane; ++e) {
+    const bool exists = F::kStored % 32 == 0 || e * 32 + lane() < F::kStored;
+    x[e] = exists ? load_value<F>(row, e * 32 + lane(), F::kRenormalises ? sqrt_rn(length[e]) : 1.f) : 0.f;
+  }
 }
 
 // ... and its residuals.

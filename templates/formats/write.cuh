@@ -15,7 +15,7 @@ namespace kv {
 template <class Writer>
 KV_DEVICE void write_row(const void* x, RowType type, i64 from, float tensor_scale, u8* bytes, const StoredRow& to) {
   using R = typename Writer::Encoder;
-  constexpr int kPerLane = R::F::kStored / 32;
+  constexpr int kPerLane = per_lane(R::F::kStored);
   float values[kPerLane], rotated[kPerLane];
   load_values<Writer::kHeadDim>(x, type, from, values);
   KV_UNROLL

@@ -133,6 +133,17 @@ KV_DEVICE void take_tile(Sums<Plan>& sums, SharedAddress stage, const Queries<Pl
   }
 }
 
+// Where a head does not fill the lanes of a warp, zeros stand behind each staged row of K: what queries lack must not meet a NaN.
+template <class Plan>
+KV_DEVICE void clear_pads(SharedAddress ring) {
+  using K = typename Plan::K;
+  constexpr int kWords = K::kPadBytes / 4;
+  KV_NO_UNROLL
+  for (int stage = 0; stage < Plan::kStages; ++stage, ring += Plan::kWarps * Plan::kStageBytes) KV_NO_UNROLL
+  for (int i = lane(); i < Plan::kTile * kWords; i += 32)
+    store_shared_u32(ring + i / kWords * K::kPitch + K::kRowBytes + i % kWords * 4, 0);
+}
+
 template <class Plan>
 KV_DEVICE void attend_part(const AttentionArgs& args, const Work<Plan::kTile>& work, const Part& part) {
   using K = typename Plan::K;
@@ -165,6 +176,7 @@ KV_DEVICE void attend_part(const AttentionArgs& args, const Work<Plan::kTile>& w
   };
   constexpr int kSlot = Plan::kWarps * Plan::kStageBytes;  // one stage of every warp
   const SharedAddress ring = kept(Plan::kRingAt + warp() * Plan::kStageBytes), ring_last = ring + (kStages - 1) * kSlot;
+  if constexpr (K::kPadBytes > 0) clear_pads<Plan>(ring);
   KV_NO_UNROLL
   for (SharedAddress to = ring; to != ring_last; to += kSlot, tile += Plan::kWarps) stage(tile, to);
 

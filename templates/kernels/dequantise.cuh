@@ -12,7 +12,7 @@ namespace kv {
 template <class Plan>
 KV_DEVICE void dequantise(const CodecArgs& args) {
   using F = typename Plan::F;
-  constexpr int kPerLane = F::kStored / 32;
+  constexpr int kPerLane = per_lane(F::kStored);
   const u32 row = u32(block_x()) * Plan::kWarps + warp();
   if (row >= u32(args.sequences) * args.tokens * args.heads) return;  // the whole warp
   const CodecRow at = codec_row(args, row);

@@ -17,7 +17,10 @@ KV_DEVICE void merge(const MergeArgs& args) {
     const RowSums sum = sum_rows<kPartsAtOnce>(
         parts, [&](int p) { return load_partial<Plan>(args, work.slot(first + p, pair.sequence, pair.head), row, i); });
     KV_UNROLL
-    for (int j = 0; j < 4; ++j) Plan::store(args.out.data, to + Plan::value_order(i + j), sum.x[j] * sum.inverse());
+    for (int j = 0; j < 4; ++j) {
+      const int d = Plan::value_order(i + j);
+      if (d < Plan::kOutputDim) Plan::store(args.out.data, to + d, sum.x[j] * sum.inverse());
+    }
   }
 }
 

@@ -15,7 +15,7 @@ template <class Plan>
 KV_DEVICE void reference(const AttentionArgs& args) {
   using K = typename Plan::K;
   using V = typename Plan::V;
-  constexpr int kKeys = K::kStored / 32, kValues = V::kStored / 32;
+  constexpr int kKeys = per_lane(K::kStored), kValues = per_lane(V::kStored);
   const int q_heads = args.work.kv_heads * Plan::kGroup, head = block_x() % q_heads, query = block_x() / q_heads;
   const int given = args.work.lengths ? args.work.lengths[block_z()] : args.work.tokens,
             length = given < args.work.tokens ? given : args.work.tokens;
@@ -25,7 +25,8 @@ KV_DEVICE void reference(const AttentionArgs& args) {
   float q[kKeys], q_second[kKeys], out[kValues] = {}, out_second[kValues] = {};  // second: of the residuals
   for (int e = 0; e < kKeys; ++e) {
     const int i = e * 32 + lane();
-    q[e] = Plan::load_query(args.q.data, from + i) * args.scale_log2;
+    const bool exists = K::kStored % 32 == 0 || i < K::kStored;
+    q[e] = exists ? Plan::load_query(args.q.data, from + i) * args.scale_log2 : 0.f;
     if constexpr (K::kHasResidual) q_second[e] = Plan::load_query(args.q.data, from + K::kStored + i) * args.scale_log2;
   }
 
@@ -57,7 +58,7 @@ KV_DEVICE void reference(const AttentionArgs& args) {
   const float factor = d > 0.f ? args.value_scale / d : 0.f;
   for (int e = 0; e < kValues; ++e) {
     const int i = e * 32 + lane();
-    Plan::store(args.out.data, to + i, out[e] * factor);
+    if (V::kStored % 32 == 0 || i < V::kStored) Plan::store(args.out.data, to + i, out[e] * factor);
     if constexpr (V::kHasResidual) Plan::store(args.out.data, to + V::kStored + i, out_second[e] * factor);
   }
 }

@@ -41,17 +41,20 @@ struct Case {
   int head_dim = 128, gqa = 4, query_length = 1;
   Layout layout = Layout::planar;
   bool is_causal = false;
+  int head_dim_v = 0;  // 0: as head_dim
 
   std::string toml() const {
     return fmt::format(
-        "[k]\nformat = \"{}\"\n[v]\nformat = \"{}\"\n[attention]\nhead_dim = {}\nq_heads_per_kv = "
+        "[k]\nformat = \"{}\"\n[v]\nformat = \"{}\"\n[attention]\nhead_dim_k = {}\nhead_dim_v = {}\nq_heads_per_kv = "
         "{}\nquery_length = {}\n"
         "features = [{}]\n[cache]\nlayout = \"{}\"\n",
-        k, v, head_dim, gqa, query_length, is_causal ? "\"causal\"" : "", to_string(layout));
+        k, v, head_dim, head_dim_v ? head_dim_v : head_dim, gqa, query_length, is_causal ? "\"causal\"" : "",
+        to_string(layout));
   }
   std::string name() const {
-    return fmt::format("K {} V {} head_dim {} GQA {} queries {} {}{}", k, v, head_dim, gqa, query_length,
-                       to_string(layout), is_causal ? " causal" : "");
+    return fmt::format("K {} V {} head_dim {}{} GQA {} queries {} {}{}", k, v, head_dim,
+                       head_dim_v ? fmt::format("x{}", head_dim_v) : "", gqa, query_length, to_string(layout),
+                       is_causal ? " causal" : "");
   }
 };
 
@@ -172,15 +175,17 @@ class Judge {
       std::vector<double> kept[2];
       for (const int side : {0, 1})
         for (int head = 0; head < kKvHeads; ++head) {
+          const auto width = std::size_t(problem_.dim(side));
           const auto first = cache(side).decoded.begin() +
-                             std::ptrdiff_t((std::size_t(s * kKvHeads + head) * std::size_t(shape_.tokens)) * dim);
-          kept[side].insert(kept[side].end(), first, first + lengths[std::size_t(s)] * problem_.head_dim);
+                             std::ptrdiff_t((std::size_t(s * kKvHeads + head) * std::size_t(shape_.tokens)) * width);
+          kept[side].insert(kept[side].end(), first, first + lengths[std::size_t(s)] * problem_.dim(side));
         }
       const std::vector<double> q(q_.begin() + std::ptrdiff_t(std::size_t(s) * head_rows() * dim),
                                   q_.begin() + std::ptrdiff_t(std::size_t(s + 1) * head_rows() * dim));
-      const auto one = oracle_attention({kKvHeads * problem_.q_heads_per_kv, kKvHeads, problem_.query_length,
-                                         lengths[std::size_t(s)], problem_.head_dim, problem_.causal, 0},
-                                        q, kept[0], kept[1]);
+      const auto one =
+          oracle_attention({kKvHeads * problem_.q_heads_per_kv, kKvHeads, problem_.query_length,
+                            lengths[std::size_t(s)], problem_.head_dim, problem_.causal, 0, problem_.v_dim()},
+                           q, kept[0], kept[1]);
       all.insert(all.end(), one.begin(), one.end());
     }
     return all;
@@ -203,6 +208,7 @@ class Judge {
   // Other keys, values and queries than the usual ones: multiplied, and one token given a score far above the rest (in powers of two).
   void reshape(float v_factor, float q_factor, float sink_log2, int sink = 0) {
     const auto dim = std::size_t(problem_.head_dim);
+    REQUIRE(problem_.v_dim() == problem_.head_dim);
     for (const int side : {0, 1}) {
       const Format& format = side == 0 ? problem_.k : problem_.v;
       Encoded& made = own_[side];
@@ -241,7 +247,7 @@ class Judge {
   Trial& trial() { return trial_; }
   const Encoded& cache(int side) const {
     if (is_own_) return own_[side];
-    return encoded(side == 0 ? problem_.k : problem_.v, problem_.head_dim, shape_, side);
+    return encoded(side == 0 ? problem_.k : problem_.v, problem_.dim(side), shape_, side);
   }
   const Problem& problem() const { return problem_; }
 
@@ -284,7 +290,7 @@ inline void check_ranges(const std::shared_ptr<Context>& context, const Registry
 inline void check_codec_kernels(Judge& judge, const std::string& name) {
   for (const int side : {0, 1}) {
     const Format& format = side == 0 ? judge.problem().k : judge.problem().v;
-    const int head_dim = judge.problem().head_dim;
+    const int head_dim = judge.problem().dim(side);
     const Encoded& expected = judge.cache(side);
     for (const Element type : {Element::f32, Element::f16}) {
       must(judge.trial().quantise(side, rounded_to(type, expected.x), type));

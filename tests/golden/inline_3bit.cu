@@ -91,6 +91,7 @@ struct KeySide {
   static constexpr bool kIsPlanar = true, kIsSkewed = false, kIsDealt = false, kKeepsLines = false, kScalesGroups = true, kOwnsTable = true;
   static constexpr int kDim = 64;
   static constexpr int kRowBytes = 24, kPitch = 24, kSwizzle = 0;  // the staged row
+  static constexpr int kPadBytes = 0;  // zeros behind a row
   static constexpr int kScaleRowBytes = 2, kScalesAt = 400, kScalePitch = 2, kStageBytes = 432;
   static constexpr int kTableCopies = 32, kScaledGroups = 1;
   static constexpr float kUnit = 0.21843699f;

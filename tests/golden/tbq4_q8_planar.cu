@@ -96,6 +96,7 @@ struct KeySide {
   static constexpr bool kIsPlanar = true, kIsSkewed = false, kIsDealt = false, kKeepsLines = false, kScalesGroups = true, kOwnsTable = true;
   static constexpr int kDim = 128;
   static constexpr int kRowBytes = 64, kPitch = 64, kSwizzle = 0;  // the staged row
+  static constexpr int kPadBytes = 0;  // zeros behind a row
   static constexpr int kScaleRowBytes = 2, kScalesAt = 2064, kScalePitch = 2, kStageBytes = 2128;
   static constexpr int kTableCopies = 32, kScaledGroups = 1;
   static constexpr float kUnit = 0.17011923f;

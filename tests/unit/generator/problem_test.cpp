@@ -3,6 +3,7 @@
 #include "generator/problem.hpp"
 
 #include <doctest/doctest.h>
+#include <fmt/format.h>
 
 namespace kvjit {
 namespace {
@@ -51,9 +52,10 @@ TEST_CASE("heads that are padded to whole rotations need not fit anything") {
     CHECK(problem->head_dim == head_dim);
     CHECK(problem->k.stored_dim(head_dim) == 128);
   }
-  const auto mixed = resolved("[k]\nformat=\"turbo3_0\"\n[v]\nformat=\"f16\"\n[attention]\nhead_dim = 80");
+  const auto mixed = resolved("[k]\nformat=\"turbo3_0\"\n[v]\nformat=\"kv8\"\n[attention]\nhead_dim = 80");
   REQUIRE_FALSE(mixed);
-  CHECK(mixed.error().message.find("'f16' ('v') does not pad heads") != std::string::npos);
+  CHECK(mixed.error().message.find("head_dim 80 is not a multiple of 128") != std::string::npos);
+  CHECK(resolved("[k]\nformat=\"turbo3_0\"\n[v]\nformat=\"f16\"\n[attention]\nhead_dim = 80"));
 }
 
 TEST_CASE("formats of the whole head follow head_dim") {
@@ -67,11 +69,38 @@ TEST_CASE("formats of the whole head follow head_dim") {
   CHECK(refused.error().where.line == 6);
 }
 
-TEST_CASE("head_dim must fill the lanes of a warp") {
-  const auto problem = resolved("[k]\nformat=\"f16\"\n[v]\nformat=\"f16\"\n[attention]\nhead_dim = 80\n");
-  REQUIRE_FALSE(problem);
-  CHECK(problem.error().code == Code::unsupported);
-  CHECK(problem.error().where.line == 6);
+TEST_CASE("heads of bare numbers need whole pieces of 16 bytes, those of blocks the lanes of a warp") {
+  const auto refusal = [](const char* k, const char* v, int head_dim) {
+    const auto problem =
+        resolved(fmt::format("[k]\nformat=\"{}\"\n[v]\nformat=\"{}\"\n[attention]\nhead_dim = {}\n", k, v, head_dim));
+    REQUIRE_FALSE(problem);
+    CHECK(problem.error().code == Code::unsupported);
+    CHECK(problem.error().where.line == 6);
+    return problem.error().message;
+  };
+  for (const int head_dim : {40, 72, 80, 112, 200})
+    CHECK(resolved(fmt::format("[k]\nformat=\"f16\"\n[v]\nformat=\"f32\"\n[attention]\nhead_dim = {}", head_dim)));
+  CHECK(refusal("f16", "f32", 44) ==
+        "a head of 44 values of 'f16' ('k') is 88 bytes; heads that are no multiple of 32 values must be one of 16 "
+        "bytes");
+  CHECK(refusal("f16", "fp8_e4m3", 72).find("a head of 72 values of 'fp8_e4m3' ('v') is 72 bytes") == 0);
+}
+
+TEST_CASE("K and V have heads of their own sizes") {
+  const auto problem =
+      resolved("[k]\nformat=\"f16\"\n[v]\nformat=\"kv4\"\n[attention]\nhead_dim_k = 192\nhead_dim_v = 128\n");
+  REQUIRE(problem);
+  CHECK(problem->dim(0) == 192);
+  CHECK(problem->dim(1) == 128);
+  CHECK(problem->id.find(".d192x128.") != std::string::npos);
+  const auto one =
+      resolved("[k]\nformat=\"f16\"\n[v]\nformat=\"kv4\"\n[attention]\nhead_dim = 256\nhead_dim_v = 128\n");
+  REQUIRE(one);
+  CHECK(one->dims() == "256x128");
+  const auto unfit =
+      resolved("[k]\nformat=\"f16\"\n[v]\nformat=\"kv4\"\n[attention]\nhead_dim = 256\nhead_dim_v = 96\n");
+  REQUIRE_FALSE(unfit);
+  CHECK(unfit.error().where.line == 7);
 }
 
 TEST_CASE("an arch that is not described is refused with a list") {
