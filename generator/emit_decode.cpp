@@ -281,6 +281,7 @@ Source emit_decode(const DecodePlan& plan, const Registry& registry) {
          plan.rotates_output ? plan.v.format.stored_dim(plan.head_dim_v) : plan.v.inner_dim);
   w.line("  static constexpr int kGroup = {}, kRows = {}, kColumnBlocks = {}, kQueryParts = {};", plan.group, plan.rows,
          plan.column_blocks, plan.query_parts);
+  w.line("  static constexpr int kTurns = {}, kAllRows = {};", plan.turns, plan.all_rows());
   w.line("  static constexpr bool kHoldQueries = {}, kHasIntegerKeys = {}, kScalesQueries = {};",
          flag(plan.hold_queries), flag(plan.has_integer_keys), flag(plan.scales_queries));
   w.line("  static constexpr bool kRotatesQueries = {}, kFinishes = {}, kRotatesOutput = {};",

@@ -38,6 +38,7 @@ Source emit_merge(const DecodePlan& plan, const Registry& registry) {
   w.line("struct Plan {{");
   w.line("  static constexpr int kValueDim = {}, kGroup = {}, kRows = {}, kTile = {}, kThreads = {};", dim, plan.group,
          plan.rows, plan.tile, threads);
+  w.line("  static constexpr int kTurns = {}, kAllRows = {};", plan.turns, plan.all_rows());
   w.line("  static constexpr int kOutputDim = {};", plan.v.format.is_ragged(plan.head_dim_v) ? plan.head_dim_v : dim);
   w.line("  KV_DEVICE static int value_order(int i) {{ return kValueOrder[i]; }}");
   w.line("{}\n}};\n", store_of(plan.out_type));

@@ -124,7 +124,8 @@ struct SidePlan {
 struct DecodePlan {
   std::string name;
   Arch arch;
-  int head_dim = 0, head_dim_v = 0, group = 1, query_length = 1, rows = 1, column_blocks = 1;
+  int head_dim = 0, head_dim_v = 0, group = 1, query_length = 1, column_blocks = 1;
+  int rows = 1, turns = 1;  // query rows that a block takes at once; times that it takes to serve all of a KV head
   bool causal = false;
   double sparse_v = 0;
   bool appends = false;
@@ -150,6 +151,7 @@ struct DecodePlan {
   std::vector<int> key_order, value_order;
   std::vector<Decision> decisions;
   int threads() const { return warps * 32; }
+  int all_rows() const { return group * query_length; }
   int own_blocks() const { return column_blocks / (team / value_share); }  // of columns, a warp
   int sums() const {
     return own_blocks() * v.inner_dim / value_share / 4;
@@ -163,11 +165,11 @@ struct TeamPlan {
   SidePlan k, v;  // as that takes them
 };
 // Those whose sums fit their registers, the best first; k and v as one warp takes them. Fails with unsupported where there are none.
-Result<std::vector<TeamPlan>> plan_teams(const Problem& problem, const SidePlan& k, const SidePlan& v);
-// The first of them that has a shape of blocks, and that shape: measured, or the planner's own.
-Result<BlockShape> choose_block(DecodePlan& plan, const std::vector<TeamPlan>& teams, const Tuning& tuning);
-// Every shape that blocks of the first team with one can have, the best first.
-std::vector<BlockShape> fitting_shapes(DecodePlan plan, const std::vector<TeamPlan>& teams);
+Result<std::vector<TeamPlan>> plan_teams(const Problem& problem, int rows, const SidePlan& k, const SidePlan& v);
+// As many rows at once as any team has a shape of blocks for, the best such team; and that shape: measured, or the planner's own.
+Result<BlockShape> choose_block(DecodePlan& plan, const Problem& problem, const Tuning& tuning);
+// Every shape that blocks of that team can have, the best first.
+Result<std::vector<BlockShape>> fitting_shapes(DecodePlan plan, const Problem& problem);
 
 // Fails with unsupported: each reason, with the TOML key to change. tuning: a measured shape; one that was measured for this very
 // problem must fit, another one that does not is left for the planner's own.

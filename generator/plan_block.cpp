@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <optional>
 
 #include "generator/plan.hpp"
 
@@ -175,12 +176,7 @@ Result<BlockShape> choose_shape(DecodePlan& plan, const Tuning& tuning) {
     chosen = {};
   }
   if (chosen.warps == 0) {
-    const std::vector<BlockShape> shapes = shapes_of(plan);
-    if (shapes.empty())
-      return fail(Code::unsupported,
-                  fmt::format("no block shape of the decode family fits {} bytes of shared memory on {}",
-                              plan.arch.shared_bytes_per_block, plan.arch.name),
-                  {}, {"a smaller attention.head_dim or fewer bits need less"});
+    const std::vector<BlockShape> shapes = shapes_of(plan);  // choose_team has seen to it that there are some
     chosen = shapes.front();
   }
   layout_shared(plan, chosen);
@@ -245,22 +241,53 @@ Decision decision_of(const DecodePlan& plan) {
 
 }  // namespace
 
-Result<BlockShape> choose_block(DecodePlan& plan, const std::vector<TeamPlan>& teams, const Tuning& tuning) {
-  for (const TeamPlan& team : teams) {
-    take_team(plan, team);
-    if (!shapes_of(plan).empty()) break;
+namespace {
+
+// As many query rows at once as have a shape of blocks, in equal turns; of the teams for that the first that has one.
+Result<void> choose_team(DecodePlan& plan, const Problem& problem) {
+  constexpr int kMostRows = 64;
+  const SidePlan k = plan.k, v = plan.v;
+  const int all = plan.all_rows();
+  std::optional<Error> refusal;
+  for (int rows = std::min(all, kMostRows); rows > 0; rows = (rows - 1) / 8 * 8) {
+    plan.turns = (all + rows - 1) / rows;
+    plan.rows = plan.turns == 1 ? rows : std::min(rows, round_up((all + plan.turns - 1) / plan.turns, 8));
+    const auto teams = plan_teams(problem, plan.rows, k, v);
+    if (!teams && !refusal) refusal = teams.error();
+    if (!teams) continue;
+    for (const TeamPlan& team : *teams) {
+      take_team(plan, team);
+      if (!shapes_of(plan).empty()) return {};
+    }
   }
+  if (refusal) return tl::unexpected(*refusal);
+  return fail(Code::unsupported,
+              fmt::format("no block shape of the decode family fits {} bytes of shared memory on {}",
+                          plan.arch.shared_bytes_per_block, plan.arch.name),
+              {}, {"a smaller attention.head_dim or fewer bits need less"});
+}
+
+}  // namespace
+
+Result<BlockShape> choose_block(DecodePlan& plan, const Problem& problem, const Tuning& tuning) {
+  KV_CHECK(choose_team(plan, problem));
+  plan.decisions.push_back({"family",
+                            "decode",
+                            fmt::format("{} query rows fill {} block(s) of 8 columns", plan.rows, (plan.rows + 7) / 8),
+                            {}});
+  if (plan.turns > 1)
+    plan.decisions.push_back(
+        {"turns",
+         fmt::format("{} of {} query rows", plan.turns, plan.rows),
+         fmt::format("{} are more than a block has room for; each turn reads the cache", plan.all_rows()),
+         {}});
   if (plan.team > 1) plan.decisions.push_back(decision_of(plan));
   return choose_shape(plan, tuning);
 }
 
-std::vector<BlockShape> fitting_shapes(DecodePlan plan, const std::vector<TeamPlan>& teams) {
-  std::vector<BlockShape> shapes;
-  for (const TeamPlan& team : teams) {
-    take_team(plan, team);
-    if (shapes = shapes_of(plan); !shapes.empty()) break;
-  }
-  return shapes;
+Result<std::vector<BlockShape>> fitting_shapes(DecodePlan plan, const Problem& problem) {
+  KV_CHECK(choose_team(plan, problem));
+  return shapes_of(plan);
 }
 
 }  // namespace kvjit

@@ -89,7 +89,6 @@ Result<DecodePlan> begin_plan(const Problem& problem) {
   plan.head_dim_v = problem.v_dim();
   plan.group = problem.q_heads_per_kv;
   plan.query_length = problem.query_length;
-  plan.rows = plan.group * plan.query_length;
   plan.causal = problem.causal;
   plan.sparse_v = problem.sparse_v;
   plan.appends = problem.append;
@@ -112,10 +111,6 @@ Result<DecodePlan> begin_plan(const Problem& problem) {
     if (side->inner_dim % 32 != 0)
       return fail(Code::unsupported, fmt::format("the decode family needs rows of a multiple of 32 values; {} has {}",
                                                  side->format.name, side->inner_dim));
-  plan.decisions.push_back({"family",
-                            "decode",
-                            fmt::format("{} query rows fill {} block(s) of 8 columns", plan.rows, (plan.rows + 7) / 8),
-                            {}});
   return plan;
 }
 
@@ -123,14 +118,12 @@ Result<DecodePlan> begin_plan(const Problem& problem) {
 
 Result<std::vector<BlockShape>> decode_shapes(const Problem& problem) {
   KV_TRY(plan, begin_plan(problem));
-  KV_TRY(teams, plan_teams(problem, plan.k, plan.v));
-  return fitting_shapes(std::move(plan), teams);
+  return fitting_shapes(std::move(plan), problem);
 }
 
 Result<DecodePlan> plan_decode(const Problem& problem, const Tuning& tuning) {
   KV_TRY(plan, begin_plan(problem));
-  KV_TRY(teams, plan_teams(problem, plan.k, plan.v));
-  KV_TRY(shape, choose_block(plan, teams, tuning));
+  KV_TRY(shape, choose_block(plan, problem, tuning));
   if (plan.team > 1 && plan.sparse_v > 0)
     return fail(
         Code::unsupported,

@@ -14,7 +14,6 @@
 namespace kvjit {
 namespace {
 
-constexpr int kMostRows = 64;                   // of queries
 constexpr int kManySums = 64, kMostSums = 128;  // of the output, registers a lane
 constexpr int kMostTeam = 8;
 // Fewer query rows leave the tensor cores idle either way; and one warp alone then needs no barriers.
@@ -53,13 +52,8 @@ TeamPlan plan_warps(const Problem& problem, int warps, int blocks, const SidePla
 
 }  // namespace
 
-Result<std::vector<TeamPlan>> plan_teams(const Problem& problem, const SidePlan& k, const SidePlan& v) {
-  const int rows = problem.q_heads_per_kv * problem.query_length, blocks = (rows + 7) / 8;
-  if (rows > kMostRows)
-    return fail(Code::unsupported,
-                fmt::format("the decode family serves at most {} query rows; q_heads_per_kv {} x query_length {} is {}",
-                            kMostRows, problem.q_heads_per_kv, problem.query_length, rows),
-                {}, {"lower attention.query_length"});
+Result<std::vector<TeamPlan>> plan_teams(const Problem& problem, int rows, const SidePlan& k, const SidePlan& v) {
+  const int blocks = (rows + 7) / 8;
   std::vector<TeamPlan> teams;
   if (problem.arch.has("wgmma") && rows >= kWarpgroupRows)
     if (auto team = plan_warpgroup(problem, blocks); team && sums_of(*team) <= kMostSums) teams.push_back(*team);
@@ -74,7 +68,7 @@ Result<std::vector<TeamPlan>> plan_teams(const Problem& problem, const SidePlan&
     return fail(Code::unsupported,
                 fmt::format("the decode family has no registers for {} query rows over {} values a row of {}", rows,
                             v.inner_dim, problem.v.name),
-                {}, {rows <= 8 ? "head_dim up to 512 works" : "lower attention.query_length"});
+                {}, {"head_dim up to 512 works"});
   return teams;
 }
 

@@ -153,6 +153,8 @@ Result<ProgramSource> make_tuned(const Problem& problem, const Registry& registr
   KV_TRY(decode, plan_decode(problem, tuning));
   decode.name = problem.id + "." + problem.arch.name;
   program.tile_tokens = decode.tile;
+  program.rows = decode.rows;
+  program.turns = decode.turns;
   program.decisions.insert(program.decisions.begin(), decode.decisions.begin(), decode.decisions.end());
   program.rotates_queries = decode.rotates_queries;
   program.finishes = decode.finishes;

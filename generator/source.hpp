@@ -80,8 +80,9 @@ struct ProgramSource {
   bool causal = false;
   int q_bytes = 2, out_bytes = 4;  // of one element
   bool q_is_f16 = true, out_is_f32 = true;
-  int rows = 0;                                                            // q_heads_per_kv * query_length
-  int tile_tokens = 0;                                                     // granule in which blocks share the tokens
+  int rows = 0,
+      turns = 1;        // of q_heads_per_kv * query_length query rows, those that a block takes at once; and how often
+  int tile_tokens = 0;  // granule in which blocks share the tokens
   bool rotates_queries = false, finishes = false, rotates_output = false;  // what `attend` does beside attending
   bool appends = false;  // `attend` stores the newest tokens, which calls bring
   SideFacts k, v;

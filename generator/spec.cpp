@@ -15,7 +15,7 @@ namespace {
 using schema::Node;
 
 constexpr std::size_t kMaxCombinations = 4096;
-constexpr schema::Range kHeadDim{16, 1024}, kRows{1, 64};
+constexpr schema::Range kHeadDim{16, 1024}, kGroup{1, 256}, kQueries{1, 65536};
 const std::vector<std::string> kFeatures = {"causal"};
 const std::vector<std::string> kPlannedLayouts = {"paged",
                                                   "interleaved"};  // named in the design, served by nothing yet
@@ -41,8 +41,8 @@ void read_attention(schema::Table& table, Spec& spec) {
   if (table.find("head_dim") && table.find("head_dim_k"))
     table.complain(table.where("head_dim_k"), "head_dim is of K and of V unless head_dim_v says otherwise",
                    {"leave out head_dim or head_dim_k"});
-  table.read("q_heads_per_kv", spec.q_heads_per_kv, kRows);
-  table.read("query_length", spec.query_length, kRows);
+  table.read("q_heads_per_kv", spec.q_heads_per_kv, kGroup);
+  table.read("query_length", spec.query_length, kQueries);
   table.read("features", spec.features);
   table.read("q_type", spec.q_type, kElements);
   table.read("out_type", spec.out_type, kElements);

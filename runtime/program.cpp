@@ -49,12 +49,17 @@ struct Workspace {
 long long q_heads(const ProgramSource& source, const AttentionCall& call) {
   return static_cast<long long>(call.kv_heads) * source.q_heads_per_kv;
 }
-long long pairs(const AttentionCall& call) {  // at least 1, so that calls yet to be checked can be counted too
-  return std::max(static_cast<long long>(call.sequences) * call.kv_heads, 1ll);
+// What the line of work counts as heads: each KV head as often as its query rows take turns.
+long long pair_heads(const ProgramSource& source, const AttentionCall& call) {
+  return static_cast<long long>(call.kv_heads) * source.turns;
+}
+// At least 1, so that calls yet to be checked can be counted too.
+long long pairs(const ProgramSource& source, const AttentionCall& call) {
+  return std::max(call.sequences * pair_heads(source, call), 1ll);
 }
 // Of all (sequence, KV head) pairs, at `tokens` each.
 long long tiles(const ProgramSource& source, const AttentionCall& call) {
-  return std::max(ceil_div(call.tokens, std::max(source.tile_tokens, 1)), 1ll) * pairs(call);
+  return std::max(ceil_div(call.tokens, std::max(source.tile_tokens, 1)), 1ll) * pairs(source, call);
 }
 
 // One a multiprocessor; or a few less, if then blocks are whole parts of pairs, or pairs of blocks: every seam costs a block another
@@ -70,10 +75,11 @@ long long blocks_without_seams(long long multiprocessors, long long pairs) {
 
 // What kernels are told of it. With lengths on the device they find out themselves.
 kv::WorkArgs share_work(const ProgramSource& source, const AttentionCall& call, int blocks) {
-  kv::WorkArgs work{call.lengths, call.tokens, call.sequences, call.kv_heads, blocks, 0, 0, 0};
+  kv::WorkArgs work{
+      call.lengths, call.tokens, call.sequences, static_cast<int>(pair_heads(source, call)), blocks, 0, 0, 0};
   if (call.lengths) return work;
   const auto all = static_cast<kv::u32>(tiles(source, call)), count = static_cast<kv::u32>(blocks);
-  work.tiles = static_cast<kv::u32>(tiles(source, call) / pairs(call));
+  work.tiles = static_cast<kv::u32>(tiles(source, call) / pairs(source, call));
   work.share = all / count, work.longer = all % count;
   return work;
 }
@@ -82,9 +88,10 @@ int choose_blocks(const ProgramSource& source, const DeviceFacts& device, const 
   const long long most = std::clamp(tiles(source, call), 1ll, static_cast<long long>(kMostBlocks));
   long long wanted = call.blocks;
   if (wanted <= 0 && device.is_gpu)
-    wanted = call.lengths ? device.multiprocessors : blocks_without_seams(device.multiprocessors, pairs(call));
+    wanted = call.lengths ? device.multiprocessors : blocks_without_seams(device.multiprocessors, pairs(source, call));
   else if (wanted <= 0)  // few, but so that some pairs have parts
-    wanted = tiles(source, call) > kTilesBeforeCpuParts * pairs(call) ? 2 * pairs(call) + 1 : pairs(call);
+    wanted = tiles(source, call) > kTilesBeforeCpuParts * pairs(source, call) ? 2 * pairs(source, call) + 1
+                                                                              : pairs(source, call);
   return static_cast<int>(std::clamp(wanted, 1ll, most));
 }
 
@@ -93,7 +100,8 @@ Workspace lay_out(const ProgramSource& source, const AttentionCall& call, int bl
     return product(sizeof(float), call.sequences, source.query_length, q_heads(source, call), side.inner_dim);
   };
   // The readable kernel takes rows rotated by launches of their own, so the pieces for those are there for fused programs too.
-  const std::size_t slots = plus(product(1, call.sequences, call.kv_heads), static_cast<std::size_t>(blocks));
+  const std::size_t slots =
+      plus(product(1, call.sequences, pair_heads(source, call)), static_cast<std::size_t>(blocks));
   const std::size_t states = times(times(slots, source.rows), sizeof(float));
   Workspace pieces;
   std::size_t end = kCounterBytes;
@@ -185,9 +193,9 @@ Result<void> check_new_rows(const ProgramSource& source, const AttentionCall& ca
 Result<void> check_call(const ProgramSource& source, const AttentionCall& call, const Workspace& pieces,
                         DevicePointer workspace) {
   KV_CHECK(check_counts(call.sequences, call.tokens, call.kv_heads));
-  if (std::max(call.sequences, call.kv_heads) > kMostGridYZ)
+  if (std::max<long long>(call.sequences, pair_heads(source, call)) > kMostGridYZ)
     return refuse(fmt::format("{} sequences of {} heads; at most {} of either fit a launch", call.sequences,
-                              call.kv_heads, kMostGridYZ));
+                              pair_heads(source, call), kMostGridYZ));
   if (call.blocks < 0 || call.blocks > kMostBlocks)
     return refuse(fmt::format("{} blocks; 0 (chosen) to {} are possible", call.blocks, kMostBlocks));
   constexpr int kMostTokens = 1 << 30;  // token numbers, a few tiles ahead, are ints in the kernels
@@ -358,9 +366,11 @@ Result<LaunchReport> Program::run(bool readable, const AttentionCall& call, Devi
   const double scale = call.scale == 0 ? 1 / std::sqrt(static_cast<double>(source_.head_dim)) : call.scale;
   args.scale_log2 = static_cast<float>(scale * std::numbers::log2e * call.k_tensor_scale);
   args.value_scale = call.v_tensor_scale;
-  const auto heads = static_cast<unsigned>(call.kv_heads), sequences = static_cast<unsigned>(call.sequences);
+  const auto heads = static_cast<unsigned>(pair_heads(source_, call)),
+             sequences = static_cast<unsigned>(call.sequences);
   if (readable) {
     const auto rows = static_cast<unsigned>(q_heads(source_, call) * source_.query_length);
+    args.work.kv_heads = call.kv_heads;
     KV_CHECK(step(Role::reference, Grid{rows, 1, sequences}, args));
   } else {
     args.arrivals = reinterpret_cast<kv::u32*>(workspace);

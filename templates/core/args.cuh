@@ -30,8 +30,9 @@ struct Rows {
 // How the tokens of a call are shared among blocks (core/work.cuh).
 struct WorkArgs {
   const int* lengths;  // tokens of each sequence (at most `tokens` count), or null: `tokens` for all
-  int tokens, sequences, kv_heads;
-  int blocks;  // of decode: at most one a tile
+  int tokens, sequences;
+  int kv_heads;  // of decode and merge: times the turns of their query rows (core/turns.cuh)
+  int blocks;    // of decode: at most one a tile
   // Where lengths are null, so that the host knows: tiles a pair; and what each block gets, the first `longer` one more.
   u32 tiles, share, longer;
 };

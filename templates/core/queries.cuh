@@ -13,6 +13,7 @@
 #include "core/args.cuh"
 #include "core/integers.cuh"
 #include "core/simt.cuh"
+#include "core/turns.cuh"
 #include "formats/inner.cuh"
 
 namespace kv {
@@ -32,13 +33,13 @@ class QueryRows {
   float x_[kPerWarp][kAll];
 
  public:
-  KV_DEVICE void load(const AttentionArgs& args, int sequence, int head) {
+  KV_DEVICE void load(const AttentionArgs& args, int sequence, const Turn<Plan>& turn) {
     KV_UNROLL
     for (int i = 0; i < kPerWarp; ++i) {
       // Rows and dimensions that are not there are read from a place that is: a condition on a load would be waited for.
-      const int asked = i * Plan::kWarps + warp(), row = asked < Plan::kRows ? asked : 0, query = row / Plan::kGroup;
-      const i64 at = sequence * args.q.sequence_stride + query * args.q.query_stride +
-                     (i64(head) * Plan::kGroup + row % Plan::kGroup) * args.q.head_stride;
+      const int asked = i * Plan::kWarps + warp(), row = asked < Plan::kRows && turn.has(asked) ? asked : 0;
+      const i64 at = sequence * args.q.sequence_stride + turn.query(row) * args.q.query_stride +
+                     i64(turn.query_head(row)) * args.q.head_stride;
       KV_UNROLL
       for (int e = 0; e < kPerLane; ++e) {
         const int d = e * 32 + lane();

@@ -5,37 +5,38 @@
 #pragma once
 #include "core/args.cuh"
 #include "core/simt.cuh"
+#include "core/turns.cuh"
 #include "core/work.cuh"
 #include "formats/write.cuh"
 
 namespace kv {
 
 template <class Writer>
-KV_DEVICE void append_row(const NewRows& rows, const CacheSide& side, const Part& part, int token, int index,
+KV_DEVICE void append_row(const NewRows& rows, const CacheSide& side, int sequence, int head, int token, int index,
                           u8* bytes) {
-  const i64 from =
-      part.sequence * rows.x.sequence_stride + index * rows.x.query_stride + part.head * rows.x.head_stride;
+  const i64 from = sequence * rows.x.sequence_stride + index * rows.x.query_stride + head * rows.x.head_stride;
   write_row<Writer>(rows.x.data, rows.type, from, rows.tensor_scale, bytes,
-                    stored_row<typename Writer::Encoder::F>(side, part.sequence, part.head, token));
+                    stored_row<typename Writer::Encoder::F>(side, sequence, head, token));
 }
 
 template <class Plan>
 KV_DEVICE void append(const AppendArgs& args, const Part& part) {
-  constexpr int kNew = Plan::kRows / Plan::kGroup;
+  constexpr int kNew = Plan::kAllRows / Plan::kGroup;
   static_assert(Plan::kWarps * Plan::kAppendBytes <= Plan::kStages * Plan::kWarps * Plan::kStageBytes,
                 "rows are packed where the ring will be");
   const int first = part.length - kNew, tiles_begin = part.first * Plan::kTile, tiles_end = part.last * Plan::kTile;
   const int begin = first > tiles_begin ? first : tiles_begin;
   const int end = part.length < tiles_end ? part.length : tiles_end;
-  if (begin >= end) return;  // the whole block
+  if (begin >= end) return;                     // the whole block
+  const int head = Turn<Plan>(part.head).head;  // the blocks of its other turns store the same bytes
   u8* const bytes = shared_bytes() + Plan::kRingAt + warp() * Plan::kAppendBytes;
   KV_NO_UNROLL
   for (int i = warp(); i < 2 * (end - begin); i += Plan::kWarps) {
     const int token = begin + i / 2;
     if (i % 2 == 0)
-      append_row<typename Plan::KeyWriter>(args.new_k, args.k, part, token, token - first, bytes);
+      append_row<typename Plan::KeyWriter>(args.new_k, args.k, part.sequence, head, token, token - first, bytes);
     else
-      append_row<typename Plan::ValueWriter>(args.new_v, args.v, part, token, token - first, bytes);
+      append_row<typename Plan::ValueWriter>(args.new_v, args.v, part.sequence, head, token, token - first, bytes);
     sync_warp();  // every lane is done with the bytes
   }
   publish_stores();

@@ -63,20 +63,22 @@ KV_DEVICE void fill_order() {
 }
 
 // One side of the cache at a part's sequence and head: where a warp's next tile comes from.
-template <class Side, int kTile, int kWarps>
+template <class Plan, class Side>
 struct Tiles {
+  static constexpr int kTile = Plan::kTile, kWarps = Plan::kWarps;
   const u8* first_row;  // of the pair
   i64 token_stride;
   const u8 *codes, *scales;  // of layout planar: from the lane's 16 bytes on
   bool is_aligned;           // whole tiles can take the straight-line copies
 
   KV_DEVICE Tiles(const CacheSide& side, const Part& part, int tile)
-      : first_row(side.codes + part.sequence * side.codes_sequence_stride + part.head * side.codes_head_stride),
+      : first_row(side.codes + part.sequence * side.codes_sequence_stride +
+                  Turn<Plan>(part.head).head * side.codes_head_stride),
         token_stride(Side::kIsPlanar ? Side::kRowBytes : side.codes_token_stride),
         codes(in_register(first_row + tile * tile_bytes() + (Side::kIsPlanar ? lane() * 16 : 0))),
         scales(in_register(side.scales + part.sequence * side.scales_sequence_stride +
-                           part.head * side.scales_head_stride + i64(tile) * (kTile * Side::kScaleRowBytes) +
-                           lane() * 16)),
+                           Turn<Plan>(part.head).head * side.scales_head_stride +
+                           i64(tile) * (kTile * Side::kScaleRowBytes) + lane() * 16)),
         is_aligned(kv::is_aligned<Side>(codes, token_stride)) {}
 
   template <bool kIsWhole>
@@ -94,8 +96,9 @@ struct Tiles {
 
 // One staged tile. scale: of scores, times the units of K and of the queries.
 template <class Plan>
-KV_DEVICE void take_tile(Sums<Plan>& sums, SharedAddress stage, const Queries<Plan>& queries, float scale, int token,
-                         int length, const u8* k_codes, i64 k_stride, const u8* v_codes, i64 v_stride) {
+KV_DEVICE void take_tile(Sums<Plan>& sums, SharedAddress stage, const Queries<Plan>& queries, float scale,
+                         const Turn<Plan>& turn, int token, int length, const u8* k_codes, i64 k_stride,
+                         const u8* v_codes, i64 v_stride) {
   using K = typename Plan::K;
   using V = typename Plan::V;
   constexpr int kSubtiles = Plan::kSubtiles, kTokens = kSubtiles * 16;
@@ -111,7 +114,7 @@ KV_DEVICE void take_tile(Sums<Plan>& sums, SharedAddress stage, const Queries<Pl
     Scores<Plan> x[kSubtiles];
     score<Plan>(x, stage, first, k_skew, queries, table, scale, sums.softmax);
     if (token + first + kTokens > length || Plan::Feature::cuts(token + first + kTokens - 1, length))
-      mask_scores<Plan>(x, token + first, length);
+      mask_scores<Plan>(x, turn, token + first, length);
     bool needs_renewal = largest_bits<Plan>(x) >= sums.softmax.renews_at;
     if (Plan::Feature::template skips_values<Plan>(x, needs_renewal)) {
       exponentiate<Plan>(p, x, sums.softmax);  // into the denominator
@@ -151,11 +154,12 @@ KV_DEVICE void attend_part(const AttentionArgs& args, const Work<Plan::kTile>& w
   constexpr int kTile = Plan::kTile, kStages = Plan::kStages;
   // Queries are asked for first: behind a ring that is being filled they would wait for all of it.
   QueryRows<Plan> rows;
-  rows.load(args, part.sequence, part.head);
+  const Turn<Plan> turn(part.head);
+  rows.load(args, part.sequence, turn);
 
   int tile = part.first + warp();
-  Tiles<K, kTile, Plan::kWarps> k(args.k, part, tile);
-  Tiles<V, kTile, Plan::kWarps> v(args.v, part, tile);
+  Tiles<Plan, K> k(args.k, part, tile);
+  Tiles<Plan, V> v(args.v, part, tile);
   const int last = int(kept(part.last));
   const int whole = int(kept(k.is_aligned && v.is_aligned ? u32(part.length) / kTile : 0));
   // Of a team that takes its last tiles, all are staged: the output is added up over them without asking which there are.
@@ -188,13 +192,9 @@ KV_DEVICE void attend_part(const AttentionArgs& args, const Work<Plan::kTile>& w
   Sums<Plan> sums;
   sums.softmax.reset();
   if constexpr (Plan::kTeam > 1) {
-    typename Plan::Team tiles{tile - (kStages - 1) * Plan::kWarps,
-                              last,
-                              part.length,
-                              k.first_row,
-                              k.token_stride,
-                              v.first_row,
-                              v.token_stride};
+    typename Plan::Team tiles{
+        turn,          tile - (kStages - 1) * Plan::kWarps, last, part.length, k.first_row, k.token_stride, v.first_row,
+        v.token_stride};
     tiles.attend(sums, queries, scale, stage);
   } else {
     SharedAddress taken = ring, filled = ring_last;
@@ -204,8 +204,8 @@ KV_DEVICE void attend_part(const AttentionArgs& args, const Work<Plan::kTile>& w
       copy_wait<kStages - 2>();
       sync_warp();  // every lane's copies of this tile have landed, and every lane is done with the stage that is filled now
       stage(tile, filled);
-      take_tile<Plan>(sums, taken, queries, scale, (tile - kAhead) * kTile, part.length, k.first_row, k.token_stride,
-                      v.first_row, v.token_stride);
+      take_tile<Plan>(sums, taken, queries, scale, turn, (tile - kAhead) * kTile, part.length, k.first_row,
+                      k.token_stride, v.first_row, v.token_stride);
       filled = taken;
       taken = taken == ring_last ? ring : taken + kSlot;
     }
@@ -230,7 +230,7 @@ KV_DEVICE void prefetch_side(const CacheSide& side, const Part& part) {
               last = (part.last < part.first + kMost ? part.last : part.first + kMost) * Plan::kTile;
     const int bytes = ((last < part.length ? last : part.length) - first) * Side::kRowBytes;
     const u8* const codes = side.codes + part.sequence * side.codes_sequence_stride +
-                            part.head * side.codes_head_stride + i64(first) * Side::kRowBytes;
+                            Turn<Plan>(part.head).head * side.codes_head_stride + i64(first) * Side::kRowBytes;
     KV_NO_UNROLL
     for (int at = thread() * kLine; at < bytes; at += Plan::kThreads * kLine) prefetch_line(codes + at);
   }

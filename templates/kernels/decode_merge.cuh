@@ -5,6 +5,7 @@
 #pragma once
 #include "core/args.cuh"
 #include "core/simt.cuh"
+#include "core/turns.cuh"
 #include "core/work.cuh"
 #include "formats/inner.cuh"
 #include "kernels/decode_softmax.cuh"
@@ -129,9 +130,10 @@ KV_DEVICE void store_row(int row, int at, const RowSums& sum) {
 template <class Plan>
 KV_DEVICE void write_rows(const AttentionArgs& args, const Part& part) {
   constexpr int kPerLane = Plan::kOutputStored / 32;
+  const Turn<Plan> turn(part.head);
   KV_NO_UNROLL
   for (int first = 0; first < Plan::kRows; first += Plan::kWarps) {  // every warp alike: lanes meet in rotations
-    const bool exists = first + warp() < Plan::kRows;
+    const bool exists = first + warp() < Plan::kRows && turn.has(first + warp());
     const int row = exists ? first + warp() : 0;
     float x[kPerLane];
     [[maybe_unused]] float second[kPerLane];
@@ -143,8 +145,8 @@ KV_DEVICE void write_rows(const AttentionArgs& args, const Part& part) {
         second[e] = float_of(load_shared_u32(at + Plan::kOutputStored * 4));
     }
     if constexpr (Plan::kRotatesOutput) from_inner<typename Plan::ValueDomain>(x, second);
-    const i64 to = part.sequence * args.out.sequence_stride + row / Plan::kGroup * args.out.query_stride +
-                   (i64(part.head) * Plan::kGroup + row % Plan::kGroup) * args.out.head_stride;
+    const i64 to = part.sequence * args.out.sequence_stride + turn.query(row) * args.out.query_stride +
+                   i64(turn.query_head(row)) * args.out.head_stride;
     KV_UNROLL
     for (int e = 0; e < kPerLane; ++e)
       if (exists && e * 32 + lane() < Plan::kOutputDim) Plan::store(args.out.data, to + e * 32 + lane(), x[e]);

@@ -6,6 +6,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 #include "core/simt.cuh"
+#include "core/turns.cuh"
 
 namespace kv {
 
@@ -55,13 +56,13 @@ struct Softmax {
 
 // Takes from each x whose token its row does not see.
 template <class Plan>
-KV_DEVICE void mask_scores(Scores<Plan> (&x)[Plan::kSubtiles], int token, int length) {
+KV_DEVICE void mask_scores(Scores<Plan> (&x)[Plan::kSubtiles], const Turn<Plan>& turn, int token, int length) {
   const int g = lane() >> 2, c = lane() & 3;
   KV_UNROLL
   for (int i = 0; i < Plan::kSubtiles * 4 * Plan::kColumnBlocks; ++i) {
     const int sub = i / (4 * Plan::kColumnBlocks), n = i / 4 % Plan::kColumnBlocks, j = i % 4;
     const int t = token + sub * 16 + g + 8 * (j >> 1), row = n * 8 + 2 * c + (j & 1);
-    if (t >= length || !Plan::Feature::sees(row / Plan::kGroup, t, length)) x[sub][n][j] = kMasked;
+    if (t >= length || !Plan::Feature::sees(turn.query(row), t, length)) x[sub][n][j] = kMasked;
   }
 }
 

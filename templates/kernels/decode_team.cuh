@@ -176,6 +176,7 @@ struct TeamTiles {
   static constexpr int kTile = Plan::kTile;
   static constexpr bool kFitsAhead = Plan::kByWarpgroups && V::kScalesGroups && !Plan::kScalesProbabilities;
   static_assert(kTile == 16 * Plan::kSubtiles, "a tile is scored at once");
+  Turn<Plan> turn;
   int tile, last, length;
   const u8* k_first_row;  // of the pair
   i64 k_stride;
@@ -233,7 +234,7 @@ struct TeamTiles {
     for (int i = 0; i < Plan::kSubtiles * 2; ++i) skew[i / 2][i % 2] = row_skew<K>(k_first_row, k_stride, g);
     Products::score(x, staged(slot, warp()), skew, queries, table_of_lane<K::kTableCopies>(), scale, sums.softmax);
     const int end = tile < last ? length : 0;
-    if (token + kTile > end || Plan::Feature::cuts(token + kTile - 1, end)) mask_scores<Plan>(x, token, end);
+    if (token + kTile > end || Plan::Feature::cuts(token + kTile - 1, end)) mask_scores<Plan>(x, turn, token, end);
     return largest_bits<Plan>(x) >= sums.softmax.renews_at;
   }
 

@@ -8,8 +8,11 @@ namespace kv {
 
 template <class Plan>
 KV_DEVICE void merge(const MergeArgs& args) {
-  const int row = block_x(), query = row / Plan::kGroup, head = block_y() * Plan::kGroup + row % Plan::kGroup;
-  const i64 to = block_z() * args.out.sequence_stride + query * args.out.query_stride + head * args.out.head_stride;
+  const int row = block_x();
+  const Turn<Plan> turn(block_y());
+  if (!turn.has(row)) return;  // the whole block
+  const i64 to = block_z() * args.out.sequence_stride + turn.query(row) * args.out.query_stride +
+                 turn.query_head(row) * args.out.head_stride;
   const Work<Plan::kTile> work(args.work);
   const Part pair = work.pair(block_z(), block_y());
   const int first = work.block_of(pair.pair_begin), parts = work.block_of(pair.pair_begin + pair.tiles - 1) - first + 1;

@@ -70,6 +70,14 @@ TEST_CASE("where the packing of V does not divide, a team shares the query rows"
   }
 }
 
+TEST_CASE("more query rows than a block takes come in turns") {
+  for (const char* arch : {kWarpgroupArch, kWarpArch})
+    check_rows({{"kv4", "q4_0", 128, 13, 5, Layout::planar, true},  // 65 rows: 40, and 25
+                {"f16", "f16", 72, 5, 32, Layout::rows, false},
+                {"f16", "f16", 512, 20, 1, Layout::rows, false}},  // one warp
+               arch);
+}
+
 TEST_CASE("scales of V far apart, and a token far above the rest, in a team") {
   constexpr int kTokens = 1024;
   const auto context = open_context(DeviceKind::cpu);
