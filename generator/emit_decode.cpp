@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "core/args.cuh"
+#include "features/args.cuh"
 #include "generator/emit_text.hpp"
 
 namespace kvjit {
@@ -251,7 +252,8 @@ Source emit_decode(const DecodePlan& plan, const Registry& registry) {
   Writer w = begin(registry, name, "decode attention over a packed KV cache");
   w.fragment("kernels/decode.cuh");
   if (plan.team > 1) w.fragment(plan.by_warpgroups ? "kernels/decode_warpgroup.cuh" : "kernels/decode_team.cuh");
-  w.fragment(feature_fragment(plan.causal));
+  feature_fragments(w, plan.features, plan.causal, plan.query_length);
+  if (plan.features.any()) w.fragment("kernels/decode_features.cuh");
   if (plan.sparse_v > 0) w.fragment("features/sparse_values.cuh");
   if (plan.appends) w.fragment("features/append.cuh");
   if (plan.rotates_queries || plan.appends) domain_fragments(w, plan.k.format);
@@ -270,6 +272,7 @@ Source emit_decode(const DecodePlan& plan, const Registry& registry) {
     write_writer(w, plan.k, plan.head_dim, "KeyWriter");
     write_writer(w, plan.v, plan.head_dim_v, "ValueWriter");
   }
+  write_features(w, plan.features);
   w.line("struct Plan {{");
   w.line("  static constexpr int kKeyDim = {}, kValueDim = {};", plan.k.inner_dim, plan.v.inner_dim);
   w.line(
@@ -308,7 +311,10 @@ Source emit_decode(const DecodePlan& plan, const Registry& registry) {
          real(plan.k.sections[0].integers.has_half ? 0.5 : 0));
   w.line("  using KeyCodes = KeySection0;");
   w.line("  using K = KeySide;\n  using V = ValueSide;\n  using Feature = {};",
-         feature_of(plan.causal, plan.query_length, plan.sparse_v > 0));
+         feature_of(plan.features, plan.causal, plan.query_length, plan.sparse_v > 0));
+  if (plan.features.any())
+    w.line("  static constexpr int kFeatureRowsAt = {}, kFeatureRowBytes = {};  // at most", plan.feature_rows_at,
+           kFeatureRowBytes);
   if (plan.sparse_v > 0)
     w.line("  static constexpr float kSparseLog2 = {};  // of {}", real(std::log2(plan.sparse_v)), plan.sparse_v);
   if (plan.rotates_queries) w.line("  using KeyDomain = kv::KeyDomain;");
@@ -324,10 +330,13 @@ Source emit_decode(const DecodePlan& plan, const Registry& registry) {
   w.line(
       "static_assert(KeySide::kStageBytes + ValueSide::kStageBytes == Plan::kStageBytes, \"stages do not add "
       "up\");\n");
-  const int args_bytes = plan.appends ? sizeof(kv::AppendArgs) : sizeof(kv::AttentionArgs);
-  return finish(
-      w, name, plan.arch.name,
-      {"decode", plan.appends ? "AppendArgs" : "AttentionArgs", plan.threads(), plan.shared_bytes, args_bytes});
+  const bool is_featured = plan.features.any();
+  const std::size_t args_bytes =
+      plan.appends ? (is_featured ? sizeof(kv::Featured<kv::AppendArgs>) : sizeof(kv::AppendArgs))
+                   : (is_featured ? sizeof(kv::Featured<kv::AttentionArgs>) : sizeof(kv::AttentionArgs));
+  return finish(w, name, plan.arch.name,
+                {"decode", args_of(plan.features, plan.appends ? "AppendArgs" : "AttentionArgs"), plan.threads(),
+                 plan.shared_bytes, int(args_bytes)});
 }
 
 }  // namespace kvjit

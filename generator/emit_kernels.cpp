@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "core/args.cuh"
+#include "features/args.cuh"
 #include "generator/emit_text.hpp"
 
 namespace kvjit {
@@ -31,18 +32,27 @@ Source emit_merge(const DecodePlan& plan, const Registry& registry) {
   const int dim = plan.v.inner_dim, threads = std::max(dim / 4, 32);
   const std::string name = "merge." + plan.name;
   Writer w = begin(registry, name, "parts of a decode call to rows of output");
+  const bool is_featured = plan.features.any();
   w.fragment("kernels/merge.cuh");
+  if (is_featured) {
+    feature_fragments(w, plan.features, plan.causal, plan.query_length);
+    w.fragment("kernels/decode_features.cuh");
+  }
   w.line("// ======== the plan ========\nnamespace kv {{\n");
   w.line("KV_TABLE u16 kValueOrder[{}] = {{\n    {}}};\n", plan.value_order.size(),
          joined(plan.value_order, [](int v) { return std::to_string(v); }));
+  write_features(w, plan.features);
   w.line("struct Plan {{");
   w.line("  static constexpr int kValueDim = {}, kGroup = {}, kRows = {}, kTile = {}, kThreads = {};", dim, plan.group,
          plan.rows, plan.tile, threads);
   w.line("  static constexpr int kTurns = {}, kAllRows = {};", plan.turns, plan.all_rows());
   w.line("  static constexpr int kOutputDim = {};", plan.v.format.is_ragged(plan.head_dim_v) ? plan.head_dim_v : dim);
   w.line("  KV_DEVICE static int value_order(int i) {{ return kValueOrder[i]; }}");
+  if (is_featured) w.line("  using Feature = {};", feature_of(plan.features, plan.causal, plan.query_length));
   w.line("{}\n}};\n", store_of(plan.out_type));
-  return finish(w, name, plan.arch.name, {"merge", "MergeArgs", threads, 0, sizeof(kv::MergeArgs)});
+  return finish(w, name, plan.arch.name,
+                {"merge", args_of(plan.features, "MergeArgs"), threads, 0,
+                 int(is_featured ? sizeof(kv::Featured<kv::MergeArgs>) : sizeof(kv::MergeArgs))});
 }
 
 Source emit_rotate(const Problem& p, bool is_inverse, const Registry& registry) {
@@ -65,21 +75,39 @@ Source emit_rotate(const Problem& p, bool is_inverse, const Registry& registry) 
 
 Source emit_reference(const Problem& p, const Registry& registry) {
   const bool is_planar = p.layout == Layout::planar;
-  const std::string name = fmt::format("reference.{}.d{}.g{}.q{}.{}.{}{}-{}.{}", element_pair(p), p.dims(),
+  const bool is_featured = p.features.any();
+  const std::string name = fmt::format("reference.{}.d{}.g{}.q{}.{}.{}{}{}-{}.{}", element_pair(p), p.dims(),
                                        p.q_heads_per_kv, p.query_length, to_string(p.layout), p.causal ? "causal." : "",
-                                       to_string(p.q_type), to_string(p.out_type), p.arch.name);
+                                       p.features.id(), to_string(p.q_type), to_string(p.out_type), p.arch.name);
   Writer w = begin(registry, name, "attention as the formula says it");
   w.fragment("kernels/reference.cuh");
-  w.fragment(feature_fragment(p.causal));
+  feature_fragments(w, p.features, p.causal, p.query_length);
+  if (is_featured) w.fragment("kernels/reference_features.cuh");
   w.line("// ======== the plan ========\nnamespace kv {{\n");
   write_format(w, p.k, p.head_dim, "KeyFormat", is_planar);
   write_format(w, p.v, p.v_dim(), "ValueFormat", is_planar);
+  write_features(w, p.features);
   w.line("struct Plan {{\n  static constexpr int kGroup = {};", p.q_heads_per_kv);
   w.line("  using K = KeyFormat;\n  using V = ValueFormat;\n  using Feature = {};",
-         feature_of(p.causal, p.query_length));
+         feature_of(p.features, p.causal, p.query_length));
   w.line("{}\n{}\n}};\n", load_of(p.k.is_transformed() ? Element::f32 : p.q_type, "load_query"),
          store_of(p.v.is_transformed() ? Element::f32 : p.out_type));
-  return finish(w, name, p.arch.name, {"reference", "AttentionArgs", 32, 0, sizeof(kv::AttentionArgs)});
+  return finish(w, name, p.arch.name,
+                {"reference", args_of(p.features, "AttentionArgs"), 32, 0,
+                 int(is_featured ? sizeof(kv::Featured<kv::AttentionArgs>) : sizeof(kv::AttentionArgs))});
+}
+
+Source emit_merge_parts(const Problem& p, const Registry& registry) {
+  const std::string name =
+      fmt::format("merge_parts.d{}.q{}.{}.{}", p.v_dim(), p.query_length, to_string(p.out_type), p.arch.name);
+  Writer w = begin(registry, name, "outputs over parts of a context to one");
+  w.fragment("kernels/merge_parts.cuh");
+  w.line("// ======== the plan ========\nnamespace kv {{\n");
+  w.line("struct Plan {{\n  static constexpr int kWarps = {}, kDim = {}, kPerLane = {};", kWarpsOfRowKernels, p.v_dim(),
+         (p.v_dim() + 31) / 32);
+  w.line("{}\n{}\n}};\n", load_of(p.out_type, "load"), store_of(p.out_type));
+  return finish(w, name, p.arch.name,
+                {"merge_parts", "MergePartsArgs", kWarpsOfRowKernels * 32, 0, sizeof(kv::MergePartsArgs)});
 }
 
 Source emit_codec(const CodecPlan& plan, const Registry& registry) {

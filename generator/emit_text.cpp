@@ -73,10 +73,26 @@ std::string store_of(Element type) {
       type == Element::f16 ? "f16_from_f32" : "bf16_from_f32");
 }
 
-std::string feature_of(bool causal, int query_length, bool has_sparse_values) {
-  const std::string seen = causal ? fmt::format("Causal<{}>", query_length) : "NoFeature";
+std::string feature_of(const FeatureSet& features, bool causal, int query_length, bool has_sparse_values) {
+  const std::string seen = features.any() ? feature_list(features, causal, query_length)
+                           : causal       ? fmt::format("Causal<{}>", query_length)
+                                          : "NoFeature";
   return has_sparse_values ? "SparseValues<" + seen + ">" : seen;
 }
-const char* feature_fragment(bool causal) { return causal ? "features/causal.cuh" : "features/none.cuh"; }
+
+void feature_fragments(Writer& w, const FeatureSet& features, bool causal, int query_length) {
+  if (!features.any()) return w.fragment(causal ? "features/causal.cuh" : "features/none.cuh");
+  w.fragment("features/list.cuh");
+  for (const FeatureUse& use : feature_uses(features, query_length)) w.fragment(use.fragment);
+}
+
+void write_features(Writer& w, const FeatureSet& features) {
+  if (features.softcap > 0)
+    w.line("struct SoftcapNumbers {{\n  static constexpr float kSoftcap = {};\n}};", real(features.softcap));
+}
+
+std::string args_of(const FeatureSet& features, const std::string& args) {
+  return features.any() ? fmt::format("Featured<kv::{}>", args) : args;
+}
 
 }  // namespace kvjit::emit

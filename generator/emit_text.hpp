@@ -80,7 +80,11 @@ void write_unpack(Writer& w, const SectionPlan& section);
 // How elements of a type are read and written; the feature of a call and its fragment.
 std::string load_of(Element type, const char* name);
 std::string store_of(Element type);
-std::string feature_of(bool causal, int query_length, bool has_sparse_values = false);
-const char* feature_fragment(bool causal);
+std::string feature_of(const FeatureSet& features, bool causal, int query_length, bool has_sparse_values = false);
+void feature_fragments(Writer& w, const FeatureSet& features, bool causal, int query_length);
+// What the types of features refer to, ahead of the plan.
+void write_features(Writer& w, const FeatureSet& features);
+// The arguments of a kernel: with those of features, if there are any.
+std::string args_of(const FeatureSet& features, const std::string& args);
 
 }  // namespace kvjit::emit

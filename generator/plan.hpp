@@ -102,6 +102,9 @@ struct SectionPlan {
   double factor = 1;                  // its scale is the stored one times this
 };
 
+// Bytes of shared memory that features may use for a row of queries (templates/kernels/decode_features.cuh).
+constexpr int kFeatureRowBytes = 64;
+
 struct SidePlan {
   Format format;
   bool is_planar = true;
@@ -127,6 +130,7 @@ struct DecodePlan {
   int head_dim = 0, head_dim_v = 0, group = 1, query_length = 1, column_blocks = 1;
   int rows = 1, turns = 1;  // query rows that a block takes at once; times that it takes to serve all of a KV head
   bool causal = false;
+  FeatureSet features;
   double sparse_v = 0;
   bool appends = false;
   Element q_type = Element::f16;    // what the kernel reads: f32 when Q was transformed before
@@ -145,6 +149,7 @@ struct DecodePlan {
   bool scales_probabilities = false;  // V's scale of a token, in the warp that has scored it
   bool shares_bases = false;          // bases of the softmax stand in shared memory
   bool by_warpgroups = false;         // its products as one: templates/kernels/decode_warpgroup.cuh
+  int feature_rows_at = 0;            // of features, if there are any: what each row has of its own
   int order_at = 0, integer_table_at = 0, queries_at = 0, sums_at = 0, sum_groups = 0, largest_at = 0, tops_at = 0,
       bases_at = 0, probabilities_at = 0, ring_at = 0, stage_bytes = 0, epilogue_at = 0, shared_bytes = 0;
   SidePlan k, v;

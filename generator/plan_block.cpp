@@ -69,7 +69,9 @@ int layout_shared(DecodePlan& plan, const BlockShape& shape) {
   plan.integer_table_at = plan.order_at + plan.v.inner_dim * 2;
   plan.bases_at = round_up(plan.integer_table_at + (int(plan.k.sections[0].integers.table.size()) + 1) * 4,
                            16);  // read when the warps merge, so ahead of what is overwritten then
-  plan.queries_at = round_up(plan.bases_at + (plan.shares_bases ? shape.warps * plan.column_blocks * 32 : 0), 128);
+  plan.feature_rows_at = round_up(plan.bases_at + (plan.shares_bases ? shape.warps * plan.column_blocks * 32 : 0), 16);
+  const int feature_rows = plan.features.any() ? plan.column_blocks * 8 * kFeatureRowBytes + 16 : 0;
+  plan.queries_at = round_up(plan.feature_rows_at + feature_rows, 128);
   const SectionPlan& keys = plan.k.sections[0];
   const int columns = plan.column_blocks * 8;
   plan.sums_at = plan.queries_at + plan.k.inner_dim * columns * (plan.has_integer_keys ? 2 : 2 * plan.query_parts);
@@ -95,7 +97,7 @@ int layout_shared(DecodePlan& plan, const BlockShape& shape) {
 // warpgroups scores (twice where K has groups), denominators and codes of K; else twelve a block of columns and subtile.
 int most_warps(const DecodePlan& plan, int tile) {
   const SectionPlan &k = plan.k.sections[0], &v = plan.v.sections[0];
-  if (is_masked(plan)) return 8;
+  if (is_masked(plan) || (plan.team > 1 && plan.features.any())) return 8;
   if (plan.by_warpgroups) {
     const bool has_groups = k.run.groups > 1 || plan.k.sections.size() > 1 || !plan.scales_probabilities;
     const int held = plan.sums() + plan.column_blocks * (has_groups ? 14 : 6) + k.run.codes;
@@ -164,7 +166,8 @@ Result<BlockShape> choose_shape(DecodePlan& plan, const Tuning& tuning) {
   using Match = Tuning::Match;
   Decision decision{"tuning", to_string(tuning.match), tuning.why, {}};
   BlockShape chosen = tuning.shape;
-  const bool is_own = tuning.is_same_shape || tuning.match == Match::asked;
+  // Rows were measured without features, which need some shared memory of their own.
+  const bool is_own = (tuning.is_same_shape && !plan.features.any()) || tuning.match == Match::asked;
   std::string why = tuning.match == Match::none ? "" : misfit(plan, chosen);
   if (!is_own && chosen.copies == 1 && has_tables(plan)) why = "it was measured without tables";
   if (chosen.warps > 0 && !why.empty()) {

@@ -90,6 +90,7 @@ Result<DecodePlan> begin_plan(const Problem& problem) {
   plan.group = problem.q_heads_per_kv;
   plan.query_length = problem.query_length;
   plan.causal = problem.causal;
+  plan.features = problem.features;
   plan.sparse_v = problem.sparse_v;
   plan.appends = problem.append;
   // A dense matrix is multiplied once for all blocks, by kernels of its own; the other maps cost a block less than a launch.

@@ -60,6 +60,26 @@ Result<void> check_lanes(const Format& format, const Spec& spec, const char* key
        "of 8"});
 }
 
+// Features that contradict each other, or the rest of the spec.
+Result<FeatureSet> resolve_features(const Spec& spec) {
+  FeatureSet set;
+  set.softcap = spec.softcap;
+  if (!spec.window.empty()) set.window_left = spec.window[0], set.window_right = spec.window[1];
+  for (const std::string& name : spec.features) set_feature(set, name);
+  const Where where = spec.where("attention.features");
+  if (set.mask_slopes && !set.mask)
+    return fail(Code::bad_input, "mask_slopes multiplies a mask that is not there", where,
+                {"add \"mask\"", "slopes without a mask are \"alibi\""});
+  if (set.mask_slopes && set.alibi)
+    return fail(Code::bad_input, "alibi and mask_slopes both take the slopes", where,
+                {"one of them: \"alibi\" adds slope * (token - position), \"mask_slopes\" multiplies the mask"});
+  if (set.position_offset && spec.append)
+    return fail(Code::unsupported,
+                "append stores the newest tokens, and position_offset says that the queries are others", where,
+                {"leave out one of the two"});
+  return set;
+}
+
 }  // namespace
 
 Result<Problem> resolve(const Spec& spec, const Registry& registry, const std::string& arch_name) {
@@ -87,8 +107,10 @@ Result<Problem> resolve(const Spec& spec, const Registry& registry, const std::s
   problem.sparse_v = spec.sparse_v;
   problem.append = spec.append;
   problem.causal = std::count(spec.features.begin(), spec.features.end(), "causal") != 0;
-  const std::string more =
-      (spec.append ? std::string("append.") : "") + (spec.sparse_v > 0 ? fmt::format("sparse{}.", spec.sparse_v) : "");
+  KV_TRY(features, resolve_features(spec));
+  problem.features = features;
+  const std::string more = problem.features.id() + (spec.append ? std::string("append.") : "") +
+                           (spec.sparse_v > 0 ? fmt::format("sparse{}.", spec.sparse_v) : "");
   problem.id = fmt::format("{}-{}.d{}.g{}.q{}.{}.{}{}{}{}-{}", k.name, v.name, problem.dims(), problem.q_heads_per_kv,
                            problem.query_length, to_string(problem.layout), problem.causal ? "causal." : "",
                            problem.fuse ? "" : "apart.", more, to_string(problem.q_type), to_string(problem.out_type));

@@ -4,6 +4,7 @@
 #pragma once
 #include <string>
 
+#include "generator/features.hpp"
 #include "generator/registry.hpp"
 #include "generator/spec.hpp"
 
@@ -16,6 +17,7 @@ struct Problem {
   int head_dim = 0, head_dim_v = 0;  // of K and queries; of V and the output (0: the same)
   int q_heads_per_kv = 0, query_length = 0;
   bool causal = false;
+  FeatureSet features;  // all but causal
   Element q_type = Element::f16, out_type = Element::f32;
   Layout layout = Layout::planar;
   bool fuse = true;

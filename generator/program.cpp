@@ -84,7 +84,8 @@ const char* to_string(Role role) {
                                     "dequantise_tiles_k_f32",
                                     "dequantise_tiles_v_f16",
                                     "dequantise_tiles_v_bf16",
-                                    "dequantise_tiles_v_f32"};
+                                    "dequantise_tiles_v_f32",
+                                    "merge_parts"};
   return kNames[int(role)];
 }
 
@@ -123,6 +124,7 @@ Result<ProgramSource> make_reference_program(const Problem& problem, const Regis
   program.q_heads_per_kv = problem.q_heads_per_kv;
   program.query_length = problem.query_length;
   program.causal = problem.causal;
+  program.features = problem.features;
   program.q_bytes = problem.q_type == Element::f32 ? 4 : 2;
   program.out_bytes = problem.out_type == Element::f32 ? 4 : 2;
   program.q_is_f16 = problem.q_type == Element::f16;
@@ -143,10 +145,25 @@ Result<ProgramSource> make_reference_program(const Problem& problem, const Regis
         emit_codec({problem.v, problem.v_dim(), program.is_planar, is_quantise, program.arch}, registry);
   }
   add_tiles(problem, registry, program);
+  if (problem.features.lse) program.kernels[Role::merge_parts] = emit_merge_parts(problem, registry);
   return program;
 }
 
 namespace {
+
+// One for each feature, with what it costs.
+void add_features(const Problem& problem, const Registry& registry, ProgramSource& program) {
+  const FeatureSet& set = problem.features;
+  if (!set.any()) return;
+  const std::string range = feature_cost("features/range.cuh", registry);
+  if (set.has_window())
+    program.decisions.push_back(
+        {"feature", fmt::format("window [{}, {}]", set.window_left, set.window_right), range, {}});
+  if (problem.causal) program.decisions.push_back({"feature", "causal", range, {}});
+  if (set.position_offset) program.decisions.push_back({"feature", "position_offset", "costs nothing a score", {}});
+  for (const FeatureUse& use : feature_uses(set, problem.query_length))
+    program.decisions.push_back({"feature", use.name, feature_cost(use.fragment, registry), {}});
+}
 
 Result<ProgramSource> make_tuned(const Problem& problem, const Registry& registry, const Tuning& tuning) {
   KV_TRY(program, make_reference_program(problem, registry));
@@ -156,6 +173,7 @@ Result<ProgramSource> make_tuned(const Problem& problem, const Registry& registr
   program.rows = decode.rows;
   program.turns = decode.turns;
   program.decisions.insert(program.decisions.begin(), decode.decisions.begin(), decode.decisions.end());
+  add_features(problem, registry, program);
   program.rotates_queries = decode.rotates_queries;
   program.finishes = decode.finishes;
   program.appends = decode.appends;

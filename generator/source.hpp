@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "core/args.cuh"
+#include "generator/features.hpp"
 
 namespace kvjit {
 
@@ -52,6 +53,7 @@ enum class Role {
   dequantise_tiles_v_f16,
   dequantise_tiles_v_bf16,
   dequantise_tiles_v_f32,
+  merge_parts,  // outputs over parts of a context, of programs that give the logarithm of sums
 };
 const char* to_string(Role role);
 constexpr Role tile_role(bool is_quantise, bool is_key, kv::RowType type) {
@@ -78,6 +80,7 @@ struct ProgramSource {
   int head_dim = 0, head_dim_v = 0;  // of K and queries; of V and the output
   int q_heads_per_kv = 0, query_length = 0;
   bool causal = false;
+  FeatureSet features;             // all but causal
   int q_bytes = 2, out_bytes = 4;  // of one element
   bool q_is_f16 = true, out_is_f32 = true;
   int rows = 0,

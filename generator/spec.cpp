@@ -6,6 +6,7 @@
 
 #include <algorithm>
 
+#include "generator/features.hpp"
 #include "generator/layers.hpp"
 #include "generator/schema.hpp"
 
@@ -15,8 +16,7 @@ namespace {
 using schema::Node;
 
 constexpr std::size_t kMaxCombinations = 4096;
-constexpr schema::Range kHeadDim{16, 1024}, kGroup{1, 256}, kQueries{1, 65536};
-const std::vector<std::string> kFeatures = {"causal"};
+constexpr schema::Range kHeadDim{16, 1024}, kGroup{1, 256}, kQueries{1, 65536}, kWindow{-1, kMostWindow};
 const std::vector<std::string> kPlannedLayouts = {"paged",
                                                   "interleaved"};  // named in the design, served by nothing yet
 const schema::Names<Layout> kLayouts = {{Layout::rows, "rows"}, {Layout::planar, "planar"}};
@@ -52,10 +52,23 @@ void read_attention(schema::Table& table, Spec& spec) {
   if (!(spec.sparse_v >= 0 && spec.sparse_v < 1))
     table.complain(table.where("sparse_v"), "sparse_v must be 0 (off) or a share below 1",
                    {"1e-3: tokens of less than a thousandth of the largest probability"});
+  table.read("softcap", spec.softcap);
+  if (spec.softcap < 0)
+    table.complain(table.where("softcap"), "softcap must be positive, or 0 (none)",
+                   {"scores become softcap * tanh(score / softcap)"});
+  table.read("window", spec.window, kWindow);
+  if (const Node* window = table.find("window");
+      window && window->kind == Node::Kind::list && window->items.size() != 2)
+    table.complain(window->where, fmt::format("window must be two numbers, not {}", window->items.size()),
+                   {"[left, right]: tokens before and behind a query that it sees; -1: all of them"});
+  const std::vector<std::string>& known = feature_names();
   for (std::size_t i = 0; i < spec.features.size(); ++i)
-    if (std::find(kFeatures.begin(), kFeatures.end(), spec.features[i]) == kFeatures.end())
-      table.complain(table.find("features")->items[i].where, fmt::format("feature '{}' is not known", spec.features[i]),
-                     schema::suggestions(spec.features[i], "features", kFeatures));
+    if (std::find(known.begin(), known.end(), spec.features[i]) == known.end())
+      table.complain(
+          table.find("features")->items[i].where, fmt::format("feature '{}' is not known", spec.features[i]),
+          spec.features[i] == "softcap" || spec.features[i] == "window"
+              ? std::vector<std::string>{fmt::format("it is a key with a number: attention.{}", spec.features[i])}
+              : schema::suggestions(spec.features[i], "features", known));
 }
 
 void read_layout(schema::Table& table, Spec& spec) {

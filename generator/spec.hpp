@@ -48,7 +48,9 @@ struct Spec {
   int head_dim_v = 0;  // of V and of the output; 0: the same
   int q_heads_per_kv = 1;
   int query_length = 1;
-  std::vector<std::string> features;  // "causal"
+  std::vector<std::string> features;  // "causal", "mask" ...: generator/features.hpp
+  double softcap = 0;                 // scores become softcap * tanh(score / softcap); 0: they stay
+  std::vector<int> window;            // [left, right] tokens that a query sees, -1: all; empty: all
   Element q_type = Element::f16;      // how queries are given
   Element out_type = Element::f32;    // how the output is wanted
   double sparse_v = 0;  // V of tokens below this share of the largest probability may be left out; 0: none

@@ -17,6 +17,7 @@
 #include "generator/registry.hpp"
 #include "generator/spec.hpp"
 #include "runtime/backend.hpp"
+#include "runtime/c_api_convert.hpp"
 #include "runtime/context.hpp"
 #include "runtime/kvjit.h"
 #include "runtime/program.hpp"
@@ -25,6 +26,8 @@ using kvjit::Code;
 using kvjit::Error;
 using kvjit::fail;
 using kvjit::Result;
+using kvjit::c_api::address;
+using kvjit::c_api::convert;
 
 static_assert(sizeof(kvjit_index) == 8 && sizeof(void*) == 8, "64-bit platforms only");
 static_assert(static_cast<int>(Code::internal) == KVJIT_INTERNAL && static_cast<int>(Code::usage) == KVJIT_USAGE &&
@@ -58,6 +61,12 @@ void copy_text(char* to, std::size_t size, std::string_view text) {
   std::memcpy(to, text.data(), kept);
   to[kept] = '\0';
   if (kept < text.size() && kept >= kCut.size()) std::memcpy(to + kept - kCut.size(), kCut.data(), kCut.size());
+}
+
+std::string listed(const std::vector<std::string>& names) {
+  std::string text;
+  for (const std::string& name : names) text += (text.empty() ? "" : ", ") + name;
+  return text;
 }
 
 std::string lines(const std::vector<std::string>& notes) {
@@ -173,44 +182,6 @@ Result<std::string> choose_arch(const kvjit::Spec& spec, const char* arch, const
       spec.where("target.arch"), {fmt::format("add \"{}\" to [target] arch, or leave it out", device.arch)});
 }
 
-kvjit::DevicePointer address(const void* pointer) { return reinterpret_cast<kvjit::DevicePointer>(pointer); }
-kv::Rows convert(const kvjit_rows& rows) {
-  return {rows.data, rows.sequence_stride, rows.query_stride, rows.head_stride};
-}
-kv::CacheSide convert(const kvjit_side& side) {
-  return {static_cast<kv::u8*>(side.codes), static_cast<kv::u8*>(side.scales), side.codes_sequence_stride,
-          side.codes_head_stride,           side.codes_token_stride,           side.scales_sequence_stride,
-          side.scales_head_stride,          side.scales_token_stride};
-}
-kvjit_side convert(const kv::CacheSide& side) {
-  return {side.codes,
-          side.scales,
-          side.codes_sequence_stride,
-          side.codes_head_stride,
-          side.codes_token_stride,
-          side.scales_sequence_stride,
-          side.scales_head_stride,
-          side.scales_token_stride};
-}
-kvjit::AttentionCall convert(const kvjit_attention_call& c) {
-  static_assert(KVJIT_MOST_BLOCKS == kvjit::kMostBlocks && KVJIT_COUNTER_BYTES == kvjit::kCounterBytes);
-  return {convert(c.q),
-          convert(c.k),
-          convert(c.v),
-          convert(c.out),
-          c.lengths,
-          c.tokens,
-          c.sequences,
-          c.kv_heads,
-          c.scale,
-          c.k_tensor_scale != 0 ? c.k_tensor_scale : 1,
-          c.v_tensor_scale != 0 ? c.v_tensor_scale : 1,
-          c.blocks,
-          convert(c.new_k),
-          convert(c.new_v),
-          static_cast<kv::RowType>(c.new_type)};
-}
-
 // Shared by quantise and dequantise; `run` is the member of Program.
 Result<void> codec(kvjit_program* program, int side, const kvjit_codec_call* call,
                    Result<void> (kvjit::Program::*run)(int, const kv::CodecArgs&, kvjit::Stream) const) {
@@ -258,6 +229,7 @@ Result<void> attention(kvjit_program* program, const kvjit_attention_call* call,
   value.cache_bytes = ran.cache_bytes;
   value.converted_bytes = ran.converted_bytes;
   value.blocks = ran.blocks;
+  value.features = program->keep(listed(ran.features));
   write_struct(report, value);
   return {};
 }
@@ -399,6 +371,15 @@ kvjit_status kvjit_program_create(kvjit_context* context, const char* toml, cons
 
 void kvjit_program_destroy(kvjit_program* program) { delete program; }
 
+kvjit_status kvjit_alibi_slopes(float max_bias, int heads, float* slopes, kvjit_error* error) {
+  return guarded(error, [&]() -> Result<void> {
+    KV_CHECK(need(slopes, "slopes"));
+    KV_TRY(made, kvjit::alibi_slopes(max_bias, heads));
+    std::copy(made.begin(), made.end(), slopes);
+    return {};
+  });
+}
+
 kvjit_status kvjit_program_describe(const kvjit_program* program, kvjit_program_facts* facts, kvjit_error* error) {
   return guarded(error, [&]() -> Result<void> {
     KV_CHECK(need(program, "program"));
@@ -406,8 +387,11 @@ kvjit_status kvjit_program_describe(const kvjit_program* program, kvjit_program_
     const kvjit::ProgramSource& s = program->program->source();
     const int q_type = s.q_bytes == 4 ? KVJIT_F32 : s.q_is_f16 ? KVJIT_F16 : KVJIT_BF16;
     const int out_type = s.out_is_f32 ? KVJIT_F32 : KVJIT_F16;
+    std::vector<std::string> features = s.features.names();
+    if (s.causal) features.insert(features.begin(), "causal");
     write_struct(facts, {0, s.id.c_str(), s.title.c_str(), s.arch.c_str(), s.is_planar, s.head_dim, s.q_heads_per_kv,
-                         s.query_length, s.causal, q_type, out_type, s.tile_tokens, s.appends, s.head_dim_v});
+                         s.query_length, s.causal, q_type, out_type, s.tile_tokens, s.appends, s.head_dim_v,
+                         const_cast<kvjit_program*>(program)->keep(listed(features))});
     return {};
   });
 }
@@ -473,4 +457,24 @@ kvjit_status kvjit_attention(kvjit_program* program, const kvjit_attention_call*
 kvjit_status kvjit_reference(kvjit_program* program, const kvjit_attention_call* call, kvjit_report* report,
                              kvjit_error* error) {
   return guarded(error, [&] { return attention(program, call, report, &kvjit::Program::reference); });
+}
+
+kvjit_status kvjit_merge(kvjit_program* program, const kvjit_merge_call* call, kvjit_error* error) {
+  static_assert(KVJIT_MOST_MERGE_PARTS == kv::kMostMergeParts);
+  return guarded(error, [&]() -> Result<void> {
+    KV_CHECK(need(program, "program"));
+    KV_TRY(c, read_struct(call, "call"));
+    KV_CHECK(need(c.parts, "parts"));
+    const kvjit::ProgramSource& source = program->program->source();
+    kv::MergePartsArgs args{};
+    args.count = c.part_count;  // which the program checks
+    for (int i = 0; i < std::min(c.part_count, KVJIT_MOST_MERGE_PARTS); ++i)
+      args.parts[i] = {convert(c.parts[i].out), c.parts[i].lse};
+    args.sequences = c.sequences;
+    args.queries = source.query_length;
+    args.heads = c.kv_heads * source.q_heads_per_kv;
+    args.out = convert(c.out);
+    args.lse = c.lse;
+    return program->program->merge(args, c.stream);
+  });
 }

@@ -157,6 +157,7 @@ typedef struct kvjit_program_facts {
   int tile_tokens;      /* in which blocks share the tokens */
   int appends;          /* calls bring new_k and new_v */
   int head_dim_v;       /* of V and the output; head_dim is of K and of queries */
+  const char* features; /* "causal, softcap 50, mask": which of the call's arrays are read */
 } kvjit_program_facts;
 KVJIT_API kvjit_status kvjit_program_describe(const kvjit_program* program, kvjit_program_facts* facts,
                                               kvjit_error* error);
@@ -252,7 +253,27 @@ typedef struct kvjit_attention_call {
    * tokens must be in the cache by then. */
   kvjit_rows new_k, new_v;
   int new_type; /* KVJIT_F16, KVJIT_BF16 or KVJIT_F32 */
+  /* What the features of a program read, on the device, and of no others (kvjit_program_facts.features). Query heads count through
+   * all KV heads; strides count elements, and 0 makes one row serve all. */
+  const void* mask; /* "mask": halves [sequence][query head][query][token], added to the scores; tokens are dense; -infinity: the
+                       query does not see the token */
+  kvjit_index mask_sequence_stride, mask_head_stride, mask_query_stride;
+  const unsigned* packed_mask; /* "packed_mask": 32-bit words likewise; bit t % 32 of word t / 32 is whether the query sees token t of
+                                  the newest packed_tokens ones (0: of all); it sees those before */
+  kvjit_index packed_sequence_stride, packed_head_stride, packed_query_stride;
+  int packed_tokens;
+  int position_offset; /* "position_offset": query i stands at token length - query_length + i + this ... */
+  const int* position_offsets; /* ... plus this of its sequence; NULL: nothing more. A context that is split over devices: the
+                                  tokens that stand behind those of the call */
+  const float* slopes;         /* "alibi", "mask_slopes": of each query head */
+  const float* sinks;          /* "sinks": a logit of each query head, with no value */
+  int leaves_sinks; /* sinks are counted by another call, over another part of the context; `sinks` may be NULL */
+  float* lse;       /* "lse", written: [sequence][query][query head] natural logarithm of the sum of exp(score), sinks included
+                       unless they are left; -infinity where no token is seen */
 } kvjit_attention_call;
+
+/* ggml's slopes for ALiBi, of `heads` query heads; max_bias 0: all 1. */
+KVJIT_API kvjit_status kvjit_alibi_slopes(float max_bias, int heads, float* slopes, kvjit_error* error);
 
 /* What really ran. converted_bytes: bytes of cache that were converted outside the fused kernel; always 0. */
 typedef struct kvjit_report {
@@ -263,6 +284,7 @@ typedef struct kvjit_report {
   kvjit_index cache_bytes; /* of K and V that the call has to read, at `tokens` for each sequence */
   kvjit_index converted_bytes;
   int blocks; /* of the attention kernel */
+  const char* features; /* that the call had, as in kvjit_program_facts */
 } kvjit_report;
 
 /* Looks at tokens, sequences, kv_heads and blocks only. */
@@ -276,6 +298,25 @@ KVJIT_API kvjit_status kvjit_attention(kvjit_program* program, const kvjit_atten
 /* The same by one plain, slow, readable kernel: to check kvjit_attention against. */
 KVJIT_API kvjit_status kvjit_reference(kvjit_program* program, const kvjit_attention_call* call,
                                        kvjit_report* report, kvjit_error* error);
+
+/* Outputs over parts of a context, of calls with "lse", to the output over all of it: a context split over devices (position_offset,
+ * leaves_sinks), or a prefix that sequences share. Rows are [sequences][query_length][query heads] of the program's out type (f32 loses
+ * nothing). A part in which a row has seen nothing has lse -infinity, and its output is not looked at. */
+#define KVJIT_MOST_MERGE_PARTS 16
+typedef struct kvjit_merge_part {
+  kvjit_rows out;
+  const float* lse;
+} kvjit_merge_part;
+typedef struct kvjit_merge_call {
+  size_t size;
+  const kvjit_merge_part* parts; /* on the host; what they point at is on the device */
+  int part_count;                /* up to KVJIT_MOST_MERGE_PARTS; what is merged can be merged again */
+  int sequences, kv_heads;
+  kvjit_rows out;
+  float* lse; /* of the whole; NULL: not wanted */
+  void* stream;
+} kvjit_merge_call;
+KVJIT_API kvjit_status kvjit_merge(kvjit_program* program, const kvjit_merge_call* call, kvjit_error* error);
 
 #ifdef __cplusplus
 }

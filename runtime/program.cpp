@@ -1,5 +1,4 @@
-// How the kernels of one attention call are laid out, checked and launched. The checks are the contract of
-// core/args.cuh: what a kernel assumes and cannot see is refused here, before anything runs.
+// How the kernels of one attention call are laid out and launched.
 // SPDX-License-Identifier: MIT
 #include "runtime/program.hpp"
 
@@ -10,13 +9,14 @@
 #include <limits>
 #include <numbers>
 
+#include "runtime/checks.hpp"
+
 namespace kvjit {
 namespace {
 
 constexpr std::size_t kTooMuch = std::numeric_limits<std::size_t>::max();
 constexpr std::size_t kPiece = 256;        // alignment of the planes of a cache and of the pieces of a workspace
 constexpr long long kPlanarCapacity = 64;  // tokens; 64 rows of any even size are a multiple of 16 bytes
-constexpr unsigned kVectorAlignment = 16;  // planar planes are read 16 bytes at a time
 constexpr int kMostGridYZ = 65535;         // CUDA programming guide, technical specifications
 constexpr long long kTilesBeforeCpuParts = 4;
 
@@ -57,9 +57,15 @@ long long pair_heads(const ProgramSource& source, const AttentionCall& call) {
 long long pairs(const ProgramSource& source, const AttentionCall& call) {
   return std::max(call.sequences * pair_heads(source, call), 1ll);
 }
-// Of all (sequence, KV head) pairs, at `tokens` each.
+// Of a sequence, that its queries see.
+long long seen_tokens(const ProgramSource& source, const AttentionCall& call) {
+  const long long most = source.features.most_seen(source.causal, source.query_length);
+  return most < 0 ? call.tokens : std::min<long long>(most, call.tokens);
+}
+// Of all (sequence, KV head) pairs, at `tokens` each; a window may begin and end inside a tile.
 long long tiles(const ProgramSource& source, const AttentionCall& call) {
-  return std::max(ceil_div(call.tokens, std::max(source.tile_tokens, 1)), 1ll) * pairs(source, call);
+  const long long tile = std::max(source.tile_tokens, 1), all = std::max(ceil_div(call.tokens, tile), 1ll);
+  return std::min(all, ceil_div(seen_tokens(source, call), tile) + 1) * pairs(source, call);
 }
 
 // One a multiprocessor; or a few less, if then blocks are whole parts of pairs, or pairs of blocks: every seam costs a block another
@@ -117,77 +123,6 @@ Workspace lay_out(const ProgramSource& source, const AttentionCall& call, int bl
 kv::Rows dense_rows(const ProgramSource& source, const AttentionCall& call, long long row, DevicePointer data) {
   const long long heads = q_heads(source, call);
   return {reinterpret_cast<void*>(data), source.query_length * heads * row, heads * row, row};
-}
-
-tl::unexpected<Error> refuse(std::string message) { return fail(Code::bad_input, std::move(message)); }
-
-Result<void> check_pointer(const char* name, const void* pointer, unsigned alignment) {
-  if (!pointer) return refuse(fmt::format("{} is a null pointer", name));
-  if (const auto off = reinterpret_cast<std::uintptr_t>(pointer) % alignment; off != 0)
-    return refuse(fmt::format("{} is {} bytes past a multiple of {}; it must be aligned to it", name, off, alignment));
-  return {};
-}
-
-Result<void> check_side(const ProgramSource& source, const SideFacts& facts, const char* name,
-                        const kv::CacheSide& side) {
-  struct Plane {
-    const char* name;
-    const void* data;
-    long long row_bytes, sequence_stride, head_stride, token_stride;
-  };
-  const Plane planes[] = {{"codes", side.codes, source.is_planar ? facts.code_row_bytes : facts.row_bytes,
-                           side.codes_sequence_stride, side.codes_head_stride, side.codes_token_stride},
-                          {"scales", side.scales, source.is_planar ? facts.scale_row_bytes : 0,
-                           side.scales_sequence_stride, side.scales_head_stride, side.scales_token_stride}};
-  const unsigned alignment =
-      source.is_planar ? kVectorAlignment : 2;  // layout rows: a half may stand at any even address
-  for (const Plane& plane : planes) {
-    if (plane.row_bytes == 0) continue;
-    const std::string what = fmt::format("{}.{}", name, plane.name);
-    KV_CHECK(check_pointer(what.c_str(), plane.data, alignment));
-    if (source.is_planar && plane.token_stride != plane.row_bytes)
-      return refuse(fmt::format("{}: token stride {}; layout planar stores rows densely: {} bytes of {}", what,
-                                plane.token_stride, plane.row_bytes, facts.format));
-    const long long strides[] = {plane.sequence_stride, plane.head_stride, source.is_planar ? 0 : plane.token_stride};
-    const char* names[] = {"sequence", "head", "token"};
-    for (int i = 0; i < 3; ++i)
-      if (strides[i] % alignment != 0)
-        return refuse(fmt::format("{}: {} stride {} is not a multiple of {}", what, names[i], strides[i], alignment));
-  }
-  return {};
-}
-
-Result<void> check_counts(long long sequences, long long tokens, long long heads) {
-  const std::pair<const char*, long long> counts[] = {{"sequences", sequences}, {"tokens", tokens}, {"heads", heads}};
-  for (const auto& [name, count] : counts)
-    if (count <= 0)
-      return refuse(fmt::format("{} {}; at least 1 is needed (skip the call if there is nothing to do)", count, name));
-  return {};
-}
-
-// A scale that the format would ignore is a mistake of the caller's.
-Result<void> check_tensor_scale(const SideFacts& facts, const char* name, float scale) {
-  if (!std::isfinite(scale) || scale <= 0)
-    return refuse(fmt::format("{}: tensor scale {}; a positive number is needed", name, scale));
-  if (!facts.has_tensor_scale && scale != 1)
-    return refuse(fmt::format("{}: tensor scale {}; {} has none, so it must be 1", name, scale, facts.format));
-  return {};
-}
-
-Result<void> check_row_type(const char* name, kv::RowType type) {
-  if (type == kv::RowType::f16 || type == kv::RowType::bf16 || type == kv::RowType::f32) return {};
-  return refuse(fmt::format("{} has type {}; f16 (1), bf16 (2) and f32 (3) are possible", name, int(type)));
-}
-
-Result<void> check_new_rows(const ProgramSource& source, const AttentionCall& call) {
-  if (!source.appends) {
-    if (!call.new_k.data && !call.new_v.data) return {};
-    return refuse(fmt::format("new tokens for {}, which does not append: attention.append = true", source.id));
-  }
-  KV_CHECK(check_row_type("new_k, new_v", call.new_type));
-  const unsigned alignment = call.new_type == kv::RowType::f32 ? 4 : 2;
-  KV_CHECK(check_pointer("new_k", call.new_k.data, alignment));
-  return check_pointer("new_v", call.new_v.data, alignment);
 }
 
 Result<void> check_call(const ProgramSource& source, const AttentionCall& call, const Workspace& pieces,
@@ -333,6 +268,7 @@ Result<LaunchReport> Program::run(bool readable, const AttentionCall& call, Devi
   const int blocks = choose_blocks(source_, context_->backend()->facts(), call);
   const Workspace pieces = lay_out(source_, call, blocks);
   KV_CHECK(check_call(source_, call, pieces, workspace));
+  KV_CHECK(check_features(source_, call));
   if (!readable) KV_CHECK(check_new_rows(source_, call));
   const bool rotates_q = source_.k.is_transformed && (readable || !source_.rotates_queries);
   const bool rotates_out = source_.v.is_transformed && (readable || !source_.rotates_output);
@@ -343,6 +279,12 @@ Result<LaunchReport> Program::run(bool readable, const AttentionCall& call, Devi
     KV_CHECK(launch(*context_, source_.kernels.at(role), *record, grid, args, stream));
     report.kernels.push_back(record->name);
     return {};
+  };
+  const auto step_featured = [&]<class Args>(Role role, Grid grid, const Args& args) -> Result<void> {
+    if (!source_.features.any()) return step(role, grid, args);
+    kv::Featured<Args> all{args, call.features};
+    if (call.leaves_sinks) all.features.sinks = nullptr;
+    return step(role, grid, all);
   };
   const auto rotate = [&](Role role, const kv::Rows& in, const kv::Rows& out) -> Result<void> {
     const auto heads = static_cast<int>(q_heads(source_, call));
@@ -371,22 +313,22 @@ Result<LaunchReport> Program::run(bool readable, const AttentionCall& call, Devi
   if (readable) {
     const auto rows = static_cast<unsigned>(q_heads(source_, call) * source_.query_length);
     args.work.kv_heads = call.kv_heads;
-    KV_CHECK(step(Role::reference, Grid{rows, 1, sequences}, args));
+    KV_CHECK(step_featured(Role::reference, Grid{rows, 1, sequences}, args));
   } else {
     args.arrivals = reinterpret_cast<kv::u32*>(workspace);
     args.partial = reinterpret_cast<float*>(workspace + pieces.partial);
     args.partial_state = reinterpret_cast<float*>(workspace + pieces.state);
     const Grid grid{static_cast<unsigned>(blocks), 1, 1};
     const auto attend = [&]() -> Result<void> {
-      if (!source_.appends) return step(Role::attend, grid, args);
+      if (!source_.appends) return step_featured(Role::attend, grid, args);
       const kv::NewRows new_k{call.new_k, call.new_type, call.k_tensor_scale},
           new_v{call.new_v, call.new_type, call.v_tensor_scale};
-      return step(Role::attend, grid, kv::AppendArgs{args, new_k, new_v});
+      return step_featured(Role::attend, grid, kv::AppendArgs{args, new_k, new_v});
     };
     KV_CHECK(attend());
     if (!source_.finishes)
-      KV_CHECK(step(Role::merge, Grid{static_cast<unsigned>(source_.rows), heads, sequences},
-                    kv::MergeArgs{args.partial, args.partial_state, args.work, out}));
+      KV_CHECK(step_featured(Role::merge, Grid{static_cast<unsigned>(source_.rows), heads, sequences},
+                             kv::MergeArgs{args.partial, args.partial_state, args.work, out}));
   }
   if (rotates_out) KV_CHECK(rotate(Role::rotate_out, out, call.out));
   report.blocks = readable ? 1 : blocks;
@@ -409,8 +351,11 @@ Result<LaunchReport> Program::finish_report(const AttentionCall& call, LaunchRep
   };
   report.k_reader = source_.k.format;
   report.v_reader = source_.v.format;
-  report.cache_bytes = static_cast<long long>(call.tokens) * call.kv_heads * call.sequences *
-                       (row_bytes(source_.k) + row_bytes(source_.v));
+  if (source_.causal) report.features.emplace_back("causal");
+  for (const std::string& name : source_.features.names())
+    if (name != "sinks" || !call.leaves_sinks) report.features.push_back(name);
+  report.cache_bytes =
+      seen_tokens(source_, call) * call.kv_heads * call.sequences * (row_bytes(source_.k) + row_bytes(source_.v));
   return report;
 }
 
@@ -444,6 +389,29 @@ Result<void> Program::codec(Role role, const kv::CodecArgs& args, Stream stream)
     grid.x = static_cast<unsigned>((tiles + share - 1) / share);
   }
   return launch(*context_, source, *loaded, grid, given, stream);
+}
+
+Result<void> Program::merge(const kv::MergePartsArgs& args, Stream stream) const {
+  if (!source_.features.lse)
+    return fail(Code::unsupported, fmt::format("program {} has no logarithms of sums to merge by", source_.id), {},
+                {"attention.features = [\"lse\"]"});
+  if (args.count < 1 || args.count > kv::kMostMergeParts)
+    return refuse(fmt::format("{} parts; 1 to {} are possible (what is merged can be merged again)", args.count,
+                              kv::kMostMergeParts));
+  KV_CHECK(check_counts(args.sequences, args.queries, args.heads));
+  if (args.queries != source_.query_length)
+    return refuse(fmt::format("{} queries; the program has {}", args.queries, source_.query_length));
+  const auto alignment = static_cast<unsigned>(source_.out_bytes);
+  for (int i = 0; i < args.count; ++i) {
+    KV_CHECK(check_pointer(fmt::format("parts[{}].out", i).c_str(), args.parts[i].out.data, alignment));
+    KV_CHECK(check_pointer(fmt::format("parts[{}].lse", i).c_str(), args.parts[i].lse, 4));
+  }
+  KV_CHECK(check_pointer("out", args.out.data, alignment));
+  if (args.lse) KV_CHECK(check_pointer("lse", args.lse, 4));
+  KV_TRY(loaded, kernel(Role::merge_parts));
+  const Source& source = source_.kernels.at(Role::merge_parts);
+  KV_TRY(grid, grid_of_rows(source, product(1, args.sequences, args.queries, args.heads)));
+  return launch(*context_, source, *loaded, grid, args, stream);
 }
 
 Result<void> Program::quantise(int side, const kv::CodecArgs& args, Stream stream) const {

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "core/args.cuh"
+#include "features/args.cuh"
 #include "generator/source.hpp"
 #include "runtime/context.hpp"
 
@@ -46,15 +47,19 @@ struct AttentionCall {
   // Of programs that append, and only of those: the query_length newest tokens, which `tokens` and `lengths` count.
   kv::Rows new_k{}, new_v{};
   kv::RowType new_type = kv::RowType::f16;
+  // What the program's features read, and nothing else. leaves_sinks: they are counted in a call over another part of the context.
+  kv::FeatureArgs features{};
+  bool leaves_sinks = false;
 };
 
 // What really ran, for reports and tests.
 struct LaunchReport {
-  std::vector<std::string> kernels;  // names, in launch order
-  std::string k_reader, v_reader;    // formats read inside the kernel
-  long long cache_bytes = 0;         // bytes of K and V the call has to read
-  long long converted_bytes = 0;     // bytes converted outside the fused kernel: always 0
-  int blocks = 0;                    // of the attention kernel
+  std::vector<std::string> kernels;   // names, in launch order
+  std::string k_reader, v_reader;     // formats read inside the kernel
+  std::vector<std::string> features;  // that the call had: "causal", "softcap 50" ...
+  long long cache_bytes = 0;          // bytes of K and V the call has to read
+  long long converted_bytes = 0;      // bytes converted outside the fused kernel: always 0
+  int blocks = 0;                     // of the attention kernel
 };
 
 class Program {
@@ -67,6 +72,8 @@ class Program {
   Result<LaunchReport> attention(const AttentionCall& call, DevicePointer workspace, Stream stream) const;
   // The readable kernel over the same inputs; out as in attention. It stores nothing: new tokens must be in the cache already.
   Result<LaunchReport> reference(const AttentionCall& call, DevicePointer workspace, Stream stream) const;
+  // Outputs over parts of a context to the output over all of it, of programs with lse. args.queries is the program's own.
+  Result<void> merge(const kv::MergePartsArgs& args, Stream stream) const;
   // side 0 = K, 1 = V.
   Result<void> quantise(int side, const kv::CodecArgs& args, Stream stream) const;
   Result<void> dequantise(int side, const kv::CodecArgs& args, Stream stream) const;

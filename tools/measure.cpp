@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <numbers>
 
 #include "generator/codec.hpp"
@@ -12,7 +13,7 @@ namespace kvjit {
 
 namespace {
 
-// visit(row, first row of its K and V, weight of each token it sees): the softmax of every row of queries.
+// visit(row, first row of its K and V, weight of each token, lse): the softmax of every row of queries that sees something.
 template <class Visit>
 void for_each_softmax(const AttentionShape& shape, std::span<const double> q, std::span<const double> k, Visit visit) {
   const auto dim = static_cast<std::size_t>(shape.head_dim);
@@ -23,29 +24,37 @@ void for_each_softmax(const AttentionShape& shape, std::span<const double> q, st
   for (std::size_t row = 0; row < rows; ++row) {
     const std::size_t first = row / queries / static_cast<std::size_t>(shape.q_heads_per_kv) * capacity;
     const auto query = static_cast<long long>(row % queries);
-    const long long visible = shape.causal ? shape.tokens - shape.query_length + query + 1 : shape.tokens;
+    const bool is_cut = shape.causal && !shape.rule;
+    const long long visible = is_cut ? shape.tokens - shape.query_length + query + 1 : shape.tokens;
+    const auto head = static_cast<int>(row / queries);
     if (visible <= 0) continue;
     p.assign(static_cast<std::size_t>(visible), 0.0);
     for (std::size_t t = 0; t < p.size(); ++t) {
       const double* key = &k[(first + t) * dim];
       for (std::size_t c = 0; c < dim; ++c) p[t] += q[row * dim + c] * key[c];
       p[t] *= scale;
+      if (shape.rule) p[t] = shape.rule->score(head, static_cast<int>(query), static_cast<long long>(t), p[t]);
     }
-    const double largest = *std::max_element(p.begin(), p.end());
-    double sum = 0;
+    const double sink = shape.rule ? shape.rule->sink(head) : -std::numeric_limits<double>::infinity();
+    const double largest = std::max(*std::max_element(p.begin(), p.end()), sink);
+    if (largest == -std::numeric_limits<double>::infinity()) continue;
+    double sum = std::exp(sink - largest);
     for (double& x : p) sum += x = std::exp(x - largest);
     for (double& x : p) x /= sum;
-    visit(row, first, p);
+    visit(row, first, p, largest + std::log(sum));
   }
 }
 
 }  // namespace
 
 std::vector<double> exact_attention(const AttentionShape& shape, std::span<const double> q, std::span<const double> k,
-                                    std::span<const double> v) {
+                                    std::span<const double> v, std::vector<double>* lse) {
   const auto dim = static_cast<std::size_t>(shape.value_dim());
-  std::vector<double> out(q.size() / static_cast<std::size_t>(shape.head_dim) * dim, 0.0);
-  for_each_softmax(shape, q, k, [&](std::size_t row, std::size_t first, const std::vector<double>& p) {
+  const std::size_t rows = q.size() / static_cast<std::size_t>(shape.head_dim);
+  std::vector<double> out(rows * dim, 0.0);
+  if (lse) lse->assign(rows, -std::numeric_limits<double>::infinity());
+  for_each_softmax(shape, q, k, [&](std::size_t row, std::size_t first, const std::vector<double>& p, double sum) {
+    if (lse) (*lse)[row] = sum;
     for (std::size_t t = 0; t < p.size(); ++t)
       for (std::size_t c = 0; c < dim; ++c) out[row * dim + c] += p[t] * v[(first + t) * dim + c];
   });
@@ -57,7 +66,7 @@ double sparse_bound(const AttentionShape& shape, double sparse_v, std::span<cons
   if (sparse_v == 0) return 0;
   const auto dim = static_cast<std::size_t>(shape.value_dim());
   double error = 0, norm = 0;
-  for_each_softmax(shape, q, k, [&](std::size_t, std::size_t first, const std::vector<double>& p) {
+  for_each_softmax(shape, q, k, [&](std::size_t, std::size_t first, const std::vector<double>& p, double) {
     const double least = sparse_v * *std::max_element(p.begin(), p.end());
     double bound = 0;
     for (std::size_t t = 0; t < p.size(); ++t) {

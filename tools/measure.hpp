@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "generator/format.hpp"
+#include "tools/feature_inputs.hpp"
 
 namespace kvjit {
 
@@ -15,16 +16,17 @@ struct AttentionShape {  // of one sequence
   long long tokens = 0;    // that count
   long long capacity = 0;  // tokens that lie in memory; 0: the same
   bool causal = false;
-  int head_dim_v = 0;  // of V and the output; 0: head_dim
+  int head_dim_v = 0;               // of V and the output; 0: head_dim
+  const ScoreRule* rule = nullptr;  // of features; it says which tokens are seen, too
   int value_dim() const { return head_dim_v > 0 ? head_dim_v : head_dim; }
 };
 
 // q [q_heads][query_length][head_dim], k and v [kv_heads][capacity][head_dim, value_dim()] -> out [q_heads][query_length]
 // [value_dim()]. The last query
 // sees every token; causal: query i sees tokens 0 .. tokens - query_length + i. A query that sees nothing
-// gets zeros. scale 1/sqrt(head_dim).
+// gets zeros. scale 1/sqrt(head_dim). lse: of each row, if given: the logarithm of the sum of exp(score), sinks included.
 std::vector<double> exact_attention(const AttentionShape& shape, std::span<const double> q, std::span<const double> k,
-                                    std::span<const double> v);
+                                    std::span<const double> v, std::vector<double>* lse = nullptr);
 
 // What leaving out V of tokens below sparse_v times the largest probability may cost at most, of each row: the sum of their weights
 // times the lengths of their V. As a share of |exact|, like a relative error. 0 for sparse_v 0.

@@ -119,8 +119,58 @@ void Trial::set_newest(int side, std::vector<float> x, Element type) {
 
 struct Trial::Launch {
   Buffer q, out, lengths, workspace, newest[2];
+  std::vector<Buffer> features;
+  Buffer lse;
   AttentionCall call;
 };
+
+Result<void> Trial::prepare_features(Launch& launch) const {
+  const std::shared_ptr<Backend>& backend = context_->backend();
+  kv::FeatureArgs& args = launch.call.features;
+  const auto upload = [&](const auto& values, auto*& to) -> Result<void> {
+    if (values.empty()) return {};
+    const auto* bytes = reinterpret_cast<const std::uint8_t*>(values.data());
+    KV_TRY(buffer, uploaded(backend, {bytes, values.size() * sizeof values[0]}));
+    to = static_cast<std::remove_reference_t<decltype(to)>>(device_data(buffer.pointer()));
+    launch.features.push_back(std::move(buffer));
+    return {};
+  };
+  std::vector<std::uint16_t> mask;
+  for (const float x : features_.mask) mask.push_back(f16_from_float(x));
+  KV_CHECK(upload(mask, args.mask));
+  KV_CHECK(upload(features_.packed_mask, args.packed_mask));
+  KV_CHECK(upload(features_.position_offsets, args.position_offsets));
+  KV_CHECK(upload(features_.slopes, args.slopes));
+  KV_CHECK(upload(features_.sinks, args.sinks));
+  args.mask_sequence_stride = features_.mask_strides.sequence, args.mask_head_stride = features_.mask_strides.head,
+  args.mask_query_stride = features_.mask_strides.query;
+  args.packed_sequence_stride = features_.packed_strides.sequence,
+  args.packed_head_stride = features_.packed_strides.head, args.packed_query_stride = features_.packed_strides.query;
+  args.packed_tokens = features_.packed_tokens;
+  args.position_offset = features_.position_offset;
+  launch.call.leaves_sinks = features_.leaves_sinks;
+  if (!program_->source().features.lse) return {};
+  const long long rows =
+      static_cast<long long>(shape_.sequences) * shape_.kv_heads * problem_.q_heads_per_kv * problem_.query_length;
+  KV_TRY(lse, Buffer::make(backend, static_cast<std::size_t>(rows) * sizeof(float)));
+  KV_CHECK(backend->fill(lse.pointer(), 0xFF, lse.bytes()));
+  launch.lse = std::move(lse);
+  args.lse = static_cast<float*>(device_data(launch.lse.pointer()));
+  return {};
+}
+
+// From [sequences][queries][q_heads], as the device has it.
+Result<std::vector<float>> Trial::lse_of(const Launch& launch) const {
+  std::vector<float> given(launch.lse.bytes() / sizeof(float)), lse;
+  if (given.empty()) return lse;
+  KV_CHECK(context_->backend()->copy_to_host(given.data(), launch.lse.pointer(), launch.lse.bytes()));
+  const auto heads = static_cast<std::size_t>(shape_.kv_heads * problem_.q_heads_per_kv),
+             queries = static_cast<std::size_t>(problem_.query_length);
+  for (std::size_t s = 0; s < static_cast<std::size_t>(shape_.sequences); ++s)
+    for (std::size_t h = 0; h < heads; ++h)
+      for (std::size_t i = 0; i < queries; ++i) lse.push_back(given[(s * queries + i) * heads + h]);
+  return lse;
+}
 
 Result<Trial> Trial::make(std::shared_ptr<Context> context, std::shared_ptr<Program> program, const Problem& problem,
                           const CacheShape& shape) {
@@ -327,6 +377,7 @@ Result<Trial::Launch> Trial::prepare(std::span<const float> q, const Call& call)
     }
     c.new_type = row_type(newest_type_);
   }
+  KV_CHECK(prepare_features(launch));
   KV_TRY(workspace, Buffer::make(backend, program_->workspace_bytes(c)));
   // NaN patterns: a partial result that is read before it is written shows.
   KV_CHECK(backend->fill(workspace.pointer(), 0xFF, workspace.bytes()));
@@ -346,7 +397,56 @@ Result<Trial::Outcome> Trial::attend(std::span<const float> q, const Call& call)
   std::vector<std::uint8_t> bytes(launch.out.bytes());
   KV_CHECK(backend->copy_to_host(bytes.data(), launch.out.pointer(), bytes.size()));
   outcome.out = unpacked(problem_.out_type, bytes);
+  KV_TRY(lse, lse_of(launch));
+  outcome.lse = std::move(lse);
   return outcome;
+}
+
+Result<Trial::Outcome> Trial::merge(const std::vector<Outcome>& parts) const {
+  const std::shared_ptr<Backend>& backend = context_->backend();
+  const long long dim = problem_.v_dim(), queries = problem_.query_length,
+                  heads = static_cast<long long>(shape_.kv_heads) * problem_.q_heads_per_kv;
+  const auto rows = static_cast<std::size_t>(shape_.sequences * heads * queries);
+  const auto rows_at = [&](DevicePointer data) -> kv::Rows {
+    return {device_data(data), heads * queries * dim, dim, queries * dim};
+  };
+  // Between [sequences][q_heads][queries] and the device's [sequences][queries][q_heads].
+  const auto turned = [&](std::span<const float> lse, std::size_t outer, std::size_t inner) {
+    std::vector<float> out;
+    for (std::size_t s = 0; s < lse.size(); s += outer * inner)
+      for (std::size_t i = 0; i < inner; ++i)
+        for (std::size_t o = 0; o < outer; ++o) out.push_back(lse[s + o * inner + i]);
+    return out;
+  };
+  std::vector<Buffer> buffers;
+  const auto place = [&](std::span<const std::uint8_t> bytes) -> Result<DevicePointer> {
+    KV_TRY(buffer, uploaded(backend, bytes));
+    buffers.push_back(std::move(buffer));
+    return buffers.back().pointer();
+  };
+  kv::MergePartsArgs args{};
+  args.count = static_cast<int>(parts.size());
+  args.sequences = shape_.sequences, args.queries = static_cast<int>(queries), args.heads = static_cast<int>(heads);
+  for (std::size_t i = 0; i < std::min<std::size_t>(parts.size(), kv::kMostMergeParts); ++i) {
+    const auto lse = turned(parts[i].lse, static_cast<std::size_t>(heads), static_cast<std::size_t>(queries));
+    KV_TRY(out_at, place(packed(problem_.out_type, parts[i].out)));
+    KV_TRY(lse_at, place(packed(Element::f32, lse)));
+    args.parts[i] = {rows_at(out_at), static_cast<const float*>(device_data(lse_at))};
+  }
+  std::vector<std::uint8_t> out(rows * static_cast<std::size_t>(dim) * element_bytes(problem_.out_type), 0xFF),
+      lse(rows * sizeof(float), 0xFF);
+  KV_TRY(out_at, place(out));
+  KV_TRY(lse_at, place(lse));
+  args.out = rows_at(out_at);
+  args.lse = static_cast<float*>(device_data(lse_at));
+  KV_CHECK(program_->merge(args, nullptr));
+  KV_CHECK(backend->synchronize(nullptr));
+  KV_CHECK(backend->copy_to_host(out.data(), out_at, out.size()));
+  KV_CHECK(backend->copy_to_host(lse.data(), lse_at, lse.size()));
+  return Outcome{
+      unpacked(problem_.out_type, out),
+      turned(unpacked(Element::f32, lse), static_cast<std::size_t>(queries), static_cast<std::size_t>(heads)),
+      {}};
 }
 
 Result<Trial::Timed> Trial::time(std::span<const float> q, const Call& call, int repeats) const {

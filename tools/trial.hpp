@@ -10,6 +10,7 @@
 #include "generator/problem.hpp"
 #include "runtime/context.hpp"
 #include "runtime/program.hpp"
+#include "tools/feature_inputs.hpp"
 
 namespace kvjit {
 
@@ -48,6 +49,10 @@ class Trial {
   // [head_dim], given as `type`.
   void set_newest(int side, std::vector<float> x, Element type = Element::f32);
 
+  // Of programs with features: what they read, for every call from now on.
+  void set_features(FeatureInputs inputs) { features_ = std::move(inputs); }
+  const FeatureInputs& features() const { return features_; }
+
   struct Call {
     int tokens = 0;            // 0: the capacity
     std::vector<int> lengths;  // of each sequence; empty: tokens for all
@@ -56,10 +61,13 @@ class Trial {
   };
   struct Outcome {
     std::vector<float> out;  // [sequences][q_heads][query_length][head_dim]
+    std::vector<float> lse;  // [sequences][q_heads][query_length], of programs that give it
     LaunchReport report;
   };
   // q like out, rounded to the program's q type on the way (rounded_to).
   Result<Outcome> attend(std::span<const float> q, const Call& call) const;
+  // Outcomes over parts of a context to the one over all of it.
+  Result<Outcome> merge(const std::vector<Outcome>& parts) const;
   struct Timed {
     Backend::Timing timing;
     LaunchReport report;
@@ -83,6 +91,8 @@ class Trial {
   void for_each_piece(int side, Visit visit) const;
   std::size_t rows_bytes(int side) const;
   Result<Launch> prepare(std::span<const float> q, const Call& call) const;
+  Result<void> prepare_features(Launch& launch) const;
+  Result<std::vector<float>> lse_of(const Launch& launch) const;
   const SideFacts& facts(int side) const { return side == 0 ? program_->source().k : program_->source().v; }
   const Format& format(int side) const { return side == 0 ? problem_.k : problem_.v; }
   DevicePointer memory(int copy, int side) const { return memory(copy) + (side == 0 ? 0 : values_at_); }
@@ -99,6 +109,7 @@ class Trial {
   float tensor_scale_[2] = {1, 1};
   std::vector<float> newest_[2];
   Element newest_type_ = Element::f32;  // of both
+  FeatureInputs features_;
 };
 
 // The rows of the `count` tokens before the end of each sequence, [sequences][count][kv_heads][dim], from x [sequences][kv_heads][tokens]

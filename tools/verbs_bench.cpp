@@ -134,6 +134,11 @@ Result<Trial> filled_trial(const Job& job, const CacheShape& shape, const std::s
     const int dim = problem.dim(side);
     if (problem.append) trial.set_newest(side, heavy_tailed(4, newest * std::size_t(dim), dim), Element::f16);
   }
+  // Heads share a mask, as in the peers' suites.
+  trial.set_features(random_features(
+      problem.features,
+      {shape.sequences, shape.kv_heads * problem.q_heads_per_kv, problem.query_length, static_cast<int>(shape.tokens)},
+      11, 1));
   return std::move(trial);
 }
 

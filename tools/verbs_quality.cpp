@@ -34,6 +34,15 @@ Result<void> check_agreement(const std::vector<Spec>& specs) {
     if (spec.features != specs[0].features)
       return fail(Code::bad_input, fmt::format("features differ from those of {}", specs[0].file),
                   spec.where("attention.features"), {"one table compares one way to attend"});
+    for (const auto& [key, is_set] :
+         {std::pair{"attention.softcap", spec.softcap > 0},
+          {"attention.window", !spec.window.empty()},
+          {"attention.features", std::any_of(spec.features.begin(), spec.features.end(), [](const std::string& name) {
+             return name != "causal" && name != "lse";
+           })}})
+      if (is_set)
+        return fail(Code::unsupported, "quality attends without what changes scores, other than causal",
+                    spec.where(key), {"leave it out: it does not change what a format costs a score"});
   }
   return {};
 }

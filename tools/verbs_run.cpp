@@ -28,6 +28,9 @@ constexpr double kMaxDequantiseError = 1e-5;  // relative L2: float32 against do
 // float32 sums are off by about 1e-6, so some 1 in 500 changes; codes near a bound are rarer.
 constexpr double kMaxCodeBytes = 1e-3, kMaxScaleBytes = 1e-2;
 
+// Not "a > b": an error that is NaN must fail too.
+bool is_within(double error, double limit) { return error <= limit; }
+
 struct RunArgs {
   std::string spec, q, k, v, out, report;
   std::vector<std::string> specs;
@@ -48,6 +51,25 @@ void set_newest(Trial& trial, const Problem& problem, const std::vector<float>* 
   const std::vector<int> lengths(static_cast<std::size_t>(trial.shape().sequences), tokens);
   for (const int side : {0, 1})
     trial.set_newest(side, newest_rows(*x[side], trial.shape(), lengths, problem.query_length, problem.dim(side)));
+}
+
+// Seeded numbers for what the features of a program read.
+void set_features(Trial& trial, const Problem& problem) {
+  const CacheShape& shape = trial.shape();
+  trial.set_features(random_features(
+      problem.features,
+      {shape.sequences, shape.kv_heads * problem.q_heads_per_kv, problem.query_length, static_cast<int>(shape.tokens)},
+      11));
+}
+
+// Of logarithms of sums: absolute below 1, relative above.
+double lse_error(const std::vector<float>& lse, const std::vector<double>& exact) {
+  double worst = 0;
+  for (std::size_t i = 0; i < lse.size(); ++i) {
+    const double error = lse[i] == exact[i] ? 0 : std::abs(lse[i] - exact[i]) / std::max(1., std::abs(exact[i]));
+    worst = std::isnan(error) ? error : std::max(worst, error);
+  }
+  return worst;
 }
 
 Result<int> run(const Cli& cli, const RunArgs& args) {
@@ -80,14 +102,18 @@ Result<int> run(const Cli& cli, const RunArgs& args) {
   KV_CHECK(trial.quantise(0, k_values));
   KV_CHECK(trial.quantise(1, v_values));
   set_newest(trial, ready.problem, {&k_values, &v_values}, static_cast<int>(tokens));
+  set_features(trial, ready.problem);
   KV_TRY(outcome, trial.attend(q_values, {}));
 
   KV_TRY(k_rows, trial.rows(0));
   KV_TRY(v_rows, trial.rows(1));
-  const AttentionShape shape{static_cast<int>(k.heads), gqa, queries, dim, tokens, 0, ready.problem.causal, v_dim};
+  const ScoreRule rule(ready.problem.features, ready.problem.causal, trial.features(), 0, queries, tokens);
+  const AttentionShape shape{static_cast<int>(k.heads), gqa,   queries, dim, tokens, 0,
+                             ready.problem.causal,      v_dim, &rule};
   const auto given = widened(rounded_to(spec.q_type, q_values));
   const auto keys = decode_rows(ready.problem.k, k_rows, dim), values = decode_rows(ready.problem.v, v_rows, v_dim);
-  const auto exact = exact_attention(shape, given, keys, values);
+  std::vector<double> exact_lse;
+  const auto exact = exact_attention(shape, given, keys, values, &exact_lse);
   const double limit = kMaxKernelError + sparse_bound(shape, ready.problem.sparse_v, given, keys, values, exact);
   const auto unquantised = exact_attention(shape, widened(q_values), widened(k_values), widened(v_values));
   const Difference kernel = difference(outcome.out, exact, v_dim),
@@ -117,6 +143,8 @@ Result<int> run(const Cli& cli, const RunArgs& args) {
                {"kernel_error", kernel.relative_l2},
                {"quality_error", quality.relative_l2},
                {"quality_cosine", quality.cosine}};
+  data["features"] = outcome.report.features;
+  if (!outcome.lse.empty()) data["lse_error"] = lse_error(outcome.lse, exact_lse);
   const auto side_text = [](const char* name, const Json& side) {
     return fmt::format("{} {}, {:.4f} bytes a value", name, side["format"].get<std::string>(),
                        side["bytes_per_value"].get<double>());
@@ -134,6 +162,10 @@ Result<int> run(const Cli& cli, const RunArgs& args) {
       {"codec", fmt::format("{} of {} bytes differ from the reference codec", differing,
                             k_bytes.code_bytes + k_bytes.scale_bytes + v_bytes.code_bytes + v_bytes.scale_bytes)},
       {"kernel error", fmt::format("{:.2e} against exact attention over the decoded cache", kernel.relative_l2)},
+      {"features", outcome.report.features.empty()
+                       ? "none"
+                       : fmt::format("{}{}", fmt::join(outcome.report.features, ", "),
+                                     ready.problem.features.any() ? "; what they read is random" : "")},
       {"quality error", fmt::format("{:.2e} against attention over the unquantised K and V, cosine {:.6f}",
                                     quality.relative_l2, quality.cosine)}};
   if (facts.is_gpu) {
@@ -153,8 +185,12 @@ Result<int> run(const Cli& cli, const RunArgs& args) {
   if (!args.out.empty()) KV_CHECK(write_npy(args.out, {q.heads, queries, dim}, outcome.out));
   if (!args.report.empty()) KV_CHECK(write_text(args.report, data.dump(2) + "\n"));
   cli.print(data, facts_text(lines));
-  if (kernel.relative_l2 <= limit) return 0;
-  fmt::print(stderr, "error: the kernel error is above {}\n", limit);
+  const bool is_lse_right = outcome.lse.empty() || is_within(lse_error(outcome.lse, exact_lse), kMaxKernelError);
+  if (kernel.relative_l2 <= limit && is_lse_right) return 0;
+  if (!is_lse_right)
+    fmt::print(stderr, "error: the error of lse is above {}\n", kMaxKernelError);
+  else
+    fmt::print(stderr, "error: the kernel error is above {}\n", limit);
   return static_cast<int>(Code::differs);
 }
 
@@ -169,9 +205,6 @@ struct Verdict {
 };
 
 constexpr int kMostVerified = 1 << 22;  // tokens; the oracle takes seconds at 2^17
-
-// Not "a > b": an error that is NaN must fail too.
-bool is_within(double error, double limit) { return error <= limit; }
 
 // The newest of `tokens` tokens, as they are in no cache: what attention says of them then comes from the rows that it was given.
 Result<void> spoil_newest(Trial& trial, const Problem& problem, int side, std::vector<std::uint8_t> rows, int tokens) {
@@ -227,13 +260,25 @@ Result<Verdict> verify_one(const Spec& spec, int longest, const Registry& regist
       problem.q_type,
       heavy_tailed(3, std::size_t(kv_heads) * problem.q_heads_per_kv * problem.query_length * problem.head_dim,
                    problem.head_dim));
+  set_features(trial, problem);
+  std::vector<std::string> features = problem.features.names();
+  if (problem.causal) features.insert(features.begin(), "causal");
   for (const int tokens : {1, tile - 1, tile, tile + 1, 257, longest}) {
     if (tokens < problem.query_length || tokens == 0)
       continue;  // fewer tokens than queries is not a cache that a model can have
     verdict.lengths.push_back(tokens);
-    const AttentionShape shape{kv_heads, problem.q_heads_per_kv, problem.query_length, problem.head_dim, tokens,
-                               capacity, problem.causal,         problem.v_dim()};
-    const auto exact = exact_attention(shape, widened(q), decoded[0], decoded[1]);
+    const ScoreRule rule(problem.features, problem.causal, trial.features(), 0, problem.query_length, tokens);
+    const AttentionShape shape{kv_heads,
+                               problem.q_heads_per_kv,
+                               problem.query_length,
+                               problem.head_dim,
+                               tokens,
+                               capacity,
+                               problem.causal,
+                               problem.v_dim(),
+                               &rule};
+    std::vector<double> exact_lse;
+    const auto exact = exact_attention(shape, widened(q), decoded[0], decoded[1], &exact_lse);
     const double bound = sparse_bound(shape, problem.sparse_v, widened(q), decoded[0], decoded[1], exact);
     set_newest(trial, problem, {&given[0], &given[1]}, tokens);
     if (problem.append)
@@ -246,6 +291,10 @@ Result<Verdict> verify_one(const Spec& spec, int longest, const Registry& regist
       verdict.require(
           is_within(error, kMaxKernelError + (is_reference ? 0 : bound)),
           fmt::format("{} over {} tokens: error {:.2e}", is_reference ? "reference" : "attention", tokens, error));
+      const double lse = lse_error(outcome.lse, exact_lse);
+      verdict.require(
+          is_within(lse, kMaxKernelError) && outcome.lse.empty() != problem.features.lse,
+          fmt::format("lse of {} over {} tokens: error {:.2e}", is_reference ? "reference" : "attention", tokens, lse));
       for (const int side : {0, 1}) {
         if (!problem.append) break;
         KV_TRY(rows, trial.rows(side));
@@ -255,6 +304,9 @@ Result<Verdict> verify_one(const Spec& spec, int longest, const Registry& regist
                                     formats[side]->name, tokens, bytes.code_differs + bytes.scale_differs));
       }
       const LaunchReport& report = outcome.report;
+      verdict.require(report.features == features,
+                      fmt::format("the launch had the features {}, not {}", fmt::join(report.features, ", "),
+                                  fmt::join(features, ", ")));
       verdict.require(
           report.k_reader == problem.k.name && report.v_reader == problem.v.name && report.converted_bytes == 0,
           fmt::format("read K as {} and V as {}, converted {} bytes", report.k_reader, report.v_reader,

@@ -22,11 +22,19 @@ struct Part {
   KV_DEVICE bool is_whole() const { return last - first == tiles; }
 };
 
-template <int kTile>
+// Which tokens of a sequence have tiles: all of them, or (features/range.cuh) those that its queries see.
+struct AllTokens {
+  static constexpr bool kCutsTiles = false;
+  KV_DEVICE int first(int, int) const { return 0; }
+  KV_DEVICE int end(int, int length) const { return length; }
+};
+
+template <int kTile, class Seen = AllTokens>
 class Work {
  public:
-  KV_DEVICE explicit Work(const WorkArgs& args) : args_(args), share_(args.share), longer_(args.longer) {
-    if (!args.lengths) return;
+  KV_DEVICE explicit Work(const WorkArgs& args, const Seen& seen = Seen())
+      : args_(args), seen_(seen), share_(args.share), longer_(args.longer) {
+    if (!counts()) return;
     const u32 total = count_tiles(args.sequences) * u32(args.kv_heads);
     share_ = total / u32(args.blocks), longer_ = total % u32(args.blocks);
   }
@@ -46,8 +54,9 @@ class Work {
   // A whole pair.
   KV_DEVICE Part pair(int sequence, int head) const {
     Part part{sequence, head, length_of(sequence), 0, 0, 0, 0};
-    part.last = part.tiles = tiles_of(part.length);
-    const u32 before = args_.lengths ? count_tiles(sequence) : u32(sequence) * u32(part.tiles);
+    part.tiles = tiles_of(sequence, part.length);
+    part.first = first_tile(sequence, part.length), part.last = part.first + part.tiles;
+    const u32 before = counts() ? count_tiles(sequence) : u32(sequence) * u32(part.tiles);
     part.pair_begin = before * u32(args_.kv_heads) + u32(head) * u32(part.tiles);
     return part;
   }
@@ -55,30 +64,42 @@ class Work {
   KV_DEVICE Part part_at(u32 tile, u32 end) const {
     Part part;
     u32 begin = 0;  // of the sequence
-    if (args_.lengths) {
+    if (counts()) {
       part.sequence = find_sequence(tile, begin);
     } else {
       part.sequence = args_.sequences == 1 ? 0 : int(tile / (args_.tiles * u32(args_.kv_heads)));
       begin = u32(part.sequence) * args_.tiles * u32(args_.kv_heads);
     }
     part.length = length_of(part.sequence);
-    part.tiles = tiles_of(part.length);
+    part.tiles = tiles_of(part.sequence, part.length);
     part.head = int((tile - begin) / u32(part.tiles));
     part.pair_begin = begin + u32(part.head) * u32(part.tiles);
     part.first = int(tile - part.pair_begin);
     part.last = int(end - part.pair_begin) < part.tiles ? int(end - part.pair_begin) : part.tiles;
+    part.first += first_tile(part.sequence, part.length), part.last += first_tile(part.sequence, part.length);
     return part;
   }
 
  private:
-  KV_DEVICE static int tiles_of(int length) { return length <= kTile ? 1 : (length + kTile - 1) / kTile; }
+  // Does the kernel find out how many tiles there are? Else the host knew.
+  KV_DEVICE bool counts() const { return Seen::kCutsTiles || args_.lengths; }
+  // A sequence without any token to see has the tile of its last one, or its first.
+  KV_DEVICE int first_tile(int sequence, int length) const {
+    const int first = seen_.first(sequence, length);
+    return (first < length || first == 0 ? first : length - 1) / kTile;
+  }
+  KV_DEVICE int tiles_of(int sequence, int length) const {
+    const int seen = seen_.end(sequence, length) - first_tile(sequence, length) * kTile;
+    return seen <= kTile ? 1 : (seen + kTile - 1) / kTile;
+  }
   KV_DEVICE int length_of(int sequence) const {
     const int given = args_.lengths ? args_.lengths[sequence] : args_.tokens;
     return given < 0 ? 0 : given < args_.tokens ? given : args_.tokens;
   }
   // Tiles of a head of the sequences first .. first + 31, one a lane; 0 from `end` on.
   KV_DEVICE u32 tiles_of_mine(int first, int end) const {
-    return first + lane() < end ? u32(tiles_of(length_of(first + lane()))) : 0;
+    const int sequence = first + lane();
+    return sequence < end ? u32(tiles_of(sequence, length_of(sequence))) : 0;
   }
   KV_DEVICE u32 count_tiles(int end) const {
     u32 sum = 0;
@@ -111,7 +132,19 @@ class Work {
   }
 
   const WorkArgs& args_;
+  const Seen seen_;
   u32 share_, longer_;
 };
+
+// Of a kernel's arguments, unless features have a say in it (kernels/decode_features.cuh); and whether the work hangs on memory that the
+// launch ahead may write.
+template <class Plan, class Args>
+KV_DEVICE Work<Plan::kTile> work_of(const Args& args) {
+  return Work<Plan::kTile>(args.work);
+}
+template <class Args>
+KV_DEVICE bool has_work_in_memory(const Args& args) {
+  return args.work.lengths;
+}
 
 }  // namespace kv

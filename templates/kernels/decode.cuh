@@ -95,10 +95,10 @@ struct Tiles {
 };
 
 // One staged tile. scale: of scores, times the units of K and of the queries.
-template <class Plan>
-KV_DEVICE void take_tile(Sums<Plan>& sums, SharedAddress stage, const Queries<Plan>& queries, float scale,
-                         const Turn<Plan>& turn, int token, int length, const u8* k_codes, i64 k_stride,
-                         const u8* v_codes, i64 v_stride) {
+template <class Plan, class Features>
+KV_DEVICE void take_tile(Sums<Plan>& sums, SharedAddress stage, const Queries<Plan>& queries, const Features& features,
+                         float scale, int token, int length, const u8* k_codes, i64 k_stride, const u8* v_codes,
+                         i64 v_stride) {
   using K = typename Plan::K;
   using V = typename Plan::V;
   constexpr int kSubtiles = Plan::kSubtiles, kTokens = kSubtiles * 16;
@@ -112,9 +112,12 @@ KV_DEVICE void take_tile(Sums<Plan>& sums, SharedAddress stage, const Queries<Pl
     KV_UNROLL
     for (int i = 0; i < kSubtiles * 4; ++i) v_skew[i / 4][i % 4] = row_skew<V>(v_codes, v_stride, 2 * c + i % 2);
     Scores<Plan> x[kSubtiles];
+    typename Features::Loaded loaded;
+    features.load(loaded, token + first);
     score<Plan>(x, stage, first, k_skew, queries, table, scale, sums.softmax);
-    if (token + first + kTokens > length || Plan::Feature::cuts(token + first + kTokens - 1, length))
-      mask_scores<Plan>(x, turn, token + first, length);
+    features.apply(x, loaded, token + first, sums.softmax);
+    if (token + first + kTokens > length || features.cuts(token + first, token + first + kTokens - 1))
+      mask_scores<Plan>(x, features, token + first, length);
     bool needs_renewal = largest_bits<Plan>(x) >= sums.softmax.renews_at;
     if (Plan::Feature::template skips_values<Plan>(x, needs_renewal)) {
       exponentiate<Plan>(p, x, sums.softmax);  // into the denominator
@@ -147,15 +150,15 @@ KV_DEVICE void clear_pads(SharedAddress ring) {
     store_shared_u32(ring + i / kWords * K::kPitch + K::kRowBytes + i % kWords * 4, 0);
 }
 
-template <class Plan>
-KV_DEVICE void attend_part(const AttentionArgs& args, const Work<Plan::kTile>& work, const Part& part) {
+template <class Plan, class Args, class Work>
+KV_DEVICE void attend_part(const Args& args, const Work& work, const Part& part) {
   using K = typename Plan::K;
   using V = typename Plan::V;
   constexpr int kTile = Plan::kTile, kStages = Plan::kStages;
   // Queries are asked for first: behind a ring that is being filled they would wait for all of it.
   QueryRows<Plan> rows;
-  const Turn<Plan> turn(part.head);
-  rows.load(args, part.sequence, turn);
+  rows.load(args, part.sequence, Turn<Plan>(part.head));
+  const auto features = features_of<Plan>(args, part);
 
   int tile = part.first + warp();
   Tiles<Plan, K> k(args.k, part, tile);
@@ -192,10 +195,14 @@ KV_DEVICE void attend_part(const AttentionArgs& args, const Work<Plan::kTile>& w
   Sums<Plan> sums;
   sums.softmax.reset();
   if constexpr (Plan::kTeam > 1) {
-    typename Plan::Team tiles{
-        turn,          tile - (kStages - 1) * Plan::kWarps, last, part.length, k.first_row, k.token_stride, v.first_row,
-        v.token_stride};
-    tiles.attend(sums, queries, scale, stage);
+    typename Plan::Team tiles{tile - (kStages - 1) * Plan::kWarps,
+                              last,
+                              part.length,
+                              k.first_row,
+                              k.token_stride,
+                              v.first_row,
+                              v.token_stride};
+    tiles.attend(sums, queries, features, scale, stage);
   } else {
     SharedAddress taken = ring, filled = ring_last;
     constexpr int kAhead = (kStages - 1) * Plan::kWarps;
@@ -204,7 +211,7 @@ KV_DEVICE void attend_part(const AttentionArgs& args, const Work<Plan::kTile>& w
       copy_wait<kStages - 2>();
       sync_warp();  // every lane's copies of this tile have landed, and every lane is done with the stage that is filled now
       stage(tile, filled);
-      take_tile<Plan>(sums, taken, queries, scale, turn, (tile - kAhead) * kTile, part.length, k.first_row,
+      take_tile<Plan>(sums, taken, queries, features, scale, (tile - kAhead) * kTile, part.length, k.first_row,
                       k.token_stride, v.first_row, v.token_stride);
       filled = taken;
       taken = taken == ring_last ? ring : taken + kSlot;
@@ -250,8 +257,8 @@ KV_DEVICE void decode(const Args& args) {
   fill_tables<V>();
   fill_order<Plan>();
   release_successor();  // it waits for all of this launch, but may be set up while the last blocks merge
-  if (args.work.lengths) wait_for_predecessor();  // it may write them
-  const Work<Plan::kTile> work(args.work);
+  if (has_work_in_memory(args)) wait_for_predecessor();
+  const auto work = work_of<Plan>(args);
   const u32 begin = work.begin(block_x()), end = work.begin(block_x() + 1);
   KV_NO_UNROLL
   for (u32 at = begin; at < end;) {

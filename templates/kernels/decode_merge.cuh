@@ -62,6 +62,15 @@ KV_DEVICE RowSums load_partial(const Args& args, i64 slot, int row, int at) {
           {float_of(words[0]), float_of(words[1]), float_of(words[2]), float_of(words[3])}};
 }
 
+// A row's sums when all its parts are there: as they are. Plans with features (kernels/decode_features.cuh) may add a sink, or give the sum away.
+struct PlainEnd {
+  KV_DEVICE RowSums of(const RowSums& sum, bool) const { return sum; }
+};
+template <class Plan, class Args>
+KV_DEVICE PlainEnd row_end(const Args&, const Part&, int) {
+  return {};
+}
+
 // What the warps of the block have, in shared memory: [warp][row] of state (2), and [team][row] of sums (kPitch, in the order of
 // accumulators). Warps of a team share a base and the sums; each has a denominator of its own.
 template <class Plan>
@@ -176,9 +185,9 @@ KV_DEVICE bool is_last(u32* arrivals, int parts) {
 }
 
 // All warps, when their tiles of a part are done.
-template <class Plan>
-KV_DEVICE void finish_part(const AttentionArgs& args, const Work<Plan::kTile>& work, const Part& part,
-                           const Outputs<Plan>& o, const Softmax<Plan>& softmax, float unit) {
+template <class Plan, class Args, class Work>
+KV_DEVICE void finish_part(const Args& args, const Work& work, const Part& part, const Outputs<Plan>& o,
+                           const Softmax<Plan>& softmax, float unit) {
   using W = WarpSums<Plan>;
   sync_block();  // stages and queries are dead from here
   W::store(o, softmax, unit);
@@ -188,7 +197,7 @@ KV_DEVICE void finish_part(const AttentionArgs& args, const Work<Plan::kTile>& w
   for_each_item<Plan>([&](int row, int at) {
     const RowSums sum = sum_rows<W::kTeams>(W::kTeams, [&](int team) { return W::load(team, row, at); });
     if (is_whole)
-      store_row<Plan>(row, at, sum);
+      store_row<Plan>(row, at, row_end<Plan>(args, part, row).of(sum, at == 0));
     else
       write_partial<Plan>(args, slot, row, at, sum);
   });
@@ -199,9 +208,10 @@ KV_DEVICE void finish_part(const AttentionArgs& args, const Work<Plan::kTile>& w
       if (!is_last<Plan>(args.arrivals + first, parts)) return;
       const i64 first_slot = work.slot(first, part.sequence, part.head);
       for_each_item<Plan>([&](int row, int at) {
-        store_row<Plan>(row, at, sum_rows<kPartsAtOnce>(parts, [&](int p) {
-                          return load_partial<Plan>(args, first_slot + p, row, at);
-                        }));
+        const auto end = row_end<Plan>(args, part, row);
+        const RowSums sum =
+            sum_rows<kPartsAtOnce>(parts, [&](int p) { return load_partial<Plan>(args, first_slot + p, row, at); });
+        store_row<Plan>(row, at, end.of(sum, at == 0));
       });
     }
     sync_block();

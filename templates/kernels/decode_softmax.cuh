@@ -7,6 +7,7 @@
 #pragma once
 #include "core/simt.cuh"
 #include "core/turns.cuh"
+#include "core/work.cuh"
 
 namespace kv {
 
@@ -54,15 +55,31 @@ struct Softmax {
   KV_DEVICE float base_or_floor(int n, int j) const { return unseen >> (2 * n + j) & 1 ? kFloor : float(base[n][j]); }
 };
 
-// Takes from each x whose token its row does not see.
+// What a part asks of its scores: nothing but which tokens a row sees. Plans with features (kernels/decode_features.cuh) ask for more.
 template <class Plan>
-KV_DEVICE void mask_scores(Scores<Plan> (&x)[Plan::kSubtiles], const Turn<Plan>& turn, int token, int length) {
+struct PlainFeatures {
+  Turn<Plan> turn;
+  int length;
+  struct Loaded {};
+  KV_DEVICE bool cuts(int, int last) const { return Plan::Feature::cuts(last, length); }
+  KV_DEVICE bool sees(int row, int token) const { return Plan::Feature::sees(turn.query(row), token, length); }
+  KV_DEVICE void load(Loaded&, int) const {}
+  KV_DEVICE void apply(Scores<Plan> (&)[Plan::kSubtiles], const Loaded&, int, const Softmax<Plan>&) const {}
+};
+template <class Plan, class Args>
+KV_DEVICE PlainFeatures<Plan> features_of(const Args&, const Part& part) {
+  return {Turn<Plan>(part.head), part.length};
+}
+
+// Takes from each x whose token its row does not see.
+template <class Plan, class Features>
+KV_DEVICE void mask_scores(Scores<Plan> (&x)[Plan::kSubtiles], const Features& features, int token, int length) {
   const int g = lane() >> 2, c = lane() & 3;
   KV_UNROLL
   for (int i = 0; i < Plan::kSubtiles * 4 * Plan::kColumnBlocks; ++i) {
     const int sub = i / (4 * Plan::kColumnBlocks), n = i / 4 % Plan::kColumnBlocks, j = i % 4;
     const int t = token + sub * 16 + g + 8 * (j >> 1), row = n * 8 + 2 * c + (j & 1);
-    if (t >= length || !Plan::Feature::sees(turn.query(row), t, length)) x[sub][n][j] = kMasked;
+    if (t >= length || !features.sees(row, t)) x[sub][n][j] = kMasked;
   }
 }
 

@@ -176,7 +176,6 @@ struct TeamTiles {
   static constexpr int kTile = Plan::kTile;
   static constexpr bool kFitsAhead = Plan::kByWarpgroups && V::kScalesGroups && !Plan::kScalesProbabilities;
   static_assert(kTile == 16 * Plan::kSubtiles, "a tile is scored at once");
-  Turn<Plan> turn;
   int tile, last, length;
   const u8* k_first_row;  // of the pair
   i64 k_stride;
@@ -184,8 +183,9 @@ struct TeamTiles {
   i64 v_stride;
 
   // stage(tile, to) asks for the copies of a tile.
-  template <class Stage>
-  KV_DEVICE void attend(Sums<Plan>& sums, const Queries<Plan>& queries, float scale, const Stage& stage) {
+  template <class Features, class Stage>
+  KV_DEVICE void attend(Sums<Plan>& sums, const Queries<Plan>& queries, const Features& features, float scale,
+                        const Stage& stage) {
     int slot = 0, next = Plan::kStages - 1;  // of the ring
     KV_NO_UNROLL
     for (; first_of_team() < last; tile += Plan::kWarps) {
@@ -193,7 +193,7 @@ struct TeamTiles {
       sync_warp();  // every lane's copies of the warp's tile have landed
       Scores<Plan> x[Plan::kSubtiles];
       TokenScales<Plan> scales;
-      bool needs_renewal = score_own(x, sums, queries, scale, slot);
+      bool needs_renewal = score_own(x, sums, queries, features, scale, slot);
       if constexpr (Plan::kScalesProbabilities) {
         scales.load(staged(slot, warp()) + K::kStageBytes, v_first_row, v_stride, tile < last);
         needs_renewal |= !scales.fit(sums.value_scales.log2);
@@ -226,15 +226,19 @@ struct TeamTiles {
   }
 
   // Behind the part's end there is nothing, and nobody looks; but products of a team need all its warps.
+  template <class Features>
   KV_DEVICE bool score_own(Scores<Plan> (&x)[Plan::kSubtiles], const Sums<Plan>& sums, const Queries<Plan>& queries,
-                           float scale, int slot) const {
+                           const Features& features, float scale, int slot) const {
     const int g = lane() >> 2, token = tile * kTile;
     u32 skew[Plan::kSubtiles][2];
     KV_UNROLL
     for (int i = 0; i < Plan::kSubtiles * 2; ++i) skew[i / 2][i % 2] = row_skew<K>(k_first_row, k_stride, g);
+    typename Features::Loaded loaded;
+    features.load(loaded, token);
     Products::score(x, staged(slot, warp()), skew, queries, table_of_lane<K::kTableCopies>(), scale, sums.softmax);
     const int end = tile < last ? length : 0;
-    if (token + kTile > end || Plan::Feature::cuts(token + kTile - 1, end)) mask_scores<Plan>(x, turn, token, end);
+    features.apply(x, loaded, token, sums.softmax);
+    if (token + kTile > end || features.cuts(token, token + kTile - 1)) mask_scores<Plan>(x, features, token, end);
     return largest_bits<Plan>(x) >= sums.softmax.renews_at;
   }
 

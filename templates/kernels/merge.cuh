@@ -6,19 +6,21 @@
 
 namespace kv {
 
-template <class Plan>
-KV_DEVICE void merge(const MergeArgs& args) {
+template <class Plan, class Args>
+KV_DEVICE void merge(const Args& args) {
   const int row = block_x();
   const Turn<Plan> turn(block_y());
   if (!turn.has(row)) return;  // the whole block
   const i64 to = block_z() * args.out.sequence_stride + turn.query(row) * args.out.query_stride +
                  turn.query_head(row) * args.out.head_stride;
-  const Work<Plan::kTile> work(args.work);
+  const auto work = work_of<Plan>(args);
   const Part pair = work.pair(block_z(), block_y());
   const int first = work.block_of(pair.pair_begin), parts = work.block_of(pair.pair_begin + pair.tiles - 1) - first + 1;
+  const auto end = row_end<Plan>(args, pair, row);
   for (int i = thread() * 4; i < Plan::kValueDim; i += Plan::kThreads * 4) {
-    const RowSums sum = sum_rows<kPartsAtOnce>(
+    const RowSums all = sum_rows<kPartsAtOnce>(
         parts, [&](int p) { return load_partial<Plan>(args, work.slot(first + p, pair.sequence, pair.head), row, i); });
+    const RowSums sum = end.of(all, i == 0);
     KV_UNROLL
     for (int j = 0; j < 4; ++j) {
       const int d = Plan::value_order(i + j);

@@ -11,8 +11,21 @@
 
 namespace kv {
 
+// What is asked of the scores and of the sums of a row: nothing but which tokens it sees, without features (kernels/reference_features.cuh).
 template <class Plan>
-KV_DEVICE void reference(const AttentionArgs& args) {
+struct PlainRow {
+  int query, length;
+  KV_DEVICE bool sees(int token) const { return Plan::Feature::sees(query, token, length); }
+  KV_DEVICE float score(float s, int) const { return s; }
+  KV_DEVICE float finish(float&, float&) const { return 1.f; }  // of what was added up: how it changes
+};
+template <class Plan, class Args>
+KV_DEVICE PlainRow<Plan> row_features(const Args&, int, int query, int, int length) {
+  return {query, length};
+}
+
+template <class Plan, class Args>
+KV_DEVICE void reference(const Args& args) {
   using K = typename Plan::K;
   using V = typename Plan::V;
   constexpr int kKeys = per_lane(K::kStored), kValues = per_lane(V::kStored);
@@ -30,9 +43,10 @@ KV_DEVICE void reference(const AttentionArgs& args) {
     if constexpr (K::kHasResidual) q_second[e] = Plan::load_query(args.q.data, from + K::kStored + i) * args.scale_log2;
   }
 
+  const auto features = row_features<Plan>(args, block_z(), query, head, length);
   float m = -1e30f, d = 0.f;  // running maximum (base 2) and denominator
   for (int token = 0; token < length; ++token) {
-    if (!Plan::Feature::sees(query, token, length)) continue;
+    if (!features.sees(token)) continue;
     const StoredRow k_row = stored_row<K>(args.k, block_z(), head / Plan::kGroup, token);
     const StoredRow v_row = stored_row<V>(args.v, block_z(), head / Plan::kGroup, token);
     float k[kKeys], v[kValues], s = 0.f;
@@ -43,6 +57,7 @@ KV_DEVICE void reference(const AttentionArgs& args) {
       for (int e = 0; e < kKeys; ++e) s += q_second[e] * k[e];
     }
     for (int mask = 16; mask > 0; mask >>= 1) s += shfl_xor(s, mask);
+    s = features.score(s, token);
 
     const float renewed = larger(m, s), keep = exp2_fast(m - renewed), p = exp2_fast(s - renewed);
     m = renewed;
@@ -55,7 +70,8 @@ KV_DEVICE void reference(const AttentionArgs& args) {
     }
   }
 
-  const float factor = d > 0.f ? args.value_scale / d : 0.f;
+  const float keep = features.finish(m, d);
+  const float factor = d > 0.f ? args.value_scale * keep / d : 0.f;
   for (int e = 0; e < kValues; ++e) {
     const int i = e * 32 + lane();
     if (V::kStored % 32 == 0 || i < V::kStored) Plan::store(args.out.data, to + i, out[e] * factor);

@@ -22,6 +22,24 @@ TEST_CASE("sparse V and append: no spills, no stack") {
   kernels.compile(kThreads);
 }
 
+TEST_CASE("features of scores, all together: no spills, no stack") {
+  const Registry registry = must(Registry::load(embedded_files()));
+  const auto specs = must(parse_specs(
+      "[k]\n[v]\n[attention]\nq_heads_per_kv = 8\nsoftcap = 30\nwindow = [100, -1]\nfeatures = [\"causal\", \"mask\", "
+      "\"mask_slopes\", \"packed_mask\", \"position_offset\", \"sinks\", \"lse\"]\n[matrix]\n\"k.format\" = "
+      "[\"f16\", \"kv4\"]\n\"v.format\" = [\"tbq4_0\", \"kv2\"]\n\"attention.query_length\" = [1, 2]\n",
+      "features"));
+  Kernels kernels;
+  for (const char* arch : {"sm_75", "sm_90a", "sm_120a"}) {
+    if (!is_known(arch)) continue;
+    for (const Spec& spec : specs) {
+      const ProgramSource program = must(make_program(must(resolve(spec, registry, arch)), registry));
+      for (const Role role : {Role::attend, Role::reference, Role::merge_parts}) kernels.add(program.kernels.at(role));
+    }
+  }
+  kernels.compile(kThreads);
+}
+
 // Teams of warps, whose registers are for the output: what they spill lies around the loop, and fewer warps that spill nothing are
 // slower (templates/README.md).
 TEST_CASE("many query rows: few spills") {

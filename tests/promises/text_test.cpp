@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
+#include <map>
 #include <sstream>
 #include <string>
 #include <vector>
@@ -64,6 +65,40 @@ TEST_CASE("CUDA's words stand in templates/core alone") {
          {"threadIdx", "blockIdx", "blockDim", "gridDim", "__syncthreads", "__syncwarp", "__shfl", "__ballot", "asm(",
           "asm volatile", "__global__", "__device__", "__shared__", "__CUDA_ARCH__"})
       CHECK_MESSAGE(text.find(word) == std::string::npos, name, " has ", word);
+  }
+}
+
+TEST_CASE("a kernel without features has no text of them") {
+  Result<Registry> registry = Registry::load(embedded_files());
+  REQUIRE(registry);
+  const auto texts = [&](const std::string& keys) {
+    const auto specs = parse_specs(
+        "[k]\nformat = \"kv4\"\n[v]\nformat = \"q8_0\"\n[attention]\nq_heads_per_kv = 4\n" + keys, "features");
+    REQUIRE(specs);
+    const auto problem = resolve((*specs)[0], *registry, "sm_90a");
+    REQUIRE(problem);
+    const auto program = make_program(*problem, *registry);
+    REQUIRE(program);
+    std::map<Role, std::string> all;
+    for (const auto& [role, source] : program->kernels) all[role] = source.text;
+    return all;
+  };
+  const auto has_features = [](const std::string& text) {
+    return text.find("FeatureArgs") != std::string::npos || text.find("kFeatureRow") != std::string::npos ||
+           text.find("======== features/list.cuh") != std::string::npos ||
+           text.find("======== core/functions.cuh") != std::string::npos;
+  };
+  for (const char* keys : {"", "features = [\"causal\"]", "softcap = 0.0\nwindow = [-1, -1]",
+                           "append = true\nsparse_v = 0.1", "fuse = false"})
+    for (const auto& [role, text] : texts(keys)) CHECK_MESSAGE(!has_features(text), keys, ", ", to_string(role));
+  // Nor have kernels that features do not concern.
+  const auto plain = texts("fuse = false"), featured = texts("fuse = false\nsoftcap = 30\nfeatures = [\"lse\"]");
+  CHECK(featured.size() == plain.size() + 1);
+  for (const auto& [role, text] : featured) {
+    const bool is_changed =
+        role == Role::attend || role == Role::merge || role == Role::reference || role == Role::merge_parts;
+    CHECK_MESSAGE(has_features(text) == is_changed, to_string(role));
+    if (!is_changed) CHECK_MESSAGE(text == plain.at(role), to_string(role));
   }
 }
 

@@ -1,12 +1,14 @@
 // Attention in double, straight from the formula, over K and V that are already decoded:
 //
-//   out = sum_t p_t v_t / sum_t p_t,  p_t = exp(scale q.k_t)
+//   out = sum_t p_t v_t / (sum_t p_t + exp(sink)),  p_t = exp(softcap tanh(scale q.k_t / softcap) + added_t)
 //
 // Shares nothing with the kernels or the generator; it must never learn a feature from them.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include <algorithm>
 #include <cmath>
+#include <functional>
+#include <limits>
 #include <span>
 #include <vector>
 
@@ -18,6 +20,11 @@ struct OracleCase {
   bool causal = false;  // query i stands at position tokens - queries + i and sees positions up to its own
   double scale = 0;     // 0: 1 / sqrt(dim)
   int value_dim = 0;    // of v and the output; 0: dim
+  double softcap = 0;   // 0: none
+  // What is added to a score, given the head, the query and the token; minus infinity: not seen.
+  std::function<double(int, int, int)> added = nullptr;
+  std::vector<double> sinks = {};      // of each head; empty: none
+  std::vector<double>* lse = nullptr;  // [heads][queries]: log of the sum of exp, sinks included
 };
 
 // q [heads][queries][dim], k and v [kv_heads][tokens][dim] -> [heads][queries][dim]. A query that sees no
@@ -28,6 +35,8 @@ inline std::vector<double> oracle_attention(const OracleCase& c, std::span<const
   const auto row = [](std::span<const double> x, int dim, int index) {
     return x.subspan(std::size_t(index) * std::size_t(dim), std::size_t(dim));
   };
+  constexpr double nothing = -std::numeric_limits<double>::infinity();
+  if (c.lse) c.lse->assign(std::size_t(c.heads) * std::size_t(c.queries), nothing);
   const double scale = c.scale != 0 ? c.scale : 1 / std::sqrt(double(c.dim));
   std::vector<double> out(std::size_t(c.heads) * std::size_t(c.queries) * std::size_t(value_dim), 0.0);
   for (int head = 0; head < c.heads; ++head)
@@ -40,12 +49,16 @@ inline std::vector<double> oracle_attention(const OracleCase& c, std::span<const
         for (int i = 0; i < c.dim; ++i)
           dot += row(q, c.dim, head * c.queries + query)[std::size_t(i)] *
                  row(k, c.dim, first_row + token)[std::size_t(i)];
-        score.push_back(scale * dot);
+        dot *= scale;
+        if (c.softcap != 0) dot = c.softcap * std::tanh(dot / c.softcap);
+        score.push_back(c.added ? dot + c.added(head, query, token) : dot);
       }
-      if (score.empty()) continue;
-      const double largest = *std::max_element(score.begin(), score.end());
+      if (!c.sinks.empty()) score.push_back(c.sinks[std::size_t(head)]);  // a token without a value
+      const double largest = score.empty() ? nothing : *std::max_element(score.begin(), score.end());
+      if (largest == nothing) continue;
       double sum = 0;
       for (double& s : score) sum += s = std::exp(s - largest);
+      if (c.lse) (*c.lse)[std::size_t(head * c.queries + query)] = largest + std::log(sum);
       double* result = &out[std::size_t(head * c.queries + query) * std::size_t(value_dim)];
       for (int token = 0; token < visible; ++token)
         for (int i = 0; i < value_dim; ++i)

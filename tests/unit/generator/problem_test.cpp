@@ -30,7 +30,8 @@ TEST_CASE("every axis of a spec shows in the id") {
   const std::string base = resolved("[k]\nformat=\"f16\"\n[v]\nformat=\"f16\"")->id;
   for (const char* extra : {"[attention]\nhead_dim=64", "[attention]\nq_heads_per_kv=2", "[attention]\nquery_length=2",
                             "[attention]\nfeatures=[\"causal\"]", "[attention]\nq_type=\"f32\"",
-                            "[attention]\nout_type=\"f16\"", "[cache]\nlayout=\"rows\""})
+                            "[attention]\nout_type=\"f16\"", "[cache]\nlayout=\"rows\"", "[attention]\nsoftcap=30",
+                            "[attention]\nwindow=[7,-1]", "[attention]\nfeatures=[\"mask\"]"})
     CHECK(resolved(std::string("[k]\nformat=\"f16\"\n[v]\nformat=\"f16\"\n") + extra)->id != base);
 }
 
@@ -107,6 +108,22 @@ TEST_CASE("an arch that is not described is refused with a list") {
   const auto problem = resolved("[k]\nformat=\"f16\"\n[v]\nformat=\"f16\"", "sm_91");
   REQUIRE_FALSE(problem);
   CHECK(problem.error().message.find("sm_91") != std::string::npos);
+}
+
+TEST_CASE("features that contradict each other are refused at their line, with the way out") {
+  const auto refused = [](const std::string& keys) {
+    const auto problem = resolved("[k]\nformat=\"f16\"\n[v]\nformat=\"f16\"\n[attention]\n" + keys);
+    REQUIRE_FALSE(problem);
+    CHECK(problem.error().where.line == 6);
+    CHECK_FALSE(problem.error().notes.empty());
+    return problem.error().message;
+  };
+  CHECK(refused("features = [\"mask_slopes\"]") == "mask_slopes multiplies a mask that is not there");
+  CHECK(refused("features = [\"mask\", \"mask_slopes\", \"alibi\"]") == "alibi and mask_slopes both take the slopes");
+  CHECK(refused("features = [\"position_offset\"]\nappend = true") ==
+        "append stores the newest tokens, and position_offset says that the queries are others");
+  CHECK(resolved("[k]\nformat=\"f16\"\n[v]\nformat=\"f16\"\n[attention]\nwindow=[-1,-1]")->id ==
+        resolved("[k]\nformat=\"f16\"\n[v]\nformat=\"f16\"")->id);
 }
 
 }  // namespace kvjit

@@ -5,6 +5,7 @@
 
 #include <doctest/doctest.h>
 
+#include <cmath>
 #include <limits>
 
 #include "generator/registry.hpp"
@@ -32,6 +33,28 @@ TEST_CASE("attention in double agrees with the tests' oracle") {
       REQUIRE(a.size() == b.size());
       for (std::size_t i = 0; i < a.size(); ++i) CHECK(a[i] == doctest::Approx(b[i]).epsilon(1e-12));
     }
+}
+
+TEST_CASE("scores that features change, and sums that they give away, as by hand") {
+  FeatureSet set;
+  set.softcap = 2, set.alibi = set.mask = set.sinks = true;
+  FeatureInputs inputs;
+  inputs.mask = {0, 0.25, -std::numeric_limits<float>::infinity()};
+  inputs.slopes = {0.5f};
+  inputs.sinks = {0.75f};
+  const ScoreRule rule(set, true, inputs, 0, 1, 3);
+  // One head of one dimension, one query of 1 over keys 1, 2, 3: the last token is hidden by the mask.
+  const std::vector<double> q = {1}, k = {1, 2, 3}, v = {10, 20, 30};
+  std::vector<double> lse;
+  const auto out = exact_attention({1, 1, 1, 1, 3, 0, true, 0, &rule}, q, k, v, &lse);
+  const double a = std::exp(2 * std::tanh(0.5) - 1), b = std::exp(2 * std::tanh(1.) - 0.5 + 0.25),
+               sum = a + b + std::exp(0.75);
+  CHECK(out[0] == doctest::Approx((10 * a + 20 * b) / sum).epsilon(1e-12));
+  CHECK(lse[0] == doctest::Approx(std::log(sum)).epsilon(1e-12));
+  inputs.leaves_sinks = true;
+  inputs.mask.assign(3, -std::numeric_limits<float>::infinity());
+  CHECK(exact_attention({1, 1, 1, 1, 3, 0, true, 0, &rule}, q, k, v, &lse)[0] == 0);
+  CHECK(lse[0] == -std::numeric_limits<double>::infinity());
 }
 
 TEST_CASE("differences by hand") {

@@ -1,0 +1,119 @@
+// Checks of what a caller gives: see checks.hpp.
+// SPDX-License-Identifier: MIT
+#include "runtime/checks.hpp"
+
+#include <fmt/format.h>
+
+#include <cmath>
+
+namespace kvjit {
+
+tl::unexpected<Error> refuse(std::string message) { return fail(Code::bad_input, std::move(message)); }
+
+Result<void> check_pointer(const char* name, const void* pointer, unsigned alignment) {
+  if (!pointer) return refuse(fmt::format("{} is a null pointer", name));
+  if (const auto off = reinterpret_cast<std::uintptr_t>(pointer) % alignment; off != 0)
+    return refuse(fmt::format("{} is {} bytes past a multiple of {}; it must be aligned to it", name, off, alignment));
+  return {};
+}
+
+Result<void> check_side(const ProgramSource& source, const SideFacts& facts, const char* name,
+                        const kv::CacheSide& side) {
+  struct Plane {
+    const char* name;
+    const void* data;
+    long long row_bytes, sequence_stride, head_stride, token_stride;
+  };
+  const Plane planes[] = {{"codes", side.codes, source.is_planar ? facts.code_row_bytes : facts.row_bytes,
+                           side.codes_sequence_stride, side.codes_head_stride, side.codes_token_stride},
+                          {"scales", side.scales, source.is_planar ? facts.scale_row_bytes : 0,
+                           side.scales_sequence_stride, side.scales_head_stride, side.scales_token_stride}};
+  const unsigned alignment =
+      source.is_planar ? kVectorAlignment : 2;  // layout rows: a half may stand at any even address
+  for (const Plane& plane : planes) {
+    if (plane.row_bytes == 0) continue;
+    const std::string what = fmt::format("{}.{}", name, plane.name);
+    KV_CHECK(check_pointer(what.c_str(), plane.data, alignment));
+    if (source.is_planar && plane.token_stride != plane.row_bytes)
+      return refuse(fmt::format("{}: token stride {}; layout planar stores rows densely: {} bytes of {}", what,
+                                plane.token_stride, plane.row_bytes, facts.format));
+    const long long strides[] = {plane.sequence_stride, plane.head_stride, source.is_planar ? 0 : plane.token_stride};
+    const char* names[] = {"sequence", "head", "token"};
+    for (int i = 0; i < 3; ++i)
+      if (strides[i] % alignment != 0)
+        return refuse(fmt::format("{}: {} stride {} is not a multiple of {}", what, names[i], strides[i], alignment));
+  }
+  return {};
+}
+
+Result<void> check_counts(long long sequences, long long tokens, long long heads) {
+  const std::pair<const char*, long long> counts[] = {{"sequences", sequences}, {"tokens", tokens}, {"heads", heads}};
+  for (const auto& [name, count] : counts)
+    if (count <= 0)
+      return refuse(fmt::format("{} {}; at least 1 is needed (skip the call if there is nothing to do)", count, name));
+  return {};
+}
+
+Result<void> check_tensor_scale(const SideFacts& facts, const char* name, float scale) {
+  if (!std::isfinite(scale) || scale <= 0)
+    return refuse(fmt::format("{}: tensor scale {}; a positive number is needed", name, scale));
+  if (!facts.has_tensor_scale && scale != 1)
+    return refuse(fmt::format("{}: tensor scale {}; {} has none, so it must be 1", name, scale, facts.format));
+  return {};
+}
+
+Result<void> check_row_type(const char* name, kv::RowType type) {
+  if (type == kv::RowType::f16 || type == kv::RowType::bf16 || type == kv::RowType::f32) return {};
+  return refuse(fmt::format("{} has type {}; f16 (1), bf16 (2) and f32 (3) are possible", name, int(type)));
+}
+
+Result<void> check_new_rows(const ProgramSource& source, const AttentionCall& call) {
+  if (!source.appends) {
+    if (!call.new_k.data && !call.new_v.data) return {};
+    return refuse(fmt::format("new tokens for {}, which does not append: attention.append = true", source.id));
+  }
+  KV_CHECK(check_row_type("new_k, new_v", call.new_type));
+  const unsigned alignment = call.new_type == kv::RowType::f32 ? 4 : 2;
+  KV_CHECK(check_pointer("new_k", call.new_k.data, alignment));
+  return check_pointer("new_v", call.new_v.data, alignment);
+}
+
+Result<void> check_features(const ProgramSource& source, const AttentionCall& call) {
+  const FeatureSet& set = source.features;
+  const kv::FeatureArgs& given = call.features;
+  struct Array {
+    const char *name, *feature;
+    const void* data;
+    bool is_read, is_needed;
+    unsigned alignment;
+  };
+  const Array arrays[] = {
+      {"mask", "mask", given.mask, set.mask, set.mask, 2},
+      {"packed_mask", "packed_mask", given.packed_mask, set.packed_mask, set.packed_mask, 4},
+      {"slopes", "alibi\" or \"mask_slopes", given.slopes, set.has_slopes(), set.has_slopes(), 4},
+      {"sinks", "sinks", given.sinks, set.sinks, set.sinks && !call.leaves_sinks, 4},
+      {"lse", "lse", given.lse, set.lse, set.lse, 4},
+      {"position_offsets", "position_offset", given.position_offsets, set.position_offset, false, 4}};
+  for (const Array& array : arrays) {
+    if (array.data && !array.is_read)
+      return refuse(fmt::format("{} is given to program {}, which does not read it: attention.features = [\"{}\"]",
+                                array.name, source.id, array.feature));
+    if (array.is_needed || array.data) KV_CHECK(check_pointer(array.name, array.data, array.alignment));
+  }
+  const bool has_offset = given.position_offset != 0;
+  if (has_offset && !set.position_offset)
+    return refuse(
+        fmt::format("position_offset {} is given to program {}, which does not read it: "
+                    "attention.features = [\"position_offset\"]",
+                    given.position_offset, source.id));
+  constexpr int kMostOffset = 1 << 29;  // with a length and a window it stays an int
+  if (given.position_offset < -kMostOffset || given.position_offset > kMostOffset)
+    return refuse(fmt::format("position_offset {}; -2^29 to 2^29 are possible", given.position_offset));
+  if (given.packed_tokens < 0)
+    return refuse(fmt::format("packed_tokens {}; 0 (all tokens) or more is possible", given.packed_tokens));
+  if (call.leaves_sinks && !set.sinks)
+    return refuse(fmt::format("leaves_sinks is set for program {}, which has none", source.id));
+  return {};
+}
+
+}  // namespace kvjit

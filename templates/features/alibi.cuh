@@ -1,0 +1,22 @@
+// ALiBi as FlashAttention has it: slope * (token - position of the query) is added to the score. Costs a subtraction, a conversion and a
+// multiply-add a score.
+// SPDX-License-Identifier: MIT
+#pragma once
+#include "features/list.cuh"
+
+namespace kv {
+
+struct Alibi : FeatureDefaults<Alibi> {
+  struct Row {
+    float slope;
+    int position;
+  };
+  KV_DEVICE static Row row(const FeatureArgs& args, const QueryRow& at) {
+    return {args.slopes[at.head] * kLog2E, at.position};
+  }
+  KV_DEVICE static float apply(float score, const Row& row, const Loaded&, int token) {
+    return score + float(token - row.position) * row.slope;
+  }
+};
+
+}  // namespace kv

@@ -1,0 +1,25 @@
+// LSE: the natural logarithm of the sum of exp(score) of each row, sinks included where they join; minus infinity for a row without any.
+// With it, outputs over parts of a context can be merged (kernels/merge_parts.cuh). Costs nothing a score; a logarithm and a store a row.
+// SPDX-License-Identifier: MIT
+#pragma once
+#include "core/functions.cuh"
+#include "features/list.cuh"
+
+namespace kv {
+
+template <int kQueries>
+struct Lse : FeatureDefaults<Lse<kQueries>> {
+  static constexpr bool kChangesScores = false;
+  struct End {
+    float* lse;
+  };
+  KV_DEVICE static End end(const FeatureArgs& args, const QueryRow& at) {
+    return {args.lse + (i64(at.sequence) * kQueries + at.query) * at.heads + at.head};
+  }
+  KV_DEVICE static void finish(RowTotal& total, const End& end, bool is_first) {
+    if (!is_first) return;
+    *end.lse = total.denominator > 0.f ? (total.top + log2_fast(total.denominator)) * kLn2 : minus_infinity();
+  }
+};
+
+}  // namespace kv

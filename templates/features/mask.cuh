@@ -1,0 +1,33 @@
+// Mask: a half for each (query row, token) is added to the score, times the slope of the query head where kHasSlopes (as ggml has ALiBi).
+// Costs a load of two bytes, a conversion and a multiply-add a score; slopes a comparison and a choice more: minus infinity stays what it is
+// whatever the slope.
+// SPDX-License-Identifier: MIT
+#pragma once
+#include "features/list.cuh"
+
+namespace kv {
+
+template <bool kHasSlopes>
+struct Mask : FeatureDefaults<Mask<kHasSlopes>> {
+  static constexpr bool kLoads = true;
+  struct Row {
+    const u16* mask;  // of token 0
+    float slope;
+  };
+  struct Loaded {
+    u16 half;
+  };
+  KV_DEVICE static Row row(const FeatureArgs& args, const QueryRow& at) {
+    return {args.mask + at.sequence * args.mask_sequence_stride + at.head * args.mask_head_stride +
+                at.query * args.mask_query_stride,
+            kHasSlopes ? args.slopes[at.head] * kLog2E : kLog2E};
+  }
+  KV_DEVICE static Loaded load(const Row& row, int token) { return {row.mask[token]}; }
+  KV_DEVICE static float apply(float score, const Row& row, const Loaded& loaded, int) {
+    constexpr u32 kMinusInfinity = 0xfc00;
+    if (kHasSlopes && loaded.half == kMinusInfinity) return minus_infinity();
+    return score + f32_from_f16(loaded.half) * (kHasSlopes ? row.slope : kLog2E);
+  }
+};
+
+}  // namespace kv

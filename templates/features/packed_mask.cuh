@@ -1,0 +1,33 @@
+// Packed mask: a bit for each (query row, token) says whether the row sees the token, of the newest tokens of a sequence or of all of them
+// (FeatureArgs::packed_tokens); a tree of drafted tokens is such a mask. Costs a load, a shift and a choice a score.
+// SPDX-License-Identifier: MIT
+#pragma once
+#include "features/list.cuh"
+
+namespace kv {
+
+struct PackedMask : FeatureDefaults<PackedMask> {
+  static constexpr bool kLoads = true;
+  struct Row {
+    const u32* words;
+    int first;  // the token of bit 0
+  };
+  struct Loaded {
+    u32 word;
+  };
+  KV_DEVICE static Row row(const FeatureArgs& args, const QueryRow& at) {
+    return {args.packed_mask + at.sequence * args.packed_sequence_stride + at.head * args.packed_head_stride +
+                at.query * args.packed_query_stride,
+            args.packed_tokens > 0 ? (at.length > 0 ? at.length : 1) - args.packed_tokens : 0};
+  }
+  KV_DEVICE static Loaded load(const Row& row, int token) {
+    const int bit = token - row.first;
+    return {row.words[bit < 0 ? 0 : bit / 32]};
+  }
+  KV_DEVICE static float apply(float score, const Row& row, const Loaded& loaded, int token) {
+    const int bit = token - row.first;
+    return bit < 0 || (loaded.word >> (bit & 31) & 1) ? score : minus_infinity();
+  }
+};
+
+}  // namespace kv

@@ -1,0 +1,25 @@
+// Sinks: a logit of each query head that takes part in the maximum and in the denominator, and has no value. It joins a row once, when all
+// its parts are there; a call may leave it to another one (FeatureArgs::sinks is null). Costs nothing a score; a load a row.
+// SPDX-License-Identifier: MIT
+#pragma once
+#include "features/list.cuh"
+
+namespace kv {
+
+struct Sinks : FeatureDefaults<Sinks> {
+  static constexpr bool kChangesScores = false;
+  struct End {
+    float sink;
+  };
+  KV_DEVICE static End end(const FeatureArgs& args, const QueryRow& at) {
+    return {args.sinks ? args.sinks[at.head] * kLog2E : minus_infinity()};
+  }
+  KV_DEVICE static void finish(RowTotal& total, const End& end, bool) {
+    const float top = larger(total.top, end.sink), keep = exp2_fast(total.top - top);
+    total.denominator = total.denominator * keep + exp2_fast(end.sink - top);
+    total.keep *= keep;
+    total.top = top;
+  }
+};
+
+}  // namespace kv

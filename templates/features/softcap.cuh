@@ -1,0 +1,21 @@
+// Softcap: score = cap * tanh(score / cap). Costs an exp2, a reciprocal and four more instructions a score: tanh by 1 - 2 / (e^2x + 1),
+// exact to 2^-22 of the cap (the machine's own tanh: 2^-11).
+// SPDX-License-Identifier: MIT
+#pragma once
+#include "core/functions.cuh"
+#include "features/list.cuh"
+
+namespace kv {
+
+template <class Numbers>
+struct Softcap : FeatureDefaults<Softcap<Numbers>> {
+  static constexpr bool kNeedsWhole = true;
+
+  template <class Row, class Loaded>
+  KV_DEVICE static float apply(float score, const Row&, const Loaded&, int) {
+    constexpr float kCap = Numbers::kSoftcap * kLog2E;
+    return kCap - 2.f * kCap * reciprocal_fast(exp2_fast(score * (2.f / Numbers::kSoftcap)) + 1.f);
+  }
+};
+
+}  // namespace kv

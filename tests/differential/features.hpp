@@ -1,0 +1,137 @@
+// What the tests of features share: specs with features, random inputs of them, and the oracle's answer for a call.
+// SPDX-License-Identifier: MIT
+#pragma once
+#include "tests/differential/harness.hpp"
+
+namespace kvjit::test {
+
+struct FeatureCase {
+  std::string k, v, keys;  // keys: more lines of [attention]
+  int gqa = 4, query_length = 1;
+  Layout layout = Layout::planar;
+
+  std::string toml() const {
+    return fmt::format(
+        "[k]\nformat = \"{}\"\n[v]\nformat = \"{}\"\n[attention]\nq_heads_per_kv = {}\nquery_length = {}\n{}\n"
+        "[cache]\nlayout = \"{}\"\n",
+        k, v, gqa, query_length, keys, to_string(layout));
+  }
+};
+
+inline Planned planned(const Registry& registry, const FeatureCase& test, const std::string& arch) {
+  const std::vector<Spec> specs = must(parse_specs(test.toml(), test.keys));
+  Problem problem = must(resolve(specs.at(0), registry, arch));
+  ProgramSource source = must(make_program(problem, registry));
+  return {{test.k, test.v, problem.head_dim, test.gqa, test.query_length, test.layout, problem.causal},
+          std::move(problem),
+          std::move(source)};
+}
+
+// A program with a cache, queries, and features that a test may change.
+class FeatureJudge {
+ public:
+  static constexpr double kInfinity = std::numeric_limits<double>::infinity();
+
+  FeatureJudge(const std::shared_ptr<Context>& context, const Planned& one, int sequences, int capacity,
+               int variant = 0)
+      : problem_(one.problem),
+        shape_{sequences, kKvHeads, capacity},
+        trial_(must(Trial::make(context, must(Program::create(context, one.source)), problem_, shape_))) {
+    for (const int side : {0, 1}) must(trial_.set_rows(side, cache(side).rows));
+    Rng rng(3);
+    q_ = rounded_to(problem_.q_type, rng.normals(std::size_t(sequences * heads() * problem_.query_length) *
+                                                 std::size_t(problem_.head_dim)));
+    for (float& q : q_) q *= 3;  // scores far apart: softcap 5 bends them
+    q_ = rounded_to(problem_.q_type, q_);
+    given = random_features(problem_.features, {sequences, heads(), problem_.query_length, capacity},
+                            std::uint64_t(variant) + 1, variant);
+  }
+
+  FeatureInputs given;
+
+  struct Answer {
+    std::vector<double> out, lse;
+  };
+  Answer exact(const std::vector<int>& lengths) const {
+    Answer all;
+    const FeatureSet& set = problem_.features;
+    const auto dim = std::size_t(problem_.head_dim), rows = std::size_t(heads() * problem_.query_length);
+    for (int s = 0; s < shape_.sequences; ++s) {
+      const int length = lengths[std::size_t(s)];
+      std::vector<double> kept[2], lse;
+      for (const int side : {0, 1})
+        for (int head = 0; head < kKvHeads; ++head) {
+          const auto first = cache(side).decoded.begin() +
+                             std::ptrdiff_t(std::size_t(s * kKvHeads + head) * std::size_t(shape_.tokens) * dim);
+          kept[side].insert(kept[side].end(), first, first + length * problem_.head_dim);
+        }
+      const std::vector<double> q(q_.begin() + std::ptrdiff_t(std::size_t(s) * rows * dim),
+                                  q_.begin() + std::ptrdiff_t(std::size_t(s + 1) * rows * dim));
+      OracleCase one{heads(), kKvHeads, problem_.query_length, length, problem_.head_dim, false, 0};
+      one.softcap = set.softcap;
+      one.added = [&](int head, int query, int token) { return added(s, head, query, token, length); };
+      if (set.sinks && !given.leaves_sinks) one.sinks.assign(given.sinks.begin(), given.sinks.end());
+      one.lse = &lse;
+      const auto out = oracle_attention(one, q, kept[0], kept[1]);
+      all.out.insert(all.out.end(), out.begin(), out.end());
+      all.lse.insert(all.lse.end(), lse.begin(), lse.end());
+    }
+    return all;
+  }
+
+  Trial::Outcome attend(const std::vector<int>& lengths, int blocks, bool is_reference = false) {
+    trial_.set_features(given);
+    return must(trial_.attend(q_, {0, lengths, blocks, is_reference}));
+  }
+  // Whether a call answers otherwise than the oracle does, output or logarithm of sums; NaN is otherwise.
+  bool is_wrong(const std::vector<int>& lengths, int blocks, bool is_reference = false) {
+    const Trial::Outcome outcome = attend(lengths, blocks, is_reference);
+    const Answer want = exact(lengths);
+    if (!(relative_error(outcome.out, want.out) <= kMaxKernelError)) return true;
+    if (outcome.lse.empty() == problem_.features.lse) return true;
+    for (std::size_t i = 0; i < outcome.lse.size(); ++i)
+      if (outcome.lse[i] != want.lse[i] &&
+          !(std::abs(outcome.lse[i] - want.lse[i]) <= kMaxKernelError * std::max(1., std::abs(want.lse[i]))))
+        return true;
+    return false;
+  }
+
+  Trial& trial() { return trial_; }
+  const Problem& problem() const { return problem_; }
+  const Encoded& cache(int side) const {
+    return encoded(side == 0 ? problem_.k : problem_.v, problem_.head_dim, shape_, side);
+  }
+  int heads() const { return kKvHeads * problem_.q_heads_per_kv; }
+
+ private:
+  double added(int sequence, int head, int query, int token, int length) const {
+    const FeatureSet& set = problem_.features;
+    const auto element = [&](const auto& values, const FeatureInputs::Strides& strides, int at) {
+      return values[std::size_t(sequence * strides.sequence + head * strides.head + query * strides.query + at)];
+    };
+    const int place = length - problem_.query_length + query + given.position_offset +
+                      (given.position_offsets.empty() ? 0 : given.position_offsets[std::size_t(sequence)]);
+    const int ahead = token - place;  // of the query
+    bool sees = !(problem_.causal && ahead > 0);
+    if (set.window_left != -1) sees &= -ahead <= set.window_left;
+    if (set.window_right != -1) sees &= ahead <= set.window_right;
+    if (set.packed_mask) {
+      const int newest = given.packed_tokens == 0 ? length : given.packed_tokens, bit = token - (length - newest);
+      if (bit >= 0) sees &= element(given.packed_mask, given.packed_strides, bit / 32) >> bit % 32 & 1;
+    }
+    double sum = sees ? 0 : -kInfinity;
+    if (set.alibi) sum += double(given.slopes[std::size_t(head)]) * ahead;
+    if (set.mask) {
+      const double mask = element(given.mask, given.mask_strides, token);
+      sum += std::isinf(mask) || !set.mask_slopes ? mask : mask * double(given.slopes[std::size_t(head)]);
+    }
+    return sum;
+  }
+
+  Problem problem_;
+  CacheShape shape_;
+  Trial trial_;
+  std::vector<float> q_;
+};
+
+}  // namespace kvjit::test
