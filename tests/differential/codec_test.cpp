@@ -293,7 +293,7 @@ constexpr Mutation kMutations[] = {
     {"projected_rotated", "formats/stored.cuh", "? size : -size", "? -size : size"},
     {"direct_signs", "formats/encode.cuh", "(R::F::kIsRelative ? 1.f : norm[e])", "1.f"},
     {"whole_head_renormalised", "formats/stored.cuh", "scale / shrink", "scale"},
-    {"e4m3_tensor", "kernels/reference.cuh", "args.value_scale / d", "1.f / d"},
+    {"e4m3_tensor", "kernels/reference.cuh", "args.value_scale * keep / d", "keep / d"},
     {"e4m3_groups", "formats/write.cuh", "f32_from_bf16(bf16_from_f32(rotated[e]))", "rotated[e]"},
 };
 
