@@ -19,13 +19,18 @@ struct CodecPlan {
   Format format;
   int head_dim = 0;
   bool is_planar = false, is_quantise = true;
+  int page_tokens = 0;  // of layout paged, else 0
+  bool checks = false;
   std::string arch;
+  std::string layout() const { return layout_name(is_planar, page_tokens) + (checks ? ".checked" : ""); }
 };
 Source emit_codec(const CodecPlan& plan, const Registry& registry);
 
 // Quantising or dequantising many rows at once; the general kernels serve the rest.
-Source emit_tiles(const Format& format, const TilePlan& plan, const TileKernel& kernel, const TileCall& call,
-                  int head_dim, bool is_planar, const std::string& arch, const Registry& registry);
+Source emit_tiles(const CodecPlan& codec, const TilePlan& plan, const TileKernel& kernel, const TileCall& call,
+                  const Registry& registry);
+// What looks at a checked call first.
+Source emit_check(const std::string& arch, const Registry& registry);
 
 // Reads bytes and does nothing with them. unroll: 16-byte loads under way in a lane.
 Source emit_probe(int unroll, const std::string& arch, const Registry& registry);

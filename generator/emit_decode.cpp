@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "core/args.cuh"
+#include "core/pages.cuh"
 #include "features/args.cuh"
 #include "generator/emit_text.hpp"
 
@@ -175,7 +175,7 @@ void write_section(Writer& w, const SidePlan& side, std::size_t index, const std
 }
 
 // One side of decode: geometry of its staged rows, and its sections.
-void write_side(Writer& w, const SidePlan& side, const std::string& type, int threads) {
+void write_side(Writer& w, const SidePlan& side, const std::string& type, int threads, const Paging& paging) {
   const Format& f = side.format;
   w.line("// {} as {}: {} bits a value", type == "KeySide" ? "K" : "V", f.name, f.bits_per_value());
   std::string sections;
@@ -194,6 +194,7 @@ void write_side(Writer& w, const SidePlan& side, const std::string& type, int th
       "kOwnsTable = {};",
       flag(side.is_planar), flag(side.is_skewed), flag(side.is_dealt), flag(side.keeps_lines), flag(scaled > 0),
       flag(owns_table));
+  write_paging(w, paging);
   w.line("  static constexpr int kDim = {};", side.inner_dim);
   w.line("  static constexpr int kRowBytes = {}, kPitch = {}, kSwizzle = {};  // the staged row", side.row_bytes,
          side.pitch, side.swizzle);
@@ -235,9 +236,9 @@ void write_domain_struct(Writer& w, const Format& f, int head_dim, bool goes_bac
 }
 
 // How rows of one side are stored: struct KeyWriter or ValueWriter, for formats/write.cuh.
-void write_writer(Writer& w, const SidePlan& side, int head_dim, const std::string& type) {
+void write_writer(Writer& w, const SidePlan& side, int head_dim, const std::string& type, const Paging& paging) {
   const std::string stored = type + "Format", encoder = type + "Encoder";
-  write_format(w, side.format, head_dim, stored, side.is_planar);
+  write_format(w, side.format, head_dim, stored, side.is_planar, paging);
   write_domain(w, side.format, false, type);
   write_encoder(w, side.format, stored, encoder, side.is_planar, type);
   w.line("struct {} {{\n{}", type, domain_members(side.format, head_dim, type));
@@ -256,11 +257,17 @@ Source emit_decode(const DecodePlan& plan, const Registry& registry) {
   if (plan.features.any()) w.fragment("kernels/decode_features.cuh");
   if (plan.sparse_v > 0) w.fragment("features/sparse_values.cuh");
   if (plan.appends) w.fragment("features/append.cuh");
+  const bool is_paged = plan.page_tokens > 0;
+  const Paging k_paging = attention_paging(plan.page_tokens, true, plan.appends),
+               v_paging = attention_paging(plan.page_tokens, false, plan.appends);
+  if (is_paged) w.fragment("kernels/decode_pages.cuh");
+  if (is_paged && plan.appends) w.fragment("formats/stored_pages.cuh");
+  w.check_first(plan.checks);
   if (plan.rotates_queries || plan.appends) domain_fragments(w, plan.k.format);
   if (plan.rotates_output || plan.appends) domain_fragments(w, plan.v.format);
   w.line("// ======== the plan ========\nnamespace kv {{\n");
-  write_side(w, plan.k, "KeySide", plan.threads());
-  write_side(w, plan.v, "ValueSide", plan.threads());
+  write_side(w, plan.k, "KeySide", plan.threads(), k_paging);
+  write_side(w, plan.v, "ValueSide", plan.threads(), v_paging);
   const auto number = [](int v) { return std::to_string(v); };
   w.line("// Where each dimension of Q goes in the fragments of row 0; and the dimension of each row of O.");
   const std::vector<int> places = key_places(plan);
@@ -269,8 +276,8 @@ Source emit_decode(const DecodePlan& plan, const Registry& registry) {
   if (plan.rotates_queries) write_domain_struct(w, plan.k.format, plan.head_dim, false, "Key");
   if (plan.rotates_output) write_domain_struct(w, plan.v.format, plan.head_dim_v, true, "Value");
   if (plan.appends) {
-    write_writer(w, plan.k, plan.head_dim, "KeyWriter");
-    write_writer(w, plan.v, plan.head_dim_v, "ValueWriter");
+    write_writer(w, plan.k, plan.head_dim, "KeyWriter", k_paging);
+    write_writer(w, plan.v, plan.head_dim_v, "ValueWriter", v_paging);
   }
   write_features(w, plan.features);
   w.line("struct Plan {{");
@@ -330,13 +337,15 @@ Source emit_decode(const DecodePlan& plan, const Registry& registry) {
   w.line(
       "static_assert(KeySide::kStageBytes + ValueSide::kStageBytes == Plan::kStageBytes, \"stages do not add "
       "up\");\n");
-  const bool is_featured = plan.features.any();
-  const std::size_t args_bytes =
-      plan.appends ? (is_featured ? sizeof(kv::Featured<kv::AppendArgs>) : sizeof(kv::AppendArgs))
-                   : (is_featured ? sizeof(kv::Featured<kv::AttentionArgs>) : sizeof(kv::AttentionArgs));
+  const auto bytes_of = [&]<class Args>(const Args&) {
+    return int(plan.features.any() ? sizeof(kv::Featured<Args>) : sizeof(Args));
+  };
+  const int args_bytes = plan.appends ? is_paged ? bytes_of(kv::PagedAppendArgs{}) : bytes_of(kv::AppendArgs{})
+                         : is_paged ? bytes_of(kv::PagedAttentionArgs{})
+                                      : bytes_of(kv::AttentionArgs{});
   return finish(w, name, plan.arch.name,
-                {"decode", args_of(plan.features, plan.appends ? "AppendArgs" : "AttentionArgs"), plan.threads(),
-                 plan.shared_bytes, int(args_bytes)});
+                {"decode", std::string(is_paged ? "Paged" : "") + (plan.appends ? "AppendArgs" : "AttentionArgs"),
+                 plan.threads(), plan.shared_bytes, args_bytes, plan.features.any()});
 }
 
 }  // namespace kvjit

@@ -98,7 +98,8 @@ bool has_outliers(const Format& f) { return int(f.sections.size()) > 1 + int(f.h
 
 }  // namespace
 
-void write_format(Writer& w, const Format& f, int head_dim, const std::string& type, bool is_planar) {
+void write_format(Writer& w, const Format& f, int head_dim, const std::string& type, bool is_planar,
+                  const Paging& paging) {
   const Places places{is_planar};
   w.line("// {}: {} bits a value, {} values in {} bytes", f.name, f.bits_per_value(), f.block, f.block_bytes);
   write_codes(w, f, places, 0, type + "Codes");
@@ -113,6 +114,7 @@ void write_format(Writer& w, const Format& f, int head_dim, const std::string& t
          f.scale.group);
   w.line("  static constexpr int kCodeStride = {}, kScaleStride = {}, kRowUnit = {};",
          is_planar ? f.code_bytes : f.block_bytes, is_planar ? f.scale_bytes : f.block_bytes, is_planar ? 4 : 2);
+  write_paging(w, paging);
   w.line("  using Codes = {}Codes;", type);
   if (has_outliers(f)) write_mask(w, f, places, type);
   write_flag(w, "kHasTensorScale", f.scale.rule == ScaleRule::tensor);

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: MIT
 #include <algorithm>
 
-#include "core/args.cuh"
+#include "core/checks.cuh"
 #include "features/args.cuh"
 #include "generator/emit_text.hpp"
 
@@ -38,6 +38,7 @@ Source emit_merge(const DecodePlan& plan, const Registry& registry) {
     feature_fragments(w, plan.features, plan.causal, plan.query_length);
     w.fragment("kernels/decode_features.cuh");
   }
+  w.check_first(plan.checks);
   w.line("// ======== the plan ========\nnamespace kv {{\n");
   w.line("KV_TABLE u16 kValueOrder[{}] = {{\n    {}}};\n", plan.value_order.size(),
          joined(plan.value_order, [](int v) { return std::to_string(v); }));
@@ -51,18 +52,20 @@ Source emit_merge(const DecodePlan& plan, const Registry& registry) {
   if (is_featured) w.line("  using Feature = {};", feature_of(plan.features, plan.causal, plan.query_length));
   w.line("{}\n}};\n", store_of(plan.out_type));
   return finish(w, name, plan.arch.name,
-                {"merge", args_of(plan.features, "MergeArgs"), threads, 0,
-                 int(is_featured ? sizeof(kv::Featured<kv::MergeArgs>) : sizeof(kv::MergeArgs))});
+                {"merge", "MergeArgs", threads, 0,
+                 int(is_featured ? sizeof(kv::Featured<kv::MergeArgs>) : sizeof(kv::MergeArgs)), is_featured});
 }
 
 Source emit_rotate(const Problem& p, bool is_inverse, const Registry& registry) {
   const Format& f = is_inverse ? p.v : p.k;
   const int head_dim = is_inverse ? p.v_dim() : p.head_dim;
   const Element from = is_inverse ? Element::f32 : p.q_type, to = is_inverse ? p.out_type : Element::f32;
-  const std::string name = fmt::format("rotate.{}.{}.d{}.{}-{}.{}", is_inverse ? "inverse" : "forward",
-                                       domain_name(f, head_dim), head_dim, to_string(from), to_string(to), p.arch.name);
+  const std::string name =
+      fmt::format("rotate.{}.{}.d{}.{}{}-{}.{}", is_inverse ? "inverse" : "forward", domain_name(f, head_dim), head_dim,
+                  p.checks ? "checked." : "", to_string(from), to_string(to), p.arch.name);
   Writer w = begin(registry, name, is_inverse ? "outputs back from V's domain" : "queries into K's domain");
   w.fragment("kernels/rotate.cuh");
+  w.check_first(p.checks);
   domain_fragments(w, f);
   w.line("// ======== the plan ========\nnamespace kv {{\n");
   write_domain(w, f, is_inverse);
@@ -74,18 +77,22 @@ Source emit_rotate(const Problem& p, bool is_inverse, const Registry& registry) 
 }
 
 Source emit_reference(const Problem& p, const Registry& registry) {
-  const bool is_planar = p.layout == Layout::planar;
-  const bool is_featured = p.features.any();
+  const bool is_planar = p.is_planar(), is_paged = p.page_tokens > 0, is_featured = p.features.any();
+  const Paging k_paging = attention_paging(p.page_tokens, true, false),
+               v_paging = attention_paging(p.page_tokens, false, false);
   const std::string name = fmt::format("reference.{}.d{}.g{}.q{}.{}.{}{}{}-{}.{}", element_pair(p), p.dims(),
-                                       p.q_heads_per_kv, p.query_length, to_string(p.layout), p.causal ? "causal." : "",
+                                       p.q_heads_per_kv, p.query_length, layout_name(is_planar, p.page_tokens),
+                                       std::string(p.causal ? "causal." : "") + (p.checks ? "checked." : ""),
                                        p.features.id(), to_string(p.q_type), to_string(p.out_type), p.arch.name);
   Writer w = begin(registry, name, "attention as the formula says it");
   w.fragment("kernels/reference.cuh");
+  if (is_paged) w.fragment("formats/stored_pages.cuh");
+  w.check_first(p.checks);
   feature_fragments(w, p.features, p.causal, p.query_length);
   if (is_featured) w.fragment("kernels/reference_features.cuh");
   w.line("// ======== the plan ========\nnamespace kv {{\n");
-  write_format(w, p.k, p.head_dim, "KeyFormat", is_planar);
-  write_format(w, p.v, p.v_dim(), "ValueFormat", is_planar);
+  write_format(w, p.k, p.head_dim, "KeyFormat", is_planar, k_paging);
+  write_format(w, p.v, p.v_dim(), "ValueFormat", is_planar, v_paging);
   write_features(w, p.features);
   w.line("struct Plan {{\n  static constexpr int kGroup = {};", p.q_heads_per_kv);
   w.line("  using K = KeyFormat;\n  using V = ValueFormat;\n  using Feature = {};",
@@ -93,8 +100,10 @@ Source emit_reference(const Problem& p, const Registry& registry) {
   w.line("{}\n{}\n}};\n", load_of(p.k.is_transformed() ? Element::f32 : p.q_type, "load_query"),
          store_of(p.v.is_transformed() ? Element::f32 : p.out_type));
   return finish(w, name, p.arch.name,
-                {"reference", args_of(p.features, "AttentionArgs"), 32, 0,
-                 int(is_featured ? sizeof(kv::Featured<kv::AttentionArgs>) : sizeof(kv::AttentionArgs))});
+                {"reference", is_paged ? "PagedAttentionArgs" : "AttentionArgs", 32, 0,
+                 int((is_paged ? sizeof(kv::PagedAttentionArgs) : sizeof(kv::AttentionArgs)) +
+                     (is_featured ? sizeof(kv::FeatureArgs) : 0)),
+                 is_featured});
 }
 
 Source emit_merge_parts(const Problem& p, const Registry& registry) {
@@ -113,13 +122,15 @@ Source emit_merge_parts(const Problem& p, const Registry& registry) {
 Source emit_codec(const CodecPlan& plan, const Registry& registry) {
   const Format& f = plan.format;
   const char* family = plan.is_quantise ? "quantise" : "dequantise";
-  const std::string name =
-      fmt::format("{}.{}.d{}.{}.{}", family, f.name, plan.head_dim, plan.is_planar ? "planar" : "rows", plan.arch);
+  const std::string name = fmt::format("{}.{}.d{}.{}.{}", family, f.name, plan.head_dim, plan.layout(), plan.arch);
+  const bool is_paged = plan.page_tokens > 0;
   Writer w = begin(registry, name, plan.is_quantise ? "rows into the cache" : "cache rows back to numbers");
   w.fragment(fmt::format("kernels/{}.cuh", family));
+  if (is_paged) w.fragment("formats/stored_pages.cuh");
+  w.check_first(plan.checks);
   domain_fragments(w, f);
   w.line("// ======== the plan ========\nnamespace kv {{\n");
-  write_format(w, f, plan.head_dim, "StoredFormat", plan.is_planar);
+  write_format(w, f, plan.head_dim, "StoredFormat", plan.is_planar, codec_paging(plan.page_tokens));
   write_domain(w, f, !plan.is_quantise);
   const int warp_bytes = plan.is_quantise ? writer_bytes(f, plan.head_dim) : 0;
   if (plan.is_quantise) write_encoder(w, f, "StoredFormat", "RowEncoder", plan.is_planar);
@@ -129,7 +140,18 @@ Source emit_codec(const CodecPlan& plan, const Registry& registry) {
   if (plan.is_quantise) write_writer_members(w, f, "StoredFormat", "RowEncoder", plan.is_planar);
   w.line("}};\n");
   return finish(w, name, plan.arch,
-                {family, "CodecArgs", kWarpsOfRowKernels * 32, kWarpsOfRowKernels * warp_bytes, sizeof(kv::CodecArgs)});
+                {family, is_paged ? "PagedCodecArgs" : "CodecArgs", kWarpsOfRowKernels * 32,
+                 kWarpsOfRowKernels * warp_bytes, codec_args_bytes(is_paged)});
+}
+
+Source emit_check(const std::string& arch, const Registry& registry) {
+  constexpr int kThreads = 256;
+  const std::string name = "check." + arch;
+  Writer w = begin(registry, name, "lengths, page tables and slots of a call");
+  w.fragment("kernels/check.cuh");
+  w.line("// ======== the plan ========\nnamespace kv {{\n\nstruct Plan {{");
+  w.line("  static constexpr int kThreads = {};\n}};\n", kThreads);
+  return finish(w, name, arch, {"check", "CheckArgs", kThreads, 0, sizeof(kv::CheckArgs)});
 }
 
 Source emit_probe(int unroll, const std::string& arch, const Registry& registry) {

@@ -2,6 +2,8 @@
 // SPDX-License-Identifier: MIT
 #include "generator/emit_text.hpp"
 
+#include "core/checks.cuh"
+
 namespace kvjit::emit {
 
 std::string real(double value) {
@@ -42,15 +44,18 @@ Writer begin(const Registry& registry, const std::string& name, const std::strin
 
 Source finish(Writer& w, const std::string& name, const std::string& arch, const Entry& entry) {
   w.line("}}  // namespace kv\n");
-  w.line("static_assert(sizeof(kv::{}) == {}, \"host and device disagree on the arguments\");\n", entry.args,
-         entry.args_bytes);
-  w.line("KV_KERNEL KV_LAUNCH_BOUNDS({}, 1) kv_{}(KV_PARAM kv::{} args) {{ kv::{}<kv::Plan>(args); }}", entry.threads,
-         entry.family, entry.args, entry.family);
+  // Features are outermost: kernels ask for them by the type of their arguments.
+  std::string args = w.is_checked ? fmt::format("Checked<kv::{}>", entry.args) : entry.args;
+  if (entry.is_featured) args = fmt::format("Featured<kv::{}>", args);
+  const int args_bytes = entry.args_bytes + (w.is_checked ? int(sizeof(const kv::CheckRecord*)) : 0);
+  w.line("static_assert(sizeof(kv::{}) == {}, \"host and device disagree on the arguments\");\n", args, args_bytes);
+  w.line("KV_KERNEL KV_LAUNCH_BOUNDS({}, 1) kv_{}(KV_PARAM kv::{} args) {{ {}kv::{}<kv::Plan>(args); }}", entry.threads,
+         entry.family, args, w.is_checked ? "if (args.record->count == 0) " : "", entry.family);
   w.line("#if !defined(__CUDACC__)");
   w.line("extern \"C\" __attribute__((visibility(\"default\"))) void kv_{}_on_host(const void* args) {{", entry.family);
-  w.line("  kv_{}(*static_cast<const kv::{}*>(args));", entry.family, entry.args);
+  w.line("  kv_{}(*static_cast<const kv::{}*>(args));", entry.family, args);
   w.line("}}\n#endif");
-  return {name, "kv_" + entry.family, arch, std::move(w.text), entry.threads, entry.shared_bytes, entry.args_bytes};
+  return {name, "kv_" + entry.family, arch, std::move(w.text), entry.threads, entry.shared_bytes, args_bytes};
 }
 
 std::string load_of(Element type, const char* name) {
@@ -89,10 +94,6 @@ void feature_fragments(Writer& w, const FeatureSet& features, bool causal, int q
 void write_features(Writer& w, const FeatureSet& features) {
   if (features.softcap > 0)
     w.line("struct SoftcapNumbers {{\n  static constexpr float kSoftcap = {};\n}};", real(features.softcap));
-}
-
-std::string args_of(const FeatureSet& features, const std::string& args) {
-  return features.any() ? fmt::format("Featured<kv::{}>", args) : args;
 }
 
 }  // namespace kvjit::emit

@@ -35,8 +35,12 @@ struct Writer {
   const Registry& registry;
   std::string text;
   std::set<std::string> fragments;
+  bool is_checked = false;  // the kernel runs only if its call has passed the checks
 
   void fragment(const std::string& name) { append_fragment(name, registry, fragments, text); }
+  void check_first(bool is_wanted) {
+    if ((is_checked = is_wanted)) fragment("core/checks.cuh");
+  }
 
   template <class... Args>
   void line(fmt::format_string<Args...> format, Args&&... args) {
@@ -49,12 +53,25 @@ Writer begin(const Registry& registry, const std::string& name, const std::strin
 struct Entry {
   std::string family, args;
   int threads, shared_bytes, args_bytes;
+  bool is_featured = false;
 };
 
 Source finish(Writer& w, const std::string& name, const std::string& arch, const Entry& entry);
 
+// Pages of a side of the cache, for templates/core/pages.cuh: how many tokens, and where a kernel's arguments have the table that leads
+// to them. Nothing is written for caches without.
+struct Paging {
+  int tokens = 0;
+  int table_at = 0;  // bytes, from the arguments' CacheSide on
+};
+Paging attention_paging(int page_tokens, bool is_key, bool appends);
+Paging codec_paging(int page_tokens);
+int codec_args_bytes(bool is_paged);
+void write_paging(Writer& w, const Paging& paging);
+
 // A stored format as formats/stored.cuh reads it: struct `type`; the tables behind it get names that derive from it.
-void write_format(Writer& w, const Format& format, int head_dim, const std::string& type, bool is_planar);
+void write_format(Writer& w, const Format& format, int head_dim, const std::string& type, bool is_planar,
+                  const Paging& paging = {});
 // How rows of `format` (a struct of write_format) are encoded: struct `type`, for formats/encode.cuh. After write_domain.
 void write_encoder(Writer& w, const Format& f, const std::string& format, const std::string& type, bool is_planar,
                    const std::string& prefix = "Plan");
@@ -84,7 +101,5 @@ std::string feature_of(const FeatureSet& features, bool causal, int query_length
 void feature_fragments(Writer& w, const FeatureSet& features, bool causal, int query_length);
 // What the types of features refer to, ahead of the plan.
 void write_features(Writer& w, const FeatureSet& features);
-// The arguments of a kernel: with those of features, if there are any.
-std::string args_of(const FeatureSet& features, const std::string& args);
 
 }  // namespace kvjit::emit

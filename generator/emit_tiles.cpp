@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: MIT
 #include <cmath>
 
-#include "core/args.cuh"
+#include "core/pages.cuh"
 #include "generator/emit_text.hpp"
 
 namespace kvjit {
@@ -19,13 +19,18 @@ constexpr const char* kInputs[] = {"HalfInput", "BfloatInput", "FloatInput"};
 constexpr const char* kOutputs[] = {"HalfOutput", "BfloatOutput", "FloatOutput"};
 constexpr const char* kWords[] = {"F16Words", "Bf16Words", "F32Words"};  // of templates/core/lanes.cuh
 
-Source emit_blocks(const Format& f, const TilePlan& plan, const TileKernel& kernel, const TileCall& call, int head_dim,
-                   const std::string& name, const std::string& arch, const Registry& registry) {
+Source emit_blocks(const CodecPlan& codec, const TilePlan& plan, const TileKernel& kernel, const TileCall& call,
+                   const std::string& name, const Registry& registry) {
+  const Format& f = codec.format;
+  const int head_dim = codec.head_dim, page_tokens = codec.page_tokens;
+  const std::string& arch = codec.arch;
   Writer w = begin(registry, name, call.is_quantise ? "many rows into the cache" : "many cache rows back");
   w.fragment(fmt::format("kernels/{}.cuh", kernel.name));
+  if (page_tokens > 0) w.fragment("formats/stored_pages.cuh");
+  w.check_first(codec.checks);
   if (call.is_quantise) domain_fragments(w, f);
   w.line("// ======== the plan ========\nnamespace kv {{\n");
-  write_format(w, f, head_dim, "StoredFormat", true);
+  write_format(w, f, head_dim, "StoredFormat", true, codec_paging(page_tokens));
   if (call.is_quantise) {
     write_domain(w, f, false);
     write_encoder(w, f, "StoredFormat", "RowEncoder", true);
@@ -35,24 +40,31 @@ Source emit_blocks(const Format& f, const TilePlan& plan, const TileKernel& kern
          kernel.warps * 32, plan.lane_values);
   w.line("  using {} = {};", call.is_quantise ? "Encoder" : "F", call.is_quantise ? "LaneEncoder" : "StoredFormat");
   w.line("  using Words = {};\n}};\n", kWords[int(call.type)]);
-  Source source =
-      finish(w, name, arch, {kernel.name, "CodecArgs", kernel.warps * 32, kernel.shared_bytes, sizeof(kv::CodecArgs)});
+  Source source = finish(w, name, arch,
+                         {kernel.name, page_tokens > 0 ? "PagedCodecArgs" : "CodecArgs", kernel.warps * 32,
+                          kernel.shared_bytes, codec_args_bytes(page_tokens > 0)});
   source.row_threads = head_dim / plan.lane_values;
   return source;
 }
 
 }  // namespace
 
-Source emit_tiles(const Format& f, const TilePlan& plan, const TileKernel& kernel, const TileCall& call, int head_dim,
-                  bool is_planar, const std::string& arch, const Registry& registry) {
-  const std::string name = fmt::format("{}.{}.d{}.{}.{}.{}", kernel.name, f.name, head_dim,
-                                       is_planar ? "planar" : "rows", to_string(call.type), arch);
-  if (plan.family == TileFamily::blocks) return emit_blocks(f, plan, kernel, call, head_dim, name, arch, registry);
+Source emit_tiles(const CodecPlan& codec, const TilePlan& plan, const TileKernel& kernel, const TileCall& call,
+                  const Registry& registry) {
+  const Format& f = codec.format;
+  const int head_dim = codec.head_dim, page_tokens = codec.page_tokens;
+  const bool is_planar = codec.is_planar;
+  const std::string& arch = codec.arch;
+  const std::string name =
+      fmt::format("{}.{}.d{}.{}.{}.{}", kernel.name, f.name, head_dim, codec.layout(), to_string(call.type), arch);
+  if (plan.family == TileFamily::blocks) return emit_blocks(codec, plan, kernel, call, name, registry);
   const Section& s = f.codes();
   const Field &codes = *f.field(FieldKind::codes), &scale = *f.field(FieldKind::scale);
   const bool is_matrix = kernel.by_matrix;
   Writer w = begin(registry, name, call.is_quantise ? "many rows into the cache" : "many cache rows back");
   w.fragment(fmt::format("kernels/{}.cuh", kernel.name));
+  if (page_tokens > 0) w.fragment("formats/stored_pages.cuh");
+  w.check_first(codec.checks);
   w.line("// ======== the plan ========\nnamespace kv {{\n");
   const auto word = [](std::uint32_t v) { return fmt::format("{:#010x}", v); };
   // Quantising finds cells, in ascending order, and makes codes of them at the end.
@@ -75,7 +87,9 @@ Source emit_tiles(const Format& f, const TilePlan& plan, const TileKernel& kerne
     w.line("KV_CONSTANT u32 kPreSigns[{}] = {{{}}};", kTileGroup / 32, words(f.rotation.pre));
     w.line("KV_CONSTANT u32 kPostSigns[{}] = {{{}}};", kTileGroup / 32, words(f.rotation.post));
   }
-  w.line("struct Stored {{\n  static constexpr bool kIsPlanar = {};\n}};", flag(is_planar));
+  w.line("struct Stored {{\n  static constexpr bool kIsPlanar = {};", flag(is_planar));
+  write_paging(w, codec_paging(page_tokens));
+  w.line("}};");
   w.line("struct Plan {{\n  using F = Stored;");
   w.line("  static constexpr int kHeadDim = {}, kWarps = {}, kThreads = {}, kBits = {};", head_dim, kernel.warps,
          kernel.warps * 32, s.bits);
@@ -125,8 +139,9 @@ Source emit_tiles(const Format& f, const TilePlan& plan, const TileKernel& kerne
     w.line("  KV_DEVICE static float matrix(int i) {{ return kMatrix[i]; }}");
   }
   w.line("}};\n");
-  Source source =
-      finish(w, name, arch, {kernel.name, "CodecArgs", kernel.warps * 32, kernel.shared_bytes, sizeof(kv::CodecArgs)});
+  Source source = finish(w, name, arch,
+                         {kernel.name, page_tokens > 0 ? "PagedCodecArgs" : "CodecArgs", kernel.warps * 32,
+                          kernel.shared_bytes, codec_args_bytes(page_tokens > 0)});
   source.tiles = kernel.warps * kernel.warp_tiles;
   return source;
 }

@@ -152,6 +152,8 @@ struct DecodePlan {
   int feature_rows_at = 0;            // of features, if there are any: what each row has of its own
   int order_at = 0, integer_table_at = 0, queries_at = 0, sums_at = 0, sum_groups = 0, largest_at = 0, tops_at = 0,
       bases_at = 0, probabilities_at = 0, ring_at = 0, stage_bytes = 0, epilogue_at = 0, shared_bytes = 0;
+  int page_tokens = 0;  // of layout paged, else 0
+  bool checks = false;
   SidePlan k, v;
   std::vector<int> key_order, value_order;
   std::vector<Decision> decisions;

@@ -81,6 +81,28 @@ std::string reader(const SectionPlan& section) {
   return text + (section.use == ScaleUse::by_value ? ", each times its scale" : "");
 }
 
+int power_of_two_in(int v, int most) {  // the largest power of two <= most that divides v
+  int unit = most;
+  while (unit > 1 && v % unit != 0) unit /= 2;
+  return unit;
+}
+
+// Pages are looked up a tile ahead, and their rows copied by as many bytes at once as divide them.
+Decision page_decision(const DecodePlan& plan) {
+  const int pages = std::max(plan.tile / plan.page_tokens, 1);
+  const auto copies = [](const SidePlan& side) {
+    const int bytes = power_of_two_in(side.row_bytes, 16);
+    return side.is_skewed || bytes == 16 ? std::string("16 bytes")
+           : bytes >= 4                  ? fmt::format("{} bytes", bytes)
+                                         : fmt::format("{} bytes, which the warp waits for", bytes);
+  };
+  return {"pages",
+          fmt::format("{} tokens, {} page(s) a tile", plan.page_tokens, pages),
+          fmt::format("numbers of the next tile's pages are read while this one is taken; copies of {} (k), {} (v)",
+                      copies(plan.k), copies(plan.v)),
+          {}};
+}
+
 // Everything but the shape of a block and what depends on it.
 Result<DecodePlan> begin_plan(const Problem& problem) {
   DecodePlan plan;
@@ -102,7 +124,9 @@ Result<DecodePlan> begin_plan(const Problem& problem) {
   plan.finishes = problem.fuse;
   plan.out_type = problem.v.is_transformed() && !plan.rotates_output ? Element::f32 : problem.out_type;
   plan.q_type = problem.k.is_transformed() && !plan.rotates_queries ? Element::f32 : problem.q_type;
-  const bool is_planar = problem.layout == Layout::planar;
+  const bool is_planar = problem.is_planar();
+  plan.page_tokens = problem.page_tokens;
+  plan.checks = problem.checks;
   const bool by_integers = problem.arch.has("mma_m16n8k32_s8");
   KV_TRY(k, plan_side(problem.k, problem.head_dim, is_planar, true, by_integers));
   KV_TRY(v, plan_side(problem.v, problem.v_dim(), is_planar, false));
@@ -174,6 +198,7 @@ Result<DecodePlan> plan_decode(const Problem& problem, const Tuning& tuning) {
              "stays in the denominator, times their largest V",
              16 * plan.subtiles),
          {}});
+  if (plan.page_tokens > 0) plan.decisions.push_back(page_decision(plan));
   if (plan.appends)
     plan.decisions.push_back({"append",
                               fmt::format("the newest {} token(s)", plan.query_length),

@@ -26,7 +26,7 @@ int sums_of(const TeamPlan& team) {
 
 // Products as a warpgroup: V by dimensions, K by halves; columns in the widths that core/wgmma_columns.cuh has.
 Result<TeamPlan> plan_warpgroup(const Problem& problem, int blocks) {
-  const bool is_planar = problem.layout == Layout::planar;
+  const bool is_planar = problem.is_planar();
   TeamPlan team;
   team.warps = team.value_share = 4;
   team.column_blocks = std::max(2, int(std::bit_ceil(unsigned(blocks))));
@@ -43,7 +43,7 @@ TeamPlan plan_warps(const Problem& problem, int warps, int blocks, const SidePla
   team.warps = warps, team.column_blocks = blocks;
   team.k = k, team.v = v;
   if (warps == 1) return team;
-  if (auto shared = plan_side(problem.v, problem.v_dim(), problem.layout == Layout::planar, false, false, warps))
+  if (auto shared = plan_side(problem.v, problem.v_dim(), problem.is_planar(), false, false, warps))
     team.v = *shared, team.value_share = warps;
   const int step = 2 * warps / team.value_share;  // probabilities are read two blocks at a time
   team.column_blocks = (blocks + step - 1) / step * step;

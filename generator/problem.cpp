@@ -17,6 +17,11 @@ Where where_of_dim(const Spec& spec, const std::string& key) {
 
 }  // namespace
 
+std::string layout_name(bool is_planar, int page_tokens) {
+  if (page_tokens == 0) return is_planar ? "planar" : "rows";
+  return fmt::format("paged{}{}", page_tokens, is_planar ? "" : ".rows");
+}
+
 Result<Format> resolve_side(const SideSpec& side, const Spec& spec, const std::string& key, const Registry& registry) {
   const auto uncalibrated = [&]() -> Result<Format> {
     if (side.format.empty()) {
@@ -103,17 +108,21 @@ Result<Problem> resolve(const Spec& spec, const Registry& registry, const std::s
   problem.q_type = spec.q_type;
   problem.out_type = spec.out_type;
   problem.layout = spec.layout;
+  problem.page_tokens = spec.page_tokens;
+  problem.page_layout = spec.page_layout;
   problem.fuse = spec.fuse;
+  problem.checks = spec.checks;
   problem.sparse_v = spec.sparse_v;
   problem.append = spec.append;
   problem.causal = std::count(spec.features.begin(), spec.features.end(), "causal") != 0;
   KV_TRY(features, resolve_features(spec));
   problem.features = features;
-  const std::string more = problem.features.id() + (spec.append ? std::string("append.") : "") +
+  const std::string more = problem.features.id() + (spec.checks ? "checked." : "") + (spec.append ? "append." : "") +
                            (spec.sparse_v > 0 ? fmt::format("sparse{}.", spec.sparse_v) : "");
   problem.id = fmt::format("{}-{}.d{}.g{}.q{}.{}.{}{}{}{}-{}", k.name, v.name, problem.dims(), problem.q_heads_per_kv,
-                           problem.query_length, to_string(problem.layout), problem.causal ? "causal." : "",
-                           problem.fuse ? "" : "apart.", more, to_string(problem.q_type), to_string(problem.out_type));
+                           problem.query_length, layout_name(problem.is_planar(), problem.page_tokens),
+                           problem.causal ? "causal." : "", problem.fuse ? "" : "apart.", more,
+                           to_string(problem.q_type), to_string(problem.out_type));
   return problem;
 }
 

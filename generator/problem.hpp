@@ -20,7 +20,9 @@ struct Problem {
   FeatureSet features;  // all but causal
   Element q_type = Element::f16, out_type = Element::f32;
   Layout layout = Layout::planar;
-  bool fuse = true;
+  int page_tokens = 0;  // of layout paged, else 0
+  Layout page_layout = Layout::planar;
+  bool fuse = true, checks = false;
   double sparse_v = 0;
   bool append = false;
   Arch arch;
@@ -29,8 +31,13 @@ struct Problem {
   std::string dims() const {  // "128", "192x128"
     return std::to_string(head_dim) + (v_dim() == head_dim ? "" : "x" + std::to_string(v_dim()));
   }
+  // Whether codes and scales lie apart, in planes: of the cache, or of each page.
+  bool is_planar() const { return (layout == Layout::paged ? page_layout : layout) == Layout::planar; }
   std::string device;  // "NVIDIA H200"; "": not known. Only which measured shapes serve depends on it
 };
+
+// "planar", "rows", "paged16" (of planes), "paged16.rows": in names of programs and kernels.
+std::string layout_name(bool is_planar, int page_tokens);
 
 // One side of a spec as rows of the spec's head_dim store it: its name or its numbers, with its calibration. key: "k" or "v".
 Result<Format> resolve_side(const SideSpec& side, const Spec& spec, const std::string& key, const Registry& registry);

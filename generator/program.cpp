@@ -85,11 +85,22 @@ const char* to_string(Role role) {
                                     "dequantise_tiles_v_f16",
                                     "dequantise_tiles_v_bf16",
                                     "dequantise_tiles_v_f32",
-                                    "merge_parts"};
+                                    "merge_parts",
+                                    "check"};
   return kNames[int(role)];
 }
 
 namespace {
+
+CodecPlan codec_of(const Problem& problem, bool is_key, bool is_quantise) {
+  return {is_key ? problem.k : problem.v,
+          problem.dim(is_key ? 0 : 1),
+          problem.is_planar(),
+          is_quantise,
+          problem.page_tokens,
+          problem.checks,
+          problem.arch.name};
+}
 
 // The kernels for many rows at once, of both sides.
 void add_tiles(const Problem& problem, const Registry& registry, ProgramSource& program) {
@@ -107,7 +118,7 @@ void add_tiles(const Problem& problem, const Registry& registry, ProgramSource& 
         if (const TileCall call{is_quantise, element}; plan)
           if (const auto kernel = plan_tile_kernel(*plan, f, call, problem.arch))
             program.kernels[tile_role(is_quantise, is_key, type)] =
-                emit_tiles(f, *plan, *kernel, call, head_dim, program.is_planar, program.arch, registry);
+                emit_tiles(codec_of(problem, is_key, is_quantise), *plan, *kernel, call, registry);
   }
 }
 
@@ -118,7 +129,9 @@ Result<ProgramSource> make_reference_program(const Problem& problem, const Regis
   program.id = problem.id;
   program.title = problem.title;
   program.arch = problem.arch.name;
-  program.is_planar = problem.layout == Layout::planar;
+  program.is_planar = problem.is_planar();
+  program.page_tokens = problem.page_tokens;
+  program.checks = problem.checks;
   program.head_dim = problem.head_dim;
   program.head_dim_v = problem.v_dim();
   program.q_heads_per_kv = problem.q_heads_per_kv;
@@ -140,9 +153,16 @@ Result<ProgramSource> make_reference_program(const Problem& problem, const Regis
   if (program.v.is_transformed) program.kernels[Role::rotate_out] = emit_rotate(problem, true, registry);
   for (const bool is_quantise : {true, false}) {
     program.kernels[is_quantise ? Role::quantise_k : Role::dequantise_k] =
-        emit_codec({problem.k, problem.head_dim, program.is_planar, is_quantise, program.arch}, registry);
+        emit_codec(codec_of(problem, true, is_quantise), registry);
     program.kernels[is_quantise ? Role::quantise_v : Role::dequantise_v] =
-        emit_codec({problem.v, problem.v_dim(), program.is_planar, is_quantise, program.arch}, registry);
+        emit_codec(codec_of(problem, false, is_quantise), registry);
+  }
+  if (problem.checks) {
+    program.kernels[Role::check] = emit_check(program.arch, registry);
+    program.decisions.push_back({"checks",
+                                 "lengths, page tables, slots",
+                                 "a launch ahead of each call looks at them, and the call does nothing if one is wrong",
+                                 {}});
   }
   add_tiles(problem, registry, program);
   if (problem.features.lse) program.kernels[Role::merge_parts] = emit_merge_parts(problem, registry);
@@ -179,7 +199,7 @@ Result<ProgramSource> make_tuned(const Problem& problem, const Registry& registr
   program.appends = decode.appends;
   program.rotates_output = decode.rotates_output;
   program.kernels[Role::attend] = emit_decode(decode, registry);
-  program.kernels[Role::attend].may_overlap = problem.arch.has("programmatic_launch");
+  program.kernels[Role::attend].may_overlap = !problem.checks && problem.arch.has("programmatic_launch");
   if (!decode.finishes) program.kernels[Role::merge] = emit_merge(decode, registry);
   program.decisions.push_back(
       {"rotation",
@@ -213,8 +233,8 @@ Result<ProgramSource> make_codec_program(const Format& format, int head_dim, con
   program.is_planar = false;
   program.head_dim = program.head_dim_v = head_dim;
   program.k = program.v = side_facts(format, head_dim);
-  program.kernels[Role::quantise_k] = emit_codec({format, head_dim, false, true, arch.name}, registry);
-  program.kernels[Role::dequantise_k] = emit_codec({format, head_dim, false, false, arch.name}, registry);
+  program.kernels[Role::quantise_k] = emit_codec({format, head_dim, false, true, 0, false, arch.name}, registry);
+  program.kernels[Role::dequantise_k] = emit_codec({format, head_dim, false, false, 0, false, arch.name}, registry);
   return program;
 }
 

@@ -54,6 +54,7 @@ enum class Role {
   dequantise_tiles_v_bf16,
   dequantise_tiles_v_f32,
   merge_parts,  // outputs over parts of a context, of programs that give the logarithm of sums
+  check,        // of checked programs: looks at lengths, page tables and slots ahead of each call
 };
 const char* to_string(Role role);
 constexpr Role tile_role(bool is_quantise, bool is_key, kv::RowType type) {
@@ -76,7 +77,8 @@ struct SideFacts {
 // A program as text: what `kvjit emit` writes and what the runtime compiles and launches.
 struct ProgramSource {
   std::string id, title, arch;
-  bool is_planar = true;
+  bool is_planar = true;             // of the cache, or of each page
+  int page_tokens = 0;               // of layout paged, else 0
   int head_dim = 0, head_dim_v = 0;  // of K and queries; of V and the output
   int q_heads_per_kv = 0, query_length = 0;
   bool causal = false;
@@ -87,6 +89,7 @@ struct ProgramSource {
       turns = 1;        // of q_heads_per_kv * query_length query rows, those that a block takes at once; and how often
   int tile_tokens = 0;  // granule in which blocks share the tokens
   bool rotates_queries = false, finishes = false, rotates_output = false;  // what `attend` does beside attending
+  bool checks = false;   // calls bring a record of what was out of range
   bool appends = false;  // `attend` stores the newest tokens, which calls bring
   SideFacts k, v;
   std::map<Role, Source> kernels;

@@ -16,10 +16,11 @@ namespace {
 using schema::Node;
 
 constexpr std::size_t kMaxCombinations = 4096;
-constexpr schema::Range kHeadDim{16, 1024}, kGroup{1, 256}, kQueries{1, 65536}, kWindow{-1, kMostWindow};
-const std::vector<std::string> kPlannedLayouts = {"paged",
-                                                  "interleaved"};  // named in the design, served by nothing yet
-const schema::Names<Layout> kLayouts = {{Layout::rows, "rows"}, {Layout::planar, "planar"}};
+constexpr schema::Range kHeadDim{16, 1024}, kGroup{1, 256}, kQueries{1, 65536}, kWindow{-1, kMostWindow},
+    kPageTokens{8, 256};
+const std::vector<std::string> kPlannedLayouts = {"interleaved"};  // named in the design, served by nothing yet
+const schema::Names<Layout> kLayouts = {{Layout::rows, "rows"}, {Layout::planar, "planar"}, {Layout::paged, "paged"}};
+const schema::Names<Layout> kPageLayouts = {{Layout::rows, "rows"}, {Layout::planar, "planar"}};
 const schema::Names<Element> kElements = {{Element::f16, "f16"}, {Element::bf16, "bf16"}, {Element::f32, "f32"}};
 
 template <class E>
@@ -75,18 +76,30 @@ void read_layout(schema::Table& table, Spec& spec) {
   std::string name;
   table.read("layout", name);
   if (std::find(kPlannedLayouts.begin(), kPlannedLayouts.end(), name) != kPlannedLayouts.end())
-    table.complain(table.where("layout"), fmt::format("layout '{}' is not served yet", name), {"layouts: rows, planar"},
-                   Code::unsupported);
+    table.complain(table.where("layout"), fmt::format("layout '{}' is not served yet", name),
+                   {"layouts: rows, planar, paged"}, Code::unsupported);
   else
     table.read("layout", spec.layout, kLayouts);
+  for (const char* key : {"page_tokens", "page_layout"})
+    if (table.find(key) && spec.layout != Layout::paged)
+      return table.complain(table.find(key)->key_where, fmt::format("'{}' without pages", key),
+                            {"layout = \"paged\" has them"});
+  if (spec.layout != Layout::paged) return;
+  spec.page_tokens = 16;
+  table.read("page_tokens", spec.page_tokens, kPageTokens);
+  table.read("page_layout", spec.page_layout, kPageLayouts);
+  if (!schema::is_power_of_two(spec.page_tokens))
+    table.complain(table.where("page_tokens"),
+                   fmt::format("page_tokens must be a power of two, {}..{}", kPageTokens.low, kPageTokens.high));
 }
 
-void read_archs(schema::Table& table, Spec& spec) {
+void read_target(schema::Table& table, Spec& spec) {
   const Node* arch = table.find("arch");
   if (arch && arch->kind == Node::Kind::text)
     spec.archs = {arch->text};
   else
     table.read("arch", spec.archs);
+  table.read("checks", spec.checks);
 }
 
 Result<Spec> read_spec(const Node& root, const std::string& file) {
@@ -104,7 +117,7 @@ Result<Spec> read_spec(const Node& root, const std::string& file) {
   spec.v = read_side(v);
   read_attention(attention, spec);
   read_layout(cache, spec);
-  read_archs(target, spec);
+  read_target(target, spec);
   if (layers.exists()) spec.layers = std::make_shared<const LayersSpec>(read_layers(layers));
   for (schema::Table* table : {&k, &v, &attention, &cache, &target, &layers}) KV_CHECK(table->done());
   return spec;

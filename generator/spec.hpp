@@ -17,7 +17,7 @@ namespace schema {
 class Table;
 }
 
-enum class Layout { rows, planar };
+enum class Layout { rows, planar, paged };
 enum class Element { f16, bf16, f32, e4m3, e5m2 };  // the 8-bit ones in caches only
 
 std::string_view to_string(Layout layout);
@@ -56,6 +56,9 @@ struct Spec {
   double sparse_v = 0;  // V of tokens below this share of the largest probability may be left out; 0: none
   bool append = false;  // calls bring K and V of the newest tokens, which are stored and attended to in one launch
   Layout layout = Layout::planar;
+  int page_tokens = 0;                       // of layout paged, else 0: a power of two, 8..256
+  Layout page_layout = Layout::planar;       // how rows lie inside a page: rows or planar
+  bool checks = false;                       // lengths, page tables and slots are looked at on the device before use
   bool fuse = true;                          // rotations and merge in the attention kernel, where that is possible
   std::vector<std::string> archs;            // empty: the present GPU
   std::shared_ptr<const LayersSpec> layers;  // [layers], not yet expanded (expand_layers); null: every layer is alike

@@ -168,11 +168,13 @@ Tuning find_tuning(const std::vector<TuningRow>& rows, const Problem& problem) {
   Rank best;
   const TuningRow* found = nullptr;
   for (const TuningRow& row : rows) {
-    if (row.layout != problem.layout || row.head_dim != problem.head_dim || row.head_dim != problem.v_dim() ||
-        columns(row.rows) != columns(asked_rows) || !is_near(k_bytes, row.k_bytes) || !is_near(v_bytes, row.v_bytes))
+    // Pages are read as what they hold: its shapes are near, whatever the format.
+    if (row.layout != (problem.is_planar() ? Layout::planar : Layout::rows) || row.head_dim != problem.head_dim ||
+        row.head_dim != problem.v_dim() || columns(row.rows) != columns(asked_rows) || !is_near(k_bytes, row.k_bytes) ||
+        !is_near(v_bytes, row.v_bytes))
       continue;
     const double distance = 8 * (row.k_name != problem.k.name) + 8 * (row.v_name != problem.v.name) +
-                            std::abs(std::log2(double(asked_rows) / row.rows));
+                            (problem.page_tokens > 0) + std::abs(std::log2(double(asked_rows) / row.rows));
     const bool is_own = problem.device.empty() || row.device == problem.device;
     const Rank rank{!is_own ? Match::other_device : distance == 0 ? Match::exact : Match::nearest, distance};
     if (!found || rank < best) best = rank, found = &row;
@@ -188,7 +190,8 @@ Tuning find_tuning(const std::vector<TuningRow>& rows, const Problem& problem) {
   tuning.where = found->where;
   tuning.why = fmt::format("{}:{}, measured on {}", found->where.file, found->where.line, found->device);
   if (!tuning.is_same_shape)
-    tuning.why += fmt::format(" for {}, {}, {} row(s)", found->k_name, found->v_name, found->rows);
+    tuning.why += fmt::format(" for {}, {}, {} row(s){}", found->k_name, found->v_name, found->rows,
+                              problem.page_tokens > 0 ? " without pages" : "");
   return tuning;
 }
 

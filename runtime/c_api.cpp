@@ -184,7 +184,8 @@ Result<std::string> choose_arch(const kvjit::Spec& spec, const char* arch, const
 
 // Shared by quantise and dequantise; `run` is the member of Program.
 Result<void> codec(kvjit_program* program, int side, const kvjit_codec_call* call,
-                   Result<void> (kvjit::Program::*run)(int, const kv::CodecArgs&, kvjit::Stream) const) {
+                   Result<void> (kvjit::Program::*run)(int, const kv::CodecArgs&, kvjit::Stream, const kv::PageTable&,
+                                                       const kvjit::CheckBounds&) const) {
   KV_CHECK(side_of(program, side));
   KV_TRY(c, read_struct(call, "call"));
   if (c.x_type != KVJIT_F16 && c.x_type != KVJIT_BF16 && c.x_type != KVJIT_F32)
@@ -204,7 +205,9 @@ Result<void> codec(kvjit_program* program, int side, const kvjit_codec_call* cal
   args.x_type = static_cast<kv::RowType>(c.x_type);
   args.keep_rotated = c.keep_rotated != 0;
   args.tensor_scale = c.tensor_scale != 0 ? c.tensor_scale : 1;
-  return ((*program->program).*run)(side, args, c.stream);
+  return ((*program->program).*run)(
+      side, args, c.stream, convert(c.pages),
+      {static_cast<kv::CheckRecord*>(c.check), c.pages.pool_pages, c.pages.pool_pages, c.slot_count});
 }
 
 Result<void> attention(kvjit_program* program, const kvjit_attention_call* call, kvjit_report* report,
@@ -391,7 +394,7 @@ kvjit_status kvjit_program_describe(const kvjit_program* program, kvjit_program_
     if (s.causal) features.insert(features.begin(), "causal");
     write_struct(facts, {0, s.id.c_str(), s.title.c_str(), s.arch.c_str(), s.is_planar, s.head_dim, s.q_heads_per_kv,
                          s.query_length, s.causal, q_type, out_type, s.tile_tokens, s.appends, s.head_dim_v,
-                         const_cast<kvjit_program*>(program)->keep(listed(features))});
+                         const_cast<kvjit_program*>(program)->keep(listed(features)), s.page_tokens, s.checks});
     return {};
   });
 }
@@ -432,6 +435,22 @@ kvjit_status kvjit_quantise(kvjit_program* program, int side, const kvjit_codec_
 
 kvjit_status kvjit_dequantise(kvjit_program* program, int side, const kvjit_codec_call* call, kvjit_error* error) {
   return guarded(error, [&] { return codec(program, side, call, &kvjit::Program::dequantise); });
+}
+
+kvjit_status kvjit_read_check(const kvjit_program* program, const void* record, void* stream, kvjit_check* check,
+                              kvjit_error* error) {
+  return guarded(error, [&]() -> Result<void> {
+    KV_CHECK(need(program, "program"));
+    KV_CHECK(need(record, "record"));
+    KV_CHECK(check_output(check, "check"));
+    static_assert(sizeof(kv::CheckRecord) == KVJIT_CHECK_BYTES);
+    const std::shared_ptr<kvjit::Backend>& backend = program->context->backend();
+    KV_CHECK(backend->synchronize(stream));
+    kv::CheckRecord found{};
+    KV_CHECK(backend->copy_to_host(&found, address(record), sizeof found));
+    write_struct(check, convert(found));
+    return {};
+  });
 }
 
 kvjit_status kvjit_workspace_bytes(const kvjit_program* program, const kvjit_attention_call* call, size_t* bytes,

@@ -25,6 +25,16 @@ inline kvjit_side convert(const kv::CacheSide& side) {
           side.scales_head_stride,
           side.scales_token_stride};
 }
+inline kv::PageTable convert(const kvjit_pages& pages) { return {pages.table, pages.row_stride}; }
+inline kvjit_check convert(const kv::CheckRecord& found) {
+  return {0,
+          found.count > 0 ? kvjit::to_string(found.array) : nullptr,
+          static_cast<kvjit_index>(found.index),
+          static_cast<kvjit_index>(found.value),
+          static_cast<kvjit_index>(found.least),
+          static_cast<kvjit_index>(found.most),
+          static_cast<kvjit_index>(found.count)};
+}
 inline kv::FeatureArgs convert_features(const kvjit_attention_call& c) {
   return {static_cast<const kv::u16*>(c.mask),
           c.mask_sequence_stride,
@@ -59,7 +69,10 @@ inline kvjit::AttentionCall convert(const kvjit_attention_call& c) {
           convert(c.new_v),
           static_cast<kv::RowType>(c.new_type),
           convert_features(c),
-          c.leaves_sinks != 0};
+          c.leaves_sinks != 0,
+          convert(c.k_pages),
+          convert(c.v_pages),
+          {static_cast<kv::CheckRecord*>(c.check), c.k_pages.pool_pages, c.v_pages.pool_pages, 0}};
 }
 
 }  // namespace kvjit::c_api

@@ -8,44 +8,6 @@
 
 namespace kvjit {
 
-tl::unexpected<Error> refuse(std::string message) { return fail(Code::bad_input, std::move(message)); }
-
-Result<void> check_pointer(const char* name, const void* pointer, unsigned alignment) {
-  if (!pointer) return refuse(fmt::format("{} is a null pointer", name));
-  if (const auto off = reinterpret_cast<std::uintptr_t>(pointer) % alignment; off != 0)
-    return refuse(fmt::format("{} is {} bytes past a multiple of {}; it must be aligned to it", name, off, alignment));
-  return {};
-}
-
-Result<void> check_side(const ProgramSource& source, const SideFacts& facts, const char* name,
-                        const kv::CacheSide& side) {
-  struct Plane {
-    const char* name;
-    const void* data;
-    long long row_bytes, sequence_stride, head_stride, token_stride;
-  };
-  const Plane planes[] = {{"codes", side.codes, source.is_planar ? facts.code_row_bytes : facts.row_bytes,
-                           side.codes_sequence_stride, side.codes_head_stride, side.codes_token_stride},
-                          {"scales", side.scales, source.is_planar ? facts.scale_row_bytes : 0,
-                           side.scales_sequence_stride, side.scales_head_stride, side.scales_token_stride}};
-  const unsigned alignment =
-      source.is_planar ? kVectorAlignment : 2;  // layout rows: a half may stand at any even address
-  for (const Plane& plane : planes) {
-    if (plane.row_bytes == 0) continue;
-    const std::string what = fmt::format("{}.{}", name, plane.name);
-    KV_CHECK(check_pointer(what.c_str(), plane.data, alignment));
-    if (source.is_planar && plane.token_stride != plane.row_bytes)
-      return refuse(fmt::format("{}: token stride {}; layout planar stores rows densely: {} bytes of {}", what,
-                                plane.token_stride, plane.row_bytes, facts.format));
-    const long long strides[] = {plane.sequence_stride, plane.head_stride, source.is_planar ? 0 : plane.token_stride};
-    const char* names[] = {"sequence", "head", "token"};
-    for (int i = 0; i < 3; ++i)
-      if (strides[i] % alignment != 0)
-        return refuse(fmt::format("{}: {} stride {} is not a multiple of {}", what, names[i], strides[i], alignment));
-  }
-  return {};
-}
-
 Result<void> check_counts(long long sequences, long long tokens, long long heads) {
   const std::pair<const char*, long long> counts[] = {{"sequences", sequences}, {"tokens", tokens}, {"heads", heads}};
   for (const auto& [name, count] : counts)

@@ -2,16 +2,12 @@
 // before anything runs. Internal to runtime/.
 // SPDX-License-Identifier: MIT
 #pragma once
+#include "runtime/cache_checks.hpp"
 #include "runtime/program.hpp"
+#include "runtime/sizes.hpp"
 
 namespace kvjit {
 
-constexpr unsigned kVectorAlignment = 16;  // planar planes are read 16 bytes at a time
-
-tl::unexpected<Error> refuse(std::string message);
-Result<void> check_pointer(const char* name, const void* pointer, unsigned alignment);
-Result<void> check_side(const ProgramSource& source, const SideFacts& facts, const char* name,
-                        const kv::CacheSide& side);
 Result<void> check_counts(long long sequences, long long tokens, long long heads);
 // A scale that the format would ignore is a mistake of the caller's.
 Result<void> check_tensor_scale(const SideFacts& facts, const char* name, float scale);

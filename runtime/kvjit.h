@@ -12,7 +12,7 @@
  *   - A function that can fail returns a kvjit_status and takes a kvjit_error last, which may be NULL. On
  * failure outputs are untouched. Nothing is thrown, nothing falls back to something that was not asked for.
  *   - Structs that may grow start with their size. Fill them with KVJIT_INIT, then set members; zero is every
- * default. kvjit_rows and kvjit_side are parts of others and will not change.
+ * default. kvjit_rows, kvjit_side and kvjit_pages are parts of others and will not change.
  *   - Strings that come out stay valid as long as the handle that they came from. Strings that go in are
  * copied.
  *   - Handles may be used from several threads; a handle must not be destroyed while in use. A program keeps
@@ -151,13 +151,15 @@ enum { KVJIT_F16 = 1, KVJIT_BF16 = 2, KVJIT_F32 = 3 };
 typedef struct kvjit_program_facts {
   size_t size;
   const char *id, *title, *arch;
-  int is_planar; /* 0: layout rows */
+  int is_planar; /* 0: layout rows; of layout paged: what pages hold */
   int head_dim, q_heads_per_kv, query_length, is_causal;
   int q_type, out_type; /* KVJIT_F16 ... */
   int tile_tokens;      /* in which blocks share the tokens */
   int appends;          /* calls bring new_k and new_v */
   int head_dim_v;       /* of V and the output; head_dim is of K and of queries */
   const char* features; /* "causal, softcap 50, mask": which of the call's arrays are read */
+  int page_tokens;      /* of layout paged: calls bring page tables; else 0 */
+  int checks;           /* of target.checks: calls bring a check record */
 } kvjit_program_facts;
 KVJIT_API kvjit_status kvjit_program_describe(const kvjit_program* program, kvjit_program_facts* facts,
                                               kvjit_error* error);
@@ -190,9 +192,22 @@ typedef struct kvjit_side {
   kvjit_index scales_sequence_stride, scales_head_stride, scales_token_stride;
 } kvjit_side;
 
+/* Layout paged: `codes` and `scales` of a kvjit_side point into page 0 of a pool, and its sequence strides are the bytes from page
+ * to page. A page has page_tokens tokens of all heads; head and token strides are free, so that [token][head], [head][token],
+ * slots that hold codes beside scales, and sections apart are only numbers. Pages of whole blocks: even strides, pages a multiple
+ * of 16 bytes apart. Pages of planes: pointers and strides are multiples of the largest power of two, up to 16, in the row bytes of
+ * the plane; of 16, where rows are dense from token to token.
+ * Which page has the tokens of a sequence from i * page_tokens on is said by entry i of its row of a table of 32-bit numbers on the
+ * device. Every sequence has an entry at least; entries behind its last token may be anything. */
+typedef struct kvjit_pages {
+  const int* table;       /* [sequences][row_stride] */
+  kvjit_index row_stride; /* entries */
+  kvjit_index pool_pages; /* how many there are: for target.checks only, else not looked at */
+} kvjit_pages;
+
 /* How this library would lay out one side in one block of memory: its size, and its description when it
  * starts at `base` (NULL: strides only). An engine may use strides of its own instead. Either output may be
- * NULL. */
+ * NULL. Layout paged: a pool of as many pages as the sequences need, each sequence's capacity rounded up to whole pages. */
 KVJIT_API kvjit_status kvjit_cache_layout(const kvjit_program* program, int side, kvjit_index sequences,
                                           kvjit_index heads, kvjit_index capacity_tokens, void* base,
                                           kvjit_side* cache, size_t* bytes, kvjit_error* error);
@@ -209,12 +224,15 @@ typedef struct kvjit_codec_call {
   int x_type;   /* of x: KVJIT_F16, KVJIT_BF16 or KVJIT_F32 */
   kvjit_side cache;
   const kvjit_index* slots; /* quantise, on the device: where each token goes, negative: nowhere; NULL: from
-                               first_token on */
+                               first_token on. Layout paged: page * page_tokens + place in the page */
   kvjit_index first_token;
   int sequences, tokens, heads;
   int keep_rotated; /* dequantise: leave values in the rotated domain */
   void* stream;
   float tensor_scale; /* of formats that have one scale for the whole tensor (fp8): value = number * scale; 0: 1 */
+  kvjit_pages pages;  /* of layout paged; with slots, quantise needs no table */
+  void* check;        /* of target.checks */
+  kvjit_index slot_count; /* of target.checks, with slots, of other layouts: the tokens that a sequence has room for */
 } kvjit_codec_call;
 
 /* Both only queue work on the stream; the first call of each kind and side also gets its kernel. */
@@ -270,10 +288,27 @@ typedef struct kvjit_attention_call {
   int leaves_sinks; /* sinks are counted by another call, over another part of the context; `sinks` may be NULL */
   float* lse;       /* "lse", written: [sequence][query][query head] natural logarithm of the sum of exp(score), sinks included
                        unless they are left; -infinity where no token is seen */
+  kvjit_pages k_pages, v_pages; /* of layout paged; mostly the same table */
+  void* check;                  /* of target.checks */
 } kvjit_attention_call;
 
 /* ggml's slopes for ALiBi, of `heads` query heads; max_bias 0: all 1. */
 KVJIT_API kvjit_status kvjit_alibi_slopes(float max_bias, int heads, float* slopes, kvjit_error* error);
+
+/* Programs with `checks = true` in [target] look at lengths, page tables and slots on the device before they use them. A call that has
+ * something out of range writes to its check record, of KVJIT_CHECK_BYTES in device memory, zero before the first call; it, and
+ * all calls after it with that record, then read and write nothing else, until the record is set to zero again. */
+#define KVJIT_CHECK_BYTES 64
+typedef struct kvjit_check {
+  size_t size;
+  const char* array;         /* "lengths", "k_pages", "v_pages", "pages", "slots"; NULL: all was in range */
+  kvjit_index index, value;  /* the first that was found, as counted in that array */
+  kvjit_index least, most;   /* what it might have been */
+  kvjit_index count;         /* how many there are */
+} kvjit_check;
+/* Waits for the stream, then reads the record. */
+KVJIT_API kvjit_status kvjit_read_check(const kvjit_program* program, const void* record, void* stream,
+                                        kvjit_check* check, kvjit_error* error);
 
 /* What really ran. converted_bytes: bytes of cache that were converted outside the fused kernel; always 0. */
 typedef struct kvjit_report {

@@ -9,37 +9,15 @@
 #include <limits>
 #include <numbers>
 
+#include "runtime/cache_checks.hpp"
 #include "runtime/checks.hpp"
+#include "runtime/sizes.hpp"
 
 namespace kvjit {
 namespace {
 
-constexpr std::size_t kTooMuch = std::numeric_limits<std::size_t>::max();
-constexpr std::size_t kPiece = 256;        // alignment of the planes of a cache and of the pieces of a workspace
-constexpr long long kPlanarCapacity = 64;  // tokens; 64 rows of any even size are a multiple of 16 bytes
-constexpr int kMostGridYZ = 65535;         // CUDA programming guide, technical specifications
+constexpr int kMostGridYZ = 65535;  // CUDA programming guide, technical specifications
 constexpr long long kTilesBeforeCpuParts = 4;
-
-// Sizes that do not fit become kTooMuch and stay so; no allocation of that size can succeed.
-std::size_t times(std::size_t a, long long b) {
-  std::size_t product = 0;
-  return b < 0 || a == kTooMuch || __builtin_mul_overflow(a, static_cast<std::size_t>(b), &product) ? kTooMuch
-                                                                                                    : product;
-}
-std::size_t plus(std::size_t a, std::size_t b) {
-  std::size_t sum = 0;
-  return __builtin_add_overflow(a, b, &sum) ? kTooMuch : sum;
-}
-std::size_t rounded(std::size_t bytes) {
-  const std::size_t up = plus(bytes, kPiece - 1);
-  return up == kTooMuch ? kTooMuch : up / kPiece * kPiece;
-}
-template <class... Counts>
-std::size_t product(std::size_t first, Counts... counts) {
-  ((first = times(first, counts)), ...);
-  return first;
-}
-long long ceil_div(long long a, long long b) { return (a + b - 1) / b; }
 
 // Where the pieces of a workspace start, from its base; in this order, behind the counters.
 struct Workspace {
@@ -145,8 +123,10 @@ Result<void> check_call(const ProgramSource& source, const AttentionCall& call, 
   KV_CHECK(check_tensor_scale(source.v, "v", call.v_tensor_scale));
   KV_CHECK(check_pointer("q", call.q.data, static_cast<unsigned>(source.q_bytes)));
   KV_CHECK(check_pointer("out", call.out.data, static_cast<unsigned>(source.out_bytes)));
-  KV_CHECK(check_side(source, source.k, "k", call.k));
-  KV_CHECK(check_side(source, source.v, "v", call.v));
+  KV_CHECK(check_side(source, source.k, "k", call.k, call.kv_heads));
+  KV_CHECK(check_side(source, source.v, "v", call.v, call.kv_heads));
+  KV_CHECK(check_table(source, "k", call.k_table, true));
+  KV_CHECK(check_table(source, "v", call.v_table, true));
   if (call.lengths) KV_CHECK(check_pointer("lengths", call.lengths, alignof(int)));
   if (pieces.bytes == kTooMuch) return refuse("the workspace of this call does not fit 64 bits");
   if (pieces.bytes != 0) KV_CHECK(check_pointer("workspace", reinterpret_cast<void*>(workspace), kVectorAlignment));
@@ -186,42 +166,16 @@ Result<void> launch(Context& context, const Source& source, const KernelRecord& 
                                             source.args_bytes, sizeof(Args)));
   return context.backend()->launch(*record.kernel, grid, &args, stream);
 }
+// Of checked programs with the record that stops a call.
+template <class Args>
+Result<void> launch(Context& context, const ProgramSource& program, Role role, const KernelRecord& record, Grid grid,
+                    const Args& args, const CheckBounds& check, Stream stream) {
+  const Source& source = program.kernels.at(role);
+  return program.checks ? launch(context, source, record, grid, kv::Checked<Args>{args, check.record}, stream)
+                        : launch(context, source, record, grid, args, stream);
+}
 
 }  // namespace
-
-SideGeometry side_geometry(const ProgramSource& source, const SideFacts& side, long long sequences, long long heads,
-                           long long capacity) {
-  SideGeometry geometry;
-  kv::CacheSide& strides = geometry.strides;
-  if (!source.is_planar) {
-    geometry.codes_bytes = geometry.total_bytes = product(1, side.row_bytes, heads, capacity, sequences);
-    if (geometry.total_bytes == kTooMuch) return geometry;
-    strides.codes_head_stride = side.row_bytes;
-    strides.codes_token_stride = side.row_bytes * heads;
-    strides.codes_sequence_stride = side.row_bytes * heads * capacity;
-    return geometry;
-  }
-  const long long tokens = capacity > std::numeric_limits<long long>::max() - kPlanarCapacity
-                               ? -1  // product() makes kTooMuch of it
-                               : ceil_div(capacity, kPlanarCapacity) * kPlanarCapacity;
-  geometry.codes_bytes = rounded(product(1, side.code_row_bytes, tokens, heads, sequences));
-  geometry.total_bytes = plus(geometry.codes_bytes, product(1, side.scale_row_bytes, tokens, heads, sequences));
-  if (geometry.total_bytes == kTooMuch) return geometry;
-  strides.codes_token_stride = side.code_row_bytes;
-  strides.codes_head_stride = side.code_row_bytes * tokens;
-  strides.codes_sequence_stride = strides.codes_head_stride * heads;
-  strides.scales_token_stride = side.scale_row_bytes;
-  strides.scales_head_stride = side.scale_row_bytes * tokens;
-  strides.scales_sequence_stride = strides.scales_head_stride * heads;
-  return geometry;
-}
-
-kv::CacheSide at(const SideGeometry& geometry, DevicePointer base) {
-  kv::CacheSide side = geometry.strides;
-  side.codes = reinterpret_cast<kv::u8*>(base);
-  if (geometry.total_bytes > geometry.codes_bytes) side.scales = side.codes + geometry.codes_bytes;
-  return side;
-}
 
 Result<std::shared_ptr<Program>> Program::create(std::shared_ptr<Context> context, ProgramSource source) {
   const auto program = std::make_shared<Program>();
@@ -255,6 +209,7 @@ std::size_t Program::workspace_bytes(const AttentionCall& call) const {
 // In launch order.
 std::vector<Role> Program::roles_of_attention() const {
   std::vector<Role> roles;
+  if (source_.checks) roles.push_back(Role::check);
   if (source_.k.is_transformed && !source_.rotates_queries) roles.push_back(Role::rotate_q);
   roles.push_back(Role::attend);
   if (!source_.finishes) roles.push_back(Role::merge);
@@ -272,19 +227,37 @@ Result<LaunchReport> Program::run(bool readable, const AttentionCall& call, Devi
   if (!readable) KV_CHECK(check_new_rows(source_, call));
   const bool rotates_q = source_.k.is_transformed && (readable || !source_.rotates_queries);
   const bool rotates_out = source_.v.is_transformed && (readable || !source_.rotates_output);
+  const bool is_paged = source_.page_tokens > 0;
 
   LaunchReport report;
-  const auto step = [&](Role role, Grid grid, const auto& args) -> Result<void> {
+  if (source_.checks) {
+    kv::CheckArgs checked{};
+    checked.lengths = call.lengths, checked.tokens = call.tokens, checked.sequences = call.sequences;
+    if (is_paged) {
+      checked.tables[0] = {call.k_table, call.check.k_pages, kv::CheckedArray::k_pages};
+      checked.tables[1] = {call.v_table, call.check.v_pages, kv::CheckedArray::v_pages};
+    }
+    KV_CHECK(launch_check(checked, call.check, stream));
+    report.kernels.push_back(record(Role::check)->name);
+  }
+  const auto launch_step = [&](Role role, Grid grid, const auto& args) -> Result<void> {
     KV_TRY(record, kernel(role));
     KV_CHECK(launch(*context_, source_.kernels.at(role), *record, grid, args, stream));
     report.kernels.push_back(record->name);
     return {};
   };
+  const auto step = [&]<class Args>(Role role, Grid grid, const Args& args) -> Result<void> {
+    return source_.checks ? launch_step(role, grid, kv::Checked<Args>{args, call.check.record})
+                          : launch_step(role, grid, args);
+  };
+  // Features are outermost: kernels ask for them by the type of their arguments.
   const auto step_featured = [&]<class Args>(Role role, Grid grid, const Args& args) -> Result<void> {
+    kv::FeatureArgs features = call.features;
+    if (call.leaves_sinks) features.sinks = nullptr;
     if (!source_.features.any()) return step(role, grid, args);
-    kv::Featured<Args> all{args, call.features};
-    if (call.leaves_sinks) all.features.sinks = nullptr;
-    return step(role, grid, all);
+    return source_.checks
+               ? launch_step(role, grid, kv::Featured<kv::Checked<Args>>{{args, call.check.record}, features})
+               : launch_step(role, grid, kv::Featured<Args>{args, features});
   };
   const auto rotate = [&](Role role, const kv::Rows& in, const kv::Rows& out) -> Result<void> {
     const auto heads = static_cast<int>(q_heads(source_, call));
@@ -313,17 +286,23 @@ Result<LaunchReport> Program::run(bool readable, const AttentionCall& call, Devi
   if (readable) {
     const auto rows = static_cast<unsigned>(q_heads(source_, call) * source_.query_length);
     args.work.kv_heads = call.kv_heads;
-    KV_CHECK(step_featured(Role::reference, Grid{rows, 1, sequences}, args));
+    const Grid grid{rows, 1, sequences};
+    KV_CHECK(is_paged ? step_featured(Role::reference, grid, kv::PagedAttentionArgs{args, call.k_table, call.v_table})
+                      : step_featured(Role::reference, grid, args));
   } else {
     args.arrivals = reinterpret_cast<kv::u32*>(workspace);
     args.partial = reinterpret_cast<float*>(workspace + pieces.partial);
     args.partial_state = reinterpret_cast<float*>(workspace + pieces.state);
     const Grid grid{static_cast<unsigned>(blocks), 1, 1};
     const auto attend = [&]() -> Result<void> {
+      if (!source_.appends && is_paged)
+        return step_featured(Role::attend, grid, kv::PagedAttentionArgs{args, call.k_table, call.v_table});
       if (!source_.appends) return step_featured(Role::attend, grid, args);
       const kv::NewRows new_k{call.new_k, call.new_type, call.k_tensor_scale},
           new_v{call.new_v, call.new_type, call.v_tensor_scale};
-      return step_featured(Role::attend, grid, kv::AppendArgs{args, new_k, new_v});
+      const kv::AppendArgs appending{args, new_k, new_v};
+      return is_paged ? step_featured(Role::attend, grid, kv::PagedAppendArgs{appending, call.k_table, call.v_table})
+                      : step_featured(Role::attend, grid, appending);
     };
     KV_CHECK(attend());
     if (!source_.finishes)
@@ -359,13 +338,16 @@ Result<LaunchReport> Program::finish_report(const AttentionCall& call, LaunchRep
   return report;
 }
 
-Result<void> Program::codec(Role role, const kv::CodecArgs& args, Stream stream) const {
+Result<void> Program::codec(Role role, const kv::CodecArgs& args, const kv::PageTable& table, const CheckBounds& check,
+                            Stream stream) const {
   const bool is_k = role == Role::quantise_k || role == Role::dequantise_k;
   KV_CHECK(check_counts(args.sequences, args.tokens, args.heads));
   KV_CHECK(check_tensor_scale(is_k ? source_.k : source_.v, is_k ? "k" : "v", args.tensor_scale));
   KV_CHECK(check_row_type("x", args.x_type));
   KV_CHECK(check_pointer("x", args.x.data, args.x_type == kv::RowType::f32 ? 4 : 2));
-  KV_CHECK(check_side(source_, is_k ? source_.k : source_.v, is_k ? "k" : "v", args.side));
+  KV_CHECK(check_side(source_, is_k ? source_.k : source_.v, is_k ? "k" : "v", args.side, args.heads));
+  const bool is_by_slot = args.slots && (role == Role::quantise_k || role == Role::quantise_v);
+  KV_CHECK(check_table(source_, is_k ? "k" : "v", table, !is_by_slot));
   if (args.slots) KV_CHECK(check_pointer("slots", args.slots, alignof(kv::i64)));
   if (args.first_token < 0) return refuse(fmt::format("first token {}; 0 or more is possible", args.first_token));
   const std::size_t rows = product(1, args.sequences, args.tokens, args.heads);
@@ -388,7 +370,21 @@ Result<void> Program::codec(Role role, const kv::CodecArgs& args, Stream stream)
     given.block_tiles = static_cast<int>(share);
     grid.x = static_cast<unsigned>((tiles + share - 1) / share);
   }
-  return launch(*context_, source, *loaded, grid, given, stream);
+  if (source_.checks) {
+    kv::CheckArgs checked{};
+    checked.tokens = args.tokens, checked.sequences = args.sequences, checked.first_token = args.first_token;
+    const long long pages = is_k ? check.k_pages : check.v_pages;
+    if (is_by_slot) {
+      checked.slots = args.slots, checked.slots_given = static_cast<long long>(args.sequences) * args.tokens;
+      checked.slot_count = source_.page_tokens > 0 ? pages * source_.page_tokens : check.slot_count;
+    } else if (source_.page_tokens > 0) {
+      checked.tables[0] = {table, pages, kv::CheckedArray::pages};
+    }
+    KV_CHECK(launch_check(checked, check, stream));
+  }
+  if (source_.page_tokens == 0) return launch(*context_, source_, role, *loaded, grid, given, check, stream);
+  const kv::PagedCodecArgs paged{given, is_by_slot ? kv::PageTable{} : table};
+  return launch(*context_, source_, role, *loaded, grid, paged, check, stream);
 }
 
 Result<void> Program::merge(const kv::MergePartsArgs& args, Stream stream) const {
@@ -414,14 +410,31 @@ Result<void> Program::merge(const kv::MergePartsArgs& args, Stream stream) const
   return launch(*context_, source, *loaded, grid, args, stream);
 }
 
-Result<void> Program::quantise(int side, const kv::CodecArgs& args, Stream stream) const {
-  if (side != 0 && side != 1) return refuse(fmt::format("side {}; 0 (K) and 1 (V) are possible", side));
-  return codec(side == 0 ? Role::quantise_k : Role::quantise_v, args, stream);
+Result<void> Program::launch_check(kv::CheckArgs args, const CheckBounds& check, Stream stream) const {
+  KV_CHECK(check_pointer("the check record", check.record, alignof(kv::CheckRecord)));
+  const bool has_pages = args.tables[0].table.pages || args.tables[1].table.pages;
+  for (const kv::CheckedTable& table : args.tables)
+    if (table.table.pages && table.pool_pages <= 0)
+      return refuse(fmt::format("{} pages in the pool; a checked program needs their number", table.pool_pages));
+  if (args.slots && args.slot_count <= 0)
+    return refuse(fmt::format("{} slots; a checked program needs the number of those that there are", args.slot_count));
+  args.record = check.record;
+  args.page_tokens = has_pages ? source_.page_tokens : 1;
+  KV_TRY(loaded, kernel(Role::check));
+  return launch(*context_, source_.kernels.at(Role::check), *loaded, Grid{static_cast<unsigned>(args.sequences), 1, 1},
+                args, stream);
 }
 
-Result<void> Program::dequantise(int side, const kv::CodecArgs& args, Stream stream) const {
+Result<void> Program::quantise(int side, const kv::CodecArgs& args, Stream stream, const kv::PageTable& table,
+                               const CheckBounds& check) const {
   if (side != 0 && side != 1) return refuse(fmt::format("side {}; 0 (K) and 1 (V) are possible", side));
-  return codec(side == 0 ? Role::dequantise_k : Role::dequantise_v, args, stream);
+  return codec(side == 0 ? Role::quantise_k : Role::quantise_v, args, table, check, stream);
+}
+
+Result<void> Program::dequantise(int side, const kv::CodecArgs& args, Stream stream, const kv::PageTable& table,
+                                 const CheckBounds& check) const {
+  if (side != 0 && side != 1) return refuse(fmt::format("side {}; 0 (K) and 1 (V) are possible", side));
+  return codec(side == 0 ? Role::dequantise_k : Role::dequantise_v, args, table, check, stream);
 }
 
 }  // namespace kvjit

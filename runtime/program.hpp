@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "core/args.cuh"
+#include "core/checks.cuh"
 #include "features/args.cuh"
 #include "generator/source.hpp"
 #include "runtime/context.hpp"
@@ -20,9 +20,11 @@ namespace kvjit {
 //   rows    [sequence][token][head][row_bytes]
 //   planar  codes [sequence][head][capacity][code_row_bytes], then scales [sequence][head][capacity][scale_row_bytes];
 //           capacity is rounded up to a multiple of 64 tokens so that every head starts on a 16-byte boundary
+//   paged   pages for the whole tokens of each sequence, rounded up; strides of sequences are those of pages (core/pages.cuh). In a
+//           page rows are [token][head][row_bytes]; planes are [head][token][code_row_bytes], then [head][token][scale_row_bytes]
 struct SideGeometry {
   kv::CacheSide strides{};      // pointers null
-  std::size_t codes_bytes = 0;  // also the offset of the scales plane (a multiple of 256)
+  std::size_t codes_bytes = 0;  // also the offset of the scales plane (a multiple of 256; in pages, of 16)
   std::size_t total_bytes = 0;
 };
 SideGeometry side_geometry(const ProgramSource& source, const SideFacts& side, long long sequences, long long heads,
@@ -32,6 +34,16 @@ kv::CacheSide at(const SideGeometry& geometry, DevicePointer base);
 // A workspace begins with counters, which must be zero before the first call that uses it; every call leaves them zero.
 constexpr int kMostBlocks = 8192;
 constexpr std::size_t kCounterBytes = kMostBlocks * sizeof(int);
+
+// Of checked programs: where they write what is out of range, and the ranges that a call does not have otherwise.
+struct CheckBounds {
+  kv::CheckRecord* record = nullptr;   // in device memory
+  long long k_pages = 0, v_pages = 0;  // of the pools
+  long long slot_count = 0;            // tokens that a sequence has room for; of pages it is not needed
+};
+const char* to_string(kv::CheckedArray array);
+// Nothing, or what the record of a call says.
+Result<void> check_passed(const kv::CheckRecord& record);
 
 // One attention call. Pointers are device pointers (host pointers on the CPU back-end).
 struct AttentionCall {
@@ -50,6 +62,8 @@ struct AttentionCall {
   // What the program's features read, and nothing else. leaves_sinks: they are counted in a call over another part of the context.
   kv::FeatureArgs features{};
   bool leaves_sinks = false;
+  kv::PageTable k_table{}, v_table{};  // of programs over pages, and only of those
+  CheckBounds check{};                 // of checked programs
 };
 
 // What really ran, for reports and tests.
@@ -74,9 +88,11 @@ class Program {
   Result<LaunchReport> reference(const AttentionCall& call, DevicePointer workspace, Stream stream) const;
   // Outputs over parts of a context to the output over all of it, of programs with lse. args.queries is the program's own.
   Result<void> merge(const kv::MergePartsArgs& args, Stream stream) const;
-  // side 0 = K, 1 = V.
-  Result<void> quantise(int side, const kv::CodecArgs& args, Stream stream) const;
-  Result<void> dequantise(int side, const kv::CodecArgs& args, Stream stream) const;
+  // side 0 = K, 1 = V. table: of programs over pages; where slots are given, these lead to the pages.
+  Result<void> quantise(int side, const kv::CodecArgs& args, Stream stream, const kv::PageTable& table = {},
+                        const CheckBounds& check = {}) const;
+  Result<void> dequantise(int side, const kv::CodecArgs& args, Stream stream, const kv::PageTable& table = {},
+                          const CheckBounds& check = {}) const;
   const KernelRecord* record(Role role) const;  // null if that kernel was not needed yet
 
  private:
@@ -87,7 +103,9 @@ class Program {
   std::vector<Role> roles_of_attention() const;
   Result<const KernelRecord*> kernel(Role role) const;
   Result<LaunchReport> run(bool readable, const AttentionCall& call, DevicePointer workspace, Stream stream) const;
-  Result<void> codec(Role role, const kv::CodecArgs& args, Stream stream) const;
+  Result<void> codec(Role role, const kv::CodecArgs& args, const kv::PageTable& table, const CheckBounds& check,
+                     Stream stream) const;
+  Result<void> launch_check(kv::CheckArgs args, const CheckBounds& check, Stream stream) const;
   Result<LaunchReport> finish_report(const AttentionCall& call, LaunchReport report) const;
 };
 

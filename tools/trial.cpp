@@ -8,60 +8,15 @@
 #include <cstring>
 #include <limits>
 
-#include "generator/codec.hpp"
+#include "tools/trial_data.hpp"
 
 namespace kvjit {
+
+using namespace trial;
+
 namespace {
 
 constexpr std::size_t kNoNumber = std::numeric_limits<std::size_t>::max();
-
-void* device_data(DevicePointer pointer) { return reinterpret_cast<void*>(pointer); }
-
-std::size_t element_bytes(Element type) { return type == Element::f32 ? 4 : 2; }
-
-kv::RowType row_type(Element type) {
-  return type == Element::f32 ? kv::RowType::f32 : type == Element::f16 ? kv::RowType::f16 : kv::RowType::bf16;
-}
-
-std::vector<std::uint8_t> packed(Element type, std::span<const float> x) {
-  std::vector<std::uint8_t> bytes(x.size() * element_bytes(type));
-  if (type == Element::f32) {
-    std::memcpy(bytes.data(), x.data(), x.size_bytes());
-    return bytes;
-  }
-  for (std::size_t i = 0; i < x.size(); ++i) {
-    const std::uint16_t half = type == Element::f16 ? f16_from_float(x[i]) : bf16_from_float(x[i]);
-    std::memcpy(&bytes[2 * i], &half, 2);
-  }
-  return bytes;
-}
-
-std::vector<float> unpacked(Element type, std::span<const std::uint8_t> bytes) {
-  std::vector<float> x(bytes.size() / element_bytes(type));
-  for (std::size_t i = 0; i < x.size(); ++i) {
-    std::uint16_t half = 0;
-    if (type == Element::f32)
-      std::memcpy(&x[i], &bytes[4 * i], 4);
-    else
-      std::memcpy(&half, &bytes[2 * i], 2), x[i] = type == Element::f16 ? float_from_f16(half) : float_from_bf16(half);
-  }
-  return x;
-}
-
-Result<Buffer> uploaded(const std::shared_ptr<Backend>& backend, std::span<const std::uint8_t> bytes) {
-  KV_TRY(buffer, Buffer::make(backend, bytes.size()));
-  KV_CHECK(backend->copy_to_device(buffer.pointer(), bytes.data(), bytes.size()));
-  return std::move(buffer);
-}
-
-// The first `filled` bytes over and over.
-Result<void> repeat(Backend& backend, DevicePointer to, std::size_t filled, std::size_t bytes) {
-  for (std::size_t step; filled < bytes; filled += step) {
-    step = std::min(filled, bytes - filled);
-    KV_CHECK(backend.copy_on_device(to + filled, to, step, nullptr));
-  }
-  return {};
-}
 
 // Where V stands in a copy, and what a copy takes. Between the sides and behind V are bytes that nobody writes, so that a read past
 // the end of a side shows.
@@ -77,17 +32,16 @@ Places places(std::size_t k_bytes, std::size_t v_bytes) {
   return {end(k_bytes), end(k_bytes) + end(v_bytes)};
 }
 
-Result<void> check_count(const char* what, std::size_t have, std::size_t need) {
-  if (have == need) return {};
-  return fail(Code::internal, fmt::format("{} has {} values where the shape gives {}", what, have, need));
+SideGeometry geometry_of(const ProgramSource& source, const SideFacts& facts, const CacheShape& shape) {
+  if (source.page_tokens == 0) return side_geometry(source, facts, shape.sequences, shape.kv_heads, shape.tokens);
+  return pool_geometry(source, facts, shape.kv_heads, pool_pages(source.page_tokens, shape.sequences, shape.tokens),
+                       shape.places);
 }
 
 }  // namespace
 
 std::size_t memory_bytes(const ProgramSource& source, const CacheShape& shape) {
-  const auto side = [&](const SideFacts& facts) {
-    return side_geometry(source, facts, shape.sequences, shape.kv_heads, shape.tokens).total_bytes;
-  };
+  const auto side = [&](const SideFacts& facts) { return geometry_of(source, facts, shape).total_bytes; };
   std::size_t bytes = places(side(source.k), side(source.v)).copy_bytes;
   return __builtin_mul_overflow(bytes, static_cast<std::size_t>(shape.copies), &bytes) ? kNoNumber : bytes;
 }
@@ -118,7 +72,7 @@ void Trial::set_newest(int side, std::vector<float> x, Element type) {
 }
 
 struct Trial::Launch {
-  Buffer q, out, lengths, workspace, newest[2];
+  Buffer q, out, lengths, workspace, newest[2], tables[2];
   std::vector<Buffer> features;
   Buffer lse;
   AttentionCall call;
@@ -180,8 +134,10 @@ Result<Trial> Trial::make(std::shared_ptr<Context> context, std::shared_ptr<Prog
   trial.problem_ = problem;
   trial.shape_ = shape;
   const ProgramSource& source = trial.program_->source();
-  for (int side : {0, 1})
-    trial.geometry_[side] = side_geometry(source, trial.facts(side), shape.sequences, shape.kv_heads, shape.tokens);
+  for (int side : {0, 1}) {
+    trial.geometry_[side] = geometry_of(source, trial.facts(side), shape);
+    trial.pages_[side] = deal_pages(source.page_tokens, shape.sequences, shape.tokens, std::uint64_t(side) + 1);
+  }
   const Places found = places(trial.geometry_[0].total_bytes, trial.geometry_[1].total_bytes);
   trial.values_at_ = found.values_at;
   trial.copy_bytes_ = found.copy_bytes;
@@ -189,6 +145,11 @@ Result<Trial> Trial::make(std::shared_ptr<Context> context, std::shared_ptr<Prog
   // All ones: a row that nobody wrote reads as NaN or as extreme codes, so a stray read shows.
   KV_CHECK(trial.context_->backend()->fill(memory.pointer(), 0xFF, memory.bytes()));
   trial.memory_ = std::move(memory);
+  if (source.checks) {
+    KV_TRY(check, Buffer::make(trial.context_->backend(), sizeof(kv::CheckRecord)));
+    KV_CHECK(trial.context_->backend()->fill(check.pointer(), 0, check.bytes()));
+    trial.check_ = std::move(check);
+  }
   return trial;
 }
 
@@ -209,95 +170,52 @@ Result<void> Trial::quantise(int side, std::span<const float> x, Element type) {
   const auto count = static_cast<std::size_t>(shape_.sequences * shape_.kv_heads * shape_.tokens * problem_.dim(side));
   KV_CHECK(check_count("the input of quantise", x.size(), count));
   KV_TRY(input, uploaded(context_->backend(), packed(type, x)));
-  KV_CHECK(program_->quantise(side, codec_args(side, input.pointer(), problem_.dim(side), type), nullptr));
-  return context_->backend()->synchronize(nullptr);
+  Buffer table_memory;
+  KV_TRY(table, upload_table(side, {}, table_memory));
+  KV_CHECK(
+      program_->quantise(side, codec_args(side, input.pointer(), problem_.dim(side), type), nullptr, table, bounds()));
+  return finish();
 }
 
-std::size_t Trial::rows_bytes(int side) const {
-  return static_cast<std::size_t>(shape_.sequences * shape_.kv_heads * shape_.tokens *
-                                  format(side).row_bytes(format(side).stored_dim(problem_.dim(side))));
-}
-
-// codes, scales: where the row stands in the side's memory; row: where it stands among the rows in file order.
-template <class Visit>
-void Trial::visit_row(int side, long long codes, long long scales, long long row, Visit visit) const {
-  const Format& stored = format(side);
-  const bool is_planar = program_->source().is_planar;
-  for (int block = 0; block < stored.stored_dim(problem_.dim(side)) / stored.block;
-       ++block, row += stored.block_bytes, codes += is_planar ? 0 : stored.block_bytes)
-    for (const Field& field : stored.fields) {
-      if (field.kind == FieldKind::pad && is_planar) continue;
-      long long& plane = field.is_code() ? codes : scales;
-      visit(field, is_planar ? plane : codes + field.at, row + field.at);
-      if (is_planar) plane += field.bytes;
-    }
-}
-
-template <class Visit>
-void Trial::for_each_piece(int side, Visit visit) const {
-  const kv::CacheSide& strides = geometry_[side].strides;
-  long long row = 0;
+Result<void> Trial::quantise_slots(int side, std::span<const float> x, const std::vector<bool>& skipped) {
+  const PageDeal& pages = pages_[side];
+  std::vector<kv::i64> slots;
   for (long long s = 0; s < shape_.sequences; ++s)
-    for (long long h = 0; h < shape_.kv_heads; ++h)
-      for (long long t = 0; t < shape_.tokens; ++t, row += facts(side).row_bytes)
-        visit_row(side,
-                  s * strides.codes_sequence_stride + h * strides.codes_head_stride + t * strides.codes_token_stride,
-                  static_cast<long long>(geometry_[side].codes_bytes) + s * strides.scales_sequence_stride +
-                      h * strides.scales_head_stride + t * strides.scales_token_stride,
-                  row, visit);
+    for (long long t = 0; t < shape_.tokens; ++t) {
+      const kv::i64 slot = kv::i64(pages.page_of(s, t)) * pages.page_tokens + t % pages.page_tokens;
+      slots.push_back(skipped[slots.size()] ? -1 - slot : slot);
+    }
+  const std::shared_ptr<Backend>& backend = context_->backend();
+  KV_TRY(input, uploaded(backend, packed(Element::f32, x)));
+  KV_TRY(slot_memory, uploaded(backend, {reinterpret_cast<const std::uint8_t*>(slots.data()), slots.size() * 8}));
+  kv::CodecArgs args = codec_args(side, input.pointer(), problem_.dim(side), Element::f32);
+  args.slots = static_cast<const kv::i64*>(device_data(slot_memory.pointer()));
+  KV_CHECK(program_->quantise(side, args, nullptr, {}, bounds()));
+  return finish();
 }
 
-Result<std::vector<std::uint8_t>> Trial::rows(int side) const {
-  std::vector<std::uint8_t> memory(geometry_[side].total_bytes), rows(rows_bytes(side));
-  KV_CHECK(context_->backend()->copy_to_host(memory.data(), this->memory(0, side), memory.size()));
-  for_each_piece(side, [&](const Field& field, long long at, long long row) {
-    std::memcpy(&rows[static_cast<std::size_t>(row)], &memory[static_cast<std::size_t>(at)],
-                static_cast<std::size_t>(field.bytes));
-  });
-  return rows;
+CheckBounds Trial::bounds() const {
+  return {static_cast<kv::CheckRecord*>(device_data(check_.pointer())), pages_[0].pool, pages_[1].pool, shape_.tokens};
 }
 
-Result<void> Trial::set_rows(int side, std::span<const std::uint8_t> rows) {
-  KV_CHECK(check_count("the stored rows", rows.size(), rows_bytes(side)));
-  std::vector<std::uint8_t> memory(geometry_[side].total_bytes, 0xFF);
-  for_each_piece(side, [&](const Field& field, long long at, long long row) {
-    if (field.kind != FieldKind::pad)
-      std::memcpy(&memory[static_cast<std::size_t>(at)], &rows[static_cast<std::size_t>(row)],
-                  static_cast<std::size_t>(field.bytes));
-  });
-  return context_->backend()->copy_to_device(this->memory(0, side), memory.data(), memory.size());
+Result<void> Trial::finish() const {
+  const std::shared_ptr<Backend>& backend = context_->backend();
+  KV_CHECK(backend->synchronize(nullptr));
+  if (!program_->source().checks) return {};
+  kv::CheckRecord record{};
+  KV_CHECK(backend->copy_to_host(&record, check_.pointer(), sizeof record));
+  return check_passed(record);
 }
 
-Result<void> Trial::fill(int side, std::span<const std::uint8_t> rows) {
-  const SideFacts& stored = facts(side);
-  const long long count = static_cast<long long>(rows.size()) / stored.row_bytes;
-  if (count < 1) return fail(Code::internal, fmt::format("{} bytes are no row of {}", rows.size(), stored.format));
-  const bool is_planar = program_->source().is_planar;
-  const long long code_row = is_planar ? stored.code_row_bytes : stored.row_bytes;
-  const long long scale_row = is_planar ? stored.scale_row_bytes : 0;
-  std::vector<std::uint8_t> planes(static_cast<std::size_t>(count * (code_row + scale_row)), 0xFF);
-  for (long long t = 0; t < count; ++t)
-    visit_row(side, t * code_row, count * code_row + t * scale_row, t * stored.row_bytes,
-              [&](const Field& field, long long at, long long row) {
-                if (field.kind != FieldKind::pad)
-                  std::memcpy(&planes[static_cast<std::size_t>(at)], &rows[static_cast<std::size_t>(row)],
-                              static_cast<std::size_t>(field.bytes));
-              });
-  // A plane is rows without a gap, so the pattern repeats over heads, sequences and the capacity that rounds a head up.
-  Backend& backend = *context_->backend();
-  const auto codes = static_cast<std::size_t>(count * code_row);
-  const std::size_t codes_bytes = geometry_[side].codes_bytes, bytes = geometry_[side].total_bytes;
-  const auto lay = [&](std::size_t at, std::span<const std::uint8_t> pattern, std::size_t plane) -> Result<void> {
-    const std::size_t some = std::min(pattern.size(), plane);
-    KV_CHECK(backend.copy_to_device(memory(0, side) + at, pattern.data(), some));
-    return repeat(backend, memory(0, side) + at, some, plane);
-  };
-  const std::span<const std::uint8_t> pattern = planes;
-  KV_CHECK(lay(0, pattern.first(codes), codes_bytes));
-  if (scale_row > 0) KV_CHECK(lay(codes_bytes, pattern.subspan(codes), bytes - codes_bytes));
-  for (int copy = 1; copy < shape_.copies; ++copy)
-    KV_CHECK(backend.copy_on_device(memory(copy, side), memory(0, side), bytes, nullptr));
-  return backend.synchronize(nullptr);
+// The table of a side, if it has pages, in `buffer`. lengths: of the sequences; empty: the capacity.
+Result<kv::PageTable> Trial::upload_table(int side, const std::vector<int>& lengths, Buffer& buffer) const {
+  const PageDeal& pages = pages_[side];
+  if (pages.page_tokens == 0) return kv::PageTable{};
+  const std::vector<int> table = pages.table(lengths);
+  KV_TRY(made, uploaded(context_->backend(),
+                        {reinterpret_cast<const std::uint8_t*>(table.data()), table.size() * sizeof(int)}));
+  buffer = std::move(made);
+  return kv::PageTable{static_cast<const int*>(device_data(buffer.pointer())), pages.row_stride()};
 }
 
 Result<std::vector<float>> Trial::dequantise(int side, bool rotated, Element type) const {
@@ -306,8 +224,10 @@ Result<std::vector<float>> Trial::dequantise(int side, bool rotated, Element typ
   KV_TRY(output, Buffer::make(context_->backend(), count * element_bytes(type)));
   kv::CodecArgs args = codec_args(side, output.pointer(), dim, type);
   args.keep_rotated = rotated;
-  KV_CHECK(program_->dequantise(side, args, nullptr));
-  KV_CHECK(context_->backend()->synchronize(nullptr));
+  Buffer table_memory;
+  KV_TRY(table, upload_table(side, {}, table_memory));
+  KV_CHECK(program_->dequantise(side, args, nullptr, table, bounds()));
+  KV_CHECK(finish());
   std::vector<std::uint8_t> bytes(output.bytes());
   KV_CHECK(context_->backend()->copy_to_host(bytes.data(), output.pointer(), bytes.size()));
   return unpacked(type, bytes);
@@ -327,9 +247,12 @@ Result<Backend::Timing> Trial::time_codec(int side, bool is_writing, Element typ
   kv::CodecArgs args = codec_args(side, x.pointer(), problem_.dim(side), type);
   const long long token = static_cast<long long>(shape_.kv_heads) * problem_.dim(side);
   args.x = {device_data(x.pointer()), shape_.tokens * token, token, problem_.dim(side)};
+  Buffer table_memory;
+  KV_TRY(table, upload_table(side, {}, table_memory));
   return backend->time(
       [&](Stream stream, int) {
-        return is_writing ? program_->quantise(side, args, stream) : program_->dequantise(side, args, stream);
+        return is_writing ? program_->quantise(side, args, stream, table, bounds())
+                          : program_->dequantise(side, args, stream, table, bounds());
       },
       repeats, 1);
 }
@@ -358,12 +281,19 @@ Result<Trial::Launch> Trial::prepare(std::span<const float> q, const Call& call)
   c.blocks = call.blocks;
   c.k_tensor_scale = tensor_scale_[0];
   c.v_tensor_scale = tensor_scale_[1];
+  c.check = bounds();
   if (!call.lengths.empty()) {
     c.tokens = *std::max_element(call.lengths.begin(), call.lengths.end());
     const auto* bytes = reinterpret_cast<const std::uint8_t*>(call.lengths.data());
     KV_TRY(lengths, uploaded(backend, {bytes, call.lengths.size() * sizeof(int)}));
     launch.lengths = std::move(lengths);
     c.lengths = static_cast<const int*>(device_data(launch.lengths.pointer()));
+  }
+  const std::vector<int> lengths =
+      call.lengths.empty() ? std::vector<int>(static_cast<std::size_t>(shape_.sequences), c.tokens) : call.lengths;
+  for (const int side : {0, 1}) {
+    KV_TRY(table, upload_table(side, lengths, launch.tables[side]));
+    (side == 0 ? c.k_table : c.v_table) = table;
   }
   if (program_->source().appends && !call.is_reference) {
     for (const int side : {0, 1}) {
@@ -393,7 +323,7 @@ Result<Trial::Outcome> Trial::attend(std::span<const float> q, const Call& call)
                                    : program_->attention(launch.call, launch.workspace.pointer(), nullptr));
   outcome.report = report;
   const std::shared_ptr<Backend>& backend = context_->backend();
-  KV_CHECK(backend->synchronize(nullptr));
+  KV_CHECK(finish());
   std::vector<std::uint8_t> bytes(launch.out.bytes());
   KV_CHECK(backend->copy_to_host(bytes.data(), launch.out.pointer(), bytes.size()));
   outcome.out = unpacked(problem_.out_type, bytes);

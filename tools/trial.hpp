@@ -11,6 +11,7 @@
 #include "runtime/context.hpp"
 #include "runtime/program.hpp"
 #include "tools/feature_inputs.hpp"
+#include "tools/pages.hpp"
 
 namespace kvjit {
 
@@ -18,6 +19,7 @@ struct CacheShape {
   int sequences = 1, kv_heads = 1;
   long long tokens = 0;  // capacity of each sequence
   int copies = 1;        // timed calls take turns over them; everything else uses the first
+  PagePlaces places = PagePlaces::own;
 };
 
 // What Trial::make allocates for the caches; the largest std::size_t if that is no number of bytes.
@@ -33,6 +35,9 @@ class Trial {
 
   // side 0 = K, 1 = V; x [sequences][kv_heads][tokens][head_dim], uploaded as `type`.
   Result<void> quantise(int side, std::span<const float> x, Element type = Element::f32);
+  // The same in a cache of pages by slot mapping: every row with the slot that the page table would give it; those of a token whose
+  // bit in `skipped` [sequence][token] is set with a negative one.
+  Result<void> quantise_slots(int side, std::span<const float> x, const std::vector<bool>& skipped);
   // Of formats that have one scale for the whole tensor: used by every call from now on.
   void set_tensor_scale(int side, float scale) { tensor_scale_[side] = scale; }
   // Stored rows as whole blocks in file order, whatever the layout: [sequences][kv_heads][tokens][row_bytes];
@@ -84,6 +89,12 @@ class Trial {
 
  private:
   struct Launch;  // buffers of one call
+  std::pair<long long, long long> row_place(int side, long long sequence, long long head, long long token) const;
+  Result<void> fill_pages(int side, std::span<const std::uint8_t> rows, long long count);
+  CheckBounds bounds() const;
+  // Waits; of checked programs, what the record says is an error.
+  Result<void> finish() const;
+  Result<kv::PageTable> upload_table(int side, const std::vector<int>& lengths, Buffer& buffer) const;
   template <class Visit>
   void visit_row(int side, long long codes, long long scales, long long row, Visit visit) const;
   // visit(field, byte of the side's memory, byte of the rows) for every field of every row that the layout has.
@@ -104,7 +115,9 @@ class Trial {
   Problem problem_;
   CacheShape shape_;
   SideGeometry geometry_[2];
-  Buffer memory_;  // copies one behind the other, each K, then V
+  PageDeal pages_[2];  // of layout paged
+  Buffer check_;       // of checked programs: their record
+  Buffer memory_;      // copies one behind the other, each K, then V
   std::size_t values_at_ = 0, copy_bytes_ = 0;
   float tensor_scale_[2] = {1, 1};
   std::vector<float> newest_[2];

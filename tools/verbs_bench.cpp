@@ -238,6 +238,9 @@ Result<TuningRow> row_of(const Spec& spec, const Job& job, const TuneResult& tun
                          const std::string& file, const Registry& registry) {
   const Problem& problem = job.ready.problem;
   TuningRow row;
+  if (problem.page_tokens > 0)
+    return fail(Code::unsupported, "shapes are measured for caches without pages; these take the nearest of them",
+                spec.where("cache.layout"), {"layouts planar and rows can be tuned"});
   row.device = device;
   row.k = spec.k, row.v = spec.v;
   row.head_dim = problem.head_dim, row.rows = problem.q_heads_per_kv * problem.query_length;

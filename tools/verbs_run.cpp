@@ -18,6 +18,7 @@
 #include "tools/npy.hpp"
 #include "tools/report.hpp"
 #include "tools/trial.hpp"
+#include "tools/verify_pages.hpp"
 
 namespace kvjit {
 namespace {
@@ -312,6 +313,11 @@ Result<Verdict> verify_one(const Spec& spec, int longest, const Registry& regist
           fmt::format("read K as {} and V as {}, converted {} bytes", report.k_reader, report.v_reader,
                       report.converted_bytes));
     }
+  }
+  if (problem.page_tokens > 0) {
+    KV_TRY(pages, verify_pages(context, ready.program, problem, kMaxKernelError));
+    verdict.attention = std::isnan(pages.worst) ? pages.worst : std::max(verdict.attention, pages.worst);
+    verdict.require(pages.failure.empty(), pages.failure);
   }
   return verdict;
 }

@@ -59,5 +59,21 @@ TEST_CASE("many query rows: few spills") {
   kernels.compile(kThreads, kMostSpilled);
 }
 
+TEST_CASE("caches of pages: no spills, no stack") {
+  const Registry registry = must(Registry::load(embedded_files()));
+  const auto specs = must(parse_specs(
+      "[k]\n[v]\nformat = \"tbq4_0\"\n[attention]\nq_heads_per_kv = 8\n[cache]\nlayout = \"paged\"\n[matrix]\n"
+      "\"k.format\" = [\"f16\", \"kv4\", \"tbq3_0\"]\n\"cache.page_tokens\" = [8, 64]\n"
+      "\"cache.page_layout\" = [\"planar\", \"rows\"]\n",
+      "pages"));
+  Kernels kernels;
+  for (const char* arch : {"sm_75", "sm_90a"}) {
+    if (!is_known(arch)) continue;
+    for (const Spec& spec : specs)
+      kernels.add(must(make_program(must(resolve(spec, registry, arch)), registry)).kernels.at(Role::attend));
+  }
+  kernels.compile(kThreads);
+}
+
 }  // namespace
 }  // namespace kvjit::test

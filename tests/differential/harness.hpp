@@ -41,20 +41,25 @@ struct Case {
   int head_dim = 128, gqa = 4, query_length = 1;
   Layout layout = Layout::planar;
   bool is_causal = false;
-  int head_dim_v = 0;  // 0: as head_dim
+  int head_dim_v = 0;   // 0: as head_dim
+  int page_tokens = 0;  // of layout paged, and how rows lie in a page
+  Layout page_layout = Layout::planar;
 
   std::string toml() const {
     return fmt::format(
-        "[k]\nformat = \"{}\"\n[v]\nformat = \"{}\"\n[attention]\nhead_dim_k = {}\nhead_dim_v = {}\nq_heads_per_kv = "
-        "{}\nquery_length = {}\n"
-        "features = [{}]\n[cache]\nlayout = \"{}\"\n",
-        k, v, head_dim, head_dim_v ? head_dim_v : head_dim, gqa, query_length, is_causal ? "\"causal\"" : "",
-        to_string(layout));
+               "[k]\nformat = \"{}\"\n[v]\nformat = \"{}\"\n[attention]\nhead_dim_k = {}\nhead_dim_v = "
+               "{}\nq_heads_per_kv = {}\nquery_length = {}\nfeatures = [{}]\n[cache]\nlayout = \"{}\"\n",
+               k, v, head_dim, head_dim_v ? head_dim_v : head_dim, gqa, query_length, is_causal ? "\"causal\"" : "",
+               to_string(layout)) +
+           (page_tokens > 0
+                ? fmt::format("page_tokens = {}\npage_layout = \"{}\"\n", page_tokens, to_string(page_layout))
+                : "");
   }
+  bool is_planar() const { return (page_tokens > 0 ? page_layout : layout) == Layout::planar; }
   std::string name() const {
     return fmt::format("K {} V {} head_dim {}{} GQA {} queries {} {}{}", k, v, head_dim,
-                       head_dim_v ? fmt::format("x{}", head_dim_v) : "", gqa, query_length, to_string(layout),
-                       is_causal ? " causal" : "");
+                       head_dim_v ? fmt::format("x{}", head_dim_v) : "", gqa, query_length,
+                       layout_name(is_planar(), page_tokens), is_causal ? " causal" : "");
   }
 };
 
@@ -153,11 +158,12 @@ double relative_error(const A& a, const B& b) {
 // A program with a filled cache, and the oracle's answers for it.
 class Judge {
  public:
-  Judge(const std::shared_ptr<Context>& context, const Planned& one, int sequences = 1, int capacity = 257)
+  Judge(const std::shared_ptr<Context>& context, const Planned& one, int sequences = 1, int capacity = 257,
+        PagePlaces places = PagePlaces::own)
       : problem_(one.problem),
         name_(one.test.name()),
         tile_(one.source.tile_tokens),
-        shape_{sequences, kKvHeads, std::max(capacity, tile_ + 1)},
+        shape_{sequences, kKvHeads, std::max(capacity, tile_ + 1), 1, places},
         trial_(must(Trial::make(context, must(Program::create(context, one.source)), problem_, shape_))) {
     for (const int side : {0, 1}) must(trial_.set_rows(side, cache(side).rows));
     Rng rng(3);

@@ -133,8 +133,24 @@ TEST_CASE("a matrix that would not end is refused before it is made") {
 }
 
 TEST_CASE("a layout of the future is unsupported, a misspelt one is bad input") {
-  CHECK(parse_specs(kSides + "cache = { layout = 'paged' }", "s.toml").error().code == Code::unsupported);
+  CHECK(parse_specs(kSides + "cache = { layout = 'interleaved' }", "s.toml").error().code == Code::unsupported);
   CHECK(parse_specs(kSides + "cache = { layout = 'row' }", "s.toml").error().code == Code::bad_input);
+}
+
+TEST_CASE("pages: 16 tokens in planes unless the spec says otherwise; without pages their keys are refused") {
+  const auto cache = [](const std::string& keys) { return parse_specs(kSides + "cache = { " + keys + " }", "s.toml"); };
+  const Spec plain = cache("layout = 'paged'").value()[0];
+  CHECK(plain.layout == Layout::paged);
+  CHECK(plain.page_tokens == 16);
+  CHECK(plain.page_layout == Layout::planar);
+  const Spec own = cache("layout = 'paged', page_tokens = 256, page_layout = 'rows'").value()[0];
+  CHECK(own.page_tokens == 256);
+  CHECK(own.page_layout == Layout::rows);
+  CHECK(cache("layout = 'rows'").value()[0].page_tokens == 0);
+  for (const char* keys : {"page_tokens = 16", "layout = 'rows', page_layout = 'rows'",
+                           "layout = 'paged', page_tokens = 4", "layout = 'paged', page_tokens = 48",
+                           "layout = 'paged', page_tokens = 512", "layout = 'paged', page_layout = 'paged'"})
+    CHECK_MESSAGE(cache(keys).error().code == Code::bad_input, keys);
 }
 
 TEST_CASE("words for layouts and elements") {

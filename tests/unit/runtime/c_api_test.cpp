@@ -93,6 +93,73 @@ std::vector<double> attend(const float* q, const std::vector<float>& k, const st
 
 }  // namespace
 
+TEST_CASE("pages by the C interface: the answer of layout planar; a wrong entry is reported") {
+  constexpr int kPages = 3, kPageTokens = 8, kLength = 20;
+  Session s;
+  const auto text = [](const char* cache, const char* target) {
+    return std::string(
+               "k = { format = 'q8_0' }\nv = { format = 'q4_0' }\nattention = { head_dim = 64, q_type = 'f32' }\n") +
+           cache + target;
+  };
+  std::vector<float> x(kLength * 64), q(64), out[2];
+  for (std::size_t i = 0; i < x.size(); ++i) x[i] = std::sin(static_cast<float>(i) * 0.37f);
+  for (std::size_t i = 0; i < q.size(); ++i) q[i] = std::cos(static_cast<float>(i));
+  int table[] = {2, 0, 1, 77};
+  alignas(16) char record[KVJIT_CHECK_BYTES] = {};
+  for (const bool is_paged : {false, true}) {
+    const std::string toml =
+        is_paged ? text("cache = { layout = 'paged', page_tokens = 8 }\n", "target = { checks = true }\n")
+                 : text("", "");
+    s.ok(s.program.open(s.context, toml.c_str(), "test.toml", nullptr, s.error));
+    auto facts = sized<kvjit_program_facts>();
+    s.ok(kvjit_program_describe(s.program.get(), &facts, &s.error));
+    CHECK(facts.page_tokens == (is_paged ? kPageTokens : 0));
+    CHECK(facts.checks == is_paged);
+    const kvjit_pages pages = {is_paged ? table : nullptr, 4, kPages};
+    kvjit_side cache[2];
+    kvjit::api::Memory storage[2];
+    for (int side = 0; side < 2; ++side) {
+      std::size_t bytes = 0;
+      s.ok(kvjit_cache_layout(s.program.get(), side, 1, 1, kLength, nullptr, nullptr, &bytes, &s.error));
+      storage[side] = s.memory(bytes);
+      s.ok(kvjit_cache_layout(s.program.get(), side, 1, 1, kLength, storage[side].get(), &cache[side], nullptr,
+                              &s.error));
+      auto call = sized<kvjit_codec_call>();
+      call.x = {x.data(), 0, 64, 64};
+      call.x_type = KVJIT_F32;
+      call.cache = cache[side];
+      call.sequences = call.heads = 1, call.tokens = kLength;
+      call.pages = pages, call.check = is_paged ? record : nullptr;
+      s.ok(kvjit_quantise(s.program.get(), side, &call, &s.error));
+    }
+    out[is_paged].assign(64, -1.f);
+    auto call = sized<kvjit_attention_call>();
+    call.q = {q.data(), 64, 64, 64}, call.out = {out[is_paged].data(), 64, 64, 64};
+    call.k = cache[0], call.v = cache[1];
+    call.k_pages = call.v_pages = pages;
+    call.check = is_paged ? record : nullptr;
+    call.tokens = kLength, call.sequences = call.kv_heads = 1;
+    s.ok(kvjit_workspace_bytes(s.program.get(), &call, &call.workspace_bytes, &s.error));
+    kvjit::api::Memory workspace = s.memory(call.workspace_bytes);
+    std::memset(workspace.get(), 0, call.workspace_bytes);
+    call.workspace = workspace.get();
+    s.ok(kvjit_attention(s.program.get(), &call, nullptr, &s.error));
+    if (!is_paged) continue;
+    CHECK(out[0] == out[1]);
+    auto check = sized<kvjit_check>();
+    s.ok(kvjit_read_check(s.program.get(), record, nullptr, &check, &s.error));
+    CHECK(check.array == nullptr);
+    table[1] = kPages;
+    s.ok(kvjit_attention(s.program.get(), &call, nullptr, &s.error));
+    s.ok(kvjit_read_check(s.program.get(), record, nullptr, &check, &s.error));
+    REQUIRE(check.array != nullptr);
+    CHECK(check.index == 1);
+    CHECK(check.value == kPages);
+    CHECK(check.most == kPages - 1);
+    CHECK(check.count == 2);  // of K's table and of V's
+  }
+}
+
 TEST_CASE("TOML to attention, over the values the cache holds") {
   for (const char* rotation : {"none", "wht_signed"})
     for (const char* layout : {"planar", "rows"}) {

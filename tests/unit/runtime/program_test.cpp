@@ -167,6 +167,73 @@ TEST_CASE("rows geometry is [sequence][token][head][row]") {
   CHECK(at(v, 4096).scales == nullptr);
 }
 
+TEST_CASE("geometry of pages: planes by head, whole blocks by token, pages on 16 bytes") {
+  ProgramSource source = make_source(false, false);
+  source.page_tokens = 16;
+  const SideGeometry v = side_geometry(source, source.v, 3, 2, 100);  // 7 pages each
+  CHECK(v.strides.codes_sequence_stride == 2 * 16 * (48 + 2));
+  CHECK(v.strides.scales_sequence_stride == v.strides.codes_sequence_stride);
+  CHECK(v.strides.codes_head_stride == 16 * 48);
+  CHECK(v.strides.codes_token_stride == 48);
+  CHECK(v.strides.scales_head_stride == 16 * 2);
+  CHECK(v.codes_bytes == 2 * 16 * 48);
+  CHECK(v.total_bytes == 3 * 7 * 1600);
+  CHECK(at(v, 4096).scales - at(v, 4096).codes == 2 * 16 * 48);
+  source.is_planar = false;
+  const SideGeometry rows = side_geometry(source, source.v, 3, 2, 100);
+  CHECK(rows.strides.codes_head_stride == 50);
+  CHECK(rows.strides.codes_token_stride == 100);
+  CHECK(rows.strides.codes_sequence_stride == 1600);
+  CHECK(at(rows, 4096).scales == nullptr);
+  CHECK(side_geometry(source, source.v, 1, 1, std::numeric_limits<long long>::max()).total_bytes ==
+        std::numeric_limits<std::size_t>::max());
+}
+
+TEST_CASE("pages: tables reach the kernel; what it could not see is refused") {
+  ProgramSource source = make_source(false, false);
+  source.page_tokens = 16;
+  source.kernels[Role::attend].args_bytes = sizeof(kv::PagedAttentionArgs);
+  source.kernels[Role::quantise_k].args_bytes = sizeof(kv::PagedCodecArgs);
+  Fixture f(source);
+  f.call.k = at(side_geometry(source, source.k, 3, 2, 1000), 3 * kBase);
+  f.call.v = at(side_geometry(source, source.v, 3, 2, 1000), 9 * kBase);
+  f.call.k_table = {pointer<const int>(20 * kBase), 63};
+  f.call.v_table = {pointer<const int>(21 * kBase), 70};
+  f.attend();
+  const auto args = f.launches[0].as<kv::PagedAttentionArgs>();
+  CHECK(address(args.k_table.pages) == 20 * kBase);
+  CHECK(args.v_table.row_stride == 70);
+  const auto refused = [&](auto change, const std::string& message) {
+    AttentionCall call = f.call;
+    change(call);
+    const auto ran = f.program->attention(call, 64 * kBase, nullptr);
+    REQUIRE_FALSE(ran);
+    CHECK(ran.error().code == Code::bad_input);
+    CHECK_MESSAGE(ran.error().message.find(message) != std::string::npos, ran.error().message);
+  };
+  refused([](auto& c) { c.k_table.pages = nullptr; }, "k: the page table is a null pointer");
+  refused([](auto& c) { c.v_table.row_stride = -1; }, "v: page table rows -1 entries apart");
+  refused([](auto& c) { c.k.codes_sequence_stride += 8; }, "k.codes: page stride");
+  refused([](auto& c) { c.k.codes_token_stride = 72; }, "k.codes: token stride 72 is not a multiple of 16");
+  refused([](auto& c) { c.k.codes += 8; }, "k.codes is 8 bytes past a multiple of 16");
+  refused([](auto& c) { c.k.scales_token_stride = 12; }, "k.scales: token stride 12 is not a multiple of 8");
+  refused([](auto& c) { c.v.scales += 2; }, "v.scales is 2 bytes past a multiple of 16");  // dense: 16 bytes at a time
+
+  kv::CodecArgs codec{};
+  codec.x = {pointer<void>(kBase), 0, 128, 128};
+  codec.side = f.call.k;
+  codec.sequences = codec.heads = 1, codec.tokens = 4, codec.x_type = kv::RowType::f32, codec.tensor_scale = 1;
+  CHECK(f.program->quantise(0, codec, nullptr).error().message == "k: the page table is a null pointer");
+  codec.slots = pointer<const kv::i64>(30 * kBase);
+  REQUIRE(f.program->quantise(0, codec, nullptr, f.call.k_table));
+  CHECK(f.launches.back().as<kv::PagedCodecArgs>().table.pages == nullptr);  // slots lead to the pages
+
+  Fixture plain(make_source(false, false));
+  plain.call.k_table = f.call.k_table;
+  CHECK(plain.program->attention(plain.call, 64 * kBase, nullptr).error().message.find("whose cache has no pages") !=
+        std::string::npos);
+}
+
 TEST_CASE("sizes that overflow saturate") {
   constexpr long long kHuge = std::numeric_limits<long long>::max();
   for (const bool planar : {false, true}) {

@@ -1,0 +1,34 @@
+// Counts of bytes that may not fit, and the alignments that memory is laid out by.
+// SPDX-License-Identifier: MIT
+#pragma once
+#include <cstddef>
+#include <limits>
+
+namespace kvjit {
+
+constexpr std::size_t kTooMuch = std::numeric_limits<std::size_t>::max();
+constexpr std::size_t kPiece = 256;        // alignment of the planes of a cache and of the pieces of a workspace
+constexpr unsigned kVectorAlignment = 16;  // planes are read 16 bytes at a time
+
+// Sizes that do not fit become kTooMuch and stay so; no allocation of that size can succeed.
+inline std::size_t times(std::size_t a, long long b) {
+  std::size_t product = 0;
+  return b < 0 || a == kTooMuch || __builtin_mul_overflow(a, static_cast<std::size_t>(b), &product) ? kTooMuch
+                                                                                                    : product;
+}
+inline std::size_t plus(std::size_t a, std::size_t b) {
+  std::size_t sum = 0;
+  return __builtin_add_overflow(a, b, &sum) ? kTooMuch : sum;
+}
+inline std::size_t rounded(std::size_t bytes) {
+  const std::size_t up = plus(bytes, kPiece - 1);
+  return up == kTooMuch ? kTooMuch : up / kPiece * kPiece;
+}
+template <class... Counts>
+std::size_t product(std::size_t first, Counts... counts) {
+  ((first = times(first, counts)), ...);
+  return first;
+}
+inline long long ceil_div(long long a, long long b) { return (a + b - 1) / b; }
+
+}  // namespace kvjit

@@ -1,0 +1,25 @@
+// Stored rows of paged caches: where they are, instead of formats/stored.cuh's answer.
+// SPDX-License-Identifier: MIT
+#pragma once
+#include "core/tables.cuh"
+#include "formats/stored.cuh"
+
+namespace kv {
+
+template <Paged F>
+KV_DEVICE StoredRow stored_row(const CacheSide& side, i64 sequence, i64 head, i64 token) {
+  const PageTable& table = table_of<F>(side);
+  constexpr int kBits = page_bits(F::kPageTokens);
+  i64 page = token >> kBits;
+  const i64 place = token & (F::kPageTokens - 1);
+  if (table.pages) page = table.pages[sequence * table.row_stride + page];
+  u8* const codes =
+      side.codes + page * side.codes_sequence_stride + head * side.codes_head_stride + place * side.codes_token_stride;
+  if constexpr (F::kIsPlanar)
+    return {codes, side.scales + page * side.scales_sequence_stride + head * side.scales_head_stride +
+                       place * side.scales_token_stride};
+  else
+    return {codes, codes};
+}
+
+}  // namespace kv
