@@ -35,6 +35,9 @@ Result<PagesVerdict> verify_pages(const std::shared_ptr<Context>& context, const
   PagesVerdict verdict;
   for (const PagePlaces places : {PagePlaces::own, PagePlaces::other, PagePlaces::slots}) {
     KV_TRY(trial, Trial::make(context, program, problem, {sequences, kKvHeads, capacity, 1, places}));
+    trial.set_features(random_features(problem.features,
+                                       {sequences, kKvHeads * problem.q_heads_per_kv, problem.query_length, capacity},
+                                       11, int(places)));
     std::vector<double> decoded[2];
     for (const int side : {0, 1}) {
       const int dim = problem.dim(side);
@@ -48,8 +51,10 @@ Result<PagesVerdict> verify_pages(const std::shared_ptr<Context>& context, const
     KV_TRY(outcome, trial.attend(q, {0, lengths, 0, false}));
     for (int s = 0; s < sequences; ++s) {
       const int tokens = lengths[static_cast<std::size_t>(s)];
-      const AttentionShape shape{kKvHeads, problem.q_heads_per_kv, problem.query_length, problem.head_dim, tokens,
-                                 capacity, problem.causal,         problem.v_dim()};
+      const ScoreRule rule(problem.features, problem.causal, trial.features(), s, problem.query_length, tokens);
+      AttentionShape shape{kKvHeads, problem.q_heads_per_kv, problem.query_length, problem.head_dim, tokens,
+                           capacity, problem.causal,         problem.v_dim()};
+      shape.rule = &rule;
       const auto queries = part_of(q, s, sequences), out = part_of(outcome.out, s, sequences);
       const auto keys = part_of(decoded[0], s, sequences), values = part_of(decoded[1], s, sequences);
       const auto exact = exact_attention(shape, widened(queries), keys, values);
