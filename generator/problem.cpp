@@ -102,7 +102,7 @@ Result<Problem> resolve(const Spec& spec, const Registry& registry, const std::s
   problem.arch = *arch;
   problem.title = spec.title;
   problem.head_dim = spec.head_dim;
-  problem.head_dim_v = spec.dim_of("v");
+  problem.head_dim_v = spec.dim_of("v") == spec.head_dim ? 0 : spec.dim_of("v");
   problem.q_heads_per_kv = spec.q_heads_per_kv;
   problem.query_length = spec.query_length;
   problem.q_type = spec.q_type;

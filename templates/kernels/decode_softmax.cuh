@@ -134,7 +134,8 @@ KV_DEVICE void renew_base(Scores<Plan> (&x)[Plan::kSubtiles], Softmax<Plan>& sof
     if (Plan::kOwnBlocks < Plan::kColumnBlocks && n / Plan::kOwnBlocks != Share<Plan>::first_block() / Plan::kOwnBlocks)
       continue;
     KV_UNROLL
-    for (auto& sums : o[n % Plan::kOwnBlocks]) sums[j] *= keep, sums[j + 2] *= keep;
+    for (int tile = 0; tile < Plan::kValueDim / 16 / Plan::kValueShare; ++tile)
+      o[n % Plan::kOwnBlocks][tile][j] *= keep, o[n % Plan::kOwnBlocks][tile][j + 2] *= keep;
   }
   softmax.renews_at = softmax.unseen ? kAlways : int(bits_of(kLimit)) + 1;
 }

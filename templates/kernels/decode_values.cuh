@@ -127,14 +127,9 @@ struct ValueScales {
     const int needed = int(most >> 10) - 14, renewed = needed < log2 ? log2 : needed > kMost ? kMost : needed;
     const float keep = exp2_fast(float(log2 - renewed));
     log2 = renewed, limit = limit_of(log2), inverse = half_power(-log2) * 0x10001u;
+    constexpr int kSums = Plan::kValueDim / 4 / Plan::kValueShare;  // of a block of columns
     KV_UNROLL
-    for (auto& block : o) {
-      KV_UNROLL
-      for (auto& sums : block) {
-        KV_UNROLL
-        for (float& sum : sums) sum *= keep;
-      }
-    }
+    for (int i = 0; i < Plan::kOwnBlocks * kSums; ++i) o[i / kSums][i / 4 % (kSums / 4)][i % 4] *= keep;
   }
 
  private:
