@@ -11,17 +11,14 @@
 #include "generator/program.hpp"
 #include "runtime/compiler.hpp"
 #include "tests/support/axis_formats.hpp"
+#include "tests/support/registry.hpp"
 
 namespace kvjit {
 namespace {
 
-constexpr int kSkipped = 77;  // ctest's SKIP_RETURN_CODE
+using test::must;
 
-template <class T>
-T must(Result<T> result) {
-  if (!result) FAIL(render(result.error()));
-  return std::move(*result);
-}
+constexpr int kSkipped = 77;  // ctest's SKIP_RETURN_CODE
 
 TEST_CASE("quantise, dequantise, reference and rotate of every axis: no spills, no stack") {
   const auto nvrtc = open_nvrtc(Options::from_environment());

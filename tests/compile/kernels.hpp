@@ -18,14 +18,9 @@
 
 #include "generator/program.hpp"
 #include "runtime/compiler.hpp"
+#include "tests/support/registry.hpp"
 
 namespace kvjit::test {
-
-template <class T>
-T must(Result<T> result) {
-  if (!result) FAIL(render(result.error()));
-  return std::move(*result);
-}
 
 inline std::shared_ptr<Compiler> nvrtc() {
   constexpr int kSkipped = 77;  // ctest's SKIP_RETURN_CODE

@@ -9,15 +9,12 @@
 
 #include "generator/emit.hpp"
 #include "runtime/compiler.hpp"
+#include "tests/support/registry.hpp"
 
 namespace kvjit {
 namespace {
 
-template <class T>
-T must(Result<T> result) {
-  if (!result) FAIL(render(result.error()));
-  return std::move(*result);
-}
+using test::must;
 
 constexpr int kSkipped = 77;  // ctest's SKIP_RETURN_CODE
 

@@ -15,11 +15,6 @@ namespace {
 constexpr double kMaxDeviceDifference = 1e-4;  // relative L2 between the GPU and the CPU back-end
 constexpr int kSkipped = 77;                   // ctest's SKIP_RETURN_CODE
 
-const Registry& registry() {
-  static const Registry loaded = must(Registry::load(embedded_files()));
-  return loaded;
-}
-
 std::shared_ptr<Context> gpu() {
   Options options = Options::from_environment();
   if (const auto backend = open_cuda(options); !backend) {

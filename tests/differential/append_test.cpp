@@ -11,11 +11,6 @@ namespace {
 constexpr unsigned kCompileThreads = 2;
 constexpr int kSequences = 5, kCapacity = 300;
 
-const Registry& registry() {
-  static const Registry loaded = must(Registry::load(embedded_files()));
-  return loaded;
-}
-
 Planned planned_for(const std::shared_ptr<Context>& context, const Case& test, bool appends) {
   std::string toml = test.toml();
   const std::string table = "[attention]\n";

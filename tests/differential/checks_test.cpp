@@ -11,11 +11,6 @@ namespace {
 
 constexpr int kSequences = 2, kTokens = 40, kPage = 16, kPool = 8, kStride = 4;
 
-const Registry& registry() {
-  static const Registry loaded = must(Registry::load(embedded_files()));
-  return loaded;
-}
-
 ProgramSource checked_source(const std::string& arch, bool is_paged, bool checks) {
   const std::string toml = fmt::format(
       "k = {{ format = 'q8_0' }}\nv = {{ format = 'tbq4_0' }}\nattention = {{ head_dim = 128 }}\ncache = {{ layout = "

@@ -12,11 +12,6 @@ namespace {
 constexpr int kTokens = 37;
 constexpr float kTensorScale[2] = {0.0625f, 0.375f};
 
-const Registry& registry() {
-  static const Registry loaded = must(Registry::load(embedded_files()));
-  return loaded;
-}
-
 Format axis_format(const AxisFormat& axis, int head_dim) {
   const std::string toml = fmt::format("title = \"of a test\"\n{}\n", axis.toml);
   return must(parse_format(toml, fmt::format("specs/formats/{}.toml", axis.name), registry(), head_dim));

@@ -11,11 +11,6 @@ namespace {
 
 constexpr unsigned kCompileThreads = 2;
 
-const Registry& registry() {
-  static const Registry loaded = must(Registry::load(embedded_files()));
-  return loaded;
-}
-
 Planned planned_for(const std::shared_ptr<Context>& context, const Case& test, bool is_fused = true) {
   std::string toml = test.toml();
   const std::string table = "[attention]\n";

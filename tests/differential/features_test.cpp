@@ -11,11 +11,6 @@ constexpr int kSequences = 5, kCapacity = 900;
 // More tiles than a block has warps, none, one token, both sides of a tile's border.
 const std::vector<int> kLengths = {900, 0, 1, 33, 128};
 
-const Registry& registry() {
-  static const Registry loaded = must(Registry::load(embedded_files()));
-  return loaded;
-}
-
 const FeatureCase kAlone[] = {{"kv4", "kv4", "softcap = 5.0"},
                               {"kv3", "kv4", "features = [\"mask\"]", 4, 2},
                               {"kv4", "kv2", "features = [\"mask\", \"mask_slopes\"]", 3},

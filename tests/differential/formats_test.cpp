@@ -10,11 +10,6 @@ namespace {
 
 constexpr unsigned kCompileThreads = 2;
 
-const Registry& registry() {
-  static const Registry loaded = must(Registry::load(embedded_files()));
-  return loaded;
-}
-
 void check_cases(const std::vector<Case>& cases) {
   constexpr std::size_t kBatch = 32;  // texts and shared objects that are in memory together
   for (std::size_t first = 0; first < cases.size(); first += kBatch) {

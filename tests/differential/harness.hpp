@@ -17,6 +17,7 @@
 #include "generator/program.hpp"
 #include "tests/support/goldens.hpp"
 #include "tests/support/oracle.hpp"
+#include "tests/support/registry.hpp"
 #include "tests/support/rng.hpp"
 #include "tools/measure.hpp"
 #include "tools/trial.hpp"
@@ -26,15 +27,6 @@ namespace kvjit::test {
 constexpr double kMaxKernelError = 1e-3;  // relative L2, of every kernel on every device
 constexpr int kKvHeads = 2;
 constexpr const char* kFormats[] = {"f16", "bf16", "q8_0", "q4_0", "tbq4_0"};
-
-template <class T>
-T must(Result<T> result) {
-  if (!result) FAIL(render(result.error()));
-  return std::move(*result);
-}
-inline void must(const Result<void>& result) {
-  if (!result) FAIL(render(result.error()));
-}
 
 struct Case {
   std::string k, v;

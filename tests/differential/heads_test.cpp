@@ -7,11 +7,6 @@ namespace {
 
 constexpr unsigned kCompileThreads = 2;
 
-const Registry& registry() {
-  static const Registry loaded = must(Registry::load(embedded_files()));
-  return loaded;
-}
-
 void check_cases(const std::vector<Case>& cases) {
   const auto context = open_context(DeviceKind::cpu);
   std::vector<Planned> all;

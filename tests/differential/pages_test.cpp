@@ -15,11 +15,6 @@ constexpr int kLongest = 801;
 const std::vector<int> kLengths = {kLongest, 0, 40, 1, 128};
 constexpr PagePlaces kPlaces[] = {PagePlaces::own, PagePlaces::other, PagePlaces::slots};
 
-const Registry& registry() {
-  static const Registry loaded = must(Registry::load(embedded_files()));
-  return loaded;
-}
-
 Case paged(const char* k, const char* v, int page_tokens, Layout page_layout, int head_dim = 128, int queries = 1,
            bool is_causal = false, int gqa = 4, int head_dim_v = 0) {
   return {k, v, head_dim, gqa, queries, Layout::paged, is_causal, head_dim_v, page_tokens, page_layout};

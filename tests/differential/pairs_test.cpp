@@ -9,11 +9,6 @@ namespace {
 
 constexpr unsigned kCompileThreads = 2;
 
-const Registry& registry() {
-  static const Registry loaded = must(Registry::load(embedded_files()));
-  return loaded;
-}
-
 std::vector<Planned> plan_all(const std::shared_ptr<Context>& context, const std::vector<Case>& cases) {
   std::vector<Planned> all;
   for (const Case& test : cases) all.push_back(planned(registry(), test, context->backend()->facts().arch));

@@ -8,16 +8,13 @@
 #include "core/args.cuh"
 #include "generator/emit.hpp"
 #include "runtime/context.hpp"
+#include "tests/support/registry.hpp"
 #include "tests/support/rng.hpp"
 
 namespace kvjit {
 namespace {
 
-template <class T>
-T must(Result<T> result) {
-  if (!result) FAIL(render(result.error()));
-  return std::move(*result);
-}
+using test::must;
 
 constexpr int kRows = 3;  // of four warps, so that one has none
 

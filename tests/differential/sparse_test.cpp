@@ -12,11 +12,6 @@ namespace {
 constexpr unsigned kCompileThreads = 2;
 constexpr int kDim = 128, kGroup = 4;
 
-const Registry& registry() {
-  static const Registry loaded = must(Registry::load(embedded_files()));
-  return loaded;
-}
-
 Planned planned_for(const std::shared_ptr<Context>& context, const Case& test, double sparse_v) {
   std::string toml = test.toml();
   const std::string table = "[attention]\n";

@@ -4,15 +4,6 @@
 #include "tests/differential/tiles.hpp"
 
 namespace kvjit::test {
-namespace {
-
-const Registry& registry() {
-  static const Registry loaded = must(Registry::load(embedded_files()));
-  return loaded;
-}
-
-}  // namespace
-
 TEST_CASE("many rows at once, by warpgroups: bytes as the codec's, values as its decoder's") {
   const auto context = open_context(DeviceKind::cpu);
   for (const char* format : {"tbq4_0", "kv4", "kv3", "kv2", "kv1", "tbq4_dense_qsfirst_raw"})

@@ -21,11 +21,6 @@ constexpr int kBlocks[] = {1, 3};
 // Of the parts of a block: what the one leaves in shared memory is read before the next fills it.
 constexpr const char* kBetweenParts = "sync_block();  // shared memory is used anew";
 
-const Registry& registry() {
-  static const Registry loaded = must(Registry::load(embedded_files()));
-  return loaded;
-}
-
 struct Wait {
   std::size_t at, size;
   std::string line;  // from the wait on: what it says it is for

@@ -10,11 +10,6 @@ constexpr unsigned kCompileThreads = 2;
 constexpr const char* kWarpgroupArch = "sm_90a";  // has wgmma
 constexpr const char* kWarpArch = "sm_80";        // has not
 
-const Registry& registry() {
-  static const Registry loaded = must(Registry::load(embedded_files()));
-  return loaded;
-}
-
 // None, a part of a tile, whole tiles of a team and one token more; and a call in which the last team has a single tile.
 const std::vector<int> kLengths = {257, 0, 40, 1, 128};
 constexpr int kSequences = 5;

@@ -9,16 +9,14 @@
 
 #include "generator/codec.hpp"
 #include "generator/registry.hpp"
+#include "tests/support/registry.hpp"
 #include "tests/support/rng.hpp"
 
 using namespace kvjit;
 
 namespace {
 
-const Registry& registry() {
-  static const Registry loaded = Registry::load(embedded_files()).value();
-  return loaded;
-}
+using test::registry;
 
 double relative_mse(const Format& f, int rows, int n) {
   test::Rng rng(7);

@@ -10,18 +10,16 @@
 #include "generator/codebook.hpp"
 #include "generator/registry.hpp"
 #include "tests/support/goldens.hpp"
+#include "tests/support/registry.hpp"
 #include "tests/support/rng.hpp"
 
 using namespace kvjit;
 
 namespace {
 
-constexpr float kInfinity = std::numeric_limits<float>::infinity(), kNaN = std::numeric_limits<float>::quiet_NaN();
+using test::registry;
 
-const Registry& registry() {
-  static const Registry loaded = Registry::load(embedded_files()).value();
-  return loaded;
-}
+constexpr float kInfinity = std::numeric_limits<float>::infinity(), kNaN = std::numeric_limits<float>::quiet_NaN();
 
 const Format& format(const std::string& name) { return *registry().format(name, {}).value(); }
 std::string encoded(const std::string& name, const std::vector<float>& x) {

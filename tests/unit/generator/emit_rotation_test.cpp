@@ -4,15 +4,13 @@
 
 #include "generator/emit_text.hpp"
 #include "generator/program.hpp"
+#include "tests/support/registry.hpp"
 
 using namespace kvjit;
 
 namespace {
 
-const Registry& registry() {
-  static const Registry loaded = Registry::load(embedded_files()).value();
-  return loaded;
-}
+using test::registry;
 
 std::string written(const Rotation& rotation, const std::string& type) {
   emit::Writer w{registry(), {}, {}};

@@ -6,15 +6,13 @@
 #include <cmath>
 
 #include "generator/registry.hpp"
+#include "tests/support/registry.hpp"
 
 using namespace kvjit;
 
 namespace {
 
-const Registry& registry() {
-  static const Registry loaded = Registry::load(embedded_files()).value();
-  return loaded;
-}
+using test::registry;
 
 // A published file with one piece of text replaced.
 Result<Format> edited(const std::string& name, const std::string& from, const std::string& to, int head_dim = 128) {

@@ -10,15 +10,13 @@
 
 #include "generator/codebook.hpp"
 #include "generator/registry.hpp"
+#include "tests/support/registry.hpp"
 
 using namespace kvjit;
 
 namespace {
 
-const Registry& registry() {
-  static const Registry loaded = Registry::load(embedded_files()).value();
-  return loaded;
-}
+using test::registry;
 
 SideSpec numbers(int bits, int block = 128) {
   SideSpec side;

@@ -9,14 +9,12 @@
 #include "generator/plan.hpp"
 #include "tests/support/every_format.hpp"
 #include "tests/support/packed_rows.hpp"
+#include "tests/support/registry.hpp"
 
 namespace kvjit {
 namespace {
 
-const Registry& registry() {
-  static const Registry loaded = *Registry::load(embedded_files());
-  return loaded;
-}
+using test::registry;
 
 // The format as a key, and at the smallest head it fits.
 SidePlan key_side(const std::string& name) {

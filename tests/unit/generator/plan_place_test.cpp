@@ -8,14 +8,12 @@
 #include "generator/plan.hpp"
 #include "generator/problem.hpp"
 #include "tests/support/every_format.hpp"
+#include "tests/support/registry.hpp"
 
 namespace kvjit {
 namespace {
 
-const Registry& registry() {
-  static const Registry loaded = *Registry::load(embedded_files());
-  return loaded;
-}
+using test::registry;
 
 SidePlan side_of(const char* format, int head_dim, bool is_key) {
   const auto side = plan_side(*registry().format_for(format, head_dim, {}), head_dim, false, is_key, is_key);

@@ -11,16 +11,14 @@
 
 #include "generator/codec.hpp"
 #include "tests/support/packed_rows.hpp"
+#include "tests/support/registry.hpp"
 
 namespace kvjit {
 namespace {
 
-using test::codes_of, test::load_run, test::unpacked;
+using test::registry;
 
-const Registry& registry() {
-  static const Registry loaded = *Registry::load(embedded_files());
-  return loaded;
-}
+using test::codes_of, test::load_run, test::unpacked;
 
 Format inline_codes(int bits, int block) {
   SideSpec side;

@@ -14,11 +14,14 @@
 #include "generator/codebook.hpp"
 #include "generator/random.hpp"
 #include "generator/registry.hpp"
+#include "tests/support/registry.hpp"
 #include "tests/support/rng.hpp"
 
 using namespace kvjit;
 
 namespace {
+
+using test::registry;
 
 // Bit i set: sign i is -1; the first word holds signs 0..31.
 std::vector<std::uint32_t> words(const std::vector<std::int8_t>& signs) {
@@ -28,11 +31,6 @@ std::vector<std::uint32_t> words(const std::vector<std::int8_t>& signs) {
 }
 
 using Words = std::vector<std::uint32_t>;
-
-const Registry& registry() {
-  static const Registry loaded = Registry::load(embedded_files()).value();
-  return loaded;
-}
 
 Rotation rotation(const std::string& name, int size) { return registry().rotation(name, size, {}).value(); }
 Rotation wht(int size) { return rotation("wht_signed", size); }

@@ -9,14 +9,12 @@
 
 #include "generator/plan.hpp"
 #include "generator/program.hpp"
+#include "tests/support/registry.hpp"
 
 namespace kvjit {
 namespace {
 
-const Registry& registry() {
-  static const Registry loaded = *Registry::load(embedded_files());
-  return loaded;
-}
+using test::registry;
 
 Problem problem_of(const std::string& k, const std::string& v, int rows, const std::string& device,
                    const std::string& more = "") {

@@ -8,17 +8,15 @@
 #include <cmath>
 
 #include "generator/registry.hpp"
+#include "tests/support/registry.hpp"
 #include "tests/support/rng.hpp"
 
 namespace kvjit {
 namespace {
 
-const std::string kData = std::string(KVJIT_SOURCE_DIR) + "/tests/data/";
+using test::registry;
 
-const Registry& registry() {
-  static const Registry registry = Registry::load(embedded_files()).value();
-  return registry;
-}
+const std::string kData = std::string(KVJIT_SOURCE_DIR) + "/tests/data/";
 
 StoredSide side(const std::string& format, int head_dim = 128) {
   return {format, registry().format_for(format, head_dim, {})};

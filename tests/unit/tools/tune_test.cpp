@@ -10,14 +10,12 @@
 #include "generator/plan.hpp"
 #include "generator/program.hpp"
 #include "tests/support/recording_device.hpp"
+#include "tests/support/registry.hpp"
 
 namespace kvjit {
 namespace {
 
-const Registry& registry() {
-  static const Registry loaded = Registry::load(embedded_files()).value();
-  return loaded;
-}
+using test::registry;
 
 Problem problem_of(const char* format) {
   const std::string toml = std::string("[k]\nformat = \"") + format + "\"\n[v]\nformat = \"" + format +
