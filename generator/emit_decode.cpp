@@ -321,7 +321,7 @@ Source emit_decode(const DecodePlan& plan, const Registry& registry) {
          feature_of(plan.features, plan.causal, plan.query_length, plan.sparse_v > 0));
   if (plan.features.any())
     w.line("  static constexpr int kFeatureRowsAt = {}, kFeatureRowBytes = {};  // at most", plan.feature_rows_at,
-           kFeatureRowBytes);
+           feature_row_bytes(plan.features.has_hook()));
   if (plan.sparse_v > 0)
     w.line("  static constexpr float kSparseLog2 = {};  // of {}", real(std::log2(plan.sparse_v)), plan.sparse_v);
   if (plan.rotates_queries) w.line("  using KeyDomain = kv::KeyDomain;");

@@ -94,6 +94,13 @@ void feature_fragments(Writer& w, const FeatureSet& features, bool causal, int q
 void write_features(Writer& w, const FeatureSet& features) {
   if (features.softcap > 0)
     w.line("struct SoftcapNumbers {{\n  static constexpr float kSoftcap = {};\n}};", real(features.softcap));
+  if (features.has_hook())
+    w.line(
+        "struct HookExpression {{  // specs/hooks/{}.cuh\n"
+        "  KV_DEVICE static float of(float score, int token, int position, int query, int head, int length, int "
+        "sequence) {{\n"
+        "    return float({});\n  }}\n}};",
+        features.hook.name, features.hook.expression);
 }
 
 }  // namespace kvjit::emit

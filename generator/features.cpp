@@ -32,7 +32,7 @@ std::string edge(int tokens) { return tokens < 0 ? "all" : std::to_string(tokens
 }  // namespace
 
 bool FeatureSet::any() const {
-  return softcap > 0 || has_window() ||
+  return softcap > 0 || has_window() || has_hook() ||
          std::any_of(std::begin(kNamed), std::end(kNamed), [this](const Named& n) { return this->*n.flag; });
 }
 
@@ -46,6 +46,7 @@ std::string FeatureSet::id() const {
   std::string text;
   if (softcap > 0) text += fmt::format("softcap{}.", softcap);
   if (has_window()) text += fmt::format("window_{}_{}.", edge(window_left), edge(window_right));
+  if (has_hook()) text += fmt::format("hook_{}.", hook.name);
   for (const Named& n : kNamed)
     if (this->*n.flag) text += fmt::format("{}.", n.name);
   std::erase(text, '+');  // of an exponent: file names have none
@@ -56,6 +57,7 @@ std::vector<std::string> FeatureSet::names() const {
   std::vector<std::string> names;
   if (softcap > 0) names.push_back(fmt::format("softcap {}", softcap));
   if (has_window()) names.push_back(fmt::format("window [{}, {}]", window_left, window_right));
+  if (has_hook()) names.push_back("hook " + hook.name);
   for (const Named& n : kNamed)
     if (this->*n.flag) names.emplace_back(n.name);
   return names;
@@ -79,6 +81,7 @@ std::vector<FeatureUse> feature_uses(const FeatureSet& set, int query_length) {
   std::vector<FeatureUse> uses;
   if (set.softcap > 0) uses.push_back({"softcap", "Softcap<SoftcapNumbers>", "features/softcap.cuh"});
   if (set.alibi) uses.push_back({"alibi", "Alibi", "features/alibi.cuh"});
+  if (set.has_hook()) uses.push_back({"hook " + set.hook.name, "Hook<HookExpression>", "features/hook.cuh"});
   if (set.mask)
     uses.push_back({set.mask_slopes ? "mask_slopes" : "mask", fmt::format("Mask<{}>", flag_text(set.mask_slopes)),
                     "features/mask.cuh"});

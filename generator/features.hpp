@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "generator/hook.hpp"
 #include "generator/result.hpp"
 
 namespace kvjit {
@@ -16,6 +17,7 @@ constexpr int kMostWindow = 1 << 29;  // tokens to either side: position and win
 struct FeatureSet {
   double softcap = 0;                       // 0: none
   int window_left = -1, window_right = -1;  // tokens before and behind the query that it sees; -1: all
+  Hook hook;                                // of no name: none
   bool alibi = false;                       // slope * (token - position)
   bool mask = false, mask_slopes = false;   // additive; times a slope of each query head
   bool packed_mask = false;                 // bits
@@ -23,6 +25,7 @@ struct FeatureSet {
   bool sinks = false, lse = false;
 
   bool has_window() const { return window_left >= 0 || window_right >= 0; }
+  bool has_hook() const { return !hook.name.empty(); }
   bool has_slopes() const { return alibi || mask_slopes; }
   bool any() const;
   // Tokens behind the query that it sees, causal or not; -1: all.

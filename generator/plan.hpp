@@ -103,7 +103,7 @@ struct SectionPlan {
 };
 
 // Bytes of shared memory that features may use for a row of queries (templates/kernels/decode_features.cuh).
-constexpr int kFeatureRowBytes = 64;
+constexpr int feature_row_bytes(bool has_hook) { return has_hook ? 88 : 64; }
 
 struct SidePlan {
   Format format;

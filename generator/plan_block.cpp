@@ -70,7 +70,8 @@ int layout_shared(DecodePlan& plan, const BlockShape& shape) {
   plan.bases_at = round_up(plan.integer_table_at + (int(plan.k.sections[0].integers.table.size()) + 1) * 4,
                            16);  // read when the warps merge, so ahead of what is overwritten then
   plan.feature_rows_at = round_up(plan.bases_at + (plan.shares_bases ? shape.warps * plan.column_blocks * 32 : 0), 16);
-  const int feature_rows = plan.features.any() ? plan.column_blocks * 8 * kFeatureRowBytes + 16 : 0;
+  const int feature_rows =
+      plan.features.any() ? plan.column_blocks * 8 * feature_row_bytes(plan.features.has_hook()) + 16 : 0;
   plan.queries_at = round_up(plan.feature_rows_at + feature_rows, 128);
   const SectionPlan& keys = plan.k.sections[0];
   const int columns = plan.column_blocks * 8;

@@ -66,11 +66,15 @@ Result<void> check_lanes(const Format& format, const Spec& spec, const char* key
 }
 
 // Features that contradict each other, or the rest of the spec.
-Result<FeatureSet> resolve_features(const Spec& spec) {
+Result<FeatureSet> resolve_features(const Spec& spec, const Registry& registry) {
   FeatureSet set;
   set.softcap = spec.softcap;
   if (!spec.window.empty()) set.window_left = spec.window[0], set.window_right = spec.window[1];
   for (const std::string& name : spec.features) set_feature(set, name);
+  if (!spec.hook.empty()) {
+    KV_TRY(hook, registry.hook(spec.hook, spec.where("attention.hook")));
+    set.hook = *hook;
+  }
   const Where where = spec.where("attention.features");
   if (set.mask_slopes && !set.mask)
     return fail(Code::bad_input, "mask_slopes multiplies a mask that is not there", where,
@@ -115,7 +119,7 @@ Result<Problem> resolve(const Spec& spec, const Registry& registry, const std::s
   problem.sparse_v = spec.sparse_v;
   problem.append = spec.append;
   problem.causal = std::count(spec.features.begin(), spec.features.end(), "causal") != 0;
-  KV_TRY(features, resolve_features(spec));
+  KV_TRY(features, resolve_features(spec, registry));
   problem.features = features;
   const std::string more = problem.features.id() + (spec.checks ? "checked." : "") + (spec.append ? "append." : "") +
                            (spec.sparse_v > 0 ? fmt::format("sparse{}.", spec.sparse_v) : "");

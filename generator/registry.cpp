@@ -35,8 +35,8 @@ tl::unexpected<Error> unknown(const std::string& what, const std::string& name, 
 // Only these folders are read; a misspelt one must not be skipped without a word. specs/attention holds
 // examples of specs.
 Result<void> check_folders(const FileSet& files) {
-  const std::vector<std::string> known = {"specs/archs",    "specs/attention", "specs/calibrations", "specs/formats",
-                                          "specs/policies", "specs/rotations", "specs/tuning"};
+  const std::vector<std::string> known = {"specs/archs", "specs/attention", "specs/calibrations", "specs/formats",
+                                          "specs/hooks", "specs/policies",  "specs/rotations",    "specs/tuning"};
   for (const auto& [name, text] : files) {
     const std::string folder = std::filesystem::path(name).parent_path().generic_string();
     if (name.starts_with("templates/") || std::find(known.begin(), known.end(), folder) != known.end()) continue;
@@ -60,6 +60,10 @@ Result<Registry> Registry::load(const FileSet& files) {
   for (const auto& [file, text] : in_folder(files, "specs/calibrations/")) {
     KV_TRY(calibration, parse_calibration(text, file));
     registry.calibrations_[calibration.name] = calibration;
+  }
+  for (const auto& [file, text] : in_folder(files, "specs/hooks/")) {
+    KV_TRY(hook, parse_hook(text, file));
+    registry.hooks_[hook.name] = hook;
   }
   for (const auto& [file, text] : in_folder(files, "specs/policies/")) {
     KV_TRY(policy, parse_policy(text, file));
@@ -163,6 +167,12 @@ const Arch* Registry::arch(const std::string& name) const {
 Result<const Arch*> Registry::require_arch(const std::string& name, const Where& where) const {
   if (const Arch* found = arch(name)) return found;
   return unknown("arch", name, where, keys(archs_));
+}
+
+Result<const Hook*> Registry::hook(const std::string& name, const Where& where) const {
+  const auto found = hooks_.find(name);
+  if (found != hooks_.end()) return &found->second;
+  return unknown("hook", name, where, keys(hooks_));
 }
 
 Result<const Calibration*> Registry::calibration(const std::string& name, const Where& where) const {

@@ -9,6 +9,7 @@
 #include "generator/arch.hpp"
 #include "generator/calibration.hpp"
 #include "generator/format.hpp"
+#include "generator/hook.hpp"
 #include "generator/layers.hpp"
 #include "generator/result.hpp"
 #include "generator/rotation.hpp"
@@ -39,6 +40,7 @@ class Registry : public RotationLookup, public ArchLookup {
   const Arch* arch(const std::string& name) const override;  // nullptr if unknown
   Result<const Arch*> require_arch(const std::string& name, const Where& where) const;
   Result<const Calibration*> calibration(const std::string& name, const Where& where) const;
+  Result<const Hook*> hook(const std::string& name, const Where& where) const;
   Result<const Policy*> policy(const std::string& name, const Where& where) const;
   const std::vector<TuningRow>& tuning(const std::string& arch) const;  // measured shapes, in the order of the file
   const std::string* fragment(const std::string& name) const;  // "core/simt.cuh" -> text, nullptr if there is none
@@ -56,6 +58,7 @@ class Registry : public RotationLookup, public ArchLookup {
   std::map<std::string, RotationSpec> rotations_;
   std::map<std::string, Arch> archs_;
   std::map<std::string, Calibration> calibrations_;
+  std::map<std::string, Hook> hooks_;
   std::map<std::string, Policy> policies_;
   std::map<std::string, std::vector<TuningRow>> tuning_;  // by arch
   std::map<std::string, std::string> aliases_;

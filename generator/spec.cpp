@@ -57,6 +57,7 @@ void read_attention(schema::Table& table, Spec& spec) {
   if (spec.softcap < 0)
     table.complain(table.where("softcap"), "softcap must be positive, or 0 (none)",
                    {"scores become softcap * tanh(score / softcap)"});
+  table.read("hook", spec.hook);
   table.read("window", spec.window, kWindow);
   if (const Node* window = table.find("window");
       window && window->kind == Node::Kind::list && window->items.size() != 2)
@@ -67,8 +68,8 @@ void read_attention(schema::Table& table, Spec& spec) {
     if (std::find(known.begin(), known.end(), spec.features[i]) == known.end())
       table.complain(
           table.find("features")->items[i].where, fmt::format("feature '{}' is not known", spec.features[i]),
-          spec.features[i] == "softcap" || spec.features[i] == "window"
-              ? std::vector<std::string>{fmt::format("it is a key with a number: attention.{}", spec.features[i])}
+          spec.features[i] == "softcap" || spec.features[i] == "window" || spec.features[i] == "hook"
+              ? std::vector<std::string>{fmt::format("it is a key with a value: attention.{}", spec.features[i])}
               : schema::suggestions(spec.features[i], "features", known));
 }
 

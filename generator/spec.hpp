@@ -50,6 +50,7 @@ struct Spec {
   int query_length = 1;
   std::vector<std::string> features;  // "causal", "mask" ...: generator/features.hpp
   double softcap = 0;                 // scores become softcap * tanh(score / softcap); 0: they stay
+  std::string hook;                   // a name of specs/hooks; empty: none
   std::vector<int> window;            // [left, right] tokens that a query sees, -1: all; empty: all
   Element q_type = Element::f16;      // how queries are given
   Element out_type = Element::f32;    // how the output is wanted

@@ -37,6 +37,7 @@ Result<void> check_agreement(const std::vector<Spec>& specs) {
     for (const auto& [key, is_set] :
          {std::pair{"attention.softcap", spec.softcap > 0},
           {"attention.window", !spec.window.empty()},
+          {"attention.hook", !spec.hook.empty()},
           {"attention.features", std::any_of(spec.features.begin(), spec.features.end(), [](const std::string& name) {
              return name != "causal" && name != "lse";
            })}})

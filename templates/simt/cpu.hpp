@@ -19,6 +19,12 @@
 #define KV_UNROLL_BY(n)
 #define KV_SITE const char *file = __builtin_FILE(), int line = __builtin_LINE()
 
+// What CUDA has without an include, for hooks (templates/features/hook.cuh).
+extern "C" {
+float fabsf(float), floorf(float), sqrtf(float), expf(float), exp2f(float), logf(float), log2f(float), log1pf(float);
+float tanhf(float), erff(float), sinf(float), cosf(float), powf(float, float), fminf(float, float), fmaxf(float, float);
+}
+
 namespace kv::cpu {
 
 constexpr int kSlotWords = 16;

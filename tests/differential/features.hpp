@@ -120,6 +120,7 @@ class FeatureJudge {
       if (bit >= 0) sees &= element(given.packed_mask, given.packed_strides, bit / 32) >> bit % 32 & 1;
     }
     double sum = sees ? 0 : -kInfinity;
+    if (set.has_hook()) sum -= 0.25 * std::log1p(std::abs(ahead));  // specs/hooks/log_distance.cuh
     if (set.alibi) sum += double(given.slopes[std::size_t(head)]) * ahead;
     if (set.mask) {
       const double mask = element(given.mask, given.mask_strides, token);

@@ -19,6 +19,7 @@ const FeatureCase kAlone[] = {{"kv4", "kv4", "softcap = 5.0"},
                               {"kv4", "tbq4_0", "window = [70, 3]", 2, 2, Layout::rows},
                               {"tbq3_0", "kv4", "features = [\"alibi\", \"causal\"]", 4, 2},
                               {"kv4", "kv4", "features = [\"packed_mask\"]", 1, 8},
+                              {"kv4", "q8_0", "hook = \"log_distance\"\nfeatures = [\"causal\"]", 4, 3},
                               {"q4_0", "q4_0", "features = [\"position_offset\", \"causal\"]", 2, 2}};
 
 const char* const kAll =

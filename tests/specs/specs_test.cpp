@@ -34,10 +34,25 @@ std::vector<fs::path> tomls(const char* folder) {
 
 // The diagnostics list names, so the names are pinned here: a new format or arch changes no expected text.
 Registry pinned_registry() {
-  const std::set<std::string> names = {"f16",        "bf16",   "q8_0",           "q4_0",    "tbq4_wht_dfirst_corr",
-                                       "wht_signed", "sm_75",  "sm_80",          "sm_86",   "sm_89",
-                                       "sm_90",      "sm_90a", "sm_100a",        "sm_103a", "sm_120a",
-                                       "sm_121a",    "sample", "first_last_q8_0"};
+  const std::set<std::string> names = {"f16",
+                                       "bf16",
+                                       "q8_0",
+                                       "q4_0",
+                                       "tbq4_wht_dfirst_corr",
+                                       "wht_signed",
+                                       "sm_75",
+                                       "sm_80",
+                                       "sm_86",
+                                       "sm_89",
+                                       "sm_90",
+                                       "sm_90a",
+                                       "sm_100a",
+                                       "sm_103a",
+                                       "sm_120a",
+                                       "sm_121a",
+                                       "sample",
+                                       "first_last_q8_0",
+                                       "log_distance"};
   FileSet files;
   for (const auto& [file, text] : embedded_files())
     if (names.count(fs::path(file).stem().string()) && !file.starts_with("specs/attention/") &&
@@ -46,7 +61,7 @@ Registry pinned_registry() {
   return Registry::load(files).value();
 }
 
-// Everything that needs no kernel family: parse, expand, then each side's format and calibration, and each arch.
+// Everything that needs no kernel family: parse, expand, then each side's format and calibration, the hook, and each arch.
 Result<std::size_t> check(const fs::path& path) {
   static const Registry registry = pinned_registry();
   KV_TRY(specs, parse_all(read(path), path.filename().string(), registry));
@@ -62,6 +77,7 @@ Result<std::size_t> check(const fs::path& path) {
         KV_CHECK(registry.format_for(side->format, spec.head_dim, spec.where("attention.head_dim")));
       }
     }
+    if (!spec.hook.empty()) KV_CHECK(registry.hook(spec.hook, spec.where("attention.hook")));
     for (const std::string& arch : spec.archs) {
       KV_CHECK(registry.require_arch(arch, spec.where("target.arch")));
     }

@@ -1,0 +1,24 @@
+// Hook: an expression of the user's own (specs/hooks) gives the score that exp takes; tokens that are not seen stay so. Costs two
+// multiplications and a selection a score, and what the expression costs.
+// SPDX-License-Identifier: MIT
+#pragma once
+#include "features/list.cuh"
+
+namespace kv {
+
+template <class Expression>
+struct Hook : FeatureDefaults<Hook<Expression>> {
+  static constexpr bool kNeedsWhole = true;
+  struct Row {
+    QueryRow at;
+  };
+  KV_DEVICE static Row row(const FeatureArgs&, const QueryRow& at) { return {at}; }
+  template <class Loaded>
+  KV_DEVICE static float apply(float score, const Row& row, const Loaded&, int token) {
+    const float changed = kLog2E * Expression::of(score * kLn2, token, row.at.position, row.at.query, row.at.head,
+                                                  row.at.length, row.at.sequence);
+    return score == minus_infinity() ? score : changed;
+  }
+};
+
+}  // namespace kv
