@@ -21,8 +21,21 @@
 
 // What CUDA has without an include, for hooks (templates/features/hook.cuh).
 extern "C" {
-float fabsf(float), floorf(float), sqrtf(float), expf(float), exp2f(float), logf(float), log2f(float), log1pf(float);
-float tanhf(float), erff(float), sinf(float), cosf(float), powf(float, float), fminf(float, float), fmaxf(float, float);
+float fabsf(float) noexcept;
+float floorf(float) noexcept;
+float sqrtf(float) noexcept;
+float expf(float) noexcept;
+float exp2f(float) noexcept;
+float logf(float) noexcept;
+float log2f(float) noexcept;
+float log1pf(float) noexcept;
+float tanhf(float) noexcept;
+float erff(float) noexcept;
+float sinf(float) noexcept;
+float cosf(float) noexcept;
+float powf(float, float) noexcept;
+float fminf(float, float) noexcept;
+float fmaxf(float, float) noexcept;
 }
 
 namespace kv::cpu {
