@@ -137,10 +137,14 @@ Result<Safetensors> open_safetensors(const std::string& file) {
   const Json json = Json::parse(header, watch, /*allow_exceptions=*/false);
   if (json.is_discarded() || !json.is_object()) return refuse("has a header that is not a JSON object");
   if (!twice.empty()) return refuse(fmt::format("names '{}' twice", twice));
-  Safetensors opened{file, {}};
+  Safetensors opened{file, {}, {}};
   const std::uint64_t data = size - kLengthBytes - length;
   for (const auto& [name, entry] : json.items()) {
-    if (name == "__metadata__") continue;
+    if (name == "__metadata__") {
+      for (const auto& [key, value] : entry.items())
+        if (value.is_string()) opened.metadata[key] = value;
+      continue;
+    }
     if (const std::string wrong = read_entry(entry, data, opened.tensors[name]); !wrong.empty())
       return refuse(fmt::format("'{}' {}", name, wrong));
   }

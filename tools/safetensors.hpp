@@ -23,6 +23,7 @@ struct Tensor {
 struct Safetensors {
   std::string file;
   std::map<std::string, Tensor> tensors;
+  std::map<std::string, std::string> metadata;
 
   Result<const Tensor*> tensor(const std::string& name) const;  // unknown: did-you-mean
 };

@@ -33,7 +33,8 @@ std::vector<fs::path> source_files() {
     for (const auto& entry : fs::recursive_directory_iterator(fs::path(KVJIT_SOURCE_DIR) / folder)) {
       const std::string extension = entry.path().extension().string();
       const bool is_golden = entry.path().string().find("/golden/") != std::string::npos && extension != ".cpp";
-      if (entry.is_regular_file() && !is_golden && extension != ".npy") files.push_back(entry.path());
+      const bool is_data = extension == ".npy" || extension == ".safetensors";
+      if (entry.is_regular_file() && !is_golden && !is_data) files.push_back(entry.path());
     }
   REQUIRE(files.size() > 50);
   return files;

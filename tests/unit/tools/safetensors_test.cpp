@@ -52,6 +52,7 @@ TEST_CASE("tensors are found where they lie; the header may be padded and hold m
   REQUIRE(write_bytes(file, file_of(header, 20)));
   const Safetensors model = open_safetensors(file).value();
   CHECK(model.tensors.size() == 2);
+  CHECK(model.metadata.at("x") == "y");
   CHECK(model.tensor("b").value()->shape_text() == "[3]");
   CHECK(model.tensor("b").value()->begin == 8 + header.size() + 8);
   CHECK(read_tensor(model, *model.tensor("a").value()).value() ==

@@ -1,0 +1,142 @@
+/* One attention call from C: a cache of 4-bit keys and values for 2 KV heads and 1000 tokens is filled, and 8 query heads attend to it. Prints what ran,
+ * and how far the answer is from that of the plain reference kernel.
+ *
+ *   cc -std=c99 example.c -lkvjit -o example && ./example
+ *
+ * SPDX-License-Identifier: MIT */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "kvjit.h"
+
+static const char* const kSpec =
+    "[k]\nformat = \"tbq4_0\"\n"
+    "[v]\nformat = \"kv4\"\n"
+    "[attention]\nhead_dim = 128\nq_heads_per_kv = 4\nq_type = \"f32\"\nout_type = \"f32\"\n"
+    "[cache]\nlayout = \"planar\"\n";
+
+enum { TOKENS = 1000, CAPACITY = 1024, KV_HEADS = 2, Q_HEADS = 8, DIM = 128 };
+
+/* Stops with kvjit's words. A real engine would pass the status on. */
+static void require(kvjit_status status, const kvjit_error* error) {
+  if (status == KVJIT_OK) return;
+  fprintf(stderr, "error %d: %s\n%s", error->status, error->message, error->notes);
+  exit(1);
+}
+
+/* Numbers in [-1, 1) from a linear congruential generator: the same on every machine. */
+static float* numbers(size_t count, unsigned seed) {
+  float* x = malloc(count * sizeof *x);
+  size_t i;
+  if (!x) exit(1);
+  for (i = 0; i < count; ++i) {
+    seed = seed * 1664525u + 1013904223u;
+    x[i] = (float)(seed >> 8) / 8388608.0f - 1.0f;
+  }
+  return x;
+}
+
+static void* upload(kvjit_context* context, const void* from, size_t bytes, kvjit_error* error) {
+  void* to = NULL;
+  require(kvjit_allocate(context, bytes, &to, error), error);
+  require(kvjit_copy_to_device(context, to, from, bytes, error), error);
+  return to;
+}
+
+/* [tokens][heads][DIM] */
+static kvjit_rows rows(void* data, int heads) {
+  kvjit_rows r;
+  r.data = data;
+  r.sequence_stride = 0;
+  r.query_stride = (kvjit_index)heads * DIM;
+  r.head_stride = DIM;
+  return r;
+}
+
+int main(void) {
+  kvjit_error error;
+  kvjit_context* context = NULL;
+  kvjit_program* program = NULL;
+  kvjit_device_facts device;
+  kvjit_attention_call call;
+  kvjit_report report;
+  kvjit_side sides[2];
+  void *memory[2], *out_memory[2], *zeros;
+  float *q = numbers(Q_HEADS * DIM, 1), *out[2];
+  double difference = 0, size = 0;
+  int side, i;
+
+  KVJIT_INIT(error);
+  KVJIT_INIT(device);
+  KVJIT_INIT(call);
+  KVJIT_INIT(report);
+  require(kvjit_context_create(NULL, &context, &error), &error);
+  require(kvjit_context_device(context, &device, &error), &error);
+  require(kvjit_program_create(context, kSpec, "example.c", NULL, &program, &error), &error);
+
+  for (side = KVJIT_K; side <= KVJIT_V; ++side) {
+    kvjit_codec_call codec;
+    size_t bytes = 0, count = (size_t)TOKENS * KV_HEADS * DIM;
+    float* x = numbers(count, 2u + (unsigned)side);
+    void* given = upload(context, x, count * sizeof *x, &error);
+    require(kvjit_cache_layout(program, side, 1, KV_HEADS, CAPACITY, NULL, NULL, &bytes, &error), &error);
+    require(kvjit_allocate(context, bytes, &memory[side], &error), &error);
+    require(kvjit_cache_layout(program, side, 1, KV_HEADS, CAPACITY, memory[side], &sides[side], NULL, &error), &error);
+    KVJIT_INIT(codec);
+    codec.x = rows(given, KV_HEADS);
+    codec.x_type = KVJIT_F32;
+    codec.cache = sides[side];
+    codec.sequences = 1;
+    codec.tokens = TOKENS;
+    codec.heads = KV_HEADS;
+    require(kvjit_quantise(program, side, &codec, &error), &error);
+    require(kvjit_synchronize(context, NULL, &error), &error);
+    kvjit_release(context, given);
+    free(x);
+  }
+
+  call.q = rows(upload(context, q, Q_HEADS * DIM * sizeof *q, &error), Q_HEADS);
+  call.k = sides[KVJIT_K];
+  call.v = sides[KVJIT_V];
+  call.tokens = TOKENS;
+  call.sequences = 1;
+  call.kv_heads = KV_HEADS;
+  require(kvjit_workspace_bytes(program, &call, &call.workspace_bytes, &error), &error);
+  zeros = calloc(1, call.workspace_bytes);
+  if (!zeros) return 1;
+  call.workspace = upload(context, zeros, call.workspace_bytes, &error);
+  for (i = 0; i < 2; ++i) { /* the fused kernel, then the reference */
+    require(kvjit_allocate(context, Q_HEADS * DIM * sizeof(float), &out_memory[i], &error), &error);
+    call.out = rows(out_memory[i], Q_HEADS);
+    require(i == 0 ? kvjit_attention(program, &call, &report, &error) : kvjit_reference(program, &call, NULL, &error),
+            &error);
+    out[i] = malloc(Q_HEADS * DIM * sizeof(float));
+    if (!out[i]) return 1;
+    require(kvjit_synchronize(context, NULL, &error), &error);
+    require(kvjit_copy_to_host(context, out[i], out_memory[i], Q_HEADS * DIM * sizeof(float), &error), &error);
+  }
+  for (i = 0; i < Q_HEADS * DIM; ++i) {
+    difference += pow((double)out[0][i] - out[1][i], 2);
+    size += pow(out[1][i], 2);
+  }
+  printf("device     %s\n", device.name);
+  for (i = 0; i < report.kernel_count; ++i) printf("kernel     %s\n", report.kernels[i]);
+  printf("readers    K as %s, V as %s\n", report.k_reader, report.v_reader);
+  printf("cache      %ld bytes read, %ld converted outside the kernel\n", (long)report.cache_bytes,
+         (long)report.converted_bytes);
+  printf("difference %.1e from the reference kernel\n", sqrt(difference / size));
+
+  for (i = 0; i < 2; ++i) {
+    kvjit_release(context, memory[i]);
+    kvjit_release(context, out_memory[i]);
+    free(out[i]);
+  }
+  kvjit_release(context, call.q.data);
+  kvjit_release(context, call.workspace);
+  free(zeros);
+  free(q);
+  kvjit_program_destroy(program);
+  kvjit_context_destroy(context);
+  return difference < 1e-6 * size ? 0 : 6;
+}
