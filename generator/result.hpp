@@ -19,6 +19,8 @@ enum class Code {
   differs = 6,      // results are outside the promised error
   environment = 7,  // no GPU, no NVRTC, no compiler, no memory ...
   integrity = 8,    // a damaged or foreign artefact
+  cancelled = 9,    // given up by who asked for it
+  sealed = 10,      // would have to be compiled, after a context was told to compile no more
 };
 
 // A place in a text file. line and column count from 1; 0 means unknown.

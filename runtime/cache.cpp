@@ -46,13 +46,9 @@ class File {
   int fd_;
 };
 
-bool only_we_write(const struct stat& status) {
-  return (status.st_uid == ::geteuid() || status.st_uid == 0) && (status.st_mode & (S_IWGRP | S_IWOTH)) == 0;
-}
-
 bool is_private(const std::string& folder) {
   struct stat status {};
-  return ::stat(folder.c_str(), &status) == 0 && S_ISDIR(status.st_mode) && only_we_write(status);
+  return ::stat(folder.c_str(), &status) == 0 && S_ISDIR(status.st_mode) && is_only_ours(status);
 }
 
 std::string why() { return std::strerror(errno); }
@@ -93,7 +89,7 @@ Reading read_entry(const std::string& path, std::string_view key_hex, CacheEntry
     return errno == ELOOP ? Reading::foreign : Reading::absent;
   }
   if (::fstat(file.fd(), &status) != 0) return Reading::absent;
-  if (!S_ISREG(status.st_mode) || !only_we_write(status)) {
+  if (!S_ISREG(status.st_mode) || !is_only_ours(status)) {
     reason = "not a regular file that only this user or root can write";
     return Reading::foreign;
   }
@@ -198,11 +194,11 @@ std::optional<CacheEntry> Cache::read(const Key& key) {
   return std::nullopt;
 }
 
-void Cache::publish(const Key& key, const CacheEntry& entry) {
+void Cache::publish(const CacheEntry& entry) {
   if (base_.empty()) return;
-  const auto bytes = encode_entry(key.hex, entry);
+  const auto bytes = encode_entry(entry);
   if (bytes.size() > kMaxEntryBytes) return;
-  const std::string path = entry_path(key);
+  const std::string path = entry_path(entry.key);
   const std::string folder = path.substr(0, path.rfind('/'));
   std::string temporary = folder + "/.XXXXXX.tmp";
 
@@ -246,7 +242,12 @@ Cache::Lock::~Lock() {
   ::close(fd_);
 }
 
-Cache::Lock Cache::lock(const Key& key, const std::string& name) {
+bool Cache::has(const Key& key) const {
+  struct stat status {};
+  return !base_.empty() && ::lstat(entry_path(key).c_str(), &status) == 0 && S_ISREG(status.st_mode);
+}
+
+Cache::Lock Cache::lock(const Key& key, const std::string& name, std::stop_token stop) {
   Lock lock;
   if (base_.empty()) return lock;
   const std::string folder = base_ + kVersionFolder + "/locks";
@@ -268,8 +269,9 @@ Cache::Lock Cache::lock(const Key& key, const std::string& name) {
         const bool is_named = ::pread(fd, holder, sizeof holder - 1, 0) > 0;
         if (log_) log_(fmt::format("waiting for process {}, which compiles {}", is_named ? holder : "(unknown)", name));
       }
-      if (std::chrono::steady_clock::now() > deadline) {
-        if (log_) log_(fmt::format("warning: waited {} s for {}, compiling it here too", kLockPatience.count(), name));
+      if (std::chrono::steady_clock::now() > deadline || stop.stop_requested()) {
+        if (log_ && !stop.stop_requested())
+          log_(fmt::format("warning: waited {} s for {}, compiling it here too", kLockPatience.count(), name));
         ::close(fd);
         return lock;
       }

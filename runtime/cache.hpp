@@ -1,9 +1,9 @@
 // Cache: artefacts on disk, one file an entry. It never fails: what cannot be read is a miss, what cannot be
 // written stays in memory and is said once. Nobody but the user (or root) can have written what is read.
 //
-//   <base>/v1/<2 hex>/<64 hex>.kvc   entries; never change after their rename
-//   <base>/v1/locks/<64 hex>         one compile a key across processes; removed by its holder
-//   <base>/v1/swept                  its modification time: the last sweep
+//   <base>/v2/<2 hex>/<64 hex>.kvc   entries; never change after their rename
+//   <base>/v2/locks/<64 hex>         one compile a key across processes; removed by its holder
+//   <base>/v2/swept                  its modification time: the last sweep
 //   <base>/quarantine/               damaged entries, for a person to look at
 // SPDX-License-Identifier: MIT
 #pragma once
@@ -14,6 +14,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <stop_token>
 #include <string>
 #include <vector>
 
@@ -31,7 +32,7 @@ class Cache {
 
   const std::string& folder() const { return base_; }  // "" : memory only
   std::optional<CacheEntry> read(const Key& key);
-  void publish(const Key& key, const CacheEntry& entry);
+  void publish(const CacheEntry& entry);
 
   // Held while a key is compiled. Waits for another holder up to a minute, then gives up: duplicates are
   // harmless.
@@ -49,7 +50,8 @@ class Cache {
     int fd_ = -1;
     bool waited_ = false;
   };
-  Lock lock(const Key& key, const std::string& name);
+  Lock lock(const Key& key, const std::string& name, std::stop_token stop = {});
+  bool has(const Key& key) const;  // whether a file is there; it is not looked into
 
   std::atomic<std::uint64_t> rebuilt{0}, lock_waits{0}, write_failures{0};
 

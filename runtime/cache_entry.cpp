@@ -2,6 +2,8 @@
 // SPDX-License-Identifier: MIT
 #include "runtime/cache_entry.hpp"
 
+#include <unistd.h>
+
 #include <bit>
 #include <cstring>
 #include <type_traits>
@@ -17,13 +19,12 @@ static_assert(std::endian::native == std::endian::little, "entries are written a
 struct Header {
   char magic[8];
   std::uint32_t format, kind;
-  char key[64];
   std::int32_t registers, stack_bytes, spill_store_bytes, spill_load_bytes;
   double compile_ms;
   std::uint32_t name_bytes, compiler_bytes;
-  std::uint64_t log_bytes, payload_bytes;
+  std::uint64_t pieces_bytes, text_bytes, log_bytes, payload_bytes;
 };
-static_assert(sizeof(Header) == 128 && std::is_trivially_copyable_v<Header>, "no padding: this is a file format");
+static_assert(sizeof(Header) == 80 && std::is_trivially_copyable_v<Header>, "no padding: this is a file format");
 
 constexpr char kMagic[8] = {'k', 'v', 'j', 'i', 't', 'k', 'v', 'c'};
 constexpr std::size_t kDigestBytes = sizeof(Digest);
@@ -39,13 +40,16 @@ tl::unexpected<Error> damaged(const std::string& why) { return fail(Code::integr
 
 }  // namespace
 
-std::vector<std::uint8_t> encode_entry(std::string_view key_hex, const CacheEntry& entry) {
+bool is_only_ours(const struct stat& status) {
+  return (status.st_uid == ::geteuid() || status.st_uid == 0) && (status.st_mode & (S_IWGRP | S_IWOTH)) == 0;
+}
+
+std::vector<std::uint8_t> encode_entry(const CacheEntry& entry) {
   const Artefact& artefact = entry.artefact;
   Header header{};
   std::memcpy(header.magic, kMagic, sizeof kMagic);
   header.format = kCacheFormat;
   header.kind = static_cast<std::uint32_t>(artefact.kind);
-  std::memcpy(header.key, key_hex.data(), std::min(key_hex.size(), sizeof header.key));
   header.registers = artefact.registers;
   header.stack_bytes = artefact.stack_bytes;
   header.spill_store_bytes = artefact.spill_store_bytes;
@@ -53,12 +57,15 @@ std::vector<std::uint8_t> encode_entry(std::string_view key_hex, const CacheEntr
   header.compile_ms = artefact.compile_ms;
   header.name_bytes = static_cast<std::uint32_t>(entry.name.size());
   header.compiler_bytes = static_cast<std::uint32_t>(entry.compiler.size());
+  const std::string pieces = delimited(entry.key);
+  header.pieces_bytes = pieces.size();
+  header.text_bytes = entry.text.size();
   header.log_bytes = artefact.log.size();
   header.payload_bytes = artefact.bytes.size();
 
   std::vector<std::uint8_t> bytes;
-  bytes.reserve(sizeof header + entry.name.size() + entry.compiler.size() + artefact.log.size() +
-                artefact.bytes.size() + kDigestBytes);
+  bytes.reserve(sizeof header + entry.name.size() + entry.compiler.size() + pieces.size() + entry.text.size() +
+                artefact.log.size() + artefact.bytes.size() + kDigestBytes);
   const auto append = [&bytes](const void* from, std::size_t count) {
     const auto* begin = static_cast<const std::uint8_t*>(from);
     bytes.insert(bytes.end(), begin, begin + count);
@@ -66,6 +73,8 @@ std::vector<std::uint8_t> encode_entry(std::string_view key_hex, const CacheEntr
   append(&header, sizeof header);
   append(entry.name.data(), entry.name.size());
   append(entry.compiler.data(), entry.compiler.size());
+  append(pieces.data(), pieces.size());
+  append(entry.text.data(), entry.text.size());
   append(artefact.log.data(), artefact.log.size());
   append(artefact.bytes.data(), artefact.bytes.size());
   const Digest digest = checksum(bytes);
@@ -83,12 +92,11 @@ Result<CacheEntry> decode_entry(std::string_view key_hex, std::span<const std::u
   const auto body = bytes.first(bytes.size() - kDigestBytes);
   const Digest digest = checksum(body);
   if (std::memcmp(digest.data(), bytes.data() + body.size(), kDigestBytes) != 0) return damaged("checksum");
-  if (std::string_view(header.key, sizeof header.key) != key_hex) return damaged("made for another key");
 
   // The checksum holds, but lengths are still compared one by one: a sum could wrap around.
   std::uint64_t left = body.size() - sizeof header;
   for (const std::uint64_t part : {std::uint64_t{header.name_bytes}, std::uint64_t{header.compiler_bytes},
-                                   header.log_bytes, header.payload_bytes}) {
+                                   header.pieces_bytes, header.text_bytes, header.log_bytes, header.payload_bytes}) {
     if (part > left) return damaged("lengths exceed the file");
     left -= part;
   }
@@ -103,6 +111,12 @@ Result<CacheEntry> decode_entry(std::string_view key_hex, std::span<const std::u
   CacheEntry entry;
   entry.name = take(header.name_bytes);
   entry.compiler = take(header.compiler_bytes);
+  auto key = read_key(take(header.pieces_bytes));
+  if (!key) return damaged(key.error().message);
+  if (key->hex != key_hex) return damaged("made for another key");
+  entry.key = std::move(*key);
+  entry.text = take(header.text_bytes);
+  if (!entry.text.empty() && piece(entry.key, "text") != text_piece(entry.text)) return damaged("of another text");
   Artefact& artefact = entry.artefact;
   artefact.log = take(header.log_bytes);
   artefact.bytes.assign(at, at + header.payload_bytes);

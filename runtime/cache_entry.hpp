@@ -1,10 +1,14 @@
 // CacheEntry: one artefact as one self-checking file. Bytes only; runtime/cache.cpp knows folders, owners and
 // locks.
 //
-//   magic[8] | header (fixed, little endian) | name | compiler | log | payload | SHA-256 of all before, in a
-//   domain of its own
+//   magic[8] | header (fixed, little endian) | name | compiler | pieces | text | log | payload | SHA-256 of all
+//   before, in a domain of its own
+//
+// The key is the SHA-256 of the pieces, and one of those is that of the text: an entry proves what it was made from.
 // SPDX-License-Identifier: MIT
 #pragma once
+#include <sys/stat.h>
+
 #include <cstdint>
 #include <span>
 #include <string>
@@ -13,6 +17,7 @@
 
 #include "generator/result.hpp"
 #include "runtime/artefact.hpp"
+#include "runtime/key.hpp"
 
 namespace kvjit {
 
@@ -22,10 +27,15 @@ constexpr std::uint64_t kMaxEntryBytes = std::uint64_t{256} << 20;
 struct CacheEntry {
   std::string name;      // Source::name
   std::string compiler;  // Compiler::identity() of the compiler that made it
+  Key key;
+  std::string text;  // Source::text; "": left out, as in bundles
   Artefact artefact;
 };
 
-std::vector<std::uint8_t> encode_entry(std::string_view key_hex, const CacheEntry& entry);
+// Whether nobody but this user and root can have written a file: kernels are read from no others.
+bool is_only_ours(const struct stat& status);
+
+std::vector<std::uint8_t> encode_entry(const CacheEntry& entry);
 // Fails with integrity: what does not fit. key_hex: the key it was asked for under, so that a renamed file is
 // no hit.
 Result<CacheEntry> decode_entry(std::string_view key_hex, std::span<const std::uint8_t> bytes);

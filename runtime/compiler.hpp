@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 #include <memory>
+#include <stop_token>
 #include <string>
 #include <vector>
 
@@ -19,7 +20,9 @@ class Compiler {
   virtual std::vector<std::string> options(const Source& source) const = 0;  // part of the cache key; no paths
   virtual std::vector<std::string> archs() const = 0;                        // "sm_75" ...; empty: any (host)
   // A Source whose arch the compiler does not know is `unsupported`, with the list of those it knows.
-  virtual Result<Artefact> compile(const Source& source) = 0;
+  // Where `stop` is asked for the compile is given up, as soon as the compiler can: `cancelled`.
+  virtual Result<Artefact> compile(const Source& source, std::stop_token stop) = 0;
+  Result<Artefact> compile(const Source& source) { return compile(source, {}); }
 };
 
 // Opens libnvrtc at run time. Fails with environment: what was searched. Opening is lazy: call it on the first miss.
@@ -27,6 +30,9 @@ Result<std::shared_ptr<Compiler>> open_nvrtc(const Options& options, ArtefactKin
 
 // What open_nvrtc's compiler passes to NVRTC: known without opening it, so that a cache hit needs no compiler.
 std::vector<std::string> nvrtc_options(const Source& source, ArtefactKind kind);
+
+// What of the host compiler's way to work is the same for all of them: the part of its key that needs none opened.
+std::vector<std::string> host_options();
 
 // The C++ compiler of this machine (posix_spawn, no shell). Fails with environment: what was searched.
 Result<std::shared_ptr<Compiler>> open_host_compiler(const Options& options);

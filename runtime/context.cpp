@@ -1,20 +1,14 @@
-// get(): memory, then disk, then compile. Threads share one future a source, processes one lock a key.
+// get(): memory, then the store. Threads share one future a source.
 // SPDX-License-Identifier: MIT
 #include "runtime/context.hpp"
-
-#include <fmt/format.h>
 
 #include <atomic>
 #include <chrono>
 #include <future>
 #include <mutex>
-#include <optional>
 #include <tuple>
 #include <unordered_map>
 #include <utility>
-
-#include "runtime/cache.hpp"
-#include "runtime/key.hpp"
 
 namespace kvjit {
 namespace {
@@ -42,144 +36,105 @@ struct SourceEqual {
 
 class JitContext final : public Context {
  public:
-  JitContext(const Options& options, std::shared_ptr<Backend> backend, Toolchain toolchain)
-      : options_(options), backend_(std::move(backend)), toolchain_(std::move(toolchain)), cache_(options) {}
+  JitContext(const Options& options, std::shared_ptr<SharedDevice> device, std::unique_ptr<Store> store)
+      : options_(options), device_(std::move(device)), store_(std::move(store)) {}
 
-  const std::shared_ptr<Backend>& backend() const override { return backend_; }
+  const std::shared_ptr<Backend>& backend() const override { return device_->backend(); }
   const Options& options() const override { return options_; }
+  Store* store() override { return store_.get(); }
 
   CacheCounters counters() const override {
-    CacheCounters c;
+    CacheCounters c = store_->counters();
     c.memory_hits = memory_hits_;
-    c.disk_hits = disk_hits_;
-    c.misses = misses_;
-    c.compiles = compiles_;
-    c.rebuilt = cache_.rebuilt;
-    c.lock_waits = cache_.lock_waits;
-    c.write_failures = cache_.write_failures;
     return c;
   }
 
-  Result<KernelRecord> get(const Source& source) override {
+  ContextMemory memory() const override { return {{kernels_, bytes_}, device_->loaded(), shared_kernels_}; }
+
+  Result<KernelRecord> get(const Source& source, std::stop_token stop) override {
     const auto begin = Clock::now();
-    std::promise<Result<KernelRecord>> promise;
-    std::shared_future<Result<KernelRecord>> found;
-    {
-      const std::lock_guard guard(mutex_);
-      if (const auto at = ready_.find(source); at != ready_.end())
-        found = at->second;
-      else
-        ready_.emplace(source, promise.get_future().share());
-    }
-    if (found.valid()) {
-      Result<KernelRecord> record = found.get();
-      if (!record) return record;  // the failure of the thread that was first; it is not kept
-      ++memory_hits_;
-      record->origin = Origin::memory;
-      record->ready_ms = ms_since(begin);
+    for (;;) {
+      std::promise<Result<KernelRecord>> promise;
+      std::shared_future<Result<KernelRecord>> found;
+      {
+        const std::lock_guard guard(mutex_);
+        if (const auto at = ready_.find(source); at != ready_.end())
+          found = at->second;
+        else
+          ready_.emplace(source, promise.get_future().share());
+      }
+      if (found.valid()) {
+        Result<KernelRecord> record = found.get();
+        if (!record) {
+          // The failure of the thread that was first is not kept. That it gave up is no reason for this one to.
+          if (record.error().code == Code::cancelled && !stop.stop_requested()) continue;
+          return record;
+        }
+        ++memory_hits_;
+        record->origin = Origin::memory;
+        record->ready_ms = ms_since(begin);
+        return record;
+      }
+      Result<KernelRecord> record = build(source, stop);
+      if (record) record->ready_ms = ms_since(begin);
+      if (!record) {
+        const std::lock_guard guard(mutex_);
+        ready_.erase(source);
+      }
+      promise.set_value(record);
       return record;
     }
-    Result<KernelRecord> record = build(source);
-    if (record) record->ready_ms = ms_since(begin);
-    promise.set_value(record);
-    if (!record) {
-      const std::lock_guard guard(mutex_);
-      ready_.erase(source);
-    }
-    return record;
   }
 
  private:
-  Result<KernelRecord> build(const Source& source) {
-    KV_TRY(options, key_options(source));
-    const Key key = make_key(source, toolchain_.kind, options);
-    if (auto record = from_disk(source, key)) return *record;
-    const auto lock = cache_.lock(key, source.name);
-    if (auto record = from_disk(source, key)) return *record;  // somebody may have published since
-
-    ++misses_;
-    KV_TRY(compiler, this->compiler());
-    if (options_.log) options_.log("compiling " + source.name + " ...");
-    KV_TRY(artefact, compiler->compile(source));
-    ++compiles_;
-    CacheEntry entry{source.name, compiler->identity(), std::move(artefact)};
-    cache_.publish(key, entry);
-    return load(source, key, Origin::compiled, entry.artefact);
-  }
-
-  // An entry that is whole but does not load (made for another driver, say) is a miss: it is compiled again and replaced.
-  std::optional<KernelRecord> from_disk(const Source& source, const Key& key) {
-    const auto entry = cache_.read(key);
-    if (!entry) return std::nullopt;
-    auto record = load(source, key, Origin::disk, entry->artefact);
-    if (record) return *record;
-    ++cache_.rebuilt;
-    if (options_.log) options_.log("a cached kernel did not load and is compiled again: " + record.error().message);
-    return std::nullopt;
-  }
-
-  Result<KernelRecord> load(const Source& source, const Key& key, Origin origin, const Artefact& artefact) {
-    if (origin == Origin::disk) ++disk_hits_;
-    KV_TRY(kernel, backend_->load(source, artefact));
+  Result<KernelRecord> build(const Source& source, std::stop_token stop) {
     KernelRecord record;
     record.name = source.name;
-    record.key = key.hex;
-    record.origin = origin;
-    record.registers = artefact.registers;
-    record.stack_bytes = artefact.stack_bytes;
-    record.spill_bytes = artefact.spill_store_bytes + artefact.spill_load_bytes;
-    record.kernel = std::move(kernel);
+    const auto load = [&](const Store::Found& found) -> Result<void> {
+      const Artefact& artefact = found.entry.artefact;
+      const bool was_there = device_->find(source, found.key) != nullptr;
+      KV_TRY(kernel, device_->load(source, found.key, artefact));
+      record.kernel = std::move(kernel);
+      record.key = found.key.hex;
+      record.origin = found.origin;
+      record.registers = artefact.registers;
+      record.stack_bytes = artefact.stack_bytes;
+      record.spill_bytes = artefact.spill_store_bytes + artefact.spill_load_bytes;
+      record.compile_ms = artefact.compile_ms;
+      record.code_bytes = artefact.bytes.size();
+      ++kernels_;
+      bytes_ += record.code_bytes;
+      shared_kernels_ += was_there;
+      return {};
+    };
+    KV_CHECK(store_->get(source, load, stop));
     return record;
   }
 
-  Result<std::vector<std::string>> key_options(const Source& source) {
-    if (toolchain_.options) return toolchain_.options(source);
-    KV_TRY(compiler, this->compiler());
-    auto list = compiler->options(source);
-    list.push_back("compiler " + compiler->identity());
-    return list;
-  }
-
-  Result<std::shared_ptr<Compiler>> compiler() {
-    const std::lock_guard guard(compiler_mutex_);
-    if (!compiler_) {
-      KV_TRY(opened, toolchain_.open());
-      compiler_ = std::move(opened);
-    }
-    return compiler_;
-  }
-
   Options options_;
-  std::shared_ptr<Backend> backend_;
-  Toolchain toolchain_;
-  Cache cache_;
-  std::mutex mutex_, compiler_mutex_;
-  std::shared_ptr<Compiler> compiler_;
+  std::shared_ptr<SharedDevice> device_;
+  std::unique_ptr<Store> store_;
+  std::mutex mutex_;
   std::unordered_map<Source, std::shared_future<Result<KernelRecord>>, SourceHash, SourceEqual> ready_;
-  std::atomic<std::uint64_t> memory_hits_{0}, disk_hits_{0}, misses_{0}, compiles_{0};
+  std::atomic<std::uint64_t> memory_hits_{0}, kernels_{0}, bytes_{0}, shared_kernels_{0};
 };
 
 Result<std::shared_ptr<Context>> open_gpu(const Options& options) {
-  KV_TRY(backend, open_cuda(options));
-  Toolchain nvrtc;
-  nvrtc.kind = ArtefactKind::cubin;
-  nvrtc.open = [options] { return open_nvrtc(options, ArtefactKind::cubin); };
-  nvrtc.options = [](const Source& source) { return nvrtc_options(source, ArtefactKind::cubin); };
-  return make_context(options, std::move(backend), std::move(nvrtc));
+  KV_TRY(device, SharedDevice::open_gpu(options));
+  return make_context(options, std::move(device), nvrtc_toolchain(options));
 }
 
 Result<std::shared_ptr<Context>> open_host(const Options& options) {
-  KV_TRY(backend, open_cpu(options));
-  Toolchain host;
-  host.kind = ArtefactKind::host_object;
-  host.open = [options] { return open_host_compiler(options); };
-  return make_context(options, std::move(backend), std::move(host));
+  KV_TRY(device, SharedDevice::open_host(options));
+  return make_context(options, std::move(device), host_toolchain(options));
 }
 
 }  // namespace
 
-std::shared_ptr<Context> make_context(const Options& options, std::shared_ptr<Backend> backend, Toolchain toolchain) {
-  return std::make_shared<JitContext>(options, std::move(backend), std::move(toolchain));
+Result<std::shared_ptr<Context>> make_context(const Options& options, std::shared_ptr<SharedDevice> device,
+                                              Toolchain toolchain) {
+  KV_TRY(store, Store::open(options, std::move(toolchain)));
+  return std::make_shared<JitContext>(options, std::move(device), std::move(store));
 }
 
 Result<std::shared_ptr<Context>> Context::open(const Options& options) {

@@ -1,34 +1,35 @@
-// Context: one device, its compiler and its cache. get() is the whole JIT: memory, then disk, then compile; one compile per
-// key however many threads and processes ask.
+// Context: one device and its kernels. get() is the whole JIT: memory, then what the Store finds or compiles, loaded.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include <cstdint>
-#include <functional>
 #include <memory>
+#include <stop_token>
 #include <string>
 #include <vector>
 
 #include "generator/result.hpp"
 #include "generator/source.hpp"
 #include "runtime/backend.hpp"
-#include "runtime/compiler.hpp"
 #include "runtime/options.hpp"
+#include "runtime/shared_device.hpp"
+#include "runtime/store.hpp"
 
 namespace kvjit {
-
-enum class Origin { memory, disk, compiled };  // where a kernel came from
 
 struct KernelRecord {     // a kernel in use: what ran, exactly
   std::string name, key;  // key: 64 hex digits
   Origin origin = Origin::compiled;
-  double ready_ms = 0;  // what this get() cost
+  double ready_ms = 0;    // what this get() cost
+  double compile_ms = 0;  // of the compile that made it, wherever that was; 0: not known
   int registers = 0, stack_bytes = 0, spill_bytes = 0;
+  std::uint64_t code_bytes = 0;
   std::shared_ptr<Kernel> kernel;
 };
 
-struct CacheCounters {
-  std::uint64_t memory_hits = 0, disk_hits = 0, misses = 0, compiles = 0, rebuilt = 0 /* damaged entries */,
-                lock_waits = 0, write_failures = 0;
+// What a context holds in memory, and what all contexts of its device in this process hold together.
+struct ContextMemory {
+  LoadedCode own, device;
+  std::uint64_t shared_kernels = 0;  // of its own, those that another context had loaded
 };
 
 class Context {
@@ -39,20 +40,16 @@ class Context {
 
   virtual const std::shared_ptr<Backend>& backend() const = 0;
   virtual const Options& options() const = 0;
-  virtual Result<KernelRecord> get(const Source& source) = 0;
+  virtual Result<KernelRecord> get(const Source& source, std::stop_token stop) = 0;
+  Result<KernelRecord> get(const Source& source) { return get(source, {}); }
   virtual CacheCounters counters() const = 0;
-};
-
-// How a Context compiles: which compiler, opened when, and what of it belongs in the key.
-struct Toolchain {
-  ArtefactKind kind = ArtefactKind::cubin;
-  std::function<Result<std::shared_ptr<Compiler>>()> open;  // called at most once with success
-  // The compiler's options without opening it: a disk hit then needs no compiler. Empty: the artefact depends on the compiler
-  // itself (host objects), so it is opened first and the key holds its identity and options.
-  std::function<std::vector<std::string>(const Source&)> options;
+  // Null where there is none: contexts of tests.
+  virtual Store* store() { return nullptr; }
+  virtual ContextMemory memory() const { return {}; }
 };
 
 // The Context over given parts; Context::open chooses them. Tests give fakes.
-std::shared_ptr<Context> make_context(const Options& options, std::shared_ptr<Backend> backend, Toolchain toolchain);
+Result<std::shared_ptr<Context>> make_context(const Options& options, std::shared_ptr<SharedDevice> device,
+                                              Toolchain toolchain);
 
 }  // namespace kvjit

@@ -146,9 +146,13 @@ class CudaBackend final : public Backend {
   }
 
   Result<std::shared_ptr<Kernel>> load(const Source& source, const Artefact& artefact) override {
-    if (artefact.kind != ArtefactKind::cubin || artefact.bytes.size() < 64 ||
-        std::memcmp(artefact.bytes.data(), "\177ELF", 4) != 0)
-      return fail(Code::integrity, source.name + " is not a cubin: the CUDA back-end loads nothing else");
+    const auto& bytes = artefact.bytes;
+    const bool is_cubin =
+        artefact.kind == ArtefactKind::cubin && bytes.size() >= 64 && std::memcmp(bytes.data(), "\177ELF", 4) == 0;
+    // The driver reads PTX up to its zero.
+    const bool is_ptx = artefact.kind == ArtefactKind::ptx && !bytes.empty() && bytes.back() == 0;
+    if (!is_cubin && !is_ptx)
+      return fail(Code::integrity, source.name + " is neither a cubin nor PTX: the CUDA back-end loads nothing else");
     const Bound bound(*device_);
     auto kernel = std::make_shared<CudaKernel>();
     kernel->device = device_;

@@ -11,6 +11,7 @@
 
 #include <cerrno>
 #include <chrono>
+#include <csignal>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
@@ -88,8 +89,8 @@ struct Ended {
 };
 
 // Runs argv[0] (a path) in `folder` and waits. Output goes through a file, so that a talkative child cannot
-// block.
-Result<Ended> run(const std::vector<std::string>& arguments, const fs::path& folder) {
+// block. Ended by `stop`.
+Result<Ended> run(const std::vector<std::string>& arguments, const fs::path& folder, std::stop_token stop = {}) {
   const fs::path log = folder / "output";
   std::vector<char*> argv;
   for (const std::string& argument : arguments) argv.push_back(const_cast<char*>(argument.c_str()));
@@ -107,6 +108,12 @@ Result<Ended> run(const std::vector<std::string>& arguments, const fs::path& fol
   if (problem != 0)
     return fail(Code::environment, fmt::format("cannot start {}: {}", arguments[0], std::strerror(problem)));
 
+  {
+    const std::stop_callback end_child(stop, [child] { kill(child, SIGTERM); });
+    siginfo_t ended{};
+    // It is only looked at here, so that its number stays its own for as long as it may be signalled.
+    while (waitid(P_PID, static_cast<id_t>(child), &ended, WEXITED | WNOWAIT) != 0 && errno == EINTR) continue;
+  }
   int status = 0;
   while (waitpid(child, &status, 0) < 0)
     if (errno != EINTR) return fail(Code::environment, fmt::format("lost {}: {}", arguments[0], std::strerror(errno)));
@@ -143,7 +150,7 @@ class HostCompiler : public Compiler {
   std::string identity() const override { return identity_; }
   std::vector<std::string> options(const Source&) const override { return options_; }
   std::vector<std::string> archs() const override { return {}; }
-  Result<Artefact> compile(const Source& source) override;
+  Result<Artefact> compile(const Source& source, std::stop_token stop) override;
 
  private:
   std::string program_, identity_;
@@ -151,7 +158,7 @@ class HostCompiler : public Compiler {
   const std::string& seam_;
 };
 
-Result<Artefact> HostCompiler::compile(const Source& source) {
+Result<Artefact> HostCompiler::compile(const Source& source, std::stop_token stop) {
   const auto begin = std::chrono::steady_clock::now();
   KV_TRY(folder, PrivateFolder::make());
   if (mkdir((folder.path() / "simt").c_str(), 0700) != 0)
@@ -162,7 +169,8 @@ Result<Artefact> HostCompiler::compile(const Source& source) {
   std::vector<std::string> arguments = {program_};
   arguments.insert(arguments.end(), options_.begin(), options_.end());
   arguments.insert(arguments.end(), {"-I.", "-x", "c++", "kernel.cu", "-o", "kernel.so"});
-  KV_TRY(ended, run(arguments, folder.path()));
+  KV_TRY(ended, run(arguments, folder.path(), stop));
+  if (stop.stop_requested()) return fail(Code::cancelled, fmt::format("compiling {} was cancelled", source.name));
   if (ended.status != 0)
     return fail(Code::compile,
                 fmt::format("{} {} on {}", program_,
@@ -190,6 +198,13 @@ Result<Artefact> HostCompiler::compile(const Source& source) {
 }
 
 }  // namespace
+
+std::vector<std::string> host_options() {
+  std::vector<std::string> options = kOptions;
+  if (const auto seam = embedded_files().find(kSeam); seam != embedded_files().end())
+    options.push_back("cpu.hpp sha256:" + hex(sha256(seam->second)));
+  return options;
+}
 
 Result<std::shared_ptr<Compiler>> open_host_compiler(const Options& options) {
   const auto seam = embedded_files().find(kSeam);

@@ -21,6 +21,9 @@ using nvrtcProgram = struct NvrtcProgramOpaque*;
 constexpr int kNvrtcSuccess = 0;
 constexpr int kNvrtcErrorCompilation = 6;
 
+// NVRTC 12.9 and later: asks from time to time whether to go on. 0: yes.
+using SetFlowCallback = int (*)(nvrtcProgram program, int (*callback)(void* payload, void* reserved), void* payload);
+
 #define KVJIT_NVRTC_API(X)                                                                                  \
   X(const char*, nvrtcGetErrorString, (int result))                                                         \
   X(int, nvrtcVersion, (int* major, int* minor))                                                            \
@@ -42,7 +45,10 @@ struct Api {
 #define X(result, name, parameters) result(*name) parameters = nullptr;
   KVJIT_NVRTC_API(X)
 #undef X
+  SetFlowCallback set_flow_callback = nullptr;  // older libraries have none: a compile then runs to its end
 };
+
+int stop_asked(void* payload, void*) { return static_cast<std::stop_token*>(payload)->stop_requested() ? 1 : 0; }
 
 // A cubin of these kernels is below 1 MB; a size beyond this is a broken library, not a kernel.
 constexpr std::size_t kMaxOutputBytes = std::size_t{1} << 30;
@@ -102,7 +108,7 @@ class NvrtcCompiler final : public Compiler {
 
   std::vector<std::string> archs() const override { return archs_; }
 
-  Result<Artefact> compile(const Source& source) override {
+  Result<Artefact> compile(const Source& source, std::stop_token stop) override {
     if (std::find(archs_.begin(), archs_.end(), base_arch(source.arch)) == archs_.end())
       return fail(Code::unsupported, fmt::format("{} is not known to NVRTC {}.{} ({}); it knows {}", source.arch,
                                                  major_, minor_, library_.path(), fmt::join(archs_, ", ")));
@@ -123,7 +129,10 @@ class NvrtcCompiler final : public Compiler {
     if (major_ >= 13) list.push_back("--minimal");
     std::vector<const char*> pointers;
     for (const auto& option : list) pointers.push_back(option.c_str());
+    if (api_.set_flow_callback && stop.stop_possible())
+      KV_CHECK(check(api_.set_flow_callback(program, stop_asked, &stop), "nvrtcSetFlowCallback"));
     const int status = api_.nvrtcCompileProgram(program, static_cast<int>(pointers.size()), pointers.data());
+    if (stop.stop_requested()) return fail(Code::cancelled, fmt::format("compiling {} was cancelled", source.name));
 
     Artefact artefact;
     artefact.kind = kind_;
@@ -210,6 +219,7 @@ Result<std::shared_ptr<Compiler>> open_nvrtc(const Options& options, ArtefactKin
   if (!api.name) return fail(Code::environment, library.path() + " has no " #name ": NVRTC 12 or later is needed");
   KVJIT_NVRTC_API(X)
 #undef X
+  api.set_flow_callback = reinterpret_cast<SetFlowCallback>(library.symbol("nvrtcSetFlowCallback"));
   auto compiler = std::make_shared<NvrtcCompiler>(library, api, kind);
   KV_CHECK(compiler->start());
   return compiler;

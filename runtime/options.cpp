@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: MIT
 #include "runtime/options.hpp"
 
+#include <algorithm>
 #include <charconv>
 #include <cstdlib>
 #include <initializer_list>
@@ -31,6 +32,17 @@ void read_number(const char* name, Number& number, Number largest, std::vector<s
     refused.push_back(std::string(name) + "='" + text + "' is not a whole number from 0 to " + std::to_string(largest));
 }
 
+// "a:b", without empty parts; a URL has no place in such a list.
+std::vector<std::string> list_of(const std::string& text) {
+  std::vector<std::string> parts;
+  for (std::size_t at = 0; at < text.size();) {
+    const std::size_t end = std::min(text.find(':', at), text.size());
+    if (end > at) parts.push_back(text.substr(at, end - at));
+    at = end + 1;
+  }
+  return parts;
+}
+
 // XDG Base Directory Specification 0.8: a relative XDG_CACHE_HOME is to be ignored.
 std::string user_cache_dir() {
   if (const auto xdg = variable({"XDG_CACHE_HOME"}); !xdg.empty() && xdg[0] == '/') return xdg + "/kvjit";
@@ -48,6 +60,12 @@ Options Options::from_environment() {
   options.cuda_library = variable({"KVJIT_CUDA"});
   options.host_compiler = variable({"KVJIT_CXX", "CXX"});
   options.cuda_home = variable({"CUDA_HOME", "CUDA_PATH"});
+  options.bundles = list_of(variable({"KVJIT_BUNDLES"}));
+  options.trusted_keys = list_of(variable({"KVJIT_TRUSTED_KEYS"}));
+  options.remote = variable({"KVJIT_REMOTE"});
+  int writes = 0;
+  read_number("KVJIT_REMOTE_WRITES", writes, 1, options.refused);
+  options.remote_writes = writes == 1;
   read_number("KVJIT_CACHE_MAX_BYTES", options.cache_max_bytes, std::numeric_limits<std::uint64_t>::max(),
               options.refused);
   read_number("KVJIT_DEVICE_ORDINAL", options.device_ordinal, std::numeric_limits<int>::max(), options.refused);

@@ -32,9 +32,13 @@ int main(int argc, char** argv) {
       ->type_name("auto|gpu|cpu");
   app.add_option("--cache-dir", cli.options.cache_dir, "folder of compiled kernels; \"off\": memory only")
       ->type_name("DIR");
+  app.add_option("--bundle", cli.options.bundles, "prebuilt kernels, searched first (repeatable; also KVJIT_BUNDLES)")
+      ->type_name("FILE.kvb")
+      ->allow_extra_args(false);
   add_spec_verbs(app, cli);
   add_run_verbs(app, cli);
   add_bench_verb(app, cli);
+  add_pack_verb(app, cli);
   add_codec_verbs(app, cli);
   add_formats_verb(app, cli);
   add_quality_verb(app, cli);

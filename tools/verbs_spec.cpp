@@ -5,7 +5,6 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <atomic>
 #include <cstdio>
 #include <filesystem>
 #include <memory>
@@ -14,6 +13,7 @@
 
 #include "generator/program.hpp"
 #include "runtime/compiler.hpp"
+#include "runtime/parallel.hpp"
 #include "tools/cli.hpp"
 #include "tools/files.hpp"
 #include "tools/report.hpp"
@@ -170,14 +170,8 @@ Result<int> build(const Cli& cli, const SpecArgs& args) {
       if (names.insert(source.name).second) jobs.push_back(&source);
 
   std::vector<Result<Artefact>> artefacts(jobs.size(), fail(Code::internal, "not compiled"));
-  std::atomic<std::size_t> next = 0;
-  const auto work = [&, compiler = compiler] {
-    for (std::size_t i; (i = next++) < jobs.size();) artefacts[i] = compiler->compile(*jobs[i]);
-  };
-  std::vector<std::thread> workers;
-  for (unsigned i = 1; i < std::min<std::size_t>(args.threads, jobs.size()); ++i) workers.emplace_back(work);
-  work();
-  for (std::thread& worker : workers) worker.join();
+  in_parallel(jobs.size(), args.threads,
+              [&, compiler = compiler](std::size_t i) { artefacts[i] = compiler->compile(*jobs[i]); });
 
   if (!args.out_dir.empty()) KV_CHECK(make_folder(args.out_dir));
   Json results = Json::array();

@@ -78,7 +78,7 @@ struct RecordingContext : Context {
   Options defaults;
   const std::shared_ptr<Backend>& backend() const override { return base; }
   const Options& options() const override { return defaults; }
-  Result<KernelRecord> get(const Source& source) override {
+  Result<KernelRecord> get(const Source& source, std::stop_token) override {
     KernelRecord record;
     record.name = source.name;
     record.registers = source.threads / 4;

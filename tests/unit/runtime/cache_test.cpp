@@ -32,8 +32,9 @@ Key key_of(const std::string& text) {
   return make_key(source, ArtefactKind::cubin, {});
 }
 
-CacheEntry sample(std::size_t bytes = 1000) {
+CacheEntry sample(const Key& key, std::size_t bytes = 1000) {
   CacheEntry entry;
+  entry.key = key;
   entry.name = "decode.sample";
   entry.compiler = "fake 1.0";
   entry.artefact.kind = ArtefactKind::ptx;
@@ -62,7 +63,7 @@ struct Logged {
 };
 
 std::string path_of(const std::string& folder, const Key& key) {
-  return folder + "/v1/" + key.hex.substr(0, 2) + "/" + key.hex + ".kvc";
+  return folder + "/v2/" + key.hex.substr(0, 2) + "/" + key.hex + ".kvc";
 }
 
 void set_age(const std::string& path, long seconds) {
@@ -75,13 +76,13 @@ void set_age(const std::string& path, long seconds) {
 
 TEST_CASE("an entry reads back as it was written") {
   const Key key = key_of("a");
-  const auto bytes = encode_entry(key.hex, sample());
+  const auto bytes = encode_entry(sample(key));
   const auto entry = decode_entry(key.hex, bytes);
   REQUIRE(entry);
   CHECK(entry->name == "decode.sample");
   CHECK(entry->compiler == "fake 1.0");
   CHECK(entry->artefact.kind == ArtefactKind::ptx);
-  CHECK(entry->artefact.bytes == sample().artefact.bytes);
+  CHECK(entry->artefact.bytes == sample(key).artefact.bytes);
   CHECK(entry->artefact.registers == 40);
   CHECK(entry->artefact.stack_bytes == 16);
   CHECK(entry->artefact.spill_store_bytes == 4);
@@ -92,7 +93,7 @@ TEST_CASE("an entry reads back as it was written") {
 
 TEST_CASE("every flipped byte and every truncation of an entry is seen") {
   const Key key = key_of("a");
-  const auto whole = encode_entry(key.hex, sample(100));
+  const auto whole = encode_entry(sample(key, 100));
   for (std::size_t i = 0; i < whole.size(); ++i) {
     auto bytes = whole;
     bytes[i] ^= 1;
@@ -112,18 +113,18 @@ TEST_CASE("publish, then read: from another cache object too") {
   const Key key = key_of("a");
   Logged first(folder.path);
   CHECK(!first.cache.read(key));
-  first.cache.publish(key, sample());
+  first.cache.publish(sample(key));
   Logged second(folder.path);
   const auto entry = second.cache.read(key);
   REQUIRE(entry);
-  CHECK(entry->artefact.bytes == sample().artefact.bytes);
+  CHECK(entry->artefact.bytes == sample(key).artefact.bytes);
   CHECK(!second.cache.read(key_of("b")));
   CHECK(first.lines.empty());
 
   struct stat status {};
   REQUIRE(stat(path_of(folder.path, key).c_str(), &status) == 0);
   CHECK((status.st_mode & 07777) == 0600);
-  REQUIRE(stat((folder.path + "/v1").c_str(), &status) == 0);
+  REQUIRE(stat((folder.path + "/v2").c_str(), &status) == 0);
   CHECK((status.st_mode & 07777) == 0700);
 }
 
@@ -131,7 +132,7 @@ TEST_CASE("a damaged entry is a miss, is counted, and goes to quarantine") {
   const Folder folder;
   const Key key = key_of("a");
   Logged logged(folder.path);
-  logged.cache.publish(key, sample());
+  logged.cache.publish(sample(key));
   const std::string path = path_of(folder.path, key);
   SUBCASE("truncated") { fs::resize_file(path, 300); }
   SUBCASE("empty") { fs::resize_file(path, 0); }
@@ -146,7 +147,7 @@ TEST_CASE("a damaged entry is a miss, is counted, and goes to quarantine") {
   CHECK(!fs::exists(path));
   CHECK(fs::exists(folder.path + "/quarantine/" + key.hex + ".kvc"));
   CHECK(read_stats(folder.path).quarantined == 1);
-  logged.cache.publish(key, sample());
+  logged.cache.publish(sample(key));
   CHECK(logged.cache.read(key));
 }
 
@@ -154,7 +155,7 @@ TEST_CASE("what others could have written is skipped, and replaced by our own") 
   const Folder folder;
   const Key key = key_of("a");
   Logged logged(folder.path);
-  logged.cache.publish(key, sample());
+  logged.cache.publish(sample(key));
   const std::string path = path_of(folder.path, key);
   SUBCASE("writable by the group") { fs::permissions(path, fs::perms::group_write, fs::perm_options::add); }
   SUBCASE("writable by all") { fs::permissions(path, fs::perms::others_write, fs::perm_options::add); }
@@ -173,7 +174,7 @@ TEST_CASE("what others could have written is skipped, and replaced by our own") 
   CHECK(logged.cache.rebuilt == 0);
   REQUIRE(logged.lines.size() == 1);
   CHECK(logged.lines[0].find("skipped") != std::string::npos);
-  logged.cache.publish(key, sample());
+  logged.cache.publish(sample(key));
   CHECK(logged.cache.read(key));
 }
 
@@ -192,7 +193,7 @@ TEST_CASE("no usable folder: memory only, and exactly one warning") {
   for (int i = 0; i < 3; ++i) {
     const auto lock = logged.cache.lock(key, "a");
     CHECK(!logged.cache.read(key));
-    logged.cache.publish(key, sample());
+    logged.cache.publish(sample(key));
   }
   CHECK(logged.cache.folder().empty());
   REQUIRE(logged.lines.size() == 1);
@@ -202,7 +203,7 @@ TEST_CASE("no usable folder: memory only, and exactly one warning") {
 
 TEST_CASE("\"off\" is memory only and says nothing") {
   Logged logged("off");
-  logged.cache.publish(key_of("a"), sample());
+  logged.cache.publish(sample(key_of("a")));
   CHECK(!logged.cache.read(key_of("a")));
   CHECK(logged.lines.empty());
 }
@@ -211,10 +212,10 @@ TEST_CASE("a write that fails is counted and said once; what is there stays read
   const Folder folder;
   Logged logged(folder.path);
   const Key first = key_of("a"), second = key_of("b");
-  logged.cache.publish(first, sample());
-  std::ofstream(folder.path + "/v1/" + second.hex.substr(0, 2)) << "in the way";
-  logged.cache.publish(second, sample());
-  logged.cache.publish(second, sample());
+  logged.cache.publish(sample(first));
+  std::ofstream(folder.path + "/v2/" + second.hex.substr(0, 2)) << "in the way";
+  logged.cache.publish(sample(second));
+  logged.cache.publish(sample(second));
   CHECK(logged.cache.write_failures == 2);
   CHECK(logged.lines.size() == 1);
   CHECK(logged.cache.read(first));
@@ -224,7 +225,7 @@ TEST_CASE("a lock holds others off until it is gone, and leaves no file") {
   const Folder folder;
   Logged logged(folder.path), other(folder.path);
   const Key key = key_of("a");
-  const std::string file = folder.path + "/v1/locks/" + key.hex;
+  const std::string file = folder.path + "/v2/locks/" + key.hex;
   {
     const auto lock = logged.cache.lock(key, "a");
     CHECK(fs::exists(file));
@@ -240,7 +241,7 @@ TEST_CASE("the sweep removes the least recently used first, and what dead proces
   std::vector<Key> keys;
   for (int i = 0; i < 5; ++i) {
     keys.push_back(key_of(std::to_string(i)));
-    logged.cache.publish(keys[i], sample());
+    logged.cache.publish(sample(keys[i]));
     set_age(path_of(folder.path, keys[i]), 100 * (i == 2 ? 9 : i));  // key 2 is the oldest, then 4, 3, 1, 0
   }
   const auto shard = fs::path(path_of(folder.path, keys[0])).parent_path().string();
@@ -262,10 +263,10 @@ TEST_CASE("the sweep removes the least recently used first, and what dead proces
 TEST_CASE("publishing keeps the cache under its cap, at most once an hour") {
   const Folder folder;
   Logged logged(folder.path, 4000);  // an entry is 1.2 KB
-  for (int i = 0; i < 8; ++i) logged.cache.publish(key_of(std::to_string(i)), sample());
+  for (int i = 0; i < 8; ++i) logged.cache.publish(sample(key_of(std::to_string(i))));
   CHECK(read_stats(folder.path).entries == 8);  // the first publish swept; within the hour none does
-  set_age(folder.path + "/v1/swept", 3700);
-  logged.cache.publish(key_of("newest"), sample());
+  set_age(folder.path + "/v2/swept", 3700);
+  logged.cache.publish(sample(key_of("newest")));
   CHECK(read_stats(folder.path).bytes <= 3200);  // 80 % of the cap
   CHECK(read_stats(folder.path).entries == 2);
   CHECK(logged.cache.read(key_of("newest")));
@@ -275,7 +276,7 @@ TEST_CASE("a hit marks the entry as used, once a day") {
   const Folder folder;
   Logged logged(folder.path);
   const Key key = key_of("a");
-  logged.cache.publish(key, sample());
+  logged.cache.publish(sample(key));
   const std::string path = path_of(folder.path, key);
   struct stat before {
   }, after{};
@@ -291,8 +292,8 @@ TEST_CASE("a hit marks the entry as used, once a day") {
 TEST_CASE("the list names every entry and checks it") {
   const Folder folder;
   Logged logged(folder.path);
-  logged.cache.publish(key_of("a"), sample());
-  logged.cache.publish(key_of("b"), sample());
+  logged.cache.publish(sample(key_of("a")));
+  logged.cache.publish(sample(key_of("b")));
   fs::resize_file(path_of(folder.path, key_of("b")), 200);
   const auto list = list_entries(folder.path);
   REQUIRE(list.size() == 2);

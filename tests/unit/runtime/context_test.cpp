@@ -58,7 +58,7 @@ class FakeCompiler : public Compiler {
   std::string identity() const override { return world_.version; }
   std::vector<std::string> options(const Source&) const override { return {"-fake"}; }
   std::vector<std::string> archs() const override { return {}; }
-  Result<Artefact> compile(const Source& source) override {
+  Result<Artefact> compile(const Source& source, std::stop_token) override {
     ++world_.compiled;
     if (!world_.marker.empty()) std::ofstream(world_.marker, std::ios::app) << 'x' << std::flush;
     std::this_thread::sleep_for(world_.takes);
@@ -94,8 +94,12 @@ struct Fixture {
       ++world.opened;
       return std::make_shared<FakeCompiler>(world);
     };
-    if (options_are_known) toolchain.options = [](const Source&) { return std::vector<std::string>{"-fake"}; };
-    return make_context(options, std::make_shared<FakeBackend>(), toolchain);
+    toolchain.options = [](const Source&) { return std::vector<std::string>{"-fake"}; };
+    toolchain.is_identity_in_key = !options_are_known;
+    auto made = make_context(options, device ? device : std::make_shared<SharedDevice>(std::make_shared<FakeBackend>()),
+                             toolchain);
+    REQUIRE(made);
+    return *made;
   }
   int lines_with(const std::string& part) const {
     int count = 0;
@@ -111,6 +115,7 @@ struct Fixture {
   std::string folder;
   Options options;
   World world;
+  std::shared_ptr<SharedDevice> device;  // of all contexts of the test; null: one each
   std::mutex mutex;
   std::vector<std::string> lines;
 };

@@ -64,7 +64,7 @@ struct FakeContext : Context {
   std::vector<std::string> got;
   const std::shared_ptr<Backend>& backend() const override { return base; }
   const Options& options() const override { return nothing; }
-  Result<KernelRecord> get(const Source& source) override {
+  Result<KernelRecord> get(const Source& source, std::stop_token) override {
     got.push_back(source.name);
     recorder->args_bytes[source.name] = static_cast<std::size_t>(source.args_bytes);
     KernelRecord record;
