@@ -173,7 +173,10 @@ Result<Bundle> Bundle::open(Reader reader, std::uint64_t size, const std::string
   bundle.name_ = name;
   bundle.digest_ = digest_of(header, index);
   if (std::memcmp(bundle.digest_.data(), header.digest, sizeof header.digest) != 0) return damaged("checksum");
-  if (std::any_of(std::begin(header.signer), std::end(header.signer), [](std::uint8_t byte) { return byte != 0; })) {
+  const auto is_set = [](std::span<const std::uint8_t> bytes) {
+    return std::any_of(bytes.begin(), bytes.end(), [](std::uint8_t byte) { return byte != 0; });
+  };
+  if (is_set(header.signer) || is_set(header.signature)) {
     PublicKey signer;
     Signature signature;
     std::memcpy(signer.data(), header.signer, signer.size());

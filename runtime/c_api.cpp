@@ -1,185 +1,29 @@
-// The C interface: convert, call, catch. runtime/kvjit.h is its manual; nothing is decided here. The only
-// file that catches.
+// The C interface: convert, call, catch. runtime/kvjit.h is its manual; nothing is decided here.
 // SPDX-License-Identifier: MIT
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cstdint>
-#include <cstring>
-#include <exception>
 #include <memory>
-#include <mutex>
-#include <new>
-#include <set>
 #include <string>
 
-#include "generator/program.hpp"
-#include "generator/registry.hpp"
-#include "generator/spec.hpp"
 #include "runtime/backend.hpp"
 #include "runtime/c_api_convert.hpp"
-#include "runtime/context.hpp"
-#include "runtime/kvjit.h"
-#include "runtime/program.hpp"
+#include "runtime/c_api_support.hpp"
 
+using namespace kvjit::c_api;
 using kvjit::Code;
 using kvjit::Error;
 using kvjit::fail;
 using kvjit::Result;
-using kvjit::c_api::address;
-using kvjit::c_api::convert;
-
-static_assert(sizeof(kvjit_index) == 8 && sizeof(void*) == 8, "64-bit platforms only");
-static_assert(static_cast<int>(Code::internal) == KVJIT_INTERNAL && static_cast<int>(Code::usage) == KVJIT_USAGE &&
-              static_cast<int>(Code::bad_input) == KVJIT_BAD_INPUT &&
-              static_cast<int>(Code::unsupported) == KVJIT_UNSUPPORTED &&
-              static_cast<int>(Code::compile) == KVJIT_COMPILE && static_cast<int>(Code::differs) == KVJIT_DIFFERS &&
-              static_cast<int>(Code::environment) == KVJIT_ENVIRONMENT &&
-              static_cast<int>(Code::integrity) == KVJIT_INTEGRITY);
-
-struct kvjit_context {
-  std::shared_ptr<kvjit::Context> context;
-};
-
-struct kvjit_program {
-  std::shared_ptr<kvjit::Context> context;
-  std::shared_ptr<kvjit::Program> program;
-  std::mutex mutex;
-  std::set<std::string> texts;  // handed out; nodes do not move
-  const char* keep(const std::string& text) {
-    const std::lock_guard lock(mutex);
-    return texts.insert(text).first->c_str();
-  }
-};
 
 namespace {
-
-void copy_text(char* to, std::size_t size, std::string_view text) {
-  if (size == 0) return;
-  constexpr std::string_view kCut = "...";
-  const std::size_t kept = std::min(text.size(), size - 1);
-  std::memcpy(to, text.data(), kept);
-  to[kept] = '\0';
-  if (kept < text.size() && kept >= kCut.size()) std::memcpy(to + kept - kCut.size(), kCut.data(), kCut.size());
-}
-
-std::string listed(const std::vector<std::string>& names) {
-  std::string text;
-  for (const std::string& name : names) text += (text.empty() ? "" : ", ") + name;
-  return text;
-}
-
-std::string lines(const std::vector<std::string>& notes) {
-  std::string text;
-  for (const std::string& note : notes) text += (text.empty() ? "" : "\n") + note;
-  return text;
-}
-
-// Writes as much of a struct as the caller's version of it has.
-template <class Struct>
-void write_struct(Struct* to, Struct value) {
-  const std::size_t size = to->size;
-  value.size = size;
-  std::memcpy(to, &value, std::min(size, sizeof value));
-}
-
-template <class Struct>
-Result<void> check_output(const Struct* to, const char* name) {
-  if (!to) return fail(Code::usage, fmt::format("{} is NULL", name));
-  if (to->size < sizeof to->size)
-    return fail(Code::usage, fmt::format("{}->size is {}; set it with KVJIT_INIT", name, to->size));
-  return {};
-}
-
-// A caller built with an older header gets defaults for what it does not know; one built with a newer header
-// is refused if it uses what this library does not know.
-template <class Struct>
-Result<Struct> read_struct(const Struct* from, const char* name) {
-  KV_CHECK(check_output(from, name));
-  constexpr std::size_t kMostBytes = 4096;  // of any struct to come; more is memory that nobody set
-  if (from->size > kMostBytes)
-    return fail(Code::usage, fmt::format("{}: size {} is no size of a struct", name, from->size));
-  Struct value{};
-  std::memcpy(&value, from, std::min(from->size, sizeof value));
-  const auto* bytes = reinterpret_cast<const unsigned char*>(from);
-  for (std::size_t i = sizeof value; i < from->size; ++i)
-    if (bytes[i] != 0)
-      return fail(Code::unsupported, fmt::format("{} sets a member that version {} of the library does not have", name,
-                                                 KVJIT_VERSION_NUMBER));
-  return value;
-}
-
-kvjit_status tell(const Error& error, kvjit_error* to) noexcept {
-  if (to && to->size >= sizeof to->size) {
-    kvjit_error value{};
-    value.status = static_cast<int>(error.code);
-    value.line = error.where.line;
-    value.column = error.where.column;
-    copy_text(value.file, sizeof value.file, error.where.file);
-    copy_text(value.message, sizeof value.message, error.message);
-    try {
-      copy_text(value.notes, sizeof value.notes, lines(error.notes));
-    } catch (...) {
-      copy_text(value.notes, sizeof value.notes, "(no memory for the notes)");
-    }
-    write_struct(to, value);
-  }
-  return static_cast<kvjit_status>(error.code);
-}
-
-// Every entry runs in here: a Result becomes a status, and nothing is thrown past it.
-template <class Work>
-kvjit_status guarded(kvjit_error* error, Work work) noexcept {
-  try {
-    const Result<void> result = work();
-    if (!result) return tell(result.error(), error);
-    if (error && error->size >= sizeof error->size) write_struct(error, kvjit_error{});
-    return KVJIT_OK;
-  } catch (const std::bad_alloc&) {
-    return tell({Code::environment, "no memory"}, error);
-  } catch (const std::exception& e) {
-    return tell({Code::internal, e.what()}, error);
-  } catch (...) {
-    return tell({Code::internal, "an unknown exception"}, error);
-  }
-}
-
-Result<void> need(const void* pointer, const char* name) {
-  if (!pointer) return fail(Code::usage, fmt::format("{} is NULL", name));
-  return {};
-}
 
 Result<const kvjit::SideFacts*> side_of(const kvjit_program* program, int side) {
   KV_CHECK(need(program, "program"));
   if (side != KVJIT_K && side != KVJIT_V)
     return fail(Code::usage, fmt::format("side {}; KVJIT_K (0) and KVJIT_V (1) are possible", side));
   return side == KVJIT_K ? &program->program->source().k : &program->program->source().v;
-}
-
-Result<const kvjit::Registry*> registry() {
-  static const Result<kvjit::Registry> loaded = kvjit::Registry::load(kvjit::embedded_files());
-  if (!loaded) return tl::unexpected<Error>(loaded.error());
-  return &*loaded;
-}
-
-// device: what the program will run on, "" if that is not known.
-Result<kvjit::ProgramSource> generate(const kvjit::Spec& spec, const std::string& arch, const std::string& device) {
-  KV_TRY(known, registry());
-  KV_TRY(problem, kvjit::resolve(spec, *known, arch));
-  problem.device = device;
-  return kvjit::make_program(problem, *known);
-}
-
-// The caller's choice, else the device's own arch if the spec allows it. The CPU back-end runs kernels of any
-// arch.
-Result<std::string> choose_arch(const kvjit::Spec& spec, const char* arch, const kvjit::DeviceFacts& device) {
-  if (arch) return std::string(arch);
-  if (spec.archs.empty() || std::count(spec.archs.begin(), spec.archs.end(), device.arch)) return device.arch;
-  if (!device.is_gpu) return spec.archs.front();
-  return fail(
-      Code::unsupported,
-      fmt::format("the spec is for {}; this device is {} ({})", fmt::join(spec.archs, ", "), device.arch, device.name),
-      spec.where("target.arch"), {fmt::format("add \"{}\" to [target] arch, or leave it out", device.arch)});
 }
 
 // Shared by quantise and dequantise; `run` is the member of Program.
@@ -240,46 +84,6 @@ Result<void> attention(kvjit_program* program, const kvjit_attention_call* call,
 }  // namespace
 
 int kvjit_version(void) { return KVJIT_VERSION_NUMBER; }
-
-kvjit_status kvjit_context_create(const kvjit_context_options* options, kvjit_context** context, kvjit_error* error) {
-  return guarded(error, [&]() -> Result<void> {
-    KV_CHECK(need(context, "context"));
-    kvjit::Options chosen = kvjit::Options::from_environment();
-    if (options) {
-      KV_TRY(given, read_struct(options, "options"));
-      if (given.device == KVJIT_DEVICE_GPU)
-        chosen.device = kvjit::DeviceKind::gpu;
-      else if (given.device == KVJIT_DEVICE_CPU)
-        chosen.device = kvjit::DeviceKind::cpu;
-      else if (given.device != KVJIT_DEVICE_AUTOMATIC)
-        return fail(
-            Code::usage,
-            fmt::format("device {}; KVJIT_DEVICE_AUTOMATIC (0), _GPU (1) and _CPU (2) are possible", given.device));
-      chosen.device_ordinal = given.ordinal;
-      if (given.cache_dir) chosen.cache_dir = given.cache_dir;
-      if (given.log)
-        chosen.log = [log = given.log, user = given.log_user](const std::string& message) {
-          log(user, message.c_str());
-        };
-    }
-    KV_TRY(opened, kvjit::Context::open(chosen));
-    *context = new kvjit_context{std::move(opened)};
-    return {};
-  });
-}
-
-void kvjit_context_destroy(kvjit_context* context) { delete context; }
-
-kvjit_status kvjit_context_device(const kvjit_context* context, kvjit_device_facts* facts, kvjit_error* error) {
-  return guarded(error, [&]() -> Result<void> {
-    KV_CHECK(need(context, "context"));
-    KV_CHECK(check_output(facts, "facts"));
-    const kvjit::DeviceFacts& device = context->context->backend()->facts();
-    write_struct(facts, {0, device.name.c_str(), device.arch.c_str(), device.is_gpu, device.multiprocessors,
-                         device.driver_version, device.memory_bytes});
-    return {};
-  });
-}
 
 kvjit_status kvjit_allocate(kvjit_context* context, size_t bytes, void** pointer, kvjit_error* error) {
   return guarded(error, [&]() -> Result<void> {
@@ -346,33 +150,6 @@ kvjit_status kvjit_supported(const char* toml, const char* arch, char* reasons, 
     copy_text(reasons, reasons_size, status == KVJIT_OK ? lines(refusals) : "no answer: out of memory or a bug");
   return status == KVJIT_OK ? first : status;
 }
-
-kvjit_status kvjit_program_create(kvjit_context* context, const char* toml, const char* file_name, const char* arch,
-                                  kvjit_program** program, kvjit_error* error) {
-  return guarded(error, [&]() -> Result<void> {
-    KV_CHECK(need(context, "context"));
-    KV_CHECK(need(toml, "toml"));
-    KV_CHECK(need(program, "program"));
-    const std::string file = file_name ? file_name : "spec";
-    KV_TRY(known, registry());
-    KV_TRY(specs, kvjit::parse_all(toml, file, *known));
-    if (specs.size() != 1)
-      return fail(Code::unsupported,
-                  fmt::format("[matrix] and [layers] give {} specs; a program is one spec", specs.size()), {file},
-                  {"leave both out, or create one program for each combination and each group of layers"});
-    KV_TRY(chosen, choose_arch(specs[0], arch, context->context->backend()->facts()));
-    const kvjit::DeviceFacts& facts = context->context->backend()->facts();
-    KV_TRY(source, generate(specs[0], chosen, facts.is_gpu ? facts.name : ""));
-    KV_TRY(created, kvjit::Program::create(context->context, std::move(source)));
-    auto handle = std::make_unique<kvjit_program>();
-    handle->context = context->context;
-    handle->program = std::move(created);
-    *program = handle.release();
-    return {};
-  });
-}
-
-void kvjit_program_destroy(kvjit_program* program) { delete program; }
 
 kvjit_status kvjit_alibi_slopes(float max_bias, int heads, float* slopes, kvjit_error* error) {
   return guarded(error, [&]() -> Result<void> {

@@ -68,7 +68,7 @@ bool make_folders(const std::string& path) {
   }
 }
 
-bool write_all(int fd, const std::vector<std::uint8_t>& bytes) {
+bool write_all(int fd, std::span<const std::uint8_t> bytes) {
   for (std::size_t done = 0; done < bytes.size();) {
     const ssize_t wrote = ::write(fd, bytes.data() + done, bytes.size() - done);
     if (wrote < 0 && errno == EINTR) continue;
@@ -162,13 +162,13 @@ void Cache::warn_once(const std::string& message) {
   });
 }
 
-std::string Cache::entry_path(const Key& key) const {
-  return fmt::format("{}{}/{}/{}.kvc", base_, kVersionFolder, key.hex.substr(0, 2), key.hex);
+std::string Cache::entry_path(const std::string& key) const {
+  return fmt::format("{}{}/{}/{}.kvc", base_, kVersionFolder, key.substr(0, 2), key);
 }
 
 std::optional<CacheEntry> Cache::read(const Key& key) {
   if (base_.empty()) return std::nullopt;
-  const std::string path = entry_path(key);
+  const std::string path = entry_path(key.hex);
   CacheEntry entry;
   struct stat status {};
   std::string reason;
@@ -194,31 +194,58 @@ std::optional<CacheEntry> Cache::read(const Key& key) {
   return std::nullopt;
 }
 
+bool Cache::write_file(const std::string& path, std::span<const std::uint8_t> bytes) {
+  const std::string folder = path.substr(0, path.rfind('/'));
+  std::string temporary = folder + "/.XXXXXX.tmp";
+  if (!make_folders(folder)) return false;
+  const File file(::mkostemps(temporary.data(), 4, O_CLOEXEC));
+  if (!file) return false;
+  const bool is_written =
+      write_all(file.fd(), bytes) && ::fsync(file.fd()) == 0 && ::rename(temporary.c_str(), path.c_str()) == 0;
+  if (const int error = errno; !is_written) {
+    ::unlink(temporary.c_str());
+    errno = error;
+    return false;
+  }
+  if (const File opened(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)); opened) ::fsync(opened.fd());
+  return true;
+}
+
+int Cache::complete_kernels(const std::string& list) const {
+  if (base_.empty()) return 0;
+  const File file(::open((base_ + kVersionFolder + "/warm/" + list).c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
+  struct stat status {};
+  if (!file || ::fstat(file.fd(), &status) != 0 || !S_ISREG(status.st_mode) || !is_only_ours(status)) return 0;
+  constexpr std::size_t kLine = 65;  // a key and its newline
+  const auto size = static_cast<std::size_t>(status.st_size);
+  if (size % kLine != 0 || size > kMaxEntryBytes) return 0;
+  std::string keys(size, '\0');
+  if (::read(file.fd(), keys.data(), size) != status.st_size) return 0;
+  for (std::size_t at = 0; at < size; at += kLine)
+    if (!has(keys.substr(at, kLine - 1))) return 0;
+  return static_cast<int>(size / kLine);
+}
+
+void Cache::mark_complete(const std::string& list, const std::vector<std::string>& keys) {
+  if (base_.empty()) return;
+  std::vector<std::uint8_t> text;
+  for (const std::string& key : keys) {
+    text.insert(text.end(), key.begin(), key.end());
+    text.push_back('\n');
+  }
+  if (!write_file(base_ + kVersionFolder + "/warm/" + list, text)) ++write_failures;
+}
+
 void Cache::publish(const CacheEntry& entry) {
   if (base_.empty()) return;
   const auto bytes = encode_entry(entry);
   if (bytes.size() > kMaxEntryBytes) return;
-  const std::string path = entry_path(entry.key);
-  const std::string folder = path.substr(0, path.rfind('/'));
-  std::string temporary = folder + "/.XXXXXX.tmp";
-
-  bool is_written = false;
-  if (make_folders(folder)) {
-    if (const File file(::mkostemps(temporary.data(), 4, O_CLOEXEC)); file) {
-      is_written =
-          write_all(file.fd(), bytes) && ::fsync(file.fd()) == 0 && ::rename(temporary.c_str(), path.c_str()) == 0;
-      if (const int error = errno; !is_written) {
-        ::unlink(temporary.c_str());
-        errno = error;
-      }
-    }
-  }
-  if (!is_written) {
+  const std::string path = entry_path(entry.key.hex);
+  if (!write_file(path, bytes)) {
     const std::string reason = why();
     ++write_failures;
     return warn_once(path + " could not be written: " + reason + "; kernels are cached in memory only");
   }
-  if (const File opened(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)); opened) ::fsync(opened.fd());
   sweep_if_due();
 }
 
@@ -242,7 +269,7 @@ Cache::Lock::~Lock() {
   ::close(fd_);
 }
 
-bool Cache::has(const Key& key) const {
+bool Cache::has(const std::string& key) const {
   struct stat status {};
   return !base_.empty() && ::lstat(entry_path(key).c_str(), &status) == 0 && S_ISREG(status.st_mode);
 }

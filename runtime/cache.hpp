@@ -3,6 +3,7 @@
 //
 //   <base>/v2/<2 hex>/<64 hex>.kvc   entries; never change after their rename
 //   <base>/v2/locks/<64 hex>         one compile a key across processes; removed by its holder
+//   <base>/v2/warm/<64 hex>          keys of a list of kernels that was made as a whole
 //   <base>/v2/swept                  its modification time: the last sweep
 //   <base>/quarantine/               damaged entries, for a person to look at
 // SPDX-License-Identifier: MIT
@@ -14,6 +15,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <span>
 #include <stop_token>
 #include <string>
 #include <vector>
@@ -51,14 +53,18 @@ class Cache {
     bool waited_ = false;
   };
   Lock lock(const Key& key, const std::string& name, std::stop_token stop = {});
-  bool has(const Key& key) const;  // whether a file is there; it is not looked into
+  bool has(const std::string& key_hex) const;  // whether a file is there; it is not looked into
+
+  int complete_kernels(const std::string& list) const;
+  void mark_complete(const std::string& list, const std::vector<std::string>& key_hexes);
 
   std::atomic<std::uint64_t> rebuilt{0}, lock_waits{0}, write_failures{0};
 
  private:
   void warn_once(const std::string& message);
   void sweep_if_due();
-  std::string entry_path(const Key& key) const;
+  std::string entry_path(const std::string& key_hex) const;
+  bool write_file(const std::string& path, std::span<const std::uint8_t> bytes);
 
   std::string base_;
   std::uint64_t max_bytes_;

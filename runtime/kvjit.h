@@ -39,8 +39,7 @@
 #endif
 
 /* Clears a sized struct and sets its size:  kvjit_error error; KVJIT_INIT(error); */
-#define KVJIT_INIT(variable) \
-  (memset(&(variable), 0, sizeof(variable)), (void)((variable).size = sizeof(variable)))
+#define KVJIT_INIT(variable) (memset(&(variable), 0, sizeof(variable)), (void)((variable).size = sizeof(variable)))
 
 #ifdef __cplusplus
 extern "C" {
@@ -66,7 +65,9 @@ typedef enum kvjit_status {
   KVJIT_COMPILE = 5,     /* the kernel compiler refused the text; notes hold its words */
   KVJIT_DIFFERS = 6,     /* results are outside the promised error */
   KVJIT_ENVIRONMENT = 7, /* no GPU, no NVRTC, no memory ... */
-  KVJIT_INTEGRITY = 8    /* a damaged or foreign artefact */
+  KVJIT_INTEGRITY = 8,   /* a damaged or foreign artefact; a bundle that is not signed as asked */
+  KVJIT_CANCELLED = 9,   /* given up by who asked for it */
+  KVJIT_SEALED = 10      /* would have to be compiled, after kvjit_seal */
 } kvjit_status;
 
 /* Owned by the caller, overwritten by each call that gets it (also by success: status 0, empty texts). Texts
@@ -90,14 +91,32 @@ typedef struct kvjit_program kvjit_program;
 enum { KVJIT_DEVICE_AUTOMATIC = 0, KVJIT_DEVICE_GPU = 1, KVJIT_DEVICE_CPU = 2 };
 
 /* Defaults come from the environment: KVJIT_DEVICE, KVJIT_CACHE_DIR, KVJIT_CACHE_MAX_BYTES, KVJIT_NVRTC,
- * KVJIT_CUDA, KVJIT_CXX. */
+ * KVJIT_CUDA, KVJIT_CXX, KVJIT_BUNDLES, KVJIT_TRUSTED_KEYS (lists with ':'), KVJIT_REMOTE, KVJIT_REMOTE_WRITES. Lists given here
+ * come behind those of the environment. */
 typedef struct kvjit_context_options {
   size_t size;
-  int device;  /* KVJIT_DEVICE_*; automatic: a GPU if there is one, else the CPU back-end (for tests: slow) */
-  int ordinal; /* which GPU */
+  int device;            /* KVJIT_DEVICE_*; automatic: a GPU if there is one, else the CPU back-end (for tests: slow) */
+  int ordinal;           /* which GPU */
   const char* cache_dir; /* of compiled kernels; NULL: the user's cache folder; "off": memory only */
   void (*log)(void* user, const char* message); /* warnings and progress, from any thread; NULL: silent */
   void* log_user;
+  /* Bundles made by `kvjit pack`: files, and bytes in memory that must stay while the context or a program of it lives. They are
+   * searched first and need no compiler. One that is damaged, or that others could have written, is said to the log and left out. */
+  const char* const* bundles;
+  int bundle_count, bundle_bytes_count;
+  const void* const* bundle_bytes;
+  const size_t* bundle_sizes;
+  /* Ed25519 public keys, 64 hex digits each, as `kvjit pack --new-key` prints them. With any, a bundle that none of them has signed
+   * is KVJIT_INTEGRITY. Who can sign, or write a cache folder that is used, runs code on the GPU. */
+  const char* const* trusted_keys;
+  int trusted_key_count;
+  int remote_writes;  /* kernels compiled here are stored at `remote` too */
+  const char* remote; /* URL of a server of kernels in the layout of bazel-remote; NULL: none */
+  /* The engine's own store, asked behind bundles and disk, from any thread. get calls give(to, entry, bytes) if it has the key (64
+   * hex digits); what it gives is checked as a file is. put gets what was compiled here. Both may be NULL. */
+  void (*cache_get)(void* user, const char* key, void (*give)(void* to, const void* entry, size_t bytes), void* to);
+  void (*cache_put)(void* user, const char* key, const void* entry, size_t bytes);
+  void* cache_user;
 } kvjit_context_options;
 
 /* options may be NULL: all defaults. */
@@ -116,11 +135,26 @@ typedef struct kvjit_device_facts {
 KVJIT_API kvjit_status kvjit_context_device(const kvjit_context* context, kvjit_device_facts* facts,
                                             kvjit_error* error);
 
+/* From now on nothing is compiled: what would have to be is KVJIT_SEALED, and its message names the kernel. */
+KVJIT_API kvjit_status kvjit_seal(kvjit_context* context, kvjit_error* error);
+
+/* Where kernels came from, and the machine code in memory. Contexts of one device in a process share what is loaded. */
+typedef struct kvjit_stats {
+  size_t size;
+  kvjit_index memory_hits, disk_hits, bundle_hits, callback_hits, remote_hits;
+  kvjit_index misses, compiles;
+  kvjit_index damaged; /* stored kernels that could not be used */
+  kvjit_index lock_waits, write_failures;
+  kvjit_index kernels, code_bytes;               /* of this context */
+  kvjit_index shared_kernels;                    /* of those, loaded by another context before */
+  kvjit_index device_kernels, device_code_bytes; /* of all contexts of the device in this process */
+} kvjit_stats;
+KVJIT_API kvjit_status kvjit_context_stats(kvjit_context* context, kvjit_stats* stats, kvjit_error* error);
+
 /* ---- Memory: for programs that do not use CUDA themselves
  * --------------------------------------------------------------- */
 
-KVJIT_API kvjit_status kvjit_allocate(kvjit_context* context, size_t bytes, void** pointer,
-                                      kvjit_error* error);
+KVJIT_API kvjit_status kvjit_allocate(kvjit_context* context, size_t bytes, void** pointer, kvjit_error* error);
 KVJIT_API void kvjit_release(kvjit_context* context, void* pointer); /* NULL is fine */
 KVJIT_API kvjit_status kvjit_copy_to_device(kvjit_context* context, void* to, const void* from, size_t bytes,
                                             kvjit_error* error);
@@ -136,8 +170,7 @@ KVJIT_API kvjit_status kvjit_synchronize(kvjit_context* context, void* stream, k
  * NULL: those of the spec's [target]. Every combination of [matrix] and [layers] is asked. Returns KVJIT_OK, or the first
  * refusal's status with all reasons in `reasons` (one a line, cut with "..." at reasons_size bytes; may be
  * NULL with size 0). */
-KVJIT_API kvjit_status kvjit_supported(const char* toml, const char* arch, char* reasons,
-                                       size_t reasons_size);
+KVJIT_API kvjit_status kvjit_supported(const char* toml, const char* arch, char* reasons, size_t reasons_size);
 
 /* Generates the kernels of a spec and makes those of attention ready: from memory, from disk, else compiled
  * (fractions of a second). file_name: for diagnostics, may be NULL. arch: NULL for the device's own. A spec
@@ -145,6 +178,40 @@ KVJIT_API kvjit_status kvjit_supported(const char* toml, const char* arch, char*
 KVJIT_API kvjit_status kvjit_program_create(kvjit_context* context, const char* toml, const char* file_name,
                                             const char* arch, kvjit_program** program, kvjit_error* error);
 KVJIT_API void kvjit_program_destroy(kvjit_program* program); /* NULL is fine */
+
+/* The same in the background, on threads of the context. done, which may be NULL, is called from there when wait would not wait; it
+ * must not destroy anything. A request must be destroyed before its context; that cancels it. */
+typedef struct kvjit_request kvjit_request;
+KVJIT_API kvjit_status kvjit_program_request(kvjit_context* context, const char* toml, const char* file_name,
+                                             const char* arch, void (*done)(void* user, kvjit_status status),
+                                             void* user, kvjit_request** request, kvjit_error* error);
+/* Up to timeout_ms (negative: for as long as it takes). KVJIT_OK with *program NULL: not yet. Else what kvjit_program_create would
+ * have said; the program is the caller's, and is handed out once. */
+KVJIT_API kvjit_status kvjit_request_wait(kvjit_request* request, int timeout_ms, kvjit_program** program,
+                                          kvjit_error* error);
+/* Only asks; wait then says KVJIT_CANCELLED, unless the program was ready. A compile under way ends where NVRTC allows. */
+KVJIT_API void kvjit_request_cancel(kvjit_request* request);
+KVJIT_API void kvjit_request_destroy(kvjit_request* request); /* NULL is fine */
+
+/* Makes every kernel of a list of specs ([matrix] and [layers] expanded) in parallel, each once: in the cache folder, or in memory
+ * if there is none. A list that is complete is marked in the folder, and the next process returns at once. */
+typedef struct kvjit_warm_call {
+  size_t size;
+  const char* const* specs; /* TOML texts */
+  int spec_count;
+  int threads;      /* 0: all of the machine's */
+  const char* arch; /* NULL: the device's own */
+  void (*progress)(void* user, int done, int count,
+                   const char* kernel); /* from any thread, one at a time; may be NULL */
+  void* progress_user;
+} kvjit_warm_call;
+typedef struct kvjit_warm_report {
+  size_t size;
+  int kernels, compiled;
+  int was_complete; /* nothing was looked into: the list is marked */
+} kvjit_warm_report;
+KVJIT_API kvjit_status kvjit_warm(kvjit_context* context, const kvjit_warm_call* call, kvjit_warm_report* report,
+                                  kvjit_error* error);
 
 enum { KVJIT_F16 = 1, KVJIT_BF16 = 2, KVJIT_F32 = 3 };
 
@@ -163,6 +230,19 @@ typedef struct kvjit_program_facts {
 } kvjit_program_facts;
 KVJIT_API kvjit_status kvjit_program_describe(const kvjit_program* program, kvjit_program_facts* facts,
                                               kvjit_error* error);
+
+/* The kernels that are loaded: those of attention from the start, others from their first call on. */
+typedef struct kvjit_kernel_facts {
+  size_t size;
+  const char *name, *role, *key; /* key: 64 hex digits, for `kvjit cache inspect` */
+  const char* origin;            /* "memory", "disk", "compiled", "bundle", "callback", "remote" */
+  int registers, stack_bytes, spill_bytes, threads, shared_bytes;
+  kvjit_index code_bytes;
+  double ready_ms, compile_ms; /* what getting it took; of the compile that made it, 0: not known */
+} kvjit_kernel_facts;
+KVJIT_API kvjit_status kvjit_program_kernel_count(const kvjit_program* program, int* count, kvjit_error* error);
+KVJIT_API kvjit_status kvjit_program_kernel(const kvjit_program* program, int index, kvjit_kernel_facts* facts,
+                                            kvjit_error* error);
 
 enum { KVJIT_K = 0, KVJIT_V = 1 };
 
@@ -209,8 +289,8 @@ typedef struct kvjit_pages {
  * starts at `base` (NULL: strides only). An engine may use strides of its own instead. Either output may be
  * NULL. Layout paged: a pool of as many pages as the sequences need, each sequence's capacity rounded up to whole pages. */
 KVJIT_API kvjit_status kvjit_cache_layout(const kvjit_program* program, int side, kvjit_index sequences,
-                                          kvjit_index heads, kvjit_index capacity_tokens, void* base,
-                                          kvjit_side* cache, size_t* bytes, kvjit_error* error);
+                                          kvjit_index heads, kvjit_index capacity_tokens, void* base, kvjit_side* cache,
+                                          size_t* bytes, kvjit_error* error);
 
 /* A tensor [sequences][tokens or queries][heads][head_dim] on the device; head_dim is dense. */
 typedef struct kvjit_rows {
@@ -229,9 +309,9 @@ typedef struct kvjit_codec_call {
   int sequences, tokens, heads;
   int keep_rotated; /* dequantise: leave values in the rotated domain */
   void* stream;
-  float tensor_scale; /* of formats that have one scale for the whole tensor (fp8): value = number * scale; 0: 1 */
-  kvjit_pages pages;  /* of layout paged; with slots, quantise needs no table */
-  void* check;        /* of target.checks */
+  float tensor_scale;     /* of formats that have one scale for the whole tensor (fp8): value = number * scale; 0: 1 */
+  kvjit_pages pages;      /* of layout paged; with slots, quantise needs no table */
+  void* check;            /* of target.checks */
   kvjit_index slot_count; /* of target.checks, with slots, of other layouts: the tokens that a sequence has room for */
 } kvjit_codec_call;
 
@@ -273,20 +353,24 @@ typedef struct kvjit_attention_call {
   int new_type; /* KVJIT_F16, KVJIT_BF16 or KVJIT_F32 */
   /* What the features of a program read, on the device, and of no others (kvjit_program_facts.features). Query heads count through
    * all KV heads; strides count elements, and 0 makes one row serve all. */
-  const void* mask; /* "mask": halves [sequence][query head][query][token], added to the scores; tokens are dense; -infinity: the
+  const void*
+      mask; /* "mask": halves [sequence][query head][query][token], added to the scores; tokens are dense; -infinity: the
                        query does not see the token */
   kvjit_index mask_sequence_stride, mask_head_stride, mask_query_stride;
-  const unsigned* packed_mask; /* "packed_mask": 32-bit words likewise; bit t % 32 of word t / 32 is whether the query sees token t of
+  const unsigned*
+      packed_mask; /* "packed_mask": 32-bit words likewise; bit t % 32 of word t / 32 is whether the query sees token t of
                                   the newest packed_tokens ones (0: of all); it sees those before */
   kvjit_index packed_sequence_stride, packed_head_stride, packed_query_stride;
   int packed_tokens;
   int position_offset; /* "position_offset": query i stands at token length - query_length + i + this ... */
-  const int* position_offsets; /* ... plus this of its sequence; NULL: nothing more. A context that is split over devices: the
+  const int*
+      position_offsets; /* ... plus this of its sequence; NULL: nothing more. A context that is split over devices: the
                                   tokens that stand behind those of the call */
-  const float* slopes;         /* "alibi", "mask_slopes": of each query head */
-  const float* sinks;          /* "sinks": a logit of each query head, with no value */
-  int leaves_sinks; /* sinks are counted by another call, over another part of the context; `sinks` may be NULL */
-  float* lse;       /* "lse", written: [sequence][query][query head] natural logarithm of the sum of exp(score), sinks included
+  const float* slopes;  /* "alibi", "mask_slopes": of each query head */
+  const float* sinks;   /* "sinks": a logit of each query head, with no value */
+  int leaves_sinks;     /* sinks are counted by another call, over another part of the context; `sinks` may be NULL */
+  float*
+      lse; /* "lse", written: [sequence][query][query head] natural logarithm of the sum of exp(score), sinks included
                        unless they are left; -infinity where no token is seen */
   kvjit_pages k_pages, v_pages; /* of layout paged; mostly the same table */
   void* check;                  /* of target.checks */
@@ -301,10 +385,10 @@ KVJIT_API kvjit_status kvjit_alibi_slopes(float max_bias, int heads, float* slop
 #define KVJIT_CHECK_BYTES 64
 typedef struct kvjit_check {
   size_t size;
-  const char* array;         /* "lengths", "k_pages", "v_pages", "pages", "slots"; NULL: all was in range */
-  kvjit_index index, value;  /* the first that was found, as counted in that array */
-  kvjit_index least, most;   /* what it might have been */
-  kvjit_index count;         /* how many there are */
+  const char* array;        /* "lengths", "k_pages", "v_pages", "pages", "slots"; NULL: all was in range */
+  kvjit_index index, value; /* the first that was found, as counted in that array */
+  kvjit_index least, most;  /* what it might have been */
+  kvjit_index count;        /* how many there are */
 } kvjit_check;
 /* Waits for the stream, then reads the record. */
 KVJIT_API kvjit_status kvjit_read_check(const kvjit_program* program, const void* record, void* stream,
@@ -318,7 +402,7 @@ typedef struct kvjit_report {
   const char *k_reader, *v_reader;
   kvjit_index cache_bytes; /* of K and V that the call has to read, at `tokens` for each sequence */
   kvjit_index converted_bytes;
-  int blocks; /* of the attention kernel */
+  int blocks;           /* of the attention kernel */
   const char* features; /* that the call had, as in kvjit_program_facts */
 } kvjit_report;
 
@@ -328,11 +412,11 @@ KVJIT_API kvjit_status kvjit_workspace_bytes(const kvjit_program* program, const
 
 /* Only queues work on the stream: no device allocation, no synchronisation, safe in CUDA graphs. report may
  * be NULL. */
-KVJIT_API kvjit_status kvjit_attention(kvjit_program* program, const kvjit_attention_call* call,
-                                       kvjit_report* report, kvjit_error* error);
+KVJIT_API kvjit_status kvjit_attention(kvjit_program* program, const kvjit_attention_call* call, kvjit_report* report,
+                                       kvjit_error* error);
 /* The same by one plain, slow, readable kernel: to check kvjit_attention against. */
-KVJIT_API kvjit_status kvjit_reference(kvjit_program* program, const kvjit_attention_call* call,
-                                       kvjit_report* report, kvjit_error* error);
+KVJIT_API kvjit_status kvjit_reference(kvjit_program* program, const kvjit_attention_call* call, kvjit_report* report,
+                                       kvjit_error* error);
 
 /* Outputs over parts of a context, of calls with "lse", to the output over all of it: a context split over devices (position_offset,
  * leaves_sinks), or a prefix that sequences share. Rows are [sequences][query_length][query heads] of the program's out type (f32 loses

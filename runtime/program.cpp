@@ -177,22 +177,23 @@ Result<void> launch(Context& context, const ProgramSource& program, Role role, c
 
 }  // namespace
 
-Result<std::shared_ptr<Program>> Program::create(std::shared_ptr<Context> context, ProgramSource source) {
+Result<std::shared_ptr<Program>> Program::create(std::shared_ptr<Context> context, ProgramSource source,
+                                                 std::stop_token stop) {
   const auto program = std::make_shared<Program>();
   program->context_ = std::move(context);
   program->source_ = std::move(source);
   for (const Role role : program->roles_of_attention())
-    if (program->source_.kernels.count(role)) KV_CHECK(program->kernel(role));
+    if (program->source_.kernels.count(role)) KV_CHECK(program->kernel(role, stop));
   return program;
 }
 
-Result<const KernelRecord*> Program::kernel(Role role) const {
+Result<const KernelRecord*> Program::kernel(Role role, std::stop_token stop) const {
   const std::lock_guard lock(mutex_);
   if (const auto known = kernels_.find(role); known != kernels_.end()) return &known->second;
   const auto source = source_.kernels.find(role);
   if (source == source_.kernels.end())
     return fail(Code::unsupported, fmt::format("program {} has no {} kernel", source_.id, to_string(role)));
-  KV_TRY(record, context_->get(source->second));
+  KV_TRY(record, context_->get(source->second, stop));
   return &kernels_.emplace(role, std::move(record)).first->second;
 }
 
@@ -200,6 +201,13 @@ const KernelRecord* Program::record(Role role) const {
   const std::lock_guard lock(mutex_);
   const auto known = kernels_.find(role);
   return known == kernels_.end() ? nullptr : &known->second;
+}
+
+std::vector<Role> Program::loaded_roles() const {
+  const std::lock_guard lock(mutex_);
+  std::vector<Role> roles;
+  for (const auto& [role, record] : kernels_) roles.push_back(role);
+  return roles;
 }
 
 std::size_t Program::workspace_bytes(const AttentionCall& call) const {

@@ -78,7 +78,8 @@ struct LaunchReport {
 
 class Program {
  public:
-  static Result<std::shared_ptr<Program>> create(std::shared_ptr<Context> context, ProgramSource source);
+  static Result<std::shared_ptr<Program>> create(std::shared_ptr<Context> context, ProgramSource source,
+                                                 std::stop_token stop = {});
 
   const ProgramSource& source() const { return source_; }
   std::size_t workspace_bytes(const AttentionCall& call) const;
@@ -94,6 +95,7 @@ class Program {
   Result<void> dequantise(int side, const kv::CodecArgs& args, Stream stream, const kv::PageTable& table = {},
                           const CheckBounds& check = {}) const;
   const KernelRecord* record(Role role) const;  // null if that kernel was not needed yet
+  std::vector<Role> loaded_roles() const;       // of which there are records
 
  private:
   std::shared_ptr<Context> context_;
@@ -101,7 +103,7 @@ class Program {
   mutable std::mutex mutex_;  // of kernels_
   mutable std::map<Role, KernelRecord> kernels_;
   std::vector<Role> roles_of_attention() const;
-  Result<const KernelRecord*> kernel(Role role) const;
+  Result<const KernelRecord*> kernel(Role role, std::stop_token stop = {}) const;
   Result<LaunchReport> run(bool readable, const AttentionCall& call, DevicePointer workspace, Stream stream) const;
   Result<void> codec(Role role, const kv::CodecArgs& args, const kv::PageTable& table, const CheckBounds& check,
                      Stream stream) const;

@@ -59,7 +59,12 @@ class Store {
   CacheCounters counters() const;               // all but memory_hits
   const std::string& folder() const { return cache_.folder(); }
   const std::vector<std::unique_ptr<Layer>>& bundles() const { return bundles_; }
-  bool is_on_disk(const Key& key) const { return cache_.has(key); }
+  bool is_on_disk(const Key& key) const { return cache_.has(key.hex); }
+  // Lists of kernels (runtime/warm.hpp), by a digest: how many it has, if it was marked and all of them are still there; else 0.
+  int complete_kernels(const std::string& list) const { return cache_.complete_kernels(list); }
+  void mark_complete(const std::string& list, const std::vector<std::string>& keys) {
+    cache_.mark_complete(list, keys);
+  }
 
  private:
   Store(const Options& options, Toolchain toolchain);

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "runtime/kvjit_api.hpp"
+#include "runtime/kvjit.hpp"
 
 namespace kvjit::test {
 

@@ -6,7 +6,7 @@
 #include <memory>
 #include <utility>
 
-#include "runtime/kvjit.h"
+#include "kvjit.h"
 
 namespace kvjit::api {
 

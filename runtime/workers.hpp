@@ -1,0 +1,62 @@
+// Workers: a few threads for what must not hold up who asks. Started by the first task, joined with the object.
+// SPDX-License-Identifier: MIT
+#pragma once
+#include <algorithm>
+#include <condition_variable>
+#include <cstddef>
+#include <deque>
+#include <functional>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+namespace kvjit {
+
+class Workers {
+ public:
+  Workers() = default;
+  Workers(const Workers&) = delete;
+  Workers& operator=(const Workers&) = delete;
+  // Runs what is queued first.
+  ~Workers() {
+    {
+      const std::lock_guard guard(mutex_);
+      is_ending_ = true;
+    }
+    wake_.notify_all();
+    for (std::thread& thread : threads_) thread.join();
+  }
+
+  void run(std::function<void()> task) {
+    const std::lock_guard guard(mutex_);
+    tasks_.push_back(std::move(task));
+    if (idle_ < tasks_.size() && threads_.size() < std::max(1u, std::thread::hardware_concurrency()))
+      threads_.emplace_back([this] { loop(); });
+    wake_.notify_one();
+  }
+
+ private:
+  void loop() {
+    std::unique_lock lock(mutex_);
+    for (;;) {
+      ++idle_;
+      wake_.wait(lock, [this] { return is_ending_ || !tasks_.empty(); });
+      --idle_;
+      if (tasks_.empty()) return;
+      const std::function<void()> task = std::move(tasks_.front());
+      tasks_.pop_front();
+      lock.unlock();
+      task();
+      lock.lock();
+    }
+  }
+
+  std::mutex mutex_;
+  std::condition_variable wake_;
+  std::deque<std::function<void()>> tasks_;
+  std::vector<std::thread> threads_;
+  std::size_t idle_ = 0;
+  bool is_ending_ = false;
+};
+
+}  // namespace kvjit

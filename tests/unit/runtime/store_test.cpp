@@ -1,0 +1,220 @@
+// SPDX-License-Identifier: MIT
+#include "runtime/store.hpp"
+
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <map>
+
+#include "runtime/warm.hpp"
+#include "tests/unit/runtime/fake_world.hpp"
+
+using namespace kvjit;
+using namespace kvjit::test;
+
+TEST_CASE_FIXTURE(Fixture, "a sealed context serves what there is, and names what it would have to compile") {
+  REQUIRE(context()->get(sample()));
+  const auto sealed = context();
+  sealed->store()->seal();
+  CHECK(sealed->get(sample())->origin == Origin::disk);
+  const auto refused = sealed->get(sample("new text"));
+  REQUIRE(!refused);
+  CHECK(refused.error().code == Code::sealed);
+  CHECK(refused.error().message.find("decode.sample") != std::string::npos);
+  CHECK(world.compiled == 1);
+}
+
+TEST_CASE_FIXTURE(Fixture, "contexts of one device share what is loaded, for as long as one uses it") {
+  device = std::make_shared<SharedDevice>(std::make_shared<FakeBackend>());
+  auto first = context(), second = context();
+  const auto a = first->get(sample()), b = second->get(sample());
+  REQUIRE(a);
+  REQUIRE(b);
+  CHECK(a->kernel == b->kernel);
+  CHECK(second->memory().shared_kernels == 1);
+  CHECK(first->memory().shared_kernels == 0);
+  CHECK(second->memory().own.bytes == sample().text.size());
+  CHECK(device->loaded().kernels == 1);
+  REQUIRE(second->get(sample("another")));
+  CHECK(device->loaded().kernels == 2);
+  CHECK(device->loaded().bytes == sample().text.size() + 7);
+  second.reset();
+  CHECK(device->loaded().kernels == 1);
+}
+
+TEST_CASE("contexts opened alike share their back-end") {
+  Options options;
+  options.device = DeviceKind::cpu;
+  options.cache_dir = "off";
+  const auto first = Context::open(options), second = Context::open(options);
+  REQUIRE(first);
+  REQUIRE(second);
+  CHECK((*first)->backend() == (*second)->backend());
+  options.fiber_seed = 3;
+  CHECK((*Context::open(options))->backend() != (*first)->backend());
+}
+
+TEST_CASE_FIXTURE(Fixture, "a request that is cancelled ends; who waits for the same kernel gets it all the same") {
+  world.takes = std::chrono::milliseconds(300);
+  world.heeds_stop = true;
+  const auto shared = context();
+  std::stop_source stop;
+  std::thread first([&] {
+    const auto given_up = shared->get(sample(), stop.get_token());
+    CHECK(given_up.error().code == Code::cancelled);
+  });
+  while (world.compiled == 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  std::thread second([&] { CHECK(text_of(*shared->get(sample())) == "kernel text"); });
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  stop.request_stop();
+  first.join();
+  second.join();
+  CHECK(world.compiled == 2);
+}
+
+TEST_CASE_FIXTURE(Fixture, "an engine's own store gets what is compiled and gives it back, checked") {
+  std::map<std::string, std::vector<std::uint8_t>> kept;
+  options.callbacks.get = [&](const std::string& key) -> std::optional<std::vector<std::uint8_t>> {
+    const auto known = kept.find(key);
+    return known == kept.end() ? std::nullopt : std::optional(known->second);
+  };
+  options.callbacks.put = [&](const std::string& key, std::span<const std::uint8_t> entry) {
+    kept[key].assign(entry.begin(), entry.end());
+  };
+  options.cache_dir = "off";
+  CHECK(context()->get(sample())->origin == Origin::compiled);
+  REQUIRE(kept.size() == 1);
+  const auto served = context();
+  CHECK(served->get(sample())->origin == Origin::callback);
+  CHECK(served->counters().callback_hits == 1);
+  kept.begin()->second[200] ^= 1;
+  const auto wary = context();
+  CHECK(wary->get(sample())->origin == Origin::compiled);
+  CHECK(wary->counters().rebuilt == 1);
+  CHECK(lines_with("damaged cache entry") == 1);
+}
+
+TEST_CASE_FIXTURE(Fixture, "a list is warmed in parallel, each kernel once, and marked when it is complete") {
+  const std::vector<Source> all = {sample("a"), sample("b"), sample("a"), sample("c")};
+  int generated = 0, last = 0;
+  const auto sources = [&]() -> Result<std::vector<Source>> { return ++generated, all; };
+  const auto progress = [&](const WarmProgress& p) {
+    CHECK(p.count == 3);
+    CHECK(p.done == ++last);
+  };
+  const auto first = warm(*context(), {"list"}, sources, 4, progress);
+  REQUIRE(first);
+  CHECK(first->kernels == 3);
+  CHECK(first->compiled == 3);
+  CHECK(!first->was_complete);
+  const auto again = warm(*context(), {"list"}, sources, 4, {});
+  REQUIRE(again);
+  CHECK(again->was_complete);
+  CHECK(again->kernels == 3);
+  CHECK(generated == 1);
+  CHECK(!warm(*context(), {"another list"}, sources, 4, {})->was_complete);
+  fs::remove(only_entry());  // as a sweep may
+  const auto mended = warm(*context(), {"list"}, sources, 4, {});
+  CHECK(!mended->was_complete);
+  CHECK(mended->compiled == 1);
+  world.fails = true;
+  CHECK(warm(*context(), {"third"}, [] { return Result<std::vector<Source>>({sample("d")}); }, 2, {}).error().code ==
+        Code::compile);
+  CHECK(!warm(*context(), {"third"}, [] { return Result<std::vector<Source>>({sample("a")}); }, 2, {})->was_complete);
+}
+
+// KVJIT_STRESS makes them as large as they are meant to be; in a test run they are small.
+bool is_thorough() { return std::getenv("KVJIT_STRESS") != nullptr; }
+
+TEST_CASE_FIXTURE(Fixture, "many processes of eight threads, one cold key: exactly one compile") {
+  const int processes = is_thorough() ? 64 : 12, threads = 8;
+  world.takes = std::chrono::milliseconds(100);
+  world.marker = folder + "/compiles";
+  std::vector<pid_t> children;
+  for (int i = 0; i < processes; ++i) {
+    const pid_t child = fork();
+    REQUIRE(child >= 0);
+    if (child == 0) {
+      std::atomic<int> good = 0;
+      const auto shared = context();
+      std::vector<std::thread> askers;
+      for (int t = 0; t < threads; ++t)
+        askers.emplace_back([&] {
+          const auto record = shared->get(sample());
+          good += record && text_of(*record) == "kernel text";
+        });
+      for (auto& asker : askers) asker.join();
+      _exit(good == threads ? 0 : 1);
+    }
+    children.push_back(child);
+  }
+  for (const pid_t child : children) {
+    int status = 0;
+    REQUIRE(waitpid(child, &status, 0) == child);
+    CHECK(status == 0);
+  }
+  CHECK(fs::file_size(world.marker) == 1);
+}
+
+TEST_CASE_FIXTURE(Fixture, "killed at any moment of publishing, a process leaves no bad entry") {
+  const int rounds = is_thorough() ? 200 : 20;
+  const std::string large(1 << 20, 'x');
+  int published = 0;
+  for (int round = 0; round < rounds; ++round) {
+    const Source source = sample(large + std::to_string(round));
+    const pid_t child = fork();
+    REQUIRE(child >= 0);
+    if (child == 0) {
+      Cache cache(options);
+      const Key key = make_key(source, ArtefactKind::cubin, {"-fake"});
+      CacheEntry entry{source.name, "fake 1.0", key, source.text, {}};
+      entry.artefact.bytes.assign(source.text.begin(), source.text.end());
+      for (;;) cache.publish(entry);  // without end, so that the kill always falls into it
+    }
+    std::this_thread::sleep_for(std::chrono::microseconds(3000 + 1777 * (round % 17)));
+    kill(child, SIGKILL);
+    REQUIRE(waitpid(child, nullptr, 0) == child);
+    const auto after = context();
+    const auto record = after->get(source);
+    REQUIRE(record);
+    CHECK(text_of(*record) == source.text);
+    CHECK(after->counters().rebuilt == 0);
+    published += record->origin == Origin::disk;
+    fs::remove(only_entry());
+  }
+  MESSAGE(published << " of " << rounds << " kills came behind a publication");
+  CHECK(lines_with("rebuilt") == 0);
+}
+
+TEST_CASE_FIXTURE(Fixture, "a folder that is full or cannot be written serves what it has, with one warning") {
+  REQUIRE(context()->get(sample()));
+  const fs::path shard = fs::path(only_entry()).parent_path();
+  if (geteuid() == 0) {
+    // Root writes where it may not; a file in the way of every shard stands for a full disk.
+    fs::rename(options.cache_dir + "/v2", options.cache_dir + "/kept");
+    fs::create_directory(options.cache_dir + "/v2");
+    for (int i = 0; i < 256; ++i) {
+      char name[3];
+      std::snprintf(name, sizeof name, "%02x", i);
+      std::ofstream(options.cache_dir + "/v2/" + name) << "full";
+    }
+    fs::remove(options.cache_dir + "/v2/" + shard.filename().string());
+    fs::rename(options.cache_dir + "/kept/" + shard.filename().string(),
+               options.cache_dir + "/v2/" + shard.filename().string());
+  } else {
+    for (const auto& path : {fs::path(options.cache_dir + "/v2"), shard})
+      fs::permissions(path, fs::perms::owner_read | fs::perms::owner_exec);
+  }
+  const auto degraded = context();
+  CHECK(degraded->get(sample())->origin == Origin::disk);
+  for (const char* text : {"p", "q", "r"}) {
+    CHECK(degraded->get(sample(text))->origin == Origin::compiled);
+    CHECK(degraded->get(sample(text))->origin == Origin::memory);
+  }
+  CHECK(degraded->counters().write_failures >= 2);  // one may fall into the shard that is there
+  CHECK(lines_with("warning") == 1);
+  for (const auto& path : {fs::path(options.cache_dir + "/v2"), shard})
+    if (geteuid() != 0) fs::permissions(path, fs::perms::owner_all);
+}
