@@ -351,6 +351,36 @@ std::vector<CacheListing> list_entries(const std::string& folder) {
   return list;
 }
 
+Result<CacheEntry> find_entry(const std::string& folder, const std::string& prefix) {
+  std::vector<std::pair<std::string, std::string>> found;  // key, path
+  for_each_entry(folder, [&](const std::string& path, const std::string& key, const struct stat&) {
+    if (key.rfind(prefix, 0) == 0) found.emplace_back(key, path);
+  });
+  if (found.size() != 1)
+    return fail(Code::bad_input,
+                fmt::format("{} entries of {} have a key that begins with '{}'", found.size(), folder, prefix), {},
+                {"`kvjit cache list` names them"});
+  CacheEntry entry;
+  struct stat status {};
+  std::string reason;
+  if (read_entry(found[0].second, found[0].first, entry, status, reason) != Reading::ok)
+    return fail(Code::integrity, fmt::format("{}: {}", found[0].second, reason));
+  return entry;
+}
+
+std::vector<CacheEntry> entries_named(const std::string& folder, const std::string& name) {
+  std::vector<CacheEntry> found;
+  if (folder.empty()) return found;
+  for_each_entry(folder, [&](const std::string& path, const std::string& key, const struct stat&) {
+    CacheEntry entry;
+    struct stat status {};
+    std::string reason;
+    if (read_entry(path, key, entry, status, reason) == Reading::ok && entry.name == name)
+      found.push_back(std::move(entry));
+  });
+  return found;
+}
+
 std::uint64_t sweep(const std::string& folder, std::uint64_t max_bytes) {
   struct Candidate {
     timespec used;

@@ -87,6 +87,10 @@ struct CacheListing {
 // The folder that these options lead to, whether or not it exists; "" is memory only.
 std::string cache_folder(const Options& options);
 CacheStats read_stats(const std::string& folder);
+// The one entry whose key begins so. Fails with bad_input: there is none, or there are several.
+Result<CacheEntry> find_entry(const std::string& folder, const std::string& key_prefix);
+// Every whole entry of a kernel's name: what a miss is compared with.
+std::vector<CacheEntry> entries_named(const std::string& folder, const std::string& name);
 std::vector<CacheListing> list_entries(const std::string& folder);  // reads and checks every entry
 // Removes the least recently used entries until at most max_bytes are left, and leftovers of dead processes;
 // returns the bytes removed.

@@ -70,6 +70,16 @@ void add_codec_verbs(CLI::App& app, Cli& cli);   // quantize, dequantize
 void add_formats_verb(CLI::App& app, Cli& cli);  // formats
 void add_quality_verb(CLI::App& app, Cli& cli);  // quality
 void add_weights_verb(CLI::App& app, Cli& cli);  // rotate-weights
-void add_system_verbs(CLI::App& app, Cli& cli);  // cache stats, doctor, bench-jit
+// explain --key: for each kernel its key, where it would come from, and what a miss differs in from the nearest entry on disk.
+Result<int> explain_keys(const Cli& cli, const std::vector<ProgramSource>& programs);
+
+void add_cache_verbs(CLI::App& app, Cli& cli);  // cache stats, list, inspect, verify, gc, clear
+void add_doctor_verb(CLI::App& app, Cli& cli);  // doctor
+
+struct RuntimeBench {
+  std::string spec;
+  std::string probe;  // of the second process: where its kernel must come from
+};
+Result<int> bench_runtime(const Cli& cli, const RuntimeBench& args);  // bench --runtime
 
 }  // namespace kvjit

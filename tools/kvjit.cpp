@@ -43,7 +43,8 @@ int main(int argc, char** argv) {
   add_formats_verb(app, cli);
   add_quality_verb(app, cli);
   add_weights_verb(app, cli);
-  add_system_verbs(app, cli);
+  add_cache_verbs(app, cli);
+  add_doctor_verb(app, cli);
   for (CLI::App* verb : app.get_subcommands({})) verb->fallthrough();
 
   try {

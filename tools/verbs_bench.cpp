@@ -27,6 +27,8 @@ struct BenchArgs {
   std::vector<int> batch = {1};
   int kv_heads = 8, repeats = 20;
   double query_scale = 1;
+  std::string probe;
+  bool is_runtime = false;
   std::string html, out_dir;
   bool is_writing = false, is_tuning = false;
   double gigabytes = 1;
@@ -330,8 +332,17 @@ void add_bench_verb(CLI::App& app, Cli& cli) {
   verb->add_option("--gigabytes", args->gigabytes, "with --write: size of the rows in memory")
       ->check(CLI::Range(0.001, 64.0))
       ->needs(write);
+  CLI::Option* runtime = verb->add_flag("--runtime", args->is_runtime,
+                                        "what compiling, finding and launching a kernel costs, on any device")
+                             ->excludes(write)
+                             ->excludes(tune);
+  verb->add_option("--probe", args->probe, "of its second process")->needs(runtime)->group("");
   verb->callback([&cli, args] {
-    cli.action = [&cli, args] {
+    cli.action = [&cli, args]() -> Result<int> {
+      if (args->is_runtime) {
+        if (args->specs.size() != 1) return fail(Code::usage, "--runtime takes one spec");
+        return bench_runtime(cli, {args->specs[0], args->probe});
+      }
       return args->is_writing ? bench_write(cli, *args) : args->is_tuning ? tune_specs(cli, *args) : bench(cli, *args);
     };
   });

@@ -26,7 +26,7 @@ namespace fs = std::filesystem;
 struct SpecArgs {
   std::vector<std::string> specs, archs;
   std::string out_dir, role;
-  bool is_ptx = false, is_cubin = false;
+  bool is_ptx = false, is_cubin = false, has_key = false;
   unsigned threads = std::max(1u, std::thread::hardware_concurrency());
 };
 
@@ -134,6 +134,10 @@ Result<int> emit_text(const Cli& cli, const SpecArgs& args) {
 }
 
 Result<int> explain_specs(const Cli& cli, const SpecArgs& args) {
+  if (args.has_key) {
+    KV_TRY(programs, programs_of(cli, args, false));
+    return explain_keys(cli, programs);
+  }
   KV_TRY(programs, programs_of(cli, args, false));
   Json results = Json::array();
   std::string text;
@@ -228,7 +232,8 @@ void add_spec_verbs(CLI::App& app, Cli& cli) {
   CLI::App* emit = verb("emit", "write the CUDA text, one file a kernel", emit_text, false);
   emit->add_option("-o,--output", args->out_dir, "folder to write to")->type_name("DIR");
   emit->add_option("--kernel", args->role, "only this kernel: attend, merge, quantise_k ...")->type_name("ROLE");
-  verb("explain", "what was decided, and why", explain_specs, false);
+  verb("explain", "what was decided, and why", explain_specs, false)
+      ->add_flag("--key", args->has_key, "each kernel's key, where it would come from, and why a miss is a miss");
   CLI::App* compile = verb("build", "compile every kernel with NVRTC", build, true);
   compile->add_flag("--cubin", args->is_cubin, "machine code (the default)");
   compile->add_flag("--ptx", args->is_ptx, "PTX instead of machine code");

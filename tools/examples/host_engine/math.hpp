@@ -5,7 +5,7 @@
 #include <memory>
 
 #include "ops.cuh"
-#include "runtime/kvjit_api.hpp"
+#include "runtime/kvjit.hpp"
 
 namespace engine {
 

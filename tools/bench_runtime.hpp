@@ -1,0 +1,31 @@
+// What the runtime costs (`kvjit bench --runtime`): a kernel cold, from disk, from a bundle and from memory; a hundred at once; a
+// launch beside the driver's own. Printed, never asserted: a timed test fails on the day the machine is busy.
+// SPDX-License-Identifier: MIT
+#pragma once
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "generator/problem.hpp"
+#include "runtime/context.hpp"
+#include "runtime/program.hpp"
+
+namespace kvjit {
+
+double median(std::vector<double> numbers);  // of at least one
+
+// Milliseconds of a compile, `runs` times, of texts that no cache below the compiler can have seen.
+Result<std::vector<double>> cold_compiles(const Options& options, bool is_gpu, const Source& source, int runs);
+
+// Milliseconds in which `count` kernels that are like the source are compiled on all threads, into memory.
+Result<double> warm_many(const Options& options, const Source& source, int count);
+
+// Microseconds that this thread spends on a launch: attention of a small call, and a kernel that does nothing and takes as many
+// bytes of arguments, through nothing but the driver.
+struct LaunchCost {
+  double attention_us = 0, driver_us = 0;
+  std::size_t kernels = 0;  // that a call of attention launches
+};
+Result<LaunchCost> launch_cost(const std::shared_ptr<Context>& context, const std::shared_ptr<Program>& program);
+
+}  // namespace kvjit

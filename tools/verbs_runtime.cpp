@@ -1,0 +1,162 @@
+// `kvjit bench --runtime`: what the runtime costs on this machine.
+// SPDX-License-Identifier: MIT
+#include <fmt/format.h>
+#include <spawn.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdlib>
+#include <filesystem>
+#include <map>
+
+#include "generator/program.hpp"
+#include "runtime/bundle.hpp"
+#include "tools/bench_runtime.hpp"
+#include "tools/cli.hpp"
+#include "tools/files.hpp"
+#include "tools/pack.hpp"
+#include "tools/report.hpp"
+
+extern char** environ;
+
+namespace kvjit {
+namespace {
+
+namespace fs = std::filesystem;
+
+// This very program again: what a second process pays. hidden: no compiler can be found. Returns what it printed.
+Result<double> in_second_process(std::vector<std::string> words, bool hides_compilers) {
+  std::vector<std::string> variables;
+  for (char** at = environ; *at; ++at) variables.emplace_back(*at);
+  if (hides_compilers) {
+    std::erase_if(variables, [](const std::string& variable) {
+      return variable.rfind("KVJIT_NVRTC=", 0) == 0 || variable.rfind("KVJIT_CXX=", 0) == 0;
+    });
+    variables.insert(variables.end(), {"KVJIT_NVRTC=/nonexistent", "KVJIT_CXX=/nonexistent"});
+  }
+  const auto pointers = [](std::vector<std::string>& texts) {
+    std::vector<char*> list;
+    for (std::string& text : texts) list.push_back(text.data());
+    list.push_back(nullptr);
+    return list;
+  };
+  int ends[2];
+  if (pipe(ends) != 0) return fail(Code::environment, "no pipe for the second process");
+  posix_spawn_file_actions_t actions;
+  posix_spawn_file_actions_init(&actions);
+  posix_spawn_file_actions_adddup2(&actions, ends[1], STDOUT_FILENO);
+  posix_spawn_file_actions_addclose(&actions, ends[0]);
+  pid_t child = 0;
+  const int refused =
+      posix_spawn(&child, "/proc/self/exe", &actions, nullptr, pointers(words).data(), pointers(variables).data());
+  posix_spawn_file_actions_destroy(&actions);
+  close(ends[1]);
+  std::string text;
+  char piece[256];
+  for (ssize_t n; refused == 0 && (n = read(ends[0], piece, sizeof piece)) > 0;)
+    text.append(piece, static_cast<std::size_t>(n));
+  close(ends[0]);
+  int status = 0;
+  if (refused == 0) waitpid(child, &status, 0);
+  if (refused != 0 || status != 0) return fail(Code::environment, "the second process failed");
+  return std::strtod(text.c_str(), nullptr);
+}
+
+struct Folder {
+  Folder() : path((fs::temp_directory_path() / "kvjit-bench-XXXXXX").string()) { is_made = mkdtemp(path.data()); }
+  ~Folder() {
+    std::error_code ignored;
+    if (is_made) fs::remove_all(path, ignored);
+  }
+  std::string path;
+  bool is_made = false;
+};
+
+Result<Source> attend_of(const Cli& cli, const Spec& spec, const DeviceFacts& facts) {
+  KV_TRY(registry, cli.registry());
+  KV_TRY(problem, resolve(spec, registry, facts.arch));
+  if (facts.is_gpu) problem.device = facts.name;
+  KV_TRY(program, make_program(problem, registry));
+  return program.kernels.at(Role::attend);
+}
+
+}  // namespace
+
+Result<int> bench_runtime(const Cli& cli, const RuntimeBench& args) {
+  KV_TRY(spec, cli.one_spec(args.spec));
+  KV_TRY(context, cli.context());
+  const DeviceFacts& facts = context->backend()->facts();
+  KV_TRY(source, attend_of(cli, spec, facts));
+  if (!args.probe.empty()) {
+    KV_TRY(record, context->get(source));
+    if (to_string(record.origin) != args.probe)
+      return fail(Code::environment,
+                  fmt::format("the kernel came from {}, not from {}", to_string(record.origin), args.probe));
+    fmt::print("{}\n", record.ready_ms);
+    return 0;
+  }
+  Json data = {{"kernel", source.name}, {"device", facts.name}};
+  std::vector<std::pair<std::string, std::string>> lines = {{"kernel", source.name}, {"device", facts.name}};
+  const auto note = [&](const char* key, double value, const char* label, const std::string& text) {
+    data[key] = value;
+    lines.emplace_back(label, text);
+  };
+
+  const int cold_runs = facts.is_gpu ? 5 : 1, many = facts.is_gpu ? 100 : 8;
+  KV_TRY(cold, cold_compiles(cli.options, facts.is_gpu, source, cold_runs));
+  note("cold_compile_ms", median(cold), "cold compile",
+       fmt::format("{:.0f} ms (median of {})", median(cold), cold_runs));
+
+  const Folder folder;
+  if (!folder.is_made) return fail(Code::environment, fmt::format("{}: cannot be made", folder.path));
+  Options fresh = cli.options;
+  fresh.cache_dir = folder.path + "/cache";
+  fresh.bundles.clear();
+  fresh.device = facts.is_gpu ? DeviceKind::gpu : DeviceKind::cpu;
+  KV_TRY(first, Context::open(fresh));
+  KV_TRY(compiled, first->get(source));
+  note("first_use_ms", compiled.ready_ms, "first use",
+       fmt::format("{:.1f} ms (compile, publish, load)", compiled.ready_ms));
+
+  const std::string device = facts.is_gpu ? "gpu" : "cpu", bundle = folder.path + "/kernels.kvb";
+  KV_TRY(disk, in_second_process({"kvjit", "--quiet", "--cache-dir", fresh.cache_dir, "--device", device, "bench",
+                                  args.spec, "--runtime", "--probe", "disk"},
+                                 false));
+  note("disk_hit_ms", disk, "disk hit", fmt::format("{:.2f} ms (second process: read, verify, load)", disk));
+  KV_TRY(entries, entries_of(*first->store(), {source}, 1, {}));
+  KV_CHECK(write_bytes(bundle, write_bundle(entries, nullptr)));
+  fs::permissions(bundle, fs::perms::owner_read | fs::perms::owner_write);
+  KV_TRY(bundled, in_second_process({"kvjit", "--quiet", "--cache-dir", "off", "--device", device, "--bundle", bundle,
+                                     "bench", args.spec, "--runtime", "--probe", "bundle"},
+                                    true));
+  note("bundle_hit_ms", bundled, "bundle hit", fmt::format("{:.2f} ms (second process, no compiler)", bundled));
+
+  constexpr int kMemoryRuns = 10000;
+  const auto start = std::chrono::steady_clock::now();
+  for (int i = 0; i < kMemoryRuns; ++i) KV_CHECK(first->get(source));
+  const double ns =
+      std::chrono::duration<double, std::nano>(std::chrono::steady_clock::now() - start).count() / kMemoryRuns;
+  note("memory_hit_ns", ns, "memory hit", fmt::format("{:.0f} ns (mean of {})", ns, kMemoryRuns));
+
+  KV_TRY(all_ms, warm_many(fresh, source, many));
+  note("warm_ms", all_ms, "warm-up",
+       fmt::format("{:.0f} ms for {} kernels in parallel, {:.1f} ms each", all_ms, many, all_ms / many));
+  if (facts.is_gpu) {
+    KV_TRY(registry, cli.registry());
+    KV_TRY(ready, make_ready(spec, registry, first));
+    KV_TRY(cost, launch_cost(first, ready.program));
+    data["driver_launch_us"] = cost.driver_us;
+    note("attention_launch_us", cost.attention_us, "launch",
+         fmt::format(
+             "{:.2f} us of this thread for a call of attention ({} kernel(s)), {:.2f} us for the driver's launch "
+             "of an empty kernel: {:+.2f} us",
+             cost.attention_us, cost.kernels, cost.driver_us, cost.attention_us - cost.driver_us));
+  } else {
+    lines.emplace_back("launch", "not measured: the CPU back-end runs kernels in the call");
+  }
+  cli.print(data, facts_text(lines));
+  return 0;
+}
+
+}  // namespace kvjit
