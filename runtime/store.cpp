@@ -102,16 +102,7 @@ Result<Key> Store::key(const Source& source) {
 }
 
 Result<void> Store::get(const Source& source, const Use& use, std::stop_token stop) {
-  if (!bundles_.empty()) {
-    const Key request = request_key(source);
-    for (const auto& bundle : bundles_)
-      if (from_layer(*bundle, request, use)) return {};
-    if (toolchain_.reads_ptx) {
-      const Key ptx = make_key(source, ArtefactKind::ptx, nvrtc_options(source, ArtefactKind::ptx));
-      for (const auto& bundle : bundles_)
-        if (from_layer(*bundle, ptx, use)) return {};
-    }
-  }
+  if (from_bundles(source, use)) return {};
   KV_TRY(key, this->key(source));
   if (from_disk(key, use)) return {};
   // Sealed: nothing will be compiled, so nobody who compiles is waited for.
@@ -120,12 +111,29 @@ Result<void> Store::get(const Source& source, const Use& use, std::stop_token st
   if (from_disk(key, use)) return {};  // somebody may have published since
   for (const auto& layer : behind_) {
     CacheEntry entry;
-    if (!from_layer(*layer, key, use, &entry)) continue;
-    cache_.publish(entry);
-    return {};
+    std::vector<std::string> complaints;
+    if (from_layer(*layer, key, use, complaints, &entry)) {
+      cache_.publish(entry);
+      return {};
+    }
+    for (const std::string& line : complaints) say(line);
   }
   ++misses_;
   return make(source, key, use, stop);
+}
+
+bool Store::from_bundles(const Source& source, const Use& use) {
+  if (bundles_.empty()) return false;
+  std::vector<Key> keys = {request_key(source)};
+  if (toolchain_.reads_ptx)
+    keys.push_back(make_key(source, ArtefactKind::ptx, nvrtc_options(source, ArtefactKind::ptx)));
+  // What one entry is not good for may be the next one's task, as PTX is for later GPUs: said only if nothing serves.
+  std::vector<std::string> complaints;
+  for (const Key& key : keys)
+    for (const auto& bundle : bundles_)
+      if (from_layer(*bundle, key, use, complaints)) return true;
+  for (const std::string& line : complaints) say(line);
+  return false;
 }
 
 Result<void> Store::make(const Source& source, const Key& key, const Use& use, std::stop_token stop) {
@@ -145,32 +153,36 @@ Result<void> Store::make(const Source& source, const Key& key, const Use& use, s
   return use(found);
 }
 
-bool Store::from_layer(Layer& layer, const Key& key, const Use& use, CacheEntry* kept) {
+bool Store::from_layer(Layer& layer, const Key& key, const Use& use, std::vector<std::string>& complaints,
+                       CacheEntry* kept) {
   const auto bytes = layer.read(key);
   if (!bytes) return false;
   auto entry = decode_entry(key.hex, *bytes);
   if (!entry) {
     ++rebuilt_;
-    say(fmt::format("warning: {}: {}", layer.name(), entry.error().message));
+    complaints.push_back(fmt::format("warning: {}: {}", layer.name(), entry.error().message));
     return false;
   }
   const Found found{key, layer.origin(), std::move(*entry)};
-  if (!is_used(found, use)) return false;
+  if (!is_used(found, use, complaints)) return false;
   if (kept) *kept = found.entry;
   return true;
 }
 
 bool Store::from_disk(const Key& key, const Use& use) {
   auto entry = cache_.read(key);
-  return entry && is_used({key, Origin::disk, std::move(*entry)}, use);
+  std::vector<std::string> complaints;
+  if (entry && is_used({key, Origin::disk, std::move(*entry)}, use, complaints)) return true;
+  for (const std::string& line : complaints) say(line);
+  return false;
 }
 
-bool Store::is_used(const Found& found, const Use& use) {
+bool Store::is_used(const Found& found, const Use& use, std::vector<std::string>& complaints) {
   const Result<void> used = use(found);
   if (used) return ++hits_[static_cast<std::size_t>(found.origin)], true;
   ++rebuilt_;
-  say(fmt::format("warning: {} from {} is of no use here: {}", found.entry.name, to_string(found.origin),
-                  used.error().message));
+  complaints.push_back(fmt::format("warning: {} from {} is of no use here: {}", found.entry.name,
+                                   to_string(found.origin), used.error().message));
   return false;
 }
 

@@ -68,9 +68,11 @@ class Store {
 
  private:
   Store(const Options& options, Toolchain toolchain);
-  bool from_layer(Layer& layer, const Key& key, const Use& use, CacheEntry* kept = nullptr);
+  bool from_bundles(const Source& source, const Use& use);
+  bool from_layer(Layer& layer, const Key& key, const Use& use, std::vector<std::string>& complaints,
+                  CacheEntry* kept = nullptr);
   bool from_disk(const Key& key, const Use& use);
-  bool is_used(const Found& found, const Use& use);
+  bool is_used(const Found& found, const Use& use, std::vector<std::string>& complaints);
   Result<void> make(const Source& source, const Key& key, const Use& use, std::stop_token stop);
   Result<std::shared_ptr<Compiler>> compiler();
   void say(const std::string& line) const;

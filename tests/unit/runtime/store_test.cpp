@@ -8,6 +8,7 @@
 #include <cstdlib>
 #include <map>
 
+#include "runtime/bundle.hpp"
 #include "runtime/warm.hpp"
 #include "tests/unit/runtime/fake_world.hpp"
 
@@ -72,6 +73,45 @@ TEST_CASE_FIXTURE(Fixture, "a request that is cancelled ends; who waits for the 
   first.join();
   second.join();
   CHECK(world.compiled == 2);
+}
+
+namespace {
+
+// A device that machine code of the test's bundle is not for, while its PTX is.
+struct LaterBackend : FakeBackend {
+  Result<std::shared_ptr<Kernel>> load(const Source& source, const Artefact& artefact) override {
+    if (artefact.kind == ArtefactKind::cubin) return fail(Code::environment, "no kernel image");
+    return FakeBackend::load(source, artefact);
+  }
+};
+
+}  // namespace
+
+TEST_CASE_FIXTURE(Fixture,
+                  "PTX of a bundle serves where its machine code does not load; only if nothing serves that is said") {
+  std::vector<CacheEntry> entries;
+  for (const ArtefactKind kind : {ArtefactKind::cubin, ArtefactKind::ptx}) {
+    const std::vector<std::string> list =
+        kind == ArtefactKind::ptx ? nvrtc_options(sample(), kind) : std::vector<std::string>{"-fake"};
+    entries.push_back({"decode.sample", "fake 1.0", make_key(sample(), kind, list), "", {}});
+    entries.back().artefact.kind = kind;
+    entries.back().artefact.bytes = {'p'};
+  }
+  Toolchain toolchain;
+  toolchain.options = [](const Source&) { return std::vector<std::string>{"-fake"}; };
+  toolchain.open = []() -> Result<std::shared_ptr<Compiler>> { return fail(Code::environment, "no compiler"); };
+  toolchain.reads_ptx = true;
+  device = std::make_shared<SharedDevice>(std::make_shared<LaterBackend>());
+  const auto both = write_bundle(entries, nullptr), code_only = write_bundle({entries[0]}, nullptr);
+  options.bundle_bytes = {both};
+  const auto served = (*make_context(options, device, toolchain))->get(sample());
+  REQUIRE(served);
+  CHECK(served->origin == Origin::bundle);
+  CHECK(lines.empty());
+  options.bundle_bytes = {code_only};
+  CHECK(!(*make_context(options, std::make_shared<SharedDevice>(std::make_shared<LaterBackend>()), toolchain))
+             ->get(sample()));
+  CHECK(lines_with("of no use here: no kernel image") == 1);
 }
 
 TEST_CASE_FIXTURE(Fixture, "an engine's own store gets what is compiled and gives it back, checked") {
