@@ -26,8 +26,8 @@ Problem problem_of(const char* format) {
 // Kernels of more than `most` threads spill.
 struct SpillingContext : test::RecordingContext {
   int most = 1 << 20;
-  Result<KernelRecord> get(const Source& source) override {
-    auto record = RecordingContext::get(source);
+  Result<KernelRecord> get(const Source& source, std::stop_token stop) override {
+    auto record = RecordingContext::get(source, stop);
     record->spill_bytes = source.threads > most ? 64 : 0;
     return record;
   }
