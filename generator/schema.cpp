@@ -11,6 +11,13 @@
 #undef TOML_HEADER_ONLY
 #define TOML_HEADER_ONLY 1
 #define TOML_EXCEPTIONS 0
+// Some broken texts break the parser's own assertions, which would end the process.
+#undef NDEBUG
+#include <stdexcept>
+namespace {
+[[noreturn]] void broken_assertion(const char* condition) { throw std::logic_error(condition); }
+}  // namespace
+#define TOML_ASSERT(condition) ((condition) ? void() : broken_assertion(#condition))
 #include <fmt/format.h>
 #include <toml++/toml.h>
 
@@ -97,10 +104,15 @@ const Node* Node::find(std::string_view name) const {
 
 Result<Node> parse(std::string_view toml_text, const std::string& file) {
   const Importer importer(toml_text, file);
-  const toml::parse_result result = toml::parse(toml_text, file);
-  if (!result)
-    return fail(Code::bad_input, std::string(result.error().description()), importer.where(result.error().source()));
-  return importer.import(result.table());
+  try {
+    const toml::parse_result result = toml::parse(toml_text, file);
+    if (!result)
+      return fail(Code::bad_input, std::string(result.error().description()), importer.where(result.error().source()));
+    return importer.import(result.table());
+  } catch (const std::logic_error&) {  // of TOML_ASSERT
+    return fail(Code::bad_input, "this is no TOML", {file},
+                {"the parser gives no line: look for a key or a [table] without a name"});
+  }
 }
 
 std::string join(const std::vector<std::string>& names) { return fmt::format("{}", fmt::join(names, ", ")); }
