@@ -132,7 +132,6 @@ class NvrtcCompiler final : public Compiler {
     if (api_.set_flow_callback && stop.stop_possible())
       KV_CHECK(check(api_.set_flow_callback(program, stop_asked, &stop), "nvrtcSetFlowCallback"));
     const int status = api_.nvrtcCompileProgram(program, static_cast<int>(pointers.size()), pointers.data());
-    if (stop.stop_requested()) return fail(Code::cancelled, fmt::format("compiling {} was cancelled", source.name));
 
     Artefact artefact;
     artefact.kind = kind_;
@@ -141,6 +140,7 @@ class NvrtcCompiler final : public Compiler {
     if (status == kNvrtcErrorCompilation)
       return fail(Code::compile, fmt::format("NVRTC {}.{} refused {}", major_, minor_, file), {},
                   first_lines(artefact.log, 40));
+    if (stop.stop_requested()) return fail(Code::cancelled, fmt::format("compiling {} was cancelled", source.name));
     if (status != kNvrtcSuccess)
       return fail(Code::compile,
                   fmt::format("NVRTC {}.{} ({}) failed on {} with options {}: {}", major_, minor_, library_.path(),

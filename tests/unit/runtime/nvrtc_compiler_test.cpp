@@ -117,6 +117,19 @@ TEST_CASE("a refused kernel carries NVRTC's log") {
   CHECK(contains(long_log.error().notes.back(), "more bytes of log"));
 }
 
+TEST_CASE("NVRTC is stopped on the way: it does not get as far as the error in the text") {
+  const auto compiler = nvrtc();
+  if (!compiler) return;
+  std::stop_source stop;
+  const Source broken = sample("out[0] = not_declared;");
+  CHECK(compiler->compile(broken, stop.get_token()).error().code == Code::compile);
+  stop.request_stop();
+  const auto stopped = compiler->compile(broken, stop.get_token());
+  REQUIRE(!stopped);
+  CHECK(stopped.error().code == Code::cancelled);
+  CHECK(compiler->compile(sample(), stop.get_token()).error().code == Code::cancelled);
+}
+
 TEST_CASE("an arch that NVRTC does not know is unsupported, with the list") {
   const auto compiler = nvrtc();
   if (!compiler) return;
