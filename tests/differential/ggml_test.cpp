@@ -44,5 +44,33 @@ TEST_CASE("400 of ggml's cases, of every value of every axis, have ggml's answer
   MESSAGE(sample.size(), " cases by ", programs.size(), " programs, worst NMSE ", worst);
 }
 
+// One word of a fragment at a time.
+struct Mutation {
+  const char *file, *from, *to, *reason;  // reason: what must be said of it
+};
+constexpr Mutation kMutations[] = {
+    {"features/sinks.cuh", "* keep + exp2_fast(end.sink - top)", "* keep + 2.f * exp2_fast(end.sink - top)", "NMSE"},
+    {"features/mask.cuh", "args.slopes[at.head] * kLog2E : kLog2E", "kLog2E : kLog2E", "NMSE"},
+    {"kernels/decode_merge.cuh", "Plan::store(args.out.data, to + e * 32 + lane(), x[e])",
+     "Plan::store(args.out.data, to + 1 + e * 32 + lane(), x[e])", "byte 0 past the end of the output"}};
+
+TEST_CASE("a sink counted twice, a slope left out and a write past the output are noticed") {
+  GgmlCase one;
+  one.head_dim_k = one.head_dim_v = 64, one.kv_heads = 2, one.gqa = 2, one.tokens = 113, one.batch = 3;
+  one.has_mask = one.has_sinks = true, one.max_bias = 8, one.k = one.v = "q8_0";
+  const auto context = open_cpu_context();
+  CHECK(run_ggml({one}, registry(), context, {}).at(0).verdict == GgmlVerdict::passed);
+  for (const Mutation& mutation : kMutations) {
+    FileSet files = embedded_files();
+    std::string& text = files.at(std::string("templates/") + mutation.file);
+    const std::size_t at = text.find(mutation.from);
+    REQUIRE_MESSAGE(at != std::string::npos, mutation.file, " no longer has: ", mutation.from);
+    text.replace(at, std::string(mutation.from).size(), mutation.to);
+    const GgmlOutcome outcome = run_ggml({one}, must(Registry::load(files)), context, {}).at(0);
+    CHECK_MESSAGE(outcome.verdict == GgmlVerdict::failed, mutation.to);
+    CHECK_MESSAGE(outcome.reason.find(mutation.reason) != std::string::npos, mutation.to, ": ", outcome.reason);
+  }
+}
+
 }  // namespace
 }  // namespace kvjit::test
