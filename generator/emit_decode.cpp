@@ -271,7 +271,8 @@ Source emit_decode(const DecodePlan& plan, const Registry& registry) {
   const auto number = [](int v) { return std::to_string(v); };
   w.line("// Where each dimension of Q goes in the fragments of row 0; and the dimension of each row of O.");
   const std::vector<int> places = key_places(plan);
-  w.line("KV_TABLE u16 kKeyPlace[{}] = {{\n    {}}};", places.size(), joined(places, number));
+  const char* place_type = *std::max_element(places.begin(), places.end()) > 0xffff ? "u32" : "u16";
+  w.line("KV_TABLE {} kKeyPlace[{}] = {{\n    {}}};", place_type, places.size(), joined(places, number));
   w.line("KV_TABLE u16 kValueOrder[{}] = {{\n    {}}};\n", plan.value_order.size(), joined(plan.value_order, number));
   if (plan.rotates_queries) write_domain_struct(w, plan.k.format, plan.head_dim, false, "Key");
   if (plan.rotates_output) write_domain_struct(w, plan.v.format, plan.head_dim_v, true, "Value");

@@ -78,6 +78,10 @@ Load skewed_load(const SidePlan& side, const RunPlan& run, const PlaneRun& plane
     consider(bytes, 1, 0, false);
     return *best;
   }
+  if (run.is_joined) {  // with another run in one word: what a window has behind the run would be in its place
+    consider(1, bytes, words, false);
+    return *best;
+  }
   // Two bytes at a time need no realignment, but a load each.
   if (bytes <= 4 && widest_load(side, run, plane, 2) == 2) consider(2, (bytes + 1) / 2, words, false);
   for (int unit = 4; unit == 4 || (unit <= 16 && unit < 2 * bytes); unit *= 2)

@@ -160,7 +160,8 @@ Result<RunPlan> plan_run(const SidePlan& side, int index, int head_dim, int part
   if (is_bare) planes[0].bytes = count * section.bits / 8;
 
   if (planes[0].is_nibbles) {
-    const int groups = count / 32, sharing = parts == 8 ? 2 * groups : groups;
+    // The eight lanes of a warp that are given parts of V take one scale.
+    const int groups = count / 32, sharing = parts >= 8 ? 2 * groups : groups;
     CodePieces pieces;
     if (parts % sharing != 0 || dim % (block * parts / sharing) != 0 ||
         !plan_nibbles(planes[0], side.is_planar ? planes[0].plane_at : planes[0].at, parts, sharing, run, pieces))

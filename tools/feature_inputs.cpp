@@ -7,27 +7,12 @@
 #include <limits>
 
 #include "generator/codec.hpp"
+#include "tools/uniform.hpp"
 
 namespace kvjit {
 namespace {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
-
-class Uniform {  // splitmix64: the same numbers with every standard library
- public:
-  explicit Uniform(std::uint64_t seed) : state_(seed * 0x9E3779B97F4A7C15ull + 7) {}
-  std::uint64_t bits() {
-    std::uint64_t z = state_ += 0x9E3779B97F4A7C15ull;
-    z = (z ^ z >> 30) * 0xBF58476D1CE4E5B9ull;
-    z = (z ^ z >> 27) * 0x94D049BB133111EBull;
-    return z ^ z >> 31;
-  }
-  double between(double low, double high) { return low + (high - low) * static_cast<double>(bits() >> 11) * 0x1p-53; }
-  int below(int n) { return static_cast<int>(bits() % static_cast<std::uint64_t>(n)); }
-
- private:
-  std::uint64_t state_;
-};
 
 // Dense rows of `row` elements; heads, or heads and sequences, share them in some variants.
 FeatureInputs::Strides strides_of(const FeatureShape& shape, long long row, int variant) {

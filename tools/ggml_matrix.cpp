@@ -20,7 +20,7 @@ void add_prefill(std::vector<GgmlCase>& cases) {
     for (const int dim : {64, 128, 256})
       for (const int batch : {32, 64})
         for (const char* type : {"f16", "q8_0", "q4_0"}) {
-          GgmlCase one{dim, dim, 8, 4, 1, tokens, batch, true, false, 0, 0, false, type, type, false, false};
+          GgmlCase one{dim, dim, 8, 4, 1, tokens, batch, true, false, 0, 0, false, type, type, false, false, false};
           cases.push_back(one);
         }
 }
@@ -81,7 +81,8 @@ void add_main(std::vector<GgmlCase>& cases) {
 void add_listed(std::vector<GgmlCase>& cases) {
   const auto add = [&](int k, int v, int kv_heads, int gqa, int tokens, int batch, const char* k_type,
                        const char* v_type) -> GgmlCase& {
-    cases.push_back({k, v, kv_heads, gqa, 1, tokens, batch, true, false, 0, 0, false, k_type, v_type, false, false});
+    cases.push_back(
+        {k, v, kv_heads, gqa, 1, tokens, batch, true, false, 0, 0, false, k_type, v_type, false, false, false});
     return cases.back();
   };
   add(128, 128, 4, 1, 512, 3, "q8_0", "q4_0");
@@ -103,10 +104,19 @@ void add_listed(std::vector<GgmlCase>& cases) {
     add(256, 256, 4, 6, tokens, 512, "f16", "f16");
     add(128, 128, 8, 4, tokens, 512, "f16", "f16");
   }
-  for (const int dim : {64, 128, 192, 256}) add(dim, dim, 4, 1, 512, 75, "q8_0", "q8_0");
+  for (const int dim : {64, 128, 192, 256}) add(dim, dim, 4, 1, 512, 75, "q8_0", "q8_0").is_dense = true;
 }
 
 }  // namespace
+
+int GgmlCase::stored_dim(int side) const { return side == 0 ? padded(head_dim_k, k) : padded(head_dim_v, v); }
+
+GgmlCase GgmlCase::served_by() const {
+  GgmlCase wide = *this;
+  wide.has_sinks = true;
+  if (has_mask) wide.max_bias = 8;
+  return wide;
+}
 
 std::string GgmlCase::toml() const {
   std::string features;
@@ -117,15 +127,17 @@ std::string GgmlCase::toml() const {
   return fmt::format(
       "[k]\nformat = \"{}\"\n[v]\nformat = \"{}\"\n[attention]\nhead_dim_k = {}\nhead_dim_v = {}\nq_heads_per_kv = {}\n"
       "query_length = {}\nfeatures = [{}]\n{}q_type = \"f32\"\nout_type = \"f32\"\n[cache]\nlayout = \"rows\"\n",
-      k, v, padded(head_dim_k, k), padded(head_dim_v, v), gqa, batch, features,
+      k, v, stored_dim(0), stored_dim(1), gqa, batch, features,
       softcap > 0 ? fmt::format("softcap = {:.1f}\n", softcap) : "");
 }
 
 std::string GgmlCase::name() const {
-  return fmt::format("{}/{} heads of {}x{}, {} KV heads x {} x {}, {} tokens, {} queries{}{}{}{}{}{}", k, v, head_dim_k,
-                     head_dim_v, kv_heads, gqa, repeats, tokens, batch, has_mask ? ", mask" : "",
-                     has_sinks ? ", sinks" : "", max_bias > 0 ? ", ALiBi" : "", softcap > 0 ? ", softcap" : "",
-                     is_permuted ? ", permuted" : "", v_is_view ? ", V a view" : "");
+  return fmt::format("{}/{} heads of {}x{}, {} KV heads x {} x {}, {} tokens, {} queries{}{}{}{}{}{}{}{}", k, v,
+                     head_dim_k, head_dim_v, kv_heads, gqa, repeats, tokens, batch, has_mask ? ", mask" : "",
+                     has_sinks ? ", sinks" : "", max_bias > 0 ? ", ALiBi" : "",
+                     softcap > 0 ? fmt::format(", softcap {}", softcap) : "", is_permuted ? ", permuted" : "",
+                     v_is_view ? ", V a view" : "", is_dense ? ", dense" : "",
+                     is_default_precision ? ", default precision" : "");
 }
 
 std::vector<GgmlCase> ggml_matrix() {

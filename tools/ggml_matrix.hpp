@@ -18,9 +18,13 @@ struct GgmlCase {
   std::string k, v;                   // names of types, which are those of kvjit's formats
   bool is_permuted = false;           // heads lie inside tokens
   bool v_is_view = false;             // V is the front of K's rows
+  bool is_dense = false;              // K and V fill their buffers; else those are twice as large
 
-  std::string toml() const;  // layout rows, Q and output of f32, no [target]
+  int stored_dim(int side) const;  // 0 = K, 1 = V; of whole blocks
+  std::string toml() const;        // layout rows, Q and output of f32, no [target]
   std::string name() const;
+  // The case whose program serves this one too: with sinks, which a call may leave out, and slopes, which may be 1.
+  GgmlCase served_by() const;
 };
 
 // All cases whose types kvjit has.

@@ -18,13 +18,14 @@ struct AttentionShape {  // of one sequence
   bool causal = false;
   int head_dim_v = 0;               // of V and the output; 0: head_dim
   const ScoreRule* rule = nullptr;  // of features; it says which tokens are seen, too
+  double scale = 0;                 // 0: 1/sqrt(head_dim)
   int value_dim() const { return head_dim_v > 0 ? head_dim_v : head_dim; }
 };
 
 // q [q_heads][query_length][head_dim], k and v [kv_heads][capacity][head_dim, value_dim()] -> out [q_heads][query_length]
 // [value_dim()]. The last query
 // sees every token; causal: query i sees tokens 0 .. tokens - query_length + i. A query that sees nothing
-// gets zeros. scale 1/sqrt(head_dim). lse: of each row, if given: the logarithm of the sum of exp(score), sinks included.
+// gets zeros. lse: of each row, if given: the logarithm of the sum of exp(score), sinks included.
 std::vector<double> exact_attention(const AttentionShape& shape, std::span<const double> q, std::span<const double> k,
                                     std::span<const double> v, std::vector<double>* lse = nullptr);
 

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <limits>
 
@@ -33,6 +34,9 @@ Places places(std::size_t k_bytes, std::size_t v_bytes) {
 }
 
 SideGeometry geometry_of(const ProgramSource& source, const SideFacts& facts, const CacheShape& shape) {
+  if (shape.rows != RowPlaces{})
+    return rows_geometry(shape.rows.has_values_in_keys ? source.k : facts, shape.sequences, shape.kv_heads,
+                         shape.tokens, shape.rows);
   if (source.page_tokens == 0) return side_geometry(source, facts, shape.sequences, shape.kv_heads, shape.tokens);
   return pool_geometry(source, facts, shape.kv_heads, pool_pages(source.page_tokens, shape.sequences, shape.tokens),
                        shape.places);
@@ -72,9 +76,10 @@ void Trial::set_newest(int side, std::vector<float> x, Element type) {
 }
 
 struct Trial::Launch {
-  Buffer q, out, lengths, workspace, newest[2], tables[2];
+  Buffer q, lengths, newest[2], tables[2];
+  Guarded out, lse, workspace;
+  QueryPlaces out_places;
   std::vector<Buffer> features;
-  Buffer lse;
   AttentionCall call;
 };
 
@@ -106,8 +111,7 @@ Result<void> Trial::prepare_features(Launch& launch) const {
   if (!program_->source().features.lse) return {};
   const long long rows =
       static_cast<long long>(shape_.sequences) * shape_.kv_heads * problem_.q_heads_per_kv * problem_.query_length;
-  KV_TRY(lse, Buffer::make(backend, static_cast<std::size_t>(rows) * sizeof(float)));
-  KV_CHECK(backend->fill(lse.pointer(), 0xFF, lse.bytes()));
+  KV_TRY(lse, Guarded::make(backend, static_cast<std::size_t>(rows) * sizeof(float), 0xFF));
   launch.lse = std::move(lse);
   args.lse = static_cast<float*>(device_data(launch.lse.pointer()));
   return {};
@@ -134,12 +138,14 @@ Result<Trial> Trial::make(std::shared_ptr<Context> context, std::shared_ptr<Prog
   trial.problem_ = problem;
   trial.shape_ = shape;
   const ProgramSource& source = trial.program_->source();
+  if (shape.rows != RowPlaces{} && (source.page_tokens > 0 || source.is_planar))
+    return fail(Code::internal, "rows are placed in a cache of another layout");
   for (int side : {0, 1}) {
     trial.geometry_[side] = geometry_of(source, trial.facts(side), shape);
     trial.pages_[side] = deal_pages(source.page_tokens, shape.sequences, shape.tokens, std::uint64_t(side) + 1);
   }
   const Places found = places(trial.geometry_[0].total_bytes, trial.geometry_[1].total_bytes);
-  trial.values_at_ = found.values_at;
+  trial.values_at_ = shape.rows.has_values_in_keys ? 0 : found.values_at;
   trial.copy_bytes_ = found.copy_bytes;
   KV_TRY(memory, Buffer::make(trial.context_->backend(), memory_bytes(source, shape)));
   // All ones: a row that nobody wrote reads as NaN or as extreme codes, so a stray read shows.
@@ -258,21 +264,27 @@ Result<Backend::Timing> Trial::time_codec(int side, bool is_writing, Element typ
 }
 
 Result<Trial::Launch> Trial::prepare(std::span<const float> q, const Call& call) const {
-  const long long dim = problem_.head_dim, out_dim = problem_.v_dim(), queries = problem_.query_length;
-  const long long q_heads = static_cast<long long>(shape_.kv_heads) * problem_.q_heads_per_kv;
-  const long long rows = shape_.sequences * q_heads * queries;
-  KV_CHECK(check_count("q", q.size(), static_cast<std::size_t>(rows * dim)));
+  const QueryShape q_shape = query_shape(problem_.head_dim), out_shape = query_shape(problem_.v_dim());
+  const long long queries = q_shape.queries, rows = shape_.sequences * q_shape.heads * queries;
+  KV_CHECK(check_count("q", q.size(), static_cast<std::size_t>(rows * q_shape.dim)));
   Launch launch;
   const std::shared_ptr<Backend>& backend = context_->backend();
-  KV_TRY(q_buffer, uploaded(backend, packed(problem_.q_type, q)));
+  const auto dim = static_cast<std::size_t>(q_shape.dim);
+  std::vector<float> placed(static_cast<std::size_t>(rows) * (dim + static_cast<std::size_t>(call.q.gap)), NAN);
+  for_each_query_row(q_shape, call.q,
+                     [&](std::size_t place, std::size_t row) { std::copy_n(&q[row * dim], dim, &placed[place]); });
+  KV_TRY(q_buffer, uploaded(backend, packed(problem_.q_type, placed)));
   KV_TRY(out_buffer,
-         Buffer::make(backend, static_cast<std::size_t>(rows * out_dim) * element_bytes(problem_.out_type)));
-  KV_CHECK(backend->fill(out_buffer.pointer(), 0xFF, out_buffer.bytes()));
+         Guarded::make(
+             backend,
+             static_cast<std::size_t>(rows * (out_shape.dim + call.out.gap)) * element_bytes(problem_.out_type), 0xFF));
   launch.q = std::move(q_buffer);
   launch.out = std::move(out_buffer);
+  launch.out_places = call.out;
   AttentionCall& c = launch.call;
-  c.q = {device_data(launch.q.pointer()), q_heads * queries * dim, dim, queries * dim};
-  c.out = {device_data(launch.out.pointer()), q_heads * queries * out_dim, out_dim, queries * out_dim};
+  c.q = placed_rows(launch.q.pointer(), q_shape, call.q);
+  c.out = placed_rows(launch.out.pointer(), out_shape, call.out);
+  c.scale = call.scale;
   c.k = cache(0);
   c.v = cache(1);
   c.tokens = call.tokens ? call.tokens : static_cast<int>(shape_.tokens);
@@ -308,9 +320,8 @@ Result<Trial::Launch> Trial::prepare(std::span<const float> q, const Call& call)
     c.new_type = row_type(newest_type_);
   }
   KV_CHECK(prepare_features(launch));
-  KV_TRY(workspace, Buffer::make(backend, program_->workspace_bytes(c)));
   // NaN patterns: a partial result that is read before it is written shows.
-  KV_CHECK(backend->fill(workspace.pointer(), 0xFF, workspace.bytes()));
+  KV_TRY(workspace, Guarded::make(backend, program_->workspace_bytes(c), 0xFF));
   KV_CHECK(backend->fill(workspace.pointer(), 0, kCounterBytes));
   launch.workspace = std::move(workspace);
   return launch;
@@ -322,14 +333,34 @@ Result<Trial::Outcome> Trial::attend(std::span<const float> q, const Call& call)
   KV_TRY(report, call.is_reference ? program_->reference(launch.call, launch.workspace.pointer(), nullptr)
                                    : program_->attention(launch.call, launch.workspace.pointer(), nullptr));
   outcome.report = report;
-  const std::shared_ptr<Backend>& backend = context_->backend();
   KV_CHECK(finish());
-  std::vector<std::uint8_t> bytes(launch.out.bytes());
-  KV_CHECK(backend->copy_to_host(bytes.data(), launch.out.pointer(), bytes.size()));
-  outcome.out = unpacked(problem_.out_type, bytes);
+  Backend& backend = *context_->backend();
+  KV_CHECK(launch.out.check(backend, "the output"));
+  KV_CHECK(launch.lse.check(backend, "lse"));
+  KV_CHECK(launch.workspace.check(backend, "the workspace"));
+  KV_TRY(out, out_of(launch));
+  outcome.out = std::move(out);
   KV_TRY(lse, lse_of(launch));
   outcome.lse = std::move(lse);
   return outcome;
+}
+
+Result<std::vector<float>> Trial::out_of(const Launch& launch) const {
+  const QueryShape shape = query_shape(problem_.v_dim());
+  const std::size_t dim = static_cast<std::size_t>(shape.dim), gap = static_cast<std::size_t>(launch.out_places.gap),
+                    each = element_bytes(problem_.out_type);
+  std::vector<std::uint8_t> bytes(launch.out.bytes());
+  KV_CHECK(context_->backend()->copy_to_host(bytes.data(), launch.out.pointer(), bytes.size()));
+  const std::vector<float> placed = unpacked(problem_.out_type, bytes);
+  std::vector<float> out(placed.size() / (dim + gap) * dim);
+  bool is_gap_whole = true;
+  for_each_query_row(shape, launch.out_places, [&](std::size_t place, std::size_t row) {
+    std::copy_n(&placed[place], dim, &out[row * dim]);
+    const auto* behind = bytes.data() + (place + dim) * each;
+    is_gap_whole &= std::all_of(behind, behind + gap * each, [](std::uint8_t b) { return b == 0xFF; });
+  });
+  if (!is_gap_whole) return fail(Code::differs, "the output was written between its rows");
+  return out;
 }
 
 Result<Trial::Outcome> Trial::merge(const std::vector<Outcome>& parts) const {

@@ -11,7 +11,9 @@
 #include "runtime/context.hpp"
 #include "runtime/program.hpp"
 #include "tools/feature_inputs.hpp"
+#include "tools/guarded.hpp"
 #include "tools/pages.hpp"
+#include "tools/row_places.hpp"
 
 namespace kvjit {
 
@@ -20,6 +22,7 @@ struct CacheShape {
   long long tokens = 0;  // capacity of each sequence
   int copies = 1;        // timed calls take turns over them; everything else uses the first
   PagePlaces places = PagePlaces::own;
+  RowPlaces rows = {};  // of layout rows
 };
 
 // What Trial::make allocates for the caches; the largest std::size_t if that is no number of bytes.
@@ -63,13 +66,16 @@ class Trial {
     std::vector<int> lengths;  // of each sequence; empty: tokens for all
     int blocks = 0;            // 0: the program chooses
     bool is_reference = false;
+    double scale = 0;  // 0: 1/sqrt(head_dim)
+    QueryPlaces q = {}, out = {};
   };
   struct Outcome {
     std::vector<float> out;  // [sequences][q_heads][query_length][head_dim]
     std::vector<float> lse;  // [sequences][q_heads][query_length], of programs that give it
     LaunchReport report;
   };
-  // q like out, rounded to the program's q type on the way (rounded_to).
+  // q like out, rounded to the program's q type on the way (rounded_to). Fails with differs if bytes around or between what the
+  // call writes changed.
   Result<Outcome> attend(std::span<const float> q, const Call& call) const;
   // Outcomes over parts of a context to the one over all of it.
   Result<Outcome> merge(const std::vector<Outcome>& parts) const;
@@ -103,11 +109,19 @@ class Trial {
   std::size_t rows_bytes(int side) const;
   Result<Launch> prepare(std::span<const float> q, const Call& call) const;
   Result<void> prepare_features(Launch& launch) const;
+  Result<std::vector<float>> out_of(const Launch& launch) const;
   Result<std::vector<float>> lse_of(const Launch& launch) const;
   const SideFacts& facts(int side) const { return side == 0 ? program_->source().k : program_->source().v; }
   const Format& format(int side) const { return side == 0 ? problem_.k : problem_.v; }
   DevicePointer memory(int copy, int side) const { return memory(copy) + (side == 0 ? 0 : values_at_); }
-  kv::CacheSide cache(int side, int copy = 0) const { return at(geometry_[side], memory(copy, side)); }
+  kv::CacheSide cache(int side, int copy = 0) const {
+    return at(geometry_[side], memory(copy, side) + static_cast<std::size_t>(shape_.rows.front));
+  }
+  long long stored_sequences() const { return shape_.rows.shares_sequences ? 1 : shape_.sequences; }
+  QueryShape query_shape(int dim) const {
+    return {shape_.sequences, static_cast<long long>(shape_.kv_heads) * problem_.q_heads_per_kv, problem_.query_length,
+            dim};
+  }
   kv::CodecArgs codec_args(int side, DevicePointer x, int dim, Element type) const;
 
   std::shared_ptr<Context> context_;

@@ -13,7 +13,7 @@ namespace kvjit {
 using namespace trial;
 
 std::size_t Trial::rows_bytes(int side) const {
-  return static_cast<std::size_t>(shape_.sequences * shape_.kv_heads * shape_.tokens *
+  return static_cast<std::size_t>(stored_sequences() * shape_.kv_heads * shape_.tokens *
                                   format(side).row_bytes(format(side).stored_dim(problem_.dim(side))));
 }
 
@@ -37,16 +37,16 @@ std::pair<long long, long long> Trial::row_place(int side, long long sequence, l
   const kv::CacheSide& strides = geometry_[side].strides;
   if (const PageDeal& pages = pages_[side]; pages.page_tokens > 0)
     sequence = pages.page_of(sequence, token), token %= pages.page_tokens;
-  return {
-      sequence * strides.codes_sequence_stride + head * strides.codes_head_stride + token * strides.codes_token_stride,
-      static_cast<long long>(geometry_[side].codes_bytes) + sequence * strides.scales_sequence_stride +
-          head * strides.scales_head_stride + token * strides.scales_token_stride};
+  return {shape_.rows.front + sequence * strides.codes_sequence_stride + head * strides.codes_head_stride +
+              token * strides.codes_token_stride,
+          static_cast<long long>(geometry_[side].codes_bytes) + sequence * strides.scales_sequence_stride +
+              head * strides.scales_head_stride + token * strides.scales_token_stride};
 }
 
 template <class Visit>
 void Trial::for_each_piece(int side, Visit visit) const {
   long long row = 0;
-  for (long long s = 0; s < shape_.sequences; ++s)
+  for (long long s = 0; s < stored_sequences(); ++s)
     for (long long h = 0; h < shape_.kv_heads; ++h)
       for (long long t = 0; t < shape_.tokens; ++t, row += facts(side).row_bytes) {
         const auto [codes, scales] = row_place(side, s, h, t);

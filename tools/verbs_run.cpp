@@ -19,6 +19,7 @@
 #include "tools/report.hpp"
 #include "tools/trial.hpp"
 #include "tools/verify_pages.hpp"
+#include "tools/verify_sweeps.hpp"
 
 namespace kvjit {
 namespace {
@@ -36,6 +37,7 @@ struct RunArgs {
   std::string spec, q, k, v, out, report;
   std::vector<std::string> specs;
   long long tokens = 0;
+  SweepArgs sweep;
 };
 
 Json side_json(const SideFacts& side, const std::vector<std::uint8_t>& rows, std::size_t values,
@@ -377,6 +379,13 @@ struct Verification {
 };
 
 Result<int> verify(const Cli& cli, const RunArgs& args) {
+  const SweepArgs& sweep = args.sweep;
+  const int asked = !args.specs.empty() + !sweep.matrix.empty() + (sweep.fuzz > 0);
+  if (asked != 1)
+    return fail(Code::usage, "verify takes specs, or --matrix, or --fuzz", {},
+                {"`kvjit verify SPEC...`", "`kvjit verify --matrix ggml [--sample N]`", "`kvjit verify --fuzz N`"});
+  if (!sweep.matrix.empty()) return verify_matrix(cli, sweep);
+  if (sweep.fuzz > 0) return verify_fuzz(cli, sweep);
   KV_TRY(registry, cli.registry());
   KV_TRY(context, cli.context());
   Verification all;
@@ -420,10 +429,24 @@ void add_run_verbs(CLI::App& app, Cli& cli) {
   runs->callback([&cli, args] { cli.action = [&cli, args] { return run(cli, *args); }; });
 
   CLI::App* verifies = app.add_subcommand("verify", "every kernel of every spec against attention in double precision");
-  verifies->add_option("SPEC", args->specs, "spec file")->required();
+  verifies->add_option("SPEC", args->specs, "spec file");
   verifies->add_option("--tokens", args->tokens, "also attend over N tokens")
       ->type_name("N")
       ->check(CLI::Range(1, kMostVerified));
+  SweepArgs& sweep = args->sweep;
+  CLI::Option* matrix = verifies->add_option("--matrix", sweep.matrix, "the cases of ggml's FLASH_ATTN_EXT tests");
+  matrix->type_name("ggml");
+  verifies->add_option("--sample", sweep.sample, "N cases of the matrix, every value of every axis among them")
+      ->type_name("N")
+      ->check(CLI::PositiveNumber)
+      ->needs(matrix);
+  verifies->add_flag("--share", sweep.shares_programs, "one program for cases with and without sinks and ALiBi")
+      ->needs(matrix);
+  verifies->add_option("--fuzz", sweep.fuzz, "N random specs and calls")->type_name("N")->check(CLI::PositiveNumber);
+  verifies->add_option("--seed", sweep.seed, "of the sample, or of the first random spec (1)")->type_name("S");
+  verifies->add_option("-j", sweep.threads, "compile and judge on N threads (--matrix, --fuzz)")
+      ->type_name("N")
+      ->check(CLI::PositiveNumber);
   verifies->callback([&cli, args] { cli.action = [&cli, args] { return verify(cli, *args); }; });
 }
 

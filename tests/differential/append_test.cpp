@@ -35,7 +35,8 @@ const Case kCases[] = {{"f16", "bf16", 128, 4, 1, Layout::planar},
                        {"kv3", "kv2", 128, 4, 1, Layout::planar},
                        {"tbq3_0", "turbo_split_54", 128, 4, 1, Layout::rows},
                        {"turbo_split2_b", "amesianx_tbqp3_1", 128, 1, 1, Layout::planar},
-                       {"fp8_e4m3", "tbq4_dense_qsfirst_raw", 128, 2, 8, Layout::planar, true}};
+                       {"fp8_e4m3", "tbq4_dense_qsfirst_raw", 128, 2, 8, Layout::planar, true},
+                       {"kv2", "turbo2_qk32", 128, 8, 3, Layout::planar}};  // a team of warps
 
 struct Sides {
   std::vector<float> x[2];

@@ -40,6 +40,30 @@ int end_of_loads(const SidePlan& side, const RunPlan& run, const PlaneRun& plane
 
 }  // namespace
 
+// A joined run is half of a word whose other half is another token's, so its load must bring nothing more.
+TEST_CASE("joined runs are loaded without what lies behind them") {
+  int joined = 0, odd = 0;
+  for (const std::string& name : test::format_names(registry()))
+    for (const int head_dim : test::fitting(registry(), name, {64, 128, 256, 512}))
+      for (const bool is_planar : {false, true})
+        for (const int value_share : {2, 4, 8}) {
+          const auto planned =
+              plan_side(*registry().format_for(name, head_dim, {}), head_dim, is_planar, false, false, value_share);
+          if (!planned) continue;
+          INFO(name, ", head_dim ", head_dim, ", ", value_share, " warps");
+          for (const SectionPlan& section : planned->sections) {
+            if (!section.run.is_joined) continue;
+            ++joined;
+            odd += planned->is_skewed && planned->block_stride % 2 != 0;
+            CHECK_FALSE(section.run.planes[0].is_window);
+            CHECK(section.run.planes[0].load_bytes == 2);
+            CHECK(section.run.planes[0].unit <= 2);
+          }
+        }
+  CHECK(joined > 20);
+  CHECK(odd > 0);  // mxfp4: blocks of 17 bytes
+}
+
 TEST_CASE("rows of any size are loaded within their slots and the slack behind the last") {
   constexpr int kSlack = 16;
   int skewed = 0, windows = 0;

@@ -1,0 +1,80 @@
+// Random specs: a seed names one, all that can be asked for turns up, and the library takes or refuses each as the rules say.
+// SPDX-License-Identifier: MIT
+#include "tools/fuzz.hpp"
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <set>
+
+#include "generator/plan.hpp"
+#include "tests/support/registry.hpp"
+
+namespace kvjit::test {
+namespace {
+
+const std::vector<std::string> kArchs = {"sm_80", "sm_90a"};
+
+TEST_CASE("a seed names a spec and a call, and neighbours are not alike") {
+  std::set<std::string> texts;
+  for (std::uint64_t seed = 1; seed <= 300; ++seed) {
+    const FuzzCase one = fuzz_case(seed, registry(), kArchs);
+    CHECK(one.text() == fuzz_case(seed, registry(), kArchs).text());
+    texts.insert(one.toml);
+    CHECK(one.lengths().size() == std::size_t(one.shape.sequences));
+    for (const int length : one.lengths()) CHECK((length >= 0 && length <= one.shape.tokens));
+  }
+  CHECK(texts.size() == 300);
+}
+
+TEST_CASE("everything that a spec can ask for turns up") {
+  std::string all;
+  std::set<int> lengths, gqa;
+  int shared = 0, views = 0, written = 0, refused = 0;
+  for (std::uint64_t seed = 1; seed <= 3000; ++seed) {
+    const FuzzCase one = fuzz_case(seed, registry(), kArchs);
+    all += one.toml;
+    const std::vector<int> mine = one.lengths();
+    lengths.insert(mine.begin(), mine.end());
+    shared += one.shape.rows.shares_sequences, views += one.shape.rows.has_values_in_keys;
+    written += one.writes_on_device, refused += !one.refusals.empty();
+  }
+  std::vector<std::string> words = {"layout = \"rows\"", "layout = \"planar\"", "page_layout = \"rows\"",
+                                    "page_tokens = 8\n", "page_tokens = 256",   "append = true",
+                                    "fuse = false",      "sparse_v = ",         "checks = true",
+                                    "softcap = ",        "window = [",          "bits = 1\n",
+                                    "bits = 8\n",        "q_type = \"bf16\"",   "out_type = \"f32\""};
+  for (const std::string& feature : feature_names()) words.push_back("\"" + feature + "\"");
+  for (const auto& [name, format] : registry().formats()) words.push_back("format = \"" + name + "\"");
+  for (const std::string& word : words) CHECK_MESSAGE(all.find(word) != std::string::npos, word);
+  for (const int length : {0, 1, 15, 16, 17, 31, 32, 33, 63, 64, 65, 127, 128, 129, 255, 256, 257})
+    CHECK_MESSAGE(lengths.count(length), length);
+  CHECK(shared > 20);
+  CHECK(views > 5);
+  CHECK(written > 200);
+  CHECK((refused > 30 && refused < 600));
+}
+
+TEST_CASE("specs are refused by the rules that are known, and no others are") {
+  int refused = 0;
+  for (std::uint64_t seed = 1; seed <= 1500; ++seed) {
+    const FuzzCase one = fuzz_case(seed, registry(), kArchs);
+    const auto planned = [&]() -> Result<void> {
+      KV_TRY(specs, parse_specs(one.toml, "spec"));
+      KV_TRY(problem, resolve(specs.at(0), registry(), specs.at(0).archs.at(0)));
+      KV_CHECK(plan_decode(problem));
+      return {};
+    }();
+    INFO(one.text());
+    CHECK(planned.has_value() == one.refusals.empty());
+    if (planned) continue;
+    ++refused;
+    CHECK(std::any_of(one.refusals.begin(), one.refusals.end(), [&](const std::string& text) {
+      return planned.error().message.find(text) != std::string::npos;
+    }));
+  }
+  CHECK(refused > 20);
+}
+
+}  // namespace
+}  // namespace kvjit::test

@@ -1,0 +1,25 @@
+// A random spec executed, and held to attention in double and to its request.
+// SPDX-License-Identifier: MIT
+#pragma once
+#include <memory>
+#include <string>
+
+#include "runtime/context.hpp"
+#include "tools/fuzz.hpp"
+
+namespace kvjit {
+
+enum class FuzzVerdict { passed, refused, failed };  // refused: as it must be
+struct FuzzOutcome {
+  FuzzVerdict verdict = FuzzVerdict::failed;
+  std::string reason;   // of what did not pass
+  std::string program;  // its id
+  double error = 0;     // relative L2 of the worst sequence, less what sparse_v may cost it
+};
+
+// Relative L2 that a program may be off: as every kernel, and by the rounding of its output.
+double fuzz_limit(Element out_type);
+
+FuzzOutcome run_fuzz(const FuzzCase& one, const Registry& registry, const std::shared_ptr<Context>& context);
+
+}  // namespace kvjit
