@@ -22,7 +22,10 @@ struct CodecPlan {
   int page_tokens = 0;  // of layout paged, else 0
   bool checks = false;
   std::string arch;
-  std::string layout() const { return layout_name(is_planar, page_tokens) + (checks ? ".checked" : ""); }
+  std::string slots = {};  // kernels by slots: the type of their numbers; "": of the tokens from one on
+  std::string layout() const {
+    return layout_name(is_planar, page_tokens) + (slots.empty() ? "" : "." + slots) + (checks ? ".checked" : "");
+  }
 };
 Source emit_codec(const CodecPlan& plan, const Registry& registry);
 

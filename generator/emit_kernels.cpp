@@ -123,14 +123,15 @@ Source emit_codec(const CodecPlan& plan, const Registry& registry) {
   const Format& f = plan.format;
   const char* family = plan.is_quantise ? "quantise" : "dequantise";
   const std::string name = fmt::format("{}.{}.d{}.{}.{}", family, f.name, plan.head_dim, plan.layout(), plan.arch);
-  const bool is_paged = plan.page_tokens > 0;
   Writer w = begin(registry, name, plan.is_quantise ? "rows into the cache" : "cache rows back to numbers");
   w.fragment(fmt::format("kernels/{}.cuh", family));
-  if (is_paged) w.fragment("formats/stored_pages.cuh");
+  codec_fragments(w, plan);
   w.check_first(plan.checks);
   domain_fragments(w, f);
   w.line("// ======== the plan ========\nnamespace kv {{\n");
-  write_format(w, f, plan.head_dim, "StoredFormat", plan.is_planar, codec_paging(plan.page_tokens));
+  const std::string rows = rows_name(plan, "StoredFormat");
+  write_format(w, f, plan.head_dim, rows, plan.is_planar, codec_paging(plan.page_tokens));
+  write_slots(w, plan, "StoredFormat", rows);
   write_domain(w, f, !plan.is_quantise);
   const int warp_bytes = plan.is_quantise ? writer_bytes(f, plan.head_dim) : 0;
   if (plan.is_quantise) write_encoder(w, f, "StoredFormat", "RowEncoder", plan.is_planar);
@@ -139,9 +140,9 @@ Source emit_codec(const CodecPlan& plan, const Registry& registry) {
          warp_bytes);
   if (plan.is_quantise) write_writer_members(w, f, "StoredFormat", "RowEncoder", plan.is_planar);
   w.line("}};\n");
-  return finish(w, name, plan.arch,
-                {family, is_paged ? "PagedCodecArgs" : "CodecArgs", kWarpsOfRowKernels * 32,
-                 kWarpsOfRowKernels * warp_bytes, codec_args_bytes(is_paged)});
+  return finish(
+      w, name, plan.arch,
+      {family, codec_args(plan), kWarpsOfRowKernels * 32, kWarpsOfRowKernels * warp_bytes, codec_args_bytes(plan)});
 }
 
 Source emit_check(const std::string& arch, const Registry& registry) {

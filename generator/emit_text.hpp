@@ -66,7 +66,15 @@ struct Paging {
 };
 Paging attention_paging(int page_tokens, bool is_key, bool appends);
 Paging codec_paging(int page_tokens);
-int codec_args_bytes(bool is_paged);
+// What a kernel over a plan's side takes.
+const char* codec_args(const CodecPlan& plan);
+int codec_args_bytes(const CodecPlan& plan);
+void codec_fragments(Writer& w, const CodecPlan& plan);
+// Of plans by slots: `type`, over the struct `rows` of the same side without them. Of others nothing is written, and the name is the same.
+void write_slots(Writer& w, const CodecPlan& plan, const std::string& type, const std::string& rows);
+inline std::string rows_name(const CodecPlan& plan, const std::string& type) {
+  return plan.slots.empty() ? type : "Plain" + type;
+}
 void write_paging(Writer& w, const Paging& paging);
 
 // A stored format as formats/stored.cuh reads it: struct `type`; the tables behind it get names that derive from it.

@@ -26,11 +26,13 @@ Source emit_blocks(const CodecPlan& codec, const TilePlan& plan, const TileKerne
   const std::string& arch = codec.arch;
   Writer w = begin(registry, name, call.is_quantise ? "many rows into the cache" : "many cache rows back");
   w.fragment(fmt::format("kernels/{}.cuh", kernel.name));
-  if (page_tokens > 0) w.fragment("formats/stored_pages.cuh");
+  codec_fragments(w, codec);
   w.check_first(codec.checks);
   if (call.is_quantise) domain_fragments(w, f);
   w.line("// ======== the plan ========\nnamespace kv {{\n");
-  write_format(w, f, head_dim, "StoredFormat", true, codec_paging(page_tokens));
+  const std::string rows = rows_name(codec, "StoredFormat");
+  write_format(w, f, head_dim, rows, true, codec_paging(page_tokens));
+  write_slots(w, codec, "StoredFormat", rows);
   if (call.is_quantise) {
     write_domain(w, f, false);
     write_encoder(w, f, "StoredFormat", "RowEncoder", true);
@@ -40,9 +42,8 @@ Source emit_blocks(const CodecPlan& codec, const TilePlan& plan, const TileKerne
          kernel.warps * 32, plan.lane_values);
   w.line("  using {} = {};", call.is_quantise ? "Encoder" : "F", call.is_quantise ? "LaneEncoder" : "StoredFormat");
   w.line("  using Words = {};\n}};\n", kWords[int(call.type)]);
-  Source source = finish(w, name, arch,
-                         {kernel.name, page_tokens > 0 ? "PagedCodecArgs" : "CodecArgs", kernel.warps * 32,
-                          kernel.shared_bytes, codec_args_bytes(page_tokens > 0)});
+  Source source = finish(
+      w, name, arch, {kernel.name, codec_args(codec), kernel.warps * 32, kernel.shared_bytes, codec_args_bytes(codec)});
   source.row_threads = head_dim / plan.lane_values;
   return source;
 }
@@ -63,7 +64,7 @@ Source emit_tiles(const CodecPlan& codec, const TilePlan& plan, const TileKernel
   const bool is_matrix = kernel.by_matrix;
   Writer w = begin(registry, name, call.is_quantise ? "many rows into the cache" : "many cache rows back");
   w.fragment(fmt::format("kernels/{}.cuh", kernel.name));
-  if (page_tokens > 0) w.fragment("formats/stored_pages.cuh");
+  codec_fragments(w, codec);
   w.check_first(codec.checks);
   w.line("// ======== the plan ========\nnamespace kv {{\n");
   const auto word = [](std::uint32_t v) { return fmt::format("{:#010x}", v); };
@@ -87,9 +88,10 @@ Source emit_tiles(const CodecPlan& codec, const TilePlan& plan, const TileKernel
     w.line("KV_CONSTANT u32 kPreSigns[{}] = {{{}}};", kTileGroup / 32, words(f.rotation.pre));
     w.line("KV_CONSTANT u32 kPostSigns[{}] = {{{}}};", kTileGroup / 32, words(f.rotation.post));
   }
-  w.line("struct Stored {{\n  static constexpr bool kIsPlanar = {};", flag(is_planar));
+  w.line("struct {} {{\n  static constexpr bool kIsPlanar = {};", rows_name(codec, "Stored"), flag(is_planar));
   write_paging(w, codec_paging(page_tokens));
   w.line("}};");
+  write_slots(w, codec, "Stored", rows_name(codec, "Stored"));
   w.line("struct Plan {{\n  using F = Stored;");
   w.line("  static constexpr int kHeadDim = {}, kWarps = {}, kThreads = {}, kBits = {};", head_dim, kernel.warps,
          kernel.warps * 32, s.bits);
@@ -139,9 +141,8 @@ Source emit_tiles(const CodecPlan& codec, const TilePlan& plan, const TileKernel
     w.line("  KV_DEVICE static float matrix(int i) {{ return kMatrix[i]; }}");
   }
   w.line("}};\n");
-  Source source = finish(w, name, arch,
-                         {kernel.name, page_tokens > 0 ? "PagedCodecArgs" : "CodecArgs", kernel.warps * 32,
-                          kernel.shared_bytes, codec_args_bytes(page_tokens > 0)});
+  Source source = finish(
+      w, name, arch, {kernel.name, codec_args(codec), kernel.warps * 32, kernel.shared_bytes, codec_args_bytes(codec)});
   source.tiles = kernel.warps * kernel.warp_tiles;
   return source;
 }

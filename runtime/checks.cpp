@@ -29,6 +29,12 @@ Result<void> check_row_type(const char* name, kv::RowType type) {
   return refuse(fmt::format("{} has type {}; f16 (1), bf16 (2) and f32 (3) are possible", name, int(type)));
 }
 
+Result<void> check_slots(const char* name, const void* slots, kv::SlotType type) {
+  if (type != kv::SlotType::i64 && type != kv::SlotType::i32)
+    return refuse(fmt::format("{} have type {}; int64 (0) and int32 (1) are possible", name, int(type)));
+  return check_pointer(name, slots, type == kv::SlotType::i32 ? 4 : 8);
+}
+
 Result<void> check_new_rows(const ProgramSource& source, const AttentionCall& call) {
   if (!source.appends) {
     if (!call.new_k.data && !call.new_v.data) return {};

@@ -11,6 +11,7 @@
 
 #include "runtime/cache_checks.hpp"
 #include "runtime/checks.hpp"
+#include "runtime/launch.hpp"
 #include "runtime/sizes.hpp"
 
 namespace kvjit {
@@ -133,16 +134,6 @@ Result<void> check_call(const ProgramSource& source, const AttentionCall& call, 
   return {};
 }
 
-// row_threads of them a row.
-Result<Grid> grid_of_rows(const Source& source, std::size_t rows) {
-  const auto threads = static_cast<std::size_t>(std::max(source.threads, 32));
-  if (rows > std::size_t{std::numeric_limits<int>::max()})
-    return refuse(fmt::format("{} rows in one call of {}; at most {} are possible", rows, source.name,
-                              std::numeric_limits<int>::max()));
-  const std::size_t all = rows * static_cast<std::size_t>(source.row_threads);
-  return Grid{static_cast<unsigned>((all + threads - 1) / threads), 1, 1};
-}
-
 // The kernel for many rows that can serve a call, or the call's own role. It gains from some thousand rows on: its tables take as
 // long to fill as some hundred.
 Role role_of_codec(const ProgramSource& source, Role role, const kv::CodecArgs& args, std::size_t rows) {
@@ -154,25 +145,8 @@ Role role_of_codec(const ProgramSource& source, Role role, const kv::CodecArgs& 
   const bool is_aligned = reinterpret_cast<std::uintptr_t>(args.x.data) % 16 == 0 &&
                           args.x.sequence_stride % vector == 0 && args.x.query_stride % vector == 0 &&
                           args.x.head_stride % vector == 0;
-  const bool is_served = is_writing || (!args.keep_rotated && !args.slots);
+  const bool is_served = is_writing || !args.keep_rotated;
   return source.kernels.count(tiles) && rows >= kEnough && is_aligned && is_served ? tiles : role;
-}
-
-template <class Args>
-Result<void> launch(Context& context, const Source& source, const KernelRecord& record, Grid grid, const Args& args,
-                    Stream stream) {
-  if (source.args_bytes != static_cast<int>(sizeof(Args)))
-    return fail(Code::internal, fmt::format("{} takes {} bytes of arguments, the runtime has {}", source.name,
-                                            source.args_bytes, sizeof(Args)));
-  return context.backend()->launch(*record.kernel, grid, &args, stream);
-}
-// Of checked programs with the record that stops a call.
-template <class Args>
-Result<void> launch(Context& context, const ProgramSource& program, Role role, const KernelRecord& record, Grid grid,
-                    const Args& args, const CheckBounds& check, Stream stream) {
-  const Source& source = program.kernels.at(role);
-  return program.checks ? launch(context, source, record, grid, kv::Checked<Args>{args, check.record}, stream)
-                        : launch(context, source, record, grid, args, stream);
 }
 
 }  // namespace
@@ -346,52 +320,32 @@ Result<LaunchReport> Program::finish_report(const AttentionCall& call, LaunchRep
   return report;
 }
 
-Result<void> Program::codec(Role role, const kv::CodecArgs& args, const kv::PageTable& table, const CheckBounds& check,
-                            Stream stream) const {
-  const bool is_k = role == Role::quantise_k || role == Role::dequantise_k;
+Result<void> Program::check_codec(int side, const kv::CodecArgs& args, const CacheCall& at) const {
+  if (side != 0 && side != 1) return refuse(fmt::format("side {}; 0 (K) and 1 (V) are possible", side));
   KV_CHECK(check_counts(args.sequences, args.tokens, args.heads));
-  KV_CHECK(check_tensor_scale(is_k ? source_.k : source_.v, is_k ? "k" : "v", args.tensor_scale));
   KV_CHECK(check_row_type("x", args.x_type));
   KV_CHECK(check_pointer("x", args.x.data, args.x_type == kv::RowType::f32 ? 4 : 2));
-  KV_CHECK(check_side(source_, is_k ? source_.k : source_.v, is_k ? "k" : "v", args.side, args.heads));
-  const bool is_by_slot = args.slots && (role == Role::quantise_k || role == Role::quantise_v);
-  KV_CHECK(check_table(source_, is_k ? "k" : "v", table, !is_by_slot));
-  if (args.slots) KV_CHECK(check_pointer("slots", args.slots, alignof(kv::i64)));
-  if (args.first_token < 0) return refuse(fmt::format("first token {}; 0 or more is possible", args.first_token));
-  const std::size_t rows = product(1, args.sequences, args.tokens, args.heads);
-  role = role_of_codec(source_, role, args, rows);
+  return check_tokens(side == 0 ? "k" : "v", "slots", at, args.heads);
+}
+
+Role Program::codec_role(int side, bool is_writing, const kv::CodecArgs& args) const {
+  const Role any = is_writing ? (side == 0 ? Role::quantise_k : Role::quantise_v)
+                              : (side == 0 ? Role::dequantise_k : Role::dequantise_v);
+  return role_of_codec(source_, any, args, product(1, args.sequences, args.tokens, args.heads));
+}
+
+Result<void> Program::codec(int side, bool is_writing, const kv::CodecArgs& args, const kv::PageTable& table,
+                            const CheckBounds& check, Stream stream) const {
+  const CacheCall at = cache_call(side, args, table, check);
+  KV_CHECK(check_codec(side, args, at));
+  const Role role = codec_role(side, is_writing, args);
   KV_TRY(loaded, kernel(role));
   const Source& source = source_.kernels.at(role);
-  KV_TRY(grid, grid_of_rows(source, rows));
   kv::CodecArgs given = args;
-  if (source.tiles > 0) {  // a block for each multiprocessor, and the tiles shared evenly
-    const auto turn = static_cast<std::size_t>(source.tiles);
-    const auto blocks = static_cast<std::size_t>(std::max(context_->backend()->facts().multiprocessors, 1));
-    constexpr std::size_t kTile = 16, kManyTokens = 128;  // with fewer, more than an eighth of a tile might be empty
-    const bool is_by_head = std::size_t(args.tokens) >= kManyTokens;
-    const std::size_t token_tiles = is_by_head ? (std::size_t(args.tokens) + kTile - 1) / kTile : 0;
-    const std::size_t tiles =
-        is_by_head ? product(token_tiles, args.sequences, args.heads) : (rows + kTile - 1) / kTile;
-    const std::size_t share = (tiles + blocks * turn - 1) / (blocks * turn) * turn;
-    given.tiles = static_cast<int>(tiles);
-    given.token_tiles = static_cast<int>(token_tiles);
-    given.block_tiles = static_cast<int>(share);
-    grid.x = static_cast<unsigned>((tiles + share - 1) / share);
-  }
-  if (source_.checks) {
-    kv::CheckArgs checked{};
-    checked.tokens = args.tokens, checked.sequences = args.sequences, checked.first_token = args.first_token;
-    const long long pages = is_k ? check.k_pages : check.v_pages;
-    if (is_by_slot) {
-      checked.slots = args.slots, checked.slots_given = static_cast<long long>(args.sequences) * args.tokens;
-      checked.slot_count = source_.page_tokens > 0 ? pages * source_.page_tokens : check.slot_count;
-    } else if (source_.page_tokens > 0) {
-      checked.tables[0] = {table, pages, kv::CheckedArray::pages};
-    }
-    KV_CHECK(launch_check(checked, check, stream));
-  }
+  KV_TRY(grid, grid_of_codec(source, given, context_->backend()->facts().multiprocessors));
+  KV_CHECK(look_up(at, args.sequences, args.tokens, check.record, stream));
   if (source_.page_tokens == 0) return launch(*context_, source_, role, *loaded, grid, given, check, stream);
-  const kv::PagedCodecArgs paged{given, is_by_slot ? kv::PageTable{} : table};
+  const kv::PagedCodecArgs paged{given, args.slots ? kv::PageTable{} : table};
   return launch(*context_, source_, role, *loaded, grid, paged, check, stream);
 }
 
@@ -435,14 +389,13 @@ Result<void> Program::launch_check(kv::CheckArgs args, const CheckBounds& check,
 
 Result<void> Program::quantise(int side, const kv::CodecArgs& args, Stream stream, const kv::PageTable& table,
                                const CheckBounds& check) const {
-  if (side != 0 && side != 1) return refuse(fmt::format("side {}; 0 (K) and 1 (V) are possible", side));
-  return codec(side == 0 ? Role::quantise_k : Role::quantise_v, args, table, check, stream);
+  return codec(side, true, args, table, check, stream);
 }
 
 Result<void> Program::dequantise(int side, const kv::CodecArgs& args, Stream stream, const kv::PageTable& table,
                                  const CheckBounds& check) const {
-  if (side != 0 && side != 1) return refuse(fmt::format("side {}; 0 (K) and 1 (V) are possible", side));
-  return codec(side == 0 ? Role::dequantise_k : Role::dequantise_v, args, table, check, stream);
+  if (args.slots) return refuse("slots for dequantise; rows by slots are read by Program::by_slots");
+  return codec(side, false, args, table, check, stream);
 }
 
 }  // namespace kvjit

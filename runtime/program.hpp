@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "core/checks.cuh"
+#include "core/operations.cuh"
 #include "features/args.cuh"
 #include "generator/source.hpp"
 #include "runtime/context.hpp"
@@ -66,6 +67,29 @@ struct AttentionCall {
   CheckBounds check{};                 // of checked programs
 };
 
+// Numbers of tokens, in device memory; null: none.
+struct SlotNumbers {
+  const void* numbers = nullptr;
+  kv::SlotType type = kv::SlotType::i64;
+};
+// The tokens of one side of a cache that an operation reads or writes.
+struct CacheCall {
+  int side = 0;  // 0 = K, 1 = V
+  kv::CacheTokens tokens{};
+  long long pool_pages = 0, slot_count = 0;  // of checked programs
+};
+struct CopyCall {
+  CacheCall from, to;
+  int sequences = 1, tokens = 0, heads = 1;
+  kv::CheckRecord* record = nullptr;  // of checked programs
+};
+struct ShiftCall {
+  CacheCall at;
+  int sequences = 1, tokens = 0, heads = 1;
+  kv::RopeArgs rope{};
+  kv::CheckRecord* record = nullptr;
+};
+
 // What really ran, for reports and tests.
 struct LaunchReport {
   std::vector<std::string> kernels;   // names, in launch order
@@ -94,6 +118,22 @@ class Program {
                         const CheckBounds& check = {}) const;
   Result<void> dequantise(int side, const kv::CodecArgs& args, Stream stream, const kv::PageTable& table = {},
                           const CheckBounds& check = {}) const;
+  // Operations by kernels that the generator makes on request (generator/operations.hpp); the caller keeps them.
+  // Tokens of a side of this program's cache to one of another's.
+  Result<void> copy(const CopyCall& call, const Program& to, const Source& kernel, Stream stream) const;
+  // Rows of a side to other positions, in place.
+  Result<void> shift(const ShiftCall& call, const Source& kernel, Stream stream) const;
+  // The kernel that serves such a call of quantise or dequantise: one for many rows at once, or one for any row.
+  Role codec_role(int side, bool is_writing, const kv::CodecArgs& args) const;
+  // quantise or dequantise of the tokens that slots name; args has none. kernel: of codec_role, made for slots of that type.
+  Result<void> by_slots(int side, const kv::CodecArgs& args, const SlotNumbers& slots, const Source& kernel, Stream stream,
+                        const CheckBounds& check = {}) const;
+  // quantise of rows that turn to their positions first; table: where slots are not given.
+  Result<void> quantise_rope(int side, const kv::CodecArgs& args, const kv::RopeArgs& rope, const Source& kernel,
+                             Stream stream, const kv::PageTable& table = {}, const CheckBounds& check = {},
+                             const SlotNumbers& slots = {}) const;
+  // Of all addresses and strides of a copy's caches, in bytes: a power of two, up to 16.
+  static int alignment_of(const CopyCall& call, const Program& from, const Program& to);
   const KernelRecord* record(Role role) const;  // null if that kernel was not needed yet
   std::vector<Role> loaded_roles() const;       // of which there are records
 
@@ -105,8 +145,15 @@ class Program {
   std::vector<Role> roles_of_attention() const;
   Result<const KernelRecord*> kernel(Role role, std::stop_token stop = {}) const;
   Result<LaunchReport> run(bool readable, const AttentionCall& call, DevicePointer workspace, Stream stream) const;
-  Result<void> codec(Role role, const kv::CodecArgs& args, const kv::PageTable& table, const CheckBounds& check,
-                     Stream stream) const;
+  Result<void> codec(int side, bool is_writing, const kv::CodecArgs& args, const kv::PageTable& table,
+                     const CheckBounds& check, Stream stream) const;
+  Result<void> check_codec(int side, const kv::CodecArgs& args, const CacheCall& at) const;
+  Result<void> check_tokens(const char* name, const char* slots, const CacheCall& at, int heads) const;
+  // Of checked programs: what leads to the tokens is looked at before it is used.
+  Result<void> look_up(const CacheCall& at, int sequences, int tokens, kv::CheckRecord* record, Stream stream) const;
+  template <class Args>
+  Result<void> launch_operation(const Source& kernel, Grid grid, const Args& args, kv::CheckRecord* record,
+                                Stream stream) const;
   Result<void> launch_check(kv::CheckArgs args, const CheckBounds& check, Stream stream) const;
   Result<LaunchReport> finish_report(const AttentionCall& call, LaunchReport report) const;
 };

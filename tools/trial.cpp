@@ -213,7 +213,6 @@ Result<void> Trial::finish() const {
   return check_passed(record);
 }
 
-// The table of a side, if it has pages, in `buffer`. lengths: of the sequences; empty: the capacity.
 Result<kv::PageTable> Trial::upload_table(int side, const std::vector<int>& lengths, Buffer& buffer) const {
   const PageDeal& pages = pages_[side];
   if (pages.page_tokens == 0) return kv::PageTable{};

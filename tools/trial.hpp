@@ -91,6 +91,12 @@ class Trial {
                                      int repeats) const;
 
   const CacheShape& shape() const { return shape_; }
+  // For calls that Trial has no verb for: where a side is, and its page table (nothing, without pages), which `buffer` keeps. lengths: of
+  // the sequences; empty: the capacity.
+  Result<kv::PageTable> upload_table(int side, const std::vector<int>& lengths, Buffer& buffer) const;
+  kv::CacheSide cache(int side, int copy = 0) const {
+    return at(geometry_[side], memory(copy, side) + static_cast<std::size_t>(shape_.rows.front));
+  }
   DevicePointer memory(int copy) const { return memory_.pointer() + static_cast<std::size_t>(copy) * copy_bytes_; }
 
  private:
@@ -100,7 +106,6 @@ class Trial {
   CheckBounds bounds() const;
   // Waits; of checked programs, what the record says is an error.
   Result<void> finish() const;
-  Result<kv::PageTable> upload_table(int side, const std::vector<int>& lengths, Buffer& buffer) const;
   template <class Visit>
   void visit_row(int side, long long codes, long long scales, long long row, Visit visit) const;
   // visit(field, byte of the side's memory, byte of the rows) for every field of every row that the layout has.
@@ -114,9 +119,6 @@ class Trial {
   const SideFacts& facts(int side) const { return side == 0 ? program_->source().k : program_->source().v; }
   const Format& format(int side) const { return side == 0 ? problem_.k : problem_.v; }
   DevicePointer memory(int copy, int side) const { return memory(copy) + (side == 0 ? 0 : values_at_); }
-  kv::CacheSide cache(int side, int copy = 0) const {
-    return at(geometry_[side], memory(copy, side) + static_cast<std::size_t>(shape_.rows.front));
-  }
   long long stored_sequences() const { return shape_.rows.shares_sequences ? 1 : shape_.sequences; }
   QueryShape query_shape(int dim) const {
     return {shape_.sequences, static_cast<long long>(shape_.kv_heads) * problem_.q_heads_per_kv, problem_.query_length,

@@ -2,7 +2,7 @@
 // goes to the caller's record; a call whose record says something does nothing.
 // SPDX-License-Identifier: MIT
 #pragma once
-#include "core/pages.cuh"
+#include "core/slots.cuh"
 
 namespace kv {
 
@@ -28,8 +28,9 @@ struct CheckArgs {
   i64 first_token;     // of those that are looked up
   int tokens, sequences, page_tokens;
   CheckedTable tables[2];
-  const i64* slots;  // null: not used
+  const void* slots;  // null: not used
   i64 slots_given, slot_count;
+  SlotType slot_type;
 };
 
 // What the checked kernels take.

@@ -30,8 +30,11 @@ KV_DEVICE void check(const CheckArgs& args) {
   }
   if (!args.slots) return;
   for (i64 i = i64(sequence) * Plan::kThreads + thread(); i < args.slots_given;
-       i += i64(args.sequences) * Plan::kThreads)
-    if (args.slots[i] >= 0) check_value(args.record, CheckedArray::slots, i, args.slots[i], 0, args.slot_count - 1);
+       i += i64(args.sequences) * Plan::kThreads) {
+    const i64 slot = args.slot_type == SlotType::i32 ? i64(static_cast<const int*>(args.slots)[i])
+                                                     : static_cast<const i64*>(args.slots)[i];
+    if (slot >= 0) check_value(args.record, CheckedArray::slots, i, slot, 0, args.slot_count - 1);
+  }
 }
 
 }  // namespace kv

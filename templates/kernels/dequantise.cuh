@@ -4,8 +4,7 @@
 #include "core/args.cuh"
 #include "core/rows.cuh"
 #include "core/simt.cuh"
-#include "formats/inner.cuh"
-#include "formats/stored.cuh"
+#include "formats/read.cuh"
 
 namespace kv {
 
@@ -16,15 +15,9 @@ KV_DEVICE void dequantise(const CodecArgs& args) {
   const u32 row = u32(block_x()) * Plan::kWarps + warp();
   if (row >= u32(args.sequences) * args.tokens * args.heads) return;  // the whole warp
   const CodecRow at = codec_row(args, row);
-  const StoredRow from = stored_row<F>(args.side, at.sequence, at.head, args.first_token + at.token);
-
   float x[kPerLane], second[kPerLane];
-  load_row<F>(from, x);
-  if constexpr (F::kHasTensorScale) {
-    KV_UNROLL
-    for (int e = 0; e < kPerLane; ++e) x[e] *= args.tensor_scale;
-  }
-  if constexpr (F::kHasResidual) load_residuals<F>(from, second);
+  load_stored<Plan>(stored_row<F>(args.side, at.sequence, at.head, args.first_token + at.token), args.tensor_scale, x,
+                    second);
   if (args.keep_rotated) {
     if constexpr (F::kHasResidual) add_residual<Plan>(x, second);
   } else {

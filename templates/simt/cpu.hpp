@@ -153,6 +153,8 @@ inline float smaller(float a, float b) { return __builtin_fminf(a, b); }
 inline int count_bits(u32 a) { return __builtin_popcount(a); }
 inline float exp2_fast(float x) { return __builtin_exp2f(x); }
 inline float log2_fast(float x) { return __builtin_log2f(x); }
+inline float sine_fast(float x) { return __builtin_sinf(x); }
+inline float cosine_fast(float x) { return __builtin_cosf(x); }
 inline float reciprocal_fast(float x) { return 1.f / x; }
 inline float f32_from_f16(u32 h) {
   // Shifted into place, a half is a float whose exponent is 112 too small (subnormals included).
