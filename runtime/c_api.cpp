@@ -19,41 +19,6 @@ using kvjit::Result;
 
 namespace {
 
-Result<const kvjit::SideFacts*> side_of(const kvjit_program* program, int side) {
-  KV_CHECK(need(program, "program"));
-  if (side != KVJIT_K && side != KVJIT_V)
-    return fail(Code::usage, fmt::format("side {}; KVJIT_K (0) and KVJIT_V (1) are possible", side));
-  return side == KVJIT_K ? &program->program->source().k : &program->program->source().v;
-}
-
-// Shared by quantise and dequantise; `run` is the member of Program.
-Result<void> codec(kvjit_program* program, int side, const kvjit_codec_call* call,
-                   Result<void> (kvjit::Program::*run)(int, const kv::CodecArgs&, kvjit::Stream, const kv::PageTable&,
-                                                       const kvjit::CheckBounds&) const) {
-  KV_CHECK(side_of(program, side));
-  KV_TRY(c, read_struct(call, "call"));
-  if (c.x_type != KVJIT_F16 && c.x_type != KVJIT_BF16 && c.x_type != KVJIT_F32)
-    return fail(Code::usage,
-                fmt::format("x_type {}; KVJIT_F16 (1), KVJIT_BF16 (2) and KVJIT_F32 (3) are possible", c.x_type));
-  kv::CodecArgs args{};
-  args.x = convert(c.x);
-  args.side = convert(c.cache);
-  static_assert(sizeof(kv::i64) == sizeof(kvjit_index));
-  args.slots = reinterpret_cast<const kv::i64*>(c.slots);
-  args.first_token = c.first_token;
-  args.sequences = c.sequences;
-  args.tokens = c.tokens;
-  args.heads = c.heads;
-  static_assert(int(kv::RowType::f16) == KVJIT_F16 && int(kv::RowType::bf16) == KVJIT_BF16 &&
-                int(kv::RowType::f32) == KVJIT_F32);
-  args.x_type = static_cast<kv::RowType>(c.x_type);
-  args.keep_rotated = c.keep_rotated != 0;
-  args.tensor_scale = c.tensor_scale != 0 ? c.tensor_scale : 1;
-  return ((*program->program).*run)(
-      side, args, c.stream, convert(c.pages),
-      {static_cast<kv::CheckRecord*>(c.check), c.pages.pool_pages, c.pages.pool_pages, c.slot_count});
-}
-
 Result<void> attention(kvjit_program* program, const kvjit_attention_call* call, kvjit_report* report,
                        Result<kvjit::LaunchReport> (kvjit::Program::*run)(const kvjit::AttentionCall&,
                                                                           kvjit::DevicePointer, kvjit::Stream) const) {
@@ -204,14 +169,6 @@ kvjit_status kvjit_cache_layout(const kvjit_program* program, int side, kvjit_in
     if (bytes) *bytes = geometry.total_bytes;
     return {};
   });
-}
-
-kvjit_status kvjit_quantise(kvjit_program* program, int side, const kvjit_codec_call* call, kvjit_error* error) {
-  return guarded(error, [&] { return codec(program, side, call, &kvjit::Program::quantise); });
-}
-
-kvjit_status kvjit_dequantise(kvjit_program* program, int side, const kvjit_codec_call* call, kvjit_error* error) {
-  return guarded(error, [&] { return codec(program, side, call, &kvjit::Program::dequantise); });
 }
 
 kvjit_status kvjit_read_check(const kvjit_program* program, const void* record, void* stream, kvjit_check* check,

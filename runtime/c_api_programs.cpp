@@ -38,11 +38,12 @@ Result<std::unique_ptr<kvjit_program>> make(const std::shared_ptr<kvjit::Context
                 {"leave both out, or create one program for each combination and each group of layers"});
   const kvjit::DeviceFacts& facts = context->backend()->facts();
   KV_TRY(chosen, choose_arch(specs[0], arch, facts));
-  KV_TRY(source, generate(specs[0], chosen, facts.is_gpu ? facts.name : ""));
-  KV_TRY(created, kvjit::Program::create(context, std::move(source), stop));
+  KV_TRY(generated, generate(specs[0], chosen, facts.is_gpu ? facts.name : ""));
+  KV_TRY(created, kvjit::Program::create(context, std::move(generated.source), stop));
   auto handle = std::make_unique<kvjit_program>();
   handle->context = context;
   handle->program = std::move(created);
+  handle->problem = std::move(generated.problem);
   return handle;
 }
 
@@ -165,7 +166,7 @@ kvjit_status kvjit_warm(kvjit_context* context, const kvjit_warm_call* call, kvj
         for (const kvjit::Spec& spec : specs) {
           KV_TRY(arch, choose_arch(spec, c.arch, facts));
           KV_TRY(program, generate(spec, arch, device));
-          for (auto& [role, source] : program.kernels) all.push_back(std::move(source));
+          for (auto& [role, source] : program.source.kernels) all.push_back(std::move(source));
         }
       }
       return all;

@@ -8,14 +8,19 @@
 #include <cstddef>
 #include <cstring>
 #include <exception>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <new>
 #include <set>
 #include <string>
 #include <string_view>
+#include <tuple>
+#include <utility>
 #include <vector>
 
+#include "generator/operations.hpp"
+#include "generator/problem.hpp"
 #include "generator/program.hpp"
 #include "generator/registry.hpp"
 #include "generator/spec.hpp"
@@ -23,6 +28,32 @@
 #include "runtime/kvjit.h"
 #include "runtime/program.hpp"
 #include "runtime/workers.hpp"
+
+namespace kvjit::c_api {
+
+// A copy's kernel hangs on both programs, on the sides, and on what CopyPlan has of the call.
+struct CopyKey {
+  std::weak_ptr<Program> to;
+  int from_side, to_side, alignment;
+  bool has_same_scale;
+  bool operator<(const CopyKey& other) const {
+    if (to.owner_before(other.to) || other.to.owner_before(to)) return to.owner_before(other.to);
+    return std::tie(from_side, to_side, alignment, has_same_scale) <
+           std::tie(other.from_side, other.to_side, other.alignment, other.has_same_scale);
+  }
+};
+struct CopyKernel {
+  CopyKind kind;
+  Source source;
+};
+// Kernels that calls have asked for; nodes do not move. By side: shifts, and writes of rows that turn first.
+struct MadeKernels {
+  std::map<CopyKey, CopyKernel> copies;
+  std::map<int, Source> shifts, ropes;
+  std::map<std::pair<Role, kv::SlotType>, Source> by_slots;
+};
+
+}  // namespace kvjit::c_api
 
 struct kvjit_context {
   std::shared_ptr<kvjit::Context> context;
@@ -32,8 +63,10 @@ struct kvjit_context {
 struct kvjit_program {
   std::shared_ptr<kvjit::Context> context;
   std::shared_ptr<kvjit::Program> program;
-  std::mutex mutex;
+  kvjit::Problem problem;
+  std::mutex mutex;             // of what follows
   std::set<std::string> texts;  // handed out; nodes do not move
+  kvjit::c_api::MadeKernels made;
   const char* keep(const std::string& text) {
     const std::lock_guard lock(mutex);
     return texts.insert(text).first->c_str();
@@ -152,12 +185,24 @@ inline Result<const Registry*> registry() {
   return &*loaded;
 }
 
+inline Result<const SideFacts*> side_of(const kvjit_program* program, int side) {
+  KV_CHECK(need(program, "program"));
+  if (side != KVJIT_K && side != KVJIT_V)
+    return fail(Code::usage, fmt::format("side {}; KVJIT_K (0) and KVJIT_V (1) are possible", side));
+  return side == KVJIT_K ? &program->program->source().k : &program->program->source().v;
+}
+
+struct Generated {
+  Problem problem;
+  ProgramSource source;
+};
 // device: what the program will run on, "" if that is not known.
-inline Result<ProgramSource> generate(const Spec& spec, const std::string& arch, const std::string& device) {
+inline Result<Generated> generate(const Spec& spec, const std::string& arch, const std::string& device) {
   KV_TRY(known, registry());
   KV_TRY(problem, resolve(spec, *known, arch));
   problem.device = device;
-  return make_program(problem, *known);
+  KV_TRY(source, make_program(problem, *known));
+  return Generated{std::move(problem), std::move(source)};
 }
 
 // The caller's choice, else the device's own arch if the spec allows it. The CPU back-end runs kernels of any

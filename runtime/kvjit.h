@@ -298,21 +298,46 @@ typedef struct kvjit_rows {
   kvjit_index sequence_stride, query_stride, head_stride;
 } kvjit_rows;
 
+enum { KVJIT_INT64 = 0, KVJIT_INT32 = 1 };
+
+/* Rotary positions: pair i of the values first .. first + dims - 1 of a row turns by
+ *   position * scale * base^(-2 i / dims) / factors[i]
+ * radians, and is multiplied with `magnitude`. */
+enum { KVJIT_ROPE_NEIGHBOURS = 0, KVJIT_ROPE_HALVES = 1 };
+typedef struct kvjit_rope {
+  size_t size;
+  int pairs;       /* which values turn together: 2 i and 2 i + 1 (ggml: normal), or i and i + dims / 2 (neox) */
+  int first, dims; /* dims: even, up to 512 */
+  double base;     /* 0: 10000 */
+  double scale;    /* of frequencies (ggml: freq_scale); 0: 1 */
+  double magnitude; /* 0: 1 */
+  const float* factors; /* on the device, dims / 2 numbers above 0; NULL: all 1 */
+  const int* positions; /* on the device, [sequences][tokens]: of each token of the call; NULL: `position` for all */
+  int position;
+  /* YaRN, where extrapolation is not 0: pairs that turn more than beta_fast times in trained_tokens tokens keep their frequency, those
+   * below beta_slow have `scale`, with a ramp between (ggml: ext_factor, n_ctx_orig). What it multiplies lengths with is `magnitude`. */
+  double extrapolation, beta_fast, beta_slow; /* beta 0: 32 and 1 */
+  int trained_tokens;
+} kvjit_rope;
+
 typedef struct kvjit_codec_call {
   size_t size;
-  kvjit_rows x; /* quantise reads it, dequantise writes f32 to it; query_stride is the token's */
+  kvjit_rows x; /* quantise reads it, dequantise writes it; query_stride is the token's */
   int x_type;   /* of x: KVJIT_F16, KVJIT_BF16 or KVJIT_F32 */
   kvjit_side cache;
-  const kvjit_index* slots; /* quantise, on the device: where each token goes, negative: nowhere; NULL: from
-                               first_token on. Layout paged: page * page_tokens + place in the page */
+  const void* slots; /* on the device, of slot_type, [sequences][tokens]: the cache's token that each is; NULL: from first_token
+                        on. Layout paged: page * page_tokens + place in the page. Negative: quantise stores the token nowhere,
+                        dequantise gives zeros for it */
   kvjit_index first_token;
   int sequences, tokens, heads;
   int keep_rotated; /* dequantise: leave values in the rotated domain */
   void* stream;
   float tensor_scale;     /* of formats that have one scale for the whole tensor (fp8): value = number * scale; 0: 1 */
-  kvjit_pages pages;      /* of layout paged; with slots, quantise needs no table */
+  kvjit_pages pages;      /* of layout paged; with slots no table is needed      */
   void* check;            /* of target.checks */
   kvjit_index slot_count; /* of target.checks, with slots, of other layouts: the tokens that a sequence has room for */
+  int slot_type;          /* KVJIT_INT64 or KVJIT_INT32 */
+  const kvjit_rope* rope; /* quantise: rows turn to their positions first; NULL: they are stored as they are */
 } kvjit_codec_call;
 
 /* Both only queue work on the stream; the first call of each kind and side also gets its kernel. */
@@ -320,6 +345,53 @@ KVJIT_API kvjit_status kvjit_quantise(kvjit_program* program, int side, const kv
                                       kvjit_error* error);
 KVJIT_API kvjit_status kvjit_dequantise(kvjit_program* program, int side, const kvjit_codec_call* call,
                                         kvjit_error* error);
+
+/* The tokens of a cache that an operation reads or writes: token t of sequence s is slots[s * tokens + t], or first_token + t where slots
+ * are NULL; both as in kvjit_codec_call. */
+typedef struct kvjit_cache_tokens {
+  size_t size;
+  kvjit_side cache;
+  kvjit_pages pages;
+  const void* slots;
+  int slot_type;
+  kvjit_index first_token;
+  float tensor_scale;
+  kvjit_index slot_count;
+} kvjit_cache_tokens;
+
+/* How a copy is made, best first. BYTES: as they are stored, where formats and tensor scales are one. INNER: numbers that stay rotated, where
+ * both formats rotate alike, or neither does. NUMBERS: by way of the caller's domain. Numbers are coded anew, and lose what the format
+ * loses. */
+enum { KVJIT_COPY_BYTES = 0, KVJIT_COPY_INNER = 1, KVJIT_COPY_NUMBERS = 2 };
+typedef struct kvjit_copy_call {
+  size_t size;
+  const kvjit_cache_tokens *from, *to; /* tokens whose number is negative at either end are left out */
+  int sequences, tokens, heads;
+  void* stream;
+  void* check; /* of target.checks of either program */
+} kvjit_copy_call;
+typedef struct kvjit_copy_report {
+  size_t size;
+  int kind; /* KVJIT_COPY_* */
+  const char* kernel;
+} kvjit_copy_report;
+
+/* Tokens of one cache to another, of any format and layout, by one kernel: `from` and `to` are programs of the same context, head size and
+ * arch, or the same program; the tokens must not overlap. report may be NULL. Only queues work; the first call of each kind gets its kernel. */
+KVJIT_API kvjit_status kvjit_copy(kvjit_program* from, int from_side, kvjit_program* to, int to_side,
+                                  const kvjit_copy_call* call, kvjit_copy_report* report, kvjit_error* error);
+
+/* Keys that were stored with rotary positions, to other positions, in place (llama.cpp: K-shift): rows are decoded, turned by `positions`
+ * more, and coded again. Rows with 0 keep their bytes. magnitude must be 0 or 1 for pure turns. */
+typedef struct kvjit_shift_call {
+  size_t size;
+  const kvjit_cache_tokens* cache;
+  const kvjit_rope* rope;
+  int sequences, tokens, heads;
+  void* stream;
+  void* check; /* of target.checks */
+} kvjit_shift_call;
+KVJIT_API kvjit_status kvjit_shift(kvjit_program* program, int side, const kvjit_shift_call* call, kvjit_error* error);
 
 /* ---- Attention
  * ---------------------------------------------------------------------------------------------------------

@@ -5,7 +5,10 @@
 #include <cstdlib>
 
 #include "tests/differential/caller.hpp"
+#include "tests/differential/copies.hpp"
 #include "tests/differential/harness.hpp"
+#include "tests/differential/ropes.hpp"
+#include "tests/differential/slots.hpp"
 #include "tests/differential/tiles.hpp"
 #include "tests/support/every_format.hpp"
 
@@ -105,6 +108,13 @@ TEST_CASE("quantise and dequantise of every format, both layouts") {
 TEST_CASE("values of any size, and a token that outweighs the rest") { check_ranges(gpu(), registry()); }
 
 TEST_CASE("rows at any 2-byte alignment") { check_placements(gpu(), registry()); }
+
+TEST_CASE("operations on caches: slots, copies, rotary positions") {
+  slots::check_slots(gpu());
+  copies::check_copies(gpu());
+  ropes::check_ropes(gpu());
+  ropes::check_shifted_cache(gpu());
+}
 
 TEST_CASE("golden bytes from the quantise kernel") { check_goldens(gpu(), registry()); }
 

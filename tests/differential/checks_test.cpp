@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <limits>
 
+#include "generator/operations.hpp"
+#include "runtime/rope.hpp"
 #include "tests/differential/harness.hpp"
 
 namespace kvjit::test {
@@ -11,17 +13,18 @@ namespace {
 
 constexpr int kSequences = 2, kTokens = 40, kPage = 16, kPool = 8, kStride = 4;
 
-ProgramSource checked_source(const std::string& arch, bool is_paged, bool checks) {
+Problem checked_problem(const std::string& arch, bool is_paged, bool checks) {
   const std::string toml = fmt::format(
       "k = {{ format = 'q8_0' }}\nv = {{ format = 'tbq4_0' }}\nattention = {{ head_dim = 128 }}\ncache = {{ layout = "
       "'{}' }}\ntarget = {{ checks = {} }}\n",
       is_paged ? "paged" : "planar", checks);
-  return must(make_program(must(resolve(must(parse_specs(toml, "checked")).at(0), registry(), arch)), registry()));
+  return must(resolve(must(parse_specs(toml, "checked")).at(0), registry(), arch));
 }
 
 // Two sequences of one head; everything in host memory, which is the CPU back-end's own.
 struct Cache {
   std::shared_ptr<Context> context = open_context(DeviceKind::cpu);
+  Problem problem;
   std::shared_ptr<Program> program;
   std::vector<std::uint8_t> memory[2], workspace;
   std::vector<int> table[2], lengths = {kTokens, 17};
@@ -33,7 +36,8 @@ struct Cache {
   kv::CodecArgs codec{};
 
   explicit Cache(bool is_paged = true, bool checks = true)
-      : program(must(Program::create(context, checked_source(context->backend()->facts().arch, is_paged, checks)))) {
+      : problem(checked_problem(context->backend()->facts().arch, is_paged, checks)),
+        program(must(Program::create(context, must(make_program(problem, registry()))))) {
     const ProgramSource& source = program->source();
     for (const int side : {0, 1}) {
       const SideGeometry geometry =
@@ -133,6 +137,56 @@ TEST_CASE("checked calls: slots and tables of the write path") {
   Cache planar(false);
   planar.slots[7] = kTokens;
   CHECK(refusal(planar.quantise(true)) == "slots[7] is 40; 0 to 39 are possible (1 out of range)");
+}
+
+// K's first 30 tokens to tokens 50 and on of the pool, and turned where they are.
+TEST_CASE("checked calls: slots and tables of copies and shifts, at either end") {
+  Cache cache;
+  for (std::size_t i = 0; i < cache.x.size(); ++i) cache.x[i] = float(i % 97);
+  REQUIRE(refusal(cache.quantise(true)) == "passed");
+  std::vector<int> from(30), to(30);
+  for (int i = 0; i < 30; ++i) from[std::size_t(i)] = i, to[std::size_t(i)] = 50 + i;
+  CopyCall copy;
+  copy.from.tokens = {cache.call.k, {}, from.data(), 0, 1, kv::SlotType::i32};
+  copy.to.tokens = {cache.call.k, {}, to.data(), 0, 1, kv::SlotType::i32};
+  copy.from.pool_pages = copy.to.pool_pages = kPool;
+  copy.tokens = 30;
+  copy.record = &cache.record;
+  const CodecPlan side = side_plan(cache.problem, 0);
+  const Source copies = emit_copy(must(plan_copy(side, side, true, 2, registry())), registry());
+  const auto ran = [&](const Result<void>& result) {
+    const std::string said = refusal(result ? check_passed(cache.record) : result);
+    cache.record = {};
+    return said;
+  };
+  const auto before = cache.memory[0];
+  to[4] = kPool * kPage;
+  CHECK(ran(cache.program->copy(copy, *cache.program, copies, nullptr)) ==
+        "slots[4] is 128; 0 to 127 are possible (1 out of range)");
+  to[4] = 54, from[29] = 1 << 30;
+  CHECK(ran(cache.program->copy(copy, *cache.program, copies, nullptr)) ==
+        "slots[29] is 1073741824; 0 to 127 are possible (1 out of range)");
+  CHECK(cache.memory[0] == before);
+  from[29] = -1;
+  CHECK(ran(cache.program->copy(copy, *cache.program, copies, nullptr)) == "passed");
+  CHECK(cache.memory[0] != before);
+
+  ShiftCall shift;
+  shift.at.tokens = {cache.call.k, cache.call.k_table, nullptr, 0, 1, kv::SlotType::i64};
+  shift.at.pool_pages = kPool;
+  shift.tokens = kTokens, shift.sequences = kSequences;
+  shift.record = &cache.record;
+  Rope rope;
+  rope.dims = 128;
+  shift.rope = must(rope_args(rope));
+  shift.rope.position = 5;
+  const Source shifts = emit_shift(side, registry());
+  const auto copied = cache.memory[0];
+  CHECK(ran(cache.program->shift(shift, shifts, nullptr)) == "pages[6] is -5; 0 to 7 are possible (1 out of range)");
+  CHECK(cache.memory[0] == copied);
+  cache.table[0][6] = 2;
+  CHECK(ran(cache.program->shift(shift, shifts, nullptr)) == "passed");
+  CHECK(cache.memory[0] != copied);
 }
 
 TEST_CASE("checked programs need a record and the number of pages") {

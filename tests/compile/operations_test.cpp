@@ -1,0 +1,41 @@
+// Kernels that programs make on request, through NVRTC, for the oldest and the newest kind of GPU that has a test machine: nothing spills.
+// SPDX-License-Identifier: MIT
+#include "generator/operations.hpp"
+
+#include "tests/compile/kernels.hpp"
+
+namespace kvjit::test {
+namespace {
+
+CodecPlan side_of(const char* format, int head_dim, const char* arch, bool is_planar, int page_tokens) {
+  return {must(registry().format_for(format, head_dim, {})), head_dim, is_planar, false, page_tokens, false, arch};
+}
+
+TEST_CASE("copy, requantise, shift and quantise_rope: no spills, no stack") {
+  Kernels kernels;
+  const std::pair<const char*, const char*> pairs[] = {
+      {"q8_0", "q4_0"},    {"tbq4_0", "tbq3_0"}, {"f16", "tbq4_0"}, {"tbq4_0", "kv4"}, {"turbo4_qjl68", "fp8_e4m3"},
+      {"iq4_nl", "mxfp4"}, {"bf16", "q5_1"}};
+  for (const char* arch : {"sm_75", "sm_90a"}) {
+    for (const auto& [from, to] : pairs) {
+      for (const char* format : {from, to})
+        for (const bool is_planar : {true, false}) {
+          const CodecPlan source = side_of(format, 128, arch, true, 0),
+                          target = side_of(format, 128, arch, is_planar, 16);
+          kernels.add(emit_copy(must(plan_copy(source, target, true, 16, registry())), registry()));
+        }
+      kernels.add(emit_copy(
+          must(plan_copy(side_of(from, 128, arch, true, 0), side_of(to, 128, arch, false, 0), true, 2, registry())),
+          registry()));
+    }
+    for (const auto& [format, head_dim] :
+         {std::pair{"tbq4_0", 128}, {"q8_0", 576}, {"turbo4_qjl68", 256}, {"tbq4_dense_qsfirst_raw", 128}}) {
+      kernels.add(emit_shift(side_of(format, head_dim, arch, true, 0), registry()));
+      kernels.add(emit_quantise_rope(side_of(format, head_dim, arch, true, 16), registry()));
+    }
+  }
+  kernels.compile(2);
+}
+
+}  // namespace
+}  // namespace kvjit::test
