@@ -66,7 +66,7 @@ void add_spec_verbs(CLI::App& app, Cli& cli);    // check, emit, explain, build
 void add_run_verbs(CLI::App& app, Cli& cli);     // run, verify
 void add_bench_verb(CLI::App& app, Cli& cli);    // bench
 void add_pack_verb(CLI::App& app, Cli& cli);     // pack
-void add_codec_verbs(CLI::App& app, Cli& cli);   // quantize, dequantize
+void add_codec_verbs(CLI::App& app, Cli& cli);   // quantize, dequantize, requantize
 void add_formats_verb(CLI::App& app, Cli& cli);  // formats
 void add_quality_verb(CLI::App& app, Cli& cli);  // quality
 void add_weights_verb(CLI::App& app, Cli& cli);  // rotate-weights

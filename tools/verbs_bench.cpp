@@ -11,6 +11,7 @@
 
 #include "generator/codec.hpp"
 #include "tools/bench.hpp"
+#include "tools/bench_operations.hpp"
 #include "tools/cli.hpp"
 #include "tools/files.hpp"
 #include "tools/measure.hpp"
@@ -30,7 +31,7 @@ struct BenchArgs {
   std::string probe;
   bool is_runtime = false;
   std::string html, out_dir;
-  bool is_writing = false, is_tuning = false;
+  bool is_writing = false, has_operations = false, is_tuning = false;
   double gigabytes = 1;
 };
 
@@ -63,6 +64,21 @@ Result<int> bench_write(const Cli& cli, const BenchArgs& args) {
   for (const Spec& spec : specs) {
     KV_TRY(ready, make_ready(spec, registry, context));
     const Problem& problem = ready.problem;
+    const auto add = [&](std::string_view x, const std::string& what, double moved, const Backend::Timing& timing) {
+      const double rate = moved / timing.median_us / 1e3;
+      data["results"].push_back({{"format", problem.k.name},
+                                 {"op", what},
+                                 {"x", x},
+                                 {"bytes", moved},
+                                 {"median_us", timing.median_us},
+                                 {"low_us", timing.low_us},
+                                 {"high_us", timing.high_us},
+                                 {"gb_per_s", rate},
+                                 {"of_copy", rate / copy_rate}});
+      lines.push_back({problem.k.name, what, std::string(x), fmt::format("{:.0f}", timing.median_us),
+                       fmt::format("{:.0f}", timing.low_us), fmt::format("{:.0f}", timing.high_us),
+                       fmt::format("{:.0f}", rate), fmt::format("{:.0f} %", 100 * rate / copy_rate)});
+    };
     for (const Element type : {Element::f16, Element::bf16, Element::f32}) {
       const long long width = type == Element::f32 ? 4 : 2;
       const long long tokens = static_cast<long long>(bytes) / (width * args.kv_heads * problem.head_dim);
@@ -72,21 +88,20 @@ Result<int> bench_write(const Cli& cli, const BenchArgs& args) {
         KV_TRY(timing, trial.time_codec(0, is_writing, type, sample, args.repeats));
         const double moved = double(tokens) * args.kv_heads *
                              (double(width) * problem.head_dim + double(ready.program->source().k.row_bytes));
-        const double rate = moved / timing.median_us / 1e3;
-        const char* what = is_writing ? "quantise" : "dequantise";
-        data["results"].push_back({{"format", problem.k.name},
-                                   {"op", what},
-                                   {"x", to_string(type)},
-                                   {"bytes", moved},
-                                   {"median_us", timing.median_us},
-                                   {"low_us", timing.low_us},
-                                   {"high_us", timing.high_us},
-                                   {"gb_per_s", rate},
-                                   {"of_copy", rate / copy_rate}});
-        lines.push_back({problem.k.name, what, std::string(to_string(type)), fmt::format("{:.0f}", timing.median_us),
-                         fmt::format("{:.0f}", timing.low_us), fmt::format("{:.0f}", timing.high_us),
-                         fmt::format("{:.0f}", rate), fmt::format("{:.0f} %", 100 * rate / copy_rate)});
+        add(to_string(type), is_writing ? "quantise" : "dequantise", moved, timing);
       }
+      if (!args.has_operations || type != Element::f16) continue;
+      KV_TRY(both, Trial::make(context, ready.program, problem, {1, args.kv_heads, tokens, 2}));
+      std::vector<std::uint8_t> rows;
+      for (std::size_t at = 0; at < sample.size(); at += std::size_t(problem.head_dim)) {
+        const auto row = encode_row(problem.k, std::span(sample).subspan(at, std::size_t(problem.head_dim)));
+        rows.insert(rows.end(), row.begin(), row.end());
+      }
+      KV_CHECK(both.fill(0, rows));
+      KV_TRY(x, Buffer::make(backend, bytes));
+      KV_CHECK(backend->fill(x.pointer(), 0, bytes));
+      KV_TRY(times, time_operations(context, registry, ready.program, problem, both, x.pointer(), args.repeats));
+      for (const OperationTime& one : times) add(to_string(type), one.what, one.bytes, one.timing);
     }
   }
   cli.print(data, fmt::format("{}, {} of x, copy of as much: {:.0f} GB/s\n{}", backend->facts().name,
@@ -302,6 +317,9 @@ void add_bench_verb(CLI::App& app, Cli& cli) {
   verb->add_option("SPEC", args->specs, "spec files")->required();
   CLI::Option* write =
       verb->add_flag("--write", args->is_writing, "time quantise and dequantise of K's format instead, against a copy");
+  verb->add_flag("--operations", args->has_operations,
+                 "with --write: time rows gathered, copied, coded anew as V's format, and turned, too")
+      ->needs(write);
   CLI::Option* tune =
       verb->add_flag("--tune", args->is_tuning, "time blocks of other shapes and keep the best")->excludes(write);
   verb->add_option("-o,--output", args->out_dir, "with --tune: write DIR/tuning/ARCH.toml")

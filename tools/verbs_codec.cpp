@@ -1,4 +1,4 @@
-// The verbs that convert files: quantize and dequantize, by the reference codec or, with --device, by the kernels.
+// The verbs that convert files: quantize, dequantize and requantize, by the reference codec or, with --device, by the kernels.
 // SPDX-License-Identifier: MIT
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -11,6 +11,7 @@
 #include <numeric>
 
 #include "generator/codec.hpp"
+#include "generator/operations.hpp"
 #include "generator/program.hpp"
 #include "tools/cli.hpp"
 #include "tools/files.hpp"
@@ -162,6 +163,93 @@ Result<int> dequantize(const Cli& cli, const CodecVerbArgs& args) {
   return 0;
 }
 
+struct RequantizeArgs {
+  std::string from, to, in, out;
+  int head_dim = 0;
+};
+
+// One head, `rows` tokens, in layout rows on both ends.
+Result<std::vector<std::uint8_t>> copy_on_device(const Cli& cli, const Registry& registry, const Format& from,
+                                                 const Format& to, int head_dim, std::span<const std::uint8_t> in,
+                                                 long long rows) {
+  KV_TRY(context, cli.context());
+  const DeviceFacts& facts = context->backend()->facts();
+  KV_TRY(arch, registry.require_arch(facts.arch, {}));
+  const std::shared_ptr<Backend>& backend = context->backend();
+  std::vector<std::uint8_t> out(static_cast<std::size_t>(rows * to.head_bytes(head_dim)));
+  KV_TRY(source, Buffer::make(backend, in.size()));
+  KV_TRY(target, Buffer::make(backend, out.size()));
+  KV_CHECK(backend->copy_to_device(source.pointer(), in.data(), in.size()));
+  CopyCall call;
+  call.tokens = static_cast<int>(rows);
+  const auto end = [&](CacheCall& at, const Buffer& memory, const Format& format) -> Result<std::shared_ptr<Program>> {
+    at.tokens.side.codes = reinterpret_cast<kv::u8*>(memory.pointer());
+    at.tokens.side.codes_head_stride = at.tokens.side.codes_token_stride = format.head_bytes(head_dim);
+    at.tokens.tensor_scale = 1;
+    KV_TRY(made, make_codec_program(format, head_dim, *arch, registry));
+    return Program::create(context, made);
+  };
+  KV_TRY(reader, end(call.from, source, from));
+  KV_TRY(writer, end(call.to, target, to));
+  const auto side = [&](const Format& format) {
+    return CodecPlan{format, head_dim, false, false, 0, false, arch->name};
+  };
+  KV_TRY(plan, plan_copy(side(from), side(to), true, Program::alignment_of(call, *reader, *writer), registry));
+  KV_CHECK(reader->copy(call, *writer, emit_copy(plan, registry), nullptr));
+  KV_CHECK(backend->synchronize(nullptr));
+  KV_CHECK(backend->copy_to_host(out.data(), target.pointer(), out.size()));
+  const char* const how[] = {"bytes as they are", "decoded and encoded as both formats have them",
+                             "decoded and encoded by way of the original domain"};
+  cli.talk(fmt::format("by the kernel on {}: {}", facts.name, how[int(plan.kind)]));
+  return out;
+}
+
+Result<int> requantize(const Cli& cli, const RequantizeArgs& args) {
+  KV_TRY(registry, cli.registry());
+  KV_TRY(from, registry.format_for(args.from, args.head_dim, {}));
+  KV_TRY(to, registry.format_for(args.to, args.head_dim, {}));
+  KV_TRY(bytes, read_bytes(args.in));
+  const auto row_bytes = static_cast<std::size_t>(from.head_bytes(args.head_dim));
+  if (bytes.empty() || bytes.size() % row_bytes != 0)
+    return fail(Code::bad_input, fmt::format("{}: has {} bytes; heads of {} values as {} take {} each", args.in,
+                                             bytes.size(), args.head_dim, from.name, row_bytes));
+  const auto rows = static_cast<long long>(bytes.size() / row_bytes);
+  if (rows > kMaxRows) return fail(Code::unsupported, "at most 2^30 rows");
+  std::vector<std::uint8_t> out;
+  if (cli.options.device != DeviceKind::automatic) {
+    KV_TRY(copied, copy_on_device(cli, registry, from, to, args.head_dim, bytes, rows));
+    out = std::move(copied);
+  } else if (from.name == to.name) {
+    out = bytes;
+  } else {
+    for (std::size_t at = 0; at < bytes.size(); at += row_bytes) {
+      const auto values = decode_row(from, std::span(bytes).subspan(at, row_bytes), args.head_dim, false);
+      const std::vector<float> x(values.begin(), values.end());
+      const auto row = encode_row(to, x);
+      KV_CHECK(check_stored(to, x, row, args.head_dim, args.in));
+      out.insert(out.end(), row.begin(), row.end());
+    }
+  }
+  KV_CHECK(write_bytes(args.out, out));
+  cli.print({{"from", from.name}, {"to", to.name}, {"rows", rows}, {"bytes", out.size()}, {"file", args.out}},
+            fmt::format("{} rows of {} as {}: {} bytes\n", rows, from.name, to.name, out.size()));
+  return 0;
+}
+
+void add_requantize(CLI::App& app, Cli& cli) {
+  const auto args = std::make_shared<RequantizeArgs>();
+  CLI::App* verb = app.add_subcommand("requantize", "stored bytes of one format to those of another");
+  verb->add_option("--from", args->from, "name or alias of the format they have")->required();
+  verb->add_option("--to", args->to, "name or alias of the one they get")->required();
+  verb->add_option("--head-dim", args->head_dim, "values of a head")
+      ->check(CLI::PositiveNumber)
+      ->required()
+      ->type_name("D");
+  verb->add_option("IN", args->in, "the bytes: whole blocks in element order")->required();
+  verb->add_option("OUT", args->out, "the bytes, likewise")->required();
+  verb->callback([&cli, args] { cli.action = [&cli, args] { return requantize(cli, *args); }; });
+}
+
 }  // namespace
 
 void add_codec_verbs(CLI::App& app, Cli& cli) {
@@ -186,6 +274,7 @@ void add_codec_verbs(CLI::App& app, Cli& cli) {
       ->required()
       ->type_name("R,C");
   back->add_flag("--rotated", args->is_rotated, "leave the values in the rotated domain");
+  add_requantize(app, cli);
 }
 
 }  // namespace kvjit
