@@ -52,9 +52,7 @@ KVJIT_API int kvjit_version(void);
  */
 typedef ptrdiff_t kvjit_index;
 
-/* ---- Errors
- * ----------------------------------------------------------------------------------------------------------
- */
+/* ---- Errors ---- */
 
 typedef enum kvjit_status {
   KVJIT_OK = 0,
@@ -81,9 +79,7 @@ typedef struct kvjit_error {
   char notes[3072]; /* one a line: alternatives, refused candidates, a compiler's words */
 } kvjit_error;
 
-/* ---- Context
- * ---------------------------------------------------------------------------------------------------------
- */
+/* ---- Context ---- */
 
 typedef struct kvjit_context kvjit_context;
 typedef struct kvjit_program kvjit_program;
@@ -151,8 +147,7 @@ typedef struct kvjit_stats {
 } kvjit_stats;
 KVJIT_API kvjit_status kvjit_context_stats(kvjit_context* context, kvjit_stats* stats, kvjit_error* error);
 
-/* ---- Memory: for programs that do not use CUDA themselves
- * --------------------------------------------------------------- */
+/* ---- Memory: for programs that do not use CUDA themselves ---- */
 
 KVJIT_API kvjit_status kvjit_allocate(kvjit_context* context, size_t bytes, void** pointer, kvjit_error* error);
 KVJIT_API void kvjit_release(kvjit_context* context, void* pointer); /* NULL is fine */
@@ -162,9 +157,7 @@ KVJIT_API kvjit_status kvjit_copy_to_host(kvjit_context* context, void* to, cons
                                           kvjit_error* error);
 KVJIT_API kvjit_status kvjit_synchronize(kvjit_context* context, void* stream, kvjit_error* error);
 
-/* ---- Program
- * ---------------------------------------------------------------------------------------------------------
- */
+/* ---- Program ---- */
 
 /* Whether a spec could be served, asked without a device. toml: NUL-terminated text. arch: "sm_90a" ..., or
  * NULL: those of the spec's [target]. Every combination of [matrix] and [layers] is asked. Returns KVJIT_OK, or the first
@@ -258,9 +251,7 @@ typedef struct kvjit_side_facts {
 KVJIT_API kvjit_status kvjit_program_side(const kvjit_program* program, int side, kvjit_side_facts* facts,
                                           kvjit_error* error);
 
-/* ---- The cache
- * ---------------------------------------------------------------------------------------------------------
- */
+/* ---- The cache ---- */
 
 /* One side of a cache, on the device. Layout rows: `codes` points at the rows, `scales` is unused, any
  * strides, 2-byte aligned. Layout planar: two planes; token stride = row bytes; pointers and other strides
@@ -308,9 +299,7 @@ typedef struct kvjit_rope {
   size_t size;
   int pairs;       /* which values turn together: 2 i and 2 i + 1 (ggml: normal), or i and i + dims / 2 (neox) */
   int first, dims; /* dims: even, up to 512 */
-  double base;     /* 0: 10000 */
-  double scale;    /* of frequencies (ggml: freq_scale); 0: 1 */
-  double magnitude; /* 0: 1 */
+  double base, scale, magnitude; /* 0: 10000, 1, 1; scale: ggml's freq_scale */
   const float* factors; /* on the device, dims / 2 numbers above 0; NULL: all 1 */
   const int* positions; /* on the device, [sequences][tokens]: of each token of the call; NULL: `position` for all */
   int position;
@@ -367,15 +356,13 @@ typedef struct kvjit_copy_call {
   size_t size;
   const kvjit_cache_tokens *from, *to; /* tokens whose number is negative at either end are left out */
   int sequences, tokens, heads;
-  void* stream;
-  void* check; /* of target.checks of either program */
+  void *stream, *check; /* check: of target.checks of either program */
 } kvjit_copy_call;
 typedef struct kvjit_copy_report {
   size_t size;
   int kind; /* KVJIT_COPY_* */
   const char* kernel;
 } kvjit_copy_report;
-
 /* Tokens of one cache to another, of any format and layout, by one kernel: `from` and `to` are programs of the same context, head size and
  * arch, or the same program; the tokens must not overlap. report may be NULL. Only queues work; the first call of each kind gets its kernel. */
 KVJIT_API kvjit_status kvjit_copy(kvjit_program* from, int from_side, kvjit_program* to, int to_side,
@@ -393,9 +380,7 @@ typedef struct kvjit_shift_call {
 } kvjit_shift_call;
 KVJIT_API kvjit_status kvjit_shift(kvjit_program* program, int side, const kvjit_shift_call* call, kvjit_error* error);
 
-/* ---- Attention
- * ---------------------------------------------------------------------------------------------------------
- */
+/* ---- Attention ---- */
 
 #define KVJIT_MOST_BLOCKS 8192
 #define KVJIT_COUNTER_BYTES 32768
