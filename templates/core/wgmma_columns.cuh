@@ -10,7 +10,8 @@ namespace kv {
 
 // d[64 x kColumns] += a[64 x 16] b[16 x kColumns]; adds = false (a constant, once unrolled): d = a b. a as in mma_16x8x16, of the warp's 16 rows; d(4 t + i): what
 // that has as d[i] for block t of columns. A row of a matrix of b is a column n, 8 k long; or, transposed, a k, 8 columns long.
-// Between wgmma_begin and wgmma_commit; until the wait for it nobody may touch a or d.
+// Between wgmma_begin and wgmma_commit; until the wait for it nobody may touch a or d. The compiler does not see to that: it gives the registers of
+// a to whatever comes next while the tensor cores still read them, which shows on a device only.
 template <int kColumns, bool kIsTransposed, class Sums>
 KV_DEVICE void wgmma_columns(const Sums& d, u32 a0, u32 a1, u32 a2, u32 a3, SharedAddress b, bool adds) {
   static_assert(kColumns == 16 || kColumns == 32 || kColumns == 64, "other widths are not spelled out");

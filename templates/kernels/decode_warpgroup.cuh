@@ -61,10 +61,10 @@ struct WarpgroupProducts {
                                       TeamProbabilities<Plan>::of_warp(owner) + sub * kOperand, true);
       }
       wgmma_commit();
+      wgmma_wait<0>();  // the next fragments get the registers of these
     }
   }
   KV_DEVICE static void finish(Sums<Plan>& sums) {
-    wgmma_wait<0>();
     KV_UNROLL
     for (auto& block : sums.o) {
       KV_UNROLL
@@ -122,7 +122,7 @@ struct WarpgroupProducts {
             scales[sub][half] *= S::scale(scales_of<K, S>(stage, skew[sub][half], row + g + 8 * half, group, c), 0);
         }
         issue_run(sum[sub], a, b, (group * S::kRuns + run) * (S::kRunCodes / 4) * Plan::kColumnBlocks, run > 0);
-        if (run + 1 < S::kRuns) wgmma_wait<0>();  // its fragments give their registers to the next
+        wgmma_wait<0>();  // the next fragments get the registers of these
       }
       KV_UNROLL
       for (int sub = 0; sub < Plan::kSubtiles; ++sub) {
