@@ -29,7 +29,7 @@ std::string domain_name(const Format& f, int head_dim) {
 }  // namespace
 
 Source emit_merge(const DecodePlan& plan, const Registry& registry) {
-  const int dim = plan.v.inner_dim, threads = std::max(dim / 4, 32);
+  const int dim = plan.v.inner_dim, threads = (dim / 4 + 31) / 32 * 32;  // lanes count tiles together
   const std::string name = "merge." + plan.name;
   Writer w = begin(registry, name, "parts of a decode call to rows of output");
   const bool is_featured = plan.features.any();

@@ -10,6 +10,7 @@
 #include <set>
 
 #include "generator/codec.hpp"
+#include "generator/program.hpp"
 #include "tests/support/packed_rows.hpp"
 #include "tests/support/registry.hpp"
 
@@ -335,6 +336,20 @@ TEST_CASE("halves of a codebook are closer than plain rounding, and the unit und
     CHECK(std::abs(back / plan->k.format.codes().values[i] - 1) < 4.9e-4);
   }
   CHECK_FALSE(plan->v.sections[0].owns_table);  // equal formats share one table
+}
+
+TEST_CASE("every kernel has whole warps, whatever the head") {
+  for (const int head_dim : {64, 96, 160, 192, 320}) {
+    const std::string toml = fmt::format(
+        "[k]\nformat = \"f16\"\n[v]\nformat = \"f16\"\n[attention]\nhead_dim_k = 64\nhead_dim_v = {}\nfuse = false\n",
+        head_dim);
+    const auto problem = resolve(parse_specs(toml, "s").value().at(0), test::registry(), "sm_90a");
+    const ProgramSource program = make_program(*problem, test::registry()).value();
+    for (const auto& [role, source] : program.kernels) {
+      INFO(source.name);
+      CHECK(source.threads % 32 == 0);
+    }
+  }
 }
 
 }  // namespace kvjit
