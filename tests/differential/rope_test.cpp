@@ -33,12 +33,7 @@ constexpr Mutation kMutations[] = {
 TEST_CASE("rope: what is broken is noticed") {
   const auto context = open_context(DeviceKind::cpu);
   for (const Mutation& mutation : kMutations) {
-    FileSet files = embedded_files();
-    std::string& text = files.at(std::string("templates/") + mutation.file);
-    const std::size_t at = text.find(mutation.from);
-    REQUIRE_MESSAGE(at != std::string::npos, "no longer there: ", std::string(mutation.from));
-    text.replace(at, std::string(mutation.from).size(), mutation.to);
-    const Registry broken = must(Registry::load(files));
+    const Registry broken = changed_registry(mutation.file, mutation.from, mutation.to);
     const bool is_write = std::string(mutation.file).find("quantise") != std::string::npos;
     const Differences found =
         is_write ? quantise(context, broken, kCases[mutation.test]) : shift(context, broken, kCases[mutation.test]);

@@ -24,12 +24,8 @@ constexpr Mutation kMutations[] = {
 TEST_CASE("slots: what is broken is noticed") {
   const auto context = open_context(DeviceKind::cpu);
   for (const Mutation& mutation : kMutations) {
-    FileSet files = embedded_files();
-    std::string& text = files.at(std::string("templates/") + mutation.file);
-    const std::size_t at = text.find(mutation.from);
-    REQUIRE_MESSAGE(at != std::string::npos, "no longer there: ", std::string(mutation.from));
-    text.replace(at, std::string(mutation.from).size(), mutation.to);
-    const Answer got = answer(context, must(Registry::load(files)), kCases[0], mutation.side, mutation.sequences);
+    const Registry broken = changed_registry(mutation.file, mutation.from, mutation.to);
+    const Answer got = answer(context, broken, kCases[0], mutation.side, mutation.sequences);
     CHECK_MESSAGE(!(got.scatters && got.gathers), "not noticed: ", std::string(mutation.from), " -> ",
                   std::string(mutation.to));
   }

@@ -3,6 +3,7 @@
 #pragma once
 #include <doctest/doctest.h>
 
+#include <string>
 #include <utility>
 
 #include "generator/registry.hpp"
@@ -22,6 +23,16 @@ inline void must(const Result<void>& result) {
 inline const Registry& registry() {
   static const Registry loaded = must(Registry::load(embedded_files()));
   return loaded;
+}
+
+// The registry with one word of a fragment changed: for tests that break a kernel and want to see it noticed.
+inline Registry changed_registry(const std::string& file, const std::string& from, const std::string& to) {
+  FileSet files = embedded_files();
+  std::string& text = files.at("templates/" + file);
+  const std::size_t at = text.find(from);
+  REQUIRE_MESSAGE(at != std::string::npos, file, " no longer has: ", from);
+  text.replace(at, from.size(), to);
+  return must(Registry::load(files));
 }
 
 }  // namespace kvjit::test
