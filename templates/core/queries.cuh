@@ -123,7 +123,8 @@ class QueryRows {
     }
   }
   // The sums of Q over the dimensions of each group of K: what a code's constant part (a minimum, a half) is multiplied with. As
-  // floats, or as integers times kSumFactor.
+  // floats, of Q as the products see it: codes counted from a minimum are far from 0, and what they make of the rounding of Q only
+  // the minimum takes back. Or as integers times kSumFactor.
   KV_DEVICE void sum_groups(int i, int row, float per_unit) {
     constexpr int kRegisters = kAll / Plan::kSumGroups;  // a group
     static_assert(kRegisters * Plan::kSumGroups == kAll, "groups of whole registers");
@@ -131,7 +132,10 @@ class QueryRows {
     for (int group = 0; group < Plan::kSumGroups; ++group) {
       float sum = 0.f;
       KV_UNROLL
-      for (int e = 0; e < kRegisters; ++e) sum += x_[i][group * kRegisters + e] * per_unit;
+      for (int e = 0; e < kRegisters; ++e) {
+        const float q = x_[i][group * kRegisters + e] * per_unit;
+        sum += Plan::kScalesQueries && !Plan::kHasIntegerKeys ? f32_from_f16(f16_from_f32(q)) : q;
+      }
       KV_UNROLL
       for (int mask = 16; mask > 0; mask >>= 1) sum += shfl_xor(sum, mask);
       const u32 word = Plan::kHasIntegerKeys ? u32(round_to_int(sum * Plan::kSumFactor)) : bits_of(sum);

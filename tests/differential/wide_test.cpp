@@ -89,6 +89,22 @@ TEST_CASE("scales of V far apart, and a token far above the rest, in a team") {
     }
 }
 
+// 15 steps from the minimum of a head: its codes are all above 0, and queries that are rounded to halves meet two large numbers that
+// nearly cancel.
+TEST_CASE("the sum of a query that a minimum is multiplied with is of the query as rounded") {
+  const auto context = open_context(DeviceKind::cpu);
+  const auto error = [&](const Registry& registry) {
+    const Case test{"vllm_v4", "vllm_v4", 128, 8, 4, Layout::rows, false};
+    Spec spec = must(parse_specs(test.toml(), test.name())).at(0);
+    spec.q_type = Element::f32;
+    const Problem problem = must(resolve(spec, registry, kWarpArch));
+    Judge judge(context, {test, problem, must(make_program(problem, registry))});
+    return relative_error(must(judge.attend({257, {}, 0, false})).out, judge.exact({257}));
+  };
+  const double exact = error(changed_registry("core/queries.cuh", "f32_from_f16(f16_from_f32(q)) : q", "q : q"));
+  CHECK(exact > 1.3 * error(registry()));
+}
+
 TEST_CASE("who shares what, by rows, head_dim and arch") {
   const auto of = [](int head_dim, int gqa, int queries, const char* arch) {
     return team_of({"kv4", "kv4", head_dim, gqa, queries, Layout::planar, true}, arch);
