@@ -253,6 +253,7 @@ Result<void> choose_team(DecodePlan& plan, const Problem& problem) {
   const SidePlan k = plan.k, v = plan.v;
   const int all = plan.all_rows();
   std::optional<Error> refusal;
+  int least = 1 << 30;  // bytes of shared memory
   for (int rows = std::min(all, kMostRows); rows > 0; rows = (rows - 1) / 8 * 8) {
     plan.turns = (all + rows - 1) / rows;
     plan.rows = plan.turns == 1 ? rows : std::min(rows, round_up((all + plan.turns - 1) / plan.turns, 8));
@@ -262,13 +263,15 @@ Result<void> choose_team(DecodePlan& plan, const Problem& problem) {
     for (const TeamPlan& team : *teams) {
       take_team(plan, team);
       if (!shapes_of(plan).empty()) return {};
+      least = std::min(least, layout_shared(plan, {plan.team, 2, 16, 1, {}, {}}));
     }
   }
   if (refusal) return tl::unexpected(*refusal);
-  return fail(Code::unsupported,
-              fmt::format("no block shape of the decode family fits {} bytes of shared memory on {}",
-                          plan.arch.shared_bytes_per_block, plan.arch.name),
-              {}, {"a smaller attention.head_dim or fewer bits need less"});
+  return fail(
+      Code::unsupported,
+      fmt::format("no block shape of the decode family fits {} bytes of shared memory on {}: the smallest takes {}",
+                  plan.arch.shared_bytes_per_block, plan.arch.name, least),
+      {}, {"a smaller attention.head_dim or fewer bits need less"});
 }
 
 }  // namespace

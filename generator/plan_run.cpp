@@ -177,9 +177,9 @@ Result<RunPlan> plan_run(const SidePlan& side, int index, int head_dim, int part
     return run;
   }
 
-  const int widest = side.widest_run * 8;
   const bool is_code = section.bits <= 8;
   const int granule = !is_code ? 4 : parts == 4 ? 8 : 4;  // codes that a lane's run must be a multiple of
+  const int widest = std::max(side.widest_run * 8, granule * planes[0].bits);
   // As few lanes a block as give whole groups of blocks: one scale then serves long runs.
   std::string problem;
   // The lanes of one warp share a block: eight of V, four of K.

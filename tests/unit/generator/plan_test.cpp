@@ -173,6 +173,21 @@ TEST_CASE("orders of a team are permutations too, and its shapes fit") {
       }
 }
 
+TEST_CASE("every format is read by teams of warpgroups, 64 rows at a time") {
+  for (const auto& [name, format] : registry().formats()) {
+    const auto problem =
+        problem_of(fmt::format("[k]\nformat=\"{}\"\n[v]\nformat=\"f16\"\n[attention]\nhead_dim=256\nq_heads_per_kv=8\n"
+                               "query_length=8",
+                               name),
+                   "sm_90a");
+    CAPTURE(name);
+    const auto plan = plan_decode(problem);
+    REQUIRE_MESSAGE(plan, (plan ? "" : render(plan.error())));
+    CHECK(plan->by_warpgroups);
+    CHECK(std::set<int>(plan->key_order.begin(), plan->key_order.end()).size() == std::size_t(plan->k.inner_dim));
+  }
+}
+
 TEST_CASE("unpack sequences follow planes, splits, small groups, outliers and residual signs") {
   const std::string scale = "{ field = \"scale\" }";
   const std::string low = ", { field = \"codes\", bits = 2 }, { field = \"codes\", bits = 1, low = 2 }";
@@ -319,7 +334,8 @@ TEST_CASE("what decode cannot serve is refused with the reason and what works") 
       plan_decode(problem_of("[k]\nformat=\"f16\"\n[v]\nformat=\"f16\"\n[attention]\nhead_dim=512", "sm_75"));
   REQUIRE_FALSE(plan);
   CHECK(plan.error().code == Code::unsupported);
-  CHECK(plan.error().message == "no block shape of the decode family fits 65536 bytes of shared memory on sm_75");
+  CHECK(plan.error().message ==
+        "no block shape of the decode family fits 65536 bytes of shared memory on sm_75: the smallest takes 74944");
 
   const auto odd = plan_side(made("{ field = \"codes\" }, { field = \"scale\" }", 16, 4,
                                   "[scale]\nrule = \"amax\"\ndivisor = 1\nstorage = \"e4m3\""),
