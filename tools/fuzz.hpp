@@ -15,6 +15,8 @@ struct FuzzCase {
   std::string toml;  // the spec
   // What the library may say of it when it refuses it, as it must; empty: it must take it. tools/fuzz.cpp has the list.
   std::vector<std::string> refusals;
+  // What it may say as well, where how much a plan needs decides.
+  std::vector<std::string> limits;
   CacheShape shape;
   Trial::Call call;
   int variant = 0;  // of random_features
@@ -23,7 +25,8 @@ struct FuzzCase {
   float tensor_scale[2] = {1, 1};
   Element new_type = Element::f16;  // of tokens to append
 
-  std::vector<int> lengths() const;  // of each sequence
+  std::vector<int> lengths() const;                // of each sequence
+  bool expects(const std::string& refusal) const;  // of refusals or limits
   // The spec, and the call as comments, ready to paste.
   std::string text() const;
 };

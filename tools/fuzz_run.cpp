@@ -228,10 +228,7 @@ FuzzOutcome run_fuzz(const FuzzCase& one, const Registry& registry, const std::s
   const auto ran = load(one, registry, context);
   if (!ran) {
     outcome.reason = ran.error().message;
-    const bool is_expected = std::any_of(one.refusals.begin(), one.refusals.end(), [&](const std::string& text) {
-      return outcome.reason.find(text) != std::string::npos;
-    });
-    outcome.verdict = is_expected ? FuzzVerdict::refused : FuzzVerdict::failed;
+    outcome.verdict = one.expects(outcome.reason) ? FuzzVerdict::refused : FuzzVerdict::failed;
     for (const std::string& note : ran.error().notes) outcome.reason += "; " + note;
     return outcome;
   }

@@ -62,6 +62,7 @@ Result<int> verify_fuzz(const Cli& cli, const SweepArgs& args) {
   const auto begin = std::chrono::steady_clock::now();
   for_each_index(args.fuzz, threads, [&](std::size_t i) {
     cases[i] = fuzz_case(args.seed + i, registry, archs);
+    if (args.fuzz == 1) cli.talk("\n" + cases[i].text());  // before it runs: it may not come back
     outcomes[i] = run_fuzz(cases[i], registry, context);
     if (const std::size_t count = ++done; count % step == 0) cli.talk(fmt::format("{} of {} specs", count, args.fuzz));
   });
