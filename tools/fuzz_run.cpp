@@ -16,6 +16,8 @@ namespace kvjit {
 namespace {
 
 constexpr double kMaxKernelError = 1e-3;
+// Of the rounding of queries and keys to halves, where a few rows meet keys so long that it explains more: about one spec in 2,000.
+constexpr double kDeviations = 3;
 
 struct Ran {
   Problem problem;
@@ -150,7 +152,7 @@ std::vector<double> largest_scores(const AttentionShape& shape, std::span<const 
 }
 
 Result<void> check_numbers(const FuzzCase& one, const Problem& problem, const Trial& trial, const Side (&sides)[2],
-                           const std::vector<float>& q, const Trial::Outcome& outcome, double& worst) {
+                           const std::vector<float>& q, const Trial::Outcome& outcome, FuzzOutcome& judged) {
   const std::vector<int> lengths = one.lengths();
   const int sequences = one.shape.sequences, stored = one.shape.rows.shares_sequences ? 1 : sequences;
   const auto given = widened(q);
@@ -174,10 +176,15 @@ Result<void> check_numbers(const FuzzCase& one, const Problem& problem, const Tr
     const double bound = one.call.is_reference ? 0 : sparse_bound(shape, problem.sparse_v, mine, keys, values, exact);
     const auto out = part_of(outcome.out, s, sequences);
     const double error = difference(out, exact, problem.v_dim()).relative_l2;
-    worst = std::isnan(error) ? error : std::max(worst, error - bound);
-    if (!(error <= limit + bound))
-      return differs(
-          fmt::format("sequence {} of {} tokens: error {:.2e}, above {:.2e}", s, tokens, error, limit + bound));
+    judged.error = std::isnan(error) ? error : std::max(judged.error, error - bound);
+    if (!(error <= limit + bound)) {
+      const double by_rounding =
+          one.call.is_reference ? 0 : kDeviations * rounding_deviation(shape, mine, keys, values, exact);
+      if (!(error <= by_rounding + bound))
+        return differs(fmt::format("sequence {} of {} tokens: error {:.2e}, above {:.2e} and above {:.2e} by rounding",
+                                   s, tokens, error, limit + bound, by_rounding + bound));
+      judged.is_by_rounding = true;
+    }
     if (outcome.lse.empty() == problem.features.lse) return differs("lse is there unasked, or is not");
     if (!problem.features.lse) continue;
     const auto sums = part_of(outcome.lse, s, sequences);
@@ -190,7 +197,7 @@ Result<void> check_numbers(const FuzzCase& one, const Problem& problem, const Tr
   return {};
 }
 
-Result<void> run(const FuzzCase& one, const Ran& ran, const std::shared_ptr<Context>& context, double& worst) {
+Result<void> run(const FuzzCase& one, const Ran& ran, const std::shared_ptr<Context>& context, FuzzOutcome& judged) {
   const Problem& problem = ran.problem;
   KV_TRY(trial, Trial::make(context, ran.program, problem, one.shape));
   Side sides[2];
@@ -205,7 +212,7 @@ Result<void> run(const FuzzCase& one, const Ran& ran, const std::shared_ptr<Cont
   const auto q = rounded_to(problem.q_type, heavy_tailed(one.seed + 7, count, problem.head_dim));
   KV_TRY(outcome, trial.attend(q, one.call));
   KV_CHECK(check_report(one, ran, outcome.report));
-  KV_CHECK(check_numbers(one, problem, trial, sides, q, outcome, worst));
+  KV_CHECK(check_numbers(one, problem, trial, sides, q, outcome, judged));
   for (const int s : {0, 1}) {
     if (!problem.append) break;
     KV_TRY(rows, trial.rows(s));
@@ -237,7 +244,7 @@ FuzzOutcome run_fuzz(const FuzzCase& one, const Registry& registry, const std::s
     outcome.reason = fmt::format("taken, where it should be refused: {}", fmt::join(one.refusals, " | "));
     return outcome;
   }
-  const auto done = run(one, *ran, context, outcome.error);
+  const auto done = run(one, *ran, context, outcome);
   outcome.verdict = done ? FuzzVerdict::passed : FuzzVerdict::failed;
   if (!done) outcome.reason = done.error().message;
   return outcome;

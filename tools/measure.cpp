@@ -89,6 +89,30 @@ double sparse_bound(const AttentionShape& shape, double sparse_v, std::span<cons
   return norm == 0 ? std::sqrt(error) : std::sqrt(error / norm);
 }
 
+double rounding_deviation(const AttentionShape& shape, std::span<const double> q, std::span<const double> k,
+                          std::span<const double> v, std::span<const double> exact) {
+  const auto dim = static_cast<std::size_t>(shape.head_dim), width = static_cast<std::size_t>(shape.value_dim());
+  const double scale = shape.scale != 0 ? shape.scale : 1 / std::sqrt(static_cast<double>(dim));
+  double error = 0, norm = 0;
+  for_each_softmax(shape, q, k, [&](std::size_t row, std::size_t first, const std::vector<double>& p, double) {
+    const double* const query = &q[row * dim];
+    for (std::size_t t = 0; t < p.size(); ++t) {
+      const double* const key = &k[(first + t) * dim];
+      double products = 0, moved = 0;
+      for (std::size_t i = 0; i < dim; ++i) products += query[i] * query[i] * key[i] * key[i];
+      // Behind a rotation the products are even.
+      products = std::max(products, dot(query, query, dim) * dot(key, key, dim) / static_cast<double>(dim));
+      for (std::size_t c = 0; c < width; ++c) {
+        const double away = v[(first + t) * width + c] - exact[row * width + c];
+        moved += away * away;
+      }
+      error += p[t] * p[t] * moved * 2 * 0x1p-24 * scale * scale * products;
+    }
+  });
+  for (const double x : exact) norm += x * x;
+  return norm == 0 ? 0 : std::sqrt(error / norm);
+}
+
 Difference difference(std::span<const float> a, std::span<const double> b, int dim) {
   double error = 0, norm = 0, cosines = 0;
   const std::size_t width = static_cast<std::size_t>(dim), rows = b.size() / width;

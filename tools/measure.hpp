@@ -34,6 +34,11 @@ std::vector<double> exact_attention(const AttentionShape& shape, std::span<const
 double sparse_bound(const AttentionShape& shape, double sparse_v, std::span<const double> q, std::span<const double> k,
                     std::span<const double> v, std::span<const double> exact);
 
+// What rounding queries and keys to halves changes of the output, to first order: each product of a score is off by 2^-12 twice (the root
+// mean square; a half has 11 bits), which moves a row by p_t (v_t - o) times the error of score t. A standard deviation, as a share of |exact|.
+double rounding_deviation(const AttentionShape& shape, std::span<const double> q, std::span<const double> k,
+                          std::span<const double> v, std::span<const double> exact);
+
 struct Difference {
   double relative_l2 = 0;  // |a - b| / |b|
   double cosine = 0;       // mean over rows of `dim`

@@ -11,6 +11,7 @@
 #include "generator/registry.hpp"
 #include "tests/support/oracle.hpp"
 #include "tests/support/rng.hpp"
+#include "tools/trial.hpp"
 
 namespace kvjit {
 namespace {
@@ -55,6 +56,29 @@ TEST_CASE("scores that features change, and sums that they give away, as by hand
   inputs.mask.assign(3, -std::numeric_limits<float>::infinity());
   CHECK(exact_attention({1, 1, 1, 1, 3, 0, true, 0, &rule}, q, k, v, &lse)[0] == 0);
   CHECK(lse[0] == -std::numeric_limits<double>::infinity());
+}
+
+TEST_CASE("what rounding to halves moves is about as much as it is said to be, for keys short and long") {
+  const int dim = 64, heads = 16, tokens = 40;
+  for (const double length : {1., 8.}) {
+    test::Rng rng(11);
+    const auto draw = [&](std::size_t count, double factor) {
+      auto x = widened(rng.normals(count));
+      for (double& v : x) v *= factor;
+      return x;
+    };
+    const auto halves = [](const std::vector<double>& x) {
+      return widened(rounded_to(Element::f16, std::vector<float>(x.begin(), x.end())));
+    };
+    const auto q = draw(heads * dim, 1), k = draw(heads * tokens * dim, length), v = draw(heads * tokens * dim, 1);
+    const AttentionShape shape{heads, 1, 1, dim, tokens, tokens, false};
+    const auto exact = exact_attention(shape, q, k, v), rounded = exact_attention(shape, halves(q), halves(k), v);
+    const double error = difference(std::vector<float>(rounded.begin(), rounded.end()), exact, dim).relative_l2;
+    const double said = rounding_deviation(shape, q, k, v, exact);
+    CAPTURE(length);
+    CHECK(error > 0.4 * said);
+    CHECK(error < 1.3 * said);
+  }
 }
 
 TEST_CASE("differences by hand") {
