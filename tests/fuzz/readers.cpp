@@ -6,8 +6,10 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 
 #include "generator/layers.hpp"
 #include "generator/problem.hpp"
@@ -120,6 +122,22 @@ bool read_entry(std::span<const std::uint8_t> bytes) {
   static const std::string key = sample_entry("text").key.hex;
   return is_taken(decode_entry(key, bytes));
 }
+// Mutations do not hit a checksum, but whoever writes bytes can compute one: it is put right, and what stands behind it is reached.
+Digest digest_of(std::string_view domain, std::span<const std::uint8_t> first,
+                 std::span<const std::uint8_t> second = {}) {
+  Sha256 hash;
+  hash.update_delimited(domain);
+  hash.update(first);
+  hash.update(second);
+  return hash.finish();
+}
+bool read_sealed_entry(std::span<const std::uint8_t> bytes) {
+  Bytes entry(bytes.begin(), bytes.end());
+  if (entry.size() < sizeof(Digest)) return false;
+  const std::size_t end = entry.size() - sizeof(Digest);
+  std::ranges::copy(digest_of("kvjit cache entry", bytes.first(end)), entry.begin() + std::ptrdiff_t(end));
+  return read_entry(entry);
+}
 std::vector<Bytes> entry_seeds() { return {encode_entry(sample_entry("text"))}; }
 
 bool read_bundle(std::span<const std::uint8_t> bytes) {
@@ -128,6 +146,17 @@ bool read_bundle(std::span<const std::uint8_t> bytes) {
   bool taken = true;
   for (const Bundle::Item& item : bundle->items()) taken &= is_taken(bundle->read(item));
   return taken;
+}
+bool read_sealed_bundle(std::span<const std::uint8_t> bytes) {
+  constexpr std::size_t kEntriesAt = 12, kDigestAt = 24, kHeaderBytes = 152, kRowBytes = 96;
+  Bytes bundle(bytes.begin(), bytes.end());
+  if (bundle.size() < kHeaderBytes) return false;
+  std::uint32_t entries = 0;
+  std::memcpy(&entries, &bundle[kEntriesAt], sizeof entries);
+  const auto index = std::span(bundle).subspan(kHeaderBytes);
+  const auto rows = index.first(std::min<std::size_t>(index.size(), std::size_t{entries} * kRowBytes));
+  std::ranges::copy(digest_of("kvjit bundle", std::span(bundle).first(kDigestAt), rows), bundle.begin() + kDigestAt);
+  return read_bundle(bundle);
 }
 std::vector<Bytes> bundle_seeds() {
   return {write_bundle({sample_entry("a"), sample_entry("b")}, nullptr), write_bundle({}, nullptr)};
@@ -152,7 +181,9 @@ const std::vector<Reader>& readers() {
       {"npy", read_npy_file, npy_seeds},
       {"safetensors", read_safetensors, safetensors_seeds},
       {"entry", read_entry, entry_seeds},
+      {"sealed_entry", read_sealed_entry, entry_seeds},
       {"bundle", read_bundle, bundle_seeds},
+      {"sealed_bundle", read_sealed_bundle, bundle_seeds},
       {"reply", read_reply, reply_seeds}};
   return all;
 }
