@@ -9,7 +9,6 @@
 #include <atomic>
 #include <chrono>
 #include <cstdio>
-#include <cstdlib>
 #include <memory>
 #include <set>
 #include <string>
@@ -19,16 +18,13 @@
 #include "generator/program.hpp"
 #include "runtime/compiler.hpp"
 #include "tests/support/registry.hpp"
+#include "tests/support/skip.hpp"
 
 namespace kvjit::test {
 
 inline std::shared_ptr<Compiler> nvrtc() {
-  constexpr int kSkipped = 77;  // ctest's SKIP_RETURN_CODE
   static const auto opened = open_nvrtc(Options::from_environment());
-  if (!opened) {
-    std::printf("skipped: no NVRTC to compile with: %s\n", opened.error().message.c_str());
-    std::exit(kSkipped);
-  }
+  if (!opened) skip("no NVRTC to compile with: " + opened.error().message);
   return *opened;
 }
 

@@ -37,5 +37,28 @@ TEST_CASE("copy, requantise, shift and quantise_rope: no spills, no stack") {
   kernels.compile(2);
 }
 
+// What quantise scatters and dequantise gathers by: one row a warp and many at once, in planes and in pages. Slots of 32 bits on the one arch
+// and of 64 on the other.
+TEST_CASE("rows by slots: no spills, no stack") {
+  const auto specs =
+      must(parse_specs("[k]\n[v]\nformat = \"kv3\"\n[cache]\n[matrix]\n\"k.format\" = [\"q8_0\", \"tbq4_0\", "
+                       "\"tbq4_dense_qsfirst_raw\", \"turbo4_qjl68\"]\n\"cache.layout\" = [\"planar\", \"paged\"]\n",
+                       "slots"));
+  Kernels kernels;
+  int by_tiles = 0;
+  for (const auto& [arch, type] : {std::pair{"sm_75", kv::SlotType::i32}, {"sm_90a", kv::SlotType::i64}})
+    for (const Spec& spec : specs) {
+      const Problem problem = must(resolve(spec, registry(), arch));
+      for (const auto& [role, unused] : must(make_reference_program(problem, registry())).kernels) {
+        const std::string_view name = to_string(role);
+        if (name.find("quantise") == name.npos) continue;
+        by_tiles += name.find("tiles") != name.npos;
+        kernels.add(must(make_by_slots(problem, role, type, registry())));
+      }
+    }
+  CHECK(by_tiles > 0);
+  kernels.compile(2);
+}
+
 }  // namespace
 }  // namespace kvjit::test

@@ -11,19 +11,16 @@
 #include "tests/differential/slots.hpp"
 #include "tests/differential/tiles.hpp"
 #include "tests/support/every_format.hpp"
+#include "tests/support/skip.hpp"
 
 namespace kvjit::test {
 namespace {
 
 constexpr double kMaxDeviceDifference = 1e-4;  // relative L2 between the GPU and the CPU back-end
-constexpr int kSkipped = 77;                   // ctest's SKIP_RETURN_CODE
 
 std::shared_ptr<Context> gpu() {
   Options options = Options::from_environment();
-  if (const auto backend = open_cuda(options); !backend) {
-    std::printf("skipped: no GPU to test on: %s\n", backend.error().message.c_str());
-    std::exit(kSkipped);
-  }
+  if (const auto backend = open_cuda(options); !backend) skip("no GPU to test on: " + backend.error().message);
   static const auto context = open_context(DeviceKind::gpu);
   return context;
 }
