@@ -1,0 +1,54 @@
+// Kernels over buffers that end where readable memory does: they read nothing behind caches, block tables, lengths and queries, though they
+// look ahead by a ring of tiles. What they compute is judged elsewhere.
+// SPDX-License-Identifier: MIT
+#include "tests/differential/harness.hpp"
+#include "tests/support/fenced_backend.hpp"
+
+namespace kvjit::test {
+namespace {
+
+// The last sequence is the longest: its tiles, and its part of a block table, are the last that there are.
+constexpr int kSequences = 3, kLongest = 801;
+const std::vector<int> kLengths = {40, 0, kLongest};
+
+const Case kCases[] = {{"kv4", "tbq4_0", 128, 4, 2, Layout::paged, true, 0, 16, Layout::planar},
+                       {"tbq4_0", "q8_0", 128, 4, 1, Layout::paged, false, 0, 8, Layout::rows},
+                       {"kv3", "q5_1", 128, 4, 1, Layout::planar},
+                       {"q8_0", "q4_0", 128, 4, 1, Layout::rows},
+                       {"kv4", "kv4", 128, 4, 4, Layout::planar, true}};
+
+// How a process ends that attends over the whole of such a cache.
+int end_of_attention(const std::shared_ptr<Context>& context, const Planned& one) {
+  const Judge judge(context, one, kSequences, kLongest);
+  return end_of([&] { return judge.attend({0, kLengths, 3, false}) && judge.attend({kLongest, {}, 1, false}); });
+}
+
+TEST_CASE("fences: attention reads nothing behind its buffers") {
+  const auto context = open_fenced();
+  std::vector<Planned> all;
+  for (const Case& test : kCases) all.push_back(planned(registry(), test, context->backend()->facts().arch));
+  warm_up(context, all, 2);
+  for (const Planned& one : all) CHECK_MESSAGE(end_of_attention(context, one) == 0, one.test.name());
+}
+
+TEST_CASE("fences: quantise and dequantise read and write nothing behind their buffers") {
+  const auto context = open_fenced();
+  const Planned one = planned(registry(), kCases[3], context->backend()->facts().arch);
+  Judge judge(context, one, kSequences, kLongest);
+  const auto does = [&] {
+    for (const int side : {0, 1})
+      if (!judge.trial().quantise(side, judge.cache(side).x) || !judge.trial().dequantise(side)) return false;
+    return true;
+  };
+  CHECK(end_of(does) == 0);
+}
+
+TEST_CASE("fences: a page table that is read behind its end is noticed") {
+  const auto context = open_fenced();
+  const std::string look_up = "least(tile_ / kTilesOfPage * kPages + i, last_page_)";
+  const Registry broken = changed_registry("kernels/decode_pages.cuh", look_up, "(tile_ / kTilesOfPage * kPages + i)");
+  CHECK(end_of_attention(context, planned(broken, kCases[0], context->backend()->facts().arch)) == -SIGSEGV);
+}
+
+}  // namespace
+}  // namespace kvjit::test
