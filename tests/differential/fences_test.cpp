@@ -43,11 +43,22 @@ TEST_CASE("fences: quantise and dequantise read and write nothing behind their b
   CHECK(end_of(does) == 0);
 }
 
-TEST_CASE("fences: a page table that is read behind its end is noticed") {
+struct Mutation {
+  const char *file, *from, *to;
+  int test;
+};
+// Pages looked up behind the table; a tile of rows that do not exist.
+constexpr Mutation kMutations[] = {{"kernels/decode_pages.cuh", "least(tile_ / kTilesOfPage * kPages + i, last_page_)",
+                                    "(tile_ / kTilesOfPage * kPages + i)", 0},
+                                   {"kernels/decode.cuh", "clamp_to(part.length - tile * kTile, kTile)", "kTile", 3}};
+
+TEST_CASE("fences: a kernel that reads behind them is noticed") {
   const auto context = open_fenced();
-  const std::string look_up = "least(tile_ / kTilesOfPage * kPages + i, last_page_)";
-  const Registry broken = changed_registry("kernels/decode_pages.cuh", look_up, "(tile_ / kTilesOfPage * kPages + i)");
-  CHECK(end_of_attention(context, planned(broken, kCases[0], context->backend()->facts().arch)) == -SIGSEGV);
+  for (const Mutation& mutation : kMutations) {
+    const Registry broken = changed_registry(mutation.file, mutation.from, mutation.to);
+    const Planned one = planned(broken, kCases[mutation.test], context->backend()->facts().arch);
+    CHECK_MESSAGE(end_of_attention(context, one) == -SIGSEGV, "not noticed: ", std::string(mutation.from));
+  }
 }
 
 }  // namespace
