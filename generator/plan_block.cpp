@@ -168,7 +168,9 @@ Result<BlockShape> choose_shape(DecodePlan& plan, const Tuning& tuning) {
   Decision decision{"tuning", to_string(tuning.match), tuning.why, {}};
   BlockShape chosen = tuning.shape;
   // Rows were measured without features, which need some shared memory of their own.
-  const bool is_own = (tuning.is_same_shape && !plan.features.any()) || tuning.match == Match::asked;
+  const bool is_featured = plan.features.any() && tuning.match != Match::none && tuning.match != Match::asked;
+  const bool is_own = (tuning.is_same_shape && !is_featured) || tuning.match == Match::asked;
+  if (is_featured) decision.why += ", without features";
   std::string why = tuning.match == Match::none ? "" : misfit(plan, chosen);
   if (!is_own && chosen.copies == 1 && has_tables(plan)) why = "it was measured without tables";
   if (chosen.warps > 0 && !why.empty()) {
@@ -176,7 +178,9 @@ Result<BlockShape> choose_shape(DecodePlan& plan, const Tuning& tuning) {
       return fail(tuning.match == Match::asked ? Code::unsupported : Code::bad_input,
                   "this shape of blocks does not fit: " + why, tuning.where,
                   {"`kvjit bench --tune` measures the shapes that do"});
-    decision = {"tuning", to_string(Match::none), "the nearest measured shape does not fit", {tuning.why + ": " + why}};
+    const char* const what = is_featured && tuning.is_same_shape ? "features leave no room for the measured shape"
+                                                                 : "the nearest measured shape does not fit";
+    decision = {"tuning", to_string(Match::none), what, {decision.why + ": " + why}};
     chosen = {};
   }
   if (chosen.warps == 0) {

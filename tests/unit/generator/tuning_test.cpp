@@ -139,6 +139,28 @@ TEST_CASE("the planner takes a measured shape and says so") {
   CHECK(says(*fallen).rejected[0].find("it was measured without tables") != std::string::npos);
 }
 
+TEST_CASE("a row that features leave no room for is not an error, and not passed over in silence") {
+  const std::string with = "features = [\"sinks\"]\n";
+  const auto explained = [&](int asked, int warps, int tile, const std::string& more) {
+    FileSet files = embedded_files();
+    std::string& text = files["specs/tuning/sm_90a.toml"] = row("NVIDIA H200", "\"kv4\"", "\"kv4\"", asked, warps);
+    text.replace(text.find("tile = 32"), 9, fmt::format("tile = {}", tile));
+    return explain(test::must(
+        make_program(problem_of("kv4", "kv4", asked, "NVIDIA H200", more), test::must(Registry::load(files)))));
+  };
+  const auto has = [](const std::string& text, const std::string& what) { return text.find(what) != text.npos; };
+  const std::string place = "specs/tuning/sm_90a.toml:1, measured on NVIDIA H200";
+  const std::string taken = "  tuning     exact                              " + place;
+  CHECK(has(explained(8, 12, 32, with), taken + ", without features\n"));
+  // Warps in teams leave features no registers.
+  CHECK(has(explained(32, 16, 16, ""), taken + "\n"));
+  const std::string text = explained(32, 16, 16, with);
+  CHECK(has(text,
+            "  tuning     default                            features leave no room for the measured shape\n"
+            "    rejected " +
+                place + ", without features: 16 warps leave too few registers a thread"));
+}
+
 TEST_CASE("a row for this very problem that does not fit is an error at its place") {
   const auto refusal = [](const std::string& k, int asked, int warps, const std::string& more) {
     const Problem problem = problem_of(k, k, asked, "NVIDIA H200");
