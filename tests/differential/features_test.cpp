@@ -199,13 +199,9 @@ TEST_CASE("a window reads no tile outside it") {
   const auto context = open_context(DeviceKind::cpu);
   const std::string arch = context->backend()->facts().arch;
   const std::vector<int> lengths = {900, 700};
-  FileSet greedy = embedded_files();
-  std::string& text = greedy.at("templates/core/work.cuh");
-  const std::string from = "seen_.end(sequence, length) -";
-  REQUIRE(text.find(from) != std::string::npos);
-  text.replace(text.find(from), from.size(), "length -");
+  const Registry greedy = changed_registry("core/work.cuh", "seen_.end(sequence, length) -", "length -");
   for (const bool is_greedy : {false, true}) {
-    const Planned one = planned(is_greedy ? must(Registry::load(greedy)) : registry(), kTogether[0], arch);
+    const Planned one = planned(is_greedy ? greedy : registry(), kTogether[0], arch);
     FeatureJudge judge(context, one, 2, kCapacity);
     judge.given.position_offset = -300;
     judge.given.position_offsets.clear();
@@ -249,13 +245,8 @@ TEST_CASE("a broken feature is noticed") {
   const std::string arch = context->backend()->facts().arch;
   for (const Mutation& mutation : kMutations) {
     const FeatureCase& test = kTogether[mutation.together];
-    FileSet files = embedded_files();
-    std::string& text = files.at(std::string("templates/") + mutation.file);
-    const std::size_t at = text.find(mutation.from);
-    REQUIRE_MESSAGE(at != std::string::npos, std::string(mutation.file),
-                    " no longer has: ", std::string(mutation.from));
-    text.replace(at, std::string(mutation.from).size(), mutation.to);
-    FeatureJudge judge(context, planned(must(Registry::load(files)), test, arch), kSequences, kCapacity);
+    const Registry broken = changed_registry(mutation.file, mutation.from, mutation.to);
+    FeatureJudge judge(context, planned(broken, test, arch), kSequences, kCapacity);
     if (judge.problem().features.position_offset) judge.given.position_offset = -40;  // both edges are inside
     CHECK_MESSAGE((judge.is_wrong(kLengths, 3) || judge.is_wrong(kLengths, 17)), std::string(mutation.file),
                   ": not noticed: ", std::string(mutation.from), " -> ", std::string(mutation.to));

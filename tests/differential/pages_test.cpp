@@ -129,29 +129,23 @@ struct Mutation {
 // Pages of another tile, of the tile before, of another sequence; rows of a page at another place; the second page of a tile not
 // looked up; scales taken for dense; rows that do not exist; the wrong page's scales.
 constexpr Mutation kMutations[] = {
-    {"templates/kernels/decode_pages.cuh", "tile_ += kWarps;", "tile_ += 1;", 0, PagePlaces::own},
-    {"templates/kernels/decode_pages.cuh", "tile_ % kTilesOfPage * kTile", "0", 2, PagePlaces::own},
-    {"templates/kernels/decode_pages.cuh", "part.sequence * table_of<Side>(side).row_stride", "0", 2, PagePlaces::own},
-    {"templates/kernels/decode_pages.cuh", "to + i * kRows * Side::kPitch", "to", 1, PagePlaces::own},
-    {"templates/kernels/decode_pages.cuh", "* kPages + i,", "* kPages,", 1, PagePlaces::own},
-    {"templates/kernels/decode_pages.cuh", "scales_ + page_[i] *", "scales_ + page_[0] *", 0, PagePlaces::own},
-    {"templates/kernels/decode_pages.cuh", "clamp_to(valid - i * kRows, kRows)", "kRows", 1, PagePlaces::own},
-    {"templates/core/stage_pages.cuh", "if (side.scales_token_stride == kScaleBytes)", "if (true)", 0,
-     PagePlaces::other},
-    {"templates/core/stage_pages.cuh", "mine += kDown * stride", "mine += kDown * kRowBytes", 0, PagePlaces::other},
-    {"templates/core/stage_pages.cuh", "row * stride + at", "row * kRowBytes + at", 0, PagePlaces::slots},
+    {"kernels/decode_pages.cuh", "tile_ += kWarps;", "tile_ += 1;", 0, PagePlaces::own},
+    {"kernels/decode_pages.cuh", "tile_ % kTilesOfPage * kTile", "0", 2, PagePlaces::own},
+    {"kernels/decode_pages.cuh", "part.sequence * table_of<Side>(side).row_stride", "0", 2, PagePlaces::own},
+    {"kernels/decode_pages.cuh", "to + i * kRows * Side::kPitch", "to", 1, PagePlaces::own},
+    {"kernels/decode_pages.cuh", "* kPages + i,", "* kPages,", 1, PagePlaces::own},
+    {"kernels/decode_pages.cuh", "scales_ + page_[i] *", "scales_ + page_[0] *", 0, PagePlaces::own},
+    {"kernels/decode_pages.cuh", "clamp_to(valid - i * kRows, kRows)", "kRows", 1, PagePlaces::own},
+    {"core/stage_pages.cuh", "if (side.scales_token_stride == kScaleBytes)", "if (true)", 0, PagePlaces::other},
+    {"core/stage_pages.cuh", "mine += kDown * stride", "mine += kDown * kRowBytes", 0, PagePlaces::other},
+    {"core/stage_pages.cuh", "row * stride + at", "row * kRowBytes + at", 0, PagePlaces::slots},
 };
 
 TEST_CASE("pages: a broken kernel is noticed") {
   const auto context = open_context(DeviceKind::cpu);
   for (const Mutation& mutation : kMutations) {
-    FileSet files = embedded_files();
-    std::string& text = files.at(mutation.file);
-    const std::size_t at = text.find(mutation.from);
-    REQUIRE_MESSAGE(at != std::string::npos, "no longer there: ", std::string(mutation.from));
-    text.replace(at, std::string(mutation.from).size(), mutation.to);
-    const Planned broken =
-        planned(must(Registry::load(files)), kCases[mutation.test], context->backend()->facts().arch);
+    const Planned broken = planned(changed_registry(mutation.file, mutation.from, mutation.to), kCases[mutation.test],
+                                   context->backend()->facts().arch);
     Judge judge(context, broken, kSequences, kLongest, mutation.places);
     CHECK_MESSAGE(judge.is_wrong({0, kLengths, 3, false}), "not noticed: ", std::string(mutation.from), " -> ",
                   std::string(mutation.to));
