@@ -220,8 +220,8 @@ kvjit_status kvjit_merge(kvjit_program* program, const kvjit_merge_call* call, k
     KV_CHECK(need(c.parts, "parts"));
     const kvjit::ProgramSource& source = program->program->source();
     kv::MergePartsArgs args{};
-    args.count = c.part_count;  // which the program checks
-    for (int i = 0; i < std::min(c.part_count, KVJIT_MOST_MERGE_PARTS); ++i)
+    args.count = c.part_count;  // which the program checks; of a wrong one nothing is read
+    for (int i = 0; c.part_count <= KVJIT_MOST_MERGE_PARTS && i < c.part_count; ++i)
       args.parts[i] = {convert(c.parts[i].out), c.parts[i].lse};
     args.sequences = c.sequences;
     args.queries = source.query_length;
