@@ -160,8 +160,12 @@ std::optional<TileKernel> plan_tile_kernel(const TilePlan& plan, const Format& f
     kernel.by_matrix = true;
     kernel.warps = 12;  // of 168 registers: sums and first operands take up to 128
     kernel.stage_at = kernel.shared_bytes = kernel.matrix_at + matrix;
-    if (call.is_quantise)
-      kernel.shared_bytes += kernel.warps * kTileRows * kTileGroup * (call.type == Element::f32 ? 4 : 2);
+    int stage = call.is_quantise ? kTileRows * kTileGroup * (call.type == Element::f32 ? 4 : 2) : 0;
+    if (call.is_quantise && call.type == Element::f16) {  // rows are an operand where they are staged: 128 registers do
+      stage *= 2;
+      kernel.warps = std::clamp((available - kernel.stage_at) / stage / 4 * 4, 4, 16);
+    }
+    kernel.shared_bytes += kernel.warps * stage;
   } else if (call.is_quantise && call.type == Element::f16 && plan.family == TileFamily::hadamard) {
     constexpr int kRing = 2 * kTileStageBytes;  // two stages a warp
     kernel.name = "quantise_tiles";

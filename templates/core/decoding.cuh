@@ -16,6 +16,15 @@ constexpr int kPairBytes = 4 * Plan::kCodeParts;
 template <class Plan>
 constexpr int kIndexBits = Plan::kIsNibbles ? 4 : Plan::kBits;
 
+// Where the table begins: Plan::kTableAt of plans that have other tables too.
+template <class Plan>
+constexpr SharedAddress decoding_table_at() {
+  if constexpr (requires { Plan::kTableAt; })
+    return Plan::kTableAt;
+  else
+    return 0;
+}
+
 // Entry i, 256 bytes apart: high halves of the values of codes i % 2^kIndexBits and i / 2^kIndexBits, then the low halves if the codebook
 // needs them.
 template <class Plan>
@@ -26,7 +35,7 @@ KV_DEVICE void fill_decoding_table() {
     const float first = Plan::value(i / 32 & kLast) / Plan::kUnit,
                 second = Plan::value(i / 32 >> kIndexBits<Plan> & kLast) / Plan::kUnit;
     const u32 high = pack_f16x2(first, second);
-    const SharedAddress at = i / 32 * 256 + i % 32 * kPairBytes<Plan>;
+    const SharedAddress at = decoding_table_at<Plan>() + i / 32 * 256 + i % 32 * kPairBytes<Plan>;
     store_shared_u32(at, high);
     if constexpr (Plan::kCodeParts == 2)
       store_shared_u32(at + 4, pack_f16x2(first - f32_from_f16(high & 0xffffu), second - f32_from_f16(high >> 16)));
@@ -54,9 +63,28 @@ template <class Plan>
 KV_DEVICE void load_pair(u32 (&halves)[Plan::kCodeParts], const u32 (&words)[Plan::kBits], int k, u32 mine) {
   const SharedAddress at = pair_address<Plan>(words, k, mine);
   if constexpr (Plan::kCodeParts == 2)
-    load_shared_u64(halves, at);
+    load_shared_u64(halves, decoding_table_at<Plan>() + at);
   else
-    halves[0] = load_table<0>(at);
+    halves[0] = load_table<decoding_table_at<Plan>()>(at);
+}
+
+// The products of a tile's transform back (core/tiles.cuh), from the packed codes of rows g and g + 8.
+template <class Plan>
+KV_DEVICE void decoded_products(float (&y)[8][2][4], const u32 (&words)[2][Plan::kBits], u32 mine) {
+  KV_UNROLL
+  for (int j = 0; j < 8; ++j) {
+    u32 pair[2][2][Plan::kCodeParts];  // of group and h: high halves, low halves
+    KV_UNROLL
+    for (int i = 0; i < 4; ++i) load_pair<Plan>(pair[i / 2][i % 2], words[i / 2], 2 * j + i % 2, mine);
+    const u32 first = load_hadamard(Plan::kMatrixAt, j, 0), positive = load_hadamard(Plan::kMatrixAt, j, 1);
+    KV_UNROLL
+    for (int h = 0; h < 2; ++h) {
+      const u32 second = h == 0 ? positive : positive ^ 0x80008000u;
+      mma_16x8x16_first(y[j][h], pair[0][0][0], pair[1][0][0], pair[0][1][0], pair[1][1][0], first, second);
+      if constexpr (Plan::kCodeParts == 2)
+        mma_16x8x16(y[j][h], pair[0][0][1], pair[1][0][1], pair[0][1][1], pair[1][1][1], first, second);
+    }
+  }
 }
 
 // The lane's kBits words of codes, from a place of kCodeUnit bytes of alignment.
@@ -82,14 +110,21 @@ struct StoredTile {
   u32 words[2][Plan::kBits];
   u32 scale[2];
   KV_DEVICE void load(const CodecArgs& args, const Tile& tile, int group) {
-    KV_UNROLL
-    for (int i = 0; i < 2; ++i) {
-      const TileRow at = tile.row(args, (lane() >> 2) + 8 * i);
-      const StoredRow from = stored_row<typename Plan::F>(args.side, at.sequence, at.head, args.first_token + at.token);
-      load_codes<Plan>(words[i],
-                       from.codes + Plan::kCodesAt + group * i64(Plan::kCodeStride) + (lane() & 3) * Plan::kLaneStride);
-      scale[i] = *reinterpret_cast<const u16*>(from.scales + Plan::kScaleAt + group * i64(Plan::kScaleStride));
+    using F = typename Plan::F;
+    const TileRow at = tile.row(args, lane() >> 2);
+    const i64 token = args.first_token + at.token;
+    const StoredRow first = stored_row<F>(args.side, at.sequence, at.head, token);
+    load_row(0, group, first);
+    if (tile.is_together) {
+      load_row(1, group, stored_row_behind<F>(first, args.side, at.sequence, at.head, token, 8));
+    } else {
+      const TileRow second = tile.row(args, (lane() >> 2) + 8);
+      load_row(1, group, stored_row<F>(args.side, second.sequence, second.head, args.first_token + second.token));
     }
+  }
+  KV_DEVICE void load_row(int i, int group, const StoredRow& from) {
+    load_codes<Plan>(words[i], codes_at<Plan>(from, group));
+    scale[i] = *reinterpret_cast<const u16*>(from.scales + Plan::kScaleAt + group * i64(Plan::kScaleStride));
   }
 };
 

@@ -103,20 +103,99 @@ KV_DEVICE float squared_length(const u32 (&nibbles)[4], u32 mine) {
   return float(length) * (1.f / Plan::kSquareStep);
 }
 
-// One group of a row goes out: the lane's codes, and by the first lane of the row the scale.
+// What is stored of a group of a row.
+struct EncodedRow {
+  u32 nibbles[4];
+  float norm, length;
+  bool is_direction;
+};
+KV_DEVICE EncodedRow one_of(bool is_first, const EncodedRow& first, const EncodedRow& second) {
+  EncodedRow row;
+  KV_UNROLL
+  for (int i = 0; i < 4; ++i) row.nibbles[i] = is_first ? first.nibbles[i] : second.nibbles[i];
+  row.norm = is_first ? first.norm : second.norm, row.length = is_first ? first.length : second.length;
+  row.is_direction = is_first ? first.is_direction : second.is_direction;
+  return row;
+}
+
+// By one lane of four.
 template <class Plan>
-KV_DEVICE void store_group(const CodecArgs& args, const TileRow& at, int group, const u32 (&nibbles)[4], float norm,
-                           float length, bool is_direction) {
-  const int c = lane() & 3;
-  const i64 slot = args.slots ? args.slots[i64(at.sequence) * args.tokens + at.token] : args.first_token + at.token;
-  if (slot < 0) return;
-  const StoredRow to = stored_row<typename Plan::F>(args.side, at.sequence, at.head, slot);
-  store_codes<Plan>(to.codes + Plan::kCodesAt + group * i64(Plan::kCodeStride) + c * Plan::kLaneStride, nibbles);
-  if (c == 0)
-    *reinterpret_cast<u16*>(to.scales + Plan::kScaleAt + group * i64(Plan::kScaleStride)) =
-        f16_from_f32(!is_direction      ? 0.f
-                     : Plan::kIsMatched ? norm * rsqrt_fast(length)
-                                        : norm);
+KV_DEVICE void store_scale(u8* scales, int group, const EncodedRow& row) {
+  *reinterpret_cast<u16*>(scales + Plan::kScaleAt + group * i64(Plan::kScaleStride)) =
+      f16_from_f32(!row.is_direction  ? 0.f
+                   : Plan::kIsMatched ? row.norm * rsqrt_fast(row.length)
+                                      : row.norm);
+}
+
+template <class Plan>
+KV_DEVICE void store_row(const StoredRow& to, int group, const EncodedRow& row) {
+  store_codes<Plan>(codes_at<Plan>(to, group), row.nibbles);
+  if ((lane() & 3) == 0) store_scale<Plan>(to.scales, group, row);
+}
+
+// One group of rows g and g + 8 goes out. Mostly they are tokens of one head, without slots: then one address leads to both.
+template <class Plan>
+KV_DEVICE void store_rows(const CodecArgs& args, const Tile& tile, int group, const EncodedRow (&rows)[2]) {
+  using F = typename Plan::F;
+  const int g = lane() >> 2, c = lane() & 3;
+  if (tile.is_together && !args.slots) {
+    const TileRow& at = tile.start;
+    const i64 token = args.first_token + at.token + g;
+    const StoredRow first = stored_row<F>(args.side, at.sequence, at.head, token),
+                    second = stored_row_behind<F>(first, args.side, at.sequence, at.head, token, 8);
+    store_codes<Plan>(codes_at<Plan>(first, group), rows[0].nibbles);
+    store_codes<Plan>(codes_at<Plan>(second, group), rows[1].nibbles);
+    if (c < 2) store_scale<Plan>(c == 0 ? first.scales : second.scales, group, one_of(c == 0, rows[0], rows[1]));
+    return;
+  }
+  KV_NO_UNROLL
+  for (int i = g; i < int(tile.valid); i += 8) {
+    const TileRow at = tile.row(args, i);
+    const i64 slot = args.slots ? args.slots[i64(at.sequence) * args.tokens + at.token] : args.first_token + at.token;
+    if (slot < 0) continue;
+    store_row<Plan>(stored_row<F>(args.side, at.sequence, at.head, slot), group, one_of(i == g, rows[0], rows[1]));
+  }
+}
+
+// What turns the codes of values behind the signs after the transform into those of values ahead of them: a symmetric codebook mirrors.
+template <class Plan>
+KV_DEVICE void fill_mirror(u32 (&mirror)[4]) {
+  const u32 signs = Plan::post_signs(lane() & 3);
+  KV_UNROLL
+  for (int i = 0; i < 32; ++i) mirror[i / 8] |= (signs >> i & 1) * ((1u << Plan::kBits) - 1) << i % 8 * 4;
+}
+
+// A row to its codes. square: of its length; factor: from a unit vector in y to standard deviations; eight(e, v): values 8 e .. of the lane.
+template <class Plan, class Eight>
+KV_DEVICE void encode_row(EncodedRow& row, float square, float factor, const Eight& eight) {
+  const float inverse = rsqrt_fast(square);
+  const bool is_direction = has_direction(square);
+  const float steps = is_direction ? kTileStep * factor * inverse : 0.f;
+  KV_UNROLL
+  for (int e = 0; e < 4; ++e) {
+    float v[8];
+    eight(e, v);
+    row.nibbles[e] = encode_eight(v, steps, lane() * 4);
+  }
+  row.norm = square * inverse, row.is_direction = is_direction;
+}
+
+// A tile of core/tiles.cuh, transformed: y is sqrt(128) times a vector of the rows' lengths, so y / norm is in standard deviations. unit: what y
+// is to be multiplied with.
+template <class Plan>
+KV_DEVICE void encode_tile(EncodedRow (&rows)[2], const float (&y)[8][2][4], const float (&square)[2],
+                           const float (&unit)[2], const u32 (&mirror)[4]) {
+  KV_UNROLL
+  for (int half = 0; half < 2; ++half) {
+    EncodedRow& row = rows[half];
+    encode_row<Plan>(row, square[half], unit[half], [&](int e, float(&v)[8]) {
+      KV_UNROLL
+      for (int m = 0; m < 8; ++m) v[m] = y[2 * e + m / 4][m / 2 % 2][2 * half + m % 2];
+    });
+    KV_UNROLL  // a block without a direction keeps the codes of zero
+    for (int e = 0; e < 4; ++e) row.nibbles[e] ^= row.is_direction ? mirror[e] : 0u;
+    row.length = squared_length<Plan>(row.nibbles, lane() * 4);
+  }
 }
 
 }  // namespace kv

@@ -1,8 +1,9 @@
 // The rows that the write path's warpgroups take, by type: how a staged tile of 16 groups becomes the first operand of the products, and how long
-// its rows are. Halves enter as they are. Other types are brought into the range of halves by a power of two near the reciprocal of the
+// its rows are. Halves are an operand where they are staged. Other types are brought into the range of halves by a power of two near the reciprocal of the
 // row's length: bfloats fit one half (what it cannot hold is 2^-39 of the row's length), floats are two, exact to 2^-22 of each value.
 //
 //   kBytes, kParts    of a value; halves that hold it
+//   kIsOperand        of a warpgroup: its 64 rows, which nobody loads. Else a warp stages its 16 for itself
 //   kKnowsLengths     load gives them; else they are those of the products, which an orthogonal matrix keeps
 //   place(row, chunk) of 16 staged bytes, where neither those who bring rows nor those who take fragments meet in a bank
 //   source(k)         which value of the group is contracted as the k-th
@@ -23,24 +24,16 @@ KV_DEVICE void load_half_rows(u32 (&a)[8][1][4], SharedAddress stage) {
   for (int s = 0; s < 8; ++s) load_matrices(a[s][0], stage + half_row_place(row, 2 * s + high));
 }
 
-// A power of two between 1/2 and 1 over the row's length, or 0 if it has no direction; its reciprocal, or any number.
-KV_DEVICE float power_below(float inverse_length) { return float_of(bits_of(inverse_length) & 0x7f800000u); }
-KV_DEVICE float reciprocal_power(float power) { return float_of(0x7f000000u - bits_of(power)); }
-
 struct HalfInput {
   static constexpr int kBytes = 2, kParts = 1;
-  static constexpr bool kKnowsLengths = false;
-  KV_DEVICE static SharedAddress place(int row, int chunk) { return half_row_place(row, chunk); }
+  static constexpr bool kIsOperand = true, kKnowsLengths = false;
+  KV_DEVICE static SharedAddress place(int row, int chunk) { return row_operand_place(row, chunk); }
   KV_DEVICE static int source(int k) { return k; }
-  KV_DEVICE static void load(u32 (&a)[8][1][4], float (&)[2], float (&unit)[2], SharedAddress stage) {
-    load_half_rows(a, stage);
-    unit[0] = unit[1] = 1.f;
-  }
 };
 
 struct BfloatInput {
   static constexpr int kBytes = 2, kParts = 1;
-  static constexpr bool kKnowsLengths = true;
+  static constexpr bool kIsOperand = false, kKnowsLengths = true;
   KV_DEVICE static SharedAddress place(int row, int chunk) { return half_row_place(row, chunk); }
   KV_DEVICE static int source(int k) { return k; }
   KV_DEVICE static void load(u32 (&a)[8][1][4], float (&square)[2], float (&unit)[2], SharedAddress stage) {
@@ -73,7 +66,7 @@ struct BfloatInput {
 
 struct FloatInput {
   static constexpr int kBytes = 4, kParts = 2;
-  static constexpr bool kKnowsLengths = true;
+  static constexpr bool kIsOperand = false, kKnowsLengths = true;
   KV_DEVICE static SharedAddress place(int row, int chunk) { return row * 512 + (chunk ^ (row & 1) * 4) * 16; }
   // Lane c of a row takes four neighbours a step: two for each half of the fragment.
   KV_DEVICE static int source(int k) { return k / 16 * 16 + k % 8 / 2 * 4 + k / 8 % 2 * 2 + k % 2; }
@@ -115,18 +108,19 @@ template <class Input>
 KV_DEVICE void stage_input(SharedAddress to, const CodecArgs& args, const Tile& tile, int group) {
   constexpr int kChunks = kTileGroup * Input::kBytes / 16, kRows = 32 / kChunks;  // rows a step
   const int first = lane() / kChunks, chunk = lane() % kChunks;
+  const int top = Input::kIsOperand ? warp() % 4 * kTileRows : 0;
   const u8* const x = static_cast<const u8*>(args.x.data) + group * (kTileGroup * Input::kBytes) + chunk * 16;
   if (tile.is_together) {
     const u8* from = x + (row_in_x(args, tile.start) + first * args.x.query_stride) * Input::kBytes;
     KV_UNROLL
     for (int i = 0; i < kTileRows / kRows; ++i) {
-      copy_async<16>(to + Input::place(i * kRows + first, chunk), from, 16);
+      copy_async<16>(to + Input::place(top + i * kRows + first, chunk), from, 16);
       from += args.x.query_stride * (kRows * Input::kBytes);
     }
   } else {
     KV_NO_UNROLL
     for (int row = first; row < kTileRows; row += kRows)
-      copy_async<16>(to + Input::place(row, chunk), x + row_in_x(args, tile.row(args, row)) * Input::kBytes, 16);
+      copy_async<16>(to + Input::place(top + row, chunk), x + row_in_x(args, tile.row(args, row)) * Input::kBytes, 16);
   }
 }
 

@@ -33,9 +33,9 @@ KV_DEVICE void fill_matrix(const Entry& entry) {
   publish_operands();
 }
 
-// y = a times the matrix, in the warpgroup's turn. Rests times rests are below what fp32 sums keep.
-template <class Plan, int kParts>
-KV_DEVICE void matrix_products(float (&y)[64], const u32 (&a)[8][kParts][4]) {
+// y = a times the matrix, in the warpgroup's turn; meanwhile: what the warps do while the products run. Rests times rests are below what fp32 sums keep.
+template <class Plan, int kParts, class First, class Meanwhile>
+KV_DEVICE void matrix_products(float (&y)[64], const First& first, const Meanwhile& meanwhile) {
   take_turn();
   wgmma_begin();
   KV_UNROLL
@@ -46,15 +46,21 @@ KV_DEVICE void matrix_products(float (&y)[64], const u32 (&a)[8][kParts][4]) {
       KV_UNROLL
       for (int step = 0; step < 8; ++step) {
         if (part + rest + step == 0)
-          wgmma_64x128x16<false>(y, a[step][part], operand, step);
+          wgmma_64x128x16<false>(y, first(step, part), operand, step);
         else
-          wgmma_64x128x16<true>(y, a[step][part], operand, step);
+          wgmma_64x128x16<true>(y, first(step, part), operand, step);
       }
     }
   }
   wgmma_commit();
   pass_turn<Plan::kWarps / 4>();
+  meanwhile();
   wgmma_end(y);
+}
+template <class Plan, int kParts, class Meanwhile>
+KV_DEVICE void matrix_products(float (&y)[64], const u32 (&a)[8][kParts][4], const Meanwhile& meanwhile) {
+  matrix_products<Plan, kParts>(
+      y, [&](int step, int part) -> const u32(&)[4] { return a[step][part]; }, meanwhile);
 }
 
 }  // namespace kv

@@ -8,6 +8,7 @@
 #pragma once
 #include "core/args.cuh"
 #include "core/simt.cuh"
+#include "formats/stored.cuh"
 
 namespace kv {
 
@@ -71,6 +72,10 @@ KV_DEVICE bool has_direction(float square) {
   return !(square <= kTiny * kTiny);
 }
 
+// A power of two between 1/2 and 1 over a row's length, or 0 if it has no direction; its reciprocal, or any number.
+KV_DEVICE float power_below(float inverse_length) { return float_of(bits_of(inverse_length) & 0x7f800000u); }
+KV_DEVICE float reciprocal_power(float power) { return float_of(0x7f000000u - bits_of(power)); }
+
 // Where a row of a call stands.
 struct TileRow {
   u32 token, head, sequence;
@@ -79,13 +84,14 @@ KV_DEVICE i64 row_in_x(const CodecArgs& args, const TileRow& row) {
   return row.sequence * args.x.sequence_stride + row.token * args.x.query_stride + row.head * args.x.head_stride;
 }
 
-// Sixteen rows, or the `valid` ones that are left.
+// Sixteen rows of a call, or the `valid` ones that are left. Args: how many sequences, tokens, heads; and the share of a block.
 struct Tile {
   u32 index;
   TileRow start;
   u32 valid;
   bool is_together;  // 16 tokens of one head
-  KV_DEVICE static Tile at(const CodecArgs& args, u32 index) {
+  template <class Args>
+  KV_DEVICE static Tile at(const Args& args, u32 index) {
     const u32 tokens = args.tokens, heads = args.heads, count = args.tiles, known = index < count ? index : count - 1;
     TileRow start;
     u32 left;
@@ -102,7 +108,8 @@ struct Tile {
     return {index, start, valid, valid == kTileRows && start.token + kTileRows <= tokens};
   }
   // The tile `by` further on; steps: by / heads, by % heads. Mostly of the same sequence, which spares the divisions.
-  KV_DEVICE Tile further(const CodecArgs& args, u32 by, u32 steps, u32 rest) const {
+  template <class Args>
+  KV_DEVICE Tile further(const Args& args, u32 by, u32 steps, u32 rest) const {
     const bool is_next = start.head + rest >= u32(args.heads);
     const u32 head = start.head + rest - (is_next ? args.heads : 0);
     const u32 token = start.token + (steps + is_next) * kTileRows;
@@ -110,7 +117,8 @@ struct Tile {
     return {index + by, {token, head, start.sequence}, kTileRows, true};
   }
   // Row i; behind the last valid one, that one.
-  KV_DEVICE TileRow row(const CodecArgs& args, int i) const {
+  template <class Args>
+  KV_DEVICE TileRow row(const Args& args, int i) const {
     if (is_together) return {start.token + i, start.head, start.sequence};
     TileRow at = start;
     at.token += u32(i) < valid ? i : valid > 0 ? valid - 1 : 0;
@@ -122,13 +130,27 @@ struct Tile {
   }
 };
 
+// The lane's codes of a stored group.
+template <class Plan>
+KV_DEVICE u8* codes_at(const StoredRow& row, int group) {
+  return row.codes + Plan::kCodesAt + group * i64(Plan::kCodeStride) + (lane() & 3) * Plan::kLaneStride;
+}
+
+// Where the lane's rows g and g + 8 of a tile begin in x.
+KV_DEVICE void rows_in_x(i64 (&at)[2], const CodecArgs& args, const Tile& tile) {
+  const int g = lane() >> 2;
+  at[0] = row_in_x(args, tile.row(args, g));
+  at[1] = tile.is_together ? at[0] + 8 * args.x.query_stride : row_in_x(args, tile.row(args, g + 8));
+}
+
 // The tiles of one warp. A block has those that follow each other; its warps take kMine each in turns, so that what is read and written at
 // the same time is close: x mostly has the heads of a token next to each other.
 template <class Plan, int kMine = 1>
 struct TileTurns {
   u32 end, steps, rest;
   Tile tile;
-  KV_DEVICE static TileTurns of(const CodecArgs& args) {
+  template <class Args>
+  KV_DEVICE static TileTurns of(const Args& args) {
     const u32 begin = u32(block_x()) * args.block_tiles, end = begin + args.block_tiles;
     return {end < u32(args.tiles) ? end : u32(args.tiles), u32(kAll) / args.heads, u32(kAll) % args.heads,
             Tile::at(args, begin + warp() * kMine)};
@@ -136,7 +158,10 @@ struct TileTurns {
   KV_DEVICE bool has_tile() const { return tile.index < end; }
   // Warpgroups go on together, the last of them without rows where the first has some left: they multiply in turns.
   KV_DEVICE bool has_turn() const { return tile.index - warp() * kMine < end; }
-  KV_DEVICE void advance(const CodecArgs& args) { tile = tile.further(args, kAll, steps, rest); }
+  template <class Args>
+  KV_DEVICE void advance(const Args& args) {
+    tile = tile.further(args, kAll, steps, rest);
+  }
 
  private:
   static constexpr int kAll = Plan::kWarps * kMine;

@@ -44,6 +44,16 @@ KV_DEVICE StoredRow stored_row(const CacheSide& side, i64 sequence, i64 head, i6
     return {codes, codes};
 }
 
+// The row `by` tokens behind a row of the same head; what it is is known too.
+template <class F>
+KV_DEVICE StoredRow stored_row_behind(const StoredRow& row, const CacheSide& side, i64, i64, i64, int by) {
+  u8* const codes = row.codes + by * side.codes_token_stride;
+  if constexpr (F::kIsPlanar)
+    return {codes, row.scales + by * side.scales_token_stride};
+  else
+    return {codes, codes};
+}
+
 // The block of value i.
 template <class F>
 KV_DEVICE u8* codes_of(const StoredRow& row, int i) {

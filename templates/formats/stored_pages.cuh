@@ -21,5 +21,10 @@ KV_DEVICE StoredRow stored_row(const CacheSide& side, i64 sequence, i64 head, i6
   else
     return {codes, codes};
 }
+template <Paged F>
+KV_DEVICE StoredRow stored_row_behind(const StoredRow&, const CacheSide& side, i64 sequence, i64 head, i64 token,
+                                      int by) {
+  return stored_row<F>(side, sequence, head, token + by);
+}
 
 }  // namespace kv

@@ -31,5 +31,15 @@ requires Indexed<F> && Paged<F> KV_DEVICE StoredRow stored_row(const CacheSide& 
                                                                i64 token) {
   return row_of_slot<F>(side, sequence, head, token);
 }
+template <Indexed F>
+KV_DEVICE StoredRow stored_row_behind(const StoredRow&, const CacheSide& side, i64 sequence, i64 head, i64 token,
+                                      int by) {
+  return row_of_slot<F>(side, sequence, head, token + by);
+}
+template <class F>
+requires Indexed<F> && Paged<F> KV_DEVICE StoredRow stored_row_behind(const StoredRow&, const CacheSide& side,
+                                                                      i64 sequence, i64 head, i64 token, int by) {
+  return row_of_slot<F>(side, sequence, head, token + by);
+}
 
 }  // namespace kv

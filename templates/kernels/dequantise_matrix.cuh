@@ -39,9 +39,6 @@ KV_DEVICE void dequantise_matrix(const CodecArgs& args) {
   while (turns.has_turn()) {
     const Tile now = turns.tile;
     const int now_group = group;
-    if (++group == kGroups) group = 0, turns.advance(args);
-    StoredTile<Plan> next = stored;
-    if (turns.has_turn()) next.load(args, turns.tile, group);  // on its way while this one is decoded and goes out
     u32 a[8][Plan::kCodeParts][4];
     KV_UNROLL
     for (int i = 0; i < 32; ++i) {  // row g or g + 8, then the next two values of them
@@ -53,13 +50,17 @@ KV_DEVICE void dequantise_matrix(const CodecArgs& args) {
     const float factor[2] = {f32_from_f16(stored.scale[0]) * Plan::kFactor,
                              f32_from_f16(stored.scale[1]) * Plan::kFactor};
     float y[64];
-    matrix_products<Plan>(y, a);
+    i64 row_at[2];
+    matrix_products<Plan>(y, a, [&] {
+      rows_in_x(row_at, args, now);
+      if (++group == kGroups) group = 0, turns.advance(args);
+    });
+    if (turns.has_turn()) stored.load(args, turns.tile, group);  // on its way until this one is out
     KV_UNROLL
     for (int half = 0; half < 2; ++half) {
-      const int row = g + 8 * half;
-      if (row >= int(now.valid)) continue;
-      u8* const to = static_cast<u8*>(args.x.data) +
-                     (row_in_x(args, now.row(args, row)) + now_group * kTileGroup + c * kChunk) * Output::kBytes;
+      if (g + 8 * half >= int(now.valid)) continue;
+      u8* const to =
+          static_cast<u8*>(args.x.data) + (row_at[half] + now_group * kTileGroup + c * kChunk) * Output::kBytes;
       KV_UNROLL
       for (int chunk = 0; chunk < kChunks; ++chunk) {
         const auto value = [&](int i) { return y[(chunk * kChunk + i) / 2 * 4 + 2 * half + i % 2] * factor[half]; };
@@ -71,7 +72,6 @@ KV_DEVICE void dequantise_matrix(const CodecArgs& args) {
                      Output::pair(value(4), value(5)), Output::pair(value(6), value(7)));
       }
     }
-    stored = next;
   }
 }
 

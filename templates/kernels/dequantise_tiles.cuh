@@ -62,20 +62,7 @@ KV_DEVICE void dequantise_tiles(const CodecArgs& args) {
     const int now_group = group;
     if (++group == kGroups) group = 0, turns.advance(args);
     float y[8][2][4];
-    KV_UNROLL
-    for (int j = 0; j < 8; ++j) {
-      u32 pair[2][2][Plan::kCodeParts];  // of group and h: high halves, low halves
-      KV_UNROLL
-      for (int i = 0; i < 4; ++i) load_pair<Plan>(pair[i / 2][i % 2], stored.words[i / 2], 2 * j + i % 2, mine);
-      const u32 first = load_hadamard(Plan::kMatrixAt, j, 0), positive = load_hadamard(Plan::kMatrixAt, j, 1);
-      KV_UNROLL
-      for (int h = 0; h < 2; ++h) {
-        const u32 second = h == 0 ? positive : positive ^ 0x80008000u;
-        mma_16x8x16_first(y[j][h], pair[0][0][0], pair[1][0][0], pair[0][1][0], pair[1][1][0], first, second);
-        if constexpr (Plan::kCodeParts == 2)
-          mma_16x8x16(y[j][h], pair[0][0][1], pair[1][0][1], pair[0][1][1], pair[1][1][1], first, second);
-      }
-    }
+    decoded_products<Plan>(y, stored.words, mine);
     butterflies(y);
     const float factor[2] = {f32_from_f16(stored.scale[0]) * Plan::kFactor,
                              f32_from_f16(stored.scale[1]) * Plan::kFactor};

@@ -110,12 +110,16 @@ KV_DEVICE void quantise_dense(const CodecArgs& args) {
         }
       }
       KV_UNROLL
-      for (int i = 0; i < kTiles * 2; ++i) {
-        const int row = g + 8 * (i % 2);
-        const float length = squared_length<Plan>(nibbles[i / 2][i % 2], mine);
-        if (row < int(tiles[i / 2].valid))
-          store_group<Plan>(args, tiles[i / 2].row(args, row), group, nibbles[i / 2][i % 2], norm[i / 2][i % 2], length,
-                            factor[i / 2][i % 2] != 0.f);
+      for (int tile = 0; tile < kTiles; ++tile) {
+        EncodedRow rows[2];
+        KV_UNROLL
+        for (int half = 0; half < 2; ++half) {
+          KV_UNROLL
+          for (int e = 0; e < 4; ++e) rows[half].nibbles[e] = nibbles[tile][half][e];
+          rows[half].norm = norm[tile][half], rows[half].is_direction = factor[tile][half] != 0.f;
+          rows[half].length = squared_length<Plan>(nibbles[tile][half], mine);
+        }
+        store_rows<Plan>(args, tiles[tile], group, rows);
       }
     }
   }

@@ -23,26 +23,40 @@ KV_DEVICE void quantise_matrix(const CodecArgs& args) {
   sync_block();
   open_turns<Plan::kWarps / 4>();
 
-  const int g = lane() >> 2;
-  const u32 mine = lane() * 4;
-  const SharedAddress stage = Plan::kStageAt + warp() * kStageBytes;
+  // Of a warp; of a warpgroup where its rows are an operand, and then there is a second stage: they are read until the products are done.
+  const SharedAddress stage =
+      Plan::kStageAt + (Input::kIsOperand ? shfl(u32(warp() / 4), 0) * (8 * kStageBytes) : warp() * kStageBytes);
   TileTurns<Plan> turns = TileTurns<Plan>::of(args);
   int group = 0;
-  if (turns.has_turn()) stage_input<Input>(stage, args, turns.tile, 0);
+  SharedAddress take = 0;
+  const auto stage_next = [&] {
+    if (turns.has_turn()) stage_input<Input>(stage + take, args, turns.tile, group);
+    copy_commit();
+  };
+  stage_next();
   KV_NO_UNROLL
   while (turns.has_turn()) {
-    copy_commit();
     copy_wait<0>();
-    sync_warp();  // every lane's copies of this tile have landed
-    u32 a[8][Input::kParts][4];
-    float square[2], unit[2], y[64];
-    Input::load(a, square, unit, stage);
-    sync_warp();  // every lane has read the stage; the next tile is on its way while this one is encoded
     const Tile now = turns.tile;
     const int now_group = group;
     if (++group == kGroups) group = 0, turns.advance(args);
-    if (turns.has_turn()) stage_input<Input>(stage, args, turns.tile, group);
-    matrix_products<Plan>(y, a);
+    float square[2], unit[2] = {1.f, 1.f}, y[64];
+    // The next tile is on its way while this one is encoded.
+    if constexpr (Input::kIsOperand) {
+      publish_operands();
+      const SharedAddress now_stage = stage + take;
+      take ^= 4 * kStageBytes;
+      matrix_products<Plan, 1>(
+          y, [&](int, int) { return now_stage; },
+          stage_next);  // all warps have taken their turn: the last products are done
+    } else {
+      sync_warp();  // every lane's copies of this tile have landed
+      u32 a[8][Input::kParts][4];
+      Input::load(a, square, unit, stage);
+      sync_warp();  // every lane has read the stage
+      stage_next();
+      matrix_products<Plan>(y, a, [] {});
+    }
     if constexpr (!Input::kKnowsLengths) {
       KV_UNROLL
       for (int half = 0; half < 2; ++half) {
@@ -53,24 +67,16 @@ KV_DEVICE void quantise_matrix(const CodecArgs& args) {
       }
       sum_over_row(square);
     }
+    EncodedRow rows[2];
     KV_UNROLL
     for (int half = 0; half < 2; ++half) {
-      const float inverse = rsqrt_fast(square[half]), norm = square[half] * inverse;
-      const bool is_direction = has_direction(square[half]);
-      const float factor = is_direction ? kTileStep * Plan::kDeviations * inverse * unit[half] : 0.f;
-      u32 nibbles[4];
-      KV_UNROLL
-      for (int e = 0; e < 4; ++e) {
-        float eight[8];
+      encode_row<Plan>(rows[half], square[half], Plan::kDeviations * unit[half], [&](int e, float(&v)[8]) {
         KV_UNROLL
-        for (int m = 0; m < 8; ++m) eight[m] = y[16 * e + m / 2 * 4 + 2 * half + m % 2];
-        nibbles[e] = encode_eight(eight, factor, mine);
-      }
-      const float length = squared_length<Plan>(nibbles, mine);
-      const int row = g + 8 * half;
-      if (row < int(now.valid))
-        store_group<Plan>(args, now.row(args, row), now_group, nibbles, norm, length, is_direction);
+        for (int m = 0; m < 8; ++m) v[m] = y[16 * e + m / 2 * 4 + 2 * half + m % 2];
+      });
+      rows[half].length = squared_length<Plan>(rows[half].nibbles, lane() * 4);
     }
+    store_rows<Plan>(args, now, now_group, rows);
   }
 }
 

@@ -40,11 +40,8 @@ KV_DEVICE void quantise_tiles(const CodecArgs& args) {
   sync_block();
 
   const int g = lane() >> 2, c = lane() & 3;
-  const u32 mine = lane() * 4;
   u32 mirror[4] = {};
-  const u32 signs = Plan::post_signs(c);
-  KV_UNROLL
-  for (int i = 0; i < 32; ++i) mirror[i / 8] |= (signs >> i & 1) * ((1u << Plan::kBits) - 1) << i % 8 * 4;
+  fill_mirror<Plan>(mirror);
 
   // The next tile is on its way while this one is encoded.
   const SharedAddress ring = Plan::kStageAt + warp() * (2 * kTileStage);
@@ -80,25 +77,10 @@ KV_DEVICE void quantise_tiles(const CodecArgs& args) {
       squares[i / 2 % 2] = fma_rn(v, v, squares[i / 2 % 2]);
     }
     sum_over_row(squares);
-    KV_UNROLL
-    for (int half = 0; half < 2; ++half) {
-      // y is sqrt(128) times a vector of length norm, so y / norm is in standard deviations.
-      const float square = squares[half] * (1.f / kTileGroup), inverse = rsqrt_fast(square), norm = square * inverse;
-      const bool is_direction = has_direction(square);
-      const float factor = is_direction ? kTileStep * inverse : 0.f;
-      u32 nibbles[4];
-      KV_UNROLL
-      for (int e = 0; e < 4; ++e) {
-        float eight[8];
-        KV_UNROLL
-        for (int m = 0; m < 8; ++m) eight[m] = y[2 * e + m / 4][m / 2 % 2][2 * half + m % 2];
-        // A block without a direction keeps the codes of zero.
-        nibbles[e] = encode_eight(eight, factor, mine) ^ (is_direction ? mirror[e] : 0u);
-      }
-      const float length = squared_length<Plan>(nibbles, mine);
-      const int i = g + 8 * half;
-      if (i < int(now.valid)) store_group<Plan>(args, now.row(args, i), now_group, nibbles, norm, length, is_direction);
-    }
+    const float square[2] = {squares[0] * (1.f / kTileGroup), squares[1] * (1.f / kTileGroup)};
+    EncodedRow rows[2];
+    encode_tile<Plan>(rows, y, square, {1.f, 1.f}, mirror);
+    store_rows<Plan>(args, now, now_group, rows);
   }
 }
 

@@ -353,6 +353,7 @@ inline void copy_wait() {
 // ---- core/wgmma.cuh ----
 
 constexpr u32 kPanelOfOperand = 128 * 128;  // kPanelBytes, for whoever includes only this file
+constexpr u32 kPanelOfRows = 64 * 128;      // kRowPanelBytes
 inline void publish_operands() {}
 inline void wgmma_begin() {}
 template <bool kAdds>
@@ -378,6 +379,16 @@ inline void wgmma_64x128x16(float (&d)[64], const u32 (&a)[4], SharedAddress ope
     for (int h = 0; h < 2; ++h) d[4 * t + 2 * h + i] = kAdds ? d[4 * t + 2 * h + i] + sum[h] : sum[h];
   }
 }
+template <bool kAdds>
+inline void wgmma_64x128x16(float (&d)[64], SharedAddress rows, SharedAddress operand, int step, KV_SITE) {
+  const int g = lane() >> 2, c = lane() & 3, top = warp() % 4 * 16;
+  u32 a[4];
+  for (int r = 0; r < 4; ++r) {
+    const int row = top + g + r % 2 * 8, k = 16 * step + 2 * c + r / 2 * 8;
+    a[r] = load_shared_u32(rows + k / 64 * kPanelOfRows + row * 128 + ((k / 8 ^ row) & 7) * 16 + k % 8 * 2);
+  }
+  wgmma_64x128x16<kAdds>(d, a, operand, step, file, line);
+}
 inline void wgmma_commit() {}
 template <int kColumns, bool kIsTransposed, class Sums>
 inline void wgmma_columns(const Sums& d, u32 a0, u32 a1, u32 a2, u32 a3, SharedAddress b, bool adds, KV_SITE) {
@@ -402,7 +413,7 @@ inline void settle(float&) {}
 inline void wgmma_end(float (&)[64]) {}
 template <int kGroups>
 inline void open_turns() {}
-inline void take_turn() {}
+inline void take_turn(KV_SITE) { sync_warp(file, line); }
 template <int kGroups>
 inline void pass_turn() {}
 

@@ -50,6 +50,32 @@ TEST_CASE("each arch and format has the kernels over tiles that it can have") {
   }
 }
 
+// Bytes of f16 rows that the kernel by warpgroups gets wrong.
+std::size_t wrong_bytes(const Registry& known, const std::shared_ptr<Context>& context) {
+  const Planned one = planned(known, {"tbq4_0", "f16", 128, 1, 1, Layout::planar, false}, "sm_90a");
+  const auto program = must(Program::create(context, one.source));
+  Trial trial = must(Trial::make(context, program, one.problem, {1, kKvHeads, 1031}));
+  const TileRows rows = tile_rows(one.problem.k, 128, std::size_t(kKvHeads) * 1031, Element::f16);
+  if (!trial.quantise(0, rows.x, Element::f16)) return rows.stored.size();  // the back-end says why
+  const auto stored = must(trial.rows(0));
+  std::size_t wrong = 0;
+  for (std::size_t i = 0; i < stored.size(); ++i) wrong += stored[i] != rows.stored[i];
+  return wrong * 1000 > stored.size() ? wrong : 0;
+}
+
+TEST_CASE("many rows at once: what is broken is noticed") {
+  const auto context = open_context(DeviceKind::cpu);
+  constexpr const char* kMutations[][3] = {
+      {"kernels/quantise_matrix.cuh", "copy_wait<0>();", ""},
+      {"core/inputs.cuh", "? warp() % 4 * kTileRows : 0", "? 0 : 0"},
+      {"core/encoding.cuh", "at.head, token, 8)", "at.head, token, 4)"},
+      {"core/encoding.cuh", "? first.scales : second.scales", "? first.scales : first.scales"},
+  };
+  for (const auto& [file, from, to] : kMutations)
+    CHECK_MESSAGE(wrong_bytes(changed_registry(file, from, to), context) > 0, "not noticed: ", std::string(from),
+                  " -> ", std::string(to));
+}
+
 // A row's numbers that are none spoil no other row of its tile.
 TEST_CASE("NaN, infinities and lengths beyond float32 stay in their rows") {
   const auto context = open_context(DeviceKind::cpu);
