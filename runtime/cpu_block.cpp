@@ -7,7 +7,6 @@
 #include <fmt/format.h>
 
 #include <boost/context/fiber.hpp>
-#include <boost/context/protected_fixedsize_stack.hpp>
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
@@ -18,6 +17,7 @@
 #include <random>
 #include <vector>
 
+#include "runtime/fiber_stack.hpp"
 #include "simt/cpu.hpp"
 
 namespace kvjit {
@@ -58,6 +58,7 @@ std::string to_string(const Site& site) { return fmt::format("{}:{}", site.file,
 
 struct LaneState {
   kv::cpu::Lane view{};
+  Stack stack;
   fiber context;
   State state = State::done;
   Site site;
@@ -78,6 +79,7 @@ struct FreeBytes {
 
 class Scheduler {
  public:
+  ~Scheduler() { unwind(); }
   Result<void> run(const std::function<void()>& body, Grid grid, int threads, std::size_t shared_bytes, unsigned seed);
 
   void wait(kv::cpu::Wait what, Site site);
@@ -95,6 +97,7 @@ class Scheduler {
   bool run_block();
   void begin_block(unsigned x, unsigned y, unsigned z);
   void resume(LaneState& lane);
+  void unwind();
   void finish_lane(LaneState& lane);
   std::vector<int> take_ready();
   void release_groups();
@@ -107,7 +110,10 @@ class Scheduler {
     if (!error_) error_ = Error{Code::internal, std::move(message)};
   }
   void stop(std::string message);
-  void yield() { scheduler_ = std::move(scheduler_).resume(); }
+  void yield() {
+    const StackChange change(scheduler_stack_, &scheduler_stack_);
+    scheduler_ = std::move(scheduler_).resume();
+  }
 
   std::vector<LaneState> lanes_ = std::vector<LaneState>(kMaxThreads);
   std::vector<WarpState> warps_;
@@ -117,6 +123,7 @@ class Scheduler {
   std::vector<int> ready_;
   int favoured_ = -1;  // shuffled: the warp that runs
   fiber scheduler_;
+  Stack scheduler_stack_;
   LaneState* running_ = nullptr;
   const std::function<void()>* body_ = nullptr;
   std::optional<Error> error_;
@@ -214,18 +221,34 @@ void Scheduler::finish_lane(LaneState& lane) {
 
 void Scheduler::resume(LaneState& lane) {
   if (!lane.context)
-    lane.context = fiber(std::allocator_arg, boost::context::protected_fixedsize_stack(kStackBytes),
-                         [this, &lane](fiber&& from) -> fiber {
-                           scheduler_ = std::move(from);
-                           for (;;) {
-                             (*body_)();
-                             finish_lane(lane);
-                             yield();
-                           }
-                         });
+    lane.context =
+        fiber(std::allocator_arg, StackSource(kStackBytes, lane.stack), [this, &lane](fiber&& from) -> fiber {
+          StackChange::begin(scheduler_stack_);
+          struct AtEnd {
+            const Stack& to;
+            ~AtEnd() { StackChange::end(to); }
+          } at_end{scheduler_stack_};
+          scheduler_ = std::move(from);
+          for (;;) {
+            (*body_)();
+            finish_lane(lane);
+            yield();
+          }
+        });
   running_ = &lane;
   self = &lane.view;
+  const StackChange change(lane.stack);
   lane.context = std::move(lane.context).resume();
+}
+
+// Destroying a suspended fibre unwinds its stack; the next launch makes new ones.
+void Scheduler::unwind() {
+  for (LaneState& lane : lanes_) {
+    lane.copies = {};
+    if (!lane.context) continue;
+    const StackChange change(lane.stack);
+    lane.context = {};
+  }
 }
 
 void Scheduler::begin_block(unsigned x, unsigned y, unsigned z) {
@@ -415,11 +438,7 @@ Result<void> Scheduler::run(const std::function<void()>& body, Grid grid, int th
       for (unsigned x = 0; x < grid.x; ++x) {
         begin_block(x, y, z);
         if (run_block()) continue;
-        // Destroying a suspended fibre unwinds its stack; the next launch makes new ones.
-        for (LaneState& lane : lanes_) {
-          lane.context = {};
-          lane.copies = {};
-        }
+        unwind();
         return tl::unexpected<Error>(std::move(*error_));
       }
   return {};
