@@ -2,6 +2,9 @@
 // asks for none pays for none.
 // SPDX-License-Identifier: MIT
 #pragma once
+#include <string_view>
+#include <vector>
+
 #include "core/slots.cuh"
 #include "generator/emit.hpp"
 #include "generator/problem.hpp"
@@ -33,9 +36,23 @@ Source emit_copy(const CopyPlan& plan, const Registry& registry);
 
 // quantise or dequantise by slots: the kernel of a role (one row a warp, or many at once) for slots of one type.
 Result<Source> make_by_slots(const Problem& problem, Role role, kv::SlotType type, const Registry& registry);
+// All that such calls may want of one type of slots; of i64 without quantise, which is the program's own.
+std::vector<Source> all_by_slots(const Problem& problem, kv::SlotType type, const Registry& registry);
 
 // Rows of a side turned by position: in place, or on their way into the cache.
 Source emit_shift(const CodecPlan& plan, const Registry& registry);
 Source emit_quantise_rope(const CodecPlan& plan, const Registry& registry);
+
+// What calls may ask for beside a program's own kernels: for who makes kernels ahead, and has no compiler when the calls come.
+struct OperationSet {
+  bool slots = false;  // quantise by slots of 32 bits, dequantise by slots
+  bool rope = false;   // quantise of rows that turn
+  bool shift = false;
+  bool copy = false;  // of K to K and of V to V, from each cache of a list to each, itself among them
+};
+Result<OperationSet> read_operations(std::string_view list);  // "slots, shift"; fails with usage
+// The kernels of these operations on the caches of a list, for every alignment that a call may have.
+Result<std::vector<Source>> operation_kernels(const std::vector<Problem>& problems, const OperationSet& set,
+                                              const Registry& registry);
 
 }  // namespace kvjit

@@ -7,6 +7,7 @@
 
 #include "core/args.cuh"
 #include "generator/features.hpp"
+#include "generator/text.hpp"
 
 namespace kvjit {
 
@@ -20,7 +21,7 @@ struct Source {
   std::string name;      // "decode.tbq4_wht_dfirst_corr-q8_0.d128.g4.sm_90a": log lines, file names (only [a-z0-9_.-])
   std::string entry;     // the extern "C" kernel in it
   std::string arch;      // "sm_90a", with its real suffix
-  std::string text;      // flat, self-contained CUDA C++
+  Text text;             // flat, self-contained CUDA C++
   int threads = 0;       // a block
   int shared_bytes = 0;  // dynamic, a block
   int args_bytes = 0;    // size of the one struct the entry takes

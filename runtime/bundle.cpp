@@ -76,16 +76,6 @@ Digest digest_of(std::span<const std::uint8_t> bytes) {
   return hash.finish();
 }
 
-bool read_file(int fd, std::uint64_t at, std::span<std::uint8_t> to) {
-  for (std::size_t done = 0; done < to.size();) {
-    const ssize_t got = ::pread(fd, to.data() + done, to.size() - done, static_cast<off_t>(at + done));
-    if (got < 0 && errno == EINTR) continue;
-    if (got <= 0) return false;
-    done += static_cast<std::size_t>(got);
-  }
-  return true;
-}
-
 }  // namespace
 
 std::vector<std::uint8_t> write_bundle(std::vector<CacheEntry> entries, const SigningKey* signer) {
@@ -130,16 +120,14 @@ std::vector<std::uint8_t> write_bundle(std::vector<CacheEntry> entries, const Si
 
 Result<Bundle> Bundle::open(const std::string& path) {
   const std::string name = "bundle " + path;
-  const int opened = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-  if (opened < 0) return fail(Code::environment, fmt::format("{}: {}", name, std::strerror(errno)));
-  const std::shared_ptr<int> fd(new int(opened), [](int* file) {
-    ::close(*file);
-    delete file;
-  });
+  const auto file = std::make_shared<const File>(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  if (!*file) return fail(Code::environment, fmt::format("{}: {}", name, std::strerror(errno)));
   struct stat status {};
-  if (::fstat(opened, &status) != 0 || !S_ISREG(status.st_mode) || !is_only_ours(status))
-    return fail(Code::integrity, name + ": not a regular file that only this user or root can write");
-  return open([fd](std::uint64_t at, std::span<std::uint8_t> to) { return read_file(*fd, at, to); },
+  const bool is_known = ::fstat(file->fd(), &status) == 0 && is_only_ours(status);
+  if (!is_known || !(S_ISREG(status.st_mode) || S_ISDIR(status.st_mode)))
+    return fail(Code::integrity, name + ": not a regular file or folder that only this user or root can write");
+  if (S_ISDIR(status.st_mode)) return open_folder(file, name);
+  return open([file](std::uint64_t at, std::span<std::uint8_t> to) { return read_at(*file, at, to); },
               static_cast<std::uint64_t>(status.st_size), name);
 }
 
@@ -153,7 +141,7 @@ Result<Bundle> Bundle::open(std::span<const std::uint8_t> bytes, const std::stri
       bytes.size(), name);
 }
 
-Result<Bundle> Bundle::open(Reader reader, std::uint64_t size, const std::string& name) {
+Result<Bundle> Bundle::open(Bytes reader, std::uint64_t size, const std::string& name) {
   const auto damaged = [&name](const std::string& why) {
     return fail(Code::integrity, fmt::format("{}: damaged: {}", name, why));
   };
@@ -196,7 +184,12 @@ Result<Bundle> Bundle::open(Reader reader, std::uint64_t size, const std::string
     if (i > 0 && !(bundle.items_.back().key < item.key)) return damaged("an index out of order");
     bundle.items_.push_back(std::move(item));
   }
-  bundle.reader_ = std::move(reader);
+  bundle.reader_ = [reader = std::move(reader), name](const Item& item) -> Result<std::vector<std::uint8_t>> {
+    std::vector<std::uint8_t> bytes(item.bytes);
+    if (!reader(item.at, bytes)) return fail(Code::integrity, fmt::format("{}: an entry cannot be read", name));
+    if (digest_of(bytes) != item.digest) return fail(Code::integrity, fmt::format("{}: damaged entry", name));
+    return bytes;
+  };
   return bundle;
 }
 
@@ -210,13 +203,6 @@ const Bundle::Item* Bundle::find(const Digest& key) const {
   const auto at = std::lower_bound(items_.begin(), items_.end(), key,
                                    [](const Item& item, const Digest& k) { return item.key < k; });
   return at != items_.end() && at->key == key ? &*at : nullptr;
-}
-
-Result<std::vector<std::uint8_t>> Bundle::read(const Item& item) const {
-  std::vector<std::uint8_t> bytes(item.bytes);
-  if (!reader_(item.at, bytes)) return fail(Code::integrity, fmt::format("{}: an entry cannot be read", name_));
-  if (digest_of(bytes) != item.digest) return fail(Code::integrity, fmt::format("{}: damaged entry", name_));
-  return bytes;
 }
 
 }  // namespace kvjit

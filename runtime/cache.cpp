@@ -17,6 +17,8 @@
 #include <thread>
 #include <utility>
 
+#include "runtime/file.hpp"
+
 namespace kvjit {
 namespace {
 
@@ -30,21 +32,6 @@ constexpr std::time_t kSweepEvery = 3600;
 constexpr std::time_t kLeftoverAge = 3600;  // a temporary file or lock this old belongs to a dead process
 
 const std::string kVersionFolder = fmt::format("/v{}", kCacheFormat);
-
-class File {
- public:
-  explicit File(int fd) : fd_(fd) {}
-  File(const File&) = delete;
-  File& operator=(const File&) = delete;
-  ~File() {
-    if (fd_ >= 0) ::close(fd_);
-  }
-  int fd() const { return fd_; }
-  explicit operator bool() const { return fd_ >= 0; }
-
- private:
-  int fd_;
-};
 
 bool is_private(const std::string& folder) {
   struct stat status {};

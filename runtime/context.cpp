@@ -1,4 +1,4 @@
-// get(): memory, then the store. Threads share one future a source.
+// get(): memory, the device, then the store. Threads share one future a source.
 // SPDX-License-Identifier: MIT
 #include "runtime/context.hpp"
 
@@ -23,8 +23,8 @@ auto fields(const Source& s) {
   return std::tie(s.name, s.entry, s.arch, s.threads, s.shared_bytes, s.args_bytes, s.text);
 }
 
-// The text enters the hash by its length only; equality compares it whole. Hashing tens of KB would cost more
-// than the whole hit may (1 us), and texts of equal names and lengths hardly ever differ.
+// The text enters the hash by its length only: hashing a hundred KB would cost more than the whole hit may (1 us), and texts of
+// equal names and lengths hardly ever differ. Equality compares texts whole, unless they are copies of one.
 struct SourceHash {
   std::size_t operator()(const Source& s) const {
     return std::hash<std::string>{}(s.name) * 31 + std::hash<std::string>{}(s.entry) * 17 + s.text.size();
@@ -88,12 +88,26 @@ class JitContext final : public Context {
 
  private:
   Result<KernelRecord> build(const Source& source, std::stop_token stop) {
+    const Key request = store_->request_key(source);
+    bool is_shared = true;
+    const auto make = [&] {
+      is_shared = false;
+      return load(source, request, stop);
+    };
+    KV_TRY(record, device_->get(source, request, !store_->is_sealed(), stop, make));
+    ++kernels_;
+    bytes_ += record.code_bytes;
+    memory_hits_ += is_shared;
+    shared_kernels_ += is_shared;
+    return record;
+  }
+
+  Result<KernelRecord> load(const Source& source, const Key& request, std::stop_token stop) {
     KernelRecord record;
     record.name = source.name;
-    const auto load = [&](const Store::Found& found) -> Result<void> {
+    const auto use = [&](const Store::Found& found) -> Result<void> {
       const Artefact& artefact = found.entry.artefact;
-      const bool was_there = device_->find(source, found.key) != nullptr;
-      KV_TRY(kernel, device_->load(source, found.key, artefact));
+      KV_TRY(kernel, device_->backend()->load(source, artefact));
       record.kernel = std::move(kernel);
       record.key = found.key.hex;
       record.origin = found.origin;
@@ -102,12 +116,9 @@ class JitContext final : public Context {
       record.spill_bytes = artefact.spill_store_bytes + artefact.spill_load_bytes;
       record.compile_ms = artefact.compile_ms;
       record.code_bytes = artefact.bytes.size();
-      ++kernels_;
-      bytes_ += record.code_bytes;
-      shared_kernels_ += was_there;
       return {};
     };
-    KV_CHECK(store_->get(source, load, stop));
+    KV_CHECK(store_->get(source, request, use, stop));
     return record;
   }
 

@@ -1,4 +1,5 @@
-// Context: one device and its kernels. get() is the whole JIT: memory, then what the Store finds or compiles, loaded.
+// Context: one device and its kernels. get() is the whole JIT: memory, its own and that of the device's other contexts, then what the
+// Store finds or compiles, loaded.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include <cstdint>
@@ -10,21 +11,12 @@
 #include "generator/result.hpp"
 #include "generator/source.hpp"
 #include "runtime/backend.hpp"
+#include "runtime/kernel_record.hpp"
 #include "runtime/options.hpp"
 #include "runtime/shared_device.hpp"
 #include "runtime/store.hpp"
 
 namespace kvjit {
-
-struct KernelRecord {     // a kernel in use: what ran, exactly
-  std::string name, key;  // key: 64 hex digits
-  Origin origin = Origin::compiled;
-  double ready_ms = 0;    // what this get() cost
-  double compile_ms = 0;  // of the compile that made it, wherever that was; 0: not known
-  int registers = 0, stack_bytes = 0, spill_bytes = 0;
-  std::uint64_t code_bytes = 0;
-  std::shared_ptr<Kernel> kernel;
-};
 
 // What a context holds in memory, and what all contexts of its device in this process hold together.
 struct ContextMemory {

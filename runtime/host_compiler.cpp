@@ -164,7 +164,7 @@ Result<Artefact> HostCompiler::compile(const Source& source, std::stop_token sto
   if (mkdir((folder.path() / "simt").c_str(), 0700) != 0)
     return fail(Code::environment, fmt::format("cannot make a folder: {}", std::strerror(errno)));
   KV_CHECK(write_text(folder.path() / "simt/cpu.hpp", seam_));
-  KV_CHECK(write_text(folder.path() / "kernel.cu", source.text));
+  KV_CHECK(write_text(folder.path() / "kernel.cu", source.text.str()));
 
   std::vector<std::string> arguments = {program_};
   arguments.insert(arguments.end(), options_.begin(), options_.end());

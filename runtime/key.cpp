@@ -31,7 +31,7 @@ Key make_key(const Source& source, ArtefactKind kind, const std::vector<std::str
                 {"kind", to_string(kind)},
                 {"arch", source.arch},
                 {"entry", source.entry},
-                {"text", text_piece(source.text)}};
+                {"text", text_piece(source.text.str())}};
   for (const auto& option : options) key.pieces.emplace_back("option", option);
 
   key.hex = hex(sha256(delimited(key)));

@@ -116,7 +116,7 @@ class NvrtcCompiler final : public Compiler {
     const auto begin = std::chrono::steady_clock::now();
     nvrtcProgram program = nullptr;
     const std::string file = source.name + ".cu";
-    KV_CHECK(check(api_.nvrtcCreateProgram(&program, source.text.c_str(), file.c_str(), 0, nullptr, nullptr),
+    KV_CHECK(check(api_.nvrtcCreateProgram(&program, source.text.str().c_str(), file.c_str(), 0, nullptr, nullptr),
                    "nvrtcCreateProgram"));
     const auto destroy = [this](nvrtcProgram made) { api_.nvrtcDestroyProgram(&made); };
     const std::unique_ptr<NvrtcProgramOpaque, decltype(destroy)> owner(program, destroy);

@@ -153,9 +153,12 @@ Role role_of_codec(const ProgramSource& source, Role role, const kv::CodecArgs& 
 
 Result<std::shared_ptr<Program>> Program::create(std::shared_ptr<Context> context, ProgramSource source,
                                                  std::stop_token stop) {
-  const auto program = std::make_shared<Program>();
-  program->context_ = std::move(context);
-  program->source_ = std::move(source);
+  return create(std::move(context), std::make_shared<const ProgramSource>(std::move(source)), std::move(stop));
+}
+
+Result<std::shared_ptr<Program>> Program::create(std::shared_ptr<Context> context,
+                                                 std::shared_ptr<const ProgramSource> source, std::stop_token stop) {
+  const auto program = std::make_shared<Program>(std::move(context), std::move(source));
   for (const Role role : program->roles_of_attention())
     if (program->source_.kernels.count(role)) KV_CHECK(program->kernel(role, stop));
   return program;

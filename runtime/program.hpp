@@ -102,8 +102,15 @@ struct LaunchReport {
 
 class Program {
  public:
+  // Programs of one source may share it.
+  static Result<std::shared_ptr<Program>> create(std::shared_ptr<Context> context,
+                                                 std::shared_ptr<const ProgramSource> source,
+                                                 std::stop_token stop = {});
   static Result<std::shared_ptr<Program>> create(std::shared_ptr<Context> context, ProgramSource source,
                                                  std::stop_token stop = {});
+  // create() is what makes one ready to run.
+  Program(std::shared_ptr<Context> context, std::shared_ptr<const ProgramSource> source)
+      : context_(std::move(context)), shared_source_(std::move(source)), source_(*shared_source_) {}
 
   const ProgramSource& source() const { return source_; }
   std::size_t workspace_bytes(const AttentionCall& call) const;
@@ -126,8 +133,8 @@ class Program {
   // The kernel that serves such a call of quantise or dequantise: one for many rows at once, or one for any row.
   Role codec_role(int side, bool is_writing, const kv::CodecArgs& args) const;
   // quantise or dequantise of the tokens that slots name; args has none. kernel: of codec_role, made for slots of that type.
-  Result<void> by_slots(int side, const kv::CodecArgs& args, const SlotNumbers& slots, const Source& kernel, Stream stream,
-                        const CheckBounds& check = {}) const;
+  Result<void> by_slots(int side, const kv::CodecArgs& args, const SlotNumbers& slots, const Source& kernel,
+                        Stream stream, const CheckBounds& check = {}) const;
   // quantise of rows that turn to their positions first; table: where slots are not given.
   Result<void> quantise_rope(int side, const kv::CodecArgs& args, const kv::RopeArgs& rope, const Source& kernel,
                              Stream stream, const kv::PageTable& table = {}, const CheckBounds& check = {},
@@ -139,8 +146,9 @@ class Program {
 
  private:
   std::shared_ptr<Context> context_;
-  ProgramSource source_;
-  mutable std::mutex mutex_;  // of kernels_
+  std::shared_ptr<const ProgramSource> shared_source_;
+  const ProgramSource& source_;  // what that points at
+  mutable std::mutex mutex_;     // of kernels_
   mutable std::map<Role, KernelRecord> kernels_;
   std::vector<Role> roles_of_attention() const;
   Result<const KernelRecord*> kernel(Role role, std::stop_token stop = {}) const;

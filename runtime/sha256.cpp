@@ -43,4 +43,16 @@ std::string hex(std::span<const std::uint8_t> bytes) {
   return text;
 }
 
+std::optional<Digest> read_digest(std::string_view hex) {
+  Digest digest{};
+  if (hex.size() != 2 * digest.size()) return std::nullopt;
+  for (std::size_t i = 0; i < hex.size(); ++i) {
+    const char c = hex[i];
+    const int digit = c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
+    if (digit < 0) return std::nullopt;
+    digest[i / 2] = static_cast<std::uint8_t>(digest[i / 2] << 4 | digit);
+  }
+  return digest;
+}
+
 }  // namespace kvjit

@@ -5,6 +5,7 @@
 
 #include <array>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -28,5 +29,6 @@ class Sha256 {
 
 Digest sha256(std::string_view text);
 std::string hex(std::span<const std::uint8_t> bytes);
+std::optional<Digest> read_digest(std::string_view hex);  // 64 digits, 0-9 and a-f
 
 }  // namespace kvjit

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include <functional>
+#include <utility>
 
 namespace kvjit {
 namespace {
@@ -35,31 +36,57 @@ Result<std::shared_ptr<SharedDevice>> SharedDevice::open_gpu(const Options& opti
 }
 
 Result<std::shared_ptr<SharedDevice>> SharedDevice::open_host(const Options& options) {
-  return open_once(fmt::format("cpu {}", options.fiber_seed), [&] { return open_cpu(options); });
+  // Unlike cubins, host objects are its compiler's own: contexts that name another share no kernels.
+  return open_once(fmt::format("cpu {} {}", options.fiber_seed, options.host_compiler),
+                   [&] { return open_cpu(options); });
 }
 
-std::shared_ptr<Kernel> SharedDevice::find(const Source& source, const Key& key) const {
-  const std::lock_guard guard(mutex_);
-  const auto known = kernels_.find(name_of(source, key));
-  return known == kernels_.end() ? nullptr : known->second.kernel.lock();
+Result<KernelRecord> SharedDevice::get(const Source& source, const Key& request, bool may_wait, std::stop_token stop,
+                                       const Make& make) {
+  const std::string name = name_of(source, request);
+  std::unique_lock lock(mutex_);
+  const auto is_idle = [&] { return !kernels_[name].is_being_made; };
+  if (may_wait && !made_.wait(lock, stop, is_idle))
+    return fail(Code::cancelled, fmt::format("waiting for {} was cancelled", source.name));
+  Entry& entry = kernels_[name];
+  if (auto kernel = entry.kernel.lock()) {
+    KernelRecord record = entry.facts;
+    record.kernel = std::move(kernel);
+    record.origin = Origin::memory;
+    return record;
+  }
+  const bool is_first = !std::exchange(entry.is_being_made, true);
+  lock.unlock();
+  // Also where `make` throws: who waits is to try for itself.
+  const auto end = [&](void*) {
+    const std::lock_guard guard(mutex_);
+    if (is_first) kernels_[name].is_being_made = false;
+    std::erase_if(kernels_, [](const auto& one) { return one.second.kernel.expired() && !one.second.is_being_made; });
+    made_.notify_all();
+  };
+  const std::unique_ptr<void, decltype(end)> ending(this, end);
+  KV_TRY(made, make());
+  return keep(name, std::move(made));
 }
 
-Result<std::shared_ptr<Kernel>> SharedDevice::load(const Source& source, const Key& key, const Artefact& artefact) {
-  if (auto known = find(source, key)) return known;
-  KV_TRY(kernel, backend_->load(source, artefact));
+KernelRecord SharedDevice::keep(const std::string& name, KernelRecord made) {
   const std::lock_guard guard(mutex_);
-  std::erase_if(kernels_, [](const auto& entry) { return entry.second.kernel.expired(); });
-  Entry& entry = kernels_[name_of(source, key)];
-  if (auto first = entry.kernel.lock()) return first;  // another context was quicker: this one's module goes
-  entry = {kernel, artefact.bytes.size()};
-  return kernel;
+  Entry& entry = kernels_[name];
+  if (auto first = entry.kernel.lock()) {  // another context was quicker: this one's module goes
+    made.kernel = std::move(first);
+    return made;
+  }
+  entry.kernel = made.kernel;
+  entry.facts = made;
+  entry.facts.kernel.reset();
+  return made;
 }
 
 LoadedCode SharedDevice::loaded() const {
   const std::lock_guard guard(mutex_);
   LoadedCode all;
   for (const auto& [name, entry] : kernels_)
-    if (!entry.kernel.expired()) ++all.kernels, all.bytes += entry.bytes;
+    if (!entry.kernel.expired()) ++all.kernels, all.bytes += entry.facts.code_bytes;
   return all;
 }
 

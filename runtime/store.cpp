@@ -93,17 +93,17 @@ Key Store::request_key(const Source& source) const {
   return make_key(source, toolchain_.kind, toolchain_.options(source));
 }
 
-Result<Key> Store::key(const Source& source) {
-  if (!toolchain_.is_identity_in_key) return request_key(source);
+Result<Key> Store::key(const Source& source, const Key& request) {
+  if (!toolchain_.is_identity_in_key) return request;
   KV_TRY(opened, compiler());
   auto list = opened->options(source);
   list.push_back("compiler " + opened->identity());
   return make_key(source, toolchain_.kind, list);
 }
 
-Result<void> Store::get(const Source& source, const Use& use, std::stop_token stop) {
-  if (from_bundles(source, use)) return {};
-  KV_TRY(key, this->key(source));
+Result<void> Store::get(const Source& source, const Key& request, const Use& use, std::stop_token stop) {
+  if (from_bundles(source, request, use)) return {};
+  KV_TRY(key, this->key(source, request));
   if (from_disk(key, use)) return {};
   // Sealed: nothing will be compiled, so nobody who compiles is waited for.
   auto lock = is_sealed_ ? Cache::Lock{} : cache_.lock(key, source.name, stop);
@@ -122,9 +122,9 @@ Result<void> Store::get(const Source& source, const Use& use, std::stop_token st
   return make(source, key, use, stop);
 }
 
-bool Store::from_bundles(const Source& source, const Use& use) {
+bool Store::from_bundles(const Source& source, const Key& request, const Use& use) {
   if (bundles_.empty()) return false;
-  std::vector<Key> keys = {request_key(source)};
+  std::vector<Key> keys = {request};
   if (toolchain_.reads_ptx)
     keys.push_back(make_key(source, ArtefactKind::ptx, nvrtc_options(source, ArtefactKind::ptx)));
   // What one entry is not good for may be the next one's task, as PTX is for later GPUs: said only if nothing serves.
@@ -144,7 +144,8 @@ Result<void> Store::make(const Source& source, const Key& key, const Use& use, s
   say("compiling " + source.name + " ...");
   KV_TRY(artefact, compiler->compile(source, stop));
   ++compiles_;
-  const Found found{key, Origin::compiled, {source.name, compiler->identity(), key, source.text, std::move(artefact)}};
+  const Found found{
+      key, Origin::compiled, {source.name, compiler->identity(), key, source.text.str(), std::move(artefact)}};
   cache_.publish(found.entry);
   if (!behind_.empty()) {
     const auto bytes = encode_entry(found.entry);

@@ -50,13 +50,18 @@ class Store {
   };
   // `use` gets what was found. If it fails on what was stored (made for another driver, say) that counts as a miss: the next place
   // is asked, and in the end it is compiled again and replaced.
+  // request: its request_key.
   using Use = std::function<Result<void>(const Found&)>;
-  Result<void> get(const Source& source, const Use& use, std::stop_token stop = {});
+  Result<void> get(const Source& source, const Key& request, const Use& use, std::stop_token stop = {});
+  Result<void> get(const Source& source, const Use& use, std::stop_token stop = {}) {
+    return get(source, request_key(source), use, std::move(stop));
+  }
 
-  Result<Key> key(const Source& source);        // of all places but bundles
-  Key request_key(const Source& source) const;  // of bundles
-  void seal() { is_sealed_ = true; }            // from now on what would have to be compiled is an error
-  CacheCounters counters() const;               // all but memory_hits
+  Result<Key> key(const Source& source) { return key(source, request_key(source)); }  // of all places but bundles
+  Key request_key(const Source& source) const;                                        // of bundles
+  void seal() { is_sealed_ = true; }  // from now on what would have to be compiled is an error
+  bool is_sealed() const { return is_sealed_; }
+  CacheCounters counters() const;  // all but memory_hits
   const std::string& folder() const { return cache_.folder(); }
   const std::vector<std::unique_ptr<Layer>>& bundles() const { return bundles_; }
   bool is_on_disk(const Key& key) const { return cache_.has(key.hex); }
@@ -68,7 +73,8 @@ class Store {
 
  private:
   Store(const Options& options, Toolchain toolchain);
-  bool from_bundles(const Source& source, const Use& use);
+  bool from_bundles(const Source& source, const Key& request, const Use& use);
+  Result<Key> key(const Source& source, const Key& request);
   bool from_layer(Layer& layer, const Key& key, const Use& use, std::vector<std::string>& complaints,
                   CacheEntry* kept = nullptr);
   bool from_disk(const Key& key, const Use& use);

@@ -10,6 +10,7 @@
 #include <thread>
 
 #include "runtime/driver.hpp"
+#include "runtime/kvjit.hpp"
 #include "runtime/parallel.hpp"
 
 namespace kvjit {
@@ -22,8 +23,20 @@ double us_since(Clock::time_point begin) {
 }
 
 Source with_nonce(Source source, int number) {
-  source.text += fmt::format("\n// nonce {} {}\n", number, Clock::now().time_since_epoch().count());
+  source.text = fmt::format("{}\n// nonce {} {}\n", source.text.str(), number, Clock::now().time_since_epoch().count());
   return source;
+}
+
+// The median run's nanoseconds for each call, after one run that is not counted.
+Result<double> ns_each(const std::function<Result<void>()>& call) {
+  constexpr int kRuns = 11, kCalls = 1000;
+  std::vector<double> times;
+  for (int run = 0; run <= kRuns; ++run) {
+    const auto begin = Clock::now();
+    for (int i = 0; i < kCalls; ++i) KV_CHECK(call());
+    if (run > 0) times.push_back(us_since(begin) * 1000 / kCalls);
+  }
+  return median(times);
 }
 
 constexpr int kGroups = 21, kLaunches = 100;  // a group stays below what the driver queues before it waits
@@ -102,6 +115,34 @@ Result<std::vector<double>> cold_compiles(const Options& options, bool is_gpu, c
     times.push_back(artefact.compile_ms);
   }
   return times;
+}
+
+Result<double> memory_hit(Context& context, const Source& source) {
+  return ns_each([&]() -> Result<void> {
+    KV_TRY(record, context.get(source));
+    if (record.origin != Origin::memory) return fail(Code::internal, source.name + " was not in memory");
+    return {};
+  });
+}
+
+Result<double> program_again(const Options& options, const std::string& toml) {
+  auto error = api::sized<kvjit_error>();
+  const auto check = [&error](kvjit_status status) -> Result<void> {
+    if (status == KVJIT_OK) return {};
+    return fail(static_cast<Code>(status), error.message);
+  };
+  auto asked = api::sized<kvjit_context_options>();
+  asked.device = options.device == DeviceKind::gpu ? KVJIT_DEVICE_GPU : KVJIT_DEVICE_CPU;
+  asked.ordinal = options.device_ordinal;
+  asked.cache_dir = options.cache_dir.c_str();
+  api::Context context;
+  api::Program first;
+  KV_CHECK(check(context.open(asked, error)));
+  KV_CHECK(check(first.open(context, toml.c_str(), "spec", nullptr, error)));
+  return ns_each([&]() -> Result<void> {
+    api::Program again;
+    return check(again.open(context, toml.c_str(), "spec", nullptr, error));
+  });
 }
 
 Result<double> warm_many(const Options& options, const Source& source, int count) {

@@ -1,4 +1,4 @@
-// What the runtime costs (`kvjit bench --runtime`): a kernel cold, from disk, from a bundle and from memory; a hundred at once; a
+// What the runtime costs (`kvjit bench --runtime`): a kernel cold, from disk, from a bundle, from memory and from another context; a hundred at once; a
 // launch beside the driver's own. Printed, never asserted: a timed test fails on the day the machine is busy.
 // SPDX-License-Identifier: MIT
 #pragma once
@@ -16,6 +16,11 @@ double median(std::vector<double> numbers);  // of at least one
 
 // Milliseconds of a compile, `runs` times, of texts that no cache below the compiler can have seen.
 Result<std::vector<double>> cold_compiles(const Options& options, bool is_gpu, const Source& source, int runs);
+
+// Nanoseconds in which a context finds a kernel that it has: the median of some runs of many.
+Result<double> memory_hit(Context& context, const Source& source);
+// The same of a program in the C interface, of a spec that another one is made of: found, made, its kernel found, destroyed.
+Result<double> program_again(const Options& options, const std::string& toml);
 
 // Milliseconds in which `count` kernels that are like the source are compiled on all threads, into memory.
 Result<double> warm_many(const Options& options, const Source& source, int count);

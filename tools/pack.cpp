@@ -6,32 +6,21 @@
 
 #include <algorithm>
 #include <chrono>
+#include <filesystem>
 #include <mutex>
-#include <nlohmann/json.hpp>
 #include <set>
 
 #include "generator/problem.hpp"
 #include "generator/program.hpp"
+#include "runtime/manifest.hpp"
 #include "runtime/parallel.hpp"
-#include "runtime/sha256.hpp"
+#include "tools/files.hpp"
 
 namespace kvjit {
 namespace {
 
 // For which no shape was measured, so that it is served as every such device is.
 constexpr const char* kUnknownDevice = "a device that nobody measured";
-
-const char* extension(ArtefactKind kind) {
-  switch (kind) {
-    case ArtefactKind::cubin:
-      return ".cubin";
-    case ArtefactKind::ptx:
-      return ".ptx";
-    case ArtefactKind::host_object:
-      return ".so";
-  }
-  return ".bin";
-}
 
 }  // namespace
 
@@ -49,9 +38,19 @@ Result<std::vector<Source>> sources_to_pack(const Spec& spec, const Registry& re
     problem.device = device;
     KV_TRY(program, make_program(problem, registry));
     for (auto& [role, source] : program.kernels)
-      if (texts.insert(source.text).second) sources.push_back(std::move(source));
+      if (texts.insert(source.text.str()).second) sources.push_back(std::move(source));
   }
   return sources;
+}
+
+Result<std::vector<Source>> operations_to_pack(const std::vector<Spec>& specs, const Registry& registry,
+                                               const std::string& arch, const OperationSet& operations) {
+  std::vector<Problem> problems;
+  for (const Spec& spec : specs) {
+    KV_TRY(problem, resolve(spec, registry, arch));
+    problems.push_back(std::move(problem));
+  }
+  return operation_kernels(problems, operations, registry);
 }
 
 bool is_for_later_gpus(const std::string& arch) { return !arch.empty() && arch.back() >= '0' && arch.back() <= '9'; }
@@ -98,31 +97,14 @@ Result<std::vector<CacheEntry>> entries_of(Store& store, const std::vector<Sourc
   return entries;
 }
 
-std::string file_name(const CacheEntry& entry) {
-  return fmt::format("{}.{}{}", entry.name, entry.key.hex.substr(0, 12), extension(entry.artefact.kind));
-}
-
-std::string manifest_text(const std::vector<CacheEntry>& entries) {
-  nlohmann::ordered_json kernels = nlohmann::ordered_json::array();
-  for (const CacheEntry& entry : entries) {
-    const Artefact& artefact = entry.artefact;
-    nlohmann::ordered_json kernel = {
-        {"file", file_name(entry)},
-        {"name", entry.name},
-        {"key", entry.key.hex},
-        {"arch", piece(entry.key, "arch")},
-        {"entry", piece(entry.key, "entry")},
-        {"kind", to_string(artefact.kind)},
-        {"compiler", entry.compiler},
-        {"bytes", artefact.bytes.size()},
-        {"sha256", hex(sha256({reinterpret_cast<const char*>(artefact.bytes.data()), artefact.bytes.size()}))}};
-    if (artefact.kind == ArtefactKind::cubin)
-      kernel.update({{"registers", artefact.registers},
-                     {"stack_bytes", artefact.stack_bytes},
-                     {"spill_bytes", artefact.spill_store_bytes + artefact.spill_load_bytes}});
-    kernels.push_back(std::move(kernel));
-  }
-  return nlohmann::ordered_json{{"kvjit", KVJIT_VERSION}, {"kernels", kernels}}.dump(2) + "\n";
+Result<void> write_folder(const std::string& folder, const std::vector<CacheEntry>& entries) {
+  namespace fs = std::filesystem;
+  std::error_code problem;
+  fs::create_directories(folder, problem);
+  if (problem) return fail(Code::environment, fmt::format("{}: cannot be made: {}", folder, problem.message()));
+  for (const CacheEntry& entry : entries)
+    KV_CHECK(write_bytes((fs::path(folder) / file_name(entry)).string(), entry.artefact.bytes));
+  return write_text((fs::path(folder) / "manifest.json").string(), write_manifest(entries));
 }
 
 Result<std::string> c_header_text(const std::string& name, std::span<const std::uint8_t> bytes) {

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "generator/operations.hpp"
 #include "generator/registry.hpp"
 #include "generator/spec.hpp"
 #include "runtime/store.hpp"
@@ -17,6 +18,10 @@ namespace kvjit {
 // of one name.
 Result<std::vector<Source>> sources_to_pack(const Spec& spec, const Registry& registry, const std::string& arch,
                                             bool is_for_gpu);
+
+// The kernels that only calls ask for, of some operations on the caches of all specs of an arch.
+Result<std::vector<Source>> operations_to_pack(const std::vector<Spec>& specs, const Registry& registry,
+                                               const std::string& arch, const OperationSet& operations);
 
 // Machine code of sm_90a runs on no other GPU, nor does its PTX; that of sm_90 runs on later ones.
 bool is_for_later_gpus(const std::string& arch);
@@ -33,8 +38,8 @@ std::string progress_text(const PackProgress& progress);  // "12/340 4 s, 110 s 
 Result<std::vector<CacheEntry>> entries_of(Store& store, const std::vector<Source>& sources, unsigned threads,
                                            const std::function<void(const PackProgress&)>& progress);
 
-std::string file_name(const CacheEntry& entry);                     // in a folder: name, key's beginning, kind
-std::string manifest_text(const std::vector<CacheEntry>& entries);  // JSON: what each file is
+// A bundle as a folder (runtime/manifest.hpp); the manifest comes last.
+Result<void> write_folder(const std::string& folder, const std::vector<CacheEntry>& entries);
 // `unsigned char NAME[]` and `NAME_size`, for kvjit_context_options.bundle_bytes.
 Result<std::string> c_header_text(const std::string& name, std::span<const std::uint8_t> bytes);
 

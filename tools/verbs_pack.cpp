@@ -9,6 +9,7 @@
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
+#include <map>
 #include <memory>
 #include <thread>
 
@@ -25,7 +26,7 @@ namespace fs = std::filesystem;
 
 struct PackArgs {
   std::vector<std::string> specs, archs;
-  std::string output, sign_file, list_file, new_key_file;
+  std::string output, operations, sign_file, list_file, new_key_file;
   bool has_ptx = false;
   unsigned threads = std::max(1u, std::thread::hardware_concurrency());
 };
@@ -68,13 +69,20 @@ Result<int> make_key_file(const Cli& cli, const std::string& file) {
 Result<std::vector<Source>> collect(const Cli& cli, const PackArgs& args, bool is_for_gpu) {
   KV_TRY(registry, cli.registry());
   KV_TRY(specs, cli.specs(args.specs));
+  KV_TRY(operations, read_operations(args.operations));
   std::vector<Source> sources;
+  std::map<std::string, std::vector<Spec>> by_arch;
   for (const Spec& spec : specs) {
     KV_TRY(archs, cli.archs(spec, args.archs, is_for_gpu));
     for (const std::string& arch : archs) {
       KV_TRY(more, sources_to_pack(spec, registry, arch, is_for_gpu));
       std::move(more.begin(), more.end(), std::back_inserter(sources));
+      by_arch[arch].push_back(spec);
     }
+  }
+  for (const auto& [arch, those] : by_arch) {
+    KV_TRY(more, operations_to_pack(those, registry, arch, operations));
+    std::move(more.begin(), more.end(), std::back_inserter(sources));
   }
   return sources;
 }
@@ -95,15 +103,6 @@ Result<std::vector<CacheEntry>> compile(const Cli& cli, const PackArgs& args, co
   const CacheCounters counted = store->counters();
   cli.talk(fmt::format("{} compiled, {} from the cache", counted.compiles, counted.disk_hits));
   return entries;
-}
-
-Result<void> write_folder(const std::string& folder, const std::vector<CacheEntry>& entries) {
-  std::error_code problem;
-  fs::create_directories(folder, problem);
-  if (problem) return fail(Code::environment, fmt::format("{}: cannot be made: {}", folder, problem.message()));
-  for (const CacheEntry& entry : entries)
-    KV_CHECK(write_bytes((fs::path(folder) / file_name(entry)).string(), entry.artefact.bytes));
-  return write_text((fs::path(folder) / "manifest.json").string(), manifest_text(entries));
 }
 
 Result<int> pack(const Cli& cli, const PackArgs& args) {
@@ -168,13 +167,15 @@ void add_pack_verb(CLI::App& app, Cli& cli) {
       ->delimiter(',')
       ->allow_extra_args(false)
       ->type_name("A,B");
+  verb->add_option("--operations", args->operations, "kernels too that only calls ask for: of slots,rope,shift,copy")
+      ->type_name("LIST");
   verb->add_flag("--ptx", args->has_ptx, "PTX too, of archs that end in no letter: for GPUs that come later");
   verb->add_option("-j", args->threads, "compile on N threads")->type_name("N");
   verb->add_option("-o,--output", args->output, "FILE.kvb, FILE.h (bytes for C), or DIR/ (files and manifest.json)");
   verb->add_option("--sign", args->sign_file, "sign with this key")->type_name("KEYFILE");
   verb->add_option("--new-key", args->new_key_file, "make a key to sign with, and print its public half")
       ->type_name("KEYFILE");
-  verb->add_option("--list", args->list_file, "what a bundle holds, each entry checked")->type_name("FILE.kvb");
+  verb->add_option("--list", args->list_file, "what a bundle holds, each entry checked")->type_name("BUNDLE");
   verb->callback([&cli, args] { cli.action = [&cli, args] { return pack(cli, *args); }; });
 }
 

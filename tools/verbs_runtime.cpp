@@ -132,23 +132,45 @@ Result<int> bench_runtime(const Cli& cli, const RuntimeBench& args) {
                                     true));
   note("bundle_hit_ms", bundled, "bundle hit", fmt::format("{:.2f} ms (second process, no compiler)", bundled));
 
-  constexpr int kMemoryRuns = 10000;
-  const auto start = std::chrono::steady_clock::now();
-  for (int i = 0; i < kMemoryRuns; ++i) KV_CHECK(first->get(source));
-  const double ns =
-      std::chrono::duration<double, std::nano>(std::chrono::steady_clock::now() - start).count() / kMemoryRuns;
-  note("same_text_ns", ns, "same text",
-       fmt::format("{:.0f} ns to find its kernel ({} bytes compared)", ns, source.text.size()));
+  KV_TRY(same_ns, memory_hit(*first, source));
+  note("same_kernel_ns", same_ns, "memory hit",
+       fmt::format("{:.0f} ns for a context to find the kernel again", same_ns));
+  Source equal = source;
+  equal.text = std::string(source.text.str());
+  KV_TRY(equal_ns, memory_hit(*first, equal));
+  note("equal_text_ns", equal_ns, "",
+       fmt::format("{:.0f} ns of a text generated anew ({} bytes compared)", equal_ns, source.text.size()));
+  if (cli.spec_dirs.empty()) {
+    KV_TRY(toml, read_text(args.spec));
+    KV_TRY(again_ns, program_again(fresh, toml));
+    note("same_spec_ns", again_ns, "", fmt::format("{:.0f} ns for kvjit_program_create of a spec in use", again_ns));
+  }
   KV_TRY(registry, cli.registry());
   KV_TRY(ready, make_ready(spec, registry, first));
+  constexpr int kMemoryRuns = 10000;
   const auto lookup = std::chrono::steady_clock::now();
   std::size_t found = 0;
   for (int i = 0; i < kMemoryRuns; ++i) found += ready.program->record(Role::attend) != nullptr;
   const double record_ns =
       std::chrono::duration<double, std::nano>(std::chrono::steady_clock::now() - lookup).count() / kMemoryRuns;
   if (found != kMemoryRuns) return fail(Code::internal, "a program without its attend kernel");
-  note("memory_hit_ns", record_ns, "memory hit",
-       fmt::format("{:.0f} ns for a program to find its kernel, once a launch", record_ns));
+  note("memory_hit_ns", record_ns, "",
+       fmt::format("{:.0f} ns for a program to find its own, once a launch", record_ns));
+
+  Options apart = fresh;
+  apart.cache_dir = "off";
+  KV_TRY(second, Context::open(apart));
+  KV_TRY(shared, second->get(source));
+  const ContextMemory memory = second->memory();
+  if (memory.shared_kernels != 1 || second->counters().compiles != 0)
+    return fail(Code::internal, "a second context did not share the kernel of the first");
+  data["shared_kernels"] = memory.shared_kernels, data["device_kernels"] = memory.device.kernels;
+  data["device_code_bytes"] = memory.device.bytes;
+  note("shared_ms", shared.ready_ms, "two contexts",
+       fmt::format(
+           "{:.2f} ms for the second, with no cache, to share the first one's kernel; on the device {} kernel(s), "
+           "{}, once for both",
+           shared.ready_ms, memory.device.kernels, byte_count(static_cast<double>(memory.device.bytes))));
 
   KV_TRY(all_ms, warm_many(fresh, source, many));
   note("warm_ms", all_ms, "warm-up",

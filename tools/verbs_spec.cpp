@@ -119,11 +119,11 @@ Result<int> emit_text(const Cli& cli, const SpecArgs& args) {
                    {"threads", source->threads},
                    {"shared_bytes", source->shared_bytes}};
     if (args.out_dir.empty()) {
-      text += source->text;
-      result["text"] = source->text;
+      text += source->text.str();
+      result["text"] = source->text.str();
     } else {
       const std::string file = (fs::path(args.out_dir) / (source->name + ".cu")).string();
-      KV_CHECK(write_text(file, source->text));
+      KV_CHECK(write_text(file, source->text.str()));
       text += file + "\n";
       result["file"] = file;
     }

@@ -41,7 +41,7 @@ inline bool is_known(const std::string& arch) {
 class Kernels {
  public:
   void add(const Source& source) {
-    if (texts_.insert(source.text).second) jobs_.push_back(source);
+    if (texts_.insert(source.text.str()).second) jobs_.push_back(source);
   }
   std::size_t size() const { return jobs_.size(); }
 

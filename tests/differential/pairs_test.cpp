@@ -159,7 +159,10 @@ Planned mutated(const Mutation& mutation, const std::string& arch) {
   const Case test{mutation.k, mutation.v, 128, 4, 2, Layout::planar, true};
   Planned right = planned(registry(), test, arch);
   if (!mutation.file) {
-    mutate(right.source.kernels.at(Role::attend).text, mutation);
+    Text& kernel = right.source.kernels.at(Role::attend).text;
+    std::string text = kernel.str();
+    mutate(text, mutation);
+    kernel = text;
     return right;
   }
   FileSet files = embedded_files();

@@ -1,4 +1,4 @@
-// The readers: specs and every kind of TOML file, hooks, .npy, safetensors, entries of the cache, bundles, replies of a server.
+// The readers: specs and every kind of TOML file, hooks, .npy, safetensors, entries of the cache, bundles, manifests, replies of a server.
 // SPDX-License-Identifier: MIT
 #include "tests/fuzz/readers.hpp"
 
@@ -16,6 +16,7 @@
 #include "generator/registry.hpp"
 #include "runtime/bundle.hpp"
 #include "runtime/cache_entry.hpp"
+#include "runtime/manifest.hpp"
 #include "runtime/remote.hpp"
 #include "tools/npy.hpp"
 #include "tools/safetensors.hpp"
@@ -164,6 +165,18 @@ std::vector<Bytes> bundle_seeds() {
   return {write_bundle({sample_entry("a"), sample_entry("b")}, nullptr), write_bundle({}, nullptr)};
 }
 
+bool read_manifest_file(std::span<const std::uint8_t> bytes) {
+  const auto rows = read_manifest(text_of(bytes));
+  if (!is_taken(rows)) return false;
+  for (const ManifestRow& row : *rows)
+    if (row.file.find('/') != std::string::npos || !decode_entry(row.entry.key.hex, encode_entry(row.entry)))
+      std::abort();
+  return true;
+}
+std::vector<Bytes> manifest_seeds() {
+  return {bytes_of(write_manifest({sample_entry("a"), sample_entry("b")})), bytes_of(write_manifest({}))};
+}
+
 bool read_reply(std::span<const std::uint8_t> bytes) {
   const auto action = decode_action(bytes);
   if (action && action->sha256.size() != 64) std::abort();
@@ -186,6 +199,7 @@ const std::vector<Reader>& readers() {
       {"sealed_entry", read_sealed_entry, entry_seeds},
       {"bundle", read_bundle, bundle_seeds},
       {"sealed_bundle", read_sealed_bundle, bundle_seeds},
+      {"manifest", read_manifest_file, manifest_seeds},
       {"reply", read_reply, reply_seeds}};
   return all;
 }

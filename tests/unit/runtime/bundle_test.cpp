@@ -16,8 +16,8 @@ CacheEntry entry_of(const Source& source) {
   entry.name = source.name;
   entry.compiler = "fake 1.0";
   entry.key = make_key(source, ArtefactKind::cubin, {"-fake"});
-  entry.text = source.text;
-  entry.artefact.bytes.assign(source.text.begin(), source.text.end());
+  entry.text = source.text.str();
+  entry.artefact.bytes.assign(source.text.str().begin(), source.text.str().end());
   entry.artefact.registers = 33;
   entry.artefact.log = "compile time 12 ms";
   entry.artefact.compile_ms = 12;

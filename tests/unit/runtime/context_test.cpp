@@ -52,7 +52,7 @@ TEST_CASE_FIXTURE(Fixture, "sources that differ in one field are different kerne
     const auto record = both->get(source);
     REQUIRE(record);
     CHECK(record->origin != Origin::memory);
-    CHECK(text_of(*record) == source.text);
+    CHECK(text_of(*record) == source.text.str());
   }
   CHECK(world.compiled == 2);  // shared_bytes is a fact of the launch: a new kernel from the same artefact
 }

@@ -66,7 +66,7 @@ class FakeCompiler : public Compiler {
     }
     if (world_.fails) return fail(Code::compile, "refused");
     Artefact artefact;
-    artefact.bytes.assign(source.text.begin(), source.text.end());
+    artefact.bytes.assign(source.text.str().begin(), source.text.str().end());
     artefact.registers = 33;
     artefact.spill_store_bytes = 4;
     artefact.spill_load_bytes = 8;

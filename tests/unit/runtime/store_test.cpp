@@ -46,6 +46,65 @@ TEST_CASE_FIXTURE(Fixture, "contexts of one device share what is loaded, for as 
   CHECK(device->loaded().kernels == 1);
 }
 
+TEST_CASE_FIXTURE(Fixture, "contexts of one device compile a kernel once, with no cache too") {
+  device = std::make_shared<SharedDevice>(std::make_shared<FakeBackend>());
+  options.cache_dir = "off";
+  world.takes = std::chrono::milliseconds(50);
+  const std::vector<std::shared_ptr<Context>> all = {context(), context(), context()};
+  std::vector<std::thread> threads;
+  std::atomic<int> good{0};
+  for (int i = 0; i < 9; ++i)
+    threads.emplace_back([&, i] {
+      const auto record = all[static_cast<std::size_t>(i) % 3]->get(sample());
+      good += record && text_of(*record) == "kernel text" && record->registers == 33 && record->spill_bytes == 12;
+    });
+  for (std::thread& thread : threads) thread.join();
+  CHECK(good == 9);
+  CHECK(world.compiled == 1);
+  std::uint64_t compiles = 0, shared = 0, hits = 0;
+  for (const auto& one : all) {
+    compiles += one->counters().compiles, hits += one->counters().memory_hits;
+    shared += one->memory().shared_kernels;
+    CHECK(one->memory().own.kernels == 1);
+  }
+  CHECK(compiles == 1);
+  CHECK(shared == 2);
+  CHECK(hits == 8);
+  CHECK(device->loaded().kernels == 1);
+}
+
+TEST_CASE_FIXTURE(
+    Fixture,
+    "a context that waits for another's compile: sealed it does not, stopped it ends, failed it tries itself") {
+  device = std::make_shared<SharedDevice>(std::make_shared<FakeBackend>());
+  options.cache_dir = "off";
+  world.takes = std::chrono::milliseconds(300);
+  world.heeds_stop = true;
+  const auto first = context(), second = context();
+  std::stop_source stop;
+  std::thread maker([&] { CHECK(first->get(sample(), stop.get_token()).error().code == Code::cancelled); });
+  while (world.compiled == 0) std::this_thread::yield();
+  SUBCASE("sealed") {
+    second->store()->seal();
+    CHECK(second->get(sample()).error().code == Code::sealed);
+    CHECK(world.compiled == 1);
+  }
+  SUBCASE("stopped") {
+    std::stop_source own;
+    own.request_stop();
+    CHECK(second->get(sample(), own.get_token()).error().code == Code::cancelled);
+    CHECK(world.compiled == 1);
+  }
+  SUBCASE("the first one gives up") {
+    std::thread waiter([&] { CHECK(second->get(sample())->origin == Origin::compiled); });
+    stop.request_stop();
+    waiter.join();
+    CHECK(world.compiled == 2);
+  }
+  stop.request_stop();
+  maker.join();
+}
+
 TEST_CASE("contexts opened alike share their back-end") {
   Options options;
   options.device = DeviceKind::cpu;
@@ -54,8 +113,12 @@ TEST_CASE("contexts opened alike share their back-end") {
   REQUIRE(first);
   REQUIRE(second);
   CHECK((*first)->backend() == (*second)->backend());
-  options.fiber_seed = 3;
-  CHECK((*Context::open(options))->backend() != (*first)->backend());
+  Options other = options;
+  other.fiber_seed = 3;
+  CHECK((*Context::open(other))->backend() != (*first)->backend());
+  other = options;
+  other.host_compiler = "/usr/bin/another";  // whose objects are not the first one's
+  CHECK((*Context::open(other))->backend() != (*first)->backend());
 }
 
 TEST_CASE_FIXTURE(Fixture, "a request that is cancelled ends; who waits for the same kernel gets it all the same") {
@@ -210,8 +273,8 @@ TEST_CASE_FIXTURE(Fixture, "killed at any moment of publishing, a process leaves
     if (child == 0) {
       Cache cache(options);
       const Key key = make_key(source, ArtefactKind::cubin, {"-fake"});
-      CacheEntry entry{source.name, "fake 1.0", key, source.text, {}};
-      entry.artefact.bytes.assign(source.text.begin(), source.text.end());
+      CacheEntry entry{source.name, "fake 1.0", key, source.text.str(), {}};
+      entry.artefact.bytes.assign(source.text.str().begin(), source.text.str().end());
       for (;;) cache.publish(entry);  // without end, so that the kill always falls into it
     }
     std::this_thread::sleep_for(std::chrono::microseconds(3000 + 1777 * (round % 17)));
