@@ -46,6 +46,38 @@ Result<void> attention(kvjit_program* program, const kvjit_attention_call* call,
   return {};
 }
 
+template <class Known>
+kvjit_status supported(const Known& registry_of, const char* toml, const char* arch, char* reasons,
+                       size_t reasons_size) {
+  std::vector<std::string> refusals;
+  kvjit_status first = KVJIT_OK;
+  const auto refuse = [&](const Error& error, const std::string& prefix) {
+    if (first == KVJIT_OK) first = static_cast<kvjit_status>(error.code);
+    std::string text = kvjit::render(error);
+    if (!text.empty() && text.back() == '\n') text.pop_back();
+    refusals.push_back(prefix + text);
+  };
+  const kvjit_status status = guarded(nullptr, [&]() -> Result<void> {
+    if (!toml) return refuse({Code::usage, "toml is NULL"}, ""), Result<void>{};
+    const auto known = registry_of();
+    if (!known) return refuse(known.error(), ""), Result<void>{};
+    const Result<std::vector<kvjit::Spec>> specs = kvjit::parse_all(toml, "spec", **known);
+    if (!specs) return refuse(specs.error(), ""), Result<void>{};
+    for (const kvjit::Spec& spec : *specs) {
+      const std::vector<std::string> archs = arch ? std::vector<std::string>{arch} : spec.archs;
+      if (archs.empty())
+        return refuse({Code::usage, "the spec names no arch; pass one, such as sm_90a"}, ""), Result<void>{};
+      for (const std::string& asked : archs)
+        if (const auto made = generate(spec, **known, asked, ""); !made)
+          refuse(made.error(), fmt::format("{}{}{}: ", spec.label, spec.label.empty() ? "" : " ", asked));
+    }
+    return {};
+  });
+  if (reasons)
+    copy_text(reasons, reasons_size, status == KVJIT_OK ? lines(refusals) : "no answer: out of memory or a bug");
+  return status == KVJIT_OK ? first : status;
+}
+
 }  // namespace
 
 int kvjit_version(void) { return KVJIT_VERSION_NUMBER; }
@@ -87,33 +119,16 @@ kvjit_status kvjit_synchronize(kvjit_context* context, void* stream, kvjit_error
 }
 
 kvjit_status kvjit_supported(const char* toml, const char* arch, char* reasons, size_t reasons_size) {
-  std::vector<std::string> refusals;
-  kvjit_status first = KVJIT_OK;
-  const auto refuse = [&](const Error& error, const std::string& prefix) {
-    if (first == KVJIT_OK) first = static_cast<kvjit_status>(error.code);
-    std::string text = kvjit::render(error);
-    if (!text.empty() && text.back() == '\n') text.pop_back();
-    refusals.push_back(prefix + text);
+  return supported([] { return registry(); }, toml, arch, reasons, reasons_size);
+}
+
+kvjit_status kvjit_context_supports(const kvjit_context* context, const char* toml, const char* arch, char* reasons,
+                                    size_t reasons_size) {
+  const auto known = [context]() -> Result<std::shared_ptr<const kvjit::Registry>> {
+    KV_CHECK(need(context, "context"));
+    return registry(*context);
   };
-  const kvjit_status status = guarded(nullptr, [&]() -> Result<void> {
-    if (!toml) return refuse({Code::usage, "toml is NULL"}, ""), Result<void>{};
-    const auto known = registry();
-    if (!known) return refuse(known.error(), ""), Result<void>{};
-    const Result<std::vector<kvjit::Spec>> specs = kvjit::parse_all(toml, "spec", **known);
-    if (!specs) return refuse(specs.error(), ""), Result<void>{};
-    for (const kvjit::Spec& spec : *specs) {
-      const std::vector<std::string> archs = arch ? std::vector<std::string>{arch} : spec.archs;
-      if (archs.empty())
-        return refuse({Code::usage, "the spec names no arch; pass one, such as sm_90a"}, ""), Result<void>{};
-      for (const std::string& asked : archs)
-        if (const auto made = generate(spec, asked, ""); !made)
-          refuse(made.error(), fmt::format("{}{}{}: ", spec.label, spec.label.empty() ? "" : " ", asked));
-    }
-    return {};
-  });
-  if (reasons)
-    copy_text(reasons, reasons_size, status == KVJIT_OK ? lines(refusals) : "no answer: out of memory or a bug");
-  return status == KVJIT_OK ? first : status;
+  return supported(known, toml, arch, reasons, reasons_size);
 }
 
 kvjit_status kvjit_alibi_slopes(float max_bias, int heads, float* slopes, kvjit_error* error) {

@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include "runtime/c_api_support.hpp"
+#include "runtime/sha256.hpp"
+#include "runtime/specs_folder.hpp"
 
 using namespace kvjit::c_api;
 using kvjit::Code;
@@ -67,6 +69,22 @@ Result<kvjit::Options> chosen_options(const kvjit_context_options* options) {
   return chosen;
 }
 
+Result<void> add_own_specs(const kvjit_context_options* options, kvjit_context& handle) {
+  if (!options) return {};
+  KV_TRY(given, read_struct(options, "options"));
+  std::vector<std::string> folders;
+  KV_CHECK(append(folders, given.specs_dirs, given.specs_dir_count, "specs_dirs"));
+  if (folders.empty()) return {};
+  kvjit::FileSet files = kvjit::embedded_files();
+  for (const std::string& folder : folders) KV_CHECK(kvjit::add_specs_folder(files, folder));
+  KV_TRY(loaded, load_registry(files));
+  handle.own_registry = std::move(loaded);
+  kvjit::Sha256 hash;
+  for (const auto& [name, text] : files) hash.update_delimited(name), hash.update_delimited(text);
+  handle.own_specs = kvjit::hex(hash.finish());
+  return {};
+}
+
 Result<kvjit::Store*> store_of(kvjit_context* context) {
   KV_CHECK(need(context, "context"));
   if (kvjit::Store* store = context->context->store()) return store;
@@ -79,8 +97,9 @@ kvjit_status kvjit_context_create(const kvjit_context_options* options, kvjit_co
   return guarded(error, [&]() -> Result<void> {
     KV_CHECK(need(context, "context"));
     KV_TRY(chosen, chosen_options(options));
-    KV_TRY(opened, kvjit::Context::open(chosen));
     auto handle = std::make_unique<kvjit_context>();
+    KV_CHECK(add_own_specs(options, *handle));
+    KV_TRY(opened, kvjit::Context::open(chosen));
     handle->context = std::move(opened);
     *context = handle.release();
     return {};

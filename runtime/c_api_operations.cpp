@@ -45,40 +45,39 @@ Result<kvjit::CacheCall> convert_tokens(const kvjit_cache_tokens* given, const c
 }
 
 // The kernel of a side, made once; make: by the generator.
-Result<const kvjit::Source*> made_kernel(kvjit_program* program, std::map<int, kvjit::Source>& kernels, int side,
+Result<const kvjit::Source*> made_kernel(ServedSpec& spec, std::map<int, kvjit::Source>& kernels, int side,
                                          kvjit::Source (*make)(const kvjit::CodecPlan&, const kvjit::Registry&)) {
-  KV_TRY(known, registry());
-  const std::lock_guard lock(program->mutex);
+  const std::lock_guard lock(spec.mutex);
   auto found = kernels.find(side);
   if (found == kernels.end())
-    found = kernels.emplace(side, make(kvjit::side_plan(program->problem, side), *known)).first;
+    found = kernels.emplace(side, make(kvjit::side_plan(spec.problem, side), *spec.registry)).first;
   return &found->second;
 }
 
-Result<const kvjit::Source*> slots_kernel(kvjit_program* program, kvjit::Role role, kv::SlotType type) {
-  KV_TRY(known, registry());
-  const std::lock_guard lock(program->mutex);
-  auto& kernels = program->made.by_slots;
+Result<const kvjit::Source*> slots_kernel(ServedSpec& spec, kvjit::Role role, kv::SlotType type) {
+  const std::lock_guard lock(spec.mutex);
+  auto& kernels = spec.made.by_slots;
   auto found = kernels.find({role, type});
   if (found == kernels.end()) {
-    KV_TRY(source, kvjit::make_by_slots(program->problem, role, type, *known));
+    KV_TRY(source, kvjit::make_by_slots(spec.problem, role, type, *spec.registry));
     found = kernels.emplace(std::pair{role, type}, std::move(source)).first;
   }
   return &found->second;
 }
 
 Result<const CopyKernel*> copy_kernel(kvjit_program* from, kvjit_program* to, const kvjit::CopyCall& call) {
-  KV_TRY(known, registry());
-  const CopyKey key{to->program, call.from.side, call.to.side,
+  const kvjit::Registry& known = *from->spec->registry;
+  const CopyKey key{to->spec, call.from.side, call.to.side,
                     kvjit::Program::alignment_of(call, *from->program, *to->program),
                     call.from.tokens.tensor_scale == call.to.tokens.tensor_scale};
-  const std::lock_guard lock(from->mutex);
-  auto& copies = from->made.copies;
+  const std::lock_guard lock(from->spec->mutex);
+  auto& copies = from->spec->made.copies;
   if (const auto found = copies.find(key); found != copies.end()) return &found->second;
-  KV_TRY(plan, kvjit::plan_copy(kvjit::side_plan(from->problem, key.from_side),
-                                kvjit::side_plan(to->problem, key.to_side), key.has_same_scale, key.alignment, *known));
+  KV_TRY(plan,
+         kvjit::plan_copy(kvjit::side_plan(from->spec->problem, key.from_side),
+                          kvjit::side_plan(to->spec->problem, key.to_side), key.has_same_scale, key.alignment, known));
   std::erase_if(copies, [](const auto& made) { return made.first.to.expired(); });
-  return &copies.emplace(key, CopyKernel{plan.kind, kvjit::emit_copy(plan, *known)}).first->second;
+  return &copies.emplace(key, CopyKernel{plan.kind, kvjit::emit_copy(plan, known)}).first->second;
 }
 
 // Shared by quantise and dequantise; `run` is the member of Program.
@@ -104,7 +103,7 @@ Result<void> codec(kvjit_program* program, int side, const kvjit_codec_call* cal
                                  c.slot_count};
   const kvjit::Program& runs = *program->program;
   if (!c.rope && c.slots && !(is_quantise && slots.type == kv::SlotType::i64)) {
-    KV_TRY(kernel, slots_kernel(program, runs.codec_role(side, is_quantise, args), slots.type));
+    KV_TRY(kernel, slots_kernel(*program->spec, runs.codec_role(side, is_quantise, args), slots.type));
     return runs.by_slots(side, args, slots, *kernel, c.stream, check);
   }
   if (!c.rope) {
@@ -114,7 +113,7 @@ Result<void> codec(kvjit_program* program, int side, const kvjit_codec_call* cal
   }
   if (!is_quantise) return fail(Code::usage, "rope is set for dequantise, which does not turn rows");
   KV_TRY(rope, convert_rope(c.rope));
-  KV_TRY(kernel, made_kernel(program, program->made.ropes, side, &kvjit::emit_quantise_rope));
+  KV_TRY(kernel, made_kernel(*program->spec, program->spec->made.ropes, side, &kvjit::emit_quantise_rope));
   return runs.quantise_rope(side, args, rope, *kernel, c.stream, table, check, slots);
 }
 
@@ -158,7 +157,7 @@ kvjit_status kvjit_shift(kvjit_program* program, int side, const kvjit_shift_cal
     converted.at = at, converted.rope = rope;
     converted.sequences = c.sequences, converted.tokens = c.tokens, converted.heads = c.heads;
     converted.record = static_cast<kv::CheckRecord*>(c.check);
-    KV_TRY(kernel, made_kernel(program, program->made.shifts, side, &kvjit::emit_shift));
+    KV_TRY(kernel, made_kernel(*program->spec, program->spec->made.shifts, side, &kvjit::emit_shift));
     return program->program->shift(converted, *kernel, c.stream);
   });
 }

@@ -27,30 +27,46 @@ struct kvjit_request {
 
 namespace {
 
-Result<std::unique_ptr<kvjit_program>> make(const std::shared_ptr<kvjit::Context>& context, const std::string& toml,
-                                            const std::string& file, const char* arch, std::stop_token stop) {
-  if (stop.stop_requested()) return fail(Code::cancelled, "the request was cancelled");
-  KV_TRY(known, registry());
+Result<std::shared_ptr<ServedSpec>> serve(const kvjit_context& context, const std::string& toml,
+                                          const std::string& file, const char* arch) {
+  KV_TRY(known, registry(context));
   KV_TRY(specs, kvjit::parse_all(toml, file, *known));
   if (specs.size() != 1)
     return fail(Code::unsupported,
                 fmt::format("[matrix] and [layers] give {} specs; a program is one spec", specs.size()), {file},
                 {"leave both out, or create one program for each combination and each group of layers"});
-  const kvjit::DeviceFacts& facts = context->backend()->facts();
+  const kvjit::DeviceFacts& facts = context.context->backend()->facts();
   KV_TRY(chosen, choose_arch(specs[0], arch, facts));
-  KV_TRY(generated, generate(specs[0], chosen, facts.is_gpu ? facts.name : ""));
-  KV_TRY(created, kvjit::Program::create(context, std::move(generated.source), stop));
+  KV_TRY(generated, generate(specs[0], *known, chosen, facts.is_gpu ? facts.name : ""));
+  auto served = std::make_shared<ServedSpec>();
+  served->registry = std::move(known);
+  served->problem = std::move(generated.problem);
+  served->source = std::make_shared<const kvjit::ProgramSource>(std::move(generated.source));
+  return served;
+}
+
+Result<std::unique_ptr<kvjit_program>> make(kvjit_context& context, const std::string& toml, const std::string& file,
+                                            const char* arch, std::stop_token stop) {
+  if (stop.stop_requested()) return fail(Code::cancelled, "the request was cancelled");
+  std::string asked = arch ? arch : "the device's";
+  asked.append(1, '\0').append(file).append(1, '\0').append(toml);
+  std::shared_ptr<ServedSpec> spec = context.specs.find(asked);
+  if (!spec) {
+    KV_TRY(served, serve(context, toml, file, arch));
+    spec = std::move(served);
+    context.specs.keep(asked, spec);
+  }
+  KV_TRY(created, kvjit::Program::create(context.context, spec->source, stop));
   auto handle = std::make_unique<kvjit_program>();
-  handle->context = context;
+  handle->context = context.context;
+  handle->spec = std::move(spec);
   handle->program = std::move(created);
-  handle->problem = std::move(generated.problem);
   return handle;
 }
 
 // Whatever happens becomes an outcome: nothing may leave a thread of ours.
-Result<std::unique_ptr<kvjit_program>> make_guarded(const std::shared_ptr<kvjit::Context>& context,
-                                                    const std::string& toml, const std::string& file, const char* arch,
-                                                    std::stop_token stop) {
+Result<std::unique_ptr<kvjit_program>> make_guarded(kvjit_context& context, const std::string& toml,
+                                                    const std::string& file, const char* arch, std::stop_token stop) {
   try {
     return make(context, toml, file, arch, std::move(stop));
   } catch (const std::bad_alloc&) {
@@ -68,7 +84,7 @@ kvjit_status kvjit_program_create(kvjit_context* context, const char* toml, cons
     KV_CHECK(need(context, "context"));
     KV_CHECK(need(toml, "toml"));
     KV_CHECK(need(program, "program"));
-    KV_TRY(made, make(context->context, toml, file_name ? file_name : "spec", arch, {}));
+    KV_TRY(made, make(*context, toml, file_name ? file_name : "spec", arch, {}));
     *program = made.release();
     return {};
   });
@@ -83,10 +99,10 @@ kvjit_status kvjit_program_request(kvjit_context* context, const char* toml, con
     KV_CHECK(need(request, "request"));
     auto made = std::make_unique<kvjit_request>();
     kvjit_request* const job = made.get();
-    context->workers.run([job, done, user, device = context->context, text = std::string(toml),
+    context->workers.run([job, done, user, context, text = std::string(toml),
                           file = std::string(file_name ? file_name : "spec"), named = arch != nullptr,
                           chosen = std::string(arch ? arch : "")] {
-      auto outcome = make_guarded(device, text, file, named ? chosen.c_str() : nullptr, job->stop.get_token());
+      auto outcome = make_guarded(*context, text, file, named ? chosen.c_str() : nullptr, job->stop.get_token());
       const auto status = outcome ? KVJIT_OK : static_cast<kvjit_status>(outcome.error().code);
       {
         const std::lock_guard lock(job->mutex);
@@ -153,22 +169,29 @@ kvjit_status kvjit_warm(kvjit_context* context, const kvjit_warm_call* call, kvj
     kvjit::Source none;
     none.arch = c.arch ? c.arch : facts.arch;
     KV_TRY(toolchain, context->context->store()->key(none));
-    std::vector<std::string> list = {toolchain.hex, none.arch, device, c.arch ? "named" : "own"};
+    std::vector<std::string> list = {
+        toolchain.hex,     none.arch, device, c.arch ? "named" : "own", c.operations ? c.operations : "",
+        context->own_specs};
     for (int i = 0; i < c.spec_count; ++i) {
       KV_CHECK(need(c.specs[i], "a spec of the list"));
       list.emplace_back(c.specs[i]);
     }
     const auto sources = [&]() -> Result<std::vector<kvjit::Source>> {
       std::vector<kvjit::Source> all;
-      KV_TRY(known, registry());
+      KV_TRY(known, registry(*context));
+      KV_TRY(operations, kvjit::read_operations(c.operations ? c.operations : ""));
+      std::vector<kvjit::Problem> problems;
       for (int i = 0; i < c.spec_count; ++i) {
         KV_TRY(specs, kvjit::parse_all(c.specs[i], fmt::format("spec {}", i), *known));
         for (const kvjit::Spec& spec : specs) {
           KV_TRY(arch, choose_arch(spec, c.arch, facts));
-          KV_TRY(program, generate(spec, arch, device));
+          KV_TRY(program, generate(spec, *known, arch, device));
           for (auto& [role, source] : program.source.kernels) all.push_back(std::move(source));
+          problems.push_back(std::move(program.problem));
         }
       }
+      KV_TRY(more, kvjit::operation_kernels(problems, operations, *known));
+      std::move(more.begin(), more.end(), std::back_inserter(all));
       return all;
     };
     const auto progress = [&](const kvjit::WarmProgress& p) {

@@ -16,6 +16,7 @@
 #include <string>
 #include <string_view>
 #include <tuple>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -31,9 +32,11 @@
 
 namespace kvjit::c_api {
 
-// A copy's kernel hangs on both programs, on the sides, and on what CopyPlan has of the call.
+struct ServedSpec;
+
+// A copy's kernel hangs on both specs, on the sides, and on what CopyPlan has of the call.
 struct CopyKey {
-  std::weak_ptr<Program> to;
+  std::weak_ptr<ServedSpec> to;
   int from_side, to_side, alignment;
   bool has_same_scale;
   bool operator<(const CopyKey& other) const {
@@ -53,20 +56,51 @@ struct MadeKernels {
   std::map<std::pair<Role, kv::SlotType>, Source> by_slots;
 };
 
+// What a spec became, for all programs that a context makes of it: a host that asks for one again (a program a layer) pays for no
+// generator, and its kernels are found by their one text.
+struct ServedSpec {
+  std::shared_ptr<const Registry> registry;
+  Problem problem;
+  std::shared_ptr<const ProgramSource> source;
+  std::mutex mutex;  // of what follows
+  MadeKernels made;
+};
+
+// Those that some program uses.
+class ServedSpecs {
+ public:
+  std::shared_ptr<ServedSpec> find(const std::string& asked) {
+    const std::lock_guard lock(mutex_);
+    const auto known = specs_.find(asked);
+    return known == specs_.end() ? nullptr : known->second.lock();
+  }
+  void keep(const std::string& asked, const std::shared_ptr<ServedSpec>& spec) {
+    const std::lock_guard lock(mutex_);
+    std::erase_if(specs_, [](const auto& known) { return known.second.expired(); });
+    specs_[asked] = spec;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::unordered_map<std::string, std::weak_ptr<ServedSpec>> specs_;  // by text, file and arch
+};
+
 }  // namespace kvjit::c_api
 
 struct kvjit_context {
   std::shared_ptr<kvjit::Context> context;
-  kvjit::Workers workers;  // of requests; ends before the context does
+  std::shared_ptr<const kvjit::Registry> own_registry;  // of specs_dirs; null: what is built in
+  std::string own_specs;                                // its files by a digest; "": none
+  kvjit::c_api::ServedSpecs specs;
+  kvjit::Workers workers;  // of requests; ends before what they use
 };
 
 struct kvjit_program {
   std::shared_ptr<kvjit::Context> context;
+  std::shared_ptr<kvjit::c_api::ServedSpec> spec;
   std::shared_ptr<kvjit::Program> program;
-  kvjit::Problem problem;
   std::mutex mutex;             // of what follows
   std::set<std::string> texts;  // handed out; nodes do not move
-  kvjit::c_api::MadeKernels made;
   const char* keep(const std::string& text) {
     const std::lock_guard lock(mutex);
     return texts.insert(text).first->c_str();
@@ -179,10 +213,17 @@ inline Result<void> need(const void* pointer, const char* name) {
   return {};
 }
 
-inline Result<const Registry*> registry() {
-  static const Result<Registry> loaded = Registry::load(embedded_files());
-  if (!loaded) return tl::unexpected<Error>(loaded.error());
-  return &*loaded;
+inline Result<std::shared_ptr<const Registry>> load_registry(const FileSet& files) {
+  KV_TRY(loaded, Registry::load(files));
+  return std::make_shared<const Registry>(std::move(loaded));
+}
+inline Result<std::shared_ptr<const Registry>> registry() {
+  static const Result<std::shared_ptr<const Registry>> loaded = load_registry(embedded_files());
+  return loaded;
+}
+inline Result<std::shared_ptr<const Registry>> registry(const kvjit_context& context) {
+  if (context.own_registry) return context.own_registry;
+  return registry();
 }
 
 inline Result<const SideFacts*> side_of(const kvjit_program* program, int side) {
@@ -197,11 +238,11 @@ struct Generated {
   ProgramSource source;
 };
 // device: what the program will run on, "" if that is not known.
-inline Result<Generated> generate(const Spec& spec, const std::string& arch, const std::string& device) {
-  KV_TRY(known, registry());
-  KV_TRY(problem, resolve(spec, *known, arch));
+inline Result<Generated> generate(const Spec& spec, const Registry& known, const std::string& arch,
+                                  const std::string& device) {
+  KV_TRY(problem, resolve(spec, known, arch));
   problem.device = device;
-  KV_TRY(source, make_program(problem, *known));
+  KV_TRY(source, make_program(problem, known));
   return Generated{std::move(problem), std::move(source)};
 }
 

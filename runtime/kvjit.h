@@ -1,22 +1,19 @@
-/* kvjit: attention over quantised KV caches, with kernels generated and compiled for exactly the cache at
- * hand.
+/* kvjit: attention over quantised KV caches, with kernels generated and compiled for exactly the cache at hand.
  *
- * This header is the manual of the C interface. It is C89 and names no CUDA type: a stream is `void*` (a
- * CUstream or cudaStream_t; NULL is the default stream), a device pointer is a plain pointer that only the
- * device may follow.
+ * This header is the manual of the C interface. It is C89 and names no CUDA type: a stream is `void*` (a CUstream or
+ * cudaStream_t; NULL is the default stream), a device pointer is a plain pointer that only the device may follow.
  *
  *   kvjit_context      one device, its compiler and its kernel cache
  *     kvjit_program    the kernels for one spec: quantise, dequantise, attention
  *
  * Rules that hold everywhere
- *   - A function that can fail returns a kvjit_status and takes a kvjit_error last, which may be NULL. On
- * failure outputs are untouched. Nothing is thrown, nothing falls back to something that was not asked for.
- *   - Structs that may grow start with their size. Fill them with KVJIT_INIT, then set members; zero is every
- * default. kvjit_rows, kvjit_side and kvjit_pages are parts of others and will not change.
- *   - Strings that come out stay valid as long as the handle that they came from. Strings that go in are
- * copied.
- *   - Handles may be used from several threads; a handle must not be destroyed while in use. A program keeps
- * what it needs of its context alive, so the two may be destroyed in any order.
+ *   - A function that can fail returns a kvjit_status and takes a kvjit_error last, which may be NULL. On failure
+ * outputs are untouched. Nothing is thrown, nothing falls back to something that was not asked for.
+ *   - Structs that may grow start with their size. Fill them with KVJIT_INIT, then set members; zero is every default.
+ * kvjit_rows, kvjit_side and kvjit_pages are parts of others and will not change.
+ *   - Strings that come out stay valid as long as the handle that they came from. Strings that go in are copied.
+ *   - Handles may be used from several threads; a handle must not be destroyed while in use. A program keeps what it
+ * needs of its context alive, so the two may be destroyed in any order.
  *   - Strides of tensors count elements, strides of the cache count bytes.
  *
  * Experimental until 1.0: structs only grow, but functions may still change. Check KVJIT_VERSION_NUMBER.
@@ -48,8 +45,7 @@ extern "C" {
 /* KVJIT_VERSION_NUMBER of the library that is loaded. */
 KVJIT_API int kvjit_version(void);
 
-/* Signed and 64 bits wide (the library supports 64-bit platforms only): counts of bytes and tokens, strides.
- */
+/* Signed and 64 bits wide (the library supports 64-bit platforms only): counts of bytes and tokens, strides. */
 typedef ptrdiff_t kvjit_index;
 
 /* ---- Errors ---- */
@@ -68,8 +64,8 @@ typedef enum kvjit_status {
   KVJIT_SEALED = 10      /* would have to be compiled, after kvjit_seal */
 } kvjit_status;
 
-/* Owned by the caller, overwritten by each call that gets it (also by success: status 0, empty texts). Texts
- * that are too long end in "...". */
+/* Owned by the caller, overwritten by each call that gets it (also by success: status 0, empty texts). Texts that are
+ * too long end in "...". */
 typedef struct kvjit_error {
   size_t size;
   int status;       /* a kvjit_status */
@@ -113,6 +109,10 @@ typedef struct kvjit_context_options {
   void (*cache_get)(void* user, const char* key, void (*give)(void* to, const void* entry, size_t bytes), void* to);
   void (*cache_put)(void* user, const char* key, const void* entry, size_t bytes);
   void* cache_user;
+  /* Folders with formats, rotations, archs, calibrations, policies, hooks and tuning beside those built in, as `kvjit --specs` reads
+   * them; a file of a built-in one's name replaces it. They are read by kvjit_context_create, and serve this context alone. */
+  const char* const* specs_dirs;
+  int specs_dir_count;
 } kvjit_context_options;
 
 /* options may be NULL: all defaults. */
@@ -159,15 +159,18 @@ KVJIT_API kvjit_status kvjit_synchronize(kvjit_context* context, void* stream, k
 
 /* ---- Program ---- */
 
-/* Whether a spec could be served, asked without a device. toml: NUL-terminated text. arch: "sm_90a" ..., or
- * NULL: those of the spec's [target]. Every combination of [matrix] and [layers] is asked. Returns KVJIT_OK, or the first
- * refusal's status with all reasons in `reasons` (one a line, cut with "..." at reasons_size bytes; may be
- * NULL with size 0). */
+/* Whether a spec could be served, asked without a device. toml: NUL-terminated text. arch: "sm_90a" ..., or NULL: those
+ * of the spec's [target]. Every combination of [matrix] and [layers] is asked. Returns KVJIT_OK, or the first refusal's
+ * status with all reasons in `reasons` (one a line, cut with "..." at reasons_size bytes; may be NULL with size 0). */
 KVJIT_API kvjit_status kvjit_supported(const char* toml, const char* arch, char* reasons, size_t reasons_size);
+/* The same with the specs_dirs of a context. */
+KVJIT_API kvjit_status kvjit_context_supports(const kvjit_context* context, const char* toml, const char* arch,
+                                              char* reasons, size_t reasons_size);
 
-/* Generates the kernels of a spec and makes those of attention ready: from memory, from disk, else compiled
- * (fractions of a second). file_name: for diagnostics, may be NULL. arch: NULL for the device's own. A spec
- * whose [matrix] and [layers] give more than one combination is KVJIT_UNSUPPORTED here. */
+/* Generates the kernels of a spec and makes those of attention ready: from memory, from disk, else compiled (fractions
+ * of a second). file_name: for diagnostics, may be NULL. arch: NULL for the device's own. A spec whose [matrix] and
+ * [layers] give more than one combination is KVJIT_UNSUPPORTED here. A spec that another program of the context is
+ * made of costs about a microsecond: what it became is shared. */
 KVJIT_API kvjit_status kvjit_program_create(kvjit_context* context, const char* toml, const char* file_name,
                                             const char* arch, kvjit_program** program, kvjit_error* error);
 KVJIT_API void kvjit_program_destroy(kvjit_program* program); /* NULL is fine */
@@ -194,9 +197,12 @@ typedef struct kvjit_warm_call {
   int spec_count;
   int threads;      /* 0: all of the machine's */
   const char* arch; /* NULL: the device's own */
-  void (*progress)(void* user, int done, int count,
-                   const char* kernel); /* from any thread, one at a time; may be NULL */
+  /* From any thread, one at a time; may be NULL. */
+  void (*progress)(void* user, int done, int count, const char* kernel);
   void* progress_user;
+  /* Kernels too that only calls ask for: some of "slots, rope, shift, copy" (copies of K to K and of V to V, from each spec of the
+   * list to each); NULL: none, and a sealed context refuses such calls. `kvjit pack --operations` puts them into a bundle. */
+  const char* operations;
 } kvjit_warm_call;
 typedef struct kvjit_warm_report {
   size_t size;
@@ -253,9 +259,8 @@ KVJIT_API kvjit_status kvjit_program_side(const kvjit_program* program, int side
 
 /* ---- The cache ---- */
 
-/* One side of a cache, on the device. Layout rows: `codes` points at the rows, `scales` is unused, any
- * strides, 2-byte aligned. Layout planar: two planes; token stride = row bytes; pointers and other strides
- * are multiples of 16. */
+/* One side of a cache, on the device. Layout rows: `codes` points at the rows, `scales` is unused, any strides, 2-byte
+ * aligned. Layout planar: two planes; token stride = row bytes; pointers and other strides are multiples of 16. */
 typedef struct kvjit_side {
   void* codes;
   void* scales;
@@ -276,9 +281,9 @@ typedef struct kvjit_pages {
   kvjit_index pool_pages; /* how many there are: for target.checks only, else not looked at */
 } kvjit_pages;
 
-/* How this library would lay out one side in one block of memory: its size, and its description when it
- * starts at `base` (NULL: strides only). An engine may use strides of its own instead. Either output may be
- * NULL. Layout paged: a pool of as many pages as the sequences need, each sequence's capacity rounded up to whole pages. */
+/* How this library would lay out one side in one block of memory: its size, and its description when it starts at `base`
+ * (NULL: strides only). An engine may use strides of its own instead. Either output may be NULL. Layout paged: a pool of
+ * as many pages as the sequences need, each sequence's capacity rounded up to whole pages. */
 KVJIT_API kvjit_status kvjit_cache_layout(const kvjit_program* program, int side, kvjit_index sequences,
                                           kvjit_index heads, kvjit_index capacity_tokens, void* base, kvjit_side* cache,
                                           size_t* bytes, kvjit_error* error);
@@ -395,11 +400,11 @@ typedef struct kvjit_attention_call {
   int sequences, kv_heads;
   int blocks;   /* that share the tokens, up to KVJIT_MOST_BLOCKS; 0: chosen for the device */
   double scale; /* of scores; 0: 1/sqrt(head_dim) */
+  /* At least what kvjit_workspace_bytes says; 16-byte aligned. Its first KVJIT_COUNTER_BYTES must be zero before the first
+   * call that uses it, and every call leaves them zero; the rest does not matter. Calls that may run at the same time need
+   * workspaces of their own. */
   void* workspace;
-  size_t
-      workspace_bytes; /* at least what kvjit_workspace_bytes says; 16-byte aligned. Its first KVJIT_COUNTER_BYTES must be
-                          zero before the first call that uses it, and every call leaves them zero; the rest does not
-                          matter. Calls that may run at the same time need workspaces of their own. */
+  size_t workspace_bytes;
   void* stream;
   float k_tensor_scale, v_tensor_scale; /* as in kvjit_codec_call */
   /* Of programs with attention.append, and only of those: K and V of the query_length newest tokens, [sequences][query_length]
@@ -410,25 +415,21 @@ typedef struct kvjit_attention_call {
   int new_type; /* KVJIT_F16, KVJIT_BF16 or KVJIT_F32 */
   /* What the features of a program read, on the device, and of no others (kvjit_program_facts.features). Query heads count through
    * all KV heads; strides count elements, and 0 makes one row serve all. */
-  const void*
-      mask; /* "mask": halves [sequence][query head][query][token], added to the scores; tokens are dense; -infinity: the
-                       query does not see the token */
+  const void* mask; /* "mask": halves [sequence][query head][query][token], added to the scores; tokens are dense;
+                       -infinity: the query does not see the token */
   kvjit_index mask_sequence_stride, mask_head_stride, mask_query_stride;
-  const unsigned*
-      packed_mask; /* "packed_mask": 32-bit words likewise; bit t % 32 of word t / 32 is whether the query sees token t of
-                                  the newest packed_tokens ones (0: of all); it sees those before */
+  const unsigned* packed_mask; /* "packed_mask": 32-bit words likewise; bit t % 32 of word t / 32 is whether the query sees
+                                  token t of the newest packed_tokens ones (0: of all); it sees those before */
   kvjit_index packed_sequence_stride, packed_head_stride, packed_query_stride;
   int packed_tokens;
   int position_offset; /* "position_offset": query i stands at token length - query_length + i + this ... */
-  const int*
-      position_offsets; /* ... plus this of its sequence; NULL: nothing more. A context that is split over devices: the
-                                  tokens that stand behind those of the call */
+  const int* position_offsets; /* ... plus this of its sequence; NULL: nothing more. A context that is split over devices:
+                                  the tokens that stand behind those of the call */
   const float* slopes;  /* "alibi", "mask_slopes": of each query head */
   const float* sinks;   /* "sinks": a logit of each query head, with no value */
   int leaves_sinks;     /* sinks are counted by another call, over another part of the context; `sinks` may be NULL */
-  float*
-      lse; /* "lse", written: [sequence][query][query head] natural logarithm of the sum of exp(score), sinks included
-                       unless they are left; -infinity where no token is seen */
+  float* lse; /* "lse", written: [sequence][query][query head] natural logarithm of the sum of exp(score), sinks included
+                 unless they are left; -infinity where no token is seen */
   kvjit_pages k_pages, v_pages; /* of layout paged; mostly the same table */
   void* check;                  /* of target.checks */
 } kvjit_attention_call;
@@ -467,8 +468,7 @@ typedef struct kvjit_report {
 KVJIT_API kvjit_status kvjit_workspace_bytes(const kvjit_program* program, const kvjit_attention_call* call,
                                              size_t* bytes, kvjit_error* error);
 
-/* Only queues work on the stream: no device allocation, no synchronisation, safe in CUDA graphs. report may
- * be NULL. */
+/* Only queues work on the stream: no device allocation, no synchronisation, safe in CUDA graphs. report may be NULL. */
 KVJIT_API kvjit_status kvjit_attention(kvjit_program* program, const kvjit_attention_call* call, kvjit_report* report,
                                        kvjit_error* error);
 /* The same by one plain, slow, readable kernel: to check kvjit_attention against. */

@@ -8,15 +8,13 @@
 #include <algorithm>
 #include <charconv>
 #include <cstdio>
-#include <filesystem>
 #include <utility>
 
 #include "generator/program.hpp"
+#include "runtime/specs_folder.hpp"
 #include "tools/files.hpp"
 
 namespace kvjit {
-
-namespace fs = std::filesystem;
 
 void Cli::talk(const std::string& line) const {
   if (!is_quiet) fmt::print(stderr, "kvjit: {}\n", line);
@@ -28,34 +26,7 @@ void Cli::print(const Json& data, const std::string& text) const {
 
 Result<Registry> Cli::registry() const {
   FileSet files = embedded_files();
-  for (const std::string& dir : spec_dirs) {
-    std::error_code problem;
-    if (!fs::is_directory(dir, problem))
-      return fail(
-          Code::bad_input, fmt::format("--specs {}: there is no such folder", dir), {},
-          {"it holds formats/, rotations/, archs/, calibrations/, policies/ and tuning/ of *.toml, and hooks/ of "
-           "*.cuh; *.toml next to them are formats"});
-    std::size_t added = 0;
-    for (const auto& [folder, kind] : {std::pair{"formats", "formats"},
-                                       {"rotations", "rotations"},
-                                       {"archs", "archs"},
-                                       {"calibrations", "calibrations"},
-                                       {"hooks", "hooks"},
-                                       {"policies", "policies"},
-                                       {"tuning", "tuning"},
-                                       {"", "formats"}}) {
-      const fs::path from = fs::path(dir) / folder;
-      if (!fs::is_directory(from, problem)) continue;
-      for (const auto& entry : fs::directory_iterator(from, problem)) {
-        if (entry.path().extension() != (kind == std::string_view("hooks") ? ".cuh" : ".toml")) continue;
-        KV_TRY(text, read_text(entry.path().string()));
-        files[fmt::format("specs/{}/{}", kind, entry.path().filename().string())] = text;
-        ++added;
-      }
-      if (problem) return fail(Code::bad_input, fmt::format("{}: {}", from.string(), problem.message()));
-    }
-    if (added == 0) return fail(Code::bad_input, fmt::format("--specs {}: holds nothing that is read", dir));
-  }
+  for (const std::string& folder : spec_dirs) KV_CHECK(add_specs_folder(files, folder));
   return Registry::load(files);
 }
 

@@ -1,6 +1,6 @@
 /* A small engine: a program for one spec, from a bundle if one is named, and what its kernels are.
- *   consumer SPEC.toml [BUNDLE.kvb [ARCH]]
- * With a bundle nothing may be compiled. The exit code is the status.
+ *   consumer SPEC.toml [BUNDLE.kvb [ARCH [shift]]]
+ * With a bundle nothing may be compiled. shift: keys to other positions too. The exit code is the status.
  * SPDX-License-Identifier: MIT */
 #include <kvjit.h>
 #include <stdio.h>
@@ -17,6 +17,29 @@ static void check(kvjit_status status) {
 static void say(void* user, const char* message) {
   (void)user;
   fprintf(stderr, "%s\n", message);
+}
+
+static void shift_keys(kvjit_context* context, kvjit_program* program) {
+  kvjit_cache_tokens keys;
+  kvjit_rope rope;
+  kvjit_shift_call call;
+  void* memory = NULL;
+  size_t bytes = 0;
+  KVJIT_INIT(keys);
+  KVJIT_INIT(rope);
+  KVJIT_INIT(call);
+  check(kvjit_cache_layout(program, KVJIT_K, 1, 1, 64, NULL, NULL, &bytes, &error));
+  check(kvjit_allocate(context, bytes, &memory, &error));
+  check(kvjit_cache_layout(program, KVJIT_K, 1, 1, 64, memory, &keys.cache, NULL, &error));
+  rope.dims = 32;
+  rope.position = 5;
+  call.cache = &keys;
+  call.rope = &rope;
+  call.sequences = call.tokens = call.heads = 1;
+  check(kvjit_shift(program, KVJIT_K, &call, &error));
+  check(kvjit_synchronize(context, NULL, &error));
+  kvjit_release(context, memory);
+  printf("shifted\n");
 }
 
 int main(int argc, char** argv) {
@@ -53,6 +76,7 @@ int main(int argc, char** argv) {
     check(kvjit_program_kernel(program, i, &kernel, &error));
     printf("%s %s from %s, %d registers\n", kernel.role, kernel.name, kernel.origin, kernel.registers);
   }
+  if (argc > 4) shift_keys(context, program);
   kvjit_program_destroy(program);
   kvjit_context_destroy(context);
   return KVJIT_OK;
