@@ -23,6 +23,7 @@ class Compiler {
   // Where `stop` is asked for the compile is given up, as soon as the compiler can: `cancelled`.
   virtual Result<Artefact> compile(const Source& source, std::stop_token stop) = 0;
   Result<Artefact> compile(const Source& source) { return compile(source, {}); }
+  virtual bool can_stop() const { return false; }  // on the way; else a compile runs to its end first
 };
 
 // Opens libnvrtc at run time. Fails with environment: what was searched. Opening is lazy: call it on the first miss.

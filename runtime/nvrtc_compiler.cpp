@@ -107,6 +107,7 @@ class NvrtcCompiler final : public Compiler {
   std::vector<std::string> options(const Source& source) const override { return nvrtc_options(source, kind_); }
 
   std::vector<std::string> archs() const override { return archs_; }
+  bool can_stop() const override { return api_.set_flow_callback != nullptr; }
 
   Result<Artefact> compile(const Source& source, std::stop_token stop) override {
     if (std::find(archs_.begin(), archs_.end(), base_arch(source.arch)) == archs_.end())

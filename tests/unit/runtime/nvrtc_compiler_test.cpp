@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include <doctest/doctest.h>
 
+#include <chrono>
 #include <cstring>
 #include <thread>
 #include <vector>
@@ -25,6 +26,14 @@ std::shared_ptr<Compiler> nvrtc(ArtefactKind kind = ArtefactKind::cubin) {
   auto opened = open_nvrtc(Options::from_environment(), kind);
   if (opened) return *opened;
   MESSAGE("skipped: " << render(opened.error()));
+  return nullptr;
+}
+
+// Null too where the library cannot be stopped.
+std::shared_ptr<Compiler> stoppable_nvrtc() {
+  const auto compiler = nvrtc();
+  if (!compiler || compiler->can_stop()) return compiler;
+  MESSAGE("skipped: " << compiler->identity() << " has no nvrtcSetFlowCallback, as 12.9 and later have");
   return nullptr;
 }
 
@@ -118,7 +127,7 @@ TEST_CASE("a refused kernel carries NVRTC's log") {
 }
 
 TEST_CASE("NVRTC is stopped on the way: it does not get as far as the error in the text") {
-  const auto compiler = nvrtc();
+  const auto compiler = stoppable_nvrtc();
   if (!compiler) return;
   std::stop_source stop;
   const Source broken = sample("out[0] = not_declared;");
@@ -128,6 +137,33 @@ TEST_CASE("NVRTC is stopped on the way: it does not get as far as the error in t
   REQUIRE(!stopped);
   CHECK(stopped.error().code == Code::cancelled);
   CHECK(compiler->compile(sample(), stop.get_token()).error().code == Code::cancelled);
+}
+
+TEST_CASE(
+    "NVRTC is stopped in the middle of a compile: it does not get as far as the error that the assembler finds last") {
+  const auto compiler = stoppable_nvrtc();
+  if (!compiler) return;
+  std::string body;
+  for (int i = 0; i < 3000; ++i) {
+    const std::string at = std::to_string(i), from = std::to_string(i * 7 % 3000);
+    body += "out[" + at + "] = __popc(out[" + from + "]) * out[" + from + "];\n";
+  }
+  const Source slow = sample(body + "asm volatile(\"no_instruction;\");");
+  const auto begin = std::chrono::steady_clock::now();
+  REQUIRE(compiler->compile(slow).error().code == Code::compile);
+  const auto whole = std::chrono::steady_clock::now() - begin;
+  Code got = Code::compile;
+  // On a busy machine a request may come too late: then once more.
+  for (int attempt = 0; attempt < 4 && got == Code::compile; ++attempt) {
+    std::stop_source stop;
+    std::thread canceller([&] {
+      std::this_thread::sleep_for(whole / 3);
+      stop.request_stop();
+    });
+    got = compiler->compile(slow, stop.get_token()).error().code;
+    canceller.join();
+  }
+  CHECK(got == Code::cancelled);
 }
 
 TEST_CASE("an arch that NVRTC does not know is unsupported, with the list") {
