@@ -14,6 +14,9 @@ template <class Plan>
 KV_DEVICE void dequantise_matrix(const CodecArgs& args) {
   using Output = typename Plan::Output;
   constexpr int kGroups = Plan::kHeadDim / kTileGroup;
+  // The next tile's codes are asked for ahead of everything else. With two operands of the matrix products take so long that they hide how it is
+  // found instead, and there are no registers for both.
+  constexpr bool kLoadsFirst = Plan::kMatrixParts == 1;
   constexpr int kChunk = 16 / Output::kBytes,
                 kChunks = 32 / kChunk;  // values that a lane stores at once; stores of a row
   check_shared();
@@ -39,6 +42,14 @@ KV_DEVICE void dequantise_matrix(const CodecArgs& args) {
   while (turns.has_turn()) {
     const Tile now = turns.tile;
     const int now_group = group;
+    const auto find_next = [&] {
+      if (++group == kGroups) group = 0, turns.advance(args);
+    };
+    StoredTile<Plan> next = stored;
+    const auto load_next = [&] {
+      if (turns.has_turn()) next.load(args, turns.tile, group);
+    };
+    if constexpr (kLoadsFirst) find_next(), load_next();
     u32 a[8][Plan::kCodeParts][4];
     KV_UNROLL
     for (int i = 0; i < 32; ++i) {  // row g or g + 8, then the next two values of them
@@ -53,9 +64,9 @@ KV_DEVICE void dequantise_matrix(const CodecArgs& args) {
     i64 row_at[2];
     matrix_products<Plan>(y, a, [&] {
       rows_in_x(row_at, args, now);
-      if (++group == kGroups) group = 0, turns.advance(args);
+      if constexpr (!kLoadsFirst) find_next();
     });
-    if (turns.has_turn()) stored.load(args, turns.tile, group);  // on its way until this one is out
+    if constexpr (!kLoadsFirst) load_next();
     KV_UNROLL
     for (int half = 0; half < 2; ++half) {
       if (g + 8 * half >= int(now.valid)) continue;
@@ -72,6 +83,7 @@ KV_DEVICE void dequantise_matrix(const CodecArgs& args) {
                      Output::pair(value(4), value(5)), Output::pair(value(6), value(7)));
       }
     }
+    stored = next;
   }
 }
 
