@@ -14,14 +14,6 @@ using namespace emit;
 constexpr int kWarps = 4;  // of kernels that take a row a warp
 constexpr int kCopyThreads = 256;
 
-Paging tokens_paging(int page_tokens) {
-  const kv::CacheTokens tokens{};
-  return page_tokens == 0
-             ? Paging{}
-             : Paging{page_tokens,
-                      int(reinterpret_cast<const char*>(&tokens.table) - reinterpret_cast<const char*>(&tokens.side))};
-}
-
 // What decodes rows of a format.
 std::string decoder_of(const CodecPlan& plan, const Registry& registry) {
   Writer w{registry, {}, {}};

@@ -1,6 +1,6 @@
 // emit_pages: what kernels over pages are told: the tokens of a page, and where in their arguments its table is.
 // SPDX-License-Identifier: MIT
-#include "core/slots.cuh"
+#include "core/operations.cuh"
 #include "generator/emit_text.hpp"
 
 namespace kvjit::emit {
@@ -24,6 +24,12 @@ Paging codec_paging(int page_tokens) {
   if (page_tokens == 0) return {};
   const kv::PagedCodecArgs args{};
   return {page_tokens, distance(args.side, args.table)};
+}
+
+Paging tokens_paging(int page_tokens) {
+  if (page_tokens == 0) return {};
+  const kv::CacheTokens tokens{};
+  return {page_tokens, distance(tokens.side, tokens.table)};
 }
 
 const char* codec_args(const CodecPlan& plan) {

@@ -66,6 +66,7 @@ struct Paging {
 };
 Paging attention_paging(int page_tokens, bool is_key, bool appends);
 Paging codec_paging(int page_tokens);
+Paging tokens_paging(int page_tokens);
 // What a kernel over a plan's side takes.
 const char* codec_args(const CodecPlan& plan);
 int codec_args_bytes(const CodecPlan& plan);

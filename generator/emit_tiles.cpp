@@ -1,18 +1,82 @@
 // emit_tiles: quantise and dequantise for many rows at once.
 // SPDX-License-Identifier: MIT
+#include "generator/emit_tiles.hpp"
+
 #include <cmath>
 
 #include "core/pages.cuh"
-#include "generator/emit_text.hpp"
 
 namespace kvjit {
 
 using namespace emit;
 
-namespace {
+namespace emit {
 
-// A dense matrix is held times this, so that the rests of its entries are normal halves.
-constexpr double kDenseLength = 16;
+void write_tile_constants(Writer& w, const TileText& text) {
+  const Format& f = text.format;
+  const TilePlan& plan = text.plan;
+  const auto word = [](std::uint32_t v) { return fmt::format("{:#010x}", v); };
+  const std::vector<double> values = text.values();
+  w.line("KV_CONSTANT float {}Values[{}] = {{\n    {}}};", text.prefix, values.size(), joined(values, real));
+  if (text.is_quantise)
+    w.line("KV_CONSTANT u32 {}Buckets[{}] = {{\n    {}}};", text.prefix, plan.buckets.size(),
+           joined(plan.buckets, word));
+  const auto words = [&](const std::vector<std::int8_t>& signs) {
+    std::vector<std::uint32_t> all(signs.size() / 32);
+    for (std::size_t i = 0; i < signs.size(); ++i)
+      if (signs[i] < 0) all[i / 32] |= 1u << i % 32;
+    return joined(all, word);
+  };
+  if (plan.is_dense) {
+    w.line("// {}, by rows", f.rotation.name);
+    w.line("KV_TABLE float kMatrix[{}] = {{\n    {}}};", kTileGroup * kTileGroup,
+           joined(f.rotation.matrix.numbers(), real));
+  } else {
+    w.line("// {}: a set bit is -1", f.rotation.name);
+    w.line("KV_CONSTANT u32 {}PreSigns[{}] = {{{}}};", text.prefix, kTileGroup / 32, words(f.rotation.pre));
+    w.line("KV_CONSTANT u32 {}PostSigns[{}] = {{{}}};", text.prefix, kTileGroup / 32, words(f.rotation.post));
+  }
+}
+
+void write_tile_places(Writer& w, const TileText& text) {
+  const Format& f = text.format;
+  const Field &codes = *f.field(FieldKind::codes), &scale = *f.field(FieldKind::scale);
+  w.line("  static constexpr int kCodesAt = {}, kScaleAt = {}, kCodeStride = {}, kScaleStride = {}, kCodeUnit = {};",
+         text.is_planar ? codes.plane_at : codes.at, text.is_planar ? scale.plane_at : scale.at,
+         text.is_planar ? f.code_bytes : f.block_bytes, text.is_planar ? f.scale_bytes : f.block_bytes,
+         text.plan.code_unit);
+  w.line("  static constexpr bool kIsNibbles = {};", flag(codes.is_nibbles));
+  w.line("  static constexpr int kLaneStride = {}, kWordStride = {};  // of the codes' words, bytes",
+         codes.is_nibbles ? 4 : 4 * f.codes().bits, codes.is_nibbles ? kTileGroup / 32 * 4 : 4);
+}
+
+void write_tile_numbers(Writer& w, const TileText& text) {
+  w.line("  KV_DEVICE static float value(int code) {{ return {}Values[code]; }}", text.prefix);
+  if (!text.is_quantise) {
+    w.line("  // halves hold values / kUnit; a transformed sum times kFactor and the stored scale is a value");
+    w.line("  static constexpr float kUnit = {}, kFactor = {};", real(text.plan.unit),
+           real(text.plan.unit / text.length()));
+    w.line("  static constexpr int kCodeParts = {};", text.plan.code_parts);
+    return;
+  }
+  // The largest power of two that leaves the squared length of 128 of the longest entries below 2^31.
+  const double last = text.values().back(), most = kTileGroup * last * last;
+  w.line("  static constexpr float kSquareStep = {};  // integer steps of 1 in squared lengths",
+         real(std::exp2(std::floor(31 - std::log2(most)))));
+  w.line("  static constexpr bool kIsMatched = {}, kIsSignMagnitude = {};",
+         flag(text.format.scale.refine == Refine::matched), flag(!text.format.codes().cell_codes.empty()));
+  w.line("  KV_DEVICE static u32 bucket(int i) {{ return {}Buckets[i]; }}", text.prefix);
+}
+
+void write_tile_signs(Writer& w, const TileText& text) {
+  if (text.plan.is_dense) return;
+  w.line("  KV_DEVICE static u32 pre_signs(int word) {{ return {}PreSigns[word]; }}", text.prefix);
+  w.line("  KV_DEVICE static u32 post_signs(int word) {{ return {}PostSigns[word]; }}", text.prefix);
+}
+
+}  // namespace emit
+
+namespace {
 
 // By Element, of templates/core/inputs.cuh and decoding.cuh.
 constexpr const char* kInputs[] = {"HalfInput", "BfloatInput", "FloatInput"};
@@ -54,85 +118,38 @@ Source emit_tiles(const CodecPlan& codec, const TilePlan& plan, const TileKernel
                   const Registry& registry) {
   const Format& f = codec.format;
   const int head_dim = codec.head_dim, page_tokens = codec.page_tokens;
-  const bool is_planar = codec.is_planar;
   const std::string& arch = codec.arch;
   const std::string name =
       fmt::format("{}.{}.d{}.{}.{}.{}", kernel.name, f.name, head_dim, codec.layout(), to_string(call.type), arch);
   if (plan.family == TileFamily::blocks) return emit_blocks(codec, plan, kernel, call, name, registry);
-  const Section& s = f.codes();
-  const Field &codes = *f.field(FieldKind::codes), &scale = *f.field(FieldKind::scale);
-  const bool is_matrix = kernel.by_matrix;
   Writer w = begin(registry, name, call.is_quantise ? "many rows into the cache" : "many cache rows back");
   w.fragment(fmt::format("kernels/{}.cuh", kernel.name));
   codec_fragments(w, codec);
   w.check_first(codec.checks);
   w.line("// ======== the plan ========\nnamespace kv {{\n");
-  const auto word = [](std::uint32_t v) { return fmt::format("{:#010x}", v); };
-  // Quantising finds cells, in ascending order, and makes codes of them at the end.
-  const std::vector<double> values = call.is_quantise ? values_by_cell(s) : s.values;
-  w.line("KV_CONSTANT float kValues[{}] = {{\n    {}}};", values.size(), joined(values, real));
-  if (call.is_quantise)
-    w.line("KV_CONSTANT u32 kBuckets[{}] = {{\n    {}}};", plan.buckets.size(), joined(plan.buckets, word));
-  const auto words = [&](const std::vector<std::int8_t>& signs) {
-    std::vector<std::uint32_t> all(signs.size() / 32);
-    for (std::size_t i = 0; i < signs.size(); ++i)
-      if (signs[i] < 0) all[i / 32] |= 1u << i % 32;
-    return joined(all, word);
-  };
-  if (plan.is_dense) {
-    w.line("// {}, by rows", f.rotation.name);
-    w.line("KV_TABLE float kMatrix[{}] = {{\n    {}}};", kTileGroup * kTileGroup,
-           joined(f.rotation.matrix.numbers(), real));
-  } else {
-    w.line("// {}: a set bit is -1", f.rotation.name);
-    w.line("KV_CONSTANT u32 kPreSigns[{}] = {{{}}};", kTileGroup / 32, words(f.rotation.pre));
-    w.line("KV_CONSTANT u32 kPostSigns[{}] = {{{}}};", kTileGroup / 32, words(f.rotation.post));
-  }
-  w.line("struct {} {{\n  static constexpr bool kIsPlanar = {};", rows_name(codec, "Stored"), flag(is_planar));
+  const TileText text{plan, f, codec.is_planar, call.is_quantise, kernel.by_matrix};
+  write_tile_constants(w, text);
+  w.line("struct {} {{\n  static constexpr bool kIsPlanar = {};", rows_name(codec, "Stored"), flag(codec.is_planar));
   write_paging(w, codec_paging(page_tokens));
   w.line("}};");
   write_slots(w, codec, "Stored", rows_name(codec, "Stored"));
   w.line("struct Plan {{\n  using F = Stored;");
   w.line("  static constexpr int kHeadDim = {}, kWarps = {}, kThreads = {}, kBits = {};", head_dim, kernel.warps,
-         kernel.warps * 32, s.bits);
-  w.line("  static constexpr int kCodesAt = {}, kScaleAt = {}, kCodeStride = {}, kScaleStride = {}, kCodeUnit = {};",
-         is_planar ? codes.plane_at : codes.at, is_planar ? scale.plane_at : scale.at,
-         is_planar ? f.code_bytes : f.block_bytes, is_planar ? f.scale_bytes : f.block_bytes, plan.code_unit);
-  w.line("  static constexpr bool kIsNibbles = {};", flag(codes.is_nibbles));
-  w.line("  static constexpr int kLaneStride = {}, kWordStride = {};  // of the codes' words, bytes",
-         codes.is_nibbles ? 4 : 4 * s.bits, codes.is_nibbles ? kTileGroup / 32 * 4 : 4);
+         kernel.warps * 32, f.codes().bits);
+  write_tile_places(w, text);
   w.line("  static constexpr int kMatrixAt = {}, kStageAt = {};", kernel.matrix_at, kernel.stage_at);
-  w.line("  KV_DEVICE static float value(int code) {{ return kValues[code]; }}");
-  // Of the matrix as the kernel holds it: rows are this much longer than those of an orthogonal one.
-  const double root = std::sqrt(double(kTileGroup));
-  const double length = !plan.is_dense ? root : is_matrix ? kDenseLength : 1;
-  if (call.is_quantise) {
-    // The largest power of two that leaves the squared length of 128 of the longest entries below 2^31.
-    const double most = kTileGroup * values.back() * values.back();
-    w.line("  static constexpr float kSquareStep = {};  // integer steps of 1 in squared lengths",
-           real(std::exp2(std::floor(31 - std::log2(most)))));
-    w.line("  static constexpr bool kIsMatched = {}, kIsSignMagnitude = {};", flag(f.scale.refine == Refine::matched),
-           flag(!s.cell_codes.empty()));
-    w.line("  KV_DEVICE static u32 bucket(int i) {{ return kBuckets[i]; }}");
-    if (is_matrix) {
-      w.line("  using Input = {};", kInputs[int(call.type)]);
-      w.line(
-          "  // a product, for a row of length 1, is this many standard deviations, and its square times kSquareUnit "
-          "is of the row");
-      w.line("  static constexpr float kDeviations = {}, kSquareUnit = {};", real(root / length),
-             real(1 / (length * length)));
-    }
-  } else {
-    w.line("  // halves hold values / kUnit; a transformed sum times kFactor and the stored scale is a value");
-    w.line("  static constexpr float kUnit = {}, kFactor = {};", real(plan.unit), real(plan.unit / length));
-    w.line("  static constexpr int kCodeParts = {};", plan.code_parts);
-    w.line("  using Output = {};", kOutputs[int(call.type)]);
+  write_tile_numbers(w, text);
+  if (call.is_quantise && kernel.by_matrix) {
+    w.line("  using Input = {};", kInputs[int(call.type)]);
+    w.line(
+        "  // a product, for a row of length 1, is this many standard deviations, and its square times kSquareUnit "
+        "is of the row");
+    w.line("  static constexpr float kDeviations = {}, kSquareUnit = {};",
+           real(std::sqrt(double(kTileGroup)) / text.length()), real(1 / (text.length() * text.length())));
   }
-  if (!plan.is_dense) {
-    w.line("  KV_DEVICE static u32 pre_signs(int word) {{ return kPreSigns[word]; }}");
-    w.line("  KV_DEVICE static u32 post_signs(int word) {{ return kPostSigns[word]; }}");
-  }
-  if (is_matrix) {
+  if (!call.is_quantise) w.line("  using Output = {};", kOutputs[int(call.type)]);
+  write_tile_signs(w, text);
+  if (kernel.by_matrix) {
     w.line("  static constexpr int kMatrixParts = {};", plan.is_dense ? 2 : 1);
     w.line("  KV_DEVICE static float matrix(int i, int k) {{ return {}; }}",
            plan.is_dense ? fmt::format("{} * kMatrix[i * {} + k]", real(kDenseLength), kTileGroup)

@@ -26,6 +26,7 @@ Result<void> add_copies(const CodecPlan& from, const CodecPlan& to, const Regist
     for (int alignment = kMostAlignment; alignment > 0; alignment /= 2) {
       KV_TRY(plan, plan_copy(from, to, has_same_scale, alignment, registry));
       all.push_back(emit_copy(plan, registry));
+      if (auto tiles = emit_copy_tiles(plan, registry)) all.push_back(std::move(*tiles));
       if (plan.kind != CopyKind::bytes) break;  // numbers are copied alike at any
     }
   }
@@ -64,6 +65,8 @@ Result<std::vector<Source>> operation_kernels(const std::vector<Problem>& proble
       const CodecPlan plan = side_plan(problem, side);
       if (set.rope) all.push_back(emit_quantise_rope(plan, registry));
       if (set.shift) all.push_back(emit_shift(plan, registry));
+      if (set.shift)
+        if (auto tiles = emit_shift_tiles(plan, registry)) all.push_back(std::move(*tiles));
       if (!set.copy) continue;
       for (const Problem& other : problems)
         if (other.arch.name == problem.arch.name && other.dim(side) == problem.dim(side))

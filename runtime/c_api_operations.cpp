@@ -3,6 +3,7 @@
 #include "runtime/c_api_convert.hpp"
 #include "runtime/c_api_support.hpp"
 #include "runtime/rope.hpp"
+#include "runtime/sizes.hpp"
 
 using kvjit::Code;
 using kvjit::fail;
@@ -44,6 +45,10 @@ Result<kvjit::CacheCall> convert_tokens(const kvjit_cache_tokens* given, const c
                           c.slot_count};
 }
 
+bool is_many(const auto& call) {
+  return kvjit::product(1, call.sequences, call.tokens, call.heads) >= kvjit::kManyRows;
+}
+
 // The kernel of a side, made once; make: by the generator.
 Result<const kvjit::Source*> made_kernel(ServedSpec& spec, std::map<int, kvjit::Source>& kernels, int side,
                                          kvjit::Source (*make)(const kvjit::CodecPlan&, const kvjit::Registry&)) {
@@ -52,6 +57,11 @@ Result<const kvjit::Source*> made_kernel(ServedSpec& spec, std::map<int, kvjit::
   if (found == kernels.end())
     found = kernels.emplace(side, make(kvjit::side_plan(spec.problem, side), *spec.registry)).first;
   return &found->second;
+}
+
+kvjit::Source shift_of_many(const kvjit::CodecPlan& plan, const kvjit::Registry& registry) {
+  auto tiles = kvjit::emit_shift_tiles(plan, registry);
+  return tiles ? std::move(*tiles) : kvjit::emit_shift(plan, registry);
 }
 
 Result<const kvjit::Source*> slots_kernel(ServedSpec& spec, kvjit::Role role, kv::SlotType type) {
@@ -67,9 +77,12 @@ Result<const kvjit::Source*> slots_kernel(ServedSpec& spec, kvjit::Role role, kv
 
 Result<const CopyKernel*> copy_kernel(kvjit_program* from, kvjit_program* to, const kvjit::CopyCall& call) {
   const kvjit::Registry& known = *from->spec->registry;
-  const CopyKey key{to->spec, call.from.side, call.to.side,
+  const CopyKey key{to->spec,
+                    call.from.side,
+                    call.to.side,
                     kvjit::Program::alignment_of(call, *from->program, *to->program),
-                    call.from.tokens.tensor_scale == call.to.tokens.tensor_scale};
+                    call.from.tokens.tensor_scale == call.to.tokens.tensor_scale,
+                    is_many(call)};
   const std::lock_guard lock(from->spec->mutex);
   auto& copies = from->spec->made.copies;
   if (const auto found = copies.find(key); found != copies.end()) return &found->second;
@@ -77,7 +90,10 @@ Result<const CopyKernel*> copy_kernel(kvjit_program* from, kvjit_program* to, co
          kvjit::plan_copy(kvjit::side_plan(from->spec->problem, key.from_side),
                           kvjit::side_plan(to->spec->problem, key.to_side), key.has_same_scale, key.alignment, known));
   std::erase_if(copies, [](const auto& made) { return made.first.to.expired(); });
-  return &copies.emplace(key, CopyKernel{plan.kind, kvjit::emit_copy(plan, known)}).first->second;
+  std::optional<kvjit::Source> tiles;
+  if (key.is_many) tiles = kvjit::emit_copy_tiles(plan, known);
+  return &copies.emplace(key, CopyKernel{plan.kind, tiles ? std::move(*tiles) : kvjit::emit_copy(plan, known)})
+              .first->second;
 }
 
 // Shared by quantise and dequantise; `run` is the member of Program.
@@ -157,7 +173,10 @@ kvjit_status kvjit_shift(kvjit_program* program, int side, const kvjit_shift_cal
     converted.at = at, converted.rope = rope;
     converted.sequences = c.sequences, converted.tokens = c.tokens, converted.heads = c.heads;
     converted.record = static_cast<kv::CheckRecord*>(c.check);
-    KV_TRY(kernel, made_kernel(*program->spec, program->spec->made.shifts, side, &kvjit::emit_shift));
+    ServedSpec& spec = *program->spec;
+    const bool by_tiles = is_many(converted) && kvjit::is_turned_by_tiles(rope);
+    KV_TRY(kernel, by_tiles ? made_kernel(spec, spec.made.tile_shifts, side, &shift_of_many)
+                            : made_kernel(spec, spec.made.shifts, side, &kvjit::emit_shift));
     return program->program->shift(converted, *kernel, c.stream);
   });
 }

@@ -38,11 +38,11 @@ struct ServedSpec;
 struct CopyKey {
   std::weak_ptr<ServedSpec> to;
   int from_side, to_side, alignment;
-  bool has_same_scale;
+  bool has_same_scale, is_many;
   bool operator<(const CopyKey& other) const {
     if (to.owner_before(other.to) || other.to.owner_before(to)) return to.owner_before(other.to);
-    return std::tie(from_side, to_side, alignment, has_same_scale) <
-           std::tie(other.from_side, other.to_side, other.alignment, other.has_same_scale);
+    return std::tie(from_side, to_side, alignment, has_same_scale, is_many) <
+           std::tie(other.from_side, other.to_side, other.alignment, other.has_same_scale, other.is_many);
   }
 };
 struct CopyKernel {
@@ -52,7 +52,7 @@ struct CopyKernel {
 // Kernels that calls have asked for; nodes do not move. By side: shifts, and writes of rows that turn first.
 struct MadeKernels {
   std::map<CopyKey, CopyKernel> copies;
-  std::map<int, Source> shifts, ropes;
+  std::map<int, Source> shifts, tile_shifts, ropes;
   std::map<std::pair<Role, kv::SlotType>, Source> by_slots;
 };
 

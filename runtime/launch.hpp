@@ -39,8 +39,9 @@ Result<void> launch(Context& context, const ProgramSource& program, Role role, c
                         : launch(context, source, record, grid, args, stream);
 }
 
-// ... of quantise and dequantise; what kernels over tiles are told goes to args.
-inline Result<Grid> grid_of_codec(const Source& source, kv::CodecArgs& args, int multiprocessors) {
+// ... of kernels over rows of (sequence, token, head); what those over tiles are told goes to args.
+template <class Args>
+Result<Grid> grid_of_tiles(const Source& source, Args& args, int multiprocessors) {
   const std::size_t rows = product(1, args.sequences, args.tokens, args.heads);
   KV_TRY(grid, grid_of_rows(source, rows));
   if (source.tiles == 0) return grid;

@@ -9,6 +9,7 @@
 #include "runtime/checks.hpp"
 #include "runtime/launch.hpp"
 #include "runtime/program.hpp"
+#include "runtime/rope.hpp"
 #include "runtime/sizes.hpp"
 
 namespace kvjit {
@@ -103,29 +104,32 @@ Result<void> Program::copy(const CopyCall& call, const Program& to, const Source
   KV_CHECK(check_counts(call.sequences, call.tokens, call.heads));
   KV_CHECK(check_tokens("from", "from.slots", call.from, call.heads));
   KV_CHECK(to.check_tokens("to", "to.slots", call.to, call.heads));
-  KV_TRY(grid, grid_of_rows(kernel, product(1, call.sequences, call.tokens, call.heads)));
+  kv::TiledCopyArgs args{};
+  args.from = without_unused_table(call.from.tokens), args.to = without_unused_table(call.to.tokens);
+  args.sequences = call.sequences, args.tokens = call.tokens, args.heads = call.heads;
+  KV_TRY(grid, grid_of_tiles(kernel, args, context_->backend()->facts().multiprocessors));
   KV_CHECK(look_up(call.from, call.sequences, call.tokens, call.record, stream));
   KV_CHECK(to.look_up(call.to, call.sequences, call.tokens, call.record, stream));
-  const kv::CopyArgs args{without_unused_table(call.from.tokens), without_unused_table(call.to.tokens), call.sequences,
-                          call.tokens, call.heads};
-  return launch_operation(kernel, grid, args, call.record, stream);
+  if (kernel.tiles > 0) return launch_operation(kernel, grid, args, call.record, stream);
+  return launch_operation(kernel, grid, static_cast<const kv::CopyArgs&>(args), call.record, stream);
 }
 
 Result<void> Program::shift(const ShiftCall& call, const Source& kernel, Stream stream) const {
   KV_CHECK(check_counts(call.sequences, call.tokens, call.heads));
   KV_CHECK(check_tokens(call.at.side == 0 ? "k" : "v", "slots", call.at, call.heads));
   KV_CHECK(check_rope(call.rope, call.at.side == 0 ? source_.head_dim : source_.head_dim_v));
-  KV_TRY(grid, grid_of_rows(kernel, product(1, call.sequences, call.tokens, call.heads)));
+  if (kernel.tiles > 0 && !is_turned_by_tiles(call.rope))
+    return refuse(kernel.name + " turns neighbours from an even value on, or halves of 64 or 128 from a multiple on");
+  const int multiprocessors = std::max(context_->backend()->facts().multiprocessors, 1);
+  kv::TiledShiftArgs args{};
+  args.at = without_unused_table(call.at.tokens), args.rope = call.rope;
+  args.sequences = call.sequences, args.tokens = call.tokens, args.heads = call.heads;
+  KV_TRY(grid, grid_of_tiles(kernel, args, multiprocessors));
   KV_CHECK(look_up(call.at, call.sequences, call.tokens, call.record, stream));
-  const int most = std::max(context_->backend()->facts().multiprocessors, 1) * kBlocksEach;
-  grid.x = std::min(grid.x, static_cast<unsigned>(most));
-  const kv::ShiftArgs args{without_unused_table(call.at.tokens),
-                           call.sequences,
-                           call.tokens,
-                           call.heads,
-                           static_cast<int>(grid.x),
-                           call.rope};
-  return launch_operation(kernel, grid, args, call.record, stream);
+  if (kernel.tiles > 0) return launch_operation(kernel, grid, args, call.record, stream);
+  grid.x = std::min(grid.x, static_cast<unsigned>(multiprocessors * kBlocksEach));
+  args.blocks = static_cast<int>(grid.x);
+  return launch_operation(kernel, grid, static_cast<const kv::ShiftArgs&>(args), call.record, stream);
 }
 
 Result<void> Program::by_slots(int side, const kv::CodecArgs& args, const SlotNumbers& slots, const Source& kernel,
@@ -135,7 +139,7 @@ Result<void> Program::by_slots(int side, const kv::CodecArgs& args, const SlotNu
   const CacheCall at = cache_call(side, args, {}, check, slots);
   KV_CHECK(check_codec(side, args, at));
   kv::IndexedCodecArgs indexed{{args, {}}, slots.numbers};
-  KV_TRY(grid, grid_of_codec(kernel, indexed, context_->backend()->facts().multiprocessors));
+  KV_TRY(grid, grid_of_tiles(kernel, indexed, context_->backend()->facts().multiprocessors));
   KV_CHECK(look_up(at, args.sequences, args.tokens, check.record, stream));
   return launch_operation(kernel, grid, indexed, check.record, stream);
 }

@@ -134,10 +134,8 @@ Result<void> check_call(const ProgramSource& source, const AttentionCall& call, 
   return {};
 }
 
-// The kernel for many rows that can serve a call, or the call's own role. It gains from some thousand rows on: its tables take as
-// long to fill as some hundred.
+// The kernel for many rows that can serve a call, or the call's own role.
 Role role_of_codec(const ProgramSource& source, Role role, const kv::CodecArgs& args, std::size_t rows) {
-  constexpr std::size_t kEnough = 2048;
   const bool is_k = role == Role::quantise_k || role == Role::dequantise_k;
   const bool is_writing = role == Role::quantise_k || role == Role::quantise_v;
   const Role tiles = tile_role(is_writing, is_k, args.x_type);
@@ -146,7 +144,7 @@ Role role_of_codec(const ProgramSource& source, Role role, const kv::CodecArgs& 
                           args.x.sequence_stride % vector == 0 && args.x.query_stride % vector == 0 &&
                           args.x.head_stride % vector == 0;
   const bool is_served = is_writing || !args.keep_rotated;
-  return source.kernels.count(tiles) && rows >= kEnough && is_aligned && is_served ? tiles : role;
+  return source.kernels.count(tiles) && rows >= kManyRows && is_aligned && is_served ? tiles : role;
 }
 
 }  // namespace
@@ -345,7 +343,7 @@ Result<void> Program::codec(int side, bool is_writing, const kv::CodecArgs& args
   KV_TRY(loaded, kernel(role));
   const Source& source = source_.kernels.at(role);
   kv::CodecArgs given = args;
-  KV_TRY(grid, grid_of_codec(source, given, context_->backend()->facts().multiprocessors));
+  KV_TRY(grid, grid_of_tiles(source, given, context_->backend()->facts().multiprocessors));
   KV_CHECK(look_up(at, args.sequences, args.tokens, check.record, stream));
   if (source_.page_tokens == 0) return launch(*context_, source_, role, *loaded, grid, given, check, stream);
   const kv::PagedCodecArgs paged{given, args.slots ? kv::PageTable{} : table};

@@ -48,4 +48,9 @@ Result<kv::RopeArgs> rope_args(const Rope& rope) {
   return args;
 }
 
+bool is_turned_by_tiles(const kv::RopeArgs& rope) {
+  if (rope.pairs == kv::RopePairs::neighbours) return rope.first % 2 == 0;
+  return (rope.dims == 64 || rope.dims == 128) && rope.first % rope.dims == 0;
+}
+
 }  // namespace kvjit

@@ -18,5 +18,8 @@ struct Rope {
 };
 // positions and factors are left for the caller to set. Fails with bad_input.
 Result<kv::RopeArgs> rope_args(const Rope& rope);
+// Whether tiles can be turned so (templates/rotations/rope_tile.cuh): neighbours from an even value on; halves of 64 or 128 values, from a
+// multiple of their number on.
+bool is_turned_by_tiles(const kv::RopeArgs& rope);
 
 }  // namespace kvjit

@@ -31,4 +31,7 @@ std::size_t product(std::size_t first, Counts... counts) {
 }
 inline long long ceil_div(long long a, long long b) { return (a + b - 1) / b; }
 
+// From so many rows of a call on kernels over tiles gain: their tables take as long to fill as some hundred.
+inline constexpr std::size_t kManyRows = 2048;
+
 }  // namespace kvjit

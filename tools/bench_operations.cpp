@@ -66,7 +66,7 @@ Result<std::vector<OperationTime>> time_operations(const std::shared_ptr<Context
     copy.to.tokens.side = trial.cache(to, 1), copy.to.tokens.table = to_table;
     KV_TRY(plan, plan_copy(side_plan(problem, 0), side_plan(problem, to), true,
                            Program::alignment_of(copy, *program, *program), registry));
-    const Source kernel = emit_copy(plan, registry);
+    const Source kernel = emit_copy_tiles(plan, registry).value_or(emit_copy(plan, registry));
     KV_CHECK(time(plan.kind == CopyKind::bytes ? "copy" : "to " + source.v.format, stored(0) + stored(to),
                   [&](Stream s) { return program->copy(copy, *program, kernel, s); }));
     if (problem.k.name == problem.v.name) break;
@@ -81,7 +81,8 @@ Result<std::vector<OperationTime>> time_operations(const std::shared_ptr<Context
                 [&](Stream s) { return program->quantise_rope(0, codec, turns, writer, s, table); }));
   ShiftCall shift;
   shift.at = copy.from, shift.tokens = tokens, shift.heads = shape.kv_heads, shift.rope = turns;
-  const Source shifter = emit_shift(side_plan(problem, 0), registry);
+  const CodecPlan side = side_plan(problem, 0);
+  const Source shifter = emit_shift_tiles(side, registry).value_or(emit_shift(side, registry));
   KV_CHECK(time("shift", 2 * stored(0), [&](Stream s) { return program->shift(shift, shifter, s); }));
   return times;
 }

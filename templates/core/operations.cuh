@@ -41,6 +41,13 @@ struct ShiftArgs {
   int sequences, tokens, heads, blocks;
   RopeArgs rope;
 };
+// The same many rows at once: tiles of 16, as in CodecArgs.
+struct TiledCopyArgs : CopyArgs {
+  int tiles, block_tiles, token_tiles;
+};
+struct TiledShiftArgs : ShiftArgs {
+  int tiles, block_tiles, token_tiles;
+};
 // quantise_rope: rows turn to their positions on their way into the cache.
 struct RopedCodecArgs : IndexedCodecArgs {
   SlotType slot_type;

@@ -26,10 +26,18 @@ KV_DEVICE void fill_turns(const RopeArgs& rope, SharedAddress at) {
   }
 }
 
+// Of a pair at a position, from its step.
+KV_DEVICE float angle_of(const u32 (&step)[2], int position) {
+  constexpr float kUnit = 6.28318530718f * 0x1p-32f;
+  const u32 place = u32(position), low = step[0] * place;
+  // The upper half of the product; a negative position is 2^32 too much.
+  const u32 high = multiply_high(step[0], place) + step[1] * place - (position < 0 ? step[0] : 0u);
+  return float(int(high + (low >> 31))) * kUnit;
+}
+
 // turns: where fill_turns has put them; row: shared memory for the warp's values.
 template <int kPerLane>
 KV_DEVICE void rope(float (&x)[kPerLane], const RopeArgs& rope, int position, SharedAddress turns, float* row) {
-  constexpr float kUnit = 6.28318530718f * 0x1p-32f;
   KV_UNROLL
   for (int e = 0; e < kPerLane; ++e) row[e * 32 + lane()] = x[e];
   sync_warp();
@@ -44,11 +52,8 @@ KV_DEVICE void rope(float (&x)[kPerLane], const RopeArgs& rope, int position, Sh
     const int other = by_halves ? (is_second ? i - half : i + half) : i ^ 1;
     u32 step[2];
     load_shared_u64(step, turns + 8 * pair);
-    const u32 place = u32(position), low = step[0] * place;
-    // The upper half of the product; a negative position is 2^32 too much.
-    const u32 high = multiply_high(step[0], place) + step[1] * place - (position < 0 ? step[0] : 0u);
-    const float angle = float(int(high + (low >> 31))) * kUnit;
-    const float sine = sine_fast(angle), cosine = cosine_fast(angle), partner = row[rope.first + other];
+    const float angle = angle_of(step, position), sine = sine_fast(angle), cosine = cosine_fast(angle),
+                partner = row[rope.first + other];
     x[e] = rope.magnitude * (x[e] * cosine + (is_second ? partner : -partner) * sine);
   }
   sync_warp();  // every lane has read its partner

@@ -16,21 +16,29 @@ TEST_CASE("copy, requantise, shift and quantise_rope: no spills, no stack") {
   const std::pair<const char*, const char*> pairs[] = {
       {"q8_0", "q4_0"},    {"tbq4_0", "tbq3_0"}, {"f16", "tbq4_0"}, {"tbq4_0", "kv4"}, {"turbo4_qjl68", "fp8_e4m3"},
       {"iq4_nl", "mxfp4"}, {"bf16", "q5_1"}};
-  for (const char* arch : {"sm_75", "sm_90a"}) {
+  for (const char* arch : {"sm_75", "sm_80", "sm_90a"}) {
     for (const auto& [from, to] : pairs) {
       for (const char* format : {from, to})
         for (const bool is_planar : {true, false}) {
           const CodecPlan source = side_of(format, 128, arch, true, 0),
                           target = side_of(format, 128, arch, is_planar, 16);
-          kernels.add(emit_copy(must(plan_copy(source, target, true, 16, registry())), registry()));
+          const CopyPlan plan = must(plan_copy(source, target, true, 16, registry()));
+          kernels.add(emit_copy(plan, registry()));
+          if (const auto tiles = emit_copy_tiles(plan, registry())) kernels.add(*tiles);
         }
       kernels.add(emit_copy(
           must(plan_copy(side_of(from, 128, arch, true, 0), side_of(to, 128, arch, false, 0), true, 2, registry())),
           registry()));
     }
-    for (const auto& [format, head_dim] :
-         {std::pair{"tbq4_0", 128}, {"q8_0", 576}, {"turbo4_qjl68", 256}, {"tbq4_dense_qsfirst_raw", 128}}) {
+    for (const auto& [format, head_dim] : {std::pair{"tbq4_0", 128},
+                                           {"q8_0", 576},
+                                           {"turbo4_qjl68", 256},
+                                           {"tbq4_dense_qsfirst_raw", 128},
+                                           {"kv3", 256}}) {
       kernels.add(emit_shift(side_of(format, head_dim, arch, true, 0), registry()));
+      for (const int page_tokens : {0, 16})
+        if (const auto tiles = emit_shift_tiles(side_of(format, head_dim, arch, true, page_tokens), registry()))
+          kernels.add(*tiles);
       kernels.add(emit_quantise_rope(side_of(format, head_dim, arch, true, 16), registry()));
     }
   }

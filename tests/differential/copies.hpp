@@ -92,7 +92,7 @@ struct Differences {
   long long written = 0, elsewhere = 0, all = 0;
 };
 inline Differences differences(const std::shared_ptr<Context>& context, const Registry& known, const Pair& pair,
-                               bool by_slots) {
+                               bool by_slots, bool by_tiles = false) {
   Store from = Store::make(context, known, pair.from, pair.head_dim),
         to = Store::make(context, known, pair.to, pair.head_dim);
   const auto x = heavy_tailed(7, std::size_t(2 * kKvHeads * kTokens * pair.head_dim), pair.head_dim);
@@ -122,7 +122,8 @@ inline Differences differences(const std::shared_ptr<Context>& context, const Re
                                        pair.from.tensor_scale == pair.to.tensor_scale,
                                        Program::alignment_of(call, *from.program, *to.program), known));
   CHECK(std::string(to_string(plan.kind)) == to_string(pair.kind));
-  must(from.program->copy(call, *to.program, emit_copy(plan, known), nullptr));
+  must(from.program->copy(call, *to.program, by_tiles ? emit_copy_tiles(plan, known).value() : emit_copy(plan, known),
+                          nullptr));
   must(context->backend()->synchronize(nullptr));
 
   const auto got = must(to.trial.rows(0));
@@ -177,10 +178,17 @@ inline const Pair kPairs[] = {
      CopyKind::bytes},
 };
 
-inline void check_copies(const std::shared_ptr<Context>& context) {
-  for (const Pair& pair : kPairs)
+// Of the kernels for many rows.
+inline const Pair kTilePairs[] = {
+    {{"tbq4_0", Layout::paged, 16}, {"kv3", Layout::planar}, CopyKind::inner},
+    {{"kv2", Layout::rows}, {"kv4", Layout::paged, 8, Layout::rows}, CopyKind::inner, 256},
+};
+
+inline void check_copies(const std::shared_ptr<Context>& context, std::span<const Pair> pairs = kPairs,
+                         bool by_tiles = false) {
+  for (const Pair& pair : pairs)
     for (const bool by_slots : {false, true}) {
-      const Differences found = differences(context, registry(), pair, by_slots);
+      const Differences found = differences(context, registry(), pair, by_slots, by_tiles);
       const long long allowed = pair.kind == CopyKind::bytes ? 0 : found.all / 1000;
       CHECK_MESSAGE(found.written <= allowed, name_of(pair), by_slots ? " by slots: " : ": ", found.written, " of ",
                     found.all, " bytes differ");

@@ -11,6 +11,10 @@ TEST_CASE(
   check_copies(open_context(DeviceKind::cpu));
 }
 
+TEST_CASE("copy: many rows at once become what the reference codec makes of the numbers; nothing else is written") {
+  check_copies(open_context(DeviceKind::cpu), kTilePairs, true);
+}
+
 struct Mutation {
   const char *file, *from, *to;
   int pair;
@@ -44,6 +48,20 @@ TEST_CASE("copy: what is broken is noticed") {
         differences(context, must(Registry::load(files)), kPairs[mutation.pair], mutation.by_slots);
     CHECK_MESSAGE(found.written + found.elsewhere > found.all / 1000, "not noticed: ", std::string(mutation.from),
                   " -> ", std::string(mutation.to));
+  }
+}
+
+TEST_CASE("copy: what is broken in the copies of many rows is noticed") {
+  const auto context = open_context(DeviceKind::cpu);
+  constexpr const char* kTileMutations[][3] = {
+      {"kernels/requantise_tiles.cuh", "stored.load_row(1, group, source[1])", "stored.load_row(1, group, source[0])"},
+      {"kernels/requantise_tiles.cuh", "if (!is_left_out[half]) store_row", "store_row"},
+      {"core/tile_values.cuh", "stored.scale[half]) * Reader::kUnit", "stored.scale[half])"},
+  };
+  for (const auto& [file, from, to] : kTileMutations) {
+    const Differences found = differences(context, changed_registry(file, from, to), kTilePairs[0], true, true);
+    CHECK_MESSAGE(found.written + found.elsewhere > found.all / 1000, "not noticed: ", std::string(from), " -> ",
+                  std::string(to));
   }
 }
 

@@ -14,6 +14,10 @@ TEST_CASE("rope: a shifted cache stands for one that was written at the new posi
   check_shifted_cache(open_context(DeviceKind::cpu));
 }
 
+TEST_CASE("rope: many rows at once are shifted as the formula says") {
+  check_tile_shifts(open_context(DeviceKind::cpu));
+}
+
 struct Mutation {
   const char *file, *from, *to;
   int test;
@@ -40,6 +44,38 @@ TEST_CASE("rope: what is broken is noticed") {
     CHECK_MESSAGE(found.bytes > found.all / 1000, "not noticed: ", std::string(mutation.from), " -> ",
                   std::string(mutation.to));
   }
+}
+
+constexpr Mutation kTileMutations[] = {
+    {"rotations/rope_tile.cuh", "is_second ? other : -other", "other", 1},
+    {"rotations/rope_tile.cuh", "group * 128 +", "", 2},
+    {"kernels/shift_tiles.cuh", "args.rope.positions[at.index]", "args.rope.positions[at.token]", 0},
+    {"core/tile_values.cuh", "^ (signs >> e & 1) << 31", "", 0},
+};
+
+TEST_CASE("rope: what is broken in the shift of many rows is noticed") {
+  const auto context = open_context(DeviceKind::cpu);
+  for (const Mutation& mutation : kTileMutations) {
+    const Registry broken = changed_registry(mutation.file, mutation.from, mutation.to);
+    const Differences found = shift(context, broken, kTileCases[mutation.test], true);
+    CHECK_MESSAGE(found.bytes > found.all / 1000, "not noticed: ", std::string(mutation.from), " -> ",
+                  std::string(mutation.to));
+  }
+}
+
+TEST_CASE("rope: spans that tiles cannot turn are refused by their kernel") {
+  const auto context = open_context(DeviceKind::cpu);
+  Store store = Store::make(context, registry(), kTileCases[0]);
+  ShiftCall call;
+  call.at.tokens.side = store.trial.cache(0);
+  call.at.tokens.tensor_scale = 1;
+  call.sequences = 2, call.tokens = kTokens, call.heads = kKvHeads;
+  call.rope = store.rope;
+  call.rope.pairs = kv::RopePairs::halves;
+  const auto refused =
+      store.program->shift(call, emit_shift_tiles(side_plan(store.problem, 0), registry()).value(), nullptr);
+  REQUIRE_FALSE(refused);
+  CHECK(refused.error().message.find("halves of 64 or 128") != std::string::npos);
 }
 
 }  // namespace

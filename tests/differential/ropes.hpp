@@ -26,6 +26,13 @@ inline const RopeCase kCases[] = {
     {"f16", Layout::planar, 0, 576, kv::RopePairs::neighbours, 512, 64, 10000, 1, false},
 };
 
+// Of the kernels for many rows.
+inline const RopeCase kTileCases[] = {
+    {"tbq4_0", Layout::planar, 0, 128, kv::RopePairs::neighbours, 2, 96, 10000, 0.25, true},
+    {"kv3", Layout::paged, 16, 128, kv::RopePairs::halves, 64, 64, 10000, 1, false},
+    {"kv4", Layout::rows, 0, 256, kv::RopePairs::halves, 128, 128, 500000, 1, true},
+};
+
 inline float factor_of(const RopeCase& test, int pair) {
   return test.has_factors ? 1.f + 0.25f * float(pair % 13) : 1.f;
 }
@@ -108,7 +115,9 @@ inline Differences compare(const Store& store, const std::vector<std::uint8_t>& 
   return found;
 }
 
-inline Differences shift(const std::shared_ptr<Context>& context, const Registry& known, const RopeCase& test) {
+// by_tiles: by the kernel for many rows.
+inline Differences shift(const std::shared_ptr<Context>& context, const Registry& known, const RopeCase& test,
+                         bool by_tiles = false) {
   Store store = Store::make(context, known, test);
   const auto x = numbers(test);
   const auto dim = std::size_t(test.head_dim);
@@ -133,7 +142,8 @@ inline Differences shift(const std::shared_ptr<Context>& context, const Registry
   call.sequences = 2, call.tokens = kTokens, call.heads = kKvHeads;
   Arrays arrays(context);
   call.rope = store.rope_at(arrays, by);
-  must(store.program->shift(call, emit_shift(side_plan(store.problem, 0), known), nullptr));
+  const CodecPlan side = side_plan(store.problem, 0);
+  must(store.program->shift(call, by_tiles ? emit_shift_tiles(side, known).value() : emit_shift(side, known), nullptr));
   must(context->backend()->synchronize(nullptr));
   const auto got = must(store.trial.rows(0));
   for (std::size_t r = 0; r < got.size() / store.row_bytes(); ++r)
@@ -176,6 +186,14 @@ inline void check_ropes(const std::shared_ptr<Context>& context) {
     CHECK_MESSAGE(shifted.bytes <= shifted.all / 1000, test.format, " shifted: ", shifted.bytes, " of ", shifted.all,
                   " bytes differ");
     CHECK_MESSAGE(written.bytes <= written.all / 1000, test.format, " written: ", written.bytes, " of ", written.all,
+                  " bytes differ");
+  }
+}
+
+inline void check_tile_shifts(const std::shared_ptr<Context>& context) {
+  for (const RopeCase& test : kTileCases) {
+    const Differences found = shift(context, registry(), test, true);
+    CHECK_MESSAGE(found.bytes <= found.all / 1000, test.format, " shifted: ", found.bytes, " of ", found.all,
                   " bytes differ");
   }
 }
