@@ -89,6 +89,34 @@ TEST_CASE("copy by the C interface says how it was made") {
     CHECK(third[row_at(1, 9, kTokens, h, kHeads)] == all[row_at(1, 3, kTokens, h, kHeads)]);
 }
 
+TEST_CASE("copies of many rows by the C interface go by tiles, of few by rows") {
+  constexpr int kMany = 2048;
+  Session s;
+  kvjit::api::Program programs[2];
+  kvjit::api::Memory storage[2];
+  kvjit_cache_tokens tokens[2] = {sized<kvjit_cache_tokens>(), sized<kvjit_cache_tokens>()};
+  for (int i = 0; i < 2; ++i) {
+    const std::string format = i == 0 ? "kv4" : "kv3",
+                      toml =
+                          "[k]\nformat = \"" + format + "\"\n[v]\nformat = \"kv3\"\n[attention]\nq_heads_per_kv = 1\n";
+    s.ok(programs[i].open(s.context, toml.c_str(), "test.toml", nullptr, s.error));
+    std::size_t bytes = 0;
+    s.ok(kvjit_cache_layout(programs[i].get(), KVJIT_K, 1, 1, kMany, nullptr, nullptr, &bytes, &s.error));
+    storage[i] = s.memory(bytes);
+    s.ok(kvjit_cache_layout(programs[i].get(), KVJIT_K, 1, 1, kMany, storage[i].get(), &tokens[i].cache, nullptr,
+                            &s.error));
+  }
+  for (const int count : {kMany, kMany - 1}) {
+    auto call = sized<kvjit_copy_call>();
+    call.from = &tokens[0], call.to = &tokens[1];
+    call.sequences = 1, call.tokens = count, call.heads = 1;
+    auto report = sized<kvjit_copy_report>();
+    s.ok(kvjit_copy(programs[0].get(), KVJIT_K, programs[1].get(), KVJIT_K, &call, &report, &s.error));
+    CHECK(contains(report.kernel, count == kMany ? "requantise_tiles." : "requantise."));
+    s.ok(kvjit_synchronize(s.context.get(), nullptr, &s.error));
+  }
+}
+
 TEST_CASE("rotary positions by the C interface: on the way in, and shifted in place") {
   Session s;
   Keys keys(s, spec("wht_signed", "planar"));
