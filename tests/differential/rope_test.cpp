@@ -34,6 +34,11 @@ constexpr Mutation kMutations[] = {
     {"kernels/quantise_rope.cuh", "args.rope.positions[index]", "args.rope.positions[at.token]", 1},
 };
 
+void check_noticed(const Mutation& mutation, const Differences& found) {
+  CHECK_MESSAGE(found.bytes > found.all / 1000, "not noticed: ", std::string(mutation.from), " -> ",
+                std::string(mutation.to));
+}
+
 TEST_CASE("rope: what is broken is noticed") {
   const auto context = open_context(DeviceKind::cpu);
   for (const Mutation& mutation : kMutations) {
@@ -41,8 +46,7 @@ TEST_CASE("rope: what is broken is noticed") {
     const bool is_write = std::string(mutation.file).find("quantise") != std::string::npos;
     const Differences found =
         is_write ? quantise(context, broken, kCases[mutation.test]) : shift(context, broken, kCases[mutation.test]);
-    CHECK_MESSAGE(found.bytes > found.all / 1000, "not noticed: ", std::string(mutation.from), " -> ",
-                  std::string(mutation.to));
+    check_noticed(mutation, found);
   }
 }
 
@@ -58,8 +62,7 @@ TEST_CASE("rope: what is broken in the shift of many rows is noticed") {
   for (const Mutation& mutation : kTileMutations) {
     const Registry broken = changed_registry(mutation.file, mutation.from, mutation.to);
     const Differences found = shift(context, broken, kTileCases[mutation.test], true);
-    CHECK_MESSAGE(found.bytes > found.all / 1000, "not noticed: ", std::string(mutation.from), " -> ",
-                  std::string(mutation.to));
+    check_noticed(mutation, found);
   }
 }
 
