@@ -120,6 +120,9 @@ std::string misfit(DecodePlan& plan, const BlockShape& shape) {
                        plan.rows);
   if (plan.team > 1 && shape.tile == 32 && (plan.by_warpgroups || plan.column_blocks > 2))
     return fmt::format("teams score tiles at once, and for {} query rows those are of 16 tokens", plan.rows);
+  if (plan.team > 1 && shape.subtiles && *shape.subtiles * 16 != shape.tile)
+    return fmt::format("teams take a tile at once, so {} subtile(s) of a tile of {} are not possible", *shape.subtiles,
+                       shape.tile);
   if (!has_tables(plan) && shape.copies > 1)
     return fmt::format("{} copies of tables that {} and {} do not have", shape.copies, plan.k.format.name,
                        plan.v.format.name);

@@ -19,10 +19,15 @@ std::vector<std::string> keys(const std::map<std::string, T>& map) {
   return names;
 }
 
-std::vector<std::pair<std::string, std::string>> in_folder(const FileSet& files, const std::string& folder) {
+// Name for messages, text. Names of formats and the like are stems of either name, which are equal.
+std::vector<std::pair<std::string, std::string>> in_folder(const FileSet& files, const FileNames& shown_as,
+                                                           const std::string& folder) {
   std::vector<std::pair<std::string, std::string>> found;
-  for (const auto& [name, text] : files)
-    if (name.starts_with(folder)) found.emplace_back(name, text);
+  for (const auto& [name, text] : files) {
+    if (!name.starts_with(folder)) continue;
+    const auto shown = shown_as.find(name);
+    found.emplace_back(shown == shown_as.end() ? name : shown->second, text);
+  }
   return found;
 }
 
@@ -48,30 +53,31 @@ Result<void> check_folders(const FileSet& files) {
 
 }  // namespace
 
-Result<Registry> Registry::load(const FileSet& files) {
+Result<Registry> Registry::load(const FileSet& files, const FileNames& shown_as) {
   KV_CHECK(check_folders(files));
   Registry registry;
   const std::string templates = "templates/";
-  for (auto& [file, text] : in_folder(files, templates)) registry.fragments_[file.substr(templates.size())] = text;
-  for (const auto& [file, text] : in_folder(files, "specs/rotations/")) {
+  for (auto& [file, text] : in_folder(files, shown_as, templates))
+    registry.fragments_[file.substr(templates.size())] = text;
+  for (const auto& [file, text] : in_folder(files, shown_as, "specs/rotations/")) {
     KV_TRY(spec, parse_rotation(text, file));
     registry.rotations_[spec.name] = spec;
   }
-  for (const auto& [file, text] : in_folder(files, "specs/calibrations/")) {
+  for (const auto& [file, text] : in_folder(files, shown_as, "specs/calibrations/")) {
     KV_TRY(calibration, parse_calibration(text, file));
     registry.calibrations_[calibration.name] = calibration;
   }
-  for (const auto& [file, text] : in_folder(files, "specs/hooks/")) {
+  for (const auto& [file, text] : in_folder(files, shown_as, "specs/hooks/")) {
     KV_TRY(hook, parse_hook(text, file));
     registry.hooks_[hook.name] = hook;
   }
-  for (const auto& [file, text] : in_folder(files, "specs/policies/")) {
+  for (const auto& [file, text] : in_folder(files, shown_as, "specs/policies/")) {
     KV_TRY(policy, parse_policy(text, file));
     registry.policies_[policy.name] = policy;
   }
   // An arch may inherit from one that comes later in the alphabet: pass over those that fail until nothing
   // moves.
-  for (auto pending = in_folder(files, "specs/archs/"); !pending.empty();) {
+  for (auto pending = in_folder(files, shown_as, "specs/archs/"); !pending.empty();) {
     std::vector<std::pair<std::string, std::string>> failed;
     std::vector<Error> errors;
     for (const auto& item : pending) {
@@ -85,7 +91,7 @@ Result<Registry> Registry::load(const FileSet& files) {
     pending = std::move(failed);
   }
   std::map<std::string, std::string> owners;  // name or alias -> file
-  for (const auto& [file, text] : in_folder(files, "specs/formats/")) {
+  for (const auto& [file, text] : in_folder(files, shown_as, "specs/formats/")) {
     KV_TRY(format, parse_format(text, file, registry));
     std::vector<std::string> names = format.aliases;
     names.push_back(format.name);
@@ -98,7 +104,7 @@ Result<Registry> Registry::load(const FileSet& files) {
     if (format.is_per_head) registry.sources_[format.name] = {file, text};
     registry.formats_[format.name] = format;
   }
-  for (const auto& [file, text] : in_folder(files, "specs/tuning/")) {
+  for (const auto& [file, text] : in_folder(files, shown_as, "specs/tuning/")) {
     KV_TRY(rows, parse_tuning(text, file, registry));
     registry.tuning_[std::filesystem::path(file).stem().string()] = std::move(rows);
   }

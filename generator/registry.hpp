@@ -19,6 +19,8 @@ namespace kvjit {
 
 // Full name ("specs/formats/q8_0.toml", "templates/core/simt.cuh") -> text.
 using FileSet = std::map<std::string, std::string>;
+// Of files that a caller brought: full name in the set -> what messages call it.
+using FileNames = std::map<std::string, std::string>;
 
 // The files compiled into the binary: templates/** and specs/**.
 const FileSet& embedded_files();
@@ -27,7 +29,7 @@ class Registry : public RotationLookup, public ArchLookup {
  public:
   // A later file of the same name replaces an earlier one only across sets (caller's folder over embedded); two owners of one
   // name or alias inside the result are an error that names both files.
-  static Result<Registry> load(const FileSet& files);
+  static Result<Registry> load(const FileSet& files, const FileNames& shown_as = {});
 
   // Unknown: did-you-mean and the list. Formats made for each head_dim are those of 128 here.
   Result<const Format*> format(const std::string& name_or_alias, const Where& where) const;

@@ -76,8 +76,9 @@ Result<void> add_own_specs(const kvjit_context_options* options, kvjit_context& 
   KV_CHECK(append(folders, given.specs_dirs, given.specs_dir_count, "specs_dirs"));
   if (folders.empty()) return {};
   kvjit::FileSet files = kvjit::embedded_files();
-  for (const std::string& folder : folders) KV_CHECK(kvjit::add_specs_folder(files, folder));
-  KV_TRY(loaded, load_registry(files));
+  kvjit::FileNames shown_as;
+  for (const std::string& folder : folders) KV_CHECK(kvjit::add_specs_folder(files, shown_as, folder));
+  KV_TRY(loaded, load_registry(files, shown_as));
   handle.own_registry = std::move(loaded);
   kvjit::Sha256 hash;
   for (const auto& [name, text] : files) hash.update_delimited(name), hash.update_delimited(text);

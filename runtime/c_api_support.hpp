@@ -213,8 +213,9 @@ inline Result<void> need(const void* pointer, const char* name) {
   return {};
 }
 
-inline Result<std::shared_ptr<const Registry>> load_registry(const FileSet& files) {
-  KV_TRY(loaded, Registry::load(files));
+inline Result<std::shared_ptr<const Registry>> load_registry(const FileSet& files,
+                                                             const FileNames& shown_as = {}) {
+  KV_TRY(loaded, Registry::load(files, shown_as));
   return std::make_shared<const Registry>(std::move(loaded));
 }
 inline Result<std::shared_ptr<const Registry>> registry() {

@@ -33,7 +33,7 @@ Result<std::string> read_text(const fs::path& file) {
 
 }  // namespace
 
-Result<void> add_specs_folder(FileSet& files, const std::string& folder) {
+Result<void> add_specs_folder(FileSet& files, FileNames& shown_as, const std::string& folder) {
   std::error_code problem;
   if (!fs::is_directory(folder, problem))
     return fail(Code::bad_input, fmt::format("specs folder {}: there is no such folder", folder), {},
@@ -46,7 +46,8 @@ Result<void> add_specs_folder(FileSet& files, const std::string& folder) {
     for (const auto& entry : fs::directory_iterator(from, problem)) {
       if (entry.path().extension() != kind.extension) continue;
       KV_TRY(text, read_text(entry.path()));
-      files[fmt::format("specs/{}/{}", kind.name, entry.path().filename().string())] = text;
+      const std::string name = fmt::format("specs/{}/{}", kind.name, entry.path().filename().string());
+      files[name] = text, shown_as[name] = entry.path().string();
       ++added;
     }
     if (problem) return fail(Code::bad_input, fmt::format("{}: {}", from.string(), problem.message()));

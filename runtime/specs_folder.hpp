@@ -9,7 +9,8 @@
 namespace kvjit {
 
 // Adds formats/, rotations/, archs/, calibrations/, policies/ and tuning/ of *.toml, hooks/ of *.cuh, and *.toml next to them, which are
-// formats. A file of the same name is replaced. Fails with bad_input: no such folder, nothing in it, a file that cannot be read.
-Result<void> add_specs_folder(FileSet& files, const std::string& folder);
+// formats. A file of the same name is replaced; messages call it by its path. Fails with bad_input: no such folder, nothing in it, a
+// file that cannot be read.
+Result<void> add_specs_folder(FileSet& files, FileNames& shown_as, const std::string& folder);
 
 }  // namespace kvjit

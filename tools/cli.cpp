@@ -26,8 +26,9 @@ void Cli::print(const Json& data, const std::string& text) const {
 
 Result<Registry> Cli::registry() const {
   FileSet files = embedded_files();
-  for (const std::string& folder : spec_dirs) KV_CHECK(add_specs_folder(files, folder));
-  return Registry::load(files);
+  FileNames shown_as;
+  for (const std::string& folder : spec_dirs) KV_CHECK(add_specs_folder(files, shown_as, folder));
+  return Registry::load(files, shown_as);
 }
 
 Result<std::vector<Spec>> Cli::specs(const std::vector<std::string>& files) const {

@@ -135,7 +135,8 @@ std::vector<BlockShape> variants_of(const BlockShape& shape, const Problem& prob
       BlockShape variant = shape;
       if (holds != plan->hold_queries) variant.hold_queries = holds;
       if (subtiles != plan->subtiles) variant.subtiles = subtiles;
-      if (!(variant == shape) && subtiles * 16 <= shape.tile) variants.push_back(variant);
+      const bool is_possible = subtiles * 16 <= shape.tile && (plan->team == 1 || subtiles == plan->subtiles);
+      if (!(variant == shape) && is_possible) variants.push_back(variant);
     }
   return variants;
 }

@@ -20,6 +20,14 @@ const std::string kF16 = embedded_files().at("specs/formats/f16.toml");
 
 }  // namespace
 
+TEST_CASE("a file that a caller brought goes by the caller's name for it") {
+  FileSet files = with("specs/formats/mine.toml", "title = 3");
+  const auto shown = Registry::load(files, {{"specs/formats/mine.toml", "/home/me/formats/mine.toml"}});
+  REQUIRE_FALSE(shown);
+  CHECK(shown.error().where.file == "/home/me/formats/mine.toml");
+  CHECK(Registry::load(files).error().where.file == "specs/formats/mine.toml");
+}
+
 TEST_CASE("names and aliases lead to one format") {
   const Registry registry = Registry::load(embedded_files()).value();
   CHECK(registry.format("tbq4_0", {}).value() == registry.format("tbq4_wht_dfirst_corr", {}).value());

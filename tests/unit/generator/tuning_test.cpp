@@ -178,6 +178,21 @@ TEST_CASE("a row for this very problem that does not fit is an error at its plac
         std::string::npos);
 }
 
+TEST_CASE("a team takes its tiles at once: other subtiles are refused, not passed over") {
+  const Problem problem = problem_of("kv4", "kv4", 16, "", "head_dim = 256");
+  Tuning asked;
+  asked.match = Match::asked, asked.shape = {8, 2, 32, 8, {}, {}};
+  REQUIRE(plan_decode(problem, asked));
+  CHECK(plan_decode(problem, asked)->team > 1);
+  asked.shape.subtiles = 2;
+  CHECK(plan_decode(problem, asked));
+  asked.shape.subtiles = 1;
+  const auto refused = plan_decode(problem, asked);
+  REQUIRE_FALSE(refused);
+  CHECK(refused.error().message.find("teams take a tile at once, so 1 subtile(s) of a tile of 32") !=
+        std::string::npos);
+}
+
 TEST_CASE("every shipped row fits the problem that it names, and serves it exactly") {
   for (const auto& [arch, ignored] : registry().archs())
     for (const TuningRow& row : registry().tuning(arch)) {

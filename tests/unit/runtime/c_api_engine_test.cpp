@@ -246,6 +246,9 @@ TEST_CASE_FIXTURE(Engine, "a context reads folders of specs; others know nothing
   fs::create_directories(specs + "/formats");
   CHECK(kvjit_context_create(&options, &none, &error) == KVJIT_BAD_INPUT);
   CHECK(contains(error.message, "holds nothing that is read"));
+  std::ofstream(specs + "/formats/mine.toml") << "title = 3\n";
+  CHECK(kvjit_context_create(&options, &none, &error) == KVJIT_BAD_INPUT);
+  CHECK(std::string(error.file) == specs + "/formats/mine.toml");
   std::ofstream(specs + "/formats/mine.toml")
       << "title = \"mine\"\nblock = 32\n[[fields]]\nfield = \"codes\"\n[[fields]]\nfield = \"scale\"\n[codes]\nkind = "
          "\"table\"\nbits = 3\n[codebook]\nrule = \"lloyd_max\"\n[scale]\nrule = \"corrected_norm\"\n[accept]\n"

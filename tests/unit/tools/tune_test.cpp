@@ -17,9 +17,9 @@ namespace {
 
 using test::registry;
 
-Problem problem_of(const char* format) {
+Problem problem_of(const char* format, int rows = 8) {
   const std::string toml = std::string("[k]\nformat = \"") + format + "\"\n[v]\nformat = \"" + format +
-                           "\"\n[attention]\nq_heads_per_kv = 8\n";
+                           "\"\n[attention]\nq_heads_per_kv = " + std::to_string(rows) + "\n";
   return resolve(parse_specs(toml, "s").value().at(0), registry(), "sm_90a").value();
 }
 
@@ -55,6 +55,8 @@ TEST_CASE("variants turn over what the planner estimates, where a tile has room 
   CHECK(large[1] == BlockShape{12, 2, 32, 32, {}, false});
   CHECK(large[2] == BlockShape{12, 2, 32, 32, 1, false});
   CHECK(variants_of({12, 2, 16, 32, {}, {}}, problem) == std::vector<BlockShape>{{12, 2, 16, 32, {}, false}});
+  for (const BlockShape& variant : variants_of({8, 2, 32, 1, {}, {}}, problem_of("f16", 32)))
+    CHECK_FALSE(variant.subtiles);  // a team takes its tiles at once
 }
 
 TEST_CASE("the fastest wins if it is faster by more than the noise; then its variants are timed") {
