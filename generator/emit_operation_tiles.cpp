@@ -14,9 +14,8 @@ constexpr int kWarps = 12;  // of 168 registers
 // Where the tables of a kernel stand.
 struct Places {
   int decoding_at = kEncodingBytes, from_matrix_at = 0, to_matrix_at = 0, turns_at = 0, shared_bytes = 0;
-  explicit Places(const Format& from) {
-    const int bits = from.field(FieldKind::codes)->is_nibbles ? 4 : from.codes().bits;
-    from_matrix_at = decoding_at + (256 << 2 * bits);
+  Places(const TilePlan& from, const Format& format) {
+    from_matrix_at = decoding_at + from.places.table_bytes(format.codes().bits);
     to_matrix_at = from_matrix_at + kHadamardBytes;
     turns_at = to_matrix_at + kHadamardBytes;
     shared_bytes = turns_at + kv::kMostRopePairs * 8;
@@ -26,7 +25,8 @@ struct Places {
 std::optional<TilePlan> side_tiles(const CodecPlan& side, const Arch& arch) {
   Decision unused;
   auto plan = plan_tiles(side.format, side.head_dim, side.is_planar, arch, unused);
-  if (plan && (plan->is_dense || plan->family == TileFamily::blocks)) plan.reset();
+  if (plan && (plan->is_dense || plan->family == TileFamily::blocks || plan->places.lane_scale_stride > 0))
+    plan.reset();
   return plan;
 }
 
@@ -44,7 +44,7 @@ void write_side(Writer& w, const Side& side, bool is_quantise, const Places& pla
   w.line("struct {}Stored {{\n  static constexpr bool kIsPlanar = {};", type, flag(side.codec.is_planar));
   write_paging(w, side.paging);
   w.line("}};");
-  w.line("struct {}Tiles {{\n  using F = {}Stored;", type, type);
+  w.line("struct {}Tiles : TileDefaults {{\n  using F = {}Stored;", type, type);
   w.line("  static constexpr int kThreads = {}, kBits = {};", kWarps * 32, side.codec.format.codes().bits);
   write_tile_places(w, text);
   w.line("  static constexpr int kMatrixAt = {};", is_quantise ? places.to_matrix_at : places.from_matrix_at);
@@ -61,7 +61,7 @@ struct Kernel {
 };
 std::optional<Source> emit_operation(const Kernel& kernel, const Side& from, const Side& to, const std::string& members,
                                      const std::string& name, const Arch& arch, const Registry& registry) {
-  const Places places(from.codec.format);
+  const Places places(from.tiles, from.codec.format);
   if (places.shared_bytes > arch.shared_bytes_per_block) return std::nullopt;
   Writer w = begin(registry, name, kernel.what);
   w.fragment(fmt::format("kernels/{}.cuh", kernel.family));
@@ -104,7 +104,7 @@ std::optional<Source> emit_shift_tiles(const CodecPlan& plan, const Registry& re
   return emit_operation(
       {"shift_tiles", "rows of the cache to other positions, many at once", "TiledShiftArgs",
        sizeof(kv::TiledShiftArgs), plan.checks},
-      side, side, fmt::format("  static constexpr int kTurnsAt = {};\n", Places(plan.format).turns_at),
+      side, side, fmt::format("  static constexpr int kTurnsAt = {};\n", Places(*tiles, plan.format).turns_at),
       fmt::format("shift_tiles.{}.d{}.{}.{}", plan.format.name, plan.head_dim, plan.layout(), plan.arch), **arch,
       registry);
 }

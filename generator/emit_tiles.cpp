@@ -28,8 +28,8 @@ void write_tile_constants(Writer& w, const TileText& text) {
     return joined(all, word);
   };
   if (plan.is_dense) {
-    w.line("// {}, by rows", f.rotation.name);
-    w.line("KV_TABLE float kMatrix[{}] = {{\n    {}}};", kTileGroup * kTileGroup,
+    w.line("// {}, by rows of {}", f.rotation.name, f.rotation.width);
+    w.line("KV_TABLE float kMatrix[{}] = {{\n    {}}};", f.rotation.matrix.numbers().size(),
            joined(f.rotation.matrix.numbers(), real));
   } else {
     w.line("// {}: a set bit is -1", f.rotation.name);
@@ -39,23 +39,29 @@ void write_tile_constants(Writer& w, const TileText& text) {
 }
 
 void write_tile_places(Writer& w, const TileText& text) {
-  const Format& f = text.format;
-  const Field &codes = *f.field(FieldKind::codes), &scale = *f.field(FieldKind::scale);
+  const TilePlaces& p = text.plan.places;
   w.line("  static constexpr int kCodesAt = {}, kScaleAt = {}, kCodeStride = {}, kScaleStride = {}, kCodeUnit = {};",
-         text.is_planar ? codes.plane_at : codes.at, text.is_planar ? scale.plane_at : scale.at,
-         text.is_planar ? f.code_bytes : f.block_bytes, text.is_planar ? f.scale_bytes : f.block_bytes,
-         text.plan.code_unit);
-  w.line("  static constexpr bool kIsNibbles = {};", flag(codes.is_nibbles));
-  w.line("  static constexpr int kLaneStride = {}, kWordStride = {};  // of the codes' words, bytes",
-         codes.is_nibbles ? 4 : 4 * f.codes().bits, codes.is_nibbles ? kTileGroup / 32 * 4 : 4);
+         p.codes_at, p.scale_at, p.code_stride, p.scale_stride, p.unit);
+  w.line("  using Packing = {};", p.packing == TilePacking::nibbles ? "NibbleCodes"
+                                  : p.packing == TilePacking::split
+                                      ? "SplitCodes"
+                                      : fmt::format("StreamCodes<{}>", text.format.codes().bits));
+  w.line("  static constexpr int kLaneStride = {};  // of the codes' words, bytes", p.lane_stride);
+  if (p.packing == TilePacking::split)
+    w.line("  static constexpr int kHighAt = {}, kHighStride = {};", p.high_at, p.high_stride);
+  if (p.lane_scale_stride > 0) w.line("  static constexpr int kLaneScaleStride = {};", p.lane_scale_stride);
+  if (p.pad_bytes > 0) w.line("  static constexpr int kPadAt = {}, kPadBytes = {};", p.pad_at, p.pad_bytes);
+  if (text.is_quantise && text.format.zero_bytes) w.line("  static constexpr bool kZeroBytes = true;");
+  if (!text.is_quantise && text.format.scale.renormalise) w.line("  static constexpr bool kRenormalises = true;");
 }
 
 void write_tile_numbers(Writer& w, const TileText& text) {
   w.line("  KV_DEVICE static float value(int code) {{ return {}Values[code]; }}", text.prefix);
   if (!text.is_quantise) {
-    w.line("  // halves hold values / kUnit; a transformed sum times kFactor and the stored scale is a value");
+    w.line("  // halves hold values / kUnit; a transformed sum times kFactor and the stored scale is a value{}",
+           text.format.scale.renormalise ? ", if the row's length is 1" : "");
     w.line("  static constexpr float kUnit = {}, kFactor = {};", real(text.plan.unit),
-           real(text.plan.unit / text.length()));
+           real(text.format.scale.renormalise ? 1 : text.plan.unit / text.length()));
     w.line("  static constexpr int kCodeParts = {};", text.plan.code_parts);
     return;
   }
@@ -65,6 +71,7 @@ void write_tile_numbers(Writer& w, const TileText& text) {
          real(std::exp2(std::floor(31 - std::log2(most)))));
   w.line("  static constexpr bool kIsMatched = {}, kIsSignMagnitude = {};",
          flag(text.format.scale.refine == Refine::matched), flag(!text.format.codes().cell_codes.empty()));
+  if (text.plan.steps != TilePlan().steps) w.line("  static constexpr float kStep = {};", real(text.plan.steps));
   w.line("  KV_DEVICE static u32 bucket(int i) {{ return {}Buckets[i]; }}", text.prefix);
 }
 
@@ -82,6 +89,12 @@ namespace {
 constexpr const char* kInputs[] = {"HalfInput", "BfloatInput", "FloatInput"};
 constexpr const char* kOutputs[] = {"HalfOutput", "BfloatOutput", "FloatOutput"};
 constexpr const char* kWords[] = {"F16Words", "Bf16Words", "F32Words"};  // of templates/core/lanes.cuh
+
+// In row i, column k.
+std::string matrix_entry(const Rotation& r) {
+  if (r.width == kTileGroup) return fmt::format("kMatrix[i * {} + k]", r.width);
+  return fmt::format("(i / {0} == k / {0} ? kMatrix[i * {0} + k % {0}] : 0.f)", r.width);
+}
 
 Source emit_blocks(const CodecPlan& codec, const TilePlan& plan, const TileKernel& kernel, const TileCall& call,
                    const std::string& name, const Registry& registry) {
@@ -133,7 +146,7 @@ Source emit_tiles(const CodecPlan& codec, const TilePlan& plan, const TileKernel
   write_paging(w, codec_paging(page_tokens));
   w.line("}};");
   write_slots(w, codec, "Stored", rows_name(codec, "Stored"));
-  w.line("struct Plan {{\n  using F = Stored;");
+  w.line("struct Plan : TileDefaults {{\n  using F = Stored;");
   w.line("  static constexpr int kHeadDim = {}, kWarps = {}, kThreads = {}, kBits = {};", head_dim, kernel.warps,
          kernel.warps * 32, f.codes().bits);
   write_tile_places(w, text);
@@ -152,10 +165,10 @@ Source emit_tiles(const CodecPlan& codec, const TilePlan& plan, const TileKernel
   if (kernel.by_matrix) {
     w.line("  static constexpr int kMatrixParts = {};", plan.is_dense ? 2 : 1);
     w.line("  KV_DEVICE static float matrix(int i, int k) {{ return {}; }}",
-           plan.is_dense ? fmt::format("{} * kMatrix[i * {} + k]", real(kDenseLength), kTileGroup)
+           plan.is_dense ? fmt::format("{} * {}", real(kDenseLength), matrix_entry(f.rotation))
                          : std::string("wht_entry<Plan>(i, k)"));
   } else if (plan.is_dense) {
-    w.line("  KV_DEVICE static float matrix(int i) {{ return kMatrix[i]; }}");
+    w.line("  KV_DEVICE static float matrix(int i, int k) {{ return {}; }}", matrix_entry(f.rotation));
   }
   w.line("}};\n");
   Source source = finish(

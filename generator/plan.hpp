@@ -222,14 +222,31 @@ enum class TileFamily {
   dense,     // quantise_dense: a matrix, by warps
   blocks,    // quantise_blocks, dequantise_blocks: no rotation, whole blocks a lane
 };
+// How the codes of a lane lie in its words: templates/core/tile_codes.cuh.
+enum class TilePacking { stream, nibbles, split };
+// Where the bytes of a group lie, from its row's first on; four lanes share it.
+struct TilePlaces {
+  TilePacking packing = TilePacking::stream;
+  int codes_at = 0, scale_at = 0;
+  int code_stride = 0, scale_stride = 0;       // from group to group
+  int lane_stride = 0, lane_scale_stride = 0;  // from lane to lane; of scales 0 where a group has one
+  int high_at = 0, high_stride = 0;            // split: top bits, from codes_at on; from lane to lane, less lane_stride
+  int pad_at = 0, pad_bytes = 0;               // zeros of a block
+  int unit = 16;                               // alignment of a lane's codes
+  int table_bytes(int bits) const;             // of decoding: a word or two for each pair of codes, 32 times
+};
+// What kernels over tiles ask of the format's fields and they do not have; null if they have it all.
+const char* plan_tile_places(const Format& format, bool is_planar, TilePlaces& places);
+
 struct TilePlan {
   TileFamily family = TileFamily::hadamard;
-  bool is_dense = false;               // a matrix of 128 x 128, else a Walsh-Hadamard transform
+  bool is_dense = false;               // any matrix of 128 x 128, else a Walsh-Hadamard transform
   std::vector<std::uint32_t> buckets;  // what is added to a value's bits to carry into its code
-  int code_unit = 16;                  // alignment of a block's codes, bytes
-  int code_parts = 2;                  // halves that hold an entry of the codebook
-  double unit = 1;                     // decoding: those halves stand for entries / unit
-  int lane_values = 0;                 // of family blocks
+  double steps = 0x1p18;               // of an integer, a standard deviation
+  TilePlaces places;
+  int code_parts = 2;   // halves that hold an entry of the codebook
+  double unit = 1;      // decoding: those halves stand for entries / unit
+  int lane_values = 0;  // of family blocks
 };
 // Nothing if the format needs the kernels for any row. `decision` says what was chosen, and why.
 std::optional<TilePlan> plan_tiles(const Format& format, int head_dim, bool is_planar, const Arch& arch,

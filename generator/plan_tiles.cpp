@@ -25,19 +25,16 @@ bool is_mirrored(const Section& s) {
 // What tiles ask of a format and it does not have; null if it has it all.
 const char* missing(const Format& f, int head_dim) {
   const Section& s = f.codes();
-  const Field* codes = f.field(FieldKind::codes);
   if (f.sections.size() != 1 || f.field(FieldKind::residual_signs)) return "one section of codes, no signs";
-  if (!f.channels.empty() || f.rounds_to_bf16 || f.is_padded || f.zero_bytes || f.field(FieldKind::pad))
-    return "rows as they are: no channel factors, roundings or padding";
-  if (s.kind != CodeKind::table || s.bits > 4 || codes->bits != s.bits || codes->split != 0)
-    return "a codebook of up to 4 bits, codes in one piece";
-  if ((f.rotation.kind != RotationKind::wht && f.rotation.kind != RotationKind::dense) ||
-      f.rotation.size != kTileGroup || f.block != kTileGroup || head_dim % kTileGroup != 0)
-    return "blocks of 128 behind a Walsh-Hadamard or dense rotation of 128";
-  if (f.scale.span != kTileGroup || f.scale.rule != ScaleRule::norm || f.scale.type != ScaleType::f16 ||
-      (f.scale.refine != Refine::none && f.scale.refine != Refine::matched))
-    return "an f16 norm a block";
-  if (!s.cell_codes.empty() && s.cell_codes != sign_magnitude_codes(s.values.size()))
+  if (!f.channels.empty() || f.rounds_to_bf16) return "rows as they are: no channel factors or roundings";
+  if (s.kind != CodeKind::table || s.bits > 4) return "a codebook of up to 4 bits";
+  if (f.rotation.size != kTileGroup || !f.rotation.is_orthogonal || head_dim % kTileGroup != 0)
+    return "whole rotations of 128";
+  if (f.scale.span != kTileGroup || f.scale.group != f.block || f.scale.rule != ScaleRule::norm ||
+      f.scale.type != ScaleType::f16 || (f.scale.refine != Refine::none && f.scale.refine != Refine::matched) ||
+      f.scale.least > 0 || f.scale.by_stored)
+    return "an f16 norm of 128 values";
+  if (!s.cell_codes.empty() && (f.zero_bytes || s.cell_codes != sign_magnitude_codes(s.values.size())))
     return "codes that ascend, or are sign and magnitude";
   return is_mirrored(s) ? nullptr : "a symmetric codebook";
 }
@@ -57,10 +54,10 @@ const char* missing_for_blocks(const Format& f, int head_dim, bool is_planar) {
   return nullptr;
 }
 
-// Words of 128 buckets in integer steps of 2^-18 standard deviations; a bucket is 2^16 of them, and 0 begins bucket 64. Nothing if a
-// bucket holds two bounds.
-std::vector<std::uint32_t> buckets_of(const Section& s) {
-  const double step = 0x1p18 * std::sqrt(double(kTileGroup));
+// Words of 128 buckets in integer steps, so many to a standard deviation; a bucket is 2^16 of them, and 0 begins bucket 64. Nothing if
+// a bucket holds two bounds.
+std::vector<std::uint32_t> buckets_of(const Section& s, double steps) {
+  const double step = steps * std::sqrt(double(kTileGroup));
   constexpr std::int64_t kBucket = 1 << 16;
   constexpr std::uint32_t kZeroBits = 0x4B400000;  // of the float 1.5 * 2^23, which the kernel adds
   std::vector<std::uint32_t> words;
@@ -108,25 +105,24 @@ std::optional<TilePlan> plan_tiles(const Format& f, int head_dim, bool is_planar
   }
   if (const char* what = missing(f, head_dim)) return refuse(fmt::format("tiles need {}", what));
   const Section& s = f.codes();
-  const Field* codes = f.field(FieldKind::codes);
   TilePlan plan;
-  plan.is_dense = f.rotation.kind == RotationKind::dense;
-  plan.buckets = buckets_of(s);
-  if (plan.buckets.empty()) return refuse("two bounds within a quarter of a standard deviation");
-  const int stride = is_planar ? f.code_bytes : f.block_bytes, at = is_planar ? codes->plane_at : codes->at;
-  while (stride % plan.code_unit != 0 || at % plan.code_unit != 0) plan.code_unit /= 2;
-  if (!is_planar) plan.code_unit = std::min(plan.code_unit, 2);  // rows may begin at any even address
-  if (plan.code_unit < 2) return refuse("codes at odd addresses");
+  if (const char* what = plan_tile_places(f, is_planar, plan.places)) return refuse(fmt::format("tiles need {}", what));
+  plan.is_dense = f.rotation.kind != RotationKind::wht;
+  // 64 buckets of a fifth still hold the largest value of 128, which is sqrt(128) = 11.3 standard deviations.
+  for (const double bucket : {1 / 4.0, 1 / 5.0})
+    if (plan.buckets.empty()) plan.steps = 0x1p16 / bucket, plan.buckets = buckets_of(s, plan.steps);
+  if (plan.buckets.empty()) return refuse("bounds a fifth of a standard deviation apart");
   plan.unit = s.values.back();
   if (are_halves(s.values)) plan.unit = 1, plan.code_parts = 1;
 
+  const char* const only_quantise = plan.places.lane_scale_stride > 0 ? ", quantise only" : "";
   const auto is_possible = [&] { return plan_tile_kernel(plan, f, {true, Element::f16}, arch).has_value(); };
   if (arch.has("wgmma")) {
     plan.family = TileFamily::matrix;
     if (is_possible()) {
       decision.choice = "64 rows a warpgroup (wgmma)";
-      decision.why = fmt::format("{} as {} of halves; rows of f16, bf16 and f32", f.rotation.name,
-                                 plan.is_dense ? "two matrices" : "a matrix");
+      decision.why = fmt::format("{} as {} of halves; rows of f16, bf16 and f32{}", f.rotation.name,
+                                 plan.is_dense ? "two matrices" : "a matrix", only_quantise);
       return plan;
     }
   }
@@ -134,7 +130,8 @@ std::optional<TilePlan> plan_tiles(const Format& f, int head_dim, bool is_planar
   decision.rejected.push_back("64 rows a warpgroup: needs wgmma, which " + arch.name + " does not have");
   if (!is_possible()) return refuse(fmt::format("tables take more shared memory than {} has", arch.name));
   decision.choice = plan.is_dense ? "32 rows a warp (mma)" : "16 rows a warp (mma)";
-  decision.why = plan.is_dense ? "quantise of f16" : "quantise of f16, dequantise to f16, bf16 and f32";
+  decision.why =
+      plan.is_dense || *only_quantise ? "quantise of f16" : "quantise of f16, dequantise to f16, bf16 and f32";
   return plan;
 }
 
@@ -148,9 +145,10 @@ std::optional<TileKernel> plan_tile_kernel(const TilePlan& plan, const Format& f
       kernel.shared_bytes = kernel.warps * 32 * plan.lane_values * (call.type == Element::f32 ? 4 : 2);
     return kernel;
   }
-  const int matrix = kOperandBytes * (plan.is_dense ? 2 : 1),
-            decoding = 256 << 2 * (f.field(FieldKind::codes)->is_nibbles ? 4 : f.codes().bits);
+  const int matrix = kOperandBytes * (plan.is_dense ? 2 : 1), decoding = plan.places.table_bytes(f.codes().bits);
   const int available = arch.shared_bytes_per_block;
+  // Scales of a group are the same number, but a decoder takes each as it stands.
+  if (!call.is_quantise && plan.places.lane_scale_stride > 0) return std::nullopt;
   TileKernel kernel;
   kernel.matrix_at = call.is_quantise ? kEncodingBytes : decoding;
   // Two halves of each code double the products, and transforms by warps are the faster ones then.

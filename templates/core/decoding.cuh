@@ -3,6 +3,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 #include "core/simt.cuh"
+#include "core/tile_codes.cuh"
 #include "core/tiles.cuh"
 #include "formats/stored.cuh"
 
@@ -11,10 +12,6 @@ namespace kv {
 // Bytes of a lane's copy of an entry. Two words are one load, which costs half of two loads.
 template <class Plan>
 constexpr int kPairBytes = 4 * Plan::kCodeParts;
-
-// Bits that a code takes up in a number of the table: nibbles stay nibbles.
-template <class Plan>
-constexpr int kIndexBits = Plan::kIsNibbles ? 4 : Plan::kBits;
 
 // Where the table begins: Plan::kTableAt of plans that have other tables too.
 template <class Plan>
@@ -25,15 +22,14 @@ constexpr SharedAddress decoding_table_at() {
     return 0;
 }
 
-// Entry i, 256 bytes apart: high halves of the values of codes i % 2^kIndexBits and i / 2^kIndexBits, then the low halves if the codebook
-// needs them.
+// Entry i, 256 bytes apart: high halves of the values of its two codes, then the low halves if the codebook needs them.
 template <class Plan>
 KV_DEVICE void fill_decoding_table() {
-  constexpr int kEntries = 1 << 2 * kIndexBits<Plan>, kLast = (1 << Plan::kBits) - 1;
+  using Packing = typename Plan::Packing;
   KV_NO_UNROLL
-  for (int i = thread(); i < kEntries * 32; i += Plan::kThreads) {
-    const float first = Plan::value(i / 32 & kLast) / Plan::kUnit,
-                second = Plan::value(i / 32 >> kIndexBits<Plan> & kLast) / Plan::kUnit;
+  for (int i = thread(); i < Packing::kEntries * 32; i += Plan::kThreads) {
+    const float first = Plan::value(Packing::first(i / 32)) / Plan::kUnit,
+                second = Plan::value(Packing::second(i / 32)) / Plan::kUnit;
     const u32 high = pack_f16x2(first, second);
     const SharedAddress at = decoding_table_at<Plan>() + i / 32 * 256 + i % 32 * kPairBytes<Plan>;
     store_shared_u32(at, high);
@@ -42,26 +38,10 @@ KV_DEVICE void fill_decoding_table() {
   }
 }
 
-// Where the entry of pair k (values 2 k and 2 k + 1) stands; mine: of the lane's copy.
-template <class Plan>
-KV_DEVICE SharedAddress pair_address(const u32 (&words)[Plan::kBits], int k, u32 mine) {
-  if constexpr (Plan::kIsNibbles) {
-    const int h = k / 8;
-    const u32 codes = k % 8 < 4 ? words[h] : select_bits(0x33333333u, words[2] >> 2 * h, words[h] >> 1);
-    return permute(codes, mine, 0x5504u | u32(k % 4) << 4);
-  }
-  if constexpr (Plan::kBits == 4) return permute(words[k / 4], mine, 0x5504u | u32(k % 4) << 4);
-  constexpr int kPair = 2 * Plan::kBits;
-  const int at = k * kPair;
-  u32 index = words[at / 32] >> at % 32;
-  if (at % 32 + kPair > 32) index |= words[at / 32 + 1] << (32 - at % 32);
-  return (index & ((1u << kPair) - 1)) * 256 + mine;
-}
-
-// Its halves.
+// The halves of pair k (values 2 k and 2 k + 1); mine: of the lane's copy.
 template <class Plan>
 KV_DEVICE void load_pair(u32 (&halves)[Plan::kCodeParts], const u32 (&words)[Plan::kBits], int k, u32 mine) {
-  const SharedAddress at = pair_address<Plan>(words, k, mine);
+  const SharedAddress at = Plan::Packing::entry(words, k, mine);
   if constexpr (Plan::kCodeParts == 2)
     load_shared_u64(halves, decoding_table_at<Plan>() + at);
   else
@@ -95,13 +75,22 @@ KV_DEVICE void load_codes(u32 (&words)[Plan::kBits], const u8* from) {
   } else {
     KV_UNROLL
     for (int i = 0; i < Plan::kBits; ++i) {
-      const u8* const at = from + i * Plan::kWordStride;
+      const u8* const at = from + Plan::Packing::template word_at<Plan>(i);
       if constexpr (Plan::kCodeUnit >= 4)
         words[i] = *reinterpret_cast<const u32*>(at);
       else
         words[i] = u32(reinterpret_cast<const u16*>(at)[0]) | u32(reinterpret_cast<const u16*>(at)[1]) << 16;
     }
   }
+}
+
+// For rows that are as long as their scale says, whatever the length of their sums (which no entry of 0 can make 0).
+template <class Sums>
+KV_DEVICE void renormalise(float (&factor)[2], const Sums& y) {
+  float square[2];
+  squared_lengths(square, y);
+  KV_UNROLL
+  for (int half = 0; half < 2; ++half) factor[half] *= rsqrt_fast(square[half]);
 }
 
 // The stored numbers of the lane's two groups of a tile.
@@ -127,6 +116,14 @@ struct StoredTile {
     scale[i] = *reinterpret_cast<const u16*>(from.scales + Plan::kScaleAt + group * i64(Plan::kScaleStride));
   }
 };
+
+// What sums of rows g and g + 8 are to be multiplied with; y: of a tile, in any unit if the format renormalises, else unread.
+template <class Plan, class Sums>
+KV_DEVICE void decoding_factors(float (&factor)[2], const StoredTile<Plan>& stored, [[maybe_unused]] const Sums& y) {
+  KV_UNROLL
+  for (int half = 0; half < 2; ++half) factor[half] = f32_from_f16(stored.scale[half]) * Plan::kFactor;
+  if constexpr (Plan::kRenormalises) renormalise(factor, y);
+}
 
 // Types of the rows that are written: bytes of a value; a word of two.
 struct HalfOutput {

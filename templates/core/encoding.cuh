@@ -1,11 +1,12 @@
 // Encoding of the write path's tiles: codes of up to 4 bits, found without a search.
 //
-// A code is found without a search: the value becomes an integer in steps of 2^-18 standard deviations by one fused multiply-add;
-// its upper bits name a bucket of a quarter, which holds at most one bound, and adding the bucket's word carries into the code
-// exactly if the value is not below that bound. Tables are copied for each lane, so look-ups never meet in a bank.
+// A code is found without a search: the value becomes an integer in steps of a standard deviation (Plan::kStep of them) by one fused
+// multiply-add; its upper bits name a bucket of 2^16, which holds at most one bound, and adding the bucket's word carries into the
+// code exactly if the value is not below that bound. Tables are copied for each lane, so look-ups never meet in a bank.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include "core/simt.cuh"
+#include "core/tile_codes.cuh"
 #include "core/tiles.cuh"
 #include "formats/fields.cuh"
 #include "formats/stored.cuh"
@@ -13,7 +14,6 @@
 namespace kv {
 
 constexpr int kTileBuckets = 128;
-constexpr float kTileStep = 0x1p18f;  // integer steps of one standard deviation; a bucket is 2^16 of them
 
 // Entry i of both tables, 256 bytes apart: the word of bucket i, and the squares of the two values that byte i of packed
 // 4-bit-wide codes stands for.
@@ -50,44 +50,21 @@ KV_DEVICE u32 sign_magnitude_eight(u32 cells) {
   return cells ^ (kTop | (negative - (negative >> (kBits - 1))));
 }
 
-// Eight nibbles to eight codes of kBits, packed.
-template <int kBits>
-KV_DEVICE u32 packed_eight(u32 nibbles) {
-  if constexpr (kBits == 4) return nibbles;
-  constexpr u32 kOne = (1u << kBits) - 1, kTwo = (1u << 2 * kBits) - 1, kFour = (1u << 4 * kBits) - 1;
-  const u32 two = (nibbles & kOne * 0x01010101u) | (nibbles >> (4 - kBits) & (kOne << kBits) * 0x01010101u);
-  const u32 four = (two & kTwo * 0x00010001u) | (two >> (8 - 2 * kBits) & (kTwo << 2 * kBits) * 0x00010001u);
-  return (four & kFour) | (four >> (16 - 4 * kBits) & kFour << 4 * kBits);
-}
-
-// The lane's kBits words of codes, kWordStride bytes apart, to a place of kCodeUnit bytes of alignment.
+// The lane's kBits words of codes, to a place of kCodeUnit bytes of alignment.
 template <class Plan>
 KV_DEVICE void store_codes(u8* to, const u32 (&nibbles)[4]) {
+  using Packing = typename Plan::Packing;
   constexpr int kBits = Plan::kBits;
   u32 codes[4], words[kBits] = {};
   KV_UNROLL
   for (int i = 0; i < 4; ++i) codes[i] = Plan::kIsSignMagnitude ? sign_magnitude_eight<kBits>(nibbles[i]) : nibbles[i];
-  if constexpr (Plan::kIsNibbles) {  // formats/fields.cuh: NibbleField
-    KV_UNROLL
-    for (int h = 0; h < 2; ++h) {
-      words[h] = codes[2 * h] | (codes[2 * h + 1] & 0x44444444u) << 1;
-      words[2] |= (codes[2 * h + 1] & 0x33333333u) << 2 * h;
-    }
-  } else {
-    KV_UNROLL
-    for (int i = 0; i < 4; ++i) {
-      const u32 eight = packed_eight<kBits>(codes[i]);
-      const int at = i * 8 * kBits;
-      words[at / 32] |= eight << at % 32;
-      if (at % 32 + 8 * kBits > 32) words[at / 32 + 1] |= eight >> (32 - at % 32);
-    }
-  }
+  Packing::pack(words, codes);
   if constexpr (Plan::kCodeUnit == 16 && kBits == 4)
     store_u128(to, words[0], words[1], words[2], words[3]);
   else
     KV_UNROLL
   for (int i = 0; i < kBits; ++i)
-    store_bytes<4, (Plan::kCodeUnit < 4 ? Plan::kCodeUnit : 4)>(to + i * Plan::kWordStride, words[i]);
+    store_bytes<4, (Plan::kCodeUnit < 4 ? Plan::kCodeUnit : 4)>(to + Packing::template word_at<Plan>(i), words[i]);
 }
 
 // The sum of squares of the entries that the row's codes stand for, 32 of them in each of four lanes. In integers: a sum of three is one
@@ -118,19 +95,31 @@ KV_DEVICE EncodedRow one_of(bool is_first, const EncodedRow& first, const Encode
   return row;
 }
 
-// By one lane of four.
+// Some formats have zeros for a row without a direction, others the codes of zero.
+template <class Plan>
+KV_DEVICE void clear_if_zero(EncodedRow& row) {
+  if constexpr (Plan::kZeroBytes) {
+    KV_UNROLL
+    for (int i = 0; i < 4; ++i) row.nibbles[i] = row.is_direction ? row.nibbles[i] : 0u;
+  }
+}
+
+// By one lane of four, or by each the one of its block.
 template <class Plan>
 KV_DEVICE void store_scale(u8* scales, int group, const EncodedRow& row) {
-  *reinterpret_cast<u16*>(scales + Plan::kScaleAt + group * i64(Plan::kScaleStride)) =
-      f16_from_f32(!row.is_direction  ? 0.f
-                   : Plan::kIsMatched ? row.norm * rsqrt_fast(row.length)
-                                      : row.norm);
+  u8* const block = scales + group * i64(Plan::kScaleStride) + (lane() & 3) * Plan::kLaneScaleStride;
+  *reinterpret_cast<u16*>(block + Plan::kScaleAt) = f16_from_f32(!row.is_direction  ? 0.f
+                                                                 : Plan::kIsMatched ? row.norm * rsqrt_fast(row.length)
+                                                                                    : row.norm);
+  if constexpr (Plan::kPadBytes > 0)
+    store_bytes<Plan::kPadBytes, unit_of<2>(Plan::kPadAt, Plan::kPadBytes, Plan::kScaleStride)>(block + Plan::kPadAt,
+                                                                                                0);
 }
 
 template <class Plan>
 KV_DEVICE void store_row(const StoredRow& to, int group, const EncodedRow& row) {
   store_codes<Plan>(codes_at<Plan>(to, group), row.nibbles);
-  if ((lane() & 3) == 0) store_scale<Plan>(to.scales, group, row);
+  if (Plan::kLaneScaleStride > 0 || (lane() & 3) == 0) store_scale<Plan>(to.scales, group, row);
 }
 
 // One group of rows g and g + 8 goes out. Mostly they are tokens of one head, without slots: then one address leads to both.
@@ -145,7 +134,12 @@ KV_DEVICE void store_rows(const CodecArgs& args, const Tile& tile, int group, co
                     second = stored_row_behind<F>(first, args.side, at.sequence, at.head, token, 8);
     store_codes<Plan>(codes_at<Plan>(first, group), rows[0].nibbles);
     store_codes<Plan>(codes_at<Plan>(second, group), rows[1].nibbles);
-    if (c < 2) store_scale<Plan>(c == 0 ? first.scales : second.scales, group, one_of(c == 0, rows[0], rows[1]));
+    if constexpr (Plan::kLaneScaleStride > 0) {
+      store_scale<Plan>(first.scales, group, rows[0]);
+      store_scale<Plan>(second.scales, group, rows[1]);
+    } else if (c < 2) {
+      store_scale<Plan>(c == 0 ? first.scales : second.scales, group, one_of(c == 0, rows[0], rows[1]));
+    }
     return;
   }
   KV_NO_UNROLL
@@ -170,7 +164,7 @@ template <class Plan, class Eight>
 KV_DEVICE void encode_row(EncodedRow& row, float square, float factor, const Eight& eight) {
   const float inverse = rsqrt_fast(square);
   const bool is_direction = has_direction(square);
-  const float steps = is_direction ? kTileStep * factor * inverse : 0.f;
+  const float steps = is_direction ? Plan::kStep * factor * inverse : 0.f;
   KV_UNROLL
   for (int e = 0; e < 4; ++e) {
     float v[8];
@@ -178,6 +172,7 @@ KV_DEVICE void encode_row(EncodedRow& row, float square, float factor, const Eig
     row.nibbles[e] = encode_eight(v, steps, lane() * 4);
   }
   row.norm = square * inverse, row.is_direction = is_direction;
+  clear_if_zero<Plan>(row);
 }
 
 // A tile of core/tiles.cuh, transformed: y is sqrt(128) times a vector of the rows' lengths, so y / norm is in standard deviations. unit: what y
@@ -192,7 +187,7 @@ KV_DEVICE void encode_tile(EncodedRow (&rows)[2], const float (&y)[8][2][4], con
       KV_UNROLL
       for (int m = 0; m < 8; ++m) v[m] = y[2 * e + m / 4][m / 2 % 2][2 * half + m % 2];
     });
-    KV_UNROLL  // a block without a direction keeps the codes of zero
+    KV_UNROLL
     for (int e = 0; e < 4; ++e) row.nibbles[e] ^= row.is_direction ? mirror[e] : 0u;
     row.length = squared_length<Plan>(row.nibbles, lane() * 4);
   }

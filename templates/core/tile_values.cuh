@@ -21,7 +21,7 @@ template <class Reader>
 KV_DEVICE void read_rotated_tile(float (&y)[8][2][4], const StoredTile<Reader>& stored) {
   KV_UNROLL
   for (int half = 0; half < 2; ++half) {
-    const float factor = f32_from_f16(stored.scale[half]) * Reader::kUnit;
+    const float factor = Reader::kRenormalises ? 1.f : f32_from_f16(stored.scale[half]) * Reader::kUnit;
     KV_UNROLL
     for (int k = 0; k < 16; ++k) {
       u32 halves[Reader::kCodeParts];
@@ -34,6 +34,12 @@ KV_DEVICE void read_rotated_tile(float (&y)[8][2][4], const StoredTile<Reader>& 
       }
     }
   }
+  if constexpr (Reader::kRenormalises) {
+    float factor[2];
+    decoding_factors<Reader>(factor, stored, y);
+    KV_UNROLL
+    for (int i = 0; i < 64; ++i) y[i / 8][i / 4 % 2][i % 4] *= factor[i / 2 % 2];
+  }
 }
 
 // In the original domain.
@@ -42,25 +48,16 @@ KV_DEVICE void read_tile(float (&y)[8][2][4], const StoredTile<Reader>& stored) 
   decoded_products<Reader>(y, stored.words, lane() * kPairBytes<Reader>);
   butterflies(y);
   const u32 signs = Reader::pre_signs(lane() & 3);
+  float factor[2];
+  decoding_factors<Reader>(factor, stored, y);
   KV_UNROLL
   for (int half = 0; half < 2; ++half) {
-    const float factor = f32_from_f16(stored.scale[half]) * Reader::kFactor;
     KV_UNROLL
     for (int e = 0; e < 32; ++e) {
       float& value = y[e / 4][e / 2 % 2][2 * half + e % 2];
-      value = float_of(bits_of(value * factor) ^ (signs >> e & 1) << 31);
+      value = float_of(bits_of(value * factor[half]) ^ (signs >> e & 1) << 31);
     }
   }
-}
-
-KV_DEVICE void squared_lengths(float (&square)[2], const float (&y)[8][2][4]) {
-  square[0] = square[1] = 0.f;
-  KV_UNROLL
-  for (int i = 0; i < 64; ++i) {
-    const float v = y[i / 8][i / 4 % 2][i % 4];
-    square[i / 2 % 2] = fma_rn(v, v, square[i / 2 % 2]);
-  }
-  sum_over_row(square);
 }
 
 // Rotated as the format wants it.

@@ -14,6 +14,16 @@ namespace kv {
 
 constexpr int kTileRows = 16, kTileGroup = 128;
 
+// What a format's numbers are where it does not say otherwise.
+struct TileDefaults {
+  static constexpr float kStep = 0x1p18f;  // integer steps of one standard deviation: a bucket is a quarter
+  static constexpr int kLaneScaleStride =
+      0;  // of a scale for each lane's values, all of them the group's; 0: one a group
+  static constexpr int kPadAt = 0, kPadBytes = 0;  // zeros of a block
+  static constexpr bool kZeroBytes = false;        // a row without a direction is all zero bytes
+  static constexpr bool kRenormalises = false;     // decoding divides by the length of the group's entries
+};
+
 // The +-1 of H16 for each lane, as halves, with the signs before the transform (32 bits a lane), in shared memory: registers are short.
 // Of j: one word for h = 0 of the contracted value and one for h = 1; the result's h = 1 takes the second negated.
 constexpr int kHadamardBytes = 16 * 32 * 4;
@@ -64,6 +74,27 @@ KV_DEVICE void sum_over_row(float (&square)[2]) {
     square[h] += shfl_xor(square[h], 1);
     square[h] += shfl_xor(square[h], 2);
   }
+}
+
+// The squares of the lengths of rows g and g + 8, of numbers as transforms and products (core/wgmma.cuh) hold them.
+KV_DEVICE void squared_lengths(float (&square)[2], const float (&y)[8][2][4]) {
+  square[0] = square[1] = 0.f;
+  KV_UNROLL
+  for (int i = 0; i < 64; ++i) {
+    const float v = y[i / 8][i / 4 % 2][i % 4];
+    square[i / 2 % 2] = fma_rn(v, v, square[i / 2 % 2]);
+  }
+  sum_over_row(square);
+}
+KV_DEVICE void squared_lengths(float (&square)[2], const float (&y)[64]) {
+  KV_UNROLL
+  for (int half = 0; half < 2; ++half) {
+    float even = 0.f, odd = 0.f;
+    KV_UNROLL
+    for (int i = 2 * half; i < 64; i += 4) even = fma_rn(y[i], y[i], even), odd = fma_rn(y[i + 1], y[i + 1], odd);
+    square[half] = even + odd;
+  }
+  sum_over_row(square);
 }
 
 // Published quantisers take a group of this norm, or less, for zero. A NaN keeps its way into the scale.

@@ -58,8 +58,7 @@ KV_DEVICE void dequantise_matrix(const CodecArgs& args) {
       KV_UNROLL
       for (int part = 0; part < Plan::kCodeParts; ++part) a[i / 4][part][i % 4] = halves[part];
     }
-    const float factor[2] = {f32_from_f16(stored.scale[0]) * Plan::kFactor,
-                             f32_from_f16(stored.scale[1]) * Plan::kFactor};
+    float factor[2] = {f32_from_f16(stored.scale[0]) * Plan::kFactor, f32_from_f16(stored.scale[1]) * Plan::kFactor};
     float y[64];
     i64 row_at[2];
     matrix_products<Plan>(y, a, [&] {
@@ -67,6 +66,7 @@ KV_DEVICE void dequantise_matrix(const CodecArgs& args) {
       if constexpr (!kLoadsFirst) find_next();
     });
     if constexpr (!kLoadsFirst) load_next();
+    if constexpr (Plan::kRenormalises) renormalise(factor, y);
     KV_UNROLL
     for (int half = 0; half < 2; ++half) {
       if (g + 8 * half >= int(now.valid)) continue;

@@ -64,8 +64,8 @@ KV_DEVICE void dequantise_tiles(const CodecArgs& args) {
     float y[8][2][4];
     decoded_products<Plan>(y, stored.words, mine);
     butterflies(y);
-    const float factor[2] = {f32_from_f16(stored.scale[0]) * Plan::kFactor,
-                             f32_from_f16(stored.scale[1]) * Plan::kFactor};
+    float factor[2];
+    decoding_factors<Plan>(factor, stored, y);
     if (turns.has_tile()) stored.load(args, turns.tile, group);  // on its way while this one goes out
     KV_UNROLL
     for (int pass = 0; pass < 2; ++pass) {  // f32 takes two: 16 values a lane and row each

@@ -20,7 +20,7 @@ KV_DEVICE void fill_matrix() {
     float value[4], rest[4];
     KV_UNROLL
     for (int i = 0; i < 4; ++i) {
-      value[i] = Plan::matrix(row * kTileGroup + column + i);
+      value[i] = Plan::matrix(row, column + i);
       rest[i] = value[i] - f32_from_f16(f16_from_f32(value[i]));
     }
     store_shared_u128(Plan::kMatrixAt + item * 16, pack_f16x2(value[0], value[1]), pack_f16x2(value[2], value[3]),
@@ -76,7 +76,7 @@ KV_DEVICE void quantise_dense(const CodecArgs& args) {
         square += shfl_xor(square, 2);
         const float inverse = rsqrt_fast(square);
         norm[i / 2][i % 2] = square * inverse;
-        factor[i / 2][i % 2] = square <= kTiny * kTiny ? 0.f : kTileStep * kRoot * inverse;
+        factor[i / 2][i % 2] = square <= kTiny * kTiny ? 0.f : Plan::kStep * kRoot * inverse;
       }
       KV_UNROLL_BY(1)
       for (int e = 0; e < 4; ++e) {
@@ -118,6 +118,7 @@ KV_DEVICE void quantise_dense(const CodecArgs& args) {
           for (int e = 0; e < 4; ++e) rows[half].nibbles[e] = nibbles[tile][half][e];
           rows[half].norm = norm[tile][half], rows[half].is_direction = factor[tile][half] != 0.f;
           rows[half].length = squared_length<Plan>(nibbles[tile][half], mine);
+          clear_if_zero<Plan>(rows[half]);
         }
         store_rows<Plan>(args, tiles[tile], group, rows);
       }

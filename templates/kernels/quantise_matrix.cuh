@@ -58,14 +58,9 @@ KV_DEVICE void quantise_matrix(const CodecArgs& args) {
       matrix_products<Plan>(y, a, [] {});
     }
     if constexpr (!Input::kKnowsLengths) {
+      squared_lengths(square, y);
       KV_UNROLL
-      for (int half = 0; half < 2; ++half) {
-        float even = 0.f, odd = 0.f;
-        KV_UNROLL
-        for (int i = 2 * half; i < 64; i += 4) even = fma_rn(y[i], y[i], even), odd = fma_rn(y[i + 1], y[i + 1], odd);
-        square[half] = (even + odd) * Plan::kSquareUnit;
-      }
-      sum_over_row(square);
+      for (int half = 0; half < 2; ++half) square[half] *= Plan::kSquareUnit;
     }
     EncodedRow rows[2];
     KV_UNROLL

@@ -70,13 +70,8 @@ KV_DEVICE void quantise_tiles(const CodecArgs& args) {
     float y[8][2][4];
     hadamard_products(y, x, Plan::kMatrixAt);
     butterflies(y);
-    float squares[2] = {};  // 128 times those of the rows
-    KV_UNROLL
-    for (int i = 0; i < 64; ++i) {
-      const float v = y[i / 8][i / 4 % 2][i % 4];
-      squares[i / 2 % 2] = fma_rn(v, v, squares[i / 2 % 2]);
-    }
-    sum_over_row(squares);
+    float squares[2];  // 128 times those of the rows
+    squared_lengths(squares, y);
     const float square[2] = {squares[0] * (1.f / kTileGroup), squares[1] * (1.f / kTileGroup)};
     EncodedRow rows[2];
     encode_tile<Plan>(rows, y, square, {1.f, 1.f}, mirror);

@@ -36,9 +36,15 @@ inline kv::RowType row_type(Element type) {
   return type == Element::f16 ? kv::RowType::f16 : type == Element::bf16 ? kv::RowType::bf16 : kv::RowType::f32;
 }
 
-// quantise and dequantise of K in `arch`'s kernels, for each type that the program has a kernel over tiles for; at least one each way.
+struct TileTypes {
+  std::vector<Element> quantise = {Element::bf16, Element::f32, Element::f16};
+  std::vector<Element> dequantise = quantise;
+};
+
+// quantise and dequantise of K in `arch`'s kernels, for each of the types that the program has a kernel over tiles for; at least one each way.
 inline void check_tiles(const Registry& registry, const std::shared_ptr<Context>& context, const std::string& arch,
-                        const std::string& k, int head_dim, Layout layout, long long tokens) {
+                        const std::string& k, int head_dim, Layout layout, long long tokens,
+                        const TileTypes& types = {}) {
   CAPTURE(arch);
   CAPTURE(k);
   CAPTURE(head_dim);
@@ -46,11 +52,12 @@ inline void check_tiles(const Registry& registry, const std::shared_ptr<Context>
   const auto program = must(Program::create(context, one.source));
   Trial trial = must(Trial::make(context, program, one.problem, {1, kKvHeads, tokens}));
   TileRows rows;
-  for (const Element type : {Element::bf16, Element::f32, Element::f16}) {
+  for (const Element type : types.quantise) {
     CAPTURE(int(type));
     const Role role = tile_role(true, true, row_type(type));
     if (!one.source.kernels.count(role)) continue;
     rows = tile_rows(one.problem.k, head_dim, std::size_t(kKvHeads * tokens), type);
+    must(trial.set_rows(0, std::vector<std::uint8_t>(rows.stored.size(), 0xa5)));  // every byte is to be written
     must(trial.quantise(0, rows.x, type));
     CHECK(program->record(role) != nullptr);  // it ran, not the kernel for a few rows
     const auto stored = must(trial.rows(0));
@@ -60,12 +67,15 @@ inline void check_tiles(const Registry& registry, const std::shared_ptr<Context>
     const Format& f = one.problem.k;
     const bool is_exact = f.rotation.kind == RotationKind::none && f.scale.rule != ScaleRule::norm;
     CHECK(differs <= (is_exact ? 0 : stored.size() / 1000));
+    const std::ptrdiff_t row_bytes = f.head_bytes(head_dim);
+    CHECK(std::equal(stored.begin() + 5 * row_bytes, stored.begin() + 6 * row_bytes,
+                     rows.stored.begin() + 5 * row_bytes));  // of zeros: no sum, no bound
   }
   REQUIRE(!rows.x.empty());
   CHECK(program->record(Role::quantise_k) == nullptr);
 
   must(trial.set_rows(0, rows.stored));
-  for (const Element type : {Element::bf16, Element::f32, Element::f16}) {
+  for (const Element type : types.dequantise) {
     CAPTURE(int(type));
     const Role role = tile_role(false, true, row_type(type));
     if (!one.source.kernels.count(role)) continue;

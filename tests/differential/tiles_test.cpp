@@ -13,6 +13,23 @@ TEST_CASE("many rows at once, by warpgroups: bytes as the codec's, values as its
     check_tiles(registry(), context, "sm_90a", format, 256, Layout::planar, 1024);
 }
 
+constexpr Element kHalf = Element::f16, kFloat = Element::f32;
+
+// Top bits apart (turbo3, planar3), padding (turbo4_0 in rows), scales that four blocks repeat, zero bytes, rows that are scaled to their length.
+TEST_CASE("many rows at once: how codes are packed and scales are stored") {
+  const auto context = open_context(DeviceKind::cpu);
+  const TileTypes types{{kHalf}, {kFloat}};
+  for (const char* format : {"turbo3_0", "turbo4_0", "amesianx_tbq3_1", "vllm_k4_nc"})
+    check_tiles(registry(), context, "sm_90a", format, 128, Layout::rows, 1031, types);
+  for (const char* format : {"turbo3_0", "planar3"})
+    check_tiles(registry(), context, "sm_90a", format, 128, Layout::planar, 1031, types);
+  for (const Layout layout : {Layout::planar, Layout::rows})
+    check_tiles(registry(), context, "sm_90a", "turbo3_qk32", 128, layout, 1031, {{kHalf}, {}});
+  check_tiles(registry(), context, "sm_80", "turbo3_0", 256, Layout::planar, 1031, types);
+  check_tiles(registry(), context, "sm_80", "vllm_k4_nc", 128, Layout::planar, 1031, {{kHalf}, {kFloat}});
+  check_tiles(registry(), context, "sm_80", "iso4", 128, Layout::planar, 1031, {{kHalf}, {}});
+}
+
 TEST_CASE("many rows at once, by warps") {
   const auto context = open_context(DeviceKind::cpu);
   for (const char* format : {"tbq4_0", "kv3", "kv1", "tbq4_dense_qsfirst_raw"})
@@ -51,11 +68,13 @@ TEST_CASE("each arch and format has the kernels over tiles that it can have") {
 }
 
 // Bytes of f16 rows that the kernel by warpgroups gets wrong.
-std::size_t wrong_bytes(const Registry& known, const std::shared_ptr<Context>& context) {
-  const Planned one = planned(known, {"tbq4_0", "f16", 128, 1, 1, Layout::planar, false}, "sm_90a");
+std::size_t wrong_bytes(const Registry& known, const std::shared_ptr<Context>& context, const char* format = "tbq4_0",
+                        Layout layout = Layout::planar) {
+  const Planned one = planned(known, {format, "f16", 128, 1, 1, layout, false}, "sm_90a");
   const auto program = must(Program::create(context, one.source));
   Trial trial = must(Trial::make(context, program, one.problem, {1, kKvHeads, 1031}));
   const TileRows rows = tile_rows(one.problem.k, 128, std::size_t(kKvHeads) * 1031, Element::f16);
+  must(trial.set_rows(0, std::vector<std::uint8_t>(rows.stored.size(), 0xa5)));
   if (!trial.quantise(0, rows.x, Element::f16)) return rows.stored.size();  // the back-end says why
   const auto stored = must(trial.rows(0));
   std::size_t wrong = 0;
@@ -74,6 +93,40 @@ TEST_CASE("many rows at once: what is broken is noticed") {
   for (const auto& [file, from, to] : kMutations)
     CHECK_MESSAGE(wrong_bytes(changed_registry(file, from, to), context) > 0, "not noticed: ", std::string(from),
                   " -> ", std::string(to));
+  constexpr const char* kOfFormats[][4] = {
+      {"turbo3_0", "core/tile_codes.cuh", "codes[i] >> 5", "codes[i] >> 6"},
+      {"turbo3_0", "core/tile_codes.cuh", "(lane() & 3) * Plan::kHighStride", "0"},
+      {"turbo3_qk32", "core/encoding.cuh", "(lane() & 3) * Plan::kLaneScaleStride", "0"},
+      {"turbo4_0", "core/encoding.cuh", "Plan::kPadBytes > 0", "false"},
+  };
+  for (const auto& [format, file, from, to] : kOfFormats)
+    CHECK_MESSAGE(wrong_bytes(changed_registry(file, from, to), context, format, Layout::rows) > 0,
+                  "not noticed: ", std::string(from), " -> ", std::string(to));
+}
+
+// Relative, of f32 rows that the kernel by warps gives back.
+double error_back(const Registry& known, const std::shared_ptr<Context>& context, const char* format) {
+  const Planned one = planned(known, {format, "f16", 128, 1, 1, Layout::planar, false}, "sm_90a");
+  const auto program = must(Program::create(context, one.source));
+  Trial trial = must(Trial::make(context, program, one.problem, {1, kKvHeads, 1031}));
+  const TileRows rows = tile_rows(one.problem.k, 128, std::size_t(kKvHeads) * 1031, Element::f32);
+  must(trial.set_rows(0, rows.stored));
+  const auto back = trial.dequantise(0, false, Element::f32);
+  return back ? relative_error(*back, rows.decoded) : 1;  // the back-end says why
+}
+
+TEST_CASE("many rows back: what is broken is noticed") {
+  const auto context = open_context(DeviceKind::cpu);
+  constexpr const char* kMutations[][4] = {
+      {"turbo3_0", "core/tile_codes.cuh", "tops << 2", "tops << 4"},
+      {"turbo3_0", "core/tile_codes.cuh", "? 0x1100 : 0x3322", "? 0x1100 : 0x1100"},
+      {"vllm_k3_nc", "core/decoding.cuh", "*= rsqrt_fast(square[half])", "*= rsqrt_fast(square[0])"},
+  };
+  for (const auto& [format, file, from, to] : kMutations) {
+    CHECK(error_back(registry(), context, format) <= 2e-6);
+    CHECK_MESSAGE(error_back(changed_registry(file, from, to), context, format) > 1e-4,
+                  "not noticed: ", std::string(from), " -> ", std::string(to));
+  }
 }
 
 // A row's numbers that are none spoil no other row of its tile.
@@ -119,7 +172,7 @@ TEST_CASE("formats that no kernel for many rows can serve have none") {
   for (const auto& [format, layout] : {std::pair{"q4_0", Layout::rows},
                                        {"kv5", Layout::planar},
                                        {"tbq4_dense256_qsfirst_raw", Layout::planar},
-                                       {"turbo3_qk32", Layout::planar},
+                                       {"atlas_turbo3", Layout::planar},
                                        {"turbo4_qjl68", Layout::planar}}) {
     const Planned one = planned(registry(), {format, "f16", 256, 1, 1, layout, false}, "sm_90a");
     CHECK_MESSAGE(one.source.kernels.count(Role::quantise_tiles_k_f16) == 0, format);

@@ -596,12 +596,12 @@ KV_CONSTANT u32 kPostSigns[4] = {0x16acee90, 0x3f628fdc, 0xb7a5357a, 0xbea56562}
 struct Stored {
   static constexpr bool kIsPlanar = true;
 };
-struct Plan {
+struct Plan : TileDefaults {
   using F = Stored;
   static constexpr int kHeadDim = 128, kWarps = 16, kThreads = 512, kBits = 4;
   static constexpr int kCodesAt = 0, kScaleAt = 0, kCodeStride = 64, kScaleStride = 2, kCodeUnit = 16;
-  static constexpr bool kIsNibbles = false;
-  static constexpr int kLaneStride = 16, kWordStride = 4;  // of the codes' words, bytes
+  using Packing = StreamCodes<4>;
+  static constexpr int kLaneStride = 16;  // of the codes' words, bytes
   static constexpr int kMatrixAt = 65536, kStageAt = 98304;
   KV_DEVICE static float value(int code) { return kValues[code]; }
   static constexpr float kSquareStep = 268435460.0f;  // integer steps of 1 in squared lengths
@@ -657,12 +657,12 @@ KV_CONSTANT u32 kPostSigns[4] = {0x16acee90, 0x3f628fdc, 0xb7a5357a, 0xbea56562}
 struct Stored {
   static constexpr bool kIsPlanar = true;
 };
-struct Plan {
+struct Plan : TileDefaults {
   using F = Stored;
   static constexpr int kHeadDim = 128, kWarps = 12, kThreads = 384, kBits = 4;
   static constexpr int kCodesAt = 0, kScaleAt = 0, kCodeStride = 64, kScaleStride = 2, kCodeUnit = 16;
-  static constexpr bool kIsNibbles = false;
-  static constexpr int kLaneStride = 16, kWordStride = 4;  // of the codes' words, bytes
+  using Packing = StreamCodes<4>;
+  static constexpr int kLaneStride = 16;  // of the codes' words, bytes
   static constexpr int kMatrixAt = 65536, kStageAt = 98304;
   KV_DEVICE static float value(int code) { return kValues[code]; }
   static constexpr float kSquareStep = 268435460.0f;  // integer steps of 1 in squared lengths
@@ -718,12 +718,12 @@ KV_CONSTANT u32 kPostSigns[4] = {0x16acee90, 0x3f628fdc, 0xb7a5357a, 0xbea56562}
 struct Stored {
   static constexpr bool kIsPlanar = true;
 };
-struct Plan {
+struct Plan : TileDefaults {
   using F = Stored;
   static constexpr int kHeadDim = 128, kWarps = 12, kThreads = 384, kBits = 4;
   static constexpr int kCodesAt = 0, kScaleAt = 0, kCodeStride = 64, kScaleStride = 2, kCodeUnit = 16;
-  static constexpr bool kIsNibbles = false;
-  static constexpr int kLaneStride = 16, kWordStride = 4;  // of the codes' words, bytes
+  using Packing = StreamCodes<4>;
+  static constexpr int kLaneStride = 16;  // of the codes' words, bytes
   static constexpr int kMatrixAt = 65536, kStageAt = 98304;
   KV_DEVICE static float value(int code) { return kValues[code]; }
   static constexpr float kSquareStep = 268435460.0f;  // integer steps of 1 in squared lengths
@@ -939,12 +939,12 @@ KV_CONSTANT u32 kPostSigns[4] = {0x16acee90, 0x3f628fdc, 0xb7a5357a, 0xbea56562}
 struct Stored {
   static constexpr bool kIsPlanar = true;
 };
-struct Plan {
+struct Plan : TileDefaults {
   using F = Stored;
   static constexpr int kHeadDim = 128, kWarps = 12, kThreads = 384, kBits = 4;
   static constexpr int kCodesAt = 0, kScaleAt = 0, kCodeStride = 64, kScaleStride = 2, kCodeUnit = 16;
-  static constexpr bool kIsNibbles = false;
-  static constexpr int kLaneStride = 16, kWordStride = 4;  // of the codes' words, bytes
+  using Packing = StreamCodes<4>;
+  static constexpr int kLaneStride = 16;  // of the codes' words, bytes
   static constexpr int kMatrixAt = 65536, kStageAt = 67584;
   KV_DEVICE static float value(int code) { return kValues[code]; }
   // halves hold values / kUnit; a transformed sum times kFactor and the stored scale is a value
@@ -979,12 +979,12 @@ KV_CONSTANT u32 kPostSigns[4] = {0x16acee90, 0x3f628fdc, 0xb7a5357a, 0xbea56562}
 struct Stored {
   static constexpr bool kIsPlanar = true;
 };
-struct Plan {
+struct Plan : TileDefaults {
   using F = Stored;
   static constexpr int kHeadDim = 128, kWarps = 12, kThreads = 384, kBits = 4;
   static constexpr int kCodesAt = 0, kScaleAt = 0, kCodeStride = 64, kScaleStride = 2, kCodeUnit = 16;
-  static constexpr bool kIsNibbles = false;
-  static constexpr int kLaneStride = 16, kWordStride = 4;  // of the codes' words, bytes
+  using Packing = StreamCodes<4>;
+  static constexpr int kLaneStride = 16;  // of the codes' words, bytes
   static constexpr int kMatrixAt = 65536, kStageAt = 67584;
   KV_DEVICE static float value(int code) { return kValues[code]; }
   // halves hold values / kUnit; a transformed sum times kFactor and the stored scale is a value
@@ -1019,12 +1019,12 @@ KV_CONSTANT u32 kPostSigns[4] = {0x16acee90, 0x3f628fdc, 0xb7a5357a, 0xbea56562}
 struct Stored {
   static constexpr bool kIsPlanar = true;
 };
-struct Plan {
+struct Plan : TileDefaults {
   using F = Stored;
   static constexpr int kHeadDim = 128, kWarps = 12, kThreads = 384, kBits = 4;
   static constexpr int kCodesAt = 0, kScaleAt = 0, kCodeStride = 64, kScaleStride = 2, kCodeUnit = 16;
-  static constexpr bool kIsNibbles = false;
-  static constexpr int kLaneStride = 16, kWordStride = 4;  // of the codes' words, bytes
+  using Packing = StreamCodes<4>;
+  static constexpr int kLaneStride = 16;  // of the codes' words, bytes
   static constexpr int kMatrixAt = 65536, kStageAt = 67584;
   KV_DEVICE static float value(int code) { return kValues[code]; }
   // halves hold values / kUnit; a transformed sum times kFactor and the stored scale is a value
