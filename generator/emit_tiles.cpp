@@ -105,19 +105,20 @@ Source emit_blocks(const CodecPlan& codec, const TilePlan& plan, const TileKerne
   w.fragment(fmt::format("kernels/{}.cuh", kernel.name));
   codec_fragments(w, codec);
   w.check_first(codec.checks);
-  if (call.is_quantise) domain_fragments(w, f);
+  domain_fragments(w, f);
   w.line("// ======== the plan ========\nnamespace kv {{\n");
   const std::string rows = rows_name(codec, "StoredFormat");
   write_format(w, f, head_dim, rows, true, codec_paging(page_tokens));
   write_slots(w, codec, "StoredFormat", rows);
+  write_domain(w, f, !call.is_quantise);
   if (call.is_quantise) {
-    write_domain(w, f, false);
     write_encoder(w, f, "StoredFormat", "RowEncoder", true);
     w.line("struct LaneEncoder : RowEncoder {{\n  using Lanes = InLane;\n}};\n");
   }
   w.line("struct Plan {{\n  static constexpr int kHeadDim = {}, kThreads = {}, kValues = {};", head_dim,
          kernel.warps * 32, plan.lane_values);
   w.line("  using {} = {};", call.is_quantise ? "Encoder" : "F", call.is_quantise ? "LaneEncoder" : "StoredFormat");
+  if (!call.is_quantise) w.line("  using Rotation = PlanRotation;");
   w.line("  using Words = {};\n}};\n", kWords[int(call.type)]);
   Source source = finish(
       w, name, arch, {kernel.name, codec_args(codec), kernel.warps * 32, kernel.shared_bytes, codec_args_bytes(codec)});

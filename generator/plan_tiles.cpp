@@ -40,15 +40,15 @@ const char* missing(const Format& f, int head_dim) {
 }
 
 // What a lane that takes whole blocks asks of a format, likewise; plain numbers are taken 16 at a time.
+constexpr int kMostLaneValues = 32;
 int lane_values(const Format& f) { return f.block == 1 ? 16 : f.block; }
 const char* missing_for_blocks(const Format& f, int head_dim, bool is_planar) {
   const bool has_spans = f.scale.rule != ScaleRule::none && f.scale.rule != ScaleRule::tensor;
   if (!is_planar) return "layout = \"planar\"";
-  if (f.sections.size() != 1 || f.field(FieldKind::residual_signs) || f.field(FieldKind::mask))
-    return "one section of codes, no signs";
-  if (!f.channels.empty() || f.is_padded || f.zero_bytes || f.scale.renormalise)
+  if (f.sections.size() != 1 || f.field(FieldKind::mask)) return "one section of codes";
+  if (!f.channels.empty() || f.rounds_to_bf16 || f.is_padded || f.zero_bytes || f.scale.renormalise)
     return "rows as they are: no channel factors or padding";
-  if (lane_values(f) > 32 || lane_values(f) % 8 != 0 || head_dim % lane_values(f) != 0 ||
+  if (lane_values(f) > kMostLaneValues || lane_values(f) % 8 != 0 || head_dim % lane_values(f) != 0 ||
       (has_spans && lane_values(f) % f.scale.span != 0))
     return "whole blocks and spans of at most 32 values";
   return nullptr;
@@ -93,7 +93,10 @@ std::optional<TilePlan> plan_tiles(const Format& f, int head_dim, bool is_planar
     decision.rejected.push_back("many rows at once: " + why);
     return std::nullopt;
   };
-  if (f.rotation.kind == RotationKind::none) {
+  // A lane rotates what it holds; larger groups are for tiles.
+  const bool is_in_lane = f.rotation.kind == RotationKind::wht && f.rotation.size <= kMostLaneValues &&
+                          lane_values(f) % f.rotation.size == 0;
+  if (f.rotation.kind == RotationKind::none || is_in_lane) {
     if (const char* what = missing_for_blocks(f, head_dim, is_planar))
       return refuse(fmt::format("a lane needs {}", what));
     decision.choice = fmt::format("{} values a lane", lane_values(f));

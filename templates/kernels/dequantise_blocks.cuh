@@ -1,5 +1,5 @@
-// dequantise, many rows at once, of formats without a rotation: a lane takes whole blocks, kValues values. kernels/dequantise.cuh serves
-// everything.
+// dequantise, many rows at once, of formats whose rotation spans no more than a block, if they have one: a lane takes whole blocks, kValues
+// values. kernels/dequantise.cuh serves everything.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include "core/args.cuh"
@@ -34,6 +34,7 @@ KV_DEVICE void dequantise_blocks(const CodecArgs& args) {
     x[i] = load_value<F>(mine, i);
     if constexpr (F::kHasTensorScale) x[i] *= args.tensor_scale;
   }
+  Plan::Rotation::inverse_in_lane(x);
   store_lanes<typename Plan::Words>(args.x.data, has_row ? at.in_x + part * kValues : -1, x, warp() * kStageBytes);
 }
 

@@ -4,7 +4,6 @@
 #pragma once
 #include "core/lanes.cuh"
 #include "core/simt.cuh"
-#include "formats/encode.cuh"
 #include "formats/stored.cuh"
 #include "kernels/quantise_blocks.cuh"
 
@@ -24,19 +23,6 @@ KV_DEVICE void load_lane_blocks(const StoredRow& from, int part, float tensor_sc
     x[i] = load_value<F>(mine, i);
     if constexpr (F::kHasTensorScale) x[i] *= tensor_scale;
   }
-}
-
-// R: an encoder whose values a lane holds (InLane).
-template <class R, int kValues>
-KV_DEVICE void store_lane_blocks(const float (&x)[kValues], float tensor_scale, const StoredRow& to, int part) {
-  using F = typename R::F;
-  constexpr int kBlocks = kValues / F::kBlock;
-  Encoding<kValues> encoding;
-  encode<R>(x, x, tensor_scale, encoding);
-  u8* const scales = to.scales + part * kBlocks * F::kScaleStride;
-  store_lane_codes<F>(to.codes + part * kBlocks * F::kCodeStride, encoding.bits);
-  if constexpr (F::kHasScale) store_lane_numbers<F, typename F::Number, F::kScaleAt>(scales, encoding.scales.d);
-  if constexpr (F::kHasMinimum) store_lane_numbers<F, F16, F::kMinimumAt>(scales, encoding.scales.minimum);
 }
 
 }  // namespace kv

@@ -1,4 +1,5 @@
-// quantise, many rows at once, of formats without a rotation: a lane takes the values of whole blocks (kValues of them), so nothing crosses lanes.
+// quantise, many rows at once, of formats whose rotation spans no more than a block, if they have one: a lane takes the values of whole blocks
+// (kValues of them), so nothing crosses lanes.
 // Rules and codes are those of every format (formats/encode.cuh); kernels/quantise.cuh serves everything.
 // SPDX-License-Identifier: MIT
 #pragma once
@@ -53,6 +54,19 @@ KV_DEVICE void store_lane_codes(u8* to, const u32 (&bits)[kValues]) {
   }
 }
 
+// Signs of what the codes missed, likewise.
+template <class R, int kValues>
+KV_DEVICE void store_lane_signs(u8* to, const bool (&sign)[kValues]) {
+  using F = typename R::F;
+  KV_UNROLL
+  for (int block = 0; block < kValues / F::kBlock; ++block) {
+    u8 codes[F::kBlock] = {};
+    KV_UNROLL
+    for (int i = 0; i < F::kBlock; ++i) codes[i] = sign[block * F::kBlock + i];
+    StoreFields<typename R::Signs>::template store<F, F::kCodeStride>(codes, to + block * F::kCodeStride);
+  }
+}
+
 template <class F, class Number, int kAt, int kValues>
 KV_DEVICE void store_lane_numbers(u8* scales, const float (&numbers)[kValues]) {
   KV_UNROLL
@@ -62,11 +76,25 @@ KV_DEVICE void store_lane_numbers(u8* scales, const float (&numbers)[kValues]) {
         Number::encode(numbers[i]));
 }
 
+// R: an encoder whose values a lane holds (InLane): kValues of the row, rotated, from part * kValues on.
+template <class R, int kValues>
+KV_DEVICE void store_lane_blocks(const float (&x)[kValues], float tensor_scale, const StoredRow& to, int part) {
+  using F = typename R::F;
+  constexpr int kBlocks = kValues / F::kBlock;
+  Encoding<kValues> encoding;
+  encode<R>(x, x, tensor_scale, encoding);
+  u8* const codes = to.codes + part * kBlocks * F::kCodeStride;
+  u8* const scales = to.scales + part * kBlocks * F::kScaleStride;
+  store_lane_codes<F>(codes, encoding.bits);
+  if constexpr (R::kStoresSigns) store_lane_signs<R>(codes, encoding.sign);
+  if constexpr (F::kHasScale) store_lane_numbers<F, typename F::Number, F::kScaleAt>(scales, encoding.scales.d);
+  if constexpr (F::kHasMinimum) store_lane_numbers<F, F16, F::kMinimumAt>(scales, encoding.scales.minimum);
+}
+
 template <class Plan>
 KV_DEVICE void quantise_blocks(const CodecArgs& args) {
   using R = typename Plan::Encoder;
-  using F = typename R::F;
-  constexpr int kValues = Plan::kValues, kLanes = Plan::kHeadDim / kValues, kBlocks = kValues / F::kBlock;
+  constexpr int kValues = Plan::kValues, kLanes = Plan::kHeadDim / kValues;
   const i64 item = i64(block_x()) * Plan::kThreads + thread();
   const u32 row = u32(item / kLanes);
   const int part = int(item % kLanes);
@@ -76,13 +104,8 @@ KV_DEVICE void quantise_blocks(const CodecArgs& args) {
   if (slot < 0) return;
   float x[kValues];
   load_lane<typename Plan::Words>(args.x.data, at.in_x + part * kValues, x);
-  Encoding<kValues> encoding;
-  encode<R>(x, x, args.tensor_scale, encoding);
-  const StoredRow to = stored_row<F>(args.side, at.sequence, at.head, slot);
-  u8* const scales = to.scales + part * kBlocks * F::kScaleStride;
-  store_lane_codes<F>(to.codes + part * kBlocks * F::kCodeStride, encoding.bits);
-  if constexpr (F::kHasScale) store_lane_numbers<F, typename F::Number, F::kScaleAt>(scales, encoding.scales.d);
-  if constexpr (F::kHasMinimum) store_lane_numbers<F, F16, F::kMinimumAt>(scales, encoding.scales.minimum);
+  R::Rotation::forward_in_lane(x);
+  store_lane_blocks<R>(x, args.tensor_scale, stored_row<typename R::F>(args.side, at.sequence, at.head, slot), part);
 }
 
 }  // namespace kv

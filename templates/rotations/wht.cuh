@@ -32,7 +32,40 @@ struct Wht {
     for (int e = 0; e < kPerLane; ++e) x[e] = flip(x[e] * Signs::kNorm, Signs::pre_signs(e * 32 % Signs::kSize / 32));
   }
 
+  // Of whole groups by one lane, value i in register i.
+  template <int kValues>
+  KV_DEVICE static void forward_in_lane(float (&x)[kValues]) {
+    flip_all(x, Signs::pre_signs(0), 1.f);
+    butterflies_in_lane(x);
+    flip_all(x, Signs::post_signs(0), Signs::kNorm);
+  }
+  template <int kValues>
+  KV_DEVICE static void inverse_in_lane(float (&x)[kValues]) {
+    flip_all(x, Signs::post_signs(0), 1.f);
+    butterflies_in_lane(x);
+    flip_all(x, Signs::pre_signs(0), Signs::kNorm);
+  }
+
  private:
+  template <int kValues>
+  KV_DEVICE static void flip_all(float (&x)[kValues], u32 signs, float factor) {
+    static_assert(Signs::kSize <= 32 && kValues % Signs::kSize == 0, "groups do not fill the lane");
+    KV_UNROLL
+    for (int i = 0; i < kValues; ++i) x[i] = float_of(bits_of(x[i] * factor) ^ (signs >> i % 32 & 1) << 31);
+  }
+  template <int kValues>
+  KV_DEVICE static void butterflies_in_lane(float (&x)[kValues]) {
+    KV_UNROLL
+    for (int stride = 1; stride < Signs::kSize; stride <<= 1) {
+      KV_UNROLL
+      for (int i = 0; i < kValues; ++i)
+        if ((i & stride) == 0) {
+          const float a = x[i], b = x[i + stride];
+          x[i] = a + b;
+          x[i + stride] = a - b;
+        }
+    }
+  }
   KV_DEVICE static float flip(float x, u32 signs) { return float_of(bits_of(x) ^ (signs >> lane() & 1) << 31); }
 
   template <int kPerLane>

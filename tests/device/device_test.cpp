@@ -55,10 +55,13 @@ TEST_CASE("25 pairs in rows") { compare(pairs(registry(), {128}, {4}, Layout::ro
 
 TEST_CASE("many rows at once: bytes as the codec's, values as its decoder's") {
   const auto device = gpu();
-  for (const char* format : {"tbq4_0", "kv3", "tbq4_dense_qsfirst_raw"})
+  for (const char* format :
+       {"tbq4_0", "kv3", "tbq4_dense_qsfirst_raw", "turbo3_0", "turbo4_0", "amesianx_tbq3_1", "vllm_k4_nc", "planar3"})
     for (const Layout layout : {Layout::planar, Layout::rows})
       check_tiles(registry(), device, device->backend()->facts().arch, format, 128, layout, 1031);
   check_tiles(registry(), device, device->backend()->facts().arch, "tbq4_0", 256, Layout::planar, 1024);
+  check_tiles(registry(), device, device->backend()->facts().arch, "turbo3_qk32", 128, Layout::rows, 1031,
+              {{Element::f16, Element::bf16, Element::f32}, {}});
 }
 
 TEST_CASE("several queries, and the reference kernel") {

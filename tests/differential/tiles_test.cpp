@@ -43,6 +43,8 @@ TEST_CASE("many rows at once, whole blocks a lane") {
   for (const char* format :
        {"q8_0", "q4_0", "q4_1", "q5_0", "q5_1", "iq4_nl", "mxfp4", "fp8_e4m3", "fp8_e5m2", "f16", "bf16", "f32"})
     check_tiles(registry(), context, "sm_90a", format, 96, Layout::planar, 1031);
+  for (const char* format : {"tq3_0", "tq3_0v"})  // with signs; one behind a rotation of the block
+    check_tiles(registry(), context, "sm_90a", format, 96, Layout::planar, 1031, {{kHalf}, {kFloat}});
 }
 
 TEST_CASE("each arch and format has the kernels over tiles that it can have") {

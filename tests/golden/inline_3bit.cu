@@ -752,9 +752,14 @@ struct StoredFormat : FormatDefaults {
   using Number = F16;
 };
 
+using PlanRotation = NoRotation;
+
+using PlanProjection = NoRotation;
+
 struct Plan {
   static constexpr int kHeadDim = 64, kThreads = 128, kValues = 32;
   using F = StoredFormat;
+  using Rotation = PlanRotation;
   using Words = F16Words;
 };
 
@@ -792,9 +797,14 @@ struct StoredFormat : FormatDefaults {
   using Number = F16;
 };
 
+using PlanRotation = NoRotation;
+
+using PlanProjection = NoRotation;
+
 struct Plan {
   static constexpr int kHeadDim = 64, kThreads = 128, kValues = 32;
   using F = StoredFormat;
+  using Rotation = PlanRotation;
   using Words = Bf16Words;
 };
 
@@ -832,9 +842,14 @@ struct StoredFormat : FormatDefaults {
   using Number = F16;
 };
 
+using PlanRotation = NoRotation;
+
+using PlanProjection = NoRotation;
+
 struct Plan {
   static constexpr int kHeadDim = 64, kThreads = 128, kValues = 32;
   using F = StoredFormat;
+  using Rotation = PlanRotation;
   using Words = F32Words;
 };
 

@@ -1069,9 +1069,14 @@ struct StoredFormat : FormatDefaults {
   using Number = F16;
 };
 
+using PlanRotation = NoRotation;
+
+using PlanProjection = NoRotation;
+
 struct Plan {
   static constexpr int kHeadDim = 128, kThreads = 128, kValues = 32;
   using F = StoredFormat;
+  using Rotation = PlanRotation;
   using Words = F16Words;
 };
 
@@ -1109,9 +1114,14 @@ struct StoredFormat : FormatDefaults {
   using Number = F16;
 };
 
+using PlanRotation = NoRotation;
+
+using PlanProjection = NoRotation;
+
 struct Plan {
   static constexpr int kHeadDim = 128, kThreads = 128, kValues = 32;
   using F = StoredFormat;
+  using Rotation = PlanRotation;
   using Words = Bf16Words;
 };
 
@@ -1149,9 +1159,14 @@ struct StoredFormat : FormatDefaults {
   using Number = F16;
 };
 
+using PlanRotation = NoRotation;
+
+using PlanProjection = NoRotation;
+
 struct Plan {
   static constexpr int kHeadDim = 128, kThreads = 128, kValues = 32;
   using F = StoredFormat;
+  using Rotation = PlanRotation;
   using Words = F32Words;
 };
 
