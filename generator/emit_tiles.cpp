@@ -86,7 +86,8 @@ void write_tile_signs(Writer& w, const TileText& text) {
 namespace {
 
 // By Element, of templates/core/inputs.cuh and decoding.cuh.
-constexpr const char* kInputs[] = {"HalfInput", "BfloatInput", "FloatInput"};
+constexpr const char* kInputs[] = {"HalfInput", "ScaledBfloatInput", "FloatInput"};
+constexpr const char* kOperands[] = {"HalfInput", "BfloatInput", nullptr};  // those of a kernel that stages its operand
 constexpr const char* kOutputs[] = {"HalfOutput", "BfloatOutput", "FloatOutput"};
 constexpr const char* kWords[] = {"F16Words", "Bf16Words", "F32Words"};  // of templates/core/lanes.cuh
 
@@ -154,7 +155,7 @@ Source emit_tiles(const CodecPlan& codec, const TilePlan& plan, const TileKernel
   w.line("  static constexpr int kMatrixAt = {}, kStageAt = {};", kernel.matrix_at, kernel.stage_at);
   write_tile_numbers(w, text);
   if (call.is_quantise && kernel.by_matrix) {
-    w.line("  using Input = {};", kInputs[int(call.type)]);
+    w.line("  using Input = {};", (kernel.stages_operand ? kOperands : kInputs)[int(call.type)]);
     w.line(
         "  // a product, for a row of length 1, is this many standard deviations, and its square times kSquareUnit "
         "is of the row");

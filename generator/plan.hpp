@@ -260,6 +260,7 @@ struct TileCall {
 struct TileKernel {
   const char* name = nullptr;  // of the kernel
   bool by_matrix = false;
+  bool stages_operand = false;  // quantise: rows are multiplied from where they are staged
   int warps = 0, warp_tiles = 1;
   int matrix_at = 0, stage_at = 0, shared_bytes = 0;
 };

@@ -162,7 +162,9 @@ std::optional<TileKernel> plan_tile_kernel(const TilePlan& plan, const Format& f
     kernel.warps = 12;  // of 168 registers: sums and first operands take up to 128
     kernel.stage_at = kernel.shared_bytes = kernel.matrix_at + matrix;
     int stage = call.is_quantise ? kTileRows * kTileGroup * (call.type == Element::f32 ? 4 : 2) : 0;
-    if (call.is_quantise && call.type == Element::f16) {  // rows are an operand where they are staged: 128 registers do
+    kernel.stages_operand =
+        call.is_quantise && (call.type == Element::f16 || (call.type == Element::bf16 && !plan.is_dense));
+    if (kernel.stages_operand) {  // 128 registers do
       stage *= 2;
       kernel.warps = std::clamp((available - kernel.stage_at) / stage / 4 * 4, 4, 16);
     }

@@ -1,13 +1,16 @@
-// The rows that the write path's warpgroups take, by type: how a staged tile of 16 groups becomes the first operand of the products, and how long
-// its rows are. Halves are an operand where they are staged. Other types are brought into the range of halves by a power of two near the reciprocal of the
-// row's length: bfloats fit one half (what it cannot hold is 2^-39 of the row's length), floats are two, exact to 2^-22 of each value.
+// The rows that the write path's warpgroups take, by type: how a staged tile of 16 groups becomes the first operand of the
+// products, and how long its rows are. Halves are an operand where they are staged, and so are bfloats where the matrix is exact in
+// bfloats: a Walsh-Hadamard transform. Else rows are brought into the range of halves by a power of two near the reciprocal of their
+// length: bfloats fit one half (what it cannot hold is 2^-39 of the row's length), floats are two, exact to 2^-22 of each value.
 //
 //   kBytes, kParts    of a value; halves that hold it
 //   kIsOperand        of a warpgroup: its 64 rows, which nobody loads. Else a warp stages its 16 for itself
 //   kKnowsLengths     load gives them; else they are those of the products, which an orthogonal matrix keeps
 //   place(row, chunk) of 16 staged bytes, where neither those who bring rows nor those who take fragments meet in a bank
 //   source(k)         which value of the group is contracted as the k-th
-//   load(...)         fragments a, and for rows g and g + 8: the square of the length, and what a product is to be multiplied with
+//   pair(low, high)   two entries of the matrix in the type that is multiplied
+//   rows(stage)       staged rows as the first operand
+//   load(...)         or: fragments a, and for rows g and g + 8: the square of the length, and what a product is to be multiplied with
 // SPDX-License-Identifier: MIT
 #pragma once
 #include "core/simt.cuh"
@@ -24,18 +27,27 @@ KV_DEVICE void load_half_rows(u32 (&a)[8][1][4], SharedAddress stage) {
   for (int s = 0; s < 8; ++s) load_matrices(a[s][0], stage + half_row_place(row, 2 * s + high));
 }
 
-struct HalfInput {
+struct OperandInput {
   static constexpr int kBytes = 2, kParts = 1;
   static constexpr bool kIsOperand = true, kKnowsLengths = false;
   KV_DEVICE static SharedAddress place(int row, int chunk) { return row_operand_place(row, chunk); }
   KV_DEVICE static int source(int k) { return k; }
 };
+struct HalfInput : OperandInput {
+  KV_DEVICE static u32 pair(float low, float high) { return pack_f16x2(low, high); }
+  KV_DEVICE static SharedAddress rows(SharedAddress stage) { return stage; }
+};
+struct BfloatInput : OperandInput {
+  KV_DEVICE static u32 pair(float low, float high) { return pack_bf16x2(low, high); }
+  KV_DEVICE static BfloatRows rows(SharedAddress stage) { return {stage}; }
+};
 
-struct BfloatInput {
+struct ScaledBfloatInput {
   static constexpr int kBytes = 2, kParts = 1;
   static constexpr bool kIsOperand = false, kKnowsLengths = true;
   KV_DEVICE static SharedAddress place(int row, int chunk) { return half_row_place(row, chunk); }
   KV_DEVICE static int source(int k) { return k; }
+  KV_DEVICE static u32 pair(float low, float high) { return pack_f16x2(low, high); }
   KV_DEVICE static void load(u32 (&a)[8][1][4], float (&square)[2], float (&unit)[2], SharedAddress stage) {
     load_half_rows(a, stage);
     const auto low = [&](int s, int r) { return float_of(a[s][0][r] << 16); };
@@ -70,6 +82,7 @@ struct FloatInput {
   KV_DEVICE static SharedAddress place(int row, int chunk) { return row * 512 + (chunk ^ (row & 1) * 4) * 16; }
   // Lane c of a row takes four neighbours a step: two for each half of the fragment.
   KV_DEVICE static int source(int k) { return k / 16 * 16 + k % 8 / 2 * 4 + k / 8 % 2 * 2 + k % 2; }
+  KV_DEVICE static u32 pair(float low, float high) { return pack_f16x2(low, high); }
   KV_DEVICE static void load(u32 (&a)[8][2][4], float (&square)[2], float (&unit)[2], SharedAddress stage) {
     const int g = lane() >> 2, c = lane() & 3;
     u32 x[2][8][4];  // of rows g and g + 8

@@ -16,19 +16,19 @@ KV_DEVICE float wht_entry(int i, int k) {
   return parity & 1 ? -1.f : 1.f;
 }
 
-// Every operand of the matrix at Plan::kMatrixAt; entry(n, k): of its column n for the contracted value k.
-template <class Plan, class Entry>
-KV_DEVICE void fill_matrix(const Entry& entry) {
+// Every operand of the matrix at Plan::kMatrixAt; entry(n, k): of its column n for the contracted value k; pair: two entries as
+// they are multiplied.
+template <class Plan, class Entry, class Pair>
+KV_DEVICE void fill_matrix(const Entry& entry, const Pair& pair) {
   KV_NO_UNROLL
   for (int item = thread(); item < kTileGroup * kTileGroup / 2; item += Plan::kThreads) {
     const int n = item / (kTileGroup / 2), k = item % (kTileGroup / 2) * 2;
     const float low = entry(n, k), high = entry(n, k + 1);
-    const u32 halves = pack_f16x2(low, high);
+    const u32 both = pair(low, high);
     const SharedAddress at = Plan::kMatrixAt + operand_place(n, k);
-    store_shared_u32(at, halves);
+    store_shared_u32(at, both);
     if constexpr (Plan::kMatrixParts == 2)
-      store_shared_u32(at + kOperandBytes,
-                       pack_f16x2(low - f32_from_f16(halves & 0xffffu), high - f32_from_f16(halves >> 16)));
+      store_shared_u32(at + kOperandBytes, pair(low - f32_from_f16(both & 0xffffu), high - f32_from_f16(both >> 16)));
   }
   publish_operands();
 }

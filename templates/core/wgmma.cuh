@@ -33,52 +33,55 @@ KV_DEVICE unsigned long long operand_descriptor(SharedAddress start, int offset)
   return 1ull << 62 | 64ull << 32 | u32((1u << 16 | (kSharedStart + start) >> 4) + offset / 16);
 }
 
+// The sums of a lane as operands of an instruction, the first 64.
+#define KV_SUM_NAMES                                                  \
+  "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, "     \
+  "%14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, " \
+  "%27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, " \
+  "%40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, " \
+  "%53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63}, "
+#define KV_SUMS_8(d) \
+  "+f"((d)[0]), "+f"((d)[1]), "+f"((d)[2]), "+f"((d)[3]), "+f"((d)[4]), "+f"((d)[5]), "+f"((d)[6]), "+f"((d)[7])
+#define KV_SUMS_32(d) KV_SUMS_8(d), KV_SUMS_8((d) + 8), KV_SUMS_8((d) + 16), KV_SUMS_8((d) + 24)
+#define KV_SUMS(d) KV_SUMS_32(d), KV_SUMS_32((d) + 32)
+
 // d[64 x 128] += a[64 x 16] b[16 x 128]; kAdds = false: d = a b. Warp w of the group holds rows 16 w .. 16 w + 15; lane = 4 g + c:
 //   a as in mma_16x8x16      d[4 t + 2 h + i] = D[16 w + g + 8 h][8 t + 2 c + i]
-//   or a: rows of an operand in shared memory
+//   or a: rows of an operand in shared memory, of halves; or of bfloats, and then the operand is, too
 // operand: of 128 x 128 halves; step: which 16 of its k. Issued between wgmma_begin and wgmma_commit; until wgmma_end nobody may touch a or d.
 KV_DEVICE void wgmma_begin() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
+KV_DEVICE unsigned long long step_of_operand(SharedAddress operand, int step) {
+  return operand_descriptor(operand, step / 4 * kPanelBytes + step % 4 * 32);
+}
+KV_DEVICE unsigned long long step_of_rows(SharedAddress rows, int step) {
+  return operand_descriptor(rows, step / 4 * kRowPanelBytes + step % 4 * 32);
+}
 template <bool kAdds>
 KV_DEVICE void wgmma_64x128x16(float (&d)[64], const u32 (&a)[4], SharedAddress operand, int step) {
   asm volatile(
       "{ .reg .pred adds; setp.ne.b32 adds, %69, 0;\n"
-      "wgmma.mma_async.sync.aligned.m64n128k16.f32.f16.f16 "
-      "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
-      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, "
-      "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, "
-      "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63}, "
-      "{%64, %65, %66, %67}, %68, adds, 1, 1, 0; }"
-      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]), "+f"(d[8]),
-        "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]), "+f"(d[16]),
-        "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]), "+f"(d[24]),
-        "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31]), "+f"(d[32]),
-        "+f"(d[33]), "+f"(d[34]), "+f"(d[35]), "+f"(d[36]), "+f"(d[37]), "+f"(d[38]), "+f"(d[39]), "+f"(d[40]),
-        "+f"(d[41]), "+f"(d[42]), "+f"(d[43]), "+f"(d[44]), "+f"(d[45]), "+f"(d[46]), "+f"(d[47]), "+f"(d[48]),
-        "+f"(d[49]), "+f"(d[50]), "+f"(d[51]), "+f"(d[52]), "+f"(d[53]), "+f"(d[54]), "+f"(d[55]), "+f"(d[56]),
-        "+f"(d[57]), "+f"(d[58]), "+f"(d[59]), "+f"(d[60]), "+f"(d[61]), "+f"(d[62]), "+f"(d[63])
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]),
-        "l"(operand_descriptor(operand, step / 4 * kPanelBytes + step % 4 * 32)), "n"(int(kAdds)));
+      "wgmma.mma_async.sync.aligned.m64n128k16.f32.f16.f16 " KV_SUM_NAMES "{%64, %65, %66, %67}, %68, adds, 1, 1, 0; }"
+      : KV_SUMS(d)
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(step_of_operand(operand, step)), "n"(int(kAdds)));
 }
 template <bool kAdds>
 KV_DEVICE void wgmma_64x128x16(float (&d)[64], SharedAddress rows, SharedAddress operand, int step) {
   asm volatile(
       "{ .reg .pred adds; setp.ne.b32 adds, %66, 0;\n"
-      "wgmma.mma_async.sync.aligned.m64n128k16.f32.f16.f16 "
-      "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
-      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, "
-      "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, "
-      "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63}, "
-      "%64, %65, adds, 1, 1, 0, 0; }"
-      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]), "+f"(d[8]),
-        "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]), "+f"(d[16]),
-        "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]), "+f"(d[24]),
-        "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31]), "+f"(d[32]),
-        "+f"(d[33]), "+f"(d[34]), "+f"(d[35]), "+f"(d[36]), "+f"(d[37]), "+f"(d[38]), "+f"(d[39]), "+f"(d[40]),
-        "+f"(d[41]), "+f"(d[42]), "+f"(d[43]), "+f"(d[44]), "+f"(d[45]), "+f"(d[46]), "+f"(d[47]), "+f"(d[48]),
-        "+f"(d[49]), "+f"(d[50]), "+f"(d[51]), "+f"(d[52]), "+f"(d[53]), "+f"(d[54]), "+f"(d[55]), "+f"(d[56]),
-        "+f"(d[57]), "+f"(d[58]), "+f"(d[59]), "+f"(d[60]), "+f"(d[61]), "+f"(d[62]), "+f"(d[63])
-      : "l"(operand_descriptor(rows, step / 4 * kRowPanelBytes + step % 4 * 32)),
-        "l"(operand_descriptor(operand, step / 4 * kPanelBytes + step % 4 * 32)), "n"(int(kAdds)));
+      "wgmma.mma_async.sync.aligned.m64n128k16.f32.f16.f16 " KV_SUM_NAMES "%64, %65, adds, 1, 1, 0, 0; }"
+      : KV_SUMS(d)
+      : "l"(step_of_rows(rows, step)), "l"(step_of_operand(operand, step)), "n"(int(kAdds)));
+}
+struct BfloatRows {
+  SharedAddress at;
+};
+template <bool kAdds>
+KV_DEVICE void wgmma_64x128x16(float (&d)[64], BfloatRows rows, SharedAddress operand, int step) {
+  asm volatile(
+      "{ .reg .pred adds; setp.ne.b32 adds, %66, 0;\n"
+      "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 " KV_SUM_NAMES "%64, %65, adds, 1, 1, 0, 0; }"
+      : KV_SUMS(d)
+      : "l"(step_of_rows(rows.at, step)), "l"(step_of_operand(operand, step)), "n"(int(kAdds)));
 }
 KV_DEVICE void wgmma_commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
 KV_DEVICE void wgmma_end(float (&d)[64]) {

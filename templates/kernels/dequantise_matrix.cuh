@@ -24,11 +24,12 @@ KV_DEVICE void dequantise_matrix(const CodecArgs& args) {
   // Rows leave in 16 bytes a lane and step, the four lanes of a row next to each other, so that whole sectors are written.
   // Column n: step t = n / 8 of the products gives two values of chunk t / (kChunk / 2), of lane c. Contracted value k: lane c holds
   // the codes of values 32 c .. 32 c + 31 of its rows, and gives four a step.
-  fill_matrix<Plan>([](int n, int k) {
+  const auto entry = [](int n, int k) {
     constexpr int kSteps = kChunk / 2;
     const int t = n / 8, value = t / kSteps * (4 * kChunk) + n % 8 / 2 * kChunk + t % kSteps * 2 + n % 2;
     return Plan::matrix(k % 8 / 2 * 32 + k / 16 * 4 + k / 8 % 2 * 2 + k % 2, value);
-  });
+  };
+  fill_matrix<Plan>(entry, pack_f16x2);
   sync_block();
   open_turns<Plan::kWarps / 4>();
 

@@ -19,7 +19,8 @@ KV_DEVICE void quantise_matrix(const CodecArgs& args) {
   check_shared();
   fill_encoding_tables<Plan>();
   // Column n of the products: lane c holds the values 32 c .. 32 c + 31 of its rows, two for each step of eight columns.
-  fill_matrix<Plan>([](int n, int k) { return Plan::matrix(n % 8 / 2 * 32 + n / 8 * 2 + n % 2, Input::source(k)); });
+  fill_matrix<Plan>([](int n, int k) { return Plan::matrix(n % 8 / 2 * 32 + n / 8 * 2 + n % 2, Input::source(k)); },
+                    Input::pair);
   sync_block();
   open_turns<Plan::kWarps / 4>();
 
@@ -47,7 +48,7 @@ KV_DEVICE void quantise_matrix(const CodecArgs& args) {
       const SharedAddress now_stage = stage + take;
       take ^= 4 * kStageBytes;
       matrix_products<Plan, 1>(
-          y, [&](int, int) { return now_stage; },
+          y, [&](int, int) { return Input::rows(now_stage); },
           stage_next);  // all warps have taken their turn: the last products are done
     } else {
       sync_warp();  // every lane's copies of this tile have landed

@@ -356,10 +356,12 @@ constexpr u32 kPanelOfOperand = 128 * 128;  // kPanelBytes, for whoever includes
 constexpr u32 kPanelOfRows = 64 * 128;      // kRowPanelBytes
 inline void publish_operands() {}
 inline void wgmma_begin() {}
-template <bool kAdds>
-inline void wgmma_64x128x16(float (&d)[64], const u32 (&a)[4], SharedAddress operand, int step, KV_SITE) {
+// d += a b, of the operands' words as numbers: of(bits).
+template <bool kAdds, class Of>
+inline void wgmma_64x128x16_of(const Of& of, float (&d)[64], const u32 (&a)[4], SharedAddress operand, int step,
+                               const char* file, int line) {
   u32 mine[8];
-  for (int i = 0; i < 8; ++i) mine[i] = bits_of(f32_from_f16(a[i / 2] >> 16 * (i % 2) & 0xffff));
+  for (int i = 0; i < 8; ++i) mine[i] = bits_of(of(a[i / 2] >> 16 * (i % 2) & 0xffff));
   const cpu::Slots slots = cpu::show(mine, file, line);
   const int g = lane() >> 2, c = lane() & 3;
   float rows[2][16];
@@ -373,21 +375,37 @@ inline void wgmma_64x128x16(float (&d)[64], const u32 (&a)[4], SharedAddress ope
     for (int k = 0; k < 16; ++k) {
       const int all = 16 * step + k;
       const u32 at = all / 64 * kPanelOfOperand + n * 128 + ((all / 8 ^ n) & 7) * 16 + all % 8 * 2;
-      const float b = f32_from_f16(load_shared_u16(operand + at));
+      const float b = of(load_shared_u16(operand + at));
       for (int h = 0; h < 2; ++h) sum[h] += rows[h][k] * b;
     }
     for (int h = 0; h < 2; ++h) d[4 * t + 2 * h + i] = kAdds ? d[4 * t + 2 * h + i] + sum[h] : sum[h];
   }
 }
-template <bool kAdds>
-inline void wgmma_64x128x16(float (&d)[64], SharedAddress rows, SharedAddress operand, int step, KV_SITE) {
+inline void load_row_operand(u32 (&a)[4], SharedAddress rows, int step) {
   const int g = lane() >> 2, c = lane() & 3, top = warp() % 4 * 16;
-  u32 a[4];
   for (int r = 0; r < 4; ++r) {
     const int row = top + g + r % 2 * 8, k = 16 * step + 2 * c + r / 2 * 8;
     a[r] = load_shared_u32(rows + k / 64 * kPanelOfRows + row * 128 + ((k / 8 ^ row) & 7) * 16 + k % 8 * 2);
   }
-  wgmma_64x128x16<kAdds>(d, a, operand, step, file, line);
+}
+template <bool kAdds>
+inline void wgmma_64x128x16(float (&d)[64], const u32 (&a)[4], SharedAddress operand, int step, KV_SITE) {
+  wgmma_64x128x16_of<kAdds>(f32_from_f16, d, a, operand, step, file, line);
+}
+template <bool kAdds>
+inline void wgmma_64x128x16(float (&d)[64], SharedAddress rows, SharedAddress operand, int step, KV_SITE) {
+  u32 a[4];
+  load_row_operand(a, rows, step);
+  wgmma_64x128x16_of<kAdds>(f32_from_f16, d, a, operand, step, file, line);
+}
+struct BfloatRows {
+  SharedAddress at;
+};
+template <bool kAdds>
+inline void wgmma_64x128x16(float (&d)[64], BfloatRows rows, SharedAddress operand, int step, KV_SITE) {
+  u32 a[4];
+  load_row_operand(a, rows.at, step);
+  wgmma_64x128x16_of<kAdds>(f32_from_bf16, d, a, operand, step, file, line);
 }
 inline void wgmma_commit() {}
 template <int kColumns, bool kIsTransposed, class Sums>

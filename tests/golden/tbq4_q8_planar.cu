@@ -659,7 +659,7 @@ struct Stored {
 };
 struct Plan : TileDefaults {
   using F = Stored;
-  static constexpr int kHeadDim = 128, kWarps = 12, kThreads = 384, kBits = 4;
+  static constexpr int kHeadDim = 128, kWarps = 16, kThreads = 512, kBits = 4;
   static constexpr int kCodesAt = 0, kScaleAt = 0, kCodeStride = 64, kScaleStride = 2, kCodeUnit = 16;
   using Packing = StreamCodes<4>;
   static constexpr int kLaneStride = 16;  // of the codes' words, bytes
@@ -681,7 +681,7 @@ struct Plan : TileDefaults {
 
 static_assert(sizeof(kv::CodecArgs) == 152, "host and device disagree on the arguments");
 
-KV_KERNEL KV_LAUNCH_BOUNDS(384, 1) kv_quantise_matrix(KV_PARAM kv::CodecArgs args) { kv::quantise_matrix<kv::Plan>(args); }
+KV_KERNEL KV_LAUNCH_BOUNDS(512, 1) kv_quantise_matrix(KV_PARAM kv::CodecArgs args) { kv::quantise_matrix<kv::Plan>(args); }
 #if !defined(__CUDACC__)
 extern "C" __attribute__((visibility("default"))) void kv_quantise_matrix_on_host(const void* args) {
   kv_quantise_matrix(*static_cast<const kv::CodecArgs*>(args));
