@@ -39,7 +39,13 @@ struct Side {
 // struct `type`: one side of the kernel.
 void write_side(Writer& w, const Side& side, bool is_quantise, const Places& places) {
   const std::string type = is_quantise ? "To" : "From";
-  const TileText text{side.tiles, side.codec.format, side.codec.is_planar, is_quantise, false, "k" + type};
+  const TileText text{side.tiles,
+                      side.codec.format,
+                      side.codec.is_planar,
+                      is_quantise,
+                      false,
+                      half_parts(side.tiles.code_rounding, Element::f32),
+                      "k" + type};
   write_tile_constants(w, text);
   w.line("struct {}Stored {{\n  static constexpr bool kIsPlanar = {};", type, flag(side.codec.is_planar));
   write_paging(w, side.paging);

@@ -62,7 +62,7 @@ void write_tile_numbers(Writer& w, const TileText& text) {
            text.format.scale.renormalise ? ", if the row's length is 1" : "");
     w.line("  static constexpr float kUnit = {}, kFactor = {};", real(text.plan.unit),
            real(text.format.scale.renormalise ? 1 : text.plan.unit / text.length()));
-    w.line("  static constexpr int kCodeParts = {};", text.plan.code_parts);
+    w.line("  static constexpr int kCodeParts = {};", text.code_parts);
     return;
   }
   // The largest power of two that leaves the squared length of 128 of the longest entries below 2^31.
@@ -142,7 +142,7 @@ Source emit_tiles(const CodecPlan& codec, const TilePlan& plan, const TileKernel
   codec_fragments(w, codec);
   w.check_first(codec.checks);
   w.line("// ======== the plan ========\nnamespace kv {{\n");
-  const TileText text{plan, f, codec.is_planar, call.is_quantise, kernel.by_matrix};
+  const TileText text{plan, f, codec.is_planar, call.is_quantise, kernel.by_matrix, kernel.code_parts};
   write_tile_constants(w, text);
   w.line("struct {} {{\n  static constexpr bool kIsPlanar = {};", rows_name(codec, "Stored"), flag(codec.is_planar));
   write_paging(w, codec_paging(page_tokens));
@@ -165,7 +165,7 @@ Source emit_tiles(const CodecPlan& codec, const TilePlan& plan, const TileKernel
   if (!call.is_quantise) w.line("  using Output = {};", kOutputs[int(call.type)]);
   write_tile_signs(w, text);
   if (kernel.by_matrix) {
-    w.line("  static constexpr int kMatrixParts = {};", plan.is_dense ? 2 : 1);
+    w.line("  static constexpr int kRestBits = {};", kernel.rest_bits);
     w.line("  KV_DEVICE static float matrix(int i, int k) {{ return {}; }}",
            plan.is_dense ? fmt::format("{} * {}", real(kDenseLength), matrix_entry(f.rotation))
                          : std::string("wht_entry<Plan>(i, k)"));

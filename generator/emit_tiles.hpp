@@ -7,14 +7,12 @@
 
 namespace kvjit::emit {
 
-// A dense matrix is held times this, so that the rests of its entries are normal halves.
-constexpr double kDenseLength = 16;
-
 // One side of a kernel over tiles, as text. prefix: of its constants' names, where a kernel has two.
 struct TileText {
   const TilePlan& plan;
   const Format& format;
   bool is_planar, is_quantise, by_matrix;
+  int code_parts;  // decoding: halves of an entry
   std::string prefix = "k";
   // Rows of the matrix as the kernel holds it are this much longer than those of an orthogonal one.
   double length() const { return !plan.is_dense ? std::sqrt(double(kTileGroup)) : by_matrix ? kDenseLength : 1; }

@@ -216,6 +216,8 @@ constexpr int kTileGroup = 128;  // values that are rotated and scaled together
 constexpr int kTileRows = 16;    // of a warp
 constexpr int kEncodingBytes = 256 * 256, kHadamardBytes = 16 * 32 * 4, kTileStageBytes = kTileRows * 320;
 constexpr int kOperandBytes = kTileGroup * kTileGroup * 2;
+// A dense matrix is held times this, so that the rests of its entries are normal halves, and normal in E4M3.
+constexpr double kDenseLength = 1 << 14;
 enum class TileFamily {
   matrix,    // quantise_matrix, dequantise_matrix: any rotation, by warpgroups
   hadamard,  // quantise_tiles, dequantise_tiles: a Walsh-Hadamard transform, by warps
@@ -244,13 +246,18 @@ struct TilePlan {
   std::vector<std::uint32_t> buckets;  // what is added to a value's bits to carry into its code
   double steps = 0x1p18;               // of an integer, a standard deviation
   TilePlaces places;
-  int code_parts = 2;   // halves that hold an entry of the codebook
-  double unit = 1;      // decoding: those halves stand for entries / unit
-  int lane_values = 0;  // of family blocks
+  double unit = 1;             // decoding: halves stand for entries of the codebook / unit
+  double code_rounding = 0;    // what one half leaves of an entry, root mean square of what codes stand for
+  double matrix_rounding = 0;  // likewise of the rotation's matrix
+  int lane_values = 0;         // of family blocks
 };
 // Nothing if the format needs the kernels for any row. `decision` says what was chosen, and why.
 std::optional<TilePlan> plan_tiles(const Format& format, int head_dim, bool is_planar, const Arch& arch,
                                    Decision& decision);
+
+// Halves that hold a number which is to be written as a type, where one leaves `rounding` of it, relative: one, if its rest is far below
+// what the type leaves itself.
+int half_parts(double rounding, Element type);
 
 // The kernel of a plan for rows of one type. Nothing if the family has none.
 struct TileCall {
@@ -260,6 +267,9 @@ struct TileCall {
 struct TileKernel {
   const char* name = nullptr;  // of the kernel
   bool by_matrix = false;
+  int code_parts = 2;  // decoding: halves of an entry of the codebook
+  int rest_bits = 0;   // of the matrix's entries, beside the half that each is: 16, 8, or none
+  double products() const { return code_parts + rest_bits / 16.0; }
   bool stages_operand = false;  // quantise: rows are multiplied from where they are staged
   int warps = 0, warp_tiles = 1;
   int matrix_at = 0, stage_at = 0, shared_bytes = 0;

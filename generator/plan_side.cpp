@@ -3,41 +3,17 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <bit>
 #include <cmath>
 
-#include "generator/minifloat.hpp"
+#include "generator/halves.hpp"
 #include "generator/plan.hpp"
 
 namespace kvjit {
 namespace {
 
-int significant_bits(std::uint16_t half) {
-  return half & 0x7FFF ? 11 - std::countr_zero(unsigned(half | 0x400) & 0x7FF) : 0;
-}
-
-// Halves that represent the centroids best: the unit is free (it joins another factor), so the one whose
-// rounding errors are smallest in sum of squares is taken among 2048 candidates; the largest centroid lies in
-// [1, 2). Of units that are equally good the one with the shortest numbers: products with short scales are exact then.
 void choose_halves(SectionPlan& section) {
-  const std::vector<double>& values = section.codes.values;
-  double largest = 0;
-  for (double v : values) largest = std::max(largest, std::fabs(v));
-  std::pair<double, int> best{1e300, 0};
-  double best_factor = 1;
-  for (int i = 0; i < 2048; ++i) {
-    const double factor = (1 + i / 2048.0) / largest;
-    std::pair<double, int> cost;
-    for (double v : values) {
-      const std::uint16_t half = f16_from_float(float(v * factor));
-      const double exact = v * factor, off = float_from_f16(half) - exact;
-      cost.first += off * off / (exact * exact + 1e-30) * v * v;
-      cost.second += significant_bits(half);
-    }
-    if (cost < best) best = cost, best_factor = factor;
-  }
-  section.unit = 1 / best_factor;
-  for (double v : values) section.halves.push_back(f16_from_float(float(v * best_factor)));
+  const HalfTable table = halves_of(section.codes.values);
+  section.unit = table.unit, section.halves = table.halves;
 }
 
 // Every run must lie inside one group of scales: that of its first code, counted in runs.

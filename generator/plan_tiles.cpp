@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "generator/halves.hpp"
 #include "generator/minifloat.hpp"
 #include "generator/plan.hpp"
 
@@ -76,12 +77,39 @@ std::vector<std::uint32_t> buckets_of(const Section& s, double steps) {
   return words;
 }
 
-bool are_halves(const std::vector<double>& values) {
-  return std::all_of(values.begin(), values.end(), [](double v) {
-    const float value = float(v);
-    return float_from_f16(f16_from_float(value)) == value;
-  });
+// How often codes are taken: the share of N(0, 1) in each cell.
+std::vector<double> shares_of_codes(const Section& s) {
+  const auto below = [](double bound) { return std::erfc(-bound * std::sqrt(kTileGroup / 2.0)) / 2; };
+  std::vector<double> shares(s.values.size());
+  double before = 0;
+  for (std::size_t cell = 0; cell < shares.size(); ++cell) {
+    const double to = cell < s.bounds.size() ? below(s.bounds[cell]) : 1;
+    shares[s.cell_codes.empty() ? cell : std::size_t(s.cell_codes[cell])] = to - before;
+    before = to;
+  }
+  return shares;
 }
+
+// Entries of the codebook as halves: as they are if halves hold them.
+void plan_entries(const Section& s, TilePlan& plan) {
+  HalfTable table{1, {}};
+  for (const double v : s.values) table.halves.push_back(f16_from_float(float(v)));
+  const std::vector<double> shares = shares_of_codes(s);
+  if (relative_rounding(s.values, table) > 0) table = halves_of(s.values, shares);
+  plan.unit = table.unit;
+  plan.code_rounding = relative_rounding(s.values, table, shares);
+}
+
+// Of the matrix as kernels hold it.
+double rounding_of(const Rotation& rotation) {
+  HalfTable table{1 / kDenseLength, {}};
+  const std::vector<double>& matrix = rotation.matrix.numbers();
+  for (const double v : matrix) table.halves.push_back(f16_from_float(float(v * kDenseLength)));
+  return relative_rounding(matrix, table);
+}
+
+// What a type leaves of a number at most, relative to it.
+double half_step(Element type) { return std::exp2(type == Element::f16 ? -11 : type == Element::bf16 ? -8 : -24); }
 
 }  // namespace
 
@@ -115,8 +143,8 @@ std::optional<TilePlan> plan_tiles(const Format& f, int head_dim, bool is_planar
   for (const double bucket : {1 / 4.0, 1 / 5.0})
     if (plan.buckets.empty()) plan.steps = 0x1p16 / bucket, plan.buckets = buckets_of(s, plan.steps);
   if (plan.buckets.empty()) return refuse("bounds a fifth of a standard deviation apart");
-  plan.unit = s.values.back();
-  if (are_halves(s.values)) plan.unit = 1, plan.code_parts = 1;
+  plan_entries(s, plan);
+  if (plan.is_dense) plan.matrix_rounding = rounding_of(f.rotation);
 
   const char* const only_quantise = plan.places.lane_scale_stride > 0 ? ", quantise only" : "";
   const auto is_possible = [&] { return plan_tile_kernel(plan, f, {true, Element::f16}, arch).has_value(); };
@@ -124,8 +152,15 @@ std::optional<TilePlan> plan_tiles(const Format& f, int head_dim, bool is_planar
     plan.family = TileFamily::matrix;
     if (is_possible()) {
       decision.choice = "64 rows a warpgroup (wgmma)";
+      const auto products = [&](Element type) {
+        const auto kernel = plan_tile_kernel(plan, f, {false, type}, arch);
+        return kernel ? kernel->products() : 0;
+      };
+      const std::string back = *only_quantise ? only_quantise
+                                              : fmt::format(", back by {}, {} and {} products", products(Element::f16),
+                                                            products(Element::bf16), products(Element::f32));
       decision.why = fmt::format("{} as {} of halves; rows of f16, bf16 and f32{}", f.rotation.name,
-                                 plan.is_dense ? "two matrices" : "a matrix", only_quantise);
+                                 plan.is_dense ? "two matrices" : "a matrix", back);
       return plan;
     }
   }
@@ -138,6 +173,18 @@ std::optional<TilePlan> plan_tiles(const Format& f, int head_dim, bool is_planar
   return plan;
 }
 
+// A rest of an eighth of half a step adds about a tenth to what rounding to the type leaves, in sum of squares.
+int half_parts(double rounding, Element type) {
+  constexpr double kShare = 1 / 8.0;
+  return rounding <= kShare * half_step(type) ? 1 : 2;
+}
+
+// Rests as E4M3, times codes as E4M3, are off by 2^-4 of themselves at most each.
+int rest_bits(double rounding, Element type) {
+  if (half_parts(rounding, type) == 1) return 0;
+  return half_parts(rounding / 8, type) == 1 ? 8 : 16;
+}
+
 std::optional<TileKernel> plan_tile_kernel(const TilePlan& plan, const Format& f, const TileCall& call,
                                            const Arch& arch) {
   if (plan.family == TileFamily::blocks) {
@@ -148,15 +195,20 @@ std::optional<TileKernel> plan_tile_kernel(const TilePlan& plan, const Format& f
       kernel.shared_bytes = kernel.warps * 32 * plan.lane_values * (call.type == Element::f32 ? 4 : 2);
     return kernel;
   }
-  const int matrix = kOperandBytes * (plan.is_dense ? 2 : 1), decoding = plan.places.table_bytes(f.codes().bits);
-  const int available = arch.shared_bytes_per_block;
   // Scales of a group are the same number, but a decoder takes each as it stands.
   if (!call.is_quantise && plan.places.lane_scale_stride > 0) return std::nullopt;
   TileKernel kernel;
+  // Rows are rotated as exactly as float32 sums are, whatever their type; results only as exactly as theirs holds.
+  const Element precision = call.is_quantise ? Element::f32 : call.type;
+  kernel.code_parts = half_parts(plan.code_rounding, precision);
+  kernel.rest_bits = rest_bits(plan.matrix_rounding, precision);
+  if (kernel.code_parts == 2 && kernel.rest_bits == 8) kernel.rest_bits = 16;  // no registers for codes as bytes, too
+  const int matrix = kOperandBytes + kOperandBytes / 16 * kernel.rest_bits,
+            decoding = plan.places.table_bytes(f.codes().bits);
+  const int available = arch.shared_bytes_per_block;
   kernel.matrix_at = call.is_quantise ? kEncodingBytes : decoding;
-  // Two halves of each code double the products, and transforms by warps are the faster ones then.
-  const bool is_by_warps = !call.is_quantise && !plan.is_dense && plan.code_parts == 2;
-  if (plan.family == TileFamily::matrix && !is_by_warps) {
+  // The way back of a Walsh-Hadamard transform is faster by warps: an eighth of the products, and results leave through shared memory.
+  if (plan.family == TileFamily::matrix && (call.is_quantise || plan.is_dense)) {
     kernel.name = call.is_quantise ? "quantise_matrix" : "dequantise_matrix";
     kernel.by_matrix = true;
     kernel.warps = 12;  // of 168 registers: sums and first operands take up to 128
@@ -178,11 +230,11 @@ std::optional<TileKernel> plan_tile_kernel(const TilePlan& plan, const Format& f
   } else if (call.is_quantise && call.type == Element::f16) {  // no ring, but the matrix; registers allow eight warps
     kernel.name = "quantise_dense";
     kernel.warps = 8, kernel.warp_tiles = 2;
-    kernel.shared_bytes = kernel.matrix_at + matrix;
+    kernel.shared_bytes = kernel.matrix_at + 2 * kOperandBytes;  // two halves of each entry
   } else if (!call.is_quantise && !plan.is_dense) {
     kernel.name = "dequantise_tiles";
     kernel.stage_at = kernel.matrix_at + kHadamardBytes;
-    kernel.warps = std::min((available - kernel.stage_at) / kTileStageBytes, 12);  // two halves of each entry
+    kernel.warps = std::min((available - kernel.stage_at) / kTileStageBytes, 12);  // of 168 registers
     kernel.shared_bytes = kernel.stage_at + kernel.warps * kTileStageBytes;
   } else {
     return std::nullopt;

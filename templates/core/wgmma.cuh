@@ -13,6 +13,10 @@ KV_DEVICE SharedAddress operand_place(int n, int k) {
   return k / 64 * kPanelBytes + n * 128 + ((k / 8 ^ n) & 7) * 16 + k % 8 * 2;
 }
 
+// The same of E4M3: one panel of 128 k.
+constexpr int kByteOperandBytes = kPanelBytes;
+KV_DEVICE SharedAddress byte_operand_place(int n, int k) { return n * 128 + ((k / 16 ^ n) & 7) * 16 + k % 16; }
+
 // The first operand, where it stands in shared memory: 64 rows of 128 halves, laid out likewise, at a multiple of 1024 bytes.
 constexpr int kRowPanelBytes = 64 * 128, kRowOperandBytes = 2 * kRowPanelBytes;
 KV_DEVICE SharedAddress row_operand_place(int row, int chunk) {
@@ -82,6 +86,25 @@ KV_DEVICE void wgmma_64x128x16(float (&d)[64], BfloatRows rows, SharedAddress op
       "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 " KV_SUM_NAMES "%64, %65, adds, 1, 1, 0, 0; }"
       : KV_SUMS(d)
       : "l"(step_of_rows(rows.at, step)), "l"(step_of_operand(operand, step)), "n"(int(kAdds)));
+}
+// The same for 32 k of E4M3, four to a word: a's word r holds row g + 8 (r % 2), k = 16 (r / 2) + 4 c .. + 3; the operand is one panel.
+// sm_90 keeps sums of these products, and what they are added to, to 14 bits only.
+template <bool kAdds>
+KV_DEVICE void wgmma_64x128x32_e4m3(float (&d)[64], const u32 (&a)[4], SharedAddress operand, int step) {
+  asm volatile(
+      "{ .reg .pred adds; setp.ne.b32 adds, %69, 0;\n"
+      "wgmma.mma_async.sync.aligned.m64n128k32.f32.e4m3.e4m3 " KV_SUM_NAMES "{%64, %65, %66, %67}, %68, adds, 1, 1; }"
+      : KV_SUMS(d)
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(operand_descriptor(operand, step * 32)), "n"(int(kAdds)));
+}
+// Two pairs of halves as E4M3.
+KV_DEVICE u32 e4m3x4_from_f16x4(u32 low, u32 high) {
+  u32 r;
+  asm("{ .reg .b16 low, high; cvt.rn.satfinite.e4m3x2.f16x2 low, %1; cvt.rn.satfinite.e4m3x2.f16x2 high, %2;\n"
+      "mov.b32 %0, {low, high}; }"
+      : "=r"(r)
+      : "r"(low), "r"(high));
+  return r;
 }
 KV_DEVICE void wgmma_commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
 KV_DEVICE void wgmma_end(float (&d)[64]) {

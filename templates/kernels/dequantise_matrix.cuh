@@ -1,5 +1,6 @@
 // dequantise, many rows at once, by warpgroups (sm_90a): 64 groups of 128 values, 16 a warp, rotated back by their matrix
-// (core/matrix.cuh). Serves what kernels/quantise_matrix.cuh writes, in the original domain; kernels/dequantise.cuh serves everything.
+// (core/matrix.cuh). Serves what kernels/quantise_matrix.cuh writes behind a dense rotation, in the original domain; Walsh-Hadamard
+// transforms go back by kernels/dequantise_tiles.cuh, and kernels/dequantise.cuh serves everything.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include "core/args.cuh"
@@ -14,9 +15,9 @@ template <class Plan>
 KV_DEVICE void dequantise_matrix(const CodecArgs& args) {
   using Output = typename Plan::Output;
   constexpr int kGroups = Plan::kHeadDim / kTileGroup;
-  // The next tile's codes are asked for ahead of everything else. With two operands of the matrix products take so long that they hide how it is
-  // found instead, and there are no registers for both.
-  constexpr bool kLoadsFirst = Plan::kMatrixParts == 1;
+  // The next tile's codes are asked for ahead of everything else. With two halves of each code products take so long that they hide
+  // how it is found instead, and there are no registers for both.
+  constexpr bool kLoadsFirst = Plan::kCodeParts == 1;
   constexpr int kChunk = 16 / Output::kBytes,
                 kChunks = 32 / kChunk;  // values that a lane stores at once; stores of a row
   check_shared();

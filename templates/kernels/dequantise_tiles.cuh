@@ -1,5 +1,6 @@
 // dequantise, many rows at once: 16 groups of 128 values a warp, rotated back by the tensor cores (core/tiles.cuh). Serves what
-// kernels/quantise_tiles.cuh writes, to f16 or f32 in the original domain; kernels/dequantise.cuh serves everything.
+// kernels/quantise_tiles.cuh and quantise_matrix.cuh write behind a Walsh-Hadamard transform, in the original domain;
+// kernels/dequantise.cuh serves everything.
 //
 // Results pass through shared memory, so that whole sectors are written.
 // SPDX-License-Identifier: MIT

@@ -48,7 +48,7 @@ KV_DEVICE void quantise_matrix(const CodecArgs& args) {
       const SharedAddress now_stage = stage + take;
       take ^= 4 * kStageBytes;
       matrix_products<Plan, 1>(
-          y, [&](int, int) { return Input::rows(now_stage); },
+          y, [&](int, int) { return Input::rows(now_stage); }, [] {},
           stage_next);  // all warps have taken their turn: the last products are done
     } else {
       sync_warp();  // every lane's copies of this tile have landed

@@ -407,6 +407,30 @@ inline void wgmma_64x128x16(float (&d)[64], BfloatRows rows, SharedAddress opera
   load_row_operand(a, rows.at, step);
   wgmma_64x128x16_of<kAdds>(f32_from_bf16, d, a, operand, step, file, line);
 }
+inline u32 e4m3x4_from_f16x4(u32 low, u32 high) {
+  const auto one = [](u32 half) {
+    const float f = f32_from_f16(half), most = f > 448 ? 448.f : f < -448 ? -448.f : f;
+    const u32 b = bits_of(most * 0x1p-120f);  // whose top bits are those of E4M3
+    return f != f ? 0x7fu : (((b & 0x7fffffffu) + 0x7ffffu + (b >> 20 & 1)) >> 20) | b >> 31 << 7;
+  };
+  return one(low & 0xffff) | one(low >> 16) << 8 | one(high & 0xffff) << 16 | one(high >> 16) << 24;
+}
+template <bool kAdds>
+inline void wgmma_64x128x32_e4m3(float (&d)[64], const u32 (&a)[4], SharedAddress operand, int step, KV_SITE) {
+  const auto of = [](u32 byte) { return float_of((byte & 0x7f) << 20 | byte >> 7 << 31) * 0x1p120f; };
+  const cpu::Slots slots = cpu::show<4>(a, file, line);
+  const int g = lane() >> 2, c = lane() & 3;
+  for (int i = 0; i < 64; ++i) {
+    const int n = i / 4 * 8 + 2 * c + i % 2, high = i % 4 / 2;
+    float sum = 0.f;
+    for (int k = 0; k < 32; ++k) {
+      const int all = 32 * step + k;
+      const u32 b = load_shared_u8(operand + n * 128 + ((all / 16 ^ n) & 7) * 16 + all % 16);
+      sum += of(slots[4 * g + k % 16 / 4][high + k / 16 * 2] >> 8 * (k % 4) & 0xff) * of(b);
+    }
+    d[i] = float_of(bits_of(kAdds ? d[i] + sum : sum) & 0xfffffc00u);
+  }
+}
 inline void wgmma_commit() {}
 template <int kColumns, bool kIsTransposed, class Sums>
 inline void wgmma_columns(const Sums& d, u32 a0, u32 a1, u32 a2, u32 a3, SharedAddress b, bool adds, KV_SITE) {

@@ -87,9 +87,8 @@ inline void check_tiles(const Registry& registry, const std::shared_ptr<Context>
     if (!one.source.kernels.count(role)) continue;
     const auto back = must(trial.dequantise(0, false, type));
     CHECK(program->record(role) != nullptr);
-    CHECK(relative_error(back, rows.decoded) <= (type == Element::f32   ? 2e-6
-                                                 : type == Element::f16 ? 4e-4
-                                                                        : 3.2e-3));  // half a step of the type
+    // What rounding to the type leaves (2.1e-4 in f16, 1.7e-3 in bf16), and a tenth of its square.
+    CHECK(relative_error(back, rows.decoded) <= (type == Element::f32 ? 2e-6 : type == Element::f16 ? 2.4e-4 : 1.9e-3));
   }
   CHECK(program->record(Role::dequantise_k) == nullptr);
 }

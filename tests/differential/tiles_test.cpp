@@ -69,15 +69,15 @@ TEST_CASE("each arch and format has the kernels over tiles that it can have") {
   }
 }
 
-// Bytes of f16 rows that the kernel by warpgroups gets wrong.
-std::size_t wrong_bytes(const Registry& known, const std::shared_ptr<Context>& context, const char* format = "tbq4_0",
-                        Layout layout = Layout::planar) {
+// Bytes of rows of a type that the kernel by warpgroups gets wrong.
+std::size_t wrong_bytes(const Registry& known, const std::shared_ptr<Context>& context, Element type,
+                        const char* format = "tbq4_0", Layout layout = Layout::planar) {
   const Planned one = planned(known, {format, "f16", 128, 1, 1, layout, false}, "sm_90a");
   const auto program = must(Program::create(context, one.source));
   Trial trial = must(Trial::make(context, program, one.problem, {1, kKvHeads, 1031}));
-  const TileRows rows = tile_rows(one.problem.k, 128, std::size_t(kKvHeads) * 1031, Element::f16);
+  const TileRows rows = tile_rows(one.problem.k, 128, std::size_t(kKvHeads) * 1031, type);
   must(trial.set_rows(0, std::vector<std::uint8_t>(rows.stored.size(), 0xa5)));
-  if (!trial.quantise(0, rows.x, Element::f16)) return rows.stored.size();  // the back-end says why
+  if (!trial.quantise(0, rows.x, type)) return rows.stored.size();  // the back-end says why
   const auto stored = must(trial.rows(0));
   std::size_t wrong = 0;
   for (std::size_t i = 0; i < stored.size(); ++i) wrong += stored[i] != rows.stored[i];
@@ -86,14 +86,19 @@ std::size_t wrong_bytes(const Registry& known, const std::shared_ptr<Context>& c
 
 TEST_CASE("many rows at once: what is broken is noticed") {
   const auto context = open_context(DeviceKind::cpu);
-  constexpr const char* kMutations[][3] = {
+  struct Mutation {
+    const char *file, *from, *to;
+    Element type = Element::f16;
+  };
+  constexpr Mutation kMutations[] = {
       {"kernels/quantise_matrix.cuh", "copy_wait<0>();", ""},
       {"core/inputs.cuh", "? warp() % 4 * kTileRows : 0", "? 0 : 0"},
+      {"core/inputs.cuh", "return pack_bf16x2(low, high)", "return pack_f16x2(low, high)", Element::bf16},
       {"core/encoding.cuh", "at.head, token, 8)", "at.head, token, 4)"},
       {"core/encoding.cuh", "? first.scales : second.scales", "? first.scales : first.scales"},
   };
-  for (const auto& [file, from, to] : kMutations)
-    CHECK_MESSAGE(wrong_bytes(changed_registry(file, from, to), context) > 0, "not noticed: ", std::string(from),
+  for (const auto& [file, from, to, type] : kMutations)
+    CHECK_MESSAGE(wrong_bytes(changed_registry(file, from, to), context, type) > 0, "not noticed: ", std::string(from),
                   " -> ", std::string(to));
   constexpr const char* kOfFormats[][4] = {
       {"turbo3_0", "core/tile_codes.cuh", "codes[i] >> 5", "codes[i] >> 6"},
@@ -102,7 +107,7 @@ TEST_CASE("many rows at once: what is broken is noticed") {
       {"turbo4_0", "core/encoding.cuh", "Plan::kPadBytes > 0", "false"},
   };
   for (const auto& [format, file, from, to] : kOfFormats)
-    CHECK_MESSAGE(wrong_bytes(changed_registry(file, from, to), context, format, Layout::rows) > 0,
+    CHECK_MESSAGE(wrong_bytes(changed_registry(file, from, to), context, Element::f16, format, Layout::rows) > 0,
                   "not noticed: ", std::string(from), " -> ", std::string(to));
 }
 

@@ -612,7 +612,7 @@ struct Plan : TileDefaults {
   static constexpr float kDeviations = 1.0f, kSquareUnit = 0.0078125f;
   KV_DEVICE static u32 pre_signs(int word) { return kPreSigns[word]; }
   KV_DEVICE static u32 post_signs(int word) { return kPostSigns[word]; }
-  static constexpr int kMatrixParts = 1;
+  static constexpr int kRestBits = 0;
   KV_DEVICE static float matrix(int i, int k) { return wht_entry<Plan>(i, k); }
 };
 
@@ -673,7 +673,7 @@ struct Plan : TileDefaults {
   static constexpr float kDeviations = 1.0f, kSquareUnit = 0.0078125f;
   KV_DEVICE static u32 pre_signs(int word) { return kPreSigns[word]; }
   KV_DEVICE static u32 post_signs(int word) { return kPostSigns[word]; }
-  static constexpr int kMatrixParts = 1;
+  static constexpr int kRestBits = 0;
   KV_DEVICE static float matrix(int i, int k) { return wht_entry<Plan>(i, k); }
 };
 
@@ -734,7 +734,7 @@ struct Plan : TileDefaults {
   static constexpr float kDeviations = 1.0f, kSquareUnit = 0.0078125f;
   KV_DEVICE static u32 pre_signs(int word) { return kPreSigns[word]; }
   KV_DEVICE static u32 post_signs(int word) { return kPostSigns[word]; }
-  static constexpr int kMatrixParts = 1;
+  static constexpr int kRestBits = 0;
   KV_DEVICE static float matrix(int i, int k) { return wht_entry<Plan>(i, k); }
 };
 
@@ -948,8 +948,8 @@ struct Plan : TileDefaults {
   static constexpr int kMatrixAt = 65536, kStageAt = 67584;
   KV_DEVICE static float value(int code) { return kValues[code]; }
   // halves hold values / kUnit; a transformed sum times kFactor and the stored scale is a value
-  static constexpr float kUnit = 0.241556f, kFactor = 0.021350736f;
-  static constexpr int kCodeParts = 2;
+  static constexpr float kUnit = 0.17011923f, kFactor = 0.015036557f;
+  static constexpr int kCodeParts = 1;
   using Output = HalfOutput;
   KV_DEVICE static u32 pre_signs(int word) { return kPreSigns[word]; }
   KV_DEVICE static u32 post_signs(int word) { return kPostSigns[word]; }
@@ -988,8 +988,8 @@ struct Plan : TileDefaults {
   static constexpr int kMatrixAt = 65536, kStageAt = 67584;
   KV_DEVICE static float value(int code) { return kValues[code]; }
   // halves hold values / kUnit; a transformed sum times kFactor and the stored scale is a value
-  static constexpr float kUnit = 0.241556f, kFactor = 0.021350736f;
-  static constexpr int kCodeParts = 2;
+  static constexpr float kUnit = 0.17011923f, kFactor = 0.015036557f;
+  static constexpr int kCodeParts = 1;
   using Output = BfloatOutput;
   KV_DEVICE static u32 pre_signs(int word) { return kPreSigns[word]; }
   KV_DEVICE static u32 post_signs(int word) { return kPostSigns[word]; }
@@ -1028,7 +1028,7 @@ struct Plan : TileDefaults {
   static constexpr int kMatrixAt = 65536, kStageAt = 67584;
   KV_DEVICE static float value(int code) { return kValues[code]; }
   // halves hold values / kUnit; a transformed sum times kFactor and the stored scale is a value
-  static constexpr float kUnit = 0.241556f, kFactor = 0.021350736f;
+  static constexpr float kUnit = 0.17011923f, kFactor = 0.015036557f;
   static constexpr int kCodeParts = 2;
   using Output = FloatOutput;
   KV_DEVICE static u32 pre_signs(int word) { return kPreSigns[word]; }
