@@ -1,4 +1,4 @@
-// emit_operation_tiles: requantise and shift for many rows at once.
+// emit_operation_tiles: requantise, shift and quantise_rope for many rows at once.
 // SPDX-License-Identifier: MIT
 #include "core/operations.cuh"
 #include "generator/emit_tiles.hpp"
@@ -11,23 +11,25 @@ using namespace emit;
 
 constexpr int kWarps = 12;  // of 168 registers
 
-// Where the tables of a kernel stand.
+// Where the tables of a kernel stand; reader: of the side that it decodes, if it does.
 struct Places {
-  int decoding_at = kEncodingBytes, from_matrix_at = 0, to_matrix_at = 0, turns_at = 0, shared_bytes = 0;
-  Places(const TilePlan& from, const Format& format) {
-    from_matrix_at = decoding_at + from.places.table_bytes(format.codes().bits);
-    to_matrix_at = from_matrix_at + kHadamardBytes;
+  int decoding_at = kEncodingBytes, from_matrix_at = 0, to_matrix_at = kEncodingBytes, turns_at = 0, shared_bytes = 0;
+  explicit Places(const TilePlan* reader, int bits) {
+    if (reader) {
+      from_matrix_at = decoding_at + reader->places.table_bytes(bits);
+      to_matrix_at = from_matrix_at + kHadamardBytes;
+    }
     turns_at = to_matrix_at + kHadamardBytes;
     shared_bytes = turns_at + kv::kMostRopePairs * 8;
   }
 };
 
-std::optional<TilePlan> side_tiles(const CodecPlan& side, const Arch& arch) {
+// Of Walsh-Hadamard transforms, by warps.
+std::optional<TilePlan> side_tiles(const CodecPlan& side, const Arch& arch, bool is_decoded = true) {
   Decision unused;
   auto plan = plan_tiles(side.format, side.head_dim, side.is_planar, arch, unused);
-  if (plan && (plan->is_dense || plan->family == TileFamily::blocks || plan->places.lane_scale_stride > 0))
-    plan.reset();
-  return plan;
+  if (!plan || plan->is_dense || plan->family == TileFamily::blocks) return std::nullopt;
+  return is_decoded && plan->places.lane_scale_stride > 0 ? std::nullopt : plan;
 }
 
 struct Side {
@@ -65,20 +67,24 @@ struct Kernel {
   int args_bytes;
   bool checks;
 };
-std::optional<Source> emit_operation(const Kernel& kernel, const Side& from, const Side& to, const std::string& members,
+// from: what is decoded, or null.
+std::optional<Source> emit_operation(const Kernel& kernel, const Side* from, const Side& to, bool turns,
                                      const std::string& name, const Arch& arch, const Registry& registry) {
-  const Places places(from.tiles, from.codec.format);
+  const Places places(from ? &from->tiles : nullptr, from ? from->codec.format.codes().bits : 0);
   if (places.shared_bytes > arch.shared_bytes_per_block) return std::nullopt;
   Writer w = begin(registry, name, kernel.what);
   w.fragment(fmt::format("kernels/{}.cuh", kernel.family));
-  if (from.paging.tokens > 0 || to.paging.tokens > 0) w.fragment("formats/stored_pages.cuh");
+  if ((from && from->paging.tokens > 0) || to.paging.tokens > 0) w.fragment("formats/stored_pages.cuh");
   w.check_first(kernel.checks);
   w.line("// ======== the plan ========\nnamespace kv {{\n");
-  write_side(w, from, false, places);
+  if (from) write_side(w, *from, false, places);
   write_side(w, to, true, places);
-  w.line("struct Plan {{\n  using From = FromTiles;\n  using To = ToTiles;");
-  w.line("  static constexpr int kHeadDim = {}, kWarps = {}, kThreads = {};", from.codec.head_dim, kWarps, kWarps * 32);
-  w.line("{}}};\n", members);
+  w.line("struct Plan {{");
+  if (from) w.line("  using From = FromTiles;");
+  w.line("  using To = ToTiles;");
+  w.line("  static constexpr int kHeadDim = {}, kWarps = {}, kThreads = {};", to.codec.head_dim, kWarps, kWarps * 32);
+  if (turns) w.line("  static constexpr int kTurnsAt = {};", places.turns_at);
+  w.line("}};\n");
   Source source =
       finish(w, name, arch.name, {kernel.family, kernel.args, kWarps * 32, places.shared_bytes, kernel.args_bytes});
   source.tiles = kWarps;
@@ -95,10 +101,10 @@ std::optional<Source> emit_copy_tiles(const CopyPlan& plan, const Registry& regi
   const std::string name =
       fmt::format("requantise_tiles.{}.{}-{}.{}.d{}.{}.{}", plan.from.format.name, plan.from.layout(),
                   plan.to.format.name, plan.to.layout(), plan.from.head_dim, to_string(plan.kind), plan.from.arch);
+  const Side source{plan.from, *from, tokens_paging(plan.from.page_tokens)};
   return emit_operation({"requantise_tiles", "stored rows to another format, many at once", "TiledCopyArgs",
                          sizeof(kv::TiledCopyArgs), plan.from.checks || plan.to.checks},
-                        {plan.from, *from, tokens_paging(plan.from.page_tokens)},
-                        {plan.to, *to, tokens_paging(plan.to.page_tokens)}, "", name, **arch, registry);
+                        &source, {plan.to, *to, tokens_paging(plan.to.page_tokens)}, false, name, **arch, registry);
 }
 
 std::optional<Source> emit_shift_tiles(const CodecPlan& plan, const Registry& registry) {
@@ -110,9 +116,22 @@ std::optional<Source> emit_shift_tiles(const CodecPlan& plan, const Registry& re
   return emit_operation(
       {"shift_tiles", "rows of the cache to other positions, many at once", "TiledShiftArgs",
        sizeof(kv::TiledShiftArgs), plan.checks},
-      side, side, fmt::format("  static constexpr int kTurnsAt = {};\n", Places(*tiles, plan.format).turns_at),
+      &side, side, true,
       fmt::format("shift_tiles.{}.d{}.{}.{}", plan.format.name, plan.head_dim, plan.layout(), plan.arch), **arch,
       registry);
+}
+
+std::optional<Source> emit_quantise_rope_tiles(const CodecPlan& plan, const Registry& registry) {
+  const auto arch = registry.require_arch(plan.arch, {});
+  if (!arch) return std::nullopt;
+  const auto tiles = side_tiles(plan, **arch, false);
+  if (!tiles) return std::nullopt;
+  return emit_operation(
+      {"quantise_rope_tiles", "rows at their positions into the cache, many at once", "RopedCodecArgs",
+       sizeof(kv::RopedCodecArgs), plan.checks},
+      nullptr, {plan, *tiles, codec_paging(plan.page_tokens)}, true,
+      fmt::format("quantise_rope_tiles.{}.d{}.{}.{}", plan.format.name, plan.head_dim, plan.layout(), plan.arch),
+      **arch, registry);
 }
 
 }  // namespace kvjit

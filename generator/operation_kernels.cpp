@@ -64,6 +64,8 @@ Result<std::vector<Source>> operation_kernels(const std::vector<Problem>& proble
     for (const int side : {0, 1}) {
       const CodecPlan plan = side_plan(problem, side);
       if (set.rope) all.push_back(emit_quantise_rope(plan, registry));
+      if (set.rope)
+        if (auto tiles = emit_quantise_rope_tiles(plan, registry)) all.push_back(std::move(*tiles));
       if (set.shift) all.push_back(emit_shift(plan, registry));
       if (set.shift)
         if (auto tiles = emit_shift_tiles(plan, registry)) all.push_back(std::move(*tiles));

@@ -44,9 +44,10 @@ Source emit_shift(const CodecPlan& plan, const Registry& registry);
 Source emit_quantise_rope(const CodecPlan& plan, const Registry& registry);
 
 // Many rows at once, 16 a warp on the tensor cores, of formats behind a Walsh-Hadamard transform of 128 whose codes the write path takes by
-// tiles; nothing of others, and of devices without room for the tables of both ways. Tiles are turned in the spans of runtime/rope.hpp.
+// tiles; nothing of others, and of devices without room for the tables. Tiles are turned in the spans of runtime/rope.hpp.
 std::optional<Source> emit_copy_tiles(const CopyPlan& plan, const Registry& registry);
 std::optional<Source> emit_shift_tiles(const CodecPlan& plan, const Registry& registry);
+std::optional<Source> emit_quantise_rope_tiles(const CodecPlan& plan, const Registry& registry);
 
 // What calls may ask for beside a program's own kernels: for who makes kernels ahead, and has no compiler when the calls come.
 struct OperationSet {

@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: MIT
 #include "runtime/c_api_convert.hpp"
 #include "runtime/c_api_support.hpp"
+#include "runtime/launch.hpp"
 #include "runtime/rope.hpp"
 #include "runtime/sizes.hpp"
 
@@ -62,6 +63,11 @@ Result<const kvjit::Source*> made_kernel(ServedSpec& spec, std::map<int, kvjit::
 kvjit::Source shift_of_many(const kvjit::CodecPlan& plan, const kvjit::Registry& registry) {
   auto tiles = kvjit::emit_shift_tiles(plan, registry);
   return tiles ? std::move(*tiles) : kvjit::emit_shift(plan, registry);
+}
+
+kvjit::Source rope_of_many(const kvjit::CodecPlan& plan, const kvjit::Registry& registry) {
+  auto tiles = kvjit::emit_quantise_rope_tiles(plan, registry);
+  return tiles ? std::move(*tiles) : kvjit::emit_quantise_rope(plan, registry);
 }
 
 Result<const kvjit::Source*> slots_kernel(ServedSpec& spec, kvjit::Role role, kv::SlotType type) {
@@ -129,7 +135,10 @@ Result<void> codec(kvjit_program* program, int side, const kvjit_codec_call* cal
   }
   if (!is_quantise) return fail(Code::usage, "rope is set for dequantise, which does not turn rows");
   KV_TRY(rope, convert_rope(c.rope));
-  KV_TRY(kernel, made_kernel(*program->spec, program->spec->made.ropes, side, &kvjit::emit_quantise_rope));
+  ServedSpec& spec = *program->spec;
+  const bool by_tiles = is_many(args) && kvjit::is_turned_by_tiles(rope) && kvjit::has_aligned_rows(args);
+  KV_TRY(kernel, by_tiles ? made_kernel(spec, spec.made.tile_ropes, side, &rope_of_many)
+                          : made_kernel(spec, spec.made.ropes, side, &kvjit::emit_quantise_rope));
   return runs.quantise_rope(side, args, rope, *kernel, c.stream, table, check, slots);
 }
 

@@ -52,7 +52,7 @@ struct CopyKernel {
 // Kernels that calls have asked for; nodes do not move. By side: shifts, and writes of rows that turn first.
 struct MadeKernels {
   std::map<CopyKey, CopyKernel> copies;
-  std::map<int, Source> shifts, tile_shifts, ropes;
+  std::map<int, Source> shifts, tile_shifts, ropes, tile_ropes;
   std::map<std::pair<Role, kv::SlotType>, Source> by_slots;
 };
 

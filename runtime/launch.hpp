@@ -60,6 +60,13 @@ Result<Grid> grid_of_tiles(const Source& source, Args& args, int multiprocessors
   return grid;
 }
 
+// Whether each row of x begins at 16 bytes: what kernels for many rows ask for.
+inline bool has_aligned_rows(const kv::CodecArgs& args) {
+  const long long vector = args.x_type == kv::RowType::f32 ? 4 : 8;  // values of 16 bytes
+  return reinterpret_cast<std::uintptr_t>(args.x.data) % 16 == 0 && args.x.sequence_stride % vector == 0 &&
+         args.x.query_stride % vector == 0 && args.x.head_stride % vector == 0;
+}
+
 // The tokens that a call of quantise or dequantise means.
 inline CacheCall cache_call(int side, const kv::CodecArgs& args, const kv::PageTable& table, const CheckBounds& check,
                             const SlotNumbers& slots = {}) {

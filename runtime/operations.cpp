@@ -42,6 +42,11 @@ Result<void> check_rope(const kv::RopeArgs& rope, int head_dim) {
   return {};
 }
 
+Result<void> check_turned_by_tiles(const Source& kernel, const kv::RopeArgs& rope) {
+  if (is_turned_by_tiles(rope)) return {};
+  return refuse(kernel.name + " turns neighbours from an even value on, or halves of 64 or 128 from a multiple on");
+}
+
 }  // namespace
 
 Result<void> Program::check_tokens(const char* name, const char* slots, const CacheCall& at, int heads) const {
@@ -118,8 +123,7 @@ Result<void> Program::shift(const ShiftCall& call, const Source& kernel, Stream 
   KV_CHECK(check_counts(call.sequences, call.tokens, call.heads));
   KV_CHECK(check_tokens(call.at.side == 0 ? "k" : "v", "slots", call.at, call.heads));
   KV_CHECK(check_rope(call.rope, call.at.side == 0 ? source_.head_dim : source_.head_dim_v));
-  if (kernel.tiles > 0 && !is_turned_by_tiles(call.rope))
-    return refuse(kernel.name + " turns neighbours from an even value on, or halves of 64 or 128 from a multiple on");
+  if (kernel.tiles > 0) KV_CHECK(check_turned_by_tiles(kernel, call.rope));
   const int multiprocessors = std::max(context_->backend()->facts().multiprocessors, 1);
   kv::TiledShiftArgs args{};
   args.at = without_unused_table(call.at.tokens), args.rope = call.rope;
@@ -150,14 +154,15 @@ Result<void> Program::quantise_rope(int side, const kv::CodecArgs& args, const k
   const CacheCall at = cache_call(side, args, table, check, slots);
   KV_CHECK(check_codec(side, args, at));
   KV_CHECK(check_rope(rope, side == 0 ? source_.head_dim : source_.head_dim_v));
-  KV_TRY(grid, grid_of_rows(kernel, product(1, args.sequences, args.tokens, args.heads)));
+  if (kernel.tiles > 0) KV_CHECK(check_turned_by_tiles(kernel, rope));
+  if (kernel.tiles > 0 && !has_aligned_rows(args)) return refuse(kernel.name + " reads rows that begin at 16 bytes");
+  const int multiprocessors = std::max(context_->backend()->facts().multiprocessors, 1);
+  kv::RopedCodecArgs roped{
+      {{args, without_unused_table(at.tokens).table}, at.tokens.slots}, at.tokens.slot_type, 0, rope};
+  KV_TRY(grid, grid_of_tiles(kernel, roped, multiprocessors));
   KV_CHECK(look_up(at, args.sequences, args.tokens, check.record, stream));
-  const int most = std::max(context_->backend()->facts().multiprocessors, 1) * kBlocksEach;
-  grid.x = std::min(grid.x, static_cast<unsigned>(most));
-  const kv::RopedCodecArgs roped{{{args, without_unused_table(at.tokens).table}, at.tokens.slots},
-                                 at.tokens.slot_type,
-                                 static_cast<int>(grid.x),
-                                 rope};
+  if (kernel.tiles == 0) grid.x = std::min(grid.x, static_cast<unsigned>(multiprocessors * kBlocksEach));
+  roped.blocks = static_cast<int>(grid.x);
   return launch_operation(kernel, grid, roped, check.record, stream);
 }
 

@@ -139,12 +139,8 @@ Role role_of_codec(const ProgramSource& source, Role role, const kv::CodecArgs& 
   const bool is_k = role == Role::quantise_k || role == Role::dequantise_k;
   const bool is_writing = role == Role::quantise_k || role == Role::quantise_v;
   const Role tiles = tile_role(is_writing, is_k, args.x_type);
-  const long long vector = args.x_type == kv::RowType::f32 ? 4 : 8;  // values of 16 bytes
-  const bool is_aligned = reinterpret_cast<std::uintptr_t>(args.x.data) % 16 == 0 &&
-                          args.x.sequence_stride % vector == 0 && args.x.query_stride % vector == 0 &&
-                          args.x.head_stride % vector == 0;
   const bool is_served = is_writing || !args.keep_rotated;
-  return source.kernels.count(tiles) && rows >= kManyRows && is_aligned && is_served ? tiles : role;
+  return source.kernels.count(tiles) && rows >= kManyRows && has_aligned_rows(args) && is_served ? tiles : role;
 }
 
 }  // namespace

@@ -76,12 +76,12 @@ Result<std::vector<OperationTime>> time_operations(const std::shared_ptr<Context
   rope.pairs = kv::RopePairs::halves, rope.dims = std::min(problem.head_dim, 2 * kv::kMostRopePairs);
   KV_TRY(turns, rope_args(rope));
   turns.position = 3;
-  const Source writer = emit_quantise_rope(side_plan(problem, 0), registry);
+  const CodecPlan side = side_plan(problem, 0);
+  const Source writer = emit_quantise_rope_tiles(side, registry).value_or(emit_quantise_rope(side, registry));
   KV_CHECK(time("quantise, rope", stored(0) + numbers,
                 [&](Stream s) { return program->quantise_rope(0, codec, turns, writer, s, table); }));
   ShiftCall shift;
   shift.at = copy.from, shift.tokens = tokens, shift.heads = shape.kv_heads, shift.rope = turns;
-  const CodecPlan side = side_plan(problem, 0);
   const Source shifter = emit_shift_tiles(side, registry).value_or(emit_shift(side, registry));
   KV_CHECK(time("shift", 2 * stored(0), [&](Stream s) { return program->shift(shift, shifter, s); }));
   return times;

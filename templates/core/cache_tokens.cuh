@@ -21,10 +21,16 @@ KV_DEVICE OperationRow operation_row(const Args& args, u32 row) {
 }
 
 // Negative: none.
+KV_DEVICE i64 slot_of(const void* slots, SlotType type, i64 first_token, const OperationRow& row) {
+  if (!slots) return first_token + row.token;
+  return type == SlotType::i32 ? i64(static_cast<const int*>(slots)[row.index])
+                               : static_cast<const i64*>(slots)[row.index];
+}
 KV_DEVICE i64 slot_of(const CacheTokens& tokens, const OperationRow& row) {
-  if (!tokens.slots) return tokens.first_token + row.token;
-  return tokens.slot_type == SlotType::i32 ? i64(static_cast<const int*>(tokens.slots)[row.index])
-                                           : static_cast<const i64*>(tokens.slots)[row.index];
+  return slot_of(tokens.slots, tokens.slot_type, tokens.first_token, row);
+}
+KV_DEVICE i64 slot_of(const RopedCodecArgs& args, const OperationRow& row) {
+  return slot_of(args.numbers, args.slot_type, args.first_token, row);
 }
 
 }  // namespace kv

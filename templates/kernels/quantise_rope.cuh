@@ -1,7 +1,7 @@
 // quantise_rope: quantise of rows that turn to their positions first (rotations/rope.cuh). One warp a row, warps go on to further rows.
 // SPDX-License-Identifier: MIT
 #pragma once
-#include "core/operations.cuh"
+#include "core/cache_tokens.cuh"
 #include "core/rows.cuh"
 #include "core/simt.cuh"
 #include "formats/write.cuh"
@@ -19,11 +19,8 @@ KV_DEVICE void quantise_rope(const RopedCodecArgs& args) {
   KV_NO_UNROLL
   for (u32 number = u32(block_x()) * Plan::kWarps + warp(); number < rows; number += u32(args.blocks) * Plan::kWarps) {
     const CodecRow at = codec_row(args, number);
-    const i64 index = i64(at.sequence) * args.tokens + at.token;
-    i64 slot = args.first_token + at.token;
-    if (args.numbers)
-      slot = args.slot_type == SlotType::i32 ? i64(static_cast<const int*>(args.numbers)[index])
-                                             : static_cast<const i64*>(args.numbers)[index];
+    const u32 index = at.sequence * args.tokens + at.token;
+    const i64 slot = slot_of(args, {at.sequence, at.token, at.head, index});
     if (slot < 0) continue;
     float x[per_lane(F::kStored)];
     load_values<Plan::kHeadDim>(args.x.data, args.x_type, at.in_x, x);

@@ -37,8 +37,9 @@ TEST_CASE("copy, requantise, shift and quantise_rope: no spills, no stack") {
                                            {"kv3", 256}}) {
       kernels.add(emit_shift(side_of(format, head_dim, arch, true, 0), registry()));
       for (const int page_tokens : {0, 16})
-        if (const auto tiles = emit_shift_tiles(side_of(format, head_dim, arch, true, page_tokens), registry()))
-          kernels.add(*tiles);
+        for (const auto emit : {emit_shift_tiles, emit_quantise_rope_tiles})
+          if (const auto tiles = emit(side_of(format, head_dim, arch, true, page_tokens), registry()))
+            kernels.add(*tiles);
       kernels.add(emit_quantise_rope(side_of(format, head_dim, arch, true, 16), registry()));
     }
   }

@@ -18,6 +18,10 @@ TEST_CASE("rope: many rows at once are shifted as the formula says") {
   check_tile_shifts(open_context(DeviceKind::cpu));
 }
 
+TEST_CASE("rope: many rows at once turn on their way into the cache as the formula says") {
+  check_tile_writes(open_context(DeviceKind::cpu));
+}
+
 struct Mutation {
   const char *file, *from, *to;
   int test;
@@ -55,13 +59,17 @@ constexpr Mutation kTileMutations[] = {
     {"rotations/rope_tile.cuh", "group * 128 +", "", 2},
     {"kernels/shift_tiles.cuh", "args.rope.positions[at.index]", "args.rope.positions[at.token]", 0},
     {"core/tile_values.cuh", "^ (signs >> e & 1) << 31", "", 0},
+    {"kernels/quantise_rope_tiles.cuh", "args.rope.positions[at.index]", "args.rope.positions[at.token]", 0},
+    {"kernels/quantise_rope_tiles.cuh", "in_x[half] += kTileGroup", "in_x[half] += 0", 2},
 };
 
-TEST_CASE("rope: what is broken in the shift of many rows is noticed") {
+TEST_CASE("rope: what is broken in turns of many rows is noticed") {
   const auto context = open_context(DeviceKind::cpu);
   for (const Mutation& mutation : kTileMutations) {
     const Registry broken = changed_registry(mutation.file, mutation.from, mutation.to);
-    const Differences found = shift(context, broken, kTileCases[mutation.test], true);
+    const bool is_write = std::string(mutation.file).find("quantise") != std::string::npos;
+    const RopeCase& test = kTileCases[mutation.test];
+    const Differences found = is_write ? quantise(context, broken, test, true) : shift(context, broken, test, true);
     check_noticed(mutation, found);
   }
 }

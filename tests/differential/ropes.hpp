@@ -5,6 +5,7 @@
 #include "generator/operations.hpp"
 #include "runtime/rope.hpp"
 #include "tests/differential/arrays.hpp"
+#include "tools/trial_data.hpp"
 
 namespace kvjit::test::ropes {
 
@@ -30,7 +31,7 @@ inline const RopeCase kCases[] = {
 inline const RopeCase kTileCases[] = {
     {"tbq4_0", Layout::planar, 0, 128, kv::RopePairs::neighbours, 2, 96, 10000, 0.25, true},
     {"kv3", Layout::paged, 16, 128, kv::RopePairs::halves, 64, 64, 10000, 1, false},
-    {"kv4", Layout::rows, 0, 256, kv::RopePairs::halves, 128, 128, 500000, 1, true},
+    {"turbo3_0", Layout::rows, 0, 256, kv::RopePairs::halves, 128, 128, 500000, 1, true},
 };
 
 inline float factor_of(const RopeCase& test, int pair) {
@@ -153,9 +154,10 @@ inline Differences shift(const std::shared_ptr<Context>& context, const Registry
   return compare(store, got, want);
 }
 
-inline Differences quantise(const std::shared_ptr<Context>& context, const Registry& known, const RopeCase& test) {
+inline Differences quantise(const std::shared_ptr<Context>& context, const Registry& known, const RopeCase& test,
+                            bool by_tiles = false, Element type = Element::f32) {
   Store store = Store::make(context, known, test);
-  const auto x = numbers(test);
+  const auto x = rounded_to(type, numbers(test));
   const auto dim = std::size_t(test.head_dim);
   std::vector<int> positions;
   for (int i = 0; i < 2 * kTokens; ++i) positions.push_back(i * 37 % 4096);
@@ -169,13 +171,14 @@ inline Differences quantise(const std::shared_ptr<Context>& context, const Regis
   Arrays arrays(context);
   kv::CodecArgs args{};
   const long long head = kTokens * test.head_dim;
-  args.x = {arrays.upload(x), kKvHeads * head, test.head_dim, head};
-  args.x_type = kv::RowType::f32;
+  args.x = {arrays.upload(trial::packed(type, x)), kKvHeads * head, test.head_dim, head};
+  args.x_type = trial::row_type(type);
   args.side = store.trial.cache(0);
   args.sequences = 2, args.tokens = kTokens, args.heads = kKvHeads, args.tensor_scale = 1;
   must(store.program->quantise_rope(0, args, store.rope_at(arrays, positions),
-                                    emit_quantise_rope(side_plan(store.problem, 0), known), nullptr,
-                                    must(store.trial.upload_table(0, {}, store.table))));
+                                    by_tiles ? emit_quantise_rope_tiles(side_plan(store.problem, 0), known).value()
+                                             : emit_quantise_rope(side_plan(store.problem, 0), known),
+                                    nullptr, must(store.trial.upload_table(0, {}, store.table))));
   must(context->backend()->synchronize(nullptr));
   return compare(store, must(store.trial.rows(0)), want);
 }
@@ -188,6 +191,15 @@ inline void check_ropes(const std::shared_ptr<Context>& context) {
     CHECK_MESSAGE(written.bytes <= written.all / 1000, test.format, " written: ", written.bytes, " of ", written.all,
                   " bytes differ");
   }
+}
+
+inline void check_tile_writes(const std::shared_ptr<Context>& context) {
+  for (const RopeCase& test : kTileCases)
+    for (const Element type : {Element::f16, Element::bf16, Element::f32}) {
+      const Differences found = quantise(context, registry(), test, true, type);
+      CHECK_MESSAGE(found.bytes <= found.all / 1000, test.format, " written, ", int(type), ": ", found.bytes, " of ",
+                    found.all, " bytes differ");
+    }
 }
 
 inline void check_tile_shifts(const std::shared_ptr<Context>& context) {

@@ -68,6 +68,8 @@ TEST_CASE("operations that were asked for are packed with every text that a call
       const CodecPlan plan = side_plan(problem, side);
       CHECK(all.count(emit_shift(plan, registry()).text.str()) == 1);
       CHECK(all.count(emit_quantise_rope(plan, registry()).text.str()) == 1);
+      for (const auto emit : {emit_shift_tiles, emit_quantise_rope_tiles})
+        if (const auto tiles = emit(plan, registry())) CHECK(all.count(tiles->text.str()) == 1);
       for (const Problem& to : problems)
         for (const bool has_same_scale : {true, false})
           for (const int alignment : {1, 2, 4, 8, 16})

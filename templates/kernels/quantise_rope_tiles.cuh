@@ -1,0 +1,80 @@
+// quantise_rope, many rows at once: tiles of 16 (core/tile_values.cuh), turned (rotations/rope_tile.cuh) on their way into the cache.
+// kernels/quantise_rope.cuh serves everything.
+// SPDX-License-Identifier: MIT
+#pragma once
+#include "core/cache_tokens.cuh"
+#include "core/lanes.cuh"
+#include "core/simt.cuh"
+#include "core/tile_values.cuh"
+#include "rotations/rope_tile.cuh"
+
+namespace kv {
+
+// A group of rows g and g + 8 of the call; at: where the group begins in x.
+template <class Words>
+KV_DEVICE void load_tile(float (&y)[8][2][4], const void* data, const i64 (&at)[2]) {
+  KV_UNROLL
+  for (int half = 0; half < 2; ++half) {
+    float x[32];
+    load_lane<Words>(data, at[half] + (lane() & 3) * 32, x);
+    KV_UNROLL
+    for (int e = 0; e < 32; ++e) y[e / 4][e / 2 % 2][2 * half + e % 2] = x[e];
+  }
+}
+
+template <class Plan>
+KV_DEVICE void quantise_rope_tiles(const RopedCodecArgs& args) {
+  using To = typename Plan::To;
+  check_shared();
+  fill_encoding_tables<To>();
+  store_hadamard(To::kMatrixAt, To::pre_signs(lane() & 3));
+  fill_turns<Plan::kThreads>(args.rope, Plan::kTurnsAt);
+  sync_block();
+
+  u32 mirror[4] = {};
+  fill_mirror<To>(mirror);
+  TileTurns<Plan> turns = TileTurns<Plan>::of(args);
+  KV_NO_UNROLL
+  for (; turns.has_tile(); turns.advance(args)) {
+    StoredRow row[2];
+    i64 in_x[2];
+    int position[2];
+    bool is_left_out[2];
+    KV_UNROLL
+    for (int half = 0; half < 2; ++half) {
+      const int i = (lane() >> 2) + 8 * half;
+      const TileRow tile_row = turns.tile.row(args, i);
+      const OperationRow at = operation_row(args, tile_row);
+      const i64 slot = slot_of(args, at);
+      in_x[half] = row_in_x(args, tile_row);
+      position[half] = args.rope.positions ? args.rope.positions[at.index] : args.rope.position;
+      is_left_out[half] = slot < 0 || i >= int(turns.tile.valid);
+      row[half] = stored_row<typename To::F>(args.side, at.sequence, at.head, slot < 0 ? 0 : slot);
+    }
+    KV_NO_UNROLL
+    for (int group = 0; group < Plan::kHeadDim / kTileGroup; ++group) {
+      float y[8][2][4];
+      switch (args.x_type) {
+        case RowType::f16:
+          load_tile<F16Words>(y, args.x.data, in_x);
+          break;
+        case RowType::bf16:
+          load_tile<Bf16Words>(y, args.x.data, in_x);
+          break;
+        case RowType::f32:
+          load_tile<F32Words>(y, args.x.data, in_x);
+          break;
+      }
+      rope_tile(y, args.rope, group, position, Plan::kTurnsAt);
+      EncodedRow rows[2];
+      write_tile<To>(rows, y, mirror);
+      KV_UNROLL
+      for (int half = 0; half < 2; ++half) {
+        in_x[half] += kTileGroup;
+        if (!is_left_out[half]) store_row<To>(row[half], group, rows[half]);
+      }
+    }
+  }
+}
+
+}  // namespace kv
