@@ -36,20 +36,13 @@ KV_DEVICE void quantise_rope_tiles(const RopedCodecArgs& args) {
   TileTurns<Plan> turns = TileTurns<Plan>::of(args);
   KV_NO_UNROLL
   for (; turns.has_tile(); turns.advance(args)) {
-    StoredRow row[2];
     i64 in_x[2];
     int position[2];
-    bool is_left_out[2];
     KV_UNROLL
     for (int half = 0; half < 2; ++half) {
-      const int i = (lane() >> 2) + 8 * half;
-      const TileRow tile_row = turns.tile.row(args, i);
-      const OperationRow at = operation_row(args, tile_row);
-      const i64 slot = slot_of(args, at);
-      in_x[half] = row_in_x(args, tile_row);
-      position[half] = args.rope.positions ? args.rope.positions[at.index] : args.rope.position;
-      is_left_out[half] = slot < 0 || i >= int(turns.tile.valid);
-      row[half] = stored_row<typename To::F>(args.side, at.sequence, at.head, slot < 0 ? 0 : slot);
+      const TileRow at = turns.tile.row(args, (lane() >> 2) + 8 * half);
+      in_x[half] = row_in_x(args, at);
+      position[half] = args.rope.positions ? args.rope.positions[operation_row(args, at).index] : args.rope.position;
     }
     KV_NO_UNROLL
     for (int group = 0; group < Plan::kHeadDim / kTileGroup; ++group) {
@@ -69,9 +62,13 @@ KV_DEVICE void quantise_rope_tiles(const RopedCodecArgs& args) {
       EncodedRow rows[2];
       write_tile<To>(rows, y, mirror);
       KV_UNROLL
-      for (int half = 0; half < 2; ++half) {
+      for (int half = 0; half < 2; ++half) {  // where they go is found now: registers are short before
         in_x[half] += kTileGroup;
-        if (!is_left_out[half]) store_row<To>(row[half], group, rows[half]);
+        const int i = (lane() >> 2) + 8 * half;
+        const OperationRow at = operation_row(args, turns.tile.row(args, i));
+        const i64 slot = slot_of(args, at);
+        if (slot < 0 || i >= int(turns.tile.valid)) continue;
+        store_row<To>(stored_row<typename To::F>(args.side, at.sequence, at.head, slot), group, rows[half]);
       }
     }
   }

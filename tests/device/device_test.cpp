@@ -62,6 +62,8 @@ TEST_CASE("many rows at once: bytes as the codec's, values as its decoder's") {
   check_tiles(registry(), device, device->backend()->facts().arch, "tbq4_0", 256, Layout::planar, 1024);
   check_tiles(registry(), device, device->backend()->facts().arch, "turbo3_qk32", 128, Layout::rows, 1031,
               {{Element::f16, Element::bf16, Element::f32}, {}});
+  for (const char* format : {"tq3_0", "tq3_0v"})
+    check_tiles(registry(), device, device->backend()->facts().arch, format, 128, Layout::planar, 1031);
 }
 
 TEST_CASE("several queries, and the reference kernel") {
@@ -114,6 +116,8 @@ TEST_CASE("operations on caches: slots, copies, rotary positions") {
   copies::check_copies(gpu());
   ropes::check_ropes(gpu());
   ropes::check_shifted_cache(gpu());
+  ropes::check_tile_shifts(gpu());
+  ropes::check_tile_writes(gpu());
 }
 
 TEST_CASE("golden bytes from the quantise kernel") { check_goldens(gpu(), registry()); }

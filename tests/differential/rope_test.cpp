@@ -55,11 +55,12 @@ TEST_CASE("rope: what is broken is noticed") {
 }
 
 constexpr Mutation kTileMutations[] = {
-    {"rotations/rope_tile.cuh", "is_second ? other : -other", "other", 1},
+    {"rotations/rope_tile.cuh", "is_second ? partner : -partner", "partner", 1},
     {"rotations/rope_tile.cuh", "group * 128 +", "", 2},
+    {"rotations/rope_tile.cuh", "a * cosine - b * sine", "a * cosine + b * sine", 0},
     {"kernels/shift_tiles.cuh", "args.rope.positions[at.index]", "args.rope.positions[at.token]", 0},
     {"core/tile_values.cuh", "^ (signs >> e & 1) << 31", "", 0},
-    {"kernels/quantise_rope_tiles.cuh", "args.rope.positions[at.index]", "args.rope.positions[at.token]", 0},
+    {"kernels/quantise_rope_tiles.cuh", "operation_row(args, at).index", "at.token", 0},
     {"kernels/quantise_rope_tiles.cuh", "in_x[half] += kTileGroup", "in_x[half] += 0", 2},
 };
 
