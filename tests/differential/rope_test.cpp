@@ -61,6 +61,7 @@ constexpr Mutation kTileMutations[] = {
     {"kernels/shift_tiles.cuh", "args.rope.positions[at.index]", "args.rope.positions[at.token]", 0},
     {"core/tile_values.cuh", "^ (signs >> e & 1) << 31", "", 0},
     {"kernels/quantise_rope_tiles.cuh", "operation_row(args, at).index", "at.token", 0},
+    {"kernels/quantise_rope_tiles.cuh", "= slot_of(args, at)", "= at.token", 0},
     {"kernels/quantise_rope_tiles.cuh", "in_x[half] += kTileGroup", "in_x[half] += 0", 2},
 };
 
