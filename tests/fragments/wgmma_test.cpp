@@ -75,6 +75,11 @@ TEST_CASE("fragments of halves as bytes, times an operand of bytes") {
         kv::wgmma_64x128x32_e4m3<false>(d, bytes[0], 0, 0);
         for (int i = 1; i < 8; ++i) kv::wgmma_64x128x32_e4m3<true>(d, bytes[i % 4], 0, i % 4);
         check_sums(d, 2);
+        d[0] = 1 + 0x1p-13f, d[1] = 1 + 0x1p-14f;
+        const kv::u32 zeros[4] = {};
+        kv::wgmma_64x128x32_e4m3<true>(d, zeros, 0, 0);
+        CHECK(d[0] == 1 + 0x1p-13f);
+        CHECK(d[1] == 1);  // a device keeps 14 bits of such sums, and cuts off the rest
       },
       kv::kByteOperandBytes);
 }
