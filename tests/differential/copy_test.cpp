@@ -30,9 +30,9 @@ constexpr Mutation kMutations[] = {
     {"formats/read.cuh", "from_inner<Reader>(x, second)", "(void)second", 13, false},
     {"kernels/requantise_blocks.cuh", "args.from.tensor_scale", "args.to.tensor_scale", 7, false},
     {"kernels/lane_blocks.cuh", "from.codes + part * kBytes", "from.codes", 8, true},
-    {"core/cache_tokens.cuh", "static_cast<const int*>(tokens.slots)[row.index]",
-     "static_cast<const int*>(tokens.slots)[row.token]", 1, true},
-    {"core/cache_tokens.cuh", "tokens.first_token + row.token", "tokens.first_token", 6, false},
+    {"core/cache_tokens.cuh", "static_cast<const int*>(slots)[row.index]", "static_cast<const int*>(slots)[row.token]",
+     1, true},
+    {"core/cache_tokens.cuh", "return first_token + row.token", "return first_token", 6, false},
 };
 
 TEST_CASE("copy: what is broken is noticed") {
