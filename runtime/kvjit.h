@@ -387,7 +387,7 @@ KVJIT_API kvjit_status kvjit_shift(kvjit_program* program, int side, const kvjit
 
 /* ---- Attention ---- */
 
-#define KVJIT_MOST_BLOCKS 8192
+#define KVJIT_MOST_BLOCKS 512
 #define KVJIT_COUNTER_BYTES 32768
 
 typedef struct kvjit_attention_call {

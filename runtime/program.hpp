@@ -33,8 +33,8 @@ SideGeometry side_geometry(const ProgramSource& source, const SideFacts& side, l
 kv::CacheSide at(const SideGeometry& geometry, DevicePointer base);
 
 // A workspace begins with counters, which must be zero before the first call that uses it; every call leaves them zero.
-constexpr int kMostBlocks = 8192;
-constexpr std::size_t kCounterBytes = kMostBlocks * sizeof(int);
+constexpr int kMostBlocks = 512;
+constexpr std::size_t kCounterBytes = kMostBlocks * kv::kMostBlockWarps * sizeof(kv::u32);
 
 // Of checked programs: where they write what is out of range, and the ranges that a call does not have otherwise.
 struct CheckBounds {

@@ -37,6 +37,8 @@ struct WorkArgs {
   u32 tiles, share, longer;
 };
 
+constexpr int kMostBlockWarps = 16;  // of decode
+
 // decode and reference. grid: decode (blocks); reference (q_heads * query_length, 1, sequences).
 struct AttentionArgs {
   // [sequences][query_length][q_heads]: f32 of K's inner dimension when rotate_q wrote it, else the plan's q type
@@ -47,9 +49,9 @@ struct AttentionArgs {
   // accumulators; [slot][rows][2]: maximum (base 2), denominator. Slots: Work::slot.
   float* partial;
   float* partial_state;
-  u32*
-      arrivals;  // decode, fused: parts of a pair that are done, by the pair's first block; zero before and after a call
-  Rows out;      // f32 of V's inner dimension when rotate_out follows, else the plan's out type
+  // decode, fused: parts of a pair that are done, by the pair's first block and the warp; zero before and after a call
+  u32* arrivals;
+  Rows out;           // f32 of V's inner dimension when rotate_out follows, else the plan's out type
   float scale_log2;   // softmax scale times log2(e): scores are base-2 exponents; times K's tensor scale
   float value_scale;  // V's tensor scale
 };

@@ -359,12 +359,19 @@ KV_DEVICE void load_matrices_transposed(u32 (&b)[4], SharedAddress row) {
                : "memory");
 }
 
-// Between the blocks of a launch: what a block wrote before one of its threads counted its arrival (a barrier of the block lies between)
-// is seen by blocks that find it counted, if they read it past the first-level cache, which is not coherent (8.8, 9.7.13.5).
-KV_DEVICE u32 count_arrival(u32* counter) {  // how many arrived before
+// Between the blocks of a launch: what a thread, or its whole warp, wrote before it counted its arrival is seen by those that find it counted,
+// if they read it past the first-level cache, which is not coherent (8.8, 9.7.13.5). How many arrived before:
+KV_DEVICE u32 count_arrival(u32* counter) {
   u32 before;
   asm volatile("atom.add.acq_rel.gpu.global.u32 %0, [%1], 1;" : "=r"(before) : "l"(counter) : "memory");
   return before;
+}
+KV_DEVICE u32 count_warp_arrival(u32* counter) {
+  u32 before = 0;
+  __syncwarp();
+  if (lane() == 0) before = count_arrival(counter);
+  __syncwarp();
+  return shfl(before, 0);
 }
 KV_DEVICE void load_coherent_u128(u32* v, const void* from) {
   asm volatile("ld.global.cg.v4.u32 {%0,%1,%2,%3}, [%4];" : "=r"(v[0]), "=r"(v[1]), "=r"(v[2]), "=r"(v[3]) : "l"(from));

@@ -1,6 +1,6 @@
 // decode, end: warps of a block to the block's partial result, the parts of a pair to its rows of output, and those back from V's
-// domain. The last block to finish a part of a pair takes the pair's other parts along, in the order of the blocks, so that the same
-// call gives the same bits.
+// domain. Each warp has some of the rows; the last block whose warp finishes its rows of a part takes those of the pair's other parts
+// along, in the order of the blocks, so that the same call gives the same bits.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include "core/args.cuh"
@@ -12,7 +12,7 @@
 
 namespace kv {
 
-constexpr int kPartsAtOnce = 8;  // loads from far away: many under way
+constexpr int kPartsAtOnce = 16;  // loads from far away: many under way
 
 // Four neighbouring sums of a row, and the row's softmax, of some of its tokens.
 struct RowSums {
@@ -75,7 +75,7 @@ KV_DEVICE PlainEnd row_end(const Args&, const Part&, int) {
 // accumulators). Warps of a team share a base and the sums; each has a denominator of its own.
 template <class Plan>
 struct WarpSums {
-  static constexpr int kPitch = Plan::kValueDim + 4, kItems = Plan::kRows * Plan::kValueDim / 4;
+  static constexpr int kPitch = Plan::kValueDim + 4;
   static constexpr int kSumsAt = Plan::kEpilogueAt + (Plan::kWarps * Plan::kRows * 8 + 15) / 16 * 16,
                        kTeams = Plan::kWarps / Plan::kTeam, kRowsAt = kSumsAt + kTeams * Plan::kRows * kPitch * 4;
 
@@ -116,12 +116,15 @@ struct WarpSums {
   }
 };
 
-// visit(row, at) for each four neighbouring sums of the rows, shared among the threads.
+// visit(row, at) for each four neighbouring sums of the warp's rows. A warp has the same rows in every block, so that parts of a pair meet
+// warp by warp.
 template <class Plan, class Visit>
 KV_DEVICE void for_each_item(const Visit& visit) {
   KV_NO_UNROLL
-  for (int i = thread(); i < WarpSums<Plan>::kItems; i += Plan::kThreads)
-    visit(i / (Plan::kValueDim / 4), i % (Plan::kValueDim / 4) * 4);
+  for (int row = warp(); row < Plan::kRows; row += Plan::kWarps) {
+    KV_NO_UNROLL
+    for (int at = lane() * 4; at < Plan::kValueDim; at += 128) visit(row, at);
+  }
 }
 
 // Softmax's quotient of four sums, in the order of the dimensions, to the pair's rows in shared memory.
@@ -135,15 +138,13 @@ KV_DEVICE void store_row(int row, int at, const RowSums& sum) {
   }
 }
 
-// The pair's rows from shared memory to the output, out of V's domain where the plan fuses that; a row a warp.
+// The warp's rows from shared memory to the output, out of V's domain where the plan fuses that.
 template <class Plan>
 KV_DEVICE void write_rows(const AttentionArgs& args, const Part& part) {
   constexpr int kPerLane = Plan::kOutputStored / 32;
   const Turn<Plan> turn(part.head);
   KV_NO_UNROLL
-  for (int first = 0; first < Plan::kRows; first += Plan::kWarps) {  // every warp alike: lanes meet in rotations
-    const bool exists = first + warp() < Plan::kRows && turn.has(first + warp());
-    const int row = exists ? first + warp() : 0;
+  for (int row = warp(); row < Plan::kRows && turn.has(row); row += Plan::kWarps) {
     float x[kPerLane];
     [[maybe_unused]] float second[kPerLane];
     KV_UNROLL
@@ -158,7 +159,7 @@ KV_DEVICE void write_rows(const AttentionArgs& args, const Part& part) {
                    i64(turn.query_head(row)) * args.out.head_stride;
     KV_UNROLL
     for (int e = 0; e < kPerLane; ++e)
-      if (exists && e * 32 + lane() < Plan::kOutputDim) Plan::store(args.out.data, to + e * 32 + lane(), x[e]);
+      if (e * 32 + lane() < Plan::kOutputDim) Plan::store(args.out.data, to + e * 32 + lane(), x[e]);
   }
 }
 
@@ -171,16 +172,14 @@ KV_DEVICE void write_partial(const AttentionArgs& args, i64 slot, int row, int a
   args.partial_state[place * 2] = sum.top;
   args.partial_state[place * 2 + 1] = sum.denominator;
 }
-// Counts the block's part of a pair; true for the last one, when all are there.
+// Counts the warp's rows of a part; true for the last block's, when those of all parts are there.
 template <class Plan>
 KV_DEVICE bool is_last(u32* arrivals, int parts) {
-  sync_block();  // the block's partial result is written
-  if (thread() == 0) store_shared_u32(Plan::kEpilogueAt, count_arrival(arrivals));
-  sync_block();
-  const u32 before = load_shared_u32(Plan::kEpilogueAt);
+  static_assert(Plan::kWarps <= kMostBlockWarps, "each warp has a counter");
+  const u32 before = count_warp_arrival(arrivals);
   require(before < u32(parts));  // else the counters were not zero when the call began
   if (before + 1 != u32(parts)) return false;
-  if (thread() == 0) *arrivals = 0;
+  if (lane() == 0) *arrivals = 0;
   return true;
 }
 
@@ -192,6 +191,7 @@ KV_DEVICE void finish_part(const Args& args, const Work& work, const Part& part,
   sync_block();  // stages and queries are dead from here
   W::store(o, softmax, unit);
   sync_block();
+  if (warp() >= Plan::kRows) return;
   const bool is_whole = Plan::kFinishes && part.is_whole();
   const i64 slot = work.slot(block_x(), part.sequence, part.head);
   for_each_item<Plan>([&](int row, int at) {
@@ -205,7 +205,7 @@ KV_DEVICE void finish_part(const Args& args, const Work& work, const Part& part,
     if (!is_whole) {
       const int first = work.block_of(part.pair_begin),
                 parts = work.block_of(part.pair_begin + part.tiles - 1) - first + 1;
-      if (!is_last<Plan>(args.arrivals + first, parts)) return;
+      if (!is_last<Plan>(args.arrivals + first * kMostBlockWarps + warp(), parts)) return;
       const i64 first_slot = work.slot(first, part.sequence, part.head);
       for_each_item<Plan>([&](int row, int at) {
         const auto end = row_end<Plan>(args, part, row);
@@ -214,7 +214,7 @@ KV_DEVICE void finish_part(const Args& args, const Work& work, const Part& part,
         store_row<Plan>(row, at, end.of(sum, at == 0));
       });
     }
-    sync_block();
+    sync_warp();
     write_rows<Plan>(args, part);
   }
 }

@@ -333,6 +333,10 @@ inline void load_matrices_transposed(u32 (&b)[4], SharedAddress row, KV_SITE) {
 
 // Blocks run one after the other, and so do launches.
 inline u32 count_arrival(u32* counter) { return (*counter)++; }
+inline u32 count_warp_arrival(u32* counter, KV_SITE) {
+  sync_warp(file, line);
+  return shfl(lane() == 0 ? count_arrival(counter) : 0, 0, file, line);
+}
 inline void load_coherent_u128(u32* v, const void* from) { __builtin_memcpy(v, from, 16); }
 inline void load_coherent_u64(u32* v, const void* from) { __builtin_memcpy(v, from, 8); }
 inline void publish_stores() {}

@@ -47,7 +47,7 @@ TEST_CASE("any number of blocks over ragged lengths, the same bits each time") {
   }
 }
 
-// kPartsAtOnce is 8; a tile each makes 66 parts.
+// kPartsAtOnce is 16; a tile each makes 66 parts.
 TEST_CASE("more parts of a pair than are loaded at once") {
   const auto context = open_context(DeviceKind::cpu), shuffled = open_context(DeviceKind::cpu, 7);
   constexpr int kTokens = 2100;

@@ -5,6 +5,7 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstring>
 #include <random>
@@ -197,6 +198,19 @@ TEST_CASE("arrivals are counted one by one") {
   CHECK(counter == 67);
   std::sort(before, before + 64);
   for (kv::u32 i = 0; i < 64; ++i) CHECK(before[i] == 3 + i);
+}
+
+TEST_CASE("arrivals of warps are counted one by one, and all lanes are told") {
+  kv::u32 counter = 3;
+  std::array<std::array<kv::u32, 32>, 4> before = {};
+  const auto count = [&] {
+    before[std::size_t(kv::block_x() * 2 + kv::warp())][std::size_t(kv::lane())] = kv::count_warp_arrival(&counter);
+  };
+  REQUIRE(run_grid(count, {2, 1, 1}, 64, 0, 5));
+  CHECK(counter == 7);
+  std::sort(before.begin(), before.end());
+  for (kv::u32 i = 0; i < 4; ++i)
+    for (const kv::u32 n : before[i]) CHECK(n == 3 + i);
 }
 
 TEST_CASE("a broken promise ends the launch and names its line, block and lane") {

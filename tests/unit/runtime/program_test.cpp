@@ -413,7 +413,7 @@ TEST_CASE("calls that a kernel could not survive are refused before any launch, 
   refused([](auto& c) { c.sequences = 65536; }, "65536 sequences");
   refused([](auto& c) { c.kv_heads = -1; }, "heads");
   refused([](auto& c) { c.blocks = -1; }, "-1 blocks");
-  refused([](auto& c) { c.blocks = kMostBlocks + 1; }, "8193 blocks");
+  refused([](auto& c) { c.blocks = kMostBlocks + 1; }, "513 blocks");
   refused([](auto& c) { c.tokens = 1 << 30, c.kv_heads = c.sequences = 60000; }, "tiles of 64 tokens");
   refused([](auto& c) { c.scale = NAN; }, "scale");
   refused([](auto& c) { c.q.data = nullptr; }, "q is a null");
