@@ -25,11 +25,11 @@ struct Places {
 };
 
 // Of Walsh-Hadamard transforms, by warps.
-std::optional<TilePlan> side_tiles(const CodecPlan& side, const Arch& arch, bool is_decoded = true) {
+std::optional<TilePlan> side_tiles(const CodecPlan& side, const Arch& arch) {
   Decision unused;
   auto plan = plan_tiles(side.format, side.head_dim, side.is_planar, arch, unused);
-  if (!plan || plan->is_dense || plan->family == TileFamily::blocks) return std::nullopt;
-  return is_decoded && plan->places.lane_scale_stride > 0 ? std::nullopt : plan;
+  if (plan && (plan->is_dense || plan->family == TileFamily::blocks)) plan.reset();
+  return plan;
 }
 
 struct Side {
@@ -124,7 +124,7 @@ std::optional<Source> emit_shift_tiles(const CodecPlan& plan, const Registry& re
 std::optional<Source> emit_quantise_rope_tiles(const CodecPlan& plan, const Registry& registry) {
   const auto arch = registry.require_arch(plan.arch, {});
   if (!arch) return std::nullopt;
-  const auto tiles = side_tiles(plan, **arch, false);
+  const auto tiles = side_tiles(plan, **arch);
   if (!tiles) return std::nullopt;
   return emit_operation(
       {"quantise_rope_tiles", "rows at their positions into the cache, many at once", "RopedCodecArgs",

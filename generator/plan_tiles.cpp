@@ -146,7 +146,6 @@ std::optional<TilePlan> plan_tiles(const Format& f, int head_dim, bool is_planar
   plan_entries(s, plan);
   if (plan.is_dense) plan.matrix_rounding = rounding_of(f.rotation);
 
-  const char* const only_quantise = plan.places.lane_scale_stride > 0 ? ", quantise only" : "";
   const auto is_possible = [&] { return plan_tile_kernel(plan, f, {true, Element::f16}, arch).has_value(); };
   if (arch.has("wgmma")) {
     plan.family = TileFamily::matrix;
@@ -156,11 +155,9 @@ std::optional<TilePlan> plan_tiles(const Format& f, int head_dim, bool is_planar
         const auto kernel = plan_tile_kernel(plan, f, {false, type}, arch);
         return kernel ? kernel->products() : 0;
       };
-      const std::string back = *only_quantise ? only_quantise
-                                              : fmt::format(", back by {}, {} and {} products", products(Element::f16),
-                                                            products(Element::bf16), products(Element::f32));
-      decision.why = fmt::format("{} as {} of halves; rows of f16, bf16 and f32{}", f.rotation.name,
-                                 plan.is_dense ? "two matrices" : "a matrix", back);
+      decision.why = fmt::format("{} as {} of halves; rows of f16, bf16 and f32, back by {}, {} and {} products",
+                                 f.rotation.name, plan.is_dense ? "two matrices" : "a matrix", products(Element::f16),
+                                 products(Element::bf16), products(Element::f32));
       return plan;
     }
   }
@@ -168,8 +165,7 @@ std::optional<TilePlan> plan_tiles(const Format& f, int head_dim, bool is_planar
   decision.rejected.push_back("64 rows a warpgroup: needs wgmma, which " + arch.name + " does not have");
   if (!is_possible()) return refuse(fmt::format("tables take more shared memory than {} has", arch.name));
   decision.choice = plan.is_dense ? "32 rows a warp (mma)" : "16 rows a warp (mma)";
-  decision.why =
-      plan.is_dense || *only_quantise ? "quantise of f16" : "quantise of f16, dequantise to f16, bf16 and f32";
+  decision.why = plan.is_dense ? "quantise of f16" : "quantise of f16, dequantise to f16, bf16 and f32";
   return plan;
 }
 
@@ -195,8 +191,8 @@ std::optional<TileKernel> plan_tile_kernel(const TilePlan& plan, const Format& f
       kernel.shared_bytes = kernel.warps * 32 * plan.lane_values * (call.type == Element::f32 ? 4 : 2);
     return kernel;
   }
-  // Scales of a group are the same number, but a decoder takes each as it stands.
-  if (!call.is_quantise && plan.places.lane_scale_stride > 0) return std::nullopt;
+  // Only transforms by warps weigh codes where each lane has a scale.
+  if (!call.is_quantise && plan.is_dense && plan.places.lane_scale_stride > 0) return std::nullopt;
   TileKernel kernel;
   // Rows are rotated as exactly as float32 sums are, whatever their type; results only as exactly as theirs holds.
   const Element precision = call.is_quantise ? Element::f32 : call.type;

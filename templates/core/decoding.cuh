@@ -48,14 +48,57 @@ KV_DEVICE void load_pair(u32 (&halves)[Plan::kCodeParts], const u32 (&words)[Pla
     halves[0] = load_table<decoding_table_at<Plan>()>(at);
 }
 
+// Scales of rows g and g + 8. Where lanes store one each, they are mostly one number; if they are not, `weight` is what the lane's is of
+// the row's largest.
+struct RowScales {
+  float of_row[2], weight[2];
+  bool is_even;  // of the whole tile
+};
+template <class Plan>
+KV_DEVICE RowScales row_scales(const u32 (&stored)[2]) {
+  RowScales scales = {{f32_from_f16(stored[0]), f32_from_f16(stored[1])}, {1.f, 1.f}, true};
+  if constexpr (Plan::kLaneScaleStride > 0) {
+    const u32 both = stored[0] | stored[1] << 16;
+    scales.is_even = !any(both != shfl(both, lane() & ~3));
+    if (scales.is_even) return scales;
+    KV_UNROLL
+    for (int half = 0; half < 2; ++half) {
+      float largest = absolute(scales.of_row[half]);
+      largest = larger(largest, shfl_xor(largest, 1));
+      largest = larger(largest, shfl_xor(largest, 2));
+      if (largest > 0.f) scales.weight[half] = scales.of_row[half] / largest;
+      scales.of_row[half] = largest;
+    }
+  }
+  return scales;
+}
+template <int kParts>
+KV_DEVICE void weigh(u32 (&halves)[kParts], float weight) {
+  float value[2];
+  KV_UNROLL
+  for (int i = 0; i < 2; ++i) {
+    value[i] = f32_from_f16(halves[0] >> 16 * i & 0xffffu);
+    if constexpr (kParts == 2) value[i] += f32_from_f16(halves[1] >> 16 * i & 0xffffu);
+    value[i] *= weight;
+  }
+  halves[0] = pack_f16x2(value[0], value[1]);
+  if constexpr (kParts == 2)
+    halves[1] = pack_f16x2(value[0] - f32_from_f16(halves[0] & 0xffffu), value[1] - f32_from_f16(halves[0] >> 16));
+}
+
 // The products of a tile's transform back (core/tiles.cuh), from the packed codes of rows g and g + 8.
 template <class Plan>
-KV_DEVICE void decoded_products(float (&y)[8][2][4], const u32 (&words)[2][Plan::kBits], u32 mine) {
+KV_DEVICE void decoded_products(float (&y)[8][2][4], const u32 (&words)[2][Plan::kBits],
+                                [[maybe_unused]] const RowScales& scales, u32 mine) {
   KV_UNROLL
   for (int j = 0; j < 8; ++j) {
     u32 pair[2][2][Plan::kCodeParts];  // of group and h: high halves, low halves
     KV_UNROLL
-    for (int i = 0; i < 4; ++i) load_pair<Plan>(pair[i / 2][i % 2], words[i / 2], 2 * j + i % 2, mine);
+    for (int i = 0; i < 4; ++i) {
+      load_pair<Plan>(pair[i / 2][i % 2], words[i / 2], 2 * j + i % 2, mine);
+      if constexpr (Plan::kLaneScaleStride > 0)
+        if (!scales.is_even) weigh(pair[i / 2][i % 2], scales.weight[i / 2]);
+    }
     const u32 first = load_hadamard(Plan::kMatrixAt, j, 0), positive = load_hadamard(Plan::kMatrixAt, j, 1);
     KV_UNROLL
     for (int h = 0; h < 2; ++h) {
@@ -113,15 +156,16 @@ struct StoredTile {
   }
   KV_DEVICE void load_row(int i, int group, const StoredRow& from) {
     load_codes<Plan>(words[i], codes_at<Plan>(from, group));
-    scale[i] = *reinterpret_cast<const u16*>(from.scales + Plan::kScaleAt + group * i64(Plan::kScaleStride));
+    scale[i] = *reinterpret_cast<const u16*>(from.scales + Plan::kScaleAt + group * i64(Plan::kScaleStride) +
+                                             (lane() & 3) * Plan::kLaneScaleStride);
   }
 };
 
 // What sums of rows g and g + 8 are to be multiplied with; y: of a tile, in any unit if the format renormalises, else unread.
 template <class Plan, class Sums>
-KV_DEVICE void decoding_factors(float (&factor)[2], const StoredTile<Plan>& stored, [[maybe_unused]] const Sums& y) {
+KV_DEVICE void decoding_factors(float (&factor)[2], const RowScales& scales, [[maybe_unused]] const Sums& y) {
   KV_UNROLL
-  for (int half = 0; half < 2; ++half) factor[half] = f32_from_f16(stored.scale[half]) * Plan::kFactor;
+  for (int half = 0; half < 2; ++half) factor[half] = scales.of_row[half] * Plan::kFactor;
   if constexpr (Plan::kRenormalises) renormalise(factor, y);
 }
 

@@ -36,7 +36,7 @@ KV_DEVICE void read_rotated_tile(float (&y)[8][2][4], const StoredTile<Reader>& 
   }
   if constexpr (Reader::kRenormalises) {
     float factor[2];
-    decoding_factors<Reader>(factor, stored, y);
+    decoding_factors<Reader>(factor, row_scales<Reader>(stored.scale), y);
     KV_UNROLL
     for (int i = 0; i < 64; ++i) y[i / 8][i / 4 % 2][i % 4] *= factor[i / 2 % 2];
   }
@@ -45,11 +45,12 @@ KV_DEVICE void read_rotated_tile(float (&y)[8][2][4], const StoredTile<Reader>& 
 // In the original domain.
 template <class Reader>
 KV_DEVICE void read_tile(float (&y)[8][2][4], const StoredTile<Reader>& stored) {
-  decoded_products<Reader>(y, stored.words, lane() * kPairBytes<Reader>);
+  const RowScales scales = row_scales<Reader>(stored.scale);
+  decoded_products<Reader>(y, stored.words, scales, lane() * kPairBytes<Reader>);
   butterflies(y);
   const u32 signs = Reader::pre_signs(lane() & 3);
   float factor[2];
-  decoding_factors<Reader>(factor, stored, y);
+  decoding_factors<Reader>(factor, scales, y);
   KV_UNROLL
   for (int half = 0; half < 2; ++half) {
     KV_UNROLL

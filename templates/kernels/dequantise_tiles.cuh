@@ -63,10 +63,11 @@ KV_DEVICE void dequantise_tiles(const CodecArgs& args) {
     const int now_group = group;
     if (++group == kGroups) group = 0, turns.advance(args);
     float y[8][2][4];
-    decoded_products<Plan>(y, stored.words, mine);
+    const RowScales scales = row_scales<Plan>(stored.scale);
+    decoded_products<Plan>(y, stored.words, scales, mine);
     butterflies(y);
     float factor[2];
-    decoding_factors<Plan>(factor, stored, y);
+    decoding_factors<Plan>(factor, scales, y);
     if (turns.has_tile()) stored.load(args, turns.tile, group);  // on its way while this one goes out
     KV_UNROLL
     for (int pass = 0; pass < 2; ++pass) {  // f32 takes two: 16 values a lane and row each

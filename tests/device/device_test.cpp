@@ -56,7 +56,6 @@ TEST_CASE("25 pairs in rows") { compare(pairs(registry(), {128}, {4}, Layout::ro
 TEST_CASE("many rows at once: bytes as the codec's, values as its decoder's") {
   const auto device = gpu();
   const std::string arch = device->backend()->facts().arch;
-  const std::vector<Element> all = {Element::bf16, Element::f32, Element::f16};
   const TileTypes some{{Element::f16}, {Element::f32}};
   for (const Layout layout : {Layout::planar, Layout::rows}) {
     for (const char* format : {"tbq4_0", "kv3", "tbq4_dense_qsfirst_raw", "turbo3_0"})
@@ -65,7 +64,7 @@ TEST_CASE("many rows at once: bytes as the codec's, values as its decoder's") {
       check_tiles(registry(), device, arch, format, 128, layout, 1031, some);
   }
   check_tiles(registry(), device, arch, "tbq4_0", 256, Layout::planar, 1024);
-  check_tiles(registry(), device, arch, "turbo3_qk32", 128, Layout::rows, 1031, {all, {}});
+  check_tiles(registry(), device, arch, "turbo3_qk32", 128, Layout::rows, 1031);
   for (const char* format : {"tq3_0", "tq3_0v"})
     check_tiles(registry(), device, arch, format, 128, Layout::planar, 1031, some);
 }
