@@ -111,7 +111,7 @@ std::optional<Source> emit_shift_tiles(const CodecPlan& plan, const Registry& re
   const auto arch = registry.require_arch(plan.arch, {});
   if (!arch) return std::nullopt;
   const auto tiles = side_tiles(plan, **arch);
-  if (!tiles) return std::nullopt;
+  if (!tiles || tiles->places.lane_scale_stride > 0) return std::nullopt;  // no registers to weigh codes, too
   const Side side{plan, *tiles, tokens_paging(plan.page_tokens)};
   return emit_operation(
       {"shift_tiles", "rows of the cache to other positions, many at once", "TiledShiftArgs",

@@ -34,7 +34,8 @@ TEST_CASE("copy, requantise, shift and quantise_rope: no spills, no stack") {
                                            {"q8_0", 576},
                                            {"turbo4_qjl68", 256},
                                            {"tbq4_dense_qsfirst_raw", 128},
-                                           {"kv3", 256}}) {
+                                           {"kv3", 256},
+                                           {"turbo3_qk32", 128}}) {
       kernels.add(emit_shift(side_of(format, head_dim, arch, true, 0), registry()));
       for (const int page_tokens : {0, 16})
         for (const auto emit : {emit_shift_tiles, emit_quantise_rope_tiles})
