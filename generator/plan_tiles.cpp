@@ -198,7 +198,8 @@ std::optional<TileKernel> plan_tile_kernel(const TilePlan& plan, const Format& f
   const Element precision = call.is_quantise ? Element::f32 : call.type;
   kernel.code_parts = half_parts(plan.code_rounding, precision);
   kernel.rest_bits = rest_bits(plan.matrix_rounding, precision);
-  if (kernel.code_parts == 2 && kernel.rest_bits == 8) kernel.rest_bits = 16;  // no registers for codes as bytes, too
+  // Bytes are multiplied with codes as bytes: rows have none, and beside codes in two halves there are no registers for them.
+  if (kernel.rest_bits == 8 && (call.is_quantise || kernel.code_parts == 2)) kernel.rest_bits = 16;
   const int matrix = kOperandBytes + kOperandBytes / 16 * kernel.rest_bits,
             decoding = plan.places.table_bytes(f.codes().bits);
   const int available = arch.shared_bytes_per_block;
