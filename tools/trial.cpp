@@ -344,6 +344,34 @@ Result<Trial::Outcome> Trial::attend(std::span<const float> q, const Call& call)
   return outcome;
 }
 
+Result<int> Trial::differing(std::span<const float> q, std::span<const float> other, const Call& call,
+                             int calls) const {
+  constexpr int kRound =
+      64;  // calls between two looks at what they gave; even, so that a place always has the same queries
+  KV_TRY(first, prepare(q, call));
+  KV_TRY(second, prepare(other, call));
+  const std::shared_ptr<Backend>& backend = context_->backend();
+  const std::size_t bytes = first.out.bytes();
+  KV_TRY(outs, Buffer::make(backend, bytes * kRound));
+  std::vector<std::uint8_t> given(bytes * kRound), expected;
+  int differing = 0;
+  for (int done = 0; done < calls; done += kRound) {
+    const int count = std::min(kRound, calls - done);
+    KV_CHECK(backend->fill(outs.pointer(), 0xFF, outs.bytes()));
+    for (int i = 0; i < count; ++i) {
+      AttentionCall& c = (i % 2 == 0 ? first : second).call;
+      c.out.data = device_data(outs.pointer() + static_cast<std::size_t>(i) * bytes);
+      KV_CHECK(program_->attention(c, first.workspace.pointer(), nullptr));
+    }
+    KV_CHECK(finish());
+    KV_CHECK(backend->copy_to_host(given.data(), outs.pointer(), outs.bytes()));
+    if (expected.empty()) expected.assign(given.begin(), given.begin() + static_cast<std::ptrdiff_t>(2 * bytes));
+    for (int i = 0; i < count; ++i)
+      differing += std::memcmp(&given[static_cast<std::size_t>(i) * bytes], &expected[(i % 2) * bytes], bytes) != 0;
+  }
+  return differing;
+}
+
 Result<std::vector<float>> Trial::out_of(const Launch& launch) const {
   const QueryShape shape = query_shape(problem_.v_dim());
   const std::size_t dim = static_cast<std::size_t>(shape.dim), gap = static_cast<std::size_t>(launch.out_places.gap),

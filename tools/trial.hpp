@@ -77,6 +77,9 @@ class Trial {
   // q like out, rounded to the program's q type on the way (rounded_to). Fails with differs if bytes around or between what the
   // call writes changed.
   Result<Outcome> attend(std::span<const float> q, const Call& call) const;
+  // `calls` calls with q and with `other` in turn, each behind the last without waiting, all with one workspace: how many gave other
+  // bytes than the first with the same queries.
+  Result<int> differing(std::span<const float> q, std::span<const float> other, const Call& call, int calls) const;
   // Outcomes over parts of a context to the one over all of it.
   Result<Outcome> merge(const std::vector<Outcome>& parts) const;
   struct Timed {

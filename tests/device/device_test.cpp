@@ -123,6 +123,18 @@ TEST_CASE("operations on caches: slots, copies, rotary positions") {
   ropes::check_tile_writes(gpu());
 }
 
+TEST_CASE("thousands of calls, one behind the other, give the same bits") {
+  const auto device = gpu();
+  const std::string arch = device->backend()->facts().arch;
+  for (const Case& test : {Case{"kv4", "kv4", 128, 8}, Case{"f16", "q8_0", 64, 1}, Case{"tbq4_0", "kv3", 128, 16},
+                           Case{"kv4", "kv4", 128, 16, 4}, Case{"kv4", "f16", 128, 24, 4},
+                           Case{"f16", "f16", 576, 16, 1, Layout::rows, false, 512}}) {
+    const Planned one = planned(registry(), test, arch);
+    Judge judge(device, one, 1, 2049);
+    CHECK(judge.differing(2049, 20'000) == 0);
+  }
+}
+
 TEST_CASE("golden bytes from the quantise kernel") { check_goldens(gpu(), registry()); }
 
 }  // namespace

@@ -236,6 +236,12 @@ class Judge {
 
   // A call with nothing asked of it.
   Result<Trial::Outcome> attend(const Trial::Call& call) const { return trial_.attend(q_, call); }
+  // Of calls with these queries and their negatives in turn, how many gave other bits than the first.
+  int differing(int tokens, int calls) const {
+    std::vector<float> other = q_;
+    for (float& x : other) x = -x;
+    return must(trial_.differing(q_, other, {tokens, {}, 0, false}, calls));
+  }
   // Whether a call fails, or answers otherwise than the oracle does; NaN is otherwise.
   bool is_wrong(const Trial::Call& call) const {
     const auto outcome = attend(call);
