@@ -68,8 +68,9 @@ KV_DEVICE void score_section(Scores<Plan> (&s)[Plan::kSubtiles], SharedAddress s
   using K = typename Plan::K;
   constexpr int kSteps = S::kRunCodes / 4;  // k16 steps a run: four lanes bring four codes each
   const int g = lane() >> 2, c = lane() & 3;
-  KV_UNROLL_BY(Plan::kHoldQueries ? S::kGroups
-                                  : 2)  // registers cannot be indexed; else two groups are enough, and compile sooner
+  // Registers cannot be indexed; else two groups are enough, and compile sooner. Of channels found by a mask one group at
+  // a time: two leave no registers for many sums of the output.
+  KV_UNROLL_BY(Plan::kHoldQueries ? S::kGroups : S::kIsMasked ? 1 : 2)
   for (int group = 0; group < S::kGroups; ++group) {
     KV_UNROLL
     for (int sub = 0; sub < Plan::kSubtiles; ++sub) {

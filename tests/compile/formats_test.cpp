@@ -42,6 +42,15 @@ TEST_CASE("decode kernels of every format with itself in rows: no spills, no sta
   kernels.compile(kThreads);
 }
 
+// Sums of two sections of 256 values of V, beside channels of K that each lane finds by itself: the most registers of all pairs.
+TEST_CASE("masked keys with values of two sections: no spills, no stack") {
+  Kernels kernels;
+  for (const char* v :
+       {"amesianx_tbqp3_0", "amesianx_tbqp4_0", "tbqp3_dense256_qsfirst_raw", "tbqp4_dense256_qsfirst_raw"})
+    kernels.add(program_of("turbo_split_54", v, "planar", "sm_90a").kernels.at(Role::attend));
+  kernels.compile(kThreads);
+}
+
 // Too long for every commit: run with -tc="full pair matrix*" --no-skip.
 TEST_CASE("full pair matrix for sm_90a" * doctest::skip()) {
   Kernels kernels;
