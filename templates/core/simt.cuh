@@ -74,6 +74,7 @@ KV_DEVICE void require(bool is_kept) {
 KV_DEVICE float fma_rn(float a, float b, float c) { return __fmaf_rn(a, b, c); }
 KV_DEVICE float mul_rn(float a, float b) { return __fmul_rn(a, b); }
 KV_DEVICE float add_rn(float a, float b) { return __fadd_rn(a, b); }
+KV_DEVICE float add_rz(float a, float b) { return __fadd_rz(a, b); }  // towards zero
 KV_DEVICE float div_rn(float a, float b) { return __fdiv_rn(a, b); }
 KV_DEVICE float sqrt_rn(float a) { return __fsqrt_rn(a); }
 KV_DEVICE float absolute(float a) { return __int_as_float(__float_as_int(a) & 0x7fffffff); }

@@ -18,21 +18,22 @@ KV_DEVICE float f32_from_ue4m3(u32 b) { return (b & 0x7fu) == 0x7fu ? 0.f : f32_
 // E8M0: 2^(b - 127); 2^-127 is a float's subnormal, 2^128 infinity.
 KV_DEVICE float f32_from_e8m0(u32 b) { return float_of(b == 0 ? 0x00400000u : b << 23); }
 
-// |f| in 448 and above, infinity too, saturates.
+// Both without branches, as many values pass here: the bits of a normal number, rounded where they are cut off, or of a subnormal
+// one, which the adder rounds at its last place. |f| in 448 and above, infinity too, saturates.
 KV_DEVICE u32 e4m3_from_f32(float f) {
   const u32 sign = bits_of(f) >> 24 & 0x80u, a = bits_of(f) & 0x7fffffffu;
-  if (a > 0x7f800000u) return sign | 0x7fu;
-  if (a >= 0x43e00000u) return sign | 0x7eu;
-  if (a < 0x3c800000u) return sign | (bits_of(add_rn(float_of(a), 16384.f)) - 0x46800000u);  // the adder rounds at 2^-9
-  return sign | (((a + 0x7ffffu + (a >> 20 & 1)) >> 20) - (120u << 3));
+  const u32 normal = ((a + 0x7ffffu + (a >> 20 & 1)) >> 20) - (120u << 3);
+  const u32 subnormal = bits_of(add_rn(float_of(a), 16384.f)) - 0x46800000u;
+  const u32 number = a < 0x3c800000u ? subnormal : normal < 0x7eu ? normal : 0x7eu;
+  return sign | (a > 0x7f800000u ? 0x7fu : number);
 }
 // From 61440, halfway to the next power of two, infinity.
 KV_DEVICE u32 e5m2_from_f32(float f) {
   const u32 sign = bits_of(f) >> 24 & 0x80u, a = bits_of(f) & 0x7fffffffu;
-  if (a > 0x7f800000u) return sign | 0x7eu;
-  if (a >= 0x47700000u) return sign | 0x7cu;
-  if (a < 0x38800000u) return sign | (bits_of(add_rn(float_of(a), 128.f)) - 0x43000000u);  // the adder rounds at 2^-16
-  return sign | (((a + 0xfffffu + (a >> 21 & 1)) >> 21) - (112u << 2));
+  const u32 normal = ((a + 0xfffffu + (a >> 21 & 1)) >> 21) - (112u << 2);
+  const u32 subnormal = bits_of(add_rn(float_of(a), 128.f)) - 0x43000000u;
+  const u32 number = a < 0x38800000u ? subnormal : normal < 0x7cu ? normal : 0x7cu;
+  return sign | (a > 0x7f800000u ? 0x7eu : number);
 }
 // Halves round up (ggml-impl.h: ggml_fp32_to_ue4m3); nothing positive gives 0, what would need exponent 15 gives 0x7E; a subnormal
 // does not carry into the normal numbers.

@@ -112,20 +112,24 @@ struct Reciprocal {
   }
 };
 struct Quotient {
-  // The reciprocal where quotients that matter and their remainders are normal numbers, else 0.
+  // Both sides of a quotient are multiplied by it, so that its parts are normal numbers wherever they matter.
+  KV_DEVICE static float unit(float d) {
+    return absolute(d) < 0x1p-60f ? 0x1p100f : absolute(d) > 0x1p60f ? 0x1p-100f : 1.f;
+  }
   template <class R>
   KV_DEVICE static float factor(float d, float) {
-    return absolute(d) >= 0x1p-60f && absolute(d) <= 0x1p60f ? div_rn(1.f, d) : 0.f;
+    return div_rn(1.f, mul_rn(d, unit(d)));
   }
   // Correctly rounded: two corrections of x times the correctly rounded reciprocal (P. Markstein, IBM J. Res. Dev. 34, 1990). A quotient
-  // below 2^-30 may miss its last bits, and rounds to the code of 0 with or without them.
+  // below 2^-30 may miss its last bits, and rounds to the code of 0 with or without them; one above 2^80 is beyond all codes.
   template <class R, class Codes>
   KV_DEVICE static u32 code(float x, float d, float factor) {
-    if (factor == 0.f) return Codes::code(d != 0.f ? div_rn(x, d) : 0.f);
-    const float first = mul_rn(x, factor);
-    if (!(absolute(first) > 0.f && absolute(first) < 0x1p100f)) return Codes::code(div_rn(x, d));  // -0, infinity, NaN
-    const float second = fma_rn(fma_rn(-first, d, x), factor, first);
-    return Codes::code(fma_rn(fma_rn(-second, d, x), factor, second));
+    const float dividend = mul_rn(x, unit(d)), divisor = mul_rn(d, unit(d)), first = mul_rn(dividend, factor);
+    const float second = fma_rn(fma_rn(-first, divisor, dividend), factor, first);
+    const float third = fma_rn(fma_rn(-second, divisor, dividend), factor, second);
+    const bool is_number =
+        absolute(first) > 0.f && absolute(first) < 0x1p100f;  // else -0, infinity, NaN are as they are
+    return Codes::code(d == 0.f ? 0.f : is_number ? third : first);
   }
 };
 struct Ratio {  // by the largest magnitude, not by d

@@ -143,6 +143,11 @@ inline bool any(bool v, KV_SITE) { return ballot(v, file, line) != 0; }
 inline float fma_rn(float a, float b, float c) { return __builtin_fmaf(a, b, c); }
 inline float mul_rn(float a, float b) { return a * b; }  // the host compiler runs with -ffp-contract=off
 inline float add_rn(float a, float b) { return a + b; }
+inline float add_rz(float a, float b) {
+  const double sum = double(a) + b;
+  const float near = float(sum);
+  return __builtin_fabs(double(near)) > __builtin_fabs(sum) ? float_of(bits_of(near) - 1) : near;
+}
 inline float div_rn(float a, float b) { return a / b; }
 inline float sqrt_rn(float a) { return __builtin_sqrtf(a); }
 inline float absolute(float a) { return __builtin_fabsf(a); }

@@ -37,6 +37,12 @@ TEST_CASE("quotients are those of a division") {
 TEST_CASE("quotients at the ends of the range") {
   for (const float d : {0x1p-149f, 0x1p-126f, 0x1p-61f, 0x1p61f, 3.4e38f})
     for (const float x : {d, -d / 2, d * 0.75f, 0.f}) CHECK(quotient(x, d) == kv::bits_of(x / d));
+  for (const float x : {0x1p30f, -0x1p127f, INFINITY}) {  // beyond all codes, whatever is left of it
+    const float q = kv::float_of(quotient(x, 0x1p-61f));
+    CHECK(std::fabs(q) >= 0x1p80f);
+    CHECK(std::signbit(q) == std::signbit(x));
+  }
+  CHECK(quotient(-0.f, 2.f) == kv::bits_of(-0.f));
   CHECK(quotient(1.f, 0.f) == kv::bits_of(0.f));
   CHECK(quotient(1.f, INFINITY) == kv::bits_of(0.f));
   CHECK(std::isnan(kv::float_of(quotient(INFINITY, INFINITY))));
