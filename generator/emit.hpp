@@ -10,7 +10,7 @@
 namespace kvjit {
 
 Source emit_decode(const DecodePlan& plan, const Registry& registry);
-Source emit_merge(const DecodePlan& plan, const Registry& registry);  // of plans that do not finish themselves
+Source emit_merge(const DecodePlan& plan, const Registry& registry);  // of plans that leave parts
 Source emit_rotate(const Problem& problem, bool is_inverse, const Registry& registry);
 Source emit_reference(const Problem& problem, const Registry& registry);
 Source emit_merge_parts(const Problem& problem, const Registry& registry);  // of features with lse

@@ -229,12 +229,6 @@ std::string load_bits_of(Element type) {
       word, value);
 }
 
-// The map between callers and inner rows of one side: struct KeyDomain or ValueDomain, for formats/inner.cuh.
-void write_domain_struct(Writer& w, const Format& f, int head_dim, bool goes_back, const std::string& prefix) {
-  write_domain(w, f, goes_back, prefix);
-  w.line("struct {}Domain {{\n{}\n}};\n", prefix, domain_members(f, head_dim, prefix));
-}
-
 // How rows of one side are stored: struct KeyWriter or ValueWriter, for formats/write.cuh.
 void write_writer(Writer& w, const SidePlan& side, int head_dim, const std::string& type, const Paging& paging) {
   const std::string stored = type + "Format", encoder = type + "Encoder";
@@ -287,16 +281,14 @@ Source emit_decode(const DecodePlan& plan, const Registry& registry) {
       "  static constexpr int kQueryDim = {}, kQueryStored = {};  // of a row of Q, as given and before its residual",
       plan.rotates_queries || plan.k.pad_bytes > 0 ? plan.head_dim : plan.k.inner_dim,
       plan.rotates_queries ? plan.k.format.stored_dim(plan.head_dim) : plan.k.inner_dim);
-  w.line("  static constexpr int kOutputDim = {}, kOutputStored = {};  // of a row of the output, likewise",
-         plan.rotates_output || plan.v.pad_bytes > 0 ? plan.head_dim_v : plan.v.inner_dim,
-         plan.rotates_output ? plan.v.format.stored_dim(plan.head_dim_v) : plan.v.inner_dim);
+  write_output_dims(w, plan);
   w.line("  static constexpr int kGroup = {}, kRows = {}, kColumnBlocks = {}, kQueryParts = {};", plan.group, plan.rows,
          plan.column_blocks, plan.query_parts);
   w.line("  static constexpr int kTurns = {}, kAllRows = {};", plan.turns, plan.all_rows());
   w.line("  static constexpr bool kHoldQueries = {}, kHasIntegerKeys = {}, kScalesQueries = {};",
          flag(plan.hold_queries), flag(plan.has_integer_keys), flag(plan.scales_queries));
-  w.line("  static constexpr bool kRotatesQueries = {}, kFinishes = {}, kRotatesOutput = {};",
-         flag(plan.rotates_queries), flag(plan.finishes), flag(plan.rotates_output));
+  w.line("  static constexpr bool kRotatesQueries = {}, kFinishes = {}, kLeavesParts = {}, kRotatesOutput = {};",
+         flag(plan.rotates_queries), flag(plan.finishes), flag(plan.leaves_parts()), flag(plan.rotates_output));
   w.line("  static constexpr int kWarps = {}, kThreads = {}, kStages = {}, kTile = {}, kSubtiles = {};", plan.warps,
          plan.threads(), plan.stages, plan.tile, plan.subtiles);
   w.line("  static constexpr int kTeam = {}, kValueShare = {}, kOwnBlocks = {};", plan.team, plan.value_share,

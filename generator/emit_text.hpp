@@ -93,7 +93,11 @@ int writer_bytes(const Format& f, int head_dim);
 // prefix: of the names, where a kernel has two.
 void write_domain(Writer& w, const Format& format, bool goes_back, const std::string& prefix = "Plan");
 std::string domain_members(const Format& format, int head_dim, const std::string& prefix = "Plan");
+// The same as a struct of its own: KeyDomain or ValueDomain.
+void write_domain_struct(Writer& w, const Format& format, int head_dim, bool goes_back, const std::string& prefix);
 void domain_fragments(Writer& w, const Format& format);
+// Members of the plans that write rows of output.
+void write_output_dims(Writer& w, const DecodePlan& plan);
 
 // `using <type> = ...` and the data behind it, whose names derive from `type`; and the fragment that it needs.
 void write_rotation(Writer& w, const Rotation& rotation, const std::string& type = "PlanRotation",

@@ -140,6 +140,7 @@ struct DecodePlan {
   bool hold_queries = false;    // fragments of Q stay in registers
   bool has_integer_keys = false;
   // One launch: queries into K's domain before, parts of a pair to rows of output after, and those out of V's domain.
+  // What is not finished at once is left for `merge`, which then rotates.
   bool rotates_queries = false, finishes = false, rotates_output = false;
   int warps = 0, stages = 0, tile = 0;
   int subtiles = 1;  // of 16 tokens, taken together
@@ -158,6 +159,9 @@ struct DecodePlan {
   std::vector<int> key_order, value_order;
   std::vector<Decision> decisions;
   int threads() const { return warps * 32; }
+  // Of 128 sums of a row, that a warp of a block takes to put the parts of a pair together, 16 at once.
+  int merge_steps() const { return (rows + warps - 1) / warps * ((v.inner_dim + 127) / 128); }
+  bool leaves_parts() const { return !finishes || merge_steps() > 1; }
   int all_rows() const { return group * query_length; }
   int own_blocks() const { return column_blocks / (team / value_share); }  // of columns, a warp
   int sums() const {

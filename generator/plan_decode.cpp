@@ -214,6 +214,13 @@ Result<DecodePlan> plan_decode(const Problem& problem, const Tuning& tuning) {
                    where(problem.v.is_transformed(), plan.rotates_output)),
        problem.fuse ? "what is dense is rotated once for all blocks" : "fuse = false",
        {}});
+  if (plan.finishes && plan.leaves_parts())
+    plan.decisions.push_back({"merge",
+                              "fused, or a launch of its own",
+                              fmt::format("parts of a pair are put together by the last block that has one, each warp "
+                                          "in {} steps or more; by a launch of its own where that takes longer",
+                                          plan.merge_steps()),
+                              {}});
   return plan;
 }
 

@@ -196,11 +196,15 @@ Result<ProgramSource> make_tuned(const Problem& problem, const Registry& registr
   add_features(problem, registry, program);
   program.rotates_queries = decode.rotates_queries;
   program.finishes = decode.finishes;
+  program.merge_steps = decode.merge_steps();
   program.appends = decode.appends;
   program.rotates_output = decode.rotates_output;
   program.kernels[Role::attend] = emit_decode(decode, registry);
   program.kernels[Role::attend].may_overlap = !problem.checks && problem.arch.has("programmatic_launch");
-  if (!decode.finishes) program.kernels[Role::merge] = emit_merge(decode, registry);
+  if (decode.leaves_parts()) {
+    program.kernels[Role::merge] = emit_merge(decode, registry);
+    program.kernels[Role::merge].may_overlap = program.kernels[Role::attend].may_overlap;
+  }
   program.decisions.push_back(
       {"rotation",
        fmt::format("{} before, {} after", program.k.is_transformed ? problem.k.rotation.name : "none",

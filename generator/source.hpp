@@ -34,7 +34,7 @@ struct Source {
 enum class Role {
   rotate_q,    // Q before: of `reference`, and of `attend` unless that rotates itself
   attend,      // decode
-  merge,       // its partial results by log-sum-exp, unless it does that itself
+  merge,       // its partial results by log-sum-exp, where it does not do that itself
   rotate_out,  // the output after: as rotate_q
   reference,   // the readable one, same inputs as attend, one launch, no split
   quantise_k,
@@ -89,7 +89,10 @@ struct ProgramSource {
   int rows = 0,
       turns = 1;        // of q_heads_per_kv * query_length query rows, those that a block takes at once; and how often
   int tile_tokens = 0;  // granule in which blocks share the tokens
-  bool rotates_queries = false, finishes = false, rotates_output = false;  // what `attend` does beside attending
+  // What `attend` does beside attending. What it finishes, or leaves for `merge`, is rotated by the one that makes rows of output of it.
+  bool rotates_queries = false, finishes = false, rotates_output = false;
+  int merge_steps =
+      1;  // where it finishes: of 128 sums of a row, that a warp takes for the parts of a pair; above 1 `merge` may do it
   bool checks = false;   // calls bring a record of what was out of range
   bool appends = false;  // `attend` stores the newest tokens, which calls bring
   SideFacts k, v;

@@ -49,14 +49,15 @@ struct AttentionArgs {
   // accumulators; [slot][rows][2]: maximum (base 2), denominator. Slots: Work::slot.
   float* partial;
   float* partial_state;
-  // decode, fused: parts of a pair that are done, by the pair's first block and the warp; zero before and after a call
+  // decode, fused: parts of a pair that are done, by the pair's first block and the warp; zero before and after a call. Null, where the
+  // plan allows that: parts are left for `merge`.
   u32* arrivals;
   Rows out;           // f32 of V's inner dimension when rotate_out follows, else the plan's out type
   float scale_log2;   // softmax scale times log2(e): scores are base-2 exponents; times K's tensor scale
   float value_scale;  // V's tensor scale
 };
 
-// merge, of a decode call that is not fused. grid: (rows, kv_heads, sequences).
+// merge, of what decode left. grid: (rows times the blocks of a row, kv_heads, sequences).
 struct MergeArgs {
   const float* partial;
   const float* partial_state;

@@ -138,29 +138,38 @@ KV_DEVICE void store_row(int row, int at, const RowSums& sum) {
   }
 }
 
-// The warp's rows from shared memory to the output, out of V's domain where the plan fuses that.
+// Where a row of output begins, in elements.
+template <class Plan>
+KV_DEVICE i64 row_place(const Rows& out, int sequence, const Turn<Plan>& turn, int row) {
+  return sequence * out.sequence_stride + turn.query(row) * out.query_stride +
+         i64(turn.query_head(row)) * out.head_stride;
+}
+
+// A warp's row from shared memory to the output, out of V's domain where the plan fuses that.
+template <class Plan>
+KV_DEVICE void write_row(const Rows& out, i64 to, SharedAddress from) {
+  constexpr int kPerLane = Plan::kOutputStored / 32;
+  float x[kPerLane];
+  [[maybe_unused]] float second[kPerLane];
+  KV_UNROLL
+  for (int e = 0; e < kPerLane; ++e) {
+    const SharedAddress at = from + (e * 32 + lane()) * 4;
+    x[e] = float_of(load_shared_u32(at));
+    if constexpr (Plan::kValueDim > Plan::kOutputStored)
+      second[e] = float_of(load_shared_u32(at + Plan::kOutputStored * 4));
+  }
+  if constexpr (Plan::kRotatesOutput) from_inner<typename Plan::ValueDomain>(x, second);
+  KV_UNROLL
+  for (int e = 0; e < kPerLane; ++e)
+    if (e * 32 + lane() < Plan::kOutputDim) Plan::store(out.data, to + e * 32 + lane(), x[e]);
+}
 template <class Plan>
 KV_DEVICE void write_rows(const AttentionArgs& args, const Part& part) {
-  constexpr int kPerLane = Plan::kOutputStored / 32;
   const Turn<Plan> turn(part.head);
   KV_NO_UNROLL
-  for (int row = warp(); row < Plan::kRows && turn.has(row); row += Plan::kWarps) {
-    float x[kPerLane];
-    [[maybe_unused]] float second[kPerLane];
-    KV_UNROLL
-    for (int e = 0; e < kPerLane; ++e) {
-      const SharedAddress at = WarpSums<Plan>::kRowsAt + (row * Plan::kValueDim + e * 32 + lane()) * 4;
-      x[e] = float_of(load_shared_u32(at));
-      if constexpr (Plan::kValueDim > Plan::kOutputStored)
-        second[e] = float_of(load_shared_u32(at + Plan::kOutputStored * 4));
-    }
-    if constexpr (Plan::kRotatesOutput) from_inner<typename Plan::ValueDomain>(x, second);
-    const i64 to = part.sequence * args.out.sequence_stride + turn.query(row) * args.out.query_stride +
-                   i64(turn.query_head(row)) * args.out.head_stride;
-    KV_UNROLL
-    for (int e = 0; e < kPerLane; ++e)
-      if (e * 32 + lane() < Plan::kOutputDim) Plan::store(args.out.data, to + e * 32 + lane(), x[e]);
-  }
+  for (int row = warp(); row < Plan::kRows && turn.has(row); row += Plan::kWarps)
+    write_row<Plan>(args.out, row_place<Plan>(args.out, part.sequence, turn, row),
+                    WarpSums<Plan>::kRowsAt + row * Plan::kValueDim * 4);
 }
 
 template <class Plan>
@@ -180,6 +189,21 @@ KV_DEVICE bool is_last(u32* arrivals, int parts) {
   require(before < u32(parts));  // else the counters were not zero when the call began
   if (before + 1 != u32(parts)) return false;
   if (lane() == 0) *arrivals = 0;
+  return true;
+}
+
+// The warp's rows of a pair to shared memory, if all its parts are there by now: true then. Of several steps a warp takes all parts in a
+// line; where there are many, the host leaves them to `merge`.
+template <class Plan, class Args, class Work>
+KV_DEVICE bool merge_line(const Args& args, const Work& work, const Part& part, int first, int parts) {
+  if (!is_last<Plan>(args.arrivals + first * kMostBlockWarps + warp(), parts)) return false;
+  const i64 slot = work.slot(first, part.sequence, part.head);
+  for_each_item<Plan>([&](int row, int at) {
+    const auto end = row_end<Plan>(args, part, row);
+    const RowSums sum =
+        sum_rows<kPartsAtOnce>(parts, [&](int p) { return load_partial<Plan>(args, slot + p, row, at); });
+    store_row<Plan>(row, at, end.of(sum, at == 0));
+  });
   return true;
 }
 
@@ -203,16 +227,10 @@ KV_DEVICE void finish_part(const Args& args, const Work& work, const Part& part,
   });
   if constexpr (Plan::kFinishes) {
     if (!is_whole) {
+      if (Plan::kLeavesParts && !args.arrivals) return;  // for `merge`
       const int first = work.block_of(part.pair_begin),
                 parts = work.block_of(part.pair_begin + part.tiles - 1) - first + 1;
-      if (!is_last<Plan>(args.arrivals + first * kMostBlockWarps + warp(), parts)) return;
-      const i64 first_slot = work.slot(first, part.sequence, part.head);
-      for_each_item<Plan>([&](int row, int at) {
-        const auto end = row_end<Plan>(args, part, row);
-        const RowSums sum =
-            sum_rows<kPartsAtOnce>(parts, [&](int p) { return load_partial<Plan>(args, first_slot + p, row, at); });
-        store_row<Plan>(row, at, end.of(sum, at == 0));
-      });
+      if (!merge_line<Plan>(args, work, part, first, parts)) return;
     }
     sync_warp();
     write_rows<Plan>(args, part);

@@ -1,31 +1,76 @@
-// merge: the parts of each (sequence, KV head) pair that decode left become its rows of output, where the plan does not fuse that.
-// One block a row of V's inner dimension. A row without any token gives zeros.
+// merge: the parts of (sequence, KV head) pairs that decode left become rows of output, in a launch of their own. A block has 128
+// neighbouring sums of a row, or the whole row where that goes back from V's domain here; its warps share the parts. They are added up in
+// the order of the warps, so the same call gives the same bits. A row without any token gives zeros.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include "kernels/decode_merge.cuh"
 
 namespace kv {
 
+// What each warp has added up, in shared memory: [warp][lane] of four sums, and [warp] of state.
+template <class Plan>
+struct WarpParts {
+  static constexpr int kStatesAt = Plan::kThreads * 16, kRowAt = kStatesAt + Plan::kThreads / 32 * 8;
+
+  KV_DEVICE static void store(const RowSums& sum) {
+    store_shared_u128(thread() * 16, bits_of(sum.x[0]), bits_of(sum.x[1]), bits_of(sum.x[2]), bits_of(sum.x[3]));
+    if (lane() != 0) return;
+    store_shared_u32(kStatesAt + warp() * 8, bits_of(sum.top));
+    store_shared_u32(kStatesAt + warp() * 8 + 4, bits_of(sum.denominator));
+  }
+  KV_DEVICE static RowSums load(int warp) {
+    u32 state[2], words[4];
+    load_shared_u64(state, kStatesAt + warp * 8);
+    load_shared_u128(words, (warp * 32 + lane()) * 16);
+    return {float_of(state[0]),
+            float_of(state[1]),
+            {float_of(words[0]), float_of(words[1]), float_of(words[2]), float_of(words[3])}};
+  }
+};
+
+// grid: (rows times the blocks of a row, pairs of a sequence, sequences).
 template <class Plan, class Args>
 KV_DEVICE void merge(const Args& args) {
-  const int row = block_x();
+  using W = WarpParts<Plan>;
+  constexpr int kSlices = Plan::kSlices, kShares = Plan::kThreads / 32 / kSlices,
+                kRowBlocks = (Plan::kValueDim + 127) / 128 / kSlices;  // blocks of a row
+  constexpr int kAtOnce = 8;                                           // parts of a warp: its share is about as many
+  release_successor();
+  const int row = block_x() / kRowBlocks, slice = warp() % kSlices, share = warp() / kSlices;
+  const int at = (block_x() % kRowBlocks * kSlices + slice) * 128 + lane() * 4;  // the lane's sums of the row
   const Turn<Plan> turn(block_y());
-  if (!turn.has(row)) return;  // the whole block
-  const i64 to = block_z() * args.out.sequence_stride + turn.query(row) * args.out.query_stride +
-                 turn.query_head(row) * args.out.head_stride;
+  int order[4];
+  KV_UNROLL
+  for (int j = 0; j < 4; ++j) order[j] = Plan::value_order(at < Plan::kValueDim ? at + j : 0);
+  wait_for_predecessor();
   const auto work = work_of<Plan>(args);
   const Part pair = work.pair(block_z(), block_y());
   const int first = work.block_of(pair.pair_begin), parts = work.block_of(pair.pair_begin + pair.tiles - 1) - first + 1;
-  const auto end = row_end<Plan>(args, pair, row);
-  for (int i = thread() * 4; i < Plan::kValueDim; i += Plan::kThreads * 4) {
-    const RowSums all = sum_rows<kPartsAtOnce>(
-        parts, [&](int p) { return load_partial<Plan>(args, work.slot(first + p, pair.sequence, pair.head), row, i); });
-    const RowSums sum = end.of(all, i == 0);
+  if (!turn.has(row) || (Plan::kSkipsWhole && parts == 1)) return;  // the whole block
+
+  if (at < Plan::kValueDim) {
+    const int begin = parts * share / kShares, count = parts * (share + 1) / kShares - begin;
+    const i64 slot = work.slot(first + begin, pair.sequence, pair.head);
+    W::store(sum_rows<kAtOnce>(count, [&](int p) { return load_partial<Plan>(args, slot + p, row, at); }));
+  }
+  sync_block();
+  const i64 to = row_place<Plan>(args.out, pair.sequence, turn, row);
+  if (share == 0 && at < Plan::kValueDim) {
+    const RowSums all = sum_rows<kShares>(kShares, [&](int s) { return W::load(s * kSlices + slice); });
+    const RowSums sum = row_end<Plan>(args, pair, row).of(all, at == 0);
+    const float inverse = sum.inverse();
     KV_UNROLL
     for (int j = 0; j < 4; ++j) {
-      const int d = Plan::value_order(i + j);
-      if (d < Plan::kOutputDim) Plan::store(args.out.data, to + d, sum.x[j] * sum.inverse());
+      const float x = sum.x[j] * inverse;
+      if constexpr (Plan::kRotatesOutput)
+        store_shared_u32(W::kRowAt + order[j] * 4, bits_of(x));
+      else if (order[j] < Plan::kOutputDim)
+        Plan::store(args.out.data, to + order[j], x);
     }
+  }
+  if constexpr (Plan::kRotatesOutput) {
+    sync_block();
+    if (warp() == 0) write_row<Plan>(args.out, to, W::kRowAt);
   }
 }
 

@@ -182,11 +182,11 @@ struct KeyDomain {
 struct Plan {
   static constexpr int kKeyDim = 64, kValueDim = 64;
   static constexpr int kQueryDim = 64, kQueryStored = 64;  // of a row of Q, as given and before its residual
-  static constexpr int kOutputDim = 64, kOutputStored = 64;  // of a row of the output, likewise
+  static constexpr int kOutputDim = 64, kOutputStored = 64;  // of a row of the output, and before its residual
   static constexpr int kGroup = 1, kRows = 1, kColumnBlocks = 1, kQueryParts = 1;
   static constexpr int kTurns = 1, kAllRows = 1;
   static constexpr bool kHoldQueries = true, kHasIntegerKeys = false, kScalesQueries = true;
-  static constexpr bool kRotatesQueries = true, kFinishes = true, kRotatesOutput = false;
+  static constexpr bool kRotatesQueries = true, kFinishes = true, kLeavesParts = false, kRotatesOutput = false;
   static constexpr int kWarps = 12, kThreads = 384, kStages = 4, kTile = 16, kSubtiles = 1;
   static constexpr int kTeam = 1, kValueShare = 1, kOwnBlocks = 1;
   static constexpr bool kSharesBases = false;

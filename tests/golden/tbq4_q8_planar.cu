@@ -193,11 +193,11 @@ struct KeyDomain {
 struct Plan {
   static constexpr int kKeyDim = 128, kValueDim = 128;
   static constexpr int kQueryDim = 128, kQueryStored = 128;  // of a row of Q, as given and before its residual
-  static constexpr int kOutputDim = 128, kOutputStored = 128;  // of a row of the output, likewise
+  static constexpr int kOutputDim = 128, kOutputStored = 128;  // of a row of the output, and before its residual
   static constexpr int kGroup = 4, kRows = 4, kColumnBlocks = 1, kQueryParts = 1;
   static constexpr int kTurns = 1, kAllRows = 4;
   static constexpr bool kHoldQueries = true, kHasIntegerKeys = false, kScalesQueries = true;
-  static constexpr bool kRotatesQueries = true, kFinishes = true, kRotatesOutput = false;
+  static constexpr bool kRotatesQueries = true, kFinishes = true, kLeavesParts = false, kRotatesOutput = false;
   static constexpr int kWarps = 12, kThreads = 384, kStages = 2, kTile = 32, kSubtiles = 2;
   static constexpr int kTeam = 1, kValueShare = 1, kOwnBlocks = 1;
   static constexpr bool kSharesBases = false;

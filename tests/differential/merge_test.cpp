@@ -1,0 +1,46 @@
+// Parts of a pair that decode leaves for a launch of merge, on the CPU back-end: of many rows and of wide ones, by the number of parts.
+// SPDX-License-Identifier: MIT
+#include "tests/differential/harness.hpp"
+
+namespace kvjit::test {
+namespace {
+
+constexpr unsigned kCompileThreads = 2;
+
+std::vector<std::string> families(const Trial::Outcome& outcome) {
+  std::vector<std::string> names;
+  for (const std::string& name : outcome.report.kernels) names.push_back(name.substr(0, name.find('.')));
+  return names;
+}
+
+TEST_CASE("many parts of many or wide rows: put together by a launch of their own, which rotates") {
+  // One KV head of a latent cache; rows of a team that come back from V's domain; rows that take turns.
+  const Case wide{"q8_0", "q4_0", 576, 16, 1, Layout::rows, false, 512},
+      team{"kv4", "tbq4_0", 128, 16, 2, Layout::planar, true}, turns{"f16", "kv3", 128, 16, 5, Layout::planar, true};
+  const auto context = open_context(DeviceKind::cpu);
+  std::vector<Planned> all;
+  for (const Case& test : {wide, team, turns})
+    all.push_back(planned(registry(), test, context->backend()->facts().arch));
+  warm_up(context, all, kCompileThreads);
+  for (const Planned& one : all) {
+    INFO(one.test.name());
+    constexpr int kSequences = 2, kTokens = 530;
+    Planned within = one;
+    within.source.merge_steps = 1;  // nothing is left, whatever it takes
+    Judge judge(context, one, kSequences, kTokens), other(context, within, kSequences, kTokens);
+    const int pairs = kSequences * kKvHeads * one.source.turns;
+    // A tile each: 34 parts of a pair, and where lengths are ragged fewer or more.
+    for (const auto& lengths : {std::vector<int>{}, std::vector<int>{kTokens, 0}, std::vector<int>{33, kTokens}}) {
+      const Trial::Call many{kTokens, lengths, kMostBlocks, false}, whole{kTokens, {}, pairs, false};
+      const auto left = must(judge.attend(many)), merged = must(other.attend(many));
+      CHECK(families(left) == std::vector<std::string>{"decode", "merge"});
+      CHECK(families(merged) == std::vector<std::string>{"decode"});
+      CHECK(families(must(judge.attend(whole))) == std::vector<std::string>{"decode"});
+      CHECK(judge.check(many) == left.out);
+      CHECK(relative_error(left.out, merged.out) <= 1e-6);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace kvjit::test
