@@ -47,6 +47,7 @@ KV_DEVICE void merge(const Args& args) {
   const Part pair = work.pair(block_z(), block_y());
   const int first = work.block_of(pair.pair_begin), parts = work.block_of(pair.pair_begin + pair.tiles - 1) - first + 1;
   if (!turn.has(row) || (Plan::kSkipsWhole && parts == 1)) return;  // the whole block
+  const auto end = row_end<Plan>(args, pair, row);
 
   if (at < Plan::kValueDim) {
     const int begin = parts * share / kShares, count = parts * (share + 1) / kShares - begin;
@@ -57,7 +58,7 @@ KV_DEVICE void merge(const Args& args) {
   const i64 to = row_place<Plan>(args.out, pair.sequence, turn, row);
   if (share == 0 && at < Plan::kValueDim) {
     const RowSums all = sum_rows<kShares>(kShares, [&](int s) { return W::load(s * kSlices + slice); });
-    const RowSums sum = row_end<Plan>(args, pair, row).of(all, at == 0);
+    const RowSums sum = end.of(all, at == 0);
     const float inverse = sum.inverse();
     KV_UNROLL
     for (int j = 0; j < 4; ++j) {

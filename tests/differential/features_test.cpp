@@ -233,7 +233,7 @@ constexpr Mutation kMutations[] = {
     {0, "features/range.cuh", "+ kRight + 1, length", "+ kRight, length"},
     {0, "features/sinks.cuh", "total.denominator * keep + exp2_fast(end.sink - top)", "total.denominator * keep"},
     {0, "features/sinks.cuh", "total.keep *= keep;", ""},
-    {2, "kernels/merge.cuh", "end.of(all, i == 0)", "all"},
+    {2, "kernels/merge.cuh", "end.of(all, at == 0)", "all"},
     {0, "features/lse.cuh", "* kLn2 :", ":"},
     {2, "kernels/decode_features.cuh", "float(softmax.base[n][i % 2])", "0.f"},
     {0, "kernels/decode_features.cuh", "loaded.of[kLoadsAhead ? i : 0]", "loaded.of[0]"},
