@@ -207,6 +207,34 @@ KV_DEVICE bool merge_line(const Args& args, const Work& work, const Part& part, 
   return true;
 }
 
+// Of one step: groups of kPartsAtOnce parts become parts themselves, each by the last warp of its group, up to the one group of all.
+template <class Plan, class Args, class Work>
+KV_DEVICE bool merge_groups(const Args& args, const Work& work, const Part& part, int first, int parts) {
+  static_assert(Plan::kRows <= Plan::kWarps && Plan::kValueDim <= 128, "a warp has one step");
+  const int row = warp(), at = lane() * 4;
+  const i64 slot = work.slot(first, part.sequence, part.head);
+  const auto end = row_end<Plan>(args, part, row);
+  int own = block_x() - first, apart = 1;  // which of the parts; how many slots they are apart
+  KV_NO_UNROLL
+  for (int level = 0; true; ++level) {
+    const int begin = own / kPartsAtOnce * kPartsAtOnce,
+              count = parts - begin < kPartsAtOnce ? parts - begin : kPartsAtOnce;
+    // Groups begin at multiples of kPartsAtOnce blocks, so counters of other levels are free between them.
+    if (!is_last<Plan>(args.arrivals + (first + begin * apart + level) * kMostBlockWarps + warp(), count)) return false;
+    const bool is_top = parts <= kPartsAtOnce;
+    RowSums sum;
+    if (at < Plan::kValueDim) {
+      sum = sum_rows<kPartsAtOnce>(
+          count, [&](int p) { return load_partial<Plan>(args, slot + i64(begin + p) * apart, row, at); });
+      if (is_top) store_row<Plan>(row, at, end.of(sum, at == 0));
+    }
+    if (is_top) return true;
+    sync_warp();  // every lane has read what is written now
+    if (at < Plan::kValueDim) write_partial<Plan>(args, slot + i64(begin) * apart, row, at, sum);
+    own /= kPartsAtOnce, parts = (parts + kPartsAtOnce - 1) / kPartsAtOnce, apart *= kPartsAtOnce;
+  }
+}
+
 // All warps, when their tiles of a part are done.
 template <class Plan, class Args, class Work>
 KV_DEVICE void finish_part(const Args& args, const Work& work, const Part& part, const Outputs<Plan>& o,
@@ -230,7 +258,11 @@ KV_DEVICE void finish_part(const Args& args, const Work& work, const Part& part,
       if (Plan::kLeavesParts && !args.arrivals) return;  // for `merge`
       const int first = work.block_of(part.pair_begin),
                 parts = work.block_of(part.pair_begin + part.tiles - 1) - first + 1;
-      if (!merge_line<Plan>(args, work, part, first, parts)) return;
+      if constexpr (Plan::kLeavesParts) {
+        if (!merge_line<Plan>(args, work, part, first, parts)) return;
+      } else {
+        if (!merge_groups<Plan>(args, work, part, first, parts)) return;
+      }
     }
     sync_warp();
     write_rows<Plan>(args, part);

@@ -47,7 +47,7 @@ TEST_CASE("any number of blocks over ragged lengths, the same bits each time") {
   }
 }
 
-// kPartsAtOnce is 16; a tile each makes 66 parts.
+// kPartsAtOnce is 16: groups of parts become parts themselves. A tile each makes 66 parts.
 TEST_CASE("more parts of a pair than are loaded at once") {
   const auto context = open_context(DeviceKind::cpu), shuffled = open_context(DeviceKind::cpu, 7);
   constexpr int kTokens = 2100;
@@ -59,6 +59,20 @@ TEST_CASE("more parts of a pair than are loaded at once") {
       const Trial::Call call{0, {kTokens}, blocks, false};
       CHECK(must(again.attend(call)).out == judge.check(call));
     }
+  }
+}
+
+// Groups of groups of 16.
+TEST_CASE("more parts of a pair than are loaded at once twice") {
+  const auto context = open_context(DeviceKind::cpu);
+  const Planned one = planned_for(context, kRows);
+  const int tokens = 300 * one.source.tile_tokens;
+  Caller caller(context, one, {1, 1, tokens});
+  for (const int blocks : {300, 256, 257, 17, 16}) {
+    const Caller::Shape shape{1, tokens, blocks, {}};
+    CHECK(must(caller.run(shape)).blocks == blocks);
+    CHECK(caller.error(shape) <= kMaxKernelError);
+    CHECK(caller.counters_are_zero());
   }
 }
 
@@ -78,6 +92,10 @@ TEST_CASE("the order in which blocks finish does not change a bit") {
     const Trial::Call call{0, kLengths, blocks, false};
     CHECK(mirror.check(call) == must(judge.attend(call)).out);
   }
+  constexpr int kTokens = 2100;
+  Judge many(context, forwards, 1, kTokens), many_mirrored(context, backwards, 1, kTokens);
+  const Trial::Call call{0, {kTokens}, kMostBlocks, false};
+  CHECK(many_mirrored.check(call) == must(many.attend(call)).out);
 }
 
 // What ran, by the first words of its name: "rotate.forward", "decode" ...
