@@ -92,6 +92,27 @@ std::vector<Case> every_format(Layout layout) {
   return cases;
 }
 
+TEST_CASE("many parts of a pair: in groups, or by a launch of their own") {
+  const auto device = gpu();
+  constexpr int kTokens = 8192;
+  struct Example {
+    Case test;
+    std::size_t launches;
+  };
+  const std::vector<Example> examples = {{{"kv4", "tbq4_0", 128, 8, 1, Layout::planar}, 1},
+                                         {{"q8_0", "q4_0", 576, 16, 1, Layout::rows, false, 512}, 2},
+                                         {{"kv4", "tbq4_0", 128, 16, 5, Layout::planar, true}, 2}};
+  for (const Example& example : examples) {
+    const Planned one = planned(registry(), example.test, device->backend()->facts().arch);
+    Judge judge(device, one, 1, kTokens);
+    const Trial::Call call{kTokens, {}, 0, false};
+    const auto out = judge.check(call);
+    const auto again = must(judge.attend(call));
+    CHECK_MESSAGE(again.out == out, one.test.name(), ": other bits the second time");
+    CHECK_MESSAGE(again.report.kernels.size() == example.launches, one.test.name());
+  }
+}
+
 TEST_CASE("every format with itself, planar") { compare(every_format(Layout::planar), {0}, false); }
 
 TEST_CASE("every format with itself, rows") { compare(every_format(Layout::rows), {3}, false); }
