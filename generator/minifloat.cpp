@@ -56,7 +56,7 @@ float float_from_bf16(std::uint16_t b) { return std::bit_cast<float>(std::uint32
 
 std::uint8_t e4m3_from_float(float x) {
   const std::uint8_t sign = std::signbit(x) ? 0x80 : 0;
-  if (std::isnan(x)) return sign | 0x7F;
+  if (std::isnan(x)) return 0x7F;  // as machines convert
   if (std::fabs(x) >= 448) return sign | 0x7E;
   return std::uint8_t(sign | std::min(round_to_fields(std::fabs(x), 3, -6), 0x7E));
 }

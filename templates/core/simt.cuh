@@ -186,6 +186,20 @@ KV_DEVICE void f16x4_from_e4m3x4(u32* h, u32 bytes) {
 #endif
 }
 
+// The nearest E4M3FN number, halves to even; saturates, and any NaN is 0x7F (9.7.9.21). Where the machine does not have it, formats/minifloat.cuh
+// computes the same.
+#if __CUDA_ARCH__ >= 890
+constexpr bool kConvertsToE4m3 = true;
+KV_DEVICE u32 convert_to_e4m3(float f) {
+  u16 r;
+  asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(r) : "f"(0.f), "f"(f));
+  return r;
+}
+#else
+constexpr bool kConvertsToE4m3 = false;
+KV_DEVICE u32 convert_to_e4m3(float) { return 0; }
+#endif
+
 // Bytes. permute: byte i of the result is byte (selector >> 4i & 7) of {a, b} (9.7.8.7).
 KV_DEVICE u32 permute(u32 a, u32 b, u32 selector) { return __byte_perm(a, b, selector); }
 // The same by the lower four nibbles of a selector, none above 7 (which is not checked); and by nibbles all above 7: then each byte

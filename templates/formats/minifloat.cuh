@@ -1,4 +1,4 @@
-// Small floats as cache formats store them, by integer arithmetic: every GPU and the CPU compute the same bits.
+// Small floats as cache formats store them: every GPU and the CPU compute the same bits, by integer arithmetic or what is known to give them.
 // Encoding rounds to nearest even unless it says otherwise. Below, the number types of elements and of scales.
 // SPDX-License-Identifier: MIT
 #pragma once
@@ -19,13 +19,14 @@ KV_DEVICE float f32_from_ue4m3(u32 b) { return (b & 0x7fu) == 0x7fu ? 0.f : f32_
 KV_DEVICE float f32_from_e8m0(u32 b) { return float_of(b == 0 ? 0x00400000u : b << 23); }
 
 // Both without branches, as many values pass here: the bits of a normal number, rounded where they are cut off, or of a subnormal
-// one, which the adder rounds at its last place. |f| in 448 and above, infinity too, saturates.
+// one, which the adder rounds at its last place. |f| in 448 and above, infinity too, saturates; a NaN has no sign.
 KV_DEVICE u32 e4m3_from_f32(float f) {
+  if constexpr (kConvertsToE4m3) return convert_to_e4m3(f);
   const u32 sign = bits_of(f) >> 24 & 0x80u, a = bits_of(f) & 0x7fffffffu;
   const u32 normal = ((a + 0x7ffffu + (a >> 20 & 1)) >> 20) - (120u << 3);
   const u32 subnormal = bits_of(add_rn(float_of(a), 16384.f)) - 0x46800000u;
   const u32 number = a < 0x3c800000u ? subnormal : normal < 0x7eu ? normal : 0x7eu;
-  return sign | (a > 0x7f800000u ? 0x7fu : number);
+  return a > 0x7f800000u ? 0x7fu : sign | number;
 }
 // From 61440, halfway to the next power of two, infinity.
 KV_DEVICE u32 e5m2_from_f32(float f) {
