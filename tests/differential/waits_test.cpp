@@ -14,9 +14,10 @@ constexpr unsigned kCompileThreads = 2;
 // Of lanes: not that of their numbers, so that the first is not the one that all wait for.
 constexpr unsigned kOrder = 7;
 
-// More tiles than a block has warps, so that some warps are done before others; and a part of a tile.
-const std::vector<int> kLengths = {450, 5};
-constexpr int kBlocks[] = {1, 3};
+// More tiles than a block has warps, so that some warps are done before others, and more than parts are put together at once; and a part
+// of a tile.
+const std::vector<int> kLengths = {600, 5};
+constexpr int kBlocks[] = {1, 3, kMostBlocks};
 
 // Of the parts of a block: what the one leaves in shared memory is read before the next fills it.
 constexpr const char* kBetweenParts = "sync_block();  // shared memory is used anew";
@@ -67,7 +68,7 @@ std::size_t check_waits(const Case& test, const std::string& from, const std::st
 
 TEST_CASE("a wait that is taken out is noticed") {
   // K's queries held in registers, the output rotated: all waits from Q on its way in to the output on its way out count.
-  CHECK(check_waits({"tbq3_0", "tbq4_0", 128, 4, 1, Layout::planar}, "class QueryRows", "======== the plan") == 7);
+  CHECK(check_waits({"tbq3_0", "tbq4_0", 128, 4, 1, Layout::planar}, "class QueryRows", "======== the plan") == 8);
   // Other copies: those of the main loop.
   CHECK(check_waits({"tbq3_0", "q8_0", 128, 4, 1, Layout::rows}, "KV_DEVICE void attend_part(",
                     "KV_DEVICE void decode(") == 2);
