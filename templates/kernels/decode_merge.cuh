@@ -219,18 +219,22 @@ KV_DEVICE bool merge_groups(const Args& args, const Work& work, const Part& part
   for (int level = 0; true; ++level) {
     const int begin = own / kPartsAtOnce * kPartsAtOnce,
               count = parts - begin < kPartsAtOnce ? parts - begin : kPartsAtOnce;
-    // Groups begin at multiples of kPartsAtOnce blocks, so counters of other levels are free between them.
-    if (!is_last<Plan>(args.arrivals + (first + begin * apart + level) * kMostBlockWarps + warp(), count)) return false;
-    const bool is_top = parts <= kPartsAtOnce;
-    RowSums sum;
-    if (at < Plan::kValueDim) {
-      sum = sum_rows<kPartsAtOnce>(
-          count, [&](int p) { return load_partial<Plan>(args, slot + i64(begin + p) * apart, row, at); });
-      if (is_top) store_row<Plan>(row, at, end.of(sum, at == 0));
+    if (count > 1) {
+      // Groups begin at multiples of kPartsAtOnce blocks, so counters of other levels are free between them. The last part's block may have
+      // the next pair's first one, and its counter: there a group has no other part, and is there as it stands.
+      if (!is_last<Plan>(args.arrivals + (first + begin * apart + level) * kMostBlockWarps + warp(), count))
+        return false;
+      const bool is_top = parts <= kPartsAtOnce;
+      RowSums sum;
+      if (at < Plan::kValueDim) {
+        sum = sum_rows<kPartsAtOnce>(
+            count, [&](int p) { return load_partial<Plan>(args, slot + i64(begin + p) * apart, row, at); });
+        if (is_top) store_row<Plan>(row, at, end.of(sum, at == 0));
+      }
+      if (is_top) return true;
+      sync_warp();  // every lane has read what is written now
+      if (at < Plan::kValueDim) write_partial<Plan>(args, slot + i64(begin) * apart, row, at, sum);
     }
-    if (is_top) return true;
-    sync_warp();  // every lane has read what is written now
-    if (at < Plan::kValueDim) write_partial<Plan>(args, slot + i64(begin) * apart, row, at, sum);
     own /= kPartsAtOnce, parts = (parts + kPartsAtOnce - 1) / kPartsAtOnce, apart *= kPartsAtOnce;
   }
 }
