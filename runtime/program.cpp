@@ -87,16 +87,18 @@ long long parts(const ProgramSource& source, const AttentionCall& call, int bloc
   return is_even ? ceil_div(pair, share) : std::min<long long>(ceil_div(pair, share) + 1, blocks);
 }
 
-// Whether parts of pairs go to a launch of `merge` instead of the last block of each. H200, f16 and q8_0, head_dim_v 512: a step, of 128
-// sums of a row and 16 parts, takes a warp 0.65 us; the launch 3 us, and a block that finds nothing to do an eighth of its multiprocessor's.
+// Whether parts of pairs go to a launch of `merge` instead of the last block of each. H200: a step, of 128 sums of a row and up to 16 parts,
+// takes a warp 0.65 us (f16, head_dim_v 512); the launch 1.8 us (as long as 2 to 3 steps take: f16, 16 and 32 rows, 8 KV heads x 32768), and
+// a microsecond more for each thousand of its blocks, which is an estimate: so many stand on the device at once.
 bool leaves_parts(const ProgramSource& source, const AttentionCall& call, int blocks) {
   if (!source.finishes) return true;
+  constexpr double kStepUs = 0.65, kLaunchUs = 1.8, kBlockUs = 0.001;
+  constexpr long long kPartsAtOnce = 16;
   const long long most = parts(source, call, blocks);
   if (source.merge_steps <= 1 || most == 1) return false;
-  constexpr double kStepUs = 0.65, kLaunchUs = 3, kBlockUs = 0.001;
-  const long long all = pairs(source, call), seams = all > blocks ? 2 : 1,  // of a block
-      grid = all * source.rows * ceil_div(source.v.inner_dim, 128);
-  return kStepUs * double(source.merge_steps * seams * ceil_div(most, 16)) > kLaunchUs + kBlockUs * double(grid);
+  const auto steps = static_cast<double>(source.merge_steps * ceil_div(most, kPartsAtOnce)),
+             grid = static_cast<double>(pairs(source, call) * source.rows * ceil_div(source.v.inner_dim, 128));
+  return kStepUs * steps > kLaunchUs + kBlockUs * grid;
 }
 
 Workspace lay_out(const ProgramSource& source, const AttentionCall& call, int blocks) {

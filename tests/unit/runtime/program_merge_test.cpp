@@ -35,7 +35,8 @@ TEST_CASE("fused, of several steps a warp: parts are left for a launch where the
   CHECK_FALSE(is_left(131072, 1, 2));   // whole pairs
   CHECK_FALSE(is_left(64, 1, 0));       // a tile each
   CHECK_FALSE(is_left(131072, 64, 0));  // 128 pairs, 128 blocks
-  CHECK_FALSE(is_left(131072, 50, 0));  // 100 pairs in up to three parts, 800 blocks to look at them
+  CHECK(is_left(131072, 40, 0));        // 80 pairs in up to three parts, 640 blocks of merge
+  CHECK_FALSE(is_left(131072, 60, 0));  // 960 blocks
   source.merge_steps = 1;
   Fixture one(source);
   CHECK(one.context->got == std::vector<std::string>{"attend"});
