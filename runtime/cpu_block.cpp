@@ -17,7 +17,7 @@
 #include <random>
 #include <vector>
 
-#include "runtime/fiber_stack.hpp"
+#include "runtime/cpu_lane.hpp"
 #include "simt/cpu.hpp"
 
 namespace kvjit {
@@ -33,44 +33,6 @@ constexpr unsigned char kPoison = 0xff;          // NaN as f16, bf16 and f32; -1
 constexpr std::size_t kStackBytes = 128 * 1024;  // address space; only touched pages cost memory
 constexpr std::size_t kShownGroups = 8;          // places listed in a deadlock report
 
-enum class State { ready, at_warp, at_team, at_block, done };
-
-struct Copy {
-  unsigned char* to;
-  const unsigned char* from;
-  int bytes, valid;
-};
-
-struct CopyQueue {
-  std::vector<Copy> pending;
-  std::vector<std::size_t> groups;  // of each committed group: where it ends in `pending`
-};
-
-struct Site {
-  const char* file = "";
-  int line = 0;
-  bool operator==(const Site& other) const {
-    return line == other.line && (file == other.file || std::strcmp(file, other.file) == 0);
-  }
-};
-
-std::string to_string(const Site& site) { return fmt::format("{}:{}", site.file, site.line); }
-
-struct LaneState {
-  kv::cpu::Lane view{};
-  Stack stack;
-  fiber context;
-  State state = State::done;
-  Site site;
-  int team = 0;       // at_team: its warps
-  bool vote = false;  // at_team: the lane's, and then the team's
-  CopyQueue copies;
-};
-
-struct WarpState {
-  int live = 0, at_warp = 0, at_team = 0;
-};
-
 using WarpSlots = unsigned[2][32][kv::cpu::kSlotWords];
 
 struct FreeBytes {
@@ -85,8 +47,14 @@ class Scheduler {
   void wait(kv::cpu::Wait what, Site site);
   bool vote(int warps, bool mine, Site site);
   void copy_async(void* to, const void* from, int bytes, int valid);
-  void copy_commit();
-  void copy_wait(int groups_left);
+  void copy_commit() { running_->copies.commit(); }
+  void copy_wait(int groups_left) { keep_rule(running_->copies.wait(groups_left)); }
+  void wait_phase(void* barrier, unsigned parity, Site site);
+  void copy_bulk(void* to, const void* from, unsigned bytes, void* barrier);
+  void keep_rule(const std::string& broken) {
+    if (!broken.empty()) stop(broken);
+  }
+  BulkBarriers barriers;
   void refuse(Site site) {
     stop(fmt::format("{}: what the kernel requires of its caller does not hold", to_string(site)));
   }
@@ -103,6 +71,10 @@ class Scheduler {
   void release_groups();
   void release_team(int warps, int first_warp);
   bool same_site(int first, int last);
+  bool is_shared(const void* at, std::size_t bytes) const {
+    const auto from = static_cast<const unsigned char*>(at) - (shared_.get() + kGuard);
+    return from >= 0 && static_cast<std::size_t>(from) + bytes <= shared_bytes_;
+  }
   void check_guard();
   std::string describe_waiting() const;
   std::string block_name() const;
@@ -129,7 +101,7 @@ class Scheduler {
   std::optional<Error> error_;
   std::mt19937_64 random_;
   bool is_shuffled_ = false;
-  int threads_ = 0, live_ = 0, at_block_ = 0;
+  int threads_ = 0, live_ = 0, at_block_ = 0, at_barrier_ = 0;
   std::size_t shared_bytes_ = 0;
 };
 
@@ -172,48 +144,31 @@ bool Scheduler::vote(int warps, bool mine, Site site) {
 }
 
 void Scheduler::copy_async(void* to, const void* from, int bytes, int valid) {
-  const auto to_address = reinterpret_cast<std::uintptr_t>(to), from_address = reinterpret_cast<std::uintptr_t>(from);
-  const auto shared = reinterpret_cast<std::uintptr_t>(shared_.get() + kGuard);
-  // PTX ISA, cp.async: cp-size is 4, 8 or 16 and both addresses are aligned to it.
-  if (bytes != 4 && bytes != 8 && bytes != 16)
-    return stop(fmt::format("asynchronous copy of {} bytes (4, 8 and 16 are possible)", bytes));
-  const auto size = static_cast<std::uintptr_t>(bytes);
-  if (to_address % size != 0 || from_address % size != 0)
-    return stop(
-        fmt::format("asynchronous copy of {} bytes from an address that is {} mod {} to one that is {} mod {} "
-                    "(both must be aligned to the size)",
-                    bytes, from_address % size, bytes, to_address % size, bytes));
-  if (valid < 0 || valid > bytes) return stop(fmt::format("asynchronous copy of {} valid bytes of {}", valid, bytes));
-  if (to_address < shared || to_address - shared + size > shared_bytes_)
+  if (!is_shared(to, bytes))
     return stop(fmt::format("asynchronous copy to outside the block's {} bytes of shared memory", shared_bytes_));
-  running_->copies.pending.push_back(
-      {static_cast<unsigned char*>(to), static_cast<const unsigned char*>(from), bytes, valid});
+  keep_rule(running_->copies.add(to, from, bytes, valid));
 }
 
-void Scheduler::copy_commit() { running_->copies.groups.push_back(running_->copies.pending.size()); }
+void Scheduler::wait_phase(void* barrier, unsigned parity, Site site) {
+  if (!barriers.is_open(barrier)) return stop(fmt::format("{}: a wait at a barrier that is not open", to_string(site)));
+  if (barriers.is_over(barrier, parity)) return;
+  LaneState& lane = *running_;
+  lane.site = site, lane.barrier = barrier, lane.parity = parity;
+  lane.state = State::at_barrier;
+  ++at_barrier_;
+  yield();
+}
 
-void Scheduler::copy_wait(int groups_left) {
-  if (groups_left < 0) return stop(fmt::format("wait for asynchronous copies with {} groups left", groups_left));
-  CopyQueue& queue = running_->copies;
-  const auto left = static_cast<std::size_t>(groups_left);
-  if (queue.groups.size() <= left) return;
-  const auto landing = static_cast<std::ptrdiff_t>(queue.groups.size() - left);
-  const std::size_t copies = queue.groups[static_cast<std::size_t>(landing) - 1];
-  for (std::size_t i = 0; i < copies; ++i) {
-    const Copy& copy = queue.pending[i];
-    const auto valid = static_cast<std::size_t>(copy.valid);
-    if (valid != 0) std::memcpy(copy.to, copy.from, valid);
-    std::memset(copy.to + valid, 0, static_cast<std::size_t>(copy.bytes) - valid);
-  }
-  queue.pending.erase(queue.pending.begin(), queue.pending.begin() + static_cast<std::ptrdiff_t>(copies));
-  queue.groups.erase(queue.groups.begin(), queue.groups.begin() + landing);
-  for (std::size_t& end : queue.groups) end -= copies;
+void Scheduler::copy_bulk(void* to, const void* from, unsigned bytes, void* barrier) {
+  if (!is_shared(to, bytes))
+    return stop(fmt::format("bulk copy to outside the block's {} bytes of shared memory", shared_bytes_));
+  keep_rule(barriers.copy(to, from, bytes, barrier));
 }
 
 void Scheduler::finish_lane(LaneState& lane) {
-  if (!lane.copies.pending.empty())
-    record(fmt::format("{} asynchronous copies were never waited for: {}, lane {}", lane.copies.pending.size(),
-                       block_name(), lane.view.thread));
+  if (lane.copies.pending() > 0)
+    record(fmt::format("{} asynchronous copies were never waited for: {}, lane {}", lane.copies.pending(), block_name(),
+                       lane.view.thread));
   lane.state = State::done;
   --warps_[static_cast<std::size_t>(lane.view.thread / 32)].live;
   --live_;
@@ -267,11 +222,12 @@ void Scheduler::begin_block(unsigned x, unsigned y, unsigned z) {
     lane.view.block_z = static_cast<int>(z);
     lane.view.parity = 0;
     lane.state = State::ready;
-    lane.copies.groups.clear();  // committed groups without a copy may be left over; copies may not
+    lane.copies.begin_block();
     ready_.push_back(i);
   }
   live_ = threads_;
-  at_block_ = 0;
+  at_block_ = at_barrier_ = 0;
+  (void)barriers.end_block();
 }
 
 // Lanes first..last-1 that are alive stand at one place; else records where two of them stand.
@@ -310,6 +266,13 @@ void Scheduler::release_groups() {
     const int first = static_cast<int>(w) * 32;
     release(first, std::min(first + 32, threads_));
   }
+  for (std::size_t i = 0; i < lanes_.size() && at_barrier_ > 0; ++i) {
+    LaneState& lane = lanes_[i];
+    if (lane.state != State::at_barrier || !barriers.is_over(lane.barrier, lane.parity)) continue;
+    lane.state = State::ready;
+    --at_barrier_;
+    ready_.push_back(static_cast<int>(i));
+  }
   for (std::size_t w = 0; w < warps_.size() && !error_; ++w)
     if (warps_[w].at_team > 0 && lanes_[w * 32].state == State::at_team &&
         w % static_cast<std::size_t>(lanes_[w * 32].team) == 0)
@@ -345,12 +308,9 @@ std::string Scheduler::describe_waiting() const {
       ++last;
     if (shown++ == kShownGroups) return text + ", ...";
     text += fmt::format("{}lanes {}-{} {}", text.empty() ? "" : ", ", first, last - 1,
-                        lane.state == State::done ? "ended"
-                                                  : fmt::format("wait for the {} at {}",
-                                                                lane.state == State::at_warp   ? "warp"
-                                                                : lane.state == State::at_team ? "team"
-                                                                                               : "block",
-                                                                to_string(lane.site)));
+                        lane.state == State::done
+                            ? "ended"
+                            : fmt::format("wait for the {} at {}", awaited(lane.state), to_string(lane.site)));
     first = last;
   }
   return text;
@@ -393,6 +353,8 @@ bool Scheduler::run_block() {
     if (error_) return false;
   }
   check_guard();
+  if (const std::string broken = barriers.end_block(); !broken.empty())
+    record(fmt::format("{}: {}", broken, block_name()));
   return !error_;
 }
 
@@ -475,6 +437,19 @@ Shared& shared() {
     };
     process.host.copy_commit = [] { process.scheduler.copy_commit(); };
     process.host.copy_wait = [](int groups_left) { process.scheduler.copy_wait(groups_left); };
+    process.host.open_barrier = [](void* at, unsigned arrivals) {
+      process.scheduler.keep_rule(process.scheduler.barriers.open(at, arrivals));
+    };
+    process.host.close_barrier = [](void* at) { process.scheduler.keep_rule(process.scheduler.barriers.close(at)); };
+    process.host.arrive = [](void* barrier, unsigned bytes) {
+      process.scheduler.keep_rule(process.scheduler.barriers.arrive(barrier, bytes));
+    };
+    process.host.wait_phase = [](void* barrier, unsigned parity, const char* file, int line) {
+      process.scheduler.wait_phase(barrier, parity, {file, line});
+    };
+    process.host.copy_bulk = [](void* to, const void* from, unsigned bytes, void* barrier) {
+      process.scheduler.copy_bulk(to, from, bytes, barrier);
+    };
     process.host.refuse = [](const char* file, int line) { process.scheduler.refuse({file, line}); };
     return true;
   }();

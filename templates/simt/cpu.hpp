@@ -64,7 +64,11 @@ struct Host {
   void (*copy_async)(void* to, const void* from, int bytes,
                      int valid);  // queued; zero-fills bytes past valid
   void (*copy_commit)();
-  void (*copy_wait)(int groups_left);          // applies all but the newest `groups_left` groups
+  void (*copy_wait)(int groups_left);  // applies all but the newest `groups_left` groups
+  // Barriers of bulk copies (core/bulk.cuh), by their place in shared memory.
+  void (*open_barrier)(void* at, unsigned arrivals), (*close_barrier)(void* at), (*arrive)(void* at, unsigned bytes);
+  void (*wait_phase)(void* barrier, unsigned parity, const char* file, int line);
+  void (*copy_bulk)(void* to, const void* from, unsigned bytes, void* barrier);
   void (*refuse)(const char* file, int line);  // ends the launch: the kernel found a promise broken
 };
 
@@ -359,6 +363,21 @@ inline void copy_commit() { cpu::host.copy_commit(); }
 template <int kGroupsLeft>
 inline void copy_wait() {
   cpu::host.copy_wait(kGroupsLeft);
+}
+
+// ---- core/bulk.cuh ----
+
+inline void open_barrier(SharedAddress at, u32 arrivals) { cpu::host.open_barrier(shared_bytes() + at, arrivals); }
+inline void close_barrier(SharedAddress at) { cpu::host.close_barrier(shared_bytes() + at); }
+inline void publish_barriers() {}
+inline void yield_to_copies() {}
+inline void arrive(SharedAddress barrier) { cpu::host.arrive(shared_bytes() + barrier, 0); }
+inline void arrive_and_announce(SharedAddress barrier, u32 bytes) { cpu::host.arrive(shared_bytes() + barrier, bytes); }
+inline void wait_phase(SharedAddress barrier, u32 parity, KV_SITE) {
+  cpu::host.wait_phase(shared_bytes() + barrier, parity, file, line);
+}
+inline void copy_bulk(SharedAddress to, const u8* from, u32 bytes, SharedAddress barrier) {
+  cpu::host.copy_bulk(shared_bytes() + to, from, bytes, shared_bytes() + barrier);
 }
 
 // ---- core/wgmma.cuh ----

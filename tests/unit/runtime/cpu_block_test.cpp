@@ -44,6 +44,76 @@ TEST_CASE("every lane of every block runs once and knows its place") {
   CHECK(std::all_of(seen.begin(), seen.end(), [](int n) { return n == 1; }));
 }
 
+namespace {
+
+// A barrier at 0, another at 8, and 32 bytes from 64 on.
+struct Bulk {
+  static void* at(int byte) { return self().shared + byte; }
+  static void open() {
+    if (self().thread == 0) host.open_barrier(at(0), 1), host.open_barrier(at(8), 32);
+  }
+  static void ask(const void* from, unsigned announced = 32) {
+    if (self().thread != 0) return;
+    host.arrive(at(0), announced);
+    host.copy_bulk(at(64), from, 32, at(0));
+  }
+  static void wait(int barrier, unsigned parity) { host.wait_phase(at(barrier), parity, "test.cuh", 1); }
+};
+alignas(16) unsigned char bulk_bytes[32] = {1, 2, 3};
+
+}  // namespace
+
+TEST_CASE("bulk copies land when their phase is waited for, and spoil what they overwrite before") {
+  int spoilt = 0, right = 0, again = 0;
+  const auto body = [&] {
+    auto* to = static_cast<unsigned char*>(Bulk::at(64));
+    Bulk::open();
+    sync_block();
+    for (unsigned round = 0; round < 3; ++round) {
+      Bulk::wait(8, (round & 1) ^ 1);  // at once in the first round; then when all have read
+      Bulk::ask(bulk_bytes);
+      if (self().thread == 0) spoilt += to[1] == 0xff;
+      Bulk::wait(0, round & 1);
+      right += std::memcmp(to, bulk_bytes, 32) == 0;
+      host.arrive(Bulk::at(8), 0);
+    }
+    Bulk::wait(8, 0);
+    again += 1;
+    sync_warp();
+    if (self().thread == 0) host.close_barrier(Bulk::at(0)), host.close_barrier(Bulk::at(8));
+  };
+  for (const unsigned seed : {0u, 5u}) {
+    const auto ran = run_grid(body, {2, 1, 1}, 32, 128, seed);
+    REQUIRE_MESSAGE(ran, ran.error().message);
+  }
+  CHECK(spoilt == 2 * 2 * 3);
+  CHECK(right == 2 * 2 * 3 * 32);
+  CHECK(again == 2 * 2 * 32);
+}
+
+TEST_CASE("rules of bulk copies and their barriers, each broken") {
+  const auto message = [](auto body) {
+    return message_of(run_grid(
+        [&] {
+          Bulk::open();
+          sync_block();
+          body();
+        },
+        {}, 32, 128));
+  };
+  CHECK(contains(message([] { Bulk::ask(bulk_bytes); }), "bulk copies were never waited for"));
+  CHECK(
+      contains(message([] { Bulk::ask(bulk_bytes + 2); }), "a bulk copy of 32 bytes from an address that is 2 mod 16"));
+  CHECK(contains(message([] { Bulk::ask(bulk_bytes, 48), Bulk::wait(0, 0); }), "wait for the copies at test.cuh:1"));
+  CHECK(contains(message([] { Bulk::wait(8, 0); }), "deadlock"));
+  CHECK(contains(message([] { Bulk::wait(16, 0); }), "a wait at a barrier that is not open"));
+  CHECK(contains(message([] { host.arrive(Bulk::at(16), 0); }), "an arrival at a barrier that is not open"));
+  CHECK(
+      contains(message([] { host.copy_bulk(Bulk::at(112), bulk_bytes, 32, Bulk::at(0)); }), "outside the block's 128"));
+  CHECK(contains(message([] { Bulk::open(); }), "a barrier is opened where one is open"));
+  CHECK(contains(message([] { Bulk::ask(bulk_bytes), host.close_barrier(Bulk::at(0)); }), "never waited for"));
+}
+
 TEST_CASE("a block barrier separates writes from reads, in any lane order") {
   for (const unsigned seed : {0u, 1u, 2u, 77u}) {
     int wrong = 0;

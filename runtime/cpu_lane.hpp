@@ -1,0 +1,52 @@
+// What the scheduler of the CPU back-end keeps of lanes and warps. Internal to cpu_block.cpp.
+// SPDX-License-Identifier: MIT
+#pragma once
+#include <fmt/format.h>
+
+#include <boost/context/fiber.hpp>
+#include <cstring>
+#include <string>
+
+#include "runtime/cpu_copies.hpp"
+#include "runtime/fiber_stack.hpp"
+#include "simt/cpu.hpp"
+
+namespace kvjit {
+
+enum class State { ready, at_warp, at_team, at_block, at_barrier, done };
+
+struct Site {
+  const char* file = "";
+  int line = 0;
+  bool operator==(const Site& other) const {
+    return line == other.line && (file == other.file || std::strcmp(file, other.file) == 0);
+  }
+};
+
+inline std::string to_string(const Site& site) { return fmt::format("{}:{}", site.file, site.line); }
+
+struct LaneState {
+  kv::cpu::Lane view{};
+  Stack stack;
+  boost::context::fiber context;
+  State state = State::done;
+  Site site;
+  int team = 0;             // at_team: its warps
+  bool vote = false;        // at_team: the lane's, and then the team's
+  void* barrier = nullptr;  // at_barrier
+  unsigned parity = 0;      // ... of the phase that is waited for
+  CopyQueue copies;
+};
+
+inline const char* awaited(State state) {
+  return state == State::at_warp      ? "warp"
+         : state == State::at_team    ? "team"
+         : state == State::at_barrier ? "copies"
+                                      : "block";
+}
+
+struct WarpState {
+  int live = 0, at_warp = 0, at_team = 0;
+};
+
+}  // namespace kvjit
