@@ -195,6 +195,9 @@ void write_side(Writer& w, const SidePlan& side, const std::string& type, int th
       flag(side.is_planar), flag(side.is_skewed), flag(side.is_dealt), flag(side.keeps_lines), flag(scaled > 0),
       flag(owns_table));
   write_paging(w, paging);
+  if (side.heads > 1)
+    w.line("  static constexpr int kHeads = {}, kEighthBytes = {}, kCopyEighths = {}, kCopyGap = {};  // side by side",
+           side.heads, side.eighth_bytes, side.copy_eighths, side.copy_gap);
   w.line("  static constexpr int kDim = {};", side.inner_dim);
   w.line("  static constexpr int kRowBytes = {}, kPitch = {}, kSwizzle = {};  // the staged row", side.row_bytes,
          side.pitch, side.swizzle);
@@ -214,7 +217,7 @@ std::vector<int> key_places(const DecodePlan& plan) {
   for (std::size_t slot = 0; slot < places.size(); ++slot) {
     const int i = int(slot) % each, c = int(slot) / each % 4, step = int(slot) / (4 * each);
     const int in_step = plan.by_warpgroups ? i / 2 * 128 + c * 4 + i % 2 * 2 : c * lane_bytes + i * element;
-    places[std::size_t(plan.key_order[slot])] = step * plan.column_blocks * 32 * lane_bytes + in_step;
+    places[std::size_t(plan.key_order[slot])] = step * plan.column_blocks * plan.heads * 32 * lane_bytes + in_step;
   }
   return places;
 }
@@ -245,7 +248,9 @@ void write_writer(Writer& w, const SidePlan& side, int head_dim, const std::stri
 Source emit_decode(const DecodePlan& plan, const Registry& registry) {
   const std::string name = fmt::format("decode.{}", plan.name);
   Writer w = begin(registry, name, "decode attention over a packed KV cache");
+  if (plan.heads > 1) w.fragment("core/token_heads.cuh");  // it says where rows are
   w.fragment("kernels/decode.cuh");
+  if (plan.heads > 1) w.fragment("kernels/decode_heads.cuh");
   if (plan.team > 1) w.fragment(plan.by_warpgroups ? "kernels/decode_warpgroup.cuh" : "kernels/decode_team.cuh");
   feature_fragments(w, plan.features, plan.causal, plan.query_length);
   if (plan.features.any()) w.fragment("kernels/decode_features.cuh");
@@ -291,6 +296,7 @@ Source emit_decode(const DecodePlan& plan, const Registry& registry) {
          flag(plan.rotates_queries), flag(plan.finishes), flag(plan.leaves_parts()), flag(plan.rotates_output));
   w.line("  static constexpr int kWarps = {}, kThreads = {}, kStages = {}, kTile = {}, kSubtiles = {};", plan.warps,
          plan.threads(), plan.stages, plan.tile, plan.subtiles);
+  if (plan.heads > 1) w.line("  static constexpr int kHeads = {}, kBarriersAt = {};", plan.heads, plan.barriers_at);
   w.line("  static constexpr int kTeam = {}, kValueShare = {}, kOwnBlocks = {};", plan.team, plan.value_share,
          plan.own_blocks());
   if (plan.team > 1) {

@@ -49,9 +49,9 @@ Source emit_merge(const DecodePlan& plan, const Registry& registry) {
          joined(plan.value_order, [](int v) { return std::to_string(v); }));
   write_features(w, plan.features);
   w.line("struct Plan {{");
-  w.line("  static constexpr int kValueDim = {}, kGroup = {}, kRows = {}, kTile = {}, kThreads = {};", dim, plan.group,
-         plan.rows, plan.tile, threads);
-  w.line("  static constexpr int kTurns = {}, kAllRows = {};", plan.turns, plan.all_rows());
+  w.line("  static constexpr int kValueDim = {}, kGroup = {}, kRows = {}, kTile = {}, kThreads = {};", dim,
+         plan.heads * plan.group, plan.heads * plan.rows, plan.tile, threads);
+  w.line("  static constexpr int kTurns = {}, kAllRows = {};", plan.turns, plan.heads * plan.all_rows());
   write_output_dims(w, plan);
   w.line("  static constexpr int kSlices = {};  // of 128 sums of a row, a block", slices);
   w.line("  static constexpr bool kSkipsWhole = {}, kRotatesOutput = {};", flag(plan.finishes),

@@ -116,7 +116,11 @@ struct SidePlan {
   bool is_skewed = false;        // copied by aligned chunks: a staged row starts 0 to 14 bytes into its slot
   bool is_dealt = false;         // even rows of eight before odd ones
   bool keeps_lines = false;      // by way of the L1, where copies of one line meet
-  int block_stride = 0;          // of a stored block inside a staged row
+  // Heads that are staged together (templates/core/token_heads.cuh), in tiles of how many tokens; bytes of an eighth of a tile; how many
+  // of them are copied at once, and the gap behind.
+  int heads = 1, placed_tile = 0, eighth_bytes = 0, copy_eighths = 8, copy_gap = 0;
+  int eighth_at(int eighth) const { return eighth * eighth_bytes + eighth / copy_eighths * copy_gap; }
+  int block_stride = 0;  // of a stored block inside a staged row
   int scale_row_bytes = 0, scales_at = 0, scale_pitch = 0, scale_stride = 0;
   int stage_bytes = 0;
   int table_stride = 4, table_copies = 1;
@@ -154,6 +158,8 @@ struct DecodePlan {
   int order_at = 0, integer_table_at = 0, queries_at = 0, sums_at = 0, sum_groups = 0, largest_at = 0, tops_at = 0,
       bases_at = 0, probabilities_at = 0, ring_at = 0, stage_bytes = 0, epilogue_at = 0, shared_bytes = 0;
   int page_tokens = 0;  // of layout paged, else 0
+  // KV heads that a block takes together, and where the barriers of its copies stand. group and rows are those of one of them.
+  int heads = 1, barriers_at = 0;
   bool checks = false;
   SidePlan k, v;
   std::vector<int> key_order, value_order;
@@ -163,6 +169,7 @@ struct DecodePlan {
   int merge_steps() const { return (rows + warps - 1) / warps * ((v.inner_dim + 127) / 128); }
   bool leaves_parts() const { return !finishes || merge_steps() > 1; }
   int all_rows() const { return group * query_length; }
+  int streams() const { return warps / heads; }                            // of tiles, each with a ring of stages
   int own_blocks() const { return column_blocks / (team / value_share); }  // of columns, a warp
   int sums() const {
     return own_blocks() * v.inner_dim / value_share / 4;
@@ -196,6 +203,11 @@ Result<SidePlan> plan_side(const Format& format, int head_dim, bool is_planar, b
 
 // Where the staged rows of a side stand, and how lanes load their runs: few bank conflicts, then little memory.
 void place_rows(SidePlan& side, bool is_key);
+// The same for all heads of a token, in tiles of that many tokens.
+void place_token_heads(SidePlan& side, bool is_key, int tile);
+
+// Whether a plan of one head can be one of all heads of a token; else why not.
+Result<void> check_token_heads(const DecodePlan& plan, const Problem& problem);
 
 // Whether the codes of a side with one section are multiplied as integers faster than as halves, exactly or to 2^-15.
 IntegerPlan plan_integers(const Format& format, ScaleUse use);

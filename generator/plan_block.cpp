@@ -14,6 +14,10 @@ int round_up(int v, int to) { return (v + to - 1) / to * to; }
 
 void size_stage(SidePlan& side, int tile) {
   constexpr int kSlack = 16;  // a run that starts inside a byte may read past the last row
+  if (side.heads > 1) {       // a window, two pieces of 16 bytes
+    side.scales_at = 0, side.stage_bytes = round_up(side.eighth_at(8) + 2 * kSlack, 128);
+    return;
+  }
   const int rows = round_up(tile * side.pitch + kSlack, 16);
   side.scales_at = side.is_planar ? rows : 0;
   side.stage_bytes = rows + (side.is_planar ? round_up(tile * side.scale_row_bytes, 16) : 0);
@@ -62,8 +66,10 @@ bool is_masked(const DecodePlan& plan) { return plan.k.sections[0].is_masked || 
 
 int layout_shared(DecodePlan& plan, const BlockShape& shape) {
   plan.warps = shape.warps, plan.stages = shape.stages, plan.tile = shape.tile;
+  if (plan.heads > 1) place_token_heads(plan.k, true, shape.tile), place_token_heads(plan.v, false, shape.tile);
   size_stage(plan.k, shape.tile);
   size_stage(plan.v, shape.tile);
+  if (plan.heads > 1) plan.k.stage_bytes = plan.v.stage_bytes = std::max(plan.k.stage_bytes, plan.v.stage_bytes);
   const int tables = place_tables(plan, shape.copies);
   plan.order_at = round_up(tables, 128);
   plan.integer_table_at = plan.order_at + plan.v.inner_dim * 2;
@@ -72,9 +78,10 @@ int layout_shared(DecodePlan& plan, const BlockShape& shape) {
   plan.feature_rows_at = round_up(plan.bases_at + (plan.shares_bases ? shape.warps * plan.column_blocks * 32 : 0), 16);
   const int feature_rows =
       plan.features.any() ? plan.column_blocks * 8 * feature_row_bytes(plan.features.has_hook()) + 16 : 0;
-  plan.queries_at = round_up(plan.feature_rows_at + feature_rows, 128);
+  plan.barriers_at = round_up(plan.feature_rows_at + feature_rows, 16);  // of copies: closed when the warps merge
+  plan.queries_at = round_up(plan.barriers_at + (plan.heads > 1 ? plan.streams() * shape.stages * 16 : 0), 128);
   const SectionPlan& keys = plan.k.sections[0];
-  const int columns = plan.column_blocks * 8;
+  const int columns = plan.column_blocks * plan.heads * 8, rows = plan.rows * plan.heads;
   plan.sums_at = plan.queries_at + plan.k.inner_dim * columns * (plan.has_integer_keys ? 2 : 2 * plan.query_parts);
   plan.sum_groups = keys.adds_minima || keys.integers.has_half ? keys.run.groups : 0;
   plan.largest_at = round_up(plan.sums_at + plan.sum_groups * columns * 4, 16);
@@ -84,12 +91,13 @@ int layout_shared(DecodePlan& plan, const BlockShape& shape) {
     plan.probabilities_at = round_up(plan.tops_at + shape.warps * (columns + 1) * 4, 128);
     plan.ring_at = plan.probabilities_at + shape.warps * shape.tile * columns * 2;
   }
+  if (plan.heads > 1) plan.ring_at = round_up(plan.ring_at, 128);
   plan.stage_bytes = plan.k.stage_bytes + plan.v.stage_bytes;
-  const int ring_end = plan.ring_at + shape.stages * shape.warps * plan.stage_bytes;
+  const int ring_end = plan.ring_at + shape.stages * plan.streams() * plan.stage_bytes / (plan.heads > 1 ? 2 : 1);
   plan.epilogue_at = plan.queries_at;  // behind the tables, which the next part needs
   const int epilogue_end = plan.epilogue_at + (plan.finishes ? plan.rows * plan.v.inner_dim * 4 : 0) +
                            round_up(shape.warps * plan.rows * 8, 16) +
-                           shape.warps / plan.team * plan.rows * (plan.v.inner_dim + 4) * 4;
+                           plan.streams() / plan.team * rows * (plan.v.inner_dim + 4) * 4;
   plan.shared_bytes = std::max(ring_end, epilogue_end);
   return plan.shared_bytes;
 }
@@ -107,6 +115,7 @@ int most_warps(const DecodePlan& plan, int tile) {
   if (plan.team > 1) return plan.sums() + plan.column_blocks * 12 * tile / 16 > 104 ? 8 : 12;
   // V that lies as it is comes in loads of 16 bytes, and beside K of several scales a row 168 do not hold them.
   const bool is_wide = v.codes.bits > 8 && k.codes.bits <= 8 && k.run.groups > 1;
+  if (plan.heads > 1) return plan.sums() > 32 ? 8 : 16;
   return plan.sums() > 32 || is_wide ? 8 : 12;
 }
 
@@ -115,6 +124,11 @@ std::string misfit(DecodePlan& plan, const BlockShape& shape) {
   if (const int most = most_warps(plan, shape.tile); shape.warps > most)
     return fmt::format("{} warps leave too few registers a thread for {} query rows over {} values: at most {}",
                        shape.warps, plan.rows, plan.v.inner_dim, most);
+  if (shape.warps % plan.heads != 0)
+    return fmt::format("{} warps are not as many for each of the {} heads of a token", shape.warps, plan.heads);
+  if (plan.heads > 1 && shape.subtiles && *shape.subtiles * 16 != shape.tile)
+    return fmt::format("heads of a token take a tile at once, so {} subtile(s) of a tile of {} are not possible",
+                       *shape.subtiles, shape.tile);
   if (shape.warps % plan.team != 0)
     return fmt::format("{} warps are no whole teams of {}, which {} query rows take", shape.warps, plan.team,
                        plan.rows);
@@ -136,27 +150,43 @@ std::string misfit(DecodePlan& plan, const BlockShape& shape) {
 // copies that touch them: with too little of it they are gone by then, and the way through it only costs.
 bool leaves_room(const DecodePlan& plan) { return plan.shared_bytes <= 0.6 * plan.arch.shared_bytes_per_block; }
 
+// Of heads that are taken together, stages hold one side of a tile, and one stays empty (templates/kernels/decode_heads.cuh).
+std::vector<int> stage_counts(const DecodePlan& plan) {
+  return plan.heads > 1 ? std::vector<int>{5, 6, 4} : std::vector<int>{4, 3, 2};
+}
+int bytes_in_flight(const DecodePlan& plan) {
+  return plan.streams() *
+         (plan.heads > 1 ? (plan.stages - 2) * plan.k.stage_bytes : (plan.stages - 1) * plan.stage_bytes);
+}
+std::vector<int> warp_counts(const DecodePlan& plan) {
+  constexpr int kMost = 16;
+  if (plan.heads == 1) return {16, 12, 8, 6, 4, 2, 1};
+  std::vector<int> counts;
+  for (int warps = kMost / plan.heads * plan.heads; warps > 0; warps -= plan.heads) counts.push_back(warps);
+  return counts;
+}
+
 // As many bytes in flight and as many warps as fit, tables without bank conflicts if they can be had: the best first.
 std::vector<BlockShape> shapes_of(DecodePlan plan) {
   // Bytes an SM should have under way: its share of the bandwidth, times the latency. More waits in queues, where some SMs are served
   // before others: on an H200 calls took 2 to 3 % longer with twice as much, at any size.
   constexpr double kEnoughInFlight = 24 * 1024;
-  const bool by_chunks = plan.k.is_skewed || plan.v.is_skewed;
+  const bool by_chunks = plan.heads == 1 && (plan.k.is_skewed || plan.v.is_skewed);
   std::vector<std::pair<double, BlockShape>> scored;
   for (int copies : has_tables(plan) ? std::vector<int>{32, 8, 4, 2, 1} : std::vector<int>{1})
     for (int tile : {32, 16})
-      for (int warps : {16, 12, 8, 6, 4, 2, 1})
-        for (int stages : {4, 3, 2}) {
+      for (int warps : warp_counts(plan))
+        for (int stages : stage_counts(plan)) {
           const BlockShape shape{warps, stages, tile, copies, {}, {}};
           if (!misfit(plan, shape).empty()) continue;
-          const double in_flight = double(warps) * (stages - 1) * plan.stage_bytes;
+          const double in_flight = bytes_in_flight(plan);
           const double score = 4 * std::min(in_flight / kEnoughInFlight, 1.0) +
                                (by_chunks && leaves_room(plan) ? 1.5 : 0) + 3.0 * std::min(warps, 8) / 8 +
                                3.0 * warps / 12 +
                                (copies == 32  ? 2
                                 : copies == 8 ? 1
                                               : copies / 16.0) +
-                               (tile == 32 ? 0.5 : 0) - stages * 0.01;
+                               (tile == 32 ? 0.5 : 0) - (plan.heads > 1 ? std::abs(stages - 5) : stages) * 0.01;
           scored.emplace_back(score, shape);
         }
   std::stable_sort(scored.begin(), scored.end(), [](const auto& a, const auto& b) { return a.first > b.first; });
@@ -194,14 +224,13 @@ Result<BlockShape> choose_shape(DecodePlan& plan, const Tuning& tuning) {
   // Two subtiles together keep more independent work in flight, where registers allow.
   const int most_sums = plan.warps > 8 ? 32 : 64;
   plan.subtiles = plan.tile == 32 && !is_masked(plan) && plan.sums() <= most_sums ? 2 : 1;
-  plan.subtiles = plan.team > 1 ? plan.tile / 16 : chosen.subtiles.value_or(plan.subtiles);
-  for (SidePlan* side : {&plan.k, &plan.v}) side->keeps_lines = side->is_skewed && leaves_room(plan);
+  plan.subtiles = plan.team > 1 || plan.heads > 1 ? plan.tile / 16 : chosen.subtiles.value_or(plan.subtiles);
+  for (SidePlan* side : {&plan.k, &plan.v}) side->keeps_lines = side->is_skewed && plan.heads == 1 && leaves_room(plan);
   plan.decisions.push_back(decision);
   plan.decisions.push_back({"block",
                             fmt::format("{} warps x {} stages x {} tokens", chosen.warps, chosen.stages, chosen.tile),
-                            fmt::format("{} bytes in flight, {} of {} bytes of shared memory",
-                                        chosen.warps * (chosen.stages - 1) * plan.stage_bytes, plan.shared_bytes,
-                                        plan.arch.shared_bytes_per_block),
+                            fmt::format("{} bytes in flight, {} of {} bytes of shared memory", bytes_in_flight(plan),
+                                        plan.shared_bytes, plan.arch.shared_bytes_per_block),
                             {}});
   if (has_tables(plan))
     plan.decisions.push_back({"tables",
@@ -261,6 +290,15 @@ Result<void> choose_team(DecodePlan& plan, const Problem& problem) {
   const int all = plan.all_rows();
   std::optional<Error> refusal;
   int least = 1 << 30;  // bytes of shared memory
+  if (plan.heads > 1) {
+    plan.rows = all;
+    take_team(plan, {1, 1, 1, false, k, v});
+    if (!shapes_of(plan).empty()) return {};
+    return fail(Code::unsupported,
+                fmt::format("{} heads of a token leave no block shape in {} warps and {} bytes of shared memory on {}",
+                            plan.heads, most_warps(plan, 16), plan.arch.shared_bytes_per_block, plan.arch.name),
+                {}, {"leave cache.token_heads out: heads are read one by one then"});
+  }
   for (int rows = std::min(all, kMostRows); rows > 0; rows = (rows - 1) / 8 * 8) {
     plan.turns = (all + rows - 1) / rows;
     plan.rows = plan.turns == 1 ? rows : std::min(rows, round_up((all + plan.turns - 1) / plan.turns, 8));

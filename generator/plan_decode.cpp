@@ -81,6 +81,12 @@ std::string reader(const SectionPlan& section) {
   return text + (section.use == ScaleUse::by_value ? ", each times its scale" : "");
 }
 
+std::string place(const SidePlan& side) {
+  if (side.heads > 1) return fmt::format("{} heads together, a tile in {} piece(s)", side.heads, 8 / side.copy_eighths);
+  return fmt::format("pitch {} of {}{}{}", side.pitch, side.row_bytes, side.swizzle > 0 ? " swizzled" : "",
+                     side.keeps_lines ? " by way of the L1" : "");
+}
+
 int power_of_two_in(int v, int most) {  // the largest power of two <= most that divides v
   int unit = most;
   while (unit > 1 && v % unit != 0) unit /= 2;
@@ -132,6 +138,11 @@ Result<DecodePlan> begin_plan(const Problem& problem) {
   KV_TRY(v, plan_side(problem.v, problem.v_dim(), is_planar, false));
   plan.k = k;
   plan.v = v;
+  if (problem.token_heads > 0) {
+    KV_CHECK(check_token_heads(plan, problem));
+    plan.heads = plan.k.heads = plan.v.heads = problem.token_heads;
+    plan.finishes = false;  // every block has parts of all heads: too many for one to put together
+  }
   for (const SidePlan* side : {&plan.k, &plan.v})
     if (side->inner_dim % 32 != 0)
       return fail(Code::unsupported, fmt::format("the decode family needs rows of a multiple of 32 values; {} has {}",
@@ -160,14 +171,12 @@ Result<DecodePlan> plan_decode(const Problem& problem, const Tuning& tuning) {
     for (const SectionPlan& section : plan.v.sections) order_values(section, share, plan.value_order);
   for (const auto& [what, side] : {std::pair{"k", &plan.k}, std::pair{"v", &plan.v}})
     for (const SectionPlan& section : side->sections)
-      plan.decisions.push_back(
-          {what,
-           side->format.name,
-           fmt::format("{}; {}-byte loads, pitch {} of {}{}{}, {} shared-memory wavefronts each", reader(section),
-                       section.is_masked ? 1 : section.run.planes[0].unit, side->pitch, side->row_bytes,
-                       side->swizzle > 0 ? " swizzled" : "", side->keeps_lines ? " by way of the L1" : "",
-                       side->sections[0].run.bank_cost),
-           {}});
+      plan.decisions.push_back({what,
+                                side->format.name,
+                                fmt::format("{}; {}-byte loads, {}, {} shared-memory wavefronts each", reader(section),
+                                            section.is_masked ? 1 : section.run.planes[0].unit, place(*side),
+                                            side->sections[0].run.bank_cost),
+                                {}});
   // A fragment read from shared memory for every 16 tokens costs as much as looking up the codes of K does. Formats with several
   // scale groups a row are bound by arithmetic instead, and gain more from a loop that compiles soon.
   // The sum leaves room below the register limit of the block (65,536 over its threads) for what is in flight.
@@ -204,14 +213,14 @@ Result<DecodePlan> plan_decode(const Problem& problem, const Tuning& tuning) {
                               fmt::format("the newest {} token(s)", plan.query_length),
                               "stored by the block that has their tile, before it reads it; lengths count them",
                               {}});
-  const auto where = [](bool is_transformed, bool is_fused) {
-    return !is_transformed ? "none" : is_fused ? "fused" : "a launch of its own";
+  const auto where = [](bool is_transformed, bool is_fused, const char* fused = "fused") {
+    return !is_transformed ? "none" : is_fused ? fused : "a launch of its own";
   };
   plan.decisions.push_back(
       {"launches",
        fmt::format("rotation of Q {}, merge {}, rotation of the output {}",
                    where(problem.k.is_transformed(), plan.rotates_queries), where(true, plan.finishes),
-                   where(problem.v.is_transformed(), plan.rotates_output)),
+                   where(problem.v.is_transformed(), plan.rotates_output, plan.finishes ? "fused" : "with the merge")),
        problem.fuse ? "what is dense is rotated once for all blocks" : "fuse = false",
        {}});
   if (plan.finishes && plan.leaves_parts())

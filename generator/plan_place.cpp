@@ -26,7 +26,8 @@ std::vector<int> lane_addresses(const SidePlan& side, const RunPlan& run, const 
     const int g = lane / 4, c = lane % 4, row = is_key ? g : 2 * c, part = is_key ? c : g;
     const int sharing = part % run.parts_per_block, loads_as = plane.lap > 0 ? sharing % plane.lap : sharing;
     const int slot = side.is_dealt ? (row & 1) << 2 | row >> 1 : row;
-    const int at = plane.at + slot * side.pitch + part / run.parts_per_block * side.block_stride +
+    const int row_at = side.heads > 1 ? side.eighth_at(row) : slot * side.pitch;
+    const int at = plane.at + row_at + part / run.parts_per_block * side.block_stride +
                    loads_as * plane.part_bits / (8 * unit) * unit;
     addresses[std::size_t(lane)] = side.swizzle > 0 ? at ^ (at >> (side.swizzle + 4) & 3) << 5 : at;
   }
@@ -92,12 +93,44 @@ Load skewed_load(const SidePlan& side, const RunPlan& run, const PlaneRun& plane
 
 Load load_of(const SidePlan& side, const RunPlan& run, const PlaneRun& plane, bool is_key) {
   if (side.is_skewed) return skewed_load(side, run, plane, is_key);
-  const int unit = widest_load(side, run, plane, side.pitch);
+  const int unit = widest_load(side, run, plane, side.heads > 1 ? side.row_bytes : side.pitch);
   const int wavefronts = bank_wavefronts(lane_addresses(side, run, plane, is_key, unit), unit);
   return {unit, wavefronts, wavefronts, false};
 }
 
+// By which loads lanes read what stands where it was decided.
+void choose_loads(SidePlan& side, bool is_key) {
+  for (SectionPlan& section : side.sections)
+    for (PlaneRun& plane : section.run.planes) {
+      const Load load = load_of(side, section.run, plane, is_key);
+      plane.unit = load.unit, plane.is_window = load.is_window;
+    }
+}
+
 }  // namespace
+
+void place_token_heads(SidePlan& side, bool is_key, int tile) {
+  constexpr int kBanks = 128;  // bytes
+  if (side.placed_tile == tile) return;
+  const int token = side.heads * side.row_bytes;
+  side.placed_tile = tile, side.pitch = token / 8, side.swizzle = 0, side.is_dealt = false;
+  if (side.format.scale_bytes > 0) side.scale_pitch = side.pitch;
+  side.eighth_bytes = tile / 8 * token, side.copy_eighths = 8, side.copy_gap = 0;
+  RunPlan& run = side.sections[0].run;
+  if (run.planes.empty()) return;  // masked: byte by byte
+  SidePlan best = side;
+  std::optional<Load> best_load;
+  for (int eighths = 8; eighths >= 1; eighths /= 2)  // few copies, where that is as good
+    for (int gap = eighths == 8 ? 0 : 16; gap < (eighths == 8 ? 16 : kBanks); gap += 16) {
+      side.copy_eighths = eighths, side.copy_gap = gap;
+      const Load load = load_of(side, run, run.planes[0], is_key);
+      if (best_load && load.cost >= best_load->cost) continue;
+      best_load = load, best = side;
+      best.sections[0].run.bank_cost = load.wavefronts;
+    }
+  side = best;
+  choose_loads(side, is_key);
+}
 
 void place_rows(SidePlan& side, bool is_key) {
   // stage_padded moves 512 bytes a step: whole rows, or whole parts of a row.
@@ -133,11 +166,7 @@ void place_rows(SidePlan& side, bool is_key) {
   if (!side.is_skewed && can_pad)
     for (int pitch = shortest + 16; pitch <= shortest + 112; pitch += 16) consider(pitch, 0, false);
   side = best;
-  for (SectionPlan& section : side.sections)
-    for (PlaneRun& plane : section.run.planes) {
-      const Load load = load_of(side, section.run, plane, is_key);
-      plane.unit = load.unit, plane.is_window = load.is_window;
-    }
+  choose_loads(side, is_key);
 }
 
 }  // namespace kvjit

@@ -114,6 +114,7 @@ Result<Problem> resolve(const Spec& spec, const Registry& registry, const std::s
   problem.layout = spec.layout;
   problem.page_tokens = spec.page_tokens;
   problem.page_layout = spec.page_layout;
+  problem.token_heads = spec.token_heads;
   problem.fuse = spec.fuse;
   problem.checks = spec.checks;
   problem.sparse_v = spec.sparse_v;
@@ -121,7 +122,9 @@ Result<Problem> resolve(const Spec& spec, const Registry& registry, const std::s
   problem.causal = std::count(spec.features.begin(), spec.features.end(), "causal") != 0;
   KV_TRY(features, resolve_features(spec, registry));
   problem.features = features;
-  const std::string more = problem.features.id() + (spec.checks ? "checked." : "") + (spec.append ? "append." : "") +
+  const std::string heads = spec.token_heads > 0 ? fmt::format("heads{}.", spec.token_heads) : "";
+  const std::string more = heads + problem.features.id() + (spec.checks ? "checked." : "") +
+                           (spec.append ? "append." : "") +
                            (spec.sparse_v > 0 ? fmt::format("sparse{}.", spec.sparse_v) : "");
   problem.id = fmt::format("{}-{}.d{}.g{}.q{}.{}.{}{}{}{}-{}", k.name, v.name, problem.dims(), problem.q_heads_per_kv,
                            problem.query_length, layout_name(problem.is_planar(), problem.page_tokens),

@@ -22,6 +22,7 @@ struct Problem {
   Layout layout = Layout::planar;
   int page_tokens = 0;  // of layout paged, else 0
   Layout page_layout = Layout::planar;
+  int token_heads = 0;  // KV heads of a token that lie side by side, all of them; 0: heads lie anywhere
   bool fuse = true, checks = false;
   double sparse_v = 0;
   bool append = false;

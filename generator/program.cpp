@@ -131,6 +131,7 @@ Result<ProgramSource> make_reference_program(const Problem& problem, const Regis
   program.arch = problem.arch.name;
   program.is_planar = problem.is_planar();
   program.page_tokens = problem.page_tokens;
+  program.token_heads = problem.token_heads;
   program.checks = problem.checks;
   program.head_dim = problem.head_dim;
   program.head_dim_v = problem.v_dim();
@@ -190,7 +191,7 @@ Result<ProgramSource> make_tuned(const Problem& problem, const Registry& registr
   KV_TRY(decode, plan_decode(problem, tuning));
   decode.name = problem.id + "." + problem.arch.name;
   program.tile_tokens = decode.tile;
-  program.rows = decode.rows;
+  program.rows = decode.rows * decode.heads;
   program.turns = decode.turns;
   program.decisions.insert(program.decisions.begin(), decode.decisions.begin(), decode.decisions.end());
   add_features(problem, registry, program);

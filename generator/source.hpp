@@ -80,6 +80,7 @@ struct ProgramSource {
   std::string id, title, arch;
   bool is_planar = true;             // of the cache, or of each page
   int page_tokens = 0;               // of layout paged, else 0
+  int token_heads = 0;               // KV heads of a call, where they must lie side by side; else 0
   int head_dim = 0, head_dim_v = 0;  // of K and queries; of V and the output
   int q_heads_per_kv = 0, query_length = 0;
   bool causal = false;
@@ -88,6 +89,7 @@ struct ProgramSource {
   bool q_is_f16 = true, out_is_f32 = true;
   int rows = 0,
       turns = 1;        // of q_heads_per_kv * query_length query rows, those that a block takes at once; and how often
+                        // (of token_heads, rows of all heads)
   int tile_tokens = 0;  // granule in which blocks share the tokens
   // What `attend` does beside attending. What it finishes, or leaves for `merge`, is rotated by the one that makes rows of output of it.
   bool rotates_queries = false, finishes = false, rotates_output = false;

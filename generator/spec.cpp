@@ -17,7 +17,7 @@ using schema::Node;
 
 constexpr std::size_t kMaxCombinations = 4096;
 constexpr schema::Range kHeadDim{16, 1024}, kGroup{1, 256}, kQueries{1, 65536}, kWindow{-1, kMostWindow},
-    kPageTokens{8, 256};
+    kPageTokens{8, 256}, kTokenHeads{2, 16};
 const std::vector<std::string> kPlannedLayouts = {"interleaved"};  // named in the design, served by nothing yet
 const schema::Names<Layout> kLayouts = {{Layout::rows, "rows"}, {Layout::planar, "planar"}, {Layout::paged, "paged"}};
 const schema::Names<Layout> kPageLayouts = {{Layout::rows, "rows"}, {Layout::planar, "planar"}};
@@ -81,6 +81,11 @@ void read_layout(schema::Table& table, Spec& spec) {
                    {"layouts: rows, planar, paged"}, Code::unsupported);
   else
     table.read("layout", spec.layout, kLayouts);
+  table.read("token_heads", spec.token_heads, kTokenHeads);
+  if (table.find("token_heads") && spec.layout != Layout::rows)
+    return table.complain(table.find("token_heads")->key_where,
+                          fmt::format("'token_heads' in layout '{}'", to_string(spec.layout)),
+                          {"layout = \"rows\" has the heads of a token side by side"});
   for (const char* key : {"page_tokens", "page_layout"})
     if (table.find(key) && spec.layout != Layout::paged)
       return table.complain(table.find(key)->key_where, fmt::format("'{}' without pages", key),

@@ -59,6 +59,7 @@ struct Spec {
   Layout layout = Layout::planar;
   int page_tokens = 0;                       // of layout paged, else 0: a power of two, 8..256
   Layout page_layout = Layout::planar;       // how rows lie inside a page: rows or planar
+  int token_heads = 0;                       // of layout rows: KV heads of a token, side by side; 0: anywhere
   bool checks = false;                       // lengths, page tables and slots are looked at on the device before use
   bool fuse = true;                          // rotations and merge in the attention kernel, where that is possible
   std::vector<std::string> archs;            // empty: the present GPU

@@ -168,6 +168,7 @@ Tuning find_tuning(const std::vector<TuningRow>& rows, const Problem& problem) {
   Rank best;
   const TuningRow* found = nullptr;
   for (const TuningRow& row : rows) {
+    if (problem.token_heads > 0) break;  // other kernels, other shapes
     // Pages are read as what they hold: its shapes are near, whatever the format.
     if (row.layout != (problem.is_planar() ? Layout::planar : Layout::rows) || row.head_dim != problem.head_dim ||
         row.head_dim != problem.v_dim() || columns(row.rows) != columns(asked_rows) || !is_near(k_bytes, row.k_bytes) ||

@@ -149,9 +149,10 @@ kvjit_status kvjit_program_describe(const kvjit_program* program, kvjit_program_
     const int out_type = s.out_is_f32 ? KVJIT_F32 : KVJIT_F16;
     std::vector<std::string> features = s.features.names();
     if (s.causal) features.insert(features.begin(), "causal");
-    write_struct(facts, {0, s.id.c_str(), s.title.c_str(), s.arch.c_str(), s.is_planar, s.head_dim, s.q_heads_per_kv,
-                         s.query_length, s.causal, q_type, out_type, s.tile_tokens, s.appends, s.head_dim_v,
-                         const_cast<kvjit_program*>(program)->keep(listed(features)), s.page_tokens, s.checks});
+    write_struct(facts,
+                 {0, s.id.c_str(), s.title.c_str(), s.arch.c_str(), s.is_planar, s.head_dim, s.q_heads_per_kv,
+                  s.query_length, s.causal, q_type, out_type, s.tile_tokens, s.appends, s.head_dim_v,
+                  const_cast<kvjit_program*>(program)->keep(listed(features)), s.page_tokens, s.checks, s.token_heads});
     return {};
   });
 }

@@ -101,4 +101,24 @@ Result<void> check_side(const ProgramSource& source, const SideFacts& facts, con
   return {};
 }
 
+Result<void> check_token_heads(const ProgramSource& source, const SideFacts& facts, const char* name,
+                               const kv::CacheSide& side, long long heads) {
+  if (source.token_heads == 0) return {};
+  if (heads != source.token_heads)
+    return refuse(
+        fmt::format("{} KV heads; {} is for tokens of {} (cache.token_heads)", heads, source.id, source.token_heads));
+  KV_CHECK(check_pointer(fmt::format("{}.codes", name).c_str(), side.codes, kVectorAlignment));
+  const long long token = source.token_heads * facts.row_bytes;
+  if (side.codes_head_stride != facts.row_bytes || side.codes_token_stride != token)
+    return refuse(
+        fmt::format("{}.codes: heads {} and tokens {} bytes apart; with cache.token_heads = {} they lie side by "
+                    "side: {} and {} bytes of {}",
+                    name, side.codes_head_stride, side.codes_token_stride, source.token_heads, facts.row_bytes, token,
+                    facts.format));
+  if (side.codes_sequence_stride % kVectorAlignment != 0)
+    return refuse(fmt::format("{}.codes: sequence stride {} is not a multiple of {}, as cache.token_heads needs", name,
+                              side.codes_sequence_stride, kVectorAlignment));
+  return {};
+}
+
 }  // namespace kvjit

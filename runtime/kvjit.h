@@ -225,7 +225,7 @@ typedef struct kvjit_program_facts {
   int head_dim_v;       /* of V and the output; head_dim is of K and of queries */
   const char* features; /* "causal, softcap 50, mask": which of the call's arrays are read */
   int page_tokens;      /* of layout paged: calls bring page tables; else 0 */
-  int checks;           /* of target.checks: calls bring a check record */
+  int checks, token_heads; /* calls bring a check record; as many KV heads, side by side (cache.token_heads), or 0 */
 } kvjit_program_facts;
 KVJIT_API kvjit_status kvjit_program_describe(const kvjit_program* program, kvjit_program_facts* facts,
                                               kvjit_error* error);

@@ -28,9 +28,9 @@ struct Workspace {
 long long q_heads(const ProgramSource& source, const AttentionCall& call) {
   return static_cast<long long>(call.kv_heads) * source.q_heads_per_kv;
 }
-// What the line of work counts as heads: each KV head as often as its query rows take turns.
+// What the line of work counts as heads: each KV head as often as its query rows take turns; heads that blocks take together as one.
 long long pair_heads(const ProgramSource& source, const AttentionCall& call) {
-  return static_cast<long long>(call.kv_heads) * source.turns;
+  return static_cast<long long>(call.kv_heads) / std::max(source.token_heads, 1) * source.turns;
 }
 // At least 1, so that calls yet to be checked can be counted too.
 long long pairs(const ProgramSource& source, const AttentionCall& call) {
@@ -147,6 +147,8 @@ Result<void> check_call(const ProgramSource& source, const AttentionCall& call, 
   KV_CHECK(check_pointer("out", call.out.data, static_cast<unsigned>(source.out_bytes)));
   KV_CHECK(check_side(source, source.k, "k", call.k, call.kv_heads));
   KV_CHECK(check_side(source, source.v, "v", call.v, call.kv_heads));
+  KV_CHECK(check_token_heads(source, source.k, "k", call.k, call.kv_heads));
+  KV_CHECK(check_token_heads(source, source.v, "v", call.v, call.kv_heads));
   KV_CHECK(check_table(source, "k", call.k_table, true));
   KV_CHECK(check_table(source, "v", call.v_table, true));
   if (call.lengths) KV_CHECK(check_pointer("lengths", call.lengths, alignof(int)));

@@ -240,7 +240,8 @@ Result<Verdict> verify_one(const Spec& spec, int longest, const Registry& regist
   KV_TRY(ready, make_ready(spec, registry, context));
   const Problem& problem = ready.problem;
   const ProgramSource& source = ready.program->source();
-  const int tile = source.tile_tokens, capacity = std::max({257, tile + 1, longest}), kv_heads = 2;
+  const int tile = source.tile_tokens, capacity = std::max({257, tile + 1, longest}),
+            kv_heads = source.token_heads > 0 ? source.token_heads : 2;
   const Format* formats[2] = {&problem.k, &problem.v};
   KV_TRY(trial, Trial::make(context, ready.program, problem, {1, kv_heads, capacity}));
   Verdict verdict;

@@ -113,6 +113,22 @@ TEST_CASE("many parts of a pair: in groups, or by a launch of their own") {
   }
 }
 
+TEST_CASE("all heads of a token together") {
+  const std::string arch = gpu()->backend()->facts().arch;
+  if (!must(registry().require_arch(arch, {}))->has("bulk_copy")) {
+    std::printf("not tested: %s has no bulk copies\n", arch.c_str());
+    return;
+  }
+  std::vector<Case> cases;
+  for (const char* k : {"kv4", "tbq4_0", "q8_0"})
+    for (const char* v : {"tbq3_0", "q4_0", "f16"})
+      for (const int gqa : {1, 3, 4}) {
+        cases.push_back({k, v, 128, gqa, 2, Layout::rows, true});
+        cases.back().token_heads = 8;
+      }
+  compare(cases, {0, 1, 3}, false);
+}
+
 TEST_CASE("every format with itself, planar") { compare(every_format(Layout::planar), {0}, false); }
 
 TEST_CASE("every format with itself, rows") { compare(every_format(Layout::rows), {3}, false); }

@@ -15,7 +15,8 @@ const Case kCases[] = {{"kv4", "tbq4_0", 128, 4, 2, Layout::paged, true, 0, 16, 
                        {"tbq4_0", "q8_0", 128, 4, 1, Layout::paged, false, 0, 8, Layout::rows},
                        {"kv3", "q5_1", 128, 4, 1, Layout::planar},
                        {"q8_0", "q4_0", 128, 4, 1, Layout::rows},
-                       {"kv4", "kv4", 128, 4, 4, Layout::planar, true}};
+                       {"kv4", "kv4", 128, 4, 4, Layout::planar, true},
+                       {"q8_0", "q4_0", 128, 1, 1, Layout::rows, false, 0, 0, Layout::planar, 2}};
 
 // How a process ends that attends over the whole of such a cache.
 int end_of_attention(const std::shared_ptr<Context>& context, const Planned& one) {
@@ -48,9 +49,11 @@ struct Mutation {
   int test;
 };
 // Pages looked up behind the table; a tile of rows that do not exist.
-constexpr Mutation kMutations[] = {{"kernels/decode_pages.cuh", "least(tile_ / kTilesOfPage * kPages + i, last_page_)",
-                                    "(tile_ / kTilesOfPage * kPages + i)", 0},
-                                   {"kernels/decode.cuh", "clamp_to(part.length - tile * kTile, kTile)", "kTile", 3}};
+constexpr Mutation kMutations[] = {
+    {"kernels/decode_pages.cuh", "least(tile_ / kTilesOfPage * kPages + i, last_page_)",
+     "(tile_ / kTilesOfPage * kPages + i)", 0},
+    {"kernels/decode.cuh", "clamp_to(part.length - tile * kTile, kTile)", "kTile", 3},
+    {"kernels/decode_heads.cuh", "clamp_to(part_.length - tile * kTile, kTile)", "kTile", 5}};
 
 TEST_CASE("fences: a kernel that reads behind them is noticed") {
   const auto context = open_fenced();

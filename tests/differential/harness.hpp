@@ -36,6 +36,7 @@ struct Case {
   int head_dim_v = 0;   // 0: as head_dim
   int page_tokens = 0;  // of layout paged, and how rows lie in a page
   Layout page_layout = Layout::planar;
+  int token_heads = 0;  // of layout rows
 
   std::string toml() const {
     return fmt::format(
@@ -45,13 +46,15 @@ struct Case {
                to_string(layout)) +
            (page_tokens > 0
                 ? fmt::format("page_tokens = {}\npage_layout = \"{}\"\n", page_tokens, to_string(page_layout))
-                : "");
+                : "") +
+           (token_heads > 0 ? fmt::format("token_heads = {}\n", token_heads) : "");
   }
   bool is_planar() const { return (page_tokens > 0 ? page_layout : layout) == Layout::planar; }
   std::string name() const {
-    return fmt::format("K {} V {} head_dim {}{} GQA {} queries {} {}{}", k, v, head_dim,
+    return fmt::format("K {} V {} head_dim {}{} GQA {} queries {} {}{}{}", k, v, head_dim,
                        head_dim_v ? fmt::format("x{}", head_dim_v) : "", gqa, query_length,
-                       layout_name(is_planar(), page_tokens), is_causal ? " causal" : "");
+                       layout_name(is_planar(), page_tokens), is_causal ? " causal" : "",
+                       token_heads ? fmt::format(" {} heads together", token_heads) : "");
   }
 };
 
@@ -155,7 +158,8 @@ class Judge {
       : problem_(one.problem),
         name_(one.test.name()),
         tile_(one.source.tile_tokens),
-        shape_{sequences, kKvHeads, std::max(capacity, tile_ + 1), 1, places},
+        shape_{sequences, one.problem.token_heads > 0 ? one.problem.token_heads : kKvHeads,
+               std::max(capacity, tile_ + 1), 1, places},
         trial_(must(Trial::make(context, must(Program::create(context, one.source)), problem_, shape_))) {
     for (const int side : {0, 1}) must(trial_.set_rows(side, cache(side).rows));
     Rng rng(3);
@@ -172,16 +176,16 @@ class Judge {
     for (int s = 0; s < shape_.sequences; ++s) {
       std::vector<double> kept[2];
       for (const int side : {0, 1})
-        for (int head = 0; head < kKvHeads; ++head) {
+        for (int head = 0; head < kv_heads(); ++head) {
           const auto width = std::size_t(problem_.dim(side));
           const auto first = cache(side).decoded.begin() +
-                             std::ptrdiff_t((std::size_t(s * kKvHeads + head) * std::size_t(shape_.tokens)) * width);
+                             std::ptrdiff_t((std::size_t(s * kv_heads() + head) * std::size_t(shape_.tokens)) * width);
           kept[side].insert(kept[side].end(), first, first + lengths[std::size_t(s)] * problem_.dim(side));
         }
       const std::vector<double> q(q_.begin() + std::ptrdiff_t(std::size_t(s) * head_rows() * dim),
                                   q_.begin() + std::ptrdiff_t(std::size_t(s + 1) * head_rows() * dim));
       const auto one =
-          oracle_attention({kKvHeads * problem_.q_heads_per_kv, kKvHeads, problem_.query_length,
+          oracle_attention({kv_heads() * problem_.q_heads_per_kv, kv_heads(), problem_.query_length,
                             lengths[std::size_t(s)], problem_.head_dim, problem_.causal, 0, problem_.v_dim()},
                            q, kept[0], kept[1]);
       all.insert(all.end(), one.begin(), one.end());
@@ -260,7 +264,8 @@ class Judge {
     const std::vector<int> same(std::size_t(shape_.sequences), call.tokens);
     return relative_error(outcome.out, exact(call.lengths.empty() ? same : call.lengths));
   }
-  std::size_t head_rows() const { return std::size_t(kKvHeads * problem_.q_heads_per_kv * problem_.query_length); }
+  int kv_heads() const { return shape_.kv_heads; }
+  std::size_t head_rows() const { return std::size_t(kv_heads() * problem_.q_heads_per_kv * problem_.query_length); }
 
   Problem problem_;
   std::string name_;

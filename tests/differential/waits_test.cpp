@@ -32,7 +32,7 @@ std::vector<Wait> waits_of(const std::string& text, const std::string& from, con
   const std::size_t begin = text.find(from), end = text.find(to);
   REQUIRE_MESSAGE(end != std::string::npos, "the kernel no longer has ", to);
   REQUIRE_MESSAGE(begin < end, "the kernel no longer has ", from, " ahead of ", to);
-  static const std::regex wait(R"((copy_wait<[^>]*>|sync_warp|sync_block|sync_team<[^>]*>)\(\);)");
+  static const std::regex wait(R"((copy_wait<[^>]*>|sync_warp|sync_block|sync_team<[^>]*>)\(\);|wait_phase\([^;]*\);)");
   std::vector<Wait> all;
   for (std::sregex_iterator i(text.begin() + std::ptrdiff_t(begin), text.begin() + std::ptrdiff_t(end), wait), none;
        i != none; ++i) {
@@ -72,6 +72,15 @@ TEST_CASE("a wait that is taken out is noticed") {
   // Other copies: those of the main loop.
   CHECK(check_waits({"tbq3_0", "q8_0", 128, 4, 1, Layout::rows}, "KV_DEVICE void attend_part(",
                     "KV_DEVICE void decode(") == 2);
+}
+
+TEST_CASE("a wait of blocks that take all heads of a token, taken out, is noticed") {
+  Case test{"tbq3_0", "q8_0", 128, 4, 2, Layout::rows};
+  test.token_heads = 8;
+  // Of copies, and of stages that are filled again; then those ahead of the sums of a block, and of what it puts together.
+  CHECK(check_waits(test, "KV_DEVICE SharedAddress take_keys(", "KV_DEVICE void give_back(") == 2);
+  CHECK(check_waits(test, "wait_phase(emptied(", "// What the rest of decode asks of a tile") == 1);
+  CHECK(check_waits(test, "sync_block();  // stages and queries of all heads", "for_each_item<All>") == 2);
 }
 
 TEST_CASE("a wait of a team that is taken out is noticed") {

@@ -153,6 +153,15 @@ TEST_CASE("pages: 16 tokens in planes unless the spec says otherwise; without pa
     CHECK_MESSAGE(cache(keys).error().code == Code::bad_input, keys);
 }
 
+TEST_CASE("heads of a token side by side: a number of them, in layout rows only") {
+  const auto cache = [](const std::string& keys) { return parse_specs(kSides + "cache = { " + keys + " }", "s.toml"); };
+  CHECK(cache("layout = 'rows'").value()[0].token_heads == 0);
+  CHECK(cache("layout = 'rows', token_heads = 8").value()[0].token_heads == 8);
+  for (const char* keys : {"token_heads = 8", "layout = 'paged', token_heads = 8", "layout = 'rows', token_heads = 1",
+                           "layout = 'rows', token_heads = 17", "layout = 'rows', token_heads = '8'"})
+    CHECK_MESSAGE(cache(keys).error().code == Code::bad_input, keys);
+}
+
 TEST_CASE("words for layouts and elements") {
   CHECK(to_string(Layout::planar) == "planar");
   CHECK(to_string(Element::bf16) == "bf16");

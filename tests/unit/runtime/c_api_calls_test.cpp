@@ -74,6 +74,18 @@ TEST_CASE("pages by the C interface: the answer of layout planar; a wrong entry 
     CHECK(check.count == 2);  // of K's table and of V's
   }
 }
+TEST_CASE("a program of heads that lie side by side says how many there are") {
+  Session s;
+  const char* const toml =
+      "k = { format = 'q8_0' }\nv = { format = 'q4_0' }\nattention = { head_dim = 64 }\n"
+      "cache = { layout = 'rows', token_heads = 4 }\n";
+  s.ok(s.program.open(s.context, toml, "test.toml", nullptr, s.error));
+  auto facts = sized<kvjit_program_facts>();
+  s.ok(kvjit_program_describe(s.program.get(), &facts, &s.error));
+  CHECK(facts.token_heads == 4);
+  CHECK(facts.checks == 0);
+}
+
 TEST_CASE("features: sinks, a mask and the logarithm of sums, and parts merged by it") {
   Session s;
   std::string toml = spec("wht_signed", "planar");

@@ -111,6 +111,33 @@ TEST_CASE("pages: tables reach the kernel; what it could not see is refused") {
         std::string::npos);
 }
 
+TEST_CASE("heads of a token together: one pair a sequence, and what does not lie side by side is refused") {
+  ProgramSource source = make_source(false, false, false);
+  source.token_heads = 8;
+  source.rows = 64;
+  Fixture f(source);
+  f.call.kv_heads = 8;
+  f.call.k = at(side_geometry(source, source.k, 3, 8, 1000), 3 * kBase);
+  f.call.v = at(side_geometry(source, source.v, 3, 8, 1000), 9 * kBase);
+  f.attend();
+  CHECK(f.launches[0].as<kv::AttentionArgs>().work.kv_heads == 1);
+  CHECK(f.launches[1].grid.y == 1);
+  const auto refused = [&](auto change, const std::string& message) {
+    AttentionCall call = f.call;
+    change(call);
+    const auto ran = f.program->attention(call, 64 * kBase, nullptr);
+    REQUIRE_FALSE(ran);
+    CHECK(ran.error().code == Code::bad_input);
+    CHECK_MESSAGE(ran.error().message.find(message) != std::string::npos, ran.error().message);
+  };
+  refused([](auto& c) { c.kv_heads = 16; }, "16 KV heads; test is for tokens of 8 (cache.token_heads)");
+  refused([](auto& c) { c.kv_heads = 4; }, "4 KV heads; test is for tokens of 8");
+  refused([](auto& c) { c.k.codes_head_stride = 74; }, "k.codes: heads 74 and tokens 576 bytes apart");
+  refused([](auto& c) { c.v.codes_token_stride = 416; }, "they lie side by side: 50 and 400 bytes of value_format");
+  refused([](auto& c) { c.v.codes_sequence_stride += 8; }, "v.codes: sequence stride 400008 is not a multiple of 16");
+  refused([](auto& c) { c.k.codes += 2; }, "k.codes is 2 bytes past a multiple of 16");
+}
+
 TEST_CASE("sizes that overflow saturate") {
   constexpr long long kHuge = std::numeric_limits<long long>::max();
   for (const bool planar : {false, true}) {

@@ -1,0 +1,35 @@
+// Decode of all heads of a token together (cache.token_heads) through NVRTC: 16 warps of 128 registers, and nothing spills.
+// SPDX-License-Identifier: MIT
+#include "tests/compile/kernels.hpp"
+
+namespace kvjit::test {
+namespace {
+
+constexpr unsigned kThreads = 2;
+
+TEST_CASE("heads of a token together: no spills, no stack") {
+  const struct {
+    const char *k, *v;
+    int q_heads_per_kv, token_heads;
+  } kRows[] = {{"kv4", "kv4", 4, 8},   {"tbq4_0", "tbq4_0", 4, 8}, {"tbq4_0", "tbq4_0", 8, 8}, {"q8_0", "q4_0", 4, 8},
+               {"q4_1", "q8_0", 1, 2}, {"f16", "f16", 4, 8},       {"kv3", "turbo3_0", 8, 16}};
+  const Registry registry = must(Registry::load(embedded_files()));
+  Kernels kernels;
+  for (const char* arch : {"sm_90a", "sm_100a"}) {
+    if (!is_known(arch)) continue;
+    for (const auto& row : kRows) {
+      const std::string toml = fmt::format(
+          "[k]\nformat = \"{}\"\n[v]\nformat = \"{}\"\n[attention]\nq_heads_per_kv = {}\nfeatures = "
+          "[\"causal\"]\n[cache]\nlayout = "
+          "\"rows\"\ntoken_heads = {}\n",
+          row.k, row.v, row.q_heads_per_kv, row.token_heads);
+      const Problem problem = must(resolve(must(parse_specs(toml, "heads")).at(0), registry, arch));
+      const ProgramSource program = must(make_program(problem, registry));
+      for (const Role role : {Role::attend, Role::merge}) kernels.add(program.kernels.at(role));
+    }
+  }
+  kernels.compile(kThreads);
+}
+
+}  // namespace
+}  // namespace kvjit::test

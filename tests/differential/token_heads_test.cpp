@@ -1,0 +1,83 @@
+// Blocks that take all heads of a token (cache.token_heads), on the CPU back-end: any number of blocks, ragged lengths, formats of both
+// sides, query rows of a head that fill a block of columns or not.
+// SPDX-License-Identifier: MIT
+#include <algorithm>
+
+#include "tests/differential/harness.hpp"
+
+namespace kvjit::test {
+namespace {
+
+constexpr unsigned kCompileThreads = 2;
+
+Case together(const char* k, const char* v, int gqa, int query_length, bool is_causal, int token_heads) {
+  Case test{k, v, 128, gqa, query_length, Layout::rows, is_causal};
+  test.token_heads = token_heads;
+  return test;
+}
+
+// Integers and a table; Q exact in two parts, sums of Q, and tiles of 16 tokens, as those of 32 take too much; one query row a head.
+const Case kCases[] = {together("kv4", "tbq3_0", 4, 2, true, 8), together("tbq4_0", "q8_0", 3, 1, false, 8),
+                       together("q4_1", "f16", 2, 3, true, 8), together("q8_0", "q4_0", 1, 1, false, 2)};
+
+// None, a part of a tile, whole tiles and one token more.
+const std::vector<int> kLengths = {257, 0, 40, 1, 128};
+constexpr int kSequences = 5;
+
+TEST_CASE("all heads of a token: any number of blocks over ragged lengths, the same bits in any order") {
+  const auto context = open_context(DeviceKind::cpu), shuffled = open_context(DeviceKind::cpu, 7);
+  std::vector<Planned> all;
+  for (const Case& test : kCases) all.push_back(planned(registry(), test, context->backend()->facts().arch));
+  warm_up(context, all, kCompileThreads);
+  for (const Planned& one : all) {
+    Judge judge(context, one, kSequences), again(shuffled, one, kSequences);
+    for (const int blocks : {1, 3, 7, 29}) {
+      CAPTURE(blocks);
+      const Trial::Call call{0, kLengths, blocks, false};
+      const auto out = judge.check(call);
+      CHECK(must(again.attend(call)).out == out);
+      const auto row = out.size() / kSequences;  // of a sequence without tokens: zeros
+      CHECK(std::all_of(out.begin() + std::ptrdiff_t(row), out.begin() + std::ptrdiff_t(2 * row),
+                        [](float x) { return x == 0; }));
+    }
+    for (const int tokens : judge.ragged_lengths()) judge.check({tokens, {}, 0, false});
+  }
+}
+
+TEST_CASE("all heads of a token: large and small values, and a token far above the rest in the last tile") {
+  const auto context = open_context(DeviceKind::cpu);
+  const Planned one = planned(registry(), kCases[0], context->backend()->facts().arch);
+  for (const float v_factor : {1e-3f, 200.f})
+    for (const int sink : {0, 256}) {
+      Judge judge(context, one);
+      judge.reshape(v_factor, 1.f, 17.f, sink);
+      judge.check({257, {}, 3, false});
+    }
+}
+
+struct Mutation {
+  const char *file, *from, *to;
+};
+// Rows that are not there, tokens that rows stand for, heads of rows: as the kernel has them, and otherwise.
+constexpr Mutation kMutations[] = {
+    {"kernels/decode_heads.cuh", "if (valid >= kTile) return;", "return;"},
+    {"core/token_heads.cuh", "return row % 8 * (kTile / 8) + row / 8;", "return row;"},
+    {"kernels/decode_heads.cuh", "(column / Plan::kGroup * Plan::kHeads + own_head<Plan>())",
+     "(column / Plan::kGroup * Plan::kHeads + 0)"}};
+
+TEST_CASE("all heads of a token: a kernel that has them otherwise is noticed") {
+  const auto context = open_context(DeviceKind::cpu);
+  std::vector<Planned> all;
+  for (const Mutation& mutation : kMutations)
+    all.push_back(planned(changed_registry(mutation.file, mutation.from, mutation.to), kCases[0],
+                          context->backend()->facts().arch));
+  warm_up(context, all, kCompileThreads);
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    const Judge judge(context, all[i]);
+    const bool is_wrong = judge.is_wrong({250, {}, 1, false}) || judge.is_wrong({20, {}, 1, false});  // of one tile
+    CHECK_MESSAGE(is_wrong, "not noticed: ", std::string(kMutations[i].from));
+  }
+}
+
+}  // namespace
+}  // namespace kvjit::test
