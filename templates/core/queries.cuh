@@ -63,7 +63,7 @@ class QueryRows {
     KV_UNROLL
     for (int i = 0; i < kPerWarp; ++i) {
       const int row = i * Plan::kWarps + warp();
-      if (row >= kRows) break;
+      if (agreed(row >= kRows)) break;
       if constexpr (Plan::kSumGroups > 0) sum_groups(i, row, per_unit);
       KV_UNROLL
       for (int e = 0; e < kAll; ++e)

@@ -55,6 +55,9 @@ KV_DEVICE u32 shfl(u32 v, int from) { return __shfl_sync(0xffffffffu, v, from); 
 KV_DEVICE float shfl(float v, int from) { return __shfl_sync(0xffffffffu, v, from); }
 KV_DEVICE bool any(bool v) { return __any_sync(0xffffffffu, v); }
 KV_DEVICE u32 ballot(bool v) { return __ballot_sync(0xffffffffu, v); }
+// A condition that is the same in all lanes of a warp. The assembler takes only votes for such: behind a branch or a loop
+// that may part a warp it writes every shuffle twice. Not for loops that run often: a vote keeps others from being hoisted.
+KV_DEVICE bool agreed(bool v) { return any(v); }
 
 // An address that is computed here, once, and not again at each use.
 KV_DEVICE const u8* in_register(const u8* address) {

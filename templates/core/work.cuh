@@ -44,7 +44,8 @@ class Work {
   // The block that has a tile of the line.
   KV_DEVICE int block_of(u32 tile) const {
     const u32 in_longer = longer_ * (share_ + 1);
-    return tile < in_longer ? int(tile / (share_ + 1)) : int(longer_ + (tile - in_longer) / share_);
+    const bool is_longer = tile < in_longer;  // one division, whichever it is
+    return int((is_longer ? tile : tile - in_longer) / (is_longer ? share_ + 1 : share_) + (is_longer ? 0 : longer_));
   }
   // The place of a block's partial result of a pair. Along the line, from part to part, the block or the pair or both go one up.
   KV_DEVICE i64 slot(int block, int sequence, int head) const {

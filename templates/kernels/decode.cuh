@@ -260,19 +260,20 @@ KV_DEVICE void decode(const Args& args) {
   if (has_work_in_memory(args)) wait_for_predecessor();
   const auto work = work_of<Plan>(args);
   const u32 begin = work.begin(block_x()), end = work.begin(block_x() + 1);
+  if (!agreed(begin < end)) return;
   KV_NO_UNROLL
-  for (u32 at = begin; at < end;) {
+  for (u32 at = begin; true;) {
     const Part part = work.part_at(at, end);
     if (at == begin) {
       prefetch_side<Plan, K>(args.k, part);
       prefetch_side<Plan, V>(args.v, part);
       wait_for_predecessor();  // from here on, what it wrote may be read
-    } else {
-      sync_block();  // shared memory is used anew
     }
     append<Plan>(args, part);
     attend_part<Plan>(args, work, part);
     at += u32(part.last - part.first);
+    if (!agreed(at < end)) return;
+    sync_block();  // shared memory is used anew
   }
 }
 

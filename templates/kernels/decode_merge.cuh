@@ -14,16 +14,25 @@ namespace kv {
 
 constexpr int kPartsAtOnce = 16;  // loads from far away: many under way
 
-// Four neighbouring sums of a row, and the row's softmax, of some of its tokens.
+// Four neighbouring sums of a row, and the row's softmax, of some of its tokens. The four are spelled out where many are added up: in
+// a loop they would be memory to the compiler until it has unrolled that, and many times the instructions.
 struct RowSums {
-  float top = kFloor, denominator = 0.f, x[4] = {};
+  float top, denominator, x[4];
   KV_DEVICE float inverse() const { return denominator > 0.f ? 1.f / denominator : 0.f; }
+  KV_DEVICE void scale(float by) {
+    denominator *= by;
+    x[0] *= by, x[1] *= by, x[2] *= by, x[3] *= by;
+  }
+  KV_DEVICE void add(float weight, const RowSums& other) {
+    denominator += weight * other.denominator;
+    x[0] += weight * other.x[0], x[1] += weight * other.x[1], x[2] += weight * other.x[2], x[3] += weight * other.x[3];
+  }
 };
 
 // The sum of load(0) .. load(count - 1), in this order; kAtOnce loads under way at a time.
 template <int kAtOnce, class Load>
 KV_DEVICE RowSums sum_rows(int count, const Load& load) {
-  RowSums sum;
+  RowSums sum{kFloor, 0.f, {}};
   KV_NO_UNROLL
   for (int first = 0; first < count; first += kAtOnce) {
     RowSums each[kAtOnce];
@@ -36,31 +45,35 @@ KV_DEVICE RowSums sum_rows(int count, const Load& load) {
     KV_UNROLL
     for (int i = 0; i < kAtOnce; ++i) top = larger(top, each[i].top);
     const float keep = exp2_fast(sum.top - top);
-    sum.top = top, sum.denominator *= keep;
+    sum.top = top;
+    sum.scale(keep);
     KV_UNROLL
-    for (int j = 0; j < 4; ++j) sum.x[j] *= keep;
-    KV_UNROLL
-    for (int i = 0; i < kAtOnce; ++i) {
-      const float weight = exp2_fast(each[i].top - top);
-      sum.denominator += weight * each[i].denominator;
-      KV_UNROLL
-      for (int j = 0; j < 4; ++j) sum.x[j] += weight * each[i].x[j];
-    }
+    for (int i = 0; i < kAtOnce; ++i) sum.add(exp2_fast(each[i].top - top), each[i]);
   }
   return sum;
 }
 
-// A partial result in memory: four sums from element `at` of a row on, in the order of the accumulators.
-template <class Plan, class Args>
-KV_DEVICE RowSums load_partial(const Args& args, i64 slot, int row, int at) {
-  const i64 place = slot * Plan::kRows + row;
-  u32 state[2], words[4];
-  load_coherent_u64(state, args.partial_state + place * 2);
-  load_coherent_u128(words, args.partial + place * Plan::kValueDim + at);
-  return {float_of(state[0]),
-          float_of(state[1]),
-          {float_of(words[0]), float_of(words[1]), float_of(words[2]), float_of(words[3])}};
-}
+// Partial results in memory, from a slot on: four sums from element `at` of a row on, in the order of the accumulators.
+template <class Plan>
+class Partials {
+  const float *sums_, *state_;
+
+ public:
+  template <class Args>
+  KV_DEVICE Partials(const Args& args, i64 slot, int row, int at)
+      : sums_(args.partial + (slot * Plan::kRows + row) * Plan::kValueDim + at),
+        state_(args.partial_state + (slot * Plan::kRows + row) * 2) {}
+
+  // Of the slot that comes `p` later: an address is one multiply-add then.
+  KV_DEVICE RowSums load(int p) const {
+    u32 state[2], words[4];
+    load_coherent_u64(state, state_ + i64(p) * (Plan::kRows * 2));
+    load_coherent_u128(words, sums_ + i64(p) * (Plan::kRows * Plan::kValueDim));
+    return {float_of(state[0]),
+            float_of(state[1]),
+            {float_of(words[0]), float_of(words[1]), float_of(words[2]), float_of(words[3])}};
+  }
+};
 
 // A row's sums when all its parts are there: as they are. Plans with features (kernels/decode_features.cuh) may add a sink, or give the sum away.
 struct PlainEnd {
@@ -167,7 +180,7 @@ template <class Plan>
 KV_DEVICE void write_rows(const AttentionArgs& args, const Part& part) {
   const Turn<Plan> turn(part.head);
   KV_NO_UNROLL
-  for (int row = warp(); row < Plan::kRows && turn.has(row); row += Plan::kWarps)
+  for (int row = warp(); agreed(row < Plan::kRows && turn.has(row)); row += Plan::kWarps)
     write_row<Plan>(args.out, row_place<Plan>(args.out, part.sequence, turn, row),
                     WarpSums<Plan>::kRowsAt + row * Plan::kValueDim * 4);
 }
@@ -186,8 +199,8 @@ template <class Plan>
 KV_DEVICE bool is_last(u32* arrivals, int parts) {
   static_assert(Plan::kWarps <= kMostBlockWarps, "each warp has a counter");
   const u32 before = count_warp_arrival(arrivals);
-  require(before < u32(parts));  // else the counters were not zero when the call began
-  if (before + 1 != u32(parts)) return false;
+  require(agreed(before < u32(parts)));  // else the counters were not zero when the call began
+  if (agreed(before + 1 != u32(parts))) return false;
   if (lane() == 0) *arrivals = 0;
   return true;
 }
@@ -200,8 +213,8 @@ KV_DEVICE bool merge_line(const Args& args, const Work& work, const Part& part, 
   const i64 slot = work.slot(first, part.sequence, part.head);
   for_each_item<Plan>([&](int row, int at) {
     const auto end = row_end<Plan>(args, part, row);
-    const RowSums sum =
-        sum_rows<kPartsAtOnce>(parts, [&](int p) { return load_partial<Plan>(args, slot + p, row, at); });
+    const Partials<Plan> partials(args, slot, row, at);
+    const RowSums sum = sum_rows<kPartsAtOnce>(parts, [&](int p) { return partials.load(p); });
     store_row<Plan>(row, at, end.of(sum, at == 0));
   });
   return true;
@@ -213,22 +226,22 @@ KV_DEVICE bool merge_groups(const Args& args, const Work& work, const Part& part
   static_assert(Plan::kRows <= Plan::kWarps && Plan::kValueDim <= 128, "a warp has one step");
   const int row = warp(), at = lane() * 4;
   const i64 slot = work.slot(first, part.sequence, part.head);
+  const Partials<Plan> partials(args, slot, row, at);
   const auto end = row_end<Plan>(args, part, row);
   int own = block_x() - first, apart = 1;  // which of the parts; how many slots they are apart
   KV_NO_UNROLL
   for (int level = 0; true; ++level) {
     const int begin = own / kPartsAtOnce * kPartsAtOnce,
               count = parts - begin < kPartsAtOnce ? parts - begin : kPartsAtOnce;
-    if (count > 1) {
+    if (agreed(count > 1)) {
       // Groups begin at multiples of kPartsAtOnce blocks, so counters of other levels are free between them. The last part's block may have
       // the next pair's first one, and its counter: there a group has no other part, and is there as it stands.
       if (!is_last<Plan>(args.arrivals + (first + begin * apart + level) * kMostBlockWarps + warp(), count))
         return false;
-      const bool is_top = parts <= kPartsAtOnce;
-      RowSums sum;
+      const bool is_top = agreed(parts <= kPartsAtOnce);
+      RowSums sum{};
       if (at < Plan::kValueDim) {
-        sum = sum_rows<kPartsAtOnce>(
-            count, [&](int p) { return load_partial<Plan>(args, slot + i64(begin + p) * apart, row, at); });
+        sum = sum_rows<kPartsAtOnce>(count, [&](int p) { return partials.load((begin + p) * apart); });
         if (is_top) store_row<Plan>(row, at, end.of(sum, at == 0));
       }
       if (is_top) return true;
@@ -247,8 +260,8 @@ KV_DEVICE void finish_part(const Args& args, const Work& work, const Part& part,
   sync_block();  // stages and queries are dead from here
   W::store(o, softmax, unit);
   sync_block();
-  if (warp() >= Plan::kRows) return;
-  const bool is_whole = Plan::kFinishes && part.is_whole();
+  if (agreed(warp() >= Plan::kRows)) return;
+  const bool is_whole = Plan::kFinishes && agreed(part.is_whole());
   const i64 slot = work.slot(block_x(), part.sequence, part.head);
   for_each_item<Plan>([&](int row, int at) {
     const RowSums sum = sum_rows<W::kTeams>(W::kTeams, [&](int team) { return W::load(team, row, at); });

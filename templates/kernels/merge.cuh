@@ -51,8 +51,8 @@ KV_DEVICE void merge(const Args& args) {
 
   if (at < Plan::kValueDim) {
     const int begin = parts * share / kShares, count = parts * (share + 1) / kShares - begin;
-    const i64 slot = work.slot(first + begin, pair.sequence, pair.head);
-    W::store(sum_rows<kAtOnce>(count, [&](int p) { return load_partial<Plan>(args, slot + p, row, at); }));
+    const Partials<Plan> partials(args, work.slot(first + begin, pair.sequence, pair.head), row, at);
+    W::store(sum_rows<kAtOnce>(count, [&](int p) { return partials.load(p); }));
   }
   sync_block();
   const i64 to = row_place<Plan>(args.out, pair.sequence, turn, row);

@@ -66,17 +66,17 @@ struct Wht {
         }
     }
   }
-  KV_DEVICE static float flip(float x, u32 signs) { return float_of(bits_of(x) ^ (signs >> lane() & 1) << 31); }
+  KV_DEVICE static float flip(float x, u32 signs) {
+    return float_of(bits_of(x) ^ (signs << (31 - lane()) & 0x80000000u));
+  }
 
   template <int kPerLane>
   KV_DEVICE static void butterflies(float (&x)[kPerLane]) {
     KV_UNROLL
     for (int stride = 1; stride < 32 && stride < Signs::kSize; stride <<= 1) {
+      const float sign = lane() & stride ? -1.f : 1.f;
       KV_UNROLL
-      for (int e = 0; e < kPerLane; ++e) {
-        const float partner = shfl_xor(x[e], stride);
-        x[e] = lane() & stride ? partner - x[e] : x[e] + partner;
-      }
+      for (int e = 0; e < kPerLane; ++e) x[e] = x[e] * sign + shfl_xor(x[e], stride);
     }
     KV_UNROLL
     for (int stride = 1; stride * 32 < Signs::kSize; stride <<= 1) {

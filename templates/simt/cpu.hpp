@@ -143,6 +143,11 @@ inline u32 ballot(bool v, KV_SITE) {
   return r;
 }
 inline bool any(bool v, KV_SITE) { return ballot(v, file, line) != 0; }
+inline bool agreed(bool v, KV_SITE) {
+  const u32 votes = ballot(v, file, line);
+  require(votes == 0 || votes == 0xffffffffu, file, line);
+  return votes != 0;
+}
 
 inline float fma_rn(float a, float b, float c) { return __builtin_fmaf(a, b, c); }
 inline float mul_rn(float a, float b) { return a * b; }  // the host compiler runs with -ffp-contract=off

@@ -127,9 +127,9 @@ constexpr Mutation kMutations[] = {
     {"tbq4_0", "tbq4_0", "templates/core/pairs.cuh", "y0[m] >> kBits, y1[m]", "y1[m] >> kBits, y0[m]"},
     {"tbq4_0", "q8_0", "templates/core/pairs.cuh", "(0x6400u + F::kOffset) * 0x10001u",
      "(0x6401u + F::kOffset) * 0x10001u"},
-    {"tbq4_0", "q8_0", "templates/kernels/decode_merge.cuh", "weight * each[i].denominator", "each[i].denominator"},
-    {"tbq4_0", "q8_0", "templates/rotations/wht.cuh", "partner - x[e] : x[e] + partner",
-     "x[e] - partner : x[e] + partner"},
+    {"tbq4_0", "q8_0", "templates/kernels/decode_merge.cuh", "weight * other.denominator", "other.denominator"},
+    {"tbq4_0", "q8_0", "templates/kernels/decode_merge.cuh", "i64(p) * (Plan::kRows * 2)", "i64(p) * Plan::kRows"},
+    {"tbq4_0", "q8_0", "templates/rotations/wht.cuh", "? -1.f : 1.f", "? 1.f : -1.f"},
     // A minimum that is not added; the signs of a residual without their factor; bits of a code from each other's planes.
     {"q4_1", "q8_0", "templates/kernels/decode_keys.cuh", "before += minimum[i % 4 / 2]", "before += minimum[0] * 0.f"},
     {"q8_0", "q4_1", "templates/core/pairs.cuh", "fma_f16x2(h[i], scale, minimum)", "fma_f16x2(h[i], scale, 0)"},

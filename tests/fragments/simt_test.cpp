@@ -231,6 +231,11 @@ TEST_CASE("a broken promise ends the launch and names its line, block and lane")
   CHECK(run_grid([] { kv::require(true); }, {}, 32, 0));  // and the next launch is a new one
 }
 
+TEST_CASE("what a warp agrees on is said by all its lanes, and parts no warp") {
+  CHECK(run_grid([] { CHECK(kv::agreed(kv::warp() == 1) == (kv::warp() == 1)); }, {}, 64, 0));
+  REQUIRE_FALSE(run_grid([] { kv::agreed(kv::lane() < 31); }, {}, 32, 0));
+}
+
 TEST_CASE("transpose_8x8 transposes") {
   on_one_warp([] {
     const kv::u32 g = kv::lane() >> 2, c = kv::lane() & 3;
