@@ -21,21 +21,10 @@
 
 // What CUDA has without an include, for hooks (templates/features/hook.cuh).
 extern "C" {
-float fabsf(float) noexcept;
-float floorf(float) noexcept;
-float sqrtf(float) noexcept;
-float expf(float) noexcept;
-float exp2f(float) noexcept;
-float logf(float) noexcept;
-float log2f(float) noexcept;
-float log1pf(float) noexcept;
-float tanhf(float) noexcept;
-float erff(float) noexcept;
-float sinf(float) noexcept;
-float cosf(float) noexcept;
-float powf(float, float) noexcept;
-float fminf(float, float) noexcept;
-float fmaxf(float, float) noexcept;
+float fabsf(float) noexcept, floorf(float) noexcept, sqrtf(float) noexcept, tanhf(float) noexcept, erff(float) noexcept;
+float expf(float) noexcept, exp2f(float) noexcept, logf(float) noexcept, log2f(float) noexcept, log1pf(float) noexcept;
+float sinf(float) noexcept, cosf(float) noexcept;
+float powf(float, float) noexcept, fminf(float, float) noexcept, fmaxf(float, float) noexcept;
 }
 
 namespace kv::cpu {
