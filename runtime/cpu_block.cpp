@@ -55,6 +55,7 @@ class Scheduler {
     if (!broken.empty()) stop(broken);
   }
   BulkBarriers barriers;
+  void agree(bool mine, Site site);
   void refuse(Site site) {
     stop(fmt::format("{}: what the kernel requires of its caller does not hold", to_string(site)));
   }
@@ -143,6 +144,16 @@ bool Scheduler::vote(int warps, bool mine, Site site) {
   return lane.vote;
 }
 
+void Scheduler::agree(bool mine, Site site) {
+  auto& agreements = warps_[static_cast<std::size_t>(running_->view.thread / 32)].agreements;
+  const std::size_t at = running_->agreed++;
+  if (at == agreements.size()) agreements.emplace_back(site, mine);
+  const auto& [where, what] = agreements[at];
+  if (!(where == site))
+    return stop(fmt::format("divergent agreement: {} against {}", to_string(where), to_string(site)));
+  if (what != mine) stop(fmt::format("{}: lanes of a warp do not agree", to_string(site)));
+}
+
 void Scheduler::copy_async(void* to, const void* from, int bytes, int valid) {
   if (!is_shared(to, bytes))
     return stop(fmt::format("asynchronous copy to outside the block's {} bytes of shared memory", shared_bytes_));
@@ -212,6 +223,7 @@ void Scheduler::begin_block(unsigned x, unsigned y, unsigned z) {
   for (std::size_t w = 0; w < warps_.size(); ++w) {
     warps_[w].live = std::min(32, threads_ - static_cast<int>(w) * 32);
     warps_[w].at_warp = warps_[w].at_team = 0;
+    warps_[w].agreements.clear();
   }
   ready_.clear();
   favoured_ = -1;
@@ -221,6 +233,7 @@ void Scheduler::begin_block(unsigned x, unsigned y, unsigned z) {
     lane.view.block_y = static_cast<int>(y);
     lane.view.block_z = static_cast<int>(z);
     lane.view.parity = 0;
+    lane.agreed = 0;
     lane.state = State::ready;
     lane.copies.begin_block();
     ready_.push_back(i);
@@ -450,6 +463,7 @@ Shared& shared() {
     process.host.copy_bulk = [](void* to, const void* from, unsigned bytes, void* barrier) {
       process.scheduler.copy_bulk(to, from, bytes, barrier);
     };
+    process.host.agree = [](bool mine, const char* file, int line) { process.scheduler.agree(mine, {file, line}); };
     process.host.refuse = [](const char* file, int line) { process.scheduler.refuse({file, line}); };
     return true;
   }();

@@ -6,6 +6,8 @@
 #include <boost/context/fiber.hpp>
 #include <cstring>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "runtime/cpu_copies.hpp"
 #include "runtime/fiber_stack.hpp"
@@ -35,6 +37,7 @@ struct LaneState {
   bool vote = false;        // at_team: the lane's, and then the team's
   void* barrier = nullptr;  // at_barrier
   unsigned parity = 0;      // ... of the phase that is waited for
+  std::size_t agreed = 0;   // how many agreements of its warp it has taken part in
   CopyQueue copies;
 };
 
@@ -47,6 +50,7 @@ inline const char* awaited(State state) {
 
 struct WarpState {
   int live = 0, at_warp = 0, at_team = 0;
+  std::vector<std::pair<Site, bool>> agreements;  // of this block: where, and what the first lane there said
 };
 
 }  // namespace kvjit

@@ -58,6 +58,8 @@ struct Host {
   void (*open_barrier)(void* at, unsigned arrivals), (*close_barrier)(void* at), (*arrive)(void* at, unsigned bytes);
   void (*wait_phase)(void* barrier, unsigned parity, const char* file, int line);
   void (*copy_bulk)(void* to, const void* from, unsigned bytes, void* barrier);
+  void (*agree)(bool mine, const char* file,
+                int line);  // ends the launch unless all lanes of the warp say so there; nobody waits
   void (*refuse)(const char* file, int line);  // ends the launch: the kernel found a promise broken
 };
 
@@ -132,10 +134,10 @@ inline u32 ballot(bool v, KV_SITE) {
   return r;
 }
 inline bool any(bool v, KV_SITE) { return ballot(v, file, line) != 0; }
+// Not a collective: hardware's vote orders no memory, so waits behind it must not be spared by it.
 inline bool agreed(bool v, KV_SITE) {
-  const u32 votes = ballot(v, file, line);
-  require(votes == 0 || votes == 0xffffffffu, file, line);
-  return votes != 0;
+  cpu::host.agree(v, file, line);
+  return v;
 }
 
 inline float fma_rn(float a, float b, float c) { return __builtin_fmaf(a, b, c); }
