@@ -464,7 +464,7 @@ typedef struct kvjit_report {
   const char* features; /* that the call had, as in kvjit_program_facts */
 } kvjit_report;
 
-/* Looks at tokens, sequences, kv_heads and blocks only. */
+/* Looks at tokens, sequences, kv_heads, blocks, and whether there are lengths; at nothing else. */
 KVJIT_API kvjit_status kvjit_workspace_bytes(const kvjit_program* program, const kvjit_attention_call* call,
                                              size_t* bytes, kvjit_error* error);
 

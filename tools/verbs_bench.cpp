@@ -258,6 +258,9 @@ Result<TuningRow> row_of(const Spec& spec, const Job& job, const TuneResult& tun
   if (problem.page_tokens > 0)
     return fail(Code::unsupported, "shapes are measured for caches without pages; these take the nearest of them",
                 spec.where("cache.layout"), {"layouts planar and rows can be tuned"});
+  if (problem.token_heads > 0)
+    return fail(Code::unsupported, "shapes of blocks that take all heads of a token are not tuned",
+                spec.where("cache.token_heads"), {"without cache.token_heads they can be"});
   row.device = device;
   row.k = spec.k, row.v = spec.v;
   row.head_dim = problem.head_dim, row.rows = problem.q_heads_per_kv * problem.query_length;
