@@ -129,6 +129,16 @@ struct Fixture {
     REQUIRE(report);
     return *report;
   }
+  // The call, changed, is refused with a message that has this in it.
+  template <class Change>
+  void refuses(Change change, const std::string& message) const {
+    AttentionCall changed = call;
+    change(changed);
+    const auto ran = program->attention(changed, 64 * kBase, nullptr);
+    REQUIRE_FALSE(ran);
+    CHECK(ran.error().code == Code::bad_input);
+    CHECK_MESSAGE(ran.error().message.find(message) != std::string::npos, ran.error().message);
+  }
 };
 
 }  // namespace kvjit::test

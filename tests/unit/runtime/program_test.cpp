@@ -80,21 +80,14 @@ TEST_CASE("pages: tables reach the kernel; what it could not see is refused") {
   const auto args = f.launches[0].as<kv::PagedAttentionArgs>();
   CHECK(address(args.k_table.pages) == 20 * kBase);
   CHECK(args.v_table.row_stride == 70);
-  const auto refused = [&](auto change, const std::string& message) {
-    AttentionCall call = f.call;
-    change(call);
-    const auto ran = f.program->attention(call, 64 * kBase, nullptr);
-    REQUIRE_FALSE(ran);
-    CHECK(ran.error().code == Code::bad_input);
-    CHECK_MESSAGE(ran.error().message.find(message) != std::string::npos, ran.error().message);
-  };
-  refused([](auto& c) { c.k_table.pages = nullptr; }, "k: the page table is a null pointer");
-  refused([](auto& c) { c.v_table.row_stride = -1; }, "v: page table rows -1 entries apart");
-  refused([](auto& c) { c.k.codes_sequence_stride += 8; }, "k.codes: page stride");
-  refused([](auto& c) { c.k.codes_token_stride = 72; }, "k.codes: token stride 72 is not a multiple of 16");
-  refused([](auto& c) { c.k.codes += 8; }, "k.codes is 8 bytes past a multiple of 16");
-  refused([](auto& c) { c.k.scales_token_stride = 12; }, "k.scales: token stride 12 is not a multiple of 8");
-  refused([](auto& c) { c.v.scales += 2; }, "v.scales is 2 bytes past a multiple of 16");  // dense: 16 bytes at a time
+  f.refuses([](auto& c) { c.k_table.pages = nullptr; }, "k: the page table is a null pointer");
+  f.refuses([](auto& c) { c.v_table.row_stride = -1; }, "v: page table rows -1 entries apart");
+  f.refuses([](auto& c) { c.k.codes_sequence_stride += 8; }, "k.codes: page stride");
+  f.refuses([](auto& c) { c.k.codes_token_stride = 72; }, "k.codes: token stride 72 is not a multiple of 16");
+  f.refuses([](auto& c) { c.k.codes += 8; }, "k.codes is 8 bytes past a multiple of 16");
+  f.refuses([](auto& c) { c.k.scales_token_stride = 12; }, "k.scales: token stride 12 is not a multiple of 8");
+  f.refuses([](auto& c) { c.v.scales += 2; },
+            "v.scales is 2 bytes past a multiple of 16");  // dense: 16 bytes at a time
 
   kv::CodecArgs codec{};
   codec.x = {pointer<void>(kBase), 0, 128, 128};
@@ -122,20 +115,12 @@ TEST_CASE("heads of a token together: one pair a sequence, and what does not lie
   f.attend();
   CHECK(f.launches[0].as<kv::AttentionArgs>().work.kv_heads == 1);
   CHECK(f.launches[1].grid.y == 1);
-  const auto refused = [&](auto change, const std::string& message) {
-    AttentionCall call = f.call;
-    change(call);
-    const auto ran = f.program->attention(call, 64 * kBase, nullptr);
-    REQUIRE_FALSE(ran);
-    CHECK(ran.error().code == Code::bad_input);
-    CHECK_MESSAGE(ran.error().message.find(message) != std::string::npos, ran.error().message);
-  };
-  refused([](auto& c) { c.kv_heads = 16; }, "16 KV heads; test is for tokens of 8 (cache.token_heads)");
-  refused([](auto& c) { c.kv_heads = 4; }, "4 KV heads; test is for tokens of 8");
-  refused([](auto& c) { c.k.codes_head_stride = 74; }, "k.codes: heads 74 and tokens 576 bytes apart");
-  refused([](auto& c) { c.v.codes_token_stride = 416; }, "they lie side by side: 50 and 400 bytes of value_format");
-  refused([](auto& c) { c.v.codes_sequence_stride += 8; }, "v.codes: sequence stride 400008 is not a multiple of 16");
-  refused([](auto& c) { c.k.codes += 2; }, "k.codes is 2 bytes past a multiple of 16");
+  f.refuses([](auto& c) { c.kv_heads = 16; }, "16 KV heads; test is for tokens of 8 (cache.token_heads)");
+  f.refuses([](auto& c) { c.kv_heads = 4; }, "4 KV heads; test is for tokens of 8");
+  f.refuses([](auto& c) { c.k.codes_head_stride = 74; }, "k.codes: heads 74 and tokens 576 bytes apart");
+  f.refuses([](auto& c) { c.v.codes_token_stride = 416; }, "they lie side by side: 50 and 400 bytes of value_format");
+  f.refuses([](auto& c) { c.v.codes_sequence_stride += 8; }, "v.codes: sequence stride 400008 is not a multiple of 16");
+  f.refuses([](auto& c) { c.k.codes += 2; }, "k.codes is 2 bytes past a multiple of 16");
 }
 
 TEST_CASE("sizes that overflow saturate") {
