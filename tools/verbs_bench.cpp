@@ -31,7 +31,7 @@ struct BenchArgs {
   std::string probe;
   bool is_runtime = false;
   std::string html, out_dir;
-  bool is_writing = false, has_operations = false, is_tuning = false;
+  bool is_writing = false, has_operations = false, is_tuning = false, has_lengths = false;
   double gigabytes = 1;
 };
 
@@ -167,12 +167,19 @@ std::vector<float> queries(const Problem& problem, const CacheShape& shape, doub
   return q;
 }
 
+Trial::Call call_of(const CacheShape& shape, const BenchArgs& args) {
+  Trial::Call call;
+  call.tokens = static_cast<int>(shape.tokens);
+  if (args.has_lengths) call.lengths.assign(static_cast<std::size_t>(shape.sequences), call.tokens);
+  return call;
+}
+
 Result<BenchRow> bench_one(const Job& job, const CacheShape& shape, const Probe& probe, const BenchArgs& args,
                            const std::shared_ptr<Context>& context) {
   const Problem& problem = job.ready.problem;
   KV_TRY(trial, filled_trial(job, shape, context));
   const auto q = queries(problem, shape, args.query_scale);
-  KV_TRY(timed, trial.time(q, {static_cast<int>(shape.tokens), {}, 0, false}, args.repeats));
+  KV_TRY(timed, trial.time(q, call_of(shape, args), args.repeats));
   std::vector<DevicePointer> places;
   for (int copy = 0; copy < shape.copies; ++copy) places.push_back(trial.memory(copy));
   const auto bytes = static_cast<std::size_t>(timed.report.cache_bytes);
@@ -210,11 +217,8 @@ Result<int> bench(const Cli& cli, const BenchArgs& args) {
   }
   KV_TRY(probe, Probe::make(context, registry));
   std::vector<BenchRow> rows;
-  Json data = {{"device", to_json(facts)},
-               {"pool_bytes", pool_bytes(facts)},
-               {"repeats", args.repeats},
-               {"query_scale", args.query_scale},
-               {"results", Json::array()}};
+  Json data = {{"device", to_json(facts)},        {"pool_bytes", pool_bytes(facts)},       {"repeats", args.repeats},
+               {"query_scale", args.query_scale}, {"lengths_on_device", args.has_lengths}, {"results", Json::array()}};
   for (const Job& job : jobs)
     for (const CacheShape& shape : job.shapes) {
       KV_TRY(row, bench_one(job, shape, probe, args, context));
@@ -243,7 +247,7 @@ Result<TimeProgram> timer(const Job& job, const BenchArgs& args, const std::shar
     for (Trial& trial : *trials) {
       trial.use(program);
       KV_TRY(timed, trial.time(queries(job.ready.problem, trial.shape(), args.query_scale),
-                               {static_cast<int>(trial.shape().tokens), {}, 0, false}, args.repeats));
+                               call_of(trial.shape(), args), args.repeats));
       us.push_back(timed.timing.median_us);
     }
     return us;
@@ -347,6 +351,9 @@ void add_bench_verb(CLI::App& app, Cli& cli) {
   verb->add_option("--kv-heads", args->kv_heads, "KV heads of a sequence")->check(CLI::Range(1, 4096));
   verb->add_option("--query-scale", args->query_scale, "queries times this: above 1, fewer tokens decide")
       ->check(CLI::Range(0.0, 1e4))
+      ->excludes(write);
+  verb->add_flag("--lengths", args->has_lengths,
+                 "tell a call its sequences' lengths in device memory, as captured graphs do")
       ->excludes(write);
   verb->add_option("--repeats", args->repeats, "timed graphs of 20 calls; the median counts")
       ->check(CLI::Range(1, 10000));
