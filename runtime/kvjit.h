@@ -398,7 +398,7 @@ typedef struct kvjit_attention_call {
   const int* lengths; /* on the device: tokens of each sequence; NULL: `tokens` for all */
   int tokens;         /* the largest length */
   int sequences, kv_heads;
-  int blocks;   /* that share the tokens, up to KVJIT_MOST_BLOCKS; 0: chosen for the device */
+  int blocks;   /* at most, that share the tokens; up to KVJIT_MOST_BLOCKS; 0: chosen for the device */
   double scale; /* of scores; 0: 1/sqrt(head_dim) */
   /* At least what kvjit_workspace_bytes says; 16-byte aligned. Its first KVJIT_COUNTER_BYTES must be zero before the first
    * call that uses it, and every call leaves them zero; the rest does not matter. Calls that may run at the same time need

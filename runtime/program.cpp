@@ -47,56 +47,84 @@ long long tiles(const ProgramSource& source, const AttentionCall& call) {
   return std::min(all, ceil_div(seen_tokens(source, call), tile) + 1) * pairs(source, call);
 }
 
-// One a multiprocessor; or a few less, if then blocks are whole parts of pairs, or pairs of blocks: every seam costs a block another
-// prologue and epilogue, while the memory is as busy without a few multiprocessors.
-long long blocks_without_seams(long long multiprocessors, long long pairs) {
-  constexpr double kEnough = 0.94;  // of the multiprocessors
-  const long long each = ceil_div(pairs, multiprocessors),
-                  even = pairs <= multiprocessors ? multiprocessors / pairs * pairs : ceil_div(pairs, each);
-  return double(even) >= kEnough * double(multiprocessors) && (pairs <= multiprocessors || pairs % each == 0)
-             ? even
-             : multiprocessors;
-}
-
-// What kernels are told of it. With lengths on the device they find out themselves.
-kv::WorkArgs share_work(const ProgramSource& source, const AttentionCall& call, int blocks) {
-  kv::WorkArgs work{
-      call.lengths, call.tokens, call.sequences, static_cast<int>(pair_heads(source, call)), blocks, 0, 0, 0};
-  if (call.lengths) return work;
-  const auto all = static_cast<kv::u32>(tiles(source, call)), count = static_cast<kv::u32>(blocks);
-  work.tiles = static_cast<kv::u32>(tiles(source, call) / pairs(source, call));
-  work.share = all / count, work.longer = all % count;
-  return work;
-}
-
-int choose_blocks(const ProgramSource& source, const DeviceFacts& device, const AttentionCall& call) {
+int most_blocks(const ProgramSource& source, const DeviceFacts& device, const AttentionCall& call) {
   const long long most = std::clamp(tiles(source, call), 1ll, static_cast<long long>(kMostBlocks));
   long long wanted = call.blocks;
   if (wanted <= 0 && device.is_gpu)
-    wanted = call.lengths ? device.multiprocessors : blocks_without_seams(device.multiprocessors, pairs(source, call));
+    wanted = device.multiprocessors;
   else if (wanted <= 0)  // few, but so that some pairs have parts
     wanted = tiles(source, call) > kTilesBeforeCpuParts * pairs(source, call) ? 2 * pairs(source, call) + 1
                                                                               : pairs(source, call);
   return static_cast<int>(std::clamp(wanted, 1ll, most));
 }
 
-// Of a pair, at most. Lengths on the device are taken for `tokens` each.
-long long parts(const ProgramSource& source, const AttentionCall& call, int blocks) {
-  const long long all = tiles(source, call), pair = all / pairs(source, call), share = all / blocks;
-  const bool is_even = all % blocks == 0 && (share % pair == 0 || pair % share == 0);
-  return is_even ? ceil_div(pair, share) : std::min<long long>(ceil_div(pair, share) + 1, blocks);
+// How many tiles a block of decode takes in so many microseconds of an H200, each of whose multiprocessors reads 33 KB in one. On the CPU
+// as many as are said, so that calls there have seams or not, as it falls.
+kv::u32 tiles_in(const ProgramSource& source, const DeviceFacts& device, double us, kv::u32 on_cpu) {
+  const long long tile = source.tile_tokens * static_cast<long long>(source.k.row_bytes + source.v.row_bytes) *
+                         std::max(source.token_heads, 1);
+  return device.is_gpu ? static_cast<kv::u32>(us * 33e3 / static_cast<double>(std::max(tile, 1ll))) : on_cpu;
+}
+
+// Who does what if all sequences have `tokens`: without seams, where the longest share is no worse for it than by a seam (core/work.cuh).
+kv::WorkArgs even_work(const ProgramSource& source, const DeviceFacts& device, const AttentionCall& call) {
+  kv::WorkArgs work{};
+  work.tokens = call.tokens, work.sequences = call.sequences;
+  work.kv_heads = static_cast<int>(pair_heads(source, call));
+  work.blocks = most_blocks(source, device, call);
+  const auto count = static_cast<kv::u32>(pairs(source, call)), blocks = static_cast<kv::u32>(work.blocks),
+             all = static_cast<kv::u32>(tiles(source, call));
+  work.room = all / count, work.share = all / blocks, work.longer = all % blocks;
+  // kv4, 8 rows: 8 KV heads x 4096 and 4100 tokens with seams 7.4 and 12.5 us, 24 x 16400 24.9 with and 20.3 without; 3 x 4096 with 43 and 16 parts
+  // a pair 8.2 and 7.1.
+  constexpr double kSeamUs = 7, kRoundUs = 1.2;
+  work.pieces = blocks / count, work.whole = static_cast<kv::u32>(ceil_div(count, blocks));
+  work.seam = tiles_in(source, device, kSeamUs, 1), work.round = tiles_in(source, device, kRoundUs, 0);
+  const kv::u32 slack =
+      std::max(work.seam, work.share / 16);  // the memory is as busy without a sixteenth of the multiprocessors
+  if (work.pieces == 0 && work.whole * work.room <= work.share + slack) {
+    work.share = work.whole * work.room, work.longer = 0;
+    work.blocks = static_cast<int>(ceil_div(count, work.whole));
+  }
+  if (work.pieces == 0) return work;
+  const auto few = static_cast<kv::u32>(ceil_div(work.room, kv::kPartsAtOnce));
+  kv::u32 least = work.share + (work.longer > 0);
+  if (few <= least + work.round) least = std::max(least, few);
+  const kv::u32 unit = std::max(least, static_cast<kv::u32>(ceil_div(work.room, work.pieces)));
+  if (unit > work.share + slack) return work;
+  work.pieces = static_cast<kv::u32>(ceil_div(work.room, unit));
+  work.room = work.pieces * unit, work.share = unit, work.longer = 0;
+  work.blocks = static_cast<int>(work.pieces * count);
+  return work;
+}
+
+// What kernels are told of it. With lengths on the device they find out themselves.
+kv::WorkArgs share_work(const ProgramSource& source, const DeviceFacts& device, const AttentionCall& call) {
+  kv::WorkArgs work = even_work(source, device, call);
+  if (!call.lengths) return work;
+  work.lengths = call.lengths;
+  work.blocks = most_blocks(source, device, call);
+  work.pieces = static_cast<kv::u32>(work.blocks / pairs(source, call));
+  work.room = work.share = work.longer = 0;
+  return work;
+}
+
+// Of a pair, at most.
+long long parts(const kv::WorkArgs& even) {
+  if (even.longer == 0 && even.share % even.room == 0) return 1;
+  if (even.longer == 0 && even.room % even.share == 0) return even.room / even.share;
+  return std::min<long long>(ceil_div(even.room, even.share) + 1, even.blocks);
 }
 
 // Whether parts of pairs go to a launch of `merge` instead of the last block of each. H200: a step, of 128 sums of a row and up to 16 parts,
 // takes a warp 0.65 us (f16, head_dim_v 512); the launch 1.8 us (as long as 2 to 3 steps take: f16, 16 and 32 rows, 8 KV heads x 32768), and
 // a microsecond more for each thousand of its blocks, which is an estimate: so many stand on the device at once.
-bool leaves_parts(const ProgramSource& source, const AttentionCall& call, int blocks) {
+bool leaves_parts(const ProgramSource& source, const DeviceFacts& device, const AttentionCall& call) {
   if (!source.finishes) return true;
   constexpr double kStepUs = 0.65, kLaunchUs = 1.8, kBlockUs = 0.001;
-  constexpr long long kPartsAtOnce = 16;
-  const long long most = parts(source, call, blocks);
+  const long long most = parts(even_work(source, device, call));
   if (source.merge_steps <= 1 || most == 1) return false;
-  const auto steps = static_cast<double>(source.merge_steps * ceil_div(most, kPartsAtOnce)),
+  const auto steps = static_cast<double>(source.merge_steps * ceil_div(most, kv::kPartsAtOnce)),
              grid = static_cast<double>(pairs(source, call) * source.rows * ceil_div(source.v.inner_dim, 128));
   return kStepUs * steps > kLaunchUs + kBlockUs * grid;
 }
@@ -205,7 +233,7 @@ std::vector<Role> Program::loaded_roles() const {
 }
 
 std::size_t Program::workspace_bytes(const AttentionCall& call) const {
-  return lay_out(source_, call, choose_blocks(source_, context_->backend()->facts(), call)).bytes;
+  return lay_out(source_, call, most_blocks(source_, context_->backend()->facts(), call)).bytes;
 }
 
 // In launch order.
@@ -222,8 +250,8 @@ std::vector<Role> Program::roles_of_attention() const {
 // attention and reference differ in the middle of the call; `readable` picks that middle, which never rotates.
 Result<LaunchReport> Program::run(bool readable, const AttentionCall& call, DevicePointer workspace,
                                   Stream stream) const {
-  const int blocks = choose_blocks(source_, context_->backend()->facts(), call);
-  const Workspace pieces = lay_out(source_, call, blocks);
+  const DeviceFacts& device = context_->backend()->facts();
+  const Workspace pieces = lay_out(source_, call, most_blocks(source_, device, call));
   KV_CHECK(check_call(source_, call, pieces, workspace));
   KV_CHECK(check_features(source_, call));
   if (!readable) KV_CHECK(check_new_rows(source_, call));
@@ -278,7 +306,7 @@ Result<LaunchReport> Program::run(bool readable, const AttentionCall& call, Devi
   args.q = q;
   args.k = call.k;
   args.v = call.v;
-  args.work = share_work(source_, call, blocks);
+  args.work = share_work(source_, device, call);
   args.out = out;
   const double scale = call.scale == 0 ? 1 / std::sqrt(static_cast<double>(source_.head_dim)) : call.scale;
   args.scale_log2 = static_cast<float>(scale * std::numbers::log2e * call.k_tensor_scale);
@@ -292,11 +320,11 @@ Result<LaunchReport> Program::run(bool readable, const AttentionCall& call, Devi
     KV_CHECK(is_paged ? step_featured(Role::reference, grid, kv::PagedAttentionArgs{args, call.k_table, call.v_table})
                       : step_featured(Role::reference, grid, args));
   } else {
-    const bool is_merged_apart = leaves_parts(source_, call, blocks);
+    const bool is_merged_apart = leaves_parts(source_, device, call);
     args.arrivals = is_merged_apart ? nullptr : reinterpret_cast<kv::u32*>(workspace);
     args.partial = reinterpret_cast<float*>(workspace + pieces.partial);
     args.partial_state = reinterpret_cast<float*>(workspace + pieces.state);
-    const Grid grid{static_cast<unsigned>(blocks), 1, 1};
+    const Grid grid{static_cast<unsigned>(args.work.blocks), 1, 1};
     const auto attend = [&]() -> Result<void> {
       if (!source_.appends && is_paged)
         return step_featured(Role::attend, grid, kv::PagedAttentionArgs{args, call.k_table, call.v_table});
@@ -315,7 +343,7 @@ Result<LaunchReport> Program::run(bool readable, const AttentionCall& call, Devi
     }
   }
   if (rotates_out) KV_CHECK(rotate(Role::rotate_out, out, call.out));
-  report.blocks = readable ? 1 : blocks;
+  report.blocks = readable ? 1 : args.work.blocks;
   return finish_report(call, std::move(report));
 }
 

@@ -56,7 +56,7 @@ struct AttentionCall {
   int sequences = 1, kv_heads = 1;
   double scale = 0;                              // 0: 1/sqrt(head_dim)
   float k_tensor_scale = 1, v_tensor_scale = 1;  // of formats that have one scale for the whole tensor; else 1
-  int blocks = 0;                                // that share the tokens, at most kMostBlocks; 0: one a multiprocessor
+  int blocks = 0;  // that share the tokens: at most so many, kMostBlocks at most; 0: one a multiprocessor
   // Of programs that append, and only of those: the query_length newest tokens, which `tokens` and `lengths` count.
   kv::Rows new_k{}, new_v{};
   kv::RowType new_type = kv::RowType::f16;

@@ -33,11 +33,15 @@ struct WorkArgs {
   int tokens, sequences;
   int kv_heads;  // of decode and merge: times the turns of their query rows (core/turns.cuh)
   int blocks;    // of decode: at most one a tile
-  // Where lengths are null, so that the host knows: tiles a pair; and what each block gets, the first `longer` one more.
-  u32 tiles, share, longer;
+  // Where lengths are null, so that the host knows: how much of the line a pair takes; and what each block gets, the first `longer` one more.
+  u32 room, share, longer;
+  // Where they are not: blocks for each pair, 0 if there are fewer; pairs for each block, at most; and how many tiles' time a seam costs, and a
+  // round of merging.
+  u32 pieces, whole, seam, round;
 };
 
 constexpr int kMostBlockWarps = 16;  // of decode
+constexpr int kPartsAtOnce = 16;     // of a pair, that a warp adds up: loads from far away, many under way
 
 // decode and reference. grid: decode (blocks); reference (q_heads * query_length, 1, sequences).
 struct AttentionArgs {

@@ -394,6 +394,11 @@ KV_DEVICE u32 count_warp_arrival(u32* counter) {
 KV_DEVICE void load_coherent_u128(u32* v, const void* from) {
   asm volatile("ld.global.cg.v4.u32 {%0,%1,%2,%3}, [%4];" : "=r"(v[0]), "=r"(v[1]), "=r"(v[2]), "=r"(v[3]) : "l"(from));
 }
+KV_DEVICE u32 load_coherent_u32(const void* from) {
+  u32 v;
+  asm volatile("ld.global.cg.u32 %0, [%1];" : "=r"(v) : "l"(from));
+  return v;
+}
 KV_DEVICE void load_coherent_u64(u32* v, const void* from) {
   asm volatile("ld.global.cg.v2.u32 {%0,%1}, [%2];" : "=r"(v[0]), "=r"(v[1]) : "l"(from));
 }

@@ -6,6 +6,14 @@
 //   blocks   |      0    |     1     |     2     |    3    |        four of 10 or 11
 //   parts    |0,0        |0,0|0,1    |0,1|1,0    |.. 1,1   |
 //
+// A block with parts of two pairs has a seam: a second prologue and epilogue, which cost as much time as many tiles. So each pair
+// begins with a block of its own, padded to a multiple of the blocks' share, where the longest share is no worse for it than by a seam:
+//
+//   line     | s0 h0            | s0 h1            | s1 h0   | s1 h1   |        6 blocks of 9: the last of s0 h0 has 5
+//   blocks   |    0    |    1   |    2    |    3   |    4    |    5    |
+//
+// Likewise blocks take whole pairs, all padded to the longest, where there are more pairs than blocks.
+//
 // A pair without tokens has one tile, which is masked: its output is zeros, and somebody must write them.
 // SPDX-License-Identifier: MIT
 #pragma once
@@ -19,6 +27,7 @@ struct Part {
   int sequence, head, length;  // length: tokens of the sequence
   int first, last, tiles;      // tiles: of the whole pair
   u32 pair_begin;              // the pair's first tile on the line
+  u32 line_end;                // of the part with the padding behind it
   KV_DEVICE bool is_whole() const { return last - first == tiles; }
 };
 
@@ -33,14 +42,29 @@ template <int kTile, class Seen = AllTokens>
 class Work {
  public:
   KV_DEVICE explicit Work(const WorkArgs& args, const Seen& seen = Seen())
-      : args_(args), seen_(seen), share_(args.share), longer_(args.longer) {
-    if (!counts()) return;
-    const u32 total = count_tiles(args.sequences) * u32(args.kv_heads);
-    share_ = total / u32(args.blocks), longer_ = total % u32(args.blocks);
+      : args_(args),
+        seen_(seen),
+        share_(args.share),
+        longer_(args.longer),
+        unit_(1),
+        end_(u32(args.sequences) * u32(args.kv_heads) * args.room),
+        length_(0) {}
+
+  // To be called first: what the host does not know is found out by the lengths that are in memory now.
+  KV_DEVICE void look() {
+    if (counts()) share_out();
+  }
+  // Are they other ones by now? Of up to kRemembered sequences.
+  static constexpr int kRemembered = 32;
+  KV_DEVICE bool has_changed() const {
+    return args_.lengths && args_.sequences <= kRemembered && any(length_of_lane(0, args_.sequences) != length_);
   }
 
   // Where a block's piece of the line begins; the next one's begin is its end.
-  KV_DEVICE u32 begin(int block) const { return u32(block) * share_ + (u32(block) < longer_ ? u32(block) : longer_); }
+  KV_DEVICE u32 begin(int block) const {
+    const u32 at = u32(block) * share_ + (u32(block) < longer_ ? u32(block) : longer_);
+    return at < end_ ? at : end_;
+  }
   // The block that has a tile of the line.
   KV_DEVICE int block_of(u32 tile) const {
     const u32 in_longer = longer_ * (share_ + 1);
@@ -54,34 +78,39 @@ class Work {
 
   // A whole pair.
   KV_DEVICE Part pair(int sequence, int head) const {
-    Part part{sequence, head, length_of(sequence), 0, 0, 0, 0};
+    Part part{sequence, head, length_of(sequence), 0, 0, 0, 0, 0};
     part.tiles = tiles_of(sequence, part.length);
     part.first = first_tile(sequence, part.length), part.last = part.first + part.tiles;
-    const u32 before = counts() ? count_tiles(sequence) : u32(sequence) * u32(part.tiles);
-    part.pair_begin = before * u32(args_.kv_heads) + u32(head) * u32(part.tiles);
+    const u32 room = counts() ? rounded(u32(part.tiles), unit_) : args_.room,
+              before = counts() ? count(sequence, unit_).sum : u32(sequence) * room;
+    part.pair_begin = before * u32(args_.kv_heads) + u32(head) * room;
+    part.line_end = part.pair_begin + room;
     return part;
   }
   // The pair whose tiles include `tile`, cut to [tile, end).
   KV_DEVICE Part part_at(u32 tile, u32 end) const {
-    Part part;
-    u32 begin = 0;  // of the sequence
+    int sequence = 0, length = args_.tokens;
+    u32 begin = 0, room = args_.room;  // where the sequence's pairs begin, and what each takes
     if (counts()) {
-      part.sequence = find_sequence(tile, begin);
-    } else {
-      part.sequence = args_.sequences == 1 ? 0 : int(tile / (args_.tiles * u32(args_.kv_heads)));
-      begin = u32(part.sequence) * args_.tiles * u32(args_.kv_heads);
+      sequence = find_sequence(tile, begin, room, length);
+    } else if (args_.sequences > 1) {
+      sequence = int(tile / (room * u32(args_.kv_heads)));
+      begin = u32(sequence) * room * u32(args_.kv_heads);
     }
-    part.length = length_of(part.sequence);
-    part.tiles = tiles_of(part.sequence, part.length);
-    part.head = int((tile - begin) / u32(part.tiles));
-    part.pair_begin = begin + u32(part.head) * u32(part.tiles);
-    part.first = int(tile - part.pair_begin);
-    part.last = int(end - part.pair_begin) < part.tiles ? int(end - part.pair_begin) : part.tiles;
-    part.first += first_tile(part.sequence, part.length), part.last += first_tile(part.sequence, part.length);
-    return part;
+    const u32 head = (tile - begin) / room;
+    return cut({sequence, int(head), length, 0, 0, 0, begin + head * room, begin + head * room + room}, tile, end);
   }
 
  private:
+  // A pair's part on the line's [tile, end).
+  KV_DEVICE Part cut(Part part, u32 tile, u32 end) const {
+    const int before = first_tile(part.sequence, part.length), last = int(end - part.pair_begin);
+    part.tiles = tiles_of(part.sequence, part.length);
+    part.first = before + int(tile - part.pair_begin);
+    part.last = before + (last < part.tiles ? last : part.tiles);
+    part.line_end = part.line_end < end ? part.line_end : end;
+    return part;
+  }
   // Does the kernel find out how many tiles there are? Else the host knew.
   KV_DEVICE bool counts() const { return Seen::kCutsTiles || args_.lengths; }
   // A sequence without any token to see has the tile of its last one, or its first.
@@ -94,58 +123,115 @@ class Work {
     return seen <= kTile ? 1 : (seen + kTile - 1) / kTile;
   }
   KV_DEVICE int length_of(int sequence) const {
-    const int given = args_.lengths ? args_.lengths[sequence] : args_.tokens;
+    const int given = args_.lengths ? int(load_coherent_u32(args_.lengths + sequence)) : args_.tokens;
     return given < 0 ? 0 : given < args_.tokens ? given : args_.tokens;
   }
-  // Tiles of a head of the sequences first .. first + 31, one a lane; 0 from `end` on.
-  KV_DEVICE u32 tiles_of_mine(int first, int end) const {
-    const int sequence = first + lane();
-    return sequence < end ? u32(tiles_of(sequence, length_of(sequence))) : 0;
+  // Of sequence first + lane(); 0 from `end` on.
+  KV_DEVICE int length_of_lane(int first, int end) const {
+    return first + lane() < end ? length_of(first + lane()) : 0;
   }
-  KV_DEVICE u32 count_tiles(int end) const {
-    u32 sum = 0;
+  KV_DEVICE static u32 rounded(u32 tiles, u32 unit) { return unit == 1 ? tiles : (tiles + unit - 1) / unit * unit; }
+
+  // Tiles of a head of that sequence, as a multiple of `unit`; 0 from `end` on.
+  KV_DEVICE u32 tiles_of_lane(int first, int end, int length, u32 unit) const {
+    return first + lane() < end ? rounded(u32(tiles_of(first + lane(), length)), unit) : 0;
+  }
+  KV_DEVICE static u32 larger_of(u32 a, u32 b) { return a > b ? a : b; }
+  struct Count {
+    u32 sum, most;
+  };
+  // Of a head of the sequences before `end`.
+  KV_DEVICE Count count(int end, u32 unit) const {
+    Count all{0, 0};
     KV_NO_UNROLL
-    for (int first = 0; first < end; first += 32) sum += tiles_of_mine(first, end);
+    for (int first = 0; first < end; first += 32) {
+      const u32 mine = tiles_of_lane(first, end, first == 0 ? length_ : length_of_lane(first, end), unit);
+      all.sum += mine, all.most = larger_of(all.most, mine);
+    }
     KV_UNROLL
-    for (int mask = 16; mask > 0; mask >>= 1) sum += shfl_xor(sum, mask);
-    return sum;
+    for (int mask = 16; mask > 0; mask >>= 1) {
+      all.sum += shfl_xor(all.sum, mask), all.most = larger_of(all.most, shfl_xor(all.most, mask));
+    }
+    return all;
   }
-  // The sequence whose heads' tiles include `tile`, and where they begin.
-  KV_DEVICE int find_sequence(u32 tile, u32& begin) const {
+  // The shares of blocks. Without seams: whole pairs, where there are more than blocks; else the smallest share, to a sixteenth, by which all
+  // pairs find blocks, or the one by which they have no more parts than are merged at once, if that is no worse than another round.
+  KV_DEVICE void share_out() {
+    const u32 heads = u32(args_.kv_heads), blocks = u32(args_.blocks);
+    length_ = length_of_lane(0, args_.sequences);
+    u32 least = 1, unit = 1, end = 0;
+    KV_NO_UNROLL
+    for (u32 trial = 1; true;) {
+      const Count all = count(args_.sequences, trial);
+      const u32 line = all.sum * heads;
+      if (agreed(end == 0)) {  // of single tiles
+        end_ = end = line;
+        share_ = line / blocks, longer_ = line % blocks;
+        if (args_.pieces == 0) {
+          const u32 whole = args_.whole * all.most;
+          if (whole <= share_ + slack())
+            unit_ = all.most, share_ = whole, longer_ = 0, end_ = u32(args_.sequences) * heads * all.most;
+          return;
+        }
+        least = share_ + (longer_ > 0 ? 1 : 0);
+        const u32 few = (all.most + kPartsAtOnce - 1) / kPartsAtOnce;
+        if (few <= least + args_.round) least = larger_of(least, few);
+        trial = larger_of(least, (all.most + args_.pieces - 1) / args_.pieces);
+        continue;
+      }
+      if (line <= blocks * trial)
+        unit = trial, end = line;
+      else
+        least = trial + 1;
+      if (agreed(unit - least <= unit / 16)) break;
+      trial = (least + unit) / 2;
+    }
+    if (unit <= share_ + slack()) unit_ = share_ = unit, longer_ = 0, end_ = end;
+  }
+  // By how much the longest share may be above the even one, without seams: the memory is as busy without a sixteenth of the blocks.
+  KV_DEVICE u32 slack() const { return larger_of(args_.seam, share_ / 16); }
+  // The sequence whose heads' tiles include `tile`, its length, where they begin, and how many of the line each head has.
+  KV_DEVICE int find_sequence(u32 tile, u32& begin, u32& room, int& length) const {
+    const u32 heads = u32(args_.kv_heads);
     begin = 0;
     KV_NO_UNROLL
     for (int first = 0; true; first += 32) {
-      u32 end = tiles_of_mine(first, args_.sequences);  // then of all sequences up to the lane's
+      const int mine = first == 0 ? length_ : length_of_lane(first, args_.sequences);
+      u32 end = tiles_of_lane(first, args_.sequences, mine, unit_);  // then of all sequences up to the lane's
       KV_UNROLL
       for (int step = 1; step < 32; step <<= 1) {
         const u32 before = shfl(end, lane() - step);
         if (lane() >= step) end += before;
       }
-      const int passed = count_bits(ballot(begin + end * u32(args_.kv_heads) <= tile));
-      if (passed == 32 && first + 32 < args_.sequences) {
-        begin += shfl(end, 31) * u32(args_.kv_heads);
+      const int passed = count_bits(ballot(begin + end * heads <= tile));
+      if (agreed(passed == 32 && first + 32 < args_.sequences)) {
+        begin += shfl(end, 31) * heads;
         continue;
       }
-      const u32 before = shfl(end, passed - 1);  // every lane takes part
-      if (passed > 0) begin += before * u32(args_.kv_heads);
+      const u32 sum = shfl(end, passed - 1), before = passed > 0 ? sum : 0;  // every lane takes part
+      room = shfl(end, passed) - before;
+      begin += before * heads;
+      length = int(shfl(u32(mine), passed));
       return first + passed;
     }
   }
 
   const WorkArgs& args_;
   const Seen seen_;
-  u32 share_, longer_;
+  u32 share_, longer_;  // tiles of a block; of how many blocks one more
+  u32 unit_, end_;      // of the line: what pairs take multiples of
+  int length_;          // of the lane's sequence, when it was looked at
 };
 
-// Of a kernel's arguments, unless features have a say in it (kernels/decode_features.cuh); and whether the work hangs on memory that the
-// launch ahead may write.
+// Of a kernel's arguments, unless features have a say in it (kernels/decode_features.cuh); and whether it may be looked at while the launch
+// ahead still runs, since has_changed() tells.
 template <class Plan, class Args>
 KV_DEVICE Work<Plan::kTile> work_of(const Args& args) {
   return Work<Plan::kTile>(args.work);
 }
-template <class Args>
-KV_DEVICE bool has_work_in_memory(const Args& args) {
-  return args.work.lengths;
+template <class Plan, class Args>
+KV_DEVICE bool may_look_early(const Args& args) {
+  return !args.work.lengths || args.work.sequences <= Work<Plan::kTile>::kRemembered;
 }
 
 }  // namespace kv

@@ -257,21 +257,28 @@ KV_DEVICE void decode(const Args& args) {
   fill_tables<V>();
   fill_order<Plan>();
   release_successor();  // it waits for all of this launch, but may be set up while the last blocks merge
-  if (has_work_in_memory(args)) wait_for_predecessor();
-  const auto work = work_of<Plan>(args);
-  const u32 begin = work.begin(block_x()), end = work.begin(block_x() + 1);
-  if (!agreed(begin < end)) return;
+  auto work = work_of<Plan>(args);
+  if (!may_look_early<Plan>(args)) wait_for_predecessor();
+  u32 at = 0, end = 0;
   KV_NO_UNROLL
-  for (u32 at = begin; true;) {
-    const Part part = work.part_at(at, end);
-    if (at == begin) {
+  for (bool is_known = false; true;) {
+    if (!is_known) {  // by lengths that the launch ahead may yet change
+      work.look();
+      at = work.begin(block_x()), end = work.begin(block_x() + 1);
+    }
+    Part part{};
+    if (agreed(at < end)) part = work.part_at(at, end);
+    if (!is_known) {
       prefetch_side<Plan, K>(args.k, part);
       prefetch_side<Plan, V>(args.v, part);
       wait_for_predecessor();  // from here on, what it wrote may be read
+      is_known = agreed(!work.has_changed());
+      if (!is_known) continue;
     }
+    if (!agreed(at < end)) return;
     append<Plan>(args, part);
     attend_part<Plan>(args, work, part);
-    at += u32(part.last - part.first);
+    at = part.line_end;
     if (!agreed(at < end)) return;
     sync_block();  // shared memory is used anew
   }

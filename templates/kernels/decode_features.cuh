@@ -119,9 +119,9 @@ template <class Plan, class Args>
 KV_DEVICE auto work_of(const Featured<Args>& args) {
   return Work<Plan::kTile, typename Plan::Feature::Range>(args.work, typename Plan::Feature::Range(args.features));
 }
-template <class Args>
-KV_DEVICE bool has_work_in_memory(const Featured<Args>& args) {
-  return args.work.lengths || args.features.position_offsets;
+template <class Plan, class Args>
+KV_DEVICE bool may_look_early(const Featured<Args>& args) {
+  return may_look_early<Plan>(static_cast<const Args&>(args)) && !args.features.position_offsets;
 }
 
 }  // namespace kv

@@ -12,8 +12,6 @@
 
 namespace kv {
 
-constexpr int kPartsAtOnce = 16;  // loads from far away: many under way
-
 // Four neighbouring sums of a row, and the row's softmax, of some of its tokens. The four are spelled out where many are added up: in
 // a loop they would be memory to the compiler until it has unrolled that, and many times the instructions.
 struct RowSums {

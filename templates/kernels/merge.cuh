@@ -43,7 +43,8 @@ KV_DEVICE void merge(const Args& args) {
   KV_UNROLL
   for (int j = 0; j < 4; ++j) order[j] = Plan::value_order(at < Plan::kValueDim ? at + j : 0);
   wait_for_predecessor();
-  const auto work = work_of<Plan>(args);
+  auto work = work_of<Plan>(args);
+  work.look();
   const Part pair = work.pair(block_z(), block_y());
   const int first = work.block_of(pair.pair_begin), parts = work.block_of(pair.pair_begin + pair.tiles - 1) - first + 1;
   if (!turn.has(row) || (Plan::kSkipsWhole && parts == 1)) return;  // the whole block

@@ -345,6 +345,7 @@ inline u32 count_warp_arrival(u32* counter, KV_SITE) {
   return shfl(lane() == 0 ? count_arrival(counter) : 0, 0, file, line);
 }
 inline void load_coherent_u128(u32* v, const void* from) { __builtin_memcpy(v, from, 16); }
+inline u32 load_coherent_u32(const void* from) { return *static_cast<const u32*>(from); }
 inline void load_coherent_u64(u32* v, const void* from) { __builtin_memcpy(v, from, 8); }
 inline void publish_stores() {}
 inline void prefetch_line(const u8*) {}

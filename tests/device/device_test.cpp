@@ -81,7 +81,62 @@ TEST_CASE("sequences of different lengths") {
   const Planned one =
       planned(registry(), {"tbq4_0", "q4_0", 128, 4, 2, Layout::planar, true}, device->backend()->facts().arch);
   Judge judge(device, one, 3);
-  for (const int blocks : {0, 1, 3}) judge.check({0, {257, 2, 100}, blocks, false});
+  for (const int blocks : {0, 1, 3, 7, 13}) judge.check({0, {257, 2, 100}, blocks, false});
+  // Long enough for seams in the middle of pairs.
+  const Planned other = planned(registry(), {"f16", "q8_0", 128, 4, 1}, device->backend()->facts().arch);
+  Judge longer(device, other, 3, 4000);
+  for (const int blocks : {4, 5, 7}) {
+    const auto out = longer.check({0, {4000, 3990, 3000}, blocks, false});
+    CHECK(longer.check({0, {4000, 3990, 3000}, blocks, false}) == out);
+    longer.check({4000, {}, blocks, false});
+  }
+}
+
+// Lets its successor be launched, and writes when that has long looked at what is there.
+Source late_writer(const std::string& arch) {
+  Source source;
+  source.name = "late_writer";
+  source.entry = "kv_late";
+  source.arch = arch;
+  source.threads = 32;
+  source.args_bytes = 24;
+  source.text = R"(
+struct Args { int* to; int values[4]; };
+extern "C" __global__ void kv_late(const __grid_constant__ Args args) {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.launch_dependents;");
+#endif
+  const long long begin = clock64();
+  while (clock64() - begin < 200000) {}
+  if (threadIdx.x < 4) args.to[threadIdx.x] = args.values[threadIdx.x];
+}
+)";
+  return source;
+}
+
+TEST_CASE("lengths that the launch ahead writes last of all") {
+  const auto device = gpu();
+  const std::string arch = device->backend()->facts().arch;
+  const KernelRecord writer = must(device->get(late_writer(arch)));
+  Caller caller(device, planned(registry(), {"tbq4_0", "q4_0", 128, 4, 1, Layout::rows}, arch), {4, kKvHeads, 700});
+  const std::vector<std::vector<int>> lengths = {{700, 1, 0, 64}, {3, 700, 650, 699}, {700, 700, 700, 700}};
+  for (const auto& before : lengths)
+    for (const auto& after : lengths)
+      for (const int blocks : {0, 5}) {
+        const Caller::Shape shape{4, 700, blocks, after};
+        must(caller.run(shape, [&](DevicePointer at) -> Result<void> {
+          KV_CHECK(device->backend()->copy_to_device(at, before.data(), 4 * sizeof(int)));
+          struct {
+            DevicePointer to;
+            int values[4];
+          } args{at, {after[0], after[1], after[2], after[3]}};
+          return device->backend()->launch(*writer.kernel, Grid{1, 1, 1}, &args, nullptr);
+        }));
+        const double error = caller.error(shape);
+        CHECK_MESSAGE(error <= kMaxKernelError, fmt::format("{} then {}, {} blocks: {}", fmt::join(before, " "),
+                                                            fmt::join(after, " "), blocks, error));
+        CHECK(caller.counters_are_zero());
+      }
 }
 
 // Each with itself, at the smallest head_dim of 128 and 256 that it fits.

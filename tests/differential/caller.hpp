@@ -2,6 +2,8 @@
 // gives each call a workspace of its own, so this talks to Program directly. Shared by the CPU and the GPU tests.
 // SPDX-License-Identifier: MIT
 #pragma once
+#include <functional>
+
 #include "tests/differential/harness.hpp"
 
 namespace kvjit::test {
@@ -40,10 +42,13 @@ class Caller {
     set_counters(0);
   }
 
-  Result<LaunchReport> run(const Shape& shape) {
+  // ahead(where the call's lengths are): what to launch before it.
+  using Ahead = std::function<Result<void>(DevicePointer)>;
+  Result<LaunchReport> run(const Shape& shape, const Ahead& ahead = {}) {
     const AttentionCall one = call(shape);
     REQUIRE(program_->workspace_bytes(one) <= workspace_bytes_);
     must(backend_->fill(out_at_, 0xff, q_.size() * sizeof(float)));
+    if (ahead) KV_CHECK(ahead(reinterpret_cast<DevicePointer>(one.lengths)));
     KV_TRY(report, program_->attention(one, workspace_, nullptr));
     KV_CHECK(backend_->synchronize(nullptr));
     return report;

@@ -126,7 +126,7 @@ static_assert(KeySide::kStageBytes + ValueSide::kStageBytes == Plan::kStageBytes
 
 }  // namespace kv
 
-static_assert(sizeof(kv::AttentionArgs) == 264, "host and device disagree on the arguments");
+static_assert(sizeof(kv::AttentionArgs) == 280, "host and device disagree on the arguments");
 
 KV_KERNEL KV_LAUNCH_BOUNDS(256, 1) kv_decode(KV_PARAM kv::AttentionArgs args) { kv::decode<kv::Plan>(args); }
 #if !defined(__CUDACC__)
@@ -186,7 +186,7 @@ struct Plan {
 
 }  // namespace kv
 
-static_assert(sizeof(kv::AttentionArgs) == 264, "host and device disagree on the arguments");
+static_assert(sizeof(kv::AttentionArgs) == 280, "host and device disagree on the arguments");
 
 KV_KERNEL KV_LAUNCH_BOUNDS(32, 1) kv_reference(KV_PARAM kv::AttentionArgs args) { kv::reference<kv::Plan>(args); }
 #if !defined(__CUDACC__)

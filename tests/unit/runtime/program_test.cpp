@@ -197,7 +197,7 @@ TEST_CASE("rotated both sides, not fused: four kernels, pieces of the workspace 
   CHECK(attend.work.sequences == 3);
   CHECK(attend.work.kv_heads == 2);
   CHECK(attend.work.blocks == 4);
-  CHECK(attend.work.tiles == 16);
+  CHECK(attend.work.room == 16);
   CHECK(attend.work.share == 24);
   CHECK(attend.work.longer == 0);
   CHECK(attend.scale_log2 == doctest::Approx(1 / std::sqrt(128.0) * 1.4426950408889634));
@@ -256,8 +256,10 @@ TEST_CASE("blocks: one a multiprocessor, a few less where that saves seams, none
     const int count = f.attend().blocks;
     const auto work = f.launches[0].as<kv::AttentionArgs>().work;
     CHECK(work.blocks == count);
-    CHECK(work.tiles == unsigned(tokens + 63) / 64);
-    CHECK(work.share * unsigned(count) + work.longer == work.tiles * 2 * unsigned(sequences));
+    CHECK(work.room >= unsigned(tokens + 63) / 64);
+    CHECK(work.room < unsigned(tokens + 63) / 64 + work.share);
+    CHECK(work.share * unsigned(count) + work.longer >= work.room * 2 * unsigned(sequences));
+    CHECK(work.share * unsigned(count) + work.longer < work.room * 2 * unsigned(sequences) + work.share);
     CHECK(work.longer < unsigned(count));
     CHECK(work.share > 0);
     return count;
@@ -265,8 +267,10 @@ TEST_CASE("blocks: one a multiprocessor, a few less where that saves seams, none
   CHECK(blocks(1, 0) == 2);
   CHECK(blocks(64, 100) == 2);
   CHECK(blocks(65, 100) == 4);
-  CHECK(blocks(1000, 5) == 5);
-  CHECK(blocks(131072, 0) == 132);       // 66 a pair
+  CHECK(blocks(1000, 5) == 4);           // 16 tiles a pair, 8 a block; a fifth would only bring seams
+  CHECK(blocks(131072, 0) == 128);       // 2048 tiles a pair: with 66 blocks a pair some have 32, too
+  CHECK(blocks(4096, 0, 12) == 120);     // 24 pairs of 64 tiles: 13 a block instead of 11.6
+  CHECK(blocks(131072, 0, 12) == 132);   // of 2048: 410 instead of 372 take longer than seams
   CHECK(blocks(131072, 0, 4) == 128);    // 8 pairs: 16 each
   CHECK(blocks(131072, 0, 128) == 128);  // 256 pairs: two each
   CHECK(blocks(131072, 0, 33) == 132);   // 66 pairs: 2 each
@@ -281,7 +285,8 @@ TEST_CASE("blocks: one a multiprocessor, a few less where that saves seams, none
   f.call.lengths = nullptr;
   f.context->recorder->device.is_gpu = false;
   CHECK(blocks(256, 0) == 2);
-  CHECK(blocks(257, 0) == 5);
+  CHECK(blocks(257, 0) == 4);
+  CHECK(blocks(1025, 0) == 5);  // 17 tiles a pair: 9 are more than a tile above an even share
 }
 
 TEST_CASE("calls that a kernel could not survive are refused before any launch, by name") {
