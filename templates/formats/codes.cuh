@@ -15,7 +15,7 @@ namespace kv {
 
 template <class Data>
 struct PlainCodes : Data {
-  static constexpr bool kIsTable = false;
+  static constexpr bool kIsTable = false, kIsWide = Data::Number::kIsWide;
   KV_DEVICE static float value(u32 code) { return Data::Number::decode(code); }
   KV_DEVICE static u32 code(float v) { return Data::Number::encode(v); }
 };
@@ -45,14 +45,14 @@ struct HalfAway {
 
 template <class Data, class Rounding>
 struct UniformCodes : Data {
-  static constexpr bool kIsTable = false;
+  static constexpr bool kIsTable = false, kIsWide = false;
   KV_DEVICE static float value(u32 code) { return float(int(code) - Data::kOffset); }
   KV_DEVICE static u32 code(float v) { return Rounding::template code<Data>(v); }
 };
 
 template <class Data>
 struct TableCodes : Data {
-  static constexpr bool kIsTable = true;
+  static constexpr bool kIsTable = true, kIsWide = false;
   // The cell is the number of bounds that v reaches: a value on a bound is in the upper cell, a NaN in the last.
   KV_DEVICE static u32 code(float v) {
     return cell_of([v](float bound) { return !(v < bound); });

@@ -48,39 +48,46 @@ KV_DEVICE u32 ue4m3_from_f32(float f) {
 // The power of two at or below f; 255 for infinity.
 KV_DEVICE u32 e8m0_from_f32(float f) { return f > 0.f ? bits_of(f) >> 23 : 0; }
 
-// Number types: what an element or a scale is stored as.
+// Number types: what an element or a scale is stored as. A wide one has all exponents of f32.
 struct F16 {
   static constexpr int kBytes = 2;
+  static constexpr bool kIsWide = false;
   KV_DEVICE static float decode(u32 bits) { return f32_from_f16(bits); }
   KV_DEVICE static u32 encode(float v) { return f16_from_f32(v); }
 };
 struct Bf16 {
   static constexpr int kBytes = 2;
+  static constexpr bool kIsWide = true;
   KV_DEVICE static float decode(u32 bits) { return f32_from_bf16(bits); }
   KV_DEVICE static u32 encode(float v) { return bf16_from_f32(v); }
 };
 struct F32 {
   static constexpr int kBytes = 4;
+  static constexpr bool kIsWide = true;
   KV_DEVICE static float decode(u32 bits) { return float_of(bits); }
   KV_DEVICE static u32 encode(float v) { return bits_of(v); }
 };
 struct E4m3 {
   static constexpr int kBytes = 1;
+  static constexpr bool kIsWide = false;
   KV_DEVICE static float decode(u32 bits) { return f32_from_e4m3(bits); }
   KV_DEVICE static u32 encode(float v) { return e4m3_from_f32(v); }
 };
 struct E5m2 {
   static constexpr int kBytes = 1;
+  static constexpr bool kIsWide = false;
   KV_DEVICE static float decode(u32 bits) { return f32_from_e5m2(bits); }
   KV_DEVICE static u32 encode(float v) { return e5m2_from_f32(v); }
 };
 struct Ue4m3 {
   static constexpr int kBytes = 1;
+  static constexpr bool kIsWide = false;
   KV_DEVICE static float decode(u32 bits) { return f32_from_ue4m3(bits); }
   KV_DEVICE static u32 encode(float v) { return ue4m3_from_f32(v); }
 };
 struct E8m0 {
   static constexpr int kBytes = 1;
+  static constexpr bool kIsWide = true;
   KV_DEVICE static float decode(u32 bits) { return f32_from_e8m0(bits); }
   KV_DEVICE static u32 encode(float v) { return e8m0_from_f32(v); }
 };

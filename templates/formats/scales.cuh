@@ -112,23 +112,26 @@ struct Reciprocal {
   }
 };
 struct Quotient {
-  // Both sides of a quotient are multiplied by it, so that its parts are normal numbers wherever they matter.
+  // Both sides of a quotient are multiplied by it: the divisor and its reciprocal are normal numbers then, and the dividend is beyond
+  // all numbers only where the quotient is.
   KV_DEVICE static float unit(float d) {
-    return absolute(d) < 0x1p-60f ? 0x1p100f : absolute(d) > 0x1p60f ? 0x1p-100f : 1.f;
+    return absolute(d) < 0x1p-60f ? 0x1p60f : absolute(d) > 0x1p60f ? 0x1p-60f : 1.f;
   }
   template <class R>
   KV_DEVICE static float factor(float d, float) {
     return div_rn(1.f, mul_rn(d, unit(d)));
   }
-  // Correctly rounded: two corrections of x times the correctly rounded reciprocal (P. Markstein, IBM J. Res. Dev. 34, 1990). A quotient
-  // below 2^-30 may miss its last bits, and rounds to the code of 0 with or without them; one above 2^80 is beyond all codes.
+  // Correctly rounded: two corrections of x times the correctly rounded reciprocal (P. Markstein, IBM J. Res. Dev. 34, 1990), as long as
+  // their remainders are exact. A quotient below 2^-42 may miss its last bits, and the last before infinity may be that: numbers that
+  // have room for those are divided.
   template <class R, class Codes>
   KV_DEVICE static u32 code(float x, float d, float factor) {
+    if constexpr (Codes::kIsWide) return Codes::code(d == 0.f ? 0.f : div_rn(x, d));
     const float dividend = mul_rn(x, unit(d)), divisor = mul_rn(d, unit(d)), first = mul_rn(dividend, factor);
     const float second = fma_rn(fma_rn(-first, divisor, dividend), factor, first);
     const float third = fma_rn(fma_rn(-second, divisor, dividend), factor, second);
     const bool is_number =
-        absolute(first) > 0.f && absolute(first) < 0x1p100f;  // else -0, infinity, NaN are as they are
+        absolute(first) > 0.f && absolute(first) < float_of(0x7f800000u);  // else -0, infinity, NaN are as they are
     return Codes::code(d == 0.f ? 0.f : is_number ? third : first);
   }
 };
