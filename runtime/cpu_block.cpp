@@ -55,7 +55,7 @@ class Scheduler {
     if (!broken.empty()) stop(broken);
   }
   BulkBarriers barriers;
-  void agree(bool mine, Site site);
+  void agree(bool mine, Site site) { keep_rule(warp_of(*running_).agree(*running_, mine, site)); }
   void refuse(Site site) {
     stop(fmt::format("{}: what the kernel requires of its caller does not hold", to_string(site)));
   }
@@ -68,6 +68,8 @@ class Scheduler {
   void resume(LaneState& lane);
   void unwind();
   void finish_lane(LaneState& lane);
+  void check_agreements(int first);
+  WarpState& warp_of(const LaneState& lane) { return warps_[static_cast<std::size_t>(lane.view.thread / 32)]; }
   std::vector<int> take_ready();
   void release_groups();
   void release_team(int warps, int first_warp);
@@ -122,7 +124,7 @@ void Scheduler::wait(kv::cpu::Wait what, Site site) {
   lane.site = site;
   if (what == kv::cpu::Wait::warp) {
     lane.state = State::at_warp;
-    ++warps_[static_cast<std::size_t>(lane.view.thread / 32)].at_warp;
+    ++warp_of(lane).at_warp;
   } else {
     lane.state = State::at_block;
     ++at_block_;
@@ -139,19 +141,9 @@ bool Scheduler::vote(int warps, bool mine, Site site) {
   }
   lane.site = site, lane.team = warps, lane.vote = mine;
   lane.state = State::at_team;
-  ++warps_[static_cast<std::size_t>(lane.view.thread / 32)].at_team;
+  ++warp_of(lane).at_team;
   yield();
   return lane.vote;
-}
-
-void Scheduler::agree(bool mine, Site site) {
-  auto& agreements = warps_[static_cast<std::size_t>(running_->view.thread / 32)].agreements;
-  const std::size_t at = running_->agreed++;
-  if (at == agreements.size()) agreements.emplace_back(site, mine);
-  const auto& [where, what] = agreements[at];
-  if (!(where == site))
-    return stop(fmt::format("divergent agreement: {} against {}", to_string(where), to_string(site)));
-  if (what != mine) stop(fmt::format("{}: lanes of a warp do not agree", to_string(site)));
 }
 
 void Scheduler::copy_async(void* to, const void* from, int bytes, int valid) {
@@ -181,8 +173,17 @@ void Scheduler::finish_lane(LaneState& lane) {
     record(fmt::format("{} asynchronous copies were never waited for: {}, lane {}", lane.copies.pending(), block_name(),
                        lane.view.thread));
   lane.state = State::done;
-  --warps_[static_cast<std::size_t>(lane.view.thread / 32)].live;
+  if (--warp_of(lane).live == 0) check_agreements(lane.view.thread / 32 * 32);
   --live_;
+}
+
+// Of a warp that has ended.
+void Scheduler::check_agreements(int first) {
+  for (int i = first; i < std::min(first + 32, threads_); ++i) {
+    const LaneState& lane = lanes_[static_cast<std::size_t>(i)];
+    if (const auto broken = warp_of(lane).left_out(lane); !broken.empty())
+      return record(fmt::format("{}: {}, lane {}", broken, block_name(), i));
+  }
 }
 
 void Scheduler::resume(LaneState& lane) {

@@ -51,6 +51,20 @@ inline const char* awaited(State state) {
 struct WarpState {
   int live = 0, at_warp = 0, at_team = 0;
   std::vector<std::pair<Site, bool>> agreements;  // of this block: where, and what the first lane there said
+
+  // What a lane says where its warp agrees; tells the rule that is broken, if one is.
+  std::string agree(LaneState& lane, bool says, const Site& site) {
+    const std::size_t at = lane.agreed++;
+    if (at == agreements.size()) agreements.emplace_back(site, says);
+    const auto& [where, what] = agreements[at];
+    if (!(where == site)) return fmt::format("divergent agreement: {} against {}", to_string(where), to_string(site));
+    return what == says ? std::string() : fmt::format("{}: lanes of a warp do not agree", to_string(site));
+  }
+  // Once all lanes have ended: what this one never said shows in its count alone.
+  std::string left_out(const LaneState& lane) const {
+    if (lane.agreed == agreements.size()) return {};
+    return fmt::format("{}: left out", to_string(agreements[lane.agreed].first));
+  }
 };
 
 }  // namespace kvjit

@@ -236,6 +236,28 @@ TEST_CASE("what a warp agrees on is said by all its lanes, and parts no warp") {
   REQUIRE_FALSE(run_grid([] { kv::agreed(kv::lane() < 31); }, {}, 32, 0));
 }
 
+TEST_CASE("lanes that leave out what the others of their warp agree on are named, the last time too") {
+  for (const int absent : {0, 17, 31})  // the first to run, one between, the last
+    for (const int turns : {1, 3}) {
+      int line = 0;
+      const auto ran = run_grid(
+          [&] {
+            line = __LINE__ + 1;
+            for (int i = 0; i < turns - (kv::warp() == 1 && kv::lane() == absent); ++i) kv::agreed(true);
+          },
+          {}, 64, 0);
+      REQUIRE_FALSE(ran);
+      INFO(ran.error().message);
+      CHECK(ran.error().message.find("simt_test.cpp:" + std::to_string(line) + ": left out: ") != std::string::npos);
+      CHECK(ran.error().message.find("block (0, 0, 0), lane " + std::to_string(32 + absent)) != std::string::npos);
+    }
+  CHECK(run_grid(
+      [] {
+        for (int i = 0; i < kv::warp(); ++i) kv::agreed(true);
+      },
+      {}, 64, 0));  // warps are on their own
+}
+
 TEST_CASE("transpose_8x8 transposes") {
   on_one_warp([] {
     const kv::u32 g = kv::lane() >> 2, c = kv::lane() & 3;
