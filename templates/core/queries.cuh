@@ -4,7 +4,7 @@
 //   halves     [step of 16][block of 8 rows][lane] of kQueryParts x (b0, b1). An f16 query is exact in one part; an f32 one is
 //              split into high and low halves, exact to 2^-22, after a division by 64 that lets it be as large as 4e6; or rounded
 //              to one part, where K's entries are rounded too or rows are many, in a unit that the largest magnitude of all rows
-//              gives
+//              of a KV head gives
 //              of warpgroups [step of 16][block of 8 rows] of two 8 x 8 matrices, as core/wgmma_columns.cuh has them
 //   integers   [step of 32][block of 8 rows][lane] of high (b0, b1) and low (b0, b1) bytes of 16-bit integers, in such a unit
 //
@@ -21,11 +21,20 @@ namespace kv {
 constexpr float kLargestQuery =
     32512.f;  // 127 * 256: with it the high byte of a rounded integer stays within a signed byte
 
+// Rows that share a unit, and which of those a warp brings: it learns that unit. Here: all rows, by all warps.
+template <class Plan>
+struct UnitRows {
+  static constexpr int kRows = Plan::kColumnBlocks * 8, kWarps = Plan::kWarps;
+  KV_DEVICE static int first() { return 0; }
+  KV_DEVICE static int own_warp() { return warp(); }
+};
+
 template <class Plan>
 class QueryRows {
+  using Unit = UnitRows<Plan>;
   static constexpr int kPerLane = Plan::kQueryStored / 32,
                        kAll = Plan::kKeyDim / 32;  // registers of a row: given; in K's domain
-  static constexpr int kRows = Plan::kColumnBlocks * 8, kPerWarp = (kRows + Plan::kWarps - 1) / Plan::kWarps;
+  static constexpr int kRows = Plan::kColumnBlocks * 8, kPerWarp = (Unit::kRows + Unit::kWarps - 1) / Unit::kWarps;
   static constexpr int kLaneBytes = Plan::kHasIntegerKeys ? 16 : 8 * Plan::kQueryParts;  // of a fragment
   static constexpr int kRowPitch = Plan::kByWarpgroups ? 16 : 4 * kLaneBytes;
   u32 raw_[kPerWarp][kPerLane];  // as they are in memory: nothing waits for them yet
@@ -37,7 +46,7 @@ class QueryRows {
     KV_UNROLL
     for (int i = 0; i < kPerWarp; ++i) {
       // Rows and dimensions that are not there are read from a place that is: a condition on a load would be waited for.
-      const int asked = i * Plan::kWarps + warp(), row = asked < Plan::kRows && turn.has(asked) ? asked : 0;
+      const int asked = own_row(i), row = asked < Plan::kRows && turn.has(asked) ? asked : Unit::first();
       const i64 at = sequence * args.q.sequence_stride + turn.query(row) * args.q.query_stride +
                      i64(turn.query_head(row)) * args.q.head_stride;
       KV_UNROLL
@@ -50,7 +59,7 @@ class QueryRows {
     for (int e = 0; e < kAll; ++e) place_[e] = u32(Plan::key_place(e * 32 + lane()));
   }
 
-  // Puts the fragments into shared memory; a barrier of the block, two where the unit is found. Returns their unit.
+  // Puts the fragments into shared memory; a barrier of the block, two where the unit is found. Returns the unit of the warp's rows.
   KV_DEVICE float store() {
     KV_UNROLL
     for (int i = 0; i < kPerWarp; ++i) transform(i);
@@ -62,8 +71,8 @@ class QueryRows {
     const float per_unit = div_rn(1.f, unit);
     KV_UNROLL
     for (int i = 0; i < kPerWarp; ++i) {
-      const int row = i * Plan::kWarps + warp();
-      if (agreed(row >= kRows)) break;
+      const int row = own_row(i);
+      if (agreed(!is_own(i))) break;
       if constexpr (Plan::kSumGroups > 0) sum_groups(i, row, per_unit);
       KV_UNROLL
       for (int e = 0; e < kAll; ++e)
@@ -75,8 +84,12 @@ class QueryRows {
   }
 
  private:
+  // The warp's i-th row, if its unit has one more.
+  KV_DEVICE static int own_row(int i) { return Unit::first() + i * Unit::kWarps + Unit::own_warp(); }
+  KV_DEVICE static bool is_own(int i) { return i * Unit::kWarps + Unit::own_warp() < Unit::kRows; }
+
   KV_DEVICE void transform(int i) {
-    const int row = i * Plan::kWarps + warp();
+    const int row = own_row(i);
     float x[kPerLane];
     [[maybe_unused]] float second[kPerLane];
     KV_UNROLL
@@ -95,15 +108,15 @@ class QueryRows {
     if constexpr (Plan::kScalesQueries) {
       KV_UNROLL
       for (int mask = 16; mask > 0; mask >>= 1) most = larger(most, shfl_xor(most, mask));
-      if (row < kRows && lane() == 0) store_shared_u32(Plan::kLargestAt + row * 4, bits_of(most));
+      if (is_own(i) && lane() == 0) store_shared_u32(Plan::kLargestAt + row * 4, bits_of(most));
     }
   }
   KV_DEVICE static float largest() {
     float all = 1e-30f;
     KV_UNROLL
-    for (int row = 0; row < kRows; row += 4) {
+    for (int row = 0; row < Unit::kRows; row += 4) {
       u32 four[4];
-      load_staged_u128(four, Plan::kLargestAt + row * 4);
+      load_staged_u128(four, Plan::kLargestAt + (Unit::first() + row) * 4);
       all = larger(all,
                    larger(larger(float_of(four[0]), float_of(four[1])), larger(float_of(four[2]), float_of(four[3]))));
     }

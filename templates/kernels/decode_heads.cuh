@@ -43,6 +43,14 @@ struct Turn<AllFragments<Plan>> {
   KV_DEVICE int query_head(int row) const { return (first_head + row / 8) * Plan::kGroup + row % 8 % Plan::kGroup; }
 };
 
+// Each head has a unit of its own, and the warps that work for it bring its rows.
+template <class Plan>
+struct UnitRows<AllFragments<Plan>> {
+  static constexpr int kRows = 8, kWarps = Plan::kWarps / Plan::kHeads;
+  KV_DEVICE static int first() { return own_head<Plan>() * kRows; }
+  KV_DEVICE static int own_warp() { return own_stream<Plan>(); }
+};
+
 // Fragments of the warp's own head.
 template <TakesHeads Plan>
 struct Queries<Plan> {

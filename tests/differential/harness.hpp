@@ -238,6 +238,14 @@ class Judge {
     q_ = rounded_to(problem_.q_type, q_);
   }
 
+  // Queries of one KV head, multiplied.
+  void scale_queries(int kv_head, float factor) {
+    const std::size_t one = q_.size() / std::size_t(shape_.sequences * kv_heads());
+    for (int s = 0; s < shape_.sequences; ++s)
+      for (std::size_t i = 0; i < one; ++i) q_[std::size_t(s * kv_heads() + kv_head) * one + i] *= factor;
+    q_ = rounded_to(problem_.q_type, q_);
+  }
+
   // A call with nothing asked of it.
   Result<Trial::Outcome> attend(const Trial::Call& call) const { return trial_.attend(q_, call); }
   // Of calls with these queries and their negatives in turn, how many gave other bits than the first.

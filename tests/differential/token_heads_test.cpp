@@ -24,7 +24,21 @@ const Case kCases[] = {together("kv4", "tbq3_0", 4, 2, true, 8), together("tbq4_
 const std::vector<int> kLengths = {257, 0, 40, 1, 128};
 constexpr int kSequences = 5;
 
-TEST_CASE("all heads of a token: any number of blocks over ragged lengths, the same bits in any order") {
+// Each head's queries are rounded in a unit of their own: the bits of a head do not tell how large another's are.
+void check_units(Judge& judge, int heads) {
+  const Trial::Call call{0, kLengths, 3, false};
+  const std::vector<float> before = judge.check(call);
+  judge.scale_queries(0, 1000.f);
+  const std::vector<float> after = must(judge.attend(call)).out;
+  const std::size_t head = before.size() / std::size_t(kSequences * heads);
+  int others = 0, scaled = 0;
+  for (std::size_t i = 0; i < before.size(); ++i)
+    (i / head % std::size_t(heads) == 0 ? scaled : others) += before[i] != after[i];
+  CHECK(others == 0);
+  CHECK(scaled > 0);
+}
+
+TEST_CASE("all heads of a token: any number of blocks over ragged lengths, the same bits in any order, any size of Q") {
   const auto context = open_context(DeviceKind::cpu), shuffled = open_context(DeviceKind::cpu, 7);
   std::vector<Planned> all;
   for (const Case& test : kCases) all.push_back(planned(registry(), test, context->backend()->facts().arch));
@@ -41,6 +55,7 @@ TEST_CASE("all heads of a token: any number of blocks over ragged lengths, the s
                         [](float x) { return x == 0; }));
     }
     for (const int tokens : judge.ragged_lengths()) judge.check({tokens, {}, 0, false});
+    check_units(judge, one.test.token_heads);
   }
 }
 
