@@ -222,6 +222,8 @@ KV_DEVICE bool merge_line(const Args& args, const Work& work, const Part& part, 
 template <class Plan, class Args, class Work>
 KV_DEVICE bool merge_groups(const Args& args, const Work& work, const Part& part, int first, int parts) {
   static_assert(Plan::kRows <= Plan::kWarps && Plan::kValueDim <= 128, "a warp has one step");
+  // One part that is not whole is of work that is cut wrongly: of its groups none is that of all.
+  require(agreed(parts > 1));
   const int row = warp(), at = lane() * 4;
   const i64 slot = work.slot(first, part.sequence, part.head);
   const Partials<Plan> partials(args, slot, row, at);

@@ -79,21 +79,21 @@ class FeatureJudge {
     return all;
   }
 
-  Trial::Outcome attend(const std::vector<int>& lengths, int blocks, bool is_reference = false) {
+  Result<Trial::Outcome> try_attend(const std::vector<int>& lengths, int blocks, bool is_reference = false) {
     trial_.set_features(given);
-    return must(trial_.attend(q_, {0, lengths, blocks, is_reference}));
+    return trial_.attend(q_, {0, lengths, blocks, is_reference});
+  }
+  Trial::Outcome attend(const std::vector<int>& lengths, int blocks, bool is_reference = false) {
+    return must(try_attend(lengths, blocks, is_reference));
   }
   // Whether a call answers otherwise than the oracle does, output or logarithm of sums; NaN is otherwise.
   bool is_wrong(const std::vector<int>& lengths, int blocks, bool is_reference = false) {
-    const Trial::Outcome outcome = attend(lengths, blocks, is_reference);
-    const Answer want = exact(lengths);
-    if (!(relative_error(outcome.out, want.out) <= kMaxKernelError)) return true;
-    if (outcome.lse.empty() == problem_.features.lse) return true;
-    for (std::size_t i = 0; i < outcome.lse.size(); ++i)
-      if (outcome.lse[i] != want.lse[i] &&
-          !(std::abs(outcome.lse[i] - want.lse[i]) <= kMaxKernelError * std::max(1., std::abs(want.lse[i]))))
-        return true;
-    return false;
+    return is_wrong(attend(lengths, blocks, is_reference), lengths);
+  }
+  // Whether a broken kernel shows: it breaks a rule of the CPU back-end or a promise of its own, or answers otherwise.
+  bool is_noticed(const std::vector<int>& lengths, int blocks) {
+    const auto tried = try_attend(lengths, blocks);
+    return tried ? is_wrong(*tried, lengths) : tried.error().code == Code::internal;
   }
 
   Trial& trial() { return trial_; }
@@ -104,6 +104,16 @@ class FeatureJudge {
   int heads() const { return kKvHeads * problem_.q_heads_per_kv; }
 
  private:
+  bool is_wrong(const Trial::Outcome& outcome, const std::vector<int>& lengths) const {
+    const Answer want = exact(lengths);
+    if (!(relative_error(outcome.out, want.out) <= kMaxKernelError)) return true;
+    if (outcome.lse.empty() == problem_.features.lse) return true;
+    for (std::size_t i = 0; i < outcome.lse.size(); ++i)
+      if (outcome.lse[i] != want.lse[i] &&
+          !(std::abs(outcome.lse[i] - want.lse[i]) <= kMaxKernelError * std::max(1., std::abs(want.lse[i]))))
+        return true;
+    return false;
+  }
   double added(int sequence, int head, int query, int token, int length) const {
     const FeatureSet& set = problem_.features;
     const auto element = [&](const auto& values, const FeatureInputs::Strides& strides, int at) {
