@@ -7,117 +7,17 @@
 
 #include <algorithm>
 
+#include "tools/fuzz_rules.hpp"
 #include "tools/uniform.hpp"
 
 namespace kvjit {
+
+using namespace fuzz;
+
 namespace {
 
 constexpr double kMostWork = 1e8;  // products of one call: about a second on the CPU back-end
 constexpr int kMostTokens = 700, kMostRows = 160;
-
-// One side of a spec.
-struct SideWish {
-  std::string toml;
-  const Format* named = nullptr;  // null: made of numbers
-  int block = 0, dim = 0;
-  // The format as it is stored, if heads of that size can be.
-  Result<Format> stored(const Registry& registry) const {
-    return named ? registry.format_for(named->name, dim, {}) : fail(Code::internal, "numbers have no name");
-  }
-  // Values of a head as attention has them.
-  int inner_dim(const Registry& registry) const {
-    const auto format = stored(registry);
-    return format ? format->inner_dim(dim) : dim;
-  }
-};
-
-struct Draw {
-  SideWish k, v;
-  int gqa = 1, queries = 1;
-  Layout layout = Layout::rows, page_layout = Layout::planar;
-  int page_tokens = 0;
-  bool causal = false, alibi = false, mask = false, mask_slopes = false, packed_mask = false, position_offset = false;
-  bool sinks = false, lse = false, append = false, fuse = true, checks = false;
-  double softcap = 0, sparse_v = 0;
-  std::vector<int> window;
-  std::string q_type, out_type, arch;
-
-  bool is_of_rows() const { return (layout == Layout::paged ? page_layout : layout) == Layout::rows; }
-  std::string toml() const;
-};
-
-std::string Draw::toml() const {
-  std::vector<std::string> features;
-  const std::pair<bool, const char*> named[] = {
-      {causal, "causal"},           {alibi, "alibi"}, {mask, "mask"}, {mask_slopes, "mask_slopes"},
-      {packed_mask, "packed_mask"}, {sinks, "sinks"}, {lse, "lse"},   {position_offset, "position_offset"}};
-  for (const auto& [wanted, name] : named)
-    if (wanted) features.push_back(fmt::format("\"{}\"", name));
-  std::string text = fmt::format(
-      "[k]\n{}[v]\n{}[attention]\nhead_dim_k = {}\nhead_dim_v = {}\nq_heads_per_kv = {}\nquery_length = {}\n"
-      "q_type = \"{}\"\nout_type = \"{}\"\n",
-      k.toml, v.toml, k.dim, v.dim, gqa, queries, q_type, out_type);
-  if (!features.empty()) text += fmt::format("features = [{}]\n", fmt::join(features, ", "));
-  if (softcap > 0) text += fmt::format("softcap = {:.1f}\n", softcap);
-  if (!window.empty()) text += fmt::format("window = [{}, {}]\n", window[0], window[1]);
-  if (append) text += "append = true\n";
-  if (!fuse) text += "fuse = false\n";
-  if (sparse_v > 0) text += fmt::format("sparse_v = {}\n", sparse_v);
-  text += fmt::format("[cache]\nlayout = \"{}\"\n", to_string(layout));
-  if (layout == Layout::paged)
-    text += fmt::format("page_tokens = {}\npage_layout = \"{}\"\n", page_tokens, to_string(page_layout));
-  if (checks || !arch.empty()) text += "[target]\n";
-  if (checks) text += "checks = true\n";
-  if (!arch.empty()) text += fmt::format("arch = \"{}\"\n", arch);
-  return text;
-}
-
-// Whether heads of its size can be stored: whole blocks and whole groups of rotation, 32 values at a time; padded formats take any
-// size, numbers without blocks any of whole 16 bytes.
-bool is_storable(const SideWish& side, const Registry& registry) {
-  if (!side.named) return side.dim % std::max(side.block, 32) == 0;
-  if (side.named->is_padded) return true;
-  if (side.block == 1 && !side.named->is_transformed()) return side.dim * side.named->block_bytes % 16 == 0;
-  return side.dim % 32 == 0 && side.stored(registry).has_value();
-}
-
-// Warps share the output by halves, and of more than 512 values only multiples of that split so.
-bool is_too_wide(const SideWish& v, const Registry& registry) {
-  const int dim = v.inner_dim(registry);
-  return dim > 512 && dim % 512 != 0;
-}
-
-// Whether the front of K's rows is a row of V: the blocks are the same, which those of a whole head are only in heads of one size.
-bool can_be_front(const SideWish& v, const SideWish& k, const Registry& registry) {
-  if (k.toml != v.toml || !k.named || k.named->is_transformed() || v.dim > k.dim) return false;
-  const auto front = v.stored(registry), row = k.stored(registry);
-  return front && row && front->block == row->block;
-}
-
-// Several warps share an output of more than 512 values, and each stages rows of its own: long ones may be too many bytes.
-std::vector<std::string> limits(const Draw& draw, const Registry& registry) {
-  const auto keys = draw.k.stored(registry);
-  if (!keys || keys->head_bytes(draw.k.dim) < 512 || draw.v.inner_dim(registry) <= 512) return {};
-  return {"bytes of shared memory on"};
-}
-
-// What the library refuses, by rules of README "Spec file" and "Limits of decode", and what it says then.
-std::vector<std::string> refusals(const Draw& draw, const Registry& registry) {
-  std::vector<std::string> says;
-  const auto rule = [&](bool is_broken, std::initializer_list<const char*> texts) {
-    if (is_broken) says.insert(says.end(), texts.begin(), texts.end());
-  };
-  for (const SideWish* side : {&draw.k, &draw.v}) {
-    rule(!is_storable(*side, registry), {"is not a multiple of", "must be one of 16 bytes", "cannot store heads of"});
-    const auto stored = side->stored(registry);
-    rule(draw.is_of_rows() && stored && stored->head_bytes(side->dim) % 2 != 0, {"rows of an even number of bytes"});
-  }
-  rule(draw.mask_slopes && !draw.mask, {"multiplies a mask that is not there"});
-  rule(draw.mask_slopes && draw.alibi, {"both take the slopes"});
-  rule(draw.append && draw.position_offset, {"append stores the newest tokens"});
-  rule(is_too_wide(draw.v, registry), {"has no registers for"});
-  return says;
-}
 
 SideWish side(Uniform& random, const Registry& registry) {
   SideWish made;
@@ -182,6 +82,23 @@ Draw draw_spec(Uniform& random, const Registry& registry) {
   return draw;
 }
 
+// All heads of a token taken together, where they can be, and with what they can be; one in so many breaks a rule all the same.
+void draw_token_heads(Draw& draw, Uniform& random, const Registry& registry) {
+  constexpr int kBroken = 20;
+  std::vector<int> counts = {2, 3, 4, 5, 6, 8, 8, 12, 16};
+  if (!random.once_in(kBroken))
+    std::erase_if(counts, [&](int heads) { return !can_take_heads(draw, heads, registry); });
+  if (counts.empty()) return;
+  draw.token_heads = random.one_of(counts), draw.layout = Layout::rows;
+  if (!random.once_in(kBroken)) {
+    draw.alibi = draw.mask = draw.mask_slopes = draw.packed_mask = draw.position_offset = false;
+    draw.sinks = draw.lse = draw.append = false;
+    draw.softcap = 0, draw.window = {};
+  }
+  if (random.once_in(kBroken)) return;
+  draw.gqa = std::min(draw.gqa, kMostHeadRows), draw.queries = std::min(draw.queries, kMostHeadRows / draw.gqa);
+}
+
 // A length near something that kernels count in: tiles, pages, blocks of masks.
 int length(Uniform& random) {
   const int near = random.one_of<int>({0, 16, 32, 64, 128, 256, 512}) + random.below(3) - 1;
@@ -192,6 +109,7 @@ int length(Uniform& random) {
 void draw_call(FuzzCase& made, const Draw& draw, const Registry& registry, Uniform& random) {
   CacheShape& shape = made.shape;
   shape.sequences = 1 + random.below(4), shape.kv_heads = 1 + random.below(4);
+  if (draw.token_heads > 0) shape.kv_heads = draw.token_heads;
   const double row_work = double(draw.gqa) * draw.queries * (draw.k.dim + draw.v.dim);
   const auto work = [&] { return shape.sequences * shape.kv_heads * row_work * kMostTokens; };
   while (work() > 4 * kMostWork && shape.sequences * shape.kv_heads > 1)
@@ -222,8 +140,20 @@ void draw_call(FuzzCase& made, const Draw& draw, const Registry& registry, Unifo
   RowPlaces& rows = shape.rows;
   rows = {random.once_in(2), 2 * random.below(16), 2 * random.below(20), 1 + random.below(2), false, false};
   rows.shares_sequences = !made.writes_on_device && random.once_in(4);
+  if (draw.token_heads > 0) {  // heads and tokens side by side, at multiples of 16
+    rows.by_head = false, rows.front = rows.front / 16 * 16, rows.behind = 0, rows.room = 1;
+    return;
+  }
   rows.has_values_in_keys = !made.writes_on_device && can_be_front(draw.v, draw.k, registry) && random.once_in(2);
   if (rows.has_values_in_keys) made.tensor_scale[1] = made.tensor_scale[0];
+}
+
+std::vector<std::string> with_bulk_copies(std::vector<std::string> archs, const Registry& registry) {
+  std::erase_if(archs, [&](const std::string& name) {
+    const auto arch = registry.require_arch(name, {});
+    return !arch || !(*arch)->has("bulk_copy");
+  });
+  return archs;
 }
 
 }  // namespace
@@ -258,11 +188,15 @@ std::string FuzzCase::text() const {
 FuzzCase fuzz_case(std::uint64_t seed, const Registry& registry, const std::vector<std::string>& archs) {
   Uniform random(Uniform(seed).bits());  // neighbours' numbers are each other's, moved by one
   Draw draw = draw_spec(random, registry);
+  Uniform apart(Uniform(~seed).bits());  // other seeds are the specs that they were without
+  if (apart.once_in(10)) draw_token_heads(draw, apart, registry);
   FuzzCase made;
   made.seed = seed;
   made.refusals = refusals(draw, registry), made.limits = limits(draw, registry);
   draw_call(made, draw, registry, random);
-  if (!archs.empty()) draw.arch = random.one_of(archs);  // last: a seed is the same spec and call on every device
+  std::vector<std::string> possible = draw.token_heads > 0 ? with_bulk_copies(archs, registry) : archs;
+  if (draw.token_heads > 0 && possible.empty()) possible = archs, made.limits.emplace_back("has no bulk copies");
+  if (!possible.empty()) draw.arch = random.one_of(possible);  // last: a seed is the same spec and call on every device
   made.toml = draw.toml();
   return made;
 }

@@ -27,6 +27,7 @@ const std::vector<std::pair<const char*, const char*>>& kinds() {
   static const std::vector<std::pair<const char*, const char*>> all = {{"rows", "layout = \"rows\""},
                                                                        {"planar", "layout = \"planar\"\n"},
                                                                        {"paged", "layout = \"paged\""},
+                                                                       {"token_heads", "token_heads ="},
                                                                        {"causal", "\"causal\""},
                                                                        {"window", "window ="},
                                                                        {"alibi", "\"alibi\""},

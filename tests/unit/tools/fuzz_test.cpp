@@ -34,7 +34,7 @@ TEST_CASE("a seed names a spec and a call, and neighbours are not alike") {
 TEST_CASE("everything that a spec can ask for turns up") {
   std::string all;
   std::set<int> lengths, gqa;
-  int shared = 0, views = 0, written = 0, refused = 0;
+  int shared = 0, views = 0, written = 0, refused = 0, together = 0;
   for (std::uint64_t seed = 1; seed <= 3000; ++seed) {
     const FuzzCase one = fuzz_case(seed, registry(), kArchs);
     all += one.toml;
@@ -42,13 +42,20 @@ TEST_CASE("everything that a spec can ask for turns up") {
     lengths.insert(mine.begin(), mine.end());
     written += one.writes_on_device, refused += !one.refusals.empty();
     shared += one.shape.rows.shares_sequences, views += one.shape.rows.has_values_in_keys;
+    const Spec spec = must(parse_specs(one.toml, "spec")).at(0);
+    if (spec.token_heads > 0) {  // what each call must promise
+      together += one.refusals.empty();
+      CHECK(one.shape.kv_heads == spec.token_heads);
+      CHECK_FALSE((one.shape.rows.by_head || one.shape.rows.front % 16 != 0 || one.shape.rows.behind != 0));
+      CHECK(spec.archs == std::vector<std::string>{"sm_90a"});
+    }
     // One minimum a head, behind its codes: the front of a longer row is no row.
     if (!one.shape.rows.has_values_in_keys) continue;
-    const Spec spec = must(parse_specs(one.toml, "spec")).at(0);
     if (spec.k.format.starts_with("vllm_")) CHECK(spec.dim_of("k") == spec.dim_of("v"));
   }
   std::vector<std::string> words = {"layout = \"rows\"", "layout = \"planar\"", "page_layout = \"rows\"",
                                     "page_tokens = 8\n", "page_tokens = 256",   "append = true",
+                                    "token_heads = 2\n", "token_heads = 3\n",   "token_heads = 16\n",
                                     "fuse = false",      "sparse_v = ",         "checks = true",
                                     "softcap = ",        "window = [",          "bits = 1\n",
                                     "bits = 8\n",        "q_type = \"bf16\"",   "out_type = \"f32\""};
@@ -59,12 +66,13 @@ TEST_CASE("everything that a spec can ask for turns up") {
     CHECK_MESSAGE(lengths.count(length), length);
   CHECK(shared > 20);
   CHECK(views > 5);
+  CHECK(together > 100);
   CHECK(written > 200);
   CHECK((refused > 30 && refused < 600));
 }
 
 TEST_CASE("specs are refused by the rules that are known, and no others are") {
-  int refused = 0, limited = 0;
+  int refused = 0, limited = 0, together = 0, apart = 0;  // of heads of a token: taken, refused
   for (std::uint64_t seed = 1; seed <= 1500; ++seed) {
     const FuzzCase one = fuzz_case(seed, registry(), kArchs);
     const auto planned = [&]() -> Result<void> {
@@ -74,6 +82,7 @@ TEST_CASE("specs are refused by the rules that are known, and no others are") {
       return {};
     }();
     INFO(one.text());
+    if (one.toml.find("token_heads") != std::string::npos) ++(planned ? together : apart);
     if (planned) {
       CHECK(one.refusals.empty());
       continue;
@@ -84,6 +93,17 @@ TEST_CASE("specs are refused by the rules that are known, and no others are") {
   }
   CHECK(refused > 20);
   CHECK(limited < 5);
+  CHECK(together > 60);
+  CHECK(apart > 5);
+}
+
+TEST_CASE("heads of a token are for archs that have bulk copies") {
+  std::uint64_t seed = 1;
+  while (fuzz_case(seed, registry()).toml.find("token_heads") == std::string::npos) ++seed;
+  CHECK(fuzz_case(seed, registry(), kArchs).toml.find("sm_90a") != std::string::npos);
+  CHECK_FALSE(fuzz_case(seed, registry(), kArchs).expects("sm_80 has no bulk copies"));
+  CHECK(fuzz_case(seed, registry(), {"sm_80"}).expects("sm_80 has no bulk copies"));
+  CHECK(fuzz_case(seed, registry()).expects("sm_80 has no bulk copies"));  // whatever the device is
 }
 
 TEST_CASE("too long rows are expected where several warps stage them, and nowhere else") {
