@@ -23,9 +23,10 @@ codes = { kind = "plain", element = "f32" })"},
       {"f16_plain", {64, 256}, true, R"(block = 1
 fields = [{ field = "codes" }]
 codes = { kind = "plain", element = "f16" })"},
-      {"bf16_plain", {64}, true, R"(block = 1
+      {"bf16_tensor", {64}, true, R"(block = 1
 fields = [{ field = "codes" }]
-codes = { kind = "plain", element = "bf16" })"},
+codes = { kind = "plain", element = "bf16" }
+scale = { rule = "tensor", division = "quotient" })"},
       {"e4m3_tensor", {64, 128}, true, R"(block = 1
 fields = [{ field = "codes" }]
 codes = { kind = "plain", element = "e4m3" }
