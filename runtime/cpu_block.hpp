@@ -1,7 +1,8 @@
 // Runs a grid of blocks on the CPU, one fibre a lane, one block after the other. It is stricter than a GPU on
 // purpose: shared memory starts as NaN patterns and ends in a guard zone, asynchronous copies land only when
-// they are waited for, a collective wants all live lanes of its group at one source line, and a seed shuffles
-// the order in which lanes run, one warp as far as it gets. What a kernel sees of it is templates/simt/cpu.hpp.
+// they are waited for, a collective wants all live lanes of its group at one source line, what a warp agrees on
+// is said by each of its lanes as often, and a seed shuffles the order in which lanes run, one warp as far as it
+// gets. What a kernel sees of it is templates/simt/cpu.hpp.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include <cstddef>
