@@ -93,6 +93,22 @@ void write_integers(Writer& w, const IntegerPlan& integers, const std::string& t
   if (integers.kind != IntegerKind::none) w.line("  using Integers = {}<{}>;", kDecoders[int(integers.kind)], type);
 }
 
+// Halves, one a token.
+bool are_scales_dense(const SidePlan& side, std::size_t index) {
+  const SectionPlan& section = side.sections[index];
+  const Format& f = side.format;
+  return section.use == ScaleUse::by_group && side.scale_row_bytes == 2 && f.scale.type == ScaleType::f16 &&
+         section.factor == 1 && int(index) != f.residual_section && !f.scale.renormalise;
+}
+// ... of both sides, of a tile that is scored at once: one load brings them (templates/kernels/decode_warpgroup.cuh).
+bool are_scales_matrices(const DecodePlan& plan) {
+  const auto are = [](const SidePlan& side) {
+    return side.sections.size() == 1 && !side.sections[0].is_masked && !side.sections[0].adds_minima &&
+           are_scales_dense(side, 0);
+  };
+  return plan.by_warpgroups && plan.scales_probabilities && are(plan.k) && are(plan.v);
+}
+
 // One section: its loads, its unpack sequence, its decoder and its scale.
 // first_scaled: groups with a scale of their own in the sections before.
 void write_section(Writer& w, const SidePlan& side, std::size_t index, const std::string& type, int threads,
@@ -152,8 +168,7 @@ void write_section(Writer& w, const SidePlan& side, std::size_t index, const std
       w.line("  KV_DEVICE static float minimum(SharedAddress block, int group) {{ return f32_from_f16({}); }}", half);
   }
   w.line("  static constexpr bool kAddsMinima = {}, kScalesAreDense = {};", flag(section.adds_minima),
-         flag(section.use == ScaleUse::by_group && side.scale_row_bytes == 2 && f.scale.type == ScaleType::f16 &&
-              section.factor == 1 && !is_residual && !f.scale.renormalise));
+         flag(are_scales_dense(side, index)));
   if (!section.halves.empty())
     w.line("  KV_DEVICE static u32 half_value(int code) {{ return k{}Halves[code]; }}", type);
   w.line("  static constexpr bool kIsMasked = {}, kHasRest = {};  // kHasRest: the halves of the codes miss something",
@@ -252,6 +267,7 @@ Source emit_decode(const DecodePlan& plan, const Registry& registry) {
   w.fragment("kernels/decode.cuh");
   if (plan.heads > 1) w.fragment("kernels/decode_heads.cuh");
   if (plan.team > 1) w.fragment(plan.by_warpgroups ? "kernels/decode_warpgroup.cuh" : "kernels/decode_team.cuh");
+  if (plan.v.by_matrices) w.fragment("kernels/decode_matrices.cuh");
   feature_fragments(w, plan.features, plan.causal, plan.query_length);
   if (plan.features.any()) w.fragment("kernels/decode_features.cuh");
   if (plan.sparse_v > 0) w.fragment("features/sparse_values.cuh");
@@ -300,9 +316,15 @@ Source emit_decode(const DecodePlan& plan, const Registry& registry) {
   w.line("  static constexpr int kTeam = {}, kValueShare = {}, kOwnBlocks = {};", plan.team, plan.value_share,
          plan.own_blocks());
   if (plan.team > 1) {
-    w.line("  static constexpr int kTopsAt = {}, kProbabilitiesAt = {};", plan.tops_at, plan.probabilities_at);
+    w.line("  static constexpr int kTopsAt = {}, kProbabilitiesAt = {}, kProbabilityBuffers = {};", plan.tops_at,
+           plan.probabilities_at, plan.probability_buffers);
     w.line("  using Team = TeamTiles<Plan>;");
-    w.line("  using Products = {}<Plan>;", plan.by_warpgroups ? "WarpgroupProducts" : "WarpProducts");
+    w.line("  using Products = {}<Plan>;", plan.v.by_matrices   ? "MatrixProducts"
+                                           : plan.by_warpgroups ? "WarpgroupProducts"
+                                                                : "WarpProducts");
+    if (plan.v.by_matrices) w.line("  using ValueCodes = ValueSection0;");
+    w.line("  static constexpr bool kByMatrices = {}, kScalesAreMatrices = {};", flag(plan.v.by_matrices),
+           flag(are_scales_matrices(plan)));
   }
   w.line("  static constexpr bool kSharesBases = {};", flag(plan.shares_bases));
   if (plan.shares_bases) w.line("  static constexpr int kBasesAt = {};", plan.bases_at);

@@ -116,6 +116,9 @@ struct SidePlan {
   bool is_skewed = false;        // copied by aligned chunks: a staged row starts 0 to 14 bytes into its slot
   bool is_dealt = false;         // even rows of eight before odd ones
   bool keeps_lines = false;      // by way of the L1, where copies of one line meet
+  // V: eight lanes' codes of a token are a chunk of 16 bytes, and those of eight tokens a matrix that the hardware transposes
+  // (templates/kernels/decode_matrices.cuh). Then swizzle is of single chunks (templates/core/chunks.cuh).
+  bool by_matrices = false;
   // Heads that are staged together (templates/core/token_heads.cuh), in tiles of how many tokens; bytes of an eighth of a tile; how many
   // of them are copied at once, and the gap behind.
   int heads = 1, placed_tile = 0, eighth_bytes = 0, copy_eighths = 8, copy_gap = 0;
@@ -152,6 +155,7 @@ struct DecodePlan {
   // them have other dimensions of V, the others of a team other blocks of columns.
   int team = 1, value_share = 1;
   bool scales_probabilities = false;  // V's scale of a token, in the warp that has scored it
+  int probability_buffers = 1;        // with two of them a round has one barrier
   bool shares_bases = false;          // bases of the softmax stand in shared memory
   bool by_warpgroups = false;         // its products as one: templates/kernels/decode_warpgroup.cuh
   int feature_rows_at = 0;            // of features, if there are any: what each row has of its own
@@ -197,9 +201,9 @@ Result<std::vector<BlockShape>> decode_shapes(const Problem& problem);
 
 // The geometry and the reads of one side; the building blocks of plan_decode, public for their tests. by_integers: K's codes as
 // 8-bit integers where the format has them. value_share: warps that share a row of V.
-// widest_run: bytes.
+// widest_run: bytes. by_matrices: V's codes as matrices, where they lie like that.
 Result<SidePlan> plan_side(const Format& format, int head_dim, bool is_planar, bool is_key, bool by_integers = false,
-                           int value_share = 1, int widest_run = 16);
+                           int value_share = 1, int widest_run = 16, bool by_matrices = false);
 
 // Where the staged rows of a side stand, and how lanes load their runs: few bank conflicts, then little memory.
 void place_rows(SidePlan& side, bool is_key);

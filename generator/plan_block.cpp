@@ -64,7 +64,8 @@ int place_tables(DecodePlan& plan, int copies) {
 // Blocks with masks of their own: long code, many registers.
 bool is_masked(const DecodePlan& plan) { return plan.k.sections[0].is_masked || plan.v.sections[0].is_masked; }
 
-int layout_shared(DecodePlan& plan, const BlockShape& shape) {
+int layout_shared(DecodePlan& plan, const BlockShape& shape, int probability_buffers) {
+  plan.probability_buffers = probability_buffers;
   plan.warps = shape.warps, plan.stages = shape.stages, plan.tile = shape.tile;
   if (plan.heads > 1) place_token_heads(plan.k, true, shape.tile), place_token_heads(plan.v, false, shape.tile);
   size_stage(plan.k, shape.tile);
@@ -89,7 +90,7 @@ int layout_shared(DecodePlan& plan, const BlockShape& shape) {
   plan.probabilities_at = plan.ring_at = plan.tops_at;
   if (plan.team > 1) {
     plan.probabilities_at = round_up(plan.tops_at + shape.warps * (columns + 1) * 4, 128);
-    plan.ring_at = plan.probabilities_at + shape.warps * shape.tile * columns * 2;
+    plan.ring_at = plan.probabilities_at + probability_buffers * shape.warps * shape.tile * columns * 2;
   }
   if (plan.heads > 1) plan.ring_at = round_up(plan.ring_at, 128);
   plan.stage_bytes = plan.k.stage_bytes + plan.v.stage_bytes;
@@ -100,6 +101,12 @@ int layout_shared(DecodePlan& plan, const BlockShape& shape) {
                            plan.streams() / plan.team * rows * (plan.v.inner_dim + 4) * 4;
   plan.shared_bytes = std::max(ring_end, epilogue_end);
   return plan.shared_bytes;
+}
+
+// With two buffers of probabilities, where they fit.
+int layout_shared(DecodePlan& plan, const BlockShape& shape) {
+  if (plan.by_warpgroups && layout_shared(plan, shape, 2) <= plan.arch.shared_bytes_per_block) return plan.shared_bytes;
+  return layout_shared(plan, shape, 1);
 }
 
 // 65,536 registers a block: 255, 168 or 128 a thread. What a lane of a team holds at once, but for addresses: sums of the output, and by

@@ -17,6 +17,14 @@ int power_of_two_in(int v, int most) {  // the largest power of two <= most that
   return unit;
 }
 
+constexpr int kOfMatrices = 1;  // templates/core/chunks.cuh
+
+// Where a byte of a tile stands, chunks dealt anew.
+int dealt(const SidePlan& side, int at) {
+  if (side.swizzle == 0) return at;
+  return side.swizzle == kOfMatrices ? at ^ (at >> 7 & 3) << 4 : at ^ (at >> (side.swizzle + 4) & 3) << 5;
+}
+
 // Addresses of the 32 lanes for one load of a plane's runs: K reads rows g = lane / 4 (part lane % 4), V rows 2 (lane
 // % 4) (part lane / 4). unit: bytes that addresses are multiples of, in the row.
 std::vector<int> lane_addresses(const SidePlan& side, const RunPlan& run, const PlaneRun& plane, bool is_key,
@@ -29,7 +37,7 @@ std::vector<int> lane_addresses(const SidePlan& side, const RunPlan& run, const 
     const int row_at = side.heads > 1 ? side.eighth_at(row) : slot * side.pitch;
     const int at = plane.at + row_at + part / run.parts_per_block * side.block_stride +
                    loads_as * plane.part_bits / (8 * unit) * unit;
-    addresses[std::size_t(lane)] = side.swizzle > 0 ? at ^ (at >> (side.swizzle + 4) & 3) << 5 : at;
+    addresses[std::size_t(lane)] = dealt(side, at);
   }
   return addresses;
 }
@@ -91,7 +99,16 @@ Load skewed_load(const SidePlan& side, const RunPlan& run, const PlaneRun& plane
   return *best;
 }
 
+// A matrix of eight tokens: the wavefronts of their chunks, which are served at once.
+Load matrix_load(const SidePlan& side, const PlaneRun& plane) {
+  std::vector<int> addresses;
+  for (int row = 0; row < 8; ++row) addresses.push_back(dealt(side, (row | row % 2 * 8) * side.pitch));
+  const int wavefronts = bank_wavefronts(addresses, 16);
+  return {plane.load_bytes, wavefronts, wavefronts, false};
+}
+
 Load load_of(const SidePlan& side, const RunPlan& run, const PlaneRun& plane, bool is_key) {
+  if (side.by_matrices) return matrix_load(side, plane);
   if (side.is_skewed) return skewed_load(side, run, plane, is_key);
   const int unit = widest_load(side, run, plane, side.heads > 1 ? side.row_bytes : side.pitch);
   const int wavefronts = bank_wavefronts(lane_addresses(side, run, plane, is_key, unit), unit);
@@ -161,7 +178,9 @@ void place_rows(SidePlan& side, bool is_key) {
       return plane.load_bytes <= 16 && plane.part_bits % 8 == 0 && (plane.load_bytes & (plane.load_bytes - 1)) == 0;
     });
   });
-  if (side.is_planar && fits_chunks && side.row_bytes >= 32 && (side.row_bytes & (side.row_bytes - 1)) == 0)
+  if (side.by_matrices && side.row_bytes == 64) consider(shortest, kOfMatrices, false);
+  if (side.is_planar && fits_chunks && !side.by_matrices && side.row_bytes >= 32 &&
+      (side.row_bytes & (side.row_bytes - 1)) == 0)
     for (int swizzle = 2; 64 << swizzle <= 8 * side.row_bytes; ++swizzle) consider(shortest, swizzle, false);
   if (!side.is_skewed && can_pad)
     for (int pitch = shortest + 16; pitch <= shortest + 112; pitch += 16) consider(pitch, 0, false);

@@ -65,10 +65,20 @@ int slot_bits(const SectionPlan& section) {
   return section.codes.bits == 3 && section.run.planes.size() == 1 ? 3 : 4;
 }
 
+// Is what eight lanes take of a token one chunk of 16 bytes, wherever it lies? And nothing but codes: scales are the probabilities'.
+bool are_matrices(const SidePlan& side) {
+  if (!side.is_planar || side.sections.size() != 1) return false;
+  const SectionPlan& section = side.sections[0];
+  const RunPlan& run = section.run;
+  if (section.slot_bits != 4 || !run.is_joined || run.blocks > 1 || run.groups > 1 || run.runs > 1) return false;
+  const PlaneRun& plane = run.planes[0];
+  return plane.part_bits == 16 && plane.at == 0 && side.row_bytes % 16 == 0;
+}
+
 }  // namespace
 
 Result<SidePlan> plan_side(const Format& format, int head_dim, bool is_planar, bool is_key, bool by_integers,
-                           int value_share, int widest_run) {
+                           int value_share, int widest_run, bool by_matrices) {
   const int parts = is_key ? 4 : 8 * value_share;
   SidePlan side;
   if (value_share > 1 && format.scale.renormalise)
@@ -142,6 +152,7 @@ Result<SidePlan> plan_side(const Format& format, int head_dim, bool is_planar, b
   const bool joins = !format.has_minimum() && !format.scale.renormalise;
   side.unit = joins ? side.sections[0].unit : 1;
   for (SectionPlan& section : side.sections) section.factor *= format.scale.renormalise ? 1 : section.unit / side.unit;
+  side.by_matrices = by_matrices && are_matrices(side);
   place_rows(side, is_key);
   if (format.scale_bytes > 0) {
     side.scale_row_bytes = is_planar ? blocks * format.scale_bytes : 0;

@@ -8,15 +8,24 @@
 #if defined(__CUDACC__)
 namespace kv {
 
+// Columns of 16 k as an instruction is told of them, and those `bytes` behind; the same in the whole warp (uniform: which the compiler
+// then knows).
+KV_DEVICE u32 columns_at(SharedAddress b) { return 8u << 16 | (kSharedStart + b) >> 4; }  // in units of 16 bytes
+KV_DEVICE u32 columns_behind(u32 columns, int bytes) { return columns + bytes / 16; }
+KV_DEVICE void store_columns(SharedAddress a, u32 v) {
+  asm volatile("st.shared.u32 [%0], %1;" ::"r"(staged_address(a)), "r"(v) : "memory");
+}
+KV_DEVICE u32 uniform(u32 v) { return __reduce_or_sync(0xffffffffu, v); }
+
 // d[64 x kColumns] += a[64 x 16] b[16 x kColumns]; adds = false (a constant, once unrolled): d = a b. a as in mma_16x8x16, of the warp's 16 rows; d(4 t + i): what
 // that has as d[i] for block t of columns. A row of a matrix of b is a column n, 8 k long; or, transposed, a k, 8 columns long.
 // Between wgmma_begin and wgmma_commit; until the wait for it nobody may touch a or d. The compiler does not see to that: it gives the registers of
 // a to whatever comes next while the tensor cores still read them, which shows on a device only.
 template <int kColumns, bool kIsTransposed, class Sums>
-KV_DEVICE void wgmma_columns(const Sums& d, u32 a0, u32 a1, u32 a2, u32 a3, SharedAddress b, bool adds) {
+KV_DEVICE void wgmma_columns(const Sums& d, u32 a0, u32 a1, u32 a2, u32 a3, u32 b, bool adds) {
   static_assert(kColumns == 16 || kColumns == 32 || kColumns == 64, "other widths are not spelled out");
   // 128 bytes between the halves of k, 256 between blocks of columns, in units of 16.
-  const unsigned long long descriptor = 16ull << 32 | 8ull << 16 | (kSharedStart + b) >> 4;
+  const unsigned long long descriptor = 16ull << 32 | b;
   if constexpr (kColumns == 16)
     asm volatile(
         "{ .reg .pred adds; setp.ne.b32 adds, %13, 0;\n"

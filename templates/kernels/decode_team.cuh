@@ -74,56 +74,50 @@ struct TeamProbabilities {
   static constexpr int kMatrix = 128, kBytes = Plan::kSubtiles * Plan::kColumnBlocks * 2 * kMatrix;
 
   KV_DEVICE static SharedAddress of_warp(int warp) { return Plan::kProbabilitiesAt + warp * kBytes; }
-  KV_DEVICE static void store(const u32 (&p)[Plan::kSubtiles][Plan::kColumnBlocks][2]) {
+  KV_DEVICE static void store(const u32 (&p)[Plan::kSubtiles][Plan::kColumnBlocks][2], SharedAddress shown) {
     KV_UNROLL
     for (int i = 0; i < Plan::kSubtiles * Plan::kColumnBlocks * 2; ++i)
-      store_shared_u32(of_warp(warp()) + i * kMatrix + lane() * 4,
+      store_shared_u32(of_warp(warp()) + shown + i * kMatrix + lane() * 4,
                        p[i / (2 * Plan::kColumnBlocks)][i / 2 % Plan::kColumnBlocks][i % 2]);
   }
   // B fragments of the lane's columns, two blocks of them at a time.
-  KV_DEVICE static void load(u32 (&p)[Plan::kSubtiles][Plan::kOwnBlocks][2], int warp) {
+  KV_DEVICE static void load(u32 (&p)[Plan::kSubtiles][Plan::kOwnBlocks][2], SharedAddress of_warp) {
     static_assert(Plan::kOwnBlocks % 2 == 0, "two blocks of columns are loaded together");
     KV_UNROLL
     for (int i = 0; i < Plan::kSubtiles * Plan::kOwnBlocks; i += 2) {
       const int sub = i / Plan::kOwnBlocks, n = i % Plan::kOwnBlocks;
       u32 b[4];
       load_matrices_transposed(
-          b, of_warp(warp) + (sub * Plan::kColumnBlocks + Share<Plan>::first_block() + n) * 2 * kMatrix + lane() * 16);
+          b, of_warp + (sub * Plan::kColumnBlocks + Share<Plan>::first_block() + n) * 2 * kMatrix + lane() * 16);
       KV_UNROLL
       for (int j = 0; j < 4; ++j) p[sub][n + j / 2][j % 2] = b[j];
     }
   }
 };
 
-// V's scales of the lane's tokens g and g + 8 of the warp's own tile, where each token has one: they join the probabilities before the team
-// sees those, relative to the team's ValueScales::log2.
+// V's scales of the warp's own tile, where each token has one: they join the probabilities before the team sees those, relative to the
+// team's ValueScales::log2.
 template <class Plan>
 struct TokenScales {
-  u32 half[Plan::kSubtiles][2];
+  u32 halves[Plan::kSubtiles];  // of the lane's tokens g and g + 8
 
-  KV_DEVICE void load(SharedAddress stage, const u8* first_row, i64 stride, bool exists) {
+  KV_DEVICE void load(SharedAddress stage, const u8* first_row, i64 stride) {
     const int g = lane() >> 2;
     const u32 skew = row_skew<typename Plan::V>(first_row, stride, g);
     for_each(typename Plan::V::Sections{}, [&](auto section) {
       using S = decltype(section);
+      const auto half = [&](int token) {
+        return S::scale_half(scales_of<typename Plan::V, S>(stage, skew, token + g, 0, 0), 0);
+      };
       KV_UNROLL
-      for (int i = 0; i < Plan::kSubtiles * 2; ++i) {
-        const u32 bits = S::scale_half(scales_of<typename Plan::V, S>(stage, skew, i * 8 + g, 0, 0), 0);
-        half[i / 2][i % 2] = exists ? bits : 0;
-      }
+      for (int i = 0; i < Plan::kSubtiles; ++i) halves[i] = half(i * 16) | half(i * 16 + 8) << 16;
     });
   }
-  KV_DEVICE bool fit(int log2) const {
-    bool all = true;
-    KV_UNROLL
-    for (int i = 0; i < Plan::kSubtiles * 2; ++i) all &= (half[i / 2][i % 2] & 0x7fffu) <= half_power(log2);
-    return all;
-  }
+  KV_DEVICE bool fit(u32 limit) const { return (~(limit - largest_of_two()) & 0x80008000u) == 0; }  // as ValueScales
   // Of the whole team.
   KV_DEVICE u32 largest() const {
-    u32 most = 0;
-    KV_UNROLL
-    for (int i = 0; i < Plan::kSubtiles * 2; ++i) most = larger_bits(most, half[i / 2][i % 2] & 0x7fffu);
+    const u32 two = largest_of_two() & 0x7fff7fffu;
+    u32 most = larger_bits(two & 0xffffu, two >> 16);
     KV_UNROLL
     for (int mask = 4; mask < 32; mask <<= 1) most = larger_bits(most, shfl_xor(most, mask));
     const SharedAddress at = Plan::kTopsAt + Plan::kWarps * Plan::kColumnBlocks * 32;
@@ -134,34 +128,45 @@ struct TokenScales {
       most = larger_bits(most, load_shared_u32(at + (warp() / Plan::kTeam * Plan::kTeam + member) * 4));
     return most;
   }
-  KV_DEVICE void apply(u32 (&p)[Plan::kSubtiles][Plan::kColumnBlocks][2], int log2) const {
+  KV_DEVICE void apply(u32 (&p)[Plan::kSubtiles][Plan::kColumnBlocks][2], u32 inverse) const {  // 2^-log2, twice
     KV_UNROLL
     for (int i = 0; i < Plan::kSubtiles * 2; ++i) {
-      const u32 relative = mul_f16x2(half[i / 2][i % 2] * 0x10001u, half_power(-log2) * 0x10001u);
+      const u32 relative = permute(mul_f16x2(halves[i / 2], inverse), 0, i % 2 ? 0x3232 : 0x1010);
       KV_UNROLL
       for (int n = 0; n < Plan::kColumnBlocks; ++n) p[i / 2][n][i % 2] = mul_f16x2(p[i / 2][n][i % 2], relative);
     }
   }
 
  private:
+  KV_DEVICE u32 largest_of_two() const {
+    u32 most = halves[0] & 0x7fff7fffu;
+    KV_UNROLL
+    for (int i = 1; i < Plan::kSubtiles; ++i) most = larger_f16x2(most, halves[i]);
+    return most;
+  }
   KV_DEVICE static u32 larger_bits(u32 a, u32 b) { return a > b ? a : b; }
 };
 
 // The products of a team by its warps, each for itself.
 template <class Plan>
 struct WarpProducts {
+  struct Places {};
   KV_DEVICE static void publish() {}
+  KV_DEVICE static void store(const u32 (&p)[Plan::kSubtiles][Plan::kColumnBlocks][2], const Places&,
+                              SharedAddress shown) {
+    TeamProbabilities<Plan>::store(p, shown);
+  }
   KV_DEVICE static void score(Scores<Plan> (&x)[Plan::kSubtiles], SharedAddress stage,
                               const u32 (&skew)[Plan::kSubtiles][2], const Queries<Plan>& queries, Table table,
-                              float scale, const Softmax<Plan>& softmax) {
+                              float scale, const Softmax<Plan>& softmax, TokenScales<Plan>&, const Places&) {
     kv::score<Plan>(x, stage, 0, skew, queries, table, scale, softmax);
   }
   // The warp's share of the output, over the tile that a warp of the team has scored.
   template <class Section>
   KV_DEVICE static void accumulate(Sums<Plan>& sums, SharedAddress stage, const u32 (&skew)[Plan::kSubtiles][4],
-                                   int owner, Table table) {
+                                   SharedAddress probabilities, Table table) {
     u32 p[Plan::kSubtiles][Plan::kOwnBlocks][2];
-    TeamProbabilities<Plan>::load(p, owner);
+    TeamProbabilities<Plan>::load(p, probabilities);
     accumulate_section<Plan, Section>(sums.o, sums.value_scales, p, stage, 0, skew, table);
   }
   KV_DEVICE static void finish(Sums<Plan>&) {}
@@ -176,6 +181,7 @@ struct TeamTiles {
   static constexpr int kTile = Plan::kTile;
   static constexpr bool kFitsAhead = Plan::kByWarpgroups && V::kScalesGroups && !Plan::kScalesProbabilities;
   static_assert(kTile == 16 * Plan::kSubtiles, "a tile is scored at once");
+  static constexpr SharedAddress kSlot = Plan::kWarps * Plan::kStageBytes, kLastSlot = (Plan::kStages - 1) * kSlot;
   int tile, last, length;
   const u8* k_first_row;  // of the pair
   i64 k_stride;
@@ -186,56 +192,82 @@ struct TeamTiles {
   template <class Features, class Stage>
   KV_DEVICE void attend(Sums<Plan>& sums, const Queries<Plan>& queries, const Features& features, float scale,
                         const Stage& stage) {
-    int slot = 0, next = Plan::kStages - 1;  // of the ring
+    const typename Products::Places places;
+    const SharedAddress mine = kept(Plan::kRingAt + warp() * Plan::kStageBytes);
+    SharedAddress slot = 0, next = kLastSlot;  // of the ring
+    SharedAddress shown = 0;                   // which probabilities
     KV_NO_UNROLL
     for (; first_of_team() < last; tile += Plan::kWarps) {
       copy_wait<Plan::kStages - 2>();
       sync_warp();  // every lane's copies of the warp's tile have landed
       Scores<Plan> x[Plan::kSubtiles];
       TokenScales<Plan> scales;
-      bool needs_renewal = score_own(x, sums, queries, features, scale, slot);
+      bool needs_renewal = score_own(x, scales, sums, queries, features, scale, mine + slot, places);
       if constexpr (Plan::kScalesProbabilities) {
-        scales.load(staged(slot, warp()) + K::kStageBytes, v_first_row, v_stride, tile < last);
-        needs_renewal |= !scales.fit(sums.value_scales.log2);
+        if constexpr (!Plan::kScalesAreMatrices) scales.load(mine + slot + K::kStageBytes, v_first_row, v_stride);
+        needs_renewal |= !scales.fit(sums.value_scales.limit);
       }
+      // With two buffers probabilities are shown before the vote, and again where the base was to be another.
+      const Softmax<Plan> before = sums.softmax;
+      if constexpr (kShowsAhead) show(x, sums, scales, places, shown);
       needs_renewal = any_of_team<Plan::kTeam>(needs_renewal);  // and by now the team is done with the tiles before
-      stage(tile + (Plan::kStages - 1) * Plan::kWarps, staged(next, warp()));
-      next = next + 1 == Plan::kStages ? 0 : next + 1;
+      stage(tile + (Plan::kStages - 1) * Plan::kWarps, mine + next);
+      next = slot;
       if (needs_renewal) {
+        if constexpr (kShowsAhead) sums.softmax = before;
         renew_base<Plan>(x, sums.softmax, sums.o);
         if constexpr (Plan::kScalesProbabilities) sums.value_scales.renew(sums.o, scales.largest());
       }
-      u32 p[Plan::kSubtiles][Plan::kColumnBlocks][2];
-      exponentiate<Plan>(p, x, sums.softmax);
-      if constexpr (Plan::kScalesProbabilities) scales.apply(p, sums.value_scales.log2);
-      TeamProbabilities<Plan>::store(p);
-      Products::publish();
-      sync_team<Plan::kTeam>();  // probabilities, and copies of V, of the whole team are there
+      if (!kShowsAhead || needs_renewal) {
+        show(x, sums, scales, places, shown);
+        sync_team<Plan::kTeam>();  // probabilities, and copies of V, of the whole team are there
+      }
       if constexpr (kFitsAhead) fit_scales(sums, slot);
-      KV_UNROLL_BY(Plan::kColumnBlocks > 4 ? 2 : 4)
-      for (int other = 0; other < Plan::kTeam; ++other) accumulate(sums, other, slot);
+      if constexpr (Plan::kByMatrices) {
+        Products::accumulate_all(sums.o, mine + slot + K::kStageBytes - Share<Plan>::member() * Plan::kStageBytes,
+                                 TeamProbabilities<Plan>::of_warp(first_warp()) + shown, places);
+      } else {
+        KV_UNROLL_BY(Plan::kColumnBlocks > 4 ? 2 : 4)
+        for (int other = 0; other < Plan::kTeam; ++other) accumulate(sums, other, slot, shown);
+      }
       Products::finish(sums);
-      slot = slot + 1 == Plan::kStages ? 0 : slot + 1;
+      slot = slot == kLastSlot ? 0 : slot + kSlot;
+      if constexpr (kShowsAhead) shown = kOtherBuffer - shown;
     }
   }
 
  private:
+  static constexpr bool kShowsAhead = Plan::kProbabilityBuffers == 2;
+  static constexpr SharedAddress kOtherBuffer = Plan::kWarps * TeamProbabilities<Plan>::kBytes;
+
+  // The warp's probabilities to where the team reads them.
+  KV_DEVICE static void show(const Scores<Plan> (&x)[Plan::kSubtiles], Sums<Plan>& sums,
+                             const TokenScales<Plan>& scales, const typename Products::Places& places,
+                             SharedAddress shown) {
+    u32 p[Plan::kSubtiles][Plan::kColumnBlocks][2];
+    exponentiate<Plan>(p, x, sums.softmax);
+    if constexpr (Plan::kScalesProbabilities) scales.apply(p, sums.value_scales.inverse);
+    Products::store(p, places, shown);
+    Products::publish();
+  }
   KV_DEVICE int first_of_team() const { return tile - Share<Plan>::member(); }
-  KV_DEVICE static SharedAddress staged(int slot, int warp) {
-    return Plan::kRingAt + (slot * Plan::kWarps + warp) * Plan::kStageBytes;
+  KV_DEVICE static int first_warp() { return warp() / Plan::kTeam * Plan::kTeam; }
+  KV_DEVICE static SharedAddress staged(SharedAddress slot, int warp) {
+    return Plan::kRingAt + slot + warp * Plan::kStageBytes;
   }
 
   // Behind the part's end there is nothing, and nobody looks; but products of a team need all its warps.
   template <class Features>
-  KV_DEVICE bool score_own(Scores<Plan> (&x)[Plan::kSubtiles], const Sums<Plan>& sums, const Queries<Plan>& queries,
-                           const Features& features, float scale, int slot) const {
+  KV_DEVICE bool score_own(Scores<Plan> (&x)[Plan::kSubtiles], TokenScales<Plan>& scales, const Sums<Plan>& sums,
+                           const Queries<Plan>& queries, const Features& features, float scale, SharedAddress staged,
+                           const typename Products::Places& places) const {
     const int g = lane() >> 2, token = tile * kTile;
     u32 skew[Plan::kSubtiles][2];
     KV_UNROLL
     for (int i = 0; i < Plan::kSubtiles * 2; ++i) skew[i / 2][i % 2] = row_skew<K>(k_first_row, k_stride, g);
     typename Features::Loaded loaded;
     features.load(loaded, token);
-    Products::score(x, staged(slot, warp()), skew, queries, table_of_lane<K::kTableCopies>(), scale, sums.softmax);
+    Products::score(x, staged, skew, queries, table_of_lane<K::kTableCopies>(), scale, sums.softmax, scales, places);
     const int end = tile < last ? length : 0;
     features.apply(x, loaded, token, sums.softmax);
     if (token + kTile > end || features.cuts(token, token + kTile - 1)) mask_scores<Plan>(x, features, token, end);
@@ -244,13 +276,12 @@ struct TeamTiles {
 
   // V of the tile that a warp of the team has scored.
   struct Values {
-    int owner;
-    SharedAddress stage;
+    SharedAddress probabilities, stage;
     u32 skew[Plan::kSubtiles][4];
   };
-  KV_DEVICE Values values_of(int other, int slot) const {
-    const int owner = warp() / Plan::kTeam * Plan::kTeam + other;
-    Values values{owner, staged(slot, owner) + K::kStageBytes, {}};
+  KV_DEVICE Values values_of(int other, SharedAddress slot, SharedAddress shown) const {
+    const int owner = first_warp() + other;
+    Values values{TeamProbabilities<Plan>::of_warp(owner) + shown, staged(slot, owner) + K::kStageBytes, {}};
     KV_UNROLL
     for (int i = 0; i < Plan::kSubtiles * 4; ++i)
       values.skew[i / 4][i % 4] = row_skew<V>(v_first_row, v_stride, 2 * (lane() & 3) + i % 2);
@@ -258,12 +289,12 @@ struct TeamTiles {
   }
 
   // Products that run on by themselves want their sums left alone between the tiles, so the scales of all are seen first.
-  KV_DEVICE void fit_scales(Sums<Plan>& sums, int slot) const {
+  KV_DEVICE void fit_scales(Sums<Plan>& sums, SharedAddress slot) const {
     ValueScales<Plan>& scales = sums.value_scales;
     u32 most = 0;
     KV_NO_UNROLL
     for (int other = 0; other < Plan::kTeam; ++other) {
-      const Values values = values_of(other, slot);
+      const Values values = values_of(other, slot, 0);
       scales.load(values.stage, 0, values.skew, table_of_lane<V::kTableCopies>());
       const u32 largest = scales.largest();
       most = largest > most ? largest : most;
@@ -271,8 +302,8 @@ struct TeamTiles {
     if (any(most > half_power(scales.log2))) scales.renew_for_warp(sums.o, most);
   }
 
-  KV_DEVICE void accumulate(Sums<Plan>& sums, int other, int slot) const {
-    const Values values = values_of(other, slot);
+  KV_DEVICE void accumulate(Sums<Plan>& sums, int other, SharedAddress slot, SharedAddress shown) const {
+    const Values values = values_of(other, slot, shown);
     const Table table = table_of_lane<V::kTableCopies>();
     if constexpr (V::kScalesGroups && !Plan::kScalesProbabilities) {
       sums.value_scales.load(values.stage, 0, values.skew, table);
@@ -280,7 +311,7 @@ struct TeamTiles {
         if (any(!sums.value_scales.fit())) sums.value_scales.renew(sums.o);
     }
     for_each(typename V::Sections{}, [&](auto section) {
-      Products::template accumulate<decltype(section)>(sums, values.stage, values.skew, values.owner, table);
+      Products::template accumulate<decltype(section)>(sums, values.stage, values.skew, values.probabilities, table);
     });
   }
 };

@@ -14,16 +14,34 @@ struct WarpgroupProducts {
                 "a warpgroup shares rows of 64, for one part of Q");
   static constexpr int kColumns = Plan::kColumnBlocks * 8, kOperand = kColumns * 32;  // bytes, of 16 k
 
+  // Of the lane, computed once.
+  struct Places {
+    SharedAddress probabilities = kept(TeamProbabilities<Plan>::of_warp(warp()) + lane() * 4);
+    u32 scales = Plan::kScalesAreMatrices ? kept(place_of_scales()) : 0;
+  };
+
   KV_DEVICE static void publish() { publish_operands(); }
+  KV_DEVICE static void store(const u32 (&p)[Plan::kSubtiles][Plan::kColumnBlocks][2], const Places& places,
+                              SharedAddress shown) {
+    constexpr int kWords = 2 * Plan::kColumnBlocks;
+    constexpr u32 kExchanged = Plan::kByMatrices ? 16 : 0;  // bytes of a row: neighbours of the second eight tokens
+    const SharedAddress at[2] = {places.probabilities + shown, (places.probabilities ^ kExchanged) + shown};
+    KV_UNROLL
+    for (int i = 0; i < Plan::kSubtiles * kWords; ++i)
+      store_columns(at[i % 2] + i * TeamProbabilities<Plan>::kMatrix, p[i / kWords][i % kWords / 2][i % 2]);
+  }
 
   KV_DEVICE static void score(Scores<Plan> (&x)[Plan::kSubtiles], SharedAddress stage,
                               const u32 (&skew)[Plan::kSubtiles][2], const Queries<Plan>& queries, Table table,
-                              float scale, const Softmax<Plan>& softmax) {
+                              float scale, const Softmax<Plan>& softmax, TokenScales<Plan>& value_scales,
+                              const Places& places) {
     using S = typename Plan::KeyCodes;
     constexpr bool kIsPlain = S::kDim == Plan::kKeyDim && !S::kIsMasked && !S::kScalesValues && !S::kRenormalises &&
                               !S::kHasRest && !S::kAddsMinima;
+    static_assert(kIsPlain || !Plan::kScalesAreMatrices, "keys that are not plain load their scales themselves");
+    static_assert(Plan::kSubtiles == 1 || !Plan::kScalesAreMatrices, "scales of a tile of 16 tokens");
     if constexpr (kIsPlain)
-      score_plain<S>(x, stage, skew, table, scale, softmax);
+      score_plain<S>(x, stage, skew, table, scale, softmax, value_scales, places);
     else
       kv::score<Plan>(x, stage, 0, skew, queries, table, scale, softmax);
   }
@@ -31,14 +49,16 @@ struct WarpgroupProducts {
   // sum += the lane's run of K times Q, whose first fragment is given; adds = false: sum = that.
   template <int kPairs>
   KV_DEVICE static void score_run(Scores<Plan>& sum, const u32 (&a)[kPairs], const u32 (&b)[kPairs], int fragment) {
-    issue_run(sum, a, b, fragment, true);
-    settle_scores(sum);
+    settle_all(sum);
+    issue<kPairs / 2>(sum, a, b, 0, fragment / Plan::kColumnBlocks, true);
+    wgmma_wait<0>();
+    settle_all(sum);
   }
 
   // Scales of V join its fragments: the probabilities are those of all warps.
   template <class S>
   KV_DEVICE static void accumulate(Sums<Plan>& sums, SharedAddress stage, const u32 (&skew)[Plan::kSubtiles][4],
-                                   int owner, Table table) {
+                                   SharedAddress probabilities, Table table) {
     constexpr int kTiles = S::kRunCodes / 2;
     KV_UNROLL
     for (int i = 0; i < S::kGroups * S::kRuns * Plan::kSubtiles; ++i) {
@@ -58,7 +78,7 @@ struct WarpgroupProducts {
           return sums.o[j / 4][S::kFirst / 16 / Plan::kValueShare + run_of_all * kTiles + tile][j % 4];
         };
         wgmma_columns<kColumns, true>(at, low[2 * tile], low[2 * tile + 1], high[2 * tile], high[2 * tile + 1],
-                                      TeamProbabilities<Plan>::of_warp(owner) + sub * kOperand, true);
+                                      columns_at(probabilities + sub * kOperand), true);
       }
       wgmma_commit();
       wgmma_wait<0>();  // the next fragments get the registers of these
@@ -76,22 +96,29 @@ struct WarpgroupProducts {
   }
 
  private:
-  template <int kPairs>
-  KV_DEVICE static void issue_run(Scores<Plan>& sum, const u32 (&a)[kPairs], const u32 (&b)[kPairs], int fragment,
-                                  bool adds) {
+  // Scales of eight tokens, one each, are a row of a matrix. With those of the tokens g and g + 8 in turns as its rows, each lane is given
+  // both: first of K, then of V.
+  KV_DEVICE static u32 place_of_scales() {
+    const bool is_value = lane() >> 3 & 1;
+    return (is_value ? Plan::K::kStageBytes + Plan::V::kScalesAt : Plan::K::kScalesAt) + lane() % 2 * 16;
+  }
+
+  // sum += or = kSteps steps of a run, the first of which is `step` of all.
+  template <int kSteps, int kPairs>
+  KV_DEVICE static void issue(Scores<Plan>& sum, const u32 (&a)[kPairs], const u32 (&b)[kPairs], int of_run, int step,
+                              bool adds) {
     const auto at = [&](int i) -> float& { return sum[i / 4][i % 4]; };
-    KV_UNROLL
-    for (int i = 0; i < kColumns / 2; ++i) settle(at(i));  // else the compiler waits for each product by itself
     wgmma_begin();
     KV_UNROLL
-    for (int step = 0; step < kPairs / 2; ++step)
-      wgmma_columns<kColumns, false>(at, a[2 * step], b[2 * step], a[2 * step + 1], b[2 * step + 1],
-                                     Plan::kQueriesAt + (fragment / Plan::kColumnBlocks + step) * kOperand,
-                                     adds || step > 0);
+    for (int i = 0; i < kSteps; ++i) {
+      const int pair = 2 * (of_run + i);
+      wgmma_columns<kColumns, false>(at, a[pair], b[pair], a[pair + 1], b[pair + 1],
+                                     columns_at(Plan::kQueriesAt + (step + i) * kOperand), adds || i > 0);
+    }
     wgmma_commit();
   }
-  KV_DEVICE static void settle_scores(Scores<Plan>& sum) {
-    wgmma_wait<0>();
+  // Of what no product is at work on; else the compiler waits for each product by itself.
+  KV_DEVICE static void settle_all(Scores<Plan>& sum) {
     KV_UNROLL
     for (int i = 0; i < kColumns / 2; ++i) settle(sum[i / 4][i % 4]);
   }
@@ -100,9 +127,17 @@ struct WarpgroupProducts {
   template <class S>
   KV_DEVICE static void score_plain(Scores<Plan> (&x)[Plan::kSubtiles], SharedAddress stage,
                                     const u32 (&skew)[Plan::kSubtiles][2], Table table, float scale,
-                                    const Softmax<Plan>& softmax) {
+                                    const Softmax<Plan>& softmax, [[maybe_unused]] TokenScales<Plan>& value_scales,
+                                    [[maybe_unused]] const Places& places) {
     using K = typename Plan::K;
     const int g = lane() >> 2, c = lane() & 3;
+    constexpr int kRunSteps = S::kRunCodes / 4,
+                  kSteps = kRunSteps % 4 == 0 ? 4 : kRunSteps;  // of products under way together
+    [[maybe_unused]] u32 both[4];                               // scales of K, and those of V, twice
+    if constexpr (Plan::kScalesAreMatrices) {
+      load_matrices_transposed(both, stage + places.scales);
+      value_scales.halves[0] = both[1];
+    }
     KV_UNROLL
     for (int group = 0; group < S::kGroups; ++group) {
       Scores<Plan> sum[Plan::kSubtiles] = {};
@@ -118,18 +153,29 @@ struct WarpgroupProducts {
         KV_UNROLL
         for (int half = 0; half < 2 && run == 0; ++half) {
           scales[sub][half] = scale;
-          if constexpr (S::kScalesGroups)
+          if constexpr (Plan::kScalesAreMatrices)
+            scales[sub][half] *= f32_from_f16(both[0] >> 16 * half & 0xffffu);
+          else if constexpr (S::kScalesGroups)
             scales[sub][half] *= S::scale(scales_of<K, S>(stage, skew[sub][half], row + g + 8 * half, group, c), 0);
         }
-        issue_run(sum[sub], a, b, (group * S::kRuns + run) * (S::kRunCodes / 4) * Plan::kColumnBlocks, run > 0);
-        wgmma_wait<0>();  // the next fragments get the registers of these
+        if (run == 0) settle_all(sum[sub]);
+        KV_UNROLL
+        for (int step = 0; step < kRunSteps; step += kSteps) {
+          issue<kSteps>(sum[sub], a, b, step, (group * S::kRuns + run) * kRunSteps + step, run > 0 || step > 0);
+          if (i > 0 || step > 0) wgmma_wait<1>();  // the fragments before are free
+        }
       }
+      wgmma_wait<0>();
+      u32 base[Plan::kColumnBlocks][2];
+      KV_UNROLL
+      for (int n = 0; n < Plan::kColumnBlocks; ++n)
+        if (group == 0) load_staged_u64(base[n], softmax.base[n].at);
       KV_UNROLL
       for (int sub = 0; sub < Plan::kSubtiles; ++sub) {
-        settle_scores(sum[sub]);
+        settle_all(sum[sub]);
         KV_UNROLL
         for (int i = 0; i < kColumns / 2; ++i) {
-          const float before = group > 0 ? x[sub][i / 4][i % 4] : -float(softmax.base[i / 4][i % 2]);
+          const float before = group > 0 ? x[sub][i / 4][i % 4] : -float_of(base[i / 4][i % 2]);
           x[sub][i / 4][i % 4] = sum[sub][i / 4][i % 4] * scales[sub][i % 4 / 2] + before;
         }
       }

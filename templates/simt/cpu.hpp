@@ -459,8 +459,12 @@ inline void wgmma_64x128x32_e4m3(float (&d)[64], const u32 (&a)[4], SharedAddres
   }
 }
 inline void wgmma_commit() {}
+inline u32 columns_at(SharedAddress b) { return b; }
+inline u32 columns_behind(u32 columns, int bytes) { return columns + u32(bytes); }
+inline void store_columns(SharedAddress a, u32 v) { store_shared_u32(a, v); }
+inline u32 uniform(u32 v, KV_SITE) { return shfl(v, 0, file, line); }
 template <int kColumns, bool kIsTransposed, class Sums>
-inline void wgmma_columns(const Sums& d, u32 a0, u32 a1, u32 a2, u32 a3, SharedAddress b, bool adds, KV_SITE) {
+inline void wgmma_columns(const Sums& d, u32 a0, u32 a1, u32 a2, u32 a3, u32 b, bool adds, KV_SITE) {
   const u32 words[4] = {a0, a1, a2, a3};
   u32 mine[8];
   for (int i = 0; i < 8; ++i) mine[i] = bits_of(f32_from_f16(words[i / 2] >> 16 * (i % 2) & 0xffff));
