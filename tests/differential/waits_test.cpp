@@ -88,6 +88,27 @@ TEST_CASE("a wait of a team that is taken out is noticed") {
   CHECK(check_waits(test, "struct Tops<Plan, true>", "======== the plan", "sm_80") == 5);
 }
 
+TEST_CASE("a warpgroup's vote and the other buffer of probabilities, taken out, are noticed") {
+  const Case test{"kv4", "tbq4_0", 128, 8, 4, Layout::planar};
+  const auto context = open_context(DeviceKind::cpu, kOrder);
+  std::vector<Planned> all = {planned(registry(), test, "sm_90a")};
+  for (const auto& [what, instead] : {std::pair{"= any_of_team<Plan::kTeam>(needs_renewal)", "= any(needs_renewal)"},
+                                      {"shown = kOtherBuffer - shown", "shown = 0"}}) {
+    Text& kernel = all.emplace_back(all[0]).source.kernels.at(Role::attend).text;
+    std::string text = kernel.str();
+    const std::size_t at = text.find(what);
+    REQUIRE_MESSAGE(at != std::string::npos, "the kernel no longer has ", what);
+    kernel = text.replace(at, std::string(what).size(), instead);
+  }
+  warm_up(context, all, kCompileThreads);
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    CAPTURE(i);
+    Judge judge(context, all[i], int(kLengths.size()), kLengths[0]);
+    const auto is_wrong = [&](int blocks) { return judge.is_wrong({0, kLengths, blocks, false}); };
+    CHECK(std::any_of(std::begin(kBlocks), std::end(kBlocks), is_wrong) == (i > 0));
+  }
+}
+
 TEST_CASE("the wait between the parts of a block: queries of the next where rows of the last one stand") {
   const auto context = open_context(DeviceKind::cpu, kOrder);
   const Planned right = planned(registry(), {"f16", "q4_0", 128, 4, 1, Layout::rows}, context->backend()->facts().arch);
