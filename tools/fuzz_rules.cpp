@@ -17,15 +17,17 @@ int token_bytes(const SideWish& side, int heads, const Registry& registry) {
 }
 bool fills_lanes(const SideWish& side) { return !side.named || !side.named->is_ragged(side.dim); }
 // Whether a block has room for all heads: for 64 of their tokens and for their queries, eight rows a head. A warp has the whole output of
-// its head, and where that is wide there are 8 warps at most.
+// its head, and where that is wide, or blocks store masks of their own, there are 8 warps at most.
 bool has_room(const Draw& draw, int heads, const Registry& registry) {
   constexpr int kMostBytes = 128 * 1024;
   const auto tile_bytes = [&](const SideWish& side) {
     return 64 * (side.named ? token_bytes(side, heads, registry) : heads * side.dim * 5 / 4);
   };
   const int query_bytes = heads * 8 * draw.k.inner_dim(registry) * 4, output = draw.v.inner_dim(registry);
+  const auto is_masked = [](const SideWish& side) { return side.named && side.named->stored_mask > 0; };
+  const bool has_few_warps = output > 128 || is_masked(draw.k) || is_masked(draw.v);
   return std::max(tile_bytes(draw.k), tile_bytes(draw.v)) + query_bytes <= kMostBytes && output <= 256 &&
-         (output <= 128 || heads <= 8);
+         (!has_few_warps || heads <= 8);
 }
 
 }  // namespace
