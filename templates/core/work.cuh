@@ -101,6 +101,14 @@ class Work {
     return cut({sequence, int(head), length, 0, 0, 0, begin + head * room, begin + head * room + room}, tile, end);
   }
 
+  // The part behind it on a block's piece of the line: of the pair that begins there.
+  KV_DEVICE Part next(const Part& part, u32 end) const {
+    const bool is_last = part.head + 1 == args_.kv_heads;
+    const int sequence = part.sequence + (is_last ? 1 : 0), length = is_last ? length_of(sequence) : part.length;
+    const u32 begin = part.line_end, room = counts() ? rounded(u32(tiles_of(sequence, length)), unit_) : args_.room;
+    return cut({sequence, is_last ? 0 : part.head + 1, length, 0, 0, 0, begin, begin + room}, begin, end);
+  }
+
  private:
   // A pair's part on the line's [tile, end).
   KV_DEVICE Part cut(Part part, u32 tile, u32 end) const {

@@ -259,28 +259,26 @@ KV_DEVICE void decode(const Args& args) {
   release_successor();  // it waits for all of this launch, but may be set up while the last blocks merge
   auto work = work_of<Plan>(args);
   if (!may_look_early<Plan>(args)) wait_for_predecessor();
-  u32 at = 0, end = 0;
+  u32 begin, end;
+  Part part;
   KV_NO_UNROLL
-  for (bool is_known = false; true;) {
-    if (!is_known) {  // by lengths that the launch ahead may yet change
-      work.look();
-      at = work.begin(block_x()), end = work.begin(block_x() + 1);
-    }
-    Part part{};
-    if (agreed(at < end)) part = work.part_at(at, end);
-    if (!is_known) {
-      prefetch_side<Plan, K>(args.k, part);
-      prefetch_side<Plan, V>(args.v, part);
-      wait_for_predecessor();  // from here on, what it wrote may be read
-      is_known = agreed(!work.has_changed());
-      if (!is_known) continue;
-    }
-    if (!agreed(at < end)) return;
+  do {  // by lengths that the launch ahead may yet change
+    work.look();
+    begin = work.begin(block_x()), end = work.begin(block_x() + 1);
+    part = Part{};
+    if (agreed(begin < end)) part = work.part_at(begin, end);
+    prefetch_side<Plan, K>(args.k, part);
+    prefetch_side<Plan, V>(args.v, part);
+    wait_for_predecessor();  // from here on, what it wrote may be read
+  } while (agreed(work.has_changed()));
+  if (!agreed(begin < end)) return;
+  KV_NO_UNROLL
+  while (true) {
     append<Plan>(args, part);
     attend_part<Plan>(args, work, part);
-    at = part.line_end;
-    if (!agreed(at < end)) return;
+    if (!agreed(part.line_end < end)) return;
     sync_block();  // shared memory is used anew
+    part = work.next(part, end);
   }
 }
 

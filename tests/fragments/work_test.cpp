@@ -66,11 +66,10 @@ Found cut(const kv::WorkArgs& args) {
         for (int block = 0; block <= args.blocks; ++block) mine.begins.push_back(work.begin(block));
         for (int block = 0; block < args.blocks; ++block) {
           const kv::u32 end = mine.begins[std::size_t(block) + 1];
-          for (kv::u32 at = mine.begins[std::size_t(block)]; at < end;) {
-            const kv::Part part = work.part_at(at, end);
+          if (mine.begins[std::size_t(block)] == end) continue;
+          for (kv::Part part = work.part_at(mine.begins[std::size_t(block)], end); true; part = work.next(part, end)) {
             mine.pieces.push_back({block, part, work.slot(block, part.sequence, part.head)});
-            if (part.last <= part.first || part.line_end <= at) break;  // would never end; the checks say so
-            at = part.line_end;
+            if (part.last <= part.first || part.line_end >= end) break;  // the first would never end; the checks say so
           }
         }
         for (int s = 0; s < args.sequences; ++s)
