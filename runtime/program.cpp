@@ -80,8 +80,8 @@ kv::WorkArgs even_work(const ProgramSource& source, const DeviceFacts& device, c
   constexpr double kSeamUs = 7, kRoundUs = 1.2;
   work.pieces = blocks / count, work.whole = static_cast<kv::u32>(ceil_div(count, blocks));
   work.seam = tiles_in(source, device, kSeamUs, 1), work.round = tiles_in(source, device, kRoundUs, 0);
-  const kv::u32 slack =
-      std::max(work.seam, work.share / 16);  // the memory is as busy without a sixteenth of the multiprocessors
+  // The memory is as busy without a sixteenth of the multiprocessors.
+  const kv::u32 slack = std::max(work.seam, work.share / 16);
   if (work.pieces == 0 && work.whole * work.room <= work.share + slack) {
     work.share = work.whole * work.room, work.longer = 0;
     work.blocks = static_cast<int>(ceil_div(count, work.whole));
@@ -122,8 +122,9 @@ long long parts(const kv::WorkArgs& even) {
 bool leaves_parts(const ProgramSource& source, const DeviceFacts& device, const AttentionCall& call) {
   if (!source.finishes) return true;
   constexpr double kStepUs = 0.65, kLaunchUs = 1.8, kBlockUs = 0.001;
+  if (source.merge_steps <= 1) return false;
   const long long most = parts(even_work(source, device, call));
-  if (source.merge_steps <= 1 || most == 1) return false;
+  if (most == 1) return false;
   const auto steps = static_cast<double>(source.merge_steps * ceil_div(most, kv::kPartsAtOnce)),
              grid = static_cast<double>(pairs(source, call) * source.rows * ceil_div(source.v.inner_dim, 128));
   return kStepUs * steps > kLaunchUs + kBlockUs * grid;
