@@ -330,7 +330,8 @@ Source emit_decode(const DecodePlan& plan, const Registry& registry) {
   if (plan.shares_bases) w.line("  static constexpr int kBasesAt = {};", plan.bases_at);
   w.line("  static constexpr bool kScalesProbabilities = {};", flag(plan.scales_probabilities));
   w.line("  static constexpr bool kByWarpgroups = {};", flag(plan.by_warpgroups));
-  w.line("  static constexpr int kOrderAt = {}, kIntegerTableAt = {};", plan.order_at, plan.integer_table_at);
+  w.line("  static constexpr int kLineAt = {}, kOrderAt = {}, kIntegerTableAt = {};", plan.line_at, plan.order_at,
+         plan.integer_table_at);
   w.line("  static constexpr int kQueriesAt = {}, kSumsAt = {}, kSumGroups = {}, kLargestAt = {};", plan.queries_at,
          plan.sums_at, plan.sum_groups, plan.largest_at);
   w.line("  static constexpr int kRingAt = {}, kStageBytes = {}, kEpilogueAt = {};", plan.ring_at, plan.stage_bytes,

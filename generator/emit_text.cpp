@@ -49,8 +49,9 @@ Source finish(Writer& w, const std::string& name, const std::string& arch, const
   if (entry.is_featured) args = fmt::format("Featured<kv::{}>", args);
   const int args_bytes = entry.args_bytes + (w.is_checked ? int(sizeof(const kv::CheckRecord*)) : 0);
   w.line("static_assert(sizeof(kv::{}) == {}, \"host and device disagree on the arguments\");\n", args, args_bytes);
-  w.line("KV_KERNEL KV_LAUNCH_BOUNDS({}, 1) kv_{}(KV_PARAM kv::{} args) {{ {}kv::{}<kv::Plan>(args); }}", entry.threads,
-         entry.family, args, w.is_checked ? "if (args.record->count == 0) " : "", entry.family);
+  w.line("KV_KERNEL KV_LAUNCH_BOUNDS({}, 1) kv_{}(KV_PARAM kv::{} args) {{", entry.threads, entry.family, args);
+  if (entry.shared_bytes > 0) w.line("  kv::check_shared();");
+  w.line("  {}kv::{}<kv::Plan>(args);\n}}", w.is_checked ? "if (args.record->count == 0) " : "", entry.family);
   w.line("#if !defined(__CUDACC__)");
   w.line("extern \"C\" __attribute__((visibility(\"default\"))) void kv_{}_on_host(const void* args) {{", entry.family);
   w.line("  kv_{}(*static_cast<const kv::{}*>(args));", entry.family, args);

@@ -159,8 +159,8 @@ struct DecodePlan {
   bool shares_bases = false;          // bases of the softmax stand in shared memory
   bool by_warpgroups = false;         // its products as one: templates/kernels/decode_warpgroup.cuh
   int feature_rows_at = 0;            // of features, if there are any: what each row has of its own
-  int order_at = 0, integer_table_at = 0, queries_at = 0, sums_at = 0, sum_groups = 0, largest_at = 0, tops_at = 0,
-      bases_at = 0, probabilities_at = 0, ring_at = 0, stage_bytes = 0, epilogue_at = 0, shared_bytes = 0;
+  int line_at = 0, order_at = 0, integer_table_at = 0, queries_at = 0, sums_at = 0, sum_groups = 0, largest_at = 0,
+      tops_at = 0, bases_at = 0, probabilities_at = 0, ring_at = 0, stage_bytes = 0, epilogue_at = 0, shared_bytes = 0;
   int page_tokens = 0;  // of layout paged, else 0
   // KV heads that a block takes together, and where the barriers of its copies stand. group and rows are those of one of them.
   int heads = 1, barriers_at = 0;

@@ -72,7 +72,8 @@ int layout_shared(DecodePlan& plan, const BlockShape& shape, int probability_buf
   size_stage(plan.v, shape.tile);
   if (plan.heads > 1) plan.k.stage_bytes = plan.v.stage_bytes = std::max(plan.k.stage_bytes, plan.v.stage_bytes);
   const int tables = place_tables(plan, shape.copies);
-  plan.order_at = round_up(tables, 128);
+  plan.line_at = round_up(tables, 128);
+  plan.order_at = plan.line_at + 48;
   plan.integer_table_at = plan.order_at + plan.v.inner_dim * 2;
   plan.bases_at = round_up(plan.integer_table_at + (int(plan.k.sections[0].integers.table.size()) + 1) * 4,
                            16);  // read when the warps merge, so ahead of what is overwritten then
@@ -117,7 +118,7 @@ int most_warps(const DecodePlan& plan, int tile) {
   if (plan.by_warpgroups) {
     const bool has_groups = k.run.groups > 1 || plan.k.sections.size() > 1 || !plan.scales_probabilities;
     const int held = plan.sums() + plan.column_blocks * (has_groups ? 14 : 6) + k.run.codes;
-    return held <= 88 ? 16 : held <= 128 ? 12 : 8;
+    return held <= 88 ? 16 : held <= 144 ? 12 : 8;
   }
   if (plan.team > 1) return plan.sums() + plan.column_blocks * 12 * tile / 16 > 104 ? 8 : 12;
   // V that lies as it is comes in loads of 16 bytes, and beside K of several scales a row 168 do not hold them.

@@ -31,8 +31,7 @@ Result<TeamPlan> plan_warpgroup(const Problem& problem, int blocks) {
   team.warps = team.value_share = 4;
   team.column_blocks = std::max(2, int(std::bit_ceil(unsigned(blocks))));
   team.by_warpgroups = true;
-  // With many columns, registers are short: fewer codes of K at a time.
-  KV_TRY(k, plan_side(problem.k, problem.head_dim, is_planar, true, false, 1, team.column_blocks > 4 ? 8 : 16));
+  KV_TRY(k, plan_side(problem.k, problem.head_dim, is_planar, true, false, 1, 16));
   KV_TRY(v, plan_side(problem.v, problem.v_dim(), is_planar, false, false, team.value_share, 16, true));
   team.k = k, team.v = v;
   return team;

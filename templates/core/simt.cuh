@@ -280,12 +280,25 @@ KV_DEVICE u32 transpose_8x8(u32 v) {
   return r;
 }
 
-// Shared memory by offset into the block's dynamic part. Vector forms need alignment to their size.
+// Shared memory by offset into the block's dynamic part. Vector forms need alignment to their size. On Hopper and later the compiler adds
+// the block's rank in its cluster to the address of a shared array: an addition at each use, or a register kept for it. Our kernels run
+// without clusters, where the dynamic part begins right after the KiB that the system reserves; check_shared(), the first call of each
+// kernel that has such memory, traps if that should ever be otherwise.
 using SharedAddress = u32;
+constexpr u32 kSharedStart = 1024;
+#if __CUDA_ARCH__ >= 900
+KV_DEVICE u8* shared_bytes() { return static_cast<u8*>(__cvta_shared_to_generic(kSharedStart)); }
+KV_DEVICE void check_shared() {
+  extern __shared__ __align__(128) u8 kv_shared[];
+  require(u32(__cvta_generic_to_shared(kv_shared)) == kSharedStart);
+}
+#else
 KV_DEVICE u8* shared_bytes() {
   extern __shared__ __align__(128) u8 kv_shared[];
   return kv_shared;
 }
+KV_DEVICE void check_shared() {}
+#endif
 template <class Word>
 KV_DEVICE Word load_shared(SharedAddress a) {
   return *reinterpret_cast<const Word*>(shared_bytes() + a);
@@ -314,14 +327,10 @@ KV_DEVICE void store_shared_u128(SharedAddress a, u32 x, u32 y, u32 z, u32 w) {
   *reinterpret_cast<Words4*>(shared_bytes() + a) = {x, y, z, w};
 }
 
-// Of a loop over staged tiles and tables. On Hopper and later the compiler adds the block's rank in its cluster to every shared
-// address, one addition a load; our kernels run without clusters, where the dynamic part begins right after the KiB that the
-// system reserves. check_shared() traps if that should ever be otherwise. load_table: a word of a read-only table at kAt + offset,
-// free to move: its address depends on staged data. load_staged: what asynchronous copies brought; these stay in their order.
-constexpr u32 kSharedStart = 1024;
+// Of a loop over staged tiles and tables. load_table: a word of a read-only table at kAt + offset, free to move: its address depends on
+// staged data. load_staged: what asynchronous copies brought; these stay in their order.
 #if __CUDA_ARCH__ >= 900
 KV_DEVICE u32 staged_address(SharedAddress a) { return kSharedStart + a; }
-KV_DEVICE void check_shared() { require(u32(__cvta_generic_to_shared(shared_bytes())) == kSharedStart); }
 template <int kAt>
 KV_DEVICE u32 load_table(u32 offset) {
   u32 v;
@@ -334,7 +343,6 @@ KV_DEVICE void load_table_u64(u32* v, u32 offset) {
 }
 #else
 KV_DEVICE u32 staged_address(SharedAddress a) { return u32(__cvta_generic_to_shared(shared_bytes())) + a; }
-KV_DEVICE void check_shared() {}
 template <int kAt>
 KV_DEVICE u32 load_table(u32 offset) {
   return load_shared_u32(kAt + offset);

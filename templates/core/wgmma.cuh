@@ -131,7 +131,7 @@ KV_DEVICE void pass_turn() {
 KV_DEVICE void load_matrices(u32 (&a)[4], SharedAddress row) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
                : "=r"(a[0]), "=r"(a[1]), "=r"(a[2]), "=r"(a[3])
-               : "r"(u32(__cvta_generic_to_shared(shared_bytes())) + row)
+               : "r"(staged_address(row))
                : "memory");
 }
 

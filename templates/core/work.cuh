@@ -25,10 +25,10 @@ namespace kv {
 // A block's part of one pair: tiles [first, last) of the pair.
 struct Part {
   int sequence, head, length;  // length: tokens of the sequence
-  int first, last, tiles;      // tiles: of the whole pair
-  u32 pair_begin;              // the pair's first tile on the line
-  u32 line_end;                // of the part with the padding behind it
-  KV_DEVICE bool is_whole() const { return last - first == tiles; }
+  int first, last;
+  int first_block, parts;  // of the pair: the block of its first part, and how many there are
+  u32 line_end;            // where the part ends on the line, with the padding behind it
+  KV_DEVICE bool is_whole() const { return parts == 1; }
 };
 
 // Which tokens of a sequence have tiles: all of them, or (features/range.cuh) those that its queries see.
@@ -65,12 +65,6 @@ class Work {
     const u32 at = u32(block) * share_ + (u32(block) < longer_ ? u32(block) : longer_);
     return at < end_ ? at : end_;
   }
-  // The block that has a tile of the line.
-  KV_DEVICE int block_of(u32 tile) const {
-    const u32 in_longer = longer_ * (share_ + 1);
-    const bool is_longer = tile < in_longer;  // one division, whichever it is
-    return int((is_longer ? tile : tile - in_longer) / (is_longer ? share_ + 1 : share_) + (is_longer ? 0 : longer_));
-  }
   // The place of a block's partial result of a pair. Along the line, from part to part, the block or the pair or both go one up.
   KV_DEVICE i64 slot(int block, int sequence, int head) const {
     return i64(block) + i64(sequence) * args_.kv_heads + head;
@@ -78,14 +72,11 @@ class Work {
 
   // A whole pair.
   KV_DEVICE Part pair(int sequence, int head) const {
-    Part part{sequence, head, length_of(sequence), 0, 0, 0, 0, 0};
-    part.tiles = tiles_of(sequence, part.length);
-    part.first = first_tile(sequence, part.length), part.last = part.first + part.tiles;
-    const u32 room = counts() ? rounded(u32(part.tiles), unit_) : args_.room,
-              before = counts() ? count(sequence, unit_).sum : u32(sequence) * room;
-    part.pair_begin = before * u32(args_.kv_heads) + u32(head) * room;
-    part.line_end = part.pair_begin + room;
-    return part;
+    const int length = length_of(sequence);
+    const u32 room = counts() ? rounded(u32(tiles_of(sequence, length)), unit_) : args_.room,
+              before = counts() ? count(sequence, unit_).sum : u32(sequence) * room,
+              begin = before * u32(args_.kv_heads) + u32(head) * room;
+    return cut(sequence, head, length, begin, room, begin, begin + room);
   }
   // The pair whose tiles include `tile`, cut to [tile, end).
   KV_DEVICE Part part_at(u32 tile, u32 end) const {
@@ -98,7 +89,7 @@ class Work {
       begin = u32(sequence) * room * u32(args_.kv_heads);
     }
     const u32 head = (tile - begin) / room;
-    return cut({sequence, int(head), length, 0, 0, 0, begin + head * room, begin + head * room + room}, tile, end);
+    return cut(sequence, int(head), length, begin + head * room, room, tile, end);
   }
 
   // The part behind it on a block's piece of the line: of the pair that begins there.
@@ -106,18 +97,46 @@ class Work {
     const bool is_last = part.head + 1 == args_.kv_heads;
     const int sequence = part.sequence + (is_last ? 1 : 0), length = is_last ? length_of(sequence) : part.length;
     const u32 begin = part.line_end, room = counts() ? rounded(u32(tiles_of(sequence, length)), unit_) : args_.room;
-    return cut({sequence, is_last ? 0 : part.head + 1, length, 0, 0, 0, begin, begin + room}, begin, end);
+    return cut(sequence, is_last ? 0 : part.head + 1, length, begin, room, begin, end);
+  }
+
+  // While tiles are taken registers are for sums: what is known of the line, and the part, wait in shared memory. One thread puts them
+  // there; to be fetched behind a barrier of the block, and before the one ahead of the next part.
+  static constexpr int kBytes = 48;
+  KV_DEVICE void put_away(SharedAddress at, const Part& part) const {
+    if (thread() != 0) return;
+    store_shared_u128(at, share_, longer_, unit_, end_);
+    store_shared_u128(at + 16, u32(part.sequence), u32(part.head), u32(part.length), part.line_end);
+    store_shared_u128(at + 32, u32(part.first_block), u32(part.parts), 0, 0);
+  }
+  KV_DEVICE Part fetch(SharedAddress at) {
+    u32 line[4], part[4], pair[2];
+    load_shared_u128(line, at);
+    load_shared_u128(part, at + 16);
+    load_shared_u64(pair, at + 32);
+    share_ = line[0], longer_ = line[1], unit_ = line[2], end_ = line[3];
+    return {int(part[0]), int(part[1]), int(part[2]), 0, 0, int(pair[0]), int(pair[1]), part[3]};
   }
 
  private:
-  // A pair's part on the line's [tile, end).
-  KV_DEVICE Part cut(Part part, u32 tile, u32 end) const {
-    const int before = first_tile(part.sequence, part.length), last = int(end - part.pair_begin);
-    part.tiles = tiles_of(part.sequence, part.length);
-    part.first = before + int(tile - part.pair_begin);
-    part.last = before + (last < part.tiles ? last : part.tiles);
-    part.line_end = part.line_end < end ? part.line_end : end;
-    return part;
+  // The part on the line's [tile, end) of a pair that has [begin, begin + room).
+  KV_DEVICE Part cut(int sequence, int head, int length, u32 begin, u32 room, u32 tile, u32 end) const {
+    const int before = first_tile(sequence, length), tiles = tiles_of(sequence, length), last = int(end - begin),
+              first_block = block_of(begin), last_block = block_of(begin + u32(tiles) - 1);
+    return {sequence,
+            head,
+            length,
+            before + int(tile - begin),
+            before + (last < tiles ? last : tiles),
+            first_block,
+            last_block - first_block + 1,
+            begin + room < end ? begin + room : end};
+  }
+  // The block that has a tile of the line.
+  KV_DEVICE int block_of(u32 tile) const {
+    const u32 in_longer = longer_ * (share_ + 1);
+    const bool is_longer = tile < in_longer;  // one division, whichever it is
+    return int((is_longer ? tile : tile - in_longer) / (is_longer ? share_ + 1 : share_) + (is_longer ? 0 : longer_));
   }
   // Does the kernel find out how many tiles there are? Else the host knew.
   KV_DEVICE bool counts() const { return Seen::kCutsTiles || args_.lengths; }

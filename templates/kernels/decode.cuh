@@ -86,8 +86,9 @@ struct Tiles {
     stage_tile<Side, kTile, kIsWhole>(to, token_stride, codes, scales, valid);
   }
   KV_DEVICE void advance() {
-    codes += kWarps * tile_bytes();
-    scales += kWarps * kTile * Side::kScaleRowBytes;
+    // One sum for all copies; else the compiler has one for each way around them, and copies of it.
+    codes = in_register(codes + kWarps * tile_bytes());
+    scales = in_register(scales + kWarps * kTile * Side::kScaleRowBytes);
   }
 
  private:
@@ -151,10 +152,11 @@ KV_DEVICE void clear_pads(SharedAddress ring) {
 }
 
 template <class Plan, class Args, class Work>
-KV_DEVICE void attend_part(const Args& args, const Work& work, const Part& part) {
+KV_DEVICE void attend_part(const Args& args, Work& work, Part& part) {
   using K = typename Plan::K;
   using V = typename Plan::V;
   constexpr int kTile = Plan::kTile, kStages = Plan::kStages;
+  work.put_away(Plan::kLineAt, part);
   // Queries are asked for first: behind a ring that is being filled they would wait for all of it.
   QueryRows<Plan> rows;
   rows.load(args, part.sequence, Turn<Plan>(part.head));
@@ -166,7 +168,8 @@ KV_DEVICE void attend_part(const Args& args, const Work& work, const Part& part)
   const int last = int(kept(part.last));
   const int whole = int(kept(k.is_aligned && v.is_aligned ? u32(part.length) / kTile : 0));
   // Of a team that takes its last tiles, all are staged: the output is added up over them without asking which there are.
-  const int staged_end = last + (Plan::kTeam - 1 - (last - part.first - 1) % Plan::kTeam);
+  const int staged_end =
+      Plan::kTeam > 1 ? int(kept(last + (Plan::kTeam - 1 - (last - part.first - 1) % Plan::kTeam))) : last;
   const auto stage = [&](int tile, SharedAddress to) {
     if (tile < staged_end) {
       if (tile < whole) {
@@ -225,6 +228,7 @@ KV_DEVICE void attend_part(const Args& args, const Work& work, const Part& part)
     for (int mask = 4; mask < 32; mask <<= 1) sum += shfl_xor(sum, mask);
   }
   const float unit = args.value_scale * V::kUnit * (V::kScalesGroups ? exp2_fast(float(sums.value_scales.log2)) : 1.f);
+  part = work.fetch(Plan::kLineAt);
   finish_part<Plan>(args, work, part, sums.o, sums.softmax, unit);
 }
 
@@ -252,12 +256,12 @@ KV_DEVICE void decode(const Args& args) {
   using K = typename Plan::K;
   using V = typename Plan::V;
   static_assert(K::kDim == Plan::kKeyDim && V::kDim == Plan::kValueDim, "sections must cover the row");
-  check_shared();
   fill_tables<K>();
   fill_tables<V>();
   fill_order<Plan>();
   release_successor();  // it waits for all of this launch, but may be set up while the last blocks merge
   auto work = work_of<Plan>(args);
+  static_assert(Plan::kLineAt + decltype(work)::kBytes <= Plan::kOrderAt, "what is put away fits");
   if (!may_look_early<Plan>(args)) wait_for_predecessor();
   u32 begin, end;
   Part part;
@@ -276,6 +280,7 @@ KV_DEVICE void decode(const Args& args) {
   while (true) {
     append<Plan>(args, part);
     attend_part<Plan>(args, work, part);
+    end = work.begin(block_x() + 1);  // as it was: kept in no register meanwhile
     if (!agreed(part.line_end < end)) return;
     sync_block();  // shared memory is used anew
     part = work.next(part, end);

@@ -261,12 +261,13 @@ struct HeadSums {
 };
 
 template <TakesHeads Plan, class Args, class Work>
-KV_DEVICE void attend_part(const Args& args, const Work& work, const Part& part) {
+KV_DEVICE void attend_part(const Args& args, Work& work, Part& part) {
   using K = typename Plan::K;
   using V = typename Plan::V;
   using All = AllRows<Plan>;
   using Kept = HeadSums<Plan>;
   constexpr int kTile = Plan::kTile;
+  work.put_away(Plan::kLineAt, part);
   QueryRows<AllFragments<Plan>> rows;
   rows.load(args, part.sequence, Turn<AllFragments<Plan>>(part.head));
   TokenRing<Plan> ring(args, part);
@@ -303,6 +304,7 @@ KV_DEVICE void attend_part(const Args& args, const Work& work, const Part& part)
   ring.close();
   Kept::store(sums.o, sums.softmax, unit);
   sync_block();  // the sums of all warps are there
+  part = work.fetch(Plan::kLineAt);
   const i64 slot = work.slot(block_x(), part.sequence, part.head);
   for_each_item<All>([&](int row, int at) {
     const RowSums sum =

@@ -206,13 +206,13 @@ KV_DEVICE bool is_last(u32* arrivals, int parts) {
 // The warp's rows of a pair to shared memory, if all its parts are there by now: true then. Of several steps a warp takes all parts in a
 // line; where there are many, the host leaves them to `merge`.
 template <class Plan, class Args, class Work>
-KV_DEVICE bool merge_line(const Args& args, const Work& work, const Part& part, int first, int parts) {
-  if (!is_last<Plan>(args.arrivals + first * kMostBlockWarps + warp(), parts)) return false;
-  const i64 slot = work.slot(first, part.sequence, part.head);
+KV_DEVICE bool merge_line(const Args& args, const Work& work, const Part& part) {
+  if (!is_last<Plan>(args.arrivals + part.first_block * kMostBlockWarps + warp(), part.parts)) return false;
+  const i64 slot = work.slot(part.first_block, part.sequence, part.head);
   for_each_item<Plan>([&](int row, int at) {
     const auto end = row_end<Plan>(args, part, row);
     const Partials<Plan> partials(args, slot, row, at);
-    const RowSums sum = sum_rows<kPartsAtOnce>(parts, [&](int p) { return partials.load(p); });
+    const RowSums sum = sum_rows<kPartsAtOnce>(part.parts, [&](int p) { return partials.load(p); });
     store_row<Plan>(row, at, end.of(sum, at == 0));
   });
   return true;
@@ -220,10 +220,12 @@ KV_DEVICE bool merge_line(const Args& args, const Work& work, const Part& part, 
 
 // Of one step: groups of kPartsAtOnce parts become parts themselves, each by the last warp of its group, up to the one group of all.
 template <class Plan, class Args, class Work>
-KV_DEVICE bool merge_groups(const Args& args, const Work& work, const Part& part, int first, int parts) {
+KV_DEVICE bool merge_groups(const Args& args, const Work& work, const Part& part) {
   static_assert(Plan::kRows <= Plan::kWarps && Plan::kValueDim <= 128, "a warp has one step");
   // One part that is not whole is of work that is cut wrongly: of its groups none is that of all.
-  require(agreed(parts > 1));
+  require(agreed(part.parts > 1));
+  const int first = part.first_block;
+  int parts = part.parts;
   const int row = warp(), at = lane() * 4;
   const i64 slot = work.slot(first, part.sequence, part.head);
   const Partials<Plan> partials(args, slot, row, at);
@@ -273,12 +275,10 @@ KV_DEVICE void finish_part(const Args& args, const Work& work, const Part& part,
   if constexpr (Plan::kFinishes) {
     if (!is_whole) {
       if (Plan::kLeavesParts && !args.arrivals) return;  // for `merge`
-      const int first = work.block_of(part.pair_begin),
-                parts = work.block_of(part.pair_begin + part.tiles - 1) - first + 1;
       if constexpr (Plan::kLeavesParts) {
-        if (!merge_line<Plan>(args, work, part, first, parts)) return;
+        if (!merge_line<Plan>(args, work, part)) return;
       } else {
-        if (!merge_groups<Plan>(args, work, part, first, parts)) return;
+        if (!merge_groups<Plan>(args, work, part)) return;
       }
     }
     sync_warp();

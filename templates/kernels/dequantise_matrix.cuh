@@ -20,7 +20,6 @@ KV_DEVICE void dequantise_matrix(const CodecArgs& args) {
   constexpr bool kLoadsFirst = Plan::kCodeParts == 1;
   constexpr int kChunk = 16 / Output::kBytes,
                 kChunks = 32 / kChunk;  // values that a lane stores at once; stores of a row
-  check_shared();
   fill_decoding_table<Plan>();
   // Rows leave in 16 bytes a lane and step, the four lanes of a row next to each other, so that whole sectors are written.
   // Column n: step t = n / 8 of the products gives two values of chunk t / (kChunk / 2), of lane c. Contracted value k: lane c holds

@@ -41,7 +41,6 @@ template <class Plan>
 KV_DEVICE void dequantise_tiles(const CodecArgs& args) {
   using Output = typename Plan::Output;
   constexpr int kGroups = Plan::kHeadDim / kTileGroup;
-  check_shared();
   fill_decoding_table<Plan>();
   store_hadamard(Plan::kMatrixAt, Plan::post_signs(lane() & 3));
   sync_block();

@@ -46,13 +46,12 @@ KV_DEVICE void merge(const Args& args) {
   auto work = work_of<Plan>(args);
   work.look();
   const Part pair = work.pair(block_z(), block_y());
-  const int first = work.block_of(pair.pair_begin), parts = work.block_of(pair.pair_begin + pair.tiles - 1) - first + 1;
-  if (!turn.has(row) || (Plan::kSkipsWhole && parts == 1)) return;  // the whole block
+  if (!turn.has(row) || (Plan::kSkipsWhole && pair.is_whole())) return;  // the whole block
   const auto end = row_end<Plan>(args, pair, row);
 
   if (at < Plan::kValueDim) {
-    const int begin = parts * share / kShares, count = parts * (share + 1) / kShares - begin;
-    const Partials<Plan> partials(args, work.slot(first + begin, pair.sequence, pair.head), row, at);
+    const int begin = pair.parts * share / kShares, count = pair.parts * (share + 1) / kShares - begin;
+    const Partials<Plan> partials(args, work.slot(pair.first_block + begin, pair.sequence, pair.head), row, at);
     W::store(sum_rows<kAtOnce>(count, [&](int p) { return partials.load(p); }));
   }
   sync_block();

@@ -33,7 +33,6 @@ KV_DEVICE void quantise_dense(const CodecArgs& args) {
   constexpr int kGroups = Plan::kHeadDim / kTileGroup, kTiles = 2;
   constexpr float kTiny = 1e-10f,
                   kRoot = 11.3137085f;  // sqrt(128): from coordinates of a unit vector to standard deviations
-  check_shared();
   fill_encoding_tables<Plan>();
   fill_matrix<Plan>();
   sync_block();

@@ -16,7 +16,6 @@ template <class Plan>
 KV_DEVICE void quantise_matrix(const CodecArgs& args) {
   using Input = typename Plan::Input;
   constexpr int kGroups = Plan::kHeadDim / kTileGroup, kStageBytes = kTileRows * kTileGroup * Input::kBytes;
-  check_shared();
   fill_encoding_tables<Plan>();
   // Column n of the products: lane c holds the values 32 c .. 32 c + 31 of its rows, two for each step of eight columns.
   fill_matrix<Plan>([](int n, int k) { return Plan::matrix(n % 8 / 2 * 32 + n / 8 * 2 + n % 2, Input::source(k)); },

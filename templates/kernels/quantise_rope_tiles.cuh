@@ -25,7 +25,6 @@ KV_DEVICE void load_tile(float (&y)[8][2][4], const void* data, const i64 (&at)[
 template <class Plan>
 KV_DEVICE void quantise_rope_tiles(const RopedCodecArgs& args) {
   using To = typename Plan::To;
-  check_shared();
   fill_encoding_tables<To>();
   store_hadamard(To::kMatrixAt, To::pre_signs(lane() & 3));
   fill_turns<Plan::kThreads>(args.rope, Plan::kTurnsAt);

@@ -34,7 +34,6 @@ KV_DEVICE void stage_tile_rows(SharedAddress to, const CodecArgs& args, const Ti
 template <class Plan>
 KV_DEVICE void quantise_tiles(const CodecArgs& args) {
   constexpr int kGroups = Plan::kHeadDim / kTileGroup;
-  check_shared();
   fill_encoding_tables<Plan>();
   store_hadamard(Plan::kMatrixAt, Plan::pre_signs(lane() & 3));
   sync_block();

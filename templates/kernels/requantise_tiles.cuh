@@ -12,7 +12,6 @@ template <class Plan>
 KV_DEVICE void requantise_tiles(const TiledCopyArgs& args) {
   using From = typename Plan::From;
   using To = typename Plan::To;
-  check_shared();
   fill_decoding_table<From>();
   fill_encoding_tables<To>();
   sync_block();

@@ -13,7 +13,6 @@ template <class Plan>
 KV_DEVICE void shift_tiles(const TiledShiftArgs& args) {
   using From = typename Plan::From;
   using To = typename Plan::To;
-  check_shared();
   fill_decoding_table<From>();
   fill_encoding_tables<To>();
   store_hadamard(From::kMatrixAt, From::post_signs(lane() & 3));

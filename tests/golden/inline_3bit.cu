@@ -35,7 +35,9 @@ struct Plan {
 
 static_assert(sizeof(kv::RotateArgs) == 80, "host and device disagree on the arguments");
 
-KV_KERNEL KV_LAUNCH_BOUNDS(128, 1) kv_rotate(KV_PARAM kv::RotateArgs args) { kv::rotate<kv::Plan>(args); }
+KV_KERNEL KV_LAUNCH_BOUNDS(128, 1) kv_rotate(KV_PARAM kv::RotateArgs args) {
+  kv::rotate<kv::Plan>(args);
+}
 #if !defined(__CUDACC__)
 extern "C" __attribute__((visibility("default"))) void kv_rotate_on_host(const void* args) {
   kv_rotate(*static_cast<const kv::RotateArgs*>(args));
@@ -192,7 +194,7 @@ struct Plan {
   static constexpr bool kSharesBases = false;
   static constexpr bool kScalesProbabilities = false;
   static constexpr bool kByWarpgroups = false;
-  static constexpr int kOrderAt = 8192, kIntegerTableAt = 8320;
+  static constexpr int kLineAt = 8192, kOrderAt = 8240, kIntegerTableAt = 8368;
   static constexpr int kQueriesAt = 8448, kSumsAt = 9472, kSumGroups = 0, kLargestAt = 9472;
   static constexpr int kRingAt = 9504, kStageBytes = 896, kEpilogueAt = 8448;
   static constexpr float kSumFactor = 0.0f;  // of integers: what a code stands for above its own
@@ -213,7 +215,10 @@ static_assert(KeySide::kStageBytes + ValueSide::kStageBytes == Plan::kStageBytes
 
 static_assert(sizeof(kv::AttentionArgs) == 280, "host and device disagree on the arguments");
 
-KV_KERNEL KV_LAUNCH_BOUNDS(384, 1) kv_decode(KV_PARAM kv::AttentionArgs args) { kv::decode<kv::Plan>(args); }
+KV_KERNEL KV_LAUNCH_BOUNDS(384, 1) kv_decode(KV_PARAM kv::AttentionArgs args) {
+  kv::check_shared();
+  kv::decode<kv::Plan>(args);
+}
 #if !defined(__CUDACC__)
 extern "C" __attribute__((visibility("default"))) void kv_decode_on_host(const void* args) {
   kv_decode(*static_cast<const kv::AttentionArgs*>(args));
@@ -283,7 +288,9 @@ struct Plan {
 
 static_assert(sizeof(kv::AttentionArgs) == 280, "host and device disagree on the arguments");
 
-KV_KERNEL KV_LAUNCH_BOUNDS(32, 1) kv_reference(KV_PARAM kv::AttentionArgs args) { kv::reference<kv::Plan>(args); }
+KV_KERNEL KV_LAUNCH_BOUNDS(32, 1) kv_reference(KV_PARAM kv::AttentionArgs args) {
+  kv::reference<kv::Plan>(args);
+}
 #if !defined(__CUDACC__)
 extern "C" __attribute__((visibility("default"))) void kv_reference_on_host(const void* args) {
   kv_reference(*static_cast<const kv::AttentionArgs*>(args));
@@ -366,7 +373,10 @@ struct Plan {
 
 static_assert(sizeof(kv::CodecArgs) == 152, "host and device disagree on the arguments");
 
-KV_KERNEL KV_LAUNCH_BOUNDS(128, 1) kv_quantise(KV_PARAM kv::CodecArgs args) { kv::quantise<kv::Plan>(args); }
+KV_KERNEL KV_LAUNCH_BOUNDS(128, 1) kv_quantise(KV_PARAM kv::CodecArgs args) {
+  kv::check_shared();
+  kv::quantise<kv::Plan>(args);
+}
 #if !defined(__CUDACC__)
 extern "C" __attribute__((visibility("default"))) void kv_quantise_on_host(const void* args) {
   kv_quantise(*static_cast<const kv::CodecArgs*>(args));
@@ -428,7 +438,10 @@ struct Plan {
 
 static_assert(sizeof(kv::CodecArgs) == 152, "host and device disagree on the arguments");
 
-KV_KERNEL KV_LAUNCH_BOUNDS(128, 1) kv_quantise(KV_PARAM kv::CodecArgs args) { kv::quantise<kv::Plan>(args); }
+KV_KERNEL KV_LAUNCH_BOUNDS(128, 1) kv_quantise(KV_PARAM kv::CodecArgs args) {
+  kv::check_shared();
+  kv::quantise<kv::Plan>(args);
+}
 #if !defined(__CUDACC__)
 extern "C" __attribute__((visibility("default"))) void kv_quantise_on_host(const void* args) {
   kv_quantise(*static_cast<const kv::CodecArgs*>(args));
@@ -497,7 +510,9 @@ struct Plan {
 
 static_assert(sizeof(kv::CodecArgs) == 152, "host and device disagree on the arguments");
 
-KV_KERNEL KV_LAUNCH_BOUNDS(128, 1) kv_dequantise(KV_PARAM kv::CodecArgs args) { kv::dequantise<kv::Plan>(args); }
+KV_KERNEL KV_LAUNCH_BOUNDS(128, 1) kv_dequantise(KV_PARAM kv::CodecArgs args) {
+  kv::dequantise<kv::Plan>(args);
+}
 #if !defined(__CUDACC__)
 extern "C" __attribute__((visibility("default"))) void kv_dequantise_on_host(const void* args) {
   kv_dequantise(*static_cast<const kv::CodecArgs*>(args));
@@ -545,7 +560,9 @@ struct Plan {
 
 static_assert(sizeof(kv::CodecArgs) == 152, "host and device disagree on the arguments");
 
-KV_KERNEL KV_LAUNCH_BOUNDS(128, 1) kv_dequantise(KV_PARAM kv::CodecArgs args) { kv::dequantise<kv::Plan>(args); }
+KV_KERNEL KV_LAUNCH_BOUNDS(128, 1) kv_dequantise(KV_PARAM kv::CodecArgs args) {
+  kv::dequantise<kv::Plan>(args);
+}
 #if !defined(__CUDACC__)
 extern "C" __attribute__((visibility("default"))) void kv_dequantise_on_host(const void* args) {
   kv_dequantise(*static_cast<const kv::CodecArgs*>(args));
@@ -604,7 +621,9 @@ struct Plan {
 
 static_assert(sizeof(kv::CodecArgs) == 152, "host and device disagree on the arguments");
 
-KV_KERNEL KV_LAUNCH_BOUNDS(128, 1) kv_quantise_blocks(KV_PARAM kv::CodecArgs args) { kv::quantise_blocks<kv::Plan>(args); }
+KV_KERNEL KV_LAUNCH_BOUNDS(128, 1) kv_quantise_blocks(KV_PARAM kv::CodecArgs args) {
+  kv::quantise_blocks<kv::Plan>(args);
+}
 #if !defined(__CUDACC__)
 extern "C" __attribute__((visibility("default"))) void kv_quantise_blocks_on_host(const void* args) {
   kv_quantise_blocks(*static_cast<const kv::CodecArgs*>(args));
@@ -663,7 +682,9 @@ struct Plan {
 
 static_assert(sizeof(kv::CodecArgs) == 152, "host and device disagree on the arguments");
 
-KV_KERNEL KV_LAUNCH_BOUNDS(128, 1) kv_quantise_blocks(KV_PARAM kv::CodecArgs args) { kv::quantise_blocks<kv::Plan>(args); }
+KV_KERNEL KV_LAUNCH_BOUNDS(128, 1) kv_quantise_blocks(KV_PARAM kv::CodecArgs args) {
+  kv::quantise_blocks<kv::Plan>(args);
+}
 #if !defined(__CUDACC__)
 extern "C" __attribute__((visibility("default"))) void kv_quantise_blocks_on_host(const void* args) {
   kv_quantise_blocks(*static_cast<const kv::CodecArgs*>(args));
@@ -722,7 +743,9 @@ struct Plan {
 
 static_assert(sizeof(kv::CodecArgs) == 152, "host and device disagree on the arguments");
 
-KV_KERNEL KV_LAUNCH_BOUNDS(128, 1) kv_quantise_blocks(KV_PARAM kv::CodecArgs args) { kv::quantise_blocks<kv::Plan>(args); }
+KV_KERNEL KV_LAUNCH_BOUNDS(128, 1) kv_quantise_blocks(KV_PARAM kv::CodecArgs args) {
+  kv::quantise_blocks<kv::Plan>(args);
+}
 #if !defined(__CUDACC__)
 extern "C" __attribute__((visibility("default"))) void kv_quantise_blocks_on_host(const void* args) {
   kv_quantise_blocks(*static_cast<const kv::CodecArgs*>(args));
@@ -767,7 +790,10 @@ struct Plan {
 
 static_assert(sizeof(kv::CodecArgs) == 152, "host and device disagree on the arguments");
 
-KV_KERNEL KV_LAUNCH_BOUNDS(128, 1) kv_dequantise_blocks(KV_PARAM kv::CodecArgs args) { kv::dequantise_blocks<kv::Plan>(args); }
+KV_KERNEL KV_LAUNCH_BOUNDS(128, 1) kv_dequantise_blocks(KV_PARAM kv::CodecArgs args) {
+  kv::check_shared();
+  kv::dequantise_blocks<kv::Plan>(args);
+}
 #if !defined(__CUDACC__)
 extern "C" __attribute__((visibility("default"))) void kv_dequantise_blocks_on_host(const void* args) {
   kv_dequantise_blocks(*static_cast<const kv::CodecArgs*>(args));
@@ -812,7 +838,10 @@ struct Plan {
 
 static_assert(sizeof(kv::CodecArgs) == 152, "host and device disagree on the arguments");
 
-KV_KERNEL KV_LAUNCH_BOUNDS(128, 1) kv_dequantise_blocks(KV_PARAM kv::CodecArgs args) { kv::dequantise_blocks<kv::Plan>(args); }
+KV_KERNEL KV_LAUNCH_BOUNDS(128, 1) kv_dequantise_blocks(KV_PARAM kv::CodecArgs args) {
+  kv::check_shared();
+  kv::dequantise_blocks<kv::Plan>(args);
+}
 #if !defined(__CUDACC__)
 extern "C" __attribute__((visibility("default"))) void kv_dequantise_blocks_on_host(const void* args) {
   kv_dequantise_blocks(*static_cast<const kv::CodecArgs*>(args));
@@ -857,7 +886,10 @@ struct Plan {
 
 static_assert(sizeof(kv::CodecArgs) == 152, "host and device disagree on the arguments");
 
-KV_KERNEL KV_LAUNCH_BOUNDS(128, 1) kv_dequantise_blocks(KV_PARAM kv::CodecArgs args) { kv::dequantise_blocks<kv::Plan>(args); }
+KV_KERNEL KV_LAUNCH_BOUNDS(128, 1) kv_dequantise_blocks(KV_PARAM kv::CodecArgs args) {
+  kv::check_shared();
+  kv::dequantise_blocks<kv::Plan>(args);
+}
 #if !defined(__CUDACC__)
 extern "C" __attribute__((visibility("default"))) void kv_dequantise_blocks_on_host(const void* args) {
   kv_dequantise_blocks(*static_cast<const kv::CodecArgs*>(args));

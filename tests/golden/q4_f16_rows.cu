@@ -108,7 +108,7 @@ struct Plan {
   static constexpr bool kSharesBases = false;
   static constexpr bool kScalesProbabilities = false;
   static constexpr bool kByWarpgroups = false;
-  static constexpr int kOrderAt = 0, kIntegerTableAt = 128;
+  static constexpr int kLineAt = 0, kOrderAt = 48, kIntegerTableAt = 176;
   static constexpr int kQueriesAt = 256, kSumsAt = 1280, kSumGroups = 0, kLargestAt = 1280;
   static constexpr int kRingAt = 1312, kStageBytes = 3616, kEpilogueAt = 256;
   static constexpr float kSumFactor = 0.0f;  // of integers: what a code stands for above its own
@@ -128,7 +128,10 @@ static_assert(KeySide::kStageBytes + ValueSide::kStageBytes == Plan::kStageBytes
 
 static_assert(sizeof(kv::AttentionArgs) == 280, "host and device disagree on the arguments");
 
-KV_KERNEL KV_LAUNCH_BOUNDS(256, 1) kv_decode(KV_PARAM kv::AttentionArgs args) { kv::decode<kv::Plan>(args); }
+KV_KERNEL KV_LAUNCH_BOUNDS(256, 1) kv_decode(KV_PARAM kv::AttentionArgs args) {
+  kv::check_shared();
+  kv::decode<kv::Plan>(args);
+}
 #if !defined(__CUDACC__)
 extern "C" __attribute__((visibility("default"))) void kv_decode_on_host(const void* args) {
   kv_decode(*static_cast<const kv::AttentionArgs*>(args));
@@ -188,7 +191,9 @@ struct Plan {
 
 static_assert(sizeof(kv::AttentionArgs) == 280, "host and device disagree on the arguments");
 
-KV_KERNEL KV_LAUNCH_BOUNDS(32, 1) kv_reference(KV_PARAM kv::AttentionArgs args) { kv::reference<kv::Plan>(args); }
+KV_KERNEL KV_LAUNCH_BOUNDS(32, 1) kv_reference(KV_PARAM kv::AttentionArgs args) {
+  kv::reference<kv::Plan>(args);
+}
 #if !defined(__CUDACC__)
 extern "C" __attribute__((visibility("default"))) void kv_reference_on_host(const void* args) {
   kv_reference(*static_cast<const kv::AttentionArgs*>(args));
@@ -250,7 +255,10 @@ struct Plan {
 
 static_assert(sizeof(kv::CodecArgs) == 152, "host and device disagree on the arguments");
 
-KV_KERNEL KV_LAUNCH_BOUNDS(128, 1) kv_quantise(KV_PARAM kv::CodecArgs args) { kv::quantise<kv::Plan>(args); }
+KV_KERNEL KV_LAUNCH_BOUNDS(128, 1) kv_quantise(KV_PARAM kv::CodecArgs args) {
+  kv::check_shared();
+  kv::quantise<kv::Plan>(args);
+}
 #if !defined(__CUDACC__)
 extern "C" __attribute__((visibility("default"))) void kv_quantise_on_host(const void* args) {
   kv_quantise(*static_cast<const kv::CodecArgs*>(args));
@@ -310,7 +318,10 @@ struct Plan {
 
 static_assert(sizeof(kv::CodecArgs) == 152, "host and device disagree on the arguments");
 
-KV_KERNEL KV_LAUNCH_BOUNDS(128, 1) kv_quantise(KV_PARAM kv::CodecArgs args) { kv::quantise<kv::Plan>(args); }
+KV_KERNEL KV_LAUNCH_BOUNDS(128, 1) kv_quantise(KV_PARAM kv::CodecArgs args) {
+  kv::check_shared();
+  kv::quantise<kv::Plan>(args);
+}
 #if !defined(__CUDACC__)
 extern "C" __attribute__((visibility("default"))) void kv_quantise_on_host(const void* args) {
   kv_quantise(*static_cast<const kv::CodecArgs*>(args));
@@ -358,7 +369,9 @@ struct Plan {
 
 static_assert(sizeof(kv::CodecArgs) == 152, "host and device disagree on the arguments");
 
-KV_KERNEL KV_LAUNCH_BOUNDS(128, 1) kv_dequantise(KV_PARAM kv::CodecArgs args) { kv::dequantise<kv::Plan>(args); }
+KV_KERNEL KV_LAUNCH_BOUNDS(128, 1) kv_dequantise(KV_PARAM kv::CodecArgs args) {
+  kv::dequantise<kv::Plan>(args);
+}
 #if !defined(__CUDACC__)
 extern "C" __attribute__((visibility("default"))) void kv_dequantise_on_host(const void* args) {
   kv_dequantise(*static_cast<const kv::CodecArgs*>(args));
@@ -404,7 +417,9 @@ struct Plan {
 
 static_assert(sizeof(kv::CodecArgs) == 152, "host and device disagree on the arguments");
 
-KV_KERNEL KV_LAUNCH_BOUNDS(128, 1) kv_dequantise(KV_PARAM kv::CodecArgs args) { kv::dequantise<kv::Plan>(args); }
+KV_KERNEL KV_LAUNCH_BOUNDS(128, 1) kv_dequantise(KV_PARAM kv::CodecArgs args) {
+  kv::dequantise<kv::Plan>(args);
+}
 #if !defined(__CUDACC__)
 extern "C" __attribute__((visibility("default"))) void kv_dequantise_on_host(const void* args) {
   kv_dequantise(*static_cast<const kv::CodecArgs*>(args));

@@ -35,7 +35,9 @@ struct Plan {
 
 static_assert(sizeof(kv::RotateArgs) == 80, "host and device disagree on the arguments");
 
-KV_KERNEL KV_LAUNCH_BOUNDS(128, 1) kv_rotate(KV_PARAM kv::RotateArgs args) { kv::rotate<kv::Plan>(args); }
+KV_KERNEL KV_LAUNCH_BOUNDS(128, 1) kv_rotate(KV_PARAM kv::RotateArgs args) {
+  kv::rotate<kv::Plan>(args);
+}
 #if !defined(__CUDACC__)
 extern "C" __attribute__((visibility("default"))) void kv_rotate_on_host(const void* args) {
   kv_rotate(*static_cast<const kv::RotateArgs*>(args));
@@ -203,7 +205,7 @@ struct Plan {
   static constexpr bool kSharesBases = false;
   static constexpr bool kScalesProbabilities = false;
   static constexpr bool kByWarpgroups = false;
-  static constexpr int kOrderAt = 32768, kIntegerTableAt = 33024;
+  static constexpr int kLineAt = 32768, kOrderAt = 32816, kIntegerTableAt = 33072;
   static constexpr int kQueriesAt = 33152, kSumsAt = 35200, kSumGroups = 0, kLargestAt = 35200;
   static constexpr int kRingAt = 35232, kStageBytes = 6496, kEpilogueAt = 33152;
   static constexpr float kSumFactor = 0.0f;  // of integers: what a code stands for above its own
@@ -224,7 +226,10 @@ static_assert(KeySide::kStageBytes + ValueSide::kStageBytes == Plan::kStageBytes
 
 static_assert(sizeof(kv::AttentionArgs) == 280, "host and device disagree on the arguments");
 
-KV_KERNEL KV_LAUNCH_BOUNDS(384, 1) kv_decode(KV_PARAM kv::AttentionArgs args) { kv::decode<kv::Plan>(args); }
+KV_KERNEL KV_LAUNCH_BOUNDS(384, 1) kv_decode(KV_PARAM kv::AttentionArgs args) {
+  kv::check_shared();
+  kv::decode<kv::Plan>(args);
+}
 #if !defined(__CUDACC__)
 extern "C" __attribute__((visibility("default"))) void kv_decode_on_host(const void* args) {
   kv_decode(*static_cast<const kv::AttentionArgs*>(args));
@@ -295,7 +300,9 @@ struct Plan {
 
 static_assert(sizeof(kv::AttentionArgs) == 280, "host and device disagree on the arguments");
 
-KV_KERNEL KV_LAUNCH_BOUNDS(32, 1) kv_reference(KV_PARAM kv::AttentionArgs args) { kv::reference<kv::Plan>(args); }
+KV_KERNEL KV_LAUNCH_BOUNDS(32, 1) kv_reference(KV_PARAM kv::AttentionArgs args) {
+  kv::reference<kv::Plan>(args);
+}
 #if !defined(__CUDACC__)
 extern "C" __attribute__((visibility("default"))) void kv_reference_on_host(const void* args) {
   kv_reference(*static_cast<const kv::AttentionArgs*>(args));
@@ -379,7 +386,10 @@ struct Plan {
 
 static_assert(sizeof(kv::CodecArgs) == 152, "host and device disagree on the arguments");
 
-KV_KERNEL KV_LAUNCH_BOUNDS(128, 1) kv_quantise(KV_PARAM kv::CodecArgs args) { kv::quantise<kv::Plan>(args); }
+KV_KERNEL KV_LAUNCH_BOUNDS(128, 1) kv_quantise(KV_PARAM kv::CodecArgs args) {
+  kv::check_shared();
+  kv::quantise<kv::Plan>(args);
+}
 #if !defined(__CUDACC__)
 extern "C" __attribute__((visibility("default"))) void kv_quantise_on_host(const void* args) {
   kv_quantise(*static_cast<const kv::CodecArgs*>(args));
@@ -441,7 +451,10 @@ struct Plan {
 
 static_assert(sizeof(kv::CodecArgs) == 152, "host and device disagree on the arguments");
 
-KV_KERNEL KV_LAUNCH_BOUNDS(128, 1) kv_quantise(KV_PARAM kv::CodecArgs args) { kv::quantise<kv::Plan>(args); }
+KV_KERNEL KV_LAUNCH_BOUNDS(128, 1) kv_quantise(KV_PARAM kv::CodecArgs args) {
+  kv::check_shared();
+  kv::quantise<kv::Plan>(args);
+}
 #if !defined(__CUDACC__)
 extern "C" __attribute__((visibility("default"))) void kv_quantise_on_host(const void* args) {
   kv_quantise(*static_cast<const kv::CodecArgs*>(args));
@@ -511,7 +524,9 @@ struct Plan {
 
 static_assert(sizeof(kv::CodecArgs) == 152, "host and device disagree on the arguments");
 
-KV_KERNEL KV_LAUNCH_BOUNDS(128, 1) kv_dequantise(KV_PARAM kv::CodecArgs args) { kv::dequantise<kv::Plan>(args); }
+KV_KERNEL KV_LAUNCH_BOUNDS(128, 1) kv_dequantise(KV_PARAM kv::CodecArgs args) {
+  kv::dequantise<kv::Plan>(args);
+}
 #if !defined(__CUDACC__)
 extern "C" __attribute__((visibility("default"))) void kv_dequantise_on_host(const void* args) {
   kv_dequantise(*static_cast<const kv::CodecArgs*>(args));
@@ -559,7 +574,9 @@ struct Plan {
 
 static_assert(sizeof(kv::CodecArgs) == 152, "host and device disagree on the arguments");
 
-KV_KERNEL KV_LAUNCH_BOUNDS(128, 1) kv_dequantise(KV_PARAM kv::CodecArgs args) { kv::dequantise<kv::Plan>(args); }
+KV_KERNEL KV_LAUNCH_BOUNDS(128, 1) kv_dequantise(KV_PARAM kv::CodecArgs args) {
+  kv::dequantise<kv::Plan>(args);
+}
 #if !defined(__CUDACC__)
 extern "C" __attribute__((visibility("default"))) void kv_dequantise_on_host(const void* args) {
   kv_dequantise(*static_cast<const kv::CodecArgs*>(args));
@@ -620,7 +637,10 @@ struct Plan : TileDefaults {
 
 static_assert(sizeof(kv::CodecArgs) == 152, "host and device disagree on the arguments");
 
-KV_KERNEL KV_LAUNCH_BOUNDS(512, 1) kv_quantise_matrix(KV_PARAM kv::CodecArgs args) { kv::quantise_matrix<kv::Plan>(args); }
+KV_KERNEL KV_LAUNCH_BOUNDS(512, 1) kv_quantise_matrix(KV_PARAM kv::CodecArgs args) {
+  kv::check_shared();
+  kv::quantise_matrix<kv::Plan>(args);
+}
 #if !defined(__CUDACC__)
 extern "C" __attribute__((visibility("default"))) void kv_quantise_matrix_on_host(const void* args) {
   kv_quantise_matrix(*static_cast<const kv::CodecArgs*>(args));
@@ -681,7 +701,10 @@ struct Plan : TileDefaults {
 
 static_assert(sizeof(kv::CodecArgs) == 152, "host and device disagree on the arguments");
 
-KV_KERNEL KV_LAUNCH_BOUNDS(512, 1) kv_quantise_matrix(KV_PARAM kv::CodecArgs args) { kv::quantise_matrix<kv::Plan>(args); }
+KV_KERNEL KV_LAUNCH_BOUNDS(512, 1) kv_quantise_matrix(KV_PARAM kv::CodecArgs args) {
+  kv::check_shared();
+  kv::quantise_matrix<kv::Plan>(args);
+}
 #if !defined(__CUDACC__)
 extern "C" __attribute__((visibility("default"))) void kv_quantise_matrix_on_host(const void* args) {
   kv_quantise_matrix(*static_cast<const kv::CodecArgs*>(args));
@@ -742,7 +765,10 @@ struct Plan : TileDefaults {
 
 static_assert(sizeof(kv::CodecArgs) == 152, "host and device disagree on the arguments");
 
-KV_KERNEL KV_LAUNCH_BOUNDS(384, 1) kv_quantise_matrix(KV_PARAM kv::CodecArgs args) { kv::quantise_matrix<kv::Plan>(args); }
+KV_KERNEL KV_LAUNCH_BOUNDS(384, 1) kv_quantise_matrix(KV_PARAM kv::CodecArgs args) {
+  kv::check_shared();
+  kv::quantise_matrix<kv::Plan>(args);
+}
 #if !defined(__CUDACC__)
 extern "C" __attribute__((visibility("default"))) void kv_quantise_matrix_on_host(const void* args) {
   kv_quantise_matrix(*static_cast<const kv::CodecArgs*>(args));
@@ -801,7 +827,9 @@ struct Plan {
 
 static_assert(sizeof(kv::CodecArgs) == 152, "host and device disagree on the arguments");
 
-KV_KERNEL KV_LAUNCH_BOUNDS(128, 1) kv_quantise_blocks(KV_PARAM kv::CodecArgs args) { kv::quantise_blocks<kv::Plan>(args); }
+KV_KERNEL KV_LAUNCH_BOUNDS(128, 1) kv_quantise_blocks(KV_PARAM kv::CodecArgs args) {
+  kv::quantise_blocks<kv::Plan>(args);
+}
 #if !defined(__CUDACC__)
 extern "C" __attribute__((visibility("default"))) void kv_quantise_blocks_on_host(const void* args) {
   kv_quantise_blocks(*static_cast<const kv::CodecArgs*>(args));
@@ -860,7 +888,9 @@ struct Plan {
 
 static_assert(sizeof(kv::CodecArgs) == 152, "host and device disagree on the arguments");
 
-KV_KERNEL KV_LAUNCH_BOUNDS(128, 1) kv_quantise_blocks(KV_PARAM kv::CodecArgs args) { kv::quantise_blocks<kv::Plan>(args); }
+KV_KERNEL KV_LAUNCH_BOUNDS(128, 1) kv_quantise_blocks(KV_PARAM kv::CodecArgs args) {
+  kv::quantise_blocks<kv::Plan>(args);
+}
 #if !defined(__CUDACC__)
 extern "C" __attribute__((visibility("default"))) void kv_quantise_blocks_on_host(const void* args) {
   kv_quantise_blocks(*static_cast<const kv::CodecArgs*>(args));
@@ -919,7 +949,9 @@ struct Plan {
 
 static_assert(sizeof(kv::CodecArgs) == 152, "host and device disagree on the arguments");
 
-KV_KERNEL KV_LAUNCH_BOUNDS(128, 1) kv_quantise_blocks(KV_PARAM kv::CodecArgs args) { kv::quantise_blocks<kv::Plan>(args); }
+KV_KERNEL KV_LAUNCH_BOUNDS(128, 1) kv_quantise_blocks(KV_PARAM kv::CodecArgs args) {
+  kv::quantise_blocks<kv::Plan>(args);
+}
 #if !defined(__CUDACC__)
 extern "C" __attribute__((visibility("default"))) void kv_quantise_blocks_on_host(const void* args) {
   kv_quantise_blocks(*static_cast<const kv::CodecArgs*>(args));
@@ -959,7 +991,10 @@ struct Plan : TileDefaults {
 
 static_assert(sizeof(kv::CodecArgs) == 152, "host and device disagree on the arguments");
 
-KV_KERNEL KV_LAUNCH_BOUNDS(384, 1) kv_dequantise_tiles(KV_PARAM kv::CodecArgs args) { kv::dequantise_tiles<kv::Plan>(args); }
+KV_KERNEL KV_LAUNCH_BOUNDS(384, 1) kv_dequantise_tiles(KV_PARAM kv::CodecArgs args) {
+  kv::check_shared();
+  kv::dequantise_tiles<kv::Plan>(args);
+}
 #if !defined(__CUDACC__)
 extern "C" __attribute__((visibility("default"))) void kv_dequantise_tiles_on_host(const void* args) {
   kv_dequantise_tiles(*static_cast<const kv::CodecArgs*>(args));
@@ -999,7 +1034,10 @@ struct Plan : TileDefaults {
 
 static_assert(sizeof(kv::CodecArgs) == 152, "host and device disagree on the arguments");
 
-KV_KERNEL KV_LAUNCH_BOUNDS(384, 1) kv_dequantise_tiles(KV_PARAM kv::CodecArgs args) { kv::dequantise_tiles<kv::Plan>(args); }
+KV_KERNEL KV_LAUNCH_BOUNDS(384, 1) kv_dequantise_tiles(KV_PARAM kv::CodecArgs args) {
+  kv::check_shared();
+  kv::dequantise_tiles<kv::Plan>(args);
+}
 #if !defined(__CUDACC__)
 extern "C" __attribute__((visibility("default"))) void kv_dequantise_tiles_on_host(const void* args) {
   kv_dequantise_tiles(*static_cast<const kv::CodecArgs*>(args));
@@ -1039,7 +1077,10 @@ struct Plan : TileDefaults {
 
 static_assert(sizeof(kv::CodecArgs) == 152, "host and device disagree on the arguments");
 
-KV_KERNEL KV_LAUNCH_BOUNDS(384, 1) kv_dequantise_tiles(KV_PARAM kv::CodecArgs args) { kv::dequantise_tiles<kv::Plan>(args); }
+KV_KERNEL KV_LAUNCH_BOUNDS(384, 1) kv_dequantise_tiles(KV_PARAM kv::CodecArgs args) {
+  kv::check_shared();
+  kv::dequantise_tiles<kv::Plan>(args);
+}
 #if !defined(__CUDACC__)
 extern "C" __attribute__((visibility("default"))) void kv_dequantise_tiles_on_host(const void* args) {
   kv_dequantise_tiles(*static_cast<const kv::CodecArgs*>(args));
@@ -1084,7 +1125,10 @@ struct Plan {
 
 static_assert(sizeof(kv::CodecArgs) == 152, "host and device disagree on the arguments");
 
-KV_KERNEL KV_LAUNCH_BOUNDS(128, 1) kv_dequantise_blocks(KV_PARAM kv::CodecArgs args) { kv::dequantise_blocks<kv::Plan>(args); }
+KV_KERNEL KV_LAUNCH_BOUNDS(128, 1) kv_dequantise_blocks(KV_PARAM kv::CodecArgs args) {
+  kv::check_shared();
+  kv::dequantise_blocks<kv::Plan>(args);
+}
 #if !defined(__CUDACC__)
 extern "C" __attribute__((visibility("default"))) void kv_dequantise_blocks_on_host(const void* args) {
   kv_dequantise_blocks(*static_cast<const kv::CodecArgs*>(args));
@@ -1129,7 +1173,10 @@ struct Plan {
 
 static_assert(sizeof(kv::CodecArgs) == 152, "host and device disagree on the arguments");
 
-KV_KERNEL KV_LAUNCH_BOUNDS(128, 1) kv_dequantise_blocks(KV_PARAM kv::CodecArgs args) { kv::dequantise_blocks<kv::Plan>(args); }
+KV_KERNEL KV_LAUNCH_BOUNDS(128, 1) kv_dequantise_blocks(KV_PARAM kv::CodecArgs args) {
+  kv::check_shared();
+  kv::dequantise_blocks<kv::Plan>(args);
+}
 #if !defined(__CUDACC__)
 extern "C" __attribute__((visibility("default"))) void kv_dequantise_blocks_on_host(const void* args) {
   kv_dequantise_blocks(*static_cast<const kv::CodecArgs*>(args));
@@ -1174,7 +1221,10 @@ struct Plan {
 
 static_assert(sizeof(kv::CodecArgs) == 152, "host and device disagree on the arguments");
 
-KV_KERNEL KV_LAUNCH_BOUNDS(128, 1) kv_dequantise_blocks(KV_PARAM kv::CodecArgs args) { kv::dequantise_blocks<kv::Plan>(args); }
+KV_KERNEL KV_LAUNCH_BOUNDS(128, 1) kv_dequantise_blocks(KV_PARAM kv::CodecArgs args) {
+  kv::check_shared();
+  kv::dequantise_blocks<kv::Plan>(args);
+}
 #if !defined(__CUDACC__)
 extern "C" __attribute__((visibility("default"))) void kv_dequantise_blocks_on_host(const void* args) {
   kv_dequantise_blocks(*static_cast<const kv::CodecArgs*>(args));
