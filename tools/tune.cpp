@@ -17,6 +17,7 @@ namespace kvjit {
 namespace {
 
 constexpr std::size_t kMostShapes = 12;
+constexpr std::size_t kMostVaried = 3;  // the fastest with Q in registers need not be the fastest without
 constexpr int kRounds = 3;
 constexpr double kAlike = 1.005;  // of shapes as fast as each other, the one that the planner ranks higher
 constexpr double kNoise = 1.01;   // the least medians of one kernel in one run differ by about as much
@@ -79,6 +80,17 @@ class Measuring {
       for (const std::size_t i : timed) KV_CHECK(time_once(i));
     choose();
     return {};
+  }
+  // Shapes that were timed, the best first, then the fastest on the whole; as many as are varied.
+  std::vector<BlockShape> fastest() const {
+    std::vector<TunedShape> timed;
+    for (std::size_t i = 0; i < result.shapes.size(); ++i)
+      if (i != result.best && result.shapes[i].refused.empty()) timed.push_back(result.shapes[i]);
+    std::stable_sort(timed.begin(), timed.end(), [](const auto& a, const auto& b) { return a.ratio > b.ratio; });
+    std::vector<BlockShape> shapes = {result.shapes[result.best].shape};
+    for (const TunedShape& each : timed)
+      if (shapes.size() < kMostVaried) shapes.push_back(each.shape);
+    return shapes;
   }
 
   TuneResult result;
@@ -148,7 +160,10 @@ Result<TuneResult> tune(const Problem& problem, const Registry& registry, const 
     return fail(Code::unsupported, fmt::format("{}: no shape of blocks fits {}", problem.id, problem.arch.name));
   Measuring measuring(problem, registry, context, time);
   KV_CHECK(measuring.measure(shapes_to_measure(fitting)));
-  KV_CHECK(measuring.measure(variants_of(measuring.result.shapes[measuring.result.best].shape, problem)));
+  std::vector<BlockShape> variants;
+  for (const BlockShape& shape : measuring.fastest())
+    for (const BlockShape& variant : variants_of(shape, problem)) variants.push_back(variant);
+  KV_CHECK(measuring.measure(variants));
   return measuring.result;
 }
 

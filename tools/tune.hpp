@@ -32,7 +32,7 @@ std::vector<BlockShape> variants_of(const BlockShape& shape, const Problem& prob
 
 // Microseconds of a program over each of the caches.
 using TimeProgram = std::function<Result<std::vector<double>>(std::shared_ptr<Program>)>;
-// All shapes, then the variants of the best. Another shape than the planner's own must be faster by more than the noise on the whole,
+// All shapes, then the variants of the best three. Another shape than the planner's own must be faster by more than the noise on the whole,
 // and slower by more than that for none of the caches.
 Result<TuneResult> tune(const Problem& problem, const Registry& registry, const std::shared_ptr<Context>& context,
                         const TimeProgram& time);

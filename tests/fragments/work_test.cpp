@@ -301,28 +301,34 @@ TEST_CASE("lengths that change behind a look at them are noticed, of up to 32 se
 }
 
 TEST_CASE("what is put away while tiles are taken comes back, to every thread, and the next part follows") {
-  const std::vector<int> lengths = {100, 320, 31};
-  for (const bool is_on_device : {false, true}) {
-    const kv::WorkArgs args = Shape{3, 2, 320, 4, is_on_device ? lengths : std::vector<int>{}}.args();
-    int alike = 0, followed = 0;
-    const auto ran = run_grid(
-        [&] {
-          kv::Work<kTile> work(args), other(args);
-          work.look();
-          const kv::u32 end = work.begin(2);
-          const kv::Part part = work.part_at(work.begin(1), end), next = work.next(part, end);
-          work.put_away(0, part);
-          kv::sync_block();
-          kv::Part again = other.fetch(0);
-          again.first = part.first, again.last = part.last;  // of no use by then
-          alike += numbers(again) == numbers(part) && other.begin(2) == end;
-          followed += part.line_end < end && numbers(other.next(again, end)) == numbers(next);
-        },
-        {}, 64, kv::Work<kTile>::kBytes);
-    REQUIRE_MESSAGE(ran, ran.error().message);
-    CHECK(alike == 64);
-    CHECK(followed == 64);
-  }
+  const struct {
+    int blocks, block, seam;
+  } kCalls[] = {{3, 1, 12}, {4, 2, 0}};  // two pairs a block, padded to the longest; seams in the middle of pairs
+  const std::vector<int> lengths = {320, 100, 31};
+  for (const auto& call : kCalls)
+    for (const bool is_on_device : {false, true}) {
+      const Shape shape{3, 2, 320, call.blocks, is_on_device ? lengths : std::vector<int>{}, call.seam};
+      const kv::WorkArgs args = shape.args();
+      INFO(shape.name());
+      int alike = 0, followed = 0;
+      const auto ran = run_grid(
+          [&] {
+            kv::Work<kTile> work(args), other(args);
+            work.look();
+            const kv::u32 end = work.begin(call.block + 1);
+            const kv::Part part = work.part_at(work.begin(call.block), end), next = work.next(part, end);
+            work.put_away(0, part);
+            kv::sync_block();
+            kv::Part again = other.fetch(0);
+            again.first = part.first, again.last = part.last;  // of no use by then
+            alike += numbers(again) == numbers(part) && other.begin(call.block + 1) == end;
+            followed += part.line_end < end && numbers(other.next(again, end)) == numbers(next);
+          },
+          {}, 64, kv::Work<kTile>::kBytes);
+      REQUIRE_MESSAGE(ran, ran.error().message);
+      CHECK(alike == 64);
+      CHECK(followed == 64);
+    }
 }
 
 TEST_CASE("no seams and no second round of merging, where those would take longer") {
