@@ -302,10 +302,15 @@ Result<void> choose_team(DecodePlan& plan, const Problem& problem) {
     plan.rows = all;
     take_team(plan, {1, 1, 1, false, k, v});
     if (!shapes_of(plan).empty()) return {};
-    return fail(Code::unsupported,
-                fmt::format("{} heads of a token leave no block shape in {} warps and {} bytes of shared memory on {}",
-                            plan.heads, most_warps(plan, 16), plan.arch.shared_bytes_per_block, plan.arch.name),
-                {}, {"leave cache.token_heads out: heads are read one by one then"});
+    const int most = most_warps(plan, 16);
+    const std::string why = plan.heads > most ? "each head takes a warp"
+                                              : fmt::format("the smallest takes {} bytes",
+                                                            layout_shared(plan, {plan.heads, 4, 16, 1, {}, {}}));
+    return fail(
+        Code::unsupported,
+        fmt::format("{} heads of a token leave no block shape in {} warps and {} bytes of shared memory on {}: {}",
+                    plan.heads, most, plan.arch.shared_bytes_per_block, plan.arch.name, why),
+        {}, {"leave cache.token_heads out: heads are read one by one then"});
   }
   for (int rows = std::min(all, kMostRows); rows > 0; rows = (rows - 1) / 8 * 8) {
     plan.turns = (all + rows - 1) / rows;

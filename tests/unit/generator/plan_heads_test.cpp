@@ -43,7 +43,10 @@ TEST_CASE("heads of a token: what cannot be served is refused by name") {
   refused({.attention = "softcap = 30.0"}, "feature softcap 30 is not served with it");
   refused({.token_heads = 4}, "heads of 66 bytes (tbq4_wht_dfirst_corr) are 264 bytes a token, no multiple of 16");
   refused({.k = "f16", .v = "f16", .head_dim = 80}, "heads of f16 that do not fill the lanes of a warp");
-  refused({.k = "f16", .v = "f16", .token_heads = 16, .head_dim = 256}, "16 heads of a token leave no block shape");
+  refused({.k = "f16", .v = "f16", .token_heads = 16, .head_dim = 256},
+          "16 heads of a token leave no block shape in 8 warps and 232448 bytes of shared memory on sm_90a: each head "
+          "takes a warp");
+  refused({.k = "f32", .v = "f32", .token_heads = 16}, "on sm_90a: the smallest takes ");
 }
 
 TEST_CASE("heads of a token: a warp for each head of each stream, rows of all heads, and no two lanes in one bank") {
