@@ -5,8 +5,6 @@
 namespace kvjit::test {
 namespace {
 
-constexpr unsigned kThreads = 2;
-
 TEST_CASE("sparse V and append: no spills, no stack") {
   const Registry registry = must(Registry::load(embedded_files()));
   const auto specs =

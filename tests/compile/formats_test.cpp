@@ -7,8 +7,6 @@
 namespace kvjit::test {
 namespace {
 
-constexpr unsigned kThreads = 2;
-
 // Four query heads a KV head, at the smallest head_dim of 128 and 256 that both formats fit.
 ProgramSource program_of(const std::string& k, const std::string& v, const char* layout, const std::string& arch) {
   const std::vector<int> head_dims = common(registry(), k, v, {128, 256});

@@ -5,8 +5,6 @@
 namespace kvjit::test {
 namespace {
 
-constexpr unsigned kThreads = 2;
-
 TEST_CASE("heads of a token together: no spills, no stack") {
   const struct {
     const char *k, *v;

@@ -22,6 +22,8 @@
 
 namespace kvjit::test {
 
+constexpr unsigned kThreads = 2;
+
 inline std::shared_ptr<Compiler> nvrtc() {
   static const auto opened = open_nvrtc(Options::from_environment());
   if (!opened) skip("no NVRTC to compile with: " + opened.error().message);

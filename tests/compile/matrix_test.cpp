@@ -11,8 +11,6 @@ namespace {
 constexpr const char* kArchs[] = {"sm_75",   "sm_80",   "sm_86",   "sm_89",  "sm_90a",
                                   "sm_100a", "sm_103a", "sm_120a", "sm_121a"};
 constexpr const char* kFormats = "\"f16\", \"bf16\", \"q8_0\", \"q4_0\", \"tbq4_0\"";
-constexpr unsigned kThreads = 2;
-
 std::string matrix(const char* layout) {
   return fmt::format(
       "[k]\n[v]\n[cache]\nlayout = \"{}\"\n[matrix]\n\"k.format\" = [{}]\n\"v.format\" = "

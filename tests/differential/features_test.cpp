@@ -237,7 +237,7 @@ constexpr Mutation kMutations[] = {
     {0, "features/lse.cuh", "* kLn2 :", ":"},
     {2, "kernels/decode_features.cuh", "float(softmax.base[n][i % 2])", "0.f"},
     {0, "kernels/decode_features.cuh", "loaded.of[kLoadsAhead ? i : 0]", "loaded.of[0]"},
-    {0, "core/work.cuh", "part.first = before + int(", "part.first = int("},
+    {0, "core/work.cuh", "before + int(tile - begin),", "int(tile - begin),"},
 };
 
 TEST_CASE("a broken feature is noticed") {
