@@ -12,15 +12,18 @@ namespace {
 
 int round_up(int v, int to) { return (v + to - 1) / to * to; }
 
+constexpr int kSlack = 16;  // a run that starts inside a byte may read past the last row
+// What is copied begins where a line begins (128 bytes): a sector of the L2 (32 bytes) that is copied to two is asked for twice.
+constexpr int kLine = 128;
+
 void size_stage(SidePlan& side, int tile) {
-  constexpr int kSlack = 16;  // a run that starts inside a byte may read past the last row
-  if (side.heads > 1) {       // a window, two pieces of 16 bytes
-    side.scales_at = 0, side.stage_bytes = round_up(side.eighth_at(8) + 2 * kSlack, 128);
+  if (side.heads > 1) {  // a window, two pieces of 16 bytes
+    side.scales_at = 0, side.stage_bytes = round_up(side.eighth_at(8) + 2 * kSlack, kLine);
     return;
   }
-  const int rows = round_up(tile * side.pitch + kSlack, 16);
+  const int rows = round_up(tile * side.pitch, kLine);
   side.scales_at = side.is_planar ? rows : 0;
-  side.stage_bytes = rows + (side.is_planar ? round_up(tile * side.scale_row_bytes, 16) : 0);
+  side.stage_bytes = rows + (side.is_planar ? round_up(tile * side.scale_row_bytes, kLine) : 0);
 }
 
 int table_entries(const SectionPlan& s) {
@@ -93,9 +96,10 @@ int layout_shared(DecodePlan& plan, const BlockShape& shape, int probability_buf
     plan.probabilities_at = round_up(plan.tops_at + shape.warps * (columns + 1) * 4, 128);
     plan.ring_at = plan.probabilities_at + probability_buffers * shape.warps * shape.tile * columns * 2;
   }
-  if (plan.heads > 1) plan.ring_at = round_up(plan.ring_at, 128);
+  plan.ring_at = round_up(plan.ring_at, kLine);
   plan.stage_bytes = plan.k.stage_bytes + plan.v.stage_bytes;
-  const int ring_end = plan.ring_at + shape.stages * plan.streams() * plan.stage_bytes / (plan.heads > 1 ? 2 : 1);
+  const int ring_end =
+      plan.ring_at + shape.stages * plan.streams() * plan.stage_bytes / (plan.heads > 1 ? 2 : 1) + kSlack;
   plan.epilogue_at = plan.queries_at;  // behind the tables, which the next part needs
   const int epilogue_end = plan.epilogue_at + (plan.finishes ? plan.rows * plan.v.inner_dim * 4 : 0) +
                            round_up(shape.warps * plan.rows * 8, 16) +

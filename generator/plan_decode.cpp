@@ -83,7 +83,7 @@ std::string reader(const SectionPlan& section) {
 
 std::string place(const SidePlan& side) {
   if (side.heads > 1) return fmt::format("{} heads together, a tile in {} piece(s)", side.heads, 8 / side.copy_eighths);
-  return fmt::format("pitch {} of {}{}{}", side.pitch, side.row_bytes, side.swizzle > 0 ? " swizzled" : "",
+  return fmt::format("pitch {} of {}{}{}", side.pitch, side.row_bytes, side.swizzle != 0 ? " swizzled" : "",
                      side.keeps_lines ? " by way of the L1" : "");
 }
 

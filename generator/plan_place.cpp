@@ -9,6 +9,8 @@
 namespace kvjit {
 namespace {
 
+constexpr int kSector = 32;  // bytes: copies to two of shared memory ask for those of the L2 twice
+
 int round_up(int v, int to) { return (v + to - 1) / to * to; }
 
 int power_of_two_in(int v, int most) {  // the largest power of two <= most that divides v
@@ -17,12 +19,10 @@ int power_of_two_in(int v, int most) {  // the largest power of two <= most that
   return unit;
 }
 
-constexpr int kOfMatrices = 1;  // templates/core/chunks.cuh
-
-// Where a byte of a tile stands, chunks dealt anew.
+// Where a byte of a tile stands, chunks dealt anew (`swizzled`, templates/core/stage.cuh).
 int dealt(const SidePlan& side, int at) {
   if (side.swizzle == 0) return at;
-  return side.swizzle == kOfMatrices ? at ^ (at >> 7 & 3) << 4 : at ^ (at >> (side.swizzle + 4) & 3) << 5;
+  return side.swizzle < 0 ? at ^ (at >> 7 & ((1 << -side.swizzle) - 1)) << 4 : at ^ (at >> (side.swizzle + 4) & 3) << 5;
 }
 
 // Addresses of the 32 lanes for one load of a plane's runs: K reads rows g = lane / 4 (part lane % 4), V rows 2 (lane
@@ -178,12 +178,14 @@ void place_rows(SidePlan& side, bool is_key) {
       return plane.load_bytes <= 16 && plane.part_bits % 8 == 0 && (plane.load_bytes & (plane.load_bytes - 1)) == 0;
     });
   });
-  if (side.by_matrices && side.row_bytes == 64) consider(shortest, kOfMatrices, false);
+  if (side.by_matrices && side.row_bytes == 64) consider(shortest, -2, false);
   if (side.is_planar && fits_chunks && !side.by_matrices && side.row_bytes >= 32 &&
       (side.row_bytes & (side.row_bytes - 1)) == 0)
-    for (int swizzle = 2; 64 << swizzle <= 8 * side.row_bytes; ++swizzle) consider(shortest, swizzle, false);
+    for (const int swizzle : {2, 3, 4, 5, -1, -2, -3})
+      if ((swizzle < 0 ? 128 << -swizzle : 64 << swizzle) <= 8 * side.row_bytes) consider(shortest, swizzle, false);
   if (!side.is_skewed && can_pad)
-    for (int pitch = shortest + 16; pitch <= shortest + 112; pitch += 16) consider(pitch, 0, false);
+    for (int pitch = round_up(shortest + 1, kSector); pitch <= shortest + 112; pitch += kSector)
+      consider(pitch, 0, false);
   side = best;
   choose_loads(side, is_key);
 }

@@ -17,14 +17,20 @@ namespace kv {
 KV_DEVICE int clamp_to(int v, int most) { return v < 0 ? 0 : v > most ? most : v; }
 
 // Rows that are dense have neighbouring rows in the same banks; where that would make lanes wait for each other, the 16-byte chunks
-// of a tile are dealt anew: chunk x lies at x ^ (x >> kSwizzle & 3) << 1. It repeats every eight rows. kSwizzle 0: as they are.
+// of a tile are dealt anew, alike every eight rows. kSwizzle > 0: by pairs, chunk x lies at x ^ (x >> kSwizzle & 3) << 1; < 0: single
+// ones of a line, at x ^ (x >> 3 & 2^-kSwizzle - 1); 0: as they are. Either way the chunks of a sector, 32 bytes, stay in one: a sector
+// on its way to two is asked for twice.
 template <int kSwizzle>
 KV_DEVICE u32 swizzled(u32 byte) {
   if constexpr (kSwizzle > 0)
     return byte ^ (byte >> (kSwizzle + 4) & 3) << 5;
+  else if constexpr (kSwizzle < 0)
+    return byte ^ (byte >> 7 & ((1 << -kSwizzle) - 1)) << 4;
   else
     return byte;
 }
+// Bytes after which the pattern repeats.
+constexpr int swizzle_period(int swizzle) { return swizzle < 0 ? 128 << -swizzle : 64 << swizzle; }
 
 // Copies come in two forms: for whole tiles, straight lines; for the last tile of a sequence (kIsWhole false), each unit is asked
 // whether it exists.
@@ -32,7 +38,7 @@ KV_DEVICE u32 swizzled(u32 byte) {
 // kBytes dense bytes (a multiple of 16), of which the first `valid` exist. from: the lane's own first chunk.
 template <int kBytes, int kSwizzle, bool kIsWhole>
 KV_DEVICE void stage_dense(SharedAddress to, const u8* from, int valid) {
-  constexpr bool kIsSameEachStep = 512 % (64 << kSwizzle) == 0;  // then a step only adds to the lane's place
+  constexpr bool kIsSameEachStep = 512 % swizzle_period(kSwizzle) == 0;  // then a step only adds to the lane's place
   const int mine = lane() * 16;
   if constexpr (kIsWhole) {
     KV_UNROLL_BY(8)

@@ -3,7 +3,7 @@
 // those of two: nothing is put together.
 // SPDX-License-Identifier: MIT
 #pragma once
-#include "core/chunks.cuh"
+#include "core/stage.cuh"
 #include "kernels/decode_warpgroup.cuh"
 
 namespace kv {

@@ -14,7 +14,8 @@ namespace {
 // A table whose entries name their codes: the half of code c is 0x3c00 + c. Keys take bytes as they lie, values slots of four bits.
 template <int kSlots>
 struct SectionOf {
-  static constexpr int kBits = 4, kRunWords = 2, kRunCodes = 16, kUnpackedCodes = 16, kSlotBits = kSlots, kTableAt = 128, kTableStride = 128;
+  static constexpr int kBits = 4, kRunWords = 2, kRunCodes = 16, kUnpackedCodes = 16, kSlotBits = kSlots,
+                       kTableAt = 128, kTableStride = 128;
   static kv::u32 half_value(int code) { return 0x3c00u + kv::u32(code); }
   static void unpack(const kv::u32 (&w)[2], kv::u32* y) { y[0] = w[0], y[1] = w[1]; }
   using Pairs = kv::TablePairs<SectionOf>;

@@ -94,7 +94,7 @@ struct KeySide {
   static constexpr int kDim = 64;
   static constexpr int kRowBytes = 24, kPitch = 24, kSwizzle = 0;  // the staged row
   static constexpr int kPadBytes = 0;  // zeros behind a row
-  static constexpr int kScaleRowBytes = 2, kScalesAt = 400, kScalePitch = 2, kStageBytes = 432;
+  static constexpr int kScaleRowBytes = 2, kScalesAt = 768, kScalePitch = 2, kStageBytes = 896;
   static constexpr int kTableCopies = 32, kScaledGroups = 1;
   static constexpr float kUnit = 0.21843699f;
   using Sections = List<KeySection0>;
@@ -139,7 +139,7 @@ struct ValueSide {
   static constexpr bool kIsPlanar = true, kIsSkewed = false, kIsDealt = false, kKeepsLines = false, kScalesGroups = true, kOwnsTable = false;
   static constexpr int kDim = 64;
   static constexpr int kRowBytes = 24, kPitch = 24, kSwizzle = 0;  // the staged row
-  static constexpr int kScaleRowBytes = 4, kScalesAt = 400, kScalePitch = 4, kStageBytes = 464;
+  static constexpr int kScaleRowBytes = 4, kScalesAt = 768, kScalePitch = 4, kStageBytes = 896;
   static constexpr int kTableCopies = 32, kScaledGroups = 2;
   static constexpr float kUnit = 1.0f;
   using Sections = List<ValueSection0>;
@@ -189,14 +189,14 @@ struct Plan {
   static constexpr int kTurns = 1, kAllRows = 1;
   static constexpr bool kHoldQueries = true, kHasIntegerKeys = false, kScalesQueries = true;
   static constexpr bool kRotatesQueries = true, kFinishes = true, kLeavesParts = false, kRotatesOutput = false;
-  static constexpr int kWarps = 12, kThreads = 384, kStages = 4, kTile = 16, kSubtiles = 1;
+  static constexpr int kWarps = 12, kThreads = 384, kStages = 2, kTile = 32, kSubtiles = 2;
   static constexpr int kTeam = 1, kValueShare = 1, kOwnBlocks = 1;
   static constexpr bool kSharesBases = false;
   static constexpr bool kScalesProbabilities = false;
   static constexpr bool kByWarpgroups = false;
   static constexpr int kLineAt = 8192, kOrderAt = 8240, kIntegerTableAt = 8368;
   static constexpr int kQueriesAt = 8448, kSumsAt = 9472, kSumGroups = 0, kLargestAt = 9472;
-  static constexpr int kRingAt = 9504, kStageBytes = 896, kEpilogueAt = 8448;
+  static constexpr int kRingAt = 9600, kStageBytes = 1792, kEpilogueAt = 8448;
   static constexpr float kSumFactor = 0.0f;  // of integers: what a code stands for above its own
   using KeyCodes = KeySection0;
   using K = KeySide;

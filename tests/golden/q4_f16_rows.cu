@@ -42,7 +42,7 @@ struct KeySide {
   static constexpr int kDim = 64;
   static constexpr int kRowBytes = 36, kPitch = 80, kSwizzle = 0;  // the staged row
   static constexpr int kPadBytes = 0;  // zeros behind a row
-  static constexpr int kScaleRowBytes = 0, kScalesAt = 0, kScalePitch = 80, kStageBytes = 1296;
+  static constexpr int kScaleRowBytes = 0, kScalesAt = 0, kScalePitch = 80, kStageBytes = 1280;
   static constexpr int kTableCopies = 1, kScaledGroups = 2;
   static constexpr float kUnit = 0.0625f;
   using Sections = List<KeySection0>;
@@ -78,8 +78,8 @@ struct ValueSection0 {
 struct ValueSide {
   static constexpr bool kIsPlanar = false, kIsSkewed = false, kIsDealt = false, kKeepsLines = false, kScalesGroups = false, kOwnsTable = false;
   static constexpr int kDim = 64;
-  static constexpr int kRowBytes = 128, kPitch = 144, kSwizzle = 0;  // the staged row
-  static constexpr int kScaleRowBytes = 0, kScalesAt = 0, kScalePitch = 0, kStageBytes = 2320;
+  static constexpr int kRowBytes = 128, kPitch = 160, kSwizzle = 0;  // the staged row
+  static constexpr int kScaleRowBytes = 0, kScalesAt = 0, kScalePitch = 0, kStageBytes = 2560;
   static constexpr int kTableCopies = 1, kScaledGroups = 0;
   static constexpr float kUnit = 1.0f;
   using Sections = List<ValueSection0>;
@@ -110,7 +110,7 @@ struct Plan {
   static constexpr bool kByWarpgroups = false;
   static constexpr int kLineAt = 0, kOrderAt = 48, kIntegerTableAt = 176;
   static constexpr int kQueriesAt = 256, kSumsAt = 1280, kSumGroups = 0, kLargestAt = 1280;
-  static constexpr int kRingAt = 1312, kStageBytes = 3616, kEpilogueAt = 256;
+  static constexpr int kRingAt = 1408, kStageBytes = 3840, kEpilogueAt = 256;
   static constexpr float kSumFactor = 0.0f;  // of integers: what a code stands for above its own
   using KeyCodes = KeySection0;
   using K = KeySide;

@@ -99,7 +99,7 @@ struct KeySide {
   static constexpr int kDim = 128;
   static constexpr int kRowBytes = 64, kPitch = 64, kSwizzle = 0;  // the staged row
   static constexpr int kPadBytes = 0;  // zeros behind a row
-  static constexpr int kScaleRowBytes = 2, kScalesAt = 2064, kScalePitch = 2, kStageBytes = 2128;
+  static constexpr int kScaleRowBytes = 2, kScalesAt = 2048, kScalePitch = 2, kStageBytes = 2176;
   static constexpr int kTableCopies = 32, kScaledGroups = 1;
   static constexpr float kUnit = 0.17011923f;
   using Sections = List<KeySection0>;
@@ -144,7 +144,7 @@ struct ValueSide {
   static constexpr bool kIsPlanar = true, kIsSkewed = false, kIsDealt = false, kKeepsLines = false, kScalesGroups = true, kOwnsTable = false;
   static constexpr int kDim = 128;
   static constexpr int kRowBytes = 128, kPitch = 128, kSwizzle = 4;  // the staged row
-  static constexpr int kScaleRowBytes = 8, kScalesAt = 4112, kScalePitch = 8, kStageBytes = 4368;
+  static constexpr int kScaleRowBytes = 8, kScalesAt = 4096, kScalePitch = 8, kStageBytes = 4352;
   static constexpr int kTableCopies = 32, kScaledGroups = 4;
   static constexpr float kUnit = 1.0f;
   using Sections = List<ValueSection0>;
@@ -207,7 +207,7 @@ struct Plan {
   static constexpr bool kByWarpgroups = false;
   static constexpr int kLineAt = 32768, kOrderAt = 32816, kIntegerTableAt = 33072;
   static constexpr int kQueriesAt = 33152, kSumsAt = 35200, kSumGroups = 0, kLargestAt = 35200;
-  static constexpr int kRingAt = 35232, kStageBytes = 6496, kEpilogueAt = 33152;
+  static constexpr int kRingAt = 35328, kStageBytes = 6528, kEpilogueAt = 33152;
   static constexpr float kSumFactor = 0.0f;  // of integers: what a code stands for above its own
   using KeyCodes = KeySection0;
   using K = KeySide;

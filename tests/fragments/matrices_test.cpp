@@ -1,12 +1,11 @@
-// templates/core/chunks.cuh: chunks dealt anew for rows that the hardware transposes, and the planner's choice of them.
+// templates/kernels/decode_matrices.cuh: where the chunks of rows that the hardware transposes lie, and the planner's choice of them.
 // SPDX-License-Identifier: MIT
-#include "core/chunks.cuh"
-
 #include <doctest/doctest.h>
 
 #include <string>
 #include <vector>
 
+#include "core/stage.cuh"
 #include "generator/plan.hpp"
 #include "tests/support/every_format.hpp"
 
@@ -14,8 +13,9 @@ namespace kvjit {
 namespace {
 
 constexpr kv::u32 kChunk = 16, kRow = 64, kPeriod = 8;  // bytes; bytes; rows
+constexpr int kOfMatrices = -2;
 
-kv::u32 place(kv::u32 byte) { return kv::swizzled<kv::kOfMatrices>(byte); }
+kv::u32 place(kv::u32 byte) { return kv::swizzled<kOfMatrices>(byte); }
 
 }  // namespace
 
@@ -52,7 +52,7 @@ TEST_CASE("V comes as matrices where eight lanes' codes of a token are a chunk")
     ++seen;
     CHECK(side->row_bytes == int(kRow));
     CHECK(side->pitch == int(kRow));
-    CHECK(side->swizzle == kv::kOfMatrices);
+    CHECK(side->swizzle == kOfMatrices);
     CHECK(side->sections[0].run.bank_cost == 1);
   }
   CHECK(seen >= 2);  // kv4 and tbq4_0 among them
