@@ -216,6 +216,7 @@ void write_side(Writer& w, const SidePlan& side, const std::string& type, int th
   w.line("  static constexpr int kDim = {};", side.inner_dim);
   w.line("  static constexpr int kRowBytes = {}, kPitch = {}, kSwizzle = {};  // the staged row", side.row_bytes,
          side.pitch, side.swizzle);
+  if (side.is_skewed) w.line("  static constexpr int kSlotAlign = {};", side.slot_align);
   if (type == "KeySide") w.line("  static constexpr int kPadBytes = {};  // zeros behind a row", side.pad_bytes);
   w.line("  static constexpr int kScaleRowBytes = {}, kScalesAt = {}, kScalePitch = {}, kStageBytes = {};",
          side.scale_row_bytes, side.scales_at, side.scale_pitch, side.stage_bytes);

@@ -113,7 +113,8 @@ struct SidePlan {
   int row_bytes = 0, pitch = 0;  // staged codes (or whole rows)
   int pad_bytes = 0;             // zeros behind a staged row, where a head does not fill the lanes of a warp
   int swizzle = 0;               // of their 16-byte chunks (templates/core/stage.cuh); 0: none, < 0: of single ones
-  bool is_skewed = false;        // copied by aligned chunks: a staged row starts 0 to 14 bytes into its slot
+  bool is_skewed = false;        // copied by aligned chunks: a staged row starts 0 to 30 bytes into its slot
+  int slot_align = 32;           // ... where it does among so many bytes of memory
   bool is_dealt = false;         // even rows of eight before odd ones
   bool keeps_lines = false;      // by way of the L1, where copies of one line meet
   // V: eight lanes' codes of a token are a chunk of 16 bytes, and those of eight tokens a matrix that the hardware transposes

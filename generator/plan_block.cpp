@@ -158,7 +158,7 @@ std::string misfit(DecodePlan& plan, const BlockShape& shape) {
   return "";
 }
 
-// Rows copied by chunks meet in lines of memory. What the block leaves of shared memory is the L1, where lines stay between the
+// Rows of pages that are copied by chunks meet in sectors and lines of memory. What the block leaves of shared memory is the L1, where lines stay between the
 // copies that touch them: with too little of it they are gone by then, and the way through it only costs.
 bool leaves_room(const DecodePlan& plan) { return plan.shared_bytes <= 0.6 * plan.arch.shared_bytes_per_block; }
 
@@ -183,7 +183,7 @@ std::vector<BlockShape> shapes_of(DecodePlan plan) {
   // Bytes an SM should have under way: its share of the bandwidth, times the latency. More waits in queues, where some SMs are served
   // before others: on an H200 calls took 2 to 3 % longer with twice as much, at any size.
   constexpr double kEnoughInFlight = 24 * 1024;
-  const bool by_chunks = plan.heads == 1 && (plan.k.is_skewed || plan.v.is_skewed);
+  const bool by_lines = plan.page_tokens > 0 && (plan.k.is_skewed || plan.v.is_skewed);
   std::vector<std::pair<double, BlockShape>> scored;
   for (int copies : has_tables(plan) ? std::vector<int>{32, 8, 4, 2, 1} : std::vector<int>{1})
     for (int tile : {32, 16})
@@ -193,7 +193,7 @@ std::vector<BlockShape> shapes_of(DecodePlan plan) {
           if (!misfit(plan, shape).empty()) continue;
           const double in_flight = bytes_in_flight(plan);
           const double score = 4 * std::min(in_flight / kEnoughInFlight, 1.0) +
-                               (by_chunks && leaves_room(plan) ? 1.5 : 0) + 3.0 * std::min(warps, 8) / 8 +
+                               (by_lines && leaves_room(plan) ? 1.5 : 0) + 3.0 * std::min(warps, 8) / 8 +
                                3.0 * warps / 12 +
                                (copies == 32  ? 2
                                 : copies == 8 ? 1
@@ -237,7 +237,10 @@ Result<BlockShape> choose_shape(DecodePlan& plan, const Tuning& tuning) {
   const int most_sums = plan.warps > 8 ? 32 : 64;
   plan.subtiles = plan.tile == 32 && !is_masked(plan) && plan.sums() <= most_sums ? 2 : 1;
   plan.subtiles = plan.team > 1 || plan.heads > 1 ? plan.tile / 16 : chosen.subtiles.value_or(plan.subtiles);
-  for (SidePlan* side : {&plan.k, &plan.v}) side->keeps_lines = side->is_skewed && plan.heads == 1 && leaves_room(plan);
+  for (SidePlan* side : {&plan.k, &plan.v}) {
+    side->slot_align = side->is_skewed && plan.page_tokens > 0 ? 16 : 32;
+    side->keeps_lines = side->slot_align == 16 && leaves_room(plan);
+  }
   plan.decisions.push_back(decision);
   plan.decisions.push_back({"block",
                             fmt::format("{} warps x {} stages x {} tokens", chosen.warps, chosen.stages, chosen.tile),

@@ -70,7 +70,7 @@ struct Load {
 // Rows that begin anywhere: one load where it fits any even address, else windows. The cost counts wavefronts and instructions that realign,
 // of which four issue in the time of a wavefront; skews are equally likely.
 Load skewed_load(const SidePlan& side, const RunPlan& run, const PlaneRun& plane, bool is_key) {
-  constexpr int kSkews = 8;
+  constexpr int kSkews = kSector / 2;
   std::optional<Load> best;
   const auto consider = [&](int unit, int pieces, int moves, bool is_window) {
     int wavefronts = 0;
@@ -153,7 +153,8 @@ void place_rows(SidePlan& side, bool is_key) {
   // stage_padded moves 512 bytes a step: whole rows, or whole parts of a row.
   const bool can_pad =
       !side.is_planar || (side.row_bytes % 16 == 0 && (512 % side.row_bytes == 0 || side.row_bytes % 512 == 0));
-  const int shortest = side.is_skewed ? (side.row_bytes + 14 + 15) / 16 * 16 : side.row_bytes + side.pad_bytes;
+  const int shortest =
+      side.is_skewed ? round_up(side.row_bytes + kSector - 2, kSector) : side.row_bytes + side.pad_bytes;
   side.pitch = shortest;
   RunPlan& run = side.sections[0].run;
   if (run.planes.empty()) return;  // masked: byte by byte
@@ -170,7 +171,7 @@ void place_rows(SidePlan& side, bool is_key) {
   };
   consider(shortest, 0, false);
   if (side.is_skewed)
-    for (const int pitch : {shortest, shortest + 16})
+    for (const int pitch : {shortest, shortest + kSector})
       for (const bool is_dealt : {false, true}) consider(pitch, 0, is_dealt);
   // Chunks dealt anew cost no memory. The pattern must repeat after eight rows, and every load must lie in one chunk.
   const bool fits_chunks = std::all_of(side.sections.begin(), side.sections.end(), [&](const SectionPlan& section) {

@@ -20,6 +20,8 @@ template <class Side>
 requires(Side::kHeads > 1) KV_DEVICE u32 row_skew(const u8*, i64 offset, int row) {
   return u32(warp() % Side::kHeads * Side::kRowBytes + eighth_at<Side>(row) - row * Side::kPitch) + u32(offset);
 }
+template <class Side>
+requires(Side::kHeads > 1) KV_DEVICE u32 upper_skew(u32 skew, i64) { return skew; }
 
 template <class Side>
 constexpr int token_bytes() {

@@ -1,6 +1,7 @@
-// Rows whose size is no multiple of 16, at any even address: the aligned chunks of 16 bytes that hold a row are copied, no others, so that
-// it begins up to 14 bytes into its slot; lanes load the aligned pieces around the bytes they want, and shift them into place.
-// Several copies touch each line of memory; where the plan leaves room for them (kKeepsLines), lines stay in the L1 in between.
+// Rows whose size is no multiple of 16, at any even address: the aligned chunks of 16 bytes that hold a row are copied, no others; lanes
+// load the aligned pieces around the bytes they want, and shift them into place. In its slot a row begins where it does in the
+// kSlotAlign bytes of memory around its begin: 32, so that the chunks of a sector of the L2 stay in one (else it is asked for twice).
+// Of pages, which may be 16 bytes apart: 16, and where the plan leaves room (kKeepsLines), lines stay in the L1 between their copies.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include "core/simt.cuh"
@@ -18,22 +19,24 @@ KV_DEVICE int slot_of(int row) {
 
 // Of the chunks of every eight rows, row after row, kLanes from number `begin` on: 32, or fewer, of several eights at once. Lines of
 // memory are what a copy costs, and neighbouring lanes meet in them. Strides are even, so eight rows further on a row begins at the
-// same place of its chunk.
+// same place of its chunk, and sixteen further on of its sector.
 template <class Side, int kRows, int kLanes, bool kIsWhole>
 KV_DEVICE void stage_turn(SharedAddress to, const u8* from, i64 token_stride, int valid_rows, int begin) {
   constexpr int kChunks = chunks_of(Side::kRowBytes), kStep = 8 * (32 / kLanes);  // rows
   constexpr bool kNeedsAll = (kChunks - 1) * 16 < Side::kRowBytes;
+  constexpr u32 kHalf = Side::kSlotAlign - 16;
   const int chunk = begin + lane() % kLanes;
   const int row = lane() / kLanes * 8 + chunk / kChunks, at = chunk % kChunks * 16;
   const u8* const first_row = from + row * token_stride;
   const bool is_needed = kNeedsAll || at < int((i64)first_row & 15) + Side::kRowBytes;
   const SharedAddress slot = to + slot_of<Side::kIsDealt>(row) * Side::kPitch + at;
   const u8* mine = align_down(first_row) + at;
+  u32 half = u32((i64)first_row) & kHalf;
   KV_UNROLL_BY(kIsWhole ? 4 : 1)
-  for (int first = 0; first < kRows; first += kStep, mine += kStep * token_stride) {
+  for (int first = 0; first < kRows; first += kStep, mine += kStep * token_stride, half ^= kStep * u32(token_stride) & kHalf) {
     const bool exists = kIsWhole || first + row < valid_rows;
     if (kRows % kStep == 0 || first + row < kRows)
-      copy_async<16, Side::kKeepsLines>(slot + first * Side::kPitch, exists ? mine : align_down(from),
+      copy_async<16, Side::kKeepsLines>(slot + first * Side::kPitch + half, exists ? mine : align_down(from),
                                         exists && is_needed ? 16 : 0);
   }
 }
@@ -49,14 +52,41 @@ KV_DEVICE void stage_chunks(SharedAddress to, const u8* from, i64 token_stride, 
 }
 
 // Bytes from where a row of a tile would stand, were there no more to it, to where it begins. row: any that is as far from `first_row`
-// as this one, or eight more or less.
+// as this one, or sixteen more or less.
 template <class Side>
 KV_DEVICE u32 row_skew(const u8* first_row, i64 token_stride, int row) {
   if constexpr (Side::kIsSkewed)
-    return ((u32((i64)first_row) + u32(row) * u32(token_stride)) & 15u) +
+    return ((u32((i64)first_row) + u32(row) * u32(token_stride)) & (Side::kSlotAlign - 1u)) +
            u32(slot_of<Side::kIsDealt>(row) - row) * Side::kPitch;
   else
     return 0;
+}
+
+// Of the row eight further on than one with `skew`.
+template <class Side>
+KV_DEVICE u32 upper_skew(u32 skew, i64 token_stride) {
+  if constexpr (Side::kIsSkewed)
+    return skew ^ (8 * u32(token_stride) & (Side::kSlotAlign - 16u));
+  else
+    return skew;
+}
+
+// Of each subtile of 16 tokens: of K a lane's rows g and g + 8, of V 2 c, 2 c + 1, 2 c + 8 and 2 c + 9 (g, c: lane / 4, lane % 4).
+template <class Side, int kSubtiles>
+KV_DEVICE void key_skews(u32 (&skew)[kSubtiles][2], const u8* first_row, i64 token_stride) {
+  KV_UNROLL
+  for (int i = 0; i < kSubtiles; ++i) {
+    skew[i][0] = row_skew<Side>(first_row, token_stride, lane() >> 2);
+    skew[i][1] = upper_skew<Side>(skew[i][0], token_stride);
+  }
+}
+template <class Side, int kSubtiles>
+KV_DEVICE void value_skews(u32 (&skew)[kSubtiles][4], const u8* first_row, i64 token_stride) {
+  KV_UNROLL
+  for (int i = 0; i < kSubtiles * 2; ++i) {
+    skew[i / 2][i % 2] = row_skew<Side>(first_row, token_stride, 2 * (lane() & 3) + i % 2);
+    skew[i / 2][i % 2 + 2] = upper_skew<Side>(skew[i / 2][i % 2], token_stride);
+  }
 }
 
 template <int kBy, int kAll>

@@ -103,15 +103,12 @@ KV_DEVICE void take_tile(Sums<Plan>& sums, SharedAddress stage, const Queries<Pl
   using K = typename Plan::K;
   using V = typename Plan::V;
   constexpr int kSubtiles = Plan::kSubtiles, kTokens = kSubtiles * 16;
-  const int g = lane() >> 2, c = lane() & 3;
   const Table table = table_of_lane<K::kTableCopies>();
   KV_NO_UNROLL
   for (int first = 0; first < Plan::kTile; first += kTokens) {
     u32 k_skew[kSubtiles][2], v_skew[kSubtiles][4], p[kSubtiles][Plan::kColumnBlocks][2];
-    KV_UNROLL
-    for (int i = 0; i < kSubtiles * 2; ++i) k_skew[i / 2][i % 2] = row_skew<K>(k_codes, k_stride, g);
-    KV_UNROLL
-    for (int i = 0; i < kSubtiles * 4; ++i) v_skew[i / 4][i % 4] = row_skew<V>(v_codes, v_stride, 2 * c + i % 2);
+    key_skews<K>(k_skew, k_codes, k_stride);
+    value_skews<V>(v_skew, v_codes, v_stride);
     Scores<Plan> x[kSubtiles];
     typename Features::Loaded loaded;
     features.load(loaded, token + first);

@@ -103,14 +103,15 @@ struct TokenScales {
 
   KV_DEVICE void load(SharedAddress stage, const u8* first_row, i64 stride) {
     const int g = lane() >> 2;
-    const u32 skew = row_skew<typename Plan::V>(first_row, stride, g);
+    u32 skew[1][2];
+    key_skews<typename Plan::V>(skew, first_row, stride);
     for_each(typename Plan::V::Sections{}, [&](auto section) {
       using S = decltype(section);
-      const auto half = [&](int token) {
-        return S::scale_half(scales_of<typename Plan::V, S>(stage, skew, token + g, 0, 0), 0);
+      const auto half = [&](int token, int upper) {
+        return S::scale_half(scales_of<typename Plan::V, S>(stage, skew[0][upper], token + 8 * upper + g, 0, 0), 0);
       };
       KV_UNROLL
-      for (int i = 0; i < Plan::kSubtiles; ++i) halves[i] = half(i * 16) | half(i * 16 + 8) << 16;
+      for (int i = 0; i < Plan::kSubtiles; ++i) halves[i] = half(i * 16, 0) | half(i * 16, 1) << 16;
     });
   }
   KV_DEVICE bool fit(u32 limit) const { return (~(limit - largest_of_two()) & 0x80008000u) == 0; }  // as ValueScales
@@ -261,10 +262,9 @@ struct TeamTiles {
   KV_DEVICE bool score_own(Scores<Plan> (&x)[Plan::kSubtiles], TokenScales<Plan>& scales, const Sums<Plan>& sums,
                            const Queries<Plan>& queries, const Features& features, float scale, SharedAddress staged,
                            const typename Products::Places& places) const {
-    const int g = lane() >> 2, token = tile * kTile;
+    const int token = tile * kTile;
     u32 skew[Plan::kSubtiles][2];
-    KV_UNROLL
-    for (int i = 0; i < Plan::kSubtiles * 2; ++i) skew[i / 2][i % 2] = row_skew<K>(k_first_row, k_stride, g);
+    key_skews<K>(skew, k_first_row, k_stride);
     typename Features::Loaded loaded;
     features.load(loaded, token);
     Products::score(x, staged, skew, queries, table_of_lane<K::kTableCopies>(), scale, sums.softmax, scales, places);
@@ -282,9 +282,7 @@ struct TeamTiles {
   KV_DEVICE Values values_of(int other, SharedAddress slot, SharedAddress shown) const {
     const int owner = first_warp() + other;
     Values values{TeamProbabilities<Plan>::of_warp(owner) + shown, staged(slot, owner) + K::kStageBytes, {}};
-    KV_UNROLL
-    for (int i = 0; i < Plan::kSubtiles * 4; ++i)
-      values.skew[i / 4][i % 4] = row_skew<V>(v_first_row, v_stride, 2 * (lane() & 3) + i % 2);
+    value_skews<V>(values.skew, v_first_row, v_stride);
     return values;
   }
 

@@ -17,9 +17,10 @@ namespace {
 constexpr int kStage = 64;  // where the stage begins
 constexpr int kPage = 4096;
 
-template <int kBytes, int kGap, bool kDealt>
+template <int kBytes, int kGap, bool kDealt, int kAlign = 32>
 struct Side {
-  static constexpr int kRowBytes = kBytes, kPitch = kv::chunks_of(kBytes) * 16 + kGap;
+  static constexpr int kRowBytes = kBytes, kSlotAlign = kAlign,
+                       kPitch = (kBytes + kAlign - 2 + kAlign - 1) / kAlign * kAlign + kGap;
   static constexpr bool kIsSkewed = true, kIsDealt = kDealt, kKeepsLines = false;
 };
 
@@ -50,7 +51,7 @@ void check_rows(const kv::u8* from, kv::i64 stride, int valid) {
   CAPTURE(S::kRowBytes);
   CAPTURE(stride);
   CAPTURE(valid);
-  int wrong = 0, beyond = 0;
+  int wrong = 0, beyond = 0, torn = 0;  // torn: rows whose sectors are not whole where they are staged
   const auto ran = run_grid(
       [&] {
         kv::stage_chunks<S, kRows, kIsWhole>(kStage, from, stride, valid);
@@ -59,7 +60,10 @@ void check_rows(const kv::u8* from, kv::i64 stride, int valid) {
         kv::sync_warp();
         if (kv::lane() != 0) return;
         for (int row = 0; row < kRows; ++row) {
-          const kv::u32 begin = kStage + row * S::kPitch + kv::row_skew<S>(from, stride, row % 8);
+          const kv::u32 lower = kv::row_skew<S>(from, stride, row % 8);
+          const kv::u32 skew = row % 16 < 8 ? lower : kv::upper_skew<S>(lower, stride);
+          const kv::u32 begin = kStage + row * S::kPitch + skew;
+          torn += (begin - kv::u32(kv::i64(from + row * stride))) % S::kSlotAlign != 0;
           beyond += begin < kStage || begin + S::kRowBytes > kStage + kRows * S::kPitch;
           for (int i = 0; i < S::kRowBytes; ++i)
             wrong += kv::load_shared_u8(begin + kv::u32(i)) != (row < valid ? from[row * stride + i] : 0u);
@@ -68,13 +72,14 @@ void check_rows(const kv::u8* from, kv::i64 stride, int valid) {
       {}, 32, kStage + kRows * S::kPitch);
   REQUIRE_MESSAGE(ran, ran.error().message);
   CHECK(beyond == 0);
+  CHECK(torn == 0);
   CHECK(wrong == 0);
 }
 
 template <class S, int kRows>
 void check_everywhere() {
   Pages pages(20);
-  for (int late = 0; late < 16; late += 2)
+  for (int late = 0; late < 32; late += 2)
     for (const kv::i64 stride :
          {kv::i64(S::kRowBytes), kv::i64(S::kRowBytes + 15) / 16 * 16, kv::i64(528), kv::i64(2 * S::kRowBytes + 6)}) {
       if (stride < S::kRowBytes || late + kRows * stride > 20 * kPage) continue;
@@ -90,13 +95,13 @@ void check_bounds() {
   constexpr int kRows = 8;
   Pages pages(2 * kRows);
   for (int row = 0; row < kRows; ++row) REQUIRE(mprotect(pages.begin() + (2 * row + 1) * kPage, kPage, PROT_NONE) == 0);
-  for (int room = 0; room < 16; room += 2)
+  for (int room = 0; room < 32; room += 2)
     for (const int at : {room, kPage - S::kRowBytes - room}) {
       check_rows<S, kRows, true>(pages.begin() + at, 2 * kPage, kRows);
       check_rows<S, kRows, false>(pages.begin() + at, 2 * kPage, kRows - 1);
     }
   // The last row that exists is the last of the memory.
-  for (int room = 0; room < 16; room += 2)
+  for (int room = 0; room < 32; room += 2)
     check_rows<S, kRows, false>(pages.begin() + 2 * (kRows - 1) * kPage + room, 2 * kPage, 1);
 }
 
@@ -143,20 +148,23 @@ void check_windows() {
 
 TEST_CASE("rows copied by chunks arrive whole, wherever they begin, and the rest is zeros") {
   check_everywhere<Side<66, 0, true>, 32>();
-  check_everywhere<Side<66, 16, false>, 16>();
+  check_everywhere<Side<66, 32, false>, 16>();
+  check_everywhere<Side<66, 0, true, 16>, 32>();
+  check_everywhere<Side<66, 16, false, 16>, 16>();
   check_everywhere<Side<18, 0, true>, 32>();
   check_everywhere<Side<34, 0, false>, 16>();  // three chunks
   check_everywhere<Side<72, 0, true>, 32>();   // five or six, as it comes
-  check_everywhere<Side<136, 16, true>, 16>();
+  check_everywhere<Side<136, 32, true>, 16>();
   check_everywhere<Side<260, 0, false>, 16>();
   check_everywhere<Side<1040 + 8, 0, true>, 16>();  // more than a chunk a lane
 }
 
 TEST_CASE("no chunk is read that does not hold a byte of its row") {
   check_bounds<Side<66, 0, true>>();
+  check_bounds<Side<66, 0, true, 16>>();
   check_bounds<Side<72, 0, false>>();
   check_bounds<Side<136, 0, false>>();
-  check_bounds<Side<34, 16, true>>();
+  check_bounds<Side<34, 32, true>>();
   check_bounds<Side<1048, 0, false>>();
 }
 

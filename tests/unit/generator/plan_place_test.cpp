@@ -24,7 +24,7 @@ SidePlan side_of(const char* format, int head_dim, bool is_key) {
 // Where the loads of a plane may end, in bytes from the beginning of the row's slot.
 int end_of_loads(const SidePlan& side, const RunPlan& run, const PlaneRun& plane) {
   int end = 0;
-  for (int skew = 0; skew < 16; skew += 2)
+  for (int skew = 0; skew < 32; skew += 2)
     for (int group = 0; group < run.groups; ++group)
       for (int r = 0; r < run.runs; ++r)
         for (int part = 0; part < run.parts; ++part) {
@@ -75,13 +75,13 @@ TEST_CASE("rows of any size are loaded within their slots and the slack behind t
         const SidePlan& side = *planned;
         INFO(name, is_key ? " as K" : " as V", ", head_dim ", head_dim);
         CHECK(side.is_skewed == (side.row_bytes % 16 != 0));
-        CHECK(side.pitch % 16 == 0);
+        CHECK(side.pitch % (side.is_skewed ? 32 : 16) == 0);
         if (!side.is_skewed) {
           CHECK_FALSE(side.is_dealt);
           continue;
         }
         ++skewed;
-        CHECK(side.pitch >= 14 + side.row_bytes);
+        CHECK(side.pitch >= 30 + side.row_bytes);
         CHECK(side.swizzle == 0);
         for (const SectionPlan& section : side.sections)
           for (const PlaneRun& plane : section.run.planes) {
@@ -95,15 +95,15 @@ TEST_CASE("rows of any size are loaded within their slots and the slack behind t
 
 TEST_CASE(
     "rows of a 4-bit format are read through windows without a bank conflict, and cost no more memory than their "
-    "chunks") {
+    "sectors") {
   const SidePlan k = side_of("tbq4_0", 128, true), v = side_of("tbq4_0", 128, false);
   for (const SidePlan* side : {&k, &v}) {
     const bool is_key = side == &k;
-    CHECK(side->pitch == 80);
-    CHECK(side->is_dealt == is_key);  // without it two rows of a load of K meet in the same banks
+    CHECK(side->pitch == 96);
+    CHECK(side->is_dealt == !is_key);  // without it rows of a load of V meet in the same banks
     const RunPlan& run = side->sections[0].run;
     CHECK(run.planes[0].is_window);
-    CHECK(run.planes[0].unit == (is_key ? 16 : 8));
+    CHECK(run.planes[0].unit == 8);
     CHECK(run.bank_cost == (is_key ? 4 : 2));  // 512 and 256 bytes
   }
   // Four bytes at an even address: two loads of two bytes, which need no shift.
@@ -112,7 +112,8 @@ TEST_CASE(
   CHECK(side_of("q8_0", 128, true).sections[0].run.planes[0].is_window);
 }
 
-TEST_CASE("rows copied by chunks leave the L1 room for the lines that their copies share, where tables allow") {
+TEST_CASE(
+    "rows keep their place in a sector; those of pages in a chunk, and lines in the L1 where tables leave it room") {
   const auto plan_of = [](const char* format, const char* layout, const char* arch = "sm_90a") {
     const auto specs = parse_specs(
         fmt::format("[k]\nformat=\"{0}\"\n[v]\nformat=\"{0}\"\n[cache]\nlayout=\"{1}\"", format, layout), "test.toml");
@@ -121,17 +122,23 @@ TEST_CASE("rows copied by chunks leave the L1 room for the lines that their copi
     REQUIRE(plan);
     return *plan;
   };
+  constexpr const char* kPages = "paged\"\npage_layout=\"rows";
   for (const char* format : {"tbq4_0", "kv4", "q8_0", "q4_0", "tbq3_0"}) {
     INFO(format);
-    const DecodePlan rows = plan_of(format, "rows"), planar = plan_of(format, "planar");
-    CHECK(rows.k.keeps_lines);
-    CHECK(rows.v.keeps_lines);
-    CHECK(rows.shared_bytes <= 0.6 * rows.arch.shared_bytes_per_block);
+    const DecodePlan rows = plan_of(format, "rows"), planar = plan_of(format, "planar"),
+                     pages = plan_of(format, kPages);
+    CHECK(rows.k.slot_align == 32);
+    CHECK(rows.v.slot_align == 32);
+    CHECK(pages.k.slot_align == 16);
+    CHECK(pages.v.slot_align == 16);
+    CHECK(pages.k.keeps_lines);
+    CHECK(pages.v.keeps_lines);
+    CHECK(pages.shared_bytes <= 0.6 * pages.arch.shared_bytes_per_block);
+    CHECK_FALSE(rows.k.keeps_lines);
     CHECK_FALSE(planar.k.keeps_lines);
-    CHECK(planar.shared_bytes > rows.shared_bytes);
   }
-  CHECK_FALSE(plan_of("f16", "rows").k.keeps_lines);
-  const DecodePlan full = plan_of("iq4_nl", "rows", "sm_75");  // its tables are most of 64 KiB
+  CHECK_FALSE(plan_of("f16", kPages).k.keeps_lines);
+  const DecodePlan full = plan_of("iq4_nl", kPages, "sm_75");  // its tables are most of 64 KiB
   CHECK(full.k.is_skewed);
   CHECK_FALSE(full.k.keeps_lines);
 }
