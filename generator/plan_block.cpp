@@ -122,7 +122,7 @@ int most_warps(const DecodePlan& plan, int tile) {
   if (plan.by_warpgroups) {
     const bool has_groups = k.run.groups > 1 || plan.k.sections.size() > 1 || !plan.scales_probabilities;
     const int held = plan.sums() + plan.column_blocks * (has_groups ? 14 : 6) + k.run.codes;
-    return held <= 88 ? 16 : held <= 144 ? 12 : 8;
+    return held <= 88 ? 16 : held <= 104 ? 12 : 8;
   }
   if (plan.team > 1) return plan.sums() + plan.column_blocks * 12 * tile / 16 > 104 ? 8 : 12;
   // V that lies as it is comes in loads of 16 bytes, and beside K of several scales a row 168 do not hold them.
@@ -181,9 +181,11 @@ std::vector<int> warp_counts(const DecodePlan& plan) {
 // As many bytes in flight and as many warps as fit, tables without bank conflicts if they can be had: the best first.
 std::vector<BlockShape> shapes_of(DecodePlan plan) {
   // Bytes an SM should have under way: its share of the bandwidth, times the latency. More waits in queues, where some SMs are served
-  // before others: on an H200 calls took 2 to 3 % longer with twice as much, at any size.
+  // before others: on an H200 calls took 2 to 3 % longer with twice as much, at any size. Rows copied by chunks, which touch more
+  // lines, up to a fifth longer beyond that (templates/README.md).
   constexpr double kEnoughInFlight = 24 * 1024;
-  const bool by_lines = plan.page_tokens > 0 && (plan.k.is_skewed || plan.v.is_skewed);
+  const bool by_chunks = plan.heads == 1 && (plan.k.is_skewed || plan.v.is_skewed);
+  const bool by_lines = by_chunks && (plan.page_tokens > 0 || plan.k.slot_align == 16 || plan.v.slot_align == 16);
   std::vector<std::pair<double, BlockShape>> scored;
   for (int copies : has_tables(plan) ? std::vector<int>{32, 8, 4, 2, 1} : std::vector<int>{1})
     for (int tile : {32, 16})
@@ -192,7 +194,8 @@ std::vector<BlockShape> shapes_of(DecodePlan plan) {
           const BlockShape shape{warps, stages, tile, copies, {}, {}};
           if (!misfit(plan, shape).empty()) continue;
           const double in_flight = bytes_in_flight(plan);
-          const double score = 4 * std::min(in_flight / kEnoughInFlight, 1.0) +
+          const double too_many = by_chunks ? std::max(in_flight / kEnoughInFlight - 2, 0.0) : 0;
+          const double score = 4 * std::min(in_flight / kEnoughInFlight, 1.0) - too_many +
                                (by_lines && leaves_room(plan) ? 1.5 : 0) + 3.0 * std::min(warps, 8) / 8 +
                                3.0 * warps / 12 +
                                (copies == 32  ? 2
@@ -238,8 +241,8 @@ Result<BlockShape> choose_shape(DecodePlan& plan, const Tuning& tuning) {
   plan.subtiles = plan.tile == 32 && !is_masked(plan) && plan.sums() <= most_sums ? 2 : 1;
   plan.subtiles = plan.team > 1 || plan.heads > 1 ? plan.tile / 16 : chosen.subtiles.value_or(plan.subtiles);
   for (SidePlan* side : {&plan.k, &plan.v}) {
-    side->slot_align = side->is_skewed && plan.page_tokens > 0 ? 16 : 32;
-    side->keeps_lines = side->slot_align == 16 && leaves_room(plan);
+    if (side->is_skewed && plan.page_tokens > 0) side->slot_align = 16;  // pages may be so far apart
+    side->keeps_lines = side->slot_align == 16 && plan.heads == 1 && leaves_room(plan);
   }
   plan.decisions.push_back(decision);
   plan.decisions.push_back({"block",

@@ -68,19 +68,19 @@ struct Load {
 };
 
 // Rows that begin anywhere: one load where it fits any even address, else windows. The cost counts wavefronts and instructions that realign,
-// of which four issue in the time of a wavefront; skews are equally likely.
+// of which four issue in the time of a wavefront; skews are equally likely. A quarter more where sectors are torn.
 Load skewed_load(const SidePlan& side, const RunPlan& run, const PlaneRun& plane, bool is_key) {
-  constexpr int kSkews = kSector / 2;
+  const int skews = side.slot_align / 2;
   std::optional<Load> best;
   const auto consider = [&](int unit, int pieces, int moves, bool is_window) {
     int wavefronts = 0;
-    for (int i = 0; i < kSkews * pieces; ++i) {
+    for (int i = 0; i < skews * pieces; ++i) {
       std::vector<int> addresses = lane_addresses(side, run, plane, is_key, 1);
-      for (int& at : addresses) at = ((at + 2 * (i % kSkews)) / unit + i / kSkews) * unit;
+      for (int& at : addresses) at = ((at + 2 * (i % skews)) / unit + i / skews) * unit;
       wavefronts += bank_wavefronts(addresses, unit);
     }
-    const int cost = 4 * wavefronts + kSkews * (pieces + moves);
-    if (!best || cost < best->cost) best = {unit, cost, (wavefronts - 1) / (kSkews * pieces) + 1, is_window};
+    const int cost = (4 * wavefronts + skews * (pieces + moves)) * (side.slot_align == kSector ? 4 : 10);
+    if (!best || cost < best->cost) best = {unit, cost, (wavefronts - 1) / (skews * pieces) + 1, is_window};
   };
   const int bytes = plane.load_bytes, words = (bytes + 3) / 4;
   if (bytes <= widest_load(side, run, plane, 2)) {
@@ -171,8 +171,12 @@ void place_rows(SidePlan& side, bool is_key) {
   };
   consider(shortest, 0, false);
   if (side.is_skewed)
-    for (const int pitch : {shortest, shortest + kSector})
-      for (const bool is_dealt : {false, true}) consider(pitch, 0, is_dealt);
+    for (const int align : {kSector, 16}) {
+      side.slot_align = align;
+      const int fitting = round_up(side.row_bytes + align - 2, align);
+      for (const int pitch : {fitting, fitting + align})
+        for (const bool is_dealt : {false, true}) consider(pitch, 0, is_dealt);
+    }
   // Chunks dealt anew cost no memory. The pattern must repeat after eight rows, and every load must lie in one chunk.
   const bool fits_chunks = std::all_of(side.sections.begin(), side.sections.end(), [&](const SectionPlan& section) {
     return std::all_of(section.run.planes.begin(), section.run.planes.end(), [&](const PlaneRun& plane) {

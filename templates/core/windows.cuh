@@ -1,7 +1,8 @@
 // Rows whose size is no multiple of 16, at any even address: the aligned chunks of 16 bytes that hold a row are copied, no others; lanes
 // load the aligned pieces around the bytes they want, and shift them into place. In its slot a row begins where it does in the
 // kSlotAlign bytes of memory around its begin: 32, so that the chunks of a sector of the L2 stay in one (else it is asked for twice).
-// Of pages, which may be 16 bytes apart: 16, and where the plan leaves room (kKeepsLines), lines stay in the L1 between their copies.
+// Of pages, which may be 16 bytes apart, and where rows would meet in banks: 16, and if the plan leaves room (kKeepsLines), lines stay in
+// the L1 between their copies.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include "core/simt.cuh"
@@ -33,7 +34,8 @@ KV_DEVICE void stage_turn(SharedAddress to, const u8* from, i64 token_stride, in
   const u8* mine = align_down(first_row) + at;
   u32 half = u32((i64)first_row) & kHalf;
   KV_UNROLL_BY(kIsWhole ? 4 : 1)
-  for (int first = 0; first < kRows; first += kStep, mine += kStep * token_stride, half ^= kStep * u32(token_stride) & kHalf) {
+  for (int first = 0; first < kRows;
+       first += kStep, mine += kStep * token_stride, half ^= kStep * u32(token_stride) & kHalf) {
     const bool exists = kIsWhole || first + row < valid_rows;
     if (kRows % kStep == 0 || first + row < kRows)
       copy_async<16, Side::kKeepsLines>(slot + first * Side::kPitch + half, exists ? mine : align_down(from),
