@@ -54,9 +54,11 @@ KV_DEVICE void stage_chunks(SharedAddress to, const u8* from, i64 token_stride, 
 }
 
 // Bytes from where a row of a tile would stand, were there no more to it, to where it begins. row: any that is as far from `first_row`
-// as this one, or sixteen more or less.
+// as this one, or sixteen more or less. Heads of a token have a form of their own, which must have been seen where this one is called.
 template <class Side>
 KV_DEVICE u32 row_skew(const u8* first_row, i64 token_stride, int row) {
+  static_assert(
+      !requires { Side::kHeads; }, "core/token_heads.cuh comes too late");
   if constexpr (Side::kIsSkewed)
     return ((u32((i64)first_row) + u32(row) * u32(token_stride)) & (Side::kSlotAlign - 1u)) +
            u32(slot_of<Side::kIsDealt>(row) - row) * Side::kPitch;
@@ -67,28 +69,12 @@ KV_DEVICE u32 row_skew(const u8* first_row, i64 token_stride, int row) {
 // Of the row eight further on than one with `skew`.
 template <class Side>
 KV_DEVICE u32 upper_skew(u32 skew, i64 token_stride) {
+  static_assert(
+      !requires { Side::kHeads; }, "core/token_heads.cuh comes too late");
   if constexpr (Side::kIsSkewed)
     return skew ^ (8 * u32(token_stride) & (Side::kSlotAlign - 16u));
   else
     return skew;
-}
-
-// Of each subtile of 16 tokens: of K a lane's rows g and g + 8, of V 2 c, 2 c + 1, 2 c + 8 and 2 c + 9 (g, c: lane / 4, lane % 4).
-template <class Side, int kSubtiles>
-KV_DEVICE void key_skews(u32 (&skew)[kSubtiles][2], const u8* first_row, i64 token_stride) {
-  KV_UNROLL
-  for (int i = 0; i < kSubtiles; ++i) {
-    skew[i][0] = row_skew<Side>(first_row, token_stride, lane() >> 2);
-    skew[i][1] = upper_skew<Side>(skew[i][0], token_stride);
-  }
-}
-template <class Side, int kSubtiles>
-KV_DEVICE void value_skews(u32 (&skew)[kSubtiles][4], const u8* first_row, i64 token_stride) {
-  KV_UNROLL
-  for (int i = 0; i < kSubtiles * 2; ++i) {
-    skew[i / 2][i % 2] = row_skew<Side>(first_row, token_stride, 2 * (lane() & 3) + i % 2);
-    skew[i / 2][i % 2 + 2] = upper_skew<Side>(skew[i / 2][i % 2], token_stride);
-  }
 }
 
 template <int kBy, int kAll>

@@ -59,6 +59,16 @@ struct Gather {
   }
 };
 
+// Of the lane's rows g and g + 8 of each subtile.
+template <class Side, int kSubtiles>
+KV_DEVICE void key_skews(u32 (&skew)[kSubtiles][2], const u8* first_row, i64 token_stride) {
+  KV_UNROLL
+  for (int i = 0; i < kSubtiles; ++i) {
+    skew[i][0] = row_skew<Side>(first_row, token_stride, lane() >> 2);
+    skew[i][1] = upper_skew<Side>(skew[i][0], token_stride);
+  }
+}
+
 // s (+)= one section of K Q^T for kSubtiles x 16 tokens of the staged tile from `first` on, in the accumulator layout (simt.cuh).
 // skew: of the lane's rows g and g + 8 of each subtile.
 template <class Plan, class S>

@@ -175,6 +175,16 @@ struct Sums {
   ValueScales<Plan> value_scales;
 };
 
+// Of the lane's rows 2c, 2c + 1, 2c + 8, 2c + 9 of each subtile.
+template <class Side, int kSubtiles>
+KV_DEVICE void value_skews(u32 (&skew)[kSubtiles][4], const u8* first_row, i64 token_stride) {
+  KV_UNROLL
+  for (int i = 0; i < kSubtiles * 2; ++i) {
+    skew[i / 2][i % 2] = row_skew<Side>(first_row, token_stride, 2 * (lane() & 3) + i % 2);
+    skew[i / 2][i % 2 + 2] = upper_skew<Side>(skew[i / 2][i % 2], token_stride);
+  }
+}
+
 // o += one section of V^T P^T for the same tokens. skew: of the lane's rows 2c, 2c + 1, 2c + 8, 2c + 9 of each subtile.
 template <class Plan, class S>
 KV_DEVICE void accumulate_section(Outputs<Plan>& o, const ValueScales<Plan>& scales,
