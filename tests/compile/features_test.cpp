@@ -38,10 +38,9 @@ TEST_CASE("features of scores, all together: no spills, no stack") {
   kernels.compile(kThreads);
 }
 
-// Teams of warps, whose registers are for the output: what they spill lies around the loop, and fewer warps that spill nothing are
-// slower (templates/README.md).
+// Teams of warps, whose registers are for the output: what few of them spill lies around the loop.
 TEST_CASE("many query rows: few spills") {
-  constexpr int kMostSpilled = 256;  // 64 rows of kv4; 136 before products stayed under way
+  constexpr int kMostSpilled = 24;  // 64 rows of q8_0 with kv4 on sm_80
   const Registry registry = must(Registry::load(embedded_files()));
   const auto specs =
       must(parse_specs("[k]\n[v]\n[attention]\nq_heads_per_kv = 8\n[matrix]\n\"k.format\" = [\"f16\", \"q8_0\", "

@@ -41,6 +41,7 @@ struct KeySide {
   static constexpr bool kIsPlanar = false, kIsSkewed = true, kIsDealt = false, kKeepsLines = true, kScalesGroups = true, kOwnsTable = false;
   static constexpr int kDim = 64;
   static constexpr int kRowBytes = 36, kPitch = 80, kSwizzle = 0;  // the staged row
+  static constexpr int kSlotAlign = 16;
   static constexpr int kPadBytes = 0;  // zeros behind a row
   static constexpr int kScaleRowBytes = 0, kScalesAt = 0, kScalePitch = 80, kStageBytes = 1280;
   static constexpr int kTableCopies = 1, kScaledGroups = 2;
