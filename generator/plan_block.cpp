@@ -158,8 +158,9 @@ std::string misfit(DecodePlan& plan, const BlockShape& shape) {
   return "";
 }
 
-// Rows of pages that are copied by chunks meet in sectors and lines of memory. What the block leaves of shared memory is the L1, where lines stay between the
-// copies that touch them: with too little of it they are gone by then, and the way through it only costs.
+// Rows that are copied by chunks and not as whole sectors (SidePlan::slot_align 16) meet in sectors and lines of memory. What the block
+// leaves of shared memory is the L1, where lines stay between the copies that touch them: with too little of it they are gone by then,
+// and the way through it only costs.
 bool leaves_room(const DecodePlan& plan) { return plan.shared_bytes <= 0.6 * plan.arch.shared_bytes_per_block; }
 
 // Of heads that are taken together, stages hold one side of a tile, and one stays empty (templates/kernels/decode_heads.cuh).

@@ -18,8 +18,8 @@ KV_DEVICE int clamp_to(int v, int most) { return v < 0 ? 0 : v > most ? most : v
 
 // Rows that are dense have neighbouring rows in the same banks; where that would make lanes wait for each other, the 16-byte chunks
 // of a tile are dealt anew, alike every eight rows. kSwizzle > 0: by pairs, chunk x lies at x ^ (x >> kSwizzle & 3) << 1; < 0: single
-// ones of a line, at x ^ (x >> 3 & 2^-kSwizzle - 1); 0: as they are. Either way the chunks of a sector, 32 bytes, stay in one: a sector
-// on its way to two is asked for twice.
+// ones of a line, at x ^ (x >> 3 & (2^-kSwizzle - 1)); 0: as they are. Either way the chunks of a sector (32 bytes) stay in one: the L2
+// is asked twice for a sector on its way to two.
 template <int kSwizzle>
 KV_DEVICE u32 swizzled(u32 byte) {
   if constexpr (kSwizzle > 0)

@@ -33,7 +33,7 @@ template <int kRows, int kRowBytes, int kPitch, int kSwizzle, bool kIsWhole>
 KV_DEVICE void stage_strided(SharedAddress to, const u8* from, i64 stride, int valid_rows) {
   using Copies = RowCopies<kRows, kRowBytes>;
   constexpr int kUnit = Copies::kUnit, kAcross = Copies::kAcross, kDown = Copies::kDown;
-  constexpr bool kIsSameEachStep = 
+  constexpr bool kIsSameEachStep =
       kDown * kPitch % swizzle_period(kSwizzle) == 0;  // then a step only adds to the lane's place
   const int row = lane() / kAcross, at = lane() % kAcross * kUnit;
   if (!Copies::kTakesAllLanes && row >= kDown) return;
