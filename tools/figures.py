@@ -3,7 +3,7 @@
 """What the README's tables of decode and its rows of checks were made with: a table each, by `kvjit bench` and `kvjit verify` over specs
 that are written to a temporary folder.
 
-    tools/figures.py --kvjit build/kvjit decode lengths large layouts rows      # on a GPU; what kvjit prints, table after table
+    tools/figures.py --kvjit build/kvjit decode lengths large layouts rows features append pages   # on a GPU; what kvjit prints
     tools/figures.py --kvjit build/kvjit -j 12 checks                           # a GPU, else the CPU back-end; a line for each set
 
 Exits with 1 if a spec of the checks does not pass. tools/bench_peers.py has the comparison with other implementations.
@@ -37,6 +37,9 @@ def queries(count):
     return f'query_length = {count}\nfeatures = ["causal"]'
 
 
+CAUSAL = 'features = ["causal"]\n'
+SIX = 'features = ["causal", "mask", "mask_slopes", "sinks", "lse"]\nsoftcap = 50.0'
+
 # Of each table: specs of one run of `kvjit bench`, and its arguments.
 TABLES = {
     "decode": [(several(BASIC), "--tokens 4096,8192,131072"),
@@ -49,14 +52,28 @@ TABLES = {
     "large": [(several(["kv4", "tbq4_0", "kv3", "tbq3_0", "kv2", "turbo2_0"]), "--tokens 65536 --kv-heads 128"),
               (several(["kv4", "f16"], attention="head_dim = 256"), "--tokens 65536 --kv-heads 32"),
               (several(["f16", "q4_0"], attention="head_dim = 64"), "--tokens 65536 --kv-heads 128"),
-              (several(["f16", "q4_0"]), "--tokens 65536 --kv-heads 64")],
+              (several(["f16", "q8_0", "fp8_e4m3", "q4_0"]), "--tokens 65536 --kv-heads 64"),
+              (several(["kv4", "tbq4_0"]), "--tokens 32768 --kv-heads 128")],
     "layouts": [(several(["tbq4_0", "kv4", "kv3", "q4_0"], cache=ROWS), "--tokens 65536 --kv-heads 64"),
                 (several(["q8_0"], cache=ROWS), "--tokens 65536 --kv-heads 32"),
-                (several(["tbq4_0", "kv4"], cache=HEADS), "--tokens 65536 --batch 8"),
+                *[(several(["tbq4_0", "kv4", "q4_0", "q8_0", "fp8_e4m3"], cache=lines), "--tokens 65536 --batch 8")
+                  for lines in (ROWS, HEADS)],
+                (several(["f16"], cache=ROWS) + several(["f16"], cache=HEADS), "--tokens 32768 --batch 4"),
                 (several(["tbq4_0", "kv4"], cache=HEADS) + several(["tbq4_0", "kv4"], cache=ROWS),
                  "--tokens 4096,32768,131072")],
     "rows": [(several(["f16", "q8_0", "kv4", "tbq4_0"], attention=queries(count)), "--tokens 65536 --kv-heads 128")
              for count in (2, 4, 8)],
+    "features": [(several(["kv4"], attention=lines), "--tokens 8192,131072") for lines in (
+                     CAUSAL, CAUSAL + "softcap = 50.0", 'features = ["causal", "sinks", "lse"]',
+                     'features = ["causal", "alibi"]', 'features = ["causal", "mask"]',
+                     'features = ["causal", "mask", "mask_slopes"]', 'features = ["causal", "packed_mask"]', SIX,
+                     CAUSAL + "window = [4095, -1]")] +
+                [(several(["kv4"], attention=f"query_length = {count}\n{lines}"), "--tokens 131072")
+                 for count in (2, 8) for lines in (CAUSAL, SIX)],
+    "append": [(several(["kv4"], attention=lines), arguments) for lines in ("", "append = true", "sparse_v = 1e-3")
+               for arguments in ("--tokens 8192", "--tokens 32768 --kv-heads 64")],
+    "pages": [([spec("kv4", cache=lines), spec("f16", "kv4", cache=lines)], "--tokens 32768 --batch 8")
+              for lines in ["", *(f'layout = "paged"\npage_tokens = {tokens}' for tokens in (128, 16, 8))]],
 }
 
 FEATURES = ['softcap = 30.0', 'features = ["alibi"]', 'features = ["mask", "mask_slopes"]',

@@ -5,6 +5,7 @@
 
 #include <atomic>
 
+#include "tests/support/open_context.hpp"
 #include "tests/support/registry.hpp"
 #include "tools/fuzz_run.hpp"
 #include "tools/parallel.hpp"
@@ -17,10 +18,7 @@ constexpr std::uint64_t kFirstSeed = 1;
 constexpr std::size_t kSeeds = 16;
 
 TEST_CASE("random specs have the answers of attention in double") {
-  Options options = Options::from_environment();
-  options.device = DeviceKind::cpu;
-  options.cache_dir = "off";
-  const auto context = must(Context::open(options));
+  const auto context = open_context(DeviceKind::cpu);
   std::vector<FuzzCase> cases(kSeeds);
   std::vector<FuzzOutcome> outcomes(kSeeds);
   for_each_index(kSeeds, kThreads, [&](std::size_t i) {

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <set>
 
+#include "tests/support/open_context.hpp"
 #include "tests/support/registry.hpp"
 #include "tools/ggml_run.hpp"
 #include "tools/ggml_sample.hpp"
@@ -16,13 +17,6 @@ namespace {
 constexpr unsigned kThreads = 2;
 constexpr double kMostWork = 3e8;  // products; the back-end takes about a second for 1e8
 
-std::shared_ptr<Context> open_cpu_context() {
-  Options options = Options::from_environment();
-  options.device = DeviceKind::cpu;
-  options.cache_dir = "off";
-  return must(Context::open(options));
-}
-
 TEST_CASE("400 of ggml's cases, of every value of every axis, have ggml's answers") {
   const std::vector<GgmlCase> all = ggml_matrix(), sample = ggml_sample_of_programs(all, 400, kMostWork);
   CHECK(sample.size() >= 400);
@@ -31,7 +25,8 @@ TEST_CASE("400 of ggml's cases, of every value of every axis, have ggml's answer
   for (const auto& [axis, value] : left_out) MESSAGE("left to GPUs: ", axis, " ", value);
   CHECK(left_out == std::set<std::pair<std::string, std::string>>{{"GQA", "6"}, {"batch", "512"}, {"tokens", "4096"}});
 
-  const std::vector<GgmlOutcome> outcomes = run_ggml(sample, registry(), open_cpu_context(), {kThreads, true, {}});
+  const std::vector<GgmlOutcome> outcomes =
+      run_ggml(sample, registry(), open_context(DeviceKind::cpu), {kThreads, true, {}});
   REQUIRE(outcomes.size() == sample.size());
   double worst = 0;
   std::set<std::string> programs;
@@ -58,7 +53,7 @@ TEST_CASE("a sink counted twice, a slope left out and a write past the output ar
   GgmlCase one;
   one.head_dim_k = one.head_dim_v = 64, one.kv_heads = 2, one.gqa = 2, one.tokens = 113, one.batch = 3;
   one.has_mask = one.has_sinks = true, one.max_bias = 8, one.k = one.v = "q8_0";
-  const auto context = open_cpu_context();
+  const auto context = open_context(DeviceKind::cpu);
   CHECK(run_ggml({one}, registry(), context, {}).at(0).verdict == GgmlVerdict::passed);
   for (const Mutation& mutation : kMutations) {
     const Registry broken = changed_registry(mutation.file, mutation.from, mutation.to);

@@ -16,6 +16,7 @@
 #include "generator/codec.hpp"
 #include "generator/program.hpp"
 #include "tests/support/goldens.hpp"
+#include "tests/support/open_context.hpp"
 #include "tests/support/oracle.hpp"
 #include "tests/support/registry.hpp"
 #include "tests/support/rng.hpp"
@@ -83,14 +84,6 @@ inline Planned planned(const Registry& registry, const Case& test, const std::st
   Problem problem = must(resolve(specs[0], registry, arch));
   ProgramSource source = must(make_program(problem, registry));
   return {test, std::move(problem), std::move(source)};
-}
-
-inline std::shared_ptr<Context> open_context(DeviceKind device, unsigned fiber_seed = 0) {
-  Options options = Options::from_environment();
-  options.device = device;
-  options.fiber_seed = fiber_seed;
-  options.cache_dir = "off";
-  return must(Context::open(options));
 }
 
 // Compiles on `threads` threads what the tests then use from one. Errors show again, and are reported, when a

@@ -7,7 +7,7 @@
 
 #include "core/args.cuh"
 #include "generator/emit.hpp"
-#include "runtime/context.hpp"
+#include "tests/support/open_context.hpp"
 #include "tests/support/registry.hpp"
 #include "tests/support/rng.hpp"
 
@@ -38,10 +38,7 @@ std::vector<float> rotated_by_kernel(Context& context, const Source& source, con
 
 TEST_CASE("emitted rotate kernels, forward and inverse, for every rotation and size") {
   const Registry registry = must(Registry::load(embedded_files()));
-  Options options = Options::from_environment();
-  options.device = DeviceKind::cpu;
-  options.cache_dir = "off";
-  const std::shared_ptr<Context> context = must(Context::open(options));
+  const std::shared_ptr<Context> context = test::open_context(DeviceKind::cpu);
   const std::vector<Spec> specs = must(parse_specs("[k]\nformat = 'f16'\n[v]\nformat = 'f16'", "rotate"));
   Problem problem = must(resolve(specs[0], registry, "sm_90a"));
   problem.q_type = problem.out_type = Element::f32;

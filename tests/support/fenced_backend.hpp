@@ -12,6 +12,7 @@
 #include <map>
 
 #include "runtime/context.hpp"
+#include "tests/support/open_context.hpp"
 #include "tests/support/registry.hpp"
 
 namespace kvjit::test {
@@ -66,7 +67,7 @@ class FencedBackend : public Backend {
 
 inline std::shared_ptr<Context> open_fenced() {
   Options options = Options::from_environment();
-  options.cache_dir = "off";
+  options.cache_dir = scratch_cache();
   const auto device = std::make_shared<SharedDevice>(std::make_shared<FencedBackend>(must(open_cpu(options))));
   return must(make_context(options, device, host_toolchain(options)));
 }

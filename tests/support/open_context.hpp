@@ -1,0 +1,38 @@
+// Contexts of tests, which compile many kernels more than once: what one has compiled the others of the process find.
+// SPDX-License-Identifier: MIT
+#pragma once
+#include <doctest/doctest.h>
+#include <stdlib.h>
+
+#include <filesystem>
+#include <memory>
+#include <string>
+
+#include "runtime/context.hpp"
+#include "tests/support/registry.hpp"
+
+namespace kvjit::test {
+
+// A folder of compiled kernels that is gone when the process ends.
+inline const std::string& scratch_cache() {
+  struct Folder {
+    std::string path = (std::filesystem::temp_directory_path() / "kvjit-tests-XXXXXX").string();
+    Folder() { REQUIRE(mkdtemp(path.data()) != nullptr); }
+    ~Folder() {
+      std::error_code ignored;
+      std::filesystem::remove_all(path, ignored);
+    }
+  };
+  static const Folder folder;
+  return folder.path;
+}
+
+inline std::shared_ptr<Context> open_context(DeviceKind device, unsigned fiber_seed = 0) {
+  Options options = Options::from_environment();
+  options.device = device;
+  options.fiber_seed = fiber_seed;
+  options.cache_dir = scratch_cache();
+  return must(Context::open(options));
+}
+
+}  // namespace kvjit::test
