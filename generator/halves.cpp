@@ -28,7 +28,7 @@ HalfTable halves_of(const std::vector<double>& values, const std::vector<double>
   for (int i = 0; i < 2048; ++i) {
     const double factor = (1 + i / 2048.0) / largest;
     std::pair<double, int> cost;
-    for (std::size_t at = 0; at < values.size(); ++at) {
+    for (std::size_t at = 0; at < values.size() && cost.first <= best.first; ++at) {  // it only grows
       const double v = values[at];
       const std::uint16_t half = f16_from_float(float(v * factor));
       const double exact = v * factor, off = float_from_f16(half) - exact;

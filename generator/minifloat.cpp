@@ -40,8 +40,9 @@ std::uint16_t f16_from_float(float x) {
 }
 
 float float_from_f16(std::uint16_t h) {
-  const int exponent = h >> 10 & 31, mantissa = h & 1023;
-  float magnitude = std::ldexp(float(exponent ? 1024 + mantissa : mantissa), std::max(exponent, 1) - 25);
+  const std::uint32_t exponent = h >> 10 & 31, mantissa = h & 1023;
+  float magnitude =
+      exponent ? std::bit_cast<float>((exponent + 112) << 23 | mantissa << 13) : float(mantissa) * 0x1p-24f;
   if (exponent == 31) magnitude = mantissa ? NAN : INFINITY;
   return h & 0x8000 ? -magnitude : magnitude;
 }

@@ -7,8 +7,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <map>
-#include <set>
+#include <array>
 #include <utility>
 
 #include "generator/plan.hpp"
@@ -132,13 +131,16 @@ int bank_wavefronts(const std::vector<int>& addresses, int unit) {
   // A load of 16 (8) bytes a lane is served in quarter (half) warps; 32 banks of 4 bytes.
   const std::size_t lanes_at_once = unit == 16 ? 8 : unit == 8 ? 16 : 32;
   int wavefronts = 0;
+  std::vector<int> words;
   for (std::size_t first = 0; first < addresses.size(); first += lanes_at_once) {
-    std::map<int, std::set<int>> words_of_bank;
+    words.clear();
     for (std::size_t i = first; i < std::min(first + lanes_at_once, addresses.size()); ++i)
-      for (int at = addresses[i] / 4; at <= (addresses[i] + unit - 1) / 4; ++at) words_of_bank[at % 32].insert(at);
-    std::size_t worst = 0;
-    for (const auto& [bank, words] : words_of_bank) worst = std::max(worst, words.size());
-    wavefronts += int(worst);
+      for (int at = addresses[i] / 4; at <= (addresses[i] + unit - 1) / 4; ++at) words.push_back(at);
+    std::sort(words.begin(), words.end());
+    words.erase(std::unique(words.begin(), words.end()), words.end());
+    std::array<int, 32> of_bank{};
+    for (const int word : words) ++of_bank[std::size_t(word % 32)];
+    wavefronts += *std::max_element(of_bank.begin(), of_bank.end());
   }
   return wavefronts;
 }
