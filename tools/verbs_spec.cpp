@@ -7,6 +7,8 @@
 #include <algorithm>
 #include <cstdio>
 #include <filesystem>
+#include <iterator>
+#include <map>
 #include <memory>
 #include <set>
 #include <thread>
@@ -16,6 +18,7 @@
 #include "runtime/parallel.hpp"
 #include "tools/cli.hpp"
 #include "tools/files.hpp"
+#include "tools/pack.hpp"
 #include "tools/report.hpp"
 
 namespace kvjit {
@@ -25,7 +28,7 @@ namespace fs = std::filesystem;
 
 struct SpecArgs {
   std::vector<std::string> specs, archs;
-  std::string out_dir, role;
+  std::string out_dir, role, operations;
   bool is_ptx = false, is_cubin = false, has_key = false;
   unsigned threads = std::max(1u, std::thread::hardware_concurrency());
 };
@@ -48,6 +51,24 @@ Result<std::vector<ProgramSource>> programs_of(const Cli& cli, const SpecArgs& a
     }
   }
   return programs;
+}
+
+// The kernels that only calls ask for, on the caches of these specs: operations_to_pack, an arch at a time.
+Result<std::vector<Source>> operations_of(const Cli& cli, const SpecArgs& args) {
+  KV_TRY(registry, cli.registry());
+  KV_TRY(specs, cli.specs(args.specs));
+  KV_TRY(operations, read_operations(args.operations));
+  std::map<std::string, std::vector<Spec>> by_arch;
+  for (const Spec& spec : specs) {
+    KV_TRY(archs, cli.archs(spec, args.archs, false));
+    for (const std::string& arch : archs) by_arch[arch].push_back(spec);
+  }
+  std::vector<Source> sources;
+  for (const auto& [arch, those] : by_arch) {
+    KV_TRY(more, operations_to_pack(those, registry, arch, operations));
+    std::move(more.begin(), more.end(), std::back_inserter(sources));
+  }
+  return sources;
 }
 
 Result<void> make_folder(const std::string& dir) {
@@ -93,6 +114,7 @@ Result<int> check(const Cli& cli, const SpecArgs& args) {
 
 Result<int> emit_text(const Cli& cli, const SpecArgs& args) {
   KV_TRY(programs, programs_of(cli, args, false));
+  KV_TRY(operations, operations_of(cli, args));
   std::vector<const Source*> sources;
   std::vector<std::string> roles;
   std::set<std::string> names;  // K and V of one format share their codec kernels
@@ -102,6 +124,9 @@ Result<int> emit_text(const Cli& cli, const SpecArgs& args) {
       if ((args.role.empty() || args.role == to_string(role)) && names.insert(source.name).second)
         sources.push_back(&source);
     }
+  if (args.role.empty())
+    for (const Source& source : operations)
+      if (names.insert(source.name).second) sources.push_back(&source);
   if (sources.empty())
     return fail(Code::usage, fmt::format("--kernel {}: this program has no such kernel", args.role), {},
                 {fmt::format("it has {}", fmt::join(roles, ", "))});
@@ -232,6 +257,8 @@ void add_spec_verbs(CLI::App& app, Cli& cli) {
   CLI::App* emit = verb("emit", "write the CUDA text, one file a kernel", emit_text, false);
   emit->add_option("-o,--output", args->out_dir, "folder to write to")->type_name("DIR");
   emit->add_option("--kernel", args->role, "only this kernel: attend, merge, quantise_k ...")->type_name("ROLE");
+  emit->add_option("--operations", args->operations, "kernels too that only calls ask for: of slots,rope,shift,copy")
+      ->type_name("LIST");
   verb("explain", "what was decided, and why", explain_specs, false)
       ->add_flag("--key", args->has_key, "each kernel's key, where it would come from, and why a miss is a miss");
   CLI::App* compile = verb("build", "compile every kernel with NVRTC", build, true);
