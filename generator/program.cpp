@@ -7,8 +7,8 @@
 
 #include <algorithm>
 
-#include "generator/emit.hpp"
-#include "generator/plan.hpp"
+#include "generator/kernels/decode/plan.hpp"
+#include "generator/kernels/emit.hpp"
 
 namespace kvjit {
 namespace {

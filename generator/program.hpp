@@ -1,9 +1,9 @@
 // plan_program: Problem -> ProgramSource, by planning and emitting each kernel the call needs.
 // SPDX-License-Identifier: MIT
 #pragma once
-#include "generator/problem.hpp"
-#include "generator/registry.hpp"
-#include "generator/result.hpp"
+#include "generator/base/result.hpp"
+#include "generator/catalogue/registry.hpp"
+#include "generator/resolve/problem.hpp"
 #include "generator/source.hpp"
 
 namespace kvjit {

@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "core/args.cuh"
-#include "generator/features.hpp"
-#include "generator/text.hpp"
+#include "generator/base/text.hpp"
+#include "generator/spec/features.hpp"
 
 namespace kvjit {
 

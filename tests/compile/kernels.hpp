@@ -16,7 +16,7 @@
 #include <vector>
 
 #include "generator/program.hpp"
-#include "runtime/compiler.hpp"
+#include "runtime/compile/compiler.hpp"
 #include "tests/support/registry.hpp"
 #include "tests/support/skip.hpp"
 

@@ -1,6 +1,6 @@
 // Kernels that programs make on request, through NVRTC, for the oldest and the newest kind of GPU that has a test machine: nothing spills.
 // SPDX-License-Identifier: MIT
-#include "generator/operations.hpp"
+#include "generator/kernels/operations/operations.hpp"
 
 #include "tests/compile/kernels.hpp"
 

@@ -5,11 +5,11 @@
 #include <cstdlib>
 
 #include "tests/differential/caller.hpp"
-#include "tests/differential/copies.hpp"
+#include "tests/differential/codec/bulk.hpp"
+#include "tests/differential/codec/slots.hpp"
 #include "tests/differential/harness.hpp"
-#include "tests/differential/ropes.hpp"
-#include "tests/differential/slots.hpp"
-#include "tests/differential/tiles.hpp"
+#include "tests/differential/operations/copies.hpp"
+#include "tests/differential/operations/ropes.hpp"
 #include "tests/support/every_format.hpp"
 #include "tests/support/skip.hpp"
 

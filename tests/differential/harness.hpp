@@ -1,6 +1,6 @@
 // What the differential, device and promise tests share: cases, programs of them, caches that the reference
 // codec encoded, and the judgement by the oracle. Include it in one file of a test binary: it brings the code
-// of tools/trial.cpp along, because tests link libraries, not the command.
+// of tools/verify/harness.cpp along, because tests link libraries, not the command.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include <doctest/doctest.h>
@@ -13,15 +13,15 @@
 #include <tuple>
 #include <vector>
 
-#include "generator/codec.hpp"
+#include "generator/formats/reference_codec.hpp"
 #include "generator/program.hpp"
 #include "tests/support/goldens.hpp"
 #include "tests/support/open_context.hpp"
 #include "tests/support/oracle.hpp"
 #include "tests/support/registry.hpp"
 #include "tests/support/rng.hpp"
-#include "tools/measure.hpp"
-#include "tools/trial.hpp"
+#include "tools/verify/harness.hpp"
+#include "tools/verify/measure.hpp"
 
 namespace kvjit::test {
 
@@ -295,7 +295,7 @@ inline void check_ranges(const std::shared_ptr<Context>& context, const Registry
       }
 }
 
-// The write path and its inverse: bytes as the reference codec's, values as its decoder's. tests/differential/codec_test.cpp has the
+// The write path and its inverse: bytes as the reference codec's, values as its decoder's. tests/differential/codec/codec_test.cpp has the
 // axes of formats one by one.
 inline void check_codec_kernels(Judge& judge, const std::string& name) {
   for (const int side : {0, 1}) {

@@ -11,15 +11,15 @@
 #include <cstdlib>
 #include <cstring>
 
-#include "generator/layers.hpp"
-#include "generator/problem.hpp"
-#include "generator/registry.hpp"
-#include "runtime/bundle.hpp"
-#include "runtime/cache_entry.hpp"
-#include "runtime/manifest.hpp"
-#include "runtime/remote.hpp"
-#include "tools/npy.hpp"
-#include "tools/safetensors.hpp"
+#include "generator/catalogue/registry.hpp"
+#include "generator/resolve/problem.hpp"
+#include "generator/spec/layers.hpp"
+#include "runtime/store/bundle.hpp"
+#include "runtime/store/entry.hpp"
+#include "runtime/store/manifest.hpp"
+#include "runtime/store/remote.hpp"
+#include "tools/io/npy.hpp"
+#include "tools/io/safetensors.hpp"
 
 namespace kvjit::test {
 namespace {

@@ -9,10 +9,10 @@
 #include <set>
 #include <sstream>
 
-#include "generator/layers.hpp"
-#include "generator/problem.hpp"
-#include "generator/registry.hpp"
-#include "generator/spec.hpp"
+#include "generator/catalogue/registry.hpp"
+#include "generator/resolve/problem.hpp"
+#include "generator/spec/layers.hpp"
+#include "generator/spec/spec.hpp"
 
 using namespace kvjit;
 namespace fs = std::filesystem;

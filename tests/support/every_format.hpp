@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "generator/registry.hpp"
+#include "generator/catalogue/registry.hpp"
 
 namespace kvjit::test {
 

@@ -11,7 +11,7 @@
 #include <functional>
 #include <map>
 
-#include "runtime/context.hpp"
+#include "runtime/jit/context.hpp"
 #include "tests/support/open_context.hpp"
 #include "tests/support/registry.hpp"
 

@@ -8,7 +8,7 @@
 #include <memory>
 #include <string>
 
-#include "runtime/context.hpp"
+#include "runtime/jit/context.hpp"
 #include "tests/support/registry.hpp"
 
 namespace kvjit::test {

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "generator/plan.hpp"
+#include "generator/kernels/decode/plan.hpp"
 
 namespace kvjit::test {
 

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "runtime/context.hpp"
+#include "runtime/jit/context.hpp"
 
 namespace kvjit::test {
 

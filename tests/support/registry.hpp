@@ -6,8 +6,8 @@
 #include <string>
 #include <utility>
 
-#include "generator/registry.hpp"
-#include "generator/result.hpp"
+#include "generator/base/result.hpp"
+#include "generator/catalogue/registry.hpp"
 
 namespace kvjit::test {
 

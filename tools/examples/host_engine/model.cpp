@@ -6,7 +6,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "tools/safetensors.hpp"
+#include "tools/io/safetensors.hpp"
 
 namespace engine {
 namespace {

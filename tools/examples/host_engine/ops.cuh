@@ -5,7 +5,7 @@
 #if !defined(__CUDACC__)
 #include <cmath>
 
-#include "generator/minifloat.hpp"
+#include "generator/base/minifloat.hpp"
 #endif
 
 namespace engine {

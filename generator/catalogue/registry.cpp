@@ -1,0 +1,207 @@
+// Loading specs and templates into a Registry, and asking it for names.
+// SPDX-License-Identifier: MIT
+#include "generator/catalogue/registry.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <filesystem>
+
+#include "generator/base/schema.hpp"
+
+namespace kvjit {
+namespace {
+
+template <class T>
+std::vector<std::string> keys(const std::map<std::string, T>& map) {
+  std::vector<std::string> names;
+  for (const auto& [name, value] : map) names.push_back(name);
+  return names;
+}
+
+// Name for messages, text. Names of formats and the like are stems of either name, which are equal.
+std::vector<std::pair<std::string, std::string>> in_folder(const FileSet& files, const FileNames& shown_as,
+                                                           const std::string& folder) {
+  std::vector<std::pair<std::string, std::string>> found;
+  for (const auto& [name, text] : files) {
+    if (!name.starts_with(folder)) continue;
+    const auto shown = shown_as.find(name);
+    found.emplace_back(shown == shown_as.end() ? name : shown->second, text);
+  }
+  return found;
+}
+
+tl::unexpected<Error> unknown(const std::string& what, const std::string& name, const Where& where,
+                              const std::vector<std::string>& known) {
+  return fail(Code::bad_input, fmt::format("{} '{}' is not known", what, name), where,
+              schema::suggestions(name, what == "policy" ? "policies" : what + "s", known));
+}
+
+// Only these folders are read; a misspelt one must not be skipped without a word. specs/attention holds
+// examples of specs.
+Result<void> check_folders(const FileSet& files) {
+  const std::vector<std::string> known = {"specs/archs", "specs/attention", "specs/calibrations", "specs/formats",
+                                          "specs/hooks", "specs/policies",  "specs/rotations",    "specs/tuning"};
+  for (const auto& [name, text] : files) {
+    const std::string folder = std::filesystem::path(name).parent_path().generic_string();
+    if (name.starts_with("templates/") || std::find(known.begin(), known.end(), folder) != known.end()) continue;
+    return fail(Code::bad_input, fmt::format("folder '{}' holds nothing that is read", folder), {name},
+                schema::suggestions(folder, "folders", known));
+  }
+  return {};
+}
+
+}  // namespace
+
+Result<Registry> Registry::load(const FileSet& files, const FileNames& shown_as) {
+  KV_CHECK(check_folders(files));
+  Registry registry;
+  const std::string templates = "templates/";
+  for (auto& [file, text] : in_folder(files, shown_as, templates))
+    registry.fragments_[file.substr(templates.size())] = text;
+  for (const auto& [file, text] : in_folder(files, shown_as, "specs/rotations/")) {
+    KV_TRY(spec, parse_rotation(text, file));
+    registry.rotations_[spec.name] = spec;
+  }
+  for (const auto& [file, text] : in_folder(files, shown_as, "specs/calibrations/")) {
+    KV_TRY(calibration, parse_calibration(text, file));
+    registry.calibrations_[calibration.name] = calibration;
+  }
+  for (const auto& [file, text] : in_folder(files, shown_as, "specs/hooks/")) {
+    KV_TRY(hook, parse_hook(text, file));
+    registry.hooks_[hook.name] = hook;
+  }
+  for (const auto& [file, text] : in_folder(files, shown_as, "specs/policies/")) {
+    KV_TRY(policy, parse_policy(text, file));
+    registry.policies_[policy.name] = policy;
+  }
+  // An arch may inherit from one that comes later in the alphabet: pass over those that fail until nothing
+  // moves.
+  for (auto pending = in_folder(files, shown_as, "specs/archs/"); !pending.empty();) {
+    std::vector<std::pair<std::string, std::string>> failed;
+    std::vector<Error> errors;
+    for (const auto& item : pending) {
+      Result<Arch> arch = parse_arch(item.second, item.first, registry);
+      if (arch)
+        registry.archs_[arch->name] = *arch;
+      else
+        failed.push_back(item), errors.push_back(arch.error());
+    }
+    if (failed.size() == pending.size()) return tl::unexpected(errors.front());
+    pending = std::move(failed);
+  }
+  std::map<std::string, std::string> owners;  // name or alias -> file
+  for (const auto& [file, text] : in_folder(files, shown_as, "specs/formats/")) {
+    KV_TRY(format, parse_format(text, file, registry));
+    std::vector<std::string> names = format.aliases;
+    names.push_back(format.name);
+    for (const std::string& name : names) {
+      if (const auto [owner, is_new] = owners.emplace(name, file); !is_new)
+        return fail(Code::bad_input, fmt::format("format name '{}' has two owners", name), {file},
+                    {"the other is " + owner->second});
+      if (name != format.name) registry.aliases_[name] = format.name;
+    }
+    if (format.is_per_head) registry.sources_[format.name] = {file, text};
+    registry.formats_[format.name] = format;
+  }
+  for (const auto& [file, text] : in_folder(files, shown_as, "specs/tuning/")) {
+    KV_TRY(rows, parse_tuning(text, file, registry));
+    registry.tuning_[std::filesystem::path(file).stem().string()] = std::move(rows);
+  }
+  return registry;
+}
+
+Result<const Format*> Registry::format(const std::string& name_or_alias, const Where& where) const {
+  const auto alias = aliases_.find(name_or_alias);
+  const auto found = formats_.find(alias == aliases_.end() ? name_or_alias : alias->second);
+  if (found != formats_.end()) return &found->second;
+  std::vector<std::string> known = keys(formats_);
+  for (const auto& [name, target] : aliases_) known.push_back(name);
+  tl::unexpected<Error> error = unknown("format", name_or_alias, where, known);
+  constexpr std::size_t kMostListed = 24;
+  if (known.size() > kMostListed)
+    error.value().notes.back() = fmt::format("{} formats and {} other names for them: `kvjit formats` lists all",
+                                             formats_.size(), aliases_.size());
+  return error;
+}
+
+Result<Format> Registry::format_for(const std::string& name_or_alias, int head_dim, const Where& where) const {
+  KV_TRY(found, format(name_or_alias, where));
+  const auto source = sources_.find(found->name);
+  Format made = *found;
+  if (source != sources_.end()) {
+    Result<Format> anew = parse_format(source->second.second, source->second.first, *this, head_dim);
+    if (!anew) {
+      // The file is sound (it was loaded); it is this size that it cannot serve.
+      anew.error().message =
+          fmt::format("format '{}' cannot store heads of {}: {}", found->name, head_dim, anew.error().message);
+      anew.error().where = where;
+      return tl::unexpected(anew.error());
+    }
+    made = *std::move(anew);
+  }
+  KV_CHECK(check_head_dim(made, head_dim, where));
+  return made;
+}
+
+std::vector<std::string> Registry::variants(const std::string& name_or_alias) const {
+  std::vector<std::string> names;
+  if (const Result<const Format*> owner = format(name_or_alias, {})) names.push_back((*owner)->name);
+  for (const auto& [name, f] : formats_)
+    if (std::count(f.also.begin(), f.also.end(), name_or_alias)) names.push_back(name);
+  return names;
+}
+
+Result<Rotation> Registry::rotation(const std::string& name, int size, const Where& where) const {
+  if (name == "none") return Rotation{};
+  const auto found = rotations_.find(name);
+  if (found == rotations_.end()) {
+    std::vector<std::string> known = keys(rotations_);
+    known.emplace_back("none");
+    return unknown("rotation", name, where, known);
+  }
+  Result<Rotation> made = make_rotation(found->second, size);
+  if (!made) made.error().where = where;
+  return made;
+}
+
+const Arch* Registry::arch(const std::string& name) const {
+  const auto found = archs_.find(name);
+  return found == archs_.end() ? nullptr : &found->second;
+}
+
+Result<const Arch*> Registry::require_arch(const std::string& name, const Where& where) const {
+  if (const Arch* found = arch(name)) return found;
+  return unknown("arch", name, where, keys(archs_));
+}
+
+Result<const Hook*> Registry::hook(const std::string& name, const Where& where) const {
+  const auto found = hooks_.find(name);
+  if (found != hooks_.end()) return &found->second;
+  return unknown("hook", name, where, keys(hooks_));
+}
+
+Result<const Calibration*> Registry::calibration(const std::string& name, const Where& where) const {
+  const auto found = calibrations_.find(name);
+  if (found != calibrations_.end()) return &found->second;
+  return unknown("calibration", name, where, keys(calibrations_));
+}
+
+Result<const Policy*> Registry::policy(const std::string& name, const Where& where) const {
+  const auto found = policies_.find(name);
+  if (found != policies_.end()) return &found->second;
+  return unknown("policy", name, where, keys(policies_));
+}
+
+const std::vector<TuningRow>& Registry::tuning(const std::string& arch) const {
+  static const std::vector<TuningRow> none;
+  const auto found = tuning_.find(arch);
+  return found == tuning_.end() ? none : found->second;
+}
+
+const std::string* Registry::fragment(const std::string& name) const {
+  const auto found = fragments_.find(name);
+  return found == fragments_.end() ? nullptr : &found->second;
+}
+
+}  // namespace kvjit

@@ -1,0 +1,225 @@
+// emit_format: a stored format as formats/stored.cuh reads it, and how it is encoded as formats/encode.cuh asks for it. Tables,
+// numbers and aliases of what differs from the defaults; nothing here computes.
+// SPDX-License-Identifier: MIT
+#include "generator/emit/writer.hpp"
+
+namespace kvjit::emit {
+namespace {
+
+const char* number_type(Element element) {
+  constexpr const char* kNames[] = {"F16", "Bf16", "F32", "E4m3", "E5m2"};
+  return kNames[int(element)];
+}
+const char* number_type(ScaleType type) {
+  constexpr const char* kNames[] = {"F16", "Bf16", "E4m3", "Ue4m3", "E8m0"};
+  return kNames[int(type)];
+}
+
+// How the bytes of a row lie: each field's place in its block.
+struct Places {
+  bool is_planar = false;
+  int of(const Field& field) const { return is_planar ? field.plane_at : field.at; }
+  std::string code_field(const Field& field) const {
+    if (field.is_nibbles) return fmt::format("NibbleField<{}, {}>", of(field), field.bytes / 12);
+    return fmt::format("CodeField<{}, {}, {}, {}>", of(field), field.bits, field.low, field.split);
+  }
+};
+
+std::string code_fields(const Format& f, const Places& places, FieldKind kind, int section) {
+  std::vector<const Field*> fields;
+  for (const Field& field : f.fields)
+    if (field.kind == kind && (kind != FieldKind::codes || field.section == section)) fields.push_back(&field);
+  return "CodeFields<" + joined(fields, [&](const Field* field) { return places.code_field(*field); }) + ">";
+}
+
+void write_flag(Writer& w, const char* name, bool value) {
+  if (value) w.line("  static constexpr bool {} = true;", name);
+}
+
+// A section of codes: its Data, and an alias of what it is.
+void write_codes(Writer& w, const Format& f, const Places& places, int index, const std::string& type) {
+  const Section& s = f.sections[std::size_t(index)];
+  const bool is_table = s.kind == CodeKind::table;
+  if (is_table) {
+    w.line("KV_TABLE float k{}Values[{}] = {{\n    {}}};", type, s.values.size(), joined(s.values, real));
+    w.line("KV_TABLE float k{}Bounds[{}] = {{\n    {}}};", type, s.bounds.size(), joined(s.bounds, real));
+    if (!s.cell_codes.empty())
+      w.line("KV_TABLE u8 k{}Cells[{}] = {{{}}};", type, s.cell_codes.size(),
+             joined(s.cell_codes, [](int code) { return std::to_string(code); }));
+  }
+  w.line("struct {}Data {{", type);
+  w.line("  static constexpr int kCount = {}, kBits = {};", s.count(f.block), s.bits);
+  w.line("  static constexpr u32 kCodeXor = {:#x};", s.twos_complement ? 1u << (s.bits - 1) : 0u);
+  w.line("  using Fields = {};", code_fields(f, places, FieldKind::codes, index));
+  if (s.kind == CodeKind::plain) {
+    for (const Field& field : f.fields)
+      if (field.kind == FieldKind::codes && field.section == index)
+        w.line("  static constexpr int kAt = {};", places.of(field));
+    w.line("  using Number = {};\n}};", number_type(s.element));
+    w.line("using {} = PlainCodes<{}Data>;\n", type, type);
+    return;
+  }
+  if (is_table) {
+    w.line("  static constexpr int kBounds = {};", s.bounds.size());
+    w.line("  KV_DEVICE static float value(u32 code) {{ return k{}Values[code]; }}", type);
+    w.line("  KV_DEVICE static float bound(int i) {{ return k{}Bounds[i]; }}", type);
+    w.line("  KV_DEVICE static u32 cell_code(int cell) {{ return {}; }}\n}};",
+           s.cell_codes.empty() ? "u32(cell)" : fmt::format("k{}Cells[cell]", type));
+    w.line("using {} = TableCodes<{}Data>;\n", type, type);
+    return;
+  }
+  const bool is_half_up = s.rounding == Rounding::half_up;
+  // Codes rounded to nearest are symmetric about the offset: -128 is not produced.
+  const int least = is_half_up ? 0 : std::max(0, 2 * s.offset - s.max_code);
+  w.line("  static constexpr int kOffset = {}, kLeast = {}, kMost = {};\n}};", s.offset, least, s.max_code);
+  w.line("using {} = UniformCodes<{}Data, {}>;\n", type, type, is_half_up ? "HalfUp" : "HalfAway");
+}
+
+// Constant masks are data; stored ones lie in the block.
+void write_mask(Writer& w, const Format& f, const Places& places, const std::string& type) {
+  w.line("  static constexpr bool kHasOutliers = true;");
+  w.line("  using Outliers = {}Outliers;", type);
+  if (f.stored_mask == 0)
+    return w.line("  KV_DEVICE static u32 mask_word(const u8*, int w) {{ return k{}Mask[w]; }}", type);
+  w.line("  static constexpr bool kHasStoredMask = true;");
+  w.line("  static constexpr int kMaskAt = {};", places.of(*f.field(FieldKind::mask)));
+  w.line(
+      "  KV_DEVICE static u32 mask_word(const u8* scales, int w) {{ return load_bytes<4>(scales + kMaskAt + 4 * w); "
+      "}}");
+}
+
+std::string mask_words(const Format& f, const Section& outliers) {
+  std::vector<std::uint32_t> words(std::size_t(f.block) / 32);
+  for (const int channel : outliers.members) words[std::size_t(channel) / 32] |= 1u << channel % 32;
+  return joined(words, [](std::uint32_t word) { return fmt::format("{:#010x}", word); });
+}
+
+bool has_outliers(const Format& f) { return int(f.sections.size()) > 1 + int(f.has_residual()); }
+
+}  // namespace
+
+void write_format(Writer& w, const Format& f, int head_dim, const std::string& type, bool is_planar,
+                  const Paging& paging) {
+  const Places places{is_planar};
+  w.line("// {}: {} bits a value, {} values in {} bytes", f.name, f.bits_per_value(), f.block, f.block_bytes);
+  write_codes(w, f, places, 0, type + "Codes");
+  if (has_outliers(f)) {
+    write_codes(w, f, places, 1, type + "Outliers");
+    if (f.stored_mask == 0)
+      w.line("KV_CONSTANT u32 k{}Mask[{}] = {{{}}};", type, f.block / 32, mask_words(f, f.sections[1]));
+  }
+  w.line("struct {} : FormatDefaults {{", type);
+  w.line("  static constexpr bool kIsPlanar = {};", flag(is_planar));
+  w.line("  static constexpr int kStored = {}, kBlock = {}, kGroup = {};", f.stored_dim(head_dim), f.block,
+         f.scale.group);
+  w.line("  static constexpr int kCodeStride = {}, kScaleStride = {}, kRowUnit = {};",
+         is_planar ? f.code_bytes : f.block_bytes, is_planar ? f.scale_bytes : f.block_bytes, is_planar ? 4 : 2);
+  write_paging(w, paging);
+  w.line("  using Codes = {}Codes;", type);
+  if (has_outliers(f)) write_mask(w, f, places, type);
+  write_flag(w, "kHasTensorScale", f.scale.rule == ScaleRule::tensor);
+  if (f.has_scale()) {
+    w.line("  static constexpr bool kHasScale = true;");
+    w.line("  static constexpr int kScaleAt = {};", places.of(*f.field(FieldKind::scale)));
+    w.line("  using Number = {};", number_type(f.scale.type));
+  }
+  if (f.has_minimum()) {
+    w.line("  static constexpr bool kHasMinimum = true;");
+    w.line("  static constexpr int kMinimumAt = {};", places.of(*f.field(FieldKind::minimum)));
+  }
+  write_flag(w, "kRenormalises", f.scale.renormalise);
+  if (f.has_residual()) {
+    w.line("  static constexpr bool kHasResidual = true, kIsRelative = {};", flag(f.residual.is_relative));
+    w.line("  static constexpr int kResidualNormAt = {};", places.of(*f.field(FieldKind::residual_norm)));
+    w.line("  static constexpr float kResidualFactor = {};", real(f.residual.factor));
+    w.line("  using ResidualSigns = {};", code_fields(f, places, FieldKind::codes, f.residual_section));
+  }
+  w.line("}};\n");
+}
+
+void write_encoder(Writer& w, const Format& f, const std::string& format, const std::string& type, bool is_planar,
+                   const std::string& prefix) {
+  constexpr const char* kRules[] = {"NoScale", "TensorScale", "Amax", "SignedMax", "Norm", "MinStep"};
+  constexpr const char* kRefinements[] = {"AsFound", "Matched", "LeastSquares", "Weighted"};
+  constexpr const char* kDivisions[] = {"Reciprocal", "Quotient", "Ratio", "Product"};
+  const Scale& s = f.scale;
+  w.line("struct {} : EncoderDefaults {{", type);
+  w.line("  using F = {0};\n  using Rotation = {1}Rotation;\n  using Projection = {1}Projection;", format, prefix);
+  w.line("  static constexpr int kSpan = {};\n  static constexpr float kDivisor = {};", s.span, real(s.divisor));
+  w.line("  using Rule = {};\n  using Divide = {};\n  using Refine = {};", kRules[int(s.rule)],
+         s.rule == ScaleRule::norm ? "UnitVector" : kDivisions[int(s.division)], kRefinements[int(s.refine)]);
+  if (s.least > 0) w.line("  static constexpr float kLeast = {};", real(s.least));
+  write_flag(w, "kByStored", s.by_stored);
+  write_flag(w, "kZeroBytes", f.zero_bytes);
+  write_flag(w, "kRoundsToBf16", f.rounds_to_bf16);
+  if (f.stored_mask > 0) w.line("  static constexpr int kOutliers = {};", f.stored_mask);
+  if (f.field(FieldKind::residual_signs)) {
+    w.line("  static constexpr bool kStoresSigns = true;");
+    w.line("  using Signs = {};", code_fields(f, {is_planar}, FieldKind::residual_signs, 0));
+  }
+  if (f.has_residual()) {
+    const Residual& r = f.residual;
+    w.line("  static constexpr bool kIsOriginal = {}, kIsMean = {};", flag(r.is_original), flag(r.is_mean));
+    w.line("  static constexpr float kResidualUnit = {};", real(r.unit));
+  }
+  w.line("}};\n");
+}
+
+void write_writer_members(Writer& w, const Format& f, const std::string& format, const std::string& encoder,
+                          bool is_planar) {
+  w.line("  using Encoder = {};", encoder);
+  w.line("  KV_DEVICE static void pad([[maybe_unused]] const StoredRow& to) {{");
+  for (const Field& field : f.fields)
+    if (field.kind == FieldKind::pad && !is_planar)
+      w.line("    kv::pad<{}, {}, {}>(to.codes);", format, field.at, field.bytes);
+  w.line("  }}");
+}
+
+// A byte a code, one a sign and one a bit of a mask where there are any, and what straddling codes may read behind them.
+int writer_bytes(const Format& f, int head_dim) {
+  const int arrays = 1 + int(f.has_residual() || f.field(FieldKind::residual_signs)) + int(f.stored_mask > 0);
+  return ((f.stored_dim(head_dim) + 31) / 32 * 32 * arrays + 2 + 15) / 16 * 16;
+}
+
+void domain_fragments(Writer& w, const Format& f) {
+  w.fragment(rotation_fragment(f.rotation));
+  w.fragment(rotation_fragment(f.residual.projection));
+}
+
+void write_domain_struct(Writer& w, const Format& f, int head_dim, bool goes_back, const std::string& prefix) {
+  write_domain(w, f, goes_back, prefix);
+  w.line("struct {}Domain {{\n{}\n}};\n", prefix, domain_members(f, head_dim, prefix));
+}
+
+void write_output_dims(Writer& w, const DecodePlan& plan) {
+  w.line(
+      "  static constexpr int kOutputDim = {}, kOutputStored = {};  // of a row of the output, and before its residual",
+      plan.rotates_output || plan.v.pad_bytes > 0 ? plan.head_dim_v : plan.v.inner_dim,
+      plan.rotates_output ? plan.v.format.stored_dim(plan.head_dim_v) : plan.v.inner_dim);
+}
+
+void write_domain(Writer& w, const Format& f, bool goes_back, const std::string& prefix) {
+  write_rotation(w, f.rotation, prefix + "Rotation", goes_back);
+  write_rotation(w, f.residual.projection, prefix + "Projection", goes_back);
+  if (!f.channels.empty())
+    w.line(
+        "// What each channel is multiplied with before it is coded.\nKV_CONSTANT float k{}Channels[{}] = {{\n    "
+        "{}}};\n",
+        prefix, f.channels.size(), joined(f.channels, real));
+}
+
+std::string domain_members(const Format& f, int head_dim, const std::string& prefix) {
+  return fmt::format(
+      "  static constexpr int kHeadDim = {}, kStored = {};\n"
+      "  static constexpr bool kHasResidual = {}, kIsOriginal = {}, kHasChannels = {};\n"
+      "  using Rotation = {}Rotation;\n  using Projection = {}Projection;\n"
+      "  KV_DEVICE static float channel([[maybe_unused]] int i) {{ return {}; }}",
+      head_dim, f.stored_dim(head_dim), flag(f.has_residual()), flag(f.residual.is_original), flag(!f.channels.empty()),
+      prefix, prefix,
+      f.channels.empty() ? "1.f"
+      : f.stored_dim(head_dim) == head_dim
+          ? fmt::format("k{}Channels[i % {}]", prefix, f.channels.size())
+          : fmt::format("i < {} ? k{}Channels[i % {}] : 1.f", head_dim, prefix, f.channels.size()));
+}
+
+}  // namespace kvjit::emit

@@ -1,0 +1,110 @@
+// Format: what follows from the axes. Files are read in format_file.cpp, inline numbers in format_inline.cpp.
+// SPDX-License-Identifier: MIT
+#include "generator/formats/format.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+namespace kvjit {
+
+int bytes_of(ScaleType type) { return type == ScaleType::f16 || type == ScaleType::bf16 ? 2 : 1; }
+
+void derive(Format& f) {
+  if (f.scale.group == 0) f.scale.group = f.block;
+  if (f.scale.span == 0) f.scale.span = f.scale.group;
+  const int scales = f.block / f.scale.group;
+  f.block_bytes = f.code_bytes = f.scale_bytes = 0;
+  for (Field& field : f.fields) {
+    switch (field.kind) {
+      case FieldKind::codes: {
+        const Section& section = f.sections[std::size_t(field.section)];
+        field.bytes = (section.count(f.block) * field.bits + 7) / 8;
+        break;
+      }
+      case FieldKind::residual_signs:
+        field.bits = 1;
+        [[fallthrough]];
+      case FieldKind::mask:
+        field.bytes = f.block / 8;
+        break;
+      case FieldKind::scale:
+        field.bytes = scales * bytes_of(f.scale.type);
+        break;
+      case FieldKind::minimum:
+      case FieldKind::residual_norm:
+        field.bytes = scales * 2;
+        break;
+      case FieldKind::pad:
+        break;
+    }
+    int* const plane = field.is_code() ? &f.code_bytes : field.kind == FieldKind::pad ? nullptr : &f.scale_bytes;
+    field.at = f.block_bytes;
+    f.block_bytes += field.bytes;
+    if (plane) field.plane_at = *plane, *plane += field.bytes;
+  }
+}
+
+int Format::granule() const {
+  return std::lcm(std::lcm(block, std::max(scale.span, 1)), rotation.is_identity() ? 1 : rotation.size);
+}
+
+int Format::stored_dim(int head_dim) const {
+  const int whole = granule();
+  return is_padded ? (head_dim + whole - 1) / whole * whole : head_dim;
+}
+
+const Field* Format::field(FieldKind kind) const {
+  const auto found = std::find_if(fields.begin(), fields.end(), [&](const Field& f) { return f.kind == kind; });
+  return found == fields.end() ? nullptr : &*found;
+}
+
+std::vector<double> values_by_cell(const Section& section) {
+  if (section.cell_codes.empty()) return section.values;
+  std::vector<double> values;
+  for (const int code : section.cell_codes) values.push_back(section.values[std::size_t(code)]);
+  return values;
+}
+
+std::vector<int> sign_magnitude_codes(std::size_t count) {
+  std::vector<int> codes;
+  for (std::size_t cell = 0; cell < count; ++cell)
+    codes.push_back(int(cell >= count / 2 ? cell - count / 2 : count - 1 - cell));
+  return codes;
+}
+
+double int8_step(const Section& section) {
+  if (section.kind == CodeKind::plain) return 0;
+  if (section.kind == CodeKind::uniform) return section.max_code - section.offset <= 127 && section.offset <= 128;
+  double largest = 0;
+  for (const double v : section.values) largest = std::max(largest, std::fabs(v));
+  const auto fits = [&](double step, double shift) {
+    return std::all_of(section.values.begin(), section.values.end(), [&](double v) {
+      const double n = v / step - shift;
+      return n == std::floor(n) && n >= -128 && n <= 127;
+    });
+  };
+  for (double step = std::exp2(std::ceil(std::log2(largest)) + 1); largest / step <= 128; step /= 2)
+    if (fits(step, 0) || fits(step, 0.5)) return step;
+  return 0;
+}
+
+Result<void> check_head_dim(const Format& f, int head_dim, const Where& where) {
+  if (f.is_padded && head_dim > 0) return {};
+  struct Part {
+    const char* name;
+    int size;
+  };
+  for (const Part& part : {Part{"rotation size", f.rotation.is_identity() ? 1 : f.rotation.size},
+                           Part{"span of one scale", f.scale.span}, Part{"block", f.block}})
+    if (head_dim <= 0 || head_dim % part.size != 0)
+      return fail(
+          Code::bad_input,
+          fmt::format("head_dim {} is not a multiple of {}, the {} of '{}'", head_dim, part.size, part.name, f.name),
+          where, {fmt::format("multiples of {} work: {}, {}, ...", f.granule(), f.granule(), 2 * f.granule())});
+  return {};
+}
+
+}  // namespace kvjit

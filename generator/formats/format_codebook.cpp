@@ -1,0 +1,141 @@
+// [codebook] of a format file: values, their unit, and the bounds between them.
+// SPDX-License-Identifier: MIT
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "generator/base/minifloat.hpp"
+#include "generator/formats/codebook.hpp"
+#include "generator/formats/format_reader.hpp"
+
+namespace kvjit {
+
+namespace {
+
+// Kernels hold tables in float32, so that is what a table is.
+void scale_down(double divisor, std::vector<double>& values) {
+  for (double& v : values) v = float(v / divisor);
+}
+
+std::vector<double> mirrored(const std::vector<double>& positive, bool with_zero) {
+  std::vector<double> all(positive.rbegin(), positive.rend());
+  for (double& v : all) v = -v;
+  if (with_zero) all.push_back(0);
+  all.insert(all.end(), positive.begin(), positive.end());
+  return all;
+}
+
+}  // namespace
+
+void FormatReader::codebook(schema::Table& book, Section& section) {
+  enum class Rule { listed, lloyd_max, lloyd_max_sphere, e2m1 } rule = Rule::listed;
+  book.read("rule", rule,
+            schema::Names<Rule>{
+                {Rule::lloyd_max, "lloyd_max"}, {Rule::lloyd_max_sphere, "lloyd_max_sphere"}, {Rule::e2m1, "e2m1"}});
+  if (rule == Rule::e2m1) {
+    Ties ties = Ties::even;
+    bool has_negative_zero = false;
+    book.read("ties", ties, schema::Names<Ties>{{Ties::even, "even"}, {Ties::zero, "zero"}});
+    book.read("negative_zero", has_negative_zero);
+    if (section.bits != 4) book.complain(book.where("rule"), "E2M1 has codes of 4 bits");
+    MinifloatBook made = e2m1_book(ties, has_negative_zero);
+    section.values = made.values, section.bounds = made.bounds, section.cell_codes = made.cell_codes;
+    return;
+  }
+  Unit unit = Unit::normal;
+  if (rule == Rule::listed) {
+    for (const char* key : {"values", "unit"}) book.require(key);
+    book.read("unit", unit,
+              schema::Names<Unit>{{Unit::listed, "inv_sqrt"},
+                                  {Unit::normal, "normal"},
+                                  {Unit::amax, "amax"},
+                                  {Unit::listed, "scale"},
+                                  {Unit::steps, "steps"}});
+  } else {
+    section.values =
+        rule == Rule::lloyd_max ? lloyd_max_normal(section.bits) : lloyd_max_sphere(section.bits, f_.scale.span);
+    // Under a norm N(0,1) becomes coordinates of a unit vector; under amax the divisor says which number the largest one meets.
+    if (f_.scale.rule != ScaleRule::norm) unit = f_.scale.divisor == 1 ? Unit::amax : Unit::listed;
+  }
+  listed_codebook(book, section, unit);
+  order_codes(book, section);
+}
+
+void FormatReader::listed_codebook(schema::Table& book, Section& section, Unit unit) {
+  bool is_symmetric = false;
+  const std::size_t count = std::size_t(1) << section.bits;
+  if (const schema::Node* values = book.find("values")) {
+    book.read("symmetric", is_symmetric);
+    book.read("values", section.values);
+    if (is_symmetric) section.values = mirrored(section.values, false);
+    if (const std::size_t listed = values->items.size() * (is_symmetric ? 2 : 1); listed != count)
+      book.complain(values->where,
+                    fmt::format("the codebook has {} values, but {}-bit codes need {}", listed, section.bits, count));
+    if (std::adjacent_find(section.values.begin(), section.values.end(), std::greater_equal<>()) !=
+        section.values.end())
+      book.complain(values->where, "the values of a codebook must ascend");
+  }
+  if (unit == Unit::steps) return steps_codebook(book, section);
+  double divisor = 1;
+  if (unit == Unit::normal) divisor = std::sqrt(double(f_.scale.span));
+  if (unit == Unit::amax && !section.values.empty()) divisor = std::max(-section.values.front(), section.values.back());
+  scale_down(divisor, section.values);
+  section.bounds = midpoints(section.values);
+  const schema::Node* bounds = book.find("bounds");
+  if (bounds && bounds->kind == schema::Node::Kind::list) {
+    book.read("bounds", section.bounds);
+    if (is_symmetric) section.bounds = mirrored(section.bounds, true);
+    if (section.bounds.size() != count - 1 || !std::is_sorted(section.bounds.begin(), section.bounds.end()))
+      book.complain(bounds->where, fmt::format("bounds must be {} ascending numbers, or \"midpoints\"; these are {}",
+                                               is_symmetric ? count / 2 - 1 : count - 1, bounds->items.size()));
+    if (unit == Unit::amax) book.complain(bounds->where, "bounds of a codebook in units of amax are midpoints");
+    scale_down(divisor, section.bounds);
+  } else if (bounds && bounds->text != "midpoints") {
+    book.complain(bounds->where, "bounds must be a list of numbers or \"midpoints\"");
+  }
+  scale_down(1, section.bounds);
+}
+
+// Codes whose top bit is the sign, the rest the magnitude's place: code 8 + i of sixteen is the opposite of code i.
+void FormatReader::order_codes(schema::Table& book, Section& section) {
+  enum class Order { ascending, sign_magnitude } order = Order::ascending;
+  book.read("order", order,
+            schema::Names<Order>{{Order::ascending, "ascending"}, {Order::sign_magnitude, "sign_magnitude"}});
+  if (order == Order::ascending) return;
+  const std::vector<double> ascending = section.values;
+  const std::size_t count = ascending.size();
+  for (std::size_t i = 0; i < count; ++i)
+    if (ascending[i] != -ascending[count - 1 - i])
+      return book.complain(book.where("order"),
+                           "codes of sign and magnitude need a codebook that is symmetric about 0");
+  section.cell_codes = sign_magnitude_codes(count);
+  for (std::size_t cell = 0; cell < count; ++cell)
+    section.values[std::size_t(section.cell_codes[cell])] = ascending[cell];
+}
+
+// The entries are listed in steps and stand in the table as 2^-k steps, about 1 for sigma, so that 8-bit integers hold them
+// exactly; the bounds are where the steps fall among coordinates of a unit vector. The scale that is stored restores the size.
+void FormatReader::steps_codebook(schema::Table& book, Section& section) {
+  double steps_per_sigma = 0;
+  book.require("steps_per_sigma");
+  book.read("steps_per_sigma", steps_per_sigma);
+  if (book.find("steps_per_sigma") && steps_per_sigma <= 0)
+    book.complain(book.where("steps_per_sigma"), "steps_per_sigma must be above 0");
+  if (f_.scale.rule != ScaleRule::norm || f_.scale.refine == Refine::none)
+    book.complain(book.where("unit"),
+                  "steps need a scale that is found from the chosen entries: [scale] rule = "
+                  "\"corrected_norm\" or \"least_squares\"");
+  if (steps_per_sigma <= 0) return;
+  const auto is_half_step = [](double v) { return std::fabs(v) <= 127.5 && v * 2 == std::floor(v * 2); };
+  const auto is_whole = [](double v) { return v == std::floor(v); };
+  const auto whole = std::count_if(section.values.begin(), section.values.end(), is_whole);
+  if (!std::all_of(section.values.begin(), section.values.end(), is_half_step) ||
+      (whole != 0 && whole != std::ptrdiff_t(section.values.size())))
+    book.complain(book.where("values"), "steps are all whole or all halves, up to 127.5");
+  section.bounds = midpoints(section.values);
+  scale_down(steps_per_sigma * std::sqrt(double(f_.scale.span)), section.bounds);
+  scale_down(std::exp2(std::ceil(std::log2(steps_per_sigma))), section.values);
+}
+
+}  // namespace kvjit

@@ -1,0 +1,104 @@
+// [[fields]] of a format file: what a stored block holds, in file order.
+// SPDX-License-Identifier: MIT
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "generator/formats/format_reader.hpp"
+
+namespace kvjit {
+
+// Everything but codes and padding: its size follows from the scales.
+void FormatReader::number_field(schema::Table& table, const std::string& name, Field& field) {
+  const std::vector<std::pair<std::string, FieldKind>> kinds = {{"scale", FieldKind::scale},
+                                                                {"minimum", FieldKind::minimum},
+                                                                {"residual_norm", FieldKind::residual_norm},
+                                                                {"residual_signs", FieldKind::residual_signs},
+                                                                {"mask", FieldKind::mask}};
+  std::vector<std::string> known = {"codes", "outliers", "residual", "pad"};
+  bool is_known = false;
+  for (const auto& [text, kind] : kinds) {
+    known.push_back(text);
+    if (name == text) field.kind = kind, is_known = true;
+  }
+  if (table.find("field") && !is_known) table.complain_choice("field", name, known);
+}
+
+void FormatReader::fields(schema::Table& top) {
+  const schema::Node* fields = top.find("fields");
+  if (!fields) return;
+  if (fields->kind != schema::Node::Kind::list) return top.complain(fields->where, "fields must be a list of tables");
+  const int outliers = f_.residual_section == 1 ? 0 : int(f_.sections.size()) - 1 - int(f_.has_residual());
+  for (const schema::Node& node : fields->items) {
+    schema::Table table(&node, "[[fields]]", node.where);
+    Field field;
+    std::string name;
+    table.require("field");
+    table.read("field", name);
+    const auto named = [&](const char* text) { return name == text; };
+    if (named("codes") || (named("outliers") && outliers > 0) || (named("residual") && f_.has_residual())) {
+      field.section = named("codes") ? 0 : named("outliers") ? 1 : f_.residual_section;
+      const Section& section = f_.sections[std::size_t(field.section)];
+      field.bits = section.bits;
+      table.read("low", field.low, {0, section.bits - 1});
+      table.read("bits", field.bits, {1, section.bits - field.low});
+      table.read("split", field.split, {1, 2048});
+      if (field.split && (field.bits != 4 || section.count(f_.block) % (2 * field.split)))
+        table.complain(table.where("split"), "'split' pairs 4-bit codes of two halves of a span");
+      table.read("nibbles", field.is_nibbles);
+      if (field.is_nibbles && (field.bits != 3 || field.split || section.count(f_.block) % 32))
+        table.complain(table.where("nibbles"), "'nibbles' packs groups of 32 whole codes of 3 bits");
+      if (section.count(f_.block) * field.bits % 8)
+        table.complain(node.where,
+                       fmt::format("{} codes of {} bits do not fill whole bytes", section.count(f_.block), field.bits));
+    } else if (named("pad")) {
+      field.kind = FieldKind::pad;
+      table.require("bytes");
+      table.read("bytes", field.bytes, {1, 64});
+    } else {
+      number_field(table, name, field);
+    }
+    if (Result<void> done = table.done(); !done)
+      top.complain(done.error().where, done.error().message, done.error().notes);
+    f_.fields.push_back(field);
+  }
+}
+
+// Each bit of each code once, and every stored number once.
+void FormatReader::check_fields(schema::Table& top) {
+  const Where where = top.where("fields");
+  for (std::size_t s = 0; s < f_.sections.size(); ++s) {
+    unsigned bits = 0;
+    bool is_twice = false;
+    for (const Field& field : f_.fields)
+      if (field.kind == FieldKind::codes && field.section == int(s)) {
+        const unsigned mine = unsigned(((1ull << field.bits) - 1) << field.low);
+        is_twice |= (bits & mine) != 0;
+        bits |= mine;
+      }
+    if (is_twice || bits != unsigned((1ull << f_.sections[s].bits) - 1))
+      top.complain(where, s == 0 ? "fields must hold the codes exactly once"
+                                 : fmt::format("fields must hold the {} exactly once",
+                                               int(s) == f_.residual_section ? "residual" : "outliers"));
+  }
+  struct Need {
+    FieldKind kind;
+    const char* name;
+    bool is_needed;
+  };
+  for (const Need& need :
+       {Need{FieldKind::scale, "scale", f_.has_scale()}, Need{FieldKind::minimum, "minimum", f_.has_minimum()},
+        Need{FieldKind::residual_norm, "residual_norm", f_.has_residual()},
+        Need{FieldKind::mask, "mask", f_.stored_mask > 0}}) {
+    const auto count =
+        std::count_if(f_.fields.begin(), f_.fields.end(), [&](const Field& f) { return f.kind == need.kind; });
+    if (need.is_needed && count != 1)
+      top.complain(where, fmt::format("fields must hold the {} exactly once", need.name));
+    if (!need.is_needed && count != 0)
+      top.complain(where, need.kind == FieldKind::scale
+                              ? "fields hold a scale, but there is no [scale] that says how it is found"
+                              : fmt::format("fields hold a {}, but nothing says how it is found", need.name));
+  }
+}
+
+}  // namespace kvjit

@@ -1,0 +1,219 @@
+// A file of specs/formats, read into the axes of a Format. specs/README.md is the reference of its keys.
+// SPDX-License-Identifier: MIT
+#include <fmt/format.h>
+
+#include <filesystem>
+
+#include "generator/formats/format_reader.hpp"
+
+namespace kvjit {
+
+namespace {
+
+constexpr const char* kHeadDim = "head_dim";  // instead of a number: as many as the head has
+
+}  // namespace
+
+void FormatReader::codes(schema::Table& codes, Section& section) {
+  codes.require("kind");
+  codes.read(
+      "kind", section.kind,
+      schema::Names<CodeKind>{{CodeKind::plain, "plain"}, {CodeKind::uniform, "uniform"}, {CodeKind::table, "table"}});
+  if (section.kind == CodeKind::plain) {
+    codes.require("element");
+    codes.read("element", section.element,
+               schema::Names<Element>{{Element::f16, "f16"},
+                                      {Element::bf16, "bf16"},
+                                      {Element::f32, "f32"},
+                                      {Element::e4m3, "e4m3"},
+                                      {Element::e5m2, "e5m2"}});
+    section.bits = section.element == Element::f32 ? 32 : section.element >= Element::e4m3 ? 8 : 16;
+    return;
+  }
+  codes.require("bits");
+  codes.read("bits", section.bits, schema::kBits);
+  codes.read("twos_complement", section.twos_complement);
+  section.max_code = (1 << section.bits) - 1;
+  if (section.kind == CodeKind::table) return;
+  for (const char* key : {"rounding", "offset"}) codes.require(key);
+  codes.read("rounding", section.rounding,
+             schema::Names<Rounding>{{Rounding::half_up, "half_up"}, {Rounding::half_away, "half_away"}});
+  codes.read("offset", section.offset, {0, section.max_code});
+  codes.read("max_code", section.max_code, {1, section.max_code});
+}
+
+// A number, or the word "head_dim".
+int FormatReader::size(schema::Table& table, const char* key, int otherwise) {
+  const schema::Node* node = table.find(key);
+  int size = otherwise;
+  if (node && node->kind == schema::Node::Kind::text && node->text == kHeadDim) {
+    f_.is_per_head = true;
+    return head_dim_;
+  }
+  table.read(key, size, {1, 4096});
+  return size;
+}
+
+void FormatReader::scale(schema::Table& scale) {
+  enum class Rule { amax, signed_max, min_step, tensor, raw_norm, corrected_norm, least_squares } rule = Rule::amax;
+  Scale& s = f_.scale;
+  scale.require("rule");
+  scale.read("rule", rule,
+             schema::Names<Rule>{{Rule::amax, "amax"},
+                                 {Rule::signed_max, "signed_max"},
+                                 {Rule::min_step, "min_step"},
+                                 {Rule::tensor, "tensor"},
+                                 {Rule::raw_norm, "raw_norm"},
+                                 {Rule::corrected_norm, "corrected_norm"},
+                                 {Rule::least_squares, "least_squares"}});
+  s.rule = rule == Rule::amax         ? ScaleRule::amax
+           : rule == Rule::signed_max ? ScaleRule::signed_max
+           : rule == Rule::min_step   ? ScaleRule::min_step
+           : rule == Rule::tensor     ? ScaleRule::tensor
+                                      : ScaleRule::norm;
+  s.refine = rule == Rule::corrected_norm  ? Refine::matched
+             : rule == Rule::least_squares ? Refine::least_squares
+                                           : Refine::none;
+  if (s.rule != ScaleRule::norm)  // of a norm the rule says it all
+    scale.read(
+        "refine", s.refine,
+        schema::Names<Refine>{
+            {Refine::matched, "matched"}, {Refine::least_squares, "least_squares"}, {Refine::weighted, "weighted"}});
+  scale.read("storage", s.type,
+             schema::Names<ScaleType>{{ScaleType::f16, "f16"},
+                                      {ScaleType::bf16, "bf16"},
+                                      {ScaleType::e4m3, "e4m3"},
+                                      {ScaleType::ue4m3, "ue4m3"},
+                                      {ScaleType::e8m0, "e8m0"}});
+  scale.read("division", s.division,
+             schema::Names<Division>{{Division::reciprocal, "reciprocal"},
+                                     {Division::quotient, "quotient"},
+                                     {Division::ratio, "ratio"},
+                                     {Division::product, "product"}});
+  s.group = size(scale, "group", f_.block);
+  s.span = size(scale, "span", s.group);
+  scale.read("least", s.least);
+  scale.read("by_stored", s.by_stored);
+  scale.read("renormalise", s.renormalise);
+  if (s.rule == ScaleRule::amax || s.rule == ScaleRule::signed_max || s.rule == ScaleRule::min_step) {
+    scale.require("divisor");
+    scale.read("divisor", s.divisor);
+  }
+  check_scale(scale);
+}
+
+void FormatReader::check_scale(schema::Table& scale) {
+  const Scale& s = f_.scale;
+  if (s.divisor == 0) scale.complain(scale.where("divisor"), "divisor must not be 0");
+  if (f_.block % s.group != 0)
+    scale.complain(scale.where("group"),
+                   fmt::format("scale groups of {} do not divide a block of {}", s.group, f_.block));
+  if (s.span % s.group != 0)
+    scale.complain(scale.where("span"), fmt::format("a span of {} is not whole groups of {}", s.span, s.group));
+  if (s.span > f_.block && s.span % f_.block != 0)
+    scale.complain(scale.where("span"), fmt::format("a span of {} is not whole blocks of {}", s.span, f_.block));
+  if (s.rule == ScaleRule::norm && f_.codes().kind != CodeKind::table)
+    scale.complain(scale.where("rule"), "a norm scales the entries of a codebook: [codes] kind must be \"table\"");
+  if (s.rule == ScaleRule::min_step && f_.codes().kind != CodeKind::uniform)
+    scale.complain(scale.where("rule"), "steps from a minimum are integer codes: [codes] kind must be \"uniform\"");
+  if (s.rule == ScaleRule::min_step && s.refine != Refine::none)
+    scale.complain(scale.where("refine"), "steps from a minimum are not refined");
+  if (s.division == Division::product && f_.codes().kind != CodeKind::table)
+    scale.complain(scale.where("division"), "a product is taken with bounds: [codes] kind must be \"table\"");
+  if (s.division != Division::reciprocal && s.rule == ScaleRule::norm)
+    scale.complain(scale.where("division"), "a norm is divided by in double: it has no 'division'");
+  if (s.renormalise && (s.rule != ScaleRule::norm || s.group != f_.block || s.span != f_.block))
+    scale.complain(scale.where("renormalise"), "what is renormalised is a block of one norm");
+  if (f_.zero_bytes && (s.rule != ScaleRule::norm || s.span != f_.block))
+    scale.complain(scale.where(), "zero_bytes is about blocks of one norm");
+}
+
+Result<void> FormatReader::rotation(schema::Table& rotation) {
+  std::string name = "none", round;
+  if (rotation.exists()) rotation.require("name");
+  rotation.read("name", name);
+  const int group = size(rotation, "size", f_.scale.span);
+  if (rotation.find("round")) {
+    rotation.read("round", round);
+    if (round != "bf16") rotation.complain_choice("round", round, {"bf16"});
+    f_.rounds_to_bf16 = true;
+  }
+  if (group % f_.block && f_.block % group)
+    rotation.complain(rotation.where("size"),
+                      fmt::format("rotation size {} and block {} do not divide each other", group, f_.block));
+  KV_CHECK(rotation.done());
+  KV_TRY(made, rotations_.rotation(name, group, rotation.where("name")));
+  f_.rotation = made;
+  if (!made.is_orthogonal)
+    return fail(Code::bad_input, fmt::format("rotation '{}' is not orthogonal, so it cannot be undone", name),
+                rotation.where("name"), {"it projects residuals: [residual] projection"});
+  return {};
+}
+
+void FormatReader::names(schema::Table& top, const std::string& file) {
+  f_.name = std::filesystem::path(file).stem().string();
+  // It becomes part of identifiers and file names.
+  if (f_.name.find_first_not_of("abcdefghijklmnopqrstuvwxyz0123456789_") != std::string::npos || f_.name[0] < 'a')
+    top.complain({file},
+                 fmt::format("the name of a format is made of a-z, 0-9 and _, and begins with a letter; this one "
+                             "is '{}'",
+                             f_.name));
+  top.read("title", f_.title);
+  top.read("source", f_.source);
+  top.read("aliases", f_.aliases);
+  top.read("also", f_.also);
+}
+
+Result<Format> FormatReader::read(std::string_view toml_text, const std::string& file) {
+  KV_TRY(root, schema::parse(toml_text, file));
+  schema::Table top(&root, "a format", {file});
+  names(top, file);
+  for (const char* key : {"title", "block", "fields", "codes"}) top.require(key);
+  f_.block = size(top, "block", 1);
+  top.read("zero_bytes", f_.zero_bytes);
+  std::string padding;
+  top.read("padding", padding);
+  if (top.find("padding") && padding != "zero") top.complain_choice("padding", padding, {"zero"});
+  f_.is_padded = !padding.empty();
+  schema::Table codes_table = top.table("codes"), book = top.table("codebook"), scale_table = top.table("scale");
+  schema::Table rotation_table = top.table("rotation"), accept = top.table("accept");
+  schema::Table outliers_table = top.table("outliers"), residual_table = top.table("residual");
+  top.find("fields");
+  KV_CHECK(top.done());
+  codes(codes_table, f_.sections.emplace_back());
+  KV_CHECK(codes_table.done());
+
+  const CodeKind kind = f_.codes().kind;
+  if (kind != CodeKind::plain)
+    for (const char* key : {"scale", "accept"}) top.require(key);
+  if (kind == CodeKind::table)
+    top.require("codebook");
+  else if (book.exists())
+    top.complain(book.where(), "a codebook belongs to [codes] kind = \"table\"");
+  KV_CHECK(top.done());
+
+  f_.scale.group = f_.scale.span = f_.block;
+  if (scale_table.exists()) scale(scale_table);
+  KV_CHECK(scale_table.done());
+  if (book.exists()) codebook(book, f_.sections[0]);
+  KV_CHECK(book.done());
+  KV_CHECK(rotation(rotation_table));
+  if (outliers_table.exists()) KV_CHECK(outliers(outliers_table));
+  if (residual_table.exists()) KV_CHECK(residual(residual_table));
+  fields(top);
+  KV_CHECK(top.done());  // what is wrong with a field explains what is missing
+  check_fields(top);
+  KV_CHECK(top.done());
+  if (accept.exists()) accept.require("max_relative_mse");
+  accept.read("max_relative_mse", f_.max_relative_mse);
+  KV_CHECK(accept.done());
+  derive(f_);
+  return std::move(f_);
+}
+
+Result<Format> parse_format(std::string_view toml_text, const std::string& file, const RotationLookup& rotations,
+                            int head_dim) {
+  return FormatReader(rotations, head_dim).read(toml_text, file);
+}
+
+}  // namespace kvjit

@@ -1,0 +1,440 @@
+// The reference codec (see codec.hpp). Plain loops over the format's data, nothing fast.
+// SPDX-License-Identifier: MIT
+#include "generator/formats/reference_codec.hpp"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+
+#include "generator/formats/codebook.hpp"
+
+namespace kvjit {
+namespace {
+
+// Below this norm a block is taken for zero (the published quantisers' own limit).
+constexpr double kTinyNorm = 1e-10;
+
+// Part of a code, in the field's own place.
+void put_part(const Field& field, std::uint8_t* block, int k, unsigned code) {
+  for (int bit = 0; bit < field.bits; ++bit) {
+    const int at = field.bit_of(k, bit);
+    block[field.at + at / 8] |= std::uint8_t((code >> (field.low + bit) & 1) << at % 8);
+  }
+}
+
+unsigned get_part(const Field& field, const std::uint8_t* block, int k) {
+  unsigned code = 0;
+  for (int bit = 0; bit < field.bits; ++bit) {
+    const int at = field.bit_of(k, bit);
+    code |= unsigned(block[field.at + at / 8] >> at % 8 & 1) << (field.low + bit);
+  }
+  return code;
+}
+
+// f16 of a double, rounded once: through float, but to odd, so that the second rounding sees every dropped
+// bit.
+std::uint16_t f16_from_double(double x) {
+  float nearest = float(x);
+  if (nearest != x && std::isfinite(nearest) && !(std::bit_cast<std::uint32_t>(nearest) & 1))
+    nearest = std::nextafter(nearest, x > nearest ? INFINITY : -INFINITY);
+  return f16_from_float(nearest);
+}
+
+float get_half(const std::uint8_t* at) { return float_from_f16(std::uint16_t(at[0] | at[1] << 8)); }
+
+unsigned scale_bits(ScaleType type, double d) {
+  switch (type) {
+    case ScaleType::f16:
+      return f16_from_double(d);
+    case ScaleType::bf16:
+      return bf16_from_float(float(d));
+    case ScaleType::e4m3:
+      return e4m3_from_float(float(d));
+    case ScaleType::ue4m3:
+      return ue4m3_from_float(float(d));
+    case ScaleType::e8m0:
+      return e8m0_from_float(float(d));
+  }
+  return 0;
+}
+
+float scale_of_bits(ScaleType type, unsigned bits) {
+  switch (type) {
+    case ScaleType::f16:
+      return float_from_f16(std::uint16_t(bits));
+    case ScaleType::bf16:
+      return float_from_bf16(std::uint16_t(bits));
+    case ScaleType::e4m3:
+      return float_from_e4m3(std::uint8_t(bits));
+    case ScaleType::ue4m3:
+      return float_from_ue4m3(std::uint8_t(bits));
+    case ScaleType::e8m0:
+      return float_from_e8m0(std::uint8_t(bits));
+  }
+  return 0;
+}
+
+unsigned element_bits(Element element, double x) {
+  switch (element) {
+    case Element::f16:
+      return f16_from_double(x);
+    case Element::bf16:
+      return bf16_from_float(float(x));
+    case Element::f32:
+      return std::bit_cast<std::uint32_t>(float(x));
+    case Element::e4m3:
+      return e4m3_from_float(float(x));
+    case Element::e5m2:
+      return e5m2_from_float(float(x));
+  }
+  return 0;
+}
+
+double element_value(Element element, unsigned bits) {
+  switch (element) {
+    case Element::f16:
+      return float_from_f16(std::uint16_t(bits));
+    case Element::bf16:
+      return float_from_bf16(std::uint16_t(bits));
+    case Element::f32:
+      return std::bit_cast<float>(bits);
+    case Element::e4m3:
+      return float_from_e4m3(std::uint8_t(bits));
+    case Element::e5m2:
+      return float_from_e5m2(std::uint8_t(bits));
+  }
+  return 0;
+}
+
+// What a code stands for, in units of the scale.
+double level(const Section& s, unsigned code) {
+  if (s.kind == CodeKind::table) return s.values[code];
+  if (s.kind == CodeKind::uniform) return double(int(code) - s.offset);
+  return element_value(s.element, code);
+}
+
+unsigned code_of_cell(const Section& s, int cell) {
+  return unsigned(s.cell_codes.empty() ? cell : s.cell_codes[std::size_t(cell)]);
+}
+
+// Which section each channel of a block belongs to, and which code of it is the channel's.
+struct Place {
+  int section = 0, k = 0;
+};
+std::vector<Place> places(const Format& f, const std::vector<bool>& is_outlier) {
+  std::vector<Place> all(static_cast<std::size_t>(f.block));
+  if (f.stored_mask > 0) {
+    // A damaged mask may mark too many channels; they share the last code, so that nothing outside the block is read.
+    const int last[2] = {f.block - f.stored_mask - 1, f.stored_mask - 1};
+    int count[2] = {};
+    for (std::size_t i = 0; i < all.size(); ++i) {
+      const int section = int(is_outlier[i]);
+      all[i] = {section, std::min(count[section]++, last[section])};
+    }
+    return all;
+  }
+  for (int s = 0; s < int(f.sections.size()); ++s)
+    for (int k = 0; s != f.residual_section && k < f.sections[std::size_t(s)].count(f.block); ++k)
+      all[std::size_t(f.sections[std::size_t(s)].channel(k))] = {s, k};
+  return all;
+}
+
+// The channels of a block that get the wider codes when each block stores its own mask: the largest, the first of equals.
+std::vector<bool> largest(const double* y, int block, int count) {
+  std::vector<int> order(static_cast<std::size_t>(block));
+  for (int i = 0; i < block; ++i) order[std::size_t(i)] = i;
+  std::stable_sort(order.begin(), order.end(), [&](int a, int b) { return std::fabs(y[a]) > std::fabs(y[b]); });
+  std::vector<bool> mask(order.size(), false);
+  for (int i = 0; i < count; ++i) mask[std::size_t(order[std::size_t(i)])] = true;
+  return mask;
+}
+
+// One span: its codes, and the numbers that are stored for it.
+struct Span {
+  const Place* place = nullptr;  // of each value
+  std::vector<unsigned> codes;
+  std::vector<bool> signs;  // of what the codes missed
+  double stored = 1;        // scale
+  float minimum = 0, residual_norm = 0;
+  bool is_tiny = false;
+};
+
+const Section& section_of(const Format& f, const Span& span, std::size_t i) {
+  return f.sections[std::size_t(span.place[i].section)];
+}
+
+double levels_dot(const Format& f, const Span& span, const double* y) {  // <y, C>
+  double sum = 0;
+  for (std::size_t i = 0; i < span.codes.size(); ++i) sum += y[i] * level(section_of(f, span, i), span.codes[i]);
+  return sum;
+}
+double levels_square(const Format& f, const Span& span) {  // <C, C>
+  double sum = 0;
+  for (std::size_t i = 0; i < span.codes.size(); ++i) {
+    const double c = level(section_of(f, span, i), span.codes[i]);
+    sum += c * c;
+  }
+  return sum;
+}
+
+// The norm rules, in double; y holds the rotated values.
+void encode_norm(const Format& f, const double* y, Span& span) {
+  double squares = 0;
+  for (std::size_t i = 0; i < span.codes.size(); ++i) squares += y[i] * y[i];
+  const double norm = std::sqrt(squares), inverse = norm > kTinyNorm ? 1 / norm : 0;
+  for (std::size_t i = 0; i < span.codes.size(); ++i) {
+    const Section& s = section_of(f, span, i);
+    span.codes[i] = code_of_cell(s, code_of(y[i] * inverse, s.bounds));
+  }
+  const double code_norm = std::sqrt(levels_square(f, span));
+  span.is_tiny = norm <= kTinyNorm;
+  span.stored = norm;
+  if (f.scale.refine == Refine::matched && code_norm > kTinyNorm) span.stored = norm / code_norm;
+  if (f.scale.refine == Refine::least_squares && code_norm > kTinyNorm)
+    span.stored = levels_dot(f, span, y) / (code_norm * code_norm);
+}
+
+// ggml's scale of iq4_nl: its float32 operations in their order (quantize_row_iq4_nl_impl).
+float weighted_scale(const Section& s, const float* y, const std::vector<unsigned>& codes) {
+  float xc = 0, cc = 0;
+  for (std::size_t i = 0; i < codes.size(); ++i) {
+    const float w = y[i] * y[i], c = float(level(s, codes[i]));
+    xc += w * c * y[i];
+    cc += w * c * c;
+  }
+  return cc == 0 ? 0 : xc / cc;  // NaN stays NaN
+}
+
+// All other rules, in ggml's float32 operations and their order (ggml-quants.c: quantize_row_*_ref), because there the last
+// bit decides the byte.
+void encode_amax(const Format& f, const double* exact, float tensor_scale, Span& span) {
+  const Scale& rule = f.scale;
+  const std::vector<float> y(exact, exact + span.codes.size());
+  float amax = 0, signed_max = 0, low = y[0], high = y[0];
+  for (const float v : y) {
+    if (amax < std::fabs(v)) amax = std::fabs(v), signed_max = v;
+    low = std::min(low, v), high = std::max(high, v);
+  }
+  const float divisor = float(rule.divisor);
+  float d = 1;
+  if (rule.rule == ScaleRule::tensor) d = tensor_scale;
+  if (rule.rule == ScaleRule::amax) d = amax / divisor;
+  if (rule.rule == ScaleRule::signed_max) d = signed_max / divisor;
+  if (rule.rule == ScaleRule::min_step) d = (high - low) / divisor, span.minimum = low;
+  d = std::max(d, rule.least > 0 ? float(rule.least) : d);
+  if (rule.by_stored) d = scale_of_bits(rule.type, scale_bits(rule.type, d));
+  const float inverse = rule.division == Division::ratio ? (amax > 1e-12f ? divisor / amax : 1.0f)
+                        : d != 0                         ? 1.0f / d
+                                                         : 0.0f;
+  for (std::size_t i = 0; i < y.size(); ++i) {
+    const Section& s = section_of(f, span, i);
+    const float x = y[i] - span.minimum;
+    const float v = rule.division == Division::quotient ? (d != 0 ? x / d : 0.0f) : x * inverse;
+    if (s.kind == CodeKind::plain) {
+      span.codes[i] = element_bits(s.element, rule.rule == ScaleRule::none ? exact[i] : v);
+    } else if (s.kind == CodeKind::table) {
+      int cell = 0;
+      if (rule.division == Division::product)
+        while (cell < int(s.bounds.size()) && float(s.bounds[std::size_t(cell)]) * d <= x && d != 0) ++cell;
+      else
+        cell = code_of(v, s.bounds);
+      if (rule.division == Division::product && d == 0) cell = code_of(0, s.bounds);
+      span.codes[i] = code_of_cell(s, cell);
+    } else {
+      const int low_code = s.rounding == Rounding::half_away ? std::max(0, 2 * s.offset - s.max_code) : 0;
+      const float code =
+          s.rounding == Rounding::half_up ? std::trunc(v + (float(s.offset) + 0.5f)) : std::round(v) + float(s.offset);
+      span.codes[i] = !(code > float(low_code)) ? unsigned(low_code) : unsigned(std::min(code, float(s.max_code)));
+    }
+  }
+  span.stored = d;
+  if (rule.refine == Refine::none) return;
+  const double code_norm = std::sqrt(levels_square(f, span));
+  double squares = 0;
+  for (const float v : y) squares += double(v) * v;
+  if (rule.refine == Refine::weighted)
+    span.stored = weighted_scale(f.codes(), y.data(), span.codes);
+  else if (code_norm > kTinyNorm)
+    span.stored = rule.refine == Refine::matched ? std::sqrt(squares) / code_norm
+                                                 : levels_dot(f, span, exact) / (code_norm * code_norm);
+}
+
+// The signs of what the codes missed of the unit vector. x and y: the span before and after the rotation.
+void encode_residual(const Format& f, const double* x, const double* y, Span& span) {
+  const Residual& rule = f.residual;
+  const int n = int(span.codes.size());
+  double norm = 0;
+  for (int i = 0; i < n; ++i) norm += y[i] * y[i];
+  norm = std::sqrt(norm);
+  const double inverse = norm > kTinyNorm ? 1 / norm : 0;
+  std::vector<double> r(span.codes.size());
+  for (std::size_t i = 0; i < r.size(); ++i) r[i] = -level(section_of(f, span, i), span.codes[i]);
+  if (rule.is_original) rotate_inverse(f.rotation, r.data(), n);
+  double squares = 0, sum = 0;
+  for (std::size_t i = 0; i < r.size(); ++i) {
+    r[i] += (rule.is_original ? x[i] : y[i]) * inverse;
+    squares += r[i] * r[i], sum += std::fabs(r[i]);
+  }
+  span.residual_norm = float((rule.is_mean ? sum / n : std::sqrt(squares)) * rule.unit * (rule.is_relative ? 1 : norm));
+  rotate_forward(rule.projection, r.data(), n);
+  for (const double v : r) span.signs.push_back(v >= 0);
+}
+
+// A row's spans, packed block by block.
+struct Row {
+  std::vector<Place> place;
+  std::vector<unsigned> codes;
+  std::vector<bool> signs;
+  std::vector<Span> spans;
+};
+
+void put_block(const Format& f, const Row& row, std::size_t first, std::uint8_t* block) {
+  const auto span_of = [&](int i) -> const Span& {
+    return row.spans[(first + std::size_t(i)) / std::size_t(f.scale.span)];
+  };
+  if (f.zero_bytes && span_of(0).is_tiny) return;
+  for (const Field& field : f.fields) {
+    std::uint8_t* const at = block + field.at;
+    switch (field.kind) {
+      case FieldKind::codes:
+        for (int i = 0; i < f.block; ++i) {
+          const Place place = row.place[first + std::size_t(i)];
+          const Section& s = f.sections[std::size_t(field.section)];
+          if (field.section == f.residual_section)
+            put_part(field, block, i, row.signs[first + std::size_t(i)]);
+          else if (place.section == field.section)
+            put_part(field, block, place.k,
+                     row.codes[first + std::size_t(i)] ^ (s.twos_complement ? 1u << (s.bits - 1) : 0u));
+        }
+        break;
+      case FieldKind::residual_signs:
+        for (int i = 0; i < f.block; ++i) put_part(field, block, i, row.signs[first + std::size_t(i)]);
+        break;
+      case FieldKind::mask:
+        for (int i = 0; i < f.block; ++i)
+          at[i / 8] |= std::uint8_t(int(row.place[first + std::size_t(i)].section == 1) << i % 8);
+        break;
+      case FieldKind::scale:
+      case FieldKind::minimum:
+      case FieldKind::residual_norm:
+        for (int g = 0; g < f.block / f.scale.group; ++g) {
+          const Span& span = span_of(g * f.scale.group);
+          const int bytes = field.kind == FieldKind::scale ? bytes_of(f.scale.type) : 2;
+          const unsigned bits = field.kind == FieldKind::scale     ? scale_bits(f.scale.type, span.stored)
+                                : field.kind == FieldKind::minimum ? f16_from_float(span.minimum)
+                                                                   : f16_from_float(span.residual_norm);
+          for (int b = 0; b < bytes; ++b) at[g * bytes + b] = std::uint8_t(bits >> 8 * b);
+        }
+        break;
+      case FieldKind::pad:
+        break;
+    }
+  }
+}
+
+}  // namespace
+
+std::vector<std::uint8_t> encode_row(const Format& f, std::span<const float> given, float tensor_scale) {
+  const auto n = std::size_t(f.stored_dim(int(given.size()))), block = std::size_t(f.block),
+             length = std::size_t(f.scale.span);
+  std::vector<double> x(given.begin(), given.end());
+  for (std::size_t i = 0; i < x.size() && !f.channels.empty(); ++i) x[i] *= f.channels[i % f.channels.size()];
+  x.resize(n, 0);
+  std::vector<double> y = x;
+  rotate_forward(f.rotation, y.data(), int(n));
+  if (f.rounds_to_bf16)
+    for (double& v : y) v = float_from_bf16(bf16_from_float(float(v)));
+
+  Row row;
+  for (std::size_t first = 0; first < n; first += block) {
+    const auto mask = f.stored_mask > 0 ? largest(y.data() + first, f.block, f.stored_mask) : std::vector<bool>();
+    const std::vector<Place> mine = places(f, mask);
+    row.place.insert(row.place.end(), mine.begin(), mine.end());
+  }
+  for (std::size_t first = 0; first < n; first += length) {
+    Span span{row.place.data() + first, std::vector<unsigned>(length), {}};
+    if (f.scale.rule == ScaleRule::norm)
+      encode_norm(f, y.data() + first, span);
+    else
+      encode_amax(f, y.data() + first, tensor_scale, span);
+    if (f.has_residual()) encode_residual(f, x.data() + first, y.data() + first, span);
+    if (f.field(FieldKind::residual_signs))
+      for (std::size_t i = 0; i < length; ++i)
+        span.signs.push_back(
+            float(y[first + i]) - float(span.stored) * float(level(section_of(f, span, i), span.codes[i])) >= 0);
+    row.codes.insert(row.codes.end(), span.codes.begin(), span.codes.end());
+    row.signs.insert(row.signs.end(), span.signs.begin(), span.signs.end());
+    row.spans.push_back(std::move(span));
+  }
+  std::vector<std::uint8_t> bytes(std::size_t(f.row_bytes((long long)n)));
+  for (std::size_t b = 0; b < n / block; ++b)
+    put_block(f, row, b * block, bytes.data() + b * std::size_t(f.block_bytes));
+  return bytes;
+}
+
+namespace {
+
+unsigned code_at(const Format& f, const std::uint8_t* block, int section, int k) {
+  const Section& s = f.sections[std::size_t(section)];
+  unsigned code = 0;
+  for (const Field& field : f.fields)
+    if (field.kind == FieldKind::codes && field.section == section) code |= get_part(field, block, k);
+  return s.twos_complement ? code ^ 1u << (s.bits - 1) : code;
+}
+
+// The values of one block in the rotated domain, and what a residual adds (before its projection is undone).
+void get_block(const Format& f, const std::uint8_t* block, float tensor_scale, std::vector<double>& values,
+               std::vector<double>& extra) {
+  std::vector<bool> mask;
+  if (const Field* field = f.field(FieldKind::mask))
+    for (int i = 0; i < f.block; ++i) mask.push_back(block[field->at + i / 8] >> i % 8 & 1);
+  const std::vector<Place> place = places(f, mask);
+  std::vector<double> levels;
+  double squares = 0;
+  for (int i = 0; i < f.block; ++i) {
+    const Place p = place[std::size_t(i)];
+    levels.push_back(level(f.sections[std::size_t(p.section)], code_at(f, block, p.section, p.k)));
+    squares += levels.back() * levels.back();
+  }
+  for (int i = 0; i < f.block; ++i) {
+    const int g = i / f.scale.group;
+    double d = f.scale.rule == ScaleRule::tensor ? tensor_scale : 1, minimum = 0;
+    if (const Field* field = f.field(FieldKind::scale)) {
+      unsigned bits = 0;
+      for (int b = 0; b < bytes_of(f.scale.type); ++b)
+        bits |= unsigned(block[field->at + g * bytes_of(f.scale.type) + b]) << 8 * b;
+      d = scale_of_bits(f.scale.type, bits);
+    }
+    if (f.scale.renormalise && squares > 0) d /= std::sqrt(squares);
+    if (const Field* field = f.field(FieldKind::minimum)) minimum = get_half(block + field->at + 2 * g);
+    values.push_back(levels[std::size_t(i)] * d + minimum);
+    if (!f.has_residual()) continue;
+    const double norm = get_half(block + f.field(FieldKind::residual_norm)->at + 2 * g) * f.residual.factor;
+    extra.push_back(norm * (f.residual.is_relative ? d : 1) * (code_at(f, block, f.residual_section, i) ? 1 : -1));
+  }
+}
+
+}  // namespace
+
+std::vector<double> decode_row(const Format& f, std::span<const std::uint8_t> bytes, int head_dim, bool rotated,
+                               float tensor_scale) {
+  const int n = f.stored_dim(head_dim);
+  std::vector<double> values, extra;
+  for (int first = 0; first < n; first += f.block)
+    get_block(f, bytes.data() + f.row_bytes(first), tensor_scale, values, extra);
+  const auto add = [&] {
+    for (std::size_t i = 0; i < extra.size(); ++i) values[i] += extra[i];
+    extra.clear();
+  };
+  rotate_inverse(f.residual.projection, extra.data(), int(extra.size()));
+  if (f.residual.is_original && rotated) rotate_forward(f.rotation, extra.data(), int(extra.size()));
+  if (!f.residual.is_original || rotated) add();
+  if (rotated) return values;
+  rotate_inverse(f.rotation, values.data(), n);
+  add();
+  values.resize(std::size_t(head_dim));
+  for (std::size_t i = 0; i < values.size() && !f.channels.empty(); ++i) values[i] /= f.channels[i % f.channels.size()];
+  return values;
+}
+
+}  // namespace kvjit

@@ -1,0 +1,65 @@
+// plan_tile_places: where kernels over tiles find the codes and scales of a format, and how codes are packed there.
+// SPDX-License-Identifier: MIT
+#include <algorithm>
+#include <numeric>
+
+#include "generator/kernels/decode/plan.hpp"
+
+namespace kvjit {
+namespace {
+
+constexpr int kLaneValues = kTileGroup / 4;  // four lanes share a group
+
+// A field's part of each code, and the place of its bytes.
+bool is_part(const Field& field, int low, int bits) { return field.low == low && field.bits == bits && !field.split; }
+
+std::optional<TilePacking> packing_of(const std::vector<const Field*>& fields, int bits) {
+  if (fields.size() == 1 && fields[0]->is_nibbles) return TilePacking::nibbles;
+  if (fields.size() == 1 && is_part(*fields[0], 0, bits)) return TilePacking::stream;
+  if (fields.size() == 2 && bits == 3 && is_part(*fields[0], 0, 2) && is_part(*fields[1], 2, 1))
+    return TilePacking::split;
+  return std::nullopt;
+}
+
+}  // namespace
+
+int TilePlaces::table_bytes(int bits) const { return 256 << 2 * (packing == TilePacking::stream ? bits : 4); }
+
+const char* plan_tile_places(const Format& f, bool is_planar, TilePlaces& places) {
+  if (f.block != kTileGroup && f.block != kLaneValues) return "blocks of 128 or 32";
+  std::vector<const Field*> codes;
+  for (const Field& field : f.fields) {
+    if (field.kind == FieldKind::codes) codes.push_back(&field);
+    if (field.kind != FieldKind::pad || is_planar) continue;
+    if (places.pad_bytes > 0 || field.bytes > 4) return "padding of up to 4 bytes";
+    places.pad_at = field.at, places.pad_bytes = field.bytes;
+  }
+  const auto place = [&](const Field& field) { return is_planar ? field.plane_at : field.at; };
+  const int bits = f.codes().bits, blocks = kTileGroup / f.block;
+  const auto packing = packing_of(codes, bits);
+  const bool is_by_lanes = blocks > 1;
+  if (!packing || (is_by_lanes && *packing == TilePacking::nibbles))
+    return "codes in one piece, or low pairs and top bits";
+  const int code_stride = is_planar ? f.code_bytes : f.block_bytes,
+            scale_stride = is_planar ? f.scale_bytes : f.block_bytes;
+  places.packing = *packing;
+  places.codes_at = place(*codes[0]), places.scale_at = place(*f.field(FieldKind::scale));
+  places.code_stride = blocks * code_stride, places.scale_stride = blocks * scale_stride;
+  places.lane_scale_stride = is_by_lanes ? scale_stride : 0;
+  // A lane's bits of a field follow each other, but nibbles: those stand word by word.
+  const auto lane_stride = [&](const Field& field) {
+    return is_by_lanes ? code_stride : field.is_nibbles ? 4 : kLaneValues * field.bits / 8;
+  };
+  places.lane_stride = lane_stride(*codes[0]);
+  if (*packing == TilePacking::split) {
+    places.high_at = place(*codes[1]) - places.codes_at;
+    places.high_stride = lane_stride(*codes[1]) - places.lane_stride;
+  }
+  for (const int at : {places.code_stride, places.codes_at, places.lane_stride, places.high_at, places.high_stride})
+    places.unit = std::gcd(places.unit, at);
+  if (!is_planar) places.unit = std::min(places.unit, 2);  // rows may begin at any even address
+  const bool is_even = places.scale_at % 2 == 0 && places.scale_stride % 2 == 0 && places.lane_scale_stride % 2 == 0;
+  return places.unit < 2 || !is_even ? "codes and scales at even addresses" : nullptr;
+}
+
+}  // namespace kvjit

@@ -1,0 +1,244 @@
+// plan_tiles: whether, and by which kernels, many rows at once are quantised and dequantised: on the tensor cores (templates/kernels/
+// quantise_matrix.cuh, quantise_tiles.cuh, quantise_dense.cuh and their inverses), or by blocks (quantise_blocks.cuh).
+// SPDX-License-Identifier: MIT
+#include "generator/kernels/decode/plan.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "generator/base/halves.hpp"
+#include "generator/base/minifloat.hpp"
+
+namespace kvjit {
+namespace {
+
+bool is_mirrored(const Section& s) {
+  const std::vector<double> values = values_by_cell(s);
+  const std::size_t bounds = s.bounds.size();
+  for (std::size_t i = 0; i < values.size(); ++i)
+    if (values[i] != -values[values.size() - 1 - i]) return false;
+  for (std::size_t i = 0; i < bounds; ++i)
+    if (s.bounds[i] != -s.bounds[bounds - 1 - i]) return false;
+  return true;
+}
+
+// What tiles ask of a format and it does not have; null if it has it all.
+const char* missing(const Format& f, int head_dim) {
+  const Section& s = f.codes();
+  if (f.sections.size() != 1 || f.field(FieldKind::residual_signs)) return "one section of codes, no signs";
+  if (!f.channels.empty() || f.rounds_to_bf16) return "rows as they are: no channel factors or roundings";
+  if (s.kind != CodeKind::table || s.bits > 4) return "a codebook of up to 4 bits";
+  if (f.rotation.size != kTileGroup || !f.rotation.is_orthogonal || head_dim % kTileGroup != 0)
+    return "whole rotations of 128";
+  if (f.scale.span != kTileGroup || f.scale.group != f.block || f.scale.rule != ScaleRule::norm ||
+      f.scale.type != ScaleType::f16 || (f.scale.refine != Refine::none && f.scale.refine != Refine::matched) ||
+      f.scale.least > 0 || f.scale.by_stored)
+    return "an f16 norm of 128 values";
+  if (!s.cell_codes.empty() && (f.zero_bytes || s.cell_codes != sign_magnitude_codes(s.values.size())))
+    return "codes that ascend, or are sign and magnitude";
+  return is_mirrored(s) ? nullptr : "a symmetric codebook";
+}
+
+// What a lane that takes whole blocks asks of a format, likewise; plain numbers are taken 16 at a time.
+constexpr int kMostLaneValues = 32;
+int lane_values(const Format& f) { return f.block == 1 ? 16 : f.block; }
+const char* missing_for_blocks(const Format& f, int head_dim, bool is_planar) {
+  const bool has_spans = f.scale.rule != ScaleRule::none && f.scale.rule != ScaleRule::tensor;
+  if (!is_planar) return "layout = \"planar\"";
+  if (f.sections.size() != 1 || f.field(FieldKind::mask)) return "one section of codes";
+  if (!f.channels.empty() || f.rounds_to_bf16 || f.is_padded || f.zero_bytes || f.scale.renormalise)
+    return "rows as they are: no channel factors or padding";
+  if (lane_values(f) > kMostLaneValues || lane_values(f) % 8 != 0 || head_dim % lane_values(f) != 0 ||
+      (has_spans && lane_values(f) % f.scale.span != 0))
+    return "whole blocks and spans of at most 32 values";
+  return nullptr;
+}
+
+// Words of 128 buckets in integer steps, so many to a standard deviation; a bucket is 2^16 of them, and 0 begins bucket 64. Nothing if
+// a bucket holds two bounds.
+std::vector<std::uint32_t> buckets_of(const Section& s, double steps) {
+  const double step = steps * std::sqrt(double(kTileGroup));
+  constexpr std::int64_t kBucket = 1 << 16;
+  constexpr std::uint32_t kZeroBits = 0x4B400000;  // of the float 1.5 * 2^23, which the kernel adds
+  std::vector<std::uint32_t> words;
+  std::size_t below = 0;  // bounds below the bucket
+  for (int i = 0; i < 128; ++i) {
+    const std::int64_t low = (i - 64) * kBucket;
+    while (below < s.bounds.size() && std::ceil(s.bounds[below] * step - 0.5) <= double(low)) ++below;
+    std::uint32_t word = std::uint32_t(below) << 16;
+    if (below < s.bounds.size()) {
+      const auto bound = std::int64_t(std::ceil(s.bounds[below] * step - 0.5));
+      if (bound < low + kBucket) word += std::uint32_t(kBucket - (bound - low));  // carries from the bound on
+      if (below + 1 < s.bounds.size() && std::ceil(s.bounds[below + 1] * step - 0.5) < double(low + kBucket)) return {};
+    }
+    words.push_back(word - (kZeroBits + std::uint32_t(low)));
+  }
+  return words;
+}
+
+// How often codes are taken: the share of N(0, 1) in each cell.
+std::vector<double> shares_of_codes(const Section& s) {
+  const auto below = [](double bound) { return std::erfc(-bound * std::sqrt(kTileGroup / 2.0)) / 2; };
+  std::vector<double> shares(s.values.size());
+  double before = 0;
+  for (std::size_t cell = 0; cell < shares.size(); ++cell) {
+    const double to = cell < s.bounds.size() ? below(s.bounds[cell]) : 1;
+    shares[s.cell_codes.empty() ? cell : std::size_t(s.cell_codes[cell])] = to - before;
+    before = to;
+  }
+  return shares;
+}
+
+// Entries of the codebook as halves: as they are if halves hold them.
+void plan_entries(const Section& s, TilePlan& plan) {
+  HalfTable table{1, {}};
+  for (const double v : s.values) table.halves.push_back(f16_from_float(float(v)));
+  const std::vector<double> shares = shares_of_codes(s);
+  if (relative_rounding(s.values, table) > 0) table = halves_of(s.values, shares);
+  plan.unit = table.unit;
+  plan.code_rounding = relative_rounding(s.values, table, shares);
+}
+
+// Of the matrix as kernels hold it.
+double rounding_of(const Rotation& rotation) {
+  HalfTable table{1 / kDenseLength, {}};
+  const std::vector<double>& matrix = rotation.matrix.numbers();
+  for (const double v : matrix) table.halves.push_back(f16_from_float(float(v * kDenseLength)));
+  return relative_rounding(matrix, table);
+}
+
+// What a type leaves of a number at most, relative to it.
+double half_step(Element type) { return std::exp2(type == Element::f16 ? -11 : type == Element::bf16 ? -8 : -24); }
+
+}  // namespace
+
+std::optional<TilePlan> plan_tiles(const Format& f, int head_dim, bool is_planar, const Arch& arch,
+                                   Decision& decision) {
+  decision = {"write path", "a row a warp", "", {}};
+  const auto refuse = [&](const std::string& why) {
+    decision.why = f.name + " is written by the kernels for any row";
+    decision.rejected.push_back("many rows at once: " + why);
+    return std::nullopt;
+  };
+  // A lane rotates what it holds; larger groups are for tiles.
+  const bool is_in_lane = f.rotation.kind == RotationKind::wht && f.rotation.size <= kMostLaneValues &&
+                          lane_values(f) % f.rotation.size == 0;
+  if (f.rotation.kind == RotationKind::none || is_in_lane) {
+    if (const char* what = missing_for_blocks(f, head_dim, is_planar))
+      return refuse(fmt::format("a lane needs {}", what));
+    decision.choice = fmt::format("{} values a lane", lane_values(f));
+    decision.why = "nothing crosses lanes; rows of f16, bf16 and f32";
+    TilePlan plan;
+    plan.family = TileFamily::blocks;
+    plan.lane_values = lane_values(f);
+    return plan;
+  }
+  if (const char* what = missing(f, head_dim)) return refuse(fmt::format("tiles need {}", what));
+  const Section& s = f.codes();
+  TilePlan plan;
+  if (const char* what = plan_tile_places(f, is_planar, plan.places)) return refuse(fmt::format("tiles need {}", what));
+  plan.is_dense = f.rotation.kind != RotationKind::wht;
+  // 64 buckets of a fifth still hold the largest value of 128, which is sqrt(128) = 11.3 standard deviations.
+  for (const double bucket : {1 / 4.0, 1 / 5.0})
+    if (plan.buckets.empty()) plan.steps = 0x1p16 / bucket, plan.buckets = buckets_of(s, plan.steps);
+  if (plan.buckets.empty()) return refuse("bounds a fifth of a standard deviation apart");
+  plan_entries(s, plan);
+  if (plan.is_dense) plan.matrix_rounding = rounding_of(f.rotation);
+
+  const auto is_possible = [&] { return plan_tile_kernel(plan, f, {true, Element::f16}, arch).has_value(); };
+  if (arch.has("wgmma")) {
+    plan.family = TileFamily::matrix;
+    if (is_possible()) {
+      decision.choice = "64 rows a warpgroup (wgmma)";
+      const auto products = [&](Element type) {
+        const auto kernel = plan_tile_kernel(plan, f, {false, type}, arch);
+        return kernel ? kernel->products() : 0;
+      };
+      decision.why = fmt::format("{} as {} of halves; rows of f16, bf16 and f32, back by {}, {} and {} products",
+                                 f.rotation.name, plan.is_dense ? "two matrices" : "a matrix", products(Element::f16),
+                                 products(Element::bf16), products(Element::f32));
+      return plan;
+    }
+  }
+  plan.family = plan.is_dense ? TileFamily::dense : TileFamily::hadamard;
+  decision.rejected.push_back("64 rows a warpgroup: needs wgmma, which " + arch.name + " does not have");
+  if (!is_possible()) return refuse(fmt::format("tables take more shared memory than {} has", arch.name));
+  decision.choice = plan.is_dense ? "32 rows a warp (mma)" : "16 rows a warp (mma)";
+  decision.why = plan.is_dense ? "quantise of f16" : "quantise of f16, dequantise to f16, bf16 and f32";
+  return plan;
+}
+
+// A rest of an eighth of half a step adds about a tenth to what rounding to the type leaves, in sum of squares.
+int half_parts(double rounding, Element type) {
+  constexpr double kShare = 1 / 8.0;
+  return rounding <= kShare * half_step(type) ? 1 : 2;
+}
+
+// Rests as E4M3, times codes as E4M3, are off by 2^-4 of themselves at most each.
+int rest_bits(double rounding, Element type) {
+  if (half_parts(rounding, type) == 1) return 0;
+  return half_parts(rounding / 8, type) == 1 ? 8 : 16;
+}
+
+std::optional<TileKernel> plan_tile_kernel(const TilePlan& plan, const Format& f, const TileCall& call,
+                                           const Arch& arch) {
+  if (plan.family == TileFamily::blocks) {
+    TileKernel kernel;
+    kernel.name = call.is_quantise ? "quantise_blocks" : "dequantise_blocks";
+    kernel.warps = 4, kernel.warp_tiles = 0;
+    if (!call.is_quantise)  // results pass through shared memory
+      kernel.shared_bytes = kernel.warps * 32 * plan.lane_values * (call.type == Element::f32 ? 4 : 2);
+    return kernel;
+  }
+  // Only transforms by warps weigh codes where each lane has a scale.
+  if (!call.is_quantise && plan.is_dense && plan.places.lane_scale_stride > 0) return std::nullopt;
+  TileKernel kernel;
+  // Rows are rotated as exactly as float32 sums are, whatever their type; results only as exactly as theirs holds.
+  const Element precision = call.is_quantise ? Element::f32 : call.type;
+  kernel.code_parts = half_parts(plan.code_rounding, precision);
+  kernel.rest_bits = rest_bits(plan.matrix_rounding, precision);
+  // Bytes are multiplied with codes as bytes: rows have none, and beside codes in two halves there are no registers for them.
+  if (kernel.rest_bits == 8 && (call.is_quantise || kernel.code_parts == 2)) kernel.rest_bits = 16;
+  const int matrix = kOperandBytes + kOperandBytes / 16 * kernel.rest_bits,
+            decoding = plan.places.table_bytes(f.codes().bits);
+  const int available = arch.shared_bytes_per_block;
+  kernel.matrix_at = call.is_quantise ? kEncodingBytes : decoding;
+  // The way back of a Walsh-Hadamard transform is faster by warps: an eighth of the products, and results leave through shared memory.
+  if (plan.family == TileFamily::matrix && (call.is_quantise || plan.is_dense)) {
+    kernel.name = call.is_quantise ? "quantise_matrix" : "dequantise_matrix";
+    kernel.by_matrix = true;
+    kernel.warps = 12;  // of 168 registers: sums and first operands take up to 128
+    kernel.stage_at = kernel.shared_bytes = kernel.matrix_at + matrix;
+    int stage = call.is_quantise ? kTileRows * kTileGroup * (call.type == Element::f32 ? 4 : 2) : 0;
+    kernel.stages_operand =
+        call.is_quantise && (call.type == Element::f16 || (call.type == Element::bf16 && !plan.is_dense));
+    if (kernel.stages_operand) {  // 128 registers do
+      stage *= 2;
+      kernel.warps = std::clamp((available - kernel.stage_at) / stage / 4 * 4, 4, 16);
+    }
+    kernel.shared_bytes += kernel.warps * stage;
+  } else if (call.is_quantise && call.type == Element::f16 && plan.family == TileFamily::hadamard) {
+    constexpr int kRing = 2 * kTileStageBytes;  // two stages a warp
+    kernel.name = "quantise_tiles";
+    kernel.stage_at = kernel.matrix_at + kHadamardBytes;
+    kernel.warps = std::min((available - kernel.stage_at) / kRing, 16);
+    kernel.shared_bytes = kernel.stage_at + kernel.warps * kRing;
+  } else if (call.is_quantise && call.type == Element::f16) {  // no ring, but the matrix; registers allow eight warps
+    kernel.name = "quantise_dense";
+    kernel.warps = 8, kernel.warp_tiles = 2;
+    kernel.shared_bytes = kernel.matrix_at + 2 * kOperandBytes;  // two halves of each entry
+  } else if (!call.is_quantise && !plan.is_dense) {
+    kernel.name = "dequantise_tiles";
+    kernel.stage_at = kernel.matrix_at + kHadamardBytes;
+    kernel.warps = std::min((available - kernel.stage_at) / kTileStageBytes, 12);  // of 168 registers
+    kernel.shared_bytes = kernel.stage_at + kernel.warps * kTileStageBytes;
+  } else {
+    return std::nullopt;
+  }
+  if (kernel.warps < 2 || kernel.shared_bytes > available) return std::nullopt;
+  return kernel;
+}
+
+}  // namespace kvjit

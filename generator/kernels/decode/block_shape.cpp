@@ -1,0 +1,369 @@
+// plan_block: who adds up the output of a decode block, one warp alone or a team; and the block's shape: warps, stages, tile, tables.
+// SPDX-License-Identifier: MIT
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <optional>
+
+#include "generator/kernels/decode/plan.hpp"
+
+namespace kvjit {
+namespace {
+
+int round_up(int v, int to) { return (v + to - 1) / to * to; }
+
+constexpr int kSlack = 16;  // a run that starts inside a byte may read past the last row
+// What is copied begins where a line begins (128 bytes): a sector of the L2 (32 bytes) that is copied to two is asked for twice.
+constexpr int kLine = 128;
+
+void size_stage(SidePlan& side, int tile) {
+  if (side.heads > 1) {  // a window, two pieces of 16 bytes
+    side.scales_at = 0, side.stage_bytes = round_up(side.eighth_at(8) + 2 * kSlack, kLine);
+    return;
+  }
+  const int rows = round_up(tile * side.pitch, kLine);
+  side.scales_at = side.is_planar ? rows : 0;
+  side.stage_bytes = rows + (side.is_planar ? round_up(tile * side.scale_row_bytes, kLine) : 0);
+}
+
+int table_entries(const SectionPlan& s) {
+  if (s.is_masked || s.codes.kind != CodeKind::table || s.integers.kind != IntegerKind::none) return 0;
+  return s.slot_bits > 0 ? 256 : s.codes.bits <= 4 ? 1 << 2 * s.codes.bits : 1 << s.codes.bits;
+}
+
+bool has_tables(const DecodePlan& plan) {
+  const auto is_table = [](const SectionPlan& s) { return table_entries(s) > 0; };
+  return std::any_of(plan.k.sections.begin(), plan.k.sections.end(), is_table) ||
+         std::any_of(plan.v.sections.begin(), plan.v.sections.end(), is_table);
+}
+
+// The bits of an index that a code takes up.
+int index_bits(const SectionPlan& s) { return s.slot_bits > 0 ? s.slot_bits : s.codes.bits; }
+bool is_same_table(const SectionPlan& a, const SectionPlan& b) {
+  return a.halves == b.halves && index_bits(a) == index_bits(b) && table_entries(a) == table_entries(b);
+}
+
+// Tables of all sections with `copies` copies an entry; sections with the same entries share one. Returns the bytes used.
+int place_tables(DecodePlan& plan, int copies) {
+  std::vector<SectionPlan*> owners;
+  int end = 0;
+  for (SidePlan* side : {&plan.k, &plan.v}) {
+    side->table_copies = copies, side->table_stride = std::max(copies * 4, 8);  // an entry may have two words
+    for (SectionPlan& section : side->sections) {
+      section.owns_table = false, section.table_at = 0;
+      if (table_entries(section) == 0) continue;
+      const auto same = std::find_if(owners.begin(), owners.end(),
+                                     [&](const SectionPlan* other) { return is_same_table(*other, section); });
+      section.owns_table = same == owners.end();
+      section.table_at = section.owns_table ? end : (*same)->table_at;
+      if (!section.owns_table) continue;
+      owners.push_back(&section);
+      end += table_entries(section) * side->table_stride;
+    }
+  }
+  return end;
+}
+
+// Blocks with masks of their own: long code, many registers.
+bool is_masked(const DecodePlan& plan) { return plan.k.sections[0].is_masked || plan.v.sections[0].is_masked; }
+
+int layout_shared(DecodePlan& plan, const BlockShape& shape, int probability_buffers) {
+  plan.probability_buffers = probability_buffers;
+  plan.warps = shape.warps, plan.stages = shape.stages, plan.tile = shape.tile;
+  if (plan.heads > 1) place_token_heads(plan.k, true, shape.tile), place_token_heads(plan.v, false, shape.tile);
+  size_stage(plan.k, shape.tile);
+  size_stage(plan.v, shape.tile);
+  if (plan.heads > 1) plan.k.stage_bytes = plan.v.stage_bytes = std::max(plan.k.stage_bytes, plan.v.stage_bytes);
+  const int tables = place_tables(plan, shape.copies);
+  plan.line_at = round_up(tables, 128);
+  plan.order_at = plan.line_at + 48;
+  plan.integer_table_at = plan.order_at + plan.v.inner_dim * 2;
+  plan.bases_at = round_up(plan.integer_table_at + (int(plan.k.sections[0].integers.table.size()) + 1) * 4,
+                           16);  // read when the warps merge, so ahead of what is overwritten then
+  plan.feature_rows_at = round_up(plan.bases_at + (plan.shares_bases ? shape.warps * plan.column_blocks * 32 : 0), 16);
+  const int feature_rows =
+      plan.features.any() ? plan.column_blocks * 8 * feature_row_bytes(plan.features.has_hook()) + 16 : 0;
+  plan.barriers_at = round_up(plan.feature_rows_at + feature_rows, 16);  // of copies: closed when the warps merge
+  plan.queries_at = round_up(plan.barriers_at + (plan.heads > 1 ? plan.streams() * shape.stages * 16 : 0), 128);
+  const SectionPlan& keys = plan.k.sections[0];
+  const int columns = plan.column_blocks * plan.heads * 8, rows = plan.rows * plan.heads;
+  plan.sums_at = plan.queries_at + plan.k.inner_dim * columns * (plan.has_integer_keys ? 2 : 2 * plan.query_parts);
+  plan.sum_groups = keys.adds_minima || keys.integers.has_half ? keys.run.groups : 0;
+  plan.largest_at = round_up(plan.sums_at + plan.sum_groups * columns * 4, 16);
+  plan.tops_at = round_up(plan.largest_at + (plan.scales_queries ? columns * 4 : 0), 16);
+  plan.probabilities_at = plan.ring_at = plan.tops_at;
+  if (plan.team > 1) {
+    plan.probabilities_at = round_up(plan.tops_at + shape.warps * (columns + 1) * 4, 128);
+    plan.ring_at = plan.probabilities_at + probability_buffers * shape.warps * shape.tile * columns * 2;
+  }
+  plan.ring_at = round_up(plan.ring_at, kLine);
+  plan.stage_bytes = plan.k.stage_bytes + plan.v.stage_bytes;
+  const int ring_end =
+      plan.ring_at + shape.stages * plan.streams() * plan.stage_bytes / (plan.heads > 1 ? 2 : 1) + kSlack;
+  plan.epilogue_at = plan.queries_at;  // behind the tables, which the next part needs
+  const int epilogue_end = plan.epilogue_at + (plan.finishes ? plan.rows * plan.v.inner_dim * 4 : 0) +
+                           round_up(shape.warps * plan.rows * 8, 16) +
+                           plan.streams() / plan.team * rows * (plan.v.inner_dim + 4) * 4;
+  plan.shared_bytes = std::max(ring_end, epilogue_end);
+  return plan.shared_bytes;
+}
+
+// With two buffers of probabilities, where they fit.
+int layout_shared(DecodePlan& plan, const BlockShape& shape) {
+  if (plan.by_warpgroups && layout_shared(plan, shape, 2) <= plan.arch.shared_bytes_per_block) return plan.shared_bytes;
+  return layout_shared(plan, shape, 1);
+}
+
+// 65,536 registers a block: 255, 168 or 128 a thread. What a lane of a team holds at once, but for addresses: sums of the output, and by
+// warpgroups scores (twice where K has groups), denominators and codes of K; else twelve a block of columns and subtile.
+int most_warps(const DecodePlan& plan, int tile) {
+  const SectionPlan &k = plan.k.sections[0], &v = plan.v.sections[0];
+  if (is_masked(plan) || (plan.team > 1 && plan.features.any())) return 8;
+  if (plan.by_warpgroups) {
+    const bool has_groups = k.run.groups > 1 || plan.k.sections.size() > 1 || !plan.scales_probabilities;
+    const int held = plan.sums() + plan.column_blocks * (has_groups ? 14 : 6) + k.run.codes;
+    return held <= 88 ? 16 : held <= 104 ? 12 : 8;
+  }
+  if (plan.team > 1) return plan.sums() + plan.column_blocks * 12 * tile / 16 > 104 ? 8 : 12;
+  // V that lies as it is comes in loads of 16 bytes, and beside K of several scales a row 168 do not hold them.
+  const bool is_wide = v.codes.bits > 8 && k.codes.bits <= 8 && k.run.groups > 1;
+  if (plan.heads > 1) return plan.sums() > 32 ? 8 : 16;
+  return plan.sums() > 32 || is_wide ? 8 : 12;
+}
+
+// Why a block cannot have a shape; "" if it can.
+std::string misfit(DecodePlan& plan, const BlockShape& shape) {
+  if (const int most = most_warps(plan, shape.tile); shape.warps > most)
+    return fmt::format("{} warps leave too few registers a thread for {} query rows over {} values: at most {}",
+                       shape.warps, plan.rows, plan.v.inner_dim, most);
+  if (shape.warps % plan.heads != 0)
+    return fmt::format("{} warps are not as many for each of the {} heads of a token", shape.warps, plan.heads);
+  if (plan.heads > 1 && shape.subtiles && *shape.subtiles * 16 != shape.tile)
+    return fmt::format("heads of a token take a tile at once, so {} subtile(s) of a tile of {} are not possible",
+                       *shape.subtiles, shape.tile);
+  if (shape.warps % plan.team != 0)
+    return fmt::format("{} warps are no whole teams of {}, which {} query rows take", shape.warps, plan.team,
+                       plan.rows);
+  if (plan.team > 1 && shape.tile == 32 && (plan.by_warpgroups || plan.column_blocks > 2))
+    return fmt::format("teams score tiles at once, and for {} query rows those are of 16 tokens", plan.rows);
+  if (plan.team > 1 && shape.subtiles && *shape.subtiles * 16 != shape.tile)
+    return fmt::format("teams take a tile at once, so {} subtile(s) of a tile of {} are not possible", *shape.subtiles,
+                       shape.tile);
+  if (!has_tables(plan) && shape.copies > 1)
+    return fmt::format("{} copies of tables that {} and {} do not have", shape.copies, plan.k.format.name,
+                       plan.v.format.name);
+  if (const int bytes = layout_shared(plan, shape); bytes > plan.arch.shared_bytes_per_block)
+    return fmt::format("{} take {} bytes of shared memory, {} has {}", to_string(shape), bytes, plan.arch.name,
+                       plan.arch.shared_bytes_per_block);
+  return "";
+}
+
+// Rows that are copied by chunks and not as whole sectors (SidePlan::slot_align 16) meet in sectors and lines of memory. What the block
+// leaves of shared memory is the L1, where lines stay between the copies that touch them: with too little of it they are gone by then,
+// and the way through it only costs.
+bool leaves_room(const DecodePlan& plan) { return plan.shared_bytes <= 0.6 * plan.arch.shared_bytes_per_block; }
+
+// Of heads that are taken together, stages hold one side of a tile, and one stays empty (templates/kernels/decode_heads.cuh).
+std::vector<int> stage_counts(const DecodePlan& plan) {
+  return plan.heads > 1 ? std::vector<int>{5, 6, 4} : std::vector<int>{4, 3, 2};
+}
+int bytes_in_flight(const DecodePlan& plan) {
+  return plan.streams() *
+         (plan.heads > 1 ? (plan.stages - 2) * plan.k.stage_bytes : (plan.stages - 1) * plan.stage_bytes);
+}
+std::vector<int> warp_counts(const DecodePlan& plan) {
+  constexpr int kMost = 16;
+  if (plan.heads == 1) return {16, 12, 8, 6, 4, 2, 1};
+  std::vector<int> counts;
+  for (int warps = kMost / plan.heads * plan.heads; warps > 0; warps -= plan.heads) counts.push_back(warps);
+  return counts;
+}
+
+// As many bytes in flight and as many warps as fit, tables without bank conflicts if they can be had: the best first.
+std::vector<BlockShape> shapes_of(DecodePlan plan) {
+  // Bytes an SM should have under way: its share of the bandwidth, times the latency. More waits in queues, where some SMs are served
+  // before others: on an H200 calls took 2 to 3 % longer with twice as much, at any size. Rows copied by chunks, which touch more
+  // lines, up to a fifth longer beyond that (templates/README.md).
+  constexpr double kEnoughInFlight = 24 * 1024;
+  const bool by_chunks = plan.heads == 1 && (plan.k.is_skewed || plan.v.is_skewed);
+  const bool by_lines = by_chunks && (plan.page_tokens > 0 || plan.k.slot_align == 16 || plan.v.slot_align == 16);
+  std::vector<std::pair<double, BlockShape>> scored;
+  for (int copies : has_tables(plan) ? std::vector<int>{32, 8, 4, 2, 1} : std::vector<int>{1})
+    for (int tile : {32, 16})
+      for (int warps : warp_counts(plan))
+        for (int stages : stage_counts(plan)) {
+          const BlockShape shape{warps, stages, tile, copies, {}, {}};
+          if (!misfit(plan, shape).empty()) continue;
+          const double in_flight = bytes_in_flight(plan);
+          const double too_many = by_chunks ? std::max(in_flight / kEnoughInFlight - 2, 0.0) : 0;
+          const double score = 4 * std::min(in_flight / kEnoughInFlight, 1.0) - too_many +
+                               (by_lines && leaves_room(plan) ? 1.5 : 0) + 3.0 * std::min(warps, 8) / 8 +
+                               3.0 * warps / 12 +
+                               (copies == 32  ? 2
+                                : copies == 8 ? 1
+                                              : copies / 16.0) +
+                               (tile == 32 ? 0.5 : 0) - (plan.heads > 1 ? std::abs(stages - 5) : stages) * 0.01;
+          scored.emplace_back(score, shape);
+        }
+  std::stable_sort(scored.begin(), scored.end(), [](const auto& a, const auto& b) { return a.first > b.first; });
+  std::vector<BlockShape> shapes;
+  for (const auto& [score, shape] : scored) shapes.push_back(shape);
+  return shapes;
+}
+
+// The measured shape, or the planner's own. One that was measured for this very problem, or asked for, must fit.
+Result<BlockShape> choose_shape(DecodePlan& plan, const Tuning& tuning) {
+  using Match = Tuning::Match;
+  Decision decision{"tuning", to_string(tuning.match), tuning.why, {}};
+  BlockShape chosen = tuning.shape;
+  // Rows were measured without features, which need some shared memory of their own.
+  const bool is_featured = plan.features.any() && tuning.match != Match::none && tuning.match != Match::asked;
+  const bool is_own = (tuning.is_same_shape && !is_featured) || tuning.match == Match::asked;
+  if (is_featured) decision.why += ", without features";
+  std::string why = tuning.match == Match::none ? "" : misfit(plan, chosen);
+  if (!is_own && chosen.copies == 1 && has_tables(plan)) why = "it was measured without tables";
+  if (chosen.warps > 0 && !why.empty()) {
+    if (is_own)
+      return fail(tuning.match == Match::asked ? Code::unsupported : Code::bad_input,
+                  "this shape of blocks does not fit: " + why, tuning.where,
+                  {"`kvjit bench --tune` measures the shapes that do"});
+    const char* const what = is_featured && tuning.is_same_shape ? "features leave no room for the measured shape"
+                                                                 : "the nearest measured shape does not fit";
+    decision = {"tuning", to_string(Match::none), what, {decision.why + ": " + why}};
+    chosen = {};
+  }
+  if (chosen.warps == 0) {
+    const std::vector<BlockShape> shapes = shapes_of(plan);  // choose_team has seen to it that there are some
+    chosen = shapes.front();
+  }
+  layout_shared(plan, chosen);
+  // Two subtiles together keep more independent work in flight, where registers allow.
+  const int most_sums = plan.warps > 8 ? 32 : 64;
+  plan.subtiles = plan.tile == 32 && !is_masked(plan) && plan.sums() <= most_sums ? 2 : 1;
+  plan.subtiles = plan.team > 1 || plan.heads > 1 ? plan.tile / 16 : chosen.subtiles.value_or(plan.subtiles);
+  for (SidePlan* side : {&plan.k, &plan.v}) {
+    if (side->is_skewed && plan.page_tokens > 0) side->slot_align = 16;  // pages may be so far apart
+    side->keeps_lines = side->slot_align == 16 && plan.heads == 1 && leaves_room(plan);
+  }
+  plan.decisions.push_back(decision);
+  plan.decisions.push_back({"block",
+                            fmt::format("{} warps x {} stages x {} tokens", chosen.warps, chosen.stages, chosen.tile),
+                            fmt::format("{} bytes in flight, {} of {} bytes of shared memory", bytes_in_flight(plan),
+                                        plan.shared_bytes, plan.arch.shared_bytes_per_block),
+                            {}});
+  if (has_tables(plan))
+    plan.decisions.push_back({"tables",
+                              fmt::format("{} copies of an entry", chosen.copies),
+                              chosen.copies == 32                         ? "every lane has its own bank"
+                              : decision.choice == to_string(Match::none) ? "shared memory is short: lanes share banks"
+                                                                          : "lanes share banks",
+                              {}});
+  return chosen;
+}
+
+// Whether K's products have one rounding, that of its entries to halves: then there is room for that of Q.
+bool is_rounded_once(const SidePlan& keys) {
+  return std::all_of(keys.sections.begin(), keys.sections.end(), [](const SectionPlan& s) {
+    return s.codes.kind == CodeKind::table && s.use != ScaleUse::by_value;
+  });
+}
+
+// Does each token of V have one scale?
+bool has_token_scales(const SidePlan& v) {
+  const SectionPlan& section = v.sections[0];
+  return v.sections.size() == 1 && section.use == ScaleUse::by_group && section.run.groups == 1 &&
+         section.run.blocks == 1 && !v.format.scale.renormalise;
+}
+
+void take_team(DecodePlan& plan, const TeamPlan& team) {
+  plan.team = team.warps, plan.value_share = team.value_share, plan.column_blocks = team.column_blocks;
+  plan.by_warpgroups = plan.shares_bases = team.by_warpgroups;
+  plan.k = team.k, plan.v = team.v;
+  plan.scales_probabilities = plan.team > 1 && has_token_scales(plan.v);
+  const SectionPlan& keys = plan.k.sections[0];
+  plan.has_integer_keys = keys.integers.kind != IntegerKind::none;
+  // A query that is rounded to halves as the entries are adds no error of another order; a second part of it would double the
+  // products. Of many rows that costs more than it is worth, unless K is exact.
+  const bool is_half = !plan.k.format.is_transformed() && plan.q_type == Element::f16;
+  const bool are_many = plan.by_warpgroups || (plan.team > 1 && keys.codes.kind != CodeKind::plain);
+  plan.query_parts = is_half || are_many || is_rounded_once(plan.k) ? 1 : 2;
+  plan.scales_queries = plan.has_integer_keys || (plan.query_parts == 1 && !is_half);
+}
+
+Decision decision_of(const DecodePlan& plan) {
+  return {"team",
+          plan.by_warpgroups ? "4 warps, as a warpgroup (wgmma)" : fmt::format("{} warps", plan.team),
+          fmt::format("they share {}: {} sums of the output a lane",
+                      plan.value_share > 1 ? "the dimensions of V" : "the query rows", plan.sums()),
+          {}};
+}
+
+}  // namespace
+
+namespace {
+
+// As many query rows at once as have a shape of blocks, in equal turns; of the teams for that the first that has one.
+Result<void> choose_team(DecodePlan& plan, const Problem& problem) {
+  constexpr int kMostRows = 64;
+  const SidePlan k = plan.k, v = plan.v;
+  const int all = plan.all_rows();
+  std::optional<Error> refusal;
+  int least = 1 << 30;  // bytes of shared memory
+  if (plan.heads > 1) {
+    plan.rows = all;
+    take_team(plan, {1, 1, 1, false, k, v});
+    if (!shapes_of(plan).empty()) return {};
+    const int most = most_warps(plan, 16);
+    const std::string why = plan.heads > most ? "each head takes a warp"
+                                              : fmt::format("the smallest takes {} bytes",
+                                                            layout_shared(plan, {plan.heads, 4, 16, 1, {}, {}}));
+    return fail(
+        Code::unsupported,
+        fmt::format("{} heads of a token leave no block shape in {} warps and {} bytes of shared memory on {}: {}",
+                    plan.heads, most, plan.arch.shared_bytes_per_block, plan.arch.name, why),
+        {}, {"leave cache.token_heads out: heads are read one by one then"});
+  }
+  for (int rows = std::min(all, kMostRows); rows > 0; rows = (rows - 1) / 8 * 8) {
+    plan.turns = (all + rows - 1) / rows;
+    plan.rows = plan.turns == 1 ? rows : std::min(rows, round_up((all + plan.turns - 1) / plan.turns, 8));
+    const auto teams = plan_teams(problem, plan.rows, k, v);
+    if (!teams && !refusal) refusal = teams.error();
+    if (!teams) continue;
+    for (const TeamPlan& team : *teams) {
+      take_team(plan, team);
+      if (!shapes_of(plan).empty()) return {};
+      least = std::min(least, layout_shared(plan, {plan.team, 2, 16, 1, {}, {}}));
+    }
+  }
+  if (refusal) return tl::unexpected(*refusal);
+  return fail(
+      Code::unsupported,
+      fmt::format("no block shape of the decode family fits {} bytes of shared memory on {}: the smallest takes {}",
+                  plan.arch.shared_bytes_per_block, plan.arch.name, least),
+      {}, {"a smaller attention.head_dim or fewer bits need less"});
+}
+
+}  // namespace
+
+Result<BlockShape> choose_block(DecodePlan& plan, const Problem& problem, const Tuning& tuning) {
+  KV_CHECK(choose_team(plan, problem));
+  plan.decisions.push_back({"family",
+                            "decode",
+                            fmt::format("{} query rows fill {} block(s) of 8 columns", plan.rows, (plan.rows + 7) / 8),
+                            {}});
+  if (plan.turns > 1)
+    plan.decisions.push_back(
+        {"turns",
+         fmt::format("{} of {} query rows", plan.turns, plan.rows),
+         fmt::format("{} are more than a block has room for; each turn reads the cache", plan.all_rows()),
+         {}});
+  if (plan.team > 1) plan.decisions.push_back(decision_of(plan));
+  return choose_shape(plan, tuning);
+}
+
+Result<std::vector<BlockShape>> fitting_shapes(DecodePlan plan, const Problem& problem) {
+  KV_CHECK(choose_team(plan, problem));
+  return shapes_of(plan);
+}
+
+}  // namespace kvjit

@@ -1,0 +1,374 @@
+// emit_decode: the decode family.
+// SPDX-License-Identifier: MIT
+#include <algorithm>
+#include <cmath>
+
+#include "core/pages.cuh"
+#include "features/args.cuh"
+#include "generator/emit/writer.hpp"
+
+namespace kvjit {
+namespace {
+
+using namespace emit;
+
+// The stored scale (and minimum) of a group, read from a staged block.
+std::string scale_of(const Format& f, const SectionPlan& section, bool is_planar, bool is_residual) {
+  const auto at = [&](FieldKind kind) {
+    const Field* field = f.field(kind);
+    return is_planar ? field->plane_at : field->at;
+  };
+  const int bytes = bytes_of(f.scale.type);
+  const std::string place = fmt::format("block + {} + group * {}", at(FieldKind::scale), bytes);
+  const std::string raw = fmt::format("{}({})", bytes == 2 ? "load_staged_u16" : "load_staged_u8", place);
+  constexpr const char* kReaders[] = {"f32_from_f16", "f32_from_bf16", "f32_from_e4m3", "f32_from_ue4m3",
+                                      "f32_from_e8m0"};
+  std::string value = fmt::format("{}({})", kReaders[int(f.scale.type)], raw);
+  if (is_residual) {
+    const std::string norm =
+        fmt::format("f32_from_f16(load_staged_u16(block + {} + group * 2))", at(FieldKind::residual_norm));
+    value = f.residual.is_relative ? value + " * " + norm : norm;
+  }
+  return section.factor == 1 ? value : value + " * " + real(section.factor);
+}
+
+// The bits of a scale as a half: as stored where that is what it is.
+std::string scale_half_of(const Format& f, const SectionPlan& section, bool is_planar, bool is_residual) {
+  if (f.scale.type == ScaleType::f16 && !is_residual && section.factor == 1)
+    return fmt::format("load_staged_u16(block + {} + group * 2)",
+                       is_planar ? f.field(FieldKind::scale)->plane_at : f.field(FieldKind::scale)->at);
+  return "f16_from_f32(scale(block, group))";
+}
+
+// A block with its own mask: where it and the two kinds of codes stand.
+void write_mask(Writer& w, const Format& f, bool is_planar) {
+  const auto place = [&](const Field& field) { return is_planar ? field.plane_at : field.at; };
+  for (const Field& field : f.fields)
+    if (field.kind == FieldKind::codes)
+      w.line("  static constexpr int k{0}Bits = {1}, k{0}At = {2};", field.section == 0 ? "Low" : "High", field.bits,
+             place(field));
+  w.line("  static constexpr int kMaskAt = {};", place(*f.field(FieldKind::mask)));
+}
+
+const char* pairs_of(const SectionPlan& section) {
+  const Section& codes = section.codes;
+  if (codes.kind == CodeKind::table) return section.slot_bits == 2 ? "TableTwoPairs" : "TablePairs";
+  if (codes.kind == CodeKind::uniform) return "UniformPairs";
+  return codes.element == Element::e4m3 ? "E4m3Pairs" : "E5m2Pairs";
+}
+
+// Words whose low nibbles are unpacked to one word of slots and whose high ones are to the next: a byte as it lies indexes a pair.
+bool are_bytes(const SectionPlan& section) {
+  const RunPlan& run = section.run;
+  if (section.codes.bits != 4 || section.codes.kind != CodeKind::table || section.codes.twos_complement) return false;
+  for (std::size_t m = 0; m < run.unpack.size(); ++m) {
+    const std::vector<UnpackTerm>& terms = run.unpack[m];
+    if (terms.size() != 1 || terms[0].word != int(m / 2) || terms[0].shift != int(m % 2 * 4) ||
+        terms[0].mask != 0x0f0f0f0fu)
+      return false;
+  }
+  return true;
+}
+
+const char* run_of(const SectionPlan& section) {
+  const Section& codes = section.codes;
+  if (section.slot_bits > 0) return "SlotRun";
+  if (are_bytes(section)) return "ByteRun";
+  if (codes.bits <= 8) return "CodeRun";
+  return codes.element == Element::f16 ? "F16Run" : codes.element == Element::bf16 ? "Bf16Run" : "F32Run";
+}
+
+// The table in registers: constants would sit in uniform ones, and be copied before each use.
+void write_integers(Writer& w, const IntegerPlan& integers, const std::string& type) {
+  constexpr const char* kDecoders[] = {"", "PlainIntegers", "Table8Integers", "MirroredIntegers", "Table16Integers"};
+  w.line("  static constexpr int kTableParts = {}, kTableWords = {};", integers.parts, integers.table.size());
+  w.line("  KV_DEVICE static u32 table_word([[maybe_unused]] int i) {{");
+  if (integers.table.empty()) {
+    w.line("    return 0;\n  }}");
+  } else {
+    w.line("    constexpr u32 kWords[] = {{{}}};",
+           joined(integers.table, [](std::uint32_t word) { return fmt::format("{:#010x}u", word); }));
+    w.line("    return kWords[i];\n  }}");
+  }
+  if (integers.kind != IntegerKind::none) w.line("  using Integers = {}<{}>;", kDecoders[int(integers.kind)], type);
+}
+
+// Halves, one a token.
+bool are_scales_dense(const SidePlan& side, std::size_t index) {
+  const SectionPlan& section = side.sections[index];
+  const Format& f = side.format;
+  return section.use == ScaleUse::by_group && side.scale_row_bytes == 2 && f.scale.type == ScaleType::f16 &&
+         section.factor == 1 && int(index) != f.residual_section && !f.scale.renormalise;
+}
+// ... of both sides, of a tile that is scored at once: one load brings them (templates/kernels/decode_warpgroup.cuh).
+bool are_scales_matrices(const DecodePlan& plan) {
+  const auto are = [](const SidePlan& side) {
+    return side.sections.size() == 1 && !side.sections[0].is_masked && !side.sections[0].adds_minima &&
+           are_scales_dense(side, 0);
+  };
+  return plan.by_warpgroups && plan.scales_probabilities && are(plan.k) && are(plan.v);
+}
+
+// One section: its loads, its unpack sequence, its decoder and its scale.
+// first_scaled: groups with a scale of their own in the sections before.
+void write_section(Writer& w, const SidePlan& side, std::size_t index, const std::string& type, int threads,
+                   int first_scaled) {
+  const SectionPlan& section = side.sections[index];
+  const Format& f = side.format;
+  const RunPlan& run = section.run;
+  const bool is_residual = int(index) == f.residual_section;
+  if (!section.halves.empty())
+    w.line("KV_CONSTANT u16 k{}Halves[{}] = {{  // values / kUnit, as halves\n    {}}};", type, section.halves.size(),
+           joined(section.halves, [](std::uint16_t half) { return fmt::format("{:#06x}", half); }));
+  for (std::size_t p = 0; p < run.planes.size(); ++p) {
+    const PlaneRun& plane = run.planes[p];
+    w.line("struct {}Plane{} {{", type, p);
+    w.line(
+        "  static constexpr int kAt = {}, kPartBits = {}, kRunBytes = {}, kLoadBytes = {}, kUnit = {}, kFirstWord = "
+        "{}, "
+        "kWords = {};",
+        plane.at, plane.part_bits, plane.run_bits / 8, plane.load_bytes, plane.unit, plane.first_word, plane.words);
+    w.line("  static constexpr int kLap = {}, kLapBits = {};", plane.lap, plane.lap_bits);
+    w.line("  static constexpr bool kIsWhole = {}, kIsWindow = {};\n}};", flag(plane.is_whole), flag(plane.is_window));
+  }
+  w.line("struct {} {{", type);
+  w.line("  static constexpr int kThreads = {}, kBits = {}, kOffset = {};", threads, section.codes.bits,
+         section.codes.offset);
+  w.line("  // dimensions kFirst .. kFirst + kDim of the row as the kernel counts them: kGroups x kRuns runs a lane");
+  w.line("  static constexpr int kFirst = {}, kDim = {}, kGroups = {}, kRuns = {}, kRunCodes = {}, kRunWords = {};",
+         section.first, section.dim, run.groups, run.runs, run.codes, run.words);
+  w.line("  static constexpr bool kIsJoined = {};", flag(run.is_joined));
+  w.line("  static constexpr int kUnpackedCodes = {};", run.is_joined ? 2 * run.codes : run.codes);
+  w.line("  static constexpr int kBlocks = {}, kPartsPerBlock = {}, kBlockStride = {};", run.blocks,
+         run.parts_per_block, side.block_stride);
+  w.line("  static constexpr int kSwizzle = {};", side.swizzle);
+  w.line("  static constexpr int kScaleStride = {}, kScaleGroup = {}, kFirstScaled = {};", side.scale_stride,
+         section.use == ScaleUse::by_value ? f.scale.group : 0, first_scaled);
+  w.line("  static constexpr bool kScalesGroups = {}, kScalesValues = {}, kRenormalises = {};",
+         flag(section.use == ScaleUse::by_group), flag(section.use == ScaleUse::by_value), flag(f.scale.renormalise));
+  w.line("  static constexpr bool kOwnsTable = {};", flag(section.owns_table));
+  w.line("  static constexpr int kTableAt = {}, kTableStride = {}, kTableCopies = {}, kSlotBits = {};",
+         section.table_at, side.table_stride, side.table_copies, section.slot_bits);
+  if (section.use != ScaleUse::none) {
+    w.line("  KV_DEVICE static float scale(SharedAddress block, [[maybe_unused]] int group) {{\n    return {};\n  }}",
+           scale_of(f, section, side.is_planar, is_residual));
+    if (section.use == ScaleUse::by_group)
+      w.line("  KV_DEVICE static u32 scale_half(SharedAddress block, [[maybe_unused]] int group) {{ return {}; }}",
+             scale_half_of(f, section, side.is_planar, is_residual));
+    const Field* const minimum = f.field(FieldKind::minimum);
+    const std::string half = minimum ? fmt::format("load_staged_u16(block + {} + group * 2)",
+                                                   side.is_planar ? minimum->plane_at : minimum->at)
+                                     : "0";
+    if (section.use == ScaleUse::by_value)
+      w.line(
+          "  KV_DEVICE static u32 minimum_half([[maybe_unused]] SharedAddress block, [[maybe_unused]] int group) {{ "
+          "return {}; }}",
+          half);
+    if (section.adds_minima)
+      w.line("  KV_DEVICE static float minimum(SharedAddress block, int group) {{ return f32_from_f16({}); }}", half);
+  }
+  w.line("  static constexpr bool kAddsMinima = {}, kScalesAreDense = {};", flag(section.adds_minima),
+         flag(are_scales_dense(side, index)));
+  if (!section.halves.empty())
+    w.line("  KV_DEVICE static u32 half_value(int code) {{ return k{}Halves[code]; }}", type);
+  w.line("  static constexpr bool kIsMasked = {}, kHasRest = {};  // kHasRest: the halves of the codes miss something",
+         flag(section.is_masked), flag(section.codes.kind == CodeKind::plain && section.codes.element == Element::f32));
+  if (section.is_masked) {
+    write_integers(w, section.integers, type);
+    write_mask(w, f, side.is_planar);
+    return w.line("}};");
+  }
+  if (section.codes.bits <= 8) write_unpack(w, section);
+  write_integers(w, section.integers, type);
+  if (section.integers.kind == IntegerKind::none) {
+    if (section.codes.bits <= 8) w.line("  using Pairs = {}<{}>;", pairs_of(section), type);
+    w.line("  using Run = {}<{}>;", run_of(section), type);
+  }
+  std::string planes;
+  for (std::size_t p = 0; p < run.planes.size(); ++p) planes += fmt::format("{}{}Plane{}", p ? ", " : "", type, p);
+  w.line("  using Planes = List<{}>;\n}};", planes);
+}
+
+// One side of decode: geometry of its staged rows, and its sections.
+void write_side(Writer& w, const SidePlan& side, const std::string& type, int threads, const Paging& paging) {
+  const Format& f = side.format;
+  w.line("// {} as {}: {} bits a value", type == "KeySide" ? "K" : "V", f.name, f.bits_per_value());
+  std::string sections;
+  bool owns_table = false;
+  int scaled = 0;
+  for (std::size_t i = 0; i < side.sections.size(); ++i) {
+    const std::string name = fmt::format("{}{}", type == "KeySide" ? "KeySection" : "ValueSection", i);
+    write_section(w, side, i, name, threads, scaled);
+    sections += (i ? ", " : "") + name;
+    if (side.sections[i].use == ScaleUse::by_group) scaled += side.sections[i].run.groups;
+    owns_table |= side.sections[i].owns_table;
+  }
+  w.line("struct {} {{", type);
+  w.line(
+      "  static constexpr bool kIsPlanar = {}, kIsSkewed = {}, kIsDealt = {}, kKeepsLines = {}, kScalesGroups = {}, "
+      "kOwnsTable = {};",
+      flag(side.is_planar), flag(side.is_skewed), flag(side.is_dealt), flag(side.keeps_lines), flag(scaled > 0),
+      flag(owns_table));
+  write_paging(w, paging);
+  if (side.heads > 1)
+    w.line("  static constexpr int kHeads = {}, kEighthBytes = {}, kCopyEighths = {}, kCopyGap = {};  // side by side",
+           side.heads, side.eighth_bytes, side.copy_eighths, side.copy_gap);
+  w.line("  static constexpr int kDim = {};", side.inner_dim);
+  w.line("  static constexpr int kRowBytes = {}, kPitch = {}, kSwizzle = {};  // the staged row", side.row_bytes,
+         side.pitch, side.swizzle);
+  if (side.is_skewed) w.line("  static constexpr int kSlotAlign = {};", side.slot_align);
+  if (type == "KeySide") w.line("  static constexpr int kPadBytes = {};  // zeros behind a row", side.pad_bytes);
+  w.line("  static constexpr int kScaleRowBytes = {}, kScalesAt = {}, kScalePitch = {}, kStageBytes = {};",
+         side.scale_row_bytes, side.scales_at, side.scale_pitch, side.stage_bytes);
+  w.line("  static constexpr int kTableCopies = {}, kScaledGroups = {};", side.table_copies, scaled);
+  w.line("  static constexpr float kUnit = {};", real(side.unit));
+  w.line("  using Sections = List<{}>;\n}};\n", sections);
+}
+
+// The byte of core/queries.cuh's fragments that holds (the high part of) each dimension of row 0.
+std::vector<int> key_places(const DecodePlan& plan) {
+  const int each = plan.has_integer_keys ? 8 : 4;  // elements of a fragment
+  const int lane_bytes = plan.has_integer_keys ? 16 : 8 * plan.query_parts, element = plan.has_integer_keys ? 1 : 2;
+  std::vector<int> places(plan.key_order.size());
+  for (std::size_t slot = 0; slot < places.size(); ++slot) {
+    const int i = int(slot) % each, c = int(slot) / each % 4, step = int(slot) / (4 * each);
+    const int in_step = plan.by_warpgroups ? i / 2 * 128 + c * 4 + i % 2 * 2 : c * lane_bytes + i * element;
+    places[std::size_t(plan.key_order[slot])] = step * plan.column_blocks * plan.heads * 32 * lane_bytes + in_step;
+  }
+  return places;
+}
+
+// How elements of Q are read: their bits first, so that nothing waits for them.
+std::string load_bits_of(Element type) {
+  const char* const word = type == Element::f32 ? "u32" : "u16";
+  const char* const value = type == Element::f32 ? "float_of" : type == Element::f16 ? "f32_from_f16" : "f32_from_bf16";
+  return fmt::format(
+      "  KV_DEVICE static u32 load_query_bits(const void* data, i64 i) {{ return static_cast<const {}*>(data)[i]; }}\n"
+      "  KV_DEVICE static float query_of(u32 bits) {{ return {}(bits); }}",
+      word, value);
+}
+
+// How rows of one side are stored: struct KeyWriter or ValueWriter, for formats/write.cuh.
+void write_writer(Writer& w, const SidePlan& side, int head_dim, const std::string& type, const Paging& paging) {
+  const std::string stored = type + "Format", encoder = type + "Encoder";
+  write_format(w, side.format, head_dim, stored, side.is_planar, paging);
+  write_domain(w, side.format, false, type);
+  write_encoder(w, side.format, stored, encoder, side.is_planar, type);
+  w.line("struct {} {{\n{}", type, domain_members(side.format, head_dim, type));
+  write_writer_members(w, side.format, stored, encoder, side.is_planar);
+  w.line("}};\n");
+}
+
+}  // namespace
+
+Source emit_decode(const DecodePlan& plan, const Registry& registry) {
+  const std::string name = fmt::format("decode.{}", plan.name);
+  Writer w = begin(registry, name, "decode attention over a packed KV cache");
+  if (plan.heads > 1) w.fragment("core/token_heads.cuh");  // it says where rows are
+  w.fragment("kernels/decode.cuh");
+  if (plan.heads > 1) w.fragment("kernels/decode_heads.cuh");
+  if (plan.team > 1) w.fragment(plan.by_warpgroups ? "kernels/decode_warpgroup.cuh" : "kernels/decode_team.cuh");
+  if (plan.v.by_matrices) w.fragment("kernels/decode_matrices.cuh");
+  feature_fragments(w, plan.features, plan.causal, plan.query_length);
+  if (plan.features.any()) w.fragment("kernels/decode_features.cuh");
+  if (plan.sparse_v > 0) w.fragment("features/sparse_values.cuh");
+  if (plan.appends) w.fragment("features/append.cuh");
+  const bool is_paged = plan.page_tokens > 0;
+  const Paging k_paging = attention_paging(plan.page_tokens, true, plan.appends),
+               v_paging = attention_paging(plan.page_tokens, false, plan.appends);
+  if (is_paged) w.fragment("kernels/decode_pages.cuh");
+  if (is_paged && plan.appends) w.fragment("formats/stored_pages.cuh");
+  w.check_first(plan.checks);
+  if (plan.rotates_queries || plan.appends) domain_fragments(w, plan.k.format);
+  if (plan.rotates_output || plan.appends) domain_fragments(w, plan.v.format);
+  w.line("// ======== the plan ========\nnamespace kv {{\n");
+  write_side(w, plan.k, "KeySide", plan.threads(), k_paging);
+  write_side(w, plan.v, "ValueSide", plan.threads(), v_paging);
+  const auto number = [](int v) { return std::to_string(v); };
+  w.line("// Where each dimension of Q goes in the fragments of row 0; and the dimension of each row of O.");
+  const std::vector<int> places = key_places(plan);
+  const char* place_type = *std::max_element(places.begin(), places.end()) > 0xffff ? "u32" : "u16";
+  w.line("KV_TABLE {} kKeyPlace[{}] = {{\n    {}}};", place_type, places.size(), joined(places, number));
+  w.line("KV_TABLE u16 kValueOrder[{}] = {{\n    {}}};\n", plan.value_order.size(), joined(plan.value_order, number));
+  if (plan.rotates_queries) write_domain_struct(w, plan.k.format, plan.head_dim, false, "Key");
+  if (plan.rotates_output) write_domain_struct(w, plan.v.format, plan.head_dim_v, true, "Value");
+  if (plan.appends) {
+    write_writer(w, plan.k, plan.head_dim, "KeyWriter", k_paging);
+    write_writer(w, plan.v, plan.head_dim_v, "ValueWriter", v_paging);
+  }
+  write_features(w, plan.features);
+  w.line("struct Plan {{");
+  w.line("  static constexpr int kKeyDim = {}, kValueDim = {};", plan.k.inner_dim, plan.v.inner_dim);
+  w.line(
+      "  static constexpr int kQueryDim = {}, kQueryStored = {};  // of a row of Q, as given and before its residual",
+      plan.rotates_queries || plan.k.pad_bytes > 0 ? plan.head_dim : plan.k.inner_dim,
+      plan.rotates_queries ? plan.k.format.stored_dim(plan.head_dim) : plan.k.inner_dim);
+  write_output_dims(w, plan);
+  w.line("  static constexpr int kGroup = {}, kRows = {}, kColumnBlocks = {}, kQueryParts = {};", plan.group, plan.rows,
+         plan.column_blocks, plan.query_parts);
+  w.line("  static constexpr int kTurns = {}, kAllRows = {};", plan.turns, plan.all_rows());
+  w.line("  static constexpr bool kHoldQueries = {}, kHasIntegerKeys = {}, kScalesQueries = {};",
+         flag(plan.hold_queries), flag(plan.has_integer_keys), flag(plan.scales_queries));
+  w.line("  static constexpr bool kRotatesQueries = {}, kFinishes = {}, kLeavesParts = {}, kRotatesOutput = {};",
+         flag(plan.rotates_queries), flag(plan.finishes), flag(plan.leaves_parts()), flag(plan.rotates_output));
+  w.line("  static constexpr int kWarps = {}, kThreads = {}, kStages = {}, kTile = {}, kSubtiles = {};", plan.warps,
+         plan.threads(), plan.stages, plan.tile, plan.subtiles);
+  if (plan.heads > 1) w.line("  static constexpr int kHeads = {}, kBarriersAt = {};", plan.heads, plan.barriers_at);
+  w.line("  static constexpr int kTeam = {}, kValueShare = {}, kOwnBlocks = {};", plan.team, plan.value_share,
+         plan.own_blocks());
+  if (plan.team > 1) {
+    w.line("  static constexpr int kTopsAt = {}, kProbabilitiesAt = {}, kProbabilityBuffers = {};", plan.tops_at,
+           plan.probabilities_at, plan.probability_buffers);
+    w.line("  using Team = TeamTiles<Plan>;");
+    w.line("  using Products = {}<Plan>;", plan.v.by_matrices   ? "MatrixProducts"
+                                           : plan.by_warpgroups ? "WarpgroupProducts"
+                                                                : "WarpProducts");
+    if (plan.v.by_matrices) w.line("  using ValueCodes = ValueSection0;");
+    w.line("  static constexpr bool kByMatrices = {}, kScalesAreMatrices = {};", flag(plan.v.by_matrices),
+           flag(are_scales_matrices(plan)));
+  }
+  w.line("  static constexpr bool kSharesBases = {};", flag(plan.shares_bases));
+  if (plan.shares_bases) w.line("  static constexpr int kBasesAt = {};", plan.bases_at);
+  w.line("  static constexpr bool kScalesProbabilities = {};", flag(plan.scales_probabilities));
+  w.line("  static constexpr bool kByWarpgroups = {};", flag(plan.by_warpgroups));
+  w.line("  static constexpr int kLineAt = {}, kOrderAt = {}, kIntegerTableAt = {};", plan.line_at, plan.order_at,
+         plan.integer_table_at);
+  w.line("  static constexpr int kQueriesAt = {}, kSumsAt = {}, kSumGroups = {}, kLargestAt = {};", plan.queries_at,
+         plan.sums_at, plan.sum_groups, plan.largest_at);
+  w.line("  static constexpr int kRingAt = {}, kStageBytes = {}, kEpilogueAt = {};", plan.ring_at, plan.stage_bytes,
+         plan.epilogue_at);
+  w.line("  static constexpr float kSumFactor = {};  // of integers: what a code stands for above its own",
+         real(plan.k.sections[0].integers.has_half ? 0.5 : 0));
+  w.line("  using KeyCodes = KeySection0;");
+  w.line("  using K = KeySide;\n  using V = ValueSide;\n  using Feature = {};",
+         feature_of(plan.features, plan.causal, plan.query_length, plan.sparse_v > 0));
+  if (plan.features.any())
+    w.line("  static constexpr int kFeatureRowsAt = {}, kFeatureRowBytes = {};  // at most", plan.feature_rows_at,
+           feature_row_bytes(plan.features.has_hook()));
+  if (plan.sparse_v > 0)
+    w.line("  static constexpr float kSparseLog2 = {};  // of {}", real(std::log2(plan.sparse_v)), plan.sparse_v);
+  if (plan.rotates_queries) w.line("  using KeyDomain = kv::KeyDomain;");
+  if (plan.rotates_output) w.line("  using ValueDomain = kv::ValueDomain;");
+  if (plan.appends) {
+    w.line("  using KeyWriter = kv::KeyWriter;\n  using ValueWriter = kv::ValueWriter;");
+    w.line("  static constexpr int kAppendBytes = {};  // of shared memory, a warp",
+           std::max(writer_bytes(plan.k.format, plan.head_dim), writer_bytes(plan.v.format, plan.head_dim_v)));
+  }
+  w.line("{}\n{}", load_bits_of(plan.q_type), store_of(plan.out_type));
+  w.line("  KV_DEVICE static int key_place(int i) {{ return kKeyPlace[i]; }}");
+  w.line("  KV_DEVICE static int value_order(int i) {{ return kValueOrder[i]; }}\n}};");
+  w.line(
+      "static_assert(KeySide::kStageBytes + ValueSide::kStageBytes == Plan::kStageBytes, \"stages do not add "
+      "up\");\n");
+  const auto bytes_of = [&]<class Args>(const Args&) {
+    return int(plan.features.any() ? sizeof(kv::Featured<Args>) : sizeof(Args));
+  };
+  const int args_bytes = plan.appends ? is_paged ? bytes_of(kv::PagedAppendArgs{}) : bytes_of(kv::AppendArgs{})
+                         : is_paged ? bytes_of(kv::PagedAttentionArgs{})
+                                      : bytes_of(kv::AttentionArgs{});
+  return finish(w, name, plan.arch.name,
+                {"decode", std::string(is_paged ? "Paged" : "") + (plan.appends ? "AppendArgs" : "AttentionArgs"),
+                 plan.threads(), plan.shared_bytes, args_bytes, plan.features.any()});
+}
+
+}  // namespace kvjit

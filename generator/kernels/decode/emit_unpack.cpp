@@ -1,0 +1,97 @@
+// emit_unpack: the unpack sequence of a run, as plan_unpack has it: each word from its terms, in the fewest instructions.
+// SPDX-License-Identifier: MIT
+#include <algorithm>
+#include <bit>
+
+#include "generator/emit/writer.hpp"
+
+namespace kvjit::emit {
+namespace {
+
+struct Operand {
+  std::string word;
+  int shift = 0;
+  std::uint32_t mask = 0;
+  std::string shifted() const {
+    return shift == 0 ? word : shift > 0 ? fmt::format("{} >> {}", word, shift) : fmt::format("{} << {}", word, -shift);
+  }
+};
+
+// Two terms that are one window on two neighbouring words become one operand.
+std::vector<Operand> operands_of(const UnpackWord& terms, int words) {
+  const auto name = [&](int i) { return i < words ? fmt::format("w[{}]", i) : fmt::format("t{}", i - words); };
+  std::vector<Operand> operands;
+  std::vector<bool> is_taken(terms.size());
+  for (std::size_t i = 0; i < terms.size(); ++i) {
+    if (is_taken[i]) continue;
+    const UnpackTerm& t = terms[i];
+    std::size_t j = i + 1;
+    while (j < terms.size() && !(terms[j].word == t.word + 1 && terms[j].shift == t.shift - 32)) ++j;
+    if (j < terms.size() && t.shift > 0 && t.word + 1 < words) {
+      is_taken[j] = true;
+      operands.push_back(
+          {fmt::format("shift_right({}, {}, {})", name(t.word), name(t.word + 1), t.shift), 0, t.mask | terms[j].mask});
+    } else {
+      operands.push_back({name(t.word), t.shift, t.mask});
+    }
+  }
+  return operands;
+}
+
+// Each bit from one operand: a permutation of bytes where that saves a shift, or a choice by mask. Where an operand has only zeros
+// shifted in, nobody looks.
+std::string mixed(const std::vector<Operand>& operands) {
+  const auto is_whole_bytes = [](const Operand& o) {
+    for (int i = 0; i < 4; ++i)
+      if (const std::uint32_t byte = o.mask >> 8 * i & 0xff; byte != 0 && byte != 0xff) return false;
+    return true;
+  };
+  const auto bytes_moved = [](const Operand& o) { return o.shift % 8 == 0 ? o.shift / 8 : 0; };
+  if (operands.size() == 2 && is_whole_bytes(operands[0]) && is_whole_bytes(operands[1]) &&
+      (bytes_moved(operands[0]) || bytes_moved(operands[1]))) {
+    const auto source = [&](const Operand& o) { return o.shift % 8 == 0 ? o.word : o.shifted(); };
+    unsigned selector = 0;
+    for (int i = 0; i < 4; ++i) {
+      const bool is_second = operands[1].mask >> 8 * i & 0xff;
+      const int byte = std::clamp(i + bytes_moved(operands[is_second]), 0, 3);
+      selector |= unsigned(byte + (is_second ? 4 : 0)) << 4 * i;
+    }
+    return fmt::format("permute({}, {}, {:#06x}u)", source(operands[0]), source(operands[1]), selector);
+  }
+  std::string text = operands.back().shifted();
+  for (std::size_t i = operands.size() - 1; i-- > 0;)
+    text = fmt::format("select_bits({:#010x}u, {}, {})", operands[i].mask, operands[i].shifted(), text);
+  return text;
+}
+
+std::string word_of(const UnpackWord& terms, int words) {
+  const std::vector<Operand> operands = operands_of(terms, words);
+  std::uint32_t all = 0;
+  int bits = 0;
+  for (const Operand& o : operands) all |= o.mask, bits += std::popcount(o.mask);
+  if (all == 0xffffffffu && bits == 32) return mixed(operands);
+  std::string sum;
+  for (const Operand& o : operands)
+    sum += fmt::format("{}({} & {:#010x}u)", sum.empty() ? "" : " | ", o.shifted(), o.mask);
+  return sum;
+}
+
+}  // namespace
+
+void write_unpack(Writer& w, const SectionPlan& section) {
+  const RunPlan& run = section.run;
+  w.line("  KV_DEVICE static void unpack(const u32 (&w)[{}], u32* y) {{", run.words);
+  for (std::size_t i = 0; i < run.helpers.size(); ++i)
+    w.line("    const u32 t{} = {};", i, word_of(run.helpers[i], run.words));
+  const bool by_integers = section.integers.kind != IntegerKind::none;
+  const bool is_turned = by_integers ? section.integers.flips : section.codes.twos_complement;
+  const std::uint32_t top = 0x01010101u << (by_integers ? 7 : section.codes.bits - 1);  // of each code
+  for (std::size_t m = 0; m < run.unpack.size(); ++m) {
+    const std::string word = word_of(run.unpack[m], run.words);
+    w.line("    y[{}] = {}{};", m, is_turned ? "(" + word + ")" : word,
+           is_turned ? fmt::format(" ^ {:#010x}u", top) : "");
+  }
+  w.line("  }}");
+}
+
+}  // namespace kvjit::emit

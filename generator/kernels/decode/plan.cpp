@@ -1,0 +1,237 @@
+// plan_decode: tiles, stages, tables, pitches and orders of the decode family.
+// SPDX-License-Identifier: MIT
+#include "generator/kernels/decode/plan.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "generator/formats/reference_codec.hpp"
+
+namespace kvjit {
+namespace {
+
+// Whether a lane's registers hold numbers in the order they lie, not codes that were unpacked.
+bool is_direct(const SectionPlan& section) { return section.is_masked || section.codes.bits > 8; }
+
+// Inner dimension that each contraction slot of Q holds: [(step * 4 + c) * 4 + i], of integers [(step * 4 + c) * 8 + i].
+void order_keys(const SectionPlan& section, std::vector<int>& order) {
+  const RunPlan& run = section.run;
+  if (section.integers.kind != IntegerKind::none) {
+    for (int gr = 0; gr < run.groups * run.runs; ++gr)
+      for (int step = 0; step < run.codes / 8; ++step)
+        for (int c = 0; c < 4; ++c)
+          for (int i = 0; i < 8; ++i)
+            order.push_back(run.elements[(gr * run.parts + c) * run.codes + run.slots[step * 8 + i]]);
+    return;
+  }
+  for (int gr = 0; gr < run.groups * run.runs; ++gr)
+    for (int step = 0; step < run.codes / 4; ++step)
+      for (int c = 0; c < 4; ++c)
+        for (int i = 0; i < 4; ++i) {
+          const int pair = 2 * step + i / 2;  // register of the fragment; i % 2: its low or high half
+          const int code = is_direct(section) ? 2 * pair + i % 2 : run.slots[(pair / 4 * 2 + i % 2) * 4 + pair % 4];
+          order.push_back(run.elements[(gr * run.parts + c) * run.codes + code]);
+        }
+}
+
+// The slot whose values stand in a register of V: look-ups give those of even slots of a word, then those of odd ones.
+int slot_of(const SectionPlan& section, int register_) {
+  if (section.slot_bits == 0) return register_;
+  const int per_word = Slots{section.slot_bits}.per_word() / (section.run.is_joined ? 2 : 1),
+            word = register_ / per_word * per_word, at = register_ % per_word;
+  return word + at % (per_word / 2) * 2 + at / (per_word / 2);
+}
+
+// Inner dimension that row (tile, half, g) of O holds: [tile * 16 + half * 8 + g]; of the warp of a team that has the given share.
+void order_values(const SectionPlan& section, int share, std::vector<int>& order) {
+  const RunPlan& run = section.run;
+  for (int gr = 0; gr < run.groups * run.runs; ++gr)
+    for (int register_ = 0; register_ < run.codes; ++register_)
+      for (int g = 0; g < 8; ++g) {
+        const int code = is_direct(section) ? register_ : run.slots[slot_of(section, register_)];
+        order.push_back(run.elements[(gr * run.parts + share * 8 + g) * run.codes + code]);
+      }
+}
+
+std::string reader(const SectionPlan& section) {
+  std::string text;
+  if (section.is_masked) return "codes found by the mask of each block";
+  constexpr const char* kIntegers[] = {"", "codes as 8-bit integers", "8-bit integers by one permute for four codes",
+                                       "8-bit integers by one permute for four codes and their signs",
+                                       "8-bit integers by two permutes for four codes"};
+  if (section.integers.kind != IntegerKind::none)
+    return fmt::format("{}{}", kIntegers[int(section.integers.kind)],
+                       section.integers.parts == 2 ? ", in two parts" : "");
+  switch (section.codes.kind) {
+    case CodeKind::plain:
+      text = section.codes.element == Element::f16 ? "as stored"
+                                                   : fmt::format("{} rounded to f16", to_string(section.codes.element));
+      break;
+    case CodeKind::uniform:
+      text = "integers to halves by exponent";
+      break;
+    case CodeKind::table:
+      text = section.slot_bits == 2    ? "two pairs of codes by table"
+             : section.codes.bits <= 4 ? "pairs of codes by table"
+                                       : "single codes by table";
+      break;
+  }
+  return text + (section.use == ScaleUse::by_value ? ", each times its scale" : "");
+}
+
+std::string place(const SidePlan& side) {
+  if (side.heads > 1) return fmt::format("{} heads together, a tile in {} piece(s)", side.heads, 8 / side.copy_eighths);
+  return fmt::format("pitch {} of {}{}{}", side.pitch, side.row_bytes, side.swizzle != 0 ? " swizzled" : "",
+                     side.keeps_lines ? " by way of the L1" : "");
+}
+
+int power_of_two_in(int v, int most) {  // the largest power of two <= most that divides v
+  int unit = most;
+  while (unit > 1 && v % unit != 0) unit /= 2;
+  return unit;
+}
+
+// Pages are looked up a tile ahead, and their rows copied by as many bytes at once as divide them.
+Decision page_decision(const DecodePlan& plan) {
+  const int pages = std::max(plan.tile / plan.page_tokens, 1);
+  const auto copies = [](const SidePlan& side) {
+    const int bytes = power_of_two_in(side.row_bytes, 16);
+    return side.is_skewed || bytes == 16 ? std::string("16 bytes")
+           : bytes >= 4                  ? fmt::format("{} bytes", bytes)
+                                         : fmt::format("{} bytes, which the warp waits for", bytes);
+  };
+  return {"pages",
+          fmt::format("{} tokens, {} page(s) a tile", plan.page_tokens, pages),
+          fmt::format("numbers of the next tile's pages are read while this one is taken; copies of {} (k), {} (v)",
+                      copies(plan.k), copies(plan.v)),
+          {}};
+}
+
+// Everything but the shape of a block and what depends on it.
+Result<DecodePlan> begin_plan(const Problem& problem) {
+  DecodePlan plan;
+  plan.arch = problem.arch;
+  plan.head_dim = problem.head_dim;
+  plan.head_dim_v = problem.v_dim();
+  plan.group = problem.q_heads_per_kv;
+  plan.query_length = problem.query_length;
+  plan.causal = problem.causal;
+  plan.features = problem.features;
+  plan.sparse_v = problem.sparse_v;
+  plan.appends = problem.append;
+  // A dense matrix is multiplied once for all blocks, by kernels of its own; the other maps cost a block less than a launch.
+  const auto is_cheap = [](const Format& f) {
+    return f.rotation.kind != RotationKind::dense && f.residual.projection.kind != RotationKind::dense;
+  };
+  plan.rotates_queries = problem.fuse && problem.k.is_transformed() && is_cheap(problem.k);
+  plan.rotates_output = problem.fuse && problem.v.is_transformed() && is_cheap(problem.v);
+  plan.finishes = problem.fuse;
+  plan.out_type = problem.v.is_transformed() && !plan.rotates_output ? Element::f32 : problem.out_type;
+  plan.q_type = problem.k.is_transformed() && !plan.rotates_queries ? Element::f32 : problem.q_type;
+  const bool is_planar = problem.is_planar();
+  plan.page_tokens = problem.page_tokens;
+  plan.checks = problem.checks;
+  const bool by_integers = problem.arch.has("mma_m16n8k32_s8");
+  KV_TRY(k, plan_side(problem.k, problem.head_dim, is_planar, true, by_integers));
+  KV_TRY(v, plan_side(problem.v, problem.v_dim(), is_planar, false));
+  plan.k = k;
+  plan.v = v;
+  if (problem.token_heads > 0) {
+    KV_CHECK(check_token_heads(plan, problem));
+    plan.heads = plan.k.heads = plan.v.heads = problem.token_heads;
+    plan.finishes = false;  // every block has parts of all heads: too many for one to put together
+  }
+  for (const SidePlan* side : {&plan.k, &plan.v})
+    if (side->inner_dim % 32 != 0)
+      return fail(Code::unsupported, fmt::format("the decode family needs rows of a multiple of 32 values; {} has {}",
+                                                 side->format.name, side->inner_dim));
+  return plan;
+}
+
+}  // namespace
+
+Result<std::vector<BlockShape>> decode_shapes(const Problem& problem) {
+  KV_TRY(plan, begin_plan(problem));
+  return fitting_shapes(std::move(plan), problem);
+}
+
+Result<DecodePlan> plan_decode(const Problem& problem, const Tuning& tuning) {
+  KV_TRY(plan, begin_plan(problem));
+  KV_TRY(shape, choose_block(plan, problem, tuning));
+  if (plan.team > 1 && plan.sparse_v > 0)
+    return fail(
+        Code::unsupported,
+        fmt::format("attention.sparse_v is served by one warp alone, {} query rows over {} values take a team of {}",
+                    plan.rows, plan.v.inner_dim, plan.team),
+        {}, {"16 query rows at head_dim 128 take one warp", "leave sparse_v out"});
+  for (const SectionPlan& section : plan.k.sections) order_keys(section, plan.key_order);
+  for (int share = 0; share < plan.value_share; ++share)
+    for (const SectionPlan& section : plan.v.sections) order_values(section, share, plan.value_order);
+  for (const auto& [what, side] : {std::pair{"k", &plan.k}, std::pair{"v", &plan.v}})
+    for (const SectionPlan& section : side->sections)
+      plan.decisions.push_back({what,
+                                side->format.name,
+                                fmt::format("{}; {}-byte loads, {}, {} shared-memory wavefronts each", reader(section),
+                                            section.is_masked ? 1 : section.run.planes[0].unit, place(*side),
+                                            side->sections[0].run.bank_cost),
+                                {}});
+  // A fragment read from shared memory for every 16 tokens costs as much as looking up the codes of K does. Formats with several
+  // scale groups a row are bound by arithmetic instead, and gain more from a loop that compiles soon.
+  // The sum leaves room below the register limit of the block (65,536 over its threads) for what is in flight.
+  const int held = plan.has_integer_keys ? plan.k.inner_dim / 8 * plan.column_blocks
+                                         : plan.k.inner_dim / 16 * plan.column_blocks * plan.query_parts * 2;
+  int value_scales = 0, key_groups = 1;
+  for (const SectionPlan& section : plan.v.sections)
+    if (section.use == ScaleUse::by_group) value_scales += section.run.groups * plan.subtiles * 2;
+  for (const SectionPlan& section : plan.k.sections) key_groups = std::max(key_groups, section.run.groups);
+  plan.hold_queries = key_groups == 1 && held + plan.sums() + value_scales <= (plan.warps > 8 ? 72 : 144);
+  plan.hold_queries = shape.hold_queries.value_or(plan.hold_queries);
+  plan.decisions.push_back(
+      {"queries",
+       plan.has_integer_keys
+           ? fmt::format("16-bit integers in {}", plan.hold_queries ? "registers" : "shared memory")
+           : fmt::format("{} fp16 part(s) in {}", plan.query_parts, plan.hold_queries ? "registers" : "shared memory"),
+       plan.has_integer_keys   ? "two signed bytes, in a unit that the largest query gives"
+       : plan.scales_queries   ? "rounded, in a unit that the largest query gives"
+       : plan.query_parts == 1 ? "f16 queries are exact"
+                               : "f32 queries as high and low halves",
+       {}});
+  if (plan.sparse_v > 0)
+    plan.decisions.push_back(
+        {"sparse v",
+         fmt::format("below {} of the largest", plan.sparse_v),
+         fmt::format(
+             "V of {} tokens is passed over where every row gives each of them less; error at most their weight, which "
+             "stays in the denominator, times their largest V",
+             16 * plan.subtiles),
+         {}});
+  if (plan.page_tokens > 0) plan.decisions.push_back(page_decision(plan));
+  if (plan.appends)
+    plan.decisions.push_back({"append",
+                              fmt::format("the newest {} token(s)", plan.query_length),
+                              "stored by the block that has their tile, before it reads it; lengths count them",
+                              {}});
+  const auto where = [](bool is_transformed, bool is_fused, const char* fused = "fused") {
+    return !is_transformed ? "none" : is_fused ? fused : "a launch of its own";
+  };
+  plan.decisions.push_back(
+      {"launches",
+       fmt::format("rotation of Q {}, merge {}, rotation of the output {}",
+                   where(problem.k.is_transformed(), plan.rotates_queries), where(true, plan.finishes),
+                   where(problem.v.is_transformed(), plan.rotates_output, plan.finishes ? "fused" : "with the merge")),
+       problem.fuse ? "what is dense is rotated once for all blocks" : "fuse = false",
+       {}});
+  if (plan.finishes && plan.leaves_parts())
+    plan.decisions.push_back({"merge",
+                              "fused, or a launch of its own",
+                              fmt::format("parts of a pair are put together by the last block that has one, each warp "
+                                          "in {} steps or more; by a launch of its own where that takes longer",
+                                          plan.merge_steps()),
+                              {}});
+  return plan;
+}
+
+}  // namespace kvjit

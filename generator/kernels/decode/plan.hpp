@@ -1,0 +1,304 @@
+// Plan: numbers only. What a family needs to know to be written, decided once, with the reasons kept as
+// Decisions.
+// SPDX-License-Identifier: MIT
+#pragma once
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "generator/catalogue/arch.hpp"
+#include "generator/catalogue/tuning.hpp"
+#include "generator/formats/format.hpp"
+#include "generator/resolve/problem.hpp"
+#include "generator/source.hpp"
+
+namespace kvjit {
+
+// One term of a word that is put together: (shift >= 0 ? w[word] >> shift : w[word] << -shift) & mask.
+struct UnpackTerm {
+  int word = 0, shift = 0;
+  std::uint32_t mask = 0;
+};
+using UnpackWord = std::vector<UnpackTerm>;  // the terms, ored
+
+// What a code is spread to: slots of `bits` bits (2, 4 or 8; or 3: two to a byte, the second at bit 3), in which it lies `lift` bits up.
+struct Slots {
+  int bits = 8, lift = 0;
+  bool is_clean = true;  // else what lies above a code in its slot may be anything
+  int per_word() const { return bits == 3 ? 8 : 32 / bits; }
+  int place(int slot) const { return bits == 3 ? slot / 2 * 8 + slot % 2 * 3 : slot * bits; }
+  int room(int slot) const { return bits == 3 && slot % 2 ? 5 : bits; }
+};
+
+// Bytes that a lane loads from one field of codes for one run. The field's bits of (group, run, part) begin at bit
+//   part_bits * (part % parts_per_block) + run_bits * run  of the field in block  group * blocks + part / parts_per_block.
+struct PlaneRun {
+  int at = 0;         // of the field in a block of the staged row
+  int part_bits = 0;  // not a multiple of 8: runs start inside a byte, and are shifted into place
+  int run_bits = 0;   // a multiple of 8, unless there is one run
+  // Parts from `lap` on load what parts from 0 on do, and shift it right by lap_bits. 0: they do not.
+  int lap = 0, lap_bits = 0;
+  bool is_whole = false;                          // every lane loads the whole field (it is a word or less) and shifts
+  int load_bytes = 0, words = 0, first_word = 0;  // of the load; where its words stand among those of all planes
+  int unit =
+      1;  // bytes of one load; where a part does not begin at a multiple, words from there on are shifted into place
+  bool is_window = false;  // from any byte on: aligned loads around it, shifted into place
+};
+
+// How the lanes of a warp read the codes of one section of a staged row. `parts` lanes share a row (K: 4, V: 8); each owns
+// `runs` runs of bytes in every group, and each run holds `codes` codes.
+struct RunPlan {
+  int parts = 0, groups = 1, runs = 1, codes = 0;
+  int blocks = 1;           // stored blocks a group
+  int parts_per_block = 0;  // lanes that share a block
+  int words = 0;            // of all planes
+  std::vector<PlaneRun> planes;
+  // The unpack sequence: words that are made on the way, numbered from `words` on, and then the words of slots.
+  std::vector<UnpackWord> helpers, unpack;
+  std::vector<int> slots;  // code (by position in the run) in slot j of word m, at [slots a word * m + j]
+  // Inner dimension of code k of (group, run, part), at [((group * runs + run) * parts + part) * codes + k].
+  std::vector<int> elements;
+  // A run of V that is half a word: `unpack` takes the runs of tokens t and t + 8 together, as one word.
+  bool is_joined = false;
+  int bank_cost = 0;  // shared-memory wavefronts of the first load of the warp (1 a 128 bytes is ideal)
+};
+
+// K's codes as 8-bit integers (templates/core/integers.cuh): value = unit * (y + half), or in two parts unit * (y + z / 256).
+enum class IntegerKind { none, plain, table8, mirrored, table16 };
+struct IntegerPlan {
+  IntegerKind kind = IntegerKind::none;
+  int parts = 1;
+  bool has_half = false;  // half is 1/2, else 0
+  Slots slots;
+  bool flips = false;                // plain: the top bit of each byte is turned over
+  std::vector<std::uint32_t> table;  // bytes of codes 0..15 of the first part, then of the second
+  double unit = 1;
+};
+
+// Where in the pipeline a section's scale meets its codes.
+enum class ScaleUse {
+  none,
+  by_group,  // K: times the score of a group; V: times the probabilities
+  by_value,  // times each decoded value, in fp16 (groups below 32, or a minimum to add)
+};
+
+// One section of one side of the decode family.
+struct SectionPlan {
+  Section codes;  // of a block with its own mask: the narrow ones
+  bool is_masked = false;
+  IntegerPlan integers;
+  // V: a table of up to four bits whose codes are spread to slots of this many bits, those of two tokens next to each other in a
+  // byte: with 3 and 4 a look-up gives a pair, with 2 the pairs of two channels. 0: any other way.
+  int slot_bits = 0;
+  RunPlan run;
+  ScaleUse use = ScaleUse::none;
+  bool adds_minima = false;  // K by group: minimum times the sum of the query over the group joins the score
+  int first = 0, dim = 0;    // its share of the inner dimension, as the kernel numbers it
+  bool owns_table = false;
+  int table_at = 0;
+  std::vector<std::uint16_t> halves;  // table: value / unit as halves
+  double unit = 1;                    // value = unit * what the pairs hold
+  double factor = 1;                  // its scale is the stored one times this
+};
+
+// Bytes of shared memory that features may use for a row of queries (templates/kernels/decode_features.cuh).
+constexpr int feature_row_bytes(bool has_hook) { return has_hook ? 88 : 64; }
+
+struct SidePlan {
+  Format format;
+  bool is_planar = true;
+  int widest_run = 16;  // bytes of codes that a lane takes at a time, at most
+  int inner_dim = 0;
+  int row_bytes = 0, pitch = 0;  // staged codes (or whole rows)
+  int pad_bytes = 0;             // zeros behind a staged row, where a head does not fill the lanes of a warp
+  int swizzle = 0;               // of their 16-byte chunks (templates/core/stage.cuh); 0: none, < 0: of single ones
+  bool is_skewed = false;        // copied by aligned chunks: a staged row starts 0 to 30 bytes into its slot
+  int slot_align = 32;           // ... where it does among so many bytes of memory
+  bool is_dealt = false;         // even rows of eight before odd ones
+  bool keeps_lines = false;      // by way of the L1, where copies of one line meet
+  // V: eight lanes' codes of a token are a chunk of 16 bytes, and those of eight tokens a matrix that the hardware transposes
+  // (templates/kernels/decode_matrices.cuh).
+  bool by_matrices = false;
+  // Heads that are staged together (templates/core/token_heads.cuh), in tiles of how many tokens; bytes of an eighth of a tile; how many
+  // of them are copied at once, and the gap behind.
+  int heads = 1, placed_tile = 0, eighth_bytes = 0, copy_eighths = 8, copy_gap = 0;
+  int eighth_at(int eighth) const { return eighth * eighth_bytes + eighth / copy_eighths * copy_gap; }
+  int block_stride = 0;  // of a stored block inside a staged row
+  int scale_row_bytes = 0, scales_at = 0, scale_pitch = 0, scale_stride = 0;
+  int stage_bytes = 0;
+  int table_stride = 4, table_copies = 1;
+  double unit = 1;  // what the pairs of the first section still need; joins the softmax scale (K) or the output (V)
+  std::vector<SectionPlan> sections;
+};
+
+struct DecodePlan {
+  std::string name;
+  Arch arch;
+  int head_dim = 0, head_dim_v = 0, group = 1, query_length = 1, column_blocks = 1;
+  int rows = 1, turns = 1;  // query rows that a block takes at once; times that it takes to serve all of a KV head
+  bool causal = false;
+  FeatureSet features;
+  double sparse_v = 0;
+  bool appends = false;
+  Element q_type = Element::f16;    // what the kernel reads: f32 when Q was transformed before
+  Element out_type = Element::f32;  // what it writes, if it finishes: f32 when the output is transformed after
+  int query_parts = 1;
+  bool scales_queries = false;  // Q in a unit that its largest element gives
+  bool hold_queries = false;    // fragments of Q stay in registers
+  bool has_integer_keys = false;
+  // One launch: queries into K's domain before, parts of a pair to rows of output after, and those out of V's domain.
+  // What is not finished at once is left for `merge`, which then rotates.
+  bool rotates_queries = false, finishes = false, rotates_output = false;
+  int warps = 0, stages = 0, tile = 0;
+  int subtiles = 1;  // of 16 tokens, taken together
+  // Warps that share their tiles, so that each needs sums for less of the output (templates/kernels/decode_team.cuh): value_share of
+  // them have other dimensions of V, the others of a team other blocks of columns.
+  int team = 1, value_share = 1;
+  bool scales_probabilities = false;  // V's scale of a token, in the warp that has scored it
+  int probability_buffers = 1;        // with two of them a round has one barrier
+  bool shares_bases = false;          // bases of the softmax stand in shared memory
+  bool by_warpgroups = false;         // its products as one: templates/kernels/decode_warpgroup.cuh
+  int feature_rows_at = 0;            // of features, if there are any: what each row has of its own
+  int line_at = 0, order_at = 0, integer_table_at = 0, queries_at = 0, sums_at = 0, sum_groups = 0, largest_at = 0,
+      tops_at = 0, bases_at = 0, probabilities_at = 0, ring_at = 0, stage_bytes = 0, epilogue_at = 0, shared_bytes = 0;
+  int page_tokens = 0;  // of layout paged, else 0
+  // KV heads that a block takes together, and where the barriers of its copies stand. group and rows are those of one of them.
+  int heads = 1, barriers_at = 0;
+  bool checks = false;
+  SidePlan k, v;
+  std::vector<int> key_order, value_order;
+  std::vector<Decision> decisions;
+  int threads() const { return warps * 32; }
+  // Of 128 sums of a row, that a warp of a block takes to put the parts of a pair together, 16 at once.
+  int merge_steps() const { return (rows + warps - 1) / warps * ((v.inner_dim + 127) / 128); }
+  bool leaves_parts() const { return !finishes || merge_steps() > 1; }
+  int all_rows() const { return group * query_length; }
+  int streams() const { return warps / heads; }                            // of tiles, each with a ring of stages
+  int own_blocks() const { return column_blocks / (team / value_share); }  // of columns, a warp
+  int sums() const {
+    return own_blocks() * v.inner_dim / value_share / 4;
+  }  // registers of a warp's share of the output
+};
+
+// Who adds up the output of a decode block: one warp alone, or a team.
+struct TeamPlan {
+  int warps = 1, value_share = 1, column_blocks = 1;
+  bool by_warpgroups = false;
+  SidePlan k, v;  // as that takes them
+};
+// Those whose sums fit their registers, the best first; k and v as one warp takes them. Fails with unsupported where there are none.
+Result<std::vector<TeamPlan>> plan_teams(const Problem& problem, int rows, const SidePlan& k, const SidePlan& v);
+// As many rows at once as any team has a shape of blocks for, the best such team; and that shape: measured, or the planner's own.
+Result<BlockShape> choose_block(DecodePlan& plan, const Problem& problem, const Tuning& tuning);
+// Every shape that blocks of that team can have, the best first.
+Result<std::vector<BlockShape>> fitting_shapes(DecodePlan plan, const Problem& problem);
+
+// Fails with unsupported: each reason, with the TOML key to change. tuning: a measured shape; one that was measured for this very
+// problem must fit, another one that does not is left for the planner's own.
+Result<DecodePlan> plan_decode(const Problem& problem, const Tuning& tuning = {});
+// Every shape that plan_decode chooses from, the one it takes on its own first.
+Result<std::vector<BlockShape>> decode_shapes(const Problem& problem);
+
+// The geometry and the reads of one side; the building blocks of plan_decode, public for their tests. by_integers: K's codes as
+// 8-bit integers where the format has them. value_share: warps that share a row of V.
+// widest_run: bytes. by_matrices: V's codes as matrices, where they lie like that.
+Result<SidePlan> plan_side(const Format& format, int head_dim, bool is_planar, bool is_key, bool by_integers = false,
+                           int value_share = 1, int widest_run = 16, bool by_matrices = false);
+
+// Where the staged rows of a side stand, and how lanes load their runs: few bank conflicts, then little memory.
+void place_rows(SidePlan& side, bool is_key);
+// The same for all heads of a token, in tiles of that many tokens.
+void place_token_heads(SidePlan& side, bool is_key, int tile);
+
+// Whether a plan of one head can be one of all heads of a token; else why not.
+Result<void> check_token_heads(const DecodePlan& plan, const Problem& problem);
+
+// Whether the codes of a side with one section are multiplied as integers faster than as halves, exactly or to 2^-15.
+IntegerPlan plan_integers(const Format& format, ScaleUse use);
+
+// The reads of one section for `parts` lanes a row. side: its geometry (block_stride, layout). is_by_value: a run must not cross
+// groups of scales. slots: what codes are spread to, if they are.
+Result<RunPlan> plan_run(const SidePlan& side, int section, int head_dim, int parts, bool is_by_value,
+                         const Slots& slots = {});
+
+// A piece of a code: `bits` bits at bit `at` of the loaded words, which are bits low .. of the code.
+struct CodePiece {
+  int at = 0, bits = 0, low = 0;
+};
+using CodePieces = std::vector<std::vector<CodePiece>>;  // of each code, the largest first
+// The sequence of shifts and masks that spreads codes to words of slots, and the slot each code lands in: few terms, as pieces of
+// equal shift share one.
+void plan_unpack(CodePieces codes, RunPlan& run, const Slots& slots = {});
+
+// The write path for many rows at once: rotated formats on the tensor cores, the others a block a lane.
+// Bytes of shared memory, as in templates/core/tiles.cuh, encoding.cuh and wgmma.cuh.
+constexpr int kTileGroup = 128;  // values that are rotated and scaled together
+constexpr int kTileRows = 16;    // of a warp
+constexpr int kEncodingBytes = 256 * 256, kHadamardBytes = 16 * 32 * 4, kTileStageBytes = kTileRows * 320;
+constexpr int kOperandBytes = kTileGroup * kTileGroup * 2;
+// A dense matrix is held times this, so that the rests of its entries are normal halves, and normal in E4M3.
+constexpr double kDenseLength = 1 << 14;
+enum class TileFamily {
+  matrix,    // quantise_matrix, dequantise_matrix: any rotation, by warpgroups
+  hadamard,  // quantise_tiles, dequantise_tiles: a Walsh-Hadamard transform, by warps
+  dense,     // quantise_dense: a matrix, by warps
+  blocks,    // quantise_blocks, dequantise_blocks: no rotation, whole blocks a lane
+};
+// How the codes of a lane lie in its words: templates/core/tile_codes.cuh.
+enum class TilePacking { stream, nibbles, split };
+// Where the bytes of a group lie, from its row's first on; four lanes share it.
+struct TilePlaces {
+  TilePacking packing = TilePacking::stream;
+  int codes_at = 0, scale_at = 0;
+  int code_stride = 0, scale_stride = 0;       // from group to group
+  int lane_stride = 0, lane_scale_stride = 0;  // from lane to lane; of scales 0 where a group has one
+  int high_at = 0, high_stride = 0;            // split: top bits, from codes_at on; from lane to lane, less lane_stride
+  int pad_at = 0, pad_bytes = 0;               // zeros of a block
+  int unit = 16;                               // alignment of a lane's codes
+  int table_bytes(int bits) const;             // of decoding: a word or two for each pair of codes, 32 times
+};
+// What kernels over tiles ask of the format's fields and they do not have; null if they have it all.
+const char* plan_tile_places(const Format& format, bool is_planar, TilePlaces& places);
+
+struct TilePlan {
+  TileFamily family = TileFamily::hadamard;
+  bool is_dense = false;               // any matrix of 128 x 128, else a Walsh-Hadamard transform
+  std::vector<std::uint32_t> buckets;  // what is added to a value's bits to carry into its code
+  double steps = 0x1p18;               // of an integer, a standard deviation
+  TilePlaces places;
+  double unit = 1;             // decoding: halves stand for entries of the codebook / unit
+  double code_rounding = 0;    // what one half leaves of an entry, root mean square of what codes stand for
+  double matrix_rounding = 0;  // likewise of the rotation's matrix
+  int lane_values = 0;         // of family blocks
+};
+// Nothing if the format needs the kernels for any row. `decision` says what was chosen, and why.
+std::optional<TilePlan> plan_tiles(const Format& format, int head_dim, bool is_planar, const Arch& arch,
+                                   Decision& decision);
+
+// Halves that hold a number which is to be written as a type, where one leaves `rounding` of it, relative: one, if its rest is far below
+// what the type leaves itself.
+int half_parts(double rounding, Element type);
+
+// The kernel of a plan for rows of one type. Nothing if the family has none.
+struct TileCall {
+  bool is_quantise = true;
+  Element type = Element::f16;
+};
+struct TileKernel {
+  const char* name = nullptr;  // of the kernel
+  bool by_matrix = false;
+  int code_parts = 2;  // decoding: halves of an entry of the codebook
+  int rest_bits = 0;   // of the matrix's entries, beside the half that each is: 16, 8, or none
+  double products() const { return code_parts + rest_bits / 16.0; }
+  bool stages_operand = false;  // quantise: rows are multiplied from where they are staged
+  int warps = 0, warp_tiles = 1;
+  int matrix_at = 0, stage_at = 0, shared_bytes = 0;
+};
+std::optional<TileKernel> plan_tile_kernel(const TilePlan& plan, const Format& format, const TileCall& call,
+                                           const Arch& arch);
+
+// Shared-memory wavefronts that one load of `unit` bytes a lane costs, given each lane's byte address.
+int bank_wavefronts(const std::vector<int>& addresses, int unit);
+
+}  // namespace kvjit

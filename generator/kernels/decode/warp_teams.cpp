@@ -1,0 +1,74 @@
+// plan_team: how many warps share the sums of the output, and by what.
+//
+// Those sums live in registers: a quarter of V's inner dimension for every 8 query rows. Where they are too many for one warp, a team of
+// warps takes its tiles together (templates/kernels/decode_team.cuh) and shares the output by dimensions of V; or by query rows, where the
+// packing of V does not divide among the lanes of several warps.
+// SPDX-License-Identifier: MIT
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <bit>
+
+#include "generator/kernels/decode/plan.hpp"
+
+namespace kvjit {
+namespace {
+
+constexpr int kManySums = 64, kMostSums = 128;  // of the output, registers a lane
+constexpr int kMostTeam = 8;
+// Fewer query rows leave the tensor cores idle either way; and one warp alone then needs no barriers.
+constexpr int kWarpgroupRows = 17;
+
+int sums_of(const TeamPlan& team) {
+  const int own_blocks = team.column_blocks * team.value_share / team.warps;
+  return own_blocks * team.v.inner_dim / team.value_share / 4;
+}
+
+// Products as a warpgroup: V by dimensions, K by halves; columns in the widths that core/wgmma_columns.cuh has.
+Result<TeamPlan> plan_warpgroup(const Problem& problem, int blocks) {
+  const bool is_planar = problem.is_planar();
+  TeamPlan team;
+  team.warps = team.value_share = 4;
+  team.column_blocks = std::max(2, int(std::bit_ceil(unsigned(blocks))));
+  team.by_warpgroups = true;
+  KV_TRY(k, plan_side(problem.k, problem.head_dim, is_planar, true, false, 1, 16));
+  KV_TRY(v, plan_side(problem.v, problem.v_dim(), is_planar, false, false, team.value_share, 16, true));
+  team.k = k, team.v = v;
+  return team;
+}
+
+TeamPlan plan_warps(const Problem& problem, int warps, int blocks, const SidePlan& k, const SidePlan& v) {
+  TeamPlan team;
+  team.warps = warps, team.column_blocks = blocks;
+  team.k = k, team.v = v;
+  if (warps == 1) return team;
+  if (auto shared = plan_side(problem.v, problem.v_dim(), problem.is_planar(), false, false, warps))
+    team.v = *shared, team.value_share = warps;
+  const int step = 2 * warps / team.value_share;  // probabilities are read two blocks at a time
+  team.column_blocks = (blocks + step - 1) / step * step;
+  return team;
+}
+
+}  // namespace
+
+Result<std::vector<TeamPlan>> plan_teams(const Problem& problem, int rows, const SidePlan& k, const SidePlan& v) {
+  const int blocks = (rows + 7) / 8;
+  std::vector<TeamPlan> teams;
+  if (problem.arch.has("wgmma") && rows >= kWarpgroupRows)
+    if (auto team = plan_warpgroup(problem, blocks); team && sums_of(*team) <= kMostSums) teams.push_back(*team);
+  for (const int most : {kManySums, kMostSums})
+    for (int warps = 1; warps <= kMostTeam; warps *= 2) {
+      const TeamPlan team = plan_warps(problem, warps, blocks, k, v);
+      const int sums = sums_of(team);
+      const bool is_tight = sums > kManySums && !(warps == 1 && blocks == 1);
+      if (sums <= kMostSums && is_tight == (most == kMostSums)) teams.push_back(team);
+    }
+  if (teams.empty())
+    return fail(Code::unsupported,
+                fmt::format("the decode family has no registers for {} query rows over {} values a row of {}", rows,
+                            v.inner_dim, problem.v.name),
+                {}, {"head_dim up to 512 works"});
+  return teams;
+}
+
+}  // namespace kvjit

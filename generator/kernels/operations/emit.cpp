@@ -1,0 +1,182 @@
+// emit_operations: copy, requantise, shift, quantise_rope.
+// SPDX-License-Identifier: MIT
+#include <algorithm>
+
+#include "core/operations.cuh"
+#include "generator/emit/writer.hpp"
+#include "generator/kernels/operations/operations.hpp"
+
+namespace kvjit {
+namespace {
+
+using namespace emit;
+
+constexpr int kWarps = 4;  // of kernels that take a row a warp
+constexpr int kCopyThreads = 256;
+
+// What decodes rows of a format.
+std::string decoder_of(const CodecPlan& plan, const Registry& registry) {
+  Writer w{registry, {}, {}};
+  write_format(w, plan.format, plan.head_dim, "Stored", false);
+  write_domain(w, plan.format, true);
+  return w.text + domain_members(plan.format, plan.head_dim);
+}
+
+// One piece of a row: `bytes` of each of `blocks` blocks, from one place to another.
+struct Piece {
+  bool is_code;
+  int bytes, blocks, from_at, from_stride, to_at, to_stride;
+  std::string text() const {
+    return fmt::format("CopiedBytes<{}, {}, {}, {}, {}, {}, {}>", flag(is_code), bytes, blocks, from_at, from_stride,
+                       to_at, to_stride);
+  }
+};
+
+// The pieces of a row of one format in two layouts: all of it where they are alike, else field by field.
+std::vector<std::string> pieces_of(const CopyPlan& plan, int& largest) {
+  const Format& f = plan.from.format;
+  const int blocks = f.stored_dim(plan.from.head_dim) / f.block;
+  std::vector<std::string> pieces;
+  const auto add = [&](const Piece& piece) {
+    pieces.push_back(piece.text());
+    largest = std::max(largest, piece.bytes * piece.blocks);
+  };
+  if (plan.from.is_planar == plan.to.is_planar) {
+    const int codes = plan.from.is_planar ? f.code_bytes : f.block_bytes;
+    add({true, codes * blocks, 1, 0, 0, 0, 0});
+    if (plan.from.is_planar && f.scale_bytes > 0) add({false, f.scale_bytes * blocks, 1, 0, 0, 0, 0});
+    return pieces;
+  }
+  const auto at = [](const Field& field, bool is_planar) { return is_planar ? field.plane_at : field.at; };
+  const auto stride = [&](const Field& field, bool is_planar) {
+    return !is_planar ? f.block_bytes : field.is_code() ? f.code_bytes : f.scale_bytes;
+  };
+  for (const Field& field : f.fields) {
+    if (field.kind != FieldKind::pad)
+      add({field.is_code(), field.bytes, blocks, at(field, plan.from.is_planar), stride(field, plan.from.is_planar),
+           at(field, plan.to.is_planar), stride(field, plan.to.is_planar)});
+    else if (!plan.to.is_planar)
+      pieces.push_back(fmt::format("ZeroBytes<{}, {}, {}, {}>", field.bytes, blocks, field.at, f.block_bytes));
+  }
+  return pieces;
+}
+
+Source emit_bytes(const CopyPlan& plan, Writer& w, const std::string& name) {
+  const CodecPlan &from = plan.from, &to = plan.to;
+  int largest = 0, row_threads = 1;
+  const std::vector<std::string> pieces = pieces_of(plan, largest);
+  while (row_threads < 32 && row_threads * plan.alignment < largest) row_threads *= 2;
+  write_format(w, from.format, from.head_dim, "FromFormat", from.is_planar, tokens_paging(from.page_tokens));
+  write_format(w, to.format, to.head_dim, "ToFormat", to.is_planar, tokens_paging(to.page_tokens));
+  w.line("struct Plan {{\n  using From = FromFormat;\n  using To = ToFormat;");
+  w.line("  static constexpr int kThreads = {}, kRowThreads = {}, kAlignment = {};", kCopyThreads, row_threads,
+         plan.alignment);
+  w.line("  using Pieces = CopiedPieces<{}>;\n}};\n", joined(pieces, [](const std::string& piece) { return piece; }));
+  Source source = finish(w, name, from.arch, {"copy", "CopyArgs", kCopyThreads, 0, sizeof(kv::CopyArgs)});
+  source.row_threads = row_threads;
+  return source;
+}
+
+Source emit_numbers(const CopyPlan& plan, Writer& w, const std::string& name) {
+  const CodecPlan &from = plan.from, &to = plan.to;
+  const int warp_bytes = writer_bytes(to.format, to.head_dim);
+  write_format(w, from.format, from.head_dim, "FromFormat", from.is_planar, tokens_paging(from.page_tokens));
+  write_domain(w, from.format, true, "From");
+  w.line("struct FromReader {{\n{}\n  using F = FromFormat;\n}};\n",
+         domain_members(from.format, from.head_dim, "From"));
+  write_format(w, to.format, to.head_dim, "ToFormat", to.is_planar, tokens_paging(to.page_tokens));
+  write_domain(w, to.format, false, "To");
+  write_encoder(w, to.format, "ToFormat", "RowEncoder", to.is_planar, "To");
+  w.line("struct ToWriter {{\n{}", domain_members(to.format, to.head_dim, "To"));
+  write_writer_members(w, to.format, "ToFormat", "RowEncoder", to.is_planar);
+  w.line("}};\n");
+  w.line("struct Plan {{\n  using From = FromReader;\n  using To = ToWriter;");
+  w.line("  static constexpr int kWarps = {}, kWarpBytes = {};", kWarps, warp_bytes);
+  w.line("  static constexpr bool kStaysInner = {};\n}};\n", flag(plan.kind == CopyKind::inner));
+  return finish(w, name, from.arch, {"requantise", "CopyArgs", kWarps * 32, kWarps * warp_bytes, sizeof(kv::CopyArgs)});
+}
+
+Source emit_number_blocks(const CopyPlan& plan, Writer& w, const std::string& name) {
+  constexpr int kThreads = kWarps * 32;
+  const CodecPlan &from = plan.from, &to = plan.to;
+  write_format(w, from.format, from.head_dim, "FromFormat", true, tokens_paging(from.page_tokens));
+  write_format(w, to.format, to.head_dim, "ToFormat", true, tokens_paging(to.page_tokens));
+  write_domain(w, to.format, false);
+  write_encoder(w, to.format, "ToFormat", "RowEncoder", true);
+  w.line("struct LaneEncoder : RowEncoder {{\n  using Lanes = InLane;\n}};\n");
+  w.line("struct Plan {{\n  static constexpr int kHeadDim = {}, kThreads = {}, kValues = {};", from.head_dim, kThreads,
+         plan.lane_values);
+  w.line("  using From = FromFormat;\n  using Encoder = LaneEncoder;\n}};\n");
+  Source source = finish(w, name, from.arch, {"requantise_blocks", "CopyArgs", kThreads, 0, sizeof(kv::CopyArgs)});
+  source.row_threads = from.head_dim / plan.lane_values;
+  return source;
+}
+
+struct RopeKernel {
+  const char *family, *what, *args;
+  int args_bytes;
+  Paging paging;
+};
+Source emit_rope(const CodecPlan& plan, const RopeKernel& kernel, const Registry& registry) {
+  const Format& f = plan.format;
+  const std::string name =
+      fmt::format("{}.{}.d{}.{}.{}", kernel.family, f.name, plan.head_dim, plan.layout(), plan.arch);
+  Writer w = begin(registry, name, kernel.what);
+  w.fragment(fmt::format("kernels/{}.cuh", kernel.family));
+  if (plan.page_tokens > 0) w.fragment("formats/stored_pages.cuh");
+  w.check_first(plan.checks);
+  domain_fragments(w, f);
+  w.line("// ======== the plan ========\nnamespace kv {{\n");
+  write_format(w, f, plan.head_dim, "StoredFormat", plan.is_planar, kernel.paging);
+  write_domain(w, f, false);
+  write_encoder(w, f, "StoredFormat", "RowEncoder", plan.is_planar);
+  const int values = (f.stored_dim(plan.head_dim) + 31) / 32 * 32;
+  const int warp_bytes = std::max(writer_bytes(f, plan.head_dim), values * int(sizeof(float)));
+  const int shared_bytes = kWarps * warp_bytes + kv::kMostRopePairs * 8;
+  w.line("struct Plan {{\n{}", domain_members(f, plan.head_dim));
+  w.line("  static constexpr int kWarps = {}, kWarpBytes = {}, kTurnsAt = {};\n  using F = StoredFormat;", kWarps,
+         warp_bytes, kWarps * warp_bytes);
+  write_writer_members(w, f, "StoredFormat", "RowEncoder", plan.is_planar);
+  w.line("}};\n");
+  return finish(w, name, plan.arch, {kernel.family, kernel.args, kWarps * 32, shared_bytes, kernel.args_bytes});
+}
+
+}  // namespace
+
+bool have_same_bytes(const CodecPlan& from, const CodecPlan& to, const Registry& registry) {
+  return decoder_of(from, registry) == decoder_of(to, registry);
+}
+
+Source emit_copy(const CopyPlan& plan, const Registry& registry) {
+  const CodecPlan &from = plan.from, &to = plan.to;
+  const bool is_bytes = plan.kind == CopyKind::bytes, is_by_lanes = plan.lane_values > 0;
+  const char* const family = is_bytes ? "copy" : is_by_lanes ? "requantise_blocks" : "requantise";
+  const std::string name =
+      fmt::format("{}.{}.{}-{}.{}.d{}.{}{}.{}", family, from.format.name, from.layout(), to.format.name, to.layout(),
+                  from.head_dim, to_string(plan.kind), is_bytes ? std::to_string(plan.alignment) : "", from.arch);
+  Writer w = begin(registry, name, is_bytes ? "stored rows to another cache" : "stored rows to another format");
+  w.fragment(fmt::format("kernels/{}.cuh", family));
+  if (from.page_tokens > 0 || to.page_tokens > 0) w.fragment("formats/stored_pages.cuh");
+  w.check_first(from.checks || to.checks);
+  if (!is_bytes) domain_fragments(w, from.format), domain_fragments(w, to.format);
+  w.line("// ======== the plan ========\nnamespace kv {{\n");
+  return is_bytes      ? emit_bytes(plan, w, name)
+         : is_by_lanes ? emit_number_blocks(plan, w, name)
+                       : emit_numbers(plan, w, name);
+}
+
+Source emit_shift(const CodecPlan& plan, const Registry& registry) {
+  return emit_rope(plan,
+                   {"shift", "rows of the cache to other positions", "ShiftArgs", sizeof(kv::ShiftArgs),
+                    tokens_paging(plan.page_tokens)},
+                   registry);
+}
+
+Source emit_quantise_rope(const CodecPlan& plan, const Registry& registry) {
+  return emit_rope(plan,
+                   {"quantise_rope", "rows at their positions into the cache", "RopedCodecArgs",
+                    sizeof(kv::RopedCodecArgs), codec_paging(plan.page_tokens)},
+                   registry);
+}
+
+}  // namespace kvjit

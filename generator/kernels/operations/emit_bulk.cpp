@@ -1,0 +1,138 @@
+// emit_operation_tiles: requantise, shift and quantise_rope for many rows at once.
+// SPDX-License-Identifier: MIT
+#include "generator/kernels/codec/emit_bulk.hpp"
+
+#include "core/operations.cuh"
+#include "generator/kernels/operations/operations.hpp"
+
+namespace kvjit {
+namespace {
+
+using namespace emit;
+
+constexpr int kWarps = 12;  // of 168 registers
+
+// Where the tables of a kernel stand; reader: of the side that it decodes, if it does.
+struct Places {
+  int decoding_at = kEncodingBytes, from_matrix_at = 0, to_matrix_at = kEncodingBytes, turns_at = 0, shared_bytes = 0;
+  explicit Places(const TilePlan* reader, int bits) {
+    if (reader) {
+      from_matrix_at = decoding_at + reader->places.table_bytes(bits);
+      to_matrix_at = from_matrix_at + kHadamardBytes;
+    }
+    turns_at = to_matrix_at + kHadamardBytes;
+    shared_bytes = turns_at + kv::kMostRopePairs * 8;
+  }
+};
+
+// Of Walsh-Hadamard transforms, by warps.
+std::optional<TilePlan> side_tiles(const CodecPlan& side, const Arch& arch) {
+  Decision unused;
+  auto plan = plan_tiles(side.format, side.head_dim, side.is_planar, arch, unused);
+  if (plan && (plan->is_dense || plan->family == TileFamily::blocks)) plan.reset();
+  return plan;
+}
+
+struct Side {
+  const CodecPlan& codec;
+  const TilePlan& tiles;
+  Paging paging;
+};
+
+// struct `type`: one side of the kernel.
+void write_side(Writer& w, const Side& side, bool is_quantise, const Places& places) {
+  const std::string type = is_quantise ? "To" : "From";
+  const TileText text{side.tiles,
+                      side.codec.format,
+                      side.codec.is_planar,
+                      is_quantise,
+                      false,
+                      half_parts(side.tiles.code_rounding, Element::f32),
+                      "k" + type};
+  write_tile_constants(w, text);
+  w.line("struct {}Stored {{\n  static constexpr bool kIsPlanar = {};", type, flag(side.codec.is_planar));
+  write_paging(w, side.paging);
+  w.line("}};");
+  w.line("struct {}Tiles : TileDefaults {{\n  using F = {}Stored;", type, type);
+  w.line("  static constexpr int kThreads = {}, kBits = {};", kWarps * 32, side.codec.format.codes().bits);
+  write_tile_places(w, text);
+  w.line("  static constexpr int kMatrixAt = {};", is_quantise ? places.to_matrix_at : places.from_matrix_at);
+  if (!is_quantise) w.line("  static constexpr int kTableAt = {};", places.decoding_at);
+  write_tile_numbers(w, text);
+  write_tile_signs(w, text);
+  w.line("}};\n");
+}
+
+struct Kernel {
+  const char *family, *what, *args;
+  int args_bytes;
+  bool checks;
+};
+// from: what is decoded, or null.
+std::optional<Source> emit_operation(const Kernel& kernel, const Side* from, const Side& to, bool turns,
+                                     const std::string& name, const Arch& arch, const Registry& registry) {
+  const Places places(from ? &from->tiles : nullptr, from ? from->codec.format.codes().bits : 0);
+  if (places.shared_bytes > arch.shared_bytes_per_block) return std::nullopt;
+  Writer w = begin(registry, name, kernel.what);
+  w.fragment(fmt::format("kernels/{}.cuh", kernel.family));
+  if ((from && from->paging.tokens > 0) || to.paging.tokens > 0) w.fragment("formats/stored_pages.cuh");
+  w.check_first(kernel.checks);
+  w.line("// ======== the plan ========\nnamespace kv {{\n");
+  if (from) write_side(w, *from, false, places);
+  write_side(w, to, true, places);
+  w.line("struct Plan {{");
+  if (from) w.line("  using From = FromTiles;");
+  w.line("  using To = ToTiles;");
+  w.line("  static constexpr int kHeadDim = {}, kWarps = {}, kThreads = {};", to.codec.head_dim, kWarps, kWarps * 32);
+  if (turns) w.line("  static constexpr int kTurnsAt = {};", places.turns_at);
+  w.line("}};\n");
+  Source source =
+      finish(w, name, arch.name, {kernel.family, kernel.args, kWarps * 32, places.shared_bytes, kernel.args_bytes});
+  source.tiles = kWarps;
+  return source;
+}
+
+}  // namespace
+
+std::optional<Source> emit_copy_tiles(const CopyPlan& plan, const Registry& registry) {
+  const auto arch = registry.require_arch(plan.from.arch, {});
+  if (!arch || plan.kind != CopyKind::inner) return std::nullopt;
+  const auto from = side_tiles(plan.from, **arch), to = side_tiles(plan.to, **arch);
+  if (!from || !to) return std::nullopt;
+  const std::string name =
+      fmt::format("requantise_tiles.{}.{}-{}.{}.d{}.{}.{}", plan.from.format.name, plan.from.layout(),
+                  plan.to.format.name, plan.to.layout(), plan.from.head_dim, to_string(plan.kind), plan.from.arch);
+  const Side source{plan.from, *from, tokens_paging(plan.from.page_tokens)};
+  return emit_operation({"requantise_tiles", "stored rows to another format, many at once", "TiledCopyArgs",
+                         sizeof(kv::TiledCopyArgs), plan.from.checks || plan.to.checks},
+                        &source, {plan.to, *to, tokens_paging(plan.to.page_tokens)}, false, name, **arch, registry);
+}
+
+std::optional<Source> emit_shift_tiles(const CodecPlan& plan, const Registry& registry) {
+  const auto arch = registry.require_arch(plan.arch, {});
+  if (!arch) return std::nullopt;
+  const auto tiles = side_tiles(plan, **arch);
+  if (!tiles || tiles->places.lane_scale_stride > 0) return std::nullopt;  // no registers to weigh codes, too
+  const Side side{plan, *tiles, tokens_paging(plan.page_tokens)};
+  return emit_operation(
+      {"shift_tiles", "rows of the cache to other positions, many at once", "TiledShiftArgs",
+       sizeof(kv::TiledShiftArgs), plan.checks},
+      &side, side, true,
+      fmt::format("shift_tiles.{}.d{}.{}.{}", plan.format.name, plan.head_dim, plan.layout(), plan.arch), **arch,
+      registry);
+}
+
+std::optional<Source> emit_quantise_rope_tiles(const CodecPlan& plan, const Registry& registry) {
+  const auto arch = registry.require_arch(plan.arch, {});
+  if (!arch) return std::nullopt;
+  const auto tiles = side_tiles(plan, **arch);
+  if (!tiles) return std::nullopt;
+  return emit_operation(
+      {"quantise_rope_tiles", "rows at their positions into the cache, many at once", "RopedCodecArgs",
+       sizeof(kv::RopedCodecArgs), plan.checks},
+      nullptr, {plan, *tiles, codec_paging(plan.page_tokens)}, true,
+      fmt::format("quantise_rope_tiles.{}.d{}.{}.{}", plan.format.name, plan.head_dim, plan.layout(), plan.arch),
+      **arch, registry);
+}
+
+}  // namespace kvjit

@@ -1,0 +1,73 @@
+// plan_copy: how rows of one cache become rows of another.
+// SPDX-License-Identifier: MIT
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "generator/kernels/operations/operations.hpp"
+
+namespace kvjit {
+namespace {
+
+// Whatever they are called.
+bool is_same_rotation(Rotation a, const Rotation& b) {
+  a.name = b.name;
+  return a == b;
+}
+
+// Values that a lane takes where it can take whole blocks of a format, and nothing crosses lanes; else 0.
+int lane_values(const CodecPlan& side, const Arch& arch) {
+  if (!side.format.rotation.is_identity()) return 0;
+  Decision unused;
+  const auto tiles = plan_tiles(side.format, side.head_dim, side.is_planar, arch, unused);
+  return tiles && tiles->family == TileFamily::blocks ? tiles->lane_values : 0;
+}
+
+}  // namespace
+
+const char* to_string(CopyKind kind) {
+  constexpr const char* kNames[] = {"bytes", "inner", "numbers"};
+  return kNames[int(kind)];
+}
+
+CodecPlan side_plan(const Problem& problem, int side) {
+  return {side == 0 ? problem.k : problem.v,
+          problem.dim(side),
+          problem.is_planar(),
+          false,
+          problem.page_tokens,
+          problem.checks,
+          problem.arch.name};
+}
+
+Result<CopyPlan> plan_copy(const CodecPlan& from, const CodecPlan& to, bool has_same_scale, int alignment,
+                           const Registry& registry) {
+  const Format &f = from.format, &g = to.format;
+  if (from.head_dim != to.head_dim)
+    return fail(Code::unsupported,
+                fmt::format("a copy from heads of {} values to heads of {}; both must be of one size", from.head_dim,
+                            to.head_dim),
+                {}, {"attention.head_dim of either spec"});
+  if (from.arch != to.arch)
+    return fail(Code::unsupported,
+                fmt::format("a copy from a program for {} to one for {}; both must be for one", from.arch, to.arch), {},
+                {"target.arch of either spec"});
+  CopyPlan plan{from, to, CopyKind::numbers, std::clamp(alignment, 1, 16)};
+  if (has_same_scale && have_same_bytes(from, to, registry)) {
+    plan.kind = CopyKind::bytes;
+  } else {
+    plan.alignment = 2;
+    const bool needs_original = g.has_residual() && g.residual.is_original;
+    if (is_same_rotation(f.rotation, g.rotation) && f.channels == g.channels && !needs_original &&
+        f.stored_dim(from.head_dim) == g.stored_dim(to.head_dim))
+      plan.kind = CopyKind::inner;
+    KV_TRY(arch, registry.require_arch(from.arch, {}));
+    const int from_values = lane_values(from, *arch), to_values = lane_values(to, *arch);
+    const int values = std::max(from_values, to_values);
+    const bool is_whole = values > 0 && values % f.block == 0 && values % g.block == 0 && from.head_dim % values == 0;
+    if (plan.kind == CopyKind::inner && from_values > 0 && to_values > 0 && is_whole) plan.lane_values = values;
+  }
+  return plan;
+}
+
+}  // namespace kvjit

@@ -1,0 +1,136 @@
+// resolve: names become formats, rotations and an arch; what cannot go together is an error with its place.
+// SPDX-License-Identifier: MIT
+#include "generator/resolve/problem.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace kvjit {
+
+namespace {
+
+Where where_of_dim(const Spec& spec, const std::string& key) {
+  const std::string own = "attention.head_dim_" + key;
+  return spec.where(spec.key_where.count(own) ? own : "attention.head_dim");
+}
+
+}  // namespace
+
+std::string layout_name(bool is_planar, int page_tokens) {
+  if (page_tokens == 0) return is_planar ? "planar" : "rows";
+  return fmt::format("paged{}{}", page_tokens, is_planar ? "" : ".rows");
+}
+
+Result<Format> resolve_side(const SideSpec& side, const Spec& spec, const std::string& key, const Registry& registry) {
+  const auto uncalibrated = [&]() -> Result<Format> {
+    if (side.format.empty()) {
+      KV_TRY(made, inline_format(side, registry));
+      KV_CHECK(check_head_dim(made, spec.dim_of(key), where_of_dim(spec, key)));
+      return made;
+    }
+    KV_CHECK(registry.format(side.format, spec.where(key + ".format")));
+    return registry.format_for(side.format, spec.dim_of(key), where_of_dim(spec, key));
+  };
+  if (!side.calibration) return uncalibrated();
+  KV_TRY(format, uncalibrated());
+  const Where where = spec.where(key + ".calibration");
+  KV_TRY(calibration, registry.calibration(*side.calibration, where));
+  KV_CHECK(check_calibration(*calibration, spec.dim_of(key), where));
+  return calibrated(std::move(format), *calibration, where);
+}
+
+namespace {
+
+// Rows are dealt to the lanes of a warp, 32 values at a time. What numbers without blocks lack of that is left out where rows are
+// read and written; decode stages them in pieces of 16 bytes.
+Result<void> check_lanes(const Format& format, const Spec& spec, const char* key) {
+  const int dim = spec.dim_of(key), stored = format.stored_dim(dim);
+  if (stored % 32 == 0 || (format.is_ragged(dim) && format.row_bytes(stored) % 16 == 0)) return {};
+  if (format.is_ragged(dim))
+    return fail(
+        Code::unsupported,
+        fmt::format("a head of {} values of '{}' ('{}') is {} bytes; heads that are no multiple of 32 values must "
+                    "be one of 16 bytes",
+                    dim, format.name, key, format.row_bytes(stored)),
+        where_of_dim(spec, key), {fmt::format("multiples of {} work", 16 / format.block_bytes)});
+  return fail(
+      Code::unsupported,
+      fmt::format("head_dim {} is not a multiple of 32, the lanes of a warp, and '{}' ('{}') does not pad heads", dim,
+                  format.name, key),
+      where_of_dim(spec, key),
+      {"multiples of 32 work: 64, 96, 128, ...",
+       "formats that pad heads take any: those with padding = \"zero\", turbo3_0 for one; f16, bf16 and f32 take "
+       "multiples "
+       "of 8"});
+}
+
+// Features that contradict each other, or the rest of the spec.
+Result<FeatureSet> resolve_features(const Spec& spec, const Registry& registry) {
+  FeatureSet set;
+  set.softcap = spec.softcap;
+  if (!spec.window.empty()) set.window_left = spec.window[0], set.window_right = spec.window[1];
+  for (const std::string& name : spec.features) set_feature(set, name);
+  if (!spec.hook.empty()) {
+    KV_TRY(hook, registry.hook(spec.hook, spec.where("attention.hook")));
+    set.hook = *hook;
+  }
+  const Where where = spec.where("attention.features");
+  if (set.mask_slopes && !set.mask)
+    return fail(Code::bad_input, "mask_slopes multiplies a mask that is not there", where,
+                {"add \"mask\"", "slopes without a mask are \"alibi\""});
+  if (set.mask_slopes && set.alibi)
+    return fail(Code::bad_input, "alibi and mask_slopes both take the slopes", where,
+                {"one of them: \"alibi\" adds slope * (token - position), \"mask_slopes\" multiplies the mask"});
+  if (set.position_offset && spec.append)
+    return fail(Code::unsupported,
+                "append stores the newest tokens, and position_offset says that the queries are others", where,
+                {"leave out one of the two"});
+  return set;
+}
+
+}  // namespace
+
+Result<Problem> resolve(const Spec& spec, const Registry& registry, const std::string& arch_name) {
+  if (spec.layers)
+    return fail(Code::unsupported, "a spec with [layers] stands for one spec a layer, not for one program",
+                spec.where("layers"), {"expand_layers gives them"});
+  Problem problem;
+  KV_TRY(k, resolve_side(spec.k, spec, "k", registry));
+  KV_TRY(v, resolve_side(spec.v, spec, "v", registry));
+  KV_CHECK(check_lanes(k, spec, "k"));
+  KV_CHECK(check_lanes(v, spec, "v"));
+  KV_TRY(arch, registry.require_arch(arch_name, spec.where("target.arch")));
+  problem.k = k;
+  problem.v = v;
+  problem.arch = *arch;
+  problem.title = spec.title;
+  problem.head_dim = spec.head_dim;
+  problem.head_dim_v = spec.dim_of("v") == spec.head_dim ? 0 : spec.dim_of("v");
+  problem.q_heads_per_kv = spec.q_heads_per_kv;
+  problem.query_length = spec.query_length;
+  problem.q_type = spec.q_type;
+  problem.out_type = spec.out_type;
+  problem.layout = spec.layout;
+  problem.page_tokens = spec.page_tokens;
+  problem.page_layout = spec.page_layout;
+  problem.token_heads = spec.token_heads;
+  problem.fuse = spec.fuse;
+  problem.checks = spec.checks;
+  problem.sparse_v = spec.sparse_v;
+  problem.append = spec.append;
+  problem.causal = std::count(spec.features.begin(), spec.features.end(), "causal") != 0;
+  KV_TRY(features, resolve_features(spec, registry));
+  problem.features = features;
+  const std::string heads = spec.token_heads > 0 ? fmt::format("heads{}.", spec.token_heads) : "";
+  const std::string more = heads + problem.features.id() + (spec.checks ? "checked." : "") +
+                           (spec.append ? "append." : "") +
+                           (spec.sparse_v > 0 ? fmt::format("sparse{}.", spec.sparse_v) : "");
+  problem.id = fmt::format("{}-{}.d{}.g{}.q{}.{}.{}{}{}{}-{}", k.name, v.name, problem.dims(), problem.q_heads_per_kv,
+                           problem.query_length, layout_name(problem.is_planar(), problem.page_tokens),
+                           problem.causal ? "causal." : "", problem.fuse ? "" : "apart.", more,
+                           to_string(problem.q_type), to_string(problem.out_type));
+  return problem;
+}
+
+}  // namespace kvjit

@@ -1,0 +1,127 @@
+// FeatureSet: names, types and costs of features.
+// SPDX-License-Identifier: MIT
+#include "generator/spec/features.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+
+#include "generator/catalogue/registry.hpp"
+
+namespace kvjit {
+namespace {
+
+struct Named {
+  const char* name;
+  bool FeatureSet::*flag;
+};
+// In the order in which they change a score, as ggml's; then those of a row's end.
+constexpr Named kNamed[] = {{"alibi", &FeatureSet::alibi},
+                            {"mask", &FeatureSet::mask},
+                            {"mask_slopes", &FeatureSet::mask_slopes},
+                            {"packed_mask", &FeatureSet::packed_mask},
+                            {"position_offset", &FeatureSet::position_offset},
+                            {"sinks", &FeatureSet::sinks},
+                            {"lse", &FeatureSet::lse}};
+
+const char* flag_text(bool value) { return value ? "true" : "false"; }
+std::string edge(int tokens) { return tokens < 0 ? "all" : std::to_string(tokens); }
+
+}  // namespace
+
+bool FeatureSet::any() const {
+  return softcap > 0 || has_window() || has_hook() ||
+         std::any_of(std::begin(kNamed), std::end(kNamed), [this](const Named& n) { return this->*n.flag; });
+}
+
+long long FeatureSet::most_seen(bool causal, int query_length) const {
+  const int right = seen_right(causal);
+  if (window_left < 0 || (right < 0 && position_offset)) return -1;
+  return static_cast<long long>(window_left) + query_length + (position_offset ? right : 0);
+}
+
+std::string FeatureSet::id() const {
+  std::string text;
+  if (softcap > 0) text += fmt::format("softcap{}.", softcap);
+  if (has_window()) text += fmt::format("window_{}_{}.", edge(window_left), edge(window_right));
+  if (has_hook()) text += fmt::format("hook_{}.", hook.name);
+  for (const Named& n : kNamed)
+    if (this->*n.flag) text += fmt::format("{}.", n.name);
+  std::erase(text, '+');  // of an exponent: file names have none
+  return text;
+}
+
+std::vector<std::string> FeatureSet::names() const {
+  std::vector<std::string> names;
+  if (softcap > 0) names.push_back(fmt::format("softcap {}", softcap));
+  if (has_window()) names.push_back(fmt::format("window [{}, {}]", window_left, window_right));
+  if (has_hook()) names.push_back("hook " + hook.name);
+  for (const Named& n : kNamed)
+    if (this->*n.flag) names.emplace_back(n.name);
+  return names;
+}
+
+const std::vector<std::string>& feature_names() {
+  static const std::vector<std::string> names = [] {
+    std::vector<std::string> all = {"causal"};
+    for (const Named& n : kNamed) all.emplace_back(n.name);
+    return all;
+  }();
+  return names;
+}
+
+void set_feature(FeatureSet& set, const std::string& name) {
+  for (const Named& n : kNamed)
+    if (name == n.name) set.*n.flag = true;
+}
+
+std::vector<FeatureUse> feature_uses(const FeatureSet& set, int query_length) {
+  std::vector<FeatureUse> uses;
+  if (set.softcap > 0) uses.push_back({"softcap", "Softcap<SoftcapNumbers>", "features/softcap.cuh"});
+  if (set.alibi) uses.push_back({"alibi", "Alibi", "features/alibi.cuh"});
+  if (set.has_hook()) uses.push_back({"hook " + set.hook.name, "Hook<HookExpression>", "features/hook.cuh"});
+  if (set.mask)
+    uses.push_back({set.mask_slopes ? "mask_slopes" : "mask", fmt::format("Mask<{}>", flag_text(set.mask_slopes)),
+                    "features/mask.cuh"});
+  if (set.packed_mask) uses.push_back({"packed_mask", "PackedMask", "features/packed_mask.cuh"});
+  if (set.sinks) uses.push_back({"sinks", "Sinks", "features/sinks.cuh"});
+  if (set.lse) uses.push_back({"lse", fmt::format("Lse<{}>", query_length), "features/lse.cuh"});
+  return uses;
+}
+
+std::string feature_cost(const std::string& fragment, const Registry& registry) {
+  const std::string* text = registry.fragment(fragment);
+  const std::size_t from = text ? text->find("Costs ") : std::string::npos;
+  if (from == std::string::npos) return "";
+  std::string cost = text->substr(from, text->find("\n// SPDX", from) - from);
+  for (std::size_t at; (at = cost.find("\n// ")) != std::string::npos;) cost.replace(at, 4, " ");
+  return "c" + cost.substr(1);
+}
+
+std::string feature_list(const FeatureSet& set, bool causal, int query_length) {
+  std::string text = fmt::format("Features<SeenRange<{}, {}, {}, {}>", query_length, set.window_left,
+                                 set.seen_right(causal), flag_text(set.position_offset));
+  for (const FeatureUse& use : feature_uses(set, query_length)) text += ", " + use.type;
+  return text + ">";
+}
+
+Result<std::vector<float>> alibi_slopes(float max_bias, int heads) {
+  constexpr int kMostHeads = 65536;
+  if (heads < 1 || heads > kMostHeads)
+    return fail(Code::bad_input, fmt::format("slopes of {} heads; 1 to {} are possible", heads, kMostHeads));
+  if (!(max_bias >= 0) || !std::isfinite(max_bias))
+    return fail(Code::bad_input, fmt::format("max_bias {}; a number from 0 on is needed", max_bias));
+  const int power = static_cast<int>(std::bit_floor(static_cast<unsigned>(heads)));
+  const float first = std::pow(2.f, -max_bias / static_cast<float>(power)),
+              rest = std::pow(2.f, -max_bias / 2.f / static_cast<float>(power));
+  std::vector<float> slopes;
+  for (int h = 0; h < heads; ++h)
+    slopes.push_back(max_bias == 0 ? 1.f
+                     : h < power   ? std::pow(first, static_cast<float>(h + 1))
+                                   : std::pow(rest, static_cast<float>(2 * (h - power) + 1)));
+  return slopes;
+}
+
+}  // namespace kvjit

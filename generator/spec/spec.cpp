@@ -1,0 +1,276 @@
+// Reading a spec: one Node tree, one copy of it for each combination of [matrix], and each copy read alike.
+// SPDX-License-Identifier: MIT
+#include "generator/spec/spec.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "generator/base/schema.hpp"
+#include "generator/spec/features.hpp"
+#include "generator/spec/layers.hpp"
+
+namespace kvjit {
+namespace {
+
+using schema::Node;
+
+constexpr std::size_t kMaxCombinations = 4096;
+constexpr schema::Range kHeadDim{16, 1024}, kGroup{1, 256}, kQueries{1, 65536}, kWindow{-1, kMostWindow},
+    kPageTokens{8, 256}, kTokenHeads{2, 16};
+const std::vector<std::string> kPlannedLayouts = {"interleaved"};  // named in the design, served by nothing yet
+const schema::Names<Layout> kLayouts = {{Layout::rows, "rows"}, {Layout::planar, "planar"}, {Layout::paged, "paged"}};
+const schema::Names<Layout> kPageLayouts = {{Layout::rows, "rows"}, {Layout::planar, "planar"}};
+const schema::Names<Element> kElements = {{Element::f16, "f16"}, {Element::bf16, "bf16"}, {Element::f32, "f32"}};
+
+template <class E>
+std::string_view name_of(E value, schema::Names<E> names) {
+  return std::find_if(names.begin(), names.end(), [&](const auto& entry) { return entry.first == value; })->second;
+}
+
+void collect_places(const Node& table, const std::string& prefix, std::map<std::string, Where>& places) {
+  for (const Node& item : table.items) {
+    places[prefix + item.key] = item.where;
+    if (item.kind == Node::Kind::table) collect_places(item, prefix + item.key + ".", places);
+  }
+}
+
+void read_attention(schema::Table& table, Spec& spec) {
+  table.read("head_dim", spec.head_dim, kHeadDim);
+  table.read("head_dim_k", spec.head_dim, kHeadDim);
+  table.read("head_dim_v", spec.head_dim_v, kHeadDim);
+  if (table.find("head_dim") && table.find("head_dim_k"))
+    table.complain(table.where("head_dim_k"), "head_dim is of K and of V unless head_dim_v says otherwise",
+                   {"leave out head_dim or head_dim_k"});
+  table.read("q_heads_per_kv", spec.q_heads_per_kv, kGroup);
+  table.read("query_length", spec.query_length, kQueries);
+  table.read("features", spec.features);
+  table.read("q_type", spec.q_type, kElements);
+  table.read("out_type", spec.out_type, kElements);
+  table.read("fuse", spec.fuse);
+  table.read("append", spec.append);
+  table.read("sparse_v", spec.sparse_v);
+  if (!(spec.sparse_v >= 0 && spec.sparse_v < 1))
+    table.complain(table.where("sparse_v"), "sparse_v must be 0 (off) or a share below 1",
+                   {"1e-3: tokens of less than a thousandth of the largest probability"});
+  table.read("softcap", spec.softcap);
+  if (spec.softcap < 0)
+    table.complain(table.where("softcap"), "softcap must be positive, or 0 (none)",
+                   {"scores become softcap * tanh(score / softcap)"});
+  table.read("hook", spec.hook);
+  table.read("window", spec.window, kWindow);
+  if (const Node* window = table.find("window");
+      window && window->kind == Node::Kind::list && window->items.size() != 2)
+    table.complain(window->where, fmt::format("window must be two numbers, not {}", window->items.size()),
+                   {"[left, right]: tokens before and behind a query that it sees; -1: all of them"});
+  const std::vector<std::string>& known = feature_names();
+  for (std::size_t i = 0; i < spec.features.size(); ++i)
+    if (std::find(known.begin(), known.end(), spec.features[i]) == known.end())
+      table.complain(
+          table.find("features")->items[i].where, fmt::format("feature '{}' is not known", spec.features[i]),
+          spec.features[i] == "softcap" || spec.features[i] == "window" || spec.features[i] == "hook"
+              ? std::vector<std::string>{fmt::format("it is a key with a value: attention.{}", spec.features[i])}
+              : schema::suggestions(spec.features[i], "features", known));
+}
+
+void read_layout(schema::Table& table, Spec& spec) {
+  std::string name;
+  table.read("layout", name);
+  if (std::find(kPlannedLayouts.begin(), kPlannedLayouts.end(), name) != kPlannedLayouts.end())
+    table.complain(table.where("layout"), fmt::format("layout '{}' is not served yet", name),
+                   {"layouts: rows, planar, paged"}, Code::unsupported);
+  else
+    table.read("layout", spec.layout, kLayouts);
+  table.read("token_heads", spec.token_heads, kTokenHeads);
+  if (table.find("token_heads") && spec.layout != Layout::rows)
+    return table.complain(table.find("token_heads")->key_where,
+                          fmt::format("'token_heads' in layout '{}'", to_string(spec.layout)),
+                          {"layout = \"rows\" has the heads of a token side by side"});
+  for (const char* key : {"page_tokens", "page_layout"})
+    if (table.find(key) && spec.layout != Layout::paged)
+      return table.complain(table.find(key)->key_where, fmt::format("'{}' without pages", key),
+                            {"layout = \"paged\" has them"});
+  if (spec.layout != Layout::paged) return;
+  spec.page_tokens = 16;
+  table.read("page_tokens", spec.page_tokens, kPageTokens);
+  table.read("page_layout", spec.page_layout, kPageLayouts);
+  if (!schema::is_power_of_two(spec.page_tokens))
+    table.complain(table.where("page_tokens"),
+                   fmt::format("page_tokens must be a power of two, {}..{}", kPageTokens.low, kPageTokens.high));
+}
+
+void read_target(schema::Table& table, Spec& spec) {
+  const Node* arch = table.find("arch");
+  if (arch && arch->kind == Node::Kind::text)
+    spec.archs = {arch->text};
+  else
+    table.read("arch", spec.archs);
+  table.read("checks", spec.checks);
+}
+
+Result<Spec> read_spec(const Node& root, const std::string& file) {
+  Spec spec;
+  spec.file = file;
+  collect_places(root, "", spec.key_where);
+  schema::Table top(&root, "a spec", {file});
+  for (const char* key : {"k", "v"}) top.require(key);
+  top.read("title", spec.title);
+  top.find("matrix");  // taken out before, but a key all the same
+  schema::Table k = top.table("k"), v = top.table("v"), attention = top.table("attention");
+  schema::Table cache = top.table("cache"), target = top.table("target"), layers = top.table("layers");
+  KV_CHECK(top.done());
+  spec.k = read_side(k);
+  spec.v = read_side(v);
+  read_attention(attention, spec);
+  read_layout(cache, spec);
+  read_target(target, spec);
+  if (layers.exists()) spec.layers = std::make_shared<const LayersSpec>(read_layers(layers));
+  for (schema::Table* table : {&k, &v, &attention, &cache, &target, &layers}) KV_CHECK(table->done());
+  return spec;
+}
+
+// A key of [matrix]: where it goes and what it takes in turn.
+struct Axis {
+  std::string key;
+  Where key_where;
+  std::vector<Node> values;
+};
+
+// Takes [matrix] out of the tree.
+Result<std::vector<Axis>> take_matrix(Node& root) {
+  std::vector<Axis> axes;
+  const auto found =
+      std::find_if(root.items.begin(), root.items.end(), [](const Node& n) { return n.key == "matrix"; });
+  if (found == root.items.end()) return axes;
+  const Node matrix = std::move(*found);
+  root.items.erase(found);
+  if (matrix.kind != Node::Kind::table)
+    return fail(Code::bad_input, "matrix must be a table of lists", matrix.where,
+                {"for example \"k.bits\" = [2, 3, 4]"});
+  std::size_t combinations = 1;
+  for (const Node& item : matrix.items) {
+    if (item.kind != Node::Kind::list || item.items.empty())
+      return fail(Code::bad_input, fmt::format("'{}' in [matrix] must be a list of the values to sweep", item.key),
+                  item.where,
+                  item.kind == Node::Kind::table
+                      ? std::vector<std::string>{fmt::format("a key of a table is quoted as a whole: \"{}.{}\"",
+                                                             item.key, item.items.empty() ? "key" : item.items[0].key)}
+                      : std::vector<std::string>{});
+    if (item.key == "matrix" || item.key.starts_with("matrix."))
+      return fail(Code::bad_input, "a matrix cannot sweep itself", item.key_where);
+    combinations *= std::min(item.items.size(), kMaxCombinations + 1);
+    if (combinations > kMaxCombinations)
+      return fail(Code::bad_input, fmt::format("[matrix] has more than {} combinations", kMaxCombinations), item.where);
+    axes.push_back({item.key, item.key_where, item.items});
+  }
+  return axes;
+}
+
+// root.a.b = value, making tables that do not exist.
+Result<void> put(Node& root, const Axis& axis, const Node& value) {
+  Node* at = &root;
+  for (std::size_t from = 0;;) {
+    const std::size_t dot = axis.key.find('.', from);
+    const std::string name = axis.key.substr(from, dot - from);
+    if (at->kind != Node::Kind::table)
+      return fail(Code::bad_input, fmt::format("'{}' in [matrix] goes into something that is not a table", axis.key),
+                  axis.key_where);
+    Node* next = const_cast<Node*>(at->find(name));
+    if (!next) {
+      next = &at->items.emplace_back();
+      next->key = name;
+      next->key_where = next->where = axis.key_where;
+    }
+    at = next;
+    if (dot == std::string::npos) break;
+    from = dot + 1;
+  }
+  Node placed = value;
+  placed.key = at->key;
+  placed.key_where = axis.key_where;
+  *at = std::move(placed);
+  return {};
+}
+
+std::string spelled(const Node& node) {
+  switch (node.kind) {
+    case Node::Kind::text:
+      return node.text;
+    case Node::Kind::integer:
+      return std::to_string(node.integer);
+    case Node::Kind::real:
+      return fmt::format("{}", node.real);
+    case Node::Kind::boolean:
+      return node.boolean ? "true" : "false";
+    case Node::Kind::list: {
+      std::vector<std::string> parts;
+      for (const Node& item : node.items) parts.push_back(spelled(item));
+      return fmt::format("[{}]", fmt::join(parts, ","));
+    }
+    default:
+      return "{}";
+  }
+}
+
+}  // namespace
+
+std::string_view to_string(Layout layout) { return name_of(layout, kLayouts); }
+std::string_view to_string(Element element) {
+  constexpr const char* kNames[] = {"f16", "bf16", "f32", "e4m3", "e5m2"};
+  return kNames[int(element)];
+}
+
+SideSpec read_side(schema::Table& table) {
+  SideSpec side;
+  side.where = table.where();
+  table.read("format", side.format);
+  table.read("bits", side.bits, schema::kBits);
+  table.read("block", side.block, schema::kBlock);
+  table.read("codebook", side.codebook);
+  table.read("scale", side.scale);
+  table.read("rotation", side.rotation);
+  table.read("calibration", side.calibration);
+  if (side.block && !schema::is_power_of_two(*side.block))
+    table.complain(table.where("block"),
+                   fmt::format("block must be a power of two, {}..{}", schema::kBlock.low, schema::kBlock.high));
+  for (const char* key : {"format", "bits", "block", "codebook", "scale", "rotation", "calibration"}) {
+    if (!table.find(key)) continue;
+    side.key_where[key] = table.where(key);
+    if (table.find("format") && key != std::string_view("format") && key != std::string_view("calibration"))
+      table.complain(
+          table.find(key)->key_where, fmt::format("'{}' together with 'format'", key),
+          {"a format states all its numbers: keep the format, or bits, block, codebook, scale and rotation"});
+  }
+  table.require("format", "bits");
+  return side;
+}
+
+Where Spec::where(const std::string& key) const {
+  const auto found = key_where.find(key);
+  return found == key_where.end() ? Where{file} : found->second;
+}
+
+Result<std::vector<Spec>> parse_specs(std::string_view toml_text, const std::string& file) {
+  KV_TRY(root, schema::parse(toml_text, file));
+  KV_TRY(axes, take_matrix(root));
+  std::size_t combinations = 1;
+  for (const Axis& axis : axes) combinations *= axis.values.size();
+  std::vector<Spec> specs;
+  for (std::size_t i = 0; i < combinations; ++i) {
+    Node tree = root;
+    std::string label;
+    std::size_t below = combinations;  // the last axis turns fastest
+    for (const Axis& axis : axes) {
+      below /= axis.values.size();
+      const Node& value = axis.values[i / below % axis.values.size()];
+      KV_CHECK(put(tree, axis, value));
+      label += fmt::format("{}{}={}", label.empty() ? "" : " ", axis.key, spelled(value));
+    }
+    KV_TRY(spec, read_spec(tree, file));
+    spec.label = label;
+    specs.push_back(std::move(spec));
+  }
+  return specs;
+}
+
+}  // namespace kvjit

@@ -1,0 +1,249 @@
+// The C interface: convert, call, catch. runtime/kvjit.h is its manual; nothing is decided here.
+// SPDX-License-Identifier: MIT
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "runtime/api/convert.hpp"
+#include "runtime/api/support.hpp"
+#include "runtime/device/backend.hpp"
+
+using namespace kvjit::c_api;
+using kvjit::Code;
+using kvjit::Error;
+using kvjit::fail;
+using kvjit::Result;
+
+namespace {
+
+Result<void> attention(kvjit_program* program, const kvjit_attention_call* call, kvjit_report* report,
+                       Result<kvjit::LaunchReport> (kvjit::Program::*run)(const kvjit::AttentionCall&,
+                                                                          kvjit::DevicePointer, kvjit::Stream) const) {
+  KV_CHECK(need(program, "program"));
+  KV_TRY(c, read_struct(call, "call"));
+  if (report) KV_CHECK(check_output(report, "report"));
+  const kvjit::AttentionCall converted = convert(c);
+  // SIZE_MAX: sizes that make no sense, which the program refuses by name.
+  if (const std::size_t needed = program->program->workspace_bytes(converted);
+      needed != SIZE_MAX && c.workspace_bytes < needed)
+    return fail(Code::bad_input, fmt::format("workspace of {} bytes; this call needs {}", c.workspace_bytes, needed));
+  KV_TRY(ran, ((*program->program).*run)(converted, address(c.workspace), c.stream));
+  if (!report) return {};
+  kvjit_report value{};
+  for (const std::string& name : ran.kernels)
+    if (value.kernel_count < static_cast<int>(std::size(value.kernels)))
+      value.kernels[value.kernel_count++] = program->keep(name);
+  value.k_reader = program->keep(ran.k_reader);
+  value.v_reader = program->keep(ran.v_reader);
+  value.cache_bytes = ran.cache_bytes;
+  value.converted_bytes = ran.converted_bytes;
+  value.blocks = ran.blocks;
+  value.features = program->keep(listed(ran.features));
+  write_struct(report, value);
+  return {};
+}
+
+template <class Known>
+kvjit_status supported(const Known& registry_of, const char* toml, const char* arch, char* reasons,
+                       size_t reasons_size) {
+  std::vector<std::string> refusals;
+  kvjit_status first = KVJIT_OK;
+  const auto refuse = [&](const Error& error, const std::string& prefix) {
+    if (first == KVJIT_OK) first = static_cast<kvjit_status>(error.code);
+    std::string text = kvjit::render(error);
+    if (!text.empty() && text.back() == '\n') text.pop_back();
+    refusals.push_back(prefix + text);
+  };
+  const kvjit_status status = guarded(nullptr, [&]() -> Result<void> {
+    if (!toml) return refuse({Code::usage, "toml is NULL"}, ""), Result<void>{};
+    const auto known = registry_of();
+    if (!known) return refuse(known.error(), ""), Result<void>{};
+    const Result<std::vector<kvjit::Spec>> specs = kvjit::parse_all(toml, "spec", **known);
+    if (!specs) return refuse(specs.error(), ""), Result<void>{};
+    for (const kvjit::Spec& spec : *specs) {
+      const std::vector<std::string> archs = arch ? std::vector<std::string>{arch} : spec.archs;
+      if (archs.empty())
+        return refuse({Code::usage, "the spec names no arch; pass one, such as sm_90a"}, ""), Result<void>{};
+      for (const std::string& asked : archs)
+        if (const auto made = generate(spec, **known, asked, ""); !made)
+          refuse(made.error(), fmt::format("{}{}{}: ", spec.label, spec.label.empty() ? "" : " ", asked));
+    }
+    return {};
+  });
+  if (reasons)
+    copy_text(reasons, reasons_size, status == KVJIT_OK ? lines(refusals) : "no answer: out of memory or a bug");
+  return status == KVJIT_OK ? first : status;
+}
+
+}  // namespace
+
+int kvjit_version(void) { return KVJIT_VERSION_NUMBER; }
+
+kvjit_status kvjit_allocate(kvjit_context* context, size_t bytes, void** pointer, kvjit_error* error) {
+  return guarded(error, [&]() -> Result<void> {
+    KV_CHECK(need(context, "context"));
+    KV_CHECK(need(pointer, "pointer"));
+    KV_TRY(allocated, context->context->backend()->allocate(bytes));
+    *pointer = reinterpret_cast<void*>(allocated);
+    return {};
+  });
+}
+
+void kvjit_release(kvjit_context* context, void* pointer) {
+  if (context && pointer) context->context->backend()->release(address(pointer));
+}
+
+kvjit_status kvjit_copy_to_device(kvjit_context* context, void* to, const void* from, size_t bytes,
+                                  kvjit_error* error) {
+  return guarded(error, [&]() -> Result<void> {
+    KV_CHECK(need(context, "context"));
+    return context->context->backend()->copy_to_device(address(to), from, bytes);
+  });
+}
+
+kvjit_status kvjit_copy_to_host(kvjit_context* context, void* to, const void* from, size_t bytes, kvjit_error* error) {
+  return guarded(error, [&]() -> Result<void> {
+    KV_CHECK(need(context, "context"));
+    return context->context->backend()->copy_to_host(to, address(from), bytes);
+  });
+}
+
+kvjit_status kvjit_synchronize(kvjit_context* context, void* stream, kvjit_error* error) {
+  return guarded(error, [&]() -> Result<void> {
+    KV_CHECK(need(context, "context"));
+    return context->context->backend()->synchronize(stream);
+  });
+}
+
+kvjit_status kvjit_supported(const char* toml, const char* arch, char* reasons, size_t reasons_size) {
+  return supported([] { return registry(); }, toml, arch, reasons, reasons_size);
+}
+
+kvjit_status kvjit_context_supports(const kvjit_context* context, const char* toml, const char* arch, char* reasons,
+                                    size_t reasons_size) {
+  const auto known = [context]() -> Result<std::shared_ptr<const kvjit::Registry>> {
+    KV_CHECK(need(context, "context"));
+    return registry(*context);
+  };
+  return supported(known, toml, arch, reasons, reasons_size);
+}
+
+kvjit_status kvjit_alibi_slopes(float max_bias, int heads, float* slopes, kvjit_error* error) {
+  return guarded(error, [&]() -> Result<void> {
+    KV_CHECK(need(slopes, "slopes"));
+    KV_TRY(made, kvjit::alibi_slopes(max_bias, heads));
+    std::copy(made.begin(), made.end(), slopes);
+    return {};
+  });
+}
+
+kvjit_status kvjit_program_describe(const kvjit_program* program, kvjit_program_facts* facts, kvjit_error* error) {
+  return guarded(error, [&]() -> Result<void> {
+    KV_CHECK(need(program, "program"));
+    KV_CHECK(check_output(facts, "facts"));
+    const kvjit::ProgramSource& s = program->program->source();
+    const int q_type = s.q_bytes == 4 ? KVJIT_F32 : s.q_is_f16 ? KVJIT_F16 : KVJIT_BF16;
+    const int out_type = s.out_is_f32 ? KVJIT_F32 : KVJIT_F16;
+    std::vector<std::string> features = s.features.names();
+    if (s.causal) features.insert(features.begin(), "causal");
+    write_struct(facts,
+                 {0, s.id.c_str(), s.title.c_str(), s.arch.c_str(), s.is_planar, s.head_dim, s.q_heads_per_kv,
+                  s.query_length, s.causal, q_type, out_type, s.tile_tokens, s.appends, s.head_dim_v,
+                  const_cast<kvjit_program*>(program)->keep(listed(features)), s.page_tokens, s.checks, s.token_heads});
+    return {};
+  });
+}
+
+kvjit_status kvjit_program_side(const kvjit_program* program, int side, kvjit_side_facts* facts, kvjit_error* error) {
+  return guarded(error, [&]() -> Result<void> {
+    KV_TRY(known, side_of(program, side));
+    KV_CHECK(check_output(facts, "facts"));
+    write_struct(facts, {0, known->format.c_str(), known->is_transformed, known->bits_per_value,
+                         static_cast<kvjit_index>(known->row_bytes), static_cast<kvjit_index>(known->code_row_bytes),
+                         static_cast<kvjit_index>(known->scale_row_bytes)});
+    return {};
+  });
+}
+
+kvjit_status kvjit_cache_layout(const kvjit_program* program, int side, kvjit_index sequences, kvjit_index heads,
+                                kvjit_index capacity_tokens, void* base, kvjit_side* cache, size_t* bytes,
+                                kvjit_error* error) {
+  return guarded(error, [&]() -> Result<void> {
+    KV_TRY(facts, side_of(program, side));
+    if (std::min({sequences, heads, capacity_tokens}) < 1)
+      return fail(Code::bad_input,
+                  fmt::format("a cache of {} sequences, {} heads, {} tokens; at least 1 of each is needed", sequences,
+                              heads, capacity_tokens));
+    const auto geometry = kvjit::side_geometry(program->program->source(), *facts, sequences, heads, capacity_tokens);
+    if (geometry.total_bytes > static_cast<std::size_t>(PTRDIFF_MAX))
+      return fail(Code::bad_input, fmt::format("a cache of {} sequences, {} heads, {} tokens does not fit 64 bits",
+                                               sequences, heads, capacity_tokens));
+    if (cache) *cache = convert(base ? kvjit::at(geometry, address(base)) : geometry.strides);
+    if (bytes) *bytes = geometry.total_bytes;
+    return {};
+  });
+}
+
+kvjit_status kvjit_read_check(const kvjit_program* program, const void* record, void* stream, kvjit_check* check,
+                              kvjit_error* error) {
+  return guarded(error, [&]() -> Result<void> {
+    KV_CHECK(need(program, "program"));
+    KV_CHECK(need(record, "record"));
+    KV_CHECK(check_output(check, "check"));
+    static_assert(sizeof(kv::CheckRecord) == KVJIT_CHECK_BYTES);
+    const std::shared_ptr<kvjit::Backend>& backend = program->context->backend();
+    KV_CHECK(backend->synchronize(stream));
+    kv::CheckRecord found{};
+    KV_CHECK(backend->copy_to_host(&found, address(record), sizeof found));
+    write_struct(check, convert(found));
+    return {};
+  });
+}
+
+kvjit_status kvjit_workspace_bytes(const kvjit_program* program, const kvjit_attention_call* call, size_t* bytes,
+                                   kvjit_error* error) {
+  return guarded(error, [&]() -> Result<void> {
+    KV_CHECK(need(program, "program"));
+    KV_CHECK(need(bytes, "bytes"));
+    KV_TRY(c, read_struct(call, "call"));
+    const std::size_t needed = program->program->workspace_bytes(convert(c));
+    if (needed > static_cast<std::size_t>(PTRDIFF_MAX))
+      return fail(Code::bad_input, fmt::format("no workspace fits a call of {} sequences, {} heads, {} tokens",
+                                               c.sequences, c.kv_heads, c.tokens));
+    *bytes = needed;
+    return {};
+  });
+}
+
+kvjit_status kvjit_attention(kvjit_program* program, const kvjit_attention_call* call, kvjit_report* report,
+                             kvjit_error* error) {
+  return guarded(error, [&] { return attention(program, call, report, &kvjit::Program::attention); });
+}
+
+kvjit_status kvjit_reference(kvjit_program* program, const kvjit_attention_call* call, kvjit_report* report,
+                             kvjit_error* error) {
+  return guarded(error, [&] { return attention(program, call, report, &kvjit::Program::reference); });
+}
+
+kvjit_status kvjit_merge(kvjit_program* program, const kvjit_merge_call* call, kvjit_error* error) {
+  static_assert(KVJIT_MOST_MERGE_PARTS == kv::kMostMergeParts);
+  return guarded(error, [&]() -> Result<void> {
+    KV_CHECK(need(program, "program"));
+    KV_TRY(c, read_struct(call, "call"));
+    KV_CHECK(need(c.parts, "parts"));
+    const kvjit::ProgramSource& source = program->program->source();
+    kv::MergePartsArgs args{};
+    args.count = c.part_count;  // which the program checks; of a wrong one nothing is read
+    for (int i = 0; c.part_count <= KVJIT_MOST_MERGE_PARTS && i < c.part_count; ++i)
+      args.parts[i] = {convert(c.parts[i].out), c.parts[i].lse};
+    args.sequences = c.sequences;
+    args.queries = source.query_length;
+    args.heads = c.kv_heads * source.q_heads_per_kv;
+    args.out = convert(c.out);
+    args.lse = c.lse;
+    return program->program->merge(args, c.stream);
+  });
+}

@@ -1,0 +1,145 @@
+// The C interface: contexts, what they are told and what they count.
+// SPDX-License-Identifier: MIT
+#include <fmt/format.h>
+
+#include "runtime/api/specs_folder.hpp"
+#include "runtime/api/support.hpp"
+#include "runtime/base/sha256.hpp"
+
+using namespace kvjit::c_api;
+using kvjit::Code;
+using kvjit::fail;
+using kvjit::Result;
+
+namespace {
+
+Result<void> append(std::vector<std::string>& to, const char* const* texts, int count, const char* name) {
+  if (count < 0 || (count > 0 && !texts)) return fail(Code::usage, fmt::format("{} of {} entries", name, count));
+  for (int i = 0; i < count; ++i) {
+    if (!texts[i]) return fail(Code::usage, fmt::format("{}[{}] is NULL", name, i));
+    to.emplace_back(texts[i]);
+  }
+  return {};
+}
+
+kvjit::EntryCallbacks callbacks(const kvjit_context_options& given) {
+  kvjit::EntryCallbacks made;
+  if (given.cache_get)
+    made.get = [get = given.cache_get, user = given.cache_user](const std::string& key) {
+      std::optional<std::vector<std::uint8_t>> entry;
+      const auto give = [](void* to, const void* bytes, size_t count) {
+        const auto* begin = static_cast<const std::uint8_t*>(bytes);
+        static_cast<std::optional<std::vector<std::uint8_t>>*>(to)->emplace(begin, begin + count);
+      };
+      get(user, key.c_str(), give, &entry);
+      return entry;
+    };
+  if (given.cache_put)
+    made.put = [put = given.cache_put, user = given.cache_user](const std::string& key,
+                                                                std::span<const std::uint8_t> entry) {
+      put(user, key.c_str(), entry.data(), entry.size());
+    };
+  return made;
+}
+
+Result<kvjit::Options> chosen_options(const kvjit_context_options* options) {
+  kvjit::Options chosen = kvjit::Options::from_environment();
+  if (!options) return chosen;
+  KV_TRY(given, read_struct(options, "options"));
+  if (given.device == KVJIT_DEVICE_GPU)
+    chosen.device = kvjit::DeviceKind::gpu;
+  else if (given.device == KVJIT_DEVICE_CPU)
+    chosen.device = kvjit::DeviceKind::cpu;
+  else if (given.device != KVJIT_DEVICE_AUTOMATIC)
+    return fail(Code::usage,
+                fmt::format("device {}; KVJIT_DEVICE_AUTOMATIC (0), _GPU (1) and _CPU (2) are possible", given.device));
+  chosen.device_ordinal = given.ordinal;
+  if (given.cache_dir) chosen.cache_dir = given.cache_dir;
+  if (given.log)
+    chosen.log = [log = given.log, user = given.log_user](const std::string& message) { log(user, message.c_str()); };
+  KV_CHECK(append(chosen.bundles, given.bundles, given.bundle_count, "bundles"));
+  KV_CHECK(append(chosen.trusted_keys, given.trusted_keys, given.trusted_key_count, "trusted_keys"));
+  if (given.bundle_bytes_count < 0 || (given.bundle_bytes_count > 0 && (!given.bundle_bytes || !given.bundle_sizes)))
+    return fail(Code::usage, fmt::format("bundle_bytes of {} entries", given.bundle_bytes_count));
+  for (int i = 0; i < given.bundle_bytes_count; ++i)
+    chosen.bundle_bytes.emplace_back(static_cast<const std::uint8_t*>(given.bundle_bytes[i]), given.bundle_sizes[i]);
+  if (given.remote) chosen.remote = given.remote;
+  if (given.remote_writes) chosen.remote_writes = true;
+  chosen.callbacks = callbacks(given);
+  return chosen;
+}
+
+Result<void> add_own_specs(const kvjit_context_options* options, kvjit_context& handle) {
+  if (!options) return {};
+  KV_TRY(given, read_struct(options, "options"));
+  std::vector<std::string> folders;
+  KV_CHECK(append(folders, given.specs_dirs, given.specs_dir_count, "specs_dirs"));
+  if (folders.empty()) return {};
+  kvjit::FileSet files = kvjit::embedded_files();
+  kvjit::FileNames shown_as;
+  for (const std::string& folder : folders) KV_CHECK(kvjit::add_specs_folder(files, shown_as, folder));
+  KV_TRY(loaded, load_registry(files, shown_as));
+  handle.own_registry = std::move(loaded);
+  kvjit::Sha256 hash;
+  for (const auto& [name, text] : files) hash.update_delimited(name), hash.update_delimited(text);
+  handle.own_specs = kvjit::hex(hash.finish());
+  return {};
+}
+
+Result<kvjit::Store*> store_of(kvjit_context* context) {
+  KV_CHECK(need(context, "context"));
+  if (kvjit::Store* store = context->context->store()) return store;
+  return fail(Code::internal, "a context without a store");
+}
+
+}  // namespace
+
+kvjit_status kvjit_context_create(const kvjit_context_options* options, kvjit_context** context, kvjit_error* error) {
+  return guarded(error, [&]() -> Result<void> {
+    KV_CHECK(need(context, "context"));
+    KV_TRY(chosen, chosen_options(options));
+    auto handle = std::make_unique<kvjit_context>();
+    KV_CHECK(add_own_specs(options, *handle));
+    KV_TRY(opened, kvjit::Context::open(chosen));
+    handle->context = std::move(opened);
+    *context = handle.release();
+    return {};
+  });
+}
+
+void kvjit_context_destroy(kvjit_context* context) { delete context; }
+
+kvjit_status kvjit_context_device(const kvjit_context* context, kvjit_device_facts* facts, kvjit_error* error) {
+  return guarded(error, [&]() -> Result<void> {
+    KV_CHECK(need(context, "context"));
+    KV_CHECK(check_output(facts, "facts"));
+    const kvjit::DeviceFacts& device = context->context->backend()->facts();
+    write_struct(facts, {0, device.name.c_str(), device.arch.c_str(), device.is_gpu, device.multiprocessors,
+                         device.driver_version, device.memory_bytes});
+    return {};
+  });
+}
+
+kvjit_status kvjit_seal(kvjit_context* context, kvjit_error* error) {
+  return guarded(error, [&]() -> Result<void> {
+    KV_TRY(store, store_of(context));
+    store->seal();
+    return {};
+  });
+}
+
+kvjit_status kvjit_context_stats(kvjit_context* context, kvjit_stats* stats, kvjit_error* error) {
+  return guarded(error, [&]() -> Result<void> {
+    KV_CHECK(need(context, "context"));
+    KV_CHECK(check_output(stats, "stats"));
+    const kvjit::CacheCounters c = context->context->counters();
+    const kvjit::ContextMemory memory = context->context->memory();
+    const auto number = [](std::uint64_t value) { return static_cast<kvjit_index>(value); };
+    write_struct(stats,
+                 {0, number(c.memory_hits), number(c.disk_hits), number(c.bundle_hits), number(c.callback_hits),
+                  number(c.remote_hits), number(c.misses), number(c.compiles), number(c.rebuilt), number(c.lock_waits),
+                  number(c.write_failures), number(memory.own.kernels), number(memory.own.bytes),
+                  number(memory.shared_kernels), number(memory.device.kernels), number(memory.device.bytes)});
+    return {};
+  });
+}

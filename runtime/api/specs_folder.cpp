@@ -1,0 +1,59 @@
+// Reading a folder of specs.
+// SPDX-License-Identifier: MIT
+#include "runtime/api/specs_folder.hpp"
+
+#include <fmt/format.h>
+
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <system_error>
+
+namespace kvjit {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct Kind {
+  const char *folder, *name, *extension;
+};
+constexpr Kind kKinds[] = {{"formats", "formats", ".toml"}, {"rotations", "rotations", ".toml"},
+                           {"archs", "archs", ".toml"},     {"calibrations", "calibrations", ".toml"},
+                           {"hooks", "hooks", ".cuh"},      {"policies", "policies", ".toml"},
+                           {"tuning", "tuning", ".toml"},   {"", "formats", ".toml"}};
+
+Result<std::string> read_text(const fs::path& file) {
+  std::ifstream in(file, std::ios::binary);
+  std::string text{std::istreambuf_iterator<char>(in), {}};
+  if (!in) return fail(Code::bad_input, fmt::format("{}: cannot be read: {}", file.string(), std::strerror(errno)));
+  return text;
+}
+
+}  // namespace
+
+Result<void> add_specs_folder(FileSet& files, FileNames& shown_as, const std::string& folder) {
+  std::error_code problem;
+  if (!fs::is_directory(folder, problem))
+    return fail(Code::bad_input, fmt::format("specs folder {}: there is no such folder", folder), {},
+                {"it holds formats/, rotations/, archs/, calibrations/, policies/ and tuning/ of *.toml, and hooks/ of "
+                 "*.cuh; *.toml next to them are formats"});
+  std::size_t added = 0;
+  for (const Kind& kind : kKinds) {
+    const fs::path from = fs::path(folder) / kind.folder;
+    if (!fs::is_directory(from, problem)) continue;
+    for (const auto& entry : fs::directory_iterator(from, problem)) {
+      if (entry.path().extension() != kind.extension) continue;
+      KV_TRY(text, read_text(entry.path()));
+      const std::string name = fmt::format("specs/{}/{}", kind.name, entry.path().filename().string());
+      files[name] = text, shown_as[name] = entry.path().string();
+      ++added;
+    }
+    if (problem) return fail(Code::bad_input, fmt::format("{}: {}", from.string(), problem.message()));
+  }
+  if (added == 0) return fail(Code::bad_input, fmt::format("specs folder {}: holds nothing that is read", folder));
+  return {};
+}
+
+}  // namespace kvjit

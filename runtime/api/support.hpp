@@ -1,0 +1,261 @@
+// What the files of the C interface share: handles, sized structs, statuses. Internal to them.
+// SPDX-License-Identifier: MIT
+#pragma once
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstring>
+#include <exception>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <new>
+#include <set>
+#include <string>
+#include <string_view>
+#include <tuple>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "generator/catalogue/registry.hpp"
+#include "generator/kernels/operations/operations.hpp"
+#include "generator/program.hpp"
+#include "generator/resolve/problem.hpp"
+#include "generator/spec/spec.hpp"
+#include "runtime/base/workers.hpp"
+#include "runtime/jit/context.hpp"
+#include "runtime/kvjit.h"
+#include "runtime/launch/program.hpp"
+
+namespace kvjit::c_api {
+
+struct ServedSpec;
+
+// A copy's kernel hangs on both specs, on the sides, and on what CopyPlan has of the call.
+struct CopyKey {
+  std::weak_ptr<ServedSpec> to;
+  int from_side, to_side, alignment;
+  bool has_same_scale, is_many;
+  bool operator<(const CopyKey& other) const {
+    if (to.owner_before(other.to) || other.to.owner_before(to)) return to.owner_before(other.to);
+    return std::tie(from_side, to_side, alignment, has_same_scale, is_many) <
+           std::tie(other.from_side, other.to_side, other.alignment, other.has_same_scale, other.is_many);
+  }
+};
+struct CopyKernel {
+  CopyKind kind;
+  Source source;
+};
+// Kernels that calls have asked for; nodes do not move. By side: shifts, and writes of rows that turn first.
+struct MadeKernels {
+  std::map<CopyKey, CopyKernel> copies;
+  std::map<int, Source> shifts, tile_shifts, ropes, tile_ropes;
+  std::map<std::pair<Role, kv::SlotType>, Source> by_slots;
+};
+
+// What a spec became, for all programs that a context makes of it: a host that asks for one again (a program a layer) pays for no
+// generator, and its kernels are found by their one text.
+struct ServedSpec {
+  std::shared_ptr<const Registry> registry;
+  Problem problem;
+  std::shared_ptr<const ProgramSource> source;
+  std::mutex mutex;  // of what follows
+  MadeKernels made;
+};
+
+// Those that some program uses.
+class ServedSpecs {
+ public:
+  std::shared_ptr<ServedSpec> find(const std::string& asked) {
+    const std::lock_guard lock(mutex_);
+    const auto known = specs_.find(asked);
+    return known == specs_.end() ? nullptr : known->second.lock();
+  }
+  void keep(const std::string& asked, const std::shared_ptr<ServedSpec>& spec) {
+    const std::lock_guard lock(mutex_);
+    std::erase_if(specs_, [](const auto& known) { return known.second.expired(); });
+    specs_[asked] = spec;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::unordered_map<std::string, std::weak_ptr<ServedSpec>> specs_;  // by text, file and arch
+};
+
+}  // namespace kvjit::c_api
+
+struct kvjit_context {
+  std::shared_ptr<kvjit::Context> context;
+  std::shared_ptr<const kvjit::Registry> own_registry;  // of specs_dirs; null: what is built in
+  std::string own_specs;                                // its files by a digest; "": none
+  kvjit::c_api::ServedSpecs specs;
+  kvjit::Workers workers;  // of requests; ends before what they use
+};
+
+struct kvjit_program {
+  std::shared_ptr<kvjit::Context> context;
+  std::shared_ptr<kvjit::c_api::ServedSpec> spec;
+  std::shared_ptr<kvjit::Program> program;
+  std::mutex mutex;             // of what follows
+  std::set<std::string> texts;  // handed out; nodes do not move
+  const char* keep(const std::string& text) {
+    const std::lock_guard lock(mutex);
+    return texts.insert(text).first->c_str();
+  }
+};
+
+namespace kvjit::c_api {
+
+static_assert(sizeof(kvjit_index) == 8 && sizeof(void*) == 8, "64-bit platforms only");
+static_assert(static_cast<int>(Code::internal) == KVJIT_INTERNAL && static_cast<int>(Code::usage) == KVJIT_USAGE &&
+              static_cast<int>(Code::bad_input) == KVJIT_BAD_INPUT &&
+              static_cast<int>(Code::unsupported) == KVJIT_UNSUPPORTED &&
+              static_cast<int>(Code::compile) == KVJIT_COMPILE && static_cast<int>(Code::differs) == KVJIT_DIFFERS &&
+              static_cast<int>(Code::environment) == KVJIT_ENVIRONMENT &&
+              static_cast<int>(Code::integrity) == KVJIT_INTEGRITY &&
+              static_cast<int>(Code::cancelled) == KVJIT_CANCELLED && static_cast<int>(Code::sealed) == KVJIT_SEALED);
+
+inline void copy_text(char* to, std::size_t size, std::string_view text) {
+  if (size == 0) return;
+  constexpr std::string_view kCut = "...";
+  const std::size_t kept = std::min(text.size(), size - 1);
+  std::memcpy(to, text.data(), kept);
+  to[kept] = '\0';
+  if (kept < text.size() && kept >= kCut.size()) std::memcpy(to + kept - kCut.size(), kCut.data(), kCut.size());
+}
+
+inline std::string listed(const std::vector<std::string>& names) {
+  std::string text;
+  for (const std::string& name : names) text += (text.empty() ? "" : ", ") + name;
+  return text;
+}
+
+inline std::string lines(const std::vector<std::string>& notes) {
+  std::string text;
+  for (const std::string& note : notes) text += (text.empty() ? "" : "\n") + note;
+  return text;
+}
+
+// Writes as much of a struct as the caller's version of it has.
+template <class Struct>
+void write_struct(Struct* to, Struct value) {
+  const std::size_t size = to->size;
+  value.size = size;
+  std::memcpy(to, &value, std::min(size, sizeof value));
+}
+
+template <class Struct>
+Result<void> check_output(const Struct* to, const char* name) {
+  if (!to) return fail(Code::usage, fmt::format("{} is NULL", name));
+  if (to->size < sizeof to->size)
+    return fail(Code::usage, fmt::format("{}->size is {}; set it with KVJIT_INIT", name, to->size));
+  return {};
+}
+
+// A caller built with an older header gets defaults for what it does not know; one built with a newer header
+// is refused if it uses what this library does not know.
+template <class Struct>
+Result<Struct> read_struct(const Struct* from, const char* name) {
+  KV_CHECK(check_output(from, name));
+  constexpr std::size_t kMostBytes = 4096;  // of any struct to come; more is memory that nobody set
+  if (from->size > kMostBytes)
+    return fail(Code::usage, fmt::format("{}: size {} is no size of a struct", name, from->size));
+  Struct value{};
+  std::memcpy(&value, from, std::min(from->size, sizeof value));
+  const auto* bytes = reinterpret_cast<const unsigned char*>(from);
+  for (std::size_t i = sizeof value; i < from->size; ++i)
+    if (bytes[i] != 0)
+      return fail(Code::unsupported, fmt::format("{} sets a member that version {} of the library does not have", name,
+                                                 KVJIT_VERSION_NUMBER));
+  return value;
+}
+
+inline kvjit_status tell(const Error& error, kvjit_error* to) noexcept {
+  if (to && to->size >= sizeof to->size) {
+    kvjit_error value{};
+    value.status = static_cast<int>(error.code);
+    value.line = error.where.line;
+    value.column = error.where.column;
+    copy_text(value.file, sizeof value.file, error.where.file);
+    copy_text(value.message, sizeof value.message, error.message);
+    try {
+      copy_text(value.notes, sizeof value.notes, lines(error.notes));
+    } catch (...) {
+      copy_text(value.notes, sizeof value.notes, "(no memory for the notes)");
+    }
+    write_struct(to, value);
+  }
+  return static_cast<kvjit_status>(error.code);
+}
+
+// Every entry runs in here: a Result becomes a status, and nothing is thrown past it.
+template <class Work>
+kvjit_status guarded(kvjit_error* error, Work work) noexcept {
+  try {
+    const Result<void> result = work();
+    if (!result) return tell(result.error(), error);
+    if (error && error->size >= sizeof error->size) write_struct(error, kvjit_error{});
+    return KVJIT_OK;
+  } catch (const std::bad_alloc&) {
+    return tell({Code::environment, "no memory"}, error);
+  } catch (const std::exception& e) {
+    return tell({Code::internal, e.what()}, error);
+  } catch (...) {
+    return tell({Code::internal, "an unknown exception"}, error);
+  }
+}
+
+inline Result<void> need(const void* pointer, const char* name) {
+  if (!pointer) return fail(Code::usage, fmt::format("{} is NULL", name));
+  return {};
+}
+
+inline Result<std::shared_ptr<const Registry>> load_registry(const FileSet& files, const FileNames& shown_as = {}) {
+  KV_TRY(loaded, Registry::load(files, shown_as));
+  return std::make_shared<const Registry>(std::move(loaded));
+}
+inline Result<std::shared_ptr<const Registry>> registry() {
+  static const Result<std::shared_ptr<const Registry>> loaded = load_registry(embedded_files());
+  return loaded;
+}
+inline Result<std::shared_ptr<const Registry>> registry(const kvjit_context& context) {
+  if (context.own_registry) return context.own_registry;
+  return registry();
+}
+
+inline Result<const SideFacts*> side_of(const kvjit_program* program, int side) {
+  KV_CHECK(need(program, "program"));
+  if (side != KVJIT_K && side != KVJIT_V)
+    return fail(Code::usage, fmt::format("side {}; KVJIT_K (0) and KVJIT_V (1) are possible", side));
+  return side == KVJIT_K ? &program->program->source().k : &program->program->source().v;
+}
+
+struct Generated {
+  Problem problem;
+  ProgramSource source;
+};
+// device: what the program will run on, "" if that is not known.
+inline Result<Generated> generate(const Spec& spec, const Registry& known, const std::string& arch,
+                                  const std::string& device) {
+  KV_TRY(problem, resolve(spec, known, arch));
+  problem.device = device;
+  KV_TRY(source, make_program(problem, known));
+  return Generated{std::move(problem), std::move(source)};
+}
+
+// The caller's choice, else the device's own arch if the spec allows it. The CPU back-end runs kernels of any
+// arch.
+inline Result<std::string> choose_arch(const Spec& spec, const char* arch, const DeviceFacts& device) {
+  if (arch) return std::string(arch);
+  if (spec.archs.empty() || std::count(spec.archs.begin(), spec.archs.end(), device.arch)) return device.arch;
+  if (!device.is_gpu) return spec.archs.front();
+  return fail(
+      Code::unsupported,
+      fmt::format("the spec is for {}; this device is {} ({})", fmt::join(spec.archs, ", "), device.arch, device.name),
+      spec.where("target.arch"), {fmt::format("add \"{}\" to [target] arch, or leave it out", device.arch)});
+}
+
+}  // namespace kvjit::c_api

@@ -1,0 +1,240 @@
+// The C++ compiler of this machine, as a Compiler for the CPU back-end: kernel text + templates/simt/cpu.hpp
+// -> shared object. Started with posix_spawn in a private folder that is removed again; no shell, no path in
+// the output.
+// SPDX-License-Identifier: MIT
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <spawn.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <chrono>
+#include <csignal>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <optional>
+
+#include "generator/catalogue/registry.hpp"
+#include "runtime/base/sha256.hpp"
+#include "runtime/compile/compiler.hpp"
+
+extern char** environ;
+
+namespace kvjit {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* kSeam = "templates/simt/cpu.hpp";
+constexpr std::size_t kMostBytes = std::size_t{256} << 20;  // of a shared object that is still believed
+constexpr std::size_t kMostLog = 64 * 1024;
+
+// -Og: kernels are built for one test run more often than they run long. 25 pairs of formats, 203 kernels, take 85 s of two cores to
+// compile and check; at -O1 143 s (g++ 12).
+// -ffp-contract=off: the *_rn functions of the seam rely on it. -fno-strict-aliasing: shared memory is bytes
+// that hold several types.
+const std::vector<std::string> kOptions = {
+    "-std=c++20",      "-Og",      "-g0",         "-w", "-fPIC", "-shared", "-ffp-contract=off", "-fno-strict-aliasing",
+    "-fno-math-errno", "-include", "simt/cpu.hpp"};
+
+std::string read_text(const fs::path& path, std::size_t most) {
+  std::ifstream file(path, std::ios::binary);
+  std::string text(most, '\0');
+  file.read(text.data(), static_cast<std::streamsize>(most));
+  text.resize(static_cast<std::size_t>(std::max<std::streamsize>(file.gcount(), 0)));
+  return text;
+}
+
+// A folder of our own that lives as long as this object.
+class PrivateFolder {
+ public:
+  static Result<PrivateFolder> make() {
+    std::error_code error;
+    const fs::path base = fs::temp_directory_path(error);
+    if (error) return fail(Code::environment, fmt::format("no folder for temporary files: {}", error.message()));
+    std::string name = (base / "kvjit-XXXXXX").string();
+    if (!mkdtemp(name.data()))
+      return fail(Code::environment,
+                  fmt::format("cannot make a folder in {}: {}", base.string(), std::strerror(errno)));
+    return PrivateFolder(name);
+  }
+  explicit PrivateFolder(fs::path path) : path_(std::move(path)) {}
+  PrivateFolder(PrivateFolder&& other) noexcept : path_(std::exchange(other.path_, {})) {}
+  PrivateFolder& operator=(PrivateFolder&&) = delete;
+  ~PrivateFolder() {
+    std::error_code ignored;
+    if (!path_.empty()) fs::remove_all(path_, ignored);
+  }
+  const fs::path& path() const { return path_; }
+
+ private:
+  fs::path path_;
+};
+
+Result<void> write_text(const fs::path& path, const std::string& text) {
+  std::ofstream file(path, std::ios::binary);
+  file.write(text.data(), static_cast<std::streamsize>(text.size()));
+  file.close();
+  if (!file) return fail(Code::environment, fmt::format("cannot write {}: {}", path.string(), std::strerror(errno)));
+  return {};
+}
+
+struct Ended {
+  int status = 0;      // exit status, or -signal
+  std::string output;  // stdout and stderr together
+};
+
+// Runs argv[0] (a path) in `folder` and waits. Output goes through a file, so that a talkative child cannot
+// block. Ended by `stop`.
+Result<Ended> run(const std::vector<std::string>& arguments, const fs::path& folder, std::stop_token stop = {}) {
+  const fs::path log = folder / "output";
+  std::vector<char*> argv;
+  for (const std::string& argument : arguments) argv.push_back(const_cast<char*>(argument.c_str()));
+  argv.push_back(nullptr);
+
+  posix_spawn_file_actions_t actions;
+  posix_spawn_file_actions_init(&actions);
+  posix_spawn_file_actions_addopen(&actions, 0, "/dev/null", O_RDONLY, 0);
+  posix_spawn_file_actions_addopen(&actions, 1, log.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600);
+  posix_spawn_file_actions_adddup2(&actions, 1, 2);
+  posix_spawn_file_actions_addchdir_np(&actions, folder.c_str());
+  pid_t child = 0;
+  const int problem = posix_spawn(&child, argv[0], &actions, nullptr, argv.data(), environ);
+  posix_spawn_file_actions_destroy(&actions);
+  if (problem != 0)
+    return fail(Code::environment, fmt::format("cannot start {}: {}", arguments[0], std::strerror(problem)));
+
+  {
+    const std::stop_callback end_child(stop, [child] { kill(child, SIGTERM); });
+    siginfo_t ended{};
+    // It is only looked at here, so that its number stays its own for as long as it may be signalled.
+    while (waitid(P_PID, static_cast<id_t>(child), &ended, WEXITED | WNOWAIT) != 0 && errno == EINTR) continue;
+  }
+  int status = 0;
+  while (waitpid(child, &status, 0) < 0)
+    if (errno != EINTR) return fail(Code::environment, fmt::format("lost {}: {}", arguments[0], std::strerror(errno)));
+  return Ended{WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status), read_text(log, kMostLog)};
+}
+
+// A name with a slash is a path; else PATH is searched, as a shell would.
+std::optional<std::string> find_program(const std::string& name) {
+  const auto is_program = [](const std::string& path) {
+    struct stat facts {};
+    return stat(path.c_str(), &facts) == 0 && S_ISREG(facts.st_mode) && access(path.c_str(), X_OK) == 0;
+  };
+  if (name.find('/') != std::string::npos)
+    return is_program(name) ? std::optional(fs::absolute(name).string()) : std::nullopt;
+  const char* path = std::getenv("PATH");
+  for (std::string_view rest = path ? path : ""; !rest.empty();) {
+    const std::size_t end = std::min(rest.find(':'), rest.size());
+    const std::string candidate = fmt::format("{}/{}", rest.substr(0, end), name);
+    if (end != 0 && candidate[0] == '/' && is_program(candidate)) return candidate;
+    rest.remove_prefix(std::min(end + 1, rest.size()));
+  }
+  return std::nullopt;
+}
+
+class HostCompiler : public Compiler {
+ public:
+  HostCompiler(std::string program, std::string identity, const std::string& seam)
+      : program_(std::move(program)), identity_(std::move(identity)), options_(kOptions), seam_(seam) {
+    // GCC marks inline variables as unique in the process, and such an object is never unloaded; clang does
+    // not.
+    if (identity_.find("clang") == std::string::npos) options_.push_back("-fno-gnu-unique");
+  }
+
+  std::string identity() const override { return identity_; }
+  std::vector<std::string> options(const Source&) const override { return options_; }
+  std::vector<std::string> archs() const override { return {}; }
+  Result<Artefact> compile(const Source& source, std::stop_token stop) override;
+
+ private:
+  std::string program_, identity_;
+  std::vector<std::string> options_;
+  const std::string& seam_;
+};
+
+Result<Artefact> HostCompiler::compile(const Source& source, std::stop_token stop) {
+  const auto begin = std::chrono::steady_clock::now();
+  KV_TRY(folder, PrivateFolder::make());
+  if (mkdir((folder.path() / "simt").c_str(), 0700) != 0)
+    return fail(Code::environment, fmt::format("cannot make a folder: {}", std::strerror(errno)));
+  KV_CHECK(write_text(folder.path() / "simt/cpu.hpp", seam_));
+  KV_CHECK(write_text(folder.path() / "kernel.cu", source.text.str()));
+
+  std::vector<std::string> arguments = {program_};
+  arguments.insert(arguments.end(), options_.begin(), options_.end());
+  arguments.insert(arguments.end(), {"-I.", "-x", "c++", "kernel.cu", "-o", "kernel.so"});
+  KV_TRY(ended, run(arguments, folder.path(), stop));
+  if (stop.stop_requested()) return fail(Code::cancelled, fmt::format("compiling {} was cancelled", source.name));
+  if (ended.status != 0)
+    return fail(Code::compile,
+                fmt::format("{} {} on {}", program_,
+                            ended.status > 0 ? fmt::format("failed with status {}", ended.status)
+                                             : fmt::format("was ended by signal {}", -ended.status),
+                            source.name),
+                {}, {ended.output.empty() ? "it said nothing" : ended.output});
+
+  const fs::path object = folder.path() / "kernel.so";
+  std::error_code error;
+  const std::uintmax_t size = fs::file_size(object, error);
+  if (error || size == 0 || size > kMostBytes)
+    return fail(Code::compile, fmt::format("{} left no usable object for {}", program_, source.name), {},
+                {ended.output});
+  const std::string bytes = read_text(object, static_cast<std::size_t>(size));
+  if (bytes.size() != size)
+    return fail(Code::environment, fmt::format("cannot read the object that {} made of {}", program_, source.name));
+
+  Artefact artefact;
+  artefact.kind = ArtefactKind::host_object;
+  artefact.bytes.assign(bytes.begin(), bytes.end());
+  artefact.log = ended.output;
+  artefact.compile_ms = std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - begin).count();
+  return artefact;
+}
+
+}  // namespace
+
+std::vector<std::string> host_options() {
+  std::vector<std::string> options = kOptions;
+  if (const auto seam = embedded_files().find(kSeam); seam != embedded_files().end())
+    options.push_back("cpu.hpp sha256:" + hex(sha256(seam->second)));
+  return options;
+}
+
+Result<std::shared_ptr<Compiler>> open_host_compiler(const Options& options) {
+  const auto seam = embedded_files().find(kSeam);
+  if (seam == embedded_files().end()) return fail(Code::internal, fmt::format("{} is not embedded", kSeam));
+
+  // What the caller named is taken or refused; only without a name are the usual ones tried.
+  const std::vector<std::string> names = options.host_compiler.empty()
+                                             ? std::vector<std::string>{"c++", "g++", "clang++"}
+                                             : std::vector<std::string>{options.host_compiler};
+  std::vector<std::string> notes;
+  KV_TRY(folder, PrivateFolder::make());
+  for (const std::string& name : names) {
+    const std::optional<std::string> program = find_program(name);
+    if (!program) {
+      notes.push_back(fmt::format("{}: not an executable file{}", name,
+                                  name.find('/') == std::string::npos ? " in any folder of PATH" : ""));
+      continue;
+    }
+    Result<Ended> ended = run({*program, "--version"}, folder.path());
+    if (!ended || ended->status != 0 || ended->output.empty()) {
+      notes.push_back(fmt::format(
+          "{}: {}", *program, ended ? fmt::format("--version gave status {}", ended->status) : ended.error().message));
+      continue;
+    }
+    const std::string version = ended->output.substr(0, ended->output.find('\n'));
+    return std::make_shared<HostCompiler>(
+        *program, fmt::format("{}; cpu.hpp sha256:{}", version, hex(sha256(seam->second))), seam->second);
+  }
+  notes.push_back("the CPU back-end compiles kernels with a C++20 compiler; name one program with KVJIT_CXX");
+  return fail(Code::environment, "no C++ compiler for the CPU back-end", {}, std::move(notes));
+}
+
+}  // namespace kvjit

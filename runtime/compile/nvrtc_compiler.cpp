@@ -1,0 +1,229 @@
+// NVRTC, opened at run time: Source -> cubin (or PTX). Needs neither nvrtc.h, nor a driver, nor a GPU.
+// Safe to use from several threads: a compile works on its own nvrtcProgram and NVRTC does its own locking.
+// SPDX-License-Identifier: MIT
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <charconv>
+#include <chrono>
+#include <cstring>
+#include <string_view>
+
+#include "runtime/base/library.hpp"
+#include "runtime/compile/compiler.hpp"
+
+namespace kvjit {
+namespace {
+
+// nvrtc.h of CUDA 12.0 to 13.0.
+using nvrtcProgram = struct NvrtcProgramOpaque*;
+constexpr int kNvrtcSuccess = 0;
+constexpr int kNvrtcErrorCompilation = 6;
+
+// NVRTC 12.9 and later: asks from time to time whether to go on. 0: yes.
+using SetFlowCallback = int (*)(nvrtcProgram program, int (*callback)(void* payload, void* reserved), void* payload);
+
+#define KVJIT_NVRTC_API(X)                                                                                  \
+  X(const char*, nvrtcGetErrorString, (int result))                                                         \
+  X(int, nvrtcVersion, (int* major, int* minor))                                                            \
+  X(int, nvrtcGetNumSupportedArchs, (int* count))                                                           \
+  X(int, nvrtcGetSupportedArchs, (int* archs))                                                              \
+  X(int, nvrtcCreateProgram,                                                                                \
+    (nvrtcProgram * program, const char* text, const char* name, int n_headers, const char* const* headers, \
+     const char* const* include_names))                                                                     \
+  X(int, nvrtcDestroyProgram, (nvrtcProgram * program))                                                     \
+  X(int, nvrtcCompileProgram, (nvrtcProgram program, int n_options, const char* const* options))            \
+  X(int, nvrtcGetProgramLogSize, (nvrtcProgram program, std::size_t * bytes))                               \
+  X(int, nvrtcGetProgramLog, (nvrtcProgram program, char* log))                                             \
+  X(int, nvrtcGetCUBINSize, (nvrtcProgram program, std::size_t * bytes))                                    \
+  X(int, nvrtcGetCUBIN, (nvrtcProgram program, char* cubin))                                                \
+  X(int, nvrtcGetPTXSize, (nvrtcProgram program, std::size_t * bytes))                                      \
+  X(int, nvrtcGetPTX, (nvrtcProgram program, char* ptx))
+
+struct Api {
+#define X(result, name, parameters) result(*name) parameters = nullptr;
+  KVJIT_NVRTC_API(X)
+#undef X
+  SetFlowCallback set_flow_callback = nullptr;  // older libraries have none: a compile then runs to its end
+};
+
+int stop_asked(void* payload, void*) { return static_cast<std::stop_token*>(payload)->stop_requested() ? 1 : 0; }
+
+// A cubin of these kernels is below 1 MB; a size beyond this is a broken library, not a kernel.
+constexpr std::size_t kMaxOutputBytes = std::size_t{1} << 30;
+
+// The number that stands before ` what` in ptxas's report ("... Used 40 registers, ... 0 bytes stack frame,
+// ..."); the largest one if the text has several entries.
+int number_before(std::string_view log, std::string_view what) {
+  int largest = 0;
+  for (auto at = log.find(what); at != std::string_view::npos; at = log.find(what, at + 1)) {
+    auto start = at;
+    while (start > 0 && log[start - 1] >= '0' && log[start - 1] <= '9') --start;
+    int number = 0;
+    std::from_chars(log.data() + start, log.data() + at, number);
+    largest = std::max(largest, number);
+  }
+  return largest;
+}
+
+// What a Source asks for, without the suffix that unlocks arch-specific instructions: "sm_90a" -> "sm_90".
+std::string_view base_arch(std::string_view arch) {
+  while (!arch.empty() && (arch.back() == 'a' || arch.back() == 'f')) arch.remove_suffix(1);
+  return arch;
+}
+
+std::vector<std::string> first_lines(const std::string& text, std::size_t count) {
+  std::vector<std::string> lines;
+  for (std::size_t at = 0; at < text.size();) {
+    const auto end = std::min(text.find('\n', at), text.size());
+    if (lines.size() == count) {
+      lines.push_back(fmt::format("... {} more bytes of log", text.size() - at));
+      break;
+    }
+    if (end > at) lines.push_back(text.substr(at, end - at));
+    at = end + 1;
+  }
+  return lines;
+}
+
+class NvrtcCompiler final : public Compiler {
+ public:
+  NvrtcCompiler(Library library, const Api& api, ArtefactKind kind)
+      : library_(std::move(library)), api_(api), kind_(kind) {}
+
+  Result<void> start() {
+    int n_archs = 0;
+    KV_CHECK(check(api_.nvrtcVersion(&major_, &minor_), "nvrtcVersion"));
+    KV_CHECK(check(api_.nvrtcGetNumSupportedArchs(&n_archs), "nvrtcGetNumSupportedArchs"));
+    std::vector<int> numbers(std::clamp(n_archs, 1, 1024));
+    KV_CHECK(check(api_.nvrtcGetSupportedArchs(numbers.data()), "nvrtcGetSupportedArchs"));
+    for (const int number : numbers) archs_.push_back(fmt::format("sm_{}", number));
+    return {};
+  }
+
+  std::string identity() const override { return fmt::format("nvrtc {}.{} {}", major_, minor_, library_.digest()); }
+
+  std::vector<std::string> options(const Source& source) const override { return nvrtc_options(source, kind_); }
+
+  std::vector<std::string> archs() const override { return archs_; }
+  bool can_stop() const override { return api_.set_flow_callback != nullptr; }
+
+  Result<Artefact> compile(const Source& source, std::stop_token stop) override {
+    if (std::find(archs_.begin(), archs_.end(), base_arch(source.arch)) == archs_.end())
+      return fail(Code::unsupported, fmt::format("{} is not known to NVRTC {}.{} ({}); it knows {}", source.arch,
+                                                 major_, minor_, library_.path(), fmt::join(archs_, ", ")));
+
+    const auto begin = std::chrono::steady_clock::now();
+    nvrtcProgram program = nullptr;
+    const std::string file = source.name + ".cu";
+    KV_CHECK(check(api_.nvrtcCreateProgram(&program, source.text.str().c_str(), file.c_str(), 0, nullptr, nullptr),
+                   "nvrtcCreateProgram"));
+    const auto destroy = [this](nvrtcProgram made) { api_.nvrtcDestroyProgram(&made); };
+    const std::unique_ptr<NvrtcProgramOpaque, decltype(destroy)> owner(program, destroy);
+
+    auto list = options(source);
+    // NVRTC 12.9 and later keep a cache of their own on machines with a driver; a hit there has no resource report,
+    // and a check for spills would pass on nothing. Ours is the only cache. Not part of the key: the output is the same.
+    if (major_ > 12 || (major_ == 12 && minor_ >= 9)) list.push_back("--no-cache");
+    // Nor this, for the same reason: no kernel uses NVRTC's own headers.
+    if (major_ >= 13) list.push_back("--minimal");
+    std::vector<const char*> pointers;
+    for (const auto& option : list) pointers.push_back(option.c_str());
+    if (api_.set_flow_callback && stop.stop_possible())
+      KV_CHECK(check(api_.set_flow_callback(program, stop_asked, &stop), "nvrtcSetFlowCallback"));
+    const int status = api_.nvrtcCompileProgram(program, static_cast<int>(pointers.size()), pointers.data());
+
+    Artefact artefact;
+    artefact.kind = kind_;
+    KV_TRY(log, fetch<std::string>(program, api_.nvrtcGetProgramLogSize, api_.nvrtcGetProgramLog, "the log"));
+    artefact.log = log.c_str();  // cut at the terminator that NVRTC counts
+    if (status == kNvrtcErrorCompilation)
+      return fail(Code::compile, fmt::format("NVRTC {}.{} refused {}", major_, minor_, file), {},
+                  first_lines(artefact.log, 40));
+    if (stop.stop_requested()) return fail(Code::cancelled, fmt::format("compiling {} was cancelled", source.name));
+    if (status != kNvrtcSuccess)
+      return fail(Code::compile,
+                  fmt::format("NVRTC {}.{} ({}) failed on {} with options {}: {}", major_, minor_, library_.path(),
+                              file, fmt::join(list, " "), api_.nvrtcGetErrorString(status)),
+                  {}, first_lines(artefact.log, 40));
+
+    const bool is_ptx = kind_ == ArtefactKind::ptx;
+    KV_TRY(bytes, fetch<std::vector<std::uint8_t>>(program, is_ptx ? api_.nvrtcGetPTXSize : api_.nvrtcGetCUBINSize,
+                                                   is_ptx ? api_.nvrtcGetPTX : api_.nvrtcGetCUBIN,
+                                                   is_ptx ? "the PTX" : "the cubin"));
+    artefact.bytes = std::move(bytes);
+    artefact.registers = number_before(artefact.log, " registers");
+    if (!is_ptx && artefact.registers == 0)
+      return fail(Code::environment, fmt::format("NVRTC {}.{} ({}) gave no resource report for {}", major_, minor_,
+                                                 library_.path(), file));
+    artefact.stack_bytes = number_before(artefact.log, " bytes stack frame");
+    artefact.spill_store_bytes = number_before(artefact.log, " bytes spill stores");
+    artefact.spill_load_bytes = number_before(artefact.log, " bytes spill loads");
+    artefact.compile_ms = std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - begin).count();
+    return artefact;
+  }
+
+ private:
+  Result<void> check(int status, const char* doing) const {
+    if (status == kNvrtcSuccess) return {};
+    return fail(Code::environment,
+                fmt::format("{} of {} failed: {}", doing, library_.path(), api_.nvrtcGetErrorString(status)));
+  }
+
+  template <class Bytes>
+  Result<Bytes> fetch(nvrtcProgram program, int (*size_of)(nvrtcProgram, std::size_t*),
+                      int (*copy)(nvrtcProgram, char*), const char* what) const {
+    std::size_t bytes = 0;
+    KV_CHECK(check(size_of(program, &bytes), what));
+    if (bytes > kMaxOutputBytes)
+      return fail(Code::compile, fmt::format("NVRTC reports {} bytes for {}: more than any kernel has", bytes, what));
+    Bytes content(bytes, 0);
+    if (bytes) KV_CHECK(check(copy(program, reinterpret_cast<char*>(content.data())), what));
+    return content;
+  }
+
+  Library library_;
+  Api api_;
+  ArtefactKind kind_;
+  int major_ = 0, minor_ = 0;
+  std::vector<std::string> archs_;
+};
+
+std::vector<std::string> candidates(const Options& options) {
+  if (!options.nvrtc_library.empty()) return {options.nvrtc_library};
+  std::vector<std::string> list = {"libnvrtc.so", "libnvrtc.so.13", "libnvrtc.so.12"};
+  const auto in_folders =
+      library_paths({options.cuda_home.empty() ? "" : options.cuda_home + "/lib64", "/usr/local/cuda/lib64",
+                     "/usr/local/cuda-*/lib64", "/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu"},
+                    list);
+  list.insert(list.end(), in_folders.begin(), in_folders.end());
+  return list;
+}
+
+}  // namespace
+
+std::vector<std::string> nvrtc_options(const Source& source, ArtefactKind kind) {
+  std::string arch = source.arch;
+  if (kind == ArtefactKind::ptx && arch.starts_with("sm_")) arch.replace(0, 3, "compute_");
+  return {"--gpu-architecture=" + arch, "--std=c++20", "--ptxas-options=-v", "--device-as-default-execution-space"};
+}
+
+Result<std::shared_ptr<Compiler>> open_nvrtc(const Options& options, ArtefactKind kind) {
+  KV_TRY(library,
+         Library::open("NVRTC (libnvrtc)", candidates(options),
+                       "install the CUDA toolkit's NVRTC 12 or later (package cuda-nvrtc), or give its path in "
+                       "KVJIT_NVRTC, or run on the CPU back-end"));
+  Api api;
+#define X(result, name, parameters)                                         \
+  api.name = reinterpret_cast<result(*) parameters>(library.symbol(#name)); \
+  if (!api.name) return fail(Code::environment, library.path() + " has no " #name ": NVRTC 12 or later is needed");
+  KVJIT_NVRTC_API(X)
+#undef X
+  api.set_flow_callback = reinterpret_cast<SetFlowCallback>(library.symbol("nvrtcSetFlowCallback"));
+  auto compiler = std::make_shared<NvrtcCompiler>(library, api, kind);
+  KV_CHECK(compiler->start());
+  return compiler;
+}
+
+}  // namespace kvjit

@@ -1,0 +1,94 @@
+// Backend: where kernels run. Two of them: a CUDA device through the driver API (opened at run time, never linked), and the
+// CPU back-end, which runs the same kernel text lane by lane. Everything above launches without knowing which it is.
+// SPDX-License-Identifier: MIT
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "generator/base/result.hpp"
+#include "generator/source.hpp"
+#include "runtime/base/options.hpp"
+#include "runtime/compile/artefact.hpp"
+
+namespace kvjit {
+
+struct DeviceFacts {
+  bool is_gpu = false;
+  std::string name;  // "NVIDIA H200", "CPU back-end (g++ 12.2)"
+  std::string arch;  // "sm_90a": the arch kernels are generated for by default ("sm_90a" on the CPU back-end)
+  int multiprocessors = 1;
+  std::size_t memory_bytes = 0;
+  int l2_bytes = 0, memory_clock_khz = 0, memory_bus_bits = 0;  // 0: not known
+  int driver_version = 0;                                       // 13000 = 13.0
+
+  // What the attributes say of memory that moves two bits a pin and clock: the datasheet's figure. 0: not known.
+  double peak_gb_per_s() const { return 2.0 * memory_clock_khz * 1e3 * memory_bus_bits / 8 / 1e9; }
+};
+
+struct Grid {
+  unsigned x = 1, y = 1, z = 1;
+};
+
+using DevicePointer = std::uint64_t;  // CUdeviceptr, or the address itself on the CPU back-end
+using Stream = void*;                 // CUstream; null: the default stream. Ignored by the CPU back-end.
+
+class Kernel {  // a loaded entry; keeps its module alive
+ public:
+  virtual ~Kernel() = default;
+};
+
+class Backend {
+ public:
+  virtual ~Backend() = default;
+  virtual const DeviceFacts& facts() const = 0;
+
+  // bytes == 0 is legal (pointer 0). Fails with environment when memory is short (says how much was asked and is free).
+  virtual Result<DevicePointer> allocate(std::size_t bytes) = 0;
+  virtual void release(DevicePointer pointer) = 0;
+  virtual Result<void> copy_to_device(DevicePointer to, const void* from, std::size_t bytes) = 0;
+  virtual Result<void> copy_to_host(void* to, DevicePointer from, std::size_t bytes) = 0;
+  virtual Result<void> copy_on_device(DevicePointer to, DevicePointer from, std::size_t bytes, Stream stream) = 0;
+  virtual Result<void> fill(DevicePointer to, std::uint8_t value, std::size_t bytes) = 0;
+  virtual Result<void> synchronize(Stream stream) = 0;
+
+  virtual Result<std::shared_ptr<Kernel>> load(const Source& source, const Artefact& artefact) = 0;
+  // args: source.args_bytes bytes. Asynchronous on a GPU.
+  virtual Result<void> launch(const Kernel& kernel, Grid grid, const void* args, Stream stream) = 0;
+
+  // What is timed: `turn` counts 0, 1 .. turns - 1, 0 .. so that each call may read another buffer.
+  using Work = std::function<Result<void>(Stream, int turn)>;
+  // Of one call, in microseconds (GPU: device events; CPU: wall clock): median and extremes of `repeats` timed groups of `calls`.
+  struct Timing {
+    double median_us = 0, low_us = 0, high_us = 0;
+    int repeats = 0, calls = 1;
+  };
+  virtual Result<Timing> time(const Work& work, int repeats, int turns) = 0;
+};
+
+Result<void> check_timing(int repeats, int turns);  // at least 1 of each
+
+// Fails with environment: what was searched (library names, folders), or that there is no device.
+Result<std::shared_ptr<Backend>> open_cuda(const Options& options);
+Result<std::shared_ptr<Backend>> open_cpu(const Options& options);
+
+// RAII over Backend::allocate.
+class Buffer {
+ public:
+  Buffer() = default;
+  static Result<Buffer> make(std::shared_ptr<Backend> backend, std::size_t bytes);
+  Buffer(Buffer&& other) noexcept;
+  Buffer& operator=(Buffer&& other) noexcept;
+  ~Buffer();
+  DevicePointer pointer() const { return pointer_; }
+  std::size_t bytes() const { return bytes_; }
+
+ private:
+  std::shared_ptr<Backend> backend_;
+  DevicePointer pointer_ = 0;
+  std::size_t bytes_ = 0;
+};
+
+}  // namespace kvjit

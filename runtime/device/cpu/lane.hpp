@@ -1,0 +1,70 @@
+// What the scheduler of the CPU back-end keeps of lanes and warps. Internal to cpu_block.cpp.
+// SPDX-License-Identifier: MIT
+#pragma once
+#include <fmt/format.h>
+
+#include <boost/context/fiber.hpp>
+#include <cstring>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "runtime/device/cpu/async_copies.hpp"
+#include "runtime/device/cpu/fiber_stack.hpp"
+#include "simt/cpu.hpp"
+
+namespace kvjit {
+
+enum class State { ready, at_warp, at_team, at_block, at_barrier, done };
+
+struct Site {
+  const char* file = "";
+  int line = 0;
+  bool operator==(const Site& other) const {
+    return line == other.line && (file == other.file || std::strcmp(file, other.file) == 0);
+  }
+};
+
+inline std::string to_string(const Site& site) { return fmt::format("{}:{}", site.file, site.line); }
+
+struct LaneState {
+  kv::cpu::Lane view{};
+  Stack stack;
+  boost::context::fiber context;
+  State state = State::done;
+  Site site;
+  int team = 0;             // at_team: its warps
+  bool vote = false;        // at_team: the lane's, and then the team's
+  void* barrier = nullptr;  // at_barrier
+  unsigned parity = 0;      // ... of the phase that is waited for
+  std::size_t agreed = 0;   // how many agreements of its warp it has taken part in
+  CopyQueue copies;
+};
+
+inline const char* awaited(State state) {
+  return state == State::at_warp      ? "warp"
+         : state == State::at_team    ? "team"
+         : state == State::at_barrier ? "copies"
+                                      : "block";
+}
+
+struct WarpState {
+  int live = 0, at_warp = 0, at_team = 0;
+  std::vector<std::pair<Site, bool>> agreements;  // of this block: where, and what the first lane there said
+
+  // What a lane says where its warp agrees; tells the rule that is broken, if one is.
+  std::string agree(LaneState& lane, bool says, const Site& site) {
+    const std::size_t at = lane.agreed++;
+    if (at == agreements.size()) agreements.emplace_back(site, says);
+    const auto& [where, what] = agreements[at];
+    if (!(where == site)) return fmt::format("divergent agreement: {} against {}", to_string(where), to_string(site));
+    return what == says ? std::string() : fmt::format("{}: lanes of a warp do not agree", to_string(site));
+  }
+  // Once all lanes have ended: what this one never said shows in its count alone.
+  std::string left_out(const LaneState& lane) const {
+    if (lane.agreed == agreements.size()) return {};
+    return fmt::format("{}: left out", to_string(agreements[lane.agreed].first));
+  }
+};
+
+}  // namespace kvjit

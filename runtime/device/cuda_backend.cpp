@@ -1,0 +1,324 @@
+// The CUDA back-end: one device through the driver API, on its primary context, which is bound around each
+// call so that any thread may call and an engine's own current context is left as it was.
+// SPDX-License-Identifier: MIT
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "runtime/device/backend.hpp"
+#include "runtime/device/driver.hpp"
+
+namespace kvjit {
+namespace {
+
+constexpr int kDefaultSharedBytes = 48 << 10;  // what a block gets without opting in (CUDA C++ Programming Guide, 16.2)
+constexpr int kWarmUps = 3;
+// Below this a call is timed as part of a graph of kGraphCalls. Between events of its own it would take some 4 us longer, which
+// is 0.1 % of what is above.
+constexpr double kShortUs = 4000;
+constexpr int kGraphCalls = 20;
+
+// The retained primary context; shared by the back-end and its kernels.
+struct Device {
+  std::shared_ptr<const Driver> driver;
+  CuDevice id = 0;
+  CuContext context = nullptr;
+  int shared_opt_in = 0;
+  ~Device() {
+    if (context) driver->cuDevicePrimaryCtxRelease_v2(id);
+  }
+};
+
+class Bound {
+ public:
+  explicit Bound(const Device& device)
+      : driver_(*device.driver), status_(driver_.cuCtxPushCurrent_v2(device.context)) {}
+  Bound(const Bound&) = delete;
+  Bound& operator=(const Bound&) = delete;
+  ~Bound() {
+    CuContext popped = nullptr;
+    if (status_ == 0) driver_.cuCtxPopCurrent_v2(&popped);
+  }
+
+ private:
+  const Driver& driver_;
+  CuResult status_;  // a failed push leaves no context bound: the call that follows reports it
+};
+
+// A handle of the driver, given back by `destroy`. Lives inside a Bound.
+template <class Handle>
+class Owned {
+ public:
+  explicit Owned(CuResult (*destroy)(Handle)) : destroy_(destroy) {}
+  Owned(const Owned&) = delete;
+  Owned& operator=(const Owned&) = delete;
+  ~Owned() {
+    if (handle_) destroy_(handle_);
+  }
+  Handle get() const { return handle_; }
+  Handle* out() { return &handle_; }
+
+ private:
+  CuResult (*destroy_)(Handle);
+  Handle handle_ = nullptr;
+};
+
+struct Graph {
+  explicit Graph(const Driver& driver) : graph(driver.cuGraphDestroy), exec(driver.cuGraphExecDestroy) {}
+  Owned<CuGraph> graph;
+  Owned<CuGraphExec> exec;
+};
+
+struct CudaKernel final : Kernel {
+  std::shared_ptr<Device> device;
+  std::string name;
+  CuModule module = nullptr;
+  CuFunction function = nullptr;
+  unsigned threads = 0, shared_bytes = 0;
+  bool may_overlap = false;
+  ~CudaKernel() override {
+    if (!module) return;
+    const Bound bound(*device);
+    device->driver->cuModuleUnload(module);
+  }
+};
+
+class CudaBackend final : public Backend {
+ public:
+  CudaBackend(std::shared_ptr<Device> device, DeviceFacts facts)
+      : device_(std::move(device)), driver_(*device_->driver), facts_(std::move(facts)) {}
+
+  const DeviceFacts& facts() const override { return facts_; }
+
+  Result<DevicePointer> allocate(std::size_t bytes) override {
+    if (bytes == 0) return DevicePointer{0};
+    const Bound bound(*device_);
+    CuPointer pointer = 0;
+    const CuResult status = driver_.cuMemAlloc_v2(&pointer, bytes);
+    if (status == 0) return pointer;
+    std::size_t free = 0, total = 0;
+    if (status == kCuErrorOutOfMemory && driver_.cuMemGetInfo_v2(&free, &total) == 0)
+      return fail(Code::environment,
+                  fmt::format("{} bytes were asked for, {} of {} are free on {}", bytes, free, total, facts_.name));
+    return driver_.error(status, fmt::format("allocating {} bytes", bytes));
+  }
+
+  void release(DevicePointer pointer) override {
+    if (pointer == 0) return;
+    const Bound bound(*device_);
+    driver_.cuMemFree_v2(pointer);
+  }
+
+  Result<void> copy_to_device(DevicePointer to, const void* from, std::size_t bytes) override {
+    if (bytes == 0) return {};
+    const Bound bound(*device_);
+    KV_CHECK(check(driver_.cuMemcpyHtoD_v2(to, from, bytes), "copying to the device"));
+    // From pageable memory the call may return before the last piece has landed, and other streams do not wait for it.
+    return check(driver_.cuStreamSynchronize(nullptr), "copying to the device");
+  }
+
+  Result<void> copy_to_host(void* to, DevicePointer from, std::size_t bytes) override {
+    if (bytes == 0) return {};
+    const Bound bound(*device_);
+    return check(driver_.cuMemcpyDtoH_v2(to, from, bytes), "copying from the device");
+  }
+
+  Result<void> copy_on_device(DevicePointer to, DevicePointer from, std::size_t bytes, Stream stream) override {
+    const Bound bound(*device_);
+    return check(driver_.cuMemcpyDtoDAsync_v2(to, from, bytes, static_cast<CuStream>(stream)), "copying on the device");
+  }
+
+  // Waits: kernels may follow on a stream that does not order itself behind the default one.
+  Result<void> fill(DevicePointer to, std::uint8_t value, std::size_t bytes) override {
+    if (bytes == 0) return {};
+    const Bound bound(*device_);
+    KV_CHECK(check(driver_.cuMemsetD8_v2(to, value, bytes), "filling device memory"));
+    return check(driver_.cuStreamSynchronize(nullptr), "filling device memory");
+  }
+
+  Result<void> synchronize(Stream stream) override {
+    const Bound bound(*device_);
+    return check(driver_.cuStreamSynchronize(static_cast<CuStream>(stream)), "waiting for the stream");
+  }
+
+  Result<std::shared_ptr<Kernel>> load(const Source& source, const Artefact& artefact) override {
+    const auto& bytes = artefact.bytes;
+    const bool is_cubin =
+        artefact.kind == ArtefactKind::cubin && bytes.size() >= 64 && std::memcmp(bytes.data(), "\177ELF", 4) == 0;
+    // The driver reads PTX up to its zero.
+    const bool is_ptx = artefact.kind == ArtefactKind::ptx && !bytes.empty() && bytes.back() == 0;
+    if (!is_cubin && !is_ptx)
+      return fail(Code::integrity, source.name + " is neither a cubin nor PTX: the CUDA back-end loads nothing else");
+    const Bound bound(*device_);
+    auto kernel = std::make_shared<CudaKernel>();
+    kernel->device = device_;
+    kernel->name = source.name;
+    kernel->threads = static_cast<unsigned>(source.threads);
+    kernel->shared_bytes = static_cast<unsigned>(source.shared_bytes);
+    kernel->may_overlap = source.may_overlap;
+    KV_CHECK(
+        check(driver_.cuModuleLoadDataEx(&kernel->module, artefact.bytes.data(), 0, nullptr, nullptr),
+              fmt::format("loading {} (made for {}) on {} ({})", source.name, source.arch, facts_.name, facts_.arch)));
+    KV_CHECK(check(driver_.cuModuleGetFunction(&kernel->function, kernel->module, source.entry.c_str()),
+                   fmt::format("looking for {} in {}", source.entry, source.name)));
+
+    int max_threads = 0, static_shared = 0;
+    KV_CHECK(
+        check(driver_.cuFuncGetAttribute(&max_threads, kCuFunctionMaxThreads, kernel->function), "reading attributes"));
+    KV_CHECK(check(driver_.cuFuncGetAttribute(&static_shared, kCuFunctionStaticShared, kernel->function),
+                   "reading attributes"));
+    if (source.threads < 1 || source.threads > max_threads)
+      return fail(Code::unsupported,
+                  fmt::format("{} wants {} threads a block; {} allows 1 to {} with its {} registers", source.name,
+                              source.threads, facts_.name, max_threads, artefact.registers));
+    if (source.shared_bytes < 0 || source.shared_bytes > device_->shared_opt_in - static_shared)
+      return fail(Code::unsupported,
+                  fmt::format("{} wants {} bytes of shared memory a block beside its {} static ones; {} has {}",
+                              source.name, source.shared_bytes, static_shared, facts_.name, device_->shared_opt_in));
+    if (source.shared_bytes + static_shared > kDefaultSharedBytes)
+      KV_CHECK(check(driver_.cuFuncSetAttribute(kernel->function, kCuFunctionMaxDynamicShared, source.shared_bytes),
+                     fmt::format("giving {} {} bytes of shared memory", source.name, source.shared_bytes)));
+    return kernel;
+  }
+
+  Result<void> launch(const Kernel& kernel, Grid grid, const void* args, Stream stream) override {
+    const auto* ours = dynamic_cast<const CudaKernel*>(&kernel);
+    if (!ours || ours->device != device_) return fail(Code::internal, "a kernel of another back-end was launched");
+    const Bound bound(*device_);
+    void* parameters[] = {const_cast<void*>(args)};  // the driver copies args_bytes from here and writes nothing
+    const CuLaunchAttribute overlap{kCuLaunchProgrammaticSerialization, 0, {1}};
+    const CuLaunchConfig config{grid.x,
+                                grid.y,
+                                grid.z,
+                                ours->threads,
+                                1,
+                                1,
+                                ours->shared_bytes,
+                                static_cast<CuStream>(stream),
+                                &overlap,
+                                ours->may_overlap ? 1u : 0u};
+    const CuResult status = driver_.cuLaunchKernelEx(&config, ours->function, parameters, nullptr);
+    if (status == 0) return {};
+    return driver_.error(status, fmt::format("launching {} with grid {}x{}x{}, {} threads, {} bytes of shared memory",
+                                             ours->name, grid.x, grid.y, grid.z, ours->threads, ours->shared_bytes));
+  }
+
+  // Calls that follow each other on one stream. With one turn, data that fits the L2 cache stays there, as it does in a short
+  // loop; turns over buffers that together exceed the L2 several times find nothing in it, as the layers of a model do.
+  Result<Timing> time(const Work& work, int repeats, int turns) override {
+    KV_CHECK(check_timing(repeats, turns));
+    const Bound bound(*device_);
+    KV_CHECK(check(driver_.cuStreamSynchronize(nullptr), "waiting for earlier work"));
+    Owned<CuStream> stream(driver_.cuStreamDestroy_v2);
+    Owned<CuEvent> start(driver_.cuEventDestroy_v2), stop(driver_.cuEventDestroy_v2);
+    KV_CHECK(check(driver_.cuStreamCreate(stream.out(), kCuStreamNonBlocking), "creating a stream"));
+    KV_CHECK(check(driver_.cuEventCreate(start.out(), 0), "creating an event"));
+    KV_CHECK(check(driver_.cuEventCreate(stop.out(), 0), "creating an event"));
+
+    const auto timed_us = [&](const auto& group) -> Result<double> {
+      KV_CHECK(check(driver_.cuEventRecord(start.get(), stream.get()), "recording an event"));
+      KV_CHECK(group());
+      KV_CHECK(check(driver_.cuEventRecord(stop.get(), stream.get()), "recording an event"));
+      KV_CHECK(check(driver_.cuEventSynchronize(stop.get()), "running the timed work"));
+      float ms = 0;
+      KV_CHECK(check(driver_.cuEventElapsedTime(&ms, start.get(), stop.get()), "reading a timer"));
+      return 1000.0 * ms;
+    };
+    int turn = 0;
+    const auto once = [&] { return work(stream.get(), std::exchange(turn, (turn + 1) % turns)); };
+    for (int i = 0; i < kWarmUps; ++i) KV_CHECK(once());
+    KV_TRY(once_us, timed_us(once));
+
+    // As many graphs as the turns fill; each is launched before the first timed one, which uploads it.
+    const int calls = once_us < kShortUs ? kGraphCalls : 1;
+    std::vector<std::unique_ptr<Graph>> graphs;
+    if (calls > 1)
+      for (int i = 0; i < (turns + calls - 1) / calls; ++i) {
+        graphs.push_back(std::make_unique<Graph>(driver_));
+        KV_CHECK(capture(*graphs.back(), stream.get(), once, calls));
+        KV_CHECK(replay(*graphs.back(), stream.get()));
+      }
+
+    std::vector<double> samples;
+    for (int i = 0; i < repeats; ++i) {
+      KV_TRY(group_us, timed_us([&]() -> Result<void> {
+               return calls > 1 ? replay(*graphs[static_cast<std::size_t>(i) % graphs.size()], stream.get()) : once();
+             }));
+      samples.push_back(group_us / calls);
+    }
+    std::sort(samples.begin(), samples.end());
+    return Timing{samples[samples.size() / 2], samples.front(), samples.back(), repeats, calls};
+  }
+
+ private:
+  Result<void> check(CuResult status, const std::string& doing) const {
+    if (status == 0) return {};
+    return driver_.error(status, doing);
+  }
+
+  Result<void> capture(Graph& graph, CuStream stream, const std::function<Result<void>()>& call, int calls) {
+    KV_CHECK(check(driver_.cuStreamBeginCapture_v2(stream, kCuCaptureThreadLocal), "capturing the timed work"));
+    Result<void> captured;
+    for (int i = 0; i < calls && captured; ++i) captured = call();
+    const CuResult ended = driver_.cuStreamEndCapture(stream, graph.graph.out());
+    KV_CHECK(captured);
+    KV_CHECK(check(ended, "capturing the timed work"));
+    return check(driver_.cuGraphInstantiateWithFlags(graph.exec.out(), graph.graph.get(), 0),
+                 "making a graph of the timed work");
+  }
+
+  Result<void> replay(const Graph& graph, CuStream stream) {
+    return check(driver_.cuGraphLaunch(graph.exec.get(), stream), "launching the timed graph");
+  }
+
+  std::shared_ptr<Device> device_;
+  const Driver& driver_;
+  DeviceFacts facts_;
+};
+
+}  // namespace
+
+Result<std::shared_ptr<Backend>> open_cuda(const Options& options) {
+  KV_TRY(driver, Driver::open(options));
+  const auto check = [&driver](CuResult status, const char* doing) -> Result<void> {
+    if (status == 0) return {};
+    return driver->error(status, doing);
+  };
+  int count = 0;
+  KV_CHECK(check(driver->cuDeviceGetCount(&count), "counting the CUDA devices"));
+  if (options.device_ordinal < 0 || options.device_ordinal >= count)
+    return fail(Code::environment,
+                fmt::format("CUDA device {} was asked for; the driver shows {} (CUDA_VISIBLE_DEVICES "
+                            "hides devices)",
+                            options.device_ordinal, count));
+
+  auto device = std::make_shared<Device>();
+  device->driver = driver;
+  DeviceFacts facts;
+  facts.is_gpu = true;
+  int major = 0, minor = 0;
+  char name[256] = {};
+  KV_CHECK(check(driver->cuDriverGetVersion(&facts.driver_version), "reading the driver's version"));
+  KV_CHECK(check(driver->cuDeviceGet(&device->id, options.device_ordinal), "opening the device"));
+  KV_CHECK(check(driver->cuDeviceGetName(name, sizeof name, device->id), "reading the device's name"));
+  KV_CHECK(check(driver->cuDeviceTotalMem_v2(&facts.memory_bytes, device->id), "reading the device's memory"));
+  const std::pair<int, int*> attributes[] = {{kCuAttributeMultiprocessors, &facts.multiprocessors},
+                                             {kCuAttributeCapabilityMajor, &major},
+                                             {kCuAttributeCapabilityMinor, &minor},
+                                             {kCuAttributeSharedOptIn, &device->shared_opt_in},
+                                             {kCuAttributeL2Bytes, &facts.l2_bytes},
+                                             {kCuAttributeMemoryClockKhz, &facts.memory_clock_khz},
+                                             {kCuAttributeMemoryBusBits, &facts.memory_bus_bits}};
+  for (const auto& [attribute, value] : attributes)
+    KV_CHECK(check(driver->cuDeviceGetAttribute(value, attribute, device->id), "reading the device's attributes"));
+  facts.name = name;
+  facts.arch = arch_of(major, minor);
+  KV_CHECK(check(driver->cuDevicePrimaryCtxRetain(&device->context, device->id), "retaining the primary context"));
+  return std::make_shared<CudaBackend>(std::move(device), std::move(facts));
+}
+
+}  // namespace kvjit

@@ -1,0 +1,93 @@
+// Devices and kernels of this process, held by who uses them and no longer.
+// SPDX-License-Identifier: MIT
+#include "runtime/jit/shared_device.hpp"
+
+#include <fmt/format.h>
+
+#include <functional>
+#include <utility>
+
+namespace kvjit {
+namespace {
+
+std::string name_of(const Source& source, const Key& key) {
+  return fmt::format("{} {} {} {} {}", key.hex, source.name, source.threads, source.shared_bytes, source.may_overlap);
+}
+
+Result<std::shared_ptr<SharedDevice>> open_once(const std::string& name,
+                                                const std::function<Result<std::shared_ptr<Backend>>()>& open) {
+  // Never destroyed: a context may outlive the statics of the process.
+  static auto& mutex = *new std::mutex;
+  static auto& devices = *new std::map<std::string, std::weak_ptr<SharedDevice>>;
+  const std::lock_guard guard(mutex);
+  std::weak_ptr<SharedDevice>& known = devices[name];
+  if (auto device = known.lock()) return device;
+  KV_TRY(backend, open());
+  auto device = std::make_shared<SharedDevice>(std::move(backend));
+  known = device;
+  return device;
+}
+
+}  // namespace
+
+Result<std::shared_ptr<SharedDevice>> SharedDevice::open_gpu(const Options& options) {
+  return open_once(fmt::format("gpu {} {}", options.device_ordinal, options.cuda_library),
+                   [&] { return open_cuda(options); });
+}
+
+Result<std::shared_ptr<SharedDevice>> SharedDevice::open_host(const Options& options) {
+  // Unlike cubins, host objects are its compiler's own: contexts that name another share no kernels.
+  return open_once(fmt::format("cpu {} {}", options.fiber_seed, options.host_compiler),
+                   [&] { return open_cpu(options); });
+}
+
+Result<KernelRecord> SharedDevice::get(const Source& source, const Key& request, bool may_wait, std::stop_token stop,
+                                       const Make& make) {
+  const std::string name = name_of(source, request);
+  std::unique_lock lock(mutex_);
+  const auto is_idle = [&] { return !kernels_[name].is_being_made; };
+  if (may_wait && !made_.wait(lock, stop, is_idle))
+    return fail(Code::cancelled, fmt::format("waiting for {} was cancelled", source.name));
+  Entry& entry = kernels_[name];
+  if (auto kernel = entry.kernel.lock()) {
+    KernelRecord record = entry.facts;
+    record.kernel = std::move(kernel);
+    record.origin = Origin::memory;
+    return record;
+  }
+  const bool is_first = !std::exchange(entry.is_being_made, true);
+  lock.unlock();
+  // Also where `make` throws: who waits is to try for itself.
+  const auto end = [&](void*) {
+    const std::lock_guard guard(mutex_);
+    if (is_first) kernels_[name].is_being_made = false;
+    std::erase_if(kernels_, [](const auto& one) { return one.second.kernel.expired() && !one.second.is_being_made; });
+    made_.notify_all();
+  };
+  const std::unique_ptr<void, decltype(end)> ending(this, end);
+  KV_TRY(made, make());
+  return keep(name, std::move(made));
+}
+
+KernelRecord SharedDevice::keep(const std::string& name, KernelRecord made) {
+  const std::lock_guard guard(mutex_);
+  Entry& entry = kernels_[name];
+  if (auto first = entry.kernel.lock()) {  // another context was quicker: this one's module goes
+    made.kernel = std::move(first);
+    return made;
+  }
+  entry.kernel = made.kernel;
+  entry.facts = made;
+  entry.facts.kernel.reset();
+  return made;
+}
+
+LoadedCode SharedDevice::loaded() const {
+  const std::lock_guard guard(mutex_);
+  LoadedCode all;
+  for (const auto& [name, entry] : kernels_)
+    if (!entry.kernel.expired()) ++all.kernels, all.bytes += entry.facts.code_bytes;
+  return all;
+}
+
+}  // namespace kvjit

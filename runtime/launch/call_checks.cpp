@@ -1,0 +1,87 @@
+// Checks of what a caller gives: see checks.hpp.
+// SPDX-License-Identifier: MIT
+#include "runtime/launch/call_checks.hpp"
+
+#include <fmt/format.h>
+
+#include <cmath>
+
+namespace kvjit {
+
+Result<void> check_counts(long long sequences, long long tokens, long long heads) {
+  const std::pair<const char*, long long> counts[] = {{"sequences", sequences}, {"tokens", tokens}, {"heads", heads}};
+  for (const auto& [name, count] : counts)
+    if (count <= 0)
+      return refuse(fmt::format("{} {}; at least 1 is needed (skip the call if there is nothing to do)", count, name));
+  return {};
+}
+
+Result<void> check_tensor_scale(const SideFacts& facts, const char* name, float scale) {
+  if (!std::isfinite(scale) || scale <= 0)
+    return refuse(fmt::format("{}: tensor scale {}; a positive number is needed", name, scale));
+  if (!facts.has_tensor_scale && scale != 1)
+    return refuse(fmt::format("{}: tensor scale {}; {} has none, so it must be 1", name, scale, facts.format));
+  return {};
+}
+
+Result<void> check_row_type(const char* name, kv::RowType type) {
+  if (type == kv::RowType::f16 || type == kv::RowType::bf16 || type == kv::RowType::f32) return {};
+  return refuse(fmt::format("{} has type {}; f16 (1), bf16 (2) and f32 (3) are possible", name, int(type)));
+}
+
+Result<void> check_slots(const char* name, const void* slots, kv::SlotType type) {
+  if (type != kv::SlotType::i64 && type != kv::SlotType::i32)
+    return refuse(fmt::format("{} have type {}; int64 (0) and int32 (1) are possible", name, int(type)));
+  return check_pointer(name, slots, type == kv::SlotType::i32 ? 4 : 8);
+}
+
+Result<void> check_new_rows(const ProgramSource& source, const AttentionCall& call) {
+  if (!source.appends) {
+    if (!call.new_k.data && !call.new_v.data) return {};
+    return refuse(fmt::format("new tokens for {}, which does not append: attention.append = true", source.id));
+  }
+  KV_CHECK(check_row_type("new_k, new_v", call.new_type));
+  const unsigned alignment = call.new_type == kv::RowType::f32 ? 4 : 2;
+  KV_CHECK(check_pointer("new_k", call.new_k.data, alignment));
+  return check_pointer("new_v", call.new_v.data, alignment);
+}
+
+Result<void> check_features(const ProgramSource& source, const AttentionCall& call) {
+  const FeatureSet& set = source.features;
+  const kv::FeatureArgs& given = call.features;
+  struct Array {
+    const char *name, *feature;
+    const void* data;
+    bool is_read, is_needed;
+    unsigned alignment;
+  };
+  const Array arrays[] = {
+      {"mask", "mask", given.mask, set.mask, set.mask, 2},
+      {"packed_mask", "packed_mask", given.packed_mask, set.packed_mask, set.packed_mask, 4},
+      {"slopes", "alibi\" or \"mask_slopes", given.slopes, set.has_slopes(), set.has_slopes(), 4},
+      {"sinks", "sinks", given.sinks, set.sinks, set.sinks && !call.leaves_sinks, 4},
+      {"lse", "lse", given.lse, set.lse, set.lse, 4},
+      {"position_offsets", "position_offset", given.position_offsets, set.position_offset, false, 4}};
+  for (const Array& array : arrays) {
+    if (array.data && !array.is_read)
+      return refuse(fmt::format("{} is given to program {}, which does not read it: attention.features = [\"{}\"]",
+                                array.name, source.id, array.feature));
+    if (array.is_needed || array.data) KV_CHECK(check_pointer(array.name, array.data, array.alignment));
+  }
+  const bool has_offset = given.position_offset != 0;
+  if (has_offset && !set.position_offset)
+    return refuse(
+        fmt::format("position_offset {} is given to program {}, which does not read it: "
+                    "attention.features = [\"position_offset\"]",
+                    given.position_offset, source.id));
+  constexpr int kMostOffset = 1 << 29;  // with a length and a window it stays an int
+  if (given.position_offset < -kMostOffset || given.position_offset > kMostOffset)
+    return refuse(fmt::format("position_offset {}; -2^29 to 2^29 are possible", given.position_offset));
+  if (given.packed_tokens < 0)
+    return refuse(fmt::format("packed_tokens {}; 0 (all tokens) or more is possible", given.packed_tokens));
+  if (call.leaves_sinks && !set.sinks)
+    return refuse(fmt::format("leaves_sinks is set for program {}, which has none", source.id));
+  return {};
+}
+
+}  // namespace kvjit

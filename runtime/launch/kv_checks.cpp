@@ -1,0 +1,124 @@
+// The contract of core/args.cuh and core/pages.cuh about where caches lie.
+// SPDX-License-Identifier: MIT
+#include "runtime/launch/kv_checks.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <tuple>
+
+#include "runtime/base/sizes.hpp"
+
+namespace kvjit {
+
+const char* to_string(kv::CheckedArray array) {
+  constexpr const char* kNames[] = {"none", "lengths", "k_pages", "v_pages", "pages", "slots"};
+  return kNames[int(array)];
+}
+
+Result<void> check_passed(const kv::CheckRecord& record) {
+  if (record.count == 0) return {};
+  return refuse(fmt::format("{}[{}] is {}; {} to {} are possible ({} out of range)", to_string(record.array),
+                            record.index, record.value, record.least, record.most, record.count));
+}
+
+tl::unexpected<Error> refuse(std::string message) { return fail(Code::bad_input, std::move(message)); }
+
+Result<void> check_pointer(const char* name, const void* pointer, unsigned alignment) {
+  if (!pointer) return refuse(fmt::format("{} is a null pointer", name));
+  if (const auto off = reinterpret_cast<std::uintptr_t>(pointer) % alignment; off != 0)
+    return refuse(fmt::format("{} is {} bytes past a multiple of {}; it must be aligned to it", name, off, alignment));
+  return {};
+}
+
+namespace {
+
+unsigned power_of_two_in(long long bytes, unsigned most) {
+  return std::min(most, static_cast<unsigned>(bytes & -bytes));
+}
+
+// What a plane of a page must be aligned to (core/pages.cuh).
+Result<void> check_page(const ProgramSource& source, const std::string& what, const void* data, long long row_bytes,
+                        bool is_scales, const long long (&strides)[3], long long heads) {
+  const unsigned unit = source.is_planar ? power_of_two_in(row_bytes, kVectorAlignment) : 2;
+  const bool is_dense = is_scales && row_bytes < kVectorAlignment && strides[2] == row_bytes &&
+                        source.page_tokens * row_bytes % kVectorAlignment == 0;
+  const unsigned aligned = is_dense ? kVectorAlignment : unit, page = source.is_planar ? aligned : kVectorAlignment;
+  KV_CHECK(check_pointer(what.c_str(), data, aligned));
+  const std::tuple<const char*, long long, unsigned> all[] = {
+      {"page", strides[0], page}, {"head", heads > 1 ? strides[1] : 0, aligned}, {"token", strides[2], unit}};
+  for (const auto& [name, stride, alignment] : all)
+    if (stride % alignment != 0)
+      return refuse(fmt::format("{}: {} stride {} is not a multiple of {}", what, name, stride, alignment));
+  return {};
+}
+
+}  // namespace
+
+Result<void> check_table(const ProgramSource& source, const char* name, const kv::PageTable& table, bool is_needed) {
+  if (source.page_tokens == 0) {
+    if (!table.pages) return {};
+    return refuse(fmt::format("a page table for {} of {}, whose cache has no pages", name, source.id));
+  }
+  if (!table.pages && !is_needed) return {};
+  KV_CHECK(check_pointer(fmt::format("{}: the page table", name).c_str(), table.pages, alignof(int)));
+  if (table.row_stride < 0)
+    return refuse(fmt::format("{}: page table rows {} entries apart; 0 or more is possible", name, table.row_stride));
+  return {};
+}
+
+Result<void> check_side(const ProgramSource& source, const SideFacts& facts, const char* name,
+                        const kv::CacheSide& side, long long heads) {
+  struct Plane {
+    const char* name;
+    const void* data;
+    long long row_bytes, sequence_stride, head_stride, token_stride;
+  };
+  const Plane planes[] = {{"codes", side.codes, source.is_planar ? facts.code_row_bytes : facts.row_bytes,
+                           side.codes_sequence_stride, side.codes_head_stride, side.codes_token_stride},
+                          {"scales", side.scales, source.is_planar ? facts.scale_row_bytes : 0,
+                           side.scales_sequence_stride, side.scales_head_stride, side.scales_token_stride}};
+  const unsigned alignment =
+      source.is_planar ? kVectorAlignment : 2;  // layout rows: a half may stand at any even address
+  for (const Plane& plane : planes) {
+    if (plane.row_bytes == 0) continue;
+    const std::string what = fmt::format("{}.{}", name, plane.name);
+    if (source.page_tokens > 0) {
+      KV_CHECK(check_page(source, what, plane.data, plane.row_bytes, &plane != planes,
+                          {plane.sequence_stride, plane.head_stride, plane.token_stride}, heads));
+      continue;
+    }
+    KV_CHECK(check_pointer(what.c_str(), plane.data, alignment));
+    if (source.is_planar && plane.token_stride != plane.row_bytes)
+      return refuse(fmt::format("{}: token stride {}; layout planar stores rows densely: {} bytes of {}", what,
+                                plane.token_stride, plane.row_bytes, facts.format));
+    const long long strides[] = {plane.sequence_stride, plane.head_stride, source.is_planar ? 0 : plane.token_stride};
+    const char* names[] = {"sequence", "head", "token"};
+    for (int i = 0; i < 3; ++i)
+      if (strides[i] % alignment != 0)
+        return refuse(fmt::format("{}: {} stride {} is not a multiple of {}", what, names[i], strides[i], alignment));
+  }
+  return {};
+}
+
+Result<void> check_token_heads(const ProgramSource& source, const SideFacts& facts, const char* name,
+                               const kv::CacheSide& side, long long heads) {
+  if (source.token_heads == 0) return {};
+  if (heads != source.token_heads)
+    return refuse(
+        fmt::format("{} KV heads; {} is for tokens of {} (cache.token_heads)", heads, source.id, source.token_heads));
+  KV_CHECK(check_pointer(fmt::format("{}.codes", name).c_str(), side.codes, kVectorAlignment));
+  const long long token = source.token_heads * facts.row_bytes;
+  if (side.codes_head_stride != facts.row_bytes || side.codes_token_stride != token)
+    return refuse(
+        fmt::format("{}.codes: heads {} and tokens {} bytes apart; with cache.token_heads = {} they lie side by "
+                    "side: {} and {} bytes of {}",
+                    name, side.codes_head_stride, side.codes_token_stride, source.token_heads, facts.row_bytes, token,
+                    facts.format));
+  if (side.codes_sequence_stride % kVectorAlignment != 0)
+    return refuse(fmt::format("{}.codes: sequence stride {} is not a multiple of {}, as cache.token_heads needs", name,
+                              side.codes_sequence_stride, kVectorAlignment));
+  return {};
+}
+
+}  // namespace kvjit

@@ -1,0 +1,169 @@
+// Operations on caches beside attention and the write path: how they are checked and launched.
+// SPDX-License-Identifier: MIT
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "runtime/base/sizes.hpp"
+#include "runtime/launch/call_checks.hpp"
+#include "runtime/launch/launch.hpp"
+#include "runtime/launch/program.hpp"
+#include "runtime/launch/rope.hpp"
+
+namespace kvjit {
+namespace {
+
+constexpr int kBlocksEach = 8;  // a multiprocessor, of kernels whose warps go on to further rows
+
+// Slots lead to pages themselves.
+kv::CacheTokens without_unused_table(kv::CacheTokens tokens) {
+  if (tokens.slots) tokens.table = {};
+  return tokens;
+}
+
+Result<void> check_rope(const kv::RopeArgs& rope, int head_dim) {
+  if (rope.dims < 2 || rope.dims % 2 != 0 || rope.dims > 2 * kv::kMostRopePairs)
+    return refuse(
+        fmt::format("rope.dims {}; even numbers from 2 to {} are possible", rope.dims, 2 * kv::kMostRopePairs));
+  if (rope.first < 0 || rope.first > head_dim - rope.dims)
+    return refuse(fmt::format("rope turns values {} to {} of heads of {}", rope.first,
+                              static_cast<long long>(rope.first) + rope.dims - 1, head_dim));
+  if (rope.pairs != kv::RopePairs::neighbours && rope.pairs != kv::RopePairs::halves)
+    return refuse(fmt::format("rope.pairs {}; neighbours (0) and halves (1) are possible", int(rope.pairs)));
+  if (!std::isfinite(rope.magnitude))
+    return refuse(fmt::format("rope.magnitude {}; a number is needed", rope.magnitude));
+  for (int i = 0; i < rope.dims / 2; ++i)
+    if (!(rope.turns[i] >= 0 && rope.turns[i] < 0x1p31))
+      return refuse(fmt::format("pair {} turns by {} a position; a number from 0 on is needed", i, rope.turns[i]));
+  if (rope.positions) KV_CHECK(check_pointer("rope.positions", rope.positions, 4));
+  if (rope.factors) KV_CHECK(check_pointer("rope.factors", rope.factors, 4));
+  return {};
+}
+
+Result<void> check_turned_by_tiles(const Source& kernel, const kv::RopeArgs& rope) {
+  if (is_turned_by_tiles(rope)) return {};
+  return refuse(kernel.name + " turns neighbours from an even value on, or halves of 64 or 128 from a multiple on");
+}
+
+}  // namespace
+
+Result<void> Program::check_tokens(const char* name, const char* slots, const CacheCall& at, int heads) const {
+  if (at.side != 0 && at.side != 1) return refuse(fmt::format("side {}; 0 (K) and 1 (V) are possible", at.side));
+  const SideFacts& facts = at.side == 0 ? source_.k : source_.v;
+  KV_CHECK(check_tensor_scale(facts, name, at.tokens.tensor_scale));
+  KV_CHECK(check_side(source_, facts, name, at.tokens.side, heads));
+  KV_CHECK(check_table(source_, name, at.tokens.table, !at.tokens.slots));
+  if (at.tokens.slots) KV_CHECK(check_slots(slots, at.tokens.slots, at.tokens.slot_type));
+  if (at.tokens.first_token < 0)
+    return refuse(fmt::format("first token {}; 0 or more is possible", at.tokens.first_token));
+  return {};
+}
+
+Result<void> Program::look_up(const CacheCall& at, int sequences, int tokens, kv::CheckRecord* record,
+                              Stream stream) const {
+  if (!source_.checks) return {};
+  kv::CheckArgs checked{};
+  checked.tokens = tokens, checked.sequences = sequences, checked.first_token = at.tokens.first_token;
+  if (at.tokens.slots) {
+    checked.slots = at.tokens.slots, checked.slot_type = at.tokens.slot_type;
+    checked.slots_given = static_cast<long long>(sequences) * tokens;
+    checked.slot_count = source_.page_tokens > 0 ? at.pool_pages * source_.page_tokens : at.slot_count;
+  } else if (source_.page_tokens > 0) {
+    checked.tables[0] = {at.tokens.table, at.pool_pages, kv::CheckedArray::pages};
+  }
+  return launch_check(checked, {record, 0, 0, 0}, stream);
+}
+
+template <class Args>
+Result<void> Program::launch_operation(const Source& kernel, Grid grid, const Args& args, kv::CheckRecord* record,
+                                       Stream stream) const {
+  KV_TRY(loaded, context_->get(kernel));
+  return kernel.args_bytes == static_cast<int>(sizeof(kv::Checked<Args>))
+             ? launch(*context_, kernel, loaded, grid, kv::Checked<Args>{args, record}, stream)
+             : launch(*context_, kernel, loaded, grid, args, stream);
+}
+
+int Program::alignment_of(const CopyCall& call, const Program& from, const Program& to) {
+  unsigned long long all = kVectorAlignment;
+  const auto add = [&](const CacheCall& at, const ProgramSource& source) {
+    const kv::CacheSide& side = at.tokens.side;
+    const SideFacts& facts = at.side == 0 ? source.k : source.v;
+    const bool has_scales = source.is_planar && facts.scale_row_bytes > 0;
+    all |= reinterpret_cast<std::uintptr_t>(side.codes);
+    for (const long long stride : {side.codes_sequence_stride, side.codes_head_stride, side.codes_token_stride})
+      all |= static_cast<unsigned long long>(stride);
+    if (!has_scales) return;
+    all |= reinterpret_cast<std::uintptr_t>(side.scales);
+    for (const long long stride : {side.scales_sequence_stride, side.scales_head_stride})
+      all |= static_cast<unsigned long long>(stride);
+  };
+  add(call.from, from.source_);
+  add(call.to, to.source_);
+  return static_cast<int>(all & -all);
+}
+
+Result<void> Program::copy(const CopyCall& call, const Program& to, const Source& kernel, Stream stream) const {
+  if (context_ != to.context_) return refuse("a copy between programs of two contexts; both must have one");
+  KV_CHECK(check_counts(call.sequences, call.tokens, call.heads));
+  KV_CHECK(check_tokens("from", "from.slots", call.from, call.heads));
+  KV_CHECK(to.check_tokens("to", "to.slots", call.to, call.heads));
+  kv::TiledCopyArgs args{};
+  args.from = without_unused_table(call.from.tokens), args.to = without_unused_table(call.to.tokens);
+  args.sequences = call.sequences, args.tokens = call.tokens, args.heads = call.heads;
+  KV_TRY(grid, grid_of_tiles(kernel, args, context_->backend()->facts().multiprocessors));
+  KV_CHECK(look_up(call.from, call.sequences, call.tokens, call.record, stream));
+  KV_CHECK(to.look_up(call.to, call.sequences, call.tokens, call.record, stream));
+  if (kernel.tiles > 0) return launch_operation(kernel, grid, args, call.record, stream);
+  return launch_operation(kernel, grid, static_cast<const kv::CopyArgs&>(args), call.record, stream);
+}
+
+Result<void> Program::shift(const ShiftCall& call, const Source& kernel, Stream stream) const {
+  KV_CHECK(check_counts(call.sequences, call.tokens, call.heads));
+  KV_CHECK(check_tokens(call.at.side == 0 ? "k" : "v", "slots", call.at, call.heads));
+  KV_CHECK(check_rope(call.rope, call.at.side == 0 ? source_.head_dim : source_.head_dim_v));
+  if (kernel.tiles > 0) KV_CHECK(check_turned_by_tiles(kernel, call.rope));
+  const int multiprocessors = std::max(context_->backend()->facts().multiprocessors, 1);
+  kv::TiledShiftArgs args{};
+  args.at = without_unused_table(call.at.tokens), args.rope = call.rope;
+  args.sequences = call.sequences, args.tokens = call.tokens, args.heads = call.heads;
+  KV_TRY(grid, grid_of_tiles(kernel, args, multiprocessors));
+  KV_CHECK(look_up(call.at, call.sequences, call.tokens, call.record, stream));
+  if (kernel.tiles > 0) return launch_operation(kernel, grid, args, call.record, stream);
+  grid.x = std::min(grid.x, static_cast<unsigned>(multiprocessors * kBlocksEach));
+  args.blocks = static_cast<int>(grid.x);
+  return launch_operation(kernel, grid, static_cast<const kv::ShiftArgs&>(args), call.record, stream);
+}
+
+Result<void> Program::by_slots(int side, const kv::CodecArgs& args, const SlotNumbers& slots, const Source& kernel,
+                               Stream stream, const CheckBounds& check) const {
+  if (args.slots || args.first_token != 0) return refuse("slots twice, or a first token beside slots");
+  KV_CHECK(check_slots("slots", slots.numbers, slots.type));
+  const CacheCall at = cache_call(side, args, {}, check, slots);
+  KV_CHECK(check_codec(side, args, at));
+  kv::IndexedCodecArgs indexed{{args, {}}, slots.numbers};
+  KV_TRY(grid, grid_of_tiles(kernel, indexed, context_->backend()->facts().multiprocessors));
+  KV_CHECK(look_up(at, args.sequences, args.tokens, check.record, stream));
+  return launch_operation(kernel, grid, indexed, check.record, stream);
+}
+
+Result<void> Program::quantise_rope(int side, const kv::CodecArgs& args, const kv::RopeArgs& rope, const Source& kernel,
+                                    Stream stream, const kv::PageTable& table, const CheckBounds& check,
+                                    const SlotNumbers& slots) const {
+  const CacheCall at = cache_call(side, args, table, check, slots);
+  KV_CHECK(check_codec(side, args, at));
+  KV_CHECK(check_rope(rope, side == 0 ? source_.head_dim : source_.head_dim_v));
+  if (kernel.tiles > 0) KV_CHECK(check_turned_by_tiles(kernel, rope));
+  if (kernel.tiles > 0 && !has_aligned_rows(args)) return refuse(kernel.name + " reads rows that begin at 16 bytes");
+  const int multiprocessors = std::max(context_->backend()->facts().multiprocessors, 1);
+  kv::RopedCodecArgs roped{
+      {{args, without_unused_table(at.tokens).table}, at.tokens.slots}, at.tokens.slot_type, 0, rope};
+  KV_TRY(grid, grid_of_tiles(kernel, roped, multiprocessors));
+  KV_CHECK(look_up(at, args.sequences, args.tokens, check.record, stream));
+  if (kernel.tiles == 0) grid.x = std::min(grid.x, static_cast<unsigned>(multiprocessors * kBlocksEach));
+  roped.blocks = static_cast<int>(grid.x);
+  return launch_operation(kernel, grid, roped, check.record, stream);
+}
+
+}  // namespace kvjit

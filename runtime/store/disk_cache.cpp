@@ -1,0 +1,403 @@
+// The disk cache: reading with suspicion, publishing by rename, one compile a key, a bounded size.
+// SPDX-License-Identifier: MIT
+#include "runtime/store/disk_cache.hpp"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <cstring>
+#include <filesystem>
+#include <system_error>
+#include <thread>
+#include <utility>
+
+#include "runtime/base/file.hpp"
+
+namespace kvjit {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr auto kLockPatience = std::chrono::seconds(60);
+constexpr auto kLockPoll = std::chrono::milliseconds(5);
+// Seconds. Order of use is kept to a day, so that hits rarely write.
+constexpr std::time_t kTouchEvery = 24 * 3600;
+constexpr std::time_t kSweepEvery = 3600;
+constexpr std::time_t kLeftoverAge = 3600;  // a temporary file or lock this old belongs to a dead process
+
+const std::string kVersionFolder = fmt::format("/v{}", kCacheFormat);
+
+bool is_private(const std::string& folder) {
+  struct stat status {};
+  return ::stat(folder.c_str(), &status) == 0 && S_ISDIR(status.st_mode) && is_only_ours(status);
+}
+
+std::string why() { return std::strerror(errno); }
+
+// mkdir -p with mode 0700, the mode the XDG base directory specification asks for.
+bool make_folders(const std::string& path) {
+  for (std::size_t at = path.find('/', 1);; at = path.find('/', at + 1)) {
+    if (::mkdir(path.substr(0, at).c_str(), 0700) != 0 && errno != EEXIST) {
+      // A parent that exists on a read-only file system or in a folder of others reports that, not EEXIST.
+      struct stat status {};
+      if (const int error = errno; ::stat(path.substr(0, at).c_str(), &status) != 0) {
+        errno = error;
+        return false;
+      }
+    }
+    if (at == std::string::npos) return true;
+  }
+}
+
+bool write_all(int fd, std::span<const std::uint8_t> bytes) {
+  for (std::size_t done = 0; done < bytes.size();) {
+    const ssize_t wrote = ::write(fd, bytes.data() + done, bytes.size() - done);
+    if (wrote < 0 && errno == EINTR) continue;
+    if (wrote <= 0) return false;
+    done += static_cast<std::size_t>(wrote);
+  }
+  return true;
+}
+
+enum class Reading { ok, absent, foreign, damaged };
+
+// Reads and checks one entry. `foreign`: somebody else could have written it, or it is no regular file.
+Reading read_entry(const std::string& path, std::string_view key_hex, CacheEntry& entry, struct stat& status,
+                   std::string& reason) {
+  const File file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
+  if (!file) {
+    reason = why();
+    return errno == ELOOP ? Reading::foreign : Reading::absent;
+  }
+  if (::fstat(file.fd(), &status) != 0) return Reading::absent;
+  if (!S_ISREG(status.st_mode) || !is_only_ours(status)) {
+    reason = "not a regular file that only this user or root can write";
+    return Reading::foreign;
+  }
+  const auto size = static_cast<std::uint64_t>(status.st_size);
+  if (size > kMaxEntryBytes) {
+    reason = fmt::format("{} bytes are more than the {} an entry may have", size, kMaxEntryBytes);
+    return Reading::damaged;
+  }
+  std::vector<std::uint8_t> bytes(size);
+  for (std::size_t done = 0; done < bytes.size();) {
+    const ssize_t got = ::read(file.fd(), bytes.data() + done, bytes.size() - done);
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) return Reading::absent;  // the disk's fault, not the entry's
+    if (got == 0) bytes.resize(done);
+    done += static_cast<std::size_t>(got);
+  }
+  auto decoded = decode_entry(key_hex, bytes);
+  if (!decoded) {
+    reason = decoded.error().message;
+    return Reading::damaged;
+  }
+  entry = std::move(*decoded);
+  return Reading::ok;
+}
+
+// Calls visit(path, key, status) for every entry of a folder.
+template <class Visit>
+void for_each_entry(const std::string& folder, Visit visit) {
+  std::error_code error;
+  for (auto shard = fs::directory_iterator(folder + kVersionFolder, error); !error && shard != fs::end(shard);
+       shard.increment(error)) {
+    std::error_code inner;
+    for (auto file = fs::directory_iterator(shard->path(), inner); !inner && file != fs::end(file);
+         file.increment(inner)) {
+      struct stat status {};
+      const std::string path = file->path();
+      if (file->path().extension() == ".kvc" && ::lstat(path.c_str(), &status) == 0)
+        visit(path, file->path().stem().string(), status);
+    }
+  }
+}
+
+}  // namespace
+
+std::string cache_folder(const Options& options) {
+  if (options.cache_dir == "off") return {};
+  return options.cache_dir.empty() ? options.user_cache_dir : options.cache_dir;
+}
+
+Cache::Cache(const Options& options)
+    : base_(cache_folder(options)), max_bytes_(options.cache_max_bytes), log_(options.log) {
+  if (options.cache_dir == "off") return;
+  const auto memory_only = [this](const std::string& reason) {
+    base_.clear();
+    warn_once(reason + "; kernels are cached in memory only");
+  };
+  if (base_.empty())
+    memory_only("no cache folder is known: set KVJIT_CACHE_DIR, XDG_CACHE_HOME or HOME");
+  else if (base_[0] != '/')
+    memory_only("cache folder '" + base_ + "' is not an absolute path");
+  else if (const std::string versioned = base_ + kVersionFolder; !make_folders(versioned))
+    memory_only("cache folder " + base_ + ": " + why());
+  else if (const auto& open = !is_private(base_) ? base_ : versioned; !is_private(open))
+    memory_only(open + " can be written by others: it needs this user as owner and `chmod go-w`");
+}
+
+void Cache::warn_once(const std::string& message) {
+  std::call_once(warned_, [&] {
+    if (log_) log_("warning: " + message);
+  });
+}
+
+std::string Cache::entry_path(const std::string& key) const {
+  return fmt::format("{}{}/{}/{}.kvc", base_, kVersionFolder, key.substr(0, 2), key);
+}
+
+std::optional<CacheEntry> Cache::read(const Key& key) {
+  if (base_.empty()) return std::nullopt;
+  const std::string path = entry_path(key.hex);
+  CacheEntry entry;
+  struct stat status {};
+  std::string reason;
+  switch (read_entry(path, key.hex, entry, status, reason)) {
+    case Reading::ok:
+      if (std::time(nullptr) - status.st_mtime > kTouchEvery)
+        ::utimensat(AT_FDCWD, path.c_str(), nullptr,
+                    AT_SYMLINK_NOFOLLOW);  // fails on a read-only cache: no harm
+      return entry;
+    case Reading::absent:
+      return std::nullopt;
+    case Reading::foreign:
+      if (log_) log_("warning: " + path + " is skipped: " + reason);
+      return std::nullopt;
+    case Reading::damaged:
+      ++rebuilt;
+      if (log_) log_("warning: " + path + " is rebuilt: " + reason);
+      // Losing this rename to another process that found the same damage is fine.
+      if (const std::string quarantine = base_ + "/quarantine"; make_folders(quarantine))
+        ::rename(path.c_str(), (quarantine + "/" + key.hex + ".kvc").c_str());
+      return std::nullopt;
+  }
+  return std::nullopt;
+}
+
+bool Cache::write_file(const std::string& path, std::span<const std::uint8_t> bytes) {
+  const std::string folder = path.substr(0, path.rfind('/'));
+  std::string temporary = folder + "/.XXXXXX.tmp";
+  if (!make_folders(folder)) return false;
+  const File file(::mkostemps(temporary.data(), 4, O_CLOEXEC));
+  if (!file) return false;
+  const bool is_written =
+      write_all(file.fd(), bytes) && ::fsync(file.fd()) == 0 && ::rename(temporary.c_str(), path.c_str()) == 0;
+  if (const int error = errno; !is_written) {
+    ::unlink(temporary.c_str());
+    errno = error;
+    return false;
+  }
+  if (const File opened(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)); opened) ::fsync(opened.fd());
+  return true;
+}
+
+int Cache::complete_kernels(const std::string& list) const {
+  if (base_.empty()) return 0;
+  const File file(::open((base_ + kVersionFolder + "/warm/" + list).c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
+  struct stat status {};
+  if (!file || ::fstat(file.fd(), &status) != 0 || !S_ISREG(status.st_mode) || !is_only_ours(status)) return 0;
+  constexpr std::size_t kLine = 65;  // a key and its newline
+  const auto size = static_cast<std::size_t>(status.st_size);
+  if (size % kLine != 0 || size > kMaxEntryBytes) return 0;
+  std::string keys(size, '\0');
+  if (::read(file.fd(), keys.data(), size) != status.st_size) return 0;
+  for (std::size_t at = 0; at < size; at += kLine)
+    if (!has(keys.substr(at, kLine - 1))) return 0;
+  return static_cast<int>(size / kLine);
+}
+
+void Cache::mark_complete(const std::string& list, const std::vector<std::string>& keys) {
+  if (base_.empty()) return;
+  std::vector<std::uint8_t> text;
+  for (const std::string& key : keys) {
+    text.insert(text.end(), key.begin(), key.end());
+    text.push_back('\n');
+  }
+  if (!write_file(base_ + kVersionFolder + "/warm/" + list, text)) ++write_failures;
+}
+
+void Cache::publish(const CacheEntry& entry) {
+  if (base_.empty()) return;
+  const auto bytes = encode_entry(entry);
+  if (bytes.size() > kMaxEntryBytes) return;
+  const std::string path = entry_path(entry.key.hex);
+  if (!write_file(path, bytes)) {
+    const std::string reason = why();
+    ++write_failures;
+    return warn_once(path + " could not be written: " + reason + "; kernels are cached in memory only");
+  }
+  sweep_if_due();
+}
+
+void Cache::sweep_if_due() {
+  const std::string stamp = base_ + kVersionFolder + "/swept";
+  struct stat status {};
+  if (::stat(stamp.c_str(), &status) == 0 && std::time(nullptr) - status.st_mtime < kSweepEvery) return;
+  // The stamp moves before the work, so that other processes leave the sweep to this one.
+  if (const File file(::open(stamp.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
+      file && ::futimens(file.fd(), nullptr) == 0)
+    sweep(base_, read_stats(base_).bytes > max_bytes_ ? max_bytes_ / 5 * 4 : max_bytes_);
+}
+
+Cache::Lock::Lock(Lock&& other) noexcept
+    : path_(std::move(other.path_)), fd_(std::exchange(other.fd_, -1)), waited_(other.waited_) {}
+
+Cache::Lock::~Lock() {
+  if (fd_ < 0) return;
+  ::unlink(path_.c_str());  // before the close that unlocks: whoever waits sees that its file is gone and
+                            // opens anew
+  ::close(fd_);
+}
+
+bool Cache::has(const std::string& key) const {
+  struct stat status {};
+  return !base_.empty() && ::lstat(entry_path(key).c_str(), &status) == 0 && S_ISREG(status.st_mode);
+}
+
+Cache::Lock Cache::lock(const Key& key, const std::string& name, std::stop_token stop) {
+  Lock lock;
+  if (base_.empty()) return lock;
+  const std::string folder = base_ + kVersionFolder + "/locks";
+  if (!make_folders(folder)) return lock;  // publish will say that nothing can be written
+  lock.path_ = folder + "/" + key.hex;
+  const auto deadline = std::chrono::steady_clock::now() + kLockPatience;
+  for (;;) {
+    const int fd = ::open(lock.path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+    if (fd < 0) return lock;
+    while (::flock(fd, LOCK_EX | LOCK_NB) != 0) {
+      if (errno != EWOULDBLOCK && errno != EINTR) {  // a file system without locks
+        ::close(fd);
+        return lock;
+      }
+      if (!lock.waited_) {
+        lock.waited_ = true;
+        ++lock_waits;
+        char holder[32] = {};
+        const bool is_named = ::pread(fd, holder, sizeof holder - 1, 0) > 0;
+        if (log_) log_(fmt::format("waiting for process {}, which compiles {}", is_named ? holder : "(unknown)", name));
+      }
+      if (std::chrono::steady_clock::now() > deadline || stop.stop_requested()) {
+        if (log_ && !stop.stop_requested())
+          log_(fmt::format("warning: waited {} s for {}, compiling it here too", kLockPatience.count(), name));
+        ::close(fd);
+        return lock;
+      }
+      std::this_thread::sleep_for(kLockPoll);
+    }
+    struct stat ours {
+    }, named{};
+    if (::fstat(fd, &ours) == 0 && ::stat(lock.path_.c_str(), &named) == 0 && ours.st_ino == named.st_ino) {
+      const std::string pid = std::to_string(::getpid());
+      if (::ftruncate(fd, 0) == 0) (void)!::pwrite(fd, pid.data(), pid.size(), 0);  // only a courtesy to those who wait
+      lock.fd_ = fd;
+      return lock;
+    }
+    ::close(fd);  // the holder removed the file while we waited
+  }
+}
+
+CacheStats read_stats(const std::string& folder) {
+  CacheStats stats;
+  stats.folder = folder;
+  if (folder.empty()) return stats;
+  for_each_entry(folder, [&](const std::string&, const std::string&, const struct stat& status) {
+    ++stats.entries;
+    stats.bytes += static_cast<std::uint64_t>(status.st_size);
+  });
+  std::error_code error;
+  for (auto file = fs::directory_iterator(folder + "/quarantine", error); !error && file != fs::end(file);
+       file.increment(error))
+    ++stats.quarantined;
+  return stats;
+}
+
+std::vector<CacheListing> list_entries(const std::string& folder) {
+  std::vector<CacheListing> list;
+  if (folder.empty()) return list;
+  for_each_entry(folder, [&](const std::string& path, const std::string& key, const struct stat& status) {
+    CacheEntry entry;
+    struct stat opened {};
+    CacheListing row;
+    read_entry(path, key, entry, opened, row.damage);
+    row.key = key;
+    row.name = entry.name;
+    row.compiler = entry.compiler;
+    row.kind = entry.artefact.kind;
+    row.bytes = static_cast<std::uint64_t>(status.st_size);
+    row.last_used = status.st_mtime;
+    list.push_back(std::move(row));
+  });
+  std::sort(list.begin(), list.end(), [](const auto& a, const auto& b) { return a.key < b.key; });
+  return list;
+}
+
+Result<CacheEntry> find_entry(const std::string& folder, const std::string& prefix) {
+  std::vector<std::pair<std::string, std::string>> found;  // key, path
+  for_each_entry(folder, [&](const std::string& path, const std::string& key, const struct stat&) {
+    if (key.rfind(prefix, 0) == 0) found.emplace_back(key, path);
+  });
+  if (found.size() != 1)
+    return fail(Code::bad_input,
+                fmt::format("{} entries of {} have a key that begins with '{}'", found.size(), folder, prefix), {},
+                {"`kvjit cache list` names them"});
+  CacheEntry entry;
+  struct stat status {};
+  std::string reason;
+  if (read_entry(found[0].second, found[0].first, entry, status, reason) != Reading::ok)
+    return fail(Code::integrity, fmt::format("{}: {}", found[0].second, reason));
+  return entry;
+}
+
+std::vector<CacheEntry> entries_named(const std::string& folder, const std::string& name) {
+  std::vector<CacheEntry> found;
+  if (folder.empty()) return found;
+  for_each_entry(folder, [&](const std::string& path, const std::string& key, const struct stat&) {
+    CacheEntry entry;
+    struct stat status {};
+    std::string reason;
+    if (read_entry(path, key, entry, status, reason) == Reading::ok && entry.name == name)
+      found.push_back(std::move(entry));
+  });
+  return found;
+}
+
+std::uint64_t sweep(const std::string& folder, std::uint64_t max_bytes) {
+  struct Candidate {
+    timespec used;
+    std::uint64_t bytes;
+    std::string path;
+  };
+  std::vector<Candidate> entries;
+  std::uint64_t total = 0, removed = 0;
+  for_each_entry(folder, [&](const std::string& path, const std::string&, const struct stat& status) {
+    entries.push_back({status.st_mtim, static_cast<std::uint64_t>(status.st_size), path});
+    total += entries.back().bytes;
+  });
+  std::sort(entries.begin(), entries.end(), [](const auto& a, const auto& b) {
+    return std::pair(a.used.tv_sec, a.used.tv_nsec) < std::pair(b.used.tv_sec, b.used.tv_nsec);
+  });
+  for (const auto& entry : entries) {
+    if (total <= max_bytes) break;
+    if (::unlink(entry.path.c_str()) == 0) removed += entry.bytes;
+    total -= entry.bytes;
+  }
+  std::error_code error;
+  for (auto file = fs::recursive_directory_iterator(folder + kVersionFolder, error); !error && file != fs::end(file);
+       file.increment(error)) {
+    const fs::path& path = file->path();
+    struct stat status {};
+    const bool is_leftover = path.extension() == ".tmp" || path.parent_path().filename() == "locks";
+    if (is_leftover && ::lstat(path.c_str(), &status) == 0 && std::time(nullptr) - status.st_mtime > kLeftoverAge)
+      ::unlink(path.c_str());
+  }
+  return removed;
+}
+
+}  // namespace kvjit

@@ -1,0 +1,257 @@
+// Features of attention on the CPU back-end, alone and together, over 2-, 3- and 4-bit caches: output and logarithm of sums as the
+// oracle has them, however the work is cut.
+// SPDX-License-Identifier: MIT
+#include "tests/differential/decode/features.hpp"
+
+namespace kvjit::test {
+namespace {
+
+constexpr unsigned kCompileThreads = 2;
+constexpr int kSequences = 5, kCapacity = 900;
+// More tiles than a block has warps, none, one token, both sides of a tile's border.
+const std::vector<int> kLengths = {900, 0, 1, 33, 128};
+
+const FeatureCase kAlone[] = {{"kv4", "kv4", "softcap = 5.0"},
+                              {"kv3", "kv4", "features = [\"mask\"]", 4, 2},
+                              {"kv4", "kv2", "features = [\"mask\", \"mask_slopes\"]", 3},
+                              {"kv4", "kv3", "features = [\"sinks\"]"},
+                              {"kv2", "kv4", "features = [\"lse\", \"causal\"]", 2, 3},
+                              {"kv4", "tbq4_0", "window = [70, 3]", 2, 2, Layout::rows},
+                              {"tbq3_0", "kv4", "features = [\"alibi\", \"causal\"]", 4, 2},
+                              {"kv4", "kv4", "features = [\"packed_mask\"]", 1, 8},
+                              {"kv4", "q8_0", "hook = \"log_distance\"\nfeatures = [\"causal\"]", 4, 3},
+                              {"q4_0", "q4_0", "features = [\"position_offset\", \"causal\"]", 2, 2}};
+
+const char* const kAll =
+    "softcap = 5.0\nwindow = [90, 4]\nfeatures = [\"mask\", \"mask_slopes\", \"sinks\", \"lse\", \"packed_mask\", "
+    "\"position_offset\"]";
+const char* const kAllCausal =
+    "softcap = 5.0\nwindow = [90, -1]\nfeatures = [\"causal\", \"mask\", \"alibi\", \"sinks\", \"lse\"]";
+const FeatureCase kTogether[] = {
+    {"kv4", "kv3", kAll, 4, 2},
+    {"kv3", "kv2", kAllCausal, 4, 1, Layout::rows},
+    {"kv2", "tbq4_0", "softcap = 5.0\nfeatures = [\"causal\", \"mask\", \"alibi\", \"sinks\", \"lse\"]\nfuse = false",
+     3, 5},
+    {"tbq4_0", "kv4", std::string(kAll) + "\nsparse_v = 1e-9", 8, 1},
+};
+
+template <class Cases>
+void check_cases(const Cases& cases, const char* arch = "sm_90a") {
+  const auto context = open_context(DeviceKind::cpu);
+  std::vector<Planned> all;
+  for (const FeatureCase& test : cases) all.push_back(planned(registry(), test, arch));
+  warm_up(context, all, kCompileThreads, false);
+  for (const Planned& one : all)
+    for (const int variant : {0, 1, 2}) {
+      FeatureJudge judge(context, one, kSequences, kCapacity, variant);
+      INFO(one.problem.id, ", variant ", variant);
+      for (const int blocks : {1, 3, 17}) {
+        INFO("blocks ", blocks);
+        CHECK_FALSE(judge.is_wrong(kLengths, blocks));
+      }
+      CHECK_FALSE(judge.is_wrong(kLengths, 0, true));
+    }
+}
+
+TEST_CASE("each feature alone, ragged sequences, splits") { check_cases(kAlone); }
+TEST_CASE("features together, ragged sequences, splits") { check_cases(kTogether); }
+
+// Teams of warps: 24 rows as a warpgroup, and by warps; and 66, in two turns of which the last lacks rows.
+TEST_CASE("features together, many query rows") {
+  const FeatureCase many[] = {{"kv3", "kv4", kAll, 8, 3}};
+  check_cases(many);
+  check_cases(many, "sm_80");
+  const FeatureCase turns[] = {{"kv4", "kv4", kAllCausal, 3, 22}};
+  CHECK(planned(registry(), turns[0], "sm_90a").source.turns > 1);
+  check_cases(turns);
+}
+
+// A context of 700 tokens in three parts, of which the last has nothing to see: each call knows how many tokens stand behind its own, and one has
+// the sinks. An engine that splits a context over devices, or keeps a prefix that sequences share, does the same.
+TEST_CASE("parts of a context merge to the whole") {
+  const auto context = open_context(DeviceKind::cpu);
+  const std::string keys =
+      "softcap = 5.0\nwindow = [400, -1]\nfeatures = [\"causal\", \"alibi\", \"sinks\", \"lse\", \"position_offset\"]";
+  const Planned one = planned(registry(), FeatureCase{"kv4", "kv3", keys, 4, 2}, context->backend()->facts().arch);
+  constexpr int kAll = 700, kFirst = 330;
+  FeatureJudge whole(context, one, 1, kAll);
+  whole.given.position_offset = 0, whole.given.position_offsets.clear();
+  for (float& slope : whole.given.slopes) slope /= 100;  // else tokens far away hardly count
+  const auto exact = whole.exact({kAll});
+  CHECK_FALSE(whole.is_wrong({kAll}, 3));
+
+  FeatureJudge rest(context, one, 1, kAll);  // its cache begins with token kFirst
+  for (const int side : {0, 1}) {
+    auto rows = whole.cache(side).rows;
+    const auto row = std::ptrdiff_t(rows.size() / (kKvHeads * kAll));
+    for (int head = 0; head < kKvHeads; ++head) {
+      const auto first = rows.begin() + head * kAll * row;
+      std::fill(std::copy(first + kFirst * row, first + kAll * row, first), first + kAll * row, std::uint8_t(0xff));
+    }
+    must(rest.trial().set_rows(side, rows));
+  }
+  rest.given = whole.given;
+  whole.given.leaves_sinks = true;
+  whole.given.position_offset = kAll - kFirst;
+  std::vector<Trial::Outcome> parts = {whole.attend({kFirst}, 2), rest.attend({kAll - kFirst}, 1)};
+  whole.given.position_offset = 2 * kAll;  // the window ends ahead of the queries
+  parts.push_back(whole.attend({kFirst}, 1));
+  CHECK(std::all_of(parts[2].lse.begin(), parts[2].lse.end(), [](float x) { return x == -INFINITY; }));
+  std::fill(parts[2].out.begin(), parts[2].out.end(), NAN);  // nobody looks
+  const auto merged = must(whole.trial().merge(parts));
+  CHECK(relative_error(merged.out, exact.out) <= kMaxKernelError);
+  CHECK(relative_error(merged.lse, exact.lse) <= kMaxKernelError);
+  CHECK(relative_error(parts[0].out, exact.out) > 0.1);  // no part is the whole
+  CHECK(relative_error(parts[1].out, exact.out) > 0.1);
+
+  const auto nothing = must(whole.trial().merge({parts[2], parts[2]}));
+  CHECK(std::all_of(nothing.out.begin(), nothing.out.end(), [](float x) { return x == 0; }));
+  CHECK(std::all_of(nothing.lse.begin(), nothing.lse.end(), [](float x) { return x == -INFINITY; }));
+  CHECK_FALSE(whole.trial().merge(std::vector<Trial::Outcome>(17, parts[0])));
+  CHECK_FALSE(whole.trial().merge({}));
+}
+
+TEST_CASE("the order of lanes and warps does not matter to features") {
+  for (const unsigned seed : {7u, 12345u}) {
+    const auto context = open_context(DeviceKind::cpu, seed);
+    for (const FeatureCase& test : {kTogether[0], FeatureCase{"kv3", "kv4", kAll, 8, 3}}) {
+      FeatureJudge judge(context, planned(registry(), test, context->backend()->facts().arch), kSequences, kCapacity);
+      CHECK_FALSE(judge.is_wrong(kLengths, 1));
+      CHECK_FALSE(judge.is_wrong(kLengths, 7));
+    }
+  }
+}
+
+TEST_CASE("newest tokens are stored and attended to with features") {
+  const auto context = open_context(DeviceKind::cpu);
+  const std::string keys =
+      "append = true\nsoftcap = 5.0\nwindow = [90, 0]\nfeatures = [\"causal\", \"alibi\", \"sinks\"]";
+  const Planned one = planned(registry(), FeatureCase{"q8_0", "kv4", keys, 4, 2}, context->backend()->facts().arch);
+  const std::vector<int> lengths = {300, 2, 65};
+  FeatureJudge judge(context, one, 3, 300);
+  for (const int side : {0, 1}) {
+    auto rows = judge.cache(side).rows;
+    const std::size_t row = rows.size() / (3 * kKvHeads * 300);
+    for (std::size_t pair = 0; pair < 3 * kKvHeads; ++pair)
+      std::fill_n(rows.begin() + std::ptrdiff_t((pair * 300 + std::size_t(lengths[pair / kKvHeads]) - 2) * row),
+                  2 * row, std::uint8_t(0xff));
+    must(judge.trial().set_rows(side, rows));
+    judge.trial().set_newest(side, newest_rows(judge.cache(side).x, judge.trial().shape(), lengths, 2, 128));
+  }
+  CHECK_FALSE(judge.is_wrong(lengths, 4));
+}
+
+TEST_CASE("every launch names its features") {
+  const auto context = open_context(DeviceKind::cpu);
+  FeatureJudge judge(context, planned(registry(), kTogether[1], context->backend()->facts().arch), 1, 64);
+  using Names = std::vector<std::string>;
+  CHECK(judge.attend({64}, 1).report.features ==
+        Names{"causal", "softcap 5", "window [90, -1]", "alibi", "mask", "sinks", "lse"});
+  judge.given.leaves_sinks = true;
+  CHECK(judge.attend({64}, 1).report.features ==
+        Names{"causal", "softcap 5", "window [90, -1]", "alibi", "mask", "lse"});
+  CHECK_FALSE(judge.is_wrong({64}, 1));
+  judge.given.sinks.clear();  // then they need not be there
+  CHECK_FALSE(judge.is_wrong({64}, 1));
+}
+
+TEST_CASE("rows that see nothing give zeros and minus infinity, never NaN") {
+  const auto context = open_context(DeviceKind::cpu);
+  FeatureJudge judge(context, planned(registry(), kTogether[1], context->backend()->facts().arch), 2, 100);
+  judge.given.leaves_sinks = true;
+  judge.given.mask_strides = {};
+  judge.given.mask.assign(100, -std::numeric_limits<float>::infinity());
+  for (const bool is_reference : {false, true}) {
+    const auto outcome = judge.attend({100, 40}, 3, is_reference);
+    CHECK(std::all_of(outcome.out.begin(), outcome.out.end(), [](float x) { return x == 0; }));
+    CHECK(std::all_of(outcome.lse.begin(), outcome.lse.end(), [](float x) { return x == -INFINITY; }));
+  }
+  // The first tokens hidden, so that a warp has seen none for several tiles.
+  for (std::size_t t = 97; t < 100; ++t) judge.given.mask[t] = 0.5f;
+  CHECK_FALSE(judge.is_wrong({100, 100}, 1));
+  CHECK_FALSE(judge.is_wrong({100, 100}, 4));
+}
+
+// The cache with rows that no query sees, but for those that share a tile with one that is seen, as they are in no cache.
+void spoil_unseen(FeatureJudge& judge, const std::vector<int>& lengths, int tile) {
+  const FeatureSet& set = judge.problem().features;
+  const auto capacity = std::size_t(judge.trial().shape().tokens);
+  for (const int side : {0, 1}) {
+    auto rows = judge.cache(side).rows;
+    const std::size_t row = rows.size() / (lengths.size() * kKvHeads * capacity);
+    for (std::size_t pair = 0; pair < lengths.size() * kKvHeads; ++pair) {
+      const int first_query = lengths[pair / kKvHeads] - judge.problem().query_length + judge.given.position_offset;
+      const int last_query = first_query + judge.problem().query_length - 1;
+      const auto first = std::size_t((first_query - set.window_left) / tile * tile),
+                 end = std::size_t((last_query + set.window_right) / tile * tile + tile);
+      const auto fill = [&](std::size_t from, std::size_t to) {
+        std::fill(rows.begin() + std::ptrdiff_t((pair * capacity + from) * row),
+                  rows.begin() + std::ptrdiff_t((pair * capacity + to) * row), std::uint8_t(0xff));
+      };
+      fill(0, first);
+      fill(end, capacity);
+    }
+    must(judge.trial().set_rows(side, rows));
+  }
+}
+
+TEST_CASE("a window reads no tile outside it") {
+  const auto context = open_context(DeviceKind::cpu);
+  const std::string arch = context->backend()->facts().arch;
+  const std::vector<int> lengths = {900, 700};
+  const Registry greedy = changed_registry("core/work.cuh", "seen_.end(sequence, length) -", "length -");
+  for (const bool is_greedy : {false, true}) {
+    const Planned one = planned(is_greedy ? greedy : registry(), kTogether[0], arch);
+    FeatureJudge judge(context, one, 2, kCapacity);
+    judge.given.position_offset = -300;
+    judge.given.position_offsets.clear();
+    const auto before = judge.attend(lengths, 5);
+    CHECK_FALSE(judge.is_wrong(lengths, 5));
+    const auto row_bytes = [](const SideFacts& side) { return side.code_row_bytes + side.scale_row_bytes; };
+    CHECK(before.report.cache_bytes ==
+          2ll * kKvHeads * (90 + 2 + 4) * (row_bytes(one.source.k) + row_bytes(one.source.v)));
+    spoil_unseen(judge, lengths, one.source.tile_tokens);
+    CHECK((judge.attend(lengths, 5).out == before.out) == !is_greedy);
+  }
+}
+
+// One word of a fragment at a time; each must be noticed by the same calls as above.
+struct Mutation {
+  int together;  // of kTogether
+  const char *file, *from, *to;
+};
+constexpr Mutation kMutations[] = {
+    {0, "features/softcap.cuh", "+ 1.f)", "+ 1.5f)"},
+    {1, "features/alibi.cuh", "token - row.position", "token - row.position + 1"},
+    {0, "features/mask.cuh", "args.slopes[at.head] * kLog2E : kLog2E", "kLog2E : kLog2E"},
+    {0, "features/mask.cuh", "at.head * args.mask_head_stride", "at.head * args.mask_query_stride"},
+    {0, "features/mask.cuh", "return minus_infinity();", "return score;"},
+    {0, "features/packed_mask.cuh", "bit & 31", "bit + 1 & 31"},
+    {0, "features/packed_mask.cuh", "bit < 0 ||", ""},
+    {0, "features/range.cuh", "at += args_.position_offset +", "at +="},
+    {0, "features/range.cuh", "- kLeft, length", "- kLeft + 1, length"},
+    {0, "features/range.cuh", "+ kRight + 1, length", "+ kRight, length"},
+    {0, "features/sinks.cuh", "total.denominator * keep + exp2_fast(end.sink - top)", "total.denominator * keep"},
+    {0, "features/sinks.cuh", "total.keep *= keep;", ""},
+    {2, "kernels/merge.cuh", "end.of(all, at == 0)", "all"},
+    {0, "features/lse.cuh", "* kLn2 :", ":"},
+    {2, "kernels/decode_features.cuh", "float(softmax.base[n][i % 2])", "0.f"},
+    {0, "kernels/decode_features.cuh", "loaded.of[kLoadsAhead ? i : 0]", "loaded.of[0]"},
+    {0, "core/work.cuh", "before + int(tile - begin),", "int(tile - begin),"},
+};
+
+TEST_CASE("a broken feature is noticed") {
+  const auto context = open_context(DeviceKind::cpu);
+  const std::string arch = context->backend()->facts().arch;
+  for (const Mutation& mutation : kMutations) {
+    const FeatureCase& test = kTogether[mutation.together];
+    const Registry broken = changed_registry(mutation.file, mutation.from, mutation.to);
+    FeatureJudge judge(context, planned(broken, test, arch), kSequences, kCapacity);
+    if (judge.problem().features.position_offset) judge.given.position_offset = -40;  // both edges are inside
+    CHECK_MESSAGE((judge.is_noticed(kLengths, 3) || judge.is_noticed(kLengths, 17)), std::string(mutation.file),
+                  ": not noticed: ", std::string(mutation.from), " -> ", std::string(mutation.to));
+  }
+}
+
+}  // namespace
+}  // namespace kvjit::test

@@ -1,0 +1,113 @@
+// Every format of specs/formats against every other: all pairs are planned, and a sample of them (each format as K, as V and with
+// itself, and random pairs) runs on the CPU back-end against attention in double over the decoded cache.
+// SPDX-License-Identifier: MIT
+#include "generator/kernels/decode/plan.hpp"
+#include "tests/differential/harness.hpp"
+#include "tests/support/every_format.hpp"
+
+namespace kvjit::test {
+namespace {
+
+constexpr unsigned kCompileThreads = 2;
+
+void check_cases(const std::vector<Case>& cases) {
+  constexpr std::size_t kBatch = 32;  // texts and shared objects that are in memory together
+  for (std::size_t first = 0; first < cases.size(); first += kBatch) {
+    const auto context = open_context(DeviceKind::cpu);
+    std::vector<Planned> batch;
+    for (std::size_t i = first; i < std::min(first + kBatch, cases.size()); ++i)
+      batch.push_back(planned(registry(), cases[i], context->backend()->facts().arch));
+    warm_up(context, batch, kCompileThreads);
+    for (const Planned& one : batch) {
+      Judge judge(context, one);
+      for (const int tokens : judge.ragged_lengths())
+        if (tokens >= one.test.query_length) judge.check({tokens, {}, 0, false});
+    }
+  }
+}
+
+// 128 where the formats fit it; those of blocks of 256 values take 256.
+int usual_head_dim(const std::string& k, const std::string& v) {
+  const std::vector<int> dims = common(registry(), k, v, {128, 256});
+  REQUIRE_MESSAGE(!dims.empty(), k, " and ", v, " share no head_dim");
+  return dims.front();
+}
+
+std::vector<Case> each_format(const char* k, const char* v, Layout layout) {
+  std::vector<Case> cases;
+  for (const std::string& name : format_names(registry())) {
+    Case test{k ? k : name, v ? v : name, 128, 4, 1, layout, false};
+    test.head_dim = usual_head_dim(test.k, test.v);
+    cases.push_back(test);
+  }
+  return cases;
+}
+
+std::vector<Case> random_pairs(int count) {
+  Rng rng(2026);
+  const std::vector<std::string> names = format_names(registry());
+  const auto any_of = [&](const auto& from) { return from[std::size_t(rng.below(int(std::size(from))))]; };
+  std::vector<Case> cases;
+  while (int(cases.size()) < count) {
+    Case test;
+    test.k = any_of(names), test.v = any_of(names);
+    test.head_dim = any_of(common(registry(), test.k, test.v, {64, 128, 256}));
+    constexpr int kGroups[] = {1, 4, 8};
+    test.gqa = any_of(kGroups);
+    test.is_causal = rng.below(2) == 1;
+    test.query_length = test.is_causal ? 8 / test.gqa : 1;  // 8 rows fit whatever the formats
+    test.layout = rng.below(2) == 1 ? Layout::rows : Layout::planar;
+    cases.push_back(test);
+  }
+  return cases;
+}
+
+TEST_CASE("every pair of formats is planned, in both layouts") {
+  const std::vector<std::string> names = format_names(registry());
+  CHECK(names.size() >= 67);
+  Problem problem;
+  problem.q_heads_per_kv = 8;
+  problem.query_length = 1;
+  problem.arch = *must(registry().require_arch("sm_75", {}));  // the least shared memory of all
+  int planned_pairs = 0;
+  for (problem.layout = Layout::planar;; problem.layout = Layout::rows) {
+    for (const std::string& k : names)
+      for (const std::string& v : names) {
+        problem.head_dim = usual_head_dim(k, v);
+        problem.k = must(registry().format_for(k, problem.head_dim, {}));
+        problem.v = must(registry().format_for(v, problem.head_dim, {}));
+        const auto plan = plan_decode(problem);
+        CHECK_MESSAGE(plan, k, " and ", v, ", ", to_string(problem.layout), ": ", plan ? "" : render(plan.error()));
+        planned_pairs += plan.has_value();
+      }
+    if (problem.layout == Layout::rows) break;
+  }
+  CHECK(planned_pairs == 2 * int(names.size() * names.size()));
+}
+
+TEST_CASE("every format has codec kernels and plans for each side, at every head_dim that it fits") {
+  for (const std::string& name : format_names(registry()))
+    for (const int head_dim : fitting(registry(), name, {64, 128, 256}))
+      for (const Layout layout : {Layout::planar, Layout::rows}) {
+        CAPTURE(name);
+        CAPTURE(head_dim);
+        const Spec spec = must(parse_specs(Case{name, name, head_dim, 1, 1, layout, false}.toml(), name)).front();
+        const Problem problem = must(resolve(spec, registry(), "sm_75"));
+        must(make_reference_program(problem, registry()));
+        for (const bool is_key : {true, false})
+          must(plan_side(is_key ? problem.k : problem.v, head_dim, layout == Layout::planar, is_key));
+      }
+}
+
+TEST_CASE("every format as K with f16 values") { check_cases(each_format(nullptr, "f16", Layout::planar)); }
+
+TEST_CASE("every format as V with f16 keys") { check_cases(each_format("f16", nullptr, Layout::rows)); }
+
+TEST_CASE("every format with itself, planar") { check_cases(each_format(nullptr, nullptr, Layout::planar)); }
+
+TEST_CASE("every format with itself, rows") { check_cases(each_format(nullptr, nullptr, Layout::rows)); }
+
+TEST_CASE("200 random pairs") { check_cases(random_pairs(200)); }
+
+}  // namespace
+}  // namespace kvjit::test

@@ -1,0 +1,95 @@
+// Rotary positions on the CPU back-end: rows turned in place and on their way into the cache, against the formula in double and the reference
+// codec; and a shifted cache against one that was written at the new positions.
+// SPDX-License-Identifier: MIT
+#include "tests/differential/operations/ropes.hpp"
+
+namespace kvjit::test::ropes {
+namespace {
+
+TEST_CASE("rope: rows are shifted in place, and turned on their way into the cache, as the formula says") {
+  check_ropes(open_context(DeviceKind::cpu));
+}
+
+TEST_CASE("rope: a shifted cache stands for one that was written at the new positions") {
+  check_shifted_cache(open_context(DeviceKind::cpu));
+}
+
+TEST_CASE("rope: many rows at once are shifted as the formula says") {
+  check_tile_shifts(open_context(DeviceKind::cpu));
+}
+
+TEST_CASE("rope: many rows at once turn on their way into the cache as the formula says") {
+  check_tile_writes(open_context(DeviceKind::cpu));
+}
+
+struct Mutation {
+  const char *file, *from, *to;
+  int test;
+};
+constexpr Mutation kMutations[] = {
+    {"rotations/rope.cuh", "(is_second ? partner : -partner)", "partner", 0},
+    {"rotations/rope.cuh", "if (rope.factors) turns", "if (false) turns", 0},
+    {"rotations/rope.cuh", "(position < 0 ? step[0] : 0u)", "0u", 0},
+    {"rotations/rope.cuh", "multiply_high(step[0], place) +", "", 0},
+    {"rotations/rope.cuh", "row[rope.first + other]", "row[other]", 3},
+    {"rotations/rope.cuh", ": i ^ 1;", ": i;", 1},
+    {"kernels/shift.cuh", "rope(x, args.rope, by", "rope(x, args.rope, -by", 1},
+    {"kernels/shift.cuh", "|| by == 0", "", 2},
+    {"kernels/quantise_rope.cuh", "args.rope.positions[index]", "args.rope.positions[at.token]", 1},
+};
+
+void check_noticed(const Mutation& mutation, const Differences& found) {
+  CHECK_MESSAGE(found.bytes > found.all / 1000, "not noticed: ", std::string(mutation.from), " -> ",
+                std::string(mutation.to));
+}
+
+TEST_CASE("rope: what is broken is noticed") {
+  const auto context = open_context(DeviceKind::cpu);
+  for (const Mutation& mutation : kMutations) {
+    const Registry broken = changed_registry(mutation.file, mutation.from, mutation.to);
+    const bool is_write = std::string(mutation.file).find("quantise") != std::string::npos;
+    const Differences found =
+        is_write ? quantise(context, broken, kCases[mutation.test]) : shift(context, broken, kCases[mutation.test]);
+    check_noticed(mutation, found);
+  }
+}
+
+constexpr Mutation kTileMutations[] = {
+    {"rotations/rope_tile.cuh", "is_second ? partner : -partner", "partner", 1},
+    {"rotations/rope_tile.cuh", "group * 128 +", "", 2},
+    {"rotations/rope_tile.cuh", "a * cosine - b * sine", "a * cosine + b * sine", 0},
+    {"kernels/shift_tiles.cuh", "args.rope.positions[at.index]", "args.rope.positions[at.token]", 0},
+    {"core/tile_values.cuh", "^ (signs >> e & 1) << 31", "", 0},
+    {"kernels/quantise_rope_tiles.cuh", "operation_row(args, at).index", "at.token", 0},
+    {"kernels/quantise_rope_tiles.cuh", "= slot_of(args, at)", "= at.token", 0},
+    {"kernels/quantise_rope_tiles.cuh", "in_x[half] += kTileGroup", "in_x[half] += 0", 2},
+};
+
+TEST_CASE("rope: what is broken in turns of many rows is noticed") {
+  const auto context = open_context(DeviceKind::cpu);
+  for (const Mutation& mutation : kTileMutations) {
+    const Registry broken = changed_registry(mutation.file, mutation.from, mutation.to);
+    const bool is_write = std::string(mutation.file).find("quantise") != std::string::npos;
+    const RopeCase& test = kTileCases[mutation.test];
+    const Differences found = is_write ? quantise(context, broken, test, true) : shift(context, broken, test, true);
+    check_noticed(mutation, found);
+  }
+}
+
+TEST_CASE("rope: spans that tiles cannot turn are refused by their kernel") {
+  const auto context = open_context(DeviceKind::cpu);
+  Store store = Store::make(context, registry(), kTileCases[0]);
+  ShiftCall call;
+  call.at.tokens.side = store.trial.cache(0);
+  call.at.tokens.tensor_scale = 1;
+  call.sequences = 2, call.tokens = kTokens, call.heads = kKvHeads;
+  call.rope = store.rope;
+  call.rope.pairs = kv::RopePairs::halves;
+  const auto refused =
+      store.program->shift(call, emit_shift_tiles(side_plan(store.problem, 0), registry()).value(), nullptr);
+  REQUIRE_FALSE(refused);
+  CHECK(refused.error().message.find("halves of 64 or 128") != std::string::npos);
+}
+
+}  // namespace
+}  // namespace kvjit::test::ropes

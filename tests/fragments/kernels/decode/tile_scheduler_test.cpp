@@ -1,0 +1,355 @@
+// templates/core/work.cuh: random calls are cut as the definition says. Tiles are counted out one by one here, pair after pair; whether
+// blocks may have seams, and the smallest share without them, are found by trying all.
+// SPDX-License-Identifier: MIT
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored \
+    "-Wreturn-type"  // g++ 12: a loop without an end looks finite to it below an unroll pragma
+#include "core/work.cuh"
+#pragma GCC diagnostic pop
+
+#include <doctest/doctest.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <map>
+#include <set>
+#include <vector>
+
+#include "runtime/device/cpu/block_scheduler.hpp"
+#include "tests/support/rng.hpp"
+
+namespace kvjit {
+namespace {
+
+using test::Rng;
+
+constexpr int kTile = 32;
+
+struct Piece {
+  int block;
+  kv::Part part;
+  kv::i64 slot;
+};
+
+// What one lane finds out; every lane must find the same.
+struct Found {
+  std::vector<kv::u32> begins;  // of blocks 0 .. count: the last is the line's end
+  std::vector<Piece> pieces;    // in the order of the line
+  std::vector<kv::Part> pairs;
+};
+
+auto numbers(const kv::Part& p) {
+  return std::array{p.sequence, p.head, p.length, p.first, p.last, p.first_block, p.parts, int(p.line_end)};
+}
+std::vector<kv::i64> numbers(const Found& found) {
+  std::vector<kv::i64> all(found.begins.begin(), found.begins.end());
+  for (const Piece& piece : found.pieces) {
+    all.push_back(piece.block), all.push_back(piece.slot);
+    for (const int n : numbers(piece.part)) all.push_back(n);
+  }
+  for (const kv::Part& pair : found.pairs)
+    for (const int n : numbers(pair)) all.push_back(n);
+  return all;
+}
+
+// One warp walks through all blocks, as each block of decode does through its own piece.
+Found cut(const kv::WorkArgs& args) {
+  std::vector<Found> lanes(32);
+  const auto ran = run_grid(
+      [&] {
+        Found& mine = lanes[std::size_t(kv::lane())];
+        kv::Work<kTile> work(args);
+        work.look();
+        for (int block = 0; block <= args.blocks; ++block) mine.begins.push_back(work.begin(block));
+        for (int block = 0; block < args.blocks; ++block) {
+          const kv::u32 end = mine.begins[std::size_t(block) + 1];
+          if (mine.begins[std::size_t(block)] == end) continue;
+          for (kv::Part part = work.part_at(mine.begins[std::size_t(block)], end); true; part = work.next(part, end)) {
+            mine.pieces.push_back({block, part, work.slot(block, part.sequence, part.head)});
+            if (part.last <= part.first || part.line_end >= end) break;  // the first would never end; the checks say so
+          }
+        }
+        for (int s = 0; s < args.sequences; ++s)
+          for (int head = 0; head < args.kv_heads; ++head) mine.pairs.push_back(work.pair(s, head));
+      },
+      {}, 32, 0);
+  REQUIRE_MESSAGE(ran, ran.error().message);
+  const auto first = numbers(lanes[0]);
+  CHECK(std::all_of(lanes.begin(), lanes.end(), [&](const Found& lane) { return numbers(lane) == first; }));
+  return lanes[0];
+}
+
+struct Shape {
+  int sequences, heads, tokens, blocks;
+  std::vector<int> lengths;  // as given; empty: null
+  int seam = 0, round = 0;
+  std::string name() const {
+    return fmt::format("{} sequences x {} heads, {} tokens, {} blocks, a seam of {} tiles, lengths {}", sequences,
+                       heads, tokens, blocks, seam,
+                       lengths.empty() ? "null" : fmt::format("{}", fmt::join(lengths, " ")));
+  }
+  int length(int sequence) const {
+    return lengths.empty() ? tokens : std::clamp(lengths[std::size_t(sequence)], 0, tokens);
+  }
+  int tiles(int sequence) const { return std::max((length(sequence) + kTile - 1) / kTile, 1); }
+  int all_tiles() const {
+    int sum = 0;
+    for (int s = 0; s < sequences; ++s) sum += tiles(s) * heads;
+    return sum;
+  }
+  int blocks_of(int share) const {
+    int sum = 0;
+    for (int s = 0; s < sequences; ++s) sum += (tiles(s) + share - 1) / share * heads;
+    return sum;
+  }
+  // The smallest share by which no block has two pairs; 0 if there are more of those than blocks.
+  int seamless_share() const {
+    if (sequences * heads > blocks) return 0;
+    int share = 1;
+    while (blocks_of(share) > blocks) ++share;
+    return share;
+  }
+  // By which no pair has more parts than are merged at once; 0 where those take no longer than another round.
+  int share_of_few_parts() const {
+    int most = 0;
+    for (int s = 0; s < sequences; ++s) most = std::max(most, tiles(s));
+    const int few = (most + kv::kPartsAtOnce - 1) / kv::kPartsAtOnce, even = (all_tiles() + blocks - 1) / blocks;
+    return few <= even + round ? few : 0;
+  }
+  // Of whole pairs, where there are more than blocks.
+  int share_of_pairs() const {
+    int most = 0;
+    for (int s = 0; s < sequences; ++s) most = std::max(most, tiles(s));
+    return (sequences * heads + blocks - 1) / blocks * most;
+  }
+  // By how much the longest share may be above the even one, without seams.
+  int slack() const { return std::max(seam, all_tiles() / blocks / 16); }
+  // As the host passes it: with lengths on the device it cannot count tiles.
+  kv::WorkArgs args() const {
+    kv::WorkArgs work{};
+    work.lengths = lengths.empty() ? nullptr : lengths.data();
+    work.tokens = tokens, work.sequences = sequences, work.kv_heads = heads, work.blocks = blocks;
+    work.pieces = kv::u32(blocks / (sequences * heads));
+    work.whole = kv::u32((sequences * heads + blocks - 1) / blocks);
+    work.seam = kv::u32(seam), work.round = kv::u32(round);
+    if (!lengths.empty()) return work;
+    work.room = kv::u32(tiles(0));
+    work.share = kv::u32(all_tiles() / blocks), work.longer = kv::u32(all_tiles() % blocks);
+    if (work.pieces == 0 && share_of_pairs() <= int(work.share) + slack()) {
+      work.share = kv::u32(share_of_pairs()), work.longer = 0;
+      work.blocks = (sequences * heads + int(work.whole) - 1) / int(work.whole);
+    }
+    const int share = std::max(seamless_share(), share_of_few_parts());
+    if (seamless_share() > 0 && share <= int(work.share) + slack()) {
+      work.blocks = blocks_of(share);
+      work.room = kv::u32((tiles(0) + share - 1) / share * share), work.share = kv::u32(share), work.longer = 0;
+    }
+    return work;
+  }
+};
+
+void check(const Shape& shape) {
+  INFO(shape.name());
+  const kv::WorkArgs args = shape.args();
+  const Found found = cut(args);
+  REQUIRE(found.begins.front() == 0);
+
+  // Tile after tile of pair after pair: each is in the next place of a part, and pair() says where its pair begins.
+  std::set<kv::i64> slots;
+  std::map<int, int> split_pairs, block_tiles,
+      block_parts;  // the first by first block: pairs whose arrivals are counted there
+  std::size_t piece = 0;
+  int begin = 0;
+  for (int s = 0; s < shape.sequences; ++s)
+    for (int head = 0; head < shape.heads; ++head) {
+      const int tiles = shape.tiles(s);
+      const kv::Part& pair = found.pairs[std::size_t(s * shape.heads + head)];
+      REQUIRE(int(pair.line_end) >= begin + tiles);
+      const std::size_t first_piece = piece;
+      REQUIRE(piece < found.pieces.size());
+      const int first_block = found.pieces[piece].block;
+      REQUIRE(numbers(pair) ==
+              std::array{s, head, shape.length(s), 0, tiles, first_block, pair.parts, int(pair.line_end)});
+      for (int next = 0; next < tiles; ++piece) {
+        REQUIRE(piece < found.pieces.size());
+        const auto& [block, part, slot] = found.pieces[piece];
+        const kv::u32 from = found.begins[std::size_t(block)], to = found.begins[std::size_t(block) + 1];
+        REQUIRE(numbers(part) == std::array{s, head, shape.length(s), next, part.last, first_block, pair.parts,
+                                            int(std::min(to, pair.line_end))});
+        REQUIRE(part.last > next);
+        REQUIRE(part.last <= tiles);
+        REQUIRE(part.is_whole() == (next == 0 && part.last == tiles));
+        REQUIRE(kv::u32(begin + next) >= from);
+        REQUIRE(kv::u32(begin + part.last) <= to);
+        REQUIRE(block == first_block + int(piece - first_piece));
+        REQUIRE(slot >= 0);
+        REQUIRE(slot < shape.sequences * shape.heads + shape.blocks);  // what the workspace has room for
+        REQUIRE(slots.insert(slot).second);
+        block_tiles[block] += part.last - next, ++block_parts[block];
+        next = part.last;
+      }
+      REQUIRE(pair.parts == int(piece - first_piece));
+      if (pair.parts > 1) ++split_pairs[first_block];
+      begin = int(pair.line_end);
+    }
+  CHECK(piece == found.pieces.size());
+  CHECK(begin == int(found.begins.back()));
+  for (const auto& [block, count] : split_pairs) REQUIRE(count == 1);
+
+  // Even shares, or no seams where they cost no more than one.
+  int most = 0, fewest = 1 << 30, most_parts = 0;
+  for (const auto& [block, count] : block_tiles) most = std::max(most, count), fewest = std::min(fewest, count);
+  for (const auto& [block, count] : block_parts) most_parts = std::max(most_parts, count);
+  const int even = shape.all_tiles() / shape.blocks, seamless = shape.seamless_share();
+  const bool is_padded = int(found.begins.back()) > shape.all_tiles();
+  if (seamless == 0 && shape.share_of_pairs() <= even + shape.slack()) {
+    CHECK(piece == std::size_t(shape.sequences * shape.heads));
+    CHECK(most_parts == (shape.sequences * shape.heads + shape.blocks - 1) / shape.blocks);
+    return;
+  }
+  const int share = seamless > 0 ? std::max(seamless, shape.share_of_few_parts()) : 0;
+  if (share == 0 || share > even + shape.slack()) CHECK(!is_padded);
+  if (share > 0 && share + share / 16 + 1 <= even + shape.slack()) CHECK(most_parts == 1);
+  if (most_parts == 1 && share > 0) {
+    CHECK(most >= share);
+    CHECK(most <= std::max(share + share / 16, even) + 1);
+  }
+  if (!is_padded && most_parts > 1) {
+    CHECK(most <= even + 1);
+    if (shape.blocks <= shape.all_tiles()) CHECK(most - fewest <= 1);
+  }
+}
+
+// Lengths that are none, short, whole tiles or anything; and some that no caller should give: they are cut to what there is.
+int random_length(Rng& rng, int tokens) {
+  switch (rng.below(6)) {
+    case 0:
+      return 0;
+    case 1:
+      return 1 + rng.below(kTile);
+    case 2:
+      return kTile * rng.below(tokens / kTile + 1);
+    case 3:
+      return rng.below(20) == 0 ? (rng.below(2) ? tokens + 1 + rng.below(1000) : -1 - rng.below(1000)) : tokens;
+    default:
+      return rng.below(tokens + 1);
+  }
+}
+
+Shape random_shape(Rng& rng, bool has_lengths) {
+  Shape shape{1 + rng.below(70), 1 + rng.below(9), 0, 1, {}};
+  shape.tokens =
+      rng.below(3) == 0 ? 1 + rng.below(2 * kTile) : kTile * (1 + rng.below(12)) + rng.below(2) * rng.below(kTile);
+  for (int s = 0; has_lengths && s < shape.sequences; ++s) shape.lengths.push_back(random_length(rng, shape.tokens));
+  const int tiles = shape.all_tiles();
+  shape.blocks = rng.below(4) == 0 ? tiles : 1 + rng.below(rng.below(2) ? tiles : std::min(tiles, 140));
+  // With lengths on the device the host counts `tokens` for each sequence: there may be more blocks than tiles.
+  if (has_lengths && rng.below(5) == 0) shape.blocks = tiles + 1 + rng.below(tiles);
+  if (rng.below(3) > 0) shape.seam = rng.below(12);
+  if (rng.below(2) > 0) shape.round = rng.below(4);
+  return shape;
+}
+
+}  // namespace
+
+TEST_CASE("the parts of all blocks are the tiles of all pairs, each once, in even shares or without seams") {
+  Rng rng(11);
+  for (int i = 0; i < 150; ++i) {
+    check(random_shape(rng, false));
+    check(random_shape(rng, true));
+  }
+}
+
+TEST_CASE("the edges of a warp's look at the lengths: 1, 31 to 33 and 64 sequences, all empty, all equal") {
+  for (const int sequences : {1, 31, 32, 33, 63, 64, 65})
+    for (const int length : {0, kTile, kTile + 1, 5 * kTile})
+      for (const int blocks : {1, 7, sequences, 2 * sequences}) {
+        const std::vector<int> lengths(std::size_t(sequences), length);
+        for (const int seam : {0, 3}) {
+          check({sequences, 2, 5 * kTile, blocks, lengths, seam});
+          if (blocks <= sequences * 2) check({sequences, 2, std::max(length, 1), blocks, {}, seam});
+        }
+      }
+}
+
+TEST_CASE("lengths that change behind a look at them are noticed, of up to 32 sequences") {
+  for (const int sequences : {1, 32, 33}) {
+    std::vector<int> lengths(std::size_t(sequences), 100);
+    kv::WorkArgs args = Shape{sequences, 2, 320, 12, lengths}.args();
+    args.lengths = lengths.data();
+    int noticed = 0, still = 0, ends = 0;
+    const auto ran = run_grid(
+        [&] {
+          kv::Work<kTile> work(args);
+          work.look();
+          still += work.has_changed();
+          kv::sync_block();
+          if (kv::lane() == 0) lengths.back() = 320;
+          kv::sync_block();
+          noticed += work.has_changed();
+          work.look();
+          still += work.has_changed();
+          ends += int(work.begin(args.blocks)) == (sequences * 4 + 6) * 2;
+        },
+        {}, 32, 0);
+    REQUIRE_MESSAGE(ran, ran.error().message);
+    CHECK(noticed == (sequences <= 32 ? 32 : 0));  // more are final before they are looked at
+    CHECK(still == 0);
+    CHECK(ends == 32);
+  }
+}
+
+TEST_CASE("what is put away while tiles are taken comes back, to every thread, and the next part follows") {
+  const struct {
+    int blocks, block, seam;
+  } kCalls[] = {{3, 1, 12}, {4, 2, 0}};  // two pairs a block, padded to the longest; seams in the middle of pairs
+  const std::vector<int> lengths = {320, 100, 31};
+  for (const auto& call : kCalls)
+    for (const bool is_on_device : {false, true}) {
+      const Shape shape{3, 2, 320, call.blocks, is_on_device ? lengths : std::vector<int>{}, call.seam};
+      const kv::WorkArgs args = shape.args();
+      INFO(shape.name());
+      int alike = 0, followed = 0;
+      const auto ran = run_grid(
+          [&] {
+            kv::Work<kTile> work(args), other(args);
+            work.look();
+            const kv::u32 end = work.begin(call.block + 1);
+            const kv::Part part = work.part_at(work.begin(call.block), end), next = work.next(part, end);
+            work.put_away(0, part);
+            kv::sync_block();
+            kv::Part again = other.fetch(0);
+            again.first = part.first, again.last = part.last;  // of no use by then
+            alike += numbers(again) == numbers(part) && other.begin(call.block + 1) == end;
+            followed += part.line_end < end && numbers(other.next(again, end)) == numbers(next);
+          },
+          {}, 64, kv::Work<kTile>::kBytes);
+      REQUIRE_MESSAGE(ran, ran.error().message);
+      CHECK(alike == 64);
+      CHECK(followed == 64);
+    }
+}
+
+TEST_CASE("no seams and no second round of merging, where those would take longer") {
+  const auto blocks = [](int sequences, int heads, int tokens, bool is_on_device) {
+    Shape shape{sequences, heads, tokens, 132, {}, 57, 9};
+    if (is_on_device) shape.lengths.assign(std::size_t(sequences), tokens);
+    check(shape);
+    const Found found = cut(shape.args());
+    std::set<int> used;
+    for (const Piece& piece : found.pieces) used.insert(piece.block);
+    return int(used.size());
+  };
+  for (const bool is_on_device : {false, true}) {
+    CHECK(blocks(1, 3, 4096, is_on_device) == 48);       // 128 tiles a pair in 16 parts
+    CHECK(blocks(1, 8, 4100, is_on_device) == 120);      // 129 tiles by 9
+    CHECK(blocks(3, 1, 9 * 1024, is_on_device) == 126);  // 288 tiles by 7: 18 would be too many
+    CHECK(blocks(2, 12, 16400, is_on_device) == 120);    // 513 tiles by 103 instead of 94
+    CHECK(blocks(2, 12, 131072, is_on_device) == 132);   // 820 instead of 745
+  }
+  check({3, 2, 8192, 132, {8192, 100, 4000}, 57, 9});
+  check({5, 2, 40000, 132, {31, 40000, 9000, 8999, 20000}, 57, 9});
+}
+
+}  // namespace kvjit

@@ -1,0 +1,131 @@
+// Conversions of small floats over their whole range, against rounding stated in another way.
+// SPDX-License-Identifier: MIT
+#include "generator/base/minifloat.hpp"
+
+#include <doctest/doctest.h>
+
+#include <bit>
+#include <cmath>
+#include <limits>
+
+#include "generator/formats/codebook.hpp"
+
+using namespace kvjit;
+
+namespace {
+
+constexpr float kInfinity = std::numeric_limits<float>::infinity(), kNaN = std::numeric_limits<float>::quiet_NaN();
+
+// Every finite code from 0 up to `last`, and the points halfway to its upper neighbour, one float below and one above.
+template <class To, class From>
+void check_nearest_even(To to, From from, int last) {
+  for (int code = 0; code < last; ++code) {
+    const float low = from(code), high = from(code + 1), middle = low + (high - low) / 2;
+    REQUIRE(low < high);
+    REQUIRE(to(low) == code);
+    REQUIRE(to(middle) == code + (code & 1));
+    REQUIRE(to(std::nextafter(middle, low)) == code);
+    REQUIRE(to(std::nextafter(middle, high)) == code + 1);
+  }
+}
+
+}  // namespace
+
+TEST_CASE("fp16: every half survives the round trip, and floats round to the nearest even half") {
+  for (int h = 0; h < 65536; ++h) {
+    const float x = float_from_f16(std::uint16_t(h));
+    if (std::isnan(x)) {
+      CHECK(std::isnan(float_from_f16(f16_from_float(x))));
+      continue;
+    }
+    REQUIRE(f16_from_float(x) == h);
+  }
+  check_nearest_even(f16_from_float, float_from_f16, 0x7BFF);
+  CHECK(f16_from_float(65519.996f) == 0x7BFF);
+  CHECK(f16_from_float(65520.0f) == 0x7C00);
+}
+
+TEST_CASE("bf16: the nearest even upper half of a float") {
+  CHECK(bf16_from_float(std::bit_cast<float>(0x3F808000u)) == 0x3F80);
+  CHECK(bf16_from_float(std::bit_cast<float>(0x3F818000u)) == 0x3F82);
+  CHECK(bf16_from_float(std::bit_cast<float>(0x3F808001u)) == 0x3F81);
+  CHECK(std::isnan(float_from_bf16(bf16_from_float(std::bit_cast<float>(0x7F800001u)))));
+}
+
+TEST_CASE("E4M3: nearest even, saturating, one NaN") {
+  check_nearest_even(e4m3_from_float, float_from_e4m3, 0x7E);
+  CHECK(float_from_e4m3(0x01) == 0x1p-9f);
+  CHECK(float_from_e4m3(0x08) == 0x1p-6f);
+  CHECK(float_from_e4m3(0x38) == 1);
+  CHECK(float_from_e4m3(0x7E) == 448);
+  CHECK(e4m3_from_float(1e30f) == 0x7E);
+  CHECK(e4m3_from_float(-kInfinity) == 0xFE);
+  CHECK(e4m3_from_float(-0.0f) == 0x80);
+  CHECK(std::isnan(float_from_e4m3(e4m3_from_float(kNaN))));
+}
+
+TEST_CASE("E5M2: nearest even, infinities") {
+  check_nearest_even(e5m2_from_float, float_from_e5m2, 0x7B);
+  CHECK(float_from_e5m2(0x7B) == 57344);
+  CHECK(e5m2_from_float(61439.996f) == 0x7B);
+  CHECK(e5m2_from_float(61440.0f) == 0x7C);
+  CHECK(std::isinf(float_from_e5m2(e5m2_from_float(-kInfinity))));
+  CHECK(std::isnan(float_from_e5m2(e5m2_from_float(kNaN))));
+}
+
+TEST_CASE("UE4M3: halves go up, nothing is negative, and what the published writer takes for an overflow") {
+  for (int code = 8; code < 0x77; ++code) {
+    const float low = float_from_ue4m3(std::uint8_t(code)), high = float_from_ue4m3(std::uint8_t(code + 1));
+    const float middle = low + (high - low) / 2;
+    REQUIRE(ue4m3_from_float(low) == code);
+    REQUIRE(ue4m3_from_float(middle) == code + 1);
+    REQUIRE(ue4m3_from_float(std::nextafter(middle, low)) == code);
+  }
+  CHECK(ue4m3_from_float(0.4f / 512) == 0);
+  CHECK(ue4m3_from_float(0.5f / 512) == 1);
+  CHECK(ue4m3_from_float(7.4f / 512) == 7);
+  CHECK(ue4m3_from_float(7.9f / 512) == 7);  // not 8
+  CHECK(ue4m3_from_float(247.9f) == 0x77);
+  CHECK(ue4m3_from_float(248) == 0x7E);
+  CHECK(ue4m3_from_float(320) == 0x7E);  // not 0x7A, which would be exact
+  CHECK(ue4m3_from_float(kInfinity) == 0x7E);
+  CHECK(ue4m3_from_float(-1) == 0);
+  CHECK(ue4m3_from_float(kNaN) == 0);
+  CHECK(float_from_ue4m3(0x7E) == 448);
+  CHECK(float_from_ue4m3(0x7F) == 0);
+}
+
+TEST_CASE("E8M0: powers of two, rounded down") {
+  CHECK(e8m0_from_float(1) == 127);
+  CHECK(e8m0_from_float(std::nextafter(1.0f, 0.0f)) == 126);
+  CHECK(e8m0_from_float(std::nextafter(0x1p20f, 0.0f)) == 146);  // where log2f rounds up
+  CHECK(e8m0_from_float(3.9f) == 128);
+  CHECK(e8m0_from_float(0) == 0);
+  CHECK(e8m0_from_float(1e-44f) == 0);
+  CHECK(e8m0_from_float(std::numeric_limits<float>::max()) == 254);
+  CHECK(std::isinf(float_from_e8m0(e8m0_from_float(kInfinity))));
+  for (int code = 1; code < 255; ++code) REQUIRE(e8m0_from_float(float_from_e8m0(std::uint8_t(code))) == code);
+}
+
+TEST_CASE("E2M1: cells between neighbours, ties by either rule") {
+  for (const bool has_negative_zero : {false, true})
+    for (const Ties ties : {Ties::even, Ties::zero}) {
+      const MinifloatBook book = e2m1_book(ties, has_negative_zero);
+      REQUIRE(book.bounds.size() + 1 == book.cell_codes.size());
+      const auto code = [&](float x) { return book.cell_codes[std::size_t(code_of(x, book.bounds))]; };
+      for (int m = 0; m < 7; ++m) {
+        const float low = float(book.values[std::size_t(m)]), high = float(book.values[std::size_t(m) + 1]);
+        const float middle = (low + high) / 2;
+        const int on_tie = ties == Ties::zero ? m : m + (m & 1);
+        CHECK(code(low) == m);
+        CHECK(code(middle) == on_tie);
+        CHECK(code(std::nextafter(middle, 9.0f)) == m + 1);
+        CHECK(code(std::nextafter(middle, 0.0f)) == m);
+        const int minus_zero = has_negative_zero ? 8 : 0;
+        CHECK(code(-middle) == (on_tie ? 8 + on_tie : minus_zero));
+        CHECK(code(-std::nextafter(middle, 9.0f)) == 8 + m + 1);
+      }
+      CHECK(code(100) == 7);
+      CHECK(code(-100) == 15);
+    }
+}

@@ -1,0 +1,47 @@
+// How errors read, and when a guess is offered.
+// SPDX-License-Identifier: MIT
+#include "generator/base/result.hpp"
+
+#include <doctest/doctest.h>
+
+using namespace kvjit;
+
+TEST_CASE("render: place, source line, caret, notes") {
+  CHECK(render({Code::bad_input, "no such thing", {"a.toml", 3, 5, "  k = 1"}, {"one", "two"}}) ==
+        "a.toml:3:5: error: no such thing\n  k = 1\n    ^\n  note: one\n  note: two\n");
+  CHECK(render({Code::bad_input, "whole file", {"a.toml"}}) == "a.toml: error: whole file\n");
+  CHECK(render({Code::internal, "no place"}) == "error: no place\n");
+}
+
+TEST_CASE("the caret stands under its column, after tabs and wide bytes too") {
+  CHECK(render({Code::bad_input, "m", {"f", 1, 4, "\t\tkey"}}) == "f:1:4: error: m\n\t\tkey\n\t\t ^\n");
+  CHECK(render({Code::bad_input, "m", {"f", 1, 4, "äé x"}}) == "f:1:4: error: m\näé x\n   ^\n");
+  CHECK(render({Code::bad_input, "m", {"f", 1, 9, "ab"}}) == "f:1:9: error: m\nab\n  ^\n");
+}
+
+TEST_CASE("closest: typing slips only") {
+  const std::vector<std::string> names = {"head_dim", "q_heads_per_kv", "query_length", "q4_0", "q8_0"};
+  CHECK(closest("head_dmi", names) == "head_dim");
+  CHECK(closest("q_heads_per_v", names) == "q_heads_per_kv");
+  CHECK(closest("q4", names) == "q4_0");
+  CHECK(closest("Q8_0", names) == "q8_0");
+  CHECK(closest("temperature", names).empty());
+  CHECK(closest("mean", {"amax"}).empty());
+  CHECK(closest("k", {"v"}).empty());
+  CHECK(closest("", names).empty());
+}
+
+namespace {
+Result<int> halved(int n) { return n % 2 ? Result<int>(fail(Code::usage, "odd")) : Result<int>(n / 2); }
+Result<int> quartered(int n) {
+  KV_TRY(half, halved(n));
+  KV_CHECK(halved(half));
+  return half / 2;
+}
+}  // namespace
+
+TEST_CASE("KV_TRY and KV_CHECK hand an error on") {
+  CHECK(quartered(8).value() == 2);
+  CHECK(quartered(6).error().message == "odd");
+  CHECK(quartered(7).error().code == Code::usage);
+}

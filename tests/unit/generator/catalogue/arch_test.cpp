@@ -1,0 +1,77 @@
+// Archs: inheritance, and what is refused.
+// SPDX-License-Identifier: MIT
+#include "generator/catalogue/arch.hpp"
+
+#include <doctest/doctest.h>
+
+#include "generator/catalogue/registry.hpp"
+
+using namespace kvjit;
+
+namespace {
+
+struct OneKnown : ArchLookup {
+  Arch base;
+  const Arch* arch(const std::string& name) const override { return name == base.name ? &base : nullptr; }
+};
+
+OneKnown known() {
+  OneKnown lookup;
+  lookup.base.name = "sm_1";
+  lookup.base.shared_bytes_per_block = 65536;
+  lookup.base.threads_per_sm = 1024;
+  lookup.base.capabilities = {"a"};
+  return lookup;
+}
+
+}  // namespace
+
+TEST_CASE("a child keeps what it does not state and adds capabilities") {
+  const Arch arch = parse_arch("title = 'x'\ninherits = 'sm_1'\nthreads_per_sm = 2048\ncapabilities = ['b']",
+                               "archs/sm_2.toml", known())
+                        .value();
+  CHECK(arch.name == "sm_2");
+  CHECK(arch.shared_bytes_per_block == 65536);
+  CHECK(arch.threads_per_sm == 2048);
+  CHECK(arch.registers_per_thread == 255);
+  CHECK(arch.has("a"));
+  CHECK(arch.has("b"));
+  CHECK_FALSE(arch.has("c"));
+}
+
+TEST_CASE("refusals") {
+  const auto message = [](const std::string& text) { return parse_arch(text, "sm_2.toml", known()).error().message; };
+  CHECK(message("title = 'x'\ninherits = 'sm_7'") == "arch 'sm_7' is not known, or inherits from this one");
+  CHECK(message("title = 'x'\nthreads_per_sm = 2048") == "an arch needs the key 'shared_bytes_per_block'");
+  CHECK(message("title = 'x'\ninherits = 'sm_1'\nthreads = 1") == "unknown key 'threads' in an arch");
+  CHECK(message("title = 'x'\ninherits = 'sm_1'\nthreads_per_sm = '2048'") ==
+        "threads_per_sm must be an integer, not a string");
+}
+
+TEST_CASE("shipped archs: opt-in shared memory, threads and capabilities of each generation") {
+  const Registry registry = Registry::load(embedded_files()).value();
+  struct Row {
+    const char* name;
+    int shared, threads;
+    bool cp_async, bf16, bulk_copy, wgmma;
+  };
+  for (const Row& row :
+       {Row{"sm_75", 65536, 1024, false, false, false, false}, Row{"sm_80", 166912, 2048, true, true, false, false},
+        Row{"sm_86", 101376, 1536, true, true, false, false}, Row{"sm_89", 101376, 1536, true, true, false, false},
+        Row{"sm_90", 232448, 2048, true, true, true, false}, Row{"sm_90a", 232448, 2048, true, true, true, true},
+        Row{"sm_100a", 232448, 2048, true, true, true, false}, Row{"sm_103a", 232448, 2048, true, true, true, false},
+        Row{"sm_120a", 101376, 1536, true, true, true, false}, Row{"sm_121a", 101376, 1536, true, true, true, false}}) {
+    CAPTURE(row.name);
+    const Arch* arch = registry.arch(row.name);
+    REQUIRE(arch);
+    CHECK(arch->shared_bytes_per_block == row.shared);
+    CHECK(arch->threads_per_sm == row.threads);
+    CHECK(arch->has("cp_async") == row.cp_async);
+    CHECK(arch->has("bf16") == row.bf16);
+    CHECK(arch->has("bulk_copy") == row.bulk_copy);
+    CHECK(arch->has("wgmma") == row.wgmma);
+    CHECK(arch->has("movmatrix"));
+    CHECK(arch->has("mma_m16n8k8_f16"));
+    CHECK(arch->has("mma_m16n8k16_f16") == row.cp_async);
+  }
+}

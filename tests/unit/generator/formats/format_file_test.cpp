@@ -1,0 +1,149 @@
+// Format files: every table of them, and what is refused in each, with its place.
+// SPDX-License-Identifier: MIT
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "generator/catalogue/registry.hpp"
+#include "tests/support/registry.hpp"
+
+using namespace kvjit;
+
+namespace {
+
+using test::registry;
+
+// A published file with one piece of text replaced.
+Result<Format> edited(const std::string& name, const std::string& from, const std::string& to, int head_dim = 128) {
+  std::string text = embedded_files().at("specs/formats/" + name + ".toml");
+  const std::size_t at = text.find(from);
+  REQUIRE_MESSAGE(at != std::string::npos, name, " lacks ", from);
+  return parse_format(text.replace(at, from.size(), to), "f/" + name + ".toml", registry(), head_dim);
+}
+
+std::string refusal(const std::string& name, const std::string& from, const std::string& to) {
+  const Result<Format> made = edited(name, from, to);
+  return made ? "accepted" : made.error().message;
+}
+
+}  // namespace
+
+TEST_CASE("steps: exact multiples of a power of two, bounds where the source distribution has them") {
+  const Format& f = *registry().format("kv4", {}).value();
+  const Section& s = f.codes();
+  CHECK(s.values[0] == 5.5 / 64);  // 41.86 steps to sigma: 64 is the next power of two
+  CHECK(s.values[7] == 114.5 / 64);
+  CHECK(s.bounds[8] == double(float(11 / 41.86 / std::sqrt(128.0))));
+  CHECK(s.bounds[7] == 0);
+  CHECK(int8_step(s) == 1.0 / 64);
+  CHECK(refusal("kv4", "values = [5.5,", "values = [5,") == "steps are all whole or all halves, up to 127.5");
+  CHECK(refusal("kv4", "114.5]", "128.5]") == "steps are all whole or all halves, up to 127.5");
+  CHECK(refusal("kv4", "steps_per_sigma = 41.86", "") == "[codebook] needs the key 'steps_per_sigma'");
+  CHECK(refusal("kv4", "steps_per_sigma = 41.86", "steps_per_sigma = -1") == "steps_per_sigma must be above 0");
+  CHECK(refusal("kv4", "corrected_norm", "raw_norm").starts_with("steps need a scale that is found from"));
+}
+
+TEST_CASE("codes of sign and magnitude: the top bit is the sign, the opposite code is eight further on") {
+  const Section& s = registry().format("kv4", {}).value()->codes();
+  for (std::size_t i = 0; i < 8; ++i) CHECK(s.values[i] == -s.values[i + 8]);
+  CHECK(s.cell_codes == std::vector<int>{15, 14, 13, 12, 11, 10, 9, 8, 0, 1, 2, 3, 4, 5, 6, 7});
+  CHECK(refusal("kv4", "symmetric = true # the positive halves are listed; 0 is a bound\nvalues = [",
+                "values = [-127.5, -95.5, -80.5, -60.5, -50.5, -40.5, -20.5, -10.5, ") ==
+        "codes of sign and magnitude need a codebook that is symmetric about 0");
+}
+
+TEST_CASE("scales: what does not go together") {
+  CHECK(refusal("q4_0", "rule = \"signed_max\"\ndivisor = -8", "rule = \"raw_norm\"") ==
+        "a norm scales the entries of a codebook: [codes] kind must be \"table\"");
+  CHECK(refusal("q4_0", "divisor = -8", "divisor = 0") == "divisor must not be 0");
+  CHECK(refusal("q4_0", "divisor = -8", "divisor = -8\ndivision = \"product\"") ==
+        "a product is taken with bounds: [codes] kind must be \"table\"");
+  CHECK(refusal("iq4_nl", "\"signed_max\"\ndivisor = -127", "\"min_step\"\ndivisor = 15")
+            .starts_with("steps from a minimum are"));
+  CHECK(refusal("q4_1", "divisor = 15", "divisor = 15\nrefine = \"matched\"") ==
+        "steps from a minimum are not refined");
+  CHECK(refusal("nvfp4", "group = 16", "group = 24") == "scale groups of 24 do not divide a block of 64");
+  CHECK(refusal("nvfp4", "group = 16", "group = 16\nspan = 24") == "a span of 24 is not whole groups of 16");
+  CHECK(refusal("turbo3_qk32", "span = 128", "span = 48") == "a span of 48 is not whole groups of 32");
+  CHECK(refusal("turbo3_qk32", "span = 128", "span = 128\nrenormalise = true") ==
+        "what is renormalised is a block of one norm");
+  CHECK(refusal("q4_0", "divisor = -8", "divisor = -8\nrenormalise = true") ==
+        "what is renormalised is a block of one norm");
+  CHECK(refusal("q4_0", "block = 32", "block = 32\nzero_bytes = true") == "zero_bytes is about blocks of one norm");
+  CHECK(refusal("kv4", "corrected_norm\"", "corrected_norm\"\ndivision = \"quotient\"") ==
+        "a norm is divided by in double: it has no 'division'");
+  CHECK(refusal("q4_0", "signed_max", "signd_max") == "rule 'signd_max' is not known");
+}
+
+TEST_CASE("rotations: only what can be undone") {
+  CHECK(refusal("tbqp4_dense256_qsfirst_raw", "dense_517c", "gaussian_517c") ==
+        "rotation 'gaussian_517c' is not orthogonal, so it cannot be undone");
+  CHECK(refusal("atlas_turbo4", "round = \"bf16\"", "round = \"fp16\"") == "round 'fp16' is not known");
+  CHECK(edited("atlas_turbo4", "title", "title", 256)->rotation.size == 256);
+  CHECK(edited("vllm_k4_nc", "title", "title", 64)->block == 64);
+  CHECK(refusal("turbo3_qk128", "\"zero\"", "\"one\"") == "padding 'one' is not known");
+}
+
+TEST_CASE("outliers: a mask of the format, or one in each block") {
+  const Format& fixed = *registry().format("turbo_split2_b", {}).value();
+  REQUIRE(fixed.sections.size() == 2);
+  CHECK(fixed.sections[1].members.size() == 32);
+  CHECK(fixed.sections[1].members.front() == 64);
+  CHECK(fixed.sections[1].members.back() == 126);
+  CHECK(fixed.sections[0].members.size() == 96);
+  CHECK(registry().format("turbo_split_54", {}).value()->stored_mask == 32);
+  CHECK(refusal("turbo_split2_b", "\"00004EFF\", ", "") ==
+        "a mask of 3 words covers 96 channels, but the block has 128");
+  CHECK(refusal("turbo_split2_b", "00004EFF", "0000xEFF") ==
+        "a word of a mask is 8 hex digits: 32 channels, lowest bit first");
+  CHECK(refusal("turbo_split2_b", "\"00004EFF\", \"7D00FFEB\"", "\"00000000\", \"00000000\"") ==
+        "a mask must hold some channels and leave some");
+  CHECK(refusal("turbo_split_54", "\"stored\"", "\"kept\"") == "mask must be a list of hex words, or \"stored\"");
+  CHECK(refusal("turbo_split_54", "field = \"mask\"", "field = \"pad\"\nbytes = 16") ==
+        "fields must hold the mask exactly once");
+  CHECK(refusal("turbo_split_54", "field = \"outliers\"", "field = \"pad\"\nbytes = 12") ==
+        "fields must hold the outliers exactly once");
+}
+
+TEST_CASE("residuals: factors of each kind") {
+  const auto residual = [](const char* name) { return registry().format(name, {}).value()->residual; };
+  const double pi = std::acos(-1);
+  CHECK(residual("turbo4_qjl68").factor == doctest::Approx(std::sqrt(pi / 2) / std::sqrt(128.0)));
+  CHECK(residual("tbqp4_0").factor == doctest::Approx(std::sqrt(pi / 2) / 256));
+  CHECK(residual("tbqp4_0").is_original);
+  CHECK(residual("amesianx_tbqp4_0").unit == doctest::Approx(16));
+  CHECK(residual("amesianx_tbqp4_0").factor == doctest::Approx(std::sqrt(pi / 2) / 256));
+  CHECK(residual("amesianx_tbqp4_1").factor == doctest::Approx(1 / std::sqrt(128.0)));
+  CHECK(residual("amesianx_tbqp4_1").is_mean);
+  CHECK(refusal("turbo4_qjl68", "raw_norm", "corrected_norm") ==
+        "a residual is that of a unit vector: [scale] rule must be \"raw_norm\"");
+  CHECK(refusal("turbo4_qjl68", "projection = { name = \"wht_qjl_1042\" }", "") ==
+        "[residual] needs the key 'projection'");
+  CHECK(refusal("turbo4_qjl68", "field = \"residual_norm\"", "field = \"pad\"\nbytes = 2") ==
+        "fields must hold the residual_norm exactly once");
+  CHECK(refusal("turbo4_qjl68", "field = \"residual\"", "field = \"pad\"\nbytes = 16") ==
+        "fields must hold the residual exactly once");
+  CHECK(refusal("turbo4_qjl68", "rule = \"raw_norm\"", "rule = \"raw_norm\"\nspan = 256") ==
+        "a residual needs one norm a block");
+}
+
+TEST_CASE("fields: each bit of a code once, nothing that is not found") {
+  CHECK(refusal("turbo3_qk128", "low = 2", "low = 1") == "fields must hold the codes exactly once");
+  CHECK(refusal("q5_0", "low = 4", "low = 5") == "low must be 0..4");
+  CHECK(refusal("q8_0", "field = \"scale\"", "field = \"minimum\"") == "fields must hold the scale exactly once");
+  CHECK(refusal("q8_0", "field = \"codes\"", "field = \"codes\"\n\n[[fields]]\nfield = \"mask\"") ==
+        "fields hold a mask, but nothing says how it is found");
+  CHECK(refusal("q8_0", "field = \"codes\"", "field = \"code\"") == "field 'code' is not known");
+  CHECK(refusal("f16", "field = \"codes\"", "field = \"codes\"\n\n[[fields]]\nfield = \"scale\"") ==
+        "fields hold a scale, but there is no [scale] that says how it is found");
+}
+
+TEST_CASE("codebooks: 4-bit floats and the sphere") {
+  CHECK(refusal("mxfp4", "bits = 4", "bits = 3").find("E2M1 has codes of 4 bits") == 0);
+  CHECK(refusal("mxfp4", "ties = \"zero\"", "ties = \"odd\"") == "ties 'odd' is not known");
+  const Format sphere = *edited("vllm_k4_nc", "rule = \"lloyd_max\"", "rule = \"lloyd_max_sphere\"");
+  CHECK(sphere.codes().values.back() * std::sqrt(128.0) == doctest::Approx(2.6888).epsilon(1e-4));
+  CHECK(registry().format("vllm_k4_nc", {}).value()->codes().values.back() * std::sqrt(128.0) ==
+        doctest::Approx(2.7326).epsilon(1e-4));
+}

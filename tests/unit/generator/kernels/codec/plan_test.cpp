@@ -1,0 +1,54 @@
+// generator/kernels/codec/plan.cpp: how exactly each type of result is multiplied.
+// SPDX-License-Identifier: MIT
+#include "generator/kernels/decode/plan.hpp"
+
+#include <doctest/doctest.h>
+
+#include "tests/support/registry.hpp"
+
+namespace kvjit {
+namespace {
+
+using test::must, test::registry;
+
+const Arch& arch() { return *must(registry().require_arch("sm_90a", {})); }
+
+TEST_CASE("halves of codes and of the matrix, by the type of the result") {
+  struct Expected {
+    const char* format;
+    int parts[3][2];  // to f16, bf16, f32: halves of codes, bits of the matrix's rests
+  };
+  constexpr Expected kAll[] = {
+      {"tbq4_dense_qsfirst_raw", {{1, 8}, {1, 0}, {2, 16}}},
+      {"tbq4_0", {{1, 0}, {1, 0}, {2, 0}}},
+      {"vllm_k4_nc", {{2, 0}, {1, 0}, {2, 0}}},  // no unit leaves less than 6.2e-5 of its entries
+      {"kv4", {{1, 0}, {1, 0}, {1, 0}}},
+  };
+  for (const auto& [format, parts] : kAll) {
+    CAPTURE(format);
+    const Format f = must(registry().format_for(format, 128, {}));
+    Decision decision;
+    const auto plan = plan_tiles(f, 128, true, arch(), decision);
+    REQUIRE(plan);
+    for (const Element type : {Element::f16, Element::bf16, Element::f32}) {
+      const auto kernel = plan_tile_kernel(*plan, f, {false, type}, arch());
+      REQUIRE(kernel);
+      CHECK(kernel->code_parts == parts[int(type)][0]);
+      CHECK(kernel->rest_bits == parts[int(type)][1]);
+      CHECK(kernel->by_matrix == plan->is_dense);
+      // Rows are coded as if they were exact, whatever their type.
+      CHECK(plan_tile_kernel(*plan, f, {true, type}, arch())->rest_bits == (plan->is_dense ? 16 : 0));
+    }
+  }
+}
+
+TEST_CASE("one half is enough where its rest is at most an eighth of half a step of the type") {
+  CHECK(half_parts(0x1p-14, Element::f16) == 1);
+  CHECK(half_parts(0x1.01p-14, Element::f16) == 2);
+  CHECK(half_parts(0x1p-11, Element::bf16) == 1);
+  CHECK(half_parts(0x1p-27, Element::f32) == 1);
+  CHECK(half_parts(0x1.01p-27, Element::f32) == 2);
+}
+
+}  // namespace
+}  // namespace kvjit

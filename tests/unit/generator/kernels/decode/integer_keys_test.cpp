@@ -1,0 +1,147 @@
+// generator/kernels/decode/integer_keys.cpp: which formats of K become 8-bit integers, in which unit, and how close to their own values.
+// SPDX-License-Identifier: MIT
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+
+#include "generator/kernels/decode/plan.hpp"
+#include "tests/support/every_format.hpp"
+#include "tests/support/packed_rows.hpp"
+#include "tests/support/registry.hpp"
+
+namespace kvjit {
+namespace {
+
+using test::registry;
+
+// The format as a key, and at the smallest head it fits.
+SidePlan key_side(const std::string& name) {
+  const auto head_dims = test::fitting(registry(), name, {64, 128, 256});
+  REQUIRE_MESSAGE(!head_dims.empty(), name);
+  const auto side = plan_side(*registry().format_for(name, head_dims.front(), {}), head_dims.front(), true, true, true);
+  REQUIRE_MESSAGE(side, side.error().message);
+  return *side;
+}
+
+// What a stored code means by integers (templates/core/integers.cuh), in units of the scale.
+double value_of(const IntegerPlan& plan, int stored) {
+  int y = 0, z = 0;
+  if (plan.kind == IntegerKind::plain) {
+    y = std::int8_t((stored << plan.slots.lift) ^ (plan.flips ? 0x80 : 0));
+  } else {
+    const auto byte = [&](int i) { return int(plan.table[std::size_t(i / 4)] >> 8 * (i % 4) & 0xff); };
+    y = std::int8_t(byte(stored));
+    z = plan.parts == 2 ? byte(16 + stored) : 0;
+  }
+  return plan.unit * (y + z / 256.0 + (plan.has_half ? 0.5 : 0));
+}
+
+struct Expected {
+  IntegerKind kind;
+  int parts;
+  bool has_half;
+  double unit;  // 0: the largest centroid is 127.99 of it
+};
+constexpr double kTurbo2Step = 2 / (35.5 / double(0.039994f) + 118.5 / double(0.133462f));
+constexpr Expected kTwoParts{IntegerKind::table8, 2, false, 0};
+// All others stay halves: numbers of their own, codebooks of 4 bits that no step fits, of 5 bits and more, several sections, scales of
+// groups below 32, minima, lengths that only the codes give.
+const std::map<std::string, Expected> kExpected = {
+    // Integers as they are stored, lifted to the top of a byte where an offset is to go.
+    {"q4_0", {IntegerKind::plain, 1, false, 0x1p-4}},
+    {"q5_0", {IntegerKind::plain, 1, false, 0x1p-3}},
+    {"q8_0", {IntegerKind::plain, 1, false, 1}},
+    {"kv7", {IntegerKind::plain, 1, false, 0x1p-1}},
+    {"kv8", {IntegerKind::plain, 1, false, 1}},
+    // Codebooks in steps.
+    {"kv1", {IntegerKind::table8, 1, false, 0x1p-1}},
+    {"kv2", {IntegerKind::table8, 1, false, 0x1p-7}},
+    {"kv3", {IntegerKind::table8, 1, false, 0x1p-6}},
+    {"kv4", {IntegerKind::mirrored, 1, true, 0x1p-6}},
+    {"iq4_nl", {IntegerKind::table16, 1, false, 1}},
+    {"mxfp4", {IntegerKind::table16, 1, false, 0x1p-1}},
+    // 35.5 and 118.5 steps, near enough.
+    {"turbo2_qk128", {IntegerKind::table8, 1, true, kTurbo2Step}},
+    {"turbo2_qk32", {IntegerKind::table8, 1, true, kTurbo2Step}},
+    // Codebooks of up to 3 bits that no step fits.
+    {"amesianx_tbq3_0", kTwoParts},
+    {"amesianx_tbq3_1", kTwoParts},
+    {"amesianx_tbq3_2", kTwoParts},
+    {"iso3", kTwoParts},
+    {"planar3", kTwoParts},
+    {"tbq3_dense256_qsfirst_raw", kTwoParts},
+    {"tbq3_dense_qsfirst_raw", kTwoParts},
+    {"tbq3_wht_dfirst_corr", kTwoParts},
+    {"tq3_0_s2", kTwoParts},
+    {"tq3_0v", kTwoParts},
+    {"turbo3_qk128", kTwoParts},
+    {"turbo3_qk128_pr197", kTwoParts},
+    {"turbo3_qk32", kTwoParts},
+};
+
+}  // namespace
+
+TEST_CASE("which formats become integers, how many parts, and in which unit") {
+  const auto names = test::format_names(registry());
+  CHECK(names.size() == 67);
+  for (const auto& [name, expected] : kExpected) CHECK_MESSAGE(std::count(names.begin(), names.end(), name) == 1, name);
+  for (const std::string& name : names) {
+    CAPTURE(name);
+    const SidePlan side = key_side(name);
+    const auto listed = kExpected.find(name);
+    if (listed == kExpected.end()) {
+      for (const SectionPlan& section : side.sections) CHECK(section.integers.kind == IntegerKind::none);
+      continue;
+    }
+    const SectionPlan& section = side.sections[0];
+    const IntegerPlan& integers = section.integers;
+    const Expected& expected = listed->second;
+    CHECK(int(integers.kind) == int(expected.kind));
+    CHECK(integers.parts == expected.parts);
+    CHECK(integers.has_half == expected.has_half);
+    CHECK(section.unit == integers.unit);
+    double largest = 0;
+    for (const double v : section.codes.values) largest = std::max(largest, std::fabs(v));
+    CHECK(integers.unit == doctest::Approx(expected.unit == 0 ? largest / 127.99 : expected.unit).epsilon(1e-12));
+  }
+}
+
+TEST_CASE("every code is its integer: exactly or nearly in one part, to 2^-15 of the largest in two") {
+  int checked = 0;
+  for (const std::string& name : test::format_names(registry())) {
+    CAPTURE(name);
+    const SectionPlan section = key_side(name).sections[0];
+    if (section.integers.kind == IntegerKind::none) continue;
+    ++checked;
+    const int codes = 1 << section.codes.bits;
+    double largest = 0, worst = 0;
+    for (int code = 0; code < codes; ++code) {
+      const double value = test::value_of(section.codes, code);
+      largest = std::max(largest, std::fabs(value));
+      worst = std::max(worst, std::fabs(value - value_of(section.integers, code)));
+    }
+    const bool is_near = name.starts_with("turbo2_qk");
+    CHECK(worst <= (is_near ? 0.00015 : section.integers.parts == 1 ? 0 : 0x1p-15) * largest);
+  }
+  CHECK(checked == int(kExpected.size()));
+}
+
+TEST_CASE("codes with a minimum, a scale of a part of the run, or none of their own stay as they are") {
+  const Format q4 = *registry().format_for("q4_0", 128, {});
+  CHECK(plan_integers(q4, ScaleUse::by_group).kind == IntegerKind::plain);
+  CHECK(plan_integers(q4, ScaleUse::none).kind == IntegerKind::plain);
+  CHECK(plan_integers(q4, ScaleUse::by_value).kind == IntegerKind::none);
+  CHECK(plan_integers(*registry().format_for("q4_1", 128, {}), ScaleUse::by_group).kind == IntegerKind::none);
+  CHECK(plan_integers(*registry().format_for("f16", 128, {}), ScaleUse::none).kind == IntegerKind::none);
+}
+
+TEST_CASE("archs without integer products keep keys as halves") {
+  const Format q8 = *registry().format_for("q8_0", 128, {});
+  CHECK(plan_side(q8, 128, true, true, false)->sections[0].integers.kind == IntegerKind::none);
+  for (const auto& [arch, is_there] : {std::pair{"sm_75", false}, {"sm_80", true}, {"sm_90a", true}, {"sm_121a", true}})
+    CHECK_MESSAGE((*registry().require_arch(arch, {}))->has("mma_m16n8k32_s8") == is_there, std::string(arch));
+}
+
+}  // namespace kvjit

@@ -1,0 +1,148 @@
+// generator/kernels/decode/shared_layout.cpp: where staged rows stand, and how their runs are loaded.
+// SPDX-License-Identifier: MIT
+#include <doctest/doctest.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "generator/kernels/decode/plan.hpp"
+#include "generator/resolve/problem.hpp"
+#include "tests/support/every_format.hpp"
+#include "tests/support/registry.hpp"
+
+namespace kvjit {
+namespace {
+
+using test::registry;
+
+SidePlan side_of(const char* format, int head_dim, bool is_key) {
+  const auto side = plan_side(*registry().format_for(format, head_dim, {}), head_dim, false, is_key, is_key);
+  REQUIRE_MESSAGE(side, render(side.error()));
+  return *side;
+}
+
+// Where the loads of a plane may end, in bytes from the beginning of the row's slot.
+int end_of_loads(const SidePlan& side, const RunPlan& run, const PlaneRun& plane) {
+  int end = 0;
+  for (int skew = 0; skew < side.slot_align; skew += 2)
+    for (int group = 0; group < run.groups; ++group)
+      for (int r = 0; r < run.runs; ++r)
+        for (int part = 0; part < run.parts; ++part) {
+          const int block = group * run.blocks + part / run.parts_per_block;
+          const int bits = plane.is_whole ? 0 : part % run.parts_per_block * plane.part_bits;
+          const int at = skew + block * side.block_stride + plane.at + r * plane.run_bits / 8 + bits / 8;
+          const int pieces = plane.is_window ? (plane.load_bytes + 2 * (plane.unit - 1)) / plane.unit
+                                             : (plane.load_bytes + plane.unit - 1) / plane.unit;
+          end = std::max(end, (plane.is_window ? at / plane.unit * plane.unit : at) + pieces * plane.unit);
+        }
+  return end;
+}
+
+}  // namespace
+
+// A joined run is half of a word whose other half is another token's, so its load must bring nothing more.
+TEST_CASE("joined runs are loaded without what lies behind them") {
+  int joined = 0, odd = 0;
+  for (const std::string& name : test::format_names(registry()))
+    for (const int head_dim : test::fitting(registry(), name, {64, 128, 256, 512}))
+      for (const bool is_planar : {false, true})
+        for (const int value_share : {2, 4, 8}) {
+          const auto planned =
+              plan_side(*registry().format_for(name, head_dim, {}), head_dim, is_planar, false, false, value_share);
+          if (!planned) continue;
+          INFO(name, ", head_dim ", head_dim, ", ", value_share, " warps");
+          for (const SectionPlan& section : planned->sections) {
+            if (!section.run.is_joined) continue;
+            ++joined;
+            odd += planned->is_skewed && planned->block_stride % 2 != 0;
+            CHECK_FALSE(section.run.planes[0].is_window);
+            CHECK(section.run.planes[0].load_bytes == 2);
+            CHECK(section.run.planes[0].unit <= 2);
+          }
+        }
+  CHECK(joined > 20);
+  CHECK(odd > 0);  // mxfp4: blocks of 17 bytes
+}
+
+TEST_CASE("rows of any size are loaded within their slots and the slack behind the last") {
+  constexpr int kSlack = 16;
+  int skewed = 0, windows = 0;
+  for (const std::string& name : test::format_names(registry()))
+    for (const int head_dim : test::fitting(registry(), name, {64, 128, 256, 512}))
+      for (const bool is_key : {true, false}) {
+        const auto planned = plan_side(*registry().format_for(name, head_dim, {}), head_dim, false, is_key, is_key);
+        if (!planned) continue;
+        const SidePlan& side = *planned;
+        INFO(name, is_key ? " as K" : " as V", ", head_dim ", head_dim);
+        CHECK(side.is_skewed == (side.row_bytes % 16 != 0));
+        CHECK(side.pitch % (side.is_skewed ? side.slot_align : 16) == 0);
+        if (!side.is_skewed) {
+          CHECK_FALSE(side.is_dealt);
+          continue;
+        }
+        ++skewed;
+        CHECK(side.pitch >= side.slot_align - 2 + side.row_bytes);
+        CHECK(side.swizzle == 0);
+        for (const SectionPlan& section : side.sections)
+          for (const PlaneRun& plane : section.run.planes) {
+            windows += plane.is_window;
+            CHECK(end_of_loads(side, section.run, plane) <= side.pitch + kSlack);
+          }
+      }
+  CHECK(skewed > 100);
+  CHECK(windows > 100);
+}
+
+TEST_CASE(
+    "rows of a 4-bit format are read through windows without a bank conflict, and cost no more memory than their "
+    "sectors") {
+  const SidePlan k = side_of("tbq4_0", 128, true), v = side_of("tbq4_0", 128, false);
+  for (const SidePlan* side : {&k, &v}) {
+    const bool is_key = side == &k;
+    CHECK(side->pitch == 96);
+    CHECK(side->is_dealt == !is_key);  // without it rows of a load of V meet in the same banks
+    const RunPlan& run = side->sections[0].run;
+    CHECK(run.planes[0].is_window);
+    CHECK(run.planes[0].unit == 8);
+    CHECK(run.bank_cost == (is_key ? 4 : 2));  // 512 and 256 bytes
+  }
+  // Four bytes at an even address: two loads of two bytes, which need no shift.
+  CHECK_FALSE(side_of("q4_0", 128, true).sections[0].run.planes[0].is_window);
+  CHECK(side_of("q4_0", 128, true).sections[0].run.planes[0].unit == 2);
+  CHECK(side_of("q8_0", 128, true).sections[0].run.planes[0].is_window);
+}
+
+TEST_CASE(
+    "rows keep their place in a sector; those of pages in a chunk, and lines in the L1 where tables leave it room") {
+  const auto plan_of = [](const char* format, const char* layout, const char* arch = "sm_90a") {
+    const auto specs = parse_specs(
+        fmt::format("[k]\nformat=\"{0}\"\n[v]\nformat=\"{0}\"\n[cache]\nlayout=\"{1}\"", format, layout), "test.toml");
+    REQUIRE(specs);
+    const auto plan = plan_decode(*resolve((*specs)[0], registry(), arch));
+    REQUIRE(plan);
+    return *plan;
+  };
+  constexpr const char* kPages = "paged\"\npage_layout=\"rows";
+  for (const char* format : {"tbq4_0", "kv4", "q8_0", "q4_0", "tbq3_0"}) {
+    INFO(format);
+    const DecodePlan rows = plan_of(format, "rows"), planar = plan_of(format, "planar"),
+                     pages = plan_of(format, kPages);
+    const bool would_meet = format == std::string("q4_0") || format == std::string("tbq3_0");  // in banks
+    CHECK(rows.k.slot_align == (would_meet ? 16 : 32));
+    CHECK(rows.v.slot_align == 32);
+    CHECK(pages.k.slot_align == 16);
+    CHECK(pages.v.slot_align == 16);
+    CHECK(pages.k.keeps_lines);
+    CHECK(pages.v.keeps_lines);
+    CHECK(pages.shared_bytes <= 0.6 * pages.arch.shared_bytes_per_block);
+    CHECK(rows.k.keeps_lines == (rows.k.slot_align == 16));
+    CHECK_FALSE(rows.v.keeps_lines);
+    CHECK_FALSE(planar.k.keeps_lines);
+  }
+  CHECK_FALSE(plan_of("f16", kPages).k.keeps_lines);
+  const DecodePlan full = plan_of("iq4_nl", kPages, "sm_75");  // its tables are most of 64 KiB
+  CHECK(full.k.is_skewed);
+  CHECK_FALSE(full.k.keeps_lines);
+}
+
+}  // namespace kvjit

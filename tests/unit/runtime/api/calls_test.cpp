@@ -1,0 +1,187 @@
+// The C interface, what calls bring beside Q, K and V: features of scores, pages, parts of a context.
+// SPDX-License-Identifier: MIT
+#include <cmath>
+#include <cstring>
+
+#include "tests/unit/runtime/api/session.hpp"
+
+namespace kvjit::test {
+namespace {
+
+TEST_CASE("pages by the C interface: the answer of layout planar; a wrong entry is reported") {
+  constexpr int kPages = 3, kPageTokens = 8, kLength = 20;
+  Session s;
+  const auto text = [](const char* cache, const char* target) {
+    return std::string(
+               "k = { format = 'q8_0' }\nv = { format = 'q4_0' }\nattention = { head_dim = 64, q_type = 'f32' }\n") +
+           cache + target;
+  };
+  std::vector<float> x(kLength * 64), q(64), out[2];
+  for (std::size_t i = 0; i < x.size(); ++i) x[i] = std::sin(static_cast<float>(i) * 0.37f);
+  for (std::size_t i = 0; i < q.size(); ++i) q[i] = std::cos(static_cast<float>(i));
+  int table[] = {2, 0, 1, 77};
+  alignas(16) char record[KVJIT_CHECK_BYTES] = {};
+  for (const bool is_paged : {false, true}) {
+    const std::string toml =
+        is_paged ? text("cache = { layout = 'paged', page_tokens = 8 }\n", "target = { checks = true }\n")
+                 : text("", "");
+    s.ok(s.program.open(s.context, toml.c_str(), "test.toml", nullptr, s.error));
+    auto facts = sized<kvjit_program_facts>();
+    s.ok(kvjit_program_describe(s.program.get(), &facts, &s.error));
+    CHECK(facts.page_tokens == (is_paged ? kPageTokens : 0));
+    CHECK(facts.checks == is_paged);
+    const kvjit_pages pages = {is_paged ? table : nullptr, 4, kPages};
+    kvjit_side cache[2];
+    kvjit::api::Memory storage[2];
+    for (int side = 0; side < 2; ++side) {
+      std::size_t bytes = 0;
+      s.ok(kvjit_cache_layout(s.program.get(), side, 1, 1, kLength, nullptr, nullptr, &bytes, &s.error));
+      storage[side] = s.memory(bytes);
+      s.ok(kvjit_cache_layout(s.program.get(), side, 1, 1, kLength, storage[side].get(), &cache[side], nullptr,
+                              &s.error));
+      auto call = sized<kvjit_codec_call>();
+      call.x = {x.data(), 0, 64, 64};
+      call.x_type = KVJIT_F32;
+      call.cache = cache[side];
+      call.sequences = call.heads = 1, call.tokens = kLength;
+      call.pages = pages, call.check = is_paged ? record : nullptr;
+      s.ok(kvjit_quantise(s.program.get(), side, &call, &s.error));
+    }
+    out[is_paged].assign(64, -1.f);
+    auto call = sized<kvjit_attention_call>();
+    call.q = {q.data(), 64, 64, 64}, call.out = {out[is_paged].data(), 64, 64, 64};
+    call.k = cache[0], call.v = cache[1];
+    call.k_pages = call.v_pages = pages;
+    call.check = is_paged ? record : nullptr;
+    call.tokens = kLength, call.sequences = call.kv_heads = 1;
+    s.ok(kvjit_workspace_bytes(s.program.get(), &call, &call.workspace_bytes, &s.error));
+    kvjit::api::Memory workspace = s.memory(call.workspace_bytes);
+    std::memset(workspace.get(), 0, call.workspace_bytes);
+    call.workspace = workspace.get();
+    s.ok(kvjit_attention(s.program.get(), &call, nullptr, &s.error));
+    if (!is_paged) continue;
+    CHECK(out[0] == out[1]);
+    auto check = sized<kvjit_check>();
+    s.ok(kvjit_read_check(s.program.get(), record, nullptr, &check, &s.error));
+    CHECK(check.array == nullptr);
+    table[1] = kPages;
+    s.ok(kvjit_attention(s.program.get(), &call, nullptr, &s.error));
+    s.ok(kvjit_read_check(s.program.get(), record, nullptr, &check, &s.error));
+    REQUIRE(check.array != nullptr);
+    CHECK(check.index == 1);
+    CHECK(check.value == kPages);
+    CHECK(check.most == kPages - 1);
+    CHECK(check.count == 2);  // of K's table and of V's
+  }
+}
+TEST_CASE("a program of heads that lie side by side says how many there are") {
+  Session s;
+  const char* const toml =
+      "k = { format = 'q8_0' }\nv = { format = 'q4_0' }\nattention = { head_dim = 64 }\n"
+      "cache = { layout = 'rows', token_heads = 4 }\n";
+  s.ok(s.program.open(s.context, toml, "test.toml", nullptr, s.error));
+  auto facts = sized<kvjit_program_facts>();
+  s.ok(kvjit_program_describe(s.program.get(), &facts, &s.error));
+  CHECK(facts.token_heads == 4);
+  CHECK(facts.checks == 0);
+}
+
+TEST_CASE("features: sinks, a mask and the logarithm of sums, and parts merged by it") {
+  Session s;
+  std::string toml = spec("wht_signed", "planar");
+  toml.replace(toml.find("[attention]\n"), 12, "[attention]\nfeatures = [\"mask\", \"sinks\", \"lse\"]\n");
+  s.ok(s.program.open(s.context, toml.c_str(), nullptr, nullptr, s.error));
+  auto facts = sized<kvjit_program_facts>();
+  s.ok(kvjit_program_describe(s.program.get(), &facts, &s.error));
+  CHECK(std::string(facts.features) == "mask, sinks, lse");
+
+  // A cache of zeros: every score is 0, so sums count tokens. The mask hides 30 of 70 from the second head.
+  auto call = sized<kvjit_attention_call>();
+  call.sequences = call.kv_heads = 1;
+  call.tokens = kTokens;
+  kvjit::api::Memory storage[2];
+  for (int side = 0; side < 2; ++side) {
+    kvjit_side& cache = side == 0 ? call.k : call.v;
+    std::size_t bytes = 0;
+    s.ok(kvjit_cache_layout(s.program.get(), side, 1, 1, kCapacity, nullptr, nullptr, &bytes, &s.error));
+    storage[side] = s.upload(std::vector<float>(bytes / sizeof(float)));
+    s.ok(kvjit_cache_layout(s.program.get(), side, 1, 1, kCapacity, storage[side].get(), &cache, nullptr, &s.error));
+  }
+  const auto q = s.upload(normal(kGroup * kHeadDim, 5)), out = s.memory(q.bytes()), lse = s.memory(kGroup * 4);
+  call.q = {q.get(), 0, 0, kHeadDim};
+  call.out = {out.get(), 0, 0, kHeadDim};
+  s.ok(kvjit_workspace_bytes(s.program.get(), &call, &call.workspace_bytes, &s.error));
+  const auto workspace = s.upload(std::vector<float>(call.workspace_bytes / sizeof(float)));
+  call.workspace = workspace.get();
+  CHECK(kvjit_attention(s.program.get(), &call, nullptr, &s.error) == KVJIT_BAD_INPUT);
+  CHECK(contains(s.error.message, "mask is a null pointer"));
+
+  std::vector<unsigned short> mask(2 * kTokens);
+  for (int t = 0; t < 30; ++t) mask[static_cast<std::size_t>(kTokens + t)] = 0xfc00;
+  auto masks = s.memory(mask.size() * 2);
+  s.ok(kvjit_copy_to_device(s.context.get(), masks.get(), mask.data(), masks.bytes(), &s.error));
+  const auto sinks = s.upload({std::log(10.f), std::log(5.f)});
+  call.mask = masks.get();
+  call.mask_head_stride = kTokens;
+  call.sinks = static_cast<const float*>(sinks.get());
+  call.lse = static_cast<float*>(lse.get());
+  auto report = sized<kvjit_report>();
+  for (const auto run : {kvjit_attention, kvjit_reference}) {
+    s.ok(run(s.program.get(), &call, &report, &s.error));
+    const auto sums = s.download(lse);
+    CHECK(std::exp(sums[0]) == doctest::Approx(kTokens + 10).epsilon(1e-5));
+    CHECK(std::exp(sums[1]) == doctest::Approx(kTokens - 30 + 5).epsilon(1e-5));
+    CHECK(std::string(report.features) == "mask, sinks, lse");
+  }
+  call.leaves_sinks = 1;
+  call.sinks = nullptr;
+  s.ok(kvjit_attention(s.program.get(), &call, &report, &s.error));
+  CHECK(std::string(report.features) == "mask, lse");
+  const auto sums = s.download(lse);
+  CHECK(std::exp(sums[0]) == doctest::Approx(kTokens).epsilon(1e-5));
+
+  // Two parts whose outputs are all 1 and all 3, with sums of 70 and 210 tokens.
+  const auto ones = s.upload(std::vector<float>(kGroup * kHeadDim, 1.f)),
+             threes = s.upload(std::vector<float>(kGroup * kHeadDim, 3.f)),
+             more = s.upload({std::log(210.f), -INFINITY}), all = s.memory(kGroup * 4);
+  const kvjit_merge_part parts[2] = {{{ones.get(), 0, 0, kHeadDim}, static_cast<const float*>(lse.get())},
+                                     {{threes.get(), 0, 0, kHeadDim}, static_cast<const float*>(more.get())}};
+  auto merge = sized<kvjit_merge_call>();
+  merge.parts = parts;
+  merge.part_count = 2;
+  merge.sequences = merge.kv_heads = 1;
+  merge.out = call.out;
+  merge.lse = static_cast<float*>(all.get());
+  s.ok(kvjit_merge(s.program.get(), &merge, &s.error));
+  const auto merged = s.download(out);
+  CHECK(merged[0] == doctest::Approx(2.5));
+  CHECK(merged[kHeadDim] == doctest::Approx(1));  // the second head saw nothing in the second part
+  CHECK(std::exp(s.download(all)[0]) == doctest::Approx(280).epsilon(1e-5));
+  merge.part_count = KVJIT_MOST_MERGE_PARTS + 1;
+  merge.parts = reinterpret_cast<const kvjit_merge_part*>(alignof(kvjit_merge_part));  // nothing is read of so many
+  CHECK(kvjit_merge(s.program.get(), &merge, &s.error) == KVJIT_BAD_INPUT);
+  CHECK(contains(s.error.message, "17 parts; 1 to 16 are possible"));
+
+  Session other;
+  other.ok(other.program.open(other.context, spec("none", "planar").c_str(), nullptr, nullptr, other.error));
+  merge.part_count = 2;
+  merge.parts = parts;
+  CHECK(kvjit_merge(other.program.get(), &merge, &other.error) == KVJIT_UNSUPPORTED);
+  call.lse = nullptr;
+  CHECK(kvjit_attention(other.program.get(), &call, nullptr, &other.error) == KVJIT_BAD_INPUT);
+  CHECK(contains(other.error.message, "mask is given to program"));
+}
+
+TEST_CASE("slopes of ALiBi") {
+  float slopes[4] = {};
+  CHECK(kvjit_alibi_slopes(8, 4, slopes, nullptr) == KVJIT_OK);
+  CHECK(slopes[0] == doctest::Approx(0.25));
+  CHECK(slopes[3] == doctest::Approx(1 / 256.));
+  CHECK(kvjit_alibi_slopes(8, 4, nullptr, nullptr) == KVJIT_USAGE);
+  auto error = sized<kvjit_error>();
+  CHECK(kvjit_alibi_slopes(8, -4, slopes, &error) == KVJIT_BAD_INPUT);
+  CHECK(contains(error.message, "slopes of -4 heads"));
+}
+
+}  // namespace
+}  // namespace kvjit::test

@@ -1,0 +1,172 @@
+// The C interface, operations on caches: slots, copies between programs, rotary positions.
+// SPDX-License-Identifier: MIT
+#include <cmath>
+
+#include "tests/unit/runtime/api/session.hpp"
+
+namespace kvjit::test {
+namespace {
+
+// K of two sequences of two heads, in a cache of a program of its own.
+struct Keys {
+  Session& s;
+  kvjit::api::Program program;
+  kvjit::api::Memory storage;
+  kvjit_cache_tokens tokens = sized<kvjit_cache_tokens>();
+
+  Keys(Session& session, const std::string& toml) : s(session) {
+    s.ok(program.open(s.context, toml.c_str(), "test.toml", nullptr, s.error));
+    std::size_t bytes = 0;
+    s.ok(kvjit_cache_layout(program.get(), KVJIT_K, kSequences, kHeads, kCapacity, nullptr, nullptr, &bytes, &s.error));
+    storage = s.memory(bytes);
+    s.ok(kvjit_cache_layout(program.get(), KVJIT_K, kSequences, kHeads, kCapacity, storage.get(), &tokens.cache,
+                            nullptr, &s.error));
+  }
+  kvjit_codec_call codec(std::vector<float>& x) const {
+    auto call = sized<kvjit_codec_call>();
+    call.x = {x.data(), kTokens * kHeads * kHeadDim, kHeads * kHeadDim, kHeadDim};
+    call.x_type = KVJIT_F32;
+    call.cache = tokens.cache;
+    call.sequences = kSequences, call.tokens = kTokens, call.heads = kHeads;
+    return call;
+  }
+  void write(std::vector<float> x, const kvjit_rope* rope = nullptr) {
+    auto call = codec(x);
+    call.rope = rope;
+    s.ok(kvjit_quantise(program.get(), KVJIT_K, &call, &s.error));
+  }
+  std::vector<float> read(const std::vector<int>& slots = {}) {
+    std::vector<float> x(kSequences * kTokens * kHeads * kHeadDim);
+    auto call = codec(x);
+    if (!slots.empty()) call.slots = slots.data(), call.slot_type = KVJIT_INT32;
+    s.ok(kvjit_dequantise(program.get(), KVJIT_K, &call, &s.error));
+    s.ok(kvjit_synchronize(s.context.get(), nullptr, &s.error));
+    return x;
+  }
+};
+
+double error_of(const std::vector<float>& got, const std::vector<float>& want) {
+  double wrong = 0, all = 0;
+  for (std::size_t i = 0; i < got.size(); ++i) wrong += std::pow(got[i] - want[i], 2), all += std::pow(want[i], 2);
+  return std::sqrt(wrong / all);
+}
+
+std::vector<float> turned(std::vector<float> x, double position) {
+  for (std::size_t row = 0; row < x.size(); row += kHeadDim)
+    for (std::size_t i = 0; i < kHeadDim / 2; ++i) {
+      const double angle = position * std::pow(10000, -2.0 * double(i) / kHeadDim);
+      float &a = x[row + i], &b = x[row + i + kHeadDim / 2];
+      const double before = a;
+      a = float(before * std::cos(angle) - b * std::sin(angle));
+      b = float(before * std::sin(angle) + b * std::cos(angle));
+    }
+  return x;
+}
+
+std::vector<float> numbers() { return normal(kSequences * kTokens * kHeads * kHeadDim, 4); }
+
+TEST_CASE("copy by the C interface says how it was made") {
+  Session s;
+  Keys rows(s, spec("wht_signed", "rows")), planar(s, spec("wht_signed", "planar")), plain(s, spec("none", "planar"));
+  rows.write(numbers());
+  const auto copy = [&](Keys& from, Keys& to) {
+    auto call = sized<kvjit_copy_call>();
+    call.from = &from.tokens, call.to = &to.tokens;
+    call.sequences = kSequences, call.tokens = kTokens, call.heads = kHeads;
+    auto report = sized<kvjit_copy_report>();
+    s.ok(kvjit_copy(from.program.get(), KVJIT_K, to.program.get(), KVJIT_K, &call, &report, &s.error));
+    CHECK(contains(report.kernel, report.kind == KVJIT_COPY_BYTES ? "copy." : "requantise."));
+    return report.kind;
+  };
+  const std::vector<float> before = rows.read();
+  for (int again = 0; again < 2; ++again) CHECK(copy(rows, planar) == KVJIT_COPY_BYTES);
+  CHECK(planar.read() == before);
+  CHECK(copy(planar, plain) == KVJIT_COPY_NUMBERS);
+  CHECK(error_of(plain.read(), before) < 0.15);
+  std::vector<int> slots(kSequences * kTokens, 3);
+  const auto third = plain.read(slots), all = plain.read();
+  for (int h = 0; h < kHeads; ++h)
+    CHECK(third[row_at(1, 9, kTokens, h, kHeads)] == all[row_at(1, 3, kTokens, h, kHeads)]);
+}
+
+TEST_CASE("copies of many rows by the C interface go by tiles, of few by rows") {
+  constexpr int kMany = 2048;
+  Session s;
+  kvjit::api::Program programs[2];
+  kvjit::api::Memory storage[2];
+  kvjit_cache_tokens tokens[2] = {sized<kvjit_cache_tokens>(), sized<kvjit_cache_tokens>()};
+  for (int i = 0; i < 2; ++i) {
+    const std::string format = i == 0 ? "kv4" : "kv3",
+                      toml =
+                          "[k]\nformat = \"" + format + "\"\n[v]\nformat = \"kv3\"\n[attention]\nq_heads_per_kv = 1\n";
+    s.ok(programs[i].open(s.context, toml.c_str(), "test.toml", nullptr, s.error));
+    std::size_t bytes = 0;
+    s.ok(kvjit_cache_layout(programs[i].get(), KVJIT_K, 1, 1, kMany, nullptr, nullptr, &bytes, &s.error));
+    storage[i] = s.memory(bytes);
+    s.ok(kvjit_cache_layout(programs[i].get(), KVJIT_K, 1, 1, kMany, storage[i].get(), &tokens[i].cache, nullptr,
+                            &s.error));
+  }
+  for (const int count : {kMany, kMany - 1}) {
+    auto call = sized<kvjit_copy_call>();
+    call.from = &tokens[0], call.to = &tokens[1];
+    call.sequences = 1, call.tokens = count, call.heads = 1;
+    auto report = sized<kvjit_copy_report>();
+    s.ok(kvjit_copy(programs[0].get(), KVJIT_K, programs[1].get(), KVJIT_K, &call, &report, &s.error));
+    CHECK(contains(report.kernel, count == kMany ? "requantise_tiles." : "requantise."));
+    s.ok(kvjit_synchronize(s.context.get(), nullptr, &s.error));
+  }
+}
+
+TEST_CASE("rotary positions by the C interface: on the way in, and shifted in place") {
+  Session s;
+  Keys keys(s, spec("wht_signed", "planar"));
+  auto rope = sized<kvjit_rope>();
+  rope.pairs = KVJIT_ROPE_HALVES, rope.dims = kHeadDim, rope.position = 20;
+  keys.write(turned(numbers(), 20));
+  const std::vector<float> want = keys.read();
+  keys.write(numbers(), &rope);
+  CHECK(error_of(keys.read(), want) < 1e-2);  // some values at bounds
+  auto call = sized<kvjit_shift_call>();
+  call.cache = &keys.tokens, call.rope = &rope;
+  call.sequences = kSequences, call.tokens = kTokens, call.heads = kHeads;
+  rope.position = -13;
+  s.ok(kvjit_shift(keys.program.get(), KVJIT_K, &call, &s.error));
+  CHECK(error_of(keys.read(), turned(numbers(), 7)) < 0.2);
+  CHECK(error_of(keys.read(), turned(numbers(), 20)) > 0.5);
+}
+
+TEST_CASE("operations by the C interface: what makes no sense is refused") {
+  Session s;
+  Keys keys(s, spec("none", "planar"));
+  std::vector<float> x = numbers();
+  auto rope = sized<kvjit_rope>();
+  auto codec = keys.codec(x);
+  codec.rope = &rope;
+  const auto refusal = [&](kvjit_status status, kvjit_status want) {
+    CHECK(status == want);
+    return std::string(s.error.message);
+  };
+  kvjit_program* const program = keys.program.get();
+  CHECK(refusal(kvjit_dequantise(program, 0, &codec, &s.error), KVJIT_USAGE) ==
+        "rope is set for dequantise, which does not turn rows");
+  const auto refused_rope = [&] { return refusal(kvjit_quantise(program, 0, &codec, &s.error), KVJIT_BAD_INPUT); };
+  CHECK(refused_rope() == "rope.dims 0; even numbers from 2 to 512 are possible");
+  rope.dims = 64, rope.first = 2;
+  CHECK(refused_rope() == "rope turns values 2 to 65 of heads of 64");
+  rope.first = 0, rope.pairs = 2;
+  CHECK(refused_rope() == "rope.pairs 2; neighbours (0) and halves (1) are possible");
+  rope.pairs = 0, rope.base = 0.5;
+  CHECK(refused_rope() == "rope.base 0.5; a number above 1 is needed");
+  rope.base = 0, rope.extrapolation = 1;
+  CHECK(refused_rope() == "rope.extrapolation without trained_tokens, beta_fast and beta_slow, which must be positive");
+  auto shift = sized<kvjit_shift_call>();
+  shift.cache = &keys.tokens;
+  CHECK(refusal(kvjit_shift(program, 0, &shift, &s.error), KVJIT_USAGE) == "rope is NULL");
+  auto copy = sized<kvjit_copy_call>();
+  CHECK(refusal(kvjit_copy(program, 0, program, 2, &copy, nullptr, &s.error), KVJIT_USAGE) ==
+        "side 2; KVJIT_K (0) and KVJIT_V (1) are possible");
+  CHECK(refusal(kvjit_copy(program, 0, program, 0, &copy, nullptr, &s.error), KVJIT_USAGE) == "call->from is NULL");
+}
+
+}  // namespace
+}  // namespace kvjit::test

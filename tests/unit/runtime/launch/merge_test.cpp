@@ -1,0 +1,45 @@
+// Which parts of pairs a program leaves for a launch of merge.
+// SPDX-License-Identifier: MIT
+#include <doctest/doctest.h>
+
+#include "tests/unit/runtime/launch/program_fixture.hpp"
+
+using namespace kvjit;
+using namespace kvjit::test;
+
+TEST_CASE("fused, of several steps a warp: parts are left for a launch where the steps would take longer") {
+  ProgramSource source = make_source(true, true);
+  source.rotates_queries = source.finishes = source.rotates_output = true;
+  source.merge_steps = 4;
+  source.kernels.at(Role::merge).row_threads = 4 * 128;  // four blocks a row
+  Fixture f(source);
+  CHECK(f.context->got == std::vector<std::string>{"attend", "merge"});
+  const auto is_left = [&](int tokens, int sequences, int blocks) {
+    f.call.tokens = tokens, f.call.sequences = sequences, f.call.blocks = blocks;
+    f.launches.clear();
+    const std::vector<std::string> kernels = f.attend().kernels;
+    const auto attend = f.launches[0].as<kv::AttentionArgs>();
+    const bool is_apart = kernels == std::vector<std::string>{"attend", "merge"};
+    CHECK((is_apart || kernels == std::vector<std::string>{"attend"}));
+    CHECK(address(attend.arrivals) == (is_apart ? 0 : 64 * kBase));
+    CHECK(attend.out.data == f.call.out.data);
+    if (is_apart) {
+      CHECK(f.launches[1].grid.x == 8 * 4);
+      CHECK(f.launches[1].grid.y == 2);
+      CHECK(f.launches[1].grid.z == unsigned(sequences));
+      CHECK(f.launches[1].as<kv::MergeArgs>().out.data == f.call.out.data);
+    }
+    return is_apart;
+  };
+  CHECK(is_left(131072, 1, 0));         // 66 parts, five times four steps
+  CHECK_FALSE(is_left(131072, 1, 2));   // whole pairs
+  CHECK_FALSE(is_left(64, 1, 0));       // a tile each
+  CHECK_FALSE(is_left(131072, 64, 0));  // 128 pairs, 128 blocks
+  CHECK(is_left(131072, 40, 0));        // 80 pairs in up to three parts, 640 blocks of merge
+  CHECK_FALSE(is_left(131072, 60, 0));  // 960 blocks
+  source.merge_steps = 1;
+  Fixture one(source);
+  CHECK(one.context->got == std::vector<std::string>{"attend"});
+  one.call.tokens = 131072, one.call.sequences = 1;
+  CHECK(one.attend().kernels == std::vector<std::string>{"attend"});
+}

@@ -1,0 +1,118 @@
+// Random specs: a seed names one, all that can be asked for turns up, and the library takes or refuses each as the rules say.
+// SPDX-License-Identifier: MIT
+#include "tools/verify/fuzz.hpp"
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <set>
+
+#include "generator/kernels/decode/plan.hpp"
+#include "tests/support/registry.hpp"
+
+namespace kvjit::test {
+namespace {
+
+const std::vector<std::string> kArchs = {"sm_80", "sm_90a"};
+
+TEST_CASE("a seed names a spec and a call, and neighbours are not alike") {
+  std::set<std::string> texts;
+  for (std::uint64_t seed = 1; seed <= 300; ++seed) {
+    const FuzzCase one = fuzz_case(seed, registry(), kArchs);
+    CHECK(one.text() == fuzz_case(seed, registry(), kArchs).text());
+    texts.insert(one.toml);
+    const FuzzCase elsewhere = fuzz_case(seed, registry());  // a device that names no arch
+    CHECK(one.toml.starts_with(elsewhere.toml.substr(0, elsewhere.toml.find("[target]"))));
+    CHECK(one.text().substr(one.text().find("sequences")) ==
+          elsewhere.text().substr(elsewhere.text().find("sequences")));
+    CHECK(one.lengths().size() == std::size_t(one.shape.sequences));
+    for (const int length : one.lengths()) CHECK((length >= 0 && length <= one.shape.tokens));
+  }
+  CHECK(texts.size() == 300);
+}
+
+TEST_CASE("everything that a spec can ask for turns up") {
+  std::string all;
+  std::set<int> lengths, gqa;
+  int shared = 0, views = 0, written = 0, refused = 0, together = 0;
+  for (std::uint64_t seed = 1; seed <= 3000; ++seed) {
+    const FuzzCase one = fuzz_case(seed, registry(), kArchs);
+    all += one.toml;
+    const std::vector<int> mine = one.lengths();
+    lengths.insert(mine.begin(), mine.end());
+    written += one.writes_on_device, refused += !one.refusals.empty();
+    shared += one.shape.rows.shares_sequences, views += one.shape.rows.has_values_in_keys;
+    const Spec spec = must(parse_specs(one.toml, "spec")).at(0);
+    if (spec.token_heads > 0) {  // what each call must promise
+      together += one.refusals.empty();
+      CHECK(one.shape.kv_heads == spec.token_heads);
+      CHECK_FALSE((one.shape.rows.by_head || one.shape.rows.front % 16 != 0 || one.shape.rows.behind != 0));
+      CHECK(spec.archs == std::vector<std::string>{"sm_90a"});
+    }
+    // One minimum a head, behind its codes: the front of a longer row is no row.
+    if (!one.shape.rows.has_values_in_keys) continue;
+    if (spec.k.format.starts_with("vllm_")) CHECK(spec.dim_of("k") == spec.dim_of("v"));
+  }
+  std::vector<std::string> words = {"layout = \"rows\"", "layout = \"planar\"", "page_layout = \"rows\"",
+                                    "page_tokens = 8\n", "page_tokens = 256",   "append = true",
+                                    "token_heads = 2\n", "token_heads = 3\n",   "token_heads = 16\n",
+                                    "fuse = false",      "sparse_v = ",         "checks = true",
+                                    "softcap = ",        "window = [",          "bits = 1\n",
+                                    "bits = 8\n",        "q_type = \"bf16\"",   "out_type = \"f32\""};
+  for (const std::string& feature : feature_names()) words.push_back("\"" + feature + "\"");
+  for (const auto& [name, format] : registry().formats()) words.push_back("format = \"" + name + "\"");
+  for (const std::string& word : words) CHECK_MESSAGE(all.find(word) != std::string::npos, word);
+  for (const int length : {0, 1, 15, 16, 17, 31, 32, 33, 63, 64, 65, 127, 128, 129, 255, 256, 257})
+    CHECK_MESSAGE(lengths.count(length), length);
+  CHECK(shared > 20);
+  CHECK(views > 5);
+  CHECK(together > 100);
+  CHECK(written > 200);
+  CHECK((refused > 30 && refused < 600));
+}
+
+TEST_CASE("specs are refused by the rules that are known, and no others are") {
+  int refused = 0, limited = 0, together = 0, apart = 0;  // of heads of a token: taken, refused
+  for (std::uint64_t seed = 1; seed <= 1500; ++seed) {
+    const FuzzCase one = fuzz_case(seed, registry(), kArchs);
+    const auto planned = [&]() -> Result<void> {
+      KV_TRY(specs, parse_specs(one.toml, "spec"));
+      KV_TRY(problem, resolve(specs.at(0), registry(), specs.at(0).archs.at(0)));
+      KV_CHECK(plan_decode(problem));
+      return {};
+    }();
+    INFO(one.text());
+    if (one.toml.find("token_heads") != std::string::npos) ++(planned ? together : apart);
+    if (planned) {
+      CHECK(one.refusals.empty());
+      continue;
+    }
+    ++refused;
+    CHECK(one.expects(planned.error().message));
+    limited += !one.limits.empty();
+  }
+  CHECK(refused > 20);
+  CHECK(limited < 5);
+  CHECK(together > 60);
+  CHECK(apart > 5);
+}
+
+TEST_CASE("heads of a token are for archs that have bulk copies") {
+  std::uint64_t seed = 1;
+  while (fuzz_case(seed, registry()).toml.find("token_heads") == std::string::npos) ++seed;
+  CHECK(fuzz_case(seed, registry(), kArchs).toml.find("sm_90a") != std::string::npos);
+  CHECK_FALSE(fuzz_case(seed, registry(), kArchs).expects("sm_80 has no bulk copies"));
+  CHECK(fuzz_case(seed, registry(), {"sm_80"}).expects("sm_80 has no bulk copies"));
+  CHECK(fuzz_case(seed, registry()).expects("sm_80 has no bulk copies"));  // whatever the device is
+}
+
+TEST_CASE("too long rows are expected where several warps stage them, and nowhere else") {
+  const FuzzCase one = fuzz_case(5283, registry(), kArchs);  // f32 of 512 beside an output of 1024
+  CHECK(one.refusals.empty());
+  CHECK(one.expects("no block shape fits 166912 bytes of shared memory on sm_80"));
+  CHECK_FALSE(one.expects("has no registers for"));
+  CHECK_FALSE(fuzz_case(1, registry(), kArchs).expects("no block shape fits 166912 bytes of shared memory on sm_80"));
+}
+
+}  // namespace
+}  // namespace kvjit::test

@@ -1,0 +1,207 @@
+// Timing the runtime itself.
+// SPDX-License-Identifier: MIT
+#include "tools/bench/bench_runtime.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <mutex>
+#include <thread>
+
+#include "runtime/base/parallel.hpp"
+#include "runtime/device/driver.hpp"
+#include "runtime/kvjit.hpp"
+
+namespace kvjit {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double us_since(Clock::time_point begin) {
+  return std::chrono::duration<double, std::micro>(Clock::now() - begin).count();
+}
+
+Source with_nonce(Source source, int number) {
+  source.text = fmt::format("{}\n// nonce {} {}\n", source.text.str(), number, Clock::now().time_since_epoch().count());
+  return source;
+}
+
+// The median run's nanoseconds for each call, after one run that is not counted.
+Result<double> ns_each(const std::function<Result<void>()>& call) {
+  constexpr int kRuns = 11, kCalls = 1000;
+  std::vector<double> times;
+  for (int run = 0; run <= kRuns; ++run) {
+    const auto begin = Clock::now();
+    for (int i = 0; i < kCalls; ++i) KV_CHECK(call());
+    if (run > 0) times.push_back(us_since(begin) * 1000 / kCalls);
+  }
+  return median(times);
+}
+
+constexpr int kGroups = 21, kLaunches = 100;  // a group stays below what the driver queues before it waits
+
+// The median group's microseconds for each launch, after one group that is not counted.
+Result<double> time_launches(Backend& backend, const std::function<Result<void>()>& launch) {
+  std::vector<double> times;
+  for (int group = 0; group <= kGroups; ++group) {
+    const auto begin = Clock::now();
+    for (int i = 0; i < kLaunches; ++i) KV_CHECK(launch());
+    if (group > 0) times.push_back(us_since(begin) / kLaunches);
+    KV_CHECK(backend.synchronize(nullptr));
+  }
+  return median(times);
+}
+
+// A kernel that takes `bytes` of arguments and does nothing.
+Source empty_kernel(const Source& like) {
+  Source source;
+  source.name = "nothing";
+  source.entry = "kv_nothing";
+  source.arch = like.arch;
+  source.threads = like.threads;
+  source.args_bytes = like.args_bytes;
+  source.text = fmt::format(
+      "struct Args {{ long long words[{}]; }};\nextern \"C\" __global__ void kv_nothing(const Args args) {{}}\n",
+      (like.args_bytes + 7) / 8);
+  return source;
+}
+
+Result<double> driver_launch(const Context& context, const Source& attend) {
+  KV_TRY(driver, Driver::open(context.options()));
+  KV_TRY(compiler, open_nvrtc(context.options()));
+  const Source source = empty_kernel(attend);
+  KV_TRY(artefact, compiler->compile(source));
+  const auto check = [&driver](CuResult status, const char* doing) -> Result<void> {
+    if (status == 0) return {};
+    return driver->error(status, doing);
+  };
+  CuDevice device = 0;
+  CuContext primary = nullptr, popped = nullptr;
+  KV_CHECK(check(driver->cuDeviceGet(&device, context.options().device_ordinal), "opening the device"));
+  KV_CHECK(check(driver->cuDevicePrimaryCtxRetain(&primary, device), "retaining the primary context"));
+  KV_CHECK(check(driver->cuCtxPushCurrent_v2(primary), "binding the primary context"));
+  CuModule module = nullptr;
+  CuFunction function = nullptr;
+  const auto timed = [&]() -> Result<double> {
+    KV_CHECK(check(driver->cuModuleLoadDataEx(&module, artefact.bytes.data(), 0, nullptr, nullptr), "loading"));
+    KV_CHECK(check(driver->cuModuleGetFunction(&function, module, source.entry.c_str()), "looking for the kernel"));
+    std::vector<long long> args(static_cast<std::size_t>(source.args_bytes + 7) / 8);
+    void* parameters[] = {args.data()};
+    return time_launches(*context.backend(), [&] {
+      return check(driver->cuLaunchKernel(function, 1, 1, 1, static_cast<unsigned>(source.threads), 1, 1, 0, nullptr,
+                                          parameters, nullptr),
+                   "launching");
+    });
+  }();
+  if (module) driver->cuModuleUnload(module);
+  driver->cuCtxPopCurrent_v2(&popped);
+  driver->cuDevicePrimaryCtxRelease_v2(device);
+  return timed;
+}
+
+}  // namespace
+
+double median(std::vector<double> numbers) {
+  std::nth_element(numbers.begin(), numbers.begin() + static_cast<std::ptrdiff_t>(numbers.size() / 2), numbers.end());
+  return numbers[numbers.size() / 2];
+}
+
+Result<std::vector<double>> cold_compiles(const Options& options, bool is_gpu, const Source& source, int runs) {
+  KV_TRY(compiler, is_gpu ? open_nvrtc(options) : open_host_compiler(options));
+  std::vector<double> times;
+  for (int i = 0; i < runs; ++i) {
+    KV_TRY(artefact, compiler->compile(with_nonce(source, i)));
+    times.push_back(artefact.compile_ms);
+  }
+  return times;
+}
+
+Result<double> memory_hit(Context& context, const Source& source) {
+  return ns_each([&]() -> Result<void> {
+    KV_TRY(record, context.get(source));
+    if (record.origin != Origin::memory) return fail(Code::internal, source.name + " was not in memory");
+    return {};
+  });
+}
+
+Result<double> program_again(const Options& options, const std::string& toml) {
+  auto error = api::sized<kvjit_error>();
+  const auto check = [&error](kvjit_status status) -> Result<void> {
+    if (status == KVJIT_OK) return {};
+    return fail(static_cast<Code>(status), error.message);
+  };
+  auto asked = api::sized<kvjit_context_options>();
+  asked.device = options.device == DeviceKind::gpu ? KVJIT_DEVICE_GPU : KVJIT_DEVICE_CPU;
+  asked.ordinal = options.device_ordinal;
+  asked.cache_dir = options.cache_dir.c_str();
+  api::Context context;
+  api::Program first;
+  KV_CHECK(check(context.open(asked, error)));
+  KV_CHECK(check(first.open(context, toml.c_str(), "spec", nullptr, error)));
+  return ns_each([&]() -> Result<void> {
+    api::Program again;
+    return check(again.open(context, toml.c_str(), "spec", nullptr, error));
+  });
+}
+
+Result<double> warm_many(const Options& options, const Source& source, int count) {
+  Options fresh = options;
+  fresh.cache_dir = "off";
+  fresh.log = {};
+  KV_TRY(context, Context::open(fresh));
+  std::vector<Source> sources;
+  for (int i = 0; i < count; ++i) sources.push_back(with_nonce(source, i));
+  std::mutex mutex;
+  Result<void> outcome;
+  const auto begin = Clock::now();
+  in_parallel(sources.size(), std::max(1u, std::thread::hardware_concurrency()), [&](std::size_t i) {
+    const auto record = context->get(sources[i]);
+    const std::lock_guard guard(mutex);
+    if (!record && outcome) outcome = tl::unexpected(record.error());
+  });
+  KV_CHECK(outcome);
+  return us_since(begin) / 1000;
+}
+
+Result<LaunchCost> launch_cost(const std::shared_ptr<Context>& context, const std::shared_ptr<Program>& program) {
+  const ProgramSource& source = program->source();
+  if (source.features.any() || source.page_tokens > 0 || source.appends || source.checks)
+    return fail(Code::unsupported, "a launch is timed for specs without features, pages, checks and append");
+  constexpr int kTokens = 256;
+  const std::shared_ptr<Backend>& backend = context->backend();
+  const SideGeometry k = side_geometry(source, source.k, 1, 1, kTokens),
+                     v = side_geometry(source, source.v, 1, 1, kTokens);
+  const std::size_t rows =
+      static_cast<std::size_t>(source.query_length) * static_cast<std::size_t>(source.q_heads_per_kv);
+  KV_TRY(k_memory, Buffer::make(backend, k.total_bytes));
+  KV_TRY(v_memory, Buffer::make(backend, v.total_bytes));
+  KV_TRY(q, Buffer::make(backend, rows * static_cast<std::size_t>(source.head_dim) * 4));
+  KV_TRY(out, Buffer::make(backend, rows * static_cast<std::size_t>(source.head_dim_v) * 4));
+  for (const Buffer* buffer : {&k_memory, &v_memory, &q})
+    KV_CHECK(backend->fill(buffer->pointer(), 0, buffer->bytes()));
+  AttentionCall call;
+  const auto rows_of = [&](const Buffer& buffer, long long dim) {
+    return kv::Rows{reinterpret_cast<void*>(buffer.pointer()), 0, source.q_heads_per_kv * dim, dim};
+  };
+  call.q = rows_of(q, source.head_dim);
+  call.out = rows_of(out, source.head_dim_v);
+  call.k = at(k, k_memory.pointer());
+  call.v = at(v, v_memory.pointer());
+  call.tokens = kTokens;
+  KV_TRY(workspace, Buffer::make(backend, program->workspace_bytes(call)));
+  KV_CHECK(backend->fill(workspace.pointer(), 0, kCounterBytes));
+
+  LaunchCost cost;
+  KV_TRY(attention_us, time_launches(*backend, [&]() -> Result<void> {
+           KV_TRY(report, program->attention(call, workspace.pointer(), nullptr));
+           cost.kernels = report.kernels.size();
+           return {};
+         }));
+  cost.attention_us = attention_us;
+  KV_TRY(driver_us, driver_launch(*context, source.kernels.at(Role::attend)));
+  cost.driver_us = driver_us;
+  return cost;
+}
+
+}  // namespace kvjit

@@ -1,0 +1,55 @@
+// The probe's launches.
+// SPDX-License-Identifier: MIT
+#include "tools/bench/probe.hpp"
+
+#include <utility>
+
+#include "core/args.cuh"
+#include "generator/kernels/emit.hpp"
+
+namespace kvjit {
+namespace {
+
+// Which of them is fastest depends on the device and on the size; none is by more than a few per cent.
+constexpr int kUnrolls[] = {2, 4};
+constexpr int kBlocksPerMultiprocessor[] = {2, 4};
+constexpr long long kVectorBytes = 16;
+constexpr kv::u32 kNeedle = 0x6b766a69;  // any word: what happens to be found is written and not read
+
+}  // namespace
+
+Result<Probe> Probe::make(std::shared_ptr<Context> context, const Registry& registry) {
+  Probe probe;
+  for (const int unroll : kUnrolls) {
+    Source source = emit_probe(unroll, context->backend()->facts().arch, registry);
+    KV_TRY(record, context->get(source));
+    probe.kernels_.push_back({unroll, std::move(source), std::move(record)});
+  }
+  KV_TRY(found, Buffer::make(context->backend(), sizeof(kv::u32)));
+  probe.found_ = std::move(found);
+  probe.context_ = std::move(context);
+  return probe;
+}
+
+Result<ProbeTiming> Probe::time(const std::vector<DevicePointer>& places, std::size_t bytes, int repeats) const {
+  Backend& backend = *context_->backend();
+  ProbeTiming best;
+  for (const Loaded& kernel : kernels_)
+    for (const int blocks : kBlocksPerMultiprocessor) {
+      const Grid grid{static_cast<unsigned>(blocks * backend.facts().multiprocessors)};
+      kv::ProbeArgs args{};
+      args.vectors = static_cast<long long>(bytes) / kVectorBytes;
+      args.step = static_cast<long long>(grid.x) * kernel.source.threads;
+      args.found = reinterpret_cast<kv::u32*>(found_.pointer());
+      args.needle = kNeedle;
+      const auto work = [&](Stream stream, int turn) {
+        args.from = reinterpret_cast<const kv::u8*>(places[static_cast<std::size_t>(turn)]);
+        return backend.launch(*kernel.record.kernel, grid, &args, stream);
+      };
+      KV_TRY(timing, backend.time(work, repeats, static_cast<int>(places.size())));
+      if (best.unroll == 0 || timing.median_us < best.timing.median_us) best = {timing, kernel.unroll, blocks};
+    }
+  return best;
+}
+
+}  // namespace kvjit

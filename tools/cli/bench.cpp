@@ -1,0 +1,380 @@
+// The verb bench: how long one attention call over caches of given sizes takes, and what share that is of reading the cache and
+// doing nothing with it. What is timed is the whole program of the spec; the report says which kernels that was. With --tune: how
+// long it takes with blocks of other shapes, and the best as a row of specs/tuning.
+// SPDX-License-Identifier: MIT
+#include "tools/bench/bench.hpp"
+
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <filesystem>
+#include <memory>
+
+#include "generator/formats/reference_codec.hpp"
+#include "tools/bench/bench_operations.hpp"
+#include "tools/bench/tune.hpp"
+#include "tools/cli/cli.hpp"
+#include "tools/io/files.hpp"
+#include "tools/io/report.hpp"
+#include "tools/verify/harness.hpp"
+#include "tools/verify/measure.hpp"
+
+namespace kvjit {
+namespace {
+
+struct BenchArgs {
+  std::vector<std::string> specs;
+  std::vector<long long> tokens = {4096, 8192, 32768, 131072};
+  std::vector<int> batch = {1};
+  int kv_heads = 8, repeats = 20;
+  double query_scale = 1;
+  std::string probe;
+  bool is_runtime = false;
+  std::string html, out_dir;
+  bool is_writing = false, has_operations = false, is_tuning = false, has_lengths = false;
+  double gigabytes = 1;
+};
+
+Result<void> check_gpu(const DeviceFacts& facts) {
+  if (facts.is_gpu) return {};
+  return fail(Code::environment, "bench needs a GPU: the CPU back-end checks numbers, not speed", {},
+              {"`kvjit verify` runs on the CPU back-end"});
+}
+
+// The write path against a plain copy of as many bytes, in one run. GB/s count bytes read and bytes written.
+Result<int> bench_write(const Cli& cli, const BenchArgs& args) {
+  KV_TRY(registry, cli.registry());
+  KV_TRY(specs, cli.specs(args.specs));
+  KV_TRY(context, cli.context());
+  const std::shared_ptr<Backend>& backend = context->backend();
+  KV_CHECK(check_gpu(backend->facts()));
+  const auto bytes = static_cast<std::size_t>(args.gigabytes * 1e9) / 4096 * 4096;
+  double copy_rate = 0;
+  {
+    KV_TRY(from, Buffer::make(backend, bytes));
+    KV_TRY(to, Buffer::make(backend, bytes));
+    KV_TRY(timing,
+           backend->time(
+               [&](Stream stream, int) { return backend->copy_on_device(to.pointer(), from.pointer(), bytes, stream); },
+               args.repeats, 1));
+    copy_rate = 2.0 * double(bytes) / timing.median_us / 1e3;
+  }
+  Json data = {{"device", backend->facts().name}, {"copy_gb_per_s", copy_rate}, {"results", Json::array()}};
+  std::vector<std::vector<std::string>> lines;
+  for (const Spec& spec : specs) {
+    KV_TRY(ready, make_ready(spec, registry, context));
+    const Problem& problem = ready.problem;
+    const auto add = [&](std::string_view x, const std::string& what, double moved, const Backend::Timing& timing) {
+      const double rate = moved / timing.median_us / 1e3;
+      data["results"].push_back({{"format", problem.k.name},
+                                 {"op", what},
+                                 {"x", x},
+                                 {"bytes", moved},
+                                 {"median_us", timing.median_us},
+                                 {"low_us", timing.low_us},
+                                 {"high_us", timing.high_us},
+                                 {"gb_per_s", rate},
+                                 {"of_copy", rate / copy_rate}});
+      lines.push_back({problem.k.name, what, std::string(x), fmt::format("{:.0f}", timing.median_us),
+                       fmt::format("{:.0f}", timing.low_us), fmt::format("{:.0f}", timing.high_us),
+                       fmt::format("{:.0f}", rate), fmt::format("{:.0f} %", 100 * rate / copy_rate)});
+    };
+    for (const Element type : {Element::f16, Element::bf16, Element::f32}) {
+      const long long width = type == Element::f32 ? 4 : 2;
+      const long long tokens = static_cast<long long>(bytes) / (width * args.kv_heads * problem.head_dim);
+      KV_TRY(trial, Trial::make(context, ready.program, problem, {1, args.kv_heads, tokens}));
+      const auto sample = heavy_tailed(1, std::size_t(4096) * std::size_t(problem.head_dim), problem.head_dim);
+      for (const bool is_writing : {true, false}) {
+        KV_TRY(timing, trial.time_codec(0, is_writing, type, sample, args.repeats));
+        const double moved = double(tokens) * args.kv_heads *
+                             (double(width) * problem.head_dim + double(ready.program->source().k.row_bytes));
+        add(to_string(type), is_writing ? "quantise" : "dequantise", moved, timing);
+      }
+      if (!args.has_operations || type != Element::f16) continue;
+      KV_TRY(both, Trial::make(context, ready.program, problem, {1, args.kv_heads, tokens, 2}));
+      std::vector<std::uint8_t> rows;
+      for (std::size_t at = 0; at < sample.size(); at += std::size_t(problem.head_dim)) {
+        const auto row = encode_row(problem.k, std::span(sample).subspan(at, std::size_t(problem.head_dim)));
+        rows.insert(rows.end(), row.begin(), row.end());
+      }
+      KV_CHECK(both.fill(0, rows));
+      KV_TRY(x, Buffer::make(backend, bytes));
+      KV_CHECK(backend->fill(x.pointer(), 0, bytes));
+      KV_TRY(times, time_operations(context, registry, ready.program, problem, both, x.pointer(), args.repeats));
+      for (const OperationTime& one : times) add(to_string(type), one.what, one.bytes, one.timing);
+    }
+  }
+  cli.print(data, fmt::format("{}, {} of x, copy of as much: {:.0f} GB/s\n{}", backend->facts().name,
+                              byte_count(double(bytes)), copy_rate,
+                              table_text({"format", "op", "x", "us", "low", "high", "GB/s", "of copy"}, lines)));
+  return 0;
+}
+
+// A program, the shapes it is timed at, and some rows of realistic values as each side stores them: what matters for time is
+// that scales are ordinary numbers.
+struct Job {
+  Ready ready;
+  std::vector<CacheShape> shapes;
+  std::vector<std::uint8_t> rows[2];
+};
+
+Result<Job> make_job(const Spec& spec, const BenchArgs& args, const Registry& registry,
+                     const std::shared_ptr<Context>& context) {
+  constexpr std::size_t kDistinct = 509;  // a prime: repeated, each of them comes to every warp
+  const DeviceFacts& facts = context->backend()->facts();
+  KV_TRY(ready, make_ready(spec, registry, context));
+  Job job{ready, {}, {}};
+  const ProgramSource& source = ready.program->source();
+  for (const int batch : args.batch)
+    for (const long long tokens : args.tokens) {
+      CacheShape shape{batch, args.kv_heads, tokens, 1};
+      const auto one = static_cast<double>(memory_bytes(source, shape));
+      shape.copies = copies_for(one, facts);
+      KV_CHECK(check_memory(source, shape, facts));
+      job.shapes.push_back(shape);
+    }
+  for (const int side : {0, 1}) {
+    const int dim = ready.problem.dim(side);
+    job.rows[side] =
+        encode_rows(side == 0 ? ready.problem.k : ready.problem.v,
+                    heavy_tailed(static_cast<std::uint64_t>(side) + 1, kDistinct * std::size_t(dim), dim), dim);
+  }
+  return job;
+}
+
+Result<Trial> filled_trial(const Job& job, const CacheShape& shape, const std::shared_ptr<Context>& context) {
+  KV_TRY(trial, Trial::make(context, job.ready.program, job.ready.problem, shape));
+  const Problem& problem = job.ready.problem;
+  const auto newest = std::size_t(shape.sequences) * std::size_t(shape.kv_heads) * std::size_t(problem.query_length);
+  for (const int side : {0, 1}) {
+    KV_CHECK(trial.fill(side, job.rows[side]));
+    const int dim = problem.dim(side);
+    if (problem.append) trial.set_newest(side, heavy_tailed(4, newest * std::size_t(dim), dim), Element::f16);
+  }
+  // Heads share a mask, as in the peers' suites.
+  trial.set_features(random_features(
+      problem.features,
+      {shape.sequences, shape.kv_heads * problem.q_heads_per_kv, problem.query_length, static_cast<int>(shape.tokens)},
+      11, 1));
+  return std::move(trial);
+}
+
+std::vector<float> queries(const Problem& problem, const CacheShape& shape, double factor) {
+  const auto rows = std::size_t(shape.sequences) * std::size_t(shape.kv_heads) * std::size_t(problem.q_heads_per_kv) *
+                    std::size_t(problem.query_length);
+  auto q = heavy_tailed(3, rows * std::size_t(problem.head_dim), problem.head_dim);
+  for (float& x : q) x *= static_cast<float>(factor);
+  return q;
+}
+
+Trial::Call call_of(const CacheShape& shape, const BenchArgs& args) {
+  Trial::Call call;
+  call.tokens = static_cast<int>(shape.tokens);
+  if (args.has_lengths) call.lengths.assign(static_cast<std::size_t>(shape.sequences), call.tokens);
+  return call;
+}
+
+Result<BenchRow> bench_one(const Job& job, const CacheShape& shape, const Probe& probe, const BenchArgs& args,
+                           const std::shared_ptr<Context>& context) {
+  const Problem& problem = job.ready.problem;
+  KV_TRY(trial, filled_trial(job, shape, context));
+  const auto q = queries(problem, shape, args.query_scale);
+  KV_TRY(timed, trial.time(q, call_of(shape, args), args.repeats));
+  std::vector<DevicePointer> places;
+  for (int copy = 0; copy < shape.copies; ++copy) places.push_back(trial.memory(copy));
+  const auto bytes = static_cast<std::size_t>(timed.report.cache_bytes);
+  KV_TRY(roof, probe.time(places, bytes, args.repeats));
+  KV_TRY(kernels, launched_kernels(*job.ready.program, timed.report));
+
+  BenchRow row;
+  row.program = problem.id;
+  row.k_format = timed.report.k_reader;
+  row.v_format = timed.report.v_reader;
+  row.head_dim = problem.head_dim;
+  row.q_heads_per_kv = problem.q_heads_per_kv;
+  row.query_length = problem.query_length;
+  row.is_causal = problem.causal;
+  row.shape = shape;
+  row.cache_bytes = double(bytes);
+  row.timing = timed.timing;
+  row.probe = roof;
+  row.peak_gb_per_s = context->backend()->facts().peak_gb_per_s();
+  row.blocks = timed.report.blocks;
+  row.kernels = std::move(kernels);
+  return row;
+}
+
+Result<int> bench(const Cli& cli, const BenchArgs& args) {
+  KV_TRY(registry, cli.registry());
+  KV_TRY(specs, cli.specs(args.specs));
+  KV_TRY(context, cli.context());
+  const DeviceFacts& facts = context->backend()->facts();
+  KV_CHECK(check_gpu(facts));
+  std::vector<Job> jobs;  // all of them first: a spec or a size that is refused costs no measuring
+  for (const Spec& spec : specs) {
+    KV_TRY(job, make_job(spec, args, registry, context));
+    jobs.push_back(std::move(job));
+  }
+  KV_TRY(probe, Probe::make(context, registry));
+  std::vector<BenchRow> rows;
+  Json data = {{"device", to_json(facts)},        {"pool_bytes", pool_bytes(facts)},       {"repeats", args.repeats},
+               {"query_scale", args.query_scale}, {"lengths_on_device", args.has_lengths}, {"results", Json::array()}};
+  for (const Job& job : jobs)
+    for (const CacheShape& shape : job.shapes) {
+      KV_TRY(row, bench_one(job, shape, probe, args, context));
+      data["results"].push_back(to_json(row));
+      rows.push_back(std::move(row));
+    }
+  if (!args.html.empty()) KV_CHECK(write_text(args.html, bench_page(facts, args.kv_heads, rows)));
+  cli.print(data, fmt::format("{}\n{}", bench_heading(facts, args.kv_heads), bench_text(rows)));
+  return 0;
+}
+
+// Sequences x KV heads x tokens.
+std::string cache_text(const CacheShape& shape) {
+  return fmt::format("{} x {} x {}", shape.sequences, shape.kv_heads, shape.tokens);
+}
+
+// Microseconds of any program of the job's problem, over each of the job's caches.
+Result<TimeProgram> timer(const Job& job, const BenchArgs& args, const std::shared_ptr<Context>& context) {
+  const auto trials = std::make_shared<std::vector<Trial>>();
+  for (const CacheShape& shape : job.shapes) {
+    KV_TRY(trial, filled_trial(job, shape, context));
+    trials->push_back(std::move(trial));
+  }
+  return [trials, &args, &job](const std::shared_ptr<Program>& program) -> Result<std::vector<double>> {
+    std::vector<double> us;
+    for (Trial& trial : *trials) {
+      trial.use(program);
+      KV_TRY(timed, trial.time(queries(job.ready.problem, trial.shape(), args.query_scale),
+                               call_of(trial.shape(), args), args.repeats));
+      us.push_back(timed.timing.median_us);
+    }
+    return us;
+  };
+}
+
+// The best shape of a spec as the row that a tuning file gets.
+Result<TuningRow> row_of(const Spec& spec, const Job& job, const TuneResult& tuned, const std::string& device,
+                         const std::string& file, const Registry& registry) {
+  const Problem& problem = job.ready.problem;
+  TuningRow row;
+  if (problem.page_tokens > 0)
+    return fail(Code::unsupported, "shapes are measured for caches without pages; these take the nearest of them",
+                spec.where("cache.layout"), {"layouts planar and rows can be tuned"});
+  if (problem.token_heads > 0)
+    return fail(Code::unsupported, "shapes of blocks that take all heads of a token are not tuned",
+                spec.where("cache.token_heads"), {"without cache.token_heads they can be"});
+  row.device = device;
+  row.k = spec.k, row.v = spec.v;
+  row.head_dim = problem.head_dim, row.rows = problem.q_heads_per_kv * problem.query_length;
+  row.layout = problem.layout;
+  row.shape = tuned.shapes[tuned.best].shape;
+  for (std::size_t i = 0; i < job.shapes.size(); ++i)
+    row.measured.push_back(fmt::format("{}: {:.2f} us, untuned {:.2f}", cache_text(job.shapes[i]),
+                                       tuned.shapes[tuned.best].us[i], tuned.shapes[0].us[i]));
+  KV_TRY(read, parse_tuning(tuning_text(problem.arch.name, {row}), file, registry));  // what is written can be read
+  return read.at(0);
+}
+
+Result<int> tune_specs(const Cli& cli, const BenchArgs& args) {
+  if (args.out_dir.empty())
+    return fail(Code::usage, "--tune needs -o DIR", {}, {"it writes DIR/tuning/ARCH.toml, which --specs DIR finds"});
+  KV_TRY(registry, cli.registry());
+  KV_TRY(specs, cli.specs(args.specs));
+  KV_TRY(context, cli.context());
+  const DeviceFacts& facts = context->backend()->facts();
+  KV_CHECK(check_gpu(facts));
+  const std::filesystem::path folder = std::filesystem::path(args.out_dir) / "tuning",
+                              file = folder / (facts.arch + ".toml");
+  std::vector<TuningRow> rows = registry.tuning(facts.arch);
+  std::error_code problem;
+  if (std::filesystem::exists(file, problem)) {
+    KV_TRY(text, read_text(file.string()));
+    KV_TRY(known, parse_tuning(text, file.string(), registry));
+    rows = known;
+  }
+  std::filesystem::create_directories(folder, problem);
+  if (problem)
+    return fail(Code::environment, fmt::format("{}: cannot be made a folder: {}", folder.string(), problem.message()));
+
+  Json data = {{"device", to_json(facts)}, {"file", file.string()}, {"results", Json::array()}};
+  std::string text;
+  for (const Spec& spec : specs) {
+    KV_TRY(job, make_job(spec, args, registry, context));
+    KV_TRY(time, timer(job, args, context));
+    KV_TRY(tuned, tune(job.ready.problem, registry, context, time));
+    KV_TRY(row, row_of(spec, job, tuned, facts.name, file.string(), registry));
+    rows = with_row(std::move(rows), row);
+    KV_CHECK(write_text(file.string(), tuning_text(facts.arch, rows)));  // after each: what was measured is kept
+    data["results"].push_back(to_json(job.ready.problem.id, tuned));
+    std::vector<std::string> caches;
+    for (const CacheShape& shape : job.shapes) caches.push_back(cache_text(shape));
+    text += tune_table(job.ready.problem.id, caches, tuned);
+  }
+  cli.print(data, fmt::format("{}\n{}written to {}\n", facts.name, text, file.string()));
+  return 0;
+}
+
+}  // namespace
+
+void add_bench_verb(CLI::App& app, Cli& cli) {
+  auto args = std::make_shared<BenchArgs>();
+  CLI::App* verb = app.add_subcommand("bench", "time attention over caches of several sizes, on a GPU");
+  verb->add_option("SPEC", args->specs, "spec files")->required();
+  CLI::Option* write =
+      verb->add_flag("--write", args->is_writing, "time quantise and dequantise of K's format instead, against a copy");
+  verb->add_flag("--operations", args->has_operations,
+                 "with --write: time rows gathered, copied, coded anew as V's format, and turned, too")
+      ->needs(write);
+  CLI::Option* tune =
+      verb->add_flag("--tune", args->is_tuning, "time blocks of other shapes and keep the best")->excludes(write);
+  verb->add_option("-o,--output", args->out_dir, "with --tune: write DIR/tuning/ARCH.toml")
+      ->needs(tune)
+      ->type_name("DIR");
+  verb->add_option("--tokens", args->tokens, "lengths of the sequences")
+      ->delimiter(',')
+      ->allow_extra_args(false)
+      ->check(CLI::Range(1, 1 << 24))
+      ->excludes(write)
+      ->type_name("N,M");
+  verb->add_option("--batch", args->batch, "sequences of a call; each with all --tokens")
+      ->delimiter(',')
+      ->allow_extra_args(false)
+      ->check(CLI::Range(1, 65535))
+      ->excludes(write)
+      ->type_name("B,C");
+  verb->add_option("--html", args->html, "also write table and charts to one HTML file")
+      ->excludes(write)
+      ->excludes(tune)
+      ->type_name("FILE");
+  verb->add_option("--kv-heads", args->kv_heads, "KV heads of a sequence")->check(CLI::Range(1, 4096));
+  verb->add_option("--query-scale", args->query_scale, "queries times this: above 1, fewer tokens decide")
+      ->check(CLI::Range(0.0, 1e4))
+      ->excludes(write);
+  verb->add_flag("--lengths", args->has_lengths,
+                 "tell a call its sequences' lengths in device memory, as captured graphs do")
+      ->excludes(write);
+  verb->add_option("--repeats", args->repeats, "timed graphs of 20 calls; the median counts")
+      ->check(CLI::Range(1, 10000));
+  verb->add_option("--gigabytes", args->gigabytes, "with --write: size of the rows in memory")
+      ->check(CLI::Range(0.001, 64.0))
+      ->needs(write);
+  CLI::Option* runtime = verb->add_flag("--runtime", args->is_runtime,
+                                        "what compiling, finding and launching a kernel costs, on any device")
+                             ->excludes(write)
+                             ->excludes(tune);
+  verb->add_option("--probe", args->probe, "of its second process")->needs(runtime)->group("");
+  verb->callback([&cli, args] {
+    cli.action = [&cli, args]() -> Result<int> {
+      if (args->is_runtime) {
+        if (args->specs.size() != 1) return fail(Code::usage, "--runtime takes one spec");
+        return bench_runtime(cli, {args->specs[0], args->probe});
+      }
+      return args->is_writing ? bench_write(cli, *args) : args->is_tuning ? tune_specs(cli, *args) : bench(cli, *args);
+    };
+  });
+}
+
+}  // namespace kvjit

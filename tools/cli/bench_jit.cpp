@@ -1,0 +1,193 @@
+// `kvjit bench --runtime`: what the runtime costs on this machine.
+// SPDX-License-Identifier: MIT
+#include <fmt/format.h>
+#include <spawn.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdlib>
+#include <filesystem>
+#include <map>
+
+#include "generator/program.hpp"
+#include "runtime/store/bundle.hpp"
+#include "tools/bench/bench_runtime.hpp"
+#include "tools/cli/cli.hpp"
+#include "tools/io/files.hpp"
+#include "tools/io/report.hpp"
+#include "tools/pack/pack.hpp"
+
+extern char** environ;
+
+namespace kvjit {
+namespace {
+
+namespace fs = std::filesystem;
+
+// This very program again: what a second process pays. hidden: no compiler can be found. Returns what it printed.
+Result<double> in_second_process(std::vector<std::string> words, bool hides_compilers) {
+  std::vector<std::string> variables;
+  for (char** at = environ; *at; ++at) variables.emplace_back(*at);
+  if (hides_compilers) {
+    std::erase_if(variables, [](const std::string& variable) {
+      return variable.rfind("KVJIT_NVRTC=", 0) == 0 || variable.rfind("KVJIT_CXX=", 0) == 0;
+    });
+    variables.insert(variables.end(), {"KVJIT_NVRTC=/nonexistent", "KVJIT_CXX=/nonexistent"});
+  }
+  const auto pointers = [](std::vector<std::string>& texts) {
+    std::vector<char*> list;
+    for (std::string& text : texts) list.push_back(text.data());
+    list.push_back(nullptr);
+    return list;
+  };
+  int ends[2];
+  if (pipe(ends) != 0) return fail(Code::environment, "no pipe for the second process");
+  posix_spawn_file_actions_t actions;
+  posix_spawn_file_actions_init(&actions);
+  posix_spawn_file_actions_adddup2(&actions, ends[1], STDOUT_FILENO);
+  posix_spawn_file_actions_addclose(&actions, ends[0]);
+  pid_t child = 0;
+  const int refused =
+      posix_spawn(&child, "/proc/self/exe", &actions, nullptr, pointers(words).data(), pointers(variables).data());
+  posix_spawn_file_actions_destroy(&actions);
+  close(ends[1]);
+  std::string text;
+  char piece[256];
+  for (ssize_t n; refused == 0 && (n = read(ends[0], piece, sizeof piece)) > 0;)
+    text.append(piece, static_cast<std::size_t>(n));
+  close(ends[0]);
+  int status = 0;
+  if (refused == 0) waitpid(child, &status, 0);
+  if (refused != 0 || status != 0) return fail(Code::environment, "the second process failed");
+  return std::strtod(text.c_str(), nullptr);
+}
+
+struct Folder {
+  Folder() : path((fs::temp_directory_path() / "kvjit-bench-XXXXXX").string()) { is_made = mkdtemp(path.data()); }
+  ~Folder() {
+    std::error_code ignored;
+    if (is_made) fs::remove_all(path, ignored);
+  }
+  std::string path;
+  bool is_made = false;
+};
+
+Result<Source> attend_of(const Cli& cli, const Spec& spec, const DeviceFacts& facts) {
+  KV_TRY(registry, cli.registry());
+  KV_TRY(problem, resolve(spec, registry, facts.arch));
+  if (facts.is_gpu) problem.device = facts.name;
+  KV_TRY(program, make_program(problem, registry));
+  return program.kernels.at(Role::attend);
+}
+
+}  // namespace
+
+Result<int> bench_runtime(const Cli& cli, const RuntimeBench& args) {
+  KV_TRY(spec, cli.one_spec(args.spec));
+  KV_TRY(context, cli.context());
+  const DeviceFacts& facts = context->backend()->facts();
+  KV_TRY(source, attend_of(cli, spec, facts));
+  if (!args.probe.empty()) {
+    KV_TRY(record, context->get(source));
+    if (to_string(record.origin) != args.probe)
+      return fail(Code::environment,
+                  fmt::format("the kernel came from {}, not from {}", to_string(record.origin), args.probe));
+    fmt::print("{}\n", record.ready_ms);
+    return 0;
+  }
+  Json data = {{"kernel", source.name}, {"device", facts.name}};
+  std::vector<std::pair<std::string, std::string>> lines = {{"kernel", source.name}, {"device", facts.name}};
+  const auto note = [&](const char* key, double value, const char* label, const std::string& text) {
+    data[key] = value;
+    lines.emplace_back(label, text);
+  };
+
+  const int cold_runs = facts.is_gpu ? 5 : 1, many = facts.is_gpu ? 100 : 8;
+  KV_TRY(cold, cold_compiles(cli.options, facts.is_gpu, source, cold_runs));
+  note("cold_compile_ms", median(cold), "cold compile",
+       fmt::format("{:.0f} ms (median of {})", median(cold), cold_runs));
+
+  const Folder folder;
+  if (!folder.is_made) return fail(Code::environment, fmt::format("{}: cannot be made", folder.path));
+  Options fresh = cli.options;
+  fresh.cache_dir = folder.path + "/cache";
+  fresh.bundles.clear();
+  fresh.device = facts.is_gpu ? DeviceKind::gpu : DeviceKind::cpu;
+  KV_TRY(first, Context::open(fresh));
+  KV_TRY(compiled, first->get(source));
+  note("first_use_ms", compiled.ready_ms, "first use",
+       fmt::format("{:.1f} ms (compile, publish, load)", compiled.ready_ms));
+
+  const std::string device = facts.is_gpu ? "gpu" : "cpu", bundle = folder.path + "/kernels.kvb";
+  KV_TRY(disk, in_second_process({"kvjit", "--quiet", "--cache-dir", fresh.cache_dir, "--device", device, "bench",
+                                  args.spec, "--runtime", "--probe", "disk"},
+                                 false));
+  note("disk_hit_ms", disk, "disk hit", fmt::format("{:.2f} ms (second process: read, verify, load)", disk));
+  KV_TRY(entries, entries_of(*first->store(), {source}, 1, {}));
+  KV_CHECK(write_bytes(bundle, write_bundle(entries, nullptr)));
+  fs::permissions(bundle, fs::perms::owner_read | fs::perms::owner_write);
+  KV_TRY(bundled, in_second_process({"kvjit", "--quiet", "--cache-dir", "off", "--device", device, "--bundle", bundle,
+                                     "bench", args.spec, "--runtime", "--probe", "bundle"},
+                                    true));
+  note("bundle_hit_ms", bundled, "bundle hit", fmt::format("{:.2f} ms (second process, no compiler)", bundled));
+
+  KV_TRY(same_ns, memory_hit(*first, source));
+  note("same_kernel_ns", same_ns, "memory hit",
+       fmt::format("{:.0f} ns for a context to find the kernel again", same_ns));
+  Source equal = source;
+  equal.text = std::string(source.text.str());
+  KV_TRY(equal_ns, memory_hit(*first, equal));
+  note("equal_text_ns", equal_ns, "",
+       fmt::format("{:.0f} ns of a text generated anew ({} bytes compared)", equal_ns, source.text.size()));
+  if (cli.spec_dirs.empty()) {
+    KV_TRY(toml, read_text(args.spec));
+    KV_TRY(again_ns, program_again(fresh, toml));
+    note("same_spec_ns", again_ns, "", fmt::format("{:.0f} ns for kvjit_program_create of a spec in use", again_ns));
+  }
+  KV_TRY(registry, cli.registry());
+  KV_TRY(ready, make_ready(spec, registry, first));
+  constexpr int kMemoryRuns = 10000;
+  const auto lookup = std::chrono::steady_clock::now();
+  std::size_t found = 0;
+  for (int i = 0; i < kMemoryRuns; ++i) found += ready.program->record(Role::attend) != nullptr;
+  const double record_ns =
+      std::chrono::duration<double, std::nano>(std::chrono::steady_clock::now() - lookup).count() / kMemoryRuns;
+  if (found != kMemoryRuns) return fail(Code::internal, "a program without its attend kernel");
+  note("memory_hit_ns", record_ns, "",
+       fmt::format("{:.0f} ns for a program to find its own, once a launch", record_ns));
+
+  Options apart = fresh;
+  apart.cache_dir = "off";
+  KV_TRY(second, Context::open(apart));
+  KV_TRY(shared, second->get(source));
+  const ContextMemory memory = second->memory();
+  if (memory.shared_kernels != 1 || second->counters().compiles != 0)
+    return fail(Code::internal, "a second context did not share the kernel of the first");
+  data["shared_kernels"] = memory.shared_kernels, data["device_kernels"] = memory.device.kernels;
+  data["device_code_bytes"] = memory.device.bytes;
+  note("shared_ms", shared.ready_ms, "two contexts",
+       fmt::format(
+           "{:.2f} ms for the second, with no cache, to share the first one's kernel; on the device {} kernel(s), "
+           "{}, once for both",
+           shared.ready_ms, memory.device.kernels, byte_count(static_cast<double>(memory.device.bytes))));
+
+  KV_TRY(all_ms, warm_many(fresh, source, many));
+  note("warm_ms", all_ms, "warm-up",
+       fmt::format("{:.0f} ms for {} kernels in parallel, {:.1f} ms each", all_ms, many, all_ms / many));
+  if (facts.is_gpu) {
+    KV_TRY(cost, launch_cost(first, ready.program));
+    data["driver_launch_us"] = cost.driver_us;
+    note("attention_launch_us", cost.attention_us, "launch",
+         fmt::format(
+             "{:.2f} us of this thread for a call of attention ({} kernel(s)), {:.2f} us for the driver's launch "
+             "of an empty kernel: {:+.2f} us",
+             cost.attention_us, cost.kernels, cost.driver_us, cost.attention_us - cost.driver_us));
+  } else {
+    lines.emplace_back("launch", "not measured: the CPU back-end runs kernels in the call");
+  }
+  cli.print(data, facts_text(lines));
+  return 0;
+}
+
+}  // namespace kvjit

@@ -1,0 +1,117 @@
+// What every verb of the command shares.
+// SPDX-License-Identifier: MIT
+#include "tools/cli/cli.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cstdio>
+#include <utility>
+
+#include "generator/program.hpp"
+#include "runtime/api/specs_folder.hpp"
+#include "tools/io/files.hpp"
+
+namespace kvjit {
+
+void Cli::talk(const std::string& line) const {
+  if (!is_quiet) fmt::print(stderr, "kvjit: {}\n", line);
+}
+
+void Cli::print(const Json& data, const std::string& text) const {
+  fmt::print("{}{}", is_json ? data.dump(2) : text, is_json ? "\n" : "");
+}
+
+Result<Registry> Cli::registry() const {
+  FileSet files = embedded_files();
+  FileNames shown_as;
+  for (const std::string& folder : spec_dirs) KV_CHECK(add_specs_folder(files, shown_as, folder));
+  return Registry::load(files, shown_as);
+}
+
+Result<std::vector<Spec>> Cli::specs(const std::vector<std::string>& files) const {
+  KV_TRY(known, registry());
+  std::vector<Spec> all;
+  for (const std::string& file : files) {
+    KV_TRY(text, read_text(file));
+    KV_TRY(parsed, parse_all(text, file, known));
+    all.insert(all.end(), parsed.begin(), parsed.end());
+  }
+  return all;
+}
+
+Result<Spec> Cli::one_spec(const std::string& file) const {
+  KV_TRY(all, specs({file}));
+  if (all.size() == 1) return all[0];
+  return fail(Code::usage,
+              fmt::format("{}: its [matrix] and [layers] give {} specs, this verb takes one", file, all.size()), {},
+              {"`kvjit verify`, `check` and `build` take all of them"});
+}
+
+Result<std::shared_ptr<Context>> Cli::context() const {
+  if (context_) return context_;
+  Options logged = options;
+  logged.log = [this](const std::string& line) { talk(line); };
+  KV_TRY(opened, Context::open(logged));
+  return context_ = opened;
+}
+
+Result<std::vector<std::string>> Cli::archs(const Spec& spec, const std::vector<std::string>& asked,
+                                            bool needs_gpu) const {
+  if (!asked.empty()) return asked;
+  if (!spec.archs.empty()) return spec.archs;
+  KV_TRY(opened, context());
+  const DeviceFacts& facts = opened->backend()->facts();
+  if (!facts.is_gpu && needs_gpu)
+    return fail(Code::environment,
+                fmt::format("{}: names no arch and this machine has no GPU to take it from", spec.file), {},
+                {"add --arch sm_90a (or a list), or [target] arch to the spec"});
+  if (!facts.is_gpu && !std::exchange(has_said_arch_, true))
+    talk(fmt::format("{}: no arch named and no GPU: {} is assumed (--arch chooses)", spec.file, facts.arch));
+  return std::vector<std::string>{facts.arch};
+}
+
+Result<Ready> make_ready(const Spec& spec, const Registry& registry, const std::shared_ptr<Context>& context) {
+  const DeviceFacts& facts = context->backend()->facts();
+  std::string arch = facts.arch;
+  // The CPU back-end runs the text of any arch, so there the spec's first one is what is tried.
+  const bool is_listed = spec.archs.empty() || std::count(spec.archs.begin(), spec.archs.end(), arch);
+  if (!is_listed && facts.is_gpu)
+    return fail(
+        Code::unsupported,
+        fmt::format("this spec is for {}, the device is {} ({})", fmt::join(spec.archs, ", "), arch, facts.name),
+        spec.where("target.arch"),
+        {fmt::format("add \"{}\" to [target] arch, or leave it out", arch), "--device cpu runs it here"});
+  if (!is_listed) arch = spec.archs[0];
+  Ready ready;
+  KV_TRY(problem, resolve(spec, registry, arch));
+  if (facts.is_gpu) problem.device = facts.name;
+  KV_TRY(source, make_program(problem, registry));
+  KV_TRY(program, Program::create(context, source));
+  return Ready{problem, program};
+}
+
+Result<RotationFlag> rotation_flag(const Registry& registry, const std::string& text) {
+  const std::size_t colon = text.find(':');
+  int group = 0;
+  const char* end = text.data() + text.size();
+  const bool is_number = colon != std::string::npos &&
+                         std::from_chars(text.data() + colon + 1, end, group).ptr == end && group > 0 && group <= 4096;
+  if (!is_number)
+    return fail(Code::usage, fmt::format("--rotation {}: expected a name and the channels of a group", text), {},
+                {"for example --rotation wht_signed:128"});
+  KV_TRY(rotation, registry.rotation(text.substr(0, colon), group, {}));
+  return RotationFlag{rotation, group};
+}
+
+Json to_json(const Error& error) {
+  Json json = {{"exit", static_cast<int>(error.code)}, {"message", error.message}};
+  if (!error.where.file.empty())
+    json["where"] = {{"file", error.where.file}, {"line", error.where.line}, {"column", error.where.column}};
+  json["notes"] = error.notes;
+  return json;
+}
+
+}  // namespace kvjit

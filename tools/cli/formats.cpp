@@ -1,0 +1,147 @@
+// The verb formats: every format in a table, or one in detail with the names it shares with others.
+// SPDX-License-Identifier: MIT
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <CLI/CLI.hpp>
+#include <memory>
+
+#include "generator/catalogue/registry.hpp"
+#include "tools/cli/cli.hpp"
+#include "tools/io/report.hpp"
+
+namespace kvjit {
+namespace {
+
+struct FormatsArgs {
+  std::string name;
+  int head_dim = 128;
+};
+
+std::string rotation_text(const Rotation& rotation) {
+  return rotation.is_identity() ? "none" : fmt::format("{} of {}", rotation.name, rotation.size);
+}
+
+std::string block_text(const Format& f) {
+  return f.is_per_head ? fmt::format("{} *", f.block) : std::to_string(f.block);
+}
+
+std::string codes_text(const Section& s) {
+  if (s.kind == CodeKind::plain) return std::string(to_string(s.element));
+  return fmt::format("{} bits, {}", s.bits, s.kind == CodeKind::uniform ? "integers" : "a table");
+}
+
+std::string scale_text(const Scale& s) {
+  constexpr const char* kRules[] = {"none", "one of the whole tensor", "largest magnitude", "signed largest magnitude",
+                                    "norm", "steps from the minimum"};
+  constexpr const char* kRefines[] = {"", ", matched", ", least squares", ", weighted least squares"};
+  constexpr const char* kTypes[] = {"f16", "bf16", "e4m3", "ue4m3", "e8m0"};
+  if (s.rule == ScaleRule::none || s.rule == ScaleRule::tensor) return kRules[int(s.rule)];
+  const std::string span = s.span == s.group ? "" : fmt::format(", found over {}", s.span);
+  return fmt::format("{}{} of {} values as {}{}", kRules[int(s.rule)], kRefines[int(s.refine)], s.group,
+                     kTypes[int(s.type)], span);
+}
+
+std::string field_text(const Format& f, const Field& field) {
+  constexpr const char* kKinds[] = {"codes", "scale", "minimum", "residual_norm", "residual_signs", "mask", "pad"};
+  if (field.section == 0) return kKinds[int(field.kind)];
+  return field.section == f.residual_section ? "residual" : "outliers";
+}
+
+Json format_json(const Format& f) {
+  return {{"name", f.name},
+          {"title", f.title},
+          {"source", f.source},
+          {"aliases", f.aliases},
+          {"also", f.also},
+          {"is_per_head", f.is_per_head},
+          {"is_padded", f.is_padded},
+          {"bits_per_value", f.bits_per_value()},
+          {"code_bits", f.codes().bits},
+          {"block", f.block},
+          {"block_bytes", f.block_bytes},
+          {"rotation", f.rotation.name},
+          {"rotation_size", f.rotation.size}};
+}
+
+Result<int> list_all(const Cli& cli, const Registry& registry) {
+  Json results = Json::array();
+  std::vector<std::vector<std::string>> rows;
+  for (const auto& [name, f] : registry.formats()) {
+    rows.push_back({name, fmt::format("{}", fmt::join(f.aliases, " ")), short_number(f.bits_per_value()), block_text(f),
+                    std::to_string(f.block_bytes), rotation_text(f.rotation)});
+    results.push_back(format_json(f));
+  }
+  cli.print(results, table_text({"format", "aliases", "bits a value", "block", "bytes", "rotation"}, rows));
+  return 0;
+}
+
+// "tbq4_0: this one, the most used; elsewhere also tbq4_dense_qsfirst_raw, ..." for every name the format goes by.
+std::vector<std::string> shared_names(const Registry& registry, const Format& f) {
+  std::vector<std::string> lines, names = f.aliases;
+  names.insert(names.end(), f.also.begin(), f.also.end());
+  names.push_back(f.name);
+  for (const std::string& name : names) {
+    std::vector<std::string> variants = registry.variants(name);
+    if (variants.size() < 2) continue;
+    const std::string owner = variants.front();
+    variants.erase(variants.begin());
+    lines.push_back(fmt::format("{}: here {}, the most used; elsewhere {}", name, owner, fmt::join(variants, ", ")));
+  }
+  return lines;
+}
+
+Result<int> show_one(const Cli& cli, const Registry& registry, const FormatsArgs& args) {
+  KV_TRY(f, registry.format_for(args.name, args.head_dim, {}));
+  Json data = format_json(f), fields = Json::array();
+  std::string layout;
+  for (const Field& field : f.fields) {
+    fields.push_back({{"field", field_text(f, field)}, {"at", field.at}, {"bytes", field.bytes}});
+    layout +=
+        fmt::format("{}{} at {} ({} bytes)", layout.empty() ? "" : ", ", field_text(f, field), field.at, field.bytes);
+  }
+  const std::vector<std::string> shared = shared_names(registry, f);
+  data["fields"] = fields;
+  data["shared_names"] = shared;
+  data["values"] = f.codes().values;
+  data["bounds"] = f.codes().bounds;
+  data["max_relative_mse"] = f.max_relative_mse;
+  std::vector<std::pair<std::string, std::string>> lines = {
+      {"format", f.name}, {"title", f.title}, {"source", f.source}};
+  if (!f.aliases.empty()) lines.push_back({"aliases", fmt::format("{}", fmt::join(f.aliases, " "))});
+  for (const std::string& line : shared) lines.push_back({"shared name", line});
+  lines.insert(lines.end(), {{"bits a value", fmt::format("{}", f.bits_per_value())},
+                             {"block", fmt::format("{} values in {} bytes", f.block, f.block_bytes)},
+                             {"fields", layout},
+                             {"codes", codes_text(f.codes())},
+                             {"scale", scale_text(f.scale)},
+                             {"rotation", rotation_text(f.rotation)}});
+  if (f.is_per_head)
+    lines.push_back({"heads", fmt::format("made for each head_dim; this is the one of {}", args.head_dim)});
+  if (f.is_padded) lines.push_back({"heads", fmt::format("padded with zeros to multiples of {}", f.granule())});
+  if (!f.codes().values.empty()) lines.push_back({"codebook", fmt::format("{:.4f}", fmt::join(f.codes().values, " "))});
+  if (f.max_relative_mse > 0)
+    lines.push_back({"accept", fmt::format("relative mean squared error at most {}", f.max_relative_mse)});
+  cli.print(data, facts_text(lines));
+  return 0;
+}
+
+Result<int> formats(const Cli& cli, const FormatsArgs& args) {
+  KV_TRY(registry, cli.registry());
+  return args.name.empty() ? list_all(cli, registry) : show_one(cli, registry, args);
+}
+
+}  // namespace
+
+void add_formats_verb(CLI::App& app, Cli& cli) {
+  const auto args = std::make_shared<FormatsArgs>();
+  CLI::App* list = app.add_subcommand("formats", "every format, or one in detail");
+  list->add_option("NAME", args->name, "name or alias");
+  list->add_option("--head-dim", args->head_dim,
+                   "values a head, of formats that are made for it (marked *); default 128")
+      ->check(CLI::PositiveNumber)
+      ->type_name("D");
+  list->callback([&cli, args] { cli.action = [&cli, args] { return formats(cli, *args); }; });
+}
+
+}  // namespace kvjit

@@ -1,0 +1,183 @@
+// The verb pack: prebuilt kernels for machines without a compiler.
+// SPDX-License-Identifier: MIT
+#include "tools/pack/pack.hpp"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <thread>
+
+#include "runtime/store/bundle.hpp"
+#include "tools/cli/cli.hpp"
+#include "tools/io/files.hpp"
+#include "tools/io/report.hpp"
+
+namespace kvjit {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct PackArgs {
+  std::vector<std::string> specs, archs;
+  std::string output, operations, sign_file, list_file, new_key_file;
+  bool has_ptx = false;
+  unsigned threads = std::max(1u, std::thread::hardware_concurrency());
+};
+
+Result<int> list_bundle(const Cli& cli, const std::string& file) {
+  KV_TRY(bundle, Bundle::open(file));
+  Json kernels = Json::array();
+  std::vector<std::vector<std::string>> rows;
+  for (const Bundle::Item& item : bundle.items()) {
+    KV_TRY(bytes, bundle.read(item));
+    KV_TRY(entry, decode_entry(hex(item.key), bytes));
+    kernels.push_back({{"name", entry.name},
+                       {"arch", item.arch},
+                       {"kind", to_string(item.kind)},
+                       {"bytes", entry.artefact.bytes.size()},
+                       {"registers", entry.artefact.registers},
+                       {"compiler", entry.compiler},
+                       {"key", entry.key.hex}});
+    rows.push_back({entry.name, item.arch, to_string(item.kind), std::to_string(entry.artefact.bytes.size()),
+                    std::to_string(entry.artefact.registers), entry.key.hex.substr(0, 12)});
+  }
+  const std::string signer = bundle.signer() ? hex(*bundle.signer()) : "";
+  cli.print({{"file", file}, {"digest", hex(bundle.digest())}, {"signer", signer}, {"kernels", kernels}},
+            facts_text({{"digest", hex(bundle.digest())}, {"signed by", signer.empty() ? "nobody" : signer}}) +
+                table_text({"kernel", "arch", "kind", "bytes", "registers", "key"}, rows));
+  return 0;
+}
+
+Result<int> make_key_file(const Cli& cli, const std::string& file) {
+  KV_TRY(key, SigningKey::make());
+  const int fd = ::open(file.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+  if (fd < 0) return fail(Code::environment, fmt::format("{}: {}", file, std::strerror(errno)));
+  const std::string text = key.text() + "\n";
+  const bool is_written = ::write(fd, text.data(), text.size()) == static_cast<ssize_t>(text.size());
+  if (::close(fd) != 0 || !is_written) return fail(Code::environment, fmt::format("{}: not written", file));
+  cli.print({{"file", file}, {"public_key", hex(key.public_key())}}, hex(key.public_key()) + "\n");
+  return 0;
+}
+
+Result<std::vector<Source>> collect(const Cli& cli, const PackArgs& args, bool is_for_gpu) {
+  KV_TRY(registry, cli.registry());
+  KV_TRY(specs, cli.specs(args.specs));
+  KV_TRY(operations, read_operations(args.operations));
+  std::vector<Source> sources;
+  std::map<std::string, std::vector<Spec>> by_arch;
+  for (const Spec& spec : specs) {
+    KV_TRY(archs, cli.archs(spec, args.archs, is_for_gpu));
+    for (const std::string& arch : archs) {
+      KV_TRY(more, sources_to_pack(spec, registry, arch, is_for_gpu));
+      std::move(more.begin(), more.end(), std::back_inserter(sources));
+      by_arch[arch].push_back(spec);
+    }
+  }
+  for (const auto& [arch, those] : by_arch) {
+    KV_TRY(more, operations_to_pack(those, registry, arch, operations));
+    std::move(more.begin(), more.end(), std::back_inserter(sources));
+  }
+  return sources;
+}
+
+// Through the cache, which is what makes an interrupted call go on where it was. Bundles are no source of a bundle.
+Result<std::vector<CacheEntry>> compile(const Cli& cli, const PackArgs& args, const std::vector<Source>& sources,
+                                        bool is_for_gpu, ArtefactKind kind) {
+  Options options = cli.options;
+  options.bundles.clear();
+  options.log = [&cli](const std::string& line) {
+    if (line.rfind("compiling ", 0) != 0) cli.talk(line);
+  };
+  KV_TRY(store, Store::open(options, is_for_gpu ? nvrtc_toolchain(options, kind) : host_toolchain(options)));
+  const bool is_terminal = !cli.is_quiet && isatty(STDERR_FILENO);
+  const auto entries = entries_of(*store, sources, args.threads, [&](const PackProgress& p) {
+    if (is_terminal) fmt::print(stderr, "\r\033[K{}{}", progress_text(p), p.done == p.count ? "\n" : "");
+  });
+  const CacheCounters counted = store->counters();
+  cli.talk(fmt::format("{} compiled, {} from the cache", counted.compiles, counted.disk_hits));
+  return entries;
+}
+
+Result<int> pack(const Cli& cli, const PackArgs& args) {
+  if (!args.list_file.empty()) return list_bundle(cli, args.list_file);
+  if (!args.new_key_file.empty()) return make_key_file(cli, args.new_key_file);
+  if (args.specs.empty() || args.output.empty())
+    return fail(Code::usage, "pack takes specs and -o: a file .kvb, a header .h, or a folder that ends in /");
+  if (args.threads == 0) return fail(Code::usage, "-j 0: at least one thread is needed");
+  const fs::path output = args.output;
+  const bool is_folder = args.output.back() == '/', is_header = output.extension() == ".h";
+  if (!is_folder && !is_header && output.extension() != ".kvb")
+    return fail(Code::usage, fmt::format("-o {}: neither .kvb, nor .h, nor a folder that ends in /", args.output));
+  if (is_folder && !args.sign_file.empty())
+    return fail(Code::usage, "--sign: a folder is not signed", {}, {"-o FILE.kvb or FILE.h is"});
+  const bool is_for_gpu = cli.options.device != DeviceKind::cpu;
+  std::optional<SigningKey> signer;
+  if (!args.sign_file.empty()) {
+    KV_TRY(key, SigningKey::read_file(args.sign_file));
+    signer = key;
+  }
+  KV_TRY(sources, collect(cli, args, is_for_gpu));
+  KV_TRY(entries,
+         compile(cli, args, sources, is_for_gpu, is_for_gpu ? ArtefactKind::cubin : ArtefactKind::host_object));
+  if (args.has_ptx) {
+    if (!is_for_gpu) return fail(Code::usage, "--ptx: the CPU back-end has none");
+    std::vector<Source> later;
+    std::copy_if(sources.begin(), sources.end(), std::back_inserter(later),
+                 [](const Source& source) { return is_for_later_gpus(source.arch); });
+    if (later.empty())
+      return fail(
+          Code::usage, "--ptx: that of an arch that ends in a letter runs on no other GPU", {},
+          {"add one that does not, such as --arch sm_90a,sm_89: sm_89 is then what programs for later GPUs ask for"});
+    KV_TRY(more, compile(cli, args, later, true, ArtefactKind::ptx));
+    entries.insert(entries.end(), more.begin(), more.end());
+  }
+  std::uint64_t bytes = 0;
+  if (is_folder) {
+    KV_CHECK(write_folder(args.output, entries));
+    for (const CacheEntry& entry : entries) bytes += entry.artefact.bytes.size();
+  } else {
+    const auto file = write_bundle(entries, signer ? &*signer : nullptr);
+    bytes = file.size();
+    if (is_header) {
+      KV_TRY(text, c_header_text(output.stem().string(), file));
+      KV_CHECK(write_text(args.output, text));
+    } else {
+      KV_CHECK(write_bytes(args.output, file));
+    }
+  }
+  cli.print({{"output", args.output}, {"kernels", entries.size()}, {"bytes", bytes}},
+            fmt::format("{}: {} kernels, {}\n", args.output, entries.size(), byte_count(static_cast<double>(bytes))));
+  return 0;
+}
+
+}  // namespace
+
+void add_pack_verb(CLI::App& app, Cli& cli) {
+  const auto args = std::make_shared<PackArgs>();
+  CLI::App* verb = app.add_subcommand("pack", "compile kernels into a bundle for machines without a compiler");
+  verb->add_option("SPEC", args->specs, "spec files");
+  verb->add_option("--arch", args->archs, "GPU architectures, instead of the spec's")
+      ->delimiter(',')
+      ->allow_extra_args(false)
+      ->type_name("A,B");
+  verb->add_option("--operations", args->operations, "kernels too that only calls ask for: of slots,rope,shift,copy")
+      ->type_name("LIST");
+  verb->add_flag("--ptx", args->has_ptx, "PTX too, of archs that end in no letter: for GPUs that come later");
+  verb->add_option("-j", args->threads, "compile on N threads")->type_name("N");
+  verb->add_option("-o,--output", args->output, "FILE.kvb, FILE.h (bytes for C), or DIR/ (files and manifest.json)");
+  verb->add_option("--sign", args->sign_file, "sign with this key")->type_name("KEYFILE");
+  verb->add_option("--new-key", args->new_key_file, "make a key to sign with, and print its public half")
+      ->type_name("KEYFILE");
+  verb->add_option("--list", args->list_file, "what a bundle holds, each entry checked")->type_name("BUNDLE");
+  verb->callback([&cli, args] { cli.action = [&cli, args] { return pack(cli, *args); }; });
+}
+
+}  // namespace kvjit

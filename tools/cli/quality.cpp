@@ -1,0 +1,231 @@
+// The verb quality: what formats cost on given or generated numbers, in tables and one plot; with --calibrate or --profile, what the
+// numbers say about their channels (tools/cli/calibrate.cpp). The reference codec and double precision; no kernel runs.
+// SPDX-License-Identifier: MIT
+#include "tools/quality/quality.hpp"
+
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <memory>
+
+#include "tools/cli/quality_args.hpp"
+#include "tools/io/files.hpp"
+#include "tools/io/plot.hpp"
+#include "tools/io/report.hpp"
+
+namespace kvjit {
+namespace {
+
+constexpr int kDefaultHeadDim = 128;
+
+struct Row {
+  std::string name;
+  Result<Quality> quality = fail(Code::internal, "not measured");
+};
+
+// What the specs agree on; they are rows of one table.
+Result<void> check_agreement(const std::vector<Spec>& specs) {
+  for (const Spec& spec : specs) {
+    if (spec.head_dim != specs[0].head_dim)
+      return fail(Code::bad_input,
+                  fmt::format("head_dim {} here, {} in {}: one table compares one head_dim", spec.head_dim,
+                              specs[0].head_dim, specs[0].file),
+                  spec.where("attention.head_dim"));
+    if (spec.features != specs[0].features)
+      return fail(Code::bad_input, fmt::format("features differ from those of {}", specs[0].file),
+                  spec.where("attention.features"), {"one table compares one way to attend"});
+    for (const auto& [key, is_set] :
+         {std::pair{"attention.softcap", spec.softcap > 0},
+          {"attention.window", !spec.window.empty()},
+          {"attention.hook", !spec.hook.empty()},
+          {"attention.features", std::any_of(spec.features.begin(), spec.features.end(), [](const std::string& name) {
+             return name != "causal" && name != "lse";
+           })}})
+      if (is_set)
+        return fail(Code::unsupported, "quality attends without what changes scores, other than causal",
+                    spec.where(key), {"leave it out: it does not change what a format costs a score"});
+  }
+  return {};
+}
+
+Result<std::vector<Sample>> samples_of(const QualityArgs& args, const std::vector<Spec>& specs) {
+  const int given = !args.k.empty() + !args.v.empty() + !args.q.empty();
+  if (given != 0 && given != 3)
+    return fail(Code::usage, "--k, --v and --q belong together", {}, {"without all three, generated numbers are used"});
+  const bool is_causal = args.is_causal || (!specs.empty() && std::count(specs[0].features.begin(),
+                                                                         specs[0].features.end(), "causal") != 0);
+  if (given == 0) {
+    const int dim = args.head_dim ? args.head_dim : specs.empty() ? kDefaultHeadDim : specs[0].head_dim;
+    if (!specs.empty() && dim != specs[0].head_dim)
+      return fail(Code::usage, fmt::format("--head-dim {}: {} has head_dim {}", dim, specs[0].file, specs[0].head_dim));
+    if (args.queries) return fail(Code::usage, "--queries cuts the file of --q; generated numbers are used here");
+    std::vector<Sample> samples = generated_samples(dim);
+    for (Sample& sample : samples) sample.is_causal = is_causal;
+    return samples;
+  }
+  KV_TRY(sample, read_sample(args.k, args.v, args.q, args.queries, is_causal));
+  const int dim = args.head_dim ? args.head_dim : specs.empty() ? static_cast<int>(sample.k.dim) : specs[0].head_dim;
+  if (sample.k.dim != dim)
+    return fail(Code::bad_input, fmt::format("{}: head_dim is {}, {} was asked for", args.k, sample.k.dim, dim), {},
+                {args.head_dim ? "--head-dim" : specs[0].file});
+  return std::vector<Sample>{sample};
+}
+
+const std::vector<std::string> kHeadings = {"format",    "bits",   "K error",      "V error", "logit error",
+                                            "logit max", "cosine", "output error", ""};
+
+// Of formats whose one scale belongs to the whole tensor and not to the cache: what was taken.
+std::string tensor_scales(const Quality& q) {
+  std::string text;
+  if (q.k_scale > 0) text += fmt::format("K scale {:.4g}", q.k_scale);
+  if (q.v_scale > 0) text += fmt::format("{}V scale {:.4g}", text.empty() ? "" : ", ", q.v_scale);
+  return text;
+}
+
+std::vector<std::string> cells(const Row& row) {
+  if (!row.quality) return {row.name, "-", "-", "-", "-", "-", "-", "-", row.quality.error().message};
+  const Quality& q = *row.quality;
+  std::vector<std::string> text = {row.name, fmt::format("{:.4g}", q.bits())};
+  for (const double number : {q.k_mse, q.v_mse, q.logit_error, q.logit_max}) text.push_back(short_number(number));
+  text.push_back(fmt::format("{:.6f}", q.cosine));
+  text.push_back(short_number(q.output_error));
+  text.push_back(tensor_scales(q));
+  return text;
+}
+
+Json row_json(const Row& row) {
+  Json json = {{"pair", row.name}};
+  if (!row.quality) {
+    json["reason"] = row.quality.error().message;
+    return json;
+  }
+  const Quality& q = *row.quality;
+  json.update({{"bits", q.bits()},
+               {"k_bits", q.k_bits},
+               {"v_bits", q.v_bits},
+               {"k_relative_mse", q.k_mse},
+               {"v_relative_mse", q.v_mse},
+               {"logit_error", q.logit_error},
+               {"logit_max", q.logit_max},
+               {"output_cosine", q.cosine},
+               {"output_error", q.output_error}});
+  if (q.k_scale > 0) json["k_tensor_scale"] = q.k_scale;
+  if (q.v_scale > 0) json["v_tensor_scale"] = q.v_scale;
+  return json;
+}
+
+constexpr const char* kLegend =
+    "K, V error: relative mean squared error. logit error: relative RMS of q.k / sqrt(d); logit max: the largest "
+    "difference. "
+    "cosine, output error: attention over the decoded cache against attention over the original one, relative L2. "
+    "K, V scale: of formats with one scale a tensor, the largest number over the largest that a code means (448 of "
+    "E4M3).";
+
+// A long name stands in the table only; the plot has its row number.
+std::string plot_label(const Row& row, std::size_t number) {
+  constexpr std::size_t kLongest = 28;
+  return row.name.size() <= kLongest ? row.name : fmt::format("#{}", number);
+}
+
+std::string page_part(const Sample& sample, const std::vector<Row>& rows) {
+  std::vector<PlotPoint> points;
+  std::vector<std::vector<std::string>> table;
+  for (const Row& row : rows) {
+    table.push_back(cells(row));
+    table.back().insert(table.back().begin(), fmt::format("#{}", table.size()));
+    if (row.quality)
+      points.push_back({row.quality->bits(), row.quality->output_error, plot_label(row, table.size()),
+                        row.name.find(" / ") != std::string::npos});
+  }
+  std::vector<std::string> headings = kHeadings;
+  headings.insert(headings.begin(), "");
+  return fmt::format("<h2>{}</h2>\n<p>{}</p>\n", escaped(sample.name), escaped(sample.description)) +
+         scatter_svg("bits a value (mean of K and V)", "output error", points) + html_table(headings, table);
+}
+
+Result<int> evaluate(const Cli& cli, const QualityArgs& args) {
+  KV_TRY(registry, cli.registry());
+  KV_TRY(specs, cli.specs(args.specs));
+  KV_CHECK(check_agreement(specs));
+  KV_TRY(samples, samples_of(args, specs));
+  std::vector<std::string> names = args.formats;
+  if (names.empty() && specs.empty()) names = {"all"};
+  KV_TRY(pairs, pairs_of(specs, names, static_cast<int>(samples.front().k.dim), registry));
+  Json results = Json::array();
+  std::string text, page;
+  std::size_t measured = 0;
+  for (const Sample& sample : samples) {
+    std::vector<Row> rows;
+    Json row_results = Json::array();
+    std::vector<std::vector<std::string>> table;
+    for (const Pair& pair : pairs) {
+      rows.push_back({pair.name(), measure_quality(sample, pair)});
+      measured += rows.back().quality.has_value();
+      row_results.push_back(row_json(rows.back()));
+      table.push_back(cells(rows.back()));
+    }
+    results.push_back({{"sample", sample.name}, {"description", sample.description}, {"rows", row_results}});
+    text += fmt::format("{}{}: {}\n{}", text.empty() ? "" : "\n", sample.name, sample.description,
+                        table_text(kHeadings, table));
+    page += page_part(sample, rows);
+  }
+  if (!args.html.empty())
+    KV_CHECK(
+        write_text(args.html, html_page("Quality of KV cache formats", fmt::format("<p>{}</p>\n{}", kLegend, page))));
+  cli.print(results, text);
+  return measured == 0 ? static_cast<int>(Code::unsupported) : 0;  // every row says why
+}
+
+}  // namespace
+
+void add_quality_verb(CLI::App& app, Cli& cli) {
+  const auto args = std::make_shared<QualityArgs>();
+  CLI::App* verb = app.add_subcommand("quality", "what formats cost in accuracy; or calibrate channels");
+  verb->add_option("SPEC", args->specs, "spec files: each gives its pair of formats");
+  verb->add_option("--formats", args->formats, "formats, each as K and as V; \"all\": every one (the default)")
+      ->delimiter(',')
+      ->allow_extra_args(false)
+      ->type_name("A,B");
+  verb->add_option("--k", args->k, "keys: .npy [kv_heads, tokens, head_dim]")->type_name("K.npy");
+  verb->add_option("--v", args->v, "values, like K")->type_name("V.npy");
+  verb->add_option("--q", args->q, "queries: .npy [q_heads, queries, head_dim]")->type_name("Q.npy");
+  verb->add_option("--queries", args->queries, "use only the last N queries of each head")
+      ->check(CLI::PositiveNumber)
+      ->type_name("N");
+  verb->add_flag("--causal", args->is_causal, "the last query stands at the last token (specs may say it too)");
+  verb->add_option("--head-dim", args->head_dim, "of generated numbers, if no spec says it")
+      ->check(CLI::Range(16, 1024))
+      ->type_name("D");
+  verb->add_option("--html", args->html, "also write tables and a plot to one HTML file")->type_name("FILE");
+  CLI::Option* calibrate =
+      verb->add_option("--calibrate", args->calibrate, "write calibrations/NAME.toml from K and V");
+  CLI::Option* profile = verb->add_flag("--profile", args->is_profile, "variance of each channel after a rotation");
+  calibrate->type_name("NAME")->excludes(profile);
+  verb->add_option("-o,--output", args->out_dir, "folder for --calibrate; `--specs DIR` then finds the file")
+      ->needs(calibrate)
+      ->type_name("DIR");
+  verb->add_option("--method", args->method, "of the channel scales: inner_q (the default) or max")
+      ->needs(calibrate)
+      ->check(CLI::IsMember({"inner_q", "max"}));
+  verb->add_option("--strength", args->strength, "of inner_q: exponent, 0 to 1; default 0.5")
+      ->needs(calibrate)
+      ->check(CLI::Range(0.0, 1.0))
+      ->type_name("X");
+  verb->add_option("--outliers", args->outliers, "channels in the mask; 0: no mask; default 32")
+      ->needs(calibrate)
+      ->check(CLI::Range(0, 4096))
+      ->type_name("N");
+  verb->add_option("--rotation", args->rotation, "of --profile and --calibrate; default wht_signed over the head")
+      ->type_name("NAME:SIZE");
+  verb->callback([&cli, args] {
+    cli.action = [&cli, args]() -> Result<int> {
+      if (!args->calibrate.empty()) return calibrate_channels(cli, *args);
+      if (args->is_profile) return profile_channels(cli, *args);
+      if (!args->rotation.empty()) return fail(Code::usage, "--rotation belongs to --profile or --calibrate");
+      return evaluate(cli, *args);
+    };
+  });
+}
+
+}  // namespace kvjit

@@ -1,0 +1,271 @@
+// The verbs that read specs and write text: check, emit, explain, build. None of them needs a GPU.
+// SPDX-License-Identifier: MIT
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cstdio>
+#include <filesystem>
+#include <iterator>
+#include <map>
+#include <memory>
+#include <set>
+#include <thread>
+
+#include "generator/program.hpp"
+#include "runtime/base/parallel.hpp"
+#include "runtime/compile/compiler.hpp"
+#include "tools/cli/cli.hpp"
+#include "tools/io/files.hpp"
+#include "tools/io/report.hpp"
+#include "tools/pack/pack.hpp"
+
+namespace kvjit {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct SpecArgs {
+  std::vector<std::string> specs, archs;
+  std::string out_dir, role, operations;
+  bool is_ptx = false, is_cubin = false, has_key = false;
+  unsigned threads = std::max(1u, std::thread::hardware_concurrency());
+};
+
+Result<ProgramSource> program_of(const Spec& spec, const Registry& registry, const std::string& arch) {
+  KV_TRY(problem, resolve(spec, registry, arch));
+  return make_program(problem, registry);
+}
+
+// Every program of the specs: matrix x archs.
+Result<std::vector<ProgramSource>> programs_of(const Cli& cli, const SpecArgs& args, bool needs_gpu) {
+  KV_TRY(registry, cli.registry());
+  KV_TRY(specs, cli.specs(args.specs));
+  std::vector<ProgramSource> programs;
+  for (const Spec& spec : specs) {
+    KV_TRY(archs, cli.archs(spec, args.archs, needs_gpu));
+    for (const std::string& arch : archs) {
+      KV_TRY(program, program_of(spec, registry, arch));
+      programs.push_back(std::move(program));
+    }
+  }
+  return programs;
+}
+
+// The kernels that only calls ask for, on the caches of these specs: operations_to_pack, an arch at a time.
+Result<std::vector<Source>> operations_of(const Cli& cli, const SpecArgs& args) {
+  KV_TRY(registry, cli.registry());
+  KV_TRY(specs, cli.specs(args.specs));
+  KV_TRY(operations, read_operations(args.operations));
+  std::map<std::string, std::vector<Spec>> by_arch;
+  for (const Spec& spec : specs) {
+    KV_TRY(archs, cli.archs(spec, args.archs, false));
+    for (const std::string& arch : archs) by_arch[arch].push_back(spec);
+  }
+  std::vector<Source> sources;
+  for (const auto& [arch, those] : by_arch) {
+    KV_TRY(more, operations_to_pack(those, registry, arch, operations));
+    std::move(more.begin(), more.end(), std::back_inserter(sources));
+  }
+  return sources;
+}
+
+Result<void> make_folder(const std::string& dir) {
+  std::error_code problem;
+  fs::create_directories(dir, problem);
+  if (!problem) return {};
+  return fail(Code::environment, fmt::format("{}: cannot be made a folder: {}", dir, problem.message()));
+}
+
+Result<int> check(const Cli& cli, const SpecArgs& args) {
+  KV_TRY(registry, cli.registry());
+  Json results = Json::array();
+  std::string text;
+  int exit_code = 0;
+  const auto refuse = [&](const std::string& file, const std::string& label, const Error& error) {
+    results.push_back({{"spec", file}, {"combination", label}, {"is_ok", false}, {"error", to_json(error)}});
+    fmt::print(stderr, "{}{}", label.empty() ? "" : fmt::format("{} with {}:\n", file, label), render(error));
+    if (exit_code == 0) exit_code = static_cast<int>(error.code);
+  };
+  for (const std::string& file : args.specs) {
+    const auto specs = cli.specs({file});
+    if (!specs) {
+      refuse(file, "", specs.error());
+      continue;
+    }
+    for (const Spec& spec : *specs) {
+      KV_TRY(archs, cli.archs(spec, args.archs, false));
+      for (const std::string& arch : archs) {
+        const auto program = program_of(spec, registry, arch);
+        if (!program) {
+          refuse(file, spec.label, program.error());
+          continue;
+        }
+        text += fmt::format("ok {} {}{}{}\n", program->id, arch, spec.layer_label.empty() ? "" : " ", spec.layer_label);
+        results.push_back(
+            {{"spec", file}, {"combination", spec.label}, {"is_ok", true}, {"id", program->id}, {"arch", arch}});
+      }
+    }
+  }
+  cli.print(results, text);
+  return exit_code;
+}
+
+Result<int> emit_text(const Cli& cli, const SpecArgs& args) {
+  KV_TRY(programs, programs_of(cli, args, false));
+  KV_TRY(operations, operations_of(cli, args));
+  std::vector<const Source*> sources;
+  std::vector<std::string> roles;
+  std::set<std::string> names;  // K and V of one format share their codec kernels
+  for (const ProgramSource& program : programs)
+    for (const auto& [role, source] : program.kernels) {
+      if (roles.end() == std::find(roles.begin(), roles.end(), to_string(role))) roles.push_back(to_string(role));
+      if ((args.role.empty() || args.role == to_string(role)) && names.insert(source.name).second)
+        sources.push_back(&source);
+    }
+  if (args.role.empty())
+    for (const Source& source : operations)
+      if (names.insert(source.name).second) sources.push_back(&source);
+  if (sources.empty())
+    return fail(Code::usage, fmt::format("--kernel {}: this program has no such kernel", args.role), {},
+                {fmt::format("it has {}", fmt::join(roles, ", "))});
+  if (args.out_dir.empty() && sources.size() > 1 && !cli.is_json)
+    return fail(
+        Code::usage, fmt::format("{} kernels do not fit one stream", sources.size()), {},
+        {"-o DIR writes one file a kernel", fmt::format("--kernel ROLE prints one: {}", fmt::join(roles, ", "))});
+  Json results = Json::array();
+  std::string text;
+  if (!args.out_dir.empty()) KV_CHECK(make_folder(args.out_dir));
+  for (const Source* source : sources) {
+    Json result = {{"name", source->name},
+                   {"entry", source->entry},
+                   {"arch", source->arch},
+                   {"threads", source->threads},
+                   {"shared_bytes", source->shared_bytes}};
+    if (args.out_dir.empty()) {
+      text += source->text.str();
+      result["text"] = source->text.str();
+    } else {
+      const std::string file = (fs::path(args.out_dir) / (source->name + ".cu")).string();
+      KV_CHECK(write_text(file, source->text.str()));
+      text += file + "\n";
+      result["file"] = file;
+    }
+    results.push_back(result);
+  }
+  cli.print(results, text);
+  return 0;
+}
+
+Result<int> explain_specs(const Cli& cli, const SpecArgs& args) {
+  if (args.has_key) {
+    KV_TRY(programs, programs_of(cli, args, false));
+    return explain_keys(cli, programs);
+  }
+  KV_TRY(programs, programs_of(cli, args, false));
+  Json results = Json::array();
+  std::string text;
+  for (const ProgramSource& program : programs) {
+    text += (text.empty() ? "" : "\n") + explain(program);
+    Json decisions = Json::array();
+    for (const Decision& d : program.decisions)
+      decisions.push_back({{"what", d.what}, {"choice", d.choice}, {"why", d.why}, {"rejected", d.rejected}});
+    Json kernels = Json::array();
+    for (const auto& [role, source] : program.kernels)
+      kernels.push_back({{"role", to_string(role)},
+                         {"name", source.name},
+                         {"threads", source.threads},
+                         {"shared_bytes", source.shared_bytes}});
+    results.push_back({{"id", program.id},
+                       {"title", program.title},
+                       {"arch", program.arch},
+                       {"decisions", decisions},
+                       {"kernels", kernels}});
+  }
+  cli.print(results, text);
+  return 0;
+}
+
+Result<int> build(const Cli& cli, const SpecArgs& args) {
+  if (args.is_ptx && args.is_cubin) return fail(Code::usage, "--ptx and --cubin exclude each other");
+  if (args.threads == 0) return fail(Code::usage, "-j 0: at least one thread is needed");
+  KV_TRY(programs, programs_of(cli, args, true));
+  KV_TRY(compiler, open_nvrtc(cli.options, args.is_ptx ? ArtefactKind::ptx : ArtefactKind::cubin));
+  std::vector<const Source*> jobs;
+  std::set<std::string> names;
+  for (const ProgramSource& program : programs)
+    for (const auto& [role, source] : program.kernels)
+      if (names.insert(source.name).second) jobs.push_back(&source);
+
+  std::vector<Result<Artefact>> artefacts(jobs.size(), fail(Code::internal, "not compiled"));
+  in_parallel(jobs.size(), args.threads,
+              [&, compiler = compiler](std::size_t i) { artefacts[i] = compiler->compile(*jobs[i]); });
+
+  if (!args.out_dir.empty()) KV_CHECK(make_folder(args.out_dir));
+  Json results = Json::array();
+  std::vector<std::vector<std::string>> rows;
+  int exit_code = 0;
+  for (std::size_t i = 0; i < jobs.size(); ++i) {
+    Json result = {{"name", jobs[i]->name}, {"arch", jobs[i]->arch}};
+    if (!artefacts[i]) {
+      const Error& error = artefacts[i].error();
+      fmt::print(stderr, "{}: {}", jobs[i]->name, render(error));
+      if (exit_code == 0) exit_code = static_cast<int>(error.code);
+      result["error"] = to_json(error);
+      results.push_back(result);
+      continue;
+    }
+    const Artefact& a = *artefacts[i];
+    const int spills = a.spill_store_bytes + a.spill_load_bytes;
+    const auto assembled = [&](int number) {
+      return args.is_ptx ? std::string("-") : std::to_string(number);
+    };  // PTX has none yet
+    rows.push_back({jobs[i]->name, jobs[i]->arch, fmt::format("{:.0f}", a.compile_ms), assembled(a.registers),
+                    assembled(spills), assembled(a.stack_bytes), std::to_string(a.bytes.size())});
+    result["compile_ms"] = a.compile_ms;
+    if (!args.is_ptx)
+      result.update({{"registers", a.registers}, {"spill_bytes", spills}, {"stack_bytes", a.stack_bytes}});
+    result["bytes"] = a.bytes.size();
+    if (!args.out_dir.empty()) {
+      const std::string file = (fs::path(args.out_dir) / (jobs[i]->name + (args.is_ptx ? ".ptx" : ".cubin"))).string();
+      KV_CHECK(write_bytes(file, a.bytes));
+      result["file"] = file;
+    }
+    results.push_back(result);
+  }
+  cli.print({{"compiler", compiler->identity()}, {"kernels", results}},
+            table_text({"kernel", "arch", "ms", "registers", "spills", "stack", "bytes"}, rows));
+  return exit_code;
+}
+
+}  // namespace
+
+void add_spec_verbs(CLI::App& app, Cli& cli) {
+  const auto args = std::make_shared<SpecArgs>();
+  const auto verb = [&](const char* name, const char* help, auto run, bool many) {
+    CLI::App* sub = app.add_subcommand(name, help);
+    sub->add_option("SPEC", args->specs, "spec file")->required()->expected(1, many ? -1 : 1);
+    sub->add_option("--arch", args->archs, "GPU architectures, instead of the spec's")
+        ->delimiter(',')
+        ->allow_extra_args(false)
+        ->type_name("A,B");
+    sub->callback([&cli, args, run] { cli.action = [&cli, args, run] { return run(cli, *args); }; });
+    return sub;
+  };
+  verb("check", "parse, resolve and plan every spec of the matrix", check, true);
+  CLI::App* emit = verb("emit", "write the CUDA text, one file a kernel", emit_text, false);
+  emit->add_option("-o,--output", args->out_dir, "folder to write to")->type_name("DIR");
+  emit->add_option("--kernel", args->role, "only this kernel: attend, merge, quantise_k ...")->type_name("ROLE");
+  emit->add_option("--operations", args->operations, "kernels too that only calls ask for: of slots,rope,shift,copy")
+      ->type_name("LIST");
+  verb("explain", "what was decided, and why", explain_specs, false)
+      ->add_flag("--key", args->has_key, "each kernel's key, where it would come from, and why a miss is a miss");
+  CLI::App* compile = verb("build", "compile every kernel with NVRTC", build, true);
+  compile->add_flag("--cubin", args->is_cubin, "machine code (the default)");
+  compile->add_flag("--ptx", args->is_ptx, "PTX instead of machine code");
+  compile->add_option("-j", args->threads, "compile on N threads")->type_name("N");
+  compile->add_option("-o,--output", args->out_dir, "folder to write to")->type_name("DIR");
+}
+
+}  // namespace kvjit

@@ -1,0 +1,131 @@
+// `kvjit verify --fuzz N`: random specs on this device, counted by what they asked for; what failed is printed as TOML.
+// SPDX-License-Identifier: MIT
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <map>
+#include <thread>
+
+#include "tools/cli/verify_sweeps.hpp"
+#include "tools/io/report.hpp"
+#include "tools/parallel.hpp"
+#include "tools/verify/fuzz_run.hpp"
+
+namespace kvjit {
+namespace {
+
+constexpr std::size_t kMostLines = 50;
+
+const char* name_of(FuzzVerdict verdict) {
+  return verdict == FuzzVerdict::passed ? "ok" : verdict == FuzzVerdict::refused ? "refused" : "failed";
+}
+
+// Words of a spec that it may be counted by.
+const std::vector<std::pair<const char*, const char*>>& kinds() {
+  static const std::vector<std::pair<const char*, const char*>> all = {{"rows", "layout = \"rows\""},
+                                                                       {"planar", "layout = \"planar\"\n"},
+                                                                       {"paged", "layout = \"paged\""},
+                                                                       {"token_heads", "token_heads ="},
+                                                                       {"causal", "\"causal\""},
+                                                                       {"window", "window ="},
+                                                                       {"alibi", "\"alibi\""},
+                                                                       {"mask", "\"mask\""},
+                                                                       {"mask_slopes", "\"mask_slopes\""},
+                                                                       {"packed_mask", "\"packed_mask\""},
+                                                                       {"softcap", "softcap ="},
+                                                                       {"position_offset", "\"position_"},
+                                                                       {"sinks", "\"sinks\""},
+                                                                       {"lse", "\"lse\""},
+                                                                       {"append", "append ="},
+                                                                       {"sparse_v", "sparse_v ="},
+                                                                       {"fuse = false", "fuse = false"},
+                                                                       {"checks", "checks ="},
+                                                                       {"formats by numbers", "bits ="}};
+  return all;
+}
+
+}  // namespace
+
+Result<int> verify_fuzz(const Cli& cli, const SweepArgs& args) {
+  KV_TRY(registry, cli.registry());
+  KV_TRY(context, cli.context());
+  const DeviceFacts& facts = context->backend()->facts();
+  // The CPU back-end runs the text for any arch.
+  const std::vector<std::string> archs =
+      facts.is_gpu ? std::vector<std::string>{} : std::vector<std::string>{"sm_80", "sm_90a"};
+  const unsigned threads = args.threads ? args.threads : std::max(1u, std::thread::hardware_concurrency());
+  std::vector<FuzzCase> cases(args.fuzz);
+  std::vector<FuzzOutcome> outcomes(args.fuzz);
+  std::atomic<std::size_t> done = 0;
+  const std::size_t step = std::max<std::size_t>(args.fuzz / 10, 1);
+  const auto begin = std::chrono::steady_clock::now();
+  for_each_index(args.fuzz, threads, [&](std::size_t i) {
+    cases[i] = fuzz_case(args.seed + i, registry, archs);
+    if (args.fuzz == 1) cli.talk("\n" + cases[i].text());  // before it runs: it may not come back
+    outcomes[i] = run_fuzz(cases[i], registry, context);
+    if (const std::size_t count = ++done; count % step == 0) cli.talk(fmt::format("{} of {} specs", count, args.fuzz));
+  });
+  const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+
+  struct Count {
+    int specs = 0, of[3] = {};
+    double error = 0;
+  };
+  std::map<std::size_t, Count> by_kind;
+  Count total;
+  int by_rounding = 0;
+  std::vector<std::vector<std::string>> lines;
+  std::string failed;
+  Json results = Json::array();
+  for (std::size_t i = 0; i < cases.size(); ++i) {
+    const FuzzCase& one = cases[i];
+    const FuzzOutcome& outcome = outcomes[i];
+    const auto add = [&](Count& count) {
+      ++count.specs, ++count.of[int(outcome.verdict)];
+      if (outcome.verdict == FuzzVerdict::passed) count.error = std::max(count.error, outcome.error);
+    };
+    add(total);
+    for (std::size_t kind = 0; kind < kinds().size(); ++kind)
+      if (one.toml.find(kinds()[kind].second) != std::string::npos) add(by_kind[kind]);
+    const bool is_ok = outcome.verdict == FuzzVerdict::passed;
+    by_rounding += is_ok && outcome.is_by_rounding;
+    if (cases.size() <= kMostLines || outcome.verdict == FuzzVerdict::failed)
+      lines.push_back({name_of(outcome.verdict), fmt::format("seed {}", one.seed),
+                       is_ok ? fmt::format("{:.1e}", outcome.error) : "-", is_ok ? outcome.program : outcome.reason});
+    if (outcome.verdict == FuzzVerdict::failed) failed += fmt::format("\n{}# {}\n", one.text(), outcome.reason);
+    Json result = {{"seed", one.seed}, {"verdict", name_of(outcome.verdict)}, {"program", outcome.program}};
+    if (is_ok) result.update({{"error", outcome.error}, {"by_rounding", outcome.is_by_rounding}});
+    if (!is_ok) result.update({{"reason", outcome.reason}, {"spec", one.text()}});
+    results.push_back(result);
+  }
+  std::vector<std::vector<std::string>> rows;
+  const auto row = [&](const std::string& name, const Count& count) {
+    rows.push_back({name, std::to_string(count.specs), std::to_string(count.of[0]), std::to_string(count.of[1]),
+                    std::to_string(count.of[2]), fmt::format("{:.1e}", count.error)});
+  };
+  for (const auto& [kind, count] : by_kind) row(kinds()[kind].first, count);
+  row("all", total);
+  std::string text = lines.empty() ? "" : table_text({"", "spec", "error", ""}, lines) + "\n";
+  text += table_text({"with", "specs", "passed", "refused", "failed", "worst error"}, rows);
+  text += fmt::format(
+      "{} random specs from seed {} on in {:.0f} s on {}; refused: by the rules that say so; {} passed above the "
+      "limit: "
+      "long keys, whose rounding explains it. `--fuzz 1 --seed S` repeats one.\n",
+      args.fuzz, args.seed, seconds, facts.name, by_rounding);
+  cli.print({{"device", facts.name},
+             {"specs", total.specs},
+             {"passed", total.of[0]},
+             {"refused", total.of[1]},
+             {"failed", total.of[2]},
+             {"passed_by_rounding", by_rounding},
+             {"worst_error", total.error},
+             {"seconds", seconds},
+             {"results", results}},
+            text);
+  fmt::print(stderr, "{}", failed);
+  return total.of[2] > 0 ? static_cast<int>(Code::differs) : 0;
+}
+
+}  // namespace kvjit

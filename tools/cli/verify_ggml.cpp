@@ -1,0 +1,115 @@
+// `kvjit verify --matrix ggml`: the cases of ggml's tests on this device, counted by type and by head sizes.
+// SPDX-License-Identifier: MIT
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <map>
+#include <set>
+#include <thread>
+
+#include "tools/cli/verify_sweeps.hpp"
+#include "tools/io/report.hpp"
+#include "tools/verify/ggml_run.hpp"
+#include "tools/verify/ggml_sample.hpp"
+
+namespace kvjit {
+namespace {
+
+struct Count {
+  int cases = 0, passed = 0, refused = 0, failed = 0;
+  double error = 0, quantised_error = 0;  // the largest
+  void add(const GgmlOutcome& outcome) {
+    ++cases;
+    passed += outcome.verdict == GgmlVerdict::passed;
+    refused += outcome.verdict == GgmlVerdict::refused;
+    failed += outcome.verdict == GgmlVerdict::failed;
+    error = std::max(error, outcome.error);
+    quantised_error = std::max(quantised_error, outcome.quantised_error);
+  }
+  Json json() const {
+    return {{"cases", cases},   {"passed", passed},     {"refused", refused},
+            {"failed", failed}, {"worst_error", error}, {"worst_quantised_error", quantised_error}};
+  }
+  std::vector<std::string> row(const std::string& what, const std::string& value) const {
+    return {what,
+            value,
+            std::to_string(cases),
+            std::to_string(passed),
+            std::to_string(refused),
+            std::to_string(failed),
+            fmt::format("{:.1e}", error),
+            fmt::format("{:.1e}", quantised_error)};
+  }
+};
+
+std::string types_of(const GgmlCase& one) { return one.k == one.v ? one.k : one.k + "/" + one.v; }
+
+}  // namespace
+
+Result<int> verify_matrix(const Cli& cli, const SweepArgs& args) {
+  if (args.matrix != "ggml")
+    return fail(Code::usage, fmt::format("--matrix {}: there is no such matrix", args.matrix), {}, {"there is: ggml"});
+  KV_TRY(registry, cli.registry());
+  KV_TRY(context, cli.context());
+  const std::vector<GgmlCase> all = ggml_matrix();
+  const std::vector<GgmlCase> cases = args.sample > 0 ? ggml_sample(all, args.sample, args.seed) : all;
+  GgmlOptions options;
+  options.threads = args.threads ? args.threads : std::max(1u, std::thread::hardware_concurrency());
+  options.shares_programs = args.shares_programs;
+  const std::size_t step = std::max<std::size_t>(cases.size() / 10, 1);
+  options.progress = [&](std::size_t done) {
+    if (done % step == 0) cli.talk(fmt::format("{} of {} cases", done, cases.size()));
+  };
+  const std::string device = context->backend()->facts().name;
+  cli.talk(fmt::format("{} of {} cases on {}, {} threads", cases.size(), kGgmlCases, device, options.threads));
+  const auto begin = std::chrono::steady_clock::now();
+  const std::vector<GgmlOutcome> outcomes = run_ggml(cases, registry, context, options);
+  const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+
+  std::map<std::string, Count> by_type, by_heads;
+  Count total;
+  std::set<std::string> programs;
+  Json unlike = Json::array();
+  std::string complaints;
+  for (std::size_t i = 0; i < cases.size(); ++i) {
+    const GgmlOutcome& outcome = outcomes[i];
+    total.add(outcome);
+    by_type[types_of(cases[i])].add(outcome);
+    by_heads[ggml_axes(cases[i]).at("head sizes")].add(outcome);
+    if (!outcome.program.empty()) programs.insert(outcome.program);
+    if (outcome.verdict == GgmlVerdict::passed) continue;
+    const char* what = outcome.verdict == GgmlVerdict::refused ? "refused" : "failed";
+    unlike.push_back({{"case", cases[i].name()}, {"verdict", what}, {"reason", outcome.reason}});
+    complaints += fmt::format("{}: {}: {}\n", what, cases[i].name(), outcome.reason);
+  }
+  std::vector<std::vector<std::string>> rows;
+  Json json = {{"device", device},
+               {"cases_of_matrix", kGgmlCases},
+               {"cases_of_other_types", kGgmlCasesOfOtherTypes},
+               {"programs", programs.size()},
+               {"seconds", seconds},
+               {"total", total.json()}};
+  for (const auto& [type, count] : by_type) rows.push_back(count.row("type", type)), json["types"][type] = count.json();
+  for (const auto& [heads, count] : by_heads)
+    rows.push_back(count.row("heads", heads)), json["head_sizes"][heads] = count.json();
+  rows.push_back(total.row("all", ""));
+  json["not_passed"] = unlike;
+  std::string text = table_text({"", "", "cases", "passed", "refused", "failed", "NMSE", "of storing"}, rows);
+  text += fmt::format(
+      "{} of {} cases by {} programs in {:.0f} s. NMSE: the worst against attention in double over the decoded cache, "
+      "all rows "
+      "of\nall cases (limit {:.0e}); of storing: against K and V as they were stored, first head. {} cases are of "
+      "types that "
+      "kvjit\ndoes not have (q1_0, q2_0).\n",
+      cases.size(), kGgmlCases, programs.size(), seconds, kMaxGgmlError, kGgmlCasesOfOtherTypes);
+  if (args.sample > 0)
+    for (const auto& [axis, value] : ggml_left_out(all, cases))
+      text += fmt::format("not in this sample: {} {}\n", axis, value);
+  cli.print(json, text);
+  fmt::print(stderr, "{}", complaints);
+  if (total.failed > 0) return static_cast<int>(Code::differs);
+  return total.refused > 0 ? static_cast<int>(Code::unsupported) : 0;
+}
+
+}  // namespace kvjit

@@ -1,0 +1,78 @@
+// The verb rotate-weights: a model whose projections give rotated values (or keys and queries), so that no kernel has to.
+// SPDX-License-Identifier: MIT
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <filesystem>
+#include <memory>
+
+#include "tools/cli/cli.hpp"
+#include "tools/io/report.hpp"
+#include "tools/quality/rotate_weights.hpp"
+
+namespace kvjit {
+namespace {
+
+struct WeightArgs {
+  std::string in, out, rotation, side;
+  std::vector<std::string> tensors;
+  int head_dim = 0;
+  bool has_no_rope = false, has_no_qk_norm = false;
+};
+
+Result<int> rotate_weights(const Cli& cli, const WeightArgs& args) {
+  KV_TRY(registry, cli.registry());
+  KV_TRY(flag, rotation_flag(registry, args.rotation));
+  if (flag.rotation.is_identity()) return fail(Code::usage, "--rotation none would change nothing");
+  std::error_code problem;
+  if (std::filesystem::equivalent(args.in, args.out, problem))
+    return fail(Code::usage, "IN and OUT are one file", {}, {"rotated twice, a model is wrong and nobody sees it"});
+  KV_TRY(model, open_safetensors(args.in));
+  const int head_dim = args.head_dim ? args.head_dim : flag.group;
+  KV_TRY(changed, rotated_tensors(model, {flag.rotation, args.tensors, args.side, head_dim, args.has_no_rope,
+                                          args.has_no_qk_norm}));
+  KV_CHECK(write_changed(model, changed, args.out));
+  if (args.side == "v")
+    cli.talk("attention now gives rotated outputs: rotate the output projection too (--side o), or un-rotate them");
+  if (args.side == "k" || args.side == "q") cli.talk("keys and queries must both be rotated, and alike");
+  Json results = Json::array();
+  std::vector<std::vector<std::string>> rows;
+  for (const auto& [name, bytes] : changed) {
+    const Tensor& tensor = model.tensors.at(name);
+    results.push_back({{"tensor", name}, {"dtype", tensor.dtype}, {"shape", tensor.shape}});
+    rows.push_back({name, tensor.dtype, tensor.shape_text()});
+  }
+  cli.print({{"file", args.out}, {"rotation", args.rotation}, {"side", args.side}, {"tensors", results}},
+            table_text({"rotated", "type", "shape"}, rows));
+  return 0;
+}
+
+}  // namespace
+
+void add_weights_verb(CLI::App& app, Cli& cli) {
+  const auto args = std::make_shared<WeightArgs>();
+  CLI::App* verb =
+      app.add_subcommand("rotate-weights", "rotate projections of a model once, for caches of rotated values");
+  verb->add_option("IN", args->in, "model, .safetensors")->required();
+  verb->add_option("OUT", args->out, "the same with the named tensors rotated")->required();
+  verb->add_option("--rotation", args->rotation, "and the channels of one group: wht_signed:128")
+      ->required()
+      ->type_name("NAME:SIZE");
+  verb->add_option("--tensor", args->tensors, "a projection or its bias (repeatable)")
+      ->required()
+      ->take_all()
+      ->allow_extra_args(false)
+      ->type_name("NAME");
+  verb->add_option("--side", args->side,
+                   "what they project: v, k, q, or o, the output projection that takes rotated values")
+      ->required()
+      ->check(CLI::IsMember({"v", "k", "q", "o"}));
+  verb->add_option("--head-dim", args->head_dim, "channels of a head; default: those of the rotation")
+      ->check(CLI::Range(1, 4096))
+      ->type_name("D");
+  verb->add_flag("--no-rope", args->has_no_rope, "this model has no RoPE between projection and attention");
+  verb->add_flag("--no-qk-norm", args->has_no_qk_norm, "this model has no norm between projection and attention");
+  verb->callback([&cli, args] { cli.action = [&cli, args] { return rotate_weights(cli, *args); }; });
+}
+
+}  // namespace kvjit

@@ -1,0 +1,19 @@
+// Whole files in and out, with errors that name the file. Sizes are checked before memory is asked for.
+// SPDX-License-Identifier: MIT
+#pragma once
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "generator/base/result.hpp"
+
+namespace kvjit {
+
+Result<std::vector<std::uint8_t>> read_bytes(const std::string& file);
+Result<std::string> read_text(const std::string& file);
+// Replaces the file in one step (written beside it, then renamed), so a failure leaves what was there.
+Result<void> write_bytes(const std::string& file, std::span<const std::uint8_t> bytes);
+Result<void> write_text(const std::string& file, const std::string& text);
+
+}  // namespace kvjit

@@ -1,0 +1,35 @@
+// NumPy .npy files, versions 1 and 2: little-endian, C order, f16, f32, f64 and i8. Everything else is
+// refused by name.
+// SPDX-License-Identifier: MIT
+#pragma once
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "generator/base/result.hpp"
+
+namespace kvjit {
+
+enum class NpyType { f16, f32, f64, i8 };
+const char* to_string(NpyType type);
+
+struct Npy {
+  NpyType type = NpyType::f32;
+  std::vector<long long> shape;
+  std::vector<std::uint8_t> bytes;  // the elements, as stored
+
+  long long count() const;
+  std::vector<float> floats() const;  // f64 is rounded to nearest
+  std::string shape_text() const;     // "[2, 1024, 128]"
+};
+
+// Fails with bad_input: wrong magic, version, type, order or shape, or a length that the shape does not give.
+Result<Npy> parse_npy(std::vector<std::uint8_t> file_bytes, const std::string& file);
+Result<Npy> read_npy(const std::string& file);
+
+std::vector<std::uint8_t> npy_bytes(NpyType type, const std::vector<long long>& shape,
+                                    std::span<const std::uint8_t> elements);
+Result<void> write_npy(const std::string& file, const std::vector<long long>& shape, std::span<const float> values);
+
+}  // namespace kvjit

@@ -1,0 +1,97 @@
+// Line charts (lines_svg of plot.hpp).
+// SPDX-License-Identifier: MIT
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "tools/io/svg.hpp"
+
+namespace kvjit {
+namespace {
+
+using namespace svg;
+
+constexpr int kColours = 6;  // classes c0 .. c5 of html_page
+
+// From numbers to the span 0 .. 1 of an axis.
+class Scale {
+ public:
+  Scale(const Axis& axis, const std::vector<Series>& series, double Point::*of) : is_log_(axis.is_log) {
+    double low = 1e300, high = -1e300;
+    for (const Series& line : series)
+      for (const Point& point : line.points) low = std::min(low, point.*of), high = std::max(high, point.*of);
+    if (is_log_) {
+      low_ = std::log2(low), high_ = std::log2(high);
+      const double room = std::max(0.06 * (high_ - low_), 0.1);
+      low_ -= room, high_ += room;
+    } else {
+      high_ = high > 0 ? 1.06 * high : 1;
+    }
+  }
+
+  double operator()(double value) const { return ((is_log_ ? std::log2(value) : value) - low_) / (high_ - low_); }
+
+  std::vector<double> ticks() const {
+    constexpr double kMost = 12;
+    std::vector<double> ticks;
+    if (is_log_) {
+      const double step = std::max(1.0, std::ceil((high_ - low_) / kMost));
+      for (double power = std::ceil(low_); power <= high_; power += step) ticks.push_back(std::exp2(power));
+      return ticks;
+    }
+    double step = std::pow(10, std::floor(std::log10(high_)));  // then 10 steps at most; finer if that leaves few
+    if (high_ / step < 5) step /= high_ / step < 2 ? 5 : 2;
+    for (double value = 0; value <= high_; value += step) ticks.push_back(value);
+    return ticks;
+  }
+
+ private:
+  bool is_log_;
+  double low_ = 0, high_ = 1;
+};
+
+}  // namespace
+
+std::string lines_svg(const Axis& x, const Axis& y, const std::vector<Series>& series) {
+  constexpr double kHeight = 520;
+  if (std::all_of(series.begin(), series.end(), [](const Series& line) { return line.points.empty(); })) return "";
+  const Box area{kLeft, kTop, kWidth - kLeft - kRight, kHeight - kTop - kBottom};
+  const Scale across(x, series, &Point::first), up(y, series, &Point::second);
+  double label_room = 0;  // to the right of the last points
+  for (const Series& line : series) label_room = std::max(label_room, label_size(line.label).first);
+  const auto x_of = [&](double value) { return area.left + (area.width - label_room) * across(value); };
+  const auto y_of = [&](double value) { return area.top + area.height * (1 - up(value)); };
+
+  std::string svg;
+  for (const double tick : across.ticks()) {
+    svg += line_svg(x_of(tick), area.top, x_of(tick), area.top + area.height, "grid");
+    svg += text_svg(x_of(tick), area.top + area.height + 16, "middle", x.print(tick));
+  }
+  for (const double tick : up.ticks()) {
+    svg += line_svg(area.left, y_of(tick), area.left + area.width, y_of(tick), "grid");
+    svg += text_svg(area.left - 6, y_of(tick) + 4, "end", y.print(tick));
+  }
+  std::vector<Point> ends, sizes;
+  std::vector<std::string> names;
+  int colour = 0;
+  for (const Series& line : series) {
+    if (line.points.empty()) continue;
+    const std::string kind = line.is_roof ? "roof" : fmt::format("c{}", colour++ % kColours);
+    std::string path;
+    for (const Point& point : line.points) path += fmt::format("{:.1f},{:.1f} ", x_of(point.first), y_of(point.second));
+    svg += fmt::format("<polyline class=\"{} line\" points=\"{}\"/>\n", kind, path);
+    for (const Point& point : line.points)
+      svg += fmt::format(
+          "<circle class=\"{}\" cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"3\"><title>{}: {}, {}</title></circle>\n", kind,
+          x_of(point.first), y_of(point.second), escaped(line.label), x.print(point.first), y.print(point.second));
+    ends.emplace_back(x_of(line.points.back().first), y_of(line.points.back().second));
+    sizes.push_back(label_size(line.label));
+    names.push_back(line.label);
+  }
+  const std::vector<Box> labels = place_labels(ends, sizes, area);
+  for (std::size_t i = 0; i < ends.size(); ++i) svg += leader_svg(labels[i], ends[i]) + label_svg(labels[i], names[i]);
+  return frame_svg(kHeight, area, x.title, y.title, svg);
+}
+
+}  // namespace kvjit

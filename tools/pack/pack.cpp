@@ -1,0 +1,129 @@
+// Collecting, compiling and writing out kernels.
+// SPDX-License-Identifier: MIT
+#include "tools/pack/pack.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <filesystem>
+#include <mutex>
+#include <set>
+
+#include "generator/program.hpp"
+#include "generator/resolve/problem.hpp"
+#include "runtime/base/parallel.hpp"
+#include "runtime/store/manifest.hpp"
+#include "tools/io/files.hpp"
+
+namespace kvjit {
+namespace {
+
+// For which no shape was measured, so that it is served as every such device is.
+constexpr const char* kUnknownDevice = "a device that nobody measured";
+
+}  // namespace
+
+Result<std::vector<Source>> sources_to_pack(const Spec& spec, const Registry& registry, const std::string& arch,
+                                            bool is_for_gpu) {
+  std::set<std::string> devices = {""};
+  if (is_for_gpu) {
+    devices.insert(kUnknownDevice);
+    for (const TuningRow& row : registry.tuning(arch)) devices.insert(row.device);
+  }
+  std::vector<Source> sources;
+  std::set<std::string> texts;
+  for (const std::string& device : devices) {
+    KV_TRY(problem, resolve(spec, registry, arch));
+    problem.device = device;
+    KV_TRY(program, make_program(problem, registry));
+    for (auto& [role, source] : program.kernels)
+      if (texts.insert(source.text.str()).second) sources.push_back(std::move(source));
+  }
+  return sources;
+}
+
+Result<std::vector<Source>> operations_to_pack(const std::vector<Spec>& specs, const Registry& registry,
+                                               const std::string& arch, const OperationSet& operations) {
+  std::vector<Problem> problems;
+  for (const Spec& spec : specs) {
+    KV_TRY(problem, resolve(spec, registry, arch));
+    problems.push_back(std::move(problem));
+  }
+  return operation_kernels(problems, operations, registry);
+}
+
+bool is_for_later_gpus(const std::string& arch) { return !arch.empty() && arch.back() >= '0' && arch.back() <= '9'; }
+
+std::string progress_text(const PackProgress& p) {
+  const double left = p.done ? p.seconds / static_cast<double>(p.done) * static_cast<double>(p.count - p.done) : 0;
+  return fmt::format("{}/{} {:.0f} s, {:.0f} s to go: {}", p.done, p.count, p.seconds, left, p.name);
+}
+
+Result<std::vector<CacheEntry>> entries_of(Store& store, const std::vector<Source>& sources, unsigned threads,
+                                           const std::function<void(const PackProgress&)>& progress) {
+  std::vector<const Source*> jobs;
+  std::vector<Key> keys;
+  std::set<std::string> known;
+  for (const Source& source : sources) {
+    Key key = store.request_key(source);
+    if (known.insert(key.hex).second) jobs.push_back(&source), keys.push_back(std::move(key));
+  }
+  std::vector<CacheEntry> entries(jobs.size());
+  std::mutex mutex;
+  Result<void> outcome;
+  PackProgress state{0, jobs.size(), 0, {}};
+  std::stop_source stop;
+  const auto begin = std::chrono::steady_clock::now();
+  in_parallel(jobs.size(), threads, [&](std::size_t i) {
+    if (stop.stop_requested()) return;
+    const auto got = store.get(
+        *jobs[i],
+        [&](const Store::Found& found) -> Result<void> {
+          entries[i] = found.entry;
+          return {};
+        },
+        stop.get_token());
+    entries[i].key = keys[i];
+    const std::lock_guard guard(mutex);
+    if (!got && outcome) outcome = got, stop.request_stop();
+    ++state.done;
+    state.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+    state.name = jobs[i]->name;
+    if (progress) progress(state);
+  });
+  KV_CHECK(outcome);
+  std::sort(entries.begin(), entries.end(), [](const auto& a, const auto& b) { return a.key.hex < b.key.hex; });
+  return entries;
+}
+
+Result<void> write_folder(const std::string& folder, const std::vector<CacheEntry>& entries) {
+  namespace fs = std::filesystem;
+  std::error_code problem;
+  fs::create_directories(folder, problem);
+  if (problem) return fail(Code::environment, fmt::format("{}: cannot be made: {}", folder, problem.message()));
+  for (const CacheEntry& entry : entries)
+    KV_CHECK(write_bytes((fs::path(folder) / file_name(entry)).string(), entry.artefact.bytes));
+  return write_text((fs::path(folder) / "manifest.json").string(), write_manifest(entries));
+}
+
+Result<std::string> c_header_text(const std::string& name, std::span<const std::uint8_t> bytes) {
+  const bool is_name =
+      !name.empty() && !(name[0] >= '0' && name[0] <= '9') &&
+      name.find_first_not_of("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_") == std::string::npos;
+  if (!is_name)
+    return fail(Code::usage, fmt::format("'{}' cannot be a name in C: it is made of the file's", name), {},
+                {"for example -o my_kernels.h"});
+  constexpr std::size_t kPerLine = 24;
+  std::string text = fmt::format(
+      "/* Kernels packed by kvjit {}: for kvjit_context_options.bundle_bytes and bundle_sizes. */\n#ifndef {}_H\n"
+      "#define {}_H\n#include <stddef.h>\n\nstatic const unsigned char {}[{}] = {{",
+      KVJIT_VERSION, name, name, name, bytes.size());
+  text.reserve(text.size() + bytes.size() * 4 + bytes.size() / kPerLine + 200);
+  for (std::size_t i = 0; i < bytes.size(); ++i)
+    fmt::format_to(std::back_inserter(text), "{}{}{}", i ? "," : "", i % kPerLine == 0 ? "\n" : "", bytes[i]);
+  text += fmt::format("}};\nstatic const size_t {}_size = sizeof {};\n\n#endif\n", name, name);
+  return text;
+}
+
+}  // namespace kvjit

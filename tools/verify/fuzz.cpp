@@ -1,0 +1,204 @@
+// Random specs: see fuzz.hpp.
+// SPDX-License-Identifier: MIT
+#include "tools/verify/fuzz.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+
+#include "tools/verify/fuzz_rules.hpp"
+#include "tools/verify/uniform.hpp"
+
+namespace kvjit {
+
+using namespace fuzz;
+
+namespace {
+
+constexpr double kMostWork = 1e8;  // products of one call: about a second on the CPU back-end
+constexpr int kMostTokens = 700, kMostRows = 160;
+
+SideWish side(Uniform& random, const Registry& registry) {
+  SideWish made;
+  if (random.once_in(8)) {
+    made.block = random.one_of<int>({32, 64, 128});
+    const std::vector<std::string> rotations = {"none", "wht_signed"};
+    made.toml = fmt::format("bits = {}\nblock = {}\nrotation = \"{}\"\n", 1 + random.below(8), made.block,
+                            random.one_of(rotations));
+    return made;
+  }
+  std::vector<const Format*> all;
+  for (const auto& [name, format] : registry.formats()) all.push_back(&format);
+  made.named = random.one_of(all);
+  made.block = made.named->block;
+  made.toml = fmt::format("format = \"{}\"\n", made.named->name);
+  return made;
+}
+
+// Features that go together but for a few.
+void draw_features(Draw& draw, Uniform& random) {
+  constexpr int kBroken = 60;  // one in so many breaks a rule
+  draw.causal = random.once_in(2);
+  draw.mask = random.once_in(4);
+  draw.mask_slopes = (draw.mask && random.once_in(2)) || random.once_in(kBroken);
+  draw.alibi = (!draw.mask_slopes && random.once_in(5)) || random.once_in(kBroken);
+  draw.packed_mask = random.once_in(6);
+  draw.sinks = random.once_in(4);
+  draw.lse = random.once_in(3);
+  draw.append = random.once_in(7);
+  draw.position_offset = random.once_in(6) && (!draw.append || random.once_in(kBroken / 7));
+  draw.softcap = random.once_in(4) ? random.one_of<double>({5, 30, 50}) : 0;
+  if (random.once_in(4))
+    draw.window = {random.one_of<int>({-1, 0, 1, 15, 63, random.below(300)}), random.one_of<int>({-1, 0, 3})};
+  draw.fuse = !random.once_in(8);
+  draw.checks = random.once_in(10);
+  const std::vector<std::string> types = {"f16", "f16", "bf16", "f32"};
+  draw.q_type = random.one_of(types), draw.out_type = random.one_of(types);
+}
+
+Draw draw_spec(Uniform& random, const Registry& registry) {
+  Draw draw;
+  draw.k = side(random, registry), draw.v = random.once_in(3) ? draw.k : side(random, registry);
+  const std::vector<int> dims = {32, 40, 64, 64, 72, 80, 96, 112, 128, 128, 128, 192, 256, 256, 320, 512, 576};
+  draw.k.dim = random.one_of(dims), draw.v.dim = random.once_in(3) ? random.one_of(dims) : draw.k.dim;
+  for (SideWish* side : {&draw.k, &draw.v})
+    for (int tries = random.once_in(40) ? 0 : 100; tries > 0 && !is_storable(*side, registry); --tries)
+      side->dim = random.one_of(dims);
+  const bool may_be_wide = draw.v.named && !draw.v.named->is_transformed() && random.once_in(10);
+  while (is_too_wide(draw.v, registry) && !may_be_wide) do
+      draw.v.dim = random.one_of(dims);
+    while (!is_storable(draw.v, registry));
+  draw_features(draw, random);
+  draw.gqa = random.one_of<int>({1, 1, 2, 3, 4, 4, 5, 6, 7, 8, 8, 12, 16, 20, 32});
+  draw.queries =
+      std::min(random.one_of<int>({1, 1, 1, 2, 3, 4, 8, 1 + random.below(75)}), std::max(kMostRows / draw.gqa, 1));
+  draw.layout = random.one_of<Layout>({Layout::rows, Layout::planar, Layout::paged});
+  draw.page_layout = random.one_of<Layout>({Layout::rows, Layout::planar});
+  draw.page_tokens = 8 << random.below(6);
+  // Where one warp has room for the whole output.
+  const bool is_alone = draw.gqa * draw.queries <= 8 && draw.v.inner_dim(registry) <= 256;
+  if (is_alone && random.once_in(3)) draw.sparse_v = random.one_of<double>({1e-9, 1e-4});
+  return draw;
+}
+
+// All heads of a token taken together, where they can be, and with what they can be; one in so many breaks a rule all the same.
+void draw_token_heads(Draw& draw, Uniform& random, const Registry& registry) {
+  constexpr int kBroken = 20;
+  std::vector<int> counts = {2, 3, 4, 5, 6, 8, 8, 12, 16};
+  if (!random.once_in(kBroken))
+    std::erase_if(counts, [&](int heads) { return !can_take_heads(draw, heads, registry); });
+  if (counts.empty()) return;
+  draw.token_heads = random.one_of(counts), draw.layout = Layout::rows;
+  if (!random.once_in(kBroken)) {
+    draw.alibi = draw.mask = draw.mask_slopes = draw.packed_mask = draw.position_offset = false;
+    draw.sinks = draw.lse = draw.append = false;
+    draw.softcap = 0, draw.window = {};
+  }
+  if (random.once_in(kBroken)) return;
+  draw.gqa = std::min(draw.gqa, kMostHeadRows), draw.queries = std::min(draw.queries, kMostHeadRows / draw.gqa);
+}
+
+// A length near something that kernels count in: tiles, pages, blocks of masks.
+int length(Uniform& random) {
+  const int near = random.one_of<int>({0, 16, 32, 64, 128, 256, 512}) + random.below(3) - 1;
+  return random.once_in(2) ? std::max(near, 0) : random.below(kMostTokens + 1);
+}
+
+// How many sequences, heads and tokens, where they lie, and how the call is made.
+void draw_call(FuzzCase& made, const Draw& draw, const Registry& registry, Uniform& random) {
+  CacheShape& shape = made.shape;
+  shape.sequences = 1 + random.below(4), shape.kv_heads = 1 + random.below(4);
+  if (draw.token_heads > 0) shape.kv_heads = draw.token_heads;
+  const double row_work = double(draw.gqa) * draw.queries * (draw.k.dim + draw.v.dim);
+  const auto work = [&] { return shape.sequences * shape.kv_heads * row_work * kMostTokens; };
+  while (work() > 4 * kMostWork && shape.sequences * shape.kv_heads > 1)
+    (shape.sequences > 1 ? shape.sequences : shape.kv_heads) -= 1;
+  const int most_tokens = static_cast<int>(kMostTokens * std::clamp(kMostWork / work(), 0.1, 1.));
+  Trial::Call& call = made.call;
+  if (random.once_in(4))
+    call.tokens = std::clamp(length(random), 1, most_tokens);
+  else
+    for (int s = 0; s < shape.sequences; ++s) call.lengths.push_back(std::min(length(random), most_tokens));
+  const std::vector<int> lengths = made.lengths();
+  const int longest = *std::max_element(lengths.begin(), lengths.end());
+  if (longest == 0) call.lengths[0] = 1;
+  shape.tokens = std::max(longest, 1) + random.below(20);
+  call.blocks = random.one_of<int>({0, 0, 1, 2, 3, 7, 17, 64});
+  call.is_reference = !draw.append && random.once_in(8);
+  call.q = {random.once_in(2), random.one_of<int>({0, 0, 1, 8, 24})};
+  call.out = {random.once_in(2), random.one_of<int>({0, 0, 1, 8, 24})};
+  made.variant = random.below(3);
+  made.leaves_sinks = draw.sinks && random.once_in(3);
+  made.writes_on_device = draw.append || random.once_in(5);
+  made.new_type = random.one_of<Element>({Element::f16, Element::bf16, Element::f32});
+  for (const int s : {0, 1})
+    if (const SideWish& one = s == 0 ? draw.k : draw.v; one.named && one.named->scale.rule == ScaleRule::tensor)
+      made.tensor_scale[s] = random.one_of<float>({1.f, 0.25f, 3.f});
+  shape.places = random.one_of<PagePlaces>({PagePlaces::own, PagePlaces::other, PagePlaces::slots});
+  if (draw.layout != Layout::rows || random.once_in(2)) return;
+  RowPlaces& rows = shape.rows;
+  rows = {random.once_in(2), 2 * random.below(16), 2 * random.below(20), 1 + random.below(2), false, false};
+  rows.shares_sequences = !made.writes_on_device && random.once_in(4);
+  if (draw.token_heads > 0) {  // heads and tokens side by side, at multiples of 16
+    rows.by_head = false, rows.front = rows.front / 16 * 16, rows.behind = 0, rows.room = 1;
+    return;
+  }
+  rows.has_values_in_keys = !made.writes_on_device && can_be_front(draw.v, draw.k, registry) && random.once_in(2);
+  if (rows.has_values_in_keys) made.tensor_scale[1] = made.tensor_scale[0];
+}
+
+std::vector<std::string> with_bulk_copies(std::vector<std::string> archs, const Registry& registry) {
+  std::erase_if(archs, [&](const std::string& name) {
+    const auto arch = registry.require_arch(name, {});
+    return !arch || !(*arch)->has("bulk_copy");
+  });
+  return archs;
+}
+
+}  // namespace
+
+std::vector<int> FuzzCase::lengths() const {
+  return call.lengths.empty() ? std::vector<int>(static_cast<std::size_t>(shape.sequences), call.tokens) : call.lengths;
+}
+
+bool FuzzCase::expects(const std::string& refusal) const {
+  const auto is_said = [&](const std::string& text) { return refusal.find(text) != std::string::npos; };
+  return std::any_of(refusals.begin(), refusals.end(), is_said) || std::any_of(limits.begin(), limits.end(), is_said);
+}
+
+std::string FuzzCase::text() const {
+  const RowPlaces& rows = shape.rows;
+  std::string text = fmt::format("# kvjit verify --fuzz 1 --seed {}\n{}", seed, toml);
+  text += fmt::format("# {} sequences x {} KV heads x {} tokens, lengths {}{}, {} blocks{}\n", shape.sequences,
+                      shape.kv_heads, shape.tokens, lengths(), call.lengths.empty() ? " (one for all)" : "",
+                      call.blocks, call.is_reference ? ", the reference kernel" : "");
+  text += fmt::format(
+      "# cache: pages placed {}, rows {}, {} bytes in front, {} behind, room {}{}{}, written by {}, tensor scales {}, "
+      "{}\n",
+      int(shape.places), rows.by_head ? "by head" : "by token", rows.front, rows.behind, rows.room,
+      rows.shares_sequences ? ", one for all sequences" : "", rows.has_values_in_keys ? ", V in K" : "",
+      writes_on_device ? "quantise" : "the codec", tensor_scale[0], tensor_scale[1]);
+  text += fmt::format("# queries by {} gap {}, output by {} gap {}, features variant {}{}, new tokens as {}\n",
+                      call.q.by_query ? "query" : "head", call.q.gap, call.out.by_query ? "query" : "head",
+                      call.out.gap, variant, leaves_sinks ? ", sinks left out" : "", to_string(new_type));
+  return text;
+}
+
+FuzzCase fuzz_case(std::uint64_t seed, const Registry& registry, const std::vector<std::string>& archs) {
+  Uniform random(Uniform(seed).bits());  // neighbours' numbers are each other's, moved by one
+  Draw draw = draw_spec(random, registry);
+  Uniform apart(Uniform(~seed).bits());  // other seeds are the specs that they were without
+  if (apart.once_in(10)) draw_token_heads(draw, apart, registry);
+  FuzzCase made;
+  made.seed = seed;
+  made.refusals = refusals(draw, registry), made.limits = limits(draw, registry);
+  draw_call(made, draw, registry, random);
+  std::vector<std::string> possible = draw.token_heads > 0 ? with_bulk_copies(archs, registry) : archs;
+  if (draw.token_heads > 0 && possible.empty()) possible = archs, made.limits.emplace_back("has no bulk copies");
+  if (!possible.empty()) draw.arch = random.one_of(possible);  // last: a seed is the same spec and call on every device
+  made.toml = draw.toml();
+  return made;
+}
+
+}  // namespace kvjit

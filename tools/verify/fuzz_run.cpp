@@ -1,0 +1,253 @@
+// A random spec executed: see fuzz_run.hpp.
+// SPDX-License-Identifier: MIT
+#include "tools/verify/fuzz_run.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cmath>
+#include <span>
+
+#include "generator/program.hpp"
+#include "tools/verify/measure.hpp"
+
+namespace kvjit {
+namespace {
+
+constexpr double kMaxKernelError = 1e-3;
+// Of the rounding of queries and keys to halves, where a few rows meet keys so long that it explains more: about one spec in 2,000.
+constexpr double kDeviations = 3;
+
+struct Ran {
+  Problem problem;
+  std::shared_ptr<Program> program;
+};
+
+Result<Ran> load(const FuzzCase& one, const Registry& registry, const std::shared_ptr<Context>& context) {
+  const DeviceFacts& facts = context->backend()->facts();
+  KV_TRY(specs, parse_specs(one.toml, fmt::format("seed {}", one.seed)));
+  const Spec& spec = specs.at(0);
+  KV_TRY(problem, resolve(spec, registry, spec.archs.empty() ? facts.arch : spec.archs[0]));
+  if (facts.is_gpu) problem.device = facts.name;
+  KV_TRY(source, make_program(problem, registry));
+  KV_TRY(program, Program::create(context, source));
+  return Ran{problem, program};
+}
+
+tl::unexpected<Error> differs(std::string what) { return fail(Code::differs, std::move(what)); }
+
+// One side of the cache, as it was given, stored and is read.
+struct Side {
+  std::vector<float> x;
+  std::vector<std::uint8_t> stored;
+  std::vector<double> decoded;
+};
+
+// Stored bytes of the tokens that a call will append, as they are in no cache.
+Result<void> spoil_newest(Trial& trial, const FuzzCase& one, const Problem& problem, int side,
+                          std::vector<std::uint8_t> rows) {
+  const auto count = static_cast<std::size_t>(one.shape.sequences * one.shape.kv_heads * one.shape.tokens);
+  const std::size_t row = rows.size() / count;
+  const std::vector<int> lengths = one.lengths();
+  for (std::size_t s = 0; s < lengths.size(); ++s)
+    for (int head = 0; head < one.shape.kv_heads; ++head)
+      for (int t = std::max(lengths[s] - problem.query_length, 0); t < lengths[s]; ++t) {
+        const auto at = (s * static_cast<std::size_t>(one.shape.kv_heads) + static_cast<std::size_t>(head)) *
+                            static_cast<std::size_t>(one.shape.tokens) +
+                        static_cast<std::size_t>(t);
+        std::fill_n(rows.begin() + static_cast<std::ptrdiff_t>(at * row), row, std::uint8_t(0xFF));
+      }
+  return trial.set_rows(side, rows);
+}
+
+// A cache of seeded numbers in the trial.
+Result<void> fill(Trial& trial, const FuzzCase& one, const Problem& problem, Side (&sides)[2]) {
+  const CacheShape& shape = one.shape;
+  const auto rows = static_cast<std::size_t>(shape.rows.shares_sequences ? 1 : shape.sequences) *
+                    static_cast<std::size_t>(shape.kv_heads) * static_cast<std::size_t>(shape.tokens);
+  for (const int s : {0, 1}) {
+    Side& side = sides[s];
+    const int dim = problem.dim(s);
+    const Format& format = s == 0 ? problem.k : problem.v;
+    trial.set_tensor_scale(s, one.tensor_scale[s]);
+    if (s == 1 && shape.rows.has_values_in_keys) {
+      const auto k_dim = static_cast<std::size_t>(problem.head_dim), v_dim = static_cast<std::size_t>(dim);
+      for (std::size_t row = 0; row < rows; ++row)
+        for (std::size_t i = 0; i < v_dim; ++i) side.decoded.push_back(sides[0].decoded[row * k_dim + i]);
+      continue;
+    }
+    side.x = heavy_tailed(one.seed * 2 + std::uint64_t(s), rows * static_cast<std::size_t>(dim), dim);
+    if (problem.append) side.x = rounded_to(one.new_type, side.x);  // what appending is given
+    const auto encoded = encode_rows(format, side.x, dim, one.tensor_scale[s]);
+    side.stored = encoded;
+    if (one.writes_on_device) {
+      KV_CHECK(trial.quantise(s, side.x));
+      KV_TRY(written, trial.rows(s));
+      side.stored = written;
+      const ByteAgreement bytes = compare_rows(format, written, encoded);
+      const long long off = bytes.code_differs + bytes.scale_differs;
+      // Where float32 sums are off by 1e-6, one scale in 500 and fewer codes are rounded the other way.
+      const double allowed =
+          is_byte_exact(format) ? 0 : 1e-3 * double(bytes.code_bytes) + 1e-2 * double(bytes.scale_bytes) + 2;
+      if (double(off) > allowed)
+        return differs(fmt::format("quantise of {}: {} bytes differ from the reference codec", format.name, off));
+    } else {
+      KV_CHECK(trial.set_rows(s, encoded));
+    }
+    side.decoded = decode_rows(format, side.stored, dim, one.tensor_scale[s]);
+    if (!problem.append) continue;
+    trial.set_newest(s, newest_rows(side.x, shape, one.lengths(), problem.query_length, dim), one.new_type);
+    KV_CHECK(spoil_newest(trial, one, problem, s, side.stored));
+  }
+  return {};
+}
+
+Result<void> check_report(const FuzzCase& one, const Ran& ran, const LaunchReport& report) {
+  const Problem& problem = ran.problem;
+  std::vector<std::string> features = problem.features.names();
+  if (problem.causal) features.insert(features.begin(), "causal");
+  if (one.leaves_sinks) std::erase(features, "sinks");
+  if (report.features != features)
+    return differs(fmt::format("the launch had the features {}, not {}", report.features, features));
+  if (report.k_reader != problem.k.name || report.v_reader != problem.v.name || report.converted_bytes != 0)
+    return differs(fmt::format("the launch read {} and {} and converted {} bytes", report.k_reader, report.v_reader,
+                               report.converted_bytes));
+  const Role role = one.call.is_reference ? Role::reference : Role::attend;
+  const std::string& kernel = ran.program->source().kernels.at(role).name;
+  if (std::find(report.kernels.begin(), report.kernels.end(), kernel) == report.kernels.end())
+    return differs(fmt::format("the launch ran {}, not {}", report.kernels, kernel));
+  if (one.call.blocks > 0 && report.blocks > one.call.blocks)
+    return differs(fmt::format("{} blocks where {} were asked for", report.blocks, one.call.blocks));
+  return {};
+}
+
+// The part of sequence s of an array of `sequences`, or all of one that they share.
+template <class T>
+std::span<const T> part_of(const std::vector<T>& all, int s, int sequences) {
+  const std::size_t each = all.size() / static_cast<std::size_t>(sequences);
+  return std::span<const T>(all).subspan(sequences > 1 ? static_cast<std::size_t>(s) * each : 0, each);
+}
+
+double length(std::span<const double> x) {
+  double square = 0;
+  for (const double v : x) square += v * v;
+  return std::sqrt(square);
+}
+
+// Of each row of queries, what its scores are at most: |q| |k| times the scale. Rounding q or k to halves moves a score, and with it the
+// logarithm of the sum, by up to 2^-11 of that.
+std::vector<double> largest_scores(const AttentionShape& shape, std::span<const double> q, std::span<const double> k) {
+  const auto dim = static_cast<std::size_t>(shape.head_dim), capacity = static_cast<std::size_t>(shape.capacity);
+  const auto head_rows = static_cast<std::size_t>(shape.q_heads_per_kv * shape.query_length);
+  std::vector<double> all;
+  for (std::size_t head = 0; head < static_cast<std::size_t>(shape.kv_heads); ++head) {
+    double longest = 0;
+    for (std::size_t t = 0; t < static_cast<std::size_t>(shape.tokens); ++t)
+      longest = std::max(longest, length(k.subspan((head * capacity + t) * dim, dim)));
+    for (std::size_t i = 0; i < head_rows; ++i)
+      all.push_back(length(q.subspan((head * head_rows + i) * dim, dim)) * longest / std::sqrt(double(dim)));
+  }
+  return all;
+}
+
+Result<void> check_numbers(const FuzzCase& one, const Problem& problem, const Trial& trial, const Side (&sides)[2],
+                           const std::vector<float>& q, const Trial::Outcome& outcome, FuzzOutcome& judged) {
+  const std::vector<int> lengths = one.lengths();
+  const int sequences = one.shape.sequences, stored = one.shape.rows.shares_sequences ? 1 : sequences;
+  const auto given = widened(q);
+  const double limit = fuzz_limit(problem.out_type);
+  for (int s = 0; s < sequences; ++s) {
+    const int tokens = lengths[static_cast<std::size_t>(s)];
+    const ScoreRule rule(problem.features, problem.causal, trial.features(), s, problem.query_length, tokens);
+    const AttentionShape shape{one.shape.kv_heads,
+                               problem.q_heads_per_kv,
+                               problem.query_length,
+                               problem.head_dim,
+                               tokens,
+                               one.shape.tokens,
+                               problem.causal,
+                               problem.v_dim(),
+                               &rule};
+    const auto mine = part_of(given, s, sequences), keys = part_of(sides[0].decoded, s, stored),
+               values = part_of(sides[1].decoded, s, stored);
+    std::vector<double> lse;
+    const auto exact = exact_attention(shape, mine, keys, values, &lse);
+    const double bound = one.call.is_reference ? 0 : sparse_bound(shape, problem.sparse_v, mine, keys, values, exact);
+    const auto out = part_of(outcome.out, s, sequences);
+    const double error = difference(out, exact, problem.v_dim()).relative_l2;
+    judged.error = std::isnan(error) ? error : std::max(judged.error, error - bound);
+    if (!(error <= limit + bound)) {
+      const double by_rounding =
+          one.call.is_reference ? 0 : kDeviations * rounding_deviation(shape, mine, keys, values, exact);
+      if (!(error <= by_rounding + bound))
+        return differs(fmt::format("sequence {} of {} tokens: error {:.2e}, above {:.2e} and above {:.2e} by rounding",
+                                   s, tokens, error, limit + bound, by_rounding + bound));
+      judged.is_by_rounding = true;
+    }
+    if (outcome.lse.empty() == problem.features.lse) return differs("lse is there unasked, or is not");
+    if (!problem.features.lse) continue;
+    const auto sums = part_of(outcome.lse, s, sequences);
+    const std::vector<double> most = largest_scores(shape, mine, keys);
+    for (std::size_t i = 0; i < lse.size(); ++i)
+      if (sums[i] != lse[i] &&
+          !(std::abs(sums[i] - lse[i]) <= kMaxKernelError * std::max({1., std::abs(lse[i]), most[i]})))
+        return differs(fmt::format("sequence {} of {} tokens: lse[{}] is {}, not {}", s, tokens, i, sums[i], lse[i]));
+  }
+  return {};
+}
+
+Result<void> run(const FuzzCase& one, const Ran& ran, const std::shared_ptr<Context>& context, FuzzOutcome& judged) {
+  const Problem& problem = ran.problem;
+  KV_TRY(trial, Trial::make(context, ran.program, problem, one.shape));
+  Side sides[2];
+  KV_CHECK(fill(trial, one, problem, sides));
+  const int heads = one.shape.kv_heads * problem.q_heads_per_kv;
+  FeatureInputs inputs =
+      random_features(problem.features, {one.shape.sequences, heads, problem.query_length, int(one.shape.tokens)},
+                      one.seed, one.variant);
+  inputs.leaves_sinks = one.leaves_sinks;
+  trial.set_features(inputs);
+  const auto count = static_cast<std::size_t>(one.shape.sequences * heads * problem.query_length * problem.head_dim);
+  const auto q = rounded_to(problem.q_type, heavy_tailed(one.seed + 7, count, problem.head_dim));
+  KV_TRY(outcome, trial.attend(q, one.call));
+  KV_CHECK(check_report(one, ran, outcome.report));
+  KV_CHECK(check_numbers(one, problem, trial, sides, q, outcome, judged));
+  for (const int s : {0, 1}) {
+    if (!problem.append) break;
+    KV_TRY(rows, trial.rows(s));
+    const ByteAgreement bytes = compare_rows(s == 0 ? problem.k : problem.v, rows, sides[s].stored);
+    if (bytes.code_differs + bytes.scale_differs > 0)
+      return differs(fmt::format("append: {} bytes of side {} differ from those of quantise",
+                                 bytes.code_differs + bytes.scale_differs, s));
+  }
+  return {};
+}
+
+}  // namespace
+
+double fuzz_limit(Element out_type) {
+  return kMaxKernelError + (out_type == Element::bf16 ? 0x1p-9 : out_type == Element::f16 ? 0x1p-11 : 0);
+}
+
+FuzzOutcome run_fuzz(const FuzzCase& one, const Registry& registry, const std::shared_ptr<Context>& context) {
+  FuzzOutcome outcome;
+  const auto ran = load(one, registry, context);
+  if (!ran) {
+    outcome.reason = ran.error().message;
+    outcome.verdict = one.expects(outcome.reason) ? FuzzVerdict::refused : FuzzVerdict::failed;
+    for (const std::string& note : ran.error().notes) outcome.reason += "; " + note;
+    return outcome;
+  }
+  outcome.program = ran->problem.id;
+  if (!one.refusals.empty()) {
+    outcome.reason = fmt::format("taken, where it should be refused: {}", fmt::join(one.refusals, " | "));
+    return outcome;
+  }
+  const auto done = run(one, *ran, context, outcome);
+  outcome.verdict = done ? FuzzVerdict::passed : FuzzVerdict::failed;
+  if (!done) outcome.reason = done.error().message;
+  return outcome;
+}
+
+}  // namespace kvjit

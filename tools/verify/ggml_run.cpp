@@ -1,0 +1,234 @@
+// Cases of ggml's matrix executed: see ggml_run.hpp.
+// SPDX-License-Identifier: MIT
+#include "tools/verify/ggml_run.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cmath>
+#include <limits>
+#include <map>
+#include <mutex>
+
+#include "generator/formats/reference_codec.hpp"
+#include "generator/program.hpp"
+#include "tools/parallel.hpp"
+#include "tools/verify/ggml_sample.hpp"
+#include "tools/verify/harness.hpp"
+#include "tools/verify/measure.hpp"
+#include "tools/verify/uniform.hpp"
+
+namespace kvjit {
+namespace {
+
+struct Loaded {
+  Problem problem;
+  std::shared_ptr<Program> program;
+};
+
+Result<Loaded> load(const std::string& toml, const Registry& registry, const std::shared_ptr<Context>& context) {
+  const DeviceFacts& facts = context->backend()->facts();
+  KV_TRY(specs, parse_specs(toml, "case"));
+  KV_TRY(problem, resolve(specs.at(0), registry, facts.arch));
+  if (facts.is_gpu) problem.device = facts.name;
+  KV_TRY(source, make_program(problem, registry));
+  KV_TRY(program, Program::create(context, source));
+  return Loaded{problem, program};
+}
+
+std::vector<float> uniform_rows(Uniform& random, std::size_t count) {
+  std::vector<float> x(count);
+  for (float& value : x) value = static_cast<float>(random.between(-1, 1));
+  return x;
+}
+
+// init_tensor_kq_mask of ggml's tests: numbers in [-1, 1], and blocks of 128 tokens by 64 queries that are zero or not seen, about a fifth of
+// all; here at least one. One for all heads, one for each sequence.
+void add_mask(FeatureInputs& inputs, const GgmlCase& one, Uniform& random) {
+  constexpr int kTokens = 128, kQueries = 64;
+  const auto tokens = static_cast<std::size_t>(one.tokens), queries = static_cast<std::size_t>(one.batch);
+  const std::size_t all = tokens * queries * static_cast<std::size_t>(one.repeats);
+  inputs.mask.resize(all);
+  for (float& x : inputs.mask) x = float_from_f16(f16_from_float(static_cast<float>(random.between(-1, 1))));
+  for (std::size_t left = std::max<std::size_t>(all / 5 / (kTokens * kQueries), 1); left > 0; --left) {
+    const int sequence = random.below(one.repeats), query = random.below(one.batch), token = random.below(one.tokens);
+    const float value = random.once_in(2) ? -std::numeric_limits<float>::infinity() : 0.f;
+    for (int q = query; q < std::min(query + kQueries, one.batch); ++q) {
+      const auto row = inputs.mask.begin() + (static_cast<std::ptrdiff_t>(sequence) * one.batch + q) * one.tokens;
+      std::fill(row + token, row + std::min(token + kTokens, one.tokens), value);
+    }
+  }
+  inputs.mask_strides = {static_cast<long long>(queries * tokens), 0, one.tokens};
+}
+
+Result<FeatureInputs> features_of(const GgmlCase& one, const FeatureSet& set, Uniform& random) {
+  FeatureInputs inputs;
+  const int heads = one.kv_heads * one.gqa;
+  if (one.has_mask) add_mask(inputs, one, random);
+  if (set.mask_slopes) {
+    KV_TRY(slopes, alibi_slopes(one.max_bias, heads));
+    inputs.slopes = std::move(slopes);
+  }
+  if (one.has_sinks)
+    for (int h = 0; h < heads; ++h) inputs.sinks.push_back(static_cast<float>(random.between(-10, 10)));
+  inputs.leaves_sinks = set.sinks && !one.has_sinks;
+  return inputs;
+}
+
+// The cache as it was stored, and as the codec reads it: [kv_heads][tokens][stored_dim].
+struct Cache {
+  std::vector<float> x;
+  std::vector<double> decoded;
+};
+
+double nmse(std::span<const float> a, std::span<const double> b) {
+  double error = 0, norm = 0;
+  for (std::size_t i = 0; i < b.size(); ++i) error += (a[i] - b[i]) * (a[i] - b[i]), norm += b[i] * b[i];
+  return norm == 0 ? error : error / norm;
+}
+
+// What the launch says of itself, held to what the case asks; "" if that is it.
+std::string unlike_request(const GgmlCase& one, const GgmlCase& served, const Loaded& loaded, const Registry& registry,
+                           const LaunchReport& report) {
+  std::vector<std::string> features;
+  if (one.softcap > 0) features.push_back(fmt::format("softcap {}", one.softcap));
+  if (one.has_mask) features.emplace_back("mask");
+  if (served.max_bias > 0) features.emplace_back("mask_slopes");
+  if (one.has_sinks) features.emplace_back("sinks");
+  if (report.features != features) return fmt::format("it had the features {}, not {}", report.features, features);
+  std::string readers[2];
+  long long row_bytes = 0;
+  for (const int side : {0, 1}) {
+    const auto format = registry.format_for(side == 0 ? one.k : one.v, one.stored_dim(side), {});
+    if (!format) return render(format.error());
+    readers[side] = format->name;
+    row_bytes += format->head_bytes(one.stored_dim(side));
+  }
+  if (report.k_reader != readers[0] || report.v_reader != readers[1])
+    return fmt::format("it read {} and {}, not {} and {}", report.k_reader, report.v_reader, readers[0], readers[1]);
+  if (report.converted_bytes != 0) return fmt::format("it converted {} bytes", report.converted_bytes);
+  const long long bytes = row_bytes * one.kv_heads * one.tokens * one.repeats;
+  if (report.cache_bytes != bytes)
+    return fmt::format("it read {} bytes of the cache, not {}", report.cache_bytes, bytes);
+  const std::string dims = one.stored_dim(0) == one.stored_dim(1)
+                               ? std::to_string(one.stored_dim(0))
+                               : fmt::format("{}x{}", one.stored_dim(0), one.stored_dim(1));
+  const std::string kernel =
+      fmt::format("decode.{}-{}.d{}.g{}.q{}.rows.", readers[0], readers[1], dims, one.gqa, one.batch);
+  const ProgramSource& source = loaded.program->source();
+  const std::size_t least = source.finishes ? 1 : 2, most = 1 + source.kernels.count(kvjit::Role::merge);
+  if (report.kernels.size() < least || report.kernels.size() > most || !report.kernels[0].starts_with(kernel))
+    return fmt::format("it ran {}, not {}...", report.kernels, kernel);
+  return "";
+}
+
+Result<void> run_case(const GgmlCase& one, const GgmlCase& served, const Loaded& loaded, const Registry& registry,
+                      const std::shared_ptr<Context>& context, std::uint64_t seed, GgmlOutcome& outcome) {
+  const Problem& problem = loaded.problem;
+  Uniform random(seed);
+  CacheShape shape{one.repeats, one.kv_heads, one.tokens, 1, PagePlaces::own, {}};
+  shape.rows = {!one.is_permuted, 0, 0, one.is_dense ? 1 : 2, one.repeats > 1, one.v_is_view};
+  KV_TRY(trial, Trial::make(context, loaded.program, problem, shape));
+  const auto rows = static_cast<std::size_t>(one.kv_heads) * static_cast<std::size_t>(one.tokens);
+  const auto dims = [&](int side) { return static_cast<std::size_t>(one.stored_dim(side)); };
+  Cache caches[2];
+  for (const int side : {0, 1}) {
+    Cache& cache = caches[side];
+    if (side == 1 && one.v_is_view) {
+      for (std::size_t row = 0; row < rows; ++row) {
+        const auto front = static_cast<std::ptrdiff_t>(row * dims(0)),
+                   end = front + static_cast<std::ptrdiff_t>(dims(1));
+        cache.x.insert(cache.x.end(), caches[0].x.begin() + front, caches[0].x.begin() + end);
+        cache.decoded.insert(cache.decoded.end(), caches[0].decoded.begin() + front, caches[0].decoded.begin() + end);
+      }
+      continue;
+    }
+    const Format& format = side == 0 ? problem.k : problem.v;
+    cache.x = uniform_rows(random, rows * dims(side));
+    const auto stored = encode_rows(format, cache.x, one.stored_dim(side));
+    cache.decoded = decode_rows(format, stored, one.stored_dim(side));
+    KV_CHECK(trial.set_rows(side, stored));
+  }
+  const std::size_t head_rows = static_cast<std::size_t>(one.gqa * one.batch),
+                    q_rows = static_cast<std::size_t>(one.kv_heads) * head_rows;
+  const auto q = uniform_rows(random, static_cast<std::size_t>(one.repeats) * q_rows * dims(0));
+  KV_TRY(inputs, features_of(one, problem.features, random));
+  trial.set_features(inputs);
+
+  Trial::Call call;
+  call.scale = 1 / std::sqrt(static_cast<float>(one.head_dim_k));
+  call.q.by_query = one.is_permuted;
+  call.out.by_query = true;
+  KV_TRY(attended, trial.attend(q, call));
+  const std::string unlike = unlike_request(one, served, loaded, registry, attended.report);
+  if (!unlike.empty()) return fail(Code::differs, "the launch is not what was asked for: " + unlike);
+
+  const auto given = widened(q);
+  std::vector<double> exact;
+  for (int s = 0; s < one.repeats; ++s) {
+    const ScoreRule rule(problem.features, false, inputs, s, one.batch, one.tokens);
+    AttentionShape attention{one.kv_heads, one.gqa,           one.batch, one.stored_dim(0), one.tokens, 0,
+                             false,        one.stored_dim(1), &rule,     call.scale};
+    const auto mine = std::span(given).subspan(static_cast<std::size_t>(s) * q_rows * dims(0), q_rows * dims(0));
+    const auto part = exact_attention(attention, mine, caches[0].decoded, caches[1].decoded);
+    exact.insert(exact.end(), part.begin(), part.end());
+    if (s > 0) continue;
+    attention.kv_heads = attention.q_heads_per_kv = 1;
+    const auto tokens = static_cast<std::size_t>(one.tokens), queries = static_cast<std::size_t>(one.batch);
+    const auto unquantised = exact_attention(attention, mine.first(queries * dims(0)),
+                                             widened(std::span(caches[0].x).first(tokens * dims(0))),
+                                             widened(std::span(caches[1].x).first(tokens * dims(1))));
+    outcome.quantised_error = nmse(attended.out, unquantised);
+  }
+  outcome.error = nmse(attended.out, exact);
+  if (outcome.error <= kMaxGgmlError) return {};
+  return fail(Code::differs, fmt::format("NMSE {:.2e}, above {:.0e}", outcome.error, kMaxGgmlError));
+}
+
+}  // namespace
+
+std::vector<GgmlOutcome> run_ggml(const std::vector<GgmlCase>& cases, const Registry& registry,
+                                  const std::shared_ptr<Context>& context, const GgmlOptions& options) {
+  struct Group {  // of one program
+    std::string toml;
+    std::vector<std::size_t> cases;
+    double work = 0;
+  };
+  const auto served = [&](const GgmlCase& one) { return options.shares_programs ? one.served_by() : one; };
+  std::map<std::string, Group> by_program;
+  for (std::size_t i = 0; i < cases.size(); ++i) {
+    const std::string toml = served(cases[i]).toml();
+    Group& group = by_program[toml];
+    group.toml = toml;
+    group.cases.push_back(i);
+    group.work += ggml_work(cases[i]);
+  }
+  std::vector<Group> groups;
+  for (auto& [toml, group] : by_program) groups.push_back(std::move(group));
+  std::stable_sort(groups.begin(), groups.end(), [](const Group& a, const Group& b) { return a.work > b.work; });
+
+  std::vector<GgmlOutcome> outcomes(cases.size());
+  std::atomic<std::size_t> done = 0;
+  for_each_index(groups.size(), options.threads, [&](std::size_t g) {
+    const auto loaded = load(groups[g].toml, registry, context);
+    for (const std::size_t i : groups[g].cases) {
+      GgmlOutcome& outcome = outcomes[i];
+      const Result<void> ran = !loaded
+                                   ? Result<void>(tl::unexpected(loaded.error()))
+                                   : run_case(cases[i], served(cases[i]), *loaded, registry, context, i + 1, outcome);
+      if (loaded) outcome.program = loaded->problem.id;
+      outcome.verdict = ran ? GgmlVerdict::passed
+                        : ran.error().code == Code::unsupported || ran.error().code == Code::bad_input
+                            ? GgmlVerdict::refused
+                            : GgmlVerdict::failed;
+      if (!ran) outcome.reason = ran.error().message;
+      const std::size_t count = ++done;
+      if (options.progress) options.progress(count);
+    }
+  });
+  return outcomes;
+}
+
+}  // namespace kvjit

@@ -1,0 +1,455 @@
+// Trial: a program with a cache of its own on a device.
+// SPDX-License-Identifier: MIT
+#include "tools/verify/harness.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+
+#include "tools/verify/harness_data.hpp"
+
+namespace kvjit {
+
+using namespace trial;
+
+namespace {
+
+constexpr std::size_t kNoNumber = std::numeric_limits<std::size_t>::max();
+
+// Where V stands in a copy, and what a copy takes. Between the sides and behind V are bytes that nobody writes, so that a read past
+// the end of a side shows.
+struct Places {
+  std::size_t values_at = 0, copy_bytes = 0;
+};
+constexpr std::size_t kGuard = 256;  // also the alignment of a side
+
+Places places(std::size_t k_bytes, std::size_t v_bytes) {
+  const auto end = [](std::size_t bytes) { return (bytes + kGuard - 1) / kGuard * kGuard + kGuard; };
+  constexpr std::size_t kMost = std::size_t{1} << 60;  // far above any memory, far below an overflow
+  if (k_bytes > kMost || v_bytes > kMost) return {kNoNumber, kNoNumber};
+  return {end(k_bytes), end(k_bytes) + end(v_bytes)};
+}
+
+SideGeometry geometry_of(const ProgramSource& source, const SideFacts& facts, const CacheShape& shape) {
+  if (shape.rows != RowPlaces{})
+    return rows_geometry(shape.rows.has_values_in_keys ? source.k : facts, shape.sequences, shape.kv_heads,
+                         shape.tokens, shape.rows);
+  if (source.page_tokens == 0) return side_geometry(source, facts, shape.sequences, shape.kv_heads, shape.tokens);
+  return pool_geometry(source, facts, shape.kv_heads, pool_pages(source.page_tokens, shape.sequences, shape.tokens),
+                       shape.places);
+}
+
+}  // namespace
+
+std::size_t memory_bytes(const ProgramSource& source, const CacheShape& shape) {
+  const auto side = [&](const SideFacts& facts) { return geometry_of(source, facts, shape).total_bytes; };
+  std::size_t bytes = places(side(source.k), side(source.v)).copy_bytes;
+  return __builtin_mul_overflow(bytes, static_cast<std::size_t>(shape.copies), &bytes) ? kNoNumber : bytes;
+}
+
+std::vector<float> rounded_to(Element type, std::span<const float> x) { return unpacked(type, packed(type, x)); }
+
+std::vector<float> newest_rows(std::span<const float> x, const CacheShape& shape, const std::vector<int>& lengths,
+                               int count, int dim) {
+  const auto width = static_cast<std::size_t>(dim);
+  std::vector<float> rows;
+  for (int s = 0; s < shape.sequences; ++s)
+    for (int i = 0; i < count; ++i)
+      for (int h = 0; h < shape.kv_heads; ++h) {
+        const long long token = lengths[static_cast<std::size_t>(s)] - count + i;
+        const auto at = static_cast<std::size_t>((s * shape.kv_heads + h) * shape.tokens + token) * width;
+        if (token < 0)
+          rows.resize(rows.size() + width);
+        else
+          rows.insert(rows.end(), x.begin() + static_cast<std::ptrdiff_t>(at),
+                      x.begin() + static_cast<std::ptrdiff_t>(at + width));
+      }
+  return rows;
+}
+
+void Trial::set_newest(int side, std::vector<float> x, Element type) {
+  newest_[side] = std::move(x);
+  newest_type_ = type;
+}
+
+struct Trial::Launch {
+  Buffer q, lengths, newest[2], tables[2];
+  Guarded out, lse, workspace;
+  QueryPlaces out_places;
+  std::vector<Buffer> features;
+  AttentionCall call;
+};
+
+Result<void> Trial::prepare_features(Launch& launch) const {
+  const std::shared_ptr<Backend>& backend = context_->backend();
+  kv::FeatureArgs& args = launch.call.features;
+  const auto upload = [&](const auto& values, auto*& to) -> Result<void> {
+    if (values.empty()) return {};
+    const auto* bytes = reinterpret_cast<const std::uint8_t*>(values.data());
+    KV_TRY(buffer, uploaded(backend, {bytes, values.size() * sizeof values[0]}));
+    to = static_cast<std::remove_reference_t<decltype(to)>>(device_data(buffer.pointer()));
+    launch.features.push_back(std::move(buffer));
+    return {};
+  };
+  std::vector<std::uint16_t> mask;
+  for (const float x : features_.mask) mask.push_back(f16_from_float(x));
+  KV_CHECK(upload(mask, args.mask));
+  KV_CHECK(upload(features_.packed_mask, args.packed_mask));
+  KV_CHECK(upload(features_.position_offsets, args.position_offsets));
+  KV_CHECK(upload(features_.slopes, args.slopes));
+  KV_CHECK(upload(features_.sinks, args.sinks));
+  args.mask_sequence_stride = features_.mask_strides.sequence, args.mask_head_stride = features_.mask_strides.head,
+  args.mask_query_stride = features_.mask_strides.query;
+  args.packed_sequence_stride = features_.packed_strides.sequence,
+  args.packed_head_stride = features_.packed_strides.head, args.packed_query_stride = features_.packed_strides.query;
+  args.packed_tokens = features_.packed_tokens;
+  args.position_offset = features_.position_offset;
+  launch.call.leaves_sinks = features_.leaves_sinks;
+  if (!program_->source().features.lse) return {};
+  const long long rows =
+      static_cast<long long>(shape_.sequences) * shape_.kv_heads * problem_.q_heads_per_kv * problem_.query_length;
+  KV_TRY(lse, Guarded::make(backend, static_cast<std::size_t>(rows) * sizeof(float), 0xFF));
+  launch.lse = std::move(lse);
+  args.lse = static_cast<float*>(device_data(launch.lse.pointer()));
+  return {};
+}
+
+// From [sequences][queries][q_heads], as the device has it.
+Result<std::vector<float>> Trial::lse_of(const Launch& launch) const {
+  std::vector<float> given(launch.lse.bytes() / sizeof(float)), lse;
+  if (given.empty()) return lse;
+  KV_CHECK(context_->backend()->copy_to_host(given.data(), launch.lse.pointer(), launch.lse.bytes()));
+  const auto heads = static_cast<std::size_t>(shape_.kv_heads * problem_.q_heads_per_kv),
+             queries = static_cast<std::size_t>(problem_.query_length);
+  for (std::size_t s = 0; s < static_cast<std::size_t>(shape_.sequences); ++s)
+    for (std::size_t h = 0; h < heads; ++h)
+      for (std::size_t i = 0; i < queries; ++i) lse.push_back(given[(s * queries + i) * heads + h]);
+  return lse;
+}
+
+Result<Trial> Trial::make(std::shared_ptr<Context> context, std::shared_ptr<Program> program, const Problem& problem,
+                          const CacheShape& shape) {
+  Trial trial;
+  trial.context_ = std::move(context);
+  trial.program_ = std::move(program);
+  trial.problem_ = problem;
+  trial.shape_ = shape;
+  const ProgramSource& source = trial.program_->source();
+  if (shape.rows != RowPlaces{} && (source.page_tokens > 0 || source.is_planar))
+    return fail(Code::internal, "rows are placed in a cache of another layout");
+  for (int side : {0, 1}) {
+    trial.geometry_[side] = geometry_of(source, trial.facts(side), shape);
+    trial.pages_[side] = deal_pages(source.page_tokens, shape.sequences, shape.tokens, std::uint64_t(side) + 1);
+  }
+  const Places found = places(trial.geometry_[0].total_bytes, trial.geometry_[1].total_bytes);
+  trial.values_at_ = shape.rows.has_values_in_keys ? 0 : found.values_at;
+  trial.copy_bytes_ = found.copy_bytes;
+  KV_TRY(memory, Buffer::make(trial.context_->backend(), memory_bytes(source, shape)));
+  // All ones: a row that nobody wrote reads as NaN or as extreme codes, so a stray read shows.
+  KV_CHECK(trial.context_->backend()->fill(memory.pointer(), 0xFF, memory.bytes()));
+  trial.memory_ = std::move(memory);
+  if (source.checks) {
+    KV_TRY(check, Buffer::make(trial.context_->backend(), sizeof(kv::CheckRecord)));
+    KV_CHECK(trial.context_->backend()->fill(check.pointer(), 0, check.bytes()));
+    trial.check_ = std::move(check);
+  }
+  return trial;
+}
+
+kv::CodecArgs Trial::codec_args(int side, DevicePointer x, int dim, Element type) const {
+  const long long head = shape_.tokens * dim;
+  kv::CodecArgs args{};
+  args.x = {device_data(x), shape_.kv_heads * head, dim, head};
+  args.x_type = row_type(type);
+  args.side = cache(side);
+  args.sequences = shape_.sequences;
+  args.tokens = static_cast<int>(shape_.tokens);
+  args.heads = shape_.kv_heads;
+  args.tensor_scale = tensor_scale_[side];
+  return args;
+}
+
+Result<void> Trial::quantise(int side, std::span<const float> x, Element type) {
+  const auto count = static_cast<std::size_t>(shape_.sequences * shape_.kv_heads * shape_.tokens * problem_.dim(side));
+  KV_CHECK(check_count("the input of quantise", x.size(), count));
+  KV_TRY(input, uploaded(context_->backend(), packed(type, x)));
+  Buffer table_memory;
+  KV_TRY(table, upload_table(side, {}, table_memory));
+  KV_CHECK(
+      program_->quantise(side, codec_args(side, input.pointer(), problem_.dim(side), type), nullptr, table, bounds()));
+  return finish();
+}
+
+Result<void> Trial::quantise_slots(int side, std::span<const float> x, const std::vector<bool>& skipped) {
+  const PageDeal& pages = pages_[side];
+  std::vector<kv::i64> slots;
+  for (long long s = 0; s < shape_.sequences; ++s)
+    for (long long t = 0; t < shape_.tokens; ++t) {
+      const kv::i64 slot = kv::i64(pages.page_of(s, t)) * pages.page_tokens + t % pages.page_tokens;
+      slots.push_back(skipped[slots.size()] ? -1 - slot : slot);
+    }
+  const std::shared_ptr<Backend>& backend = context_->backend();
+  KV_TRY(input, uploaded(backend, packed(Element::f32, x)));
+  KV_TRY(slot_memory, uploaded(backend, {reinterpret_cast<const std::uint8_t*>(slots.data()), slots.size() * 8}));
+  kv::CodecArgs args = codec_args(side, input.pointer(), problem_.dim(side), Element::f32);
+  args.slots = static_cast<const kv::i64*>(device_data(slot_memory.pointer()));
+  KV_CHECK(program_->quantise(side, args, nullptr, {}, bounds()));
+  return finish();
+}
+
+CheckBounds Trial::bounds() const {
+  return {static_cast<kv::CheckRecord*>(device_data(check_.pointer())), pages_[0].pool, pages_[1].pool, shape_.tokens};
+}
+
+Result<void> Trial::finish() const {
+  const std::shared_ptr<Backend>& backend = context_->backend();
+  KV_CHECK(backend->synchronize(nullptr));
+  if (!program_->source().checks) return {};
+  kv::CheckRecord record{};
+  KV_CHECK(backend->copy_to_host(&record, check_.pointer(), sizeof record));
+  return check_passed(record);
+}
+
+Result<kv::PageTable> Trial::upload_table(int side, const std::vector<int>& lengths, Buffer& buffer) const {
+  const PageDeal& pages = pages_[side];
+  if (pages.page_tokens == 0) return kv::PageTable{};
+  const std::vector<int> table = pages.table(lengths);
+  KV_TRY(made, uploaded(context_->backend(),
+                        {reinterpret_cast<const std::uint8_t*>(table.data()), table.size() * sizeof(int)}));
+  buffer = std::move(made);
+  return kv::PageTable{static_cast<const int*>(device_data(buffer.pointer())), pages.row_stride()};
+}
+
+Result<std::vector<float>> Trial::dequantise(int side, bool rotated, Element type) const {
+  const int dim = rotated ? format(side).stored_dim(problem_.dim(side)) : problem_.dim(side);
+  const auto count = static_cast<std::size_t>(shape_.sequences * shape_.kv_heads * shape_.tokens * dim);
+  KV_TRY(output, Buffer::make(context_->backend(), count * element_bytes(type)));
+  kv::CodecArgs args = codec_args(side, output.pointer(), dim, type);
+  args.keep_rotated = rotated;
+  Buffer table_memory;
+  KV_TRY(table, upload_table(side, {}, table_memory));
+  KV_CHECK(program_->dequantise(side, args, nullptr, table, bounds()));
+  KV_CHECK(finish());
+  std::vector<std::uint8_t> bytes(output.bytes());
+  KV_CHECK(context_->backend()->copy_to_host(bytes.data(), output.pointer(), bytes.size()));
+  return unpacked(type, bytes);
+}
+
+Result<Backend::Timing> Trial::time_codec(int side, bool is_writing, Element type, std::span<const float> sample,
+                                          int repeats) const {
+  const std::shared_ptr<Backend>& backend = context_->backend();
+  const std::vector<std::uint8_t> some = packed(type, sample);
+  const auto bytes = static_cast<std::size_t>(shape_.sequences * shape_.kv_heads * shape_.tokens * problem_.dim(side)) *
+                     element_bytes(type);
+  KV_TRY(x, Buffer::make(backend, bytes));
+  const std::size_t filled = std::min(some.size(), bytes);
+  KV_CHECK(backend->copy_to_device(x.pointer(), some.data(), filled));
+  KV_CHECK(repeat(*backend, x.pointer(), filled, bytes));
+  KV_CHECK(backend->synchronize(nullptr));
+  kv::CodecArgs args = codec_args(side, x.pointer(), problem_.dim(side), type);
+  const long long token = static_cast<long long>(shape_.kv_heads) * problem_.dim(side);
+  args.x = {device_data(x.pointer()), shape_.tokens * token, token, problem_.dim(side)};
+  Buffer table_memory;
+  KV_TRY(table, upload_table(side, {}, table_memory));
+  return backend->time(
+      [&](Stream stream, int) {
+        return is_writing ? program_->quantise(side, args, stream, table, bounds())
+                          : program_->dequantise(side, args, stream, table, bounds());
+      },
+      repeats, 1);
+}
+
+Result<Trial::Launch> Trial::prepare(std::span<const float> q, const Call& call) const {
+  const QueryShape q_shape = query_shape(problem_.head_dim), out_shape = query_shape(problem_.v_dim());
+  const long long queries = q_shape.queries, rows = shape_.sequences * q_shape.heads * queries;
+  KV_CHECK(check_count("q", q.size(), static_cast<std::size_t>(rows * q_shape.dim)));
+  Launch launch;
+  const std::shared_ptr<Backend>& backend = context_->backend();
+  const auto dim = static_cast<std::size_t>(q_shape.dim);
+  std::vector<float> placed(static_cast<std::size_t>(rows) * (dim + static_cast<std::size_t>(call.q.gap)), NAN);
+  for_each_query_row(q_shape, call.q,
+                     [&](std::size_t place, std::size_t row) { std::copy_n(&q[row * dim], dim, &placed[place]); });
+  KV_TRY(q_buffer, uploaded(backend, packed(problem_.q_type, placed)));
+  KV_TRY(out_buffer,
+         Guarded::make(
+             backend,
+             static_cast<std::size_t>(rows * (out_shape.dim + call.out.gap)) * element_bytes(problem_.out_type), 0xFF));
+  launch.q = std::move(q_buffer);
+  launch.out = std::move(out_buffer);
+  launch.out_places = call.out;
+  AttentionCall& c = launch.call;
+  c.q = placed_rows(launch.q.pointer(), q_shape, call.q);
+  c.out = placed_rows(launch.out.pointer(), out_shape, call.out);
+  c.scale = call.scale;
+  c.k = cache(0);
+  c.v = cache(1);
+  c.tokens = call.tokens ? call.tokens : static_cast<int>(shape_.tokens);
+  c.sequences = shape_.sequences;
+  c.kv_heads = shape_.kv_heads;
+  c.blocks = call.blocks;
+  c.k_tensor_scale = tensor_scale_[0];
+  c.v_tensor_scale = tensor_scale_[1];
+  c.check = bounds();
+  if (!call.lengths.empty()) {
+    c.tokens = *std::max_element(call.lengths.begin(), call.lengths.end());
+    const auto* bytes = reinterpret_cast<const std::uint8_t*>(call.lengths.data());
+    KV_TRY(lengths, uploaded(backend, {bytes, call.lengths.size() * sizeof(int)}));
+    launch.lengths = std::move(lengths);
+    c.lengths = static_cast<const int*>(device_data(launch.lengths.pointer()));
+  }
+  const std::vector<int> lengths =
+      call.lengths.empty() ? std::vector<int>(static_cast<std::size_t>(shape_.sequences), c.tokens) : call.lengths;
+  for (const int side : {0, 1}) {
+    KV_TRY(table, upload_table(side, lengths, launch.tables[side]));
+    (side == 0 ? c.k_table : c.v_table) = table;
+  }
+  if (program_->source().appends && !call.is_reference) {
+    for (const int side : {0, 1}) {
+      KV_CHECK(
+          check_count("the newest tokens", newest_[side].size(),
+                      static_cast<std::size_t>(shape_.sequences * queries * shape_.kv_heads * problem_.dim(side))));
+      KV_TRY(newest, uploaded(backend, packed(newest_type_, newest_[side])));
+      launch.newest[side] = std::move(newest);
+      const long long row = problem_.dim(side), token = shape_.kv_heads * row;
+      (side == 0 ? c.new_k : c.new_v) = {device_data(launch.newest[side].pointer()), queries * token, token, row};
+    }
+    c.new_type = row_type(newest_type_);
+  }
+  KV_CHECK(prepare_features(launch));
+  // NaN patterns: a partial result that is read before it is written shows.
+  KV_TRY(workspace, Guarded::make(backend, program_->workspace_bytes(c), 0xFF));
+  KV_CHECK(backend->fill(workspace.pointer(), 0, kCounterBytes));
+  launch.workspace = std::move(workspace);
+  return launch;
+}
+
+Result<Trial::Outcome> Trial::attend(std::span<const float> q, const Call& call) const {
+  KV_TRY(launch, prepare(q, call));
+  Outcome outcome;
+  KV_TRY(report, call.is_reference ? program_->reference(launch.call, launch.workspace.pointer(), nullptr)
+                                   : program_->attention(launch.call, launch.workspace.pointer(), nullptr));
+  outcome.report = report;
+  KV_CHECK(finish());
+  Backend& backend = *context_->backend();
+  KV_CHECK(launch.out.check(backend, "the output"));
+  KV_CHECK(launch.lse.check(backend, "lse"));
+  KV_CHECK(launch.workspace.check(backend, "the workspace"));
+  KV_TRY(out, out_of(launch));
+  outcome.out = std::move(out);
+  KV_TRY(lse, lse_of(launch));
+  outcome.lse = std::move(lse);
+  return outcome;
+}
+
+Result<int> Trial::differing(std::span<const float> q, std::span<const float> other, const Call& call,
+                             int calls) const {
+  constexpr int kRound =
+      64;  // calls between two looks at what they gave; even, so that a place always has the same queries
+  KV_TRY(first, prepare(q, call));
+  KV_TRY(second, prepare(other, call));
+  const std::shared_ptr<Backend>& backend = context_->backend();
+  const std::size_t bytes = first.out.bytes();
+  KV_TRY(outs, Buffer::make(backend, bytes * kRound));
+  std::vector<std::uint8_t> given(bytes * kRound), expected;
+  int differing = 0;
+  for (int done = 0; done < calls; done += kRound) {
+    const int count = std::min(kRound, calls - done);
+    KV_CHECK(backend->fill(outs.pointer(), 0xFF, outs.bytes()));
+    for (int i = 0; i < count; ++i) {
+      AttentionCall& c = (i % 2 == 0 ? first : second).call;
+      c.out.data = device_data(outs.pointer() + static_cast<std::size_t>(i) * bytes);
+      KV_CHECK(program_->attention(c, first.workspace.pointer(), nullptr));
+    }
+    KV_CHECK(finish());
+    KV_CHECK(backend->copy_to_host(given.data(), outs.pointer(), outs.bytes()));
+    if (expected.empty()) expected.assign(given.begin(), given.begin() + static_cast<std::ptrdiff_t>(2 * bytes));
+    for (int i = 0; i < count; ++i)
+      differing += std::memcmp(&given[static_cast<std::size_t>(i) * bytes], &expected[(i % 2) * bytes], bytes) != 0;
+  }
+  return differing;
+}
+
+Result<std::vector<float>> Trial::out_of(const Launch& launch) const {
+  const QueryShape shape = query_shape(problem_.v_dim());
+  const std::size_t dim = static_cast<std::size_t>(shape.dim), gap = static_cast<std::size_t>(launch.out_places.gap),
+                    each = element_bytes(problem_.out_type);
+  std::vector<std::uint8_t> bytes(launch.out.bytes());
+  KV_CHECK(context_->backend()->copy_to_host(bytes.data(), launch.out.pointer(), bytes.size()));
+  const std::vector<float> placed = unpacked(problem_.out_type, bytes);
+  std::vector<float> out(placed.size() / (dim + gap) * dim);
+  bool is_gap_whole = true;
+  for_each_query_row(shape, launch.out_places, [&](std::size_t place, std::size_t row) {
+    std::copy_n(&placed[place], dim, &out[row * dim]);
+    const auto* behind = bytes.data() + (place + dim) * each;
+    is_gap_whole &= std::all_of(behind, behind + gap * each, [](std::uint8_t b) { return b == 0xFF; });
+  });
+  if (!is_gap_whole) return fail(Code::differs, "the output was written between its rows");
+  return out;
+}
+
+Result<Trial::Outcome> Trial::merge(const std::vector<Outcome>& parts) const {
+  const std::shared_ptr<Backend>& backend = context_->backend();
+  const long long dim = problem_.v_dim(), queries = problem_.query_length,
+                  heads = static_cast<long long>(shape_.kv_heads) * problem_.q_heads_per_kv;
+  const auto rows = static_cast<std::size_t>(shape_.sequences * heads * queries);
+  const auto rows_at = [&](DevicePointer data) -> kv::Rows {
+    return {device_data(data), heads * queries * dim, dim, queries * dim};
+  };
+  // Between [sequences][q_heads][queries] and the device's [sequences][queries][q_heads].
+  const auto turned = [&](std::span<const float> lse, std::size_t outer, std::size_t inner) {
+    std::vector<float> out;
+    for (std::size_t s = 0; s < lse.size(); s += outer * inner)
+      for (std::size_t i = 0; i < inner; ++i)
+        for (std::size_t o = 0; o < outer; ++o) out.push_back(lse[s + o * inner + i]);
+    return out;
+  };
+  std::vector<Buffer> buffers;
+  const auto place = [&](std::span<const std::uint8_t> bytes) -> Result<DevicePointer> {
+    KV_TRY(buffer, uploaded(backend, bytes));
+    buffers.push_back(std::move(buffer));
+    return buffers.back().pointer();
+  };
+  kv::MergePartsArgs args{};
+  args.count = static_cast<int>(parts.size());
+  args.sequences = shape_.sequences, args.queries = static_cast<int>(queries), args.heads = static_cast<int>(heads);
+  for (std::size_t i = 0; i < std::min<std::size_t>(parts.size(), kv::kMostMergeParts); ++i) {
+    const auto lse = turned(parts[i].lse, static_cast<std::size_t>(heads), static_cast<std::size_t>(queries));
+    KV_TRY(out_at, place(packed(problem_.out_type, parts[i].out)));
+    KV_TRY(lse_at, place(packed(Element::f32, lse)));
+    args.parts[i] = {rows_at(out_at), static_cast<const float*>(device_data(lse_at))};
+  }
+  std::vector<std::uint8_t> out(rows * static_cast<std::size_t>(dim) * element_bytes(problem_.out_type), 0xFF),
+      lse(rows * sizeof(float), 0xFF);
+  KV_TRY(out_at, place(out));
+  KV_TRY(lse_at, place(lse));
+  args.out = rows_at(out_at);
+  args.lse = static_cast<float*>(device_data(lse_at));
+  KV_CHECK(program_->merge(args, nullptr));
+  KV_CHECK(backend->synchronize(nullptr));
+  KV_CHECK(backend->copy_to_host(out.data(), out_at, out.size()));
+  KV_CHECK(backend->copy_to_host(lse.data(), lse_at, lse.size()));
+  return Outcome{
+      unpacked(problem_.out_type, out),
+      turned(unpacked(Element::f32, lse), static_cast<std::size_t>(queries), static_cast<std::size_t>(heads)),
+      {}};
+}
+
+Result<Trial::Timed> Trial::time(std::span<const float> q, const Call& call, int repeats) const {
+  KV_TRY(launch, prepare(q, call));
+  Timed timed;
+  const auto work = [&](Stream stream, int turn) -> Result<void> {
+    launch.call.k = cache(0, turn);
+    launch.call.v = cache(1, turn);
+    KV_TRY(report, program_->attention(launch.call, launch.workspace.pointer(), stream));
+    timed.report = std::move(report);
+    return {};
+  };
+  KV_TRY(timing, context_->backend()->time(work, repeats, shape_.copies));
+  timed.timing = timing;
+  return timed;
+}
+
+}  // namespace kvjit

@@ -1,0 +1,140 @@
+// Trial: stored rows in a cache's memory, whatever the layout.
+// SPDX-License-Identifier: MIT
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "tools/verify/harness.hpp"
+#include "tools/verify/harness_data.hpp"
+
+namespace kvjit {
+
+using namespace trial;
+
+std::size_t Trial::rows_bytes(int side) const {
+  return static_cast<std::size_t>(stored_sequences() * shape_.kv_heads * shape_.tokens *
+                                  format(side).row_bytes(format(side).stored_dim(problem_.dim(side))));
+}
+
+// codes, scales: where the row stands in the side's memory; row: where it stands among the rows in file order.
+template <class Visit>
+void Trial::visit_row(int side, long long codes, long long scales, long long row, Visit visit) const {
+  const Format& stored = format(side);
+  const bool is_planar = program_->source().is_planar;
+  for (int block = 0; block < stored.stored_dim(problem_.dim(side)) / stored.block;
+       ++block, row += stored.block_bytes, codes += is_planar ? 0 : stored.block_bytes)
+    for (const Field& field : stored.fields) {
+      if (field.kind == FieldKind::pad && is_planar) continue;
+      long long& plane = field.is_code() ? codes : scales;
+      visit(field, is_planar ? plane : codes + field.at, row + field.at);
+      if (is_planar) plane += field.bytes;
+    }
+}
+
+// Where a row's codes and scales stand in the side's memory.
+std::pair<long long, long long> Trial::row_place(int side, long long sequence, long long head, long long token) const {
+  const kv::CacheSide& strides = geometry_[side].strides;
+  if (const PageDeal& pages = pages_[side]; pages.page_tokens > 0)
+    sequence = pages.page_of(sequence, token), token %= pages.page_tokens;
+  return {shape_.rows.front + sequence * strides.codes_sequence_stride + head * strides.codes_head_stride +
+              token * strides.codes_token_stride,
+          static_cast<long long>(geometry_[side].codes_bytes) + sequence * strides.scales_sequence_stride +
+              head * strides.scales_head_stride + token * strides.scales_token_stride};
+}
+
+template <class Visit>
+void Trial::for_each_piece(int side, Visit visit) const {
+  long long row = 0;
+  for (long long s = 0; s < stored_sequences(); ++s)
+    for (long long h = 0; h < shape_.kv_heads; ++h)
+      for (long long t = 0; t < shape_.tokens; ++t, row += facts(side).row_bytes) {
+        const auto [codes, scales] = row_place(side, s, h, t);
+        visit_row(side, codes, scales, row, visit);
+      }
+}
+
+Result<std::vector<std::uint8_t>> Trial::rows(int side) const {
+  std::vector<std::uint8_t> memory(geometry_[side].total_bytes), rows(rows_bytes(side));
+  KV_CHECK(context_->backend()->copy_to_host(memory.data(), this->memory(0, side), memory.size()));
+  for_each_piece(side, [&](const Field& field, long long at, long long row) {
+    std::memcpy(&rows[static_cast<std::size_t>(row)], &memory[static_cast<std::size_t>(at)],
+                static_cast<std::size_t>(field.bytes));
+  });
+  return rows;
+}
+
+Result<void> Trial::set_rows(int side, std::span<const std::uint8_t> rows) {
+  KV_CHECK(check_count("the stored rows", rows.size(), rows_bytes(side)));
+  std::vector<std::uint8_t> memory(geometry_[side].total_bytes, 0xFF);
+  for_each_piece(side, [&](const Field& field, long long at, long long row) {
+    if (field.kind != FieldKind::pad)
+      std::memcpy(&memory[static_cast<std::size_t>(at)], &rows[static_cast<std::size_t>(row)],
+                  static_cast<std::size_t>(field.bytes));
+  });
+  return context_->backend()->copy_to_device(this->memory(0, side), memory.data(), memory.size());
+}
+
+Result<void> Trial::fill(int side, std::span<const std::uint8_t> rows) {
+  const SideFacts& stored = facts(side);
+  const long long count = static_cast<long long>(rows.size()) / stored.row_bytes;
+  if (count < 1) return fail(Code::internal, fmt::format("{} bytes are no row of {}", rows.size(), stored.format));
+  if (pages_[side].page_tokens > 0) return fill_pages(side, rows, count);
+  const bool is_planar = program_->source().is_planar;
+  const long long code_row = is_planar ? stored.code_row_bytes : stored.row_bytes;
+  const long long scale_row = is_planar ? stored.scale_row_bytes : 0;
+  std::vector<std::uint8_t> planes(static_cast<std::size_t>(count * (code_row + scale_row)), 0xFF);
+  for (long long t = 0; t < count; ++t)
+    visit_row(side, t * code_row, count * code_row + t * scale_row, t * stored.row_bytes,
+              [&](const Field& field, long long at, long long row) {
+                if (field.kind != FieldKind::pad)
+                  std::memcpy(&planes[static_cast<std::size_t>(at)], &rows[static_cast<std::size_t>(row)],
+                              static_cast<std::size_t>(field.bytes));
+              });
+  // A plane is rows without a gap, so the pattern repeats over heads, sequences and the capacity that rounds a head up.
+  Backend& backend = *context_->backend();
+  const auto codes = static_cast<std::size_t>(count * code_row);
+  const std::size_t codes_bytes = geometry_[side].codes_bytes, bytes = geometry_[side].total_bytes;
+  const auto lay = [&](std::size_t at, std::span<const std::uint8_t> pattern, std::size_t plane) -> Result<void> {
+    const std::size_t some = std::min(pattern.size(), plane);
+    KV_CHECK(backend.copy_to_device(memory(0, side) + at, pattern.data(), some));
+    return repeat(backend, memory(0, side) + at, some, plane);
+  };
+  const std::span<const std::uint8_t> pattern = planes;
+  KV_CHECK(lay(0, pattern.first(codes), codes_bytes));
+  if (scale_row > 0) KV_CHECK(lay(codes_bytes, pattern.subspan(codes), bytes - codes_bytes));
+  for (int copy = 1; copy < shape_.copies; ++copy)
+    KV_CHECK(backend.copy_on_device(memory(copy, side), memory(0, side), bytes, nullptr));
+  return backend.synchronize(nullptr);
+}
+
+// Any page may be any other: some of them, the rows in turns, then copies of these.
+Result<void> Trial::fill_pages(int side, std::span<const std::uint8_t> rows, long long count) {
+  const SideGeometry& geometry = geometry_[side];
+  const auto page = static_cast<std::size_t>(geometry.strides.codes_sequence_stride);
+  const long long tokens = pages_[side].page_tokens, heads = shape_.kv_heads;
+  const long long some = std::min(pages_[side].pool, (count + tokens * heads - 1) / (tokens * heads));
+  std::vector<std::uint8_t> memory(static_cast<std::size_t>(some) * page, 0xFF);
+  const kv::CacheSide& strides = geometry.strides;
+  long long row = 0;
+  for (long long p = 0; p < some; ++p)
+    for (long long h = 0; h < heads; ++h)
+      for (long long t = 0; t < tokens; ++t, row = (row + 1) % count)
+        visit_row(side,
+                  p * strides.codes_sequence_stride + h * strides.codes_head_stride + t * strides.codes_token_stride,
+                  static_cast<long long>(geometry.codes_bytes) + p * strides.scales_sequence_stride +
+                      h * strides.scales_head_stride + t * strides.scales_token_stride,
+                  row * facts(side).row_bytes, [&](const Field& field, long long at, long long from) {
+                    if (field.kind != FieldKind::pad)
+                      std::memcpy(&memory[static_cast<std::size_t>(at)], &rows[static_cast<std::size_t>(from)],
+                                  static_cast<std::size_t>(field.bytes));
+                  });
+  Backend& backend = *context_->backend();
+  KV_CHECK(backend.copy_to_device(this->memory(0, side), memory.data(), memory.size()));
+  KV_CHECK(repeat(backend, this->memory(0, side), memory.size(), geometry.total_bytes));
+  for (int copy = 1; copy < shape_.copies; ++copy)
+    KV_CHECK(backend.copy_on_device(this->memory(copy, side), this->memory(0, side), geometry.total_bytes, nullptr));
+  return backend.synchronize(nullptr);
+}
+
+}  // namespace kvjit

@@ -1,0 +1,200 @@
+// Measures: attention in double precision, distances, seeded inputs.
+// SPDX-License-Identifier: MIT
+#include "tools/verify/measure.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <numbers>
+
+#include "generator/formats/reference_codec.hpp"
+
+namespace kvjit {
+
+namespace {
+
+// Four sums, so that no addition waits for the one before.
+double dot(const double* a, const double* b, std::size_t count) {
+  double sums[4] = {};
+  std::size_t i = 0;
+  for (; i + 4 <= count; i += 4)
+    for (std::size_t j = 0; j < 4; ++j) sums[j] += a[i + j] * b[i + j];
+  for (; i < count; ++i) sums[0] += a[i] * b[i];
+  return sums[0] + sums[1] + (sums[2] + sums[3]);
+}
+
+// visit(row, first row of its K and V, weight of each token, lse): the softmax of every row of queries that sees something.
+template <class Visit>
+void for_each_softmax(const AttentionShape& shape, std::span<const double> q, std::span<const double> k, Visit visit) {
+  const auto dim = static_cast<std::size_t>(shape.head_dim);
+  const auto capacity = static_cast<std::size_t>(shape.capacity ? shape.capacity : shape.tokens);
+  const double scale = shape.scale != 0 ? shape.scale : 1 / std::sqrt(static_cast<double>(dim));
+  std::vector<double> p;
+  const std::size_t rows = q.size() / dim, queries = static_cast<std::size_t>(shape.query_length);
+  for (std::size_t row = 0; row < rows; ++row) {
+    const std::size_t first = row / queries / static_cast<std::size_t>(shape.q_heads_per_kv) * capacity;
+    const auto query = static_cast<long long>(row % queries);
+    const bool is_cut = shape.causal && !shape.rule;
+    const long long visible = is_cut ? shape.tokens - shape.query_length + query + 1 : shape.tokens;
+    const auto head = static_cast<int>(row / queries);
+    if (visible <= 0) continue;
+    p.assign(static_cast<std::size_t>(visible), 0.0);
+    for (std::size_t t = 0; t < p.size(); ++t) {
+      p[t] = scale * dot(&q[row * dim], &k[(first + t) * dim], dim);
+      if (shape.rule) p[t] = shape.rule->score(head, static_cast<int>(query), static_cast<long long>(t), p[t]);
+    }
+    const double sink = shape.rule ? shape.rule->sink(head) : -std::numeric_limits<double>::infinity();
+    const double largest = std::max(*std::max_element(p.begin(), p.end()), sink);
+    if (largest == -std::numeric_limits<double>::infinity()) continue;
+    double sum = std::exp(sink - largest);
+    for (double& x : p) sum += x = std::exp(x - largest);
+    for (double& x : p) x /= sum;
+    visit(row, first, p, largest + std::log(sum));
+  }
+}
+
+}  // namespace
+
+std::vector<double> exact_attention(const AttentionShape& shape, std::span<const double> q, std::span<const double> k,
+                                    std::span<const double> v, std::vector<double>* lse) {
+  const auto dim = static_cast<std::size_t>(shape.value_dim());
+  const std::size_t rows = q.size() / static_cast<std::size_t>(shape.head_dim);
+  std::vector<double> out(rows * dim, 0.0);
+  if (lse) lse->assign(rows, -std::numeric_limits<double>::infinity());
+  for_each_softmax(shape, q, k, [&](std::size_t row, std::size_t first, const std::vector<double>& p, double sum) {
+    if (lse) (*lse)[row] = sum;
+    for (std::size_t t = 0; t < p.size(); ++t)
+      for (std::size_t c = 0; c < dim; ++c) out[row * dim + c] += p[t] * v[(first + t) * dim + c];
+  });
+  return out;
+}
+
+double sparse_bound(const AttentionShape& shape, double sparse_v, std::span<const double> q, std::span<const double> k,
+                    std::span<const double> v, std::span<const double> exact) {
+  if (sparse_v == 0) return 0;
+  const auto dim = static_cast<std::size_t>(shape.value_dim());
+  double error = 0, norm = 0;
+  for_each_softmax(shape, q, k, [&](std::size_t, std::size_t first, const std::vector<double>& p, double) {
+    const double least = sparse_v * *std::max_element(p.begin(), p.end());
+    double bound = 0;
+    for (std::size_t t = 0; t < p.size(); ++t) {
+      if (p[t] >= least) continue;
+      double square = 0;
+      for (std::size_t c = 0; c < dim; ++c) square += v[(first + t) * dim + c] * v[(first + t) * dim + c];
+      bound += p[t] * std::sqrt(square);
+    }
+    error += bound * bound;
+  });
+  for (const double x : exact) norm += x * x;
+  return norm == 0 ? std::sqrt(error) : std::sqrt(error / norm);
+}
+
+double rounding_deviation(const AttentionShape& shape, std::span<const double> q, std::span<const double> k,
+                          std::span<const double> v, std::span<const double> exact) {
+  const auto dim = static_cast<std::size_t>(shape.head_dim), width = static_cast<std::size_t>(shape.value_dim());
+  const double scale = shape.scale != 0 ? shape.scale : 1 / std::sqrt(static_cast<double>(dim));
+  double error = 0, norm = 0;
+  for_each_softmax(shape, q, k, [&](std::size_t row, std::size_t first, const std::vector<double>& p, double) {
+    const double* const query = &q[row * dim];
+    for (std::size_t t = 0; t < p.size(); ++t) {
+      const double* const key = &k[(first + t) * dim];
+      double products = 0, moved = 0;
+      for (std::size_t i = 0; i < dim; ++i) products += query[i] * query[i] * key[i] * key[i];
+      // Behind a rotation the products are even.
+      products = std::max(products, dot(query, query, dim) * dot(key, key, dim) / static_cast<double>(dim));
+      for (std::size_t c = 0; c < width; ++c) {
+        const double away = v[(first + t) * width + c] - exact[row * width + c];
+        moved += away * away;
+      }
+      error += p[t] * p[t] * moved * 2 * 0x1p-24 * scale * scale * products;
+    }
+  });
+  for (const double x : exact) norm += x * x;
+  return norm == 0 ? 0 : std::sqrt(error / norm);
+}
+
+Difference difference(std::span<const float> a, std::span<const double> b, int dim) {
+  double error = 0, norm = 0, cosines = 0;
+  const std::size_t width = static_cast<std::size_t>(dim), rows = b.size() / width;
+  for (std::size_t row = 0; row < rows; ++row) {
+    double aa = 0, bb = 0, ab = 0;
+    for (std::size_t i = row * width; i < (row + 1) * width; ++i) {
+      aa += double{a[i]} * a[i];
+      bb += b[i] * b[i];
+      ab += a[i] * b[i];
+      error += (a[i] - b[i]) * (a[i] - b[i]);
+    }
+    norm += bb;
+    cosines += aa == 0 && bb == 0 ? 1 : ab / std::sqrt(aa * bb);
+  }
+  return {norm == 0 ? std::sqrt(error) : std::sqrt(error / norm), cosines / static_cast<double>(rows)};
+}
+
+ByteAgreement compare_rows(const Format& format, std::span<const std::uint8_t> a, std::span<const std::uint8_t> b) {
+  ByteAgreement agreement;
+  const auto block = static_cast<std::size_t>(format.block_bytes);
+  for (std::size_t at = 0; at + block <= b.size(); at += block)
+    for (const Field& field : format.fields) {
+      if (field.kind == FieldKind::pad || field.kind == FieldKind::residual_signs) continue;
+      long long differs = 0;
+      for (int i = field.at; i < field.at + field.bytes; ++i)
+        differs += a[at + static_cast<std::size_t>(i)] != b[at + static_cast<std::size_t>(i)];
+      const bool is_code = field.is_code();
+      (is_code ? agreement.code_bytes : agreement.scale_bytes) += field.bytes;
+      (is_code ? agreement.code_differs : agreement.scale_differs) += differs;
+    }
+  return agreement;
+}
+
+bool is_byte_exact(const Format& format) {
+  return format.scale.rule != ScaleRule::norm && format.rotation.is_identity() &&
+         format.scale.refine != Refine::matched && format.scale.refine != Refine::least_squares;
+}
+
+std::vector<std::uint8_t> encode_rows(const Format& format, std::span<const float> x, int head_dim,
+                                      float tensor_scale) {
+  const auto dim = static_cast<std::size_t>(head_dim);
+  std::vector<std::uint8_t> bytes;
+  bytes.reserve(x.size() / dim * static_cast<std::size_t>(format.head_bytes(head_dim)));
+  for (std::size_t at = 0; at < x.size(); at += dim) {
+    const auto row = encode_row(format, x.subspan(at, dim), tensor_scale);
+    bytes.insert(bytes.end(), row.begin(), row.end());
+  }
+  return bytes;
+}
+
+std::vector<double> decode_rows(const Format& format, std::span<const std::uint8_t> bytes, int head_dim,
+                                float tensor_scale) {
+  const auto row_bytes = static_cast<std::size_t>(format.head_bytes(head_dim));
+  std::vector<double> values;
+  values.reserve(bytes.size() / row_bytes * static_cast<std::size_t>(head_dim));
+  for (std::size_t at = 0; at < bytes.size(); at += row_bytes) {
+    const auto row = decode_row(format, bytes.subspan(at, row_bytes), head_dim, false, tensor_scale);
+    values.insert(values.end(), row.begin(), row.end());
+  }
+  return values;
+}
+
+std::vector<float> heavy_tailed(std::uint64_t seed, std::size_t count, int head_dim) {
+  // splitmix64 and Box-Muller: the same numbers with every standard library.
+  std::uint64_t state = seed * 0x9E3779B97F4A7C15ull + 1;
+  const auto uniform = [&state] {
+    std::uint64_t z = state += 0x9E3779B97F4A7C15ull;
+    z = (z ^ z >> 30) * 0xBF58476D1CE4E5B9ull;
+    z = (z ^ z >> 27) * 0x94D049BB133111EBull;
+    return (static_cast<double>((z ^ z >> 31) >> 11) + 0.5) * 0x1p-53;
+  };
+  const auto normal = [&uniform] {
+    const double radius = std::sqrt(-2 * std::log(uniform()));
+    return radius * std::cos(2 * std::numbers::pi * uniform());
+  };
+  std::vector<float> x(count);
+  for (std::size_t i = 0; i < count; ++i) {
+    const double outlier = i % static_cast<std::size_t>(head_dim) == static_cast<std::size_t>(head_dim / 3) ? 5 : 1;
+    const double body = normal();
+    x[i] = float_from_f16(f16_from_float(static_cast<float>(outlier * body * std::exp(0.5 * normal()))));
+  }
+  return x;
+}
+
+}  // namespace kvjit

@@ -1,0 +1,73 @@
+// verify_pages: see verify_pages.hpp.
+// SPDX-License-Identifier: MIT
+#include "tools/verify/verify_pages.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "tools/verify/measure.hpp"
+
+namespace kvjit {
+namespace {
+
+constexpr int kKvHeads = 2;
+
+// The part of sequence s of an array of them.
+template <class T>
+std::span<const T> part_of(const std::vector<T>& all, int s, int sequences) {
+  const std::size_t each = all.size() / static_cast<std::size_t>(sequences);
+  return std::span<const T>(all).subspan(static_cast<std::size_t>(s) * each, each);
+}
+
+}  // namespace
+
+Result<PagesVerdict> verify_pages(const std::shared_ptr<Context>& context, const std::shared_ptr<Program>& program,
+                                  const Problem& problem, double limit) {
+  const std::vector<int> lengths = {257, 0, program->source().tile_tokens + 1 + problem.query_length};
+  const int sequences = static_cast<int>(lengths.size()), capacity = *std::max_element(lengths.begin(), lengths.end());
+  const auto rows = static_cast<std::size_t>(sequences * kKvHeads * capacity);
+  const auto q = rounded_to(problem.q_type, heavy_tailed(7,
+                                                         std::size_t(sequences * kKvHeads * problem.q_heads_per_kv) *
+                                                             std::size_t(problem.query_length * problem.head_dim),
+                                                         problem.head_dim));
+  PagesVerdict verdict;
+  for (const PagePlaces places : {PagePlaces::own, PagePlaces::other, PagePlaces::slots}) {
+    KV_TRY(trial, Trial::make(context, program, problem, {sequences, kKvHeads, capacity, 1, places}));
+    trial.set_features(random_features(problem.features,
+                                       {sequences, kKvHeads * problem.q_heads_per_kv, problem.query_length, capacity},
+                                       11, int(places)));
+    std::vector<double> decoded[2];
+    for (const int side : {0, 1}) {
+      const int dim = problem.dim(side);
+      const auto x = heavy_tailed(static_cast<std::uint64_t>(side) + 5, rows * static_cast<std::size_t>(dim), dim);
+      const bool by_slots = places == PagePlaces::slots;
+      KV_CHECK(by_slots ? trial.quantise_slots(side, x, std::vector<bool>(rows / kKvHeads)) : trial.quantise(side, x));
+      KV_TRY(stored, trial.rows(side));
+      decoded[side] = decode_rows(side == 0 ? problem.k : problem.v, stored, dim);
+      if (problem.append) trial.set_newest(side, newest_rows(x, trial.shape(), lengths, problem.query_length, dim));
+    }
+    KV_TRY(outcome, trial.attend(q, {0, lengths, 0, false}));
+    for (int s = 0; s < sequences; ++s) {
+      const int tokens = lengths[static_cast<std::size_t>(s)];
+      const ScoreRule rule(problem.features, problem.causal, trial.features(), s, problem.query_length, tokens);
+      AttentionShape shape{kKvHeads, problem.q_heads_per_kv, problem.query_length, problem.head_dim, tokens,
+                           capacity, problem.causal,         problem.v_dim()};
+      shape.rule = &rule;
+      const auto queries = part_of(q, s, sequences), out = part_of(outcome.out, s, sequences);
+      const auto keys = part_of(decoded[0], s, sequences), values = part_of(decoded[1], s, sequences);
+      const auto exact = exact_attention(shape, widened(queries), keys, values);
+      const double bound = sparse_bound(shape, problem.sparse_v, widened(queries), keys, values, exact);
+      const bool is_zero = std::all_of(out.begin(), out.end(), [](float v) { return v == 0; });
+      const double error = tokens == 0 ? (is_zero ? 0 : HUGE_VAL) : difference(out, exact, problem.v_dim()).relative_l2;
+      verdict.worst = std::isnan(error) ? error : std::max(verdict.worst, error);
+      if (!(error <= limit + bound) && verdict.failure.empty())
+        verdict.failure = fmt::format("sequence {} of {} tokens in pages of {}, rows placed {}: error {:.2e}", s,
+                                      tokens, problem.page_tokens, int(places), error);
+    }
+  }
+  return verdict;
+}
+
+}  // namespace kvjit
