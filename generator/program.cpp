@@ -176,7 +176,7 @@ namespace {
 void add_features(const Problem& problem, const Registry& registry, ProgramSource& program) {
   const FeatureSet& set = problem.features;
   if (!set.any()) return;
-  const std::string range = feature_cost("features/range.cuh", registry);
+  const std::string range = feature_cost("features/token_range.cuh", registry);
   if (set.has_window())
     program.decisions.push_back(
         {"feature", fmt::format("window [{}, {}]", set.window_left, set.window_right), range, {}});

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "core/args.cuh"
+#include "args/attention.cuh"
 #include "generator/base/text.hpp"
 #include "generator/spec/features.hpp"
 

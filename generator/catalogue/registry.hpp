@@ -17,7 +17,7 @@
 
 namespace kvjit {
 
-// Full name ("specs/formats/q8_0.toml", "templates/core/simt.cuh") -> text.
+// Full name ("specs/formats/q8_0.toml", "templates/device/simt.cuh") -> text.
 using FileSet = std::map<std::string, std::string>;
 // Of files that a caller brought: full name in the set -> what messages call it.
 using FileNames = std::map<std::string, std::string>;
@@ -45,7 +45,7 @@ class Registry : public RotationLookup, public ArchLookup {
   Result<const Hook*> hook(const std::string& name, const Where& where) const;
   Result<const Policy*> policy(const std::string& name, const Where& where) const;
   const std::vector<TuningRow>& tuning(const std::string& arch) const;  // measured shapes, in the order of the file
-  const std::string* fragment(const std::string& name) const;  // "core/simt.cuh" -> text, nullptr if there is none
+  const std::string* fragment(const std::string& name) const;  // "device/simt.cuh" -> text, nullptr if there is none
 
   const std::map<std::string, Format>& formats() const { return formats_; }
   const std::map<std::string, RotationSpec>& rotations() const { return rotations_; }

@@ -1,4 +1,4 @@
-// emit_format: a stored format as formats/stored.cuh reads it, and how it is encoded as formats/encode.cuh asks for it. Tables,
+// emit_format: a stored format as formats/stored_row.cuh reads it, and how it is encoded as formats/encode.cuh asks for it. Tables,
 // numbers and aliases of what differs from the defaults; nothing here computes.
 // SPDX-License-Identifier: MIT
 #include "generator/emit/writer.hpp"

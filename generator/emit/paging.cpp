@@ -1,6 +1,6 @@
 // emit_pages: what kernels over pages are told: the tokens of a page, and where in their arguments its table is.
 // SPDX-License-Identifier: MIT
-#include "core/operations.cuh"
+#include "args/operations.cuh"
 #include "generator/emit/writer.hpp"
 
 namespace kvjit::emit {

@@ -39,7 +39,7 @@ struct Writer {
 
   void fragment(const std::string& name) { append_fragment(name, registry, fragments, text); }
   void check_first(bool is_wanted) {
-    if ((is_checked = is_wanted)) fragment("core/checks.cuh");
+    if ((is_checked = is_wanted)) fragment("args/checks.cuh");
   }
 
   template <class... Args>
@@ -58,7 +58,7 @@ struct Entry {
 
 Source finish(Writer& w, const std::string& name, const std::string& arch, const Entry& entry);
 
-// Pages of a side of the cache, for templates/core/pages.cuh: how many tokens, and where a kernel's arguments have the table that leads
+// Pages of a side of the cache, for templates/args/page_table.cuh: how many tokens, and where a kernel's arguments have the table that leads
 // to them. Nothing is written for caches without.
 struct Paging {
   int tokens = 0;
@@ -78,18 +78,18 @@ inline std::string rows_name(const CodecPlan& plan, const std::string& type) {
 }
 void write_paging(Writer& w, const Paging& paging);
 
-// A stored format as formats/stored.cuh reads it: struct `type`; the tables behind it get names that derive from it.
+// A stored format as formats/stored_row.cuh reads it: struct `type`; the tables behind it get names that derive from it.
 void write_format(Writer& w, const Format& format, int head_dim, const std::string& type, bool is_planar,
                   const Paging& paging = {});
 // How rows of `format` (a struct of write_format) are encoded: struct `type`, for formats/encode.cuh. After write_domain.
 void write_encoder(Writer& w, const Format& f, const std::string& format, const std::string& type, bool is_planar,
                    const std::string& prefix = "Plan");
-// What formats/write.cuh asks for beside the domain's members: the encoder of a format's struct, and what pads a block; and the shared
+// What formats/write_row.cuh asks for beside the domain's members: the encoder of a format's struct, and what pads a block; and the shared
 // memory that a warp needs.
 void write_writer_members(Writer& w, const Format& f, const std::string& format, const std::string& encoder,
                           bool is_planar);
 int writer_bytes(const Format& f, int head_dim);
-// What formats/inner.cuh asks for: PlanRotation, PlanProjection and factors of channels; then the members of a plan over them.
+// What formats/rotated_domain.cuh asks for: PlanRotation, PlanProjection and factors of channels; then the members of a plan over them.
 // prefix: of the names, where a kernel has two.
 void write_domain(Writer& w, const Format& format, bool goes_back, const std::string& prefix = "Plan");
 std::string domain_members(const Format& format, int head_dim, const std::string& prefix = "Plan");

@@ -48,7 +48,7 @@ struct FeatureUse {
 std::vector<FeatureUse> feature_uses(const FeatureSet& set, int query_length);
 // What a fragment of templates/features says it costs.
 std::string feature_cost(const std::string& fragment, const Registry& registry);
-// The types of all, and of the range of tokens that a query sees, as templates/features/list.cuh takes them.
+// The types of all, and of the range of tokens that a query sees, as templates/features/feature_list.cuh takes them.
 std::string feature_list(const FeatureSet& set, bool causal, int query_length);
 
 // The slope of each query head, as ggml has them: 2^(-max_bias / n) to the power of 1, 2 .. for the first n heads, n the largest power of

@@ -1,4 +1,4 @@
-// The C++ compiler of this machine, as a Compiler for the CPU back-end: kernel text + templates/simt/cpu.hpp
+// The C++ compiler of this machine, as a Compiler for the CPU back-end: kernel text + templates/device/cpu.hpp
 // -> shared object. Started with posix_spawn in a private folder that is removed again; no shell, no path in
 // the output.
 // SPDX-License-Identifier: MIT
@@ -29,7 +29,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr const char* kSeam = "templates/simt/cpu.hpp";
+constexpr const char* kSeam = "templates/device/cpu.hpp";
 constexpr std::size_t kMostBytes = std::size_t{256} << 20;  // of a shared object that is still believed
 constexpr std::size_t kMostLog = 64 * 1024;
 
@@ -39,7 +39,7 @@ constexpr std::size_t kMostLog = 64 * 1024;
 // that hold several types.
 const std::vector<std::string> kOptions = {
     "-std=c++20",      "-Og",      "-g0",         "-w", "-fPIC", "-shared", "-ffp-contract=off", "-fno-strict-aliasing",
-    "-fno-math-errno", "-include", "simt/cpu.hpp"};
+    "-fno-math-errno", "-include", "device/cpu.hpp"};
 
 std::string read_text(const fs::path& path, std::size_t most) {
   std::ifstream file(path, std::ios::binary);
@@ -163,7 +163,7 @@ Result<Artefact> HostCompiler::compile(const Source& source, std::stop_token sto
   KV_TRY(folder, PrivateFolder::make());
   if (mkdir((folder.path() / "simt").c_str(), 0700) != 0)
     return fail(Code::environment, fmt::format("cannot make a folder: {}", std::strerror(errno)));
-  KV_CHECK(write_text(folder.path() / "simt/cpu.hpp", seam_));
+  KV_CHECK(write_text(folder.path() / "device/cpu.hpp", seam_));
   KV_CHECK(write_text(folder.path() / "kernel.cu", source.text.str()));
 
   std::vector<std::string> arguments = {program_};

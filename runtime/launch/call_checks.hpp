@@ -1,4 +1,4 @@
-// Checks of what a caller gives: the contract of core/args.cuh and features/args.cuh. What a kernel assumes and cannot see is refused here,
+// Checks of what a caller gives: the contract of args/attention.cuh and args/features.cuh. What a kernel assumes and cannot see is refused here,
 // before anything runs. Internal to runtime/.
 // SPDX-License-Identifier: MIT
 #pragma once

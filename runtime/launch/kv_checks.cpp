@@ -1,4 +1,4 @@
-// The contract of core/args.cuh and core/pages.cuh about where caches lie.
+// The contract of args/attention.cuh and args/page_table.cuh about where caches lie.
 // SPDX-License-Identifier: MIT
 #include "runtime/launch/kv_checks.hpp"
 
@@ -37,7 +37,7 @@ unsigned power_of_two_in(long long bytes, unsigned most) {
   return std::min(most, static_cast<unsigned>(bytes & -bytes));
 }
 
-// What a plane of a page must be aligned to (core/pages.cuh).
+// What a plane of a page must be aligned to (args/page_table.cuh).
 Result<void> check_page(const ProgramSource& source, const std::string& what, const void* data, long long row_bytes,
                         bool is_scales, const long long (&strides)[3], long long heads) {
   const unsigned unit = source.is_planar ? power_of_two_in(row_bytes, kVectorAlignment) : 2;

@@ -66,7 +66,7 @@ kv::u32 tiles_in(const ProgramSource& source, const DeviceFacts& device, double 
   return device.is_gpu ? static_cast<kv::u32>(us * 33e3 / static_cast<double>(std::max(tile, 1ll))) : on_cpu;
 }
 
-// Who does what if all sequences have `tokens`: without seams, where the longest share is no worse for it than by a seam (core/work.cuh).
+// Who does what if all sequences have `tokens`: without seams, where the longest share is no worse for it than by a seam (kernels/decode/tile_scheduler.cuh).
 kv::WorkArgs even_work(const ProgramSource& source, const DeviceFacts& device, const AttentionCall& call) {
   kv::WorkArgs work{};
   work.tokens = call.tokens, work.sequences = call.sequences;

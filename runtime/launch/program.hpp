@@ -8,9 +8,9 @@
 #include <string>
 #include <vector>
 
-#include "core/checks.cuh"
-#include "core/operations.cuh"
-#include "features/args.cuh"
+#include "args/checks.cuh"
+#include "args/operations.cuh"
+#include "args/features.cuh"
 #include "generator/source.hpp"
 #include "runtime/jit/context.hpp"
 
@@ -21,7 +21,7 @@ namespace kvjit {
 //   rows    [sequence][token][head][row_bytes]
 //   planar  codes [sequence][head][capacity][code_row_bytes], then scales [sequence][head][capacity][scale_row_bytes];
 //           capacity is rounded up to a multiple of 64 tokens so that every head starts on a 16-byte boundary
-//   paged   pages for the whole tokens of each sequence, rounded up; strides of sequences are those of pages (core/pages.cuh). In a
+//   paged   pages for the whole tokens of each sequence, rounded up; strides of sequences are those of pages (args/page_table.cuh). In a
 //           page rows are [token][head][row_bytes]; planes are [head][token][code_row_bytes], then [head][token][scale_row_bytes]
 struct SideGeometry {
   kv::CacheSide strides{};      // pointers null

@@ -1,7 +1,7 @@
-// Rotary positions as engines state them, and as kernels want them (core/operations.cuh).
+// Rotary positions as engines state them, and as kernels want them (args/operations.cuh).
 // SPDX-License-Identifier: MIT
 #pragma once
-#include "core/operations.cuh"
+#include "args/operations.cuh"
 #include "generator/base/result.hpp"
 
 namespace kvjit {
@@ -18,7 +18,7 @@ struct Rope {
 };
 // positions and factors are left for the caller to set. Fails with bad_input.
 Result<kv::RopeArgs> rope_args(const Rope& rope);
-// Whether tiles can be turned so (templates/rotations/rope_tile.cuh): neighbours from an even value on; halves of 64 or 128 values, from a
+// Whether tiles can be turned so (templates/kernels/operations/rope_tile.cuh): neighbours from an even value on; halves of 64 or 128 values, from a
 // multiple of their number on.
 bool is_turned_by_tiles(const kv::RopeArgs& rope);
 

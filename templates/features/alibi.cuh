@@ -2,7 +2,7 @@
 // multiply-add a score.
 // SPDX-License-Identifier: MIT
 #pragma once
-#include "features/list.cuh"
+#include "features/feature_list.cuh"
 
 namespace kv {
 

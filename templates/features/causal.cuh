@@ -2,7 +2,7 @@
 // position length - kQueries + i and sees the tokens up to its own.
 // SPDX-License-Identifier: MIT
 #pragma once
-#include "core/simt.cuh"
+#include "device/simt.cuh"
 #include "features/every_value.cuh"
 
 namespace kv {

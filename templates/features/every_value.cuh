@@ -1,7 +1,7 @@
 // V of every token is multiplied.
 // SPDX-License-Identifier: MIT
 #pragma once
-#include "core/simt.cuh"
+#include "device/simt.cuh"
 
 namespace kv {
 

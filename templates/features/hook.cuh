@@ -2,7 +2,7 @@
 // multiplications and a selection a score, and what the expression costs.
 // SPDX-License-Identifier: MIT
 #pragma once
-#include "features/list.cuh"
+#include "features/feature_list.cuh"
 
 namespace kv {
 

@@ -1,9 +1,9 @@
 // LSE: the natural logarithm of the sum of exp(score) of each row, sinks included where they join; minus infinity for a row without any.
-// With it, outputs over parts of a context can be merged (kernels/merge_parts.cuh). Costs nothing a score; a logarithm and a store a row.
+// With it, outputs over parts of a context can be merged (kernels/auxiliary/merge_contexts.cuh). Costs nothing a score; a logarithm and a store a row.
 // SPDX-License-Identifier: MIT
 #pragma once
-#include "core/functions.cuh"
-#include "features/list.cuh"
+#include "device/math.cuh"
+#include "features/feature_list.cuh"
 
 namespace kv {
 

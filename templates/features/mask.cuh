@@ -3,7 +3,7 @@
 // whatever the slope.
 // SPDX-License-Identifier: MIT
 #pragma once
-#include "features/list.cuh"
+#include "features/feature_list.cuh"
 
 namespace kv {
 

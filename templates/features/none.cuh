@@ -1,7 +1,7 @@
 // No attention feature: every query sees every token.
 // SPDX-License-Identifier: MIT
 #pragma once
-#include "core/simt.cuh"
+#include "device/simt.cuh"
 #include "features/every_value.cuh"
 
 namespace kv {

@@ -2,7 +2,7 @@
 // (FeatureArgs::packed_tokens); a tree of drafted tokens is such a mask. Costs a load, a shift and a choice a score.
 // SPDX-License-Identifier: MIT
 #pragma once
-#include "features/list.cuh"
+#include "features/feature_list.cuh"
 
 namespace kv {
 

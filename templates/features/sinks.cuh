@@ -2,7 +2,7 @@
 // its parts are there; a call may leave it to another one (FeatureArgs::sinks is null). Costs nothing a score; a load a row.
 // SPDX-License-Identifier: MIT
 #pragma once
-#include "features/list.cuh"
+#include "features/feature_list.cuh"
 
 namespace kv {
 

@@ -2,8 +2,8 @@
 // exact to 2^-22 of the cap (the machine's own tanh: 2^-11).
 // SPDX-License-Identifier: MIT
 #pragma once
-#include "core/functions.cuh"
-#include "features/list.cuh"
+#include "device/math.cuh"
+#include "features/feature_list.cuh"
 
 namespace kv {
 

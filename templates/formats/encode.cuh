@@ -7,9 +7,9 @@
 // the bytes of the reference codec, rules on norms (and sums behind a rotation) differ from its double precision only within 1e-6 of a bound.
 // SPDX-License-Identifier: MIT
 #pragma once
-#include "core/simt.cuh"
+#include "device/simt.cuh"
 #include "formats/scales.cuh"
-#include "formats/stored.cuh"
+#include "formats/stored_row.cuh"
 
 namespace kv {
 

@@ -1,7 +1,7 @@
 // Fields of codes: where the bits of each code lie in a block's bytes, for reading and for packing.
 // SPDX-License-Identifier: MIT
 #pragma once
-#include "core/simt.cuh"
+#include "device/simt.cuh"
 
 namespace kv {
 

@@ -2,7 +2,7 @@
 // part of a register (a power of two of lanes) or whole registers.
 // SPDX-License-Identifier: MIT
 #pragma once
-#include "core/simt.cuh"
+#include "device/simt.cuh"
 
 namespace kv {
 

@@ -2,7 +2,7 @@
 // Encoding rounds to nearest even unless it says otherwise. Below, the number types of elements and of scales.
 // SPDX-License-Identifier: MIT
 #pragma once
-#include "core/simt.cuh"
+#include "device/simt.cuh"
 
 namespace kv {
 

@@ -2,7 +2,7 @@
 // 16 and 32 bits and the numbers of each group are stored by the lanes that hold them.
 // SPDX-License-Identifier: MIT
 #pragma once
-#include "core/simt.cuh"
+#include "device/simt.cuh"
 #include "formats/encode.cuh"
 #include "formats/fields.cuh"
 

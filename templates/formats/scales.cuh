@@ -1,5 +1,5 @@
 // How the scale of a span is found, how a value is brought into its units, and what is stored in the end. Values are held as R::Lanes of
-// formats/groups.cuh says; every lane of a span learns its numbers. The rules are those of generator/format.hpp
+// formats/groups.cuh says; every lane of a span learns its numbers. The rules are those of generator/formats/format.hpp
 // (ScaleRule, Division, Refine); the generator names one of each in the encoder R, which has kSpan and kDivisor.
 //
 // The arithmetic is the format's own, step by step in fp32: where the last bit decides a stored byte nothing is contracted.

@@ -1,8 +1,8 @@
-// Stored rows of paged caches: where they are, instead of formats/stored.cuh's answer.
+// Stored rows of paged caches: where they are, instead of formats/stored_row.cuh's answer.
 // SPDX-License-Identifier: MIT
 #pragma once
-#include "core/tables.cuh"
-#include "formats/stored.cuh"
+#include "formats/page_tables.cuh"
+#include "formats/stored_row.cuh"
 
 namespace kv {
 

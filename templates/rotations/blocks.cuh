@@ -8,7 +8,7 @@
 // have C(i, 0) = 1 and otherwise 0.
 // SPDX-License-Identifier: MIT
 #pragma once
-#include "core/simt.cuh"
+#include "device/simt.cuh"
 
 namespace kv {
 

@@ -6,7 +6,7 @@
 // kernels that rotate forward and by rows in those that rotate back, so that the 32 lanes of a step read 32 neighbours.
 // SPDX-License-Identifier: MIT
 #pragma once
-#include "core/simt.cuh"
+#include "device/simt.cuh"
 
 namespace kv {
 

@@ -1,7 +1,7 @@
 // No rotation.
 // SPDX-License-Identifier: MIT
 #pragma once
-#include "core/simt.cuh"
+#include "device/simt.cuh"
 
 namespace kv {
 

@@ -7,9 +7,9 @@
 // the product are the fraction that is left, exact for any position, so no angle is ever large.
 // SPDX-License-Identifier: MIT
 #pragma once
-#include "core/angles.cuh"
-#include "core/operations.cuh"
-#include "core/simt.cuh"
+#include "device/trigonometry.cuh"
+#include "args/operations.cuh"
+#include "device/simt.cuh"
 
 namespace kv {
 

@@ -7,7 +7,7 @@
 // a lane; no shared or local memory, any number of groups.
 // SPDX-License-Identifier: MIT
 #pragma once
-#include "core/simt.cuh"
+#include "device/simt.cuh"
 
 namespace kv {
 

@@ -17,7 +17,7 @@ struct Asked {
   std::string attention;  // lines of [attention] and what follows
   std::vector<std::string> fragments;
 };
-constexpr const char* kRange = "features/range.cuh";  // which tokens a query sees: of every list of features
+constexpr const char* kRange = "features/token_range.cuh";  // which tokens a query sees: of every list of features
 const std::vector<Asked> kFeatures = {
     {"features = [\"causal\"]", {"features/causal.cuh"}},
     {"features = [\"alibi\"]", {"features/alibi.cuh", kRange}},
@@ -29,10 +29,10 @@ const std::vector<Asked> kFeatures = {
     {"window = [63, -1]", {kRange}},
     {"softcap = 30.0", {"features/softcap.cuh", kRange}},
     {"hook = \"log_distance\"", {"features/hook.cuh", kRange}},
-    {"sparse_v = 1e-4", {"features/sparse_values.cuh"}},
-    {"append = true", {"features/append.cuh"}},
-    {"[cache]\nlayout = \"paged\"", {"kernels/decode_pages.cuh", "core/stage_pages.cuh"}},
-    {"[target]\nchecks = true", {"core/checks.cuh"}},
+    {"sparse_v = 1e-4", {"kernels/decode/skip_values.cuh"}},
+    {"append = true", {"kernels/decode/append.cuh"}},
+    {"[cache]\nlayout = \"paged\"", {"kernels/decode/paged.cuh", "kernels/decode/stage_pages.cuh"}},
+    {"[target]\nchecks = true", {"args/checks.cuh"}},
 };
 
 std::string decode_text(const std::string& attention, const Registry& from) {
@@ -69,7 +69,7 @@ TEST_CASE("a feature that is not asked for is not in the text") {
 }
 
 TEST_CASE("every fragment of templates/features has a feature here, or is of none") {
-  std::set<std::string> known = {"args", "every_value", "list",
+  std::set<std::string> known = {"every_value", "feature_list",
                                  "none"};  // what features are made of, and their absence
   for (const Asked& feature : kFeatures)
     for (const std::string& fragment : feature.fragments)

@@ -59,9 +59,9 @@ TEST_CASE("every C++ and CUDA file opens with what it is and its licence") {
   }
 }
 
-TEST_CASE("CUDA's words stand in templates/core alone") {
+TEST_CASE("CUDA's words stand in templates/device alone") {
   for (const auto& [name, text] : embedded_files()) {
-    if (name.rfind("templates/", 0) != 0 || name.rfind("templates/core/", 0) == 0) continue;
+    if (name.rfind("templates/", 0) != 0 || name.rfind("templates/device/", 0) == 0) continue;
     for (const char* word :
          {"threadIdx", "blockIdx", "blockDim", "gridDim", "__syncthreads", "__syncwarp", "__shfl", "__ballot", "asm(",
           "asm volatile", "__global__", "__device__", "__shared__", "__CUDA_ARCH__"})
@@ -86,8 +86,8 @@ TEST_CASE("a kernel without features has no text of them") {
   };
   const auto has_features = [](const std::string& text) {
     return text.find("FeatureArgs") != std::string::npos || text.find("kFeatureRow") != std::string::npos ||
-           text.find("======== features/list.cuh") != std::string::npos ||
-           text.find("======== core/functions.cuh") != std::string::npos;
+           text.find("======== features/feature_list.cuh") != std::string::npos ||
+           text.find("======== device/math.cuh") != std::string::npos;
   };
   for (const char* keys : {"", "features = [\"causal\"]", "softcap = 0.0\nwindow = [-1, -1]",
                            "append = true\nsparse_v = 0.1", "fuse = false"})

@@ -4,7 +4,7 @@
 
 #include <utility>
 
-#include "core/args.cuh"
+#include "args/attention.cuh"
 #include "generator/kernels/emit.hpp"
 
 namespace kvjit {

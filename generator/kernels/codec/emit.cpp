@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: MIT
 #include <algorithm>
 
-#include "core/checks.cuh"
-#include "features/args.cuh"
+#include "args/checks.cuh"
+#include "args/features.cuh"
 #include "generator/emit/writer.hpp"
 
 namespace kvjit {
@@ -36,10 +36,10 @@ Source emit_merge(const DecodePlan& plan, const Registry& registry) {
   const std::string name = "merge." + plan.name;
   Writer w = begin(registry, name, "parts of a decode call to rows of output");
   const bool is_featured = plan.features.any();
-  w.fragment("kernels/merge.cuh");
+  w.fragment("kernels/decode/merge.cuh");
   if (is_featured) {
     feature_fragments(w, plan.features, plan.causal, plan.query_length);
-    w.fragment("kernels/decode_features.cuh");
+    w.fragment("kernels/decode/features.cuh");
   }
   w.check_first(plan.checks);
   if (plan.rotates_output) domain_fragments(w, plan.v.format);
@@ -76,7 +76,7 @@ Source emit_rotate(const Problem& p, bool is_inverse, const Registry& registry) 
       fmt::format("rotate.{}.{}.d{}.{}{}-{}.{}", is_inverse ? "inverse" : "forward", domain_name(f, head_dim), head_dim,
                   p.checks ? "checked." : "", to_string(from), to_string(to), p.arch.name);
   Writer w = begin(registry, name, is_inverse ? "outputs back from V's domain" : "queries into K's domain");
-  w.fragment("kernels/rotate.cuh");
+  w.fragment("kernels/auxiliary/rotate.cuh");
   w.check_first(p.checks);
   domain_fragments(w, f);
   w.line("// ======== the plan ========\nnamespace kv {{\n");
@@ -97,11 +97,11 @@ Source emit_reference(const Problem& p, const Registry& registry) {
                                        std::string(p.causal ? "causal." : "") + (p.checks ? "checked." : ""),
                                        p.features.id(), to_string(p.q_type), to_string(p.out_type), p.arch.name);
   Writer w = begin(registry, name, "attention as the formula says it");
-  w.fragment("kernels/reference.cuh");
+  w.fragment("kernels/reference/reference.cuh");
   if (is_paged) w.fragment("formats/stored_pages.cuh");
   w.check_first(p.checks);
   feature_fragments(w, p.features, p.causal, p.query_length);
-  if (is_featured) w.fragment("kernels/reference_features.cuh");
+  if (is_featured) w.fragment("kernels/reference/features.cuh");
   w.line("// ======== the plan ========\nnamespace kv {{\n");
   write_format(w, p.k, p.head_dim, "KeyFormat", is_planar, k_paging);
   write_format(w, p.v, p.v_dim(), "ValueFormat", is_planar, v_paging);
@@ -122,7 +122,7 @@ Source emit_merge_parts(const Problem& p, const Registry& registry) {
   const std::string name =
       fmt::format("merge_parts.d{}.q{}.{}.{}", p.v_dim(), p.query_length, to_string(p.out_type), p.arch.name);
   Writer w = begin(registry, name, "outputs over parts of a context to one");
-  w.fragment("kernels/merge_parts.cuh");
+  w.fragment("kernels/auxiliary/merge_contexts.cuh");
   w.line("// ======== the plan ========\nnamespace kv {{\n");
   w.line("struct Plan {{\n  static constexpr int kWarps = {}, kDim = {}, kPerLane = {};", kWarpsOfRowKernels, p.v_dim(),
          (p.v_dim() + 31) / 32);
@@ -136,7 +136,7 @@ Source emit_codec(const CodecPlan& plan, const Registry& registry) {
   const char* family = plan.is_quantise ? "quantise" : "dequantise";
   const std::string name = fmt::format("{}.{}.d{}.{}.{}", family, f.name, plan.head_dim, plan.layout(), plan.arch);
   Writer w = begin(registry, name, plan.is_quantise ? "rows into the cache" : "cache rows back to numbers");
-  w.fragment(fmt::format("kernels/{}.cuh", family));
+  w.fragment(fmt::format("kernels/codec/{}.cuh", family));
   codec_fragments(w, plan);
   w.check_first(plan.checks);
   domain_fragments(w, f);
@@ -161,7 +161,7 @@ Source emit_check(const std::string& arch, const Registry& registry) {
   constexpr int kThreads = 256;
   const std::string name = "check." + arch;
   Writer w = begin(registry, name, "lengths, page tables and slots of a call");
-  w.fragment("kernels/check.cuh");
+  w.fragment("kernels/auxiliary/check.cuh");
   w.line("// ======== the plan ========\nnamespace kv {{\n\nstruct Plan {{");
   w.line("  static constexpr int kThreads = {};\n}};\n", kThreads);
   return finish(w, name, arch, {"check", "CheckArgs", kThreads, 0, sizeof(kv::CheckArgs)});
@@ -171,7 +171,7 @@ Source emit_probe(int unroll, const std::string& arch, const Registry& registry)
   constexpr int kThreads = 512;  // four such blocks fill a multiprocessor
   const std::string name = fmt::format("probe.u{}.{}", unroll, arch);
   Writer w = begin(registry, name, "bytes read and not used");
-  w.fragment("kernels/probe.cuh");
+  w.fragment("kernels/auxiliary/probe.cuh");
   w.line("// ======== the plan ========\nnamespace kv {{\n\nstruct Plan {{");
   w.line("  static constexpr int kThreads = {}, kUnroll = {};\n}};\n", kThreads, unroll);
   return finish(w, name, arch, {"probe", "ProbeArgs", kThreads, 0, sizeof(kv::ProbeArgs)});

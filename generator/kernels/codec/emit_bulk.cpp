@@ -4,7 +4,7 @@
 
 #include <cmath>
 
-#include "core/pages.cuh"
+#include "args/page_table.cuh"
 
 namespace kvjit {
 
@@ -85,11 +85,11 @@ void write_tile_signs(Writer& w, const TileText& text) {
 
 namespace {
 
-// By Element, of templates/core/inputs.cuh and decoding.cuh.
+// By Element, of templates/kernels/codec/wgmma_rows.cuh and decoding.cuh.
 constexpr const char* kInputs[] = {"HalfInput", "ScaledBfloatInput", "FloatInput"};
 constexpr const char* kOperands[] = {"HalfInput", "BfloatInput", nullptr};  // those of a kernel that stages its operand
 constexpr const char* kOutputs[] = {"HalfOutput", "BfloatOutput", "FloatOutput"};
-constexpr const char* kWords[] = {"F16Words", "Bf16Words", "F32Words"};  // of templates/core/lanes.cuh
+constexpr const char* kWords[] = {"F16Words", "Bf16Words", "F32Words"};  // of templates/kernels/codec/lane_rows.cuh
 
 // In row i, column k.
 std::string matrix_entry(const Rotation& r) {
@@ -103,7 +103,7 @@ Source emit_blocks(const CodecPlan& codec, const TilePlan& plan, const TileKerne
   const int head_dim = codec.head_dim, page_tokens = codec.page_tokens;
   const std::string& arch = codec.arch;
   Writer w = begin(registry, name, call.is_quantise ? "many rows into the cache" : "many cache rows back");
-  w.fragment(fmt::format("kernels/{}.cuh", kernel.name));
+  w.fragment(fmt::format("kernels/codec/{}.cuh", kernel.name));
   codec_fragments(w, codec);
   w.check_first(codec.checks);
   domain_fragments(w, f);
@@ -138,7 +138,7 @@ Source emit_tiles(const CodecPlan& codec, const TilePlan& plan, const TileKernel
       fmt::format("{}.{}.d{}.{}.{}.{}", kernel.name, f.name, head_dim, codec.layout(), to_string(call.type), arch);
   if (plan.family == TileFamily::blocks) return emit_blocks(codec, plan, kernel, call, name, registry);
   Writer w = begin(registry, name, call.is_quantise ? "many rows into the cache" : "many cache rows back");
-  w.fragment(fmt::format("kernels/{}.cuh", kernel.name));
+  w.fragment(fmt::format("kernels/codec/{}.cuh", kernel.name));
   codec_fragments(w, codec);
   w.check_first(codec.checks);
   w.line("// ======== the plan ========\nnamespace kv {{\n");

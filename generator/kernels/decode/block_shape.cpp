@@ -163,7 +163,7 @@ std::string misfit(DecodePlan& plan, const BlockShape& shape) {
 // and the way through it only costs.
 bool leaves_room(const DecodePlan& plan) { return plan.shared_bytes <= 0.6 * plan.arch.shared_bytes_per_block; }
 
-// Of heads that are taken together, stages hold one side of a tile, and one stays empty (templates/kernels/decode_heads.cuh).
+// Of heads that are taken together, stages hold one side of a tile, and one stays empty (templates/kernels/decode/token_heads.cuh).
 std::vector<int> stage_counts(const DecodePlan& plan) {
   return plan.heads > 1 ? std::vector<int>{5, 6, 4} : std::vector<int>{4, 3, 2};
 }

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
-#include "core/pages.cuh"
-#include "features/args.cuh"
+#include "args/page_table.cuh"
+#include "args/features.cuh"
 #include "generator/emit/writer.hpp"
 
 namespace kvjit {
@@ -100,7 +100,7 @@ bool are_scales_dense(const SidePlan& side, std::size_t index) {
   return section.use == ScaleUse::by_group && side.scale_row_bytes == 2 && f.scale.type == ScaleType::f16 &&
          section.factor == 1 && int(index) != f.residual_section && !f.scale.renormalise;
 }
-// ... of both sides, of a tile that is scored at once: one load brings them (templates/kernels/decode_warpgroup.cuh).
+// ... of both sides, of a tile that is scored at once: one load brings them (templates/kernels/decode/warp_team_wgmma.cuh).
 bool are_scales_matrices(const DecodePlan& plan) {
   const auto are = [](const SidePlan& side) {
     return side.sections.size() == 1 && !side.sections[0].is_masked && !side.sections[0].adds_minima &&
@@ -225,7 +225,7 @@ void write_side(Writer& w, const SidePlan& side, const std::string& type, int th
   w.line("  using Sections = List<{}>;\n}};\n", sections);
 }
 
-// The byte of core/queries.cuh's fragments that holds (the high part of) each dimension of row 0.
+// The byte of kernels/decode/query_fragments.cuh's fragments that holds (the high part of) each dimension of row 0.
 std::vector<int> key_places(const DecodePlan& plan) {
   const int each = plan.has_integer_keys ? 8 : 4;  // elements of a fragment
   const int lane_bytes = plan.has_integer_keys ? 16 : 8 * plan.query_parts, element = plan.has_integer_keys ? 1 : 2;
@@ -248,7 +248,7 @@ std::string load_bits_of(Element type) {
       word, value);
 }
 
-// How rows of one side are stored: struct KeyWriter or ValueWriter, for formats/write.cuh.
+// How rows of one side are stored: struct KeyWriter or ValueWriter, for formats/write_row.cuh.
 void write_writer(Writer& w, const SidePlan& side, int head_dim, const std::string& type, const Paging& paging) {
   const std::string stored = type + "Format", encoder = type + "Encoder";
   write_format(w, side.format, head_dim, stored, side.is_planar, paging);
@@ -264,19 +264,19 @@ void write_writer(Writer& w, const SidePlan& side, int head_dim, const std::stri
 Source emit_decode(const DecodePlan& plan, const Registry& registry) {
   const std::string name = fmt::format("decode.{}", plan.name);
   Writer w = begin(registry, name, "decode attention over a packed KV cache");
-  if (plan.heads > 1) w.fragment("core/token_heads.cuh");  // it says where rows are
-  w.fragment("kernels/decode.cuh");
-  if (plan.heads > 1) w.fragment("kernels/decode_heads.cuh");
-  if (plan.team > 1) w.fragment(plan.by_warpgroups ? "kernels/decode_warpgroup.cuh" : "kernels/decode_team.cuh");
-  if (plan.v.by_matrices) w.fragment("kernels/decode_matrices.cuh");
+  if (plan.heads > 1) w.fragment("kernels/decode/stage_token_heads.cuh");  // it says where rows are
+  w.fragment("kernels/decode/decode.cuh");
+  if (plan.heads > 1) w.fragment("kernels/decode/token_heads.cuh");
+  if (plan.team > 1) w.fragment(plan.by_warpgroups ? "kernels/decode/warp_team_wgmma.cuh" : "kernels/decode/warp_team.cuh");
+  if (plan.v.by_matrices) w.fragment("kernels/decode/warp_team_ldmatrix.cuh");
   feature_fragments(w, plan.features, plan.causal, plan.query_length);
-  if (plan.features.any()) w.fragment("kernels/decode_features.cuh");
-  if (plan.sparse_v > 0) w.fragment("features/sparse_values.cuh");
-  if (plan.appends) w.fragment("features/append.cuh");
+  if (plan.features.any()) w.fragment("kernels/decode/features.cuh");
+  if (plan.sparse_v > 0) w.fragment("kernels/decode/skip_values.cuh");
+  if (plan.appends) w.fragment("kernels/decode/append.cuh");
   const bool is_paged = plan.page_tokens > 0;
   const Paging k_paging = attention_paging(plan.page_tokens, true, plan.appends),
                v_paging = attention_paging(plan.page_tokens, false, plan.appends);
-  if (is_paged) w.fragment("kernels/decode_pages.cuh");
+  if (is_paged) w.fragment("kernels/decode/paged.cuh");
   if (is_paged && plan.appends) w.fragment("formats/stored_pages.cuh");
   w.check_first(plan.checks);
   if (plan.rotates_queries || plan.appends) domain_fragments(w, plan.k.format);

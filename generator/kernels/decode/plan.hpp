@@ -64,7 +64,7 @@ struct RunPlan {
   int bank_cost = 0;  // shared-memory wavefronts of the first load of the warp (1 a 128 bytes is ideal)
 };
 
-// K's codes as 8-bit integers (templates/core/integers.cuh): value = unit * (y + half), or in two parts unit * (y + z / 256).
+// K's codes as 8-bit integers (templates/kernels/decode/unpack_int8.cuh): value = unit * (y + half), or in two parts unit * (y + z / 256).
 enum class IntegerKind { none, plain, table8, mirrored, table16 };
 struct IntegerPlan {
   IntegerKind kind = IntegerKind::none;
@@ -102,7 +102,7 @@ struct SectionPlan {
   double factor = 1;                  // its scale is the stored one times this
 };
 
-// Bytes of shared memory that features may use for a row of queries (templates/kernels/decode_features.cuh).
+// Bytes of shared memory that features may use for a row of queries (templates/kernels/decode/features.cuh).
 constexpr int feature_row_bytes(bool has_hook) { return has_hook ? 88 : 64; }
 
 struct SidePlan {
@@ -112,15 +112,15 @@ struct SidePlan {
   int inner_dim = 0;
   int row_bytes = 0, pitch = 0;  // staged codes (or whole rows)
   int pad_bytes = 0;             // zeros behind a staged row, where a head does not fill the lanes of a warp
-  int swizzle = 0;               // of their 16-byte chunks (templates/core/stage.cuh); 0: none, < 0: of single ones
+  int swizzle = 0;               // of their 16-byte chunks (templates/kernels/decode/stage_tile.cuh); 0: none, < 0: of single ones
   bool is_skewed = false;        // copied by aligned chunks: a staged row starts 0 to 30 bytes into its slot
   int slot_align = 32;           // ... where it does among so many bytes of memory
   bool is_dealt = false;         // even rows of eight before odd ones
   bool keeps_lines = false;      // by way of the L1, where copies of one line meet
   // V: eight lanes' codes of a token are a chunk of 16 bytes, and those of eight tokens a matrix that the hardware transposes
-  // (templates/kernels/decode_matrices.cuh).
+  // (templates/kernels/decode/warp_team_ldmatrix.cuh).
   bool by_matrices = false;
-  // Heads that are staged together (templates/core/token_heads.cuh), in tiles of how many tokens; bytes of an eighth of a tile; how many
+  // Heads that are staged together (templates/kernels/decode/stage_token_heads.cuh), in tiles of how many tokens; bytes of an eighth of a tile; how many
   // of them are copied at once, and the gap behind.
   int heads = 1, placed_tile = 0, eighth_bytes = 0, copy_eighths = 8, copy_gap = 0;
   int eighth_at(int eighth) const { return eighth * eighth_bytes + eighth / copy_eighths * copy_gap; }
@@ -152,13 +152,13 @@ struct DecodePlan {
   bool rotates_queries = false, finishes = false, rotates_output = false;
   int warps = 0, stages = 0, tile = 0;
   int subtiles = 1;  // of 16 tokens, taken together
-  // Warps that share their tiles, so that each needs sums for less of the output (templates/kernels/decode_team.cuh): value_share of
+  // Warps that share their tiles, so that each needs sums for less of the output (templates/kernels/decode/warp_team.cuh): value_share of
   // them have other dimensions of V, the others of a team other blocks of columns.
   int team = 1, value_share = 1;
   bool scales_probabilities = false;  // V's scale of a token, in the warp that has scored it
   int probability_buffers = 1;        // with two of them a round has one barrier
   bool shares_bases = false;          // bases of the softmax stand in shared memory
-  bool by_warpgroups = false;         // its products as one: templates/kernels/decode_warpgroup.cuh
+  bool by_warpgroups = false;         // its products as one: templates/kernels/decode/warp_team_wgmma.cuh
   int feature_rows_at = 0;            // of features, if there are any: what each row has of its own
   int line_at = 0, order_at = 0, integer_table_at = 0, queries_at = 0, sums_at = 0, sum_groups = 0, largest_at = 0,
       tops_at = 0, bases_at = 0, probabilities_at = 0, ring_at = 0, stage_bytes = 0, epilogue_at = 0, shared_bytes = 0;
@@ -232,7 +232,7 @@ using CodePieces = std::vector<std::vector<CodePiece>>;  // of each code, the la
 void plan_unpack(CodePieces codes, RunPlan& run, const Slots& slots = {});
 
 // The write path for many rows at once: rotated formats on the tensor cores, the others a block a lane.
-// Bytes of shared memory, as in templates/core/tiles.cuh, encoding.cuh and wgmma.cuh.
+// Bytes of shared memory, as in templates/kernels/codec/bulk_tile.cuh, encoding.cuh and wgmma.cuh.
 constexpr int kTileGroup = 128;  // values that are rotated and scaled together
 constexpr int kTileRows = 16;    // of a warp
 constexpr int kEncodingBytes = 256 * 256, kHadamardBytes = 16 * 32 * 4, kTileStageBytes = kTileRows * 320;
@@ -245,7 +245,7 @@ enum class TileFamily {
   dense,     // quantise_dense: a matrix, by warps
   blocks,    // quantise_blocks, dequantise_blocks: no rotation, whole blocks a lane
 };
-// How the codes of a lane lie in its words: templates/core/tile_codes.cuh.
+// How the codes of a lane lie in its words: templates/kernels/codec/bulk_codes.cuh.
 enum class TilePacking { stream, nibbles, split };
 // Where the bytes of a group lie, from its row's first on; four lanes share it.
 struct TilePlaces {

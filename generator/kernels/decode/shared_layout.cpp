@@ -19,7 +19,7 @@ int power_of_two_in(int v, int most) {  // the largest power of two <= most that
   return unit;
 }
 
-// Where a byte of a tile stands, chunks dealt anew (`swizzled`, templates/core/stage.cuh).
+// Where a byte of a tile stands, chunks dealt anew (`swizzled`, templates/kernels/decode/stage_tile.cuh).
 int dealt(const SidePlan& side, int at) {
   if (side.swizzle == 0) return at;
   return side.swizzle < 0 ? at ^ (at >> 7 & ((1 << -side.swizzle) - 1)) << 4 : at ^ (at >> (side.swizzle + 4) & 3) << 5;

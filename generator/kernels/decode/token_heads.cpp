@@ -1,4 +1,4 @@
-// plan_heads: blocks that take all heads of a token, which lie side by side (templates/kernels/decode_heads.cuh).
+// plan_heads: blocks that take all heads of a token, which lie side by side (templates/kernels/decode/token_heads.cuh).
 // SPDX-License-Identifier: MIT
 #include <fmt/format.h>
 

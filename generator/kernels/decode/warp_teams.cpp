@@ -1,7 +1,7 @@
 // plan_team: how many warps share the sums of the output, and by what.
 //
 // Those sums live in registers: a quarter of V's inner dimension for every 8 query rows. Where they are too many for one warp, a team of
-// warps takes its tiles together (templates/kernels/decode_team.cuh) and shares the output by dimensions of V; or by query rows, where the
+// warps takes its tiles together (templates/kernels/decode/warp_team.cuh) and shares the output by dimensions of V; or by query rows, where the
 // packing of V does not divide among the lanes of several warps.
 // SPDX-License-Identifier: MIT
 #include <fmt/format.h>
@@ -24,7 +24,7 @@ int sums_of(const TeamPlan& team) {
   return own_blocks * team.v.inner_dim / team.value_share / 4;
 }
 
-// Products as a warpgroup: V by dimensions, K by halves; columns in the widths that core/wgmma_columns.cuh has.
+// Products as a warpgroup: V by dimensions, K by halves; columns in the widths that device/wgmma_columns.cuh has.
 Result<TeamPlan> plan_warpgroup(const Problem& problem, int blocks) {
   const bool is_planar = problem.is_planar();
   TeamPlan team;

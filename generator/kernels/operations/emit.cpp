@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: MIT
 #include <algorithm>
 
-#include "core/operations.cuh"
+#include "args/operations.cuh"
 #include "generator/emit/writer.hpp"
 #include "generator/kernels/operations/operations.hpp"
 
@@ -122,7 +122,7 @@ Source emit_rope(const CodecPlan& plan, const RopeKernel& kernel, const Registry
   const std::string name =
       fmt::format("{}.{}.d{}.{}.{}", kernel.family, f.name, plan.head_dim, plan.layout(), plan.arch);
   Writer w = begin(registry, name, kernel.what);
-  w.fragment(fmt::format("kernels/{}.cuh", kernel.family));
+  w.fragment(fmt::format("kernels/operations/{}.cuh", kernel.family));
   if (plan.page_tokens > 0) w.fragment("formats/stored_pages.cuh");
   w.check_first(plan.checks);
   domain_fragments(w, f);
@@ -155,7 +155,7 @@ Source emit_copy(const CopyPlan& plan, const Registry& registry) {
       fmt::format("{}.{}.{}-{}.{}.d{}.{}{}.{}", family, from.format.name, from.layout(), to.format.name, to.layout(),
                   from.head_dim, to_string(plan.kind), is_bytes ? std::to_string(plan.alignment) : "", from.arch);
   Writer w = begin(registry, name, is_bytes ? "stored rows to another cache" : "stored rows to another format");
-  w.fragment(fmt::format("kernels/{}.cuh", family));
+  w.fragment(fmt::format("kernels/operations/{}.cuh", family));
   if (from.page_tokens > 0 || to.page_tokens > 0) w.fragment("formats/stored_pages.cuh");
   w.check_first(from.checks || to.checks);
   if (!is_bytes) domain_fragments(w, from.format), domain_fragments(w, to.format);

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: MIT
 #include "generator/kernels/codec/emit_bulk.hpp"
 
-#include "core/operations.cuh"
+#include "args/operations.cuh"
 #include "generator/kernels/operations/operations.hpp"
 
 namespace kvjit {
@@ -74,7 +74,7 @@ std::optional<Source> emit_operation(const Kernel& kernel, const Side* from, con
   const Places places(from ? &from->tiles : nullptr, from ? from->codec.format.codes().bits : 0);
   if (places.shared_bytes > arch.shared_bytes_per_block) return std::nullopt;
   Writer w = begin(registry, name, kernel.what);
-  w.fragment(fmt::format("kernels/{}.cuh", kernel.family));
+  w.fragment(fmt::format("kernels/operations/{}.cuh", kernel.family));
   if ((from && from->paging.tokens > 0) || to.paging.tokens > 0) w.fragment("formats/stored_pages.cuh");
   w.check_first(kernel.checks);
   w.line("// ======== the plan ========\nnamespace kv {{\n");

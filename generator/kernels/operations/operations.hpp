@@ -5,7 +5,7 @@
 #include <string_view>
 #include <vector>
 
-#include "core/slots.cuh"
+#include "args/slots.cuh"
 #include "generator/kernels/emit.hpp"
 #include "generator/resolve/problem.hpp"
 

@@ -9,7 +9,7 @@
 
 namespace kvjit {
 
-// A lane's asynchronous copies (templates/core/simt.cuh), in groups; they land when they are waited for.
+// A lane's asynchronous copies (templates/device/simt.cuh), in groups; they land when they are waited for.
 class CopyQueue {
  public:
   std::string add(void* to, const void* from, int bytes, int valid);
@@ -28,7 +28,7 @@ class CopyQueue {
   std::vector<std::size_t> groups_;  // of each committed group: where it ends in `pending_`
 };
 
-// The barriers of bulk copies (templates/core/bulk.cuh), of one block. Copies spoil what they will overwrite as soon as they are asked for,
+// The barriers of bulk copies (templates/device/bulk_copy.cuh), of one block. Copies spoil what they will overwrite as soon as they are asked for,
 // and land when a phase that announced them is waited for: as early and as late as the rules allow. Opening and closing a barrier spoils its
 // bytes.
 class BulkBarriers {

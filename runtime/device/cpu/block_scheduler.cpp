@@ -18,7 +18,7 @@
 #include <vector>
 
 #include "runtime/device/cpu/lane.hpp"
-#include "simt/cpu.hpp"
+#include "device/cpu.hpp"
 
 namespace kvjit {
 namespace {

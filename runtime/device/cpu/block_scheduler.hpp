@@ -2,7 +2,7 @@
 // purpose: shared memory starts as NaN patterns and ends in a guard zone, asynchronous copies land only when
 // they are waited for, a collective wants all live lanes of its group at one source line, what a warp agrees on
 // is said by each of its lanes as often, and a seed shuffles the order in which lanes run, one warp as far as it
-// gets. What a kernel sees of it is templates/simt/cpu.hpp.
+// gets. What a kernel sees of it is templates/device/cpu.hpp.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include <cstddef>

@@ -11,7 +11,7 @@
 
 #include "runtime/device/cpu/async_copies.hpp"
 #include "runtime/device/cpu/fiber_stack.hpp"
-#include "simt/cpu.hpp"
+#include "device/cpu.hpp"
 
 namespace kvjit {
 

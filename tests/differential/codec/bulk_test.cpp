@@ -91,20 +91,20 @@ TEST_CASE("many rows at once: what is broken is noticed") {
     Element type = Element::f16;
   };
   constexpr Mutation kMutations[] = {
-      {"kernels/quantise_matrix.cuh", "copy_wait<0>();", ""},
-      {"core/inputs.cuh", "? warp() % 4 * kTileRows : 0", "? 0 : 0"},
-      {"core/inputs.cuh", "return pack_bf16x2(low, high)", "return pack_f16x2(low, high)", Element::bf16},
-      {"core/encoding.cuh", "at.head, token, 8)", "at.head, token, 4)"},
-      {"core/encoding.cuh", "? first.scales : second.scales", "? first.scales : first.scales"},
+      {"kernels/codec/quantise_matrix.cuh", "copy_wait<0>();", ""},
+      {"kernels/codec/wgmma_rows.cuh", "? warp() % 4 * kTileRows : 0", "? 0 : 0"},
+      {"kernels/codec/wgmma_rows.cuh", "return pack_bf16x2(low, high)", "return pack_f16x2(low, high)", Element::bf16},
+      {"kernels/codec/bulk_encode.cuh", "at.head, token, 8)", "at.head, token, 4)"},
+      {"kernels/codec/bulk_encode.cuh", "? first.scales : second.scales", "? first.scales : first.scales"},
   };
   for (const auto& [file, from, to, type] : kMutations)
     CHECK_MESSAGE(wrong_bytes(changed_registry(file, from, to), context, type) > 0, "not noticed: ", std::string(from),
                   " -> ", std::string(to));
   constexpr const char* kOfFormats[][4] = {
-      {"turbo3_0", "core/tile_codes.cuh", "codes[i] >> 5", "codes[i] >> 6"},
-      {"turbo3_0", "core/tile_codes.cuh", "(lane() & 3) * Plan::kHighStride", "0"},
-      {"turbo3_qk32", "core/encoding.cuh", "(lane() & 3) * Plan::kLaneScaleStride", "0"},
-      {"turbo4_0", "core/encoding.cuh", "Plan::kPadBytes > 0", "false"},
+      {"turbo3_0", "kernels/codec/bulk_codes.cuh", "codes[i] >> 5", "codes[i] >> 6"},
+      {"turbo3_0", "kernels/codec/bulk_codes.cuh", "(lane() & 3) * Plan::kHighStride", "0"},
+      {"turbo3_qk32", "kernels/codec/bulk_encode.cuh", "(lane() & 3) * Plan::kLaneScaleStride", "0"},
+      {"turbo4_0", "kernels/codec/bulk_encode.cuh", "Plan::kPadBytes > 0", "false"},
   };
   for (const auto& [format, file, from, to] : kOfFormats)
     CHECK_MESSAGE(wrong_bytes(changed_registry(file, from, to), context, Element::f16, format, Layout::rows) > 0,
@@ -137,10 +137,10 @@ double error_back(const Registry& known, const std::shared_ptr<Context>& context
 TEST_CASE("many rows back: what is broken is noticed") {
   const auto context = open_context(DeviceKind::cpu);
   constexpr const char* kMutations[][4] = {
-      {"turbo3_0", "core/tile_codes.cuh", "tops << 2", "tops << 4"},
-      {"turbo3_0", "core/tile_codes.cuh", "? 0x1100 : 0x3322", "? 0x1100 : 0x1100"},
-      {"turbo3_qk32", "core/decoding.cuh", "scales.of_row[half] / largest", "1.f"},
-      {"vllm_k3_nc", "core/decoding.cuh", "*= rsqrt_fast(square[half])", "*= rsqrt_fast(square[0])"},
+      {"turbo3_0", "kernels/codec/bulk_codes.cuh", "tops << 2", "tops << 4"},
+      {"turbo3_0", "kernels/codec/bulk_codes.cuh", "? 0x1100 : 0x3322", "? 0x1100 : 0x1100"},
+      {"turbo3_qk32", "kernels/codec/bulk_decode.cuh", "scales.of_row[half] / largest", "1.f"},
+      {"vllm_k3_nc", "kernels/codec/bulk_decode.cuh", "*= rsqrt_fast(square[half])", "*= rsqrt_fast(square[0])"},
   };
   for (const auto& [format, file, from, to] : kMutations) {
     const bool is_uneven = std::string(format) == "turbo3_qk32";

@@ -5,7 +5,7 @@
 #include <cmath>
 #include <vector>
 
-#include "core/args.cuh"
+#include "args/attention.cuh"
 #include "generator/kernels/emit.hpp"
 #include "tests/support/open_context.hpp"
 #include "tests/support/registry.hpp"

@@ -199,7 +199,7 @@ TEST_CASE("a window reads no tile outside it") {
   const auto context = open_context(DeviceKind::cpu);
   const std::string arch = context->backend()->facts().arch;
   const std::vector<int> lengths = {900, 700};
-  const Registry greedy = changed_registry("core/work.cuh", "seen_.end(sequence, length) -", "length -");
+  const Registry greedy = changed_registry("kernels/decode/tile_scheduler.cuh", "seen_.end(sequence, length) -", "length -");
   for (const bool is_greedy : {false, true}) {
     const Planned one = planned(is_greedy ? greedy : registry(), kTogether[0], arch);
     FeatureJudge judge(context, one, 2, kCapacity);
@@ -228,16 +228,16 @@ constexpr Mutation kMutations[] = {
     {0, "features/mask.cuh", "return minus_infinity();", "return score;"},
     {0, "features/packed_mask.cuh", "bit & 31", "bit + 1 & 31"},
     {0, "features/packed_mask.cuh", "bit < 0 ||", ""},
-    {0, "features/range.cuh", "at += args_.position_offset +", "at +="},
-    {0, "features/range.cuh", "- kLeft, length", "- kLeft + 1, length"},
-    {0, "features/range.cuh", "+ kRight + 1, length", "+ kRight, length"},
+    {0, "features/token_range.cuh", "at += args_.position_offset +", "at +="},
+    {0, "features/token_range.cuh", "- kLeft, length", "- kLeft + 1, length"},
+    {0, "features/token_range.cuh", "+ kRight + 1, length", "+ kRight, length"},
     {0, "features/sinks.cuh", "total.denominator * keep + exp2_fast(end.sink - top)", "total.denominator * keep"},
     {0, "features/sinks.cuh", "total.keep *= keep;", ""},
-    {2, "kernels/merge.cuh", "end.of(all, at == 0)", "all"},
+    {2, "kernels/decode/merge.cuh", "end.of(all, at == 0)", "all"},
     {0, "features/lse.cuh", "* kLn2 :", ":"},
-    {2, "kernels/decode_features.cuh", "float(softmax.base[n][i % 2])", "0.f"},
-    {0, "kernels/decode_features.cuh", "loaded.of[kLoadsAhead ? i : 0]", "loaded.of[0]"},
-    {0, "core/work.cuh", "before + int(tile - begin),", "int(tile - begin),"},
+    {2, "kernels/decode/features.cuh", "float(softmax.base[n][i % 2])", "0.f"},
+    {0, "kernels/decode/features.cuh", "loaded.of[kLoadsAhead ? i : 0]", "loaded.of[0]"},
+    {0, "kernels/decode/tile_scheduler.cuh", "before + int(tile - begin),", "int(tile - begin),"},
 };
 
 TEST_CASE("a broken feature is noticed") {

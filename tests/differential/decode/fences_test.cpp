@@ -50,10 +50,10 @@ struct Mutation {
 };
 // Pages looked up behind the table; a tile of rows that do not exist.
 constexpr Mutation kMutations[] = {
-    {"kernels/decode_pages.cuh", "least(tile_ / kTilesOfPage * kPages + i, last_page_)",
+    {"kernels/decode/paged.cuh", "least(tile_ / kTilesOfPage * kPages + i, last_page_)",
      "(tile_ / kTilesOfPage * kPages + i)", 0},
-    {"kernels/decode.cuh", "clamp_to(part.length - tile * kTile, kTile)", "kTile", 3},
-    {"kernels/decode_heads.cuh", "clamp_to(part_.length - tile * kTile, kTile)", "kTile", 5}};
+    {"kernels/decode/decode.cuh", "clamp_to(part.length - tile * kTile, kTile)", "kTile", 3},
+    {"kernels/decode/token_heads.cuh", "clamp_to(part_.length - tile * kTile, kTile)", "kTile", 5}};
 
 TEST_CASE("fences: a kernel that reads behind them is noticed") {
   const auto context = open_fenced();

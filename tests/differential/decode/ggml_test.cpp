@@ -46,7 +46,7 @@ struct Mutation {
 constexpr Mutation kMutations[] = {
     {"features/sinks.cuh", "* keep + exp2_fast(end.sink - top)", "* keep + 2.f * exp2_fast(end.sink - top)", "NMSE"},
     {"features/mask.cuh", "args.slopes[at.head] * kLog2E : kLog2E", "kLog2E : kLog2E", "NMSE"},
-    {"kernels/decode_merge.cuh", "Plan::store(out.data, to + e * 32 + lane(), x[e])",
+    {"kernels/decode/split_merge.cuh", "Plan::store(out.data, to + e * 32 + lane(), x[e])",
      "Plan::store(out.data, to + 1 + e * 32 + lane(), x[e])", "byte 0 past the end of the output"}};
 
 TEST_CASE("a sink counted twice, a slope left out and a write past the output are noticed") {

@@ -129,16 +129,16 @@ struct Mutation {
 // Pages of another tile, of the tile before, of another sequence; rows of a page at another place; the second page of a tile not
 // looked up; scales taken for dense; rows that do not exist; the wrong page's scales.
 constexpr Mutation kMutations[] = {
-    {"kernels/decode_pages.cuh", "tile_ += kWarps;", "tile_ += 1;", 0, PagePlaces::own},
-    {"kernels/decode_pages.cuh", "tile_ % kTilesOfPage * kTile", "0", 2, PagePlaces::own},
-    {"kernels/decode_pages.cuh", "part.sequence * table_of<Side>(side).row_stride", "0", 2, PagePlaces::own},
-    {"kernels/decode_pages.cuh", "to + i * kRows * Side::kPitch", "to", 1, PagePlaces::own},
-    {"kernels/decode_pages.cuh", "* kPages + i,", "* kPages,", 1, PagePlaces::own},
-    {"kernels/decode_pages.cuh", "scales_ + page_[i] *", "scales_ + page_[0] *", 0, PagePlaces::own},
-    {"kernels/decode_pages.cuh", "clamp_to(valid - i * kRows, kRows)", "kRows", 1, PagePlaces::own},
-    {"core/stage_pages.cuh", "if (side.scales_token_stride == kScaleBytes)", "if (true)", 0, PagePlaces::other},
-    {"core/stage_pages.cuh", "mine += kDown * stride", "mine += kDown * kRowBytes", 0, PagePlaces::other},
-    {"core/stage_pages.cuh", "row * stride + at", "row * kRowBytes + at", 0, PagePlaces::slots},
+    {"kernels/decode/paged.cuh", "tile_ += kWarps;", "tile_ += 1;", 0, PagePlaces::own},
+    {"kernels/decode/paged.cuh", "tile_ % kTilesOfPage * kTile", "0", 2, PagePlaces::own},
+    {"kernels/decode/paged.cuh", "part.sequence * table_of<Side>(side).row_stride", "0", 2, PagePlaces::own},
+    {"kernels/decode/paged.cuh", "to + i * kRows * Side::kPitch", "to", 1, PagePlaces::own},
+    {"kernels/decode/paged.cuh", "* kPages + i,", "* kPages,", 1, PagePlaces::own},
+    {"kernels/decode/paged.cuh", "scales_ + page_[i] *", "scales_ + page_[0] *", 0, PagePlaces::own},
+    {"kernels/decode/paged.cuh", "clamp_to(valid - i * kRows, kRows)", "kRows", 1, PagePlaces::own},
+    {"kernels/decode/stage_pages.cuh", "if (side.scales_token_stride == kScaleBytes)", "if (true)", 0, PagePlaces::other},
+    {"kernels/decode/stage_pages.cuh", "mine += kDown * stride", "mine += kDown * kRowBytes", 0, PagePlaces::other},
+    {"kernels/decode/stage_pages.cuh", "row * stride + at", "row * kRowBytes + at", 0, PagePlaces::slots},
 };
 
 TEST_CASE("pages: a broken kernel is noticed") {

@@ -75,9 +75,9 @@ struct Mutation {
 };
 // Rows that are not there, tokens that rows stand for, heads of rows: as the kernel has them, and otherwise.
 constexpr Mutation kMutations[] = {
-    {"kernels/decode_heads.cuh", "if (valid >= kTile) return;", "return;"},
-    {"core/token_heads.cuh", "return row % 8 * (kTile / 8) + row / 8;", "return row;"},
-    {"kernels/decode_heads.cuh", "(column / Plan::kGroup * Plan::kHeads + own_head<Plan>())",
+    {"kernels/decode/token_heads.cuh", "if (valid >= kTile) return;", "return;"},
+    {"kernels/decode/stage_token_heads.cuh", "return row % 8 * (kTile / 8) + row / 8;", "return row;"},
+    {"kernels/decode/token_heads.cuh", "(column / Plan::kGroup * Plan::kHeads + own_head<Plan>())",
      "(column / Plan::kGroup * Plan::kHeads + 0)"}};
 
 TEST_CASE("all heads of a token: a kernel that has them otherwise is noticed") {

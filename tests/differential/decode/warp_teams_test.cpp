@@ -101,7 +101,7 @@ TEST_CASE("the sum of a query that a minimum is multiplied with is of the query 
     Judge judge(context, {test, problem, must(make_program(problem, registry))});
     return relative_error(must(judge.attend({257, {}, 0, false})).out, judge.exact({257}));
   };
-  const double exact = error(changed_registry("core/queries.cuh", "f32_from_f16(f16_from_f32(q)) : q", "q : q"));
+  const double exact = error(changed_registry("kernels/decode/query_fragments.cuh", "f32_from_f16(f16_from_f32(q)) : q", "q : q"));
   CHECK(exact > 1.3 * error(registry()));
 }
 

@@ -33,9 +33,9 @@ constexpr Mutation kMutations[] = {
     {"rotations/rope.cuh", "multiply_high(step[0], place) +", "", 0},
     {"rotations/rope.cuh", "row[rope.first + other]", "row[other]", 3},
     {"rotations/rope.cuh", ": i ^ 1;", ": i;", 1},
-    {"kernels/shift.cuh", "rope(x, args.rope, by", "rope(x, args.rope, -by", 1},
-    {"kernels/shift.cuh", "|| by == 0", "", 2},
-    {"kernels/quantise_rope.cuh", "args.rope.positions[index]", "args.rope.positions[at.token]", 1},
+    {"kernels/operations/shift.cuh", "rope(x, args.rope, by", "rope(x, args.rope, -by", 1},
+    {"kernels/operations/shift.cuh", "|| by == 0", "", 2},
+    {"kernels/operations/quantise_rope.cuh", "args.rope.positions[index]", "args.rope.positions[at.token]", 1},
 };
 
 void check_noticed(const Mutation& mutation, const Differences& found) {
@@ -55,14 +55,14 @@ TEST_CASE("rope: what is broken is noticed") {
 }
 
 constexpr Mutation kTileMutations[] = {
-    {"rotations/rope_tile.cuh", "is_second ? partner : -partner", "partner", 1},
-    {"rotations/rope_tile.cuh", "group * 128 +", "", 2},
-    {"rotations/rope_tile.cuh", "a * cosine - b * sine", "a * cosine + b * sine", 0},
-    {"kernels/shift_tiles.cuh", "args.rope.positions[at.index]", "args.rope.positions[at.token]", 0},
-    {"core/tile_values.cuh", "^ (signs >> e & 1) << 31", "", 0},
-    {"kernels/quantise_rope_tiles.cuh", "operation_row(args, at).index", "at.token", 0},
-    {"kernels/quantise_rope_tiles.cuh", "= slot_of(args, at)", "= at.token", 0},
-    {"kernels/quantise_rope_tiles.cuh", "in_x[half] += kTileGroup", "in_x[half] += 0", 2},
+    {"kernels/operations/rope_tile.cuh", "is_second ? partner : -partner", "partner", 1},
+    {"kernels/operations/rope_tile.cuh", "group * 128 +", "", 2},
+    {"kernels/operations/rope_tile.cuh", "a * cosine - b * sine", "a * cosine + b * sine", 0},
+    {"kernels/operations/shift_tiles.cuh", "args.rope.positions[at.index]", "args.rope.positions[at.token]", 0},
+    {"kernels/operations/tile_values.cuh", "^ (signs >> e & 1) << 31", "", 0},
+    {"kernels/operations/quantise_rope_tiles.cuh", "operation_row(args, at).index", "at.token", 0},
+    {"kernels/operations/quantise_rope_tiles.cuh", "= slot_of(args, at)", "= at.token", 0},
+    {"kernels/operations/quantise_rope_tiles.cuh", "in_x[half] += kTileGroup", "in_x[half] += 0", 2},
 };
 
 TEST_CASE("rope: what is broken in turns of many rows is noticed") {

@@ -1,6 +1,6 @@
-// templates/core/simt.cuh as the CPU back-end means it: each collective and conversion against its definition.
+// templates/device/simt.cuh as the CPU back-end means it: each collective and conversion against its definition.
 // SPDX-License-Identifier: MIT
-#include "core/simt.cuh"
+#include "device/simt.cuh"
 
 #include <doctest/doctest.h>
 

@@ -1,12 +1,12 @@
-// templates/core/wgmma.cuh and matrix.cuh: what the CPU back-end takes warpgroups' products of bfloats and of bytes for.
+// templates/device/wgmma.cuh and matrix.cuh: what the CPU back-end takes warpgroups' products of bfloats and of bytes for.
 // SPDX-License-Identifier: MIT
-#include "core/wgmma.cuh"
+#include "device/wgmma.cuh"
 
 #include <doctest/doctest.h>
 
 #include <cmath>
 
-#include "core/matrix.cuh"
+#include "kernels/codec/wgmma_rotation.cuh"
 #include "generator/base/minifloat.hpp"
 #include "runtime/device/cpu/block_scheduler.hpp"
 

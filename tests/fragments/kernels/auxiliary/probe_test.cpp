@@ -1,6 +1,6 @@
-// templates/kernels/probe.cuh: it reads every vector it is given exactly once, whatever the grid, and nothing else.
+// templates/kernels/auxiliary/probe.cuh: it reads every vector it is given exactly once, whatever the grid, and nothing else.
 // SPDX-License-Identifier: MIT
-#include "kernels/probe.cuh"
+#include "kernels/auxiliary/probe.cuh"
 
 #include <doctest/doctest.h>
 

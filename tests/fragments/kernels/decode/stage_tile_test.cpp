@@ -1,4 +1,4 @@
-// templates/core/stage.cuh: chunks dealt anew against bank conflicts, and the planner's choice of them.
+// templates/kernels/decode/stage_tile.cuh: chunks dealt anew against bank conflicts, and the planner's choice of them.
 // SPDX-License-Identifier: MIT
 #include <doctest/doctest.h>
 
@@ -7,7 +7,7 @@
 #include <set>
 #include <vector>
 
-#include "core/stage.cuh"
+#include "kernels/decode/stage_tile.cuh"
 #include "generator/kernels/decode/plan.hpp"
 #include "runtime/device/cpu/block_scheduler.hpp"
 #include "tests/support/every_format.hpp"

@@ -1,10 +1,10 @@
-// templates/core/work.cuh: random calls are cut as the definition says. Tiles are counted out one by one here, pair after pair; whether
+// templates/kernels/decode/tile_scheduler.cuh: random calls are cut as the definition says. Tiles are counted out one by one here, pair after pair; whether
 // blocks may have seams, and the smallest share without them, are found by trying all.
 // SPDX-License-Identifier: MIT
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored \
     "-Wreturn-type"  // g++ 12: a loop without an end looks finite to it below an unroll pragma
-#include "core/work.cuh"
+#include "kernels/decode/tile_scheduler.cuh"
 #pragma GCC diagnostic pop
 
 #include <doctest/doctest.h>

@@ -1,4 +1,4 @@
-// templates/core/windows.cuh: rows of any size at any even address, copied by the chunks that hold them, and realigned as they are loaded.
+// templates/kernels/decode/unaligned_rows.cuh: rows of any size at any even address, copied by the chunks that hold them, and realigned as they are loaded.
 // SPDX-License-Identifier: MIT
 #include <doctest/doctest.h>
 #include <sys/mman.h>
@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <vector>
 
-#include "core/windows.cuh"
+#include "kernels/decode/unaligned_rows.cuh"
 #include "runtime/device/cpu/block_scheduler.hpp"
 #include "tests/support/rng.hpp"
 

@@ -1,10 +1,10 @@
-// templates/core/pairs.cuh: codes of four bits through a table in shared memory, along a row and down a column of two.
+// templates/kernels/decode/unpack_f16.cuh: codes of four bits through a table in shared memory, along a row and down a column of two.
 // SPDX-License-Identifier: MIT
 #include <doctest/doctest.h>
 
 #include <random>
 
-#include "core/pairs.cuh"
+#include "kernels/decode/unpack_f16.cuh"
 #include "runtime/device/cpu/block_scheduler.hpp"
 
 namespace kvjit {

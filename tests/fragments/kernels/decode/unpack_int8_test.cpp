@@ -1,4 +1,4 @@
-// templates/core/integers.cuh: each decoder over stored rows of real formats, in which every code stands at every place once; against
+// templates/kernels/decode/unpack_int8.cuh: each decoder over stored rows of real formats, in which every code stands at every place once; against
 // the values of the format itself.
 // SPDX-License-Identifier: MIT
 #include <doctest/doctest.h>
@@ -9,7 +9,7 @@
 #include <type_traits>
 #include <vector>
 
-#include "core/integers.cuh"
+#include "kernels/decode/unpack_int8.cuh"
 #include "generator/catalogue/registry.hpp"
 #include "runtime/device/cpu/block_scheduler.hpp"
 #include "tests/support/packed_rows.hpp"

@@ -1,11 +1,11 @@
-// templates/kernels/decode_matrices.cuh: where the chunks of rows that the hardware transposes lie, and the planner's choice of them.
+// templates/kernels/decode/warp_team_ldmatrix.cuh: where the chunks of rows that the hardware transposes lie, and the planner's choice of them.
 // SPDX-License-Identifier: MIT
 #include <doctest/doctest.h>
 
 #include <string>
 #include <vector>
 
-#include "core/stage.cuh"
+#include "kernels/decode/stage_tile.cuh"
 #include "generator/kernels/decode/plan.hpp"
 #include "tests/support/every_format.hpp"
 

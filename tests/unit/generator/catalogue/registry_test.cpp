@@ -139,7 +139,7 @@ TEST_CASE("broken and misplaced files are not skipped") {
 
 TEST_CASE("templates are found by their name below templates/") {
   const Registry registry = Registry::load(embedded_files()).value();
-  REQUIRE(registry.fragment("core/args.cuh"));
-  CHECK(*registry.fragment("core/args.cuh") == embedded_files().at("templates/core/args.cuh"));
-  CHECK(registry.fragment("core/none.cuh") == nullptr);
+  REQUIRE(registry.fragment("args/attention.cuh"));
+  CHECK(*registry.fragment("args/attention.cuh") == embedded_files().at("templates/args/attention.cuh"));
+  CHECK(registry.fragment("device/none.cuh") == nullptr);
 }

@@ -74,8 +74,8 @@ TEST_CASE("every fragment says what it costs") {
     CHECK(cost.find("//") == std::string::npos);
     CHECK(cost.find("SPDX") == std::string::npos);
   }
-  CHECK(feature_cost("features/range.cuh", registry).starts_with("costs nothing a score"));
-  CHECK(feature_cost("core/simt.cuh", registry).empty());
+  CHECK(feature_cost("features/token_range.cuh", registry).starts_with("costs nothing a score"));
+  CHECK(feature_cost("device/simt.cuh", registry).empty());
 }
 
 TEST_CASE("slopes as ggml has them") {

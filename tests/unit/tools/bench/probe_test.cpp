@@ -6,7 +6,7 @@
 
 #include <set>
 
-#include "core/args.cuh"
+#include "args/attention.cuh"
 #include "tests/support/recording_device.hpp"
 
 namespace kvjit {

@@ -8,7 +8,7 @@
 #include <algorithm>
 #include <limits>
 
-#include "core/args.cuh"
+#include "args/attention.cuh"
 #include "generator/catalogue/registry.hpp"
 #include "generator/formats/reference_codec.hpp"
 #include "generator/program.hpp"

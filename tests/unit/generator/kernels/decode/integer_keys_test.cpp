@@ -25,7 +25,7 @@ SidePlan key_side(const std::string& name) {
   return *side;
 }
 
-// What a stored code means by integers (templates/core/integers.cuh), in units of the scale.
+// What a stored code means by integers (templates/kernels/decode/unpack_int8.cuh), in units of the scale.
 double value_of(const IntegerPlan& plan, int stored) {
   int y = 0, z = 0;
   if (plan.kind == IntegerKind::plain) {

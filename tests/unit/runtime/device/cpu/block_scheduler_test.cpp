@@ -12,7 +12,7 @@
 #include <utility>
 #include <vector>
 
-#include "simt/cpu.hpp"
+#include "device/cpu.hpp"
 
 using kv::cpu::host;
 using kv::cpu::self;

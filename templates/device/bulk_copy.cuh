@@ -1,0 +1,60 @@
+// More of the seam (device/simt.cuh), for kernels that copy in bulk (sm_90 and later): one lane asks for a whole piece of memory, and a barrier
+// in shared memory tells when it is there (9.7.9.25.4, 9.7.13.15).
+//
+// A barrier goes from phase to phase, from number 0 on. A phase is over when as many arrivals have come as the barrier was opened for, and
+// all bytes that they announced. wait_phase waits for the present phase if the parity of its number is the one given: of a barrier
+// that was just opened, parity 1 passes at once.
+// SPDX-License-Identifier: MIT
+#pragma once
+#include "device/simt.cuh"
+
+#if defined(__CUDACC__)
+namespace kv {
+
+#if __CUDA_ARCH__ >= 900
+KV_DEVICE void open_barrier(SharedAddress at, u32 arrivals) {
+  asm volatile("mbarrier.init.shared.b64 [%0], %1;" ::"r"(staged_address(at)), "r"(arrivals) : "memory");
+}
+KV_DEVICE void close_barrier(SharedAddress at) {
+  asm volatile("mbarrier.inval.shared.b64 [%0];" ::"r"(staged_address(at)) : "memory");
+}
+// By who opened barriers, before copies use them.
+KV_DEVICE void publish_barriers() { asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory"); }
+// What the lane did in shared memory comes before what copies do there that are asked for behind the next barrier of the block.
+KV_DEVICE void yield_to_copies() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
+KV_DEVICE void arrive(SharedAddress barrier) {
+  asm volatile("mbarrier.arrive.shared.b64 _, [%0];" ::"r"(staged_address(barrier)) : "memory");
+}
+KV_DEVICE void arrive_and_announce(SharedAddress barrier, u32 bytes) {
+  asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;" ::"r"(staged_address(barrier)), "r"(bytes)
+               : "memory");
+}
+KV_DEVICE void wait_phase(SharedAddress barrier, u32 parity) {
+  u32 is_over;
+  do
+    asm volatile("{.reg .pred p; mbarrier.try_wait.parity.shared.b64 p, [%1], %2; selp.u32 %0, 1, 0, p;}"
+                 : "=r"(is_over)
+                 : "r"(staged_address(barrier)), "r"(parity)
+                 : "memory");
+  while (!is_over);
+}
+// All are multiples of 16.
+KV_DEVICE void copy_bulk(SharedAddress to, const u8* from, u32 bytes, SharedAddress barrier) {
+  asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(
+                   staged_address(to)),
+               "l"(from), "r"(bytes), "r"(staged_address(barrier))
+               : "memory");
+}
+#else  // the planner does not use them there
+KV_DEVICE void open_barrier(SharedAddress, u32) {}
+KV_DEVICE void close_barrier(SharedAddress) {}
+KV_DEVICE void publish_barriers() {}
+KV_DEVICE void yield_to_copies() {}
+KV_DEVICE void arrive(SharedAddress) {}
+KV_DEVICE void arrive_and_announce(SharedAddress, u32) {}
+KV_DEVICE void wait_phase(SharedAddress, u32) {}
+KV_DEVICE void copy_bulk(SharedAddress, const u8*, u32, SharedAddress) {}
+#endif
+
+}  // namespace kv
+#endif

@@ -1,0 +1,500 @@
+// The CPU back-end, device side: what device/simt.cuh means when a kernel is compiled as host C++.
+// A block is one fibre per lane on one OS thread (runtime/device/cpu/backend.cpp schedules them). A fibre runs until
+// a collective; a group is released only when every live member waits at the SAME source line, so divergent
+// barriers are named, not survived. Shared memory is poisoned with NaN patterns before every block, and
+// asynchronous copies land only when they are waited for.
+//
+// Includes nothing: kernels compile in well under a second. The host binds itself through kv_cpu_bind().
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#define KV_DEVICE inline
+#define KV_KERNEL extern "C" void
+#define KV_CONSTANT static const
+#define KV_TABLE static const
+#define KV_PARAM const
+#define KV_LAUNCH_BOUNDS(threads, blocks)
+#define KV_UNROLL _Pragma("GCC unroll 64")
+#define KV_NO_UNROLL _Pragma("GCC unroll 1")
+#define KV_UNROLL_BY(n)
+#define KV_SITE const char *file = __builtin_FILE(), int line = __builtin_LINE()
+
+// What CUDA has without an include, for hooks (templates/features/hook.cuh).
+extern "C" {
+float fabsf(float) noexcept, floorf(float) noexcept, sqrtf(float) noexcept, tanhf(float) noexcept, erff(float) noexcept;
+float expf(float) noexcept, exp2f(float) noexcept, logf(float) noexcept, log2f(float) noexcept, log1pf(float) noexcept;
+float sinf(float) noexcept, cosf(float) noexcept;
+float powf(float, float) noexcept, fminf(float, float) noexcept, fmaxf(float, float) noexcept;
+}
+
+namespace kv::cpu {
+
+constexpr int kSlotWords = 16;
+
+// What the scheduler shows the running lane. One instance a lane.
+struct Lane {
+  int thread, threads;
+  int block_x, block_y, block_z;
+  int grid_x, grid_y, grid_z;
+  unsigned char* shared;
+  unsigned (*slots)[32][kSlotWords];  // of this lane's warp: [2][32][16]; collectives alternate between the two
+  int parity;
+  void* copies;  // the lane's queue of asynchronous copies
+};
+
+enum class Wait : int { warp = 1, block = 2 };
+
+// Implemented by the host.
+struct Host {
+  Lane** self;                                          // the running lane
+  void (*wait)(Wait what, const char* file, int line);  // yields until the group is released
+  // The same for a team of warps, the first a multiple of their number: whether any of its lanes voted for it.
+  bool (*vote)(int warps, bool mine, const char* file, int line);
+  void (*copy_async)(void* to, const void* from, int bytes,
+                     int valid);  // queued; zero-fills bytes past valid
+  void (*copy_commit)();
+  void (*copy_wait)(int groups_left);  // applies all but the newest `groups_left` groups
+  // Barriers of bulk copies (device/bulk_copy.cuh), by their place in shared memory.
+  void (*open_barrier)(void* at, unsigned arrivals), (*close_barrier)(void* at), (*arrive)(void* at, unsigned bytes);
+  void (*wait_phase)(void* barrier, unsigned parity, const char* file, int line);
+  void (*copy_bulk)(void* to, const void* from, unsigned bytes, void* barrier);
+  void (*agree)(bool mine, const char* file,
+                int line);  // ends the launch unless all lanes of the warp say so there; nobody waits
+  void (*refuse)(const char* file, int line);  // ends the launch: the kernel found a promise broken
+};
+
+inline Host host;
+inline Lane& self() { return **host.self; }
+
+}  // namespace kv::cpu
+
+// Called once by whoever loads the kernels.
+extern "C" __attribute__((visibility("default"), used)) inline void kv_cpu_bind(const kv::cpu::Host* host) {
+  kv::cpu::host = *host;
+}
+
+namespace kv {
+
+using u8 = unsigned char;
+using u16 = unsigned short;
+using u32 = unsigned int;
+using i64 = long long;
+
+inline int thread() { return cpu::self().thread; }
+inline int lane() { return thread() & 31; }
+inline int warp() { return thread() >> 5; }
+inline int block_x() { return cpu::self().block_x; }
+inline int block_y() { return cpu::self().block_y; }
+inline int block_z() { return cpu::self().block_z; }
+
+namespace cpu {
+// Every collective: each lane shows words to its warp, waits, and may read all lanes' words until its next
+// but one collective (two slot sets alternate, so one barrier is enough).
+using Slots = unsigned (*)[kSlotWords];
+template <int kWords>
+inline Slots show(const u32 (&mine)[kWords], const char* file, int line) {
+  static_assert(kWords <= kSlotWords, "slots are too small");
+  Lane& me = self();
+  Slots slots = me.slots[me.parity];
+  me.parity ^= 1;
+  for (int i = 0; i < kWords; ++i) slots[me.thread & 31][i] = mine[i];
+  host.wait(Wait::warp, file, line);
+  return slots;
+}
+}  // namespace cpu
+
+inline void sync_block(KV_SITE) { cpu::host.wait(cpu::Wait::block, file, line); }
+inline void sync_warp(KV_SITE) { cpu::host.wait(cpu::Wait::warp, file, line); }
+template <int kWarps>
+inline void sync_team(KV_SITE) {
+  (void)cpu::host.vote(kWarps, false, file, line);
+}
+template <int kWarps>
+inline bool any_of_team(bool v, KV_SITE) {
+  return cpu::host.vote(kWarps, v, file, line);
+}
+
+inline const u8* in_register(const u8* address) { return address; }
+inline u32 multiply_high(u32 a, u32 b) { return u32((unsigned long long)a * b >> 32); }
+inline void require(bool is_kept, KV_SITE) {
+  if (!is_kept) cpu::host.refuse(file, line);
+}
+
+inline u32 bits_of(float a) { return __builtin_bit_cast(u32, a); }
+inline float float_of(u32 a) { return __builtin_bit_cast(float, a); }
+
+inline u32 shfl(u32 v, int from, KV_SITE) { return cpu::show<1>({v}, file, line)[from & 31][0]; }
+inline u32 shfl_xor(u32 v, int mask, KV_SITE) { return cpu::show<1>({v}, file, line)[(lane() ^ mask) & 31][0]; }
+inline float shfl(float v, int from, KV_SITE) { return float_of(shfl(bits_of(v), from, file, line)); }
+inline float shfl_xor(float v, int mask, KV_SITE) { return float_of(shfl_xor(bits_of(v), mask, file, line)); }
+inline u32 ballot(bool v, KV_SITE) {
+  const cpu::Slots slots = cpu::show<1>({u32(v)}, file, line);
+  u32 r = 0;
+  for (int i = 0; i < 32; ++i) r |= slots[i][0] << i;
+  return r;
+}
+inline bool any(bool v, KV_SITE) { return ballot(v, file, line) != 0; }
+// Not a collective: hardware's vote orders no memory, so waits behind it must not be spared by it.
+inline bool agreed(bool v, KV_SITE) {
+  cpu::host.agree(v, file, line);
+  return v;
+}
+
+inline float fma_rn(float a, float b, float c) { return __builtin_fmaf(a, b, c); }
+inline float mul_rn(float a, float b) { return a * b; }  // the host compiler runs with -ffp-contract=off
+inline float add_rn(float a, float b) { return a + b; }
+inline float add_rz(float a, float b) {
+  const double sum = double(a) + b;
+  const float near = float(sum);
+  return __builtin_fabs(double(near)) > __builtin_fabs(sum) ? float_of(bits_of(near) - 1) : near;
+}
+constexpr bool kConvertsToE4m3 = false;
+inline u32 convert_to_e4m3(float) { return 0; }
+inline float div_rn(float a, float b) { return a / b; }
+inline float sqrt_rn(float a) { return __builtin_sqrtf(a); }
+inline float absolute(float a) { return __builtin_fabsf(a); }
+inline float rsqrt_fast(float a) { return 1.f / __builtin_sqrtf(a); }
+inline int round_to_int(float a) { return int(__builtin_rintf(a)); }
+inline float larger(float a, float b) { return __builtin_fmaxf(a, b); }
+inline float smaller(float a, float b) { return __builtin_fminf(a, b); }
+inline int count_bits(u32 a) { return __builtin_popcount(a); }
+inline float exp2_fast(float x) { return __builtin_exp2f(x); }
+inline float log2_fast(float x) { return __builtin_log2f(x); }
+inline float sine_fast(float x) { return __builtin_sinf(x); }
+inline float cosine_fast(float x) { return __builtin_cosf(x); }
+inline float reciprocal_fast(float x) { return 1.f / x; }
+inline float f32_from_f16(u32 h) {
+  // Shifted into place, a half is a float whose exponent is 112 too small (subnormals included).
+  const float f = float_of((h & 0x7fffu) << 13) * 0x1p112f;
+  const u32 magnitude = (h & 0x7c00u) == 0x7c00u ? 0x7f800000u | (h & 0x3ffu) << 13 : bits_of(f);
+  return float_of(magnitude | (h & 0x8000u) << 16);
+}
+inline u16 f16_from_f32(float f) {  // round to nearest even
+  const u32 sign = bits_of(f) >> 16 & 0x8000u, a = bits_of(f) & 0x7fffffffu;
+  if (a > 0x7f800000u) return u16(sign | 0x7e00u);
+  if (a >= 0x477ff000u) return u16(sign | 0x7c00u);                                     // 65520 and above: infinity
+  if (a < 0x38800000u) return u16(sign | (bits_of(float_of(a) + 0.5f) - 0x3f000000u));  // subnormal: the adder rounds
+  return u16(sign | (((a + 0xfffu + (a >> 13 & 1)) >> 13) - (112u << 10)));
+}
+inline float f32_from_bf16(u32 h) { return float_of(h << 16); }
+inline u16 bf16_from_f32(float f) {
+  const u32 b = bits_of(f);
+  if ((b & 0x7fffffffu) > 0x7f800000u) return u16(b >> 16 | 0x40);
+  return u16((b + 0x7fffu + (b >> 16 & 1)) >> 16);
+}
+
+inline void load_u128(u32* v, const void* from) { __builtin_memcpy(v, from, 16); }
+inline void load_once_u128(u32* v, const void* from) { load_u128(v, from); }
+inline void store_u128(void* to, u32 x, u32 y, u32 z, u32 w) {
+  const u32 v[4] = {x, y, z, w};
+  __builtin_memcpy(to, v, 16);
+}
+
+inline u32 pack_f16x2(float lo, float hi) { return u32(f16_from_f32(lo)) | u32(f16_from_f32(hi)) << 16; }
+inline u32 pack_bf16x2(float lo, float hi) { return u32(bf16_from_f32(lo)) | u32(bf16_from_f32(hi)) << 16; }
+inline u32 mul_f16x2(u32 a, u32 b) {  // a product of two halves is exact in float
+  return pack_f16x2(f32_from_f16(a & 0xffff) * f32_from_f16(b & 0xffff), f32_from_f16(a >> 16) * f32_from_f16(b >> 16));
+}
+inline u32 sub_f16x2(u32 a, u32 b) {
+  return pack_f16x2(f32_from_f16(a & 0xffff) - f32_from_f16(b & 0xffff), f32_from_f16(a >> 16) - f32_from_f16(b >> 16));
+}
+inline u32 fma_f16x2(u32 a, u32 b, u32 c) {  // the product is exact in float, the sum in double
+  const auto one = [&](int shift) {
+    const double sum = double(f32_from_f16(a >> shift & 0xffff)) * f32_from_f16(b >> shift & 0xffff) +
+                       f32_from_f16(c >> shift & 0xffff);
+    float nearest = float(sum);  // to odd, so that the rounding to a half sees every bit
+    if (double(nearest) != sum && sum - sum == 0 && !(bits_of(nearest) & 1))
+      nearest = float_of(bits_of(nearest) + ((sum > nearest) == (nearest > 0) ? 1 : -1));
+    return u32(f16_from_f32(nearest));
+  };
+  return one(0) | one(16) << 16;
+}
+inline u32 larger_f16x2(u32 a, u32 b) {  // halves without their signs are ordered as integers are
+  const u32 x = a & 0x7fff7fffu, y = b & 0x7fff7fffu;
+  return ((x & 0xffff) > (y & 0xffff) ? x & 0xffff : y & 0xffff) | ((x >> 16) > (y >> 16) ? x >> 16 : y >> 16) << 16;
+}
+inline void f16x4_from_e4m3x4(u32* h, u32 bytes) {
+  const auto one = [](u32 b) {
+    if ((b & 0x7f) == 0x7f) return 0x7e00u | (b & 0x80) << 8;
+    return u32(f16_from_f32(float_of((b & 0x7f) << 20) * 0x1p120f)) | (b & 0x80) << 8;
+  };
+  for (int i = 0; i < 2; ++i) h[i] = one(bytes >> 16 * i & 0xff) | one(bytes >> (16 * i + 8) & 0xff) << 16;
+}
+
+inline u32 permute(u32 a, u32 b, u32 selector) {
+  const unsigned long long ab = (unsigned long long)b << 32 | a;
+  u32 r = 0;
+  for (int i = 0; i < 4; ++i) r |= u32(ab >> 8 * (selector >> 4 * i & 7) & 0xff) << 8 * i;
+  return r;
+}
+inline u32 select_bytes(u32 a, u32 b, u32 selector) {
+  const u32 bytes = permute(a, b, selector);
+  u32 r = 0;
+  for (int i = 0; i < 4; ++i) {
+    const u32 byte = bytes >> 8 * i & 0xff;
+    r |= (selector >> 4 * i & 8 ? (byte & 0x80 ? 0xffu : 0u) : byte) << 8 * i;
+  }
+  return r;
+}
+inline u32 select_signs(u32 a, u32 b, u32 selector) { return select_bytes(a, b, selector); }
+inline u32 kept(u32 v) { return v; }
+inline u32 select_bits(u32 mask, u32 a, u32 b) { return (a & mask) | (b & ~mask); }
+inline u32 dot_bytes(u32 a, u32 b, u32 c) {
+  for (int i = 0; i < 32; i += 8) c += (a >> i & 0xff) * (b >> i & 0xff);
+  return c;
+}
+inline u32 shift_right(u32 lo, u32 hi, u32 shift) { return u32(((unsigned long long)hi << 32 | lo) >> (shift & 31)); }
+
+inline void mma_16x8x16(float (&d)[4], u32 a0, u32 a1, u32 a2, u32 a3, u32 b0, u32 b1, KV_SITE) {
+  u32 mine[12];  // as floats: A pairs 0..7, B pairs 8..11; converted once, by their owner
+  const u32 words[6] = {a0, a1, a2, a3, b0, b1};
+  for (int i = 0; i < 12; ++i) mine[i] = bits_of(f32_from_f16(words[i / 2] >> 16 * (i % 2) & 0xffff));
+  const cpu::Slots slots = cpu::show(mine, file, line);
+  const int g = lane() >> 2, c = lane() & 3;
+  for (int i = 0; i < 4; ++i) {
+    const int row = g, high_row = i >> 1, column = 2 * c + (i & 1);
+    float sum = 0.f;
+    for (int k = 0; k < 16; ++k) {
+      const int owner = (k & 7) / 2, high_k = k >> 3;
+      const float a = float_of(slots[row * 4 + owner][2 * (high_row + 2 * high_k) + (k & 1)]);
+      const float b = float_of(slots[column * 4 + owner][8 + 2 * high_k + (k & 1)]);
+      sum += a * b;
+    }
+    d[i] += sum;
+  }
+}
+
+inline void mma_16x8x16_first(float (&d)[4], u32 a0, u32 a1, u32 a2, u32 a3, u32 b0, u32 b1, KV_SITE) {
+  d[0] = d[1] = d[2] = d[3] = 0.f;
+  mma_16x8x16(d, a0, a1, a2, a3, b0, b1, file, line);
+}
+
+template <bool kIsUnsigned>
+inline void mma_16x8x32(int (&d)[4], u32 a0, u32 a1, u32 a2, u32 a3, u32 b0, u32 b1, KV_SITE) {
+  const cpu::Slots slots = cpu::show<6>({a0, a1, a2, a3, b0, b1}, file, line);
+  const int g = lane() >> 2, c = lane() & 3;
+  const auto byte = [](u32 word, int i) { return int((signed char)(word >> 8 * i & 0xff)); };
+  for (int i = 0; i < 4; ++i) {
+    const int high_row = i >> 1, column = 2 * c + (i & 1);
+    for (int k = 0; k < 32; ++k) {
+      const int owner = (k & 15) / 4, high_k = k >> 4;
+      const int a = byte(slots[g * 4 + owner][high_row + 2 * high_k], k & 3);
+      d[i] += (kIsUnsigned ? a & 0xff : a) * byte(slots[column * 4 + owner][4 + high_k], k & 3);
+    }
+  }
+}
+
+inline u32 transpose_8x8(u32 v, KV_SITE) {
+  const cpu::Slots slots = cpu::show<1>({v}, file, line);
+  const int g = lane() >> 2, c = lane() & 3;
+  const auto at = [&](int row, int column) { return slots[row * 4 + column / 2][0] >> 16 * (column & 1) & 0xffff; };
+  return at(2 * c, g) | at(2 * c + 1, g) << 16;
+}
+
+using SharedAddress = u32;
+inline u8* shared_bytes() { return cpu::self().shared; }
+inline u32 load_shared_u8(SharedAddress a) { return shared_bytes()[a]; }
+template <class Word>
+inline u32 load_shared_as(SharedAddress a) {
+  Word v;
+  __builtin_memcpy(&v, shared_bytes() + a, sizeof v);
+  return v;
+}
+inline u32 load_shared_u16(SharedAddress a) { return load_shared_as<u16>(a); }
+inline u32 load_shared_u32(SharedAddress a) { return load_shared_as<u32>(a); }
+inline void load_shared_u64(u32* v, SharedAddress a) { __builtin_memcpy(v, shared_bytes() + a, 8); }
+inline void load_shared_u128(u32* v, SharedAddress a) { __builtin_memcpy(v, shared_bytes() + a, 16); }
+inline void store_shared_u8(SharedAddress a, u32 v) { shared_bytes()[a] = u8(v); }
+inline void store_shared_u16(SharedAddress a, u32 v) {
+  const u16 half = u16(v);
+  __builtin_memcpy(shared_bytes() + a, &half, 2);
+}
+inline void store_shared_u32(SharedAddress a, u32 v) { __builtin_memcpy(shared_bytes() + a, &v, 4); }
+inline void store_shared_u128(SharedAddress a, u32 x, u32 y, u32 z, u32 w) {
+  const u32 v[4] = {x, y, z, w};
+  __builtin_memcpy(shared_bytes() + a, v, 16);
+}
+
+inline void check_shared() {}
+inline u32 load_staged_u8(SharedAddress a) { return load_shared_u8(a); }
+inline u32 load_staged_u16(SharedAddress a) { return load_shared_u16(a); }
+inline u32 load_staged_u32(SharedAddress a) { return load_shared_u32(a); }
+inline void load_staged_u64(u32* v, SharedAddress a) { load_shared_u64(v, a); }
+inline void load_staged_u128(u32* v, SharedAddress a) { load_shared_u128(v, a); }
+template <int kAt>
+inline u32 load_table(u32 offset) {
+  return load_shared_u32(kAt + offset);
+}
+template <int kAt>
+inline void load_table_u64(u32* v, u32 offset) {
+  load_shared_u64(v, kAt + offset);
+}
+
+inline void load_matrices_transposed(u32 (&b)[4], SharedAddress row, KV_SITE) {
+  const cpu::Slots slots = cpu::show<1>({row}, file, line);
+  const int g = lane() >> 2, c = lane() & 3;
+  for (int m = 0; m < 4; ++m)
+    b[m] = load_shared_u16(slots[8 * m + 2 * c][0] + 2 * g) | load_shared_u16(slots[8 * m + 2 * c + 1][0] + 2 * g)
+                                                                  << 16;
+}
+
+// Blocks run one after the other, and so do launches.
+inline u32 count_arrival(u32* counter) { return (*counter)++; }
+inline u32 count_warp_arrival(u32* counter, KV_SITE) {
+  sync_warp(file, line);
+  return shfl(lane() == 0 ? count_arrival(counter) : 0, 0, file, line);
+}
+inline void load_coherent_u128(u32* v, const void* from) { __builtin_memcpy(v, from, 16); }
+inline u32 load_coherent_u32(const void* from) { return *static_cast<const u32*>(from); }
+inline void load_coherent_u64(u32* v, const void* from) { __builtin_memcpy(v, from, 8); }
+inline void publish_stores() {}
+inline void prefetch_line(const u8*) {}
+inline void wait_for_predecessor() {}
+inline void release_successor() {}
+
+template <int kBytes, bool kKeepsLine = false>
+inline void copy_async(SharedAddress to, const u8* from, int valid) {
+  cpu::host.copy_async(shared_bytes() + to, from, kBytes, valid);
+}
+inline void copy_commit() { cpu::host.copy_commit(); }
+template <int kGroupsLeft>
+inline void copy_wait() {
+  cpu::host.copy_wait(kGroupsLeft);
+}
+
+// ---- device/bulk_copy.cuh ----
+
+inline void open_barrier(SharedAddress at, u32 arrivals) { cpu::host.open_barrier(shared_bytes() + at, arrivals); }
+inline void close_barrier(SharedAddress at) { cpu::host.close_barrier(shared_bytes() + at); }
+inline void publish_barriers() {}
+inline void yield_to_copies() {}
+inline void arrive(SharedAddress barrier) { cpu::host.arrive(shared_bytes() + barrier, 0); }
+inline void arrive_and_announce(SharedAddress barrier, u32 bytes) { cpu::host.arrive(shared_bytes() + barrier, bytes); }
+inline void wait_phase(SharedAddress barrier, u32 parity, KV_SITE) {
+  cpu::host.wait_phase(shared_bytes() + barrier, parity, file, line);
+}
+inline void copy_bulk(SharedAddress to, const u8* from, u32 bytes, SharedAddress barrier) {
+  cpu::host.copy_bulk(shared_bytes() + to, from, bytes, shared_bytes() + barrier);
+}
+
+// ---- device/wgmma.cuh ----
+
+constexpr u32 kPanelOfOperand = 128 * 128;  // kPanelBytes, for whoever includes only this file
+constexpr u32 kPanelOfRows = 64 * 128;      // kRowPanelBytes
+inline void publish_operands() {}
+inline void wgmma_begin() {}
+// d += a b, of the operands' words as numbers: of(bits).
+template <bool kAdds, class Of>
+inline void wgmma_64x128x16_of(const Of& of, float (&d)[64], const u32 (&a)[4], SharedAddress operand, int step,
+                               const char* file, int line) {
+  u32 mine[8];
+  for (int i = 0; i < 8; ++i) mine[i] = bits_of(of(a[i / 2] >> 16 * (i % 2) & 0xffff));
+  const cpu::Slots slots = cpu::show(mine, file, line);
+  const int g = lane() >> 2, c = lane() & 3;
+  float rows[2][16];
+  for (int i = 0; i < 32; ++i) {
+    const int h = i / 16, k = i % 16;
+    rows[h][k] = float_of(slots[4 * g + k % 8 / 2][2 * (h + k / 8 * 2) + k % 2]);
+  }
+  for (int column = 0; column < 32; ++column) {
+    const int t = column / 2, i = column % 2, n = 8 * t + 2 * c + i;
+    float sum[2] = {};
+    for (int k = 0; k < 16; ++k) {
+      const int all = 16 * step + k;
+      const u32 at = all / 64 * kPanelOfOperand + n * 128 + ((all / 8 ^ n) & 7) * 16 + all % 8 * 2;
+      const float b = of(load_shared_u16(operand + at));
+      for (int h = 0; h < 2; ++h) sum[h] += rows[h][k] * b;
+    }
+    for (int h = 0; h < 2; ++h) d[4 * t + 2 * h + i] = kAdds ? d[4 * t + 2 * h + i] + sum[h] : sum[h];
+  }
+}
+inline void load_row_operand(u32 (&a)[4], SharedAddress rows, int step) {
+  const int g = lane() >> 2, c = lane() & 3, top = warp() % 4 * 16;
+  for (int r = 0; r < 4; ++r) {
+    const int row = top + g + r % 2 * 8, k = 16 * step + 2 * c + r / 2 * 8;
+    a[r] = load_shared_u32(rows + k / 64 * kPanelOfRows + row * 128 + ((k / 8 ^ row) & 7) * 16 + k % 8 * 2);
+  }
+}
+template <bool kAdds>
+inline void wgmma_64x128x16(float (&d)[64], const u32 (&a)[4], SharedAddress operand, int step, KV_SITE) {
+  wgmma_64x128x16_of<kAdds>(f32_from_f16, d, a, operand, step, file, line);
+}
+template <bool kAdds>
+inline void wgmma_64x128x16(float (&d)[64], SharedAddress rows, SharedAddress operand, int step, KV_SITE) {
+  u32 a[4];
+  load_row_operand(a, rows, step);
+  wgmma_64x128x16_of<kAdds>(f32_from_f16, d, a, operand, step, file, line);
+}
+struct BfloatRows {
+  SharedAddress at;
+};
+template <bool kAdds>
+inline void wgmma_64x128x16(float (&d)[64], BfloatRows rows, SharedAddress operand, int step, KV_SITE) {
+  u32 a[4];
+  load_row_operand(a, rows.at, step);
+  wgmma_64x128x16_of<kAdds>(f32_from_bf16, d, a, operand, step, file, line);
+}
+inline u32 e4m3x4_from_f16x4(u32 low, u32 high) {
+  const auto one = [](u32 half) {
+    const float f = f32_from_f16(half), most = f > 448 ? 448.f : f < -448 ? -448.f : f;
+    const u32 b = bits_of(most * 0x1p-120f);  // whose top bits are those of E4M3
+    return f != f ? 0x7fu : (((b & 0x7fffffffu) + 0x7ffffu + (b >> 20 & 1)) >> 20) | b >> 31 << 7;
+  };
+  return one(low & 0xffff) | one(low >> 16) << 8 | one(high & 0xffff) << 16 | one(high >> 16) << 24;
+}
+template <bool kAdds>
+inline void wgmma_64x128x32_e4m3(float (&d)[64], const u32 (&a)[4], SharedAddress operand, int step, KV_SITE) {
+  const auto of = [](u32 byte) { return float_of((byte & 0x7f) << 20 | byte >> 7 << 31) * 0x1p120f; };
+  const cpu::Slots slots = cpu::show<4>(a, file, line);
+  const int g = lane() >> 2, c = lane() & 3;
+  for (int i = 0; i < 64; ++i) {
+    const int n = i / 4 * 8 + 2 * c + i % 2, high = i % 4 / 2;
+    float sum = 0.f;
+    for (int k = 0; k < 32; ++k) {
+      const int all = 32 * step + k;
+      const u32 b = load_shared_u8(operand + n * 128 + ((all / 16 ^ n) & 7) * 16 + all % 16);
+      sum += of(slots[4 * g + k % 16 / 4][high + k / 16 * 2] >> 8 * (k % 4) & 0xff) * of(b);
+    }
+    d[i] = float_of(bits_of(kAdds ? d[i] + sum : sum) & 0xfffffc00u);
+  }
+}
+inline void wgmma_commit() {}
+inline u32 columns_at(SharedAddress b) { return b; }
+inline u32 columns_behind(u32 columns, int bytes) { return columns + u32(bytes); }
+inline void store_columns(SharedAddress a, u32 v) { store_shared_u32(a, v); }
+inline u32 uniform(u32 v, KV_SITE) { return shfl(v, 0, file, line); }
+template <int kColumns, bool kIsTransposed, class Sums>
+inline void wgmma_columns(const Sums& d, u32 a0, u32 a1, u32 a2, u32 a3, u32 b, bool adds, KV_SITE) {
+  const u32 words[4] = {a0, a1, a2, a3};
+  u32 mine[8];
+  for (int i = 0; i < 8; ++i) mine[i] = bits_of(f32_from_f16(words[i / 2] >> 16 * (i % 2) & 0xffff));
+  const cpu::Slots slots = cpu::show(mine, file, line);
+  const int g = lane() >> 2, c = lane() & 3;
+  for (int i = 0; i < kColumns / 2; ++i) {
+    const int t = i / 4, n = 2 * c + i % 2, high = i % 4 / 2;
+    float sum = 0.f;
+    for (int k = 0; k < 16; ++k) {
+      const u32 at = b + t * 256 + k / 8 * 128 + (kIsTransposed ? k % 8 * 16 + n * 2 : n * 16 + k % 8 * 2);
+      sum += float_of(slots[4 * g + k % 8 / 2][2 * (high + k / 8 * 2) + k % 2]) * f32_from_f16(load_shared_u16(at));
+    }
+    d(i) = adds ? d(i) + sum : sum;
+  }
+}
+template <int kLeft>
+inline void wgmma_wait() {}
+inline void settle(float&) {}
+inline void wgmma_end(float (&)[64]) {}
+template <int kGroups>
+inline void open_turns() {}
+inline void take_turn(KV_SITE) { sync_warp(file, line); }
+template <int kGroups>
+inline void pass_turn() {}
+inline void load_matrices(u32 (&a)[4], SharedAddress row, KV_SITE) {
+  const cpu::Slots slots = cpu::show<1>({row}, file, line);
+  for (int m = 0; m < 4; ++m) a[m] = load_shared_u32(slots[8 * m + (lane() >> 2)][0] + 4 * (lane() & 3));
+}
+inline void mma_16x8x8(float (&d)[4], u32 a0, u32 a1, u32 b0, KV_SITE) {
+  mma_16x8x16(d, a0, a1, 0, 0, b0, 0, file, line);
+}
+
+}  // namespace kv

@@ -1,0 +1,17 @@
+// A list of types, for what a plan has several of: sections of a row, planes of a section.
+// SPDX-License-Identifier: MIT
+#pragma once
+#include "device/simt.cuh"
+
+namespace kv {
+
+template <class... Items>
+struct List {};
+
+// visit(Item{}) for each item, in order; all known when the kernel is compiled.
+template <class Visit, class... Items>
+KV_DEVICE void for_each(List<Items...>, const Visit& visit) {
+  (visit(Items{}), ...);
+}
+
+}  // namespace kv

@@ -1,0 +1,54 @@
+// Rows of numbers in memory, as the host gives them and as it takes them, by one warp: value i in lane i % 32, register i / 32.
+// SPDX-License-Identifier: MIT
+#pragma once
+#include "args/attention.cuh"
+#include "device/simt.cuh"
+
+namespace kv {
+
+// The row of a call that a warp takes; heads are numbered fastest.
+struct CodecRow {
+  u32 sequence, token, head;
+  i64 in_x;
+};
+KV_DEVICE CodecRow codec_row(const CodecArgs& args, u32 row) {  // fits 31 bits: the host checks
+  const u32 heads = args.heads, tokens = args.tokens, of_token = row / heads, sequence = of_token / tokens;
+  const u32 head = row - of_token * heads, token = of_token - sequence * tokens;
+  return {sequence, token, head,
+          sequence * args.x.sequence_stride + token * args.x.query_stride + head * args.x.head_stride};
+}
+
+// kCount values from element `from` on; the rest of x is zero.
+template <int kCount, int kPerLane>
+KV_DEVICE void load_values(const void* data, RowType type, i64 from, float (&x)[kPerLane]) {
+  KV_UNROLL
+  for (int e = 0; e < kPerLane; ++e) {
+    const int i = e * 32 + lane();
+    x[e] = 0.f;
+    if (i >= kCount) continue;
+    if (type == RowType::f32)
+      x[e] = static_cast<const float*>(data)[from + i];
+    else
+      x[e] = float_of(static_cast<const u16*>(data)[from + i]);  // the bits: converted below, once all are under way
+  }
+  if (type == RowType::f32) return;
+  KV_UNROLL
+  for (int e = 0; e < kPerLane; ++e)
+    x[e] = type == RowType::f16 ? f32_from_f16(bits_of(x[e])) : f32_from_bf16(bits_of(x[e]));
+}
+
+// The first `count` values of x.
+template <int kPerLane>
+KV_DEVICE void store_values(void* data, RowType type, i64 to, int count, const float (&x)[kPerLane]) {
+  KV_UNROLL
+  for (int e = 0; e < kPerLane; ++e) {
+    const int i = e * 32 + lane();
+    if (i >= count) continue;
+    if (type == RowType::f32)
+      static_cast<float*>(data)[to + i] = x[e];
+    else
+      static_cast<u16*>(data)[to + i] = type == RowType::f16 ? f16_from_f32(x[e]) : bf16_from_f32(x[e]);
+  }
+}
+
+}  // namespace kv

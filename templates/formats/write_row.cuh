@@ -1,0 +1,50 @@
+// A row into the cache, by one warp: scale by channel, rotate, encode, pack. Value i of the row sits in lane i % 32, register i / 32, as
+// rotations want it; formats/encode.cuh says what the bytes are. A Writer of the generator names the Encoder, kHeadDim, the factors
+// of channels, and what pads a block.
+// SPDX-License-Identifier: MIT
+#pragma once
+#include "args/attention.cuh"
+#include "formats/number_rows.cuh"
+#include "device/simt.cuh"
+#include "formats/encode.cuh"
+#include "formats/pack.cuh"
+
+namespace kv {
+
+// values, rotated: the row before and after the rotation. bytes: the warp's own part of shared memory, as formats/pack.cuh wants it.
+template <class Writer, int kPerLane>
+KV_DEVICE void write_rotated(const float (&values)[kPerLane], float (&rotated)[kPerLane], float tensor_scale, u8* bytes,
+                             const StoredRow& to) {
+  using R = typename Writer::Encoder;
+  if constexpr (R::kRoundsToBf16) {
+    KV_UNROLL
+    for (int e = 0; e < kPerLane; ++e) rotated[e] = f32_from_bf16(bf16_from_f32(rotated[e]));
+  }
+  Encoding<kPerLane> encoding;
+  encode<R>(values, rotated, tensor_scale, encoding);
+  pack<R>(encoding, bytes, to);
+  Writer::pad(to);
+}
+
+// values: of the caller's domain, zero behind the head.
+template <class Writer, int kPerLane>
+KV_DEVICE void write_values(float (&values)[kPerLane], float tensor_scale, u8* bytes, const StoredRow& to) {
+  float rotated[kPerLane];
+  KV_UNROLL
+  for (int e = 0; e < kPerLane; ++e) {
+    values[e] = mul_rn(values[e], Writer::channel(e * 32 + lane()));
+    rotated[e] = values[e];
+  }
+  Writer::Encoder::Rotation::forward(rotated);
+  write_rotated<Writer>(values, rotated, tensor_scale, bytes, to);
+}
+
+// from: the row's first element in x.
+template <class Writer>
+KV_DEVICE void write_row(const void* x, RowType type, i64 from, float tensor_scale, u8* bytes, const StoredRow& to) {
+  float values[per_lane(Writer::Encoder::F::kStored)];
+  load_values<Writer::kHeadDim>(x, type, from, values);
+  write_values<Writer>(values, tensor_scale, bytes, to);
+}
+
+}  // namespace kv

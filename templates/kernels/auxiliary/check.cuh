@@ -1,0 +1,40 @@
+// check: are all lengths, page numbers and slots of a call in range?
+// SPDX-License-Identifier: MIT
+#pragma once
+#include "args/checks.cuh"
+#include "device/simt.cuh"
+
+namespace kv {
+
+KV_DEVICE void check_value(CheckRecord* record, CheckedArray array, i64 index, i64 value, i64 least, i64 most) {
+  if (value >= least && value <= most) return;
+  if (count_arrival(&record->count) > 0) return;
+  record->array = array;
+  record->index = index, record->value = value, record->least = least, record->most = most;
+}
+
+template <class Plan>
+KV_DEVICE void check(const CheckArgs& args) {
+  const int sequence = block_x();
+  const int given = args.lengths ? args.lengths[sequence] : args.tokens;
+  if (thread() == 0) check_value(args.record, CheckedArray::lengths, sequence, given, 0, args.tokens);
+  const i64 end = args.first_token + (given < 0 ? 0 : given < args.tokens ? given : args.tokens);
+  for (int side = 0; side < 2; ++side) {
+    const CheckedTable& checked = args.tables[side];
+    if (!checked.table.pages) continue;
+    for (i64 page = args.first_token / args.page_tokens + thread(); page * args.page_tokens < end;
+         page += Plan::kThreads) {
+      const i64 index = sequence * checked.table.row_stride + page;
+      check_value(args.record, checked.array, index, checked.table.pages[index], 0, checked.pool_pages - 1);
+    }
+  }
+  if (!args.slots) return;
+  for (i64 i = i64(sequence) * Plan::kThreads + thread(); i < args.slots_given;
+       i += i64(args.sequences) * Plan::kThreads) {
+    const i64 slot = args.slot_type == SlotType::i32 ? i64(static_cast<const int*>(args.slots)[i])
+                                                     : static_cast<const i64*>(args.slots)[i];
+    if (slot >= 0) check_value(args.record, CheckedArray::slots, i, slot, 0, args.slot_count - 1);
+  }
+}
+
+}  // namespace kv

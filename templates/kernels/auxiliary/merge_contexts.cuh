@@ -1,0 +1,41 @@
+// merge_parts: outputs over parts of a context, with the logarithms of their sums (features/lse.cuh), to the output over all of it. A part
+// in which a row has seen nothing has minus infinity, and its output is not looked at. One warp a row.
+// SPDX-License-Identifier: MIT
+#pragma once
+#include "device/math.cuh"
+#include "features/feature_list.cuh"
+
+namespace kv {
+
+template <class Plan>
+KV_DEVICE void merge_parts(const MergePartsArgs& args) {
+  const int row = block_x() * Plan::kWarps + warp();  // [sequence][query][head]
+  if (row >= args.sequences * args.queries * args.heads) return;
+  const int sequence = row / (args.queries * args.heads), query = row / args.heads % args.queries,
+            head = row % args.heads;
+  const auto place = [&](const Rows& rows) {
+    return sequence * rows.sequence_stride + query * rows.query_stride + head * rows.head_stride;
+  };
+  float top = minus_infinity(), sum = 0.f, out[Plan::kPerLane] = {};
+  KV_NO_UNROLL
+  for (int i = 0; i < args.count; ++i) top = larger(top, args.parts[i].lse[row]);
+  const bool has_seen = top > minus_infinity();
+  KV_NO_UNROLL
+  for (int i = 0; i < args.count && has_seen; ++i) {
+    const float weight = exp2_fast((args.parts[i].lse[row] - top) * kLog2E);
+    if (weight == 0.f) continue;
+    const i64 from = place(args.parts[i].out);
+    sum += weight;
+    KV_UNROLL
+    for (int e = 0; e < Plan::kPerLane; ++e)
+      if (e * 32 + lane() < Plan::kDim) out[e] += weight * Plan::load(args.parts[i].out.data, from + e * 32 + lane());
+  }
+  const i64 to = place(args.out);
+  const float inverse = has_seen ? div_rn(1.f, sum) : 0.f;
+  KV_UNROLL
+  for (int e = 0; e < Plan::kPerLane; ++e)
+    if (e * 32 + lane() < Plan::kDim) Plan::store(args.out.data, to + e * 32 + lane(), out[e] * inverse);
+  if (lane() == 0 && args.lse) args.lse[row] = has_seen ? top + log2_fast(sum) * kLn2 : minus_infinity();
+}
+
+}  // namespace kv

@@ -1,0 +1,41 @@
+// dequantise, many rows at once, of formats whose rotation spans no more than a block, if they have one: a lane takes whole blocks, kValues
+// values. kernels/codec/dequantise.cuh serves everything.
+// SPDX-License-Identifier: MIT
+#pragma once
+#include "args/attention.cuh"
+#include "kernels/codec/lane_rows.cuh"
+#include "formats/number_rows.cuh"
+#include "device/simt.cuh"
+#include "formats/stored_row.cuh"
+
+namespace kv {
+
+template <class Plan>
+KV_DEVICE void dequantise_blocks(const CodecArgs& args) {
+  using F = typename Plan::F;
+  constexpr int kValues = Plan::kValues, kLanes = Plan::kHeadDim / kValues, kBlocks = kValues / F::kBlock;
+  constexpr int kBytes = kBlocks * F::kCodeStride, kStageBytes = 32 * kValues * Plan::Words::kBytes;
+  const u32 rows = u32(args.sequences) * args.heads * args.tokens;
+  const i64 item = i64(block_x()) * Plan::kThreads + thread();
+  const bool has_row = item / kLanes < rows;  // the others take part: lanes store for each other
+  const u32 row = has_row ? u32(item / kLanes) : rows - 1;
+  const int part = int(item % kLanes);
+  const CodecRow at = codec_row(args, row);
+  const StoredRow from = stored_row<F>(args.side, at.sequence, at.head, args.first_token + at.token);
+  u32 words[(kBytes + 3) / 4];
+  load_words<kBytes, unit_of_words(0, kBytes, 0)>(words, from.codes + part * kBytes);
+  u8 bytes[kBytes];
+  KV_UNROLL
+  for (int i = 0; i < kBytes; ++i) bytes[i] = u8(words[i / 4] >> i % 4 * 8);
+  const StoredRow mine = {bytes, from.scales + part * kBlocks * F::kScaleStride};
+  float x[kValues];
+  KV_UNROLL
+  for (int i = 0; i < kValues; ++i) {
+    x[i] = load_value<F>(mine, i);
+    if constexpr (F::kHasTensorScale) x[i] *= args.tensor_scale;
+  }
+  Plan::Rotation::inverse_in_lane(x);
+  store_lanes<typename Plan::Words>(args.x.data, has_row ? at.in_x + part * kValues : -1, x, warp() * kStageBytes);
+}
+
+}  // namespace kv

@@ -1,0 +1,28 @@
+// Whole blocks by a lane, of formats without a rotation in layout planar: kValues of the row's values from part * kValues on, value i in register
+// i, so that nothing crosses lanes. Rules and codes are those of every format (formats/encode.cuh).
+// SPDX-License-Identifier: MIT
+#pragma once
+#include "kernels/codec/lane_rows.cuh"
+#include "device/simt.cuh"
+#include "formats/stored_row.cuh"
+#include "kernels/codec/quantise_blocks.cuh"
+
+namespace kv {
+
+template <class F, int kValues>
+KV_DEVICE void load_lane_blocks(const StoredRow& from, int part, float tensor_scale, float (&x)[kValues]) {
+  constexpr int kBlocks = kValues / F::kBlock, kBytes = kBlocks * F::kCodeStride;
+  u32 words[(kBytes + 3) / 4];
+  load_words<kBytes, unit_of_words(0, kBytes, 0)>(words, from.codes + part * kBytes);
+  u8 bytes[kBytes];
+  KV_UNROLL
+  for (int i = 0; i < kBytes; ++i) bytes[i] = u8(words[i / 4] >> i % 4 * 8);
+  const StoredRow mine = {bytes, from.scales + part * kBlocks * F::kScaleStride};
+  KV_UNROLL
+  for (int i = 0; i < kValues; ++i) {
+    x[i] = load_value<F>(mine, i);
+    if constexpr (F::kHasTensorScale) x[i] *= tensor_scale;
+  }
+}
+
+}  // namespace kv

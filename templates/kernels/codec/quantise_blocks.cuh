@@ -1,0 +1,111 @@
+// quantise, many rows at once, of formats whose rotation spans no more than a block, if they have one: a lane takes the values of whole blocks
+// (kValues of them), so nothing crosses lanes.
+// Rules and codes are those of every format (formats/encode.cuh); kernels/codec/quantise.cuh serves everything.
+// SPDX-License-Identifier: MIT
+#pragma once
+#include "args/attention.cuh"
+#include "kernels/codec/lane_rows.cuh"
+#include "formats/number_rows.cuh"
+#include "device/simt.cuh"
+#include "formats/encode.cuh"
+#include "formats/pack.cuh"
+
+namespace kv {
+
+// A field's bytes, from codes of a byte each.
+template <class F, class Field, int kStride>
+KV_DEVICE void store_field(const u8* codes, u8* to) {
+  constexpr int kBytes = F::Codes::kCount * Field::kBits / 8,
+                kPiece = 32 % Field::kBits == 0 && kBytes % 4 == 0 ? 4 : 2;
+  static_assert(kBytes % kPiece == 0, "a field of odd size");
+  u32 words[(kBytes + 3) / 4] = {};
+  KV_UNROLL
+  for (int j = 0; j < kBytes; j += kPiece) words[j / 4] |= Field::template packed<kPiece>(codes, j) << j % 4 * 8;
+  store_words<kBytes, unit_of_words(Field::kAt, kBytes, kStride)>(to + Field::kAt, words);
+}
+template <class Fields>
+struct StoreFields;
+template <class... Fields>
+struct StoreFields<CodeFields<Fields...>> {
+  template <class F, int kStride>
+  KV_DEVICE static void store(const u8* codes, u8* to) {
+    (store_field<F, Fields, kStride>(codes, to), ...);
+  }
+};
+
+// The codes of the lane's blocks.
+template <class F, int kValues>
+KV_DEVICE void store_lane_codes(u8* to, const u32 (&bits)[kValues]) {
+  if constexpr (F::Codes::kBits % 8 == 0) {  // numbers of whole bytes, one after the other
+    constexpr int kBytes = kValues * F::Codes::kBits / 8;
+    static_assert(F::kBlock * F::Codes::kBits / 8 == F::kCodeStride, "codes with something between them");
+    u32 words[kBytes / 4] = {};
+    KV_UNROLL
+    for (int i = 0; i < kValues; ++i) words[i * F::Codes::kBits / 32] |= bits[i] << i * F::Codes::kBits % 32;
+    store_words<kBytes, unit_of_words(0, kBytes, 0)>(to, words);
+  } else {
+    KV_UNROLL
+    for (int block = 0; block < kValues / F::kBlock; ++block) {
+      u8 codes[F::kBlock + 2] = {};  // `packed` may read two more
+      KV_UNROLL
+      for (int i = 0; i < F::kBlock; ++i) codes[i] = u8(bits[block * F::kBlock + i]);
+      StoreFields<typename F::Codes::Fields>::template store<F, F::kCodeStride>(codes, to + block * F::kCodeStride);
+    }
+  }
+}
+
+// Signs of what the codes missed, likewise.
+template <class R, int kValues>
+KV_DEVICE void store_lane_signs(u8* to, const bool (&sign)[kValues]) {
+  using F = typename R::F;
+  KV_UNROLL
+  for (int block = 0; block < kValues / F::kBlock; ++block) {
+    u8 codes[F::kBlock] = {};
+    KV_UNROLL
+    for (int i = 0; i < F::kBlock; ++i) codes[i] = sign[block * F::kBlock + i];
+    StoreFields<typename R::Signs>::template store<F, F::kCodeStride>(codes, to + block * F::kCodeStride);
+  }
+}
+
+template <class F, class Number, int kAt, int kValues>
+KV_DEVICE void store_lane_numbers(u8* scales, const float (&numbers)[kValues]) {
+  KV_UNROLL
+  for (int i = 0; i < kValues; i += F::kGroup)
+    store_bytes<Number::kBytes, unit_of<Number::kBytes>(kAt, F::kScaleStride, Number::kBytes)>(
+        scales + i / F::kBlock * F::kScaleStride + kAt + i % F::kBlock / F::kGroup * Number::kBytes,
+        Number::encode(numbers[i]));
+}
+
+// R: an encoder whose values a lane holds (InLane): kValues of the row, rotated, from part * kValues on.
+template <class R, int kValues>
+KV_DEVICE void store_lane_blocks(const float (&x)[kValues], float tensor_scale, const StoredRow& to, int part) {
+  using F = typename R::F;
+  constexpr int kBlocks = kValues / F::kBlock;
+  Encoding<kValues> encoding;
+  encode<R>(x, x, tensor_scale, encoding);
+  u8* const codes = to.codes + part * kBlocks * F::kCodeStride;
+  u8* const scales = to.scales + part * kBlocks * F::kScaleStride;
+  store_lane_codes<F>(codes, encoding.bits);
+  if constexpr (R::kStoresSigns) store_lane_signs<R>(codes, encoding.sign);
+  if constexpr (F::kHasScale) store_lane_numbers<F, typename F::Number, F::kScaleAt>(scales, encoding.scales.d);
+  if constexpr (F::kHasMinimum) store_lane_numbers<F, F16, F::kMinimumAt>(scales, encoding.scales.minimum);
+}
+
+template <class Plan>
+KV_DEVICE void quantise_blocks(const CodecArgs& args) {
+  using R = typename Plan::Encoder;
+  constexpr int kValues = Plan::kValues, kLanes = Plan::kHeadDim / kValues;
+  const i64 item = i64(block_x()) * Plan::kThreads + thread();
+  const u32 row = u32(item / kLanes);
+  const int part = int(item % kLanes);
+  if (row >= u32(args.sequences) * args.heads * args.tokens) return;
+  const CodecRow at = codec_row(args, row);
+  const i64 slot = args.slots ? args.slots[i64(at.sequence) * args.tokens + at.token] : args.first_token + at.token;
+  if (slot < 0) return;
+  float x[kValues];
+  load_lane<typename Plan::Words>(args.x.data, at.in_x + part * kValues, x);
+  R::Rotation::forward_in_lane(x);
+  store_lane_blocks<R>(x, args.tensor_scale, stored_row<typename R::F>(args.side, at.sequence, at.head, slot), part);
+}
+
+}  // namespace kv

@@ -1,0 +1,48 @@
+// The newest tokens of a sequence, stored and attended to in one launch. A call brings K and V of the query_length newest tokens as
+// numbers; a block that stages a tile of the cache stores the rows that lie in it, as quantise would, before it stages any. Lengths count
+// these tokens: token i of the call is token length - query_length + i of the cache. Those before the first are left out.
+// SPDX-License-Identifier: MIT
+#pragma once
+#include "args/attention.cuh"
+#include "device/simt.cuh"
+#include "kernels/decode/query_chunks.cuh"
+#include "kernels/decode/tile_scheduler.cuh"
+#include "formats/write_row.cuh"
+
+namespace kv {
+
+template <class Writer>
+KV_DEVICE void append_row(const NewRows& rows, const CacheSide& side, int sequence, int head, int token, int index,
+                          u8* bytes) {
+  const i64 from = sequence * rows.x.sequence_stride + index * rows.x.query_stride + head * rows.x.head_stride;
+  write_row<Writer>(rows.x.data, rows.type, from, rows.tensor_scale, bytes,
+                    stored_row<typename Writer::Encoder::F>(side, sequence, head, token));
+}
+
+template <class Plan>
+KV_DEVICE void append(const AppendArgs& args, const Part& part) {
+  constexpr int kNew = Plan::kAllRows / Plan::kGroup;
+  static_assert(Plan::kWarps * Plan::kAppendBytes <= Plan::kStages * Plan::kWarps * Plan::kStageBytes,
+                "rows are packed where the ring will be");
+  // A team stages its last turn of tiles whole (decode.cuh), so those behind the part too must be there: their own block stores the same.
+  const int staged_end = part.last + (Plan::kTeam - 1 - (part.last - part.first - 1) % Plan::kTeam);
+  const int first = part.length - kNew, tiles_begin = part.first * Plan::kTile, tiles_end = staged_end * Plan::kTile;
+  const int begin = first > tiles_begin ? first : tiles_begin;
+  const int end = part.length < tiles_end ? part.length : tiles_end;
+  if (begin >= end) return;                     // the whole block
+  const int head = Turn<Plan>(part.head).head;  // the blocks of its other turns store the same bytes
+  u8* const bytes = shared_bytes() + Plan::kRingAt + warp() * Plan::kAppendBytes;
+  KV_NO_UNROLL
+  for (int i = warp(); i < 2 * (end - begin); i += Plan::kWarps) {
+    const int token = begin + i / 2;
+    if (i % 2 == 0)
+      append_row<typename Plan::KeyWriter>(args.new_k, args.k, part.sequence, head, token, token - first, bytes);
+    else
+      append_row<typename Plan::ValueWriter>(args.new_v, args.v, part.sequence, head, token, token - first, bytes);
+    sync_warp();  // every lane is done with the bytes
+  }
+  publish_stores();
+  sync_block();  // the rows are in the cache before any warp asks for their tile
+}
+
+}  // namespace kv

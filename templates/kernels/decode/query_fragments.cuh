@@ -1,0 +1,210 @@
+// Queries as B fragments of the tensor cores, in shared memory. A block loads its rows of Q once a part, a row a warp, takes them into
+// K's domain where the plan fuses that, and puts each element where the packing of K wants it:
+//
+//   halves     [step of 16][block of 8 rows][lane] of kQueryParts x (b0, b1). An f16 query is exact in one part; an f32 one is
+//              split into high and low halves, exact to 2^-22, after a division by 64 that lets it be as large as 4e6; or rounded
+//              to one part, where K's entries are rounded too or rows are many, in a unit that the largest magnitude of all rows
+//              of a KV head gives
+//              of warpgroups [step of 16][block of 8 rows] of two 8 x 8 matrices, as device/wgmma_columns.cuh has them
+//   integers   [step of 32][block of 8 rows][lane] of high (b0, b1) and low (b0, b1) bytes of 16-bit integers, in such a unit
+//
+// SPDX-License-Identifier: MIT
+#pragma once
+#include "args/attention.cuh"
+#include "kernels/decode/unpack_int8.cuh"
+#include "device/simt.cuh"
+#include "kernels/decode/query_chunks.cuh"
+#include "formats/rotated_domain.cuh"
+
+namespace kv {
+
+constexpr float kLargestQuery =
+    32512.f;  // 127 * 256: with it the high byte of a rounded integer stays within a signed byte
+
+// Rows that share a unit, and which of those a warp brings: it learns that unit. Here: all rows, by all warps.
+template <class Plan>
+struct UnitRows {
+  static constexpr int kRows = Plan::kColumnBlocks * 8, kWarps = Plan::kWarps;
+  KV_DEVICE static int first() { return 0; }
+  KV_DEVICE static int own_warp() { return warp(); }
+};
+
+template <class Plan>
+class QueryRows {
+  using Unit = UnitRows<Plan>;
+  static constexpr int kPerLane = Plan::kQueryStored / 32,
+                       kAll = Plan::kKeyDim / 32;  // registers of a row: given; in K's domain
+  static constexpr int kRows = Plan::kColumnBlocks * 8, kPerWarp = (Unit::kRows + Unit::kWarps - 1) / Unit::kWarps;
+  static constexpr int kLaneBytes = Plan::kHasIntegerKeys ? 16 : 8 * Plan::kQueryParts;  // of a fragment
+  static constexpr int kRowPitch = Plan::kByWarpgroups ? 16 : 4 * kLaneBytes;
+  u32 raw_[kPerWarp][kPerLane];  // as they are in memory: nothing waits for them yet
+  u32 place_[kAll];              // of the lane's elements in row 0
+  float x_[kPerWarp][kAll];
+
+ public:
+  KV_DEVICE void load(const AttentionArgs& args, int sequence, const Turn<Plan>& turn) {
+    KV_UNROLL
+    for (int i = 0; i < kPerWarp; ++i) {
+      // Rows and dimensions that are not there are read from a place that is: a condition on a load would be waited for.
+      const int asked = own_row(i), row = asked < Plan::kRows && turn.has(asked) ? asked : Unit::first();
+      const i64 at = sequence * args.q.sequence_stride + turn.query(row) * args.q.query_stride +
+                     i64(turn.query_head(row)) * args.q.head_stride;
+      KV_UNROLL
+      for (int e = 0; e < kPerLane; ++e) {
+        const int d = e * 32 + lane();
+        raw_[i][e] = Plan::load_query_bits(args.q.data, at + (d < Plan::kQueryDim ? d : 0));
+      }
+    }
+    KV_UNROLL
+    for (int e = 0; e < kAll; ++e) place_[e] = u32(Plan::key_place(e * 32 + lane()));
+  }
+
+  // Puts the fragments into shared memory; a barrier of the block, two where the unit is found. Returns the unit of the warp's rows.
+  KV_DEVICE float store() {
+    KV_UNROLL
+    for (int i = 0; i < kPerWarp; ++i) transform(i);
+    float unit = Plan::kQueryParts == 2 ? 64.f : 1.f;
+    if constexpr (Plan::kScalesQueries) {
+      sync_block();  // the largest of each row is there
+      unit = largest() * (1.f / kLargestQuery);
+    }
+    const float per_unit = div_rn(1.f, unit);
+    KV_UNROLL
+    for (int i = 0; i < kPerWarp; ++i) {
+      const int row = own_row(i);
+      if (agreed(!is_own(i))) break;
+      if constexpr (Plan::kSumGroups > 0) sum_groups(i, row, per_unit);
+      KV_UNROLL
+      for (int e = 0; e < kAll; ++e)
+        put(place_[e] + row / 8 * (32 * kLaneBytes) + row % 8 * kRowPitch, x_[i][e] * per_unit);
+    }
+    if constexpr (Plan::kByWarpgroups) Plan::Products::publish();
+    sync_block();
+    return unit;
+  }
+
+ private:
+  // The warp's i-th row, if its unit has one more.
+  KV_DEVICE static int own_row(int i) { return Unit::first() + i * Unit::kWarps + Unit::own_warp(); }
+  KV_DEVICE static bool is_own(int i) { return i * Unit::kWarps + Unit::own_warp() < Unit::kRows; }
+
+  KV_DEVICE void transform(int i) {
+    const int row = own_row(i);
+    float x[kPerLane];
+    [[maybe_unused]] float second[kPerLane];
+    KV_UNROLL
+    for (int e = 0; e < kPerLane; ++e)
+      x[e] = row < Plan::kRows && e * 32 + lane() < Plan::kQueryDim ? Plan::query_of(raw_[i][e]) : 0.f;
+    if constexpr (Plan::kRotatesQueries) to_inner<typename Plan::KeyDomain>(x, second);
+    float most = 0.f;
+    KV_UNROLL
+    for (int e = 0; e < kAll; ++e) {
+      if constexpr (kAll > kPerLane)
+        x_[i][e] = e < kPerLane ? x[e] : second[e - kPerLane];
+      else
+        x_[i][e] = x[e];
+      most = larger(most, absolute(x_[i][e]));
+    }
+    if constexpr (Plan::kScalesQueries) {
+      KV_UNROLL
+      for (int mask = 16; mask > 0; mask >>= 1) most = larger(most, shfl_xor(most, mask));
+      if (is_own(i) && lane() == 0) store_shared_u32(Plan::kLargestAt + row * 4, bits_of(most));
+    }
+  }
+  KV_DEVICE static float largest() {
+    float all = 1e-30f;
+    KV_UNROLL
+    for (int row = 0; row < Unit::kRows; row += 4) {
+      u32 four[4];
+      load_staged_u128(four, Plan::kLargestAt + (Unit::first() + row) * 4);
+      all = larger(all,
+                   larger(larger(float_of(four[0]), float_of(four[1])), larger(float_of(four[2]), float_of(four[3]))));
+    }
+    return all;
+  }
+  // An element, in the unit of the fragments, to its place.
+  KV_DEVICE static void put(u32 place, float q) {
+    const SharedAddress at = Plan::kQueriesAt + place;
+    if constexpr (Plan::kHasIntegerKeys) {
+      const int n = round_to_int(q), high = (n + 128) >> 8;
+      store_shared_u8(at, u32(high));
+      store_shared_u8(at + 8, u32(n - high * 256));
+    } else {
+      const u32 high = f16_from_f32(q);
+      store_shared_u16(at, high);
+      if constexpr (Plan::kQueryParts == 2) store_shared_u16(at + 8, f16_from_f32(q - f32_from_f16(high)));
+    }
+  }
+  // The sums of Q over the dimensions of each group of K: what a code's constant part (a minimum, a half) is multiplied with. As
+  // floats, of Q as the products see it: codes counted from a minimum are far from 0, and what they make of the rounding of Q only
+  // the minimum takes back. Or as integers times kSumFactor.
+  KV_DEVICE void sum_groups(int i, int row, float per_unit) {
+    constexpr int kRegisters = kAll / Plan::kSumGroups;  // a group
+    static_assert(kRegisters * Plan::kSumGroups == kAll, "groups of whole registers");
+    KV_UNROLL
+    for (int group = 0; group < Plan::kSumGroups; ++group) {
+      float sum = 0.f;
+      KV_UNROLL
+      for (int e = 0; e < kRegisters; ++e) {
+        const float q = x_[i][group * kRegisters + e] * per_unit;
+        sum += Plan::kScalesQueries && !Plan::kHasIntegerKeys ? f32_from_f16(f16_from_f32(q)) : q;
+      }
+      KV_UNROLL
+      for (int mask = 16; mask > 0; mask >>= 1) sum += shfl_xor(sum, mask);
+      const u32 word = Plan::kHasIntegerKeys ? u32(round_to_int(sum * Plan::kSumFactor)) : bits_of(sum);
+      if (lane() == 0) store_shared_u32(Plan::kSumsAt + (group * kRows + row) * 4, word);
+    }
+  }
+};
+
+template <class Plan>
+KV_DEVICE u32 query_sum(int group, int row) {
+  return load_staged_u32(Plan::kSumsAt + (group * Plan::kColumnBlocks * 8 + row) * 4);
+}
+
+// The lane's B fragments of Q: held in registers where there is room, else read again for every 16 tokens.
+template <class Plan>
+struct Queries {
+  using Table = IntegerTable<typename Plan::KeyCodes>;
+  Table table;  // of K, if that is integers: beside Q because the same products take both
+  static constexpr int kFragments = Plan::kKeyDim / (Plan::kHasIntegerKeys ? 32 : 16) * Plan::kColumnBlocks,
+                       kWords = Plan::kHasIntegerKeys ? 4 : 2 * Plan::kQueryParts;
+  u32 held[Plan::kHoldQueries ? kFragments : 1][kWords];
+  u32 sums[Plan::kHoldQueries ? Plan::kColumnBlocks : 1][2];  // of the lane's columns, where one group is all
+
+  KV_DEVICE static void read(int fragment, u32 (&q)[kWords]) {
+    if constexpr (kWords == 4)
+      load_staged_u128(q, Plan::kQueriesAt + (fragment * 32 + lane()) * 16);
+    else
+      load_staged_u64(q, Plan::kQueriesAt + (fragment * 32 + lane()) * 8);
+  }
+  KV_DEVICE void hold() {
+    table.load(Plan::kIntegerTableAt);
+    if constexpr (Plan::kHoldQueries) {
+      KV_UNROLL
+      for (int i = 0; i < kFragments; ++i) read(i, held[i]);
+      KV_UNROLL
+      for (int i = 0; i < 2 * Plan::kColumnBlocks * (Plan::kSumGroups == 1); ++i) sums[i / 2][i % 2] = read_sum(0, i);
+    }
+  }
+  KV_DEVICE static u32 read_sum(int group, int i) {
+    return query_sum<Plan>(group, i / 2 * 8 + 2 * (lane() & 3) + i % 2);
+  }
+  // The sum over a group of K of the lane's column i % 2 of block i / 2.
+  KV_DEVICE u32 sum(int group, int i) const {
+    if constexpr (Plan::kHoldQueries && Plan::kSumGroups == 1)
+      return sums[i / 2][i % 2];
+    else
+      return read_sum(group, i);
+  }
+  KV_DEVICE void get(int fragment, u32 (&q)[kWords]) const {
+    if constexpr (Plan::kHoldQueries) {
+      KV_UNROLL
+      for (int i = 0; i < kWords; ++i) q[i] = held[fragment][i];
+    } else {
+      read(fragment, q);
+    }
+  }
+};
+
+}  // namespace kv

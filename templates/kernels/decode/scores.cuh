@@ -1,0 +1,239 @@
+// decode, first part: scores of a staged tile, section by section of K's rows.
+// SPDX-License-Identifier: MIT
+#pragma once
+#include "kernels/decode/unpack_int8.cuh"
+#include "kernels/decode/unpack_outliers.cuh"
+#include "kernels/decode/unpack_f16.cuh"
+#include "kernels/decode/query_fragments.cuh"
+#include "kernels/decode/stage_tile.cuh"
+#include "formats/minifloat.cuh"
+#include "kernels/decode/softmax.cuh"
+
+namespace kv {
+
+// The sum over the lanes that share a row (K) or a column (V): those whose lane numbers differ in the bits of kMask.
+template <int kFirstBit, int kBits>
+KV_DEVICE float over_lanes(float x) {
+  KV_UNROLL
+  for (int i = 0; i < kBits; ++i) x += shfl_xor(x, 1 << (kFirstBit + i));
+  return x;
+}
+// Of both halves of pairs: the squares of the low and of the high ones.
+template <int kPairs>
+KV_DEVICE void add_squares(const u32 (&h)[kPairs], float& low, float& high) {
+  KV_UNROLL
+  for (int i = 0; i < kPairs; ++i) {
+    const float x = f32_from_f16(h[i] & 0xffffu), y = f32_from_f16(h[i] >> 16);
+    low += x * x, high += y * y;
+  }
+}
+
+// sum += the lane's run of K, rows g (a) and g + 8 (b), times the first kParts parts of Q.
+template <class Plan, int kParts, int kPairs>
+KV_DEVICE void multiply_run(Scores<Plan> (&sum)[Plan::kQueryParts], const u32 (&a)[kPairs], const u32 (&b)[kPairs],
+                            const Queries<Plan>& queries, int fragment) {
+  if constexpr (Plan::kByWarpgroups) return Plan::Products::score_run(sum[0], a, b, fragment);
+  KV_UNROLL
+  for (int i = 0; i < kPairs / 2 * Plan::kColumnBlocks; ++i) {
+    const int step = i / Plan::kColumnBlocks, n = i % Plan::kColumnBlocks;
+    u32 q[Queries<Plan>::kWords];
+    queries.get(fragment + i, q);
+    KV_UNROLL
+    for (int part = 0; part < kParts; ++part)
+      mma_16x8x16(sum[part][n], a[2 * step], b[2 * step], a[2 * step + 1], b[2 * step + 1], q[2 * part],
+                  q[2 * part + 1]);
+  }
+}
+
+// What sums of products become. Where K has one group of scales, the softmax scale joins it and a score is one multiply-add away from
+// its exponent; else scores gather first.
+template <class Plan, class S>
+struct Gather {
+  static constexpr bool kIsDone = S::kDim == Plan::K::kDim && S::kGroups == 1 && !S::kAddsMinima;
+  float softmax_scale;
+  const Softmax<Plan>& softmax;
+  KV_DEVICE float scale(float of_group) const { return kIsDone ? of_group * softmax_scale : of_group; }
+  KV_DEVICE float before(const Scores<Plan>& s, int group, int i) const {
+    if constexpr (kIsDone) return -softmax.base[i / 4][i % 2];
+    return S::kFirst > 0 || group > 0 ? s[i / 4][i % 4] : 0.f;
+  }
+};
+
+// Of the lane's rows g and g + 8 of each subtile.
+template <class Side, int kSubtiles>
+KV_DEVICE void key_skews(u32 (&skew)[kSubtiles][2], const u8* first_row, i64 token_stride) {
+  KV_UNROLL
+  for (int i = 0; i < kSubtiles; ++i) {
+    skew[i][0] = row_skew<Side>(first_row, token_stride, lane() >> 2);
+    skew[i][1] = upper_skew<Side>(skew[i][0], token_stride);
+  }
+}
+
+// s (+)= one section of K Q^T for kSubtiles x 16 tokens of the staged tile from `first` on, in the accumulator layout (simt.cuh).
+// skew: of the lane's rows g and g + 8 of each subtile.
+template <class Plan, class S>
+KV_DEVICE void score_section(Scores<Plan> (&s)[Plan::kSubtiles], SharedAddress stage, int first,
+                             const u32 (&skew)[Plan::kSubtiles][2], const Queries<Plan>& queries, Table table,
+                             const Gather<Plan, S>& gather) {
+  using K = typename Plan::K;
+  constexpr int kSteps = S::kRunCodes / 4;  // k16 steps a run: four lanes bring four codes each
+  const int g = lane() >> 2, c = lane() & 3;
+  // Registers cannot be indexed; else two groups are enough, and compile sooner. Of channels found by a mask one group at
+  // a time: two leave no registers for many sums of the output.
+  KV_UNROLL_BY(Plan::kHoldQueries ? S::kGroups : S::kIsMasked ? 1 : 2)
+  for (int group = 0; group < S::kGroups; ++group) {
+    KV_UNROLL
+    for (int sub = 0; sub < Plan::kSubtiles; ++sub) {
+      const int row = first + sub * 16 + g;
+      Scores<Plan> sum[Plan::kQueryParts] = {};  // a chain of products each
+      [[maybe_unused]] float squares[2] = {};
+      KV_UNROLL
+      for (int run = 0; run < S::kRuns; ++run) {
+        u32 a[S::kRunCodes / 2], b[S::kRunCodes / 2];
+        [[maybe_unused]] u32 low[S::kIsMasked ? 1 : S::kRunWords], high[S::kIsMasked ? 1 : S::kRunWords];
+        if constexpr (S::kIsMasked) {
+          const SharedAddress at = stage + row * K::kPitch + skew[sub][0],
+                              at_high = stage + (row + 8) * K::kPitch + skew[sub][1];
+          masked_row<S>(at + group * S::kBlockStride, scales_of<K, S>(stage, skew[sub][0], row, group, c), c, a);
+          masked_row<S>(at_high + group * S::kBlockStride, scales_of<K, S>(stage, skew[sub][1], row + 8, group, c), c,
+                        b);
+        } else {
+          load_codes<S>(stage + (first + sub * 16) * K::kPitch, g * K::kPitch + skew[sub][0], group, run, c, low);
+          load_codes<S>(stage + (first + sub * 16 + 8) * K::kPitch, g * K::kPitch + skew[sub][1], group, run, c, high);
+          S::Run::row(low, a, table);
+          S::Run::row(high, b, table);
+        }
+        if constexpr (S::kScalesValues) {
+          const SharedAddress scales = scales_of<K, S>(stage, skew[sub][0], row, group, c),
+                              scales_high = scales_of<K, S>(stage, skew[sub][1], row + 8, group, c);
+          const int i = scale_index<S>(run, c);
+          scale_pairs(a, f16_from_f32(S::scale(scales, i)) * 0x10001u, S::minimum_half(scales, i) * 0x10001u);
+          scale_pairs(b, f16_from_f32(S::scale(scales_high, i)) * 0x10001u, S::minimum_half(scales_high, i) * 0x10001u);
+        }
+        if constexpr (S::kRenormalises) add_squares(a, squares[0], squares[0]), add_squares(b, squares[1], squares[1]);
+        const int fragment = (S::kFirst / 16 + (group * S::kRuns + run) * kSteps) * Plan::kColumnBlocks;
+        multiply_run<Plan, Plan::kQueryParts>(sum, a, b, queries, fragment);
+        if constexpr (S::kHasRest) {
+          S::Run::rest(low, a);
+          S::Run::rest(high, b);
+          multiply_run<Plan, 1>(sum, a, b, queries, fragment);
+        }
+      }
+      float scale[2] = {1.f, 1.f};
+      [[maybe_unused]] float minimum[2] = {};
+      if constexpr (S::kScalesGroups) {
+        scale[0] = S::scale(scales_of<K, S>(stage, skew[sub][0], row, group, c), 0);
+        scale[1] = S::scale(scales_of<K, S>(stage, skew[sub][1], row + 8, group, c), 0);
+      }
+      if constexpr (S::kRenormalises) {
+        KV_UNROLL
+        for (int i = 0; i < 2; ++i) scale[i] = div_rn(scale[i], sqrt_rn(over_lanes<0, 2>(squares[i])));
+      }
+      if constexpr (S::kAddsMinima) {
+        minimum[0] = S::minimum(scales_of<K, S>(stage, skew[sub][0], row, group, c), 0);
+        minimum[1] = S::minimum(scales_of<K, S>(stage, skew[sub][1], row + 8, group, c), 0);
+      }
+      KV_UNROLL
+      for (int i = 0; i < 2; ++i) scale[i] = gather.scale(scale[i]);
+      KV_UNROLL
+      for (int i = 0; i < 4 * Plan::kColumnBlocks; ++i) {
+        float total = sum[0][i / 4][i % 4], before = gather.before(s[sub], group, i);
+        if constexpr (Plan::kQueryParts == 2) total += sum[1][i / 4][i % 4];
+        if constexpr (S::kAddsMinima) before += minimum[i % 4 / 2] * float_of(queries.sum(group, i / 4 * 2 + i % 2));
+        s[sub][i / 4][i % 4] = total * scale[i % 4 / 2] + before;
+      }
+    }
+  }
+}
+
+// The same by integers: both operands as signed bytes, Q in two of them, K in one or two. Sums are exact; the products of both low
+// bytes, 2^-16 of the whole, are left out.
+template <class Plan, class S>
+KV_DEVICE void score_section_of_integers(Scores<Plan> (&s)[Plan::kSubtiles], SharedAddress stage, int first,
+                                         const u32 (&skew)[Plan::kSubtiles][2], const Queries<Plan>& queries,
+                                         const Gather<Plan, S>& gather) {
+  using K = typename Plan::K;
+  using Integers = typename S::Integers;
+  constexpr int kWords = S::kRunCodes / 4,
+                kSteps = S::kRunCodes / 8;  // k32 steps a run: four lanes bring eight codes each
+  const int g = lane() >> 2, c = lane() & 3;
+  KV_UNROLL_BY(Plan::kHoldQueries ? S::kGroups : 2)
+  for (int group = 0; group < S::kGroups; ++group) {
+    int high[Plan::kSubtiles][Plan::kColumnBlocks][4] = {}, low[Plan::kSubtiles][Plan::kColumnBlocks][4] = {};
+    if constexpr (Plan::kSumFactor != 0) {
+      KV_UNROLL
+      for (int i = 0; i < 2 * Plan::kColumnBlocks; ++i) {
+        const int sum = int(queries.sum(group, i));
+        KV_UNROLL
+        for (int sub = 0; sub < Plan::kSubtiles; ++sub) low[sub][i / 2][i % 2] = low[sub][i / 2][i % 2 + 2] = sum;
+      }
+    }
+    KV_UNROLL
+    for (int run = 0; run < S::kRuns; ++run) {
+      u32 y[Plan::kSubtiles][2][kWords], z[Plan::kSubtiles][2][kWords];
+      KV_UNROLL
+      for (int i = 0; i < 2 * Plan::kSubtiles; ++i) {
+        u32 w[S::kRunWords];
+        load_codes<S>(stage + (first + i * 8) * K::kPitch, g * K::kPitch + skew[i / 2][i % 2], group, run, c, w);
+        Integers::words(w, y[i / 2][i % 2], z[i / 2][i % 2], queries.table);
+      }
+      KV_UNROLL
+      for (int i = 0; i < kSteps * Plan::kColumnBlocks; ++i) {
+        const int step = i / Plan::kColumnBlocks, n = i % Plan::kColumnBlocks;
+        u32 q[Queries<Plan>::kWords];
+        queries.get((S::kFirst / 32 + (group * S::kRuns + run) * kSteps) * Plan::kColumnBlocks + i, q);
+        KV_UNROLL
+        for (int sub = 0; sub < Plan::kSubtiles; ++sub) {
+          const u32 *const a = y[sub][0] + 2 * step, *const b = y[sub][1] + 2 * step;
+          mma_16x8x32<false>(high[sub][n], a[0], b[0], a[1], b[1], q[0], q[1]);
+          mma_16x8x32<false>(low[sub][n], a[0], b[0], a[1], b[1], q[2], q[3]);
+          if constexpr (Integers::kParts == 2) {
+            const u32 *const d = z[sub][0] + 2 * step, *const e = z[sub][1] + 2 * step;
+            mma_16x8x32<true>(low[sub][n], d[0], e[0], d[1], e[1], q[0], q[1]);
+          }
+        }
+      }
+    }
+    KV_UNROLL
+    for (int sub = 0; sub < Plan::kSubtiles; ++sub) {
+      float scale[2] = {1.f, 1.f};
+      if constexpr (S::kScalesGroups) {
+        KV_UNROLL
+        for (int i = 0; i < 2; ++i)
+          scale[i] = S::scale(scales_of<K, S>(stage, skew[sub][i], first + sub * 16 + g + i * 8, group, c), 0);
+      }
+      KV_UNROLL
+      for (int i = 0; i < 2; ++i) scale[i] = gather.scale(scale[i]);
+      KV_UNROLL
+      for (int i = 0; i < 4 * Plan::kColumnBlocks; ++i) {
+        const float total = float(high[sub][i / 4][i % 4] * 256 + low[sub][i / 4][i % 4]);
+        s[sub][i / 4][i % 4] = total * scale[i % 4 / 2] + gather.before(s[sub], group, i);
+      }
+    }
+  }
+}
+
+// Scores of the tile's tokens from `first` on, relative to the softmax's base. scale: of what the sections add up.
+template <class Plan>
+KV_DEVICE void score(Scores<Plan> (&x)[Plan::kSubtiles], SharedAddress stage, int first,
+                     const u32 (&skew)[Plan::kSubtiles][2], const Queries<Plan>& queries, Table table, float scale,
+                     const Softmax<Plan>& softmax) {
+  bool is_done = false;
+  for_each(typename Plan::K::Sections{}, [&](auto section) {
+    using S = decltype(section);
+    const Gather<Plan, S> gather{scale, softmax};
+    if constexpr (Plan::kHasIntegerKeys)
+      score_section_of_integers<Plan, S>(x, stage, first, skew, queries, gather);
+    else
+      score_section<Plan, S>(x, stage, first, skew, queries, table, gather);
+    is_done = gather.kIsDone;
+  });
+  if (is_done) return;
+  KV_UNROLL
+  for (int i = 0; i < Plan::kSubtiles * 4 * Plan::kColumnBlocks; ++i) {
+    float& s = x[i / (4 * Plan::kColumnBlocks)][i / 4 % Plan::kColumnBlocks][i % 4];
+    s = s * scale - softmax.base[i / 4 % Plan::kColumnBlocks][i % 2];
+  }
+}
+
+}  // namespace kv

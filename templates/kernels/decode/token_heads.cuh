@@ -1,0 +1,317 @@
+// decode where the heads of a token lie side by side (cache.token_heads): a block takes all heads of its tiles, so that what it reads is
+// one piece of memory, which comes by bulk copies. Rows of 66 bytes read one head at a time touch each line of memory several times.
+//
+// Warp w has head w % kHeads, and every (kWarps / kHeads)-th tile: warps of one stream of tiles share its stages, in a ring.
+// Each stage has two barriers: one tells that it is filled; at the other each warp arrives that is done with it, and then it is
+// filled again. Plan::kRows and kGroup are those of one head; a call has these heads and no others. Each block leaves partial
+// results of all of them for merge, which knows them as one head with more query heads.
+// SPDX-License-Identifier: MIT
+#pragma once
+#include "device/bulk_copy.cuh"
+#include "kernels/decode/stage_token_heads.cuh"
+#include "kernels/decode/decode.cuh"
+
+namespace kv {
+
+template <class Plan>
+concept TakesHeads = (Plan::kHeads > 1);
+
+template <class Plan>
+KV_DEVICE int own_head() {
+  return warp() % Plan::kHeads;
+}
+template <class Plan>
+KV_DEVICE int own_stream() {
+  return warp() / Plan::kHeads;
+}
+
+// Query rows of all heads: as they are given, and as merge numbers them; or eight a head, as fragments have them.
+template <class Plan>
+struct AllRows : Plan {
+  static constexpr int kHeads = 1, kRows = Plan::kHeads * Plan::kRows;
+};
+template <class Plan>
+struct AllFragments : Plan {
+  static constexpr int kHeads = 1, kColumnBlocks = Plan::kHeads, kRows = 8 * Plan::kHeads;
+};
+template <class Plan>
+struct Turn<AllFragments<Plan>> {
+  int first_head;
+  KV_DEVICE explicit Turn(int pair_head) : first_head(pair_head * Plan::kHeads) {}
+  KV_DEVICE bool has(int row) const { return row % 8 < Plan::kRows; }
+  KV_DEVICE int query(int row) const { return row % 8 / Plan::kGroup; }
+  KV_DEVICE int query_head(int row) const { return (first_head + row / 8) * Plan::kGroup + row % 8 % Plan::kGroup; }
+};
+
+// Each head has a unit of its own, and the warps that work for it bring its rows.
+template <class Plan>
+struct UnitRows<AllFragments<Plan>> {
+  static constexpr int kRows = 8, kWarps = Plan::kWarps / Plan::kHeads;
+  KV_DEVICE static int first() { return own_head<Plan>() * kRows; }
+  KV_DEVICE static int own_warp() { return own_stream<Plan>(); }
+};
+
+// Fragments of the warp's own head.
+template <TakesHeads Plan>
+struct Queries<Plan> {
+  using All = Queries<AllFragments<Plan>>;
+  using Table = typename All::Table;
+  static constexpr int kFragments = All::kFragments / Plan::kHeads, kWords = All::kWords;
+  Table table;
+  u32 held[Plan::kHoldQueries ? kFragments : 1][kWords];
+
+  KV_DEVICE void hold() {
+    table.load(Plan::kIntegerTableAt);
+    if constexpr (Plan::kHoldQueries) {
+      KV_UNROLL
+      for (int i = 0; i < kFragments; ++i) read(i, held[i]);
+    }
+  }
+  KV_DEVICE u32 sum(int group, int i) const {
+    return query_sum<AllFragments<Plan>>(group, own_head<Plan>() * 8 + 2 * (lane() & 3) + i);
+  }
+  KV_DEVICE void get(int fragment, u32 (&q)[kWords]) const {
+    if constexpr (Plan::kHoldQueries) {
+      KV_UNROLL
+      for (int i = 0; i < kWords; ++i) q[i] = held[fragment][i];
+    } else {
+      read(fragment, q);
+    }
+  }
+
+ private:
+  KV_DEVICE static void read(int fragment, u32 (&q)[kWords]) {
+    All::read(fragment * Plan::kHeads + own_head<Plan>(), q);
+  }
+};
+
+// The stages of the warp's stream, in a ring. A stage holds one side of a tile; K and V take turns.
+template <class Plan>
+class TokenRing {
+  using K = typename Plan::K;
+  using V = typename Plan::V;
+  static constexpr int kStreams = Plan::kWarps / Plan::kHeads, kStages = Plan::kStages, kTile = Plan::kTile;
+  static_assert(K::kStageBytes == V::kStageBytes, "any stage has room for either side");
+  // Sides that are asked for ahead of the one that is taken. One stage stays empty, so that nobody waits for warps that are a little behind.
+  static constexpr int kAhead = kStages - 2;
+
+  // A stage of the ring, and the parity of how often the ring was gone through.
+  struct Place {
+    int stage;
+    u32 parity;
+    KV_DEVICE void advance() {
+      if (++stage == kStages) stage = 0, parity ^= 1;
+    }
+  };
+  const AttentionArgs& args_;
+  const Part& part_;
+  const SharedAddress stages_, barriers_;
+  Place taken_{0, 0};
+  int asker_ = kAhead % Plan::kHeads;  // the head whose warp asks for the next side: each in its turn
+
+  KV_DEVICE SharedAddress stage_at(int stage) const { return stages_ + stage * K::kStageBytes; }
+  KV_DEVICE SharedAddress filled(int stage) const { return barriers_ + stage * 16; }
+  KV_DEVICE SharedAddress emptied(int stage) const { return barriers_ + stage * 16 + 8; }
+
+ public:
+  KV_DEVICE TokenRing(const AttentionArgs& args, const Part& part)
+      : args_(args),
+        part_(part),
+        stages_(kept(Plan::kRingAt + own_stream<Plan>() * kStages * K::kStageBytes)),
+        barriers_(Plan::kBarriersAt + own_stream<Plan>() * kStages * 16) {}
+
+  // Asks for the first tiles; behind a barrier of the block.
+  KV_DEVICE void begin() const {
+    const int tile = part_.first + own_stream<Plan>();
+    KV_UNROLL
+    for (int i = 0; i < kAhead; ++i) {
+      if (own_head<Plan>() != i % Plan::kHeads) continue;
+      if (i % 2 == 0)
+        ask<K>(args_.k, tile + i / 2 * kStreams, {i, 1});
+      else
+        ask<V>(args_.v, tile + i / 2 * kStreams, {i, 1});
+    }
+  }
+  KV_DEVICE void open() const {
+    KV_UNROLL
+    for (int i = 0; i < kStages; ++i)
+      if (own_head<Plan>() == 0 && lane() == 0) open_barrier(filled(i), 1), open_barrier(emptied(i), Plan::kHeads);
+    publish_barriers();
+  }
+  // Behind a barrier of the block, when all is taken.
+  KV_DEVICE void close() const {
+    KV_UNROLL
+    for (int i = 0; i < kStages; ++i)
+      if (own_head<Plan>() == 0 && lane() == 0) close_barrier(filled(i)), close_barrier(emptied(i));
+  }
+
+  // Where K of the stream's next tile is, when it is there; V's follows in the ring.
+  KV_DEVICE SharedAddress take_keys(int tile) {
+    if constexpr (kAhead % 2 == 0)
+      ask_next<K>(args_.k, tile + kAhead / 2 * kStreams);
+    else
+      ask_next<V>(args_.v, tile + kAhead / 2 * kStreams);
+    wait_phase(filled(taken_.stage), taken_.parity);
+    return stage_at(taken_.stage);
+  }
+  KV_DEVICE SharedAddress values_at() const { return stage_at(taken_.stage + 1 == kStages ? 0 : taken_.stage + 1); }
+  // K of the tile is done with; V is there.
+  KV_DEVICE void take_values(int tile) {
+    give_back();
+    if constexpr (kAhead % 2 == 0)
+      ask_next<V>(args_.v, tile + kAhead / 2 * kStreams);
+    else
+      ask_next<K>(args_.k, tile + (kAhead + 1) / 2 * kStreams);
+    wait_phase(filled(taken_.stage), taken_.parity);
+  }
+  KV_DEVICE void give_back() {
+    sync_warp();  // every lane is done with the stage
+    if (lane() == 0) arrive(emptied(taken_.stage));
+    taken_.advance();
+  }
+
+ private:
+  template <class Side>
+  KV_DEVICE void ask_next(const CacheSide& side, int tile) {
+    if (own_head<Plan>() == asker_) {
+      const int stage = taken_.stage + kAhead;
+      const bool is_around = stage >= kStages;
+      ask<Side>(side, tile, {is_around ? stage - kStages : stage, taken_.parity ^ (is_around ? 0u : 1u)});
+    }
+    asker_ = asker_ + 1 == Plan::kHeads ? 0 : asker_ + 1;
+  }
+  // One side of a tile: nothing, behind the last one. The phase that emptied the stage ended with the parity of `to`.
+  template <class Side>
+  KV_DEVICE void ask(const CacheSide& side, int tile, Place to) const {
+    constexpr int kTokens = kTile / 8 * Side::kCopyEighths, kCopies = 8 / Side::kCopyEighths,
+                  kBytes = token_bytes<Side>();
+    if (tile >= part_.last) return;
+    const int valid = clamp_to(part_.length - tile * kTile, kTile), first = lane() * kTokens;
+    const int tokens = clamp_to(valid - first, kTokens);
+    const u8* const from =
+        side.codes + part_.sequence * side.codes_sequence_stride + (i64(tile) * kTile + first) * kBytes;
+    wait_phase(emptied(to.stage), to.parity);
+    if (lane() == 0) arrive_and_announce(filled(to.stage), u32(valid * kBytes));
+    if (lane() < kCopies && tokens > 0)
+      copy_bulk(stage_at(to.stage) + eighth_at<Side>(lane() * Side::kCopyEighths), from, u32(tokens * kBytes),
+                filled(to.stage));
+  }
+};
+
+// What the rest of decode asks of a tile: which tokens a row sees, by the token that stands there; and, between K and V, to go on.
+template <class Plan>
+struct TileFeatures : PlainFeatures<Plan> {
+  using Plain = PlainFeatures<Plan>;
+  static constexpr int kTile = Plan::kTile;
+  static_assert(Plan::kSubtiles * 16 == kTile, "rows that are taken together have tokens from all over the tile");
+  TokenRing<Plan>& ring;
+
+  KV_DEVICE bool cuts(int first, int last) const { return last >= this->length || Plain::cuts(first, last); }
+  KV_DEVICE bool sees(int row, int at) const {
+    const int token = at / kTile * kTile + token_of_row<kTile>(at % kTile);
+    return token < this->length && Plain::sees(row, token);
+  }
+  KV_DEVICE void apply(Scores<Plan> (&)[Plan::kSubtiles], const typename Plain::Loaded&, int token,
+                       const Softmax<Plan>&) const {
+    const SharedAddress values = ring.values_at();
+    ring.take_values(token / kTile);
+    const int valid = this->length - token;
+    if (valid >= kTile) return;
+    // Probabilities of tokens that are not there are zeros, but a NaN would remain one.
+    clear_tokens<typename Plan::V, kTile>(values, own_head<Plan>(), valid > 0 ? valid : 0);
+    sync_warp();  // they are cleared
+  }
+};
+
+// What the warps of a block have, in shared memory: [stream][row of all heads] of state (2) and of sums.
+template <class Plan>
+struct HeadSums {
+  using All = AllRows<Plan>;
+  static constexpr int kStreams = Plan::kWarps / Plan::kHeads, kPitch = Plan::kValueDim + 4;
+  static constexpr int kSumsAt = Plan::kEpilogueAt + (kStreams * All::kRows * 8 + 15) / 16 * 16;
+
+  // In the order of merge: heads of the group inside heads of the block inside queries.
+  KV_DEVICE static int row_of(int column) {
+    return (column / Plan::kGroup * Plan::kHeads + own_head<Plan>()) * Plan::kGroup + column % Plan::kGroup;
+  }
+  KV_DEVICE static void store(const Outputs<Plan>& o, const Softmax<Plan>& softmax, float unit) {
+    const int g = lane() >> 2, c = lane() & 3;
+    KV_UNROLL
+    for (int j = 0; j < 2; ++j) {
+      const int column = 2 * c + j, at = own_stream<Plan>() * All::kRows + row_of(column);
+      if (column >= Plan::kRows) continue;
+      if (g == 0) {
+        store_shared_u32(Plan::kEpilogueAt + at * 8, bits_of(softmax.base_or_floor(0, j)));
+        store_shared_u32(Plan::kEpilogueAt + at * 8 + 4, bits_of(softmax.sum[0][j]));
+      }
+      KV_UNROLL
+      for (int half = 0; half < Plan::kValueDim / 8; ++half)
+        store_shared_u32(kSumsAt + (at * kPitch + half * 8 + g) * 4, bits_of(o[0][half / 2][half % 2 * 2 + j] * unit));
+    }
+  }
+  KV_DEVICE static RowSums load(int stream, int row, int at) {
+    const int place = stream * All::kRows + row;
+    u32 state[2], words[4];
+    load_shared_u128(words, kSumsAt + (place * kPitch + at) * 4);
+    load_shared_u64(state, Plan::kEpilogueAt + place * 8);
+    return {float_of(state[0]),
+            float_of(state[1]),
+            {float_of(words[0]), float_of(words[1]), float_of(words[2]), float_of(words[3])}};
+  }
+};
+
+template <TakesHeads Plan, class Args, class Work>
+KV_DEVICE void attend_part(const Args& args, Work& work, Part& part) {
+  using K = typename Plan::K;
+  using V = typename Plan::V;
+  using All = AllRows<Plan>;
+  using Kept = HeadSums<Plan>;
+  constexpr int kTile = Plan::kTile;
+  work.put_away(Plan::kLineAt, part);
+  QueryRows<AllFragments<Plan>> rows;
+  rows.load(args, part.sequence, Turn<AllFragments<Plan>>(part.head));
+  TokenRing<Plan> ring(args, part);
+  const TileFeatures<Plan> features{features_of<Plan>(args, part), ring};
+  ring.open();
+  sync_block();  // the barriers of all streams are open
+  ring.begin();
+
+  const float query_unit = rows.store();
+  Queries<Plan> queries;
+  queries.hold();
+  const float scale = args.scale_log2 * K::kUnit * query_unit;
+
+  Sums<Plan> sums;
+  sums.softmax.reset();
+  KV_NO_UNROLL
+  for (int tile = part.first + own_stream<Plan>(); tile < part.last; tile += Kept::kStreams) {
+    const SharedAddress keys = ring.take_keys(tile);
+    const i64 further = i64(ring.values_at()) - (keys + K::kStageBytes);
+    // To the rest of decode a tile is whole: which of its tokens are there is for its features to know.
+    take_tile<Plan>(sums, keys, queries, features, scale, tile * kTile, (tile + 1) * kTile, nullptr, 0, nullptr,
+                    further);
+    ring.give_back();
+  }
+
+  KV_UNROLL
+  for (int i = 0; i < 2; ++i) {
+    float& sum = sums.softmax.sum[0][i];
+    KV_UNROLL
+    for (int mask = 4; mask < 32; mask <<= 1) sum += shfl_xor(sum, mask);
+  }
+  const float unit = args.value_scale * V::kUnit * (V::kScalesGroups ? exp2_fast(float(sums.value_scales.log2)) : 1.f);
+  sync_block();  // stages and queries of all heads are dead from here
+  ring.close();
+  Kept::store(sums.o, sums.softmax, unit);
+  sync_block();  // the sums of all warps are there
+  part = work.fetch(Plan::kLineAt);
+  const i64 slot = work.slot(block_x(), part.sequence, part.head);
+  for_each_item<All>([&](int row, int at) {
+    const RowSums sum =
+        sum_rows<Kept::kStreams>(Kept::kStreams, [&](int stream) { return Kept::load(stream, row, at); });
+    write_partial<All>(args, slot, row, at, sum);
+  });
+  yield_to_copies();  // of the next part
+}
+
+}  // namespace kv

@@ -1,0 +1,245 @@
+// From packed codes to fp16 pairs in registers: the one decoder of a format that the tensor-core families use, on both
+// sides.
+//
+// A lane's codes are first spread to byte words (four codes a word, one a byte) by F::unpack, a sequence of shifts and
+// masks that the generator writes for the packing at hand. Then two byte words a and b become four pairs, pair j =
+// (value of byte j of a, value of byte j of b):
+//
+//   K side   a and b are two words of one token            pairs run along head_dim, the contraction of Q K^T
+//   V side   a and b are the same word of two tokens       pairs run along tokens, the contraction of P V
+//
+// so both sides share the code below. What the pairs hold is the code's value up to one factor per format (Side::kUnit),
+// which the kernel folds into the softmax scale (K) or into the output (V); block scales are applied to scores and
+// probabilities.
+// SPDX-License-Identifier: MIT
+#pragma once
+#include "device/simt.cuh"
+
+namespace kv {
+
+// Table of centroids in shared memory at F::kTableAt, copied kTableCopies times so that lanes meet different banks.
+//   up to 4 bits   an entry holds the pair of values of two codes: (value[i], value[i >> kIndexBits]), each masked to kBits
+//   5 to 8 bits    an entry holds one value
+//   1, 2 bits of V an entry holds two pairs, of two channels, by two nibbles
+// Entries are kTableStride bytes apart (at most 128); `mine` is the offset of the lane's own copy within an entry, `mine_of_two`
+// within an entry of two words.
+struct Table {
+  u32 mine, mine_of_two;
+};
+template <int kCopies>
+KV_DEVICE Table table_of_lane() {
+  return {u32(lane() % kCopies * 4), u32(lane() % (kCopies > 1 ? kCopies / 2 : 1) * 8)};
+}
+
+// Where the entry stands whose number is a byte of `word`. A dot product, because the multiplications' pipe has room.
+template <class F>
+KV_DEVICE u32 entry_at(u32 mine, u32 word, int byte) {
+  static_assert(F::kTableStride < 256, "factors are bytes");
+  return dot_bytes(word, u32(F::kTableStride) << 8 * byte, mine);
+}
+template <class F>
+KV_DEVICE u32 table_entry(Table table, u32 word, int byte) {
+  return load_table<F::kTableAt>(entry_at<F>(table.mine, word, byte));
+}
+
+// Indices into a codebook.
+template <class F>
+struct TablePairs {
+  static constexpr int kIndexBits = F::kSlotBits > 0 ? F::kSlotBits : F::kBits, kEntryWords = 1;
+  static constexpr int kEntries = F::kSlotBits > 0 ? 256 : F::kBits <= 4 ? 1 << 2 * F::kBits : 1 << F::kBits;
+
+  KV_DEVICE static u32 entry(int i, int) {
+    constexpr int kMask = (1 << F::kBits) - 1;
+    if constexpr (F::kBits <= 4)
+      return u32(F::half_value(i & kMask)) | u32(F::half_value(i >> kIndexBits & kMask)) << 16;
+    else
+      return F::half_value(i);
+  }
+
+  KV_DEVICE static void pairs(u32 a, u32 b, u32* h, Table table) {
+    if constexpr (F::kBits <= 4) {
+      look_up(a | b << F::kBits, h, table);
+    } else {
+      KV_UNROLL
+      for (int j = 0; j < 4; ++j) h[j] = permute(table_entry<F>(table, a, j), table_entry<F>(table, b, j), 0x5410);
+    }
+  }
+  // A pair of each byte.
+  KV_DEVICE static void look_up(u32 indices, u32* h, Table table) {
+    KV_UNROLL
+    for (int j = 0; j < 4; ++j) h[j] = table_entry<F>(table, indices, j);
+  }
+};
+
+// The same for V's codes of one or two bits: those of two tokens and two channels are a byte.
+template <class F>
+struct TableTwoPairs {
+  static constexpr int kEntries = 256, kEntryWords = 2;
+
+  KV_DEVICE static u32 entry(int i, int channel) {
+    constexpr int kMask = (1 << F::kBits) - 1;
+    const int codes = i >> 4 * channel;
+    return u32(F::half_value(codes & kMask)) | u32(F::half_value(codes >> 2 & kMask)) << 16;
+  }
+
+  // Two pairs of each byte.
+  KV_DEVICE static void look_up(u32 indices, u32* h, Table table) {
+    KV_UNROLL
+    for (int j = 0; j < 4; ++j) load_table_u64<F::kTableAt>(h + 2 * j, entry_at<F>(table.mine_of_two, indices, j));
+  }
+};
+
+// Integers: value = code - kOffset. 0x6400 + code is the half 1024 + code, so subtracting the half 1024 +
+// kOffset is exact.
+template <class F>
+struct UniformPairs {
+  static constexpr int kEntries = 0, kEntryWords = 1;
+  KV_DEVICE static u32 entry(int, int) { return 0; }
+
+  KV_DEVICE static void pairs(u32 a, u32 b, u32* h, Table) {
+    constexpr u32 kMagic = 0x64646464u, kZero = (0x6400u + F::kOffset) * 0x10001u;
+    const u32 low = permute(a, b, 0x5140), high = permute(a, b, 0x7362);  // a0 b0 a1 b1, a2 b2 a3 b3
+    h[0] = sub_f16x2(permute(low, kMagic, 0x4140), kZero);
+    h[1] = sub_f16x2(permute(low, kMagic, 0x4342), kZero);
+    h[2] = sub_f16x2(permute(high, kMagic, 0x4140), kZero);
+    h[3] = sub_f16x2(permute(high, kMagic, 0x4342), kZero);
+  }
+};
+
+// OCP 8-bit floats: E5M2 is the upper byte of a half; E4M3 fits in a half exactly.
+template <class F>
+struct E5m2Pairs {
+  static constexpr int kEntries = 0, kEntryWords = 1;
+  KV_DEVICE static u32 entry(int, int) { return 0; }
+
+  KV_DEVICE static void pairs(u32 a, u32 b, u32* h, Table) {
+    h[0] = permute(a, b, 0x4400) & 0xff00ff00u;  // bytes 1 and 3 of the selection are the upper ones
+    h[1] = permute(a, b, 0x5511) & 0xff00ff00u;
+    h[2] = permute(a, b, 0x6622) & 0xff00ff00u;
+    h[3] = permute(a, b, 0x7733) & 0xff00ff00u;
+  }
+};
+template <class F>
+struct E4m3Pairs {
+  static constexpr int kEntries = 0, kEntryWords = 1;
+  KV_DEVICE static u32 entry(int, int) { return 0; }
+
+  KV_DEVICE static void pairs(u32 a, u32 b, u32* h, Table) {
+    const u32 low = permute(a, b, 0x5140), high = permute(a, b, 0x7362);  // a0 b0 a1 b1, a2 b2 a3 b3
+    f16x4_from_e4m3x4(h, low);
+    f16x4_from_e4m3x4(h + 2, high);
+  }
+};
+
+// The codes of one lane and run (kRunCodes of them): along the row, or down a column of two tokens.
+template <class Side>
+struct CodeRun {
+  KV_DEVICE static void row(const u32 (&w)[Side::kRunWords], u32 (&h)[Side::kRunCodes / 2], Table table) {
+    u32 y[Side::kRunCodes / 4];
+    Side::unpack(w, y);
+    KV_UNROLL
+    for (int m = 0; m < Side::kRunCodes / 8; ++m) Side::Pairs::pairs(y[2 * m], y[2 * m + 1], h + 4 * m, table);
+  }
+  KV_DEVICE static void column(const u32 (&w0)[Side::kRunWords], const u32 (&w1)[Side::kRunWords],
+                               u32 (&h)[Side::kUnpackedCodes], Table table) {
+    u32 y0[Side::kUnpackedCodes / 4], y1[Side::kUnpackedCodes / 4];
+    Side::unpack(w0, y0);
+    Side::unpack(w1, y1);
+    KV_UNROLL
+    for (int m = 0; m < Side::kUnpackedCodes / 4; ++m) Side::Pairs::pairs(y0[m], y1[m], h + 4 * m, table);
+  }
+};
+
+// Down a column by slots of kSlotBits, of which those of even number and those of odd number of both tokens make a word of indices
+// each: no more than a shift and a choice by mask, and what a slot holds above its code is for the table to ignore.
+template <class Side>
+struct SlotRun {
+  KV_DEVICE static void column(const u32 (&w0)[Side::kRunWords], const u32 (&w1)[Side::kRunWords],
+                               u32 (&h)[Side::kUnpackedCodes], Table table) {
+    constexpr int kBits = Side::kSlotBits, kPerWord = kBits == 2 ? 16 : 8;
+    constexpr u32 kEven = kBits == 4 ? 0x0f0f0f0fu : kBits == 3 ? 0x07070707u : 0x33333333u;
+    u32 y0[Side::kUnpackedCodes / kPerWord], y1[Side::kUnpackedCodes / kPerWord];
+    Side::unpack(w0, y0);
+    Side::unpack(w1, y1);
+    KV_UNROLL
+    for (int m = 0; m < Side::kUnpackedCodes / kPerWord; ++m) {
+      Side::Pairs::look_up(select_bits(kEven, y0[m], y1[m] << kBits), h + kPerWord * m, table);
+      Side::Pairs::look_up(select_bits(kEven, y0[m] >> kBits, y1[m]), h + kPerWord * m + kPerWord / 2, table);
+    }
+  }
+};
+
+// Along a row of codes of four bits, two a byte: a byte is the index of a pair as it lies.
+template <class Side>
+struct ByteRun {
+  KV_DEVICE static void row(const u32 (&w)[Side::kRunWords], u32 (&h)[Side::kRunCodes / 2], Table table) {
+    KV_UNROLL
+    for (int i = 0; i < Side::kRunWords; ++i) Side::Pairs::look_up(w[i], h + 4 * i, table);
+  }
+};
+
+// Numbers that are no codes. f16 as it is; bf16 and f32 rounded to f16 (exact, or to 2^-12, from 2^-14 to 65504; beyond that
+// infinity, so an overflow shows).
+template <class Side>
+struct F16Run {
+  KV_DEVICE static void row(const u32 (&w)[Side::kRunWords], u32 (&h)[Side::kRunCodes / 2], Table) {
+    KV_UNROLL
+    for (int i = 0; i < Side::kRunWords; ++i) h[i] = w[i];
+  }
+  KV_DEVICE static void column(const u32 (&w0)[Side::kRunWords], const u32 (&w1)[Side::kRunWords],
+                               u32 (&h)[Side::kRunCodes], Table) {
+    KV_UNROLL
+    for (int i = 0; i < Side::kRunWords; ++i) {
+      h[2 * i] = permute(w0[i], w1[i], 0x5410);
+      h[2 * i + 1] = permute(w0[i], w1[i], 0x7632);
+    }
+  }
+};
+template <class Side>
+struct Bf16Run {
+  KV_DEVICE static u32 halves(u32 lo, u32 hi) {
+    return pack_f16x2(f32_from_bf16(lo & 0xffff), f32_from_bf16(hi & 0xffff));
+  }
+  KV_DEVICE static void row(const u32 (&w)[Side::kRunWords], u32 (&h)[Side::kRunCodes / 2], Table) {
+    KV_UNROLL
+    for (int i = 0; i < Side::kRunWords; ++i) h[i] = halves(w[i], w[i] >> 16);
+  }
+  KV_DEVICE static void column(const u32 (&w0)[Side::kRunWords], const u32 (&w1)[Side::kRunWords],
+                               u32 (&h)[Side::kRunCodes], Table) {
+    KV_UNROLL
+    for (int i = 0; i < Side::kRunWords; ++i) {
+      h[2 * i] = halves(w0[i], w1[i]);
+      h[2 * i + 1] = halves(w0[i] >> 16, w1[i] >> 16);
+    }
+  }
+};
+template <class Side>
+struct F32Run {
+  // What the halves of row() miss, as halves: keys then count to 2^-22, because scores are sums of large products.
+  KV_DEVICE static void rest(const u32 (&w)[Side::kRunWords], u32 (&h)[Side::kRunCodes / 2]) {
+    KV_UNROLL
+    for (int i = 0; i < Side::kRunWords / 2; ++i) {
+      const float x = float_of(w[2 * i]), y = float_of(w[2 * i + 1]);
+      const u32 pair = pack_f16x2(x, y);
+      h[i] = pack_f16x2(x - f32_from_f16(pair & 0xffffu), y - f32_from_f16(pair >> 16));
+    }
+  }
+  KV_DEVICE static void row(const u32 (&w)[Side::kRunWords], u32 (&h)[Side::kRunCodes / 2], Table) {
+    KV_UNROLL
+    for (int i = 0; i < Side::kRunWords / 2; ++i) h[i] = pack_f16x2(float_of(w[2 * i]), float_of(w[2 * i + 1]));
+  }
+  KV_DEVICE static void column(const u32 (&w0)[Side::kRunWords], const u32 (&w1)[Side::kRunWords],
+                               u32 (&h)[Side::kRunCodes], Table) {
+    KV_UNROLL
+    for (int i = 0; i < Side::kRunWords; ++i) h[i] = pack_f16x2(float_of(w0[i]), float_of(w1[i]));
+  }
+};
+
+// Scales that belong to values rather than to scores and probabilities: pair = pair * scale + minimum, rounded once.
+template <int kPairs>
+KV_DEVICE void scale_pairs(u32 (&h)[kPairs], u32 scale, u32 minimum) {
+  KV_UNROLL
+  for (int i = 0; i < kPairs; ++i) h[i] = fma_f16x2(h[i], scale, minimum);
+}
+
+}  // namespace kv

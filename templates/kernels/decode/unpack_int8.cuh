@@ -1,0 +1,101 @@
+// From packed codes to 8-bit integers in registers: the decoder of K where Q is multiplied as integers too. Four codes a word, in
+// the order of F's unpack sequence; a code stands for
+//
+//   one part     y                  y in -128..127
+//   two parts    y + z / 256        z in 0..255, for centroids that need more than eight bits
+//
+// plus, where all centroids are n + 1/2, that half, which the kernel adds by way of the sum of Q. Centroids are looked up by PRMT, eight at a
+// time from two registers: no memory, no conflicts.
+// SPDX-License-Identifier: MIT
+#pragma once
+#include "device/simt.cuh"
+
+namespace kv {
+
+// The words of a table, as Plan's first section of K has them: bytes of codes 4i .. 4i + 3, from word 4 on of the second part.
+template <class F>
+struct IntegerTable {
+  u32 word[F::kTableWords > 0 ? F::kTableWords : 1];
+  u32 half_word;  // 2^16: the upper half of a product with it is a shift that leaves the pipe of the permutes alone
+  // By way of shared memory: as constants they would sit in uniform registers, and be copied before each use.
+  KV_DEVICE static void fill(SharedAddress at) {
+    if (thread() == 0) {
+      KV_UNROLL
+      for (int i = 0; i < F::kTableWords; ++i) store_shared_u32(at + i * 4, F::table_word(i));
+      store_shared_u32(at + F::kTableWords * 4, 1u << 16);
+    }
+  }
+  KV_DEVICE void load(SharedAddress at) {
+    KV_UNROLL
+    for (int i = 0; i < F::kTableWords; ++i) word[i] = load_staged_u32(at + i * 4);
+    half_word = load_staged_u32(at + F::kTableWords * 4);
+  }
+};
+
+// Codes that are integers themselves: unpacking them is all.
+template <class F>
+struct PlainIntegers {
+  static constexpr int kParts = 1;
+  KV_DEVICE static void words(const u32 (&w)[F::kRunWords], u32* y, u32*, const IntegerTable<F>&) { F::unpack(w, y); }
+};
+
+// look_up(codes, m) for each word m of eight codes, a nibble each: the integers of words 2m and 2m + 1.
+template <class F, class LookUp>
+KV_DEVICE void for_each_eight(const u32 (&w)[F::kRunWords], const LookUp& look_up) {
+  u32 codes[F::kRunCodes / 8];
+  F::unpack(w, codes);
+  KV_UNROLL
+  for (int m = 0; m < F::kRunCodes / 8; ++m) look_up(codes[m], m);
+}
+
+// Up to eight centroids: a nibble selects a byte of the table.
+template <class F>
+struct Table8Integers {
+  static constexpr int kParts = F::kTableParts;
+  KV_DEVICE static void words(const u32 (&w)[F::kRunWords], u32* y, u32* z, const IntegerTable<F>& t) {
+    for_each_eight<F>(w, [&](u32 codes, int m) {
+      const u32 upper = multiply_high(codes, t.half_word);
+      y[2 * m] = select_bytes(t.word[0], t.word[1], codes);
+      y[2 * m + 1] = select_bytes(t.word[0], t.word[1], upper);
+      if constexpr (kParts == 2) {
+        z[2 * m] = select_bytes(t.word[4], t.word[5], codes);
+        z[2 * m + 1] = select_bytes(t.word[4], t.word[5], upper);
+      }
+    });
+  }
+};
+
+// Sixteen centroids n + 1/2, of which code 8 + i has the opposite of code i: the complement of an integer n is -n - 1, so the sign
+// is an exclusive or. The table holds the centroids of codes 0..7.
+template <class F>
+struct MirroredIntegers {
+  static constexpr int kParts = 1;
+  KV_DEVICE static void words(const u32 (&w)[F::kRunWords], u32* y, u32*, const IntegerTable<F>& t) {
+    for_each_eight<F>(w, [&](u32 codes, int m) {
+      const u32 magnitudes = codes & 0x77777777u, shifted = codes << 4;  // each code's sign on top of a byte
+      y[2 * m] = select_bytes(t.word[0], t.word[1], magnitudes) ^ select_signs(codes, shifted, 0x9d8cu);
+      y[2 * m + 1] = select_bytes(t.word[0], t.word[1], multiply_high(magnitudes, t.half_word)) ^
+                     select_signs(codes, shifted, 0xbfaeu);
+    });
+  }
+};
+
+// Any sixteen: looked up in both halves of the table; the sign of the code's place says which half counts.
+template <class F>
+struct Table16Integers {
+  static constexpr int kParts = 1;
+  KV_DEVICE static void words(const u32 (&w)[F::kRunWords], u32* y, u32*, const IntegerTable<F>& t) {
+    for_each_eight<F>(w, [&](u32 codes, int m) {
+      const u32 low = codes & 0x77777777u, shifted = codes << 4;
+      KV_UNROLL
+      for (int half = 0; half < 2; ++half) {
+        const u32 at = half ? multiply_high(low, t.half_word) : low,
+                  is_high = select_signs(codes, shifted, half ? 0xbfaeu : 0x9d8cu);
+        y[2 * m + half] =
+            (select_bytes(t.word[2], t.word[3], at) & is_high) | (select_bytes(t.word[0], t.word[1], at) & ~is_high);
+      }
+    });
+  }
+};
+
+}  // namespace kv

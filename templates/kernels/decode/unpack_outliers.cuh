@@ -1,0 +1,48 @@
+// Blocks that store their own mask of outlier channels: channel i of a block has a code of kHighBits if its mask bit is set, else
+// one of kLowBits, and each kind lies packed in the order of its channels. So where a code stands depends on how many bits are set
+// before it; nothing here is fast.
+// SPDX-License-Identifier: MIT
+#pragma once
+#include "device/simt.cuh"
+
+namespace kv {
+
+// kCodes values as halves, of the channels from `channel` on. codes: the block's codes; mask: its mask.
+template <class S, int kCodes>
+KV_DEVICE void masked_values(SharedAddress codes, SharedAddress mask, int channel, u32 (&half)[kCodes]) {
+  int high = 0;  // outliers before the channel
+  for (int byte = 0; byte < channel / 8; ++byte) high += count_bits(load_shared_u8(mask + byte));
+  u32 bits = 0;
+  KV_UNROLL
+  for (int i = 0; i < kCodes; ++i) {
+    if (i == 0 || (channel + i) % 8 == 0) bits = load_shared_u8(mask + (channel + i) / 8);
+    if (i == 0) high += count_bits(bits & ((1u << channel % 8) - 1));
+    const bool is_high = bits >> (channel + i) % 8 & 1;
+    const int width = is_high ? S::kHighBits : S::kLowBits, at = (is_high ? high : channel + i - high) * width;
+    const SharedAddress from = codes + (is_high ? S::kHighAt : S::kLowAt) + at / 8;
+    const u32 window = load_shared_u8(from) | load_shared_u8(from + 1) << 8;  // a byte past the codes is still staged
+    const u32 code = window >> at % 8 & ((1u << width) - 1);
+    half[i] = S::half_value((is_high ? 1 << S::kLowBits : 0) + int(code));
+    high += is_high;
+  }
+}
+
+// The same as pairs along the row, and as pairs of two tokens.
+template <class S>
+KV_DEVICE void masked_row(SharedAddress codes, SharedAddress mask, int part, u32 (&h)[S::kRunCodes / 2]) {
+  u32 half[S::kRunCodes];
+  masked_values<S>(codes, mask + S::kMaskAt, part * S::kRunCodes, half);
+  KV_UNROLL
+  for (int i = 0; i < S::kRunCodes / 2; ++i) h[i] = half[2 * i] | half[2 * i + 1] << 16;
+}
+template <class S>
+KV_DEVICE void masked_column(SharedAddress codes0, SharedAddress mask0, SharedAddress codes1, SharedAddress mask1,
+                             int part, u32 (&h)[S::kRunCodes]) {
+  u32 low[S::kRunCodes], high[S::kRunCodes];
+  masked_values<S>(codes0, mask0 + S::kMaskAt, part * S::kRunCodes, low);
+  masked_values<S>(codes1, mask1 + S::kMaskAt, part * S::kRunCodes, high);
+  KV_UNROLL
+  for (int i = 0; i < S::kRunCodes; ++i) h[i] = low[i] | high[i] << 16;
+}
+
+}  // namespace kv

@@ -1,0 +1,226 @@
+// decode, last part: probabilities times V of a staged tile, section by section, and the block scales that go with them.
+// SPDX-License-Identifier: MIT
+#pragma once
+#include "kernels/decode/unpack_outliers.cuh"
+#include "kernels/decode/unpack_f16.cuh"
+#include "kernels/decode/stage_tile.cuh"
+#include "formats/minifloat.cuh"
+#include "kernels/decode/scores.cuh"
+#include "kernels/decode/softmax.cuh"
+
+namespace kv {
+
+// 2^log2 as a half, for -24 <= log2 <= 16 (16: the bits of infinity, above every finite half).
+KV_DEVICE u32 half_power(int log2) { return log2 >= -14 ? u32(log2 + 15) << 10 : 1u << (log2 + 24); }
+
+// A lane's codes of one run, as pairs of the tokens first + 2c, + 1 (low) and first + 2c + 8, + 9 (high).
+template <class Plan, class S>
+KV_DEVICE void columns(u32 (&low)[S::kRunCodes], u32 (&high)[S::kRunCodes], SharedAddress stage, int first,
+                       const u32 (&skew)[4], int group, int run, Table table) {
+  using V = typename Plan::V;
+  const int part = (lane() >> 2) + Share<Plan>::value_part() * 8, c = lane() & 3;
+  if constexpr (S::kIsMasked) {
+    SharedAddress at[4], scales[4];
+    const int row = first + 2 * c;
+    KV_UNROLL
+    for (int i = 0; i < 4; ++i) {
+      at[i] = stage + (row + (i & 1) + 8 * (i >> 1)) * V::kPitch + skew[i] + group * S::kBlockStride;
+      scales[i] = scales_of<V, S>(stage, skew[i], row + (i & 1) + 8 * (i >> 1), group, part);
+    }
+    masked_column<S>(at[0], scales[0], at[1], scales[1], part, low);
+    masked_column<S>(at[2], scales[2], at[3], scales[3], part, high);
+  } else {
+    u32 w[4][S::kRunWords];
+    KV_UNROLL
+    for (int i = 0; i < 4; ++i)
+      load_codes<S>(stage + (first + 8 * (i >> 1)) * V::kPitch, (2 * c + (i & 1)) * V::kPitch + skew[i], group, run,
+                    part, w[i]);
+    if constexpr (S::kIsJoined) {
+      const u32 first_tokens[1] = {w[0][0] | w[2][0] << 16}, second_tokens[1] = {w[1][0] | w[3][0] << 16};
+      u32 h[S::kUnpackedCodes];
+      S::Run::column(first_tokens, second_tokens, h, table);
+      KV_UNROLL
+      for (int i = 0; i < S::kRunCodes; ++i) low[i] = h[i / 2 * 4 + i % 2], high[i] = h[i / 2 * 4 + 2 + i % 2];
+    } else {
+      S::Run::column(w[0], w[1], low, table);
+      S::Run::column(w[2], w[3], high, table);
+    }
+  }
+}
+
+// The same times the scales of values.
+template <class Plan, class S>
+KV_DEVICE void scale_columns(u32 (&low)[S::kRunCodes], u32 (&high)[S::kRunCodes], SharedAddress stage, int first,
+                             const u32 (&skew)[4], int group, int run) {
+  using V = typename Plan::V;
+  const int part = (lane() >> 2) + Share<Plan>::value_part() * 8, row = first + 2 * (lane() & 3);
+  u32 scale[4], minimum[4];
+  KV_UNROLL
+  for (int i = 0; i < 4; ++i) {
+    const SharedAddress at = scales_of<V, S>(stage, skew[i], row + (i & 1) + 8 * (i >> 1), group, part);
+    const int index = scale_index<S>(run, part);
+    scale[i] = f16_from_f32(S::scale(at, index)), minimum[i] = S::minimum_half(at, index);
+  }
+  scale_pairs(low, scale[0] | scale[1] << 16, minimum[0] | minimum[1] << 16);
+  scale_pairs(high, scale[2] | scale[3] << 16, minimum[2] | minimum[3] << 16);
+}
+
+// 1 / |C| of the lane's four tokens of a subtile, for formats that store only the length.
+template <class Plan, class S>
+KV_DEVICE void inverse_lengths(float (&inverse)[4], SharedAddress stage, int first, const u32 (&skew)[4], int group,
+                               Table table) {
+  float squares[4] = {};
+  KV_UNROLL
+  for (int i = 0; i < S::kRuns; ++i) {
+    u32 low[S::kRunCodes], high[S::kRunCodes];
+    columns<Plan, S>(low, high, stage, first, skew, group, i, table);
+    add_squares(low, squares[0], squares[1]);
+    add_squares(high, squares[2], squares[3]);
+  }
+  KV_UNROLL
+  for (int t = 0; t < 4; ++t) inverse[t] = div_rn(1.f, sqrt_rn(over_lanes<2, 3>(squares[t])));
+}
+
+// Block scales of V relative to 2^log2, the same in the whole warp and at least as large as every scale seen: probability times
+// scale then stays inside fp16 whatever the size of V. o holds sums relative to it.
+template <class Plan>
+struct ValueScales {
+  using V = typename Plan::V;
+  static constexpr int kLeast = -13, kMost = 16, kGroups = V::kScaledGroups;
+  int log2 = kLeast;
+  u32 limit = limit_of(kLeast),
+      inverse = half_power(-kLeast) * 0x10001u;  // two halves each; the limit's top bits are set
+  // Of the tokens 2c, 2c + 1 and 2c + 8, 2c + 9 of each group and subtile, two halves a word.
+  u32 words[kGroups > 0 ? kGroups : 1][Plan::kSubtiles][2];
+
+  KV_DEVICE void load(SharedAddress stage, int first, const u32 (&skew)[Plan::kSubtiles][4], Table table) {
+    for_each(typename V::Sections{}, [&](auto section) {
+      using S = decltype(section);
+      if constexpr (S::kScalesGroups) {
+        KV_UNROLL
+        for (int i = 0; i < S::kGroups * Plan::kSubtiles; ++i)
+          read<S>(i / Plan::kSubtiles, i % Plan::kSubtiles, stage, first, skew[i % Plan::kSubtiles], table);
+      }
+    });
+  }
+  // Halves compare as integers; the top bits survive where limit >= |scale|.
+  KV_DEVICE bool fit() const { return (~(limit - largest_of_two()) & 0x80008000u) == 0; }
+
+  KV_DEVICE u32 relative(int group, int sub, int high) const { return mul_f16x2(words[group][sub][high], inverse); }
+
+  // Of the lane's scales, the bits of their magnitude.
+  KV_DEVICE u32 largest() const {
+    const u32 two = largest_of_two();
+    return (two & 0xffffu) > two >> 16 ? two & 0xffffu : two >> 16;
+  }
+  // Raises log2 to where the scales fit. Rare.
+  KV_DEVICE void renew(Outputs<Plan>& o) { renew_for_warp(o, largest()); }
+  KV_DEVICE void renew_for_warp(Outputs<Plan>& o, u32 most) {
+    KV_UNROLL
+    for (int mask = 16; mask > 0; mask >>= 1) {
+      const u32 other = shfl_xor(most, mask);
+      most = other > most ? other : most;
+    }
+    renew(o, most);
+  }
+  KV_DEVICE void renew(Outputs<Plan>& o, u32 most) {
+    const int needed = int(most >> 10) - 14, renewed = needed < log2 ? log2 : needed > kMost ? kMost : needed;
+    const float keep = exp2_fast(float(log2 - renewed));
+    log2 = renewed, limit = limit_of(log2), inverse = half_power(-log2) * 0x10001u;
+    constexpr int kSums = Plan::kValueDim / 4 / Plan::kValueShare;  // of a block of columns
+    KV_UNROLL
+    for (int i = 0; i < Plan::kOwnBlocks * kSums; ++i) o[i / kSums][i / 4 % (kSums / 4)][i % 4] *= keep;
+  }
+
+ private:
+  KV_DEVICE static u32 limit_of(int log2) { return half_power(log2) * 0x10001u | 0x80008000u; }
+  KV_DEVICE u32 largest_of_two() const {
+    u32 most = words[0][0][0];
+    KV_UNROLL
+    for (int i = 1; i < kGroups * Plan::kSubtiles * 2; ++i)
+      most = larger_f16x2(most, words[i / (2 * Plan::kSubtiles)][i / 2 % Plan::kSubtiles][i % 2]);
+    return most;
+  }
+  template <class S>
+  KV_DEVICE void read(int group, int sub, SharedAddress stage, int first, const u32 (&skew)[4],
+                      [[maybe_unused]] Table table) {
+    const int token = first + sub * 16 + 2 * (lane() & 3), part = Share<Plan>::value_part() * 8;
+    if constexpr (S::kScalesAreDense) {  // halves, one a token: two tokens are a word
+      KV_UNROLL
+      for (int high = 0; high < 2; ++high)
+        words[S::kFirstScaled + group][sub][high] = load_staged_u32(scales_of<V, S>(stage, 0, token + 8 * high, 0, 0));
+      return;
+    }
+    u32 half[4];
+    [[maybe_unused]] float inverse[4];
+    if constexpr (S::kRenormalises) inverse_lengths<Plan, S>(inverse, stage, first + sub * 16, skew, group, table);
+    KV_UNROLL
+    for (int t = 0; t < 4; ++t) {
+      const SharedAddress at = scales_of<V, S>(stage, skew[t], token + (t & 1) + 8 * (t >> 1), group, part);
+      if constexpr (S::kRenormalises)
+        half[t] = f16_from_f32(S::scale(at, 0) * inverse[t]);
+      else
+        half[t] = S::scale_half(at, 0);
+    }
+    words[S::kFirstScaled + group][sub][0] = half[0] | half[1] << 16;
+    words[S::kFirstScaled + group][sub][1] = half[2] | half[3] << 16;
+  }
+};
+
+// What a warp adds up over its tiles of a part.
+template <class Plan>
+struct Sums {
+  Outputs<Plan> o = {};
+  Softmax<Plan> softmax;
+  ValueScales<Plan> value_scales;
+};
+
+// Of the lane's rows 2c, 2c + 1, 2c + 8, 2c + 9 of each subtile.
+template <class Side, int kSubtiles>
+KV_DEVICE void value_skews(u32 (&skew)[kSubtiles][4], const u8* first_row, i64 token_stride) {
+  KV_UNROLL
+  for (int i = 0; i < kSubtiles * 2; ++i) {
+    skew[i / 2][i % 2] = row_skew<Side>(first_row, token_stride, 2 * (lane() & 3) + i % 2);
+    skew[i / 2][i % 2 + 2] = upper_skew<Side>(skew[i / 2][i % 2], token_stride);
+  }
+}
+
+// o += one section of V^T P^T for the same tokens. skew: of the lane's rows 2c, 2c + 1, 2c + 8, 2c + 9 of each subtile.
+template <class Plan, class S>
+KV_DEVICE void accumulate_section(Outputs<Plan>& o, const ValueScales<Plan>& scales,
+                                  const u32 (&p)[Plan::kSubtiles][Plan::kOwnBlocks][2], SharedAddress stage, int first,
+                                  const u32 (&skew)[Plan::kSubtiles][4], Table table) {
+  using V = typename Plan::V;
+  constexpr int kTiles = S::kRunCodes / 2;  // m16 tiles a run: eight lanes bring two codes each
+  KV_UNROLL
+  for (int group = 0; group < S::kGroups; ++group) {
+    KV_UNROLL
+    for (int sub = 0; sub < Plan::kSubtiles; ++sub) {
+      u32 b[Plan::kOwnBlocks][2];
+      KV_UNROLL
+      for (int n = 0; n < Plan::kOwnBlocks; ++n) b[n][0] = p[sub][n][0], b[n][1] = p[sub][n][1];
+      if constexpr (S::kScalesGroups && !Plan::kScalesProbabilities) {
+        const u32 low = scales.relative(S::kFirstScaled + group, sub, 0),
+                  high = scales.relative(S::kFirstScaled + group, sub, 1);
+        KV_UNROLL
+        for (int n = 0; n < Plan::kOwnBlocks; ++n)
+          b[n][0] = mul_f16x2(b[n][0], low), b[n][1] = mul_f16x2(b[n][1], high);
+      }
+      KV_UNROLL
+      for (int run = 0; run < S::kRuns; ++run) {
+        u32 low[S::kRunCodes], high[S::kRunCodes];
+        columns<Plan, S>(low, high, stage, first + sub * 16, skew[sub], group, run, table);
+        if constexpr (S::kScalesValues)
+          scale_columns<Plan, S>(low, high, stage, first + sub * 16, skew[sub], group, run);
+        KV_UNROLL
+        for (int i = 0; i < kTiles * Plan::kOwnBlocks; ++i) {
+          const int tile = i / Plan::kOwnBlocks, n = i % Plan::kOwnBlocks;
+          mma_16x8x16(o[n][S::kFirst / 16 / Plan::kValueShare + (group * S::kRuns + run) * kTiles + tile],
+                      low[2 * tile], low[2 * tile + 1], high[2 * tile], high[2 * tile + 1], b[n][0], b[n][1]);
+        }
+      }
+    }
+  }
+}
+
+}  // namespace kv

@@ -1,0 +1,317 @@
+// decode, of more query rows than the registers of one warp hold sums for: a team of kTeam warps takes kTeam tiles together.
+//
+//   1  each warp scores and softens its own tile for all columns
+//   2  its probabilities go to shared memory, where the whole team reads them
+//   3  each warp adds its share of the output over the tiles of all: some of V's dimensions, or some of the columns
+//
+// So every code of K is decoded once, and of V too where dimensions are shared. The base of the softmax is the team's. Two barriers of
+// the team a round: the vote on the base, after which the tiles before are done with, and the one that shows the probabilities.
+// SPDX-License-Identifier: MIT
+#pragma once
+#include "kernels/decode/query_fragments.cuh"
+#include "kernels/decode/stage_tile.cuh"
+#include "kernels/decode/scores.cuh"
+#include "kernels/decode/softmax.cuh"
+#include "kernels/decode/values.cuh"
+
+namespace kv {
+
+// A base for each of the lane's columns in shared memory, for warps that are short of registers: base[block][i] like an array's. Lanes
+// that have the same columns write the same.
+template <class Plan>
+struct SharedBases {
+  struct Base {
+    SharedAddress at;
+    KV_DEVICE operator float() const { return float_of(load_shared_u32(at)); }
+    KV_DEVICE void operator=(float v) const { store_shared_u32(at, bits_of(v)); }
+    KV_DEVICE void operator+=(float v) const {  // by all lanes of the warp
+      const float before = *this;
+      sync_warp();  // every lane has read it
+      *this = before + v;
+    }
+  };
+  struct Block {
+    SharedAddress at;
+    KV_DEVICE Base operator[](int i) const { return {at + i * 4}; }
+  };
+  KV_DEVICE Block operator[](int n) const {
+    return {Plan::kBasesAt + (warp() * Plan::kColumnBlocks + n) * 32 + (lane() & 3) * 8};
+  }
+};
+template <class Plan>
+struct BasesOf<Plan, true> {
+  using Type = SharedBases<Plan>;
+};
+
+// The largest x of each column of a team, by way of shared memory.
+template <class Plan>
+struct Tops<Plan, true> {
+  static constexpr int kBytes = 32 * Plan::kColumnBlocks;  // of a warp
+
+  KV_DEVICE static SharedAddress place(int warp, int i) {
+    return Plan::kTopsAt + warp * kBytes + i / 2 * 32 + (lane() & 3) * 8 + i % 2 * 4;
+  }
+  KV_DEVICE static void show(const Scores<Plan> (&x)[Plan::kSubtiles]) {
+    KV_UNROLL
+    for (int i = 0; i < 2 * Plan::kColumnBlocks; ++i) {
+      const float top = column_top<Plan>(x, i);
+      if (lane() < 4) store_shared_u32(place(warp(), i), bits_of(top));
+    }
+    sync_team<Plan::kTeam>();  // the tops of the whole team are there
+  }
+  KV_DEVICE static float top(const Scores<Plan> (&)[Plan::kSubtiles], int i) {
+    float top = kMasked;
+    KV_UNROLL
+    for (int member = 0; member < Plan::kTeam; ++member)
+      top = larger(top, float_of(load_shared_u32(place(warp() / Plan::kTeam * Plan::kTeam + member, i))));
+    return top;
+  }
+};
+
+// Probabilities of a tile in shared memory: [subtile][block of columns][half] of 8 x 8 halves, a row of them a token.
+template <class Plan>
+struct TeamProbabilities {
+  static constexpr int kMatrix = 128, kBytes = Plan::kSubtiles * Plan::kColumnBlocks * 2 * kMatrix;
+
+  KV_DEVICE static SharedAddress of_warp(int warp) { return Plan::kProbabilitiesAt + warp * kBytes; }
+  KV_DEVICE static void store(const u32 (&p)[Plan::kSubtiles][Plan::kColumnBlocks][2], SharedAddress shown) {
+    KV_UNROLL
+    for (int i = 0; i < Plan::kSubtiles * Plan::kColumnBlocks * 2; ++i)
+      store_shared_u32(of_warp(warp()) + shown + i * kMatrix + lane() * 4,
+                       p[i / (2 * Plan::kColumnBlocks)][i / 2 % Plan::kColumnBlocks][i % 2]);
+  }
+  // B fragments of the lane's columns, two blocks of them at a time.
+  KV_DEVICE static void load(u32 (&p)[Plan::kSubtiles][Plan::kOwnBlocks][2], SharedAddress of_warp) {
+    static_assert(Plan::kOwnBlocks % 2 == 0, "two blocks of columns are loaded together");
+    KV_UNROLL
+    for (int i = 0; i < Plan::kSubtiles * Plan::kOwnBlocks; i += 2) {
+      const int sub = i / Plan::kOwnBlocks, n = i % Plan::kOwnBlocks;
+      u32 b[4];
+      load_matrices_transposed(
+          b, of_warp + (sub * Plan::kColumnBlocks + Share<Plan>::first_block() + n) * 2 * kMatrix + lane() * 16);
+      KV_UNROLL
+      for (int j = 0; j < 4; ++j) p[sub][n + j / 2][j % 2] = b[j];
+    }
+  }
+};
+
+// V's scales of the warp's own tile, where each token has one: they join the probabilities before the team sees those, relative to the
+// team's ValueScales::log2.
+template <class Plan>
+struct TokenScales {
+  u32 halves[Plan::kSubtiles];  // of the lane's tokens g and g + 8
+
+  KV_DEVICE void load(SharedAddress stage, const u8* first_row, i64 stride) {
+    const int g = lane() >> 2;
+    u32 skew[1][2];
+    key_skews<typename Plan::V>(skew, first_row, stride);
+    for_each(typename Plan::V::Sections{}, [&](auto section) {
+      using S = decltype(section);
+      const auto half = [&](int token, int upper) {
+        return S::scale_half(scales_of<typename Plan::V, S>(stage, skew[0][upper], token + 8 * upper + g, 0, 0), 0);
+      };
+      KV_UNROLL
+      for (int i = 0; i < Plan::kSubtiles; ++i) halves[i] = half(i * 16, 0) | half(i * 16, 1) << 16;
+    });
+  }
+  KV_DEVICE bool fit(u32 limit) const { return (~(limit - largest_of_two()) & 0x80008000u) == 0; }  // as ValueScales
+  // Of the whole team.
+  KV_DEVICE u32 largest() const {
+    const u32 two = largest_of_two() & 0x7fff7fffu;
+    u32 most = larger_bits(two & 0xffffu, two >> 16);
+    KV_UNROLL
+    for (int mask = 4; mask < 32; mask <<= 1) most = larger_bits(most, shfl_xor(most, mask));
+    const SharedAddress at = Plan::kTopsAt + Plan::kWarps * Plan::kColumnBlocks * 32;
+    if (lane() == 0) store_shared_u32(at + warp() * 4, most);
+    sync_team<Plan::kTeam>();  // the largest of the whole team are there
+    KV_NO_UNROLL
+    for (int member = 0; member < Plan::kTeam; ++member)
+      most = larger_bits(most, load_shared_u32(at + (warp() / Plan::kTeam * Plan::kTeam + member) * 4));
+    return most;
+  }
+  KV_DEVICE void apply(u32 (&p)[Plan::kSubtiles][Plan::kColumnBlocks][2], u32 inverse) const {  // 2^-log2, twice
+    KV_UNROLL
+    for (int i = 0; i < Plan::kSubtiles * 2; ++i) {
+      const u32 relative = permute(mul_f16x2(halves[i / 2], inverse), 0, i % 2 ? 0x3232 : 0x1010);
+      KV_UNROLL
+      for (int n = 0; n < Plan::kColumnBlocks; ++n) p[i / 2][n][i % 2] = mul_f16x2(p[i / 2][n][i % 2], relative);
+    }
+  }
+
+ private:
+  KV_DEVICE u32 largest_of_two() const {
+    u32 most = halves[0] & 0x7fff7fffu;
+    KV_UNROLL
+    for (int i = 1; i < Plan::kSubtiles; ++i) most = larger_f16x2(most, halves[i]);
+    return most;
+  }
+  KV_DEVICE static u32 larger_bits(u32 a, u32 b) { return a > b ? a : b; }
+};
+
+// The products of a team by its warps, each for itself.
+template <class Plan>
+struct WarpProducts {
+  struct Places {};
+  KV_DEVICE static void publish() {}
+  KV_DEVICE static void store(const u32 (&p)[Plan::kSubtiles][Plan::kColumnBlocks][2], const Places&,
+                              SharedAddress shown) {
+    TeamProbabilities<Plan>::store(p, shown);
+  }
+  KV_DEVICE static void score(Scores<Plan> (&x)[Plan::kSubtiles], SharedAddress stage,
+                              const u32 (&skew)[Plan::kSubtiles][2], const Queries<Plan>& queries, Table table,
+                              float scale, const Softmax<Plan>& softmax, TokenScales<Plan>&, const Places&) {
+    kv::score<Plan>(x, stage, 0, skew, queries, table, scale, softmax);
+  }
+  // The warp's share of the output, over the tile that a warp of the team has scored.
+  template <class Section>
+  KV_DEVICE static void accumulate(Sums<Plan>& sums, SharedAddress stage, const u32 (&skew)[Plan::kSubtiles][4],
+                                   SharedAddress probabilities, Table table) {
+    u32 p[Plan::kSubtiles][Plan::kOwnBlocks][2];
+    TeamProbabilities<Plan>::load(p, probabilities);
+    accumulate_section<Plan, Section>(sums.o, sums.value_scales, p, stage, 0, skew, table);
+  }
+  KV_DEVICE static void finish(Sums<Plan>&) {}
+};
+
+// The tiles of a part that a warp's team takes, from the warp's own first one on.
+template <class Plan>
+struct TeamTiles {
+  using K = typename Plan::K;
+  using V = typename Plan::V;
+  using Products = typename Plan::Products;
+  static constexpr int kTile = Plan::kTile;
+  static constexpr bool kFitsAhead = Plan::kByWarpgroups && V::kScalesGroups && !Plan::kScalesProbabilities;
+  static_assert(kTile == 16 * Plan::kSubtiles, "a tile is scored at once");
+  static constexpr SharedAddress kSlot = Plan::kWarps * Plan::kStageBytes, kLastSlot = (Plan::kStages - 1) * kSlot;
+  int tile, last, length;
+  const u8* k_first_row;  // of the pair
+  i64 k_stride;
+  const u8* v_first_row;
+  i64 v_stride;
+
+  // stage(tile, to) asks for the copies of a tile.
+  template <class Features, class Stage>
+  KV_DEVICE void attend(Sums<Plan>& sums, const Queries<Plan>& queries, const Features& features, float scale,
+                        const Stage& stage) {
+    const typename Products::Places places;
+    const SharedAddress mine = kept(Plan::kRingAt + warp() * Plan::kStageBytes);
+    SharedAddress slot = 0, next = kLastSlot;  // of the ring
+    SharedAddress shown = 0;                   // which probabilities
+    KV_NO_UNROLL
+    for (; first_of_team() < last; tile += Plan::kWarps) {
+      copy_wait<Plan::kStages - 2>();
+      sync_warp();  // every lane's copies of the warp's tile have landed
+      Scores<Plan> x[Plan::kSubtiles];
+      TokenScales<Plan> scales;
+      bool needs_renewal = score_own(x, scales, sums, queries, features, scale, mine + slot, places);
+      if constexpr (Plan::kScalesProbabilities) {
+        if constexpr (!Plan::kScalesAreMatrices) scales.load(mine + slot + K::kStageBytes, v_first_row, v_stride);
+        needs_renewal |= !scales.fit(sums.value_scales.limit);
+      }
+      // With two buffers probabilities are shown before the vote, and again where the base was to be another.
+      const Softmax<Plan> before = sums.softmax;
+      if constexpr (kShowsAhead) show(x, sums, scales, places, shown);
+      needs_renewal = any_of_team<Plan::kTeam>(needs_renewal);  // and by now the team is done with the tiles before
+      stage(tile + (Plan::kStages - 1) * Plan::kWarps, mine + next);
+      next = slot;
+      if (needs_renewal) {
+        if constexpr (kShowsAhead) sums.softmax = before;
+        renew_base<Plan>(x, sums.softmax, sums.o);
+        if constexpr (Plan::kScalesProbabilities) sums.value_scales.renew(sums.o, scales.largest());
+      }
+      if (!kShowsAhead || needs_renewal) {
+        show(x, sums, scales, places, shown);
+        sync_team<Plan::kTeam>();  // probabilities, and copies of V, of the whole team are there
+      }
+      if constexpr (kFitsAhead) fit_scales(sums, slot);
+      if constexpr (Plan::kByMatrices) {
+        Products::accumulate_all(sums.o, mine + slot + K::kStageBytes - Share<Plan>::member() * Plan::kStageBytes,
+                                 TeamProbabilities<Plan>::of_warp(first_warp()) + shown, places);
+      } else {
+        KV_UNROLL_BY(Plan::kColumnBlocks > 4 ? 2 : 4)
+        for (int other = 0; other < Plan::kTeam; ++other) accumulate(sums, other, slot, shown);
+      }
+      Products::finish(sums);
+      slot = slot == kLastSlot ? 0 : slot + kSlot;
+      if constexpr (kShowsAhead) shown = kOtherBuffer - shown;
+    }
+  }
+
+ private:
+  static constexpr bool kShowsAhead = Plan::kProbabilityBuffers == 2;
+  static constexpr SharedAddress kOtherBuffer = Plan::kWarps * TeamProbabilities<Plan>::kBytes;
+
+  // The warp's probabilities to where the team reads them.
+  KV_DEVICE static void show(const Scores<Plan> (&x)[Plan::kSubtiles], Sums<Plan>& sums,
+                             const TokenScales<Plan>& scales, const typename Products::Places& places,
+                             SharedAddress shown) {
+    u32 p[Plan::kSubtiles][Plan::kColumnBlocks][2];
+    exponentiate<Plan>(p, x, sums.softmax);
+    if constexpr (Plan::kScalesProbabilities) scales.apply(p, sums.value_scales.inverse);
+    Products::store(p, places, shown);
+    Products::publish();
+  }
+  KV_DEVICE int first_of_team() const { return tile - Share<Plan>::member(); }
+  KV_DEVICE static int first_warp() { return warp() / Plan::kTeam * Plan::kTeam; }
+  KV_DEVICE static SharedAddress staged(SharedAddress slot, int warp) {
+    return Plan::kRingAt + slot + warp * Plan::kStageBytes;
+  }
+
+  // Behind the part's end there is nothing, and nobody looks; but products of a team need all its warps.
+  template <class Features>
+  KV_DEVICE bool score_own(Scores<Plan> (&x)[Plan::kSubtiles], TokenScales<Plan>& scales, const Sums<Plan>& sums,
+                           const Queries<Plan>& queries, const Features& features, float scale, SharedAddress staged,
+                           const typename Products::Places& places) const {
+    const int token = tile * kTile;
+    u32 skew[Plan::kSubtiles][2];
+    key_skews<K>(skew, k_first_row, k_stride);
+    typename Features::Loaded loaded;
+    features.load(loaded, token);
+    Products::score(x, staged, skew, queries, table_of_lane<K::kTableCopies>(), scale, sums.softmax, scales, places);
+    const int end = tile < last ? length : 0;
+    features.apply(x, loaded, token, sums.softmax);
+    if (token + kTile > end || features.cuts(token, token + kTile - 1)) mask_scores<Plan>(x, features, token, end);
+    return largest_bits<Plan>(x) >= sums.softmax.renews_at;
+  }
+
+  // V of the tile that a warp of the team has scored.
+  struct Values {
+    SharedAddress probabilities, stage;
+    u32 skew[Plan::kSubtiles][4];
+  };
+  KV_DEVICE Values values_of(int other, SharedAddress slot, SharedAddress shown) const {
+    const int owner = first_warp() + other;
+    Values values{TeamProbabilities<Plan>::of_warp(owner) + shown, staged(slot, owner) + K::kStageBytes, {}};
+    value_skews<V>(values.skew, v_first_row, v_stride);
+    return values;
+  }
+
+  // Products that run on by themselves want their sums left alone between the tiles, so the scales of all are seen first.
+  KV_DEVICE void fit_scales(Sums<Plan>& sums, SharedAddress slot) const {
+    ValueScales<Plan>& scales = sums.value_scales;
+    u32 most = 0;
+    KV_NO_UNROLL
+    for (int other = 0; other < Plan::kTeam; ++other) {
+      const Values values = values_of(other, slot, 0);
+      scales.load(values.stage, 0, values.skew, table_of_lane<V::kTableCopies>());
+      const u32 largest = scales.largest();
+      most = largest > most ? largest : most;
+    }
+    if (any(most > half_power(scales.log2))) scales.renew_for_warp(sums.o, most);
+  }
+
+  KV_DEVICE void accumulate(Sums<Plan>& sums, int other, SharedAddress slot, SharedAddress shown) const {
+    const Values values = values_of(other, slot, shown);
+    const Table table = table_of_lane<V::kTableCopies>();
+    if constexpr (V::kScalesGroups && !Plan::kScalesProbabilities) {
+      sums.value_scales.load(values.stage, 0, values.skew, table);
+      if constexpr (!kFitsAhead)
+        if (any(!sums.value_scales.fit())) sums.value_scales.renew(sums.o);
+    }
+    for_each(typename V::Sections{}, [&](auto section) {
+      Products::template accumulate<decltype(section)>(sums, values.stage, values.skew, values.probabilities, table);
+    });
+  }
+};
+
+}  // namespace kv

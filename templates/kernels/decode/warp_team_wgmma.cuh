@@ -1,0 +1,186 @@
+// decode, the products of a team of four warps as one warpgroup (sm_90a): the columns stand in shared memory, queries as well as
+// probabilities, and need neither registers nor loads. A warp's fragments of K and V are those of decode_keys and decode_values: 16 tokens
+// of 64, and a quarter of V's dimensions.
+// SPDX-License-Identifier: MIT
+#pragma once
+#include "device/wgmma_columns.cuh"
+#include "kernels/decode/warp_team.cuh"
+
+namespace kv {
+
+template <class Plan>
+struct WarpgroupProducts {
+  static_assert(Plan::kTeam == 4 && Plan::kValueShare == 4 && Plan::kQueryParts == 1,
+                "a warpgroup shares rows of 64, for one part of Q");
+  static constexpr int kColumns = Plan::kColumnBlocks * 8, kOperand = kColumns * 32;  // bytes, of 16 k
+
+  // Of the lane, computed once.
+  struct Places {
+    SharedAddress probabilities = kept(TeamProbabilities<Plan>::of_warp(warp()) + lane() * 4);
+    u32 scales = Plan::kScalesAreMatrices ? kept(place_of_scales()) : 0;
+  };
+
+  KV_DEVICE static void publish() { publish_operands(); }
+  KV_DEVICE static void store(const u32 (&p)[Plan::kSubtiles][Plan::kColumnBlocks][2], const Places& places,
+                              SharedAddress shown) {
+    constexpr int kWords = 2 * Plan::kColumnBlocks;
+    constexpr u32 kExchanged = Plan::kByMatrices ? 16 : 0;  // bytes of a row: neighbours of the second eight tokens
+    const SharedAddress at[2] = {places.probabilities + shown, (places.probabilities ^ kExchanged) + shown};
+    KV_UNROLL
+    for (int i = 0; i < Plan::kSubtiles * kWords; ++i)
+      store_columns(at[i % 2] + i * TeamProbabilities<Plan>::kMatrix, p[i / kWords][i % kWords / 2][i % 2]);
+  }
+
+  KV_DEVICE static void score(Scores<Plan> (&x)[Plan::kSubtiles], SharedAddress stage,
+                              const u32 (&skew)[Plan::kSubtiles][2], const Queries<Plan>& queries, Table table,
+                              float scale, const Softmax<Plan>& softmax, TokenScales<Plan>& value_scales,
+                              const Places& places) {
+    using S = typename Plan::KeyCodes;
+    constexpr bool kIsPlain = S::kDim == Plan::kKeyDim && !S::kIsMasked && !S::kScalesValues && !S::kRenormalises &&
+                              !S::kHasRest && !S::kAddsMinima;
+    static_assert(kIsPlain || !Plan::kScalesAreMatrices, "keys that are not plain load their scales themselves");
+    static_assert(Plan::kSubtiles == 1 || !Plan::kScalesAreMatrices, "scales of a tile of 16 tokens");
+    if constexpr (kIsPlain)
+      score_plain<S>(x, stage, skew, table, scale, softmax, value_scales, places);
+    else
+      kv::score<Plan>(x, stage, 0, skew, queries, table, scale, softmax);
+  }
+
+  // sum += the lane's run of K times Q, whose first fragment is given; adds = false: sum = that.
+  template <int kPairs>
+  KV_DEVICE static void score_run(Scores<Plan>& sum, const u32 (&a)[kPairs], const u32 (&b)[kPairs], int fragment) {
+    settle_all(sum);
+    issue<kPairs / 2>(sum, a, b, 0, fragment / Plan::kColumnBlocks, true);
+    wgmma_wait<0>();
+    settle_all(sum);
+  }
+
+  // Scales of V join its fragments: the probabilities are those of all warps.
+  template <class S>
+  KV_DEVICE static void accumulate(Sums<Plan>& sums, SharedAddress stage, const u32 (&skew)[Plan::kSubtiles][4],
+                                   SharedAddress probabilities, Table table) {
+    constexpr int kTiles = S::kRunCodes / 2;
+    KV_UNROLL
+    for (int i = 0; i < S::kGroups * S::kRuns * Plan::kSubtiles; ++i) {
+      const int sub = i % Plan::kSubtiles, run_of_all = i / Plan::kSubtiles, group = run_of_all / S::kRuns,
+                run = run_of_all % S::kRuns;
+      u32 low[S::kRunCodes], high[S::kRunCodes];
+      columns<Plan, S>(low, high, stage, sub * 16, skew[sub], group, run, table);
+      if constexpr (S::kScalesValues) scale_columns<Plan, S>(low, high, stage, sub * 16, skew[sub], group, run);
+      if constexpr (S::kScalesGroups && !Plan::kScalesProbabilities) {
+        scale_pairs(low, sums.value_scales.relative(S::kFirstScaled + group, sub, 0), 0);
+        scale_pairs(high, sums.value_scales.relative(S::kFirstScaled + group, sub, 1), 0);
+      }
+      wgmma_begin();
+      KV_UNROLL
+      for (int tile = 0; tile < kTiles; ++tile) {
+        const auto at = [&](int j) -> float& {
+          return sums.o[j / 4][S::kFirst / 16 / Plan::kValueShare + run_of_all * kTiles + tile][j % 4];
+        };
+        wgmma_columns<kColumns, true>(at, low[2 * tile], low[2 * tile + 1], high[2 * tile], high[2 * tile + 1],
+                                      columns_at(probabilities + sub * kOperand), true);
+      }
+      wgmma_commit();
+      wgmma_wait<0>();  // the next fragments get the registers of these
+    }
+  }
+  KV_DEVICE static void finish(Sums<Plan>& sums) {
+    KV_UNROLL
+    for (auto& block : sums.o) {
+      KV_UNROLL
+      for (auto& tile : block) {
+        KV_UNROLL
+        for (float& sum : tile) settle(sum);
+      }
+    }
+  }
+
+ private:
+  // Scales of eight tokens, one each, are a row of a matrix. With those of the tokens g and g + 8 in turns as its rows, each lane is given
+  // both: first of K, then of V.
+  KV_DEVICE static u32 place_of_scales() {
+    const bool is_value = lane() >> 3 & 1;
+    return (is_value ? Plan::K::kStageBytes + Plan::V::kScalesAt : Plan::K::kScalesAt) + lane() % 2 * 16;
+  }
+
+  // sum += or = kSteps steps of a run, the first of which is `step` of all.
+  template <int kSteps, int kPairs>
+  KV_DEVICE static void issue(Scores<Plan>& sum, const u32 (&a)[kPairs], const u32 (&b)[kPairs], int of_run, int step,
+                              bool adds) {
+    const auto at = [&](int i) -> float& { return sum[i / 4][i % 4]; };
+    wgmma_begin();
+    KV_UNROLL
+    for (int i = 0; i < kSteps; ++i) {
+      const int pair = 2 * (of_run + i);
+      wgmma_columns<kColumns, false>(at, a[pair], b[pair], a[pair + 1], b[pair + 1],
+                                     columns_at(Plan::kQueriesAt + (step + i) * kOperand), adds || i > 0);
+    }
+    wgmma_commit();
+  }
+  // Of what no product is at work on; else the compiler waits for each product by itself.
+  KV_DEVICE static void settle_all(Scores<Plan>& sum) {
+    KV_UNROLL
+    for (int i = 0; i < kColumns / 2; ++i) settle(sum[i / 4][i % 4]);
+  }
+
+  // Keys of one section whose groups have nothing but a scale: a group of a score is one product, one scale and one sum away.
+  template <class S>
+  KV_DEVICE static void score_plain(Scores<Plan> (&x)[Plan::kSubtiles], SharedAddress stage,
+                                    const u32 (&skew)[Plan::kSubtiles][2], Table table, float scale,
+                                    const Softmax<Plan>& softmax, [[maybe_unused]] TokenScales<Plan>& value_scales,
+                                    [[maybe_unused]] const Places& places) {
+    using K = typename Plan::K;
+    const int g = lane() >> 2, c = lane() & 3;
+    constexpr int kRunSteps = S::kRunCodes / 4,
+                  kSteps = kRunSteps % 4 == 0 ? 4 : kRunSteps;  // of products under way together
+    [[maybe_unused]] u32 both[4];                               // scales of K, and those of V, twice
+    if constexpr (Plan::kScalesAreMatrices) {
+      load_matrices_transposed(both, stage + places.scales);
+      value_scales.halves[0] = both[1];
+    }
+    KV_UNROLL
+    for (int group = 0; group < S::kGroups; ++group) {
+      Scores<Plan> sum[Plan::kSubtiles] = {};
+      float scales[Plan::kSubtiles][2];
+      KV_UNROLL
+      for (int i = 0; i < Plan::kSubtiles * S::kRuns; ++i) {
+        const int sub = i / S::kRuns, run = i % S::kRuns, row = sub * 16;
+        u32 low[S::kRunWords], high[S::kRunWords], a[S::kRunCodes / 2], b[S::kRunCodes / 2];
+        load_codes<S>(stage + row * K::kPitch, g * K::kPitch + skew[sub][0], group, run, c, low);
+        load_codes<S>(stage + (row + 8) * K::kPitch, g * K::kPitch + skew[sub][1], group, run, c, high);
+        S::Run::row(low, a, table);
+        S::Run::row(high, b, table);
+        KV_UNROLL
+        for (int half = 0; half < 2 && run == 0; ++half) {
+          scales[sub][half] = scale;
+          if constexpr (Plan::kScalesAreMatrices)
+            scales[sub][half] *= f32_from_f16(both[0] >> 16 * half & 0xffffu);
+          else if constexpr (S::kScalesGroups)
+            scales[sub][half] *= S::scale(scales_of<K, S>(stage, skew[sub][half], row + g + 8 * half, group, c), 0);
+        }
+        if (run == 0) settle_all(sum[sub]);
+        KV_UNROLL
+        for (int step = 0; step < kRunSteps; step += kSteps) {
+          issue<kSteps>(sum[sub], a, b, step, (group * S::kRuns + run) * kRunSteps + step, run > 0 || step > 0);
+          if (i > 0 || step > 0) wgmma_wait<1>();  // the fragments before are free
+        }
+      }
+      wgmma_wait<0>();
+      u32 base[Plan::kColumnBlocks][2];
+      KV_UNROLL
+      for (int n = 0; n < Plan::kColumnBlocks; ++n)
+        if (group == 0) load_staged_u64(base[n], softmax.base[n].at);
+      KV_UNROLL
+      for (int sub = 0; sub < Plan::kSubtiles; ++sub) {
+        settle_all(sum[sub]);
+        KV_UNROLL
+        for (int i = 0; i < kColumns / 2; ++i) {
+          const float before = group > 0 ? x[sub][i / 4][i % 4] : -float_of(base[i / 4][i % 2]);
+          x[sub][i / 4][i % 4] = sum[sub][i / 4][i % 4] * scales[sub][i % 4 / 2] + before;
+        }
+      }
+    }
+  }
+};
+
+}  // namespace kv

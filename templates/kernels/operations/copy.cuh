@@ -1,0 +1,77 @@
+// copy: stored rows to another cache of the same format, byte for byte, by kRowThreads threads a row. Where layouts differ, each field of a block
+// has a place of its own in both.
+// SPDX-License-Identifier: MIT
+#pragma once
+#include "kernels/operations/cache_tokens.cuh"
+#include "device/simt.cuh"
+#include "formats/fields.cuh"
+#include "formats/stored_row.cuh"
+
+namespace kv {
+
+template <int kUnit>
+KV_DEVICE void copy_unit(u8* to, const u8* from) {
+  if constexpr (kUnit == 16) {
+    u32 words[4];
+    load_u128(words, from);
+    store_u128(to, words[0], words[1], words[2], words[3]);
+  } else if constexpr (kUnit == 8) {
+    *reinterpret_cast<i64*>(to) = *reinterpret_cast<const i64*>(from);
+  } else if constexpr (kUnit == 4) {
+    *reinterpret_cast<u32*>(to) = *reinterpret_cast<const u32*>(from);
+  } else if constexpr (kUnit == 2) {
+    *reinterpret_cast<u16*>(to) = *reinterpret_cast<const u16*>(from);
+  } else {
+    *to = *from;
+  }
+}
+
+// kBytes bytes of each of kBlocks blocks, of the codes or of what is stored with them.
+template <bool kIsCode, int kBytes, int kBlocks, int kFromAt, int kFromStride, int kToAt, int kToStride>
+struct CopiedBytes {
+  template <class Plan>
+  KV_DEVICE static void copy(const StoredRow& to, const StoredRow& from, int part) {
+    // A row of a plane begins at a multiple of its bytes, which the strides of its blocks divide.
+    constexpr int kUnit = unit_of<Plan::kAlignment>(kFromAt | kToAt, kBytes, kFromStride | kToStride);
+    constexpr int kUnits = kBytes / kUnit, kAll = kBlocks * kUnits;
+    const u8* const source = (kIsCode ? from.codes : from.scales) + kFromAt;
+    u8* const target = (kIsCode ? to.codes : to.scales) + kToAt;
+    KV_UNROLL
+    for (int first = 0; first < kAll; first += Plan::kRowThreads) {
+      const int u = first + part, block = u / kUnits, j = u % kUnits * kUnit;
+      if (u < kAll) copy_unit<kUnit>(target + block * kToStride + j, source + block * kFromStride + j);
+    }
+  }
+};
+
+// What holds nothing is zero.
+template <int kBytes, int kBlocks, int kToAt, int kToStride>
+struct ZeroBytes {
+  template <class Plan>
+  KV_DEVICE static void copy(const StoredRow& to, const StoredRow&, int part) {
+    for (int i = part; i < kBytes * kBlocks; i += Plan::kRowThreads)
+      to.codes[i / kBytes * kToStride + kToAt + i % kBytes] = 0;
+  }
+};
+
+template <class... Pieces>
+struct CopiedPieces {
+  template <class Plan>
+  KV_DEVICE static void copy(const StoredRow& to, const StoredRow& from, int part) {
+    (Pieces::template copy<Plan>(to, from, part), ...);
+  }
+};
+
+template <class Plan>
+KV_DEVICE void copy(const CopyArgs& args) {
+  const i64 item = i64(block_x()) * Plan::kThreads + thread();
+  if (item / Plan::kRowThreads >= operation_rows(args)) return;
+  const OperationRow row = operation_row(args, u32(item / Plan::kRowThreads));
+  const i64 from = slot_of(args.from, row), to = slot_of(args.to, row);
+  if (from < 0 || to < 0) return;
+  Plan::Pieces::template copy<Plan>(stored_row<typename Plan::To>(args.to.side, row.sequence, row.head, to),
+                                    stored_row<typename Plan::From>(args.from.side, row.sequence, row.head, from),
+                                    int(item % Plan::kRowThreads));
+}
+
+}  // namespace kv

@@ -1,0 +1,30 @@
+// reference of plans with features (features/feature_list.cuh).
+// SPDX-License-Identifier: MIT
+#pragma once
+#include "args/attention.cuh"
+#include "features/feature_list.cuh"
+#include "kernels/reference/reference.cuh"
+
+namespace kv {
+
+template <class Plan>
+struct FeaturedRow {
+  using F = typename Plan::Feature;
+  typename F::Row row;
+  typename F::End end;
+  KV_DEVICE bool sees(int token) const { return F::sees(row, token); }
+  KV_DEVICE float score(float s, int token) const { return F::apply(s, row, F::load(row, token), token); }
+  KV_DEVICE float finish(float& m, float& d) const {
+    const RowTotal total = F::finish(m, d, end, lane() == 0);
+    m = total.top, d = total.denominator;
+    return total.keep;
+  }
+};
+template <class Plan, class Args>
+KV_DEVICE FeaturedRow<Plan> row_features(const Featured<Args>& args, int sequence, int query, int head, int length) {
+  using F = typename Plan::Feature;
+  const QueryRow at = F::query_row(args.features, sequence, query, head, args.work.kv_heads * Plan::kGroup, length);
+  return {F::row(args.features, at), F::end(args.features, at)};
+}
+
+}  // namespace kv
