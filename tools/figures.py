@@ -83,10 +83,10 @@ TABLES = {
 }
 
 # What a reader must know of each table.
-CELLS = """Cells are the median us of CUDA graphs of 20 calls that alternate over caches which exceed the L2; in brackets
-the share of a read-only probe over as many bytes in the same run, and the fastest call. Columns are KV heads x tokens, with
-the number of sequences in front if there are several. Where a row says nothing else, a KV head has 8 query heads, head_dim
-is 128, the layout planar, and a call has one query."""
+CELLS = ("Cells are the median us of CUDA graphs of 20 calls that alternate over caches which exceed the L2; in "
+         "brackets the share of a read-only probe over as many bytes in the same run, and the fastest call. Columns "
+         "are KV heads x tokens, with the number of sequences in front if there are several. Where a row says "
+         "nothing else, a KV head has 8 query heads, head_dim is 128, the layout planar, and a call has one query.")
 NOTES = {
     "decode": "One attention call, one launch.",
     "lengths": "Calls of other lengths, and with lengths in device memory (`--lengths`), as captured graphs have them.",
@@ -174,7 +174,7 @@ def markdown_table(heads, rows):
 
 
 def timed(kvjit, what):
-    """Runs a table of TABLES. Returns the device and the table: a column a shape, or a row each if most would be empty."""
+    """Runs a table of TABLES. Returns the device and the table: a column a shape, or a row each if most were empty."""
     cells, device = {}, ""
     for texts, options in TABLES[what]:
         result = run([kvjit, "--json", "bench", *options.split()], *texts)
@@ -200,7 +200,7 @@ def write_section(path, what, command, device, table):
     git = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=False)
     origin = f"Commit {git.stdout.strip() or 'unknown'}, {datetime.date.today()}, {device}. {NOTES[what]}"
     section = f"## {what}\n\n    {command}\n\n{textwrap.fill(origin, 120)}\n\n{table}"
-    text = path.read_text() if path.exists() else f"# Figures: {device}\n\n{CELLS}\n"
+    text = path.read_text() if path.exists() else f"# Figures: {device}\n\n{textwrap.fill(CELLS, 120)}\n"
     sections = [each.rstrip("\n") for each in re.split(r"^(?=## )", text, flags=re.MULTILINE)]
     places = [i for i, each in enumerate(sections) if each.split("\n", 1)[0] == f"## {what}"] or [len(sections)]
     sections[places[0]:places[0] + 1] = [section.rstrip("\n")]
