@@ -65,38 +65,38 @@ Result<void> check_codec(const Format& f, int head_dim) {
 
 const char* to_string(Role role) {
   constexpr const char* kNames[] = {"rotate_q",
-                                    "attend",
+                                    "decode",
                                     "merge",
                                     "rotate_out",
                                     "reference",
-                                    "quantise_k",
-                                    "quantise_v",
-                                    "dequantise_k",
-                                    "dequantise_v",
-                                    "quantise_tiles_k_f16",
-                                    "quantise_tiles_k_bf16",
-                                    "quantise_tiles_k_f32",
-                                    "quantise_tiles_v_f16",
-                                    "quantise_tiles_v_bf16",
-                                    "quantise_tiles_v_f32",
-                                    "dequantise_tiles_k_f16",
-                                    "dequantise_tiles_k_bf16",
-                                    "dequantise_tiles_k_f32",
-                                    "dequantise_tiles_v_f16",
-                                    "dequantise_tiles_v_bf16",
-                                    "dequantise_tiles_v_f32",
-                                    "merge_parts",
+                                    "quantize_k",
+                                    "quantize_v",
+                                    "dequantize_k",
+                                    "dequantize_v",
+                                    "quantize_bulk_k_f16",
+                                    "quantize_bulk_k_bf16",
+                                    "quantize_bulk_k_f32",
+                                    "quantize_bulk_v_f16",
+                                    "quantize_bulk_v_bf16",
+                                    "quantize_bulk_v_f32",
+                                    "dequantize_bulk_k_f16",
+                                    "dequantize_bulk_k_bf16",
+                                    "dequantize_bulk_k_f32",
+                                    "dequantize_bulk_v_f16",
+                                    "dequantize_bulk_v_bf16",
+                                    "dequantize_bulk_v_f32",
+                                    "merge_contexts",
                                     "check"};
   return kNames[int(role)];
 }
 
 namespace {
 
-CodecPlan codec_of(const Problem& problem, bool is_key, bool is_quantise) {
+CodecPlan codec_of(const Problem& problem, bool is_key, bool is_quantize) {
   return {is_key ? problem.k : problem.v,
           problem.dim(is_key ? 0 : 1),
           problem.is_planar(),
-          is_quantise,
+          is_quantize,
           problem.page_tokens,
           problem.checks,
           problem.arch.name};
@@ -113,12 +113,12 @@ void add_tiles(const Problem& problem, const Registry& registry, ProgramSource& 
     const auto plan = plan_tiles(f, head_dim, program.is_planar, problem.arch, decision);
     decision.what = is_key ? "write k" : "write v";
     program.decisions.push_back(decision);
-    for (const bool is_quantise : {true, false})
+    for (const bool is_quantize : {true, false})
       for (const auto& [element, type] : kTypes)
-        if (const TileCall call{is_quantise, element}; plan)
+        if (const TileCall call{is_quantize, element}; plan)
           if (const auto kernel = plan_tile_kernel(*plan, f, call, problem.arch))
-            program.kernels[tile_role(is_quantise, is_key, type)] =
-                emit_tiles(codec_of(problem, is_key, is_quantise), *plan, *kernel, call, registry);
+            program.kernels[tile_role(is_quantize, is_key, type)] =
+                emit_tiles(codec_of(problem, is_key, is_quantize), *plan, *kernel, call, registry);
   }
 }
 
@@ -152,11 +152,11 @@ Result<ProgramSource> make_reference_program(const Problem& problem, const Regis
   program.kernels[Role::reference] = emit_reference(problem, registry);
   if (program.k.is_transformed) program.kernels[Role::rotate_q] = emit_rotate(problem, false, registry);
   if (program.v.is_transformed) program.kernels[Role::rotate_out] = emit_rotate(problem, true, registry);
-  for (const bool is_quantise : {true, false}) {
-    program.kernels[is_quantise ? Role::quantise_k : Role::dequantise_k] =
-        emit_codec(codec_of(problem, true, is_quantise), registry);
-    program.kernels[is_quantise ? Role::quantise_v : Role::dequantise_v] =
-        emit_codec(codec_of(problem, false, is_quantise), registry);
+  for (const bool is_quantize : {true, false}) {
+    program.kernels[is_quantize ? Role::quantize_k : Role::dequantize_k] =
+        emit_codec(codec_of(problem, true, is_quantize), registry);
+    program.kernels[is_quantize ? Role::quantize_v : Role::dequantize_v] =
+        emit_codec(codec_of(problem, false, is_quantize), registry);
   }
   if (problem.checks) {
     program.kernels[Role::check] = emit_check(program.arch, registry);
@@ -166,7 +166,7 @@ Result<ProgramSource> make_reference_program(const Problem& problem, const Regis
                                  {}});
   }
   add_tiles(problem, registry, program);
-  if (problem.features.lse) program.kernels[Role::merge_parts] = emit_merge_parts(problem, registry);
+  if (problem.features.lse) program.kernels[Role::merge_contexts] = emit_merge_contexts(problem, registry);
   return program;
 }
 
@@ -200,11 +200,11 @@ Result<ProgramSource> make_tuned(const Problem& problem, const Registry& registr
   program.merge_steps = decode.merge_steps();
   program.appends = decode.appends;
   program.rotates_output = decode.rotates_output;
-  program.kernels[Role::attend] = emit_decode(decode, registry);
-  program.kernels[Role::attend].may_overlap = !problem.checks && problem.arch.has("programmatic_launch");
+  program.kernels[Role::decode] = emit_decode(decode, registry);
+  program.kernels[Role::decode].may_overlap = !problem.checks && problem.arch.has("programmatic_launch");
   if (decode.leaves_parts()) {
     program.kernels[Role::merge] = emit_merge(decode, registry);
-    program.kernels[Role::merge].may_overlap = program.kernels[Role::attend].may_overlap;
+    program.kernels[Role::merge].may_overlap = program.kernels[Role::decode].may_overlap;
   }
   program.decisions.push_back(
       {"rotation",
@@ -238,8 +238,8 @@ Result<ProgramSource> make_codec_program(const Format& format, int head_dim, con
   program.is_planar = false;
   program.head_dim = program.head_dim_v = head_dim;
   program.k = program.v = side_facts(format, head_dim);
-  program.kernels[Role::quantise_k] = emit_codec({format, head_dim, false, true, 0, false, arch.name}, registry);
-  program.kernels[Role::dequantise_k] = emit_codec({format, head_dim, false, false, 0, false, arch.name}, registry);
+  program.kernels[Role::quantize_k] = emit_codec({format, head_dim, false, true, 0, false, arch.name}, registry);
+  program.kernels[Role::dequantize_k] = emit_codec({format, head_dim, false, false, 0, false, arch.name}, registry);
   return program;
 }
 

@@ -32,34 +32,34 @@ struct Source {
 
 // The kernels of one attention call and its cache.
 enum class Role {
-  rotate_q,    // Q before: of `reference`, and of `attend` unless that rotates itself
-  attend,      // decode
+  rotate_q,    // Q before: of `reference`, and of `decode` unless that rotates itself
+  decode,      // attention over the cache
   merge,       // its partial results by log-sum-exp, where it does not do that itself
   rotate_out,  // the output after: as rotate_q
-  reference,   // the readable one, same inputs as attend, one launch, no split
-  quantise_k,
-  quantise_v,
-  dequantise_k,
-  dequantise_v,
+  reference,   // the readable one, same inputs as decode, one launch, no split
+  quantize_k,
+  quantize_v,
+  dequantize_k,
+  dequantize_v,
   // Many rows at once, of each type, where format and arch allow; in the order of tile_role().
-  quantise_tiles_k_f16,
-  quantise_tiles_k_bf16,
-  quantise_tiles_k_f32,
-  quantise_tiles_v_f16,
-  quantise_tiles_v_bf16,
-  quantise_tiles_v_f32,
-  dequantise_tiles_k_f16,
-  dequantise_tiles_k_bf16,
-  dequantise_tiles_k_f32,
-  dequantise_tiles_v_f16,
-  dequantise_tiles_v_bf16,
-  dequantise_tiles_v_f32,
-  merge_parts,  // outputs over parts of a context, of programs that give the logarithm of sums
+  quantize_bulk_k_f16,
+  quantize_bulk_k_bf16,
+  quantize_bulk_k_f32,
+  quantize_bulk_v_f16,
+  quantize_bulk_v_bf16,
+  quantize_bulk_v_f32,
+  dequantize_bulk_k_f16,
+  dequantize_bulk_k_bf16,
+  dequantize_bulk_k_f32,
+  dequantize_bulk_v_f16,
+  dequantize_bulk_v_bf16,
+  dequantize_bulk_v_f32,
+  merge_contexts,  // outputs over parts of a context, of programs that give the logarithm of sums
   check,        // of checked programs: looks at lengths, page tables and slots ahead of each call
 };
 const char* to_string(Role role);
-constexpr Role tile_role(bool is_quantise, bool is_key, kv::RowType type) {
-  return Role(int(Role::quantise_tiles_k_f16) + (is_quantise ? 0 : 6) + (is_key ? 0 : 3) + int(type) -
+constexpr Role tile_role(bool is_quantize, bool is_key, kv::RowType type) {
+  return Role(int(Role::quantize_bulk_k_f16) + (is_quantize ? 0 : 6) + (is_key ? 0 : 3) + int(type) -
               int(kv::RowType::f16));
 }
 
@@ -91,12 +91,12 @@ struct ProgramSource {
       turns = 1;        // of q_heads_per_kv * query_length query rows, those that a block takes at once; and how often
                         // (of token_heads, rows of all heads)
   int tile_tokens = 0;  // granule in which blocks share the tokens
-  // What `attend` does beside attending. What it finishes, or leaves for `merge`, is rotated by the one that makes rows of output of it.
+  // What `decode` does beside attention. What it finishes, or leaves for `merge`, is rotated by the one that makes rows of output of it.
   bool rotates_queries = false, finishes = false, rotates_output = false;
   int merge_steps =
       1;  // where it finishes: of 128 sums of a row, that a warp takes for the parts of a pair; above 1 `merge` may do it
   bool checks = false;   // calls bring a record of what was out of range
-  bool appends = false;  // `attend` stores the newest tokens, which calls bring
+  bool appends = false;  // `decode` stores the newest tokens, which calls bring
   SideFacts k, v;
   std::map<Role, Source> kernels;
   std::vector<Decision> decisions;

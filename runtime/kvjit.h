@@ -1,10 +1,10 @@
-/* kvjit: attention over quantised KV caches, with kernels generated and compiled for exactly the cache at hand.
+/* kvjit: attention over quantized KV caches, with kernels generated and compiled for exactly the cache at hand.
  *
  * This header is the manual of the C interface. It is C89 and names no CUDA type: a stream is `void*` (a CUstream or
  * cudaStream_t; NULL is the default stream), a device pointer is a plain pointer that only the device may follow.
  *
  *   kvjit_context      one device, its compiler and its kernel cache
- *     kvjit_program    the kernels for one spec: quantise, dequantise, attention
+ *     kvjit_program    the kernels for one spec: quantize, dequantize, attention
  *
  * Rules that hold everywhere
  *   - A function that can fail returns a kvjit_status and takes a kvjit_error last, which may be NULL. On failure
@@ -316,28 +316,28 @@ typedef struct kvjit_rope {
 
 typedef struct kvjit_codec_call {
   size_t size;
-  kvjit_rows x; /* quantise reads it, dequantise writes it; query_stride is the token's */
+  kvjit_rows x; /* quantize reads it, dequantize writes it; query_stride is the token's */
   int x_type;   /* of x: KVJIT_F16, KVJIT_BF16 or KVJIT_F32 */
   kvjit_side cache;
   const void* slots; /* on the device, of slot_type, [sequences][tokens]: the cache's token that each is; NULL: from first_token
-                        on. Layout paged: page * page_tokens + place in the page. Negative: quantise stores the token nowhere,
-                        dequantise gives zeros for it */
+                        on. Layout paged: page * page_tokens + place in the page. Negative: quantize stores the token nowhere,
+                        dequantize gives zeros for it */
   kvjit_index first_token;
   int sequences, tokens, heads;
-  int keep_rotated; /* dequantise: leave values in the rotated domain */
+  int keep_rotated; /* dequantize: leave values in the rotated domain */
   void* stream;
   float tensor_scale;     /* of formats that have one scale for the whole tensor (fp8): value = number * scale; 0: 1 */
   kvjit_pages pages;      /* of layout paged; with slots no table is needed      */
   void* check;            /* of target.checks */
   kvjit_index slot_count; /* of target.checks, with slots, of other layouts: the tokens that a sequence has room for */
   int slot_type;          /* KVJIT_INT64 or KVJIT_INT32 */
-  const kvjit_rope* rope; /* quantise: rows turn to their positions first; NULL: they are stored as they are */
+  const kvjit_rope* rope; /* quantize: rows turn to their positions first; NULL: they are stored as they are */
 } kvjit_codec_call;
 
 /* Both only queue work on the stream; the first call of each kind and side also gets its kernel. */
-KVJIT_API kvjit_status kvjit_quantise(kvjit_program* program, int side, const kvjit_codec_call* call,
+KVJIT_API kvjit_status kvjit_quantize(kvjit_program* program, int side, const kvjit_codec_call* call,
                                       kvjit_error* error);
-KVJIT_API kvjit_status kvjit_dequantise(kvjit_program* program, int side, const kvjit_codec_call* call,
+KVJIT_API kvjit_status kvjit_dequantize(kvjit_program* program, int side, const kvjit_codec_call* call,
                                         kvjit_error* error);
 
 /* The tokens of a cache that an operation reads or writes: token t of sequence s is slots[s * tokens + t], or first_token + t where slots
@@ -409,7 +409,7 @@ typedef struct kvjit_attention_call {
   float k_tensor_scale, v_tensor_scale; /* as in kvjit_codec_call */
   /* Of programs with attention.append, and only of those: K and V of the query_length newest tokens, [sequences][query_length]
    * [kv_heads][head_dim]; query_stride is the token's. `tokens` and `lengths` count them: row i becomes token
-   * length - query_length + i of the cache, stored as kvjit_quantise would, and attended to. kvjit_reference stores nothing: the
+   * length - query_length + i of the cache, stored as kvjit_quantize would, and attended to. kvjit_reference stores nothing: the
    * tokens must be in the cache by then. */
   kvjit_rows new_k, new_v;
   int new_type; /* KVJIT_F16, KVJIT_BF16 or KVJIT_F32 */

@@ -7,7 +7,7 @@
 
 namespace kvjit {
 
-// Lloyd-Max quantiser of N(0,1) with 2^bits levels, ascending, exactly symmetric; converged to 1e-12. bits 1..8.
+// Lloyd-Max quantizer of N(0,1) with 2^bits levels, ascending, exactly symmetric; converged to 1e-12. bits 1..8.
 // The published tables agree to the digits they print (tests/unit/codebook_test.cpp).
 std::vector<double> lloyd_max_normal(int bits);
 

@@ -1,4 +1,4 @@
-// Format: how numbers become bytes. One definition, read by quantise, dequantise, attention (K side and V side) and the
+// Format: how numbers become bytes. One definition, read by quantize, dequantize, attention (K side and V side) and the
 // reference codec. Files state axes; offsets, sizes and bits a value are derived, so a file cannot state them wrongly.
 // SPDX-License-Identifier: MIT
 #pragma once

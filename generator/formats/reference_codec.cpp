@@ -11,7 +11,7 @@
 namespace kvjit {
 namespace {
 
-// Below this norm a block is taken for zero (the published quantisers' own limit).
+// Below this norm a block is taken for zero (the published quantizers' own limit).
 constexpr double kTinyNorm = 1e-10;
 
 // Part of a code, in the field's own place.

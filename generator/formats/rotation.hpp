@@ -1,4 +1,4 @@
-// Rotation: a linear map of groups of channels, applied before quantisation, given by data in specs/rotations/*.toml.
+// Rotation: a linear map of groups of channels, applied before quantization, given by data in specs/rotations/*.toml.
 //
 //   wht     forward  y = S2 . (1/sqrt n) . H . S1 . x      inverse  x = S1 . (1/sqrt n) . H . S2 . y
 //           H: Sylvester (natural order) Walsh-Hadamard; S1 = pre signs, S2 = post signs (diagonal +-1).

@@ -13,12 +13,12 @@ Source emit_decode(const DecodePlan& plan, const Registry& registry);
 Source emit_merge(const DecodePlan& plan, const Registry& registry);  // of plans that leave parts
 Source emit_rotate(const Problem& problem, bool is_inverse, const Registry& registry);
 Source emit_reference(const Problem& problem, const Registry& registry);
-Source emit_merge_parts(const Problem& problem, const Registry& registry);  // of features with lse
+Source emit_merge_contexts(const Problem& problem, const Registry& registry);  // of features with lse
 
 struct CodecPlan {
   Format format;
   int head_dim = 0;
-  bool is_planar = false, is_quantise = true;
+  bool is_planar = false, is_quantize = true;
   int page_tokens = 0;  // of layout paged, else 0
   bool checks = false;
   std::string arch;
@@ -29,7 +29,7 @@ struct CodecPlan {
 };
 Source emit_codec(const CodecPlan& plan, const Registry& registry);
 
-// Quantising or dequantising many rows at once; the general kernels serve the rest.
+// Quantizing or dequantizing many rows at once; the general kernels serve the rest.
 Source emit_tiles(const CodecPlan& codec, const TilePlan& plan, const TileKernel& kernel, const TileCall& call,
                   const Registry& registry);
 // What looks at a checked call first.

@@ -1,4 +1,4 @@
-// The C interface, operations on caches beside attention: quantise, dequantise, copy, shift. runtime/kvjit.h is its manual.
+// The C interface, operations on caches beside attention: quantize, dequantize, copy, shift. runtime/kvjit.h is its manual.
 // SPDX-License-Identifier: MIT
 #include "runtime/api/convert.hpp"
 #include "runtime/api/support.hpp"
@@ -61,13 +61,13 @@ Result<const kvjit::Source*> made_kernel(ServedSpec& spec, std::map<int, kvjit::
 }
 
 kvjit::Source shift_of_many(const kvjit::CodecPlan& plan, const kvjit::Registry& registry) {
-  auto tiles = kvjit::emit_shift_tiles(plan, registry);
+  auto tiles = kvjit::emit_shift_bulk(plan, registry);
   return tiles ? std::move(*tiles) : kvjit::emit_shift(plan, registry);
 }
 
 kvjit::Source rope_of_many(const kvjit::CodecPlan& plan, const kvjit::Registry& registry) {
-  auto tiles = kvjit::emit_quantise_rope_tiles(plan, registry);
-  return tiles ? std::move(*tiles) : kvjit::emit_quantise_rope(plan, registry);
+  auto tiles = kvjit::emit_quantize_rope_bulk(plan, registry);
+  return tiles ? std::move(*tiles) : kvjit::emit_quantize_rope(plan, registry);
 }
 
 Result<const kvjit::Source*> slots_kernel(ServedSpec& spec, kvjit::Role role, kv::SlotType type) {
@@ -102,8 +102,8 @@ Result<const CopyKernel*> copy_kernel(kvjit_program* from, kvjit_program* to, co
               .first->second;
 }
 
-// Shared by quantise and dequantise; `run` is the member of Program.
-Result<void> codec(kvjit_program* program, int side, const kvjit_codec_call* call, bool is_quantise) {
+// Shared by quantize and dequantize; `run` is the member of Program.
+Result<void> codec(kvjit_program* program, int side, const kvjit_codec_call* call, bool is_quantize) {
   KV_CHECK(side_of(program, side));
   KV_TRY(c, read_struct(call, "call"));
   if (c.x_type != KVJIT_F16 && c.x_type != KVJIT_BF16 && c.x_type != KVJIT_F32)
@@ -124,31 +124,31 @@ Result<void> codec(kvjit_program* program, int side, const kvjit_codec_call* cal
   const kvjit::CheckBounds check{static_cast<kv::CheckRecord*>(c.check), c.pages.pool_pages, c.pages.pool_pages,
                                  c.slot_count};
   const kvjit::Program& runs = *program->program;
-  if (!c.rope && c.slots && !(is_quantise && slots.type == kv::SlotType::i64)) {
-    KV_TRY(kernel, slots_kernel(*program->spec, runs.codec_role(side, is_quantise, args), slots.type));
+  if (!c.rope && c.slots && !(is_quantize && slots.type == kv::SlotType::i64)) {
+    KV_TRY(kernel, slots_kernel(*program->spec, runs.codec_role(side, is_quantize, args), slots.type));
     return runs.by_slots(side, args, slots, *kernel, c.stream, check);
   }
   if (!c.rope) {
     args.slots = static_cast<const kv::i64*>(c.slots);
-    return is_quantise ? runs.quantise(side, args, c.stream, table, check)
-                       : runs.dequantise(side, args, c.stream, table, check);
+    return is_quantize ? runs.quantize(side, args, c.stream, table, check)
+                       : runs.dequantize(side, args, c.stream, table, check);
   }
-  if (!is_quantise) return fail(Code::usage, "rope is set for dequantise, which does not turn rows");
+  if (!is_quantize) return fail(Code::usage, "rope is set for dequantize, which does not turn rows");
   KV_TRY(rope, convert_rope(c.rope));
   ServedSpec& spec = *program->spec;
   const bool by_tiles = is_many(args) && kvjit::is_turned_by_tiles(rope) && kvjit::has_aligned_rows(args);
   KV_TRY(kernel, by_tiles ? made_kernel(spec, spec.made.tile_ropes, side, &rope_of_many)
-                          : made_kernel(spec, spec.made.ropes, side, &kvjit::emit_quantise_rope));
-  return runs.quantise_rope(side, args, rope, *kernel, c.stream, table, check, slots);
+                          : made_kernel(spec, spec.made.ropes, side, &kvjit::emit_quantize_rope));
+  return runs.quantize_rope(side, args, rope, *kernel, c.stream, table, check, slots);
 }
 
 }  // namespace
 
-kvjit_status kvjit_quantise(kvjit_program* program, int side, const kvjit_codec_call* call, kvjit_error* error) {
+kvjit_status kvjit_quantize(kvjit_program* program, int side, const kvjit_codec_call* call, kvjit_error* error) {
   return guarded(error, [&] { return codec(program, side, call, true); });
 }
 
-kvjit_status kvjit_dequantise(kvjit_program* program, int side, const kvjit_codec_call* call, kvjit_error* error) {
+kvjit_status kvjit_dequantize(kvjit_program* program, int side, const kvjit_codec_call* call, kvjit_error* error) {
   return guarded(error, [&] { return codec(program, side, call, false); });
 }
 

@@ -67,7 +67,7 @@ inline bool has_aligned_rows(const kv::CodecArgs& args) {
          args.x.query_stride % vector == 0 && args.x.head_stride % vector == 0;
 }
 
-// The tokens that a call of quantise or dequantise means.
+// The tokens that a call of quantize or dequantize means.
 inline CacheCall cache_call(int side, const kv::CodecArgs& args, const kv::PageTable& table, const CheckBounds& check,
                             const SlotNumbers& slots = {}) {
   return {

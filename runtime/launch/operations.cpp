@@ -148,7 +148,7 @@ Result<void> Program::by_slots(int side, const kv::CodecArgs& args, const SlotNu
   return launch_operation(kernel, grid, indexed, check.record, stream);
 }
 
-Result<void> Program::quantise_rope(int side, const kv::CodecArgs& args, const kv::RopeArgs& rope, const Source& kernel,
+Result<void> Program::quantize_rope(int side, const kv::CodecArgs& args, const kv::RopeArgs& rope, const Source& kernel,
                                     Stream stream, const kv::PageTable& table, const CheckBounds& check,
                                     const SlotNumbers& slots) const {
   const CacheCall at = cache_call(side, args, table, check, slots);

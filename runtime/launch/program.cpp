@@ -188,8 +188,8 @@ Result<void> check_call(const ProgramSource& source, const AttentionCall& call, 
 
 // The kernel for many rows that can serve a call, or the call's own role.
 Role role_of_codec(const ProgramSource& source, Role role, const kv::CodecArgs& args, std::size_t rows) {
-  const bool is_k = role == Role::quantise_k || role == Role::dequantise_k;
-  const bool is_writing = role == Role::quantise_k || role == Role::quantise_v;
+  const bool is_k = role == Role::quantize_k || role == Role::dequantize_k;
+  const bool is_writing = role == Role::quantize_k || role == Role::quantize_v;
   const Role tiles = tile_role(is_writing, is_k, args.x_type);
   const bool is_served = is_writing || !args.keep_rotated;
   return source.kernels.count(tiles) && rows >= kManyRows && has_aligned_rows(args) && is_served ? tiles : role;
@@ -242,7 +242,7 @@ std::vector<Role> Program::roles_of_attention() const {
   std::vector<Role> roles;
   if (source_.checks) roles.push_back(Role::check);
   if (source_.k.is_transformed && !source_.rotates_queries) roles.push_back(Role::rotate_q);
-  roles.push_back(Role::attend);
+  roles.push_back(Role::decode);
   if (!source_.finishes || source_.merge_steps > 1) roles.push_back(Role::merge);
   if (source_.v.is_transformed && !source_.rotates_output) roles.push_back(Role::rotate_out);
   return roles;
@@ -328,13 +328,13 @@ Result<LaunchReport> Program::run(bool readable, const AttentionCall& call, Devi
     const Grid grid{static_cast<unsigned>(args.work.blocks), 1, 1};
     const auto attend = [&]() -> Result<void> {
       if (!source_.appends && is_paged)
-        return step_featured(Role::attend, grid, kv::PagedAttentionArgs{args, call.k_table, call.v_table});
-      if (!source_.appends) return step_featured(Role::attend, grid, args);
+        return step_featured(Role::decode, grid, kv::PagedAttentionArgs{args, call.k_table, call.v_table});
+      if (!source_.appends) return step_featured(Role::decode, grid, args);
       const kv::NewRows new_k{call.new_k, call.new_type, call.k_tensor_scale},
           new_v{call.new_v, call.new_type, call.v_tensor_scale};
       const kv::AppendArgs appending{args, new_k, new_v};
-      return is_paged ? step_featured(Role::attend, grid, kv::PagedAppendArgs{appending, call.k_table, call.v_table})
-                      : step_featured(Role::attend, grid, appending);
+      return is_paged ? step_featured(Role::decode, grid, kv::PagedAppendArgs{appending, call.k_table, call.v_table})
+                      : step_featured(Role::decode, grid, appending);
     };
     KV_CHECK(attend());
     if (is_merged_apart) {
@@ -381,8 +381,8 @@ Result<void> Program::check_codec(int side, const kv::CodecArgs& args, const Cac
 }
 
 Role Program::codec_role(int side, bool is_writing, const kv::CodecArgs& args) const {
-  const Role any = is_writing ? (side == 0 ? Role::quantise_k : Role::quantise_v)
-                              : (side == 0 ? Role::dequantise_k : Role::dequantise_v);
+  const Role any = is_writing ? (side == 0 ? Role::quantize_k : Role::quantize_v)
+                              : (side == 0 ? Role::dequantize_k : Role::dequantize_v);
   return role_of_codec(source_, any, args, product(1, args.sequences, args.tokens, args.heads));
 }
 
@@ -418,8 +418,8 @@ Result<void> Program::merge(const kv::MergePartsArgs& args, Stream stream) const
   }
   KV_CHECK(check_pointer("out", args.out.data, alignment));
   if (args.lse) KV_CHECK(check_pointer("lse", args.lse, 4));
-  KV_TRY(loaded, kernel(Role::merge_parts));
-  const Source& source = source_.kernels.at(Role::merge_parts);
+  KV_TRY(loaded, kernel(Role::merge_contexts));
+  const Source& source = source_.kernels.at(Role::merge_contexts);
   KV_TRY(grid, grid_of_rows(source, product(1, args.sequences, args.queries, args.heads)));
   return launch(*context_, source, *loaded, grid, args, stream);
 }
@@ -439,14 +439,14 @@ Result<void> Program::launch_check(kv::CheckArgs args, const CheckBounds& check,
                 args, stream);
 }
 
-Result<void> Program::quantise(int side, const kv::CodecArgs& args, Stream stream, const kv::PageTable& table,
+Result<void> Program::quantize(int side, const kv::CodecArgs& args, Stream stream, const kv::PageTable& table,
                                const CheckBounds& check) const {
   return codec(side, true, args, table, check, stream);
 }
 
-Result<void> Program::dequantise(int side, const kv::CodecArgs& args, Stream stream, const kv::PageTable& table,
+Result<void> Program::dequantize(int side, const kv::CodecArgs& args, Stream stream, const kv::PageTable& table,
                                  const CheckBounds& check) const {
-  if (args.slots) return refuse("slots for dequantise; rows by slots are read by Program::by_slots");
+  if (args.slots) return refuse("slots for dequantize; rows by slots are read by Program::by_slots");
   return codec(side, false, args, table, check, stream);
 }
 

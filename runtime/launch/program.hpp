@@ -121,22 +121,22 @@ class Program {
   // Outputs over parts of a context to the output over all of it, of programs with lse. args.queries is the program's own.
   Result<void> merge(const kv::MergePartsArgs& args, Stream stream) const;
   // side 0 = K, 1 = V. table: of programs over pages; where slots are given, these lead to the pages.
-  Result<void> quantise(int side, const kv::CodecArgs& args, Stream stream, const kv::PageTable& table = {},
+  Result<void> quantize(int side, const kv::CodecArgs& args, Stream stream, const kv::PageTable& table = {},
                         const CheckBounds& check = {}) const;
-  Result<void> dequantise(int side, const kv::CodecArgs& args, Stream stream, const kv::PageTable& table = {},
+  Result<void> dequantize(int side, const kv::CodecArgs& args, Stream stream, const kv::PageTable& table = {},
                           const CheckBounds& check = {}) const;
   // Operations by kernels that the generator makes on request (generator/kernels/operations/operations.hpp); the caller keeps them.
   // Tokens of a side of this program's cache to one of another's.
   Result<void> copy(const CopyCall& call, const Program& to, const Source& kernel, Stream stream) const;
   // Rows of a side to other positions, in place.
   Result<void> shift(const ShiftCall& call, const Source& kernel, Stream stream) const;
-  // The kernel that serves such a call of quantise or dequantise: one for many rows at once, or one for any row.
+  // The kernel that serves such a call of quantize or dequantize: one for many rows at once, or one for any row.
   Role codec_role(int side, bool is_writing, const kv::CodecArgs& args) const;
-  // quantise or dequantise of the tokens that slots name; args has none. kernel: of codec_role, made for slots of that type.
+  // quantize or dequantize of the tokens that slots name; args has none. kernel: of codec_role, made for slots of that type.
   Result<void> by_slots(int side, const kv::CodecArgs& args, const SlotNumbers& slots, const Source& kernel,
                         Stream stream, const CheckBounds& check = {}) const;
-  // quantise of rows that turn to their positions first; table: where slots are not given.
-  Result<void> quantise_rope(int side, const kv::CodecArgs& args, const kv::RopeArgs& rope, const Source& kernel,
+  // quantize of rows that turn to their positions first; table: where slots are not given.
+  Result<void> quantize_rope(int side, const kv::CodecArgs& args, const kv::RopeArgs& rope, const Source& kernel,
                              Stream stream, const kv::PageTable& table = {}, const CheckBounds& check = {},
                              const SlotNumbers& slots = {}) const;
   // Of all addresses and strides of a copy's caches, in bytes: a power of two, up to 16.

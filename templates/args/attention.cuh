@@ -76,7 +76,7 @@ struct RotateArgs {
   int sequences, queries, heads;
 };
 
-// Types of the rows that quantise reads and dequantise writes (the numbers of runtime/kvjit.h).
+// Types of the rows that quantize reads and dequantize writes (the numbers of runtime/kvjit.h).
 enum class RowType : int { f16 = 1, bf16 = 2, f32 = 3 };
 
 // K or V of the newest tokens, as numbers: [sequences][query_length][kv_heads][head_dim]; query_stride is the token stride.
@@ -90,17 +90,17 @@ struct AppendArgs : AttentionArgs {
   NewRows new_k, new_v;
 };
 
-// quantise: x -> cache; dequantise: cache -> x. One warp a (sequence, token, head).
+// quantize: x -> cache; dequantize: cache -> x. One warp a (sequence, token, head).
 struct CodecArgs {
   // query_stride is the token stride here; rows of head_dim values, or of all stored ones where keep_rotated is set
   Rows x;
   CacheSide side;
-  // quantise: destination token of each input token, negative = skip; null: token t goes to first_token + t
+  // quantize: destination token of each input token, negative = skip; null: token t goes to first_token + t
   const i64* slots;
   i64 first_token;
   int sequences, tokens, heads;
   RowType x_type;
-  int keep_rotated;    // dequantise: leave values in the rotated domain
+  int keep_rotated;    // dequantize: leave values in the rotated domain
   float tensor_scale;  // of formats that have one scale for the whole tensor
   // Kernels over tiles of 16 rows: how many there are, and how many a block takes. Tiles are 16 tokens of a head, numbered with heads
   // fastest, then the token_tiles of a sequence; token_tiles 0: rows are numbered through, tokens fastest, and tiles are 16 of them.

@@ -21,7 +21,7 @@ struct FeatureArgs {
   float* lse;                   // [sequence][query][query head]: natural logarithm of the sum of exp(score)
 };
 
-// merge_parts. grid: a warp a row, [sequence][query][head] of them. Outputs are of the program's out type.
+// merge_contexts. grid: a warp a row, [sequence][query][head] of them. Outputs are of the program's out type.
 struct MergePart {
   Rows out;
   const float* lse;  // [sequence][query][query head], as in FeatureArgs

@@ -15,7 +15,7 @@ struct CacheTokens {
   SlotType slot_type;
 };
 
-// copy and requantise: tokens of one cache to another that shares no bytes with it. A token that is negative at either end is left out.
+// copy and requantize: tokens of one cache to another that shares no bytes with it. A token that is negative at either end is left out.
 struct CopyArgs {
   CacheTokens from, to;
   int sequences, tokens, heads;
@@ -48,7 +48,7 @@ struct TiledCopyArgs : CopyArgs {
 struct TiledShiftArgs : ShiftArgs {
   int tiles, block_tiles, token_tiles;
 };
-// quantise_rope: rows turn to their positions on their way into the cache.
+// quantize_rope: rows turn to their positions on their way into the cache.
 struct RopedCodecArgs : IndexedCodecArgs {
   SlotType slot_type;
   int blocks;

@@ -16,7 +16,7 @@ namespace kv {
 // Every sequence has an entry at least. Only entries of pages with tokens are used, others may be anything.
 struct PageTable {
   const int*
-      pages;  // [sequence][row_stride]; null, of quantise: tokens are slots, page * kPageTokens + place in the page
+      pages;  // [sequence][row_stride]; null, of quantize: tokens are slots, page * kPageTokens + place in the page
   i64 row_stride;  // entries
 };
 struct PagedAttentionArgs : AttentionArgs {

@@ -8,7 +8,7 @@ namespace kv {
 
 enum class SlotType : int { i64 = 0, i32 = 1 };
 
-// quantise and dequantise by slots, in kernels of their own (formats/stored_slots.cuh); CodecArgs::slots is null then, first_token 0.
+// quantize and dequantize by slots, in kernels of their own (formats/stored_slots.cuh); CodecArgs::slots is null then, first_token 0.
 struct IndexedCodecArgs : PagedCodecArgs {
   const void* numbers;
 };

@@ -9,7 +9,7 @@
 
 namespace kv {
 
-// Published quantisers take a span of this norm, or less, for zero.
+// Published quantizers take a span of this norm, or less, for zero.
 constexpr float kTinyNorm = 1e-10f;
 
 // Of each value's span.

@@ -1,5 +1,5 @@
 // Stored rows, value by value: where each code and each stored number lies, and what they mean. The readable decoder; reference
-// and dequantise use it (the tensor-core families read the same bytes their own way).
+// and dequantize use it (the tensor-core families read the same bytes their own way).
 //
 //   layout rows      a row is whole blocks, kCodeStride = kScaleStride bytes each
 //   layout planar    the fields of codes form the codes row, kCodeStride bytes a block; the others the scales row

@@ -7,7 +7,7 @@
 namespace kvjit::test {
 namespace {
 
-TEST_CASE("quantise, dequantise, reference and rotate of every axis: no spills, no stack") {
+TEST_CASE("quantize, dequantize, reference and rotate of every axis: no spills, no stack") {
   Kernels kernels;
   for (const char* arch : {"sm_75", "sm_90a"})
     for (const AxisFormat& axis : axis_formats())

@@ -15,7 +15,7 @@ TEST_CASE("sparse V and append: no spills, no stack") {
   for (const char* arch : {"sm_75", "sm_90a", "sm_120a"}) {
     if (!is_known(arch)) continue;
     for (const Spec& spec : specs)
-      kernels.add(must(make_program(must(resolve(spec, registry, arch)), registry)).kernels.at(Role::attend));
+      kernels.add(must(make_program(must(resolve(spec, registry, arch)), registry)).kernels.at(Role::decode));
   }
   kernels.compile(kThreads);
 }
@@ -32,7 +32,7 @@ TEST_CASE("features of scores, all together: no spills, no stack") {
     if (!is_known(arch)) continue;
     for (const Spec& spec : specs) {
       const ProgramSource program = must(make_program(must(resolve(spec, registry, arch)), registry));
-      for (const Role role : {Role::attend, Role::reference, Role::merge_parts}) kernels.add(program.kernels.at(role));
+      for (const Role role : {Role::decode, Role::reference, Role::merge_contexts}) kernels.add(program.kernels.at(role));
     }
   }
   kernels.compile(kThreads);
@@ -51,7 +51,7 @@ TEST_CASE("many query rows: few spills") {
   for (const char* arch : {"sm_80", "sm_90a", "sm_120a"}) {
     if (!is_known(arch)) continue;
     for (const Spec& spec : specs)
-      kernels.add(must(make_program(must(resolve(spec, registry, arch)), registry)).kernels.at(Role::attend));
+      kernels.add(must(make_program(must(resolve(spec, registry, arch)), registry)).kernels.at(Role::decode));
   }
   kernels.compile(kThreads, kMostSpilled);
 }
@@ -67,7 +67,7 @@ TEST_CASE("caches of pages: no spills, no stack") {
   for (const char* arch : {"sm_75", "sm_90a"}) {
     if (!is_known(arch)) continue;
     for (const Spec& spec : specs)
-      kernels.add(must(make_program(must(resolve(spec, registry, arch)), registry)).kernels.at(Role::attend));
+      kernels.add(must(make_program(must(resolve(spec, registry, arch)), registry)).kernels.at(Role::decode));
   }
   kernels.compile(kThreads);
 }

@@ -31,12 +31,12 @@ TEST_CASE("every kernel of every format with itself: no spills, no stack") {
 TEST_CASE("decode kernels of every format with itself in rows: no spills, no stack") {
   Kernels kernels;
   for (const std::string& name : format_names(registry()))
-    kernels.add(program_of(name, name, "rows", "sm_90a").kernels.at(Role::attend));
+    kernels.add(program_of(name, name, "rows", "sm_90a").kernels.at(Role::decode));
   // Rows copied by chunks where nothing is asynchronous, and on the oldest GPU where it is.
   for (const char* arch : {"sm_75", "sm_80"})
     if (is_known(arch))
       for (const char* name : {"q8_0", "q4_0", "tbq4_0", "tbq3_0"})
-        kernels.add(program_of(name, name, "rows", arch).kernels.at(Role::attend));
+        kernels.add(program_of(name, name, "rows", arch).kernels.at(Role::decode));
   kernels.compile(kThreads);
 }
 
@@ -45,7 +45,7 @@ TEST_CASE("masked keys with values of two sections: no spills, no stack") {
   Kernels kernels;
   for (const char* v :
        {"amesianx_tbqp3_0", "amesianx_tbqp4_0", "tbqp3_dense256_qsfirst_raw", "tbqp4_dense256_qsfirst_raw"})
-    kernels.add(program_of("turbo_split_54", v, "planar", "sm_90a").kernels.at(Role::attend));
+    kernels.add(program_of("turbo_split_54", v, "planar", "sm_90a").kernels.at(Role::decode));
   kernels.compile(kThreads);
 }
 
@@ -55,7 +55,7 @@ TEST_CASE("full pair matrix for sm_90a" * doctest::skip()) {
   std::size_t pairs = 0;
   for (const std::string& k : format_names(registry()))
     for (const std::string& v : format_names(registry())) {
-      kernels.add(program_of(k, v, "planar", "sm_90a").kernels.at(Role::attend));
+      kernels.add(program_of(k, v, "planar", "sm_90a").kernels.at(Role::decode));
       ++pairs;
     }
   std::printf("%zu pairs, %zu decode kernels\n", pairs, kernels.size());

@@ -23,7 +23,7 @@ TEST_CASE("heads of a token together: no spills, no stack") {
           row.k, row.v, row.q_heads_per_kv, row.token_heads);
       const Problem problem = must(resolve(must(parse_specs(toml, "heads")).at(0), registry, arch));
       const ProgramSource program = must(make_program(problem, registry));
-      for (const Role role : {Role::attend, Role::merge}) kernels.add(program.kernels.at(role));
+      for (const Role role : {Role::decode, Role::merge}) kernels.add(program.kernels.at(role));
     }
   }
   kernels.compile(kThreads);

@@ -11,7 +11,7 @@ CodecPlan side_of(const char* format, int head_dim, const char* arch, bool is_pl
   return {must(registry().format_for(format, head_dim, {})), head_dim, is_planar, false, page_tokens, false, arch};
 }
 
-TEST_CASE("copy, requantise, shift and quantise_rope: no spills, no stack") {
+TEST_CASE("copy, requantize, shift and quantize_rope: no spills, no stack") {
   Kernels kernels;
   const std::pair<const char*, const char*> pairs[] = {
       {"q8_0", "q4_0"},    {"tbq4_0", "tbq3_0"}, {"f16", "tbq4_0"}, {"tbq4_0", "kv4"}, {"turbo4_qjl68", "fp8_e4m3"},
@@ -38,16 +38,16 @@ TEST_CASE("copy, requantise, shift and quantise_rope: no spills, no stack") {
                                            {"turbo3_qk32", 128}}) {
       kernels.add(emit_shift(side_of(format, head_dim, arch, true, 0), registry()));
       for (const int page_tokens : {0, 16})
-        for (const auto emit : {emit_shift_tiles, emit_quantise_rope_tiles})
+        for (const auto emit : {emit_shift_bulk, emit_quantize_rope_bulk})
           if (const auto tiles = emit(side_of(format, head_dim, arch, true, page_tokens), registry()))
             kernels.add(*tiles);
-      kernels.add(emit_quantise_rope(side_of(format, head_dim, arch, true, 16), registry()));
+      kernels.add(emit_quantize_rope(side_of(format, head_dim, arch, true, 16), registry()));
     }
   }
   kernels.compile(2);
 }
 
-// What quantise scatters and dequantise gathers by: one row a warp and many at once, in planes and in pages. Slots of 32 bits on the one arch
+// What quantize scatters and dequantize gathers by: one row a warp and many at once, in planes and in pages. Slots of 32 bits on the one arch
 // and of 64 on the other.
 TEST_CASE("rows by slots: no spills, no stack") {
   const auto specs =
@@ -61,7 +61,7 @@ TEST_CASE("rows by slots: no spills, no stack") {
       const Problem problem = must(resolve(spec, registry(), arch));
       for (const auto& [role, unused] : must(make_reference_program(problem, registry())).kernels) {
         const std::string_view name = to_string(role);
-        if (name.find("quantise") == name.npos) continue;
+        if (name.find("quantize") == name.npos) continue;
         by_tiles += name.find("tiles") != name.npos;
         kernels.add(must(make_by_slots(problem, role, type, registry())));
       }

@@ -189,7 +189,7 @@ TEST_CASE("every format with itself, planar") { compare(every_format(Layout::pla
 
 TEST_CASE("every format with itself, rows") { compare(every_format(Layout::rows), {4}, false); }
 
-TEST_CASE("quantise and dequantise of every format, both layouts") {
+TEST_CASE("quantize and dequantize of every format, both layouts") {
   const auto device = gpu();
   for (const Layout layout : {Layout::planar, Layout::rows}) {
     std::vector<Planned> all;
@@ -228,7 +228,7 @@ TEST_CASE("thousands of calls, one behind the other, give the same bits") {
   }
 }
 
-TEST_CASE("golden bytes from the quantise kernel") { check_goldens(gpu(), registry()); }
+TEST_CASE("golden bytes from the quantize kernel") { check_goldens(gpu(), registry()); }
 
 }  // namespace
 }  // namespace kvjit::test

@@ -93,7 +93,7 @@ inline void warm_up(const std::shared_ptr<Context>& context, const std::vector<P
   std::vector<const Source*> sources;
   for (const Planned& one : all)
     for (const auto& [role, source] : one.source.kernels)
-      if (is_complete || role == Role::attend || role == Role::merge || role == Role::rotate_q ||
+      if (is_complete || role == Role::decode || role == Role::merge || role == Role::rotate_q ||
           role == Role::rotate_out)
         sources.push_back(&source);
   std::atomic<std::size_t> next = 0;
@@ -303,7 +303,7 @@ inline void check_codec_kernels(Judge& judge, const std::string& name) {
     const int head_dim = judge.problem().dim(side);
     const Encoded& expected = judge.cache(side);
     for (const Element type : {Element::f32, Element::f16}) {
-      must(judge.trial().quantise(side, rounded_to(type, expected.x), type));
+      must(judge.trial().quantize(side, rounded_to(type, expected.x), type));
       const auto rows = must(judge.trial().rows(side));
       const auto want =
           type == Element::f32 ? expected.rows : encode_rows(format, rounded_to(type, expected.x), head_dim);
@@ -313,7 +313,7 @@ inline void check_codec_kernels(Judge& judge, const std::string& name) {
       const auto allowed = is_byte_exact(format) ? 0LL : (long long)(rows.size()) / 1000;
       CHECK_MESSAGE(differs <= allowed, name, ", ", to_string(type), ": ", differs, " of ", rows.size(),
                     " bytes differ");
-      const auto back = must(judge.trial().dequantise(side));
+      const auto back = must(judge.trial().dequantize(side));
       std::vector<double> decoded;
       const auto row_bytes = std::size_t(format.row_bytes(format.stored_dim(head_dim)));
       for (std::size_t at = 0; at < rows.size(); at += row_bytes) {
@@ -325,7 +325,7 @@ inline void check_codec_kernels(Judge& judge, const std::string& name) {
   }
 }
 
-// Every golden of tests/support/goldens.hpp through the quantise kernels, in both layouts: one row as float32 and as f16 (which
+// Every golden of tests/support/goldens.hpp through the quantize kernels, in both layouts: one row as float32 and as f16 (which
 // holds the golden input exactly), and as many rows as the kernel for tiles of rows wants.
 inline void check_goldens(const std::shared_ptr<Context>& context, const Registry& registry) {
   constexpr int kValues = 128, kManyRows = 2048;
@@ -346,7 +346,7 @@ inline void check_goldens(const std::shared_ptr<Context>& context, const Registr
         for (int t = 0; t < tokens; ++t)
           for (const float v : golden_input(kValues)) x.push_back(v);
         for (const int side : {0, 1}) {
-          must(trial.quantise(side, x, type));
+          must(trial.quantize(side, x, type));
           auto rows = must(trial.rows(side));
           REQUIRE(rows.size() >= expected.size());
           const std::vector<std::uint8_t> last(rows.end() - std::ptrdiff_t(rows.size()) / tokens, rows.end());

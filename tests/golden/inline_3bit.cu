@@ -297,7 +297,7 @@ extern "C" __attribute__((visibility("default"))) void kv_reference_on_host(cons
 }
 #endif
 
-// quantise.b3_block64_lloyd_max_corrected_norm_wht_signed.d64.planar.sm_75
+// quantize.b3_block64_lloyd_max_corrected_norm_wht_signed.d64.planar.sm_75
 // ======== the plan ========
 namespace kv {
 
@@ -373,17 +373,17 @@ struct Plan {
 
 static_assert(sizeof(kv::CodecArgs) == 152, "host and device disagree on the arguments");
 
-KV_KERNEL KV_LAUNCH_BOUNDS(128, 1) kv_quantise(KV_PARAM kv::CodecArgs args) {
+KV_KERNEL KV_LAUNCH_BOUNDS(128, 1) kv_quantize(KV_PARAM kv::CodecArgs args) {
   kv::check_shared();
-  kv::quantise<kv::Plan>(args);
+  kv::quantize<kv::Plan>(args);
 }
 #if !defined(__CUDACC__)
-extern "C" __attribute__((visibility("default"))) void kv_quantise_on_host(const void* args) {
-  kv_quantise(*static_cast<const kv::CodecArgs*>(args));
+extern "C" __attribute__((visibility("default"))) void kv_quantize_on_host(const void* args) {
+  kv_quantize(*static_cast<const kv::CodecArgs*>(args));
 }
 #endif
 
-// quantise.b3_block32_uniform_amax.d64.planar.sm_75
+// quantize.b3_block32_uniform_amax.d64.planar.sm_75
 // ======== the plan ========
 namespace kv {
 
@@ -438,17 +438,17 @@ struct Plan {
 
 static_assert(sizeof(kv::CodecArgs) == 152, "host and device disagree on the arguments");
 
-KV_KERNEL KV_LAUNCH_BOUNDS(128, 1) kv_quantise(KV_PARAM kv::CodecArgs args) {
+KV_KERNEL KV_LAUNCH_BOUNDS(128, 1) kv_quantize(KV_PARAM kv::CodecArgs args) {
   kv::check_shared();
-  kv::quantise<kv::Plan>(args);
+  kv::quantize<kv::Plan>(args);
 }
 #if !defined(__CUDACC__)
-extern "C" __attribute__((visibility("default"))) void kv_quantise_on_host(const void* args) {
-  kv_quantise(*static_cast<const kv::CodecArgs*>(args));
+extern "C" __attribute__((visibility("default"))) void kv_quantize_on_host(const void* args) {
+  kv_quantize(*static_cast<const kv::CodecArgs*>(args));
 }
 #endif
 
-// dequantise.b3_block64_lloyd_max_corrected_norm_wht_signed.d64.planar.sm_75
+// dequantize.b3_block64_lloyd_max_corrected_norm_wht_signed.d64.planar.sm_75
 // ======== the plan ========
 namespace kv {
 
@@ -510,16 +510,16 @@ struct Plan {
 
 static_assert(sizeof(kv::CodecArgs) == 152, "host and device disagree on the arguments");
 
-KV_KERNEL KV_LAUNCH_BOUNDS(128, 1) kv_dequantise(KV_PARAM kv::CodecArgs args) {
-  kv::dequantise<kv::Plan>(args);
+KV_KERNEL KV_LAUNCH_BOUNDS(128, 1) kv_dequantize(KV_PARAM kv::CodecArgs args) {
+  kv::dequantize<kv::Plan>(args);
 }
 #if !defined(__CUDACC__)
-extern "C" __attribute__((visibility("default"))) void kv_dequantise_on_host(const void* args) {
-  kv_dequantise(*static_cast<const kv::CodecArgs*>(args));
+extern "C" __attribute__((visibility("default"))) void kv_dequantize_on_host(const void* args) {
+  kv_dequantize(*static_cast<const kv::CodecArgs*>(args));
 }
 #endif
 
-// dequantise.b3_block32_uniform_amax.d64.planar.sm_75
+// dequantize.b3_block32_uniform_amax.d64.planar.sm_75
 // ======== the plan ========
 namespace kv {
 
@@ -560,16 +560,16 @@ struct Plan {
 
 static_assert(sizeof(kv::CodecArgs) == 152, "host and device disagree on the arguments");
 
-KV_KERNEL KV_LAUNCH_BOUNDS(128, 1) kv_dequantise(KV_PARAM kv::CodecArgs args) {
-  kv::dequantise<kv::Plan>(args);
+KV_KERNEL KV_LAUNCH_BOUNDS(128, 1) kv_dequantize(KV_PARAM kv::CodecArgs args) {
+  kv::dequantize<kv::Plan>(args);
 }
 #if !defined(__CUDACC__)
-extern "C" __attribute__((visibility("default"))) void kv_dequantise_on_host(const void* args) {
-  kv_dequantise(*static_cast<const kv::CodecArgs*>(args));
+extern "C" __attribute__((visibility("default"))) void kv_dequantize_on_host(const void* args) {
+  kv_dequantize(*static_cast<const kv::CodecArgs*>(args));
 }
 #endif
 
-// quantise_blocks.b3_block32_uniform_amax.d64.planar.f16.sm_75
+// quantize_bulk_blocks.b3_block32_uniform_amax.d64.planar.f16.sm_75
 // ======== the plan ========
 namespace kv {
 
@@ -621,16 +621,16 @@ struct Plan {
 
 static_assert(sizeof(kv::CodecArgs) == 152, "host and device disagree on the arguments");
 
-KV_KERNEL KV_LAUNCH_BOUNDS(128, 1) kv_quantise_blocks(KV_PARAM kv::CodecArgs args) {
-  kv::quantise_blocks<kv::Plan>(args);
+KV_KERNEL KV_LAUNCH_BOUNDS(128, 1) kv_quantize_bulk_blocks(KV_PARAM kv::CodecArgs args) {
+  kv::quantize_bulk_blocks<kv::Plan>(args);
 }
 #if !defined(__CUDACC__)
-extern "C" __attribute__((visibility("default"))) void kv_quantise_blocks_on_host(const void* args) {
-  kv_quantise_blocks(*static_cast<const kv::CodecArgs*>(args));
+extern "C" __attribute__((visibility("default"))) void kv_quantize_bulk_blocks_on_host(const void* args) {
+  kv_quantize_bulk_blocks(*static_cast<const kv::CodecArgs*>(args));
 }
 #endif
 
-// quantise_blocks.b3_block32_uniform_amax.d64.planar.bf16.sm_75
+// quantize_bulk_blocks.b3_block32_uniform_amax.d64.planar.bf16.sm_75
 // ======== the plan ========
 namespace kv {
 
@@ -682,16 +682,16 @@ struct Plan {
 
 static_assert(sizeof(kv::CodecArgs) == 152, "host and device disagree on the arguments");
 
-KV_KERNEL KV_LAUNCH_BOUNDS(128, 1) kv_quantise_blocks(KV_PARAM kv::CodecArgs args) {
-  kv::quantise_blocks<kv::Plan>(args);
+KV_KERNEL KV_LAUNCH_BOUNDS(128, 1) kv_quantize_bulk_blocks(KV_PARAM kv::CodecArgs args) {
+  kv::quantize_bulk_blocks<kv::Plan>(args);
 }
 #if !defined(__CUDACC__)
-extern "C" __attribute__((visibility("default"))) void kv_quantise_blocks_on_host(const void* args) {
-  kv_quantise_blocks(*static_cast<const kv::CodecArgs*>(args));
+extern "C" __attribute__((visibility("default"))) void kv_quantize_bulk_blocks_on_host(const void* args) {
+  kv_quantize_bulk_blocks(*static_cast<const kv::CodecArgs*>(args));
 }
 #endif
 
-// quantise_blocks.b3_block32_uniform_amax.d64.planar.f32.sm_75
+// quantize_bulk_blocks.b3_block32_uniform_amax.d64.planar.f32.sm_75
 // ======== the plan ========
 namespace kv {
 
@@ -743,16 +743,16 @@ struct Plan {
 
 static_assert(sizeof(kv::CodecArgs) == 152, "host and device disagree on the arguments");
 
-KV_KERNEL KV_LAUNCH_BOUNDS(128, 1) kv_quantise_blocks(KV_PARAM kv::CodecArgs args) {
-  kv::quantise_blocks<kv::Plan>(args);
+KV_KERNEL KV_LAUNCH_BOUNDS(128, 1) kv_quantize_bulk_blocks(KV_PARAM kv::CodecArgs args) {
+  kv::quantize_bulk_blocks<kv::Plan>(args);
 }
 #if !defined(__CUDACC__)
-extern "C" __attribute__((visibility("default"))) void kv_quantise_blocks_on_host(const void* args) {
-  kv_quantise_blocks(*static_cast<const kv::CodecArgs*>(args));
+extern "C" __attribute__((visibility("default"))) void kv_quantize_bulk_blocks_on_host(const void* args) {
+  kv_quantize_bulk_blocks(*static_cast<const kv::CodecArgs*>(args));
 }
 #endif
 
-// dequantise_blocks.b3_block32_uniform_amax.d64.planar.f16.sm_75
+// dequantize_bulk_blocks.b3_block32_uniform_amax.d64.planar.f16.sm_75
 // ======== the plan ========
 namespace kv {
 
@@ -790,17 +790,17 @@ struct Plan {
 
 static_assert(sizeof(kv::CodecArgs) == 152, "host and device disagree on the arguments");
 
-KV_KERNEL KV_LAUNCH_BOUNDS(128, 1) kv_dequantise_blocks(KV_PARAM kv::CodecArgs args) {
+KV_KERNEL KV_LAUNCH_BOUNDS(128, 1) kv_dequantize_bulk_blocks(KV_PARAM kv::CodecArgs args) {
   kv::check_shared();
-  kv::dequantise_blocks<kv::Plan>(args);
+  kv::dequantize_bulk_blocks<kv::Plan>(args);
 }
 #if !defined(__CUDACC__)
-extern "C" __attribute__((visibility("default"))) void kv_dequantise_blocks_on_host(const void* args) {
-  kv_dequantise_blocks(*static_cast<const kv::CodecArgs*>(args));
+extern "C" __attribute__((visibility("default"))) void kv_dequantize_bulk_blocks_on_host(const void* args) {
+  kv_dequantize_bulk_blocks(*static_cast<const kv::CodecArgs*>(args));
 }
 #endif
 
-// dequantise_blocks.b3_block32_uniform_amax.d64.planar.bf16.sm_75
+// dequantize_bulk_blocks.b3_block32_uniform_amax.d64.planar.bf16.sm_75
 // ======== the plan ========
 namespace kv {
 
@@ -838,17 +838,17 @@ struct Plan {
 
 static_assert(sizeof(kv::CodecArgs) == 152, "host and device disagree on the arguments");
 
-KV_KERNEL KV_LAUNCH_BOUNDS(128, 1) kv_dequantise_blocks(KV_PARAM kv::CodecArgs args) {
+KV_KERNEL KV_LAUNCH_BOUNDS(128, 1) kv_dequantize_bulk_blocks(KV_PARAM kv::CodecArgs args) {
   kv::check_shared();
-  kv::dequantise_blocks<kv::Plan>(args);
+  kv::dequantize_bulk_blocks<kv::Plan>(args);
 }
 #if !defined(__CUDACC__)
-extern "C" __attribute__((visibility("default"))) void kv_dequantise_blocks_on_host(const void* args) {
-  kv_dequantise_blocks(*static_cast<const kv::CodecArgs*>(args));
+extern "C" __attribute__((visibility("default"))) void kv_dequantize_bulk_blocks_on_host(const void* args) {
+  kv_dequantize_bulk_blocks(*static_cast<const kv::CodecArgs*>(args));
 }
 #endif
 
-// dequantise_blocks.b3_block32_uniform_amax.d64.planar.f32.sm_75
+// dequantize_bulk_blocks.b3_block32_uniform_amax.d64.planar.f32.sm_75
 // ======== the plan ========
 namespace kv {
 
@@ -886,13 +886,13 @@ struct Plan {
 
 static_assert(sizeof(kv::CodecArgs) == 152, "host and device disagree on the arguments");
 
-KV_KERNEL KV_LAUNCH_BOUNDS(128, 1) kv_dequantise_blocks(KV_PARAM kv::CodecArgs args) {
+KV_KERNEL KV_LAUNCH_BOUNDS(128, 1) kv_dequantize_bulk_blocks(KV_PARAM kv::CodecArgs args) {
   kv::check_shared();
-  kv::dequantise_blocks<kv::Plan>(args);
+  kv::dequantize_bulk_blocks<kv::Plan>(args);
 }
 #if !defined(__CUDACC__)
-extern "C" __attribute__((visibility("default"))) void kv_dequantise_blocks_on_host(const void* args) {
-  kv_dequantise_blocks(*static_cast<const kv::CodecArgs*>(args));
+extern "C" __attribute__((visibility("default"))) void kv_dequantize_bulk_blocks_on_host(const void* args) {
+  kv_dequantize_bulk_blocks(*static_cast<const kv::CodecArgs*>(args));
 }
 #endif
 

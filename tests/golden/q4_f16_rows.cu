@@ -201,7 +201,7 @@ extern "C" __attribute__((visibility("default"))) void kv_reference_on_host(cons
 }
 #endif
 
-// quantise.q4_0.d64.rows.sm_80
+// quantize.q4_0.d64.rows.sm_80
 // ======== the plan ========
 namespace kv {
 
@@ -256,17 +256,17 @@ struct Plan {
 
 static_assert(sizeof(kv::CodecArgs) == 152, "host and device disagree on the arguments");
 
-KV_KERNEL KV_LAUNCH_BOUNDS(128, 1) kv_quantise(KV_PARAM kv::CodecArgs args) {
+KV_KERNEL KV_LAUNCH_BOUNDS(128, 1) kv_quantize(KV_PARAM kv::CodecArgs args) {
   kv::check_shared();
-  kv::quantise<kv::Plan>(args);
+  kv::quantize<kv::Plan>(args);
 }
 #if !defined(__CUDACC__)
-extern "C" __attribute__((visibility("default"))) void kv_quantise_on_host(const void* args) {
-  kv_quantise(*static_cast<const kv::CodecArgs*>(args));
+extern "C" __attribute__((visibility("default"))) void kv_quantize_on_host(const void* args) {
+  kv_quantize(*static_cast<const kv::CodecArgs*>(args));
 }
 #endif
 
-// quantise.f16.d64.rows.sm_80
+// quantize.f16.d64.rows.sm_80
 // ======== the plan ========
 namespace kv {
 
@@ -319,17 +319,17 @@ struct Plan {
 
 static_assert(sizeof(kv::CodecArgs) == 152, "host and device disagree on the arguments");
 
-KV_KERNEL KV_LAUNCH_BOUNDS(128, 1) kv_quantise(KV_PARAM kv::CodecArgs args) {
+KV_KERNEL KV_LAUNCH_BOUNDS(128, 1) kv_quantize(KV_PARAM kv::CodecArgs args) {
   kv::check_shared();
-  kv::quantise<kv::Plan>(args);
+  kv::quantize<kv::Plan>(args);
 }
 #if !defined(__CUDACC__)
-extern "C" __attribute__((visibility("default"))) void kv_quantise_on_host(const void* args) {
-  kv_quantise(*static_cast<const kv::CodecArgs*>(args));
+extern "C" __attribute__((visibility("default"))) void kv_quantize_on_host(const void* args) {
+  kv_quantize(*static_cast<const kv::CodecArgs*>(args));
 }
 #endif
 
-// dequantise.q4_0.d64.rows.sm_80
+// dequantize.q4_0.d64.rows.sm_80
 // ======== the plan ========
 namespace kv {
 
@@ -370,16 +370,16 @@ struct Plan {
 
 static_assert(sizeof(kv::CodecArgs) == 152, "host and device disagree on the arguments");
 
-KV_KERNEL KV_LAUNCH_BOUNDS(128, 1) kv_dequantise(KV_PARAM kv::CodecArgs args) {
-  kv::dequantise<kv::Plan>(args);
+KV_KERNEL KV_LAUNCH_BOUNDS(128, 1) kv_dequantize(KV_PARAM kv::CodecArgs args) {
+  kv::dequantize<kv::Plan>(args);
 }
 #if !defined(__CUDACC__)
-extern "C" __attribute__((visibility("default"))) void kv_dequantise_on_host(const void* args) {
-  kv_dequantise(*static_cast<const kv::CodecArgs*>(args));
+extern "C" __attribute__((visibility("default"))) void kv_dequantize_on_host(const void* args) {
+  kv_dequantize(*static_cast<const kv::CodecArgs*>(args));
 }
 #endif
 
-// dequantise.f16.d64.rows.sm_80
+// dequantize.f16.d64.rows.sm_80
 // ======== the plan ========
 namespace kv {
 
@@ -418,12 +418,12 @@ struct Plan {
 
 static_assert(sizeof(kv::CodecArgs) == 152, "host and device disagree on the arguments");
 
-KV_KERNEL KV_LAUNCH_BOUNDS(128, 1) kv_dequantise(KV_PARAM kv::CodecArgs args) {
-  kv::dequantise<kv::Plan>(args);
+KV_KERNEL KV_LAUNCH_BOUNDS(128, 1) kv_dequantize(KV_PARAM kv::CodecArgs args) {
+  kv::dequantize<kv::Plan>(args);
 }
 #if !defined(__CUDACC__)
-extern "C" __attribute__((visibility("default"))) void kv_dequantise_on_host(const void* args) {
-  kv_dequantise(*static_cast<const kv::CodecArgs*>(args));
+extern "C" __attribute__((visibility("default"))) void kv_dequantize_on_host(const void* args) {
+  kv_dequantize(*static_cast<const kv::CodecArgs*>(args));
 }
 #endif
 

@@ -309,7 +309,7 @@ extern "C" __attribute__((visibility("default"))) void kv_reference_on_host(cons
 }
 #endif
 
-// quantise.tbq4_wht_dfirst_corr.d128.planar.sm_90a
+// quantize.tbq4_wht_dfirst_corr.d128.planar.sm_90a
 // ======== the plan ========
 namespace kv {
 
@@ -386,17 +386,17 @@ struct Plan {
 
 static_assert(sizeof(kv::CodecArgs) == 152, "host and device disagree on the arguments");
 
-KV_KERNEL KV_LAUNCH_BOUNDS(128, 1) kv_quantise(KV_PARAM kv::CodecArgs args) {
+KV_KERNEL KV_LAUNCH_BOUNDS(128, 1) kv_quantize(KV_PARAM kv::CodecArgs args) {
   kv::check_shared();
-  kv::quantise<kv::Plan>(args);
+  kv::quantize<kv::Plan>(args);
 }
 #if !defined(__CUDACC__)
-extern "C" __attribute__((visibility("default"))) void kv_quantise_on_host(const void* args) {
-  kv_quantise(*static_cast<const kv::CodecArgs*>(args));
+extern "C" __attribute__((visibility("default"))) void kv_quantize_on_host(const void* args) {
+  kv_quantize(*static_cast<const kv::CodecArgs*>(args));
 }
 #endif
 
-// quantise.q8_0.d128.planar.sm_90a
+// quantize.q8_0.d128.planar.sm_90a
 // ======== the plan ========
 namespace kv {
 
@@ -451,17 +451,17 @@ struct Plan {
 
 static_assert(sizeof(kv::CodecArgs) == 152, "host and device disagree on the arguments");
 
-KV_KERNEL KV_LAUNCH_BOUNDS(128, 1) kv_quantise(KV_PARAM kv::CodecArgs args) {
+KV_KERNEL KV_LAUNCH_BOUNDS(128, 1) kv_quantize(KV_PARAM kv::CodecArgs args) {
   kv::check_shared();
-  kv::quantise<kv::Plan>(args);
+  kv::quantize<kv::Plan>(args);
 }
 #if !defined(__CUDACC__)
-extern "C" __attribute__((visibility("default"))) void kv_quantise_on_host(const void* args) {
-  kv_quantise(*static_cast<const kv::CodecArgs*>(args));
+extern "C" __attribute__((visibility("default"))) void kv_quantize_on_host(const void* args) {
+  kv_quantize(*static_cast<const kv::CodecArgs*>(args));
 }
 #endif
 
-// dequantise.tbq4_wht_dfirst_corr.d128.planar.sm_90a
+// dequantize.tbq4_wht_dfirst_corr.d128.planar.sm_90a
 // ======== the plan ========
 namespace kv {
 
@@ -524,16 +524,16 @@ struct Plan {
 
 static_assert(sizeof(kv::CodecArgs) == 152, "host and device disagree on the arguments");
 
-KV_KERNEL KV_LAUNCH_BOUNDS(128, 1) kv_dequantise(KV_PARAM kv::CodecArgs args) {
-  kv::dequantise<kv::Plan>(args);
+KV_KERNEL KV_LAUNCH_BOUNDS(128, 1) kv_dequantize(KV_PARAM kv::CodecArgs args) {
+  kv::dequantize<kv::Plan>(args);
 }
 #if !defined(__CUDACC__)
-extern "C" __attribute__((visibility("default"))) void kv_dequantise_on_host(const void* args) {
-  kv_dequantise(*static_cast<const kv::CodecArgs*>(args));
+extern "C" __attribute__((visibility("default"))) void kv_dequantize_on_host(const void* args) {
+  kv_dequantize(*static_cast<const kv::CodecArgs*>(args));
 }
 #endif
 
-// dequantise.q8_0.d128.planar.sm_90a
+// dequantize.q8_0.d128.planar.sm_90a
 // ======== the plan ========
 namespace kv {
 
@@ -574,16 +574,16 @@ struct Plan {
 
 static_assert(sizeof(kv::CodecArgs) == 152, "host and device disagree on the arguments");
 
-KV_KERNEL KV_LAUNCH_BOUNDS(128, 1) kv_dequantise(KV_PARAM kv::CodecArgs args) {
-  kv::dequantise<kv::Plan>(args);
+KV_KERNEL KV_LAUNCH_BOUNDS(128, 1) kv_dequantize(KV_PARAM kv::CodecArgs args) {
+  kv::dequantize<kv::Plan>(args);
 }
 #if !defined(__CUDACC__)
-extern "C" __attribute__((visibility("default"))) void kv_dequantise_on_host(const void* args) {
-  kv_dequantise(*static_cast<const kv::CodecArgs*>(args));
+extern "C" __attribute__((visibility("default"))) void kv_dequantize_on_host(const void* args) {
+  kv_dequantize(*static_cast<const kv::CodecArgs*>(args));
 }
 #endif
 
-// quantise_matrix.tbq4_wht_dfirst_corr.d128.planar.f16.sm_90a
+// quantize_bulk_wgmma.tbq4_wht_dfirst_corr.d128.planar.f16.sm_90a
 // ======== the plan ========
 namespace kv {
 
@@ -637,17 +637,17 @@ struct Plan : TileDefaults {
 
 static_assert(sizeof(kv::CodecArgs) == 152, "host and device disagree on the arguments");
 
-KV_KERNEL KV_LAUNCH_BOUNDS(512, 1) kv_quantise_matrix(KV_PARAM kv::CodecArgs args) {
+KV_KERNEL KV_LAUNCH_BOUNDS(512, 1) kv_quantize_bulk_wgmma(KV_PARAM kv::CodecArgs args) {
   kv::check_shared();
-  kv::quantise_matrix<kv::Plan>(args);
+  kv::quantize_bulk_wgmma<kv::Plan>(args);
 }
 #if !defined(__CUDACC__)
-extern "C" __attribute__((visibility("default"))) void kv_quantise_matrix_on_host(const void* args) {
-  kv_quantise_matrix(*static_cast<const kv::CodecArgs*>(args));
+extern "C" __attribute__((visibility("default"))) void kv_quantize_bulk_wgmma_on_host(const void* args) {
+  kv_quantize_bulk_wgmma(*static_cast<const kv::CodecArgs*>(args));
 }
 #endif
 
-// quantise_matrix.tbq4_wht_dfirst_corr.d128.planar.bf16.sm_90a
+// quantize_bulk_wgmma.tbq4_wht_dfirst_corr.d128.planar.bf16.sm_90a
 // ======== the plan ========
 namespace kv {
 
@@ -701,17 +701,17 @@ struct Plan : TileDefaults {
 
 static_assert(sizeof(kv::CodecArgs) == 152, "host and device disagree on the arguments");
 
-KV_KERNEL KV_LAUNCH_BOUNDS(512, 1) kv_quantise_matrix(KV_PARAM kv::CodecArgs args) {
+KV_KERNEL KV_LAUNCH_BOUNDS(512, 1) kv_quantize_bulk_wgmma(KV_PARAM kv::CodecArgs args) {
   kv::check_shared();
-  kv::quantise_matrix<kv::Plan>(args);
+  kv::quantize_bulk_wgmma<kv::Plan>(args);
 }
 #if !defined(__CUDACC__)
-extern "C" __attribute__((visibility("default"))) void kv_quantise_matrix_on_host(const void* args) {
-  kv_quantise_matrix(*static_cast<const kv::CodecArgs*>(args));
+extern "C" __attribute__((visibility("default"))) void kv_quantize_bulk_wgmma_on_host(const void* args) {
+  kv_quantize_bulk_wgmma(*static_cast<const kv::CodecArgs*>(args));
 }
 #endif
 
-// quantise_matrix.tbq4_wht_dfirst_corr.d128.planar.f32.sm_90a
+// quantize_bulk_wgmma.tbq4_wht_dfirst_corr.d128.planar.f32.sm_90a
 // ======== the plan ========
 namespace kv {
 
@@ -765,17 +765,17 @@ struct Plan : TileDefaults {
 
 static_assert(sizeof(kv::CodecArgs) == 152, "host and device disagree on the arguments");
 
-KV_KERNEL KV_LAUNCH_BOUNDS(384, 1) kv_quantise_matrix(KV_PARAM kv::CodecArgs args) {
+KV_KERNEL KV_LAUNCH_BOUNDS(384, 1) kv_quantize_bulk_wgmma(KV_PARAM kv::CodecArgs args) {
   kv::check_shared();
-  kv::quantise_matrix<kv::Plan>(args);
+  kv::quantize_bulk_wgmma<kv::Plan>(args);
 }
 #if !defined(__CUDACC__)
-extern "C" __attribute__((visibility("default"))) void kv_quantise_matrix_on_host(const void* args) {
-  kv_quantise_matrix(*static_cast<const kv::CodecArgs*>(args));
+extern "C" __attribute__((visibility("default"))) void kv_quantize_bulk_wgmma_on_host(const void* args) {
+  kv_quantize_bulk_wgmma(*static_cast<const kv::CodecArgs*>(args));
 }
 #endif
 
-// quantise_blocks.q8_0.d128.planar.f16.sm_90a
+// quantize_bulk_blocks.q8_0.d128.planar.f16.sm_90a
 // ======== the plan ========
 namespace kv {
 
@@ -827,16 +827,16 @@ struct Plan {
 
 static_assert(sizeof(kv::CodecArgs) == 152, "host and device disagree on the arguments");
 
-KV_KERNEL KV_LAUNCH_BOUNDS(128, 1) kv_quantise_blocks(KV_PARAM kv::CodecArgs args) {
-  kv::quantise_blocks<kv::Plan>(args);
+KV_KERNEL KV_LAUNCH_BOUNDS(128, 1) kv_quantize_bulk_blocks(KV_PARAM kv::CodecArgs args) {
+  kv::quantize_bulk_blocks<kv::Plan>(args);
 }
 #if !defined(__CUDACC__)
-extern "C" __attribute__((visibility("default"))) void kv_quantise_blocks_on_host(const void* args) {
-  kv_quantise_blocks(*static_cast<const kv::CodecArgs*>(args));
+extern "C" __attribute__((visibility("default"))) void kv_quantize_bulk_blocks_on_host(const void* args) {
+  kv_quantize_bulk_blocks(*static_cast<const kv::CodecArgs*>(args));
 }
 #endif
 
-// quantise_blocks.q8_0.d128.planar.bf16.sm_90a
+// quantize_bulk_blocks.q8_0.d128.planar.bf16.sm_90a
 // ======== the plan ========
 namespace kv {
 
@@ -888,16 +888,16 @@ struct Plan {
 
 static_assert(sizeof(kv::CodecArgs) == 152, "host and device disagree on the arguments");
 
-KV_KERNEL KV_LAUNCH_BOUNDS(128, 1) kv_quantise_blocks(KV_PARAM kv::CodecArgs args) {
-  kv::quantise_blocks<kv::Plan>(args);
+KV_KERNEL KV_LAUNCH_BOUNDS(128, 1) kv_quantize_bulk_blocks(KV_PARAM kv::CodecArgs args) {
+  kv::quantize_bulk_blocks<kv::Plan>(args);
 }
 #if !defined(__CUDACC__)
-extern "C" __attribute__((visibility("default"))) void kv_quantise_blocks_on_host(const void* args) {
-  kv_quantise_blocks(*static_cast<const kv::CodecArgs*>(args));
+extern "C" __attribute__((visibility("default"))) void kv_quantize_bulk_blocks_on_host(const void* args) {
+  kv_quantize_bulk_blocks(*static_cast<const kv::CodecArgs*>(args));
 }
 #endif
 
-// quantise_blocks.q8_0.d128.planar.f32.sm_90a
+// quantize_bulk_blocks.q8_0.d128.planar.f32.sm_90a
 // ======== the plan ========
 namespace kv {
 
@@ -949,16 +949,16 @@ struct Plan {
 
 static_assert(sizeof(kv::CodecArgs) == 152, "host and device disagree on the arguments");
 
-KV_KERNEL KV_LAUNCH_BOUNDS(128, 1) kv_quantise_blocks(KV_PARAM kv::CodecArgs args) {
-  kv::quantise_blocks<kv::Plan>(args);
+KV_KERNEL KV_LAUNCH_BOUNDS(128, 1) kv_quantize_bulk_blocks(KV_PARAM kv::CodecArgs args) {
+  kv::quantize_bulk_blocks<kv::Plan>(args);
 }
 #if !defined(__CUDACC__)
-extern "C" __attribute__((visibility("default"))) void kv_quantise_blocks_on_host(const void* args) {
-  kv_quantise_blocks(*static_cast<const kv::CodecArgs*>(args));
+extern "C" __attribute__((visibility("default"))) void kv_quantize_bulk_blocks_on_host(const void* args) {
+  kv_quantize_bulk_blocks(*static_cast<const kv::CodecArgs*>(args));
 }
 #endif
 
-// dequantise_tiles.tbq4_wht_dfirst_corr.d128.planar.f16.sm_90a
+// dequantize_bulk.tbq4_wht_dfirst_corr.d128.planar.f16.sm_90a
 // ======== the plan ========
 namespace kv {
 
@@ -991,17 +991,17 @@ struct Plan : TileDefaults {
 
 static_assert(sizeof(kv::CodecArgs) == 152, "host and device disagree on the arguments");
 
-KV_KERNEL KV_LAUNCH_BOUNDS(384, 1) kv_dequantise_tiles(KV_PARAM kv::CodecArgs args) {
+KV_KERNEL KV_LAUNCH_BOUNDS(384, 1) kv_dequantize_bulk(KV_PARAM kv::CodecArgs args) {
   kv::check_shared();
-  kv::dequantise_tiles<kv::Plan>(args);
+  kv::dequantize_bulk<kv::Plan>(args);
 }
 #if !defined(__CUDACC__)
-extern "C" __attribute__((visibility("default"))) void kv_dequantise_tiles_on_host(const void* args) {
-  kv_dequantise_tiles(*static_cast<const kv::CodecArgs*>(args));
+extern "C" __attribute__((visibility("default"))) void kv_dequantize_bulk_on_host(const void* args) {
+  kv_dequantize_bulk(*static_cast<const kv::CodecArgs*>(args));
 }
 #endif
 
-// dequantise_tiles.tbq4_wht_dfirst_corr.d128.planar.bf16.sm_90a
+// dequantize_bulk.tbq4_wht_dfirst_corr.d128.planar.bf16.sm_90a
 // ======== the plan ========
 namespace kv {
 
@@ -1034,17 +1034,17 @@ struct Plan : TileDefaults {
 
 static_assert(sizeof(kv::CodecArgs) == 152, "host and device disagree on the arguments");
 
-KV_KERNEL KV_LAUNCH_BOUNDS(384, 1) kv_dequantise_tiles(KV_PARAM kv::CodecArgs args) {
+KV_KERNEL KV_LAUNCH_BOUNDS(384, 1) kv_dequantize_bulk(KV_PARAM kv::CodecArgs args) {
   kv::check_shared();
-  kv::dequantise_tiles<kv::Plan>(args);
+  kv::dequantize_bulk<kv::Plan>(args);
 }
 #if !defined(__CUDACC__)
-extern "C" __attribute__((visibility("default"))) void kv_dequantise_tiles_on_host(const void* args) {
-  kv_dequantise_tiles(*static_cast<const kv::CodecArgs*>(args));
+extern "C" __attribute__((visibility("default"))) void kv_dequantize_bulk_on_host(const void* args) {
+  kv_dequantize_bulk(*static_cast<const kv::CodecArgs*>(args));
 }
 #endif
 
-// dequantise_tiles.tbq4_wht_dfirst_corr.d128.planar.f32.sm_90a
+// dequantize_bulk.tbq4_wht_dfirst_corr.d128.planar.f32.sm_90a
 // ======== the plan ========
 namespace kv {
 
@@ -1077,17 +1077,17 @@ struct Plan : TileDefaults {
 
 static_assert(sizeof(kv::CodecArgs) == 152, "host and device disagree on the arguments");
 
-KV_KERNEL KV_LAUNCH_BOUNDS(384, 1) kv_dequantise_tiles(KV_PARAM kv::CodecArgs args) {
+KV_KERNEL KV_LAUNCH_BOUNDS(384, 1) kv_dequantize_bulk(KV_PARAM kv::CodecArgs args) {
   kv::check_shared();
-  kv::dequantise_tiles<kv::Plan>(args);
+  kv::dequantize_bulk<kv::Plan>(args);
 }
 #if !defined(__CUDACC__)
-extern "C" __attribute__((visibility("default"))) void kv_dequantise_tiles_on_host(const void* args) {
-  kv_dequantise_tiles(*static_cast<const kv::CodecArgs*>(args));
+extern "C" __attribute__((visibility("default"))) void kv_dequantize_bulk_on_host(const void* args) {
+  kv_dequantize_bulk(*static_cast<const kv::CodecArgs*>(args));
 }
 #endif
 
-// dequantise_blocks.q8_0.d128.planar.f16.sm_90a
+// dequantize_bulk_blocks.q8_0.d128.planar.f16.sm_90a
 // ======== the plan ========
 namespace kv {
 
@@ -1125,17 +1125,17 @@ struct Plan {
 
 static_assert(sizeof(kv::CodecArgs) == 152, "host and device disagree on the arguments");
 
-KV_KERNEL KV_LAUNCH_BOUNDS(128, 1) kv_dequantise_blocks(KV_PARAM kv::CodecArgs args) {
+KV_KERNEL KV_LAUNCH_BOUNDS(128, 1) kv_dequantize_bulk_blocks(KV_PARAM kv::CodecArgs args) {
   kv::check_shared();
-  kv::dequantise_blocks<kv::Plan>(args);
+  kv::dequantize_bulk_blocks<kv::Plan>(args);
 }
 #if !defined(__CUDACC__)
-extern "C" __attribute__((visibility("default"))) void kv_dequantise_blocks_on_host(const void* args) {
-  kv_dequantise_blocks(*static_cast<const kv::CodecArgs*>(args));
+extern "C" __attribute__((visibility("default"))) void kv_dequantize_bulk_blocks_on_host(const void* args) {
+  kv_dequantize_bulk_blocks(*static_cast<const kv::CodecArgs*>(args));
 }
 #endif
 
-// dequantise_blocks.q8_0.d128.planar.bf16.sm_90a
+// dequantize_bulk_blocks.q8_0.d128.planar.bf16.sm_90a
 // ======== the plan ========
 namespace kv {
 
@@ -1173,17 +1173,17 @@ struct Plan {
 
 static_assert(sizeof(kv::CodecArgs) == 152, "host and device disagree on the arguments");
 
-KV_KERNEL KV_LAUNCH_BOUNDS(128, 1) kv_dequantise_blocks(KV_PARAM kv::CodecArgs args) {
+KV_KERNEL KV_LAUNCH_BOUNDS(128, 1) kv_dequantize_bulk_blocks(KV_PARAM kv::CodecArgs args) {
   kv::check_shared();
-  kv::dequantise_blocks<kv::Plan>(args);
+  kv::dequantize_bulk_blocks<kv::Plan>(args);
 }
 #if !defined(__CUDACC__)
-extern "C" __attribute__((visibility("default"))) void kv_dequantise_blocks_on_host(const void* args) {
-  kv_dequantise_blocks(*static_cast<const kv::CodecArgs*>(args));
+extern "C" __attribute__((visibility("default"))) void kv_dequantize_bulk_blocks_on_host(const void* args) {
+  kv_dequantize_bulk_blocks(*static_cast<const kv::CodecArgs*>(args));
 }
 #endif
 
-// dequantise_blocks.q8_0.d128.planar.f32.sm_90a
+// dequantize_bulk_blocks.q8_0.d128.planar.f32.sm_90a
 // ======== the plan ========
 namespace kv {
 
@@ -1221,13 +1221,13 @@ struct Plan {
 
 static_assert(sizeof(kv::CodecArgs) == 152, "host and device disagree on the arguments");
 
-KV_KERNEL KV_LAUNCH_BOUNDS(128, 1) kv_dequantise_blocks(KV_PARAM kv::CodecArgs args) {
+KV_KERNEL KV_LAUNCH_BOUNDS(128, 1) kv_dequantize_bulk_blocks(KV_PARAM kv::CodecArgs args) {
   kv::check_shared();
-  kv::dequantise_blocks<kv::Plan>(args);
+  kv::dequantize_bulk_blocks<kv::Plan>(args);
 }
 #if !defined(__CUDACC__)
-extern "C" __attribute__((visibility("default"))) void kv_dequantise_blocks_on_host(const void* args) {
-  kv_dequantise_blocks(*static_cast<const kv::CodecArgs*>(args));
+extern "C" __attribute__((visibility("default"))) void kv_dequantize_bulk_blocks_on_host(const void* args) {
+  kv_dequantize_bulk_blocks(*static_cast<const kv::CodecArgs*>(args));
 }
 #endif
 

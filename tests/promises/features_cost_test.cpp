@@ -40,7 +40,7 @@ std::string decode_text(const std::string& attention, const Registry& from) {
                                          attention + "\n",
                                      "spec"))
                         .at(0);
-  return must(make_program(must(resolve(spec, from, "sm_90a")), from)).kernels.at(Role::attend).text.str();
+  return must(make_program(must(resolve(spec, from, "sm_90a")), from)).kernels.at(Role::decode).text.str();
 }
 
 Registry without(const std::string& fragment) {

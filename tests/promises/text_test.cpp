@@ -97,7 +97,7 @@ TEST_CASE("a kernel without features has no text of them") {
   CHECK(featured.size() == plain.size() + 1);
   for (const auto& [role, text] : featured) {
     const bool is_changed =
-        role == Role::attend || role == Role::merge || role == Role::reference || role == Role::merge_parts;
+        role == Role::decode || role == Role::merge || role == Role::reference || role == Role::merge_contexts;
     CHECK_MESSAGE(has_features(text) == is_changed, to_string(role));
     if (!is_changed) CHECK_MESSAGE(text == plain.at(role), to_string(role));
   }
@@ -114,7 +114,7 @@ TEST_CASE("emitted kernels are flat, named and free of absolute paths") {
     REQUIRE(problem);
     const auto program = make_program(*problem, *registry);
     REQUIRE(program);
-    CHECK(program->kernels.count(Role::attend) == 1);
+    CHECK(program->kernels.count(Role::decode) == 1);
     for (const auto& [role, source] : program->kernels) {
       CHECK_MESSAGE(source.text.str().find("#include") == std::string::npos, source.name);
       CHECK_MESSAGE(source.text.str().find(KVJIT_SOURCE_DIR) == std::string::npos, source.name);

@@ -77,12 +77,12 @@ Result<std::vector<OperationTime>> time_operations(const std::shared_ptr<Context
   KV_TRY(turns, rope_args(rope));
   turns.position = 3;
   const CodecPlan side = side_plan(problem, 0);
-  const Source writer = emit_quantise_rope_tiles(side, registry).value_or(emit_quantise_rope(side, registry));
-  KV_CHECK(time("quantise, rope", stored(0) + numbers,
-                [&](Stream s) { return program->quantise_rope(0, codec, turns, writer, s, table); }));
+  const Source writer = emit_quantize_rope_bulk(side, registry).value_or(emit_quantize_rope(side, registry));
+  KV_CHECK(time("quantize, rope", stored(0) + numbers,
+                [&](Stream s) { return program->quantize_rope(0, codec, turns, writer, s, table); }));
   ShiftCall shift;
   shift.at = copy.from, shift.tokens = tokens, shift.heads = shape.kv_heads, shift.rope = turns;
-  const Source shifter = emit_shift_tiles(side, registry).value_or(emit_shift(side, registry));
+  const Source shifter = emit_shift_bulk(side, registry).value_or(emit_shift(side, registry));
   KV_CHECK(time("shift", 2 * stored(0), [&](Stream s) { return program->shift(shift, shifter, s); }));
   return times;
 }

@@ -1,4 +1,4 @@
-// Operations on a cache beside quantise and dequantise, timed: rows gathered, copied, coded anew, turned.
+// Operations on a cache beside quantize and dequantize, timed: rows gathered, copied, coded anew, turned.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include <string>

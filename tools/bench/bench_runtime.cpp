@@ -199,7 +199,7 @@ Result<LaunchCost> launch_cost(const std::shared_ptr<Context>& context, const st
            return {};
          }));
   cost.attention_us = attention_us;
-  KV_TRY(driver_us, driver_launch(*context, source.kernels.at(Role::attend)));
+  KV_TRY(driver_us, driver_launch(*context, source.kernels.at(Role::decode)));
   cost.driver_us = driver_us;
   return cost;
 }

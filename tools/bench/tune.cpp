@@ -26,7 +26,7 @@ constexpr double kNoise = 1.01;   // the least medians of one kernel in one run 
 void compile_all(const std::shared_ptr<Context>& context, const std::vector<ProgramSource>& programs) {
   std::atomic<std::size_t> next = 0;
   const auto work = [&] {
-    for (std::size_t i; (i = next++) < programs.size();) (void)context->get(programs[i].kernels.at(Role::attend));
+    for (std::size_t i; (i = next++) < programs.size();) (void)context->get(programs[i].kernels.at(Role::decode));
   };
   std::vector<std::thread> workers;
   const std::size_t most = std::max(1u, std::thread::hardware_concurrency());
@@ -68,7 +68,7 @@ class Measuring {
     compile_all(context_, sources);
     for (std::size_t i = 0; i < shapes.size(); ++i) {
       KV_TRY(program, Program::create(context_, sources[i]));
-      const KernelRecord* const record = program->record(Role::attend);
+      const KernelRecord* const record = program->record(Role::decode);
       result.shapes.push_back({shapes[i], {}, record->registers, "", 0});
       programs_.push_back(program);
       if (record->spill_bytes > 0 && programs_.size() > 1)

@@ -89,7 +89,7 @@ Result<int> bench_write(const Cli& cli, const BenchArgs& args) {
         KV_TRY(timing, trial.time_codec(0, is_writing, type, sample, args.repeats));
         const double moved = double(tokens) * args.kv_heads *
                              (double(width) * problem.head_dim + double(ready.program->source().k.row_bytes));
-        add(to_string(type), is_writing ? "quantise" : "dequantise", moved, timing);
+        add(to_string(type), is_writing ? "quantize" : "dequantize", moved, timing);
       }
       if (!args.has_operations || type != Element::f16) continue;
       KV_TRY(both, Trial::make(context, ready.program, problem, {1, args.kv_heads, tokens, 2}));
@@ -324,7 +324,7 @@ void add_bench_verb(CLI::App& app, Cli& cli) {
   CLI::App* verb = app.add_subcommand("bench", "time attention over caches of several sizes, on a GPU");
   verb->add_option("SPEC", args->specs, "spec files")->required();
   CLI::Option* write =
-      verb->add_flag("--write", args->is_writing, "time quantise and dequantise of K's format instead, against a copy");
+      verb->add_flag("--write", args->is_writing, "time quantize and dequantize of K's format instead, against a copy");
   verb->add_flag("--operations", args->has_operations,
                  "with --write: time rows gathered, copied, coded anew as V's format, and turned, too")
       ->needs(write);

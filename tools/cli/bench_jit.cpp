@@ -73,12 +73,12 @@ struct Folder {
   bool is_made = false;
 };
 
-Result<Source> attend_of(const Cli& cli, const Spec& spec, const DeviceFacts& facts) {
+Result<Source> decode_of(const Cli& cli, const Spec& spec, const DeviceFacts& facts) {
   KV_TRY(registry, cli.registry());
   KV_TRY(problem, resolve(spec, registry, facts.arch));
   if (facts.is_gpu) problem.device = facts.name;
   KV_TRY(program, make_program(problem, registry));
-  return program.kernels.at(Role::attend);
+  return program.kernels.at(Role::decode);
 }
 
 }  // namespace
@@ -87,7 +87,7 @@ Result<int> bench_runtime(const Cli& cli, const RuntimeBench& args) {
   KV_TRY(spec, cli.one_spec(args.spec));
   KV_TRY(context, cli.context());
   const DeviceFacts& facts = context->backend()->facts();
-  KV_TRY(source, attend_of(cli, spec, facts));
+  KV_TRY(source, decode_of(cli, spec, facts));
   if (!args.probe.empty()) {
     KV_TRY(record, context->get(source));
     if (to_string(record.origin) != args.probe)
@@ -150,10 +150,10 @@ Result<int> bench_runtime(const Cli& cli, const RuntimeBench& args) {
   constexpr int kMemoryRuns = 10000;
   const auto lookup = std::chrono::steady_clock::now();
   std::size_t found = 0;
-  for (int i = 0; i < kMemoryRuns; ++i) found += ready.program->record(Role::attend) != nullptr;
+  for (int i = 0; i < kMemoryRuns; ++i) found += ready.program->record(Role::decode) != nullptr;
   const double record_ns =
       std::chrono::duration<double, std::nano>(std::chrono::steady_clock::now() - lookup).count() / kMemoryRuns;
-  if (found != kMemoryRuns) return fail(Code::internal, "a program without its attend kernel");
+  if (found != kMemoryRuns) return fail(Code::internal, "a program without its decode kernel");
   note("memory_hit_ns", record_ns, "",
        fmt::format("{:.0f} ns for a program to find its own, once a launch", record_ns));
 

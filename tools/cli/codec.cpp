@@ -44,7 +44,7 @@ Result<Rows> rows_of(const Registry& registry, const CodecVerbArgs& args, long l
 
 // One kernel over all the rows: tokens = spans, one head. in and out are host bytes.
 Result<std::vector<std::uint8_t>> on_device(const Cli& cli, const Registry& registry, const Format& format, int span,
-                                            bool is_quantise, bool is_rotated, std::span<const std::uint8_t> in,
+                                            bool is_quantize, bool is_rotated, std::span<const std::uint8_t> in,
                                             std::size_t spans, std::size_t out_bytes) {
   KV_TRY(context, cli.context());
   const DeviceFacts& facts = context->backend()->facts();
@@ -59,15 +59,15 @@ Result<std::vector<std::uint8_t>> on_device(const Cli& cli, const Registry& regi
   kv::CodecArgs args{};
   // Padded heads stay padded in the rotated domain.
   const long long width = is_rotated ? format.stored_dim(span) : span;
-  args.x = {reinterpret_cast<void*>((is_quantise ? from : to).pointer()), 0, width, width};
-  args.side.codes = reinterpret_cast<kv::u8*>((is_quantise ? to : from).pointer());
+  args.x = {reinterpret_cast<void*>((is_quantize ? from : to).pointer()), 0, width, width};
+  args.side.codes = reinterpret_cast<kv::u8*>((is_quantize ? to : from).pointer());
   args.side.codes_head_stride = args.side.codes_token_stride = row_bytes;
   args.sequences = args.heads = 1;
   args.tokens = static_cast<int>(spans);
   args.x_type = kv::RowType::f32;
   args.keep_rotated = is_rotated;
   args.tensor_scale = 1;
-  KV_CHECK(is_quantise ? program->quantise(0, args, nullptr) : program->dequantise(0, args, nullptr));
+  KV_CHECK(is_quantize ? program->quantize(0, args, nullptr) : program->dequantize(0, args, nullptr));
   KV_CHECK(backend->synchronize(nullptr));
   std::vector<std::uint8_t> out(out_bytes);
   KV_CHECK(backend->copy_to_host(out.data(), to.pointer(), out.size()));
@@ -96,7 +96,7 @@ Result<int> quantize(const Cli& cli, const CodecVerbArgs& args) {
   KV_CHECK(registry.format(args.format, {}));  // a misspelt name is said before a missing file
   KV_TRY(npy, read_npy(args.in));
   if (npy.type == NpyType::i8)
-    return fail(Code::bad_input, fmt::format("{}: has elements of type i8; f16, f32 and f64 are quantised", args.in));
+    return fail(Code::bad_input, fmt::format("{}: has elements of type i8; f16, f32 and f64 are quantized", args.in));
   if (npy.shape.empty() || npy.count() == 0)
     return fail(Code::bad_input, fmt::format("{}: has shape {}; rows of values are needed", args.in, npy.shape_text()));
   KV_TRY(made, rows_of(registry, args, npy.shape.back()));

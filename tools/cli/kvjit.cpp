@@ -13,7 +13,7 @@ int main(int argc, char** argv) {
   using namespace kvjit;
   Cli cli;
   cli.options = Options::from_environment();
-  CLI::App app("kvjit: attention kernels for quantised KV caches, generated from a TOML spec", "kvjit");
+  CLI::App app("kvjit: attention kernels for quantized KV caches, generated from a TOML spec", "kvjit");
   app.set_version_flag("--version", "kvjit " KVJIT_VERSION);
   app.require_subcommand(1);
   app.fallthrough();

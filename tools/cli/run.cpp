@@ -25,7 +25,7 @@ namespace kvjit {
 namespace {
 
 constexpr double kMaxKernelError = 1e-3;      // relative L2: what every kernel is held to
-constexpr double kMaxDequantiseError = 1e-5;  // relative L2: float32 against double
+constexpr double kMaxDequantizeError = 1e-5;  // relative L2: float32 against double
 // Fractions of bytes that may be rounded the other way where is_byte_exact() is false. A scale of f16 steps by 2^-11 of itself and
 // float32 sums are off by about 1e-6, so some 1 in 500 changes; codes near a bound are rarer.
 constexpr double kMaxCodeBytes = 1e-3, kMaxScaleBytes = 1e-2;
@@ -111,8 +111,8 @@ Result<int> run(const Cli& cli, const RunArgs& args) {
   const ProgramSource& source = ready.program->source();
   KV_TRY(trial, Trial::make(context, ready.program, ready.problem, {1, static_cast<int>(k.heads), tokens}));
   const std::vector<float> k_values = k.last(tokens), v_values = v.last(tokens), q_values = q.last(queries);
-  KV_CHECK(trial.quantise(0, k_values));
-  KV_CHECK(trial.quantise(1, v_values));
+  KV_CHECK(trial.quantize(0, k_values));
+  KV_CHECK(trial.quantize(1, v_values));
   set_newest(trial, ready.problem, {&k_values, &v_values}, static_cast<int>(tokens));
   set_features(trial, ready.problem);
   KV_TRY(outcome, trial.attend(q_values, {}));
@@ -129,9 +129,9 @@ Result<int> run(const Cli& cli, const RunArgs& args) {
   const bool has_hook = ready.problem.features.has_hook();
   if (has_hook) KV_CHECK(judge_by_reference(trial, q_values, {}, exact, exact_lse));
   const double limit = kMaxKernelError + sparse_bound(shape, ready.problem.sparse_v, given, keys, values, exact);
-  const auto unquantised = exact_attention(shape, widened(q_values), widened(k_values), widened(v_values));
+  const auto unquantized = exact_attention(shape, widened(q_values), widened(k_values), widened(v_values));
   const Difference kernel = difference(outcome.out, exact, v_dim),
-                   quality = difference(outcome.out, unquantised, v_dim);
+                   quality = difference(outcome.out, unquantized, v_dim);
   const ByteAgreement k_bytes = compare_rows(ready.problem.k, k_rows, encode_rows(ready.problem.k, k_values, dim));
   const ByteAgreement v_bytes = compare_rows(ready.problem.v, v_rows, encode_rows(ready.problem.v, v_values, v_dim));
   const long long differing =
@@ -182,7 +182,7 @@ Result<int> run(const Cli& cli, const RunArgs& args) {
                        : fmt::format("{}{}", fmt::join(outcome.report.features, ", "),
                                      ready.problem.features.any() ? "; what they read is random" : "")},
       {"quality error", has_hook ? "not known, with a hook"
-                                 : fmt::format("{:.2e} against attention over the unquantised K and V, cosine {:.6f}",
+                                 : fmt::format("{:.2e} against attention over the unquantized K and V, cosine {:.6f}",
                                                quality.relative_l2, quality.cosine)}};
   if (facts.is_gpu) {
     constexpr int kRepeats = 100;
@@ -211,7 +211,7 @@ Result<int> run(const Cli& cli, const RunArgs& args) {
 }
 
 struct Verdict {
-  double attention = 0, reference = 0, dequantise = 0, code_fraction = 0;
+  double attention = 0, reference = 0, dequantize = 0, code_fraction = 0;
   long long scale_differs = 0;
   std::vector<int> lengths;  // attended over
   std::string failure;       // empty: passed
@@ -253,7 +253,7 @@ Result<Verdict> verify_one(const Spec& spec, int longest, const Registry& regist
     const auto& x = given[side] = heavy_tailed(
         static_cast<std::uint64_t>(side) + 1,
         static_cast<std::size_t>(kv_heads) * static_cast<std::size_t>(capacity) * static_cast<std::size_t>(dim), dim);
-    KV_CHECK(trial.quantise(side, x));
+    KV_CHECK(trial.quantize(side, x));
     KV_TRY(rows, trial.rows(side));
     const ByteAgreement bytes = compare_rows(*formats[side], rows, encode_rows(*formats[side], x, dim));
     const double fraction = static_cast<double>(bytes.code_differs) / static_cast<double>(bytes.code_bytes);
@@ -263,15 +263,15 @@ Result<Verdict> verify_one(const Spec& spec, int longest, const Registry& regist
         static_cast<double>(bytes.scale_differs) / static_cast<double>(std::max(bytes.scale_bytes, 1LL));
     verdict.require(is_byte_exact(*formats[side]) ? bytes.code_differs + bytes.scale_differs == 0
                                                   : fraction <= kMaxCodeBytes && scale_fraction <= kMaxScaleBytes,
-                    fmt::format("quantise of {}: {} code and {} scale bytes differ from the reference codec",
+                    fmt::format("quantize of {}: {} code and {} scale bytes differ from the reference codec",
                                 formats[side]->name, bytes.code_differs, bytes.scale_differs));
     decoded[side] = decode_rows(*formats[side], rows, dim);
     stored[side] = rows;
-    KV_TRY(dequantised, trial.dequantise(side));
-    const double error = difference(dequantised, decoded[side], dim).relative_l2;
-    verdict.dequantise = std::max(verdict.dequantise, error);
-    verdict.require(is_within(error, kMaxDequantiseError),
-                    fmt::format("dequantise of {}: error {:.2e}", formats[side]->name, error));
+    KV_TRY(dequantized, trial.dequantize(side));
+    const double error = difference(dequantized, decoded[side], dim).relative_l2;
+    verdict.dequantize = std::max(verdict.dequantize, error);
+    verdict.require(is_within(error, kMaxDequantizeError),
+                    fmt::format("dequantize of {}: error {:.2e}", formats[side]->name, error));
   }
   const auto q = rounded_to(
       problem.q_type,
@@ -318,7 +318,7 @@ Result<Verdict> verify_one(const Spec& spec, int longest, const Registry& regist
         KV_TRY(rows, trial.rows(side));
         const ByteAgreement bytes = compare_rows(*formats[side], rows, stored[side]);
         verdict.require(bytes.code_differs + bytes.scale_differs == 0,
-                        fmt::format("append of {} at {} tokens: {} bytes differ from those of quantise",
+                        fmt::format("append of {} at {} tokens: {} bytes differ from those of quantize",
                                     formats[side]->name, tokens, bytes.code_differs + bytes.scale_differs));
       }
       const LaunchReport& report = outcome.report;
@@ -354,7 +354,7 @@ struct Verification {
   void add(const Spec& spec, const std::string& name, const Verdict& verdict) {
     const bool is_ok = verdict.failure.empty();
     rows.push_back({is_ok ? "ok" : "differs", name, fmt::format("{:.1e}", verdict.attention),
-                    fmt::format("{:.1e}", verdict.reference), fmt::format("{:.1e}", verdict.dequantise),
+                    fmt::format("{:.1e}", verdict.reference), fmt::format("{:.1e}", verdict.dequantize),
                     short_number(verdict.code_fraction)});
     Json result = {{"spec", spec.file},
                    {"combination", spec.label},
@@ -362,7 +362,7 @@ struct Verification {
                    {"tokens", verdict.lengths},
                    {"attention_error", verdict.attention},
                    {"reference_error", verdict.reference},
-                   {"dequantise_error", verdict.dequantise},
+                   {"dequantize_error", verdict.dequantize},
                    {"code_bytes_unlike_reference_codec", verdict.code_fraction},
                    {"scale_bytes_unlike_reference_codec", verdict.scale_differs}};
     if (!is_ok) {
@@ -410,7 +410,7 @@ Result<int> verify(const Cli& cli, const RunArgs& args) {
     }
   }
   cli.print({{"device", context->backend()->facts().name}, {"specs", all.results}},
-            table_text({"", "spec", "attention", "reference", "dequantise", "codes"}, all.rows));
+            table_text({"", "spec", "attention", "reference", "dequantize", "codes"}, all.rows));
   fmt::print(stderr, "{}", all.complaints);
   return all.exit_code;
 }
@@ -419,7 +419,7 @@ Result<int> verify(const Cli& cli, const RunArgs& args) {
 
 void add_run_verbs(CLI::App& app, Cli& cli) {
   const auto args = std::make_shared<RunArgs>();
-  CLI::App* runs = app.add_subcommand("run", "quantise your K and V, attend, and measure the errors");
+  CLI::App* runs = app.add_subcommand("run", "quantize your K and V, attend, and measure the errors");
   runs->add_option("SPEC", args->spec, "spec file")->required();
   runs->add_option("--q", args->q, "queries [q_heads, queries, head_dim], .npy; the last ones are used")->required();
   runs->add_option("--k", args->k, "keys [kv_heads, tokens, head_dim], .npy")->required();

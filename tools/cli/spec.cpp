@@ -256,7 +256,7 @@ void add_spec_verbs(CLI::App& app, Cli& cli) {
   verb("check", "parse, resolve and plan every spec of the matrix", check, true);
   CLI::App* emit = verb("emit", "write the CUDA text, one file a kernel", emit_text, false);
   emit->add_option("-o,--output", args->out_dir, "folder to write to")->type_name("DIR");
-  emit->add_option("--kernel", args->role, "only this kernel: attend, merge, quantise_k ...")->type_name("ROLE");
+  emit->add_option("--kernel", args->role, "only this kernel: decode, merge, quantize_k ...")->type_name("ROLE");
   emit->add_option("--operations", args->operations, "kernels too that only calls ask for: of slots,rope,shift,copy")
       ->type_name("LIST");
   verb("explain", "what was decided, and why", explain_specs, false)

@@ -18,18 +18,18 @@ namespace {
 
 struct Count {
   int cases = 0, passed = 0, refused = 0, failed = 0;
-  double error = 0, quantised_error = 0;  // the largest
+  double error = 0, quantized_error = 0;  // the largest
   void add(const GgmlOutcome& outcome) {
     ++cases;
     passed += outcome.verdict == GgmlVerdict::passed;
     refused += outcome.verdict == GgmlVerdict::refused;
     failed += outcome.verdict == GgmlVerdict::failed;
     error = std::max(error, outcome.error);
-    quantised_error = std::max(quantised_error, outcome.quantised_error);
+    quantized_error = std::max(quantized_error, outcome.quantized_error);
   }
   Json json() const {
     return {{"cases", cases},   {"passed", passed},     {"refused", refused},
-            {"failed", failed}, {"worst_error", error}, {"worst_quantised_error", quantised_error}};
+            {"failed", failed}, {"worst_error", error}, {"worst_quantized_error", quantized_error}};
   }
   std::vector<std::string> row(const std::string& what, const std::string& value) const {
     return {what,
@@ -39,7 +39,7 @@ struct Count {
             std::to_string(refused),
             std::to_string(failed),
             fmt::format("{:.1e}", error),
-            fmt::format("{:.1e}", quantised_error)};
+            fmt::format("{:.1e}", quantized_error)};
   }
 };
 

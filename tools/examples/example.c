@@ -90,7 +90,7 @@ int main(void) {
     codec.sequences = 1;
     codec.tokens = TOKENS;
     codec.heads = KV_HEADS;
-    require(kvjit_quantise(program, side, &codec, &error), &error);
+    require(kvjit_quantize(program, side, &codec, &error), &error);
     require(kvjit_synchronize(context, NULL, &error), &error);
     kvjit_release(context, given);
     free(x);

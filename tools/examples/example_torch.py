@@ -106,7 +106,7 @@ def main():
         codec = sized(CodecCall)
         codec.x, codec.x_type, codec.cache, codec.stream = rows(x), F16, cache, stream
         codec.sequences, codec.tokens, codec.heads = sequences, tokens, kv_heads
-        kvjit.quantise(program, side, c.byref(codec))
+        kvjit.quantize(program, side, c.byref(codec))
         setattr(call, "kv"[side], cache)
 
     call.q, call.out, call.stream = rows(q), rows(out), stream

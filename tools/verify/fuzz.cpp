@@ -178,7 +178,7 @@ std::string FuzzCase::text() const {
       "{}\n",
       int(shape.places), rows.by_head ? "by head" : "by token", rows.front, rows.behind, rows.room,
       rows.shares_sequences ? ", one for all sequences" : "", rows.has_values_in_keys ? ", V in K" : "",
-      writes_on_device ? "quantise" : "the codec", tensor_scale[0], tensor_scale[1]);
+      writes_on_device ? "quantize" : "the codec", tensor_scale[0], tensor_scale[1]);
   text += fmt::format("# queries by {} gap {}, output by {} gap {}, features variant {}{}, new tokens as {}\n",
                       call.q.by_query ? "query" : "head", call.q.gap, call.out.by_query ? "query" : "head",
                       call.out.gap, variant, leaves_sinks ? ", sinks left out" : "", to_string(new_type));

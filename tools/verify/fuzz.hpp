@@ -21,7 +21,7 @@ struct FuzzCase {
   Trial::Call call;
   int variant = 0;  // of random_features
   bool leaves_sinks = false;
-  bool writes_on_device = false;  // the cache comes from the quantise kernels, not from the reference codec
+  bool writes_on_device = false;  // the cache comes from the quantize kernels, not from the reference codec
   float tensor_scale[2] = {1, 1};
   Element new_type = Element::f16;  // of tokens to append
 

@@ -82,7 +82,7 @@ Result<void> fill(Trial& trial, const FuzzCase& one, const Problem& problem, Sid
     const auto encoded = encode_rows(format, side.x, dim, one.tensor_scale[s]);
     side.stored = encoded;
     if (one.writes_on_device) {
-      KV_CHECK(trial.quantise(s, side.x));
+      KV_CHECK(trial.quantize(s, side.x));
       KV_TRY(written, trial.rows(s));
       side.stored = written;
       const ByteAgreement bytes = compare_rows(format, written, encoded);
@@ -91,7 +91,7 @@ Result<void> fill(Trial& trial, const FuzzCase& one, const Problem& problem, Sid
       const double allowed =
           is_byte_exact(format) ? 0 : 1e-3 * double(bytes.code_bytes) + 1e-2 * double(bytes.scale_bytes) + 2;
       if (double(off) > allowed)
-        return differs(fmt::format("quantise of {}: {} bytes differ from the reference codec", format.name, off));
+        return differs(fmt::format("quantize of {}: {} bytes differ from the reference codec", format.name, off));
     } else {
       KV_CHECK(trial.set_rows(s, encoded));
     }
@@ -113,7 +113,7 @@ Result<void> check_report(const FuzzCase& one, const Ran& ran, const LaunchRepor
   if (report.k_reader != problem.k.name || report.v_reader != problem.v.name || report.converted_bytes != 0)
     return differs(fmt::format("the launch read {} and {} and converted {} bytes", report.k_reader, report.v_reader,
                                report.converted_bytes));
-  const Role role = one.call.is_reference ? Role::reference : Role::attend;
+  const Role role = one.call.is_reference ? Role::reference : Role::decode;
   const std::string& kernel = ran.program->source().kernels.at(role).name;
   if (std::find(report.kernels.begin(), report.kernels.end(), kernel) == report.kernels.end())
     return differs(fmt::format("the launch ran {}, not {}", report.kernels, kernel));
@@ -218,7 +218,7 @@ Result<void> run(const FuzzCase& one, const Ran& ran, const std::shared_ptr<Cont
     KV_TRY(rows, trial.rows(s));
     const ByteAgreement bytes = compare_rows(s == 0 ? problem.k : problem.v, rows, sides[s].stored);
     if (bytes.code_differs + bytes.scale_differs > 0)
-      return differs(fmt::format("append: {} bytes of side {} differ from those of quantise",
+      return differs(fmt::format("append: {} bytes of side {} differ from those of quantize",
                                  bytes.code_differs + bytes.scale_differs, s));
   }
   return {};

@@ -177,10 +177,10 @@ Result<void> run_case(const GgmlCase& one, const GgmlCase& served, const Loaded&
     if (s > 0) continue;
     attention.kv_heads = attention.q_heads_per_kv = 1;
     const auto tokens = static_cast<std::size_t>(one.tokens), queries = static_cast<std::size_t>(one.batch);
-    const auto unquantised = exact_attention(attention, mine.first(queries * dims(0)),
+    const auto unquantized = exact_attention(attention, mine.first(queries * dims(0)),
                                              widened(std::span(caches[0].x).first(tokens * dims(0))),
                                              widened(std::span(caches[1].x).first(tokens * dims(1))));
-    outcome.quantised_error = nmse(attended.out, unquantised);
+    outcome.quantized_error = nmse(attended.out, unquantized);
   }
   outcome.error = nmse(attended.out, exact);
   if (outcome.error <= kMaxGgmlError) return {};

@@ -19,7 +19,7 @@ struct GgmlOutcome {
   GgmlVerdict verdict = GgmlVerdict::failed;
   std::string reason;          // of what did not pass
   double error = 0;            // NMSE against attention over the decoded cache
-  double quantised_error = 0;  // against attention over what was stored, of the first head of queries
+  double quantized_error = 0;  // against attention over what was stored, of the first head of queries
   std::string program;         // its id
 };
 

@@ -172,18 +172,18 @@ kv::CodecArgs Trial::codec_args(int side, DevicePointer x, int dim, Element type
   return args;
 }
 
-Result<void> Trial::quantise(int side, std::span<const float> x, Element type) {
+Result<void> Trial::quantize(int side, std::span<const float> x, Element type) {
   const auto count = static_cast<std::size_t>(shape_.sequences * shape_.kv_heads * shape_.tokens * problem_.dim(side));
-  KV_CHECK(check_count("the input of quantise", x.size(), count));
+  KV_CHECK(check_count("the input of quantize", x.size(), count));
   KV_TRY(input, uploaded(context_->backend(), packed(type, x)));
   Buffer table_memory;
   KV_TRY(table, upload_table(side, {}, table_memory));
   KV_CHECK(
-      program_->quantise(side, codec_args(side, input.pointer(), problem_.dim(side), type), nullptr, table, bounds()));
+      program_->quantize(side, codec_args(side, input.pointer(), problem_.dim(side), type), nullptr, table, bounds()));
   return finish();
 }
 
-Result<void> Trial::quantise_slots(int side, std::span<const float> x, const std::vector<bool>& skipped) {
+Result<void> Trial::quantize_slots(int side, std::span<const float> x, const std::vector<bool>& skipped) {
   const PageDeal& pages = pages_[side];
   std::vector<kv::i64> slots;
   for (long long s = 0; s < shape_.sequences; ++s)
@@ -196,7 +196,7 @@ Result<void> Trial::quantise_slots(int side, std::span<const float> x, const std
   KV_TRY(slot_memory, uploaded(backend, {reinterpret_cast<const std::uint8_t*>(slots.data()), slots.size() * 8}));
   kv::CodecArgs args = codec_args(side, input.pointer(), problem_.dim(side), Element::f32);
   args.slots = static_cast<const kv::i64*>(device_data(slot_memory.pointer()));
-  KV_CHECK(program_->quantise(side, args, nullptr, {}, bounds()));
+  KV_CHECK(program_->quantize(side, args, nullptr, {}, bounds()));
   return finish();
 }
 
@@ -223,7 +223,7 @@ Result<kv::PageTable> Trial::upload_table(int side, const std::vector<int>& leng
   return kv::PageTable{static_cast<const int*>(device_data(buffer.pointer())), pages.row_stride()};
 }
 
-Result<std::vector<float>> Trial::dequantise(int side, bool rotated, Element type) const {
+Result<std::vector<float>> Trial::dequantize(int side, bool rotated, Element type) const {
   const int dim = rotated ? format(side).stored_dim(problem_.dim(side)) : problem_.dim(side);
   const auto count = static_cast<std::size_t>(shape_.sequences * shape_.kv_heads * shape_.tokens * dim);
   KV_TRY(output, Buffer::make(context_->backend(), count * element_bytes(type)));
@@ -231,7 +231,7 @@ Result<std::vector<float>> Trial::dequantise(int side, bool rotated, Element typ
   args.keep_rotated = rotated;
   Buffer table_memory;
   KV_TRY(table, upload_table(side, {}, table_memory));
-  KV_CHECK(program_->dequantise(side, args, nullptr, table, bounds()));
+  KV_CHECK(program_->dequantize(side, args, nullptr, table, bounds()));
   KV_CHECK(finish());
   std::vector<std::uint8_t> bytes(output.bytes());
   KV_CHECK(context_->backend()->copy_to_host(bytes.data(), output.pointer(), bytes.size()));
@@ -256,8 +256,8 @@ Result<Backend::Timing> Trial::time_codec(int side, bool is_writing, Element typ
   KV_TRY(table, upload_table(side, {}, table_memory));
   return backend->time(
       [&](Stream stream, int) {
-        return is_writing ? program_->quantise(side, args, stream, table, bounds())
-                          : program_->dequantise(side, args, stream, table, bounds());
+        return is_writing ? program_->quantize(side, args, stream, table, bounds())
+                          : program_->dequantize(side, args, stream, table, bounds());
       },
       repeats, 1);
 }

@@ -37,10 +37,10 @@ class Trial {
   void use(std::shared_ptr<Program> program) { program_ = std::move(program); }
 
   // side 0 = K, 1 = V; x [sequences][kv_heads][tokens][head_dim], uploaded as `type`.
-  Result<void> quantise(int side, std::span<const float> x, Element type = Element::f32);
+  Result<void> quantize(int side, std::span<const float> x, Element type = Element::f32);
   // The same in a cache of pages by slot mapping: every row with the slot that the page table would give it; those of a token whose
   // bit in `skipped` [sequence][token] is set with a negative one.
-  Result<void> quantise_slots(int side, std::span<const float> x, const std::vector<bool>& skipped);
+  Result<void> quantize_slots(int side, std::span<const float> x, const std::vector<bool>& skipped);
   // Of formats that have one scale for the whole tensor: used by every call from now on.
   void set_tensor_scale(int side, float scale) { tensor_scale_[side] = scale; }
   // Stored rows as whole blocks in file order, whatever the layout: [sequences][kv_heads][tokens][row_bytes];
@@ -51,7 +51,7 @@ class Trial {
   // The same for caches too large to be encoded: `rows` over and over, repeated by the device, in every copy.
   Result<void> fill(int side, std::span<const std::uint8_t> rows);
   // [sequences][kv_heads][tokens][head_dim], by way of `type`; rotated: [...][stored values], left in the rotated domain.
-  Result<std::vector<float>> dequantise(int side, bool rotated = false, Element type = Element::f32) const;
+  Result<std::vector<float>> dequantize(int side, bool rotated = false, Element type = Element::f32) const;
 
   // Of programs that append: K (side 0) or V of the newest tokens for every call from now on, [sequences][query_length][kv_heads]
   // [head_dim], given as `type`.
@@ -88,7 +88,7 @@ class Trial {
   };
   Result<Timed> time(std::span<const float> q, const Call& call, int repeats) const;
 
-  // quantise (is_writing) or dequantise of the whole cache, from or to x [sequences][tokens][kv_heads][head_dim] of `type` in the
+  // quantize (is_writing) or dequantize of the whole cache, from or to x [sequences][tokens][kv_heads][head_dim] of `type` in the
   // device's memory. `sample`: some rows, which x repeats.
   Result<Backend::Timing> time_codec(int side, bool is_writing, Element type, std::span<const float> sample,
                                      int repeats) const;

@@ -52,7 +52,7 @@ struct ByteAgreement {
 };
 ByteAgreement compare_rows(const Format& format, std::span<const std::uint8_t> a, std::span<const std::uint8_t> b);
 
-// Do the quantise kernels store exactly the reference codec's bytes? Not where norms are summed or values rotated: float32 in the
+// Do the quantize kernels store exactly the reference codec's bytes? Not where norms are summed or values rotated: float32 in the
 // kernels, double in the codec. A scale or a code next to a bound may then be rounded to the other side.
 bool is_byte_exact(const Format& format);
 

@@ -43,7 +43,7 @@ Result<PagesVerdict> verify_pages(const std::shared_ptr<Context>& context, const
       const int dim = problem.dim(side);
       const auto x = heavy_tailed(static_cast<std::uint64_t>(side) + 5, rows * static_cast<std::size_t>(dim), dim);
       const bool by_slots = places == PagePlaces::slots;
-      KV_CHECK(by_slots ? trial.quantise_slots(side, x, std::vector<bool>(rows / kKvHeads)) : trial.quantise(side, x));
+      KV_CHECK(by_slots ? trial.quantize_slots(side, x, std::vector<bool>(rows / kKvHeads)) : trial.quantize(side, x));
       KV_TRY(stored, trial.rows(side));
       decoded[side] = decode_rows(side == 0 ? problem.k : problem.v, stored, dim);
       if (problem.append) trial.set_newest(side, newest_rows(x, trial.shape(), lengths, problem.query_length, dim));

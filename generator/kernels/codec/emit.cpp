@@ -1,4 +1,4 @@
-// emit_kernels: merge, rotate, reference, quantise, dequantise, probe.
+// emit_kernels: merge, rotate, reference, quantize, dequantize, probe.
 // SPDX-License-Identifier: MIT
 #include <algorithm>
 
@@ -11,7 +11,7 @@ namespace {
 
 using namespace emit;
 
-constexpr int kWarpsOfRowKernels = 4;  // rotate, quantise, dequantise: one warp a row
+constexpr int kWarpsOfRowKernels = 4;  // rotate, quantize, dequantize: one warp a row
 
 std::string element_pair(const Problem& p) { return p.k.name + "-" + p.v.name; }
 
@@ -118,9 +118,9 @@ Source emit_reference(const Problem& p, const Registry& registry) {
                  is_featured});
 }
 
-Source emit_merge_parts(const Problem& p, const Registry& registry) {
+Source emit_merge_contexts(const Problem& p, const Registry& registry) {
   const std::string name =
-      fmt::format("merge_parts.d{}.q{}.{}.{}", p.v_dim(), p.query_length, to_string(p.out_type), p.arch.name);
+      fmt::format("merge_contexts.d{}.q{}.{}.{}", p.v_dim(), p.query_length, to_string(p.out_type), p.arch.name);
   Writer w = begin(registry, name, "outputs over parts of a context to one");
   w.fragment("kernels/auxiliary/merge_contexts.cuh");
   w.line("// ======== the plan ========\nnamespace kv {{\n");
@@ -128,14 +128,14 @@ Source emit_merge_parts(const Problem& p, const Registry& registry) {
          (p.v_dim() + 31) / 32);
   w.line("{}\n{}\n}};\n", load_of(p.out_type, "load"), store_of(p.out_type));
   return finish(w, name, p.arch.name,
-                {"merge_parts", "MergePartsArgs", kWarpsOfRowKernels * 32, 0, sizeof(kv::MergePartsArgs)});
+                {"merge_contexts", "MergePartsArgs", kWarpsOfRowKernels * 32, 0, sizeof(kv::MergePartsArgs)});
 }
 
 Source emit_codec(const CodecPlan& plan, const Registry& registry) {
   const Format& f = plan.format;
-  const char* family = plan.is_quantise ? "quantise" : "dequantise";
+  const char* family = plan.is_quantize ? "quantize" : "dequantize";
   const std::string name = fmt::format("{}.{}.d{}.{}.{}", family, f.name, plan.head_dim, plan.layout(), plan.arch);
-  Writer w = begin(registry, name, plan.is_quantise ? "rows into the cache" : "cache rows back to numbers");
+  Writer w = begin(registry, name, plan.is_quantize ? "rows into the cache" : "cache rows back to numbers");
   w.fragment(fmt::format("kernels/codec/{}.cuh", family));
   codec_fragments(w, plan);
   w.check_first(plan.checks);
@@ -144,13 +144,13 @@ Source emit_codec(const CodecPlan& plan, const Registry& registry) {
   const std::string rows = rows_name(plan, "StoredFormat");
   write_format(w, f, plan.head_dim, rows, plan.is_planar, codec_paging(plan.page_tokens));
   write_slots(w, plan, "StoredFormat", rows);
-  write_domain(w, f, !plan.is_quantise);
-  const int warp_bytes = plan.is_quantise ? writer_bytes(f, plan.head_dim) : 0;
-  if (plan.is_quantise) write_encoder(w, f, "StoredFormat", "RowEncoder", plan.is_planar);
+  write_domain(w, f, !plan.is_quantize);
+  const int warp_bytes = plan.is_quantize ? writer_bytes(f, plan.head_dim) : 0;
+  if (plan.is_quantize) write_encoder(w, f, "StoredFormat", "RowEncoder", plan.is_planar);
   w.line("struct Plan {{\n{}", domain_members(f, plan.head_dim));
   w.line("  static constexpr int kWarps = {}, kWarpBytes = {};\n  using F = StoredFormat;", kWarpsOfRowKernels,
          warp_bytes);
-  if (plan.is_quantise) write_writer_members(w, f, "StoredFormat", "RowEncoder", plan.is_planar);
+  if (plan.is_quantize) write_writer_members(w, f, "StoredFormat", "RowEncoder", plan.is_planar);
   w.line("}};\n");
   return finish(
       w, name, plan.arch,

@@ -1,4 +1,4 @@
-// emit_tiles: quantise and dequantise for many rows at once.
+// emit_tiles: quantize and dequantize for many rows at once.
 // SPDX-License-Identifier: MIT
 #include "generator/kernels/codec/emit_bulk.hpp"
 
@@ -18,7 +18,7 @@ void write_tile_constants(Writer& w, const TileText& text) {
   const auto word = [](std::uint32_t v) { return fmt::format("{:#010x}", v); };
   const std::vector<double> values = text.values();
   w.line("KV_CONSTANT float {}Values[{}] = {{\n    {}}};", text.prefix, values.size(), joined(values, real));
-  if (text.is_quantise)
+  if (text.is_quantize)
     w.line("KV_CONSTANT u32 {}Buckets[{}] = {{\n    {}}};", text.prefix, plan.buckets.size(),
            joined(plan.buckets, word));
   const auto words = [&](const std::vector<std::int8_t>& signs) {
@@ -51,13 +51,13 @@ void write_tile_places(Writer& w, const TileText& text) {
     w.line("  static constexpr int kHighAt = {}, kHighStride = {};", p.high_at, p.high_stride);
   if (p.lane_scale_stride > 0) w.line("  static constexpr int kLaneScaleStride = {};", p.lane_scale_stride);
   if (p.pad_bytes > 0) w.line("  static constexpr int kPadAt = {}, kPadBytes = {};", p.pad_at, p.pad_bytes);
-  if (text.is_quantise && text.format.zero_bytes) w.line("  static constexpr bool kZeroBytes = true;");
-  if (!text.is_quantise && text.format.scale.renormalise) w.line("  static constexpr bool kRenormalises = true;");
+  if (text.is_quantize && text.format.zero_bytes) w.line("  static constexpr bool kZeroBytes = true;");
+  if (!text.is_quantize && text.format.scale.renormalise) w.line("  static constexpr bool kRenormalises = true;");
 }
 
 void write_tile_numbers(Writer& w, const TileText& text) {
   w.line("  KV_DEVICE static float value(int code) {{ return {}Values[code]; }}", text.prefix);
-  if (!text.is_quantise) {
+  if (!text.is_quantize) {
     w.line("  // halves hold values / kUnit; a transformed sum times kFactor and the stored scale is a value{}",
            text.format.scale.renormalise ? ", if the row's length is 1" : "");
     w.line("  static constexpr float kUnit = {}, kFactor = {};", real(text.plan.unit),
@@ -102,7 +102,7 @@ Source emit_blocks(const CodecPlan& codec, const TilePlan& plan, const TileKerne
   const Format& f = codec.format;
   const int head_dim = codec.head_dim, page_tokens = codec.page_tokens;
   const std::string& arch = codec.arch;
-  Writer w = begin(registry, name, call.is_quantise ? "many rows into the cache" : "many cache rows back");
+  Writer w = begin(registry, name, call.is_quantize ? "many rows into the cache" : "many cache rows back");
   w.fragment(fmt::format("kernels/codec/{}.cuh", kernel.name));
   codec_fragments(w, codec);
   w.check_first(codec.checks);
@@ -111,15 +111,15 @@ Source emit_blocks(const CodecPlan& codec, const TilePlan& plan, const TileKerne
   const std::string rows = rows_name(codec, "StoredFormat");
   write_format(w, f, head_dim, rows, true, codec_paging(page_tokens));
   write_slots(w, codec, "StoredFormat", rows);
-  write_domain(w, f, !call.is_quantise);
-  if (call.is_quantise) {
+  write_domain(w, f, !call.is_quantize);
+  if (call.is_quantize) {
     write_encoder(w, f, "StoredFormat", "RowEncoder", true);
     w.line("struct LaneEncoder : RowEncoder {{\n  using Lanes = InLane;\n}};\n");
   }
   w.line("struct Plan {{\n  static constexpr int kHeadDim = {}, kThreads = {}, kValues = {};", head_dim,
          kernel.warps * 32, plan.lane_values);
-  w.line("  using {} = {};", call.is_quantise ? "Encoder" : "F", call.is_quantise ? "LaneEncoder" : "StoredFormat");
-  if (!call.is_quantise) w.line("  using Rotation = PlanRotation;");
+  w.line("  using {} = {};", call.is_quantize ? "Encoder" : "F", call.is_quantize ? "LaneEncoder" : "StoredFormat");
+  if (!call.is_quantize) w.line("  using Rotation = PlanRotation;");
   w.line("  using Words = {};\n}};\n", kWords[int(call.type)]);
   Source source = finish(
       w, name, arch, {kernel.name, codec_args(codec), kernel.warps * 32, kernel.shared_bytes, codec_args_bytes(codec)});
@@ -137,12 +137,12 @@ Source emit_tiles(const CodecPlan& codec, const TilePlan& plan, const TileKernel
   const std::string name =
       fmt::format("{}.{}.d{}.{}.{}.{}", kernel.name, f.name, head_dim, codec.layout(), to_string(call.type), arch);
   if (plan.family == TileFamily::blocks) return emit_blocks(codec, plan, kernel, call, name, registry);
-  Writer w = begin(registry, name, call.is_quantise ? "many rows into the cache" : "many cache rows back");
+  Writer w = begin(registry, name, call.is_quantize ? "many rows into the cache" : "many cache rows back");
   w.fragment(fmt::format("kernels/codec/{}.cuh", kernel.name));
   codec_fragments(w, codec);
   w.check_first(codec.checks);
   w.line("// ======== the plan ========\nnamespace kv {{\n");
-  const TileText text{plan, f, codec.is_planar, call.is_quantise, kernel.by_matrix, kernel.code_parts};
+  const TileText text{plan, f, codec.is_planar, call.is_quantize, kernel.by_matrix, kernel.code_parts};
   write_tile_constants(w, text);
   w.line("struct {} {{\n  static constexpr bool kIsPlanar = {};", rows_name(codec, "Stored"), flag(codec.is_planar));
   write_paging(w, codec_paging(page_tokens));
@@ -154,7 +154,7 @@ Source emit_tiles(const CodecPlan& codec, const TilePlan& plan, const TileKernel
   write_tile_places(w, text);
   w.line("  static constexpr int kMatrixAt = {}, kStageAt = {};", kernel.matrix_at, kernel.stage_at);
   write_tile_numbers(w, text);
-  if (call.is_quantise && kernel.by_matrix) {
+  if (call.is_quantize && kernel.by_matrix) {
     w.line("  using Input = {};", (kernel.stages_operand ? kOperands : kInputs)[int(call.type)]);
     w.line(
         "  // a product, for a row of length 1, is this many standard deviations, and its square times kSquareUnit "
@@ -162,7 +162,7 @@ Source emit_tiles(const CodecPlan& codec, const TilePlan& plan, const TileKernel
     w.line("  static constexpr float kDeviations = {}, kSquareUnit = {};",
            real(std::sqrt(double(kTileGroup)) / text.length()), real(1 / (text.length() * text.length())));
   }
-  if (!call.is_quantise) w.line("  using Output = {};", kOutputs[int(call.type)]);
+  if (!call.is_quantize) w.line("  using Output = {};", kOutputs[int(call.type)]);
   write_tile_signs(w, text);
   if (kernel.by_matrix) {
     w.line("  static constexpr int kRestBits = {};", kernel.rest_bits);

@@ -11,13 +11,13 @@ namespace kvjit::emit {
 struct TileText {
   const TilePlan& plan;
   const Format& format;
-  bool is_planar, is_quantise, by_matrix;
+  bool is_planar, is_quantize, by_matrix;
   int code_parts;  // decoding: halves of an entry
   std::string prefix = "k";
   // Rows of the matrix as the kernel holds it are this much longer than those of an orthogonal one.
   double length() const { return !plan.is_dense ? std::sqrt(double(kTileGroup)) : by_matrix ? kDenseLength : 1; }
-  // Quantising finds cells, in ascending order, and makes codes of them at the end.
-  std::vector<double> values() const { return is_quantise ? values_by_cell(format.codes()) : format.codes().values; }
+  // Quantizing finds cells, in ascending order, and makes codes of them at the end.
+  std::vector<double> values() const { return is_quantize ? values_by_cell(format.codes()) : format.codes().values; }
 };
 
 void write_tile_constants(Writer& w, const TileText& text);

@@ -1,5 +1,5 @@
-// plan_tiles: whether, and by which kernels, many rows at once are quantised and dequantised: on the tensor cores (templates/kernels/
-// quantise_matrix.cuh, quantise_tiles.cuh, quantise_dense.cuh and their inverses), or by blocks (quantise_blocks.cuh).
+// plan_tiles: whether, and by which kernels, many rows at once are quantized and dequantized: on the tensor cores (templates/kernels/
+// quantize_bulk_wgmma.cuh, quantize_bulk.cuh, quantize_bulk_dense.cuh and their inverses), or by blocks (quantize_bulk_blocks.cuh).
 // SPDX-License-Identifier: MIT
 #include "generator/kernels/decode/plan.hpp"
 
@@ -166,7 +166,7 @@ std::optional<TilePlan> plan_tiles(const Format& f, int head_dim, bool is_planar
   decision.rejected.push_back("64 rows a warpgroup: needs wgmma, which " + arch.name + " does not have");
   if (!is_possible()) return refuse(fmt::format("tables take more shared memory than {} has", arch.name));
   decision.choice = plan.is_dense ? "32 rows a warp (mma)" : "16 rows a warp (mma)";
-  decision.why = plan.is_dense ? "quantise of f16" : "quantise of f16, dequantise to f16, bf16 and f32";
+  decision.why = plan.is_dense ? "quantize of f16" : "quantize of f16, dequantize to f16, bf16 and f32";
   return plan;
 }
 
@@ -186,51 +186,51 @@ std::optional<TileKernel> plan_tile_kernel(const TilePlan& plan, const Format& f
                                            const Arch& arch) {
   if (plan.family == TileFamily::blocks) {
     TileKernel kernel;
-    kernel.name = call.is_quantise ? "quantise_blocks" : "dequantise_blocks";
+    kernel.name = call.is_quantize ? "quantize_bulk_blocks" : "dequantize_bulk_blocks";
     kernel.warps = 4, kernel.warp_tiles = 0;
-    if (!call.is_quantise)  // results pass through shared memory
+    if (!call.is_quantize)  // results pass through shared memory
       kernel.shared_bytes = kernel.warps * 32 * plan.lane_values * (call.type == Element::f32 ? 4 : 2);
     return kernel;
   }
   // Only transforms by warps weigh codes where each lane has a scale.
-  if (!call.is_quantise && plan.is_dense && plan.places.lane_scale_stride > 0) return std::nullopt;
+  if (!call.is_quantize && plan.is_dense && plan.places.lane_scale_stride > 0) return std::nullopt;
   TileKernel kernel;
   // Rows are rotated as exactly as float32 sums are, whatever their type; results only as exactly as theirs holds.
-  const Element precision = call.is_quantise ? Element::f32 : call.type;
+  const Element precision = call.is_quantize ? Element::f32 : call.type;
   kernel.code_parts = half_parts(plan.code_rounding, precision);
   kernel.rest_bits = rest_bits(plan.matrix_rounding, precision);
   // Bytes are multiplied with codes as bytes: rows have none, and beside codes in two halves there are no registers for them.
-  if (kernel.rest_bits == 8 && (call.is_quantise || kernel.code_parts == 2)) kernel.rest_bits = 16;
+  if (kernel.rest_bits == 8 && (call.is_quantize || kernel.code_parts == 2)) kernel.rest_bits = 16;
   const int matrix = kOperandBytes + kOperandBytes / 16 * kernel.rest_bits,
             decoding = plan.places.table_bytes(f.codes().bits);
   const int available = arch.shared_bytes_per_block;
-  kernel.matrix_at = call.is_quantise ? kEncodingBytes : decoding;
+  kernel.matrix_at = call.is_quantize ? kEncodingBytes : decoding;
   // The way back of a Walsh-Hadamard transform is faster by warps: an eighth of the products, and results leave through shared memory.
-  if (plan.family == TileFamily::matrix && (call.is_quantise || plan.is_dense)) {
-    kernel.name = call.is_quantise ? "quantise_matrix" : "dequantise_matrix";
+  if (plan.family == TileFamily::matrix && (call.is_quantize || plan.is_dense)) {
+    kernel.name = call.is_quantize ? "quantize_bulk_wgmma" : "dequantize_bulk_wgmma";
     kernel.by_matrix = true;
     kernel.warps = 12;  // of 168 registers: sums and first operands take up to 128
     kernel.stage_at = kernel.shared_bytes = kernel.matrix_at + matrix;
-    int stage = call.is_quantise ? kTileRows * kTileGroup * (call.type == Element::f32 ? 4 : 2) : 0;
+    int stage = call.is_quantize ? kTileRows * kTileGroup * (call.type == Element::f32 ? 4 : 2) : 0;
     kernel.stages_operand =
-        call.is_quantise && (call.type == Element::f16 || (call.type == Element::bf16 && !plan.is_dense));
+        call.is_quantize && (call.type == Element::f16 || (call.type == Element::bf16 && !plan.is_dense));
     if (kernel.stages_operand) {  // 128 registers do
       stage *= 2;
       kernel.warps = std::clamp((available - kernel.stage_at) / stage / 4 * 4, 4, 16);
     }
     kernel.shared_bytes += kernel.warps * stage;
-  } else if (call.is_quantise && call.type == Element::f16 && plan.family == TileFamily::hadamard) {
+  } else if (call.is_quantize && call.type == Element::f16 && plan.family == TileFamily::hadamard) {
     constexpr int kRing = 2 * kTileStageBytes;  // two stages a warp
-    kernel.name = "quantise_tiles";
+    kernel.name = "quantize_bulk";
     kernel.stage_at = kernel.matrix_at + kHadamardBytes;
     kernel.warps = std::min((available - kernel.stage_at) / kRing, 16);
     kernel.shared_bytes = kernel.stage_at + kernel.warps * kRing;
-  } else if (call.is_quantise && call.type == Element::f16) {  // no ring, but the matrix; registers allow eight warps
-    kernel.name = "quantise_dense";
+  } else if (call.is_quantize && call.type == Element::f16) {  // no ring, but the matrix; registers allow eight warps
+    kernel.name = "quantize_bulk_dense";
     kernel.warps = 8, kernel.warp_tiles = 2;
     kernel.shared_bytes = kernel.matrix_at + 2 * kOperandBytes;  // two halves of each entry
-  } else if (!call.is_quantise && !plan.is_dense) {
-    kernel.name = "dequantise_tiles";
+  } else if (!call.is_quantize && !plan.is_dense) {
+    kernel.name = "dequantize_bulk";
     kernel.stage_at = kernel.matrix_at + kHadamardBytes;
     kernel.warps = std::min((available - kernel.stage_at) / kTileStageBytes, 12);  // of 168 registers
     kernel.shared_bytes = kernel.stage_at + kernel.warps * kTileStageBytes;

@@ -240,10 +240,10 @@ constexpr int kOperandBytes = kTileGroup * kTileGroup * 2;
 // A dense matrix is held times this, so that the rests of its entries are normal halves, and normal in E4M3.
 constexpr double kDenseLength = 1 << 14;
 enum class TileFamily {
-  matrix,    // quantise_matrix, dequantise_matrix: any rotation, by warpgroups
-  hadamard,  // quantise_tiles, dequantise_tiles: a Walsh-Hadamard transform, by warps
-  dense,     // quantise_dense: a matrix, by warps
-  blocks,    // quantise_blocks, dequantise_blocks: no rotation, whole blocks a lane
+  matrix,    // quantize_bulk_wgmma, dequantize_bulk_wgmma: any rotation, by warpgroups
+  hadamard,  // quantize_bulk, dequantize_bulk: a Walsh-Hadamard transform, by warps
+  dense,     // quantize_bulk_dense: a matrix, by warps
+  blocks,    // quantize_bulk_blocks, dequantize_bulk_blocks: no rotation, whole blocks a lane
 };
 // How the codes of a lane lie in its words: templates/kernels/codec/bulk_codes.cuh.
 enum class TilePacking { stream, nibbles, split };
@@ -282,7 +282,7 @@ int half_parts(double rounding, Element type);
 
 // The kernel of a plan for rows of one type. Nothing if the family has none.
 struct TileCall {
-  bool is_quantise = true;
+  bool is_quantize = true;
   Element type = Element::f16;
 };
 struct TileKernel {
@@ -291,7 +291,7 @@ struct TileKernel {
   int code_parts = 2;  // decoding: halves of an entry of the codebook
   int rest_bits = 0;   // of the matrix's entries, beside the half that each is: 16, 8, or none
   double products() const { return code_parts + rest_bits / 16.0; }
-  bool stages_operand = false;  // quantise: rows are multiplied from where they are staged
+  bool stages_operand = false;  // quantize: rows are multiplied from where they are staged
   int warps = 0, warp_tiles = 1;
   int matrix_at = 0, stage_at = 0, shared_bytes = 0;
 };

@@ -1,4 +1,4 @@
-// emit_operations: copy, requantise, shift, quantise_rope.
+// emit_operations: copy, requantize, shift, quantize_rope.
 // SPDX-License-Identifier: MIT
 #include <algorithm>
 
@@ -93,7 +93,7 @@ Source emit_numbers(const CopyPlan& plan, Writer& w, const std::string& name) {
   w.line("struct Plan {{\n  using From = FromReader;\n  using To = ToWriter;");
   w.line("  static constexpr int kWarps = {}, kWarpBytes = {};", kWarps, warp_bytes);
   w.line("  static constexpr bool kStaysInner = {};\n}};\n", flag(plan.kind == CopyKind::inner));
-  return finish(w, name, from.arch, {"requantise", "CopyArgs", kWarps * 32, kWarps * warp_bytes, sizeof(kv::CopyArgs)});
+  return finish(w, name, from.arch, {"requantize", "CopyArgs", kWarps * 32, kWarps * warp_bytes, sizeof(kv::CopyArgs)});
 }
 
 Source emit_number_blocks(const CopyPlan& plan, Writer& w, const std::string& name) {
@@ -107,7 +107,7 @@ Source emit_number_blocks(const CopyPlan& plan, Writer& w, const std::string& na
   w.line("struct Plan {{\n  static constexpr int kHeadDim = {}, kThreads = {}, kValues = {};", from.head_dim, kThreads,
          plan.lane_values);
   w.line("  using From = FromFormat;\n  using Encoder = LaneEncoder;\n}};\n");
-  Source source = finish(w, name, from.arch, {"requantise_blocks", "CopyArgs", kThreads, 0, sizeof(kv::CopyArgs)});
+  Source source = finish(w, name, from.arch, {"requantize_bulk_blocks", "CopyArgs", kThreads, 0, sizeof(kv::CopyArgs)});
   source.row_threads = from.head_dim / plan.lane_values;
   return source;
 }
@@ -150,7 +150,7 @@ bool have_same_bytes(const CodecPlan& from, const CodecPlan& to, const Registry&
 Source emit_copy(const CopyPlan& plan, const Registry& registry) {
   const CodecPlan &from = plan.from, &to = plan.to;
   const bool is_bytes = plan.kind == CopyKind::bytes, is_by_lanes = plan.lane_values > 0;
-  const char* const family = is_bytes ? "copy" : is_by_lanes ? "requantise_blocks" : "requantise";
+  const char* const family = is_bytes ? "copy" : is_by_lanes ? "requantize_bulk_blocks" : "requantize";
   const std::string name =
       fmt::format("{}.{}.{}-{}.{}.d{}.{}{}.{}", family, from.format.name, from.layout(), to.format.name, to.layout(),
                   from.head_dim, to_string(plan.kind), is_bytes ? std::to_string(plan.alignment) : "", from.arch);
@@ -172,9 +172,9 @@ Source emit_shift(const CodecPlan& plan, const Registry& registry) {
                    registry);
 }
 
-Source emit_quantise_rope(const CodecPlan& plan, const Registry& registry) {
+Source emit_quantize_rope(const CodecPlan& plan, const Registry& registry) {
   return emit_rope(plan,
-                   {"quantise_rope", "rows at their positions into the cache", "RopedCodecArgs",
+                   {"quantize_rope", "rows at their positions into the cache", "RopedCodecArgs",
                     sizeof(kv::RopedCodecArgs), codec_paging(plan.page_tokens)},
                    registry);
 }

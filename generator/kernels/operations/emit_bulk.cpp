@@ -1,4 +1,4 @@
-// emit_operation_tiles: requantise, shift and quantise_rope for many rows at once.
+// emit_operation_tiles: requantize, shift and quantize_rope for many rows at once.
 // SPDX-License-Identifier: MIT
 #include "generator/kernels/codec/emit_bulk.hpp"
 
@@ -40,12 +40,12 @@ struct Side {
 };
 
 // struct `type`: one side of the kernel.
-void write_side(Writer& w, const Side& side, bool is_quantise, const Places& places) {
-  const std::string type = is_quantise ? "To" : "From";
+void write_side(Writer& w, const Side& side, bool is_quantize, const Places& places) {
+  const std::string type = is_quantize ? "To" : "From";
   const TileText text{side.tiles,
                       side.codec.format,
                       side.codec.is_planar,
-                      is_quantise,
+                      is_quantize,
                       false,
                       half_parts(side.tiles.code_rounding, Element::f32),
                       "k" + type};
@@ -56,8 +56,8 @@ void write_side(Writer& w, const Side& side, bool is_quantise, const Places& pla
   w.line("struct {}Tiles : TileDefaults {{\n  using F = {}Stored;", type, type);
   w.line("  static constexpr int kThreads = {}, kBits = {};", kWarps * 32, side.codec.format.codes().bits);
   write_tile_places(w, text);
-  w.line("  static constexpr int kMatrixAt = {};", is_quantise ? places.to_matrix_at : places.from_matrix_at);
-  if (!is_quantise) w.line("  static constexpr int kTableAt = {};", places.decoding_at);
+  w.line("  static constexpr int kMatrixAt = {};", is_quantize ? places.to_matrix_at : places.from_matrix_at);
+  if (!is_quantize) w.line("  static constexpr int kTableAt = {};", places.decoding_at);
   write_tile_numbers(w, text);
   write_tile_signs(w, text);
   w.line("}};\n");
@@ -100,38 +100,38 @@ std::optional<Source> emit_copy_tiles(const CopyPlan& plan, const Registry& regi
   const auto from = side_tiles(plan.from, **arch), to = side_tiles(plan.to, **arch);
   if (!from || !to) return std::nullopt;
   const std::string name =
-      fmt::format("requantise_tiles.{}.{}-{}.{}.d{}.{}.{}", plan.from.format.name, plan.from.layout(),
+      fmt::format("requantize_bulk.{}.{}-{}.{}.d{}.{}.{}", plan.from.format.name, plan.from.layout(),
                   plan.to.format.name, plan.to.layout(), plan.from.head_dim, to_string(plan.kind), plan.from.arch);
   const Side source{plan.from, *from, tokens_paging(plan.from.page_tokens)};
-  return emit_operation({"requantise_tiles", "stored rows to another format, many at once", "TiledCopyArgs",
+  return emit_operation({"requantize_bulk", "stored rows to another format, many at once", "TiledCopyArgs",
                          sizeof(kv::TiledCopyArgs), plan.from.checks || plan.to.checks},
                         &source, {plan.to, *to, tokens_paging(plan.to.page_tokens)}, false, name, **arch, registry);
 }
 
-std::optional<Source> emit_shift_tiles(const CodecPlan& plan, const Registry& registry) {
+std::optional<Source> emit_shift_bulk(const CodecPlan& plan, const Registry& registry) {
   const auto arch = registry.require_arch(plan.arch, {});
   if (!arch) return std::nullopt;
   const auto tiles = side_tiles(plan, **arch);
   if (!tiles || tiles->places.lane_scale_stride > 0) return std::nullopt;  // no registers to weigh codes, too
   const Side side{plan, *tiles, tokens_paging(plan.page_tokens)};
   return emit_operation(
-      {"shift_tiles", "rows of the cache to other positions, many at once", "TiledShiftArgs",
+      {"shift_bulk", "rows of the cache to other positions, many at once", "TiledShiftArgs",
        sizeof(kv::TiledShiftArgs), plan.checks},
       &side, side, true,
-      fmt::format("shift_tiles.{}.d{}.{}.{}", plan.format.name, plan.head_dim, plan.layout(), plan.arch), **arch,
+      fmt::format("shift_bulk.{}.d{}.{}.{}", plan.format.name, plan.head_dim, plan.layout(), plan.arch), **arch,
       registry);
 }
 
-std::optional<Source> emit_quantise_rope_tiles(const CodecPlan& plan, const Registry& registry) {
+std::optional<Source> emit_quantize_rope_bulk(const CodecPlan& plan, const Registry& registry) {
   const auto arch = registry.require_arch(plan.arch, {});
   if (!arch) return std::nullopt;
   const auto tiles = side_tiles(plan, **arch);
   if (!tiles) return std::nullopt;
   return emit_operation(
-      {"quantise_rope_tiles", "rows at their positions into the cache, many at once", "RopedCodecArgs",
+      {"quantize_rope_bulk", "rows at their positions into the cache, many at once", "RopedCodecArgs",
        sizeof(kv::RopedCodecArgs), plan.checks},
       nullptr, {plan, *tiles, codec_paging(plan.page_tokens)}, true,
-      fmt::format("quantise_rope_tiles.{}.d{}.{}.{}", plan.format.name, plan.head_dim, plan.layout(), plan.arch),
+      fmt::format("quantize_rope_bulk.{}.d{}.{}.{}", plan.format.name, plan.head_dim, plan.layout(), plan.arch),
       **arch, registry);
 }
 

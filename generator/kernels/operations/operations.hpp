@@ -34,25 +34,25 @@ Result<CopyPlan> plan_copy(const CodecPlan& from, const CodecPlan& to, bool has_
 bool have_same_bytes(const CodecPlan& from, const CodecPlan& to, const Registry& registry);
 Source emit_copy(const CopyPlan& plan, const Registry& registry);
 
-// quantise or dequantise by slots: the kernel of a role (one row a warp, or many at once) for slots of one type.
+// quantize or dequantize by slots: the kernel of a role (one row a warp, or many at once) for slots of one type.
 Result<Source> make_by_slots(const Problem& problem, Role role, kv::SlotType type, const Registry& registry);
-// All that such calls may want of one type of slots; of i64 without quantise, which is the program's own.
+// All that such calls may want of one type of slots; of i64 without quantize, which is the program's own.
 std::vector<Source> all_by_slots(const Problem& problem, kv::SlotType type, const Registry& registry);
 
 // Rows of a side turned by position: in place, or on their way into the cache.
 Source emit_shift(const CodecPlan& plan, const Registry& registry);
-Source emit_quantise_rope(const CodecPlan& plan, const Registry& registry);
+Source emit_quantize_rope(const CodecPlan& plan, const Registry& registry);
 
 // Many rows at once, 16 a warp on the tensor cores, of formats behind a Walsh-Hadamard transform of 128 whose codes the write path takes by
 // tiles; nothing of others, and of devices without room for the tables. Tiles are turned in the spans of runtime/launch/rope.hpp.
 std::optional<Source> emit_copy_tiles(const CopyPlan& plan, const Registry& registry);
-std::optional<Source> emit_shift_tiles(const CodecPlan& plan, const Registry& registry);
-std::optional<Source> emit_quantise_rope_tiles(const CodecPlan& plan, const Registry& registry);
+std::optional<Source> emit_shift_bulk(const CodecPlan& plan, const Registry& registry);
+std::optional<Source> emit_quantize_rope_bulk(const CodecPlan& plan, const Registry& registry);
 
 // What calls may ask for beside a program's own kernels: for who makes kernels ahead, and has no compiler when the calls come.
 struct OperationSet {
-  bool slots = false;  // quantise by slots of 32 bits, dequantise by slots
-  bool rope = false;   // quantise of rows that turn
+  bool slots = false;  // quantize by slots of 32 bits, dequantize by slots
+  bool rope = false;   // quantize of rows that turn
   bool shift = false;
   bool copy = false;  // of K to K and of V to V, from each cache of a list to each, itself among them
 };

@@ -63,12 +63,12 @@ Result<std::vector<Source>> operation_kernels(const std::vector<Problem>& proble
         for (Source& source : all_by_slots(problem, type, registry)) all.push_back(std::move(source));
     for (const int side : {0, 1}) {
       const CodecPlan plan = side_plan(problem, side);
-      if (set.rope) all.push_back(emit_quantise_rope(plan, registry));
+      if (set.rope) all.push_back(emit_quantize_rope(plan, registry));
       if (set.rope)
-        if (auto tiles = emit_quantise_rope_tiles(plan, registry)) all.push_back(std::move(*tiles));
+        if (auto tiles = emit_quantize_rope_bulk(plan, registry)) all.push_back(std::move(*tiles));
       if (set.shift) all.push_back(emit_shift(plan, registry));
       if (set.shift)
-        if (auto tiles = emit_shift_tiles(plan, registry)) all.push_back(std::move(*tiles));
+        if (auto tiles = emit_shift_bulk(plan, registry)) all.push_back(std::move(*tiles));
       if (!set.copy) continue;
       for (const Problem& other : problems)
         if (other.arch.name == problem.arch.name && other.dim(side) == problem.dim(side))

@@ -1,4 +1,4 @@
-// merge_parts: outputs over parts of a context, with the logarithms of their sums (features/lse.cuh), to the output over all of it. A part
+// merge_contexts: outputs over parts of a context, with the logarithms of their sums (features/lse.cuh), to the output over all of it. A part
 // in which a row has seen nothing has minus infinity, and its output is not looked at. One warp a row.
 // SPDX-License-Identifier: MIT
 #pragma once
@@ -8,7 +8,7 @@
 namespace kv {
 
 template <class Plan>
-KV_DEVICE void merge_parts(const MergePartsArgs& args) {
+KV_DEVICE void merge_contexts(const MergePartsArgs& args) {
   const int row = block_x() * Plan::kWarps + warp();  // [sequence][query][head]
   if (row >= args.sequences * args.queries * args.heads) return;
   const int sequence = row / (args.queries * args.heads), query = row / args.heads % args.queries,

@@ -97,7 +97,7 @@ KV_DEVICE void squared_lengths(float (&square)[2], const float (&y)[64]) {
   sum_over_row(square);
 }
 
-// Published quantisers take a group of this norm, or less, for zero. A NaN keeps its way into the scale.
+// Published quantizers take a group of this norm, or less, for zero. A NaN keeps its way into the scale.
 KV_DEVICE bool has_direction(float square) {
   constexpr float kTiny = 1e-10f;
   return !(square <= kTiny * kTiny);

@@ -5,7 +5,7 @@
 #include "kernels/codec/lane_rows.cuh"
 #include "device/simt.cuh"
 #include "formats/stored_row.cuh"
-#include "kernels/codec/quantise_blocks.cuh"
+#include "kernels/codec/quantize_bulk_blocks.cuh"
 
 namespace kv {
 

@@ -1,5 +1,5 @@
 // The newest tokens of a sequence, stored and attended to in one launch. A call brings K and V of the query_length newest tokens as
-// numbers; a block that stages a tile of the cache stores the rows that lie in it, as quantise would, before it stages any. Lengths count
+// numbers; a block that stages a tile of the cache stores the rows that lie in it, as quantize would, before it stages any. Lengths count
 // these tokens: token i of the call is token length - query_length + i of the cache. Those before the first are left out.
 // SPDX-License-Identifier: MIT
 #pragma once

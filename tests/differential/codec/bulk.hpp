@@ -37,11 +37,11 @@ inline kv::RowType row_type(Element type) {
 }
 
 struct TileTypes {
-  std::vector<Element> quantise = {Element::bf16, Element::f32, Element::f16};
-  std::vector<Element> dequantise = quantise;
+  std::vector<Element> quantize = {Element::bf16, Element::f32, Element::f16};
+  std::vector<Element> dequantize = quantize;
 };
 
-// quantise and dequantise of K in `arch`'s kernels, for each of the types that the program has a kernel over tiles for; at least one each way.
+// quantize and dequantize of K in `arch`'s kernels, for each of the types that the program has a kernel over tiles for; at least one each way.
 inline void check_tiles(const Registry& registry, const std::shared_ptr<Context>& context, const std::string& arch,
                         const std::string& k, int head_dim, Layout layout, long long tokens,
                         const TileTypes& types = {}) {
@@ -52,13 +52,13 @@ inline void check_tiles(const Registry& registry, const std::shared_ptr<Context>
   const auto program = must(Program::create(context, one.source));
   Trial trial = must(Trial::make(context, program, one.problem, {1, kKvHeads, tokens}));
   TileRows rows;
-  for (const Element type : types.quantise) {
+  for (const Element type : types.quantize) {
     CAPTURE(int(type));
     const Role role = tile_role(true, true, row_type(type));
     if (!one.source.kernels.count(role)) continue;
     rows = tile_rows(one.problem.k, head_dim, std::size_t(kKvHeads * tokens), type);
     must(trial.set_rows(0, std::vector<std::uint8_t>(rows.stored.size(), 0xa5)));  // every byte is to be written
-    must(trial.quantise(0, rows.x, type));
+    must(trial.quantize(0, rows.x, type));
     CHECK(program->record(role) != nullptr);  // it ran, not the kernel for a few rows
     const auto stored = must(trial.rows(0));
     // Behind a rotation the sign of what the largest value's code misses is the last bit of a sum.
@@ -78,19 +78,19 @@ inline void check_tiles(const Registry& registry, const std::shared_ptr<Context>
                      rows.stored.begin() + 5 * row_bytes));  // of zeros: no sum, no bound
   }
   REQUIRE(!rows.x.empty());
-  CHECK(program->record(Role::quantise_k) == nullptr);
+  CHECK(program->record(Role::quantize_k) == nullptr);
 
   must(trial.set_rows(0, rows.stored));
-  for (const Element type : types.dequantise) {
+  for (const Element type : types.dequantize) {
     CAPTURE(int(type));
     const Role role = tile_role(false, true, row_type(type));
     if (!one.source.kernels.count(role)) continue;
-    const auto back = must(trial.dequantise(0, false, type));
+    const auto back = must(trial.dequantize(0, false, type));
     CHECK(program->record(role) != nullptr);
     // What rounding to the type leaves (2.1e-4 in f16, 1.7e-3 in bf16), and a tenth of its square.
     CHECK(relative_error(back, rows.decoded) <= (type == Element::f32 ? 2e-6 : type == Element::f16 ? 2.4e-4 : 1.9e-3));
   }
-  CHECK(program->record(Role::dequantise_k) == nullptr);
+  CHECK(program->record(Role::dequantize_k) == nullptr);
 }
 
 }  // namespace kvjit::test

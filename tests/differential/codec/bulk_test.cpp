@@ -50,7 +50,7 @@ TEST_CASE("many rows at once, whole blocks a lane") {
 TEST_CASE("each arch and format has the kernels over tiles that it can have") {
   struct Expected {
     const char *arch, *format;
-    bool types[2][3];  // quantise, dequantise: f16, bf16, f32
+    bool types[2][3];  // quantize, dequantize: f16, bf16, f32
   };
   constexpr Expected kAll[] = {
       {"sm_90a", "tbq4_0", {{true, true, true}, {true, true, true}}},
@@ -61,11 +61,11 @@ TEST_CASE("each arch and format has the kernels over tiles that it can have") {
   };
   for (const Expected& expected : kAll) {
     const Planned one = planned(registry(), {expected.format, "f16", 128, 1, 1, Layout::planar, false}, expected.arch);
-    for (const bool is_quantise : {true, false})
+    for (const bool is_quantize : {true, false})
       for (int type = 0; type < 3; ++type)
-        CHECK_MESSAGE((one.source.kernels.count(tile_role(is_quantise, true, kv::RowType(type + 1))) == 1) ==
-                          expected.types[is_quantise ? 0 : 1][type],
-                      expected.arch, " ", expected.format, is_quantise ? " quantise " : " dequantise ", type);
+        CHECK_MESSAGE((one.source.kernels.count(tile_role(is_quantize, true, kv::RowType(type + 1))) == 1) ==
+                          expected.types[is_quantize ? 0 : 1][type],
+                      expected.arch, " ", expected.format, is_quantize ? " quantize " : " dequantize ", type);
   }
 }
 
@@ -77,7 +77,7 @@ std::size_t wrong_bytes(const Registry& known, const std::shared_ptr<Context>& c
   Trial trial = must(Trial::make(context, program, one.problem, {1, kKvHeads, 1031}));
   const TileRows rows = tile_rows(one.problem.k, 128, std::size_t(kKvHeads) * 1031, type);
   must(trial.set_rows(0, std::vector<std::uint8_t>(rows.stored.size(), 0xa5)));
-  if (!trial.quantise(0, rows.x, type)) return rows.stored.size();  // the back-end says why
+  if (!trial.quantize(0, rows.x, type)) return rows.stored.size();  // the back-end says why
   const auto stored = must(trial.rows(0));
   std::size_t wrong = 0;
   for (std::size_t i = 0; i < stored.size(); ++i) wrong += stored[i] != rows.stored[i];
@@ -91,7 +91,7 @@ TEST_CASE("many rows at once: what is broken is noticed") {
     Element type = Element::f16;
   };
   constexpr Mutation kMutations[] = {
-      {"kernels/codec/quantise_matrix.cuh", "copy_wait<0>();", ""},
+      {"kernels/codec/quantize_bulk_wgmma.cuh", "copy_wait<0>();", ""},
       {"kernels/codec/wgmma_rows.cuh", "? warp() % 4 * kTileRows : 0", "? 0 : 0"},
       {"kernels/codec/wgmma_rows.cuh", "return pack_bf16x2(low, high)", "return pack_f16x2(low, high)", Element::bf16},
       {"kernels/codec/bulk_encode.cuh", "at.head, token, 8)", "at.head, token, 4)"},
@@ -130,7 +130,7 @@ double error_back(const Registry& known, const std::shared_ptr<Context>& context
     }
   }
   must(trial.set_rows(0, rows.stored));
-  const auto back = trial.dequantise(0, false, Element::f32);
+  const auto back = trial.dequantize(0, false, Element::f32);
   return back ? relative_error(*back, rows.decoded) : 1;  // the back-end says why
 }
 
@@ -161,8 +161,8 @@ TEST_CASE("NaN, infinities and lengths beyond float32 stay in their rows") {
     const std::vector<float> bad = {NAN, INFINITY, -INFINITY, 1e25f};
     for (std::size_t i = 0; i < bad.size(); ++i) rows.x[(20 + i) * 128 + 3 * i] = bad[i];
     for (const Element type : {Element::f16, Element::bf16, Element::f32}) {
-      must(trial.quantise(0, rows.x, type));
-      const auto values = must(trial.dequantise(0));
+      must(trial.quantize(0, rows.x, type));
+      const auto values = must(trial.dequantize(0));
       for (std::size_t row = 16; row < 32; ++row) {
         const bool is_bad = row >= 20 && row < 20 + bad.size();
         for (std::size_t i = 0; i < 128; ++i)
@@ -178,15 +178,15 @@ TEST_CASE("a few rows and the rotated domain keep to the kernels for any row") {
       planned(registry(), {"kv4", "f16", 128, 1, 1, Layout::planar, false}, context->backend()->facts().arch);
   const auto program = must(Program::create(context, one.source));
   Trial few = must(Trial::make(context, program, one.problem, {1, kKvHeads, 100}));
-  must(few.quantise(0, tile_rows(one.problem.k, 128, 200, Element::f16).x, Element::f16));
-  CHECK(program->record(Role::quantise_tiles_k_f16) == nullptr);
-  CHECK(program->record(Role::quantise_k) != nullptr);
+  must(few.quantize(0, tile_rows(one.problem.k, 128, 200, Element::f16).x, Element::f16));
+  CHECK(program->record(Role::quantize_bulk_k_f16) == nullptr);
+  CHECK(program->record(Role::quantize_k) != nullptr);
   Trial many = must(Trial::make(context, program, one.problem, {1, kKvHeads, 1100}));
-  must(many.quantise(0, tile_rows(one.problem.k, 128, 2200, Element::f32).x, Element::f32));
-  CHECK(program->record(Role::quantise_tiles_k_f32) != nullptr);
-  must(many.dequantise(0, true));
-  CHECK(program->record(Role::dequantise_tiles_k_f32) == nullptr);
-  CHECK(program->record(Role::dequantise_k) != nullptr);
+  must(many.quantize(0, tile_rows(one.problem.k, 128, 2200, Element::f32).x, Element::f32));
+  CHECK(program->record(Role::quantize_bulk_k_f32) != nullptr);
+  must(many.dequantize(0, true));
+  CHECK(program->record(Role::dequantize_bulk_k_f32) == nullptr);
+  CHECK(program->record(Role::dequantize_k) != nullptr);
 }
 
 TEST_CASE("formats that no kernel for many rows can serve have none") {
@@ -196,7 +196,7 @@ TEST_CASE("formats that no kernel for many rows can serve have none") {
                                        {"atlas_turbo3", Layout::planar},
                                        {"turbo4_qjl68", Layout::planar}}) {
     const Planned one = planned(registry(), {format, "f16", 256, 1, 1, layout, false}, "sm_90a");
-    CHECK_MESSAGE(one.source.kernels.count(Role::quantise_tiles_k_f16) == 0, format);
+    CHECK_MESSAGE(one.source.kernels.count(Role::quantize_bulk_k_f16) == 0, format);
   }
 }
 

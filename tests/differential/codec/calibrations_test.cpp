@@ -1,4 +1,4 @@
-// Calibrated specs on the CPU back-end, from the name in the spec to the output: quantise, dequantise, decode and reference agree with
+// Calibrated specs on the CPU back-end, from the name in the spec to the output: quantize, dequantize, decode and reference agree with
 // the reference codec and the oracle, and the products of queries and keys are what they were without the factors.
 // SPDX-License-Identifier: MIT
 #include "tests/differential/harness.hpp"
@@ -46,7 +46,7 @@ Planned planned_spec(const Registry& registry, const Calibrated& test, const std
 
 }  // namespace
 
-TEST_CASE("a calibrated spec through quantise, decode and reference agrees with the oracle") {
+TEST_CASE("a calibrated spec through quantize, decode and reference agrees with the oracle") {
   const auto context = open_context(DeviceKind::cpu);
   const Registry registry = must(Registry::load(files_with_calibrations()));
   for (const Calibrated& test : kSpecs) {

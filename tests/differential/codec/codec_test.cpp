@@ -1,4 +1,4 @@
-// The write path and its readers, for every axis of a format: quantise gives the bytes of the reference codec, dequantise its
+// The write path and its readers, for every axis of a format: quantize gives the bytes of the reference codec, dequantize its
 // values, and the reference kernel (with the rotations around it) attention over them, in both layouts.
 // SPDX-License-Identifier: MIT
 #include <algorithm>
@@ -119,16 +119,16 @@ void check_side(Trialled& t, int side, bool is_exact, const std::string& name) {
   const std::vector<float> x = rows_of(side, dim);
   for (const Element type : {Element::f32, Element::f16, Element::bf16}) {
     const std::vector<float> given = rounded_to(type, x);
-    must(t.trial.quantise(side, given, type));
+    must(t.trial.quantize(side, given, type));
     check_bytes(f, must(t.trial.rows(side)), encoded_rows(f, given, dim, scale), is_exact, name);
   }
   const auto rows = encoded_rows(f, x, dim, scale);
   must(t.trial.set_rows(side, rows));
   for (const bool rotated : {false, true}) {
     const auto want = decoded_rows(f, rows, dim, rotated, scale);
-    const double error = relative_error(must(t.trial.dequantise(side, rotated)), want);
+    const double error = relative_error(must(t.trial.dequantize(side, rotated)), want);
     CHECK_MESSAGE(error <= 2e-6, name, rotated ? " rotated" : "", ": values differ by ", error);
-    const double half_error = relative_error(must(t.trial.dequantise(side, rotated, Element::bf16)), want);
+    const double half_error = relative_error(must(t.trial.dequantize(side, rotated, Element::bf16)), want);
     CHECK_MESSAGE(half_error <= 0x1p-8, name, ": values as bf16 differ by ", half_error);
   }
 }
@@ -165,7 +165,7 @@ void check_format(const std::shared_ptr<Context>& context, const Format& f, int 
   }
 }
 
-TEST_CASE("quantise, dequantise and reference of every axis of a format") {
+TEST_CASE("quantize, dequantize and reference of every axis of a format") {
   const auto context = open_context(DeviceKind::cpu);
   for (const AxisFormat& axis : axis_formats())
     for (const int head_dim : axis.head_dims)
@@ -178,7 +178,7 @@ bool is_exact(const Format& f) {
          f.scale.refine != Refine::least_squares;
 }
 
-TEST_CASE("quantise, dequantise and reference of every format there is") {
+TEST_CASE("quantize, dequantize and reference of every format there is") {
   const auto context = open_context(DeviceKind::cpu);
   Layout layout = Layout::rows;
   for (const auto& [name, any] : registry().formats()) {
@@ -249,11 +249,11 @@ TEST_CASE("NaN, infinities and values beyond the scale's type") {
     at(14, 0) = -INFINITY;
     for (int i = 0; i < dim; ++i) at(15, i) *= 1e5f;
     const float scale = tensor_scale(f, 0);
-    must(t.trial.quantise(0, x));
+    must(t.trial.quantize(0, x));
     const auto got = must(t.trial.rows(0)), want = encoded_rows(f, x, dim, scale);
     if (axis.is_exact) check_bytes(f, got, want, true, axis.name);
     must(t.trial.set_rows(0, got));
-    const auto values = must(t.trial.dequantise(0));
+    const auto values = must(t.trial.dequantize(0));
     const auto mine = decoded_rows(f, got, dim, false, scale), codec = decoded_rows(f, want, dim, false, scale);
     int differs = 0;
     for (std::size_t i = 0; i < codec.size(); ++i)
@@ -302,7 +302,7 @@ bool agrees(const std::shared_ptr<Context>& context, const Registry& mutated, co
   Trial trial = must(Trial::make(context, program, problem, {1, kKvHeads, kTokens}));
   for (const int side : {0, 1}) trial.set_tensor_scale(side, tensor_scale(f, side));
   const std::vector<float> x = rows_of(0, dim);
-  must(trial.quantise(0, x));
+  must(trial.quantize(0, x));
   const auto got = must(trial.rows(0)), want = encoded_rows(f, x, dim, tensor_scale(f, 0));
   long long differs = 0;
   for (std::size_t i = 0; i < got.size(); ++i) differs += got[i] != want[i];
@@ -311,7 +311,7 @@ bool agrees(const std::shared_ptr<Context>& context, const Registry& mutated, co
   std::vector<double> decoded[2];
   for (const int side : {0, 1})
     decoded[side] = decoded_rows(f, encoded_rows(f, x, dim, tensor_scale(f, side)), dim, false, tensor_scale(f, side));
-  if (!(relative_error(must(trial.dequantise(0)), decoded[0]) <= 2e-6)) return false;
+  if (!(relative_error(must(trial.dequantize(0)), decoded[0]) <= 2e-6)) return false;
   Rng rng(3);
   const auto q = rounded_to(Element::f16, rng.normals(std::size_t(2 * kKvHeads * dim)));
   const auto exact = oracle_attention({2 * kKvHeads, kKvHeads, 1, kTokens, dim, false, 0},

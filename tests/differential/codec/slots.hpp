@@ -1,4 +1,4 @@
-// Rows of a cache by number: what quantise scatters and dequantise gathers, by 64-bit and 32-bit slots, one row a warp and many at once, to
+// Rows of a cache by number: what quantize scatters and dequantize gathers, by 64-bit and 32-bit slots, one row a warp and many at once, to
 // tensors of any strides. What each row must be comes from the calls without slots. Shared by the CPU and the GPU tests.
 // SPDX-License-Identifier: MIT
 #pragma once
@@ -73,7 +73,7 @@ struct Indexed {
     args.tensor_scale = 1;
     if (is_writing && slots.type == kv::SlotType::i64) {
       args.slots = static_cast<const kv::i64*>(slots.numbers);
-      must(program->quantise(side, args, nullptr));
+      must(program->quantize(side, args, nullptr));
     } else {
       const Role role = program->codec_role(side, is_writing, args);
       must(program->by_slots(side, args, slots, must(make_by_slots(one.problem, role, slots.type, known)), nullptr));
@@ -104,7 +104,7 @@ template <class Number>
 bool gathers(const Registry& known, const Indexed& c, Trial& trial, const std::vector<std::uint8_t>& stored) {
   const std::vector<long long> tokens = shuffled_tokens(c.shape.sequences, true);
   must(trial.set_rows(c.side, stored));
-  const std::vector<float> values = must(trial.dequantise(c.side));
+  const std::vector<float> values = must(trial.dequantize(c.side));
   std::vector<float> picked(values.size()), got = c.spaced(picked);
   std::fill(got.begin(), got.end(), kUntouched);
   for (std::size_t i = 0; i < values.size() / kDim; ++i) {
@@ -133,7 +133,7 @@ inline Answer answer(const std::shared_ptr<Context>& context, const Registry& kn
                   side};
   const auto x = heavy_tailed(3, std::size_t(sequences * kKvHeads * kTokens * kDim), kDim);
   Trial trial = c.trial();
-  must(trial.quantise(side, x));
+  must(trial.quantize(side, x));
   const std::vector<std::uint8_t> stored = must(trial.rows(side));
   return {scatters<int>(known, c, x, stored) && scatters<kv::i64>(known, c, x, stored),
           gathers<int>(known, c, trial, stored) && gathers<kv::i64>(known, c, trial, stored)};

@@ -1,4 +1,4 @@
-// Rows of a cache by number on the CPU back-end: quantise scatters them, dequantise gathers them, by 64-bit and 32-bit slots, one row a
+// Rows of a cache by number on the CPU back-end: quantize scatters them, dequantize gathers them, by 64-bit and 32-bit slots, one row a
 // warp and many at once, to tensors of any strides. What each row must be comes from the calls without slots.
 // SPDX-License-Identifier: MIT
 #include "tests/differential/codec/slots.hpp"
@@ -6,7 +6,7 @@
 namespace kvjit::test::slots {
 namespace {
 
-TEST_CASE("slots: quantise scatters and dequantise gathers rows, by numbers of 32 and of 64 bits") {
+TEST_CASE("slots: quantize scatters and dequantize gathers rows, by numbers of 32 and of 64 bits") {
   check_slots(open_context(DeviceKind::cpu));
 }
 
@@ -44,7 +44,7 @@ TEST_CASE("slots of a type that there is not, or at odd addresses, are refused")
   args.x_type = kv::RowType::f32;
   args.side = trial.cache(0);
   args.sequences = args.heads = 1, args.tokens = 4, args.tensor_scale = 1;
-  const Source kernel = must(make_by_slots(one.problem, Role::quantise_k, kv::SlotType::i32, registry()));
+  const Source kernel = must(make_by_slots(one.problem, Role::quantize_k, kv::SlotType::i32, registry()));
   const auto refusal = [&](const void* given, kv::SlotType type) {
     const auto ran = program->by_slots(0, args, {given, type}, kernel, nullptr);
     REQUIRE_FALSE(ran);

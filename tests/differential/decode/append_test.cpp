@@ -1,5 +1,5 @@
-// Appending on the CPU back-end: the cache gets the bytes that quantise would store, and nothing else; the answer has the bits that
-// quantise and then decode give.
+// Appending on the CPU back-end: the cache gets the bytes that quantize would store, and nothing else; the answer has the bits that
+// quantize and then decode give.
 // SPDX-License-Identifier: MIT
 #include <algorithm>
 
@@ -72,7 +72,7 @@ void check_append(const std::shared_ptr<Context>& context, const Planned& plain,
       if ((side == 0 ? plain.source.k : plain.source.v).has_tensor_scale) each->set_tensor_scale(side, 0.25f);
   std::vector<std::uint8_t> stored[2], poisoned[2];
   for (const int side : {0, 1}) {
-    must(before.quantise(side, given.x[side], type));
+    must(before.quantize(side, given.x[side], type));
     stored[side] = must(before.rows(side));
     poisoned[side] = stored[side];
     const std::size_t row = stored[side].size() / newest.size();
@@ -103,7 +103,7 @@ void check_append(const std::shared_ptr<Context>& context, const Planned& plain,
   }
 }
 
-TEST_CASE("append: the bytes of quantise, the bits of quantise and then decode, and no other row touched") {
+TEST_CASE("append: the bytes of quantize, the bits of quantize and then decode, and no other row touched") {
   const auto context = open_context(DeviceKind::cpu);
   std::vector<Planned> all;
   for (const Case& test : kCases)

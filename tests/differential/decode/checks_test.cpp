@@ -68,9 +68,9 @@ struct Cache {
     KV_CHECK(is_reference ? program->reference(call, at, nullptr) : program->attention(call, at, nullptr));
     return check_passed(record);
   }
-  Result<void> quantise(bool by_slots) {
+  Result<void> quantize(bool by_slots) {
     codec.slots = by_slots ? slots.data() : nullptr;
-    KV_CHECK(program->quantise(0, codec, nullptr, call.k_table, call.check));
+    KV_CHECK(program->quantize(0, codec, nullptr, call.k_table, call.check));
     return check_passed(record);
   }
   bool is_out_untouched() const {
@@ -83,10 +83,10 @@ std::string refusal(const Result<void>& result) { return result ? "passed" : res
 TEST_CASE("checked calls: in range they run; an entry that is not used may be anything") {
   for (const bool is_paged : {true, false}) {
     Cache checked(is_paged), plain(is_paged, false);
-    CHECK(refusal(checked.quantise(true)) == "passed");
+    CHECK(refusal(checked.quantize(true)) == "passed");
     CHECK(refusal(checked.attend()) == "passed");
     CHECK_FALSE(checked.is_out_untouched());
-    CHECK(refusal(plain.quantise(true)) == "passed");
+    CHECK(refusal(plain.quantize(true)) == "passed");
     CHECK(refusal(plain.attend()) == "passed");
     CHECK(plain.out == checked.out);
     CHECK(plain.memory[0] == checked.memory[0]);
@@ -125,25 +125,25 @@ TEST_CASE("checked calls: slots and tables of the write path") {
   Cache cache;
   const auto before = cache.memory[0];
   cache.slots[33] = kPool * kPage;
-  CHECK(refusal(cache.quantise(true)) == "slots[33] is 128; 0 to 127 are possible (1 out of range)");
+  CHECK(refusal(cache.quantize(true)) == "slots[33] is 128; 0 to 127 are possible (1 out of range)");
   cache.record = {};
-  CHECK(refusal(cache.quantise(false)) == "pages[6] is -5; 0 to 7 are possible (1 out of range)");
+  CHECK(refusal(cache.quantize(false)) == "pages[6] is -5; 0 to 7 are possible (1 out of range)");
   CHECK(cache.memory[0] == before);
   cache.record = {};
   cache.table[0][6] = 2;
-  CHECK(refusal(cache.quantise(false)) == "passed");
+  CHECK(refusal(cache.quantize(false)) == "passed");
   CHECK(cache.memory[0] != before);
 
   Cache planar(false);
   planar.slots[7] = kTokens;
-  CHECK(refusal(planar.quantise(true)) == "slots[7] is 40; 0 to 39 are possible (1 out of range)");
+  CHECK(refusal(planar.quantize(true)) == "slots[7] is 40; 0 to 39 are possible (1 out of range)");
 }
 
 // K's first 30 tokens to tokens 50 and on of the pool, and turned where they are.
 TEST_CASE("checked calls: slots and tables of copies and shifts, at either end") {
   Cache cache;
   for (std::size_t i = 0; i < cache.x.size(); ++i) cache.x[i] = float(i % 97);
-  REQUIRE(refusal(cache.quantise(true)) == "passed");
+  REQUIRE(refusal(cache.quantize(true)) == "passed");
   std::vector<int> from(30), to(30);
   for (int i = 0; i < 30; ++i) from[std::size_t(i)] = i, to[std::size_t(i)] = 50 + i;
   CopyCall copy;

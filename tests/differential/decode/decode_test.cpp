@@ -82,13 +82,13 @@ TEST_CASE("the order in which blocks finish does not change a bit") {
   const auto context = open_context(DeviceKind::cpu);
   Planned forwards = planned_for(context, kPlanar), backwards = forwards;
   // The back-end runs blocks from the first to the last; so each takes the other's place.
-  std::string text = backwards.source.kernels.at(Role::attend).text.str();
+  std::string text = backwards.source.kernels.at(Role::decode).text.str();
   const std::string block = "block_x()", mirrored = "(args.work.blocks - 1 - block_x())";
   int replaced = 0;
   for (std::size_t at = text.find("class Work"); (at = text.find(block, at)) != std::string::npos; ++replaced)
     text.replace(at, block.size(), mirrored), at += mirrored.size();
   REQUIRE(replaced >= 3);
-  backwards.source.kernels.at(Role::attend).text = text;
+  backwards.source.kernels.at(Role::decode).text = text;
   Judge judge(context, forwards, kSequences), mirror(context, backwards, kSequences);
   for (const int blocks : {2, 3, 7, 13}) {
     const Trial::Call call{0, kLengths, blocks, false};

@@ -32,13 +32,13 @@ TEST_CASE("fences: attention reads nothing behind its buffers") {
   for (const Planned& one : all) CHECK_MESSAGE(end_of_attention(context, one) == 0, one.test.name());
 }
 
-TEST_CASE("fences: quantise and dequantise read and write nothing behind their buffers") {
+TEST_CASE("fences: quantize and dequantize read and write nothing behind their buffers") {
   const auto context = open_fenced();
   const Planned one = planned(registry(), kCases[3], context->backend()->facts().arch);
   Judge judge(context, one, kSequences, kLongest);
   const auto does = [&] {
     for (const int side : {0, 1})
-      if (!judge.trial().quantise(side, judge.cache(side).x) || !judge.trial().dequantise(side)) return false;
+      if (!judge.trial().quantize(side, judge.cache(side).x) || !judge.trial().dequantize(side)) return false;
     return true;
   };
   CHECK(end_of(does) == 0);

@@ -78,7 +78,7 @@ std::vector<std::uint8_t> bytes_of(const std::shared_ptr<Context>& context, cons
 }
 
 TEST_CASE(
-    "pages: quantise by table and by slots stores the rows, leaves out negative slots, and touches nothing else") {
+    "pages: quantize by table and by slots stores the rows, leaves out negative slots, and touches nothing else") {
   const auto context = open_context(DeviceKind::cpu);
   constexpr int kTokens = 70;
   // Without padding, so that every byte of a row is written; one row a warp, tiles of rows, and whole blocks a lane.
@@ -97,8 +97,8 @@ TEST_CASE(
         for (const int side : {0, 1}) {
           const auto x =
               heavy_tailed(std::uint64_t(side) + 5, rows * kKvHeads * std::size_t(test.head_dim), test.head_dim);
-          must(by_table.quantise(side, x));
-          must(by_slots.quantise_slots(side, x, skipped));
+          must(by_table.quantize(side, x));
+          must(by_slots.quantize_slots(side, x, skipped));
           auto stored = must(by_table.rows(side));
           must(expected.set_rows(side, stored));
           const std::size_t row = stored.size() / (rows * kKvHeads);

@@ -79,7 +79,7 @@ TEST_CASE("the order of lanes and warps does not matter") {
   }
 }
 
-TEST_CASE("quantise, dequantise and reference of every format, both layouts") {
+TEST_CASE("quantize, dequantize and reference of every format, both layouts") {
   const auto context = open_context(DeviceKind::cpu);
   for (const char* format : kFormats)
     for (const Layout layout : {Layout::planar, Layout::rows})
@@ -159,7 +159,7 @@ Planned mutated(const Mutation& mutation, const std::string& arch) {
   const Case test{mutation.k, mutation.v, 128, 4, 2, Layout::planar, true};
   Planned right = planned(registry(), test, arch);
   if (!mutation.file) {
-    Text& kernel = right.source.kernels.at(Role::attend).text;
+    Text& kernel = right.source.kernels.at(Role::decode).text;
     std::string text = kernel.str();
     mutate(text, mutation);
     kernel = text;
@@ -186,7 +186,7 @@ TEST_CASE("values of any size, and a token that outweighs the rest") {
 
 TEST_CASE("rows at any 2-byte alignment") { check_placements(open_context(DeviceKind::cpu), registry()); }
 
-TEST_CASE("golden bytes from the quantise kernel") { check_goldens(open_context(DeviceKind::cpu), registry()); }
+TEST_CASE("golden bytes from the quantize kernel") { check_goldens(open_context(DeviceKind::cpu), registry()); }
 
 }  // namespace
 }  // namespace kvjit::test

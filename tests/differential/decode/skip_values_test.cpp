@@ -34,7 +34,7 @@ struct Tokens {
     v = rng.normals(k.size());
   }
   float* at(std::vector<float>& x, int head, int token) { return &x[std::size_t((head * count + token) * kDim)]; }
-  // In powers of two, before quantisation.
+  // In powers of two, before quantization.
   void set_score(int token, float log2) {
     float square = 0;
     for (int i = 0; i < kDim; ++i) square += q[std::size_t(i)] * q[std::size_t(i)];
@@ -87,7 +87,7 @@ TEST_CASE("V of tokens that do not count is not looked at, however large; their 
   for (std::size_t i = 0; i < all.size(); i += 2) {
     const Planned& sparse = all[i];
     INFO(sparse.test.name());
-    const int tile = sparse.source.tile_tokens, warps = sparse.source.kernels.at(Role::attend).threads / 32;
+    const int tile = sparse.source.tile_tokens, warps = sparse.source.kernels.at(Role::decode).threads / 32;
     const int first = tile * warps;  // of a block: its warps' second tiles begin here
     Tokens tokens(first + 2 * tile, sparse.test.query_length);
     for (int t = 0; t < tokens.count; ++t) tokens.set_score(t, t < first && t % tile == 0 ? 12.f : 0.f);
@@ -112,7 +112,7 @@ TEST_CASE("V of tokens that do not count is not looked at, however large; their 
 TEST_CASE("a token that counts is not passed over, whichever of the rows it counts for, and wherever it stands") {
   const auto context = open_context(DeviceKind::cpu);
   const Planned one = planned_for(context, kCases[1], 1e-3);
-  const int tile = one.source.tile_tokens, warps = one.source.kernels.at(Role::attend).threads / 32;
+  const int tile = one.source.tile_tokens, warps = one.source.kernels.at(Role::decode).threads / 32;
   const int first = tile * warps;
   for (const int late : {first, first + 1, first + tile - 1, first + tile + 9, first + 2 * tile - 1}) {
     CAPTURE(late);

@@ -48,11 +48,11 @@ std::size_t check_waits(const Case& test, const std::string& from, const std::st
                         const std::string& arch = "sm_90a") {
   const auto context = open_context(DeviceKind::cpu, kOrder);
   const Planned right = planned(registry(), test, arch);
-  const std::vector<Wait> waits = waits_of(right.source.kernels.at(Role::attend).text.str(), from, to);
+  const std::vector<Wait> waits = waits_of(right.source.kernels.at(Role::decode).text.str(), from, to);
   std::vector<Planned> all = {right};
   for (const Wait& wait : waits) {
     all.push_back(right);
-    Text& kernel = all.back().source.kernels.at(Role::attend).text;
+    Text& kernel = all.back().source.kernels.at(Role::decode).text;
     kernel = std::string(kernel.str()).replace(wait.at, wait.size, ";");
   }
   warm_up(context, all, kCompileThreads);
@@ -94,7 +94,7 @@ TEST_CASE("a warpgroup's vote and the other buffer of probabilities, taken out, 
   std::vector<Planned> all = {planned(registry(), test, "sm_90a")};
   for (const auto& [what, instead] : {std::pair{"= any_of_team<Plan::kTeam>(needs_renewal)", "= any(needs_renewal)"},
                                       {"shown = kOtherBuffer - shown", "shown = 0"}}) {
-    Text& kernel = all.emplace_back(all[0]).source.kernels.at(Role::attend).text;
+    Text& kernel = all.emplace_back(all[0]).source.kernels.at(Role::decode).text;
     std::string text = kernel.str();
     const std::size_t at = text.find(what);
     REQUIRE_MESSAGE(at != std::string::npos, "the kernel no longer has ", what);
@@ -113,11 +113,11 @@ TEST_CASE("the wait between the parts of a block: queries of the next where rows
   const auto context = open_context(DeviceKind::cpu, kOrder);
   const Planned right = planned(registry(), {"f16", "q4_0", 128, 4, 1, Layout::rows}, context->backend()->facts().arch);
   Planned broken = right;
-  std::string text = broken.source.kernels.at(Role::attend).text.str();
+  std::string text = broken.source.kernels.at(Role::decode).text.str();
   const std::size_t at = text.find(kBetweenParts);
   REQUIRE(at != std::string::npos);
   text.replace(at, std::string("sync_block()").size(), "");
-  broken.source.kernels.at(Role::attend).text = text;
+  broken.source.kernels.at(Role::decode).text = text;
   const Caller::Shape shape{1, 257, 1};  // two heads, so two parts
   const auto is_wrong = [&](const Planned& one) {
     Caller caller(context, one, {1, kKvHeads, 257}, {2, 0});  // off the alignment of straight copies

@@ -24,11 +24,11 @@ constexpr Mutation kMutations[] = {
     {"kernels/operations/copy.cuh", "target + block * kToStride + j", "target + block * kFromStride + j", 0, false},
     {"kernels/operations/copy.cuh", "source + block * kFromStride + j", "source + j", 0, false},
     {"kernels/operations/copy.cuh", "first += Plan::kRowThreads", "first += 2 * Plan::kRowThreads", 2, false},
-    {"kernels/operations/requantise.cuh", "args.from.tensor_scale, x)", "args.to.tensor_scale, x)", 5, false},
-    {"kernels/operations/requantise.cuh", "write_rotated<To>(x, x, args.to", "write_values<To>(x, args.to", 9, false},
+    {"kernels/operations/requantize.cuh", "args.from.tensor_scale, x)", "args.to.tensor_scale, x)", 5, false},
+    {"kernels/operations/requantize.cuh", "write_rotated<To>(x, x, args.to", "write_values<To>(x, args.to", 9, false},
     {"formats/read_row.cuh", "add_residual<Reader>(x, second)", "(void)second", 10, false},
     {"formats/read_row.cuh", "from_inner<Reader>(x, second)", "(void)second", 13, false},
-    {"kernels/operations/requantise_blocks.cuh", "args.from.tensor_scale", "args.to.tensor_scale", 7, false},
+    {"kernels/operations/requantize_bulk_blocks.cuh", "args.from.tensor_scale", "args.to.tensor_scale", 7, false},
     {"kernels/codec/lane_blocks.cuh", "from.codes + part * kBytes", "from.codes", 8, true},
     {"kernels/operations/cache_tokens.cuh", "static_cast<const int*>(slots)[row.index]", "static_cast<const int*>(slots)[row.token]",
      1, true},
@@ -54,8 +54,8 @@ TEST_CASE("copy: what is broken is noticed") {
 TEST_CASE("copy: what is broken in the copies of many rows is noticed") {
   const auto context = open_context(DeviceKind::cpu);
   constexpr const char* kTileMutations[][3] = {
-      {"kernels/operations/requantise_tiles.cuh", "stored.load_row(1, group, source[1])", "stored.load_row(1, group, source[0])"},
-      {"kernels/operations/requantise_tiles.cuh", "if (!is_left_out[half]) store_row", "store_row"},
+      {"kernels/operations/requantize_bulk.cuh", "stored.load_row(1, group, source[1])", "stored.load_row(1, group, source[0])"},
+      {"kernels/operations/requantize_bulk.cuh", "if (!is_left_out[half]) store_row", "store_row"},
       {"kernels/operations/tile_values.cuh", "stored.scale[half]) * Reader::kUnit", "stored.scale[half])"},
   };
   for (const auto& [file, from, to] : kTileMutations) {

@@ -35,7 +35,7 @@ constexpr Mutation kMutations[] = {
     {"rotations/rope.cuh", ": i ^ 1;", ": i;", 1},
     {"kernels/operations/shift.cuh", "rope(x, args.rope, by", "rope(x, args.rope, -by", 1},
     {"kernels/operations/shift.cuh", "|| by == 0", "", 2},
-    {"kernels/operations/quantise_rope.cuh", "args.rope.positions[index]", "args.rope.positions[at.token]", 1},
+    {"kernels/operations/quantize_rope.cuh", "args.rope.positions[index]", "args.rope.positions[at.token]", 1},
 };
 
 void check_noticed(const Mutation& mutation, const Differences& found) {
@@ -47,9 +47,9 @@ TEST_CASE("rope: what is broken is noticed") {
   const auto context = open_context(DeviceKind::cpu);
   for (const Mutation& mutation : kMutations) {
     const Registry broken = changed_registry(mutation.file, mutation.from, mutation.to);
-    const bool is_write = std::string(mutation.file).find("quantise") != std::string::npos;
+    const bool is_write = std::string(mutation.file).find("quantize") != std::string::npos;
     const Differences found =
-        is_write ? quantise(context, broken, kCases[mutation.test]) : shift(context, broken, kCases[mutation.test]);
+        is_write ? quantize(context, broken, kCases[mutation.test]) : shift(context, broken, kCases[mutation.test]);
     check_noticed(mutation, found);
   }
 }
@@ -58,20 +58,20 @@ constexpr Mutation kTileMutations[] = {
     {"kernels/operations/rope_tile.cuh", "is_second ? partner : -partner", "partner", 1},
     {"kernels/operations/rope_tile.cuh", "group * 128 +", "", 2},
     {"kernels/operations/rope_tile.cuh", "a * cosine - b * sine", "a * cosine + b * sine", 0},
-    {"kernels/operations/shift_tiles.cuh", "args.rope.positions[at.index]", "args.rope.positions[at.token]", 0},
+    {"kernels/operations/shift_bulk.cuh", "args.rope.positions[at.index]", "args.rope.positions[at.token]", 0},
     {"kernels/operations/tile_values.cuh", "^ (signs >> e & 1) << 31", "", 0},
-    {"kernels/operations/quantise_rope_tiles.cuh", "operation_row(args, at).index", "at.token", 0},
-    {"kernels/operations/quantise_rope_tiles.cuh", "= slot_of(args, at)", "= at.token", 0},
-    {"kernels/operations/quantise_rope_tiles.cuh", "in_x[half] += kTileGroup", "in_x[half] += 0", 2},
+    {"kernels/operations/quantize_rope_bulk.cuh", "operation_row(args, at).index", "at.token", 0},
+    {"kernels/operations/quantize_rope_bulk.cuh", "= slot_of(args, at)", "= at.token", 0},
+    {"kernels/operations/quantize_rope_bulk.cuh", "in_x[half] += kTileGroup", "in_x[half] += 0", 2},
 };
 
 TEST_CASE("rope: what is broken in turns of many rows is noticed") {
   const auto context = open_context(DeviceKind::cpu);
   for (const Mutation& mutation : kTileMutations) {
     const Registry broken = changed_registry(mutation.file, mutation.from, mutation.to);
-    const bool is_write = std::string(mutation.file).find("quantise") != std::string::npos;
+    const bool is_write = std::string(mutation.file).find("quantize") != std::string::npos;
     const RopeCase& test = kTileCases[mutation.test];
-    const Differences found = is_write ? quantise(context, broken, test, true) : shift(context, broken, test, true);
+    const Differences found = is_write ? quantize(context, broken, test, true) : shift(context, broken, test, true);
     check_noticed(mutation, found);
   }
 }
@@ -86,7 +86,7 @@ TEST_CASE("rope: spans that tiles cannot turn are refused by their kernel") {
   call.rope = store.rope;
   call.rope.pairs = kv::RopePairs::halves;
   const auto refused =
-      store.program->shift(call, emit_shift_tiles(side_plan(store.problem, 0), registry()).value(), nullptr);
+      store.program->shift(call, emit_shift_bulk(side_plan(store.problem, 0), registry()).value(), nullptr);
   REQUIRE_FALSE(refused);
   CHECK(refused.error().message.find("halves of 64 or 128") != std::string::npos);
 }

@@ -144,7 +144,7 @@ inline Differences shift(const std::shared_ptr<Context>& context, const Registry
   Arrays arrays(context);
   call.rope = store.rope_at(arrays, by);
   const CodecPlan side = side_plan(store.problem, 0);
-  must(store.program->shift(call, by_tiles ? emit_shift_tiles(side, known).value() : emit_shift(side, known), nullptr));
+  must(store.program->shift(call, by_tiles ? emit_shift_bulk(side, known).value() : emit_shift(side, known), nullptr));
   must(context->backend()->synchronize(nullptr));
   const auto got = must(store.trial.rows(0));
   for (std::size_t r = 0; r < got.size() / store.row_bytes(); ++r)
@@ -155,7 +155,7 @@ inline Differences shift(const std::shared_ptr<Context>& context, const Registry
 }
 
 // by_tiles: likewise; rows of f32 go by slots there, but in pages: back to front, every ninth token nowhere.
-inline Differences quantise(const std::shared_ptr<Context>& context, const Registry& known, const RopeCase& test,
+inline Differences quantize(const std::shared_ptr<Context>& context, const Registry& known, const RopeCase& test,
                             bool by_tiles = false, Element type = Element::f32) {
   Store store = Store::make(context, known, test);
   const auto x = rounded_to(type, numbers(test));
@@ -181,9 +181,9 @@ inline Differences quantise(const std::shared_ptr<Context>& context, const Regis
   args.x_type = trial::row_type(type);
   args.side = store.trial.cache(0);
   args.sequences = 2, args.tokens = kTokens, args.heads = kKvHeads, args.tensor_scale = 1;
-  must(store.program->quantise_rope(0, args, store.rope_at(arrays, positions),
-                                    by_tiles ? emit_quantise_rope_tiles(side_plan(store.problem, 0), known).value()
-                                             : emit_quantise_rope(side_plan(store.problem, 0), known),
+  must(store.program->quantize_rope(0, args, store.rope_at(arrays, positions),
+                                    by_tiles ? emit_quantize_rope_bulk(side_plan(store.problem, 0), known).value()
+                                             : emit_quantize_rope(side_plan(store.problem, 0), known),
                                     nullptr, must(store.trial.upload_table(0, {}, store.table)), {},
                                     {arrays.upload(slots), kv::SlotType::i32}));
   must(context->backend()->synchronize(nullptr));
@@ -192,7 +192,7 @@ inline Differences quantise(const std::shared_ptr<Context>& context, const Regis
 
 inline void check_ropes(const std::shared_ptr<Context>& context) {
   for (const RopeCase& test : kCases) {
-    const Differences shifted = shift(context, registry(), test), written = quantise(context, registry(), test);
+    const Differences shifted = shift(context, registry(), test), written = quantize(context, registry(), test);
     CHECK_MESSAGE(shifted.bytes <= shifted.all / 1000, test.format, " shifted: ", shifted.bytes, " of ", shifted.all,
                   " bytes differ");
     CHECK_MESSAGE(written.bytes <= written.all / 1000, test.format, " written: ", written.bytes, " of ", written.all,
@@ -203,7 +203,7 @@ inline void check_ropes(const std::shared_ptr<Context>& context) {
 inline void check_tile_writes(const std::shared_ptr<Context>& context) {
   for (const RopeCase& test : kTileCases)
     for (const Element type : {Element::f16, Element::bf16, Element::f32}) {
-      const Differences found = quantise(context, registry(), test, true, type);
+      const Differences found = quantize(context, registry(), test, true, type);
       CHECK_MESSAGE(found.bytes <= found.all / 1000, test.format, " written, ", int(type), ": ", found.bytes, " of ",
                     found.all, " bytes differ");
     }
@@ -247,7 +247,7 @@ inline void check_shifted_cache(const std::shared_ptr<Context>& context) {
     call.rope = store.rope_at(arrays, {});
     call.rope.position = kBy;
     must(store.program->shift(call, emit_shift(side_plan(store.problem, 0), registry()), nullptr));
-    const auto shifted = must(store.trial.dequantise(0));
+    const auto shifted = must(store.trial.dequantize(0));
     const double once = relative_error(as_floats(direct), exact), twice = relative_error(shifted, exact);
     CHECK_MESSAGE(twice < 1.6 * once, test.format, ": error ", twice, " after a shift, ", once, " without");
     CHECK(twice > once);

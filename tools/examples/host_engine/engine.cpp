@@ -83,7 +83,7 @@ void Engine::attend(int layer, int chunk) {
     call.cache = cache_[static_cast<std::size_t>(layer)][side];
     call.first_token = length_;
     call.sequences = sequences_, call.tokens = chunk, call.heads = s.kv_heads;
-    require(kvjit_quantise(program, side, &call, &error), error);
+    require(kvjit_quantize(program, side, &call, &error), error);
   }
   auto call = sized<kvjit_attention_call>();
   call.q = rows(q_.get(), s.q_heads);

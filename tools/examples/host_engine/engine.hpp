@@ -1,4 +1,4 @@
-// Engine: a model with a KV cache in formats of the caller's choice. Prompts go in by chunks of decode rows: each chunk's K and V are quantised
+// Engine: a model with a KV cache in formats of the caller's choice. Prompts go in by chunks of decode rows: each chunk's K and V are quantized
 // into the cache, then its queries attend to everything that the cache holds by then.
 // SPDX-License-Identifier: MIT
 #pragma once

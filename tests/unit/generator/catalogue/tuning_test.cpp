@@ -229,7 +229,7 @@ TEST_CASE("the shapes to choose from fit, and the first is the planner's own") {
   }
   const auto program = make_program(problem, registry(), shapes->back());
   REQUIRE(program);
-  CHECK(program->kernels.at(Role::attend).threads == shapes->back().warps * 32);
+  CHECK(program->kernels.at(Role::decode).threads == shapes->back().warps * 32);
 }
 
 }  // namespace

@@ -111,7 +111,7 @@ TEST_CASE("inline formats keep the error they promise, for every number of bits"
         }
 }
 
-// The published figures for b = 3 and 4, 0.03 and 0.009, are rounded down: no 3-bit quantiser of a normal source is below
+// The published figures for b = 3 and 4, 0.03 and 0.009, are rounded down: no 3-bit quantizer of a normal source is below
 // 0.0345, and a test that demands them fails a correct implementation. Finite d is a little better than the limit.
 TEST_CASE("TurboQuant: the error of unit vectors is that of the best table of the sphere") {
   constexpr double kExact[] = {0.3609, 0.1160, 0.0340, 0.00932};  // d = 128

@@ -1,4 +1,4 @@
-// The C interface as an engine uses it: TOML -> context -> program -> quantise -> attention, on the CPU
+// The C interface as an engine uses it: TOML -> context -> program -> quantize -> attention, on the CPU
 // back-end, against a double loop over the values that the cache really holds; then what it says when it is
 // misused.
 // SPDX-License-Identifier: MIT
@@ -72,10 +72,10 @@ TEST_CASE("TOML to attention, over the values the cache holds") {
         codec.sequences = kSequences;
         codec.tokens = kTokens;
         codec.heads = kHeads;
-        s.ok(kvjit_quantise(s.program.get(), side, &codec, &s.error));
+        s.ok(kvjit_quantize(s.program.get(), side, &codec, &s.error));
         const auto decoded = s.memory(x.bytes());
         codec.x.data = decoded.get();
-        s.ok(kvjit_dequantise(s.program.get(), side, &codec, &s.error));
+        s.ok(kvjit_dequantize(s.program.get(), side, &codec, &s.error));
         held[side] = s.download(decoded);
         const std::vector<float> original = s.download(x);
         double error = 0, power = 0;
@@ -247,9 +247,9 @@ TEST_CASE("a workspace that is too small, and sides that do not exist") {
   CHECK(contains(s.error.message, "does not fit"));
   auto codec = sized<kvjit_codec_call>();
   codec.x_type = 4;
-  CHECK(kvjit_quantise(s.program.get(), KVJIT_K, &codec, &s.error) == KVJIT_USAGE);
+  CHECK(kvjit_quantize(s.program.get(), KVJIT_K, &codec, &s.error) == KVJIT_USAGE);
   codec.x_type = 0;
-  CHECK(kvjit_dequantise(s.program.get(), KVJIT_K, &codec, &s.error) == KVJIT_USAGE);
+  CHECK(kvjit_dequantize(s.program.get(), KVJIT_K, &codec, &s.error) == KVJIT_USAGE);
 }
 
 TEST_CASE("a program that appends: tokens of zeros are in the cache until a call brings them") {

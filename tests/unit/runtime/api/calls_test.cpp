@@ -45,7 +45,7 @@ TEST_CASE("pages by the C interface: the answer of layout planar; a wrong entry 
       call.cache = cache[side];
       call.sequences = call.heads = 1, call.tokens = kLength;
       call.pages = pages, call.check = is_paged ? record : nullptr;
-      s.ok(kvjit_quantise(s.program.get(), side, &call, &s.error));
+      s.ok(kvjit_quantize(s.program.get(), side, &call, &s.error));
     }
     out[is_paged].assign(64, -1.f);
     auto call = sized<kvjit_attention_call>();

@@ -72,7 +72,7 @@ TEST_CASE_FIXTURE(Engine, "a program comes in the background; its kernels are ke
   auto facts = sized<kvjit_kernel_facts>();
   CHECK(kvjit_program_kernel(program, 1, &facts, &error) == KVJIT_USAGE);
   REQUIRE(kvjit_program_kernel(program, 0, &facts, &error) == KVJIT_OK);
-  CHECK(std::string(facts.role) == "attend");
+  CHECK(std::string(facts.role) == "decode");
   CHECK(std::string(facts.origin) == "compiled");
   CHECK(std::string(facts.key).size() == 64);
   CHECK(facts.threads > 0);
@@ -233,7 +233,7 @@ TEST_CASE_FIXTURE(Engine, "kernels that only calls ask for are warmed by name, a
   codec.x = {x.data(), 32, 32, 32}, codec.x_type = KVJIT_F32;
   codec.cache = tokens.cache, codec.rope = &rope;
   codec.sequences = codec.tokens = codec.heads = 1;
-  CHECK(kvjit_quantise(program.get(), KVJIT_K, &codec, &error) == KVJIT_SEALED);
+  CHECK(kvjit_quantize(program.get(), KVJIT_K, &codec, &error) == KVJIT_SEALED);
 }
 
 TEST_CASE_FIXTURE(Engine, "a context reads folders of specs; others know nothing of them") {

@@ -33,13 +33,13 @@ struct Keys {
   void write(std::vector<float> x, const kvjit_rope* rope = nullptr) {
     auto call = codec(x);
     call.rope = rope;
-    s.ok(kvjit_quantise(program.get(), KVJIT_K, &call, &s.error));
+    s.ok(kvjit_quantize(program.get(), KVJIT_K, &call, &s.error));
   }
   std::vector<float> read(const std::vector<int>& slots = {}) {
     std::vector<float> x(kSequences * kTokens * kHeads * kHeadDim);
     auto call = codec(x);
     if (!slots.empty()) call.slots = slots.data(), call.slot_type = KVJIT_INT32;
-    s.ok(kvjit_dequantise(program.get(), KVJIT_K, &call, &s.error));
+    s.ok(kvjit_dequantize(program.get(), KVJIT_K, &call, &s.error));
     s.ok(kvjit_synchronize(s.context.get(), nullptr, &s.error));
     return x;
   }
@@ -75,7 +75,7 @@ TEST_CASE("copy by the C interface says how it was made") {
     call.sequences = kSequences, call.tokens = kTokens, call.heads = kHeads;
     auto report = sized<kvjit_copy_report>();
     s.ok(kvjit_copy(from.program.get(), KVJIT_K, to.program.get(), KVJIT_K, &call, &report, &s.error));
-    CHECK(contains(report.kernel, report.kind == KVJIT_COPY_BYTES ? "copy." : "requantise."));
+    CHECK(contains(report.kernel, report.kind == KVJIT_COPY_BYTES ? "copy." : "requantize."));
     return report.kind;
   };
   const std::vector<float> before = rows.read();
@@ -112,7 +112,7 @@ TEST_CASE("copies of many rows by the C interface go by tiles, of few by rows") 
     call.sequences = 1, call.tokens = count, call.heads = 1;
     auto report = sized<kvjit_copy_report>();
     s.ok(kvjit_copy(programs[0].get(), KVJIT_K, programs[1].get(), KVJIT_K, &call, &report, &s.error));
-    CHECK(contains(report.kernel, count == kMany ? "requantise_tiles." : "requantise."));
+    CHECK(contains(report.kernel, count == kMany ? "requantize_bulk." : "requantize."));
     s.ok(kvjit_synchronize(s.context.get(), nullptr, &s.error));
   }
 }
@@ -147,9 +147,9 @@ TEST_CASE("operations by the C interface: what makes no sense is refused") {
     return std::string(s.error.message);
   };
   kvjit_program* const program = keys.program.get();
-  CHECK(refusal(kvjit_dequantise(program, 0, &codec, &s.error), KVJIT_USAGE) ==
-        "rope is set for dequantise, which does not turn rows");
-  const auto refused_rope = [&] { return refusal(kvjit_quantise(program, 0, &codec, &s.error), KVJIT_BAD_INPUT); };
+  CHECK(refusal(kvjit_dequantize(program, 0, &codec, &s.error), KVJIT_USAGE) ==
+        "rope is set for dequantize, which does not turn rows");
+  const auto refused_rope = [&] { return refusal(kvjit_quantize(program, 0, &codec, &s.error), KVJIT_BAD_INPUT); };
   CHECK(refused_rope() == "rope.dims 0; even numbers from 2 to 512 are possible");
   rope.dims = 64, rope.first = 2;
   CHECK(refused_rope() == "rope turns values 2 to 65 of heads of 64");

@@ -13,14 +13,14 @@ TEST_CASE("fused, of several steps a warp: parts are left for a launch where the
   source.merge_steps = 4;
   source.kernels.at(Role::merge).row_threads = 4 * 128;  // four blocks a row
   Fixture f(source);
-  CHECK(f.context->got == std::vector<std::string>{"attend", "merge"});
+  CHECK(f.context->got == std::vector<std::string>{"decode", "merge"});
   const auto is_left = [&](int tokens, int sequences, int blocks) {
     f.call.tokens = tokens, f.call.sequences = sequences, f.call.blocks = blocks;
     f.launches.clear();
     const std::vector<std::string> kernels = f.attend().kernels;
     const auto attend = f.launches[0].as<kv::AttentionArgs>();
-    const bool is_apart = kernels == std::vector<std::string>{"attend", "merge"};
-    CHECK((is_apart || kernels == std::vector<std::string>{"attend"}));
+    const bool is_apart = kernels == std::vector<std::string>{"decode", "merge"};
+    CHECK((is_apart || kernels == std::vector<std::string>{"decode"}));
     CHECK(address(attend.arrivals) == (is_apart ? 0 : 64 * kBase));
     CHECK(attend.out.data == f.call.out.data);
     if (is_apart) {
@@ -39,7 +39,7 @@ TEST_CASE("fused, of several steps a warp: parts are left for a launch where the
   CHECK_FALSE(is_left(131072, 60, 0));  // 960 blocks
   source.merge_steps = 1;
   Fixture one(source);
-  CHECK(one.context->got == std::vector<std::string>{"attend"});
+  CHECK(one.context->got == std::vector<std::string>{"decode"});
   one.call.tokens = 131072, one.call.sequences = 1;
-  CHECK(one.attend().kernels == std::vector<std::string>{"attend"});
+  CHECK(one.attend().kernels == std::vector<std::string>{"decode"});
 }

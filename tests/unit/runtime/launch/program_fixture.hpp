@@ -91,11 +91,11 @@ inline ProgramSource make_source(bool k_rotated, bool v_rotated, bool planar = t
   };
   if (k_rotated) add(Role::rotate_q, "rotate_q", 256, sizeof(kv::RotateArgs));
   if (v_rotated) add(Role::rotate_out, "rotate_out", 256, sizeof(kv::RotateArgs));
-  add(Role::attend, "attend", 128, sizeof(kv::AttentionArgs));
+  add(Role::decode, "decode", 128, sizeof(kv::AttentionArgs));
   add(Role::merge, "merge", 128, sizeof(kv::MergeArgs));
   add(Role::reference, "reference", 32, sizeof(kv::AttentionArgs));
-  add(Role::quantise_k, "quantise_k", 128, sizeof(kv::CodecArgs));
-  add(Role::dequantise_v, "dequantise_v", 128, sizeof(kv::CodecArgs));
+  add(Role::quantize_k, "quantize_k", 128, sizeof(kv::CodecArgs));
+  add(Role::dequantize_v, "dequantize_v", 128, sizeof(kv::CodecArgs));
   return source;
 }
 

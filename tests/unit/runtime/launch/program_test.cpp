@@ -69,8 +69,8 @@ TEST_CASE("geometry of pages: planes by head, whole blocks by token, pages on 16
 TEST_CASE("pages: tables reach the kernel; what it could not see is refused") {
   ProgramSource source = make_source(false, false);
   source.page_tokens = 16;
-  source.kernels[Role::attend].args_bytes = sizeof(kv::PagedAttentionArgs);
-  source.kernels[Role::quantise_k].args_bytes = sizeof(kv::PagedCodecArgs);
+  source.kernels[Role::decode].args_bytes = sizeof(kv::PagedAttentionArgs);
+  source.kernels[Role::quantize_k].args_bytes = sizeof(kv::PagedCodecArgs);
   Fixture f(source);
   f.call.k = at(side_geometry(source, source.k, 3, 2, 1000), 3 * kBase);
   f.call.v = at(side_geometry(source, source.v, 3, 2, 1000), 9 * kBase);
@@ -93,9 +93,9 @@ TEST_CASE("pages: tables reach the kernel; what it could not see is refused") {
   codec.x = {pointer<void>(kBase), 0, 128, 128};
   codec.side = f.call.k;
   codec.sequences = codec.heads = 1, codec.tokens = 4, codec.x_type = kv::RowType::f32, codec.tensor_scale = 1;
-  CHECK(f.program->quantise(0, codec, nullptr).error().message == "k: the page table is a null pointer");
+  CHECK(f.program->quantize(0, codec, nullptr).error().message == "k: the page table is a null pointer");
   codec.slots = pointer<const kv::i64>(30 * kBase);
-  REQUIRE(f.program->quantise(0, codec, nullptr, f.call.k_table));
+  REQUIRE(f.program->quantize(0, codec, nullptr, f.call.k_table));
   CHECK(f.launches.back().as<kv::PagedCodecArgs>().table.pages == nullptr);  // slots lead to the pages
 
   Fixture plain(make_source(false, false));
@@ -136,7 +136,7 @@ TEST_CASE("sizes that overflow saturate") {
 
 TEST_CASE("create gets the kernels of attention and no other") {
   const Fixture f(make_source(true, true));
-  CHECK(f.context->got == std::vector<std::string>{"rotate_q", "attend", "merge", "rotate_out"});
+  CHECK(f.context->got == std::vector<std::string>{"rotate_q", "decode", "merge", "rotate_out"});
   CHECK(f.program->record(Role::merge) != nullptr);
   CHECK(f.program->record(Role::reference) == nullptr);
 }
@@ -145,8 +145,8 @@ TEST_CASE("fused: one launch, straight from q to out; the readable kernel keeps 
   ProgramSource source = make_source(true, true);
   source.rotates_queries = source.finishes = source.rotates_output = true;
   Fixture f(source);
-  CHECK(f.context->got == std::vector<std::string>{"attend"});
-  CHECK(f.attend().kernels == std::vector<std::string>{"attend"});
+  CHECK(f.context->got == std::vector<std::string>{"decode"});
+  CHECK(f.attend().kernels == std::vector<std::string>{"decode"});
   const auto attend = f.launches[0].as<kv::AttentionArgs>();
   CHECK(attend.q.data == f.call.q.data);
   CHECK(attend.out.data == f.call.out.data);
@@ -155,7 +155,7 @@ TEST_CASE("fused: one launch, straight from q to out; the readable kernel keeps 
         std::vector<std::string>{"rotate_q", "reference", "rotate_out"});
   source.rotates_output = false;
   Fixture half(source);
-  CHECK(half.attend().kernels == std::vector<std::string>{"attend", "rotate_out"});
+  CHECK(half.attend().kernels == std::vector<std::string>{"decode", "rotate_out"});
   CHECK(half.launches[0].as<kv::AttentionArgs>().out.data == half.launches[1].as<kv::RotateArgs>().in.data);
 }
 
@@ -163,7 +163,7 @@ TEST_CASE("rotated both sides, not fused: four kernels, pieces of the workspace 
   Fixture f(make_source(true, true));
   f.call.blocks = 4;
   const LaunchReport report = f.attend();
-  CHECK(report.kernels == std::vector<std::string>{"rotate_q", "attend", "merge", "rotate_out"});
+  CHECK(report.kernels == std::vector<std::string>{"rotate_q", "decode", "merge", "rotate_out"});
   CHECK(report.k_reader == "key_format");
   CHECK(report.v_reader == "value_format");
   CHECK(report.converted_bytes == 0);
@@ -222,7 +222,7 @@ TEST_CASE("rotated both sides, not fused: four kernels, pieces of the workspace 
 TEST_CASE("nothing rotated: two kernels, straight from q to out; the scale given is the scale used") {
   Fixture f(make_source(false, false));
   f.call.scale = 0.5;
-  CHECK(f.attend().kernels == std::vector<std::string>{"attend", "merge"});
+  CHECK(f.attend().kernels == std::vector<std::string>{"decode", "merge"});
   const auto attend = f.launches[0].as<kv::AttentionArgs>();
   CHECK(attend.q.data == f.call.q.data);
   CHECK(attend.q.query_stride == f.call.q.query_stride);
@@ -341,40 +341,40 @@ TEST_CASE("codecs load on first use, one warp a row, and are checked") {
   args.sequences = 3;
   args.tokens = 7;
   args.heads = 2;
-  CHECK(f.program->quantise(0, args, nullptr).error().code == Code::bad_input);  // of no type
+  CHECK(f.program->quantize(0, args, nullptr).error().code == Code::bad_input);  // of no type
   args.x_type = kv::RowType::f16;
-  REQUIRE(f.program->quantise(0, args, nullptr));
-  CHECK(f.context->got.back() == "quantise_k");
+  REQUIRE(f.program->quantize(0, args, nullptr));
+  CHECK(f.context->got.back() == "quantize_k");
   CHECK(f.launches.back().grid.x == 11);  // 42 rows, 4 warps a block
   CHECK(f.launches.back().as<kv::CodecArgs>().tokens == 7);
   const std::size_t got = f.context->got.size();
-  REQUIRE(f.program->quantise(0, args, nullptr));
+  REQUIRE(f.program->quantize(0, args, nullptr));
   CHECK(f.context->got.size() == got);
   args.side = f.call.v;
-  REQUIRE(f.program->dequantise(1, args, nullptr));
-  CHECK(f.launches.back().name == "dequantise_v");
+  REQUIRE(f.program->dequantize(1, args, nullptr));
+  CHECK(f.launches.back().name == "dequantize_v");
 
-  CHECK(f.program->quantise(1, args, nullptr).error().code == Code::unsupported);
-  CHECK(f.program->quantise(2, args, nullptr).error().code == Code::bad_input);
+  CHECK(f.program->quantize(1, args, nullptr).error().code == Code::unsupported);
+  CHECK(f.program->quantize(2, args, nullptr).error().code == Code::bad_input);
   args.tokens = 0;
-  CHECK(f.program->dequantise(1, args, nullptr).error().code == Code::bad_input);
+  CHECK(f.program->dequantize(1, args, nullptr).error().code == Code::bad_input);
   args.tokens = 1;
   args.first_token = -1;
-  CHECK(f.program->dequantise(1, args, nullptr).error().code == Code::bad_input);
+  CHECK(f.program->dequantize(1, args, nullptr).error().code == Code::bad_input);
   args.first_token = 0;
   args.x.data = pointer<void>(kBase + 2);
   args.x_type = kv::RowType::f32;
-  CHECK(f.program->dequantise(1, args, nullptr).error().code == Code::bad_input);
+  CHECK(f.program->dequantize(1, args, nullptr).error().code == Code::bad_input);
   args.side = f.call.k;
   args.x_type = kv::RowType::bf16;
-  CHECK(f.program->quantise(0, args, nullptr));  // halves may stand there
+  CHECK(f.program->quantize(0, args, nullptr));  // halves may stand there
   args.x_type = kv::RowType::f32;
-  CHECK_FALSE(f.program->quantise(0, args, nullptr).has_value());
+  CHECK_FALSE(f.program->quantize(0, args, nullptr).has_value());
 }
 
 TEST_CASE("a kernel that takes other arguments than the runtime has is not launched") {
   ProgramSource source = make_source(false, false);
-  source.kernels[Role::attend].args_bytes -= 8;
+  source.kernels[Role::decode].args_bytes -= 8;
   Fixture f(std::move(source));
   CHECK(f.program->attention(f.call, 64 * kBase, nullptr).error().code == Code::internal);
   CHECK(f.launches.empty());

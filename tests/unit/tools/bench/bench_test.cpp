@@ -33,7 +33,7 @@ BenchRow row(int batch, long long tokens, double us, double probe_us) {
   row.probe = {{probe_us, probe_us, probe_us, 20, 20}, 4, 2};
   row.peak_gb_per_s = h200().peak_gb_per_s();
   row.blocks = 16;
-  row.kernels = {{"attend", "decode.x", 384, 168, 0, 101376}, {"merge", "merge.x", 128, 32, 0, 0}};
+  row.kernels = {{"decode", "decode.x", 384, 168, 0, 101376}, {"merge", "merge.x", 128, 32, 0, 0}};
   return row;
 }
 

@@ -67,7 +67,7 @@ TEST_CASE("the fastest wins if it is faster by more than the noise; then variant
   const auto time_by = [&](auto us) {
     timed.clear();
     return tune(problem, registry(), context, [&, us](const std::shared_ptr<Program>& program) {
-      timed.push_back(program->source().kernels.at(Role::attend).threads);
+      timed.push_back(program->source().kernels.at(Role::decode).threads);
       return Result<std::vector<double>>(us(timed.back()));
     });
   };

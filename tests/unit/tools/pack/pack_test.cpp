@@ -67,8 +67,8 @@ TEST_CASE("operations that were asked for are packed with every text that a call
     for (const int side : {0, 1}) {
       const CodecPlan plan = side_plan(problem, side);
       CHECK(all.count(emit_shift(plan, registry()).text.str()) == 1);
-      CHECK(all.count(emit_quantise_rope(plan, registry()).text.str()) == 1);
-      for (const auto emit : {emit_shift_tiles, emit_quantise_rope_tiles})
+      CHECK(all.count(emit_quantize_rope(plan, registry()).text.str()) == 1);
+      for (const auto emit : {emit_shift_bulk, emit_quantize_rope_bulk})
         if (const auto tiles = emit(plan, registry())) CHECK(all.count(tiles->text.str()) == 1);
       for (const Problem& to : problems)
         for (const bool has_same_scale : {true, false})
@@ -80,11 +80,11 @@ TEST_CASE("operations that were asked for are packed with every text that a call
                                 .text.str()) == 1);
     }
     for (const auto& [role, source] : must(make_program(problem, registry())).kernels)
-      if (role >= Role::quantise_k && role <= Role::dequantise_tiles_v_f32) {
+      if (role >= Role::quantize_k && role <= Role::dequantize_bulk_v_f32) {
         INFO(to_string(role));
         CHECK(all.count(must(make_by_slots(problem, role, kv::SlotType::i32, registry())).text.str()) == 1);
-        const bool is_quantise = std::string(to_string(role)).find("dequantise") == std::string::npos;
-        CHECK(all.count(must(make_by_slots(problem, role, kv::SlotType::i64, registry())).text.str()) == !is_quantise);
+        const bool is_quantize = std::string(to_string(role)).find("dequantize") == std::string::npos;
+        CHECK(all.count(must(make_by_slots(problem, role, kv::SlotType::i64, registry())).text.str()) == !is_quantize);
       }
   }
   CHECK(read_operations("copy, move").error().message == "no operation is called 'move'");

@@ -99,14 +99,14 @@ TEST_CASE("timed calls read a copy each, in turn, and say what they launched") {
   const auto kernels = launched_kernels(*program, timed.report).value();
   REQUIRE(kernels.size() == timed.report.kernels.size());
   CHECK(context->device->launches.size() == kCopies * kernels.size());
-  const auto attend = std::find_if(kernels.begin(), kernels.end(), [](const auto& k) { return k.role == "attend"; });
+  const auto attend = std::find_if(kernels.begin(), kernels.end(), [](const auto& k) { return k.role == "decode"; });
   REQUIRE(attend != kernels.end());
   CHECK(attend->registers == attend->threads / 4);  // of the record, not of the plan
-  CHECK(attend->shared_bytes == one.source.kernels.at(Role::attend).shared_bytes);
+  CHECK(attend->shared_bytes == one.source.kernels.at(Role::decode).shared_bytes);
 
   std::vector<kv::AttentionArgs> calls;
   for (const auto& launch : context->device->launches)
-    if (launch.entry == one.source.kernels.at(Role::attend).entry) calls.push_back(launch.as<kv::AttentionArgs>());
+    if (launch.entry == one.source.kernels.at(Role::decode).entry) calls.push_back(launch.as<kv::AttentionArgs>());
   REQUIRE(calls.size() == kCopies);
   for (int copy = 0; copy < kCopies; ++copy) {
     const auto& call = calls[std::size_t(copy)];

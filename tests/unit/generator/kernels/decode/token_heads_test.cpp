@@ -87,7 +87,7 @@ TEST_CASE("heads of a token: the program says how many a call has, and merges ro
   const ProgramSource apart = must(make_program(problem_of({.token_heads = 0}), registry()));
   CHECK(apart.token_heads == 0);
   CHECK(apart.rows == 4);
-  CHECK(apart.kernels.at(Role::attend).text.str().find("TokenRing") == std::string::npos);
+  CHECK(apart.kernels.at(Role::decode).text.str().find("TokenRing") == std::string::npos);
 }
 
 }  // namespace kvjit

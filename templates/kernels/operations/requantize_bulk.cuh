@@ -1,5 +1,5 @@
-// requantise between formats that rotate alike, many rows at once: tiles of 16 (kernels/operations/tile_values.cuh), decoded and encoded without leaving
-// their domain. kernels/operations/requantise.cuh serves everything.
+// requantize between formats that rotate alike, many rows at once: tiles of 16 (kernels/operations/tile_values.cuh), decoded and encoded without leaving
+// their domain. kernels/operations/requantize.cuh serves everything.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include "kernels/operations/cache_tokens.cuh"
@@ -9,7 +9,7 @@
 namespace kv {
 
 template <class Plan>
-KV_DEVICE void requantise_tiles(const TiledCopyArgs& args) {
+KV_DEVICE void requantize_bulk(const TiledCopyArgs& args) {
   using From = typename Plan::From;
   using To = typename Plan::To;
   fill_decoding_table<From>();

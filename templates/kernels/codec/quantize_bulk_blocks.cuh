@@ -1,6 +1,6 @@
-// quantise, many rows at once, of formats whose rotation spans no more than a block, if they have one: a lane takes the values of whole blocks
+// quantize, many rows at once, of formats whose rotation spans no more than a block, if they have one: a lane takes the values of whole blocks
 // (kValues of them), so nothing crosses lanes.
-// Rules and codes are those of every format (formats/encode.cuh); kernels/codec/quantise.cuh serves everything.
+// Rules and codes are those of every format (formats/encode.cuh); kernels/codec/quantize.cuh serves everything.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include "args/attention.cuh"
@@ -92,7 +92,7 @@ KV_DEVICE void store_lane_blocks(const float (&x)[kValues], float tensor_scale, 
 }
 
 template <class Plan>
-KV_DEVICE void quantise_blocks(const CodecArgs& args) {
+KV_DEVICE void quantize_bulk_blocks(const CodecArgs& args) {
   using R = typename Plan::Encoder;
   constexpr int kValues = Plan::kValues, kLanes = Plan::kHeadDim / kValues;
   const i64 item = i64(block_x()) * Plan::kThreads + thread();

@@ -1,5 +1,5 @@
-// requantise between formats without a rotation in layout planar: a lane takes whole blocks of both, kValues values, so nothing crosses lanes.
-// kernels/operations/requantise.cuh serves everything.
+// requantize between formats without a rotation in layout planar: a lane takes whole blocks of both, kValues values, so nothing crosses lanes.
+// kernels/operations/requantize.cuh serves everything.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include "kernels/operations/cache_tokens.cuh"
@@ -9,7 +9,7 @@
 namespace kv {
 
 template <class Plan>
-KV_DEVICE void requantise_blocks(const CopyArgs& args) {
+KV_DEVICE void requantize_bulk_blocks(const CopyArgs& args) {
   using R = typename Plan::Encoder;
   using From = typename Plan::From;
   constexpr int kValues = Plan::kValues, kLanes = Plan::kHeadDim / kValues;

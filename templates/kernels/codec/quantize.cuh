@@ -1,4 +1,4 @@
-// quantise: write rows and scatter them, one warp a (sequence, token, head) row, in one pass.
+// quantize: write rows and scatter them, one warp a (sequence, token, head) row, in one pass.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include "args/attention.cuh"
@@ -9,7 +9,7 @@
 namespace kv {
 
 template <class Plan>
-KV_DEVICE void quantise(const CodecArgs& args) {
+KV_DEVICE void quantize(const CodecArgs& args) {
   u8* const bytes = shared_bytes() + warp() * Plan::kWarpBytes;
 
   const u32 row = u32(block_x()) * Plan::kWarps + warp();

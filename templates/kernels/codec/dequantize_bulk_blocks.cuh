@@ -1,5 +1,5 @@
-// dequantise, many rows at once, of formats whose rotation spans no more than a block, if they have one: a lane takes whole blocks, kValues
-// values. kernels/codec/dequantise.cuh serves everything.
+// dequantize, many rows at once, of formats whose rotation spans no more than a block, if they have one: a lane takes whole blocks, kValues
+// values. kernels/codec/dequantize.cuh serves everything.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include "args/attention.cuh"
@@ -11,7 +11,7 @@
 namespace kv {
 
 template <class Plan>
-KV_DEVICE void dequantise_blocks(const CodecArgs& args) {
+KV_DEVICE void dequantize_bulk_blocks(const CodecArgs& args) {
   using F = typename Plan::F;
   constexpr int kValues = Plan::kValues, kLanes = Plan::kHeadDim / kValues, kBlocks = kValues / F::kBlock;
   constexpr int kBytes = kBlocks * F::kCodeStride, kStageBytes = 32 * kValues * Plan::Words::kBytes;

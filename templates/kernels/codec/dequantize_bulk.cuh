@@ -1,6 +1,6 @@
-// dequantise, many rows at once: 16 groups of 128 values a warp, rotated back by the tensor cores (kernels/codec/bulk_tile.cuh). Serves what
-// kernels/codec/quantise_tiles.cuh and quantise_matrix.cuh write behind a Walsh-Hadamard transform, in the original domain;
-// kernels/codec/dequantise.cuh serves everything.
+// dequantize, many rows at once: 16 groups of 128 values a warp, rotated back by the tensor cores (kernels/codec/bulk_tile.cuh). Serves what
+// kernels/codec/quantize_bulk.cuh and quantize_bulk_wgmma.cuh write behind a Walsh-Hadamard transform, in the original domain;
+// kernels/codec/dequantize.cuh serves everything.
 //
 // Results pass through shared memory, so that whole sectors are written.
 // SPDX-License-Identifier: MIT
@@ -38,7 +38,7 @@ KV_DEVICE void unstage_tile_rows(SharedAddress from, const CodecArgs& args, cons
 }
 
 template <class Plan>
-KV_DEVICE void dequantise_tiles(const CodecArgs& args) {
+KV_DEVICE void dequantize_bulk(const CodecArgs& args) {
   using Output = typename Plan::Output;
   constexpr int kGroups = Plan::kHeadDim / kTileGroup;
   fill_decoding_table<Plan>();

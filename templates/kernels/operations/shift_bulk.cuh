@@ -10,7 +10,7 @@
 namespace kv {
 
 template <class Plan>
-KV_DEVICE void shift_tiles(const TiledShiftArgs& args) {
+KV_DEVICE void shift_bulk(const TiledShiftArgs& args) {
   using From = typename Plan::From;
   using To = typename Plan::To;
   fill_decoding_table<From>();

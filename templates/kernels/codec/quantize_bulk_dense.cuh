@@ -1,4 +1,4 @@
-// quantise, many rows at once, behind a dense rotation of 128 values: 32 groups a warp, each times the matrix on the tensor cores.
+// quantize, many rows at once, behind a dense rotation of 128 values: 32 groups a warp, each times the matrix on the tensor cores.
 // Entries of the matrix enter as two halves, exact to 2^-22; f16 values are exact, and sums are fp32. The matrix stays in shared
 // memory as fragments, 16 bytes a lane and product: both halves of both registers.
 // SPDX-License-Identifier: MIT
@@ -29,7 +29,7 @@ KV_DEVICE void fill_matrix() {
 }
 
 template <class Plan>
-KV_DEVICE void quantise_dense(const CodecArgs& args) {
+KV_DEVICE void quantize_bulk_dense(const CodecArgs& args) {
   constexpr int kGroups = Plan::kHeadDim / kTileGroup, kTiles = 2;
   constexpr float kTiny = 1e-10f,
                   kRoot = 11.3137085f;  // sqrt(128): from coordinates of a unit vector to standard deviations

@@ -1,4 +1,4 @@
-// quantise_rope: quantise of rows that turn to their positions first (rotations/rope.cuh). One warp a row, warps go on to further rows.
+// quantize_rope: quantize of rows that turn to their positions first (rotations/rope.cuh). One warp a row, warps go on to further rows.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include "kernels/operations/cache_tokens.cuh"
@@ -10,7 +10,7 @@
 namespace kv {
 
 template <class Plan>
-KV_DEVICE void quantise_rope(const RopedCodecArgs& args) {
+KV_DEVICE void quantize_rope(const RopedCodecArgs& args) {
   using F = typename Plan::F;
   fill_turns<Plan::kWarps * 32>(args.rope, Plan::kTurnsAt);
   sync_block();

@@ -1,6 +1,6 @@
-// quantise, many rows at once, by warpgroups (sm_90a): 64 groups of 128 values, 16 a warp, rotated by their matrix (kernels/codec/wgmma_rotation.cuh). Serves
+// quantize, many rows at once, by warpgroups (sm_90a): 64 groups of 128 values, 16 a warp, rotated by their matrix (kernels/codec/wgmma_rotation.cuh). Serves
 // rows of any type, behind a signed Walsh-Hadamard or a dense rotation of 128, with a norm over the same 128 values and symmetric
-// codebooks of up to 4 bits; kernels/codec/quantise.cuh serves everything.
+// codebooks of up to 4 bits; kernels/codec/quantize.cuh serves everything.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include "args/attention.cuh"
@@ -13,7 +13,7 @@
 namespace kv {
 
 template <class Plan>
-KV_DEVICE void quantise_matrix(const CodecArgs& args) {
+KV_DEVICE void quantize_bulk_wgmma(const CodecArgs& args) {
   using Input = typename Plan::Input;
   constexpr int kGroups = Plan::kHeadDim / kTileGroup, kStageBytes = kTileRows * kTileGroup * Input::kBytes;
   fill_encoding_tables<Plan>();

@@ -1,4 +1,4 @@
-// dequantise: cache rows back to numbers, in the original domain unless the caller keeps them rotated. One warp a row.
+// dequantize: cache rows back to numbers, in the original domain unless the caller keeps them rotated. One warp a row.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include "args/attention.cuh"
@@ -9,7 +9,7 @@
 namespace kv {
 
 template <class Plan>
-KV_DEVICE void dequantise(const CodecArgs& args) {
+KV_DEVICE void dequantize(const CodecArgs& args) {
   using F = typename Plan::F;
   constexpr int kPerLane = per_lane(F::kStored);
   const u32 row = u32(block_x()) * Plan::kWarps + warp();

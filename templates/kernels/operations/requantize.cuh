@@ -1,4 +1,4 @@
-// requantise: stored rows to a cache of another format, one warp a row, in registers. Plan: From (a Reader), To (a Writer), and whether values
+// requantize: stored rows to a cache of another format, one warp a row, in registers. Plan: From (a Reader), To (a Writer), and whether values
 // stay as the first format rotates them, because the second does it alike.
 // SPDX-License-Identifier: MIT
 #pragma once
@@ -10,7 +10,7 @@
 namespace kv {
 
 template <class Plan>
-KV_DEVICE void requantise(const CopyArgs& args) {
+KV_DEVICE void requantize(const CopyArgs& args) {
   using From = typename Plan::From;
   using To = typename Plan::To;
   using Target = typename To::Encoder::F;

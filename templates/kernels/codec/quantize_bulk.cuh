@@ -1,6 +1,6 @@
-// quantise, many rows at once: 16 groups of 128 values a warp, rotated by the tensor cores. Serves what long prompts are written
+// quantize, many rows at once: 16 groups of 128 values a warp, rotated by the tensor cores. Serves what long prompts are written
 // in (f16 rows, a signed Walsh-Hadamard rotation of 128, a norm over the same 128 values, symmetric codebooks of up to 4 bits);
-// kernels/codec/quantise.cuh serves everything.
+// kernels/codec/quantize.cuh serves everything.
 //
 // How a tile is transformed: kernels/codec/bulk_tile.cuh. The signs after it would only mirror codes of a symmetric codebook, so they are applied to the packed codes.
 //
@@ -32,7 +32,7 @@ KV_DEVICE void stage_tile_rows(SharedAddress to, const CodecArgs& args, const Ti
 }
 
 template <class Plan>
-KV_DEVICE void quantise_tiles(const CodecArgs& args) {
+KV_DEVICE void quantize_bulk(const CodecArgs& args) {
   constexpr int kGroups = Plan::kHeadDim / kTileGroup;
   fill_encoding_tables<Plan>();
   store_hadamard(Plan::kMatrixAt, Plan::pre_signs(lane() & 3));

@@ -1,5 +1,5 @@
-// quantise_rope, many rows at once: tiles of 16 (kernels/operations/tile_values.cuh), turned (kernels/operations/rope_tile.cuh) on their way into the cache.
-// kernels/operations/quantise_rope.cuh serves everything.
+// quantize_rope, many rows at once: tiles of 16 (kernels/operations/tile_values.cuh), turned (kernels/operations/rope_tile.cuh) on their way into the cache.
+// kernels/operations/quantize_rope.cuh serves everything.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include "kernels/operations/cache_tokens.cuh"
@@ -23,7 +23,7 @@ KV_DEVICE void load_tile(float (&y)[8][2][4], const void* data, const i64 (&at)[
 }
 
 template <class Plan>
-KV_DEVICE void quantise_rope_tiles(const RopedCodecArgs& args) {
+KV_DEVICE void quantize_rope_bulk(const RopedCodecArgs& args) {
   using To = typename Plan::To;
   fill_encoding_tables<To>();
   store_hadamard(To::kMatrixAt, To::pre_signs(lane() & 3));

@@ -1,6 +1,6 @@
-// dequantise, many rows at once, by warpgroups (sm_90a): 64 groups of 128 values, 16 a warp, rotated back by their matrix
-// (kernels/codec/wgmma_rotation.cuh). Serves what kernels/codec/quantise_matrix.cuh writes behind a dense rotation, in the original domain; Walsh-Hadamard
-// transforms go back by kernels/codec/dequantise_tiles.cuh, and kernels/codec/dequantise.cuh serves everything.
+// dequantize, many rows at once, by warpgroups (sm_90a): 64 groups of 128 values, 16 a warp, rotated back by their matrix
+// (kernels/codec/wgmma_rotation.cuh). Serves what kernels/codec/quantize_bulk_wgmma.cuh writes behind a dense rotation, in the original domain; Walsh-Hadamard
+// transforms go back by kernels/codec/dequantize_bulk.cuh, and kernels/codec/dequantize.cuh serves everything.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include "args/attention.cuh"
@@ -12,7 +12,7 @@
 namespace kv {
 
 template <class Plan>
-KV_DEVICE void dequantise_matrix(const CodecArgs& args) {
+KV_DEVICE void dequantize_bulk_wgmma(const CodecArgs& args) {
   using Output = typename Plan::Output;
   constexpr int kGroups = Plan::kHeadDim / kTileGroup;
   // The next tile's codes are asked for ahead of everything else. With two halves of each code products take so long that they hide
