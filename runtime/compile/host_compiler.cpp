@@ -161,7 +161,7 @@ class HostCompiler : public Compiler {
 Result<Artefact> HostCompiler::compile(const Source& source, std::stop_token stop) {
   const auto begin = std::chrono::steady_clock::now();
   KV_TRY(folder, PrivateFolder::make());
-  if (mkdir((folder.path() / "simt").c_str(), 0700) != 0)
+  if (mkdir((folder.path() / "device").c_str(), 0700) != 0)
     return fail(Code::environment, fmt::format("cannot make a folder: {}", std::strerror(errno)));
   KV_CHECK(write_text(folder.path() / "device/cpu.hpp", seam_));
   KV_CHECK(write_text(folder.path() / "kernel.cu", source.text.str()));
