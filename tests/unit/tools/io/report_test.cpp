@@ -8,7 +8,7 @@ namespace kvjit {
 namespace {
 
 TEST_CASE("columns align, numbers to the right, no blanks at the end") {
-  CHECK(table_text({"name", "ms"}, {{"decode", "7"}, {"q", "123"}}) == "name    ms\ndecode   7\nq      123\n");
+  CHECK(table_text({"name", "ms"}, {{"decode", "7"}, {"q", "123"}}) == "name     ms\ndecode    7\nq       123\n");
   CHECK(table_text({"a", "b"}, {{"1", "x"}, {"22", "-"}}) == " a  b\n 1  x\n22  -\n");
   CHECK(table_text({}, {}) == "");
 }
