@@ -139,10 +139,8 @@ Result<ProgramSource> make_reference_program(const Problem& problem, const Regis
   program.query_length = problem.query_length;
   program.causal = problem.causal;
   program.features = problem.features;
-  program.q_bytes = problem.q_type == Element::f32 ? 4 : 2;
-  program.out_bytes = problem.out_type == Element::f32 ? 4 : 2;
-  program.q_is_f16 = problem.q_type == Element::f16;
-  program.out_is_f32 = problem.out_type == Element::f32;
+  program.q_type = problem.q_type;
+  program.out_type = problem.out_type;
   program.rows = problem.q_heads_per_kv * problem.query_length;
   program.k = side_facts(problem.k, problem.head_dim);
   program.v = side_facts(problem.v, problem.v_dim());

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "args/attention.cuh"
+#include "generator/base/element.hpp"
 #include "generator/base/text.hpp"
 #include "generator/spec/features.hpp"
 
@@ -55,7 +56,7 @@ enum class Role {
   dequantize_bulk_v_bf16,
   dequantize_bulk_v_f32,
   merge_contexts,  // outputs over parts of a context, of programs that give the logarithm of sums
-  check,        // of checked programs: looks at lengths, page tables and slots ahead of each call
+  check,           // of checked programs: looks at lengths, page tables and slots ahead of each call
 };
 const char* to_string(Role role);
 constexpr Role tile_role(bool is_quantize, bool is_key, kv::RowType type) {
@@ -84,9 +85,8 @@ struct ProgramSource {
   int head_dim = 0, head_dim_v = 0;  // of K and queries; of V and the output
   int q_heads_per_kv = 0, query_length = 0;
   bool causal = false;
-  FeatureSet features;             // all but causal
-  int q_bytes = 2, out_bytes = 4;  // of one element
-  bool q_is_f16 = true, out_is_f32 = true;
+  FeatureSet features;  // all but causal
+  Element q_type = Element::f16, out_type = Element::f32;
   int rows = 0,
       turns = 1;        // of q_heads_per_kv * query_length query rows, those that a block takes at once; and how often
                         // (of token_heads, rows of all heads)

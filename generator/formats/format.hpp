@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "generator/base/element.hpp"
 #include "generator/base/result.hpp"
 #include "generator/formats/rotation.hpp"
 #include "generator/spec/spec.hpp"

@@ -23,11 +23,6 @@ const schema::Names<Layout> kLayouts = {{Layout::rows, "rows"}, {Layout::planar,
 const schema::Names<Layout> kPageLayouts = {{Layout::rows, "rows"}, {Layout::planar, "planar"}};
 const schema::Names<Element> kElements = {{Element::f16, "f16"}, {Element::bf16, "bf16"}, {Element::f32, "f32"}};
 
-template <class E>
-std::string_view name_of(E value, schema::Names<E> names) {
-  return std::find_if(names.begin(), names.end(), [&](const auto& entry) { return entry.first == value; })->second;
-}
-
 void collect_places(const Node& table, const std::string& prefix, std::map<std::string, Where>& places) {
   for (const Node& item : table.items) {
     places[prefix + item.key] = item.where;
@@ -213,12 +208,6 @@ std::string spelled(const Node& node) {
 }
 
 }  // namespace
-
-std::string_view to_string(Layout layout) { return name_of(layout, kLayouts); }
-std::string_view to_string(Element element) {
-  constexpr const char* kNames[] = {"f16", "bf16", "f32", "e4m3", "e5m2"};
-  return kNames[int(element)];
-}
 
 SideSpec read_side(schema::Table& table) {
   SideSpec side;

@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "generator/base/element.hpp"
 #include "generator/base/result.hpp"
 
 namespace kvjit {
@@ -16,12 +17,6 @@ struct LayersSpec;  // generator/spec/layers.hpp
 namespace schema {
 class Table;
 }
-
-enum class Layout { rows, planar, paged };
-enum class Element { f16, bf16, f32, e4m3, e5m2 };  // the 8-bit ones in caches only
-
-std::string_view to_string(Layout layout);
-std::string_view to_string(Element element);
 
 // One side of the cache: the name of a format, or the numbers of one ("inline").
 struct SideSpec {

@@ -145,14 +145,15 @@ kvjit_status kvjit_program_describe(const kvjit_program* program, kvjit_program_
     KV_CHECK(need(program, "program"));
     KV_CHECK(check_output(facts, "facts"));
     const kvjit::ProgramSource& s = program->program->source();
-    const int q_type = s.q_bytes == 4 ? KVJIT_F32 : s.q_is_f16 ? KVJIT_F16 : KVJIT_BF16;
-    const int out_type = s.out_is_f32 ? KVJIT_F32 : KVJIT_F16;
+    const auto type_of = [](kvjit::Element element) {
+      return element == kvjit::Element::f32 ? KVJIT_F32 : element == kvjit::Element::bf16 ? KVJIT_BF16 : KVJIT_F16;
+    };
     std::vector<std::string> features = s.features.names();
     if (s.causal) features.insert(features.begin(), "causal");
-    write_struct(facts,
-                 {0, s.id.c_str(), s.title.c_str(), s.arch.c_str(), s.is_planar, s.head_dim, s.q_heads_per_kv,
-                  s.query_length, s.causal, q_type, out_type, s.tile_tokens, s.appends, s.head_dim_v,
-                  const_cast<kvjit_program*>(program)->keep(listed(features)), s.page_tokens, s.checks, s.token_heads});
+    write_struct(facts, {0, s.id.c_str(), s.title.c_str(), s.arch.c_str(), s.is_planar, s.head_dim, s.q_heads_per_kv,
+                         s.query_length, s.causal, type_of(s.q_type), type_of(s.out_type), s.tile_tokens, s.appends,
+                         s.head_dim_v, const_cast<kvjit_program*>(program)->keep(listed(features)), s.page_tokens,
+                         s.checks, s.token_heads});
     return {};
   });
 }

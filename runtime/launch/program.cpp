@@ -172,8 +172,8 @@ Result<void> check_call(const ProgramSource& source, const AttentionCall& call, 
     return refuse(fmt::format("scale {}; a positive number, or 0 for 1/sqrt({})", call.scale, source.head_dim));
   KV_CHECK(check_tensor_scale(source.k, "k", call.k_tensor_scale));
   KV_CHECK(check_tensor_scale(source.v, "v", call.v_tensor_scale));
-  KV_CHECK(check_pointer("q", call.q.data, static_cast<unsigned>(source.q_bytes)));
-  KV_CHECK(check_pointer("out", call.out.data, static_cast<unsigned>(source.out_bytes)));
+  KV_CHECK(check_pointer("q", call.q.data, static_cast<unsigned>(wide_element_bytes(source.q_type))));
+  KV_CHECK(check_pointer("out", call.out.data, static_cast<unsigned>(wide_element_bytes(source.out_type))));
   KV_CHECK(check_side(source, source.k, "k", call.k, call.kv_heads));
   KV_CHECK(check_side(source, source.v, "v", call.v, call.kv_heads));
   KV_CHECK(check_token_heads(source, source.k, "k", call.k, call.kv_heads));
@@ -411,7 +411,7 @@ Result<void> Program::merge(const kv::MergePartsArgs& args, Stream stream) const
   KV_CHECK(check_counts(args.sequences, args.queries, args.heads));
   if (args.queries != source_.query_length)
     return refuse(fmt::format("{} queries; the program has {}", args.queries, source_.query_length));
-  const auto alignment = static_cast<unsigned>(source_.out_bytes);
+  const auto alignment = static_cast<unsigned>(wide_element_bytes(source_.out_type));
   for (int i = 0; i < args.count; ++i) {
     KV_CHECK(check_pointer(fmt::format("parts[{}].out", i).c_str(), args.parts[i].out.data, alignment));
     KV_CHECK(check_pointer(fmt::format("parts[{}].lse", i).c_str(), args.parts[i].lse, 4));

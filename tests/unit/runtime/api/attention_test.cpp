@@ -27,6 +27,25 @@ std::vector<double> attend(const float* q, const std::vector<float>& k, const st
                                           v[row_at(sequence, t, kTokens, head, kHeads) + static_cast<std::size_t>(i)];
   return out;
 }
+
+TEST_CASE("a program says the types of its queries and outputs, whatever the pair") {
+  const std::pair<const char*, int> kTypes[] = {{"f16", KVJIT_F16}, {"bf16", KVJIT_BF16}, {"f32", KVJIT_F32}};
+  Session s;
+  for (const auto& [q_name, q_type] : kTypes)
+    for (const auto& [out_name, out_type] : kTypes) {
+      CAPTURE(q_name);
+      CAPTURE(out_name);
+      const std::string toml = std::string("[k]\nformat = \"q8_0\"\n[v]\nformat = \"q8_0\"\n[attention]\nq_type = \"") +
+                               q_name + "\"\nout_type = \"" + out_name + "\"\n";
+      kvjit::api::Program program;
+      s.ok(program.open(s.context, toml.c_str(), "types.toml", nullptr, s.error));
+      auto facts = sized<kvjit_program_facts>();
+      s.ok(kvjit_program_describe(program.get(), &facts, &s.error));
+      CHECK(facts.q_type == q_type);
+      CHECK(facts.out_type == out_type);
+    }
+}
+
 TEST_CASE("TOML to attention, over the values the cache holds") {
   for (const char* rotation : {"none", "wht_signed"})
     for (const char* layout : {"planar", "rows"}) {
