@@ -55,18 +55,18 @@ TEST_CASE("rows by slots: no spills, no stack") {
                        "\"tbq4_dense_qsfirst_raw\", \"turbo4_qjl68\"]\n\"cache.layout\" = [\"planar\", \"paged\"]\n",
                        "slots"));
   Kernels kernels;
-  int by_tiles = 0;
+  int bulk = 0;
   for (const auto& [arch, type] : {std::pair{"sm_75", kv::SlotType::i32}, {"sm_90a", kv::SlotType::i64}})
     for (const Spec& spec : specs) {
       const Problem problem = must(resolve(spec, registry(), arch));
       for (const auto& [role, unused] : must(make_reference_program(problem, registry())).kernels) {
         const std::string_view name = to_string(role);
         if (name.find("quantize") == name.npos) continue;
-        by_tiles += name.find("tiles") != name.npos;
+        bulk += name.find("bulk") != name.npos;
         kernels.add(must(make_by_slots(problem, role, type, registry())));
       }
     }
-  CHECK(by_tiles > 0);
+  CHECK(bulk > 0);
   kernels.compile(2);
 }
 
