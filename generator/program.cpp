@@ -27,8 +27,8 @@ SideFacts side_facts(const Format& f, int head_dim) {
   return facts;
 }
 
-// What the kernels that encode, decode and transform rows can serve: one warp holds a row, value i in lane i % 32, and reduces over
-// groups that are whole registers or equal parts of one.
+// What the kernels that encode, decode and transform rows can serve: one warp holds a row, value i in lane i % 32, and
+// reduces over groups that are whole registers or equal parts of one.
 Result<void> check_codec(const Format& f, int head_dim) {
   const int stored = f.stored_dim(head_dim);
   const auto refuse = [&](const std::string& what, std::vector<std::string> notes = {}) -> Result<void> {

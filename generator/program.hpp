@@ -14,7 +14,8 @@ Result<ProgramSource> make_program(const Problem& problem, const Registry& regis
 // The same with decode blocks of a given shape: for who measures shapes.
 Result<ProgramSource> make_program(const Problem& problem, const Registry& registry, const BlockShape& shape);
 
-// The same without the decode family: reference, quantize, dequantize, and what transforms queries and outputs. Serves every format.
+// The same without the decode family: reference, quantize, dequantize, and what transforms queries and outputs. Serves
+// every format.
 Result<ProgramSource> make_reference_program(const Problem& problem, const Registry& registry);
 
 // One quantize / dequantize kernel for a format alone (the commands `quantize` and `dequantize`): layout

@@ -91,10 +91,11 @@ struct ProgramSource {
       turns = 1;        // of q_heads_per_kv * query_length query rows, those that a block takes at once; and how often
                         // (of token_heads, rows of all heads)
   int tile_tokens = 0;  // granule in which blocks share the tokens
-  // What `decode` does beside attention. What it finishes, or leaves for `merge`, is rotated by the one that makes rows of output of it.
+  // What `decode` does beside attention. What it finishes, or leaves for `merge`, is rotated by the one that makes rows
+  // of output of it.
   bool rotates_queries = false, finishes = false, rotates_output = false;
-  int merge_steps =
-      1;  // where it finishes: of 128 sums of a row, that a warp takes for the parts of a pair; above 1 `merge` may do it
+  int merge_steps = 1;   // where it finishes: of 128 sums of a row, that a warp takes for the parts of a pair; above 1
+                         // `merge` may do it
   bool checks = false;   // calls bring a record of what was out of range
   bool appends = false;  // `decode` stores the newest tokens, which calls bring
   SideFacts k, v;

@@ -83,8 +83,8 @@ typedef struct kvjit_program kvjit_program;
 enum { KVJIT_DEVICE_AUTOMATIC = 0, KVJIT_DEVICE_GPU = 1, KVJIT_DEVICE_CPU = 2 };
 
 /* Defaults come from the environment: KVJIT_DEVICE, KVJIT_CACHE_DIR, KVJIT_CACHE_MAX_BYTES, KVJIT_NVRTC,
- * KVJIT_CUDA, KVJIT_CXX, KVJIT_BUNDLES, KVJIT_TRUSTED_KEYS (lists with ':'), KVJIT_REMOTE, KVJIT_REMOTE_WRITES. Lists given here
- * come behind those of the environment. */
+ * KVJIT_CUDA, KVJIT_CXX, KVJIT_BUNDLES, KVJIT_TRUSTED_KEYS (lists with ':'), KVJIT_REMOTE, KVJIT_REMOTE_WRITES. Lists
+ * given here come behind those of the environment. */
 typedef struct kvjit_context_options {
   size_t size;
   int device;            /* KVJIT_DEVICE_*; automatic: a GPU if there is one, else the CPU back-end (for tests: slow) */
@@ -92,25 +92,28 @@ typedef struct kvjit_context_options {
   const char* cache_dir; /* of compiled kernels; NULL: the user's cache folder; "off": memory only */
   void (*log)(void* user, const char* message); /* warnings and progress, from any thread; NULL: silent */
   void* log_user;
-  /* Bundles made by `kvjit pack`: files, and bytes in memory that must stay while the context or a program of it lives. They are
-   * searched first and need no compiler. One that is damaged, or that others could have written, is said to the log and left out. */
+  /* Bundles made by `kvjit pack`: files, and bytes in memory that must stay while the context or a program of it lives.
+   * They are searched first and need no compiler. One that is damaged, or that others could have written, is said to
+   * the log and left out. */
   const char* const* bundles;
   int bundle_count, bundle_bytes_count;
   const void* const* bundle_bytes;
   const size_t* bundle_sizes;
-  /* Ed25519 public keys, 64 hex digits each, as `kvjit pack --new-key` prints them. With any, a bundle that none of them has signed
-   * is KVJIT_INTEGRITY. Who can sign, or write a cache folder that is used, runs code on the GPU. */
+  /* Ed25519 public keys, 64 hex digits each, as `kvjit pack --new-key` prints them. With any, a bundle that none of
+   * them has signed is KVJIT_INTEGRITY. Who can sign, or write a cache folder that is used, runs code on the GPU. */
   const char* const* trusted_keys;
   int trusted_key_count;
   int remote_writes;  /* kernels compiled here are stored at `remote` too */
   const char* remote; /* URL of a server of kernels in the layout of bazel-remote; NULL: none */
-  /* The engine's own store, asked behind bundles and disk, from any thread. get calls give(to, entry, bytes) if it has the key (64
-   * hex digits); what it gives is checked as a file is. put gets what was compiled here. Both may be NULL. */
+  /* The engine's own store, asked behind bundles and disk, from any thread. get calls give(to, entry, bytes) if it has
+   * the key (64 hex digits); what it gives is checked as a file is. put gets what was compiled here. Both may be NULL.
+   */
   void (*cache_get)(void* user, const char* key, void (*give)(void* to, const void* entry, size_t bytes), void* to);
   void (*cache_put)(void* user, const char* key, const void* entry, size_t bytes);
   void* cache_user;
-  /* Folders with formats, rotations, archs, calibrations, policies, hooks and tuning beside those built in, as `kvjit --specs` reads
-   * them; a file of a built-in one's name replaces it. They are read by kvjit_context_create, and serve this context alone. */
+  /* Folders with formats, rotations, archs, calibrations, policies, hooks and tuning beside those built in, as `kvjit
+   * --specs` reads them; a file of a built-in one's name replaces it. They are read by kvjit_context_create, and serve
+   * this context alone. */
   const char* const* specs_dirs;
   int specs_dir_count;
 } kvjit_context_options;
@@ -175,22 +178,24 @@ KVJIT_API kvjit_status kvjit_program_create(kvjit_context* context, const char* 
                                             const char* arch, kvjit_program** program, kvjit_error* error);
 KVJIT_API void kvjit_program_destroy(kvjit_program* program); /* NULL is fine */
 
-/* The same in the background, on threads of the context. done, which may be NULL, is called from there when wait would not wait; it
- * must not destroy anything. A request must be destroyed before its context; that cancels it. */
+/* The same in the background, on threads of the context. done, which may be NULL, is called from there when wait would
+ * not wait; it must not destroy anything. A request must be destroyed before its context; that cancels it. */
 typedef struct kvjit_request kvjit_request;
 KVJIT_API kvjit_status kvjit_program_request(kvjit_context* context, const char* toml, const char* file_name,
                                              const char* arch, void (*done)(void* user, kvjit_status status),
                                              void* user, kvjit_request** request, kvjit_error* error);
-/* Up to timeout_ms (negative: for as long as it takes). KVJIT_OK with *program NULL: not yet. Else what kvjit_program_create would
- * have said; the program is the caller's, and is handed out once. */
+/* Up to timeout_ms (negative: for as long as it takes). KVJIT_OK with *program NULL: not yet. Else what
+ * kvjit_program_create would have said; the program is the caller's, and is handed out once. */
 KVJIT_API kvjit_status kvjit_request_wait(kvjit_request* request, int timeout_ms, kvjit_program** program,
                                           kvjit_error* error);
-/* Only asks; wait then says KVJIT_CANCELLED, unless the program was ready. A compile under way ends where NVRTC allows. */
+/* Only asks; wait then says KVJIT_CANCELLED, unless the program was ready. A compile under way ends where NVRTC allows.
+ */
 KVJIT_API void kvjit_request_cancel(kvjit_request* request);
 KVJIT_API void kvjit_request_destroy(kvjit_request* request); /* NULL is fine */
 
-/* Makes every kernel of a list of specs ([matrix] and [layers] expanded) in parallel, each once: in the cache folder, or in memory
- * if there is none. A list that is complete is marked in the folder, and the next process returns at once. */
+/* Makes every kernel of a list of specs ([matrix] and [layers] expanded) in parallel, each once: in the cache folder,
+ * or in memory if there is none. A list that is complete is marked in the folder, and the next process returns at once.
+ */
 typedef struct kvjit_warm_call {
   size_t size;
   const char* const* specs; /* TOML texts */
@@ -200,8 +205,9 @@ typedef struct kvjit_warm_call {
   /* From any thread, one at a time; may be NULL. */
   void (*progress)(void* user, int done, int count, const char* kernel);
   void* progress_user;
-  /* Kernels too that only calls ask for: some of "slots, rope, shift, copy" (copies of K to K and of V to V, from each spec of the
-   * list to each); NULL: none, and a sealed context refuses such calls. `kvjit pack --operations` puts them into a bundle. */
+  /* Kernels too that only calls ask for: some of "slots, rope, shift, copy" (copies of K to K and of V to V, from each
+   * spec of the list to each); NULL: none, and a sealed context refuses such calls. `kvjit pack --operations` puts them
+   * into a bundle. */
   const char* operations;
 } kvjit_warm_call;
 typedef struct kvjit_warm_report {
@@ -219,12 +225,12 @@ typedef struct kvjit_program_facts {
   const char *id, *title, *arch;
   int is_planar; /* 0: layout rows; of layout paged: what pages hold */
   int head_dim, q_heads_per_kv, query_length, is_causal;
-  int q_type, out_type; /* KVJIT_F16 ... */
-  int tile_tokens;      /* in which blocks share the tokens */
-  int appends;          /* calls bring new_k and new_v */
-  int head_dim_v;       /* of V and the output; head_dim is of K and of queries */
-  const char* features; /* "causal, softcap 50, mask": which of the call's arrays are read */
-  int page_tokens;      /* of layout paged: calls bring page tables; else 0 */
+  int q_type, out_type;    /* KVJIT_F16 ... */
+  int tile_tokens;         /* in which blocks share the tokens */
+  int appends;             /* calls bring new_k and new_v */
+  int head_dim_v;          /* of V and the output; head_dim is of K and of queries */
+  const char* features;    /* "causal, softcap 50, mask": which of the call's arrays are read */
+  int page_tokens;         /* of layout paged: calls bring page tables; else 0 */
   int checks, token_heads; /* calls bring a check record; as many KV heads, side by side (cache.token_heads), or 0 */
 } kvjit_program_facts;
 KVJIT_API kvjit_status kvjit_program_describe(const kvjit_program* program, kvjit_program_facts* facts,
@@ -268,22 +274,22 @@ typedef struct kvjit_side {
   kvjit_index scales_sequence_stride, scales_head_stride, scales_token_stride;
 } kvjit_side;
 
-/* Layout paged: `codes` and `scales` of a kvjit_side point into page 0 of a pool, and its sequence strides are the bytes from page
- * to page. A page has page_tokens tokens of all heads; head and token strides are free, so that [token][head], [head][token],
- * slots that hold codes beside scales, and sections apart are only numbers. Pages of whole blocks: even strides, pages a multiple
- * of 16 bytes apart. Pages of planes: pointers and strides are multiples of the largest power of two, up to 16, in the row bytes of
- * the plane; of 16, where rows are dense from token to token.
- * Which page has the tokens of a sequence from i * page_tokens on is said by entry i of its row of a table of 32-bit numbers on the
- * device. Every sequence has an entry at least; entries behind its last token may be anything. */
+/* Layout paged: `codes` and `scales` of a kvjit_side point into page 0 of a pool, and its sequence strides are the
+ * bytes from page to page. A page has page_tokens tokens of all heads; head and token strides are free, so that
+ * [token][head], [head][token], slots that hold codes beside scales, and sections apart are only numbers. Pages of
+ * whole blocks: even strides, pages a multiple of 16 bytes apart. Pages of planes: pointers and strides are multiples
+ * of the largest power of two, up to 16, in the row bytes of the plane; of 16, where rows are dense from token to
+ * token. Which page has the tokens of a sequence from i * page_tokens on is said by entry i of its row of a table of
+ * 32-bit numbers on the device. Every sequence has an entry at least; entries behind its last token may be anything. */
 typedef struct kvjit_pages {
   const int* table;       /* [sequences][row_stride] */
   kvjit_index row_stride; /* entries */
   kvjit_index pool_pages; /* how many there are: for target.checks only, else not looked at */
 } kvjit_pages;
 
-/* How this library would lay out one side in one block of memory: its size, and its description when it starts at `base`
- * (NULL: strides only). An engine may use strides of its own instead. Either output may be NULL. Layout paged: a pool of
- * as many pages as the sequences need, each sequence's capacity rounded up to whole pages. */
+/* How this library would lay out one side in one block of memory: its size, and its description when it starts at
+ * `base` (NULL: strides only). An engine may use strides of its own instead. Either output may be NULL. Layout paged: a
+ * pool of as many pages as the sequences need, each sequence's capacity rounded up to whole pages. */
 KVJIT_API kvjit_status kvjit_cache_layout(const kvjit_program* program, int side, kvjit_index sequences,
                                           kvjit_index heads, kvjit_index capacity_tokens, void* base, kvjit_side* cache,
                                           size_t* bytes, kvjit_error* error);
@@ -305,11 +311,12 @@ typedef struct kvjit_rope {
   int pairs;       /* which values turn together: 2 i and 2 i + 1 (ggml: normal), or i and i + dims / 2 (neox) */
   int first, dims; /* dims: even, up to 512 */
   double base, scale, magnitude; /* 0: 10000, 1, 1; scale: ggml's freq_scale */
-  const float* factors; /* on the device, dims / 2 numbers above 0; NULL: all 1 */
+  const float* factors;          /* on the device, dims / 2 numbers above 0; NULL: all 1 */
   const int* positions; /* on the device, [sequences][tokens]: of each token of the call; NULL: `position` for all */
   int position;
-  /* YaRN, where extrapolation is not 0: pairs that turn more than beta_fast times in trained_tokens tokens keep their frequency, those
-   * below beta_slow have `scale`, with a ramp between (ggml: ext_factor, n_ctx_orig). What it multiplies lengths with is `magnitude`. */
+  /* YaRN, where extrapolation is not 0: pairs that turn more than beta_fast times in trained_tokens tokens keep their
+   * frequency, those below beta_slow have `scale`, with a ramp between (ggml: ext_factor, n_ctx_orig). What it
+   * multiplies lengths with is `magnitude`. */
   double extrapolation, beta_fast, beta_slow; /* beta 0: 32 and 1 */
   int trained_tokens;
 } kvjit_rope;
@@ -319,9 +326,9 @@ typedef struct kvjit_codec_call {
   kvjit_rows x; /* quantize reads it, dequantize writes it; query_stride is the token's */
   int x_type;   /* of x: KVJIT_F16, KVJIT_BF16 or KVJIT_F32 */
   kvjit_side cache;
-  const void* slots; /* on the device, of slot_type, [sequences][tokens]: the cache's token that each is; NULL: from first_token
-                        on. Layout paged: page * page_tokens + place in the page. Negative: quantize stores the token nowhere,
-                        dequantize gives zeros for it */
+  const void* slots; /* on the device, of slot_type, [sequences][tokens]: the cache's token that each is; NULL: from
+                        first_token on. Layout paged: page * page_tokens + place in the page. Negative: quantize stores
+                        the token nowhere, dequantize gives zeros for it */
   kvjit_index first_token;
   int sequences, tokens, heads;
   int keep_rotated; /* dequantize: leave values in the rotated domain */
@@ -340,8 +347,8 @@ KVJIT_API kvjit_status kvjit_quantize(kvjit_program* program, int side, const kv
 KVJIT_API kvjit_status kvjit_dequantize(kvjit_program* program, int side, const kvjit_codec_call* call,
                                         kvjit_error* error);
 
-/* The tokens of a cache that an operation reads or writes: token t of sequence s is slots[s * tokens + t], or first_token + t where slots
- * are NULL; both as in kvjit_codec_call. */
+/* The tokens of a cache that an operation reads or writes: token t of sequence s is slots[s * tokens + t], or
+ * first_token + t where slots are NULL; both as in kvjit_codec_call. */
 typedef struct kvjit_cache_tokens {
   size_t size;
   kvjit_side cache;
@@ -353,9 +360,9 @@ typedef struct kvjit_cache_tokens {
   kvjit_index slot_count;
 } kvjit_cache_tokens;
 
-/* How a copy is made, best first. BYTES: as they are stored, where formats and tensor scales are one. INNER: numbers that stay rotated, where
- * both formats rotate alike, or neither does. NUMBERS: by way of the caller's domain. Numbers are coded anew, and lose what the format
- * loses. */
+/* How a copy is made, best first. BYTES: as they are stored, where formats and tensor scales are one. INNER: numbers
+ * that stay rotated, where both formats rotate alike, or neither does. NUMBERS: by way of the caller's domain. Numbers
+ * are coded anew, and lose what the format loses. */
 enum { KVJIT_COPY_BYTES = 0, KVJIT_COPY_INNER = 1, KVJIT_COPY_NUMBERS = 2 };
 typedef struct kvjit_copy_call {
   size_t size;
@@ -368,13 +375,15 @@ typedef struct kvjit_copy_report {
   int kind; /* KVJIT_COPY_* */
   const char* kernel;
 } kvjit_copy_report;
-/* Tokens of one cache to another, of any format and layout, by one kernel: `from` and `to` are programs of the same context, head size and
- * arch, or the same program; the tokens must not overlap. report may be NULL. Only queues work; the first call of each kind gets its kernel. */
+/* Tokens of one cache to another, of any format and layout, by one kernel: `from` and `to` are programs of the same
+ * context, head size and arch, or the same program; the tokens must not overlap. report may be NULL. Only queues work;
+ * the first call of each kind gets its kernel. */
 KVJIT_API kvjit_status kvjit_copy(kvjit_program* from, int from_side, kvjit_program* to, int to_side,
                                   const kvjit_copy_call* call, kvjit_copy_report* report, kvjit_error* error);
 
-/* Keys that were stored with rotary positions, to other positions, in place (llama.cpp: K-shift): rows are decoded, turned by `positions`
- * more, and coded again. Rows with 0 keep their bytes. magnitude must be 0 or 1 for pure turns. */
+/* Keys that were stored with rotary positions, to other positions, in place (llama.cpp: K-shift): rows are decoded,
+ * turned by `positions` more, and coded again. Rows with 0 keep their bytes. magnitude must be 0 or 1 for pure turns.
+ */
 typedef struct kvjit_shift_call {
   size_t size;
   const kvjit_cache_tokens* cache;
@@ -400,36 +409,36 @@ typedef struct kvjit_attention_call {
   int sequences, kv_heads;
   int blocks;   /* at most, that share the tokens; up to KVJIT_MOST_BLOCKS; 0: chosen for the device */
   double scale; /* of scores; 0: 1/sqrt(head_dim) */
-  /* At least what kvjit_workspace_bytes says; 16-byte aligned. Its first KVJIT_COUNTER_BYTES must be zero before the first
-   * call that uses it, and every call leaves them zero; the rest does not matter. Calls that may run at the same time need
-   * workspaces of their own. */
+  /* At least what kvjit_workspace_bytes says; 16-byte aligned. Its first KVJIT_COUNTER_BYTES must be zero before the
+   * first call that uses it, and every call leaves them zero; the rest does not matter. Calls that may run at the same
+   * time need workspaces of their own. */
   void* workspace;
   size_t workspace_bytes;
   void* stream;
   float k_tensor_scale, v_tensor_scale; /* as in kvjit_codec_call */
-  /* Of programs with attention.append, and only of those: K and V of the query_length newest tokens, [sequences][query_length]
-   * [kv_heads][head_dim]; query_stride is the token's. `tokens` and `lengths` count them: row i becomes token
-   * length - query_length + i of the cache, stored as kvjit_quantize would, and attended to. kvjit_reference stores nothing: the
-   * tokens must be in the cache by then. */
+  /* Of programs with attention.append, and only of those: K and V of the query_length newest tokens,
+   * [sequences][query_length] [kv_heads][head_dim]; query_stride is the token's. `tokens` and `lengths` count them: row
+   * i becomes token length - query_length + i of the cache, stored as kvjit_quantize would, and attended to.
+   * kvjit_reference stores nothing: the tokens must be in the cache by then. */
   kvjit_rows new_k, new_v;
   int new_type; /* KVJIT_F16, KVJIT_BF16 or KVJIT_F32 */
-  /* What the features of a program read, on the device, and of no others (kvjit_program_facts.features). Query heads count through
-   * all KV heads; strides count elements, and 0 makes one row serve all. */
+  /* What the features of a program read, on the device, and of no others (kvjit_program_facts.features). Query heads
+   * count through all KV heads; strides count elements, and 0 makes one row serve all. */
   const void* mask; /* "mask": halves [sequence][query head][query][token], added to the scores; tokens are dense;
                        -infinity: the query does not see the token */
   kvjit_index mask_sequence_stride, mask_head_stride, mask_query_stride;
-  const unsigned* packed_mask; /* "packed_mask": 32-bit words likewise; bit t % 32 of word t / 32 is whether the query sees
-                                  token t of the newest packed_tokens ones (0: of all); it sees those before */
+  const unsigned* packed_mask; /* "packed_mask": 32-bit words likewise; bit t % 32 of word t / 32 is whether the query
+                                  sees token t of the newest packed_tokens ones (0: of all); it sees those before */
   kvjit_index packed_sequence_stride, packed_head_stride, packed_query_stride;
   int packed_tokens;
-  int position_offset; /* "position_offset": query i stands at token length - query_length + i + this ... */
-  const int* position_offsets; /* ... plus this of its sequence; NULL: nothing more. A context that is split over devices:
-                                  the tokens that stand behind those of the call */
-  const float* slopes;  /* "alibi", "mask_slopes": of each query head */
-  const float* sinks;   /* "sinks": a logit of each query head, with no value */
-  int leaves_sinks;     /* sinks are counted by another call, over another part of the context; `sinks` may be NULL */
-  float* lse; /* "lse", written: [sequence][query][query head] natural logarithm of the sum of exp(score), sinks included
-                 unless they are left; -infinity where no token is seen */
+  int position_offset;         /* "position_offset": query i stands at token length - query_length + i + this ... */
+  const int* position_offsets; /* ... plus this of its sequence; NULL: nothing more. A context that is split over
+                                  devices: the tokens that stand behind those of the call */
+  const float* slopes;         /* "alibi", "mask_slopes": of each query head */
+  const float* sinks;          /* "sinks": a logit of each query head, with no value */
+  int leaves_sinks; /* sinks are counted by another call, over another part of the context; `sinks` may be NULL */
+  float* lse;       /* "lse", written: [sequence][query][query head] natural logarithm of the sum of exp(score), sinks
+                       included       unless they are left; -infinity where no token is seen */
   kvjit_pages k_pages, v_pages; /* of layout paged; mostly the same table */
   void* check;                  /* of target.checks */
 } kvjit_attention_call;
@@ -437,9 +446,10 @@ typedef struct kvjit_attention_call {
 /* ggml's slopes for ALiBi, of `heads` query heads; max_bias 0: all 1. */
 KVJIT_API kvjit_status kvjit_alibi_slopes(float max_bias, int heads, float* slopes, kvjit_error* error);
 
-/* Programs with `checks = true` in [target] look at lengths, page tables and slots on the device before they use them. A call that has
- * something out of range writes to its check record, of KVJIT_CHECK_BYTES in device memory, zero before the first call; it, and
- * all calls after it with that record, then read and write nothing else, until the record is set to zero again. */
+/* Programs with `checks = true` in [target] look at lengths, page tables and slots on the device before they use them.
+ * A call that has something out of range writes to its check record, of KVJIT_CHECK_BYTES in device memory, zero before
+ * the first call; it, and all calls after it with that record, then read and write nothing else, until the record is
+ * set to zero again. */
 #define KVJIT_CHECK_BYTES 64
 typedef struct kvjit_check {
   size_t size;
@@ -475,9 +485,10 @@ KVJIT_API kvjit_status kvjit_attention(kvjit_program* program, const kvjit_atten
 KVJIT_API kvjit_status kvjit_reference(kvjit_program* program, const kvjit_attention_call* call, kvjit_report* report,
                                        kvjit_error* error);
 
-/* Outputs over parts of a context, of calls with "lse", to the output over all of it: a context split over devices (position_offset,
- * leaves_sinks), or a prefix that sequences share. Rows are [sequences][query_length][query heads] of the program's out type (f32 loses
- * nothing). A part in which a row has seen nothing has lse -infinity, and its output is not looked at. */
+/* Outputs over parts of a context, of calls with "lse", to the output over all of it: a context split over devices
+ * (position_offset, leaves_sinks), or a prefix that sequences share. Rows are [sequences][query_length][query heads] of
+ * the program's out type (f32 loses nothing). A part in which a row has seen nothing has lse -infinity, and its output
+ * is not looked at. */
 #define KVJIT_MOST_MERGE_PARTS 16
 typedef struct kvjit_merge_part {
   kvjit_rows out;

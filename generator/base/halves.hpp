@@ -12,8 +12,8 @@ struct HalfTable {
   std::vector<std::uint16_t> halves;
 };
 
-// A table's unit is free, as it joins another factor: the one of 2048 whose roundings are smallest in sum of squares, each as often as its
-// weight says (none: all alike). The largest half lies in [1, 2).
+// A table's unit is free, as it joins another factor: the one of 2048 whose roundings are smallest in sum of squares,
+// each as often as its weight says (none: all alike). The largest half lies in [1, 2).
 HalfTable halves_of(const std::vector<double>& values, const std::vector<double>& weights = {});
 
 // Root mean square of what halves leave of numbers, relative to theirs.

@@ -10,12 +10,13 @@
 namespace kvjit {
 namespace {
 
-// |x| as a float of `mantissa` bits whose least exponent is `least` (subnormals below it), nearest even, as the integer that its
-// exponent and mantissa fields form. No upper limit.
+// |x| as a float of `mantissa` bits whose least exponent is `least` (subnormals below it), nearest even, as the integer
+// that its exponent and mantissa fields form. No upper limit.
 int round_to_fields(float magnitude, int mantissa, int least) {
   if (magnitude == 0) return 0;
   const int exponent = std::max(std::ilogb(magnitude), least);
-  // nearbyint rounds half to even in the default environment; a mantissa that rounds up carries into the exponent by itself.
+  // nearbyint rounds half to even in the default environment; a mantissa that rounds up carries into the exponent by
+  // itself.
   const int units = int(std::nearbyint(std::ldexp(magnitude, mantissa - exponent)));
   return ((exponent - least) << mantissa) + units;
 }

@@ -12,15 +12,16 @@ float float_from_f16(std::uint16_t h);
 std::uint16_t bf16_from_float(float x);
 float float_from_bf16(std::uint16_t b);
 
-// OCP 8-bit floats, round to nearest even. E4M3FN saturates at +-448 (infinities too) and has one NaN, 0x7F; E5M2 is the upper
-// byte of a half, rounds to infinity above 61440 and keeps infinities and NaN.
+// OCP 8-bit floats, round to nearest even. E4M3FN saturates at +-448 (infinities too) and has one NaN, 0x7F; E5M2 is
+// the upper byte of a half, rounds to infinity above 61440 and keeps infinities and NaN.
 std::uint8_t e4m3_from_float(float x);
 float float_from_e4m3(std::uint8_t b);
 std::uint8_t e5m2_from_float(float x);
 float float_from_e5m2(std::uint8_t b);
 
-// ggml's UE4M3 (ggml-impl.h): E4M3 without a sign, half up on the dropped mantissa bit. Its writer takes the exponent field 15 for
-// an overflow, so that 248 and above become 0x7E (448), and keeps subnormals below 8 / 512. 0x7F decodes to 0.
+// ggml's UE4M3 (ggml-impl.h): E4M3 without a sign, half up on the dropped mantissa bit. Its writer takes the exponent
+// field 15 for an overflow, so that 248 and above become 0x7E (448), and keeps subnormals below 8 / 512. 0x7F decodes
+// to 0.
 std::uint8_t ue4m3_from_float(float x);
 float float_from_ue4m3(std::uint8_t b);
 

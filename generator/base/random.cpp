@@ -1,5 +1,5 @@
-// PCG64 and SeedSequence (M. E. O'Neill), MT19937 (Matsumoto, Nishimura), SplitMix64 (Steele, Lea, Flood), and how numpy, torch
-// and llama.cpp make signs, uniform and normal numbers of their outputs.
+// PCG64 and SeedSequence (M. E. O'Neill), MT19937 (Matsumoto, Nishimura), SplitMix64 (Steele, Lea, Flood), and how
+// numpy, torch and llama.cpp make signs, uniform and normal numbers of their outputs.
 // SPDX-License-Identifier: MIT
 #include "generator/base/random.hpp"
 
@@ -113,7 +113,8 @@ std::vector<double> Torch::rand(int count) {
   return values;
 }
 
-// From 16 numbers up: Box-Muller of 16 at a time, eight radii before eight angles. Of a ragged end the last 16 are drawn anew.
+// From 16 numbers up: Box-Muller of 16 at a time, eight radii before eight angles. Of a ragged end the last 16 are
+// drawn anew.
 std::vector<double> Torch::randn(int count) {
   std::vector<double> values;
   if (count < 16) {

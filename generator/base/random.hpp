@@ -10,8 +10,8 @@
 
 namespace kvjit {
 
-// numpy.random.default_rng(seed).choice([-1, 1]): one bit a 32-bit half of the PCG64 (XSL-RR 128/64) output, low half first,
-// its top bit: 0 -> -1, 1 -> +1. SeedSequence(seed) fills the state.
+// numpy.random.default_rng(seed).choice([-1, 1]): one bit a 32-bit half of the PCG64 (XSL-RR 128/64) output, low half
+// first, its top bit: 0 -> -1, 1 -> +1. SeedSequence(seed) fills the state.
 std::vector<std::int8_t> pcg64_signs(std::uint64_t seed, int skip, int count);
 
 // numpy.random.RandomState(seed): the low bit of each output of MT19937, 0 -> -1, 1 -> +1.
@@ -23,8 +23,8 @@ std::vector<std::int8_t> golden_signs(int count);
 // N(0,1) by Box-Muller from SplitMix64, cosine then sine of each pair, rounded to float32 as llama.cpp PR 21089 does.
 std::vector<double> splitmix_normals(std::uint64_t seed, std::size_t count);
 
-// The CPU generator of torch after torch.manual_seed(seed), float32 tensors. MT19937; computed in double, so up to the last
-// bit of the float32 that torch returns.
+// The CPU generator of torch after torch.manual_seed(seed), float32 tensors. MT19937; computed in double, so up to the
+// last bit of the float32 that torch returns.
 class Torch {
  public:
   explicit Torch(std::uint32_t seed) : engine_(seed) {}

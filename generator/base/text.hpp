@@ -1,5 +1,6 @@
-// Text: the text of a kernel, a hundred KB that never changes once it is made. Copies share it, so that who has one kernel twice (a
-// source and what a context keeps of it) has its text once, and sees that two are one without reading them.
+// Text: the text of a kernel, a hundred KB that never changes once it is made. Copies share it, so that who has one
+// kernel twice (a source and what a context keeps of it) has its text once, and sees that two are one without reading
+// them.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include <memory>

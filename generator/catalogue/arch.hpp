@@ -1,4 +1,5 @@
-// Arch: what a GPU architecture can do, as data (specs/archs/*.toml). Planning asks for capabilities, never for numbers.
+// Arch: what a GPU architecture can do, as data (specs/archs/*.toml). Planning asks for capabilities, never for
+// numbers.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include <set>

@@ -27,14 +27,14 @@ const FileSet& embedded_files();
 
 class Registry : public RotationLookup, public ArchLookup {
  public:
-  // A later file of the same name replaces an earlier one only across sets (caller's folder over embedded); two owners of one
-  // name or alias inside the result are an error that names both files.
+  // A later file of the same name replaces an earlier one only across sets (caller's folder over embedded); two owners
+  // of one name or alias inside the result are an error that names both files.
   static Result<Registry> load(const FileSet& files, const FileNames& shown_as = {});
 
   // Unknown: did-you-mean and the list. Formats made for each head_dim are those of 128 here.
   Result<const Format*> format(const std::string& name_or_alias, const Where& where) const;
-  // The format as heads of head_dim values are stored: one whose block or rotation is the whole head is made for that size.
-  // Fails when head_dim does not fit (check_head_dim).
+  // The format as heads of head_dim values are stored: one whose block or rotation is the whole head is made for that
+  // size. Fails when head_dim does not fit (check_head_dim).
   Result<Format> format_for(const std::string& name_or_alias, int head_dim, const Where& where) const;
   // Every format that is published under this name somewhere, the one that it means here first.
   std::vector<std::string> variants(const std::string& name_or_alias) const;

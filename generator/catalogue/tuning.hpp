@@ -1,5 +1,5 @@
-// Tuning: shapes of blocks that were measured (specs/tuning/<arch>.toml, written by `kvjit bench --tune`), and which of them serves a
-// problem. Affects speed, never results.
+// Tuning: shapes of blocks that were measured (specs/tuning/<arch>.toml, written by `kvjit bench --tune`), and which of
+// them serves a problem. Affects speed, never results.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include <optional>
@@ -41,8 +41,8 @@ struct TuningRow {
   bool is_for_same(const TuningRow& other) const;
 };
 
-// A file of specs/tuning: its stem is the arch. Fails with bad_input, at the key: names nobody knows, shapes that no block has, two
-// rows for the same.
+// A file of specs/tuning: its stem is the arch. Fails with bad_input, at the key: names nobody knows, shapes that no
+// block has, two rows for the same.
 Result<std::vector<TuningRow>> parse_tuning(std::string_view toml_text, const std::string& file,
                                             const Registry& registry);
 // What parse_tuning reads.

@@ -1,5 +1,5 @@
-// emit_format: a stored format as formats/stored_row.cuh reads it, and how it is encoded as formats/encode.cuh asks for it. Tables,
-// numbers and aliases of what differs from the defaults; nothing here computes.
+// emit_format: a stored format as formats/stored_row.cuh reads it, and how it is encoded as formats/encode.cuh asks for
+// it. Tables, numbers and aliases of what differs from the defaults; nothing here computes.
 // SPDX-License-Identifier: MIT
 #include "generator/emit/writer.hpp"
 
@@ -175,7 +175,8 @@ void write_writer_members(Writer& w, const Format& f, const std::string& format,
   w.line("  }}");
 }
 
-// A byte a code, one a sign and one a bit of a mask where there are any, and what straddling codes may read behind them.
+// A byte a code, one a sign and one a bit of a mask where there are any, and what straddling codes may read behind
+// them.
 int writer_bytes(const Format& f, int head_dim) {
   const int arrays = 1 + int(f.has_residual() || f.field(FieldKind::residual_signs)) + int(f.stored_mask > 0);
   return ((f.stored_dim(head_dim) + 31) / 32 * 32 * arrays + 2 + 15) / 16 * 16;

@@ -1,6 +1,6 @@
-// What the emit_*.cpp files share: a growing text, the fragments already in it, and how numbers are spelled. Internal to
-// generator/. Everything printed is a number, an enum's name or a generated identifier; no text of a spec reaches the source
-// (titles stay out of it).
+// What the emit_*.cpp files share: a growing text, the fragments already in it, and how numbers are spelled. Internal
+// to generator/. Everything printed is a number, an enum's name or a generated identifier; no text of a spec reaches
+// the source (titles stay out of it).
 // SPDX-License-Identifier: MIT
 #pragma once
 #include <fmt/format.h>
@@ -58,8 +58,8 @@ struct Entry {
 
 Source finish(Writer& w, const std::string& name, const std::string& arch, const Entry& entry);
 
-// Pages of a side of the cache, for templates/args/page_table.cuh: how many tokens, and where a kernel's arguments have the table that leads
-// to them. Nothing is written for caches without.
+// Pages of a side of the cache, for templates/args/page_table.cuh: how many tokens, and where a kernel's arguments have
+// the table that leads to them. Nothing is written for caches without.
 struct Paging {
   int tokens = 0;
   int table_at = 0;  // bytes, from the arguments' CacheSide on
@@ -71,26 +71,29 @@ Paging tokens_paging(int page_tokens);
 const char* codec_args(const CodecPlan& plan);
 int codec_args_bytes(const CodecPlan& plan);
 void codec_fragments(Writer& w, const CodecPlan& plan);
-// Of plans by slots: `type`, over the struct `rows` of the same side without them. Of others nothing is written, and the name is the same.
+// Of plans by slots: `type`, over the struct `rows` of the same side without them. Of others nothing is written, and
+// the name is the same.
 void write_slots(Writer& w, const CodecPlan& plan, const std::string& type, const std::string& rows);
 inline std::string rows_name(const CodecPlan& plan, const std::string& type) {
   return plan.slots.empty() ? type : "Plain" + type;
 }
 void write_paging(Writer& w, const Paging& paging);
 
-// A stored format as formats/stored_row.cuh reads it: struct `type`; the tables behind it get names that derive from it.
+// A stored format as formats/stored_row.cuh reads it: struct `type`; the tables behind it get names that derive from
+// it.
 void write_format(Writer& w, const Format& format, int head_dim, const std::string& type, bool is_planar,
                   const Paging& paging = {});
-// How rows of `format` (a struct of write_format) are encoded: struct `type`, for formats/encode.cuh. After write_domain.
+// How rows of `format` (a struct of write_format) are encoded: struct `type`, for formats/encode.cuh. After
+// write_domain.
 void write_encoder(Writer& w, const Format& f, const std::string& format, const std::string& type, bool is_planar,
                    const std::string& prefix = "Plan");
-// What formats/write_row.cuh asks for beside the domain's members: the encoder of a format's struct, and what pads a block; and the shared
-// memory that a warp needs.
+// What formats/write_row.cuh asks for beside the domain's members: the encoder of a format's struct, and what pads a
+// block; and the shared memory that a warp needs.
 void write_writer_members(Writer& w, const Format& f, const std::string& format, const std::string& encoder,
                           bool is_planar);
 int writer_bytes(const Format& f, int head_dim);
-// What formats/rotated_domain.cuh asks for: PlanRotation, PlanProjection and factors of channels; then the members of a plan over them.
-// prefix: of the names, where a kernel has two.
+// What formats/rotated_domain.cuh asks for: PlanRotation, PlanProjection and factors of channels; then the members of a
+// plan over them. prefix: of the names, where a kernel has two.
 void write_domain(Writer& w, const Format& format, bool goes_back, const std::string& prefix = "Plan");
 std::string domain_members(const Format& format, int head_dim, const std::string& prefix = "Plan");
 // The same as a struct of its own: KeyDomain or ValueDomain.

@@ -1,4 +1,5 @@
-// Calibration: what sample keys and values taught about the channels of a head, given by data in specs/calibrations/*.toml
+// Calibration: what sample keys and values taught about the channels of a head, given by data in
+// specs/calibrations/*.toml
 // (`kvjit quality --calibrate` writes them). A side of a spec names one.
 //
 //   channels  s, one factor a channel of the head. Keys and values are multiplied by s before norm and rotation, queries by 1/s
@@ -31,8 +32,8 @@ Result<Calibration> parse_calibration(std::string_view toml_text, const std::str
 // Is `head_dim` the head that the calibration was made for? where: of the name in the spec.
 Result<void> check_calibration(const Calibration& calibration, int head_dim, const Where& where);
 
-// The format with the calibration's factors, and with its mask where the format has outlier channels of a constant mask (their
-// number must stay: sizes hang on it). It is another format, and its name says so.
+// The format with the calibration's factors, and with its mask where the format has outlier channels of a constant mask
+// (their number must stay: sizes hang on it). It is another format, and its name says so.
 Result<Format> calibrated(Format format, const Calibration& calibration, const Where& where);
 
 // "E46A0359": the spelling of a word of a mask.

@@ -1,8 +1,9 @@
 // Lloyd-Max by Newton's method on the centroid condition of the positive half of a symmetric density.
 //
-// Cell i holds [b_i, b_i+1), b_0 = 0, b_last = the end of the density, b_i = (c_i-1 + c_i) / 2. Wanted: c_i = m(b_i, b_i+1), the
-// mean of the density in the cell. Plain Lloyd iteration needs about levels^2 steps; Newton's matrix is tridiagonal and ten steps
-// are enough. Long double, because the matrix loses about levels^2 in precision and 256 levels must still be good to 1e-12.
+// Cell i holds [b_i, b_i+1), b_0 = 0, b_last = the end of the density, b_i = (c_i-1 + c_i) / 2. Wanted: c_i = m(b_i,
+// b_i+1), the mean of the density in the cell. Plain Lloyd iteration needs about levels^2 steps; Newton's matrix is
+// tridiagonal and ten steps are enough. Long double, because the matrix loses about levels^2 in precision and 256
+// levels must still be good to 1e-12.
 // SPDX-License-Identifier: MIT
 #include "generator/formats/codebook.hpp"
 
@@ -15,8 +16,8 @@ namespace {
 
 using Real = long double;
 
-// A source: its density, P(X > x) and E[X; X > x] for x >= 0, and start_tail, which is upper_tail of the asymptotically optimal
-// density of levels: the cube root of the source's, normalised.
+// A source: its density, P(X > x) and E[X; X > x] for x >= 0, and start_tail, which is upper_tail of the asymptotically
+// optimal density of levels: the cube root of the source's, normalised.
 struct Normal {
   Real end() const { return 20; }  // where the search for a level may stop
   Real density(Real x) const { return std::exp(-x * x / 2) / std::sqrt(2 * std::numbers::pi_v<Real>); }
@@ -25,8 +26,8 @@ struct Normal {
   Real start_tail(Real x) const { return upper_tail(x / std::sqrt(Real(3))); }  // a normal of variance 3
 };
 
-// I_u(a, b), the regularised incomplete beta function, by its continued fraction (NIST DLMF 8.17.22) from the inside out. rest =
-// 1 - u, which u itself cannot say when it is near 1.
+// I_u(a, b), the regularised incomplete beta function, by its continued fraction (NIST DLMF 8.17.22) from the inside
+// out. rest = 1 - u, which u itself cannot say when it is near 1.
 Real incomplete_beta(Real u, Real rest, Real a, Real b) {
   if (u > (a + 1) / (a + b + 2)) return 1 - incomplete_beta(rest, u, b, a);  // where the fraction converges slowly
   const auto odd = [&](int m) { return -(a + m) * (a + b + m) * u / ((a + 2 * m) * (a + 2 * m + 1)); };
@@ -38,7 +39,8 @@ Real incomplete_beta(Real u, Real rest, Real a, Real b) {
   return std::pow(u, a) * std::pow(rest, b) * std::exp(-log_beta) / a / value;
 }
 
-// Density proportional to (1 - t^2 / d)^(a - 1) on |t| < sqrt(d); a = (d - 1) / 2 is a coordinate of a unit vector times sqrt(d).
+// Density proportional to (1 - t^2 / d)^(a - 1) on |t| < sqrt(d); a = (d - 1) / 2 is a coordinate of a unit vector
+// times sqrt(d).
 struct Sphere {
   Real d, a;
   Real end() const { return std::sqrt(d); }

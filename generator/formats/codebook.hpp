@@ -11,8 +11,8 @@ namespace kvjit {
 // The published tables agree to the digits they print (tests/unit/codebook_test.cpp).
 std::vector<double> lloyd_max_normal(int bits);
 
-// The same for one coordinate of a uniform unit vector of d dimensions, times sqrt(d), so that its variance is 1 as that of
-// N(0,1), to which it tends. The density is proportional to (1 - t^2 / d)^((d - 3) / 2). d >= 3.
+// The same for one coordinate of a uniform unit vector of d dimensions, times sqrt(d), so that its variance is 1 as
+// that of N(0,1), to which it tends. The density is proportional to (1 - t^2 / d)^((d - 3) / 2). d >= 3.
 std::vector<double> lloyd_max_sphere(int bits, int d);
 
 // Midpoints between neighbours: values.size() - 1 bounds.

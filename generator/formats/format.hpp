@@ -114,9 +114,10 @@ struct Field {
   int section = 0;        // codes: whose
   int bits = 0, low = 0;  // codes: the field holds bits low .. low + bits - 1 of each code
   int split = 0;  // codes: 0: a little-endian bit stream; h: bytes pair elements j and j + h of spans of 2h (4 bit)
-  // codes of 3 bits, in groups of 32: three words, of which word i of group j stands at word i * groups + j of the field. The first
-  // two hold eight codes each, one a nibble, whose spare bits are the top bits of eight more; the other two bits of those are pairs
-  // in the third word's nibbles. (Group j: codes 0..7 and 8..15 by its first word and the low pairs, 16..31 by its second.)
+  // codes of 3 bits, in groups of 32: three words, of which word i of group j stands at word i * groups + j of the
+  // field. The first two hold eight codes each, one a nibble, whose spare bits are the top bits of eight more; the
+  // other two bits of those are pairs in the third word's nibbles. (Group j: codes 0..7 and 8..15 by its first word and
+  // the low pairs, 16..31 by its second.)
   bool is_nibbles = false;
   int at = 0, bytes = 0;  // in a block of layout rows
   int plane_at = 0;       // in the block's part of the codes plane or of the scales plane
@@ -181,8 +182,9 @@ std::vector<double> values_by_cell(const Section& section);
 // The code of each cell where the top bit is the sign and the rest counts magnitudes.
 std::vector<int> sign_magnitude_codes(std::size_t count);
 
-// The power of two that every value of a section is a whole multiple of, or half an odd one, if 8-bit integers then hold them
-// exactly: value = step * n or step * (n + 1/2) with n in -128..127. 0: there is none. (Of uniform codes the step is 1.)
+// The power of two that every value of a section is a whole multiple of, or half an odd one, if 8-bit integers then
+// hold them exactly: value = step * n or step * (n + 1/2) with n in -128..127. 0: there is none. (Of uniform codes the
+// step is 1.)
 double int8_step(const Section& section);
 
 // Can heads of head_dim values be stored as the format? bad_input names the size that does not fit, and those that do.
@@ -196,9 +198,9 @@ struct RotationLookup {  // how a format file's rotation name becomes a Rotation
   virtual ~RotationLookup() = default;
 };
 
-// A file of specs/formats: name is the file's stem. Fails with bad_input (unknown key, wrong type, codebook of the wrong
-// length ...), each with its place.
-// head_dim: what block = "head_dim" and a rotation of size "head_dim" stand for.
+// A file of specs/formats: name is the file's stem. Fails with bad_input (unknown key, wrong type, codebook of the
+// wrong length ...), each with its place. head_dim: what block = "head_dim" and a rotation of size "head_dim" stand
+// for.
 Result<Format> parse_format(std::string_view toml_text, const std::string& file, const RotationLookup& rotations,
                             int head_dim = 128);
 

@@ -55,7 +55,8 @@ void FormatReader::codebook(schema::Table& book, Section& section) {
   } else {
     section.values =
         rule == Rule::lloyd_max ? lloyd_max_normal(section.bits) : lloyd_max_sphere(section.bits, f_.scale.span);
-    // Under a norm N(0,1) becomes coordinates of a unit vector; under amax the divisor says which number the largest one meets.
+    // Under a norm N(0,1) becomes coordinates of a unit vector; under amax the divisor says which number the largest
+    // one meets.
     if (f_.scale.rule != ScaleRule::norm) unit = f_.scale.divisor == 1 ? Unit::amax : Unit::listed;
   }
   listed_codebook(book, section, unit);
@@ -114,8 +115,9 @@ void FormatReader::order_codes(schema::Table& book, Section& section) {
     section.values[std::size_t(section.cell_codes[cell])] = ascending[cell];
 }
 
-// The entries are listed in steps and stand in the table as 2^-k steps, about 1 for sigma, so that 8-bit integers hold them
-// exactly; the bounds are where the steps fall among coordinates of a unit vector. The scale that is stored restores the size.
+// The entries are listed in steps and stand in the table as 2^-k steps, about 1 for sigma, so that 8-bit integers hold
+// them exactly; the bounds are where the steps fall among coordinates of a unit vector. The scale that is stored
+// restores the size.
 void FormatReader::steps_codebook(schema::Table& book, Section& section) {
   double steps_per_sigma = 0;
   book.require("steps_per_sigma");

@@ -1,5 +1,5 @@
-// How a file of specs/formats is read: one method a table of the file. Internal to format_*.cpp; what is read is stated in
-// specs/README.md.
+// How a file of specs/formats is read: one method a table of the file. Internal to format_*.cpp; what is read is stated
+// in specs/README.md.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include "generator/base/schema.hpp"
@@ -18,7 +18,8 @@ class FormatReader {
     listed,  // the scale, or coordinates of a unit vector: used as listed
     normal,  // N(0,1): divided by the square root of the values that share a norm
     amax,    // a span whose largest magnitude is the scale: divided by the largest magnitude here
-    steps,  // whole or half steps, with as many to sigma as the file says; the stored scale is found for them afterwards
+    steps,   // whole or half steps, with as many to sigma as the file says; the stored scale is found for them
+             // afterwards
   };
 
   void names(schema::Table& top, const std::string& file);         // format_file.cpp

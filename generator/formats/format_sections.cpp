@@ -94,7 +94,8 @@ Result<void> FormatReader::residual(schema::Table& residual) {
     KV_CHECK(projection.done());
     KV_TRY(made, rotations_.rotation(name, f_.scale.span, projection.where("name")));
     r.projection = made;
-    // sign(S r) recovers r up to sqrt(pi/2) / n for Gaussian S, sqrt(pi/2) / sqrt n for an orthonormal one (arXiv 2504.19874, 3.2).
+    // sign(S r) recovers r up to sqrt(pi/2) / n for Gaussian S, sqrt(pi/2) / sqrt n for an orthonormal one (arXiv
+    // 2504.19874, 3.2).
     r.factor *= std::sqrt(std::numbers::pi / 2) / (made.is_orthogonal ? root : root * root);
   }
   Section signs;

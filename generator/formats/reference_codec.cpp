@@ -139,7 +139,8 @@ std::vector<Place> places(const Format& f, const std::vector<bool>& is_outlier) 
   return all;
 }
 
-// The channels of a block that get the wider codes when each block stores its own mask: the largest, the first of equals.
+// The channels of a block that get the wider codes when each block stores its own mask: the largest, the first of
+// equals.
 std::vector<bool> largest(const double* y, int block, int count) {
   std::vector<int> order(static_cast<std::size_t>(block));
   for (int i = 0; i < block; ++i) order[std::size_t(i)] = i;
@@ -205,8 +206,8 @@ float weighted_scale(const Section& s, const float* y, const std::vector<unsigne
   return cc == 0 ? 0 : xc / cc;  // NaN stays NaN
 }
 
-// All other rules, in ggml's float32 operations and their order (ggml-quants.c: quantize_row_*_ref), because there the last
-// bit decides the byte.
+// All other rules, in ggml's float32 operations and their order (ggml-quants.c: quantize_row_*_ref), because there the
+// last bit decides the byte.
 void encode_amax(const Format& f, const double* exact, float tensor_scale, Span& span) {
   const Scale& rule = f.scale;
   const std::vector<float> y(exact, exact + span.codes.size());

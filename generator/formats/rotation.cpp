@@ -30,7 +30,8 @@ void hadamard(double* x, int n) {
   for (int i = 0; i < n; ++i) x[i] *= norm;
 }
 
-// The block-diagonal matrix or its transpose; dense is one block. The channels of a last, partial block meet only themselves.
+// The block-diagonal matrix or its transpose; dense is one block. The channels of a last, partial block meet only
+// themselves.
 void multiply(double* x, const Rotation& r, bool is_forward) {
   const std::vector<double> from(x, x + r.size);
   const std::vector<double>& matrix = r.matrix.numbers();
@@ -86,8 +87,8 @@ void make_signs(const SignSource& source, Rotation& rotation) {
   rotation.post.resize(std::size_t(size), 1);  // a one-sided transform states no post signs
 }
 
-// As the projects that draw blocks with torch do: all angles, or all quaternions, by one call; but a fresh generator, seeded
-// with seed + i, for rotor i, which draws its bivector (e12, e13, e23) and then its angle.
+// As the projects that draw blocks with torch do: all angles, or all quaternions, by one call; but a fresh generator,
+// seeded with seed + i, for rotor i, which draws its bivector (e12, e13, e23) and then its angle.
 std::vector<double> draw_blocks(const BlockSource& source, int size) {
   const int width = block_width(source.map), blocks = size / width;
   Torch torch{std::uint32_t(source.seed)};

@@ -34,8 +34,9 @@ struct SignSource {
   std::vector<int> sizes;              // the group sizes that it serves
 };
 
-// The numbers of a matrix, row-major: made when they are first asked for and then shared by every copy. Householder of 256
-// channels takes 9 ms and 512 KiB, and whoever reads a format's name pays neither. Copies may be read by several threads.
+// The numbers of a matrix, row-major: made when they are first asked for and then shared by every copy. Householder of
+// 256 channels takes 9 ms and 512 KiB, and whoever reads a format's name pays neither. Copies may be read by several
+// threads.
 class Matrix {
  public:
   Matrix() = default;
@@ -60,8 +61,8 @@ struct MatrixSource {
   std::map<int, Matrix> by_size;
 };
 
-// What one block does, and how its parameters are drawn: an angle for each pair (y0 = c x0 - s x1), a unit quaternion for each
-// four (left Hamilton product, w first) or for each three (q v q*, the sandwich of a rotor of Cl(3,0)).
+// What one block does, and how its parameters are drawn: an angle for each pair (y0 = c x0 - s x1), a unit quaternion
+// for each four (left Hamilton product, w first) or for each three (q v q*, the sandwich of a rotor of Cl(3,0)).
 enum class BlockMap { givens, quaternion, rotor };
 
 struct BlockSource {
@@ -89,7 +90,8 @@ struct Rotation {
   int size = 1;                        // channels a group
   std::vector<std::int8_t> pre, post;  // wht: size entries of +1 / -1 each
   int width = 0;                       // dense: size; blocks: channels mixed together
-  // Row-major [size][width]: y_i = sum_k matrix[i * width + k] * x[i / width * width + k], over channels inside the group.
+  // Row-major [size][width]: y_i = sum_k matrix[i * width + k] * x[i / width * width + k], over channels inside the
+  // group.
   Matrix matrix;
   bool is_orthogonal = true;  // false: a Gaussian matrix, whose "inverse" is only its transpose
   bool is_identity() const { return kind == RotationKind::none; }
@@ -105,15 +107,15 @@ Result<Rotation> make_rotation(const RotationSpec& spec, int size);
 void rotate_forward(const Rotation& rotation, double* x, int n);
 void rotate_inverse(const Rotation& rotation, double* x, int n);
 
-// Orthogonal, n x n, row-major: Householder QR of the column-major matrix of splitmix_normals(seed, n * n), signs fixed so that
-// it is uniform (Haar). Float32 implementations of the same recipe differ by up to 2e-6.
+// Orthogonal, n x n, row-major: Householder QR of the column-major matrix of splitmix_normals(seed, n * n), signs fixed
+// so that it is uniform (Haar). Float32 implementations of the same recipe differ by up to 2e-6.
 std::vector<double> householder_matrix(std::uint64_t seed, int n);
 
 // That column-major matrix itself, row-major: independent N(0,1), not orthogonal.
 std::vector<double> gaussian_matrix(std::uint64_t seed, int n);
 
-// Row-major [size][width of the map] from angles (givens) or quaternions (w, x, y, z); the rows of channels that fill no whole
-// block are rows of the identity.
+// Row-major [size][width of the map] from angles (givens) or quaternions (w, x, y, z); the rows of channels that fill
+// no whole block are rows of the identity.
 std::vector<double> block_matrix(BlockMap map, const std::vector<double>& parameters, int size);
 int block_width(BlockMap map);
 

@@ -56,8 +56,8 @@ void read_signs(schema::Table& table, std::string_view key, std::vector<std::int
   out.assign(signs.begin(), signs.end());
 }
 
-// Hexadecimal words of 2, 4 or 8 digits, first channel in the lowest bit of the first word; a set bit is -1. A string of the
-// list may hold several words.
+// Hexadecimal words of 2, 4 or 8 digits, first channel in the lowest bit of the first word; a set bit is -1. A string
+// of the list may hold several words.
 void read_mask(schema::Table& table, std::string_view key, std::vector<std::int8_t>& out, int largest) {
   std::vector<std::string> lines;
   table.read(key, lines);

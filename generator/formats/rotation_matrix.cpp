@@ -1,5 +1,5 @@
-// The matrices of dense and block rotations: Householder QR of a Gaussian matrix, that matrix itself, and blocks of angles or
-// quaternions. And Matrix, which makes them once.
+// The matrices of dense and block rotations: Householder QR of a Gaussian matrix, that matrix itself, and blocks of
+// angles or quaternions. And Matrix, which makes them once.
 // SPDX-License-Identifier: MIT
 #include <atomic>
 #include <cmath>

@@ -42,8 +42,8 @@ Result<Format> resolve_side(const SideSpec& side, const Spec& spec, const std::s
 
 namespace {
 
-// Rows are dealt to the lanes of a warp, 32 values at a time. What numbers without blocks lack of that is left out where rows are
-// read and written; decode stages them in pieces of 16 bytes.
+// Rows are dealt to the lanes of a warp, 32 values at a time. What numbers without blocks lack of that is left out
+// where rows are read and written; decode stages them in pieces of 16 bytes.
 Result<void> check_lanes(const Format& format, const Spec& spec, const char* key) {
   const int dim = spec.dim_of(key), stored = format.stored_dim(dim);
   if (stored % 32 == 0 || (format.is_ragged(dim) && format.row_bytes(stored) % 16 == 0)) return {};

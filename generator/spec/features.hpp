@@ -1,5 +1,5 @@
-// FeatureSet: what an attention call does to its scores beyond q.k times the scale, and to its rows. Each feature is one fragment of
-// templates/features, whose comment says what it costs.
+// FeatureSet: what an attention call does to its scores beyond q.k times the scale, and to its rows. Each feature is
+// one fragment of templates/features, whose comment says what it costs.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include <string>
@@ -51,8 +51,8 @@ std::string feature_cost(const std::string& fragment, const Registry& registry);
 // The types of all, and of the range of tokens that a query sees, as templates/features/feature_list.cuh takes them.
 std::string feature_list(const FeatureSet& set, bool causal, int query_length);
 
-// The slope of each query head, as ggml has them: 2^(-max_bias / n) to the power of 1, 2 .. for the first n heads, n the largest power of
-// two up to `heads`; half that exponent, times 1, 3, 5 .. for the rest. max_bias 0: all 1.
+// The slope of each query head, as ggml has them: 2^(-max_bias / n) to the power of 1, 2 .. for the first n heads, n
+// the largest power of two up to `heads`; half that exponent, times 1, 3, 5 .. for the rest. max_bias 0: all 1.
 Result<std::vector<float>> alibi_slopes(float max_bias, int heads);
 
 }  // namespace kvjit

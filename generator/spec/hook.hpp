@@ -1,5 +1,6 @@
-// Hook: an expression of one's own over the scores of attention, for experiments, given by a file specs/hooks/NAME.cuh. A spec names it
-// (attention.hook); only folders that the caller names (--specs DIR) add to those that are built in, so that a spec alone brings no code.
+// Hook: an expression of one's own over the scores of attention, for experiments, given by a file specs/hooks/NAME.cuh.
+// A spec names it (attention.hook); only folders that the caller names (--specs DIR) add to those that are built in, so
+// that a spec alone brings no code.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include <string>
@@ -14,9 +15,9 @@ struct Hook {
   std::string expression;  // of C++, comments taken out, one line
 };
 
-// Text of a file: // comments, and one expression. Fails with bad_input, naming line and column: more than 4096 characters, nothing but
-// comments, brackets that do not match, and whatever an expression of numbers needs not (; { } # " ' \ @ ` and what is not ASCII), so that
-// the text cannot end the function that it is put into.
+// Text of a file: // comments, and one expression. Fails with bad_input, naming line and column: more than 4096
+// characters, nothing but comments, brackets that do not match, and whatever an expression of numbers needs not (; { }
+// # " ' \ @ ` and what is not ASCII), so that the text cannot end the function that it is put into.
 Result<Hook> parse_hook(std::string_view text, const std::string& file);
 
 }  // namespace kvjit

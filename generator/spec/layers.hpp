@@ -1,5 +1,6 @@
-// Layers: which layer of a model keeps its cache in which format. A spec with [layers] stands for one spec a layer; rules of a
-// policy (specs/policies/*.toml) and then rules of the spec itself replace [k] and [v] where they apply, the later rule last.
+// Layers: which layer of a model keeps its cache in which format. A spec with [layers] stands for one spec a layer;
+// rules of a policy (specs/policies/*.toml) and then rules of the spec itself replace [k] and [v] where they apply, the
+// later rule last.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include <optional>
@@ -56,7 +57,8 @@ struct LayersSpec {
   std::vector<LayerRule> rules;
 };
 
-// The side of a rule (or of a row of specs/tuning) under `key`: "q8_0", or a table like [k]. Complaints go to the table around it.
+// The side of a rule (or of a row of specs/tuning) under `key`: "q8_0", or a table like [k]. Complaints go to the table
+// around it.
 std::optional<SideSpec> read_named_side(schema::Table& rule, const char* key);
 
 Result<Policy> parse_policy(std::string_view toml_text, const std::string& file);
@@ -64,8 +66,8 @@ Result<Policy> parse_policy(std::string_view toml_text, const std::string& file)
 // Of a spec's [layers]; complaints go to the table.
 LayersSpec read_layers(schema::Table& table);
 
-// One spec for each layer, labels "... layer=0", "... layer=1"; a spec without [layers] gives itself. Fails with bad_input: a
-// policy that is not known or does not fit, a condition that names no format.
+// One spec for each layer, labels "... layer=0", "... layer=1"; a spec without [layers] gives itself. Fails with
+// bad_input: a policy that is not known or does not fit, a condition that names no format.
 Result<std::vector<Spec>> expand_layers(const Spec& spec, const Registry& registry);
 
 // The same, with layers that are alike together: labels "... layers=0-3,32-35".

@@ -68,8 +68,8 @@ struct Spec {
 };
 
 // Parses a spec. [matrix] expands into the cross product of its lists, in the order written (last key fastest), so the
-// result has at least one Spec. `file` is only used in diagnostics. Fails with bad_input: TOML syntax, unknown key (with a
-// did-you-mean), wrong type, out-of-range number (bits 1..8, head_dim 16..1024, q_heads_per_kv 1..64,
+// result has at least one Spec. `file` is only used in diagnostics. Fails with bad_input: TOML syntax, unknown key
+// (with a did-you-mean), wrong type, out-of-range number (bits 1..8, head_dim 16..1024, q_heads_per_kv 1..64,
 // query_length 1..64, block a power of two 16..1024).
 Result<std::vector<Spec>> parse_specs(std::string_view toml_text, const std::string& file);
 

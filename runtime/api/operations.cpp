@@ -1,4 +1,5 @@
-// The C interface, operations on caches beside attention: quantize, dequantize, copy, shift. runtime/kvjit.h is its manual.
+// The C interface, operations on caches beside attention: quantize, dequantize, copy, shift. runtime/kvjit.h is its
+// manual.
 // SPDX-License-Identifier: MIT
 #include "runtime/api/convert.hpp"
 #include "runtime/api/support.hpp"

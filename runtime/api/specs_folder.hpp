@@ -8,9 +8,9 @@
 
 namespace kvjit {
 
-// Adds formats/, rotations/, archs/, calibrations/, policies/ and tuning/ of *.toml, hooks/ of *.cuh, and *.toml next to them, which are
-// formats. A file of the same name is replaced; messages call it by its path. Fails with bad_input: no such folder, nothing in it, a
-// file that cannot be read.
+// Adds formats/, rotations/, archs/, calibrations/, policies/ and tuning/ of *.toml, hooks/ of *.cuh, and *.toml next
+// to them, which are formats. A file of the same name is replaced; messages call it by its path. Fails with bad_input:
+// no such folder, nothing in it, a file that cannot be read.
 Result<void> add_specs_folder(FileSet& files, FileNames& shown_as, const std::string& folder);
 
 }  // namespace kvjit

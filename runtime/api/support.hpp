@@ -56,8 +56,8 @@ struct MadeKernels {
   std::map<std::pair<Role, kv::SlotType>, Source> by_slots;
 };
 
-// What a spec became, for all programs that a context makes of it: a host that asks for one again (a program a layer) pays for no
-// generator, and its kernels are found by their one text.
+// What a spec became, for all programs that a context makes of it: a host that asks for one again (a program a layer)
+// pays for no generator, and its kernels are found by their one text.
 struct ServedSpec {
   std::shared_ptr<const Registry> registry;
   Problem problem;

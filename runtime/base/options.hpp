@@ -45,8 +45,9 @@ struct Options {
 
   std::vector<std::string> refused;  // environment values that make no sense; Context::open fails with them
 
-  // KVJIT_CACHE_DIR, KVJIT_CACHE_MAX_BYTES, KVJIT_NVRTC, KVJIT_CUDA, KVJIT_CXX (then CXX), KVJIT_DEVICE (auto, gpu, cpu),
-  // KVJIT_DEVICE_ORDINAL, KVJIT_BUNDLES, KVJIT_TRUSTED_KEYS (lists with ':'), KVJIT_REMOTE, KVJIT_REMOTE_WRITES (0, 1); CUDA_HOME, CUDA_PATH, XDG_CACHE_HOME, HOME.
+  // KVJIT_CACHE_DIR, KVJIT_CACHE_MAX_BYTES, KVJIT_NVRTC, KVJIT_CUDA, KVJIT_CXX (then CXX), KVJIT_DEVICE (auto, gpu,
+  // cpu), KVJIT_DEVICE_ORDINAL, KVJIT_BUNDLES, KVJIT_TRUSTED_KEYS (lists with ':'), KVJIT_REMOTE, KVJIT_REMOTE_WRITES
+  // (0, 1); CUDA_HOME, CUDA_PATH, XDG_CACHE_HOME, HOME.
   static Options from_environment();
 };
 

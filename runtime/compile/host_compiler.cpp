@@ -33,13 +33,20 @@ constexpr const char* kSeam = "templates/device/cpu.hpp";
 constexpr std::size_t kMostBytes = std::size_t{256} << 20;  // of a shared object that is still believed
 constexpr std::size_t kMostLog = 64 * 1024;
 
-// -Og: kernels are built for one test run more often than they run long. 25 pairs of formats, 203 kernels, take 85 s of two cores to
-// compile and check; at -O1 143 s (g++ 12).
-// -ffp-contract=off: the *_rn functions of the seam rely on it. -fno-strict-aliasing: shared memory is bytes
-// that hold several types.
-const std::vector<std::string> kOptions = {
-    "-std=c++20",      "-Og",      "-g0",         "-w", "-fPIC", "-shared", "-ffp-contract=off", "-fno-strict-aliasing",
-    "-fno-math-errno", "-include", "device/cpu.hpp"};
+// -Og: kernels are built for one test run more often than they run long. 25 pairs of formats, 203 kernels, take 85 s of
+// two cores to compile and check; at -O1 143 s (g++ 12). -ffp-contract=off: the *_rn functions of the seam rely on it.
+// -fno-strict-aliasing: shared memory is bytes that hold several types.
+const std::vector<std::string> kOptions = {"-std=c++20",
+                                           "-Og",
+                                           "-g0",
+                                           "-w",
+                                           "-fPIC",
+                                           "-shared",
+                                           "-ffp-contract=off",
+                                           "-fno-strict-aliasing",
+                                           "-fno-math-errno",
+                                           "-include",
+                                           "device/cpu.hpp"};
 
 std::string read_text(const fs::path& path, std::size_t most) {
   std::ifstream file(path, std::ios::binary);

@@ -124,7 +124,8 @@ class NvrtcCompiler final : public Compiler {
 
     auto list = options(source);
     // NVRTC 12.9 and later keep a cache of their own on machines with a driver; a hit there has no resource report,
-    // and a check for spills would pass on nothing. Ours is the only cache. Not part of the key: the output is the same.
+    // and a check for spills would pass on nothing. Ours is the only cache. Not part of the key: the output is the
+    // same.
     if (major_ > 12 || (major_ == 12 && minor_ >= 9)) list.push_back("--no-cache");
     // Nor this, for the same reason: no kernel uses NVRTC's own headers.
     if (major_ >= 13) list.push_back("--minimal");

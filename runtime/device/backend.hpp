@@ -1,5 +1,6 @@
-// Backend: where kernels run. Two of them: a CUDA device through the driver API (opened at run time, never linked), and the
-// CPU back-end, which runs the same kernel text lane by lane. Everything above launches without knowing which it is.
+// Backend: where kernels run. Two of them: a CUDA device through the driver API (opened at run time, never linked), and
+// the CPU back-end, which runs the same kernel text lane by lane. Everything above launches without knowing which it
+// is.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include <cstddef>
@@ -60,7 +61,8 @@ class Backend {
 
   // What is timed: `turn` counts 0, 1 .. turns - 1, 0 .. so that each call may read another buffer.
   using Work = std::function<Result<void>(Stream, int turn)>;
-  // Of one call, in microseconds (GPU: device events; CPU: wall clock): median and extremes of `repeats` timed groups of `calls`.
+  // Of one call, in microseconds (GPU: device events; CPU: wall clock): median and extremes of `repeats` timed groups
+  // of `calls`.
   struct Timing {
     double median_us = 0, low_us = 0, high_us = 0;
     int repeats = 0, calls = 1;

@@ -17,8 +17,8 @@ namespace {
 
 constexpr int kDefaultSharedBytes = 48 << 10;  // what a block gets without opting in (CUDA C++ Programming Guide, 16.2)
 constexpr int kWarmUps = 3;
-// Below this a call is timed as part of a graph of kGraphCalls. Between events of its own it would take some 4 us longer, which
-// is 0.1 % of what is above.
+// Below this a call is timed as part of a graph of kGraphCalls. Between events of its own it would take some 4 us
+// longer, which is 0.1 % of what is above.
 constexpr double kShortUs = 4000;
 constexpr int kGraphCalls = 20;
 
@@ -207,8 +207,9 @@ class CudaBackend final : public Backend {
                                              ours->name, grid.x, grid.y, grid.z, ours->threads, ours->shared_bytes));
   }
 
-  // Calls that follow each other on one stream. With one turn, data that fits the L2 cache stays there, as it does in a short
-  // loop; turns over buffers that together exceed the L2 several times find nothing in it, as the layers of a model do.
+  // Calls that follow each other on one stream. With one turn, data that fits the L2 cache stays there, as it does in a
+  // short loop; turns over buffers that together exceed the L2 several times find nothing in it, as the layers of a
+  // model do.
   Result<Timing> time(const Work& work, int repeats, int turns) override {
     KV_CHECK(check_timing(repeats, turns));
     const Bound bound(*device_);

@@ -23,8 +23,8 @@ auto fields(const Source& s) {
   return std::tie(s.name, s.entry, s.arch, s.threads, s.shared_bytes, s.args_bytes, s.text);
 }
 
-// The text enters the hash by its length only: hashing a hundred KB would cost more than the whole hit may (1 us), and texts of
-// equal names and lengths hardly ever differ. Equality compares texts whole, unless they are copies of one.
+// The text enters the hash by its length only: hashing a hundred KB would cost more than the whole hit may (1 us), and
+// texts of equal names and lengths hardly ever differ. Equality compares texts whole, unless they are copies of one.
 struct SourceHash {
   std::size_t operator()(const Source& s) const {
     return std::hash<std::string>{}(s.name) * 31 + std::hash<std::string>{}(s.entry) * 17 + s.text.size();

@@ -1,5 +1,5 @@
-// Context: one device and its kernels. get() is the whole JIT: memory, its own and that of the device's other contexts, then what the
-// Store finds or compiles, loaded.
+// Context: one device and its kernels. get() is the whole JIT: memory, its own and that of the device's other contexts,
+// then what the Store finds or compiles, loaded.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include <cstdint>

@@ -1,6 +1,6 @@
-// SharedDevice: one back-end for each device of the process, and the kernels that are loaded on it. Contexts of one device (two
-// models, a trunk and its draft head) share both by reference: a kernel that several ask for is compiled and loaded once, and modules,
-// with the tables and matrices in them, are there once.
+// SharedDevice: one back-end for each device of the process, and the kernels that are loaded on it. Contexts of one
+// device (two models, a trunk and its draft head) share both by reference: a kernel that several ask for is compiled
+// and loaded once, and modules, with the tables and matrices in them, are there once.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include <condition_variable>
@@ -34,8 +34,8 @@ class SharedDevice {
 
   const std::shared_ptr<Backend>& backend() const { return backend_; }
 
-  // The kernel of a source that some context uses (origin memory), else what `make` gives. Who asks while another makes it waits for
-  // that; unless it may not, as sealed contexts, or is stopped.
+  // The kernel of a source that some context uses (origin memory), else what `make` gives. Who asks while another makes
+  // it waits for that; unless it may not, as sealed contexts, or is stopped.
   using Make = std::function<Result<KernelRecord>()>;
   Result<KernelRecord> get(const Source& source, const Key& request, bool may_wait, std::stop_token stop,
                            const Make& make);

@@ -1,5 +1,5 @@
-// Checks of what a caller gives: the contract of args/attention.cuh and args/features.cuh. What a kernel assumes and cannot see is refused here,
-// before anything runs. Internal to runtime/.
+// Checks of what a caller gives: the contract of args/attention.cuh and args/features.cuh. What a kernel assumes and
+// cannot see is refused here, before anything runs. Internal to runtime/.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include "runtime/base/sizes.hpp"

@@ -28,7 +28,8 @@ struct Workspace {
 long long q_heads(const ProgramSource& source, const AttentionCall& call) {
   return static_cast<long long>(call.kv_heads) * source.q_heads_per_kv;
 }
-// What the line of work counts as heads: each KV head as often as its query rows take turns; heads that blocks take together as one.
+// What the line of work counts as heads: each KV head as often as its query rows take turns; heads that blocks take
+// together as one.
 long long pair_heads(const ProgramSource& source, const AttentionCall& call) {
   return static_cast<long long>(call.kv_heads) / std::max(source.token_heads, 1) * source.turns;
 }
@@ -58,15 +59,16 @@ int most_blocks(const ProgramSource& source, const DeviceFacts& device, const At
   return static_cast<int>(std::clamp(wanted, 1ll, most));
 }
 
-// How many tiles a block of decode takes in so many microseconds of an H200, each of whose multiprocessors reads 33 KB in one. On the CPU
-// as many as are said, so that calls there have seams or not, as it falls.
+// How many tiles a block of decode takes in so many microseconds of an H200, each of whose multiprocessors reads 33 KB
+// in one. On the CPU as many as are said, so that calls there have seams or not, as it falls.
 kv::u32 tiles_in(const ProgramSource& source, const DeviceFacts& device, double us, kv::u32 on_cpu) {
   const long long tile = source.tile_tokens * static_cast<long long>(source.k.row_bytes + source.v.row_bytes) *
                          std::max(source.token_heads, 1);
   return device.is_gpu ? static_cast<kv::u32>(us * 33e3 / static_cast<double>(std::max(tile, 1ll))) : on_cpu;
 }
 
-// Who does what if all sequences have `tokens`: without seams, where the longest share is no worse for it than by a seam (kernels/decode/tile_scheduler.cuh).
+// Who does what if all sequences have `tokens`: without seams, where the longest share is no worse for it than by a
+// seam (kernels/decode/tile_scheduler.cuh).
 kv::WorkArgs even_work(const ProgramSource& source, const DeviceFacts& device, const AttentionCall& call) {
   kv::WorkArgs work{};
   work.tokens = call.tokens, work.sequences = call.sequences;
@@ -75,8 +77,8 @@ kv::WorkArgs even_work(const ProgramSource& source, const DeviceFacts& device, c
   const auto count = static_cast<kv::u32>(pairs(source, call)), blocks = static_cast<kv::u32>(work.blocks),
              all = static_cast<kv::u32>(tiles(source, call));
   work.room = all / count, work.share = all / blocks, work.longer = all % blocks;
-  // kv4, 8 rows: 8 KV heads x 4096 and 4100 tokens with seams 7.4 and 12.5 us, 24 x 16400 24.9 with and 20.3 without; 3 x 4096 with 43 and 16 parts
-  // a pair 8.2 and 7.1.
+  // kv4, 8 rows: 8 KV heads x 4096 and 4100 tokens with seams 7.4 and 12.5 us, 24 x 16400 24.9 with and 20.3 without; 3
+  // x 4096 with 43 and 16 parts a pair 8.2 and 7.1.
   constexpr double kSeamUs = 7, kRoundUs = 1.2;
   work.pieces = blocks / count, work.whole = static_cast<kv::u32>(ceil_div(count, blocks));
   work.seam = tiles_in(source, device, kSeamUs, 1), work.round = tiles_in(source, device, kRoundUs, 0);
@@ -116,9 +118,10 @@ long long parts(const kv::WorkArgs& even) {
   return std::min<long long>(ceil_div(even.room, even.share) + 1, even.blocks);
 }
 
-// Whether parts of pairs go to a launch of `merge` instead of the last block of each. H200: a step, of 128 sums of a row and up to 16 parts,
-// takes a warp 0.65 us (f16, head_dim_v 512); the launch 1.8 us (as long as 2 to 3 steps take: f16, 16 and 32 rows, 8 KV heads x 32768), and
-// a microsecond more for each thousand of its blocks, which is an estimate: so many stand on the device at once.
+// Whether parts of pairs go to a launch of `merge` instead of the last block of each. H200: a step, of 128 sums of a
+// row and up to 16 parts, takes a warp 0.65 us (f16, head_dim_v 512); the launch 1.8 us (as long as 2 to 3 steps take:
+// f16, 16 and 32 rows, 8 KV heads x 32768), and a microsecond more for each thousand of its blocks, which is an
+// estimate: so many stand on the device at once.
 bool leaves_parts(const ProgramSource& source, const DeviceFacts& device, const AttentionCall& call) {
   if (!source.finishes) return true;
   constexpr double kStepUs = 0.65, kLaunchUs = 1.8, kBlockUs = 0.001;
@@ -134,7 +137,8 @@ Workspace lay_out(const ProgramSource& source, const AttentionCall& call, int bl
   const auto dense = [&](const SideFacts& side) {
     return product(sizeof(float), call.sequences, source.query_length, q_heads(source, call), side.inner_dim);
   };
-  // The readable kernel takes rows rotated by launches of their own, so the pieces for those are there for fused programs too.
+  // The readable kernel takes rows rotated by launches of their own, so the pieces for those are there for fused
+  // programs too.
   const std::size_t slots =
       plus(product(1, call.sequences, pair_heads(source, call)), static_cast<std::size_t>(blocks));
   const std::size_t states = times(times(slots, source.rows), sizeof(float));

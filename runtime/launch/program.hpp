@@ -1,5 +1,5 @@
-// Program: the few kernels that make one attention call, and their launch. Knows no format: geometry and bytes come from
-// ProgramSource.
+// Program: the few kernels that make one attention call, and their launch. Knows no format: geometry and bytes come
+// from ProgramSource.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include <map>
@@ -9,15 +9,15 @@
 #include <vector>
 
 #include "args/checks.cuh"
-#include "args/operations.cuh"
 #include "args/features.cuh"
+#include "args/operations.cuh"
 #include "generator/source.hpp"
 #include "runtime/jit/context.hpp"
 
 namespace kvjit {
 
-// Cache geometry of one side for `sequences` x `heads` x `capacity` tokens, as this library allocates it (an engine may pass
-// its own strides instead).
+// Cache geometry of one side for `sequences` x `heads` x `capacity` tokens, as this library allocates it (an engine may
+// pass its own strides instead).
 //   rows    [sequence][token][head][row_bytes]
 //   planar  codes [sequence][head][capacity][code_row_bytes], then scales [sequence][head][capacity][scale_row_bytes];
 //           capacity is rounded up to a multiple of 64 tokens so that every head starts on a 16-byte boundary
@@ -60,7 +60,8 @@ struct AttentionCall {
   // Of programs that append, and only of those: the query_length newest tokens, which `tokens` and `lengths` count.
   kv::Rows new_k{}, new_v{};
   kv::RowType new_type = kv::RowType::f16;
-  // What the program's features read, and nothing else. leaves_sinks: they are counted in a call over another part of the context.
+  // What the program's features read, and nothing else. leaves_sinks: they are counted in a call over another part of
+  // the context.
   kv::FeatureArgs features{};
   bool leaves_sinks = false;
   kv::PageTable k_table{}, v_table{};  // of programs over pages, and only of those
@@ -114,25 +115,29 @@ class Program {
 
   const ProgramSource& source() const { return source_; }
   std::size_t workspace_bytes(const AttentionCall& call) const;
-  // No allocation, no synchronisation: safe in CUDA graphs once the kernels are loaded (create loads those of attention).
+  // No allocation, no synchronisation: safe in CUDA graphs once the kernels are loaded (create loads those of
+  // attention).
   Result<LaunchReport> attention(const AttentionCall& call, DevicePointer workspace, Stream stream) const;
-  // The readable kernel over the same inputs; out as in attention. It stores nothing: new tokens must be in the cache already.
+  // The readable kernel over the same inputs; out as in attention. It stores nothing: new tokens must be in the cache
+  // already.
   Result<LaunchReport> reference(const AttentionCall& call, DevicePointer workspace, Stream stream) const;
-  // Outputs over parts of a context to the output over all of it, of programs with lse. args.queries is the program's own.
+  // Outputs over parts of a context to the output over all of it, of programs with lse. args.queries is the program's
+  // own.
   Result<void> merge(const kv::MergePartsArgs& args, Stream stream) const;
   // side 0 = K, 1 = V. table: of programs over pages; where slots are given, these lead to the pages.
   Result<void> quantize(int side, const kv::CodecArgs& args, Stream stream, const kv::PageTable& table = {},
                         const CheckBounds& check = {}) const;
   Result<void> dequantize(int side, const kv::CodecArgs& args, Stream stream, const kv::PageTable& table = {},
                           const CheckBounds& check = {}) const;
-  // Operations by kernels that the generator makes on request (generator/kernels/operations/operations.hpp); the caller keeps them.
-  // Tokens of a side of this program's cache to one of another's.
+  // Operations by kernels that the generator makes on request (generator/kernels/operations/operations.hpp); the caller
+  // keeps them. Tokens of a side of this program's cache to one of another's.
   Result<void> copy(const CopyCall& call, const Program& to, const Source& kernel, Stream stream) const;
   // Rows of a side to other positions, in place.
   Result<void> shift(const ShiftCall& call, const Source& kernel, Stream stream) const;
   // The kernel that serves such a call of quantize or dequantize: one for many rows at once, or one for any row.
   Role codec_role(int side, bool is_writing, const kv::CodecArgs& args) const;
-  // quantize or dequantize of the tokens that slots name; args has none. kernel: of codec_role, made for slots of that type.
+  // quantize or dequantize of the tokens that slots name; args has none. kernel: of codec_role, made for slots of that
+  // type.
   Result<void> by_slots(int side, const kv::CodecArgs& args, const SlotNumbers& slots, const Source& kernel,
                         Stream stream, const CheckBounds& check = {}) const;
   // quantize of rows that turn to their positions first; table: where slots are not given.

@@ -1,12 +1,14 @@
-// Bundle: prebuilt kernels in one file, for machines without a compiler. Entries of the cache behind an index that is sorted by key:
+// Bundle: prebuilt kernels in one file, for machines without a compiler. Entries of the cache behind an index that is
+// sorted by key:
 //
 //   header | index | entry ...          all little endian
 //
-// The header holds the SHA-256 of itself and the index, the index those of the entries: opening reads header and index only, an
-// entry is read and checked when it is asked for. A signature covers that one digest, and so everything. The same entries give
-// the same bytes.
+// The header holds the SHA-256 of itself and the index, the index those of the entries: opening reads header and index
+// only, an entry is read and checked when it is asked for. A signature covers that one digest, and so everything. The
+// same entries give the same bytes.
 //
-// Or a folder: manifest.json (runtime/store/manifest.hpp), and each kernel's machine code as a file of its own. It is not signed.
+// Or a folder: manifest.json (runtime/store/manifest.hpp), and each kernel's machine code as a file of its own. It is
+// not signed.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include <cstdint>
@@ -27,8 +29,8 @@
 
 namespace kvjit {
 
-// Entries in any order, each key once. What differs from one compile of a text to the next (its time, the log) is left out, and so
-// is the text. signer: may be null.
+// Entries in any order, each key once. What differs from one compile of a text to the next (its time, the log) is left
+// out, and so is the text. signer: may be null.
 std::vector<std::uint8_t> write_bundle(std::vector<CacheEntry> entries, const SigningKey* signer);
 
 class Bundle {
@@ -40,7 +42,8 @@ class Bundle {
     std::string arch;
     ArtefactKind kind = ArtefactKind::cubin;
   };
-  // A file or folder that only this user or root can write. Fails with integrity (damaged, foreign) or environment (not there).
+  // A file or folder that only this user or root can write. Fails with integrity (damaged, foreign) or environment (not
+  // there).
   static Result<Bundle> open(const std::string& path);
   // Bytes that stay where they are for as long as the bundle is used.
   static Result<Bundle> open(std::span<const std::uint8_t> bytes, const std::string& name);
@@ -65,8 +68,8 @@ class Bundle {
   Digest digest_{};
 };
 
-// The bundles of options as layers. One that cannot be used is said and left out; with trusted keys, one that none of them has
-// signed fails with integrity.
+// The bundles of options as layers. One that cannot be used is said and left out; with trusted keys, one that none of
+// them has signed fails with integrity.
 Result<std::vector<std::unique_ptr<Layer>>> open_bundles(const Options& options);
 
 }  // namespace kvjit

@@ -1,5 +1,5 @@
-// Bundles that are folders. What the manifest says is checked before anything is opened or allocated, and a file against it before it
-// is used.
+// Bundles that are folders. What the manifest says is checked before anything is opened or allocated, and a file
+// against it before it is used.
 // SPDX-License-Identifier: MIT
 #include <fcntl.h>
 #include <fmt/format.h>

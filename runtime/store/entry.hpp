@@ -1,5 +1,5 @@
-// CacheEntry: one artefact as one self-checking file. Bytes only; runtime/store/disk_cache.cpp knows folders, owners and
-// locks.
+// CacheEntry: one artefact as one self-checking file. Bytes only; runtime/store/disk_cache.cpp knows folders, owners
+// and locks.
 //
 //   magic[8] | header (fixed, little endian) | name | compiler | pieces | text | log | payload | SHA-256 of all
 //   before, in a domain of its own

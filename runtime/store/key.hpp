@@ -24,7 +24,8 @@ struct Key {
 // options: all that changes the artefact beyond the text. No paths, no times, no host names.
 Key make_key(const Source& source, ArtefactKind kind, const std::vector<std::string>& options);
 
-// What is hashed: the pieces, each with its length, behind a domain tag. An entry carries these bytes, so that they prove its key.
+// What is hashed: the pieces, each with its length, behind a domain tag. An entry carries these bytes, so that they
+// prove its key.
 std::string delimited(const Key& key);
 // The key whose delimited() these bytes are. Fails with integrity.
 Result<Key> read_key(std::string_view bytes);

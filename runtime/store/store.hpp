@@ -1,5 +1,5 @@
-// Store: Source -> a verified entry, from the first place that has one: bundles, disk, the engine's callbacks, a server; else it is
-// compiled, once a key however many threads and processes ask. Needs no device.
+// Store: Source -> a verified entry, from the first place that has one: bundles, disk, the engine's callbacks, a
+// server; else it is compiled, once a key however many threads and processes ask. Needs no device.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include <atomic>
@@ -26,7 +26,8 @@ struct Toolchain {
   std::function<Result<std::shared_ptr<Compiler>>()> open;  // called at most once with success
   // The compiler's options, without opening it. They make the request key, by which bundles are searched.
   std::function<std::vector<std::string>(const Source&)> options;
-  // Host objects depend on the compiler's own world, so the key of all but bundles holds its identity: it is opened first.
+  // Host objects depend on the compiler's own world, so the key of all but bundles holds its identity: it is opened
+  // first.
   bool is_identity_in_key = false;
   bool reads_ptx = false;  // where a bundle has no machine code for a source, its PTX serves
 };
@@ -48,9 +49,8 @@ class Store {
     Origin origin = Origin::compiled;
     CacheEntry entry;
   };
-  // `use` gets what was found. If it fails on what was stored (made for another driver, say) that counts as a miss: the next place
-  // is asked, and in the end it is compiled again and replaced.
-  // request: its request_key.
+  // `use` gets what was found. If it fails on what was stored (made for another driver, say) that counts as a miss: the
+  // next place is asked, and in the end it is compiled again and replaced. request: its request_key.
   using Use = std::function<Result<void>(const Found&)>;
   Result<void> get(const Source& source, const Key& request, const Use& use, std::stop_token stop = {});
   Result<void> get(const Source& source, const Use& use, std::stop_token stop = {}) {
@@ -65,7 +65,8 @@ class Store {
   const std::string& folder() const { return cache_.folder(); }
   const std::vector<std::unique_ptr<Layer>>& bundles() const { return bundles_; }
   bool is_on_disk(const Key& key) const { return cache_.has(key.hex); }
-  // Lists of kernels (runtime/jit/warm.hpp), by a digest: how many it has, if it was marked and all of them are still there; else 0.
+  // Lists of kernels (runtime/jit/warm.hpp), by a digest: how many it has, if it was marked and all of them are still
+  // there; else 0.
   int complete_kernels(const std::string& list) const { return cache_.complete_kernels(list); }
   void mark_complete(const std::string& list, const std::vector<std::string>& keys) {
     cache_.mark_complete(list, keys);

@@ -1,5 +1,5 @@
-// What the host passes to each kernel: one struct by value. The runtime includes this very file, and each emitted kernel
-// asserts the sizes, so host and device cannot disagree.
+// What the host passes to each kernel: one struct by value. The runtime includes this very file, and each emitted
+// kernel asserts the sizes, so host and device cannot disagree.
 //
 // Strides are 64-bit. Strides of queries and outputs count elements; strides of the cache count bytes.
 // SPDX-License-Identifier: MIT
@@ -20,8 +20,8 @@ struct CacheSide {
   i64 scales_sequence_stride, scales_head_stride, scales_token_stride;
 };
 
-// A tensor of [sequences][queries][heads][dim] by strides; dim is dense: head_dim, or a side's inner dimension (what its stored
-// values span: zero-padded heads are longer, the signs of a residual come on top).
+// A tensor of [sequences][queries][heads][dim] by strides; dim is dense: head_dim, or a side's inner dimension (what
+// its stored values span: zero-padded heads are longer, the signs of a residual come on top).
 struct Rows {
   void* data;
   i64 sequence_stride, query_stride, head_stride;
@@ -33,10 +33,11 @@ struct WorkArgs {
   int tokens, sequences;
   int kv_heads;  // of decode and merge: times the turns of their query rows (kernels/decode/query_chunks.cuh)
   int blocks;    // of decode: at most one a tile
-  // Where lengths are null, so that the host knows: how much of the line a pair takes; and what each block gets, the first `longer` one more.
+  // Where lengths are null, so that the host knows: how much of the line a pair takes; and what each block gets, the
+  // first `longer` one more.
   u32 room, share, longer;
-  // Where they are not: blocks for each pair, 0 if there are fewer; pairs for each block, at most; and how many tiles' time a seam costs, and a
-  // round of merging.
+  // Where they are not: blocks for each pair, 0 if there are fewer; pairs for each block, at most; and how many tiles'
+  // time a seam costs, and a round of merging.
   u32 pieces, whole, seam, round;
 };
 
@@ -49,12 +50,12 @@ struct AttentionArgs {
   Rows q;
   CacheSide k, v;
   WorkArgs work;
-  // decode, of parts of a (sequence, KV head) pair: [slot][rows][V's inner dimension], not normalised, in the order of the
-  // accumulators; [slot][rows][2]: maximum (base 2), denominator. Slots: Work::slot.
+  // decode, of parts of a (sequence, KV head) pair: [slot][rows][V's inner dimension], not normalised, in the order of
+  // the accumulators; [slot][rows][2]: maximum (base 2), denominator. Slots: Work::slot.
   float* partial;
   float* partial_state;
-  // decode, fused: parts of a pair that are done, by the pair's first block and the warp; zero before and after a call. Null, where the
-  // plan allows that: parts are left for `merge`.
+  // decode, fused: parts of a pair that are done, by the pair's first block and the warp; zero before and after a call.
+  // Null, where the plan allows that: parts are left for `merge`.
   u32* arrivals;
   Rows out;           // f32 of V's inner dimension when rotate_out follows, else the plan's out type
   float scale_log2;   // softmax scale times log2(e): scores are base-2 exponents; times K's tensor scale
@@ -79,7 +80,8 @@ struct RotateArgs {
 // Types of the rows that quantize reads and dequantize writes (the numbers of runtime/kvjit.h).
 enum class RowType : int { f16 = 1, bf16 = 2, f32 = 3 };
 
-// K or V of the newest tokens, as numbers: [sequences][query_length][kv_heads][head_dim]; query_stride is the token stride.
+// K or V of the newest tokens, as numbers: [sequences][query_length][kv_heads][head_dim]; query_stride is the token
+// stride.
 struct NewRows {
   Rows x;
   RowType type;
@@ -102,8 +104,9 @@ struct CodecArgs {
   RowType x_type;
   int keep_rotated;    // dequantize: leave values in the rotated domain
   float tensor_scale;  // of formats that have one scale for the whole tensor
-  // Kernels over tiles of 16 rows: how many there are, and how many a block takes. Tiles are 16 tokens of a head, numbered with heads
-  // fastest, then the token_tiles of a sequence; token_tiles 0: rows are numbered through, tokens fastest, and tiles are 16 of them.
+  // Kernels over tiles of 16 rows: how many there are, and how many a block takes. Tiles are 16 tokens of a head,
+  // numbered with heads fastest, then the token_tiles of a sequence; token_tiles 0: rows are numbered through, tokens
+  // fastest, and tiles are 16 of them.
   int tiles, block_tiles, token_tiles;
 };
 

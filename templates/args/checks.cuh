@@ -1,5 +1,5 @@
-// Checked calls (target.checks): a kernel of its own looks at lengths, page tables and slots before they are used. What it finds first
-// goes to the caller's record; a call whose record says something does nothing.
+// Checked calls (target.checks): a kernel of its own looks at lengths, page tables and slots before they are used. What
+// it finds first goes to the caller's record; a call whose record says something does nothing.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include "args/slots.cuh"

@@ -1,5 +1,6 @@
-// What a call brings for its features. A kernel gets it, behind its other arguments, only if its plan has a feature that reads it; the
-// runtime includes this very file. Query heads count through all KV heads; strides count elements, and 0 makes one row serve all.
+// What a call brings for its features. A kernel gets it, behind its other arguments, only if its plan has a feature
+// that reads it; the runtime includes this very file. Query heads count through all KV heads; strides count elements,
+// and 0 makes one row serve all.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include "args/attention.cuh"
@@ -10,7 +11,8 @@ struct FeatureArgs {
   // mask: added to the scores, [sequence][query head][query][token] of halves, tokens dense; -infinity: not seen
   const u16* mask;
   i64 mask_sequence_stride, mask_head_stride, mask_query_stride;
-  // packed mask: bit t % 32 of word t / 32 is whether the query sees token t of the newest packed_tokens ones (0: of all); it sees those before
+  // packed mask: bit t % 32 of word t / 32 is whether the query sees token t of the newest packed_tokens ones (0: of
+  // all); it sees those before
   const u32* packed_mask;
   i64 packed_sequence_stride, packed_head_stride, packed_query_stride;  // of words
   int packed_tokens;

@@ -1,11 +1,13 @@
-// What operations on caches beside attention and the write path are told: copies from one cache to another, and rotary positions.
+// What operations on caches beside attention and the write path are told: copies from one cache to another, and rotary
+// positions.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include "args/slots.cuh"
 
 namespace kv {
 
-// The tokens of a cache that an operation reads or writes; token t of a sequence is slots[sequence][t], or first_token + t.
+// The tokens of a cache that an operation reads or writes; token t of a sequence is slots[sequence][t], or first_token
+// + t.
 struct CacheTokens {
   CacheSide side;
   PageTable table;  // of layout paged; null with slots, which are page * kPageTokens + place in the page then
@@ -15,7 +17,8 @@ struct CacheTokens {
   SlotType slot_type;
 };
 
-// copy and requantize: tokens of one cache to another that shares no bytes with it. A token that is negative at either end is left out.
+// copy and requantize: tokens of one cache to another that shares no bytes with it. A token that is negative at either
+// end is left out.
 struct CopyArgs {
   CacheTokens from, to;
   int sequences, tokens, heads;

@@ -1,7 +1,7 @@
-// Paged caches: a side is a pool of pages of kPageTokens tokens, and a table says which page has a sequence's tokens from
-// i * kPageTokens on. A CacheSide is read anew: its sequence strides are the bytes from page to page, and codes and scales point into
-// page 0. Inside a page head and token strides are free, so that [token][head], [head][token], slots of codes beside scales, and
-// sections apart are all only numbers.
+// Paged caches: a side is a pool of pages of kPageTokens tokens, and a table says which page has a sequence's tokens
+// from i * kPageTokens on. A CacheSide is read anew: its sequence strides are the bytes from page to page, and codes
+// and scales point into page 0. Inside a page head and token strides are free, so that [token][head], [head][token],
+// slots of codes beside scales, and sections apart are all only numbers.
 //   rows     whole blocks. Even addresses and strides; pages a multiple of 16 bytes apart.
 //   planar   rows of codes, and rows of scales from another place of the page on. Addresses and strides are multiples of the largest
 //            power of two, up to 16, that divides a row's bytes; of 16, where scales are dense from token to token.

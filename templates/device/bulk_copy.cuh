@@ -1,9 +1,9 @@
-// More of the seam (device/simt.cuh), for kernels that copy in bulk (sm_90 and later): one lane asks for a whole piece of memory, and a barrier
-// in shared memory tells when it is there (9.7.9.25.4, 9.7.13.15).
+// More of the seam (device/simt.cuh), for kernels that copy in bulk (sm_90 and later): one lane asks for a whole piece
+// of memory, and a barrier in shared memory tells when it is there (9.7.9.25.4, 9.7.13.15).
 //
-// A barrier goes from phase to phase, from number 0 on. A phase is over when as many arrivals have come as the barrier was opened for, and
-// all bytes that they announced. wait_phase waits for the present phase if the parity of its number is the one given: of a barrier
-// that was just opened, parity 1 passes at once.
+// A barrier goes from phase to phase, from number 0 on. A phase is over when as many arrivals have come as the barrier
+// was opened for, and all bytes that they announced. wait_phase waits for the present phase if the parity of its number
+// is the one given: of a barrier that was just opened, parity 1 passes at once.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include "device/simt.cuh"
@@ -20,7 +20,8 @@ KV_DEVICE void close_barrier(SharedAddress at) {
 }
 // By who opened barriers, before copies use them.
 KV_DEVICE void publish_barriers() { asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory"); }
-// What the lane did in shared memory comes before what copies do there that are asked for behind the next barrier of the block.
+// What the lane did in shared memory comes before what copies do there that are asked for behind the next barrier of
+// the block.
 KV_DEVICE void yield_to_copies() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 KV_DEVICE void arrive(SharedAddress barrier) {
   asm volatile("mbarrier.arrive.shared.b64 _, [%0];" ::"r"(staged_address(barrier)) : "memory");

@@ -1,4 +1,5 @@
-// More of the seam (device/simt.cuh), for kernels whose features need it: functions that are approximated as exp2_fast is.
+// More of the seam (device/simt.cuh), for kernels whose features need it: functions that are approximated as exp2_fast
+// is.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include "device/simt.cuh"

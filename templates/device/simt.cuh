@@ -3,7 +3,8 @@
 //   CUDA (NVRTC, nvcc)   thin names for what the hardware has.
 //   host C++             device/cpu.hpp runs a block as cooperative fibres, lane by lane.
 //
-// Section numbers are those of the PTX ISA manual 9.0. Everything below has its CPU meaning, under the same name, in device/cpu.hpp.
+// Section numbers are those of the PTX ISA manual 9.0. Everything below has its CPU meaning, under the same name, in
+// device/cpu.hpp.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include "args/types.cuh"
@@ -34,7 +35,8 @@ KV_DEVICE int block_z() { return blockIdx.z; }
 // Collectives.
 KV_DEVICE void sync_block() { __syncthreads(); }
 KV_DEVICE void sync_warp() { __syncwarp(); }
-// Of a team of kWarps warps, the first a multiple of that, by a barrier of its own (9.7.13.1): all arrive; and whether any lane votes.
+// Of a team of kWarps warps, the first a multiple of that, by a barrier of its own (9.7.13.1): all arrive; and whether
+// any lane votes.
 template <int kWarps>
 KV_DEVICE void sync_team() {
   asm volatile("bar.sync %0, %1;" ::"r"(1 + warp() / kWarps), "n"(kWarps * 32) : "memory");
@@ -55,8 +57,9 @@ KV_DEVICE u32 shfl(u32 v, int from) { return __shfl_sync(0xffffffffu, v, from); 
 KV_DEVICE float shfl(float v, int from) { return __shfl_sync(0xffffffffu, v, from); }
 KV_DEVICE bool any(bool v) { return __any_sync(0xffffffffu, v); }
 KV_DEVICE u32 ballot(bool v) { return __ballot_sync(0xffffffffu, v); }
-// A condition that is the same in all lanes of a warp. The assembler takes only votes for such: behind a branch or a loop
-// that may part a warp it writes every shuffle twice. Not for loops that run often: a vote keeps others from being hoisted.
+// A condition that is the same in all lanes of a warp. The assembler takes only votes for such: behind a branch or a
+// loop that may part a warp it writes every shuffle twice. Not for loops that run often: a vote keeps others from being
+// hoisted.
 KV_DEVICE bool agreed(bool v) { return any(v); }
 
 // An address that is computed here, once, and not again at each use.
@@ -189,8 +192,8 @@ KV_DEVICE void f16x4_from_e4m3x4(u32* h, u32 bytes) {
 #endif
 }
 
-// The nearest E4M3FN number, halves to even; saturates, and any NaN is 0x7F (9.7.9.21). Where the machine does not have it, formats/minifloat.cuh
-// computes the same.
+// The nearest E4M3FN number, halves to even; saturates, and any NaN is 0x7F (9.7.9.21). Where the machine does not have
+// it, formats/minifloat.cuh computes the same.
 #if __CUDA_ARCH__ >= 890
 constexpr bool kConvertsToE4m3 = true;
 KV_DEVICE u32 convert_to_e4m3(float f) {
@@ -205,15 +208,16 @@ KV_DEVICE u32 convert_to_e4m3(float) { return 0; }
 
 // Bytes. permute: byte i of the result is byte (selector >> 4i & 7) of {a, b} (9.7.8.7).
 KV_DEVICE u32 permute(u32 a, u32 b, u32 selector) { return __byte_perm(a, b, selector); }
-// The same by the lower four nibbles of a selector, none above 7 (which is not checked); and by nibbles all above 7: then each byte
-// is the sign of byte (nibble - 8), 0x00 or 0xff.
+// The same by the lower four nibbles of a selector, none above 7 (which is not checked); and by nibbles all above 7:
+// then each byte is the sign of byte (nibble - 8), 0x00 or 0xff.
 KV_DEVICE u32 select_bytes(u32 a, u32 b, u32 selector) {
   u32 r;
   asm("prmt.b32 %0, %1, %2, %3;" : "=r"(r) : "r"(a), "r"(b), "r"(selector));
   return r;
 }
 KV_DEVICE u32 select_signs(u32 a, u32 b, u32 selector) { return select_bytes(a, b, selector); }
-// Bits of a where mask is set, of b elsewhere (9.7.8.6): one instruction, which the compiler does not find where both parts are masked.
+// Bits of a where mask is set, of b elsewhere (9.7.8.6): one instruction, which the compiler does not find where both
+// parts are masked.
 KV_DEVICE u32 select_bits(u32 mask, u32 a, u32 b) {
   u32 r;
   asm("lop3.b32 %0, %1, %2, %3, 0xCA;" : "=r"(r) : "r"(mask), "r"(a), "r"(b));
@@ -280,10 +284,11 @@ KV_DEVICE u32 transpose_8x8(u32 v) {
   return r;
 }
 
-// Shared memory by offset into the block's dynamic part. Vector forms need alignment to their size. On Hopper and later the compiler adds
-// the block's rank in its cluster to the address of a shared array: an addition at each use, or a register kept for it. Our kernels run
-// without clusters, where the dynamic part begins right after the KiB that the system reserves; check_shared(), the first call of each
-// kernel that has such memory, traps if that should ever be otherwise.
+// Shared memory by offset into the block's dynamic part. Vector forms need alignment to their size. On Hopper and later
+// the compiler adds the block's rank in its cluster to the address of a shared array: an addition at each use, or a
+// register kept for it. Our kernels run without clusters, where the dynamic part begins right after the KiB that the
+// system reserves; check_shared(), the first call of each kernel that has such memory, traps if that should ever be
+// otherwise.
 using SharedAddress = u32;
 constexpr u32 kSharedStart = 1024;
 #if __CUDA_ARCH__ >= 900
@@ -327,8 +332,8 @@ KV_DEVICE void store_shared_u128(SharedAddress a, u32 x, u32 y, u32 z, u32 w) {
   *reinterpret_cast<Words4*>(shared_bytes() + a) = {x, y, z, w};
 }
 
-// Of a loop over staged tiles and tables. load_table: a word of a read-only table at kAt + offset, free to move: its address depends on
-// staged data. load_staged: what asynchronous copies brought; these stay in their order.
+// Of a loop over staged tiles and tables. load_table: a word of a read-only table at kAt + offset, free to move: its
+// address depends on staged data. load_staged: what asynchronous copies brought; these stay in their order.
 #if __CUDA_ARCH__ >= 900
 KV_DEVICE u32 staged_address(SharedAddress a) { return kSharedStart + a; }
 template <int kAt>
@@ -376,8 +381,8 @@ KV_DEVICE void load_staged_u128(u32* v, SharedAddress a) {
                : "r"(staged_address(a)));
 }
 
-// Four 8x8 matrices of halves, transposed (9.7.14.5.15): lanes 8 m .. 8 m + 7 give the addresses of the rows of matrix m, lane 4 g + c
-// gets its rows 2c and 2c + 1 of column g.
+// Four 8x8 matrices of halves, transposed (9.7.14.5.15): lanes 8 m .. 8 m + 7 give the addresses of the rows of matrix
+// m, lane 4 g + c gets its rows 2c and 2c + 1 of column g.
 KV_DEVICE void load_matrices_transposed(u32 (&b)[4], SharedAddress row) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
                : "=r"(b[0]), "=r"(b[1]), "=r"(b[2]), "=r"(b[3])
@@ -385,8 +390,9 @@ KV_DEVICE void load_matrices_transposed(u32 (&b)[4], SharedAddress row) {
                : "memory");
 }
 
-// Between the blocks of a launch: what a thread, or its whole warp, wrote before it counted its arrival is seen by those that find it counted,
-// if they read it past the first-level cache, which is not coherent (8.8, 9.7.13.5). How many arrived before:
+// Between the blocks of a launch: what a thread, or its whole warp, wrote before it counted its arrival is seen by
+// those that find it counted, if they read it past the first-level cache, which is not coherent (8.8, 9.7.13.5). How
+// many arrived before:
 KV_DEVICE u32 count_arrival(u32* counter) {
   u32 before;
   asm volatile("atom.add.acq_rel.gpu.global.u32 %0, [%1], 1;" : "=r"(before) : "l"(counter) : "memory");
@@ -411,15 +417,16 @@ KV_DEVICE void load_coherent_u64(u32* v, const void* from) {
   asm volatile("ld.global.cg.v2.u32 {%0,%1}, [%2];" : "=r"(v[0]), "=r"(v[1]) : "l"(from));
 }
 
-// What the thread stored to global memory is in the second-level cache from here on: for asynchronous copies of the block, which read past
-// the first-level one, once a barrier has told the other threads (8.5, 9.7.13.4).
+// What the thread stored to global memory is in the second-level cache from here on: for asynchronous copies of the
+// block, which read past the first-level one, once a barrier has told the other threads (8.5, 9.7.13.4).
 KV_DEVICE void publish_stores() { __threadfence(); }
 
 // A line of global memory on its way to the second-level cache, where whoever writes it meanwhile writes too.
 KV_DEVICE void prefetch_line(const u8* at) { asm volatile("prefetch.global.L2 [%0];" ::"l"(at)); }
 
-// Between launches that follow each other on a stream (9.7.13.13): a kernel that is launched before the one ahead of it has ended
-// waits here for it, and for its writes; and it lets its own successor be launched. Elsewhere launches do not overlap.
+// Between launches that follow each other on a stream (9.7.13.13): a kernel that is launched before the one ahead of it
+// has ended waits here for it, and for its writes; and it lets its own successor be launched. Elsewhere launches do not
+// overlap.
 KV_DEVICE void wait_for_predecessor() {
 #if __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.wait;" ::: "memory");
@@ -433,8 +440,8 @@ KV_DEVICE void release_successor() {
 
 // Asynchronous copies to shared memory (9.7.9.25.3): kBytes is 4, 8 or 16, both addresses aligned to it;
 // bytes past `valid` are zero-filled and not read. A copy has landed after copy_wait<groups that may still be
-// under way>(), for the waiting lane. sm_75 has no such copies: there the copy happens at once. kKeepsLine: the line stays in the
-// first-level cache a while, for the copies of its other bytes.
+// under way>(), for the waiting lane. sm_75 has no such copies: there the copy happens at once. kKeepsLine: the line
+// stays in the first-level cache a while, for the copies of its other bytes.
 template <int kBytes, bool kKeepsLine = false>
 KV_DEVICE void copy_async(SharedAddress to, const u8* from, int valid) {
 #if __CUDA_ARCH__ >= 800

@@ -1,13 +1,14 @@
-// Products by warpgroups (four warps, the first a multiple of four) on sm_90a, and what feeds their operands. PTX ISA 9.0, section 9.7.15.
-// The CPU meaning of each name is in device/cpu.hpp.
+// Products by warpgroups (four warps, the first a multiple of four) on sm_90a, and what feeds their operands. PTX
+// ISA 9.0, section 9.7.15. The CPU meaning of each name is in device/cpu.hpp.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include "device/simt.cuh"
 
 namespace kv {
 
-// The second operand of wgmma: 128 columns n of 128 halves k in shared memory, at a multiple of 1024 bytes. Two panels of 64 k; a column
-// is 128 bytes of its panel, whose 16-byte chunks are exchanged by n (9.7.15.5.1, 128-byte swizzling, K-major).
+// The second operand of wgmma: 128 columns n of 128 halves k in shared memory, at a multiple of 1024 bytes. Two panels
+// of 64 k; a column is 128 bytes of its panel, whose 16-byte chunks are exchanged by n (9.7.15.5.1, 128-byte swizzling,
+// K-major).
 constexpr int kPanelBytes = 128 * 128, kOperandBytes = 2 * kPanelBytes;
 KV_DEVICE SharedAddress operand_place(int n, int k) {
   return k / 64 * kPanelBytes + n * 128 + ((k / 8 ^ n) & 7) * 16 + k % 8 * 2;
@@ -17,7 +18,8 @@ KV_DEVICE SharedAddress operand_place(int n, int k) {
 constexpr int kByteOperandBytes = kPanelBytes;
 KV_DEVICE SharedAddress byte_operand_place(int n, int k) { return n * 128 + ((k / 16 ^ n) & 7) * 16 + k % 16; }
 
-// The first operand, where it stands in shared memory: 64 rows of 128 halves, laid out likewise, at a multiple of 1024 bytes.
+// The first operand, where it stands in shared memory: 64 rows of 128 halves, laid out likewise, at a multiple of 1024
+// bytes.
 constexpr int kRowPanelBytes = 64 * 128, kRowOperandBytes = 2 * kRowPanelBytes;
 KV_DEVICE SharedAddress row_operand_place(int row, int chunk) {
   return chunk / 8 * kRowPanelBytes + row * 128 + ((chunk ^ row) & 7) * 16;
@@ -31,8 +33,8 @@ namespace kv {
 // Makes this lane's stores to shared memory visible to wgmma, once a barrier has followed.
 KV_DEVICE void publish_operands() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 
-// Of the part of an operand that begins `offset` bytes behind its start. 9.7.15.5.1.2: address / 16; the 1024 bytes between groups of eight
-// columns, / 16; 128-byte swizzle.
+// Of the part of an operand that begins `offset` bytes behind its start. 9.7.15.5.1.2: address / 16; the 1024 bytes
+// between groups of eight columns, / 16; 128-byte swizzle.
 KV_DEVICE unsigned long long operand_descriptor(SharedAddress start, int offset) {
   return 1ull << 62 | 64ull << 32 | u32((1u << 16 | (kSharedStart + start) >> 4) + offset / 16);
 }
@@ -49,10 +51,12 @@ KV_DEVICE unsigned long long operand_descriptor(SharedAddress start, int offset)
 #define KV_SUMS_32(d) KV_SUMS_8(d), KV_SUMS_8((d) + 8), KV_SUMS_8((d) + 16), KV_SUMS_8((d) + 24)
 #define KV_SUMS(d) KV_SUMS_32(d), KV_SUMS_32((d) + 32)
 
-// d[64 x 128] += a[64 x 16] b[16 x 128]; kAdds = false: d = a b. Warp w of the group holds rows 16 w .. 16 w + 15; lane = 4 g + c:
+// d[64 x 128] += a[64 x 16] b[16 x 128]; kAdds = false: d = a b. Warp w of the group holds rows 16 w .. 16 w + 15; lane
+// = 4 g + c:
 //   a as in mma_16x8x16      d[4 t + 2 h + i] = D[16 w + g + 8 h][8 t + 2 c + i]
 //   or a: rows of an operand in shared memory, of halves; or of bfloats, and then the operand is, too
-// operand: of 128 x 128 halves; step: which 16 of its k. Issued between wgmma_begin and wgmma_commit; until wgmma_end nobody may touch a or d.
+// operand: of 128 x 128 halves; step: which 16 of its k. Issued between wgmma_begin and wgmma_commit; until wgmma_end
+// nobody may touch a or d.
 KV_DEVICE void wgmma_begin() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
 KV_DEVICE unsigned long long step_of_operand(SharedAddress operand, int step) {
   return operand_descriptor(operand, step / 4 * kPanelBytes + step % 4 * 32);
@@ -87,8 +91,8 @@ KV_DEVICE void wgmma_64x128x16(float (&d)[64], BfloatRows rows, SharedAddress op
       : KV_SUMS(d)
       : "l"(step_of_rows(rows.at, step)), "l"(step_of_operand(operand, step)), "n"(int(kAdds)));
 }
-// The same for 32 k of E4M3, four to a word: a's word r holds row g + 8 (r % 2), k = 16 (r / 2) + 4 c .. + 3; the operand is one panel.
-// sm_90 keeps sums of these products, and what they are added to, to 14 bits only.
+// The same for 32 k of E4M3, four to a word: a's word r holds row g + 8 (r % 2), k = 16 (r / 2) + 4 c .. + 3; the
+// operand is one panel. sm_90 keeps sums of these products, and what they are added to, to 14 bits only.
 template <bool kAdds>
 KV_DEVICE void wgmma_64x128x32_e4m3(float (&d)[64], const u32 (&a)[4], SharedAddress operand, int step) {
   asm volatile(
@@ -113,9 +117,9 @@ KV_DEVICE void wgmma_end(float (&d)[64]) {
   for (int i = 0; i < 64; ++i) asm volatile("" : "+f"(d[i])::"memory");  // nothing that reads d moves up
 }
 
-// The warpgroups of a block multiply in turns: left to themselves they share the tensor cores evenly, so all finish at the same time, and then
-// leave them idle together. A group's barrier waits for the group before it (9.7.13.1). Groups go in order, and all
-// take equally many turns. Speed only: the CPU does nothing.
+// The warpgroups of a block multiply in turns: left to themselves they share the tensor cores evenly, so all finish at
+// the same time, and then leave them idle together. A group's barrier waits for the group before it (9.7.13.1). Groups
+// go in order, and all take equally many turns. Speed only: the CPU does nothing.
 template <int kGroups>
 KV_DEVICE void open_turns() {  // for the first group, by the last
   if (warp() / 4 == kGroups - 1) asm volatile("bar.arrive 1, 256;" ::: "memory");
@@ -126,8 +130,8 @@ KV_DEVICE void pass_turn() {
   asm volatile("bar.arrive %0, 256;" ::"r"(1 + (warp() / 4 + 1) % kGroups) : "memory");
 }
 
-// Four 8x8 matrices of halves from shared memory as one first operand (9.7.14.5.15): lanes 8 m .. 8 m + 7 give the addresses of the rows
-// of matrix m, lane 4 g + c gets its row g, columns 2c and 2c + 1.
+// Four 8x8 matrices of halves from shared memory as one first operand (9.7.14.5.15): lanes 8 m .. 8 m + 7 give the
+// addresses of the rows of matrix m, lane 4 g + c gets its row g, columns 2c and 2c + 1.
 KV_DEVICE void load_matrices(u32 (&a)[4], SharedAddress row) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
                : "=r"(a[0]), "=r"(a[1]), "=r"(a[2]), "=r"(a[3])

@@ -1,6 +1,6 @@
-// Products by warpgroups with the first operand in registers, for columns that stand in shared memory as 8 x 8 matrices (core matrices of
-// PTX ISA 9.0, section 9.7.15.5.1, without swizzling): [block of 8 columns][half of 16 k], 128 bytes each.
-// The CPU meaning of each name is in device/cpu.hpp.
+// Products by warpgroups with the first operand in registers, for columns that stand in shared memory as 8 x 8 matrices
+// (core matrices of PTX ISA 9.0, section 9.7.15.5.1, without swizzling): [block of 8 columns][half of 16 k], 128 bytes
+// each. The CPU meaning of each name is in device/cpu.hpp.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include "device/wgmma.cuh"
@@ -8,8 +8,8 @@
 #if defined(__CUDACC__)
 namespace kv {
 
-// Columns of 16 k as an instruction is told of them, and those `bytes` behind; the same in the whole warp (uniform: which the compiler
-// then knows).
+// Columns of 16 k as an instruction is told of them, and those `bytes` behind; the same in the whole warp (uniform:
+// which the compiler then knows).
 KV_DEVICE u32 columns_at(SharedAddress b) { return 8u << 16 | (kSharedStart + b) >> 4; }  // in units of 16 bytes
 KV_DEVICE u32 columns_behind(u32 columns, int bytes) { return columns + bytes / 16; }
 KV_DEVICE void store_columns(SharedAddress a, u32 v) {
@@ -17,10 +17,11 @@ KV_DEVICE void store_columns(SharedAddress a, u32 v) {
 }
 KV_DEVICE u32 uniform(u32 v) { return __reduce_or_sync(0xffffffffu, v); }
 
-// d[64 x kColumns] += a[64 x 16] b[16 x kColumns]; adds = false (a constant, once unrolled): d = a b. a as in mma_16x8x16, of the warp's 16 rows; d(4 t + i): what
-// that has as d[i] for block t of columns. A row of a matrix of b is a column n, 8 k long; or, transposed, a k, 8 columns long.
-// Between wgmma_begin and wgmma_commit; until the wait for it nobody may touch a or d. The compiler does not see to that: it gives the registers of
-// a to whatever comes next while the tensor cores still read them, which shows on a device only.
+// d[64 x kColumns] += a[64 x 16] b[16 x kColumns]; adds = false (a constant, once unrolled): d = a b. a as in
+// mma_16x8x16, of the warp's 16 rows; d(4 t + i): what that has as d[i] for block t of columns. A row of a matrix of b
+// is a column n, 8 k long; or, transposed, a k, 8 columns long. Between wgmma_begin and wgmma_commit; until the wait
+// for it nobody may touch a or d. The compiler does not see to that: it gives the registers of a to whatever comes next
+// while the tensor cores still read them, which shows on a device only.
 template <int kColumns, bool kIsTransposed, class Sums>
 KV_DEVICE void wgmma_columns(const Sums& d, u32 a0, u32 a1, u32 a2, u32 a3, u32 b, bool adds) {
   static_assert(kColumns == 16 || kColumns == 32 || kColumns == 64, "other widths are not spelled out");

@@ -1,7 +1,8 @@
-// Features of a call, one after the other: each takes a score (base 2: scale and log2(e) are in it) of a query row and a token, and gives
-// it back changed; minus infinity is a token that is not seen. Some also have a part in the end of a row, when its scores are summed up.
-// A feature is a struct of static functions over FeatureDefaults; what it has of its own for a row, a token or a row's end is a struct in
-// it. features/token_range.cuh says which tokens a row sees at all.
+// Features of a call, one after the other: each takes a score (base 2: scale and log2(e) are in it) of a query row and
+// a token, and gives it back changed; minus infinity is a token that is not seen. Some also have a part in the end of a
+// row, when its scores are summed up. A feature is a struct of static functions over FeatureDefaults; what it has of
+// its own for a row, a token or a row's end is a struct in it. features/token_range.cuh says which tokens a row sees at
+// all.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include "device/simt.cuh"

@@ -1,5 +1,5 @@
-// Hook: an expression of the user's own (specs/hooks) gives the score that exp takes; tokens that are not seen stay so. Costs two
-// multiplications and a selection a score, and what the expression costs.
+// Hook: an expression of the user's own (specs/hooks) gives the score that exp takes; tokens that are not seen stay so.
+// Costs two multiplications and a selection a score, and what the expression costs.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include "features/feature_list.cuh"

@@ -1,5 +1,6 @@
-// LSE: the natural logarithm of the sum of exp(score) of each row, sinks included where they join; minus infinity for a row without any.
-// With it, outputs over parts of a context can be merged (kernels/auxiliary/merge_contexts.cuh). Costs nothing a score; a logarithm and a store a row.
+// LSE: the natural logarithm of the sum of exp(score) of each row, sinks included where they join; minus infinity for a
+// row without any. With it, outputs over parts of a context can be merged (kernels/auxiliary/merge_contexts.cuh). Costs
+// nothing a score; a logarithm and a store a row.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include "device/math.cuh"

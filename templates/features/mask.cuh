@@ -1,6 +1,6 @@
-// Mask: a half for each (query row, token) is added to the score, times the slope of the query head where kHasSlopes (as ggml has ALiBi).
-// Costs a load of two bytes, a conversion and a multiply-add a score; slopes a comparison and a choice more: minus infinity stays what it is
-// whatever the slope.
+// Mask: a half for each (query row, token) is added to the score, times the slope of the query head where kHasSlopes
+// (as ggml has ALiBi). Costs a load of two bytes, a conversion and a multiply-add a score; slopes a comparison and a
+// choice more: minus infinity stays what it is whatever the slope.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include "features/feature_list.cuh"

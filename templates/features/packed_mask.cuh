@@ -1,5 +1,6 @@
-// Packed mask: a bit for each (query row, token) says whether the row sees the token, of the newest tokens of a sequence or of all of them
-// (FeatureArgs::packed_tokens); a tree of drafted tokens is such a mask. Costs a load, a shift and a choice a score.
+// Packed mask: a bit for each (query row, token) says whether the row sees the token, of the newest tokens of a
+// sequence or of all of them (FeatureArgs::packed_tokens); a tree of drafted tokens is such a mask. Costs a load, a
+// shift and a choice a score.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include "features/feature_list.cuh"

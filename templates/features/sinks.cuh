@@ -1,5 +1,6 @@
-// Sinks: a logit of each query head that takes part in the maximum and in the denominator, and has no value. It joins a row once, when all
-// its parts are there; a call may leave it to another one (FeatureArgs::sinks is null). Costs nothing a score; a load a row.
+// Sinks: a logit of each query head that takes part in the maximum and in the denominator, and has no value. It joins a
+// row once, when all its parts are there; a call may leave it to another one (FeatureArgs::sinks is null). Costs
+// nothing a score; a load a row.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include "features/feature_list.cuh"

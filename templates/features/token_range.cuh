@@ -1,5 +1,6 @@
-// Which tokens a query sees by its position: kLeft before it and kRight behind it, -1: all. Causal is kRight = 0. Tiles that no query of a
-// call sees are not read (kernels/decode/tile_scheduler.cuh). Costs nothing a score but where a tile is cut: two instructions.
+// Which tokens a query sees by its position: kLeft before it and kRight behind it, -1: all. Causal is kRight = 0. Tiles
+// that no query of a call sees are not read (kernels/decode/tile_scheduler.cuh). Costs nothing a score but where a tile
+// is cut: two instructions.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include "device/simt.cuh"

@@ -1,10 +1,12 @@
-// Encoding in registers: the codes of a row, the numbers stored with them, and the signs of what the codes miss. One warp holds one
-// row, value i in lane i % 32, register i / 32. An encoder R of the generator names the format F and its rules:
+// Encoding in registers: the codes of a row, the numbers stored with them, and the signs of what the codes miss. One
+// warp holds one row, value i in lane i % 32, register i / 32. An encoder R of the generator names the format F and its
+// rules:
 //
 //   kSpan (values that a scale is computed over), kDivisor; Rule, Divide, Refine of formats/scales.cuh; Projection
 //
-// and derives the rest from EncoderDefaults. Where the last bit decides a stored byte nothing is contracted: rules on magnitudes give
-// the bytes of the reference codec, rules on norms (and sums behind a rotation) differ from its double precision only within 1e-6 of a bound.
+// and derives the rest from EncoderDefaults. Where the last bit decides a stored byte nothing is contracted: rules on
+// magnitudes give the bytes of the reference codec, rules on norms (and sums behind a rotation) differ from its double
+// precision only within 1e-6 of a bound.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include "device/simt.cuh"
@@ -22,8 +24,8 @@ struct EncoderDefaults {
   static constexpr int kOutliers =
       0;  // a block, where each block stores its own mask: the largest, the first of equals
   static constexpr bool kStoresSigns = false;  // unread signs of what the codes missed
-  // Residual: of the unit vector, before or after the rotation; the stored norm is its length or the mean of its magnitudes, times
-  // kResidualUnit, times |x| unless the format says it is relative.
+  // Residual: of the unit vector, before or after the rotation; the stored norm is its length or the mean of its
+  // magnitudes, times kResidualUnit, times |x| unless the format says it is relative.
   static constexpr bool kIsOriginal = false, kIsMean = false;
   static constexpr float kResidualUnit = 1.f;
 };
@@ -99,7 +101,8 @@ KV_DEVICE float level_in(bool is_outlier, u32 code) {
   return F::Codes::value(code);
 }
 
-// Signs of the projection of r = unit vector - chosen entries, and the stored norm of r. x, y: before and after the rotation.
+// Signs of the projection of r = unit vector - chosen entries, and the stored norm of r. x, y: before and after the
+// rotation.
 template <class R, int kPerLane>
 KV_DEVICE void encode_residual(const float (&x)[kPerLane], const float (&y)[kPerLane], const float (&level)[kPerLane],
                                Encoding<kPerLane>& out) {

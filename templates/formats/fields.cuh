@@ -33,8 +33,8 @@ KV_DEVICE constexpr int unit_of(int a, int b, int c) {
   return unit;
 }
 
-// kWidth bits of each code, from bit kLow_ of it on, kAt_ bytes into the block. kSplit_ 0: a little-endian bit stream; h: bytes
-// that pair codes j and j + h of spans of 2 h (4 bits each).
+// kWidth bits of each code, from bit kLow_ of it on, kAt_ bytes into the block. kSplit_ 0: a little-endian bit stream;
+// h: bytes that pair codes j and j + h of spans of 2 h (4 bits each).
 template <int kAt_, int kWidth, int kLow_ = 0, int kSplit_ = 0>
 struct CodeField {
   static constexpr int kAt = kAt_, kBits = kWidth, kLow = kLow_, kSplit = kSplit_;
@@ -55,8 +55,8 @@ struct CodeField {
     return (window >> bit % 8 & kMask) << kLow;
   }
 
-  // Bytes j .. j + kUnit - 1 of the field, from codes of one byte each; j is a multiple of kUnit. A stream whose codes straddle
-  // units reads up to two codes past the last one that it needs.
+  // Bytes j .. j + kUnit - 1 of the field, from codes of one byte each; j is a multiple of kUnit. A stream whose codes
+  // straddle units reads up to two codes past the last one that it needs.
   template <int kUnit>
   KV_DEVICE static u32 packed(const u8* codes, int j) {
     u32 bits = 0;
@@ -78,8 +78,9 @@ struct CodeField {
   }
 };
 
-// Codes of 3 bits in kGroups groups of 32, three words each: of group j at words j, kGroups + j and 2 kGroups + j. Nibble n of the first
-// two (h = 0, 1) holds code 16 h + n and the top bit of code 16 h + 8 + n, whose low bits are the pair h of the third word's nibble n.
+// Codes of 3 bits in kGroups groups of 32, three words each: of group j at words j, kGroups + j and 2 kGroups + j.
+// Nibble n of the first two (h = 0, 1) holds code 16 h + n and the top bit of code 16 h + 8 + n, whose low bits are the
+// pair h of the third word's nibble n.
 template <int kAt_, int kGroups>
 struct NibbleField {
   static constexpr int kAt = kAt_, kBits = 3;

@@ -1,5 +1,5 @@
-// Reductions over groups of neighbouring values of a row that one warp holds: value i in lane i % 32, register i / 32. A group is
-// part of a register (a power of two of lanes) or whole registers.
+// Reductions over groups of neighbouring values of a row that one warp holds: value i in lane i % 32, register i / 32.
+// A group is part of a register (a power of two of lanes) or whole registers.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include "device/simt.cuh"
@@ -46,7 +46,8 @@ KV_DEVICE void sum_groups_in_order(float (&x)[kPerLane]) {
   }
 }
 
-// The value that no other of the group beats, the first of equals; `least` is beaten by all that count (a NaN beats nothing).
+// The value that no other of the group beats, the first of equals; `least` is beaten by all that count (a NaN beats
+// nothing).
 template <int kGroup, int kPerLane, class Beats>
 KV_DEVICE void best_of_groups(float (&x)[kPerLane], float least, const Beats& beats) {
   constexpr int kRegisters = kGroup <= 32 ? 1 : kGroup / 32;

@@ -1,5 +1,6 @@
-// Small floats as cache formats store them: every GPU and the CPU compute the same bits, by integer arithmetic or what is known to give them.
-// Encoding rounds to nearest even unless it says otherwise. Below, the number types of elements and of scales.
+// Small floats as cache formats store them: every GPU and the CPU compute the same bits, by integer arithmetic or what
+// is known to give them. Encoding rounds to nearest even unless it says otherwise. Below, the number types of elements
+// and of scales.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include "device/simt.cuh"
@@ -18,8 +19,9 @@ KV_DEVICE float f32_from_ue4m3(u32 b) { return (b & 0x7fu) == 0x7fu ? 0.f : f32_
 // E8M0: 2^(b - 127); 2^-127 is a float's subnormal, 2^128 infinity.
 KV_DEVICE float f32_from_e8m0(u32 b) { return float_of(b == 0 ? 0x00400000u : b << 23); }
 
-// Both without branches, as many values pass here: the bits of a normal number, rounded where they are cut off, or of a subnormal
-// one, which the adder rounds at its last place. |f| in 448 and above, infinity too, saturates; a NaN has no sign.
+// Both without branches, as many values pass here: the bits of a normal number, rounded where they are cut off, or of a
+// subnormal one, which the adder rounds at its last place. |f| in 448 and above, infinity too, saturates; a NaN has no
+// sign.
 KV_DEVICE u32 e4m3_from_f32(float f) {
   if constexpr (kConvertsToE4m3) return convert_to_e4m3(f);
   const u32 sign = bits_of(f) >> 24 & 0x80u, a = bits_of(f) & 0x7fffffffu;
@@ -36,8 +38,8 @@ KV_DEVICE u32 e5m2_from_f32(float f) {
   const u32 number = a < 0x38800000u ? subnormal : normal < 0x7cu ? normal : 0x7cu;
   return sign | (a > 0x7f800000u ? 0x7eu : number);
 }
-// Halves round up (ggml-impl.h: ggml_fp32_to_ue4m3); nothing positive gives 0, what would need exponent 15 gives 0x7E; a subnormal
-// does not carry into the normal numbers.
+// Halves round up (ggml-impl.h: ggml_fp32_to_ue4m3); nothing positive gives 0, what would need exponent 15 gives 0x7E;
+// a subnormal does not carry into the normal numbers.
 KV_DEVICE u32 ue4m3_from_f32(float f) {
   if (!(f > 0.f)) return 0;
   if (f >= 256.f) return 0x7e;

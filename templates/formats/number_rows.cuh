@@ -1,4 +1,5 @@
-// Rows of numbers in memory, as the host gives them and as it takes them, by one warp: value i in lane i % 32, register i / 32.
+// Rows of numbers in memory, as the host gives them and as it takes them, by one warp: value i in lane i % 32, register
+// i / 32.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include "args/attention.cuh"

@@ -1,5 +1,5 @@
-// Packing: an encoded row to its bytes. Codes meet in shared memory, one byte each, and leave as words of their fields; elements of
-// 16 and 32 bits and the numbers of each group are stored by the lanes that hold them.
+// Packing: an encoded row to its bytes. Codes meet in shared memory, one byte each, and leave as words of their fields;
+// elements of 16 and 32 bits and the numbers of each group are stored by the lanes that hold them.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include "device/simt.cuh"
@@ -47,7 +47,8 @@ KV_DEVICE void store_numbers(const StoredRow& to, const float (&numbers)[kPerLan
   }
 }
 
-// bytes: shared memory, kStored for the codes, as many for signs and for masks where there are any, and two that `packed` may read.
+// bytes: shared memory, kStored for the codes, as many for signs and for masks where there are any, and two that
+// `packed` may read.
 template <class R, int kPerLane>
 KV_DEVICE void pack(const Encoding<kPerLane>& row, u8* bytes, const StoredRow& to) {
   using F = typename R::F;

@@ -1,5 +1,5 @@
-// A row out of the cache, by one warp: value i in lane i % 32, register i / 32. A Reader of the generator names the format F, and its domain as
-// formats/rotated_domain.cuh wants it.
+// A row out of the cache, by one warp: value i in lane i % 32, register i / 32. A Reader of the generator names the
+// format F, and its domain as formats/rotated_domain.cuh wants it.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include "device/simt.cuh"

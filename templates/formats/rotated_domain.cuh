@@ -1,10 +1,12 @@
-// The domain that attention works in. With R the rotation, P the residual's projection and c the factors of the channels, stored rows
-// stand for keys k and values v by their stored values s and their residuals e (both in the order of formats/stored_row.cuh: s, then e):
+// The domain that attention works in. With R the rotation, P the residual's projection and c the factors of the
+// channels, stored rows stand for keys k and values v by their stored values s and their residuals e (both in the order
+// of formats/stored_row.cuh: s, then e):
 //
 //   residual in the rotated domain    k = c^-1 R^T (s + P^T e)      so q.k = [R q'; P R q'] . [s; e]   with q' = q / c
 //   residual in the original one      k = c^-1 (R^T s + P^T e)      so q.k = [R q'; P q'] . [s; e]
 //
-// Heads that are padded have zeros behind them. D: kHeadDim, kStored, kHasResidual, kIsOriginal, kHasChannels, Rotation, Projection, channel(i).
+// Heads that are padded have zeros behind them. D: kHeadDim, kStored, kHasResidual, kIsOriginal, kHasChannels,
+// Rotation, Projection, channel(i).
 // SPDX-License-Identifier: MIT
 #pragma once
 #include "device/simt.cuh"

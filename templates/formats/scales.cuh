@@ -1,8 +1,10 @@
-// How the scale of a span is found, how a value is brought into its units, and what is stored in the end. Values are held as R::Lanes of
-// formats/groups.cuh says; every lane of a span learns its numbers. The rules are those of generator/formats/format.hpp
-// (ScaleRule, Division, Refine); the generator names one of each in the encoder R, which has kSpan and kDivisor.
+// How the scale of a span is found, how a value is brought into its units, and what is stored in the end. Values are
+// held as R::Lanes of formats/groups.cuh says; every lane of a span learns its numbers. The rules are those of
+// generator/formats/format.hpp (ScaleRule, Division, Refine); the generator names one of each in the encoder R, which
+// has kSpan and kDivisor.
 //
-// The arithmetic is the format's own, step by step in fp32: where the last bit decides a stored byte nothing is contracted.
+// The arithmetic is the format's own, step by step in fp32: where the last bit decides a stored byte nothing is
+// contracted.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include "formats/groups.cuh"
@@ -67,7 +69,8 @@ struct SignedMax {  // d = (the x of largest |x|, sign kept; the first of equals
   }
 };
 
-// d = (max x - min x) / divisor; codes are those of x - min x. A span that begins with NaN is NaN. Of -0 and 0, the first is stored.
+// d = (max x - min x) / divisor; codes are those of x - min x. A span that begins with NaN is NaN. Of -0 and 0, the
+// first is stored.
 struct MinStep {
   static constexpr bool kIsOfSpan = true;
   template <class R, int kPerLane>
@@ -112,8 +115,8 @@ struct Reciprocal {
   }
 };
 struct Quotient {
-  // Both sides of a quotient are multiplied by it: the divisor and its reciprocal are normal numbers then, and the dividend is beyond
-  // all numbers only where the quotient is.
+  // Both sides of a quotient are multiplied by it: the divisor and its reciprocal are normal numbers then, and the
+  // dividend is beyond all numbers only where the quotient is.
   KV_DEVICE static float unit(float d) {
     return absolute(d) < 0x1p-60f ? 0x1p60f : absolute(d) > 0x1p60f ? 0x1p-60f : 1.f;
   }
@@ -121,9 +124,9 @@ struct Quotient {
   KV_DEVICE static float factor(float d, float) {
     return div_rn(1.f, mul_rn(d, unit(d)));
   }
-  // Correctly rounded: two corrections of x times the correctly rounded reciprocal (P. Markstein, IBM J. Res. Dev. 34, 1990), as long as
-  // their remainders are exact. A quotient below 2^-42 may miss its last bits, and the last before infinity may be that: numbers that
-  // have room for those are divided.
+  // Correctly rounded: two corrections of x times the correctly rounded reciprocal (P. Markstein, IBM J. Res. Dev. 34,
+  // 1990), as long as their remainders are exact. A quotient below 2^-42 may miss its last bits, and the last before
+  // infinity may be that: numbers that have room for those are divided.
   template <class R, class Codes>
   KV_DEVICE static u32 code(float x, float d, float factor) {
     if constexpr (Codes::kIsWide) return Codes::code(d == 0.f ? 0.f : div_rn(x, d));

@@ -1,5 +1,5 @@
-// Stored rows, value by value: where each code and each stored number lies, and what they mean. The readable decoder; reference
-// and dequantize use it (the tensor-core families read the same bytes their own way).
+// Stored rows, value by value: where each code and each stored number lies, and what they mean. The readable decoder;
+// reference and dequantize use it (the tensor-core families read the same bytes their own way).
 //
 //   layout rows      a row is whole blocks, kCodeStride = kScaleStride bytes each
 //   layout planar    the fields of codes form the codes row, kCodeStride bytes a block; the others the scales row
@@ -22,7 +22,8 @@ struct FormatDefaults {
   using Number = F16;                           // of the stored scale
   // Outliers: the channels of a mask have codes of their own; mask_word(scales, w): 32 channels, bit set: an outlier.
   static constexpr bool kHasOutliers = false, kHasStoredMask = false;
-  // Residual: a sign a value, and a norm a group; it stands for sign * norm * kResidualFactor, times the scale if relative.
+  // Residual: a sign a value, and a norm a group; it stands for sign * norm * kResidualFactor, times the scale if
+  // relative.
   static constexpr bool kHasResidual = false, kIsRelative = true;
   static constexpr float kResidualFactor = 1.f;
 };
@@ -69,8 +70,8 @@ KV_DEVICE int group_of(int i) {
   return i % F::kBlock / F::kGroup;
 }
 
-// A channel's section, and which of the section's codes is its own. A damaged mask may mark too many channels: they share the last
-// code, so that nothing outside the block is read.
+// A channel's section, and which of the section's codes is its own. A damaged mask may mark too many channels: they
+// share the last code, so that nothing outside the block is read.
 struct Place {
   bool is_outlier;
   int k;

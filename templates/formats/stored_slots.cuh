@@ -1,6 +1,7 @@
-// Stored rows by slots: where they are, instead of formats/stored_row.cuh's answer. quantize and dequantize ask for token t of a sequence and get that of
-// slot t; a token that is none has a row of nobody's, which reads as zeros and whose bytes nobody reads. F: Rows, the format without slots;
-// Slot, the type of numbers; kSideAt, of the side in a call's arguments; nobody().
+// Stored rows by slots: where they are, instead of formats/stored_row.cuh's answer. quantize and dequantize ask for
+// token t of a sequence and get that of slot t; a token that is none has a row of nobody's, which reads as zeros and
+// whose bytes nobody reads. F: Rows, the format without slots; Slot, the type of numbers; kSideAt, of the side in a
+// call's arguments; nobody().
 // SPDX-License-Identifier: MIT
 #pragma once
 #include "device/scratch.cuh"

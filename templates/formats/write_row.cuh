@@ -1,6 +1,6 @@
-// A row into the cache, by one warp: scale by channel, rotate, encode, pack. Value i of the row sits in lane i % 32, register i / 32, as
-// rotations want it; formats/encode.cuh says what the bytes are. A Writer of the generator names the Encoder, kHeadDim, the factors
-// of channels, and what pads a block.
+// A row into the cache, by one warp: scale by channel, rotate, encode, pack. Value i of the row sits in lane i % 32,
+// register i / 32, as rotations want it; formats/encode.cuh says what the bytes are. A Writer of the generator names
+// the Encoder, kHeadDim, the factors of channels, and what pads a block.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include "args/attention.cuh"
@@ -11,7 +11,8 @@
 
 namespace kv {
 
-// values, rotated: the row before and after the rotation. bytes: the warp's own part of shared memory, as formats/pack.cuh wants it.
+// values, rotated: the row before and after the rotation. bytes: the warp's own part of shared memory, as
+// formats/pack.cuh wants it.
 template <class Writer, int kPerLane>
 KV_DEVICE void write_rotated(const float (&values)[kPerLane], float (&rotated)[kPerLane], float tensor_scale, u8* bytes,
                              const StoredRow& to) {

@@ -1,11 +1,11 @@
-// Block-diagonal rotation of groups of kSize channels, by one warp in registers: neighbouring channels mix in twos (Givens),
-// threes (rotors) or fours (quaternions).
+// Block-diagonal rotation of groups of kSize channels, by one warp in registers: neighbouring channels mix in twos
+// (Givens), threes (rotors) or fours (quaternions).
 //
 //   forward  y_i = sum_t C(i, t) . x_partner(i, t)        inverse: the transpose
 //
-// partner(i, t) is channel i ^ t of a block of 2 or 4, and the channel t places further on in a block of 3, cyclic; t = 0 is i
-// itself. Value i of the row sits in lane i % 32, register i / 32. The table is padded to whole blocks; channels that fill none
-// have C(i, 0) = 1 and otherwise 0.
+// partner(i, t) is channel i ^ t of a block of 2 or 4, and the channel t places further on in a block of 3, cyclic; t =
+// 0 is i itself. Value i of the row sits in lane i % 32, register i / 32. The table is padded to whole blocks; channels
+// that fill none have C(i, 0) = 1 and otherwise 0.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include "device/simt.cuh"

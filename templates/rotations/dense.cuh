@@ -2,8 +2,9 @@
 //
 //   forward  y_i = sum_k R(i, k) . x_k        inverse: the transpose
 //
-// Value i of the row sits in lane i % 32, register i / 32; each x_k is broadcast in turn. The table is stored by columns in
-// kernels that rotate forward and by rows in those that rotate back, so that the 32 lanes of a step read 32 neighbours.
+// Value i of the row sits in lane i % 32, register i / 32; each x_k is broadcast in turn. The table is stored by
+// columns in kernels that rotate forward and by rows in those that rotate back, so that the 32 lanes of a step read 32
+// neighbours.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include "device/simt.cuh"

@@ -1,10 +1,11 @@
-// Rotary position embedding of a row that one warp holds: value i in lane i % 32, register i / 32. Pair (a, b) of values turns by its
-// position's angle:
+// Rotary position embedding of a row that one warp holds: value i in lane i % 32, register i / 32. Pair (a, b) of
+// values turns by its position's angle:
 //
 //   a' = a cos - b sin        b' = a sin + b cos
 //
-// An angle is kept as the fraction of a turn that a step of one position makes, in units of 2^-64: times an integer position the low 64 bits of
-// the product are the fraction that is left, exact for any position, so no angle is ever large.
+// An angle is kept as the fraction of a turn that a step of one position makes, in units of 2^-64: times an integer
+// position the low 64 bits of the product are the fraction that is left, exact for any position, so no angle is ever
+// large.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include "device/trigonometry.cuh"

@@ -32,7 +32,8 @@ TEST_CASE("features of scores, all together: no spills, no stack") {
     if (!is_known(arch)) continue;
     for (const Spec& spec : specs) {
       const ProgramSource program = must(make_program(must(resolve(spec, registry, arch)), registry));
-      for (const Role role : {Role::decode, Role::reference, Role::merge_contexts}) kernels.add(program.kernels.at(role));
+      for (const Role role : {Role::decode, Role::reference, Role::merge_contexts})
+        kernels.add(program.kernels.at(role));
     }
   }
   kernels.compile(kThreads);

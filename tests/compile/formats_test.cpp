@@ -1,5 +1,5 @@
-// Every format of specs/formats with itself, for the oldest, the measured and the newest kind of GPU, through NVRTC; and, when asked
-// for, every pair of formats: it compiles, nothing spills, nothing is on the stack. No GPU.
+// Every format of specs/formats with itself, for the oldest, the measured and the newest kind of GPU, through NVRTC;
+// and, when asked for, every pair of formats: it compiles, nothing spills, nothing is on the stack. No GPU.
 // SPDX-License-Identifier: MIT
 #include <cstdlib>
 
@@ -42,7 +42,8 @@ TEST_CASE("decode kernels of every format with itself in rows: no spills, no sta
   kernels.compile(kThreads);
 }
 
-// Sums of two sections of 256 values of V, beside channels of K that each lane finds by itself: the most registers of all pairs.
+// Sums of two sections of 256 values of V, beside channels of K that each lane finds by itself: the most registers of
+// all pairs.
 TEST_CASE("masked keys with values of two sections: no spills, no stack") {
   Kernels kernels;
   for (const char* v :

@@ -1,4 +1,5 @@
-// Decode of all heads of a token together (cache.token_heads) through NVRTC: 16 warps of 128 registers, and nothing spills.
+// Decode of all heads of a token together (cache.token_heads) through NVRTC: 16 warps of 128 registers, and nothing
+// spills.
 // SPDX-License-Identifier: MIT
 #include "tests/compile/kernels.hpp"
 

@@ -1,5 +1,5 @@
-// What the compile tests share: kernels through NVRTC on several threads; each must compile, spill nothing and keep nothing on the
-// stack. Without NVRTC the test is skipped, and says why.
+// What the compile tests share: kernels through NVRTC on several threads; each must compile, spill nothing and keep
+// nothing on the stack. Without NVRTC the test is skipped, and says why.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include <doctest/doctest.h>

@@ -20,7 +20,8 @@ std::string matrix(const char* layout) {
       layout, kFormats, kFormats);
 }
 
-// A pair and an arch meet every head_dim and group, or only one of them, in turn: the next pair and the next arch another.
+// A pair and an arch meet every head_dim and group, or only one of them, in turn: the next pair and the next arch
+// another.
 void check_matrix(bool is_complete) {
   const Registry registry = must(Registry::load(embedded_files()));
   std::map<std::pair<std::string, std::string>, std::vector<Spec>> pairs;
@@ -50,7 +51,10 @@ void check_matrix(bool is_complete) {
 TEST_CASE("25 pairs, head_dim and GQA in turn, for every arch: no spills, no stack") { check_matrix(false); }
 
 // KVJIT_FULL=1: minutes on many cores, half an hour on two.
-TEST_CASE("25 pairs x head_dim x GQA for every arch: no spills, no stack" * doctest::skip(std::getenv("KVJIT_FULL") == nullptr)) { check_matrix(true); }
+TEST_CASE("25 pairs x head_dim x GQA for every arch: no spills, no stack" *
+          doctest::skip(std::getenv("KVJIT_FULL") == nullptr)) {
+  check_matrix(true);
+}
 
 }  // namespace
 }  // namespace kvjit::test

@@ -1,4 +1,5 @@
-// Kernels that programs make on request, through NVRTC, for the oldest and the newest kind of GPU that has a test machine: nothing spills.
+// Kernels that programs make on request, through NVRTC, for the oldest and the newest kind of GPU that has a test
+// machine: nothing spills.
 // SPDX-License-Identifier: MIT
 #include "generator/kernels/operations/operations.hpp"
 
@@ -47,8 +48,8 @@ TEST_CASE("copy, requantize, shift and quantize_rope: no spills, no stack") {
   kernels.compile(2);
 }
 
-// What quantize scatters and dequantize gathers by: one row a warp and many at once, in planes and in pages. Slots of 32 bits on the one arch
-// and of 64 on the other.
+// What quantize scatters and dequantize gathers by: one row a warp and many at once, in planes and in pages. Slots of
+// 32 bits on the one arch and of 64 on the other.
 TEST_CASE("rows by slots: no spills, no stack") {
   const auto specs =
       must(parse_specs("[k]\n[v]\nformat = \"kv3\"\n[cache]\n[matrix]\n\"k.format\" = [\"q8_0\", \"tbq4_0\", "

@@ -1,5 +1,6 @@
-// Calls of any shape over one cache of layout rows, placed as an engine might, and over one workspace. Trial places caches neatly and
-// gives each call a workspace of its own, so this talks to Program directly. Shared by the CPU and the GPU tests.
+// Calls of any shape over one cache of layout rows, placed as an engine might, and over one workspace. Trial places
+// caches neatly and gives each call a workspace of its own, so this talks to Program directly. Shared by the CPU and
+// the GPU tests.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include <functional>
@@ -169,7 +170,8 @@ inline void check_placements(const std::shared_ptr<Context>& context, const Regi
     for (const Placement& placement :
          {Placement{0, 0}, Placement{2, 0}, Placement{0, 2}, Placement{6, 10}, Placement{16, 14}})
       check_placement(context, registry, {format, format, 128, 4, 1, Layout::rows, false}, placement);
-  // Every place of a chunk of 16 bytes, where all rows begin at the same and where they do not; windows of 4, 8 and 16 bytes.
+  // Every place of a chunk of 16 bytes, where all rows begin at the same and where they do not; windows of 4, 8 and 16
+  // bytes.
   for (const Case& test :
        {Case{"q8_0", "q4_0", 128, 4, 1, Layout::rows}, Case{"tbq4_0", "tbq4_0", 128, 4, 1, Layout::rows},
         Case{"kv4", "tbq4_0", 256, 4, 1, Layout::rows}, Case{"kv2", "kv8", 128, 4, 1, Layout::rows}})

@@ -200,7 +200,8 @@ class Judge {
     return outcome.out;
   }
 
-  // Other keys, values and queries than the usual ones: multiplied, and one token given a score far above the rest (in powers of two).
+  // Other keys, values and queries than the usual ones: multiplied, and one token given a score far above the rest (in
+  // powers of two).
   void reshape(float v_factor, float q_factor, float sink_log2, int sink = 0) {
     const auto dim = std::size_t(problem_.head_dim);
     REQUIRE(problem_.v_dim() == problem_.head_dim);
@@ -278,8 +279,8 @@ class Judge {
   bool is_own_ = false;
 };
 
-// V times 1e-3 to 200 (outliers beyond 1e4), with and without a token whose score is 2^17 above the rest: fp16 holds neither the largest product of
-// probability and scale nor the smallest unless both are kept relative.
+// V times 1e-3 to 200 (outliers beyond 1e4), with and without a token whose score is 2^17 above the rest: fp16 holds
+// neither the largest product of probability and scale nor the smallest unless both are kept relative.
 inline void check_ranges(const std::shared_ptr<Context>& context, const Registry& registry) {
   constexpr int kTokens = 4096;
   for (const char* format : kFormats)
@@ -295,8 +296,8 @@ inline void check_ranges(const std::shared_ptr<Context>& context, const Registry
       }
 }
 
-// The write path and its inverse: bytes as the reference codec's, values as its decoder's. tests/differential/codec/codec_test.cpp has the
-// axes of formats one by one.
+// The write path and its inverse: bytes as the reference codec's, values as its decoder's.
+// tests/differential/codec/codec_test.cpp has the axes of formats one by one.
 inline void check_codec_kernels(Judge& judge, const std::string& name) {
   for (const int side : {0, 1}) {
     const Format& format = side == 0 ? judge.problem().k : judge.problem().v;
@@ -325,8 +326,8 @@ inline void check_codec_kernels(Judge& judge, const std::string& name) {
   }
 }
 
-// Every golden of tests/support/goldens.hpp through the quantize kernels, in both layouts: one row as float32 and as f16 (which
-// holds the golden input exactly), and as many rows as the kernel for tiles of rows wants.
+// Every golden of tests/support/goldens.hpp through the quantize kernels, in both layouts: one row as float32 and as
+// f16 (which holds the golden input exactly), and as many rows as the kernel for tiles of rows wants.
 inline void check_goldens(const std::shared_ptr<Context>& context, const Registry& registry) {
   constexpr int kValues = 128, kManyRows = 2048;
   for (const Golden& golden : kGoldens)

@@ -1,4 +1,5 @@
-// One reader for libFuzzer: fuzz_NAME, built with -D KVJIT_FUZZ=ON and clang++. `fuzz_NAME --seeds DIR` writes inputs to begin with.
+// One reader for libFuzzer: fuzz_NAME, built with -D KVJIT_FUZZ=ON and clang++. `fuzz_NAME --seeds DIR` writes inputs
+// to begin with.
 // SPDX-License-Identifier: MIT
 #include <cstdlib>
 #include <cstring>

@@ -1,4 +1,5 @@
-// The readers: specs and every kind of TOML file, hooks, .npy, safetensors, entries of the cache, bundles, manifests, replies of a server.
+// The readers: specs and every kind of TOML file, hooks, .npy, safetensors, entries of the cache, bundles, manifests,
+// replies of a server.
 // SPDX-License-Identifier: MIT
 #include "tests/fuzz/readers.hpp"
 
@@ -58,7 +59,8 @@ std::vector<Bytes> embedded(const std::string& folder) {
   return seeds;
 }
 
-// A file of a caller's folder (--specs), beside what is built in and such files may name. Without the rest, which takes long to read.
+// A file of a caller's folder (--specs), beside what is built in and such files may name. Without the rest, which takes
+// long to read.
 template <const char* (*file)()>
 bool read_file_of_specs(std::span<const std::uint8_t> bytes) {
   FileSet files;
@@ -125,7 +127,8 @@ bool read_entry(std::span<const std::uint8_t> bytes) {
   static const std::string key = sample_entry("text").key.hex;
   return is_taken(decode_entry(key, bytes));
 }
-// Mutations do not hit a checksum, but whoever writes bytes can compute one: it is put right, and what stands behind it is reached.
+// Mutations do not hit a checksum, but whoever writes bytes can compute one: it is put right, and what stands behind it
+// is reached.
 Digest digest_of(std::string_view domain, std::span<const std::uint8_t> first,
                  std::span<const std::uint8_t> second = {}) {
   Sha256 hash;

@@ -1,5 +1,6 @@
-// Everything that takes bytes from outside, as functions of bytes: for libFuzzer (libfuzzer.cpp) and for the short run with fixed seeds
-// (readers_test.cpp). A reader may refuse what it is given; it must not crash, hang, or refuse without a word.
+// Everything that takes bytes from outside, as functions of bytes: for libFuzzer (libfuzzer.cpp) and for the short run
+// with fixed seeds (readers_test.cpp). A reader may refuse what it is given; it must not crash, hang, or refuse without
+// a word.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include <cstdint>

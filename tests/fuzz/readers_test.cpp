@@ -1,4 +1,5 @@
-// Every reader over inputs that it takes, and over thousands made of them with fixed seeds: bytes changed, cut, doubled, moved.
+// Every reader over inputs that it takes, and over thousands made of them with fixed seeds: bytes changed, cut,
+// doubled, moved.
 // SPDX-License-Identifier: MIT
 #include "tests/fuzz/readers.hpp"
 

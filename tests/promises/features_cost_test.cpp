@@ -1,5 +1,6 @@
-// Promise: what a spec does not ask for is not in its kernels. Every fragment that only some spec needs is replaced by other text, and
-// what is emitted without the feature stays byte for byte as it was, as it was before the fragment existed; with it, it does not.
+// Promise: what a spec does not ask for is not in its kernels. Every fragment that only some spec needs is replaced by
+// other text, and what is emitted without the feature stays byte for byte as it was, as it was before the fragment
+// existed; with it, it does not.
 // SPDX-License-Identifier: MIT
 #include <fmt/format.h>
 

@@ -61,7 +61,8 @@ Registry pinned_registry() {
   return Registry::load(files).value();
 }
 
-// Everything that needs no kernel family: parse, expand, then each side's format and calibration, the hook, and each arch.
+// Everything that needs no kernel family: parse, expand, then each side's format and calibration, the hook, and each
+// arch.
 Result<std::size_t> check(const fs::path& path) {
   static const Registry registry = pinned_registry();
   KV_TRY(specs, parse_all(read(path), path.filename().string(), registry));

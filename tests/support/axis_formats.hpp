@@ -1,5 +1,5 @@
-// One format for each axis that a format file can state, in the shapes of published formats where one has it: what the kernels
-// of the write path are tested with, whatever specs/formats holds.
+// One format for each axis that a format file can state, in the shapes of published formats where one has it: what the
+// kernels of the write path are tested with, whatever specs/formats holds.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include <string>
@@ -10,8 +10,8 @@ namespace kvjit::test {
 struct AxisFormat {
   const char* name;
   std::vector<int> head_dims;
-  bool
-      is_exact;  // float32 step by step in the reference codec too: the same bytes; else sums in double: nearly all of them
+  bool is_exact;  // float32 step by step in the reference codec too: the same bytes; else sums in double: nearly all of
+                  // them
   const char* toml;
 };
 

@@ -1,5 +1,5 @@
-// The names of every format of specs/formats, and the head_dims that one or two of them fit: what the tests of every format against
-// every other go through.
+// The names of every format of specs/formats, and the head_dims that one or two of them fit: what the tests of every
+// format against every other go through.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include <algorithm>

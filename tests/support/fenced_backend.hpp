@@ -1,5 +1,6 @@
-// The CPU back-end over memory with fences: around every buffer, from the chunk of 16 bytes on that holds its last byte, lie pages that nobody may
-// touch. A kernel that reads or writes past an end finishes the process; so such calls are made in a child.
+// The CPU back-end over memory with fences: around every buffer, from the chunk of 16 bytes on that holds its last
+// byte, lie pages that nobody may touch. A kernel that reads or writes past an end finishes the process; so such calls
+// are made in a child.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include <sys/mman.h>

@@ -1,9 +1,11 @@
-// Golden bytes of published formats: what test::golden_input(128) is stored as, in memory order of layout rows. "C": made by
-// compiling the source project's own reference; "P": by an independent implementation in double precision that reproduces every
-// C image. No rotated value lies nearer than 2e-4 of its unit to a bound, so float32 implementations must match exactly.
+// Golden bytes of published formats: what test::golden_input(128) is stored as, in memory order of layout rows. "C":
+// made by compiling the source project's own reference; "P": by an independent implementation in double precision that
+// reproduces every C image. No rotated value lies nearer than 2e-4 of its unit to a bound, so float32 implementations
+// must match exactly.
 //
-// A golden shorter than the row is that of its first block (or first group). Formats that the sources keep in sections are given
-// as data followed by scale, which is how layout rows stores them; layout planar splits a block at Format's code fields.
+// A golden shorter than the row is that of its first block (or first group). Formats that the sources keep in sections
+// are given as data followed by scale, which is how layout rows stores them; layout planar splits a block at Format's
+// code fields.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include <cstdint>

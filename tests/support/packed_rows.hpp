@@ -1,5 +1,5 @@
-// Stored rows code by code, and as the lanes of decode read them: by the fields of the format on one hand, by the numbers of a RunPlan
-// on the other.
+// Stored rows code by code, and as the lanes of decode read them: by the fields of the format on one hand, by the
+// numbers of a RunPlan on the other.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include <cstdint>

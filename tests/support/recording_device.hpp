@@ -1,4 +1,5 @@
-// A device that runs nothing: memory of the host, launches recorded, times as the test says. For what tools launch and time.
+// A device that runs nothing: memory of the host, launches recorded, times as the test says. For what tools launch and
+// time.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include <cstdlib>

@@ -59,7 +59,8 @@ Json to_json(const Backend::Timing& timing) {
           {"calls_a_repeat", timing.calls}};
 }
 
-// The lines of a chart: one for each program and batch, named by its formats where that is short and belongs to it alone.
+// The lines of a chart: one for each program and batch, named by its formats where that is short and belongs to it
+// alone.
 struct Line {
   std::string program, label;
   int batch = 0;

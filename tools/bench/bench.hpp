@@ -19,8 +19,8 @@ struct LaunchedKernel {
 // In launch order. Fails with internal if the report names a kernel that the program does not have.
 Result<std::vector<LaunchedKernel>> launched_kernels(const Program& program, const LaunchReport& report);
 
-// What calls take turns over, so that no cache is found in the L2: 400 MB, or four times the L2 where that is more; and how
-// many caches of these bytes that is.
+// What calls take turns over, so that no cache is found in the L2: 400 MB, or four times the L2 where that is more; and
+// how many caches of these bytes that is.
 double pool_bytes(const DeviceFacts& facts);
 int copies_for(double cache_bytes, const DeviceFacts& facts);
 // Fails with environment, saying what is needed and what there is, if the caches do not fit the device's memory.

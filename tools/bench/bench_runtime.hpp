@@ -1,5 +1,6 @@
-// What the runtime costs (`kvjit bench --runtime`): a kernel cold, from disk, from a bundle, from memory and from another context; a hundred at once; a
-// launch beside the driver's own. Printed, never asserted: a timed test fails on the day the machine is busy.
+// What the runtime costs (`kvjit bench --runtime`): a kernel cold, from disk, from a bundle, from memory and from
+// another context; a hundred at once; a launch beside the driver's own. Printed, never asserted: a timed test fails on
+// the day the machine is busy.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include <memory>
@@ -19,14 +20,15 @@ Result<std::vector<double>> cold_compiles(const Options& options, bool is_gpu, c
 
 // Nanoseconds in which a context finds a kernel that it has: the median of some runs of many.
 Result<double> memory_hit(Context& context, const Source& source);
-// The same of a program in the C interface, of a spec that another one is made of: found, made, its kernel found, destroyed.
+// The same of a program in the C interface, of a spec that another one is made of: found, made, its kernel found,
+// destroyed.
 Result<double> program_again(const Options& options, const std::string& toml);
 
 // Milliseconds in which `count` kernels that are like the source are compiled on all threads, into memory.
 Result<double> warm_many(const Options& options, const Source& source, int count);
 
-// Microseconds that this thread spends on a launch: attention of a small call, and a kernel that does nothing and takes as many
-// bytes of arguments, through nothing but the driver.
+// Microseconds that this thread spends on a launch: attention of a small call, and a kernel that does nothing and takes
+// as many bytes of arguments, through nothing but the driver.
 struct LaunchCost {
   double attention_us = 0, driver_us = 0;
   std::size_t kernels = 0;  // that a call of attention launches

@@ -1,4 +1,5 @@
-// Probe: how long this device takes to read bytes and do nothing with them. The roof for a kernel that has to read as many.
+// Probe: how long this device takes to read bytes and do nothing with them. The roof for a kernel that has to read as
+// many.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include <memory>

@@ -22,7 +22,8 @@ constexpr int kRounds = 3;
 constexpr double kAlike = 1.005;  // of shapes as fast as each other, the one that the planner ranks higher
 constexpr double kNoise = 1.01;   // the least medians of one kernel in one run differ by about as much
 
-// Compiles on all cores what is then loaded from memory; what fails there fails again, and is reported, when it is used.
+// Compiles on all cores what is then loaded from memory; what fails there fails again, and is reported, when it is
+// used.
 void compile_all(const std::shared_ptr<Context>& context, const std::vector<ProgramSource>& programs) {
   std::atomic<std::size_t> next = 0;
   const auto work = [&] {
@@ -48,14 +49,15 @@ bool is_slower_anywhere(const std::vector<double>& own, const std::vector<double
   return false;
 }
 
-// Shapes with their programs, timed in rounds: a slower spell of the device hits all of a round, and the least time of each counts.
+// Shapes with their programs, timed in rounds: a slower spell of the device hits all of a round, and the least time of
+// each counts.
 class Measuring {
  public:
   Measuring(const Problem& problem, const Registry& registry, std::shared_ptr<Context> context, TimeProgram time)
       : problem_(problem), registry_(registry), context_(std::move(context)), time_(std::move(time)) {}
 
-  // Adds shapes to the result and times them beside the planner's own and the best so far. A kernel that spills is not timed, unless
-  // the planner's own does.
+  // Adds shapes to the result and times them beside the planner's own and the best so far. A kernel that spills is not
+  // timed, unless the planner's own does.
   Result<void> measure(const std::vector<BlockShape>& shapes) {
     std::vector<std::size_t> timed;
     if (!result.shapes.empty()) timed.push_back(0);

@@ -25,15 +25,16 @@ struct TuneResult {
   std::size_t best = 0;
 };
 
-// What is worth measuring, the planner's own choice first: of equal warps, stages and tile the most copies of tables that fit.
+// What is worth measuring, the planner's own choice first: of equal warps, stages and tile the most copies of tables
+// that fit.
 std::vector<BlockShape> shapes_to_measure(const std::vector<BlockShape>& fitting);
 // The same block otherwise inside: what the planner decides by estimated registers, the other way.
 std::vector<BlockShape> variants_of(const BlockShape& shape, const Problem& problem);
 
 // Microseconds of a program over each of the caches.
 using TimeProgram = std::function<Result<std::vector<double>>(std::shared_ptr<Program>)>;
-// All shapes, then the variants of the best three. Another shape than the planner's own must be faster by more than the noise on the whole,
-// and slower by more than that for none of the caches.
+// All shapes, then the variants of the best three. Another shape than the planner's own must be faster by more than the
+// noise on the whole, and slower by more than that for none of the caches.
 Result<TuneResult> tune(const Problem& problem, const Registry& registry, const std::shared_ptr<Context>& context,
                         const TimeProgram& time);
 

@@ -1,6 +1,6 @@
-// The verb bench: how long one attention call over caches of given sizes takes, and what share that is of reading the cache and
-// doing nothing with it. What is timed is the whole program of the spec; the report says which kernels that was. With --tune: how
-// long it takes with blocks of other shapes, and the best as a row of specs/tuning.
+// The verb bench: how long one attention call over caches of given sizes takes, and what share that is of reading the
+// cache and doing nothing with it. What is timed is the whole program of the spec; the report says which kernels that
+// was. With --tune: how long it takes with blocks of other shapes, and the best as a row of specs/tuning.
 // SPDX-License-Identifier: MIT
 #include "tools/bench/bench.hpp"
 
@@ -111,8 +111,8 @@ Result<int> bench_write(const Cli& cli, const BenchArgs& args) {
   return 0;
 }
 
-// A program, the shapes it is timed at, and some rows of realistic values as each side stores them: what matters for time is
-// that scales are ordinary numbers.
+// A program, the shapes it is timed at, and some rows of realistic values as each side stores them: what matters for
+// time is that scales are ordinary numbers.
 struct Job {
   Ready ready;
   std::vector<CacheShape> shapes;

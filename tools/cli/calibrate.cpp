@@ -1,4 +1,5 @@
-// The verb quality with --calibrate (channel scales, profile and outlier mask to a TOML file) and with --profile (table and picture).
+// The verb quality with --calibrate (channel scales, profile and outlier mask to a TOML file) and with --profile (table
+// and picture).
 // SPDX-License-Identifier: MIT
 #include "tools/quality/calibrate.hpp"
 

@@ -70,7 +70,8 @@ void add_codec_verbs(CLI::App& app, Cli& cli);   // quantize, dequantize, requan
 void add_formats_verb(CLI::App& app, Cli& cli);  // formats
 void add_quality_verb(CLI::App& app, Cli& cli);  // quality
 void add_weights_verb(CLI::App& app, Cli& cli);  // rotate-weights
-// explain --key: for each kernel its key, where it would come from, and what a miss differs in from the nearest entry on disk.
+// explain --key: for each kernel its key, where it would come from, and what a miss differs in from the nearest entry
+// on disk.
 Result<int> explain_keys(const Cli& cli, const std::vector<ProgramSource>& programs);
 
 void add_cache_verbs(CLI::App& app, Cli& cli);  // cache stats, list, inspect, verify, gc, clear

@@ -1,4 +1,5 @@
-// The verbs that convert files: quantize, dequantize and requantize, by the reference codec or, with --device, by the kernels.
+// The verbs that convert files: quantize, dequantize and requantize, by the reference codec or, with --device, by the
+// kernels.
 // SPDX-License-Identifier: MIT
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -77,7 +78,8 @@ Result<std::vector<std::uint8_t>> on_device(const Cli& cli, const Registry& regi
 
 constexpr long long kMaxRows = 1 << 30;  // a token count is an int in the kernels' arguments
 
-// A finite row that does not come back finite was too large for the format's numbers or its scale: nothing is written then.
+// A finite row that does not come back finite was too large for the format's numbers or its scale: nothing is written
+// then.
 Result<void> check_stored(const Format& format, std::span<const float> x, std::span<const std::uint8_t> bytes, int span,
                           const std::string& file) {
   const auto row_bytes = static_cast<std::size_t>(format.head_bytes(span)), width = static_cast<std::size_t>(span);

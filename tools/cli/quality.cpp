@@ -1,5 +1,6 @@
-// The verb quality: what formats cost on given or generated numbers, in tables and one plot; with --calibrate or --profile, what the
-// numbers say about their channels (tools/cli/calibrate.cpp). The reference codec and double precision; no kernel runs.
+// The verb quality: what formats cost on given or generated numbers, in tables and one plot; with --calibrate or
+// --profile, what the numbers say about their channels (tools/cli/calibrate.cpp). The reference codec and double
+// precision; no kernel runs.
 // SPDX-License-Identifier: MIT
 #include "tools/quality/quality.hpp"
 

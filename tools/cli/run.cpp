@@ -26,8 +26,8 @@ namespace {
 
 constexpr double kMaxKernelError = 1e-3;      // relative L2: what every kernel is held to
 constexpr double kMaxDequantizeError = 1e-5;  // relative L2: float32 against double
-// Fractions of bytes that may be rounded the other way where is_byte_exact() is false. A scale of f16 steps by 2^-11 of itself and
-// float32 sums are off by about 1e-6, so some 1 in 500 changes; codes near a bound are rarer.
+// Fractions of bytes that may be rounded the other way where is_byte_exact() is false. A scale of f16 steps by 2^-11 of
+// itself and float32 sums are off by about 1e-6, so some 1 in 500 changes; codes near a bound are rarer.
 constexpr double kMaxCodeBytes = 1e-3, kMaxScaleBytes = 1e-2;
 
 // Not "a > b": an error that is NaN must fail too.
@@ -222,7 +222,8 @@ struct Verdict {
 
 constexpr int kMostVerified = 1 << 22;  // tokens; the oracle takes seconds at 2^17
 
-// The newest of `tokens` tokens, as they are in no cache: what attention says of them then comes from the rows that it was given.
+// The newest of `tokens` tokens, as they are in no cache: what attention says of them then comes from the rows that it
+// was given.
 Result<void> spoil_newest(Trial& trial, const Problem& problem, int side, std::vector<std::uint8_t> rows, int tokens) {
   const auto capacity = static_cast<std::size_t>(trial.shape().tokens);
   const std::size_t row = rows.size() / (static_cast<std::size_t>(trial.shape().kv_heads) * capacity);

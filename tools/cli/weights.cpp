@@ -1,4 +1,5 @@
-// The verb rotate-weights: a model whose projections give rotated values (or keys and queries), so that no kernel has to.
+// The verb rotate-weights: a model whose projections give rotated values (or keys and queries), so that no kernel has
+// to.
 // SPDX-License-Identifier: MIT
 #include <fmt/format.h>
 

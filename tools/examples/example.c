@@ -1,5 +1,5 @@
-/* One attention call from C: a cache of 4-bit keys and values for 2 KV heads and 1000 tokens is filled, and 8 query heads attend to it. Prints what ran,
- * and how far the answer is from that of the plain reference kernel.
+/* One attention call from C: a cache of 4-bit keys and values for 2 KV heads and 1000 tokens is filled, and 8 query
+ * heads attend to it. Prints what ran, and how far the answer is from that of the plain reference kernel.
  *
  *   cc -std=c99 example.c -lkvjit -o example && ./example
  *

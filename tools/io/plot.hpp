@@ -20,8 +20,9 @@ struct Box {
   }
 };
 
-// A place for the label of each point: near it, inside `area`, over no other label and no marker, and with as few leader lines
-// across labels as there is room for. sizes: width and height of each label. One that finds no free place gets a box of width 0.
+// A place for the label of each point: near it, inside `area`, over no other label and no marker, and with as few
+// leader lines across labels as there is room for. sizes: width and height of each label. One that finds no free place
+// gets a box of width 0.
 using Point = std::pair<double, double>;
 std::vector<Box> place_labels(const std::vector<Point>& points, const std::vector<Point>& sizes, const Box& area);
 

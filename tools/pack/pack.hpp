@@ -1,4 +1,5 @@
-// What `kvjit pack` packs: the kernels of specs for several archs, compiled through the cache, as a bundle, a folder or a C header.
+// What `kvjit pack` packs: the kernels of specs for several archs, compiled through the cache, as a bundle, a folder or
+// a C header.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include <cstdint>
@@ -14,8 +15,8 @@
 
 namespace kvjit {
 
-// Every kernel of a spec on an arch, as each device may ask for it: tuned shapes are known by device, so there may be several texts
-// of one name.
+// Every kernel of a spec on an arch, as each device may ask for it: tuned shapes are known by device, so there may be
+// several texts of one name.
 Result<std::vector<Source>> sources_to_pack(const Spec& spec, const Registry& registry, const std::string& arch,
                                             bool is_for_gpu);
 
@@ -33,8 +34,8 @@ struct PackProgress {
 };
 std::string progress_text(const PackProgress& progress);  // "12/340 4 s, 110 s to go: decode..."
 
-// The entries under the keys by which bundles are searched, each key once. The first failure ends it; what was compiled by then is
-// in the cache, and the next call goes on from there.
+// The entries under the keys by which bundles are searched, each key once. The first failure ends it; what was compiled
+// by then is in the cache, and the next call goes on from there.
 Result<std::vector<CacheEntry>> entries_of(Store& store, const std::vector<Source>& sources, unsigned threads,
                                            const std::function<void(const PackProgress&)>& progress);
 

@@ -23,8 +23,9 @@ struct ChannelScales {
 };
 ChannelScales channel_scales(ScaleMethod method, double strength, const Heads& k, const Heads& v);
 
-// Mean square of each channel of a rotated group of `group` channels, over all groups of all rows, each scaled to unit variance
-// before: 1 on average. scales: of the channels of a head, before the rotation; empty: ones. group 0: of the rotation.
+// Mean square of each channel of a rotated group of `group` channels, over all groups of all rows, each scaled to unit
+// variance before: 1 on average. scales: of the channels of a head, before the rotation; empty: ones. group 0: of the
+// rotation.
 std::vector<double> rotated_profile(const Rotation& rotation, int group, const std::vector<double>& scales,
                                     const std::vector<const Heads*>& rows);
 

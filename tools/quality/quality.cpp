@@ -55,7 +55,8 @@ double cosine_of(std::span<const double> a, std::span<const double> b) {
   return std::inner_product(a.begin(), a.end(), b.begin(), 0.0) / std::sqrt(aa * bb);
 }
 
-// The name of a side is known before it is known whether it fits: mistakes in names and numbers fail, sizes that do not fit are kept.
+// The name of a side is known before it is known whether it fits: mistakes in names and numbers fail, sizes that do not
+// fit are kept.
 Result<StoredSide> side_of(const SideSpec& side, const Spec& spec, const std::string& key, const Registry& registry) {
   StoredSide stored;
   if (side.format.empty()) {

@@ -1,4 +1,5 @@
-// Quality: what storing keys and values in a format costs, in double precision over the reference codec. No kernel runs.
+// Quality: what storing keys and values in a format costs, in double precision over the reference codec. No kernel
+// runs.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include <string>
@@ -9,8 +10,8 @@
 
 namespace kvjit {
 
-// How one side is stored: a format made for the head_dim (with the channels and the mask of a calibration, if any), or the reason
-// why it cannot store such heads.
+// How one side is stored: a format made for the head_dim (with the channels and the mask of a calibration, if any), or
+// the reason why it cannot store such heads.
 struct StoredSide {
   std::string name;
   Result<Format> format;
@@ -22,8 +23,8 @@ struct Pair {
   std::string name() const { return k.name == v.name ? k.name : k.name + " / " + v.name; }
 };
 
-// The distinct pairs: those of the specs, then each of `names` as K and V ("all": every format). A format that does not fit the
-// head_dim stays, with its reason; a name that is not known fails.
+// The distinct pairs: those of the specs, then each of `names` as K and V ("all": every format). A format that does not
+// fit the head_dim stays, with its reason; a name that is not known fails.
 Result<std::vector<Pair>> pairs_of(const std::vector<Spec>& specs, const std::vector<std::string>& names, int head_dim,
                                    const Registry& registry);
 
@@ -39,7 +40,8 @@ struct Quality {
   double bits() const { return (k_bits + v_bits) / 2; }
 };
 
-// The reason if a side cannot store such heads, unsupported when its numbers overflow: a row to be listed with the reason.
+// The reason if a side cannot store such heads, unsupported when its numbers overflow: a row to be listed with the
+// reason.
 Result<Quality> measure_quality(const Sample& sample, const Pair& pair);
 
 // One side alone: rows [heads][rows][dim] after encode and decode.
@@ -50,8 +52,8 @@ struct Stored {
 };
 Result<Stored> stored_and_back(const Format& format, const Heads& x);
 
-// Of a format with one scale for the whole tensor: the scale by which the largest number becomes the largest that its codes can
-// mean (448 of E4M3, 57344 of E5M2). 1 if all are 0.
+// Of a format with one scale for the whole tensor: the scale by which the largest number becomes the largest that its
+// codes can mean (448 of E4M3, 57344 of E5M2). 1 if all are 0.
 float tensor_scale_for(const Format& format, const Heads& x);
 
 }  // namespace kvjit

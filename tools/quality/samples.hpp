@@ -14,11 +14,12 @@ struct Sample {
   bool is_causal = false;  // the last query stands at the last token
 };
 
-// Three kinds of numbers that caches meet, rounded to f16, the same on every machine: gaussian, heavy-tailed (Student's t, 4
-// degrees of freedom), and outlier channels (4 channels ten times the rest). Queries are gaussian.
+// Three kinds of numbers that caches meet, rounded to f16, the same on every machine: gaussian, heavy-tailed (Student's
+// t, 4 degrees of freedom), and outlier channels (4 channels ten times the rest). Queries are gaussian.
 std::vector<Sample> generated_samples(int head_dim);
 
-// queries: how many of each head are used, the last ones; 0: all. Fails with bad_input when the shapes do not fit each other.
+// queries: how many of each head are used, the last ones; 0: all. Fails with bad_input when the shapes do not fit each
+// other.
 Result<Sample> read_sample(const std::string& k_file, const std::string& v_file, const std::string& q_file,
                            long long queries, bool is_causal);
 

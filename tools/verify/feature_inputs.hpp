@@ -1,4 +1,5 @@
-// What a call's features read, as host arrays; random ones as the peers' suites have them; and what they make of scores, in double.
+// What a call's features read, as host arrays; random ones as the peers' suites have them; and what they make of
+// scores, in double.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include <cstdint>
@@ -27,8 +28,9 @@ struct FeatureShape {
   int sequences = 1, q_heads = 1, query_length = 1, tokens = 1;  // tokens: that a row of a mask has
 };
 
-// What the features of a set read, and nothing else. Masks are uniform in [-1, 1], with a fifth of their blocks of 64 tokens not seen and
-// a fifth zero; slopes are of max_bias 8; sinks are in [-10, 10]. variant: which strides are 0, how many tokens bits are for.
+// What the features of a set read, and nothing else. Masks are uniform in [-1, 1], with a fifth of their blocks of 64
+// tokens not seen and a fifth zero; slopes are of max_bias 8; sinks are in [-10, 10]. variant: which strides are 0, how
+// many tokens bits are for.
 FeatureInputs random_features(const FeatureSet& set, const FeatureShape& shape, std::uint64_t seed, int variant = 0);
 
 // Scores of one sequence by the book, in double.

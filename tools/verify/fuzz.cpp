@@ -82,7 +82,8 @@ Draw draw_spec(Uniform& random, const Registry& registry) {
   return draw;
 }
 
-// All heads of a token taken together, where they can be, and with what they can be; one in so many breaks a rule all the same.
+// All heads of a token taken together, where they can be, and with what they can be; one in so many breaks a rule all
+// the same.
 void draw_token_heads(Draw& draw, Uniform& random, const Registry& registry) {
   constexpr int kBroken = 20;
   std::vector<int> counts = {2, 3, 4, 5, 6, 8, 8, 12, 16};

@@ -1,4 +1,5 @@
-// Random specs and calls of them: any pair of formats, head sizes, features, layout, lengths. A seed names one for good.
+// Random specs and calls of them: any pair of formats, head sizes, features, layout, lengths. A seed names one for
+// good.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include <cstdint>
@@ -13,7 +14,8 @@ namespace kvjit {
 struct FuzzCase {
   std::uint64_t seed = 0;
   std::string toml;  // the spec
-  // What the library may say of it when it refuses it, as it must; empty: it must take it. tools/verify/fuzz.cpp has the list.
+  // What the library may say of it when it refuses it, as it must; empty: it must take it. tools/verify/fuzz.cpp has
+  // the list.
   std::vector<std::string> refusals;
   // What it may say as well, where how much a plan needs decides.
   std::vector<std::string> limits;

@@ -16,8 +16,8 @@ int token_bytes(const SideWish& side, int heads, const Registry& registry) {
   return stored ? heads * stored->head_bytes(side.dim) : 0;
 }
 bool fills_lanes(const SideWish& side) { return !side.named || !side.named->is_ragged(side.dim); }
-// Whether a block has room for all heads: for 64 of their tokens and for their queries, eight rows a head. A warp has the whole output of
-// its head, and where that is wide, or blocks store masks of their own, there are 8 warps at most.
+// Whether a block has room for all heads: for 64 of their tokens and for their queries, eight rows a head. A warp has
+// the whole output of its head, and where that is wide, or blocks store masks of their own, there are 8 warps at most.
 bool has_room(const Draw& draw, int heads, const Registry& registry) {
   constexpr int kMostBytes = 128 * 1024;
   const auto tile_bytes = [&](const SideWish& side) {
@@ -87,7 +87,8 @@ bool can_take_heads(const Draw& draw, int heads, const Registry& registry) {
   return has_room(draw, heads, registry);
 }
 
-// Several warps share an output of more than 512 values, and each stages rows of its own: long ones may be too many bytes.
+// Several warps share an output of more than 512 values, and each stages rows of its own: long ones may be too many
+// bytes.
 std::vector<std::string> limits(const Draw& draw, const Registry& registry) {
   if (draw.token_heads > 0 && !has_room(draw, draw.token_heads, registry)) return {"leave no block shape in"};
   const auto keys = draw.k.stored(registry);

@@ -1,5 +1,5 @@
-// What a random spec is made of, what the library must refuse of it by the rules of README "Spec file" and "Limits of decode", and
-// what it then says. Internal to fuzz.cpp.
+// What a random spec is made of, what the library must refuse of it by the rules of README "Spec file" and "Limits of
+// decode", and what it then says. Internal to fuzz.cpp.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include <string>
@@ -57,7 +57,8 @@ bool can_be_front(const SideWish& v, const SideWish& k, const Registry& registry
 // Whether so many heads of a token can be taken together (cache.token_heads), and surely have room in a block.
 bool can_take_heads(const Draw& draw, int heads, const Registry& registry);
 
-// What the library may say when it refuses the spec, as it must then; and what it may say as well, where how much a plan needs decides.
+// What the library may say when it refuses the spec, as it must then; and what it may say as well, where how much a
+// plan needs decides.
 std::vector<std::string> refusals(const Draw& draw, const Registry& registry);
 std::vector<std::string> limits(const Draw& draw, const Registry& registry);
 

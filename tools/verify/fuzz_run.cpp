@@ -16,7 +16,8 @@ namespace kvjit {
 namespace {
 
 constexpr double kMaxKernelError = 1e-3;
-// Of the rounding of queries and keys to halves, where a few rows meet keys so long that it explains more: about one spec in 2,000.
+// Of the rounding of queries and keys to halves, where a few rows meet keys so long that it explains more: about one
+// spec in 2,000.
 constexpr double kDeviations = 3;
 
 struct Ran {
@@ -135,8 +136,8 @@ double length(std::span<const double> x) {
   return std::sqrt(square);
 }
 
-// Of each row of queries, what its scores are at most: |q| |k| times the scale. Rounding q or k to halves moves a score, and with it the
-// logarithm of the sum, by up to 2^-11 of that.
+// Of each row of queries, what its scores are at most: |q| |k| times the scale. Rounding q or k to halves moves a
+// score, and with it the logarithm of the sum, by up to 2^-11 of that.
 std::vector<double> largest_scores(const AttentionShape& shape, std::span<const double> q, std::span<const double> k) {
   const auto dim = static_cast<std::size_t>(shape.head_dim), capacity = static_cast<std::size_t>(shape.capacity);
   const auto head_rows = static_cast<std::size_t>(shape.q_heads_per_kv * shape.query_length);

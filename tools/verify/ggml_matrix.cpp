@@ -77,7 +77,8 @@ void add_main(std::vector<GgmlCase>& cases) {
               }
 }
 
-// Cases listed one by one: mixed types, and shapes beside the main loop. What our record of them leaves open (heads, mostly) is ours.
+// Cases listed one by one: mixed types, and shapes beside the main loop. What our record of them leaves open (heads,
+// mostly) is ours.
 void add_listed(std::vector<GgmlCase>& cases) {
   const auto add = [&](int k, int v, int kv_heads, int gqa, int tokens, int batch, const char* k_type,
                        const char* v_type) -> GgmlCase& {

@@ -1,5 +1,5 @@
-// The case matrix of ggml's FLASH_ATTN_EXT tests (tests/test-backend-ops.cpp of llama.cpp, snapshot d99724f2) as specs: what an engine
-// that calls that operator may ask for.
+// The case matrix of ggml's FLASH_ATTN_EXT tests (tests/test-backend-ops.cpp of llama.cpp, snapshot d99724f2) as specs:
+// what an engine that calls that operator may ask for.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include <string>

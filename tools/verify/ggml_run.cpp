@@ -44,8 +44,8 @@ std::vector<float> uniform_rows(Uniform& random, std::size_t count) {
   return x;
 }
 
-// init_tensor_kq_mask of ggml's tests: numbers in [-1, 1], and blocks of 128 tokens by 64 queries that are zero or not seen, about a fifth of
-// all; here at least one. One for all heads, one for each sequence.
+// init_tensor_kq_mask of ggml's tests: numbers in [-1, 1], and blocks of 128 tokens by 64 queries that are zero or not
+// seen, about a fifth of all; here at least one. One for all heads, one for each sequence.
 void add_mask(FeatureInputs& inputs, const GgmlCase& one, Uniform& random) {
   constexpr int kTokens = 128, kQueries = 64;
   const auto tokens = static_cast<std::size_t>(one.tokens), queries = static_cast<std::size_t>(one.batch);

@@ -21,7 +21,8 @@ double ggml_work(const GgmlCase& one);
 std::vector<GgmlCase> ggml_sample(const std::vector<GgmlCase>& cases, std::size_t count, std::uint64_t seed);
 
 // At least `count` cases, and every value of every axis, by few programs, each of which serves all cases that it can
-// (GgmlCase::served_by): for machines on which a program takes long to compile. Cases that take more than most_work are left out.
+// (GgmlCase::served_by): for machines on which a program takes long to compile. Cases that take more than most_work are
+// left out.
 std::vector<GgmlCase> ggml_sample_of_programs(const std::vector<GgmlCase>& cases, std::size_t count, double most_work);
 
 // Values of axes that some of `cases` have and none of `sample`.

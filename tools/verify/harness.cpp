@@ -19,8 +19,8 @@ namespace {
 
 constexpr std::size_t kNoNumber = std::numeric_limits<std::size_t>::max();
 
-// Where V stands in a copy, and what a copy takes. Between the sides and behind V are bytes that nobody writes, so that a read past
-// the end of a side shows.
+// Where V stands in a copy, and what a copy takes. Between the sides and behind V are bytes that nobody writes, so that
+// a read past the end of a side shows.
 struct Places {
   std::size_t values_at = 0, copy_bytes = 0;
 };

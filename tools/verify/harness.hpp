@@ -1,5 +1,5 @@
-// Trial: a program with a cache of its own on a device, fed from and read back to host arrays. Used by `run`, `verify`, `bench`
-// and the tests; the CPU back-end and a GPU look the same from here.
+// Trial: a program with a cache of its own on a device, fed from and read back to host arrays. Used by `run`, `verify`,
+// `bench` and the tests; the CPU back-end and a GPU look the same from here.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include <cstdint>
@@ -38,8 +38,8 @@ class Trial {
 
   // side 0 = K, 1 = V; x [sequences][kv_heads][tokens][head_dim], uploaded as `type`.
   Result<void> quantize(int side, std::span<const float> x, Element type = Element::f32);
-  // The same in a cache of pages by slot mapping: every row with the slot that the page table would give it; those of a token whose
-  // bit in `skipped` [sequence][token] is set with a negative one.
+  // The same in a cache of pages by slot mapping: every row with the slot that the page table would give it; those of a
+  // token whose bit in `skipped` [sequence][token] is set with a negative one.
   Result<void> quantize_slots(int side, std::span<const float> x, const std::vector<bool>& skipped);
   // Of formats that have one scale for the whole tensor: used by every call from now on.
   void set_tensor_scale(int side, float scale) { tensor_scale_[side] = scale; }
@@ -50,11 +50,12 @@ class Trial {
   Result<void> set_rows(int side, std::span<const std::uint8_t> rows);
   // The same for caches too large to be encoded: `rows` over and over, repeated by the device, in every copy.
   Result<void> fill(int side, std::span<const std::uint8_t> rows);
-  // [sequences][kv_heads][tokens][head_dim], by way of `type`; rotated: [...][stored values], left in the rotated domain.
+  // [sequences][kv_heads][tokens][head_dim], by way of `type`; rotated: [...][stored values], left in the rotated
+  // domain.
   Result<std::vector<float>> dequantize(int side, bool rotated = false, Element type = Element::f32) const;
 
-  // Of programs that append: K (side 0) or V of the newest tokens for every call from now on, [sequences][query_length][kv_heads]
-  // [head_dim], given as `type`.
+  // Of programs that append: K (side 0) or V of the newest tokens for every call from now on,
+  // [sequences][query_length][kv_heads] [head_dim], given as `type`.
   void set_newest(int side, std::vector<float> x, Element type = Element::f32);
 
   // Of programs with features: what they read, for every call from now on.
@@ -74,11 +75,11 @@ class Trial {
     std::vector<float> lse;  // [sequences][q_heads][query_length], of programs that give it
     LaunchReport report;
   };
-  // q like out, rounded to the program's q type on the way (rounded_to). Fails with differs if bytes around or between what the
-  // call writes changed.
+  // q like out, rounded to the program's q type on the way (rounded_to). Fails with differs if bytes around or between
+  // what the call writes changed.
   Result<Outcome> attend(std::span<const float> q, const Call& call) const;
-  // `calls` calls with q and with `other` in turn, each behind the last without waiting, all with one workspace: how many gave other
-  // bytes than the first with the same queries.
+  // `calls` calls with q and with `other` in turn, each behind the last without waiting, all with one workspace: how
+  // many gave other bytes than the first with the same queries.
   Result<int> differing(std::span<const float> q, std::span<const float> other, const Call& call, int calls) const;
   // Outcomes over parts of a context to the one over all of it.
   Result<Outcome> merge(const std::vector<Outcome>& parts) const;
@@ -88,14 +89,14 @@ class Trial {
   };
   Result<Timed> time(std::span<const float> q, const Call& call, int repeats) const;
 
-  // quantize (is_writing) or dequantize of the whole cache, from or to x [sequences][tokens][kv_heads][head_dim] of `type` in the
-  // device's memory. `sample`: some rows, which x repeats.
+  // quantize (is_writing) or dequantize of the whole cache, from or to x [sequences][tokens][kv_heads][head_dim] of
+  // `type` in the device's memory. `sample`: some rows, which x repeats.
   Result<Backend::Timing> time_codec(int side, bool is_writing, Element type, std::span<const float> sample,
                                      int repeats) const;
 
   const CacheShape& shape() const { return shape_; }
-  // For calls that Trial has no verb for: where a side is, and its page table (nothing, without pages), which `buffer` keeps. lengths: of
-  // the sequences; empty: the capacity.
+  // For calls that Trial has no verb for: where a side is, and its page table (nothing, without pages), which `buffer`
+  // keeps. lengths: of the sequences; empty: the capacity.
   Result<kv::PageTable> upload_table(int side, const std::vector<int>& lengths, Buffer& buffer) const;
   kv::CacheSide cache(int side, int copy = 0) const {
     return at(geometry_[side], memory(copy, side) + static_cast<std::size_t>(shape_.rows.front));
@@ -144,8 +145,8 @@ class Trial {
   FeatureInputs features_;
 };
 
-// The rows of the `count` tokens before the end of each sequence, [sequences][count][kv_heads][dim], from x [sequences][kv_heads][tokens]
-// [dim]; zeros for those before the first.
+// The rows of the `count` tokens before the end of each sequence, [sequences][count][kv_heads][dim], from x
+// [sequences][kv_heads][tokens] [dim]; zeros for those before the first.
 std::vector<float> newest_rows(std::span<const float> x, const CacheShape& shape, const std::vector<int>& lengths,
                                int count, int dim);
 

@@ -23,7 +23,8 @@ double dot(const double* a, const double* b, std::size_t count) {
   return sums[0] + sums[1] + (sums[2] + sums[3]);
 }
 
-// visit(row, first row of its K and V, weight of each token, lse): the softmax of every row of queries that sees something.
+// visit(row, first row of its K and V, weight of each token, lse): the softmax of every row of queries that sees
+// something.
 template <class Visit>
 void for_each_softmax(const AttentionShape& shape, std::span<const double> q, std::span<const double> k, Visit visit) {
   const auto dim = static_cast<std::size_t>(shape.head_dim);

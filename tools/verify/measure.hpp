@@ -22,20 +22,21 @@ struct AttentionShape {  // of one sequence
   int value_dim() const { return head_dim_v > 0 ? head_dim_v : head_dim; }
 };
 
-// q [q_heads][query_length][head_dim], k and v [kv_heads][capacity][head_dim, value_dim()] -> out [q_heads][query_length]
-// [value_dim()]. The last query
-// sees every token; causal: query i sees tokens 0 .. tokens - query_length + i. A query that sees nothing
-// gets zeros. lse: of each row, if given: the logarithm of the sum of exp(score), sinks included.
+// q [q_heads][query_length][head_dim], k and v [kv_heads][capacity][head_dim, value_dim()] -> out
+// [q_heads][query_length] [value_dim()]. The last query sees every token; causal: query i sees tokens 0 .. tokens -
+// query_length + i. A query that sees nothing gets zeros. lse: of each row, if given: the logarithm of the sum of
+// exp(score), sinks included.
 std::vector<double> exact_attention(const AttentionShape& shape, std::span<const double> q, std::span<const double> k,
                                     std::span<const double> v, std::vector<double>* lse = nullptr);
 
-// What leaving out V of tokens below sparse_v times the largest probability may cost at most, of each row: the sum of their weights
-// times the lengths of their V. As a share of |exact|, like a relative error. 0 for sparse_v 0.
+// What leaving out V of tokens below sparse_v times the largest probability may cost at most, of each row: the sum of
+// their weights times the lengths of their V. As a share of |exact|, like a relative error. 0 for sparse_v 0.
 double sparse_bound(const AttentionShape& shape, double sparse_v, std::span<const double> q, std::span<const double> k,
                     std::span<const double> v, std::span<const double> exact);
 
-// What rounding queries and keys to halves changes of the output, to first order: each product of a score is off by 2^-12 twice (the root
-// mean square; a half has 11 bits), which moves a row by p_t (v_t - o) times the error of score t. A standard deviation, as a share of |exact|.
+// What rounding queries and keys to halves changes of the output, to first order: each product of a score is off by
+// 2^-12 twice (the root mean square; a half has 11 bits), which moves a row by p_t (v_t - o) times the error of score
+// t. A standard deviation, as a share of |exact|.
 double rounding_deviation(const AttentionShape& shape, std::span<const double> q, std::span<const double> k,
                           std::span<const double> v, std::span<const double> exact);
 
@@ -52,8 +53,8 @@ struct ByteAgreement {
 };
 ByteAgreement compare_rows(const Format& format, std::span<const std::uint8_t> a, std::span<const std::uint8_t> b);
 
-// Do the quantize kernels store exactly the reference codec's bytes? Not where norms are summed or values rotated: float32 in the
-// kernels, double in the codec. A scale or a code next to a bound may then be rounded to the other side.
+// Do the quantize kernels store exactly the reference codec's bytes? Not where norms are summed or values rotated:
+// float32 in the kernels, double in the codec. A scale or a code next to a bound may then be rounded to the other side.
 bool is_byte_exact(const Format& format);
 
 // Rows of head_dim values through the reference codec. tensor_scale: of formats with one scale for the whole tensor.

@@ -1,5 +1,5 @@
-// Pages for a trial: a pool with more pages than are used, dealt at random; tables whose unused entries lead nowhere; and the ways in
-// which engines place rows inside a page.
+// Pages for a trial: a pool with more pages than are used, dealt at random; tables whose unused entries lead nowhere;
+// and the ways in which engines place rows inside a page.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include <cstdint>

@@ -1,5 +1,6 @@
-// What `kvjit verify` asks of caches of pages beside what it asks of all: ragged sequences, one of them empty, whose tables end in
-// entries that lead nowhere, in pools with pages of nobody, with rows placed in pages as engines do; written by table and by slots.
+// What `kvjit verify` asks of caches of pages beside what it asks of all: ragged sequences, one of them empty, whose
+// tables end in entries that lead nowhere, in pools with pages of nobody, with rows placed in pages as engines do;
+// written by table and by slots.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include "tools/verify/harness.hpp"

@@ -15,7 +15,8 @@ constexpr int kWarpsOfRowKernels = 4;  // rotate, quantize, dequantize: one warp
 
 std::string element_pair(const Problem& p) { return p.k.name + "-" + p.v.name; }
 
-// Of the linear map between callers and inner rows, for a kernel's name. Formats that share it share their rotate kernels.
+// Of the linear map between callers and inner rows, for a kernel's name. Formats that share it share their rotate
+// kernels.
 std::string domain_name(const Format& f, int head_dim) {
   std::string name = f.rotation.name + std::to_string(f.rotation.size);
   if (f.has_residual())

@@ -1,5 +1,6 @@
-// plan_tiles: whether, and by which kernels, many rows at once are quantized and dequantized: on the tensor cores (templates/kernels/
-// quantize_bulk_wgmma.cuh, quantize_bulk.cuh, quantize_bulk_dense.cuh and their inverses), or by blocks (quantize_bulk_blocks.cuh).
+// plan_tiles: whether, and by which kernels, many rows at once are quantized and dequantized: on the tensor cores
+// (templates/kernels/ quantize_bulk_wgmma.cuh, quantize_bulk.cuh, quantize_bulk_dense.cuh and their inverses), or by
+// blocks (quantize_bulk_blocks.cuh).
 // SPDX-License-Identifier: MIT
 #include "generator/kernels/decode/plan.hpp"
 
@@ -56,8 +57,8 @@ const char* missing_for_blocks(const Format& f, int head_dim, bool is_planar) {
   return nullptr;
 }
 
-// Words of 128 buckets in integer steps, so many to a standard deviation; a bucket is 2^16 of them, and 0 begins bucket 64. Nothing if
-// a bucket holds two bounds.
+// Words of 128 buckets in integer steps, so many to a standard deviation; a bucket is 2^16 of them, and 0 begins
+// bucket 64. Nothing if a bucket holds two bounds.
 std::vector<std::uint32_t> buckets_of(const Section& s, double steps) {
   const double step = steps * std::sqrt(double(kTileGroup));
   constexpr std::int64_t kBucket = 1 << 16;
@@ -199,13 +200,15 @@ std::optional<TileKernel> plan_tile_kernel(const TilePlan& plan, const Format& f
   const Element precision = call.is_quantize ? Element::f32 : call.type;
   kernel.code_parts = half_parts(plan.code_rounding, precision);
   kernel.rest_bits = rest_bits(plan.matrix_rounding, precision);
-  // Bytes are multiplied with codes as bytes: rows have none, and beside codes in two halves there are no registers for them.
+  // Bytes are multiplied with codes as bytes: rows have none, and beside codes in two halves there are no registers for
+  // them.
   if (kernel.rest_bits == 8 && (call.is_quantize || kernel.code_parts == 2)) kernel.rest_bits = 16;
   const int matrix = kOperandBytes + kOperandBytes / 16 * kernel.rest_bits,
             decoding = plan.places.table_bytes(f.codes().bits);
   const int available = arch.shared_bytes_per_block;
   kernel.matrix_at = call.is_quantize ? kEncodingBytes : decoding;
-  // The way back of a Walsh-Hadamard transform is faster by warps: an eighth of the products, and results leave through shared memory.
+  // The way back of a Walsh-Hadamard transform is faster by warps: an eighth of the products, and results leave through
+  // shared memory.
   if (plan.family == TileFamily::matrix && (call.is_quantize || plan.is_dense)) {
     kernel.name = call.is_quantize ? "quantize_bulk_wgmma" : "dequantize_bulk_wgmma";
     kernel.by_matrix = true;

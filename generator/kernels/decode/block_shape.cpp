@@ -1,4 +1,5 @@
-// plan_block: who adds up the output of a decode block, one warp alone or a team; and the block's shape: warps, stages, tile, tables.
+// plan_block: who adds up the output of a decode block, one warp alone or a team; and the block's shape: warps, stages,
+// tile, tables.
 // SPDX-License-Identifier: MIT
 #include <fmt/format.h>
 
@@ -13,7 +14,8 @@ namespace {
 int round_up(int v, int to) { return (v + to - 1) / to * to; }
 
 constexpr int kSlack = 16;  // a run that starts inside a byte may read past the last row
-// What is copied begins where a line begins (128 bytes): a sector of the L2 (32 bytes) that is copied to two is asked for twice.
+// What is copied begins where a line begins (128 bytes): a sector of the L2 (32 bytes) that is copied to two is asked
+// for twice.
 constexpr int kLine = 128;
 
 void size_stage(SidePlan& side, int tile) {
@@ -43,7 +45,8 @@ bool is_same_table(const SectionPlan& a, const SectionPlan& b) {
   return a.halves == b.halves && index_bits(a) == index_bits(b) && table_entries(a) == table_entries(b);
 }
 
-// Tables of all sections with `copies` copies an entry; sections with the same entries share one. Returns the bytes used.
+// Tables of all sections with `copies` copies an entry; sections with the same entries share one. Returns the bytes
+// used.
 int place_tables(DecodePlan& plan, int copies) {
   std::vector<SectionPlan*> owners;
   int end = 0;
@@ -114,8 +117,9 @@ int layout_shared(DecodePlan& plan, const BlockShape& shape) {
   return layout_shared(plan, shape, 1);
 }
 
-// 65,536 registers a block: 255, 168 or 128 a thread. What a lane of a team holds at once, but for addresses: sums of the output, and by
-// warpgroups scores (twice where K has groups), denominators and codes of K; else twelve a block of columns and subtile.
+// 65,536 registers a block: 255, 168 or 128 a thread. What a lane of a team holds at once, but for addresses: sums of
+// the output, and by warpgroups scores (twice where K has groups), denominators and codes of K; else twelve a block of
+// columns and subtile.
 int most_warps(const DecodePlan& plan, int tile) {
   const SectionPlan &k = plan.k.sections[0], &v = plan.v.sections[0];
   if (is_masked(plan) || (plan.team > 1 && plan.features.any())) return 8;
@@ -158,12 +162,13 @@ std::string misfit(DecodePlan& plan, const BlockShape& shape) {
   return "";
 }
 
-// Rows that are copied by chunks and not as whole sectors (SidePlan::slot_align 16) meet in sectors and lines of memory. What the block
-// leaves of shared memory is the L1, where lines stay between the copies that touch them: with too little of it they are gone by then,
-// and the way through it only costs.
+// Rows that are copied by chunks and not as whole sectors (SidePlan::slot_align 16) meet in sectors and lines of
+// memory. What the block leaves of shared memory is the L1, where lines stay between the copies that touch them: with
+// too little of it they are gone by then, and the way through it only costs.
 bool leaves_room(const DecodePlan& plan) { return plan.shared_bytes <= 0.6 * plan.arch.shared_bytes_per_block; }
 
-// Of heads that are taken together, stages hold one side of a tile, and one stays empty (templates/kernels/decode/token_heads.cuh).
+// Of heads that are taken together, stages hold one side of a tile, and one stays empty
+// (templates/kernels/decode/token_heads.cuh).
 std::vector<int> stage_counts(const DecodePlan& plan) {
   return plan.heads > 1 ? std::vector<int>{5, 6, 4} : std::vector<int>{4, 3, 2};
 }
@@ -181,9 +186,9 @@ std::vector<int> warp_counts(const DecodePlan& plan) {
 
 // As many bytes in flight and as many warps as fit, tables without bank conflicts if they can be had: the best first.
 std::vector<BlockShape> shapes_of(DecodePlan plan) {
-  // Bytes an SM should have under way: its share of the bandwidth, times the latency. More waits in queues, where some SMs are served
-  // before others: on an H200 calls took 2 to 3 % longer with twice as much, at any size. Rows copied by chunks, which touch more
-  // lines, up to a fifth longer beyond that (templates/README.md).
+  // Bytes an SM should have under way: its share of the bandwidth, times the latency. More waits in queues, where some
+  // SMs are served before others: on an H200 calls took 2 to 3 % longer with twice as much, at any size. Rows copied by
+  // chunks, which touch more lines, up to a fifth longer beyond that (templates/README.md).
   constexpr double kEnoughInFlight = 24 * 1024;
   const bool by_chunks = plan.heads == 1 && (plan.k.is_skewed || plan.v.is_skewed);
   const bool by_lines = by_chunks && (plan.page_tokens > 0 || plan.k.slot_align == 16 || plan.v.slot_align == 16);
@@ -282,8 +287,8 @@ void take_team(DecodePlan& plan, const TeamPlan& team) {
   plan.scales_probabilities = plan.team > 1 && has_token_scales(plan.v);
   const SectionPlan& keys = plan.k.sections[0];
   plan.has_integer_keys = keys.integers.kind != IntegerKind::none;
-  // A query that is rounded to halves as the entries are adds no error of another order; a second part of it would double the
-  // products. Of many rows that costs more than it is worth, unless K is exact.
+  // A query that is rounded to halves as the entries are adds no error of another order; a second part of it would
+  // double the products. Of many rows that costs more than it is worth, unless K is exact.
   const bool is_half = !plan.k.format.is_transformed() && plan.q_type == Element::f16;
   const bool are_many = plan.by_warpgroups || (plan.team > 1 && keys.codes.kind != CodeKind::plain);
   plan.query_parts = is_half || are_many || is_rounded_once(plan.k) ? 1 : 2;

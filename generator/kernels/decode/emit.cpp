@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
-#include "args/page_table.cuh"
 #include "args/features.cuh"
+#include "args/page_table.cuh"
 #include "generator/emit/writer.hpp"
 
 namespace kvjit {
@@ -57,7 +57,8 @@ const char* pairs_of(const SectionPlan& section) {
   return codes.element == Element::e4m3 ? "E4m3Pairs" : "E5m2Pairs";
 }
 
-// Words whose low nibbles are unpacked to one word of slots and whose high ones are to the next: a byte as it lies indexes a pair.
+// Words whose low nibbles are unpacked to one word of slots and whose high ones are to the next: a byte as it lies
+// indexes a pair.
 bool are_bytes(const SectionPlan& section) {
   const RunPlan& run = section.run;
   if (section.codes.bits != 4 || section.codes.kind != CodeKind::table || section.codes.twos_complement) return false;
@@ -100,7 +101,8 @@ bool are_scales_dense(const SidePlan& side, std::size_t index) {
   return section.use == ScaleUse::by_group && side.scale_row_bytes == 2 && f.scale.type == ScaleType::f16 &&
          section.factor == 1 && int(index) != f.residual_section && !f.scale.renormalise;
 }
-// ... of both sides, of a tile that is scored at once: one load brings them (templates/kernels/decode/warp_team_wgmma.cuh).
+// ... of both sides, of a tile that is scored at once: one load brings them
+// (templates/kernels/decode/warp_team_wgmma.cuh).
 bool are_scales_matrices(const DecodePlan& plan) {
   const auto are = [](const SidePlan& side) {
     return side.sections.size() == 1 && !side.sections[0].is_masked && !side.sections[0].adds_minima &&
@@ -267,7 +269,8 @@ Source emit_decode(const DecodePlan& plan, const Registry& registry) {
   if (plan.heads > 1) w.fragment("kernels/decode/stage_token_heads.cuh");  // it says where rows are
   w.fragment("kernels/decode/decode.cuh");
   if (plan.heads > 1) w.fragment("kernels/decode/token_heads.cuh");
-  if (plan.team > 1) w.fragment(plan.by_warpgroups ? "kernels/decode/warp_team_wgmma.cuh" : "kernels/decode/warp_team.cuh");
+  if (plan.team > 1)
+    w.fragment(plan.by_warpgroups ? "kernels/decode/warp_team_wgmma.cuh" : "kernels/decode/warp_team.cuh");
   if (plan.v.by_matrices) w.fragment("kernels/decode/warp_team_ldmatrix.cuh");
   feature_fragments(w, plan.features, plan.causal, plan.query_length);
   if (plan.features.any()) w.fragment("kernels/decode/features.cuh");

@@ -1,4 +1,5 @@
-// emit_unpack: the unpack sequence of a run, as plan_unpack has it: each word from its terms, in the fewest instructions.
+// emit_unpack: the unpack sequence of a run, as plan_unpack has it: each word from its terms, in the fewest
+// instructions.
 // SPDX-License-Identifier: MIT
 #include <algorithm>
 #include <bit>
@@ -38,8 +39,8 @@ std::vector<Operand> operands_of(const UnpackWord& terms, int words) {
   return operands;
 }
 
-// Each bit from one operand: a permutation of bytes where that saves a shift, or a choice by mask. Where an operand has only zeros
-// shifted in, nobody looks.
+// Each bit from one operand: a permutation of bytes where that saves a shift, or a choice by mask. Where an operand has
+// only zeros shifted in, nobody looks.
 std::string mixed(const std::vector<Operand>& operands) {
   const auto is_whole_bytes = [](const Operand& o) {
     for (int i = 0; i < 4; ++i)

@@ -1,7 +1,8 @@
 // plan_integers: which formats of K are multiplied as 8-bit integers, and how their codes become those.
 //
-// Halves come from a table in shared memory, one look-up for two codes; integers from registers, one PRMT for four. With both on K,
-// or both on V, one of the two pipes is the limit; K by the one and V by the other balances them (templates/README.md).
+// Halves come from a table in shared memory, one look-up for two codes; integers from registers, one PRMT for four.
+// With both on K, or both on V, one of the two pipes is the limit; K by the one and V by the other balances them
+// (templates/README.md).
 // SPDX-License-Identifier: MIT
 #include <algorithm>
 #include <cmath>
@@ -29,7 +30,8 @@ IntegerPlan plan_plain(const Section& s) {
   return plan;
 }
 
-// A unit, and integers n or n + 1/2 of it, that meet every entry of a short codebook better than halves may: to kNear of itself.
+// A unit, and integers n or n + 1/2 of it, that meet every entry of a short codebook better than halves may: to kNear
+// of itself.
 constexpr double kNear = 0.00015;
 struct Steps {
   double unit = 0;
@@ -59,7 +61,8 @@ IntegerPlan plan_table(const Section& s) {
   if (step > 0) {
     plan.unit = step;
     plan.has_half = s.values[0] / step != std::floor(s.values[0] / step);
-    // Halves are added by way of the sum of Q; up to eight entries need them only where twice as many steps do not fit a byte.
+    // Halves are added by way of the sum of Q; up to eight entries need them only where twice as many steps do not fit
+    // a byte.
     if (plan.has_half && count <= 8 && largest / step * 2 <= 127) plan.unit = step / 2, plan.has_half = false;
     for (std::size_t i = 0; i < count; ++i) first[i] = int(std::floor(s.values[i] / plan.unit));
   } else if (const Steps steps = nearest_steps(s, largest); steps.unit > 0) {

@@ -97,8 +97,8 @@ bool plan_nibbles(const Field& field, int at, int parts, int sharing, RunPlan& r
   return true;
 }
 
-// Runs of V of half a word, where those of tokens t and t + 8 unpack together as one: the first half of each word of slots for the one,
-// the second half for the other.
+// Runs of V of half a word, where those of tokens t and t + 8 unpack together as one: the first half of each word of
+// slots for the one, the second half for the other.
 void join_tokens(CodePieces pieces, RunPlan& run, const Slots& slots) {
   const int codes = int(pieces.size()), half = slots.per_word() / 2;
   if (run.planes.size() != 1 || run.planes[0].load_bytes != 2 || run.planes[0].part_bits % 8 != 0) return;

@@ -16,7 +16,8 @@ namespace {
 // Whether a lane's registers hold numbers in the order they lie, not codes that were unpacked.
 bool is_direct(const SectionPlan& section) { return section.is_masked || section.codes.bits > 8; }
 
-// Inner dimension that each contraction slot of Q holds: [(step * 4 + c) * 4 + i], of integers [(step * 4 + c) * 8 + i].
+// Inner dimension that each contraction slot of Q holds: [(step * 4 + c) * 4 + i], of integers [(step * 4 + c) * 8 +
+// i].
 void order_keys(const SectionPlan& section, std::vector<int>& order) {
   const RunPlan& run = section.run;
   if (section.integers.kind != IntegerKind::none) {
@@ -45,7 +46,8 @@ int slot_of(const SectionPlan& section, int register_) {
   return word + at % (per_word / 2) * 2 + at / (per_word / 2);
 }
 
-// Inner dimension that row (tile, half, g) of O holds: [tile * 16 + half * 8 + g]; of the warp of a team that has the given share.
+// Inner dimension that row (tile, half, g) of O holds: [tile * 16 + half * 8 + g]; of the warp of a team that has the
+// given share.
 void order_values(const SectionPlan& section, int share, std::vector<int>& order) {
   const RunPlan& run = section.run;
   for (int gr = 0; gr < run.groups * run.runs; ++gr)
@@ -122,7 +124,8 @@ Result<DecodePlan> begin_plan(const Problem& problem) {
   plan.features = problem.features;
   plan.sparse_v = problem.sparse_v;
   plan.appends = problem.append;
-  // A dense matrix is multiplied once for all blocks, by kernels of its own; the other maps cost a block less than a launch.
+  // A dense matrix is multiplied once for all blocks, by kernels of its own; the other maps cost a block less than a
+  // launch.
   const auto is_cheap = [](const Format& f) {
     return f.rotation.kind != RotationKind::dense && f.residual.projection.kind != RotationKind::dense;
   };
@@ -178,9 +181,9 @@ Result<DecodePlan> plan_decode(const Problem& problem, const Tuning& tuning) {
                                             section.is_masked ? 1 : section.run.planes[0].unit, place(*side),
                                             side->sections[0].run.bank_cost),
                                 {}});
-  // A fragment read from shared memory for every 16 tokens costs as much as looking up the codes of K does. Formats with several
-  // scale groups a row are bound by arithmetic instead, and gain more from a loop that compiles soon.
-  // The sum leaves room below the register limit of the block (65,536 over its threads) for what is in flight.
+  // A fragment read from shared memory for every 16 tokens costs as much as looking up the codes of K does. Formats
+  // with several scale groups a row are bound by arithmetic instead, and gain more from a loop that compiles soon. The
+  // sum leaves room below the register limit of the block (65,536 over its threads) for what is in flight.
   const int held = plan.has_integer_keys ? plan.k.inner_dim / 8 * plan.column_blocks
                                          : plan.k.inner_dim / 16 * plan.column_blocks * plan.query_parts * 2;
   int value_scales = 0, key_groups = 1;

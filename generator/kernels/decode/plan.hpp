@@ -22,7 +22,8 @@ struct UnpackTerm {
 };
 using UnpackWord = std::vector<UnpackTerm>;  // the terms, ored
 
-// What a code is spread to: slots of `bits` bits (2, 4 or 8; or 3: two to a byte, the second at bit 3), in which it lies `lift` bits up.
+// What a code is spread to: slots of `bits` bits (2, 4 or 8; or 3: two to a byte, the second at bit 3), in which it
+// lies `lift` bits up.
 struct Slots {
   int bits = 8, lift = 0;
   bool is_clean = true;  // else what lies above a code in its slot may be anything
@@ -46,8 +47,8 @@ struct PlaneRun {
   bool is_window = false;  // from any byte on: aligned loads around it, shifted into place
 };
 
-// How the lanes of a warp read the codes of one section of a staged row. `parts` lanes share a row (K: 4, V: 8); each owns
-// `runs` runs of bytes in every group, and each run holds `codes` codes.
+// How the lanes of a warp read the codes of one section of a staged row. `parts` lanes share a row (K: 4, V: 8); each
+// owns `runs` runs of bytes in every group, and each run holds `codes` codes.
 struct RunPlan {
   int parts = 0, groups = 1, runs = 1, codes = 0;
   int blocks = 1;           // stored blocks a group
@@ -64,7 +65,8 @@ struct RunPlan {
   int bank_cost = 0;  // shared-memory wavefronts of the first load of the warp (1 a 128 bytes is ideal)
 };
 
-// K's codes as 8-bit integers (templates/kernels/decode/unpack_int8.cuh): value = unit * (y + half), or in two parts unit * (y + z / 256).
+// K's codes as 8-bit integers (templates/kernels/decode/unpack_int8.cuh): value = unit * (y + half), or in two parts
+// unit * (y + z / 256).
 enum class IntegerKind { none, plain, table8, mirrored, table16 };
 struct IntegerPlan {
   IntegerKind kind = IntegerKind::none;
@@ -88,8 +90,8 @@ struct SectionPlan {
   Section codes;  // of a block with its own mask: the narrow ones
   bool is_masked = false;
   IntegerPlan integers;
-  // V: a table of up to four bits whose codes are spread to slots of this many bits, those of two tokens next to each other in a
-  // byte: with 3 and 4 a look-up gives a pair, with 2 the pairs of two channels. 0: any other way.
+  // V: a table of up to four bits whose codes are spread to slots of this many bits, those of two tokens next to each
+  // other in a byte: with 3 and 4 a look-up gives a pair, with 2 the pairs of two channels. 0: any other way.
   int slot_bits = 0;
   RunPlan run;
   ScaleUse use = ScaleUse::none;
@@ -112,16 +114,16 @@ struct SidePlan {
   int inner_dim = 0;
   int row_bytes = 0, pitch = 0;  // staged codes (or whole rows)
   int pad_bytes = 0;             // zeros behind a staged row, where a head does not fill the lanes of a warp
-  int swizzle = 0;               // of their 16-byte chunks (templates/kernels/decode/stage_tile.cuh); 0: none, < 0: of single ones
-  bool is_skewed = false;        // copied by aligned chunks: a staged row starts 0 to 30 bytes into its slot
-  int slot_align = 32;           // ... where it does among so many bytes of memory
-  bool is_dealt = false;         // even rows of eight before odd ones
-  bool keeps_lines = false;      // by way of the L1, where copies of one line meet
-  // V: eight lanes' codes of a token are a chunk of 16 bytes, and those of eight tokens a matrix that the hardware transposes
-  // (templates/kernels/decode/warp_team_ldmatrix.cuh).
+  int swizzle = 0;  // of their 16-byte chunks (templates/kernels/decode/stage_tile.cuh); 0: none, < 0: of single ones
+  bool is_skewed = false;    // copied by aligned chunks: a staged row starts 0 to 30 bytes into its slot
+  int slot_align = 32;       // ... where it does among so many bytes of memory
+  bool is_dealt = false;     // even rows of eight before odd ones
+  bool keeps_lines = false;  // by way of the L1, where copies of one line meet
+  // V: eight lanes' codes of a token are a chunk of 16 bytes, and those of eight tokens a matrix that the hardware
+  // transposes (templates/kernels/decode/warp_team_ldmatrix.cuh).
   bool by_matrices = false;
-  // Heads that are staged together (templates/kernels/decode/stage_token_heads.cuh), in tiles of how many tokens; bytes of an eighth of a tile; how many
-  // of them are copied at once, and the gap behind.
+  // Heads that are staged together (templates/kernels/decode/stage_token_heads.cuh), in tiles of how many tokens; bytes
+  // of an eighth of a tile; how many of them are copied at once, and the gap behind.
   int heads = 1, placed_tile = 0, eighth_bytes = 0, copy_eighths = 8, copy_gap = 0;
   int eighth_at(int eighth) const { return eighth * eighth_bytes + eighth / copy_eighths * copy_gap; }
   int block_stride = 0;  // of a stored block inside a staged row
@@ -152,8 +154,9 @@ struct DecodePlan {
   bool rotates_queries = false, finishes = false, rotates_output = false;
   int warps = 0, stages = 0, tile = 0;
   int subtiles = 1;  // of 16 tokens, taken together
-  // Warps that share their tiles, so that each needs sums for less of the output (templates/kernels/decode/warp_team.cuh): value_share of
-  // them have other dimensions of V, the others of a team other blocks of columns.
+  // Warps that share their tiles, so that each needs sums for less of the output
+  // (templates/kernels/decode/warp_team.cuh): value_share of them have other dimensions of V, the others of a team
+  // other blocks of columns.
   int team = 1, value_share = 1;
   bool scales_probabilities = false;  // V's scale of a token, in the warp that has scored it
   int probability_buffers = 1;        // with two of them a round has one barrier
@@ -163,7 +166,8 @@ struct DecodePlan {
   int line_at = 0, order_at = 0, integer_table_at = 0, queries_at = 0, sums_at = 0, sum_groups = 0, largest_at = 0,
       tops_at = 0, bases_at = 0, probabilities_at = 0, ring_at = 0, stage_bytes = 0, epilogue_at = 0, shared_bytes = 0;
   int page_tokens = 0;  // of layout paged, else 0
-  // KV heads that a block takes together, and where the barriers of its copies stand. group and rows are those of one of them.
+  // KV heads that a block takes together, and where the barriers of its copies stand. group and rows are those of one
+  // of them.
   int heads = 1, barriers_at = 0;
   bool checks = false;
   SidePlan k, v;
@@ -187,22 +191,24 @@ struct TeamPlan {
   bool by_warpgroups = false;
   SidePlan k, v;  // as that takes them
 };
-// Those whose sums fit their registers, the best first; k and v as one warp takes them. Fails with unsupported where there are none.
+// Those whose sums fit their registers, the best first; k and v as one warp takes them. Fails with unsupported where
+// there are none.
 Result<std::vector<TeamPlan>> plan_teams(const Problem& problem, int rows, const SidePlan& k, const SidePlan& v);
-// As many rows at once as any team has a shape of blocks for, the best such team; and that shape: measured, or the planner's own.
+// As many rows at once as any team has a shape of blocks for, the best such team; and that shape: measured, or the
+// planner's own.
 Result<BlockShape> choose_block(DecodePlan& plan, const Problem& problem, const Tuning& tuning);
 // Every shape that blocks of that team can have, the best first.
 Result<std::vector<BlockShape>> fitting_shapes(DecodePlan plan, const Problem& problem);
 
-// Fails with unsupported: each reason, with the TOML key to change. tuning: a measured shape; one that was measured for this very
-// problem must fit, another one that does not is left for the planner's own.
+// Fails with unsupported: each reason, with the TOML key to change. tuning: a measured shape; one that was measured for
+// this very problem must fit, another one that does not is left for the planner's own.
 Result<DecodePlan> plan_decode(const Problem& problem, const Tuning& tuning = {});
 // Every shape that plan_decode chooses from, the one it takes on its own first.
 Result<std::vector<BlockShape>> decode_shapes(const Problem& problem);
 
-// The geometry and the reads of one side; the building blocks of plan_decode, public for their tests. by_integers: K's codes as
-// 8-bit integers where the format has them. value_share: warps that share a row of V.
-// widest_run: bytes. by_matrices: V's codes as matrices, where they lie like that.
+// The geometry and the reads of one side; the building blocks of plan_decode, public for their tests. by_integers: K's
+// codes as 8-bit integers where the format has them. value_share: warps that share a row of V. widest_run: bytes.
+// by_matrices: V's codes as matrices, where they lie like that.
 Result<SidePlan> plan_side(const Format& format, int head_dim, bool is_planar, bool is_key, bool by_integers = false,
                            int value_share = 1, int widest_run = 16, bool by_matrices = false);
 
@@ -217,8 +223,8 @@ Result<void> check_token_heads(const DecodePlan& plan, const Problem& problem);
 // Whether the codes of a side with one section are multiplied as integers faster than as halves, exactly or to 2^-15.
 IntegerPlan plan_integers(const Format& format, ScaleUse use);
 
-// The reads of one section for `parts` lanes a row. side: its geometry (block_stride, layout). is_by_value: a run must not cross
-// groups of scales. slots: what codes are spread to, if they are.
+// The reads of one section for `parts` lanes a row. side: its geometry (block_stride, layout). is_by_value: a run must
+// not cross groups of scales. slots: what codes are spread to, if they are.
 Result<RunPlan> plan_run(const SidePlan& side, int section, int head_dim, int parts, bool is_by_value,
                          const Slots& slots = {});
 
@@ -227,8 +233,8 @@ struct CodePiece {
   int at = 0, bits = 0, low = 0;
 };
 using CodePieces = std::vector<std::vector<CodePiece>>;  // of each code, the largest first
-// The sequence of shifts and masks that spreads codes to words of slots, and the slot each code lands in: few terms, as pieces of
-// equal shift share one.
+// The sequence of shifts and masks that spreads codes to words of slots, and the slot each code lands in: few terms, as
+// pieces of equal shift share one.
 void plan_unpack(CodePieces codes, RunPlan& run, const Slots& slots = {});
 
 // The write path for many rows at once: rotated formats on the tensor cores, the others a block a lane.
@@ -276,8 +282,8 @@ struct TilePlan {
 std::optional<TilePlan> plan_tiles(const Format& format, int head_dim, bool is_planar, const Arch& arch,
                                    Decision& decision);
 
-// Halves that hold a number which is to be written as a type, where one leaves `rounding` of it, relative: one, if its rest is far below
-// what the type leaves itself.
+// Halves that hold a number which is to be written as a type, where one leaves `rounding` of it, relative: one, if its
+// rest is far below what the type leaves itself.
 int half_parts(double rounding, Element type);
 
 // The kernel of a plan for rows of one type. Nothing if the family has none.

@@ -67,8 +67,9 @@ struct Load {
   bool is_window = false;
 };
 
-// Rows that begin anywhere: one load where it fits any even address, else windows. The cost counts wavefronts and instructions that realign,
-// of which four issue in the time of a wavefront; skews are equally likely. A quarter more where sectors are torn.
+// Rows that begin anywhere: one load where it fits any even address, else windows. The cost counts wavefronts and
+// instructions that realign, of which four issue in the time of a wavefront; skews are equally likely. A quarter more
+// where sectors are torn.
 Load skewed_load(const SidePlan& side, const RunPlan& run, const PlaneRun& plane, bool is_key) {
   const int skews = side.slot_align / 2;
   std::optional<Load> best;

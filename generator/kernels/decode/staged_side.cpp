@@ -65,7 +65,8 @@ int slot_bits(const SectionPlan& section) {
   return section.codes.bits == 3 && section.run.planes.size() == 1 ? 3 : 4;
 }
 
-// Is what eight lanes take of a token one chunk of 16 bytes, wherever it lies? And nothing but codes: scales are the probabilities'.
+// Is what eight lanes take of a token one chunk of 16 bytes, wherever it lies? And nothing but codes: scales are the
+// probabilities'.
 bool are_matrices(const SidePlan& side) {
   if (!side.is_planar || side.sections.size() != 1) return false;
   const SectionPlan& section = side.sections[0];
@@ -146,9 +147,9 @@ Result<SidePlan> plan_side(const Format& format, int head_dim, bool is_planar, b
       choose_halves(section);
     if (s == format.residual_section) section.factor = format.residual.factor;
   }
-  // The first section's unit joins a factor that is there anyway, so that stored scales stay as they are (a half holds each of
-  // them exactly); other sections bring theirs into their scale. Where a minimum is added, or only the direction of the codes
-  // counts, there is nothing to join.
+  // The first section's unit joins a factor that is there anyway, so that stored scales stay as they are (a half holds
+  // each of them exactly); other sections bring theirs into their scale. Where a minimum is added, or only the
+  // direction of the codes counts, there is nothing to join.
   const bool joins = !format.has_minimum() && !format.scale.renormalise;
   side.unit = joins ? side.sections[0].unit : 1;
   for (SectionPlan& section : side.sections) section.factor *= format.scale.renormalise ? 1 : section.unit / side.unit;

@@ -1,8 +1,9 @@
-// plan_unpack: the shifts and masks that spread the packed codes of a run to slots, and the slot that each code lands in.
+// plan_unpack: the shifts and masks that spread the packed codes of a run to slots, and the slot that each code lands
+// in.
 //
-// Which code lands in which slot is free, so codes that one shift puts right go together: a word of slots is a few shifted words, each
-// masked. Where neighbouring codes stand closer than slots and no power of two apart, they are first moved to bytes of their own, a
-// few to each, by two steps that serve all of them.
+// Which code lands in which slot is free, so codes that one shift puts right go together: a word of slots is a few
+// shifted words, each masked. Where neighbouring codes stand closer than slots and no power of two apart, they are
+// first moved to bytes of their own, a few to each, by two steps that serve all of them.
 // SPDX-License-Identifier: MIT
 #include <algorithm>
 #include <map>
@@ -20,7 +21,8 @@ struct Source {  // of a term
 };
 Source source_of(int bit, int to) { return {bit / 32, bit % 32 - to}; }
 
-// Bits from .. from + count - 1 of the words go to bit `to` of a word; what else of `room` bits there comes with them is of no concern.
+// Bits from .. from + count - 1 of the words go to bit `to` of a word; what else of `room` bits there comes with them
+// is of no concern.
 void add_bits(UnpackWord& word, int from, int count, int to, int room) {
   const std::uint32_t all = ((1u << (room - 1) << 1) - 1) << to;
   const Source source = source_of(from, to);
@@ -43,8 +45,8 @@ int spread_to_bytes(RunPlan& run, int from, int bits) {
   return at;
 }
 
-// Three bits a code fit eight slots a word badly, whether they are a stream (two codes to a byte) or two bits and one (where the
-// pairs of bits lie right, four to a byte, and the single ones follow them).
+// Three bits a code fit eight slots a word badly, whether they are a stream (two codes to a byte) or two bits and one
+// (where the pairs of bits lie right, four to a byte, and the single ones follow them).
 void spread_threes(CodePieces& codes, RunPlan& run) {
   const bool is_stream = codes[0].size() == 1;
   const std::size_t piece = is_stream ? 0 : 1, per_byte = is_stream ? 2 : 4;
@@ -66,8 +68,8 @@ bool are_threes(const CodePieces& codes, const Slots& slots) {
   return true;
 }
 
-// Codes of bytes: those of one residue mod 8 sit at the same place of their byte, so one shift serves them. Taken by residue, a word at
-// a time, and each kept in its own byte of the source where that is still free.
+// Codes of bytes: those of one residue mod 8 sit at the same place of their byte, so one shift serves them. Taken by
+// residue, a word at a time, and each kept in its own byte of the source where that is still free.
 void fill_by_residue(const CodePieces& codes, RunPlan& run, const Slots& slots) {
   const int per_word = slots.per_word();
   const bool by_word = slots.bits % codes[0][0].bits == 0;
@@ -93,8 +95,8 @@ void fill_by_residue(const CodePieces& codes, RunPlan& run, const Slots& slots) 
   }
 }
 
-// Narrower slots: the shift that puts the most codes right fills its slots, then the next. Of equal ones that to the left is cheaper:
-// a multiplication, which leaves the pipe of the masks alone.
+// Narrower slots: the shift that puts the most codes right fills its slots, then the next. Of equal ones that to the
+// left is cheaper: a multiplication, which leaves the pipe of the masks alone.
 void fill_by_shift(const CodePieces& codes, RunPlan& run, const Slots& slots) {
   const int per_word = slots.per_word();
   std::vector<bool> is_placed(codes.size());

@@ -1,8 +1,8 @@
 // plan_team: how many warps share the sums of the output, and by what.
 //
-// Those sums live in registers: a quarter of V's inner dimension for every 8 query rows. Where they are too many for one warp, a team of
-// warps takes its tiles together (templates/kernels/decode/warp_team.cuh) and shares the output by dimensions of V; or by query rows, where the
-// packing of V does not divide among the lanes of several warps.
+// Those sums live in registers: a quarter of V's inner dimension for every 8 query rows. Where they are too many for
+// one warp, a team of warps takes its tiles together (templates/kernels/decode/warp_team.cuh) and shares the output by
+// dimensions of V; or by query rows, where the packing of V does not divide among the lanes of several warps.
 // SPDX-License-Identifier: MIT
 #include <fmt/format.h>
 

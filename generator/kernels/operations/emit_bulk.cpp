@@ -115,8 +115,8 @@ std::optional<Source> emit_shift_bulk(const CodecPlan& plan, const Registry& reg
   if (!tiles || tiles->places.lane_scale_stride > 0) return std::nullopt;  // no registers to weigh codes, too
   const Side side{plan, *tiles, tokens_paging(plan.page_tokens)};
   return emit_operation(
-      {"shift_bulk", "rows of the cache to other positions, many at once", "TiledShiftArgs",
-       sizeof(kv::TiledShiftArgs), plan.checks},
+      {"shift_bulk", "rows of the cache to other positions, many at once", "TiledShiftArgs", sizeof(kv::TiledShiftArgs),
+       plan.checks},
       &side, side, true,
       fmt::format("shift_bulk.{}.d{}.{}.{}", plan.format.name, plan.head_dim, plan.layout(), plan.arch), **arch,
       registry);
@@ -131,8 +131,8 @@ std::optional<Source> emit_quantize_rope_bulk(const CodecPlan& plan, const Regis
       {"quantize_rope_bulk", "rows at their positions into the cache, many at once", "RopedCodecArgs",
        sizeof(kv::RopedCodecArgs), plan.checks},
       nullptr, {plan, *tiles, codec_paging(plan.page_tokens)}, true,
-      fmt::format("quantize_rope_bulk.{}.d{}.{}.{}", plan.format.name, plan.head_dim, plan.layout(), plan.arch),
-      **arch, registry);
+      fmt::format("quantize_rope_bulk.{}.d{}.{}.{}", plan.format.name, plan.head_dim, plan.layout(), plan.arch), **arch,
+      registry);
 }
 
 }  // namespace kvjit

@@ -1,5 +1,5 @@
-// Kernels that a program makes when a call first asks for them: copies to other caches, and rotary positions. Programs do not carry them, so who
-// asks for none pays for none.
+// Kernels that a program makes when a call first asks for them: copies to other caches, and rotary positions. Programs
+// do not carry them, so who asks for none pays for none.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include <string_view>
@@ -43,13 +43,15 @@ std::vector<Source> all_by_slots(const Problem& problem, kv::SlotType type, cons
 Source emit_shift(const CodecPlan& plan, const Registry& registry);
 Source emit_quantize_rope(const CodecPlan& plan, const Registry& registry);
 
-// Many rows at once, 16 a warp on the tensor cores, of formats behind a Walsh-Hadamard transform of 128 whose codes the write path takes by
-// tiles; nothing of others, and of devices without room for the tables. Tiles are turned in the spans of runtime/launch/rope.hpp.
+// Many rows at once, 16 a warp on the tensor cores, of formats behind a Walsh-Hadamard transform of 128 whose codes the
+// write path takes by tiles; nothing of others, and of devices without room for the tables. Tiles are turned in the
+// spans of runtime/launch/rope.hpp.
 std::optional<Source> emit_copy_tiles(const CopyPlan& plan, const Registry& registry);
 std::optional<Source> emit_shift_bulk(const CodecPlan& plan, const Registry& registry);
 std::optional<Source> emit_quantize_rope_bulk(const CodecPlan& plan, const Registry& registry);
 
-// What calls may ask for beside a program's own kernels: for who makes kernels ahead, and has no compiler when the calls come.
+// What calls may ask for beside a program's own kernels: for who makes kernels ahead, and has no compiler when the
+// calls come.
 struct OperationSet {
   bool slots = false;  // quantize by slots of 32 bits, dequantize by slots
   bool rope = false;   // quantize of rows that turn

@@ -1,5 +1,5 @@
-// Copies to shared memory on the CPU back-end: they land as late as the rules allow. Functions that return text say which rule was broken, or
-// nothing.
+// Copies to shared memory on the CPU back-end: they land as late as the rules allow. Functions that return text say
+// which rule was broken, or nothing.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include <cstddef>
@@ -28,9 +28,9 @@ class CopyQueue {
   std::vector<std::size_t> groups_;  // of each committed group: where it ends in `pending_`
 };
 
-// The barriers of bulk copies (templates/device/bulk_copy.cuh), of one block. Copies spoil what they will overwrite as soon as they are asked for,
-// and land when a phase that announced them is waited for: as early and as late as the rules allow. Opening and closing a barrier spoils its
-// bytes.
+// The barriers of bulk copies (templates/device/bulk_copy.cuh), of one block. Copies spoil what they will overwrite as
+// soon as they are asked for, and land when a phase that announced them is waited for: as early and as late as the
+// rules allow. Opening and closing a barrier spoils its bytes.
 class BulkBarriers {
  public:
   std::string open(void* at, unsigned arrivals);

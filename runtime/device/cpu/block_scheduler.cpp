@@ -17,8 +17,8 @@
 #include <random>
 #include <vector>
 
-#include "runtime/device/cpu/lane.hpp"
 #include "device/cpu.hpp"
+#include "runtime/device/cpu/lane.hpp"
 
 namespace kvjit {
 namespace {
@@ -293,7 +293,8 @@ void Scheduler::release_groups() {
       release_team(lanes_[w * 32].team, static_cast<int>(w));
 }
 
-// Once all its lanes have voted. A lane that has ended is never waited for by hardware's count: its team waits for ever.
+// Once all its lanes have voted. A lane that has ended is never waited for by hardware's count: its team waits for
+// ever.
 void Scheduler::release_team(int warps, int first_warp) {
   const int first = first_warp * 32, last = std::min(first + warps * 32, threads_);
   bool vote = false;
@@ -341,8 +342,8 @@ void Scheduler::check_guard() {
   }
 }
 
-// Which lanes run next: all that can, in order; or, shuffled, those of one warp, which goes on until it must wait for others. So warps
-// are as far apart as their barriers let them be.
+// Which lanes run next: all that can, in order; or, shuffled, those of one warp, which goes on until it must wait for
+// others. So warps are as far apart as their barriers let them be.
 std::vector<int> Scheduler::take_ready() {
   std::vector<int> turn = std::exchange(ready_, {});
   if (!is_shuffled_) return turn;

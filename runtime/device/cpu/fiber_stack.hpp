@@ -1,4 +1,5 @@
-// Stacks of fibres: where they are, and StackChange, code that goes on on another one, as AddressSanitizer has to be told; without it, nothing.
+// Stacks of fibres: where they are, and StackChange, code that goes on on another one, as AddressSanitizer has to be
+// told; without it, nothing.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include <boost/context/protected_fixedsize_stack.hpp>

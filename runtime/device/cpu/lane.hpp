@@ -9,9 +9,9 @@
 #include <utility>
 #include <vector>
 
+#include "device/cpu.hpp"
 #include "runtime/device/cpu/async_copies.hpp"
 #include "runtime/device/cpu/fiber_stack.hpp"
-#include "device/cpu.hpp"
 
 namespace kvjit {
 

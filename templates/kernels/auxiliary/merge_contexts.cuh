@@ -1,5 +1,6 @@
-// merge_contexts: outputs over parts of a context, with the logarithms of their sums (features/lse.cuh), to the output over all of it. A part
-// in which a row has seen nothing has minus infinity, and its output is not looked at. One warp a row.
+// merge_contexts: outputs over parts of a context, with the logarithms of their sums (features/lse.cuh), to the output
+// over all of it. A part in which a row has seen nothing has minus infinity, and its output is not looked at. One warp
+// a row.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include "device/math.cuh"

@@ -1,5 +1,6 @@
-// probe: reads every byte once and keeps nothing. No kernel that has to read as many bytes can be faster, so its time over a
-// cache is the roof of `kvjit bench`. Neighbouring lanes read neighbouring vectors; the grid strides over the rest.
+// probe: reads every byte once and keeps nothing. No kernel that has to read as many bytes can be faster, so its time
+// over a cache is the roof of `kvjit bench`. Neighbouring lanes read neighbouring vectors; the grid strides over the
+// rest.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include "args/attention.cuh"

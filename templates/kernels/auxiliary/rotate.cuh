@@ -1,5 +1,5 @@
-// rotate: queries into K's inner domain before attention (forward), outputs out of V's after it (inverse). One warp a row; once per
-// query and output row, never per token of the cache.
+// rotate: queries into K's inner domain before attention (forward), outputs out of V's after it (inverse). One warp a
+// row; once per query and output row, never per token of the cache.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include "args/attention.cuh"

@@ -1,5 +1,6 @@
-// How the 32 codes of a lane lie in its words, kBits of them: packings that kernels/codec/bulk_encode.cuh writes and kernels/codec/bulk_decode.cuh reads, each in turns
-// that cost it little. formats/fields.cuh has the same meanings, code by code.
+// How the 32 codes of a lane lie in its words, kBits of them: packings that kernels/codec/bulk_encode.cuh writes and
+// kernels/codec/bulk_decode.cuh reads, each in turns that cost it little. formats/fields.cuh has the same meanings,
+// code by code.
 //
 //   word_at<Plan>(i)        of word i, from the lane's place in a group of a row on (codes_at of kernels/codec/bulk_tile.cuh)
 //   pack(words, codes)      from eight codes a word, a nibble each
@@ -50,7 +51,8 @@ struct StreamCodes {
   }
 };
 
-// NibbleField of a block of 128: three words, of which the first two have codes of 3 bits and spare bits that are the third's.
+// NibbleField of a block of 128: three words, of which the first two have codes of 3 bits and spare bits that are the
+// third's.
 struct NibbleCodes {
   static constexpr int kBits = 3, kEntries = 256;
   template <class Plan>
@@ -73,7 +75,8 @@ struct NibbleCodes {
   }
 };
 
-// Codes of 3 bits in two fields: two words of low pairs of bits; Plan::kHighAt behind them, kHighStride a lane more, one of top bits.
+// Codes of 3 bits in two fields: two words of low pairs of bits; Plan::kHighAt behind them, kHighStride a lane more,
+// one of top bits.
 struct SplitCodes {
   static constexpr int kBits = 3, kEntries = 256;
   template <class Plan>

@@ -1,5 +1,5 @@
-// Decoding of the write path's tiles: packed codes of up to 4 bits to pairs of halves. Entries of the codebook are two halves, exact to 2^-23
-// of the largest; a table with a copy for each lane gives both halves of two values at once.
+// Decoding of the write path's tiles: packed codes of up to 4 bits to pairs of halves. Entries of the codebook are two
+// halves, exact to 2^-23 of the largest; a table with a copy for each lane gives both halves of two values at once.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include "device/simt.cuh"
@@ -48,8 +48,8 @@ KV_DEVICE void load_pair(u32 (&halves)[Plan::kCodeParts], const u32 (&words)[Pla
     halves[0] = load_table<decoding_table_at<Plan>()>(at);
 }
 
-// Scales of rows g and g + 8. Where lanes store one each, they are mostly one number; if they are not, `weight` is what the lane's is of
-// the row's largest.
+// Scales of rows g and g + 8. Where lanes store one each, they are mostly one number; if they are not, `weight` is what
+// the lane's is of the row's largest.
 struct RowScales {
   float of_row[2], weight[2];
   bool is_even;  // of the whole tile
@@ -161,7 +161,8 @@ struct StoredTile {
   }
 };
 
-// What sums of rows g and g + 8 are to be multiplied with; y: of a tile, in any unit if the format renormalises, else unread.
+// What sums of rows g and g + 8 are to be multiplied with; y: of a tile, in any unit if the format renormalises, else
+// unread.
 template <class Plan, class Sums>
 KV_DEVICE void decoding_factors(float (&factor)[2], const RowScales& scales, [[maybe_unused]] const Sums& y) {
   KV_UNROLL

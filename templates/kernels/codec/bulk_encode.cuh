@@ -1,8 +1,9 @@
 // Encoding of the write path's tiles: codes of up to 4 bits, found without a search.
 //
-// A code is found without a search: the value becomes an integer in steps of a standard deviation (Plan::kStep of them) by one fused
-// multiply-add; its upper bits name a bucket of 2^16, which holds at most one bound, and adding the bucket's word carries into the
-// code exactly if the value is not below that bound. Tables are copied for each lane, so look-ups never meet in a bank.
+// A code is found without a search: the value becomes an integer in steps of a standard deviation (Plan::kStep of them)
+// by one fused multiply-add; its upper bits name a bucket of 2^16, which holds at most one bound, and adding the
+// bucket's word carries into the code exactly if the value is not below that bound. Tables are copied for each lane, so
+// look-ups never meet in a bank.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include "device/simt.cuh"
@@ -15,8 +16,8 @@ namespace kv {
 
 constexpr int kTileBuckets = 128;
 
-// Entry i of both tables, 256 bytes apart: the word of bucket i, and the squares of the two values that byte i of packed
-// 4-bit-wide codes stands for.
+// Entry i of both tables, 256 bytes apart: the word of bucket i, and the squares of the two values that byte i of
+// packed 4-bit-wide codes stands for.
 template <class Plan>
 KV_DEVICE void fill_encoding_tables() {
   KV_NO_UNROLL
@@ -42,7 +43,8 @@ KV_DEVICE u32 encode_eight(const float (&y)[8], float factor, u32 mine) {
   return odd * 16 + even;
 }
 
-// Eight cells to codes of sign and magnitude: the top bit is turned over, and below 0 the bits behind it count the other way.
+// Eight cells to codes of sign and magnitude: the top bit is turned over, and below 0 the bits behind it count the
+// other way.
 template <int kBits>
 KV_DEVICE u32 sign_magnitude_eight(u32 cells) {
   constexpr u32 kTop = 0x11111111u << (kBits - 1);
@@ -67,8 +69,8 @@ KV_DEVICE void store_codes(u8* to, const u32 (&nibbles)[4]) {
     store_bytes<4, (Plan::kCodeUnit < 4 ? Plan::kCodeUnit : 4)>(to + Packing::template word_at<Plan>(i), words[i]);
 }
 
-// The sum of squares of the entries that the row's codes stand for, 32 of them in each of four lanes. In integers: a sum of three is one
-// instruction.
+// The sum of squares of the entries that the row's codes stand for, 32 of them in each of four lanes. In integers: a
+// sum of three is one instruction.
 template <class Plan>
 KV_DEVICE float squared_length(const u32 (&nibbles)[4], u32 mine) {
   u32 length = 0;
@@ -122,7 +124,8 @@ KV_DEVICE void store_row(const StoredRow& to, int group, const EncodedRow& row) 
   if (Plan::kLaneScaleStride > 0 || (lane() & 3) == 0) store_scale<Plan>(to.scales, group, row);
 }
 
-// One group of rows g and g + 8 goes out. Mostly they are tokens of one head, without slots: then one address leads to both.
+// One group of rows g and g + 8 goes out. Mostly they are tokens of one head, without slots: then one address leads to
+// both.
 template <class Plan>
 KV_DEVICE void store_rows(const CodecArgs& args, const Tile& tile, int group, const EncodedRow (&rows)[2]) {
   using F = typename Plan::F;
@@ -151,7 +154,8 @@ KV_DEVICE void store_rows(const CodecArgs& args, const Tile& tile, int group, co
   }
 }
 
-// What turns the codes of values behind the signs after the transform into those of values ahead of them: a symmetric codebook mirrors.
+// What turns the codes of values behind the signs after the transform into those of values ahead of them: a symmetric
+// codebook mirrors.
 template <class Plan>
 KV_DEVICE void fill_mirror(u32 (&mirror)[4]) {
   const u32 signs = Plan::post_signs(lane() & 3);
@@ -159,7 +163,8 @@ KV_DEVICE void fill_mirror(u32 (&mirror)[4]) {
   for (int i = 0; i < 32; ++i) mirror[i / 8] |= (signs >> i & 1) * ((1u << Plan::kBits) - 1) << i % 8 * 4;
 }
 
-// A row to its codes. square: of its length; factor: from a unit vector in y to standard deviations; eight(e, v): values 8 e .. of the lane.
+// A row to its codes. square: of its length; factor: from a unit vector in y to standard deviations; eight(e, v):
+// values 8 e .. of the lane.
 template <class Plan, class Eight>
 KV_DEVICE void encode_row(EncodedRow& row, float square, float factor, const Eight& eight) {
   const float inverse = rsqrt_fast(square);
@@ -175,8 +180,8 @@ KV_DEVICE void encode_row(EncodedRow& row, float square, float factor, const Eig
   clear_if_zero<Plan>(row);
 }
 
-// A tile of kernels/codec/bulk_tile.cuh, transformed: y is sqrt(128) times a vector of the rows' lengths, so y / norm is in standard deviations. unit: what y
-// is to be multiplied with.
+// A tile of kernels/codec/bulk_tile.cuh, transformed: y is sqrt(128) times a vector of the rows' lengths, so y / norm
+// is in standard deviations. unit: what y is to be multiplied with.
 template <class Plan>
 KV_DEVICE void encode_tile(EncodedRow (&rows)[2], const float (&y)[8][2][4], const float (&square)[2],
                            const float (&unit)[2], const u32 (&mirror)[4]) {

@@ -1,6 +1,7 @@
 // Tiles of the write path: 16 groups of 128 values a warp, transformed on the tensor cores.
 //
-// Lane 4 g + c holds the values 32 c .. 32 c + 31 of groups g and g + 8. A value's number has seven bits:  c c j j j h i.
+// Lane 4 g + c holds the values 32 c .. 32 c + 31 of groups g and g + 8. A value's number has seven bits:  c c j j j h
+// i.
 //   H16 over the bits c c h i   one m16n8k16 product of halves for each j and each h of the result; +-1 and f16 values are exact,
 //                               sums are fp32. The signs before the transform are folded into the +-1.
 //   H8 over the bits j j j      butterflies in registers
@@ -24,8 +25,9 @@ struct TileDefaults {
   static constexpr bool kRenormalises = false;     // decoding divides by the length of the group's entries
 };
 
-// The +-1 of H16 for each lane, as halves, with the signs before the transform (32 bits a lane), in shared memory: registers are short.
-// Of j: one word for h = 0 of the contracted value and one for h = 1; the result's h = 1 takes the second negated.
+// The +-1 of H16 for each lane, as halves, with the signs before the transform (32 bits a lane), in shared memory:
+// registers are short. Of j: one word for h = 0 of the contracted value and one for h = 1; the result's h = 1 takes the
+// second negated.
 constexpr int kHadamardBytes = 16 * 32 * 4;
 KV_DEVICE void store_hadamard(SharedAddress at, u32 signs) {
   const int c = lane() & 3, n = lane() >> 2;
@@ -115,7 +117,8 @@ KV_DEVICE i64 row_in_x(const CodecArgs& args, const TileRow& row) {
   return row.sequence * args.x.sequence_stride + row.token * args.x.query_stride + row.head * args.x.head_stride;
 }
 
-// Sixteen rows of a call, or the `valid` ones that are left. Args: how many sequences, tokens, heads; and the share of a block.
+// Sixteen rows of a call, or the `valid` ones that are left. Args: how many sequences, tokens, heads; and the share of
+// a block.
 struct Tile {
   u32 index;
   TileRow start;
@@ -174,8 +177,8 @@ KV_DEVICE void rows_in_x(i64 (&at)[2], const CodecArgs& args, const Tile& tile) 
   at[1] = tile.is_together ? at[0] + 8 * args.x.query_stride : row_in_x(args, tile.row(args, g + 8));
 }
 
-// The tiles of one warp. A block has those that follow each other; its warps take kMine each in turns, so that what is read and written at
-// the same time is close: x mostly has the heads of a token next to each other.
+// The tiles of one warp. A block has those that follow each other; its warps take kMine each in turns, so that what is
+// read and written at the same time is close: x mostly has the heads of a token next to each other.
 template <class Plan, int kMine = 1>
 struct TileTurns {
   u32 end, steps, rest;
@@ -198,8 +201,8 @@ struct TileTurns {
   static constexpr int kAll = Plan::kWarps * kMine;
 };
 
-// A staged group of halves: four segments of 32 values, 80 bytes apart, so that neither the lanes that bring rows nor those that
-// take segments meet in a bank.
+// A staged group of halves: four segments of 32 values, 80 bytes apart, so that neither the lanes that bring rows nor
+// those that take segments meet in a bank.
 constexpr int kSegmentPitch = 80, kStagePitch = 4 * kSegmentPitch, kTileStage = kTileRows * kStagePitch;
 KV_DEVICE SharedAddress staged_chunk(SharedAddress stage, int row, int chunk) {
   return stage + row * kStagePitch + chunk / 4 * kSegmentPitch + chunk % 4 * 16;

@@ -1,6 +1,6 @@
-// dequantize, many rows at once: 16 groups of 128 values a warp, rotated back by the tensor cores (kernels/codec/bulk_tile.cuh). Serves what
-// kernels/codec/quantize_bulk.cuh and quantize_bulk_wgmma.cuh write behind a Walsh-Hadamard transform, in the original domain;
-// kernels/codec/dequantize.cuh serves everything.
+// dequantize, many rows at once: 16 groups of 128 values a warp, rotated back by the tensor cores
+// (kernels/codec/bulk_tile.cuh). Serves what kernels/codec/quantize_bulk.cuh and quantize_bulk_wgmma.cuh write behind a
+// Walsh-Hadamard transform, in the original domain; kernels/codec/dequantize.cuh serves everything.
 //
 // Results pass through shared memory, so that whole sectors are written.
 // SPDX-License-Identifier: MIT

@@ -1,5 +1,5 @@
-// dequantize, many rows at once, of formats whose rotation spans no more than a block, if they have one: a lane takes whole blocks, kValues
-// values. kernels/codec/dequantize.cuh serves everything.
+// dequantize, many rows at once, of formats whose rotation spans no more than a block, if they have one: a lane takes
+// whole blocks, kValues values. kernels/codec/dequantize.cuh serves everything.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include "args/attention.cuh"

@@ -1,6 +1,7 @@
-// dequantize, many rows at once, by warpgroups (sm_90a): 64 groups of 128 values, 16 a warp, rotated back by their matrix
-// (kernels/codec/wgmma_rotation.cuh). Serves what kernels/codec/quantize_bulk_wgmma.cuh writes behind a dense rotation, in the original domain; Walsh-Hadamard
-// transforms go back by kernels/codec/dequantize_bulk.cuh, and kernels/codec/dequantize.cuh serves everything.
+// dequantize, many rows at once, by warpgroups (sm_90a): 64 groups of 128 values, 16 a warp, rotated back by their
+// matrix (kernels/codec/wgmma_rotation.cuh). Serves what kernels/codec/quantize_bulk_wgmma.cuh writes behind a dense
+// rotation, in the original domain; Walsh-Hadamard transforms go back by kernels/codec/dequantize_bulk.cuh, and
+// kernels/codec/dequantize.cuh serves everything.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include "args/attention.cuh"
@@ -15,15 +16,15 @@ template <class Plan>
 KV_DEVICE void dequantize_bulk_wgmma(const CodecArgs& args) {
   using Output = typename Plan::Output;
   constexpr int kGroups = Plan::kHeadDim / kTileGroup;
-  // The next tile's codes are asked for ahead of everything else. With two halves of each code products take so long that they hide
-  // how it is found instead, and there are no registers for both.
+  // The next tile's codes are asked for ahead of everything else. With two halves of each code products take so long
+  // that they hide how it is found instead, and there are no registers for both.
   constexpr bool kLoadsFirst = Plan::kCodeParts == 1;
   constexpr int kChunk = 16 / Output::kBytes,
                 kChunks = 32 / kChunk;  // values that a lane stores at once; stores of a row
   fill_decoding_table<Plan>();
-  // Rows leave in 16 bytes a lane and step, the four lanes of a row next to each other, so that whole sectors are written.
-  // Column n: step t = n / 8 of the products gives two values of chunk t / (kChunk / 2), of lane c. Contracted value k: lane c holds
-  // the codes of values 32 c .. 32 c + 31 of its rows, and gives four a step.
+  // Rows leave in 16 bytes a lane and step, the four lanes of a row next to each other, so that whole sectors are
+  // written. Column n: step t = n / 8 of the products gives two values of chunk t / (kChunk / 2), of lane c. Contracted
+  // value k: lane c holds the codes of values 32 c .. 32 c + 31 of its rows, and gives four a step.
   const auto entry = [](int n, int k) {
     constexpr int kSteps = kChunk / 2;
     const int t = n / 8, value = t / kSteps * (4 * kChunk) + n % 8 / 2 * kChunk + t % kSteps * 2 + n % 2;

@@ -1,5 +1,6 @@
-// Whole blocks by a lane, of formats without a rotation in layout planar: kValues of the row's values from part * kValues on, value i in register
-// i, so that nothing crosses lanes. Rules and codes are those of every format (formats/encode.cuh).
+// Whole blocks by a lane, of formats without a rotation in layout planar: kValues of the row's values from part *
+// kValues on, value i in register i, so that nothing crosses lanes. Rules and codes are those of every format
+// (formats/encode.cuh).
 // SPDX-License-Identifier: MIT
 #pragma once
 #include "kernels/codec/lane_rows.cuh"

@@ -33,8 +33,8 @@ KV_DEVICE void load_lane(const void* data, i64 from, float (&x)[kValues]) {
   for (int i = 0; i < kValues; ++i) x[i] = Words::value(words[i / (4 * kAWord)][i / kAWord % 4], i % kAWord);
 }
 
-// The warp's lanes together: through `stage` (shared memory, kValues of each lane), so that neighbouring lanes write neighbouring bytes.
-// to: where the lane's values go, negative if nowhere.
+// The warp's lanes together: through `stage` (shared memory, kValues of each lane), so that neighbouring lanes write
+// neighbouring bytes. to: where the lane's values go, negative if nowhere.
 template <class Words, int kValues>
 KV_DEVICE void store_lanes(void* data, i64 to, const float (&x)[kValues], SharedAddress stage) {
   constexpr int kAWord = 4 / Words::kBytes, kChunks = kValues / (4 * kAWord);

@@ -1,8 +1,9 @@
-// quantize, many rows at once: 16 groups of 128 values a warp, rotated by the tensor cores. Serves what long prompts are written
-// in (f16 rows, a signed Walsh-Hadamard rotation of 128, a norm over the same 128 values, symmetric codebooks of up to 4 bits);
-// kernels/codec/quantize.cuh serves everything.
+// quantize, many rows at once: 16 groups of 128 values a warp, rotated by the tensor cores. Serves what long prompts
+// are written in (f16 rows, a signed Walsh-Hadamard rotation of 128, a norm over the same 128 values, symmetric
+// codebooks of up to 4 bits); kernels/codec/quantize.cuh serves everything.
 //
-// How a tile is transformed: kernels/codec/bulk_tile.cuh. The signs after it would only mirror codes of a symmetric codebook, so they are applied to the packed codes.
+// How a tile is transformed: kernels/codec/bulk_tile.cuh. The signs after it would only mirror codes of a symmetric
+// codebook, so they are applied to the packed codes.
 //
 // SPDX-License-Identifier: MIT
 #pragma once

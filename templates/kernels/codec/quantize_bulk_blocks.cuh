@@ -1,6 +1,6 @@
-// quantize, many rows at once, of formats whose rotation spans no more than a block, if they have one: a lane takes the values of whole blocks
-// (kValues of them), so nothing crosses lanes.
-// Rules and codes are those of every format (formats/encode.cuh); kernels/codec/quantize.cuh serves everything.
+// quantize, many rows at once, of formats whose rotation spans no more than a block, if they have one: a lane takes the
+// values of whole blocks (kValues of them), so nothing crosses lanes. Rules and codes are those of every format
+// (formats/encode.cuh); kernels/codec/quantize.cuh serves everything.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include "args/attention.cuh"

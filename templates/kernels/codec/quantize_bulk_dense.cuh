@@ -1,6 +1,6 @@
-// quantize, many rows at once, behind a dense rotation of 128 values: 32 groups a warp, each times the matrix on the tensor cores.
-// Entries of the matrix enter as two halves, exact to 2^-22; f16 values are exact, and sums are fp32. The matrix stays in shared
-// memory as fragments, 16 bytes a lane and product: both halves of both registers.
+// quantize, many rows at once, behind a dense rotation of 128 values: 32 groups a warp, each times the matrix on the
+// tensor cores. Entries of the matrix enter as two halves, exact to 2^-22; f16 values are exact, and sums are fp32. The
+// matrix stays in shared memory as fragments, 16 bytes a lane and product: both halves of both registers.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include "args/attention.cuh"
@@ -39,8 +39,8 @@ KV_DEVICE void quantize_bulk_dense(const CodecArgs& args) {
 
   const int g = lane() >> 2, c = lane() & 3;
   const u32 mine = lane() * 4;
-  // Always 0, which no compiler knows: what is combined with it gets registers of its own, in the order of a fragment, once; loaded
-  // quads would else be moved into place for each of 128 products.
+  // Always 0, which no compiler knows: what is combined with it gets registers of its own, in the order of a fragment,
+  // once; loaded quads would else be moved into place for each of 128 products.
   const u32 zero = u32(args.sequences) >> 31;
   TileTurns<Plan, kTiles> turns = TileTurns<Plan, kTiles>::of(args);
   KV_NO_UNROLL

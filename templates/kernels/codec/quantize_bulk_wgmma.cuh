@@ -1,6 +1,7 @@
-// quantize, many rows at once, by warpgroups (sm_90a): 64 groups of 128 values, 16 a warp, rotated by their matrix (kernels/codec/wgmma_rotation.cuh). Serves
-// rows of any type, behind a signed Walsh-Hadamard or a dense rotation of 128, with a norm over the same 128 values and symmetric
-// codebooks of up to 4 bits; kernels/codec/quantize.cuh serves everything.
+// quantize, many rows at once, by warpgroups (sm_90a): 64 groups of 128 values, 16 a warp, rotated by their matrix
+// (kernels/codec/wgmma_rotation.cuh). Serves rows of any type, behind a signed Walsh-Hadamard or a dense rotation of
+// 128, with a norm over the same 128 values and symmetric codebooks of up to 4 bits; kernels/codec/quantize.cuh serves
+// everything.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include "args/attention.cuh"
@@ -17,13 +18,15 @@ KV_DEVICE void quantize_bulk_wgmma(const CodecArgs& args) {
   using Input = typename Plan::Input;
   constexpr int kGroups = Plan::kHeadDim / kTileGroup, kStageBytes = kTileRows * kTileGroup * Input::kBytes;
   fill_encoding_tables<Plan>();
-  // Column n of the products: lane c holds the values 32 c .. 32 c + 31 of its rows, two for each step of eight columns.
+  // Column n of the products: lane c holds the values 32 c .. 32 c + 31 of its rows, two for each step of eight
+  // columns.
   fill_matrix<Plan>([](int n, int k) { return Plan::matrix(n % 8 / 2 * 32 + n / 8 * 2 + n % 2, Input::source(k)); },
                     Input::pair);
   sync_block();
   open_turns<Plan::kWarps / 4>();
 
-  // Of a warp; of a warpgroup where its rows are an operand, and then there is a second stage: they are read until the products are done.
+  // Of a warp; of a warpgroup where its rows are an operand, and then there is a second stage: they are read until the
+  // products are done.
   const SharedAddress stage =
       Plan::kStageAt + (Input::kIsOperand ? shfl(u32(warp() / 4), 0) * (8 * kStageBytes) : warp() * kStageBytes);
   TileTurns<Plan> turns = TileTurns<Plan>::of(args);

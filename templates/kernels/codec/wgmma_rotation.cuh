@@ -1,6 +1,7 @@
-// The rotation of a tile as a product with its 128 x 128 matrix, by warpgroups: dense matrices, and Walsh-Hadamard transforms with their
-// signs, as one. Entries that one half cannot hold stand in two, exact to 2^-22: an operand of high halves, and behind it one of rests;
-// or their rests are bytes (E4M3), exact to 2^-15, which are multiplied in half the time.
+// The rotation of a tile as a product with its 128 x 128 matrix, by warpgroups: dense matrices, and Walsh-Hadamard
+// transforms with their signs, as one. Entries that one half cannot hold stand in two, exact to 2^-22: an operand of
+// high halves, and behind it one of rests; or their rests are bytes (E4M3), exact to 2^-15, which are multiplied in
+// half the time.
 //
 //   Plan::kRestBits   16, 8, or 0: there are none
 // SPDX-License-Identifier: MIT
@@ -19,7 +20,8 @@ KV_DEVICE float wht_entry(int i, int k) {
   return parity & 1 ? -1.f : 1.f;
 }
 
-// Where the contracted value k, if even, and the next stand among bytes, so that fragments of bytes are those of halves, converted.
+// Where the contracted value k, if even, and the next stand among bytes, so that fragments of bytes are those of
+// halves, converted.
 KV_DEVICE int byte_of(int k) { return k / 32 * 32 + k / 16 % 2 * 16 + k % 8 / 2 * 4 + k / 8 % 2 * 2; }
 KV_DEVICE void byte_fragments(u32 (&bytes)[4][4], const u32 (&a)[8][1][4]) {
   KV_UNROLL
@@ -29,8 +31,8 @@ KV_DEVICE void byte_fragments(u32 (&bytes)[4][4], const u32 (&a)[8][1][4]) {
   }
 }
 
-// Every operand of the matrix at Plan::kMatrixAt; entry(n, k): of its column n for the contracted value k; pair: two entries as
-// they are multiplied.
+// Every operand of the matrix at Plan::kMatrixAt; entry(n, k): of its column n for the contracted value k; pair: two
+// entries as they are multiplied.
 template <class Plan, class Entry, class Pair>
 KV_DEVICE void fill_matrix(const Entry& entry, const Pair& pair) {
   KV_NO_UNROLL
@@ -52,8 +54,9 @@ KV_DEVICE void fill_matrix(const Entry& entry, const Pair& pair) {
   publish_operands();
 }
 
-// y = a times the matrix, in the warpgroup's turn; rests(): issues products with rests that are bytes, which come first, as sums of such
-// products are kept to 14 bits; meanwhile: what the warps do while the products run. Rests times rests are below what fp32 sums keep.
+// y = a times the matrix, in the warpgroup's turn; rests(): issues products with rests that are bytes, which come
+// first, as sums of such products are kept to 14 bits; meanwhile: what the warps do while the products run. Rests times
+// rests are below what fp32 sums keep.
 template <class Plan, int kParts, class First, class Rests, class Meanwhile>
 KV_DEVICE void matrix_products(float (&y)[64], const First& first, const Rests& rests, const Meanwhile& meanwhile) {
   constexpr int kMatrixParts = Plan::kRestBits == 16 ? 2 : 1;

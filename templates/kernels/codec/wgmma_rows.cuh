@@ -1,7 +1,8 @@
-// The rows that the write path's warpgroups take, by type: how a staged tile of 16 groups becomes the first operand of the
-// products, and how long its rows are. Halves are an operand where they are staged, and so are bfloats where the matrix is exact in
-// bfloats: a Walsh-Hadamard transform. Else rows are brought into the range of halves by a power of two near the reciprocal of their
-// length: bfloats fit one half (what it cannot hold is 2^-39 of the row's length), floats are two, exact to 2^-22 of each value.
+// The rows that the write path's warpgroups take, by type: how a staged tile of 16 groups becomes the first operand of
+// the products, and how long its rows are. Halves are an operand where they are staged, and so are bfloats where the
+// matrix is exact in bfloats: a Walsh-Hadamard transform. Else rows are brought into the range of halves by a power of
+// two near the reciprocal of their length: bfloats fit one half (what it cannot hold is 2^-39 of the row's length),
+// floats are two, exact to 2^-22 of each value.
 //
 //   kBytes, kParts    of a value; halves that hold it
 //   kIsOperand        of a warpgroup: its 64 rows, which nobody loads. Else a warp stages its 16 for itself

@@ -1,7 +1,7 @@
-// decode: attention of a few query rows (GQA group x query length) over a long packed cache, in one launch. The tiles of all
-// sequences and heads are shared evenly among the blocks (kernels/decode/tile_scheduler.cuh); a block takes its parts of (sequence, head) pairs one after
-// the other: queries in (rotated where K is), tiles through a ring per warp, then the warps, and the parts of a pair, become rows of
-// output (decode_merge), rotated back where V is.
+// decode: attention of a few query rows (GQA group x query length) over a long packed cache, in one launch. The tiles
+// of all sequences and heads are shared evenly among the blocks (kernels/decode/tile_scheduler.cuh); a block takes its
+// parts of (sequence, head) pairs one after the other: queries in (rotated where K is), tiles through a ring per warp,
+// then the warps, and the parts of a pair, become rows of output (decode_merge), rotated back where V is.
 //
 // Operands are swapped: the cache is the A operand of the tensor cores and queries are the eight columns of B, so
 // packed K and V go from staged bytes to fragments in registers and never exist as an fp16 tile.
@@ -12,8 +12,9 @@
 //                                                                    packing's order, put right when they are written
 //
 // A warp works alone on 16 or 32 tokens at a time: stage, score (decode_keys), soften (decode_softmax), accumulate
-// (decode_values). No block barrier stands in the loop. For many queries a team of warps takes its tiles together (decode_team). A
-// row may have several sections: outlier channels with wider codes, signs of a residual; each brings its share of the inner dimension.
+// (decode_values). No block barrier stands in the loop. For many queries a team of warps takes its tiles together
+// (decode_team). A row may have several sections: outlier channels with wider codes, signs of a residual; each brings
+// its share of the inner dimension.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include "args/attention.cuh"
@@ -137,7 +138,8 @@ KV_DEVICE void take_tile(Sums<Plan>& sums, SharedAddress stage, const Queries<Pl
   }
 }
 
-// Where a head does not fill the lanes of a warp, zeros stand behind each staged row of K: what queries lack must not meet a NaN.
+// Where a head does not fill the lanes of a warp, zeros stand behind each staged row of K: what queries lack must not
+// meet a NaN.
 template <class Plan>
 KV_DEVICE void clear_pads(SharedAddress ring) {
   using K = typename Plan::K;
@@ -164,7 +166,8 @@ KV_DEVICE void attend_part(const Args& args, Work& work, Part& part) {
   Tiles<Plan, V> v(args.v, part, tile);
   const int last = int(kept(part.last));
   const int whole = int(kept(k.is_aligned && v.is_aligned ? u32(part.length) / kTile : 0));
-  // Of a team that takes its last tiles, all are staged: the output is added up over them without asking which there are.
+  // Of a team that takes its last tiles, all are staged: the output is added up over them without asking which there
+  // are.
   const int staged_end =
       Plan::kTeam > 1 ? int(kept(last + (Plan::kTeam - 1 - (last - part.first - 1) % Plan::kTeam))) : last;
   const auto stage = [&](int tile, SharedAddress to) {
@@ -209,7 +212,8 @@ KV_DEVICE void attend_part(const Args& args, Work& work, Part& part) {
     KV_NO_UNROLL
     for (; tile < last + kAhead; tile += Plan::kWarps) {
       copy_wait<kStages - 2>();
-      sync_warp();  // every lane's copies of this tile have landed, and every lane is done with the stage that is filled now
+      sync_warp();  // every lane's copies of this tile have landed, and every lane is done with the stage that is
+                    // filled now
       stage(tile, filled);
       take_tile<Plan>(sums, taken, queries, features, scale, (tile - kAhead) * kTile, part.length, k.first_row,
                       k.token_stride, v.first_row, v.token_stride);
@@ -229,7 +233,8 @@ KV_DEVICE void attend_part(const Args& args, Work& work, Part& part) {
   finish_part<Plan>(args, work, part, sums.o, sums.softmax, unit);
 }
 
-// The first tiles of a part on their way to the second-level cache, while the launch ahead still runs: what it writes there is seen.
+// The first tiles of a part on their way to the second-level cache, while the launch ahead still runs: what it writes
+// there is seen.
 template <class Plan, class Side>
 KV_DEVICE void prefetch_side(const CacheSide& side, const Part& part) {
   constexpr int kLine = 128, kMost = Plan::kWarps * Plan::kStages;

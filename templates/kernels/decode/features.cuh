@@ -1,5 +1,5 @@
-// decode and merge of plans with features (features/feature_list.cuh). What the rows of a part have of their own stands in shared memory: lanes
-// share rows, and registers are short.
+// decode and merge of plans with features (features/feature_list.cuh). What the rows of a part have of their own stands
+// in shared memory: lanes share rows, and registers are short.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include "args/attention.cuh"
@@ -40,7 +40,8 @@ class PartFeatures {
     const int at = token + token_of(i);
     return F::load(rows()[row_of(i)], at < bounds().last ? at : bounds().last);
   }
-  // Both scores of a row, one after the other; and where there are many rows, the compiler is not to ask for all of them at once.
+  // Both scores of a row, one after the other; and where there are many rows, the compiler is not to ask for all of
+  // them at once.
   KV_DEVICE static constexpr int by_rows(int i) { return (i & ~3) | (i & 1) << 1 | (i >> 1 & 1); }
   KV_DEVICE static void pause(int each) {
     if (kScores > 16 && each % 2 == 0) sync_warp();

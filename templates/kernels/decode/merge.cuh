@@ -1,6 +1,7 @@
-// merge: the parts of (sequence, KV head) pairs that decode left become rows of output, in a launch of their own. A block has 128
-// neighbouring sums of a row, or the whole row where that goes back from V's domain here; its warps share the parts. They are added up in
-// the order of the warps, so the same call gives the same bits. A row without any token gives zeros.
+// merge: the parts of (sequence, KV head) pairs that decode left become rows of output, in a launch of their own. A
+// block has 128 neighbouring sums of a row, or the whole row where that goes back from V's domain here; its warps share
+// the parts. They are added up in the order of the warps, so the same call gives the same bits. A row without any token
+// gives zeros.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include "kernels/decode/split_merge.cuh"

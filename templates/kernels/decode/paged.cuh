@@ -1,5 +1,5 @@
-// decode over paged caches: where a warp's next tile comes from. A tile lies in one page, or has kPages whole ones. Their numbers are
-// read when the tile before is asked for, so that nothing waits for them in the loop.
+// decode over paged caches: where a warp's next tile comes from. A tile lies in one page, or has kPages whole ones.
+// Their numbers are read when the tile before is asked for, so that nothing waits for them in the loop.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include "kernels/decode/stage_pages.cuh"
@@ -48,7 +48,8 @@ struct Tiles<Plan, Side> {
   static constexpr int kRows = least(kTile, Side::kPageTokens), kPages = kTile / kRows,
                        kTilesOfPage = Side::kPageTokens / kRows;
 
-  // Behind the last page with tokens its number stands for others; a sequence without tokens has page 0. Nothing is read of either.
+  // Behind the last page with tokens its number stands for others; a sequence without tokens has page 0. Nothing is
+  // read of either.
   KV_DEVICE void look_up() {
     KV_UNROLL
     for (int i = 0; i < kPages; ++i) page_[i] = pages_[least(tile_ / kTilesOfPage * kPages + i, last_page_)] & used_;

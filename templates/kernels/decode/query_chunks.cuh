@@ -1,5 +1,6 @@
-// Query rows of a KV head (GQA group x query length) beyond what a block has registers for come in turns of Plan::kRows: each turn of
-// each KV head is a pair of its own on the line of work (kernels/decode/tile_scheduler.cuh), and reads the cache once.
+// Query rows of a KV head (GQA group x query length) beyond what a block has registers for come in turns of
+// Plan::kRows: each turn of each KV head is a pair of its own on the line of work (kernels/decode/tile_scheduler.cuh),
+// and reads the cache once.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include "device/simt.cuh"

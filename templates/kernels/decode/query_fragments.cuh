@@ -1,5 +1,5 @@
-// Queries as B fragments of the tensor cores, in shared memory. A block loads its rows of Q once a part, a row a warp, takes them into
-// K's domain where the plan fuses that, and puts each element where the packing of K wants it:
+// Queries as B fragments of the tensor cores, in shared memory. A block loads its rows of Q once a part, a row a warp,
+// takes them into K's domain where the plan fuses that, and puts each element where the packing of K wants it:
 //
 //   halves     [step of 16][block of 8 rows][lane] of kQueryParts x (b0, b1). An f16 query is exact in one part; an f32 one is
 //              split into high and low halves, exact to 2^-22, after a division by 64 that lets it be as large as 4e6; or rounded
@@ -45,7 +45,8 @@ class QueryRows {
   KV_DEVICE void load(const AttentionArgs& args, int sequence, const Turn<Plan>& turn) {
     KV_UNROLL
     for (int i = 0; i < kPerWarp; ++i) {
-      // Rows and dimensions that are not there are read from a place that is: a condition on a load would be waited for.
+      // Rows and dimensions that are not there are read from a place that is: a condition on a load would be waited
+      // for.
       const int asked = own_row(i), row = asked < Plan::kRows && turn.has(asked) ? asked : Unit::first();
       const i64 at = sequence * args.q.sequence_stride + turn.query(row) * args.q.query_stride +
                      i64(turn.query_head(row)) * args.q.head_stride;
@@ -59,7 +60,8 @@ class QueryRows {
     for (int e = 0; e < kAll; ++e) place_[e] = u32(Plan::key_place(e * 32 + lane()));
   }
 
-  // Puts the fragments into shared memory; a barrier of the block, two where the unit is found. Returns the unit of the warp's rows.
+  // Puts the fragments into shared memory; a barrier of the block, two where the unit is found. Returns the unit of the
+  // warp's rows.
   KV_DEVICE float store() {
     KV_UNROLL
     for (int i = 0; i < kPerWarp; ++i) transform(i);
@@ -135,9 +137,9 @@ class QueryRows {
       if constexpr (Plan::kQueryParts == 2) store_shared_u16(at + 8, f16_from_f32(q - f32_from_f16(high)));
     }
   }
-  // The sums of Q over the dimensions of each group of K: what a code's constant part (a minimum, a half) is multiplied with. As
-  // floats, of Q as the products see it: codes counted from a minimum are far from 0, and what they make of the rounding of Q only
-  // the minimum takes back. Or as integers times kSumFactor.
+  // The sums of Q over the dimensions of each group of K: what a code's constant part (a minimum, a half) is multiplied
+  // with. As floats, of Q as the products see it: codes counted from a minimum are far from 0, and what they make of
+  // the rounding of Q only the minimum takes back. Or as integers times kSumFactor.
   KV_DEVICE void sum_groups(int i, int row, float per_unit) {
     constexpr int kRegisters = kAll / Plan::kSumGroups;  // a group
     static_assert(kRegisters * Plan::kSumGroups == kAll, "groups of whole registers");

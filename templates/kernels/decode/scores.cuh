@@ -45,8 +45,8 @@ KV_DEVICE void multiply_run(Scores<Plan> (&sum)[Plan::kQueryParts], const u32 (&
   }
 }
 
-// What sums of products become. Where K has one group of scales, the softmax scale joins it and a score is one multiply-add away from
-// its exponent; else scores gather first.
+// What sums of products become. Where K has one group of scales, the softmax scale joins it and a score is one
+// multiply-add away from its exponent; else scores gather first.
 template <class Plan, class S>
 struct Gather {
   static constexpr bool kIsDone = S::kDim == Plan::K::kDim && S::kGroups == 1 && !S::kAddsMinima;
@@ -69,8 +69,8 @@ KV_DEVICE void key_skews(u32 (&skew)[kSubtiles][2], const u8* first_row, i64 tok
   }
 }
 
-// s (+)= one section of K Q^T for kSubtiles x 16 tokens of the staged tile from `first` on, in the accumulator layout (simt.cuh).
-// skew: of the lane's rows g and g + 8 of each subtile.
+// s (+)= one section of K Q^T for kSubtiles x 16 tokens of the staged tile from `first` on, in the accumulator layout
+// (simt.cuh). skew: of the lane's rows g and g + 8 of each subtile.
 template <class Plan, class S>
 KV_DEVICE void score_section(Scores<Plan> (&s)[Plan::kSubtiles], SharedAddress stage, int first,
                              const u32 (&skew)[Plan::kSubtiles][2], const Queries<Plan>& queries, Table table,
@@ -78,8 +78,8 @@ KV_DEVICE void score_section(Scores<Plan> (&s)[Plan::kSubtiles], SharedAddress s
   using K = typename Plan::K;
   constexpr int kSteps = S::kRunCodes / 4;  // k16 steps a run: four lanes bring four codes each
   const int g = lane() >> 2, c = lane() & 3;
-  // Registers cannot be indexed; else two groups are enough, and compile sooner. Of channels found by a mask one group at
-  // a time: two leave no registers for many sums of the output.
+  // Registers cannot be indexed; else two groups are enough, and compile sooner. Of channels found by a mask one group
+  // at a time: two leave no registers for many sums of the output.
   KV_UNROLL_BY(Plan::kHoldQueries ? S::kGroups : S::kIsMasked ? 1 : 2)
   for (int group = 0; group < S::kGroups; ++group) {
     KV_UNROLL
@@ -146,8 +146,8 @@ KV_DEVICE void score_section(Scores<Plan> (&s)[Plan::kSubtiles], SharedAddress s
   }
 }
 
-// The same by integers: both operands as signed bytes, Q in two of them, K in one or two. Sums are exact; the products of both low
-// bytes, 2^-16 of the whole, are left out.
+// The same by integers: both operands as signed bytes, Q in two of them, K in one or two. Sums are exact; the products
+// of both low bytes, 2^-16 of the whole, are left out.
 template <class Plan, class S>
 KV_DEVICE void score_section_of_integers(Scores<Plan> (&s)[Plan::kSubtiles], SharedAddress stage, int first,
                                          const u32 (&skew)[Plan::kSubtiles][2], const Queries<Plan>& queries,

@@ -1,8 +1,9 @@
 // decode, middle part: what a warp keeps of its columns (running softmax, output sums), and scores to probabilities.
 //
-// Softmax is base 2 in fp32, relative to a stale maximum: scores arrive as x = score - base, probabilities are 2^x, and base is only
-// renewed, by one vote of the warp, when an x is above kLimit. base lies kBias below the maximum when it is renewed, which puts
-// probabilities into the middle of fp16's range; the factor is in numerator and denominator alike.
+// Softmax is base 2 in fp32, relative to a stale maximum: scores arrive as x = score - base, probabilities are 2^x, and
+// base is only renewed, by one vote of the warp, when an x is above kLimit. base lies kBias below the maximum when it
+// is renewed, which puts probabilities into the middle of fp16's range; the factor is in numerator and denominator
+// alike.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include "device/simt.cuh"
@@ -22,8 +23,8 @@ using Scores = float[Plan::kColumnBlocks][4];
 template <class Plan>
 using Outputs = float[Plan::kOwnBlocks][Plan::kValueDim / 16 / Plan::kValueShare][4];
 
-// Warps of a team (kernels/decode/warp_team.cuh) share the output: kValueShare of them the dimensions of V, and as many as are left the
-// blocks of columns. A warp that works alone has all.
+// Warps of a team (kernels/decode/warp_team.cuh) share the output: kValueShare of them the dimensions of V, and as many
+// as are left the blocks of columns. A warp that works alone has all.
 template <class Plan>
 struct Share {
   KV_DEVICE static int member() { return Plan::kTeam == 1 ? 0 : warp() % Plan::kTeam; }
@@ -55,7 +56,8 @@ struct Softmax {
   KV_DEVICE float base_or_floor(int n, int j) const { return unseen >> (2 * n + j) & 1 ? kFloor : float(base[n][j]); }
 };
 
-// What a part asks of its scores: nothing but which tokens a row sees. Plans with features (kernels/decode/features.cuh) ask for more.
+// What a part asks of its scores: nothing but which tokens a row sees. Plans with features
+// (kernels/decode/features.cuh) ask for more.
 template <class Plan>
 struct PlainFeatures {
   Turn<Plan> turn;
@@ -83,7 +85,8 @@ KV_DEVICE void mask_scores(Scores<Plan> (&x)[Plan::kSubtiles], const Features& f
   }
 }
 
-// The largest x of the lane, as the bits of a float: integers of one sign order as floats do, and a NaN is above all numbers.
+// The largest x of the lane, as the bits of a float: integers of one sign order as floats do, and a NaN is above all
+// numbers.
 template <class Plan>
 KV_DEVICE int largest_bits(const Scores<Plan> (&x)[Plan::kSubtiles]) {
   int largest = int(bits_of(x[0][0][0]));

@@ -1,6 +1,6 @@
-// decode, end: warps of a block to the block's partial result, the parts of a pair to its rows of output, and those back from V's
-// domain. Each warp has some of the rows; the last block whose warp finishes its rows of a part takes those of the pair's other parts
-// along, in the order of the blocks, so that the same call gives the same bits.
+// decode, end: warps of a block to the block's partial result, the parts of a pair to its rows of output, and those
+// back from V's domain. Each warp has some of the rows; the last block whose warp finishes its rows of a part takes
+// those of the pair's other parts along, in the order of the blocks, so that the same call gives the same bits.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include "args/attention.cuh"
@@ -12,8 +12,9 @@
 
 namespace kv {
 
-// Four neighbouring sums of a row, and the row's softmax, of some of its tokens. The four are spelled out where many are added up: in
-// a loop they would be memory to the compiler until it has unrolled that, and many times the instructions.
+// Four neighbouring sums of a row, and the row's softmax, of some of its tokens. The four are spelled out where many
+// are added up: in a loop they would be memory to the compiler until it has unrolled that, and many times the
+// instructions.
 struct RowSums {
   float top, denominator, x[4];
   KV_DEVICE float inverse() const { return denominator > 0.f ? 1.f / denominator : 0.f; }
@@ -73,7 +74,8 @@ class Partials {
   }
 };
 
-// A row's sums when all its parts are there: as they are. Plans with features (kernels/decode/features.cuh) may add a sink, or give the sum away.
+// A row's sums when all its parts are there: as they are. Plans with features (kernels/decode/features.cuh) may add a
+// sink, or give the sum away.
 struct PlainEnd {
   KV_DEVICE RowSums of(const RowSums& sum, bool) const { return sum; }
 };
@@ -82,8 +84,8 @@ KV_DEVICE PlainEnd row_end(const Args&, const Part&, int) {
   return {};
 }
 
-// What the warps of the block have, in shared memory: [warp][row] of state (2), and [team][row] of sums (kPitch, in the order of
-// accumulators). Warps of a team share a base and the sums; each has a denominator of its own.
+// What the warps of the block have, in shared memory: [warp][row] of state (2), and [team][row] of sums (kPitch, in the
+// order of accumulators). Warps of a team share a base and the sums; each has a denominator of its own.
 template <class Plan>
 struct WarpSums {
   static constexpr int kPitch = Plan::kValueDim + 4;
@@ -127,8 +129,8 @@ struct WarpSums {
   }
 };
 
-// visit(row, at) for each four neighbouring sums of the warp's rows. A warp has the same rows in every block, so that parts of a pair meet
-// warp by warp.
+// visit(row, at) for each four neighbouring sums of the warp's rows. A warp has the same rows in every block, so that
+// parts of a pair meet warp by warp.
 template <class Plan, class Visit>
 KV_DEVICE void for_each_item(const Visit& visit) {
   KV_NO_UNROLL
@@ -203,8 +205,8 @@ KV_DEVICE bool is_last(u32* arrivals, int parts) {
   return true;
 }
 
-// The warp's rows of a pair to shared memory, if all its parts are there by now: true then. Of several steps a warp takes all parts in a
-// line; where there are many, the host leaves them to `merge`.
+// The warp's rows of a pair to shared memory, if all its parts are there by now: true then. Of several steps a warp
+// takes all parts in a line; where there are many, the host leaves them to `merge`.
 template <class Plan, class Args, class Work>
 KV_DEVICE bool merge_line(const Args& args, const Work& work, const Part& part) {
   if (!is_last<Plan>(args.arrivals + part.first_block * kMostBlockWarps + warp(), part.parts)) return false;
@@ -218,7 +220,8 @@ KV_DEVICE bool merge_line(const Args& args, const Work& work, const Part& part) 
   return true;
 }
 
-// Of one step: groups of kPartsAtOnce parts become parts themselves, each by the last warp of its group, up to the one group of all.
+// Of one step: groups of kPartsAtOnce parts become parts themselves, each by the last warp of its group, up to the one
+// group of all.
 template <class Plan, class Args, class Work>
 KV_DEVICE bool merge_groups(const Args& args, const Work& work, const Part& part) {
   static_assert(Plan::kRows <= Plan::kWarps && Plan::kValueDim <= 128, "a warp has one step");
@@ -236,8 +239,9 @@ KV_DEVICE bool merge_groups(const Args& args, const Work& work, const Part& part
     const int begin = own / kPartsAtOnce * kPartsAtOnce,
               count = parts - begin < kPartsAtOnce ? parts - begin : kPartsAtOnce;
     if (agreed(count > 1)) {
-      // Groups begin at multiples of kPartsAtOnce blocks, so counters of other levels are free between them. The last part's block may have
-      // the next pair's first one, and its counter: there a group has no other part, and is there as it stands.
+      // Groups begin at multiples of kPartsAtOnce blocks, so counters of other levels are free between them. The last
+      // part's block may have the next pair's first one, and its counter: there a group has no other part, and is there
+      // as it stands.
       if (!is_last<Plan>(args.arrivals + (first + begin * apart + level) * kMostBlockWarps + warp(), count))
         return false;
       const bool is_top = agreed(parts <= kPartsAtOnce);

@@ -1,4 +1,5 @@
-// Staging from pages: rows at any stride, of one page at a time, to the places where kernels/decode/stage_tile.cuh would put them.
+// Staging from pages: rows at any stride, of one page at a time, to the places where kernels/decode/stage_tile.cuh
+// would put them.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include "kernels/decode/stage_tile.cuh"
@@ -52,7 +53,8 @@ KV_DEVICE void stage_strided(SharedAddress to, const u8* from, i64 stride, int v
   }
 }
 
-// The rows of one page of a tile: kRows, from codes and scales on. to: of the page's first row in the stage; scales_to: of its scales.
+// The rows of one page of a tile: kRows, from codes and scales on. to: of the page's first row in the stage; scales_to:
+// of its scales.
 template <class Side, int kRows, bool kIsWhole>
 KV_DEVICE void stage_page(SharedAddress to, SharedAddress scales_to, const CacheSide& side, const u8* codes,
                           const u8* scales, int valid_rows) {

@@ -16,10 +16,10 @@ namespace kv {
 
 KV_DEVICE int clamp_to(int v, int most) { return v < 0 ? 0 : v > most ? most : v; }
 
-// Rows that are dense have neighbouring rows in the same banks; where that would make lanes wait for each other, the 16-byte chunks
-// of a tile are dealt anew, alike every eight rows. kSwizzle > 0: by pairs, chunk x lies at x ^ (x >> kSwizzle & 3) << 1; < 0: single
-// ones of a line, at x ^ (x >> 3 & (2^-kSwizzle - 1)); 0: as they are. Either way the chunks of a sector (32 bytes) stay in one: the L2
-// is asked twice for a sector on its way to two.
+// Rows that are dense have neighbouring rows in the same banks; where that would make lanes wait for each other, the
+// 16-byte chunks of a tile are dealt anew, alike every eight rows. kSwizzle > 0: by pairs, chunk x lies at x ^ (x >>
+// kSwizzle & 3) << 1; < 0: single ones of a line, at x ^ (x >> 3 & (2^-kSwizzle - 1)); 0: as they are. Either way the
+// chunks of a sector (32 bytes) stay in one: the L2 is asked twice for a sector on its way to two.
 template <int kSwizzle>
 KV_DEVICE u32 swizzled(u32 byte) {
   if constexpr (kSwizzle > 0)
@@ -32,8 +32,8 @@ KV_DEVICE u32 swizzled(u32 byte) {
 // Bytes after which the pattern repeats.
 constexpr int swizzle_period(int swizzle) { return swizzle < 0 ? 128 << -swizzle : 64 << swizzle; }
 
-// Copies come in two forms: for whole tiles, straight lines; for the last tile of a sequence (kIsWhole false), each unit is asked
-// whether it exists.
+// Copies come in two forms: for whole tiles, straight lines; for the last tile of a sequence (kIsWhole false), each
+// unit is asked whether it exists.
 
 // kBytes dense bytes (a multiple of 16), of which the first `valid` exist. from: the lane's own first chunk.
 template <int kBytes, int kSwizzle, bool kIsWhole>
@@ -53,8 +53,8 @@ KV_DEVICE void stage_dense(SharedAddress to, const u8* from, int valid) {
   }
 }
 
-// The same with a pitch. A warp copies 512 bytes a step, which are whole rows or a part of one, so that every step but the
-// lane's own place is known when the kernel is compiled.
+// The same with a pitch. A warp copies 512 bytes a step, which are whole rows or a part of one, so that every step but
+// the lane's own place is known when the kernel is compiled.
 template <int kRows, int kRowBytes, int kPitch, bool kIsWhole>
 KV_DEVICE void stage_padded(SharedAddress to, const u8* from, int valid_rows) {
   static_assert(kRowBytes % 512 == 0 || 512 % kRowBytes == 0, "512 bytes must be whole rows or a part of one");
@@ -104,8 +104,8 @@ KV_DEVICE bool is_aligned(const u8* codes, i64 token_stride) {
   return Side::kIsPlanar || Side::kIsSkewed || ((i64)codes | token_stride) % 16 == 0;
 }
 
-// One side's tile of kTile tokens, `valid` of them live, into the stage at `to`; codes and scales point at the tile's first row, in
-// layout planar at the lane's 16 bytes of it.
+// One side's tile of kTile tokens, `valid` of them live, into the stage at `to`; codes and scales point at the tile's
+// first row, in layout planar at the lane's 16 bytes of it.
 template <class Side, int kTile, bool kIsWhole>
 KV_DEVICE void stage_tile(SharedAddress to, i64 token_stride, const u8* codes, const u8* scales, int valid) {
   if constexpr (Side::kIsPlanar) {
@@ -125,8 +125,8 @@ KV_DEVICE void stage_tile(SharedAddress to, i64 token_stride, const u8* codes, c
   }
 }
 
-// One plane of a run, as little-endian words. rows: where some eight rows of a staged tile begin; block: bytes from there to the
-// block. part: which of the lanes that share the block this is.
+// One plane of a run, as little-endian words. rows: where some eight rows of a staged tile begin; block: bytes from
+// there to the block. part: which of the lanes that share the block this is.
 template <class Plane, int kSwizzle>
 KV_DEVICE void load_plane(SharedAddress rows, u32 block, int run, int part, u32* w) {
   constexpr int kUnit = Plane::kUnit, kBytes = Plane::kLoadBytes, kStep = Plane::kIsWindow ? 1 : kUnit;

@@ -3,8 +3,9 @@
 //   global   head h of token t at codes + (t * kHeads + h) * kRowBytes
 //   staged   as it lies in memory, kEighthBytes an eighth of the tile's tokens; behind every kCopyEighths of them is a gap of kCopyGap
 //
-// Row 8 q + g of a tile, as the parts of decode count rows, is token g * kTile / 8 + q: neighbouring lanes read neighbouring eighths, whose
-// gaps the planner chooses against bank conflicts. So kPitch, from row to row, is an eighth of a token's bytes; the skew has the rest.
+// Row 8 q + g of a tile, as the parts of decode count rows, is token g * kTile / 8 + q: neighbouring lanes read
+// neighbouring eighths, whose gaps the planner chooses against bank conflicts. So kPitch, from row to row, is an eighth
+// of a token's bytes; the skew has the rest.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include "kernels/decode/unaligned_rows.cuh"

@@ -1,13 +1,14 @@
-// Who does what in a decode call. The tiles of all (sequence, KV head) pairs form one line, sequence after sequence and head
-// after head, and the line is cut into `blocks` pieces of equal length, so a block's share is even whatever the lengths are.
-// Where a cut falls inside a pair, the pair has several parts, each with a partial result of its own.
+// Who does what in a decode call. The tiles of all (sequence, KV head) pairs form one line, sequence after sequence and
+// head after head, and the line is cut into `blocks` pieces of equal length, so a block's share is even whatever the
+// lengths are. Where a cut falls inside a pair, the pair has several parts, each with a partial result of its own.
 //
 //   line     | s0 h0        | s0 h1        | s1 h0 | s1 h1 |        lengths 14, 14, 7, 7 tiles
 //   blocks   |      0    |     1     |     2     |    3    |        four of 10 or 11
 //   parts    |0,0        |0,0|0,1    |0,1|1,0    |.. 1,1   |
 //
-// A block with parts of two pairs has a seam: a second prologue and epilogue, which cost as much time as many tiles. So each pair
-// begins with a block of its own, padded to a multiple of the blocks' share, where the longest share is no worse for it than by a seam:
+// A block with parts of two pairs has a seam: a second prologue and epilogue, which cost as much time as many tiles. So
+// each pair begins with a block of its own, padded to a multiple of the blocks' share, where the longest share is no
+// worse for it than by a seam:
 //
 //   line     | s0 h0            | s0 h1            | s1 h0   | s1 h1   |        6 blocks of 9: the last of s0 h0 has 5
 //   blocks   |    0    |    1   |    2    |    3   |    4    |    5    |
@@ -65,7 +66,8 @@ class Work {
     const u32 at = u32(block) * share_ + (u32(block) < longer_ ? u32(block) : longer_);
     return at < end_ ? at : end_;
   }
-  // The place of a block's partial result of a pair. Along the line, from part to part, the block or the pair or both go one up.
+  // The place of a block's partial result of a pair. Along the line, from part to part, the block or the pair or both
+  // go one up.
   KV_DEVICE i64 slot(int block, int sequence, int head) const {
     return i64(block) + i64(sequence) * args_.kv_heads + head;
   }
@@ -100,8 +102,8 @@ class Work {
     return cut(sequence, is_last ? 0 : part.head + 1, length, begin, room, begin, end);
   }
 
-  // While tiles are taken registers are for sums: what is known of the line, and the part, wait in shared memory. One thread puts them
-  // there; to be fetched behind a barrier of the block, and before the one ahead of the next part.
+  // While tiles are taken registers are for sums: what is known of the line, and the part, wait in shared memory. One
+  // thread puts them there; to be fetched behind a barrier of the block, and before the one ahead of the next part.
   static constexpr int kBytes = 48;
   KV_DEVICE void put_away(SharedAddress at, const Part& part) const {
     if (thread() != 0) return;
@@ -181,8 +183,9 @@ class Work {
     }
     return all;
   }
-  // The shares of blocks. Without seams: whole pairs, where there are more than blocks; else the smallest share, to a sixteenth, by which all
-  // pairs find blocks, or the one by which they have no more parts than are merged at once, if that is no worse than another round.
+  // The shares of blocks. Without seams: whole pairs, where there are more than blocks; else the smallest share, to a
+  // sixteenth, by which all pairs find blocks, or the one by which they have no more parts than are merged at once, if
+  // that is no worse than another round.
   KV_DEVICE void share_out() {
     const u32 heads = u32(args_.kv_heads), blocks = u32(args_.blocks);
     length_ = length_of_lane(0, args_.sequences);
@@ -215,9 +218,11 @@ class Work {
     }
     if (unit <= share_ + slack()) unit_ = share_ = unit, longer_ = 0, end_ = end;
   }
-  // By how much the longest share may be above the even one, without seams: the memory is as busy without a sixteenth of the blocks.
+  // By how much the longest share may be above the even one, without seams: the memory is as busy without a sixteenth
+  // of the blocks.
   KV_DEVICE u32 slack() const { return larger_of(args_.seam, share_ / 16); }
-  // The sequence whose heads' tiles include `tile`, its length, where they begin, and how many of the line each head has.
+  // The sequence whose heads' tiles include `tile`, its length, where they begin, and how many of the line each head
+  // has.
   KV_DEVICE int find_sequence(u32 tile, u32& begin, u32& room, int& length) const {
     const u32 heads = u32(args_.kv_heads);
     begin = 0;
@@ -250,8 +255,8 @@ class Work {
   int length_;          // of the lane's sequence, when it was looked at
 };
 
-// Of a kernel's arguments, unless features have a say in it (kernels/decode/features.cuh); and whether it may be looked at while the launch
-// ahead still runs, since has_changed() tells.
+// Of a kernel's arguments, unless features have a say in it (kernels/decode/features.cuh); and whether it may be looked
+// at while the launch ahead still runs, since has_changed() tells.
 template <class Plan, class Args>
 KV_DEVICE Work<Plan::kTile> work_of(const Args& args) {
   return Work<Plan::kTile>(args.work);

@@ -1,10 +1,11 @@
-// decode where the heads of a token lie side by side (cache.token_heads): a block takes all heads of its tiles, so that what it reads is
-// one piece of memory, which comes by bulk copies. Rows of 66 bytes read one head at a time touch each line of memory several times.
+// decode where the heads of a token lie side by side (cache.token_heads): a block takes all heads of its tiles, so that
+// what it reads is one piece of memory, which comes by bulk copies. Rows of 66 bytes read one head at a time touch each
+// line of memory several times.
 //
-// Warp w has head w % kHeads, and every (kWarps / kHeads)-th tile: warps of one stream of tiles share its stages, in a ring.
-// Each stage has two barriers: one tells that it is filled; at the other each warp arrives that is done with it, and then it is
-// filled again. Plan::kRows and kGroup are those of one head; a call has these heads and no others. Each block leaves partial
-// results of all of them for merge, which knows them as one head with more query heads.
+// Warp w has head w % kHeads, and every (kWarps / kHeads)-th tile: warps of one stream of tiles share its stages, in a
+// ring. Each stage has two barriers: one tells that it is filled; at the other each warp arrives that is done with it,
+// and then it is filled again. Plan::kRows and kGroup are those of one head; a call has these heads and no others. Each
+// block leaves partial results of all of them for merge, which knows them as one head with more query heads.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include "device/bulk_copy.cuh"
@@ -92,7 +93,8 @@ class TokenRing {
   using V = typename Plan::V;
   static constexpr int kStreams = Plan::kWarps / Plan::kHeads, kStages = Plan::kStages, kTile = Plan::kTile;
   static_assert(K::kStageBytes == V::kStageBytes, "any stage has room for either side");
-  // Sides that are asked for ahead of the one that is taken. One stage stays empty, so that nobody waits for warps that are a little behind.
+  // Sides that are asked for ahead of the one that is taken. One stage stays empty, so that nobody waits for warps that
+  // are a little behind.
   static constexpr int kAhead = kStages - 2;
 
   // A stage of the ring, and the parity of how often the ring was gone through.
@@ -198,7 +200,8 @@ class TokenRing {
   }
 };
 
-// What the rest of decode asks of a tile: which tokens a row sees, by the token that stands there; and, between K and V, to go on.
+// What the rest of decode asks of a tile: which tokens a row sees, by the token that stands there; and, between K and
+// V, to go on.
 template <class Plan>
 struct TileFeatures : PlainFeatures<Plan> {
   using Plain = PlainFeatures<Plan>;

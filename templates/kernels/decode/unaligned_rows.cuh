@@ -1,8 +1,8 @@
-// Rows whose size is no multiple of 16, at any even address: the aligned chunks of 16 bytes that hold a row are copied, no others; lanes
-// load the aligned pieces around the bytes they want, and shift them into place. In its slot a row begins where it does in the
-// kSlotAlign bytes of memory around its begin: 32, so that the chunks of a sector of the L2 stay in one (else it is asked for twice).
-// Of pages, which may be 16 bytes apart, and where rows would meet in banks: 16, and if the plan leaves room (kKeepsLines), lines stay in
-// the L1 between their copies.
+// Rows whose size is no multiple of 16, at any even address: the aligned chunks of 16 bytes that hold a row are copied,
+// no others; lanes load the aligned pieces around the bytes they want, and shift them into place. In its slot a row
+// begins where it does in the kSlotAlign bytes of memory around its begin: 32, so that the chunks of a sector of the L2
+// stay in one (else it is asked for twice). Of pages, which may be 16 bytes apart, and where rows would meet in banks:
+// 16, and if the plan leaves room (kKeepsLines), lines stay in the L1 between their copies.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include "device/simt.cuh"
@@ -18,9 +18,9 @@ KV_DEVICE int slot_of(int row) {
   return kIsDealt ? (row & ~7) | (row & 1) << 2 | (row >> 1 & 3) : row;
 }
 
-// Of the chunks of every eight rows, row after row, kLanes from number `begin` on: 32, or fewer, of several eights at once. Lines of
-// memory are what a copy costs, and neighbouring lanes meet in them. Strides are even, so eight rows further on a row begins at the
-// same place of its chunk, and sixteen further on of its sector.
+// Of the chunks of every eight rows, row after row, kLanes from number `begin` on: 32, or fewer, of several eights at
+// once. Lines of memory are what a copy costs, and neighbouring lanes meet in them. Strides are even, so eight rows
+// further on a row begins at the same place of its chunk, and sixteen further on of its sector.
 template <class Side, int kRows, int kLanes, bool kIsWhole>
 KV_DEVICE void stage_turn(SharedAddress to, const u8* from, i64 token_stride, int valid_rows, int begin) {
   constexpr int kChunks = chunks_of(Side::kRowBytes), kStep = 8 * (32 / kLanes);  // rows
@@ -53,8 +53,9 @@ KV_DEVICE void stage_chunks(SharedAddress to, const u8* from, i64 token_stride, 
     stage_turn<Side, kRows, 8, kIsWhole>(to, from, token_stride, valid_rows, kWhole + kLeft - 8);
 }
 
-// Bytes from where a row of a tile would stand, were there no more to it, to where it begins. row: any that is as far from `first_row`
-// as this one, or sixteen more or less. Heads of a token have a form of their own, which must have been seen where this one is called.
+// Bytes from where a row of a tile would stand, were there no more to it, to where it begins. row: any that is as far
+// from `first_row` as this one, or sixteen more or less. Heads of a token have a form of their own, which must have
+// been seen where this one is called.
 template <class Side>
 KV_DEVICE u32 row_skew(const u8* first_row, i64 token_stride, int row) {
   static_assert(
@@ -91,7 +92,8 @@ KV_DEVICE void shift_into_place(u32 (&v)[kAll], u32 late, u32* w) {
   for (int i = 0; i < kWords; ++i) w[i] = shift_right(v[i], i + 1 < kAll ? v[i + 1] : 0, late % 4 * 8);
 }
 
-// kBytes bytes from any byte on, as little-endian words: the aligned pieces of kUnit bytes that hold them, shifted into place.
+// kBytes bytes from any byte on, as little-endian words: the aligned pieces of kUnit bytes that hold them, shifted into
+// place.
 template <int kUnit, int kBytes>
 KV_DEVICE void load_window(SharedAddress rows, u32 offset, u32* w) {
   constexpr int kPieces = (kBytes + 2 * (kUnit - 1)) / kUnit;

@@ -8,9 +8,9 @@
 //   K side   a and b are two words of one token            pairs run along head_dim, the contraction of Q K^T
 //   V side   a and b are the same word of two tokens       pairs run along tokens, the contraction of P V
 //
-// so both sides share the code below. What the pairs hold is the code's value up to one factor per format (Side::kUnit),
-// which the kernel folds into the softmax scale (K) or into the output (V); block scales are applied to scores and
-// probabilities.
+// so both sides share the code below. What the pairs hold is the code's value up to one factor per format
+// (Side::kUnit), which the kernel folds into the softmax scale (K) or into the output (V); block scales are applied to
+// scores and probabilities.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include "device/simt.cuh"
@@ -21,8 +21,8 @@ namespace kv {
 //   up to 4 bits   an entry holds the pair of values of two codes: (value[i], value[i >> kIndexBits]), each masked to kBits
 //   5 to 8 bits    an entry holds one value
 //   1, 2 bits of V an entry holds two pairs, of two channels, by two nibbles
-// Entries are kTableStride bytes apart (at most 128); `mine` is the offset of the lane's own copy within an entry, `mine_of_two`
-// within an entry of two words.
+// Entries are kTableStride bytes apart (at most 128); `mine` is the offset of the lane's own copy within an entry,
+// `mine_of_two` within an entry of two words.
 struct Table {
   u32 mine, mine_of_two;
 };
@@ -150,8 +150,9 @@ struct CodeRun {
   }
 };
 
-// Down a column by slots of kSlotBits, of which those of even number and those of odd number of both tokens make a word of indices
-// each: no more than a shift and a choice by mask, and what a slot holds above its code is for the table to ignore.
+// Down a column by slots of kSlotBits, of which those of even number and those of odd number of both tokens make a word
+// of indices each: no more than a shift and a choice by mask, and what a slot holds above its code is for the table to
+// ignore.
 template <class Side>
 struct SlotRun {
   KV_DEVICE static void column(const u32 (&w0)[Side::kRunWords], const u32 (&w1)[Side::kRunWords],
@@ -178,8 +179,8 @@ struct ByteRun {
   }
 };
 
-// Numbers that are no codes. f16 as it is; bf16 and f32 rounded to f16 (exact, or to 2^-12, from 2^-14 to 65504; beyond that
-// infinity, so an overflow shows).
+// Numbers that are no codes. f16 as it is; bf16 and f32 rounded to f16 (exact, or to 2^-12, from 2^-14 to 65504; beyond
+// that infinity, so an overflow shows).
 template <class Side>
 struct F16Run {
   KV_DEVICE static void row(const u32 (&w)[Side::kRunWords], u32 (&h)[Side::kRunCodes / 2], Table) {

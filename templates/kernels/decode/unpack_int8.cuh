@@ -1,18 +1,19 @@
-// From packed codes to 8-bit integers in registers: the decoder of K where Q is multiplied as integers too. Four codes a word, in
-// the order of F's unpack sequence; a code stands for
+// From packed codes to 8-bit integers in registers: the decoder of K where Q is multiplied as integers too. Four codes
+// a word, in the order of F's unpack sequence; a code stands for
 //
 //   one part     y                  y in -128..127
 //   two parts    y + z / 256        z in 0..255, for centroids that need more than eight bits
 //
-// plus, where all centroids are n + 1/2, that half, which the kernel adds by way of the sum of Q. Centroids are looked up by PRMT, eight at a
-// time from two registers: no memory, no conflicts.
+// plus, where all centroids are n + 1/2, that half, which the kernel adds by way of the sum of Q. Centroids are looked
+// up by PRMT, eight at a time from two registers: no memory, no conflicts.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include "device/simt.cuh"
 
 namespace kv {
 
-// The words of a table, as Plan's first section of K has them: bytes of codes 4i .. 4i + 3, from word 4 on of the second part.
+// The words of a table, as Plan's first section of K has them: bytes of codes 4i .. 4i + 3, from word 4 on of the
+// second part.
 template <class F>
 struct IntegerTable {
   u32 word[F::kTableWords > 0 ? F::kTableWords : 1];
@@ -65,8 +66,8 @@ struct Table8Integers {
   }
 };
 
-// Sixteen centroids n + 1/2, of which code 8 + i has the opposite of code i: the complement of an integer n is -n - 1, so the sign
-// is an exclusive or. The table holds the centroids of codes 0..7.
+// Sixteen centroids n + 1/2, of which code 8 + i has the opposite of code i: the complement of an integer n is -n - 1,
+// so the sign is an exclusive or. The table holds the centroids of codes 0..7.
 template <class F>
 struct MirroredIntegers {
   static constexpr int kParts = 1;

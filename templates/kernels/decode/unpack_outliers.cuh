@@ -1,6 +1,6 @@
-// Blocks that store their own mask of outlier channels: channel i of a block has a code of kHighBits if its mask bit is set, else
-// one of kLowBits, and each kind lies packed in the order of its channels. So where a code stands depends on how many bits are set
-// before it; nothing here is fast.
+// Blocks that store their own mask of outlier channels: channel i of a block has a code of kHighBits if its mask bit is
+// set, else one of kLowBits, and each kind lies packed in the order of its channels. So where a code stands depends on
+// how many bits are set before it; nothing here is fast.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include "device/simt.cuh"

@@ -1,4 +1,5 @@
-// decode, last part: probabilities times V of a staged tile, section by section, and the block scales that go with them.
+// decode, last part: probabilities times V of a staged tile, section by section, and the block scales that go with
+// them.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include "kernels/decode/unpack_outliers.cuh"
@@ -81,8 +82,8 @@ KV_DEVICE void inverse_lengths(float (&inverse)[4], SharedAddress stage, int fir
   for (int t = 0; t < 4; ++t) inverse[t] = div_rn(1.f, sqrt_rn(over_lanes<2, 3>(squares[t])));
 }
 
-// Block scales of V relative to 2^log2, the same in the whole warp and at least as large as every scale seen: probability times
-// scale then stays inside fp16 whatever the size of V. o holds sums relative to it.
+// Block scales of V relative to 2^log2, the same in the whole warp and at least as large as every scale seen:
+// probability times scale then stays inside fp16 whatever the size of V. o holds sums relative to it.
 template <class Plan>
 struct ValueScales {
   using V = typename Plan::V;

@@ -1,11 +1,13 @@
-// decode, of more query rows than the registers of one warp hold sums for: a team of kTeam warps takes kTeam tiles together.
+// decode, of more query rows than the registers of one warp hold sums for: a team of kTeam warps takes kTeam tiles
+// together.
 //
 //   1  each warp scores and softens its own tile for all columns
 //   2  its probabilities go to shared memory, where the whole team reads them
 //   3  each warp adds its share of the output over the tiles of all: some of V's dimensions, or some of the columns
 //
-// So every code of K is decoded once, and of V too where dimensions are shared. The base of the softmax is the team's. Two barriers of
-// the team a round: the vote on the base, after which the tiles before are done with, and the one that shows the probabilities.
+// So every code of K is decoded once, and of V too where dimensions are shared. The base of the softmax is the team's.
+// Two barriers of the team a round: the vote on the base, after which the tiles before are done with, and the one that
+// shows the probabilities.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include "kernels/decode/query_fragments.cuh"
@@ -16,8 +18,8 @@
 
 namespace kv {
 
-// A base for each of the lane's columns in shared memory, for warps that are short of registers: base[block][i] like an array's. Lanes
-// that have the same columns write the same.
+// A base for each of the lane's columns in shared memory, for warps that are short of registers: base[block][i] like an
+// array's. Lanes that have the same columns write the same.
 template <class Plan>
 struct SharedBases {
   struct Base {
@@ -95,8 +97,8 @@ struct TeamProbabilities {
   }
 };
 
-// V's scales of the warp's own tile, where each token has one: they join the probabilities before the team sees those, relative to the
-// team's ValueScales::log2.
+// V's scales of the warp's own tile, where each token has one: they join the probabilities before the team sees those,
+// relative to the team's ValueScales::log2.
 template <class Plan>
 struct TokenScales {
   u32 halves[Plan::kSubtiles];  // of the lane's tokens g and g + 8
@@ -286,7 +288,8 @@ struct TeamTiles {
     return values;
   }
 
-  // Products that run on by themselves want their sums left alone between the tiles, so the scales of all are seen first.
+  // Products that run on by themselves want their sums left alone between the tiles, so the scales of all are seen
+  // first.
   KV_DEVICE void fit_scales(Sums<Plan>& sums, SharedAddress slot) const {
     ValueScales<Plan>& scales = sums.value_scales;
     u32 most = 0;

@@ -1,6 +1,6 @@
-// decode, V of a warpgroup where eight lanes' codes of a token are a chunk of 16 bytes: those of eight tokens are an 8 x 8 matrix of two
-// bytes an element, which the hardware transposes on the way to registers. One load brings the codes of 32 tokens, and each word
-// those of two: nothing is put together.
+// decode, V of a warpgroup where eight lanes' codes of a token are a chunk of 16 bytes: those of eight tokens are an 8
+// x 8 matrix of two bytes an element, which the hardware transposes on the way to registers. One load brings the codes
+// of 32 tokens, and each word those of two: nothing is put together.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include "kernels/decode/stage_tile.cuh"
@@ -36,8 +36,9 @@ struct MatrixProducts : WarpgroupProducts<Plan> {
   }
 
  private:
-  // Lanes 8 m .. 8 m + 7 give the rows of matrix m. Of sixteen tokens 0, 9, 2, 11 .. are the rows of one and 1, 8, 3, 10 .. of the next:
-  // rows of a matrix so meet in no bank, and a lane's words are what SlotRun makes pairs of, where tokens from 8 on are exchanged.
+  // Lanes 8 m .. 8 m + 7 give the rows of matrix m. Of sixteen tokens 0, 9, 2, 11 .. are the rows of one and 1, 8, 3,
+  // 10 .. of the next: rows of a matrix so meet in no bank, and a lane's words are what SlotRun makes pairs of, where
+  // tokens from 8 on are exchanged.
   KV_DEVICE static u32 place_of_lane() {
     const int i = lane() & 7, odd = lane() >> 3 & 1, token = (i ^ odd) + i % 2 * 8,
               chunk = Share<Plan>::value_part() * 16;

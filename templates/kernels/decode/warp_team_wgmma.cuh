@@ -1,6 +1,6 @@
-// decode, the products of a team of four warps as one warpgroup (sm_90a): the columns stand in shared memory, queries as well as
-// probabilities, and need neither registers nor loads. A warp's fragments of K and V are those of decode_keys and decode_values: 16 tokens
-// of 64, and a quarter of V's dimensions.
+// decode, the products of a team of four warps as one warpgroup (sm_90a): the columns stand in shared memory, queries
+// as well as probabilities, and need neither registers nor loads. A warp's fragments of K and V are those of
+// decode_keys and decode_values: 16 tokens of 64, and a quarter of V's dimensions.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include "device/wgmma_columns.cuh"
@@ -96,8 +96,8 @@ struct WarpgroupProducts {
   }
 
  private:
-  // Scales of eight tokens, one each, are a row of a matrix. With those of the tokens g and g + 8 in turns as its rows, each lane is given
-  // both: first of K, then of V.
+  // Scales of eight tokens, one each, are a row of a matrix. With those of the tokens g and g + 8 in turns as its rows,
+  // each lane is given both: first of K, then of V.
   KV_DEVICE static u32 place_of_scales() {
     const bool is_value = lane() >> 3 & 1;
     return (is_value ? Plan::K::kStageBytes + Plan::V::kScalesAt : Plan::K::kScalesAt) + lane() % 2 * 16;
@@ -123,7 +123,8 @@ struct WarpgroupProducts {
     for (int i = 0; i < kColumns / 2; ++i) settle(sum[i / 4][i % 4]);
   }
 
-  // Keys of one section whose groups have nothing but a scale: a group of a score is one product, one scale and one sum away.
+  // Keys of one section whose groups have nothing but a scale: a group of a score is one product, one scale and one sum
+  // away.
   template <class S>
   KV_DEVICE static void score_plain(Scores<Plan> (&x)[Plan::kSubtiles], SharedAddress stage,
                                     const u32 (&skew)[Plan::kSubtiles][2], Table table, float scale,

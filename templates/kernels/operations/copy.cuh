@@ -1,5 +1,5 @@
-// copy: stored rows to another cache of the same format, byte for byte, by kRowThreads threads a row. Where layouts differ, each field of a block
-// has a place of its own in both.
+// copy: stored rows to another cache of the same format, byte for byte, by kRowThreads threads a row. Where layouts
+// differ, each field of a block has a place of its own in both.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include "kernels/operations/cache_tokens.cuh"

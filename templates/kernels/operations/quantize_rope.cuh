@@ -1,4 +1,5 @@
-// quantize_rope: quantize of rows that turn to their positions first (rotations/rope.cuh). One warp a row, warps go on to further rows.
+// quantize_rope: quantize of rows that turn to their positions first (rotations/rope.cuh). One warp a row, warps go on
+// to further rows.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include "kernels/operations/cache_tokens.cuh"

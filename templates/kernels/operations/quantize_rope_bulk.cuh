@@ -1,5 +1,6 @@
-// quantize_rope, many rows at once: tiles of 16 (kernels/operations/tile_values.cuh), turned (kernels/operations/rope_tile.cuh) on their way into the cache.
-// kernels/operations/quantize_rope.cuh serves everything.
+// quantize_rope, many rows at once: tiles of 16 (kernels/operations/tile_values.cuh), turned
+// (kernels/operations/rope_tile.cuh) on their way into the cache. kernels/operations/quantize_rope.cuh serves
+// everything.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include "kernels/operations/cache_tokens.cuh"

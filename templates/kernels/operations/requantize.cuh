@@ -1,5 +1,5 @@
-// requantize: stored rows to a cache of another format, one warp a row, in registers. Plan: From (a Reader), To (a Writer), and whether values
-// stay as the first format rotates them, because the second does it alike.
+// requantize: stored rows to a cache of another format, one warp a row, in registers. Plan: From (a Reader), To (a
+// Writer), and whether values stay as the first format rotates them, because the second does it alike.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include "kernels/operations/cache_tokens.cuh"

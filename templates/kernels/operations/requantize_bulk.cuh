@@ -1,5 +1,5 @@
-// requantize between formats that rotate alike, many rows at once: tiles of 16 (kernels/operations/tile_values.cuh), decoded and encoded without leaving
-// their domain. kernels/operations/requantize.cuh serves everything.
+// requantize between formats that rotate alike, many rows at once: tiles of 16 (kernels/operations/tile_values.cuh),
+// decoded and encoded without leaving their domain. kernels/operations/requantize.cuh serves everything.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include "kernels/operations/cache_tokens.cuh"

@@ -1,5 +1,5 @@
-// Rotary positions of a tile (kernels/operations/tile_values.cuh): neighbours turn inside a lane; halves of 64 or 128 values between two lanes, where the span
-// begins at a multiple of its size. Other spans: rotations/rope.cuh.
+// Rotary positions of a tile (kernels/operations/tile_values.cuh): neighbours turn inside a lane; halves of 64 or 128
+// values between two lanes, where the span begins at a multiple of its size. Other spans: rotations/rope.cuh.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include "args/operations.cuh"
@@ -27,7 +27,8 @@ KV_DEVICE void rope_neighbours(float (&y)[8][2][4], const RopeArgs& rope, int at
   }
 }
 
-// Of halves the partner is in another lane, which has the same pairs: each finds the angles of one of both rows, and they tell each other.
+// Of halves the partner is in another lane, which has the same pairs: each finds the angles of one of both rows, and
+// they tell each other.
 KV_DEVICE void rope_halves(float (&y)[8][2][4], const RopeArgs& rope, int at, const int (&position)[2],
                            SharedAddress turns) {
   const int half_dims = rope.dims / 2, apart = half_dims / 32;

@@ -1,5 +1,5 @@
-// shift: rows of a cache of keys to other positions, in place: decoded, turned (rotations/rope.cuh), encoded again. One warp a row, warps go on to
-// further rows.
+// shift: rows of a cache of keys to other positions, in place: decoded, turned (rotations/rope.cuh), encoded again. One
+// warp a row, warps go on to further rows.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include "kernels/operations/cache_tokens.cuh"

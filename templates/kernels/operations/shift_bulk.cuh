@@ -1,5 +1,5 @@
-// shift, many rows at once: tiles of 16 (kernels/operations/tile_values.cuh), decoded, turned (kernels/operations/rope_tile.cuh), encoded again. kernels/operations/shift.cuh serves
-// everything.
+// shift, many rows at once: tiles of 16 (kernels/operations/tile_values.cuh), decoded, turned
+// (kernels/operations/rope_tile.cuh), encoded again. kernels/operations/shift.cuh serves everything.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include "kernels/operations/cache_tokens.cuh"

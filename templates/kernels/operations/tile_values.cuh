@@ -1,6 +1,7 @@
-// Tiles as numbers, for operations that read a cache and write one: out of stored codes, and into them. Lane 4 g + c holds value
-// 32 c + 4 j + 2 h + i of rows g and g + 8 in y[j][h][i] and y[j][h][2 + i] (kernels/codec/bulk_tile.cuh). Tables of both stand in shared memory:
-// those of encoding where kernels/codec/bulk_encode.cuh wants them, those of decoding from Reader::kTableAt on.
+// Tiles as numbers, for operations that read a cache and write one: out of stored codes, and into them. Lane 4 g + c
+// holds value 32 c + 4 j + 2 h + i of rows g and g + 8 in y[j][h][i] and y[j][h][2 + i] (kernels/codec/bulk_tile.cuh).
+// Tables of both stand in shared memory: those of encoding where kernels/codec/bulk_encode.cuh wants them, those of
+// decoding from Reader::kTableAt on.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include "kernels/operations/cache_tokens.cuh"
@@ -70,8 +71,8 @@ KV_DEVICE void write_rotated_tile(EncodedRow (&rows)[2], const float (&y)[8][2][
   encode_tile<Writer>(rows, y, square, {kRoot, kRoot}, {});
 }
 
-// From the original domain, which y loses. Values enter the products as two halves each, exact to 2^-22: a power of two near the reciprocal of
-// the row's length brings them into range.
+// From the original domain, which y loses. Values enter the products as two halves each, exact to 2^-22: a power of two
+// near the reciprocal of the row's length brings them into range.
 template <class Writer>
 KV_DEVICE void write_tile(EncodedRow (&rows)[2], float (&y)[8][2][4], const u32 (&mirror)[4]) {
   constexpr float kRange = 0x1p10f;  // rests of the largest values are normal halves

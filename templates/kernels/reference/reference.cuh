@@ -11,7 +11,8 @@
 
 namespace kv {
 
-// What is asked of the scores and of the sums of a row: nothing but which tokens it sees, without features (kernels/reference/features.cuh).
+// What is asked of the scores and of the sums of a row: nothing but which tokens it sees, without features
+// (kernels/reference/features.cuh).
 template <class Plan>
 struct PlainRow {
   int query, length;

@@ -1,4 +1,5 @@
-// The write path for many rows at once, held to the reference codec: for the CPU back-end and for a GPU. Include it after harness.hpp.
+// The write path for many rows at once, held to the reference codec: for the CPU back-end and for a GPU. Include it
+// after harness.hpp.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include "tests/differential/harness.hpp"
@@ -41,7 +42,8 @@ struct TileTypes {
   std::vector<Element> dequantize = quantize;
 };
 
-// quantize and dequantize of K in `arch`'s kernels, for each of the types that the program has a kernel over tiles for; at least one each way.
+// quantize and dequantize of K in `arch`'s kernels, for each of the types that the program has a kernel over tiles for;
+// at least one each way.
 inline void check_tiles(const Registry& registry, const std::shared_ptr<Context>& context, const std::string& arch,
                         const std::string& k, int head_dim, Layout layout, long long tokens,
                         const TileTypes& types = {}) {

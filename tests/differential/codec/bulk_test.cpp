@@ -1,5 +1,5 @@
-// The write path for many rows at once on the CPU back-end, against the reference codec: enough rows that the runtime takes it, rows that
-// end inside a tile, tiles that span heads, both layouts, kernels by warpgroups and by warps.
+// The write path for many rows at once on the CPU back-end, against the reference codec: enough rows that the runtime
+// takes it, rows that end inside a tile, tiles that span heads, both layouts, kernels by warpgroups and by warps.
 // SPDX-License-Identifier: MIT
 #include "tests/differential/codec/bulk.hpp"
 
@@ -15,7 +15,8 @@ TEST_CASE("many rows at once, by warpgroups: bytes as the codec's, values as its
 
 constexpr Element kHalf = Element::f16, kFloat = Element::f32;
 
-// Top bits apart (turbo3, planar3), padding (turbo4_0 in rows), scales that four blocks repeat, zero bytes, rows that are scaled to their length.
+// Top bits apart (turbo3, planar3), padding (turbo4_0 in rows), scales that four blocks repeat, zero bytes, rows that
+// are scaled to their length.
 TEST_CASE("many rows at once: how codes are packed and scales are stored") {
   const auto context = open_context(DeviceKind::cpu);
   const TileTypes types{{kHalf}, {kFloat}};
@@ -111,7 +112,8 @@ TEST_CASE("many rows at once: what is broken is noticed") {
                   "not noticed: ", std::string(from), " -> ", std::string(to));
 }
 
-// Relative, of f32 rows that the kernel by warps gives back. has_uneven_scales: where blocks repeat a scale, some repeat it wrongly.
+// Relative, of f32 rows that the kernel by warps gives back. has_uneven_scales: where blocks repeat a scale, some
+// repeat it wrongly.
 double error_back(const Registry& known, const std::shared_ptr<Context>& context, const char* format,
                   bool has_uneven_scales = false) {
   const Planned one = planned(known, {format, "f16", 128, 1, 1, Layout::planar, false}, "sm_90a");

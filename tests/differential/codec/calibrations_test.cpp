@@ -1,5 +1,6 @@
-// Calibrated specs on the CPU back-end, from the name in the spec to the output: quantize, dequantize, decode and reference agree with
-// the reference codec and the oracle, and the products of queries and keys are what they were without the factors.
+// Calibrated specs on the CPU back-end, from the name in the spec to the output: quantize, dequantize, decode and
+// reference agree with the reference codec and the oracle, and the products of queries and keys are what they were
+// without the factors.
 // SPDX-License-Identifier: MIT
 #include "tests/differential/harness.hpp"
 
@@ -25,7 +26,8 @@ struct Calibrated {
   int head_dim;
   Layout layout;
 };
-// A factor alone, behind a rotation, with a mask (of `sample`) for the outliers, on one side, and where heads are padded.
+// A factor alone, behind a rotation, with a mask (of `sample`) for the outliers, on one side, and where heads are
+// padded.
 constexpr Calibrated kSpecs[] = {
     {"format = 'q8_0', calibration = 'sample'", "format = 'f16'", 128, Layout::planar},
     {"format = 'f16'", "format = 'tbq4_0', calibration = 'sample'", 128, Layout::rows},

@@ -1,5 +1,5 @@
-// The write path and its readers, for every axis of a format: quantize gives the bytes of the reference codec, dequantize its
-// values, and the reference kernel (with the rotations around it) attention over them, in both layouts.
+// The write path and its readers, for every axis of a format: quantize gives the bytes of the reference codec,
+// dequantize its values, and the reference kernel (with the rotations around it) attention over them, in both layouts.
 // SPDX-License-Identifier: MIT
 #include <algorithm>
 #include <bit>

@@ -1,5 +1,6 @@
-// Rows of a cache by number: what quantize scatters and dequantize gathers, by 64-bit and 32-bit slots, one row a warp and many at once, to
-// tensors of any strides. What each row must be comes from the calls without slots. Shared by the CPU and the GPU tests.
+// Rows of a cache by number: what quantize scatters and dequantize gathers, by 64-bit and 32-bit slots, one row a warp
+// and many at once, to tensors of any strides. What each row must be comes from the calls without slots. Shared by the
+// CPU and the GPU tests.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include <numeric>

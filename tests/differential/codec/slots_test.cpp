@@ -1,5 +1,6 @@
-// Rows of a cache by number on the CPU back-end: quantize scatters them, dequantize gathers them, by 64-bit and 32-bit slots, one row a
-// warp and many at once, to tensors of any strides. What each row must be comes from the calls without slots.
+// Rows of a cache by number on the CPU back-end: quantize scatters them, dequantize gathers them, by 64-bit and 32-bit
+// slots, one row a warp and many at once, to tensors of any strides. What each row must be comes from the calls without
+// slots.
 // SPDX-License-Identifier: MIT
 #include "tests/differential/codec/slots.hpp"
 

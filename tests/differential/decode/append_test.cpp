@@ -1,5 +1,5 @@
-// Appending on the CPU back-end: the cache gets the bytes that quantize would store, and nothing else; the answer has the bits that
-// quantize and then decode give.
+// Appending on the CPU back-end: the cache gets the bytes that quantize would store, and nothing else; the answer has
+// the bits that quantize and then decode give.
 // SPDX-License-Identifier: MIT
 #include <algorithm>
 
@@ -26,8 +26,8 @@ Trial trial_of(const std::shared_ptr<Context>& context, const Planned& one) {
       Trial::make(context, must(Program::create(context, one.source)), one.problem, {kSequences, kKvHeads, kCapacity}));
 }
 
-// Plain codes, integers, tables, minima, outliers by a constant and by a stored mask, residuals, a tensor scale, padding to whole
-// blocks, a dense rotation; one and several tokens, that may lie in two tiles.
+// Plain codes, integers, tables, minima, outliers by a constant and by a stored mask, residuals, a tensor scale,
+// padding to whole blocks, a dense rotation; one and several tokens, that may lie in two tiles.
 const Case kCases[] = {{"f16", "bf16", 128, 4, 1, Layout::planar},
                        {"q4_0", "q8_0", 128, 1, 3, Layout::rows, true},
                        {"q5_1", "f32", 64, 2, 1, Layout::rows},

@@ -1,5 +1,5 @@
-// Checked programs on the CPU back-end: each kind of value that is out of range stops its call, before it has touched anything, and is
-// reported with its array, place and value; calls in range run as others do.
+// Checked programs on the CPU back-end: each kind of value that is out of range stops its call, before it has touched
+// anything, and is reported with its array, place and value; calls in range run as others do.
 // SPDX-License-Identifier: MIT
 #include <algorithm>
 #include <limits>

@@ -1,5 +1,5 @@
-// One decode call cut in many ways, on the CPU back-end: the answer does not hang on how many blocks share the tiles, on the order in
-// which they finish, on what is fused, or on what used the workspace before.
+// One decode call cut in many ways, on the CPU back-end: the answer does not hang on how many blocks share the tiles,
+// on the order in which they finish, on what is fused, or on what used the workspace before.
 // SPDX-License-Identifier: MIT
 #include <algorithm>
 
@@ -33,7 +33,8 @@ TEST_CASE("any number of blocks over ragged lengths, the same bits each time") {
     const Planned one = planned_for(context, test);
     warm_up(context, {one}, kCompileThreads);
     Judge judge(context, one, kSequences), again(shuffled, one, kSequences);
-    // More than tiles of the shortest; more than there are at all, because the host takes every sequence for the longest.
+    // More than tiles of the shortest; more than there are at all, because the host takes every sequence for the
+    // longest.
     for (const int blocks : {1, 2, 3, 5, 7, 29, kMostBlocks}) {
       CAPTURE(blocks);
       const Trial::Call call{0, kLengths, blocks, false};
@@ -167,7 +168,8 @@ TEST_CASE("one workspace for calls of any shape, one after the other: counters a
   }
 }
 
-// From the number of a pair's parts on; a count below it stands for parts that are done, and no kernel can tell that it is stale.
+// From the number of a pair's parts on; a count below it stands for parts that are done, and no kernel can tell that it
+// is stale.
 TEST_CASE("counters that nobody set to zero are refused by the kernel") {
   const auto context = open_context(DeviceKind::cpu);
   Caller caller(context, planned_for(context, kRows), kCapacity);

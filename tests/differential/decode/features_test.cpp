@@ -1,5 +1,5 @@
-// Features of attention on the CPU back-end, alone and together, over 2-, 3- and 4-bit caches: output and logarithm of sums as the
-// oracle has them, however the work is cut.
+// Features of attention on the CPU back-end, alone and together, over 2-, 3- and 4-bit caches: output and logarithm of
+// sums as the oracle has them, however the work is cut.
 // SPDX-License-Identifier: MIT
 #include "tests/differential/decode/features.hpp"
 
@@ -66,8 +66,9 @@ TEST_CASE("features together, many query rows") {
   check_cases(turns);
 }
 
-// A context of 700 tokens in three parts, of which the last has nothing to see: each call knows how many tokens stand behind its own, and one has
-// the sinks. An engine that splits a context over devices, or keeps a prefix that sequences share, does the same.
+// A context of 700 tokens in three parts, of which the last has nothing to see: each call knows how many tokens stand
+// behind its own, and one has the sinks. An engine that splits a context over devices, or keeps a prefix that sequences
+// share, does the same.
 TEST_CASE("parts of a context merge to the whole") {
   const auto context = open_context(DeviceKind::cpu);
   const std::string keys =
@@ -172,7 +173,8 @@ TEST_CASE("rows that see nothing give zeros and minus infinity, never NaN") {
   CHECK_FALSE(judge.is_wrong({100, 100}, 4));
 }
 
-// The cache with rows that no query sees, but for those that share a tile with one that is seen, as they are in no cache.
+// The cache with rows that no query sees, but for those that share a tile with one that is seen, as they are in no
+// cache.
 void spoil_unseen(FeatureJudge& judge, const std::vector<int>& lengths, int tile) {
   const FeatureSet& set = judge.problem().features;
   const auto capacity = std::size_t(judge.trial().shape().tokens);
@@ -199,7 +201,8 @@ TEST_CASE("a window reads no tile outside it") {
   const auto context = open_context(DeviceKind::cpu);
   const std::string arch = context->backend()->facts().arch;
   const std::vector<int> lengths = {900, 700};
-  const Registry greedy = changed_registry("kernels/decode/tile_scheduler.cuh", "seen_.end(sequence, length) -", "length -");
+  const Registry greedy =
+      changed_registry("kernels/decode/tile_scheduler.cuh", "seen_.end(sequence, length) -", "length -");
   for (const bool is_greedy : {false, true}) {
     const Planned one = planned(is_greedy ? greedy : registry(), kTogether[0], arch);
     FeatureJudge judge(context, one, 2, kCapacity);

@@ -1,5 +1,5 @@
-// Kernels over buffers that end where readable memory does: they read nothing behind caches, block tables, lengths and queries, though they
-// look ahead by a ring of tiles. What they compute is judged elsewhere.
+// Kernels over buffers that end where readable memory does: they read nothing behind caches, block tables, lengths and
+// queries, though they look ahead by a ring of tiles. What they compute is judged elsewhere.
 // SPDX-License-Identifier: MIT
 #include "tests/differential/harness.hpp"
 #include "tests/support/fenced_backend.hpp"

@@ -1,5 +1,5 @@
-// Every format of specs/formats against every other: all pairs are planned, and a sample of them (each format as K, as V and with
-// itself, and random pairs) runs on the CPU back-end against attention in double over the decoded cache.
+// Every format of specs/formats against every other: all pairs are planned, and a sample of them (each format as K, as
+// V and with itself, and random pairs) runs on the CPU back-end against attention in double over the decoded cache.
 // SPDX-License-Identifier: MIT
 #include "generator/kernels/decode/plan.hpp"
 #include "tests/differential/harness.hpp"

@@ -1,4 +1,5 @@
-// A sample of ggml's FLASH_ATTN_EXT cases executed on the CPU back-end: few programs, each with all cases that it serves.
+// A sample of ggml's FLASH_ATTN_EXT cases executed on the CPU back-end: few programs, each with all cases that it
+// serves.
 // SPDX-License-Identifier: MIT
 #include <doctest/doctest.h>
 #include <fmt/format.h>

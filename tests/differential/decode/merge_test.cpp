@@ -1,4 +1,5 @@
-// Parts of a pair that decode leaves for a launch of merge, on the CPU back-end: of many rows and of wide ones, by the number of parts.
+// Parts of a pair that decode leaves for a launch of merge, on the CPU back-end: of many rows and of wide ones, by the
+// number of parts.
 // SPDX-License-Identifier: MIT
 #include "tests/differential/harness.hpp"
 

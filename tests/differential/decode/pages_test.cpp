@@ -1,5 +1,5 @@
-// Caches of pages on the CPU back-end: pages of every size dealt at random among pages of nobody, rows in them placed as engines do;
-// ragged sequences whose tables end in entries that lead nowhere.
+// Caches of pages on the CPU back-end: pages of every size dealt at random among pages of nobody, rows in them placed
+// as engines do; ragged sequences whose tables end in entries that lead nowhere.
 // SPDX-License-Identifier: MIT
 #include <algorithm>
 
@@ -20,8 +20,8 @@ Case paged(const char* k, const char* v, int page_tokens, Layout page_layout, in
   return {k, v, head_dim, gqa, queries, Layout::paged, is_causal, head_dim_v, page_tokens, page_layout};
 }
 
-// Rows of codes in copies of 16, 8 and 4 bytes and by hand; of scales dense, by 4 and 8 bytes, and of 1 byte; whole blocks straight,
-// by chunks and off their alignment; what vLLM and Atlas store; one row and teams of warps.
+// Rows of codes in copies of 16, 8 and 4 bytes and by hand; of scales dense, by 4 and 8 bytes, and of 1 byte; whole
+// blocks straight, by chunks and off their alignment; what vLLM and Atlas store; one row and teams of warps.
 const Case kCases[] = {paged("kv4", "tbq4_0", 16, Layout::planar, 128, 2, true),
                        paged("f16", "q8_0", 8, Layout::planar),
                        paged("kv3", "kv2", 64, Layout::planar),
@@ -126,8 +126,8 @@ struct Mutation {
   int test;
   PagePlaces places;
 };
-// Pages of another tile, of the tile before, of another sequence; rows of a page at another place; the second page of a tile not
-// looked up; scales taken for dense; rows that do not exist; the wrong page's scales.
+// Pages of another tile, of the tile before, of another sequence; rows of a page at another place; the second page of a
+// tile not looked up; scales taken for dense; rows that do not exist; the wrong page's scales.
 constexpr Mutation kMutations[] = {
     {"kernels/decode/paged.cuh", "tile_ += kWarps;", "tile_ += 1;", 0, PagePlaces::own},
     {"kernels/decode/paged.cuh", "tile_ % kTilesOfPage * kTile", "0", 2, PagePlaces::own},
@@ -136,7 +136,8 @@ constexpr Mutation kMutations[] = {
     {"kernels/decode/paged.cuh", "* kPages + i,", "* kPages,", 1, PagePlaces::own},
     {"kernels/decode/paged.cuh", "scales_ + page_[i] *", "scales_ + page_[0] *", 0, PagePlaces::own},
     {"kernels/decode/paged.cuh", "clamp_to(valid - i * kRows, kRows)", "kRows", 1, PagePlaces::own},
-    {"kernels/decode/stage_pages.cuh", "if (side.scales_token_stride == kScaleBytes)", "if (true)", 0, PagePlaces::other},
+    {"kernels/decode/stage_pages.cuh", "if (side.scales_token_stride == kScaleBytes)", "if (true)", 0,
+     PagePlaces::other},
     {"kernels/decode/stage_pages.cuh", "mine += kDown * stride", "mine += kDown * kRowBytes", 0, PagePlaces::other},
     {"kernels/decode/stage_pages.cuh", "row * stride + at", "row * kRowBytes + at", 0, PagePlaces::slots},
 };

@@ -128,17 +128,22 @@ constexpr Mutation kMutations[] = {
     {"tbq4_0", "q8_0", "templates/kernels/decode/unpack_f16.cuh", "(0x6400u + F::kOffset) * 0x10001u",
      "(0x6401u + F::kOffset) * 0x10001u"},
     {"tbq4_0", "q8_0", "templates/kernels/decode/split_merge.cuh", "weight * other.denominator", "other.denominator"},
-    {"tbq4_0", "q8_0", "templates/kernels/decode/split_merge.cuh", "i64(p) * (Plan::kRows * 2)", "i64(p) * Plan::kRows"},
+    {"tbq4_0", "q8_0", "templates/kernels/decode/split_merge.cuh", "i64(p) * (Plan::kRows * 2)",
+     "i64(p) * Plan::kRows"},
     {"tbq4_0", "q8_0", "templates/rotations/wht.cuh", "? -1.f : 1.f", "? 1.f : -1.f"},
-    // A minimum that is not added; the signs of a residual without their factor; bits of a code from each other's planes.
-    {"q4_1", "q8_0", "templates/kernels/decode/scores.cuh", "before += minimum[i % 4 / 2]", "before += minimum[0] * 0.f"},
-    {"q8_0", "q4_1", "templates/kernels/decode/unpack_f16.cuh", "fma_f16x2(h[i], scale, minimum)", "fma_f16x2(h[i], scale, 0)"},
+    // A minimum that is not added; the signs of a residual without their factor; bits of a code from each other's
+    // planes.
+    {"q4_1", "q8_0", "templates/kernels/decode/scores.cuh", "before += minimum[i % 4 / 2]",
+     "before += minimum[0] * 0.f"},
+    {"q8_0", "q4_1", "templates/kernels/decode/unpack_f16.cuh", "fma_f16x2(h[i], scale, minimum)",
+     "fma_f16x2(h[i], scale, 0)"},
     {"turbo4_qjl68", "q8_0", nullptr, " * 0.8033443f", ""},
     {"q8_0", "turbo4_qjl68", nullptr, " * 0.8033443f", ""},
     {"turbo3_qk128", "q8_0", "specs/formats/turbo3_qk128.toml",
      "low = 0\nbits = 2\n\n[[fields]]\nfield = \"codes\"\nlow = 2",
      "low = 1\nbits = 2\n\n[[fields]]\nfield = \"codes\"\nlow = 0"},
-    // Nibbles read as a stream; slots of two tokens that are not kept apart; words that are not shifted to where a part begins.
+    // Nibbles read as a stream; slots of two tokens that are not kept apart; words that are not shifted to where a part
+    // begins.
     {"kv3", "q8_0", "specs/formats/kv3.toml", "nibbles = true", "nibbles = false"},
     {"q8_0", "kv2", "templates/kernels/decode/unpack_f16.cuh", ": 0x33333333u", ": 0x0f0f0f0fu"},
     {"q8_0", "tbq3_0", "templates/kernels/decode/unpack_f16.cuh", "? 0x07070707u", "? 0x0f0f0f0fu"},

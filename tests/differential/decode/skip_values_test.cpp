@@ -1,5 +1,5 @@
-// Sparse V on the CPU back-end: what is passed over is really not read into the sums, what counts is, and the error stays below the
-// weight of what was passed over.
+// Sparse V on the CPU back-end: what is passed over is really not read into the sums, what counts is, and the error
+// stays below the weight of what was passed over.
 // SPDX-License-Identifier: MIT
 #include <algorithm>
 #include <cmath>

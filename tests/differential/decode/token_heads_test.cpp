@@ -1,5 +1,5 @@
-// Blocks that take all heads of a token (cache.token_heads), on the CPU back-end: any number of blocks, ragged lengths, formats of both
-// sides, query rows of a head that fill a block of columns or not.
+// Blocks that take all heads of a token (cache.token_heads), on the CPU back-end: any number of blocks, ragged lengths,
+// formats of both sides, query rows of a head that fill a block of columns or not.
 // SPDX-License-Identifier: MIT
 #include <algorithm>
 
@@ -16,7 +16,8 @@ Case together(const char* k, const char* v, int gqa, int query_length, bool is_c
   return test;
 }
 
-// Integers and a table; Q exact in two parts, sums of Q, and tiles of 16 tokens, as those of 32 take too much; one query row a head.
+// Integers and a table; Q exact in two parts, sums of Q, and tiles of 16 tokens, as those of 32 take too much; one
+// query row a head.
 const Case kCases[] = {together("kv4", "tbq3_0", 4, 2, true, 8), together("tbq4_0", "q8_0", 3, 1, false, 8),
                        together("q4_1", "f16", 2, 3, true, 8), together("q8_0", "q4_0", 1, 1, false, 2)};
 

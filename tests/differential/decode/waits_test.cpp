@@ -1,5 +1,5 @@
-// Waits of the decode kernel, taken out of the emitted text one by one: the CPU back-end must give another answer, or say why it gives
-// none.
+// Waits of the decode kernel, taken out of the emitted text one by one: the CPU back-end must give another answer, or
+// say why it gives none.
 // SPDX-License-Identifier: MIT
 #include <algorithm>
 #include <regex>
@@ -14,8 +14,8 @@ constexpr unsigned kCompileThreads = 2;
 // Of lanes: not that of their numbers, so that the first is not the one that all wait for.
 constexpr unsigned kOrder = 7;
 
-// More tiles than a block has warps, so that some warps are done before others, and more than parts are put together at once; and a part
-// of a tile.
+// More tiles than a block has warps, so that some warps are done before others, and more than parts are put together at
+// once; and a part of a tile.
 const std::vector<int> kLengths = {600, 5};
 constexpr int kBlocks[] = {1, 3, kMostBlocks};
 
@@ -67,7 +67,8 @@ std::size_t check_waits(const Case& test, const std::string& from, const std::st
 }
 
 TEST_CASE("a wait that is taken out is noticed") {
-  // K's queries held in registers, the output rotated: all waits from Q on its way in to the output on its way out count.
+  // K's queries held in registers, the output rotated: all waits from Q on its way in to the output on its way out
+  // count.
   CHECK(check_waits({"tbq3_0", "tbq4_0", 128, 4, 1, Layout::planar}, "class QueryRows", "======== the plan") == 8);
   // Other copies: those of the main loop.
   CHECK(check_waits({"tbq3_0", "q8_0", 128, 4, 1, Layout::rows}, "KV_DEVICE void attend_part(",
@@ -77,7 +78,8 @@ TEST_CASE("a wait that is taken out is noticed") {
 TEST_CASE("a wait of blocks that take all heads of a token, taken out, is noticed") {
   Case test{"tbq3_0", "q8_0", 128, 4, 2, Layout::rows};
   test.token_heads = 8;
-  // Of copies, and of stages that are filled again; then those ahead of the sums of a block, and of what it puts together.
+  // Of copies, and of stages that are filled again; then those ahead of the sums of a block, and of what it puts
+  // together.
   CHECK(check_waits(test, "KV_DEVICE SharedAddress take_keys(", "KV_DEVICE void give_back(") == 2);
   CHECK(check_waits(test, "wait_phase(emptied(", "// What the rest of decode asks of a tile") == 1);
   CHECK(check_waits(test, "sync_block();  // stages and queries of all heads", "for_each_item<All>") == 2);

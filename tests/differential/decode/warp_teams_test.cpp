@@ -1,5 +1,5 @@
-// Decode of many query rows on the CPU back-end: teams of warps that share their tiles, as warpgroups and as warps, by dimensions of V
-// and by query rows, against the oracle.
+// Decode of many query rows on the CPU back-end: teams of warps that share their tiles, as warpgroups and as warps, by
+// dimensions of V and by query rows, against the oracle.
 // SPDX-License-Identifier: MIT
 #include "tests/differential/harness.hpp"
 
@@ -10,7 +10,8 @@ constexpr unsigned kCompileThreads = 2;
 constexpr const char* kWarpgroupArch = "sm_90a";  // has wgmma
 constexpr const char* kWarpArch = "sm_80";        // has not
 
-// None, a part of a tile, whole tiles of a team and one token more; and a call in which the last team has a single tile.
+// None, a part of a tile, whole tiles of a team and one token more; and a call in which the last team has a single
+// tile.
 const std::vector<int> kLengths = {257, 0, 40, 1, 128};
 constexpr int kSequences = 5;
 
@@ -89,8 +90,8 @@ TEST_CASE("scales of V far apart, and a token far above the rest, in a team") {
     }
 }
 
-// 15 steps from the minimum of a head: its codes are all above 0, and queries that are rounded to halves meet two large numbers that
-// nearly cancel.
+// 15 steps from the minimum of a head: its codes are all above 0, and queries that are rounded to halves meet two large
+// numbers that nearly cancel.
 TEST_CASE("the sum of a query that a minimum is multiplied with is of the query as rounded") {
   const auto context = open_context(DeviceKind::cpu);
   const auto error = [&](const Registry& registry) {
@@ -101,7 +102,8 @@ TEST_CASE("the sum of a query that a minimum is multiplied with is of the query 
     Judge judge(context, {test, problem, must(make_program(problem, registry))});
     return relative_error(must(judge.attend({257, {}, 0, false})).out, judge.exact({257}));
   };
-  const double exact = error(changed_registry("kernels/decode/query_fragments.cuh", "f32_from_f16(f16_from_f32(q)) : q", "q : q"));
+  const double exact =
+      error(changed_registry("kernels/decode/query_fragments.cuh", "f32_from_f16(f16_from_f32(q)) : q", "q : q"));
   CHECK(exact > 1.3 * error(registry()));
 }
 

@@ -1,5 +1,5 @@
-// Copies from one cache to another: between layouts of one format byte for byte, between formats as the reference codec decodes and encodes.
-// Ranges and slots at both ends; nothing else is written. Shared by the CPU and the GPU tests.
+// Copies from one cache to another: between layouts of one format byte for byte, between formats as the reference codec
+// decodes and encodes. Ranges and slots at both ends; nothing else is written. Shared by the CPU and the GPU tests.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include "generator/kernels/operations/operations.hpp"
@@ -87,7 +87,8 @@ inline std::vector<std::uint8_t> converted(const Pair& pair, const Store& from, 
   return encode_row(to.problem.k, std::vector<float>(values.begin(), values.end()), pair.to.tensor_scale);
 }
 
-// Bytes that differ from what they must be, in rows that were to be written (counted as rows where one code changes many bits) and elsewhere.
+// Bytes that differ from what they must be, in rows that were to be written (counted as rows where one code changes
+// many bits) and elsewhere.
 struct Differences {
   long long written = 0, elsewhere = 0, all = 0;
 };
@@ -152,7 +153,8 @@ inline Differences differences(const std::shared_ptr<Context>& context, const Re
   return found;
 }
 
-// Each layout to each; a mask and padding in the block; all ways of rotating, residuals on either side, scales of the tensor.
+// Each layout to each; a mask and padding in the block; all ways of rotating, residuals on either side, scales of the
+// tensor.
 inline const Pair kPairs[] = {
     {{"q8_0", Layout::rows}, {"q8_0", Layout::planar}, CopyKind::bytes},
     {{"tbq4_0", Layout::planar}, {"tbq4_0", Layout::paged, 16}, CopyKind::bytes},

@@ -1,5 +1,5 @@
-// Copies from one cache to another on the CPU back-end: between layouts of one format byte for byte, between formats as the reference codec
-// decodes and encodes. Ranges and slots at both ends; nothing else is written.
+// Copies from one cache to another on the CPU back-end: between layouts of one format byte for byte, between formats as
+// the reference codec decodes and encodes. Ranges and slots at both ends; nothing else is written.
 // SPDX-License-Identifier: MIT
 #include "tests/differential/operations/copies.hpp"
 
@@ -30,8 +30,8 @@ constexpr Mutation kMutations[] = {
     {"formats/read_row.cuh", "from_inner<Reader>(x, second)", "(void)second", 13, false},
     {"kernels/operations/requantize_bulk_blocks.cuh", "args.from.tensor_scale", "args.to.tensor_scale", 7, false},
     {"kernels/codec/lane_blocks.cuh", "from.codes + part * kBytes", "from.codes", 8, true},
-    {"kernels/operations/cache_tokens.cuh", "static_cast<const int*>(slots)[row.index]", "static_cast<const int*>(slots)[row.token]",
-     1, true},
+    {"kernels/operations/cache_tokens.cuh", "static_cast<const int*>(slots)[row.index]",
+     "static_cast<const int*>(slots)[row.token]", 1, true},
     {"kernels/operations/cache_tokens.cuh", "return first_token + row.token", "return first_token", 6, false},
 };
 
@@ -54,7 +54,8 @@ TEST_CASE("copy: what is broken is noticed") {
 TEST_CASE("copy: what is broken in the copies of many rows is noticed") {
   const auto context = open_context(DeviceKind::cpu);
   constexpr const char* kTileMutations[][3] = {
-      {"kernels/operations/requantize_bulk.cuh", "stored.load_row(1, group, source[1])", "stored.load_row(1, group, source[0])"},
+      {"kernels/operations/requantize_bulk.cuh", "stored.load_row(1, group, source[1])",
+       "stored.load_row(1, group, source[0])"},
       {"kernels/operations/requantize_bulk.cuh", "if (!is_left_out[half]) store_row", "store_row"},
       {"kernels/operations/tile_values.cuh", "stored.scale[half]) * Reader::kUnit", "stored.scale[half])"},
   };

@@ -1,5 +1,5 @@
-// Rotary positions: rows turned in place and on their way into the cache, against the formula in double and the reference codec. Shared by the
-// CPU and the GPU tests.
+// Rotary positions: rows turned in place and on their way into the cache, against the formula in double and the
+// reference codec. Shared by the CPU and the GPU tests.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include "generator/kernels/operations/operations.hpp"
@@ -217,8 +217,8 @@ inline void check_tile_shifts(const std::shared_ptr<Context>& context) {
   }
 }
 
-// Keys written at positions 0, 1, ... and then moved by 1000, against the numbers at 1000, 1001, ...: what is lost is what coding twice loses.
-// Attention over both agrees as far as the format goes.
+// Keys written at positions 0, 1, ... and then moved by 1000, against the numbers at 1000, 1001, ...: what is lost is
+// what coding twice loses. Attention over both agrees as far as the format goes.
 inline void check_shifted_cache(const std::shared_ptr<Context>& context) {
   constexpr int kBy = 1000;
   for (const RopeCase& test : {kCases[0], kCases[1]}) {

@@ -1,4 +1,5 @@
-// templates/device/wgmma.cuh and matrix.cuh: what the CPU back-end takes warpgroups' products of bfloats and of bytes for.
+// templates/device/wgmma.cuh and matrix.cuh: what the CPU back-end takes warpgroups' products of bfloats and of bytes
+// for.
 // SPDX-License-Identifier: MIT
 #include "device/wgmma.cuh"
 
@@ -6,8 +7,8 @@
 
 #include <cmath>
 
-#include "kernels/codec/wgmma_rotation.cuh"
 #include "generator/base/minifloat.hpp"
+#include "kernels/codec/wgmma_rotation.cuh"
 #include "runtime/device/cpu/block_scheduler.hpp"
 
 namespace kvjit {

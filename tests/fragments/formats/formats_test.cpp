@@ -1,5 +1,6 @@
-// templates/formats: small floats over all their bits and many floats, fields of codes at every width and place, reductions over
-// groups, and the rounding of uniform codes; each against its definition in the generator or spelled out here.
+// templates/formats: small floats over all their bits and many floats, fields of codes at every width and place,
+// reductions over groups, and the rounding of uniform codes; each against its definition in the generator or spelled
+// out here.
 // SPDX-License-Identifier: MIT
 #include <doctest/doctest.h>
 
@@ -17,7 +18,8 @@
 namespace kvjit {
 namespace {
 
-// Floats that matter to a rounding: random bits, and the neighbours of every number that the type holds and of the middles.
+// Floats that matter to a rounding: random bits, and the neighbours of every number that the type holds and of the
+// middles.
 template <class Decode>
 std::vector<float> interesting_floats(const Decode& decode) {
   std::vector<float> all = {0.f, -0.f, INFINITY, -INFINITY, 448.f, 464.f, 61439.f, 61440.f, 1e-45f};

@@ -1,5 +1,5 @@
-// templates/rotations/blocks.cuh and dense.cuh: forward and inverse against the definition in double, one and several groups a
-// row.
+// templates/rotations/blocks.cuh and dense.cuh: forward and inverse against the definition in double, one and several
+// groups a row.
 // SPDX-License-Identifier: MIT
 #include <doctest/doctest.h>
 

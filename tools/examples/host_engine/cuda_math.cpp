@@ -1,5 +1,6 @@
-// Math on a GPU: cuBLAS for products; ops.cuh compiled by NVRTC when the engine starts. The libraries are opened at run time, so the engine
-// builds and runs on machines without them. The few functions that are used are declared here as NVIDIA documents them.
+// Math on a GPU: cuBLAS for products; ops.cuh compiled by NVRTC when the engine starts. The libraries are opened at run
+// time, so the engine builds and runs on machines without them. The few functions that are used are declared here as
+// NVIDIA documents them.
 // SPDX-License-Identifier: MIT
 #include <dlfcn.h>
 

@@ -1,5 +1,5 @@
-// Engine: a model with a KV cache in formats of the caller's choice. Prompts go in by chunks of decode rows: each chunk's K and V are quantized
-// into the cache, then its queries attend to everything that the cache holds by then.
+// Engine: a model with a KV cache in formats of the caller's choice. Prompts go in by chunks of decode rows: each
+// chunk's K and V are quantized into the cache, then its queries attend to everything that the cache holds by then.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include <array>
@@ -20,7 +20,8 @@ class Engine {
   Engine(const kvjit::api::Context& context, Math& math, const Model& model, const Formats& formats, int sequences,
          int capacity);
 
-  // The next tokens of every sequence, [sequences][chunk]; the cache holds them afterwards. Any chunk; a new size compiles a program.
+  // The next tokens of every sequence, [sequences][chunk]; the cache holds them afterwards. Any chunk; a new size
+  // compiles a program.
   void feed(const std::vector<int>& tokens, int chunk);
   // Of the chunk fed last: -log of the probability that each token is followed by its target, [sequences][chunk].
   std::vector<float> losses(const std::vector<int>& targets);

@@ -1,5 +1,5 @@
-// host_engine: a small language model whose KV cache is kvjit's. It continues a text, and prints what each format of the cache does to the
-// perplexity of a text, as a table in order of bits a value.
+// host_engine: a small language model whose KV cache is kvjit's. It continues a text, and prints what each format of
+// the cache does to the perplexity of a text, as a table in order of bits a value.
 // SPDX-License-Identifier: MIT
 #include <fmt/format.h>
 
@@ -59,7 +59,8 @@ struct Row {
   double bits = 0, perplexity = 0;
 };
 
-// exp of the mean cross-entropy of the bytes that follow each byte of `windows` windows of `context` bytes, fed side by side.
+// exp of the mean cross-entropy of the bytes that follow each byte of `windows` windows of `context` bytes, fed side by
+// side.
 Row measured(const kvjit::api::Context& context, Math& math, const Model& model, const Formats& formats,
              const Args& args, const std::vector<unsigned char>& text) {
   Engine engine(context, math, model, formats, args.windows, args.context);

@@ -1,5 +1,5 @@
-// Math: what the engine computes besides attention - products of activations and weights, and the ops of ops.cuh - on the device that kvjit uses.
-// Memory is kvjit's: on the CPU back-end device pointers are host pointers.
+// Math: what the engine computes besides attention - products of activations and weights, and the ops of ops.cuh - on
+// the device that kvjit uses. Memory is kvjit's: on the CPU back-end device pointers are host pointers.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include <memory>
@@ -23,7 +23,8 @@ class Math {
 };
 
 std::unique_ptr<Math> host_math();
-// cuBLAS for products, NVRTC for ops.cuh, both opened at run time; throws std::runtime_error that names what is missing.
+// cuBLAS for products, NVRTC for ops.cuh, both opened at run time; throws std::runtime_error that names what is
+// missing.
 std::unique_ptr<Math> cuda_math(int ordinal, const char* arch);
 
 }  // namespace engine

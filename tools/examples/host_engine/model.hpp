@@ -1,4 +1,5 @@
-// Model: the weights of a small decoder-only language model on the device, read from a safetensors file whose metadata give the shape.
+// Model: the weights of a small decoder-only language model on the device, read from a safetensors file whose metadata
+// give the shape.
 //
 //   x += o attention(q h, k h, v h), h = norm(x);  x += down (silu(gate h) * (up h)), h = norm(x)
 //

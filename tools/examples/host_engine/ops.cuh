@@ -1,5 +1,6 @@
-// What the engine computes itself, element by element or row by row: embedding, norm, rotary positions, SwiGLU, cross-entropy. One text for the
-// GPU (a thread an index, compiled when the engine starts) and for the host (a loop over indices).
+// What the engine computes itself, element by element or row by row: embedding, norm, rotary positions, SwiGLU,
+// cross-entropy. One text for the GPU (a thread an index, compiled when the engine starts) and for the host (a loop
+// over indices).
 // SPDX-License-Identifier: MIT
 #pragma once
 #if !defined(__CUDACC__)
@@ -65,8 +66,8 @@ ENGINE_OP void norm_at(const NormArgs& a, long long row) {
   for (int i = 0; i < a.width; ++i) a.y[row * a.width + i] = to_half(x[i] * factor * from_half(a.weight[i]));
 }
 
-// x[row][head] += bias[head]; then, of queries and keys, each pair (j, j + half a head) turns by position * theta^(-2 j / head).
-// index: (row * heads + head) * (head_dim / 2) + j
+// x[row][head] += bias[head]; then, of queries and keys, each pair (j, j + half a head) turns by position * theta^(-2 j
+// / head). index: (row * heads + head) * (head_dim / 2) + j
 struct BiasRopeArgs {
   float* x;
   const half_bits* bias;

@@ -1,4 +1,5 @@
-// templates/kernels/auxiliary/probe.cuh: it reads every vector it is given exactly once, whatever the grid, and nothing else.
+// templates/kernels/auxiliary/probe.cuh: it reads every vector it is given exactly once, whatever the grid, and nothing
+// else.
 // SPDX-License-Identifier: MIT
 #include "kernels/auxiliary/probe.cuh"
 

@@ -1,5 +1,7 @@
 // templates/kernels/decode/stage_tile.cuh: chunks dealt anew against bank conflicts, and the planner's choice of them.
 // SPDX-License-Identifier: MIT
+#include "kernels/decode/stage_tile.cuh"
+
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -7,7 +9,6 @@
 #include <set>
 #include <vector>
 
-#include "kernels/decode/stage_tile.cuh"
 #include "generator/kernels/decode/plan.hpp"
 #include "runtime/device/cpu/block_scheduler.hpp"
 #include "tests/support/every_format.hpp"
@@ -112,8 +113,8 @@ std::vector<int> addresses(const SidePlan& side, bool is_key, int row, int group
   return at;
 }
 
-// Wavefronts that no place of the chunks can save: lanes that are served together want the same word of their chunks, of which eight lie
-// beside each other in the banks.
+// Wavefronts that no place of the chunks can save: lanes that are served together want the same word of their chunks,
+// of which eight lie beside each other in the banks.
 int fewest_wavefronts(const std::vector<int>& addresses, int unit) {
   const std::size_t together = unit == 16 ? 8 : unit == 8 ? 16 : 32;
   int sum = 0;
@@ -137,7 +138,8 @@ struct Conflict {
 constexpr Conflict kConflicts[] = {
     // Lanes read both halves of every other chunk, and the deal leaves odd and even chunks apart.
     {"nvfp4", false, 256},
-    // Runs of 6 bytes are read as the two words that hold them, and may cross chunks, so rows are padded; words of different rows meet.
+    // Runs of 6 bytes are read as the two words that hold them, and may cross chunks, so rows are padded; words of
+    // different rows meet.
     // Pads of 16 bytes would part some of them, and tear sectors: as slow (templates/README.md).
     {"turbo4_qjl68", true, 128},
     {"turbo4_qjl68", false, 128},

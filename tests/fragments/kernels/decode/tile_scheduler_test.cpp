@@ -1,5 +1,6 @@
-// templates/kernels/decode/tile_scheduler.cuh: random calls are cut as the definition says. Tiles are counted out one by one here, pair after pair; whether
-// blocks may have seams, and the smallest share without them, are found by trying all.
+// templates/kernels/decode/tile_scheduler.cuh: random calls are cut as the definition says. Tiles are counted out one
+// by one here, pair after pair; whether blocks may have seams, and the smallest share without them, are found by trying
+// all.
 // SPDX-License-Identifier: MIT
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored \
@@ -221,7 +222,8 @@ void check(const Shape& shape) {
   }
 }
 
-// Lengths that are none, short, whole tiles or anything; and some that no caller should give: they are cut to what there is.
+// Lengths that are none, short, whole tiles or anything; and some that no caller should give: they are cut to what
+// there is.
 int random_length(Rng& rng, int tokens) {
   switch (rng.below(6)) {
     case 0:

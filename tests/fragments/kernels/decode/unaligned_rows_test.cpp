@@ -1,12 +1,14 @@
-// templates/kernels/decode/unaligned_rows.cuh: rows of any size at any even address, copied by the chunks that hold them, and realigned as they are loaded.
+// templates/kernels/decode/unaligned_rows.cuh: rows of any size at any even address, copied by the chunks that hold
+// them, and realigned as they are loaded.
 // SPDX-License-Identifier: MIT
+#include "kernels/decode/unaligned_rows.cuh"
+
 #include <doctest/doctest.h>
 #include <sys/mman.h>
 
 #include <algorithm>
 #include <vector>
 
-#include "kernels/decode/unaligned_rows.cuh"
 #include "runtime/device/cpu/block_scheduler.hpp"
 #include "tests/support/rng.hpp"
 

@@ -1,16 +1,19 @@
-// templates/kernels/decode/unpack_f16.cuh: codes of four bits through a table in shared memory, along a row and down a column of two.
+// templates/kernels/decode/unpack_f16.cuh: codes of four bits through a table in shared memory, along a row and down a
+// column of two.
 // SPDX-License-Identifier: MIT
+#include "kernels/decode/unpack_f16.cuh"
+
 #include <doctest/doctest.h>
 
 #include <random>
 
-#include "kernels/decode/unpack_f16.cuh"
 #include "runtime/device/cpu/block_scheduler.hpp"
 
 namespace kvjit {
 namespace {
 
-// A table whose entries name their codes: the half of code c is 0x3c00 + c. Keys take bytes as they lie, values slots of four bits.
+// A table whose entries name their codes: the half of code c is 0x3c00 + c. Keys take bytes as they lie, values slots
+// of four bits.
 template <int kSlots>
 struct SectionOf {
   static constexpr int kBits = 4, kRunWords = 2, kRunCodes = 16, kUnpackedCodes = 16, kSlotBits = kSlots,

@@ -1,6 +1,8 @@
-// templates/kernels/decode/unpack_int8.cuh: each decoder over stored rows of real formats, in which every code stands at every place once; against
-// the values of the format itself.
+// templates/kernels/decode/unpack_int8.cuh: each decoder over stored rows of real formats, in which every code stands
+// at every place once; against the values of the format itself.
 // SPDX-License-Identifier: MIT
+#include "kernels/decode/unpack_int8.cuh"
+
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -9,7 +11,6 @@
 #include <type_traits>
 #include <vector>
 
-#include "kernels/decode/unpack_int8.cuh"
 #include "generator/catalogue/registry.hpp"
 #include "runtime/device/cpu/block_scheduler.hpp"
 #include "tests/support/packed_rows.hpp"

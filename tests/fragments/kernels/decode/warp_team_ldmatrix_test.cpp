@@ -1,12 +1,13 @@
-// templates/kernels/decode/warp_team_ldmatrix.cuh: where the chunks of rows that the hardware transposes lie, and the planner's choice of them.
+// templates/kernels/decode/warp_team_ldmatrix.cuh: where the chunks of rows that the hardware transposes lie, and the
+// planner's choice of them.
 // SPDX-License-Identifier: MIT
 #include <doctest/doctest.h>
 
 #include <string>
 #include <vector>
 
-#include "kernels/decode/stage_tile.cuh"
 #include "generator/kernels/decode/plan.hpp"
+#include "kernels/decode/stage_tile.cuh"
 #include "tests/support/every_format.hpp"
 
 namespace kvjit {

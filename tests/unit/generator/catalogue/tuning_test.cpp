@@ -1,4 +1,5 @@
-// Measured shapes: reading, writing, how well a row serves a problem, and what the planner makes of one that does not fit.
+// Measured shapes: reading, writing, how well a row serves a problem, and what the planner makes of one that does not
+// fit.
 // SPDX-License-Identifier: MIT
 #include "generator/catalogue/tuning.hpp"
 

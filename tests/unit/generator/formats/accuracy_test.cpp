@@ -29,7 +29,8 @@ double relative_mse(const Format& f, int rows, int n) {
   return error / total;
 }
 
-// What TurboQuant describes, for d channels: a table of the sphere, the norm as it is, and maybe the signs of the residual.
+// What TurboQuant describes, for d channels: a table of the sphere, the norm as it is, and maybe the signs of the
+// residual.
 Format turboquant(int d, const std::string& codebook, int bits, const std::string& projection) {
   const std::string residual =
       projection.empty()
@@ -111,8 +112,9 @@ TEST_CASE("inline formats keep the error they promise, for every number of bits"
         }
 }
 
-// The published figures for b = 3 and 4, 0.03 and 0.009, are rounded down: no 3-bit quantizer of a normal source is below
-// 0.0345, and a test that demands them fails a correct implementation. Finite d is a little better than the limit.
+// The published figures for b = 3 and 4, 0.03 and 0.009, are rounded down: no 3-bit quantizer of a normal source is
+// below 0.0345, and a test that demands them fails a correct implementation. Finite d is a little better than the
+// limit.
 TEST_CASE("TurboQuant: the error of unit vectors is that of the best table of the sphere") {
   constexpr double kExact[] = {0.3609, 0.1160, 0.0340, 0.00932};  // d = 128
   constexpr double kLimit[] = {0.3634, 0.1175, 0.0345, 0.0095};   // d to infinity
@@ -126,8 +128,8 @@ TEST_CASE("TurboQuant: the error of unit vectors is that of the best table of th
   }
 }
 
-// b bits are a table of b - 1 and one sign. Gaussian S: pi/2 times the error of the table (published for b = 4 as 0.047, which
-// is pi/2 * 0.03). An orthogonal S leaves only pi/2 - 1 of it.
+// b bits are a table of b - 1 and one sign. Gaussian S: pi/2 times the error of the table (published for b = 4 as
+// 0.047, which is pi/2 * 0.03). An orthogonal S leaves only pi/2 - 1 of it.
 TEST_CASE("TurboQuant: inner products are unbiased, with the error of the residual's signs") {
   constexpr double kTable[] = {1, 0.3621, 0.1167, 0.0343};  // d = 256; no table at all, then 1 to 3 bits
   for (int bits = 1; bits <= 4; ++bits) {

@@ -47,8 +47,8 @@ TEST_CASE("every value is the mean of its cell, for every number of bits") {
 
 namespace {
 
-// Integrals over [a, b] of t^power times the density of a coordinate of a unit vector times sqrt(d), by Simpson's rule in the
-// angle asin(t / sqrt d), where the integrand is smooth. What lies 12 and more above a is below 1e-30 of it.
+// Integrals over [a, b] of t^power times the density of a coordinate of a unit vector times sqrt(d), by Simpson's rule
+// in the angle asin(t / sqrt d), where the integrand is smooth. What lies 12 and more above a is below 1e-30 of it.
 long double sphere_integral(int d, int power, long double a, long double b) {
   const long double root = std::sqrt(static_cast<long double>(d));
   const auto integrand = [&](long double angle) {

@@ -1,4 +1,5 @@
-// Golden bytes of published formats, ties, zero rows, and rows with NaN, infinities and numbers too large for the scale.
+// Golden bytes of published formats, ties, zero rows, and rows with NaN, infinities and numbers too large for the
+// scale.
 // SPDX-License-Identifier: MIT
 #include "generator/formats/reference_codec.hpp"
 

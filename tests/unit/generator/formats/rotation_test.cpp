@@ -241,7 +241,8 @@ TEST_CASE("rotor_torch: R x R~ with the rotor of each block; the last two channe
     rotate_forward(r, x, 128);
     for (int k = 0; k < 3; ++k) CHECK(std::abs(x[3 * block + k] - normal[k]) < 1e-14);
     CHECK(std::abs(trace - (1 + 2 * std::cos(angle))) < 1e-14);
-    // e12 e1 = -e2, so that R e1 R~ = cos t e1 - sin t e2 when B = e12: a vector v of the plane goes to cos t v - sin t n x v.
+    // e12 e1 = -e2, so that R e1 R~ = cos t e1 - sin t e2 when B = e12: a vector v of the plane goes to cos t v - sin t
+    // n x v.
     const double v[] = {normal[1], -normal[0], 0}, n_x_v[] = {normal[0] * normal[2], normal[1] * normal[2],
                                                               -normal[0] * normal[0] - normal[1] * normal[1]};
     double y[128] = {};

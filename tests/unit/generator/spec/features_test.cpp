@@ -1,4 +1,5 @@
-// generator/spec/features.cpp: names, ids, what a window lets a call see, ggml's slopes, and what each fragment says it costs.
+// generator/spec/features.cpp: names, ids, what a window lets a call see, ggml's slopes, and what each fragment says it
+// costs.
 // SPDX-License-Identifier: MIT
 #include "generator/spec/features.hpp"
 

@@ -1,5 +1,5 @@
-// What an engine needs beside calls: programs in the background, warm lists, stores of its own, sealing, and what it is told of
-// kernels. All on the CPU back-end with one small spec, so that it is compiled once.
+// What an engine needs beside calls: programs in the background, warm lists, stores of its own, sealing, and what it is
+// told of kernels. All on the CPU back-end with one small spec, so that it is compiled once.
 // SPDX-License-Identifier: MIT
 #include <atomic>
 #include <filesystem>
@@ -120,8 +120,8 @@ TEST_CASE_FIXTURE(Engine, "a program comes in the background; its kernels are ke
   CHECK(stats(first).memory_hits == 3);
   CHECK(stats(first).kernels == 1);
 
-  // Once nobody has it loaded, on a machine with neither the folder nor a compiler, but the engine's store. The CPU's key is its
-  // compiler's, so that one is there.
+  // Once nobody has it loaded, on a machine with neither the folder nor a compiler, but the engine's store. The CPU's
+  // key is its compiler's, so that one is there.
   one.reset(), same.reset(), other_file.reset(), first.reset(), second.reset();
   options.cache_dir = "off";
   const auto third = open();

@@ -1,4 +1,5 @@
-// A server of kernels: nginx with WebDAV as it is, and one in this process that does everything wrong that a server can.
+// A server of kernels: nginx with WebDAV as it is, and one in this process that does everything wrong that a server
+// can.
 // SPDX-License-Identifier: MIT
 #include "runtime/store/remote.hpp"
 
@@ -143,8 +144,8 @@ TEST_CASE("an action result is read back; damage is no crash") {
   REQUIRE(read);
   CHECK(read->sha256 == action.sha256);
   CHECK(read->bytes == action.bytes);
-  // As https://protobuf.dev/programming-guides/encoding lays out output_files { path: "kernel.kvc" digest { hash: "aa..." size_bytes:
-  // 123456789 } }: a tag, a length, and the same again inside.
+  // As https://protobuf.dev/programming-guides/encoding lays out output_files { path: "kernel.kvc" digest { hash:
+  // "aa..." size_bytes: 123456789 } }: a tag, a length, and the same again inside.
   const auto plain = encode_action({std::string(64, 'a'), 123456789});
   std::string letters;
   for (int i = 0; i < 64; ++i) letters += "61";

@@ -1,4 +1,5 @@
-// What bench says of measured times: shares, copies, refusals, the table, the JSON and the page. No GPU: the times are made up.
+// What bench says of measured times: shares, copies, refusals, the table, the JSON and the page. No GPU: the times are
+// made up.
 // SPDX-License-Identifier: MIT
 #include "tools/bench/bench.hpp"
 

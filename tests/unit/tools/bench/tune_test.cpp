@@ -1,4 +1,5 @@
-// Measuring shapes: which are timed, which one wins, and what is written. The device only records, and times as the test says.
+// Measuring shapes: which are timed, which one wins, and what is written. The device only records, and times as the
+// test says.
 // SPDX-License-Identifier: MIT
 #include "tools/bench/tune.hpp"
 

@@ -1,4 +1,5 @@
-// Quality on the real keys and values of tests/data against numbers that another program computed, and on cases solved by hand.
+// Quality on the real keys and values of tests/data against numbers that another program computed, and on cases solved
+// by hand.
 // SPDX-License-Identifier: MIT
 #include "tools/quality/quality.hpp"
 

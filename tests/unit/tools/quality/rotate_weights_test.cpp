@@ -1,4 +1,5 @@
-// Rotated weights: the projection gives rotated outputs, the output projection takes them, and what cannot be is refused.
+// Rotated weights: the projection gives rotated outputs, the output projection takes them, and what cannot be is
+// refused.
 // SPDX-License-Identifier: MIT
 #include "tools/quality/rotate_weights.hpp"
 

@@ -1,4 +1,5 @@
-// Random specs: a seed names one, all that can be asked for turns up, and the library takes or refuses each as the rules say.
+// Random specs: a seed names one, all that can be asked for turns up, and the library takes or refuses each as the
+// rules say.
 // SPDX-License-Identifier: MIT
 #include "tools/verify/fuzz.hpp"
 

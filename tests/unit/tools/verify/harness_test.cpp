@@ -1,5 +1,5 @@
-// Trial's memory: what fill lays where, over layouts, sequences, heads and copies, and which copy a timed call reads. No kernel
-// runs.
+// Trial's memory: what fill lays where, over layouts, sequences, heads and copies, and which copy a timed call reads.
+// No kernel runs.
 // SPDX-License-Identifier: MIT
 #include "tools/verify/harness.hpp"
 

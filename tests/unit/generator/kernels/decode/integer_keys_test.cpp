@@ -1,4 +1,5 @@
-// generator/kernels/decode/integer_keys.cpp: which formats of K become 8-bit integers, in which unit, and how close to their own values.
+// generator/kernels/decode/integer_keys.cpp: which formats of K become 8-bit integers, in which unit, and how close to
+// their own values.
 // SPDX-License-Identifier: MIT
 #include <doctest/doctest.h>
 
@@ -46,8 +47,8 @@ struct Expected {
 };
 constexpr double kTurbo2Step = 2 / (35.5 / double(0.039994f) + 118.5 / double(0.133462f));
 constexpr Expected kTwoParts{IntegerKind::table8, 2, false, 0};
-// All others stay halves: numbers of their own, codebooks of 4 bits that no step fits, of 5 bits and more, several sections, scales of
-// groups below 32, minima, lengths that only the codes give.
+// All others stay halves: numbers of their own, codebooks of 4 bits that no step fits, of 5 bits and more, several
+// sections, scales of groups below 32, minima, lengths that only the codes give.
 const std::map<std::string, Expected> kExpected = {
     // Integers as they are stored, lifted to the top of a byte where an offset is to go.
     {"q4_0", {IntegerKind::plain, 1, false, 0x1p-4}},

@@ -1,4 +1,5 @@
-// generator/kernels/decode/lane_reads.cpp and plan_decode.cpp: the byte runs of lanes, the unpack sequences, the orders, the refusals.
+// generator/kernels/decode/lane_reads.cpp and plan_decode.cpp: the byte runs of lanes, the unpack sequences, the
+// orders, the refusals.
 // SPDX-License-Identifier: MIT
 #include "generator/kernels/decode/plan.hpp"
 
@@ -37,8 +38,8 @@ Problem problem_of(const std::string& toml, const std::string& arch = "sm_90a") 
   return *problem;
 }
 
-// Every lane's runs, unpacked as the kernel would, give the codes of the dimensions the plan names, each once. value_share: warps that
-// share a row of V.
+// Every lane's runs, unpacked as the kernel would, give the codes of the dimensions the plan names, each once.
+// value_share: warps that share a row of V.
 void check_unpack(const Format& f, int head_dim, int value_share = 1) {
   CAPTURE(f.name);
   CAPTURE(head_dim);
@@ -272,7 +273,8 @@ TEST_CASE("queries are as exact as the products they go into") {
     int parts;
     bool is_scaled;
   };
-  // As stored; integers; rounded like the entries of a table; in two parts where codes are exact, or are rounded with their scales.
+  // As stored; integers; rounded like the entries of a table; in two parts where codes are exact, or are rounded with
+  // their scales.
   for (const Expected& each :
        {Expected{"f16", 1, false}, Expected{"q8_0", 1, true}, Expected{"tbq4_0", 1, true},
         Expected{"turbo4_qjl68", 1, true}, Expected{"atlas_turbo2", 2, false}, Expected{"fp8_e4m3", 1, false}}) {
