@@ -1,4 +1,4 @@
-// plan_program: Problem -> ProgramSource, by planning and emitting each kernel the call needs.
+// make_program: Problem -> ProgramSource, by planning and emitting the kernels of each family (kernels/families.hpp).
 // SPDX-License-Identifier: MIT
 #pragma once
 #include "generator/base/result.hpp"

@@ -1,18 +1,16 @@
-// Reading and writing specs/tuning/*.toml, and the match of a row with a problem.
+// Reading and writing specs/tuning/*.toml.
 // SPDX-License-Identifier: MIT
 #include "generator/catalogue/tuning.hpp"
 
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
-#include <cstdlib>
 #include <filesystem>
 #include <tuple>
 
 #include "generator/base/schema.hpp"
 #include "generator/catalogue/registry.hpp"
-#include "generator/resolve/problem.hpp"
+#include "generator/catalogue/side_format.hpp"
 #include "generator/spec/layers.hpp"
 
 namespace kvjit {
@@ -84,9 +82,6 @@ std::string side_text(const SideSpec& side) {
   return fmt::format("{{ {} }}", keys);
 }
 
-bool is_near(long long bytes, long long of_row) { return std::abs(bytes - of_row) * 8 <= of_row; }
-int columns(int rows) { return (rows + 7) / 8; }
-
 }  // namespace
 
 std::string to_string(const BlockShape& shape) {
@@ -147,53 +142,6 @@ std::string tuning_text(const std::string& arch, const std::vector<TuningRow>& r
     text += "]\n";
   }
   return text;
-}
-
-const char* to_string(Tuning::Match match) {
-  constexpr const char* kNames[] = {"exact", "nearest", "other device", "default", "asked"};
-  return kNames[int(match)];
-}
-
-Tuning find_tuning(const std::vector<TuningRow>& rows, const Problem& problem) {
-  using Match = Tuning::Match;
-  const int asked_rows = problem.q_heads_per_kv * problem.query_length;
-  const long long k_bytes = problem.k.head_bytes(problem.head_dim), v_bytes = problem.v.head_bytes(problem.v_dim());
-  struct Rank {
-    Match match = Match::none;
-    double distance = 0;
-    bool operator<(const Rank& other) const {
-      return std::tie(match, distance) < std::tie(other.match, other.distance);
-    }
-  };
-  Rank best;
-  const TuningRow* found = nullptr;
-  for (const TuningRow& row : rows) {
-    if (problem.token_heads > 0) break;  // other kernels, other shapes
-    // Pages are read as what they hold: its shapes are near, whatever the format.
-    if (row.layout != (problem.is_planar() ? Layout::planar : Layout::rows) || row.head_dim != problem.head_dim ||
-        row.head_dim != problem.v_dim() || columns(row.rows) != columns(asked_rows) || !is_near(k_bytes, row.k_bytes) ||
-        !is_near(v_bytes, row.v_bytes))
-      continue;
-    const double distance = 8 * (row.k_name != problem.k.name) + 8 * (row.v_name != problem.v.name) +
-                            (problem.page_tokens > 0) + std::abs(std::log2(double(asked_rows) / row.rows));
-    const bool is_own = problem.device.empty() || row.device == problem.device;
-    const Rank rank{!is_own ? Match::other_device : distance == 0 ? Match::exact : Match::nearest, distance};
-    if (!found || rank < best) best = rank, found = &row;
-  }
-  Tuning tuning;
-  tuning.match = best.match;
-  if (!found) {
-    tuning.why = fmt::format("nothing {}was measured for {}", rows.empty() ? "" : "like it ", problem.arch.name);
-    return tuning;
-  }
-  tuning.is_same_shape = best.distance == 0;
-  tuning.shape = found->shape;
-  tuning.where = found->where;
-  tuning.why = fmt::format("{}:{}, measured on {}", found->where.file, found->where.line, found->device);
-  if (!tuning.is_same_shape)
-    tuning.why += fmt::format(" for {}, {}, {} row(s){}", found->k_name, found->v_name, found->rows,
-                              problem.page_tokens > 0 ? " without pages" : "");
-  return tuning;
 }
 
 }  // namespace kvjit

@@ -1,5 +1,5 @@
-// Tuning: shapes of blocks that were measured (specs/tuning/<arch>.toml, written by `kvjit bench --tune`), and which of
-// them serves a problem. Affects speed, never results.
+// Tuning files: block shapes of decode that were measured (specs/tuning/<arch>.toml, written by `kvjit bench --tune`).
+// A shape affects speed, never results. generator/kernels/decode/tuned_shape.hpp finds the row that serves a problem.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include <optional>
@@ -13,7 +13,6 @@
 namespace kvjit {
 
 class Registry;
-struct Problem;
 
 // How a block of the decode family is made.
 struct BlockShape {
@@ -47,22 +46,5 @@ Result<std::vector<TuningRow>> parse_tuning(std::string_view toml_text, const st
                                             const Registry& registry);
 // What parse_tuning reads.
 std::string tuning_text(const std::string& arch, const std::vector<TuningRow>& rows);
-
-// The row that serves a problem best, and how well.
-struct Tuning {
-  enum class Match {
-    exact,         // measured for these formats, rows and layout on this device
-    nearest,       // on this device, for a head of nearly as many bytes and as many columns of rows
-    other_device,  // either of these on another device of the arch
-    none,          // the planner's own choice
-    asked,         // by whoever measures
-  } match = Match::none;
-  bool is_same_shape = false;  // the row is for this very problem: then it must fit
-  BlockShape shape;
-  Where where;
-  std::string why;
-};
-Tuning find_tuning(const std::vector<TuningRow>& rows, const Problem& problem);
-const char* to_string(Tuning::Match match);
 
 }  // namespace kvjit

@@ -192,13 +192,6 @@ void write_domain_struct(Writer& w, const Format& f, int head_dim, bool goes_bac
   w.line("struct {}Domain {{\n{}\n}};\n", prefix, domain_members(f, head_dim, prefix));
 }
 
-void write_output_dims(Writer& w, const DecodePlan& plan) {
-  w.line(
-      "  static constexpr int kOutputDim = {}, kOutputStored = {};  // of a row of the output, and before its residual",
-      plan.rotates_output || plan.v.pad_bytes > 0 ? plan.head_dim_v : plan.v.inner_dim,
-      plan.rotates_output ? plan.v.format.stored_dim(plan.head_dim_v) : plan.v.inner_dim);
-}
-
 void write_domain(Writer& w, const Format& f, bool goes_back, const std::string& prefix) {
   write_rotation(w, f.rotation, prefix + "Rotation", goes_back);
   write_rotation(w, f.residual.projection, prefix + "Projection", goes_back);

@@ -32,33 +32,6 @@ Paging tokens_paging(int page_tokens) {
   return {page_tokens, distance(tokens.side, tokens.table)};
 }
 
-const char* codec_args(const CodecPlan& plan) {
-  return !plan.slots.empty() ? "IndexedCodecArgs" : plan.page_tokens > 0 ? "PagedCodecArgs" : "CodecArgs";
-}
-
-int codec_args_bytes(const CodecPlan& plan) {
-  return !plan.slots.empty()    ? sizeof(kv::IndexedCodecArgs)
-         : plan.page_tokens > 0 ? sizeof(kv::PagedCodecArgs)
-                                : sizeof(kv::CodecArgs);
-}
-
-void codec_fragments(Writer& w, const CodecPlan& plan) {
-  if (plan.page_tokens > 0) w.fragment("formats/stored_pages.cuh");
-  if (!plan.slots.empty()) w.fragment("formats/stored_slots.cuh");
-}
-
-void write_slots(Writer& w, const CodecPlan& plan, const std::string& type, const std::string& rows) {
-  if (plan.slots.empty()) return;
-  const kv::CodecArgs args{};
-  const Format& f = plan.format;
-  w.line("// Tokens by slots; those that are none have a row of nobody's.");
-  w.line("alignas(16) KV_SCRATCH u8 kNobody[{}];", f.row_bytes(f.stored_dim(plan.head_dim)) + 16);
-  w.line("struct {} : {} {{\n  using Rows = {};\n  using Slot = {};", type, rows, rows, plan.slots);
-  w.line("  static constexpr int kSideAt = {};",
-         int(reinterpret_cast<const char*>(&args.side) - reinterpret_cast<const char*>(&args)));
-  w.line("  KV_DEVICE static u8* nobody() {{ return kNobody; }}\n}};\n");
-}
-
 void write_paging(Writer& w, const Paging& paging) {
   if (paging.tokens > 0)
     w.line("  static constexpr int kPageTokens = {}, kTableAt = {};", paging.tokens, paging.table_at);

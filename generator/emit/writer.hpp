@@ -8,7 +8,10 @@
 #include <set>
 #include <string>
 
-#include "generator/kernels/emit.hpp"
+#include "generator/catalogue/registry.hpp"
+#include "generator/formats/format.hpp"
+#include "generator/source.hpp"
+#include "generator/spec/features.hpp"
 
 namespace kvjit::emit {
 
@@ -67,16 +70,6 @@ struct Paging {
 Paging attention_paging(int page_tokens, bool is_key, bool appends);
 Paging codec_paging(int page_tokens);
 Paging tokens_paging(int page_tokens);
-// What a kernel over a plan's side takes.
-const char* codec_args(const CodecPlan& plan);
-int codec_args_bytes(const CodecPlan& plan);
-void codec_fragments(Writer& w, const CodecPlan& plan);
-// Of plans by slots: `type`, over the struct `rows` of the same side without them. Of others nothing is written, and
-// the name is the same.
-void write_slots(Writer& w, const CodecPlan& plan, const std::string& type, const std::string& rows);
-inline std::string rows_name(const CodecPlan& plan, const std::string& type) {
-  return plan.slots.empty() ? type : "Plain" + type;
-}
 void write_paging(Writer& w, const Paging& paging);
 
 // A stored format as formats/stored_row.cuh reads it: struct `type`; the tables behind it get names that derive from
@@ -99,16 +92,10 @@ std::string domain_members(const Format& format, int head_dim, const std::string
 // The same as a struct of its own: KeyDomain or ValueDomain.
 void write_domain_struct(Writer& w, const Format& format, int head_dim, bool goes_back, const std::string& prefix);
 void domain_fragments(Writer& w, const Format& format);
-// Members of the plans that write rows of output.
-void write_output_dims(Writer& w, const DecodePlan& plan);
-
 // `using <type> = ...` and the data behind it, whose names derive from `type`; and the fragment that it needs.
 void write_rotation(Writer& w, const Rotation& rotation, const std::string& type = "PlanRotation",
                     bool goes_back = false);
 const char* rotation_fragment(const Rotation& rotation);
-
-// The member function that spreads the loaded words of a run to slots.
-void write_unpack(Writer& w, const SectionPlan& section);
 
 // How elements of a type are read and written; the feature of a call and its fragment.
 std::string load_of(Element type, const char* name);

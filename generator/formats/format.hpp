@@ -10,7 +10,7 @@
 #include "generator/base/element.hpp"
 #include "generator/base/result.hpp"
 #include "generator/formats/rotation.hpp"
-#include "generator/spec/spec.hpp"
+#include "generator/formats/side_spec.hpp"
 
 namespace kvjit {
 

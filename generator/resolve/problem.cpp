@@ -6,38 +6,13 @@
 
 #include <algorithm>
 
+#include "generator/catalogue/side_format.hpp"
+
 namespace kvjit {
-
-namespace {
-
-Where where_of_dim(const Spec& spec, const std::string& key) {
-  const std::string own = "attention.head_dim_" + key;
-  return spec.where(spec.key_where.count(own) ? own : "attention.head_dim");
-}
-
-}  // namespace
 
 std::string layout_name(bool is_planar, int page_tokens) {
   if (page_tokens == 0) return is_planar ? "planar" : "rows";
   return fmt::format("paged{}{}", page_tokens, is_planar ? "" : ".rows");
-}
-
-Result<Format> resolve_side(const SideSpec& side, const Spec& spec, const std::string& key, const Registry& registry) {
-  const auto uncalibrated = [&]() -> Result<Format> {
-    if (side.format.empty()) {
-      KV_TRY(made, inline_format(side, registry));
-      KV_CHECK(check_head_dim(made, spec.dim_of(key), where_of_dim(spec, key)));
-      return made;
-    }
-    KV_CHECK(registry.format(side.format, spec.where(key + ".format")));
-    return registry.format_for(side.format, spec.dim_of(key), where_of_dim(spec, key));
-  };
-  if (!side.calibration) return uncalibrated();
-  KV_TRY(format, uncalibrated());
-  const Where where = spec.where(key + ".calibration");
-  KV_TRY(calibration, registry.calibration(*side.calibration, where));
-  KV_CHECK(check_calibration(*calibration, spec.dim_of(key), where));
-  return calibrated(std::move(format), *calibration, where);
 }
 
 namespace {
@@ -53,12 +28,12 @@ Result<void> check_lanes(const Format& format, const Spec& spec, const char* key
         fmt::format("a head of {} values of '{}' ('{}') is {} bytes; heads that are no multiple of 32 values must "
                     "be one of 16 bytes",
                     dim, format.name, key, format.row_bytes(stored)),
-        where_of_dim(spec, key), {fmt::format("multiples of {} work", 16 / format.block_bytes)});
+        spec.where_of_dim(key), {fmt::format("multiples of {} work", 16 / format.block_bytes)});
   return fail(
       Code::unsupported,
       fmt::format("head_dim {} is not a multiple of 32, the lanes of a warp, and '{}' ('{}') does not pad heads", dim,
                   format.name, key),
-      where_of_dim(spec, key),
+      spec.where_of_dim(key),
       {"multiples of 32 work: 64, 96, 128, ...",
        "formats that pad heads take any: those with padding = \"zero\", turbo3_0 for one; f16, bf16 and f32 take "
        "multiples "

@@ -40,10 +40,6 @@ struct Problem {
 // "planar", "rows", "paged16" (of planes), "paged16.rows": in names of programs and kernels.
 std::string layout_name(bool is_planar, int page_tokens);
 
-// One side of a spec as rows of the spec's head_dim store it: its name or its numbers, with its calibration. key: "k"
-// or "v".
-Result<Format> resolve_side(const SideSpec& side, const Spec& spec, const std::string& key, const Registry& registry);
-
 // arch: which of the spec's archs (or the caller's choice). Fails with bad_input when head_dim is not a
 // multiple of a format's block or of its rotation (names the key and the multiples that work), unknown names,
 // unknown feature.

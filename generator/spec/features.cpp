@@ -8,8 +8,6 @@
 #include <bit>
 #include <cmath>
 
-#include "generator/catalogue/registry.hpp"
-
 namespace kvjit {
 namespace {
 
@@ -77,27 +75,33 @@ void set_feature(FeatureSet& set, const std::string& name) {
     if (name == n.name) set.*n.flag = true;
 }
 
+const char* const kRangeCost = "costs nothing a score but where a tile is cut: two instructions.";
+
 std::vector<FeatureUse> feature_uses(const FeatureSet& set, int query_length) {
   std::vector<FeatureUse> uses;
-  if (set.softcap > 0) uses.push_back({"softcap", "Softcap<SoftcapNumbers>", "features/softcap.cuh"});
-  if (set.alibi) uses.push_back({"alibi", "Alibi", "features/alibi.cuh"});
-  if (set.has_hook()) uses.push_back({"hook " + set.hook.name, "Hook<HookExpression>", "features/hook.cuh"});
+  if (set.softcap > 0)
+    uses.push_back({"softcap", "Softcap<SoftcapNumbers>", "features/softcap.cuh",
+                    "costs an exp2, a reciprocal and four more instructions a score: tanh by 1 - 2 / (e^2x + 1), exact "
+                    "to 2^-22 of the cap (the machine's own tanh: 2^-11)."});
+  if (set.alibi)
+    uses.push_back(
+        {"alibi", "Alibi", "features/alibi.cuh", "costs a subtraction, a conversion and a multiply-add a score."});
+  if (set.has_hook())
+    uses.push_back({"hook " + set.hook.name, "Hook<HookExpression>", "features/hook.cuh",
+                    "costs two multiplications and a selection a score, and what the expression costs."});
   if (set.mask)
     uses.push_back({set.mask_slopes ? "mask_slopes" : "mask", fmt::format("Mask<{}>", flag_text(set.mask_slopes)),
-                    "features/mask.cuh"});
-  if (set.packed_mask) uses.push_back({"packed_mask", "PackedMask", "features/packed_mask.cuh"});
-  if (set.sinks) uses.push_back({"sinks", "Sinks", "features/sinks.cuh"});
-  if (set.lse) uses.push_back({"lse", fmt::format("Lse<{}>", query_length), "features/lse.cuh"});
+                    "features/mask.cuh",
+                    "costs a load of two bytes, a conversion and a multiply-add a score; slopes a comparison and a "
+                    "choice more: minus infinity stays what it is whatever the slope."});
+  if (set.packed_mask)
+    uses.push_back(
+        {"packed_mask", "PackedMask", "features/packed_mask.cuh", "costs a load, a shift and a choice a score."});
+  if (set.sinks) uses.push_back({"sinks", "Sinks", "features/sinks.cuh", "costs nothing a score; a load a row."});
+  if (set.lse)
+    uses.push_back({"lse", fmt::format("Lse<{}>", query_length), "features/lse.cuh",
+                    "costs nothing a score; a logarithm and a store a row."});
   return uses;
-}
-
-std::string feature_cost(const std::string& fragment, const Registry& registry) {
-  const std::string* text = registry.fragment(fragment);
-  const std::size_t from = text ? text->find("Costs ") : std::string::npos;
-  if (from == std::string::npos) return "";
-  std::string cost = text->substr(from, text->find("\n// SPDX", from) - from);
-  for (std::size_t at; (at = cost.find("\n// ")) != std::string::npos;) cost.replace(at, 4, " ");
-  return "c" + cost.substr(1);
 }
 
 std::string feature_list(const FeatureSet& set, bool causal, int query_length) {

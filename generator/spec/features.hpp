@@ -1,5 +1,5 @@
 // FeatureSet: what an attention call does to its scores beyond q.k times the scale, and to its rows. Each feature is
-// one fragment of templates/features, whose comment says what it costs.
+// one fragment of templates/features. What it costs stands here, because `kvjit explain` prints it.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include <string>
@@ -9,8 +9,6 @@
 #include "generator/spec/hook.hpp"
 
 namespace kvjit {
-
-class Registry;
 
 constexpr int kMostWindow = 1 << 29;  // tokens to either side: position and window add up to an int
 
@@ -41,13 +39,16 @@ const std::vector<std::string>& feature_names();
 // Sets what a name stands for; "causal" is no part of the set.
 void set_feature(FeatureSet& set, const std::string& name);
 
-// A feature of a plan: its type, and the fragment that defines it.
+// A feature of a plan.
 struct FeatureUse {
-  std::string name, type, fragment;
+  std::string name;      // "mask": as specs and reports say it
+  std::string type;      // "Mask<false>": the type that the emitted plan lists
+  std::string fragment;  // "features/mask.cuh": defines the type
+  std::string cost;      // "costs a load ... a score": counted in its fragment's instructions
 };
+// The cost of SeenRange (features/token_range.cuh), which every list of features begins with.
+extern const char* const kRangeCost;
 std::vector<FeatureUse> feature_uses(const FeatureSet& set, int query_length);
-// What a fragment of templates/features says it costs.
-std::string feature_cost(const std::string& fragment, const Registry& registry);
 // The types of all, and of the range of tokens that a query sees, as templates/features/feature_list.cuh takes them.
 std::string feature_list(const FeatureSet& set, bool causal, int query_length);
 

@@ -1,6 +1,6 @@
-// Layers: which layer of a model keeps its cache in which format. A spec with [layers] stands for one spec a layer;
-// rules of a policy (specs/policies/*.toml) and then rules of the spec itself replace [k] and [v] where they apply, the
-// later rule last.
+// Layers, as files say it: which layer of a model keeps its cache in which format. A spec with [layers] stands for one
+// spec a layer. Rules of a policy (specs/policies/*.toml), then rules of the spec itself, replace [k] and [v] where
+// they apply; a later rule wins. generator/resolve/layers.hpp expands them.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include <optional>
@@ -12,8 +12,6 @@
 #include "generator/spec/spec.hpp"
 
 namespace kvjit {
-
-class Registry;
 
 namespace schema {
 class Table;
@@ -65,15 +63,5 @@ Result<Policy> parse_policy(std::string_view toml_text, const std::string& file)
 
 // Of a spec's [layers]; complaints go to the table.
 LayersSpec read_layers(schema::Table& table);
-
-// One spec for each layer, labels "... layer=0", "... layer=1"; a spec without [layers] gives itself. Fails with
-// bad_input: a policy that is not known or does not fit, a condition that names no format.
-Result<std::vector<Spec>> expand_layers(const Spec& spec, const Registry& registry);
-
-// The same, with layers that are alike together: labels "... layers=0-3,32-35".
-Result<std::vector<Spec>> layer_groups(const Spec& spec, const Registry& registry);
-
-// Everything that a spec file stands for: [matrix] expanded, and each combination's layers grouped.
-Result<std::vector<Spec>> parse_all(std::string_view toml_text, const std::string& file, const Registry& registry);
 
 }  // namespace kvjit

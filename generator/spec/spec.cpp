@@ -234,6 +234,11 @@ SideSpec read_side(schema::Table& table) {
   return side;
 }
 
+Where Spec::where_of_dim(const std::string& side) const {
+  const std::string own = "attention.head_dim_" + side;
+  return where(key_where.count(own) ? own : "attention.head_dim");
+}
+
 Where Spec::where(const std::string& key) const {
   const auto found = key_where.find(key);
   return found == key_where.end() ? Where{file} : found->second;

@@ -10,6 +10,7 @@
 
 #include "generator/base/element.hpp"
 #include "generator/base/result.hpp"
+#include "generator/formats/side_spec.hpp"
 
 namespace kvjit {
 
@@ -17,18 +18,6 @@ struct LayersSpec;  // generator/spec/layers.hpp
 namespace schema {
 class Table;
 }
-
-// One side of the cache: the name of a format, or the numbers of one ("inline").
-struct SideSpec {
-  Where where;                             // of the table [k] or [v]
-  std::string format;                      // name or alias; empty when inline
-  std::optional<int> bits, block;          // inline only: 1..8; values that share one scale
-  std::optional<std::string> codebook;     // "lloyd_max" (default), "uniform"
-  std::optional<std::string> scale;        // "corrected_norm" (default), "least_squares", "raw_norm", "amax"
-  std::optional<std::string> rotation;     // "none" (default), or a name of specs/rotations
-  std::optional<std::string> calibration;  // a name of specs/calibrations
-  std::map<std::string, Where> key_where;  // where each key stands, for diagnostics of later stages
-};
 
 // One side's table: [k] or [v], or what a rule of [layers] puts there. Complaints go to the table.
 SideSpec read_side(schema::Table& table);
@@ -63,8 +52,9 @@ struct Spec {
 
   int dim_of(const std::string& side) const {
     return side == "v" && head_dim_v > 0 ? head_dim_v : head_dim;
-  }                                           // "k" or "v"
-  Where where(const std::string& key) const;  // place of a dotted key, or the file
+  }                                                   // "k" or "v"
+  Where where_of_dim(const std::string& side) const;  // place of head_dim_v if it is written, else of head_dim
+  Where where(const std::string& key) const;          // place of a dotted key, or the file
 };
 
 // Parses a spec. [matrix] expands into the cross product of its lists, in the order written (last key fastest), so the

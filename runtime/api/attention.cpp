@@ -7,6 +7,7 @@
 #include <memory>
 #include <string>
 
+#include "generator/resolve/layers.hpp"
 #include "runtime/api/convert.hpp"
 #include "runtime/api/support.hpp"
 #include "runtime/device/backend.hpp"

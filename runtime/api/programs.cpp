@@ -8,6 +8,7 @@
 #include <stop_token>
 #include <thread>
 
+#include "generator/resolve/layers.hpp"
 #include "runtime/api/support.hpp"
 #include "runtime/jit/warm.hpp"
 

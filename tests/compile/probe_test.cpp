@@ -1,7 +1,7 @@
 // The probe of `kvjit bench` through NVRTC. It is a roof only if the lanes that a multiprocessor can hold stand on it
 // together.
 // SPDX-License-Identifier: MIT
-#include "generator/kernels/emit.hpp"
+#include "generator/kernels/auxiliary/emit.hpp"
 #include "tests/compile/kernels.hpp"
 
 namespace kvjit::test {

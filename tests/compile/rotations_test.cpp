@@ -1,7 +1,7 @@
 // Rotate kernels of every kind of rotation at every size up to 512 through NVRTC: nothing spills, nothing is on the
 // stack. No GPU.
 // SPDX-License-Identifier: MIT
-#include "generator/kernels/emit.hpp"
+#include "generator/kernels/auxiliary/emit.hpp"
 #include "tests/compile/kernels.hpp"
 
 namespace kvjit::test {

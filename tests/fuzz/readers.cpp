@@ -13,6 +13,7 @@
 #include <cstring>
 
 #include "generator/catalogue/registry.hpp"
+#include "generator/resolve/layers.hpp"
 #include "generator/resolve/problem.hpp"
 #include "generator/spec/layers.hpp"
 #include "runtime/store/bundle.hpp"

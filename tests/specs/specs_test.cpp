@@ -10,6 +10,7 @@
 #include <sstream>
 
 #include "generator/catalogue/registry.hpp"
+#include "generator/resolve/layers.hpp"
 #include "generator/resolve/problem.hpp"
 #include "generator/spec/layers.hpp"
 #include "generator/spec/spec.hpp"

@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "args/attention.cuh"
-#include "generator/kernels/emit.hpp"
+#include "generator/kernels/auxiliary/emit.hpp"
 
 namespace kvjit {
 namespace {

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "generator/program.hpp"
+#include "generator/resolve/layers.hpp"
 #include "runtime/api/specs_folder.hpp"
 #include "tools/io/files.hpp"
 

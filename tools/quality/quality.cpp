@@ -9,6 +9,7 @@
 #include <limits>
 #include <numeric>
 
+#include "generator/catalogue/side_format.hpp"
 #include "tools/verify/measure.hpp"
 
 namespace kvjit {

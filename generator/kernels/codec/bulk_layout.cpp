@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <numeric>
 
-#include "generator/kernels/decode/plan.hpp"
+#include "generator/kernels/codec/plan.hpp"
 
 namespace kvjit {
 namespace {

@@ -3,7 +3,7 @@
 #pragma once
 #include <cmath>
 
-#include "generator/emit/writer.hpp"
+#include "generator/kernels/codec/emit.hpp"
 
 namespace kvjit::emit {
 

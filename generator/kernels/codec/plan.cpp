@@ -2,7 +2,7 @@
 // (templates/kernels/ quantize_bulk_wgmma.cuh, quantize_bulk.cuh, quantize_bulk_dense.cuh and their inverses), or by
 // blocks (quantize_bulk_blocks.cuh).
 // SPDX-License-Identifier: MIT
-#include "generator/kernels/decode/plan.hpp"
+#include "generator/kernels/codec/plan.hpp"
 
 #include <fmt/format.h>
 
@@ -242,6 +242,48 @@ std::optional<TileKernel> plan_tile_kernel(const TilePlan& plan, const Format& f
   }
   if (kernel.warps < 2 || kernel.shared_bytes > available) return std::nullopt;
   return kernel;
+}
+
+Result<void> check_codec(const Format& f, int head_dim) {
+  const int stored = f.stored_dim(head_dim);
+  const auto refuse = [&](const std::string& what, std::vector<std::string> notes = {}) -> Result<void> {
+    return fail(Code::unsupported, fmt::format("the codec kernels need {}", what), {}, std::move(notes));
+  };
+  KV_CHECK(check_head_dim(f, head_dim, {}));
+  if (stored % 32 != 0 && !f.is_ragged(head_dim))
+    return refuse(fmt::format("a head_dim that is a multiple of 32, not {}", stored),
+                  {"a format with padding = \"zero\" may serve it"});
+  const auto fits = [](int size) { return size % 32 == 0 || 32 % size == 0; };
+  const std::pair<const char*, int> groups[] = {
+      {"blocks", f.block}, {"scale groups", f.scale.group}, {"scale spans", f.scale.span}};
+  for (const auto& [what, size] : groups)
+    if (!fits(size))
+      return refuse(fmt::format("{} that divide 32 or are multiples of it, not {} as {} has", what, size, f.name));
+  if (!f.rotation.is_orthogonal)
+    return fail(
+        Code::unsupported,
+        fmt::format("{}: rotation '{}' is not orthogonal, so its transpose does not undo it", f.name, f.rotation.name),
+        {},
+        {"it projects the residual of QJL; an orthogonal matrix is kind = \"dense\" with generator = \"householder\""});
+  const bool has_outliers = f.sections.size() > 1 + std::size_t(f.has_residual());
+  if (has_outliers && f.block % 32 != 0)
+    return refuse(fmt::format("masks of whole words: a block of 32 values or a multiple; {} has {}", f.name, f.block));
+  if (f.zero_bytes && (f.scale.span < f.block || f.stored_mask > 0 || f.scale.rule != ScaleRule::norm))
+    return refuse(
+        fmt::format("a norm for the whole block, and no stored mask, where tiny blocks are zero bytes ({})", f.name));
+  if (f.scale.division == Division::ratio && f.scale.rule != ScaleRule::amax)
+    return refuse(fmt::format("rule = \"amax\" for division = \"ratio\" ({})", f.name));
+  return {};
+}
+
+CodecPlan side_plan(const Problem& problem, int side, bool is_quantize) {
+  return {side == 0 ? problem.k : problem.v,
+          problem.dim(side),
+          problem.is_planar(),
+          is_quantize,
+          problem.page_tokens,
+          problem.checks,
+          problem.arch.name};
 }
 
 }  // namespace kvjit

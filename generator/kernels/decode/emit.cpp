@@ -1,13 +1,26 @@
 // emit_decode: the decode family.
 // SPDX-License-Identifier: MIT
+#include "generator/kernels/decode/emit.hpp"
+
 #include <algorithm>
 #include <cmath>
 
 #include "args/features.cuh"
 #include "args/page_table.cuh"
-#include "generator/emit/writer.hpp"
 
 namespace kvjit {
+
+namespace emit {
+
+void write_output_dims(Writer& w, const DecodePlan& plan) {
+  w.line(
+      "  static constexpr int kOutputDim = {}, kOutputStored = {};  // of a row of the output, and before its residual",
+      plan.rotates_output || plan.v.pad_bytes > 0 ? plan.head_dim_v : plan.v.inner_dim,
+      plan.rotates_output ? plan.v.format.stored_dim(plan.head_dim_v) : plan.v.inner_dim);
+}
+
+}  // namespace emit
+
 namespace {
 
 using namespace emit;

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <bit>
 
-#include "generator/emit/writer.hpp"
+#include "generator/kernels/decode/emit.hpp"
 
 namespace kvjit::emit {
 namespace {

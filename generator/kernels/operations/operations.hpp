@@ -6,13 +6,10 @@
 #include <vector>
 
 #include "args/slots.cuh"
-#include "generator/kernels/emit.hpp"
+#include "generator/kernels/codec/emit.hpp"
 #include "generator/resolve/problem.hpp"
 
 namespace kvjit {
-
-// One side of a problem's cache (0 = K, 1 = V), as kernels over it are told.
-CodecPlan side_plan(const Problem& problem, int side);
 
 enum class CopyKind {
   bytes,    // the formats are one: stored bytes go where the other layout has them

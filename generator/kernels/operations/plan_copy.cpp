@@ -30,16 +30,6 @@ const char* to_string(CopyKind kind) {
   return kNames[int(kind)];
 }
 
-CodecPlan side_plan(const Problem& problem, int side) {
-  return {side == 0 ? problem.k : problem.v,
-          problem.dim(side),
-          problem.is_planar(),
-          false,
-          problem.page_tokens,
-          problem.checks,
-          problem.arch.name};
-}
-
 Result<CopyPlan> plan_copy(const CodecPlan& from, const CodecPlan& to, bool has_same_scale, int alignment,
                            const Registry& registry) {
   const Format &f = from.format, &g = to.format;

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "args/attention.cuh"
-#include "generator/kernels/emit.hpp"
+#include "generator/kernels/auxiliary/emit.hpp"
 #include "tests/support/open_context.hpp"
 #include "tests/support/registry.hpp"
 #include "tests/support/rng.hpp"

@@ -1,11 +1,12 @@
 // Layers: which layer gets which formats, by the rules of a spec and by the published policies.
 // SPDX-License-Identifier: MIT
-#include "generator/spec/layers.hpp"
+#include "generator/resolve/layers.hpp"
 
 #include <doctest/doctest.h>
 
 #include "generator/catalogue/registry.hpp"
 #include "generator/resolve/problem.hpp"
+#include "generator/spec/layers.hpp"
 
 using namespace kvjit;
 

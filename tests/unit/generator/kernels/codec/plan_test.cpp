@@ -1,6 +1,6 @@
 // generator/kernels/codec/plan.cpp: how exactly each type of result is multiplied.
 // SPDX-License-Identifier: MIT
-#include "generator/kernels/decode/plan.hpp"
+#include "generator/kernels/codec/plan.hpp"
 
 #include <doctest/doctest.h>
 

@@ -1,0 +1,25 @@
+// resolve_side: a name is looked up, numbers become an inline format, and a calibration is applied last.
+// SPDX-License-Identifier: MIT
+#include "generator/catalogue/side_format.hpp"
+
+namespace kvjit {
+
+Result<Format> resolve_side(const SideSpec& side, const Spec& spec, const std::string& key, const Registry& registry) {
+  const auto uncalibrated = [&]() -> Result<Format> {
+    if (side.format.empty()) {
+      KV_TRY(made, inline_format(side, registry));
+      KV_CHECK(check_head_dim(made, spec.dim_of(key), spec.where_of_dim(key)));
+      return made;
+    }
+    KV_CHECK(registry.format(side.format, spec.where(key + ".format")));
+    return registry.format_for(side.format, spec.dim_of(key), spec.where_of_dim(key));
+  };
+  if (!side.calibration) return uncalibrated();
+  KV_TRY(format, uncalibrated());
+  const Where where = spec.where(key + ".calibration");
+  KV_TRY(calibration, registry.calibration(*side.calibration, where));
+  KV_CHECK(check_calibration(*calibration, spec.dim_of(key), where));
+  return calibrated(std::move(format), *calibration, where);
+}
+
+}  // namespace kvjit

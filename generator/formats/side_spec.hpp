@@ -1,0 +1,24 @@
+// SideSpec: how a spec asks for the format of one side of the cache, by a name or by the numbers of one.
+// SPDX-License-Identifier: MIT
+#pragma once
+#include <map>
+#include <optional>
+#include <string>
+
+#include "generator/base/result.hpp"
+
+namespace kvjit {
+
+// One side of the cache: the name of a format, or the numbers of one ("inline").
+struct SideSpec {
+  Where where;                             // of the table [k] or [v]
+  std::string format;                      // name or alias; empty when inline
+  std::optional<int> bits, block;          // inline only: 1..8; values that share one scale
+  std::optional<std::string> codebook;     // "lloyd_max" (default), "uniform"
+  std::optional<std::string> scale;        // "corrected_norm" (default), "least_squares", "raw_norm", "amax"
+  std::optional<std::string> rotation;     // "none" (default), or a name of specs/rotations
+  std::optional<std::string> calibration;  // a name of specs/calibrations
+  std::map<std::string, Where> key_where;  // where each key stands, for diagnostics of later stages
+};
+
+}  // namespace kvjit

@@ -1,0 +1,34 @@
+// Text of the codec family, and what kernels of other families over one side of a cache share with it.
+// SPDX-License-Identifier: MIT
+#pragma once
+#include <string>
+
+#include "generator/catalogue/registry.hpp"
+#include "generator/emit/writer.hpp"
+#include "generator/kernels/codec/plan.hpp"
+#include "generator/source.hpp"
+
+namespace kvjit {
+
+// quantize or dequantize, a row a warp. Serves every format.
+Source emit_codec(const CodecPlan& plan, const Registry& registry);
+// quantize_bulk or dequantize_bulk: many rows at once, of formats that plan_tiles serves.
+Source emit_tiles(const CodecPlan& codec, const TilePlan& plan, const TileKernel& kernel, const TileCall& call,
+                  const Registry& registry);
+
+namespace emit {
+
+// The struct of arguments that a kernel over a side takes, and its size.
+const char* codec_args(const CodecPlan& plan);
+int codec_args_bytes(const CodecPlan& plan);
+// The fragments of pages and slots that the side needs.
+void codec_fragments(Writer& w, const CodecPlan& plan);
+// For plans by slots: struct `type`, over the struct `rows` of the same side without slots. For other plans nothing is
+// written, and both names are the same (rows_name).
+void write_slots(Writer& w, const CodecPlan& plan, const std::string& type, const std::string& rows);
+inline std::string rows_name(const CodecPlan& plan, const std::string& type) {
+  return plan.slots.empty() ? type : "Plain" + type;
+}
+
+}  // namespace emit
+}  // namespace kvjit

@@ -1,0 +1,23 @@
+// Text of the decode family: decode itself, and the merge of its KV splits.
+// SPDX-License-Identifier: MIT
+#pragma once
+#include "generator/catalogue/registry.hpp"
+#include "generator/emit/writer.hpp"
+#include "generator/kernels/decode/plan.hpp"
+#include "generator/source.hpp"
+
+namespace kvjit {
+
+Source emit_decode(const DecodePlan& plan, const Registry& registry);
+// For plans with leaves_parts().
+Source emit_merge(const DecodePlan& plan, const Registry& registry);
+
+namespace emit {
+
+// Members of the plans of kernels that write rows of output.
+void write_output_dims(Writer& w, const DecodePlan& plan);
+// The member function that spreads the loaded words of a lane's run to slots.
+void write_unpack(Writer& w, const SectionPlan& section);
+
+}  // namespace emit
+}  // namespace kvjit

@@ -1,0 +1,52 @@
+// emit_merge: the kernel that adds up the KV splits of a decode call, where decode does not fuse that.
+// SPDX-License-Identifier: MIT
+#include <algorithm>
+
+#include "args/features.cuh"
+#include "generator/kernels/decode/emit.hpp"
+
+namespace kvjit {
+
+using namespace emit;
+
+Source emit_merge(const DecodePlan& plan, const Registry& registry) {
+  constexpr int kMostShares = 8,
+                kMostWarps = 16;  // warps that share the parts of a slice of 128 sums; warps of a block
+  const int dim = plan.v.inner_dim, row_slices = (dim + 127) / 128, slices = plan.rotates_output ? row_slices : 1;
+  const int threads = slices * std::clamp(kMostWarps / slices, 1, kMostShares) * 32;
+  const std::string name = "merge." + plan.name;
+  Writer w = begin(registry, name, "parts of a decode call to rows of output");
+  const bool is_featured = plan.features.any();
+  w.fragment("kernels/decode/merge.cuh");
+  if (is_featured) {
+    feature_fragments(w, plan.features, plan.causal, plan.query_length);
+    w.fragment("kernels/decode/features.cuh");
+  }
+  w.check_first(plan.checks);
+  if (plan.rotates_output) domain_fragments(w, plan.v.format);
+  w.line("// ======== the plan ========\nnamespace kv {{\n");
+  if (plan.rotates_output) write_domain_struct(w, plan.v.format, plan.head_dim_v, true, "Value");
+  w.line("KV_TABLE u16 kValueOrder[{}] = {{\n    {}}};\n", plan.value_order.size(),
+         joined(plan.value_order, [](int v) { return std::to_string(v); }));
+  write_features(w, plan.features);
+  w.line("struct Plan {{");
+  w.line("  static constexpr int kValueDim = {}, kGroup = {}, kRows = {}, kTile = {}, kThreads = {};", dim,
+         plan.heads * plan.group, plan.heads * plan.rows, plan.tile, threads);
+  w.line("  static constexpr int kTurns = {}, kAllRows = {};", plan.turns, plan.heads * plan.all_rows());
+  write_output_dims(w, plan);
+  w.line("  static constexpr int kSlices = {};  // of 128 sums of a row, a block", slices);
+  w.line("  static constexpr bool kSkipsWhole = {}, kRotatesOutput = {};", flag(plan.finishes),
+         flag(plan.rotates_output));
+  if (plan.rotates_output) w.line("  using ValueDomain = kv::ValueDomain;");
+  w.line("  KV_DEVICE static int value_order(int i) {{ return kValueOrder[i]; }}");
+  if (is_featured) w.line("  using Feature = {};", feature_of(plan.features, plan.causal, plan.query_length));
+  w.line("{}\n}};\n", store_of(plan.out_type));
+  const int shared_bytes = threads * 16 + threads / 32 * 8 + (plan.rotates_output ? dim * 4 : 0);
+  Source source = finish(w, name, plan.arch.name,
+                         {"merge", "MergeArgs", threads, shared_bytes,
+                          int(is_featured ? sizeof(kv::Featured<kv::MergeArgs>) : sizeof(kv::MergeArgs)), is_featured});
+  source.row_threads = threads * row_slices / slices;
+  return source;
+}
+
+}  // namespace kvjit

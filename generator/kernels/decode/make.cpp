@@ -1,0 +1,43 @@
+// make_decode: the fused kernel, and `merge` where decode may leave KV splits for it.
+// SPDX-License-Identifier: MIT
+#include "generator/kernels/decode/emit.hpp"
+#include "generator/kernels/decode/tuned_shape.hpp"
+#include "generator/kernels/families.hpp"
+
+namespace kvjit {
+namespace {
+
+Tuning tuning_of(const FamilyInput& input) {
+  if (!input.shape) return find_tuning(input.registry.tuning(input.problem.arch.name), input.problem);
+  Tuning asked;
+  asked.match = Tuning::Match::asked;
+  asked.shape = *input.shape;
+  asked.why = to_string(*input.shape);
+  return asked;
+}
+
+}  // namespace
+
+Result<void> make_decode(const FamilyInput& input, ProgramSource& program) {
+  const Problem& problem = input.problem;
+  KV_TRY(plan, plan_decode(problem, tuning_of(input)));
+  plan.name = problem.id + "." + problem.arch.name;
+  program.tile_tokens = plan.tile;
+  program.rows = plan.rows * plan.heads;
+  program.turns = plan.turns;
+  program.rotates_queries = plan.rotates_queries;
+  program.finishes = plan.finishes;
+  program.merge_steps = plan.merge_steps();
+  program.appends = plan.appends;
+  program.rotates_output = plan.rotates_output;
+  program.decisions.insert(program.decisions.end(), plan.decisions.begin(), plan.decisions.end());
+  Source& decode = program.kernels[Role::decode] = emit_decode(plan, input.registry);
+  decode.may_overlap = !problem.checks && problem.arch.has("programmatic_launch");
+  if (plan.leaves_parts()) {
+    Source& merge = program.kernels[Role::merge] = emit_merge(plan, input.registry);
+    merge.may_overlap = decode.may_overlap;
+  }
+  return {};
+}
+
+}  // namespace kvjit

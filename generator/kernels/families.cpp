@@ -1,0 +1,22 @@
+// The list of families that make_program walks. `operations` is missing by intent: the runtime makes its kernels when a
+// call needs one, because no spec names the pair of caches that a copy is for.
+// SPDX-License-Identifier: MIT
+#include "generator/kernels/families.hpp"
+
+namespace kvjit {
+namespace {
+
+bool always(const Problem&) { return true; }
+
+constexpr Family kFamilies[] = {
+    {"decode", true, always, make_decode},
+    {"auxiliary", false, always, make_auxiliary},
+    {"codec", false, always, make_codec},
+    {"reference", false, always, make_reference},
+};
+
+}  // namespace
+
+std::span<const Family> families() { return kFamilies; }
+
+}  // namespace kvjit

@@ -1,0 +1,13 @@
+// make_reference: the readable kernel of every program.
+// SPDX-License-Identifier: MIT
+#include "generator/kernels/families.hpp"
+#include "generator/kernels/reference/emit.hpp"
+
+namespace kvjit {
+
+Result<void> make_reference(const FamilyInput& input, ProgramSource& program) {
+  program.kernels[Role::reference] = emit_reference(input.problem, input.registry);
+  return {};
+}
+
+}  // namespace kvjit
