@@ -38,10 +38,10 @@ struct Rows {
       head_stride;      // elements from one head to the next
 };
 
-// How the tile scheduler deals the tiles of a call out to blocks (kernels/decode/tile_scheduler.cuh). The tiles of all
-// batch-heads form one line, which is cut into one piece a block. The host makes the cut if it knows the tiles of every
-// batch-head. Otherwise each block computes the same cut: if lengths are in device memory, or if the plan has a window
-// or an offset of positions by which whole tiles are unseen (features/token_range.cuh).
+// Arguments of the tile scheduler, which deals the tiles of a call out to blocks (kernels/decode/tile_scheduler.cuh).
+// The tiles of all batch-heads form one line, which is cut into one piece a block. The host makes the cut if it knows
+// the tiles of every batch-head. Otherwise each block computes the same cut: if lengths are in device memory, or if the
+// plan has a window or an offset of positions by which whole tiles are unseen (features/token_range.cuh).
 struct WorkArgs {
   const int* lengths;  // tokens of each sequence, in device memory; null: `tokens` for every sequence
   int tokens,          // tokens of the longest sequence; lengths are clamped to 0 .. tokens

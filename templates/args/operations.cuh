@@ -24,7 +24,7 @@ struct CopyArgs {
   int sequences, tokens, heads;
 };
 
-// Which two values a rotary turn mixes: neighbours (2 i, 2 i + 1), or halves (i, i + dims / 2).
+// The two values that a rotary turn mixes: neighbours (2 i, 2 i + 1), or halves (i, i + dims / 2).
 enum class RopePairs : int { neighbours = 0, halves = 1 };
 constexpr int kMostRopePairs = 256;  // pairs of values in a row, so that dims is at most 512
 

@@ -26,14 +26,14 @@ struct QueryRow {
       position;  // of the query among them
 };
 
-// What the softmax of a query row has summed up.
+// The sums of a query row's softmax.
 struct RowTotal {
   float top,        // reference maximum, base 2
       denominator,  // sum of 2^(score - top)
       keep;         // rescale factor for the row's output sums, which were added up relative to the first top
 };
 
-// What a feature does unless it says otherwise.
+// The defaults of a feature.
 template <class Feature>
 struct FeatureDefaults {
   struct Row {};     // kept for a query row; found once

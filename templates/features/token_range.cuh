@@ -1,5 +1,5 @@
-// Which tokens a query sees by its position: kLeft tokens before it and kRight tokens behind it; -1 means all. Causal
-// attention is kRight = 0. The tile scheduler leaves out tiles that no query of a call sees
+// The tokens that a query sees by its position: kLeft tokens before it and kRight tokens behind it; -1 means all.
+// Causal attention is kRight = 0. The tile scheduler leaves out tiles that no query of a call sees
 // (kernels/decode/tile_scheduler.cuh). Costs nothing a score but where a tile is cut: two instructions.
 // SPDX-License-Identifier: MIT
 #pragma once

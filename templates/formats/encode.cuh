@@ -20,7 +20,7 @@
 namespace kv {
 
 struct EncoderDefaults {
-  // How values are held: by the lanes of a warp, or (InLane) whole groups by one lane.
+  // The way in which values are held: by the lanes of a warp, or (InLane) whole groups by one lane.
   using Lanes = AcrossLanes;
   static constexpr float kLeast = 0.f;          // the scale is at least this
   static constexpr bool kByStored = false;      // codes are chosen with the scale as it is stored

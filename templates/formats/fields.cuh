@@ -41,7 +41,7 @@ struct CodeField {
   static constexpr int kAt = kAt_, kBits = kWidth, kLow = kLow_, kSplit = kSplit_;
   static constexpr u32 kMask = kBits == 32 ? 0xffffffffu : (1u << kBits % 32) - 1;
 
-  // Where the bits of code k begin, in bits from the start of the field.
+  // The bit at which code k begins, from the start of the field.
   KV_DEVICE static int bit_of(int k) {
     if constexpr (kSplit > 0)
       return (k / (2 * kSplit) * kSplit + k % kSplit) * 8 + k / kSplit % 2 * 4;

@@ -82,7 +82,7 @@ KV_DEVICE void first_of_groups(float (&x)[kPerLane]) {
 
 // Reductions for an encoder whose values are held by the lanes of a warp, as above.
 struct AcrossLanes {
-  // How many registers in a row hold values of one group.
+  // The number of consecutive registers that hold values of one group.
   template <int kGroup>
   KV_DEVICE static constexpr int registers_of() {
     return kGroup <= 32 ? 1 : kGroup / 32;

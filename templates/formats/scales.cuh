@@ -1,6 +1,6 @@
-// How the scale of a span is found (rules), how a value is brought into its units (divisions), and which scale is
-// stored in the end (refinements). The generator names one of each in the encoder R, which also has kSpan and kDivisor.
-// They are those of generator/formats/format.hpp: ScaleRule, Division, Refine.
+// Scales. Rules find the scale of a span, divisions bring a value into its units, and refinements choose the scale that
+// is stored. The generator names one of each in the encoder R, which also has kSpan and kDivisor. They are those of
+// generator/formats/format.hpp: ScaleRule, Division, Refine.
 //
 // Values are held as R::Lanes says (formats/groups.cuh). Every lane of a span learns the numbers of the span.
 //

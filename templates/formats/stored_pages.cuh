@@ -1,4 +1,4 @@
-// Where the stored rows of paged caches are: forms of stored_row and stored_row_behind for formats with pages, instead
+// The places of stored rows in paged caches: forms of stored_row and stored_row_behind for formats with pages, instead
 // of those of formats/stored_row.cuh.
 // SPDX-License-Identifier: MIT
 #pragma once

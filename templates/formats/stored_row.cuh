@@ -35,7 +35,7 @@ struct FormatDefaults {
   static constexpr float kResidualFactor = 1.f;
 };
 
-// Where the bytes of one (sequence, KV head, token) begin.
+// The start of the bytes of one (sequence, KV head, token).
 struct StoredRow {
   u8* codes;
   u8* scales;  // in layout rows: the same as codes

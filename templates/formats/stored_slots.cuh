@@ -1,4 +1,4 @@
-// Where stored rows are if a call names tokens by slots: forms of stored_row and stored_row_behind for formats with
+// The places of stored rows if a call names tokens by slots: forms of stored_row and stored_row_behind for formats with
 // slots, instead of those of formats/stored_row.cuh. quantize and dequantize ask for token t of a sequence and get the
 // row of slot t. A negative slot maps to a scratch row: reads give zeros, and nothing reads what is written there.
 //
