@@ -1,121 +1,148 @@
-// What the host passes to each kernel: one struct by value. The runtime includes this very file, and each emitted
-// kernel asserts the sizes, so host and device cannot disagree.
+// Arguments of attention, of the codec and of the auxiliary kernels. The host passes one struct by value to each
+// kernel.
 //
-// Strides are 64-bit. Strides of queries and outputs count elements; strides of the cache count bytes.
+// Host and device share this file: the runtime includes it as it is, and each emitted kernel asserts the size of its
+// struct, so the two sides cannot disagree.
+//
+// Strides are 64-bit. Strides of queries, outputs and other numbers count elements. Strides of a cache count bytes.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include "args/types.cuh"
 
 namespace kv {
 
-// One side (K or V) of the cache. A row is what one (sequence, KV head, token) stores.
-//   layout rows     codes points at whole blocks (codes and scales interleaved as the format says); scales is unused.
-//                   Any strides; rows must be 2-byte aligned.
-//   layout planar   two planes; a row of either is dense (the token stride IS the row), head and sequence strides are
-//                   free; planes, head and sequence strides are multiples of 16 bytes.
+// One side of a cache: K or V. A row is the stored bytes of one (sequence, KV head, token).
+//   layout rows     A row is whole blocks, in which codes and scales are interleaved as the format says. `codes` points
+//                   at them; `scales` is unused. Addresses and strides are free but even.
+//   layout planar   `codes` and `scales` point at two planes. Rows of a plane are dense: the token stride is the size
+//                   of a row. The planes, and their head and sequence strides, are multiples of 16 bytes.
+// Paged caches read these members anew (args/page_table.cuh). Token-major heads that a block takes together
+// (cache.token_heads, layout rows) need dense heads and dense tokens, and multiples of 16 bytes for `codes` and the
+// sequence stride.
 struct CacheSide {
-  u8* codes;
-  u8* scales;
-  i64 codes_sequence_stride, codes_head_stride, codes_token_stride;
-  i64 scales_sequence_stride, scales_head_stride, scales_token_stride;
+  u8* codes;                  // the row of sequence 0, head 0, token 0
+  u8* scales;                 // the scales of that row, in layout planar
+  i64 codes_sequence_stride,  // bytes from one sequence to the next; of paged caches: from one page to the next
+      codes_head_stride,      // bytes from one KV head to the next
+      codes_token_stride;     // bytes from one token to the next
+  i64 scales_sequence_stride, scales_head_stride, scales_token_stride;  // the same strides of the plane of scales
 };
 
-// A tensor of [sequences][queries][heads][dim] by strides; dim is dense: head_dim, or a side's inner dimension (what
-// its stored values span: zero-padded heads are longer, the signs of a residual come on top).
+// A tensor [sequences][queries][heads][dim] with strides in elements. `dim` is dense. It is head_dim, or the inner
+// dimension of a side of the cache: all values of a stored row, the zeros behind a padded head included, and as many
+// again for the signs of a residual.
 struct Rows {
-  void* data;
-  i64 sequence_stride, query_stride, head_stride;
+  void* data;           // the element at [0][0][0][0]
+  i64 sequence_stride,  // elements from one sequence to the next
+      query_stride,     // elements from one query, or token, to the next
+      head_stride;      // elements from one head to the next
 };
 
-// How the tokens of a call are shared among blocks (kernels/decode/tile_scheduler.cuh).
+// Arguments of the tile scheduler, which deals the tiles of a call out to blocks (kernels/decode/tile_scheduler.cuh).
+// The tiles of all batch-heads form one line, which is cut into one piece a block. The host makes the cut if it knows
+// the tiles of every batch-head. Otherwise each block computes the same cut: if lengths are in device memory, or if the
+// plan has a window or an offset of positions by which whole tiles are unseen (features/token_range.cuh).
 struct WorkArgs {
-  const int* lengths;  // tokens of each sequence (at most `tokens` count), or null: `tokens` for all
-  int tokens, sequences;
-  int kv_heads;  // of decode and merge: times the turns of their query rows (kernels/decode/query_chunks.cuh)
-  int blocks;    // of decode: at most one a tile
-  // Where lengths are null, so that the host knows: how much of the line a pair takes; and what each block gets, the
-  // first `longer` one more.
-  u32 room, share, longer;
-  // Where they are not: blocks for each pair, 0 if there are fewer; pairs for each block, at most; and how many tiles'
-  // time a seam costs, and a round of merging.
-  u32 pieces, whole, seam, round;
+  const int* lengths;  // tokens of each sequence, in device memory; null: `tokens` for every sequence
+  int tokens,          // tokens of the longest sequence; lengths are clamped to 0 .. tokens
+      sequences;       // sequences of the call
+  // Heads that the scheduler sees. decode and merge: KV heads, divided by the token-major heads that a block takes
+  // together, times the query chunks of each (kernels/decode/query_chunks.cuh). reference: KV heads.
+  int kv_heads;
+  int blocks;  // blocks of decode; at most one a tile
+  // The cut that the host made. Kernels that cut the line themselves ignore it.
+  u32 room,    // tiles that a batch-head takes on the line, padding included
+      share,   // tiles of a block
+      longer;  // how many blocks, from block 0 on, take one tile more
+  // The numbers by which a kernel cuts the line itself.
+  u32 pieces,  // blocks for one batch-head; 0 if there are fewer blocks than batch-heads
+      whole,   // whole batch-heads for one block, at most
+      seam,    // cost of a split boundary inside a block's piece, in tiles
+      round;   // cost of one more round of merging, in tiles
 };
 
-constexpr int kMostBlockWarps = 16;  // of decode
-constexpr int kPartsAtOnce = 16;     // of a pair, that a warp adds up: loads from far away, many under way
+constexpr int kMostBlockWarps = 16;  // warps of a decode block at most; each has its own split counter
+// KV splits of a batch-head that a warp merges at once. Their loads come from far away, so many are under way together.
+constexpr int kPartsAtOnce = 16;
 
-// decode and reference. grid: decode (blocks); reference (q_heads * query_length, 1, sequences).
+// Arguments of decode and reference. Grids: decode (work.blocks), reference (q_heads * query_length, 1, sequences).
 struct AttentionArgs {
-  // [sequences][query_length][q_heads]: f32 of K's inner dimension when rotate_q wrote it, else the plan's q type
+  // Queries, [sequences][query_length][q_heads]. Rows that rotate_q wrote are f32 of K's inner dimension; otherwise
+  // they have head_dim values of the plan's q type.
   Rows q;
   CacheSide k, v;
   WorkArgs work;
-  // decode, of parts of a (sequence, KV head) pair: [slot][rows][V's inner dimension], not normalised, in the order of
-  // the accumulators; [slot][rows][2]: maximum (base 2), denominator. Slots: Work::slot.
-  float* partial;
-  float* partial_state;
-  // decode, fused: parts of a pair that are done, by the pair's first block and the warp; zero before and after a call.
-  // Null, where the plan allows that: parts are left for `merge`.
+  // Partial results of decode, one a KV split. The tile scheduler numbers them by Work::slot.
+  float* partial;        // [slot][query row][V's inner dimension]: sums, not normalized, in accumulator order
+  float* partial_state;  // [slot][query row][2]: reference maximum (base 2) and denominator
+  // Split counters of the merge inside decode, [block][warp] with kMostBlockWarps a block: how many KV splits of a
+  // batch-head are done. A batch-head uses counters of its own blocks, from the block of its first split on. They are
+  // zero before and after a call. Null: decode leaves the splits to `merge`, which the plan must allow.
   u32* arrivals;
-  Rows out;           // f32 of V's inner dimension when rotate_out follows, else the plan's out type
-  float scale_log2;   // softmax scale times log2(e): scores are base-2 exponents; times K's tensor scale
+  Rows out;           // f32 of V's inner dimension if rotate_out follows, else the plan's out type
+  float scale_log2;   // softmax scale x log2(e) x K's tensor scale; scores are base-2 exponents
   float value_scale;  // V's tensor scale
 };
 
-// merge, of what decode left. grid: (rows times the blocks of a row, kv_heads, sequences).
+// Arguments of merge, which sums up the KV splits that decode left. Grid: (query rows x the blocks of a row, heads that
+// the scheduler sees, sequences).
 struct MergeArgs {
-  const float* partial;
-  const float* partial_state;
-  WorkArgs work;
-  Rows out;  // f32 when rotate_out reads it, else the plan's out type
+  const float* partial;        // as in AttentionArgs
+  const float* partial_state;  // as in AttentionArgs
+  WorkArgs work;               // the same as decode had
+  Rows out;                    // f32 if rotate_out reads it, else the plan's out type
 };
 
-// rotate_q (forward, reads the q type, writes f32) and rotate_out (inverse, reads f32, writes the out type).
-// One warp a row; rows = sequences * queries * heads.
+// Arguments of rotate_q (forward: reads the q type, writes f32) and of rotate_out (inverse: reads f32, writes the out
+// type). One warp takes one of sequences * queries * heads rows.
 struct RotateArgs {
   Rows in, out;
   int sequences, queries, heads;
 };
 
-// Types of the rows that quantize reads and dequantize writes (the numbers of runtime/kvjit.h).
+// Element types of the rows that quantize reads and dequantize writes, with the numbers of runtime/kvjit.h.
 enum class RowType : int { f16 = 1, bf16 = 2, f32 = 3 };
 
-// K or V of the newest tokens, as numbers: [sequences][query_length][kv_heads][head_dim]; query_stride is the token
-// stride.
+// K or V of the newest tokens, as numbers that are yet to be stored.
 struct NewRows {
-  Rows x;
-  RowType type;
-  float tensor_scale;
+  Rows x;              // [sequences][query_length][kv_heads][head_dim]; query_stride is the token stride
+  RowType type;        // the element type of x
+  float tensor_scale;  // the scale of formats that have one for the whole tensor
 };
-// decode of a plan that appends: it stores the newest tokens first.
+// Arguments of decode whose plan appends: it stores the newest tokens before it attends to them.
 struct AppendArgs : AttentionArgs {
   NewRows new_k, new_v;
 };
 
-// quantize: x -> cache; dequantize: cache -> x. One warp a (sequence, token, head).
+// Arguments of quantize (x -> cache) and dequantize (cache -> x). quantize.cuh and dequantize.cuh of kernels/codec give
+// one warp to each (sequence, token, head). Bulk kernels give several rows to a warp.
 struct CodecArgs {
-  // query_stride is the token stride here; rows of head_dim values, or of all stored ones where keep_rotated is set
+  // Numbers, [sequences][tokens][heads]; query_stride is the token stride. Rows have head_dim values, or all stored
+  // ones if keep_rotated is set.
   Rows x;
   CacheSide side;
-  // quantize: destination token of each input token, negative = skip; null: token t goes to first_token + t
+  // quantize: where each token goes, [sequence][token], as a token of the cache; a negative slot skips the token. Null:
+  // token t goes to first_token + t.
   const i64* slots;
-  i64 first_token;
+  i64 first_token;  // the cache's token of token 0; dequantize reads from there
   int sequences, tokens, heads;
-  RowType x_type;
+  RowType x_type;      // the element type of x
   int keep_rotated;    // dequantize: leave values in the rotated domain
-  float tensor_scale;  // of formats that have one scale for the whole tensor
-  // Kernels over tiles of 16 rows: how many there are, and how many a block takes. Tiles are 16 tokens of a head,
-  // numbered with heads fastest, then the token_tiles of a sequence; token_tiles 0: rows are numbered through, tokens
-  // fastest, and tiles are 16 of them.
-  int tiles, block_tiles, token_tiles;
+  float tensor_scale;  // the scale of formats that have one for the whole tensor
+  // Kernels over tiles of 16 rows. A tile is 16 tokens of one head, tiles are numbered with heads fastest and then the
+  // tiles of a sequence, and the last tile of a head may be short. If token_tiles is 0, rows are numbered with tokens
+  // fastest, then heads, and each 16 of them are a tile.
+  int tiles,        // tiles of the call
+      block_tiles,  // tiles of one block
+      token_tiles;  // tiles of one head of a sequence, or 0
 };
 
-// probe. grid: any; 16 bytes a lane at a time.
+// Arguments of probe. Any grid serves; a lane reads 16 bytes at a time.
 struct ProbeArgs {
-  const u8* from;  // aligned to 16
-  i64 vectors;     // of 16 bytes
+  const u8* from;  // aligned to 16 bytes
+  i64 vectors;     // vectors of 16 bytes to read
   i64 step;        // lanes of the whole grid
-  u32* found;      // written by a lane whose words xor to `needle`
+  u32* found;      // a lane whose words xor to `needle` writes here, so that no load can be dropped
   u32 needle;
 };
 

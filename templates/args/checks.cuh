@@ -1,5 +1,6 @@
-// Checked calls (target.checks): a kernel of its own looks at lengths, page tables and slots before they are used. What
-// it finds first goes to the caller's record; a call whose record says something does nothing.
+// Arguments of checked calls (target.checks). The check kernel looks at lengths, page tables and slots before other
+// kernels use them. It stores the first value out of range in the caller's record. Checked kernels do nothing while the
+// record counts a value, so calls with that record stay off until the caller clears it.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include "args/slots.cuh"
@@ -8,32 +9,37 @@ namespace kv {
 
 enum class CheckedArray : int { none, lengths, k_pages, v_pages, pages, slots };
 
-// In device memory, zero before the first call that uses it.
+// The caller's record, in device memory; zero before the first call that uses it.
 struct CheckRecord {
-  u32 count;  // values out of range
-  CheckedArray array;
-  i64 index, value, least, most;  // of one of them: where it stands, what it is, what it might be
+  u32 count;           // values out of range
+  CheckedArray array;  // the array of the value that was found first
+  i64 index,           // its index in that array
+      value,           // the value
+      least, most;     // the range of values that are possible there
   i64 reserved[3];
 };
 
 struct CheckedTable {
-  PageTable table;  // null: not used
-  i64 pool_pages;
-  CheckedArray array;
+  PageTable table;     // table.pages null: there is no table to check
+  i64 pool_pages;      // pages of the pool; entries must be below
+  CheckedArray array;  // what to call the table in the record
 };
-// grid: (sequences).
+// Arguments of check. Grid: (sequences).
 struct CheckArgs {
   CheckRecord* record;
-  const int* lengths;  // at most `tokens`; null: `tokens` for all
-  i64 first_token;     // of those that are looked up
-  int tokens, sequences, page_tokens;
+  const int* lengths;  // tokens of each sequence, each to be within 0 .. tokens; null: `tokens` for every sequence
+  i64 first_token;     // entries of tables are checked from the page of this token on
+  int tokens,          // tokens of a sequence that the call uses, at most
+      sequences,       // sequences of the call
+      page_tokens;     // tokens of a page
   CheckedTable tables[2];
-  const void* slots;  // null: not used
-  i64 slots_given, slot_count;
+  const void* slots;  // slots of slot_type; null: there are none to check
+  i64 slots_given,    // entries of `slots`
+      slot_count;     // slots that exist; negative slots are always allowed
   SlotType slot_type;
 };
 
-// What the checked kernels take.
+// Arguments of a kernel in a checked program: it runs only while the record counts nothing.
 template <class Args>
 struct Checked : Args {
   const CheckRecord* record;

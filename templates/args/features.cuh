@@ -1,6 +1,8 @@
-// What a call brings for its features. A kernel gets it, behind its other arguments, only if its plan has a feature
-// that reads it; the runtime includes this very file. Query heads count through all KV heads; strides count elements,
-// and 0 makes one row serve all.
+// Arguments of attention features, and of merge_contexts. FeatureArgs stand behind the other arguments of decode, merge
+// and reference if the plan has any feature or window. Plans with causal masking alone go without. The runtime includes
+// this very file.
+//
+// Query heads are numbered through all KV heads. Strides count elements, and a stride of 0 makes one row serve all.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include "args/attention.cuh"
@@ -8,35 +10,39 @@
 namespace kv {
 
 struct FeatureArgs {
-  // mask: added to the scores, [sequence][query head][query][token] of halves, tokens dense; -infinity: not seen
+  // mask: halves that are added to the scores, [sequence][query head][query][token]. Tokens are dense. -infinity hides
+  // a token.
   const u16* mask;
   i64 mask_sequence_stride, mask_head_stride, mask_query_stride;
-  // packed mask: bit t % 32 of word t / 32 is whether the query sees token t of the newest packed_tokens ones (0: of
-  // all); it sees those before
+  // packed mask, [sequence][query head][query][word]: bit t % 32 of word t / 32 is set if the query sees token t of the
+  // newest packed_tokens tokens. Tokens before those are seen.
   const u32* packed_mask;
-  i64 packed_sequence_stride, packed_head_stride, packed_query_stride;  // of words
-  int packed_tokens;
-  int position_offset;          // query i stands at token length - query_length + i + this ...
-  const int* position_offsets;  // ... plus this of its sequence; null: nothing more
-  const float* slopes;          // of each query head
-  const float* sinks;           // of each query head; null: they are counted elsewhere
+  i64 packed_sequence_stride, packed_head_stride, packed_query_stride;  // words
+  int packed_tokens;                                                    // 0: bits count from token 0 of the sequence
+  // Query i stands at token length - query_length + i + position_offset + position_offsets[sequence].
+  int position_offset;
+  const int* position_offsets;  // [sequence]; null: zeros
+  const float* slopes;          // alibi, mask_slopes: one slope a query head
+  const float* sinks;           // one logit a query head; null: another call counts them
   float* lse;                   // [sequence][query][query head]: natural logarithm of the sum of exp(score)
 };
 
-// merge_contexts. grid: a warp a row, [sequence][query][head] of them. Outputs are of the program's out type.
+// One input of merge_contexts: the output of a call over a part of the context, in the program's out type.
 struct MergePart {
   Rows out;
   const float* lse;  // [sequence][query][query head], as in FeatureArgs
 };
-constexpr int kMostMergeParts = 16;
+constexpr int kMostMergeParts = 16;  // inputs of one call; what is merged can be merged again
+// Arguments of merge_contexts. Rows are numbered [sequence][query][head]; one warp takes one row.
 struct MergePartsArgs {
   MergePart parts[kMostMergeParts];
-  int count, sequences, queries, heads;
-  Rows out;
-  float* lse;  // of the whole; null: not wanted
+  int count,  // inputs in `parts`
+      sequences, queries, heads;
+  Rows out;    // the output over the whole context, in the program's out type
+  float* lse;  // the LSE over the whole context; null: not wanted
 };
 
-// The arguments of a kernel with features.
+// Arguments of a kernel with features.
 template <class Args>
 struct Featured : Args {
   FeatureArgs features;

@@ -1,61 +1,63 @@
-// What operations on caches beside attention and the write path are told: copies from one cache to another, and rotary
-// positions.
+// Arguments of operations on caches beside attention and the codec: copies from one cache to another, and rotary
+// positions for stored rows and for rows on their way into a cache.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include "args/slots.cuh"
 
 namespace kv {
 
-// The tokens of a cache that an operation reads or writes; token t of a sequence is slots[sequence][t], or first_token
-// + t.
+// The tokens of a cache that an operation reads or writes. Token t of a sequence is the cache's token
+// slots[sequence][t], or first_token + t if there are no slots.
 struct CacheTokens {
   CacheSide side;
-  PageTable table;  // of layout paged; null with slots, which are page * kPageTokens + place in the page then
-  const void* slots;
-  i64 first_token;
-  float tensor_scale;
+  PageTable table;     // for layout paged. Null with slots, which then are page * kPageTokens + place in the page
+  const void* slots;   // [sequence][token] of slot_type; a negative slot is no token. Null: there are no slots
+  i64 first_token;     // the cache's token of token 0
+  float tensor_scale;  // the scale of formats that have one for the whole tensor
   SlotType slot_type;
 };
 
-// copy and requantize: tokens of one cache to another that shares no bytes with it. A token that is negative at either
-// end is left out.
+// Arguments of copy and requantize: tokens of one cache go to another, which shares no bytes with it. A token whose
+// slot is negative at either end is left out.
 struct CopyArgs {
   CacheTokens from, to;
   int sequences, tokens, heads;
 };
 
-// Which values turn together: neighbours (2 i, 2 i + 1), or halves (i, i + dims / 2).
+// The two values that a rotary turn mixes: neighbours (2 i, 2 i + 1), or halves (i, i + dims / 2).
 enum class RopePairs : int { neighbours = 0, halves = 1 };
-constexpr int kMostRopePairs = 256;
+constexpr int kMostRopePairs = 256;  // pairs of values in a row, so that dims is at most 512
 
-// Pair i of a row's values first .. first + dims - 1 turns by position * turns[i] / factors[i] whole turns.
+// Rotary positions of a row. Pair i of the values first .. first + dims - 1 turns by position * turns[i] / factors[i],
+// in whole turns of 2 pi.
 struct RopeArgs {
-  const int* positions;  // [sequence][token], or null: `position` for all
-  const float* factors;  // null: 1
+  const int* positions;  // [sequence][token]; null: `position` for every token
+  const float* factors;  // one a pair; null: 1
   int position, first, dims;
   RopePairs pairs;
-  float magnitude;  // times this
-  double turns[kMostRopePairs];
+  float magnitude;               // the turned values are multiplied by this
+  double turns[kMostRopePairs];  // whole turns a position, one a pair
 };
 
-// shift, in place: rows turn by `positions` more. Rows with 0, and those of negative slots, are left as they are.
+// Arguments of shift, which turns stored rows in place by `positions` more. Rows whose shift is 0, and rows of negative
+// slots, stay as they are.
 struct ShiftArgs {
   CacheTokens at;
-  int sequences, tokens, heads, blocks;
+  int sequences, tokens, heads, blocks;  // blocks: those of the grid; a warp goes on to further rows
   RopeArgs rope;
 };
-// The same many rows at once: tiles of 16, as in CodecArgs.
+// Arguments of the bulk kernels of copy and shift. Tiles are those of CodecArgs.
 struct TiledCopyArgs : CopyArgs {
   int tiles, block_tiles, token_tiles;
 };
 struct TiledShiftArgs : ShiftArgs {
   int tiles, block_tiles, token_tiles;
 };
-// quantize_rope: rows turn to their positions on their way into the cache.
+// Arguments of quantize_rope: rows turn to their positions on their way into the cache. `numbers` are the slots of the
+// tokens; null: token t goes to first_token + t.
 struct RopedCodecArgs : IndexedCodecArgs {
-  SlotType slot_type;
-  int blocks;
+  SlotType slot_type;  // the type of `numbers`
+  int blocks;          // blocks of the grid; a warp goes on to further rows
   RopeArgs rope;
 };
-
 }  // namespace kv

@@ -1,23 +1,28 @@
-// Paged caches: a side is a pool of pages of kPageTokens tokens, and a table says which page has a sequence's tokens
-// from i * kPageTokens on. A CacheSide is read anew: its sequence strides are the bytes from page to page, and codes
-// and scales point into page 0. Inside a page head and token strides are free, so that [token][head], [head][token],
-// slots of codes beside scales, and sections apart are all only numbers.
-//   rows     whole blocks. Even addresses and strides; pages a multiple of 16 bytes apart.
-//   planar   rows of codes, and rows of scales from another place of the page on. Addresses and strides are multiples of the largest
-//            power of two, up to 16, that divides a row's bytes; of 16, where scales are dense from token to token.
+// Page tables. A side of a paged cache is a pool of pages of kPageTokens tokens. A table says which page has the tokens
+// from i * kPageTokens on of a sequence.
 //
-// Tables stand behind the other arguments of a call: that of a side kTableAt bytes behind it.
+// Paged caches read a CacheSide anew: sequence strides are the bytes from one page to the next, and codes and scales
+// point into page 0. Inside a page, head and token strides are free. So [token][head], [head][token], slots that hold
+// codes beside scales, and sections apart differ only in numbers.
+//   rows     Rows are whole blocks. Addresses and strides are even, and pages lie a multiple of 16 bytes apart.
+//   planar   Rows of codes, and rows of scales from another place of the page on. Addresses and strides are multiples
+//            of the largest power of two, up to 16, that divides the bytes of a row. If rows of scales below 16 bytes
+//            are dense from token to token, and those of a head in a page fill whole 16 bytes, then the address of the
+//            scales and their page and head strides are multiples of 16.
+//
+// The table of a side lies kTableAt bytes behind that CacheSide among the arguments of a kernel.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include "args/attention.cuh"
 
 namespace kv {
 
-// Every sequence has an entry at least. Only entries of pages with tokens are used, others may be anything.
+// The page table of one side. Each sequence has at least one entry that can be read. Entries beyond the pages with
+// tokens may hold anything.
 struct PageTable {
-  const int*
-      pages;  // [sequence][row_stride]; null, of quantize: tokens are slots, page * kPageTokens + place in the page
-  i64 row_stride;  // entries
+  // [sequence][row_stride] page numbers. Null: tokens of the call are slots, page * kPageTokens + place in the page.
+  const int* pages;
+  i64 row_stride;  // entries from one sequence to the next
 };
 struct PagedAttentionArgs : AttentionArgs {
   PageTable k_table, v_table;
@@ -29,12 +34,13 @@ struct PagedCodecArgs : CodecArgs {
   PageTable table;
 };
 
-// A side or a stored format whose tokens lie in pages.
+// A side, or a stored format, whose tokens lie in pages.
 template <class Side>
 concept Paged = requires {
   Side::kPageTokens;
 };
 
+// log2 of the tokens of a page, which are a power of two.
 constexpr int page_bits(int page_tokens) { return page_tokens > 1 ? 1 + page_bits(page_tokens / 2) : 0; }
 
 }  // namespace kv

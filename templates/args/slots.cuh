@@ -1,17 +1,18 @@
-// Which token of a cache a token of a call is, by numbers that the call brings: [sequence][token], of 64 or of 32 bits
-// (the numbers of runtime/kvjit.h). Negative: none.
+// Slots: the token of a cache that each token of a call is, by numbers [sequence][token] that the call brings. A
+// negative slot is no token.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include "args/page_table.cuh"
 
 namespace kv {
 
+// The integer type of slots, with the numbers of runtime/kvjit.h.
 enum class SlotType : int { i64 = 0, i32 = 1 };
 
-// quantize and dequantize by slots, in kernels of their own (formats/stored_slots.cuh); CodecArgs::slots is null then,
-// first_token 0.
+// Arguments of quantize and dequantize by slots of any type, which are kernels of their own (formats/stored_slots.cuh).
+// These have no CodecArgs::slots and a first_token of 0.
 struct IndexedCodecArgs : PagedCodecArgs {
-  const void* numbers;
+  const void* numbers;  // the slots, [sequence][token]
 };
 
 }  // namespace kv

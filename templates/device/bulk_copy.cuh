@@ -1,9 +1,9 @@
-// More of the seam (device/simt.cuh), for kernels that copy in bulk (sm_90 and later): one lane asks for a whole piece
-// of memory, and a barrier in shared memory tells when it is there (9.7.9.25.4, 9.7.13.15).
+// Device layer (device/simt.cuh), bulk copies on sm_90 and later: one lane asks for a whole piece of memory, and a
+// barrier in shared memory tells when it is there. PTX ISA 9.0, sections 9.7.9.25.4 and 9.7.13.15.
 //
-// A barrier goes from phase to phase, from number 0 on. A phase is over when as many arrivals have come as the barrier
-// was opened for, and all bytes that they announced. wait_phase waits for the present phase if the parity of its number
-// is the one given: of a barrier that was just opened, parity 1 passes at once.
+// A barrier goes through phases, which are numbered from 0 on. A phase is over when all arrivals that the barrier was
+// opened for have come, and all bytes that they announced. wait_phase waits for the present phase if the parity of its
+// number is the given one. So a wait for parity 1 passes at once if the barrier was just opened.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include "device/simt.cuh"
@@ -18,11 +18,12 @@ KV_DEVICE void open_barrier(SharedAddress at, u32 arrivals) {
 KV_DEVICE void close_barrier(SharedAddress at) {
   asm volatile("mbarrier.inval.shared.b64 [%0];" ::"r"(staged_address(at)) : "memory");
 }
-// By who opened barriers, before copies use them.
+// Makes opened barriers visible to copies. The lanes that opened them call it before copies use them.
 KV_DEVICE void publish_barriers() { asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory"); }
-// What the lane did in shared memory comes before what copies do there that are asked for behind the next barrier of
-// the block.
+// Orders shared memory: what this lane did there comes before what copies do there that are asked for behind the next
+// barrier of the block.
 KV_DEVICE void yield_to_copies() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
+// One arrival; arrive_and_announce also adds `bytes` to what the phase waits for.
 KV_DEVICE void arrive(SharedAddress barrier) {
   asm volatile("mbarrier.arrive.shared.b64 _, [%0];" ::"r"(staged_address(barrier)) : "memory");
 }
@@ -39,14 +40,14 @@ KV_DEVICE void wait_phase(SharedAddress barrier, u32 parity) {
                  : "memory");
   while (!is_over);
 }
-// All are multiples of 16.
+// Copies `bytes` bytes to shared memory; the barrier counts them. Both addresses and the size are multiples of 16.
 KV_DEVICE void copy_bulk(SharedAddress to, const u8* from, u32 bytes, SharedAddress barrier) {
   asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(
                    staged_address(to)),
                "l"(from), "r"(bytes), "r"(staged_address(barrier))
                : "memory");
 }
-#else  // the planner does not use them there
+#else  // sm_90 and later only: planners do not use these elsewhere
 KV_DEVICE void open_barrier(SharedAddress, u32) {}
 KV_DEVICE void close_barrier(SharedAddress) {}
 KV_DEVICE void publish_barriers() {}

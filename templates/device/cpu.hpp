@@ -1,10 +1,12 @@
-// The CPU back-end, device side: what device/simt.cuh means when a kernel is compiled as host C++.
-// A block is one fibre per lane on one OS thread (runtime/device/cpu/backend.cpp schedules them). A fibre runs until
-// a collective; a group is released only when every live member waits at the SAME source line, so divergent
-// barriers are named, not survived. Shared memory is poisoned with NaN patterns before every block, and
-// asynchronous copies land only when they are waited for.
+// The device layer on the CPU: the meaning of the names of device/simt.cuh, and of the files that add to it, when a
+// kernel is compiled as host C++.
 //
-// Includes nothing: kernels compile in well under a second. The host binds itself through kv_cpu_bind().
+// Each lane of a block is a fibre, and all fibres run on one OS thread; runtime/device/cpu/block_scheduler.cpp
+// schedules them. A fibre runs until a collective. A warp or a block is released only when all its live lanes wait at
+// the SAME source line, so a divergent barrier ends the launch with an error that names it. Shared memory holds NaN
+// patterns before every block. Asynchronous copies land only when they are waited for.
+//
+// This file includes nothing, so that kernels compile in well under a second. The host binds itself by kv_cpu_bind().
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -19,7 +21,7 @@
 #define KV_UNROLL_BY(n)
 #define KV_SITE const char *file = __builtin_FILE(), int line = __builtin_LINE()
 
-// What CUDA has without an include, for hooks (templates/features/hook.cuh).
+// Functions that CUDA has without an include. Hooks may use them (templates/features/hook.cuh).
 extern "C" {
 float fabsf(float) noexcept, floorf(float) noexcept, sqrtf(float) noexcept, tanhf(float) noexcept, erff(float) noexcept;
 float expf(float) noexcept, exp2f(float) noexcept, logf(float) noexcept, log2f(float) noexcept, log1pf(float) noexcept;
@@ -29,37 +31,38 @@ float powf(float, float) noexcept, fminf(float, float) noexcept, fmaxf(float, fl
 
 namespace kv::cpu {
 
-constexpr int kSlotWords = 16;
+constexpr int kSlotWords = 16;  // words that a lane can show to its warp in one collective
 
-// What the scheduler shows the running lane. One instance a lane.
+// A lane as the scheduler shows it to the kernel. Each lane has its own.
 struct Lane {
-  int thread, threads;
+  int thread, threads;  // the lane's number in its block; lanes of the block
   int block_x, block_y, block_z;
   int grid_x, grid_y, grid_z;
-  unsigned char* shared;
-  unsigned (*slots)[32][kSlotWords];  // of this lane's warp: [2][32][16]; collectives alternate between the two
-  int parity;
-  void* copies;  // the lane's queue of asynchronous copies
+  unsigned char* shared;              // shared memory of the block
+  unsigned (*slots)[32][kSlotWords];  // words that lanes of this warp show: two sets, used in turns
+  int parity;                         // the set that the next collective uses
+  void* copies;                       // the lane's queue of asynchronous copies
 };
 
 enum class Wait : int { warp = 1, block = 2 };
 
-// Implemented by the host.
+// The functions that the host implements. file and line are the place in the kernel.
 struct Host {
   Lane** self;                                          // the running lane
-  void (*wait)(Wait what, const char* file, int line);  // yields until the group is released
-  // The same for a team of warps, the first a multiple of their number: whether any of its lanes voted for it.
+  void (*wait)(Wait what, const char* file, int line);  // runs other lanes until the group is released
+  // Waits for a team of `warps` warps, the first of which has a multiple of that as its number. Says whether any lane
+  // of the team votes.
   bool (*vote)(int warps, bool mine, const char* file, int line);
-  void (*copy_async)(void* to, const void* from, int bytes,
-                     int valid);  // queued; zero-fills bytes past valid
+  // Queues a copy, of which bytes past `valid` become zero.
+  void (*copy_async)(void* to, const void* from, int bytes, int valid);
   void (*copy_commit)();
-  void (*copy_wait)(int groups_left);  // applies all but the newest `groups_left` groups
+  void (*copy_wait)(int groups_left);  // lands all but the newest `groups_left` groups
   // Barriers of bulk copies (device/bulk_copy.cuh), by their place in shared memory.
   void (*open_barrier)(void* at, unsigned arrivals), (*close_barrier)(void* at), (*arrive)(void* at, unsigned bytes);
   void (*wait_phase)(void* barrier, unsigned parity, const char* file, int line);
   void (*copy_bulk)(void* to, const void* from, unsigned bytes, void* barrier);
-  void (*agree)(bool mine, const char* file,
-                int line);  // ends the launch unless all lanes of the warp say so there; nobody waits
+  // Ends the launch unless all lanes of the warp say the same there. No lane waits for it.
+  void (*agree)(bool mine, const char* file, int line);
   void (*refuse)(const char* file, int line);  // ends the launch: the kernel found a promise broken
 };
 
@@ -68,7 +71,7 @@ inline Lane& self() { return **host.self; }
 
 }  // namespace kv::cpu
 
-// Called once by whoever loads the kernels.
+// The host calls this before it runs a kernel.
 extern "C" __attribute__((visibility("default"), used)) inline void kv_cpu_bind(const kv::cpu::Host* host) {
   kv::cpu::host = *host;
 }
@@ -88,8 +91,8 @@ inline int block_y() { return cpu::self().block_y; }
 inline int block_z() { return cpu::self().block_z; }
 
 namespace cpu {
-// Every collective: each lane shows words to its warp, waits, and may read all lanes' words until its next
-// but one collective (two slot sets alternate, so one barrier is enough).
+// The exchange behind every collective. Each lane shows words to its warp and waits. It may then read the words of all
+// lanes until its next but one collective: two sets of slots alternate, so one barrier is enough.
 using Slots = unsigned (*)[kSlotWords];
 template <int kWords>
 inline Slots show(const u32 (&mine)[kWords], const char* file, int line) {
@@ -134,14 +137,14 @@ inline u32 ballot(bool v, KV_SITE) {
   return r;
 }
 inline bool any(bool v, KV_SITE) { return ballot(v, file, line) != 0; }
-// Not a collective: hardware's vote orders no memory, so waits behind it must not be spared by it.
+// No lane waits here. The vote of a GPU orders no memory, so a wait would hide that a kernel lacks one behind the vote.
 inline bool agreed(bool v, KV_SITE) {
   cpu::host.agree(v, file, line);
   return v;
 }
 
 inline float fma_rn(float a, float b, float c) { return __builtin_fmaf(a, b, c); }
-inline float mul_rn(float a, float b) { return a * b; }  // the host compiler runs with -ffp-contract=off
+inline float mul_rn(float a, float b) { return a * b; }  // not contracted: the host compiler gets -ffp-contract=off
 inline float add_rn(float a, float b) { return a + b; }
 inline float add_rz(float a, float b) {
   const double sum = double(a) + b;
@@ -172,8 +175,9 @@ inline float f32_from_f16(u32 h) {
 inline u16 f16_from_f32(float f) {  // round to nearest even
   const u32 sign = bits_of(f) >> 16 & 0x8000u, a = bits_of(f) & 0x7fffffffu;
   if (a > 0x7f800000u) return u16(sign | 0x7e00u);
-  if (a >= 0x477ff000u) return u16(sign | 0x7c00u);                                     // 65520 and above: infinity
-  if (a < 0x38800000u) return u16(sign | (bits_of(float_of(a) + 0.5f) - 0x3f000000u));  // subnormal: the adder rounds
+  if (a >= 0x477ff000u) return u16(sign | 0x7c00u);  // from 65520 on: infinity
+  // A subnormal half: the addition rounds it at its last place.
+  if (a < 0x38800000u) return u16(sign | (bits_of(float_of(a) + 0.5f) - 0x3f000000u));
   return u16(sign | (((a + 0xfffu + (a >> 13 & 1)) >> 13) - (112u << 10)));
 }
 inline float f32_from_bf16(u32 h) { return float_of(h << 16); }
@@ -202,14 +206,14 @@ inline u32 fma_f16x2(u32 a, u32 b, u32 c) {  // the product is exact in float, t
   const auto one = [&](int shift) {
     const double sum = double(f32_from_f16(a >> shift & 0xffff)) * f32_from_f16(b >> shift & 0xffff) +
                        f32_from_f16(c >> shift & 0xffff);
-    float nearest = float(sum);  // to odd, so that the rounding to a half sees every bit
+    float nearest = float(sum);  // rounded to odd below, so that the rounding to a half sees every bit
     if (double(nearest) != sum && sum - sum == 0 && !(bits_of(nearest) & 1))
       nearest = float_of(bits_of(nearest) + ((sum > nearest) == (nearest > 0) ? 1 : -1));
     return u32(f16_from_f32(nearest));
   };
   return one(0) | one(16) << 16;
 }
-inline u32 larger_f16x2(u32 a, u32 b) {  // halves without their signs are ordered as integers are
+inline u32 larger_f16x2(u32 a, u32 b) {  // without their signs, halves order as integers do
   const u32 x = a & 0x7fff7fffu, y = b & 0x7fff7fffu;
   return ((x & 0xffff) > (y & 0xffff) ? x & 0xffff : y & 0xffff) | ((x >> 16) > (y >> 16) ? x >> 16 : y >> 16) << 16;
 }
@@ -246,7 +250,7 @@ inline u32 dot_bytes(u32 a, u32 b, u32 c) {
 inline u32 shift_right(u32 lo, u32 hi, u32 shift) { return u32(((unsigned long long)hi << 32 | lo) >> (shift & 31)); }
 
 inline void mma_16x8x16(float (&d)[4], u32 a0, u32 a1, u32 a2, u32 a3, u32 b0, u32 b1, KV_SITE) {
-  u32 mine[12];  // as floats: A pairs 0..7, B pairs 8..11; converted once, by their owner
+  u32 mine[12];  // as floats, which their owner converts once: A pairs 0..7, B pairs 8..11
   const u32 words[6] = {a0, a1, a2, a3, b0, b1};
   for (int i = 0; i < 12; ++i) mine[i] = bits_of(f32_from_f16(words[i / 2] >> 16 * (i % 2) & 0xffff));
   const cpu::Slots slots = cpu::show(mine, file, line);
@@ -338,7 +342,7 @@ inline void load_matrices_transposed(u32 (&b)[4], SharedAddress row, KV_SITE) {
                                                                   << 16;
 }
 
-// Blocks run one after the other, and so do launches.
+// Blocks run one after the other, and so do launches: nothing below has to wait or to publish.
 inline u32 count_arrival(u32* counter) { return (*counter)++; }
 inline u32 count_warp_arrival(u32* counter, KV_SITE) {
   sync_warp(file, line);
@@ -379,11 +383,11 @@ inline void copy_bulk(SharedAddress to, const u8* from, u32 bytes, SharedAddress
 
 // ---- device/wgmma.cuh ----
 
-constexpr u32 kPanelOfOperand = 128 * 128;  // kPanelBytes, for whoever includes only this file
+constexpr u32 kPanelOfOperand = 128 * 128;  // kPanelBytes of device/wgmma.cuh, which may not be included here
 constexpr u32 kPanelOfRows = 64 * 128;      // kRowPanelBytes
 inline void publish_operands() {}
 inline void wgmma_begin() {}
-// d += a b, of the operands' words as numbers: of(bits).
+// d += a b, or d = a b. of(bits) is the number that 16 bits of an operand stand for.
 template <bool kAdds, class Of>
 inline void wgmma_64x128x16_of(const Of& of, float (&d)[64], const u32 (&a)[4], SharedAddress operand, int step,
                                const char* file, int line) {
@@ -437,7 +441,7 @@ inline void wgmma_64x128x16(float (&d)[64], BfloatRows rows, SharedAddress opera
 inline u32 e4m3x4_from_f16x4(u32 low, u32 high) {
   const auto one = [](u32 half) {
     const float f = f32_from_f16(half), most = f > 448 ? 448.f : f < -448 ? -448.f : f;
-    const u32 b = bits_of(most * 0x1p-120f);  // whose top bits are those of E4M3
+    const u32 b = bits_of(most * 0x1p-120f);  // its exponent and upper mantissa bits are those of E4M3
     return f != f ? 0x7fu : (((b & 0x7fffffffu) + 0x7ffffu + (b >> 20 & 1)) >> 20) | b >> 31 << 7;
   };
   return one(low & 0xffff) | one(low >> 16) << 8 | one(high & 0xffff) << 16 | one(high >> 16) << 24;

@@ -1,4 +1,5 @@
-// More of the seam (device/simt.cuh): memory of a kernel's module, zero when it is loaded.
+// Device layer (device/simt.cuh), scratch memory: KV_SCRATCH declares memory of a kernel's module, which is zero when
+// the module is loaded.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include "device/simt.cuh"

@@ -1,10 +1,12 @@
-// The seam: the only file that knows whether it is compiled as CUDA or as host C++.
+// The device layer: the names by which kernels use the hardware. A kernel is compiled as CUDA or as host C++, and each
+// name that it uses has a meaning in both.
 //
-//   CUDA (NVRTC, nvcc)   thin names for what the hardware has.
-//   host C++             device/cpu.hpp runs a block as cooperative fibres, lane by lane.
+//   CUDA (NVRTC, nvcc)   This file gives thin names to instructions and intrinsics.
+//   host C++             device/cpu.hpp gives the same names their CPU meaning, and runs a block as cooperative fibres,
+//                        lane by lane.
 //
-// Section numbers are those of the PTX ISA manual 9.0. Everything below has its CPU meaning, under the same name, in
-// device/cpu.hpp.
+// The other files of this folder add names that only some kernels use. Section numbers are those of the PTX ISA manual
+// 9.0.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include "args/types.cuh"
@@ -14,7 +16,7 @@
 #define KV_KERNEL extern "C" __global__ void
 #define KV_CONSTANT __constant__ const
 #define KV_TABLE \
-  __device__ const  // in global memory: tables too large for constant memory, or read at 32 places at once
+  __device__ const  // a table in global memory: too large for constant memory, or read at 32 places at once
 #define KV_PARAM const __grid_constant__
 #define KV_LAUNCH_BOUNDS(threads, blocks) __launch_bounds__(threads, blocks)
 #define KV_UNROLL _Pragma("unroll")
@@ -24,7 +26,7 @@
 
 namespace kv {
 
-// Lanes, warps, blocks.
+// ---- lanes, warps, blocks ----
 KV_DEVICE int thread() { return threadIdx.x; }
 KV_DEVICE int lane() { return threadIdx.x & 31; }
 KV_DEVICE int warp() { return threadIdx.x >> 5; }
@@ -32,11 +34,11 @@ KV_DEVICE int block_x() { return blockIdx.x; }
 KV_DEVICE int block_y() { return blockIdx.y; }
 KV_DEVICE int block_z() { return blockIdx.z; }
 
-// Collectives.
+// ---- collectives ----
 KV_DEVICE void sync_block() { __syncthreads(); }
 KV_DEVICE void sync_warp() { __syncwarp(); }
-// Of a team of kWarps warps, the first a multiple of that, by a barrier of its own (9.7.13.1): all arrive; and whether
-// any lane votes.
+// A team is kWarps warps, the first of which has a multiple of kWarps as its number. Each team has a barrier of its own
+// (9.7.13.1), at which all its warps arrive. any_of_team also says whether any lane of the team votes.
 template <int kWarps>
 KV_DEVICE void sync_team() {
   asm volatile("bar.sync %0, %1;" ::"r"(1 + warp() / kWarps), "n"(kWarps * 32) : "memory");
@@ -57,46 +59,49 @@ KV_DEVICE u32 shfl(u32 v, int from) { return __shfl_sync(0xffffffffu, v, from); 
 KV_DEVICE float shfl(float v, int from) { return __shfl_sync(0xffffffffu, v, from); }
 KV_DEVICE bool any(bool v) { return __any_sync(0xffffffffu, v); }
 KV_DEVICE u32 ballot(bool v) { return __ballot_sync(0xffffffffu, v); }
-// A condition that is the same in all lanes of a warp. The assembler takes only votes for such: behind a branch or a
-// loop that may part a warp it writes every shuffle twice. Not for loops that run often: a vote keeps others from being
-// hoisted.
+// Makes a condition warp-uniform that is the same in all lanes of a warp. The assembler believes only votes: behind a
+// branch or a loop that may part a warp it writes every shuffle twice. Loops that run often do without, as a vote keeps
+// others from being hoisted.
 KV_DEVICE bool agreed(bool v) { return any(v); }
 
-// An address that is computed here, once, and not again at each use.
+// Pins an address in a register: it is computed here, once, and not again at each use.
 KV_DEVICE const u8* in_register(const u8* address) {
   asm volatile("" : "+l"(address));
   return address;
 }
-// The same for what the assembler would rather compute anew than keep, because it sees how: of lanes, of constants.
+// Keeps a value that the assembler would rather compute anew, because it sees that lanes and constants are all it
+// takes.
 KV_DEVICE u32 kept(u32 v) { return __shfl_xor_sync(0xffffffffu, v, 0); }
-KV_DEVICE u32 multiply_high(u32 a, u32 b) { return __umulhi(a, b); }
-// For what the host promised and could not check.
+KV_DEVICE u32 multiply_high(u32 a, u32 b) { return __umulhi(a, b); }  // the upper word of the product
+// Traps unless a promise of the host is kept that the host could not check.
 KV_DEVICE void require(bool is_kept) {
   if (!is_kept) __trap();
 }
 
-// Numbers. The *_rn forms are never contracted to fused multiply-adds: where the last bit decides a stored
-// byte.
+// ---- numbers ----
+
+// The *_rn forms are never contracted to fused multiply-adds. They are for sums and products whose last bit decides a
+// stored byte.
 KV_DEVICE float fma_rn(float a, float b, float c) { return __fmaf_rn(a, b, c); }
 KV_DEVICE float mul_rn(float a, float b) { return __fmul_rn(a, b); }
 KV_DEVICE float add_rn(float a, float b) { return __fadd_rn(a, b); }
-KV_DEVICE float add_rz(float a, float b) { return __fadd_rz(a, b); }  // towards zero
+KV_DEVICE float add_rz(float a, float b) { return __fadd_rz(a, b); }  // rounds towards zero
 KV_DEVICE float div_rn(float a, float b) { return __fdiv_rn(a, b); }
 KV_DEVICE float sqrt_rn(float a) { return __fsqrt_rn(a); }
 KV_DEVICE float absolute(float a) { return __int_as_float(__float_as_int(a) & 0x7fffffff); }
-// 1 / sqrt, to about 2^-22; 0 gives infinity.
+// 1 / sqrt(a) with an error of about 2^-22; 0 gives infinity.
 KV_DEVICE float rsqrt_fast(float a) {
   float r;
   asm("rsqrt.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(a));
   return r;
 }
 KV_DEVICE int round_to_int(float a) { return __float2int_rn(a); }
-KV_DEVICE float larger(float a, float b) { return fmaxf(a, b); }  // the number, where one of the two is NaN
+KV_DEVICE float larger(float a, float b) { return fmaxf(a, b); }  // of a number and a NaN, the number
 KV_DEVICE float smaller(float a, float b) { return fminf(a, b); }
 KV_DEVICE int count_bits(u32 a) { return __popc(a); }
 KV_DEVICE u32 bits_of(float a) { return __float_as_uint(a); }
 KV_DEVICE float float_of(u32 a) { return __uint_as_float(a); }
-KV_DEVICE float exp2_fast(float x) {  // 9.7.3.20: 2 ulp
+KV_DEVICE float exp2_fast(float x) {  // 9.7.3.20: error 2 ulp
   float y;
   asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
   return y;
@@ -118,12 +123,12 @@ KV_DEVICE u16 bf16_from_f32(float f) {  // round to nearest even in integers: sm
   return u16((b + 0x7fffu + (b >> 16 & 1)) >> 16);
 }
 
-// Sixteen bytes of global memory at once, aligned to sixteen.
+// Loads 16 bytes of global memory at once, from an address aligned to 16.
 KV_DEVICE void load_u128(u32* v, const void* from) {
   const uint4 words = *static_cast<const uint4*>(from);
   v[0] = words.x, v[1] = words.y, v[2] = words.z, v[3] = words.w;
 }
-// The same for what is read once: it takes no place in the L1, and the L2 fetches whole lines (9.7.9.9).
+// The same for bytes that are read once: they take no place in the L1, and the L2 fetches whole lines (9.7.9.9).
 KV_DEVICE void load_once_u128(u32* v, const void* from) {
   asm volatile("ld.global.nc.L1::no_allocate.L2::128B.v4.u32 {%0,%1,%2,%3}, [%4];"
                : "=r"(v[0]), "=r"(v[1]), "=r"(v[2]), "=r"(v[3])
@@ -131,7 +136,7 @@ KV_DEVICE void load_once_u128(u32* v, const void* from) {
 }
 KV_DEVICE void store_u128(void* to, u32 x, u32 y, u32 z, u32 w) { *static_cast<uint4*>(to) = make_uint4(x, y, z, w); }
 
-// Two halves in one word, low half first.
+// Packs two halves into one word, low half first.
 KV_DEVICE u32 pack_f16x2(float lo, float hi) {
 #if __CUDA_ARCH__ >= 800
   u32 r;
@@ -141,7 +146,7 @@ KV_DEVICE u32 pack_f16x2(float lo, float hi) {
   return u32(f16_from_f32(lo)) | u32(f16_from_f32(hi)) << 16;
 #endif
 }
-// Two bfloats likewise, rounded to nearest even.
+// Packs two bfloats likewise, rounded to nearest even.
 KV_DEVICE u32 pack_bf16x2(float lo, float hi) {
 #if __CUDA_ARCH__ >= 800
   u32 r;
@@ -166,7 +171,7 @@ KV_DEVICE u32 fma_f16x2(u32 a, u32 b, u32 c) {
   asm("fma.rn.f16x2 %0, %1, %2, %3;" : "=r"(r) : "r"(a), "r"(b), "r"(c));
   return r;
 }
-// The larger magnitudes of two pairs of halves; of a number and a NaN, either.
+// The larger magnitudes of two pairs of halves. If one of two is a NaN, the result is either of them.
 KV_DEVICE u32 larger_f16x2(u32 a, u32 b) {
 #if __CUDA_ARCH__ >= 800
   u32 r;
@@ -176,7 +181,7 @@ KV_DEVICE u32 larger_f16x2(u32 a, u32 b) {
   return __vmaxu2(a & 0x7fff7fffu, b & 0x7fff7fffu);
 #endif
 }
-// Four E4M3FN bytes to two pairs of halves, exactly (9.7.9.21).
+// Converts four E4M3FN bytes to two pairs of halves, exactly (9.7.9.21).
 KV_DEVICE void f16x4_from_e4m3x4(u32* h, u32 bytes) {
 #if __CUDA_ARCH__ >= 890
   asm("{.reg .b16 l, h; mov.b32 {l, h}, %2; cvt.rn.f16x2.e4m3x2 %0, l; cvt.rn.f16x2.e4m3x2 %1, h;}"
@@ -192,8 +197,8 @@ KV_DEVICE void f16x4_from_e4m3x4(u32* h, u32 bytes) {
 #endif
 }
 
-// The nearest E4M3FN number, halves to even; saturates, and any NaN is 0x7F (9.7.9.21). Where the machine does not have
-// it, formats/minifloat.cuh computes the same.
+// Converts to the nearest E4M3FN number, halves to even. Large numbers saturate, and any NaN becomes 0x7F (9.7.9.21).
+// On machines without the instruction formats/minifloat.cuh computes the same.
 #if __CUDA_ARCH__ >= 890
 constexpr bool kConvertsToE4m3 = true;
 KV_DEVICE u32 convert_to_e4m3(float f) {
@@ -206,30 +211,33 @@ constexpr bool kConvertsToE4m3 = false;
 KV_DEVICE u32 convert_to_e4m3(float) { return 0; }
 #endif
 
-// Bytes. permute: byte i of the result is byte (selector >> 4i & 7) of {a, b} (9.7.8.7).
+// ---- bytes and bits ----
+
+// Byte i of the result is byte (selector >> 4i & 7) of {a, b} (9.7.8.7).
 KV_DEVICE u32 permute(u32 a, u32 b, u32 selector) { return __byte_perm(a, b, selector); }
-// The same by the lower four nibbles of a selector, none above 7 (which is not checked); and by nibbles all above 7:
-// then each byte is the sign of byte (nibble - 8), 0x00 or 0xff.
+// select_bytes is the same for a selector whose lower four nibbles are 7 at most, which is not checked. select_signs
+// takes nibbles that are all above 7: each byte of the result is the sign of byte (nibble - 8), 0x00 or 0xff.
 KV_DEVICE u32 select_bytes(u32 a, u32 b, u32 selector) {
   u32 r;
   asm("prmt.b32 %0, %1, %2, %3;" : "=r"(r) : "r"(a), "r"(b), "r"(selector));
   return r;
 }
 KV_DEVICE u32 select_signs(u32 a, u32 b, u32 selector) { return select_bytes(a, b, selector); }
-// Bits of a where mask is set, of b elsewhere (9.7.8.6): one instruction, which the compiler does not find where both
-// parts are masked.
+// Takes bits of a where mask is set, and bits of b elsewhere (9.7.8.6). This is one instruction, which the compiler
+// does not find if both parts are masked.
 KV_DEVICE u32 select_bits(u32 mask, u32 a, u32 b) {
   u32 r;
   asm("lop3.b32 %0, %1, %2, %3, 0xCA;" : "=r"(r) : "r"(mask), "r"(a), "r"(b));
   return r;
 }
-// The sum of the products of unsigned bytes, plus c: on the pipe of the multiplications.
+// The sum of the products of four unsigned bytes, plus c, computed by the pipe of the multiplications.
 KV_DEVICE u32 dot_bytes(u32 a, u32 b, u32 c) { return __dp4a(a, b, c); }
-KV_DEVICE u32 shift_right(u32 lo, u32 hi, u32 shift) {
-  return __funnelshift_r(lo, hi, shift);
-}  // of the 64-bit pair, shift < 32
+// The lower word of the 64-bit pair {lo, hi} >> shift; shift is below 32.
+KV_DEVICE u32 shift_right(u32 lo, u32 hi, u32 shift) { return __funnelshift_r(lo, hi, shift); }
 
-// Tensor cores (9.7.14.5). d[16x8] += a[16x16] b[16x8]; lane = 4 g + c:
+// ---- tensor cores (9.7.14.5) ----
+
+// d[16x8] += a[16x16] b[16x8] of halves. With lane = 4 g + c:
 //   a[0] = A[g][2c, 2c+1]   a[1] = A[g+8][2c, 2c+1]   a[2] = A[g][2c+8, 2c+9]   a[3] = A[g+8][2c+8, 2c+9]
 //   b[0] = B[2c, 2c+1][g]   b[1] = B[2c+8, 2c+9][g]   d = D[g][2c], D[g][2c+1], D[g+8][2c], D[g+8][2c+1]
 KV_DEVICE void mma_16x8x16(float (&d)[4], u32 a0, u32 a1, u32 a2, u32 a3, u32 b0, u32 b1) {
@@ -247,7 +255,7 @@ KV_DEVICE void mma_16x8x16(float (&d)[4], u32 a0, u32 a1, u32 a2, u32 a3, u32 b0
 #endif
 }
 
-// d = a b: the same without a sum to add to.
+// d = a b: the same product without sums to add to.
 KV_DEVICE void mma_16x8x16_first(float (&d)[4], u32 a0, u32 a1, u32 a2, u32 a3, u32 b0, u32 b1) {
 #if __CUDA_ARCH__ >= 800
   asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3},{%4,%5,%6,%7},{%8,%9},{%10,%10,%10,%10};"
@@ -259,7 +267,7 @@ KV_DEVICE void mma_16x8x16_first(float (&d)[4], u32 a0, u32 a1, u32 a2, u32 a3, 
 #endif
 }
 
-// Integers: d[16x8] += a[16x32] b[32x8], b signed bytes, a signed (or unsigned) ones; lane = 4 g + c:
+// d[16x8] += a[16x32] b[32x8] of integers: b has signed bytes, a signed or unsigned ones. With lane = 4 g + c:
 //   a[0] = A[g][4c .. 4c+3]   a[1] = A[g+8][4c ..]   a[2] = A[g][16+4c ..]   a[3] = A[g+8][16+4c ..]
 //   b[0] = B[4c .. 4c+3][g]   b[1] = B[16+4c ..][g]   d as above
 template <bool kIsUnsigned>
@@ -273,7 +281,7 @@ KV_DEVICE void mma_16x8x32(int (&d)[4], u32 a0, u32 a1, u32 a2, u32 a3, u32 b0, 
     asm("mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 {%0,%1,%2,%3},{%4,%5,%6,%7},{%8,%9},{%0,%1,%2,%3};"
         : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3])
         : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
-#endif  // the planner does not use it on sm_75
+#endif  // planners do not use it on sm_75
 }
 
 // Transposes an 8x8 matrix of halves spread over the warp: lane 4 g + c holds row g, columns 2c and 2c+1
@@ -284,11 +292,14 @@ KV_DEVICE u32 transpose_8x8(u32 v) {
   return r;
 }
 
-// Shared memory by offset into the block's dynamic part. Vector forms need alignment to their size. On Hopper and later
-// the compiler adds the block's rank in its cluster to the address of a shared array: an addition at each use, or a
-// register kept for it. Our kernels run without clusters, where the dynamic part begins right after the KiB that the
-// system reserves; check_shared(), the first call of each kernel that has such memory, traps if that should ever be
-// otherwise.
+// ---- shared memory ----
+
+// Shared memory is addressed by an offset into the block's dynamic part. Vector forms need alignment to their size.
+//
+// On Hopper and later the compiler adds the block's rank in its cluster to the address of a shared array: an addition
+// at each use, or a register kept for it. Kernels here run without clusters, and then the dynamic part begins right
+// after the KiB that the system reserves. check_shared() traps if that is ever otherwise; each kernel that has such
+// memory calls it first.
 using SharedAddress = u32;
 constexpr u32 kSharedStart = 1024;
 #if __CUDA_ARCH__ >= 900
@@ -332,8 +343,9 @@ KV_DEVICE void store_shared_u128(SharedAddress a, u32 x, u32 y, u32 z, u32 w) {
   *reinterpret_cast<Words4*>(shared_bytes() + a) = {x, y, z, w};
 }
 
-// Of a loop over staged tiles and tables. load_table: a word of a read-only table at kAt + offset, free to move: its
-// address depends on staged data. load_staged: what asynchronous copies brought; these stay in their order.
+// Reads in a loop over staged tiles. load_table and load_table_u64 read a read-only table at kAt + offset. The compiler
+// may move them; their address depends on staged data, so they stay behind it. load_staged_* read what asynchronous
+// copies brought, and stay in their order.
 #if __CUDA_ARCH__ >= 900
 KV_DEVICE u32 staged_address(SharedAddress a) { return kSharedStart + a; }
 template <int kAt>
@@ -381,8 +393,8 @@ KV_DEVICE void load_staged_u128(u32* v, SharedAddress a) {
                : "r"(staged_address(a)));
 }
 
-// Four 8x8 matrices of halves, transposed (9.7.14.5.15): lanes 8 m .. 8 m + 7 give the addresses of the rows of matrix
-// m, lane 4 g + c gets its rows 2c and 2c + 1 of column g.
+// Loads four 8x8 matrices of halves, transposed (9.7.14.5.15). Lanes 8 m .. 8 m + 7 give the addresses of the rows of
+// matrix m. Lane 4 g + c gets rows 2c and 2c + 1 of column g of each matrix.
 KV_DEVICE void load_matrices_transposed(u32 (&b)[4], SharedAddress row) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
                : "=r"(b[0]), "=r"(b[1]), "=r"(b[2]), "=r"(b[3])
@@ -390,9 +402,11 @@ KV_DEVICE void load_matrices_transposed(u32 (&b)[4], SharedAddress row) {
                : "memory");
 }
 
-// Between the blocks of a launch: what a thread, or its whole warp, wrote before it counted its arrival is seen by
-// those that find it counted, if they read it past the first-level cache, which is not coherent (8.8, 9.7.13.5). How
-// many arrived before:
+// ---- between the blocks of a launch ----
+
+// count_arrival counts an arrival and returns how many came before. Blocks that find an arrival counted see everything
+// that its thread wrote before. With count_warp_arrival that is what the whole warp wrote. Readers must load past the
+// first-level cache, which is not coherent: load_coherent_* do (8.8, 9.7.13.5).
 KV_DEVICE u32 count_arrival(u32* counter) {
   u32 before;
   asm volatile("atom.add.acq_rel.gpu.global.u32 %0, [%1], 1;" : "=r"(before) : "l"(counter) : "memory");
@@ -417,16 +431,18 @@ KV_DEVICE void load_coherent_u64(u32* v, const void* from) {
   asm volatile("ld.global.cg.v2.u32 {%0,%1}, [%2];" : "=r"(v[0]), "=r"(v[1]) : "l"(from));
 }
 
-// What the thread stored to global memory is in the second-level cache from here on: for asynchronous copies of the
-// block, which read past the first-level one, once a barrier has told the other threads (8.5, 9.7.13.4).
+// Makes what the thread stored to global memory reach the second-level cache. Asynchronous copies of the block read
+// past the first-level cache, so they see it once a barrier has told the other threads (8.5, 9.7.13.4).
 KV_DEVICE void publish_stores() { __threadfence(); }
 
-// A line of global memory on its way to the second-level cache, where whoever writes it meanwhile writes too.
+// Brings a line of global memory to the second-level cache. Whoever writes the line meanwhile writes it there too.
 KV_DEVICE void prefetch_line(const u8* at) { asm volatile("prefetch.global.L2 [%0];" ::"l"(at)); }
 
-// Between launches that follow each other on a stream (9.7.13.13): a kernel that is launched before the one ahead of it
-// has ended waits here for it, and for its writes; and it lets its own successor be launched. Elsewhere launches do not
-// overlap.
+// ---- programmatic dependent launch (PDL, 9.7.13.13) ----
+
+// A kernel may be launched before the previous kernel of its stream has ended. wait_for_predecessor waits until that
+// has ended, after which its writes are seen. release_successor lets the next kernel be launched. Before sm_90 launches
+// do not overlap, and both do nothing.
 KV_DEVICE void wait_for_predecessor() {
 #if __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.wait;" ::: "memory");
@@ -438,10 +454,12 @@ KV_DEVICE void release_successor() {
 #endif
 }
 
-// Asynchronous copies to shared memory (9.7.9.25.3): kBytes is 4, 8 or 16, both addresses aligned to it;
-// bytes past `valid` are zero-filled and not read. A copy has landed after copy_wait<groups that may still be
-// under way>(), for the waiting lane. sm_75 has no such copies: there the copy happens at once. kKeepsLine: the line
-// stays in the first-level cache a while, for the copies of its other bytes.
+// ---- asynchronous copies to shared memory (9.7.9.25.3) ----
+
+// Copies kBytes (4, 8 or 16) bytes; both addresses are aligned to kBytes. Bytes past `valid` become zero and are not
+// read. copy_commit closes a group of copies. copy_wait<n> waits, for this lane, until at most n groups are still under
+// way. If kKeepsLine is set, the line stays in the first-level cache a while, for copies of its other bytes. sm_75 has
+// no such instruction: there a copy happens at once.
 template <int kBytes, bool kKeepsLine = false>
 KV_DEVICE void copy_async(SharedAddress to, const u8* from, int valid) {
 #if __CUDA_ARCH__ >= 800

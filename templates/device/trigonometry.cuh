@@ -1,4 +1,5 @@
-// More of the seam (device/simt.cuh), for rotations by position.
+// Device layer (device/simt.cuh), sine and cosine for rotary positions. Section numbers are those of the PTX ISA manual
+// 9.0.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include "device/simt.cuh"
@@ -6,12 +7,12 @@
 #if defined(__CUDACC__)
 namespace kv {
 
-KV_DEVICE float sine_fast(float x) {  // 9.7.3.17: 2^-20.5 absolute between -pi and pi
+KV_DEVICE float sine_fast(float x) {  // 9.7.3.17: error 2^-20.5, absolute, between -pi and pi
   float y;
   asm("sin.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
   return y;
 }
-KV_DEVICE float cosine_fast(float x) {  // 9.7.3.18: likewise
+KV_DEVICE float cosine_fast(float x) {  // 9.7.3.18: the same error
   float y;
   asm("cos.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
   return y;

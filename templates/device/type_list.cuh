@@ -1,4 +1,4 @@
-// A list of types, for what a plan has several of: sections of a row, planes of a section.
+// A list of types, for things of which a plan has several: sections of a row, planes of a section.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include "device/simt.cuh"
@@ -8,7 +8,8 @@ namespace kv {
 template <class... Items>
 struct List {};
 
-// visit(Item{}) for each item, in order; all known when the kernel is compiled.
+// Calls visit(Item{}) for each item, in order. The calls are unrolled, as all items are known when the kernel is
+// compiled.
 template <class Visit, class... Items>
 KV_DEVICE void for_each(List<Items...>, const Visit& visit) {
   (visit(Items{}), ...);

@@ -1,6 +1,7 @@
-// Products by warpgroups with the first operand in registers, for columns that stand in shared memory as 8 x 8 matrices
-// (core matrices of PTX ISA 9.0, section 9.7.15.5.1, without swizzling): [block of 8 columns][half of 16 k], 128 bytes
-// each. The CPU meaning of each name is in device/cpu.hpp.
+// Device layer (device/simt.cuh), products by warpgroups with the first operand in registers. The second operand, the
+// columns, stands in shared memory as 8 x 8 matrices of halves: [block of 8 columns][half of 16 k], 128 bytes each
+// (core matrices of PTX ISA 9.0, section 9.7.15.5.1, without swizzling). The CPU meaning of each name is in
+// device/cpu.hpp.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include "device/wgmma.cuh"
@@ -8,8 +9,8 @@
 #if defined(__CUDACC__)
 namespace kv {
 
-// Columns of 16 k as an instruction is told of them, and those `bytes` behind; the same in the whole warp (uniform:
-// which the compiler then knows).
+// columns_at tells an instruction where columns of 16 k are; columns_behind moves on by `bytes`. Both are warp-uniform
+// numbers. uniform() tells the compiler that a value is.
 KV_DEVICE u32 columns_at(SharedAddress b) { return 8u << 16 | (kSharedStart + b) >> 4; }  // in units of 16 bytes
 KV_DEVICE u32 columns_behind(u32 columns, int bytes) { return columns + bytes / 16; }
 KV_DEVICE void store_columns(SharedAddress a, u32 v) {
@@ -17,15 +18,17 @@ KV_DEVICE void store_columns(SharedAddress a, u32 v) {
 }
 KV_DEVICE u32 uniform(u32 v) { return __reduce_or_sync(0xffffffffu, v); }
 
-// d[64 x kColumns] += a[64 x 16] b[16 x kColumns]; adds = false (a constant, once unrolled): d = a b. a as in
-// mma_16x8x16, of the warp's 16 rows; d(4 t + i): what that has as d[i] for block t of columns. A row of a matrix of b
-// is a column n, 8 k long; or, transposed, a k, 8 columns long. Between wgmma_begin and wgmma_commit; until the wait
-// for it nobody may touch a or d. The compiler does not see to that: it gives the registers of a to whatever comes next
-// while the tensor cores still read them, which shows on a device only.
+// d[64 x kColumns] += a[64 x 16] b[16 x kColumns]; adds = false (a constant, once unrolled): d = a b. a is as in
+// mma_16x8x16, of the warp's 16 rows. d(4 t + i) is what mma_16x8x16 has as d[i], for block t of columns. A row of a
+// matrix of b is a column n, 8 k long; if kIsTransposed, it is a k, 8 columns long.
+//
+// Products are issued between wgmma_begin and wgmma_commit. Nothing may touch a or d before the wait for them. The
+// compiler does not see to that: it gives the registers of a to whatever comes next while the tensor cores still read
+// them, which shows on a device only.
 template <int kColumns, bool kIsTransposed, class Sums>
 KV_DEVICE void wgmma_columns(const Sums& d, u32 a0, u32 a1, u32 a2, u32 a3, u32 b, bool adds) {
   static_assert(kColumns == 16 || kColumns == 32 || kColumns == 64, "other widths are not spelled out");
-  // 128 bytes between the halves of k, 256 between blocks of columns, in units of 16.
+  // 128 bytes lie between the halves of k, and 256 between blocks of columns; the descriptor counts units of 16 bytes.
   const unsigned long long descriptor = 16ull << 32 | b;
   if constexpr (kColumns == 16)
     asm volatile(
@@ -58,12 +61,12 @@ KV_DEVICE void wgmma_columns(const Sums& d, u32 a0, u32 a1, u32 a2, u32 a3, u32 
         : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "l"(descriptor), "r"(int(adds)), "n"(int(kIsTransposed)));
 }
 
-// At most kLeft committed batches are still under way.
+// Waits until at most kLeft committed batches of products are still under way.
 template <int kLeft>
 KV_DEVICE void wgmma_wait() {
   asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(kLeft) : "memory");
 }
-// Nothing that reads or writes v moves across.
+// Nothing that reads or writes v moves across this.
 KV_DEVICE void settle(float& v) { asm volatile("" : "+f"(v)::"memory"); }
 
 }  // namespace kv

@@ -8,8 +8,8 @@ namespace kv {
 
 struct Alibi : FeatureDefaults<Alibi> {
   struct Row {
-    float slope;
-    int position;
+    float slope;   // of the query head, times log2(e)
+    int position;  // of the query
   };
   KV_DEVICE static Row row(const FeatureArgs& args, const QueryRow& at) {
     return {args.slopes[at.head] * kLog2E, at.position};

@@ -1,8 +1,10 @@
-// Features of a call, one after the other: each takes a score (base 2: scale and log2(e) are in it) of a query row and
-// a token, and gives it back changed; minus infinity is a token that is not seen. Some also have a part in the end of a
-// row, when its scores are summed up. A feature is a struct of static functions over FeatureDefaults; what it has of
-// its own for a row, a token or a row's end is a struct in it. features/token_range.cuh says which tokens a row sees at
-// all.
+// The features of a call, applied one after the other. Each takes a score of a query row and a token, and returns it
+// changed. Scores are base-2 exponents: the softmax scale and log2(e) are factors of them. Minus infinity hides a
+// token.
+//
+// Some features also take part at the end of a row, when its scores are summed up. A feature is a struct of static
+// functions over FeatureDefaults. Its nested structs Row, Loaded and End hold what it keeps for a query row, for a row
+// and a token, and for the end of a row. features/token_range.cuh says which tokens a row sees at all.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include "device/simt.cuh"
@@ -16,23 +18,30 @@ constexpr float kLog2E = 1.44269504f, kLn2 = 0.693147181f;
 KV_DEVICE float minus_infinity() { return float_of(0xff800000u); }
 
 struct QueryRow {
-  int sequence, query, head, heads;  // head: of all query heads
-  int length, position;              // of the sequence's tokens; of the query among them
+  int sequence,
+      query,     // of the sequence's queries in this call
+      head,      // among the query heads of all KV heads
+      heads;     // query heads of all KV heads
+  int length,    // tokens of the sequence
+      position;  // of the query among them
 };
 
-// A row's sums: of 2^(score - top), and what was added up with the same factors is to be multiplied by.
+// The sums of a query row's softmax.
 struct RowTotal {
-  float top, denominator, keep;
+  float top,        // reference maximum, base 2
+      denominator,  // sum of 2^(score - top)
+      keep;         // rescale factor for the row's output sums, which were added up relative to the first top
 };
 
+// The defaults of a feature.
 template <class Feature>
 struct FeatureDefaults {
-  struct Row {};     // of a row of queries, found once
-  struct Loaded {};  // of a row and a token; asked for before the score is there
-  struct End {};     // of a row, asked for before its sums are there
+  struct Row {};     // kept for a query row; found once
+  struct Loaded {};  // kept for a row and a token; may be loaded before the score is there
+  struct End {};     // kept for the end of a row; may be loaded before its sums are there
   static constexpr bool kChangesScores = true;
   static constexpr bool kLoads = false;       // Loaded comes from memory
-  static constexpr bool kNeedsWhole = false;  // else the score may come as a difference from some other number
+  static constexpr bool kNeedsWhole = false;  // apply() needs the whole score; else the score may come as a difference
   KV_DEVICE static Row row(const FeatureArgs&, const QueryRow&) { return {}; }
   template <class Row>
   KV_DEVICE static Loaded load(const Row&, int) {
@@ -47,11 +56,13 @@ struct FeatureDefaults {
   KV_DEVICE static void finish(RowTotal&, const End&, bool) {}
 };
 
+// All features of a plan, as one: SeenRange says which tokens a query sees, Each are the features in order.
 template <class SeenRange, class... Each>
 struct Features : EveryValue {
   using Range = SeenRange;
   struct Seen {
-    int first, count;
+    int first,  // the first token that the row sees
+        count;  // tokens from there on
   };
   struct Row : Each::Row... {
     Seen seen;
@@ -88,7 +99,8 @@ struct Features : EveryValue {
     ((static_cast<typename Each::End&>(end) = Each::end(args, at)), ...);
     return end;
   }
-  // In the order of the features: sinks come before what gives the sum away.
+  // Features take part in order. Sinks come before lse, which stores the sum. is_first: this lane stores what the row
+  // gives away.
   KV_DEVICE static RowTotal finish(float top, float denominator, const End& end, bool is_first) {
     RowTotal total{top, denominator, 1.f};
     ((Each::finish(total, end, is_first)), ...);

@@ -1,4 +1,4 @@
-// Hook: an expression of the user's own (specs/hooks) gives the score that exp takes; tokens that are not seen stay so.
+// Hook: an expression of the user's own (specs/hooks) computes the score that exp takes. Hidden tokens stay hidden.
 // Costs two multiplications and a selection a score, and what the expression costs.
 // SPDX-License-Identifier: MIT
 #pragma once
@@ -13,6 +13,7 @@ struct Hook : FeatureDefaults<Hook<Expression>> {
     QueryRow at;
   };
   KV_DEVICE static Row row(const FeatureArgs&, const QueryRow& at) { return {at}; }
+  // The expression takes and returns natural exponents; scores are base-2 exponents.
   template <class Loaded>
   KV_DEVICE static float apply(float score, const Row& row, const Loaded&, int token) {
     const float changed = kLog2E * Expression::of(score * kLn2, token, row.at.position, row.at.query, row.at.head,

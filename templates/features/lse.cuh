@@ -1,6 +1,6 @@
-// LSE: the natural logarithm of the sum of exp(score) of each row, sinks included where they join; minus infinity for a
-// row without any. With it, outputs over parts of a context can be merged (kernels/auxiliary/merge_contexts.cuh). Costs
-// nothing a score; a logarithm and a store a row.
+// LSE: stores the natural logarithm of the sum of exp(score) of each row. Sinks are included where they join the row. A
+// row that sums up nothing stores minus infinity. kernels/auxiliary/merge_contexts.cuh merges outputs over parts of a
+// context by these numbers. Costs nothing a score; a logarithm and a store a row.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include "device/math.cuh"
@@ -12,7 +12,7 @@ template <int kQueries>
 struct Lse : FeatureDefaults<Lse<kQueries>> {
   static constexpr bool kChangesScores = false;
   struct End {
-    float* lse;
+    float* lse;  // where the row's number goes
   };
   KV_DEVICE static End end(const FeatureArgs& args, const QueryRow& at) {
     return {args.lse + (i64(at.sequence) * kQueries + at.query) * at.heads + at.head};

@@ -1,6 +1,6 @@
-// Mask: a half for each (query row, token) is added to the score, times the slope of the query head where kHasSlopes
-// (as ggml has ALiBi). Costs a load of two bytes, a conversion and a multiply-add a score; slopes a comparison and a
-// choice more: minus infinity stays what it is whatever the slope.
+// Mask: a half for each (query row, token) is added to the score. If kHasSlopes, the half is multiplied by the slope of
+// the query head first, as ggml has ALiBi. Costs a load of two bytes, a conversion and a multiply-add a score; slopes a
+// comparison and a choice more: minus infinity stays what it is whatever the slope.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include "features/feature_list.cuh"
@@ -11,11 +11,11 @@ template <bool kHasSlopes>
 struct Mask : FeatureDefaults<Mask<kHasSlopes>> {
   static constexpr bool kLoads = true;
   struct Row {
-    const u16* mask;  // of token 0
-    float slope;
+    const u16* mask;  // the half of token 0
+    float slope;      // of the query head, times log2(e); log2(e) without slopes
   };
   struct Loaded {
-    u16 half;
+    u16 half;  // the mask's number
   };
   KV_DEVICE static Row row(const FeatureArgs& args, const QueryRow& at) {
     return {args.mask + at.sequence * args.mask_sequence_stride + at.head * args.mask_head_stride +

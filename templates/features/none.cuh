@@ -1,4 +1,4 @@
-// No attention feature: every query sees every token.
+// No attention feature: every query sees every token. features/causal.cuh answers the same two questions otherwise.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include "device/simt.cuh"
@@ -7,10 +7,10 @@
 namespace kv {
 
 struct NoFeature : EveryValue {
-  // Does any query row miss token `last` or an earlier one of its tile? (Then the tile needs sees() token by
-  // token.)
+  // Does a query row miss token `last` or an earlier one of its tile, in a sequence of `length` tokens? If so, sees()
+  // is asked for each token of the tile.
   KV_DEVICE static bool cuts(int, int) { return false; }
-  // Does query `query` of the call see token `token` of `length`?
+  // Does query `query` of the call see token `token` of a sequence of `length` tokens?
   KV_DEVICE static bool sees(int, int, int) { return true; }
 };
 

@@ -1,5 +1,5 @@
-// Packed mask: a bit for each (query row, token) says whether the row sees the token, of the newest tokens of a
-// sequence or of all of them (FeatureArgs::packed_tokens); a tree of drafted tokens is such a mask. Costs a load, a
+// Packed mask: a bit for each (query row, token) says whether the row sees the token. The bits cover the newest tokens
+// of a sequence, or all of them (FeatureArgs::packed_tokens). A tree of drafted tokens is such a mask. Costs a load, a
 // shift and a choice a score.
 // SPDX-License-Identifier: MIT
 #pragma once
@@ -10,11 +10,11 @@ namespace kv {
 struct PackedMask : FeatureDefaults<PackedMask> {
   static constexpr bool kLoads = true;
   struct Row {
-    const u32* words;
-    int first;  // the token of bit 0
+    const u32* words;  // the row's bits
+    int first;         // the token of bit 0; those before are seen
   };
   struct Loaded {
-    u32 word;
+    u32 word;  // the 32 bits that the token's is one of
   };
   KV_DEVICE static Row row(const FeatureArgs& args, const QueryRow& at) {
     return {args.packed_mask + at.sequence * args.packed_sequence_stride + at.head * args.packed_head_stride +

@@ -1,6 +1,6 @@
 // Sinks: a logit of each query head that takes part in the maximum and in the denominator, and has no value. It joins a
-// row once, when all its parts are there; a call may leave it to another one (FeatureArgs::sinks is null). Costs
-// nothing a score; a load a row.
+// row once, when all KV splits of the row are merged. A call may leave the sinks to another call over another part of
+// the context (FeatureArgs::sinks is null). Costs nothing a score; a load a row.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include "features/feature_list.cuh"
@@ -10,7 +10,7 @@ namespace kv {
 struct Sinks : FeatureDefaults<Sinks> {
   static constexpr bool kChangesScores = false;
   struct End {
-    float sink;
+    float sink;  // the logit, base 2; minus infinity if another call counts it
   };
   KV_DEVICE static End end(const FeatureArgs& args, const QueryRow& at) {
     return {args.sinks ? args.sinks[at.head] * kLog2E : minus_infinity()};

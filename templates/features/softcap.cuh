@@ -7,6 +7,7 @@
 
 namespace kv {
 
+// Numbers::kSoftcap: the cap, in units of natural exponents.
 template <class Numbers>
 struct Softcap : FeatureDefaults<Softcap<Numbers>> {
   static constexpr bool kNeedsWhole = true;

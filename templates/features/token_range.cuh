@@ -1,6 +1,6 @@
-// Which tokens a query sees by its position: kLeft before it and kRight behind it, -1: all. Causal is kRight = 0. Tiles
-// that no query of a call sees are not read (kernels/decode/tile_scheduler.cuh). Costs nothing a score but where a tile
-// is cut: two instructions.
+// The tokens that a query sees by its position: kLeft tokens before it and kRight tokens behind it; -1 means all.
+// Causal attention is kRight = 0. The tile scheduler leaves out tiles that no query of a call sees
+// (kernels/decode/tile_scheduler.cuh). Costs nothing a score but where a tile is cut: two instructions.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include "device/simt.cuh"
@@ -16,24 +16,26 @@ class SeenRange {
 
  public:
   static constexpr int kQueries = kQueryLength;
+  // Whole tiles may be unseen. Without an offset of positions the newest token is seen, so only kLeft can cut tiles.
   static constexpr bool kCutsTiles = kLeft >= 0 || (kRight >= 0 && kHasOffset);
 
   KV_DEVICE explicit SeenRange(const FeatureArgs& args) : args_(args) {}
 
+  // The token that a query stands at.
   KV_DEVICE int position(int sequence, int length, int query) const {
     int at = length - kQueries + query;
     if constexpr (kHasOffset)
       at += args_.position_offset + (args_.position_offsets ? args_.position_offsets[sequence] : 0);
     return at;
   }
-  // The first token that a query sees, and the one behind the last.
+  // The first token that a query sees, and the token behind the last that it sees.
   KV_DEVICE int first(int sequence, int length, int query) const {
     return kLeft < 0 ? 0 : clamped(i64(position(sequence, length, query)) - kLeft, length);
   }
   KV_DEVICE int end(int sequence, int length, int query) const {
     return kRight < 0 ? length : clamped(i64(position(sequence, length, query)) + kRight + 1, length);
   }
-  // The same of all queries together.
+  // The first and the end of the tokens that any query of the call sees.
   KV_DEVICE int first(int sequence, int length) const { return first(sequence, length, 0); }
   KV_DEVICE int end(int sequence, int length) const { return end(sequence, length, kQueries - 1); }
 };

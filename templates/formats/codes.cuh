@@ -1,11 +1,11 @@
-// What codes mean, and which code a value gets. A Data struct of the generator gives the numbers:
+// Codes: their meaning, and the code that a value gets. Values are in units of the block's scale. The generator writes
+// a Data struct with the numbers of a section, and names one of three kinds of codes over it:
 //
-//   every kind      kCount (codes a block), kBits, Fields, kCodeXor (of the stored bits)
-//   PlainCodes      Number: an element type of formats/minifloat.cuh
-//   UniformCodes    kOffset, kLeast, kMost: value = code - kOffset; Rounding
-//   TableCodes      value(code); kBounds, bound(i), ascending; cell_code(cell)
-//
-// Values are in units of the block's scale.
+//   every kind      kCount (codes a block), kBits (of a code), kCodeXor (of the stored bits), Fields (where bits lie)
+//   PlainCodes      the codes are numbers themselves. Number: an element type of formats/minifloat.cuh; kAt: their
+//                   place in the block, in bytes
+//   UniformCodes    value = code - kOffset; codes are within kLeast .. kMost. Rounding: HalfUp or HalfAway
+//   TableCodes      a codebook. value(code); kBounds bounds between cells, bound(i), ascending; cell_code(cell)
 // SPDX-License-Identifier: MIT
 #pragma once
 #include "formats/fields.cuh"
@@ -20,7 +20,7 @@ struct PlainCodes : Data {
   KV_DEVICE static u32 code(float v) { return Data::Number::encode(v); }
 };
 
-// The whole part of 0 <= v < 2^23. Conversions have an eighth of an addition's rate.
+// The whole part of 0 <= v < 2^23. Conversions have an eighth of an addition's rate, so this adds instead.
 KV_DEVICE u32 whole_part(float v) { return bits_of(add_rz(v, 8388608.f)) & 0x7fffffu; }
 
 // trunc(v + offset + 0.5), clamped. A NaN gets the least code.
@@ -33,12 +33,13 @@ struct HalfUp {
   }
 };
 
-// v rounded, halves away from zero, plus offset, clamped. A NaN gets the least code.
+// v rounded to an integer, halves away from zero, plus offset, clamped. A NaN gets the least code.
 struct HalfAway {
   template <class Data>
   KV_DEVICE static u32 code(float v) {
     v = smaller(larger(v, float(Data::kLeast - Data::kOffset)), float(Data::kMost - Data::kOffset));
-    const int whole = int(whole_part(add_rz(absolute(v), 0.5f)));  // what is below a half stays below a whole
+    // Towards zero, so that what is below a half stays below a whole.
+    const int whole = int(whole_part(add_rz(absolute(v), 0.5f)));
     return u32(Data::kOffset + (v < 0.f ? -whole : whole));
   }
 };
@@ -53,18 +54,18 @@ struct UniformCodes : Data {
 template <class Data>
 struct TableCodes : Data {
   static constexpr bool kIsTable = true, kIsWide = false;
-  // The cell is the number of bounds that v reaches: a value on a bound is in the upper cell, a NaN in the last.
+  // The cell of v is the number of bounds that v reaches. A value on a bound is in the upper cell, a NaN in the last.
   KV_DEVICE static u32 code(float v) {
     return cell_of([v](float bound) { return !(v < bound); });
   }
-  // ... of v / d, compared as v with bound * d; without a scale, that of 0.
+  // The code of v / d, by comparing v with bound * d. If the scale d is 0, this is the code of 0.
   KV_DEVICE static u32 code_by_product(float v, float d) {
     return d == 0.f ? code(0.f) : cell_of([v, d](float bound) { return mul_rn(bound, d) <= v; });
   }
 
  private:
   template <class Reaches>
-  KV_DEVICE static u32 cell_of(const Reaches& reaches) {  // by bisection
+  KV_DEVICE static u32 cell_of(const Reaches& reaches) {  // bisects the bounds
     constexpr int kFirstStep = 1 << (Data::kBits - 1);
     int cell = 0;
     KV_UNROLL

@@ -1,12 +1,16 @@
-// Encoding in registers: the codes of a row, the numbers stored with them, and the signs of what the codes miss. One
-// warp holds one row, value i in lane i % 32, register i / 32. An encoder R of the generator names the format F and its
-// rules:
+// Encoding in registers: a rotated row becomes codes, the numbers stored with them, and the signs of what the codes
+// miss. One warp holds one row, value i in lane i % 32, register i / 32. An encoder R of the generator derives from
+// EncoderDefaults. It names the format F and the rules of that format:
 //
-//   kSpan (values that a scale is computed over), kDivisor; Rule, Divide, Refine of formats/scales.cuh; Projection
+//   kSpan        values that a scale is computed over
+//   kDivisor     number that scale rules divide by
+//   Rule, Divide, Refine     of formats/scales.cuh
+//   Rotation, Projection     of the values, and of the residual
+//   Signs        fields of the unread signs, if kStoresSigns
 //
-// and derives the rest from EncoderDefaults. Where the last bit decides a stored byte nothing is contracted: rules on
-// magnitudes give the bytes of the reference codec, rules on norms (and sums behind a rotation) differ from its double
-// precision only within 1e-6 of a bound.
+// Where the last bit decides a stored byte, products and sums are not contracted. Rules on magnitudes give the bytes of
+// the reference codec. Rules on norms, and sums behind a rotation, differ from its double precision only within 1e-6 of
+// a bound.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include "device/simt.cuh"
@@ -16,30 +20,33 @@
 namespace kv {
 
 struct EncoderDefaults {
-  using Lanes = AcrossLanes;                    // how values are held: here, as said above
+  // The way in which values are held: by the lanes of a warp, or (InLane) whole groups by one lane.
+  using Lanes = AcrossLanes;
   static constexpr float kLeast = 0.f;          // the scale is at least this
   static constexpr bool kByStored = false;      // codes are chosen with the scale as it is stored
   static constexpr bool kZeroBytes = false;     // a block of tiny norm is all zero bytes
-  static constexpr bool kRoundsToBf16 = false;  // rotated values are rounded before they are coded
-  static constexpr int kOutliers =
-      0;  // a block, where each block stores its own mask: the largest, the first of equals
-  static constexpr bool kStoresSigns = false;  // unread signs of what the codes missed
-  // Residual: of the unit vector, before or after the rotation; the stored norm is its length or the mean of its
-  // magnitudes, times kResidualUnit, times |x| unless the format says it is relative.
+  static constexpr bool kRoundsToBf16 = false;  // rotated values are rounded to bf16 before they are coded
+  // Outliers of a block, if each block stores its own mask: the largest magnitudes, the first of equals.
+  static constexpr int kOutliers = 0;
+  static constexpr bool kStoresSigns = false;  // signs of what the codes missed are stored, which no decoder reads
+  // The residual is what the codes miss of the unit vector, before (kIsOriginal) or after the rotation. Its stored norm
+  // is its length, or (kIsMean) the mean of its magnitudes, times kResidualUnit, and times |x| unless the format is
+  // relative.
   static constexpr bool kIsOriginal = false, kIsMean = false;
   static constexpr float kResidualUnit = 1.f;
 };
 
+// An encoded row, as far as a lane holds it.
 template <int kPerLane>
 struct Encoding {
-  u32 bits[kPerLane];  // the code as it is stored
-  Place place[kPerLane];
-  Scales<kPerLane> scales;
-  float residual_norm[kPerLane];
-  bool sign[kPerLane];  // of the residual, or the unread one
+  u32 bits[kPerLane];             // the code as it is stored
+  Place place[kPerLane];          // its section and its number there
+  Scales<kPerLane> scales;        // the numbers of its span
+  float residual_norm[kPerLane];  // the stored norm of its span's residual
+  bool sign[kPerLane];            // of the residual, or the sign that no decoder reads; set: not negative
 };
 
-// Masks of outliers, 32 channels a register: the format's own, or the largest of each block.
+// Masks of outliers, 32 channels a register: the mask of the format, or the largest values of each block.
 template <class R, int kPerLane>
 KV_DEVICE void choose_outliers(const float (&y)[kPerLane], u32 (&mask)[kPerLane]) {
   using F = typename R::F;
@@ -48,7 +55,7 @@ KV_DEVICE void choose_outliers(const float (&y)[kPerLane], u32 (&mask)[kPerLane]
     KV_UNROLL
     for (int e = 0; e < kPerLane; ++e) mask[e] = F::mask_word(nullptr, e % kWords);
   } else {
-    int larger_ones[kPerLane] = {};  // of the same block, or as large and before it
+    int larger_ones[kPerLane] = {};  // values of the block that are larger, or as large and before this one
     for (int i = 0; i < 32; ++i) {
       KV_UNROLL
       for (int e = 0; e < kPerLane; ++e) {
@@ -65,7 +72,7 @@ KV_DEVICE void choose_outliers(const float (&y)[kPerLane], u32 (&mask)[kPerLane]
   }
 }
 
-// Each value's section and its number there.
+// Finds the section of each value, and the number of its code there.
 template <class R, int kPerLane>
 KV_DEVICE void find_places(const float (&y)[kPerLane], Place (&place)[kPerLane]) {
   using F = typename R::F;
@@ -87,6 +94,7 @@ KV_DEVICE void find_places(const float (&y)[kPerLane], Place (&place)[kPerLane])
   }
 }
 
+// The code of x in its section.
 template <class R>
 KV_DEVICE u32 code_in(bool is_outlier, float x, float d, float factor) {
   using F = typename R::F;
@@ -94,6 +102,7 @@ KV_DEVICE u32 code_in(bool is_outlier, float x, float d, float factor) {
     if (is_outlier) return R::Divide::template code<R, typename F::Outliers>(x, d, factor);
   return R::Divide::template code<R, typename F::Codes>(x, d, factor);
 }
+// The value of a code in its section, in units of the scale.
 template <class F>
 KV_DEVICE float level_in(bool is_outlier, u32 code) {
   if constexpr (F::kHasOutliers)
@@ -101,8 +110,8 @@ KV_DEVICE float level_in(bool is_outlier, u32 code) {
   return F::Codes::value(code);
 }
 
-// Signs of the projection of r = unit vector - chosen entries, and the stored norm of r. x, y: before and after the
-// rotation.
+// Encodes the residual r = unit vector - chosen entries: the signs of its projection, and its stored norm. x, y: the
+// row before and after the rotation.
 template <class R, int kPerLane>
 KV_DEVICE void encode_residual(const float (&x)[kPerLane], const float (&y)[kPerLane], const float (&level)[kPerLane],
                                Encoding<kPerLane>& out) {
@@ -129,7 +138,7 @@ KV_DEVICE void encode_residual(const float (&x)[kPerLane], const float (&y)[kPer
   for (int e = 0; e < kPerLane; ++e) out.sign[e] = r[e] >= 0.f;
 }
 
-// x, y: the row before and after the rotation.
+// Encodes a row. x, y: the row before and after the rotation.
 template <class R, int kPerLane>
 KV_DEVICE void encode(const float (&x)[kPerLane], const float (&y)[kPerLane], float tensor_scale,
                       Encoding<kPerLane>& out) {
@@ -147,7 +156,7 @@ KV_DEVICE void encode(const float (&x)[kPerLane], const float (&y)[kPerLane], fl
       if (R::kLeast > 0.f && s.d[e] < R::kLeast) s.d[e] = R::kLeast;
       if constexpr (R::kByStored) s.d[e] = F::Number::decode(F::Number::encode(s.d[e]));
       factor[e] = R::Divide::template factor<R>(s.d[e], s.largest[e]);
-    } else {  // of the same span
+    } else {  // a value of the same span, whose numbers are found
       is_zero[e] = is_zero[e - 1], s.d[e] = s.d[e - 1], factor[e] = factor[e - 1];
     }
     const float shifted = F::kHasMinimum ? add_rn(y[e], -s.minimum[e]) : y[e];

@@ -1,11 +1,12 @@
-// Fields of codes: where the bits of each code lie in a block's bytes, for reading and for packing.
+// Fields of codes: where the bits of each code lie in the bytes of a block. A field loads the bits of one code for a
+// reader, and packs bytes from codes for a writer. A code whose bits are spread over several fields is their union.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include "device/simt.cuh"
 
 namespace kv {
 
-// Little-endian numbers at any address.
+// A little-endian number of kBytes bytes at any address.
 template <int kBytes>
 KV_DEVICE u32 load_bytes(const u8* from) {
   u32 bits = from[0];
@@ -14,7 +15,7 @@ KV_DEVICE u32 load_bytes(const u8* from) {
   return bits;
 }
 
-// ... and at one that is a multiple of kUnit (1, 2 or 4), kUnit at a time.
+// Stores a little-endian number of kBytes bytes at a multiple of kUnit (1, 2 or 4), kUnit bytes at a time.
 template <int kBytes, int kUnit>
 KV_DEVICE void store_bytes(u8* to, u32 bits) {
   KV_UNROLL
@@ -25,7 +26,7 @@ KV_DEVICE void store_bytes(u8* to, u32 bits) {
   }
 }
 
-// The largest power of two, at most kMost, that divides every one of the numbers.
+// The largest power of two, at most kMost, that divides all three numbers. kMost is a power of two.
 template <int kMost>
 KV_DEVICE constexpr int unit_of(int a, int b, int c) {
   int unit = kMost;
@@ -33,13 +34,14 @@ KV_DEVICE constexpr int unit_of(int a, int b, int c) {
   return unit;
 }
 
-// kWidth bits of each code, from bit kLow_ of it on, kAt_ bytes into the block. kSplit_ 0: a little-endian bit stream;
-// h: bytes that pair codes j and j + h of spans of 2 h (4 bits each).
+// A field of kWidth bits of each code, bits kLow_ and up, from kAt_ bytes on in the block. kSplit_ = 0: the codes form
+// a little-endian bit stream. kSplit_ = h: bytes pair codes j and j + h of each span of 2 h codes, with 4 bits each.
 template <int kAt_, int kWidth, int kLow_ = 0, int kSplit_ = 0>
 struct CodeField {
   static constexpr int kAt = kAt_, kBits = kWidth, kLow = kLow_, kSplit = kSplit_;
   static constexpr u32 kMask = kBits == 32 ? 0xffffffffu : (1u << kBits % 32) - 1;
 
+  // The bit at which code k begins, from the start of the field.
   KV_DEVICE static int bit_of(int k) {
     if constexpr (kSplit > 0)
       return (k / (2 * kSplit) * kSplit + k % kSplit) * 8 + k / kSplit % 2 * 4;
@@ -47,6 +49,7 @@ struct CodeField {
       return k * kBits;
   }
 
+  // The field's bits of code k, at their place in the code.
   KV_DEVICE static u32 load(const u8* block, int k) {
     if constexpr (kBits % 8 == 0) return load_bytes<kBits / 8>(block + kAt + k * (kBits / 8));
     const int bit = bit_of(k);
@@ -55,8 +58,8 @@ struct CodeField {
     return (window >> bit % 8 & kMask) << kLow;
   }
 
-  // Bytes j .. j + kUnit - 1 of the field, from codes of one byte each; j is a multiple of kUnit. A stream whose codes
-  // straddle units reads up to two codes past the last one that it needs.
+  // Bytes j .. j + kUnit - 1 of the field, packed from codes of one byte each. j is a multiple of kUnit. If codes
+  // straddle units, one code past the last one needed may be read.
   template <int kUnit>
   KV_DEVICE static u32 packed(const u8* codes, int j) {
     u32 bits = 0;
@@ -78,9 +81,9 @@ struct CodeField {
   }
 };
 
-// Codes of 3 bits in kGroups groups of 32, three words each: of group j at words j, kGroups + j and 2 kGroups + j.
-// Nibble n of the first two (h = 0, 1) holds code 16 h + n and the top bit of code 16 h + 8 + n, whose low bits are the
-// pair h of the third word's nibble n.
+// A field of codes of 3 bits, in kGroups groups of 32. A group j has three words: words j, kGroups + j and 2 kGroups +
+// j of the field. Of the first two words (h = 0, 1), nibble n holds code 16 h + n and the top bit of code 16 h + 8 + n.
+// The two low bits of that code are the pair h of the third word's nibble n.
 template <int kAt_, int kGroups>
 struct NibbleField {
   static constexpr int kAt = kAt_, kBits = 3;
@@ -106,7 +109,7 @@ struct NibbleField {
   }
 };
 
-// The fields that a code is spread over.
+// All fields that a code is spread over.
 template <class... Fields>
 struct CodeFields {
   KV_DEVICE static u32 load(const u8* block, int k) { return (Fields::load(block, k) | ...); }

@@ -1,12 +1,13 @@
-// Reductions over groups of neighbouring values of a row that one warp holds: value i in lane i % 32, register i / 32.
-// A group is part of a register (a power of two of lanes) or whole registers.
+// Reductions over groups of neighbouring values of a row. A warp holds the row: value i in lane i % 32, register i /
+// 32. A group is a power of two of lanes of one register, or whole registers. At the end, AcrossLanes and InLane give
+// encoders one interface for values that a warp holds and for groups that one lane holds.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include "device/simt.cuh"
 
 namespace kv {
 
-// Every value becomes `combine` over its group.
+// Replaces every value by `combine` over its group.
 template <int kGroup, class Combine, int kPerLane>
 KV_DEVICE void over_groups(float (&x)[kPerLane], const Combine& combine) {
   constexpr int kRegisters = kGroup <= 32 ? 1 : kGroup / 32;
@@ -32,7 +33,7 @@ KV_DEVICE void largest_of_groups(float (&x)[kPerLane]) {
   over_groups<kGroup>(x, [](float a, float b) { return larger(a, b); });
 }
 
-// The sum in the order of the values, for formats whose last bit depends on it. Slow: a shuffle a value.
+// Sums in the order of the values, for formats whose last bit depends on it. This is slow: a shuffle a value.
 template <int kGroup, int kPerLane>
 KV_DEVICE void sum_groups_in_order(float (&x)[kPerLane]) {
   constexpr int kRegisters = kGroup <= 32 ? 1 : kGroup / 32, kLanes = kGroup < 32 ? kGroup : 32;
@@ -46,8 +47,8 @@ KV_DEVICE void sum_groups_in_order(float (&x)[kPerLane]) {
   }
 }
 
-// The value that no other of the group beats, the first of equals; `least` is beaten by all that count (a NaN beats
-// nothing).
+// Replaces every value by the one of its group that no other beats, the first of equals. Every value that counts beats
+// `least`. A NaN beats nothing.
 template <int kGroup, int kPerLane, class Beats>
 KV_DEVICE void best_of_groups(float (&x)[kPerLane], float least, const Beats& beats) {
   constexpr int kRegisters = kGroup <= 32 ? 1 : kGroup / 32;
@@ -71,7 +72,7 @@ KV_DEVICE void best_of_groups(float (&x)[kPerLane], float least, const Beats& be
   }
 }
 
-// The group's first value.
+// Replaces every value by the first of its group.
 template <int kGroup, int kPerLane>
 KV_DEVICE void first_of_groups(float (&x)[kPerLane]) {
   constexpr int kRegisters = kGroup <= 32 ? 1 : kGroup / 32, kLanes = kGroup < 32 ? kGroup : 32;
@@ -79,9 +80,9 @@ KV_DEVICE void first_of_groups(float (&x)[kPerLane]) {
   for (int e = 0; e < kPerLane; ++e) x[e] = e % kRegisters == 0 ? shfl(x[e], lane() & ~(kLanes - 1)) : x[e - 1];
 }
 
-// How an encoder's values are held: by the lanes of a warp as above ...
+// Reductions for an encoder whose values are held by the lanes of a warp, as above.
 struct AcrossLanes {
-  // Registers that follow each other and hold values of one group.
+  // The number of consecutive registers that hold values of one group.
   template <int kGroup>
   KV_DEVICE static constexpr int registers_of() {
     return kGroup <= 32 ? 1 : kGroup / 32;
@@ -108,13 +109,13 @@ struct AcrossLanes {
   }
 };
 
-// ... or whole groups by one lane, value i in register i.
+// Reductions for an encoder whose groups are each held by one lane, value i in register i.
 struct InLane {
   template <int kGroup>
   KV_DEVICE static constexpr int registers_of() {
     return kGroup;
   }
-  // Every value becomes what `fold` makes of its group, in order, from `start` on.
+  // Replaces every value by what `fold` makes of its group, in order, beginning with `start`.
   template <int kGroup, int kPerLane, class Fold>
   KV_DEVICE static void fold_groups(float (&x)[kPerLane], float start, const Fold& fold) {
     static_assert(kPerLane % kGroup == 0, "groups do not fill the lane");

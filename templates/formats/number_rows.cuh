@@ -1,5 +1,5 @@
-// Rows of numbers in memory, as the host gives them and as it takes them, by one warp: value i in lane i % 32, register
-// i / 32.
+// Rows of numbers in memory, as the host gives and takes them. One warp loads or stores a row: value i in lane i % 32,
+// register i / 32.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include "args/attention.cuh"
@@ -7,19 +7,19 @@
 
 namespace kv {
 
-// The row of a call that a warp takes; heads are numbered fastest.
+// The row of a codec call that a warp takes. Rows are numbered with heads fastest, then tokens, then sequences.
 struct CodecRow {
   u32 sequence, token, head;
-  i64 in_x;
+  i64 in_x;  // where the row begins in x, in elements
 };
-KV_DEVICE CodecRow codec_row(const CodecArgs& args, u32 row) {  // fits 31 bits: the host checks
+KV_DEVICE CodecRow codec_row(const CodecArgs& args, u32 row) {  // rows fit 31 bits: the host checks
   const u32 heads = args.heads, tokens = args.tokens, of_token = row / heads, sequence = of_token / tokens;
   const u32 head = row - of_token * heads, token = of_token - sequence * tokens;
   return {sequence, token, head,
           sequence * args.x.sequence_stride + token * args.x.query_stride + head * args.x.head_stride};
 }
 
-// kCount values from element `from` on; the rest of x is zero.
+// Loads kCount values from element `from` on. The rest of x becomes zero.
 template <int kCount, int kPerLane>
 KV_DEVICE void load_values(const void* data, RowType type, i64 from, float (&x)[kPerLane]) {
   KV_UNROLL
@@ -30,7 +30,7 @@ KV_DEVICE void load_values(const void* data, RowType type, i64 from, float (&x)[
     if (type == RowType::f32)
       x[e] = static_cast<const float*>(data)[from + i];
     else
-      x[e] = float_of(static_cast<const u16*>(data)[from + i]);  // the bits: converted below, once all are under way
+      x[e] = float_of(static_cast<const u16*>(data)[from + i]);  // the bits; converted once all loads are under way
   }
   if (type == RowType::f32) return;
   KV_UNROLL
@@ -38,7 +38,7 @@ KV_DEVICE void load_values(const void* data, RowType type, i64 from, float (&x)[
     x[e] = type == RowType::f16 ? f32_from_f16(bits_of(x[e])) : f32_from_bf16(bits_of(x[e]));
 }
 
-// The first `count` values of x.
+// Stores the first `count` values of x from element `to` on.
 template <int kPerLane>
 KV_DEVICE void store_values(void* data, RowType type, i64 to, int count, const float (&x)[kPerLane]) {
   KV_UNROLL

@@ -1,5 +1,6 @@
-// Packing: an encoded row to its bytes. Codes meet in shared memory, one byte each, and leave as words of their fields;
-// elements of 16 and 32 bits and the numbers of each group are stored by the lanes that hold them.
+// Packing: an encoded row becomes stored bytes. Codes of up to 8 bits meet in shared memory, one byte each, and leave
+// as words of their fields. Elements of 16 and 32 bits, and the numbers of each group, are stored by the lanes that
+// hold them.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include "device/simt.cuh"
@@ -8,7 +9,8 @@
 
 namespace kv {
 
-// A field of every block, lane by lane: kCount codes a block, those of block b at bytes[b * kBlock].
+// Packs one field of every block, each lane a unit of bytes. A block has kCount codes; those of block b begin at
+// bytes[b * kBlock].
 template <class F, class Field, int kCount, int kStride>
 KV_DEVICE void pack_field(const u8* bytes, u8* to) {
   constexpr int kBytes = kCount * Field::kBits / 8;
@@ -24,6 +26,7 @@ KV_DEVICE void pack_field(const u8* bytes, u8* to) {
   }
 }
 
+// Packs every field of a list.
 template <class Fields>
 struct PackFields;
 template <class... Fields>
@@ -34,7 +37,7 @@ struct PackFields<CodeFields<Fields...>> {
   }
 };
 
-// One number a group, from the lane that holds the group's first value.
+// Stores one number a group, from the lane that holds the group's first value.
 template <class F, class Number, int kAt, int kPerLane>
 KV_DEVICE void store_numbers(const StoredRow& to, const float (&numbers)[kPerLane]) {
   constexpr int kUnit = unit_of<Number::kBytes>(kAt, F::kScaleStride, Number::kBytes);
@@ -47,8 +50,9 @@ KV_DEVICE void store_numbers(const StoredRow& to, const float (&numbers)[kPerLan
   }
 }
 
-// bytes: shared memory, kStored for the codes, as many for signs and for masks where there are any, and two that
-// `packed` may read.
+// Packs a row. bytes: shared memory of this warp. It holds a byte a code, then a byte a sign if there are signs, then a
+// byte a channel if blocks store their masks, each for kStored values rounded up to whole warps; and two bytes behind
+// them, as packing a field may read past the last code.
 template <class R, int kPerLane>
 KV_DEVICE void pack(const Encoding<kPerLane>& row, u8* bytes, const StoredRow& to) {
   using F = typename R::F;
@@ -86,7 +90,7 @@ KV_DEVICE void pack(const Encoding<kPerLane>& row, u8* bytes, const StoredRow& t
   if constexpr (F::kHasResidual) store_numbers<F, F16, F::kResidualNormAt>(to, row.residual_norm);
 }
 
-// Bytes that hold nothing are zero: kBytes of each block, from kAt on (layout rows).
+// Zeroes the bytes of each block that hold nothing: kBytes from kAt on (layout rows).
 template <class F, int kAt, int kBytes>
 KV_DEVICE void pad(u8* to) {
   for (int i = lane(); i < F::kStored / F::kBlock * kBytes; i += 32)

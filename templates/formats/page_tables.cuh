@@ -1,4 +1,4 @@
-// The page table of a side of a call.
+// Finds the page table of a side among the arguments of a call: it lies kTableAt bytes behind the side.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include "args/page_table.cuh"

@@ -1,5 +1,5 @@
-// A row out of the cache, by one warp: value i in lane i % 32, register i / 32. A Reader of the generator names the
-// format F, and its domain as formats/rotated_domain.cuh wants it.
+// Reads a row out of the cache, by one warp: value i in lane i % 32, register i / 32. A Reader of the generator names
+// the format F, and has the members that formats/rotated_domain.cuh asks for.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include "device/simt.cuh"
@@ -8,7 +8,7 @@
 
 namespace kv {
 
-// As it is stored: x, and `second` of its residuals.
+// Loads the stored values of a row into x, and its residuals, if it has any, into `second`.
 template <class Reader, int kPerLane>
 KV_DEVICE void load_stored(const StoredRow& from, float tensor_scale, float (&x)[kPerLane], float (&second)[kPerLane]) {
   using F = typename Reader::F;
@@ -20,7 +20,7 @@ KV_DEVICE void load_stored(const StoredRow& from, float tensor_scale, float (&x)
   if constexpr (F::kHasResidual) load_residuals<F>(from, second);
 }
 
-// In the rotated domain ...
+// Reads a row in the rotated domain.
 template <class Reader, int kPerLane>
 KV_DEVICE void read_rotated(const StoredRow& from, float tensor_scale, float (&x)[kPerLane]) {
   float second[kPerLane];
@@ -28,7 +28,7 @@ KV_DEVICE void read_rotated(const StoredRow& from, float tensor_scale, float (&x
   if constexpr (Reader::F::kHasResidual) add_residual<Reader>(x, second);
 }
 
-// ... and in the caller's: the first kHeadDim values.
+// Reads a row in the caller's domain. Its values are the first kHeadDim of x.
 template <class Reader, int kPerLane>
 KV_DEVICE void read_row(const StoredRow& from, float tensor_scale, float (&x)[kPerLane]) {
   float second[kPerLane];

@@ -1,19 +1,21 @@
-// The domain that attention works in. With R the rotation, P the residual's projection and c the factors of the
-// channels, stored rows stand for keys k and values v by their stored values s and their residuals e (both in the order
-// of formats/stored_row.cuh: s, then e):
+// The rotated domain, in which decode works. Let R be the rotation, P the residual's projection, and c the factors by
+// which channels are multiplied before they are coded. A stored row has values s and residuals e. It stands for a key
+// k, or likewise for a value v:
 //
-//   residual in the rotated domain    k = c^-1 R^T (s + P^T e)      so q.k = [R q'; P R q'] . [s; e]   with q' = q / c
-//   residual in the original one      k = c^-1 (R^T s + P^T e)      so q.k = [R q'; P q'] . [s; e]
+//   residual in the rotated domain      k = c^-1 R^T (s + P^T e)    so q.k = [R q'; P R q'] . [s; e]  with q' = q / c
+//   residual in the original domain     k = c^-1 (R^T s + P^T e)    so q.k = [R q'; P q'] . [s; e]
 //
-// Heads that are padded have zeros behind them. D: kHeadDim, kStored, kHasResidual, kIsOriginal, kHasChannels,
-// Rotation, Projection, channel(i).
+// In memory a row of the rotated domain is s, then e (formats/stored_row.cuh). Zeros follow the values of padded heads.
+//
+// A domain D of the generator has kHeadDim, kStored, kHasResidual, kIsOriginal (the residual is of the original
+// domain), kHasChannels, channel(i) = c_i, Rotation and Projection.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include "device/simt.cuh"
 
 namespace kv {
 
-// A query row to its inner row: x, and `second` for the residuals.
+// Takes a query row to the rotated domain: x for the values, `second` for the residuals.
 template <class D, int kPerLane>
 KV_DEVICE void to_inner(float (&x)[kPerLane], float (&second)[kPerLane]) {
   KV_UNROLL
@@ -29,7 +31,7 @@ KV_DEVICE void to_inner(float (&x)[kPerLane], float (&second)[kPerLane]) {
   }
 }
 
-// Residuals into the rotated domain, where s is: what a decoded row is while it stays rotated.
+// Adds the residuals to x in the rotated domain. The sum is a decoded row that stays rotated.
 template <class D, int kPerLane>
 KV_DEVICE void add_residual(float (&x)[kPerLane], float (&second)[kPerLane]) {
   D::Projection::inverse(second);
@@ -38,7 +40,7 @@ KV_DEVICE void add_residual(float (&x)[kPerLane], float (&second)[kPerLane]) {
   for (int e = 0; e < kPerLane; ++e) x[e] += second[e];
 }
 
-// An inner row (x and `second`) to the caller's domain.
+// Takes a row of the rotated domain, x and `second`, to the caller's domain.
 template <class D, int kPerLane>
 KV_DEVICE void from_inner(float (&x)[kPerLane], float (&second)[kPerLane]) {
   if constexpr (D::kHasResidual) D::Projection::inverse(second);

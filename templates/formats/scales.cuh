@@ -1,9 +1,10 @@
-// How the scale of a span is found, how a value is brought into its units, and what is stored in the end. Values are
-// held as R::Lanes of formats/groups.cuh says; every lane of a span learns its numbers. The rules are those of
-// generator/formats/format.hpp (ScaleRule, Division, Refine); the generator names one of each in the encoder R, which
-// has kSpan and kDivisor.
+// Scales. Rules find the scale of a span, divisions bring a value into its units, and refinements choose the scale that
+// is stored. The generator names one of each in the encoder R, which also has kSpan and kDivisor. They are those of
+// generator/formats/format.hpp: ScaleRule, Division, Refine.
 //
-// The arithmetic is the format's own, step by step in fp32: where the last bit decides a stored byte nothing is
+// Values are held as R::Lanes says (formats/groups.cuh). Every lane of a span learns the numbers of the span.
+//
+// The arithmetic is the format's own, step by step in fp32. Where the last bit decides a stored byte, nothing is
 // contracted.
 // SPDX-License-Identifier: MIT
 #pragma once
@@ -11,20 +12,20 @@
 
 namespace kv {
 
-// Published quantizers take a span of this norm, or less, for zero.
+// Published quantizers treat a span of this norm, or less, as zero.
 constexpr float kTinyNorm = 1e-10f;
 
-// Of each value's span.
+// The numbers of each value's span.
 template <int kPerLane>
 struct Scales {
   float d[kPerLane];        // the scale
-  float largest[kPerLane];  // max|x|: rules Amax and SignedMax
-  float minimum[kPerLane];  // rule MinStep
+  float largest[kPerLane];  // max|x|, found by the rules Amax and SignedMax
+  float minimum[kPerLane];  // min x, found by the rule MinStep
 };
 
-// ---- rules ----
+// ---- rules: kIsOfSpan says that the values of a span share their numbers ----
 
-struct NoScale {
+struct NoScale {  // d = 1
   static constexpr bool kIsOfSpan = false;
   template <class R, int kPerLane>
   KV_DEVICE static void find(const float (&)[kPerLane], float, Scales<kPerLane>& s) {
@@ -33,7 +34,7 @@ struct NoScale {
   }
 };
 
-struct TensorScale {
+struct TensorScale {  // d is one number for the whole tensor, which the caller gives
   static constexpr bool kIsOfSpan = false;
   template <class R, int kPerLane>
   KV_DEVICE static void find(const float (&)[kPerLane], float tensor_scale, Scales<kPerLane>& s) {
@@ -69,8 +70,8 @@ struct SignedMax {  // d = (the x of largest |x|, sign kept; the first of equals
   }
 };
 
-// d = (max x - min x) / divisor; codes are those of x - min x. A span that begins with NaN is NaN. Of -0 and 0, the
-// first is stored.
+// d = (max x - min x) / divisor; codes are those of x - min x. If the first value of a span is NaN, minimum and d are
+// NaN. If the least values are -0 and 0, the first of them is stored.
 struct MinStep {
   static constexpr bool kIsOfSpan = true;
   template <class R, int kPerLane>
@@ -102,9 +103,9 @@ struct Norm {  // d = |x|
   }
 };
 
-// ---- divisions: the code of x in units of d; factor: what a span's values have in common, found once ----
+// ---- divisions: the code of x in units of d. factor(): what the values of a span have in common, found once ----
 
-struct Reciprocal {
+struct Reciprocal {  // x * (1 / d)
   template <class R>
   KV_DEVICE static float factor(float d, float) {
     return d != 0.f ? div_rn(1.f, d) : 0.f;
@@ -114,9 +115,9 @@ struct Reciprocal {
     return Codes::code(mul_rn(x, factor));
   }
 };
-struct Quotient {
-  // Both sides of a quotient are multiplied by it: the divisor and its reciprocal are normal numbers then, and the
-  // dividend is beyond all numbers only where the quotient is.
+struct Quotient {  // x / d, correctly rounded
+  // A factor for both sides of the quotient. With it the divisor and its reciprocal are normal numbers, and the
+  // dividend overflows only if the quotient does.
   KV_DEVICE static float unit(float d) {
     return absolute(d) < 0x1p-60f ? 0x1p60f : absolute(d) > 0x1p60f ? 0x1p-60f : 1.f;
   }
@@ -124,21 +125,21 @@ struct Quotient {
   KV_DEVICE static float factor(float d, float) {
     return div_rn(1.f, mul_rn(d, unit(d)));
   }
-  // Correctly rounded: two corrections of x times the correctly rounded reciprocal (P. Markstein, IBM J. Res. Dev. 34,
-  // 1990), as long as their remainders are exact. A quotient below 2^-42 may miss its last bits, and the last before
-  // infinity may be that: numbers that have room for those are divided.
+  // Multiplies x by the correctly rounded reciprocal and corrects the product twice, which gives the correctly rounded
+  // quotient as long as the remainders are exact (P. Markstein, IBM J. Res. Dev. 34, 1990). A quotient below 2^-42 may
+  // miss its last bits, and the largest number may come out as infinity. Wide number types can tell, so they divide.
   template <class R, class Codes>
   KV_DEVICE static u32 code(float x, float d, float factor) {
     if constexpr (Codes::kIsWide) return Codes::code(d == 0.f ? 0.f : div_rn(x, d));
     const float dividend = mul_rn(x, unit(d)), divisor = mul_rn(d, unit(d)), first = mul_rn(dividend, factor);
     const float second = fma_rn(fma_rn(-first, divisor, dividend), factor, first);
     const float third = fma_rn(fma_rn(-second, divisor, dividend), factor, second);
-    const bool is_number =
-        absolute(first) > 0.f && absolute(first) < float_of(0x7f800000u);  // else -0, infinity, NaN are as they are
+    // A first product of 0, infinity or NaN is the result as it is.
+    const bool is_number = absolute(first) > 0.f && absolute(first) < float_of(0x7f800000u);
     return Codes::code(d == 0.f ? 0.f : is_number ? third : first);
   }
 };
-struct Ratio {  // by the largest magnitude, not by d
+struct Ratio {  // x * (divisor / max|x|), without d
   template <class R>
   KV_DEVICE static float factor(float, float largest) {
     return largest > 1e-12f ? div_rn(R::kDivisor, largest) : 1.f;
@@ -148,7 +149,7 @@ struct Ratio {  // by the largest magnitude, not by d
     return Codes::code(mul_rn(x, factor));
   }
 };
-struct Product {
+struct Product {  // x is compared with bound * d; codes without a table take x * (1 / d)
   template <class R>
   KV_DEVICE static float factor(float d, float largest) {
     return R::F::Codes::kIsTable ? 0.f : Reciprocal::factor<R>(d, largest);
@@ -161,7 +162,7 @@ struct Product {
       return Reciprocal::code<R, Codes>(x, d, factor);
   }
 };
-struct UnitVector {  // rule Norm
+struct UnitVector {  // x / |x|, with the rule Norm; a tiny span gives the code of 0
   template <class R>
   KV_DEVICE static float factor(float d, float) {
     return d > kTinyNorm ? div_rn(1.f, d) : 0.f;
@@ -172,9 +173,9 @@ struct UnitVector {  // rule Norm
   }
 };
 
-// ---- refinements: the scale that is stored, from x and the chosen entries c ----
+// ---- refinements: the scale that is stored, from x and the chosen entries c in units of d ----
 
-struct AsFound {
+struct AsFound {  // d itself
   template <class R, int kPerLane>
   KV_DEVICE static void refine(const float (&)[kPerLane], const float (&)[kPerLane], float (&)[kPerLane]) {}
 };
@@ -209,7 +210,7 @@ struct LeastSquares {  // <x,c> / <c,c>
   }
 };
 
-// <w x,c> / <w c,c> with w = x^2, summed in the order of the values: the last bit of these sums decides iq4_nl's scale.
+// <w x,c> / <w c,c> with w = x^2. The sums are in the order of the values: their last bit decides the scale of iq4_nl.
 struct Weighted {
   template <class R, int kPerLane>
   KV_DEVICE static void refine(const float (&x)[kPerLane], const float (&c)[kPerLane], float (&d)[kPerLane]) {

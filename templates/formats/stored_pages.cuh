@@ -1,4 +1,5 @@
-// Stored rows of paged caches: where they are, instead of formats/stored_row.cuh's answer.
+// The places of stored rows in paged caches: forms of stored_row and stored_row_behind for formats with pages, instead
+// of those of formats/stored_row.cuh.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include "formats/page_tables.cuh"
@@ -6,6 +7,7 @@
 
 namespace kv {
 
+// The row of a token in its page. Without a table, `token` is a slot: page * kPageTokens + place in the page.
 template <Paged F>
 KV_DEVICE StoredRow stored_row(const CacheSide& side, i64 sequence, i64 head, i64 token) {
   const PageTable& table = table_of<F>(side);
@@ -21,6 +23,7 @@ KV_DEVICE StoredRow stored_row(const CacheSide& side, i64 sequence, i64 head, i6
   else
     return {codes, codes};
 }
+// The row `by` tokens on may be in another page, so it is looked up anew.
 template <Paged F>
 KV_DEVICE StoredRow stored_row_behind(const StoredRow&, const CacheSide& side, i64 sequence, i64 head, i64 token,
                                       int by) {

@@ -1,12 +1,16 @@
-// Stored rows, value by value: where each code and each stored number lies, and what they mean. The readable decoder;
-// reference and dequantize use it (the tensor-core families read the same bytes their own way).
+// Stored rows, value by value: where each code and each stored number lies, and what they mean. This is the readable
+// decoder. reference, dequantize and others that take a row a warp use it; the tensor-core kernels read the same bytes
+// their own way.
 //
 //   layout rows      a row is whole blocks, kCodeStride = kScaleStride bytes each
-//   layout planar    the fields of codes form the codes row, kCodeStride bytes a block; the others the scales row
+//   layout planar    the fields of codes form the row of codes, kCodeStride bytes a block; all other fields form the
+//                    row of scales, kScaleStride bytes a block
 //
-// The generator derives a format's struct from FormatDefaults and states what differs, besides
-//   kIsPlanar, kStored (values a row), kBlock, kGroup (values that share a scale), kCodeStride, kScaleStride,
-//   Codes: the first section, of formats/codes.cuh.
+// The generator derives the struct F of a format from FormatDefaults. It states what differs, and besides:
+//   kIsPlanar, kStored (values a row), kBlock (values a block), kGroup (values that share a scale);
+//   kCodeStride, kScaleStride; kRowUnit (the widest store that the alignment of rows allows, in bytes);
+//   Codes: the first section, of formats/codes.cuh;
+//   kScaleAt, kMinimumAt, kResidualNormAt, kMaskAt: the place in a block of what the format stores of these, in bytes.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include "args/attention.cuh"
@@ -17,21 +21,24 @@
 namespace kv {
 
 struct FormatDefaults {
-  static constexpr bool kHasScale = false, kHasTensorScale = false, kHasMinimum = false;
+  static constexpr bool kHasScale = false,      // each group stores a scale
+      kHasTensorScale = false,                  // the caller gives one scale for the whole tensor
+      kHasMinimum = false;                      // each group stores a minimum, which is added to its values
   static constexpr bool kRenormalises = false;  // decoding divides by the length of the block's entries
-  using Number = F16;                           // of the stored scale
-  // Outliers: the channels of a mask have codes of their own; mask_word(scales, w): 32 channels, bit set: an outlier.
+  using Number = F16;                           // the type of the stored scale
+  // Outliers are channels of a mask whose codes form a section of their own, Outliers. mask_word(scales, w) has 32
+  // channels; a set bit is an outlier. kHasStoredMask: each block stores its own mask.
   static constexpr bool kHasOutliers = false, kHasStoredMask = false;
-  // Residual: a sign a value, and a norm a group; it stands for sign * norm * kResidualFactor, times the scale if
-  // relative.
+  // A residual is a sign a value (ResidualSigns) and a norm a group. It stands for sign * norm * kResidualFactor, times
+  // the scale if kIsRelative.
   static constexpr bool kHasResidual = false, kIsRelative = true;
   static constexpr float kResidualFactor = 1.f;
 };
 
-// The bytes of one (sequence, head, token).
+// The start of the bytes of one (sequence, KV head, token).
 struct StoredRow {
   u8* codes;
-  u8* scales;
+  u8* scales;  // in layout rows: the same as codes
 };
 
 template <class F>
@@ -45,7 +52,8 @@ KV_DEVICE StoredRow stored_row(const CacheSide& side, i64 sequence, i64 head, i6
     return {codes, codes};
 }
 
-// The row `by` tokens behind a row of the same head; what it is is known too.
+// The row `by` tokens behind `row`, of the same head. Other forms use the last arguments: the sequence, head and token
+// of `row`.
 template <class F>
 KV_DEVICE StoredRow stored_row_behind(const StoredRow& row, const CacheSide& side, i64, i64, i64, int by) {
   u8* const codes = row.codes + by * side.codes_token_stride;
@@ -55,7 +63,7 @@ KV_DEVICE StoredRow stored_row_behind(const StoredRow& row, const CacheSide& sid
     return {codes, codes};
 }
 
-// The block of value i.
+// The bytes of the block that value i is in.
 template <class F>
 KV_DEVICE u8* codes_of(const StoredRow& row, int i) {
   return row.codes + i64(i / F::kBlock) * F::kCodeStride;
@@ -64,21 +72,21 @@ template <class F>
 KV_DEVICE u8* scales_of(const StoredRow& row, int i) {
   return row.scales + i64(i / F::kBlock) * F::kScaleStride;
 }
-// Its group's place among those of the block.
+// The number of value i's group in its block.
 template <class F>
 KV_DEVICE int group_of(int i) {
   return i % F::kBlock / F::kGroup;
 }
 
-// A channel's section, and which of the section's codes is its own. A damaged mask may mark too many channels: they
-// share the last code, so that nothing outside the block is read.
+// The section of a channel, and the number of its code there. A damaged mask may mark too many channels. Those share
+// the last code, so that nothing outside the block is read.
 struct Place {
   bool is_outlier;
   int k;
 };
 template <class F>
 KV_DEVICE Place place_of(const u8* scales, int channel) {
-  int outliers = 0;  // below the channel
+  int outliers = 0;  // outliers below the channel
   for (int w = 0; w < channel / 32; ++w) outliers += count_bits(F::mask_word(scales, w));
   const u32 mask = F::mask_word(scales, channel / 32);
   outliers += count_bits(mask & ((1u << channel % 32) - 1));
@@ -88,6 +96,7 @@ KV_DEVICE Place place_of(const u8* scales, int channel) {
   return {is_outlier, k < last ? k : last};
 }
 
+// The value of code k of a section, in units of its scale.
 template <class Section>
 KV_DEVICE float load_from(const u8* codes, int k) {
   return Section::value(Section::Fields::load(codes, k) ^ Section::kCodeXor);
@@ -106,6 +115,7 @@ KV_DEVICE float load_level(const StoredRow& row, int i) {
   }
 }
 
+// The scale of value i; 1 if none is stored.
 template <class F>
 KV_DEVICE float load_scale(const StoredRow& row, int i) {
   if constexpr (F::kHasScale) {
@@ -116,7 +126,8 @@ KV_DEVICE float load_scale(const StoredRow& row, int i) {
   }
 }
 
-// shrink: by what the scale is to be divided first (1, or the length of the block's entries).
+// Value i in the domain of the stored row. shrink: the number that the scale is divided by first: 1, or the length of
+// the block's entries if the format renormalises.
 template <class F>
 KV_DEVICE float load_value(const StoredRow& row, int i, float shrink = 1.f) {
   const float level = load_level<F>(row, i);
@@ -127,7 +138,7 @@ KV_DEVICE float load_value(const StoredRow& row, int i, float shrink = 1.f) {
   return level * scale + minimum;
 }
 
-// What the residual of value i stands for, in the domain of its projection.
+// The residual of value i, in the domain of its projection.
 template <class F>
 KV_DEVICE float load_residual(const StoredRow& row, int i) {
   const float norm = f32_from_f16(load_bytes<2>(scales_of<F>(row, i) + F::kResidualNormAt + group_of<F>(i) * 2));
@@ -135,7 +146,7 @@ KV_DEVICE float load_residual(const StoredRow& row, int i) {
   return F::ResidualSigns::load(codes_of<F>(row, i), i % F::kBlock) ? size : -size;
 }
 
-// A row's stored values by one warp: value i in lane i % 32, register i / 32.
+// Loads the stored values of a row, by one warp: value i in lane i % 32, register i / 32.
 template <class F, int kPerLane>
 KV_DEVICE void load_row(const StoredRow& row, float (&x)[kPerLane]) {
   static_assert(kPerLane == per_lane(F::kStored), "a row of another length");
@@ -154,7 +165,7 @@ KV_DEVICE void load_row(const StoredRow& row, float (&x)[kPerLane]) {
   }
 }
 
-// ... and its residuals.
+// Loads the residuals of a row, likewise.
 template <class F, int kPerLane>
 KV_DEVICE void load_residuals(const StoredRow& row, float (&x)[kPerLane]) {
   KV_UNROLL

@@ -1,7 +1,9 @@
-// Stored rows by slots: where they are, instead of formats/stored_row.cuh's answer. quantize and dequantize ask for
-// token t of a sequence and get that of slot t; a token that is none has a row of nobody's, which reads as zeros and
-// whose bytes nobody reads. F: Rows, the format without slots; Slot, the type of numbers; kSideAt, of the side in a
-// call's arguments; nobody().
+// The places of stored rows if a call names tokens by slots: forms of stored_row and stored_row_behind for formats with
+// slots, instead of those of formats/stored_row.cuh. quantize and dequantize ask for token t of a sequence and get the
+// row of slot t. A negative slot maps to a scratch row: reads give zeros, and nothing reads what is written there.
+//
+// A format F with slots of the generator has Rows (the format without slots), Slot (the integer type of slots), kSideAt
+// (bytes from the start of a call's arguments to the side), and nobody() (the scratch row).
 // SPDX-License-Identifier: MIT
 #pragma once
 #include "device/scratch.cuh"

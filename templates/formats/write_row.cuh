@@ -1,6 +1,7 @@
-// A row into the cache, by one warp: scale by channel, rotate, encode, pack. Value i of the row sits in lane i % 32,
-// register i / 32, as rotations want it; formats/encode.cuh says what the bytes are. A Writer of the generator names
-// the Encoder, kHeadDim, the factors of channels, and what pads a block.
+// Writes a row into the cache, by one warp: multiply by the factors of channels, rotate, encode, pack. Value i of the
+// row is in lane i % 32, register i / 32, as rotations want it. formats/encode.cuh says what the bytes are. A Writer of
+// the generator names the Encoder and kHeadDim, and has channel(i), the factor of a channel, and pad(to), which zeroes
+// the bytes of blocks that hold nothing.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include "args/attention.cuh"
@@ -11,8 +12,8 @@
 
 namespace kv {
 
-// values, rotated: the row before and after the rotation. bytes: the warp's own part of shared memory, as
-// formats/pack.cuh wants it.
+// Writes a row that is rotated. values, rotated: the row before and after the rotation. bytes: shared memory of this
+// warp, as formats/pack.cuh wants it.
 template <class Writer, int kPerLane>
 KV_DEVICE void write_rotated(const float (&values)[kPerLane], float (&rotated)[kPerLane], float tensor_scale, u8* bytes,
                              const StoredRow& to) {
@@ -27,7 +28,7 @@ KV_DEVICE void write_rotated(const float (&values)[kPerLane], float (&rotated)[k
   Writer::pad(to);
 }
 
-// values: of the caller's domain, zero behind the head.
+// Writes a row of the caller's domain. values: zero behind the head.
 template <class Writer, int kPerLane>
 KV_DEVICE void write_values(float (&values)[kPerLane], float tensor_scale, u8* bytes, const StoredRow& to) {
   float rotated[kPerLane];
@@ -40,7 +41,7 @@ KV_DEVICE void write_values(float (&values)[kPerLane], float tensor_scale, u8* b
   write_rotated<Writer>(values, rotated, tensor_scale, bytes, to);
 }
 
-// from: the row's first element in x.
+// Writes a row of numbers in memory. from: the element of x that the row begins at.
 template <class Writer>
 KV_DEVICE void write_row(const void* x, RowType type, i64 from, float tensor_scale, u8* bytes, const StoredRow& to) {
   float values[per_lane(Writer::Encoder::F::kStored)];

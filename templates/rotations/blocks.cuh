@@ -1,18 +1,20 @@
-// Block-diagonal rotation of groups of kSize channels, by one warp in registers: neighbouring channels mix in twos
+// Block-diagonal rotation of groups of kSize channels, by one warp in registers. Neighbouring channels mix in twos
 // (Givens), threes (rotors) or fours (quaternions).
 //
 //   forward  y_i = sum_t C(i, t) . x_partner(i, t)        inverse: the transpose
 //
-// partner(i, t) is channel i ^ t of a block of 2 or 4, and the channel t places further on in a block of 3, cyclic; t =
-// 0 is i itself. Value i of the row sits in lane i % 32, register i / 32. The table is padded to whole blocks; channels
-// that fill none have C(i, 0) = 1 and otherwise 0.
+// partner(i, 0) is channel i itself. In blocks of 2 or 4, partner(i, t) is channel i ^ t. In blocks of 3 it is the
+// channel t places further on in its block, cyclic. The table is padded to whole blocks. A channel behind the last
+// whole block of a group has C(i, 0) = 1 and zeros otherwise.
+//
+// Value i of the row is in lane i % 32, register i / 32.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include "device/simt.cuh"
 
 namespace kv {
 
-// Table: kSize, kWidth; at(i * kWidth + t) = C(i, t).
+// Table: kSize, kWidth (channels of a block), and at(i * kWidth + t) = C(i, t).
 template <class Table>
 struct Blocks {
   template <int kPerLane>
@@ -52,7 +54,7 @@ struct Blocks {
     for (int e = 0; e < kPerLane; ++e) x[e] = y[e];
   }
 
-  // What `channel` takes of its partner t, which lies `offset` channels further on.
+  // The coefficient by which `channel` takes its partner t, which lies `offset` channels further on.
   template <bool kIsInverse>
   KV_DEVICE static float coefficient(int channel, int offset, int t) {
     constexpr bool kIsCyclic = kWidth == 3;
@@ -60,11 +62,12 @@ struct Blocks {
                       : Table::at(channel * kWidth + t);
   }
 
-  // The value kOffset channels further on in the row. At the row's ends, where no block reaches across, any value.
+  // The value kOffset channels further on in the row. Beyond the ends of the row the result is any value: no block
+  // reaches across, so its coefficient is not used.
   template <int kOffset, int kPerLane>
   KV_DEVICE static float neighbour(const float (&x)[kPerLane], int e) {
-    const bool is_wrapped =
-        kOffset > 0 ? lane() < kOffset : lane() >= 32 + kOffset;  // this lane's reader sits in that register
+    // The lane that reads this lane's value is at the other end of the warp, so it wants the register before or after.
+    const bool is_wrapped = kOffset > 0 ? lane() < kOffset : lane() >= 32 + kOffset;
     const int other = kOffset > 0 ? (e + 1 < kPerLane ? e + 1 : e) : (e > 0 ? e - 1 : e);
     return float_of(shfl(bits_of(is_wrapped ? x[other] : x[e]), (lane() + kOffset) & 31));
   }

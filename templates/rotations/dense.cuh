@@ -2,16 +2,15 @@
 //
 //   forward  y_i = sum_k R(i, k) . x_k        inverse: the transpose
 //
-// Value i of the row sits in lane i % 32, register i / 32; each x_k is broadcast in turn. The table is stored by
-// columns in kernels that rotate forward and by rows in those that rotate back, so that the 32 lanes of a step read 32
-// neighbours.
+// Value i of the row is in lane i % 32, register i / 32. Each x_k is broadcast to the warp in turn. Kernels that rotate
+// back store the table by rows, all others by columns, so that the 32 lanes of a step read 32 neighbouring entries.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include "device/simt.cuh"
 
 namespace kv {
 
-// Table: kSize; kIsByRows: at(i * kSize + k) = R(i, k), else at(k * kSize + i).
+// Table: kSize, kIsByRows, and at(). By rows at(i * kSize + k) = R(i, k), else at(k * kSize + i) = R(i, k).
 template <class Table>
 struct Dense {
   template <int kPerLane>
@@ -34,7 +33,7 @@ struct Dense {
     float y[kPerLane] = {};
     KV_UNROLL
     for (int from = 0; from < kRegisters; ++from) {
-      float part[kPerLane] = {};  // sums of 32: the rounding error grows with the longest chain of additions
+      float part[kPerLane] = {};  // sums of 32 products: rounding errors grow with the longest chain of additions
       KV_UNROLL_BY(2)
       for (int source = 0; source < 32; ++source) {
         const int k = 32 * from + source;
@@ -46,8 +45,9 @@ struct Dense {
         for (int e = 0; e < kRegisters; ++e) {
           const int i = 32 * e + lane();
           const float entry = Table::at(kIsInverse == Table::kIsByRows ? k * kSize + i : i * kSize + k);
+          // Product and sum are not contracted, so that every compiler gives the same bits.
           KV_UNROLL
-          for (int group = 0; group < kGroups; ++group)  // not contracted: the same bits with every compiler
+          for (int group = 0; group < kGroups; ++group)
             part[group * kRegisters + e] = add_rn(part[group * kRegisters + e], mul_rn(entry, x_k[group]));
         }
       }

@@ -1,4 +1,5 @@
-// No rotation.
+// No rotation: the identity, in the form of the other rotations. forward and inverse take a row that a warp holds,
+// forward_in_lane and inverse_in_lane take whole groups that one lane holds.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include "device/simt.cuh"

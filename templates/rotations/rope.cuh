@@ -1,11 +1,10 @@
-// Rotary position embedding of a row that one warp holds: value i in lane i % 32, register i / 32. Pair (a, b) of
-// values turns by its position's angle:
+// Rotary position embedding of a row that one warp holds: value i in lane i % 32, register i / 32. A pair (a, b) of
+// values turns by the angle of its position:
 //
 //   a' = a cos - b sin        b' = a sin + b cos
 //
-// An angle is kept as the fraction of a turn that a step of one position makes, in units of 2^-64: times an integer
-// position the low 64 bits of the product are the fraction that is left, exact for any position, so no angle is ever
-// large.
+// A step is the angle of one position, as a fraction of a whole turn in units of 2^-64. The low 64 bits of step x
+// position are the fraction of a turn that is left. They are exact for any integer position, so no angle is ever large.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include "device/trigonometry.cuh"
@@ -14,7 +13,8 @@
 
 namespace kv {
 
-// Each pair's step, 8 bytes apart from `at` on. Once a block; double precision is slow on some devices.
+// Stores the step of each pair in shared memory, 8 bytes a pair from `at` on. A block does this once, as double
+// precision is slow on some devices. The caller synchronizes the block before rope() reads the steps.
 template <int kThreads>
 KV_DEVICE void fill_turns(const RopeArgs& rope, SharedAddress at) {
   for (int i = thread(); i < rope.dims / 2; i += kThreads) {
@@ -27,16 +27,16 @@ KV_DEVICE void fill_turns(const RopeArgs& rope, SharedAddress at) {
   }
 }
 
-// Of a pair at a position, from its step.
+// The angle of a pair at a position in radians, between -pi and pi, from the two words of its step.
 KV_DEVICE float angle_of(const u32 (&step)[2], int position) {
   constexpr float kUnit = 6.28318530718f * 0x1p-32f;
   const u32 place = u32(position), low = step[0] * place;
-  // The upper half of the product; a negative position is 2^32 too much.
+  // The upper word of the product. A negative position is 2^32 too large as an unsigned one.
   const u32 high = multiply_high(step[0], place) + step[1] * place - (position < 0 ? step[0] : 0u);
   return float(int(high + (low >> 31))) * kUnit;
 }
 
-// turns: where fill_turns has put them; row: shared memory for the warp's values.
+// Turns a row to `position`. turns: the steps that fill_turns stored. row: shared memory of this warp for the values.
 template <int kPerLane>
 KV_DEVICE void rope(float (&x)[kPerLane], const RopeArgs& rope, int position, SharedAddress turns, float* row) {
   KV_UNROLL

@@ -2,16 +2,17 @@
 //
 //   forward  y = S2 . (1/sqrt n) . H . S1 . x        inverse  x = S1 . (1/sqrt n) . H . S2 . y
 //
-// H in Sylvester (natural) order; S1 = pre signs, S2 = post signs, a set bit means -1. Value i of the row
-// sits in lane i % 32, register i / 32, so butterflies of stride < 32 cross lanes and the others stay inside
-// a lane; no shared or local memory, any number of groups.
+// n is kSize. H is in Sylvester (natural) order. S1 are the pre signs and S2 the post signs; a set bit means -1. Value
+// i of the row is in lane i % 32, register i / 32, so butterflies of stride < 32 cross lanes and the others stay inside
+// a lane. The transform takes any number of groups and neither shared nor local memory.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include "device/simt.cuh"
 
 namespace kv {
 
-// Signs: kSize; pre_signs(word), post_signs(word): 32 sign bits each; kNorm = 1/sqrt(kSize).
+// Signs: kSize; kNorm = 1 / sqrt(kSize); pre_signs(word) and post_signs(word), 32 sign bits each. A group below 32
+// repeats its signs inside the word.
 template <class Signs>
 struct Wht {
   template <int kPerLane>
@@ -32,7 +33,7 @@ struct Wht {
     for (int e = 0; e < kPerLane; ++e) x[e] = flip(x[e] * Signs::kNorm, Signs::pre_signs(e * 32 % Signs::kSize / 32));
   }
 
-  // Of whole groups by one lane, value i in register i.
+  // The transform of whole groups that one lane holds, value i in register i; kSize is at most 32.
   template <int kValues>
   KV_DEVICE static void forward_in_lane(float (&x)[kValues]) {
     flip_all(x, Signs::pre_signs(0), 1.f);
