@@ -69,10 +69,10 @@ KV_DEVICE void fill_order() {
 template <class Plan, class Side>
 struct Tiles {
   static constexpr int kTile = Plan::kTile, kWarps = Plan::kWarps;
-  const u8* first_row;  // of the batch-head
+  const u8* first_row;  // the batch-head's first row
   i64 token_stride;     // bytes from row to row
-  const u8 *codes,      // of the warp's next tile; in layout planar, of the lane's 16 bytes in it
-      *scales;          // of the warp's next tile, and the lane's 16 bytes in it; used in layout planar
+  const u8 *codes,      // the warp's next tile; in layout planar, the lane's 16 bytes in it
+      *scales;          // the lane's 16 bytes in the scales of the warp's next tile; used in layout planar
   bool is_aligned;      // may whole tiles take the straight-line copies?
 
   KV_DEVICE Tiles(const CacheSide& side, const Part& part, int tile)

@@ -10,7 +10,7 @@ namespace kv {
 template <class Plan, Paged Side>
 struct Tiles<Plan, Side> {
   static constexpr int kTile = Plan::kTile, kWarps = Plan::kWarps;
-  const u8* first_row;  // of page 0: rows have the same offset from their 16-byte chunk in every page
+  const u8* first_row;  // first row of page 0: rows have the same offset from their 16-byte chunk in every page
   i64 token_stride;     // bytes from row to row
   bool is_aligned;      // may whole tiles take the straight-line copies?
 
@@ -56,7 +56,7 @@ struct Tiles<Plan, Side> {
   }
 
   const CacheSide& side_;
-  const u8* scales_;  // of page 0, for this head
+  const u8* scales_;  // scales of page 0, for this head
   const int* pages_;  // page numbers of the sequence
   int last_page_,     // number of the last page with tokens, along the sequence
       used_,          // -1, or 0 if the sequence has no tokens: masks page numbers

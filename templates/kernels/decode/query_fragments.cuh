@@ -144,7 +144,7 @@ class QueryRows {
   // from 0, and only the minimum can take back what such codes make of the rounding of Q. As integers, the sum is times
   // kSumFactor.
   KV_DEVICE void sum_groups(int i, int row, float per_unit) {
-    constexpr int kRegisters = kAll / Plan::kSumGroups;  // of one group
+    constexpr int kRegisters = kAll / Plan::kSumGroups;  // registers of one group
     static_assert(kRegisters * Plan::kSumGroups == kAll, "groups of whole registers");
     KV_UNROLL
     for (int group = 0; group < Plan::kSumGroups; ++group) {

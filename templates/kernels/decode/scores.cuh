@@ -152,8 +152,8 @@ KV_DEVICE void score_section(Scores<Plan> (&s)[Plan::kSubtiles], SharedAddress s
   }
 }
 
-// The same on integers. Q is 16-bit, q = 256 q_high + q_low, and K is y, or y + z / 256, with signed bytes q_high,
-// q_low, y and an unsigned z. Sums are exact, in int32:
+// Scores of one section of K on integers. Q is 16-bit, q = 256 q_high + q_low, and K is y, or y + z / 256, with signed
+// bytes q_high, q_low, y and an unsigned z. Sums are exact, in int32:
 //
 //   high = sum y q_high;   low = sum y q_low + sum z q_high;   256 high + low = sum q (y + z / 256)
 //

@@ -233,8 +233,8 @@ KV_DEVICE bool merge_line(const Args& args, const Work& work, const Part& part) 
   return true;
 }
 
-// The same for a warp with a single step, over a tree: up to kPartsAtOnce splits are a group, and the last warp of a
-// group merges it to one split of the next level, until one group holds all.
+// Merges as merge_line does, but over a tree, for a warp with a single step: up to kPartsAtOnce splits are a group, and
+// the last warp of a group merges it to one split of the next level, until one group holds all.
 template <class Plan, class Args, class Work>
 KV_DEVICE bool merge_groups(const Args& args, const Work& work, const Part& part) {
   static_assert(Plan::kRows <= Plan::kWarps && Plan::kValueDim <= 128, "a warp has one step");

@@ -60,8 +60,8 @@ KV_DEVICE void stage_dense(SharedAddress to, const u8* from, int valid) {
   }
 }
 
-// The same into rows with a pitch. A warp copies 512 bytes a step, which are whole rows or a part of one, so everything
-// but the lane's own place is known when the kernel is compiled.
+// Copies dense bytes to rows with a pitch. A warp copies 512 bytes a step, which are whole rows or a part of one, so
+// everything but the lane's own place is known when the kernel is compiled.
 template <int kRows, int kRowBytes, int kPitch, bool kIsWhole>
 KV_DEVICE void stage_padded(SharedAddress to, const u8* from, int valid_rows) {
   static_assert(kRowBytes % 512 == 0 || 512 % kRowBytes == 0, "512 bytes must be whole rows or a part of one");
@@ -93,8 +93,8 @@ KV_DEVICE void stage_rows(SharedAddress to, const u8* from, i64 token_stride) {
   }
 }
 
-// The slow copy, two bytes at a time: for the last tile, and for rows that an engine has placed at a
-// lower alignment than their size allows.
+// The slow copy, two bytes at a time: for the last tile, and for rows that an engine has placed at a lower alignment
+// than their size allows.
 template <int kRows, int kRowBytes, int kPitch>
 KV_DEVICE void stage_unaligned_rows(SharedAddress to, const u8* from, i64 token_stride, int valid_rows) {
   constexpr int kPerRow = kRowBytes / 2;

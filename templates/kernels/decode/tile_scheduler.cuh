@@ -205,8 +205,8 @@ class Work {
   // Chooses tiles per block, with the even cut as the fallback: all tiles / blocks, and one more for the first blocks.
   // (1) More batch-heads than blocks: each block takes `whole` batch-heads, all padded to the longest.
   // (2) Else a binary search finds, to a sixteenth, the smallest tiles per block at which every batch-head begins with
-  //     a block of its own and the blocks suffice. It starts at the even share. If that takes no more than a merge round
-  //     longer, it starts at the share by which the longest batch-head has at most kPartsAtOnce splits.
+  //     a block of its own and the blocks suffice. It starts at the even share. If that takes no more than a merge
+  //     round longer, it starts at the share by which the longest batch-head has at most kPartsAtOnce splits.
   // Either choice is taken only if it exceeds the even share by no more than slack().
   KV_DEVICE void share_out() {
     const u32 heads = u32(args_.kv_heads), blocks = u32(args_.blocks);

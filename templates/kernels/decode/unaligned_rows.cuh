@@ -1,6 +1,6 @@
 // Unaligned rows: rows whose size is no multiple of 16, at any even address. The aligned 16-byte chunks that hold a row
-// are copied, and no others. Lanes load the aligned words around the bytes they want and shift them into place. In
-// its slot a staged row begins at the same offset, modulo kSlotAlign bytes, as in memory:
+// are copied, and no others. Lanes load the aligned words around the bytes they want and shift them into place. In its
+// slot a staged row begins at the same offset, modulo kSlotAlign bytes, as in memory:
 //
 //   kSlotAlign = 32   the chunks of a sector of the L2 stay in one sector (else it is asked for twice)
 //   kSlotAlign = 16   in pages, which may be 16 bytes apart, and where rows would have bank conflicts; if the plan

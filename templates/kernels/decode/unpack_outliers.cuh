@@ -27,7 +27,7 @@ KV_DEVICE void masked_values(SharedAddress codes, SharedAddress mask, int channe
   }
 }
 
-// The same for one lane of K, as pairs along the row; and for one lane of V, as pairs of two tokens.
+// Values of a lane read: of K, as pairs along the row; of V, as pairs of two tokens.
 template <class S>
 KV_DEVICE void masked_row(SharedAddress codes, SharedAddress mask, int part, u32 (&h)[S::kRunCodes / 2]) {
   u32 half[S::kRunCodes];

@@ -94,7 +94,7 @@ template <class Plan>
 struct ValueScales {
   using V = typename Plan::V;
   static constexpr int kLeast = -13, kMost = 16, kGroups = V::kScaledGroups;
-  int log2 = kLeast;                             // of the reference scale
+  int log2 = kLeast;                             // exponent of the reference scale
   u32 limit = limit_of(kLeast),                  // 2^log2 as two halves, each with its top bit set (see fit)
       inverse = half_power(-kLeast) * 0x10001u;  // 2^-log2 as two halves
   // Scales of the present tile: of each group and subtile, those of tokens 2c, 2c + 1, and of 2c + 8, 2c + 9.

@@ -190,7 +190,7 @@ struct TeamTiles {
   int tile,               // the warp's own tile of this round
       last,               // the tile behind the split's last one
       length;             // tokens of the sequence
-  const u8* k_first_row;  // of the batch-head
+  const u8* k_first_row;  // the batch-head's first row
   i64 k_stride;           // bytes from row to row
   const u8* v_first_row;
   i64 v_stride;
