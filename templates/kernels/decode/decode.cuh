@@ -291,7 +291,7 @@ KV_DEVICE void decode(const Args& args) {
     attend_part<Plan>(args, work, part);
     end = work.begin(block_x() + 1);  // computed anew, the same as before, so that no register holds it during the loop
     if (!agreed(part.line_end < end)) return;
-    sync_block();  // shared memory is free for the next split
+    sync_block();  // shared memory is used anew
     part = work.next(part, end);
   }
 }

@@ -277,7 +277,7 @@ template <class Plan, class Args, class Work>
 KV_DEVICE void finish_part(const Args& args, const Work& work, const Part& part, const Outputs<Plan>& o,
                            const Softmax<Plan>& softmax, float unit) {
   using W = WarpSums<Plan>;
-  sync_block();  // from here on the stages and the queries in shared memory are free
+  sync_block();  // stages and queries in shared memory are free from here on
   W::store(o, softmax, unit);
   sync_block();
   if (agreed(warp() >= Plan::kRows)) return;

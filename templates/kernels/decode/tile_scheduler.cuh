@@ -15,17 +15,6 @@
 //
 //   batch-heads  | s0 h0, 13 + 1             | s0 h1, 13 + 1             | s1 h0, 6+1  | s1 h1, 6+1  |
 //   blocks       | 0           | 1           | 2           | 3           | 4           | 5           |
-//
-// A real call: 8 KV heads of kv4 with 4100 tokens on the 132 SMs of an H200. Tiles of 32 tokens make 129 tiles a head
-// and 1032 in all. Evenly cut, 108 blocks have 8 tiles and 24 have 7, and 7 of the 8 heads begin inside a block: 12.5
-// us. A boundary costs the time of 54 tiles (7 us at 33 KB/us, 4224 bytes a tile). With 9 tiles a block, each head has
-// 15 blocks (the last has 3 tiles), no boundary and at most the 16 splits that are merged at once: 120 blocks, 7.6 us.
-//
-// If there are more batch-heads than blocks, each block takes whole ones, all padded to the longest, by the same rule.
-// A batch-head without tokens has one tile, all of it masked: its output is zeros, and a block must write them.
-//
-// If lengths are in host memory, the host applies this rule (runtime/launch) and passes the result. If they are in
-// device memory, or a window cuts tiles, each block applies it by itself, and all blocks come to the same result.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include "args/attention.cuh"
@@ -55,6 +44,17 @@ struct AllTokens {
 
 // The schedule of a call. A block calls look(), finds its range with begin(), its first split with part_at(), and walks
 // on with next() until the range ends.
+//
+// A real call: 8 KV heads of kv4 with 4100 tokens on the 132 SMs of an H200. Tiles of 32 tokens make 129 tiles a head
+// and 1032 in all. Evenly cut, 108 blocks have 8 tiles and 24 have 7, and 7 of the 8 heads begin inside a block: 12.5
+// us. A boundary costs the time of 54 tiles (7 us at 33 KB/us, 4224 bytes a tile). With 9 tiles a block, each head has
+// 15 blocks (the last has 3 tiles), no boundary and at most the 16 splits that are merged at once: 120 blocks, 7.6 us.
+//
+// If there are more batch-heads than blocks, each block takes whole ones, all padded to the longest, by the same rule.
+// A batch-head without tokens has one tile, all of it masked: its output is zeros, and a block must write them.
+//
+// If lengths are in host memory, the host applies this rule (runtime/launch) and passes the result. If they are in
+// device memory, or a window cuts tiles, each block applies it by itself, and all blocks come to the same result.
 template <int kTile, class Seen = AllTokens>
 class Work {
  public:

@@ -307,7 +307,7 @@ KV_DEVICE void attend_part(const Args& args, Work& work, Part& part) {
     for (int mask = 4; mask < 32; mask <<= 1) sum += shfl_xor(sum, mask);
   }
   const float unit = args.value_scale * V::kUnit * (V::kScalesGroups ? exp2_fast(float(sums.value_scales.log2)) : 1.f);
-  sync_block();  // from here on the stages and the queries of all heads are free
+  sync_block();  // stages and queries of all heads are free from here on
   ring.close();
   Kept::store(sums.o, sums.softmax, unit);
   sync_block();  // the states of all warps are there
