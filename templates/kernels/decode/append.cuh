@@ -1,7 +1,7 @@
-// The newest tokens of a sequence, stored and attended to in one launch. A call brings K and V of the query_length
-// newest tokens as numbers; a block that stages a tile of the cache stores the rows that lie in it, as quantize would,
-// before it stages any. Lengths count these tokens: token i of the call is token length - query_length + i of the
-// cache. Those before the first are left out.
+// Append: stores the newest tokens of a sequence and attends to them in one launch. A call brings K and V of the
+// query_length newest tokens as numbers. A block that stages a tile of the cache first stores the rows that lie in it,
+// as quantize would. Lengths count these tokens: token i of the call is token length - query_length + i of the cache.
+// Tokens before token 0 of the cache are left out.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include "args/attention.cuh"
@@ -25,14 +25,14 @@ KV_DEVICE void append(const AppendArgs& args, const Part& part) {
   constexpr int kNew = Plan::kAllRows / Plan::kGroup;
   static_assert(Plan::kWarps * Plan::kAppendBytes <= Plan::kStages * Plan::kWarps * Plan::kStageBytes,
                 "rows are packed where the ring will be");
-  // A team stages its last turn of tiles whole (decode.cuh), so those behind the part too must be there: their own
-  // block stores the same.
+  // A team stages the tiles of its last round whole (decode.cuh), so the rows behind the split must be there, too. The
+  // block that has them stores the same bytes.
   const int staged_end = part.last + (Plan::kTeam - 1 - (part.last - part.first - 1) % Plan::kTeam);
   const int first = part.length - kNew, tiles_begin = part.first * Plan::kTile, tiles_end = staged_end * Plan::kTile;
   const int begin = first > tiles_begin ? first : tiles_begin;
   const int end = part.length < tiles_end ? part.length : tiles_end;
-  if (begin >= end) return;                     // the whole block
-  const int head = Turn<Plan>(part.head).head;  // the blocks of its other turns store the same bytes
+  if (begin >= end) return;                     // the whole block returns
+  const int head = Turn<Plan>(part.head).head;  // blocks of the head's other query chunks store the same bytes
   u8* const bytes = shared_bytes() + Plan::kRingAt + warp() * Plan::kAppendBytes;
   KV_NO_UNROLL
   for (int i = warp(); i < 2 * (end - begin); i += Plan::kWarps) {

@@ -1,20 +1,21 @@
-// decode: attention of a few query rows (GQA group x query length) over a long packed cache, in one launch. The tiles
-// of all sequences and heads are shared evenly among the blocks (kernels/decode/tile_scheduler.cuh); a block takes its
-// parts of (sequence, head) pairs one after the other: queries in (rotated where K is), tiles through a ring per warp,
-// then the warps, and the parts of a pair, become rows of output (decode_merge), rotated back where V is.
+// decode: attention of a few query rows (GQA group x query length) over a long packed cache, in one launch: split-KV,
+// online softmax, a fused merge. The tile scheduler (kernels/decode/tile_scheduler.cuh) gives each block its KV splits
+// of batch-heads. The block takes them one after the other: it loads the queries (rotated if K is), stages tiles
+// through a ring of stages for each warp, and merges its warps, and the splits of the batch-head, to rows of output
+// (split_merge.cuh), which are rotated back if V is.
 //
-// Operands are swapped: the cache is the A operand of the tensor cores and queries are the eight columns of B, so
+// Operands are swapped: the cache is the A operand of the tensor cores and query rows are the eight columns of B, so
 // packed K and V go from staged bytes to fragments in registers and never exist as an fp16 tile.
 //
-//   S^T [16 tokens x 8 queries] = K [16 tokens x head_dim] Q^T       pairs (or fours, of integers) run along head_dim, in the
-//                                                                    order that the packing gives; Q is gathered in that order
-//   O^T [head_dim x 8 queries] += V^T [head_dim x 16 tokens] P^T     pairs run along tokens; rows of O come out in the
-//                                                                    packing's order, put right when they are written
+//   S^T [16 tokens x 8 queries] = K [16 tokens x head_dim] Q^T     pairs (or fours, of integers) run along head_dim in
+//                                                                  the packing's order; Q is gathered in that order
+//   O^T [head_dim x 8 queries] += V^T [head_dim x 16 tokens] P^T   pairs run along tokens; rows of O come out in the
+//                                                                  packing's order, put right when they are written
 //
-// A warp works alone on 16 or 32 tokens at a time: stage, score (decode_keys), soften (decode_softmax), accumulate
-// (decode_values). No block barrier stands in the loop. For many queries a team of warps takes its tiles together
-// (decode_team). A row may have several sections: outlier channels with wider codes, signs of a residual; each brings
-// its share of the inner dimension.
+// A warp works by itself on 16 or 32 tokens at a time: stage (stage_tile.cuh), score (scores.cuh), online softmax
+// (softmax.cuh), accumulate (values.cuh). No block barrier stands in the loop. For many query rows a team of warps
+// takes its tiles together (warp_team.cuh). A row may have several sections: outlier channels with wider codes, or the
+// signs of a residual. Each section has its range of the row's dimensions.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include "args/attention.cuh"
@@ -28,6 +29,7 @@
 
 namespace kv {
 
+// Fills a section's unpack table (unpack_f16.cuh): each entry kTableCopies times, so that lanes have no bank conflicts.
 template <class Section>
 KV_DEVICE void fill_table() {
   using Pairs = typename Section::Pairs;
@@ -54,7 +56,7 @@ KV_DEVICE void fill_tables() {
   });
 }
 
-// The order of O's elements to shared memory, where lanes ask for different ones at once; and K's table of integers.
+// Copies the order of O's elements to shared memory, since lanes read different ones at once; and K's integer table.
 template <class Plan>
 KV_DEVICE void fill_order() {
   IntegerTable<typename Plan::KeyCodes>::fill(Plan::kIntegerTableAt);
@@ -63,14 +65,15 @@ KV_DEVICE void fill_order() {
     store_shared_u16(Plan::kOrderAt + i * 2, Plan::value_order(i));
 }
 
-// One side of the cache at a part's sequence and head: where a warp's next tile comes from.
+// Tile loader of one side (K or V) of a KV split: the addresses of the warp's next tile. `stage` asks for its copies.
 template <class Plan, class Side>
 struct Tiles {
   static constexpr int kTile = Plan::kTile, kWarps = Plan::kWarps;
-  const u8* first_row;  // of the pair
-  i64 token_stride;
-  const u8 *codes, *scales;  // of layout planar: from the lane's 16 bytes on
-  bool is_aligned;           // whole tiles can take the straight-line copies
+  const u8* first_row;  // the batch-head's first row
+  i64 token_stride;     // bytes from row to row
+  const u8 *codes,      // the warp's next tile; in layout planar, the lane's 16 bytes in it
+      *scales;          // the lane's 16 bytes in the scales of the warp's next tile; used in layout planar
+  bool is_aligned;      // may whole tiles take the straight-line copies?
 
   KV_DEVICE Tiles(const CacheSide& side, const Part& part, int tile)
       : first_row(side.codes + part.sequence * side.codes_sequence_stride +
@@ -87,7 +90,7 @@ struct Tiles {
     stage_tile<Side, kTile, kIsWhole>(to, token_stride, codes, scales, valid);
   }
   KV_DEVICE void advance() {
-    // One sum for all copies; else the compiler has one for each way around them, and copies of it.
+    // Pinned to registers, so that all copies use one sum; else the compiler keeps one for each way around them.
     codes = in_register(codes + kWarps * tile_bytes());
     scales = in_register(scales + kWarps * kTile * Side::kScaleRowBytes);
   }
@@ -96,7 +99,9 @@ struct Tiles {
   KV_DEVICE i64 tile_bytes() const { return Side::kIsPlanar ? kTile * Side::kRowBytes : kTile * token_stride; }
 };
 
-// One staged tile. scale: of scores, times the units of K and of the queries.
+// Attends to one staged tile: scores, online softmax, accumulation. A subtile is 16 tokens; kSubtiles of them are
+// taken at a time. scale: from products to scores: softmax scale x log2(e) x the units of K and of the queries.
+// token: the first of the tile. length: tokens of the sequence.
 template <class Plan, class Features>
 KV_DEVICE void take_tile(Sums<Plan>& sums, SharedAddress stage, const Queries<Plan>& queries, const Features& features,
                          float scale, int token, int length, const u8* k_codes, i64 k_stride, const u8* v_codes,
@@ -119,7 +124,7 @@ KV_DEVICE void take_tile(Sums<Plan>& sums, SharedAddress stage, const Queries<Pl
       mask_scores<Plan>(x, features, token + first, length);
     bool needs_renewal = largest_bits<Plan>(x) >= sums.softmax.renews_at;
     if (Plan::Feature::template skips_values<Plan>(x, needs_renewal)) {
-      exponentiate<Plan>(p, x, sums.softmax);  // into the denominator
+      exponentiate<Plan>(p, x, sums.softmax);  // for the denominator alone: the skipped tokens keep their weight
       continue;
     }
     if constexpr (V::kScalesGroups) {
@@ -138,8 +143,8 @@ KV_DEVICE void take_tile(Sums<Plan>& sums, SharedAddress stage, const Queries<Pl
   }
 }
 
-// Where a head does not fill the lanes of a warp, zeros stand behind each staged row of K: what queries lack must not
-// meet a NaN.
+// Where a head does not fill the lanes of a warp, zeros stand behind each staged row of K: the queries are zero
+// there, and zero times NaN would be NaN.
 template <class Plan>
 KV_DEVICE void clear_pads(SharedAddress ring) {
   using K = typename Plan::K;
@@ -150,13 +155,14 @@ KV_DEVICE void clear_pads(SharedAddress ring) {
     store_shared_u32(ring + i / kWords * K::kPitch + K::kRowBytes + i % kWords * 4, 0);
 }
 
+// One KV split, from its queries to its partial result or its output. All warps of the block take part.
 template <class Plan, class Args, class Work>
 KV_DEVICE void attend_part(const Args& args, Work& work, Part& part) {
   using K = typename Plan::K;
   using V = typename Plan::V;
   constexpr int kTile = Plan::kTile, kStages = Plan::kStages;
   work.put_away(Plan::kLineAt, part);
-  // Queries are asked for first: behind a ring that is being filled they would wait for all of it.
+  // Queries are asked for before the ring is filled: behind the ring's copies they would wait for all of them.
   QueryRows<Plan> rows;
   rows.load(args, part.sequence, Turn<Plan>(part.head));
   const auto features = features_of<Plan>(args, part);
@@ -166,8 +172,8 @@ KV_DEVICE void attend_part(const Args& args, Work& work, Part& part) {
   Tiles<Plan, V> v(args.v, part, tile);
   const int last = int(kept(part.last));
   const int whole = int(kept(k.is_aligned && v.is_aligned ? u32(part.length) / kTile : 0));
-  // Of a team that takes its last tiles, all are staged: the output is added up over them without asking which there
-  // are.
+  // If a team takes its last tiles, all of them are staged, those behind the split's end too: the output is added
+  // up over all of the team's tiles, without asking which exist.
   const int staged_end =
       Plan::kTeam > 1 ? int(kept(last + (Plan::kTeam - 1 - (last - part.first - 1) % Plan::kTeam))) : last;
   const auto stage = [&](int tile, SharedAddress to) {
@@ -184,7 +190,7 @@ KV_DEVICE void attend_part(const Args& args, Work& work, Part& part) {
     copy_commit();
     k.advance(), v.advance();
   };
-  constexpr int kSlot = Plan::kWarps * Plan::kStageBytes;  // one stage of every warp
+  constexpr int kSlot = Plan::kWarps * Plan::kStageBytes;  // bytes of one stage of every warp
   const SharedAddress ring = kept(Plan::kRingAt + warp() * Plan::kStageBytes), ring_last = ring + (kStages - 1) * kSlot;
   if constexpr (K::kPadBytes > 0) clear_pads<Plan>(ring);
   KV_NO_UNROLL
@@ -233,8 +239,8 @@ KV_DEVICE void attend_part(const Args& args, Work& work, Part& part) {
   finish_part<Plan>(args, work, part, sums.o, sums.softmax, unit);
 }
 
-// The first tiles of a part on their way to the second-level cache, while the launch ahead still runs: what it writes
-// there is seen.
+// Prefetches the first tiles of a split to the L2 while the previous kernel still runs. Whatever that kernel writes
+// there meanwhile, the later copies see it.
 template <class Plan, class Side>
 KV_DEVICE void prefetch_side(const CacheSide& side, const Part& part) {
   constexpr int kLine = 128, kMost = Plan::kWarps * Plan::kStages;
@@ -249,10 +255,11 @@ KV_DEVICE void prefetch_side(const CacheSide& side, const Part& part) {
   }
 }
 
-// Stores the newest tokens, where a call brings them (kernels/decode/append.cuh): not this one.
+// Stores the newest tokens of a call that brings them (kernels/decode/append.cuh). AttentionArgs bring none.
 template <class Plan>
 KV_DEVICE void append(const AttentionArgs&, const Part&) {}
 
+// The kernel: fills the tables, makes the schedule, and takes the block's KV splits one after the other.
 template <class Plan, class Args>
 KV_DEVICE void decode(const Args& args) {
   using K = typename Plan::K;
@@ -261,28 +268,28 @@ KV_DEVICE void decode(const Args& args) {
   fill_tables<K>();
   fill_tables<V>();
   fill_order<Plan>();
-  release_successor();  // it waits for all of this launch, but may be set up while the last blocks merge
+  release_successor();  // pdl_trigger: the next kernel may start while the last blocks of this one merge
   auto work = work_of<Plan>(args);
   static_assert(Plan::kLineAt + decltype(work)::kBytes <= Plan::kOrderAt, "what is put away fits");
   if (!may_look_early<Plan>(args)) wait_for_predecessor();
   u32 begin, end;
   Part part;
   KV_NO_UNROLL
-  do {  // by lengths that the launch ahead may yet change
+  do {  // again, if the previous kernel has changed the lengths that the schedule was made from
     work.look();
     begin = work.begin(block_x()), end = work.begin(block_x() + 1);
     part = Part{};
     if (agreed(begin < end)) part = work.part_at(begin, end);
     prefetch_side<Plan, K>(args.k, part);
     prefetch_side<Plan, V>(args.v, part);
-    wait_for_predecessor();  // from here on, what it wrote may be read
+    wait_for_predecessor();  // pdl_wait: from here on, what the previous kernel wrote may be read
   } while (agreed(work.has_changed()));
   if (!agreed(begin < end)) return;
   KV_NO_UNROLL
   while (true) {
     append<Plan>(args, part);
     attend_part<Plan>(args, work, part);
-    end = work.begin(block_x() + 1);  // as it was: kept in no register meanwhile
+    end = work.begin(block_x() + 1);  // computed anew, the same as before, so that no register holds it during the loop
     if (!agreed(part.line_end < end)) return;
     sync_block();  // shared memory is used anew
     part = work.next(part, end);

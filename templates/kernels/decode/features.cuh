@@ -1,5 +1,5 @@
-// decode and merge of plans with features (features/feature_list.cuh). What the rows of a part have of their own stands
-// in shared memory: lanes share rows, and registers are short.
+// decode and merge with features (features/feature_list.cuh). The numbers that features have for each row of a KV split
+// are in shared memory, because lanes share rows and registers are short.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include "args/attention.cuh"
@@ -11,7 +11,7 @@
 
 namespace kv {
 
-// Rows that a turn lacks stand for its first one, which is always there.
+// The query row of a feature. A row that the query chunk lacks stands for its first one, which always exists.
 template <class Plan>
 KV_DEVICE QueryRow query_row(const FeatureArgs& args, const WorkArgs& work, const Part& part, int row) {
   const Turn<Plan> turn(part.head);
@@ -20,42 +20,45 @@ KV_DEVICE QueryRow query_row(const FeatureArgs& args, const WorkArgs& work, cons
                                   work.kv_heads / Plan::kTurns * Plan::kGroup, part.length);
 }
 
+// Features of a KV split: what its rows see, and how its scores change.
 template <class Plan>
 class PartFeatures {
   using F = typename Plan::Feature;
   using Row = typename F::Row;
   struct Bounds {
-    int last, all_first, all_end;  // the last token that there is; tokens that all rows see
+    int last,       // the last token of the sequence, or 0
+        all_first,  // all rows see the tokens [all_first, all_end)
+        all_end;
   };
 
   KV_DEVICE static Row* rows() { return reinterpret_cast<Row*>(shared_bytes() + Plan::kFeatureRowsAt); }
-  KV_DEVICE static Bounds& bounds() {  // behind the rows
+  KV_DEVICE static Bounds& bounds() {  // they come after the rows
     return *reinterpret_cast<Bounds*>(shared_bytes() + Plan::kFeatureRowsAt +
                                       Plan::kColumnBlocks * 8 * Plan::kFeatureRowBytes);
   }
-  // Of the lane's score i of the columns and subtiles: its row and token.
+  // Row and token of the lane's score i, counted over registers, columns and subtiles.
   KV_DEVICE static int row_of(int i) { return i / 4 % Plan::kColumnBlocks * 8 + 2 * (lane() & 3) + i % 2; }
   KV_DEVICE static int token_of(int i) { return i / (4 * Plan::kColumnBlocks) * 16 + (lane() >> 2) + 8 * (i % 4 / 2); }
   KV_DEVICE typename F::Loaded load_one(int i, int token) const {
     const int at = token + token_of(i);
     return F::load(rows()[row_of(i)], at < bounds().last ? at : bounds().last);
   }
-  // Both scores of a row, one after the other; and where there are many rows, the compiler is not to ask for all of
-  // them at once.
+  // Takes both scores of a row in turn. Where there are many rows, a pause keeps the compiler from asking for all of
+  // their loads at once.
   KV_DEVICE static constexpr int by_rows(int i) { return (i & ~3) | (i & 1) << 1 | (i >> 1 & 1); }
   KV_DEVICE static void pause(int each) {
     if (kScores > 16 && each % 2 == 0) sync_warp();
   }
-  static constexpr int kScores = Plan::kSubtiles * 4 * Plan::kColumnBlocks;  // of a lane
+  static constexpr int kScores = Plan::kSubtiles * 4 * Plan::kColumnBlocks;  // scores of a lane
 
  public:
-  // Loads are under way while K is scored, where registers hold what they bring.
+  // Loads from memory are under way while K is scored, if there are registers for what they bring.
   static constexpr bool kLoadsAhead = F::kLoads && kScores <= 16;
   struct Loaded {
     typename F::Loaded of[kLoadsAhead ? kScores : 1];
   };
 
-  // Rows are there behind the next barrier of the block.
+  // The rows may be used behind the next barrier of the block.
   KV_DEVICE PartFeatures(const FeatureArgs& args, const WorkArgs& work, const Part& part) {
     static_assert(sizeof(Row) <= Plan::kFeatureRowBytes, "rows of features take more than was planned");
     KV_NO_UNROLL
@@ -70,7 +73,7 @@ class PartFeatures {
 
   KV_DEVICE bool cuts(int first, int last) const { return first < bounds().all_first || last >= bounds().all_end; }
   KV_DEVICE bool sees(int row, int token) const { return F::sees(rows()[row], token); }
-  // Asks for what the scores of tokens from `token` on will need. Tokens that are not there ask like the last one.
+  // Asks for what the scores of tokens from `token` on need. Tokens that do not exist ask like the last one.
   KV_DEVICE void load(Loaded& loaded, int token) const {
     if constexpr (kLoadsAhead) {
       KV_UNROLL
@@ -93,10 +96,11 @@ class PartFeatures {
   }
 };
 
+// The end of a row: sinks and lse, by the plan's features.
 template <class Plan>
 struct FeaturedEnd {
   typename Plan::Feature::End end;
-  bool exists;  // the row
+  bool exists;  // the row is one of the query chunk
   KV_DEVICE RowSums of(RowSums sum, bool is_first) const {
     const RowTotal total = Plan::Feature::finish(sum.top, sum.denominator, end, is_first && exists);
     sum.top = total.top, sum.denominator = total.denominator;
@@ -106,7 +110,8 @@ struct FeaturedEnd {
   }
 };
 
-// What decode and merge ask for by their arguments; without features they have answers of their own.
+// Answers for plans with features, by the type of the arguments. Plans without features have answers of their own in
+// softmax.cuh, split_merge.cuh and tile_scheduler.cuh.
 template <class Plan, class Args>
 KV_DEVICE PartFeatures<Plan> features_of(const Featured<Args>& args, const Part& part) {
   return {args.features, args.work, part};

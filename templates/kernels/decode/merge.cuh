@@ -1,14 +1,15 @@
-// merge: the parts of (sequence, KV head) pairs that decode left become rows of output, in a launch of their own. A
-// block has 128 neighbouring sums of a row, or the whole row where that goes back from V's domain here; its warps share
-// the parts. They are added up in the order of the warps, so the same call gives the same bits. A row without any token
-// gives zeros.
+// merge: the KV splits that decode left in memory become rows of output, in a launch of their own. A block has 128
+// neighbouring output elements of a row, or the whole row if it also rotates the row back from V's domain. Its warps
+// share the splits of the batch-head, and their states are merged in the order of the warps (the sum is that of
+// kernels/decode/split_merge.cuh), so the same call gives the same bits. A row that sees no token gives zeros.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include "kernels/decode/split_merge.cuh"
 
 namespace kv {
 
-// What each warp has added up, in shared memory: [warp][lane] of four sums, and [warp] of state.
+// The state that each warp has merged, in shared memory: [warp][lane] of four output elements, and [warp] of reference
+// maximum and denominator.
 template <class Plan>
 struct WarpParts {
   static constexpr int kStatesAt = Plan::kThreads * 16, kRowAt = kStatesAt + Plan::kThreads / 32 * 8;
@@ -29,16 +30,17 @@ struct WarpParts {
   }
 };
 
-// grid: (rows times the blocks of a row, pairs of a sequence, sequences).
+// grid: (query rows x blocks of a row, scheduler heads, sequences).
 template <class Plan, class Args>
 KV_DEVICE void merge(const Args& args) {
   using W = WarpParts<Plan>;
-  constexpr int kSlices = Plan::kSlices, kShares = Plan::kThreads / 32 / kSlices,
-                kRowBlocks = (Plan::kValueDim + 127) / 128 / kSlices;  // blocks of a row
-  constexpr int kAtOnce = 8;                                           // parts of a warp: its share is about as many
+  constexpr int kSlices = Plan::kSlices,                     // slices of 128 elements of a row, in one block
+      kShares = Plan::kThreads / 32 / kSlices,               // warps that share the splits of a slice
+      kRowBlocks = (Plan::kValueDim + 127) / 128 / kSlices;  // blocks of a row
+  constexpr int kAtOnce = 8;                                 // splits loaded at once: about a warp's share
   release_successor();
   const int row = block_x() / kRowBlocks, slice = warp() % kSlices, share = warp() / kSlices;
-  const int at = (block_x() % kRowBlocks * kSlices + slice) * 128 + lane() * 4;  // the lane's sums of the row
+  const int at = (block_x() % kRowBlocks * kSlices + slice) * 128 + lane() * 4;  // the lane's first element of the row
   const Turn<Plan> turn(block_y());
   int order[4];
   KV_UNROLL
@@ -47,7 +49,7 @@ KV_DEVICE void merge(const Args& args) {
   auto work = work_of<Plan>(args);
   work.look();
   const Part pair = work.pair(block_z(), block_y());
-  if (!turn.has(row) || (Plan::kSkipsWhole && pair.is_whole())) return;  // the whole block
+  if (!turn.has(row) || (Plan::kSkipsWhole && pair.is_whole())) return;  // the whole block returns
   const auto end = row_end<Plan>(args, pair, row);
 
   if (at < Plan::kValueDim) {

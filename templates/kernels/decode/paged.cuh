@@ -1,5 +1,5 @@
-// decode over paged caches: where a warp's next tile comes from. A tile lies in one page, or has kPages whole ones.
-// Their numbers are read when the tile before is asked for, so that nothing waits for them in the loop.
+// decode over paged caches: the tile loader of pages. A tile lies in one page, or has kPages whole ones. The numbers of
+// the next tile's pages are read when this tile's copies are asked for, so nothing waits for them in the loop.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include "kernels/decode/stage_pages.cuh"
@@ -10,9 +10,9 @@ namespace kv {
 template <class Plan, Paged Side>
 struct Tiles<Plan, Side> {
   static constexpr int kTile = Plan::kTile, kWarps = Plan::kWarps;
-  const u8* first_row;  // of page 0: rows are as far from their chunks of 16 bytes in every page
-  i64 token_stride;
-  bool is_aligned;
+  const u8* first_row;  // first row of page 0: rows have the same offset from their 16-byte chunk in every page
+  i64 token_stride;     // bytes from row to row
+  bool is_aligned;      // may whole tiles take the straight-line copies?
 
   KV_DEVICE Tiles(const CacheSide& side, const Part& part, int tile)
       : first_row(in_register(side.codes + Turn<Plan>(part.head).head * side.codes_head_stride)),
@@ -48,21 +48,23 @@ struct Tiles<Plan, Side> {
   static constexpr int kRows = least(kTile, Side::kPageTokens), kPages = kTile / kRows,
                        kTilesOfPage = Side::kPageTokens / kRows;
 
-  // Behind the last page with tokens its number stands for others; a sequence without tokens has page 0. Nothing is
-  // read of either.
+  // Reads the numbers of the tile's pages. Behind the last page that has tokens, that page's number is used; a sequence
+  // without tokens uses page 0. Nothing is read from either.
   KV_DEVICE void look_up() {
     KV_UNROLL
     for (int i = 0; i < kPages; ++i) page_[i] = pages_[least(tile_ / kTilesOfPage * kPages + i, last_page_)] & used_;
   }
 
   const CacheSide& side_;
-  const u8* scales_;
-  const int* pages_;
-  int last_page_, used_, tile_;
-  i64 page_[kPages];
+  const u8* scales_;  // scales of page 0, for this head
+  const int* pages_;  // page numbers of the sequence
+  int last_page_,     // number of the last page with tokens, along the sequence
+      used_,          // -1, or 0 if the sequence has no tokens: masks page numbers
+      tile_;          // the warp's next tile
+  i64 page_[kPages];  // its pages
 };
 
-// Tables may be what the launch ahead writes.
+// Prefetches nothing: the previous kernel may be writing the page tables.
 template <class Plan, Paged Side>
 KV_DEVICE void prefetch_side(const CacheSide&, const Part&) {}
 

@@ -1,21 +1,23 @@
-// Query rows of a KV head (GQA group x query length) beyond what a block has registers for come in turns of
-// Plan::kRows: each turn of each KV head is a pair of its own on the line of work (kernels/decode/tile_scheduler.cuh),
-// and reads the cache once.
+// Query chunks. A KV head has GQA group x query length query rows. If a block has registers for fewer of them, the rows
+// are split into chunks of Plan::kRows. The tile scheduler (kernels/decode/tile_scheduler.cuh) treats each chunk of
+// each KV head as one more head, so each chunk reads the cache once. Row r is query r / group of the head's query
+// head r % group.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include "device/simt.cuh"
 
 namespace kv {
 
-// The turn that a pair's head stands for.
+// The query chunk that a scheduler head stands for.
 template <class Plan>
 struct Turn {
-  int head, first_row;  // the KV head; of its rows, the first of the turn
+  int head,       // the KV head
+      first_row;  // the chunk's first query row, among those of the KV head
 
   KV_DEVICE explicit Turn(int pair_head)
       : head(Plan::kTurns == 1 ? pair_head : pair_head / Plan::kTurns),
         first_row(Plan::kTurns == 1 ? 0 : pair_head % Plan::kTurns * Plan::kRows) {}
-  // Of the last turn, some rows may not be there.
+  // Does the chunk have this row? The last chunk may have fewer.
   KV_DEVICE bool has(int row) const { return Plan::kTurns == 1 || first_row + row < Plan::kAllRows; }
   KV_DEVICE int query(int row) const { return (first_row + row) / Plan::kGroup; }
   KV_DEVICE int query_head(int row) const { return head * Plan::kGroup + (first_row + row) % Plan::kGroup; }

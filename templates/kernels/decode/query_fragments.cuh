@@ -1,13 +1,15 @@
-// Queries as B fragments of the tensor cores, in shared memory. A block loads its rows of Q once a part, a row a warp,
-// takes them into K's domain where the plan fuses that, and puts each element where the packing of K wants it:
+// Queries as B fragments of the tensor cores, in shared memory. Once a KV split a block loads its rows of Q, a row a
+// warp. It rotates them into K's domain where the plan fuses that, and puts each element where the packing of K wants
+// it:
 //
-//   halves     [step of 16][block of 8 rows][lane] of kQueryParts x (b0, b1). An f16 query is exact in one part; an f32 one is
-//              split into high and low halves, exact to 2^-22, after a division by 64 that lets it be as large as 4e6; or rounded
-//              to one part, where K's entries are rounded too or rows are many, in a unit that the largest magnitude of all rows
-//              of a KV head gives
-//              of warpgroups [step of 16][block of 8 rows] of two 8 x 8 matrices, as device/wgmma_columns.cuh has them
-//   integers   [step of 32][block of 8 rows][lane] of high (b0, b1) and low (b0, b1) bytes of 16-bit integers, in such a unit
+//   halves     [step of 16][block of 8 rows][lane] of kQueryParts x (b0, b1), see below
+//              by wgmma: [step of 16][block of 8 rows] of two 8 x 8 matrices, as device/wgmma_columns.cuh has them
+//   integers   [step of 32][block of 8 rows][lane] of high (b0, b1) and low (b0, b1) bytes of 16-bit integers
 //
+// A query of f16 is exact in one fp16 part. A query of f32 (as after a rotation) is split into a high and a low part,
+// exact to 2^-22, after a division by 64 that lets it be as large as 4e6. Where K's entries are rounded too, or rows
+// are many, it is rounded to one part. Rounded halves and integers are in a unit that the largest magnitude among the
+// rows of a KV head gives, so scores are to be multiplied by that unit.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include "args/attention.cuh"
@@ -18,10 +20,10 @@
 
 namespace kv {
 
-constexpr float kLargestQuery =
-    32512.f;  // 127 * 256: with it the high byte of a rounded integer stays within a signed byte
+// 127 x 256: the largest rounded integer whose high byte is still a signed byte, after the low byte's carry.
+constexpr float kLargestQuery = 32512.f;
 
-// Rows that share a unit, and which of those a warp brings: it learns that unit. Here: all rows, by all warps.
+// Rows that are quantized with one unit, and which of them the warp loads. Here: all rows, shared by all warps.
 template <class Plan>
 struct UnitRows {
   static constexpr int kRows = Plan::kColumnBlocks * 8, kWarps = Plan::kWarps;
@@ -32,21 +34,21 @@ struct UnitRows {
 template <class Plan>
 class QueryRows {
   using Unit = UnitRows<Plan>;
-  static constexpr int kPerLane = Plan::kQueryStored / 32,
-                       kAll = Plan::kKeyDim / 32;  // registers of a row: given; in K's domain
+  static constexpr int kPerLane = Plan::kQueryStored / 32,  // elements of a row, a lane, as given
+      kAll = Plan::kKeyDim / 32;                            // elements of a row, a lane, in K's domain
   static constexpr int kRows = Plan::kColumnBlocks * 8, kPerWarp = (Unit::kRows + Unit::kWarps - 1) / Unit::kWarps;
-  static constexpr int kLaneBytes = Plan::kHasIntegerKeys ? 16 : 8 * Plan::kQueryParts;  // of a fragment
-  static constexpr int kRowPitch = Plan::kByWarpgroups ? 16 : 4 * kLaneBytes;
-  u32 raw_[kPerWarp][kPerLane];  // as they are in memory: nothing waits for them yet
-  u32 place_[kAll];              // of the lane's elements in row 0
-  float x_[kPerWarp][kAll];
+  static constexpr int kLaneBytes = Plan::kHasIntegerKeys ? 16 : 8 * Plan::kQueryParts;  // bytes of a lane's fragment
+  static constexpr int kRowPitch = Plan::kByWarpgroups ? 16 : 4 * kLaneBytes;            // bytes from row to row
+  u32 raw_[kPerWarp][kPerLane];  // the bits as they are in memory, so that nothing waits for the loads yet
+  u32 place_[kAll];              // bytes from the fragments' beginning to the lane's elements of row 0
+  float x_[kPerWarp][kAll];      // in K's domain
 
  public:
   KV_DEVICE void load(const AttentionArgs& args, int sequence, const Turn<Plan>& turn) {
     KV_UNROLL
     for (int i = 0; i < kPerWarp; ++i) {
-      // Rows and dimensions that are not there are read from a place that is: a condition on a load would be waited
-      // for.
+      // Rows and dimensions that do not exist are read from a place that does: a guarded load is waited for where it
+      // stands.
       const int asked = own_row(i), row = asked < Plan::kRows && turn.has(asked) ? asked : Unit::first();
       const i64 at = sequence * args.q.sequence_stride + turn.query(row) * args.q.query_stride +
                      i64(turn.query_head(row)) * args.q.head_stride;
@@ -60,14 +62,14 @@ class QueryRows {
     for (int e = 0; e < kAll; ++e) place_[e] = u32(Plan::key_place(e * 32 + lane()));
   }
 
-  // Puts the fragments into shared memory; a barrier of the block, two where the unit is found. Returns the unit of the
-  // warp's rows.
+  // Stores the fragments to shared memory, and returns the unit of the warp's rows. Has one barrier of the block, two
+  // where the unit must be found.
   KV_DEVICE float store() {
     KV_UNROLL
     for (int i = 0; i < kPerWarp; ++i) transform(i);
     float unit = Plan::kQueryParts == 2 ? 64.f : 1.f;
     if constexpr (Plan::kScalesQueries) {
-      sync_block();  // the largest of each row is there
+      sync_block();  // the largest magnitude of each row is there
       unit = largest() * (1.f / kLargestQuery);
     }
     const float per_unit = div_rn(1.f, unit);
@@ -86,7 +88,7 @@ class QueryRows {
   }
 
  private:
-  // The warp's i-th row, if its unit has one more.
+  // The warp's i-th row. is_own: does its unit have that many?
   KV_DEVICE static int own_row(int i) { return Unit::first() + i * Unit::kWarps + Unit::own_warp(); }
   KV_DEVICE static bool is_own(int i) { return i * Unit::kWarps + Unit::own_warp() < Unit::kRows; }
 
@@ -124,7 +126,7 @@ class QueryRows {
     }
     return all;
   }
-  // An element, in the unit of the fragments, to its place.
+  // Stores an element, in the unit of the fragments, to its place.
   KV_DEVICE static void put(u32 place, float q) {
     const SharedAddress at = Plan::kQueriesAt + place;
     if constexpr (Plan::kHasIntegerKeys) {
@@ -137,11 +139,12 @@ class QueryRows {
       if constexpr (Plan::kQueryParts == 2) store_shared_u16(at + 8, f16_from_f32(q - f32_from_f16(high)));
     }
   }
-  // The sums of Q over the dimensions of each group of K: what a code's constant part (a minimum, a half) is multiplied
-  // with. As floats, of Q as the products see it: codes counted from a minimum are far from 0, and what they make of
-  // the rounding of Q only the minimum takes back. Or as integers times kSumFactor.
+  // Stores the sum of a row of Q over the dimensions of each group of K. The constant part of a code, a minimum or a
+  // half, is multiplied by it. As floats, the sum is of Q as the products see it: a code counted from a minimum is far
+  // from 0, and only the minimum can take back what such codes make of the rounding of Q. As integers, the sum is times
+  // kSumFactor.
   KV_DEVICE void sum_groups(int i, int row, float per_unit) {
-    constexpr int kRegisters = kAll / Plan::kSumGroups;  // a group
+    constexpr int kRegisters = kAll / Plan::kSumGroups;  // registers of one group
     static_assert(kRegisters * Plan::kSumGroups == kAll, "groups of whole registers");
     KV_UNROLL
     for (int group = 0; group < Plan::kSumGroups; ++group) {
@@ -164,15 +167,15 @@ KV_DEVICE u32 query_sum(int group, int row) {
   return load_staged_u32(Plan::kSumsAt + (group * Plan::kColumnBlocks * 8 + row) * 4);
 }
 
-// The lane's B fragments of Q: held in registers where there is room, else read again for every 16 tokens.
+// The lane's B fragments of Q: held in registers where there is room, else read from shared memory for every 16 tokens.
 template <class Plan>
 struct Queries {
   using Table = IntegerTable<typename Plan::KeyCodes>;
-  Table table;  // of K, if that is integers: beside Q because the same products take both
+  Table table;  // K's table, if K is integers; beside Q because the same products take both
   static constexpr int kFragments = Plan::kKeyDim / (Plan::kHasIntegerKeys ? 32 : 16) * Plan::kColumnBlocks,
                        kWords = Plan::kHasIntegerKeys ? 4 : 2 * Plan::kQueryParts;
   u32 held[Plan::kHoldQueries ? kFragments : 1][kWords];
-  u32 sums[Plan::kHoldQueries ? Plan::kColumnBlocks : 1][2];  // of the lane's columns, where one group is all
+  u32 sums[Plan::kHoldQueries ? Plan::kColumnBlocks : 1][2];  // query_sum of the lane's columns, for one group
 
   KV_DEVICE static void read(int fragment, u32 (&q)[kWords]) {
     if constexpr (kWords == 4)
@@ -192,7 +195,7 @@ struct Queries {
   KV_DEVICE static u32 read_sum(int group, int i) {
     return query_sum<Plan>(group, i / 2 * 8 + 2 * (lane() & 3) + i % 2);
   }
-  // The sum over a group of K of the lane's column i % 2 of block i / 2.
+  // The sum of Q over a group of K, for the lane's column i % 2 of block i / 2.
   KV_DEVICE u32 sum(int group, int i) const {
     if constexpr (Plan::kHoldQueries && Plan::kSumGroups == 1)
       return sums[i / 2][i % 2];

@@ -1,4 +1,8 @@
-// decode, first part: scores of a staged tile, section by section of K's rows.
+// Scores of a staged tile: x = Q K^T x scale - reference maximum, section by section of K's rows. Each warp loads codes
+// of 16 tokens a subtile, unpacks them to A fragments (fp16 pairs by unpack_f16.cuh, or bytes by unpack_int8.cuh), and
+// multiplies them by the B fragments of Q (query_fragments.cuh). Four lanes share a row of K: lane 4 g + c has bytes of
+// tokens g and g + 8. What one lane loads and unpacks at once is a lane read (`kRunCodes` codes of one row). A group is
+// the codes that share one scale; its scale multiplies the sum of the group's products, in fp32.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include "kernels/decode/unpack_int8.cuh"
@@ -11,14 +15,15 @@
 
 namespace kv {
 
-// The sum over the lanes that share a row (K) or a column (V): those whose lane numbers differ in the bits of kMask.
+// The sum over the lanes whose numbers differ in kBits bits from kFirstBit on: those that share a row of K (bits 0, 1)
+// or a column of V (bits 2 to 4).
 template <int kFirstBit, int kBits>
 KV_DEVICE float over_lanes(float x) {
   KV_UNROLL
   for (int i = 0; i < kBits; ++i) x += shfl_xor(x, 1 << (kFirstBit + i));
   return x;
 }
-// Of both halves of pairs: the squares of the low and of the high ones.
+// Adds the squares of the low halves of pairs to `low`, of the high halves to `high`.
 template <int kPairs>
 KV_DEVICE void add_squares(const u32 (&h)[kPairs], float& low, float& high) {
   KV_UNROLL
@@ -28,7 +33,7 @@ KV_DEVICE void add_squares(const u32 (&h)[kPairs], float& low, float& high) {
   }
 }
 
-// sum += the lane's run of K, rows g (a) and g + 8 (b), times the first kParts parts of Q.
+// sum += one lane read of K, of rows g (a) and g + 8 (b), times the first kParts fp16 parts of Q.
 template <class Plan, int kParts, int kPairs>
 KV_DEVICE void multiply_run(Scores<Plan> (&sum)[Plan::kQueryParts], const u32 (&a)[kPairs], const u32 (&b)[kPairs],
                             const Queries<Plan>& queries, int fragment) {
@@ -45,8 +50,8 @@ KV_DEVICE void multiply_run(Scores<Plan> (&sum)[Plan::kQueryParts], const u32 (&
   }
 }
 
-// What sums of products become. Where K has one group of scales, the softmax scale joins it and a score is one
-// multiply-add away from its exponent; else scores gather first.
+// How a section's sums of products become scores. If K is one section with one group of scales, the softmax scale joins
+// that scale, and x is one multiply-add behind the products. Else the groups add up to a score first.
 template <class Plan, class S>
 struct Gather {
   static constexpr bool kIsDone = S::kDim == Plan::K::kDim && S::kGroups == 1 && !S::kAddsMinima;
@@ -59,7 +64,7 @@ struct Gather {
   }
 };
 
-// Of the lane's rows g and g + 8 of each subtile.
+// Misalignment (unaligned_rows.cuh) of the lane's rows g and g + 8 of each subtile.
 template <class Side, int kSubtiles>
 KV_DEVICE void key_skews(u32 (&skew)[kSubtiles][2], const u8* first_row, i64 token_stride) {
   KV_UNROLL
@@ -69,23 +74,24 @@ KV_DEVICE void key_skews(u32 (&skew)[kSubtiles][2], const u8* first_row, i64 tok
   }
 }
 
-// s (+)= one section of K Q^T for kSubtiles x 16 tokens of the staged tile from `first` on, in the accumulator layout
-// (simt.cuh). skew: of the lane's rows g and g + 8 of each subtile.
+// Scores of one section of K: s = its products, or s += them if it is not the first. For kSubtiles x 16 tokens of the
+// staged tile, from row `first` on, in the accumulator layout (device/simt.cuh). skew: misalignment of the lane's rows
+// g and g + 8 of each subtile.
 template <class Plan, class S>
 KV_DEVICE void score_section(Scores<Plan> (&s)[Plan::kSubtiles], SharedAddress stage, int first,
                              const u32 (&skew)[Plan::kSubtiles][2], const Queries<Plan>& queries, Table table,
                              const Gather<Plan, S>& gather) {
   using K = typename Plan::K;
-  constexpr int kSteps = S::kRunCodes / 4;  // k16 steps a run: four lanes bring four codes each
+  constexpr int kSteps = S::kRunCodes / 4;  // k16 steps of a lane read: four lanes bring four codes each
   const int g = lane() >> 2, c = lane() & 3;
-  // Registers cannot be indexed; else two groups are enough, and compile sooner. Of channels found by a mask one group
-  // at a time: two leave no registers for many sums of the output.
+  // Fragments in registers cannot be indexed, so all groups are unrolled. Else two groups are enough and compile
+  // sooner; with channels found by a mask, one at a time, since two leave no registers for many sums of the output.
   KV_UNROLL_BY(Plan::kHoldQueries ? S::kGroups : S::kIsMasked ? 1 : 2)
   for (int group = 0; group < S::kGroups; ++group) {
     KV_UNROLL
     for (int sub = 0; sub < Plan::kSubtiles; ++sub) {
       const int row = first + sub * 16 + g;
-      Scores<Plan> sum[Plan::kQueryParts] = {};  // a chain of products each
+      Scores<Plan> sum[Plan::kQueryParts] = {};  // one independent chain of products for each fp16 part of Q
       [[maybe_unused]] float squares[2] = {};
       KV_UNROLL
       for (int run = 0; run < S::kRuns; ++run) {
@@ -146,8 +152,13 @@ KV_DEVICE void score_section(Scores<Plan> (&s)[Plan::kSubtiles], SharedAddress s
   }
 }
 
-// The same by integers: both operands as signed bytes, Q in two of them, K in one or two. Sums are exact; the products
-// of both low bytes, 2^-16 of the whole, are left out.
+// Scores of one section of K on integers. Q is 16-bit, q = 256 q_high + q_low, and K is y, or y + z / 256, with signed
+// bytes q_high, q_low, y and an unsigned z. Sums are exact, in int32:
+//
+//   high = sum y q_high;   low = sum y q_low + sum z q_high;   256 high + low = sum q (y + z / 256)
+//
+// up to z q_low / 256, which is 2^-16 of the whole and is left out. If each code stands for y + 1/2, `low` begins with
+// half the sum of q.
 template <class Plan, class S>
 KV_DEVICE void score_section_of_integers(Scores<Plan> (&s)[Plan::kSubtiles], SharedAddress stage, int first,
                                          const u32 (&skew)[Plan::kSubtiles][2], const Queries<Plan>& queries,
@@ -155,7 +166,7 @@ KV_DEVICE void score_section_of_integers(Scores<Plan> (&s)[Plan::kSubtiles], Sha
   using K = typename Plan::K;
   using Integers = typename S::Integers;
   constexpr int kWords = S::kRunCodes / 4,
-                kSteps = S::kRunCodes / 8;  // k32 steps a run: four lanes bring eight codes each
+                kSteps = S::kRunCodes / 8;  // k32 steps of a lane read: four lanes bring eight codes each
   const int g = lane() >> 2, c = lane() & 3;
   KV_UNROLL_BY(Plan::kHoldQueries ? S::kGroups : 2)
   for (int group = 0; group < S::kGroups; ++group) {
@@ -213,7 +224,8 @@ KV_DEVICE void score_section_of_integers(Scores<Plan> (&s)[Plan::kSubtiles], Sha
   }
 }
 
-// Scores of the tile's tokens from `first` on, relative to the softmax's base. scale: of what the sections add up.
+// x for kSubtiles x 16 tokens of the tile, from row `first` on: scores relative to the reference maximum. scale: from
+// the sections' sums to scores in base 2.
 template <class Plan>
 KV_DEVICE void score(Scores<Plan> (&x)[Plan::kSubtiles], SharedAddress stage, int first,
                      const u32 (&skew)[Plan::kSubtiles][2], const Queries<Plan>& queries, Table table, float scale,

@@ -1,9 +1,18 @@
-// decode, middle part: what a warp keeps of its columns (running softmax, output sums), and scores to probabilities.
+// Online softmax of one warp: scores of a tile to probabilities, and the running state of each query row (a column of
+// the swapped product, see decode.cuh). Everything is fp32 and base 2: a score is Q K times the softmax scale times
+// log2(e). Scores arrive relative to a reference maximum, which may be stale:
 //
-// Softmax is base 2 in fp32, relative to a stale maximum: scores arrive as x = score - base, probabilities are 2^x, and
-// base is only renewed, by one vote of the warp, when an x is above kLimit. base lies kBias below the maximum when it
-// is renewed, which puts probabilities into the middle of fp16's range; the factor is in numerator and denominator
-// alike.
+//   x = score - reference_max            one multiply-add behind the product Q K
+//   P = 2^x;  denominator += P;  O += P V
+//
+// FlashAttention takes the row_max of every tile as the reference and rescales as often. Here the warp votes once a
+// tile and rescales only if some x is above kLimit = 14, or a row has seen no token yet:
+//
+//   shift = row_max(x) - kBias           of each row whose row_max(x) is above kBias = 8, or which is new
+//   reference_max += shift;  x -= shift;  denominator and O *= 2^-shift, the rescale factor
+//
+// So after a rescale the largest probability is 2^8, in the middle of fp16's range, and it never exceeds 2^14.
+// Numerator and denominator have the same factor, so the output does not depend on the reference.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include "device/simt.cuh"
@@ -12,19 +21,21 @@
 
 namespace kv {
 
-constexpr float kMasked = -1e30f;  // x of a token that is not seen: 2^x = 0
-constexpr float kFloor = -1e29f;   // the base of a column that has seen no token; any score is above
-constexpr float kBias = 8.f;       // the largest probability is 2^8 after a renewal: far from fp16's subnormals
-constexpr float kLimit = 14.f;     // ... and at most 2^14: far from its largest
-constexpr int kAlways = -2147483647 - 1;
+constexpr float kMasked = -1e30f;  // x of a token that the row does not see: 2^x = 0
+constexpr float kFloor = -1e29f;   // reference maximum of a row that has seen no token; every score is above it
+constexpr float kBias = 8.f;       // log2 of the largest probability after a rescale: far from fp16's subnormals
+constexpr float kLimit = 14.f;     // log2 of the largest probability without a rescale: far from fp16's largest number
+constexpr int kAlways = -2147483647 - 1;  // `renews_at` that every vote reaches
 
+// Scores, or x, of 16 tokens in the accumulator layout (device/simt.cuh): [block of 8 columns][register].
 template <class Plan>
 using Scores = float[Plan::kColumnBlocks][4];
+// The warp's share of O^T: [block of 8 columns][block of 16 dimensions of V][register].
 template <class Plan>
 using Outputs = float[Plan::kOwnBlocks][Plan::kValueDim / 16 / Plan::kValueShare][4];
 
-// Warps of a team (kernels/decode/warp_team.cuh) share the output: kValueShare of them the dimensions of V, and as many
-// as are left the blocks of columns. A warp that works alone has all.
+// The output that one warp adds up. Warps of a team (kernels/decode/warp_team.cuh) divide it: kValueShare warps have
+// different dimensions of V, and the others of the team have different blocks of columns. A warp on its own has all.
 template <class Plan>
 struct Share {
   KV_DEVICE static int member() { return Plan::kTeam == 1 ? 0 : warp() % Plan::kTeam; }
@@ -34,18 +45,18 @@ struct Share {
   }
 };
 
-// Where the bases of a warp stand: in registers, or (decode_team) in shared memory.
+// Where the reference maxima of a warp are stored: in registers, or in shared memory (kernels/decode/warp_team.cuh).
 template <class Plan, bool kAreShared>
 struct BasesOf {
   using Type = float[Plan::kColumnBlocks][2];
 };
-// Of the lane's columns 2c and 2c + 1 of each block of eight.
+// Running softmax of the lane's query rows: columns 2c and 2c + 1 of each block of eight, with c = lane() & 3.
 template <class Plan>
 struct Softmax {
-  typename BasesOf<Plan, Plan::kSharesBases>::Type base;
-  float sum[Plan::kColumnBlocks][2];  // the lane's share of the denominator
-  u32 unseen;                         // a bit a column: it has seen no token yet
-  int renews_at;  // least largest_bits() that the base is renewed for: any, while a column has seen none
+  typename BasesOf<Plan, Plan::kSharesBases>::Type base;  // reference maximum of each column, base 2
+  float sum[Plan::kColumnBlocks][2];                      // the lane's part of the denominator: over its own tokens
+  u32 unseen;                                             // a bit a column: set until the column sees its first token
+  int renews_at;  // a rescale is due if largest_bits() is at least this; kAlways while a column has seen no token
 
   KV_DEVICE void reset() {
     unseen = (1u << 2 * Plan::kColumnBlocks) - 1;
@@ -56,8 +67,8 @@ struct Softmax {
   KV_DEVICE float base_or_floor(int n, int j) const { return unseen >> (2 * n + j) & 1 ? kFloor : float(base[n][j]); }
 };
 
-// What a part asks of its scores: nothing but which tokens a row sees. Plans with features
-// (kernels/decode/features.cuh) ask for more.
+// The features of plans that have none: they say which tokens a row sees, and change no score. Plans with features have
+// PartFeatures (kernels/decode/features.cuh).
 template <class Plan>
 struct PlainFeatures {
   Turn<Plan> turn;
@@ -73,7 +84,7 @@ KV_DEVICE PlainFeatures<Plan> features_of(const Args&, const Part& part) {
   return {Turn<Plan>(part.head), part.length};
 }
 
-// Takes from each x whose token its row does not see.
+// Masks each x whose token is behind the sequence's end or is not seen by its row.
 template <class Plan, class Features>
 KV_DEVICE void mask_scores(Scores<Plan> (&x)[Plan::kSubtiles], const Features& features, int token, int length) {
   const int g = lane() >> 2, c = lane() & 3;
@@ -85,8 +96,8 @@ KV_DEVICE void mask_scores(Scores<Plan> (&x)[Plan::kSubtiles], const Features& f
   }
 }
 
-// The largest x of the lane, as the bits of a float: integers of one sign order as floats do, and a NaN is above all
-// numbers.
+// The largest x of the lane, as the bits of a float. As integers they order positive floats, any positive float is
+// above all negative ones, and a NaN is above all numbers, so a NaN makes the vote due.
 template <class Plan>
 KV_DEVICE int largest_bits(const Scores<Plan> (&x)[Plan::kSubtiles]) {
   int largest = int(bits_of(x[0][0][0]));
@@ -98,7 +109,7 @@ KV_DEVICE int largest_bits(const Scores<Plan> (&x)[Plan::kSubtiles]) {
   return largest;
 }
 
-// The largest x of a column of the warp, 2c + i % 2 of block i / 2.
+// row_max of column 2c + i % 2 of column block i / 2, over the warp's tokens of this tile.
 template <class Plan>
 KV_DEVICE float column_top(const Scores<Plan> (&x)[Plan::kSubtiles], int i) {
   float top = kMasked;
@@ -110,14 +121,16 @@ KV_DEVICE float column_top(const Scores<Plan> (&x)[Plan::kSubtiles], int i) {
   return top;
 }
 
-// The same of all who share a base: of the warp, or (decode_team) of its team. show(x) comes before.
+// row_max over all warps that share a reference maximum: one warp, or its team (kernels/decode/warp_team.cuh).
+// Call show(x) before top(x, i).
 template <class Plan, bool kIsTeam>
 struct Tops {
   KV_DEVICE static void show(const Scores<Plan> (&)[Plan::kSubtiles]) {}
   KV_DEVICE static float top(const Scores<Plan> (&x)[Plan::kSubtiles], int i) { return column_top<Plan>(x, i); }
 };
 
-// Moves base so that the largest x of each column becomes kBias, if that is up or the column's first token. Rare.
+// Rescales: moves each reference maximum so that the row's largest x becomes kBias, if that x is above kBias or the row
+// sees its first token. Rare.
 template <class Plan>
 KV_DEVICE void renew_base(Scores<Plan> (&x)[Plan::kSubtiles], Softmax<Plan>& softmax, Outputs<Plan>& o) {
   using Tops = kv::Tops<Plan, (Plan::kTeam > 1)>;
@@ -128,7 +141,7 @@ KV_DEVICE void renew_base(Scores<Plan> (&x)[Plan::kSubtiles], Softmax<Plan>& sof
     const float top = Tops::top(x, i);
     const bool is_first = softmax.unseen >> i & 1, is_seen = top > kFloor;
     const float shift = is_seen && (is_first || top > kBias) ? top - kBias : 0.f;
-    const float keep = is_first ? 1.f : exp2_fast(-shift);  // sums are zero before the first token
+    const float keep = is_first ? 1.f : exp2_fast(-shift);  // before the first token all sums are zero
     if (is_seen) softmax.unseen &= ~(1u << i);
     softmax.base[n][j] += shift;
     softmax.sum[n][j] *= keep;
@@ -143,7 +156,8 @@ KV_DEVICE void renew_base(Scores<Plan> (&x)[Plan::kSubtiles], Softmax<Plan>& sof
   softmax.renews_at = softmax.unseen ? kAlways : int(bits_of(kLimit)) + 1;
 }
 
-// Probabilities as B fragments of P^T, or of a team as they come: rows are tokens, in pairs of columns.
+// P = 2^x in fp16, and its sum into the denominator. For one warp: B fragments of P^T. For a team: not transposed, each
+// row of an 8 x 8 matrix is a token, with its columns in pairs.
 template <class Plan>
 KV_DEVICE void exponentiate(u32 (&p)[Plan::kSubtiles][Plan::kColumnBlocks][2], const Scores<Plan> (&x)[Plan::kSubtiles],
                             Softmax<Plan>& softmax) {

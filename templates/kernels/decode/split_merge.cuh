@@ -1,6 +1,14 @@
-// decode, end: warps of a block to the block's partial result, the parts of a pair to its rows of output, and those
-// back from V's domain. Each warp has some of the rows; the last block whose warp finishes its rows of a part takes
-// those of the pair's other parts along, in the order of the blocks, so that the same call gives the same bits.
+// Merge at the end of decode: the warps of a block to the block's KV split, the KV splits of a batch-head to rows of
+// output, and those out of V's rotated domain. A partial result of a row is its softmax state: reference maximum m
+// (base 2), denominator d, and unnormalised output o. States merge exactly as in the online softmax:
+//
+//   m = max m_i;  w_i = 2^(m_i - m);  d = sum w_i d_i;  o = sum w_i o_i;  output = o / d
+//
+// Each warp has some of the rows, the same ones in every block. A block whose batch-head is unsplit writes its output
+// at once. Else each warp writes its rows of the split to memory and counts them in the split counter of its
+// batch-head. The warp that counts last merges these rows of all splits, in the order of the blocks, so the same call
+// gives the same bits. Where a batch-head has many splits and a warp many sums, the host launches `merge`
+// (kernels/decode/merge.cuh).
 // SPDX-License-Identifier: MIT
 #pragma once
 #include "args/attention.cuh"
@@ -12,11 +20,13 @@
 
 namespace kv {
 
-// Four neighbouring sums of a row, and the row's softmax, of some of its tokens. The four are spelled out where many
-// are added up: in a loop they would be memory to the compiler until it has unrolled that, and many times the
-// instructions.
+// Softmax state of a row over some of its tokens, with four neighbouring elements of its output. The four are spelled
+// out where many states are added up: the compiler would hold them in memory until it has unrolled a loop over them, at
+// many times the instructions.
 struct RowSums {
-  float top, denominator, x[4];
+  float top,        // reference maximum, base 2; kFloor: no token was seen
+      denominator,  // sum of 2^(score - top)
+      x[4];         // sums of 2^(score - top) times V
   KV_DEVICE float inverse() const { return denominator > 0.f ? 1.f / denominator : 0.f; }
   KV_DEVICE void scale(float by) {
     denominator *= by;
@@ -28,7 +38,7 @@ struct RowSums {
   }
 };
 
-// The sum of load(0) .. load(count - 1), in this order; kAtOnce loads under way at a time.
+// Merges the states load(0) .. load(count - 1), in this order. kAtOnce loads are under way at a time.
 template <int kAtOnce, class Load>
 KV_DEVICE RowSums sum_rows(int count, const Load& load) {
   RowSums sum{kFloor, 0.f, {}};
@@ -36,7 +46,7 @@ KV_DEVICE RowSums sum_rows(int count, const Load& load) {
   for (int first = 0; first < count; first += kAtOnce) {
     RowSums each[kAtOnce];
     KV_UNROLL
-    for (int i = 0; i < kAtOnce; ++i) {  // no branch around a load: behind one it would be waited for
+    for (int i = 0; i < kAtOnce; ++i) {  // no branch around a load, since a guarded load is waited for where it stands
       each[i] = load(first + i < count ? first + i : count - 1);
       if (first + i >= count) each[i].top = kFloor;
     }
@@ -52,10 +62,11 @@ KV_DEVICE RowSums sum_rows(int count, const Load& load) {
   return sum;
 }
 
-// Partial results in memory, from a slot on: four sums from element `at` of a row on, in the order of the accumulators.
+// Partial results in memory, from `slot` on: elements at .. at + 3 of a row, in the order of the accumulators.
 template <class Plan>
 class Partials {
-  const float *sums_, *state_;
+  const float *sums_,  // unnormalised output of the first slot
+      *state_;         // its reference maximum and denominator
 
  public:
   template <class Args>
@@ -63,7 +74,7 @@ class Partials {
       : sums_(args.partial + (slot * Plan::kRows + row) * Plan::kValueDim + at),
         state_(args.partial_state + (slot * Plan::kRows + row) * 2) {}
 
-  // Of the slot that comes `p` later: an address is one multiply-add then.
+  // The state in the slot that comes `p` slots later. Its address is one multiply-add.
   KV_DEVICE RowSums load(int p) const {
     u32 state[2], words[4];
     load_coherent_u64(state, state_ + i64(p) * (Plan::kRows * 2));
@@ -74,8 +85,8 @@ class Partials {
   }
 };
 
-// A row's sums when all its parts are there: as they are. Plans with features (kernels/decode/features.cuh) may add a
-// sink, or give the sum away.
+// The end of a row whose KV splits are all merged. PlainEnd changes nothing. Plans with features
+// (kernels/decode/features.cuh) may add a sink, or write the row's lse.
 struct PlainEnd {
   KV_DEVICE RowSums of(const RowSums& sum, bool) const { return sum; }
 };
@@ -84,8 +95,9 @@ KV_DEVICE PlainEnd row_end(const Args&, const Part&, int) {
   return {};
 }
 
-// What the warps of the block have, in shared memory: [warp][row] of state (2), and [team][row] of sums (kPitch, in the
-// order of accumulators). Warps of a team share a base and the sums; each has a denominator of its own.
+// States of the block's warps in shared memory: [warp][row] of reference maximum and denominator, and [team][row] of
+// kPitch output elements in the order of the accumulators. Warps of a team have one reference maximum and one output,
+// and a denominator each.
 template <class Plan>
 struct WarpSums {
   static constexpr int kPitch = Plan::kValueDim + 4;
@@ -129,8 +141,8 @@ struct WarpSums {
   }
 };
 
-// visit(row, at) for each four neighbouring sums of the warp's rows. A warp has the same rows in every block, so that
-// parts of a pair meet warp by warp.
+// Calls visit(row, at) for each four neighbouring output elements of the warp's rows. A warp has the same rows in every
+// block, so the splits of a batch-head are counted and merged warp by warp.
 template <class Plan, class Visit>
 KV_DEVICE void for_each_item(const Visit& visit) {
   KV_NO_UNROLL
@@ -140,7 +152,7 @@ KV_DEVICE void for_each_item(const Visit& visit) {
   }
 }
 
-// Softmax's quotient of four sums, in the order of the dimensions, to the pair's rows in shared memory.
+// Divides four output elements by the denominator and puts them, in the order of the dimensions, into shared memory.
 template <class Plan>
 KV_DEVICE void store_row(int row, int at, const RowSums& sum) {
   const float inverse = sum.inverse();
@@ -151,14 +163,14 @@ KV_DEVICE void store_row(int row, int at, const RowSums& sum) {
   }
 }
 
-// Where a row of output begins, in elements.
+// The element of `out` at which a row of output begins.
 template <class Plan>
 KV_DEVICE i64 row_place(const Rows& out, int sequence, const Turn<Plan>& turn, int row) {
   return sequence * out.sequence_stride + turn.query(row) * out.query_stride +
          i64(turn.query_head(row)) * out.head_stride;
 }
 
-// A warp's row from shared memory to the output, out of V's domain where the plan fuses that.
+// Writes a row of output from shared memory, by one warp; out of V's rotated domain where the plan fuses that.
 template <class Plan>
 KV_DEVICE void write_row(const Rows& out, i64 to, SharedAddress from) {
   constexpr int kPerLane = Plan::kOutputStored / 32;
@@ -194,19 +206,20 @@ KV_DEVICE void write_partial(const AttentionArgs& args, i64 slot, int row, int a
   args.partial_state[place * 2] = sum.top;
   args.partial_state[place * 2 + 1] = sum.denominator;
 }
-// Counts the warp's rows of a part; true for the last block's, when those of all parts are there.
+// Counts the warp's rows of one split. True for the warp that counts last: then all splits of these rows are in memory.
 template <class Plan>
 KV_DEVICE bool is_last(u32* arrivals, int parts) {
   static_assert(Plan::kWarps <= kMostBlockWarps, "each warp has a counter");
   const u32 before = count_warp_arrival(arrivals);
-  require(agreed(before < u32(parts)));  // else the counters were not zero when the call began
+  require(agreed(before < u32(parts)));  // otherwise a counter was not zero when the call began
   if (agreed(before + 1 != u32(parts))) return false;
   if (lane() == 0) *arrivals = 0;
   return true;
 }
 
-// The warp's rows of a pair to shared memory, if all its parts are there by now: true then. Of several steps a warp
-// takes all parts in a line; where there are many, the host leaves them to `merge`.
+// Merges the warp's rows of a batch-head into shared memory. False if some split is not there yet: the warp that counts
+// last will merge. For rows that take a warp several steps; each step takes all splits one after the other. Where there
+// are many splits, the host leaves them to `merge`.
 template <class Plan, class Args, class Work>
 KV_DEVICE bool merge_line(const Args& args, const Work& work, const Part& part) {
   if (!is_last<Plan>(args.arrivals + part.first_block * kMostBlockWarps + warp(), part.parts)) return false;
@@ -220,12 +233,12 @@ KV_DEVICE bool merge_line(const Args& args, const Work& work, const Part& part) 
   return true;
 }
 
-// Of one step: groups of kPartsAtOnce parts become parts themselves, each by the last warp of its group, up to the one
-// group of all.
+// Merges as merge_line does, but over a tree, for a warp with a single step: up to kPartsAtOnce splits are a group, and
+// the last warp of a group merges it to one split of the next level, until one group holds all.
 template <class Plan, class Args, class Work>
 KV_DEVICE bool merge_groups(const Args& args, const Work& work, const Part& part) {
   static_assert(Plan::kRows <= Plan::kWarps && Plan::kValueDim <= 128, "a warp has one step");
-  // One part that is not whole is of work that is cut wrongly: of its groups none is that of all.
+  // A split batch-head has at least two splits; otherwise the schedule is corrupt, and no group would hold all.
   require(agreed(part.parts > 1));
   const int first = part.first_block;
   int parts = part.parts;
@@ -233,15 +246,16 @@ KV_DEVICE bool merge_groups(const Args& args, const Work& work, const Part& part
   const i64 slot = work.slot(first, part.sequence, part.head);
   const Partials<Plan> partials(args, slot, row, at);
   const auto end = row_end<Plan>(args, part, row);
-  int own = block_x() - first, apart = 1;  // which of the parts; how many slots they are apart
+  int own = block_x() - first,  // number of this warp's split, or group, at the present level
+      apart = 1;                // slots from one split of this level to the next
   KV_NO_UNROLL
   for (int level = 0; true; ++level) {
     const int begin = own / kPartsAtOnce * kPartsAtOnce,
               count = parts - begin < kPartsAtOnce ? parts - begin : kPartsAtOnce;
     if (agreed(count > 1)) {
-      // Groups begin at multiples of kPartsAtOnce blocks, so counters of other levels are free between them. The last
-      // part's block may have the next pair's first one, and its counter: there a group has no other part, and is there
-      // as it stands.
+      // A group's counter is that of its first block, plus the level: groups begin at multiples of kPartsAtOnce blocks,
+      // so the counters between them are free. A group of one needs no counter: it is complete. Its counter could be in
+      // use, where the block of the last split has the first split of the next batch-head.
       if (!is_last<Plan>(args.arrivals + (first + begin * apart + level) * kMostBlockWarps + warp(), count))
         return false;
       const bool is_top = agreed(parts <= kPartsAtOnce);
@@ -251,19 +265,19 @@ KV_DEVICE bool merge_groups(const Args& args, const Work& work, const Part& part
         if (is_top) store_row<Plan>(row, at, end.of(sum, at == 0));
       }
       if (is_top) return true;
-      sync_warp();  // every lane has read what is written now
+      sync_warp();  // every lane has read the states before the first of them is overwritten
       if (at < Plan::kValueDim) write_partial<Plan>(args, slot + i64(begin) * apart, row, at, sum);
     }
     own /= kPartsAtOnce, parts = (parts + kPartsAtOnce - 1) / kPartsAtOnce, apart *= kPartsAtOnce;
   }
 }
 
-// All warps, when their tiles of a part are done.
+// Called by all warps of a block when the tiles of a KV split are done.
 template <class Plan, class Args, class Work>
 KV_DEVICE void finish_part(const Args& args, const Work& work, const Part& part, const Outputs<Plan>& o,
                            const Softmax<Plan>& softmax, float unit) {
   using W = WarpSums<Plan>;
-  sync_block();  // stages and queries are dead from here
+  sync_block();  // stages and queries in shared memory are free from here on
   W::store(o, softmax, unit);
   sync_block();
   if (agreed(warp() >= Plan::kRows)) return;
@@ -278,7 +292,7 @@ KV_DEVICE void finish_part(const Args& args, const Work& work, const Part& part,
   });
   if constexpr (Plan::kFinishes) {
     if (!is_whole) {
-      if (Plan::kLeavesParts && !args.arrivals) return;  // for `merge`
+      if (Plan::kLeavesParts && !args.arrivals) return;  // the host launches `merge`
       if constexpr (Plan::kLeavesParts) {
         if (!merge_line<Plan>(args, work, part)) return;
       } else {

@@ -1,5 +1,5 @@
-// Staging from pages: rows at any stride, of one page at a time, to the places where kernels/decode/stage_tile.cuh
-// would put them.
+// Staging from pages: a tile's rows are copied from one page at a time, at any stride between rows, to the places where
+// stage_tile.cuh would put them.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include "kernels/decode/stage_tile.cuh"
@@ -9,7 +9,8 @@ namespace kv {
 
 constexpr int least(int a, int b) { return a < b ? a : b; }
 
-// How a warp copies kRows rows: kUnit bytes a lane, kAcross lanes along a row, kDown rows at once.
+// How a warp copies kRows rows: kUnit bytes a lane, kAcross lanes along a row, kDown rows at once. Rows that are not a
+// multiple of 16 bytes take units of their largest power of two.
 template <int kRows, int kRowBytes>
 struct RowCopies {
   static constexpr int kUnit = kRowBytes % 16 == 0 ? 16 : kRowBytes & -kRowBytes;
@@ -18,7 +19,7 @@ struct RowCopies {
   static constexpr bool kTakesAllLanes = kAcross * kDown == 32;
 };
 
-// Units that asynchronous copies do not have, 1 and 2 bytes, are copied at once.
+// Copies one unit. Asynchronous copies have 4, 8 or 16 bytes; units of 1 and 2 bytes are copied at once.
 template <int kUnit>
 KV_DEVICE void stage_unit(SharedAddress to, const u8* from, bool exists) {
   if constexpr (kUnit >= 4)
@@ -29,7 +30,7 @@ KV_DEVICE void stage_unit(SharedAddress to, const u8* from, bool exists) {
     store_shared_u8(to, exists ? *from : u8(0));
 }
 
-// kRows rows from `from` on, of which the first valid_rows exist.
+// Copies kRows rows from `from` on, the first valid_rows of which exist.
 template <int kRows, int kRowBytes, int kPitch, int kSwizzle, bool kIsWhole>
 KV_DEVICE void stage_strided(SharedAddress to, const u8* from, i64 stride, int valid_rows) {
   using Copies = RowCopies<kRows, kRowBytes>;
@@ -53,8 +54,8 @@ KV_DEVICE void stage_strided(SharedAddress to, const u8* from, i64 stride, int v
   }
 }
 
-// The rows of one page of a tile: kRows, from codes and scales on. to: of the page's first row in the stage; scales_to:
-// of its scales.
+// Copies the kRows rows of one page of a tile. codes, scales: of the first row. to: address of the page's first row in
+// the stage; scales_to: of its scales.
 template <class Side, int kRows, bool kIsWhole>
 KV_DEVICE void stage_page(SharedAddress to, SharedAddress scales_to, const CacheSide& side, const u8* codes,
                           const u8* scales, int valid_rows) {

@@ -1,10 +1,12 @@
-// Staging: a tile of packed rows travels from the cache to shared memory as raw bytes, asynchronously, and lanes
-// then read the runs of bytes whose codes they own.
+// Staging: a tile of packed rows is copied from the cache to shared memory as raw bytes, asynchronously. Lanes then
+// load their lane reads from there.
 //
-//   global   row of token t at codes + t * token stride     (planar: dense, so a tile is one run of bytes)
-//   staged   row of token t at t * kPitch + its skew         (pitch: the planner's, against bank conflicts; skew: 0, or
-//                                                             where rows are copied by chunks, kernels/decode/unaligned_rows.cuh)
-// Rows past the last token are zero-filled and never read from memory.
+//   global   row of token t at codes + t x token stride    planar: dense, so a tile is one run of bytes
+//   staged   row of token t at t x kPitch + misalignment   kPitch is chosen by the planner against bank conflicts;
+//                                                          misalignment is 0, or for rows that are copied by chunks
+//                                                          that of kernels/decode/unaligned_rows.cuh
+//
+// Rows behind the last token are filled with zeros and never read from memory.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include "args/attention.cuh"
@@ -16,10 +18,15 @@ namespace kv {
 
 KV_DEVICE int clamp_to(int v, int most) { return v < 0 ? 0 : v > most ? most : v; }
 
-// Rows that are dense have neighbouring rows in the same banks; where that would make lanes wait for each other, the
-// 16-byte chunks of a tile are dealt anew, alike every eight rows. kSwizzle > 0: by pairs, chunk x lies at x ^ (x >>
-// kSwizzle & 3) << 1; < 0: single ones of a line, at x ^ (x >> 3 & (2^-kSwizzle - 1)); 0: as they are. Either way the
-// chunks of a sector (32 bytes) stay in one: the L2 is asked twice for a sector on its way to two.
+// Dense rows have neighbouring rows in the same banks. Where that would be a bank conflict, the 16-byte chunks of a
+// tile are swizzled, alike every eight rows. Chunk x is stored at
+//
+//   kSwizzle > 0   x ^ (x >> kSwizzle & 3) << 1             chunks change places by pairs
+//   kSwizzle < 0   x ^ (x >> 3 & (2^-kSwizzle - 1))         single chunks of a 128-byte line change places
+//   kSwizzle = 0   x
+//
+// A copy asks the L2 twice for a sector (32 bytes) that goes to two sectors of shared memory. Any of these
+// leaves the chunks of a sector in one sector.
 template <int kSwizzle>
 KV_DEVICE u32 swizzled(u32 byte) {
   if constexpr (kSwizzle > 0)
@@ -29,13 +36,13 @@ KV_DEVICE u32 swizzled(u32 byte) {
   else
     return byte;
 }
-// Bytes after which the pattern repeats.
+// The number of bytes after which the swizzle repeats.
 constexpr int swizzle_period(int swizzle) { return swizzle < 0 ? 128 << -swizzle : 64 << swizzle; }
 
-// Copies come in two forms: for whole tiles, straight lines; for the last tile of a sequence (kIsWhole false), each
-// unit is asked whether it exists.
+// Copies have two forms: straight lines for whole tiles; and for the last tile of a sequence (kIsWhole false) a check
+// of each unit, whether it exists.
 
-// kBytes dense bytes (a multiple of 16), of which the first `valid` exist. from: the lane's own first chunk.
+// Copies kBytes dense bytes (a multiple of 16), of which the first `valid` exist. from: the lane's first chunk.
 template <int kBytes, int kSwizzle, bool kIsWhole>
 KV_DEVICE void stage_dense(SharedAddress to, const u8* from, int valid) {
   constexpr bool kIsSameEachStep = 512 % swizzle_period(kSwizzle) == 0;  // then a step only adds to the lane's place
@@ -53,8 +60,8 @@ KV_DEVICE void stage_dense(SharedAddress to, const u8* from, int valid) {
   }
 }
 
-// The same with a pitch. A warp copies 512 bytes a step, which are whole rows or a part of one, so that every step but
-// the lane's own place is known when the kernel is compiled.
+// Copies dense bytes to rows with a pitch. A warp copies 512 bytes a step, which are whole rows or a part of one, so
+// everything but the lane's own place is known when the kernel is compiled.
 template <int kRows, int kRowBytes, int kPitch, bool kIsWhole>
 KV_DEVICE void stage_padded(SharedAddress to, const u8* from, int valid_rows) {
   static_assert(kRowBytes % 512 == 0 || 512 % kRowBytes == 0, "512 bytes must be whole rows or a part of one");
@@ -75,7 +82,7 @@ KV_DEVICE void stage_padded(SharedAddress to, const u8* from, int valid_rows) {
   }
 }
 
-// kRows whole rows of kRowBytes; all are multiples of 16, and so are `from` and the stride.
+// Copies kRows whole rows of kRowBytes. The bytes of a row, `from` and the stride are multiples of 16.
 template <int kRows, int kRowBytes, int kPitch>
 KV_DEVICE void stage_rows(SharedAddress to, const u8* from, i64 token_stride) {
   constexpr int kPerRow = kRowBytes / 16, kTotal = kRows * kPerRow;
@@ -86,7 +93,8 @@ KV_DEVICE void stage_rows(SharedAddress to, const u8* from, i64 token_stride) {
   }
 }
 
-// The slow way: for the last tile, and for rows that an engine has placed at a lower alignment than their size allows.
+// The slow copy, two bytes at a time: for the last tile, and for rows that an engine has placed at a lower alignment
+// than their size allows.
 template <int kRows, int kRowBytes, int kPitch>
 KV_DEVICE void stage_unaligned_rows(SharedAddress to, const u8* from, i64 token_stride, int valid_rows) {
   constexpr int kPerRow = kRowBytes / 2;
@@ -98,14 +106,14 @@ KV_DEVICE void stage_unaligned_rows(SharedAddress to, const u8* from, i64 token_
   }
 }
 
-// Can whole tiles take the straight-line copies?
+// May whole tiles take the straight-line copies?
 template <class Side>
 KV_DEVICE bool is_aligned(const u8* codes, i64 token_stride) {
   return Side::kIsPlanar || Side::kIsSkewed || ((i64)codes | token_stride) % 16 == 0;
 }
 
-// One side's tile of kTile tokens, `valid` of them live, into the stage at `to`; codes and scales point at the tile's
-// first row, in layout planar at the lane's 16 bytes of it.
+// Copies one side's tile of kTile tokens, the first `valid` of which exist, to the stage at `to`. codes and scales
+// point at the tile's first row, in layout planar at the lane's 16 bytes of it.
 template <class Side, int kTile, bool kIsWhole>
 KV_DEVICE void stage_tile(SharedAddress to, i64 token_stride, const u8* codes, const u8* scales, int valid) {
   if constexpr (Side::kIsPlanar) {
@@ -125,14 +133,16 @@ KV_DEVICE void stage_tile(SharedAddress to, i64 token_stride, const u8* codes, c
   }
 }
 
-// One plane of a run, as little-endian words. rows: where some eight rows of a staged tile begin; block: bytes from
-// there to the block. part: which of the lanes that share the block this is.
+// Loads one field of a lane read as little-endian words w, aligned to its first code. rows: address of some eight rows
+// of a staged tile. block: bytes from there to the stored block. part: number of this lane among those that share the
+// block.
 template <class Plane, int kSwizzle>
 KV_DEVICE void load_plane(SharedAddress rows, u32 block, int run, int part, u32* w) {
   constexpr int kUnit = Plane::kUnit, kBytes = Plane::kLoadBytes, kStep = Plane::kIsWindow ? 1 : kUnit;
-  constexpr bool kIsShifted = Plane::kPartBits % (8 * kStep) != 0;  // the run starts inside a step
+  constexpr bool kIsShifted = Plane::kPartBits % (8 * kStep) != 0;  // the lane read starts inside a step
   u32 offset = block + Plane::kAt + run * Plane::kRunBytes;
-  const int shared_by = Plane::kLap > 0 ? part / Plane::kLap : 0;  // which of the parts that load the same
+  const int shared_by =
+      Plane::kLap > 0 ? part / Plane::kLap : 0;  // 0: this lane's own words; n: those of the lane kLap x n before it
   if constexpr (Plane::kLap > 0) part %= Plane::kLap;
   if constexpr (!Plane::kIsWhole) offset += part * Plane::kPartBits / (8 * kStep) * kStep;
   static_assert(kSwizzle == 0 || kBytes <= 16, "runs lie in one chunk");
@@ -171,13 +181,13 @@ KV_DEVICE void load_plane(SharedAddress rows, u32 block, int run, int part, u32*
   }
 }
 
-// The stored block that holds the codes of (group, part), counted along the row.
+// The stored block, counted along the row, that has the codes of (group, part).
 template <class Section>
 KV_DEVICE int block_of(int group, int part) {
   return group * Section::kBlocks + (Section::kBlocks > 1 ? part / Section::kPartsPerBlock : 0);
 }
 
-// All words of one run. row: bytes from `rows` to the staged row.
+// Loads all words of one lane read. row: bytes from `rows` to the staged row.
 template <class Section>
 KV_DEVICE void load_codes(SharedAddress rows, u32 row, int group, int run, int part, u32 (&w)[Section::kRunWords]) {
   const u32 block = row + block_of<Section>(group, part) * Section::kBlockStride;
@@ -187,7 +197,8 @@ KV_DEVICE void load_codes(SharedAddress rows, u32 row, int group, int run, int p
   });
 }
 
-// Where the scales of a block of (token, group, part) stand in a staged tile, and which of them a run uses.
+// The address of the scales of (token, group, part) in a staged tile. scale_index: which of the block's scales a lane
+// read uses.
 template <class Side, class Section>
 KV_DEVICE SharedAddress scales_of(SharedAddress stage, u32 skew, int token, int group, int part) {
   return stage + skew + Side::kScalesAt + token * Side::kScalePitch +

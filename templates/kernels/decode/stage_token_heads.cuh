@@ -1,11 +1,13 @@
-// Staged tiles of all heads of a token, which lie side by side in the cache (cache.token_heads):
+// Staged tiles of token-major heads: all heads of a token lie side by side in the cache (cache.token_heads), and a
+// block copies them together.
 //
-//   global   head h of token t at codes + (t * kHeads + h) * kRowBytes
-//   staged   as it lies in memory, kEighthBytes an eighth of the tile's tokens; behind every kCopyEighths of them is a gap of kCopyGap
+//   global   head h of token t at codes + (t x kHeads + h) x kRowBytes
+//   staged   as it lies in memory, kEighthBytes for each eighth of the tile's tokens; every kCopyEighths eighths are
+//            one copy, and a gap of kCopyGap bytes follows
 //
-// Row 8 q + g of a tile, as the parts of decode count rows, is token g * kTile / 8 + q: neighbouring lanes read
-// neighbouring eighths, whose gaps the planner chooses against bank conflicts. So kPitch, from row to row, is an eighth
-// of a token's bytes; the skew has the rest.
+// Row 8 q + g of a tile, as decode counts rows, is token g x kTile / 8 + q, so neighbouring lanes read neighbouring
+// eighths, whose gaps the planner chooses against bank conflicts. kPitch, from row to row, is an eighth of the bytes of
+// a token; the misalignment holds the rest.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include "kernels/decode/unaligned_rows.cuh"
@@ -16,7 +18,8 @@ template <class Side>
 KV_DEVICE int eighth_at(int eighth) {
   return eighth * Side::kEighthBytes + eighth / Side::kCopyEighths * Side::kCopyGap;
 }
-// Of the head that the warp has. offset: where the side's tile stands, from where it would beside the other one.
+// The misalignment of a row of the warp's head. offset: bytes from where the side's tile would be, beside the other
+// side's, to where it is.
 template <class Side>
 requires(Side::kHeads > 1) KV_DEVICE u32 row_skew(const u8*, i64 offset, int row) {
   return u32(warp() % Side::kHeads * Side::kRowBytes + eighth_at<Side>(row) - row * Side::kPitch) + u32(offset);
@@ -28,13 +31,13 @@ template <class Side>
 constexpr int token_bytes() {
   return Side::kHeads * Side::kRowBytes;
 }
-// The token of a tile that stands in a row.
+// The token of a tile that is in a row.
 template <int kTile>
 KV_DEVICE int token_of_row(int row) {
   return row % 8 * (kTile / 8) + row / 8;
 }
 
-// Zeros for one head of the tile's tokens from `valid` on.
+// Zeros one head's rows of the tile's tokens from `valid` on.
 template <class Side, int kTile>
 KV_DEVICE void clear_tokens(SharedAddress tile, int head, int valid) {
   constexpr int kEach = kTile / 8;

@@ -1,11 +1,12 @@
-// decode where the heads of a token lie side by side (cache.token_heads): a block takes all heads of its tiles, so that
-// what it reads is one piece of memory, which comes by bulk copies. Rows of 66 bytes read one head at a time touch each
-// line of memory several times.
+// decode of token-major heads, where the heads of a token lie side by side (cache.token_heads): a block takes all heads
+// of its tiles, so that it reads one piece of memory, by bulk copies. Rows of 66 bytes read one head at a time touch
+// each line of memory several times.
 //
-// Warp w has head w % kHeads, and every (kWarps / kHeads)-th tile: warps of one stream of tiles share its stages, in a
-// ring. Each stage has two barriers: one tells that it is filled; at the other each warp arrives that is done with it,
-// and then it is filled again. Plan::kRows and kGroup are those of one head; a call has these heads and no others. Each
-// block leaves partial results of all of them for merge, which knows them as one head with more query heads.
+// Warp w has head w % kHeads, and every (kWarps / kHeads)-th tile. The warps of one stream of tiles share its stages,
+// in a ring. Each stage has two barriers: one says that the stage is filled; at the other each warp arrives when it is
+// done with the stage, which is then filled again. Plan::kRows and kGroup are those of one head; a call has exactly
+// these heads. Each block leaves partial results of all of them for merge, which knows them as one head with more query
+// heads.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include "device/bulk_copy.cuh"
@@ -26,7 +27,8 @@ KV_DEVICE int own_stream() {
   return warp() / Plan::kHeads;
 }
 
-// Query rows of all heads: as they are given, and as merge numbers them; or eight a head, as fragments have them.
+// The plan with query rows of all heads: AllRows as they are given, in the order of merge; AllFragments with eight rows
+// a head, as fragments have them.
 template <class Plan>
 struct AllRows : Plan {
   static constexpr int kHeads = 1, kRows = Plan::kHeads * Plan::kRows;
@@ -44,7 +46,7 @@ struct Turn<AllFragments<Plan>> {
   KV_DEVICE int query_head(int row) const { return (first_head + row / 8) * Plan::kGroup + row % 8 % Plan::kGroup; }
 };
 
-// Each head has a unit of its own, and the warps that work for it bring its rows.
+// Each head has a unit of its own. The warps of a head load its rows.
 template <class Plan>
 struct UnitRows<AllFragments<Plan>> {
   static constexpr int kRows = 8, kWarps = Plan::kWarps / Plan::kHeads;
@@ -52,7 +54,7 @@ struct UnitRows<AllFragments<Plan>> {
   KV_DEVICE static int own_warp() { return own_stream<Plan>(); }
 };
 
-// Fragments of the warp's own head.
+// B fragments of the warp's own head.
 template <TakesHeads Plan>
 struct Queries<Plan> {
   using All = Queries<AllFragments<Plan>>;
@@ -86,18 +88,18 @@ struct Queries<Plan> {
   }
 };
 
-// The stages of the warp's stream, in a ring. A stage holds one side of a tile; K and V take turns.
+// The ring of stages of the warp's stream of tiles. A stage holds one side of a tile, K and V in turns.
 template <class Plan>
 class TokenRing {
   using K = typename Plan::K;
   using V = typename Plan::V;
   static constexpr int kStreams = Plan::kWarps / Plan::kHeads, kStages = Plan::kStages, kTile = Plan::kTile;
   static_assert(K::kStageBytes == V::kStageBytes, "any stage has room for either side");
-  // Sides that are asked for ahead of the one that is taken. One stage stays empty, so that nobody waits for warps that
-  // are a little behind.
+  // Sides that are copied ahead of the one at work. One stage stays empty, so no warp waits for warps that are a little
+  // behind.
   static constexpr int kAhead = kStages - 2;
 
-  // A stage of the ring, and the parity of how often the ring was gone through.
+  // A stage of the ring, and the parity of the number of rounds through the ring.
   struct Place {
     int stage;
     u32 parity;
@@ -109,7 +111,7 @@ class TokenRing {
   const Part& part_;
   const SharedAddress stages_, barriers_;
   Place taken_{0, 0};
-  int asker_ = kAhead % Plan::kHeads;  // the head whose warp asks for the next side: each in its turn
+  int asker_ = kAhead % Plan::kHeads;  // the head whose warp asks for the next copies; all warps in turns
 
   KV_DEVICE SharedAddress stage_at(int stage) const { return stages_ + stage * K::kStageBytes; }
   KV_DEVICE SharedAddress filled(int stage) const { return barriers_ + stage * 16; }
@@ -122,7 +124,7 @@ class TokenRing {
         stages_(kept(Plan::kRingAt + own_stream<Plan>() * kStages * K::kStageBytes)),
         barriers_(Plan::kBarriersAt + own_stream<Plan>() * kStages * 16) {}
 
-  // Asks for the first tiles; behind a barrier of the block.
+  // Asks for the first tiles. A block barrier behind open() must come before.
   KV_DEVICE void begin() const {
     const int tile = part_.first + own_stream<Plan>();
     KV_UNROLL
@@ -140,14 +142,14 @@ class TokenRing {
       if (own_head<Plan>() == 0 && lane() == 0) open_barrier(filled(i), 1), open_barrier(emptied(i), Plan::kHeads);
     publish_barriers();
   }
-  // Behind a barrier of the block, when all is taken.
+  // Must come behind a barrier of the block, when every tile is taken.
   KV_DEVICE void close() const {
     KV_UNROLL
     for (int i = 0; i < kStages; ++i)
       if (own_head<Plan>() == 0 && lane() == 0) close_barrier(filled(i)), close_barrier(emptied(i));
   }
 
-  // Where K of the stream's next tile is, when it is there; V's follows in the ring.
+  // Waits for K of the stream's next tile and returns its address. V of the tile is in the next stage.
   KV_DEVICE SharedAddress take_keys(int tile) {
     if constexpr (kAhead % 2 == 0)
       ask_next<K>(args_.k, tile + kAhead / 2 * kStreams);
@@ -157,7 +159,7 @@ class TokenRing {
     return stage_at(taken_.stage);
   }
   KV_DEVICE SharedAddress values_at() const { return stage_at(taken_.stage + 1 == kStages ? 0 : taken_.stage + 1); }
-  // K of the tile is done with; V is there.
+  // Gives K's stage back, and waits for V of the tile.
   KV_DEVICE void take_values(int tile) {
     give_back();
     if constexpr (kAhead % 2 == 0)
@@ -182,7 +184,8 @@ class TokenRing {
     }
     asker_ = asker_ + 1 == Plan::kHeads ? 0 : asker_ + 1;
   }
-  // One side of a tile: nothing, behind the last one. The phase that emptied the stage ended with the parity of `to`.
+  // Asks for one side of a tile, if the tile is in the split. The phase of the `emptied` barrier that to.parity names
+  // must have ended.
   template <class Side>
   KV_DEVICE void ask(const CacheSide& side, int tile, Place to) const {
     constexpr int kTokens = kTile / 8 * Side::kCopyEighths, kCopies = 8 / Side::kCopyEighths,
@@ -200,8 +203,8 @@ class TokenRing {
   }
 };
 
-// What the rest of decode asks of a tile: which tokens a row sees, by the token that stands there; and, between K and
-// V, to go on.
+// Features for tiles in which row numbers are not tokens in order (stage_token_heads.cuh). They map a row to its token,
+// and go on to V between scoring and the products with V.
 template <class Plan>
 struct TileFeatures : PlainFeatures<Plan> {
   using Plain = PlainFeatures<Plan>;
@@ -220,20 +223,21 @@ struct TileFeatures : PlainFeatures<Plan> {
     ring.take_values(token / kTile);
     const int valid = this->length - token;
     if (valid >= kTile) return;
-    // Probabilities of tokens that are not there are zeros, but a NaN would remain one.
+    // Probabilities of tokens that do not exist are zeros, but zero times NaN would be NaN.
     clear_tokens<typename Plan::V, kTile>(values, own_head<Plan>(), valid > 0 ? valid : 0);
-    sync_warp();  // they are cleared
+    sync_warp();  // all lanes have cleared
   }
 };
 
-// What the warps of a block have, in shared memory: [stream][row of all heads] of state (2) and of sums.
+// States of the block's warps in shared memory: [stream][row of all heads] of reference maximum and denominator, and of
+// kPitch output elements.
 template <class Plan>
 struct HeadSums {
   using All = AllRows<Plan>;
   static constexpr int kStreams = Plan::kWarps / Plan::kHeads, kPitch = Plan::kValueDim + 4;
   static constexpr int kSumsAt = Plan::kEpilogueAt + (kStreams * All::kRows * 8 + 15) / 16 * 16;
 
-  // In the order of merge: heads of the group inside heads of the block inside queries.
+  // Rows in the order of merge: query heads of a KV head inside KV heads of the block inside queries.
   KV_DEVICE static int row_of(int column) {
     return (column / Plan::kGroup * Plan::kHeads + own_head<Plan>()) * Plan::kGroup + column % Plan::kGroup;
   }
@@ -290,7 +294,7 @@ KV_DEVICE void attend_part(const Args& args, Work& work, Part& part) {
   for (int tile = part.first + own_stream<Plan>(); tile < part.last; tile += Kept::kStreams) {
     const SharedAddress keys = ring.take_keys(tile);
     const i64 further = i64(ring.values_at()) - (keys + K::kStageBytes);
-    // To the rest of decode a tile is whole: which of its tokens are there is for its features to know.
+    // To take_tile a tile is whole; its features know which tokens exist.
     take_tile<Plan>(sums, keys, queries, features, scale, tile * kTile, (tile + 1) * kTile, nullptr, 0, nullptr,
                     further);
     ring.give_back();
@@ -303,10 +307,10 @@ KV_DEVICE void attend_part(const Args& args, Work& work, Part& part) {
     for (int mask = 4; mask < 32; mask <<= 1) sum += shfl_xor(sum, mask);
   }
   const float unit = args.value_scale * V::kUnit * (V::kScalesGroups ? exp2_fast(float(sums.value_scales.log2)) : 1.f);
-  sync_block();  // stages and queries of all heads are dead from here
+  sync_block();  // stages and queries of all heads are free from here on
   ring.close();
   Kept::store(sums.o, sums.softmax, unit);
-  sync_block();  // the sums of all warps are there
+  sync_block();  // the states of all warps are there
   part = work.fetch(Plan::kLineAt);
   const i64 slot = work.slot(block_x(), part.sequence, part.head);
   for_each_item<All>([&](int row, int at) {
@@ -314,7 +318,7 @@ KV_DEVICE void attend_part(const Args& args, Work& work, Part& part) {
         sum_rows<Kept::kStreams>(Kept::kStreams, [&](int stream) { return Kept::load(stream, row, at); });
     write_partial<All>(args, slot, row, at, sum);
   });
-  yield_to_copies();  // of the next part
+  yield_to_copies();  // those of the next KV split
 }
 
 }  // namespace kv

@@ -1,26 +1,32 @@
-// Rows whose size is no multiple of 16, at any even address: the aligned chunks of 16 bytes that hold a row are copied,
-// no others; lanes load the aligned pieces around the bytes they want, and shift them into place. In its slot a row
-// begins where it does in the kSlotAlign bytes of memory around its begin: 32, so that the chunks of a sector of the L2
-// stay in one (else it is asked for twice). Of pages, which may be 16 bytes apart, and where rows would meet in banks:
-// 16, and if the plan leaves room (kKeepsLines), lines stay in the L1 between their copies.
+// Unaligned rows: rows whose size is no multiple of 16, at any even address. The aligned 16-byte chunks that hold a row
+// are copied, and no others. Lanes load the aligned words around the bytes they want and shift them into place. In its
+// slot a staged row begins at the same offset, modulo kSlotAlign bytes, as in memory:
+//
+//   kSlotAlign = 32   the chunks of a sector of the L2 stay in one sector (else it is asked for twice)
+//   kSlotAlign = 16   in pages, which may be 16 bytes apart, and where rows would have bank conflicts; if the plan
+//                     leaves room (kKeepsLines), lines stay in the L1 between the copies of their chunks
+//
 // SPDX-License-Identifier: MIT
 #pragma once
 #include "device/simt.cuh"
 
 namespace kv {
 
-constexpr int chunks_of(int row_bytes) { return (row_bytes + 14 + 15) / 16; }  // at most
+// The most 16-byte chunks that a row touches: it begins at any even byte of its first one.
+constexpr int chunks_of(int row_bytes) { return (row_bytes + 14 + 15) / 16; }
 KV_DEVICE const u8* align_down(const u8* at) { return reinterpret_cast<const u8*>((i64)at & ~i64(15)); }
 
-// Slots of rows whose neighbours would meet in the same banks: even rows of eight first, then odd ones.
+// The place of a row among eight in the even-odd order (kIsDealt): even rows first, then odd ones. For rows whose
+// neighbours would have bank conflicts.
 template <bool kIsDealt>
 KV_DEVICE int slot_of(int row) {
   return kIsDealt ? (row & ~7) | (row & 1) << 2 | (row >> 1 & 3) : row;
 }
 
-// Of the chunks of every eight rows, row after row, kLanes from number `begin` on: 32, or fewer, of several eights at
-// once. Lines of memory are what a copy costs, and neighbouring lanes meet in them. Strides are even, so eight rows
-// further on a row begins at the same place of its chunk, and sixteen further on of its sector.
+// Copies kLanes of the chunks of eight rows, numbered row after row, from chunk `begin` on; with 16 or 8 lanes of each
+// of two or four groups of eight rows at once. A copy costs the lines of memory it touches, and neighbouring lanes meet
+// in them. Strides are even, so a row begins at the same byte of its chunk as the row eight before it, and of its
+// sector as the row sixteen before it.
 template <class Side, int kRows, int kLanes, bool kIsWhole>
 KV_DEVICE void stage_turn(SharedAddress to, const u8* from, i64 token_stride, int valid_rows, int begin) {
   constexpr int kChunks = chunks_of(Side::kRowBytes), kStep = 8 * (32 / kLanes);  // rows
@@ -53,9 +59,9 @@ KV_DEVICE void stage_chunks(SharedAddress to, const u8* from, i64 token_stride, 
     stage_turn<Side, kRows, 8, kIsWhole>(to, from, token_stride, valid_rows, kWhole + kLeft - 8);
 }
 
-// Bytes from where a row of a tile would stand, were there no more to it, to where it begins. row: any that is as far
-// from `first_row` as this one, or sixteen more or less. Heads of a token have a form of their own, which must have
-// been seen where this one is called.
+// Misalignment of a staged row: its start minus row x pitch, in bytes. Rows that differ by a multiple of sixteen have
+// the same, so `row` may be any of them. Token-major heads have their own form (kernels/decode/stage_token_heads.cuh),
+// which must be included before this one is used.
 template <class Side>
 KV_DEVICE u32 row_skew(const u8* first_row, i64 token_stride, int row) {
   static_assert(
@@ -67,7 +73,7 @@ KV_DEVICE u32 row_skew(const u8* first_row, i64 token_stride, int row) {
     return 0;
 }
 
-// Of the row eight further on than one with `skew`.
+// The misalignment of the row eight behind one with misalignment `skew`.
 template <class Side>
 KV_DEVICE u32 upper_skew(u32 skew, i64 token_stride) {
   static_assert(
@@ -83,7 +89,7 @@ KV_DEVICE void move_down(u32 (&v)[kAll], bool is_wanted) {
   KV_UNROLL
   for (int i = 0; i + kBy < kAll; ++i) v[i] = is_wanted ? v[i + kBy] : v[i];
 }
-// Words from byte `late` of v on, which is less than kUnit.
+// Shifts words down by `late` bytes, less than kUnit: w = the words from byte `late` of v on.
 template <int kUnit, int kWords, int kAll>
 KV_DEVICE void shift_into_place(u32 (&v)[kAll], u32 late, u32* w) {
   if constexpr (kUnit >= 16) move_down<2>(v, (late & 8) != 0);
@@ -92,7 +98,7 @@ KV_DEVICE void shift_into_place(u32 (&v)[kAll], u32 late, u32* w) {
   for (int i = 0; i < kWords; ++i) w[i] = shift_right(v[i], i + 1 < kAll ? v[i + 1] : 0, late % 4 * 8);
 }
 
-// kBytes bytes from any byte on, as little-endian words: the aligned pieces of kUnit bytes that hold them, shifted into
+// Loads kBytes bytes from any byte on as little-endian words: the aligned kUnit-byte words that hold them, shifted into
 // place.
 template <int kUnit, int kBytes>
 KV_DEVICE void load_window(SharedAddress rows, u32 offset, u32* w) {

@@ -1,37 +1,39 @@
-// From packed codes to fp16 pairs in registers: the one decoder of a format that the tensor-core families use, on both
-// sides.
+// Unpack to fp16: from packed codes to fp16 pairs in registers, as the tensor cores take them. K and V share this code.
 //
-// A lane's codes are first spread to byte words (four codes a word, one a byte) by F::unpack, a sequence of shifts and
-// masks that the generator writes for the packing at hand. Then two byte words a and b become four pairs, pair j =
-// (value of byte j of a, value of byte j of b):
+// The codes of a lane read are first spread to code lanes, the bit fields of words with room for one code each, by
+// F::unpack: a sequence of shifts and masks that the generator writes for the packing. With code lanes of a byte, two
+// such words a and b become four pairs, pair j = (value of byte j of a, value of byte j of b):
 //
 //   K side   a and b are two words of one token            pairs run along head_dim, the contraction of Q K^T
 //   V side   a and b are the same word of two tokens       pairs run along tokens, the contraction of P V
 //
-// so both sides share the code below. What the pairs hold is the code's value up to one factor per format
-// (Side::kUnit), which the kernel folds into the softmax scale (K) or into the output (V); block scales are applied to
-// scores and probabilities.
+// Codebooks are looked up in shared memory, one look-up for a pair; integers and 8-bit floats are computed. Pairs hold
+// value / kUnit of their section. The unit of the first section is Side::kUnit, which joins the softmax scale (K) or
+// the output (V); other sections have it in their scales. Block scales are applied to scores and probabilities.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include "device/simt.cuh"
 
 namespace kv {
 
-// Table of centroids in shared memory at F::kTableAt, copied kTableCopies times so that lanes meet different banks.
-//   up to 4 bits   an entry holds the pair of values of two codes: (value[i], value[i >> kIndexBits]), each masked to kBits
-//   5 to 8 bits    an entry holds one value
-//   1, 2 bits of V an entry holds two pairs, of two channels, by two nibbles
-// Entries are kTableStride bytes apart (at most 128); `mine` is the offset of the lane's own copy within an entry,
-// `mine_of_two` within an entry of two words.
+// A lane's copy of the table of codebook entries in shared memory at F::kTableAt. Entries are kTableStride bytes apart
+// (at most 128). Each holds kTableCopies copies of its value, so that lanes read different banks. An entry is
+//
+//   up to 4 bits     the pair of values of two codes: (value[i], value[i >> kIndexBits]), each i masked to kBits
+//   5 to 8 bits      one value
+//   1, 2 bits of V   two pairs, of two channels, by the two nibbles of i
+//
 struct Table {
-  u32 mine, mine_of_two;
+  u32 mine,         // byte offset of the lane's copy inside an entry of one word
+      mine_of_two;  // ... inside an entry of two words
 };
 template <int kCopies>
 KV_DEVICE Table table_of_lane() {
   return {u32(lane() % kCopies * 4), u32(lane() % (kCopies > 1 ? kCopies / 2 : 1) * 8)};
 }
 
-// Where the entry stands whose number is a byte of `word`. A dot product, because the multiplications' pipe has room.
+// The address, relative to kTableAt, of the entry whose index is a byte of `word`: index x stride + mine. As a dot
+// product, because the pipe of the multiplications has room.
 template <class F>
 KV_DEVICE u32 entry_at(u32 mine, u32 word, int byte) {
   static_assert(F::kTableStride < 256, "factors are bytes");
@@ -42,7 +44,7 @@ KV_DEVICE u32 table_entry(Table table, u32 word, int byte) {
   return load_table<F::kTableAt>(entry_at<F>(table.mine, word, byte));
 }
 
-// Indices into a codebook.
+// Codebook indices: an index of two codes, or of one code above 4 bits, gives the entry.
 template <class F>
 struct TablePairs {
   static constexpr int kIndexBits = F::kSlotBits > 0 ? F::kSlotBits : F::kBits, kEntryWords = 1;
@@ -64,14 +66,14 @@ struct TablePairs {
       for (int j = 0; j < 4; ++j) h[j] = permute(table_entry<F>(table, a, j), table_entry<F>(table, b, j), 0x5410);
     }
   }
-  // A pair of each byte.
+  // One pair for each byte, which is an index of two codes.
   KV_DEVICE static void look_up(u32 indices, u32* h, Table table) {
     KV_UNROLL
     for (int j = 0; j < 4; ++j) h[j] = table_entry<F>(table, indices, j);
   }
 };
 
-// The same for V's codes of one or two bits: those of two tokens and two channels are a byte.
+// Codebook indices of one or two bits of V: a byte has the codes of two tokens and two channels.
 template <class F>
 struct TableTwoPairs {
   static constexpr int kEntries = 256, kEntryWords = 2;
@@ -82,15 +84,15 @@ struct TableTwoPairs {
     return u32(F::half_value(codes & kMask)) | u32(F::half_value(codes >> 2 & kMask)) << 16;
   }
 
-  // Two pairs of each byte.
+  // Two pairs for each byte.
   KV_DEVICE static void look_up(u32 indices, u32* h, Table table) {
     KV_UNROLL
     for (int j = 0; j < 4; ++j) load_table_u64<F::kTableAt>(h + 2 * j, entry_at<F>(table.mine_of_two, indices, j));
   }
 };
 
-// Integers: value = code - kOffset. 0x6400 + code is the half 1024 + code, so subtracting the half 1024 +
-// kOffset is exact.
+// Uniform codes: value = code - kOffset. The bits 0x6400 + code are the half 1024 + code, so subtracting the half
+// 1024 + kOffset is exact.
 template <class F>
 struct UniformPairs {
   static constexpr int kEntries = 0, kEntryWords = 1;
@@ -131,7 +133,7 @@ struct E4m3Pairs {
   }
 };
 
-// The codes of one lane and run (kRunCodes of them): along the row, or down a column of two tokens.
+// Unpacks one lane read (kRunCodes codes) by code lanes of a byte: along a row of K, or of two tokens of V.
 template <class Side>
 struct CodeRun {
   KV_DEVICE static void row(const u32 (&w)[Side::kRunWords], u32 (&h)[Side::kRunCodes / 2], Table table) {
@@ -150,9 +152,9 @@ struct CodeRun {
   }
 };
 
-// Down a column by slots of kSlotBits, of which those of even number and those of odd number of both tokens make a word
-// of indices each: no more than a shift and a choice by mask, and what a slot holds above its code is for the table to
-// ignore.
+// Down a column of V by narrow code lanes of kSlotBits. The even code lanes of both tokens make one word of indices,
+// the odd ones another, by a shift and a select each. The table ignores the bits that a code lane holds above its code,
+// so nothing masks them off.
 template <class Side>
 struct SlotRun {
   KV_DEVICE static void column(const u32 (&w0)[Side::kRunWords], const u32 (&w1)[Side::kRunWords],
@@ -170,7 +172,7 @@ struct SlotRun {
   }
 };
 
-// Along a row of codes of four bits, two a byte: a byte is the index of a pair as it lies.
+// Along a row of K with 4-bit codes, two a byte: each byte is the index of a pair as it is stored.
 template <class Side>
 struct ByteRun {
   KV_DEVICE static void row(const u32 (&w)[Side::kRunWords], u32 (&h)[Side::kRunCodes / 2], Table table) {
@@ -179,8 +181,8 @@ struct ByteRun {
   }
 };
 
-// Numbers that are no codes. f16 as it is; bf16 and f32 rounded to f16 (exact, or to 2^-12, from 2^-14 to 65504; beyond
-// that infinity, so an overflow shows).
+// Values that are no codes: f16 as it is; bf16 and f32 rounded to f16. From 2^-14 to 65504 bf16 is exact and f32 within
+// 2^-12; beyond 65504 they become infinity, so an overflow shows.
 template <class Side>
 struct F16Run {
   KV_DEVICE static void row(const u32 (&w)[Side::kRunWords], u32 (&h)[Side::kRunCodes / 2], Table) {
@@ -216,7 +218,8 @@ struct Bf16Run {
 };
 template <class Side>
 struct F32Run {
-  // What the halves of row() miss, as halves: keys then count to 2^-22, because scores are sums of large products.
+  // The rest of row(): what its halves miss of each value, as halves. With it keys count to 2^-22, which they must,
+  // because scores are sums of large products.
   KV_DEVICE static void rest(const u32 (&w)[Side::kRunWords], u32 (&h)[Side::kRunCodes / 2]) {
     KV_UNROLL
     for (int i = 0; i < Side::kRunWords / 2; ++i) {
@@ -236,7 +239,7 @@ struct F32Run {
   }
 };
 
-// Scales that belong to values rather than to scores and probabilities: pair = pair * scale + minimum, rounded once.
+// Scales that belong to values rather than to scores and probabilities: pair = pair x scale + minimum, rounded once.
 template <int kPairs>
 KV_DEVICE void scale_pairs(u32 (&h)[kPairs], u32 scale, u32 minimum) {
   KV_UNROLL

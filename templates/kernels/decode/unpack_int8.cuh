@@ -1,24 +1,24 @@
-// From packed codes to 8-bit integers in registers: the decoder of K where Q is multiplied as integers too. Four codes
-// a word, in the order of F's unpack sequence; a code stands for
+// Unpack to int8: from packed codes of K to signed bytes in registers, for IMMA with Q as 16-bit integers (scores.cuh).
+// Four codes a word, in the order of F's unpack sequence. A code stands for
 //
 //   one part     y                  y in -128..127
-//   two parts    y + z / 256        z in 0..255, for centroids that need more than eight bits
+//   two parts    y + z / 256        z in 0..255, for codebook entries that need more than eight bits
 //
-// plus, where all centroids are n + 1/2, that half, which the kernel adds by way of the sum of Q. Centroids are looked
-// up by PRMT, eight at a time from two registers: no memory, no conflicts.
+// times the unit. Where all entries are n + 1/2, y is n, and the kernel adds the half through the sum of Q. Entries are
+// looked up by PRMT from registers, up to eight entries in two of them, so there are no loads and no bank conflicts.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include "device/simt.cuh"
 
 namespace kv {
 
-// The words of a table, as Plan's first section of K has them: bytes of codes 4i .. 4i + 3, from word 4 on of the
-// second part.
+// The table in registers, of the first section of K. Byte j of word i is y of code 4 i + j; z begins at word 4.
 template <class F>
 struct IntegerTable {
-  u32 word[F::kTableWords > 0 ? F::kTableWords : 1];
+  u32 word[F::kTableWords > 0 ? F::kTableWords : 1];  // four entries each
   u32 half_word;  // 2^16: the upper half of a product with it is a shift that leaves the pipe of the permutes alone
-  // By way of shared memory: as constants they would sit in uniform registers, and be copied before each use.
+  // The table goes by way of shared memory: as constants its words would be in uniform registers, and be copied before
+  // each use.
   KV_DEVICE static void fill(SharedAddress at) {
     if (thread() == 0) {
       KV_UNROLL
@@ -33,14 +33,14 @@ struct IntegerTable {
   }
 };
 
-// Codes that are integers themselves: unpacking them is all.
+// Codes that are integers themselves: F::unpack gives the bytes.
 template <class F>
 struct PlainIntegers {
   static constexpr int kParts = 1;
   KV_DEVICE static void words(const u32 (&w)[F::kRunWords], u32* y, u32*, const IntegerTable<F>&) { F::unpack(w, y); }
 };
 
-// look_up(codes, m) for each word m of eight codes, a nibble each: the integers of words 2m and 2m + 1.
+// Calls look_up(codes, m) for each word m of eight codes, a nibble each. It gives the byte words 2m and 2m + 1.
 template <class F, class LookUp>
 KV_DEVICE void for_each_eight(const u32 (&w)[F::kRunWords], const LookUp& look_up) {
   u32 codes[F::kRunCodes / 8];
@@ -49,7 +49,7 @@ KV_DEVICE void for_each_eight(const u32 (&w)[F::kRunWords], const LookUp& look_u
   for (int m = 0; m < F::kRunCodes / 8; ++m) look_up(codes[m], m);
 }
 
-// Up to eight centroids: a nibble selects a byte of the table.
+// Up to eight entries: a nibble selects a byte of two words. A product with 2^16 brings the upper four nibbles down.
 template <class F>
 struct Table8Integers {
   static constexpr int kParts = F::kTableParts;
@@ -66,14 +66,15 @@ struct Table8Integers {
   }
 };
 
-// Sixteen centroids n + 1/2, of which code 8 + i has the opposite of code i: the complement of an integer n is -n - 1,
-// so the sign is an exclusive or. The table holds the centroids of codes 0..7.
+// Sixteen entries n + 1/2, where the entry of code 8 + i is the opposite of that of code i. The complement of an
+// integer n is -n - 1, and -n - 1 + 1/2 = -(n + 1/2), so a sign is an exclusive or. The table holds the entries of
+// codes 0..7.
 template <class F>
 struct MirroredIntegers {
   static constexpr int kParts = 1;
   KV_DEVICE static void words(const u32 (&w)[F::kRunWords], u32* y, u32*, const IntegerTable<F>& t) {
     for_each_eight<F>(w, [&](u32 codes, int m) {
-      const u32 magnitudes = codes & 0x77777777u, shifted = codes << 4;  // each code's sign on top of a byte
+      const u32 magnitudes = codes & 0x77777777u, shifted = codes << 4;  // the sign bit of each code on top of a byte
       y[2 * m] = select_bytes(t.word[0], t.word[1], magnitudes) ^ select_signs(codes, shifted, 0x9d8cu);
       y[2 * m + 1] = select_bytes(t.word[0], t.word[1], multiply_high(magnitudes, t.half_word)) ^
                      select_signs(codes, shifted, 0xbfaeu);
@@ -81,7 +82,7 @@ struct MirroredIntegers {
   }
 };
 
-// Any sixteen: looked up in both halves of the table; the sign of the code's place says which half counts.
+// Any sixteen entries: a nibble is looked up in both halves of the table, and its top bit selects one of the results.
 template <class F>
 struct Table16Integers {
   static constexpr int kParts = 1;

@@ -1,16 +1,16 @@
-// Blocks that store their own mask of outlier channels: channel i of a block has a code of kHighBits if its mask bit is
-// set, else one of kLowBits, and each kind lies packed in the order of its channels. So where a code stands depends on
-// how many bits are set before it; nothing here is fast.
+// Unpack blocks with outliers. A block stores its own mask of outlier channels: channel i has a code of kHighBits if
+// bit i of the mask is set, else one of kLowBits. Codes of either kind are packed one behind the other in the order of
+// their channels, so the place of a code depends on how many bits of the mask are set before it. None of this is fast.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include "device/simt.cuh"
 
 namespace kv {
 
-// kCodes values as halves, of the channels from `channel` on. codes: the block's codes; mask: its mask.
+// The values of kCodes channels, from `channel` on, as halves. codes: the block's codes; mask: the block's mask.
 template <class S, int kCodes>
 KV_DEVICE void masked_values(SharedAddress codes, SharedAddress mask, int channel, u32 (&half)[kCodes]) {
-  int high = 0;  // outliers before the channel
+  int high = 0;  // outlier channels before this one
   for (int byte = 0; byte < channel / 8; ++byte) high += count_bits(load_shared_u8(mask + byte));
   u32 bits = 0;
   KV_UNROLL
@@ -27,7 +27,7 @@ KV_DEVICE void masked_values(SharedAddress codes, SharedAddress mask, int channe
   }
 }
 
-// The same as pairs along the row, and as pairs of two tokens.
+// Values of a lane read: of K, as pairs along the row; of V, as pairs of two tokens.
 template <class S>
 KV_DEVICE void masked_row(SharedAddress codes, SharedAddress mask, int part, u32 (&h)[S::kRunCodes / 2]) {
   u32 half[S::kRunCodes];

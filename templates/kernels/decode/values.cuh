@@ -1,5 +1,9 @@
-// decode, last part: probabilities times V of a staged tile, section by section, and the block scales that go with
-// them.
+// Accumulation: O^T += V^T P^T for a staged tile, section by section of V's rows. Eight lanes share a row of V, and
+// each of them unpacks its codes of two neighbouring tokens together, as pairs (unpack_f16.cuh), because tokens are the
+// contraction here. Block scales differ from token to token, so they multiply P, in fp16. They are taken relative to
+// the largest scale that the warp has seen (ValueScales), so that fp16 holds the product whatever the size of V:
+//
+//   O = 2^log2 x sum (P x scale / 2^log2) V       2^log2 at least as large as every scale seen, and raised when needed
 // SPDX-License-Identifier: MIT
 #pragma once
 #include "kernels/decode/unpack_outliers.cuh"
@@ -11,10 +15,11 @@
 
 namespace kv {
 
-// 2^log2 as a half, for -24 <= log2 <= 16 (16: the bits of infinity, above every finite half).
+// 2^log2 as the bits of a half, for -24 <= log2 <= 16. 16 gives infinity, which is above every finite half.
 KV_DEVICE u32 half_power(int log2) { return log2 >= -14 ? u32(log2 + 15) << 10 : 1u << (log2 + 24); }
 
-// A lane's codes of one run, as pairs of the tokens first + 2c, + 1 (low) and first + 2c + 8, + 9 (high).
+// Unpacks the lane's codes of one lane read: low, the pairs of tokens first + 2c and + 1; high, those of first + 2c + 8
+// and + 9.
 template <class Plan, class S>
 KV_DEVICE void columns(u32 (&low)[S::kRunCodes], u32 (&high)[S::kRunCodes], SharedAddress stage, int first,
                        const u32 (&skew)[4], int group, int run, Table table) {
@@ -49,7 +54,7 @@ KV_DEVICE void columns(u32 (&low)[S::kRunCodes], u32 (&high)[S::kRunCodes], Shar
   }
 }
 
-// The same times the scales of values.
+// Multiplies these pairs by scales that belong to values, and adds their minima.
 template <class Plan, class S>
 KV_DEVICE void scale_columns(u32 (&low)[S::kRunCodes], u32 (&high)[S::kRunCodes], SharedAddress stage, int first,
                              const u32 (&skew)[4], int group, int run) {
@@ -66,7 +71,8 @@ KV_DEVICE void scale_columns(u32 (&low)[S::kRunCodes], u32 (&high)[S::kRunCodes]
   scale_pairs(high, scale[2] | scale[3] << 16, minimum[2] | minimum[3] << 16);
 }
 
-// 1 / |C| of the lane's four tokens of a subtile, for formats that store only the length.
+// 1 / |C| of the lane's four tokens of a subtile, for formats that store the length of a row alone: |C| is the length
+// of the row that the codes give.
 template <class Plan, class S>
 KV_DEVICE void inverse_lengths(float (&inverse)[4], SharedAddress stage, int first, const u32 (&skew)[4], int group,
                                Table table) {
@@ -82,16 +88,16 @@ KV_DEVICE void inverse_lengths(float (&inverse)[4], SharedAddress stage, int fir
   for (int t = 0; t < 4; ++t) inverse[t] = div_rn(1.f, sqrt_rn(over_lanes<2, 3>(squares[t])));
 }
 
-// Block scales of V relative to 2^log2, the same in the whole warp and at least as large as every scale seen:
-// probability times scale then stays inside fp16 whatever the size of V. o holds sums relative to it.
+// Block scales of V relative to 2^log2, the reference scale. log2 is the same in the whole warp, and 2^log2 is at least
+// as large as every scale seen. Sums in O are relative to it.
 template <class Plan>
 struct ValueScales {
   using V = typename Plan::V;
   static constexpr int kLeast = -13, kMost = 16, kGroups = V::kScaledGroups;
-  int log2 = kLeast;
-  u32 limit = limit_of(kLeast),
-      inverse = half_power(-kLeast) * 0x10001u;  // two halves each; the limit's top bits are set
-  // Of the tokens 2c, 2c + 1 and 2c + 8, 2c + 9 of each group and subtile, two halves a word.
+  int log2 = kLeast;                             // exponent of the reference scale
+  u32 limit = limit_of(kLeast),                  // 2^log2 as two halves, each with its top bit set (see fit)
+      inverse = half_power(-kLeast) * 0x10001u;  // 2^-log2 as two halves
+  // Scales of the present tile: of each group and subtile, those of tokens 2c, 2c + 1, and of 2c + 8, 2c + 9.
   u32 words[kGroups > 0 ? kGroups : 1][Plan::kSubtiles][2];
 
   KV_DEVICE void load(SharedAddress stage, int first, const u32 (&skew)[Plan::kSubtiles][4], Table table) {
@@ -104,17 +110,17 @@ struct ValueScales {
       }
     });
   }
-  // Halves compare as integers; the top bits survive where limit >= |scale|.
+  // Is every scale at most 2^log2? Halves compare as integers: a top bit of `limit` survives where 2^log2 >= |scale|.
   KV_DEVICE bool fit() const { return (~(limit - largest_of_two()) & 0x80008000u) == 0; }
 
   KV_DEVICE u32 relative(int group, int sub, int high) const { return mul_f16x2(words[group][sub][high], inverse); }
 
-  // Of the lane's scales, the bits of their magnitude.
+  // The largest magnitude among the lane's scales, as the bits of a half.
   KV_DEVICE u32 largest() const {
     const u32 two = largest_of_two();
     return (two & 0xffffu) > two >> 16 ? two & 0xffffu : two >> 16;
   }
-  // Raises log2 to where the scales fit. Rare.
+  // Raises log2 until the scales of all lanes fit, and rescales O. Rare.
   KV_DEVICE void renew(Outputs<Plan>& o) { renew_for_warp(o, largest()); }
   KV_DEVICE void renew_for_warp(Outputs<Plan>& o, u32 most) {
     KV_UNROLL
@@ -128,7 +134,7 @@ struct ValueScales {
     const int needed = int(most >> 10) - 14, renewed = needed < log2 ? log2 : needed > kMost ? kMost : needed;
     const float keep = exp2_fast(float(log2 - renewed));
     log2 = renewed, limit = limit_of(log2), inverse = half_power(-log2) * 0x10001u;
-    constexpr int kSums = Plan::kValueDim / 4 / Plan::kValueShare;  // of a block of columns
+    constexpr int kSums = Plan::kValueDim / 4 / Plan::kValueShare;  // sums of one block of columns
     KV_UNROLL
     for (int i = 0; i < Plan::kOwnBlocks * kSums; ++i) o[i / kSums][i / 4 % (kSums / 4)][i % 4] *= keep;
   }
@@ -146,7 +152,7 @@ struct ValueScales {
   KV_DEVICE void read(int group, int sub, SharedAddress stage, int first, const u32 (&skew)[4],
                       [[maybe_unused]] Table table) {
     const int token = first + sub * 16 + 2 * (lane() & 3), part = Share<Plan>::value_part() * 8;
-    if constexpr (S::kScalesAreDense) {  // halves, one a token: two tokens are a word
+    if constexpr (S::kScalesAreDense) {  // one half a token: two tokens are a word
       KV_UNROLL
       for (int high = 0; high < 2; ++high)
         words[S::kFirstScaled + group][sub][high] = load_staged_u32(scales_of<V, S>(stage, 0, token + 8 * high, 0, 0));
@@ -168,15 +174,15 @@ struct ValueScales {
   }
 };
 
-// What a warp adds up over its tiles of a part.
+// The running state of a warp over its tiles of a KV split.
 template <class Plan>
 struct Sums {
-  Outputs<Plan> o = {};
-  Softmax<Plan> softmax;
-  ValueScales<Plan> value_scales;
+  Outputs<Plan> o = {};            // unnormalised output, in units of 2^value_scales.log2
+  Softmax<Plan> softmax;           // reference maxima and denominators
+  ValueScales<Plan> value_scales;  // scale of O
 };
 
-// Of the lane's rows 2c, 2c + 1, 2c + 8, 2c + 9 of each subtile.
+// Misalignment (unaligned_rows.cuh) of the lane's rows 2c, 2c + 1, 2c + 8, 2c + 9 of each subtile.
 template <class Side, int kSubtiles>
 KV_DEVICE void value_skews(u32 (&skew)[kSubtiles][4], const u8* first_row, i64 token_stride) {
   KV_UNROLL
@@ -186,13 +192,13 @@ KV_DEVICE void value_skews(u32 (&skew)[kSubtiles][4], const u8* first_row, i64 t
   }
 }
 
-// o += one section of V^T P^T for the same tokens. skew: of the lane's rows 2c, 2c + 1, 2c + 8, 2c + 9 of each subtile.
+// O^T += V^T P^T for one section of V and kSubtiles x 16 tokens from row `first` on. skew: see value_skews.
 template <class Plan, class S>
 KV_DEVICE void accumulate_section(Outputs<Plan>& o, const ValueScales<Plan>& scales,
                                   const u32 (&p)[Plan::kSubtiles][Plan::kOwnBlocks][2], SharedAddress stage, int first,
                                   const u32 (&skew)[Plan::kSubtiles][4], Table table) {
   using V = typename Plan::V;
-  constexpr int kTiles = S::kRunCodes / 2;  // m16 tiles a run: eight lanes bring two codes each
+  constexpr int kTiles = S::kRunCodes / 2;  // m16 tiles of a lane read: eight lanes bring two codes each
   KV_UNROLL
   for (int group = 0; group < S::kGroups; ++group) {
     KV_UNROLL

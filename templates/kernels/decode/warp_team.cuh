@@ -1,13 +1,13 @@
-// decode, of more query rows than the registers of one warp hold sums for: a team of kTeam warps takes kTeam tiles
-// together.
+// Warp teams: decode of more query rows than the registers of one warp hold sums for. A team of kTeam warps takes kTeam
+// tiles together, in rounds:
 //
-//   1  each warp scores and softens its own tile for all columns
+//   1  each warp scores its own tile and applies the online softmax, for all columns (query rows)
 //   2  its probabilities go to shared memory, where the whole team reads them
-//   3  each warp adds its share of the output over the tiles of all: some of V's dimensions, or some of the columns
+//   3  each warp adds up its share of the output over the tiles of all: some dimensions of V, or some of the columns
 //
-// So every code of K is decoded once, and of V too where dimensions are shared. The base of the softmax is the team's.
-// Two barriers of the team a round: the vote on the base, after which the tiles before are done with, and the one that
-// shows the probabilities.
+// So every code of K is decoded once, and of V too where dimensions are shared. The team has one reference maximum. A
+// round has two barriers of the team: the vote on a rescale, after which the team is done with the tiles before, and
+// the one that shows the probabilities. With two buffers of probabilities the vote alone is enough.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include "kernels/decode/query_fragments.cuh"
@@ -18,17 +18,17 @@
 
 namespace kv {
 
-// A base for each of the lane's columns in shared memory, for warps that are short of registers: base[block][i] like an
-// array's. Lanes that have the same columns write the same.
+// Reference maxima of the lane's columns in shared memory, for warps that are short of registers. base[block][i] reads
+// and writes them like an array. Lanes with the same columns write the same value.
 template <class Plan>
 struct SharedBases {
   struct Base {
     SharedAddress at;
     KV_DEVICE operator float() const { return float_of(load_shared_u32(at)); }
     KV_DEVICE void operator=(float v) const { store_shared_u32(at, bits_of(v)); }
-    KV_DEVICE void operator+=(float v) const {  // by all lanes of the warp
+    KV_DEVICE void operator+=(float v) const {  // called by all lanes of the warp
       const float before = *this;
-      sync_warp();  // every lane has read it
+      sync_warp();  // every lane has read the old value
       *this = before + v;
     }
   };
@@ -45,10 +45,10 @@ struct BasesOf<Plan, true> {
   using Type = SharedBases<Plan>;
 };
 
-// The largest x of each column of a team, by way of shared memory.
+// row_max of each column over the tiles of a team, by way of shared memory.
 template <class Plan>
 struct Tops<Plan, true> {
-  static constexpr int kBytes = 32 * Plan::kColumnBlocks;  // of a warp
+  static constexpr int kBytes = 32 * Plan::kColumnBlocks;  // bytes of one warp's maxima
 
   KV_DEVICE static SharedAddress place(int warp, int i) {
     return Plan::kTopsAt + warp * kBytes + i / 2 * 32 + (lane() & 3) * 8 + i % 2 * 4;
@@ -59,7 +59,7 @@ struct Tops<Plan, true> {
       const float top = column_top<Plan>(x, i);
       if (lane() < 4) store_shared_u32(place(warp(), i), bits_of(top));
     }
-    sync_team<Plan::kTeam>();  // the tops of the whole team are there
+    sync_team<Plan::kTeam>();  // the maxima of the whole team are there
   }
   KV_DEVICE static float top(const Scores<Plan> (&)[Plan::kSubtiles], int i) {
     float top = kMasked;
@@ -70,7 +70,8 @@ struct Tops<Plan, true> {
   }
 };
 
-// Probabilities of a tile in shared memory: [subtile][block of columns][half] of 8 x 8 halves, a row of them a token.
+// Probabilities of a tile in shared memory: [subtile][block of 8 columns][half] of 8 x 8 halves, a row of which is a
+// token.
 template <class Plan>
 struct TeamProbabilities {
   static constexpr int kMatrix = 128, kBytes = Plan::kSubtiles * Plan::kColumnBlocks * 2 * kMatrix;
@@ -82,7 +83,7 @@ struct TeamProbabilities {
       store_shared_u32(of_warp(warp()) + shown + i * kMatrix + lane() * 4,
                        p[i / (2 * Plan::kColumnBlocks)][i / 2 % Plan::kColumnBlocks][i % 2]);
   }
-  // B fragments of the lane's columns, two blocks of them at a time.
+  // B fragments of P^T for the warp's own columns, two blocks of columns at a time.
   KV_DEVICE static void load(u32 (&p)[Plan::kSubtiles][Plan::kOwnBlocks][2], SharedAddress of_warp) {
     static_assert(Plan::kOwnBlocks % 2 == 0, "two blocks of columns are loaded together");
     KV_UNROLL
@@ -97,11 +98,11 @@ struct TeamProbabilities {
   }
 };
 
-// V's scales of the warp's own tile, where each token has one: they join the probabilities before the team sees those,
-// relative to the team's ValueScales::log2.
+// V's scales of the warp's own tile, where each token has one. They multiply the probabilities before the team sees
+// them, relative to the team's ValueScales::log2.
 template <class Plan>
 struct TokenScales {
-  u32 halves[Plan::kSubtiles];  // of the lane's tokens g and g + 8
+  u32 halves[Plan::kSubtiles];  // scales of the lane's tokens g and g + 8, as halves
 
   KV_DEVICE void load(SharedAddress stage, const u8* first_row, i64 stride) {
     const int g = lane() >> 2;
@@ -117,7 +118,7 @@ struct TokenScales {
     });
   }
   KV_DEVICE bool fit(u32 limit) const { return (~(limit - largest_of_two()) & 0x80008000u) == 0; }  // as ValueScales
-  // Of the whole team.
+  // The largest over the whole team.
   KV_DEVICE u32 largest() const {
     const u32 two = largest_of_two() & 0x7fff7fffu;
     u32 most = larger_bits(two & 0xffffu, two >> 16);
@@ -131,7 +132,8 @@ struct TokenScales {
       most = larger_bits(most, load_shared_u32(at + (warp() / Plan::kTeam * Plan::kTeam + member) * 4));
     return most;
   }
-  KV_DEVICE void apply(u32 (&p)[Plan::kSubtiles][Plan::kColumnBlocks][2], u32 inverse) const {  // 2^-log2, twice
+  // Multiplies probabilities by the scales. inverse: 2^-log2, twice in a word.
+  KV_DEVICE void apply(u32 (&p)[Plan::kSubtiles][Plan::kColumnBlocks][2], u32 inverse) const {
     KV_UNROLL
     for (int i = 0; i < Plan::kSubtiles * 2; ++i) {
       const u32 relative = permute(mul_f16x2(halves[i / 2], inverse), 0, i % 2 ? 0x3232 : 0x1010);
@@ -150,7 +152,7 @@ struct TokenScales {
   KV_DEVICE static u32 larger_bits(u32 a, u32 b) { return a > b ? a : b; }
 };
 
-// The products of a team by its warps, each for itself.
+// Products of a team whose warps each multiply for themselves (mma.sync).
 template <class Plan>
 struct WarpProducts {
   struct Places {};
@@ -164,7 +166,7 @@ struct WarpProducts {
                               float scale, const Softmax<Plan>& softmax, TokenScales<Plan>&, const Places&) {
     kv::score<Plan>(x, stage, 0, skew, queries, table, scale, softmax);
   }
-  // The warp's share of the output, over the tile that a warp of the team has scored.
+  // The warp's share of the output, over a tile that any warp of the team has scored.
   template <class Section>
   KV_DEVICE static void accumulate(Sums<Plan>& sums, SharedAddress stage, const u32 (&skew)[Plan::kSubtiles][4],
                                    SharedAddress probabilities, Table table) {
@@ -175,7 +177,7 @@ struct WarpProducts {
   KV_DEVICE static void finish(Sums<Plan>&) {}
 };
 
-// The tiles of a part that a warp's team takes, from the warp's own first one on.
+// The tiles of a KV split that a warp takes, in rounds of its team, from the warp's first tile on.
 template <class Plan>
 struct TeamTiles {
   using K = typename Plan::K;
@@ -185,20 +187,22 @@ struct TeamTiles {
   static constexpr bool kFitsAhead = Plan::kByWarpgroups && V::kScalesGroups && !Plan::kScalesProbabilities;
   static_assert(kTile == 16 * Plan::kSubtiles, "a tile is scored at once");
   static constexpr SharedAddress kSlot = Plan::kWarps * Plan::kStageBytes, kLastSlot = (Plan::kStages - 1) * kSlot;
-  int tile, last, length;
-  const u8* k_first_row;  // of the pair
-  i64 k_stride;
+  int tile,               // the warp's own tile of this round
+      last,               // the tile behind the split's last one
+      length;             // tokens of the sequence
+  const u8* k_first_row;  // the batch-head's first row
+  i64 k_stride;           // bytes from row to row
   const u8* v_first_row;
   i64 v_stride;
 
-  // stage(tile, to) asks for the copies of a tile.
+  // Attends to all tiles. stage(tile, to) asks for the copies of a tile.
   template <class Features, class Stage>
   KV_DEVICE void attend(Sums<Plan>& sums, const Queries<Plan>& queries, const Features& features, float scale,
                         const Stage& stage) {
     const typename Products::Places places;
     const SharedAddress mine = kept(Plan::kRingAt + warp() * Plan::kStageBytes);
-    SharedAddress slot = 0, next = kLastSlot;  // of the ring
-    SharedAddress shown = 0;                   // which probabilities
+    SharedAddress slot = 0, next = kLastSlot;  // bytes to the stage of this round, and to the one being filled
+    SharedAddress shown = 0;                   // bytes to the present buffer of probabilities
     KV_NO_UNROLL
     for (; first_of_team() < last; tile += Plan::kWarps) {
       copy_wait<Plan::kStages - 2>();
@@ -210,7 +214,7 @@ struct TeamTiles {
         if constexpr (!Plan::kScalesAreMatrices) scales.load(mine + slot + K::kStageBytes, v_first_row, v_stride);
         needs_renewal |= !scales.fit(sums.value_scales.limit);
       }
-      // With two buffers probabilities are shown before the vote, and again where the base was to be another.
+      // With two buffers the probabilities are shown before the vote, and again after a rescale.
       const Softmax<Plan> before = sums.softmax;
       if constexpr (kShowsAhead) show(x, sums, scales, places, shown);
       needs_renewal = any_of_team<Plan::kTeam>(needs_renewal);  // and by now the team is done with the tiles before
@@ -223,7 +227,7 @@ struct TeamTiles {
       }
       if (!kShowsAhead || needs_renewal) {
         show(x, sums, scales, places, shown);
-        sync_team<Plan::kTeam>();  // probabilities, and copies of V, of the whole team are there
+        sync_team<Plan::kTeam>();  // the probabilities and the copies of V of the whole team are there
       }
       if constexpr (kFitsAhead) fit_scales(sums, slot);
       if constexpr (Plan::kByMatrices) {
@@ -243,7 +247,7 @@ struct TeamTiles {
   static constexpr bool kShowsAhead = Plan::kProbabilityBuffers == 2;
   static constexpr SharedAddress kOtherBuffer = Plan::kWarps * TeamProbabilities<Plan>::kBytes;
 
-  // The warp's probabilities to where the team reads them.
+  // Stores the warp's probabilities where the team reads them.
   KV_DEVICE static void show(const Scores<Plan> (&x)[Plan::kSubtiles], Sums<Plan>& sums,
                              const TokenScales<Plan>& scales, const typename Products::Places& places,
                              SharedAddress shown) {
@@ -259,7 +263,8 @@ struct TeamTiles {
     return Plan::kRingAt + slot + warp * Plan::kStageBytes;
   }
 
-  // Behind the part's end there is nothing, and nobody looks; but products of a team need all its warps.
+  // Scores of the warp's tile; returns whether a rescale is due. A tile behind the split's end is masked, but the
+  // products of a team need all of its warps.
   template <class Features>
   KV_DEVICE bool score_own(Scores<Plan> (&x)[Plan::kSubtiles], TokenScales<Plan>& scales, const Sums<Plan>& sums,
                            const Queries<Plan>& queries, const Features& features, float scale, SharedAddress staged,
@@ -276,7 +281,7 @@ struct TeamTiles {
     return largest_bits<Plan>(x) >= sums.softmax.renews_at;
   }
 
-  // V of the tile that a warp of the team has scored.
+  // Where V and the probabilities are, of a tile that a warp of the team has scored.
   struct Values {
     SharedAddress probabilities, stage;
     u32 skew[Plan::kSubtiles][4];
@@ -288,8 +293,8 @@ struct TeamTiles {
     return values;
   }
 
-  // Products that run on by themselves want their sums left alone between the tiles, so the scales of all are seen
-  // first.
+  // Raises the reference scale for the tiles of the whole team at once: asynchronous products (wgmma) must not have
+  // their sums changed between the tiles.
   KV_DEVICE void fit_scales(Sums<Plan>& sums, SharedAddress slot) const {
     ValueScales<Plan>& scales = sums.value_scales;
     u32 most = 0;

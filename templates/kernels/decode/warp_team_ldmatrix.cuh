@@ -1,6 +1,6 @@
-// decode, V of a warpgroup where eight lanes' codes of a token are a chunk of 16 bytes: those of eight tokens are an 8
-// x 8 matrix of two bytes an element, which the hardware transposes on the way to registers. One load brings the codes
-// of 32 tokens, and each word those of two: nothing is put together.
+// Warp team with V by ldmatrix: for packings where eight lanes' codes of a token are a chunk of 16 bytes. The chunks of
+// eight tokens are an 8 x 8 matrix of two bytes an element, which the hardware transposes on the way to registers. One
+// load brings the codes of 32 tokens, two tokens a word, so no lane puts codes together.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include "kernels/decode/stage_tile.cuh"
@@ -16,12 +16,12 @@ struct MatrixProducts : WarpgroupProducts<Plan> {
   static_assert(Plan::kSubtiles == 1 && S::kGroups == 1 && S::kRuns == 1,
                 "two tiles are loaded together, each in a run");
 
-  // Where the lane's row of matrices stands, and its share of probabilities.
+  // Addresses of the lane: of its row of the matrices, and (Base) of its share of probabilities.
   struct Places : Base::Places {
     u32 row = kept(place_of_lane());
   };
 
-  // o += the tiles of the whole team. first: where V of the tile of its first warp stands.
+  // o += V^T P^T over the tiles of the whole team. first: V of the tile of the team's first warp.
   KV_DEVICE static void accumulate_all(Outputs<Plan>& o, SharedAddress first, SharedAddress probabilities,
                                        const Places& places) {
     const u32 columns = uniform(columns_at(probabilities));
@@ -36,9 +36,10 @@ struct MatrixProducts : WarpgroupProducts<Plan> {
   }
 
  private:
-  // Lanes 8 m .. 8 m + 7 give the rows of matrix m. Of sixteen tokens 0, 9, 2, 11 .. are the rows of one and 1, 8, 3,
-  // 10 .. of the next: rows of a matrix so meet in no bank, and a lane's words are what SlotRun makes pairs of, where
-  // tokens from 8 on are exchanged.
+  // Lanes 8 m .. 8 m + 7 give the row addresses of matrix m. Of sixteen tokens, 0, 9, 2, 11 .. are the rows of one
+  // matrix and 1, 8, 3, 10 .. of the next, so the rows of a matrix have no bank conflict. A lane's words are what
+  // SlotRun unpacks to pairs, except that neighbours among tokens 8 to 15 are exchanged; the probabilities are stored
+  // in that order.
   KV_DEVICE static u32 place_of_lane() {
     const int i = lane() & 7, odd = lane() >> 3 & 1, token = (i ^ odd) + i % 2 * 8,
               chunk = Share<Plan>::value_part() * 16;
@@ -54,7 +55,7 @@ struct MatrixProducts : WarpgroupProducts<Plan> {
     }
   }
   KV_DEVICE static void multiply(Outputs<Plan>& o, const u32 (&a)[2][S::kUnpackedCodes], u32 columns) {
-    constexpr int kBlocks = S::kRunCodes / 2;  // of 16 dimensions, a lane
+    constexpr int kBlocks = S::kRunCodes / 2;  // blocks of 16 dimensions, a lane
     wgmma_begin();
     KV_UNROLL
     for (int i = 0; i < 2 * kBlocks; ++i) {

@@ -1,6 +1,6 @@
-// decode, the products of a team of four warps as one warpgroup (sm_90a): the columns stand in shared memory, queries
-// as well as probabilities, and need neither registers nor loads. A warp's fragments of K and V are those of
-// decode_keys and decode_values: 16 tokens of 64, and a quarter of V's dimensions.
+// Warp team by wgmma (sm_90a): the products of a team of four warps as one warpgroup. The columns, queries as well as
+// probabilities, are operands in shared memory, so they need neither registers nor loads. A warp's fragments of K and V
+// are those of scores.cuh and values.cuh: 16 of the 64 tokens of K, and a quarter of V's dimensions.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include "device/wgmma_columns.cuh"
@@ -12,19 +12,20 @@ template <class Plan>
 struct WarpgroupProducts {
   static_assert(Plan::kTeam == 4 && Plan::kValueShare == 4 && Plan::kQueryParts == 1,
                 "a warpgroup shares rows of 64, for one part of Q");
-  static constexpr int kColumns = Plan::kColumnBlocks * 8, kOperand = kColumns * 32;  // bytes, of 16 k
+  static constexpr int kColumns = Plan::kColumnBlocks * 8, kOperand = kColumns * 32;  // bytes of an operand of 16 k
 
-  // Of the lane, computed once.
+  // Addresses of the lane, computed once.
   struct Places {
-    SharedAddress probabilities = kept(TeamProbabilities<Plan>::of_warp(warp()) + lane() * 4);
-    u32 scales = Plan::kScalesAreMatrices ? kept(place_of_scales()) : 0;
+    SharedAddress probabilities = kept(TeamProbabilities<Plan>::of_warp(warp()) + lane() * 4);  // where it stores them
+    u32 scales = Plan::kScalesAreMatrices ? kept(place_of_scales()) : 0;  // its row of the matrices of scales
   };
 
   KV_DEVICE static void publish() { publish_operands(); }
   KV_DEVICE static void store(const u32 (&p)[Plan::kSubtiles][Plan::kColumnBlocks][2], const Places& places,
                               SharedAddress shown) {
     constexpr int kWords = 2 * Plan::kColumnBlocks;
-    constexpr u32 kExchanged = Plan::kByMatrices ? 16 : 0;  // bytes of a row: neighbours of the second eight tokens
+    constexpr u32 kExchanged =
+        Plan::kByMatrices ? 16 : 0;  // bytes of a row: exchanges neighbours among tokens 8 to 15, as ldmatrix gives V
     const SharedAddress at[2] = {places.probabilities + shown, (places.probabilities ^ kExchanged) + shown};
     KV_UNROLL
     for (int i = 0; i < Plan::kSubtiles * kWords; ++i)
@@ -46,7 +47,7 @@ struct WarpgroupProducts {
       kv::score<Plan>(x, stage, 0, skew, queries, table, scale, softmax);
   }
 
-  // sum += the lane's run of K times Q, whose first fragment is given; adds = false: sum = that.
+  // sum += the lane read of K times Q, from B fragment `fragment` on.
   template <int kPairs>
   KV_DEVICE static void score_run(Scores<Plan>& sum, const u32 (&a)[kPairs], const u32 (&b)[kPairs], int fragment) {
     settle_all(sum);
@@ -55,7 +56,8 @@ struct WarpgroupProducts {
     settle_all(sum);
   }
 
-  // Scales of V join its fragments: the probabilities are those of all warps.
+  // Accumulates one section of V. Where scales are not in the probabilities, they multiply V's fragments, because the
+  // probabilities are operands of all warps.
   template <class S>
   KV_DEVICE static void accumulate(Sums<Plan>& sums, SharedAddress stage, const u32 (&skew)[Plan::kSubtiles][4],
                                    SharedAddress probabilities, Table table) {
@@ -81,7 +83,7 @@ struct WarpgroupProducts {
                                       columns_at(probabilities + sub * kOperand), true);
       }
       wgmma_commit();
-      wgmma_wait<0>();  // the next fragments get the registers of these
+      wgmma_wait<0>();  // the next fragments take the registers of these
     }
   }
   KV_DEVICE static void finish(Sums<Plan>& sums) {
@@ -96,14 +98,16 @@ struct WarpgroupProducts {
   }
 
  private:
-  // Scales of eight tokens, one each, are a row of a matrix. With those of the tokens g and g + 8 in turns as its rows,
-  // each lane is given both: first of K, then of V.
+  // Scales that are halves, one a token, load as matrices: those of eight tokens are a row. Rows in turns hold the
+  // scales of tokens 0..7 and 8..15, so the transposed load gives each lane those of its tokens g and g + 8: first of
+  // K, then of V.
   KV_DEVICE static u32 place_of_scales() {
     const bool is_value = lane() >> 3 & 1;
     return (is_value ? Plan::K::kStageBytes + Plan::V::kScalesAt : Plan::K::kScalesAt) + lane() % 2 * 16;
   }
 
-  // sum += or = kSteps steps of a run, the first of which is `step` of all.
+  // Issues kSteps k16 steps of a lane read, from its step `of_run` on: sum += their products, or sum = them if `adds`
+  // is false. step: the number of the first one among all of Q.
   template <int kSteps, int kPairs>
   KV_DEVICE static void issue(Scores<Plan>& sum, const u32 (&a)[kPairs], const u32 (&b)[kPairs], int of_run, int step,
                               bool adds) {
@@ -117,14 +121,14 @@ struct WarpgroupProducts {
     }
     wgmma_commit();
   }
-  // Of what no product is at work on; else the compiler waits for each product by itself.
+  // Tells the compiler that no product is at work on `sum`; else it waits for each product by itself.
   KV_DEVICE static void settle_all(Scores<Plan>& sum) {
     KV_UNROLL
     for (int i = 0; i < kColumns / 2; ++i) settle(sum[i / 4][i % 4]);
   }
 
-  // Keys of one section whose groups have nothing but a scale: a group of a score is one product, one scale and one sum
-  // away.
+  // Scores of K with one section whose groups have nothing but a scale. Each group takes one product, one scale and one
+  // sum. Products of a few steps are under way while the next codes are decoded.
   template <class S>
   KV_DEVICE static void score_plain(Scores<Plan> (&x)[Plan::kSubtiles], SharedAddress stage,
                                     const u32 (&skew)[Plan::kSubtiles][2], Table table, float scale,
@@ -133,7 +137,7 @@ struct WarpgroupProducts {
     using K = typename Plan::K;
     const int g = lane() >> 2, c = lane() & 3;
     constexpr int kRunSteps = S::kRunCodes / 4,
-                  kSteps = kRunSteps % 4 == 0 ? 4 : kRunSteps;  // of products under way together
+                  kSteps = kRunSteps % 4 == 0 ? 4 : kRunSteps;  // steps whose products are under way together
     [[maybe_unused]] u32 both[4];                               // scales of K, and those of V, twice
     if constexpr (Plan::kScalesAreMatrices) {
       load_matrices_transposed(both, stage + places.scales);

@@ -81,7 +81,7 @@ TEST_CASE("a wait of blocks that take all heads of a token, taken out, is notice
   // Of copies, and of stages that are filled again; then those ahead of the sums of a block, and of what it puts
   // together.
   CHECK(check_waits(test, "KV_DEVICE SharedAddress take_keys(", "KV_DEVICE void give_back(") == 2);
-  CHECK(check_waits(test, "wait_phase(emptied(", "// What the rest of decode asks of a tile") == 1);
+  CHECK(check_waits(test, "wait_phase(emptied(", "struct TileFeatures") == 1);
   CHECK(check_waits(test, "sync_block();  // stages and queries of all heads", "for_each_item<All>") == 2);
 }
 
