@@ -37,7 +37,7 @@ struct MinifloatBook {
   std::vector<double> bounds;   // between cells, ascending, as float32; a value on a bound belongs to the upper cell
   std::vector<int> cell_codes;  // the code of each cell
 };
-// Where values midway between two entries go.
+// The entry that a value midway between two entries gets.
 enum class Ties {
   even,  // to the even mantissa, as in hardware
   zero   // towards zero, as in ggml

@@ -106,7 +106,7 @@ class Importer {
   std::vector<std::string_view> lines_;
 };
 
-// In the order of Node::Kind.
+// The names of kinds in messages, in the order of Node::Kind.
 constexpr const char* kKindNames[] = {"a string", "an integer", "a number", "true or false",
                                       "a list",   "a table",    "a date"};
 

@@ -44,7 +44,7 @@ constexpr Range kBlock{16, 1024};  // blocks of inline formats, which are powers
 
 constexpr bool is_power_of_two(int n) { return n > 0 && (n & (n - 1)) == 0; }
 
-// "a, b, c"
+// The names as text: "a, b, c".
 std::string join(const std::vector<std::string>& names);
 // The notes of an unknown name: "did you mean 'x'?" if a known name is close, then "what: a, b, c".
 std::vector<std::string> suggestions(std::string_view name, const std::string& what,

@@ -40,8 +40,8 @@ Real incomplete_beta(Real u, Real rest, Real a, Real b) {
   return std::pow(u, a) * std::pow(rest, b) * std::exp(-log_beta) / a / value;
 }
 
-// Density proportional to (1 - t^2 / d)^(a - 1) on |t| < sqrt(d); a = (d - 1) / 2 is a coordinate of a unit vector
-// times sqrt(d).
+// The source whose density is proportional to (1 - t^2 / d)^(a - 1) on |t| < sqrt(d). With a = (d - 1) / 2 it is a
+// coordinate of a unit vector times sqrt(d).
 struct Sphere {
   Real d, a;
   Real end() const { return std::sqrt(d); }

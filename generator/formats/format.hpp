@@ -63,7 +63,7 @@ enum class ScaleRule {
   min_step,    // d = (max x - min x) / divisor; the minimum is stored too, and codes are those of x - min
 };
 
-// What is stored as the scale once the codes are chosen. C are the chosen entries of the codebook.
+// The number that is stored as the scale once the codes are chosen. C are the chosen entries of the codebook.
 enum class Refine {
   none,           // d itself
   matched,        // |x|_2 / |C|_2: the decoded span is as long as x was ("corrected norm")
@@ -96,7 +96,7 @@ struct Scale {
   Division division = Division::reciprocal;
   int group = 0;             // how many values share one stored scale: the block, or less
   int span = 0;              // how many values d is found over: the group, or several blocks that repeat the scale
-  double divisor = 1;        // amax, signed_max, min_step
+  double divisor = 1;        // of the rules amax, signed_max and min_step
   double least = 0;          // d is at least this
   bool by_stored = false;    // codes are chosen with d as it is stored
   bool renormalise = false;  // decoding divides by |C|_2, so the block is as long as the scale says

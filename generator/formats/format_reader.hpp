@@ -13,7 +13,7 @@ class FormatReader {
   Result<Format> read(std::string_view toml_text, const std::string& file);
 
  private:
-  // What the numbers of a codebook are multiples of.
+  // The unit of a codebook's numbers: how the file's `unit` turns them into entries.
   enum class Unit {
     listed,  // multiples of the scale, or coordinates of a unit vector: used as listed
     normal,  // numbers of N(0,1): divided by the square root of how many values share a norm

@@ -126,7 +126,7 @@ struct FloatInput {
 // Copies group number `group` of each of the tile's rows to the stage, 16 bytes a lane and step.
 template <class Input>
 KV_DEVICE void stage_input(SharedAddress to, const CodecArgs& args, const Tile& tile, int group) {
-  constexpr int kChunks = kTileGroup * Input::kBytes / 16, kRows = 32 / kChunks;  // rows a step
+  constexpr int kChunks = kTileGroup * Input::kBytes / 16, kRows = 32 / kChunks;  // of a row; rows a step
   const int first = lane() / kChunks, chunk = lane() % kChunks;
   const int top = Input::kIsOperand ? warp() % 4 * kTileRows : 0;
   const u8* const x = static_cast<const u8*>(args.x.data) + group * (kTileGroup * Input::kBytes) + chunk * 16;

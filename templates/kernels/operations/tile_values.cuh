@@ -67,7 +67,7 @@ KV_DEVICE void read_tile(float (&y)[8][2][4], const StoredTile<Reader>& stored) 
 // Encodes a group that is in the rotated domain of the format.
 template <class Writer>
 KV_DEVICE void write_rotated_tile(EncodedRow (&rows)[2], const float (&y)[8][2][4]) {
-  constexpr float kRoot = 11.3137085f;  // sqrt(128)
+  constexpr float kRoot = 11.3137085f;  // sqrt(128), by which encode_tile expects values to be longer
   float square[2];
   squared_lengths(square, y);
   encode_tile<Writer>(rows, y, square, {kRoot, kRoot}, {});

@@ -11,8 +11,8 @@
 
 namespace kv {
 
-// What the kernel asks about a query row: which tokens it sees, its scores, and how its sums end. A plan without
-// features answers only the first question; kernels/reference/features.cuh answers all.
+// The answers to what the kernel asks about a query row: which tokens it sees, its scores, and how its sums end. A plan
+// without features answers only the first question; kernels/reference/features.cuh answers all.
 template <class Plan>
 struct PlainRow {
   int query, length;
