@@ -1,4 +1,4 @@
-// Names of number types and layouts.
+// The names of Element and Layout, in the order of their enumerators.
 // SPDX-License-Identifier: MIT
 #include "generator/base/element.hpp"
 

@@ -1,3 +1,4 @@
+// The search for a table's unit, over 2048 factors in [1, 2) of the reciprocal of the largest value.
 // SPDX-License-Identifier: MIT
 #include "generator/base/halves.hpp"
 
@@ -11,6 +12,7 @@
 namespace kvjit {
 namespace {
 
+// Bits of a half's mantissa, with the leading one, down to the last bit that is set.
 int significant_bits(std::uint16_t half) {
   return half & 0x7FFF ? 11 - std::countr_zero(unsigned(half | 0x400) & 0x7FF) : 0;
 }
@@ -19,7 +21,8 @@ double weight(const std::vector<double>& weights, std::size_t i) { return weight
 
 }  // namespace
 
-// Of units that are equally good the one with the shortest numbers: products with short scales are exact then.
+// Of units that are equally good it takes the one whose numbers have the fewest significant bits, so that their
+// products with short scales are exact.
 HalfTable halves_of(const std::vector<double>& values, const std::vector<double>& weights) {
   double largest = 0;
   for (double v : values) largest = std::max(largest, std::fabs(v));
@@ -28,7 +31,7 @@ HalfTable halves_of(const std::vector<double>& values, const std::vector<double>
   for (int i = 0; i < 2048; ++i) {
     const double factor = (1 + i / 2048.0) / largest;
     std::pair<double, int> cost;
-    for (std::size_t at = 0; at < values.size() && cost.first <= best.first; ++at) {  // it only grows
+    for (std::size_t at = 0; at < values.size() && cost.first <= best.first; ++at) {  // The cost only grows.
       const double v = values[at];
       const std::uint16_t half = f16_from_float(float(v * factor));
       const double exact = v * factor, off = float_from_f16(half) - exact;

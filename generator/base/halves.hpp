@@ -1,4 +1,6 @@
-// Tables of numbers as halves, and what that costs.
+// Tables of numbers as fp16, and the error of that. Kernels multiply the entries of codebooks as fp16 on the tensor
+// cores. A table is held divided by a unit, which joins another factor of the product. So the unit is free, and the
+// planners take the one whose roundings are smallest.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include <cstdint>
@@ -6,17 +8,16 @@
 
 namespace kvjit {
 
-// halves[i] stands for values[i] / unit.
 struct HalfTable {
-  double unit = 1;
-  std::vector<std::uint16_t> halves;
+  double unit = 1;                    // what the fp16 numbers are multiples of
+  std::vector<std::uint16_t> halves;  // the bits of fp16 numbers: halves[i] stands for values[i] / unit
 };
 
-// A table's unit is free, as it joins another factor: the one of 2048 whose roundings are smallest in sum of squares,
-// each as often as its weight says (none: all alike). The largest half lies in [1, 2).
+// The table in the best of 2048 units: the one with the smallest sum of squared roundings, each as often as its weight
+// says (no weights: all alike). The largest fp16 number lies in [1, 2).
 HalfTable halves_of(const std::vector<double>& values, const std::vector<double>& weights = {});
 
-// Root mean square of what halves leave of numbers, relative to theirs.
+// The root mean square of the table's errors, relative to that of the values. Both are weighted by `weights`.
 double relative_rounding(const std::vector<double>& values, const HalfTable& table,
                          const std::vector<double>& weights = {});
 

@@ -1,4 +1,4 @@
-// Conversions of small floats (see minifloat.hpp), by integer arithmetic where rounding decides.
+// Conversions of small floats (minifloat.hpp). Rounding is done in integers, or by exact scalings by powers of two.
 // SPDX-License-Identifier: MIT
 #include "generator/base/minifloat.hpp"
 
@@ -10,17 +10,19 @@
 namespace kvjit {
 namespace {
 
-// |x| as a float of `mantissa` bits whose least exponent is `least` (subnormals below it), nearest even, as the integer
-// that its exponent and mantissa fields form. No upper limit.
+// Rounds a magnitude to a float with `mantissa` bits and a least exponent of `least`; smaller numbers are subnormal.
+// Rounding is to nearest even. The result is the integer that the exponent and mantissa fields form. It has no upper
+// limit.
 int round_to_fields(float magnitude, int mantissa, int least) {
   if (magnitude == 0) return 0;
   const int exponent = std::max(std::ilogb(magnitude), least);
-  // nearbyint rounds half to even in the default environment; a mantissa that rounds up carries into the exponent by
-  // itself.
+  // nearbyint rounds half to even in the default environment. A mantissa that rounds up to the next power of two
+  // carries into the exponent field.
   const int units = int(std::nearbyint(std::ldexp(magnitude, mantissa - exponent)));
   return ((exponent - least) << mantissa) + units;
 }
 
+// The inverse of round_to_fields.
 float float_of_fields(int fields, int mantissa, int least) {
   const int exponent = fields >> mantissa, part = fields & ((1 << mantissa) - 1);
   return std::ldexp(float(exponent ? part + (1 << mantissa) : part), std::max(exponent, 1) - 1 + least - mantissa);
@@ -34,7 +36,7 @@ std::uint16_t f16_from_float(float x) {
   const float magnitude = std::fabs(x);
   if (std::isnan(x)) return sign | 0x7E00;
   if (magnitude >= 65520.0f) return sign | 0x7C00;  // halfway between the largest half and the next power of two
-  if (magnitude < 0x1p-14f)                         // subnormal: the float adder rounds at 2^-24
+  if (magnitude < 0x1p-14f)                         // subnormal: adding 0.5 rounds at 2^-24, to nearest even
     return sign | std::uint16_t(std::bit_cast<std::uint32_t>(magnitude + 0.5f) - std::bit_cast<std::uint32_t>(0.5f));
   const std::uint32_t rebased = (bits & 0x7FFFFFFF) - (112u << 23);
   return sign | std::uint16_t((rebased + 0xFFF + (rebased >> 13 & 1)) >> 13);
@@ -58,7 +60,7 @@ float float_from_bf16(std::uint16_t b) { return std::bit_cast<float>(std::uint32
 
 std::uint8_t e4m3_from_float(float x) {
   const std::uint8_t sign = std::signbit(x) ? 0x80 : 0;
-  if (std::isnan(x)) return 0x7F;  // as machines convert
+  if (std::isnan(x)) return 0x7F;  // whatever its sign, as hardware converts
   if (std::fabs(x) >= 448) return sign | 0x7E;
   return std::uint8_t(sign | std::min(round_to_fields(std::fabs(x), 3, -6), 0x7E));
 }
@@ -103,9 +105,9 @@ MinifloatBook e2m1_book(Ties ties, bool has_negative_zero) {
   for (int m = 7; m > 0; --m) book.cell_codes.push_back(8 + m);
   if (has_negative_zero) book.cell_codes.push_back(8);
   for (int m = 0; m < 8; ++m) book.cell_codes.push_back(m);
-  // A tie that belongs to the lower cell moves the bound up by one float.
+  // Where a tie belongs to the lower cell, the bound moves up by one float.
   const auto above = [](double bound) { return double(std::nextafter(float(bound), 1e9f)); };
-  for (int m = 7; m > 0; --m) {  // between -m and -(m - 1); upper is towards zero
+  for (int m = 7; m > 0; --m) {  // between entries -m and -(m - 1); the upper cell is towards zero
     const double middle = -(kMagnitudes[m] + kMagnitudes[m - 1]) / 2;
     book.bounds.push_back(ties == Ties::zero || m % 2 == 1 ? middle : above(middle));
   }

@@ -1,5 +1,6 @@
-// PCG64 and SeedSequence (M. E. O'Neill), MT19937 (Matsumoto, Nishimura), SplitMix64 (Steele, Lea, Flood), and how
-// numpy, torch and llama.cpp make signs, uniform and normal numbers of their outputs.
+// The generators are PCG64 and SeedSequence (M. E. O'Neill), MT19937 (Matsumoto, Nishimura) and SplitMix64 (Steele,
+// Lea, Flood). The functions turn their outputs into signs, uniform and normal numbers as numpy, torch and llama.cpp
+// do.
 // SPDX-License-Identifier: MIT
 #include "generator/base/random.hpp"
 
@@ -13,7 +14,7 @@ namespace {
 
 __extension__ using Wide = unsigned __int128;
 
-// The hash of SeedSequence: each use also advances the constant.
+// The hash of SeedSequence. Each use also advances the constant.
 struct SeedHash {
   std::uint32_t constant, multiplier;
   std::uint32_t operator()(std::uint32_t value) {
@@ -24,6 +25,8 @@ struct SeedHash {
   }
 };
 
+// PCG64 with its state and increment of 128 bits, which SeedSequence derives from the seed through a pool of four
+// words.
 class Pcg64 {
  public:
   explicit Pcg64(std::uint64_t seed) {
@@ -113,8 +116,8 @@ std::vector<double> Torch::rand(int count) {
   return values;
 }
 
-// From 16 numbers up: Box-Muller of 16 at a time, eight radii before eight angles. Of a ragged end the last 16 are
-// drawn anew.
+// torch draws fewer than 16 numbers one by one. From 16 on it draws uniform numbers and applies Box-Muller to 16 at a
+// time, eight radii and then eight angles. If the count is no multiple of 16, the last 16 numbers are drawn anew.
 std::vector<double> Torch::randn(int count) {
   std::vector<double> values;
   if (count < 16) {

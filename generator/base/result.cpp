@@ -1,4 +1,4 @@
-// How an Error reads, and the guess behind "did you mean".
+// Rendering of an Error, and the search behind "did you mean".
 // SPDX-License-Identifier: MIT
 #include "generator/base/result.hpp"
 
@@ -8,7 +8,7 @@
 namespace kvjit {
 namespace {
 
-// Optimal string alignment: insertions, deletions, replacements and swaps of neighbours cost one each.
+// The optimal string alignment distance: insertions, deletions, replacements and swaps of neighbours cost 1 each.
 std::size_t edit_distance(std::string_view a, std::string_view b) {
   std::vector<std::size_t> older, old, row(b.size() + 1);
   std::iota(row.begin(), row.end(), std::size_t{0});
@@ -24,13 +24,13 @@ std::size_t edit_distance(std::string_view a, std::string_view b) {
   return row[b.size()];
 }
 
-// Blanks up to the column, counted in characters as the TOML parser does; tabs stay tabs so that the caret
-// lines up.
+// The line with the caret: blanks up to the column, which counts characters as the TOML parser does. Tabs stay tabs, so
+// that the caret stands below its character.
 std::string caret_line(const std::string& excerpt, int column) {
   std::string line;
   int at = 1;
   for (std::size_t i = 0; i < excerpt.size() && at < column; ++i) {
-    if ((excerpt[i] & 0xC0) == 0x80) continue;  // the rest of a UTF-8 character
+    if ((excerpt[i] & 0xC0) == 0x80) continue;  // a further byte of a UTF-8 character
     line += excerpt[i] == '\t' ? '\t' : ' ';
     ++at;
   }
@@ -59,7 +59,7 @@ std::string closest(std::string_view name, const std::vector<std::string>& candi
   for (const std::string& candidate : candidates) {
     const std::size_t longer = std::max(name.size(), candidate.size());
     const std::size_t distance = edit_distance(name, candidate);
-    // A third of the longer name may differ, and something must be left of both.
+    // At most a third of the longer name may differ, and the names must have something in common.
     if (distance > (longer + 2) / 3 || distance >= longer) continue;
     if (best.empty() || distance < best_distance) best = candidate, best_distance = distance;
   }

@@ -1,4 +1,5 @@
-// Result<T>: a value or an Error. Nothing of ours throws; an Error says what was asked, what is possible and where.
+// Result<T>: a value or an Error. kvjit's own code throws no exception. An Error says what was asked, what is possible,
+// and where in which file the cause is.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include <string>
@@ -9,25 +10,25 @@
 
 namespace kvjit {
 
-// What kind of failure. The number is the exit code of the command and the status of the C ABI.
+// The kind of a failure. Its number is the exit code of the command and the status of the C ABI.
 enum class Code {
-  internal = 1,     // a bug of ours
-  usage = 2,        // the command line
+  internal = 1,     // a bug in kvjit
+  usage = 2,        // a mistake on the command line
   bad_input = 3,    // a broken spec or data file
-  unsupported = 4,  // understood, but nothing serves it
-  compile = 5,      // the kernel compiler refused our text
+  unsupported = 4,  // the request is understood, but no kernel serves it
+  compile = 5,      // the compiler refused a kernel's text
   differs = 6,      // results are outside the promised error
-  environment = 7,  // no GPU, no NVRTC, no compiler, no memory ...
-  integrity = 8,    // a damaged or foreign artefact
-  cancelled = 9,    // given up by who asked for it
-  sealed = 10,      // would have to be compiled, after a context was told to compile no more
+  environment = 7,  // something is missing: GPU, NVRTC, compiler, memory ...
+  integrity = 8,    // an artefact is damaged or foreign
+  cancelled = 9,    // the caller gave up
+  sealed = 10,      // a kernel would have to be compiled, but the context is sealed
 };
 
-// A place in a text file. line and column count from 1; 0 means unknown.
+// A place in a text file.
 struct Where {
-  std::string file;
-  int line = 0, column = 0;
-  std::string excerpt = {};  // the source line itself, for the caret; may be empty
+  std::string file;          // its path; empty: no place is known
+  int line = 0, column = 0;  // both count from 1; 0: unknown
+  std::string excerpt = {};  // the text of the line, above the caret; may be empty
 };
 
 struct Error {
@@ -45,19 +46,20 @@ inline tl::unexpected<Error> fail(Code code, std::string message, Where where = 
   return tl::unexpected<Error>(Error{code, std::move(message), std::move(where), std::move(notes)});
 }
 
-// file:line:col: error: message / the source line / a caret / one "note: ..." a note. No colour; ends with a newline.
+// The text of an error: "file:line:col: error: message", the line of the file, a caret, and "note: ..." for each note.
+// It has no colour and ends with a newline.
 std::string render(const Error& error);
 
-// The candidate closest to `name` by edit distance, or "" if none is close enough to be a typing slip.
+// The candidate that is closest to `name` by edit distance, or "" if none is close enough to be a typing error.
 std::string closest(std::string_view name, const std::vector<std::string>& candidates);
 
 }  // namespace kvjit
 
-// auto& name = value of expr, or return its error.
+// Declares `name` as a reference to the value of expr, or returns its error.
 #define KV_TRY(name, expr)                                          \
   auto name##_result = (expr);                                      \
   if (!name##_result) return tl::unexpected(name##_result.error()); \
   auto& name = *name##_result
-// The same for a Result<void>.
+// Returns the error of expr, a Result<void>, if it has one.
 #define KV_CHECK(expr) \
   if (auto kv_checked = (expr); !kv_checked) return tl::unexpected(kv_checked.error())

@@ -1,6 +1,5 @@
-// Text: the text of a kernel, a hundred KB that never changes once it is made. Copies share it, so that who has one
-// kernel twice (a source and what a context keeps of it) has its text once, and sees that two are one without reading
-// them.
+// Text: the text of a kernel, about a hundred KB that never change. Copies share the bytes. A kernel that is held
+// twice, as a source and in a context, so has its text in memory once, and comparing the two copies reads no byte.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include <memory>
@@ -17,7 +16,7 @@ class Text {
 
   const std::string& str() const { return text_ ? *text_ : none(); }
   std::size_t size() const { return str().size(); }
-  // Copies of one text: equal, and known to be at the cost of a comparison of pointers.
+  // Whether both are copies of one text, by a comparison of pointers. Equal texts need not be copies.
   bool is_copy_of(const Text& other) const { return text_ == other.text_; }
 
   friend bool operator==(const Text& a, const Text& b) { return a.is_copy_of(b) || a.str() == b.str(); }

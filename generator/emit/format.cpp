@@ -1,5 +1,6 @@
-// emit_format: a stored format as formats/stored_row.cuh reads it, and how it is encoded as formats/encode.cuh asks for
-// it. Tables, numbers and aliases of what differs from the defaults; nothing here computes.
+// Writes a format as structs of a kernel: the stored format that formats/stored_row.cuh reads, the encoder that
+// formats/encode.cuh asks for, and the domain of formats/rotated_domain.cuh. A struct has tables, numbers and aliases
+// where the format differs from the defaults of those fragments. It has no code that computes.
 // SPDX-License-Identifier: MIT
 #include "generator/emit/writer.hpp"
 
@@ -15,7 +16,7 @@ const char* number_type(ScaleType type) {
   return kNames[int(type)];
 }
 
-// How the bytes of a row lie: each field's place in its block.
+// The place of each field in its block, which depends on the layout, and the type by which a kernel reads it.
 struct Places {
   bool is_planar = false;
   int of(const Field& field) const { return is_planar ? field.plane_at : field.at; }
@@ -36,7 +37,8 @@ void write_flag(Writer& w, const char* name, bool value) {
   if (value) w.line("  static constexpr bool {} = true;", name);
 }
 
-// A section of codes: its Data, and an alias of what it is.
+// Writes a section of codes: its tables, the struct {type}Data with its numbers, and {type}, an alias of one of
+// formats/codes.cuh over that struct.
 void write_codes(Writer& w, const Format& f, const Places& places, int index, const std::string& type) {
   const Section& s = f.sections[std::size_t(index)];
   const bool is_table = s.kind == CodeKind::table;
@@ -69,13 +71,13 @@ void write_codes(Writer& w, const Format& f, const Places& places, int index, co
     return;
   }
   const bool is_half_up = s.rounding == Rounding::half_up;
-  // Codes rounded to nearest are symmetric about the offset: -128 is not produced.
+  // Codes rounded half away from zero are symmetric about the offset: -128 of 8 bits is not produced.
   const int least = is_half_up ? 0 : std::max(0, 2 * s.offset - s.max_code);
   w.line("  static constexpr int kOffset = {}, kLeast = {}, kMost = {};\n}};", s.offset, least, s.max_code);
   w.line("using {} = UniformCodes<{}Data, {}>;\n", type, type, is_half_up ? "HalfUp" : "HalfAway");
 }
 
-// Constant masks are data; stored ones lie in the block.
+// Writes how a kernel finds the outliers of a block. A constant mask is a table, and a stored mask is in the block.
 void write_mask(Writer& w, const Format& f, const Places& places, const std::string& type) {
   w.line("  static constexpr bool kHasOutliers = true;");
   w.line("  using Outliers = {}Outliers;", type);
@@ -175,8 +177,8 @@ void write_writer_members(Writer& w, const Format& f, const std::string& format,
   w.line("  }}");
 }
 
-// A byte a code, one a sign and one a bit of a mask where there are any, and what straddling codes may read behind
-// them.
+// Shared memory of a warp that packs a row (formats/pack.cuh): a byte for each code, one for each sign and one for each
+// bit of a stored mask, and two bytes that codes across words may read behind them.
 int writer_bytes(const Format& f, int head_dim) {
   const int arrays = 1 + int(f.has_residual() || f.field(FieldKind::residual_signs)) + int(f.stored_mask > 0);
   return ((f.stored_dim(head_dim) + 31) / 32 * 32 * arrays + 2 + 15) / 16 * 16;

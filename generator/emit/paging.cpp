@@ -1,4 +1,5 @@
-// emit_pages: what kernels over pages are told: the tokens of a page, and where in their arguments its table is.
+// Writes what kernels over pages and over slots need: the tokens of a page, and where in the kernel's arguments the
+// page table of a side is. It computes these places from the structs of templates/args, which it includes.
 // SPDX-License-Identifier: MIT
 #include "args/operations.cuh"
 #include "generator/emit/writer.hpp"
@@ -6,6 +7,7 @@
 namespace kvjit::emit {
 namespace {
 
+// Bytes from a side to its page table.
 int distance(const kv::CacheSide& side, const kv::PageTable& table) {
   return int(reinterpret_cast<const char*>(&table) - reinterpret_cast<const char*>(&side));
 }

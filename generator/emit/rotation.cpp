@@ -1,4 +1,5 @@
-// emit_rotation: a rotation as data for the fragments of templates/rotations.
+// Writes a rotation as data for the fragments of templates/rotations: sign masks of a Walsh-Hadamard transform, or the
+// table of a dense or block matrix in the order in which lanes read it.
 // SPDX-License-Identifier: MIT
 #include <algorithm>
 #include <cmath>
@@ -8,7 +9,7 @@
 namespace kvjit::emit {
 namespace {
 
-// As masks: bit i of word w, value 32 w + i is negated. A group below 32 repeats inside its word.
+// Signs as masks: bit i of word w is set if value 32 w + i is negated. A group below 32 repeats inside its word.
 std::vector<std::uint32_t> sign_words(const std::vector<std::int8_t>& signs) {
   std::vector<std::uint32_t> words(std::max<std::size_t>(signs.size() / 32, 1));
   for (std::size_t i = 0; i < 32 * words.size(); ++i)
@@ -24,7 +25,7 @@ void write_wht(Writer& w, const Rotation& rotation, const std::string& type) {
   w.line("struct {}Signs {{", type);
   w.line("  static constexpr int kSize = {};", rotation.size);
   w.line("  static constexpr float kNorm = {};  // 1 / sqrt(kSize)", real(1 / std::sqrt(double(rotation.size))));
-  // As numbers in the text, not in constant memory, whose first reader in a launch waits for them.
+  // Masks are numbers in the code, because the first read of constant memory in a launch waits for it.
   const auto words = [&](const char* name, const std::vector<std::int8_t>& signs) {
     if (has_minus(signs)) {
       const std::vector<std::uint32_t> masks = sign_words(signs);
@@ -53,6 +54,7 @@ std::vector<double> by_partner(const Rotation& rotation) {
   return table;
 }
 
+// The entries of a dense matrix column by column, in which order lanes read it when they rotate forward.
 std::vector<double> by_columns(const Rotation& rotation) {
   const int n = rotation.size;
   const std::vector<double>& matrix = rotation.matrix.numbers();

@@ -1,4 +1,5 @@
-// emit_text: see emit_text.hpp.
+// Writes the frame of every kernel: the fragments, each once and in the order of their includes, the banner, the entry,
+// and the members of plans that several families share (writer.hpp).
 // SPDX-License-Identifier: MIT
 #include "generator/emit/writer.hpp"
 

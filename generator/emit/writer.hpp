@@ -1,6 +1,10 @@
-// What the emit_*.cpp files share: a growing text, the fragments already in it, and how numbers are spelled. Internal
-// to generator/. Everything printed is a number, an enum's name or a generated identifier; no text of a spec reaches
-// the source (titles stay out of it).
+// Writer: the growing text of one kernel, with the functions that the emitters of all families share. The header is
+// internal to generator/.
+//
+// A kernel's text is made in this order: begin writes the banner; Writer::fragment inlines the fragments of templates/,
+// each once; the emitter writes tables and the struct Plan by the functions below; finish writes the entry. Everything
+// that is written is a number, the name of an enumerator or a generated identifier. No text of a spec gets into a
+// kernel, not even its title; the expression of a hook, a file of specs/hooks, is the exception.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include <fmt/format.h>
@@ -15,9 +19,10 @@
 
 namespace kvjit::emit {
 
-std::string real(double value);  // shortest text that reads back as the same float
+std::string real(double value);  // the shortest text that reads back as the same float
 inline const char* flag(bool value) { return value ? "true" : "false"; }
 
+// The items of a list as text, separated by commas, in lines of about 100 characters.
 template <class Values, class Print>
 std::string joined(const Values& values, const Print& print) {
   std::string text;
@@ -31,14 +36,15 @@ std::string joined(const Values& values, const Print& print) {
   return text;
 }
 
-// The fragments in the order of their includes, each once, without the lines that only make sense in separate files.
+// Appends a fragment behind the fragments that it includes, unless `done` has it. Lines that make sense only in
+// separate files are left out.
 void append_fragment(const std::string& name, const Registry& registry, std::set<std::string>& done, std::string& out);
 
 struct Writer {
   const Registry& registry;
-  std::string text;
-  std::set<std::string> fragments;
-  bool is_checked = false;  // the kernel runs only if its call has passed the checks
+  std::string text;                 // the kernel so far
+  std::set<std::string> fragments;  // the names of those that the text has
+  bool is_checked = false;          // the kernel runs only if its call has passed the checks
 
   void fragment(const std::string& name) { append_fragment(name, registry, fragments, text); }
   void check_first(bool is_wanted) {
@@ -51,58 +57,66 @@ struct Writer {
   }
 };
 
+// A writer whose text begins with the kernel's name and a line that says what it does.
 Writer begin(const Registry& registry, const std::string& name, const std::string& what);
 
+// The entry of a kernel.
 struct Entry {
-  std::string family, args;
-  int threads, shared_bytes, args_bytes;
-  bool is_featured = false;
+  std::string family,        // the name of the function in templates/kernels; the entry is kv_{family}
+      args;                  // the type of its arguments in templates/args
+  int threads,               // of a block
+      shared_bytes,          // of a block
+      args_bytes;            // the size of the arguments, with those of features; the kernel asserts it
+  bool is_featured = false;  // the arguments are Featured<args>, which adds FeatureArgs
 };
 
+// Writes the entry, and returns the finished kernel.
 Source finish(Writer& w, const std::string& name, const std::string& arch, const Entry& entry);
 
-// Pages of a side of the cache, for templates/args/page_table.cuh: how many tokens, and where a kernel's arguments have
-// the table that leads to them. Nothing is written for caches without.
+// The pages of a side of the cache (templates/args/page_table.cuh). For caches without pages nothing is written.
 struct Paging {
-  int tokens = 0;
-  int table_at = 0;  // bytes, from the arguments' CacheSide on
+  int tokens = 0;    // tokens of a page; 0: there are no pages
+  int table_at = 0;  // bytes from the CacheSide in a kernel's arguments to its page table
 };
 Paging attention_paging(int page_tokens, bool is_key, bool appends);
 Paging codec_paging(int page_tokens);
 Paging tokens_paging(int page_tokens);
 void write_paging(Writer& w, const Paging& paging);
 
-// A stored format as formats/stored_row.cuh reads it: struct `type`; the tables behind it get names that derive from
-// it.
+// Writes struct `type`, a stored format as formats/stored_row.cuh reads it. Its tables have names that derive from
+// `type`.
 void write_format(Writer& w, const Format& format, int head_dim, const std::string& type, bool is_planar,
                   const Paging& paging = {});
-// How rows of `format` (a struct of write_format) are encoded: struct `type`, for formats/encode.cuh. After
-// write_domain.
+// Writes struct `type`, an encoder as formats/encode.cuh asks for it. `format` is a struct of write_format.
+// write_domain must have come before.
 void write_encoder(Writer& w, const Format& f, const std::string& format, const std::string& type, bool is_planar,
                    const std::string& prefix = "Plan");
-// What formats/write_row.cuh asks for beside the domain's members: the encoder of a format's struct, and what pads a
-// block; and the shared memory that a warp needs.
+// Writes the members of a Writer (formats/write_row.cuh) beside those of its domain: the encoder, and the function that
+// pads blocks. writer_bytes: the shared memory that a warp needs.
 void write_writer_members(Writer& w, const Format& f, const std::string& format, const std::string& encoder,
                           bool is_planar);
 int writer_bytes(const Format& f, int head_dim);
-// What formats/rotated_domain.cuh asks for: PlanRotation, PlanProjection and factors of channels; then the members of a
-// plan over them. prefix: of the names, where a kernel has two.
+// Writes what formats/rotated_domain.cuh asks for: the types PlanRotation and PlanProjection and the factors of
+// channels. domain_members gives the members of a plan over them. A kernel with two domains gives their names different
+// prefixes.
 void write_domain(Writer& w, const Format& format, bool goes_back, const std::string& prefix = "Plan");
 std::string domain_members(const Format& format, int head_dim, const std::string& prefix = "Plan");
-// The same as a struct of its own: KeyDomain or ValueDomain.
+// Writes a domain as a struct of its own: KeyDomain or ValueDomain.
 void write_domain_struct(Writer& w, const Format& format, int head_dim, bool goes_back, const std::string& prefix);
 void domain_fragments(Writer& w, const Format& format);
-// `using <type> = ...` and the data behind it, whose names derive from `type`; and the fragment that it needs.
+// Writes the alias `type` of a rotation, and its data, whose names derive from `type`. goes_back: the kernel rotates
+// back, so a dense table is stored by rows. rotation_fragment: the fragment that the alias needs.
 void write_rotation(Writer& w, const Rotation& rotation, const std::string& type = "PlanRotation",
                     bool goes_back = false);
 const char* rotation_fragment(const Rotation& rotation);
 
-// How elements of a type are read and written; the feature of a call and its fragment.
+// load_of and store_of: functions that read and write elements of a type. feature_of: the type of a plan's features;
+// feature_fragments: the fragments that it needs.
 std::string load_of(Element type, const char* name);
 std::string store_of(Element type);
 std::string feature_of(const FeatureSet& features, bool causal, int query_length, bool has_sparse_values = false);
 void feature_fragments(Writer& w, const FeatureSet& features, bool causal, int query_length);
-// What the types of features refer to, ahead of the plan.
+// Writes the structs that types of features refer to. They come ahead of the plan.
 void write_features(Writer& w, const FeatureSet& features);
 
 }  // namespace kvjit::emit

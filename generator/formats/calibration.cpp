@@ -1,4 +1,4 @@
-// Reading calibrations (see calibration.hpp).
+// Reads calibrations and applies them to formats (calibration.hpp).
 // SPDX-License-Identifier: MIT
 #include "generator/formats/calibration.hpp"
 
@@ -14,7 +14,8 @@
 namespace kvjit {
 namespace {
 
-// Far beyond any rule that makes scales; outside it float32 and fp16 numbers overflow.
+// The limits of a factor. No rule that makes factors comes near them; beyond them float32 and fp16 numbers may
+// overflow.
 constexpr double kLeastScale = 1.0 / 1024, kLargestScale = 1024;
 constexpr std::size_t kWordChannels = 32;
 
@@ -24,7 +25,7 @@ void read_channels(schema::Table& top, Calibration& c) {
     if (!(s >= kLeastScale && s <= kLargestScale))
       return top.complain(top.where("channels"),
                           fmt::format("each item of channels must be {}..{}", kLeastScale, kLargestScale));
-    s = static_cast<float>(s);  // what codec and kernels both multiply with
+    s = static_cast<float>(s);  // The reference codec and the kernels both multiply with float32 numbers.
   }
   if (top.find("channels") && c.channels.empty()) top.complain(top.where("channels"), "channels must not be empty");
 }

@@ -1,12 +1,12 @@
-// Calibration: what sample keys and values taught about the channels of a head, given by data in
-// specs/calibrations/*.toml
-// (`kvjit quality --calibrate` writes them). A side of a spec names one.
+// Calibration: what sample keys and values say about the channels of a head. `kvjit quality --calibrate` writes the
+// files of specs/calibrations, and a side of a spec names one. specs/docs/formats.md ("Keys of a calibration") has
+// their keys.
 //
-//   channels  s, one factor a channel of the head. Keys and values are multiplied by s before norm and rotation, queries by 1/s
-//             before their rotation, the output by 1/s after the inverse rotation: <q/s, s k> = <q, k>, and diag(s) does not
-//             commute with a rotation, so no other order keeps the products.
-//   mask      the channels of one rotated group that deserve more bits (outliers), bit i of word i / 32
-//   profile   mean square of each channel of one rotated group of unit variance: 1 on average
+//   channels  s, one factor for each channel of the head. Keys and values are multiplied by s before norm and rotation,
+//             queries by 1/s before their rotation, and the output by 1/s after the inverse rotation. Then
+//             <q/s, s k> = <q, k>. diag(s) does not commute with a rotation, so no other order keeps the products.
+//   mask      the channels of one rotated group that deserve more bits (outliers): bit i % 32 of word i / 32
+//   profile   the mean square of each channel of one rotated group, relative to the mean of the group: 1 on average
 // SPDX-License-Identifier: MIT
 #pragma once
 #include <cstdint>
@@ -20,23 +20,25 @@
 namespace kvjit {
 
 struct Calibration {
-  std::string name, title, source;
-  std::vector<double> channels;     // > 0, float32 numbers; as many as the head has channels
-  std::vector<std::uint32_t> mask;  // empty: none; else a word for each 32 channels of a rotated group
-  std::vector<double> profile;      // empty: not measured; else one number for each channel of a rotated group
+  std::string name,                 // the stem of the file's name
+      title,                        // one line for readers
+      source;                       // where the samples come from; free text
+  std::vector<double> channels;     // factors above 0, as float32 numbers; one for each channel of the head
+  std::vector<std::uint32_t> mask;  // a word for each 32 channels of a rotated group; empty: no mask
+  std::vector<double> profile;      // a number for each channel of a rotated group; empty: not measured
 };
 
-// A file of specs/calibrations: name is the file's stem. [made] says how it was made; it is for readers and not kept.
+// Reads a file of specs/calibrations. Its table [made] says how it was made; that is for readers and is not kept.
 Result<Calibration> parse_calibration(std::string_view toml_text, const std::string& file);
 
-// Is `head_dim` the head that the calibration was made for? where: of the name in the spec.
+// Fails if the calibration was made for heads of another size. where: the place of its name in the spec.
 Result<void> check_calibration(const Calibration& calibration, int head_dim, const Where& where);
 
-// The format with the calibration's factors, and with its mask where the format has outlier channels of a constant mask
-// (their number must stay: sizes hang on it). It is another format, and its name says so.
+// The format with the factors of the calibration. Its mask replaces a constant mask of the format; the number of
+// outliers must be the same, because sizes follow from it. The result is another format, and its name says so.
 Result<Format> calibrated(Format format, const Calibration& calibration, const Where& where);
 
-// "E46A0359": the spelling of a word of a mask.
+// A word of a mask as files spell it: "E46A0359".
 std::string mask_word(std::uint32_t word);
 
 }  // namespace kvjit

@@ -1,9 +1,9 @@
 // Lloyd-Max by Newton's method on the centroid condition of the positive half of a symmetric density.
 //
-// Cell i holds [b_i, b_i+1), b_0 = 0, b_last = the end of the density, b_i = (c_i-1 + c_i) / 2. Wanted: c_i = m(b_i,
-// b_i+1), the mean of the density in the cell. Plain Lloyd iteration needs about levels^2 steps; Newton's matrix is
-// tridiagonal and ten steps are enough. Long double, because the matrix loses about levels^2 in precision and 256
-// levels must still be good to 1e-12.
+// Cell i is [b_i, b_i+1). b_0 is 0, the last bound is the end of the density, and the others are the midpoints
+// (c_i-1 + c_i) / 2. Each level c_i must be m(b_i, b_i+1), the mean of the density in its cell. Plain Lloyd iteration
+// needs about levels^2 steps. Newton's matrix is tridiagonal, and ten steps are enough. Numbers are long double,
+// because the matrix loses a factor of about levels^2 in precision and 256 levels must still be exact to 1e-12.
 // SPDX-License-Identifier: MIT
 #include "generator/formats/codebook.hpp"
 
@@ -16,18 +16,19 @@ namespace {
 
 using Real = long double;
 
-// A source: its density, P(X > x) and E[X; X > x] for x >= 0, and start_tail, which is upper_tail of the asymptotically
-// optimal density of levels: the cube root of the source's, normalised.
+// A source has these functions for x >= 0: its density, upper_tail P(X > x), upper_moment E[X; X > x], and start_tail,
+// which is the upper tail of the asymptotically optimal density of levels (the cube root of the source's density,
+// normalised). Normal is N(0,1).
 struct Normal {
-  Real end() const { return 20; }  // where the search for a level may stop
+  Real end() const { return 20; }  // the largest x at which a level is searched
   Real density(Real x) const { return std::exp(-x * x / 2) / std::sqrt(2 * std::numbers::pi_v<Real>); }
   Real upper_tail(Real x) const { return std::erfc(x / std::numbers::sqrt2_v<Real>) / 2; }
   Real upper_moment(Real x) const { return density(x); }
   Real start_tail(Real x) const { return upper_tail(x / std::sqrt(Real(3))); }  // a normal of variance 3
 };
 
-// I_u(a, b), the regularised incomplete beta function, by its continued fraction (NIST DLMF 8.17.22) from the inside
-// out. rest = 1 - u, which u itself cannot say when it is near 1.
+// I_u(a, b), the regularised incomplete beta function, by its continued fraction (NIST DLMF 8.17.22), evaluated from
+// the inside out. rest is 1 - u, passed separately because 1 - u loses all digits when u is near 1.
 Real incomplete_beta(Real u, Real rest, Real a, Real b) {
   if (u > (a + 1) / (a + b + 2)) return 1 - incomplete_beta(rest, u, b, a);  // where the fraction converges slowly
   const auto odd = [&](int m) { return -(a + m) * (a + b + m) * u / ((a + 2 * m) * (a + 2 * m + 1)); };
@@ -39,8 +40,8 @@ Real incomplete_beta(Real u, Real rest, Real a, Real b) {
   return std::pow(u, a) * std::pow(rest, b) * std::exp(-log_beta) / a / value;
 }
 
-// Density proportional to (1 - t^2 / d)^(a - 1) on |t| < sqrt(d); a = (d - 1) / 2 is a coordinate of a unit vector
-// times sqrt(d).
+// The source whose density is proportional to (1 - t^2 / d)^(a - 1) on |t| < sqrt(d). With a = (d - 1) / 2 it is a
+// coordinate of a unit vector times sqrt(d).
 struct Sphere {
   Real d, a;
   Real end() const { return std::sqrt(d); }
@@ -52,14 +53,15 @@ struct Sphere {
   Real start_tail(Real x) const { return Sphere{d, 1 + (a - 1) / 3}.upper_tail(x); }
 };
 
+// The x at which start_tail is `tail`, for 0 < tail <= 1/2, to about 1e-6: a level to begin with.
 template <class Source>
-Real start(const Source& source, Real tail) {  // 0 < tail <= 1/2; to about 1e-6
+Real start(const Source& source, Real tail) {
   Real low = 0, high = source.end();
   for (int i = 0; i < 24; ++i) (source.start_tail((low + high) / 2) > tail ? low : high) = (low + high) / 2;
   return (low + high) / 2;
 }
 
-// One Newton step; returns the largest change.
+// One Newton step over the positive levels c. It returns the largest change.
 template <class Source>
 Real newton_step(const Source& source, std::vector<Real>& c) {
   const int n = int(c.size());
@@ -91,7 +93,7 @@ std::vector<double> lloyd_max(const Source& source, int bits) {
   const int half = 1 << (bits - 1);
   std::vector<Real> c(half);
   for (int i = 0; i < half; ++i) c[i] = start(source, (half - i - Real(0.5)) / (2 * half));
-  // Until the steps are as small as the rounding errors, and no longer shrink.
+  // Newton steps until they are as small as the rounding errors and no longer shrink.
   Real change = 1, last = 2;
   for (int step = 0; step < 60 && (change > 1e-12L || change < last / 2); ++step) {
     last = change;

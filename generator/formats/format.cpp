@@ -1,4 +1,5 @@
-// Format: what follows from the axes. Files are read in format_file.cpp, inline numbers in format_inline.cpp.
+// Derives what follows from the axes of a Format: offsets, sizes, and the head sizes that it can store. Files are read
+// in format_file.cpp, and inline formats are made in format_inline.cpp.
 // SPDX-License-Identifier: MIT
 #include "generator/formats/format.hpp"
 

@@ -1,5 +1,11 @@
-// Format: how numbers become bytes. One definition, read by quantize, dequantize, attention (K side and V side) and the
-// reference codec. Files state axes; offsets, sizes and bits a value are derived, so a file cannot state them wrongly.
+// Format: how numbers become bytes. There is one definition, which quantize, dequantize, attention (as K and as V) and
+// the reference codec all read.
+//
+// A row of numbers is multiplied by the factors of a calibration, rotated, and cut into spans. A span gets one scale,
+// and each of its values the code of an entry (in units of that scale). Codes and scales are packed into blocks, field
+// by field. A format states each of these steps as an axis: Section, Scale, Residual, Rotation, Field. Offsets, sizes
+// and bits a value are derived from the axes, so a file cannot state them wrongly. specs/docs/formats.md has the keys
+// by which files state the axes.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include <optional>
@@ -14,49 +20,50 @@
 
 namespace kvjit {
 
-// What the bytes of a value are.
+// How a code stands for a value.
 enum class CodeKind {
-  plain,    // a number of its own (Element), times the scale if the format has one
-  uniform,  // an integer code; value = (code - offset) * scale, plus the block's minimum where one is stored
-  table,    // an index into a codebook; value = values[code] * scale
+  plain,    // the code is a number (Element); value = number * scale, if the format has a scale
+  uniform,  // the code is an integer; value = (code - offset) * scale, plus the block's minimum if one is stored
+  table,    // the code is an index into a codebook; value = values[code] * scale
 };
 
+// How the code of a value v is chosen; d is the scale.
 enum class Rounding {
-  bounds,     // table: the cell is #{B <= v}; plain: to nearest even
+  bounds,     // table: the cell is the number of bounds that are at most v; plain: to nearest even
   half_up,    // code = trunc(v / d + offset + 0.5), clamped (q4_0)
   half_away,  // code = round-half-away(v / d) + offset, clamped (q8_0)
 };
 
-// Codes that share a codebook: all values of a block, or the channels of a mask, or the signs of a residual.
+// A section: the codes that share a codebook. They belong to all values of a block, to the channels inside or outside a
+// mask of outliers, or to the signs of a residual.
 struct Section {
-  std::vector<int> members;  // channels of the block, ascending; code k belongs to members[k]; empty: all, in order
+  std::vector<int> members;  // channels of the block, ascending: code k belongs to members[k]; empty: all channels
   CodeKind kind = CodeKind::plain;
-  Element element = Element::f16;  // kind == plain only
-  int bits = 16;                   // of a code (or an element)
+  Element element = Element::f16;  // plain: the type of the numbers
+  int bits = 16;                   // bits of a code or of an element
   bool twos_complement = false;    // the stored bits are code - 2^(bits-1) as a signed integer (q8_0)
-  std::vector<double> values;      // kind == table: of each code, in units of the scale (as float32 numbers)
-  std::vector<double> bounds;      // kind == table: between cells, ascending (float32); v == bound: the upper cell
-  std::vector<int>
-      cell_codes;    // kind == table: the code of each cell, where codes do not ascend (E2M1); empty: they do
-  int offset = 0;    // kind == uniform: the code that means 0
-  int max_code = 0;  // largest code that is produced
+  std::vector<double> values;      // table: the value of each code in units of the scale, as float32 numbers
+  std::vector<double> bounds;      // table: between cells, ascending, as float32; v == bound is in the upper cell
+  std::vector<int> cell_codes;     // table: the code of each cell where codes do not ascend (E2M1); empty: they ascend
+  int offset = 0;                  // uniform: the code that means 0
+  int max_code = 0;                // the largest code that is produced
   Rounding rounding = Rounding::bounds;
 
-  int count(int block) const { return members.empty() ? block : int(members.size()); }
-  int channel(int k) const { return members.empty() ? k : members[std::size_t(k)]; }
+  int count(int block) const { return members.empty() ? block : int(members.size()); }  // codes a block
+  int channel(int k) const { return members.empty() ? k : members[std::size_t(k)]; }    // channel of code k
 };
 
-// How the scale d that divides the values of a span is found; x are the values (rotated).
+// How the scale d of a span is found. x are the (rotated) values of the span, which d divides.
 enum class ScaleRule {
   none,        // d = 1
-  tensor,      // one number for the whole tensor, given by the caller
+  tensor,      // d is one number for the whole tensor, which the caller gives
   amax,        // d = max|x| / divisor
-  signed_max,  // d = (the x of largest |x|, sign kept; the first of equals) / divisor   (divisor may be negative)
-  norm,        // d = |x|_2;  codes are those of x/|x| in the codebook's unit
-  min_step,    // d = (max x - min x) / divisor, and the minimum is stored too; codes are those of x - min
+  signed_max,  // d = (the x of largest |x|, with its sign; the first of equals) / divisor, which may be negative
+  norm,        // d = |x|_2; codes are those of x / |x|_2 in the codebook's unit
+  min_step,    // d = (max x - min x) / divisor; the minimum is stored too, and codes are those of x - min
 };
 
-// What is stored as the scale once the codes are chosen; C are the chosen entries.
+// The number that is stored as the scale once the codes are chosen. C are the chosen entries of the codebook.
 enum class Refine {
   none,           // d itself
   matched,        // |x|_2 / |C|_2: the decoded span is as long as x was ("corrected norm")
@@ -64,7 +71,7 @@ enum class Refine {
   weighted,       // <w x,C> / <w C,C> with w = x^2 (iq4_nl)
 };
 
-// The float32 operations that bring a value into units of d: they decide ties.
+// The float32 operations that bring a value x into units of d. They decide ties.
 enum class Division {
   reciprocal,  // x * (1 / d)
   quotient,    // x / d
@@ -72,11 +79,12 @@ enum class Division {
   product,     // x is compared with bound * d
 };
 
+// The type in which a scale is stored (base/minifloat.hpp).
 enum class ScaleType {
   f16,
   bf16,
   e4m3,   // OCP E4M3FN, round to nearest even, saturating at 448
-  ue4m3,  // ggml's unsigned reading of it: half up on the dropped mantissa, 0x7F decodes to 0
+  ue4m3,  // ggml's E4M3 without a sign: half up on the dropped mantissa bit, 0x7F decodes to 0
   e8m0,   // a power of two, rounded down
 };
 int bytes_of(ScaleType type);
@@ -86,44 +94,60 @@ struct Scale {
   Refine refine = Refine::none;
   ScaleType type = ScaleType::f16;
   Division division = Division::reciprocal;
-  int group = 0;             // values that share one stored scale: the block, or a part of it
-  int span = 0;              // values that it is computed over: the group, or several blocks that repeat it
-  double divisor = 1;        // amax, signed_max, min_step
+  int group = 0;             // how many values share one stored scale: the block, or less
+  int span = 0;              // how many values d is found over: the group, or several blocks that repeat the scale
+  double divisor = 1;        // of the rules amax, signed_max and min_step
   double least = 0;          // d is at least this
-  bool by_stored = false;    // codes are chosen with the scale as it is stored, not with d
-  bool renormalise = false;  // decoding divides by |C|_2: the block is as long as the scale says
+  bool by_stored = false;    // codes are chosen with d as it is stored
+  bool renormalise = false;  // decoding divides by |C|_2, so the block is as long as the scale says
 };
 
-// A second section holds the signs of what the first one missed: r = u - C for the unit vector u (QJL).
-enum class ResidualKind { none, projected, direct };
+// A residual: one more section, with the signs of what the first one missed, r = u - C for the unit vector u of the
+// block (QJL).
+enum class ResidualKind {
+  none,       // there is no residual
+  projected,  // signs of projection(r)
+  direct      // signs of r
+};
 struct Residual {
   ResidualKind kind = ResidualKind::none;
-  Rotation projection;       // projected: bits are the signs of projection(r); direct: of r itself
-  bool is_original = false;  // r is taken before the rotation, and so is what decoding adds
-  bool is_mean = false;      // the stored norm is the mean of |r|, not |r|_2
-  bool is_relative = true;   // ... of the unit vector; else it is multiplied by |x|
-  double unit = 1;           // ... and by this
-  double factor = 1;         // decoded: factor * stored norm (times the scale if relative) * projection^T(signs)
+  Rotation projection;       // projected: the map of r, which need not be orthogonal
+  bool is_original = false;  // r is of the original domain, and decoding adds it there; else of the rotated domain
+  bool is_mean = false;      // the stored norm is the mean of |r_i|; else |r|_2
+  bool is_relative = true;   // the norm is that for the unit vector u; else it is multiplied by |x|_2
+  double unit = 1;           // the norm is multiplied by this before it is stored
+  double factor = 1;         // decoded residual = factor * stored norm (* scale if relative) * projection^T(signs)
 };
 
-enum class FieldKind { codes, scale, minimum, residual_norm, residual_signs, mask, pad };
+enum class FieldKind {
+  codes,           // bits of the codes of a section
+  scale,           // a scale for each scale group
+  minimum,         // the smallest value of each scale group, in f16 (ScaleRule::min_step)
+  residual_norm,   // the norm of the residual of each scale group, in f16
+  residual_signs,  // a bit a value, which is written and never read
+  mask,            // a bit a value: its code is among those of the outliers
+  pad              // zeros
+};
 
-// A field of a stored block, in file order. Offsets and sizes are derived.
+// A field of a stored block. Offsets and sizes are derived, except the size of a pad.
 struct Field {
   FieldKind kind = FieldKind::codes;
-  int section = 0;        // codes: whose
-  int bits = 0, low = 0;  // codes: the field holds bits low .. low + bits - 1 of each code
-  int split = 0;  // codes: 0: a little-endian bit stream; h: bytes pair elements j and j + h of spans of 2h (4 bit)
-  // codes of 3 bits, in groups of 32: three words, of which word i of group j stands at word i * groups + j of the
-  // field. The first two hold eight codes each, one a nibble, whose spare bits are the top bits of eight more; the
-  // other two bits of those are pairs in the third word's nibbles. (Group j: codes 0..7 and 8..15 by its first word and
-  // the low pairs, 16..31 by its second.)
+  int section = 0;  // codes: the index of their section
+  int bits = 0,     // codes: the field holds bits low .. low + bits - 1 of each code
+      low = 0;
+  // codes: 0 is a little-endian bit stream. h: codes have 4 bits, and bytes pair elements j and j + h of spans of 2 h.
+  int split = 0;
+  // Codes of 3 bits in groups of 32. A group is three words; word i of group j of the block is word i * groups + j of
+  // the field. The first word has codes 0..7 of the group, one a nibble, and in the spare bits of its nibbles the top
+  // bits of codes 8..15. The second word has codes 16..23 and the top bits of codes 24..31. Each nibble of the third
+  // word has the low two bits of a code of 8..15, and above them those of a code of 24..31.
   bool is_nibbles = false;
-  int at = 0, bytes = 0;  // in a block of layout rows
-  int plane_at = 0;       // in the block's part of the codes plane or of the scales plane
+  int at = 0,        // bytes from the start of the block, in layout rows
+      bytes = 0;     // size
+  int plane_at = 0;  // bytes from the start of the block's part of the plane (codes or scales), in layout planar
   bool is_code() const { return kind == FieldKind::codes || kind == FieldKind::residual_signs; }
 
-  // Where bit `bit` of the field's part of code k stands, from the start of the field.
+  // The place of bit `bit` of the field's part of code k, in bits from the start of the field.
   int bit_of(int k, int bit = 0) const {
     if (is_nibbles) {
       const int groups = bytes / 12, group = k / 32, half = k / 16 % 2, nibble = k % 8;
@@ -135,76 +159,79 @@ struct Field {
 };
 
 struct Format {
-  std::string name;  // the variant key = file name; inline formats get a name spelled from their numbers
+  std::string name;  // the variant key, which is the stem of the file's name; of inline formats: made of their numbers
   std::string title, source;
   std::vector<std::string> aliases;  // other names that mean this format
-  std::vector<std::string> also;     // published names that these bytes go by too, but that mean another format here
-  bool is_per_head = false;          // block = "head_dim": made anew for each head_dim
-  int block = 1;                     // values a stored block
-  std::vector<Section> sections;     // the codes; then those of the outliers; then the signs of the residual
-  int residual_section = -1;         // index, or -1
-  int stored_mask = 0;  // outliers a block, when each block stores its own mask; 0: the mask is the format's
+  std::vector<std::string> also;     // published names of these bytes that mean another format here
+  bool is_per_head = false;          // a size in the file is "head_dim": the format is made anew for each head_dim
+  int block = 1;                     // values of a stored block
+  std::vector<Section> sections;     // the codes; then those of outliers; then the signs of a residual
+  int residual_section = -1;         // index of the signs of the residual; -1: there is none
+  int stored_mask = 0;               // outliers a block where each block stores its own mask; 0: no stored mask
   Scale scale;
   Residual residual;
-  Rotation rotation;             // identity when not rotated
+  Rotation rotation;             // of kind none where values are not rotated
   bool rounds_to_bf16 = false;   // rotated values are rounded to bf16 before they are coded (Atlas)
   bool is_padded = false;        // heads are zero-padded to whole rotations and blocks
-  bool zero_bytes = false;       // a block of tiny norm is all zero bytes (AmesianX)
-  std::vector<double> channels;  // a factor a channel, applied before everything (calibration); empty: none
-  std::vector<Field> fields;     // file order
-  double max_relative_mse = 0;   // what the tests hold it to, on N(0,1) rows of `block` (0: exact up to rounding)
+  bool zero_bytes = false;       // a block of tiny norm is stored as zero bytes (AmesianX)
+  std::vector<double> channels;  // a factor for each channel, which is applied first (calibration); empty: none
+  std::vector<Field> fields;     // in the order of the block's bytes
+  double max_relative_mse = 0;   // relative squared error on rows of N(0,1) that tests allow; 0: exact up to rounding
 
-  // Derived: bytes of a block, and of its parts in layout planar.
-  int block_bytes = 0, code_bytes = 0, scale_bytes = 0;
+  // Derived sizes in bytes.
+  int block_bytes = 0,  // a block in layout rows
+      code_bytes = 0,   // its part of the codes plane in layout planar
+      scale_bytes = 0;  // its part of the scales plane
 
   const Section& codes() const { return sections.front(); }
   bool has_scale() const { return scale.rule != ScaleRule::none && scale.rule != ScaleRule::tensor; }
   bool has_minimum() const { return scale.rule == ScaleRule::min_step; }
   bool has_residual() const { return residual_section >= 0; }
   double bits_per_value() const { return 8.0 * block_bytes / block; }
-  int granule() const;                 // heads are whole multiples of it, or are padded to be
-  int stored_dim(int head_dim) const;  // values a head stores: head_dim, or more when it is padded
-  // Values a head has in the domain that attention works in: stored_dim, and as many again for the signs of a residual.
-  // Where a head of bare numbers does not fill the lanes of a warp, zeros do.
+  int granule() const;                 // Heads are whole multiples of this size, or are padded to one.
+  int stored_dim(int head_dim) const;  // values that a head stores: head_dim, or more where it is padded
+  // Values of a head in the rotated domain: stored_dim, and as many again for the signs of a residual. Where a head of
+  // bare numbers does not fill the lanes of a warp (is_ragged), zeros do.
   int inner_dim(int head_dim) const { return (stored_dim(head_dim) + 31) / 32 * 32 * (has_residual() ? 2 : 1); }
   bool is_ragged(int head_dim) const { return block == 1 && !is_transformed() && stored_dim(head_dim) % 32 != 0; }
-  // Does attention work in another domain than the caller's (queries and outputs are transformed)?
+  // Whether the rotated domain is another than the caller's, so that queries and outputs are transformed.
   bool is_transformed() const { return !rotation.is_identity() || has_residual() || is_padded || !channels.empty(); }
   // Bytes of one row of n stored values; n must be a multiple of block.
   long long row_bytes(long long n) const { return n / block * block_bytes; }
   // Bytes of one head of one token.
   long long head_bytes(int head_dim) const { return row_bytes(stored_dim(head_dim)); }
-  const Field* field(FieldKind kind) const;  // the first of its kind, or null
+  const Field* field(FieldKind kind) const;  // the first field of a kind, or null
 };
 
-// The values of a codebook in ascending order, whatever their codes.
+// The values of a codebook in ascending order, whatever their codes are.
 std::vector<double> values_by_cell(const Section& section);
-// The code of each cell where the top bit is the sign and the rest counts magnitudes.
+// The code of each of `count` cells where the top bit of a code is the sign and the rest numbers the magnitudes.
 std::vector<int> sign_magnitude_codes(std::size_t count);
 
-// The power of two that every value of a section is a whole multiple of, or half an odd one, if 8-bit integers then
-// hold them exactly: value = step * n or step * (n + 1/2) with n in -128..127. 0: there is none. (Of uniform codes the
-// step is 1.)
+// The largest power of two `step` with which 8-bit integers hold all values of a section exactly: value = step * n for
+// all of them, or value = step * (n + 1/2) for all, with n in -128..127. 0: there is none. For uniform codes it is 1.
 double int8_step(const Section& section);
 
-// Can heads of head_dim values be stored as the format? bad_input names the size that does not fit, and those that do.
+// Fails with bad_input if heads of head_dim values cannot be stored in the format. The error names the size that does
+// not fit, and sizes that do.
 Result<void> check_head_dim(const Format& format, int head_dim, const Where& where);
 
-// Fixes offsets, sizes and the defaults that hang on them; called by whoever made the axes.
+// Sets offsets, sizes and the defaults of scale groups. Whoever has set the axes calls it.
 void derive(Format& format);
 
-struct RotationLookup {  // how a format file's rotation name becomes a Rotation (the registry provides it)
+// Turns the name of a rotation in a format file into a Rotation. The registry implements it.
+struct RotationLookup {
   virtual Result<Rotation> rotation(const std::string& name, int size, const Where& where) const = 0;
   virtual ~RotationLookup() = default;
 };
 
-// A file of specs/formats: name is the file's stem. Fails with bad_input (unknown key, wrong type, codebook of the
-// wrong length ...), each with its place. head_dim: what block = "head_dim" and a rotation of size "head_dim" stand
-// for.
+// Reads a file of specs/formats; the format's name is the stem of the file's name. Fails with bad_input and a place
+// (unknown key, wrong type, codebook of the wrong length ...). head_dim is the size that the word "head_dim" in the
+// file stands for.
 Result<Format> parse_format(std::string_view toml_text, const std::string& file, const RotationLookup& rotations,
                             int head_dim = 128);
 
-// The Format of inline numbers; bits, block, codebook, scale, rotation. Equal numbers give an equal Format.
+// The Format of a side that states bits, block, codebook, scale and rotation. Equal numbers give an equal Format.
 Result<Format> inline_format(const SideSpec& side, const RotationLookup& rotations);
 
 }  // namespace kvjit

@@ -1,4 +1,4 @@
-// [codebook] of a format file: values, their unit, and the bounds between them.
+// Reads [codebook] of a format file: the values, their unit, their order, and the bounds between them.
 // SPDX-License-Identifier: MIT
 #include <fmt/format.h>
 
@@ -13,7 +13,7 @@ namespace kvjit {
 
 namespace {
 
-// Kernels hold tables in float32, so that is what a table is.
+// Divides the values of a table and rounds them to float32, the type in which kernels hold tables.
 void scale_down(double divisor, std::vector<double>& values) {
   for (double& v : values) v = float(v / divisor);
 }
@@ -55,8 +55,8 @@ void FormatReader::codebook(schema::Table& book, Section& section) {
   } else {
     section.values =
         rule == Rule::lloyd_max ? lloyd_max_normal(section.bits) : lloyd_max_sphere(section.bits, f_.scale.span);
-    // Under a norm N(0,1) becomes coordinates of a unit vector; under amax the divisor says which number the largest
-    // one meets.
+    // With a norm as the scale, numbers of N(0,1) become coordinates of a unit vector. With amax, the divisor says
+    // which number of the table the largest value meets.
     if (f_.scale.rule != ScaleRule::norm) unit = f_.scale.divisor == 1 ? Unit::amax : Unit::listed;
   }
   listed_codebook(book, section, unit);
@@ -98,7 +98,8 @@ void FormatReader::listed_codebook(schema::Table& book, Section& section, Unit u
   scale_down(1, section.bounds);
 }
 
-// Codes whose top bit is the sign, the rest the magnitude's place: code 8 + i of sixteen is the opposite of code i.
+// Reads the order of the codes. In sign_magnitude the top bit of a code is the sign and the rest numbers the
+// magnitudes: of sixteen codes, code 8 + i is the opposite of code i.
 void FormatReader::order_codes(schema::Table& book, Section& section) {
   enum class Order { ascending, sign_magnitude } order = Order::ascending;
   book.read("order", order,
@@ -115,9 +116,9 @@ void FormatReader::order_codes(schema::Table& book, Section& section) {
     section.values[std::size_t(section.cell_codes[cell])] = ascending[cell];
 }
 
-// The entries are listed in steps and stand in the table as 2^-k steps, about 1 for sigma, so that 8-bit integers hold
-// them exactly; the bounds are where the steps fall among coordinates of a unit vector. The scale that is stored
-// restores the size.
+// A codebook in steps. Its entries are listed in steps and stand in the table as steps times 2^-k, about 1 for a
+// standard deviation, so that 8-bit integers times a power of two hold them exactly. Bounds are where the steps fall
+// among the coordinates of a unit vector. The scale is found from the chosen entries, so it restores the size.
 void FormatReader::steps_codebook(schema::Table& book, Section& section) {
   double steps_per_sigma = 0;
   book.require("steps_per_sigma");

@@ -1,4 +1,4 @@
-// [[fields]] of a format file: what a stored block holds, in file order.
+// Reads [[fields]] of a format file: the fields of a stored block, in file order.
 // SPDX-License-Identifier: MIT
 #include <fmt/format.h>
 
@@ -8,7 +8,7 @@
 
 namespace kvjit {
 
-// Everything but codes and padding: its size follows from the scales.
+// A field that is neither codes nor padding. Its size follows from the other axes.
 void FormatReader::number_field(schema::Table& table, const std::string& name, Field& field) {
   const std::vector<std::pair<std::string, FieldKind>> kinds = {{"scale", FieldKind::scale},
                                                                 {"minimum", FieldKind::minimum},
@@ -64,7 +64,7 @@ void FormatReader::fields(schema::Table& top) {
   }
 }
 
-// Each bit of each code once, and every stored number once.
+// Checks that the fields hold each bit of each code exactly once, and each stored number exactly once.
 void FormatReader::check_fields(schema::Table& top) {
   const Where where = top.where("fields");
   for (std::size_t s = 0; s < f_.sections.size(); ++s) {

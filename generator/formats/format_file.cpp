@@ -1,4 +1,6 @@
-// A file of specs/formats, read into the axes of a Format. specs/README.md is the reference of its keys.
+// Reads a file of specs/formats into the axes of a Format: names, [codes], [scale] and rotation. The other tables of
+// the file are read in format_codebook.cpp, format_sections.cpp and format_fields.cpp. specs/docs/formats.md ("Keys of
+// a format") is the reference of the keys.
 // SPDX-License-Identifier: MIT
 #include <fmt/format.h>
 
@@ -10,7 +12,7 @@ namespace kvjit {
 
 namespace {
 
-constexpr const char* kHeadDim = "head_dim";  // instead of a number: as many as the head has
+constexpr const char* kHeadDim = "head_dim";  // in place of a number: the channels of the head
 
 }  // namespace
 
@@ -42,7 +44,7 @@ void FormatReader::codes(schema::Table& codes, Section& section) {
   codes.read("max_code", section.max_code, {1, section.max_code});
 }
 
-// A number, or the word "head_dim".
+// Reads a size: a number, or the word "head_dim".
 int FormatReader::size(schema::Table& table, const char* key, int otherwise) {
   const schema::Node* node = table.find(key);
   int size = otherwise;
@@ -74,7 +76,7 @@ void FormatReader::scale(schema::Table& scale) {
   s.refine = rule == Rule::corrected_norm  ? Refine::matched
              : rule == Rule::least_squares ? Refine::least_squares
                                            : Refine::none;
-  if (s.rule != ScaleRule::norm)  // of a norm the rule says it all
+  if (s.rule != ScaleRule::norm)  // the names of norm rules include the refinement
     scale.read(
         "refine", s.refine,
         schema::Names<Refine>{
@@ -152,7 +154,7 @@ Result<void> FormatReader::rotation(schema::Table& rotation) {
 
 void FormatReader::names(schema::Table& top, const std::string& file) {
   f_.name = std::filesystem::path(file).stem().string();
-  // It becomes part of identifiers and file names.
+  // The name becomes part of identifiers and file names.
   if (f_.name.find_first_not_of("abcdefghijklmnopqrstuvwxyz0123456789_") != std::string::npos || f_.name[0] < 'a')
     top.complain({file},
                  fmt::format("the name of a format is made of a-z, 0-9 and _, and begins with a letter; this one "
@@ -201,7 +203,7 @@ Result<Format> FormatReader::read(std::string_view toml_text, const std::string&
   if (outliers_table.exists()) KV_CHECK(outliers(outliers_table));
   if (residual_table.exists()) KV_CHECK(residual(residual_table));
   fields(top);
-  KV_CHECK(top.done());  // what is wrong with a field explains what is missing
+  KV_CHECK(top.done());  // Report a wrong field first: it explains what check_fields would find missing.
   check_fields(top);
   KV_CHECK(top.done());
   if (accept.exists()) accept.require("max_relative_mse");

@@ -1,4 +1,5 @@
-// The Format of inline numbers, and the error that it is held to.
+// Makes the Format of a side whose spec states numbers (bits, block, codebook, scale, rotation) instead of a name, and
+// computes the error that the tests hold it to. specs/docs/spec.md ("Inline formats") is the reference of the keys.
 // SPDX-License-Identifier: MIT
 #include <fmt/format.h>
 
@@ -12,9 +13,11 @@
 namespace kvjit {
 namespace {
 
+// P(X > a) of N(0,1).
 double normal_tail(double a) { return std::erfc(a / std::numbers::sqrt2) / 2; }
 
-// The relative error of N(0,1) numbers x with |x| < limit that are coded as x / unit.
+// The relative squared error of numbers x of N(0,1) with |x| < limit, whose x / unit are coded by `levels`. It is a sum
+// over kSteps points.
 double relative_mse(const std::vector<double>& levels, double unit, double limit, Refine refine) {
   constexpr int kSteps = 4096;
   const std::vector<double> bounds = midpoints(levels);
@@ -29,7 +32,7 @@ double relative_mse(const std::vector<double>& levels, double unit, double limit
   return (xx - 2 * xq + qq) / xx;
 }
 
-// What an inline format is held to: its exact error on N(0,1), and 5 % for finite blocks and finite samples.
+// The bound that tests hold an inline format to: its error on N(0,1), and 5 % for finite blocks and finite samples.
 double expected_relative_mse(const Format& f) {
   constexpr double kMargin = 1.05, kEverything = 9;
   const Section& codes = f.codes();
@@ -39,7 +42,7 @@ double expected_relative_mse(const Format& f) {
   if (codes.kind == CodeKind::uniform)
     for (int code = 2 * codes.offset - codes.max_code; code <= codes.max_code; ++code)
       levels.push_back(code - codes.offset);
-  constexpr int kQuantiles = 16;  // of the largest magnitude of a block
+  constexpr int kQuantiles = 16;  // The error is averaged over this many quantiles of a block's largest magnitude.
   double sum = 0;
   for (int i = 0; i < kQuantiles; ++i) {
     const double tail = -std::expm1(std::log((i + 0.5) / kQuantiles) / f.block) / 2;

@@ -1,5 +1,5 @@
-// How a file of specs/formats is read: one method a table of the file. Internal to format_*.cpp; what is read is stated
-// in specs/README.md.
+// FormatReader reads a file of specs/formats, with one method for each table of the file. It is internal to
+// format_*.cpp. specs/docs/formats.md ("Keys of a format") is the reference of the keys.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include "generator/base/schema.hpp"
@@ -13,35 +13,39 @@ class FormatReader {
   Result<Format> read(std::string_view toml_text, const std::string& file);
 
  private:
-  // What the numbers of a codebook are multiples of.
+  // The unit of a codebook's numbers: how the file's `unit` turns them into entries.
   enum class Unit {
-    listed,  // the scale, or coordinates of a unit vector: used as listed
-    normal,  // N(0,1): divided by the square root of the values that share a norm
-    amax,    // a span whose largest magnitude is the scale: divided by the largest magnitude here
-    steps,   // whole or half steps, with as many to sigma as the file says; the stored scale is found for them
+    listed,  // multiples of the scale, or coordinates of a unit vector: used as listed
+    normal,  // numbers of N(0,1): divided by the square root of how many values share a norm
+    amax,    // the largest magnitude of the table is the scale: divided by that magnitude
+    steps,   // whole or half steps, of which steps_per_sigma are a standard deviation; the stored scale is found
              // afterwards
   };
 
-  void names(schema::Table& top, const std::string& file);         // format_file.cpp
-  int size(schema::Table& table, const char* key, int otherwise);  // ... a number or "head_dim"
+  // In format_file.cpp:
+  void names(schema::Table& top, const std::string& file);
+  int size(schema::Table& table, const char* key, int otherwise);  // a number or "head_dim"
   void codes(schema::Table& codes, Section& section);
   void scale(schema::Table& scale);
   void check_scale(schema::Table& scale);
   Result<void> rotation(schema::Table& rotation);
-  void codebook(schema::Table& book, Section& section);  // format_codebook.cpp
+  // In format_codebook.cpp:
+  void codebook(schema::Table& book, Section& section);
   void listed_codebook(schema::Table& book, Section& section, Unit unit);
   void order_codes(schema::Table& book, Section& section);
   void steps_codebook(schema::Table& book, Section& section);
-  Result<void> outliers(schema::Table& outliers);  // format_sections.cpp
+  // In format_sections.cpp:
+  Result<void> outliers(schema::Table& outliers);
   void mask_words(schema::Table& outliers, const schema::Node& mask, std::vector<bool>& is_outlier);
   Result<void> residual(schema::Table& residual);
-  void fields(schema::Table& top);  // format_fields.cpp
+  // In format_fields.cpp:
+  void fields(schema::Table& top);
   void number_field(schema::Table& table, const std::string& name, Field& field);
   void check_fields(schema::Table& top);
 
   const RotationLookup& rotations_;
-  int head_dim_;
-  Format f_;
+  int head_dim_;  // what the word "head_dim" stands for
+  Format f_;      // the format so far
 };
 
 }  // namespace kvjit

@@ -1,4 +1,5 @@
-// [outliers] and [residual] of a format file: the codes beside the codes.
+// Reads [outliers] and [residual] of a format file. Each of them makes a further section of codes: wider codes for the
+// channels of a mask, and signs of what the codes of a unit vector missed.
 // SPDX-License-Identifier: MIT
 #include <fmt/format.h>
 
@@ -39,7 +40,8 @@ Result<void> FormatReader::outliers(schema::Table& outliers) {
     if (mask->text != "stored") outliers.complain(mask->where, "mask must be a list of hex words, or \"stored\"");
     outliers.require("count");
     outliers.read("count", f_.stored_mask, {1, f_.block - 1});
-    // Which channels they are is the block's own affair; how many there are is what sizes follow from.
+    // Each block says which channels these are. Sizes follow from their number alone, so the first channels stand for
+    // them.
     std::fill_n(is_outlier.begin(), f_.stored_mask, true);
   } else if (mask) {
     mask_words(outliers, *mask, is_outlier);
@@ -94,8 +96,8 @@ Result<void> FormatReader::residual(schema::Table& residual) {
     KV_CHECK(projection.done());
     KV_TRY(made, rotations_.rotation(name, f_.scale.span, projection.where("name")));
     r.projection = made;
-    // sign(S r) recovers r up to sqrt(pi/2) / n for Gaussian S, sqrt(pi/2) / sqrt n for an orthonormal one (arXiv
-    // 2504.19874, 3.2).
+    // S^T sign(S r) times a factor estimates r / |r|. The factor is sqrt(pi/2) / n for a Gaussian S, and sqrt(pi/2) /
+    // sqrt(n) for an orthonormal one (arXiv 2504.19874, section 3.2).
     r.factor *= std::sqrt(std::numbers::pi / 2) / (made.is_orthogonal ? root : root * root);
   }
   Section signs;

@@ -1,4 +1,8 @@
-// The reference codec (see codec.hpp). Plain loops over the format's data, nothing fast.
+// The reference codec (reference_codec.hpp), in plain loops over the format's data; nothing here is fast.
+//
+// encode_row rotates the row and encodes it span by span: encode_norm or encode_amax choose codes and scale, and
+// encode_residual the signs of a residual. put_block then packs the fields of each block. decode_row goes the same way
+// back.
 // SPDX-License-Identifier: MIT
 #include "generator/formats/reference_codec.hpp"
 
@@ -11,10 +15,10 @@
 namespace kvjit {
 namespace {
 
-// Below this norm a block is taken for zero (the published quantizers' own limit).
+// A block with a norm of at most this counts as zero. The limit is that of the published quantizers.
 constexpr double kTinyNorm = 1e-10;
 
-// Part of a code, in the field's own place.
+// put_part writes the bits of code k that the field holds; get_part reads them.
 void put_part(const Field& field, std::uint8_t* block, int k, unsigned code) {
   for (int bit = 0; bit < field.bits; ++bit) {
     const int at = field.bit_of(k, bit);
@@ -31,8 +35,8 @@ unsigned get_part(const Field& field, const std::uint8_t* block, int k) {
   return code;
 }
 
-// f16 of a double, rounded once: through float, but to odd, so that the second rounding sees every dropped
-// bit.
+// The f16 of a double, rounded once. It goes through float, which is rounded to odd, so that the second rounding sees
+// whether bits were dropped.
 std::uint16_t f16_from_double(double x) {
   float nearest = float(x);
   if (nearest != x && std::isfinite(nearest) && !(std::bit_cast<std::uint32_t>(nearest) & 1))
@@ -106,7 +110,7 @@ double element_value(Element element, unsigned bits) {
   return 0;
 }
 
-// What a code stands for, in units of the scale.
+// The number that a code stands for, in units of the scale.
 double level(const Section& s, unsigned code) {
   if (s.kind == CodeKind::table) return s.values[code];
   if (s.kind == CodeKind::uniform) return double(int(code) - s.offset);
@@ -117,14 +121,14 @@ unsigned code_of_cell(const Section& s, int cell) {
   return unsigned(s.cell_codes.empty() ? cell : s.cell_codes[std::size_t(cell)]);
 }
 
-// Which section each channel of a block belongs to, and which code of it is the channel's.
+// The section of a channel of a block, and the number of its code there.
 struct Place {
   int section = 0, k = 0;
 };
 std::vector<Place> places(const Format& f, const std::vector<bool>& is_outlier) {
   std::vector<Place> all(static_cast<std::size_t>(f.block));
   if (f.stored_mask > 0) {
-    // A damaged mask may mark too many channels; they share the last code, so that nothing outside the block is read.
+    // A damaged mask may mark too many channels. These share the last code, so that nothing outside the block is read.
     const int last[2] = {f.block - f.stored_mask - 1, f.stored_mask - 1};
     int count[2] = {};
     for (std::size_t i = 0; i < all.size(); ++i) {
@@ -139,8 +143,7 @@ std::vector<Place> places(const Format& f, const std::vector<bool>& is_outlier) 
   return all;
 }
 
-// The channels of a block that get the wider codes when each block stores its own mask: the largest, the first of
-// equals.
+// The outliers of a block that stores its own mask: the `count` channels of largest magnitude, the first of equals.
 std::vector<bool> largest(const double* y, int block, int count) {
   std::vector<int> order(static_cast<std::size_t>(block));
   for (int i = 0; i < block; ++i) order[std::size_t(i)] = i;
@@ -152,12 +155,12 @@ std::vector<bool> largest(const double* y, int block, int count) {
 
 // One span: its codes, and the numbers that are stored for it.
 struct Span {
-  const Place* place = nullptr;  // of each value
+  const Place* place = nullptr;  // the places of its values
   std::vector<unsigned> codes;
-  std::vector<bool> signs;  // of what the codes missed
-  double stored = 1;        // scale
+  std::vector<bool> signs;  // of what the codes missed; true: not negative
+  double stored = 1;        // the scale
   float minimum = 0, residual_norm = 0;
-  bool is_tiny = false;
+  bool is_tiny = false;  // the norm is at most kTinyNorm
 };
 
 const Section& section_of(const Format& f, const Span& span, std::size_t i) {
@@ -178,7 +181,7 @@ double levels_square(const Format& f, const Span& span) {  // <C, C>
   return sum;
 }
 
-// The norm rules, in double; y holds the rotated values.
+// Encodes a span by a norm rule, in double. y holds the rotated values.
 void encode_norm(const Format& f, const double* y, Span& span) {
   double squares = 0;
   for (std::size_t i = 0; i < span.codes.size(); ++i) squares += y[i] * y[i];
@@ -195,7 +198,7 @@ void encode_norm(const Format& f, const double* y, Span& span) {
     span.stored = levels_dot(f, span, y) / (code_norm * code_norm);
 }
 
-// ggml's scale of iq4_nl: its float32 operations in their order (quantize_row_iq4_nl_impl).
+// The scale of ggml's iq4_nl, by its float32 operations in their order (quantize_row_iq4_nl_impl).
 float weighted_scale(const Section& s, const float* y, const std::vector<unsigned>& codes) {
   float xc = 0, cc = 0;
   for (std::size_t i = 0; i < codes.size(); ++i) {
@@ -203,11 +206,11 @@ float weighted_scale(const Section& s, const float* y, const std::vector<unsigne
     xc += w * c * y[i];
     cc += w * c * c;
   }
-  return cc == 0 ? 0 : xc / cc;  // NaN stays NaN
+  return cc == 0 ? 0 : xc / cc;  // a NaN stays a NaN
 }
 
-// All other rules, in ggml's float32 operations and their order (ggml-quants.c: quantize_row_*_ref), because there the
-// last bit decides the byte.
+// Encodes a span by any other rule. It follows ggml's float32 operations in their order (ggml-quants.c:
+// quantize_row_*_ref), because there the last bit decides a byte.
 void encode_amax(const Format& f, const double* exact, float tensor_scale, Span& span) {
   const Scale& rule = f.scale;
   const std::vector<float> y(exact, exact + span.codes.size());
@@ -260,7 +263,8 @@ void encode_amax(const Format& f, const double* exact, float tensor_scale, Span&
                                                  : levels_dot(f, span, exact) / (code_norm * code_norm);
 }
 
-// The signs of what the codes missed of the unit vector. x and y: the span before and after the rotation.
+// Sets the signs of what the codes missed of the unit vector, and their norm. x and y are the span before and after the
+// rotation.
 void encode_residual(const Format& f, const double* x, const double* y, Span& span) {
   const Residual& rule = f.residual;
   const int n = int(span.codes.size());
@@ -281,11 +285,11 @@ void encode_residual(const Format& f, const double* x, const double* y, Span& sp
   for (const double v : r) span.signs.push_back(v >= 0);
 }
 
-// A row's spans, packed block by block.
+// An encoded row. place, codes and signs have an item for each value; put_block packs them block by block.
 struct Row {
   std::vector<Place> place;
   std::vector<unsigned> codes;
-  std::vector<bool> signs;
+  std::vector<bool> signs;  // empty if the format has none
   std::vector<Span> spans;
 };
 
@@ -383,7 +387,8 @@ unsigned code_at(const Format& f, const std::uint8_t* block, int section, int k)
   return s.twos_complement ? code ^ 1u << (s.bits - 1) : code;
 }
 
-// The values of one block in the rotated domain, and what a residual adds (before its projection is undone).
+// Appends the values of one block in the rotated domain, and to `extra` what a residual adds, before its projection is
+// undone.
 void get_block(const Format& f, const std::uint8_t* block, float tensor_scale, std::vector<double>& values,
                std::vector<double>& extra) {
   std::vector<bool> mask;

@@ -1,4 +1,4 @@
-// Rotations of one size: their numbers from a generator, and the map itself in double.
+// Makes rotations of one group size from their generators, and applies them in double.
 // SPDX-License-Identifier: MIT
 #include "generator/formats/rotation.hpp"
 
@@ -17,7 +17,7 @@ void multiply(double* x, const std::vector<std::int8_t>& signs) {
   for (std::size_t i = 0; i < signs.size(); ++i) x[i] *= signs[i];
 }
 
-// (1/sqrt n) H, in natural order. Scaling last keeps the sums of f16 inputs exact.
+// Multiplies with (1/sqrt n) H, in natural order. Scaling comes last, so that sums of f16 inputs are exact.
 void hadamard(double* x, int n) {
   for (int half = 1; half < n; half *= 2)
     for (int i = 0; i < n; ++i)
@@ -30,8 +30,8 @@ void hadamard(double* x, int n) {
   for (int i = 0; i < n; ++i) x[i] *= norm;
 }
 
-// The block-diagonal matrix or its transpose; dense is one block. The channels of a last, partial block meet only
-// themselves.
+// Multiplies with the block-diagonal matrix, or with its transpose. A dense matrix is one block. The channels of a
+// last, partial block meet only themselves.
 void multiply(double* x, const Rotation& r, bool is_forward) {
   const std::vector<double> from(x, x + r.size);
   const std::vector<double>& matrix = r.matrix.numbers();
@@ -84,11 +84,12 @@ void make_signs(const SignSource& source, Rotation& rotation) {
       break;
   }
   rotation.pre.resize(std::size_t(size), 1);
-  rotation.post.resize(std::size_t(size), 1);  // a one-sided transform states no post signs
+  rotation.post.resize(std::size_t(size), 1);  // A one-sided transform states no post signs: they are +1.
 }
 
-// As the projects that draw blocks with torch do: all angles, or all quaternions, by one call; but a fresh generator,
-// seeded with seed + i, for rotor i, which draws its bivector (e12, e13, e23) and then its angle.
+// Draws the parameters of blocks as the projects do that use torch. All angles, or all quaternions, come from one call.
+// Rotor i has a generator of its own, with the seed `seed` + i, which draws the bivector (e12, e13, e23) and then the
+// angle.
 std::vector<double> draw_blocks(const BlockSource& source, int size) {
   const int width = block_width(source.map), blocks = size / width;
   Torch torch{std::uint32_t(source.seed)};
@@ -104,7 +105,7 @@ std::vector<double> draw_blocks(const BlockSource& source, int size) {
       const std::vector<double> bivector = fresh.randn(3);
       const double half = std::numbers::pi * fresh.rand(1)[0];
       const double part = std::sin(half) / std::hypot(bivector[0], bivector[1], bivector[2]);
-      // i = -e23, j = e13, k = -e12 multiply like quaternion units, and R x R~ is then q v q*.
+      // i = -e23, j = e13 and k = -e12 multiply like the units of quaternions, so R x R~ is q v q*.
       parameters.insert(parameters.end(),
                         {std::cos(half), -part * bivector[2], part * bivector[1], -part * bivector[0]});
     }

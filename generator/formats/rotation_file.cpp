@@ -1,4 +1,5 @@
-// Reading specs/rotations/*.toml.
+// Reads files of specs/rotations into a RotationSpec. specs/docs/formats.md ("Keys of a rotation") is the reference of
+// their keys.
 // SPDX-License-Identifier: MIT
 #include <fmt/format.h>
 
@@ -14,7 +15,7 @@
 namespace kvjit {
 namespace {
 
-// An integer of TOML has 63 bits; the generators that take 32 say so.
+// Reads a seed. A non-negative integer of TOML has 63 bits; some generators take 32.
 void read_seed(schema::Table& table, std::uint64_t& seed, std::uint64_t largest) {
   table.require("seed");
   const schema::Node* node = table.find("seed");
@@ -31,7 +32,7 @@ void read_sizes(schema::Table& table, RotationKind kind, std::vector<int>& sizes
   for (int size : sizes) {
     if (kind == RotationKind::wht && !schema::is_power_of_two(size))
       table.complain(table.where("sizes"), fmt::format("a wht spans a power of two channels, not {}", size));
-    // A warp holds value i of a row in lane i % 32.
+    // A warp holds value i of a row in lane i % 32, so a size must fit whole registers, or divide 32.
     if (kind == RotationKind::dense && size % 32)
       table.complain(table.where("sizes"),
                      fmt::format("a dense rotation spans a multiple of 32 channels, not {}", size));
@@ -56,8 +57,8 @@ void read_signs(schema::Table& table, std::string_view key, std::vector<std::int
   out.assign(signs.begin(), signs.end());
 }
 
-// Hexadecimal words of 2, 4 or 8 digits, first channel in the lowest bit of the first word; a set bit is -1. A string
-// of the list may hold several words.
+// Reads signs as hexadecimal words of 2, 4 or 8 digits. The first channel is the lowest bit of the first word, and a
+// set bit is -1. A string of the list may hold several words.
 void read_mask(schema::Table& table, std::string_view key, std::vector<std::int8_t>& out, int largest) {
   std::vector<std::string> lines;
   table.read(key, lines);
@@ -78,6 +79,7 @@ void read_mask(schema::Table& table, std::string_view key, std::vector<std::int8
   check_length(table, key, out.size(), largest, "a bit");
 }
 
+// The values of `generator` in [signs]; list and mask are both SignGenerator::listed.
 enum class Notation { unknown, none, pcg64, mt19937, golden, list, mask };
 
 SignSource read_sign_source(schema::Table& table, const std::vector<int>& sizes) {
@@ -94,7 +96,7 @@ SignSource read_sign_source(schema::Table& table, const std::vector<int>& sizes)
                                      {Notation::list, "list"},
                                      {Notation::mask, "mask"}});
   switch (notation) {
-    case Notation::unknown:  // one complaint is enough
+    case Notation::unknown:  // The generator is missing or wrong; its other keys are not complained about, too.
       for (const char* key : {"seed", "draws", "pre", "post"}) table.find(key);
       break;
     case Notation::none:
@@ -124,7 +126,7 @@ SignSource read_sign_source(schema::Table& table, const std::vector<int>& sizes)
   return source;
 }
 
-// [signs] serves the sizes of the file; of several [[signs]] each states its own.
+// Reads the signs of a wht. One [signs] serves all sizes of the file; of several [[signs]] each states its own sizes.
 Result<void> read_wht(schema::Table& top, RotationSpec& spec) {
   top.require("signs");
   const schema::Node* signs = top.find("signs");
@@ -179,7 +181,7 @@ Result<void> read_dense(schema::Table& top, RotationSpec& spec) {
   if (source.generator != MatrixGenerator::listed) {
     read_seed(table, source.seed, kSeed64);
   } else {
-    constexpr double kTolerance = 1e-4;  // tables are printed with about seven digits
+    constexpr double kTolerance = 1e-4;  // published tables have about seven digits
     table.require("values");
     table.read("values", values);
     const int n = spec.sizes.empty() ? 0 : spec.sizes.front();
@@ -256,7 +258,7 @@ Result<RotationSpec> parse_rotation(std::string_view toml_text, const std::strin
     case RotationKind::blocks:
       KV_CHECK(read_blocks(top, spec));
       break;
-    case RotationKind::none:  // no kind, or one that is not known
+    case RotationKind::none:  // The kind is missing or not known: mark the other keys as known, and complain.
       top.find("sizes");
       for (const char* key : {"signs", "matrix", "blocks"}) top.find(key);
       KV_CHECK(top.done());

@@ -1,5 +1,5 @@
-// The matrices of dense and block rotations: Householder QR of a Gaussian matrix, that matrix itself, and blocks of
-// angles or quaternions. And Matrix, which makes them once.
+// Computes the matrices of dense and block rotations: the Q of a Householder QR of a Gaussian matrix, the Gaussian
+// matrix itself, and blocks of angles or quaternions. It also implements Matrix, which computes its numbers once.
 // SPDX-License-Identifier: MIT
 #include <atomic>
 #include <cmath>
@@ -11,7 +11,7 @@
 namespace kvjit {
 namespace {
 
-// Columns, one after the other.
+// A column-major matrix.
 using Columns = std::vector<double>;
 
 Columns transpose(const Columns& from, int n) {
@@ -21,15 +21,15 @@ Columns transpose(const Columns& from, int n) {
   return to;
 }
 
-// I - tau v v^T, which acts on the entries from `first` on.
+// The reflection I - tau v v^T of the entries of a column from `first` on.
 struct Reflection {
   int first = 0;
-  double tau = 0;  // 0: nothing to reflect
+  double tau = 0;  // 0: the identity
   std::vector<double> v;
 
   void apply(double* column) const {
     double* x = column + first;
-    double sums[4] = {};  // four chains of additions: one would wait for the adder
+    double sums[4] = {};  // four chains of additions; a single one would wait for each addition to end
     std::size_t i = 0;
     for (; i + 4 <= v.size(); i += 4)
       for (std::size_t chain = 0; chain < 4; ++chain) sums[chain] += v[i + chain] * x[i + chain];
@@ -78,7 +78,7 @@ std::vector<double> householder_matrix(std::uint64_t seed, int n) {
   const auto column = [n](Columns& a, int j) { return &a[std::size_t(j) * std::size_t(n)]; };
   Columns a = splitmix_normals(seed, std::size_t(n) * std::size_t(n));
   std::vector<Reflection> reflections;
-  std::vector<double> diagonal_sign;  // of R
+  std::vector<double> diagonal_sign;  // signs of the diagonal of R
   for (int k = 0; k < n; ++k) {
     const double *x = column(a, k), alpha = x[k];
     double square = 0;
@@ -96,7 +96,7 @@ std::vector<double> householder_matrix(std::uint64_t seed, int n) {
   for (int j = 0; j < n; ++j) column(q, j)[j] = 1;
   for (int k = n - 1; k >= 0; --k)
     for (int j = k; j < n; ++j)
-      reflections[std::size_t(k)].apply(column(q, j));  // earlier columns are still of the identity
+      reflections[std::size_t(k)].apply(column(q, j));  // earlier columns are still those of the identity
   for (int j = 0; j < n; ++j)
     for (int i = 0; i < n; ++i) column(q, j)[i] *= diagonal_sign[std::size_t(j)];
   return transpose(q, n);

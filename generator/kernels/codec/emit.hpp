@@ -23,8 +23,8 @@ const char* codec_args(const CodecPlan& plan);
 int codec_args_bytes(const CodecPlan& plan);
 // The fragments of pages and slots that the side needs.
 void codec_fragments(Writer& w, const CodecPlan& plan);
-// For plans by slots: struct `type`, over the struct `rows` of the same side without slots. For other plans nothing is
-// written, and both names are the same (rows_name).
+// Writes a format by slots: struct `type` over struct `rows`, which is the same format without slots. For plans without
+// slots nothing is written, and rows_name gives `rows` the name `type`.
 void write_slots(Writer& w, const CodecPlan& plan, const std::string& type, const std::string& rows);
 inline std::string rows_name(const CodecPlan& plan, const std::string& type) {
   return plan.slots.empty() ? type : "Plain" + type;

@@ -14,9 +14,9 @@ Source emit_merge(const DecodePlan& plan, const Registry& registry);
 
 namespace emit {
 
-// Members of the plans of kernels that write rows of output.
+// Writes the sizes of output rows into the plan of a kernel that writes them.
 void write_output_dims(Writer& w, const DecodePlan& plan);
-// The member function that spreads the loaded words of a lane's run to slots.
+// Writes the member function that unpacks the words of a lane read to code lanes.
 void write_unpack(Writer& w, const SectionPlan& section);
 
 }  // namespace emit

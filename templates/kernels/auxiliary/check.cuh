@@ -1,4 +1,6 @@
-// check: are all lengths, page numbers and slots of a call in range?
+// check: looks whether all lengths, page numbers and slots of a call are in range. It runs ahead of the kernels of a
+// checked call and writes the first value that is out of range to the caller's record (args/checks.cuh). A block takes
+// one sequence; slots are shared among all threads of the grid.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include "args/checks.cuh"
@@ -6,6 +8,7 @@
 
 namespace kv {
 
+// Counts a value that is out of least .. most. The thread that counts first also describes it in the record.
 KV_DEVICE void check_value(CheckRecord* record, CheckedArray array, i64 index, i64 value, i64 least, i64 most) {
   if (value >= least && value <= most) return;
   if (count_arrival(&record->count) > 0) return;

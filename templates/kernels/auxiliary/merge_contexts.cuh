@@ -1,6 +1,10 @@
-// merge_contexts: outputs over parts of a context, with the logarithms of their sums (features/lse.cuh), to the output
-// over all of it. A part in which a row has seen nothing has minus infinity, and its output is not looked at. One warp
-// a row.
+// merge_contexts: merges the outputs of calls over parts of a context into the output over all of it (FlashInfer:
+// merge_states). Each part brings its outputs and their lse (features/lse.cuh), by which the outputs are weighted:
+//
+//   out = sum_i exp(lse_i - top) out_i / sum_i exp(lse_i - top)      top = max_i lse_i
+//
+// A part in which a row has seen no token has an lse of minus infinity, and its output is not read. A warp takes one
+// row.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include "device/math.cuh"

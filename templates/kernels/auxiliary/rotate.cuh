@@ -1,5 +1,6 @@
-// rotate: queries into K's inner domain before attention (forward), outputs out of V's after it (inverse). One warp a
-// row; once per query and output row, never per token of the cache.
+// rotate: rotates queries into K's rotated domain before attention (forward), or outputs out of V's rotated domain
+// after it (inverse). A warp takes one row. This happens once a query row and once an output row, never once a token of
+// the cache.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include "args/attention.cuh"

@@ -1,18 +1,23 @@
-// How the 32 codes of a lane lie in its words, kBits of them: packings that kernels/codec/bulk_encode.cuh writes and
-// kernels/codec/bulk_decode.cuh reads, each in turns that cost it little. formats/fields.cuh has the same meanings,
-// code by code.
+// Packings: how the 32 codes of a lane lie in its kBits stored words. kernels/codec/bulk_encode.cuh packs with them and
+// kernels/codec/bulk_decode.cuh unpacks. formats/fields.cuh states the same packings code by code.
 //
-//   word_at<Plan>(i)        of word i, from the lane's place in a group of a row on (codes_at of kernels/codec/bulk_tile.cuh)
-//   pack(words, codes)      from eight codes a word, a nibble each
-//   kEntries, first(entry), second(entry)     of a table over pairs: how many; the codes that an entry stands for
-//   entry(words, k, mine)   where the one of pair k (codes 2 k and 2 k + 1) stands; entries are 256 bytes apart, mine: of the lane's copy
+// Decoding looks up two codes at once: a table has an entry for each pair of codes. A packing finds the entry in
+// whatever order of bits is cheapest, and first and second undo that order when the table is filled. Entries are 256
+// bytes apart, because each lane has a copy of its own.
+//
+//   word_at<Plan>(i)              byte offset of word i from the lane's place in a stored group (codes_at)
+//   pack(words, codes)            packs four words of eight codes, one a nibble
+//   kEntries                      entries of the table over pairs
+//   first(entry), second(entry)   the two codes of an entry
+//   entry(words, k, mine)         byte offset of the entry of pair k (codes 2 k and 2 k + 1); mine: offset of the
+//                                 lane's copy
 // SPDX-License-Identifier: MIT
 #pragma once
 #include "device/simt.cuh"
 
 namespace kv {
 
-// Eight nibbles to eight codes of kBits, packed.
+// Packs eight codes, one a nibble, to eight codes of kBits.
 template <int kBits>
 KV_DEVICE u32 packed_eight(u32 nibbles) {
   if constexpr (kBits == 4) return nibbles;
@@ -22,7 +27,7 @@ KV_DEVICE u32 packed_eight(u32 nibbles) {
   return (four & kFour) | (four >> (16 - 4 * kBits) & kFour << 4 * kBits);
 }
 
-// One field, a little-endian stream.
+// All bits of a code in one field, a little-endian bit stream.
 template <int kBits_>
 struct StreamCodes {
   static constexpr int kBits = kBits_, kEntries = 1 << 2 * kBits;
@@ -51,8 +56,9 @@ struct StreamCodes {
   }
 };
 
-// NibbleField of a block of 128: three words, of which the first two have codes of 3 bits and spare bits that are the
-// third's.
+// NibbleField of a block of 128 (Field::is_nibbles of generator/formats/format.hpp). A lane has three words. The first
+// two hold eight codes each, one a nibble. Each of these nibbles has a spare bit, which is the top bit of one of the
+// other 16 codes; the third word has the low two bits of those.
 struct NibbleCodes {
   static constexpr int kBits = 3, kEntries = 256;
   template <class Plan>
@@ -75,8 +81,8 @@ struct NibbleCodes {
   }
 };
 
-// Codes of 3 bits in two fields: two words of low pairs of bits; Plan::kHighAt behind them, kHighStride a lane more,
-// one of top bits.
+// Codes of 3 bits in two fields. A lane has two words with the low two bits of its codes, and one word with the top
+// bits. The latter stands Plan::kHighAt bytes behind them, plus kHighStride bytes for each lane.
 struct SplitCodes {
   static constexpr int kBits = 3, kEntries = 256;
   template <class Plan>
@@ -84,24 +90,25 @@ struct SplitCodes {
     return i < 2 ? 4 * i : Plan::kHighAt + (lane() & 3) * Plan::kHighStride;
   }
   KV_DEVICE static void pack(u32 (&words)[kBits], const u32 (&codes)[4]) {
-    u32 low[4], high[4];  // of eight codes: bytes 0 and 2; byte 3
+    // For each eight codes: their low bits in bytes 0 and 2 of low[i], their top bits in byte 3 of high[i].
+    u32 low[4], high[4];
     KV_UNROLL
     for (int i = 0; i < 4; ++i) {
       const u32 two = select_bits(0x03030303u, codes[i], codes[i] >> 2);
       low[i] = select_bits(0x000f000fu, two, two >> 4);
-      // Pairs of bits at 0, 8, 16 and 24: the product has them next to each other from 24 on.
+      // The pairs of bits at 0, 8, 16 and 24 are next to each other, from bit 24 on, in the product.
       high[i] = (select_bits(0x01010101u, codes[i] >> 2, codes[i] >> 5) & 0x03030303u) * 0x01041040u;
     }
     KV_UNROLL
     for (int h = 0; h < 2; ++h) words[h] = permute(low[2 * h], low[2 * h + 1], 0x6420);
     words[2] = permute(permute(high[0], high[1], 0x0073), permute(high[2], high[3], 0x0073), 0x5410);
   }
-  // Low bits of both codes, then their top bits. What is above them in a byte may be anything.
+  // An entry's number has the low bits of both codes, then their top bits. The bits above may be anything.
   KV_DEVICE static int first(int entry) { return (entry & 3) | (entry >> 4 & 1) << 2; }
   KV_DEVICE static int second(int entry) { return (entry >> 2 & 3) | (entry >> 5 & 1) << 2; }
   KV_DEVICE static u32 entry(const u32 (&words)[kBits], int k, u32 mine) {
     const int h = k / 8;
-    // Byte b: top bits of the codes of byte b of words[h], in its low nibble.
+    // The low nibble of byte b of `tops` has the top bits of the codes of byte b of words[h].
     const u32 two = permute(words[2], 0, h == 0 ? 0x1100 : 0x3322), tops = select_bits(0x000f000fu, two, two >> 4);
     const u32 entries =
         k % 2 == 0 ? select_bits(0x0f0f0f0fu, words[h], tops << 4) : select_bits(0x0f0f0f0fu, words[h] >> 4, tops << 2);

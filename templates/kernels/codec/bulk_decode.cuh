@@ -1,5 +1,9 @@
-// Decoding of the write path's tiles: packed codes of up to 4 bits to pairs of halves. Entries of the codebook are two
-// halves, exact to 2^-23 of the largest; a table with a copy for each lane gives both halves of two values at once.
+// Decoding of bulk tiles: packed codes of up to 4 bits become fp16 pairs, and the tensor cores transform them back.
+//
+// An entry of the codebook is held as one fp16 number, or as two (a high part and its rest), which are exact to 2^-23
+// of the largest entry. The planner decides which (Plan::kCodeParts). A table in shared memory has an entry for each
+// pair of codes (kernels/codec/bulk_codes.cuh) with a copy for each lane, so one load without bank conflicts decodes
+// two codes.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include "device/simt.cuh"
@@ -9,11 +13,11 @@
 
 namespace kv {
 
-// Bytes of a lane's copy of an entry. Two words are one load, which costs half of two loads.
+// Bytes of a lane's copy of an entry. Both words are one load, which costs half of two loads.
 template <class Plan>
 constexpr int kPairBytes = 4 * Plan::kCodeParts;
 
-// Where the table begins: Plan::kTableAt of plans that have other tables too.
+// The shared address of the table: Plan::kTableAt if the plan has other tables too, else 0.
 template <class Plan>
 constexpr SharedAddress decoding_table_at() {
   if constexpr (requires { Plan::kTableAt; })
@@ -22,7 +26,8 @@ constexpr SharedAddress decoding_table_at() {
     return 0;
 }
 
-// Entry i, 256 bytes apart: high halves of the values of its two codes, then the low halves if the codebook needs them.
+// Fills the table. Entries are 256 bytes apart and have kPairBytes bytes for each of 32 lanes: the high parts of both
+// values, then their rests if kCodeParts is 2. They are in units of Plan::kUnit.
 template <class Plan>
 KV_DEVICE void fill_decoding_table() {
   using Packing = typename Plan::Packing;
@@ -38,7 +43,7 @@ KV_DEVICE void fill_decoding_table() {
   }
 }
 
-// The halves of pair k (values 2 k and 2 k + 1); mine: of the lane's copy.
+// Loads pair k (values 2 k and 2 k + 1) as fp16: high parts, then rests. mine is the byte offset of the lane's copy.
 template <class Plan>
 KV_DEVICE void load_pair(u32 (&halves)[Plan::kCodeParts], const u32 (&words)[Plan::kBits], int k, u32 mine) {
   const SharedAddress at = Plan::Packing::entry(words, k, mine);
@@ -48,11 +53,12 @@ KV_DEVICE void load_pair(u32 (&halves)[Plan::kCodeParts], const u32 (&words)[Pla
     halves[0] = load_table<decoding_table_at<Plan>()>(at);
 }
 
-// Scales of rows g and g + 8. Where lanes store one each, they are mostly one number; if they are not, `weight` is what
-// the lane's is of the row's largest.
+// The scales of rows g and g + 8. In formats whose blocks repeat a scale each lane loads its own. They are mostly
+// equal; where they differ, the lane's codes are weighed.
 struct RowScales {
-  float of_row[2], weight[2];
-  bool is_even;  // of the whole tile
+  float of_row[2],  // the row's scale, or the largest magnitude where its lanes differ
+      weight[2];    // the lane's scale / of_row
+  bool is_even;     // the lanes agree in every row of the tile
 };
 template <class Plan>
 KV_DEVICE RowScales row_scales(const u32 (&stored)[2]) {
@@ -72,6 +78,7 @@ KV_DEVICE RowScales row_scales(const u32 (&stored)[2]) {
   }
   return scales;
 }
+// Multiplies a decoded pair by `weight` and rounds it to kParts fp16 numbers each again.
 template <int kParts>
 KV_DEVICE void weigh(u32 (&halves)[kParts], float weight) {
   float value[2];
@@ -86,13 +93,13 @@ KV_DEVICE void weigh(u32 (&halves)[kParts], float weight) {
     halves[1] = pack_f16x2(value[0] - f32_from_f16(halves[0] & 0xffffu), value[1] - f32_from_f16(halves[0] >> 16));
 }
 
-// The products of a tile's transform back (kernels/codec/bulk_tile.cuh), from the packed codes of rows g and g + 8.
+// The H16 part of the inverse transform (kernels/codec/bulk_tile.cuh), from the packed codes of rows g and g + 8.
 template <class Plan>
 KV_DEVICE void decoded_products(float (&y)[8][2][4], const u32 (&words)[2][Plan::kBits],
                                 [[maybe_unused]] const RowScales& scales, u32 mine) {
   KV_UNROLL
   for (int j = 0; j < 8; ++j) {
-    u32 pair[2][2][Plan::kCodeParts];  // of group and h: high halves, low halves
+    u32 pair[2][2][Plan::kCodeParts];  // [row g or g + 8][h][high parts, rests]
     KV_UNROLL
     for (int i = 0; i < 4; ++i) {
       load_pair<Plan>(pair[i / 2][i % 2], words[i / 2], 2 * j + i % 2, mine);
@@ -110,7 +117,7 @@ KV_DEVICE void decoded_products(float (&y)[8][2][4], const u32 (&words)[2][Plan:
   }
 }
 
-// The lane's kBits words of codes, from a place of kCodeUnit bytes of alignment.
+// Loads the lane's kBits words of codes. `from` is aligned to kCodeUnit bytes.
 template <class Plan>
 KV_DEVICE void load_codes(u32 (&words)[Plan::kBits], const u8* from) {
   if constexpr (Plan::kCodeUnit == 16 && Plan::kBits == 4) {
@@ -127,7 +134,8 @@ KV_DEVICE void load_codes(u32 (&words)[Plan::kBits], const u8* from) {
   }
 }
 
-// For rows that are as long as their scale says, whatever the length of their sums (which no entry of 0 can make 0).
+// Divides factors by the lengths of the decoded rows y, so that a row gets the length that its scale states. No length
+// is 0: a symmetric codebook has no entry of 0.
 template <class Sums>
 KV_DEVICE void renormalise(float (&factor)[2], const Sums& y) {
   float square[2];
@@ -136,11 +144,11 @@ KV_DEVICE void renormalise(float (&factor)[2], const Sums& y) {
   for (int half = 0; half < 2; ++half) factor[half] *= rsqrt_fast(square[half]);
 }
 
-// The stored numbers of the lane's two groups of a tile.
+// The stored numbers of one group of the lane's rows g and g + 8, as they are loaded.
 template <class Plan>
 struct StoredTile {
-  u32 words[2][Plan::kBits];
-  u32 scale[2];
+  u32 words[2][Plan::kBits];  // the lane's packed codes of both rows
+  u32 scale[2];               // the f16 bits of both scales
   KV_DEVICE void load(const CodecArgs& args, const Tile& tile, int group) {
     using F = typename Plan::F;
     const TileRow at = tile.row(args, lane() >> 2);
@@ -161,8 +169,8 @@ struct StoredTile {
   }
 };
 
-// What sums of rows g and g + 8 are to be multiplied with; y: of a tile, in any unit if the format renormalises, else
-// unread.
+// The factors that turn the sums y of rows g and g + 8 into values. y is read only if the format renormalises, and may
+// then be in any unit.
 template <class Plan, class Sums>
 KV_DEVICE void decoding_factors(float (&factor)[2], const RowScales& scales, [[maybe_unused]] const Sums& y) {
   KV_UNROLL
@@ -170,7 +178,7 @@ KV_DEVICE void decoding_factors(float (&factor)[2], const RowScales& scales, [[m
   if constexpr (Plan::kRenormalises) renormalise(factor, y);
 }
 
-// Types of the rows that are written: bytes of a value; a word of two.
+// Element types of the rows that dequantize writes. kBytes: bytes of a value; pair: a word of two values.
 struct HalfOutput {
   static constexpr int kBytes = 2;
   KV_DEVICE static u32 pair(float low, float high) { return pack_f16x2(low, high); }

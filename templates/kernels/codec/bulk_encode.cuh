@@ -1,9 +1,10 @@
-// Encoding of the write path's tiles: codes of up to 4 bits, found without a search.
+// Encoding of bulk tiles: codes of up to 4 bits, packed and stored, with their scales.
 //
-// A code is found without a search: the value becomes an integer in steps of a standard deviation (Plan::kStep of them)
-// by one fused multiply-add; its upper bits name a bucket of 2^16, which holds at most one bound, and adding the
-// bucket's word carries into the code exactly if the value is not below that bound. Tables are copied for each lane, so
-// look-ups never meet in a bank.
+// A code is found without a search. One fused multiply-add turns a value into an integer, with Plan::kStep steps to a
+// standard deviation. The upper bits of the integer name a bucket of 2^16 steps, which holds at most one bound of the
+// codebook. Adding the bucket's word carries into the code exactly if the value is not below that bound. The planner
+// computes these words (buckets_of of generator/kernels/codec/plan.cpp). Each lane has a copy of the tables, so
+// look-ups have no bank conflicts.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include "device/simt.cuh"
@@ -14,10 +15,11 @@
 
 namespace kv {
 
-constexpr int kTileBuckets = 128;
+constexpr int kTileBuckets = 128;  // 64 on either side of 0
 
-// Entry i of both tables, 256 bytes apart: the word of bucket i, and the squares of the two values that byte i of
-// packed 4-bit-wide codes stands for.
+// Fills both tables from shared address 0 on. Entries are 256 bytes apart: 128 bytes with 32 copies of the word of
+// bucket i, then 128 bytes with 32 copies of a sum of squares. The sum is of the two entries of the codebook that the
+// nibbles of byte i select, in steps of 1 / kSquareStep.
 template <class Plan>
 KV_DEVICE void fill_encoding_tables() {
   KV_NO_UNROLL
@@ -29,7 +31,8 @@ KV_DEVICE void fill_encoding_tables() {
   }
 }
 
-// Codes of eight neighbouring values, a nibble each. factor: from their unit to steps.
+// The codes of eight neighbouring values, one a nibble. factor turns the values into steps; mine is the byte offset of
+// the lane's copy of the tables.
 KV_DEVICE u32 encode_eight(const float (&y)[8], float factor, u32 mine) {
   constexpr float kZero = 0x1.8p23f;  // adding it leaves the nearest integer in the low bits of the sum
   u32 sum[8];
@@ -43,8 +46,8 @@ KV_DEVICE u32 encode_eight(const float (&y)[8], float factor, u32 mine) {
   return odd * 16 + even;
 }
 
-// Eight cells to codes of sign and magnitude: the top bit is turned over, and below 0 the bits behind it count the
-// other way.
+// Turns eight cells, numbered in ascending order, into codes of sign and magnitude: the top bit is inverted, and below
+// 0 the other bits count downwards.
 template <int kBits>
 KV_DEVICE u32 sign_magnitude_eight(u32 cells) {
   constexpr u32 kTop = 0x11111111u << (kBits - 1);
@@ -52,7 +55,7 @@ KV_DEVICE u32 sign_magnitude_eight(u32 cells) {
   return cells ^ (kTop | (negative - (negative >> (kBits - 1))));
 }
 
-// The lane's kBits words of codes, to a place of kCodeUnit bytes of alignment.
+// Packs and stores the lane's 32 codes. `to` is aligned to kCodeUnit bytes.
 template <class Plan>
 KV_DEVICE void store_codes(u8* to, const u32 (&nibbles)[4]) {
   using Packing = typename Plan::Packing;
@@ -69,8 +72,8 @@ KV_DEVICE void store_codes(u8* to, const u32 (&nibbles)[4]) {
     store_bytes<4, (Plan::kCodeUnit < 4 ? Plan::kCodeUnit : 4)>(to + Packing::template word_at<Plan>(i), words[i]);
 }
 
-// The sum of squares of the entries that the row's codes stand for, 32 of them in each of four lanes. In integers: a
-// sum of three is one instruction.
+// The sum of squares of the codebook's entries that a row's codes select, 32 codes in each of four lanes. Sums are
+// integers, because an instruction adds three of them.
 template <class Plan>
 KV_DEVICE float squared_length(const u32 (&nibbles)[4], u32 mine) {
   u32 length = 0;
@@ -82,11 +85,12 @@ KV_DEVICE float squared_length(const u32 (&nibbles)[4], u32 mine) {
   return float(length) * (1.f / Plan::kSquareStep);
 }
 
-// What is stored of a group of a row.
+// One group of a row, encoded: the lane's share of its codes and the numbers of its scale.
 struct EncodedRow {
-  u32 nibbles[4];
-  float norm, length;
-  bool is_direction;
+  u32 nibbles[4];     // the lane's 32 codes, one a nibble
+  float norm,         // the length of the group
+      length;         // the squared length of the chosen entries
+  bool is_direction;  // see has_direction
 };
 KV_DEVICE EncodedRow one_of(bool is_first, const EncodedRow& first, const EncodedRow& second) {
   EncodedRow row;
@@ -97,7 +101,7 @@ KV_DEVICE EncodedRow one_of(bool is_first, const EncodedRow& first, const Encode
   return row;
 }
 
-// Some formats have zeros for a row without a direction, others the codes of zero.
+// Formats with kZeroBytes store zeros for a row without a direction; others store the codes of 0.
 template <class Plan>
 KV_DEVICE void clear_if_zero(EncodedRow& row) {
   if constexpr (Plan::kZeroBytes) {
@@ -106,7 +110,7 @@ KV_DEVICE void clear_if_zero(EncodedRow& row) {
   }
 }
 
-// By one lane of four, or by each the one of its block.
+// Stores a group's scale, and the padding beside it. One lane of four calls it, or each lane for its own block.
 template <class Plan>
 KV_DEVICE void store_scale(u8* scales, int group, const EncodedRow& row) {
   u8* const block = scales + group * i64(Plan::kScaleStride) + (lane() & 3) * Plan::kLaneScaleStride;
@@ -124,8 +128,8 @@ KV_DEVICE void store_row(const StoredRow& to, int group, const EncodedRow& row) 
   if (Plan::kLaneScaleStride > 0 || (lane() & 3) == 0) store_scale<Plan>(to.scales, group, row);
 }
 
-// One group of rows g and g + 8 goes out. Mostly they are tokens of one head, without slots: then one address leads to
-// both.
+// Stores one group of the lane's rows g and g + 8. Mostly the rows are tokens of one head, without slots. Then the
+// address of the second follows from that of the first.
 template <class Plan>
 KV_DEVICE void store_rows(const CodecArgs& args, const Tile& tile, int group, const EncodedRow (&rows)[2]) {
   using F = typename Plan::F;
@@ -154,8 +158,8 @@ KV_DEVICE void store_rows(const CodecArgs& args, const Tile& tile, int group, co
   }
 }
 
-// What turns the codes of values behind the signs after the transform into those of values ahead of them: a symmetric
-// codebook mirrors.
+// Sets a mask that applies the signs behind the transform to packed codes: in a symmetric codebook the code of -v has
+// all bits of the code of v inverted.
 template <class Plan>
 KV_DEVICE void fill_mirror(u32 (&mirror)[4]) {
   const u32 signs = Plan::post_signs(lane() & 3);
@@ -163,8 +167,8 @@ KV_DEVICE void fill_mirror(u32 (&mirror)[4]) {
   for (int i = 0; i < 32; ++i) mirror[i / 8] |= (signs >> i & 1) * ((1u << Plan::kBits) - 1) << i % 8 * 4;
 }
 
-// A row to its codes. square: of its length; factor: from a unit vector in y to standard deviations; eight(e, v):
-// values 8 e .. of the lane.
+// Encodes one row. square: its squared length. eight(e, v): gives the lane's values 8 e .. 8 e + 7. factor: v times
+// this, divided by the row's length, is in standard deviations.
 template <class Plan, class Eight>
 KV_DEVICE void encode_row(EncodedRow& row, float square, float factor, const Eight& eight) {
   const float inverse = rsqrt_fast(square);
@@ -180,8 +184,8 @@ KV_DEVICE void encode_row(EncodedRow& row, float square, float factor, const Eig
   clear_if_zero<Plan>(row);
 }
 
-// A tile of kernels/codec/bulk_tile.cuh, transformed: y is sqrt(128) times a vector of the rows' lengths, so y / norm
-// is in standard deviations. unit: what y is to be multiplied with.
+// Encodes a tile that kernels/codec/bulk_tile.cuh has transformed. y times unit is sqrt(128) times as long as the row,
+// so divided by the row's norm it is in standard deviations.
 template <class Plan>
 KV_DEVICE void encode_tile(EncodedRow (&rows)[2], const float (&y)[8][2][4], const float (&square)[2],
                            const float (&unit)[2], const u32 (&mirror)[4]) {

@@ -1,10 +1,16 @@
-// Tiles of the write path: 16 groups of 128 values a warp, transformed on the tensor cores.
+// Bulk tiles: how a warp of the bulk codec holds, transforms and addresses 16 rows at once.
 //
-// Lane 4 g + c holds the values 32 c .. 32 c + 31 of groups g and g + 8. A value's number has seven bits:  c c j j j h
-// i.
-//   H16 over the bits c c h i   one m16n8k16 product of halves for each j and each h of the result; +-1 and f16 values are exact,
-//                               sums are fp32. The signs before the transform are folded into the +-1.
-//   H8 over the bits j j j      butterflies in registers
+// A group is 128 values of a row that are rotated and scaled together. A bulk tile is one group of each of 16 rows.
+// Lane 4 g + c of a warp holds the values 32 c .. 32 c + 31 of rows g and g + 8.
+//
+// The Walsh-Hadamard transform of a group is the Kronecker product of H16 and H8. A value's number in its group has
+// seven bits, c c j j j h i from the highest down:
+//   H16 over the bits c c h i   One product m16n8k16 of fp16 for each j and each h of the result (hadamard_products).
+//                               +-1 and f16 values are exact, and sums are fp32. The signs before the transform are
+//                               folded into the +-1.
+//   H8 over the bits j j j      Additions and subtractions in registers (butterflies).
+//
+// Tile says which rows of a call a bulk tile has. TileTurns deals the bulk tiles to blocks and warps.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include "args/attention.cuh"
@@ -15,19 +21,22 @@ namespace kv {
 
 constexpr int kTileRows = 16, kTileGroup = 128;
 
-// What a format's numbers are where it does not say otherwise.
+// The numbers of a format that states nothing else. The generator derives each Plan from it.
 struct TileDefaults {
-  static constexpr float kStep = 0x1p18f;  // integer steps of one standard deviation: a bucket is a quarter
-  static constexpr int kLaneScaleStride =
-      0;  // of a scale for each lane's values, all of them the group's; 0: one a group
-  static constexpr int kPadAt = 0, kPadBytes = 0;  // zeros of a block
-  static constexpr bool kZeroBytes = false;        // a row without a direction is all zero bytes
+  // Integer steps of one standard deviation, by which values are encoded. A bucket has 2^16 steps: here a quarter.
+  static constexpr float kStep = 0x1p18f;
+  // Bytes from the scale of one lane's values to that of the next lane's, in formats whose blocks repeat the scale of
+  // the group; 0: a group stores one scale.
+  static constexpr int kLaneScaleStride = 0;
+  static constexpr int kPadAt = 0, kPadBytes = 0;  // zero padding of a block: its offset and length in bytes
+  static constexpr bool kZeroBytes = false;        // a row without a direction is stored as zero bytes
   static constexpr bool kRenormalises = false;     // decoding divides by the length of the group's entries
 };
 
-// The +-1 of H16 for each lane, as halves, with the signs before the transform (32 bits a lane), in shared memory:
-// registers are short. Of j: one word for h = 0 of the contracted value and one for h = 1; the result's h = 1 takes the
-// second negated.
+// store_hadamard writes each lane's +-1 of H16 as fp16, multiplied by the signs before the transform. `signs` has a bit
+// for each of the lane's 32 values; a set bit is -1. The words are in shared memory because registers are scarce. There
+// are two for each j: one for the contracted values of h = 0 and one for those of h = 1. Results of h = 1 take the
+// second word negated.
 constexpr int kHadamardBytes = 16 * 32 * 4;
 KV_DEVICE void store_hadamard(SharedAddress at, u32 signs) {
   const int c = lane() & 3, n = lane() >> 2;
@@ -44,7 +53,8 @@ KV_DEVICE u32 load_hadamard(SharedAddress at, int j, int h) {
   return load_shared_u32(at + ((2 * j + h) * 32 + lane()) * 4);
 }
 
-// y = the H16 part for two groups a lane; y[j][h]: values i = 0, 1 of group g, then of group g + 8.
+// The H16 part of the transform of two rows a lane. x holds the lane's values of rows g and g + 8 as fp16 pairs.
+// y[j][h] holds the results i = 0, 1 of row g, then those of row g + 8.
 KV_DEVICE void hadamard_products(float (&y)[8][2][4], const u32 (&x)[2][16], SharedAddress hadamard) {
   KV_UNROLL
   for (int j = 0; j < 8; ++j) {
@@ -53,7 +63,7 @@ KV_DEVICE void hadamard_products(float (&y)[8][2][4], const u32 (&x)[2][16], Sha
     mma_16x8x16_first(y[j][1], x[0][2 * j], x[1][2 * j], x[0][2 * j + 1], x[1][2 * j + 1], first, second ^ 0x80008000u);
   }
 }
-// The H8 part. Both together make sqrt(128) times the orthonormal transform.
+// The H8 part. Both parts together make sqrt(128) times the orthonormal transform.
 KV_DEVICE void butterflies(float (&y)[8][2][4]) {
   KV_UNROLL
   for (int stride = 1; stride < 8; stride <<= 1) {
@@ -69,7 +79,7 @@ KV_DEVICE void butterflies(float (&y)[8][2][4]) {
   }
 }
 
-// Sums over the four lanes that hold a row, of rows g and g + 8.
+// Adds square[0] (row g) and square[1] (row g + 8) over the four lanes that hold these rows.
 KV_DEVICE void sum_over_row(float (&square)[2]) {
   KV_UNROLL
   for (int h = 0; h < 2; ++h) {
@@ -78,7 +88,8 @@ KV_DEVICE void sum_over_row(float (&square)[2]) {
   }
 }
 
-// The squares of the lengths of rows g and g + 8, of numbers as transforms and products (device/wgmma.cuh) hold them.
+// The squared lengths of rows g and g + 8. The first overload takes values as hadamard_products leaves them, the second
+// as the products of device/wgmma.cuh do.
 KV_DEVICE void squared_lengths(float (&square)[2], const float (&y)[8][2][4]) {
   square[0] = square[1] = 0.f;
   KV_UNROLL
@@ -99,17 +110,19 @@ KV_DEVICE void squared_lengths(float (&square)[2], const float (&y)[64]) {
   sum_over_row(square);
 }
 
-// Published quantizers take a group of this norm, or less, for zero. A NaN keeps its way into the scale.
+// Whether a group has a direction. Published quantizers take a group of norm 1e-10 or less for zero. A group with a NaN
+// has a direction, so that the NaN reaches the stored scale.
 KV_DEVICE bool has_direction(float square) {
   constexpr float kTiny = 1e-10f;
   return !(square <= kTiny * kTiny);
 }
 
-// A power of two between 1/2 and 1 over a row's length, or 0 if it has no direction; its reciprocal, or any number.
+// power_below: the largest power of two that is at most inverse_length. A row that is multiplied by it has a length
+// between 1/2 and 1. Callers use 0 instead for a row without a direction; the reciprocal of 0 is then any number.
 KV_DEVICE float power_below(float inverse_length) { return float_of(bits_of(inverse_length) & 0x7f800000u); }
 KV_DEVICE float reciprocal_power(float power) { return float_of(0x7f000000u - bits_of(power)); }
 
-// Where a row of a call stands.
+// The place of a row in a call.
 struct TileRow {
   u32 token, head, sequence;
 };
@@ -117,13 +130,13 @@ KV_DEVICE i64 row_in_x(const CodecArgs& args, const TileRow& row) {
   return row.sequence * args.x.sequence_stride + row.token * args.x.query_stride + row.head * args.x.head_stride;
 }
 
-// Sixteen rows of a call, or the `valid` ones that are left. Args: how many sequences, tokens, heads; and the share of
-// a block.
+// The sixteen rows of one bulk tile. Args gives the numbers of sequences, tokens and heads of the call, and how its
+// tiles are numbered (CodecArgs of args/attention.cuh).
 struct Tile {
-  u32 index;
-  TileRow start;
-  u32 valid;
-  bool is_together;  // 16 tokens of one head
+  u32 index;         // the tile's number in the call
+  TileRow start;     // its first row
+  u32 valid;         // how many of its rows exist: 16, fewer at the end of a call, 0 behind the end
+  bool is_together;  // the rows are 16 tokens of one head
   template <class Args>
   KV_DEVICE static Tile at(const Args& args, u32 index) {
     const u32 tokens = args.tokens, heads = args.heads, count = args.tiles, known = index < count ? index : count - 1;
@@ -141,7 +154,8 @@ struct Tile {
     const u32 valid = index >= count ? 0 : left < kTileRows ? left : kTileRows;
     return {index, start, valid, valid == kTileRows && start.token + kTileRows <= tokens};
   }
-  // The tile `by` further on; steps: by / heads, by % heads. Mostly of the same sequence, which spares the divisions.
+  // The tile that is `by` further on. The caller passes steps = by / heads and rest = by % heads. Mostly the tile is of
+  // the same sequence, and then no division is needed.
   template <class Args>
   KV_DEVICE Tile further(const Args& args, u32 by, u32 steps, u32 rest) const {
     const bool is_next = start.head + rest >= u32(args.heads);
@@ -150,7 +164,7 @@ struct Tile {
     if (args.token_tiles == 0 || token + kTileRows > u32(args.tokens)) return at(args, index + by);
     return {index + by, {token, head, start.sequence}, kTileRows, true};
   }
-  // Row i; behind the last valid one, that one.
+  // Row i, or the last valid row if i lies behind it.
   template <class Args>
   KV_DEVICE TileRow row(const Args& args, int i) const {
     if (is_together) return {start.token + i, start.head, start.sequence};
@@ -164,25 +178,28 @@ struct Tile {
   }
 };
 
-// The lane's codes of a stored group.
+// The address of the lane's codes of a stored group.
 template <class Plan>
 KV_DEVICE u8* codes_at(const StoredRow& row, int group) {
   return row.codes + Plan::kCodesAt + group * i64(Plan::kCodeStride) + (lane() & 3) * Plan::kLaneStride;
 }
 
-// Where the lane's rows g and g + 8 of a tile begin in x.
+// The elements of x at which the lane's rows g and g + 8 of a tile begin.
 KV_DEVICE void rows_in_x(i64 (&at)[2], const CodecArgs& args, const Tile& tile) {
   const int g = lane() >> 2;
   at[0] = row_in_x(args, tile.row(args, g));
   at[1] = tile.is_together ? at[0] + 8 * args.x.query_stride : row_in_x(args, tile.row(args, g + 8));
 }
 
-// The tiles of one warp. A block has those that follow each other; its warps take kMine each in turns, so that what is
-// read and written at the same time is close: x mostly has the heads of a token next to each other.
+// The loop of one warp over its bulk tiles. A block has block_tiles consecutive tiles. Its warps take kMine tiles each
+// and then go on behind the last warp, so that what is read and written at the same time is close together: x mostly
+// has the heads of a token next to each other.
 template <class Plan, int kMine = 1>
 struct TileTurns {
-  u32 end, steps, rest;
-  Tile tile;
+  u32 end,    // the first tile behind those of the block
+      steps,  // kAll / heads and
+      rest;   // kAll % heads, for Tile::further
+  Tile tile;  // the warp's present tile, the first of kMine
   template <class Args>
   KV_DEVICE static TileTurns of(const Args& args) {
     const u32 begin = u32(block_x()) * args.block_tiles, end = begin + args.block_tiles;
@@ -190,7 +207,8 @@ struct TileTurns {
             Tile::at(args, begin + warp() * kMine)};
   }
   KV_DEVICE bool has_tile() const { return tile.index < end; }
-  // Warpgroups go on together, the last of them without rows where the first has some left: they multiply in turns.
+  // Whether the block's first warp has a tile left. Warpgroups loop by this question: they multiply in turns, so each
+  // of them takes part until the first one is done, in the end without rows.
   KV_DEVICE bool has_turn() const { return tile.index - warp() * kMine < end; }
   template <class Args>
   KV_DEVICE void advance(const Args& args) {
@@ -198,11 +216,11 @@ struct TileTurns {
   }
 
  private:
-  static constexpr int kAll = Plan::kWarps * kMine;
+  static constexpr int kAll = Plan::kWarps * kMine;  // tiles that the warps of a block take at a time
 };
 
-// A staged group of halves: four segments of 32 values, 80 bytes apart, so that neither the lanes that bring rows nor
-// those that take segments meet in a bank.
+// A staged group of 2-byte values is four segments of 32 values, 80 bytes apart. With this pitch there are no bank
+// conflicts, neither for lanes that copy whole rows nor for lanes that read their segments. A chunk is 16 bytes.
 constexpr int kSegmentPitch = 80, kStagePitch = 4 * kSegmentPitch, kTileStage = kTileRows * kStagePitch;
 KV_DEVICE SharedAddress staged_chunk(SharedAddress stage, int row, int chunk) {
   return stage + row * kStagePitch + chunk / 4 * kSegmentPitch + chunk % 4 * 16;

@@ -1,4 +1,5 @@
-// dequantize: cache rows back to numbers, in the original domain unless the caller keeps them rotated. One warp a row.
+// dequantize: turns cache rows back into numbers, in the original domain unless the caller keeps them rotated. A warp
+// takes one (sequence, token, head) row. It serves every format; bulk kernels serve some formats faster.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include "args/attention.cuh"
@@ -13,7 +14,7 @@ KV_DEVICE void dequantize(const CodecArgs& args) {
   using F = typename Plan::F;
   constexpr int kPerLane = per_lane(F::kStored);
   const u32 row = u32(block_x()) * Plan::kWarps + warp();
-  if (row >= u32(args.sequences) * args.tokens * args.heads) return;  // the whole warp
+  if (row >= u32(args.sequences) * args.tokens * args.heads) return;  // true of the whole warp
   const CodecRow at = codec_row(args, row);
   float x[kPerLane], second[kPerLane];
   load_stored<Plan>(stored_row<F>(args.side, at.sequence, at.head, args.first_token + at.token), args.tensor_scale, x,

@@ -1,8 +1,9 @@
-// dequantize, many rows at once: 16 groups of 128 values a warp, rotated back by the tensor cores
-// (kernels/codec/bulk_tile.cuh). Serves what kernels/codec/quantize_bulk.cuh and quantize_bulk_wgmma.cuh write behind a
-// Walsh-Hadamard transform, in the original domain; kernels/codec/dequantize.cuh serves everything.
+// dequantize_bulk: dequantizes one bulk tile a warp (kernels/codec/bulk_tile.cuh), 16 groups of 128 values that the
+// tensor cores rotate back. It serves the rows that kernels/codec/quantize_bulk.cuh and quantize_bulk_wgmma.cuh write
+// behind a Walsh-Hadamard transform, and gives them in the original domain. kernels/codec/dequantize.cuh serves
+// everything.
 //
-// Results pass through shared memory, so that whole sectors are written.
+// Results pass through shared memory, so that whole sectors of global memory are written.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include "args/attention.cuh"
@@ -12,8 +13,8 @@
 
 namespace kv {
 
-// 16 rows of 256 staged bytes to memory, 16 bytes a lane and step. `bytes`: of a value of x; a row's segment c goes to
-// segment_bytes * c + offset of the group.
+// Writes 16 staged rows of 256 bytes to memory, 16 bytes a lane and step. `bytes` is the size of an element of x. A
+// row's segment c goes to group_offset + segment_bytes * c.
 KV_DEVICE void unstage_tile_rows(SharedAddress from, const CodecArgs& args, const Tile& tile, i64 bytes,
                                  i64 group_offset, int segment_bytes) {
   const int chunk = lane() % 16;
@@ -47,7 +48,7 @@ KV_DEVICE void dequantize_bulk(const CodecArgs& args) {
 
   const int g = lane() >> 2, c = lane() & 3;
   const u32 mine = lane() * kPairBytes<Plan>, signs = Plan::pre_signs(c);
-  u32 flips[16];  // of two halves
+  u32 flips[16];  // the signs of two values, as sign bits of an fp16 pair
   KV_UNROLL
   for (int i = 0; i < 16; ++i) flips[i] = (signs >> 2 * i & 1) << 15 | (signs >> (2 * i + 1) & 1) << 31;
   const SharedAddress to = Plan::kStageAt + warp() * kTileStage;
@@ -67,12 +68,12 @@ KV_DEVICE void dequantize_bulk(const CodecArgs& args) {
     butterflies(y);
     float factor[2];
     decoding_factors<Plan>(factor, scales, y);
-    if (turns.has_tile()) stored.load(args, turns.tile, group);  // on its way while this one goes out
+    if (turns.has_tile()) stored.load(args, turns.tile, group);  // under way while the present tile is written
     KV_UNROLL
-    for (int pass = 0; pass < 2; ++pass) {  // f32 takes two: 16 values a lane and row each
+    for (int pass = 0; pass < 2; ++pass) {  // f32 takes two passes, of 16 values a lane and row each
       if (pass == 1 && Output::kBytes == 2) break;
       KV_UNROLL
-      for (int i = 0; i < 8; ++i) {  // chunks of 16 bytes
+      for (int i = 0; i < 8; ++i) {  // the lane's chunks of 16 bytes: four of row g, four of row g + 8
         const int half = i / 4, k = i % 4;
         u32 v[4];
         if constexpr (Output::kBytes == 4) {

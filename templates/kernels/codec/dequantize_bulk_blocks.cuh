@@ -1,5 +1,6 @@
-// dequantize, many rows at once, of formats whose rotation spans no more than a block, if they have one: a lane takes
-// whole blocks, kValues values. kernels/codec/dequantize.cuh serves everything.
+// dequantize_bulk_blocks: dequantizes whole blocks in one lane, for formats without a rotation or with one inside a
+// block. A lane takes kValues neighbouring values of a row. The lanes of a warp then exchange values in shared memory,
+// so that they write neighbouring bytes. kernels/codec/dequantize.cuh serves everything.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include "args/attention.cuh"
@@ -17,7 +18,7 @@ KV_DEVICE void dequantize_bulk_blocks(const CodecArgs& args) {
   constexpr int kBytes = kBlocks * F::kCodeStride, kStageBytes = 32 * kValues * Plan::Words::kBytes;
   const u32 rows = u32(args.sequences) * args.heads * args.tokens;
   const i64 item = i64(block_x()) * Plan::kThreads + thread();
-  const bool has_row = item / kLanes < rows;  // the others take part: lanes store for each other
+  const bool has_row = item / kLanes < rows;  // lanes without a row go on, because lanes store for each other
   const u32 row = has_row ? u32(item / kLanes) : rows - 1;
   const int part = int(item % kLanes);
   const CodecRow at = codec_row(args, row);

@@ -1,7 +1,8 @@
-// dequantize, many rows at once, by warpgroups (sm_90a): 64 groups of 128 values, 16 a warp, rotated back by their
-// matrix (kernels/codec/wgmma_rotation.cuh). Serves what kernels/codec/quantize_bulk_wgmma.cuh writes behind a dense
-// rotation, in the original domain; Walsh-Hadamard transforms go back by kernels/codec/dequantize_bulk.cuh, and
-// kernels/codec/dequantize.cuh serves everything.
+// dequantize_bulk_wgmma: dequantizes four bulk tiles a warpgroup on sm_90a, one tile a warp
+// (kernels/codec/bulk_tile.cuh). wgmma multiplies their 64 groups with the matrix of the rotation back
+// (kernels/codec/wgmma_rotation.cuh). It serves the rows that kernels/codec/quantize_bulk_wgmma.cuh writes behind a
+// dense rotation, and gives them in the original domain. kernels/codec/dequantize_bulk.cuh serves Walsh-Hadamard
+// transforms, and kernels/codec/dequantize.cuh everything.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include "args/attention.cuh"
@@ -16,15 +17,16 @@ template <class Plan>
 KV_DEVICE void dequantize_bulk_wgmma(const CodecArgs& args) {
   using Output = typename Plan::Output;
   constexpr int kGroups = Plan::kHeadDim / kTileGroup;
-  // The next tile's codes are asked for ahead of everything else. With two halves of each code products take so long
-  // that they hide how it is found instead, and there are no registers for both.
+  // The next tile is found, and its codes are loaded, ahead of everything else. With two fp16 numbers a code there are
+  // no registers for that. The products then take so long that finding the tile is hidden behind them instead.
   constexpr bool kLoadsFirst = Plan::kCodeParts == 1;
-  constexpr int kChunk = 16 / Output::kBytes,
-                kChunks = 32 / kChunk;  // values that a lane stores at once; stores of a row
+  constexpr int kChunk = 16 / Output::kBytes,  // values that a lane stores at once
+      kChunks = 32 / kChunk;                   // stores of a lane for one row
   fill_decoding_table<Plan>();
-  // Rows leave in 16 bytes a lane and step, the four lanes of a row next to each other, so that whole sectors are
-  // written. Column n: step t = n / 8 of the products gives two values of chunk t / (kChunk / 2), of lane c. Contracted
-  // value k: lane c holds the codes of values 32 c .. 32 c + 31 of its rows, and gives four a step.
+  // The columns of the matrix are ordered so that the four lanes of a row store 16 bytes each next to each other, and
+  // whole sectors are written. Eight columns n of the products (step t = n / 8) give lane c two values of its chunk
+  // t / (kChunk / 2). The contracted values k follow the codes: lane c holds those of values 32 c .. 32 c + 31 of its
+  // rows, and gives four of them a step.
   const auto entry = [](int n, int k) {
     constexpr int kSteps = kChunk / 2;
     const int t = n / 8, value = t / kSteps * (4 * kChunk) + n % 8 / 2 * kChunk + t % kSteps * 2 + n % 2;
@@ -54,7 +56,7 @@ KV_DEVICE void dequantize_bulk_wgmma(const CodecArgs& args) {
     if constexpr (kLoadsFirst) find_next(), load_next();
     u32 a[8][Plan::kCodeParts][4];
     KV_UNROLL
-    for (int i = 0; i < 32; ++i) {  // row g or g + 8, then the next two values of them
+    for (int i = 0; i < 32; ++i) {  // pair i / 2 of row g (i even) or of row g + 8
       u32 halves[Plan::kCodeParts];
       load_pair<Plan>(halves, stored.words[i % 2], i / 2, mine);
       KV_UNROLL

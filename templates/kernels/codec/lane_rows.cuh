@@ -1,11 +1,12 @@
-// Rows of numbers in memory, kValues neighbouring ones a lane: in 16 bytes at a time, aligned to 16.
+// Rows of numbers in memory, of which a lane holds kValues neighbouring values. Loads and stores are of 16 bytes, and
+// rows are aligned to 16. The bulk kernels that take whole blocks a lane read and write rows with it.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include "device/simt.cuh"
 
 namespace kv {
 
-// Types of x: a word of memory to floats, and floats to words.
+// Element types of x. value: float number i of a word of memory; word: the word of 4 / kBytes floats.
 struct F16Words {
   static constexpr int kBytes = 2;
   KV_DEVICE static float value(u32 word, int i) { return f32_from_f16(word >> 16 * i & 0xffffu); }
@@ -33,13 +34,13 @@ KV_DEVICE void load_lane(const void* data, i64 from, float (&x)[kValues]) {
   for (int i = 0; i < kValues; ++i) x[i] = Words::value(words[i / (4 * kAWord)][i / kAWord % 4], i % kAWord);
 }
 
-// The warp's lanes together: through `stage` (shared memory, kValues of each lane), so that neighbouring lanes write
-// neighbouring bytes. to: where the lane's values go, negative if nowhere.
+// Stores the values of all lanes of a warp. They pass through `stage` (shared memory for kValues of each lane), so that
+// neighbouring lanes write neighbouring bytes. to: the element where the lane's values begin; negative: not stored.
 template <class Words, int kValues>
 KV_DEVICE void store_lanes(void* data, i64 to, const float (&x)[kValues], SharedAddress stage) {
   constexpr int kAWord = 4 / Words::kBytes, kChunks = kValues / (4 * kAWord);
-  const auto place = [&](int lane,
-                         int chunk) {  // exchanged, so that neither those who write nor those who read meet in a bank
+  // Chunks of 16 bytes are exchanged, so that neither writing nor reading has bank conflicts.
+  const auto place = [&](int lane, int chunk) {
     return stage + (lane * kChunks + (chunk ^ lane / (8 / kChunks) % kChunks)) * 16;
   };
   static_assert(kChunks <= 8, "a lane's values are 128 bytes at most");
@@ -63,14 +64,15 @@ KV_DEVICE void store_lanes(void* data, i64 to, const float (&x)[kValues], Shared
   }
 }
 
-// The largest of 16, 4, 2 and 1 that divides every one of the numbers.
+// The largest of 16, 4, 2 and 1 that divides all three numbers: the widest access in bytes.
 KV_DEVICE constexpr int unit_of_words(int a, int b, int c) {
   int unit = 16;
   while ((a | b | c) % unit != 0) unit = unit == 16 ? 4 : unit / 2;
   return unit;
 }
 
-// kBytes bytes, at an address that is a multiple of kUnit (1, 2, 4 or 16), to and from words.
+// store_words and load_words move kBytes bytes between words and memory. The address is a multiple of kUnit (1, 2, 4 or
+// 16), and an access has kUnit bytes.
 template <int kBytes, int kUnit>
 KV_DEVICE void store_words(u8* to, const u32 (&words)[(kBytes + 3) / 4]) {
   KV_UNROLL

@@ -1,4 +1,5 @@
-// quantize: write rows and scatter them, one warp a (sequence, token, head) row, in one pass.
+// quantize: encodes rows and writes them to their slots in the cache. A warp takes one (sequence, token, head) row.
+// It serves every format; bulk kernels serve some formats faster.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include "args/attention.cuh"
@@ -13,7 +14,7 @@ KV_DEVICE void quantize(const CodecArgs& args) {
   u8* const bytes = shared_bytes() + warp() * Plan::kWarpBytes;
 
   const u32 row = u32(block_x()) * Plan::kWarps + warp();
-  if (row >= u32(args.sequences) * args.tokens * args.heads) return;  // the whole warp
+  if (row >= u32(args.sequences) * args.tokens * args.heads) return;  // true of the whole warp
   const CodecRow at = codec_row(args, row);
   const i64 slot = args.slots ? args.slots[i64(at.sequence) * args.tokens + at.token] : args.first_token + at.token;
   if (slot < 0) return;

@@ -1,10 +1,10 @@
-// quantize, many rows at once: 16 groups of 128 values a warp, rotated by the tensor cores. Serves what long prompts
-// are written in (f16 rows, a signed Walsh-Hadamard rotation of 128, a norm over the same 128 values, symmetric
-// codebooks of up to 4 bits); kernels/codec/quantize.cuh serves everything.
+// quantize_bulk: quantizes one bulk tile a warp (kernels/codec/bulk_tile.cuh), 16 groups of 128 values that the tensor
+// cores rotate. It serves f16 rows behind a signed Walsh-Hadamard rotation of 128, with a norm over the same 128 values
+// and a symmetric codebook of up to 4 bits. These are the rows of long prompts. kernels/codec/quantize.cuh serves
+// everything.
 //
-// How a tile is transformed: kernels/codec/bulk_tile.cuh. The signs after it would only mirror codes of a symmetric
-// codebook, so they are applied to the packed codes.
-//
+// A warp has two stages in shared memory: the next tile is copied to one while the tile of the other is encoded. The
+// signs behind the transform only mirror the codes of a symmetric codebook, so they are applied to the codes.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include "args/attention.cuh"
@@ -15,7 +15,7 @@
 
 namespace kv {
 
-// A group of each of the tile's rows to the stage at `to`, half a row a lane and step.
+// Copies one group of each of the tile's rows to the stage at `to`. A lane copies 16 bytes a step, and a warp two rows.
 KV_DEVICE void stage_tile_rows(SharedAddress to, const CodecArgs& args, const Tile& tile, int group) {
   const u8* const x = static_cast<const u8*>(args.x.data) + group * (kTileGroup * 2) + lane() % 16 * 16;
   if (tile.is_together) {
@@ -43,7 +43,7 @@ KV_DEVICE void quantize_bulk(const CodecArgs& args) {
   u32 mirror[4] = {};
   fill_mirror<Plan>(mirror);
 
-  // The next tile is on its way while this one is encoded.
+  // fill and take are the stages, 0 or 1, that are copied to and read next.
   const SharedAddress ring = Plan::kStageAt + warp() * (2 * kTileStage);
   TileTurns<Plan> turns = TileTurns<Plan>::of(args);
   int group = 0, fill = 0, take = 0;
@@ -70,7 +70,7 @@ KV_DEVICE void quantize_bulk(const CodecArgs& args) {
     float y[8][2][4];
     hadamard_products(y, x, Plan::kMatrixAt);
     butterflies(y);
-    float squares[2];  // 128 times those of the rows
+    float squares[2];  // 128 times the rows' squared lengths, as y is sqrt(128) times as long
     squared_lengths(squares, y);
     const float square[2] = {squares[0] * (1.f / kTileGroup), squares[1] * (1.f / kTileGroup)};
     EncodedRow rows[2];

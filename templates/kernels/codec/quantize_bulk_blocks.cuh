@@ -1,6 +1,6 @@
-// quantize, many rows at once, of formats whose rotation spans no more than a block, if they have one: a lane takes the
-// values of whole blocks (kValues of them), so nothing crosses lanes. Rules and codes are those of every format
-// (formats/encode.cuh); kernels/codec/quantize.cuh serves everything.
+// quantize_bulk_blocks: quantizes whole blocks in one lane, for formats without a rotation or with one inside a block.
+// A lane takes kValues neighbouring values of a row, so nothing crosses lanes. Values are encoded by
+// formats/encode.cuh, as in every quantize kernel of one row a warp. kernels/codec/quantize.cuh serves everything.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include "args/attention.cuh"
@@ -12,7 +12,7 @@
 
 namespace kv {
 
-// A field's bytes, from codes of a byte each.
+// Packs one field of a block from codes of one byte each, and stores it.
 template <class F, class Field, int kStride>
 KV_DEVICE void store_field(const u8* codes, u8* to) {
   constexpr int kBytes = F::Codes::kCount * Field::kBits / 8,
@@ -33,10 +33,10 @@ struct StoreFields<CodeFields<Fields...>> {
   }
 };
 
-// The codes of the lane's blocks.
+// Stores the codes of the lane's blocks.
 template <class F, int kValues>
 KV_DEVICE void store_lane_codes(u8* to, const u32 (&bits)[kValues]) {
-  if constexpr (F::Codes::kBits % 8 == 0) {  // numbers of whole bytes, one after the other
+  if constexpr (F::Codes::kBits % 8 == 0) {  // whole bytes, one code after the other
     constexpr int kBytes = kValues * F::Codes::kBits / 8;
     static_assert(F::kBlock * F::Codes::kBits / 8 == F::kCodeStride, "codes with something between them");
     u32 words[kBytes / 4] = {};
@@ -46,7 +46,7 @@ KV_DEVICE void store_lane_codes(u8* to, const u32 (&bits)[kValues]) {
   } else {
     KV_UNROLL
     for (int block = 0; block < kValues / F::kBlock; ++block) {
-      u8 codes[F::kBlock + 2] = {};  // `packed` may read two more
+      u8 codes[F::kBlock + 2] = {};  // Field::packed may read two codes more
       KV_UNROLL
       for (int i = 0; i < F::kBlock; ++i) codes[i] = u8(bits[block * F::kBlock + i]);
       StoreFields<typename F::Codes::Fields>::template store<F, F::kCodeStride>(codes, to + block * F::kCodeStride);
@@ -54,7 +54,7 @@ KV_DEVICE void store_lane_codes(u8* to, const u32 (&bits)[kValues]) {
   }
 }
 
-// Signs of what the codes missed, likewise.
+// Stores the signs of the lane's blocks: one bit a value, the sign of what its code missed.
 template <class R, int kValues>
 KV_DEVICE void store_lane_signs(u8* to, const bool (&sign)[kValues]) {
   using F = typename R::F;
@@ -67,6 +67,7 @@ KV_DEVICE void store_lane_signs(u8* to, const bool (&sign)[kValues]) {
   }
 }
 
+// Stores one number of each scale group of the lane's blocks: the scale or the minimum, kAt bytes into a block.
 template <class F, class Number, int kAt, int kValues>
 KV_DEVICE void store_lane_numbers(u8* scales, const float (&numbers)[kValues]) {
   KV_UNROLL
@@ -76,7 +77,8 @@ KV_DEVICE void store_lane_numbers(u8* scales, const float (&numbers)[kValues]) {
         Number::encode(numbers[i]));
 }
 
-// R: an encoder whose values a lane holds (InLane): kValues of the row, rotated, from part * kValues on.
+// Encodes and stores the lane's blocks: the row's values from part * kValues on. x is rotated. R is an encoder whose
+// groups are held by one lane (InLane of formats/groups.cuh).
 template <class R, int kValues>
 KV_DEVICE void store_lane_blocks(const float (&x)[kValues], float tensor_scale, const StoredRow& to, int part) {
   using F = typename R::F;

@@ -1,6 +1,9 @@
-// quantize, many rows at once, behind a dense rotation of 128 values: 32 groups a warp, each times the matrix on the
-// tensor cores. Entries of the matrix enter as two halves, exact to 2^-22; f16 values are exact, and sums are fp32. The
-// matrix stays in shared memory as fragments, 16 bytes a lane and product: both halves of both registers.
+// quantize_bulk_dense: quantizes two bulk tiles a warp (kernels/codec/bulk_tile.cuh) behind a dense rotation of 128
+// values. The tensor cores multiply each of the 32 groups with the matrix. It serves f16 rows on GPUs without wgmma.
+//
+// An entry of the matrix is two fp16 numbers, a high part and its rest, exact to 2^-22. f16 values are exact, and sums
+// are fp32. The matrix stays in shared memory as fragments: 16 bytes a lane and product are the high parts of the
+// second operand's two registers, then the rests.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include "args/attention.cuh"
@@ -10,7 +13,8 @@
 
 namespace kv {
 
-// Fragment (e, t, s): the results 8 e + 2 t + i of each segment of 32, from the values 4 s .. 4 s + 3 of each segment.
+// Fills the matrix. Fragment (e, t, s) gives the results 8 e + 2 t + i (i = 0, 1) of each segment of 32 values, from
+// the values 4 s .. 4 s + 3 of each segment.
 template <class Plan>
 KV_DEVICE void fill_matrix() {
   KV_NO_UNROLL
@@ -31,16 +35,16 @@ KV_DEVICE void fill_matrix() {
 template <class Plan>
 KV_DEVICE void quantize_bulk_dense(const CodecArgs& args) {
   constexpr int kGroups = Plan::kHeadDim / kTileGroup, kTiles = 2;
-  constexpr float kTiny = 1e-10f,
-                  kRoot = 11.3137085f;  // sqrt(128): from coordinates of a unit vector to standard deviations
+  constexpr float kTiny = 1e-10f,  // a group of this length, or less, is taken for zero (has_direction)
+      kRoot = 11.3137085f;         // sqrt(128): from coordinates of a unit vector to standard deviations
   fill_encoding_tables<Plan>();
   fill_matrix<Plan>();
   sync_block();
 
   const int g = lane() >> 2, c = lane() & 3;
   const u32 mine = lane() * 4;
-  // Always 0, which no compiler knows: what is combined with it gets registers of its own, in the order of a fragment,
-  // once; loaded quads would else be moved into place for each of 128 products.
+  // `zero` is always 0, but the compiler does not know it. A value that is combined with it gets a register of its own,
+  // once, in the order of a fragment. The four words of a load would else be moved into place for each of 128 products.
   const u32 zero = u32(args.sequences) >> 31;
   TileTurns<Plan, kTiles> turns = TileTurns<Plan, kTiles>::of(args);
   KV_NO_UNROLL
@@ -53,9 +57,9 @@ KV_DEVICE void quantize_bulk_dense(const CodecArgs& args) {
       KV_UNROLL
       for (int i = 0; i < kTiles * 2; ++i) {
         const i64 from = row_in_x(args, tiles[i / 2].row(args, g + 8 * (i % 2))) + group * kTileGroup + c * 32;
+        // A fragment x[tile][s] has the values 4 s .. 4 s + 3 of the lane's segment, of rows g and g + 8.
         KV_UNROLL
-        for (int w = 0; w < 16;
-             w += 4) {  // into fragments: values 4 s .. 4 s + 3 of the lane's segment, rows g and g + 8
+        for (int w = 0; w < 16; w += 4) {
           u32 v[4];
           load_u128(v, static_cast<const u16*>(args.x.data) + from + 2 * w);
           KV_UNROLL
@@ -87,7 +91,7 @@ KV_DEVICE void quantize_bulk_dense(const CodecArgs& args) {
           KV_UNROLL
           for (int i = 0; i < 2; ++i)
             load_shared_u128(b[i], Plan::kMatrixAt + (((e * 4 + t + i) * 8 + s) * 32 + lane()) * 16);
-          KV_UNROLL  // first all high halves, then all low ones: no product waits for its predecessor
+          KV_UNROLL  // first all high parts, then all rests: no product waits for the one before it
           for (int i = 0; i < kTiles * 4; ++i) {
             const int tile = i % kTiles, n = i / kTiles % 2, rest = i / (kTiles * 2);
             const u32(&v)[4] = x[tile][s];

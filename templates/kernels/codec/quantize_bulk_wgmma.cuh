@@ -1,7 +1,9 @@
-// quantize, many rows at once, by warpgroups (sm_90a): 64 groups of 128 values, 16 a warp, rotated by their matrix
-// (kernels/codec/wgmma_rotation.cuh). Serves rows of any type, behind a signed Walsh-Hadamard or a dense rotation of
-// 128, with a norm over the same 128 values and symmetric codebooks of up to 4 bits; kernels/codec/quantize.cuh serves
-// everything.
+// quantize_bulk_wgmma: quantizes four bulk tiles a warpgroup on sm_90a, one tile a warp (kernels/codec/bulk_tile.cuh).
+// wgmma multiplies their 64 groups with the 128 x 128 matrix of the rotation (kernels/codec/wgmma_rotation.cuh). It
+// serves rows of f16, bf16 and f32 behind a signed Walsh-Hadamard or a dense rotation of 128, with a norm over the same
+// 128 values and a symmetric codebook of up to 4 bits. kernels/codec/quantize.cuh serves everything.
+//
+// Rows enter wgmma from registers, or directly from shared memory (Plan::Input, kernels/codec/wgmma_rows.cuh).
 // SPDX-License-Identifier: MIT
 #pragma once
 #include "args/attention.cuh"
@@ -25,8 +27,8 @@ KV_DEVICE void quantize_bulk_wgmma(const CodecArgs& args) {
   sync_block();
   open_turns<Plan::kWarps / 4>();
 
-  // Of a warp; of a warpgroup where its rows are an operand, and then there is a second stage: they are read until the
-  // products are done.
+  // The stage of the warp. Where rows are an operand in shared memory, the stage is the warpgroup's, and there are two:
+  // rows are read until the products are done.
   const SharedAddress stage =
       Plan::kStageAt + (Input::kIsOperand ? shfl(u32(warp() / 4), 0) * (8 * kStageBytes) : warp() * kStageBytes);
   TileTurns<Plan> turns = TileTurns<Plan>::of(args);
@@ -51,7 +53,7 @@ KV_DEVICE void quantize_bulk_wgmma(const CodecArgs& args) {
       take ^= 4 * kStageBytes;
       matrix_products<Plan, 1>(
           y, [&](int, int) { return Input::rows(now_stage); }, [] {},
-          stage_next);  // all warps have taken their turn: the last products are done
+          stage_next);  // Nobody reads that stage any more: all warps have taken their turn since its products.
     } else {
       sync_warp();  // every lane's copies of this tile have landed
       u32 a[8][Input::kParts][4];

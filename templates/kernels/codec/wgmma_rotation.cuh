@@ -1,9 +1,11 @@
-// The rotation of a tile as a product with its 128 x 128 matrix, by warpgroups: dense matrices, and Walsh-Hadamard
-// transforms with their signs, as one. Entries that one half cannot hold stand in two, exact to 2^-22: an operand of
-// high halves, and behind it one of rests; or their rests are bytes (E4M3), exact to 2^-15, which are multiplied in
-// half the time.
+// Rotates bulk tiles by wgmma: a warpgroup multiplies its 64 groups with the 128 x 128 matrix of the rotation. Dense
+// and block rotations are such matrices, and so is a Walsh-Hadamard transform with its signs.
 //
-//   Plan::kRestBits   16, 8, or 0: there are none
+// The matrix is the second operand, in shared memory from Plan::kMatrixAt on. If its entries need more than one fp16
+// number, a second operand behind the first has their rests. Plan::kRestBits says how:
+//   16   rests are fp16; entries are exact to 2^-22
+//   8    rests are bytes (E4M3), which are multiplied in half the time; entries are exact to 2^-15
+//   0    there are no rests
 // SPDX-License-Identifier: MIT
 #pragma once
 #include "device/simt.cuh"
@@ -12,7 +14,7 @@
 
 namespace kv {
 
-// The signed transform's entry in row i, column k, times sqrt(128).
+// sqrt(128) times the entry of the signed Walsh-Hadamard transform in row i, column k.
 template <class Plan>
 KV_DEVICE float wht_entry(int i, int k) {
   const u32 parity =
@@ -20,8 +22,8 @@ KV_DEVICE float wht_entry(int i, int k) {
   return parity & 1 ? -1.f : 1.f;
 }
 
-// Where the contracted value k, if even, and the next stand among bytes, so that fragments of bytes are those of
-// halves, converted.
+// The place of the contracted values k (even) and k + 1 in an operand of bytes. With it, byte_fragments makes fragments
+// of bytes from those of fp16 by conversion alone.
 KV_DEVICE int byte_of(int k) { return k / 32 * 32 + k / 16 % 2 * 16 + k % 8 / 2 * 4 + k / 8 % 2 * 2; }
 KV_DEVICE void byte_fragments(u32 (&bytes)[4][4], const u32 (&a)[8][1][4]) {
   KV_UNROLL
@@ -31,8 +33,8 @@ KV_DEVICE void byte_fragments(u32 (&bytes)[4][4], const u32 (&a)[8][1][4]) {
   }
 }
 
-// Every operand of the matrix at Plan::kMatrixAt; entry(n, k): of its column n for the contracted value k; pair: two
-// entries as they are multiplied.
+// Writes the matrix, and the operand of rests behind it. entry(n, k): the entry of column n for the contracted value k.
+// pair(low, high): two entries in the type that is multiplied.
 template <class Plan, class Entry, class Pair>
 KV_DEVICE void fill_matrix(const Entry& entry, const Pair& pair) {
   KV_NO_UNROLL
@@ -54,9 +56,10 @@ KV_DEVICE void fill_matrix(const Entry& entry, const Pair& pair) {
   publish_operands();
 }
 
-// y = a times the matrix, in the warpgroup's turn; rests(): issues products with rests that are bytes, which come
-// first, as sums of such products are kept to 14 bits; meanwhile: what the warps do while the products run. Rests times
-// rests are below what fp32 sums keep.
+// y = a times the matrix. Warpgroups take turns on the tensor cores (device/wgmma.cuh). first(step, part) gives the
+// first operand. rests() issues the products with rests that are bytes. They come first, because sums of such products
+// are kept to 14 bits. meanwhile() runs while the products do. Products of rests with rests are left out: they are
+// below what fp32 sums keep.
 template <class Plan, int kParts, class First, class Rests, class Meanwhile>
 KV_DEVICE void matrix_products(float (&y)[64], const First& first, const Rests& rests, const Meanwhile& meanwhile) {
   constexpr int kMatrixParts = Plan::kRestBits == 16 ? 2 : 1;
@@ -93,7 +96,7 @@ KV_DEVICE void matrix_products(float (&y)[64], const u32 (&a)[8][kParts][4], con
       wgmma_64x128x32_e4m3<false>(y, bytes[0], kRests, 0);
       KV_UNROLL
       for (int step = 1; step < 4; ++step) wgmma_64x128x32_e4m3<true>(y, bytes[step], kRests, step);
-      wgmma_begin();  // products of another shape follow
+      wgmma_begin();  // needed again, as products of another shape follow
     };
     matrix_products<Plan, kParts>(y, first, rests, meanwhile);
   } else {

@@ -1,17 +1,23 @@
-// The rows that the write path's warpgroups take, by type: how a staged tile of 16 groups becomes the first operand of
-// the products, and how long its rows are. Halves are an operand where they are staged, and so are bfloats where the
-// matrix is exact in bfloats: a Walsh-Hadamard transform. Else rows are brought into the range of halves by a power of
-// two near the reciprocal of their length: bfloats fit one half (what it cannot hold is 2^-39 of the row's length),
-// floats are two, exact to 2^-22 of each value.
+// Inputs of quantize_bulk_wgmma: how staged rows of each type become the first operand of wgmma, and how their lengths
+// are found.
 //
-//   kBytes, kParts    of a value; halves that hold it
-//   kIsOperand        of a warpgroup: its 64 rows, which nobody loads. Else a warp stages its 16 for itself
-//   kKnowsLengths     load gives them; else they are those of the products, which an orthogonal matrix keeps
-//   place(row, chunk) of 16 staged bytes, where neither those who bring rows nor those who take fragments meet in a bank
-//   source(k)         which value of the group is contracted as the k-th
-//   pair(low, high)   two entries of the matrix in the type that is multiplied
-//   rows(stage)       staged rows as the first operand
-//   load(...)         or: fragments a, and for rows g and g + 8: the square of the length, and what a product is to be multiplied with
+// f16 rows are multiplied where they are staged. So are bf16 rows where the matrix is exact in bf16, as that of a
+// Walsh-Hadamard transform is. Other rows are loaded as fragments. A power of two near the reciprocal of a row's length
+// brings them into the range of fp16 first. A bf16 value is then one fp16 number, and what that cannot hold is 2^-39 of
+// the row's length. An f32 value is two fp16 numbers, exact to 2^-22 of the value.
+//
+// An input is a struct with these members:
+//   kBytes              bytes of a value
+//   kParts              fp16 (or bf16) numbers that hold a value
+//   kIsOperand          The staged rows are the operand: a warpgroup stages its 64 rows together. Else each warp stages
+//                       its 16 rows for itself.
+//   kKnowsLengths       load gives the lengths. Else they are those of the products, which an orthogonal matrix keeps.
+//   place(row, chunk)   address in the stage of 16 bytes. Neither copying rows nor taking fragments has bank conflicts.
+//   source(k)           number of the value of a group that is contracted as the k-th
+//   pair(low, high)     two entries of the matrix in the type that is multiplied
+//   rows(stage)         kIsOperand: the staged rows as the first operand
+//   load(...)           otherwise: fragments a; and for rows g and g + 8 the squared length, and the unit that products
+//                       are to be multiplied with
 // SPDX-License-Identifier: MIT
 #pragma once
 #include "device/simt.cuh"
@@ -20,7 +26,7 @@
 
 namespace kv {
 
-// Staged rows of 2-byte values as fragments.
+// The place of a chunk of staged 2-byte values, and such rows as fragments.
 KV_DEVICE SharedAddress half_row_place(int row, int chunk) { return row * 256 + (chunk ^ (row & 7)) * 16; }
 KV_DEVICE void load_half_rows(u32 (&a)[8][1][4], SharedAddress stage) {
   const int row = lane() % 16, high = lane() / 16;
@@ -74,19 +80,19 @@ struct ScaledBfloatInput {
   }
 
  private:
-  static constexpr float kRange = 0x1p15f;  // a row of length 2^15 fits halves; the least of them is 2^-39 of it
+  static constexpr float kRange = 0x1p15f;  // A row of length 2^15 fits fp16, whose least number is 2^-39 of that.
 };
 
 struct FloatInput {
   static constexpr int kBytes = 4, kParts = 2;
   static constexpr bool kIsOperand = false, kKnowsLengths = true;
   KV_DEVICE static SharedAddress place(int row, int chunk) { return row * 512 + (chunk ^ (row & 1) * 4) * 16; }
-  // Lane c of a row takes four neighbours a step: two for each half of the fragment.
+  // Lane c of a row takes four neighbouring values a step, two for each half of the fragment.
   KV_DEVICE static int source(int k) { return k / 16 * 16 + k % 8 / 2 * 4 + k / 8 % 2 * 2 + k % 2; }
   KV_DEVICE static u32 pair(float low, float high) { return pack_f16x2(low, high); }
   KV_DEVICE static void load(u32 (&a)[8][2][4], float (&square)[2], float (&unit)[2], SharedAddress stage) {
     const int g = lane() >> 2, c = lane() & 3;
-    u32 x[2][8][4];  // of rows g and g + 8
+    u32 x[2][8][4];  // [row g or g + 8][step][value]
     KV_UNROLL
     for (int h = 0; h < 2; ++h) {
       square[h] = 0.f;
@@ -114,13 +120,13 @@ struct FloatInput {
   }
 
  private:
-  static constexpr float kRange = 0x1p10f;  // rests of the largest values are normal halves
+  static constexpr float kRange = 0x1p10f;  // The rests of the largest values are then normal fp16 numbers.
 };
 
-// A tile's groups of `group` to the stage, 16 bytes a lane and step.
+// Copies group number `group` of each of the tile's rows to the stage, 16 bytes a lane and step.
 template <class Input>
 KV_DEVICE void stage_input(SharedAddress to, const CodecArgs& args, const Tile& tile, int group) {
-  constexpr int kChunks = kTileGroup * Input::kBytes / 16, kRows = 32 / kChunks;  // rows a step
+  constexpr int kChunks = kTileGroup * Input::kBytes / 16, kRows = 32 / kChunks;  // of a row; rows a step
   const int first = lane() / kChunks, chunk = lane() % kChunks;
   const int top = Input::kIsOperand ? warp() % 4 * kTileRows : 0;
   const u8* const x = static_cast<const u8*>(args.x.data) + group * (kTileGroup * Input::kBytes) + chunk * 16;

@@ -1,4 +1,5 @@
-// Rows of an operation on a cache: which one a number stands for, and where it is.
+// Rows of an operation on a cache: which (sequence, token, head) a row's number stands for, and which slot of the cache
+// holds it.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include "args/operations.cuh"
@@ -6,12 +7,13 @@
 
 namespace kv {
 
-// Heads are numbered fastest. index: of the token among all of the call.
+// The place of a row in a call. Rows are numbered with heads fastest, then tokens, then sequences.
 struct OperationRow {
-  u32 sequence, token, head, index;
+  u32 sequence, token, head,
+      index;  // the token's number among those of all sequences: its place in slots and positions
 };
 template <class Args>
-KV_DEVICE u32 operation_rows(const Args& args) {  // fits 31 bits: the host checks
+KV_DEVICE u32 operation_rows(const Args& args) {  // fits 31 bits, as the host checks
   return u32(args.sequences) * args.tokens * args.heads;
 }
 template <class Args>
@@ -20,7 +22,7 @@ KV_DEVICE OperationRow operation_row(const Args& args, u32 row) {
   return {sequence, index - sequence * tokens, row - index * heads, index};
 }
 
-// Negative: none.
+// The slot of a row's token in a cache. A negative slot means no token; callers leave the row out.
 KV_DEVICE i64 slot_of(const void* slots, SlotType type, i64 first_token, const OperationRow& row) {
   if (!slots) return first_token + row.token;
   return type == SlotType::i32 ? i64(static_cast<const int*>(slots)[row.index])

@@ -1,5 +1,7 @@
-// copy: stored rows to another cache of the same format, byte for byte, by kRowThreads threads a row. Where layouts
-// differ, each field of a block has a place of its own in both.
+// copy: copies stored rows to another cache of the same format, byte for byte. kRowThreads threads take a row.
+//
+// The generator lists the pieces to copy (Plan::Pieces). If both layouts are alike, a piece is a whole row of codes or
+// of scales. If they differ, each field of a block is a piece, with a place of its own in either cache.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include "kernels/operations/cache_tokens.cuh"
@@ -9,6 +11,7 @@
 
 namespace kv {
 
+// Copies kUnit bytes with one load and one store.
 template <int kUnit>
 KV_DEVICE void copy_unit(u8* to, const u8* from) {
   if constexpr (kUnit == 16) {
@@ -26,12 +29,13 @@ KV_DEVICE void copy_unit(u8* to, const u8* from) {
   }
 }
 
-// kBytes bytes of each of kBlocks blocks, of the codes or of what is stored with them.
+// A piece: kBytes bytes of each of kBlocks blocks, among the codes (kIsCode) or among the scales.
 template <bool kIsCode, int kBytes, int kBlocks, int kFromAt, int kFromStride, int kToAt, int kToStride>
 struct CopiedBytes {
   template <class Plan>
   KV_DEVICE static void copy(const StoredRow& to, const StoredRow& from, int part) {
-    // A row of a plane begins at a multiple of its bytes, which the strides of its blocks divide.
+    // A row of a plane begins at a multiple of its own bytes, and the stride of its blocks divides these. So kUnit need
+    // not consider where the row begins.
     constexpr int kUnit = unit_of<Plan::kAlignment>(kFromAt | kToAt, kBytes, kFromStride | kToStride);
     constexpr int kUnits = kBytes / kUnit, kAll = kBlocks * kUnits;
     const u8* const source = (kIsCode ? from.codes : from.scales) + kFromAt;
@@ -44,7 +48,7 @@ struct CopiedBytes {
   }
 };
 
-// What holds nothing is zero.
+// A piece that is padding in the target: zeros.
 template <int kBytes, int kBlocks, int kToAt, int kToStride>
 struct ZeroBytes {
   template <class Plan>

@@ -1,5 +1,6 @@
-// quantize_rope: quantize of rows that turn to their positions first (rotations/rope.cuh). One warp a row, warps go on
-// to further rows.
+// quantize_rope: applies rotary position embedding (RoPE, rotations/rope.cuh) to rows and quantizes them into the
+// cache. A warp takes one row at a time and then goes on to further rows, so the steps of the angles are computed once
+// a block.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include "kernels/operations/cache_tokens.cuh"
@@ -28,7 +29,7 @@ KV_DEVICE void quantize_rope(const RopedCodecArgs& args) {
     rope(x, args.rope, args.rope.positions ? args.rope.positions[index] : args.rope.position, Plan::kTurnsAt,
          reinterpret_cast<float*>(bytes));
     write_values<Plan>(x, args.tensor_scale, bytes, stored_row<F>(args.side, at.sequence, at.head, slot));
-    sync_warp();  // every lane is done with the bytes
+    sync_warp();  // every lane is done with `bytes`, which the next row uses again
   }
 }
 

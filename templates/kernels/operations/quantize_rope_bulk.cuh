@@ -1,6 +1,5 @@
-// quantize_rope, many rows at once: tiles of 16 (kernels/operations/tile_values.cuh), turned
-// (kernels/operations/rope_tile.cuh) on their way into the cache. kernels/operations/quantize_rope.cuh serves
-// everything.
+// quantize_rope_bulk: applies RoPE to bulk tiles of 16 rows (kernels/operations/rope_tile.cuh) and quantizes them into
+// the cache (kernels/operations/tile_values.cuh). kernels/operations/quantize_rope.cuh serves everything.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include "kernels/operations/cache_tokens.cuh"
@@ -11,7 +10,7 @@
 
 namespace kv {
 
-// A group of rows g and g + 8 of the call; at: where the group begins in x.
+// Loads one group of the lane's rows g and g + 8. at: the elements of x where the groups begin.
 template <class Words>
 KV_DEVICE void load_tile(float (&y)[8][2][4], const void* data, const i64 (&at)[2]) {
   KV_UNROLL
@@ -62,7 +61,7 @@ KV_DEVICE void quantize_rope_bulk(const RopedCodecArgs& args) {
       EncodedRow rows[2];
       write_tile<To>(rows, y, mirror);
       KV_UNROLL
-      for (int half = 0; half < 2; ++half) {  // where they go is found now: registers are short before
+      for (int half = 0; half < 2; ++half) {  // Slots are looked up only now, because registers are scarce before.
         in_x[half] += kTileGroup;
         const int i = (lane() >> 2) + 8 * half;
         const OperationRow at = operation_row(args, turns.tile.row(args, i));

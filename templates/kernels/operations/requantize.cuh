@@ -1,5 +1,6 @@
-// requantize: stored rows to a cache of another format, one warp a row, in registers. Plan: From (a Reader), To (a
-// Writer), and whether values stay as the first format rotates them, because the second does it alike.
+// requantize: decodes stored rows and encodes them into a cache of another format. A warp takes one row and holds it in
+// registers. Plan::From is a Reader (formats/read_row.cuh) and Plan::To a Writer (formats/write_row.cuh). If both
+// formats rotate alike (Plan::kStaysInner), values stay in the rotated domain.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include "kernels/operations/cache_tokens.cuh"
@@ -16,7 +17,7 @@ KV_DEVICE void requantize(const CopyArgs& args) {
   using Target = typename To::Encoder::F;
   u8* const bytes = shared_bytes() + warp() * Plan::kWarpBytes;
   const u32 number = u32(block_x()) * Plan::kWarps + warp();
-  if (number >= operation_rows(args)) return;  // the whole warp
+  if (number >= operation_rows(args)) return;  // true of the whole warp
   const OperationRow row = operation_row(args, number);
   const i64 from = slot_of(args.from, row), to = slot_of(args.to, row);
   if (from < 0 || to < 0) return;
@@ -30,7 +31,7 @@ KV_DEVICE void requantize(const CopyArgs& args) {
     read_row<From>(source, args.from.tensor_scale, x);
     float values[per_lane(Target::kStored)];
     KV_UNROLL
-    for (int e = 0; e < per_lane(Target::kStored); ++e)  // the head ends before either row may
+    for (int e = 0; e < per_lane(Target::kStored); ++e)  // Either row may be longer than the head: zeros follow it.
       values[e] = e < per_lane(To::kHeadDim) && e * 32 + lane() < To::kHeadDim ? x[e] : 0.f;
     write_values<To>(values, args.to.tensor_scale, bytes, target);
   }

@@ -1,5 +1,6 @@
-// requantize between formats that rotate alike, many rows at once: tiles of 16 (kernels/operations/tile_values.cuh),
-// decoded and encoded without leaving their domain. kernels/operations/requantize.cuh serves everything.
+// requantize_bulk: requantizes bulk tiles of 16 rows (kernels/operations/tile_values.cuh) between formats that rotate
+// alike. Values are decoded and encoded in the rotated domain, so no transform is needed.
+// kernels/operations/requantize.cuh serves everything.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include "kernels/operations/cache_tokens.cuh"

@@ -1,5 +1,6 @@
-// requantize between formats without a rotation in layout planar: a lane takes whole blocks of both, kValues values, so
-// nothing crosses lanes. kernels/operations/requantize.cuh serves everything.
+// requantize_bulk_blocks: requantizes between formats without a rotation in layout planar. A lane takes kValues
+// neighbouring values, which are whole blocks of both formats, so nothing crosses lanes.
+// kernels/operations/requantize.cuh serves everything.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include "kernels/operations/cache_tokens.cuh"

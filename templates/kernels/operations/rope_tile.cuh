@@ -1,5 +1,8 @@
-// Rotary positions of a tile (kernels/operations/tile_values.cuh): neighbours turn inside a lane; halves of 64 or 128
-// values between two lanes, where the span begins at a multiple of its size. Other spans: rotations/rope.cuh.
+// RoPE of a bulk tile, in the layout of kernels/operations/tile_values.cuh. A span is the values of a row that RoPE
+// rotates (RopeArgs::dims of them from RopeArgs::first on), in pairs.
+//
+// Pairs of neighbours lie in one lane. Pairs of one value from each half of the span lie in two lanes, if the span has
+// 64 or 128 values and begins at a multiple of its size. rotations/rope.cuh, one row a warp, serves every other span.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include "args/operations.cuh"
@@ -8,7 +11,8 @@
 
 namespace kv {
 
-// Of neighbours both are here, so their angle is found once. at: of the first value that lane c holds of the span.
+// Rotates pairs of neighbours. A lane holds both values of a pair, so it computes the angle once. at: the place in the
+// span of the lane's first value.
 KV_DEVICE void rope_neighbours(float (&y)[8][2][4], const RopeArgs& rope, int at, const int (&position)[2],
                                SharedAddress turns) {
   KV_UNROLL
@@ -27,8 +31,8 @@ KV_DEVICE void rope_neighbours(float (&y)[8][2][4], const RopeArgs& rope, int at
   }
 }
 
-// Of halves the partner is in another lane, which has the same pairs: each finds the angles of one of both rows, and
-// they tell each other.
+// Rotates pairs of halves. Another lane holds the partners of the lane's values, and the same pairs. Each of the two
+// computes the angles of one of the rows g and g + 8, and they exchange sines and cosines.
 KV_DEVICE void rope_halves(float (&y)[8][2][4], const RopeArgs& rope, int at, const int (&position)[2],
                            SharedAddress turns) {
   const int half_dims = rope.dims / 2, apart = half_dims / 32;
@@ -52,7 +56,8 @@ KV_DEVICE void rope_halves(float (&y)[8][2][4], const RopeArgs& rope, int at, co
   }
 }
 
-// group: of the head's values; position: of rows g and g + 8; turns: where fill_turns has put them.
+// group: number of the group in the head. position: the positions of rows g and g + 8. turns: the shared address of the
+// steps that fill_turns has written.
 KV_DEVICE void rope_tile(float (&y)[8][2][4], const RopeArgs& rope, int group, const int (&position)[2],
                          SharedAddress turns) {
   const int at = group * 128 + (lane() & 3) * 32 - rope.first;

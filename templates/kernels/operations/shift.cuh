@@ -1,5 +1,6 @@
-// shift: rows of a cache of keys to other positions, in place: decoded, turned (rotations/rope.cuh), encoded again. One
-// warp a row, warps go on to further rows.
+// shift: moves keys of a cache to other positions, in place. It decodes a row, applies RoPE by the difference of the
+// positions (rotations/rope.cuh), and encodes the row again. A warp takes one row at a time and then goes on to further
+// rows. Rows with a difference of 0 keep their bytes.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include "kernels/operations/cache_tokens.cuh"
@@ -31,7 +32,7 @@ KV_DEVICE void shift(const ShiftArgs& args) {
     for (int e = 0; e < kPerLane; ++e) x[e] = e * 32 + lane() < Plan::kHeadDim ? x[e] : 0.f;
     rope(x, args.rope, by, Plan::kTurnsAt, reinterpret_cast<float*>(bytes));
     write_values<Plan>(x, args.at.tensor_scale, bytes, stored);
-    sync_warp();  // every lane is done with the bytes
+    sync_warp();  // every lane is done with `bytes`, which the next row uses again
   }
 }
 

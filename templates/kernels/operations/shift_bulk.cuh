@@ -1,5 +1,6 @@
-// shift, many rows at once: tiles of 16 (kernels/operations/tile_values.cuh), decoded, turned
-// (kernels/operations/rope_tile.cuh), encoded again. kernels/operations/shift.cuh serves everything.
+// shift_bulk: moves the keys of bulk tiles of 16 rows to other positions, in place. A tile is decoded and encoded by
+// kernels/operations/tile_values.cuh, and kernels/operations/rope_tile.cuh applies RoPE between.
+// kernels/operations/shift.cuh serves everything.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include "kernels/operations/cache_tokens.cuh"
@@ -26,7 +27,7 @@ KV_DEVICE void shift_bulk(const TiledShiftArgs& args) {
   KV_NO_UNROLL
   for (; turns.has_tile(); turns.advance(args)) {
     StoredRow row[2];
-    int by[2];  // 0: the row is left as it is
+    int by[2];  // positions that the row moves by; 0: the row keeps its bytes
     KV_UNROLL
     for (int half = 0; half < 2; ++half) {
       const int i = (lane() >> 2) + 8 * half;

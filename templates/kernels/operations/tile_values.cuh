@@ -1,7 +1,9 @@
-// Tiles as numbers, for operations that read a cache and write one: out of stored codes, and into them. Lane 4 g + c
-// holds value 32 c + 4 j + 2 h + i of rows g and g + 8 in y[j][h][i] and y[j][h][2 + i] (kernels/codec/bulk_tile.cuh).
-// Tables of both stand in shared memory: those of encoding where kernels/codec/bulk_encode.cuh wants them, those of
-// decoding from Reader::kTableAt on.
+// Bulk tiles as numbers, for operations that read a cache and write one: functions that decode one group of 16 stored
+// rows into registers, and functions that encode it.
+//
+// Lane 4 g + c holds value 32 c + 4 j + 2 h + i of a group: of row g in y[j][h][i], of row g + 8 in y[j][h][2 + i]
+// (kernels/codec/bulk_tile.cuh). A kernel needs the tables of both directions in shared memory: those of encoding where
+// kernels/codec/bulk_encode.cuh has them, those of decoding from Reader::kTableAt on.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include "kernels/operations/cache_tokens.cuh"
@@ -17,7 +19,7 @@ KV_DEVICE OperationRow operation_row(const Args& args, const TileRow& row) {
   return {row.sequence, row.token, row.head, row.sequence * args.tokens + row.token};
 }
 
-// As they are stored: entries of the codebook times the scale.
+// Decodes a group in the rotated domain: entries of the codebook times the scale.
 template <class Reader>
 KV_DEVICE void read_rotated_tile(float (&y)[8][2][4], const StoredTile<Reader>& stored) {
   KV_UNROLL
@@ -43,7 +45,7 @@ KV_DEVICE void read_rotated_tile(float (&y)[8][2][4], const StoredTile<Reader>& 
   }
 }
 
-// In the original domain.
+// Decodes a group in the original domain.
 template <class Reader>
 KV_DEVICE void read_tile(float (&y)[8][2][4], const StoredTile<Reader>& stored) {
   const RowScales scales = row_scales<Reader>(stored.scale);
@@ -62,20 +64,20 @@ KV_DEVICE void read_tile(float (&y)[8][2][4], const StoredTile<Reader>& stored) 
   }
 }
 
-// Rotated as the format wants it.
+// Encodes a group that is in the rotated domain of the format.
 template <class Writer>
 KV_DEVICE void write_rotated_tile(EncodedRow (&rows)[2], const float (&y)[8][2][4]) {
-  constexpr float kRoot = 11.3137085f;  // sqrt(128)
+  constexpr float kRoot = 11.3137085f;  // sqrt(128), by which encode_tile expects values to be longer
   float square[2];
   squared_lengths(square, y);
   encode_tile<Writer>(rows, y, square, {kRoot, kRoot}, {});
 }
 
-// From the original domain, which y loses. Values enter the products as two halves each, exact to 2^-22: a power of two
-// near the reciprocal of the row's length brings them into range.
+// Encodes a group that is in the original domain; y is overwritten. Values enter the products as two fp16 numbers each,
+// exact to 2^-22. A power of two near the reciprocal of the row's length brings them into the range of fp16.
 template <class Writer>
 KV_DEVICE void write_tile(EncodedRow (&rows)[2], float (&y)[8][2][4], const u32 (&mirror)[4]) {
-  constexpr float kRange = 0x1p10f;  // rests of the largest values are normal halves
+  constexpr float kRange = 0x1p10f;  // The rests of the largest values are then normal fp16 numbers.
   float square[2], power[2], unit[2];
   squared_lengths(square, y);
   KV_UNROLL
@@ -85,7 +87,7 @@ KV_DEVICE void write_tile(EncodedRow (&rows)[2], float (&y)[8][2][4], const u32 
   }
   KV_UNROLL
   for (int j = 0; j < 8; ++j) {
-    u32 high[2][2], rest[2][2];  // of h, row
+    u32 high[2][2], rest[2][2];  // [h][row g or g + 8]: high parts of a pair, and their rests
     KV_UNROLL
     for (int i = 0; i < 4; ++i) {
       const int h = i / 2, half = i % 2;

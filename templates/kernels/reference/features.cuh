@@ -1,4 +1,5 @@
-// reference of plans with features (features/feature_list.cuh).
+// The reference kernel of plans with features: answers what kernels/reference/reference.cuh asks about a query row by
+// the plan's list of features (features/feature_list.cuh). Overload resolution chooses it by the type of the arguments.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include "args/attention.cuh"

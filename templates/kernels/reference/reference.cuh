@@ -1,8 +1,8 @@
-// reference: attention as the formula says it, one warp a query row, token after token. No tiling, no tensor
-// cores, no split: written to be read. Every faster family is tested against it, and it is itself tested
-// against a double-precision oracle that shares no code.
+// reference: attention by its formula. A warp takes one query row and goes through the tokens one after the other, with
+// an online softmax. There is no tiling, no tensor core and no split-KV: the kernel is written to be read. Every faster
+// family is tested against it. It is itself tested against an oracle in double precision that shares no code with it.
 //
-// Keys and values are those of formats/rotated_domain.cuh: stored values, then residuals.
+// Queries, keys and values are in the rotated domain (formats/rotated_domain.cuh): stored values, then residuals.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include "args/attention.cuh"
@@ -11,14 +11,14 @@
 
 namespace kv {
 
-// What is asked of the scores and of the sums of a row: nothing but which tokens it sees, without features
-// (kernels/reference/features.cuh).
+// The answers to what the kernel asks about a query row: which tokens it sees, its scores, and how its sums end. A plan
+// without features answers only the first question; kernels/reference/features.cuh answers all.
 template <class Plan>
 struct PlainRow {
   int query, length;
   KV_DEVICE bool sees(int token) const { return Plan::Feature::sees(query, token, length); }
   KV_DEVICE float score(float s, int) const { return s; }
-  KV_DEVICE float finish(float&, float&) const { return 1.f; }  // of what was added up: how it changes
+  KV_DEVICE float finish(float&, float&) const { return 1.f; }  // the factor for the sums of values
 };
 template <class Plan, class Args>
 KV_DEVICE PlainRow<Plan> row_features(const Args&, int, int query, int, int length) {
@@ -36,7 +36,7 @@ KV_DEVICE void reference(const Args& args) {
   const i64 from = block_z() * args.q.sequence_stride + query * args.q.query_stride + head * args.q.head_stride;
   const i64 to = block_z() * args.out.sequence_stride + query * args.out.query_stride + head * args.out.head_stride;
 
-  float q[kKeys], q_second[kKeys], out[kValues] = {}, out_second[kValues] = {};  // second: of the residuals
+  float q[kKeys], q_second[kKeys], out[kValues] = {}, out_second[kValues] = {};  // *_second: for the residuals
   for (int e = 0; e < kKeys; ++e) {
     const int i = e * 32 + lane();
     const bool exists = K::kStored % 32 == 0 || i < K::kStored;
@@ -45,7 +45,7 @@ KV_DEVICE void reference(const Args& args) {
   }
 
   const auto features = row_features<Plan>(args, block_z(), query, head, length);
-  float m = -1e30f, d = 0.f;  // running maximum (base 2) and denominator
+  float m = -1e30f, d = 0.f;  // row_max so far (base 2) and denominator of the softmax
   for (int token = 0; token < length; ++token) {
     if (!features.sees(token)) continue;
     const StoredRow k_row = stored_row<K>(args.k, block_z(), head / Plan::kGroup, token);
