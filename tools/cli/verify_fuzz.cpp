@@ -8,9 +8,9 @@
 #include <map>
 #include <thread>
 
+#include "runtime/base/parallel.hpp"
 #include "tools/cli/verify_sweeps.hpp"
 #include "tools/io/report.hpp"
-#include "tools/parallel.hpp"
 #include "tools/verify/fuzz_run.hpp"
 
 namespace kvjit {
@@ -61,7 +61,7 @@ Result<int> verify_fuzz(const Cli& cli, const SweepArgs& args) {
   std::atomic<std::size_t> done = 0;
   const std::size_t step = std::max<std::size_t>(args.fuzz / 10, 1);
   const auto begin = std::chrono::steady_clock::now();
-  for_each_index(args.fuzz, threads, [&](std::size_t i) {
+  in_parallel(args.fuzz, threads, [&](std::size_t i) {
     cases[i] = fuzz_case(args.seed + i, registry, archs);
     if (args.fuzz == 1) cli.talk("\n" + cases[i].text());  // before it runs: it may not come back
     outcomes[i] = run_fuzz(cases[i], registry, context);

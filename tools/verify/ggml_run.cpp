@@ -14,7 +14,7 @@
 
 #include "generator/formats/reference_codec.hpp"
 #include "generator/program.hpp"
-#include "tools/parallel.hpp"
+#include "runtime/base/parallel.hpp"
 #include "tools/verify/ggml_sample.hpp"
 #include "tools/verify/harness.hpp"
 #include "tools/verify/measure.hpp"
@@ -211,7 +211,7 @@ std::vector<GgmlOutcome> run_ggml(const std::vector<GgmlCase>& cases, const Regi
 
   std::vector<GgmlOutcome> outcomes(cases.size());
   std::atomic<std::size_t> done = 0;
-  for_each_index(groups.size(), options.threads, [&](std::size_t g) {
+  in_parallel(groups.size(), options.threads, [&](std::size_t g) {
     const auto loaded = load(groups[g].toml, registry, context);
     for (const std::size_t i : groups[g].cases) {
       GgmlOutcome& outcome = outcomes[i];
