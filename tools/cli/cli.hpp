@@ -63,7 +63,8 @@ Result<RotationFlag> rotation_flag(const Registry& registry, const std::string& 
 Json to_json(const Error& error);
 
 void add_spec_verbs(CLI::App& app, Cli& cli);    // check, emit, explain, build
-void add_run_verbs(CLI::App& app, Cli& cli);     // run, verify
+void add_run_verb(CLI::App& app, Cli& cli);      // run
+void add_verify_verb(CLI::App& app, Cli& cli);   // verify
 void add_bench_verb(CLI::App& app, Cli& cli);    // bench
 void add_pack_verb(CLI::App& app, Cli& cli);     // pack
 void add_codec_verbs(CLI::App& app, Cli& cli);   // quantize, dequantize, requantize

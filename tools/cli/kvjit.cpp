@@ -36,7 +36,8 @@ int main(int argc, char** argv) {
       ->type_name("FILE.kvb")
       ->allow_extra_args(false);
   add_spec_verbs(app, cli);
-  add_run_verbs(app, cli);
+  add_run_verb(app, cli);
+  add_verify_verb(app, cli);
   add_bench_verb(app, cli);
   add_pack_verb(app, cli);
   add_codec_verbs(app, cli);

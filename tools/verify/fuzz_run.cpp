@@ -10,12 +10,12 @@
 #include <span>
 
 #include "generator/program.hpp"
+#include "tools/verify/judge.hpp"
 #include "tools/verify/measure.hpp"
 
 namespace kvjit {
 namespace {
 
-constexpr double kMaxKernelError = 1e-3;
 // Of the rounding of queries and keys to halves, where a few rows meet keys so long that it explains more: about one
 // spec in 2,000.
 constexpr double kDeviations = 3;
