@@ -11,7 +11,7 @@
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
-#include <map>
+#include <iterator>
 #include <memory>
 #include <thread>
 
@@ -72,19 +72,17 @@ Result<std::vector<Source>> collect(const Cli& cli, const PackArgs& args, bool i
   KV_TRY(specs, cli.specs(args.specs));
   KV_TRY(operations, read_operations(args.operations));
   std::vector<Source> sources;
-  std::map<std::string, std::vector<Spec>> by_arch;
+  std::vector<SpecOnArchs> all;
   for (const Spec& spec : specs) {
     KV_TRY(archs, cli.archs(spec, args.archs, is_for_gpu));
     for (const std::string& arch : archs) {
       KV_TRY(more, sources_to_pack(spec, registry, arch, is_for_gpu));
       std::move(more.begin(), more.end(), std::back_inserter(sources));
-      by_arch[arch].push_back(spec);
     }
+    all.push_back({spec, archs});
   }
-  for (const auto& [arch, those] : by_arch) {
-    KV_TRY(more, operations_to_pack(those, registry, arch, operations));
-    std::move(more.begin(), more.end(), std::back_inserter(sources));
-  }
+  KV_TRY(more, operations_to_pack(all, registry, operations));
+  std::move(more.begin(), more.end(), std::back_inserter(sources));
   return sources;
 }
 

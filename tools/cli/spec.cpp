@@ -7,8 +7,6 @@
 #include <algorithm>
 #include <cstdio>
 #include <filesystem>
-#include <iterator>
-#include <map>
 #include <memory>
 #include <set>
 #include <thread>
@@ -53,22 +51,17 @@ Result<std::vector<ProgramSource>> programs_of(const Cli& cli, const SpecArgs& a
   return programs;
 }
 
-// The kernels that only calls ask for, on the caches of these specs: operations_to_pack, an arch at a time.
+// The kernels that only calls ask for, on the caches of the specs (--operations).
 Result<std::vector<Source>> operations_of(const Cli& cli, const SpecArgs& args) {
   KV_TRY(registry, cli.registry());
   KV_TRY(specs, cli.specs(args.specs));
   KV_TRY(operations, read_operations(args.operations));
-  std::map<std::string, std::vector<Spec>> by_arch;
+  std::vector<SpecOnArchs> all;
   for (const Spec& spec : specs) {
     KV_TRY(archs, cli.archs(spec, args.archs, false));
-    for (const std::string& arch : archs) by_arch[arch].push_back(spec);
+    all.push_back({spec, archs});
   }
-  std::vector<Source> sources;
-  for (const auto& [arch, those] : by_arch) {
-    KV_TRY(more, operations_to_pack(those, registry, arch, operations));
-    std::move(more.begin(), more.end(), std::back_inserter(sources));
-  }
-  return sources;
+  return operations_to_pack(all, registry, operations);
 }
 
 Result<void> make_folder(const std::string& dir) {

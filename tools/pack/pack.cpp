@@ -7,6 +7,8 @@
 #include <algorithm>
 #include <chrono>
 #include <filesystem>
+#include <iterator>
+#include <map>
 #include <mutex>
 #include <set>
 
@@ -43,14 +45,20 @@ Result<std::vector<Source>> sources_to_pack(const Spec& spec, const Registry& re
   return sources;
 }
 
-Result<std::vector<Source>> operations_to_pack(const std::vector<Spec>& specs, const Registry& registry,
-                                               const std::string& arch, const OperationSet& operations) {
-  std::vector<Problem> problems;
-  for (const Spec& spec : specs) {
-    KV_TRY(problem, resolve(spec, registry, arch));
-    problems.push_back(std::move(problem));
+Result<std::vector<Source>> operations_to_pack(const std::vector<SpecOnArchs>& specs, const Registry& registry,
+                                               const OperationSet& operations) {
+  std::map<std::string, std::vector<Problem>> by_arch;
+  for (const auto& [spec, archs] : specs)
+    for (const std::string& arch : archs) {
+      KV_TRY(problem, resolve(spec, registry, arch));
+      by_arch[arch].push_back(std::move(problem));
+    }
+  std::vector<Source> sources;
+  for (const auto& [arch, problems] : by_arch) {
+    KV_TRY(more, operation_kernels(problems, operations, registry));
+    std::move(more.begin(), more.end(), std::back_inserter(sources));
   }
-  return operation_kernels(problems, operations, registry);
+  return sources;
 }
 
 bool is_for_later_gpus(const std::string& arch) { return !arch.empty() && arch.back() >= '0' && arch.back() <= '9'; }

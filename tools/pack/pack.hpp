@@ -20,9 +20,15 @@ namespace kvjit {
 Result<std::vector<Source>> sources_to_pack(const Spec& spec, const Registry& registry, const std::string& arch,
                                             bool is_for_gpu);
 
-// The kernels that only calls ask for, of some operations on the caches of all specs of an arch.
-Result<std::vector<Source>> operations_to_pack(const std::vector<Spec>& specs, const Registry& registry,
-                                               const std::string& arch, const OperationSet& operations);
+struct SpecOnArchs {
+  Spec spec;
+  std::vector<std::string> archs;  // for each of which its kernels are generated
+};
+
+// The kernels that no spec asks for but calls do: the named operations on the caches of all specs. The specs of one
+// arch are taken together, because a copy may pair the caches of any two of them.
+Result<std::vector<Source>> operations_to_pack(const std::vector<SpecOnArchs>& specs, const Registry& registry,
+                                               const OperationSet& operations);
 
 // Machine code of sm_90a runs on no other GPU, nor does its PTX; that of sm_90 runs on later ones.
 bool is_for_later_gpus(const std::string& arch);
