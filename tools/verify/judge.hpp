@@ -1,6 +1,6 @@
-// How run, verify and the fuzz judge a kernel: the inputs that they give a harness, the limit of the error, and the
-// error of log-sum-exps. Attention in double precision is exact (tools/verify/measure.hpp); where a spec has a hook,
-// the reference kernel stands in for it, because no oracle knows the hook's text.
+// The rules by which run, verify and the fuzz judge a kernel: the inputs that they give a harness, the limit of its
+// error, and the error of lse. The exact answer is attention in double precision (measure.hpp). A spec with a hook is
+// judged by the reference kernel instead, because no oracle knows the hook's text.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include <span>
