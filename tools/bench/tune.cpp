@@ -5,12 +5,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <atomic>
 #include <cmath>
 #include <thread>
 
 #include "generator/kernels/decode/plan.hpp"
 #include "generator/program.hpp"
+#include "runtime/base/parallel.hpp"
 #include "tools/io/report.hpp"
 
 namespace kvjit {
@@ -25,15 +25,8 @@ constexpr double kNoise = 1.01;   // the least medians of one kernel in one run 
 // Compiles on all cores what is then loaded from memory; what fails there fails again, and is reported, when it is
 // used.
 void compile_all(const std::shared_ptr<Context>& context, const std::vector<ProgramSource>& programs) {
-  std::atomic<std::size_t> next = 0;
-  const auto work = [&] {
-    for (std::size_t i; (i = next++) < programs.size();) (void)context->get(programs[i].kernels.at(Role::decode));
-  };
-  std::vector<std::thread> workers;
-  const std::size_t most = std::max(1u, std::thread::hardware_concurrency());
-  for (std::size_t i = 1; i < std::min(most, programs.size()); ++i) workers.emplace_back(work);
-  work();
-  for (std::thread& worker : workers) worker.join();
+  in_parallel(programs.size(), std::max(1u, std::thread::hardware_concurrency()),
+              [&](std::size_t i) { (void)context->get(programs[i].kernels.at(Role::decode)); });
 }
 
 // Geometric mean of the times' ratios.
