@@ -1,5 +1,5 @@
-// The command `kvjit`: the global flags and the choice of the verb. Exit codes are the values of Code
-// (generator/base/result.hpp).
+// main of the command `kvjit`: it defines the global flags, chooses the verb and prints errors. Exit codes are the
+// values of Code (generator/base/result.hpp).
 // SPDX-License-Identifier: MIT
 #include <fmt/format.h>
 

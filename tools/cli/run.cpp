@@ -22,8 +22,13 @@ namespace kvjit {
 namespace {
 
 struct RunArgs {
-  std::string spec, q, k, v, out, report;
-  long long tokens = 0;
+  std::string spec;  // the spec file
+  std::string q;     // .npy files
+  std::string k;
+  std::string v;
+  std::string out;       // -o: .npy file of the output; empty: none
+  std::string report;    // --report: JSON file of the measurements; empty: none
+  long long tokens = 0;  // --tokens: only the last ones; 0: all
 };
 
 Json side_json(const SideFacts& side, const std::vector<std::uint8_t>& rows, std::size_t values,
@@ -53,7 +58,7 @@ Result<int> run(const Cli& cli, const RunArgs& args) {
     return fail(Code::bad_input, fmt::format("{} has {} tokens, {} has {}", args.k, k.rows, args.v, v.rows));
   if (tokens < queries)
     return fail(Code::bad_input, fmt::format("--tokens {}: fewer than the {} queries of the spec", tokens, queries));
-  constexpr long long kMaxTokens = 1 << 30;  // token counts are int in the kernels' arguments
+  constexpr long long kMaxTokens = 1 << 30;  // a token count is an int in the kernels' arguments
   if (tokens > kMaxTokens || k.heads > 65535) return fail(Code::unsupported, "at most 2^30 tokens and 65535 heads");
 
   KV_TRY(context, cli.context());

@@ -1,7 +1,7 @@
-// The verb verify: every kernel of every spec on seeded random numbers, judged by attention in double over the cache
-// as the reference codec decodes it, never by another kernel. verify_one checks one spec: the bytes that quantize
-// stores, the numbers that dequantize gives back, and attention around the ends of a tile and of a cache. --matrix and
-// --fuzz are verbs of their own kind: verify_ggml.cpp and verify_fuzz.cpp.
+// The verb verify: runs every kernel of every spec on seeded random numbers and judges it by attention in double
+// precision over the cache as the reference codec decodes it, never by another kernel. verify_one checks one spec: the
+// bytes that quantize stores, the numbers that dequantize returns, and attention over lengths around a tile. --matrix
+// and --fuzz are in verify_ggml.cpp and verify_fuzz.cpp.
 // SPDX-License-Identifier: MIT
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -23,21 +23,26 @@ namespace kvjit {
 namespace {
 
 constexpr double kMaxDequantizeError = 1e-5;  // relative L2: float32 against double
-// Fractions of bytes that may be rounded the other way where is_byte_exact() is false. A scale of f16 steps by 2^-11 of
-// itself and float32 sums are off by about 1e-6, so some 1 in 500 changes; codes near a bound are rarer.
-constexpr double kMaxCodeBytes = 1e-3, kMaxScaleBytes = 1e-2;
+// Largest fractions of bytes that may be rounded the other way if is_byte_exact() is false. An f16 scale steps by 2^-11
+// of itself and float32 sums are off by about 1e-6, so about 1 scale in 500 changes; codes next to a bound are rarer.
+constexpr double kMaxCodeBytes = 1e-3;
+constexpr double kMaxScaleBytes = 1e-2;
 
 struct VerifyArgs {
-  std::vector<std::string> specs;
-  long long tokens = 0;
-  SweepArgs sweep;
+  std::vector<std::string> specs;  // files
+  long long tokens = 0;            // --tokens: one more length to attend over; 0: none
+  SweepArgs sweep;                 // --matrix, --fuzz and their options
 };
 
+// The result of one spec.
 struct Verdict {
-  double attention = 0, reference = 0, dequantize = 0, code_fraction = 0;
-  long long scale_differs = 0;
-  std::vector<int> lengths;  // attended over
-  std::string failure;       // empty: passed
+  double attention = 0;         // largest relative L2 error of attention
+  double reference = 0;         // largest relative L2 error of the reference kernel
+  double dequantize = 0;        // largest relative L2 error of dequantize
+  double code_fraction = 0;     // largest share of code bytes that differ from the reference codec's
+  long long scale_differs = 0;  // scale bytes of K and V that differ from the reference codec's
+  std::vector<int> lengths;     // numbers of tokens that were attended over
+  std::string failure;          // the first requirement that was not met; empty: passed
   void require(bool is_met, const std::string& what) {
     if (!is_met && failure.empty()) failure = what;
   }
@@ -45,8 +50,7 @@ struct Verdict {
 
 constexpr int kMostVerified = 1 << 22;  // tokens; the oracle takes seconds at 2^17
 
-// The newest of `tokens` tokens, as they are in no cache: what attention says of them then comes from the rows that it
-// was given.
+// Overwrites the new tokens' rows with 0xFF. A right answer then proves that attention took these rows from the call.
 Result<void> spoil_newest(Trial& trial, const Problem& problem, int side, std::vector<std::uint8_t> rows, int tokens) {
   const auto capacity = static_cast<std::size_t>(trial.shape().tokens);
   const std::size_t row = rows.size() / (static_cast<std::size_t>(trial.shape().kv_heads) * capacity);
@@ -58,7 +62,7 @@ Result<void> spoil_newest(Trial& trial, const Problem& problem, int side, std::v
   return trial.set_rows(side, rows);
 }
 
-// longest: a length besides those around a tile, 0 for none.
+// longest: one more length besides those around a tile; 0: none.
 Result<Verdict> verify_one(const Spec& spec, int longest, const Registry& registry,
                            const std::shared_ptr<Context>& context) {
   KV_TRY(ready, make_ready(spec, registry, context));
@@ -105,8 +109,8 @@ Result<Verdict> verify_one(const Spec& spec, int longest, const Registry& regist
   std::vector<std::string> features = problem.features.names();
   if (problem.causal) features.insert(features.begin(), "causal");
   for (const int tokens : {1, tile - 1, tile, tile + 1, 257, longest}) {
-    if (tokens < problem.query_length || tokens == 0)
-      continue;  // fewer tokens than queries is not a cache that a model can have
+    // No model has fewer tokens in its cache than it has queries.
+    if (tokens < problem.query_length || tokens == 0) continue;
     verdict.lengths.push_back(tokens);
     const ScoreRule rule(problem.features, problem.causal, trial.features(), 0, problem.query_length, tokens);
     const AttentionShape shape{kv_heads,
@@ -163,12 +167,12 @@ Result<Verdict> verify_one(const Spec& spec, int longest, const Registry& regist
   return verdict;
 }
 
-// What a verify of several files has said so far. Refusals and failures come last, where they are not scrolled away.
+// The results of several spec files so far. Refusals and failures are printed last, so that they are not scrolled away.
 struct Verification {
   Json results = Json::array();
   std::vector<std::vector<std::string>> rows;
-  std::string complaints;
-  int exit_code = 0;  // of the first complaint
+  std::string complaints;  // text of refusals and failures
+  int exit_code = 0;       // the code of the first complaint
 
   void refuse(const std::string& file, const std::string& name, const std::string& label, const Error& error) {
     rows.push_back({"refused", name, "-", "-", "-", "-"});

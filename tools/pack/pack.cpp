@@ -1,4 +1,4 @@
-// Collecting, compiling and writing out kernels.
+// Collecting, compiling and writing kernels: see pack.hpp.
 // SPDX-License-Identifier: MIT
 #include "tools/pack/pack.hpp"
 
@@ -21,7 +21,7 @@
 namespace kvjit {
 namespace {
 
-// For which no shape was measured, so that it is served as every such device is.
+// A name that no row of specs/tuning has: it stands for every device without measured shapes.
 constexpr const char* kUnknownDevice = "a device that nobody measured";
 
 }  // namespace
