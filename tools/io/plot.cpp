@@ -177,7 +177,8 @@ std::string html_page(const std::string& title, const std::string& body) {
   :root { --ground: #16181c; --ink: #e4e4e4; --faint: #3a3d44;
     --one: #7fb0ff; --two: #ff9a5c; --three: #6ee7a0; --four: #d8b4fe; --five: #fcd34d; --six: #67e8f9; }
 }
-body { background: var(--ground); color: var(--ink); font: 14px/1.45 system-ui, sans-serif; max-width: 1000px; margin: 24px auto; padding: 0 16px; }
+body { background: var(--ground); color: var(--ink); font: 14px/1.45 system-ui, sans-serif; max-width: 1000px;
+  margin: 24px auto; padding: 0 16px; }
 svg { width: 100%; height: auto; }
 svg text { fill: var(--ink); font: 11px ui-monospace, monospace; }
 .frame { fill: none; stroke: var(--ink); }
