@@ -18,7 +18,7 @@ struct GgmlCase {
   int batch = 0;    // queries of a sequence
   bool has_mask = false;
   bool has_sinks = false;
-  float max_bias = 0;                 // of ALiBi; 0: no slopes
+  float max_bias = 0;                 // of the ALiBi slopes; 0: none
   float softcap = 0;                  // 0: none
   bool is_default_precision = false;  // else the case asks for f32; kvjit has one precision
   std::string k;                      // ggml's type of K, which is the name of kvjit's format

@@ -26,8 +26,8 @@ struct CacheShape {
   int kv_heads = 1;
   long long tokens = 0;                 // capacity of each sequence, in tokens
   int copies = 1;                       // caches; timed calls go through all of them, other calls use the first
-  PagePlaces places = PagePlaces::own;  // of layout paged: where rows lie inside a page
-  RowPlaces rows = {};                  // of layout rows: where rows lie
+  PagePlaces places = PagePlaces::own;  // layout paged: where rows lie inside a page
+  RowPlaces rows = {};                  // layout rows: where rows lie
 };
 
 // The bytes that Trial::make allocates for the caches; the largest std::size_t if the number overflows.

@@ -1,6 +1,6 @@
-// Where an engine may place the rows that a call reads and writes. RowPlaces describes a cache of layout rows,
-// QueryPlaces describes queries and outputs. The harness lays its buffers out by them, so that tests also cover strides
-// that no dense array has.
+// RowPlaces and QueryPlaces: the places that an engine may choose for the rows of a cache of layout rows, and for the
+// rows of queries and outputs. The harness lays its buffers out by them, so that tests also cover strides that no dense
+// array has.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include "runtime/launch/program.hpp"
