@@ -1,5 +1,5 @@
-// Build step: templates/** and specs/** -> one .cpp with their texts as string literals
-// (generator/catalogue/registry.hpp declares it).
+// Build step: writes a .cpp file that has the texts of templates/** and specs/** as string literals.
+// generator/catalogue/registry.hpp declares the function in it.
 //   kvjit_embed SOURCE_DIR OUT.cpp
 // SPDX-License-Identifier: MIT
 #include <filesystem>
@@ -26,7 +26,7 @@ int main(int argc, char** argv) {
          "const FileSet& embedded_files() {\n  static const FileSet files = {\n";
   for (const auto& [name, text] : files) {
     out << "      {\"" << name << "\",\n";
-    // Compilers limit the length of one literal; adjacent literals are joined.
+    // Compilers limit the length of a literal, so a text is several adjacent ones.
     for (std::size_t at = 0; at < text.size() || at == 0; at += 8000)
       out << "R\"KVJIT_TEXT(" << text.substr(at, 8000) << ")KVJIT_TEXT\"\n";
     out << "      },\n";

@@ -1,4 +1,4 @@
-// Rows of bench as JSON, text and charts.
+// Rows of bench as JSON, text and charts: see bench.hpp.
 // SPDX-License-Identifier: MIT
 #include "tools/bench/bench.hpp"
 
@@ -17,9 +17,10 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// After four times its size have passed through it little is left in an L2, whatever it evicts first.
-constexpr double kLeastPool = 400e6, kLeastL2s = 4;
-constexpr int kMostCopies = 1280;  // 64 graphs of 20 calls; caches below 0.3 MB make a smaller pool
+// When four times its size have passed through an L2, little of the first cache is left, whatever it evicts first.
+constexpr double kLeastPool = 400e6;  // bytes
+constexpr double kLeastL2s = 4;       // sizes of the L2
+constexpr int kMostCopies = 1280;     // 64 graphs of 20 calls; caches below 0.3 MB make a smaller pool
 
 const std::vector<std::string> kHeadings = {"program", "batch", "tokens",     "cache",     "us",        "low",
                                             "high",    "GB/s",  "% of probe", "% of peak", "registers", "shared KiB"};
@@ -59,11 +60,11 @@ Json to_json(const Backend::Timing& timing) {
           {"calls_a_repeat", timing.calls}};
 }
 
-// The lines of a chart: one for each program and batch, named by its formats where that is short and belongs to it
-// alone.
+// A line of a chart: one program and batch. Its label is its formats, or its number if these are long or not unique.
 struct Line {
-  std::string program, label;
-  int batch = 0;
+  std::string program;
+  std::string label;
+  int batch = 0;  // sequences
   std::vector<const BenchRow*> rows;
 };
 
@@ -87,7 +88,7 @@ std::vector<Line> lines_of(const std::vector<BenchRow>& rows) {
   return lines;
 }
 
-// A chart's series: x and y of each row, from left to right.
+// The series of a chart: x and y of each row, sorted by x.
 template <class X, class Y>
 Series series(const std::string& label, const std::vector<const BenchRow*>& rows, bool is_roof, X x, Y y) {
   Series series{label, {}, is_roof};

@@ -1,4 +1,5 @@
-// Bench: what `kvjit bench` says of one call, computed from what was measured. No device is needed for that.
+// The results of `kvjit bench` as text, JSON and charts, computed from measured times; and how large the pool of caches
+// must be so that no call finds its cache in the L2. Nothing here needs a device.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include <nlohmann/json.hpp>
@@ -10,32 +11,42 @@
 
 namespace kvjit {
 
-// A kernel that ran, and what it takes of a multiprocessor.
+// A kernel that ran, and the resources that it takes.
 struct LaunchedKernel {
-  std::string role, name;
-  int threads = 0, registers = 0, spill_bytes = 0;
-  int shared_bytes = 0;  // a block
+  std::string role;
+  std::string name;
+  int threads = 0;       // of a block
+  int registers = 0;     // of a thread
+  int spill_bytes = 0;   // of a thread: stores and loads
+  int shared_bytes = 0;  // of a block
 };
-// In launch order. Fails with internal if the report names a kernel that the program does not have.
+// The kernels of a call in launch order. Fails with Code::internal if the report names a kernel that the program does
+// not have.
 Result<std::vector<LaunchedKernel>> launched_kernels(const Program& program, const LaunchReport& report);
 
-// What calls take turns over, so that no cache is found in the L2: 400 MB, or four times the L2 where that is more; and
-// how many caches of these bytes that is.
+// Bytes of the caches that timed calls go through in turn, so that none is found in the L2: 400 MB, or four times the
+// L2 if that is more.
 double pool_bytes(const DeviceFacts& facts);
+// How many caches of cache_bytes bytes make such a pool.
 int copies_for(double cache_bytes, const DeviceFacts& facts);
-// Fails with environment, saying what is needed and what there is, if the caches do not fit the device's memory.
+// Fails with Code::environment, naming both sizes, if the caches do not fit the device's memory.
 Result<void> check_memory(const ProgramSource& source, const CacheShape& shape, const DeviceFacts& facts);
 
+// The measurement of one program over caches of one shape.
 struct BenchRow {
-  std::string program, k_format, v_format;
-  int head_dim = 0, q_heads_per_kv = 0, query_length = 0;
+  std::string program;  // its id
+  std::string k_format;
+  std::string v_format;
+  int head_dim = 0;
+  int q_heads_per_kv = 0;
+  int query_length = 0;
   bool is_causal = false;
   CacheShape shape;
-  double cache_bytes = 0;  // what a call has to read
-  Backend::Timing timing;
-  ProbeTiming probe;  // over as many bytes
-  double peak_gb_per_s = 0;
-  int blocks = 0;
+  double cache_bytes = 0;    // bytes that a call has to read
+  Backend::Timing timing;    // of a call
+  ProbeTiming probe;         // of reading as many bytes
+  double peak_gb_per_s = 0;  // of the device's memory; 0: unknown
+  int blocks = 0;            // of the decode launch
   std::vector<LaunchedKernel> kernels;
 
   double gb_per_s() const { return cache_bytes / timing.median_us / 1e3; }
@@ -46,10 +57,11 @@ struct BenchRow {
 
 nlohmann::ordered_json to_json(const BenchRow& row);
 nlohmann::ordered_json to_json(const DeviceFacts& facts);
-// "NVIDIA H200, peak 4814 GB/s: ...", and how the rows below it were measured.
+// Lines above a table: the device with its peak, and how the rows were measured.
 std::string bench_heading(const DeviceFacts& facts, int kv_heads);
 std::string bench_text(const std::vector<BenchRow>& rows);
-// Table and two charts: GB/s over bytes of cache, with the probe as the roof; time over tokens.
+// An HTML page with the table and two charts: GB/s over bytes of cache, with the probe as the roof, and time over
+// tokens.
 std::string bench_page(const DeviceFacts& facts, int kv_heads, const std::vector<BenchRow>& rows);
 
 }  // namespace kvjit

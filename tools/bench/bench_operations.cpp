@@ -1,4 +1,4 @@
-// Operations on a cache, timed: see bench_operations.hpp.
+// The timed calls of operations: see bench_operations.hpp.
 // SPDX-License-Identifier: MIT
 #include "tools/bench/bench_operations.hpp"
 
@@ -37,7 +37,7 @@ Result<std::vector<OperationTime>> time_operations(const std::shared_ptr<Context
 
   std::vector<int> order(static_cast<std::size_t>(tokens));
   std::iota(order.begin(), order.end(), 0);
-  std::shuffle(order.begin(), order.end(), std::mt19937(1));  // NOLINT(cert-msc51-cpp): the same order each time
+  std::shuffle(order.begin(), order.end(), std::mt19937(1));  // NOLINT(cert-msc51-cpp): every run has the same order
   KV_TRY(slots, uploaded(backend, {reinterpret_cast<const std::uint8_t*>(order.data()), order.size() * sizeof(int)}));
   Buffer table_memory;
   KV_TRY(table, trial.upload_table(0, {}, table_memory));
@@ -49,7 +49,7 @@ Result<std::vector<OperationTime>> time_operations(const std::shared_ptr<Context
   codec.sequences = 1, codec.tokens = tokens, codec.heads = shape.kv_heads, codec.tensor_scale = 1;
   const SlotNumbers numbered{device_data(slots.pointer()), kv::SlotType::i32};
   for (const bool is_writing : {false, true}) {
-    if (source.page_tokens > 0) break;  // pages are reached by other numbers
+    if (source.page_tokens > 0) break;  // by_slots takes slots of caches without pages
     KV_TRY(kernel, make_by_slots(problem, program->codec_role(0, is_writing, codec), numbered.type, registry));
     KV_CHECK(time(is_writing ? "scatter" : "gather", stored(0) + numbers,
                   [&](Stream s) { return program->by_slots(0, codec, numbered, kernel, s); }));

@@ -1,4 +1,5 @@
-// Operations on a cache beside quantize and dequantize, timed: rows gathered, copied, coded anew, turned.
+// time_operations times the operations on a cache beside quantize and dequantize: scatter and gather by slots, copy,
+// requantize from K's format to V's, quantize with RoPE, and shift.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include <string>
@@ -10,12 +11,13 @@
 namespace kvjit {
 
 struct OperationTime {
-  std::string what;
-  double bytes = 0;  // read and written
+  std::string what;  // name of the operation
+  double bytes = 0;  // bytes read plus bytes written
   Backend::Timing timing;
 };
 
-// Over the whole of K's cache, which has two copies; x: device memory for [tokens][kv_heads][head_dim] halves.
+// Times each operation over the whole cache of K. The harness must have two copies. x is device memory for
+// [tokens][kv_heads][head_dim] numbers of f16.
 Result<std::vector<OperationTime>> time_operations(const std::shared_ptr<Context>& context, const Registry& registry,
                                                    const std::shared_ptr<Program>& program, const Problem& problem,
                                                    const Trial& trial, DevicePointer x, int repeats);

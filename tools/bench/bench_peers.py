@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""`kvjit bench` next to PyTorch, FlexAttention, FlashInfer and FlashAttention 3, on the same shapes in the same run.
+"""Compares `kvjit bench` with PyTorch, FlexAttention, FlashInfer and FlashAttention 3, on the same shapes in one run.
 
-Peers keep K and V in fp16. Where a peer would read them once for each query head, the query heads of a KV head are
-packed as rows of one head. All are timed alike: CUDA graphs of 20 calls that take turns over caches which together
-exceed the L2, the median of the replays. A peer's output is checked against attention in float32 before it is timed.
-A peer that is not there, or refuses a shape, is printed as missing with the reason.
+Peers keep K and V in fp16. If a peer would read them once for each query head, the query heads of a KV head are packed
+as rows of one head. All are timed in the same way: the median of the replays of CUDA graphs of 20 calls, which
+alternate over caches that together exceed the L2. A peer's output is compared with attention in float32 before it is
+timed. A peer that is not installed, or refuses a shape, is printed as missing with the reason.
 
     tools/bench/bench_peers.py --kvjit build/kvjit specs/attention/decode.toml --tokens 8192,32768 --kv-heads 8
 """
@@ -31,40 +31,45 @@ try:
 except ImportError as error:
     sys.exit(f"bench_peers.py needs PyTorch 2.4 or later: {error}")
 
-MOST_ERROR = 5e-3  # relative L2 against float32; fp16 probabilities and outputs give some 5e-4, a wrong layout 1
+# Limit of the relative L2 error against float32. fp16 probabilities and outputs give about 5e-4, a wrong layout 1.
+MOST_ERROR = 5e-3
 
 
 class Missing(Exception):
-    """A peer that cannot be measured at a shape, and why."""
+    """Raised with the reason if a peer cannot be measured at a shape."""
 
 
 @dataclass(frozen=True)
 class Shape:
-    batch: int
+    """The sizes of an attention call."""
+
+    batch: int  # sequences
     kv_heads: int
-    tokens: int
+    tokens: int  # of each sequence
     head_dim: int
     group: int  # query heads of a KV head
-    queries: int
-    is_causal: bool
+    queries: int  # of each sequence
+    is_causal: bool  # False for one query, which sees every token
 
     @staticmethod
     def of(row: dict[str, Any]) -> Shape:
+        """The shape of a row of `kvjit bench --json`."""
         return Shape(row["batch"], row["kv_heads"], row["tokens"], row["head_dim"], row["q_heads_per_kv"],
                      row["query_length"], row["is_causal"] and row["query_length"] > 1)
 
     @property
     def cache_bytes(self) -> int:
+        """Bytes of K and V in fp16."""
         return 2 * 2 * self.batch * self.kv_heads * self.tokens * self.head_dim
 
 
 @dataclass
 class Caches:
-    """q [batch, kv_heads, group, queries, head_dim]; k, v [copies, batch, kv_heads, tokens, head_dim]."""
+    """Queries, and as many copies of K and V as fill a pool that exceeds the L2."""
 
-    q: Tensor
-    k: Tensor
-    v: Tensor
+    q: Tensor  # [batch, kv_heads, group, queries, head_dim]
+    k: Tensor  # [copies, batch, kv_heads, tokens, head_dim]
+    v: Tensor  # like k
 
     @staticmethod
     def make(shape: Shape, pool_bytes: float) -> Caches:
@@ -81,14 +86,18 @@ class Caches:
 
 @dataclass
 class Peer:
-    run: Callable[[int], Tensor]  # one call, over a copy
-    first: Callable[[Tensor], Tensor]  # of its result: the first KV head's [group, queries, head_dim]
-    keys: Tensor  # what that head reads in copy 0: [tokens, head_dim]
-    values: Tensor
+    """A peer's call at one shape, and how to check it."""
+
+    run: Callable[[int], Tensor]  # one call over the copy of this number
+    first: Callable[[Tensor], Tensor]  # the part of a result for the first KV head: [group, queries, head_dim]
+    keys: Tensor  # K of that head in copy 0: [tokens, head_dim]
+    values: Tensor  # V of that head in copy 0
 
 
 @dataclass
 class Timing:
+    """Microseconds of one call over the replays."""
+
     variant: str
     median_us: float
     low_us: float
@@ -96,11 +105,14 @@ class Timing:
 
 
 def of_packed(run: Callable[[int], Tensor], shape: Shape, caches: Caches) -> Peer:
+    """A peer whose query heads are packed as rows of one head."""
     rows = (shape.group, shape.queries, shape.head_dim)
     return Peer(run, lambda out: out[0, 0].reshape(rows), caches.k[0, 0, 0], caches.v[0, 0, 0])
 
 
 def sdpa(backend: SDPBackend) -> Callable[[Shape, Caches], Peer]:
+    """PyTorch's scaled_dot_product_attention with one of its back-ends."""
+
     def prepare(shape: Shape, caches: Caches) -> Peer:
         if shape.is_causal:
             raise Missing("it has no causal mask for several queries packed with their heads")
@@ -122,9 +134,10 @@ def flex(shape: Shape, caches: Caches) -> Peer:
     def is_seen(_b: Tensor, _h: Tensor, row: Tensor, token: Tensor) -> Tensor:
         return token < shape.tokens - (shape.queries - 1 - row % shape.queries if shape.is_causal else 0)
 
-    # Also where every token is seen: without blocks to split it was 3 to 14 times as slow (PyTorch 2.11, H200).
+    # The mask is passed even if every token is seen: without blocks to split, FlexAttention was 3 to 14 times as slow
+    # (PyTorch 2.11, H200).
     mask = library.create_block_mask(is_seen, None, None, q.shape[2], shape.tokens, device=q.device)
-    torch.compiler.reset()  # one compiled kernel a shape, as an engine would have it
+    torch.compiler.reset()  # each shape gets a kernel of its own, as in an engine
     compiled = torch.compile(library.flex_attention, dynamic=False)
     return of_packed(lambda copy: compiled(q, caches.k[copy], caches.v[copy], block_mask=mask), shape, caches)
 
@@ -155,7 +168,8 @@ def flashinfer(shape: Shape, caches: Caches) -> Peer:
                  shape.kv_heads, shape.head_dim, page, q_data_type=torch.float16, kv_data_type=torch.float16)
     q = caches.q.reshape(shape.batch, shape.kv_heads * shape.group, shape.head_dim)
 
-    def paged(x: Tensor) -> Tensor:  # the same bytes, read as pages of all heads
+    def paged(x: Tensor) -> Tensor:
+        """The same bytes, read as pages of all heads."""
         return x.view(shape.batch * pages, shape.kv_heads, page, shape.head_dim)
 
     def first_head(x: Tensor) -> Tensor:
@@ -165,7 +179,7 @@ def flashinfer(shape: Shape, caches: Caches) -> Peer:
                 lambda out: out[0, :shape.group].unsqueeze(1), first_head(caches.k[0]), first_head(caches.v[0]))
 
 
-# A column each; of several variants the fastest counts.
+# The columns of the table. Of several variants of a peer the fastest counts.
 PEERS: dict[str, dict[str, Callable[[Shape, Caches], Peer]]] = {
     "SDPA": {"flash": sdpa(SDPBackend.FLASH_ATTENTION), "cuDNN": sdpa(SDPBackend.CUDNN_ATTENTION),
              "efficient": sdpa(SDPBackend.EFFICIENT_ATTENTION)},
@@ -176,7 +190,7 @@ PEERS: dict[str, dict[str, Callable[[Shape, Caches], Peer]]] = {
 
 
 def error_of(peer: Peer, shape: Shape, caches: Caches) -> float:
-    """Relative L2 of the first KV head's output against attention in float32."""
+    """Relative L2 error of the first KV head's output against attention in float32."""
     scores = caches.q[0, 0].float() @ peer.keys.float().T / math.sqrt(shape.head_dim)
     if shape.is_causal:
         last = torch.arange(shape.queries, device=scores.device)[:, None] + shape.tokens - shape.queries
@@ -186,7 +200,7 @@ def error_of(peer: Peer, shape: Shape, caches: Caches) -> float:
 
 
 def timed(variant: str, peer: Peer, copies: int, calls: int, repeats: int) -> Timing:
-    """Of one call, from graphs of `calls` calls that take turns over the copies."""
+    """Times one call by graphs of `calls` calls that alternate over the copies."""
     stream = torch.cuda.Stream()
     stream.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(stream):
@@ -215,7 +229,7 @@ def timed(variant: str, peer: Peer, copies: int, calls: int, repeats: int) -> Ti
 
 
 def measure_all(shape: Shape, pool_bytes: float, calls: int, repeats: int, missing: list[str]) -> dict[str, Timing]:
-    """The fastest variant of each peer; why others have no time is added to `missing`."""
+    """Returns the fastest variant of each peer. Adds to `missing` why the others have no time."""
     best: dict[str, Timing] = {}
     where = f"batch {shape.batch}, {shape.kv_heads} KV heads, {shape.tokens} tokens"
     torch.cuda.empty_cache()
@@ -230,7 +244,7 @@ def measure_all(shape: Shape, pool_bytes: float, calls: int, repeats: int, missi
             if not (wrong := error_of(peer, shape, caches)) <= MOST_ERROR:
                 raise Missing(f"its result is wrong: relative error {wrong:.1e}")
             timing = timed(variant, peer, caches.k.shape[0], calls, repeats)
-        except Exception as error:  # whatever a library raises is a reason to print
+        except Exception as error:  # any exception of a library is a reason to print
             kind = "" if isinstance(error, Missing) else f"{type(error).__name__}: "
             reason = next(iter(str(error).strip().splitlines()), "no message")
             place = "" if isinstance(error, ImportError) else f", {where}"
@@ -273,7 +287,7 @@ def main() -> int:
         sys.exit("bench_peers.py needs a GPU that PyTorch can use")
     command = [args.kvjit, "bench", *args.specs, "--tokens", args.tokens, "--batch", args.batch, "--kv-heads",
                args.kv_heads, "--repeats", args.repeats, "--json", "--device", "gpu"]
-    ran = subprocess.run(command, stdout=subprocess.PIPE, text=True)  # its errors go to stderr as they are
+    ran = subprocess.run(command, stdout=subprocess.PIPE, text=True)  # stderr is passed through
     if ran.returncode != 0:
         return ran.returncode
     data = json.loads(ran.stdout)

@@ -1,4 +1,4 @@
-// Timing the runtime itself.
+// The timing loops of the runtime's measurements: see bench_runtime.hpp.
 // SPDX-License-Identifier: MIT
 #include "tools/bench/bench_runtime.hpp"
 
@@ -22,12 +22,13 @@ double us_since(Clock::time_point begin) {
   return std::chrono::duration<double, std::micro>(Clock::now() - begin).count();
 }
 
+// The source with a comment that makes its text new.
 Source with_nonce(Source source, int number) {
   source.text = fmt::format("{}\n// nonce {} {}\n", source.text.str(), number, Clock::now().time_since_epoch().count());
   return source;
 }
 
-// The median run's nanoseconds for each call, after one run that is not counted.
+// Nanoseconds of a call: the median of kRuns runs of kCalls calls, after one run that is not counted.
 Result<double> ns_each(const std::function<Result<void>()>& call) {
   constexpr int kRuns = 11, kCalls = 1000;
   std::vector<double> times;
@@ -39,9 +40,10 @@ Result<double> ns_each(const std::function<Result<void>()>& call) {
   return median(times);
 }
 
-constexpr int kGroups = 21, kLaunches = 100;  // a group stays below what the driver queues before it waits
+constexpr int kGroups = 21;
+constexpr int kLaunches = 100;  // of a group: fewer than the driver queues before it waits
 
-// The median group's microseconds for each launch, after one group that is not counted.
+// Microseconds of a launch: the median of kGroups groups, after one group that is not counted.
 Result<double> time_launches(Backend& backend, const std::function<Result<void>()>& launch) {
   std::vector<double> times;
   for (int group = 0; group <= kGroups; ++group) {
@@ -53,7 +55,7 @@ Result<double> time_launches(Backend& backend, const std::function<Result<void>(
   return median(times);
 }
 
-// A kernel that takes `bytes` of arguments and does nothing.
+// A kernel that does nothing, with the arch, threads and bytes of arguments of `like`.
 Source empty_kernel(const Source& like) {
   Source source;
   source.name = "nothing";
@@ -67,6 +69,7 @@ Source empty_kernel(const Source& like) {
   return source;
 }
 
+// Microseconds in which the driver launches such a kernel, without the runtime in between.
 Result<double> driver_launch(const Context& context, const Source& attend) {
   KV_TRY(driver, Driver::open(context.options()));
   KV_TRY(compiler, open_nvrtc(context.options()));

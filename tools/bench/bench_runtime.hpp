@@ -1,6 +1,6 @@
-// What the runtime costs (`kvjit bench --runtime`): a kernel cold, from disk, from a bundle, from memory and from
-// another context; a hundred at once; a launch beside the driver's own. Printed, never asserted: a timed test fails on
-// the day the machine is busy.
+// Measurements of the runtime itself (`kvjit bench --runtime`): compiling a kernel, finding it again in memory, warming
+// up many at once, and a launch beside the driver's own. The results are printed and never asserted: a timed test fails
+// on the day the machine is busy.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include <memory>
@@ -13,25 +13,25 @@
 
 namespace kvjit {
 
-double median(std::vector<double> numbers);  // of at least one
+double median(std::vector<double> numbers);  // numbers must not be empty
 
-// Milliseconds of a compile, `runs` times, of texts that no cache below the compiler can have seen.
+// Compiles the source `runs` times and returns the milliseconds of each. Each text has a nonce, so that no cache below
+// the compiler can have seen it.
 Result<std::vector<double>> cold_compiles(const Options& options, bool is_gpu, const Source& source, int runs);
 
-// Nanoseconds in which a context finds a kernel that it has: the median of some runs of many.
+// Nanoseconds in which a context finds a kernel that it has: the median of runs of many calls.
 Result<double> memory_hit(Context& context, const Source& source);
-// The same of a program in the C interface, of a spec that another one is made of: found, made, its kernel found,
-// destroyed.
+// Nanoseconds in which the C interface creates and destroys a program of a spec that another program was created from.
 Result<double> program_again(const Options& options, const std::string& toml);
 
-// Milliseconds in which `count` kernels that are like the source are compiled on all threads, into memory.
+// Milliseconds in which `count` kernels like the source are compiled on all threads, without a cache on disk.
 Result<double> warm_many(const Options& options, const Source& source, int count);
 
-// Microseconds that this thread spends on a launch: attention of a small call, and a kernel that does nothing and takes
-// as many bytes of arguments, through nothing but the driver.
+// The time that the calling thread spends on a launch.
 struct LaunchCost {
-  double attention_us = 0, driver_us = 0;
-  std::size_t kernels = 0;  // that a call of attention launches
+  double attention_us = 0;  // microseconds of a call of attention over a small cache
+  double driver_us = 0;     // microseconds of the driver's launch of an empty kernel with as many bytes of arguments
+  std::size_t kernels = 0;  // kernels that the call of attention launches
 };
 Result<LaunchCost> launch_cost(const std::shared_ptr<Context>& context, const std::shared_ptr<Program>& program);
 

@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""Instructions of decode's loop by pipe: for one warp, tile and value of K or V, as the assembler left them.
+"""Counts the instructions of decode's loop by pipe, for one warp and tile and for each value of K and V.
+
+It reads the disassembly of a decode kernel and finds the innermost loop with the most products of the tensor cores.
 
     kvjit build SPEC --arch sm_90a -o DIR
     nvdisasm -c DIR/decode.*.cubin | tools/bench/count_instructions.py --tokens 32
 
-What a whole tile does not run is not counted: the copies of a part of a tile, the mask, the renewal of the softmax's base.
+It counts what a whole tile runs. It leaves out the copies of a partial tile, the mask, and the rescale of the softmax.
 """
 import argparse
 import collections
@@ -20,12 +22,13 @@ PIPES = {
     "other": "MOVM MUFU",
 }
 PIPE_OF = {name: pipe for pipe, names in PIPES.items() for name in names.split()}
-# Copies of a part of a tile; x of a masked token; the largest of the warp's lanes, for a new base.
+# Instructions of rare branches: copies of a partial tile (ZFILL), the score of a masked token (the two constants), and
+# the row_max over the lanes of a warp for a rescale (SHFL).
 RARE = ("ZFILL", "0xf149f2ca", "-1.00000001504746621988e+30", "SHFL")
 
 
 def read(lines):
-    """Instructions in order, and where each label stands among them."""
+    """Returns the instructions in order, and for each label the index of the instruction behind it."""
     code, labels = [], {}
     for line in lines:
         if label := re.match(r"\s*(\.L_\w+):", line):
@@ -36,12 +39,13 @@ def read(lines):
 
 
 def target(instruction, labels):
+    """The index that a branch goes to; None if the instruction is no branch."""
     branch = re.search(r"\bBRA\b(?!\.DIV).*?(\.L_\w+)", instruction)
     return labels.get(branch[1]) if branch else None
 
 
 def find_loop(code, labels):
-    """The innermost backward branch around the most products."""
+    """Returns the first and the last index of the innermost loop around the most products of the tensor cores."""
     loops = []
     for end, instruction in enumerate(code):
         begin = target(instruction, labels)
@@ -51,14 +55,15 @@ def find_loop(code, labels):
 
 
 def is_rare(block):
+    """Whether a block has instructions of a rare branch and none that every tile runs."""
     is_usual = any("MMA" in each or ("LDGSTS" in each and "ZFILL" not in each) for each in block)
     return not is_usual and any(word in each for each in block for word in RARE)
 
 
 def walk(code, labels, begin, end, inner):
-    """(instruction, times) of a whole tile."""
+    """Yields (instruction, times) for everything that a whole tile runs. Inner loops run `inner` times."""
     at, times, leaves = begin, 1, {}
-    for i in range(begin, end):  # loops inside the loop
+    for i in range(begin, end):  # finds the loops inside the loop
         head = target(code[i], labels)
         if head is not None and begin < head <= i and any("MMA" in each for each in code[head:i]):
             leaves[head] = i

@@ -6,8 +6,8 @@
     tools/bench/figures.py --kvjit build/kvjit -o tests/figures/h200.md decode rows   # writes sections as Markdown
     tools/bench/figures.py --kvjit build/kvjit -j 12 checks            # a GPU, else the CPU back-end; a line a set
 
-Runs `kvjit bench` and `kvjit verify` over specs that it writes to a temporary folder. With -o, sections of the file
-that are not measured now stay as they are. Exits with 1 if a spec of the checks does not pass.
+It runs `kvjit bench` and `kvjit verify` over specs that it writes to a temporary folder. With -o, sections of the file
+that are not measured now stay as they are. It exits with 1 if a spec of the checks does not pass.
 tools/bench/bench_peers.py compares with other implementations.
 """
 import argparse
@@ -29,24 +29,26 @@ HEADS = ROWS + "\ntoken_heads = 8"
 
 
 def spec(k, v=None, attention="", cache="", matrix=""):
-    """The text of a spec: K and V of one format, or of two; keys of [attention], [cache] and [matrix] as lines."""
+    """The text of a spec with the formats k and v (default: k); the other arguments are lines of their tables."""
     group = "" if "q_heads_per_kv" in attention + matrix else "q_heads_per_kv = 8\n"
     return (f'[k]\nformat = "{k}"\n[v]\nformat = "{v or k}"\n[attention]\n{group}{attention}\n'
             f"[cache]\n{cache}\n" + (f"[matrix]\n{matrix}\n" if matrix else ""))
 
 
 def several(formats, **keys):
+    """A spec for each format, as K and V."""
     return [spec(each, **keys) for each in formats]
 
 
 def queries(count):
+    """Lines of [attention] for `count` causal queries."""
     return f'query_length = {count}\nfeatures = ["causal"]'
 
 
 CAUSAL = 'features = ["causal"]\n'
 SIX = 'features = ["causal", "mask", "mask_slopes", "sinks", "lse"]\nsoftcap = 50.0'
 
-# Each table: runs of `kvjit bench`, as specs and arguments.
+# The runs of `kvjit bench` that make each table: (specs, arguments).
 TABLES = {
     "decode": [(several(BASIC), "--tokens 4096,8192,131072"),
                (several(BASIC), "--tokens 32768 --kv-heads 64")],
@@ -82,7 +84,7 @@ TABLES = {
               for lines in ["", *(f'layout = "paged"\npage_tokens = {tokens}' for tokens in (128, 16, 8))]],
 }
 
-# What a reader must know of each table.
+# What a reader must know to read all tables (CELLS) and each of them (NOTES).
 CELLS = ("Cells are the median us of CUDA graphs of 20 calls that alternate over caches which exceed the L2; in "
          "brackets the share of a read-only probe over as many bytes in the same run, and the fastest call. Columns "
          "are KV heads x tokens, with the number of sequences in front if there are several. Where a row says "
@@ -109,7 +111,7 @@ LAYOUTS = '"cache.layout" = ["planar", "rows"]'
 
 
 def formats_of(kvjit):
-    """Specs of every format at the first head_dim that it fits, as K and V; beside f16 if it is for one side only."""
+    """Yields specs of every format, as K and V or beside f16 if it serves one side, at the first head_dim that fits."""
     for path in sorted((ROOT / "specs" / "formats").glob("*.toml")):
         for cache in ("", ROWS):
             tries = [spec(k, v, f"head_dim = {dim}", cache) for k, v in
@@ -119,7 +121,7 @@ def formats_of(kvjit):
 
 
 def checks(kvjit):
-    """The sets of specs that `kvjit verify` judges, by name."""
+    """The sets of specs that `kvjit verify` judges: name -> specs."""
     return {
         "pairs": [spec(k, v, matrix='"attention.head_dim" = [128, 256]\n"attention.q_heads_per_kv" = [1, 4, 8]\n' +
                        LAYOUTS) for k, v in itertools.product(PAIR, PAIR)],
@@ -147,7 +149,7 @@ def checks(kvjit):
 
 
 def run(command, *texts):
-    """The command with each text as a spec file behind it; its output as text."""
+    """Runs the command with each text as a spec file behind it. Returns the process with its output as text."""
     with tempfile.TemporaryDirectory() as folder:
         paths = []
         for i, text in enumerate(texts):
@@ -157,7 +159,7 @@ def run(command, *texts):
 
 
 def label(text):
-    """What a row of a table is called: the formats, and the keys that are not the same in all rows."""
+    """The name of a row of a table: the formats, and the keys that are not the same in all rows."""
     formats = dict.fromkeys(re.findall('format = "(.*)"', text))
     keys = [line for line in text.splitlines()
             if line and line[0] != "[" and not line.startswith("format") and line != "q_heads_per_kv = 8"]
@@ -165,6 +167,7 @@ def label(text):
 
 
 def shape(row):
+    """The name of a column: KV heads x tokens, with the number of sequences in front if there are several."""
     return (f"{row['batch']} x " if row["batch"] > 1 else "") + f"{row['kv_heads']} x {row['tokens']}"
 
 
@@ -174,7 +177,7 @@ def markdown_table(heads, rows):
 
 
 def timed(kvjit, what):
-    """Runs a table of TABLES. Returns the device and the table: a column a shape, or a row each if most were empty."""
+    """Runs a table of TABLES. Returns the device and the table: a column a shape, or a row if most were empty."""
     cells, device = {}, ""
     for texts, options in TABLES[what]:
         result = run([kvjit, "--json", "bench", *options.split()], *texts)
@@ -196,7 +199,7 @@ def timed(kvjit, what):
 
 
 def write_section(path, what, command, device, table):
-    """Writes a section of a file of figures in place of the one of the same name, or behind the others."""
+    """Writes a section of a file of figures, in place of the one of the same name or behind the others."""
     git = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=False)
     origin = f"Commit {git.stdout.strip() or 'unknown'}, {datetime.date.today()}, {device}. {NOTES[what]}"
     section = f"## {what}\n\n    {command}\n\n{textwrap.fill(origin, 120)}\n\n{table}"

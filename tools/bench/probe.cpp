@@ -1,4 +1,4 @@
-// The probe's launches.
+// The probe's launches: see probe.hpp.
 // SPDX-License-Identifier: MIT
 #include "tools/bench/probe.hpp"
 
@@ -10,11 +10,11 @@
 namespace kvjit {
 namespace {
 
-// Which of them is fastest depends on the device and on the size; none is by more than a few per cent.
+// The launches that are timed. Device and size decide which one is fastest, by a few per cent at most.
 constexpr int kUnrolls[] = {2, 4};
 constexpr int kBlocksPerMultiprocessor[] = {2, 4};
 constexpr long long kVectorBytes = 16;
-constexpr kv::u32 kNeedle = 0x6b766a69;  // any word: what happens to be found is written and not read
+constexpr kv::u32 kNeedle = 0x6b766a69;  // any word: nothing reads what the kernel writes when it finds it
 
 }  // namespace
 

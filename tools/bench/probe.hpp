@@ -1,5 +1,5 @@
-// Probe: how long this device takes to read bytes and do nothing with them. The roof for a kernel that has to read as
-// many.
+// Probe: how long the present device takes to read so many bytes and do nothing with them. A kernel that must read as
+// many cannot be faster, so `kvjit bench` divides by it. The probe is timed with several launches; the fastest counts.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include <memory>
@@ -10,16 +10,18 @@
 
 namespace kvjit {
 
+// The launch with the least median.
 struct ProbeTiming {
   Backend::Timing timing;
-  int unroll = 0, blocks_per_multiprocessor = 0;  // the launch it is of: the one with the least median
+  int unroll = 0;                     // loads of 16 bytes that a thread has in flight
+  int blocks_per_multiprocessor = 0;  // blocks of the launch, divided by the multiprocessors
 };
 
 class Probe {
  public:
   static Result<Probe> make(std::shared_ptr<Context> context, const Registry& registry);
 
-  // Reads `bytes` (whole 16-byte vectors of them) from each of `places` in turn.
+  // Times reading `bytes` bytes, rounded down to vectors of 16, from each of `places` in turn.
   Result<ProbeTiming> time(const std::vector<DevicePointer>& places, std::size_t bytes, int repeats) const;
 
  private:
@@ -30,7 +32,8 @@ class Probe {
   };
   std::shared_ptr<Context> context_;
   std::vector<Loaded> kernels_;
-  Buffer found_;
+  Buffer
+      found_;  // the word that a kernel writes if it finds the needle; the write keeps the compiler from dropping reads
 };
 
 }  // namespace kvjit

@@ -1,42 +1,35 @@
-// Measuring shapes of decode blocks.
+// The choice and timing of block shapes: see tune.hpp.
 // SPDX-License-Identifier: MIT
 #include "tools/bench/tune.hpp"
 
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <atomic>
 #include <cmath>
 #include <thread>
 
 #include "generator/kernels/decode/plan.hpp"
 #include "generator/program.hpp"
+#include "runtime/base/parallel.hpp"
 #include "tools/io/report.hpp"
 
 namespace kvjit {
 namespace {
 
-constexpr std::size_t kMostShapes = 12;
-constexpr std::size_t kMostVaried = 3;  // the fastest with Q in registers need not be the fastest without
-constexpr int kRounds = 3;
-constexpr double kAlike = 1.005;  // of shapes as fast as each other, the one that the planner ranks higher
-constexpr double kNoise = 1.01;   // the least medians of one kernel in one run differ by about as much
+constexpr std::size_t kMostShapes = 12;  // shapes that are measured, without variants
+constexpr std::size_t kMostVaried = 3;  // shapes with variants: the fastest may be another one if Q is not in registers
+constexpr int kRounds = 3;              // times that every shape is timed
+constexpr double kAlike = 1.005;        // ratio up to which shapes are equally fast; then the planner's order decides
+constexpr double kNoise = 1.01;         // ratio by which the least medians of one kernel differ in one run
 
-// Compiles on all cores what is then loaded from memory; what fails there fails again, and is reported, when it is
-// used.
+// Compiles the decode kernels on all cores, so that they are in memory when they are loaded. A kernel that fails here
+// fails again when it is used, and is reported then.
 void compile_all(const std::shared_ptr<Context>& context, const std::vector<ProgramSource>& programs) {
-  std::atomic<std::size_t> next = 0;
-  const auto work = [&] {
-    for (std::size_t i; (i = next++) < programs.size();) (void)context->get(programs[i].kernels.at(Role::decode));
-  };
-  std::vector<std::thread> workers;
-  const std::size_t most = std::max(1u, std::thread::hardware_concurrency());
-  for (std::size_t i = 1; i < std::min(most, programs.size()); ++i) workers.emplace_back(work);
-  work();
-  for (std::thread& worker : workers) worker.join();
+  in_parallel(programs.size(), std::max(1u, std::thread::hardware_concurrency()),
+              [&](std::size_t i) { (void)context->get(programs[i].kernels.at(Role::decode)); });
 }
 
-// Geometric mean of the times' ratios.
+// Geometric mean of own / other over the caches.
 double ratio_of(const std::vector<double>& own, const std::vector<double>& other) {
   double logs = 0;
   for (std::size_t i = 0; i < own.size(); ++i) logs += std::log(own[i] / other[i]);
@@ -49,15 +42,15 @@ bool is_slower_anywhere(const std::vector<double>& own, const std::vector<double
   return false;
 }
 
-// Shapes with their programs, timed in rounds: a slower spell of the device hits all of a round, and the least time of
-// each counts.
+// Times shapes in rounds and keeps the least time of each: if the device is slower for a while, it is so for all shapes
+// of a round.
 class Measuring {
  public:
   Measuring(const Problem& problem, const Registry& registry, std::shared_ptr<Context> context, TimeProgram time)
       : problem_(problem), registry_(registry), context_(std::move(context)), time_(std::move(time)) {}
 
   // Adds shapes to the result and times them beside the planner's own and the best so far. A kernel that spills is not
-  // timed, unless the planner's own does.
+  // timed, unless it is the planner's own.
   Result<void> measure(const std::vector<BlockShape>& shapes) {
     std::vector<std::size_t> timed;
     if (!result.shapes.empty()) timed.push_back(0);
@@ -83,7 +76,7 @@ class Measuring {
     choose();
     return {};
   }
-  // Shapes that were timed, the best first, then the fastest on the whole; as many as are varied.
+  // The kMostVaried shapes to vary: the best, then the fastest in the mean.
   std::vector<BlockShape> fastest() const {
     std::vector<TunedShape> timed;
     for (std::size_t i = 0; i < result.shapes.size(); ++i)
@@ -122,7 +115,7 @@ class Measuring {
   const Registry& registry_;
   std::shared_ptr<Context> context_;
   TimeProgram time_;
-  std::vector<std::shared_ptr<Program>> programs_;  // of result.shapes
+  std::vector<std::shared_ptr<Program>> programs_;  // programs_[i] has result.shapes[i]
 };
 
 }  // namespace

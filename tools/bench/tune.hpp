@@ -1,4 +1,5 @@
-// Tune: the shapes of decode blocks measured on the present device, and the best of them as a row of specs/tuning.
+// tune measures the shapes of decode's blocks on the present device. It times the planner's own shape and others that
+// fit, then variants of the fastest, and keeps the best as a row of specs/tuning (`kvjit bench --tune`).
 // SPDX-License-Identifier: MIT
 #pragma once
 #include <functional>
@@ -12,36 +13,36 @@
 
 namespace kvjit {
 
-// A shape and what it took, a time for each cache; or why it was not timed.
 struct TunedShape {
   BlockShape shape;
-  std::vector<double> us;
-  int registers = 0;
-  std::string refused;  // "" if it was timed
-  double ratio = 0;     // of the planner's own shape's times to these, geometric mean: above 1 is faster
+  std::vector<double> us;  // least median of a call, in microseconds, for each cache
+  int registers = 0;       // of a thread
+  std::string refused;     // why the shape was not timed; "" if it was
+  double ratio = 0;        // geometric mean of the planner's own times over these: above 1 is faster
 };
 struct TuneResult {
-  std::vector<TunedShape> shapes;  // the planner's own first
-  std::size_t best = 0;
+  std::vector<TunedShape> shapes;  // the planner's own comes first
+  std::size_t best = 0;            // index of the shape to keep
 };
 
-// What is worth measuring, the planner's own choice first: of equal warps, stages and tile the most copies of tables
-// that fit.
+// Chooses the shapes that are worth measuring; the first of `fitting`, the planner's own, stays first. Of shapes with
+// equal warps, stages and tile only the first is kept, which has the most copies of tables that fit.
 std::vector<BlockShape> shapes_to_measure(const std::vector<BlockShape>& fitting);
-// The same block otherwise inside: what the planner decides by estimated registers, the other way.
+// Blocks of the same shape in which the planner's guesses by estimated registers are reversed: whether Q stays in
+// registers, and how many subtiles are scored at once.
 std::vector<BlockShape> variants_of(const BlockShape& shape, const Problem& problem);
 
-// Microseconds of a program over each of the caches.
+// Times a program over each of the caches; returns microseconds.
 using TimeProgram = std::function<Result<std::vector<double>>(std::shared_ptr<Program>)>;
-// All shapes, then the variants of the best three. Another shape than the planner's own must be faster by more than the
-// noise on the whole, and slower by more than that for none of the caches.
+// Measures all shapes, then the variants of the best three. A shape replaces the planner's own only if it is faster by
+// more than the noise in the mean and for no cache slower by more than the noise.
 Result<TuneResult> tune(const Problem& problem, const Registry& registry, const std::shared_ptr<Context>& context,
                         const TimeProgram& time);
 
-// rows with `row` in the place of what it measures anew, or behind them.
+// Returns the rows with `row` in place of the one for the same device and problem, or behind them if there is none.
 std::vector<TuningRow> with_row(std::vector<TuningRow> rows, const TuningRow& row);
 
-// A line a shape; caches: a heading for each of its times.
+// A table with a line for each shape. `caches` are the headings of its times.
 std::string tune_table(const std::string& program, const std::vector<std::string>& caches, const TuneResult& result);
 nlohmann::ordered_json to_json(const std::string& program, const TuneResult& result);
 

@@ -1,6 +1,6 @@
-// The verb bench: how long one attention call over caches of given sizes takes, and what share that is of reading the
-// cache and doing nothing with it. What is timed is the whole program of the spec; the report says which kernels that
-// was. With --tune: how long it takes with blocks of other shapes, and the best as a row of specs/tuning.
+// The verb bench: times one attention call over caches of given sizes, and divides it by the time of reading the cache
+// and doing nothing with it. It times the whole program of the spec; the report says which kernels ran. --write times
+// quantize and dequantize instead. --tune times blocks of other shapes and writes the best as a row of specs/tuning.
 // SPDX-License-Identifier: MIT
 #include "tools/bench/bench.hpp"
 
@@ -24,16 +24,21 @@ namespace kvjit {
 namespace {
 
 struct BenchArgs {
-  std::vector<std::string> specs;
-  std::vector<long long> tokens = {4096, 8192, 32768, 131072};
-  std::vector<int> batch = {1};
-  int kv_heads = 8, repeats = 20;
-  double query_scale = 1;
-  std::string probe;
-  bool is_runtime = false;
-  std::string html, out_dir;
-  bool is_writing = false, has_operations = false, is_tuning = false, has_lengths = false;
-  double gigabytes = 1;
+  std::vector<std::string> specs;                               // files
+  std::vector<long long> tokens = {4096, 8192, 32768, 131072};  // --tokens: of each sequence
+  std::vector<int> batch = {1};                                 // --batch: sequences of a call
+  int kv_heads = 8;                                             // --kv-heads
+  int repeats = 20;                                             // --repeats: timed graphs of 20 calls
+  double query_scale = 1;                                       // --query-scale: factor of the queries
+  std::string probe;                                            // --probe: RuntimeBench::probe
+  bool is_runtime = false;                                      // --runtime
+  std::string html;                                             // --html: file; empty: none
+  std::string out_dir;                                          // -o: folder for --tune
+  bool is_writing = false;                                      // --write
+  bool has_operations = false;                                  // --operations
+  bool is_tuning = false;                                       // --tune
+  bool has_lengths = false;                                     // --lengths: lengths in device memory
+  double gigabytes = 1;                                         // --gigabytes: 1e9 bytes of rows for --write
 };
 
 Result<void> check_gpu(const DeviceFacts& facts) {
@@ -42,7 +47,8 @@ Result<void> check_gpu(const DeviceFacts& facts) {
               {"`kvjit verify` runs on the CPU back-end"});
 }
 
-// The write path against a plain copy of as many bytes, in one run. GB/s count bytes read and bytes written.
+// bench --write: times quantize and dequantize, and a plain copy of as many bytes in the same run. GB/s count bytes
+// read plus bytes written.
 Result<int> bench_write(const Cli& cli, const BenchArgs& args) {
   KV_TRY(registry, cli.registry());
   KV_TRY(specs, cli.specs(args.specs));
@@ -111,17 +117,16 @@ Result<int> bench_write(const Cli& cli, const BenchArgs& args) {
   return 0;
 }
 
-// A program, the shapes it is timed at, and some rows of realistic values as each side stores them: what matters for
-// time is that scales are ordinary numbers.
+// A program to be timed.
 struct Job {
   Ready ready;
-  std::vector<CacheShape> shapes;
-  std::vector<std::uint8_t> rows[2];
+  std::vector<CacheShape> shapes;     // the caches over which it is timed
+  std::vector<std::uint8_t> rows[2];  // rows of K and V that fill the caches; scales must be ordinary numbers
 };
 
 Result<Job> make_job(const Spec& spec, const BenchArgs& args, const Registry& registry,
                      const std::shared_ptr<Context>& context) {
-  constexpr std::size_t kDistinct = 509;  // a prime: repeated, each of them comes to every warp
+  constexpr std::size_t kDistinct = 509;  // distinct rows: a prime, so that each of them comes to every warp
   const DeviceFacts& facts = context->backend()->facts();
   KV_TRY(ready, make_ready(spec, registry, context));
   Job job{ready, {}, {}};
@@ -143,6 +148,7 @@ Result<Job> make_job(const Spec& spec, const BenchArgs& args, const Registry& re
   return job;
 }
 
+// A harness with the job's rows in its cache.
 Result<Trial> filled_trial(const Job& job, const CacheShape& shape, const std::shared_ptr<Context>& context) {
   KV_TRY(trial, Trial::make(context, job.ready.program, job.ready.problem, shape));
   const Problem& problem = job.ready.problem;
@@ -152,7 +158,7 @@ Result<Trial> filled_trial(const Job& job, const CacheShape& shape, const std::s
     const int dim = problem.dim(side);
     if (problem.append) trial.set_newest(side, heavy_tailed(4, newest * std::size_t(dim), dim), Element::f16);
   }
-  // Heads share a mask, as in the peers' suites.
+  // Heads share a mask, as they do in the peers' suites.
   trial.set_features(random_features(
       problem.features,
       {shape.sequences, shape.kv_heads * problem.q_heads_per_kv, problem.query_length, static_cast<int>(shape.tokens)},
@@ -211,7 +217,8 @@ Result<int> bench(const Cli& cli, const BenchArgs& args) {
   KV_TRY(context, cli.context());
   const DeviceFacts& facts = context->backend()->facts();
   KV_CHECK(check_gpu(facts));
-  std::vector<Job> jobs;  // all of them first: a spec or a size that is refused costs no measuring
+  // All jobs are made first, so that a refused spec or size costs no measurements.
+  std::vector<Job> jobs;
   for (const Spec& spec : specs) {
     KV_TRY(job, make_job(spec, args, registry, context));
     jobs.push_back(std::move(job));
@@ -231,12 +238,12 @@ Result<int> bench(const Cli& cli, const BenchArgs& args) {
   return 0;
 }
 
-// Sequences x KV heads x tokens.
+// A cache as text: sequences x KV heads x tokens.
 std::string cache_text(const CacheShape& shape) {
   return fmt::format("{} x {} x {}", shape.sequences, shape.kv_heads, shape.tokens);
 }
 
-// Microseconds of any program of the job's problem, over each of the job's caches.
+// Returns a function that times any program of the job's problem over each of the job's caches.
 Result<TimeProgram> timer(const Job& job, const BenchArgs& args, const std::shared_ptr<Context>& context) {
   const auto trials = std::make_shared<std::vector<Trial>>();
   for (const CacheShape& shape : job.shapes) {
@@ -255,7 +262,7 @@ Result<TimeProgram> timer(const Job& job, const BenchArgs& args, const std::shar
   };
 }
 
-// The best shape of a spec as the row that a tuning file gets.
+// The row of the tuning file for the best shape of a spec.
 Result<TuningRow> row_of(const Spec& spec, const Job& job, const TuneResult& tuned, const std::string& device,
                          const std::string& file, const Registry& registry) {
   const Problem& problem = job.ready.problem;
@@ -274,7 +281,8 @@ Result<TuningRow> row_of(const Spec& spec, const Job& job, const TuneResult& tun
   for (std::size_t i = 0; i < job.shapes.size(); ++i)
     row.measured.push_back(fmt::format("{}: {:.2f} us, untuned {:.2f}", cache_text(job.shapes[i]),
                                        tuned.shapes[tuned.best].us[i], tuned.shapes[0].us[i]));
-  KV_TRY(read, parse_tuning(tuning_text(problem.arch.name, {row}), file, registry));  // what is written can be read
+  KV_TRY(read,
+         parse_tuning(tuning_text(problem.arch.name, {row}), file, registry));  // proves that the file can be read
   return read.at(0);
 }
 
@@ -307,7 +315,8 @@ Result<int> tune_specs(const Cli& cli, const BenchArgs& args) {
     KV_TRY(tuned, tune(job.ready.problem, registry, context, time));
     KV_TRY(row, row_of(spec, job, tuned, facts.name, file.string(), registry));
     rows = with_row(std::move(rows), row);
-    KV_CHECK(write_text(file.string(), tuning_text(facts.arch, rows)));  // after each: what was measured is kept
+    // The file is written after each spec, so that a later failure loses no measurements.
+    KV_CHECK(write_text(file.string(), tuning_text(facts.arch, rows)));
     data["results"].push_back(to_json(job.ready.problem.id, tuned));
     std::vector<std::string> caches;
     for (const CacheShape& shape : job.shapes) caches.push_back(cache_text(shape));

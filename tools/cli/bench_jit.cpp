@@ -1,4 +1,6 @@
-// `kvjit bench --runtime`: what the runtime costs on this machine.
+// `kvjit bench --runtime`: the cost of the runtime on this machine. It times a kernel cold, from disk, from a bundle,
+// from memory and from another context, a warm-up of many kernels, and a launch beside the driver's own. Disk and
+// bundle are timed in a second process, which starts with nothing in memory.
 // SPDX-License-Identifier: MIT
 #include <fmt/format.h>
 #include <spawn.h>
@@ -25,7 +27,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// This very program again: what a second process pays. hidden: no compiler can be found. Returns what it printed.
+// Runs this program again with the arguments `words`, and returns the number that it prints. hides_compilers: the
+// second process cannot find a compiler.
 Result<double> in_second_process(std::vector<std::string> words, bool hides_compilers) {
   std::vector<std::string> variables;
   for (char** at = environ; *at; ++at) variables.emplace_back(*at);
@@ -63,6 +66,7 @@ Result<double> in_second_process(std::vector<std::string> words, bool hides_comp
   return std::strtod(text.c_str(), nullptr);
 }
 
+// A temporary folder that is removed in the end.
 struct Folder {
   Folder() : path((fs::temp_directory_path() / "kvjit-bench-XXXXXX").string()) { is_made = mkdtemp(path.data()); }
   ~Folder() {
@@ -73,6 +77,7 @@ struct Folder {
   bool is_made = false;
 };
 
+// The decode kernel of the spec on this device.
 Result<Source> decode_of(const Cli& cli, const Spec& spec, const DeviceFacts& facts) {
   KV_TRY(registry, cli.registry());
   KV_TRY(problem, resolve(spec, registry, facts.arch));

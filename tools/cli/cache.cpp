@@ -1,4 +1,5 @@
-// The verbs about the folder of compiled kernels.
+// The verbs about the folder of compiled kernels (cache stats, list, verify, inspect, gc and clear), and
+// `kvjit explain --key`, which says where kernels would be found.
 // SPDX-License-Identifier: MIT
 #include <fmt/chrono.h>
 #include <fmt/format.h>
@@ -118,7 +119,7 @@ Result<int> cache_shrink(const Cli& cli, std::uint64_t max_bytes) {
   return 0;
 }
 
-// What two keys disagree in, one line a piece. Pieces of one name (options) are compared in order.
+// The pieces in which two keys differ, a line for each. Pieces of one name (options) are compared in order.
 std::vector<std::string> differences(const Key& asked, const Key& found) {
   std::vector<std::string> lines;
   const std::size_t count = std::max(asked.pieces.size(), found.pieces.size());
@@ -134,8 +135,8 @@ std::vector<std::string> differences(const Key& asked, const Key& found) {
 }
 
 struct Whereabouts {
-  std::string where;                 // "bundle x.kvb", "on disk", "missing"
-  std::vector<std::string> reasons;  // of a miss
+  std::string where;                 // "bundle x.kvb", "on disk" or "missing"
+  std::vector<std::string> reasons;  // why it is missing
 };
 
 Result<Whereabouts> find(Store& store, const Source& source, const Key& key) {

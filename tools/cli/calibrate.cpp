@@ -1,5 +1,5 @@
-// The verb quality with --calibrate (channel scales, profile and outlier mask to a TOML file) and with --profile (table
-// and picture).
+// The verb quality with --calibrate, which writes channel scales, profile and outlier mask to a TOML file, and with
+// --profile, which prints the variance of channels as a table and a picture.
 // SPDX-License-Identifier: MIT
 #include "tools/quality/calibrate.hpp"
 
@@ -20,8 +20,10 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr double kDefaultStrength = 0.5;
-constexpr int kDefaultOutliers = 32, kListed = 8;
+constexpr int kDefaultOutliers = 32;  // channels of the mask
+constexpr int kListed = 8;            // channels that are printed
 
+// Fails if an option was given that `mode` does not read.
 Result<void> refuse_unread(const QualityArgs& args, const char* mode) {
   const std::vector<std::pair<const char*, bool>> unread = {
       {"SPEC", !args.specs.empty()},    {"--formats", !args.formats.empty()}, {"--q", !args.q.empty()},
@@ -42,7 +44,8 @@ Result<RotationFlag> rotation_of(const Registry& registry, const QualityArgs& ar
 
 struct Spread {
   std::vector<std::size_t> order;  // channels, largest variance first
-  double low = 0, high = 0;
+  double low = 0;                  // smallest variance
+  double high = 0;                 // largest variance
 };
 
 Spread spread_of(const std::vector<double>& profile) {
@@ -144,7 +147,7 @@ Result<int> calibrate_channels(const Cli& cli, const QualityArgs& args) {
 
   const std::string toml = calibration_toml(c, made);
   const fs::path folder = fs::path(args.out_dir) / "calibrations", file = folder / (c.name + ".toml");
-  KV_CHECK(parse_calibration(toml, file.string()));  // what is written can be read
+  KV_CHECK(parse_calibration(toml, file.string()));  // proves that the file can be read
   std::error_code problem;
   fs::create_directories(folder, problem);
   if (problem)

@@ -1,4 +1,4 @@
-// What every verb of the command shares.
+// The frame of the command: see cli.hpp.
 // SPDX-License-Identifier: MIT
 #include "tools/cli/cli.hpp"
 
@@ -77,7 +77,7 @@ Result<std::vector<std::string>> Cli::archs(const Spec& spec, const std::vector<
 Result<Ready> make_ready(const Spec& spec, const Registry& registry, const std::shared_ptr<Context>& context) {
   const DeviceFacts& facts = context->backend()->facts();
   std::string arch = facts.arch;
-  // The CPU back-end runs the text of any arch, so there the spec's first one is what is tried.
+  // The CPU back-end runs the text of any arch, so it takes the spec's first one.
   const bool is_listed = spec.archs.empty() || std::count(spec.archs.begin(), spec.archs.end(), arch);
   if (!is_listed && facts.is_gpu)
     return fail(

@@ -1,6 +1,6 @@
-// What every verb of the command shares: the global flags, where data and talk go, and how specs and devices
-// are opened. Data goes to stdout (text, or one JSON document with --json), talk to stderr; nothing is
-// coloured.
+// The frame of the command, which every verb shares: the global flags, how specs and devices are opened, and where
+// output goes. Data goes to stdout, as text or as one JSON document with --json; talk goes to stderr; nothing is
+// coloured. Each add_..._verb registers a verb with its options; the chosen verb sets Cli::action, which main runs.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include <functional>
@@ -24,26 +24,27 @@ namespace kvjit {
 using Json = nlohmann::ordered_json;
 
 struct Cli {
-  bool is_json = false, is_quiet = false;
+  bool is_json = false;                 // --json
+  bool is_quiet = false;                // --quiet
   std::vector<std::string> spec_dirs;   // --specs, in order
-  Options options;                      // environment first, then flags
-  std::function<Result<int>()> action;  // of the chosen verb; its value is the exit code
+  Options options;                      // from the environment, overridden by flags
+  std::function<Result<int>()> action;  // runs the chosen verb and returns the exit code
 
-  void talk(const std::string& line) const;  // stderr, unless --quiet
-  void print(const Json& data, const std::string& text) const;
+  void talk(const std::string& line) const;                     // to stderr, unless --quiet
+  void print(const Json& data, const std::string& text) const;  // to stdout: `data` with --json, else `text`
 
   Result<Registry> registry() const;                                             // embedded files and --specs
-  Result<std::vector<Spec>> specs(const std::vector<std::string>& files) const;  // [matrix] and [layers] expanded
-  Result<Spec> one_spec(const std::string& file) const;                          // a sweep is refused
+  Result<std::vector<Spec>> specs(const std::vector<std::string>& files) const;  // with [matrix] and [layers] expanded
+  Result<Spec> one_spec(const std::string& file) const;                          // fails if the file expands to several
   Result<std::shared_ptr<Context>> context() const;                              // opened on first use
 
-  // The archs to generate for: those asked for, else the spec's, else the device's. needs_gpu: without a GPU
-  // the last is an error; otherwise the CPU back-end's default arch serves, and talk() says so.
+  // The archs to generate for: `asked`, else the spec's, else the device's. Without a GPU the last is an error if
+  // needs_gpu; otherwise it is the CPU back-end's default arch, and talk() says so.
   Result<std::vector<std::string>> archs(const Spec& spec, const std::vector<std::string>& asked, bool needs_gpu) const;
 
  private:
   mutable std::shared_ptr<Context> context_;
-  mutable bool has_said_arch_ = false;
+  mutable bool has_said_arch_ = false;  // talk() names the assumed arch once
 };
 
 // A spec on a device, ready to launch.
@@ -53,33 +54,35 @@ struct Ready {
 };
 Result<Ready> make_ready(const Spec& spec, const Registry& registry, const std::shared_ptr<Context>& context);
 
-// "wht_signed:128": a rotation and the channels of one group; "none:128" too, where only the group matters.
+// The value of a flag --rotation: "wht_signed:128" is a rotation and the channels of one group. "none:128" has no
+// rotation and names only the group.
 struct RotationFlag {
   Rotation rotation;
-  int group = 0;
+  int group = 0;  // channels
 };
 Result<RotationFlag> rotation_flag(const Registry& registry, const std::string& text);
 
 Json to_json(const Error& error);
 
 void add_spec_verbs(CLI::App& app, Cli& cli);    // check, emit, explain, build
-void add_run_verbs(CLI::App& app, Cli& cli);     // run, verify
+void add_run_verb(CLI::App& app, Cli& cli);      // run
+void add_verify_verb(CLI::App& app, Cli& cli);   // verify
 void add_bench_verb(CLI::App& app, Cli& cli);    // bench
 void add_pack_verb(CLI::App& app, Cli& cli);     // pack
 void add_codec_verbs(CLI::App& app, Cli& cli);   // quantize, dequantize, requantize
 void add_formats_verb(CLI::App& app, Cli& cli);  // formats
 void add_quality_verb(CLI::App& app, Cli& cli);  // quality
 void add_weights_verb(CLI::App& app, Cli& cli);  // rotate-weights
-// explain --key: for each kernel its key, where it would come from, and what a miss differs in from the nearest entry
-// on disk.
+// explain --key: prints each kernel's key, the place where the kernel would be found, and for a miss how the key
+// differs from that of the nearest entry on disk.
 Result<int> explain_keys(const Cli& cli, const std::vector<ProgramSource>& programs);
 
 void add_cache_verbs(CLI::App& app, Cli& cli);  // cache stats, list, inspect, verify, gc, clear
 void add_doctor_verb(CLI::App& app, Cli& cli);  // doctor
 
 struct RuntimeBench {
-  std::string spec;
-  std::string probe;  // of the second process: where its kernel must come from
+  std::string spec;   // the spec file
+  std::string probe;  // set in the second process only: "disk" or "bundle", where its kernel must come from
 };
 Result<int> bench_runtime(const Cli& cli, const RuntimeBench& args);  // bench --runtime
 

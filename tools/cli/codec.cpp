@@ -1,4 +1,4 @@
-// The verbs that convert files: quantize, dequantize and requantize, by the reference codec or, with --device, by the
+// The verbs that convert files: quantize, dequantize and requantize. They use the reference codec, or with --device the
 // kernels.
 // SPDX-License-Identifier: MIT
 #include <fmt/format.h>
@@ -23,17 +23,19 @@ namespace kvjit {
 namespace {
 
 struct CodecVerbArgs {
-  std::string format, in, out;
-  std::vector<long long> shape;
-  int head_dim = 0;
-  bool is_rotated = false;
+  std::string format;  // --format
+  std::string in;      // files
+  std::string out;
+  std::vector<long long> shape;  // dequantize --shape: rows and columns
+  int head_dim = 0;              // --head-dim: values that are encoded together; 0: the row
+  bool is_rotated = false;       // dequantize --rotated
 };
 
-// The format for rows of `columns` values, of which head_dim at a time (default: all) are one call of the codec.
 struct Rows {
   Format format;
-  int span = 0;
+  int span = 0;  // values that are encoded together
 };
+// The format for rows of `columns` values. Fails if these are not whole heads of --head-dim.
 Result<Rows> rows_of(const Registry& registry, const CodecVerbArgs& args, long long columns) {
   const long long span = args.head_dim ? args.head_dim : columns;
   if (span <= 0 || span > 1 << 20 || columns % span != 0)
@@ -43,7 +45,8 @@ Result<Rows> rows_of(const Registry& registry, const CodecVerbArgs& args, long l
   return Rows{std::move(format), static_cast<int>(span)};
 }
 
-// One kernel over all the rows: tokens = spans, one head. in and out are host bytes.
+// Converts all rows by one kernel call: each span is a token, and there is one head. `in` and the result are host
+// bytes.
 Result<std::vector<std::uint8_t>> on_device(const Cli& cli, const Registry& registry, const Format& format, int span,
                                             bool is_quantize, bool is_rotated, std::span<const std::uint8_t> in,
                                             std::size_t spans, std::size_t out_bytes) {
@@ -58,7 +61,7 @@ Result<std::vector<std::uint8_t>> on_device(const Cli& cli, const Registry& regi
   KV_CHECK(backend->copy_to_device(from.pointer(), in.data(), in.size()));
   const long long row_bytes = format.head_bytes(span);
   kv::CodecArgs args{};
-  // Padded heads stay padded in the rotated domain.
+  // In the rotated domain heads keep their padding.
   const long long width = is_rotated ? format.stored_dim(span) : span;
   args.x = {reinterpret_cast<void*>((is_quantize ? from : to).pointer()), 0, width, width};
   args.side.codes = reinterpret_cast<kv::u8*>((is_quantize ? to : from).pointer());
@@ -78,8 +81,8 @@ Result<std::vector<std::uint8_t>> on_device(const Cli& cli, const Registry& regi
 
 constexpr long long kMaxRows = 1 << 30;  // a token count is an int in the kernels' arguments
 
-// A finite row that does not come back finite was too large for the format's numbers or its scale: nothing is written
-// then.
+// Fails if a finite row does not decode to finite numbers: its values are too large for the format's numbers or scale.
+// The verb then writes nothing.
 Result<void> check_stored(const Format& format, std::span<const float> x, std::span<const std::uint8_t> bytes, int span,
                           const std::string& file) {
   const auto row_bytes = static_cast<std::size_t>(format.head_bytes(span)), width = static_cast<std::size_t>(span);
@@ -95,7 +98,7 @@ Result<void> check_stored(const Format& format, std::span<const float> x, std::s
 
 Result<int> quantize(const Cli& cli, const CodecVerbArgs& args) {
   KV_TRY(registry, cli.registry());
-  KV_CHECK(registry.format(args.format, {}));  // a misspelt name is said before a missing file
+  KV_CHECK(registry.format(args.format, {}));  // reports a misspelt name ahead of a missing file
   KV_TRY(npy, read_npy(args.in));
   if (npy.type == NpyType::i8)
     return fail(Code::bad_input, fmt::format("{}: has elements of type i8; f16, f32 and f64 are quantized", args.in));
@@ -138,7 +141,7 @@ Result<int> dequantize(const Cli& cli, const CodecVerbArgs& args) {
   const long long rows = args.shape[0], columns = args.shape[1];
   KV_TRY(made, rows_of(registry, args, columns));
   const auto& [format, span] = made;
-  // Padded heads stay padded in the rotated domain.
+  // In the rotated domain heads keep their padding.
   const auto stored = static_cast<std::size_t>(format.stored_dim(span)),
              width = args.is_rotated ? stored : static_cast<std::size_t>(span);
   const auto spans = static_cast<std::size_t>(rows * columns / span),
@@ -166,11 +169,14 @@ Result<int> dequantize(const Cli& cli, const CodecVerbArgs& args) {
 }
 
 struct RequantizeArgs {
-  std::string from, to, in, out;
-  int head_dim = 0;
+  std::string from;  // --from: format of the input
+  std::string to;    // --to: format of the output
+  std::string in;    // files
+  std::string out;
+  int head_dim = 0;  // --head-dim
 };
 
-// One head, `rows` tokens, in layout rows on both ends.
+// Converts the rows by the copy kernel, from one head of `rows` tokens in layout rows to another.
 Result<std::vector<std::uint8_t>> copy_on_device(const Cli& cli, const Registry& registry, const Format& from,
                                                  const Format& to, int head_dim, std::span<const std::uint8_t> in,
                                                  long long rows) {

@@ -1,4 +1,5 @@
-// The verb about this machine: doctor.
+// The verb doctor: prints which GPU, compilers and cache folder are found on this machine, and where it searched for
+// what is missing.
 // SPDX-License-Identifier: MIT
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -18,10 +19,10 @@ namespace {
 namespace fs = std::filesystem;
 
 struct Finding {
-  std::string what;
+  std::string what;  // "GPU", "NVRTC", "host compiler" or "cache"
   bool is_found = false;
-  std::string text;
-  std::vector<std::string> searched;
+  std::string text;                   // a description, or why it is missing
+  std::vector<std::string> searched;  // the places that were searched
 };
 
 Finding missing(const std::string& what, const Error& error) { return {what, false, error.message, error.notes}; }
@@ -55,7 +56,7 @@ std::vector<Finding> findings(const Options& options) {
     found.push_back(
         {"cache", false, "memory only: no folder is named", {"--cache-dir, KVJIT_CACHE_DIR, XDG_CACHE_HOME, HOME"}});
   } else {
-    // The nearest folder that exists decides; asking is all, nothing is created.
+    // The nearest folder that exists decides. Nothing is created.
     fs::path at = folder;
     std::error_code problem;
     while (!fs::exists(at, problem) && at.has_relative_path()) at = at.parent_path();

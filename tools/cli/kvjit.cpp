@@ -1,5 +1,5 @@
-// The command `kvjit`: the global flags and the choice of the verb. Exit codes are the values of Code
-// (generator/base/result.hpp).
+// main of the command `kvjit`: it defines the global flags, chooses the verb and prints errors. Exit codes are the
+// values of Code (generator/base/result.hpp).
 // SPDX-License-Identifier: MIT
 #include <fmt/format.h>
 
@@ -36,7 +36,8 @@ int main(int argc, char** argv) {
       ->type_name("FILE.kvb")
       ->allow_extra_args(false);
   add_spec_verbs(app, cli);
-  add_run_verbs(app, cli);
+  add_run_verb(app, cli);
+  add_verify_verb(app, cli);
   add_bench_verb(app, cli);
   add_pack_verb(app, cli);
   add_codec_verbs(app, cli);

@@ -1,4 +1,5 @@
-// The verb pack: prebuilt kernels for machines without a compiler.
+// The verb pack: compiles the kernels of specs into a bundle for machines without a compiler (tools/pack). It also
+// makes keys to sign with (--new-key) and lists bundles (--list).
 // SPDX-License-Identifier: MIT
 #include "tools/pack/pack.hpp"
 
@@ -11,7 +12,7 @@
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
-#include <map>
+#include <iterator>
 #include <memory>
 #include <thread>
 
@@ -26,10 +27,15 @@ namespace {
 namespace fs = std::filesystem;
 
 struct PackArgs {
-  std::vector<std::string> specs, archs;
-  std::string output, operations, sign_file, list_file, new_key_file;
-  bool has_ptx = false;
-  unsigned threads = std::max(1u, std::thread::hardware_concurrency());
+  std::vector<std::string> specs;                                        // files
+  std::vector<std::string> archs;                                        // --arch; empty: the specs'
+  std::string output;                                                    // -o: FILE.kvb, FILE.h or DIR/
+  std::string operations;                                                // --operations
+  std::string sign_file;                                                 // --sign: key file; empty: not signed
+  std::string list_file;                                                 // --list: bundle to list
+  std::string new_key_file;                                              // --new-key: key file to make
+  bool has_ptx = false;                                                  // --ptx
+  unsigned threads = std::max(1u, std::thread::hardware_concurrency());  // -j
 };
 
 Result<int> list_bundle(const Cli& cli, const std::string& file) {
@@ -67,28 +73,28 @@ Result<int> make_key_file(const Cli& cli, const std::string& file) {
   return 0;
 }
 
+// The kernels of all specs, and those of --operations.
 Result<std::vector<Source>> collect(const Cli& cli, const PackArgs& args, bool is_for_gpu) {
   KV_TRY(registry, cli.registry());
   KV_TRY(specs, cli.specs(args.specs));
   KV_TRY(operations, read_operations(args.operations));
   std::vector<Source> sources;
-  std::map<std::string, std::vector<Spec>> by_arch;
+  std::vector<SpecOnArchs> all;
   for (const Spec& spec : specs) {
     KV_TRY(archs, cli.archs(spec, args.archs, is_for_gpu));
     for (const std::string& arch : archs) {
       KV_TRY(more, sources_to_pack(spec, registry, arch, is_for_gpu));
       std::move(more.begin(), more.end(), std::back_inserter(sources));
-      by_arch[arch].push_back(spec);
     }
+    all.push_back({spec, archs});
   }
-  for (const auto& [arch, those] : by_arch) {
-    KV_TRY(more, operations_to_pack(those, registry, arch, operations));
-    std::move(more.begin(), more.end(), std::back_inserter(sources));
-  }
+  KV_TRY(more, operations_to_pack(all, registry, operations));
+  std::move(more.begin(), more.end(), std::back_inserter(sources));
   return sources;
 }
 
-// Through the cache, which is what makes an interrupted call go on where it was. Bundles are no source of a bundle.
+// Compiles through the cache on disk, so that an interrupted call goes on where it was. Never takes kernels from
+// bundles.
 Result<std::vector<CacheEntry>> compile(const Cli& cli, const PackArgs& args, const std::vector<Source>& sources,
                                         bool is_for_gpu, ArtefactKind kind) {
   Options options = cli.options;

@@ -1,5 +1,5 @@
-// The verb quality: what formats cost on given or generated numbers, in tables and one plot; with --calibrate or
-// --profile, what the numbers say about their channels (tools/cli/calibrate.cpp). The reference codec and double
+// The verb quality: prints what formats cost on given or generated numbers, in tables and one plot. With --calibrate or
+// --profile it says what the numbers tell of their channels (calibrate.cpp). It uses the reference codec and double
 // precision; no kernel runs.
 // SPDX-License-Identifier: MIT
 #include "tools/quality/quality.hpp"
@@ -21,11 +21,11 @@ namespace {
 constexpr int kDefaultHeadDim = 128;
 
 struct Row {
-  std::string name;
+  std::string name;  // of the pair
   Result<Quality> quality = fail(Code::internal, "not measured");
 };
 
-// What the specs agree on; they are rows of one table.
+// Fails unless the specs have one head_dim and the same features, since they are rows of one table.
 Result<void> check_agreement(const std::vector<Spec>& specs) {
   for (const Spec& spec : specs) {
     if (spec.head_dim != specs[0].head_dim)
@@ -76,7 +76,7 @@ Result<std::vector<Sample>> samples_of(const QualityArgs& args, const std::vecto
 const std::vector<std::string> kHeadings = {"format",    "bits",   "K error",      "V error", "logit error",
                                             "logit max", "cosine", "output error", ""};
 
-// Of formats whose one scale belongs to the whole tensor and not to the cache: what was taken.
+// The scales that were used for formats with one scale a tensor, as text.
 std::string tensor_scales(const Quality& q) {
   std::string text;
   if (q.k_scale > 0) text += fmt::format("K scale {:.4g}", q.k_scale);
@@ -123,7 +123,7 @@ constexpr const char* kLegend =
     "K, V scale: of formats with one scale a tensor, the largest number over the largest that a code means (448 of "
     "E4M3).";
 
-// A long name stands in the table only; the plot has its row number.
+// The label of a row in the plot: its name, or its number if the name is long.
 std::string plot_label(const Row& row, std::size_t number) {
   constexpr std::size_t kLongest = 28;
   return row.name.size() <= kLongest ? row.name : fmt::format("#{}", number);
@@ -175,7 +175,7 @@ Result<int> evaluate(const Cli& cli, const QualityArgs& args) {
     KV_CHECK(
         write_text(args.html, html_page("Quality of KV cache formats", fmt::format("<p>{}</p>\n{}", kLegend, page))));
   cli.print(results, text);
-  return measured == 0 ? static_cast<int>(Code::unsupported) : 0;  // every row says why
+  return measured == 0 ? static_cast<int>(Code::unsupported) : 0;  // each row has its reason
 }
 
 }  // namespace

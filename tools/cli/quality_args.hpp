@@ -1,4 +1,6 @@
-// What the two halves of the verb quality share.
+// The arguments of the verb quality. quality.cpp defines the options and measures formats; calibrate.cpp has
+// --calibrate and
+// --profile.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include <optional>
@@ -10,16 +12,22 @@
 namespace kvjit {
 
 struct QualityArgs {
-  std::vector<std::string> specs, formats;
-  std::string k, v, q, html;
-  int head_dim = 0;
-  long long queries = 0;
-  bool is_causal = false;
-  std::string calibrate, out_dir, rotation;
-  bool is_profile = false;
-  std::string method = "inner_q";
-  std::optional<double> strength;
-  std::optional<int> outliers;
+  std::vector<std::string> specs;    // files
+  std::vector<std::string> formats;  // --formats
+  std::string k;                     // --k: .npy file; empty: generated numbers
+  std::string v;                     // --v
+  std::string q;                     // --q
+  std::string html;                  // --html: file; empty: none
+  int head_dim = 0;                  // --head-dim: of generated numbers; 0: the specs'
+  long long queries = 0;             // --queries: the last ones of each head; 0: all
+  bool is_causal = false;            // --causal
+  std::string calibrate;             // --calibrate: name; empty: no calibration
+  std::string out_dir;               // -o: folder for --calibrate
+  std::string rotation;              // --rotation: NAME:SIZE; empty: wht_signed over the head
+  bool is_profile = false;           // --profile
+  std::string method = "inner_q";    // --method: of the channel scales
+  std::optional<double> strength;    // --strength: exponent of inner_q
+  std::optional<int> outliers;       // --outliers: channels of the mask
 };
 
 Result<int> calibrate_channels(const Cli& cli, const QualityArgs& args);

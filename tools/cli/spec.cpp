@@ -1,4 +1,5 @@
-// The verbs that read specs and write text: check, emit, explain, build. None of them needs a GPU.
+// The verbs that read specs and write text: check, emit, explain and build. None of them needs a GPU, but without one
+// build must be told an arch.
 // SPDX-License-Identifier: MIT
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -7,8 +8,6 @@
 #include <algorithm>
 #include <cstdio>
 #include <filesystem>
-#include <iterator>
-#include <map>
 #include <memory>
 #include <set>
 #include <thread>
@@ -27,10 +26,15 @@ namespace {
 namespace fs = std::filesystem;
 
 struct SpecArgs {
-  std::vector<std::string> specs, archs;
-  std::string out_dir, role, operations;
-  bool is_ptx = false, is_cubin = false, has_key = false;
-  unsigned threads = std::max(1u, std::thread::hardware_concurrency());
+  std::vector<std::string> specs;                                        // files
+  std::vector<std::string> archs;                                        // --arch; empty: the spec's
+  std::string out_dir;                                                   // -o
+  std::string role;                                                      // emit --kernel; empty: all kernels
+  std::string operations;                                                // emit --operations
+  bool is_ptx = false;                                                   // build --ptx
+  bool is_cubin = false;                                                 // build --cubin
+  bool has_key = false;                                                  // explain --key
+  unsigned threads = std::max(1u, std::thread::hardware_concurrency());  // build -j
 };
 
 Result<ProgramSource> program_of(const Spec& spec, const Registry& registry, const std::string& arch) {
@@ -38,7 +42,7 @@ Result<ProgramSource> program_of(const Spec& spec, const Registry& registry, con
   return make_program(problem, registry);
 }
 
-// Every program of the specs: matrix x archs.
+// The programs of all specs, each for all of its archs.
 Result<std::vector<ProgramSource>> programs_of(const Cli& cli, const SpecArgs& args, bool needs_gpu) {
   KV_TRY(registry, cli.registry());
   KV_TRY(specs, cli.specs(args.specs));
@@ -53,22 +57,17 @@ Result<std::vector<ProgramSource>> programs_of(const Cli& cli, const SpecArgs& a
   return programs;
 }
 
-// The kernels that only calls ask for, on the caches of these specs: operations_to_pack, an arch at a time.
+// The kernels of --operations, which no spec has but calls ask for, on the caches of the specs.
 Result<std::vector<Source>> operations_of(const Cli& cli, const SpecArgs& args) {
   KV_TRY(registry, cli.registry());
   KV_TRY(specs, cli.specs(args.specs));
   KV_TRY(operations, read_operations(args.operations));
-  std::map<std::string, std::vector<Spec>> by_arch;
+  std::vector<SpecOnArchs> all;
   for (const Spec& spec : specs) {
     KV_TRY(archs, cli.archs(spec, args.archs, false));
-    for (const std::string& arch : archs) by_arch[arch].push_back(spec);
+    all.push_back({spec, archs});
   }
-  std::vector<Source> sources;
-  for (const auto& [arch, those] : by_arch) {
-    KV_TRY(more, operations_to_pack(those, registry, arch, operations));
-    std::move(more.begin(), more.end(), std::back_inserter(sources));
-  }
-  return sources;
+  return operations_to_pack(all, registry, operations);
 }
 
 Result<void> make_folder(const std::string& dir) {
@@ -117,7 +116,7 @@ Result<int> emit_text(const Cli& cli, const SpecArgs& args) {
   KV_TRY(operations, operations_of(cli, args));
   std::vector<const Source*> sources;
   std::vector<std::string> roles;
-  std::set<std::string> names;  // K and V of one format share their codec kernels
+  std::set<std::string> names;  // each kernel once: K and V of one format share their codec kernels
   for (const ProgramSource& program : programs)
     for (const auto& [role, source] : program.kernels) {
       if (roles.end() == std::find(roles.begin(), roles.end(), to_string(role))) roles.push_back(to_string(role));
@@ -218,9 +217,8 @@ Result<int> build(const Cli& cli, const SpecArgs& args) {
     }
     const Artefact& a = *artefacts[i];
     const int spills = a.spill_store_bytes + a.spill_load_bytes;
-    const auto assembled = [&](int number) {
-      return args.is_ptx ? std::string("-") : std::to_string(number);
-    };  // PTX has none yet
+    // PTX has no registers, spills and stack yet.
+    const auto assembled = [&](int number) { return args.is_ptx ? std::string("-") : std::to_string(number); };
     rows.push_back({jobs[i]->name, jobs[i]->arch, fmt::format("{:.0f}", a.compile_ms), assembled(a.registers),
                     assembled(spills), assembled(a.stack_bytes), std::to_string(a.bytes.size())});
     result["compile_ms"] = a.compile_ms;

@@ -1,4 +1,5 @@
-// `kvjit verify --fuzz N`: random specs on this device, counted by what they asked for; what failed is printed as TOML.
+// `kvjit verify --fuzz N`: runs random specs on this device and counts them by the features that they have. A spec that
+// fails is printed as TOML, ready to be pasted into a file.
 // SPDX-License-Identifier: MIT
 #include <fmt/format.h>
 
@@ -8,21 +9,21 @@
 #include <map>
 #include <thread>
 
+#include "runtime/base/parallel.hpp"
 #include "tools/cli/verify_sweeps.hpp"
 #include "tools/io/report.hpp"
-#include "tools/parallel.hpp"
 #include "tools/verify/fuzz_run.hpp"
 
 namespace kvjit {
 namespace {
 
-constexpr std::size_t kMostLines = 50;
+constexpr std::size_t kMostLines = 50;  // specs up to which each has a line of its own
 
 const char* name_of(FuzzVerdict verdict) {
   return verdict == FuzzVerdict::passed ? "ok" : verdict == FuzzVerdict::refused ? "refused" : "failed";
 }
 
-// Words of a spec that it may be counted by.
+// The names by which specs are counted, each with the text that a spec of this kind has.
 const std::vector<std::pair<const char*, const char*>>& kinds() {
   static const std::vector<std::pair<const char*, const char*>> all = {{"rows", "layout = \"rows\""},
                                                                        {"planar", "layout = \"planar\"\n"},
@@ -52,7 +53,7 @@ Result<int> verify_fuzz(const Cli& cli, const SweepArgs& args) {
   KV_TRY(registry, cli.registry());
   KV_TRY(context, cli.context());
   const DeviceFacts& facts = context->backend()->facts();
-  // The CPU back-end runs the text for any arch.
+  // The CPU back-end runs the text of any arch.
   const std::vector<std::string> archs =
       facts.is_gpu ? std::vector<std::string>{} : std::vector<std::string>{"sm_80", "sm_90a"};
   const unsigned threads = args.threads ? args.threads : std::max(1u, std::thread::hardware_concurrency());
@@ -61,17 +62,18 @@ Result<int> verify_fuzz(const Cli& cli, const SweepArgs& args) {
   std::atomic<std::size_t> done = 0;
   const std::size_t step = std::max<std::size_t>(args.fuzz / 10, 1);
   const auto begin = std::chrono::steady_clock::now();
-  for_each_index(args.fuzz, threads, [&](std::size_t i) {
+  in_parallel(args.fuzz, threads, [&](std::size_t i) {
     cases[i] = fuzz_case(args.seed + i, registry, archs);
-    if (args.fuzz == 1) cli.talk("\n" + cases[i].text());  // before it runs: it may not come back
+    if (args.fuzz == 1) cli.talk("\n" + cases[i].text());  // printed ahead of the run, which may not return
     outcomes[i] = run_fuzz(cases[i], registry, context);
     if (const std::size_t count = ++done; count % step == 0) cli.talk(fmt::format("{} of {} specs", count, args.fuzz));
   });
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
 
   struct Count {
-    int specs = 0, of[3] = {};
-    double error = 0;
+    int specs = 0;
+    int of[3] = {};    // specs of each FuzzVerdict
+    double error = 0;  // largest error of a spec that passed
   };
   std::map<std::size_t, Count> by_kind;
   Count total;

@@ -1,4 +1,5 @@
-// `kvjit verify --matrix ggml`: the cases of ggml's tests on this device, counted by type and by head sizes.
+// `kvjit verify --matrix ggml`: runs the cases of ggml's tests on this device and counts them by type and by head
+// sizes.
 // SPDX-License-Identifier: MIT
 #include <fmt/format.h>
 
@@ -16,9 +17,14 @@
 namespace kvjit {
 namespace {
 
+// A line of the table.
 struct Count {
-  int cases = 0, passed = 0, refused = 0, failed = 0;
-  double error = 0, quantized_error = 0;  // the largest
+  int cases = 0;
+  int passed = 0;
+  int refused = 0;
+  int failed = 0;
+  double error = 0;            // largest NMSE against attention over the decoded cache
+  double quantized_error = 0;  // largest NMSE against attention over K and V before storing
   void add(const GgmlOutcome& outcome) {
     ++cases;
     passed += outcome.verdict == GgmlVerdict::passed;

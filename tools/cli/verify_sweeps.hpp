@@ -1,4 +1,5 @@
-// `kvjit verify` without spec files: over ggml's case matrix, and over random specs.
+// `kvjit verify` without spec files: the cases of ggml's test matrix (verify_ggml.cpp) and random specs
+// (verify_fuzz.cpp).
 // SPDX-License-Identifier: MIT
 #pragma once
 #include "tools/cli/cli.hpp"
@@ -6,12 +7,12 @@
 namespace kvjit {
 
 struct SweepArgs {
-  std::string matrix;      // "ggml"
-  std::size_t sample = 0;  // cases of it; 0: all
-  bool shares_programs = false;
-  std::size_t fuzz = 0;  // random specs
-  std::uint64_t seed = 1;
-  unsigned threads = 0;  // 0: as many as there are processors
+  std::string matrix;            // --matrix: "ggml"; empty: no matrix
+  std::size_t sample = 0;        // --sample: cases of the matrix to run; 0: all
+  bool shares_programs = false;  // --share: one program serves several cases
+  std::size_t fuzz = 0;          // --fuzz: random specs to run; 0: none
+  std::uint64_t seed = 1;        // --seed: of the sample, or of the first random spec
+  unsigned threads = 0;          // -j; 0: as many as there are processors
 };
 
 Result<int> verify_matrix(const Cli& cli, const SweepArgs& args);

@@ -1,5 +1,5 @@
-// The verb rotate-weights: a model whose projections give rotated values (or keys and queries), so that no kernel has
-// to.
+// The verb rotate-weights: writes a model whose projections give rotated values (or keys and queries), so that no
+// kernel has to rotate them.
 // SPDX-License-Identifier: MIT
 #include <fmt/format.h>
 
@@ -15,10 +15,14 @@ namespace kvjit {
 namespace {
 
 struct WeightArgs {
-  std::string in, out, rotation, side;
-  std::vector<std::string> tensors;
-  int head_dim = 0;
-  bool has_no_rope = false, has_no_qk_norm = false;
+  std::string in;  // .safetensors files
+  std::string out;
+  std::string rotation;              // --rotation: NAME:SIZE
+  std::string side;                  // --side: v, k, q or o
+  std::vector<std::string> tensors;  // --tensor
+  int head_dim = 0;                  // --head-dim; 0: the rotation's size
+  bool has_no_rope = false;          // --no-rope
+  bool has_no_qk_norm = false;       // --no-qk-norm
 };
 
 Result<int> rotate_weights(const Cli& cli, const WeightArgs& args) {

@@ -1,7 +1,7 @@
-/* One attention call from C: a cache of 4-bit keys and values for 2 KV heads and 1000 tokens is filled, and 8 query
- * heads attend to it. Prints what ran, and how far the answer is from that of the plain reference kernel.
+/* One attention call from C. The program fills a cache of 4-bit keys and values for 2 KV heads and 1000 tokens, lets 8
+ * query heads attend to it, and prints which kernels ran and how far the output is from that of the reference kernel.
  *
- *   cc -std=c99 example.c -lkvjit -o example && ./example
+ *   cc -std=c99 example.c -lkvjit -lm -o example && ./example
  *
  * SPDX-License-Identifier: MIT */
 #include <math.h>
@@ -18,14 +18,14 @@ static const char* const kSpec =
 
 enum { TOKENS = 1000, CAPACITY = 1024, KV_HEADS = 2, Q_HEADS = 8, DIM = 128 };
 
-/* Stops with kvjit's words. A real engine would pass the status on. */
+/* Stops with kvjit's message. A real engine would pass the status on. */
 static void require(kvjit_status status, const kvjit_error* error) {
   if (status == KVJIT_OK) return;
   fprintf(stderr, "error %d: %s\n%s", error->status, error->message, error->notes);
   exit(1);
 }
 
-/* Numbers in [-1, 1) from a linear congruential generator: the same on every machine. */
+/* Returns numbers in [-1, 1) from a linear congruential generator, which are the same on every machine. */
 static float* numbers(size_t count, unsigned seed) {
   float* x = malloc(count * sizeof *x);
   size_t i;
@@ -37,6 +37,7 @@ static float* numbers(size_t count, unsigned seed) {
   return x;
 }
 
+/* Copies host bytes to new device memory. */
 static void* upload(kvjit_context* context, const void* from, size_t bytes, kvjit_error* error) {
   void* to = NULL;
   require(kvjit_allocate(context, bytes, &to, error), error);
@@ -44,7 +45,7 @@ static void* upload(kvjit_context* context, const void* from, size_t bytes, kvji
   return to;
 }
 
-/* [tokens][heads][DIM] */
+/* The strides of an array [tokens][heads][DIM] of one sequence. */
 static kvjit_rows rows(void* data, int heads) {
   kvjit_rows r;
   r.data = data;
@@ -106,7 +107,7 @@ int main(void) {
   zeros = calloc(1, call.workspace_bytes);
   if (!zeros) return 1;
   call.workspace = upload(context, zeros, call.workspace_bytes, &error);
-  for (i = 0; i < 2; ++i) { /* the fused kernel, then the reference */
+  for (i = 0; i < 2; ++i) { /* 0: the fused kernel; 1: the reference kernel */
     require(kvjit_allocate(context, Q_HEADS * DIM * sizeof(float), &out_memory[i], &error), &error);
     call.out = rows(out_memory[i], Q_HEADS);
     require(i == 0 ? kvjit_attention(program, &call, &report, &error) : kvjit_reference(program, &call, NULL, &error),

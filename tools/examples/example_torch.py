@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """One attention call on PyTorch tensors, through ctypes and kvjit's C interface.
 
-A cache of 4-bit keys and values is filled from fp16 tensors, 32 query heads attend to it, and the answer is compared with
-PyTorch's own attention over the tensors as they were: what is left is what four bits cost.
+The script fills a cache of 4-bit keys and values from fp16 tensors, lets 32 query heads attend to it, and compares the
+output with PyTorch's own attention over the fp16 tensors. The difference is the cost of storing in four bits.
 
     python3 example_torch.py [libkvjit.so]
 
@@ -25,10 +25,11 @@ out_type = "f16"
 [cache]
 layout = "planar"
 """
-K, V = 0, 1
-F16 = 1
-COUNTER_BYTES = 32768
-INDEX = c.c_ssize_t
+# Values of kvjit.h.
+K, V = 0, 1  # KVJIT_K, KVJIT_V
+F16 = 1  # KVJIT_F16
+COUNTER_BYTES = 32768  # KVJIT_COUNTER_BYTES
+INDEX = c.c_ssize_t  # kvjit_index
 
 
 class Error(c.Structure):
@@ -38,14 +39,16 @@ class Error(c.Structure):
 
 class Side(c.Structure):
     _fields_ = [("codes", c.c_void_p), ("scales", c.c_void_p),
-                *((f"{plane}_{axis}_stride", INDEX) for plane in ("codes", "scales") for axis in ("sequence", "head", "token"))]
+                *((f"{plane}_{axis}_stride", INDEX)
+                  for plane in ("codes", "scales") for axis in ("sequence", "head", "token"))]
 
 
 class Rows(c.Structure):
     _fields_ = [("data", c.c_void_p), ("sequence_stride", INDEX), ("query_stride", INDEX), ("head_stride", INDEX)]
 
 
-# Structs only grow, and start with the size that the caller knows: what is left out here is zero for the library.
+# Structs start with the size that the caller knows, and only grow: the library takes members that are missing here as
+# zero.
 class CodecCall(c.Structure):
     _fields_ = [("size", c.c_size_t), ("x", Rows), ("x_type", c.c_int), ("cache", Side), ("slots", c.c_void_p),
                 ("first_token", INDEX), ("sequences", c.c_int), ("tokens", c.c_int), ("heads", c.c_int),
@@ -55,17 +58,19 @@ class CodecCall(c.Structure):
 class AttentionCall(c.Structure):
     _fields_ = [("size", c.c_size_t), ("q", Rows), ("k", Side), ("v", Side), ("out", Rows), ("lengths", c.c_void_p),
                 ("tokens", c.c_int), ("sequences", c.c_int), ("kv_heads", c.c_int), ("blocks", c.c_int),
-                ("scale", c.c_double), ("workspace", c.c_void_p), ("workspace_bytes", c.c_size_t), ("stream", c.c_void_p)]
+                ("scale", c.c_double), ("workspace", c.c_void_p), ("workspace_bytes", c.c_size_t),
+                ("stream", c.c_void_p)]
 
 
 def sized(struct):
+    """A zeroed struct whose member `size` is set, as kvjit requires."""
     value = struct()
     value.size = c.sizeof(struct)
     return value
 
 
 class Library:
-    """Functions of libkvjit; a status that is not 0 becomes an exception with the library's words."""
+    """The functions of libkvjit. A status that is not 0 becomes an exception with the library's message."""
 
     def __init__(self, path):
         self.library = c.CDLL(path)
@@ -79,7 +84,7 @@ class Library:
 
 
 def rows(x):
-    """Of a tensor [sequences, tokens, heads, head_dim], whatever its strides."""
+    """The kvjit_rows of a tensor [sequences, tokens, heads, head_dim]; only its last dimension must be dense."""
     assert x.stride(3) == 1
     return Rows(x.data_ptr(), x.stride(0), x.stride(1), x.stride(2))
 
@@ -113,7 +118,7 @@ def main():
     call.tokens, call.sequences, call.kv_heads = tokens, sequences, kv_heads
     size = c.c_size_t()
     kvjit.workspace_bytes(program, c.byref(call), c.byref(size))
-    workspace = torch.zeros(size.value, dtype=torch.uint8, device="cuda")  # its first COUNTER_BYTES must be zero
+    workspace = torch.zeros(size.value, dtype=torch.uint8, device="cuda")  # the first COUNTER_BYTES must be 0
     assert size.value >= COUNTER_BYTES
     call.workspace, call.workspace_bytes = workspace.data_ptr(), size.value
     kvjit.attention(program, c.byref(call), None)

@@ -1,4 +1,4 @@
-// Whole files in and out.
+// Reading and writing whole files: see files.hpp.
 // SPDX-License-Identifier: MIT
 #include "tools/io/files.hpp"
 

@@ -1,4 +1,5 @@
-// Whole files in and out, with errors that name the file. Sizes are checked before memory is asked for.
+// Reading and writing whole files, with errors that name the file. The size of a file is checked before memory is asked
+// for.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include <cstdint>
@@ -12,7 +13,7 @@ namespace kvjit {
 
 Result<std::vector<std::uint8_t>> read_bytes(const std::string& file);
 Result<std::string> read_text(const std::string& file);
-// Replaces the file in one step (written beside it, then renamed), so a failure leaves what was there.
+// Writes beside the file and renames, so that a failure leaves the old file as it was.
 Result<void> write_bytes(const std::string& file, std::span<const std::uint8_t> bytes);
 Result<void> write_text(const std::string& file, const std::string& text);
 

@@ -1,5 +1,5 @@
-// NumPy .npy files. Layout (numpy.lib.format): "\x93NUMPY", major, minor, header length (u16 in version 1,
-// u32 in version 2), then a Python dict literal with descr, fortran_order and shape, then the elements.
+// NumPy .npy files: see npy.hpp. A file (numpy.lib.format) has "\x93NUMPY", major, minor, header length (u16 in version
+// 1, u32 in version 2), then a Python dict literal with descr, fortran_order and shape, then the elements.
 // SPDX-License-Identifier: MIT
 #include "tools/io/npy.hpp"
 
@@ -36,7 +36,7 @@ constexpr std::size_t kMaxRank = 8;
 
 const TypeRow& row_of(NpyType type) { return kTypes[static_cast<int>(type)]; }
 
-// The text after "'key':", without leading blanks; empty if the key is absent.
+// Returns the text after "'key':", without leading blanks; empty if the key is absent.
 std::string_view after_key(std::string_view header, std::string_view key) {
   for (const char quote : {'\'', '"'}) {
     const std::string quoted = fmt::format("{}{}{}", quote, key, quote);
@@ -49,8 +49,8 @@ std::string_view after_key(std::string_view header, std::string_view key) {
   return {};
 }
 
-// "(2, 1024, 128)..." or "(5,)..." or "()..." -> the numbers; false if it is anything else or their product
-// overflows.
+// Reads the numbers of "(2, 1024, 128)...", "(5,)..." or "()...". Returns false if the text is anything else or the
+// product of the numbers overflows.
 bool parse_shape(std::string_view text, std::vector<long long>& shape, long long& count) {
   count = 1;
   if (text.empty() || text[0] != '(') return false;

@@ -1,5 +1,5 @@
-// NumPy .npy files, versions 1 and 2: little-endian, C order, f16, f32, f64 and i8. Everything else is
-// refused by name.
+// NumPy .npy files of versions 1 and 2: little-endian, C order, f16, f32, f64 and i8. Errors name everything else that
+// a file has instead.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include <cstdint>
@@ -19,12 +19,13 @@ struct Npy {
   std::vector<long long> shape;
   std::vector<std::uint8_t> bytes;  // the elements, as stored
 
-  long long count() const;
-  std::vector<float> floats() const;  // f64 is rounded to nearest
+  long long count() const;            // elements
+  std::vector<float> floats() const;  // the elements; f64 is rounded to nearest
   std::string shape_text() const;     // "[2, 1024, 128]"
 };
 
-// Fails with bad_input: wrong magic, version, type, order or shape, or a length that the shape does not give.
+// Fails with Code::bad_input if magic, version, type, order or shape is wrong, or the length is not that of the shape.
+// `file` is the name for messages.
 Result<Npy> parse_npy(std::vector<std::uint8_t> file_bytes, const std::string& file);
 Result<Npy> read_npy(const std::string& file);
 

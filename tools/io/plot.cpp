@@ -1,4 +1,4 @@
-// Plots and pages (see plot.hpp).
+// Scatter plots, bars, labels and pages: see plot.hpp.
 // SPDX-License-Identifier: MIT
 #include "tools/io/plot.hpp"
 
@@ -15,7 +15,7 @@ namespace {
 
 using namespace svg;
 
-constexpr double kRoomALabel = 16;  // height of the plot for each label, so that all find a place
+constexpr double kRoomALabel = 16;  // pixels of height that a plot has for each label, so that all find a place
 
 Box around(const Point& point) { return {point.first - kMarker, point.second - kMarker, 2 * kMarker, 2 * kMarker}; }
 
@@ -26,7 +26,7 @@ Point leader_end(const Box& label, const Point& point) {
           std::clamp(point.second, label.top, label.top + label.height)};
 }
 
-// The part of the line inside each pair of parallel sides (Liang and Barsky 1984).
+// Cuts the line to the part inside each pair of parallel sides (Liang and Barsky 1984).
 bool crosses(const Point& from, const Point& to, const Box& box) {
   double enter = 0, leave = 1;
   const auto clip = [&](double start, double step, double low, double high) {
@@ -43,14 +43,15 @@ bool crosses(const Point& from, const Point& to, const Box& box) {
 std::vector<Box> place_labels(const std::vector<Point>& points, const std::vector<Point>& sizes, const Box& area) {
   constexpr int kDirections = 48;
   constexpr double kGap = 3, kStep = 4;
-  constexpr double kCrossing = 50;  // a label that much farther away is better than a line across a label
+  constexpr double kCrossing = 50;  // a line across a label costs as much as so many pixels of distance
   std::vector<Box> placed(points.size());
   const auto is_free = [&](const Box& box) {
     return area.contains(box) &&
            std::none_of(placed.begin(), placed.end(), [&](const Box& other) { return box.overlaps(other); }) &&
            std::none_of(points.begin(), points.end(), [&](const Point& p) { return box.overlaps(around(p)); });
   };
-  const auto crossings = [&](std::size_t i, const Box& box) {  // of leader lines and labels, both ways
+  // Counts the labels that the leader line of label i crosses, and the leader lines that cross label i.
+  const auto crossings = [&](std::size_t i, const Box& box) {
     int count = 0;
     for (std::size_t j = 0; j < placed.size(); ++j)
       if (placed[j].width > 0)
@@ -64,7 +65,8 @@ std::vector<Box> place_labels(const std::vector<Point>& points, const std::vecto
     double least = area.width + area.height;
     for (double reach = kMarker + kGap; reach < least; reach += kStep)
       for (int direction = 0; direction < kDirections; ++direction) {
-        const double angle = 2 * std::numbers::pi * direction / kDirections;  // 0: to the right, where it reads best
+        // Direction 0 is to the right, where a label reads best.
+        const double angle = 2 * std::numbers::pi * direction / kDirections;
         const double along = std::cos(angle), down = std::sin(angle);
         const Box box{points[i].first + along * (reach + width / 2) - width / 2,
                       points[i].second + down * (reach + height / 2) - height / 2, width, height};
@@ -87,7 +89,7 @@ std::string scatter_svg(const std::string& x_title, const std::string& y_title, 
       has_zero = true;
   }
   if (points.empty()) return "";
-  if (y_low > y_high) y_low = 0.1, y_high = 1;  // all of them exact
+  if (y_low > y_high) y_low = 0.1, y_high = 1;  // all y are 0
   const int decade_low = static_cast<int>(std::floor(std::log10(y_low))) - has_zero;
   const int decade_high = std::max(decade_low + 1, static_cast<int>(std::ceil(std::log10(y_high))));
   const double log_low = std::log2(x_low / 1.15), log_high = std::log2(x_high * 1.25);
@@ -175,7 +177,8 @@ std::string html_page(const std::string& title, const std::string& body) {
   :root { --ground: #16181c; --ink: #e4e4e4; --faint: #3a3d44;
     --one: #7fb0ff; --two: #ff9a5c; --three: #6ee7a0; --four: #d8b4fe; --five: #fcd34d; --six: #67e8f9; }
 }
-body { background: var(--ground); color: var(--ink); font: 14px/1.45 system-ui, sans-serif; max-width: 1000px; margin: 24px auto; padding: 0 16px; }
+body { background: var(--ground); color: var(--ink); font: 14px/1.45 system-ui, sans-serif; max-width: 1000px;
+  margin: 24px auto; padding: 0 16px; }
 svg { width: 100%; height: auto; }
 svg text { fill: var(--ink); font: 11px ui-monospace, monospace; }
 .frame { fill: none; stroke: var(--ink); }

@@ -1,4 +1,4 @@
-// Line charts (lines_svg of plot.hpp).
+// Line charts: lines_svg of plot.hpp.
 // SPDX-License-Identifier: MIT
 #include <fmt/format.h>
 
@@ -14,7 +14,7 @@ using namespace svg;
 
 constexpr int kColours = 6;  // classes c0 .. c5 of html_page
 
-// From numbers to the span 0 .. 1 of an axis.
+// Maps numbers to 0 .. 1 along an axis, and chooses its ticks.
 class Scale {
  public:
   Scale(const Axis& axis, const std::vector<Series>& series, double Point::*of) : is_log_(axis.is_log) {
@@ -40,7 +40,7 @@ class Scale {
       for (double power = std::ceil(low_); power <= high_; power += step) ticks.push_back(std::exp2(power));
       return ticks;
     }
-    double step = std::pow(10, std::floor(std::log10(high_)));  // then 10 steps at most; finer if that leaves few
+    double step = std::pow(10, std::floor(std::log10(high_)));  // at most 10 steps; finer if these are few
     if (high_ / step < 5) step /= high_ / step < 2 ? 5 : 2;
     for (double value = 0; value <= high_; value += step) ticks.push_back(value);
     return ticks;
@@ -58,7 +58,7 @@ std::string lines_svg(const Axis& x, const Axis& y, const std::vector<Series>& s
   if (std::all_of(series.begin(), series.end(), [](const Series& line) { return line.points.empty(); })) return "";
   const Box area{kLeft, kTop, kWidth - kLeft - kRight, kHeight - kTop - kBottom};
   const Scale across(x, series, &Point::first), up(y, series, &Point::second);
-  double label_room = 0;  // to the right of the last points
+  double label_room = 0;  // pixels to the right of the last points
   for (const Series& line : series) label_room = std::max(label_room, label_size(line.label).first);
   const auto x_of = [&](double value) { return area.left + (area.width - label_room) * across(value); };
   const auto y_of = [&](double value) { return area.top + area.height * (1 - up(value)); };

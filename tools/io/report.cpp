@@ -1,4 +1,4 @@
-// Aligned text for people.
+// Aligned text: see report.hpp.
 // SPDX-License-Identifier: MIT
 #include "tools/io/report.hpp"
 

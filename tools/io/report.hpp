@@ -1,4 +1,4 @@
-// Aligned text for people. The same facts go to --json as they are.
+// Aligned text for people to read. The same facts go to --json as they are.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include <string>
@@ -7,14 +7,14 @@
 
 namespace kvjit {
 
-// Columns as wide as their widest cell; a cell that reads as a number stands right, the rest left. headings
-// may be empty.
+// A table whose columns are as wide as their widest cell. Cells that read as numbers are aligned to the right, all
+// others to the left. `headings` may be empty.
 std::string table_text(const std::vector<std::string>& headings, const std::vector<std::vector<std::string>>& rows);
 
-// "label   text", one line a fact.
+// Lines of "label   text", one for each fact.
 std::string facts_text(const std::vector<std::pair<std::string, std::string>>& facts);
 
-// 3 significant digits: "0.000187", "1.87e-07", "412".
+// Three significant digits: "0.000187", "1.87e-07", "412".
 std::string short_number(double value);
 std::string byte_count(double bytes);  // "512 B", "1.5 MiB"
 

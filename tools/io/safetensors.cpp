@@ -1,4 +1,4 @@
-// safetensors files (see safetensors.hpp). Limits and checks are those of the format's own description
+// safetensors files: see safetensors.hpp. Limits and checks are those of the format's own description
 // (huggingface/safetensors, README "Format").
 // SPDX-License-Identifier: MIT
 #include "tools/io/safetensors.hpp"
@@ -28,7 +28,7 @@ static_assert(std::endian::native == std::endian::little, "the header length is 
 
 constexpr std::uint64_t kLengthBytes = 8, kMaxHeader = 100'000'000;
 
-// Bytes of an element; 0: a type of another kind, whose shape is not checked.
+// Bytes of an element; 0 for a type that is not listed, whose shape is not checked.
 int element_bytes(const std::string& dtype) {
   constexpr std::array<std::pair<const char*, int>, 15> kTypes = {{{"F64", 8},
                                                                    {"F32", 4},
@@ -50,7 +50,7 @@ int element_bytes(const std::string& dtype) {
   return 0;
 }
 
-// Why an entry is no tensor of a file with `data` bytes after its header, or "".
+// Returns why an entry of the header cannot be a tensor of a file with `data` bytes behind the header, or "".
 std::string read_entry(const Json& entry, std::uint64_t data, Tensor& tensor) {
   const auto is_count = [](const Json& j) { return j.is_number_unsigned(); };
   if (!entry.is_object() || !entry.contains("dtype") || !entry.contains("shape") || !entry.contains("data_offsets"))
@@ -82,7 +82,7 @@ std::string read_entry(const Json& entry, std::uint64_t data, Tensor& tensor) {
   return "";
 }
 
-// Tensors lie one after the other and fill the data: what no tensor owns could hide anything.
+// Tensors must lie one behind the other and fill the data, because bytes that no tensor owns could hide anything.
 std::string check_order(const std::map<std::string, Tensor>& tensors, std::uint64_t data) {
   std::vector<std::pair<std::uint64_t, std::uint64_t>> pieces;
   for (const auto& [name, tensor] : tensors) pieces.emplace_back(tensor.begin, tensor.end);

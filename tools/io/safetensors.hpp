@@ -1,6 +1,6 @@
-// safetensors files: 8 bytes of header length (little-endian), a JSON header, the bytes of the tensors. Read for their
-// header; written by changing the bytes of some tensors in a copy, so that everything else stays as it was, byte for
-// byte.
+// safetensors files: 8 bytes with the length of the header (little-endian), a JSON header, then the bytes of the
+// tensors. open_safetensors reads the header only. write_changed copies a file and replaces the bytes of some tensors,
+// so that every other byte stays.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include <cstdint>
@@ -15,7 +15,8 @@ namespace kvjit {
 struct Tensor {
   std::string dtype;  // "F16", "BF16", "F32", ...
   std::vector<long long> shape;
-  std::uint64_t begin = 0, end = 0;  // in the file
+  std::uint64_t begin = 0;  // offset of its first byte in the file
+  std::uint64_t end = 0;    // offset behind its last byte
 
   std::uint64_t bytes() const { return end - begin; }
   std::string shape_text() const;  // "[256, 1024]"
@@ -26,17 +27,18 @@ struct Safetensors {
   std::map<std::string, Tensor> tensors;
   std::map<std::string, std::string> metadata;
 
-  Result<const Tensor*> tensor(const std::string& name) const;  // unknown: did-you-mean
+  Result<const Tensor*> tensor(const std::string& name) const;  // an unknown name fails with similar ones
 };
 
-// Fails with bad_input: no such file, a length beyond the file or 100 MB, a header that is not an object of tensors, a
-// name twice, offsets that leave the file, overlap or do not hold the shape, or bytes that belong to no tensor.
+// Fails with Code::bad_input if there is no such file, the header's length is beyond the file or 100 MB, the header is
+// not an object of tensors, a name stands twice, offsets leave the file, overlap or do not fit the shape, or bytes
+// belong to no tensor.
 Result<Safetensors> open_safetensors(const std::string& file);
 
 Result<std::vector<std::uint8_t>> read_tensor(const Safetensors& from, const Tensor& tensor);
 
-// out = the file with the bytes of some tensors replaced (by name, as many bytes as before). Written beside `out` and
-// renamed.
+// Writes the file to `out` with the bytes of the named tensors replaced by as many others. It writes beside `out` and
+// renames.
 Result<void> write_changed(const Safetensors& from, const std::map<std::string, std::vector<std::uint8_t>>& changed,
                            const std::string& out);
 

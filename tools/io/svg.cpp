@@ -1,4 +1,4 @@
-// Pieces of SVG (see svg.hpp).
+// Pieces of SVG: see svg.hpp.
 // SPDX-License-Identifier: MIT
 #include "tools/io/svg.hpp"
 
@@ -49,12 +49,12 @@ std::string frame_svg(double height, const Box& area, const std::string& x_title
 }
 
 Point label_size(const std::string& label) {
-  constexpr double kLetter = 6.7;  // of 11 px monospace text
+  constexpr double kLetter = 6.7;  // pixels of width of a letter of 11 px monospace text
   return {kLetter * static_cast<double>(label.size()) + 2, kLabelHeight};
 }
 
 std::string label_svg(const Box& box, const std::string& label) {
-  if (box.width <= 0) return "";  // it found no place
+  if (box.width <= 0) return "";  // no place was free
   return text_svg(box.left + 1, box.top + kLabelHeight - 3, "start", label, " class=\"label\"");
 }
 

@@ -1,4 +1,4 @@
-// Collecting, compiling and writing out kernels.
+// Collecting, compiling and writing kernels: see pack.hpp.
 // SPDX-License-Identifier: MIT
 #include "tools/pack/pack.hpp"
 
@@ -7,6 +7,8 @@
 #include <algorithm>
 #include <chrono>
 #include <filesystem>
+#include <iterator>
+#include <map>
 #include <mutex>
 #include <set>
 
@@ -19,7 +21,7 @@
 namespace kvjit {
 namespace {
 
-// For which no shape was measured, so that it is served as every such device is.
+// A name that no row of specs/tuning has: it stands for every device without measured shapes.
 constexpr const char* kUnknownDevice = "a device that nobody measured";
 
 }  // namespace
@@ -43,14 +45,20 @@ Result<std::vector<Source>> sources_to_pack(const Spec& spec, const Registry& re
   return sources;
 }
 
-Result<std::vector<Source>> operations_to_pack(const std::vector<Spec>& specs, const Registry& registry,
-                                               const std::string& arch, const OperationSet& operations) {
-  std::vector<Problem> problems;
-  for (const Spec& spec : specs) {
-    KV_TRY(problem, resolve(spec, registry, arch));
-    problems.push_back(std::move(problem));
+Result<std::vector<Source>> operations_to_pack(const std::vector<SpecOnArchs>& specs, const Registry& registry,
+                                               const OperationSet& operations) {
+  std::map<std::string, std::vector<Problem>> by_arch;
+  for (const auto& [spec, archs] : specs)
+    for (const std::string& arch : archs) {
+      KV_TRY(problem, resolve(spec, registry, arch));
+      by_arch[arch].push_back(std::move(problem));
+    }
+  std::vector<Source> sources;
+  for (const auto& [arch, problems] : by_arch) {
+    KV_TRY(more, operation_kernels(problems, operations, registry));
+    std::move(more.begin(), more.end(), std::back_inserter(sources));
   }
-  return operation_kernels(problems, operations, registry);
+  return sources;
 }
 
 bool is_for_later_gpus(const std::string& arch) { return !arch.empty() && arch.back() >= '0' && arch.back() <= '9'; }

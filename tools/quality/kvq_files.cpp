@@ -1,4 +1,4 @@
-// Keys, values and queries from .npy files.
+// K, V and Q from .npy files: see kvq_files.hpp.
 // SPDX-License-Identifier: MIT
 #include "tools/quality/kvq_files.hpp"
 

@@ -1,4 +1,4 @@
-// Keys, values and queries as the verbs take them: .npy of [heads, rows, head_dim], f16 or f32, finite.
+// K, V and Q from files, as the verbs take them: .npy arrays of [heads, rows, head_dim], f16 or f32, of finite numbers.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include <string>
@@ -9,16 +9,20 @@
 namespace kvjit {
 
 struct Heads {
-  long long heads = 0, rows = 0, dim = 0;
+  long long heads = 0;
+  long long rows = 0;         // tokens or queries of a head
+  long long dim = 0;          // channels
   std::vector<float> values;  // [heads][rows][dim]
 
   std::vector<float> last(long long take) const;  // the last `take` rows of each head
 };
 
-// meaning: what the file should hold, for messages: "K [kv_heads, tokens, head_dim]".
+// Fails with Code::bad_input if the file is not such an array. `meaning` says in messages what it should hold:
+// "K [kv_heads, tokens, head_dim]".
 Result<Heads> read_heads(const std::string& file, const char* meaning);
 
-// want_heads 0: any number. why: what the expectation comes from.
+// Fails with Code::bad_input unless there are want_heads heads (0: any number) of want_rows rows or more with `dim`
+// channels. `why` says in the message where the expectation comes from.
 Result<void> expect_shape(const std::string& file, const Heads& heads, long long want_heads, long long want_rows,
                           long long dim, const char* why);
 

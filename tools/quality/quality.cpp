@@ -1,4 +1,4 @@
-// Quality (see quality.hpp).
+// Pairs of formats and their measures: see quality.hpp.
 // SPDX-License-Identifier: MIT
 #include "tools/quality/quality.hpp"
 
@@ -24,10 +24,11 @@ double relative_mse(std::span<const double> decoded, std::span<const float> x) {
   return power == 0 ? error : error / power;
 }
 
-// softmax(logits) V of one query, and the logits: over the original or the decoded rows of one KV head.
+// Attention of one query over the original or the decoded rows of one KV head.
 template <class Number>
 struct Attended {
-  std::vector<double> logits, out;
+  std::vector<double> logits;  // of each token
+  std::vector<double> out;     // softmax(logits) V
 
   void compute(std::span<const float> q, const Number* k, const Number* v, std::size_t tokens) {
     const std::size_t dim = q.size();
@@ -56,8 +57,8 @@ double cosine_of(std::span<const double> a, std::span<const double> b) {
   return std::inner_product(a.begin(), a.end(), b.begin(), 0.0) / std::sqrt(aa * bb);
 }
 
-// The name of a side is known before it is known whether it fits: mistakes in names and numbers fail, sizes that do not
-// fit are kept.
+// Mistakes in the names and numbers of a side fail here. A head_dim that does not fit does not: it is kept as the
+// side's error.
 Result<StoredSide> side_of(const SideSpec& side, const Spec& spec, const std::string& key, const Registry& registry) {
   StoredSide stored;
   if (side.format.empty()) {

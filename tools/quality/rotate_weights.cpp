@@ -1,4 +1,4 @@
-// Rotating weights (see rotate_weights.hpp).
+// The rotation of weights and its checks: see rotate_weights.hpp.
 // SPDX-License-Identifier: MIT
 #include "tools/quality/rotate_weights.hpp"
 
@@ -16,14 +16,15 @@ namespace {
 
 std::size_t bytes_of(WeightType type) { return type == WeightType::f32 ? 4 : 2; }
 
-// float of a double, rounded to odd: rounding it again to fewer bits then gives what one rounding would.
+// Rounds a double to float by rounding to odd, so that rounding the result to fewer bits gives what a single rounding
+// would.
 float to_odd(double x) {
   const float nearest = static_cast<float>(x);
   if (nearest == x || !std::isfinite(nearest) || (std::bit_cast<std::uint32_t>(nearest) & 1)) return nearest;
   return std::nextafter(nearest, x > nearest ? INFINITY : -INFINITY);
 }
 
-// The numbers of a tensor, as doubles in and rounded out.
+// The numbers of a tensor: get widens one to double, put rounds one to the tensor's type.
 class Weights {
  public:
   Weights(WeightType type, std::span<const std::uint8_t> bytes) : type_(type), bytes_(bytes.begin(), bytes.end()) {}
@@ -54,7 +55,8 @@ class Weights {
   std::vector<std::uint8_t> bytes_;
 };
 
-// Rotates every group of numbers that lie `stride` apart. first(g): where group g of `groups` starts.
+// Rotates every group of rotation.size numbers that lie `stride` numbers apart. first(g) is the index at which group g
+// starts.
 template <class First>
 Result<std::vector<std::uint8_t>> rotate_groups(const Rotation& rotation, WeightType type,
                                                 std::span<const std::uint8_t> bytes, long long groups, long long stride,
@@ -95,7 +97,7 @@ Result<WeightType> type_of(const std::string& name, const Tensor& tensor) {
 // A projection with a bias is rotated as a whole or not at all.
 Result<void> check_bias(const Safetensors& model, const WeightRequest& request, const std::string& name) {
   const std::string end = ".weight";
-  if (!name.ends_with(end) || request.side == "o") return {};  // W_o's bias joins after its inputs: it stays
+  if (!name.ends_with(end) || request.side == "o") return {};  // the output projection's bias is added to its outputs
   const std::string bias = name.substr(0, name.size() - end.size()) + ".bias";
   if (!model.tensors.contains(bias) || std::count(request.tensors.begin(), request.tensors.end(), bias)) return {};
   return fail(Code::bad_input, fmt::format("'{}' has a bias that is not named: '{}'", name, bias), {},

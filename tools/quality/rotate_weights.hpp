@@ -1,4 +1,5 @@
-// Rotating the weights of a projection once, so that keys, values or queries come out rotated.
+// Rotation of a model's projections, once and for all, so that its keys, values or queries come out rotated and no
+// kernel has to rotate them (`kvjit rotate-weights`).
 // SPDX-License-Identifier: MIT
 #pragma once
 #include <cstdint>
@@ -15,27 +16,28 @@ namespace kvjit {
 
 enum class WeightType { f32, f16, bf16 };
 
-// weights: [outputs, inputs] as stored, rows are outputs. Each run of rotation.size outputs y = W x becomes R y.
-// Computed in double, rounded once to the same type. A bias is inputs = 1. Fails with unsupported when a number leaves
-// the type's range.
+// Rotates the outputs of a projection: each group of rotation.size outputs y = W x becomes R y. `weights` are
+// [outputs, inputs] as stored; a bias has inputs = 1. The numbers are computed in double and rounded once to their
+// type. Fails with Code::unsupported if a number leaves the range of the type.
 Result<std::vector<std::uint8_t>> rotate_outputs(const Rotation& rotation, WeightType type, long long outputs,
                                                  long long inputs, std::span<const std::uint8_t> weights);
 
-// The other end: a projection that takes rotated inputs and gives what it gave before, (W R^T) (R y) = W y.
+// Rotates the inputs of a projection, so that it takes rotated inputs and gives the same outputs: (W R^T) (R y) = W y.
 Result<std::vector<std::uint8_t>> rotate_inputs(const Rotation& rotation, WeightType type, long long outputs,
                                                 long long inputs, std::span<const std::uint8_t> weights);
 
-// What to rotate in a model.
+// The tensors of a model that are to be rotated, and how.
 struct WeightRequest {
   Rotation rotation;
-  std::vector<std::string> tensors;  // projections [outputs, inputs] and their biases [outputs]
-  std::string side;                  // "v", "k", "q", or "o": the projection that takes what was rotated
-  int head_dim = 0;
-  bool has_no_rope = false, has_no_qk_norm = false;  // stated by the user, who knows the model
+  std::vector<std::string> tensors;  // names of projections [outputs, inputs] and of their biases [outputs]
+  std::string side;                  // "v", "k", "q", or "o": the output projection, which takes rotated values
+  int head_dim = 0;                  // channels of a head
+  bool has_no_rope = false;          // the user states that no RoPE follows the projection
+  bool has_no_qk_norm = false;       // the user states that no norm follows the projection
 };
 
-// The new bytes of each named tensor. Refuses keys and queries where RoPE or a QK norm may follow, a weight without its
-// bias, types that are not floats of 16 or 32 bits, and shapes that are not whole heads.
+// Returns the new bytes of each named tensor. Refuses keys and queries if RoPE or a QK norm may follow, a weight
+// without its bias, types other than floats of 16 or 32 bits, and shapes that are not whole heads.
 Result<std::map<std::string, std::vector<std::uint8_t>>> rotated_tensors(const Safetensors& model,
                                                                          const WeightRequest& request);
 

@@ -1,4 +1,4 @@
-// Samples from files and from generators.
+// Samples from files and from generators: see samples.hpp.
 // SPDX-License-Identifier: MIT
 #include "tools/quality/samples.hpp"
 
@@ -14,15 +14,19 @@
 namespace kvjit {
 namespace {
 
-constexpr int kKvHeads = 2, kQueryHeads = 8, kTokens = 512, kQueries = 16;
-constexpr int kOutlierChannels = 4;
-constexpr double kOutlier = 10;
+constexpr int kKvHeads = 2;
+constexpr int kQueryHeads = 8;
+constexpr int kTokens = 512;
+constexpr int kQueries = 16;         // of a query head
+constexpr int kOutlierChannels = 4;  // of a head
+constexpr double kOutlier = 10;      // factor of these channels
 
-// splitmix64 (Steele, Lea, Flood 2014) and Box-Muller: <random> differs from library to library.
+// Random numbers by splitmix64 (Steele, Lea, Flood 2014) and Box-Muller, because <random> differs from library to
+// library.
 class Draws {
  public:
   explicit Draws(std::uint64_t seed) : state_(seed) {}
-  double uniform() {  // (0, 1)
+  double uniform() {  // in (0, 1)
     std::uint64_t z = state_ += 0x9E3779B97F4A7C15u;
     z = (z ^ z >> 30) * 0xBF58476D1CE4E5B9u;
     z = (z ^ z >> 27) * 0x94D049BB133111EBu;
@@ -32,7 +36,9 @@ class Draws {
     const double radius = std::sqrt(-2 * std::log(uniform()));
     return radius * std::cos(2 * std::numbers::pi * uniform());
   }
-  double student() {  // t with 4 degrees of freedom; chi squared of 4 is -2 ln u1 u2; its variance is 2
+  // Student's t with 4 degrees of freedom, divided by sqrt(2) because its variance is 2. Chi squared with 4 degrees of
+  // freedom is -2 ln(u1 u2).
+  double student() {
     const double chi_squared = -2 * std::log(uniform()) - 2 * std::log(uniform());
     return normal() / std::sqrt(chi_squared / 4) / std::numbers::sqrt2;
   }
@@ -66,7 +72,7 @@ std::vector<Sample> generated_samples(int head_dim) {
   add("gaussian", "independent N(0,1) numbers", [](Draws& d, int) { return d.normal(); });
   add("heavy_tailed", "independent Student t numbers, 4 degrees of freedom, unit variance",
       [](Draws& d, int) { return d.student(); });
-  // Spread over the head, so that no block and no half of a rotation pair holds all of them.
+  // The outlier channels are spread over the head, so that no block and no half of a rotation pair holds all of them.
   const int stride = head_dim / kOutlierChannels;
   add("outlier_channels", "N(0,1) numbers, 4 channels of K and V ten times as large", [&](Draws& d, int channel) {
     return d.normal() * (channel % stride == stride / 3 && channel / stride < kOutlierChannels ? kOutlier : 1);

@@ -1,5 +1,6 @@
-// What a call's features read, as host arrays; random ones as the peers' suites have them; and what they make of
-// scores, in double.
+// The arrays that a call's features read (FeatureInputs), random ones of the kind that the peers' suites use
+// (random_features), and the score of one query and token by the formula, in double precision (ScoreRule). ScoreRule is
+// the part of the oracle that knows features; it shares no code with the kernels.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include <cstdint>
@@ -10,30 +11,38 @@
 namespace kvjit {
 
 struct FeatureInputs {
-  struct Strides {  // of elements
-    long long sequence = 0, head = 0, query = 0;
+  struct Strides {
+    long long sequence = 0;
+    long long head = 0;
+    long long query = 0;
   };
-  std::vector<float> mask;  // numbers that halves hold; a row is dense
-  Strides mask_strides;
-  std::vector<std::uint32_t> packed_mask;
-  Strides packed_strides;  // of words
-  int packed_tokens = 0;
-  int position_offset = 0;
-  std::vector<int> position_offsets;
-  std::vector<float> slopes, sinks;
-  bool leaves_sinks = false;
+  std::vector<float> mask;                 // numbers that f16 holds exactly; the tokens of a row are dense
+  Strides mask_strides;                    // elements
+  std::vector<std::uint32_t> packed_mask;  // a bit a token, lowest bit first; set: the token is seen
+  Strides packed_strides;                  // words of 32 bits
+  int packed_tokens = 0;                   // the bits are for so many last tokens; 0: for all
+  int position_offset = 0;                 // tokens that are added to the position of every query
+  std::vector<int> position_offsets;       // tokens that are added besides, one number a sequence; or empty
+  std::vector<float> slopes;               // ALiBi's slope of each query head
+  std::vector<float> sinks;                // logit of each query head's sink
+  bool leaves_sinks = false;               // the call passes no sinks, though its program can take them
 };
 
 struct FeatureShape {
-  int sequences = 1, q_heads = 1, query_length = 1, tokens = 1;  // tokens: that a row of a mask has
+  int sequences = 1;
+  int q_heads = 1;       // query heads of a sequence
+  int query_length = 1;  // queries of a sequence
+  int tokens = 1;        // tokens of a row of a mask
 };
 
-// What the features of a set read, and nothing else. Masks are uniform in [-1, 1], with a fifth of their blocks of 64
-// tokens not seen and a fifth zero; slopes are of max_bias 8; sinks are in [-10, 10]. variant: which strides are 0, how
-// many tokens bits are for.
+// Fills the arrays that the features of `set` read, and no others. Masks are uniform in [-1, 1]; a fifth of their
+// blocks of 64 tokens is minus infinity (not seen), another fifth is zero. Slopes are those of max_bias 8. Sinks are in
+// [-10, 10]. `variant` decides which strides are 0, for how many tokens the packed mask has bits, and whether sequences
+// have position offsets of their own.
 FeatureInputs random_features(const FeatureSet& set, const FeatureShape& shape, std::uint64_t seed, int variant = 0);
 
-// Scores of one sequence by the book, in double.
+// The scores of one sequence by the formula, in double precision. It refers to `set` and `inputs`, which must outlive
+// it.
 class ScoreRule {
  public:
   ScoreRule(const FeatureSet& set, bool causal, const FeatureInputs& inputs, int sequence, int query_length,
@@ -45,16 +54,19 @@ class ScoreRule {
         query_length_(query_length),
         tokens_(tokens) {}
 
-  // q.k times the scale of a query head, query and token, as it goes into the softmax; minus infinity: not seen.
+  // The score as it enters the softmax; minus infinity if the query does not see the token. `score`: q.k times the
+  // scale.
   double score(int head, int query, long long token, double score) const;
-  double sink(int head) const;  // minus infinity: none
+  // The logit of the head's sink; minus infinity if there is none.
+  double sink(int head) const;
 
  private:
   const FeatureSet& set_;
   bool causal_;
   const FeatureInputs& inputs_;
-  int sequence_, query_length_;
-  long long tokens_;
+  int sequence_;
+  int query_length_;
+  long long tokens_;  // of the sequence
 };
 
 }  // namespace kvjit

@@ -1,4 +1,6 @@
-// Random specs: see fuzz.hpp.
+// Random specs and calls: see fuzz.hpp. draw_spec draws the spec, draw_token_heads turns some into specs of token-major
+// heads, draw_call draws sizes, places and the call. The order of draws is part of what a seed means: a new draw takes
+// a stream of its own, so that old seeds keep their specs.
 // SPDX-License-Identifier: MIT
 #include "tools/verify/fuzz.hpp"
 
@@ -17,8 +19,10 @@ using namespace fuzz;
 namespace {
 
 constexpr double kMostWork = 1e8;  // products of one call: about a second on the CPU back-end
-constexpr int kMostTokens = 700, kMostRows = 160;
+constexpr int kMostTokens = 700;   // of a sequence
+constexpr int kMostRows = 160;     // query rows
 
+// A format by its name, or (one in eight) by numbers.
 SideWish side(Uniform& random, const Registry& registry) {
   SideWish made;
   if (random.once_in(8)) {
@@ -36,9 +40,9 @@ SideWish side(Uniform& random, const Registry& registry) {
   return made;
 }
 
-// Features that go together but for a few.
+// Draws features that go together, except for a few that break a rule on purpose.
 void draw_features(Draw& draw, Uniform& random) {
-  constexpr int kBroken = 60;  // one in so many breaks a rule
+  constexpr int kBroken = 60;  // one in so many specs breaks a rule
   draw.causal = random.once_in(2);
   draw.mask = random.once_in(4);
   draw.mask_slopes = (draw.mask && random.once_in(2)) || random.once_in(kBroken);
@@ -76,14 +80,14 @@ Draw draw_spec(Uniform& random, const Registry& registry) {
   draw.layout = random.one_of<Layout>({Layout::rows, Layout::planar, Layout::paged});
   draw.page_layout = random.one_of<Layout>({Layout::rows, Layout::planar});
   draw.page_tokens = 8 << random.below(6);
-  // Where one warp has room for the whole output.
+  // sparse_v needs a warp that has room for the whole output.
   const bool is_alone = draw.gqa * draw.queries <= 8 && draw.v.inner_dim(registry) <= 256;
   if (is_alone && random.once_in(3)) draw.sparse_v = random.one_of<double>({1e-9, 1e-4});
   return draw;
 }
 
-// All heads of a token taken together, where they can be, and with what they can be; one in so many breaks a rule all
-// the same.
+// Makes the spec one of token-major heads, with as many heads, features and query rows as the rules allow. One in
+// kBroken breaks a rule on purpose.
 void draw_token_heads(Draw& draw, Uniform& random, const Registry& registry) {
   constexpr int kBroken = 20;
   std::vector<int> counts = {2, 3, 4, 5, 6, 8, 8, 12, 16};
@@ -100,13 +104,13 @@ void draw_token_heads(Draw& draw, Uniform& random, const Registry& registry) {
   draw.gqa = std::min(draw.gqa, kMostHeadRows), draw.queries = std::min(draw.queries, kMostHeadRows / draw.gqa);
 }
 
-// A length near something that kernels count in: tiles, pages, blocks of masks.
+// A length in tokens: half of them are next to a multiple of what kernels count in (tiles, pages, blocks of masks).
 int length(Uniform& random) {
   const int near = random.one_of<int>({0, 16, 32, 64, 128, 256, 512}) + random.below(3) - 1;
   return random.once_in(2) ? std::max(near, 0) : random.below(kMostTokens + 1);
 }
 
-// How many sequences, heads and tokens, where they lie, and how the call is made.
+// Draws the numbers of sequences, heads and tokens, the places of rows, and the call.
 void draw_call(FuzzCase& made, const Draw& draw, const Registry& registry, Uniform& random) {
   CacheShape& shape = made.shape;
   shape.sequences = 1 + random.below(4), shape.kv_heads = 1 + random.below(4);
@@ -141,7 +145,7 @@ void draw_call(FuzzCase& made, const Draw& draw, const Registry& registry, Unifo
   RowPlaces& rows = shape.rows;
   rows = {random.once_in(2), 2 * random.below(16), 2 * random.below(20), 1 + random.below(2), false, false};
   rows.shares_sequences = !made.writes_on_device && random.once_in(4);
-  if (draw.token_heads > 0) {  // heads and tokens side by side, at multiples of 16
+  if (draw.token_heads > 0) {  // token-major heads lie side by side, at multiples of 16 bytes
     rows.by_head = false, rows.front = rows.front / 16 * 16, rows.behind = 0, rows.room = 1;
     return;
   }
@@ -149,6 +153,7 @@ void draw_call(FuzzCase& made, const Draw& draw, const Registry& registry, Unifo
   if (rows.has_values_in_keys) made.tensor_scale[1] = made.tensor_scale[0];
 }
 
+// The archs that have bulk copies, which token-major heads need.
 std::vector<std::string> with_bulk_copies(std::vector<std::string> archs, const Registry& registry) {
   std::erase_if(archs, [&](const std::string& name) {
     const auto arch = registry.require_arch(name, {});
@@ -187,9 +192,11 @@ std::string FuzzCase::text() const {
 }
 
 FuzzCase fuzz_case(std::uint64_t seed, const Registry& registry, const std::vector<std::string>& archs) {
-  Uniform random(Uniform(seed).bits());  // neighbours' numbers are each other's, moved by one
+  // The seed is hashed: the streams of two neighbouring seeds would be the same, moved by one number.
+  Uniform random(Uniform(seed).bits());
   Draw draw = draw_spec(random, registry);
-  Uniform apart(Uniform(~seed).bits());  // other seeds are the specs that they were without
+  // A later addition: a stream of its own leaves the specs of all other seeds as they were.
+  Uniform apart(Uniform(~seed).bits());
   if (apart.once_in(10)) draw_token_heads(draw, apart, registry);
   FuzzCase made;
   made.seed = seed;
@@ -197,7 +204,8 @@ FuzzCase fuzz_case(std::uint64_t seed, const Registry& registry, const std::vect
   draw_call(made, draw, registry, random);
   std::vector<std::string> possible = draw.token_heads > 0 ? with_bulk_copies(archs, registry) : archs;
   if (draw.token_heads > 0 && possible.empty()) possible = archs, made.limits.emplace_back("has no bulk copies");
-  if (!possible.empty()) draw.arch = random.one_of(possible);  // last: a seed is the same spec and call on every device
+  // The arch is drawn last, so that a seed is the same spec and call on every device.
+  if (!possible.empty()) draw.arch = random.one_of(possible);
   made.toml = draw.toml();
   return made;
 }

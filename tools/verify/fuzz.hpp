@@ -1,5 +1,6 @@
-// Random specs and calls of them: any pair of formats, head sizes, features, layout, lengths. A seed names one for
-// good.
+// fuzz_case draws a random spec and a random call of it: any pair of formats, head sizes, features, layout, lengths and
+// places of rows. The same seed names the same spec and call on every machine. What the library must refuse of it is
+// known from rules (fuzz_rules.hpp), so that a wrong refusal counts as a failure. fuzz_run.hpp executes the case.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include <cstdint>
@@ -14,26 +15,26 @@ namespace kvjit {
 struct FuzzCase {
   std::uint64_t seed = 0;
   std::string toml;  // the spec
-  // What the library may say of it when it refuses it, as it must; empty: it must take it. tools/verify/fuzz.cpp has
-  // the list.
+  // Pieces of messages, one of which the library must give when it refuses the spec. Empty: it must take the spec.
+  // refusals() of fuzz_rules.cpp has the list.
   std::vector<std::string> refusals;
-  // What it may say as well, where how much a plan needs decides.
+  // Pieces of messages that it may give as well, because the refusal depends on how much memory the plan needs.
   std::vector<std::string> limits;
   CacheShape shape;
   Trial::Call call;
-  int variant = 0;  // of random_features
-  bool leaves_sinks = false;
-  bool writes_on_device = false;  // the cache comes from the quantize kernels, not from the reference codec
-  float tensor_scale[2] = {1, 1};
-  Element new_type = Element::f16;  // of tokens to append
+  int variant = 0;                  // of random_features
+  bool leaves_sinks = false;        // the call passes no sinks, though the spec has them
+  bool writes_on_device = false;    // the cache comes from the quantize kernels, not from the reference codec
+  float tensor_scale[2] = {1, 1};   // of K and V
+  Element new_type = Element::f16;  // type of the rows to append
 
-  std::vector<int> lengths() const;                // of each sequence
-  bool expects(const std::string& refusal) const;  // of refusals or limits
-  // The spec, and the call as comments, ready to paste.
+  std::vector<int> lengths() const;                // tokens of each sequence
+  bool expects(const std::string& refusal) const;  // whether the message has a piece of refusals or limits
+  // The spec, and the call as comments, ready to be pasted into a file.
   std::string text() const;
 };
 
-// archs: of which the spec names one; empty: it names none.
+// Draws the case of a seed. The spec names one arch of `archs`, or none if the list is empty.
 FuzzCase fuzz_case(std::uint64_t seed, const Registry& registry, const std::vector<std::string>& archs = {});
 
 }  // namespace kvjit

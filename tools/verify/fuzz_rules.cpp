@@ -1,4 +1,4 @@
-// The rules for random specs: see fuzz_rules.hpp.
+// The rules by which random specs are refused: see fuzz_rules.hpp.
 // SPDX-License-Identifier: MIT
 #include "tools/verify/fuzz_rules.hpp"
 
@@ -10,14 +10,17 @@
 namespace kvjit::fuzz {
 namespace {
 
-// Bytes of all heads of a token; 0 of numbers, which have a multiple of 16 where heads are 8 or 16.
+// Bytes of all heads of a token. 0 for a format by numbers: its tokens have a multiple of 16 bytes if there are 8 or 16
+// heads.
 int token_bytes(const SideWish& side, int heads, const Registry& registry) {
   const auto stored = side.stored(registry);
   return stored ? heads * stored->head_bytes(side.dim) : 0;
 }
+// Whether the row of a head fills the lanes of a warp.
 bool fills_lanes(const SideWish& side) { return !side.named || !side.named->is_ragged(side.dim); }
-// Whether a block has room for all heads: for 64 of their tokens and for their queries, eight rows a head. A warp has
-// the whole output of its head, and where that is wide, or blocks store masks of their own, there are 8 warps at most.
+// Whether a block certainly has room for all heads: in shared memory for 64 tokens and 8 query rows of each head, and
+// in warps. A head takes a warp, which holds its whole output. If outputs are wide, or blocks of the format store
+// masks, a block has 8 warps at most.
 bool has_room(const Draw& draw, int heads, const Registry& registry) {
   constexpr int kMostBytes = 128 * 1024;
   const auto tile_bytes = [&](const SideWish& side) {
@@ -59,8 +62,8 @@ std::string Draw::toml() const {
   return text;
 }
 
-// Whole blocks and whole groups of rotation, 32 values at a time; padded formats take any
-// size, numbers without blocks any of whole 16 bytes.
+// Heads are whole blocks and whole rotation groups, in steps of 32 values. Formats that pad heads take any size;
+// numbers without blocks take any size of whole 16 bytes.
 bool is_storable(const SideWish& side, const Registry& registry) {
   if (!side.named) return side.dim % std::max(side.block, 32) == 0;
   if (side.named->is_padded) return true;
@@ -73,7 +76,7 @@ bool is_too_wide(const SideWish& v, const Registry& registry) {
   return dim > 512 && dim % 512 != 0;
 }
 
-// The blocks are the same, which those of a whole head are only in heads of one size.
+// V's blocks must be K's. Formats with one block a head have the same blocks only for heads of one size.
 bool can_be_front(const SideWish& v, const SideWish& k, const Registry& registry) {
   if (k.toml != v.toml || !k.named || k.named->is_transformed() || v.dim > k.dim) return false;
   const auto front = v.stored(registry), row = k.stored(registry);
@@ -87,8 +90,8 @@ bool can_take_heads(const Draw& draw, int heads, const Registry& registry) {
   return has_room(draw, heads, registry);
 }
 
-// Several warps share an output of more than 512 values, and each stages rows of its own: long ones may be too many
-// bytes.
+// Several warps share an output of more than 512 values, and each stages rows of its own, so that long rows may need
+// more shared memory than there is.
 std::vector<std::string> limits(const Draw& draw, const Registry& registry) {
   if (draw.token_heads > 0 && !has_room(draw, draw.token_heads, registry)) return {"leave no block shape in"};
   const auto keys = draw.k.stored(registry);

@@ -1,5 +1,6 @@
-// What a random spec is made of, what the library must refuse of it by the rules of README "Spec file" and "Limits of
-// decode", and what it then says. Internal to fuzz.cpp.
+// The parts of a random spec (Draw), and the rules by which the library must refuse some specs, with the messages that
+// it then gives. The rules are those of specs/docs/spec.md, "Limits of decode", and of features that exclude each
+// other. Only fuzz.cpp includes this file.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include <string>
@@ -10,36 +11,54 @@
 
 namespace kvjit::fuzz {
 
-constexpr int kMostHeadRows = 8;  // of a head that is taken together with the others of its token
+constexpr int kMostHeadRows = 8;  // most query rows of a head with token-major heads
 
-// One side of a spec.
+// One side of a spec, K or V.
 struct SideWish {
-  std::string toml;
-  const Format* named = nullptr;  // null: made of numbers
-  int block = 0, dim = 0;
-  // The format as it is stored, if heads of that size can be.
+  std::string toml;               // the keys of [k] or [v]
+  const Format* named = nullptr;  // the format that the spec names; null: it describes one by numbers
+  int block = 0;                  // values of a block
+  int dim = 0;                    // channels of a head
+  // The named format for heads of `dim` channels; an error if it cannot store these.
   Result<Format> stored(const Registry& registry) const {
     return named ? registry.format_for(named->name, dim, {}) : fail(Code::internal, "numbers have no name");
   }
-  // Values of a head as attention has them.
+  // Values of a head that attention computes with: more than dim if the format pads heads or adds a residual.
   int inner_dim(const Registry& registry) const {
     const auto format = stored(registry);
     return format ? format->inner_dim(dim) : dim;
   }
 };
 
-// A spec.
+// The members are the keys of a spec file (specs/docs/spec.md).
 struct Draw {
-  SideWish k, v;
-  int gqa = 1, queries = 1;
-  Layout layout = Layout::rows, page_layout = Layout::planar;
-  int page_tokens = 0, token_heads = 0;
-  bool causal = false, alibi = false, mask = false, mask_slopes = false, packed_mask = false, position_offset = false;
-  bool sinks = false, lse = false, append = false, fuse = true, checks = false;
-  double softcap = 0, sparse_v = 0;
-  std::vector<int> window;
-  std::string q_type, out_type, arch;
+  SideWish k;
+  SideWish v;
+  int gqa = 1;      // q_heads_per_kv
+  int queries = 1;  // query_length
+  Layout layout = Layout::rows;
+  Layout page_layout = Layout::planar;
+  int page_tokens = 0;
+  int token_heads = 0;  // 0: heads are not taken together
+  bool causal = false;
+  bool alibi = false;
+  bool mask = false;
+  bool mask_slopes = false;
+  bool packed_mask = false;
+  bool position_offset = false;
+  bool sinks = false;
+  bool lse = false;
+  bool append = false;
+  bool fuse = true;
+  bool checks = false;
+  double softcap = 0;       // 0: none
+  double sparse_v = 0;      // 0: none
+  std::vector<int> window;  // tokens to the left and to the right; empty: none
+  std::string q_type;
+  std::string out_type;
+  std::string arch;  // empty: the spec names none
 
+  // Whether rows are whole blocks, in pages or not.
   bool is_of_rows() const { return (layout == Layout::paged ? page_layout : layout) == Layout::rows; }
   bool has_features() const {
     return alibi || mask || mask_slopes || packed_mask || position_offset || sinks || lse || softcap > 0 ||
@@ -48,18 +67,19 @@ struct Draw {
   std::string toml() const;
 };
 
-// Whether heads of its size can be stored.
+// Whether the format can store heads of this size.
 bool is_storable(const SideWish& side, const Registry& registry);
-// Warps share the output by halves, and of more than 512 values only multiples of that split so.
+// Whether an output row has more than 512 values and cannot be shared: warps share it by halves, and above 512 values
+// only multiples of 512 split so.
 bool is_too_wide(const SideWish& v, const Registry& registry);
-// Whether the front of K's rows is a row of V.
+// Whether the first bytes of K's rows can be V's rows.
 bool can_be_front(const SideWish& v, const SideWish& k, const Registry& registry);
-// Whether so many heads of a token can be taken together (cache.token_heads), and surely have room in a block.
+// Whether `heads` heads of a token can be taken together (cache.token_heads) and certainly have room in a block.
 bool can_take_heads(const Draw& draw, int heads, const Registry& registry);
 
-// What the library may say when it refuses the spec, as it must then; and what it may say as well, where how much a
-// plan needs decides.
+// Pieces of the messages by which the library must refuse the spec; empty: it must take it.
 std::vector<std::string> refusals(const Draw& draw, const Registry& registry);
+// Pieces of messages by which it may refuse the spec, depending on how much memory the plan needs.
 std::vector<std::string> limits(const Draw& draw, const Registry& registry);
 
 }  // namespace kvjit::fuzz

@@ -1,4 +1,4 @@
-// A random spec executed: see fuzz_run.hpp.
+// A random spec executed and judged: see fuzz_run.hpp.
 // SPDX-License-Identifier: MIT
 #include "tools/verify/fuzz_run.hpp"
 
@@ -10,14 +10,14 @@
 #include <span>
 
 #include "generator/program.hpp"
+#include "tools/verify/judge.hpp"
 #include "tools/verify/measure.hpp"
 
 namespace kvjit {
 namespace {
 
-constexpr double kMaxKernelError = 1e-3;
-// Of the rounding of queries and keys to halves, where a few rows meet keys so long that it explains more: about one
-// spec in 2,000.
+// An error above the limit passes up to so many standard deviations of rounding queries and keys to f16
+// (rounding_deviation). About one spec in 2,000 needs it: a few query rows over very long keys.
 constexpr double kDeviations = 3;
 
 struct Ran {
@@ -38,14 +38,14 @@ Result<Ran> load(const FuzzCase& one, const Registry& registry, const std::share
 
 tl::unexpected<Error> differs(std::string what) { return fail(Code::differs, std::move(what)); }
 
-// One side of the cache, as it was given, stored and is read.
+// One side of the cache.
 struct Side {
-  std::vector<float> x;
-  std::vector<std::uint8_t> stored;
-  std::vector<double> decoded;
+  std::vector<float> x;              // the numbers that were stored
+  std::vector<std::uint8_t> stored;  // rows as whole blocks
+  std::vector<double> decoded;       // the numbers that the reference codec reads
 };
 
-// Stored bytes of the tokens that a call will append, as they are in no cache.
+// Overwrites the rows of the tokens that the call will append with 0xFF, so that right answers prove that it appended.
 Result<void> spoil_newest(Trial& trial, const FuzzCase& one, const Problem& problem, int side,
                           std::vector<std::uint8_t> rows) {
   const auto count = static_cast<std::size_t>(one.shape.sequences * one.shape.kv_heads * one.shape.tokens);
@@ -62,7 +62,7 @@ Result<void> spoil_newest(Trial& trial, const FuzzCase& one, const Problem& prob
   return trial.set_rows(side, rows);
 }
 
-// A cache of seeded numbers in the trial.
+// Fills the cache with seeded numbers.
 Result<void> fill(Trial& trial, const FuzzCase& one, const Problem& problem, Side (&sides)[2]) {
   const CacheShape& shape = one.shape;
   const auto rows = static_cast<std::size_t>(shape.rows.shares_sequences ? 1 : shape.sequences) *
@@ -79,7 +79,7 @@ Result<void> fill(Trial& trial, const FuzzCase& one, const Problem& problem, Sid
       continue;
     }
     side.x = heavy_tailed(one.seed * 2 + std::uint64_t(s), rows * static_cast<std::size_t>(dim), dim);
-    if (problem.append) side.x = rounded_to(one.new_type, side.x);  // what appending is given
+    if (problem.append) side.x = rounded_to(one.new_type, side.x);  // append gets no finer numbers
     const auto encoded = encode_rows(format, side.x, dim, one.tensor_scale[s]);
     side.stored = encoded;
     if (one.writes_on_device) {
@@ -88,7 +88,7 @@ Result<void> fill(Trial& trial, const FuzzCase& one, const Problem& problem, Sid
       side.stored = written;
       const ByteAgreement bytes = compare_rows(format, written, encoded);
       const long long off = bytes.code_differs + bytes.scale_differs;
-      // Where float32 sums are off by 1e-6, one scale in 500 and fewer codes are rounded the other way.
+      // float32 sums are off by about 1e-6, which rounds one scale in 500 and fewer codes the other way.
       const double allowed =
           is_byte_exact(format) ? 0 : 1e-3 * double(bytes.code_bytes) + 1e-2 * double(bytes.scale_bytes) + 2;
       if (double(off) > allowed)
@@ -104,6 +104,7 @@ Result<void> fill(Trial& trial, const FuzzCase& one, const Problem& problem, Sid
   return {};
 }
 
+// Holds the launch report to the request: features, formats, kernel and blocks.
 Result<void> check_report(const FuzzCase& one, const Ran& ran, const LaunchReport& report) {
   const Problem& problem = ran.problem;
   std::vector<std::string> features = problem.features.names();
@@ -123,7 +124,7 @@ Result<void> check_report(const FuzzCase& one, const Ran& ran, const LaunchRepor
   return {};
 }
 
-// The part of sequence s of an array of `sequences`, or all of one that they share.
+// The part of an array of `sequences` equal parts that belongs to sequence s; with one part, which all share, that one.
 template <class T>
 std::span<const T> part_of(const std::vector<T>& all, int s, int sequences) {
   const std::size_t each = all.size() / static_cast<std::size_t>(sequences);
@@ -136,8 +137,8 @@ double length(std::span<const double> x) {
   return std::sqrt(square);
 }
 
-// Of each row of queries, what its scores are at most: |q| |k| times the scale. Rounding q or k to halves moves a
-// score, and with it the logarithm of the sum, by up to 2^-11 of that.
+// Upper bound of the scores of each query row: |q| times the largest |k|, times the scale. Rounding q or k to f16 moves
+// a score, and with it lse, by up to 2^-11 of the bound.
 std::vector<double> largest_scores(const AttentionShape& shape, std::span<const double> q, std::span<const double> k) {
   const auto dim = static_cast<std::size_t>(shape.head_dim), capacity = static_cast<std::size_t>(shape.capacity);
   const auto head_rows = static_cast<std::size_t>(shape.q_heads_per_kv * shape.query_length);
@@ -152,6 +153,7 @@ std::vector<double> largest_scores(const AttentionShape& shape, std::span<const 
   return all;
 }
 
+// Holds output and lse of each sequence to attention in double precision.
 Result<void> check_numbers(const FuzzCase& one, const Problem& problem, const Trial& trial, const Side (&sides)[2],
                            const std::vector<float>& q, const Trial::Outcome& outcome, FuzzOutcome& judged) {
   const std::vector<int> lengths = one.lengths();

@@ -1,4 +1,6 @@
-// A random spec executed, and held to attention in double and to its request.
+// run_fuzz executes a random spec (fuzz.hpp): it fills a cache, makes the call, and holds the output and lse to
+// attention in double precision, the launch report to the request, and appended rows to those of quantize. A spec
+// passes, is refused as its rules say, or has failed.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include <memory>
@@ -9,16 +11,16 @@
 
 namespace kvjit {
 
-enum class FuzzVerdict { passed, refused, failed };  // refused: as it must be
+enum class FuzzVerdict { passed, refused, failed };  // refused: with a message that the rules expect
 struct FuzzOutcome {
   FuzzVerdict verdict = FuzzVerdict::failed;
-  std::string reason;           // of what did not pass
-  std::string program;          // its id
-  double error = 0;             // relative L2 of the worst sequence, less what sparse_v may cost it
-  bool is_by_rounding = false;  // passed above the limit: the rounding of queries and keys to halves explains as much
+  std::string reason;           // why it failed or was refused
+  std::string program;          // id of the program; empty: none was made
+  double error = 0;             // largest relative L2 error of a sequence, less what sparse_v may cost it
+  bool is_by_rounding = false;  // an error above the limit passed, because rounding q and k to f16 explains it
 };
 
-// Relative L2 that a program may be off: as every kernel, and by the rounding of its output.
+// Limit of the relative L2 error: kMaxKernelError, and the rounding of the output to out_type.
 double fuzz_limit(Element out_type);
 
 FuzzOutcome run_fuzz(const FuzzCase& one, const Registry& registry, const std::shared_ptr<Context>& context);

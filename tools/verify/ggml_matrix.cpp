@@ -1,3 +1,4 @@
+// The cases of ggml's tests, group by group: see ggml_matrix.hpp.
 // SPDX-License-Identifier: MIT
 #include "tools/verify/ggml_matrix.hpp"
 
@@ -8,13 +9,14 @@
 namespace kvjit {
 namespace {
 
+// Values of a block of a ggml type.
 int block_of(const std::string& type) { return type == "f16" || type == "bf16" || type == "f32" ? 1 : 32; }
 int padded(int dim, const std::string& type) {
   const int block = block_of(type);
   return (dim + block - 1) / block * block;
 }
 
-// The long-prefill group.
+// The group of long prefills.
 void add_prefill(std::vector<GgmlCase>& cases) {
   for (const int tokens : {1024, 2048})
     for (const int dim : {64, 128, 256})
@@ -38,7 +40,7 @@ const std::vector<HeadSizes>& head_sizes() {
   return sizes;
 }
 
-// Every combination of features for one shape and type.
+// Adds every combination of features for one shape and type.
 void add_shape(std::vector<GgmlCase>& cases, const GgmlCase& shape) {
   for (const bool has_mask : {true, false})
     for (const bool has_sinks : {true, false})
@@ -77,8 +79,8 @@ void add_main(std::vector<GgmlCase>& cases) {
               }
 }
 
-// Cases listed one by one: mixed types, and shapes beside the main loop. What our record of them leaves open (heads,
-// mostly) is ours.
+// Adds the cases that ggml lists one by one: mixed types, and shapes beside the main loop. Numbers that the record of
+// these cases leaves open, mostly heads, are chosen here.
 void add_listed(std::vector<GgmlCase>& cases) {
   const auto add = [&](int k, int v, int kv_heads, int gqa, int tokens, int batch, const char* k_type,
                        const char* v_type) -> GgmlCase& {

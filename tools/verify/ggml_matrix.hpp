@@ -1,5 +1,6 @@
-// The case matrix of ggml's FLASH_ATTN_EXT tests (tests/test-backend-ops.cpp of llama.cpp, snapshot d99724f2) as specs:
-// what an engine that calls that operator may ask for.
+// ggml_matrix lists the cases of ggml's FLASH_ATTN_EXT tests (tests/test-backend-ops.cpp of llama.cpp, snapshot
+// d99724f2) as specs: everything that an engine may ask for that calls this operator. ggml_run.hpp executes them,
+// ggml_sample.hpp chooses a few of them.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include <string>
@@ -8,27 +9,35 @@
 namespace kvjit {
 
 struct GgmlCase {
-  int head_dim_k = 0, head_dim_v = 0;  // as the case names them; types with blocks store whole blocks
-  int kv_heads = 0, gqa = 1;           // of the second dimension
-  int repeats = 1;                     // sequences of Q that share one of K and V (the third)
-  int tokens = 0, batch = 0;           // batch: queries of a sequence
-  bool has_mask = false, has_sinks = false;
-  float max_bias = 0, softcap = 0;
-  bool is_default_precision = false;  // f32 otherwise; kvjit has one
-  std::string k, v;                   // names of types, which are those of kvjit's formats
-  bool is_permuted = false;           // heads lie inside tokens
-  bool v_is_view = false;             // V is the front of K's rows
-  bool is_dense = false;              // K and V fill their buffers; else those are twice as large
+  int head_dim_k = 0;  // channels as the case names them; types with blocks store whole blocks
+  int head_dim_v = 0;
+  int kv_heads = 0;
+  int gqa = 1;      // query heads of a KV head; in ggml the repeats of dimension 2
+  int repeats = 1;  // sequences of Q that share one of K and V; in ggml the repeats of dimension 3
+  int tokens = 0;   // of K and V
+  int batch = 0;    // queries of a sequence
+  bool has_mask = false;
+  bool has_sinks = false;
+  float max_bias = 0;                 // of the ALiBi slopes; 0: none
+  float softcap = 0;                  // 0: none
+  bool is_default_precision = false;  // else the case asks for f32; kvjit has one precision
+  std::string k;                      // ggml's type of K, which is the name of kvjit's format
+  std::string v;
+  bool is_permuted = false;  // heads lie inside tokens
+  bool v_is_view = false;    // V's rows are the first bytes of K's rows
+  bool is_dense = false;     // K and V fill their buffers; else the buffers are twice as large
 
-  int stored_dim(int side) const;  // 0 = K, 1 = V; of whole blocks
-  std::string toml() const;        // layout rows, Q and output of f32, no [target]
+  int stored_dim(int side) const;  // channels in whole blocks; side 0 is K, 1 is V
+  std::string toml() const;        // the spec: layout rows, q and output f32, no [target]
   std::string name() const;
-  // The case whose program serves this one too: with sinks, which a call may leave out, and slopes, which may be 1.
+  // The case whose program can serve this one too: it has sinks, which a call may leave out, and slopes, which may
+  // be 1.
   GgmlCase served_by() const;
 };
 
 // All cases whose types kvjit has.
 std::vector<GgmlCase> ggml_matrix();
-constexpr int kGgmlCases = 5158, kGgmlCasesOfOtherTypes = 8;  // q1_0, q2_0
+constexpr int kGgmlCases = 5158;           // cases of ggml_matrix
+constexpr int kGgmlCasesOfOtherTypes = 8;  // cases of types that kvjit does not have: q1_0 and q2_0
 
 }  // namespace kvjit

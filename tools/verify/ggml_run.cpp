@@ -1,4 +1,4 @@
-// Cases of ggml's matrix executed: see ggml_run.hpp.
+// Execution of ggml's cases and its judgement: see ggml_run.hpp.
 // SPDX-License-Identifier: MIT
 #include "tools/verify/ggml_run.hpp"
 
@@ -14,7 +14,7 @@
 
 #include "generator/formats/reference_codec.hpp"
 #include "generator/program.hpp"
-#include "tools/parallel.hpp"
+#include "runtime/base/parallel.hpp"
 #include "tools/verify/ggml_sample.hpp"
 #include "tools/verify/harness.hpp"
 #include "tools/verify/measure.hpp"
@@ -44,8 +44,9 @@ std::vector<float> uniform_rows(Uniform& random, std::size_t count) {
   return x;
 }
 
-// init_tensor_kq_mask of ggml's tests: numbers in [-1, 1], and blocks of 128 tokens by 64 queries that are zero or not
-// seen, about a fifth of all; here at least one. One for all heads, one for each sequence.
+// Fills the mask as init_tensor_kq_mask of ggml's tests does: numbers in [-1, 1], and blocks of 128 tokens by 64
+// queries that are zero or minus infinity, about a fifth of all. Here there is at least one such block. Heads share a
+// mask, sequences do not.
 void add_mask(FeatureInputs& inputs, const GgmlCase& one, Uniform& random) {
   constexpr int kTokens = 128, kQueries = 64;
   const auto tokens = static_cast<std::size_t>(one.tokens), queries = static_cast<std::size_t>(one.batch);
@@ -77,10 +78,10 @@ Result<FeatureInputs> features_of(const GgmlCase& one, const FeatureSet& set, Un
   return inputs;
 }
 
-// The cache as it was stored, and as the codec reads it: [kv_heads][tokens][stored_dim].
+// One side of the cache, [kv_heads][tokens][stored_dim].
 struct Cache {
-  std::vector<float> x;
-  std::vector<double> decoded;
+  std::vector<float> x;         // the numbers that were stored
+  std::vector<double> decoded;  // the numbers that the reference codec reads
 };
 
 double nmse(std::span<const float> a, std::span<const double> b) {
@@ -89,7 +90,7 @@ double nmse(std::span<const float> a, std::span<const double> b) {
   return norm == 0 ? error : error / norm;
 }
 
-// What the launch says of itself, held to what the case asks; "" if that is it.
+// Holds the launch report to the case: features, formats, bytes read and kernels. Returns the first difference, or "".
 std::string unlike_request(const GgmlCase& one, const GgmlCase& served, const Loaded& loaded, const Registry& registry,
                            const LaunchReport& report) {
   std::vector<std::string> features;
@@ -191,10 +192,10 @@ Result<void> run_case(const GgmlCase& one, const GgmlCase& served, const Loaded&
 
 std::vector<GgmlOutcome> run_ggml(const std::vector<GgmlCase>& cases, const Registry& registry,
                                   const std::shared_ptr<Context>& context, const GgmlOptions& options) {
-  struct Group {  // of one program
-    std::string toml;
-    std::vector<std::size_t> cases;
-    double work = 0;
+  struct Group {
+    std::string toml;                // the spec of the program
+    std::vector<std::size_t> cases;  // indices of the cases that it serves
+    double work = 0;                 // multiplications of these cases
   };
   const auto served = [&](const GgmlCase& one) { return options.shares_programs ? one.served_by() : one; };
   std::map<std::string, Group> by_program;
@@ -211,7 +212,7 @@ std::vector<GgmlOutcome> run_ggml(const std::vector<GgmlCase>& cases, const Regi
 
   std::vector<GgmlOutcome> outcomes(cases.size());
   std::atomic<std::size_t> done = 0;
-  for_each_index(groups.size(), options.threads, [&](std::size_t g) {
+  in_parallel(groups.size(), options.threads, [&](std::size_t g) {
     const auto loaded = load(groups[g].toml, registry, context);
     for (const std::size_t i : groups[g].cases) {
       GgmlOutcome& outcome = outcomes[i];

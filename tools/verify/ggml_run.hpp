@@ -1,4 +1,7 @@
-// Cases of ggml's matrix executed: on the device of a context, by ggml's semantics, against attention in double.
+// run_ggml executes cases of ggml's test matrix (ggml_matrix.hpp) on the device of a context. It has ggml's semantics
+// (masks, slopes, sinks, views) and ggml's limit, and judges every row by attention in double precision. It also fails
+// a case whose launch report names other kernels, formats or features than the case asks for. Cases of one program run
+// one after the other; programs run in parallel.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include <functional>
@@ -12,24 +15,25 @@
 
 namespace kvjit {
 
-constexpr double kMaxGgmlError = 5e-4;  // NMSE: sum of (a - b)^2 over sum of b^2, as ggml's tests have it
+// Limit of the NMSE, which is the sum of (a - b)^2 over the sum of b^2. Both are those of ggml's tests.
+constexpr double kMaxGgmlError = 5e-4;
 
 enum class GgmlVerdict { passed, failed, refused };
 struct GgmlOutcome {
   GgmlVerdict verdict = GgmlVerdict::failed;
-  std::string reason;          // of what did not pass
+  std::string reason;          // why it failed or was refused; empty: it passed
   double error = 0;            // NMSE against attention over the decoded cache
-  double quantized_error = 0;  // against attention over what was stored, of the first head of queries
-  std::string program;         // its id
+  double quantized_error = 0;  // NMSE against attention over K and V before storing, for the first head of queries
+  std::string program;         // id of the program that served the case
 };
 
 struct GgmlOptions {
-  unsigned threads = 1;
-  bool shares_programs = false;  // GgmlCase::served_by
-  std::function<void(std::size_t done)> progress;
+  unsigned threads = 1;                            // programs that are compiled and run at once
+  bool shares_programs = false;                    // one program serves several cases: GgmlCase::served_by
+  std::function<void(std::size_t done)> progress;  // called after each case with the number of cases done; or empty
 };
 
-// One outcome for each case.
+// Returns one outcome for each case, in the order of the cases.
 std::vector<GgmlOutcome> run_ggml(const std::vector<GgmlCase>& cases, const Registry& registry,
                                   const std::shared_ptr<Context>& context, const GgmlOptions& options);
 

@@ -1,4 +1,4 @@
-// A sample of ggml's case matrix: see ggml_sample.hpp.
+// Greedy samples of ggml's case matrix: see ggml_sample.hpp.
 // SPDX-License-Identifier: MIT
 #include "tools/verify/ggml_sample.hpp"
 
@@ -10,7 +10,7 @@
 
 namespace kvjit {
 
-using Value = std::pair<std::string, std::string>;  // of an axis
+using Value = std::pair<std::string, std::string>;  // name of an axis, and the value there
 
 std::map<std::string, std::string> ggml_axes(const GgmlCase& one) {
   const auto is = [](bool yes) { return std::string(yes ? "yes" : "no"); };
@@ -39,7 +39,7 @@ double ggml_work(const GgmlCase& one) {
 std::vector<GgmlCase> ggml_sample(const std::vector<GgmlCase>& cases, std::size_t count, std::uint64_t seed) {
   struct Candidate {
     const GgmlCase* one;
-    std::vector<int*> counts;  // of the sample's cases with its values
+    std::vector<int*> counts;  // for each of its values, how many cases of the sample have it
   };
   std::map<Value, int> chosen;
   std::vector<Candidate> left;
@@ -68,11 +68,12 @@ std::vector<GgmlCase> ggml_sample(const std::vector<GgmlCase>& cases, std::size_
 }
 
 std::vector<GgmlCase> ggml_sample_of_programs(const std::vector<GgmlCase>& cases, std::size_t count, double most_work) {
-  constexpr double kOfCase = 0.05, kOf1e9Products = 1;  // what a program gains, and costs
+  constexpr double kOfCase = 0.05;      // what a program gains by a case ...
+  constexpr double kOf1e9Products = 1;  // ... and loses by 1e9 multiplications of its cases
   std::map<std::string, std::vector<const GgmlCase*>> programs;
   for (const GgmlCase& one : cases)
     if (ggml_work(one) <= most_work) programs[one.served_by().toml()].push_back(&one);
-  std::map<Value, int> chosen;  // programs that have a value
+  std::map<Value, int> chosen;  // how many chosen programs have a value
   std::vector<GgmlCase> sample;
   while (!programs.empty()) {
     auto best = programs.begin();

@@ -1,4 +1,4 @@
-// Guarded: see guarded.hpp.
+// The guards and their check: see guarded.hpp.
 // SPDX-License-Identifier: MIT
 #include "tools/verify/guarded.hpp"
 
@@ -10,7 +10,8 @@
 namespace kvjit {
 namespace {
 
-// No byte like its neighbours: what is moved by some bytes shows as well as what is overwritten.
+// The bytes of a guard. Neighbours differ, so that a guard that was moved by some bytes is noticed as well as one that
+// was overwritten.
 const std::vector<std::uint8_t>& pattern() {
   static const std::vector<std::uint8_t> bytes = [] {
     std::vector<std::uint8_t> made(Guarded::kGuardBytes);

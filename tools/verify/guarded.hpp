@@ -1,4 +1,5 @@
-// Guarded: memory that kernels write, between bytes that nobody may write.
+// Guarded: a buffer for kernels to write, with 4 KiB of known bytes ahead of it and behind it. check() reads these back
+// and fails if a kernel wrote past either end.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include "runtime/device/backend.hpp"
@@ -7,19 +8,19 @@ namespace kvjit {
 
 class Guarded {
  public:
-  static constexpr std::size_t kGuardBytes = 4096;  // on either side; they begin right where the memory ends
+  static constexpr std::size_t kGuardBytes = 4096;  // bytes on either side, with no gap to the memory
 
   Guarded() = default;
-  // All bytes of it are `value`.
+  // Allocates `bytes` bytes that are all `value`.
   static Result<Guarded> make(std::shared_ptr<Backend> backend, std::size_t bytes, std::uint8_t value);
   DevicePointer pointer() const { return buffer_.pointer() ? buffer_.pointer() + kGuardBytes : 0; }
   std::size_t bytes() const { return bytes_; }
-  // Fails with differs where a guard is no longer as it was made; `what` names the memory.
+  // Fails with Code::differs if a byte of a guard changed. `what` names the memory in the message.
   Result<void> check(Backend& backend, const char* what) const;
 
  private:
   Buffer buffer_;
-  std::size_t bytes_ = 0;
+  std::size_t bytes_ = 0;  // without the guards
 };
 
 }  // namespace kvjit

@@ -1,4 +1,4 @@
-// Trial: a program with a cache of its own on a device.
+// Trial's memory, its calls and their results: see harness.hpp. The rows of the cache are in harness_rows.cpp.
 // SPDX-License-Identifier: MIT
 #include "tools/verify/harness.hpp"
 
@@ -19,12 +19,13 @@ namespace {
 
 constexpr std::size_t kNoNumber = std::numeric_limits<std::size_t>::max();
 
-// Where V stands in a copy, and what a copy takes. Between the sides and behind V are bytes that nobody writes, so that
-// a read past the end of a side shows.
+// The memory of one copy: K, a gap, V, a gap. Nobody writes the gaps, so they keep 0xFF and a read past the end of a
+// side is noticed.
 struct Places {
-  std::size_t values_at = 0, copy_bytes = 0;
+  std::size_t values_at = 0;   // bytes from K to V
+  std::size_t copy_bytes = 0;  // bytes of the copy
 };
-constexpr std::size_t kGuard = 256;  // also the alignment of a side
+constexpr std::size_t kGuard = 256;  // least bytes of a gap, and the alignment of a side
 
 Places places(std::size_t k_bytes, std::size_t v_bytes) {
   const auto end = [](std::size_t bytes) { return (bytes + kGuard - 1) / kGuard * kGuard + kGuard; };
@@ -117,7 +118,7 @@ Result<void> Trial::prepare_features(Launch& launch) const {
   return {};
 }
 
-// From [sequences][queries][q_heads], as the device has it.
+// Kernels write lse as [sequences][queries][q_heads]; Outcome has heads ahead of queries.
 Result<std::vector<float>> Trial::lse_of(const Launch& launch) const {
   std::vector<float> given(launch.lse.bytes() / sizeof(float)), lse;
   if (given.empty()) return lse;
@@ -148,7 +149,7 @@ Result<Trial> Trial::make(std::shared_ptr<Context> context, std::shared_ptr<Prog
   trial.values_at_ = shape.rows.has_values_in_keys ? 0 : found.values_at;
   trial.copy_bytes_ = found.copy_bytes;
   KV_TRY(memory, Buffer::make(trial.context_->backend(), memory_bytes(source, shape)));
-  // All ones: a row that nobody wrote reads as NaN or as extreme codes, so a stray read shows.
+  // A row that nobody wrote reads as NaN or as extreme codes, so that a stray read is noticed.
   KV_CHECK(trial.context_->backend()->fill(memory.pointer(), 0xFF, memory.bytes()));
   trial.memory_ = std::move(memory);
   if (source.checks) {
@@ -319,7 +320,7 @@ Result<Trial::Launch> Trial::prepare(std::span<const float> q, const Call& call)
     c.new_type = row_type(newest_type_);
   }
   KV_CHECK(prepare_features(launch));
-  // NaN patterns: a partial result that is read before it is written shows.
+  // 0xFF bytes are NaN, so that a partial result that is read before it is written is noticed.
   KV_TRY(workspace, Guarded::make(backend, program_->workspace_bytes(c), 0xFF));
   KV_CHECK(backend->fill(workspace.pointer(), 0, kCounterBytes));
   launch.workspace = std::move(workspace);
@@ -346,8 +347,8 @@ Result<Trial::Outcome> Trial::attend(std::span<const float> q, const Call& call)
 
 Result<int> Trial::differing(std::span<const float> q, std::span<const float> other, const Call& call,
                              int calls) const {
-  constexpr int kRound =
-      64;  // calls between two looks at what they gave; even, so that a place always has the same queries
+  // Calls between two comparisons. An even number, so that each place of `outs` always has the same queries.
+  constexpr int kRound = 64;
   KV_TRY(first, prepare(q, call));
   KV_TRY(second, prepare(other, call));
   const std::shared_ptr<Backend>& backend = context_->backend();
@@ -398,7 +399,7 @@ Result<Trial::Outcome> Trial::merge(const std::vector<Outcome>& parts) const {
   const auto rows_at = [&](DevicePointer data) -> kv::Rows {
     return {device_data(data), heads * queries * dim, dim, queries * dim};
   };
-  // Between [sequences][q_heads][queries] and the device's [sequences][queries][q_heads].
+  // Transposes [sequences][outer][inner] to [sequences][inner][outer]: kernels have lse by query, then head.
   const auto turned = [&](std::span<const float> lse, std::size_t outer, std::size_t inner) {
     std::vector<float> out;
     for (std::size_t s = 0; s < lse.size(); s += outer * inner)

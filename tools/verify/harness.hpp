@@ -1,5 +1,9 @@
-// Trial: a program with a cache of its own on a device, fed from and read back to host arrays. Used by `run`, `verify`,
-// `bench` and the tests; the CPU back-end and a GPU look the same from here.
+// Trial: one program with a cache of its own on a device, fed from host arrays and read back to host arrays. `run`,
+// `verify`, `bench` and the tests run kernels through it; the CPU back-end and a GPU look the same from here.
+//
+// The cache's memory starts as 0xFF, so that a row that nobody wrote reads as NaN or as extreme codes. Output, lse and
+// workspace of each call lie between guard bytes (guarded.hpp), which are compared after the call. Methods that take
+// `side` mean K by 0 and V by 1.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include <cstdint>
@@ -18,14 +22,15 @@
 namespace kvjit {
 
 struct CacheShape {
-  int sequences = 1, kv_heads = 1;
-  long long tokens = 0;  // capacity of each sequence
-  int copies = 1;        // timed calls take turns over them; everything else uses the first
-  PagePlaces places = PagePlaces::own;
-  RowPlaces rows = {};  // of layout rows
+  int sequences = 1;
+  int kv_heads = 1;
+  long long tokens = 0;                 // capacity of each sequence, in tokens
+  int copies = 1;                       // caches; timed calls go through all of them, other calls use the first
+  PagePlaces places = PagePlaces::own;  // layout paged: where rows lie inside a page
+  RowPlaces rows = {};                  // layout rows: where rows lie
 };
 
-// What Trial::make allocates for the caches; the largest std::size_t if that is no number of bytes.
+// The bytes that Trial::make allocates for the caches; the largest std::size_t if the number overflows.
 std::size_t memory_bytes(const ProgramSource& source, const CacheShape& shape);
 
 class Trial {
@@ -33,70 +38,73 @@ class Trial {
   static Result<Trial> make(std::shared_ptr<Context> context, std::shared_ptr<Program> program, const Problem& problem,
                             const CacheShape& shape);
 
-  // Another program over the same cache: of the same problem, planned otherwise.
+  // Replaces the program by another plan of the same problem; the cache stays.
   void use(std::shared_ptr<Program> program) { program_ = std::move(program); }
 
-  // side 0 = K, 1 = V; x [sequences][kv_heads][tokens][head_dim], uploaded as `type`.
+  // Stores x [sequences][kv_heads][tokens][head_dim] by the quantize kernel; x is uploaded as `type`.
   Result<void> quantize(int side, std::span<const float> x, Element type = Element::f32);
-  // The same in a cache of pages by slot mapping: every row with the slot that the page table would give it; those of a
-  // token whose bit in `skipped` [sequence][token] is set with a negative one.
+  // Does the same in a cache of pages by slot mapping. Each token has the slot that the page table gives it; a token
+  // whose bit in `skipped` [sequence][token] is set has a negative slot, so its rows are not stored.
   Result<void> quantize_slots(int side, std::span<const float> x, const std::vector<bool>& skipped);
-  // Of formats that have one scale for the whole tensor: used by every call from now on.
+  // Sets the scale of a format that has one scale for the whole tensor, for every call from now on.
   void set_tensor_scale(int side, float scale) { tensor_scale_[side] = scale; }
-  // Stored rows as whole blocks in file order, whatever the layout: [sequences][kv_heads][tokens][row_bytes];
-  // padding as it is stored, or 0 where the layout has none.
+  // Reads the stored rows as whole blocks in file order, whatever the layout: [sequences][kv_heads][tokens][row_bytes].
+  // Padding is as it is stored, or 0 where the layout stores none.
   Result<std::vector<std::uint8_t>> rows(int side) const;
-  // The inverse: a cache that somebody else encoded. Padding keeps 0xFF: no kernel may read it.
+  // Writes rows that were encoded elsewhere, in the order of rows(). Padding becomes 0xFF: no kernel may read it.
   Result<void> set_rows(int side, std::span<const std::uint8_t> rows);
-  // The same for caches too large to be encoded: `rows` over and over, repeated by the device, in every copy.
+  // Fills every copy of the cache with `rows` over and over. The device repeats them, for caches that are too large to
+  // be encoded by the host.
   Result<void> fill(int side, std::span<const std::uint8_t> rows);
-  // [sequences][kv_heads][tokens][head_dim], by way of `type`; rotated: [...][stored values], left in the rotated
-  // domain.
+  // Reads the cache back by the dequantize kernel, which writes `type`: [sequences][kv_heads][tokens][head_dim].
+  // rotated: the rows stay in the rotated domain and have as many values as are stored.
   Result<std::vector<float>> dequantize(int side, bool rotated = false, Element type = Element::f32) const;
 
-  // Of programs that append: K (side 0) or V of the newest tokens for every call from now on,
-  // [sequences][query_length][kv_heads] [head_dim], given as `type`.
+  // Sets the new tokens' rows that a program with append stores in every call from now on:
+  // [sequences][query_length][kv_heads][head_dim], uploaded as `type`.
   void set_newest(int side, std::vector<float> x, Element type = Element::f32);
 
-  // Of programs with features: what they read, for every call from now on.
+  // Sets the arrays that the program's features read in every call from now on.
   void set_features(FeatureInputs inputs) { features_ = std::move(inputs); }
   const FeatureInputs& features() const { return features_; }
 
   struct Call {
-    int tokens = 0;            // 0: the capacity
-    std::vector<int> lengths;  // of each sequence; empty: tokens for all
-    int blocks = 0;            // 0: the program chooses
-    bool is_reference = false;
-    double scale = 0;  // 0: 1/sqrt(head_dim)
-    QueryPlaces q = {}, out = {};
+    int tokens = 0;             // tokens of every sequence; 0: the capacity
+    std::vector<int> lengths;   // tokens of each sequence, passed in device memory; empty: `tokens` for all
+    int blocks = 0;             // blocks of the launch; 0: the program chooses
+    bool is_reference = false;  // run the reference kernel instead of decode
+    double scale = 0;           // factor of q.k; 0: 1/sqrt(head_dim)
+    QueryPlaces q = {};         // where the rows of the queries lie
+    QueryPlaces out = {};       // where the rows of the output lie
   };
   struct Outcome {
     std::vector<float> out;  // [sequences][q_heads][query_length][head_dim]
-    std::vector<float> lse;  // [sequences][q_heads][query_length], of programs that give it
+    std::vector<float> lse;  // [sequences][q_heads][query_length]; empty if the program has no lse
     LaunchReport report;
   };
-  // q like out, rounded to the program's q type on the way (rounded_to). Fails with differs if bytes around or between
-  // what the call writes changed.
+  // Runs one call. q has the shape of Outcome::out with K's head_dim, and is rounded to the program's q type
+  // (rounded_to). Fails with Code::differs if the call changed a guard byte or a byte between rows of the output.
   Result<Outcome> attend(std::span<const float> q, const Call& call) const;
-  // `calls` calls with q and with `other` in turn, each behind the last without waiting, all with one workspace: how
-  // many gave other bytes than the first with the same queries.
+  // Stress: queues `calls` launches that alternate q and `other`, without waiting, all with one workspace. Returns how
+  // many outputs differ in a byte from the first one of the same queries.
   Result<int> differing(std::span<const float> q, std::span<const float> other, const Call& call, int calls) const;
-  // Outcomes over parts of a context to the one over all of it.
+  // Merges the outcomes of calls over parts of a context into the one over all of it (merge_contexts).
   Result<Outcome> merge(const std::vector<Outcome>& parts) const;
   struct Timed {
     Backend::Timing timing;
     LaunchReport report;
   };
+  // Times the call, with the copies of the cache in turn.
   Result<Timed> time(std::span<const float> q, const Call& call, int repeats) const;
 
-  // quantize (is_writing) or dequantize of the whole cache, from or to x [sequences][tokens][kv_heads][head_dim] of
-  // `type` in the device's memory. `sample`: some rows, which x repeats.
+  // Times quantize (is_writing) or dequantize of the whole cache, from or to x [sequences][tokens][kv_heads][head_dim]
+  // of `type` in the device's memory. x repeats the rows of `sample`.
   Result<Backend::Timing> time_codec(int side, bool is_writing, Element type, std::span<const float> sample,
                                      int repeats) const;
 
   const CacheShape& shape() const { return shape_; }
-  // For calls that Trial has no verb for: where a side is, and its page table (nothing, without pages), which `buffer`
-  // keeps. lengths: of the sequences; empty: the capacity.
+  // For calls that Trial has no method for. upload_table uploads the page table of a side into `buffer`; without pages
+  // the table is empty. `lengths`: tokens of each sequence; empty: the capacity. cache() says where a side lies.
   Result<kv::PageTable> upload_table(int side, const std::vector<int>& lengths, Buffer& buffer) const;
   kv::CacheSide cache(int side, int copy = 0) const {
     return at(geometry_[side], memory(copy, side) + static_cast<std::size_t>(shape_.rows.front));
@@ -104,15 +112,17 @@ class Trial {
   DevicePointer memory(int copy) const { return memory_.pointer() + static_cast<std::size_t>(copy) * copy_bytes_; }
 
  private:
-  struct Launch;  // buffers of one call
+  struct Launch;  // the buffers of one call
+  // Offsets of the codes and the scales of a row in the side's memory.
   std::pair<long long, long long> row_place(int side, long long sequence, long long head, long long token) const;
   Result<void> fill_pages(int side, std::span<const std::uint8_t> rows, long long count);
   CheckBounds bounds() const;
-  // Waits; of checked programs, what the record says is an error.
+  // Waits for the device. Fails if the record of a checked program reports an error.
   Result<void> finish() const;
+  // visit(field, byte of the side's memory, byte of the rows) for every field of one row.
   template <class Visit>
   void visit_row(int side, long long codes, long long scales, long long row, Visit visit) const;
-  // visit(field, byte of the side's memory, byte of the rows) for every field of every row that the layout has.
+  // The same for every row of the cache.
   template <class Visit>
   void for_each_piece(int side, Visit visit) const;
   std::size_t rows_bytes(int side) const;
@@ -135,22 +145,23 @@ class Trial {
   Problem problem_;
   CacheShape shape_;
   SideGeometry geometry_[2];
-  PageDeal pages_[2];  // of layout paged
-  Buffer check_;       // of checked programs: their record
-  Buffer memory_;      // copies one behind the other, each K, then V
-  std::size_t values_at_ = 0, copy_bytes_ = 0;
-  float tensor_scale_[2] = {1, 1};
-  std::vector<float> newest_[2];
-  Element newest_type_ = Element::f32;  // of both
+  PageDeal pages_[2];                   // layout paged: the pages of K and V
+  Buffer check_;                        // checked programs: their record of values out of range
+  Buffer memory_;                       // the copies, one behind the other; each is K, then V
+  std::size_t values_at_ = 0;           // bytes from the start of a copy to V
+  std::size_t copy_bytes_ = 0;          // bytes of a copy
+  float tensor_scale_[2] = {1, 1};      // of K and V, for formats with one scale a tensor
+  std::vector<float> newest_[2];        // rows of K and V that a program with append stores
+  Element newest_type_ = Element::f32;  // of K and V
   FeatureInputs features_;
 };
 
-// The rows of the `count` tokens before the end of each sequence, [sequences][count][kv_heads][dim], from x
-// [sequences][kv_heads][tokens] [dim]; zeros for those before the first.
+// Takes the rows of the last `count` tokens of each sequence from x [sequences][kv_heads][tokens][dim]. Returns
+// [sequences][count][kv_heads][dim], with zeros for tokens ahead of the first.
 std::vector<float> newest_rows(std::span<const float> x, const CacheShape& shape, const std::vector<int>& lengths,
                                int count, int dim);
 
-// What the kernel sees of x when it is given as `type`.
+// x as a kernel sees it that reads `type`: each number rounded to nearest.
 std::vector<float> rounded_to(Element type, std::span<const float> x);
 
 }  // namespace kvjit

@@ -1,4 +1,5 @@
-// Arrays of numbers as bytes of device memory, for trials.
+// Conversions between host arrays of floats and bytes in a device's memory, for the harness (harness.hpp) and the
+// benchmarks: packed and unpacked convert to and from an element type, uploaded and repeat fill buffers.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include <fmt/format.h>
@@ -15,6 +16,7 @@
 
 namespace kvjit::trial {
 
+// The address as the kernels' argument structs have it.
 inline void* device_data(DevicePointer pointer) { return reinterpret_cast<void*>(pointer); }
 
 inline std::size_t element_bytes(Element type) { return type == Element::f32 ? 4 : 2; }
@@ -23,6 +25,7 @@ inline kv::RowType row_type(Element type) {
   return type == Element::f32 ? kv::RowType::f32 : type == Element::f16 ? kv::RowType::f16 : kv::RowType::bf16;
 }
 
+// x as elements of `type`, rounded to nearest.
 inline std::vector<std::uint8_t> packed(Element type, std::span<const float> x) {
   std::vector<std::uint8_t> bytes(x.size() * element_bytes(type));
   if (type == Element::f32) {
@@ -36,6 +39,7 @@ inline std::vector<std::uint8_t> packed(Element type, std::span<const float> x) 
   return bytes;
 }
 
+// The inverse of packed.
 inline std::vector<float> unpacked(Element type, std::span<const std::uint8_t> bytes) {
   std::vector<float> x(bytes.size() / element_bytes(type));
   for (std::size_t i = 0; i < x.size(); ++i) {
@@ -54,7 +58,8 @@ inline Result<Buffer> uploaded(const std::shared_ptr<Backend>& backend, std::spa
   return std::move(buffer);
 }
 
-// The first `filled` bytes over and over.
+// Fills `bytes` bytes at `to` with copies of the first `filled` ones, which are there already. Each copy doubles what
+// is there, so few copies suffice.
 inline Result<void> repeat(Backend& backend, DevicePointer to, std::size_t filled, std::size_t bytes) {
   for (std::size_t step; filled < bytes; filled += step) {
     step = std::min(filled, bytes - filled);

@@ -1,4 +1,6 @@
-// Trial: stored rows in a cache's memory, whatever the layout.
+// Trial's stored rows: reading, writing and repeating them in a cache of any layout. Host arrays have rows as whole
+// blocks in file order. visit_row maps each field of a row to its byte in the cache: inside whole blocks (layout rows),
+// or in a plane of codes and a plane of scales (planar).
 // SPDX-License-Identifier: MIT
 #include <fmt/format.h>
 
@@ -17,7 +19,7 @@ std::size_t Trial::rows_bytes(int side) const {
                                   format(side).row_bytes(format(side).stored_dim(problem_.dim(side))));
 }
 
-// codes, scales: where the row stands in the side's memory; row: where it stands among the rows in file order.
+// codes and scales are the offsets of the row in the side's memory; row is its offset among the rows in file order.
 template <class Visit>
 void Trial::visit_row(int side, long long codes, long long scales, long long row, Visit visit) const {
   const Format& stored = format(side);
@@ -32,7 +34,6 @@ void Trial::visit_row(int side, long long codes, long long scales, long long row
     }
 }
 
-// Where a row's codes and scales stand in the side's memory.
 std::pair<long long, long long> Trial::row_place(int side, long long sequence, long long head, long long token) const {
   const kv::CacheSide& strides = geometry_[side].strides;
   if (const PageDeal& pages = pages_[side]; pages.page_tokens > 0)
@@ -91,7 +92,8 @@ Result<void> Trial::fill(int side, std::span<const std::uint8_t> rows) {
                   std::memcpy(&planes[static_cast<std::size_t>(at)], &rows[static_cast<std::size_t>(row)],
                               static_cast<std::size_t>(field.bytes));
               });
-  // A plane is rows without a gap, so the pattern repeats over heads, sequences and the capacity that rounds a head up.
+  // The rows of a plane have no gaps, so the pattern simply repeats: over heads, over sequences, and over the tokens by
+  // which the capacity of a head is rounded up.
   Backend& backend = *context_->backend();
   const auto codes = static_cast<std::size_t>(count * code_row);
   const std::size_t codes_bytes = geometry_[side].codes_bytes, bytes = geometry_[side].total_bytes;
@@ -108,7 +110,7 @@ Result<void> Trial::fill(int side, std::span<const std::uint8_t> rows) {
   return backend.synchronize(nullptr);
 }
 
-// Any page may be any other: some of them, the rows in turns, then copies of these.
+// Pages are interchangeable: the first few get the rows one after the other, and the rest are copies of these.
 Result<void> Trial::fill_pages(int side, std::span<const std::uint8_t> rows, long long count) {
   const SideGeometry& geometry = geometry_[side];
   const auto page = static_cast<std::size_t>(geometry.strides.codes_sequence_stride);

@@ -1,4 +1,4 @@
-// Measures: attention in double precision, distances, seeded inputs.
+// Attention in double precision, distances and seeded inputs: see measure.hpp.
 // SPDX-License-Identifier: MIT
 #include "tools/verify/measure.hpp"
 
@@ -13,7 +13,7 @@ namespace kvjit {
 
 namespace {
 
-// Four sums, so that no addition waits for the one before.
+// Adds to four sums in turn, so that no addition waits for the one before.
 double dot(const double* a, const double* b, std::size_t count) {
   double sums[4] = {};
   std::size_t i = 0;
@@ -23,8 +23,8 @@ double dot(const double* a, const double* b, std::size_t count) {
   return sums[0] + sums[1] + (sums[2] + sums[3]);
 }
 
-// visit(row, first row of its K and V, weight of each token, lse): the softmax of every row of queries that sees
-// something.
+// Computes the softmax of every query row that sees a token. Calls visit(row, first row of its head in K and V, weight
+// of each token, lse).
 template <class Visit>
 void for_each_softmax(const AttentionShape& shape, std::span<const double> q, std::span<const double> k, Visit visit) {
   const auto dim = static_cast<std::size_t>(shape.head_dim);
@@ -101,7 +101,7 @@ double rounding_deviation(const AttentionShape& shape, std::span<const double> q
       const double* const key = &k[(first + t) * dim];
       double products = 0, moved = 0;
       for (std::size_t i = 0; i < dim; ++i) products += query[i] * query[i] * key[i] * key[i];
-      // Behind a rotation the products are even.
+      // Behind a rotation all channels have about the same share of the sum.
       products = std::max(products, dot(query, query, dim) * dot(key, key, dim) / static_cast<double>(dim));
       for (std::size_t c = 0; c < width; ++c) {
         const double away = v[(first + t) * width + c] - exact[row * width + c];
@@ -177,7 +177,7 @@ std::vector<double> decode_rows(const Format& format, std::span<const std::uint8
 }
 
 std::vector<float> heavy_tailed(std::uint64_t seed, std::size_t count, int head_dim) {
-  // splitmix64 and Box-Muller: the same numbers with every standard library.
+  // splitmix64 and Box-Muller give the same numbers with every standard library.
   std::uint64_t state = seed * 0x9E3779B97F4A7C15ull + 1;
   const auto uniform = [&state] {
     std::uint64_t z = state += 0x9E3779B97F4A7C15ull;

@@ -1,5 +1,7 @@
-// Measures: attention in double precision, the distance between two outputs, and seeded inputs like real
-// keys. The oracle shares no code with the kernels; it is what `run` and `verify` judge them by.
+// The measures by which `run`, `verify` and the fuzz judge kernels: attention in double precision (exact_attention),
+// the distance of two outputs (difference), bytes that differ between two encodings (compare_rows), bounds of what
+// sparse V and rounding may cost, and seeded inputs that look like real keys. Nothing here shares code with the
+// kernels.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include <cstdint>
@@ -11,60 +13,72 @@
 
 namespace kvjit {
 
-struct AttentionShape {  // of one sequence
-  int kv_heads = 1, q_heads_per_kv = 1, query_length = 1, head_dim = 0;
-  long long tokens = 0;    // that count
-  long long capacity = 0;  // tokens that lie in memory; 0: the same
-  bool causal = false;
-  int head_dim_v = 0;               // of V and the output; 0: head_dim
-  const ScoreRule* rule = nullptr;  // of features; it says which tokens are seen, too
-  double scale = 0;                 // 0: 1/sqrt(head_dim)
+// The sizes and rules of attention over one sequence.
+struct AttentionShape {
+  int kv_heads = 1;
+  int q_heads_per_kv = 1;
+  int query_length = 1;             // queries
+  int head_dim = 0;                 // channels of K and of the queries
+  long long tokens = 0;             // tokens that are attended to
+  long long capacity = 0;           // tokens between two heads in memory; 0: `tokens`
+  bool causal = false;              // ignored if there is a rule, which has its own
+  int head_dim_v = 0;               // channels of V and the output; 0: head_dim
+  const ScoreRule* rule = nullptr;  // scores with features and which tokens are seen; null: no features
+  double scale = 0;                 // factor of q.k; 0: 1/sqrt(head_dim)
   int value_dim() const { return head_dim_v > 0 ? head_dim_v : head_dim; }
 };
 
-// q [q_heads][query_length][head_dim], k and v [kv_heads][capacity][head_dim, value_dim()] -> out
-// [q_heads][query_length] [value_dim()]. The last query sees every token; causal: query i sees tokens 0 .. tokens -
-// query_length + i. A query that sees nothing gets zeros. lse: of each row, if given: the logarithm of the sum of
-// exp(score), sinks included.
+// Attention of one sequence. q is [q_heads][query_length][head_dim], k [kv_heads][capacity][head_dim], v
+// [kv_heads][capacity][value_dim()]; returns [q_heads][query_length][value_dim()]. With causal, query i sees the tokens
+// 0 .. tokens - query_length + i; without, every query sees every token. A query that sees no token gets zeros.
+// lse, if not null, gets the log-sum-exp of each row's scores, with the sink.
 std::vector<double> exact_attention(const AttentionShape& shape, std::span<const double> q, std::span<const double> k,
                                     std::span<const double> v, std::vector<double>* lse = nullptr);
 
-// What leaving out V of tokens below sparse_v times the largest probability may cost at most, of each row: the sum of
-// their weights times the lengths of their V. As a share of |exact|, like a relative error. 0 for sparse_v 0.
+// Upper bound of the error of leaving out V of tokens whose probability is below sparse_v times the row's largest. The
+// error of a row is at most the sum of weight x |V| of these tokens. The bound is relative to |exact|, like
+// relative_l2; it is 0 for sparse_v 0.
 double sparse_bound(const AttentionShape& shape, double sparse_v, std::span<const double> q, std::span<const double> k,
                     std::span<const double> v, std::span<const double> exact);
 
-// What rounding queries and keys to halves changes of the output, to first order: each product of a score is off by
-// 2^-12 twice (the root mean square; a half has 11 bits), which moves a row by p_t (v_t - o) times the error of score
-// t. A standard deviation, as a share of |exact|.
+// Standard deviation of the output, relative to |exact|, if queries and keys are rounded to f16; to first order. A
+// product of a score has two relative errors of 2^-12 (root mean square; f16 has 11 bits), and an error e of score t
+// moves the row's output o by e p_t (v_t - o).
 double rounding_deviation(const AttentionShape& shape, std::span<const double> q, std::span<const double> k,
                           std::span<const double> v, std::span<const double> exact);
 
 struct Difference {
-  double relative_l2 = 0;  // |a - b| / |b|
-  double cosine = 0;       // mean over rows of `dim`
+  double relative_l2 = 0;  // |a - b| / |b|; |a - b| if b is zero
+  double cosine = 0;       // mean of the cosines of the rows
 };
+// The distance of a from b, two arrays of rows of `dim` numbers.
 Difference difference(std::span<const float> a, std::span<const double> b, int dim);
 
-// Bytes in which two arrays of stored rows differ, by what they are. Neither padding is compared nor the signs of a
-// residual that no decoder reads: that of the value which sets an amax scale hangs on the last bit of a float.
+// Bytes in which two arrays of stored rows differ, counted apart for codes and scales. Padding is not compared, nor are
+// the signs of a residual that no decoder reads: the sign of the value that sets an amax scale depends on the last bit
+// of a float.
 struct ByteAgreement {
-  long long code_bytes = 0, scale_bytes = 0, code_differs = 0, scale_differs = 0;
+  long long code_bytes = 0;     // bytes of codes that were compared
+  long long scale_bytes = 0;    // bytes of scales and other fields that were compared
+  long long code_differs = 0;   // bytes of codes that differ
+  long long scale_differs = 0;  // bytes of scales and other fields that differ
 };
 ByteAgreement compare_rows(const Format& format, std::span<const std::uint8_t> a, std::span<const std::uint8_t> b);
 
-// Do the quantize kernels store exactly the reference codec's bytes? Not where norms are summed or values rotated:
-// float32 in the kernels, double in the codec. A scale or a code next to a bound may then be rounded to the other side.
+// True if the quantize kernels must store exactly the reference codec's bytes. False where scales come from sums
+// (norms, matched and least-squares scales) or values are rotated: kernels compute these in float32, the codec in
+// double, so a scale or a code next to a bound may be rounded to the other side.
 bool is_byte_exact(const Format& format);
 
-// Rows of head_dim values through the reference codec. tensor_scale: of formats with one scale for the whole tensor.
+// Encodes and decodes rows of head_dim values by the reference codec. tensor_scale is for formats with one scale for
+// the whole tensor.
 std::vector<std::uint8_t> encode_rows(const Format& format, std::span<const float> x, int head_dim,
                                       float tensor_scale = 1);
 std::vector<double> decode_rows(const Format& format, std::span<const std::uint8_t> bytes, int head_dim,
                                 float tensor_scale = 1);
 
-// Heavy-tailed numbers, rounded to f16, with one channel five times as large as the rest: what RoPE'd keys
-// look like.
+// Heavy-tailed numbers that f16 holds exactly, with one channel five times as large as the rest, as keys after RoPE
+// have it.
 std::vector<float> heavy_tailed(std::uint64_t seed, std::size_t count, int head_dim);
 
 inline std::vector<double> widened(std::span<const float> x) { return {x.begin(), x.end()}; }

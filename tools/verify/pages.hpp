@@ -1,5 +1,5 @@
-// Pages for a trial: a pool with more pages than are used, dealt at random; tables whose unused entries lead nowhere;
-// and the ways in which engines place rows inside a page.
+// Pages for the harness: a pool that has more pages than are used, pages dealt to sequences at random, page tables
+// whose unused entries lead out of the pool, and the ways in which engines place rows inside a page.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include <cstdint>
@@ -10,30 +10,34 @@
 namespace kvjit {
 
 enum class PagePlaces {
-  own,    // as side_geometry has them
-  other,  // planes as [token][head], whole blocks as [head][token]
-  slots,  // [head][token] of slots: a row's codes, then its scales or some bytes of somebody else's
+  own,    // the places of side_geometry
+  other,  // the other order of head and token: planes as [token][head], whole blocks as [head][token]
+  slots,  // [head][token] of records: a row's codes, then its scales (planar) or 6 foreign bytes (whole blocks)
 };
 
-// One page after the other, `pages` of them.
+// The strides of a pool of `pages` pages, one behind the other. The stride of a sequence is that of a page.
 SideGeometry pool_geometry(const ProgramSource& source, const SideFacts& side, long long heads, long long pages,
                            PagePlaces places);
 
-// The pages of one side.
+// The pages of one side, K or V.
 struct PageDeal {
-  int page_tokens = 0;       // 0: a cache without pages
+  int page_tokens = 0;       // tokens of a page; 0: a cache without pages
   long long each = 0;        // pages of a sequence
-  long long pool = 0;        // pages there are; some belong to nobody
-  std::vector<int> entries;  // [sequence][row_stride()]
+  long long pool = 0;        // pages of the pool; some belong to no sequence
+  std::vector<int> entries;  // [sequence][row_stride()]: page numbers
 
+  // Entries of a sequence's row of the table: its pages, and two that no kernel may use.
   long long row_stride() const { return each + 2; }
   int page_of(long long sequence, long long token) const {
     return entries[static_cast<std::size_t>(sequence * row_stride() + token / page_tokens)];
   }
-  // For sequences of these lengths: entries behind their pages must not be used, and lead far out of the pool.
+  // The page table for sequences of these lengths. No kernel may use entries behind a sequence's pages, so they lead
+  // far out of the pool.
   std::vector<int> table(const std::vector<int>& lengths) const;
 };
+// Pages of a pool for `sequences` sequences of `tokens` tokens: those in use, an eighth more, and one.
 long long pool_pages(int page_tokens, long long sequences, long long tokens);
+// Deals the pages of such a pool to sequences in an order that `seed` shuffles.
 PageDeal deal_pages(int page_tokens, long long sequences, long long tokens, std::uint64_t seed);
 
 }  // namespace kvjit

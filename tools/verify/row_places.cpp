@@ -1,4 +1,4 @@
-// Where an engine's rows may lie: see row_places.hpp.
+// Strides from RowPlaces and QueryPlaces: see row_places.hpp.
 // SPDX-License-Identifier: MIT
 #include "tools/verify/row_places.hpp"
 

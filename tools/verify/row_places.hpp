@@ -1,34 +1,42 @@
-// Where an engine's rows may lie: those of a cache of layout rows, and those of queries and outputs.
+// RowPlaces and QueryPlaces: the places that an engine may choose for the rows of a cache of layout rows, and for the
+// rows of queries and outputs. The harness lays its buffers out by them, so that tests also cover strides that no dense
+// array has.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include "runtime/launch/program.hpp"
 
 namespace kvjit {
 
-// Of a cache of layout rows. The default is what side_geometry has.
+// Places of the rows of a cache of layout rows. The default is the dense array of side_geometry.
 struct RowPlaces {
-  bool by_head = false;             // [head][token] instead of [token][head]
-  int front = 0, behind = 0;        // bytes, even: ahead of the first row; behind each entry of the second dimension
-  int room = 1;                     // the second dimension of a buffer has so many times as many entries as are used
-  bool shares_sequences = false;    // all sequences read one and the same
-  bool has_values_in_keys = false;  // a row of V is the front of that of K
+  bool by_head = false;             // rows lie as [head][token] instead of [token][head]
+  int front = 0;                    // bytes ahead of the first row, even
+  int behind = 0;                   // bytes behind each row ([head][token]) or each token ([token][head]), even
+  int room = 1;                     // capacity of the inner of head and token, as a multiple of the entries used
+  bool shares_sequences = false;    // all sequences read the rows of one
+  bool has_values_in_keys = false;  // each row of V is the first bytes of the row of K
   bool operator==(const RowPlaces&) const = default;
 };
-// Strides and bytes of a side by `places`; the bytes count the front.
+// The strides of a side by `places`, and its bytes, which include the front.
 SideGeometry rows_geometry(const SideFacts& side, long long sequences, long long heads, long long tokens,
                            const RowPlaces& places);
 
-// Of queries or outputs.
+// Places of the rows of queries or outputs.
 struct QueryPlaces {
-  bool by_query = false;  // [sequence][query][head] instead of [sequence][head][query]
+  bool by_query = false;  // rows lie as [sequence][query][head] instead of [sequence][head][query]
   int gap = 0;            // elements behind each row
 };
 struct QueryShape {
-  long long sequences = 1, heads = 1, queries = 1, dim = 0;
+  long long sequences = 1;
+  long long heads = 1;    // query heads of a sequence
+  long long queries = 1;  // queries of a sequence
+  long long dim = 0;      // elements of a row
 };
+// The argument struct of a kernel for rows of `shape` that lie at `data` by `places`.
 kv::Rows placed_rows(DevicePointer data, const QueryShape& shape, const QueryPlaces& places);
 
-// visit(place, row): the element at which a row begins in memory, for the rows of [sequence][head][query] in order.
+// Calls visit(place, row) for the rows of [sequence][head][query] in order. place is the element at which the row
+// begins in memory, row its number.
 template <class Visit>
 void for_each_query_row(const QueryShape& shape, const QueryPlaces& places, Visit visit) {
   const kv::Rows rows = placed_rows(0, shape, places);

@@ -1,6 +1,6 @@
-// What `kvjit verify` asks of caches of pages beside what it asks of all: ragged sequences, one of them empty, whose
-// tables end in entries that lead nowhere, in pools with pages of nobody, with rows placed in pages as engines do;
-// written by table and by slots.
+// verify_pages: the checks of `kvjit verify` that only caches of pages need. It attends over ragged sequences, one of
+// them empty, in a pool with pages that belong to no sequence. The page tables end in entries that lead out of the
+// pool. Rows lie inside a page in each of the ways of PagePlaces, and are written by page table as well as by slots.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include "tools/verify/harness.hpp"
@@ -8,9 +8,10 @@
 namespace kvjit {
 
 struct PagesVerdict {
-  double worst = 0;     // relative L2 of any sequence
-  std::string failure;  // of the first that is above the limit; empty: none
+  double worst = 0;     // largest relative L2 error of a sequence
+  std::string failure;  // the first sequence whose error is above the limit; empty: none
 };
+// limit: the relative L2 error that a sequence may have, besides what sparse_v may cost it.
 Result<PagesVerdict> verify_pages(const std::shared_ptr<Context>& context, const std::shared_ptr<Program>& program,
                                   const Problem& problem, double limit);
 

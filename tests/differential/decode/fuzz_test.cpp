@@ -5,9 +5,9 @@
 
 #include <atomic>
 
+#include "runtime/base/parallel.hpp"
 #include "tests/support/open_context.hpp"
 #include "tests/support/registry.hpp"
-#include "tools/parallel.hpp"
 #include "tools/verify/fuzz_run.hpp"
 
 namespace kvjit::test {
@@ -21,7 +21,7 @@ TEST_CASE("random specs have the answers of attention in double") {
   const auto context = open_context(DeviceKind::cpu);
   std::vector<FuzzCase> cases(kSeeds);
   std::vector<FuzzOutcome> outcomes(kSeeds);
-  for_each_index(kSeeds, kThreads, [&](std::size_t i) {
+  in_parallel(kSeeds, kThreads, [&](std::size_t i) {
     cases[i] = fuzz_case(kFirstSeed + i, registry(), {"sm_80", "sm_90a"});
     outcomes[i] = run_fuzz(cases[i], registry(), context);
   });

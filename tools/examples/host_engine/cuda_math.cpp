@@ -1,6 +1,6 @@
-// Math on a GPU: cuBLAS for products; ops.cuh compiled by NVRTC when the engine starts. The libraries are opened at run
-// time, so the engine builds and runs on machines without them. The few functions that are used are declared here as
-// NVIDIA documents them.
+// Math on a GPU: cuBLAS computes products, and NVRTC compiles ops.cuh when the engine starts. Both are opened at run
+// time, so that the engine is built and runs on machines without them. The few functions that are used are declared
+// here as NVIDIA documents them.
 // SPDX-License-Identifier: MIT
 #include <dlfcn.h>
 
@@ -13,10 +13,11 @@
 
 namespace engine {
 
-extern const char* const kOpsText;  // of ops.cuh, put in by the build
+extern const char* const kOpsText;  // the text of ops.cuh, which the build puts in (ops_text.cpp.in)
 
 namespace {
 
+// Opens the library that the environment variable names, or the first of `names` that is found.
 void* open_library(const char* variable, const std::vector<const char*>& names) {
   if (const char* path = std::getenv(variable)) {
     if (void* library = dlopen(path, RTLD_NOW | RTLD_LOCAL)) return library;
@@ -37,7 +38,7 @@ void check(int status, const char* what) {
   if (status != 0) throw std::runtime_error(std::string(what) + " failed with status " + std::to_string(status));
 }
 
-// Of ops.cuh for the GPU's architecture.
+// Compiles ops.cuh for the GPU's architecture.
 std::vector<char> compile_ops(const char* arch) {
   void* nvrtc = open_library("KVJIT_NVRTC", {"libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so"});
   void* program = nullptr;
@@ -65,7 +66,7 @@ class CudaMath : public Math {
  public:
   CudaMath(int ordinal, const char* arch) {
     void* cuda = open_library("KVJIT_CUDA", {"libcuda.so.1"});
-    // kvjit uses the device's primary context; so does the engine.
+    // The engine uses the device's primary context, as kvjit does.
     int device = 0;
     void* context = nullptr;
     check(find<int(int*, int)>(cuda, "cuDeviceGet")(&device, ordinal), "cuDeviceGet");
@@ -88,7 +89,7 @@ class CudaMath : public Math {
     multiply_ = find<Gemm>(cublas, "cublasGemmEx");
   }
 
-  // Row-major y = x * weight^T is column-major y = weight^T' * x.
+  // cuBLAS is column-major: there the row-major y = x * weight^T is y^T = weight * x^T.
   void multiply(const half_bits* x, const half_bits* weight, float* y, int rows, int in, int out, bool adds) override {
     constexpr int kTranspose = 1, kAsIs = 0, kF32 = 0, kF16 = 2, kComputeF32 = 68, kDefault = -1;
     const float one = 1, beta = adds ? 1 : 0;

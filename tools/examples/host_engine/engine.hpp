@@ -1,5 +1,6 @@
-// Engine: a model with a KV cache in formats of the caller's choice. Prompts go in by chunks of decode rows: each
-// chunk's K and V are quantized into the cache, then its queries attend to everything that the cache holds by then.
+// Engine: a language model with a KV cache in formats of the caller's choice. Prompts go in by chunks: each chunk's K
+// and V are quantized into the cache, then its queries attend to everything that the cache holds by then. The queries
+// of a chunk are the query rows of one decode call.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include <array>
@@ -11,24 +12,26 @@
 namespace engine {
 
 struct Formats {
-  std::string k, v;
+  std::string k;
+  std::string v;
 };
 
 class Engine {
  public:
-  // Room for `capacity` tokens of each of `sequences` texts that are fed side by side.
+  // Makes caches for `sequences` texts of up to `capacity` tokens each, which are fed side by side.
   Engine(const kvjit::api::Context& context, Math& math, const Model& model, const Formats& formats, int sequences,
          int capacity);
 
-  // The next tokens of every sequence, [sequences][chunk]; the cache holds them afterwards. Any chunk; a new size
-  // compiles a program.
+  // Computes the next `chunk` tokens of every sequence, [sequences][chunk], and keeps their K and V in the cache. Each
+  // new size of a chunk compiles a program.
   void feed(const std::vector<int>& tokens, int chunk);
-  // Of the chunk fed last: -log of the probability that each token is followed by its target, [sequences][chunk].
+  // The cross-entropy of each token of the last chunk: -log of the probability that the target follows it.
+  // [sequences][chunk].
   std::vector<float> losses(const std::vector<int>& targets);
-  // Of the last token of the first sequence.
+  // The logits behind the last token of the first sequence.
   std::vector<float> last_logits();
 
-  int length() const { return length_; }
+  int length() const { return length_; }                           // tokens of each sequence in the cache
   double cache_bits_per_value() const { return bits_per_value_; }  // mean of K and V
 
  private:
@@ -44,10 +47,13 @@ class Engine {
   Math& math_;
   const Model& model_;
   Formats formats_;
-  int sequences_, capacity_, length_ = 0, chunk_ = 0;
+  int sequences_;
+  int capacity_;    // tokens
+  int length_ = 0;  // tokens in the cache
+  int chunk_ = 0;   // tokens of the last chunk
   double bits_per_value_ = 0;
-  std::map<int, kvjit::api::Program> programs_;   // by query length
-  std::vector<std::array<kvjit_side, 2>> cache_;  // of each layer, K and V
+  std::map<int, kvjit::api::Program> programs_;   // by chunk
+  std::vector<std::array<kvjit_side, 2>> cache_;  // K and V of each layer
   Memory cache_memory_, workspace_, tokens_, targets_, x_, h_, q_, k_, v_, out_, gate_, up_, gated_, logits_, losses_;
 };
 

@@ -1,4 +1,4 @@
-// Math on the host, for machines without a GPU: plain loops.
+// Math on the host, in plain loops, for machines without a GPU.
 // SPDX-License-Identifier: MIT
 #include <vector>
 

@@ -1,5 +1,5 @@
 // host_engine: a small language model whose KV cache is kvjit's. It continues a text, and prints what each format of
-// the cache does to the perplexity of a text, as a table in order of bits a value.
+// the cache does to the perplexity of a text, as a table sorted by bits a value.
 // SPDX-License-Identifier: MIT
 #include <fmt/format.h>
 
@@ -37,10 +37,16 @@ const std::vector<Formats> kTable = {{"f16", "f16"},
                                      {"atlas_turbo4", "atlas_turbo3"}};
 
 struct Args {
-  std::string model, text, prompt = "#include <";
-  std::vector<std::string> formats;  // "K/V" or one name for both
-  std::string device = "auto", cache_dir;
-  int windows = 16, context = 2048, chunk = 128, generate = 0;
+  std::string model;                  // safetensors file
+  std::string text;                   // file whose perplexity is measured
+  std::string prompt = "#include <";  // text to continue
+  std::vector<std::string> formats;   // "K/V", or one name for both
+  std::string device = "auto";
+  std::string cache_dir;  // folder of compiled kernels
+  int windows = 16;       // windows of the text that are fed side by side
+  int context = 2048;     // bytes of a window
+  int chunk = 128;        // tokens that are fed at once
+  int generate = 0;       // bytes to continue the prompt by
 };
 
 std::vector<unsigned char> read_bytes(const std::string& file) {
@@ -56,11 +62,12 @@ Formats formats_of(const std::string& text) {
 
 struct Row {
   Formats formats;
-  double bits = 0, perplexity = 0;
+  double bits = 0;  // of a value of the cache
+  double perplexity = 0;
 };
 
-// exp of the mean cross-entropy of the bytes that follow each byte of `windows` windows of `context` bytes, fed side by
-// side.
+// Measures the perplexity of the text: exp of the mean cross-entropy of the byte that follows each byte. The text is
+// cut to `windows` windows of `context` bytes, which are fed side by side.
 Row measured(const kvjit::api::Context& context, Math& math, const Model& model, const Formats& formats,
              const Args& args, const std::vector<unsigned char>& text) {
   Engine engine(context, math, model, formats, args.windows, args.context);
@@ -101,7 +108,7 @@ void print_table(const kvjit::api::Context& context, Math& math, const Model& mo
                100 * (row.perplexity / base - 1));
 }
 
-// The likeliest byte each time. The prompt goes in by whole chunks, then token by token.
+// Continues the prompt with the likeliest byte each time. The prompt goes in by whole chunks, then token by token.
 void print_continuation(const kvjit::api::Context& context, Math& math, const Model& model, const Args& args) {
   const int length = static_cast<int>(args.prompt.size());
   if (length == 0) throw std::runtime_error("a prompt has at least one byte");

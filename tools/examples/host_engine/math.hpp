@@ -1,5 +1,5 @@
-// Math: what the engine computes besides attention - products of activations and weights, and the ops of ops.cuh - on
-// the device that kvjit uses. Memory is kvjit's: on the CPU back-end device pointers are host pointers.
+// Math: everything that the engine computes besides attention, on the device that kvjit uses: products of activations
+// and weights, and the operations of ops.cuh. Memory is kvjit's; on the CPU back-end device pointers are host pointers.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include <memory>
@@ -12,9 +12,10 @@ namespace engine {
 class Math {
  public:
   virtual ~Math() = default;
-  // y[rows][out] = x[rows][in] * weight[out][in]^T, added to what y holds if `adds`.
+  // Computes y[rows][out] = x[rows][in] * weight[out][in]^T, or adds it to y if `adds`.
   virtual void multiply(const half_bits* x, const half_bits* weight, float* y, int rows, int in, int out,
                         bool adds) = 0;
+  // run computes the operation of ops.cuh at the indices 0 .. count - 1.
   virtual void run(const EmbedArgs& args, long long count) = 0;
   virtual void run(const NormArgs& args, long long count) = 0;
   virtual void run(const BiasRopeArgs& args, long long count) = 0;
@@ -23,7 +24,7 @@ class Math {
 };
 
 std::unique_ptr<Math> host_math();
-// cuBLAS for products, NVRTC for ops.cuh, both opened at run time; throws std::runtime_error that names what is
+// Uses cuBLAS for products and NVRTC for ops.cuh. Both are opened at run time; throws std::runtime_error if one is
 // missing.
 std::unique_ptr<Math> cuda_math(int ordinal, const char* arch);
 

@@ -1,4 +1,4 @@
-// Model: a safetensors file to the device, in one piece.
+// Model: a safetensors file as one piece of device memory: see model.hpp.
 // SPDX-License-Identifier: MIT
 #include "model.hpp"
 
@@ -34,7 +34,7 @@ Shape shape_of(const kvjit::Safetensors& file) {
   return shape;
 }
 
-// Every tensor that the model needs, with what it must hold.
+// Every tensor that the model needs, with the number of its elements.
 std::map<std::string, long long> needed(const Shape& s) {
   const long long q = static_cast<long long>(s.q_heads) * s.head_dim,
                   kv = static_cast<long long>(s.kv_heads) * s.head_dim, width = s.width, hidden = s.hidden;

@@ -1,5 +1,5 @@
-// Model: the weights of a small decoder-only language model on the device, read from a safetensors file whose metadata
-// give the shape.
+// Model: the weights of a small decoder-only language model on the device. They come from a safetensors file whose
+// metadata hold the shape. A layer computes
 //
 //   x += o attention(q h, k h, v h), h = norm(x);  x += down (silu(gate h) * (up h)), h = norm(x)
 //
@@ -13,12 +13,19 @@
 
 namespace engine {
 
-// Throws std::runtime_error with kvjit's words.
+// Throws std::runtime_error with kvjit's message if the status is not KVJIT_OK.
 void require(kvjit_status status, const kvjit_error& error);
 
 struct Shape {
-  int vocabulary = 0, width = 0, layers = 0, q_heads = 0, kv_heads = 0, head_dim = 0, hidden = 0, context = 0;
-  float theta = 0;
+  int vocabulary = 0;  // tokens
+  int width = 0;       // channels between layers
+  int layers = 0;
+  int q_heads = 0;
+  int kv_heads = 0;
+  int head_dim = 0;
+  int hidden = 0;   // channels inside the feed-forward block
+  int context = 0;  // tokens, by the metadata of the file
+  float theta = 0;  // base of the rotary positions
 };
 
 class Model {
@@ -26,14 +33,15 @@ class Model {
   Model(const kvjit::api::Context& context, const std::string& file);
 
   const Shape& shape() const { return shape_; }
-  // Rows are outputs. "emb.weight", "layers.3.q.bias" ...
+  // The weights [outputs][inputs] of a tensor by its name, such as "emb.weight"; the second form takes "q.bias" of
+  // layer 3.
   const half_bits* weight(const std::string& name) const;
   const half_bits* weight(int layer, const std::string& name) const;
 
  private:
   Shape shape_;
   kvjit::api::Memory memory_;
-  std::map<std::string, std::size_t> places_;  // byte of each tensor
+  std::map<std::string, std::size_t> places_;  // offset of each tensor in memory_, in bytes
 };
 
 }  // namespace engine

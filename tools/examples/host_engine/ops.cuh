@@ -1,6 +1,6 @@
-// What the engine computes itself, element by element or row by row: embedding, norm, rotary positions, SwiGLU,
-// cross-entropy. One text for the GPU (a thread an index, compiled when the engine starts) and for the host (a loop
-// over indices).
+// The operations that the engine computes itself, by elements or by rows: embedding, norm, rotary positions, SwiGLU and
+// cross-entropy. There is one text for the GPU (a thread for each index, compiled when the engine starts) and for the
+// host (a loop over the indices). Each name_at computes one index.
 // SPDX-License-Identifier: MIT
 #pragma once
 #if !defined(__CUDACC__)
@@ -66,13 +66,14 @@ ENGINE_OP void norm_at(const NormArgs& a, long long row) {
   for (int i = 0; i < a.width; ++i) a.y[row * a.width + i] = to_half(x[i] * factor * from_half(a.weight[i]));
 }
 
-// x[row][head] += bias[head]; then, of queries and keys, each pair (j, j + half a head) turns by position * theta^(-2 j
-// / head). index: (row * heads + head) * (head_dim / 2) + j
+// x[row][head] += bias[head]. Then RoPE: each pair of channels (j, j + head_dim / 2) turns by the angle
+// position * theta^(-2 j / head_dim). index: (row * heads + head) * (head_dim / 2) + j
 struct BiasRopeArgs {
   float* x;
   const half_bits* bias;
-  int heads, head_dim, chunk, first_position;  // row % chunk stands at first_position + row % chunk
-  float theta;                                 // 0: nothing turns
+  int heads, head_dim;
+  int chunk, first_position;  // a row's position is first_position + row % chunk
+  float theta;                // 0: no RoPE, as for values
 };
 ENGINE_OP void bias_rope_at(const BiasRopeArgs& a, long long index) {
   const int half = a.head_dim / 2, j = static_cast<int>(index % half);
@@ -88,7 +89,7 @@ ENGINE_OP void bias_rope_at(const BiasRopeArgs& a, long long index) {
   *second = y * c + x * s;
 }
 
-// y = silu(gate) * up, element by element
+// y = silu(gate) * up. index: element
 struct GateArgs {
   const float *gate, *up;
   half_bits* y;

@@ -44,10 +44,10 @@ TEST_CASE("a bundle has the text that each device asks for, and each text once")
 }
 
 TEST_CASE("operations that were asked for are packed with every text that a call may want, and no others") {
-  const std::vector<Spec> specs = {small("kv4"), small("fp8_e4m3")};
+  const std::vector<SpecOnArchs> specs = {{small("kv4"), {"sm_90a"}}, {small("fp8_e4m3"), {"sm_90a"}}};
   const auto texts = [&](const std::string& list) {
     std::set<std::string> all;
-    for (const Source& source : must(operations_to_pack(specs, registry(), "sm_90a", must(read_operations(list)))))
+    for (const Source& source : must(operations_to_pack(specs, registry(), must(read_operations(list)))))
       all.insert(source.text.str());
     return all;
   };
@@ -62,7 +62,7 @@ TEST_CASE("operations that were asked for are packed with every text that a call
   }
   CHECK(count == all.size());
   std::vector<Problem> problems;
-  for (const Spec& spec : specs) problems.push_back(must(resolve(spec, registry(), "sm_90a")));
+  for (const SpecOnArchs& each : specs) problems.push_back(must(resolve(each.spec, registry(), "sm_90a")));
   for (const Problem& problem : problems) {
     for (const int side : {0, 1}) {
       const CodecPlan plan = side_plan(problem, side);

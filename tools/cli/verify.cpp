@@ -1,0 +1,272 @@
+// The verb verify: runs every kernel of every spec on seeded random numbers and judges it by attention in double
+// precision over the cache as the reference codec decodes it, never by another kernel. verify_one checks one spec: the
+// bytes that quantize stores, the numbers that dequantize returns, and attention over lengths around a tile. --matrix
+// and --fuzz are in verify_ggml.cpp and verify_fuzz.cpp.
+// SPDX-License-Identifier: MIT
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cmath>
+#include <memory>
+
+#include "tools/cli/cli.hpp"
+#include "tools/cli/verify_sweeps.hpp"
+#include "tools/io/report.hpp"
+#include "tools/verify/harness.hpp"
+#include "tools/verify/judge.hpp"
+#include "tools/verify/measure.hpp"
+#include "tools/verify/verify_pages.hpp"
+
+namespace kvjit {
+namespace {
+
+constexpr double kMaxDequantizeError = 1e-5;  // relative L2: float32 against double
+// Largest fractions of bytes that may be rounded the other way if is_byte_exact() is false. An f16 scale steps by 2^-11
+// of itself and float32 sums are off by about 1e-6, so about 1 scale in 500 changes; codes next to a bound are rarer.
+constexpr double kMaxCodeBytes = 1e-3;
+constexpr double kMaxScaleBytes = 1e-2;
+
+struct VerifyArgs {
+  std::vector<std::string> specs;  // files
+  long long tokens = 0;            // --tokens: one more length to attend over; 0: none
+  SweepArgs sweep;                 // --matrix, --fuzz and their options
+};
+
+// The result of one spec.
+struct Verdict {
+  double attention = 0;         // largest relative L2 error of attention
+  double reference = 0;         // largest relative L2 error of the reference kernel
+  double dequantize = 0;        // largest relative L2 error of dequantize
+  double code_fraction = 0;     // largest share of code bytes that differ from the reference codec's
+  long long scale_differs = 0;  // scale bytes of K and V that differ from the reference codec's
+  std::vector<int> lengths;     // numbers of tokens that were attended over
+  std::string failure;          // the first requirement that was not met; empty: passed
+  void require(bool is_met, const std::string& what) {
+    if (!is_met && failure.empty()) failure = what;
+  }
+};
+
+constexpr int kMostVerified = 1 << 22;  // tokens; the oracle takes seconds at 2^17
+
+// Overwrites the new tokens' rows with 0xFF. A right answer then proves that attention took these rows from the call.
+Result<void> spoil_newest(Trial& trial, const Problem& problem, int side, std::vector<std::uint8_t> rows, int tokens) {
+  const auto capacity = static_cast<std::size_t>(trial.shape().tokens);
+  const std::size_t row = rows.size() / (static_cast<std::size_t>(trial.shape().kv_heads) * capacity);
+  const auto count = static_cast<std::size_t>(problem.query_length);
+  for (int head = 0; head < trial.shape().kv_heads; ++head) {
+    const std::size_t end = static_cast<std::size_t>(head) * capacity + static_cast<std::size_t>(tokens);
+    std::fill_n(rows.begin() + static_cast<std::ptrdiff_t>((end - count) * row), count * row, std::uint8_t(0xFF));
+  }
+  return trial.set_rows(side, rows);
+}
+
+// longest: one more length besides those around a tile; 0: none.
+Result<Verdict> verify_one(const Spec& spec, int longest, const Registry& registry,
+                           const std::shared_ptr<Context>& context) {
+  KV_TRY(ready, make_ready(spec, registry, context));
+  const Problem& problem = ready.problem;
+  const ProgramSource& source = ready.program->source();
+  const int tile = source.tile_tokens, capacity = std::max({257, tile + 1, longest}),
+            kv_heads = source.token_heads > 0 ? source.token_heads : 2;
+  const Format* formats[2] = {&problem.k, &problem.v};
+  KV_TRY(trial, Trial::make(context, ready.program, problem, {1, kv_heads, capacity}));
+  Verdict verdict;
+  std::vector<double> decoded[2];
+  std::vector<float> given[2];
+  std::vector<std::uint8_t> stored[2];
+  for (int side : {0, 1}) {
+    const int dim = problem.dim(side);
+    const auto& x = given[side] = heavy_tailed(
+        static_cast<std::uint64_t>(side) + 1,
+        static_cast<std::size_t>(kv_heads) * static_cast<std::size_t>(capacity) * static_cast<std::size_t>(dim), dim);
+    KV_CHECK(trial.quantize(side, x));
+    KV_TRY(rows, trial.rows(side));
+    const ByteAgreement bytes = compare_rows(*formats[side], rows, encode_rows(*formats[side], x, dim));
+    const double fraction = static_cast<double>(bytes.code_differs) / static_cast<double>(bytes.code_bytes);
+    verdict.code_fraction = std::max(verdict.code_fraction, fraction);
+    verdict.scale_differs += bytes.scale_differs;
+    const double scale_fraction =
+        static_cast<double>(bytes.scale_differs) / static_cast<double>(std::max(bytes.scale_bytes, 1LL));
+    verdict.require(is_byte_exact(*formats[side]) ? bytes.code_differs + bytes.scale_differs == 0
+                                                  : fraction <= kMaxCodeBytes && scale_fraction <= kMaxScaleBytes,
+                    fmt::format("quantize of {}: {} code and {} scale bytes differ from the reference codec",
+                                formats[side]->name, bytes.code_differs, bytes.scale_differs));
+    decoded[side] = decode_rows(*formats[side], rows, dim);
+    stored[side] = rows;
+    KV_TRY(dequantized, trial.dequantize(side));
+    const double error = difference(dequantized, decoded[side], dim).relative_l2;
+    verdict.dequantize = std::max(verdict.dequantize, error);
+    verdict.require(is_within(error, kMaxDequantizeError),
+                    fmt::format("dequantize of {}: error {:.2e}", formats[side]->name, error));
+  }
+  const auto q = rounded_to(
+      problem.q_type,
+      heavy_tailed(3, std::size_t(kv_heads) * problem.q_heads_per_kv * problem.query_length * problem.head_dim,
+                   problem.head_dim));
+  set_features(trial, problem);
+  std::vector<std::string> features = problem.features.names();
+  if (problem.causal) features.insert(features.begin(), "causal");
+  for (const int tokens : {1, tile - 1, tile, tile + 1, 257, longest}) {
+    // No model has fewer tokens in its cache than it has queries.
+    if (tokens < problem.query_length || tokens == 0) continue;
+    verdict.lengths.push_back(tokens);
+    const ScoreRule rule(problem.features, problem.causal, trial.features(), 0, problem.query_length, tokens);
+    const AttentionShape shape{kv_heads,
+                               problem.q_heads_per_kv,
+                               problem.query_length,
+                               problem.head_dim,
+                               tokens,
+                               capacity,
+                               problem.causal,
+                               problem.v_dim(),
+                               &rule};
+    std::vector<double> exact_lse;
+    auto exact = exact_attention(shape, widened(q), decoded[0], decoded[1], &exact_lse);
+    if (problem.features.has_hook()) KV_CHECK(judge_by_reference(trial, q, {tokens, {}, 0, false}, exact, exact_lse));
+    const double bound = sparse_bound(shape, problem.sparse_v, widened(q), decoded[0], decoded[1], exact);
+    set_newest(trial, problem, {&given[0], &given[1]}, tokens);
+    if (problem.append)
+      for (const int side : {0, 1}) KV_CHECK(spoil_newest(trial, problem, side, stored[side], tokens));
+    for (const bool is_reference : {false, true}) {
+      KV_TRY(outcome, trial.attend(q, {tokens, {}, 0, is_reference}));
+      const double error = difference(outcome.out, exact, problem.v_dim()).relative_l2;
+      double& worst = is_reference ? verdict.reference : verdict.attention;
+      worst = std::isnan(error) ? error : std::max(worst, error);
+      verdict.require(
+          is_within(error, kMaxKernelError + (is_reference ? 0 : bound)),
+          fmt::format("{} over {} tokens: error {:.2e}", is_reference ? "reference" : "attention", tokens, error));
+      const double lse = lse_error(outcome.lse, exact_lse);
+      verdict.require(
+          is_within(lse, kMaxKernelError) && outcome.lse.empty() != problem.features.lse,
+          fmt::format("lse of {} over {} tokens: error {:.2e}", is_reference ? "reference" : "attention", tokens, lse));
+      for (const int side : {0, 1}) {
+        if (!problem.append) break;
+        KV_TRY(rows, trial.rows(side));
+        const ByteAgreement bytes = compare_rows(*formats[side], rows, stored[side]);
+        verdict.require(bytes.code_differs + bytes.scale_differs == 0,
+                        fmt::format("append of {} at {} tokens: {} bytes differ from those of quantize",
+                                    formats[side]->name, tokens, bytes.code_differs + bytes.scale_differs));
+      }
+      const LaunchReport& report = outcome.report;
+      verdict.require(report.features == features,
+                      fmt::format("the launch had the features {}, not {}", fmt::join(report.features, ", "),
+                                  fmt::join(features, ", ")));
+      verdict.require(
+          report.k_reader == problem.k.name && report.v_reader == problem.v.name && report.converted_bytes == 0,
+          fmt::format("read K as {} and V as {}, converted {} bytes", report.k_reader, report.v_reader,
+                      report.converted_bytes));
+    }
+  }
+  if (problem.page_tokens > 0) {
+    KV_TRY(pages, verify_pages(context, ready.program, problem, kMaxKernelError));
+    verdict.attention = std::isnan(pages.worst) ? pages.worst : std::max(verdict.attention, pages.worst);
+    verdict.require(pages.failure.empty(), pages.failure);
+  }
+  return verdict;
+}
+
+// The results of several spec files so far. Refusals and failures are printed last, so that they are not scrolled away.
+struct Verification {
+  Json results = Json::array();
+  std::vector<std::vector<std::string>> rows;
+  std::string complaints;  // text of refusals and failures
+  int exit_code = 0;       // the code of the first complaint
+
+  void refuse(const std::string& file, const std::string& name, const std::string& label, const Error& error) {
+    rows.push_back({"refused", name, "-", "-", "-", "-"});
+    results.push_back({{"spec", file}, {"combination", label}, {"is_ok", false}, {"error", to_json(error)}});
+    complain(render(error), error.code);
+  }
+  void add(const Spec& spec, const std::string& name, const Verdict& verdict) {
+    const bool is_ok = verdict.failure.empty();
+    rows.push_back({is_ok ? "ok" : "differs", name, fmt::format("{:.1e}", verdict.attention),
+                    fmt::format("{:.1e}", verdict.reference), fmt::format("{:.1e}", verdict.dequantize),
+                    short_number(verdict.code_fraction)});
+    Json result = {{"spec", spec.file},
+                   {"combination", spec.label},
+                   {"is_ok", is_ok},
+                   {"tokens", verdict.lengths},
+                   {"attention_error", verdict.attention},
+                   {"reference_error", verdict.reference},
+                   {"dequantize_error", verdict.dequantize},
+                   {"code_bytes_unlike_reference_codec", verdict.code_fraction},
+                   {"scale_bytes_unlike_reference_codec", verdict.scale_differs}};
+    if (!is_ok) {
+      result["failure"] = verdict.failure;
+      complain(fmt::format("{}: error: {}\n", name, verdict.failure), Code::differs);
+    }
+    results.push_back(result);
+  }
+
+ private:
+  void complain(const std::string& text, Code code) {
+    complaints += text;
+    if (exit_code == 0) exit_code = static_cast<int>(code);
+  }
+};
+
+Result<int> verify(const Cli& cli, const VerifyArgs& args) {
+  const SweepArgs& sweep = args.sweep;
+  const int asked = !args.specs.empty() + !sweep.matrix.empty() + (sweep.fuzz > 0);
+  if (asked != 1)
+    return fail(Code::usage, "verify takes specs, or --matrix, or --fuzz", {},
+                {"`kvjit verify SPEC...`", "`kvjit verify --matrix ggml [--sample N]`", "`kvjit verify --fuzz N`"});
+  if (!sweep.matrix.empty()) return verify_matrix(cli, sweep);
+  if (sweep.fuzz > 0) return verify_fuzz(cli, sweep);
+  KV_TRY(registry, cli.registry());
+  KV_TRY(context, cli.context());
+  Verification all;
+  for (const std::string& file : args.specs) {
+    const auto specs = cli.specs({file});
+    if (!specs) {
+      all.refuse(file, file, "", specs.error());
+      continue;
+    }
+    cli.talk(fmt::format("{}: {} specs on {}", file, specs->size(), context->backend()->facts().name));
+    for (const Spec& spec : *specs) {
+      if (!spec.hook.empty())
+        cli.talk(
+            fmt::format("{}: attention is judged by the reference kernel: nothing else knows the hook", spec.file));
+      const std::string name = spec.label.empty() ? spec.file : fmt::format("{} {}", spec.file, spec.label);
+      const auto verdict = verify_one(spec, static_cast<int>(args.tokens), registry, context);
+      if (verdict)
+        all.add(spec, name, *verdict);
+      else
+        all.refuse(spec.file, name, spec.label, verdict.error());
+    }
+  }
+  cli.print({{"device", context->backend()->facts().name}, {"specs", all.results}},
+            table_text({"", "spec", "attention", "reference", "dequantize", "codes"}, all.rows));
+  fmt::print(stderr, "{}", all.complaints);
+  return all.exit_code;
+}
+
+}  // namespace
+
+void add_verify_verb(CLI::App& app, Cli& cli) {
+  const auto args = std::make_shared<VerifyArgs>();
+  CLI::App* verifies = app.add_subcommand("verify", "every kernel of every spec against attention in double precision");
+  verifies->add_option("SPEC", args->specs, "spec file");
+  verifies->add_option("--tokens", args->tokens, "also attend over N tokens")
+      ->type_name("N")
+      ->check(CLI::Range(1, kMostVerified));
+  SweepArgs& sweep = args->sweep;
+  CLI::Option* matrix = verifies->add_option("--matrix", sweep.matrix, "the cases of ggml's FLASH_ATTN_EXT tests");
+  matrix->type_name("ggml");
+  verifies->add_option("--sample", sweep.sample, "N cases of the matrix, every value of every axis among them")
+      ->type_name("N")
+      ->check(CLI::PositiveNumber)
+      ->needs(matrix);
+  verifies->add_flag("--share", sweep.shares_programs, "one program for cases with and without sinks and ALiBi")
+      ->needs(matrix);
+  verifies->add_option("--fuzz", sweep.fuzz, "N random specs and calls")->type_name("N")->check(CLI::PositiveNumber);
+  verifies->add_option("--seed", sweep.seed, "of the sample, or of the first random spec (1)")->type_name("S");
+  verifies->add_option("-j", sweep.threads, "compile and judge on N threads (--matrix, --fuzz)")
+      ->type_name("N")
+      ->check(CLI::PositiveNumber);
+  verifies->callback([&cli, args] { cli.action = [&cli, args] { return verify(cli, *args); }; });
+}
+
+}  // namespace kvjit

@@ -1,0 +1,44 @@
+// The inputs and the errors by which kernels are judged: see judge.hpp.
+// SPDX-License-Identifier: MIT
+#include "tools/verify/judge.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+#include "tools/verify/measure.hpp"
+
+namespace kvjit {
+
+void set_newest(Trial& trial, const Problem& problem, const std::vector<float>* const (&x)[2], int tokens) {
+  if (!problem.append) return;
+  const std::vector<int> lengths(static_cast<std::size_t>(trial.shape().sequences), tokens);
+  for (const int side : {0, 1})
+    trial.set_newest(side, newest_rows(*x[side], trial.shape(), lengths, problem.query_length, problem.dim(side)));
+}
+
+void set_features(Trial& trial, const Problem& problem) {
+  const CacheShape& shape = trial.shape();
+  trial.set_features(random_features(
+      problem.features,
+      {shape.sequences, shape.kv_heads * problem.q_heads_per_kv, problem.query_length, static_cast<int>(shape.tokens)},
+      11));
+}
+
+double lse_error(const std::vector<float>& lse, const std::vector<double>& exact) {
+  double worst = 0;
+  for (std::size_t i = 0; i < lse.size(); ++i) {
+    const double error = lse[i] == exact[i] ? 0 : std::abs(lse[i] - exact[i]) / std::max(1., std::abs(exact[i]));
+    worst = std::isnan(error) ? error : std::max(worst, error);
+  }
+  return worst;
+}
+
+Result<void> judge_by_reference(const Trial& trial, std::span<const float> q, Trial::Call call,
+                                std::vector<double>& exact, std::vector<double>& exact_lse) {
+  call.is_reference = true;
+  KV_TRY(judge, trial.attend(q, call));
+  exact = widened(judge.out), exact_lse = widened(judge.lse);
+  return {};
+}
+
+}  // namespace kvjit

@@ -1,0 +1,33 @@
+// The rules by which run, verify and the fuzz judge a kernel: the inputs that they give a harness, the limit of its
+// error, and the error of lse. The exact answer is attention in double precision (measure.hpp). A spec with a hook is
+// judged by the reference kernel instead, because no oracle knows the hook's text.
+// SPDX-License-Identifier: MIT
+#pragma once
+#include <span>
+#include <vector>
+
+#include "tools/verify/harness.hpp"
+
+namespace kvjit {
+
+constexpr double kMaxKernelError = 1e-3;  // relative L2, of every attention kernel
+
+// False for an error that is NaN, as "!(error > limit)" would not be.
+inline bool is_within(double error, double limit) { return error <= limit; }
+
+// Gives a program that appends the last query_length of `tokens` tokens of K and V, which its call stores again. x: K
+// and V, [kv_heads][capacity][dim] each.
+void set_newest(Trial& trial, const Problem& problem, const std::vector<float>* const (&x)[2], int tokens);
+
+// Gives a program seeded random numbers for everything that its features read.
+void set_features(Trial& trial, const Problem& problem);
+
+// The largest difference of two arrays of log-sum-exps: absolute where the exact one is below 1, relative above. NaN if
+// a difference is.
+double lse_error(const std::vector<float>& lse, const std::vector<double>& exact);
+
+// Runs the reference kernel and takes its answers as the exact ones. For specs with a hook.
+Result<void> judge_by_reference(const Trial& trial, std::span<const float> q, Trial::Call call,
+                                std::vector<double>& exact, std::vector<double>& exact_lse);
+
+}  // namespace kvjit
