@@ -10,6 +10,7 @@
 #include "runtime/api/convert.hpp"
 #include "runtime/api/support.hpp"
 #include "runtime/device/backend.hpp"
+#include "runtime/launch/kv_layout.hpp"
 
 using namespace kvjit::c_api;
 using kvjit::Code;

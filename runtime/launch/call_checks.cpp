@@ -6,6 +6,8 @@
 
 #include <cmath>
 
+#include "runtime/launch/kv_checks.hpp"
+
 namespace kvjit {
 
 Result<void> check_counts(long long sequences, long long tokens, long long heads) {

@@ -2,9 +2,7 @@
 // cannot see is refused here, before anything runs. Internal to runtime/.
 // SPDX-License-Identifier: MIT
 #pragma once
-#include "runtime/base/sizes.hpp"
-#include "runtime/launch/kv_checks.hpp"
-#include "runtime/launch/program.hpp"
+#include "runtime/launch/calls.hpp"
 
 namespace kvjit {
 

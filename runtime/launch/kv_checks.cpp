@@ -11,17 +11,6 @@
 
 namespace kvjit {
 
-const char* to_string(kv::CheckedArray array) {
-  constexpr const char* kNames[] = {"none", "lengths", "k_pages", "v_pages", "pages", "slots"};
-  return kNames[int(array)];
-}
-
-Result<void> check_passed(const kv::CheckRecord& record) {
-  if (record.count == 0) return {};
-  return refuse(fmt::format("{}[{}] is {}; {} to {} are possible ({} out of range)", to_string(record.array),
-                            record.index, record.value, record.least, record.most, record.count));
-}
-
 tl::unexpected<Error> refuse(std::string message) { return fail(Code::bad_input, std::move(message)); }
 
 Result<void> check_pointer(const char* name, const void* pointer, unsigned alignment) {

@@ -1,7 +1,9 @@
 // What kernels assume of the memory they are given and cannot see: refused before anything runs.
 // SPDX-License-Identifier: MIT
 #pragma once
-#include "runtime/launch/program.hpp"
+#include "args/page_table.cuh"
+#include "generator/base/result.hpp"
+#include "generator/source.hpp"
 
 namespace kvjit {
 

@@ -1,9 +1,10 @@
 // How this library lays out the cache that it allocates.
 // SPDX-License-Identifier: MIT
+#include "runtime/launch/kv_layout.hpp"
+
 #include <limits>
 
 #include "runtime/base/sizes.hpp"
-#include "runtime/launch/program.hpp"
 
 namespace kvjit {
 namespace {

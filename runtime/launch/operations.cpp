@@ -61,21 +61,6 @@ Result<void> Program::check_tokens(const char* name, const char* slots, const Ca
   return {};
 }
 
-Result<void> Program::look_up(const CacheCall& at, int sequences, int tokens, kv::CheckRecord* record,
-                              Stream stream) const {
-  if (!source_.checks) return {};
-  kv::CheckArgs checked{};
-  checked.tokens = tokens, checked.sequences = sequences, checked.first_token = at.tokens.first_token;
-  if (at.tokens.slots) {
-    checked.slots = at.tokens.slots, checked.slot_type = at.tokens.slot_type;
-    checked.slots_given = static_cast<long long>(sequences) * tokens;
-    checked.slot_count = source_.page_tokens > 0 ? at.pool_pages * source_.page_tokens : at.slot_count;
-  } else if (source_.page_tokens > 0) {
-    checked.tables[0] = {at.tokens.table, at.pool_pages, kv::CheckedArray::pages};
-  }
-  return launch_check(checked, {record, 0, 0, 0}, stream);
-}
-
 template <class Args>
 Result<void> Program::launch_operation(const Source& kernel, Grid grid, const Args& args, kv::CheckRecord* record,
                                        Stream stream) const {

@@ -1,7 +1,7 @@
 // Where an engine's rows may lie: those of a cache of layout rows, and those of queries and outputs.
 // SPDX-License-Identifier: MIT
 #pragma once
-#include "runtime/launch/program.hpp"
+#include "runtime/launch/kv_layout.hpp"
 
 namespace kvjit {
 
