@@ -426,15 +426,13 @@ typedef struct kvjit_codec_call {
   float tensor_scale;      /* formats with one scale for the whole tensor (fp8): value = number * scale; 0: 1 */
   kvjit_pages pages;       /* layout paged: the page table; not needed with `slots` */
   void* check;             /* programs with target.checks: the check record, in device memory; else not read */
-  kvjit_index
-      slot_count; /* target.checks with `slots`, layouts other than paged: tokens that a sequence has room for */
-  int slot_type;  /* KVJIT_INT64 or KVJIT_INT32 */
-  const kvjit_rope* rope; /* quantize: rows are rotated to their positions first; NULL: they are stored as they are */
+  kvjit_index slot_count;  /* target.checks with `slots`, not paged: tokens that a sequence has room for */
+  int slot_type;           /* KVJIT_INT64 or KVJIT_INT32 */
+  const kvjit_rope* rope;  /* quantize: rows are rotated to their positions first; NULL: they are stored as they are */
 } kvjit_codec_call;
 
 /* Stores tokens in the cache (quantize) or reads them from it (dequantize). side: KVJIT_K or KVJIT_V. Both only queue
- * work on the stream. The first call of each kind and side also loads its kernel, and compiles it if no store has it.
- */
+ * work on the stream. The first call of each kind and side also loads its kernel, or compiles it. */
 KVJIT_API kvjit_status kvjit_quantize(kvjit_program* program, int side, const kvjit_codec_call* call,
                                       kvjit_error* error);
 KVJIT_API kvjit_status kvjit_dequantize(kvjit_program* program, int side, const kvjit_codec_call* call,

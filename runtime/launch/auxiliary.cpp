@@ -1,4 +1,5 @@
-// Launch of the auxiliary kernels that are calls of their own: `merge_contexts` and `check`.
+// The launches of auxiliary kernels: `merge_contexts`, which merges outputs over parts of a context, and `check`, which
+// looks at lengths, page tables and slots on the device ahead of a checked call.
 // SPDX-License-Identifier: MIT
 #include <fmt/format.h>
 

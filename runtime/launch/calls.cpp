@@ -1,4 +1,4 @@
-// The record of a checked call as an error message.
+// Check records as error messages: see calls.hpp.
 // SPDX-License-Identifier: MIT
 #include "runtime/launch/calls.hpp"
 

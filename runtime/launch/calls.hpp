@@ -1,4 +1,5 @@
-// The calls of a program: what a caller states for attention, for an operation on caches, and for a checked program.
+// The structs that state a call of a Program: attention, copies, shifts, and what checked programs need besides.
+// Pointers are device pointers; on the CPU back-end they are host pointers. kvjit.h states the same calls for C.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include <cstddef>
@@ -13,71 +14,80 @@
 
 namespace kvjit {
 
-// A workspace begins with counters, which must be zero before the first call that uses it; every call leaves them zero.
+// Most blocks that `decode` is launched with.
 constexpr int kMostBlocks = 512;
+// Bytes at the start of a workspace that hold split counters: one for each block and warp. They must be zero before the
+// first call that uses the workspace; every call leaves them zero.
 constexpr std::size_t kCounterBytes = kMostBlocks * kv::kMostBlockWarps * sizeof(kv::u32);
 
-// Of checked programs: where they write what is out of range, and the ranges that a call does not have otherwise.
+// What a call of a checked program states besides: where out-of-range values are recorded, and the limits that no other
+// argument gives.
 struct CheckBounds {
-  kv::CheckRecord* record = nullptr;   // in device memory
-  long long k_pages = 0, v_pages = 0;  // of the pools
-  long long slot_count = 0;            // tokens that a sequence has room for; of pages it is not needed
+  kv::CheckRecord* record = nullptr;  // in device memory
+  long long k_pages = 0,              // pages of K's pool
+      v_pages = 0;                    // pages of V's pool
+  long long slot_count = 0;           // tokens that a sequence has room for; not read for paged caches
 };
 const char* to_string(kv::CheckedArray array);
-// Nothing, or what the record of a call says.
+// Succeeds if the record is empty. Else fails with bad_input and describes the value that it holds.
 Result<void> check_passed(const kv::CheckRecord& record);
 
-// One attention call. Pointers are device pointers (host pointers on the CPU back-end).
+// One attention call.
 struct AttentionCall {
-  kv::Rows q;  // the program's q type
-  kv::CacheSide k, v;
-  kv::Rows out;                  // the program's out type
-  const int* lengths = nullptr;  // device; null: `tokens` for every sequence
-  int tokens = 0;                // largest length
+  kv::Rows q;       // of the program's q type
+  kv::CacheSide k,  // the cache
+      v;
+  kv::Rows out;                  // of the program's out type
+  const int* lengths = nullptr;  // tokens of each sequence, on the device; null: `tokens` for every sequence
+  int tokens = 0;                // the largest length
   int sequences = 1, kv_heads = 1;
-  double scale = 0;                              // 0: 1/sqrt(head_dim)
-  float k_tensor_scale = 1, v_tensor_scale = 1;  // of formats that have one scale for the whole tensor; else 1
-  int blocks = 0;  // that share the tokens: at most so many, kMostBlocks at most; 0: one a multiprocessor
-  // Of programs that append, and only of those: the query_length newest tokens, which `tokens` and `lengths` count.
+  double scale = 0;          // of the scores; 0: 1/sqrt(head_dim)
+  float k_tensor_scale = 1,  // of formats with one scale for the whole tensor; else 1
+      v_tensor_scale = 1;
+  int blocks = 0;  // most blocks that share the tokens, up to kMostBlocks; 0: one for each multiprocessor
+  // The query_length newest tokens, for programs that append and only for those. `tokens` and `lengths` count them.
   kv::Rows new_k{}, new_v{};
   kv::RowType new_type = kv::RowType::f16;
-  // What the program's features read, and nothing else. leaves_sinks: they are counted in a call over another part of
-  // the context.
-  kv::FeatureArgs features{};
-  bool leaves_sinks = false;
-  kv::PageTable k_table{}, v_table{};  // of programs over pages, and only of those
-  CheckBounds check{};                 // of checked programs
+  kv::FeatureArgs features{};  // inputs of the program's features, and of no other feature
+  bool leaves_sinks = false;   // another call, over another part of the context, counts the sinks
+  kv::PageTable k_table{},     // of programs over pages, and only of those
+      v_table{};
+  CheckBounds check{};  // of checked programs
 };
 
-// Numbers of tokens, in device memory; null: none.
+// Numbers of tokens in a cache.
 struct SlotNumbers {
-  const void* numbers = nullptr;
+  const void* numbers = nullptr;  // in device memory; null: the call states no slots
   kv::SlotType type = kv::SlotType::i64;
 };
 // The tokens of one side of a cache that an operation reads or writes.
 struct CacheCall {
   int side = 0;  // 0 = K, 1 = V
   kv::CacheTokens tokens{};
-  long long pool_pages = 0, slot_count = 0;  // of checked programs
+  long long pool_pages = 0,  // checked programs over pages: pages of the pool
+      slot_count = 0;        // checked programs over other layouts: tokens that a sequence has room for
 };
+// A copy of tokens from one cache to another.
 struct CopyCall {
   CacheCall from, to;
   int sequences = 1, tokens = 0, heads = 1;
   kv::CheckRecord* record = nullptr;  // of checked programs
 };
+// A rotation of stored keys to other positions, in place.
 struct ShiftCall {
   CacheCall at;
   int sequences = 1, tokens = 0, heads = 1;
   kv::RopeArgs rope{};
-  kv::CheckRecord* record = nullptr;
+  kv::CheckRecord* record = nullptr;  // of checked programs
 };
 
-// What really ran, for reports and tests.
+// What an attention call ran, for reports and tests.
 struct LaunchReport {
   std::vector<std::string> kernels;   // names, in launch order
-  std::string k_reader, v_reader;     // formats read inside the kernel
-  std::vector<std::string> features;  // that the call had: "causal", "softcap 50" ...
-  long long cache_bytes = 0;          // bytes of K and V the call has to read
+  std::string k_reader,               // format that the kernel read as K
+      v_reader;                       // format that it read as V
+  std::vector<std::string> features;  // features that the call had: "causal", "softcap 50" ...
+  long long cache_bytes = 0;          // bytes of K and V that the call has to read
   long long converted_bytes = 0;      // bytes converted outside the fused kernel: always 0
   int blocks = 0;                     // of the attention kernel
 };

@@ -1,4 +1,5 @@
-// Launch of quantize and dequantize.
+// The launches of the write path: quantize, and dequantize for tokens that no slots name. Each call goes to the bulk
+// kernel of its type if that can serve it, else to the kernel for any row.
 // SPDX-License-Identifier: MIT
 #include <fmt/format.h>
 
@@ -10,7 +11,7 @@
 namespace kvjit {
 namespace {
 
-// The kernel for many rows that can serve a call, or the call's own role.
+// The bulk kernel if it can serve the call, else the call's own role.
 Role role_of_codec(const ProgramSource& source, Role role, const kv::CodecArgs& args, std::size_t rows) {
   const bool is_k = role == Role::quantize_k || role == Role::dequantize_k;
   const bool is_writing = role == Role::quantize_k || role == Role::quantize_v;

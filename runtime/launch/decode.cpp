@@ -1,4 +1,12 @@
-// Launch of one attention call: by `decode` and the kernels around it, or by the readable `reference`.
+// The launch of one attention call. It takes up to five launches, in this order:
+//
+//   check        checked programs: looks at lengths and page tables on the device
+//   rotate_q     if K is rotated and the kernel does not rotate Q itself
+//   decode       attention; or `reference`, which never rotates
+//   merge        if `decode` leaves its splits (tile_schedule.hpp)
+//   rotate_out   if V is rotated and neither `decode` nor `merge` rotates the output back
+//
+// A fused program needs `decode` only.
 // SPDX-License-Identifier: MIT
 #include <fmt/format.h>
 
@@ -17,8 +25,10 @@
 namespace kvjit {
 namespace {
 
-constexpr int kMostGridYZ = 65535;  // CUDA programming guide, technical specifications
+// Largest y and z of a grid (CUDA programming guide, technical specifications).
+constexpr int kMostGridYZ = 65535;
 
+// Rows of `row` elements for every query and query head, without gaps.
 kv::Rows dense_rows(const ProgramSource& source, const AttentionCall& call, long long row, DevicePointer data) {
   const long long heads = q_heads(source, call);
   return {reinterpret_cast<void*>(data), source.query_length * heads * row, heads * row, row};
@@ -32,7 +42,7 @@ Result<void> check_call(const ProgramSource& source, const AttentionCall& call, 
                               pair_heads(source, call), kMostGridYZ));
   if (call.blocks < 0 || call.blocks > kMostBlocks)
     return refuse(fmt::format("{} blocks; 0 (chosen) to {} are possible", call.blocks, kMostBlocks));
-  constexpr int kMostTokens = 1 << 30;  // token numbers, a few tiles ahead, are ints in the kernels
+  constexpr int kMostTokens = 1 << 30;  // kernels hold token numbers, up to a few tiles ahead, in ints
   if (call.tokens > kMostTokens)
     return refuse(fmt::format("{} tokens; at most {} are possible", call.tokens, kMostTokens));
   if (tiles(source, call) > std::numeric_limits<int>::max())
@@ -62,7 +72,7 @@ std::size_t Program::workspace_bytes(const AttentionCall& call) const {
   return lay_out(source_, call, most_blocks(source_, context_->backend()->facts(), call)).bytes;
 }
 
-// attention and reference differ in the middle of the call; `readable` picks that middle, which never rotates.
+// attention and reference differ in the middle of the call. `readable` picks that of `reference`.
 Result<LaunchReport> Program::run(bool readable, const AttentionCall& call, DevicePointer workspace,
                                   Stream stream) const {
   const DeviceFacts& device = context_->backend()->facts();
@@ -95,7 +105,7 @@ Result<LaunchReport> Program::run(bool readable, const AttentionCall& call, Devi
     return source_.checks ? launch_step(role, grid, kv::Checked<Args>{args, call.check.record})
                           : launch_step(role, grid, args);
   };
-  // Features are outermost: kernels ask for them by the type of their arguments.
+  // Featured<> is the outermost wrapper of the arguments: kernels find features by the type of their arguments.
   const auto step_featured = [&]<class Args>(Role role, Grid grid, const Args& args) -> Result<void> {
     kv::FeatureArgs features = call.features;
     if (call.leaves_sinks) features.sinks = nullptr;
@@ -170,8 +180,7 @@ Result<LaunchReport> Program::reference(const AttentionCall& call, DevicePointer
   return run(true, call, workspace, stream);
 }
 
-// With device-side lengths the bytes are those of `tokens` for every sequence: the most that the call may
-// read.
+// With lengths on the device, cache_bytes counts `tokens` for every sequence: the most that the call may read.
 Result<LaunchReport> Program::finish_report(const AttentionCall& call, LaunchReport report) const {
   const auto row_bytes = [this](const SideFacts& side) {
     return source_.is_planar ? side.code_row_bytes + side.scale_row_bytes : side.row_bytes;

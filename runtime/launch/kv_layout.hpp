@@ -1,4 +1,11 @@
-// How this library lays out the cache that it allocates.
+// The layout of caches that this library allocates. An engine may pass strides of its own instead.
+//
+//   rows    [sequence][token][head][row_bytes]
+//   planar  codes [sequence][head][capacity][code_row_bytes], then scales [sequence][head][capacity][scale_row_bytes].
+//           The capacity is rounded up to a multiple of 64 tokens, so that every head starts on a 16-byte boundary.
+//   paged   Pages for the whole tokens of each sequence, rounded up. Sequence strides are those from page to page
+//           (args/page_table.cuh). In a page, rows are [token][head][row_bytes]; planes are
+//           [head][token][code_row_bytes], then [head][token][scale_row_bytes].
 // SPDX-License-Identifier: MIT
 #pragma once
 #include <cstddef>
@@ -8,20 +15,16 @@
 
 namespace kvjit {
 
-// Cache geometry of one side for `sequences` x `heads` x `capacity` tokens, as this library allocates it (an engine may
-// pass its own strides instead).
-//   rows    [sequence][token][head][row_bytes]
-//   planar  codes [sequence][head][capacity][code_row_bytes], then scales [sequence][head][capacity][scale_row_bytes];
-//           capacity is rounded up to a multiple of 64 tokens so that every head starts on a 16-byte boundary
-//   paged   pages for the whole tokens of each sequence, rounded up; strides of sequences are those of pages (args/page_table.cuh). In a
-//           page rows are [token][head][row_bytes]; planes are [head][token][code_row_bytes], then [head][token][scale_row_bytes]
+// One side of a cache.
 struct SideGeometry {
-  kv::CacheSide strides{};      // pointers null
-  std::size_t codes_bytes = 0;  // also the offset of the scales plane (a multiple of 256; in pages, of 16)
-  std::size_t total_bytes = 0;
+  kv::CacheSide strides{};      // bytes; pointers are null
+  std::size_t codes_bytes = 0;  // bytes of the codes, and offset of the scales: a multiple of 256, in pages of 16
+  std::size_t total_bytes = 0;  // kTooMuch if they do not fit 64 bits
 };
+// Lays out one side for `sequences` x `heads` x `capacity` tokens; heads are KV heads.
 SideGeometry side_geometry(const ProgramSource& source, const SideFacts& side, long long sequences, long long heads,
                            long long capacity);
+// The side if its memory starts at `base`.
 kv::CacheSide at(const SideGeometry& geometry, DevicePointer base);
 
 }  // namespace kvjit

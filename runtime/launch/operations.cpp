@@ -1,4 +1,5 @@
-// Operations on caches beside attention and the write path: how they are checked and launched.
+// The launches of operations on caches: copies, shifts to other rotary positions, quantize and dequantize by slots,
+// quantize with rotary positions. Their kernels are generated on request and passed in by the caller.
 // SPDX-License-Identifier: MIT
 #include <fmt/format.h>
 
@@ -15,9 +16,10 @@
 namespace kvjit {
 namespace {
 
-constexpr int kBlocksEach = 8;  // a multiprocessor, of kernels whose warps go on to further rows
+// Blocks for each multiprocessor, of kernels whose warps loop over rows.
+constexpr int kBlocksEach = 8;
 
-// Slots lead to pages themselves.
+// The tokens without their page table if they have slots, which lead to pages themselves.
 kv::CacheTokens without_unused_table(kv::CacheTokens tokens) {
   if (tokens.slots) tokens.table = {};
   return tokens;

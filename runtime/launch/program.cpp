@@ -1,4 +1,4 @@
-// Program: its kernels, loaded when they are first needed.
+// Loading a program's kernels: those of attention in create(), every other one at the first call that needs it.
 // SPDX-License-Identifier: MIT
 #include "runtime/launch/program.hpp"
 
@@ -42,7 +42,6 @@ std::vector<Role> Program::loaded_roles() const {
   return roles;
 }
 
-// In launch order.
 std::vector<Role> Program::roles_of_attention() const {
   std::vector<Role> roles;
   if (source_.checks) roles.push_back(Role::check);
