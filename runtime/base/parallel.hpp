@@ -1,4 +1,4 @@
-// Work on several threads.
+// A parallel loop over independent tasks.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include <algorithm>
@@ -10,7 +10,8 @@
 
 namespace kvjit {
 
-// work(0) .. work(count - 1) in nobody's order, on at most `threads` threads, of which this is one.
+// Runs work(0) .. work(count - 1) in any order, on at most `threads` threads. The calling thread is one of them; the
+// call returns when all tasks have ended.
 inline void in_parallel(std::size_t count, unsigned threads, const std::function<void(std::size_t)>& work) {
   std::atomic<std::size_t> next = 0;
   const auto loop = [&] {
