@@ -1,4 +1,4 @@
-// Structs of the C interface as those of the runtime, and back. Internal to c_api.cpp.
+// Converts structs of the C interface to those of the runtime, and back. Internal to api/.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include "runtime/device/backend.hpp"

@@ -1,4 +1,4 @@
-// Bundles in bytes: writing, opening, finding.
+// Bundles as bytes: writing, opening, finding. See bundle.hpp.
 // SPDX-License-Identifier: MIT
 #include "runtime/store/bundle.hpp"
 
@@ -31,7 +31,7 @@ struct Header {
   std::uint64_t file_bytes;
   std::uint8_t digest[32];     // of the fields above and the index
   std::uint8_t signer[32];     // all zero: not signed
-  std::uint8_t signature[64];  // of the digest, in a domain of its own
+  std::uint8_t signature[64];  // over the digest, behind a domain tag
 };
 constexpr std::size_t kDigestedBytes = offsetof(Header, digest);
 struct IndexRow {
