@@ -96,7 +96,7 @@ struct kvjit_context {
   std::shared_ptr<const kvjit::Registry> own_registry;  // built-in files and specs_dirs; null: built-in files only
   std::string own_specs;                                // digest of its files; "": built-in files only
   kvjit::c_api::ServedSpecs specs;
-  kvjit::Workers workers;  // of requests; destroyed before the members above, which they use
+  kvjit::Workers workers;  // threads of requests; destroyed before the members above, which they use
 };
 
 struct kvjit_program {
@@ -164,7 +164,7 @@ Result<void> check_output(const Struct* to, const char* name) {
 template <class Struct>
 Result<Struct> read_struct(const Struct* from, const char* name) {
   KV_CHECK(check_output(from, name));
-  constexpr std::size_t kMostBytes = 4096;  // of any future struct; a larger size means memory that was never set
+  constexpr std::size_t kMostBytes = 4096;  // no future struct is larger; a larger size means memory that was never set
   if (from->size > kMostBytes)
     return fail(Code::usage, fmt::format("{}: size {} is no size of a struct", name, from->size));
   Struct value{};

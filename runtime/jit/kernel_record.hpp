@@ -16,9 +16,9 @@ struct KernelRecord {
   Origin origin = Origin::compiled;
   double ready_ms = 0;           // milliseconds that this get() took
   double compile_ms = 0;         // milliseconds of the compile that made it, wherever that was; 0: not known
-  int registers = 0,             // of a thread
-      stack_bytes = 0,           // of a thread
-      spill_bytes = 0;           // of stores and loads together
+  int registers = 0,             // registers of a thread
+      stack_bytes = 0,           // stack frame of a thread
+      spill_bytes = 0;           // spill stores and loads of a thread
   std::uint64_t code_bytes = 0;  // machine code, as it was compiled
   std::shared_ptr<Kernel> kernel;
 };

@@ -40,7 +40,7 @@ class SharedDevice {
   using Make = std::function<Result<KernelRecord>()>;
   Result<KernelRecord> get(const Source& source, const Key& request, bool may_wait, std::stop_token stop,
                            const Make& make);
-  LoadedCode loaded() const;  // of all contexts of the process
+  LoadedCode loaded() const;  // machine code of all contexts of the process
 
  private:
   struct Entry {

@@ -16,8 +16,8 @@ struct WarmProgress {
   std::string kernel;  // name of the one that was made last
 };
 struct WarmReport {
-  int kernels = 0;             // of the list, each counted once
-  std::uint64_t compiled = 0;  // by this call
+  int kernels = 0;             // kernels of the list, each counted once
+  std::uint64_t compiled = 0;  // kernels that this call compiled
   bool was_complete = false;   // the marker was found
 };
 

@@ -20,8 +20,8 @@ constexpr int kMostBlocks = 512;
 // first call that uses the workspace; every call leaves them zero.
 constexpr std::size_t kCounterBytes = kMostBlocks * kv::kMostBlockWarps * sizeof(kv::u32);
 
-// What a call of a checked program states besides: where out-of-range values are recorded, and the limits that no other
-// argument gives.
+// Additional arguments of checked programs: the record for out-of-range values, and the limits that no other argument
+// gives.
 struct CheckBounds {
   kv::CheckRecord* record = nullptr;  // in device memory
   long long k_pages = 0,              // pages of K's pool
@@ -34,15 +34,15 @@ Result<void> check_passed(const kv::CheckRecord& record);
 
 // One attention call.
 struct AttentionCall {
-  kv::Rows q;       // of the program's q type
+  kv::Rows q;       // queries, in the program's q type
   kv::CacheSide k,  // the cache
       v;
-  kv::Rows out;                  // of the program's out type
+  kv::Rows out;                  // output, in the program's out type
   const int* lengths = nullptr;  // tokens of each sequence, on the device; null: `tokens` for every sequence
   int tokens = 0;                // the largest length
   int sequences = 1, kv_heads = 1;
-  double scale = 0;          // of the scores; 0: 1/sqrt(head_dim)
-  float k_tensor_scale = 1,  // of formats with one scale for the whole tensor; else 1
+  double scale = 0;          // factor of the scores; 0: 1/sqrt(head_dim)
+  float k_tensor_scale = 1,  // scales of formats with one scale for the whole tensor; else 1
       v_tensor_scale = 1;
   int blocks = 0;  // most blocks that share the tokens, up to kMostBlocks; 0: one for each multiprocessor
   // The query_length newest tokens, for programs that append and only for those. `tokens` and `lengths` count them.
@@ -50,9 +50,9 @@ struct AttentionCall {
   kv::RowType new_type = kv::RowType::f16;
   kv::FeatureArgs features{};  // inputs of the program's features, and of no other feature
   bool leaves_sinks = false;   // another call, over another part of the context, counts the sinks
-  kv::PageTable k_table{},     // of programs over pages, and only of those
+  kv::PageTable k_table{},     // page tables; read for programs over pages, refused for others
       v_table{};
-  CheckBounds check{};  // of checked programs
+  CheckBounds check{};  // read for checked programs only
 };
 
 // Numbers of tokens in a cache.
@@ -71,17 +71,17 @@ struct CacheCall {
 struct CopyCall {
   CacheCall from, to;
   int sequences = 1, tokens = 0, heads = 1;
-  kv::CheckRecord* record = nullptr;  // of checked programs
+  kv::CheckRecord* record = nullptr;  // checked programs: the check record, in device memory
 };
 // A rotation of stored keys to other positions, in place.
 struct ShiftCall {
   CacheCall at;
   int sequences = 1, tokens = 0, heads = 1;
   kv::RopeArgs rope{};
-  kv::CheckRecord* record = nullptr;  // of checked programs
+  kv::CheckRecord* record = nullptr;  // checked programs: the check record, in device memory
 };
 
-// What an attention call ran, for reports and tests.
+// The kernels that an attention call launched and the data that they read, for reports and tests.
 struct LaunchReport {
   std::vector<std::string> kernels;   // names, in launch order
   std::string k_reader,               // format that the kernel read as K
@@ -89,7 +89,7 @@ struct LaunchReport {
   std::vector<std::string> features;  // features that the call had: "causal", "softcap 50" ...
   long long cache_bytes = 0;          // bytes of K and V that the call has to read
   long long converted_bytes = 0;      // bytes converted outside the fused kernel: always 0
-  int blocks = 0;                     // of the attention kernel
+  int blocks = 0;                     // blocks of the attention kernel
 };
 
 }  // namespace kvjit

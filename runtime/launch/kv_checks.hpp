@@ -15,7 +15,7 @@ Result<void> check_pointer(const char* name, const void* pointer, unsigned align
 // One side of a cache for `heads` KV heads. name: "k" or "v", for messages.
 Result<void> check_side(const ProgramSource& source, const SideFacts& facts, const char* name,
                         const kv::CacheSide& side, long long heads);
-// That the KV heads of a token lie side by side, if the program has token-major heads (cache.token_heads).
+// Checks that the KV heads of a token lie side by side, if the program has token-major heads (cache.token_heads).
 Result<void> check_token_heads(const ProgramSource& source, const SideFacts& facts, const char* name,
                                const kv::CacheSide& side, long long heads);
 // The page table of a side. Only programs over pages take one. is_needed: no slots lead to the pages instead.

@@ -14,8 +14,9 @@
 
 namespace kvjit {
 
-// Measured times by which the scheduler compares schedules. All are of one H200; other GPUs use the same numbers.
-// "kv4" in a source is a 4-bit format with 8 query rows a KV head. The CPU back-end uses none of the first three.
+// Measured times by which the scheduler compares schedules. All were measured on one H200; other GPUs use the same
+// numbers. "kv4" in a source is a 4-bit format with 8 query rows a KV head. The CPU back-end uses none of the first
+// three.
 struct SchedulerTiming {
   // Bytes of K and V that one multiprocessor reads in a microsecond. It converts times to tiles.
   double read_bytes_per_us = 33e3;

@@ -19,7 +19,7 @@ struct Workspace {
   std::size_t partial = 0;    // byte offset: f32 outputs of splits, not normalized, [slot][row][V's inner dimension]
   std::size_t state = 0;      // byte offset: f32 row maximum and denominator of splits, [slot][row][2]
   std::size_t unrotated_out = 0;  // byte offset: f32 rows of the output before its rotation
-  std::size_t bytes = 0;          // of all pieces with the counters; kTooMuch if that does not fit 64 bits
+  std::size_t bytes = 0;          // size of all pieces with the counters; kTooMuch if that does not fit 64 bits
 };
 // `blocks`: the most that `decode` is launched with (most_blocks of tile_schedule.hpp).
 Workspace lay_out(const ProgramSource& source, const AttentionCall& call, int blocks);

@@ -39,7 +39,7 @@ class Bundle {
     Digest key;
     std::uint64_t at = 0,  // offset of the entry; in a folder: row of the manifest
         bytes = 0;         // size of the entry; in a folder: of the file
-    Digest digest;         // of the entry; in a folder: of the file
+    Digest digest;         // SHA-256 of the entry; in a folder: of the file
     std::string arch;
     ArtefactKind kind = ArtefactKind::cubin;
   };

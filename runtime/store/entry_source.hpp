@@ -12,7 +12,7 @@
 
 namespace kvjit {
 
-// Where a kernel came from.
+// The place that a kernel came from.
 enum class Origin { memory, disk, compiled, bundle, callback, remote };
 const char* to_string(Origin origin);
 

@@ -19,7 +19,7 @@ constexpr std::uint64_t kMaxManifestBytes = std::uint64_t{64} << 20;
 struct ManifestRow {
   std::string file;  // name in the folder, not a path
   std::uint64_t bytes = 0;
-  Digest sha256{};   // of the file
+  Digest sha256{};   // SHA-256 of the file
   CacheEntry entry;  // without machine code, text and log
 };
 

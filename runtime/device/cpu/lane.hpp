@@ -15,7 +15,7 @@
 
 namespace kvjit {
 
-// What a lane does or waits for.
+// The state of a lane: ready to run, waiting at a collective or barrier, or done.
 enum class State { ready, at_warp, at_team, at_block, at_barrier, done };
 
 // A source line of a kernel.
