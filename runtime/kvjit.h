@@ -1,20 +1,27 @@
 /* kvjit: attention over quantized KV caches, with kernels generated and compiled for exactly the cache at hand.
  *
- * This header is the manual of the C interface. It is C89 and names no CUDA type: a stream is `void*` (a CUstream or
- * cudaStream_t; NULL is the default stream), a device pointer is a plain pointer that only the device may follow.
+ * This header is the manual of the C interface. It is C89 and names no CUDA type. A stream is a `void*` (a CUstream or
+ * cudaStream_t; NULL is the default stream). A device pointer is a plain pointer that only the device may follow.
  *
  *   kvjit_context      one device, its compiler and its kernel cache
- *     kvjit_program    the kernels for one spec: quantize, dequantize, attention
+ *     kvjit_program    the kernels of one spec: quantize, dequantize, attention
+ *
+ * An engine creates a context, creates a program from a spec, lays out its caches (kvjit_cache_layout, or strides of
+ * its own), stores tokens with kvjit_quantize and calls kvjit_attention.
  *
  * Rules that hold everywhere
- *   - A function that can fail returns a kvjit_status and takes a kvjit_error last, which may be NULL. On failure
- * outputs are untouched. Nothing is thrown, nothing falls back to something that was not asked for.
- *   - Structs that may grow start with their size. Fill them with KVJIT_INIT, then set members; zero is every default.
- * kvjit_rows, kvjit_side and kvjit_pages are parts of others and will not change.
- *   - Strings that come out stay valid as long as the handle that they came from. Strings that go in are copied.
- *   - Handles may be used from several threads; a handle must not be destroyed while in use. A program keeps what it
- * needs of its context alive, so the two may be destroyed in any order.
- *   - Strides of tensors count elements, strides of the cache count bytes.
+ *   - A function that can fail returns a kvjit_status and takes a kvjit_error last. The error may be NULL. On failure
+ *     the outputs are untouched. The library throws nothing across this interface, and never replaces what was asked
+ *     for by something else.
+ *   - Structs that may grow start with their size. Fill them with KVJIT_INIT, then set members; zero is the default of
+ *     every member. kvjit_rows, kvjit_side, kvjit_pages and kvjit_merge_part have no size and will not change.
+ *   - A NULL handle, a NULL struct or a NULL output is KVJIT_USAGE unless its description allows NULL. A NULL or
+ *     misaligned device pointer that a kernel would follow is KVJIT_BAD_INPUT.
+ *   - Strings that the library returns stay valid as long as the handle that they came from. Strings that are passed to
+ *     it are copied.
+ *   - Handles may be used from several threads. A handle must not be destroyed while it is in use. A program keeps
+ *     what it needs of its context alive, so the two may be destroyed in any order.
+ *   - Strides of tensors count elements. Strides of caches count bytes.
  *
  * Experimental until 1.0: structs only grow, but functions may still change. Check KVJIT_VERSION_NUMBER.
  * SPDX-License-Identifier: MIT */
@@ -42,10 +49,10 @@
 extern "C" {
 #endif
 
-/* KVJIT_VERSION_NUMBER of the library that is loaded. */
+/* Returns KVJIT_VERSION_NUMBER of the library that is loaded, which may differ from that of this header. */
 KVJIT_API int kvjit_version(void);
 
-/* Signed and 64 bits wide (the library supports 64-bit platforms only): counts of bytes and tokens, strides. */
+/* A signed 64-bit number: counts of bytes and tokens, strides. The library supports 64-bit platforms only. */
 typedef ptrdiff_t kvjit_index;
 
 /* ---- Errors ---- */
@@ -53,26 +60,27 @@ typedef ptrdiff_t kvjit_index;
 typedef enum kvjit_status {
   KVJIT_OK = 0,
   KVJIT_INTERNAL = 1,    /* a bug of the library */
-  KVJIT_USAGE = 2,       /* a call that makes no sense: NULL where a value is needed ... */
-  KVJIT_BAD_INPUT = 3,   /* a broken spec; sizes, strides, alignments that no kernel could take */
-  KVJIT_UNSUPPORTED = 4, /* understood, but nothing serves it; notes say what would */
-  KVJIT_COMPILE = 5,     /* the kernel compiler refused the text; notes hold its words */
-  KVJIT_DIFFERS = 6,     /* results are outside the promised error */
-  KVJIT_ENVIRONMENT = 7, /* no GPU, no NVRTC, no memory ... */
-  KVJIT_INTEGRITY = 8,   /* a damaged or foreign artefact; a bundle that is not signed as asked */
-  KVJIT_CANCELLED = 9,   /* given up by who asked for it */
-  KVJIT_SEALED = 10      /* would have to be compiled, after kvjit_seal */
+  KVJIT_USAGE = 2,       /* a call that makes no sense: NULL where a value is needed, an unknown enumerator */
+  KVJIT_BAD_INPUT = 3,   /* a broken spec; sizes, strides or alignments that no kernel could take */
+  KVJIT_UNSUPPORTED = 4, /* the request is understood, but nothing serves it; the notes say what would */
+  KVJIT_COMPILE = 5,     /* the kernel compiler refused the text; the notes hold its messages */
+  KVJIT_DIFFERS = 6,     /* results are outside the promised error; no function of this header returns it */
+  KVJIT_ENVIRONMENT = 7, /* something is missing: no GPU, no NVRTC, no memory ... */
+  KVJIT_INTEGRITY = 8,   /* a stored kernel is damaged or foreign; a bundle is not signed by a trusted key */
+  KVJIT_CANCELLED = 9,   /* the caller cancelled the request */
+  KVJIT_SEALED = 10      /* a kernel would have to be compiled after kvjit_seal */
 } kvjit_status;
 
-/* Owned by the caller, overwritten by each call that gets it (also by success: status 0, empty texts). Texts that are
- * too long end in "...". */
+/* Describes a failure. The caller owns it. Each call that receives it overwrites it; success leaves status 0 and empty
+ * texts. A text that is too long for its array ends in "...". */
 typedef struct kvjit_error {
   size_t size;
-  int status;       /* a kvjit_status */
-  int line, column; /* of the spec, from 1; 0: unknown */
-  char file[256];   /* as given to kvjit_program_create */
-  char message[1024];
-  char notes[3072]; /* one a line: alternatives, refused candidates, a compiler's words */
+  int status;         /* a kvjit_status */
+  int line,           /* line in the spec, from 1; 0: unknown */
+      column;         /* column in that line, from 1; 0: unknown */
+  char file[256];     /* the file_name that was given to kvjit_program_create */
+  char message[1024]; /* one sentence: what is wrong, and what would be possible */
+  char notes[3072];   /* one note a line: alternatives, refused candidates, messages of a compiler */
 } kvjit_error;
 
 /* ---- Context ---- */
@@ -80,193 +88,254 @@ typedef struct kvjit_error {
 typedef struct kvjit_context kvjit_context;
 typedef struct kvjit_program kvjit_program;
 
+/* AUTOMATIC takes a GPU if there is one, else the CPU back-end. The CPU back-end is slow and meant for tests. */
 enum { KVJIT_DEVICE_AUTOMATIC = 0, KVJIT_DEVICE_GPU = 1, KVJIT_DEVICE_CPU = 2 };
 
-/* Defaults come from the environment: KVJIT_DEVICE, KVJIT_CACHE_DIR, KVJIT_CACHE_MAX_BYTES, KVJIT_NVRTC,
- * KVJIT_CUDA, KVJIT_CXX, KVJIT_BUNDLES, KVJIT_TRUSTED_KEYS (lists with ':'), KVJIT_REMOTE, KVJIT_REMOTE_WRITES. Lists
- * given here come behind those of the environment. */
+/* Options of a context. Defaults come from the environment: KVJIT_DEVICE, KVJIT_CACHE_DIR, KVJIT_CACHE_MAX_BYTES,
+ * KVJIT_NVRTC, KVJIT_CUDA, KVJIT_CXX, KVJIT_BUNDLES, KVJIT_TRUSTED_KEYS (both are lists with ':'), KVJIT_REMOTE,
+ * KVJIT_REMOTE_WRITES. Bundles and keys that are given here are appended to those of the environment. */
 typedef struct kvjit_context_options {
   size_t size;
-  int device;            /* KVJIT_DEVICE_*; automatic: a GPU if there is one, else the CPU back-end (for tests: slow) */
-  int ordinal;           /* which GPU */
-  const char* cache_dir; /* of compiled kernels; NULL: the user's cache folder; "off": memory only */
-  void (*log)(void* user, const char* message); /* warnings and progress, from any thread; NULL: silent */
-  void* log_user;
-  /* Bundles made by `kvjit pack`: files, and bytes in memory that must stay while the context or a program of it lives.
-   * They are searched first and need no compiler. One that is damaged, or that others could have written, is said to
-   * the log and left out. */
-  const char* const* bundles;
-  int bundle_count, bundle_bytes_count;
-  const void* const* bundle_bytes;
-  const size_t* bundle_sizes;
-  /* Ed25519 public keys, 64 hex digits each, as `kvjit pack --new-key` prints them. With any, a bundle that none of
-   * them has signed is KVJIT_INTEGRITY. Who can sign, or write a cache folder that is used, runs code on the GPU. */
-  const char* const* trusted_keys;
+  int device;            /* KVJIT_DEVICE_* */
+  int ordinal;           /* number of the GPU, from 0 */
+  const char* cache_dir; /* absolute folder of compiled kernels; NULL: the user's cache folder; "off": memory only */
+  void (*log)(void* user, const char* message); /* gets warnings and progress, from any thread; NULL: silent */
+  void* log_user;                               /* passed to `log` */
+  /* Bundles made by `kvjit pack`: paths of files or folders, and bytes in memory. The bytes must stay in place while
+   * the context or one of its programs lives. Bundles are searched before every other store and need no compiler. A
+   * bundle that is damaged, or that other users could have written, is reported to `log` and left out. */
+  const char* const* bundles;      /* `bundle_count` paths; NULL if there are none */
+  int bundle_count,                /* paths in `bundles` */
+      bundle_bytes_count;          /* entries of `bundle_bytes` and of `bundle_sizes` */
+  const void* const* bundle_bytes; /* starts of the bundles in memory; NULL if there are none */
+  const size_t* bundle_sizes;      /* their sizes in bytes; NULL if there are none */
+  /* Ed25519 public keys, 64 hex digits each, as `kvjit pack --new-key` prints them. If there is any key, a bundle that
+   * none of them has signed makes kvjit_context_create fail with KVJIT_INTEGRITY. Whoever can sign a bundle, or write
+   * to a cache folder that is used, can run code on the GPU. */
+  const char* const* trusted_keys; /* `trusted_key_count` keys; NULL if there are none */
   int trusted_key_count;
-  int remote_writes;  /* kernels compiled here are stored at `remote` too */
-  const char* remote; /* URL of a server of kernels in the layout of bazel-remote; NULL: none */
-  /* The engine's own store, asked behind bundles and disk, from any thread. get calls give(to, entry, bytes) if it has
-   * the key (64 hex digits); what it gives is checked as a file is. put gets what was compiled here. Both may be NULL.
-   */
+  int remote_writes;  /* 1: kernels that are compiled here are stored at `remote` too */
+  const char* remote; /* http or https URL of a kernel server in the layout of bazel-remote; NULL: the environment's */
+  /* The engine's own store of kernels. The library asks it after bundles and disk, from any thread. cache_get calls
+   * give(to, entry, bytes) if it has the key (64 hex digits); the library checks the entry as it checks a file.
+   * cache_put receives each kernel that was compiled here. Either may be NULL. */
   void (*cache_get)(void* user, const char* key, void (*give)(void* to, const void* entry, size_t bytes), void* to);
   void (*cache_put)(void* user, const char* key, const void* entry, size_t bytes);
-  void* cache_user;
-  /* Folders with formats, rotations, archs, calibrations, policies, hooks and tuning beside those built in, as `kvjit
-   * --specs` reads them; a file of a built-in one's name replaces it. They are read by kvjit_context_create, and serve
-   * this context alone. */
-  const char* const* specs_dirs;
+  void* cache_user; /* passed to both as `user` */
+  /* Folders with formats, rotations, archs, calibrations, policies, hooks and tuning of the caller's, in the structure
+   * that `kvjit --specs` reads. A file replaces the built-in file of the same name. kvjit_context_create reads the
+   * folders; they serve this context alone. */
+  const char* const* specs_dirs; /* `specs_dir_count` paths; NULL if there are none */
   int specs_dir_count;
 } kvjit_context_options;
 
-/* options may be NULL: all defaults. */
+/* Opens a device and the stores of its kernels. NVRTC is not opened before something has to be compiled.
+ * options may be NULL: every default. *context receives the handle, which kvjit_context_destroy frees. */
 KVJIT_API kvjit_status kvjit_context_create(const kvjit_context_options* options, kvjit_context** context,
                                             kvjit_error* error);
-KVJIT_API void kvjit_context_destroy(kvjit_context* context); /* NULL is fine */
+/* Frees a context. Its requests must have been destroyed before. context may be NULL. */
+KVJIT_API void kvjit_context_destroy(kvjit_context* context);
 
 typedef struct kvjit_device_facts {
   size_t size;
-  const char* name; /* "NVIDIA H200", "CPU back-end" */
-  const char* arch; /* "sm_90a": what kernels are generated for */
-  int is_gpu, multiprocessors;
-  int driver_version; /* 13000 = 13.0; 0 on the CPU */
-  size_t memory_bytes;
+  const char* name;    /* "NVIDIA H200", "CPU back-end" */
+  const char* arch;    /* "sm_90a": the arch that kernels are generated for */
+  int is_gpu,          /* 0 on the CPU back-end */
+      multiprocessors; /* streaming multiprocessors of the device */
+  int driver_version;  /* version of the CUDA driver, 13000 = 13.0; 0 on the CPU back-end */
+  size_t memory_bytes; /* memory of the device */
 } kvjit_device_facts;
+/* Describes the device of a context. */
 KVJIT_API kvjit_status kvjit_context_device(const kvjit_context* context, kvjit_device_facts* facts,
                                             kvjit_error* error);
 
-/* From now on nothing is compiled: what would have to be is KVJIT_SEALED, and its message names the kernel. */
+/* Forbids compiling from now on: a call that needs a kernel which no store has fails with KVJIT_SEALED, and the message
+ * names the kernel. An engine calls it before it serves requests, so that no request waits for a compiler. */
 KVJIT_API kvjit_status kvjit_seal(kvjit_context* context, kvjit_error* error);
 
-/* Where kernels came from, and the machine code in memory. Contexts of one device in a process share what is loaded. */
+/* Counts where kernels came from, and the machine code in memory. Contexts of one device in a process share the kernels
+ * that are loaded. Counts start at the context's creation. */
 typedef struct kvjit_stats {
   size_t size;
-  kvjit_index memory_hits, disk_hits, bundle_hits, callback_hits, remote_hits;
-  kvjit_index misses, compiles;
-  kvjit_index damaged; /* stored kernels that could not be used */
-  kvjit_index lock_waits, write_failures;
-  kvjit_index kernels, code_bytes;               /* of this context */
-  kvjit_index shared_kernels;                    /* of those, loaded by another context before */
-  kvjit_index device_kernels, device_code_bytes; /* of all contexts of the device in this process */
+  kvjit_index memory_hits,    /* kernels that this context, or another one of the device, had loaded */
+      disk_hits,              /* kernels from the cache folder */
+      bundle_hits,            /* kernels from bundles */
+      callback_hits,          /* kernels from cache_get */
+      remote_hits;            /* kernels from the server */
+  kvjit_index misses,         /* kernels that no store had */
+      compiles;               /* compiles that succeeded */
+  kvjit_index damaged;        /* stored kernels that could not be used */
+  kvjit_index lock_waits,     /* waits for another process that compiled the same kernel */
+      write_failures;         /* failed writes to the cache folder */
+  kvjit_index kernels,        /* kernels that this context has loaded */
+      code_bytes;             /* their machine code, bytes */
+  kvjit_index shared_kernels; /* how many of `kernels` another context had loaded before */
+  kvjit_index device_kernels, /* kernels of all contexts of the device in this process */
+      device_code_bytes;      /* their machine code, bytes */
 } kvjit_stats;
 KVJIT_API kvjit_status kvjit_context_stats(kvjit_context* context, kvjit_stats* stats, kvjit_error* error);
 
 /* ---- Memory: for programs that do not use CUDA themselves ---- */
 
+/* Allocates `bytes` of device memory (host memory on the CPU back-end). 0 bytes are legal and give a NULL pointer. When
+ * memory is short, the call fails with KVJIT_ENVIRONMENT and the message says how much was asked for and is free. */
 KVJIT_API kvjit_status kvjit_allocate(kvjit_context* context, size_t bytes, void** pointer, kvjit_error* error);
-KVJIT_API void kvjit_release(kvjit_context* context, void* pointer); /* NULL is fine */
+/* Frees memory of kvjit_allocate. No work that uses it may be under way. context and pointer may be NULL. */
+KVJIT_API void kvjit_release(kvjit_context* context, void* pointer);
+/* Copies `bytes` from host memory `from` to device memory `to`, and waits until they have arrived. */
 KVJIT_API kvjit_status kvjit_copy_to_device(kvjit_context* context, void* to, const void* from, size_t bytes,
                                             kvjit_error* error);
+/* Copies `bytes` from device memory `from` to host memory `to`, and waits until they have arrived. */
 KVJIT_API kvjit_status kvjit_copy_to_host(kvjit_context* context, void* to, const void* from, size_t bytes,
                                           kvjit_error* error);
+/* Waits until all work on a stream has ended. stream may be NULL: the default stream. */
 KVJIT_API kvjit_status kvjit_synchronize(kvjit_context* context, void* stream, kvjit_error* error);
 
 /* ---- Program ---- */
 
-/* Whether a spec could be served, asked without a device. toml: NUL-terminated text. arch: "sm_90a" ..., or NULL: those
- * of the spec's [target]. Every combination of [matrix] and [layers] is asked. Returns KVJIT_OK, or the first refusal's
- * status with all reasons in `reasons` (one a line, cut with "..." at reasons_size bytes; may be NULL with size 0). */
+/* Asks whether a spec could be served; no device is needed. Every combination of [matrix] and [layers] is asked.
+ *   toml          NUL-terminated text of the spec
+ *   arch          "sm_90a" ...; NULL: every arch of the spec's [target], which then must name one
+ *   reasons       receives every refusal, one a line, cut with "..." at reasons_size bytes; may be NULL
+ *   reasons_size  bytes of `reasons`; 0 with NULL
+ * Returns KVJIT_OK, or the status of the first refusal. */
 KVJIT_API kvjit_status kvjit_supported(const char* toml, const char* arch, char* reasons, size_t reasons_size);
-/* The same with the specs_dirs of a context. */
+/* Asks the same with the specs_dirs of a context, which must not be NULL. */
 KVJIT_API kvjit_status kvjit_context_supports(const kvjit_context* context, const char* toml, const char* arch,
                                               char* reasons, size_t reasons_size);
 
-/* Generates the kernels of a spec and makes those of attention ready: from memory, from disk, else compiled (fractions
- * of a second). file_name: for diagnostics, may be NULL. arch: NULL for the device's own. A spec whose [matrix] and
- * [layers] give more than one combination is KVJIT_UNSUPPORTED here. A spec that another program of the context is
- * made of costs about a microsecond: what it became is shared. */
+/* Generates the kernels of a spec and loads those of attention: from memory, from a store, or compiled, which takes
+ * fractions of a second.
+ *   toml       NUL-terminated text; a spec whose [matrix] and [layers] give several combinations is KVJIT_UNSUPPORTED
+ *   file_name  name of the spec in diagnostics; may be NULL
+ *   arch       "sm_90a" ...; NULL: the device's own, if the spec's [target] allows it
+ *   program    receives the handle, which kvjit_program_destroy frees
+ * A second program of the same spec in the same context costs about a microsecond, because both share the generated
+ * text and the loaded kernels. So an engine may create one for each layer of a model. */
 KVJIT_API kvjit_status kvjit_program_create(kvjit_context* context, const char* toml, const char* file_name,
                                             const char* arch, kvjit_program** program, kvjit_error* error);
-KVJIT_API void kvjit_program_destroy(kvjit_program* program); /* NULL is fine */
+/* Frees a program. No call of it may be under way. program may be NULL. */
+KVJIT_API void kvjit_program_destroy(kvjit_program* program);
 
-/* The same in the background, on threads of the context. done, which may be NULL, is called from there when wait would
- * not wait; it must not destroy anything. A request must be destroyed before its context; that cancels it. */
+/* A program that is created in the background, on threads of the context. */
 typedef struct kvjit_request kvjit_request;
+/* Starts kvjit_program_create in the background. `done` may be NULL; else a thread of the context calls done(user,
+ * status) once kvjit_request_wait would not wait any more. It must not destroy anything. A request must be destroyed
+ * before its context. */
 KVJIT_API kvjit_status kvjit_program_request(kvjit_context* context, const char* toml, const char* file_name,
                                              const char* arch, void (*done)(void* user, kvjit_status status),
                                              void* user, kvjit_request** request, kvjit_error* error);
-/* Up to timeout_ms (negative: for as long as it takes). KVJIT_OK with *program NULL: not yet. Else what
- * kvjit_program_create would have said; the program is the caller's, and is handed out once. */
+/* Waits for at most timeout_ms milliseconds; a negative number waits until the request has ended. If it has not ended
+ * by then, the call returns KVJIT_OK and sets *program to NULL. If it has, the call returns what kvjit_program_create
+ * would have returned. The program then belongs to the caller; a request hands it out once, and another wait is
+ * KVJIT_USAGE. */
 KVJIT_API kvjit_status kvjit_request_wait(kvjit_request* request, int timeout_ms, kvjit_program** program,
                                           kvjit_error* error);
-/* Only asks; wait then says KVJIT_CANCELLED, unless the program was ready. A compile under way ends where NVRTC allows.
- */
+/* Asks the request to end early and returns at once. kvjit_request_wait then returns KVJIT_CANCELLED, unless the
+ * program was ready. A compile under way ends as soon as NVRTC allows. request may be NULL. */
 KVJIT_API void kvjit_request_cancel(kvjit_request* request);
-KVJIT_API void kvjit_request_destroy(kvjit_request* request); /* NULL is fine */
+/* Cancels the request, waits until it has ended and `done` has returned, and frees it. request may be NULL. */
+KVJIT_API void kvjit_request_destroy(kvjit_request* request);
 
-/* Makes every kernel of a list of specs ([matrix] and [layers] expanded) in parallel, each once: in the cache folder,
- * or in memory if there is none. A list that is complete is marked in the folder, and the next process returns at once.
- */
+/* A list of specs whose kernels are made ahead of time. */
 typedef struct kvjit_warm_call {
   size_t size;
-  const char* const* specs; /* TOML texts */
+  const char* const* specs; /* `spec_count` TOML texts; [matrix] and [layers] are expanded; NULL if there are none */
   int spec_count;
-  int threads;      /* 0: all of the machine's */
-  const char* arch; /* NULL: the device's own */
-  /* From any thread, one at a time; may be NULL. */
+  int threads;      /* threads that compile; 0: as many as the machine has */
+  const char* arch; /* "sm_90a" ...; NULL: the device's own */
+  /* Called after each kernel, from any thread, one call at a time: `done` of `count` kernels are made. May be NULL. */
   void (*progress)(void* user, int done, int count, const char* kernel);
-  void* progress_user;
-  /* Kernels too that only calls ask for: some of "slots, rope, shift, copy" (copies of K to K and of V to V, from each
-   * spec of the list to each); NULL: none, and a sealed context refuses such calls. `kvjit pack --operations` puts them
-   * into a bundle. */
+  void* progress_user; /* passed to `progress` */
+  /* Kernels that only calls ask for: some of "slots, rope, shift, copy". Copies are those of K to K and of V to V, from
+   * each spec of the list to each. NULL: none of them, so a sealed context refuses such calls. `kvjit pack
+   * --operations` puts the same kernels into a bundle. */
   const char* operations;
 } kvjit_warm_call;
 typedef struct kvjit_warm_report {
   size_t size;
-  int kernels, compiled;
-  int was_complete; /* nothing was looked into: the list is marked */
+  int kernels,      /* kernels of the list, each counted once */
+      compiled;     /* how many of them this call compiled */
+  int was_complete; /* 1: the list was marked as complete, and nothing was generated */
 } kvjit_warm_report;
+/* Makes every kernel of a list, in parallel and each once: in the cache folder, or in the context's memory if it has no
+ * folder. A list that was made as a whole is marked in the folder, so the next process returns at once. report may be
+ * NULL. */
 KVJIT_API kvjit_status kvjit_warm(kvjit_context* context, const kvjit_warm_call* call, kvjit_warm_report* report,
                                   kvjit_error* error);
 
+/* Element types of tensors. */
 enum { KVJIT_F16 = 1, KVJIT_BF16 = 2, KVJIT_F32 = 3 };
 
 typedef struct kvjit_program_facts {
   size_t size;
-  const char *id, *title, *arch;
-  int is_planar; /* 0: layout rows; of layout paged: what pages hold */
-  int head_dim, q_heads_per_kv, query_length, is_causal;
-  int q_type, out_type;    /* KVJIT_F16 ... */
-  int tile_tokens;         /* in which blocks share the tokens */
-  int appends;             /* calls bring new_k and new_v */
-  int head_dim_v;          /* of V and the output; head_dim is of K and of queries */
-  const char* features;    /* "causal, softcap 50, mask": which of the call's arrays are read */
-  int page_tokens;         /* of layout paged: calls bring page tables; else 0 */
-  int checks, token_heads; /* calls bring a check record; as many KV heads, side by side (cache.token_heads), or 0 */
+  const char *id,       /* short name, made of formats and sizes */
+      *title,           /* the spec's title */
+      *arch;            /* "sm_90a": the arch that the kernels are for */
+  int is_planar;        /* 1: layout planar, 0: layout rows; of layout paged: what the pages hold */
+  int head_dim,         /* elements of a head of K and of a query */
+      q_heads_per_kv,   /* GQA group: query heads of a KV head */
+      query_length,     /* queries of a sequence in one call */
+      is_causal;        /* 1: query i sees tokens up to its own position */
+  int q_type,           /* KVJIT_F16 ...: type of the queries */
+      out_type;         /* KVJIT_F16 ...: type of the output */
+  int tile_tokens;      /* tokens of a tile, the granule in which blocks share a context */
+  int appends;          /* 1: calls bring new_k and new_v */
+  int head_dim_v;       /* elements of a head of V and of the output */
+  const char* features; /* "causal, softcap 50, mask": names the members that the program reads of a call */
+  int page_tokens;      /* of layout paged: tokens of a page, and calls bring page tables; else 0 */
+  int checks,           /* 1: calls bring a check record */
+      token_heads;      /* KV heads of a call, which lie side by side (cache.token_heads); 0: any number of them */
 } kvjit_program_facts;
 KVJIT_API kvjit_status kvjit_program_describe(const kvjit_program* program, kvjit_program_facts* facts,
                                               kvjit_error* error);
 
-/* The kernels that are loaded: those of attention from the start, others from their first call on. */
+/* A kernel of a program that is loaded. Kernels of attention are loaded from the start, others from their first call
+ * on. */
 typedef struct kvjit_kernel_facts {
   size_t size;
-  const char *name, *role, *key; /* key: 64 hex digits, for `kvjit cache inspect` */
-  const char* origin;            /* "memory", "disk", "compiled", "bundle", "callback", "remote" */
-  int registers, stack_bytes, spill_bytes, threads, shared_bytes;
-  kvjit_index code_bytes;
-  double ready_ms, compile_ms; /* what getting it took; of the compile that made it, 0: not known */
+  const char *name,       /* "decode.<formats>.d128.g4.sm_90a" */
+      *role,              /* "decode", "merge", "quantize_k" ... */
+      *key;               /* key of the compiled kernel, 64 hex digits, for `kvjit cache inspect` */
+  const char* origin;     /* "memory", "disk", "compiled", "bundle", "callback", "remote" */
+  int registers,          /* registers of a thread */
+      stack_bytes,        /* stack frame of a thread */
+      spill_bytes,        /* bytes of spill stores and loads that the assembler reports */
+      threads,            /* threads of a block */
+      shared_bytes;       /* dynamic shared memory of a block */
+  kvjit_index code_bytes; /* bytes of machine code */
+  double ready_ms,        /* milliseconds that getting the kernel took this time */
+      compile_ms;         /* milliseconds of the compile that made it, wherever that was; 0: not known */
 } kvjit_kernel_facts;
+/* Sets *count to the number of loaded kernels. */
 KVJIT_API kvjit_status kvjit_program_kernel_count(const kvjit_program* program, int* count, kvjit_error* error);
+/* Describes loaded kernel number `index`, from 0. */
 KVJIT_API kvjit_status kvjit_program_kernel(const kvjit_program* program, int index, kvjit_kernel_facts* facts,
                                             kvjit_error* error);
 
+/* The sides of a cache. */
 enum { KVJIT_K = 0, KVJIT_V = 1 };
 
 typedef struct kvjit_side_facts {
   size_t size;
   const char* format;
-  int is_rotated;
-  double bits_per_value;
-  kvjit_index row_bytes;       /* of a (token, KV head) in layout rows */
-  kvjit_index code_row_bytes;  /* the same in the planes of layout planar ... */
-  kvjit_index scale_row_bytes; /* ... 0 if the format has no scales */
+  int is_rotated;              /* 1: the cache holds rotated, padded or scaled values instead of the caller's */
+  double bits_per_value;       /* bits of cache for one value, scales included */
+  kvjit_index row_bytes;       /* layout rows: bytes of one (token, KV head) */
+  kvjit_index code_row_bytes;  /* layout planar: its bytes in the plane of codes */
+  kvjit_index scale_row_bytes; /* layout planar: its bytes in the plane of scales; 0 if the format has no scales */
 } kvjit_side_facts;
+/* side: KVJIT_K or KVJIT_V. */
 KVJIT_API kvjit_status kvjit_program_side(const kvjit_program* program, int side, kvjit_side_facts* facts,
                                           kvjit_error* error);
 
 /* ---- The cache ---- */
 
-/* One side of a cache, on the device. Layout rows: `codes` points at the rows, `scales` is unused, any strides, 2-byte
- * aligned. Layout planar: two planes; token stride = row bytes; pointers and other strides are multiples of 16. */
+/* One side of a cache, in device memory.
+ *   layout rows    `codes` points at the rows and `scales` is unused. Strides are free; pointer and strides are even.
+ *   layout planar  `codes` and `scales` point at a plane each. The token stride is the bytes of a row of the plane;
+ *                  pointers and other strides are multiples of 16. `scales` is unused if the format has no scales.
+ * Strides count bytes. */
 typedef struct kvjit_side {
   void* codes;
   void* scales;
@@ -274,81 +343,103 @@ typedef struct kvjit_side {
   kvjit_index scales_sequence_stride, scales_head_stride, scales_token_stride;
 } kvjit_side;
 
-/* Layout paged: `codes` and `scales` of a kvjit_side point into page 0 of a pool, and its sequence strides are the
- * bytes from page to page. A page has page_tokens tokens of all heads; head and token strides are free, so that
- * [token][head], [head][token], slots that hold codes beside scales, and sections apart are only numbers. Pages of
- * whole blocks: even strides, pages a multiple of 16 bytes apart. Pages of planes: pointers and strides are multiples
- * of the largest power of two, up to 16, in the row bytes of the plane; of 16, where rows are dense from token to
- * token. Which page has the tokens of a sequence from i * page_tokens on is said by entry i of its row of a table of
- * 32-bit numbers on the device. Every sequence has an entry at least; entries behind its last token may be anything. */
+/* The page table of one side, for layout paged. A page holds page_tokens tokens of all heads. Entry i of a sequence's
+ * row is the number of the page that holds its tokens from i * page_tokens on. Every sequence has at least one entry;
+ * entries behind its last token may hold anything.
+ *
+ * The members of kvjit_side get another meaning: `codes` and `scales` point into page 0 of the pool, and sequence
+ * strides are the bytes from page to page. Head and token strides inside a page are free. So [token][head],
+ * [head][token], slots that hold codes beside scales, and separate sections differ in numbers only.
+ *   pages of rows    pointers and strides are even; the bytes from page to page are a multiple of 16.
+ *   pages of planes  pointers and strides are multiples of the largest power of two, up to 16, that divides the
+ *                    bytes of a row of the plane. They are multiples of 16 where the scales of
+ *                    consecutive tokens are dense. */
 typedef struct kvjit_pages {
-  const int* table;       /* [sequences][row_stride] */
-  kvjit_index row_stride; /* entries */
-  kvjit_index pool_pages; /* how many there are: for target.checks only, else not looked at */
+  const int* table;       /* [sequences][row_stride] in device memory; NULL: no page table */
+  kvjit_index row_stride; /* entries from one sequence to the next */
+  kvjit_index pool_pages; /* pages of the pool; read for programs with target.checks only */
 } kvjit_pages;
 
-/* How this library would lay out one side in one block of memory: its size, and its description when it starts at
- * `base` (NULL: strides only). An engine may use strides of its own instead. Either output may be NULL. Layout paged: a
- * pool of as many pages as the sequences need, each sequence's capacity rounded up to whole pages. */
+/* Lays out one side of a cache in one block of memory. An engine may use strides of its own instead.
+ *   side             KVJIT_K or KVJIT_V
+ *   sequences, heads, capacity_tokens
+ *                    sizes of the cache, at least 1 each; heads are KV heads
+ *   base             start of the memory; NULL: pointers of *cache are left NULL
+ *   cache            receives pointers and strides; may be NULL
+ *   bytes            receives the size of the memory; may be NULL
+ * Layout paged: the memory is a pool of as many pages as all sequences need, each sequence's capacity rounded up to
+ * whole pages. */
 KVJIT_API kvjit_status kvjit_cache_layout(const kvjit_program* program, int side, kvjit_index sequences,
                                           kvjit_index heads, kvjit_index capacity_tokens, void* base, kvjit_side* cache,
                                           size_t* bytes, kvjit_error* error);
 
-/* A tensor [sequences][tokens or queries][heads][head_dim] on the device; head_dim is dense. */
+/* A tensor [sequences][tokens or queries][heads][head_dim] in device memory. Elements of a head are dense. Strides
+ * count elements; query_stride is the token stride of tensors of tokens. */
 typedef struct kvjit_rows {
   void* data;
   kvjit_index sequence_stride, query_stride, head_stride;
 } kvjit_rows;
 
+/* Types of slots. */
 enum { KVJIT_INT64 = 0, KVJIT_INT32 = 1 };
 
-/* Rotary positions: pair i of the values first .. first + dims - 1 of a row turns by
- *   position * scale * base^(-2 i / dims) / factors[i]
- * radians, and is multiplied with `magnitude`. */
+/* Which values of a head rotate together: NEIGHBOURS 2 i and 2 i + 1 (ggml: normal), HALVES i and i + dims/2 (neox). */
 enum { KVJIT_ROPE_NEIGHBOURS = 0, KVJIT_ROPE_HALVES = 1 };
+/* Rotary positions. Pair i of the values first .. first + dims - 1 of a row is rotated by
+ *   position * scale * base^(-2 i / dims) / factors[i]
+ * radians and multiplied by `magnitude`. */
 typedef struct kvjit_rope {
   size_t size;
-  int pairs;       /* which values turn together: 2 i and 2 i + 1 (ggml: normal), or i and i + dims / 2 (neox) */
-  int first, dims; /* dims: even, up to 512 */
-  double base, scale, magnitude; /* 0: 10000, 1, 1; scale: ggml's freq_scale */
-  const float* factors;          /* on the device, dims / 2 numbers above 0; NULL: all 1 */
-  const int* positions; /* on the device, [sequences][tokens]: of each token of the call; NULL: `position` for all */
-  int position;
-  /* YaRN, where extrapolation is not 0: pairs that turn more than beta_fast times in trained_tokens tokens keep their
-   * frequency, those below beta_slow have `scale`, with a ramp between (ggml: ext_factor, n_ctx_orig). What it
-   * multiplies lengths with is `magnitude`. */
-  double extrapolation, beta_fast, beta_slow; /* beta 0: 32 and 1 */
-  int trained_tokens;
+  int pairs;            /* KVJIT_ROPE_NEIGHBOURS or KVJIT_ROPE_HALVES */
+  int first,            /* first value of a head that is rotated */
+      dims;             /* values that are rotated: even, 2 to 512 */
+  double base,          /* above 1; 0: 10000 */
+      scale,            /* above 0 (ggml: freq_scale); 0: 1 */
+      magnitude;        /* 0: 1 */
+  const float* factors; /* dims / 2 numbers above 0 in device memory; NULL: all 1 */
+  const int* positions; /* [sequences][tokens] in device memory: the position of each token; NULL: `position` for all */
+  int position;         /* read if `positions` is NULL */
+  /* YaRN, if `extrapolation` is not 0 (ggml: ext_factor). Pairs that turn more than beta_fast times in trained_tokens
+   * tokens keep their frequency; pairs that turn less than beta_slow times are scaled by `scale`; between the two there
+   * is a ramp. The factor for lengths is `magnitude`. */
+  double extrapolation, /* 0: no YaRN */
+      beta_fast,        /* turns; 0: 32 */
+      beta_slow;        /* turns; 0: 1 */
+  int trained_tokens;   /* context length of the training (ggml: n_ctx_orig) */
 } kvjit_rope;
 
 typedef struct kvjit_codec_call {
   size_t size;
-  kvjit_rows x; /* quantize reads it, dequantize writes it; query_stride is the token's */
-  int x_type;   /* of x: KVJIT_F16, KVJIT_BF16 or KVJIT_F32 */
+  kvjit_rows x; /* [sequences][tokens][heads][head_dim of the side]: quantize reads it, dequantize writes it */
+  int x_type;   /* type of x: KVJIT_F16, KVJIT_BF16 or KVJIT_F32 */
   kvjit_side cache;
-  const void* slots; /* on the device, of slot_type, [sequences][tokens]: the cache's token that each is; NULL: from
-                        first_token on. Layout paged: page * page_tokens + place in the page. Negative: quantize stores
-                        the token nowhere, dequantize gives zeros for it */
-  kvjit_index first_token;
-  int sequences, tokens, heads;
-  int keep_rotated; /* dequantize: leave values in the rotated domain */
-  void* stream;
-  float tensor_scale;     /* of formats that have one scale for the whole tensor (fp8): value = number * scale; 0: 1 */
-  kvjit_pages pages;      /* of layout paged; with slots no table is needed      */
-  void* check;            /* of target.checks */
-  kvjit_index slot_count; /* of target.checks, with slots, of other layouts: the tokens that a sequence has room for */
-  int slot_type;          /* KVJIT_INT64 or KVJIT_INT32 */
-  const kvjit_rope* rope; /* quantize: rows turn to their positions first; NULL: they are stored as they are */
+  /* [sequences][tokens] numbers of type slot_type in device memory: the token of the cache that each token of the call
+   * is. Layout paged: page * page_tokens + place in the page. A negative slot makes quantize skip the token and
+   * dequantize give zeros for it. NULL: the tokens are first_token, first_token + 1 ... of each sequence. */
+  const void* slots;
+  kvjit_index first_token; /* 0 or more; read if `slots` is NULL */
+  int sequences,           /* at least 1 each */
+      tokens,              /* tokens of each sequence */
+      heads;               /* KV heads */
+  int keep_rotated;        /* dequantize, 1: x receives the values of the rotated domain */
+  void* stream;            /* NULL: the default stream */
+  float tensor_scale;      /* formats with one scale for the whole tensor (fp8): value = number * scale; 0: 1 */
+  kvjit_pages pages;       /* layout paged: the page table; not needed with `slots` */
+  void* check;             /* programs with target.checks: the check record, in device memory; else not read */
+  kvjit_index slot_count;  /* target.checks with `slots`, not paged: tokens that a sequence has room for */
+  int slot_type;           /* KVJIT_INT64 or KVJIT_INT32 */
+  const kvjit_rope* rope;  /* quantize: rows are rotated to their positions first; NULL: they are stored as they are */
 } kvjit_codec_call;
 
-/* Both only queue work on the stream; the first call of each kind and side also gets its kernel. */
+/* Stores tokens in the cache (quantize) or reads them from it (dequantize). side: KVJIT_K or KVJIT_V. Both only queue
+ * work on the stream. The first call of each kind and side also loads its kernel, or compiles it. */
 KVJIT_API kvjit_status kvjit_quantize(kvjit_program* program, int side, const kvjit_codec_call* call,
                                       kvjit_error* error);
 KVJIT_API kvjit_status kvjit_dequantize(kvjit_program* program, int side, const kvjit_codec_call* call,
                                         kvjit_error* error);
 
 /* The tokens of a cache that an operation reads or writes: token t of sequence s is slots[s * tokens + t], or
- * first_token + t where slots are NULL; both as in kvjit_codec_call. */
+ * first_token + t if `slots` is NULL. The members mean what they mean in kvjit_codec_call. */
 typedef struct kvjit_cache_tokens {
   size_t size;
   kvjit_side cache;
@@ -360,149 +451,181 @@ typedef struct kvjit_cache_tokens {
   kvjit_index slot_count;
 } kvjit_cache_tokens;
 
-/* How a copy is made, best first. BYTES: as they are stored, where formats and tensor scales are one. INNER: numbers
- * that stay rotated, where both formats rotate alike, or neither does. NUMBERS: by way of the caller's domain. Numbers
- * are coded anew, and lose what the format loses. */
+/* How a copy converts, best first.
+ *   BYTES    stored bytes, if formats and tensor scales are the same
+ *   INNER    values in the rotated domain, if both formats rotate alike or neither rotates
+ *   NUMBERS  values in the caller's domain
+ * INNER and NUMBERS encode anew, and lose what the target format loses. */
 enum { KVJIT_COPY_BYTES = 0, KVJIT_COPY_INNER = 1, KVJIT_COPY_NUMBERS = 2 };
 typedef struct kvjit_copy_call {
   size_t size;
-  const kvjit_cache_tokens *from, *to; /* tokens whose number is negative at either end are left out */
-  int sequences, tokens, heads;
-  void *stream, *check; /* check: of target.checks of either program */
+  const kvjit_cache_tokens
+      *from,     /* the tokens that are read; a token whose slot is negative at either end is skipped */
+      *to;       /* the tokens that are written; they share no bytes with `from` */
+  int sequences, /* at least 1 each */
+      tokens,    /* tokens of each sequence */
+      heads;     /* KV heads */
+  void *stream,  /* NULL: the default stream */
+      *check;    /* the check record, if either program has target.checks; else not read */
 } kvjit_copy_call;
 typedef struct kvjit_copy_report {
   size_t size;
-  int kind; /* KVJIT_COPY_* */
-  const char* kernel;
+  int kind;           /* KVJIT_COPY_* */
+  const char* kernel; /* name of the kernel that copied */
 } kvjit_copy_report;
-/* Tokens of one cache to another, of any format and layout, by one kernel: `from` and `to` are programs of the same
- * context, head size and arch, or the same program; the tokens must not overlap. report may be NULL. Only queues work;
- * the first call of each kind gets its kernel. */
+/* Copies tokens of one cache to another, of any format and layout, in one kernel. `from` and `to` are programs of the
+ * same context, head size and arch, or the same program. from_side and to_side: KVJIT_K or KVJIT_V. report may be NULL.
+ * Only queues work on the stream; the first call of each kind also loads its kernel. */
 KVJIT_API kvjit_status kvjit_copy(kvjit_program* from, int from_side, kvjit_program* to, int to_side,
                                   const kvjit_copy_call* call, kvjit_copy_report* report, kvjit_error* error);
 
-/* Keys that were stored with rotary positions, to other positions, in place (llama.cpp: K-shift): rows are decoded,
- * turned by `positions` more, and coded again. Rows with 0 keep their bytes. magnitude must be 0 or 1 for pure turns.
- */
 typedef struct kvjit_shift_call {
   size_t size;
-  const kvjit_cache_tokens* cache;
-  const kvjit_rope* rope;
-  int sequences, tokens, heads;
-  void* stream;
-  void* check; /* of target.checks */
+  const kvjit_cache_tokens* cache; /* the tokens that are rotated */
+  const kvjit_rope* rope; /* by how much: `positions` are added to those that the rows have; magnitude 0 or 1 */
+  int sequences,          /* at least 1 each */
+      tokens,             /* tokens of each sequence */
+      heads;              /* KV heads */
+  void* stream;           /* NULL: the default stream */
+  void* check;            /* programs with target.checks: the check record; else not read */
 } kvjit_shift_call;
+/* Moves keys that were stored with rotary positions to other positions, in place (llama.cpp: K-shift). Each row is
+ * decoded, rotated by its position more, and encoded again. Rows with position 0 keep their bytes. A magnitude other
+ * than 0 and 1 would scale the rows as well. Only queues work on the stream. */
 KVJIT_API kvjit_status kvjit_shift(kvjit_program* program, int side, const kvjit_shift_call* call, kvjit_error* error);
 
 /* ---- Attention ---- */
 
+/* Most blocks of the attention kernel of one call. */
 #define KVJIT_MOST_BLOCKS 512
+/* Bytes at the start of a workspace that hold counters. */
 #define KVJIT_COUNTER_BYTES 32768
 
 typedef struct kvjit_attention_call {
   size_t size;
-  kvjit_rows q; /* [sequences][query_length][kv_heads * q_heads_per_kv][head_dim] of the program's q type */
-  kvjit_side k, v;
-  kvjit_rows out;     /* shaped like q, of the program's out type */
-  const int* lengths; /* on the device: tokens of each sequence; NULL: `tokens` for all */
-  int tokens;         /* the largest length */
-  int sequences, kv_heads;
-  int blocks;   /* at most, that share the tokens; up to KVJIT_MOST_BLOCKS; 0: chosen for the device */
-  double scale; /* of scores; 0: 1/sqrt(head_dim) */
-  /* At least what kvjit_workspace_bytes says; 16-byte aligned. Its first KVJIT_COUNTER_BYTES must be zero before the
-   * first call that uses it, and every call leaves them zero; the rest does not matter. Calls that may run at the same
-   * time need workspaces of their own. */
+  kvjit_rows q; /* [sequences][query_length][kv_heads * q_heads_per_kv][head_dim], of the program's q type */
+  kvjit_side k, /* the cache */
+      v;
+  kvjit_rows out;     /* [sequences][query_length][kv_heads * q_heads_per_kv][head_dim_v], of the program's out type */
+  const int* lengths; /* tokens of each sequence, in device memory, at most `tokens` each; NULL: `tokens` for all */
+  int tokens;         /* the largest length, 1 to 2^30 */
+  int sequences,      /* 1 to 65535 */
+      kv_heads;       /* at least 1; each query chunk of a KV head counts as one of at most 65535 heads */
+  int blocks;         /* most blocks that share the tokens, up to KVJIT_MOST_BLOCKS; 0: chosen for the device */
+  double scale;       /* factor of the scores; 0: 1/sqrt(head_dim) */
+  /* Device memory of at least kvjit_workspace_bytes, 16-byte aligned. Its first KVJIT_COUNTER_BYTES must be zero before
+   * the first call that uses it, and every call leaves them zero. The rest may hold anything. Calls that may run at the
+   * same time need separate workspaces. */
   void* workspace;
   size_t workspace_bytes;
-  void* stream;
-  float k_tensor_scale, v_tensor_scale; /* as in kvjit_codec_call */
-  /* Of programs with attention.append, and only of those: K and V of the query_length newest tokens,
-   * [sequences][query_length] [kv_heads][head_dim]; query_stride is the token's. `tokens` and `lengths` count them: row
-   * i becomes token length - query_length + i of the cache, stored as kvjit_quantize would, and attended to.
-   * kvjit_reference stores nothing: the tokens must be in the cache by then. */
+  void* stream;         /* NULL: the default stream */
+  float k_tensor_scale, /* as in kvjit_codec_call; 0: 1 */
+      v_tensor_scale;
+  /* K and V of the query_length newest tokens, for programs with attention.append and only for those:
+   * [sequences][query_length][kv_heads][head_dim]; query_stride is the token stride. `tokens` and `lengths` count them.
+   * Row i becomes token length - query_length + i of the cache, stored as kvjit_quantize would store it, and attention
+   * sees it. kvjit_reference stores nothing: these tokens must be in the cache before it is called. */
   kvjit_rows new_k, new_v;
-  int new_type; /* KVJIT_F16, KVJIT_BF16 or KVJIT_F32 */
-  /* What the features of a program read, on the device, and of no others (kvjit_program_facts.features). Query heads
-   * count through all KV heads; strides count elements, and 0 makes one row serve all. */
-  const void* mask; /* "mask": halves [sequence][query head][query][token], added to the scores; tokens are dense;
-                       -infinity: the query does not see the token */
+  int new_type; /* type of both: KVJIT_F16, KVJIT_BF16 or KVJIT_F32 */
+  /* Inputs of features, in device memory. Each must be NULL or 0 unless the program has the feature that reads it
+   * (kvjit_program_facts.features). Query heads are numbered through all KV heads. Strides count elements, and stride 0
+   * makes one row serve all. */
+  const void* mask; /* "mask": f16 [sequence][query head][query][token], added to the scores; tokens are dense;
+                       -infinity hides the token */
   kvjit_index mask_sequence_stride, mask_head_stride, mask_query_stride;
-  const unsigned* packed_mask; /* "packed_mask": 32-bit words likewise; bit t % 32 of word t / 32 is whether the query
-                                  sees token t of the newest packed_tokens ones (0: of all); it sees those before */
+  /* "packed_mask": 32-bit words [sequence][query head][query][word]. Bit t % 32 of word t / 32 says whether the query
+   * sees token t of the newest packed_tokens tokens. It sees every token before those. */
+  const unsigned* packed_mask;
   kvjit_index packed_sequence_stride, packed_head_stride, packed_query_stride;
-  int packed_tokens;
-  int position_offset;         /* "position_offset": query i stands at token length - query_length + i + this ... */
-  const int* position_offsets; /* ... plus this of its sequence; NULL: nothing more. A context that is split over
-                                  devices: the tokens that stand behind those of the call */
-  const float* slopes;         /* "alibi", "mask_slopes": of each query head */
-  const float* sinks;          /* "sinks": a logit of each query head, with no value */
-  int leaves_sinks; /* sinks are counted by another call, over another part of the context; `sinks` may be NULL */
-  float* lse;       /* "lse", written: [sequence][query][query head] natural logarithm of the sum of exp(score), sinks
-                       included       unless they are left; -infinity where no token is seen */
-  kvjit_pages k_pages, v_pages; /* of layout paged; mostly the same table */
-  void* check;                  /* of target.checks */
+  int packed_tokens; /* tokens that packed_mask describes; 0: all */
+  /* "position_offset": query i stands at token length - query_length + i + position_offset, plus the entry of its
+   * sequence in position_offsets. For a context that is split over devices, the offset is the number of tokens that
+   * stand behind those of the call. */
+  int position_offset;         /* -2^29 to 2^29 */
+  const int* position_offsets; /* one for each sequence; NULL: nothing is added */
+  const float* slopes;         /* "alibi", "mask_slopes": one for each query head */
+  const float* sinks;          /* "sinks": one logit for each query head; it joins the denominator and has no value */
+  int leaves_sinks; /* 1: another call, over another part of the context, counts the sinks; `sinks` may be NULL then */
+  /* "lse", written: [sequence][query][query head], the natural logarithm of the sum of exp(score). Sinks are included
+   * unless leaves_sinks is set. -infinity where the query sees no token. */
+  float* lse;
+  kvjit_pages k_pages, /* layout paged: the page tables; the two are usually the same */
+      v_pages;
+  void* check; /* programs with target.checks: the check record, in device memory; else not read */
 } kvjit_attention_call;
 
-/* ggml's slopes for ALiBi, of `heads` query heads; max_bias 0: all 1. */
+/* Writes the slopes that ggml uses for ALiBi.
+ *   max_bias  0 or more; 0: every slope is 1
+ *   heads     query heads, 1 to 65536
+ *   slopes    receives `heads` numbers, in host memory */
 KVJIT_API kvjit_status kvjit_alibi_slopes(float max_bias, int heads, float* slopes, kvjit_error* error);
 
-/* Programs with `checks = true` in [target] look at lengths, page tables and slots on the device before they use them.
- * A call that has something out of range writes to its check record, of KVJIT_CHECK_BYTES in device memory, zero before
- * the first call; it, and all calls after it with that record, then read and write nothing else, until the record is
- * set to zero again. */
+/* Bytes of a check record. A program with `checks = true` in [target] looks at lengths, page tables and slots on the
+ * device before it uses them. A call that finds a value out of range writes it to its check record. This call, and all
+ * calls after it with the same record, then read and write nothing else until the record is set to zero again. The
+ * record is device memory, and zero before the first call. */
 #define KVJIT_CHECK_BYTES 64
+/* What a check record says. */
 typedef struct kvjit_check {
   size_t size;
-  const char* array;        /* "lengths", "k_pages", "v_pages", "pages", "slots"; NULL: all was in range */
-  kvjit_index index, value; /* the first that was found, as counted in that array */
-  kvjit_index least, most;  /* what it might have been */
-  kvjit_index count;        /* how many there are */
+  const char* array; /* "lengths", "k_pages", "v_pages", "pages" or "slots"; NULL: every value was in range */
+  kvjit_index index, /* place of the first value that was found, counted in that array */
+      value;         /* that value */
+  kvjit_index least, /* the smallest value that is possible there */
+      most;          /* the largest value that is possible there */
+  kvjit_index count; /* values that are out of range */
 } kvjit_check;
-/* Waits for the stream, then reads the record. */
+/* Waits for the stream, then reads the record into *check. stream may be NULL: the default stream. */
 KVJIT_API kvjit_status kvjit_read_check(const kvjit_program* program, const void* record, void* stream,
                                         kvjit_check* check, kvjit_error* error);
 
-/* What really ran. converted_bytes: bytes of cache that were converted outside the fused kernel; always 0. */
+/* What an attention call ran. */
 typedef struct kvjit_report {
   size_t size;
-  int kernel_count;
-  const char* kernels[8]; /* in launch order */
-  const char *k_reader, *v_reader;
-  kvjit_index cache_bytes; /* of K and V that the call has to read, at `tokens` for each sequence */
-  kvjit_index converted_bytes;
-  int blocks;           /* of the attention kernel */
-  const char* features; /* that the call had, as in kvjit_program_facts */
+  int kernel_count;            /* entries of `kernels` */
+  const char* kernels[8];      /* names, in launch order */
+  const char *k_reader,        /* format that the kernel read as K */
+      *v_reader;               /* format that it read as V */
+  kvjit_index cache_bytes;     /* bytes of K and V that the call has to read, at `tokens` tokens for each sequence */
+  kvjit_index converted_bytes; /* bytes of cache that were converted outside the fused kernel: always 0 */
+  int blocks;                  /* blocks of the attention kernel; 1 for kvjit_reference */
+  const char* features;        /* features that the call had, as in kvjit_program_facts */
 } kvjit_report;
 
-/* Looks at tokens, sequences, kv_heads, blocks, and whether there are lengths; at nothing else. */
+/* Sets *bytes to the size of the workspace that a call needs. Of the call it reads tokens, sequences, kv_heads,
+ * blocks and whether `lengths` is NULL, and nothing else: an engine may ask before any memory exists. */
 KVJIT_API kvjit_status kvjit_workspace_bytes(const kvjit_program* program, const kvjit_attention_call* call,
                                              size_t* bytes, kvjit_error* error);
 
-/* Only queues work on the stream: no device allocation, no synchronisation, safe in CUDA graphs. report may be NULL. */
+/* Computes attention of the queries over the cache. The call only queues work on the stream: it allocates no device
+ * memory and does not synchronize, so it is safe in CUDA graphs. report may be NULL. */
 KVJIT_API kvjit_status kvjit_attention(kvjit_program* program, const kvjit_attention_call* call, kvjit_report* report,
                                        kvjit_error* error);
-/* The same by one plain, slow, readable kernel: to check kvjit_attention against. */
+/* Computes the same with one plain, slow, readable kernel, against which kvjit_attention can be checked. The first
+ * call also loads that kernel. report may be NULL. */
 KVJIT_API kvjit_status kvjit_reference(kvjit_program* program, const kvjit_attention_call* call, kvjit_report* report,
                                        kvjit_error* error);
 
-/* Outputs over parts of a context, of calls with "lse", to the output over all of it: a context split over devices
- * (position_offset, leaves_sinks), or a prefix that sequences share. Rows are [sequences][query_length][query heads] of
- * the program's out type (f32 loses nothing). A part in which a row has seen nothing has lse -infinity, and its output
- * is not looked at. */
+/* Most parts that one call merges. */
 #define KVJIT_MOST_MERGE_PARTS 16
+/* The output of one call over a part of the context, in device memory. */
 typedef struct kvjit_merge_part {
-  kvjit_rows out;
-  const float* lse;
+  kvjit_rows out;   /* [sequences][query_length][query heads], of the program's out type; f32 loses nothing */
+  const float* lse; /* lse of that call; -infinity: the row saw nothing, and its output is not read */
 } kvjit_merge_part;
 typedef struct kvjit_merge_call {
   size_t size;
-  const kvjit_merge_part* parts; /* on the host; what they point at is on the device */
-  int part_count;                /* up to KVJIT_MOST_MERGE_PARTS; what is merged can be merged again */
-  int sequences, kv_heads;
-  kvjit_rows out;
-  float* lse; /* of the whole; NULL: not wanted */
-  void* stream;
+  const kvjit_merge_part* parts; /* `part_count` parts; the array is in host memory */
+  int part_count;                /* 1 to KVJIT_MOST_MERGE_PARTS; merged outputs can be merged again */
+  int sequences,                 /* at least 1 */
+      kv_heads;                  /* at least 1 */
+  kvjit_rows out;                /* receives the output over the whole context, of the program's out type */
+  float* lse;                    /* receives the lse over the whole context; NULL: it is not written */
+  void* stream;                  /* NULL: the default stream */
 } kvjit_merge_call;
+/* Merges outputs over parts of a context into the output over all of it, for programs with the feature "lse". Uses: a
+ * context that is split over devices (position_offset, leaves_sinks), or a prefix that several sequences share. Only
+ * queues work on the stream; the first call also loads its kernel. */
 KVJIT_API kvjit_status kvjit_merge(kvjit_program* program, const kvjit_merge_call* call, kvjit_error* error);
 
 #ifdef __cplusplus

@@ -1,6 +1,6 @@
-// C++ over runtime/kvjit.h: handles that close themselves. Header only, standard library only, nothing thrown
-// by it: each call gives the C status back and fills a kvjit_error, so the manual in kvjit.h holds as it
-// stands.
+// C++ wrapper of runtime/kvjit.h: handles and memory that free themselves. It is header only, needs the standard
+// library only and throws nothing. Each call returns the C status and fills a kvjit_error, so the manual in kvjit.h
+// holds unchanged.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include <memory>
@@ -27,7 +27,7 @@ struct DestroyProgram {
 };
 }  // namespace detail
 
-// Null until opened. get() is the handle for every function of kvjit.h.
+// A context. Null until open() succeeds; get() is the handle for the functions of kvjit.h.
 class Context : public std::unique_ptr<kvjit_context, detail::DestroyContext> {
  public:
   kvjit_status open(const kvjit_context_options& options, kvjit_error& error) {
@@ -38,6 +38,7 @@ class Context : public std::unique_ptr<kvjit_context, detail::DestroyContext> {
   }
 };
 
+// A program, likewise.
 class Program : public std::unique_ptr<kvjit_program, detail::DestroyProgram> {
  public:
   kvjit_status open(const Context& context, const char* toml, const char* file_name, const char* arch,
@@ -49,7 +50,7 @@ class Program : public std::unique_ptr<kvjit_program, detail::DestroyProgram> {
   }
 };
 
-// Device memory; must not outlive its context.
+// Device memory of kvjit_allocate. It must not outlive its context.
 class Memory {
  public:
   Memory() = default;

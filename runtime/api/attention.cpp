@@ -1,4 +1,5 @@
-// The C interface: convert, call, catch. runtime/kvjit.h is its manual; nothing is decided here.
+// The C interface of attention, memory and descriptions of programs. Each function converts its structs, calls the
+// runtime and turns the result into a status. runtime/kvjit.h is the manual.
 // SPDX-License-Identifier: MIT
 #include <fmt/format.h>
 
@@ -11,6 +12,7 @@
 #include "runtime/api/convert.hpp"
 #include "runtime/api/support.hpp"
 #include "runtime/device/backend.hpp"
+#include "runtime/launch/kv_layout.hpp"
 
 using namespace kvjit::c_api;
 using kvjit::Code;
@@ -27,7 +29,7 @@ Result<void> attention(kvjit_program* program, const kvjit_attention_call* call,
   KV_TRY(c, read_struct(call, "call"));
   if (report) KV_CHECK(check_output(report, "report"));
   const kvjit::AttentionCall converted = convert(c);
-  // SIZE_MAX: sizes that make no sense, which the program refuses by name.
+  // SIZE_MAX means counts that make no sense. The program refuses them with a better message.
   if (const std::size_t needed = program->program->workspace_bytes(converted);
       needed != SIZE_MAX && c.workspace_bytes < needed)
     return fail(Code::bad_input, fmt::format("workspace of {} bytes; this call needs {}", c.workspace_bytes, needed));
@@ -238,7 +240,7 @@ kvjit_status kvjit_merge(kvjit_program* program, const kvjit_merge_call* call, k
     KV_CHECK(need(c.parts, "parts"));
     const kvjit::ProgramSource& source = program->program->source();
     kv::MergePartsArgs args{};
-    args.count = c.part_count;  // which the program checks; of a wrong one nothing is read
+    args.count = c.part_count;  // Program::merge checks it; parts of a count above the limit are not read
     for (int i = 0; c.part_count <= KVJIT_MOST_MERGE_PARTS && i < c.part_count; ++i)
       args.parts[i] = {convert(c.parts[i].out), c.parts[i].lse};
     args.sequences = c.sequences;

@@ -1,4 +1,4 @@
-// The C interface: contexts, what they are told and what they count.
+// The C interface of contexts: their options and their counters.
 // SPDX-License-Identifier: MIT
 #include <fmt/format.h>
 

@@ -1,8 +1,9 @@
-// Structs of the C interface as those of the runtime, and back. Internal to c_api.cpp.
+// Converts structs of the C interface to those of the runtime, and back. Internal to api/.
 // SPDX-License-Identifier: MIT
 #pragma once
+#include "runtime/device/backend.hpp"
 #include "runtime/kvjit.h"
-#include "runtime/launch/program.hpp"
+#include "runtime/launch/calls.hpp"
 
 namespace kvjit::c_api {
 

@@ -1,5 +1,5 @@
-// The C interface, operations on caches beside attention: quantize, dequantize, copy, shift. runtime/kvjit.h is its
-// manual.
+// The C interface of operations on caches: quantize, dequantize, copy, shift. Kernels that a program does not hold are
+// generated on the first call that needs them, and kept with the spec. runtime/kvjit.h is the manual.
 // SPDX-License-Identifier: MIT
 #include "runtime/api/convert.hpp"
 #include "runtime/api/support.hpp"
@@ -51,7 +51,7 @@ bool is_many(const auto& call) {
   return kvjit::product(1, call.sequences, call.tokens, call.heads) >= kvjit::kManyRows;
 }
 
-// The kernel of a side, made once; make: by the generator.
+// The kernel of a side, generated once by `make`.
 Result<const kvjit::Source*> made_kernel(ServedSpec& spec, std::map<int, kvjit::Source>& kernels, int side,
                                          kvjit::Source (*make)(const kvjit::CodecPlan&, const kvjit::Registry&)) {
   const std::lock_guard lock(spec.mutex);
@@ -103,7 +103,7 @@ Result<const CopyKernel*> copy_kernel(kvjit_program* from, kvjit_program* to, co
               .first->second;
 }
 
-// Shared by quantize and dequantize; `run` is the member of Program.
+// The common code of quantize and dequantize.
 Result<void> codec(kvjit_program* program, int side, const kvjit_codec_call* call, bool is_quantize) {
   KV_CHECK(side_of(program, side));
   KV_TRY(c, read_struct(call, "call"));

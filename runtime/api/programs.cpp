@@ -1,4 +1,4 @@
-// The C interface: programs made at once, in the background or ahead of time, and what their kernels are.
+// The C interface of programs: created at once, in the background or ahead of time, and their loaded kernels.
 // SPDX-License-Identifier: MIT
 #include <fmt/format.h>
 
@@ -22,7 +22,7 @@ struct kvjit_request {
   std::stop_source stop;
   std::mutex mutex;
   std::condition_variable ended;
-  bool is_done = false, is_returned = false;  // the second: its callback has come back
+  bool is_done = false, is_returned = false;  // is_returned: the callback has returned as well
   Result<std::unique_ptr<kvjit_program>> outcome = fail(Code::internal, "not run");
 };
 
@@ -65,7 +65,7 @@ Result<std::unique_ptr<kvjit_program>> make(kvjit_context& context, const std::s
   return handle;
 }
 
-// Whatever happens becomes an outcome: nothing may leave a thread of ours.
+// make(), with every exception as an outcome: none may leave a thread of the context.
 Result<std::unique_ptr<kvjit_program>> make_guarded(kvjit_context& context, const std::string& toml,
                                                     const std::string& file, const char* arch, std::stop_token stop) {
   try {

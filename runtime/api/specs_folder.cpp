@@ -1,4 +1,4 @@
-// Reading a folder of specs.
+// Reads a folder of a caller's own specs: see specs_folder.hpp.
 // SPDX-License-Identifier: MIT
 #include "runtime/api/specs_folder.hpp"
 

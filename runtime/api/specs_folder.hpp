@@ -1,4 +1,5 @@
-// A folder of a caller's own specs: what `kvjit --specs` and the C interface read beside the files that are built in.
+// A folder with a caller's own formats, rotations, hooks and so on, which `kvjit --specs` and the C interface read
+// besides the built-in files.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include <string>
@@ -8,9 +9,9 @@
 
 namespace kvjit {
 
-// Adds formats/, rotations/, archs/, calibrations/, policies/ and tuning/ of *.toml, hooks/ of *.cuh, and *.toml next
-// to them, which are formats. A file of the same name is replaced; messages call it by its path. Fails with bad_input:
-// no such folder, nothing in it, a file that cannot be read.
+// Adds *.toml of formats/, rotations/, archs/, calibrations/, policies/ and tuning/, *.cuh of hooks/, and *.toml beside
+// these folders, which are formats. A file replaces the built-in file of its name; messages call it by its path. Fails
+// with bad_input if there is no such folder, if it holds nothing to read, or if a file cannot be read.
 Result<void> add_specs_folder(FileSet& files, FileNames& shown_as, const std::string& folder);
 
 }  // namespace kvjit

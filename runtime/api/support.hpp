@@ -1,4 +1,5 @@
-// What the files of the C interface share: handles, sized structs, statuses. Internal to them.
+// Code that all files of the C interface share: the handles, sized structs, statuses, and the path from a spec to a
+// generated program. Internal to api/.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include <fmt/format.h>
@@ -34,7 +35,8 @@ namespace kvjit::c_api {
 
 struct ServedSpec;
 
-// A copy's kernel hangs on both specs, on the sides, and on what CopyPlan has of the call.
+// The key of a copy's kernel within its source spec: the target spec, the sides, and the properties of a call that
+// CopyPlan depends on.
 struct CopyKey {
   std::weak_ptr<ServedSpec> to;
   int from_side, to_side, alignment;
@@ -49,24 +51,26 @@ struct CopyKernel {
   CopyKind kind;
   Source source;
 };
-// Kernels that calls have asked for; nodes do not move. By side: shifts, and writes of rows that turn first.
+// Kernels that calls have asked for; nodes do not move, so callers may keep pointers. `shifts` and `ropes` have the
+// side as key; `ropes` quantize rows that are rotated to their positions first.
 struct MadeKernels {
   std::map<CopyKey, CopyKernel> copies;
   std::map<int, Source> shifts, tile_shifts, ropes, tile_ropes;
   std::map<std::pair<Role, kv::SlotType>, Source> by_slots;
 };
 
-// What a spec became, for all programs that a context makes of it: a host that asks for one again (a program a layer)
-// pays for no generator, and its kernels are found by their one text.
+// The cached result of generating one spec, shared by all programs that a context creates from it. Creating a program
+// from the same spec again (one for each layer of a model) skips the generator, and its kernels are found by their one
+// text.
 struct ServedSpec {
   std::shared_ptr<const Registry> registry;
   Problem problem;
   std::shared_ptr<const ProgramSource> source;
-  std::mutex mutex;  // of what follows
+  std::mutex mutex;  // guards `made`
   MadeKernels made;
 };
 
-// Those that some program uses.
+// The specs of a context that some program uses.
 class ServedSpecs {
  public:
   std::shared_ptr<ServedSpec> find(const std::string& asked) {
@@ -82,25 +86,25 @@ class ServedSpecs {
 
  private:
   std::mutex mutex_;
-  std::unordered_map<std::string, std::weak_ptr<ServedSpec>> specs_;  // by text, file and arch
+  std::unordered_map<std::string, std::weak_ptr<ServedSpec>> specs_;  // by text, file name and arch
 };
 
 }  // namespace kvjit::c_api
 
 struct kvjit_context {
   std::shared_ptr<kvjit::Context> context;
-  std::shared_ptr<const kvjit::Registry> own_registry;  // of specs_dirs; null: what is built in
-  std::string own_specs;                                // its files by a digest; "": none
+  std::shared_ptr<const kvjit::Registry> own_registry;  // built-in files and specs_dirs; null: built-in files only
+  std::string own_specs;                                // digest of its files; "": built-in files only
   kvjit::c_api::ServedSpecs specs;
-  kvjit::Workers workers;  // of requests; ends before what they use
+  kvjit::Workers workers;  // threads of requests; destroyed before the members above, which they use
 };
 
 struct kvjit_program {
   std::shared_ptr<kvjit::Context> context;
   std::shared_ptr<kvjit::c_api::ServedSpec> spec;
   std::shared_ptr<kvjit::Program> program;
-  std::mutex mutex;             // of what follows
-  std::set<std::string> texts;  // handed out; nodes do not move
+  std::mutex mutex;             // guards `texts`
+  std::set<std::string> texts;  // strings that were handed out; nodes do not move
   const char* keep(const std::string& text) {
     const std::lock_guard lock(mutex);
     return texts.insert(text).first->c_str();
@@ -139,7 +143,7 @@ inline std::string lines(const std::vector<std::string>& notes) {
   return text;
 }
 
-// Writes as much of a struct as the caller's version of it has.
+// Writes as many bytes of a struct as the caller's version of it has.
 template <class Struct>
 void write_struct(Struct* to, Struct value) {
   const std::size_t size = to->size;
@@ -155,12 +159,12 @@ Result<void> check_output(const Struct* to, const char* name) {
   return {};
 }
 
-// A caller built with an older header gets defaults for what it does not know; one built with a newer header
-// is refused if it uses what this library does not know.
+// Reads a sized struct of any version. A caller with an older header gets defaults for the members that it does not
+// know. A caller with a newer header is refused if it sets a member that this library does not know.
 template <class Struct>
 Result<Struct> read_struct(const Struct* from, const char* name) {
   KV_CHECK(check_output(from, name));
-  constexpr std::size_t kMostBytes = 4096;  // of any struct to come; more is memory that nobody set
+  constexpr std::size_t kMostBytes = 4096;  // no future struct is larger; a larger size means memory that was never set
   if (from->size > kMostBytes)
     return fail(Code::usage, fmt::format("{}: size {} is no size of a struct", name, from->size));
   Struct value{};
@@ -191,7 +195,7 @@ inline kvjit_status tell(const Error& error, kvjit_error* to) noexcept {
   return static_cast<kvjit_status>(error.code);
 }
 
-// Every entry runs in here: a Result becomes a status, and nothing is thrown past it.
+// The body of every C function runs in here. It turns a Result into a status, and no exception passes it.
 template <class Work>
 kvjit_status guarded(kvjit_error* error, Work work) noexcept {
   try {
@@ -237,7 +241,7 @@ struct Generated {
   Problem problem;
   ProgramSource source;
 };
-// device: what the program will run on, "" if that is not known.
+// device: name of the GPU that the program will run on; "": not known.
 inline Result<Generated> generate(const Spec& spec, const Registry& known, const std::string& arch,
                                   const std::string& device) {
   KV_TRY(problem, resolve(spec, known, arch));
@@ -246,8 +250,7 @@ inline Result<Generated> generate(const Spec& spec, const Registry& known, const
   return Generated{std::move(problem), std::move(source)};
 }
 
-// The caller's choice, else the device's own arch if the spec allows it. The CPU back-end runs kernels of any
-// arch.
+// The caller's choice, else the device's own arch if the spec allows it. The CPU back-end runs kernels of any arch.
 inline Result<std::string> choose_arch(const Spec& spec, const char* arch, const DeviceFacts& device) {
   if (arch) return std::string(arch);
   if (spec.archs.empty() || std::count(spec.archs.begin(), spec.archs.end(), device.arch)) return device.arch;

@@ -1,4 +1,4 @@
-// File: a file descriptor that closes itself.
+// File: a file descriptor that closes itself, and a read at a position.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include <unistd.h>
@@ -26,7 +26,8 @@ class File {
   int fd_;
 };
 
-// All of `to`, or false. Where the file is read is said with each call, so threads may share one.
+// Fills all of `to` from byte `at` of the file, or returns false. The position is an argument, so threads may share a
+// file.
 inline bool read_at(const File& file, std::uint64_t at, std::span<std::uint8_t> to) {
   for (std::size_t done = 0; done < to.size();) {
     const ssize_t got = ::pread(file.fd(), to.data() + done, to.size() - done, static_cast<off_t>(at + done));

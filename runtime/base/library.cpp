@@ -1,4 +1,5 @@
-// Opening shared libraries, and naming the build of what was opened.
+// Opens shared libraries and identifies their build: see library.hpp. The build id is read from the loaded image's
+// program headers, because a file of 110 MB takes longer to hash than a kernel takes to compile.
 // SPDX-License-Identifier: MIT
 #include "runtime/base/library.hpp"
 
@@ -28,7 +29,7 @@ std::string path_of(void* handle, const std::string& asked) {
 }
 
 struct BuildId {
-  ElfW(Addr) base;  // load address of the library that is looked for
+  ElfW(Addr) base;  // load address of the library
   std::string hex;
 };
 

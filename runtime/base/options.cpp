@@ -1,4 +1,4 @@
-// The only reader of the environment.
+// Reads options from the environment: see options.hpp.
 // SPDX-License-Identifier: MIT
 #include "runtime/base/options.hpp"
 
@@ -19,7 +19,7 @@ std::string variable(std::initializer_list<const char*> names) {
   return {};
 }
 
-// Leaves `number` alone if the variable is not set; notes a value that is no whole number within 0..largest.
+// Sets `number` if the variable is set. A value that is no whole number within 0..largest is added to `refused`.
 template <class Number>
 void read_number(const char* name, Number& number, Number largest, std::vector<std::string>& refused) {
   const std::string text = variable({name});
@@ -32,7 +32,7 @@ void read_number(const char* name, Number& number, Number largest, std::vector<s
     refused.push_back(std::string(name) + "='" + text + "' is not a whole number from 0 to " + std::to_string(largest));
 }
 
-// "a:b", without empty parts; a URL has no place in such a list.
+// Splits "a:b" and drops empty parts. Such a list cannot hold URLs.
 std::vector<std::string> list_of(const std::string& text) {
   std::vector<std::string> parts;
   for (std::size_t at = 0; at < text.size();) {
@@ -43,7 +43,7 @@ std::vector<std::string> list_of(const std::string& text) {
   return parts;
 }
 
-// XDG Base Directory Specification 0.8: a relative XDG_CACHE_HOME is to be ignored.
+// The user's cache folder. A relative XDG_CACHE_HOME is ignored, as the XDG Base Directory Specification 0.8 asks.
 std::string user_cache_dir() {
   if (const auto xdg = variable({"XDG_CACHE_HOME"}); !xdg.empty() && xdg[0] == '/') return xdg + "/kvjit";
   if (const auto home = variable({"HOME"}); !home.empty() && home[0] == '/') return home + "/.cache/kvjit";

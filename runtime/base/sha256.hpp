@@ -19,7 +19,8 @@ class Sha256 {
   Sha256();
   void update(std::span<const std::uint8_t> bytes);
   void update(std::string_view text);
-  // Length (8 bytes, little endian), then the bytes: pieces hashed this way cannot run into each other.
+  // Hashes the length (8 bytes, little endian), then the bytes. So two lists of pieces with the same joined bytes
+  // differ.
   void update_delimited(std::string_view text);
   Digest finish();
 
@@ -29,6 +30,6 @@ class Sha256 {
 
 Digest sha256(std::string_view text);
 std::string hex(std::span<const std::uint8_t> bytes);
-std::optional<Digest> read_digest(std::string_view hex);  // 64 digits, 0-9 and a-f
+std::optional<Digest> read_digest(std::string_view hex);  // 64 digits 0-9 and a-f; else none
 
 }  // namespace kvjit

@@ -1,4 +1,5 @@
-// Counts of bytes that may not fit, and the alignments that memory is laid out by.
+// Counts of bytes that may overflow, and the alignments of memory. A count that does not fit 64 bits becomes kTooMuch
+// and stays so; no allocation of that size can succeed.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include <cstddef>
@@ -7,10 +8,10 @@
 namespace kvjit {
 
 constexpr std::size_t kTooMuch = std::numeric_limits<std::size_t>::max();
-constexpr std::size_t kPiece = 256;        // alignment of the planes of a cache and of the pieces of a workspace
-constexpr unsigned kVectorAlignment = 16;  // planes are read 16 bytes at a time
+constexpr std::size_t kPiece = 256;        // bytes: alignment of the planes of a cache and of the pieces of a workspace
+constexpr unsigned kVectorAlignment = 16;  // bytes: kernels read planes 16 bytes at a time
 
-// Sizes that do not fit become kTooMuch and stay so; no allocation of that size can succeed.
+// A negative `b` gives kTooMuch too.
 inline std::size_t times(std::size_t a, long long b) {
   std::size_t product = 0;
   return b < 0 || a == kTooMuch || __builtin_mul_overflow(a, static_cast<std::size_t>(b), &product) ? kTooMuch
@@ -20,6 +21,7 @@ inline std::size_t plus(std::size_t a, std::size_t b) {
   std::size_t sum = 0;
   return __builtin_add_overflow(a, b, &sum) ? kTooMuch : sum;
 }
+// Rounded up to a multiple of kPiece.
 inline std::size_t rounded(std::size_t bytes) {
   const std::size_t up = plus(bytes, kPiece - 1);
   return up == kTooMuch ? kTooMuch : up / kPiece * kPiece;
@@ -31,7 +33,7 @@ std::size_t product(std::size_t first, Counts... counts) {
 }
 inline long long ceil_div(long long a, long long b) { return (a + b - 1) / b; }
 
-// From so many rows of a call on kernels over tiles gain: their tables take as long to fill as some hundred.
+// Rows of a call from which on bulk kernels are faster: their tables take as long to fill as some hundred rows.
 inline constexpr std::size_t kManyRows = 2048;
 
 }  // namespace kvjit

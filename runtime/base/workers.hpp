@@ -1,4 +1,5 @@
-// Workers: a few threads for what must not hold up who asks. Started by the first task, joined with the object.
+// Workers: threads for tasks that the caller must not wait for. A thread starts when a task finds none idle, up to the
+// number of the machine's threads. The destructor joins them all.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include <algorithm>
@@ -17,7 +18,7 @@ class Workers {
   Workers() = default;
   Workers(const Workers&) = delete;
   Workers& operator=(const Workers&) = delete;
-  // Runs what is queued first.
+  // Waits until every queued task has run.
   ~Workers() {
     {
       const std::lock_guard guard(mutex_);

@@ -1,4 +1,5 @@
-// Compiler: Source -> Artefact. NVRTC for GPUs, the host's C++ compiler for the CPU back-end.
+// Compiler: the interface that turns a Source into an Artefact. NVRTC serves GPUs, the host's C++ compiler serves the
+// CPU back-end. Options are known without opening a compiler, so a cache hit needs none.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include <memory>
@@ -16,26 +17,28 @@ namespace kvjit {
 class Compiler {
  public:
   virtual ~Compiler() = default;
-  virtual std::string identity() const = 0;  // exact: "nvrtc 13.0 build-id:..."; kept in each cache entry
-  virtual std::vector<std::string> options(const Source& source) const = 0;  // part of the cache key; no paths
-  virtual std::vector<std::string> archs() const = 0;                        // "sm_75" ...; empty: any (host)
-  // A Source whose arch the compiler does not know is `unsupported`, with the list of those it knows.
-  // Where `stop` is asked for the compile is given up, as soon as the compiler can: `cancelled`.
+  virtual std::string identity() const = 0;  // the exact build: "nvrtc 13.0 build-id:..."; each cache entry keeps it
+  virtual std::vector<std::string> options(const Source& source) const = 0;  // part of the cache key, so free of paths
+  virtual std::vector<std::string> archs() const = 0;  // "sm_75" ...; empty: any, for host compilers
+  // Fails with unsupported if the compiler does not know the source's arch, and lists those that it knows. Fails with
+  // cancelled if `stop` is requested; can_stop() says whether that ends a compile under way.
   virtual Result<Artefact> compile(const Source& source, std::stop_token stop) = 0;
   Result<Artefact> compile(const Source& source) { return compile(source, {}); }
-  virtual bool can_stop() const { return false; }  // on the way; else a compile runs to its end first
+  virtual bool can_stop() const { return false; }  // false: a compile runs to its end first
 };
 
-// Opens libnvrtc at run time. Fails with environment: what was searched. Opening is lazy: call it on the first miss.
+// Opens libnvrtc. Fails with environment and names what was searched. Opening takes milliseconds, so the store calls it
+// on the first miss only.
 Result<std::shared_ptr<Compiler>> open_nvrtc(const Options& options, ArtefactKind kind = ArtefactKind::cubin);
 
-// What open_nvrtc's compiler passes to NVRTC: known without opening it, so that a cache hit needs no compiler.
+// The options that open_nvrtc's compiler passes to NVRTC.
 std::vector<std::string> nvrtc_options(const Source& source, ArtefactKind kind);
 
-// What of the host compiler's way to work is the same for all of them: the part of its key that needs none opened.
+// The options that every host compiler gets: the part of its key that is known without opening one.
 std::vector<std::string> host_options();
 
-// The C++ compiler of this machine (posix_spawn, no shell). Fails with environment: what was searched.
+// Finds the C++ compiler of this machine and runs it by posix_spawn, without a shell. Fails with environment and names
+// what was searched.
 Result<std::shared_ptr<Compiler>> open_host_compiler(const Options& options);
 
 }  // namespace kvjit

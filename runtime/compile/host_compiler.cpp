@@ -1,6 +1,6 @@
-// The C++ compiler of this machine, as a Compiler for the CPU back-end: kernel text + templates/device/cpu.hpp
-// -> shared object. Started with posix_spawn in a private folder that is removed again; no shell, no path in
-// the output.
+// The C++ compiler of this machine, as a Compiler for the CPU back-end. It compiles a kernel's text, together with
+// templates/device/cpu.hpp, to a shared object. The compiler runs by posix_spawn, without a shell, in a private folder
+// that is removed afterwards; the output holds no path.
 // SPDX-License-Identifier: MIT
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -30,12 +30,13 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr const char* kSeam = "templates/device/cpu.hpp";
-constexpr std::size_t kMostBytes = std::size_t{256} << 20;  // of a shared object that is still believed
+constexpr std::size_t kMostBytes = std::size_t{256} << 20;  // a larger shared object is refused
 constexpr std::size_t kMostLog = 64 * 1024;
 
-// -Og: kernels are built for one test run more often than they run long. 25 pairs of formats, 203 kernels, take 85 s of
-// two cores to compile and check; at -O1 143 s (g++ 12). -ffp-contract=off: the *_rn functions of the seam rely on it.
-// -fno-strict-aliasing: shared memory is bytes that hold several types.
+//   -Og                   Most kernels are built for one short test run. With g++ 12 on two cores, 203 kernels of 25
+//                         format pairs take 85 s to compile and check, and 143 s at -O1.
+//   -ffp-contract=off     The *_rn functions of the device layer rely on it.
+//   -fno-strict-aliasing  Shared memory is bytes that hold several types.
 const std::vector<std::string> kOptions = {"-std=c++20",
                                            "-Og",
                                            "-g0",
@@ -56,7 +57,7 @@ std::string read_text(const fs::path& path, std::size_t most) {
   return text;
 }
 
-// A folder of our own that lives as long as this object.
+// A folder that only this process uses. The destructor removes it.
 class PrivateFolder {
  public:
   static Result<PrivateFolder> make() {
@@ -91,12 +92,12 @@ Result<void> write_text(const fs::path& path, const std::string& text) {
 }
 
 struct Ended {
-  int status = 0;      // exit status, or -signal
+  int status = 0;      // exit status, or the negative number of the signal
   std::string output;  // stdout and stderr together
 };
 
-// Runs argv[0] (a path) in `folder` and waits. Output goes through a file, so that a talkative child cannot
-// block. Ended by `stop`.
+// Runs arguments[0], a path, in `folder` and waits for its end; `stop` ends it early. Its output goes to a file, so
+// that no full pipe blocks it.
 Result<Ended> run(const std::vector<std::string>& arguments, const fs::path& folder, std::stop_token stop = {}) {
   const fs::path log = folder / "output";
   std::vector<char*> argv;
@@ -118,7 +119,7 @@ Result<Ended> run(const std::vector<std::string>& arguments, const fs::path& fol
   {
     const std::stop_callback end_child(stop, [child] { kill(child, SIGTERM); });
     siginfo_t ended{};
-    // It is only looked at here, so that its number stays its own for as long as it may be signalled.
+    // WNOWAIT leaves the child a zombie, so its number is not reused while `stop` may still signal it.
     while (waitid(P_PID, static_cast<id_t>(child), &ended, WEXITED | WNOWAIT) != 0 && errno == EINTR) continue;
   }
   int status = 0;
@@ -127,7 +128,7 @@ Result<Ended> run(const std::vector<std::string>& arguments, const fs::path& fol
   return Ended{WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status), read_text(log, kMostLog)};
 }
 
-// A name with a slash is a path; else PATH is searched, as a shell would.
+// The path of a program. A name with a slash is a path; else PATH is searched, as a shell does.
 std::optional<std::string> find_program(const std::string& name) {
   const auto is_program = [](const std::string& path) {
     struct stat facts {};
@@ -149,8 +150,8 @@ class HostCompiler : public Compiler {
  public:
   HostCompiler(std::string program, std::string identity, const std::string& seam)
       : program_(std::move(program)), identity_(std::move(identity)), options_(kOptions), seam_(seam) {
-    // GCC marks inline variables as unique in the process, and such an object is never unloaded; clang does
-    // not.
+    // GCC marks inline variables as unique in the process, and an object with such a variable is never unloaded. Clang
+    // does not.
     if (identity_.find("clang") == std::string::npos) options_.push_back("-fno-gnu-unique");
   }
 
@@ -217,7 +218,7 @@ Result<std::shared_ptr<Compiler>> open_host_compiler(const Options& options) {
   const auto seam = embedded_files().find(kSeam);
   if (seam == embedded_files().end()) return fail(Code::internal, fmt::format("{} is not embedded", kSeam));
 
-  // What the caller named is taken or refused; only without a name are the usual ones tried.
+  // A compiler that the caller named is used or refused. The usual names are tried only without one.
   const std::vector<std::string> names = options.host_compiler.empty()
                                              ? std::vector<std::string>{"c++", "g++", "clang++"}
                                              : std::vector<std::string>{options.host_compiler};

@@ -1,5 +1,5 @@
-// NVRTC, opened at run time: Source -> cubin (or PTX). Needs neither nvrtc.h, nor a driver, nor a GPU.
-// Safe to use from several threads: a compile works on its own nvrtcProgram and NVRTC does its own locking.
+// NVRTC, opened at run time: compiles a Source to a cubin or to PTX. It needs no nvrtc.h, no driver and no GPU. Several
+// threads may compile at once: each compile has an nvrtcProgram of its own, and NVRTC locks what it shares.
 // SPDX-License-Identifier: MIT
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -16,12 +16,12 @@
 namespace kvjit {
 namespace {
 
-// nvrtc.h of CUDA 12.0 to 13.0.
+// Declarations of nvrtc.h, the same in CUDA 12.0 to 13.0.
 using nvrtcProgram = struct NvrtcProgramOpaque*;
 constexpr int kNvrtcSuccess = 0;
 constexpr int kNvrtcErrorCompilation = 6;
 
-// NVRTC 12.9 and later: asks from time to time whether to go on. 0: yes.
+// NVRTC 12.9 and later call the callback during a compile. It returns 0 to go on.
 using SetFlowCallback = int (*)(nvrtcProgram program, int (*callback)(void* payload, void* reserved), void* payload);
 
 #define KVJIT_NVRTC_API(X)                                                                                  \
@@ -45,16 +45,16 @@ struct Api {
 #define X(result, name, parameters) result(*name) parameters = nullptr;
   KVJIT_NVRTC_API(X)
 #undef X
-  SetFlowCallback set_flow_callback = nullptr;  // older libraries have none: a compile then runs to its end
+  SetFlowCallback set_flow_callback = nullptr;  // null in older libraries: a compile then runs to its end
 };
 
 int stop_asked(void* payload, void*) { return static_cast<std::stop_token*>(payload)->stop_requested() ? 1 : 0; }
 
-// A cubin of these kernels is below 1 MB; a size beyond this is a broken library, not a kernel.
+// A cubin of these kernels is below 1 MB. A larger size than this means a broken library.
 constexpr std::size_t kMaxOutputBytes = std::size_t{1} << 30;
 
-// The number that stands before ` what` in ptxas's report ("... Used 40 registers, ... 0 bytes stack frame,
-// ..."); the largest one if the text has several entries.
+// The number before ` what` in the report of ptxas ("... Used 40 registers, ... 0 bytes stack frame, ..."); the largest
+// one if the report has several entries.
 int number_before(std::string_view log, std::string_view what) {
   int largest = 0;
   for (auto at = log.find(what); at != std::string_view::npos; at = log.find(what, at + 1)) {
@@ -67,7 +67,7 @@ int number_before(std::string_view log, std::string_view what) {
   return largest;
 }
 
-// What a Source asks for, without the suffix that unlocks arch-specific instructions: "sm_90a" -> "sm_90".
+// An arch without the suffix that unlocks arch-specific instructions: "sm_90a" -> "sm_90".
 std::string_view base_arch(std::string_view arch) {
   while (!arch.empty() && (arch.back() == 'a' || arch.back() == 'f')) arch.remove_suffix(1);
   return arch;
@@ -123,11 +123,10 @@ class NvrtcCompiler final : public Compiler {
     const std::unique_ptr<NvrtcProgramOpaque, decltype(destroy)> owner(program, destroy);
 
     auto list = options(source);
-    // NVRTC 12.9 and later keep a cache of their own on machines with a driver; a hit there has no resource report,
-    // and a check for spills would pass on nothing. Ours is the only cache. Not part of the key: the output is the
-    // same.
+    // NVRTC 12.9 and later keep a cache of their own on machines with a driver. A hit there has no resource report, so
+    // a check for spills would pass without a number. The option is no part of the key, because the output is the same.
     if (major_ > 12 || (major_ == 12 && minor_ >= 9)) list.push_back("--no-cache");
-    // Nor this, for the same reason: no kernel uses NVRTC's own headers.
+    // No kernel uses NVRTC's own headers. No part of the key, for the same reason.
     if (major_ >= 13) list.push_back("--minimal");
     std::vector<const char*> pointers;
     for (const auto& option : list) pointers.push_back(option.c_str());

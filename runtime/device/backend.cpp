@@ -1,4 +1,4 @@
-// What the back-ends share: Buffer, and what a timing may be asked for.
+// Code that both back-ends share: Buffer and check_timing.
 // SPDX-License-Identifier: MIT
 #include "runtime/device/backend.hpp"
 

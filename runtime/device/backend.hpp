@@ -1,6 +1,6 @@
-// Backend: where kernels run. Two of them: a CUDA device through the driver API (opened at run time, never linked), and
-// the CPU back-end, which runs the same kernel text lane by lane. Everything above launches without knowing which it
-// is.
+// Backend: where kernels run. There are two: a CUDA device through the driver API (opened at run time, never linked),
+// and the CPU back-end, which runs the same kernel text lane by lane. The code above launches without knowing which it
+// has.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include <cstddef>
@@ -18,14 +18,16 @@ namespace kvjit {
 
 struct DeviceFacts {
   bool is_gpu = false;
-  std::string name;  // "NVIDIA H200", "CPU back-end (g++ 12.2)"
-  std::string arch;  // "sm_90a": the arch kernels are generated for by default ("sm_90a" on the CPU back-end)
+  std::string name;  // "NVIDIA H200", "CPU back-end"
+  std::string arch;  // the arch that kernels are generated for by default; "sm_90a" on the CPU back-end
   int multiprocessors = 1;
   std::size_t memory_bytes = 0;
-  int l2_bytes = 0, memory_clock_khz = 0, memory_bus_bits = 0;  // 0: not known
-  int driver_version = 0;                                       // 13000 = 13.0
+  int l2_bytes = 0,          // size of the L2 cache; 0: not known
+      memory_clock_khz = 0,  // 0: not known
+      memory_bus_bits = 0;   // 0: not known
+  int driver_version = 0;    // 13000 = 13.0
 
-  // What the attributes say of memory that moves two bits a pin and clock: the datasheet's figure. 0: not known.
+  // Peak memory bandwidth for two bits a pin and clock, as the datasheet gives it; 0: not known.
   double peak_gb_per_s() const { return 2.0 * memory_clock_khz * 1e3 * memory_bus_bits / 8 / 1e9; }
 };
 
@@ -36,7 +38,8 @@ struct Grid {
 using DevicePointer = std::uint64_t;  // CUdeviceptr, or the address itself on the CPU back-end
 using Stream = void*;                 // CUstream; null: the default stream. Ignored by the CPU back-end.
 
-class Kernel {  // a loaded entry; keeps its module alive
+// A loaded kernel. It keeps its module alive.
+class Kernel {
  public:
   virtual ~Kernel() = default;
 };
@@ -46,7 +49,8 @@ class Backend {
   virtual ~Backend() = default;
   virtual const DeviceFacts& facts() const = 0;
 
-  // bytes == 0 is legal (pointer 0). Fails with environment when memory is short (says how much was asked and is free).
+  // 0 bytes are legal and give pointer 0. Fails with environment when memory is short, and says how much was asked for
+  // and is free.
   virtual Result<DevicePointer> allocate(std::size_t bytes) = 0;
   virtual void release(DevicePointer pointer) = 0;
   virtual Result<void> copy_to_device(DevicePointer to, const void* from, std::size_t bytes) = 0;
@@ -56,13 +60,13 @@ class Backend {
   virtual Result<void> synchronize(Stream stream) = 0;
 
   virtual Result<std::shared_ptr<Kernel>> load(const Source& source, const Artefact& artefact) = 0;
-  // args: source.args_bytes bytes. Asynchronous on a GPU.
+  // Queues a launch; the CPU back-end runs it to its end. args: one struct of source.args_bytes bytes.
   virtual Result<void> launch(const Kernel& kernel, Grid grid, const void* args, Stream stream) = 0;
 
-  // What is timed: `turn` counts 0, 1 .. turns - 1, 0 .. so that each call may read another buffer.
+  // The work that is timed. `turn` counts 0, 1 .. turns - 1, 0 .. so that each call may read another buffer.
   using Work = std::function<Result<void>(Stream, int turn)>;
-  // Of one call, in microseconds (GPU: device events; CPU: wall clock): median and extremes of `repeats` timed groups
-  // of `calls`.
+  // Duration of one call in microseconds, by device events on a GPU and by wall clock on the CPU: median and extremes
+  // of `repeats` timed groups of `calls` calls.
   struct Timing {
     double median_us = 0, low_us = 0, high_us = 0;
     int repeats = 0, calls = 1;
@@ -70,13 +74,14 @@ class Backend {
   virtual Result<Timing> time(const Work& work, int repeats, int turns) = 0;
 };
 
-Result<void> check_timing(int repeats, int turns);  // at least 1 of each
+// Fails unless both are at least 1.
+Result<void> check_timing(int repeats, int turns);
 
-// Fails with environment: what was searched (library names, folders), or that there is no device.
+// Fails with environment: the library names and folders that were searched, or that there is no device.
 Result<std::shared_ptr<Backend>> open_cuda(const Options& options);
 Result<std::shared_ptr<Backend>> open_cpu(const Options& options);
 
-// RAII over Backend::allocate.
+// Memory of Backend::allocate that frees itself.
 class Buffer {
  public:
   Buffer() = default;

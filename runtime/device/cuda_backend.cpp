@@ -1,5 +1,5 @@
-// The CUDA back-end: one device through the driver API, on its primary context, which is bound around each
-// call so that any thread may call and an engine's own current context is left as it was.
+// The CUDA back-end: one device through the driver API, on its primary context. The context is bound around each call,
+// so any thread may call, and the engine's own current context stays as it was.
 // SPDX-License-Identifier: MIT
 #include <fmt/format.h>
 
@@ -15,14 +15,15 @@
 namespace kvjit {
 namespace {
 
-constexpr int kDefaultSharedBytes = 48 << 10;  // what a block gets without opting in (CUDA C++ Programming Guide, 16.2)
-constexpr int kWarmUps = 3;
-// Below this a call is timed as part of a graph of kGraphCalls. Between events of its own it would take some 4 us
-// longer, which is 0.1 % of what is above.
+// Dynamic shared memory that a block gets without opting in (CUDA C++ Programming Guide, 16.2).
+constexpr int kDefaultSharedBytes = 48 << 10;
+constexpr int kWarmUps = 3;  // calls before a timing
+// A call shorter than this is timed as part of a graph of kGraphCalls calls. Between events of its own a call takes
+// some 4 us longer, which is 0.1 % of this limit.
 constexpr double kShortUs = 4000;
 constexpr int kGraphCalls = 20;
 
-// The retained primary context; shared by the back-end and its kernels.
+// The retained primary context. The back-end and its kernels share it.
 struct Device {
   std::shared_ptr<const Driver> driver;
   CuDevice id = 0;
@@ -49,7 +50,7 @@ class Bound {
   CuResult status_;  // a failed push leaves no context bound: the call that follows reports it
 };
 
-// A handle of the driver, given back by `destroy`. Lives inside a Bound.
+// A handle of the driver that `destroy` releases. It must live inside the scope of a Bound.
 template <class Handle>
 class Owned {
  public:
@@ -117,7 +118,7 @@ class CudaBackend final : public Backend {
     if (bytes == 0) return {};
     const Bound bound(*device_);
     KV_CHECK(check(driver_.cuMemcpyHtoD_v2(to, from, bytes), "copying to the device"));
-    // From pageable memory the call may return before the last piece has landed, and other streams do not wait for it.
+    // A copy from pageable memory may return before its last piece has arrived, and other streams do not wait for it.
     return check(driver_.cuStreamSynchronize(nullptr), "copying to the device");
   }
 
@@ -132,7 +133,7 @@ class CudaBackend final : public Backend {
     return check(driver_.cuMemcpyDtoDAsync_v2(to, from, bytes, static_cast<CuStream>(stream)), "copying on the device");
   }
 
-  // Waits: kernels may follow on a stream that does not order itself behind the default one.
+  // Waits, because kernels may follow on a stream that is not ordered behind the default stream.
   Result<void> fill(DevicePointer to, std::uint8_t value, std::size_t bytes) override {
     if (bytes == 0) return {};
     const Bound bound(*device_);
@@ -149,7 +150,7 @@ class CudaBackend final : public Backend {
     const auto& bytes = artefact.bytes;
     const bool is_cubin =
         artefact.kind == ArtefactKind::cubin && bytes.size() >= 64 && std::memcmp(bytes.data(), "\177ELF", 4) == 0;
-    // The driver reads PTX up to its zero.
+    // The driver reads PTX up to its terminating zero.
     const bool is_ptx = artefact.kind == ArtefactKind::ptx && !bytes.empty() && bytes.back() == 0;
     if (!is_cubin && !is_ptx)
       return fail(Code::integrity, source.name + " is neither a cubin nor PTX: the CUDA back-end loads nothing else");
@@ -207,9 +208,9 @@ class CudaBackend final : public Backend {
                                              ours->name, grid.x, grid.y, grid.z, ours->threads, ours->shared_bytes));
   }
 
-  // Calls that follow each other on one stream. With one turn, data that fits the L2 cache stays there, as it does in a
-  // short loop; turns over buffers that together exceed the L2 several times find nothing in it, as the layers of a
-  // model do.
+  // Times calls that follow each other on one stream. With one turn, data that fits the L2 cache stays in it, as in a
+  // short loop. With turns over buffers that exceed the L2 several times together, every call reads from memory, as the
+  // layers of a model do.
   Result<Timing> time(const Work& work, int repeats, int turns) override {
     KV_CHECK(check_timing(repeats, turns));
     const Bound bound(*device_);
@@ -234,7 +235,7 @@ class CudaBackend final : public Backend {
     for (int i = 0; i < kWarmUps; ++i) KV_CHECK(once());
     KV_TRY(once_us, timed_us(once));
 
-    // As many graphs as the turns fill; each is launched before the first timed one, which uploads it.
+    // One graph for every kGraphCalls turns. Each is launched once before timing starts, which uploads it.
     const int calls = once_us < kShortUs ? kGraphCalls : 1;
     std::vector<std::unique_ptr<Graph>> graphs;
     if (calls > 1)

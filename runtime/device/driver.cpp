@@ -1,4 +1,4 @@
-// Opening libcuda, and its errors as text.
+// Opens libcuda and turns its errors into text: see driver.hpp.
 // SPDX-License-Identifier: MIT
 #include "runtime/device/driver.hpp"
 
@@ -10,7 +10,7 @@ Result<std::shared_ptr<const Driver>> Driver::open(const Options& options) {
   std::vector<std::string> candidates = {options.cuda_library};
   if (options.cuda_library.empty()) {
     candidates = {"libcuda.so.1"};
-    // Where containers and WSL put the driver when the loader's cache was not rebuilt.
+    // Folders where containers and WSL put the driver, for a loader cache that was not rebuilt.
     const auto in_folders = library_paths(
         {"/usr/local/nvidia/lib64", "/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/usr/lib/wsl/lib"},
         {"libcuda.so.1"});

@@ -1,5 +1,5 @@
-// Driver: the entry points of libcuda that are used, opened at run time. cuda.h is not needed: the few types
-// stand here.
+// Driver: the entry points of libcuda that the runtime uses, opened at run time. cuda.h is not needed, because this
+// file declares the few types.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include <cstddef>
@@ -24,14 +24,14 @@ using CuEvent = struct CuEventOpaque*;
 using CuGraph = struct CuGraphOpaque*;
 using CuGraphExec = struct CuGraphExecOpaque*;
 
-// Values of cuda.h, the same since CUDA 11.
+// Constants of cuda.h, the same since CUDA 11.
 constexpr CuResult kCuErrorOutOfMemory = 2;
 constexpr int kCuAttributeMultiprocessors = 16;
 constexpr int kCuAttributeMemoryClockKhz = 36, kCuAttributeMemoryBusBits = 37;
 constexpr int kCuAttributeL2Bytes = 38;
 constexpr int kCuAttributeCapabilityMajor = 75, kCuAttributeCapabilityMinor = 76;
-constexpr int kCuAttributeSharedOptIn = 97;  // largest shared memory a block can ask for
-constexpr int kCuFunctionMaxThreads = 0;     // a block, given the registers it uses
+constexpr int kCuAttributeSharedOptIn = 97;  // bytes: largest shared memory of a block that opts in
+constexpr int kCuFunctionMaxThreads = 0;     // largest block, given the registers that the function uses
 constexpr int kCuFunctionStaticShared = 1;
 constexpr int kCuFunctionMaxDynamicShared = 8;
 constexpr unsigned kCuStreamNonBlocking = 1;
@@ -52,10 +52,11 @@ struct CuLaunchConfig {
   const CuLaunchAttribute* attributes;
   unsigned attribute_count;
 };
-// The launch may begin before the one ahead of it in the stream has ended, if its kernel waits for that one itself.
+// Programmatic dependent launch (PDL): the kernel may start before the previous kernel in the stream has ended. It must
+// wait for that one itself.
 constexpr int kCuLaunchProgrammaticSerialization = 6;
 
-// The names are those of the binary interface: cuda.h maps cuMemAlloc to cuMemAlloc_v2 and so on.
+// Names of the binary interface: cuda.h maps cuMemAlloc to cuMemAlloc_v2 and so on.
 #define KVJIT_CUDA_API(X)                                                                                        \
   X(cuGetErrorName, (CuResult error, const char** text))                                                         \
   X(cuGetErrorString, (CuResult error, const char** text))                                                       \
@@ -107,15 +108,15 @@ struct Driver {
 #undef X
   Library library;
 
-  // Opens libcuda and calls cuInit. Fails with environment: what was searched, or what cuInit said.
+  // Opens libcuda and calls cuInit. Fails with environment: the places that were searched, or the error of cuInit.
   static Result<std::shared_ptr<const Driver>> open(const Options& options);
 
-  // "launching decode...: CUDA_ERROR_ILLEGAL_ADDRESS (an illegal memory access was encountered)".
+  // An error such as "launching decode...: CUDA_ERROR_ILLEGAL_ADDRESS (an illegal memory access was encountered)".
   tl::unexpected<Error> error(CuResult status, const std::string& doing) const;
 };
 
-// Compute capability -> the arch kernels are generated for. From 9.0 on with the suffix that unlocks the
-// instructions of exactly that chip (wgmma, tcgen05 ...): kernels are compiled on the machine they run on.
+// The arch that kernels are generated for, from a compute capability. From 9.0 on it has the suffix that unlocks the
+// instructions of exactly that chip (wgmma, tcgen05 ...), because kernels are compiled on the machine that runs them.
 std::string arch_of(int major, int minor);
 
 }  // namespace kvjit

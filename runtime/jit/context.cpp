@@ -1,4 +1,5 @@
-// get(): memory, the device, then the store. Threads share one future a source.
+// Context::get(): this context's memory, then the device's, then the store. Threads that ask for one source share one
+// future, so it is built once.
 // SPDX-License-Identifier: MIT
 #include "runtime/jit/context.hpp"
 
@@ -23,8 +24,8 @@ auto fields(const Source& s) {
   return std::tie(s.name, s.entry, s.arch, s.threads, s.shared_bytes, s.args_bytes, s.text);
 }
 
-// The text enters the hash by its length only: hashing a hundred KB would cost more than the whole hit may (1 us), and
-// texts of equal names and lengths hardly ever differ. Equality compares texts whole, unless they are copies of one.
+// Hashes only the length of the text. Hashing a hundred KB would cost more than a whole memory hit may (1 us), and
+// texts of equal names and lengths hardly ever differ. Equality compares whole texts, unless they are copies of one.
 struct SourceHash {
   std::size_t operator()(const Source& s) const {
     return std::hash<std::string>{}(s.name) * 31 + std::hash<std::string>{}(s.entry) * 17 + s.text.size();
@@ -66,7 +67,7 @@ class JitContext final : public Context {
       if (found.valid()) {
         Result<KernelRecord> record = found.get();
         if (!record) {
-          // The failure of the thread that was first is not kept. That it gave up is no reason for this one to.
+          // The first thread's failure is not kept. If it was cancelled, this thread tries for itself.
           if (record.error().code == Code::cancelled && !stop.stop_requested()) continue;
           return record;
         }

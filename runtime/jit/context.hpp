@@ -1,5 +1,5 @@
-// Context: one device and its kernels. get() is the whole JIT: memory, its own and that of the device's other contexts,
-// then what the Store finds or compiles, loaded.
+// Context: one device and its kernels. get() is the whole JIT. It takes a kernel from this context's memory, else from
+// that of the device's other contexts, else from the Store, which finds or compiles it, and loads it.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include <cstdint>
@@ -18,29 +18,30 @@
 
 namespace kvjit {
 
-// What a context holds in memory, and what all contexts of its device in this process hold together.
+// Loaded machine code: of a context, and of all contexts of its device in this process.
 struct ContextMemory {
   LoadedCode own, device;
-  std::uint64_t shared_kernels = 0;  // of its own, those that another context had loaded
+  std::uint64_t shared_kernels = 0;  // kernels of this context that another one had loaded
 };
 
 class Context {
  public:
-  // Opens the device that options.device asks for (automatic: GPU, else CPU). NVRTC is not opened here.
+  // Opens the device that options.device asks for; automatic: a GPU, else the CPU back-end. Does not open NVRTC.
   static Result<std::shared_ptr<Context>> open(const Options& options);
   virtual ~Context() = default;
 
   virtual const std::shared_ptr<Backend>& backend() const = 0;
   virtual const Options& options() const = 0;
+  // Fails with cancelled if `stop` is requested, and with sealed if a sealed context would have to compile.
   virtual Result<KernelRecord> get(const Source& source, std::stop_token stop) = 0;
   Result<KernelRecord> get(const Source& source) { return get(source, {}); }
   virtual CacheCounters counters() const = 0;
-  // Null where there is none: contexts of tests.
+  // Null for contexts of tests that have none.
   virtual Store* store() { return nullptr; }
   virtual ContextMemory memory() const { return {}; }
 };
 
-// The Context over given parts; Context::open chooses them. Tests give fakes.
+// A Context made of these parts. Context::open chooses them; tests pass fakes.
 Result<std::shared_ptr<Context>> make_context(const Options& options, std::shared_ptr<SharedDevice> device,
                                               Toolchain toolchain);
 

@@ -1,4 +1,4 @@
-// KernelRecord: a kernel in use, and what ran, exactly.
+// KernelRecord: a loaded kernel, where it came from, and the resources that it uses.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include <cstdint>
@@ -11,12 +11,15 @@
 namespace kvjit {
 
 struct KernelRecord {
-  std::string name, key;  // key: 64 hex digits
+  std::string name,  // Source::name
+      key;           // key of the artefact, 64 hex digits
   Origin origin = Origin::compiled;
-  double ready_ms = 0;    // what this get() cost
-  double compile_ms = 0;  // of the compile that made it, wherever that was; 0: not known
-  int registers = 0, stack_bytes = 0, spill_bytes = 0;
-  std::uint64_t code_bytes = 0;
+  double ready_ms = 0;           // milliseconds that this get() took
+  double compile_ms = 0;         // milliseconds of the compile that made it, wherever that was; 0: not known
+  int registers = 0,             // registers of a thread
+      stack_bytes = 0,           // stack frame of a thread
+      spill_bytes = 0;           // spill stores and loads of a thread
+  std::uint64_t code_bytes = 0;  // machine code, as it was compiled
   std::shared_ptr<Kernel> kernel;
 };
 

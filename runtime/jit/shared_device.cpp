@@ -1,4 +1,5 @@
-// Devices and kernels of this process, held by who uses them and no longer.
+// The devices and kernels of this process: see shared_device.hpp. Both are held by weak references, so they live as
+// long as somebody uses them.
 // SPDX-License-Identifier: MIT
 #include "runtime/jit/shared_device.hpp"
 
@@ -16,7 +17,7 @@ std::string name_of(const Source& source, const Key& key) {
 
 Result<std::shared_ptr<SharedDevice>> open_once(const std::string& name,
                                                 const std::function<Result<std::shared_ptr<Backend>>()>& open) {
-  // Never destroyed: a context may outlive the statics of the process.
+  // Never destroyed, because a context may outlive the statics of the process.
   static auto& mutex = *new std::mutex;
   static auto& devices = *new std::map<std::string, std::weak_ptr<SharedDevice>>;
   const std::lock_guard guard(mutex);
@@ -36,7 +37,8 @@ Result<std::shared_ptr<SharedDevice>> SharedDevice::open_gpu(const Options& opti
 }
 
 Result<std::shared_ptr<SharedDevice>> SharedDevice::open_host(const Options& options) {
-  // Unlike cubins, host objects are its compiler's own: contexts that name another share no kernels.
+  // Host objects depend on the compiler that made them, unlike cubins. So contexts that name different compilers share
+  // no kernels.
   return open_once(fmt::format("cpu {} {}", options.fiber_seed, options.host_compiler),
                    [&] { return open_cpu(options); });
 }
@@ -57,7 +59,7 @@ Result<KernelRecord> SharedDevice::get(const Source& source, const Key& request,
   }
   const bool is_first = !std::exchange(entry.is_being_made, true);
   lock.unlock();
-  // Also where `make` throws: who waits is to try for itself.
+  // Runs even if `make` throws, so that waiting threads try for themselves.
   const auto end = [&](void*) {
     const std::lock_guard guard(mutex_);
     if (is_first) kernels_[name].is_being_made = false;
@@ -72,7 +74,7 @@ Result<KernelRecord> SharedDevice::get(const Source& source, const Key& request,
 KernelRecord SharedDevice::keep(const std::string& name, KernelRecord made) {
   const std::lock_guard guard(mutex_);
   Entry& entry = kernels_[name];
-  if (auto first = entry.kernel.lock()) {  // another context was quicker: this one's module goes
+  if (auto first = entry.kernel.lock()) {  // another context was quicker: its module is kept, this one is dropped
     made.kernel = std::move(first);
     return made;
   }

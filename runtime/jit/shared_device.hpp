@@ -1,6 +1,6 @@
 // SharedDevice: one back-end for each device of the process, and the kernels that are loaded on it. Contexts of one
-// device (two models, a trunk and its draft head) share both by reference: a kernel that several ask for is compiled
-// and loaded once, and modules, with the tables and matrices in them, are there once.
+// device (two models, a trunk and its draft head) share both by reference. So a kernel that several contexts ask for is
+// compiled and loaded once, and the tables and matrices of its module are in memory once.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include <condition_variable>
@@ -20,7 +20,7 @@
 
 namespace kvjit {
 
-// Machine code that is loaded, in bytes as it was compiled.
+// Loaded machine code: kernels, and their bytes as compiled.
 struct LoadedCode {
   std::uint64_t kernels = 0, bytes = 0;
 };
@@ -28,22 +28,23 @@ struct LoadedCode {
 class SharedDevice {
  public:
   explicit SharedDevice(std::shared_ptr<Backend> backend) : backend_(std::move(backend)) {}
-  // What this process already has open for the same options, else opened now.
+  // The device that this process has open for the same options, else a device that is opened now.
   static Result<std::shared_ptr<SharedDevice>> open_gpu(const Options& options);
   static Result<std::shared_ptr<SharedDevice>> open_host(const Options& options);
 
   const std::shared_ptr<Backend>& backend() const { return backend_; }
 
-  // The kernel of a source that some context uses (origin memory), else what `make` gives. Who asks while another makes
-  // it waits for that; unless it may not, as sealed contexts, or is stopped.
+  // A kernel that some context uses (origin memory), else the one that `make` returns. A thread that asks while another
+  // makes the kernel waits for that one, unless may_wait is false, as for sealed contexts. `stop` ends the wait:
+  // cancelled.
   using Make = std::function<Result<KernelRecord>()>;
   Result<KernelRecord> get(const Source& source, const Key& request, bool may_wait, std::stop_token stop,
                            const Make& make);
-  LoadedCode loaded() const;  // by all contexts of the process
+  LoadedCode loaded() const;  // machine code of all contexts of the process
 
  private:
   struct Entry {
-    KernelRecord facts;  // without the kernel, which belongs to who uses it
+    KernelRecord facts;  // without the kernel, which its users own
     std::weak_ptr<Kernel> kernel;
     bool is_being_made = false;
   };
@@ -52,7 +53,7 @@ class SharedDevice {
   std::shared_ptr<Backend> backend_;
   mutable std::mutex mutex_;
   std::condition_variable_any made_;
-  std::map<std::string, Entry> kernels_;  // by key and facts of the launch
+  std::map<std::string, Entry> kernels_;  // by key and launch numbers
 };
 
 }  // namespace kvjit

@@ -1,4 +1,4 @@
-// Making a list of kernels.
+// Makes a list of kernels: see warm.hpp.
 // SPDX-License-Identifier: MIT
 #include "runtime/jit/warm.hpp"
 

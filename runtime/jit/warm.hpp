@@ -1,5 +1,5 @@
-// Warm: the kernels of a list of specs are made before they are needed, in parallel, each once. A list that is complete
-// leaves a marker in the cache, so that the next process sees it without generating anything.
+// warm: makes the kernels of a list before they are needed, in parallel and each once. A list that was made as a whole
+// leaves a marker in the cache folder, so the next process knows it without generating anything.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include <functional>
@@ -11,17 +11,18 @@
 namespace kvjit {
 
 struct WarmProgress {
-  int done = 0, count = 0;
-  std::string kernel;  // that is done
+  int done = 0,        // kernels that are made
+      count = 0;       // kernels of the list
+  std::string kernel;  // name of the one that was made last
 };
 struct WarmReport {
-  int kernels = 0;
-  std::uint64_t compiled = 0;
-  bool was_complete = false;
+  int kernels = 0;             // kernels of the list, each counted once
+  std::uint64_t compiled = 0;  // kernels that this call compiled
+  bool was_complete = false;   // the marker was found
 };
 
-// list: what the sources are made from, and all that decides how; with the same list they are the same. sources: called
-// only if the list is not complete. With a folder, kernels go there; without one, into the context's memory.
+// list: everything that the sources depend on, so that equal lists have equal sources. sources: returns them; called
+// only if there is no marker. Kernels go to the cache folder, or to the context's memory if there is no folder.
 Result<WarmReport> warm(Context& context, const std::vector<std::string>& list,
                         const std::function<Result<std::vector<Source>>()>& sources, unsigned threads,
                         const std::function<void(const WarmProgress&)>& progress);

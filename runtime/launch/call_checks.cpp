@@ -1,10 +1,12 @@
-// Checks of what a caller gives: see checks.hpp.
+// Checks of a call's numbers and arrays: see call_checks.hpp.
 // SPDX-License-Identifier: MIT
 #include "runtime/launch/call_checks.hpp"
 
 #include <fmt/format.h>
 
 #include <cmath>
+
+#include "runtime/launch/kv_checks.hpp"
 
 namespace kvjit {
 
@@ -74,7 +76,7 @@ Result<void> check_features(const ProgramSource& source, const AttentionCall& ca
         fmt::format("position_offset {} is given to program {}, which does not read it: "
                     "attention.features = [\"position_offset\"]",
                     given.position_offset, source.id));
-  constexpr int kMostOffset = 1 << 29;  // with a length and a window it stays an int
+  constexpr int kMostOffset = 1 << 29;  // the sum with a length and a window still fits an int
   if (given.position_offset < -kMostOffset || given.position_offset > kMostOffset)
     return refuse(fmt::format("position_offset {}; -2^29 to 2^29 are possible", given.position_offset));
   if (given.packed_tokens < 0)

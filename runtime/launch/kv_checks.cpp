@@ -1,4 +1,4 @@
-// The contract of args/attention.cuh and args/page_table.cuh about where caches lie.
+// Checks of where caches lie: see kv_checks.hpp.
 // SPDX-License-Identifier: MIT
 #include "runtime/launch/kv_checks.hpp"
 
@@ -11,17 +11,6 @@
 
 namespace kvjit {
 
-const char* to_string(kv::CheckedArray array) {
-  constexpr const char* kNames[] = {"none", "lengths", "k_pages", "v_pages", "pages", "slots"};
-  return kNames[int(array)];
-}
-
-Result<void> check_passed(const kv::CheckRecord& record) {
-  if (record.count == 0) return {};
-  return refuse(fmt::format("{}[{}] is {}; {} to {} are possible ({} out of range)", to_string(record.array),
-                            record.index, record.value, record.least, record.most, record.count));
-}
-
 tl::unexpected<Error> refuse(std::string message) { return fail(Code::bad_input, std::move(message)); }
 
 Result<void> check_pointer(const char* name, const void* pointer, unsigned alignment) {
@@ -33,11 +22,12 @@ Result<void> check_pointer(const char* name, const void* pointer, unsigned align
 
 namespace {
 
+// The largest power of two, up to `most`, that divides `bytes`.
 unsigned power_of_two_in(long long bytes, unsigned most) {
   return std::min(most, static_cast<unsigned>(bytes & -bytes));
 }
 
-// What a plane of a page must be aligned to (args/page_table.cuh).
+// Alignment of one plane of a page (args/page_table.cuh). strides: from page to page, head to head, token to token.
 Result<void> check_page(const ProgramSource& source, const std::string& what, const void* data, long long row_bytes,
                         bool is_scales, const long long (&strides)[3], long long heads) {
   const unsigned unit = source.is_planar ? power_of_two_in(row_bytes, kVectorAlignment) : 2;
@@ -79,7 +69,7 @@ Result<void> check_side(const ProgramSource& source, const SideFacts& facts, con
                           {"scales", side.scales, source.is_planar ? facts.scale_row_bytes : 0,
                            side.scales_sequence_stride, side.scales_head_stride, side.scales_token_stride}};
   const unsigned alignment =
-      source.is_planar ? kVectorAlignment : 2;  // layout rows: a half may stand at any even address
+      source.is_planar ? kVectorAlignment : 2;  // layout rows: an f16 scale may stand at any even address
   for (const Plane& plane : planes) {
     if (plane.row_bytes == 0) continue;
     const std::string what = fmt::format("{}.{}", name, plane.name);

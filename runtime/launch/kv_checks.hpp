@@ -1,19 +1,24 @@
-// What kernels assume of the memory they are given and cannot see: refused before anything runs.
+// Checks of where caches lie: alignments, strides, page tables. Kernels assume the contract of args/attention.cuh and
+// args/page_table.cuh and cannot verify it, so a call that breaks it is refused before anything runs. Every check fails
+// with bad_input. Internal to runtime/.
 // SPDX-License-Identifier: MIT
 #pragma once
-#include "runtime/launch/program.hpp"
+#include "args/page_table.cuh"
+#include "generator/base/result.hpp"
+#include "generator/source.hpp"
 
 namespace kvjit {
 
+// A bad_input error.
 tl::unexpected<Error> refuse(std::string message);
 Result<void> check_pointer(const char* name, const void* pointer, unsigned alignment);
-// One side of a cache. name: "k" or "v".
+// One side of a cache for `heads` KV heads. name: "k" or "v", for messages.
 Result<void> check_side(const ProgramSource& source, const SideFacts& facts, const char* name,
                         const kv::CacheSide& side, long long heads);
-// Where heads of a token must lie side by side, that they do.
+// Checks that the KV heads of a token lie side by side, if the program has token-major heads (cache.token_heads).
 Result<void> check_token_heads(const ProgramSource& source, const SideFacts& facts, const char* name,
                                const kv::CacheSide& side, long long heads);
-// Its page table, which programs over pages need, where slots do not lead to the pages instead, and no others take.
+// The page table of a side. Only programs over pages take one. is_needed: no slots lead to the pages instead.
 Result<void> check_table(const ProgramSource& source, const char* name, const kv::PageTable& table, bool is_needed);
 
 }  // namespace kvjit

@@ -1,14 +1,16 @@
-// How this library lays out the cache that it allocates.
+// The layout of caches that this library allocates: see kv_layout.hpp.
 // SPDX-License-Identifier: MIT
+#include "runtime/launch/kv_layout.hpp"
+
 #include <limits>
 
 #include "runtime/base/sizes.hpp"
-#include "runtime/launch/program.hpp"
 
 namespace kvjit {
 namespace {
 
-constexpr long long kPlanarCapacity = 64;  // tokens; 64 rows of any even size are a multiple of 16 bytes
+// Tokens. 64 rows of any even size are a multiple of 16 bytes.
+constexpr long long kPlanarCapacity = 64;
 
 SideGeometry page_geometry(const ProgramSource& source, const SideFacts& side, long long sequences, long long heads,
                            long long capacity) {
@@ -51,7 +53,7 @@ SideGeometry side_geometry(const ProgramSource& source, const SideFacts& side, l
     return geometry;
   }
   const long long tokens = capacity > std::numeric_limits<long long>::max() - kPlanarCapacity
-                               ? -1  // product() makes kTooMuch of it
+                               ? -1  // product() turns it into kTooMuch
                                : ceil_div(capacity, kPlanarCapacity) * kPlanarCapacity;
   geometry.codes_bytes = rounded(product(1, side.code_row_bytes, tokens, heads, sequences));
   geometry.total_bytes = plus(geometry.codes_bytes, product(1, side.scale_row_bytes, tokens, heads, sequences));

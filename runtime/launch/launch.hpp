@@ -1,4 +1,5 @@
-// Launches of a program's kernels. Internal to runtime/.
+// Helpers of all launches: grids from counts of rows, and the check that kernel and runtime agree on the size of the
+// arguments. Internal to runtime/.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include <fmt/format.h>
@@ -12,7 +13,7 @@
 
 namespace kvjit {
 
-// row_threads of them a row.
+// A grid of kernels that take row_threads threads for a row.
 inline Result<Grid> grid_of_rows(const Source& source, std::size_t rows) {
   const auto threads = static_cast<std::size_t>(std::max(source.threads, 32));
   if (rows > std::size_t{std::numeric_limits<int>::max()})
@@ -30,7 +31,7 @@ Result<void> launch(Context& context, const Source& source, const KernelRecord& 
                                             source.args_bytes, sizeof(Args)));
   return context.backend()->launch(*record.kernel, grid, &args, stream);
 }
-// Of checked programs with the record that stops a call.
+// Launches a kernel of a program. Checked programs pass the record behind the arguments.
 template <class Args>
 Result<void> launch(Context& context, const ProgramSource& program, Role role, const KernelRecord& record, Grid grid,
                     const Args& args, const CheckBounds& check, Stream stream) {
@@ -39,16 +40,18 @@ Result<void> launch(Context& context, const ProgramSource& program, Role role, c
                         : launch(context, source, record, grid, args, stream);
 }
 
-// ... of kernels over rows of (sequence, token, head); what those over tiles are told goes to args.
+// A grid of kernels over (sequence, token, head) rows. For bulk kernels, which take tiles of 16 rows, it also fills in
+// the numbers of tiles of args.
 template <class Args>
 Result<Grid> grid_of_tiles(const Source& source, Args& args, int multiprocessors) {
   const std::size_t rows = product(1, args.sequences, args.tokens, args.heads);
   KV_TRY(grid, grid_of_rows(source, rows));
   if (source.tiles == 0) return grid;
-  // A block for each multiprocessor, and the tiles shared evenly.
+  // One block for each multiprocessor; they share the tiles evenly.
   const auto turn = static_cast<std::size_t>(source.tiles);
   const auto blocks = static_cast<std::size_t>(std::max(multiprocessors, 1));
-  constexpr std::size_t kTile = 16, kManyTokens = 128;  // with fewer, more than an eighth of a tile might be empty
+  constexpr std::size_t kTile = 16,
+                        kManyTokens = 128;  // with fewer tokens more than an eighth of a tile could be empty
   const bool is_by_head = std::size_t(args.tokens) >= kManyTokens;
   const std::size_t token_tiles = is_by_head ? (std::size_t(args.tokens) + kTile - 1) / kTile : 0;
   const std::size_t tiles = is_by_head ? product(token_tiles, args.sequences, args.heads) : (rows + kTile - 1) / kTile;
@@ -60,14 +63,14 @@ Result<Grid> grid_of_tiles(const Source& source, Args& args, int multiprocessors
   return grid;
 }
 
-// Whether each row of x begins at 16 bytes: what kernels for many rows ask for.
+// Whether each row of x begins at a multiple of 16 bytes, which bulk kernels need.
 inline bool has_aligned_rows(const kv::CodecArgs& args) {
-  const long long vector = args.x_type == kv::RowType::f32 ? 4 : 8;  // values of 16 bytes
+  const long long vector = args.x_type == kv::RowType::f32 ? 4 : 8;  // elements in 16 bytes
   return reinterpret_cast<std::uintptr_t>(args.x.data) % 16 == 0 && args.x.sequence_stride % vector == 0 &&
          args.x.query_stride % vector == 0 && args.x.head_stride % vector == 0;
 }
 
-// The tokens that a call of quantize or dequantize means.
+// The cache tokens of a call of quantize or dequantize.
 inline CacheCall cache_call(int side, const kv::CodecArgs& args, const kv::PageTable& table, const CheckBounds& check,
                             const SlotNumbers& slots = {}) {
   return {

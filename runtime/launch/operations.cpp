@@ -1,4 +1,5 @@
-// Operations on caches beside attention and the write path: how they are checked and launched.
+// The launches of operations on caches: copies, shifts to other rotary positions, quantize and dequantize by slots,
+// quantize with rotary positions. Their kernels are generated on request and passed in by the caller.
 // SPDX-License-Identifier: MIT
 #include <fmt/format.h>
 
@@ -15,9 +16,10 @@
 namespace kvjit {
 namespace {
 
-constexpr int kBlocksEach = 8;  // a multiprocessor, of kernels whose warps go on to further rows
+// Blocks for each multiprocessor, of kernels whose warps loop over rows.
+constexpr int kBlocksEach = 8;
 
-// Slots lead to pages themselves.
+// The tokens without their page table if they have slots, which lead to pages themselves.
 kv::CacheTokens without_unused_table(kv::CacheTokens tokens) {
   if (tokens.slots) tokens.table = {};
   return tokens;
@@ -59,21 +61,6 @@ Result<void> Program::check_tokens(const char* name, const char* slots, const Ca
   if (at.tokens.first_token < 0)
     return refuse(fmt::format("first token {}; 0 or more is possible", at.tokens.first_token));
   return {};
-}
-
-Result<void> Program::look_up(const CacheCall& at, int sequences, int tokens, kv::CheckRecord* record,
-                              Stream stream) const {
-  if (!source_.checks) return {};
-  kv::CheckArgs checked{};
-  checked.tokens = tokens, checked.sequences = sequences, checked.first_token = at.tokens.first_token;
-  if (at.tokens.slots) {
-    checked.slots = at.tokens.slots, checked.slot_type = at.tokens.slot_type;
-    checked.slots_given = static_cast<long long>(sequences) * tokens;
-    checked.slot_count = source_.page_tokens > 0 ? at.pool_pages * source_.page_tokens : at.slot_count;
-  } else if (source_.page_tokens > 0) {
-    checked.tables[0] = {at.tokens.table, at.pool_pages, kv::CheckedArray::pages};
-  }
-  return launch_check(checked, {record, 0, 0, 0}, stream);
 }
 
 template <class Args>

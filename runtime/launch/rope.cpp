@@ -16,7 +16,7 @@ double pair_with(const Rope& rope, double turns) {
   return rope.dims * std::log(rope.trained_tokens / (turns * 2 * std::numbers::pi)) / (2 * std::log(rope.base));
 }
 
-// 1: the pair's own frequency is kept; 0: it is scaled.
+// The share of a pair's own frequency that is kept: 1 keeps it, 0 scales it.
 double kept_share(const Rope& rope, int pair) {
   if (rope.extrapolation == 0) return 0;
   const double low = std::max(0.0, std::floor(pair_with(rope, rope.beta_fast))),

@@ -1,4 +1,4 @@
-// Bundles in bytes: writing, opening, finding.
+// Bundles as bytes: writing, opening, finding. See bundle.hpp.
 // SPDX-License-Identifier: MIT
 #include "runtime/store/bundle.hpp"
 
@@ -29,15 +29,15 @@ struct Header {
   char magic[8];
   std::uint32_t format, entries;
   std::uint64_t file_bytes;
-  std::uint8_t digest[32];     // of the fields above and the index
+  std::uint8_t digest[32];     // SHA-256 of the fields above and the index
   std::uint8_t signer[32];     // all zero: not signed
-  std::uint8_t signature[64];  // of the digest, in a domain of its own
+  std::uint8_t signature[64];  // over the digest, behind a domain tag
 };
 constexpr std::size_t kDigestedBytes = offsetof(Header, digest);
 struct IndexRow {
   std::uint8_t key[32];
   std::uint64_t at, bytes;
-  std::uint8_t digest[32];  // of the entry
+  std::uint8_t digest[32];  // SHA-256 of the entry
   char arch[12];            // zeros behind it
   std::uint32_t kind;
 };

@@ -1,14 +1,14 @@
-// Bundle: prebuilt kernels in one file, for machines without a compiler. Entries of the cache behind an index that is
+// Bundle: prebuilt kernels in one file, for machines without a compiler. It holds cache entries behind an index that is
 // sorted by key:
 //
 //   header | index | entry ...          all little endian
 //
-// The header holds the SHA-256 of itself and the index, the index those of the entries: opening reads header and index
-// only, an entry is read and checked when it is asked for. A signature covers that one digest, and so everything. The
-// same entries give the same bytes.
+// The header holds the SHA-256 of itself and the index; the index holds those of the entries. So opening reads header
+// and index only, and an entry is read and checked when it is asked for. A signature covers the header's digest, and
+// through it everything. Equal entries give equal bytes.
 //
-// Or a folder: manifest.json (runtime/store/manifest.hpp), and each kernel's machine code as a file of its own. It is
-// not signed.
+// A bundle may also be a folder: manifest.json (runtime/store/manifest.hpp) and a file of machine code for each kernel.
+// Folders cannot be signed.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include <cstdint>
@@ -29,32 +29,33 @@
 
 namespace kvjit {
 
-// Entries in any order, each key once. What differs from one compile of a text to the next (its time, the log) is left
-// out, and so is the text. signer: may be null.
+// The bytes of a bundle. entries: in any order, each key once. Texts are left out, and so is what differs from one
+// compile of a text to the next: its duration and its log. signer: null for a bundle without signature.
 std::vector<std::uint8_t> write_bundle(std::vector<CacheEntry> entries, const SigningKey* signer);
 
 class Bundle {
  public:
   struct Item {
     Digest key;
-    std::uint64_t at = 0, bytes = 0;  // of a folder: which row of the manifest, and the bytes of its file
-    Digest digest;                    // of the entry; of a folder: of that file
+    std::uint64_t at = 0,  // offset of the entry; in a folder: row of the manifest
+        bytes = 0;         // size of the entry; in a folder: of the file
+    Digest digest;         // SHA-256 of the entry; in a folder: of the file
     std::string arch;
     ArtefactKind kind = ArtefactKind::cubin;
   };
-  // A file or folder that only this user or root can write. Fails with integrity (damaged, foreign) or environment (not
-  // there).
+  // Opens a file or folder that only this user or root can write. Fails with integrity if it is damaged or others could
+  // have written it, and with environment if there is none.
   static Result<Bundle> open(const std::string& path);
-  // Bytes that stay where they are for as long as the bundle is used.
+  // Opens bytes, which must stay in place while the bundle is used. name: for messages.
   static Result<Bundle> open(std::span<const std::uint8_t> bytes, const std::string& name);
 
   const std::string& name() const { return name_; }
   const std::vector<Item>& items() const { return items_; }
-  const std::optional<PublicKey>& signer() const { return signer_; }  // its signature holds
-  const Digest& digest() const { return digest_; }  // of header and index; of a folder: of its manifest
+  const std::optional<PublicKey>& signer() const { return signer_; }  // set if its signature is valid
+  const Digest& digest() const { return digest_; }  // of header and index; in a folder: of the manifest
   std::string archs() const;                        // "sm_80, sm_90a"
-  const Item* find(const Digest& key) const;
-  // The bytes of an entry, checked against the index. Fails with integrity.
+  const Item* find(const Digest& key) const;        // null if there is none
+  // The bytes of an entry, checked against the index. Fails with integrity if they do not match.
   Result<std::vector<std::uint8_t>> read(const Item& item) const { return reader_(item); }
 
  private:
@@ -68,8 +69,8 @@ class Bundle {
   Digest digest_{};
 };
 
-// The bundles of options as layers. One that cannot be used is said and left out; with trusted keys, one that none of
-// them has signed fails with integrity.
+// The bundles of options as layers of the store. A bundle that cannot be used is reported to the log and left out. With
+// trusted keys, a bundle that none of them has signed fails with integrity.
 Result<std::vector<std::unique_ptr<Layer>>> open_bundles(const Options& options);
 
 }  // namespace kvjit

@@ -1,5 +1,5 @@
-// Bundles that are folders. What the manifest says is checked before anything is opened or allocated, and a file
-// against it before it is used.
+// Bundles that are folders. The manifest is checked before anything is opened or allocated for it, and each file is
+// checked against the manifest before it is used.
 // SPDX-License-Identifier: MIT
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -15,7 +15,8 @@
 namespace kvjit {
 namespace {
 
-// A regular file of the folder, not followed out of it, that nobody else can write. `most`: more is not read at all.
+// Reads a regular file of the folder that nobody else can write. Links are not followed, and a file of more than `most`
+// bytes is not read.
 Result<std::vector<std::uint8_t>> read_file(const File& folder, const std::string& file, std::uint64_t most) {
   const File opened(::openat(folder.fd(), file.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
   if (!opened) return fail(Code::integrity, fmt::format("{}: {}", file, std::strerror(errno)));

@@ -1,4 +1,4 @@
-// Requests through libcurl.
+// Requests through libcurl: see curl.hpp.
 // SPDX-License-Identifier: MIT
 #include "runtime/store/curl.hpp"
 
@@ -10,7 +10,7 @@
 namespace kvjit {
 namespace {
 
-// curl.h, the same since libcurl 7.19 (2008): its binary interface does not change.
+// Constants of curl.h, the same since libcurl 7.19 (2008), because its binary interface does not change.
 using CurlHandle = struct CurlOpaque*;
 constexpr long kGlobalAll = 3;
 constexpr int kWriteData = 10001, kUrl = 10002, kReadData = 10009, kErrorBuffer = 10010;
@@ -27,7 +27,7 @@ struct Received {
 };
 std::size_t receive(const char* data, std::size_t, std::size_t count, void* user) {
   auto& received = *static_cast<Received*>(user);
-  if (count > received.most - received.bytes.size()) return 0;  // which ends the transfer as an error
+  if (count > received.most - received.bytes.size()) return 0;  // any other number ends the transfer with an error
   const auto* begin = reinterpret_cast<const std::uint8_t*>(data);
   received.bytes.insert(received.bytes.end(), begin, begin + count);
   return count;
@@ -99,7 +99,7 @@ Curl::Reply Curl::run(const std::string& url, std::chrono::milliseconds patience
   set(kErrorBuffer, &why[0]);
   set(kUrl, url.c_str());
   set(kProtocols, kHttpAndHttps);
-  set(kNoSignal, 1L);  // timeouts without signals: threads of an engine
+  set(kNoSignal, 1L);  // timeouts must not send signals to an engine's threads
   set(kTimeoutMs, ms);
   set(kConnectTimeoutMs, ms);
   set(kWriteFunction, &receive);

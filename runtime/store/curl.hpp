@@ -1,4 +1,5 @@
-// libcurl's easy interface, opened at run time as NVRTC is: what does not fetch kernels from a server needs none.
+// Curl: HTTP requests through libcurl's easy interface. libcurl is opened at run time, as NVRTC is, so a process that
+// fetches no kernels from a server needs none.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include <chrono>
@@ -19,11 +20,12 @@ class Curl {
   static Result<std::shared_ptr<const Curl>> open();
 
   struct Reply {
-    long status = 0;  // of HTTP; 0: there was no reply, and `error` says why
+    long status = 0;  // HTTP status; 0: no reply came, and `error` says why
     std::vector<std::uint8_t> body;
     std::string error;
   };
-  // Redirects are not followed, and no more than `most` bytes are taken. A body shorter than was announced is no reply.
+  // patience: timeout of the request. Redirects are not followed, and a body above `most` bytes is an error. So is a
+  // body that is shorter than announced.
   Reply get(const std::string& url, std::chrono::milliseconds patience, std::size_t most) const;
   Reply put(const std::string& url, std::chrono::milliseconds patience, std::span<const std::uint8_t> body) const;
 

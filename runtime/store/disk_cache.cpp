@@ -1,4 +1,5 @@
-// The disk cache: reading with suspicion, publishing by rename, one compile a key, a bounded size.
+// The disk cache: see disk_cache.hpp. Every entry is checked when it is read, entries appear by rename, a lock lets one
+// process compile a key, and sweeps bound the size.
 // SPDX-License-Identifier: MIT
 #include "runtime/store/disk_cache.hpp"
 
@@ -26,10 +27,9 @@ namespace fs = std::filesystem;
 
 constexpr auto kLockPatience = std::chrono::seconds(60);
 constexpr auto kLockPoll = std::chrono::milliseconds(5);
-// Seconds. Order of use is kept to a day, so that hits rarely write.
-constexpr std::time_t kTouchEvery = 24 * 3600;
-constexpr std::time_t kSweepEvery = 3600;
-constexpr std::time_t kLeftoverAge = 3600;  // a temporary file or lock this old belongs to a dead process
+constexpr std::time_t kTouchEvery = 24 * 3600;  // seconds: the time of use is kept to a day, so that hits rarely write
+constexpr std::time_t kSweepEvery = 3600;       // seconds between sweeps
+constexpr std::time_t kLeftoverAge = 3600;      // seconds: an older temporary file or lock belongs to a dead process
 
 const std::string kVersionFolder = fmt::format("/v{}", kCacheFormat);
 
@@ -40,11 +40,12 @@ bool is_private(const std::string& folder) {
 
 std::string why() { return std::strerror(errno); }
 
-// mkdir -p with mode 0700, the mode the XDG base directory specification asks for.
+// mkdir -p with mode 0700, as the XDG base directory specification asks.
 bool make_folders(const std::string& path) {
   for (std::size_t at = path.find('/', 1);; at = path.find('/', at + 1)) {
     if (::mkdir(path.substr(0, at).c_str(), 0700) != 0 && errno != EEXIST) {
-      // A parent that exists on a read-only file system or in a folder of others reports that, not EEXIST.
+      // For a parent that exists on a read-only file system or in a foreign folder, mkdir reports that instead of
+      // EEXIST.
       struct stat status {};
       if (const int error = errno; ::stat(path.substr(0, at).c_str(), &status) != 0) {
         errno = error;
@@ -67,7 +68,7 @@ bool write_all(int fd, std::span<const std::uint8_t> bytes) {
 
 enum class Reading { ok, absent, foreign, damaged };
 
-// Reads and checks one entry. `foreign`: somebody else could have written it, or it is no regular file.
+// Reads and checks one entry. `foreign`: another user could have written it, or it is no regular file.
 Reading read_entry(const std::string& path, std::string_view key_hex, CacheEntry& entry, struct stat& status,
                    std::string& reason) {
   const File file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
@@ -173,7 +174,7 @@ std::optional<CacheEntry> Cache::read(const Key& key) {
     case Reading::damaged:
       ++rebuilt;
       if (log_) log_("warning: " + path + " is rebuilt: " + reason);
-      // Losing this rename to another process that found the same damage is fine.
+      // Another process that found the same damage may win this rename; that is fine.
       if (const std::string quarantine = base_ + "/quarantine"; make_folders(quarantine))
         ::rename(path.c_str(), (quarantine + "/" + key.hex + ".kvc").c_str());
       return std::nullopt;
@@ -240,7 +241,7 @@ void Cache::sweep_if_due() {
   const std::string stamp = base_ + kVersionFolder + "/swept";
   struct stat status {};
   if (::stat(stamp.c_str(), &status) == 0 && std::time(nullptr) - status.st_mtime < kSweepEvery) return;
-  // The stamp moves before the work, so that other processes leave the sweep to this one.
+  // The stamp changes before the work, so that other processes leave the sweep to this one.
   if (const File file(::open(stamp.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
       file && ::futimens(file.fd(), nullptr) == 0)
     sweep(base_, read_stats(base_).bytes > max_bytes_ ? max_bytes_ / 5 * 4 : max_bytes_);
@@ -251,8 +252,8 @@ Cache::Lock::Lock(Lock&& other) noexcept
 
 Cache::Lock::~Lock() {
   if (fd_ < 0) return;
-  ::unlink(path_.c_str());  // before the close that unlocks: whoever waits sees that its file is gone and
-                            // opens anew
+  // The file is removed before close() unlocks it, so that a waiting process sees that its file is gone and opens anew.
+  ::unlink(path_.c_str());
   ::close(fd_);
 }
 
@@ -265,14 +266,14 @@ Cache::Lock Cache::lock(const Key& key, const std::string& name, std::stop_token
   Lock lock;
   if (base_.empty()) return lock;
   const std::string folder = base_ + kVersionFolder + "/locks";
-  if (!make_folders(folder)) return lock;  // publish will say that nothing can be written
+  if (!make_folders(folder)) return lock;  // publish() will report that nothing can be written
   lock.path_ = folder + "/" + key.hex;
   const auto deadline = std::chrono::steady_clock::now() + kLockPatience;
   for (;;) {
     const int fd = ::open(lock.path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
     if (fd < 0) return lock;
     while (::flock(fd, LOCK_EX | LOCK_NB) != 0) {
-      if (errno != EWOULDBLOCK && errno != EINTR) {  // a file system without locks
+      if (errno != EWOULDBLOCK && errno != EINTR) {  // the file system has no locks
         ::close(fd);
         return lock;
       }
@@ -295,11 +296,12 @@ Cache::Lock Cache::lock(const Key& key, const std::string& name, std::stop_token
     }, named{};
     if (::fstat(fd, &ours) == 0 && ::stat(lock.path_.c_str(), &named) == 0 && ours.st_ino == named.st_ino) {
       const std::string pid = std::to_string(::getpid());
-      if (::ftruncate(fd, 0) == 0) (void)!::pwrite(fd, pid.data(), pid.size(), 0);  // only a courtesy to those who wait
+      if (::ftruncate(fd, 0) == 0)
+        (void)!::pwrite(fd, pid.data(), pid.size(), 0);  // for the message of a process that waits
       lock.fd_ = fd;
       return lock;
     }
-    ::close(fd);  // the holder removed the file while we waited
+    ::close(fd);  // the holder removed the file during the wait
   }
 }
 

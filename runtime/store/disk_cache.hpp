@@ -1,11 +1,12 @@
-// Cache: artefacts on disk, one file an entry. It never fails: what cannot be read is a miss, what cannot be
-// written stays in memory and is said once. Nobody but the user (or root) can have written what is read.
+// Cache: compiled kernels on disk, one file for each. It never fails. An entry that cannot be read is a miss; an entry
+// that cannot be written stays in memory, and the log is told once. Only files that nobody but the user or root can
+// have written are read.
 //
-//   <base>/v2/<2 hex>/<64 hex>.kvc   entries; never change after their rename
-//   <base>/v2/locks/<64 hex>         one compile a key across processes; removed by its holder
-//   <base>/v2/warm/<64 hex>          keys of a list of kernels that was made as a whole
-//   <base>/v2/swept                  its modification time: the last sweep
-//   <base>/quarantine/               damaged entries, for a person to look at
+//   <base>/v2/<2 hex>/<64 hex>.kvc   entries; they never change after their rename
+//   <base>/v2/locks/<64 hex>         lock of a key, so that one process compiles it; its holder removes it
+//   <base>/v2/warm/<64 hex>          marker: the keys of a list of kernels that was made as a whole
+//   <base>/v2/swept                  its modification time is that of the last sweep
+//   <base>/quarantine/               damaged entries, kept for a person to look at
 // SPDX-License-Identifier: MIT
 #pragma once
 #include <atomic>
@@ -28,23 +29,23 @@ namespace kvjit {
 
 class Cache {
  public:
-  // The folder that options ask for; created (0700) if it is missing. Without a usable one: memory only, said
-  // once.
+  // Uses the folder that options ask for, and creates it (mode 0700) if it is missing. Without a usable folder the
+  // cache is off, and the log is told once.
   explicit Cache(const Options& options);
 
-  const std::string& folder() const { return base_; }  // "" : memory only
+  const std::string& folder() const { return base_; }  // "": memory only
   std::optional<CacheEntry> read(const Key& key);
   void publish(const CacheEntry& entry);
 
-  // Held while a key is compiled. Waits for another holder up to a minute, then gives up: duplicates are
-  // harmless.
+  // Held while a key is compiled. lock() waits for another holder for up to a minute and then goes on without the lock,
+  // because a duplicate is harmless.
   class Lock {
    public:
     Lock() = default;
     Lock(Lock&& other) noexcept;
     Lock& operator=(Lock&&) = delete;
     ~Lock();
-    bool waited() const { return waited_; }  // somebody else may have published in the meantime
+    bool waited() const { return waited_; }  // another process may have published in the meantime
 
    private:
     friend class Cache;
@@ -53,12 +54,15 @@ class Cache {
     bool waited_ = false;
   };
   Lock lock(const Key& key, const std::string& name, std::stop_token stop = {});
-  bool has(const std::string& key_hex) const;  // whether a file is there; it is not looked into
+  bool has(const std::string& key_hex) const;  // whether there is a file; its content is not read
 
+  // Kernels of a marked list, by its digest; 0 if it is not marked or an entry of it is gone.
   int complete_kernels(const std::string& list) const;
   void mark_complete(const std::string& list, const std::vector<std::string>& key_hexes);
 
-  std::atomic<std::uint64_t> rebuilt{0}, lock_waits{0}, write_failures{0};
+  std::atomic<std::uint64_t> rebuilt{0},  // damaged entries
+      lock_waits{0},                      // locks that were waited for
+      write_failures{0};                  // entries that could not be written
 
  private:
   void warn_once(const std::string& message);
@@ -73,27 +77,31 @@ class Cache {
 };
 
 struct CacheStats {
-  std::string folder;  // "": memory only
-  std::uint64_t entries = 0, bytes = 0, quarantined = 0;
+  std::string folder;         // "": memory only
+  std::uint64_t entries = 0,  // files
+      bytes = 0,              // of all entries
+      quarantined = 0;        // damaged entries
 };
 struct CacheListing {
-  std::string key, name, compiler;
+  std::string key,  // 64 hex digits
+      name,         // Source::name
+      compiler;     // Compiler::identity()
   ArtefactKind kind = ArtefactKind::cubin;
   std::uint64_t bytes = 0;
-  std::time_t last_used = 0;  // to a day
-  std::string damage;         // "": the entry is whole
+  std::time_t last_used = 0;  // exact to a day
+  std::string damage;         // what is wrong; "": the entry is whole
 };
 
-// The folder that these options lead to, whether or not it exists; "" is memory only.
+// The folder that these options lead to, whether or not it exists; "": memory only.
 std::string cache_folder(const Options& options);
 CacheStats read_stats(const std::string& folder);
-// The one entry whose key begins so. Fails with bad_input: there is none, or there are several.
+// The one entry whose key begins with key_prefix. Fails with bad_input if there is none or there are several.
 Result<CacheEntry> find_entry(const std::string& folder, const std::string& key_prefix);
-// Every whole entry of a kernel's name: what a miss is compared with.
+// Every whole entry of a kernel's name. `explain --key` compares a miss with them.
 std::vector<CacheEntry> entries_named(const std::string& folder, const std::string& name);
 std::vector<CacheListing> list_entries(const std::string& folder);  // reads and checks every entry
-// Removes the least recently used entries until at most max_bytes are left, and leftovers of dead processes;
-// returns the bytes removed.
+// Removes the least recently used entries until at most max_bytes are left, and the leftovers of dead processes.
+// Returns the bytes that were removed.
 std::uint64_t sweep(const std::string& folder, std::uint64_t max_bytes);
 
 }  // namespace kvjit

@@ -1,5 +1,5 @@
-// Layer: a store of cache entries beside the folder on disk: bundles, an engine's own callbacks, a server. What it
-// gives is bytes; who asks checks them as it does a file's.
+// Layer: a store of cache entries besides the folder on disk: bundles, the engine's callbacks, a server. A layer
+// returns bytes; the Store checks them as it checks a file.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include <cstdint>
@@ -12,7 +12,8 @@
 
 namespace kvjit {
 
-enum class Origin { memory, disk, compiled, bundle, callback, remote };  // where a kernel came from
+// The place that a kernel came from.
+enum class Origin { memory, disk, compiled, bundle, callback, remote };
 const char* to_string(Origin origin);
 
 class Layer {
@@ -20,9 +21,9 @@ class Layer {
   virtual ~Layer() = default;
   virtual Origin origin() const = 0;
   virtual std::string name() const = 0;  // for messages: "bundle kernels.kvb"
-  // The bytes of an entry (runtime/store/entry.hpp), or none. Never fails: what goes wrong is said to the log, and is a
-  // miss.
+  // The bytes of an entry (runtime/store/entry.hpp), or none. It never fails: an error goes to the log and is a miss.
   virtual std::optional<std::vector<std::uint8_t>> read(const Key& key) = 0;
+  // Stores an entry that was compiled here. Layers that are read only do nothing.
   virtual void publish(const Key&, std::span<const std::uint8_t>) {}
 };
 

@@ -1,4 +1,4 @@
-// The request key: SHA-256 over a domain tag and length-delimited (name, value) pieces.
+// Keys: SHA-256 over a domain tag and length-delimited (name, value) pieces. See key.hpp.
 // SPDX-License-Identifier: MIT
 #include "runtime/store/key.hpp"
 

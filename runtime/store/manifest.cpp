@@ -1,4 +1,5 @@
-// Writing and checking the manifest of a folder of kernels.
+// Writes and checks the manifest of a folder of kernels: see manifest.hpp. The reader is strict, because an unknown
+// member means another format.
 // SPDX-License-Identifier: MIT
 #include "runtime/store/manifest.hpp"
 
@@ -32,13 +33,13 @@ const char* extension(ArtefactKind kind) {
 
 tl::unexpected<Error> damaged(const std::string& why) { return fail(Code::integrity, "manifest: " + why); }
 
-// A name that is no path, and no file that is hidden.
+// Whether a name is no path and no hidden file.
 bool is_file_name(const std::string& name) {
   constexpr std::string_view kAllowed = "abcdefghijklmnopqrstuvwxyz0123456789_.-";
   return !name.empty() && name.size() <= 255 && name[0] != '.' && name.find_first_not_of(kAllowed) == std::string::npos;
 }
 
-// Takes members of an object one by one; the first that is not as asked is kept for complain().
+// Takes members of an object one by one and keeps a message about the first that is missing or wrong.
 class Members {
  public:
   Members(const Json& object, std::string what) : object_(object), what_(std::move(what)) {
@@ -66,7 +67,7 @@ class Members {
     if (why_.empty()) why_ = fmt::format("{}: {}", what_, why);
   }
   bool is_fine() const { return why_.empty(); }
-  // After the last member: whether all were there, as they should be, and no others.
+  // Called after the last member. Fails if one was missing or wrong, or if there are others.
   Result<void> end() {
     if (object_.is_object() && object_.size() > taken_) complain("has members that this version does not know");
     if (!why_.empty()) return damaged(why_);
@@ -87,7 +88,8 @@ class Members {
 };
 
 Result<Json> parse(std::string_view text) {
-  // The parser takes the last of two members of one name; two readers might take different ones.
+  // A member that is there twice is refused: this parser takes the last of the two, and another reader might take the
+  // first.
   std::vector<std::set<std::string>> open;
   std::string twice;
   const auto look = [&](int, Json::parse_event_t event, Json& value) {
@@ -180,7 +182,7 @@ std::string write_manifest(const std::vector<CacheEntry>& entries) {
 Result<std::vector<ManifestRow>> read_manifest(std::string_view text) {
   KV_TRY(json, parse(text));
   Members members(json, "the whole");
-  members.text("kvjit");  // who wrote it: for people
+  members.text("kvjit");  // version of the writer, for people
   const std::uint64_t format = members.number("format", std::numeric_limits<std::uint32_t>::max());
   const Json* kernels = members.list("kernels");
   if (members.is_fine() && format != kManifestFormat)

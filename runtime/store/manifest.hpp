@@ -1,5 +1,6 @@
-// Manifest: what a bundle that is a folder holds, as JSON: for each file its size, its digest, the pieces of its
-// kernel's key, and what the compiler said. The files themselves are bare machine code, for whoever wants that.
+// Manifest: the JSON file of a bundle that is a folder. For each kernel it states the file's size and digest, the
+// pieces of the kernel's key, and what the compiler reported. The files themselves are bare machine code, so other
+// tools can read them.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include <cstdint>
@@ -16,16 +17,16 @@ namespace kvjit {
 constexpr std::uint64_t kMaxManifestBytes = std::uint64_t{64} << 20;
 
 struct ManifestRow {
-  std::string file;  // in the folder: no path
+  std::string file;  // name in the folder, not a path
   std::uint64_t bytes = 0;
-  Digest sha256{};   // of the file
-  CacheEntry entry;  // but for the machine code, text and log
+  Digest sha256{};   // SHA-256 of the file
+  CacheEntry entry;  // without machine code, text and log
 };
 
-std::string file_name(const CacheEntry& entry);  // name, key's beginning, kind
+std::string file_name(const CacheEntry& entry);  // kernel name, first digits of the key, kind
 std::string write_manifest(const std::vector<CacheEntry>& entries);
-// Fails with integrity: what is no JSON, lacks a member or has one more, has one of another type or out of its range,
-// leads out of the folder, is there twice, or has another key than its pieces.
+// Fails with integrity if the text is no JSON; if a member is missing, unknown, of another type, out of range or there
+// twice; if a file name leads out of the folder; or if a key does not match its pieces.
 Result<std::vector<ManifestRow>> read_manifest(std::string_view text);
 
 }  // namespace kvjit

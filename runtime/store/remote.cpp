@@ -1,4 +1,4 @@
-// A server of compiled kernels as a layer.
+// A server of compiled kernels as a layer: see remote.hpp.
 // SPDX-License-Identifier: MIT
 #include "runtime/store/remote.hpp"
 
@@ -17,11 +17,11 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr std::size_t kMostActionBytes = 1 << 16;
-constexpr int kFailuresToRest = 2;                 // in a row: then the server is left alone ...
+constexpr int kFailuresToRest = 2;                 // after so many failures in a row the server is not asked ...
 constexpr auto kRest = std::chrono::seconds(30);   // ... for so long
-constexpr const char* kOutputName = "kernel.kvc";  // of the one output file
+constexpr const char* kOutputName = "kernel.kvc";  // path of the one output file
 
-// Protocol buffers: a field is its number and wire type, then a varint (0) or a length and bytes (2).
+// Protocol buffers: a field is its number and wire type, then a varint (type 0) or a length and bytes (type 2).
 constexpr std::uint64_t kVarint = 0, kBytes = 2;
 constexpr std::uint64_t kOutputFiles = 2, kPath = 1, kDigest = 2, kHash = 1, kSize = 2;
 
@@ -53,7 +53,7 @@ bool take_varint(std::span<const std::uint8_t>& from, std::uint64_t& value) {
   return false;
 }
 
-// The next field, or none: the end, or what is no message.
+// Takes the next field. None: the message has ended, or it is malformed.
 std::optional<Field> take_field(std::span<const std::uint8_t>& from) {
   Field field;
   std::uint64_t tag = 0;
@@ -111,7 +111,7 @@ class RemoteLayer final : public Layer {
   void publish(const Key& key, std::span<const std::uint8_t> entry) override {
     if (!writes_) return;
     const ActionResult action{hex(sha256({reinterpret_cast<const char*>(entry.data()), entry.size()})), entry.size()};
-    // The entry first: what names it is never there without it.
+    // The entry is stored first, so that an ActionResult never names a missing one.
     if (store("/cas/" + action.sha256, entry)) store("/ac/" + key.hex, encode_action(action));
   }
 

@@ -1,7 +1,11 @@
-// Remote: a server of compiled kernels, in the layout of bazel-remote, which nginx with WebDAV serves as well:
+// Remote: a server of compiled kernels as a layer of the store. The layout is that of bazel-remote, which nginx with
+// WebDAV serves as well:
+//
 //   <url>/ac/<key>         a Bazel ActionResult that names one output, the entry, by its SHA-256 and size
 //   <url>/cas/<sha256>     the entry
-// Read only unless asked otherwise. Requests are short; after failures in a row the server is left alone for a while.
+//
+// The layer only reads unless options ask for writes. Requests have a short timeout, and after two failures in a row
+// the server is not asked for 30 seconds.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include <cstdint>
@@ -17,15 +21,16 @@
 
 namespace kvjit {
 
-// What /ac/<key> holds. google.devtools.remoteexecution ActionResult, of which one output file is used.
+// The content of /ac/<key>: a google.devtools.remoteexecution ActionResult with one output file.
 struct ActionResult {
-  std::string sha256;  // 64 hex digits
-  std::uint64_t bytes = 0;
+  std::string sha256;       // 64 hex digits
+  std::uint64_t bytes = 0;  // size of the entry
 };
 std::vector<std::uint8_t> encode_action(const ActionResult& action);
 std::optional<ActionResult> decode_action(std::span<const std::uint8_t> bytes);
 
-// Fails with usage (no URL of http or https) or environment (no libcurl: what was searched).
+// Fails with usage if the URL is not http or https, and with environment if there is no libcurl; that error names what
+// was searched.
 Result<std::unique_ptr<Layer>> open_remote(const Options& options);
 
 }  // namespace kvjit

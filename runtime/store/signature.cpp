@@ -1,4 +1,4 @@
-// Signing keys, and what they sign.
+// Signing keys and signatures: see signature.hpp.
 // SPDX-License-Identifier: MIT
 #include "runtime/store/signature.hpp"
 

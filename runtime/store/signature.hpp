@@ -1,4 +1,5 @@
-// Ed25519 (RFC 8032) over libsodium: who made a bundle. Keys are 32 bytes, written as 64 hex digits.
+// Ed25519 signatures (RFC 8032) over libsodium, which prove who made a bundle. Keys are 32 bytes, written as 64 hex
+// digits.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include <array>
@@ -16,9 +17,9 @@ using Signature = std::array<std::uint8_t, 64>;
 
 class SigningKey {
  public:
-  static Result<SigningKey> make();                              // a new one, from the system's randomness
+  static Result<SigningKey> make();                              // a new key, from the system's randomness
   static Result<SigningKey> read(std::string_view text);         // 64 hex digits: the seed of RFC 8032
-  static Result<SigningKey> read_file(const std::string& path);  // only if nobody but its owner can read it
+  static Result<SigningKey> read_file(const std::string& path);  // refused if others than its owner can read it
   std::string text() const;
   const PublicKey& public_key() const { return public_; }
   Signature sign(std::span<const std::uint8_t> message) const;

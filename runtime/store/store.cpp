@@ -1,4 +1,4 @@
-// Where an entry may come from, in order, and the compile when it comes from nowhere.
+// The stores in their order, and the compile behind them: see store.hpp.
 // SPDX-License-Identifier: MIT
 #include "runtime/store/store.hpp"
 
@@ -105,10 +105,10 @@ Result<void> Store::get(const Source& source, const Key& request, const Use& use
   if (from_bundles(source, request, use)) return {};
   KV_TRY(key, this->key(source, request));
   if (from_disk(key, use)) return {};
-  // Sealed: nothing will be compiled, so nobody who compiles is waited for.
+  // A sealed context compiles nothing, so it does not wait for another process that may not publish either.
   auto lock = is_sealed_ ? Cache::Lock{} : cache_.lock(key, source.name, stop);
   if (stop.stop_requested()) return fail(Code::cancelled, fmt::format("waiting for {} was cancelled", source.name));
-  if (from_disk(key, use)) return {};  // somebody may have published since
+  if (from_disk(key, use)) return {};  // another process may have published since
   for (const auto& layer : behind_) {
     CacheEntry entry;
     std::vector<std::string> complaints;
@@ -127,7 +127,8 @@ bool Store::from_bundles(const Source& source, const Key& request, const Use& us
   std::vector<Key> keys = {request};
   if (toolchain_.reads_ptx)
     keys.push_back(make_key(source, ArtefactKind::ptx, nvrtc_options(source, ArtefactKind::ptx)));
-  // What one entry is not good for may be the next one's task, as PTX is for later GPUs: said only if nothing serves.
+  // An entry may be of no use where a later one serves, as PTX does for later GPUs. So complaints are logged only if
+  // none serves.
   std::vector<std::string> complaints;
   for (const Key& key : keys)
     for (const auto& bundle : bundles_)

@@ -1,5 +1,6 @@
-// Store: Source -> a verified entry, from the first place that has one: bundles, disk, the engine's callbacks, a
-// server; else it is compiled, once a key however many threads and processes ask. Needs no device.
+// Store: finds a compiled kernel for a Source. It asks bundles, the folder on disk, the engine's callbacks and a
+// server, in this order, and checks what it gets. If none has the kernel, it compiles it: once for each key, however
+// many threads and processes ask. It needs no device.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include <atomic>
@@ -20,28 +21,37 @@
 
 namespace kvjit {
 
-// How sources are compiled: which compiler, opened when, and what of it belongs in the key.
+// How sources are compiled, and which of the compiler's properties belong in the key.
 struct Toolchain {
   ArtefactKind kind = ArtefactKind::cubin;
-  std::function<Result<std::shared_ptr<Compiler>>()> open;  // called at most once with success
-  // The compiler's options, without opening it. They make the request key, by which bundles are searched.
+  std::function<Result<std::shared_ptr<Compiler>>()>
+      open;  // opens the compiler, on the first miss; not called again after success
+  // The compiler's options, without opening it. They are part of the request key, by which bundles are searched.
   std::function<std::vector<std::string>(const Source&)> options;
-  // Host objects depend on the compiler's own world, so the key of all but bundles holds its identity: it is opened
-  // first.
+  // The key holds the compiler's identity, for all stores but bundles, so the compiler is opened first. True for host
+  // objects, which link against the compiler's libraries.
   bool is_identity_in_key = false;
-  bool reads_ptx = false;  // where a bundle has no machine code for a source, its PTX serves
+  bool reads_ptx = false;  // a bundle's PTX serves where it has no machine code for a source
 };
 Toolchain nvrtc_toolchain(const Options& options, ArtefactKind kind = ArtefactKind::cubin);
 Toolchain host_toolchain(const Options& options);
 
 struct CacheCounters {
-  std::uint64_t memory_hits = 0, disk_hits = 0, bundle_hits = 0, callback_hits = 0, remote_hits = 0, misses = 0,
-                compiles = 0, rebuilt = 0 /* damaged entries */, lock_waits = 0, write_failures = 0;
+  std::uint64_t memory_hits = 0,  // kernels that this process had loaded
+      disk_hits = 0,              // kernels from the cache folder
+      bundle_hits = 0,            // kernels from bundles
+      callback_hits = 0,          // kernels from the engine's callbacks
+      remote_hits = 0,            // kernels from the server
+      misses = 0,                 // kernels that no store had
+      compiles = 0,               // compiles that succeeded
+      rebuilt = 0,                // stored entries that were damaged or of no use
+      lock_waits = 0,             // waits for another process
+      write_failures = 0;         // entries that could not be written
 };
 
 class Store {
  public:
-  // Fails with integrity: a bundle that is not signed by a trusted key, where keys are given.
+  // Fails with integrity if trusted keys are given and none of them has signed a bundle.
   static Result<std::unique_ptr<Store>> open(const Options& options, Toolchain toolchain);
 
   struct Found {
@@ -49,24 +59,23 @@ class Store {
     Origin origin = Origin::compiled;
     CacheEntry entry;
   };
-  // `use` gets what was found. If it fails on what was stored (made for another driver, say) that counts as a miss: the
-  // next place is asked, and in the end it is compiled again and replaced. request: its request_key.
+  // Calls `use` with the entry. If `use` fails on a stored entry (which may be for another driver), that is a miss: the
+  // next store is asked, and in the end the kernel is compiled again and replaced. request: request_key(source).
   using Use = std::function<Result<void>(const Found&)>;
   Result<void> get(const Source& source, const Key& request, const Use& use, std::stop_token stop = {});
   Result<void> get(const Source& source, const Use& use, std::stop_token stop = {}) {
     return get(source, request_key(source), use, std::move(stop));
   }
 
-  Result<Key> key(const Source& source) { return key(source, request_key(source)); }  // of all places but bundles
-  Key request_key(const Source& source) const;                                        // of bundles
-  void seal() { is_sealed_ = true; }  // from now on what would have to be compiled is an error
+  Result<Key> key(const Source& source) { return key(source, request_key(source)); }  // key in all stores but bundles
+  Key request_key(const Source& source) const;                                        // key in bundles
+  void seal() { is_sealed_ = true; }  // a compile is an error from now on
   bool is_sealed() const { return is_sealed_; }
   CacheCounters counters() const;  // all but memory_hits
   const std::string& folder() const { return cache_.folder(); }
   const std::vector<std::unique_ptr<Layer>>& bundles() const { return bundles_; }
   bool is_on_disk(const Key& key) const { return cache_.has(key.hex); }
-  // Lists of kernels (runtime/jit/warm.hpp), by a digest: how many it has, if it was marked and all of them are still
-  // there; else 0.
+  // Kernels of a marked list (runtime/jit/warm.hpp), by its digest; 0 if it is not marked or an entry of it is gone.
   int complete_kernels(const std::string& list) const { return cache_.complete_kernels(list); }
   void mark_complete(const std::string& list, const std::vector<std::string>& keys) {
     cache_.mark_complete(list, keys);

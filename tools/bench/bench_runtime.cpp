@@ -12,6 +12,7 @@
 #include "runtime/base/parallel.hpp"
 #include "runtime/device/driver.hpp"
 #include "runtime/kvjit.hpp"
+#include "runtime/launch/kv_layout.hpp"
 
 namespace kvjit {
 namespace {

@@ -13,6 +13,7 @@
 
 #include "generator/resolve/problem.hpp"
 #include "runtime/jit/context.hpp"
+#include "runtime/launch/kv_layout.hpp"
 #include "runtime/launch/program.hpp"
 #include "tools/verify/feature_inputs.hpp"
 #include "tools/verify/guarded.hpp"

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "runtime/launch/program.hpp"
+#include "runtime/launch/kv_layout.hpp"
 
 namespace kvjit {
 

@@ -3,7 +3,7 @@
 // array has.
 // SPDX-License-Identifier: MIT
 #pragma once
-#include "runtime/launch/program.hpp"
+#include "runtime/launch/kv_layout.hpp"
 
 namespace kvjit {
 

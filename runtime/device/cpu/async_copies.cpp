@@ -9,7 +9,7 @@
 namespace kvjit {
 namespace {
 
-constexpr unsigned kMostArrivals = (1u << 20) - 1;  // PTX ISA, mbarrier: of counts and of bytes
+constexpr unsigned kMostArrivals = (1u << 20) - 1;  // largest arrival and byte count (PTX ISA, mbarrier)
 constexpr std::size_t kBarrierBytes = 8;
 constexpr unsigned char kSpoilt = 0xff;  // NaN as f16, bf16 and f32
 

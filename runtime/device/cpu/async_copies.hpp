@@ -1,5 +1,6 @@
-// Copies to shared memory on the CPU back-end: they land as late as the rules allow. Functions that return text say
-// which rule was broken, or nothing.
+// Asynchronous copies to shared memory on the CPU back-end. Data arrives as late as the rules of PTX allow, so a kernel
+// that reads too early computes wrong numbers. Functions that return text describe the rule that was broken; an empty
+// text means that none was.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include <cstddef>
@@ -9,14 +10,14 @@
 
 namespace kvjit {
 
-// A lane's asynchronous copies (templates/device/simt.cuh), in groups; they land when they are waited for.
+// One lane's asynchronous copies (templates/device/simt.cuh), in groups. A group arrives when it is waited for.
 class CopyQueue {
  public:
   std::string add(void* to, const void* from, int bytes, int valid);
   void commit() { groups_.push_back(pending_.size()); }
   std::string wait(int groups_left);
   std::size_t pending() const { return pending_.size(); }
-  void begin_block() { groups_.clear(); }  // committed groups without a copy may be left over; copies may not
+  void begin_block() { groups_.clear(); }  // empty committed groups may be left over, copies may not
 
  private:
   struct Copy {
@@ -25,22 +26,22 @@ class CopyQueue {
     int bytes, valid;
   };
   std::vector<Copy> pending_;
-  std::vector<std::size_t> groups_;  // of each committed group: where it ends in `pending_`
+  std::vector<std::size_t> groups_;  // end of each committed group in `pending_`
 };
 
-// The barriers of bulk copies (templates/device/bulk_copy.cuh), of one block. Copies spoil what they will overwrite as
-// soon as they are asked for, and land when a phase that announced them is waited for: as early and as late as the
-// rules allow. Opening and closing a barrier spoils its bytes.
+// One block's barriers of bulk copies (templates/device/bulk_copy.cuh). A copy fills its destination with NaN as soon
+// as it is queued, and its data arrives when the phase that announced it is waited for. So the old data ends as early,
+// and the new data comes as late, as the rules allow. Opening and closing a barrier also overwrites its bytes.
 class BulkBarriers {
  public:
   std::string open(void* at, unsigned arrivals);
   std::string close(void* at);
   std::string arrive(void* at, unsigned bytes);
   std::string copy(void* to, const void* from, unsigned bytes, void* at);
-  std::string end_block();  // all are gone then
+  std::string end_block();  // closes every barrier
 
   bool is_open(void* at) const { return barriers_.count(at) != 0; }
-  // Whether the phase of that parity is over; lets copies land that it waits for.
+  // Whether the phase of that parity is over. Lets the copies arrive that the phase waits for.
   bool is_over(void* at, unsigned parity);
 
  private:
@@ -51,7 +52,7 @@ class BulkBarriers {
   };
   struct Barrier {
     unsigned arrivals = 0, missing = 0, phase = 0;
-    unsigned long long announced = 0, asked = 0;  // bytes, in this phase
+    unsigned long long announced = 0, asked = 0;  // bytes of this phase: announced, and queued in copies
     std::vector<Copy> copies;
     void settle();
   };

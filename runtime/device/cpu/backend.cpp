@@ -1,5 +1,5 @@
-// The CPU back-end as a Backend: memory is the heap, a kernel is a shared object loaded from memory, a launch
-// runs to its end. For tests and for machines without a GPU; not for speed.
+// The CPU back-end as a Backend: device memory is the heap, a kernel is a shared object that is loaded from memory, and
+// a launch runs to its end. It serves tests and machines without a GPU, and is slow.
 // SPDX-License-Identifier: MIT
 #include "runtime/device/backend.hpp"
 
@@ -19,8 +19,8 @@
 namespace kvjit {
 namespace {
 
-constexpr std::size_t kAlignment = 256;  // what cudaMalloc promises
-constexpr int kPoison = 0xff;            // NaN in every float type: reading what nobody wrote is seen
+constexpr std::size_t kAlignment = 256;  // bytes: what cudaMalloc promises
+constexpr int kPoison = 0xff;            // NaN in every float type: shows reads of memory that nothing wrote
 
 std::size_t physical_memory() {
   const long pages = sysconf(_SC_PHYS_PAGES), page = sysconf(_SC_PAGESIZE);
@@ -54,8 +54,8 @@ class CpuKernel : public Kernel {
   std::size_t shared_bytes_ = 0;
 };
 
-// The loader knows objects by path, and the path is the descriptor's number: the descriptor may only be given
-// back once the object is really gone, or the next kernel on that number would silently be this one.
+// Unloads the object, then closes its descriptor. The loader identifies objects by path, and the path is the
+// descriptor's number: if the object were still loaded, the next kernel with that number would silently be this one.
 CpuKernel::~CpuKernel() {
   if (object_) {
     dlclose(object_);
@@ -134,7 +134,7 @@ class CpuBackend : public Backend {
 
 Result<DevicePointer> CpuBackend::allocate(std::size_t bytes) {
   if (bytes == 0) return DevicePointer{0};
-  // Not a byte more than asked for: AddressSanitizer sees what is read behind.
+  // Exactly the bytes that were asked for, so that AddressSanitizer detects reads behind them.
   void* memory = nullptr;
   if (bytes > facts_.memory_bytes || posix_memalign(&memory, kAlignment, bytes) != 0)
     return fail(Code::environment,

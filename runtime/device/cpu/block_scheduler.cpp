@@ -1,6 +1,6 @@
-// The scheduler of the CPU back-end. Fibres are made once and loop over blocks: creating one costs
-// microseconds, switching to one tens of nanoseconds. Time passes in rounds: every lane that may run does so
-// until it waits or ends, then groups whose lanes all wait are released together.
+// The block scheduler of the CPU back-end: see block_scheduler.hpp. Fibres are created once and loop over blocks,
+// because creating one takes microseconds and switching to one takes tens of nanoseconds. Time passes in rounds: every
+// lane that can run does so until it waits or ends; then each group whose lanes all wait is released as a whole.
 // SPDX-License-Identifier: MIT
 #include "runtime/device/cpu/block_scheduler.hpp"
 
@@ -27,8 +27,8 @@ using boost::context::fiber;
 
 constexpr int kMaxThreads = 1024;                // a block, on every CUDA GPU
 constexpr std::size_t kMaxShared = 256 * 1024;   // above the 227 KiB of any GPU so far
-constexpr std::size_t kGuard = 1024;             // before and behind shared memory; keeps its 1024-byte alignment
-constexpr unsigned char kGuardByte = 0xa5;       // unlike the poison, so that writing NaNs past the end is seen
+constexpr std::size_t kGuard = 1024;             // bytes before and behind shared memory; keeps its 1024-byte alignment
+constexpr unsigned char kGuardByte = 0xa5;       // differs from kPoison, so that writing NaNs past the end is detected
 constexpr unsigned char kPoison = 0xff;          // NaN as f16, bf16 and f32; -1 as an integer
 constexpr std::size_t kStackBytes = 128 * 1024;  // address space; only touched pages cost memory
 constexpr std::size_t kShownGroups = 8;          // places listed in a deadlock report
@@ -96,7 +96,7 @@ class Scheduler {
   std::unique_ptr<unsigned char, FreeBytes> shared_{
       static_cast<unsigned char*>(std::aligned_alloc(kGuard, kMaxShared + 2 * kGuard))};
   std::vector<int> ready_;
-  int favoured_ = -1;  // shuffled: the warp that runs
+  int favoured_ = -1;  // shuffled order: the warp that runs
   fiber scheduler_;
   Stack scheduler_stack_;
   LaneState* running_ = nullptr;
@@ -113,7 +113,7 @@ std::string Scheduler::block_name() const {
   return fmt::format("block ({}, {}, {})", view.block_x, view.block_y, view.block_z);
 }
 
-// Called on a lane's fibre that broke a rule: it never runs again; run() unwinds it.
+// Stops a lane that broke a rule, on its own fibre. The fibre never runs again; run() unwinds it.
 void Scheduler::stop(std::string message) {
   record(fmt::format("{}: {}, lane {}", message, block_name(), running_->view.thread));
   yield();
@@ -177,7 +177,7 @@ void Scheduler::finish_lane(LaneState& lane) {
   --live_;
 }
 
-// Of a warp that has ended.
+// Reports lanes of an ended warp that took part in fewer warp-uniform conditions than others.
 void Scheduler::check_agreements(int first) {
   for (int i = first; i < std::min(first + 32, threads_); ++i) {
     const LaneState& lane = lanes_[static_cast<std::size_t>(i)];
@@ -208,7 +208,7 @@ void Scheduler::resume(LaneState& lane) {
   lane.context = std::move(lane.context).resume();
 }
 
-// Destroying a suspended fibre unwinds its stack; the next launch makes new ones.
+// Destroys all fibres, which unwinds their stacks. The next launch makes new ones.
 void Scheduler::unwind() {
   for (LaneState& lane : lanes_) {
     lane.copies = {};
@@ -244,7 +244,7 @@ void Scheduler::begin_block(unsigned x, unsigned y, unsigned z) {
   (void)barriers.end_block();
 }
 
-// Lanes first..last-1 that are alive stand at one place; else records where two of them stand.
+// Whether the live lanes of first..last-1 stand at one source line. If not, records where two of them stand.
 bool Scheduler::same_site(int first, int last) {
   const LaneState* one = nullptr;
   for (int i = first; i < last; ++i) {
@@ -293,8 +293,8 @@ void Scheduler::release_groups() {
       release_team(lanes_[w * 32].team, static_cast<int>(w));
 }
 
-// Once all its lanes have voted. A lane that has ended is never waited for by hardware's count: its team waits for
-// ever.
+// Releases a team once all its lanes have voted. Hardware counts lanes, so a team with a lane that has ended waits for
+// ever; that is a deadlock here too.
 void Scheduler::release_team(int warps, int first_warp) {
   const int first = first_warp * 32, last = std::min(first + warps * 32, threads_);
   bool vote = false;
@@ -342,8 +342,8 @@ void Scheduler::check_guard() {
   }
 }
 
-// Which lanes run next: all that can, in order; or, shuffled, those of one warp, which goes on until it must wait for
-// others. So warps are as far apart as their barriers let them be.
+// The lanes that run next. In order: all that can. Shuffled: those of one warp, which runs until it must wait for
+// others, so that warps are as far apart as their barriers allow.
 std::vector<int> Scheduler::take_ready() {
   std::vector<int> turn = std::exchange(ready_, {});
   if (!is_shuffled_) return turn;
@@ -421,7 +421,7 @@ Result<void> Scheduler::run(const std::function<void()>& body, Grid grid, int th
   return {};
 }
 
-// One scheduler a process: a kernel reaches it through plain functions, and pooled stacks are worth sharing.
+// The one scheduler of the process. Kernels reach it through plain functions, and launches share its stacks.
 struct Shared {
   std::mutex mutex;
   Scheduler scheduler;

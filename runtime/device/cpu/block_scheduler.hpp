@@ -1,8 +1,11 @@
-// Runs a grid of blocks on the CPU, one fibre a lane, one block after the other. It is stricter than a GPU on
-// purpose: shared memory starts as NaN patterns and ends in a guard zone, asynchronous copies land only when
-// they are waited for, a collective wants all live lanes of its group at one source line, what a warp agrees on
-// is said by each of its lanes as often, and a seed shuffles the order in which lanes run, one warp as far as it
-// gets. What a kernel sees of it is templates/device/cpu.hpp.
+// Runs a grid of blocks on the CPU: one fibre for each lane, one block after the other. Kernels see it through
+// templates/device/cpu.hpp. It is stricter than a GPU on purpose:
+//
+//   - Shared memory starts as NaN patterns and ends in a guard zone.
+//   - Asynchronous copies arrive only when they are waited for.
+//   - All live lanes of a group must reach a collective at the same source line.
+//   - All lanes of a warp must report the same value for every warp-uniform condition, equally often.
+//   - A seed shuffles the order of lanes and lets one warp run as far as it gets.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include <cstddef>
@@ -17,20 +20,20 @@ struct Host;
 
 namespace kvjit {
 
-// A kernel of another object file: its kv_cpu_bind, and the entry that every lane calls with the same args.
+// A kernel of another object file: its kv_cpu_bind, and the entry that every lane calls with the same arguments.
 struct LaneProgram {
   void (*bind)(const kv::cpu::Host*) = nullptr;
   void (*entry)(const void* args) = nullptr;
 };
 
-// seed 0: lanes run in order; else in a random order that the seed fixes. One launch at a time in the whole
-// process: a second thread waits. Fails with internal (the kernel broke a rule: divergent collective,
-// deadlock, overrun of shared memory, misaligned or forgotten copy; says which block and lane) or bad_input
-// (a launch that no GPU would take).
+// Runs a grid to its end. seed: 0 runs lanes in order, another number in a random order that it fixes. A process runs
+// one launch at a time; a second thread waits. Fails with internal if the kernel broke a rule (divergent collective,
+// deadlock, overrun of shared memory, misaligned or forgotten copy) and names block and lane. Fails with bad_input for
+// a launch that no GPU would take.
 Result<void> run_grid(const LaneProgram& program, Grid grid, int threads, std::size_t shared_bytes, const void* args,
                       unsigned seed = 0);
 
-// The same for device code compiled into this very binary: body is the kernel of one lane.
+// The same for device code that is compiled into this binary: `body` is the kernel of one lane.
 Result<void> run_grid(const std::function<void()>& body, Grid grid, int threads, std::size_t shared_bytes,
                       unsigned seed = 0);
 

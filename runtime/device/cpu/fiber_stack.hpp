@@ -1,5 +1,5 @@
-// Stacks of fibres: where they are, and StackChange, code that goes on on another one, as AddressSanitizer has to be
-// told; without it, nothing.
+// Stacks of fibres, and the notices that AddressSanitizer needs whenever execution moves from one stack to another.
+// Without AddressSanitizer the notices do nothing.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include <boost/context/protected_fixedsize_stack.hpp>
@@ -25,7 +25,7 @@ struct Stack {
   std::size_t bytes = 0;
 };
 
-// Says where the stacks are that it allocates.
+// A stack allocator that records where the stack lies.
 class StackSource {
  public:
   StackSource(std::size_t bytes, Stack& made) : source_(bytes), made_(&made) {}
@@ -34,7 +34,7 @@ class StackSource {
     *made_ = {static_cast<unsigned char*>(stack.sp) - stack.size, stack.size};
     return stack;
   }
-  // Whoever gets that memory next finds no marks of frames in it.
+  // Removes AddressSanitizer's marks of frames, because the memory may get another use.
   void deallocate(boost::context::stack_context& stack) {
     __asan_unpoison_memory_region(made_->bottom, made_->bytes);
     source_.deallocate(stack);
@@ -45,7 +45,8 @@ class StackSource {
   Stack* made_;
 };
 
-// Lives from before this stack is left for `to` until it is back; `from`: who then left for it.
+// Announces a switch to the stack `to`. It lives from before the switch until this stack runs again, and then sets
+// `from` to the stack that switched back.
 class StackChange {
  public:
   explicit StackChange(const Stack& to, Stack* from = nullptr) : from_(from) {
@@ -57,7 +58,7 @@ class StackChange {
   StackChange(const StackChange&) = delete;
   StackChange& operator=(const StackChange&) = delete;
 
-  // The first thing on a new stack, and the last.
+  // begin() is the first call on a new stack, end() the last.
   static void begin(Stack& from) { __sanitizer_finish_switch_fiber(nullptr, &from.bottom, &from.bytes); }
   static void end(const Stack& to) { __sanitizer_start_switch_fiber(nullptr, to.bottom, to.bytes); }
 

@@ -1,4 +1,4 @@
-// What the scheduler of the CPU back-end keeps of lanes and warps. Internal to cpu_block.cpp.
+// The state of lanes and warps in the block scheduler. Internal to block_scheduler.cpp.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include <fmt/format.h>
@@ -15,8 +15,10 @@
 
 namespace kvjit {
 
+// The state of a lane: ready to run, waiting at a collective or barrier, or done.
 enum class State { ready, at_warp, at_team, at_block, at_barrier, done };
 
+// A source line of a kernel.
 struct Site {
   const char* file = "";
   int line = 0;
@@ -33,11 +35,11 @@ struct LaneState {
   boost::context::fiber context;
   State state = State::done;
   Site site;
-  int team = 0;             // at_team: its warps
-  bool vote = false;        // at_team: the lane's, and then the team's
-  void* barrier = nullptr;  // at_barrier
-  unsigned parity = 0;      // ... of the phase that is waited for
-  std::size_t agreed = 0;   // how many agreements of its warp it has taken part in
+  int team = 0;             // at_team: warps of the team
+  bool vote = false;        // at_team: the lane's vote, then the team's
+  void* barrier = nullptr;  // at_barrier: the barrier of bulk copies
+  unsigned parity = 0;      // at_barrier: parity of the phase that it waits for
+  std::size_t agreed = 0;   // warp-uniform conditions that the lane has reported
   CopyQueue copies;
 };
 
@@ -50,9 +52,10 @@ inline const char* awaited(State state) {
 
 struct WarpState {
   int live = 0, at_warp = 0, at_team = 0;
-  std::vector<std::pair<Site, bool>> agreements;  // of this block: where, and what the first lane there said
+  std::vector<std::pair<Site, bool>>
+      agreements;  // warp-uniform conditions of this block: source line, and the first lane's value
 
-  // What a lane says where its warp agrees; tells the rule that is broken, if one is.
+  // Records a lane's value of a warp-uniform condition. Returns the rule that is broken, or an empty text.
   std::string agree(LaneState& lane, bool says, const Site& site) {
     const std::size_t at = lane.agreed++;
     if (at == agreements.size()) agreements.emplace_back(site, says);
@@ -60,7 +63,7 @@ struct WarpState {
     if (!(where == site)) return fmt::format("divergent agreement: {} against {}", to_string(where), to_string(site));
     return what == says ? std::string() : fmt::format("{}: lanes of a warp do not agree", to_string(site));
   }
-  // Once all lanes have ended: what this one never said shows in its count alone.
+  // Returns the first condition that an ended lane did not report. Only its count shows that.
   std::string left_out(const LaneState& lane) const {
     if (lane.agreed == agreements.size()) return {};
     return fmt::format("{}: left out", to_string(agreements[lane.agreed].first));

@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "generator/kernels/operations/operations.hpp"
+#include "runtime/launch/kv_layout.hpp"
 #include "runtime/launch/rope.hpp"
 #include "tests/differential/harness.hpp"
 

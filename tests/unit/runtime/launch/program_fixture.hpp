@@ -5,6 +5,7 @@
 
 #include <cstring>
 
+#include "runtime/launch/kv_layout.hpp"
 #include "runtime/launch/program.hpp"
 
 namespace kvjit::test {

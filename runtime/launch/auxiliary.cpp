@@ -1,0 +1,66 @@
+// The launches of auxiliary kernels: `merge_contexts`, which merges outputs over parts of a context, and `check`, which
+// looks at lengths, page tables and slots on the device ahead of a checked call.
+// SPDX-License-Identifier: MIT
+#include <fmt/format.h>
+
+#include "runtime/base/sizes.hpp"
+#include "runtime/launch/call_checks.hpp"
+#include "runtime/launch/launch.hpp"
+#include "runtime/launch/program.hpp"
+
+namespace kvjit {
+
+Result<void> Program::merge(const kv::MergePartsArgs& args, Stream stream) const {
+  if (!source_.features.lse)
+    return fail(Code::unsupported, fmt::format("program {} has no logarithms of sums to merge by", source_.id), {},
+                {"attention.features = [\"lse\"]"});
+  if (args.count < 1 || args.count > kv::kMostMergeParts)
+    return refuse(fmt::format("{} parts; 1 to {} are possible (what is merged can be merged again)", args.count,
+                              kv::kMostMergeParts));
+  KV_CHECK(check_counts(args.sequences, args.queries, args.heads));
+  if (args.queries != source_.query_length)
+    return refuse(fmt::format("{} queries; the program has {}", args.queries, source_.query_length));
+  const auto alignment = static_cast<unsigned>(wide_element_bytes(source_.out_type));
+  for (int i = 0; i < args.count; ++i) {
+    KV_CHECK(check_pointer(fmt::format("parts[{}].out", i).c_str(), args.parts[i].out.data, alignment));
+    KV_CHECK(check_pointer(fmt::format("parts[{}].lse", i).c_str(), args.parts[i].lse, 4));
+  }
+  KV_CHECK(check_pointer("out", args.out.data, alignment));
+  if (args.lse) KV_CHECK(check_pointer("lse", args.lse, 4));
+  KV_TRY(loaded, kernel(Role::merge_contexts));
+  const Source& source = source_.kernels.at(Role::merge_contexts);
+  KV_TRY(grid, grid_of_rows(source, product(1, args.sequences, args.queries, args.heads)));
+  return launch(*context_, source, *loaded, grid, args, stream);
+}
+
+Result<void> Program::launch_check(kv::CheckArgs args, const CheckBounds& check, Stream stream) const {
+  KV_CHECK(check_pointer("the check record", check.record, alignof(kv::CheckRecord)));
+  const bool has_pages = args.tables[0].table.pages || args.tables[1].table.pages;
+  for (const kv::CheckedTable& table : args.tables)
+    if (table.table.pages && table.pool_pages <= 0)
+      return refuse(fmt::format("{} pages in the pool; a checked program needs their number", table.pool_pages));
+  if (args.slots && args.slot_count <= 0)
+    return refuse(fmt::format("{} slots; a checked program needs the number of those that there are", args.slot_count));
+  args.record = check.record;
+  args.page_tokens = has_pages ? source_.page_tokens : 1;
+  KV_TRY(loaded, kernel(Role::check));
+  return launch(*context_, source_.kernels.at(Role::check), *loaded, Grid{static_cast<unsigned>(args.sequences), 1, 1},
+                args, stream);
+}
+
+Result<void> Program::look_up(const CacheCall& at, int sequences, int tokens, kv::CheckRecord* record,
+                              Stream stream) const {
+  if (!source_.checks) return {};
+  kv::CheckArgs checked{};
+  checked.tokens = tokens, checked.sequences = sequences, checked.first_token = at.tokens.first_token;
+  if (at.tokens.slots) {
+    checked.slots = at.tokens.slots, checked.slot_type = at.tokens.slot_type;
+    checked.slots_given = static_cast<long long>(sequences) * tokens;
+    checked.slot_count = source_.page_tokens > 0 ? at.pool_pages * source_.page_tokens : at.slot_count;
+  } else if (source_.page_tokens > 0) {
+    checked.tables[0] = {at.tokens.table, at.pool_pages, kv::CheckedArray::pages};
+  }
+  return launch_check(checked, {record, 0, 0, 0}, stream);
+}
+
+}  // namespace kvjit

@@ -1,0 +1,65 @@
+// The launches of the write path: quantize, and dequantize for tokens that no slots name. Each call goes to the bulk
+// kernel of its type if that can serve it, else to the kernel for any row.
+// SPDX-License-Identifier: MIT
+#include <fmt/format.h>
+
+#include "runtime/base/sizes.hpp"
+#include "runtime/launch/call_checks.hpp"
+#include "runtime/launch/launch.hpp"
+#include "runtime/launch/program.hpp"
+
+namespace kvjit {
+namespace {
+
+// The bulk kernel if it can serve the call, else the call's own role.
+Role role_of_codec(const ProgramSource& source, Role role, const kv::CodecArgs& args, std::size_t rows) {
+  const bool is_k = role == Role::quantize_k || role == Role::dequantize_k;
+  const bool is_writing = role == Role::quantize_k || role == Role::quantize_v;
+  const Role tiles = tile_role(is_writing, is_k, args.x_type);
+  const bool is_served = is_writing || !args.keep_rotated;
+  return source.kernels.count(tiles) && rows >= kManyRows && has_aligned_rows(args) && is_served ? tiles : role;
+}
+
+}  // namespace
+
+Result<void> Program::check_codec(int side, const kv::CodecArgs& args, const CacheCall& at) const {
+  if (side != 0 && side != 1) return refuse(fmt::format("side {}; 0 (K) and 1 (V) are possible", side));
+  KV_CHECK(check_counts(args.sequences, args.tokens, args.heads));
+  KV_CHECK(check_row_type("x", args.x_type));
+  KV_CHECK(check_pointer("x", args.x.data, args.x_type == kv::RowType::f32 ? 4 : 2));
+  return check_tokens(side == 0 ? "k" : "v", "slots", at, args.heads);
+}
+
+Role Program::codec_role(int side, bool is_writing, const kv::CodecArgs& args) const {
+  const Role any = is_writing ? (side == 0 ? Role::quantize_k : Role::quantize_v)
+                              : (side == 0 ? Role::dequantize_k : Role::dequantize_v);
+  return role_of_codec(source_, any, args, product(1, args.sequences, args.tokens, args.heads));
+}
+
+Result<void> Program::codec(int side, bool is_writing, const kv::CodecArgs& args, const kv::PageTable& table,
+                            const CheckBounds& check, Stream stream) const {
+  const CacheCall at = cache_call(side, args, table, check);
+  KV_CHECK(check_codec(side, args, at));
+  const Role role = codec_role(side, is_writing, args);
+  KV_TRY(loaded, kernel(role));
+  const Source& source = source_.kernels.at(role);
+  kv::CodecArgs given = args;
+  KV_TRY(grid, grid_of_tiles(source, given, context_->backend()->facts().multiprocessors));
+  KV_CHECK(look_up(at, args.sequences, args.tokens, check.record, stream));
+  if (source_.page_tokens == 0) return launch(*context_, source_, role, *loaded, grid, given, check, stream);
+  const kv::PagedCodecArgs paged{given, args.slots ? kv::PageTable{} : table};
+  return launch(*context_, source_, role, *loaded, grid, paged, check, stream);
+}
+
+Result<void> Program::quantize(int side, const kv::CodecArgs& args, Stream stream, const kv::PageTable& table,
+                               const CheckBounds& check) const {
+  return codec(side, true, args, table, check, stream);
+}
+
+Result<void> Program::dequantize(int side, const kv::CodecArgs& args, Stream stream, const kv::PageTable& table,
+                                 const CheckBounds& check) const {
+  if (args.slots) return refuse("slots for dequantize; rows by slots are read by Program::by_slots");
+  return codec(side, false, args, table, check, stream);
+}
+
+}  // namespace kvjit

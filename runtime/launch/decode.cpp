@@ -1,0 +1,198 @@
+// The launch of one attention call. It takes up to five launches, in this order:
+//
+//   check        checked programs: looks at lengths and page tables on the device
+//   rotate_q     if K is rotated and the kernel does not rotate Q itself
+//   decode       attention; or `reference`, which never rotates
+//   merge        if `decode` leaves its splits (tile_schedule.hpp)
+//   rotate_out   if V is rotated and neither `decode` nor `merge` rotates the output back
+//
+// A fused program needs `decode` only.
+// SPDX-License-Identifier: MIT
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <numbers>
+
+#include "runtime/launch/call_checks.hpp"
+#include "runtime/launch/kv_checks.hpp"
+#include "runtime/launch/launch.hpp"
+#include "runtime/launch/program.hpp"
+#include "runtime/launch/tile_schedule.hpp"
+#include "runtime/launch/workspace.hpp"
+
+namespace kvjit {
+namespace {
+
+// Largest y and z of a grid (CUDA programming guide, technical specifications).
+constexpr int kMostGridYZ = 65535;
+
+// Rows of `row` elements for every query and query head, without gaps.
+kv::Rows dense_rows(const ProgramSource& source, const AttentionCall& call, long long row, DevicePointer data) {
+  const long long heads = q_heads(source, call);
+  return {reinterpret_cast<void*>(data), source.query_length * heads * row, heads * row, row};
+}
+
+Result<void> check_call(const ProgramSource& source, const AttentionCall& call, const Workspace& pieces,
+                        DevicePointer workspace) {
+  KV_CHECK(check_counts(call.sequences, call.tokens, call.kv_heads));
+  if (std::max<long long>(call.sequences, pair_heads(source, call)) > kMostGridYZ)
+    return refuse(fmt::format("{} sequences of {} heads; at most {} of either fit a launch", call.sequences,
+                              pair_heads(source, call), kMostGridYZ));
+  if (call.blocks < 0 || call.blocks > kMostBlocks)
+    return refuse(fmt::format("{} blocks; 0 (chosen) to {} are possible", call.blocks, kMostBlocks));
+  constexpr int kMostTokens = 1 << 30;  // kernels hold token numbers, up to a few tiles ahead, in ints
+  if (call.tokens > kMostTokens)
+    return refuse(fmt::format("{} tokens; at most {} are possible", call.tokens, kMostTokens));
+  if (tiles(source, call) > std::numeric_limits<int>::max())
+    return refuse(fmt::format("{} tiles of {} tokens in one call; at most {} are possible", tiles(source, call),
+                              source.tile_tokens, std::numeric_limits<int>::max()));
+  if (!std::isfinite(call.scale) || call.scale < 0)
+    return refuse(fmt::format("scale {}; a positive number, or 0 for 1/sqrt({})", call.scale, source.head_dim));
+  KV_CHECK(check_tensor_scale(source.k, "k", call.k_tensor_scale));
+  KV_CHECK(check_tensor_scale(source.v, "v", call.v_tensor_scale));
+  KV_CHECK(check_pointer("q", call.q.data, static_cast<unsigned>(wide_element_bytes(source.q_type))));
+  KV_CHECK(check_pointer("out", call.out.data, static_cast<unsigned>(wide_element_bytes(source.out_type))));
+  KV_CHECK(check_side(source, source.k, "k", call.k, call.kv_heads));
+  KV_CHECK(check_side(source, source.v, "v", call.v, call.kv_heads));
+  KV_CHECK(check_token_heads(source, source.k, "k", call.k, call.kv_heads));
+  KV_CHECK(check_token_heads(source, source.v, "v", call.v, call.kv_heads));
+  KV_CHECK(check_table(source, "k", call.k_table, true));
+  KV_CHECK(check_table(source, "v", call.v_table, true));
+  if (call.lengths) KV_CHECK(check_pointer("lengths", call.lengths, alignof(int)));
+  if (pieces.bytes == kTooMuch) return refuse("the workspace of this call does not fit 64 bits");
+  if (pieces.bytes != 0) KV_CHECK(check_pointer("workspace", reinterpret_cast<void*>(workspace), kVectorAlignment));
+  return {};
+}
+
+}  // namespace
+
+std::size_t Program::workspace_bytes(const AttentionCall& call) const {
+  return lay_out(source_, call, most_blocks(source_, context_->backend()->facts(), call)).bytes;
+}
+
+// attention and reference differ in the middle of the call. `readable` picks that of `reference`.
+Result<LaunchReport> Program::run(bool readable, const AttentionCall& call, DevicePointer workspace,
+                                  Stream stream) const {
+  const DeviceFacts& device = context_->backend()->facts();
+  const Workspace pieces = lay_out(source_, call, most_blocks(source_, device, call));
+  KV_CHECK(check_call(source_, call, pieces, workspace));
+  KV_CHECK(check_features(source_, call));
+  if (!readable) KV_CHECK(check_new_rows(source_, call));
+  const bool rotates_q = source_.k.is_transformed && (readable || !source_.rotates_queries);
+  const bool rotates_out = source_.v.is_transformed && (readable || !source_.rotates_output);
+  const bool is_paged = source_.page_tokens > 0;
+
+  LaunchReport report;
+  if (source_.checks) {
+    kv::CheckArgs checked{};
+    checked.lengths = call.lengths, checked.tokens = call.tokens, checked.sequences = call.sequences;
+    if (is_paged) {
+      checked.tables[0] = {call.k_table, call.check.k_pages, kv::CheckedArray::k_pages};
+      checked.tables[1] = {call.v_table, call.check.v_pages, kv::CheckedArray::v_pages};
+    }
+    KV_CHECK(launch_check(checked, call.check, stream));
+    report.kernels.push_back(record(Role::check)->name);
+  }
+  const auto launch_step = [&](Role role, Grid grid, const auto& args) -> Result<void> {
+    KV_TRY(record, kernel(role));
+    KV_CHECK(launch(*context_, source_.kernels.at(role), *record, grid, args, stream));
+    report.kernels.push_back(record->name);
+    return {};
+  };
+  const auto step = [&]<class Args>(Role role, Grid grid, const Args& args) -> Result<void> {
+    return source_.checks ? launch_step(role, grid, kv::Checked<Args>{args, call.check.record})
+                          : launch_step(role, grid, args);
+  };
+  // Featured<> is the outermost wrapper of the arguments: kernels find features by the type of their arguments.
+  const auto step_featured = [&]<class Args>(Role role, Grid grid, const Args& args) -> Result<void> {
+    kv::FeatureArgs features = call.features;
+    if (call.leaves_sinks) features.sinks = nullptr;
+    if (!source_.features.any()) return step(role, grid, args);
+    return source_.checks
+               ? launch_step(role, grid, kv::Featured<kv::Checked<Args>>{{args, call.check.record}, features})
+               : launch_step(role, grid, kv::Featured<Args>{args, features});
+  };
+  const auto rotate = [&](Role role, const kv::Rows& in, const kv::Rows& out) -> Result<void> {
+    const auto heads = static_cast<int>(q_heads(source_, call));
+    KV_TRY(grid, grid_of_rows(source_.kernels.at(role), product(1, call.sequences, source_.query_length, heads)));
+    return step(role, grid, kv::RotateArgs{in, out, call.sequences, source_.query_length, heads});
+  };
+
+  kv::Rows q = call.q, out = call.out;
+  if (rotates_q) {
+    q = dense_rows(source_, call, source_.k.inner_dim, workspace + pieces.rotated_q);
+    KV_CHECK(rotate(Role::rotate_q, call.q, q));
+  }
+  if (rotates_out) out = dense_rows(source_, call, source_.v.inner_dim, workspace + pieces.unrotated_out);
+
+  kv::AttentionArgs args{};
+  args.q = q;
+  args.k = call.k;
+  args.v = call.v;
+  args.work = share_work(source_, device, call);
+  args.out = out;
+  const double scale = call.scale == 0 ? 1 / std::sqrt(static_cast<double>(source_.head_dim)) : call.scale;
+  args.scale_log2 = static_cast<float>(scale * std::numbers::log2e * call.k_tensor_scale);
+  args.value_scale = call.v_tensor_scale;
+  const auto heads = static_cast<unsigned>(pair_heads(source_, call)),
+             sequences = static_cast<unsigned>(call.sequences);
+  if (readable) {
+    const auto rows = static_cast<unsigned>(q_heads(source_, call) * source_.query_length);
+    args.work.kv_heads = call.kv_heads;
+    const Grid grid{rows, 1, sequences};
+    KV_CHECK(is_paged ? step_featured(Role::reference, grid, kv::PagedAttentionArgs{args, call.k_table, call.v_table})
+                      : step_featured(Role::reference, grid, args));
+  } else {
+    const bool is_merged_apart = leaves_parts(source_, device, call);
+    args.arrivals = is_merged_apart ? nullptr : reinterpret_cast<kv::u32*>(workspace);
+    args.partial = reinterpret_cast<float*>(workspace + pieces.partial);
+    args.partial_state = reinterpret_cast<float*>(workspace + pieces.state);
+    const Grid grid{static_cast<unsigned>(args.work.blocks), 1, 1};
+    const auto attend = [&]() -> Result<void> {
+      if (!source_.appends && is_paged)
+        return step_featured(Role::decode, grid, kv::PagedAttentionArgs{args, call.k_table, call.v_table});
+      if (!source_.appends) return step_featured(Role::decode, grid, args);
+      const kv::NewRows new_k{call.new_k, call.new_type, call.k_tensor_scale},
+          new_v{call.new_v, call.new_type, call.v_tensor_scale};
+      const kv::AppendArgs appending{args, new_k, new_v};
+      return is_paged ? step_featured(Role::decode, grid, kv::PagedAppendArgs{appending, call.k_table, call.v_table})
+                      : step_featured(Role::decode, grid, appending);
+    };
+    KV_CHECK(attend());
+    if (is_merged_apart) {
+      KV_TRY(rows, grid_of_rows(source_.kernels.at(Role::merge), static_cast<std::size_t>(source_.rows)));
+      KV_CHECK(step_featured(Role::merge, Grid{rows.x, heads, sequences},
+                             kv::MergeArgs{args.partial, args.partial_state, args.work, out}));
+    }
+  }
+  if (rotates_out) KV_CHECK(rotate(Role::rotate_out, out, call.out));
+  report.blocks = readable ? 1 : args.work.blocks;
+  return finish_report(call, std::move(report));
+}
+
+Result<LaunchReport> Program::attention(const AttentionCall& call, DevicePointer workspace, Stream stream) const {
+  return run(false, call, workspace, stream);
+}
+
+Result<LaunchReport> Program::reference(const AttentionCall& call, DevicePointer workspace, Stream stream) const {
+  return run(true, call, workspace, stream);
+}
+
+// With lengths on the device, cache_bytes counts `tokens` for every sequence: the most that the call may read.
+Result<LaunchReport> Program::finish_report(const AttentionCall& call, LaunchReport report) const {
+  const auto row_bytes = [this](const SideFacts& side) {
+    return source_.is_planar ? side.code_row_bytes + side.scale_row_bytes : side.row_bytes;
+  };
+  report.k_reader = source_.k.format;
+  report.v_reader = source_.v.format;
+  if (source_.causal) report.features.emplace_back("causal");
+  for (const std::string& name : source_.features.names())
+    if (name != "sinks" || !call.leaves_sinks) report.features.push_back(name);
+  report.cache_bytes =
+      seen_tokens(source_, call) * call.kv_heads * call.sequences * (row_bytes(source_.k) + row_bytes(source_.v));
+  return report;
+}
+
+}  // namespace kvjit
