@@ -1,6 +1,5 @@
-// Rows of a cache by number on the CPU back-end: quantize scatters them, dequantize gathers them, by 64-bit and 32-bit
-// slots, one row a warp and many at once, to tensors of any strides. What each row must be comes from the calls without
-// slots.
+// Quantize to slots and dequantize from slots, on the CPU back-end: 64-bit and 32-bit slot numbers, one row a warp and
+// in bulk, tensors of any strides. The expected rows come from calls without slots.
 // SPDX-License-Identifier: MIT
 #include "tests/differential/codec/slots.hpp"
 

@@ -1,5 +1,6 @@
-// Copies from one cache to another on the CPU back-end: between layouts of one format byte for byte, between formats as
-// the reference codec decodes and encodes. Ranges and slots at both ends; nothing else is written.
+// Copies from one cache to another on the CPU back-end. Between layouts of one format the bytes must be equal; between
+// formats they must be those of the reference codec's decode and encode. Both ends use ranges and slots; nothing else
+// may be written.
 // SPDX-License-Identifier: MIT
 #include "tests/differential/operations/copies.hpp"
 

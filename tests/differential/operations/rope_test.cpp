@@ -1,5 +1,6 @@
-// Rotary positions on the CPU back-end: rows turned in place and on their way into the cache, against the formula in
-// double and the reference codec; and a shifted cache against one that was written at the new positions.
+// Rotary positions on the CPU back-end. Rows are turned in place (shift) and on their way into the cache
+// (quantize_rope), and must equal the formula in double precision followed by the reference codec. A shifted cache is
+// compared with one that was written at the new positions.
 // SPDX-License-Identifier: MIT
 #include "tests/differential/operations/ropes.hpp"
 
