@@ -1,5 +1,5 @@
-// Decode of all heads of a token together (cache.token_heads) through NVRTC: 16 warps of 128 registers, and nothing
-// spills.
+// Decode of token-major heads (cache.token_heads) through NVRTC: blocks of 16 warps with 128 registers a lane must not
+// spill.
 // SPDX-License-Identifier: MIT
 #include "tests/compile/kernels.hpp"
 

@@ -1,5 +1,5 @@
-// The same matrix on a GPU: against the oracle, and against the CPU back-end on the same inputs. Without a
-// GPU it is skipped.
+// The kernels on a GPU: against the oracle, and against the CPU back-end on the same inputs. Without a GPU the test is
+// skipped and says so.
 // SPDX-License-Identifier: MIT
 #include <cstdio>
 #include <cstdlib>
@@ -25,7 +25,8 @@ std::shared_ptr<Context> gpu() {
   return context;
 }
 
-// Blocks that both cut alike: 1, or as many for each of the two pairs.
+// Compares the GPU with the CPU back-end. `blocks` should give both the same schedule: 1, or a multiple of the two
+// batch-heads.
 void compare(const std::vector<Case>& cases, const std::vector<int>& blocks, bool with_reference) {
   const auto device = gpu(), host = open_context(DeviceKind::cpu);
   const std::string arch = device->backend()->facts().arch;
@@ -83,7 +84,7 @@ TEST_CASE("sequences of different lengths") {
       planned(registry(), {"tbq4_0", "q4_0", 128, 4, 2, Layout::planar, true}, device->backend()->facts().arch);
   Judge judge(device, one, 3);
   for (const int blocks : {0, 1, 3, 7, 13}) judge.check({0, {257, 2, 100}, blocks, false});
-  // Long enough for seams in the middle of pairs.
+  // Long enough that blocks have tiles of two batch-heads, with the boundary inside one.
   const Planned other = planned(registry(), {"f16", "q8_0", 128, 4, 1}, device->backend()->facts().arch);
   Judge longer(device, other, 3, 4000);
   for (const int blocks : {4, 5, 7}) {
@@ -93,7 +94,8 @@ TEST_CASE("sequences of different lengths") {
   }
 }
 
-// Lets its successor be launched, and writes when that has long looked at what is there.
+// Returns a kernel that triggers its PDL successor at once and writes the lengths only much later, after the successor
+// has read them.
 Source late_writer(const std::string& arch) {
   Source source;
   source.name = "late_writer";
@@ -140,7 +142,7 @@ TEST_CASE("lengths that the launch ahead writes last of all") {
       }
 }
 
-// Each with itself, at the smallest head_dim of 128 and 256 that it fits.
+// Returns each format with itself, at the smaller head_dim of 128 and 256 that it fits.
 std::vector<Case> every_format(Layout layout) {
   std::vector<Case> cases;
   for (const std::string& name : format_names(registry()))
