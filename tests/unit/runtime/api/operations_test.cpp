@@ -1,4 +1,4 @@
-// The C interface, operations on caches: slots, copies between programs, rotary positions.
+// The C interface: operations on caches (slots, copies between programs, rotary positions).
 // SPDX-License-Identifier: MIT
 #include <cmath>
 
@@ -7,7 +7,7 @@
 namespace kvjit::test {
 namespace {
 
-// K of two sequences of two heads, in a cache of a program of its own.
+// K of two sequences with two heads, in a cache of a program of its own.
 struct Keys {
   Session& s;
   kvjit::api::Program program;
@@ -125,7 +125,7 @@ TEST_CASE("rotary positions by the C interface: on the way in, and shifted in pl
   keys.write(turned(numbers(), 20));
   const std::vector<float> want = keys.read();
   keys.write(numbers(), &rope);
-  CHECK(error_of(keys.read(), want) < 1e-2);  // some values at bounds
+  CHECK(error_of(keys.read(), want) < 1e-2);  // some values lie at bounds
   auto call = sized<kvjit_shift_call>();
   call.cache = &keys.tokens, call.rope = &rope;
   call.sequences = kSequences, call.tokens = kTokens, call.heads = kHeads;
