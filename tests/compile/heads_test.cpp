@@ -6,7 +6,7 @@
 namespace kvjit::test {
 namespace {
 
-TEST_CASE("heads of a token together: no spills, no stack") {
+TEST_CASE("token-major heads: no spills, no stack") {
   const struct {
     const char *k, *v;
     int q_heads_per_kv, token_heads;

@@ -55,7 +55,7 @@ TEST_CASE("25 pairs, head_dim 64, 128 and 256, GQA 1, 4 and 8, planar") {
 
 TEST_CASE("25 pairs in rows") { compare(pairs(registry(), {128}, {4}, Layout::rows), {1}, false); }
 
-TEST_CASE("many rows at once: bytes as the codec's, values as its decoder's") {
+TEST_CASE("bulk: the codec's bytes, its decoder's values") {
   const auto device = gpu();
   const std::string arch = device->backend()->facts().arch;
   const TileTypes some{{Element::f16}, {Element::f32}};
@@ -117,7 +117,7 @@ extern "C" __global__ void kv_late(const __grid_constant__ Args args) {
   return source;
 }
 
-TEST_CASE("lengths that the launch ahead writes last of all") {
+TEST_CASE("lengths that the previous kernel writes at its very end") {
   const auto device = gpu();
   const std::string arch = device->backend()->facts().arch;
   const KernelRecord writer = must(device->get(late_writer(arch)));
@@ -150,7 +150,7 @@ std::vector<Case> every_format(Layout layout) {
   return cases;
 }
 
-TEST_CASE("many parts of a pair: in groups, or by a launch of their own") {
+TEST_CASE("many splits of a batch-head: merged in groups, or by a launch of their own") {
   const auto device = gpu();
   constexpr int kTokens = 8192;
   struct Example {
@@ -171,7 +171,7 @@ TEST_CASE("many parts of a pair: in groups, or by a launch of their own") {
   }
 }
 
-TEST_CASE("all heads of a token together") {
+TEST_CASE("token-major heads") {
   const std::string arch = gpu()->backend()->facts().arch;
   if (!must(registry().require_arch(arch, {}))->has("bulk_copy")) {
     std::printf("not tested: %s has no bulk copies\n", arch.c_str());

@@ -184,7 +184,7 @@ bool is_exact(const Format& f) {
          f.scale.refine != Refine::least_squares;
 }
 
-TEST_CASE("quantize, dequantize and reference of every format there is") {
+TEST_CASE("quantize, dequantize and reference of every format of specs/formats") {
   const auto context = open_context(DeviceKind::cpu);
   Layout layout = Layout::rows;
   for (const auto& [name, any] : registry().formats()) {
@@ -208,7 +208,7 @@ TEST_CASE("heads of 512, 576 and 1024 values") {
   }
 }
 
-TEST_CASE("a factor a channel goes before everything and comes off after everything") {
+TEST_CASE("factors of channels are applied before the rotation and removed after it") {
   const auto context = open_context(DeviceKind::cpu);
   for (const AxisFormat& axis : axis_formats())
     for (const auto& [name, head_dim] :

@@ -118,7 +118,7 @@ TEST_CASE("append: the bytes of quantize, the bits of quantize and then decode, 
   check_append(context, all[2], all[3], Element::bf16, {64, 65, 66, 2, 300}, 1);
 }
 
-TEST_CASE("new tokens are asked for by programs that append, and refused by others") {
+TEST_CASE("programs that append require new tokens, and others refuse them") {
   const auto context = open_context(DeviceKind::cpu);
   const Planned plain = planned_for(context, kCases[0], false), appending = planned_for(context, kCases[0], true);
   Trial trial = trial_of(context, appending);

@@ -49,7 +49,7 @@ TEST_CASE("any number of blocks over ragged lengths, the same bits each time") {
 }
 
 // kPartsAtOnce is 16: with more KV splits, groups of splits merge first. One tile a split makes 66 splits.
-TEST_CASE("more parts of a pair than are loaded at once") {
+TEST_CASE("more splits of a batch-head than merge at once") {
   const auto context = open_context(DeviceKind::cpu), shuffled = open_context(DeviceKind::cpu, 7);
   constexpr int kTokens = 2100;
   for (const Case& test : {kPlanar, kRows}) {
@@ -64,7 +64,7 @@ TEST_CASE("more parts of a pair than are loaded at once") {
 }
 
 // More than 16 x 16 splits: groups of groups merge.
-TEST_CASE("more parts of a pair than are loaded at once twice") {
+TEST_CASE("more splits of a batch-head than merge in two rounds") {
   const auto context = open_context(DeviceKind::cpu);
   const Planned one = planned_for(context, kRows);
   const int most = 300;
@@ -170,7 +170,7 @@ TEST_CASE("one workspace for calls of any shape, one after the other: counters a
 
 // The kernel refuses a stale counter that is at least the number of splits of a batch-head. A smaller stale value looks
 // like splits that have finished; no kernel can detect it.
-TEST_CASE("counters that nobody set to zero are refused by the kernel") {
+TEST_CASE("counters that were not set to zero are refused by the kernel") {
   const auto context = open_context(DeviceKind::cpu);
   Caller caller(context, planned_for(context, kRows), kCapacity);
   const Caller::Shape shape{1, 300, 3, {}};  // two batch-heads, two splits each

@@ -70,7 +70,7 @@ TEST_CASE("features together, many query rows") {
 // A context of 700 tokens in three parts; the last part has nothing to see. Each call knows how many tokens stand
 // behind its own, and one call has the sinks. An engine that splits a context over devices, or shares a prefix between
 // sequences, calls in this way.
-TEST_CASE("parts of a context merge to the whole") {
+TEST_CASE("parts of a context merge to the whole context") {
   const auto context = open_context(DeviceKind::cpu);
   const std::string keys =
       "softcap = 5.0\nwindow = [400, -1]\nfeatures = [\"causal\", \"alibi\", \"sinks\", \"lse\", \"position_offset\"]";

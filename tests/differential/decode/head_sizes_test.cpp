@@ -21,7 +21,7 @@ void check_cases(const std::vector<Case>& cases) {
   }
 }
 
-TEST_CASE("heads that fill no lanes of a warp") {
+TEST_CASE("heads that do not fill the lanes of a warp") {
   check_cases({{"f16", "f16", 40, 4, 2, Layout::planar, true},
                {"f16", "bf16", 72, 1, 1, Layout::rows},
                {"f32", "f16", 80, 4, 1, Layout::rows},

@@ -14,7 +14,7 @@ std::vector<std::string> families(const Trial::Outcome& outcome) {
   return names;
 }
 
-TEST_CASE("many parts of many or wide rows: put together by a launch of their own, which rotates") {
+TEST_CASE("many splits of many or wide rows: merged by a launch of its own, which rotates") {
   // `wide`: one KV head of a latent cache. `team`: rows of a team of warps that are rotated back from V's domain.
   // `turns`: query chunks.
   const Case wide{"q8_0", "q4_0", 576, 16, 1, Layout::rows, false, 512},

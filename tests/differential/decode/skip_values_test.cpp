@@ -78,7 +78,7 @@ const Case kCases[] = {{"f16", "f16", kDim, kGroup, 1, Layout::planar},
                        {"tbq4_0", "kv4", kDim, kGroup, 2, Layout::planar, true}};
 
 // One token in every warp's first tile decides; all later tokens count for nothing.
-TEST_CASE("V of tokens that do not count is not looked at, however large; their weight stays in the denominator") {
+TEST_CASE("V of skipped tokens does not count, however large; their weight stays in the denominator") {
   const auto context = open_context(DeviceKind::cpu);
   std::vector<Planned> all;
   for (const Case& test : kCases)
@@ -109,7 +109,7 @@ TEST_CASE("V of tokens that do not count is not looked at, however large; their 
   }
 }
 
-TEST_CASE("a token that counts is not passed over, whichever of the rows it counts for, and wherever it stands") {
+TEST_CASE("a token that counts for any query row is not skipped, wherever it stands") {
   const auto context = open_context(DeviceKind::cpu);
   const Planned one = planned_for(context, kCases[1], 1e-3);
   const int tile = one.source.tile_tokens, warps = one.source.kernels.at(Role::decode).threads / 32;
@@ -131,7 +131,7 @@ TEST_CASE("a token that counts is not passed over, whichever of the rows it coun
   }
 }
 
-TEST_CASE("small scores are no reason: only what is small beside the largest") {
+TEST_CASE("small scores are skipped only beside a large one") {
   const auto context = open_context(DeviceKind::cpu);
   const Planned one = planned_for(context, kCases[0], 0.5);
   Tokens tokens(3 * one.source.tile_tokens);
@@ -164,7 +164,7 @@ double bound_of(const Setup& setup, const Tokens& tokens, std::size_t row, doubl
   return bound;
 }
 
-TEST_CASE("the error stays below the weight of what may be passed over; nothing to pass over: the same bits") {
+TEST_CASE("the error stays below the weight of skipped tokens; without such tokens the bits stay equal") {
   const auto context = open_context(DeviceKind::cpu);
   constexpr double kShares[] = {0.0, 1e-20, 1e-3, 0.03, 0.5};
   std::vector<Planned> all;

@@ -40,7 +40,7 @@ void check_units(Judge& judge, int heads) {
   CHECK(scaled > 0);
 }
 
-TEST_CASE("all heads of a token: any number of blocks over ragged lengths, the same bits in any order, any size of Q") {
+TEST_CASE("token-major heads: any number of blocks over ragged lengths, the same bits in any order, any size of Q") {
   const auto context = open_context(DeviceKind::cpu), shuffled = open_context(DeviceKind::cpu, 7);
   std::vector<Planned> all;
   for (const Case& test : kCases) all.push_back(planned(registry(), test, context->backend()->facts().arch));
@@ -61,7 +61,7 @@ TEST_CASE("all heads of a token: any number of blocks over ragged lengths, the s
   }
 }
 
-TEST_CASE("all heads of a token: large and small values, and a token far above the rest in the last tile") {
+TEST_CASE("token-major heads: large and small values, and a token far above the rest in the last tile") {
   const auto context = open_context(DeviceKind::cpu);
   const Planned one = planned(registry(), kCases[0], context->backend()->facts().arch);
   for (const float v_factor : {1e-3f, 200.f})
@@ -82,7 +82,7 @@ constexpr Mutation kMutations[] = {
     {"kernels/decode/token_heads.cuh", "(column / Plan::kGroup * Plan::kHeads + own_head<Plan>())",
      "(column / Plan::kGroup * Plan::kHeads + 0)"}};
 
-TEST_CASE("all heads of a token: a kernel that has them otherwise is noticed") {
+TEST_CASE("token-major heads: a broken kernel is noticed") {
   const auto context = open_context(DeviceKind::cpu);
   std::vector<Planned> all;
   for (const Mutation& mutation : kMutations)

@@ -68,7 +68,7 @@ std::size_t check_waits(const Case& test, const std::string& from, const std::st
   return waits.size();
 }
 
-TEST_CASE("a wait that is taken out is noticed") {
+TEST_CASE("a removed wait is noticed") {
   // K's queries are held in registers and the output is rotated: the range has all waits from the load of Q to the
   // store of the output.
   CHECK(check_waits({"tbq3_0", "tbq4_0", 128, 4, 1, Layout::planar}, "class QueryRows", "======== the plan") == 8);
@@ -77,7 +77,7 @@ TEST_CASE("a wait that is taken out is noticed") {
                     "KV_DEVICE void decode(") == 2);
 }
 
-TEST_CASE("a wait of blocks that take all heads of a token, taken out, is noticed") {
+TEST_CASE("a removed wait of token-major heads is noticed") {
   Case test{"tbq3_0", "q8_0", 128, 4, 2, Layout::rows};
   test.token_heads = 8;
   // First the waits for copies, then the wait before a stage is filled again, then those before the sums of a block and
@@ -87,12 +87,12 @@ TEST_CASE("a wait of blocks that take all heads of a token, taken out, is notice
   CHECK(check_waits(test, "sync_block();  // stages and queries of all heads", "for_each_item<All>") == 2);
 }
 
-TEST_CASE("a wait of a team that is taken out is noticed") {
+TEST_CASE("a removed wait of a team is noticed") {
   const Case test{"tbq3_0", "tbq4_0", 128, 8, 4, Layout::planar};
   CHECK(check_waits(test, "struct Tops<Plan, true>", "======== the plan", "sm_80") == 5);
 }
 
-TEST_CASE("a warpgroup's vote and the other buffer of probabilities, taken out, are noticed") {
+TEST_CASE("a removed vote of a warpgroup, and a removed second buffer of probabilities, are noticed") {
   const Case test{"kv4", "tbq4_0", 128, 8, 4, Layout::planar};
   const auto context = open_context(DeviceKind::cpu, kOrder);
   std::vector<Planned> all = {planned(registry(), test, "sm_90a")};
@@ -113,7 +113,7 @@ TEST_CASE("a warpgroup's vote and the other buffer of probabilities, taken out, 
   }
 }
 
-TEST_CASE("the wait between the parts of a block: queries of the next where rows of the last one stand") {
+TEST_CASE("the wait between two splits of a block: queries of the second overwrite rows of the first") {
   const auto context = open_context(DeviceKind::cpu, kOrder);
   const Planned right = planned(registry(), {"f16", "q4_0", 128, 4, 1, Layout::rows}, context->backend()->facts().arch);
   Planned broken = right;

@@ -65,7 +65,7 @@ TEST_CASE("where the packing of V does not divide, a team shares the query rows"
   }
 }
 
-TEST_CASE("more query rows than a block takes come in turns") {
+TEST_CASE("more query rows than a block takes come in query chunks") {
   for (const char* arch : {kWarpgroupArch, kWarpArch})
     check_rows({{"kv4", "q4_0", 128, 13, 5, Layout::planar, true},  // 65 query rows in chunks of 40 and 25
                 {"f16", "f16", 72, 5, 32, Layout::rows, false},
@@ -91,7 +91,7 @@ TEST_CASE("scales of V far apart, and a token far above the rest, in a team") {
 
 // K is 15 steps from the minimum of a head, so all its codes are above 0. The product with the codes and the product
 // with the minimum are large and nearly cancel, so the sum of Q must be that of the rounded queries.
-TEST_CASE("the sum of a query that a minimum is multiplied with is of the query as rounded") {
+TEST_CASE("the sum of Q that a minimum is multiplied with is that of the rounded Q") {
   const auto context = open_context(DeviceKind::cpu);
   const auto error = [&](const Registry& registry) {
     const Case test{"vllm_v4", "vllm_v4", 128, 8, 4, Layout::rows, false};
@@ -106,7 +106,7 @@ TEST_CASE("the sum of a query that a minimum is multiplied with is of the query 
   CHECK(exact > 1.3 * error(registry()));
 }
 
-TEST_CASE("who shares what, by rows, head_dim and arch") {
+TEST_CASE("what the warps of a team share, by rows, head_dim and arch") {
   const auto of = [](int head_dim, int gqa, int queries, const char* arch) {
     return team_of({"kv4", "kv4", head_dim, gqa, queries, Layout::planar, true}, arch);
   };

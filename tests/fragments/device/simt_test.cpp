@@ -231,7 +231,7 @@ TEST_CASE("a broken promise ends the launch and names its line, block and lane")
   CHECK(run_grid([] { kv::require(true); }, {}, 32, 0));  // the failure does not affect the next launch
 }
 
-TEST_CASE("what a warp agrees on is said by all its lanes, and parts no warp") {
+TEST_CASE("what a warp agrees on is said by all its lanes, and divides no warp") {
   CHECK(run_grid([] { CHECK(kv::agreed(kv::warp() == 1) == (kv::warp() == 1)); }, {}, 64, 0));
   REQUIRE_FALSE(run_grid([] { kv::agreed(kv::lane() < 31); }, {}, 32, 0));
 }

@@ -184,7 +184,7 @@ void check_side(const SidePlan& side, bool is_key, bool has_conflicts) {
 
 }  // namespace
 
-TEST_CASE("chunks dealt anew: each has its place, every eight rows alike, and copies go where loads look") {
+TEST_CASE("swizzles: each chunk has a place of its own, every eight rows alike, and copies store where loads read") {
   check_all<-3>();
   check_all<-2>();
   check_all<-1>();

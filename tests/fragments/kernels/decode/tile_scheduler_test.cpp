@@ -260,7 +260,7 @@ Shape random_shape(Rng& rng, bool has_lengths) {
 
 }  // namespace
 
-TEST_CASE("the parts of all blocks are the tiles of all pairs, each once, in even shares or without seams") {
+TEST_CASE("the splits of all blocks are the tiles of all batch-heads, each once, evenly or without split boundaries") {
   Rng rng(11);
   for (int i = 0; i < 150; ++i) {
     check(random_shape(rng, false));
@@ -268,7 +268,7 @@ TEST_CASE("the parts of all blocks are the tiles of all pairs, each once, in eve
   }
 }
 
-TEST_CASE("the edges of a warp's look at the lengths: 1, 31 to 33 and 64 sequences, all empty, all equal") {
+TEST_CASE("lengths as a warp reads them, at its edges: 1, 31 to 33 and 64 sequences, all empty, all equal") {
   for (const int sequences : {1, 31, 32, 33, 63, 64, 65})
     for (const int length : {0, kTile, kTile + 1, 5 * kTile})
       for (const int blocks : {1, 7, sequences, 2 * sequences}) {
@@ -280,7 +280,7 @@ TEST_CASE("the edges of a warp's look at the lengths: 1, 31 to 33 and 64 sequenc
       }
 }
 
-TEST_CASE("lengths that change behind a look at them are noticed, of up to 32 sequences") {
+TEST_CASE("lengths that change after they were read are noticed, for up to 32 sequences") {
   for (const int sequences : {1, 32, 33}) {
     std::vector<int> lengths(std::size_t(sequences), 100);
     kv::WorkArgs args = Shape{sequences, 2, 320, 12, lengths}.args();
@@ -307,7 +307,8 @@ TEST_CASE("lengths that change behind a look at them are noticed, of up to 32 se
   }
 }
 
-TEST_CASE("what is put away while tiles are taken comes back, to every thread, and the next part follows") {
+TEST_CASE(
+    "what is saved to shared memory while tiles are read comes back to every thread, and the next split follows") {
   const struct {
     int blocks, block, seam;
   } kCalls[] = {{3, 1, 12}, {4, 2, 0}};  // two whole batch-heads a block, padded to the longest; boundaries inside
@@ -338,7 +339,7 @@ TEST_CASE("what is put away while tiles are taken comes back, to every thread, a
     }
 }
 
-TEST_CASE("no seams and no second round of merging, where those would take longer") {
+TEST_CASE("no split boundary and no second merge round where those would take longer") {
   const auto blocks = [](int sequences, int heads, int tokens, bool is_on_device) {
     Shape shape{sequences, heads, tokens, 132, {}, 57, 9};
     if (is_on_device) shape.lengths.assign(std::size_t(sequences), tokens);

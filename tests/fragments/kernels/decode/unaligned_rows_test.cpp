@@ -169,13 +169,13 @@ TEST_CASE("no chunk is read that does not hold a byte of its row") {
   check_bounds<Side<1048, 0, false>>();
 }
 
-TEST_CASE("windows: the bytes of a run from any place") {
+TEST_CASE("unaligned loads: the bytes of a lane read from any place") {
   check_windows<4>();
   check_windows<8>();
   check_windows<16>();
 }
 
-TEST_CASE("rows dealt: a slot each, the same for every eight") {
+TEST_CASE("rows in even-odd order: a slot each, the same for every eight") {
   std::vector<int> seen(32);
   for (int row = 0; row < 32; ++row) {
     ++seen[std::size_t(kv::slot_of<true>(row))];

@@ -42,7 +42,7 @@ TEST_CASE(
     }
 }
 
-TEST_CASE("V comes as matrices where eight lanes' codes of a token are a chunk") {
+TEST_CASE("V is read by ldmatrix where eight lanes' codes of a token fill a chunk") {
   const Registry registry = *Registry::load(embedded_files());
   int seen = 0;
   for (const std::string& name : test::format_names(registry)) {

@@ -74,7 +74,7 @@ TEST_CASE("pages by the C interface: the answer of layout planar; a wrong entry 
     CHECK(check.count == 2);  // K's page table and V's
   }
 }
-TEST_CASE("a program of heads that lie side by side says how many there are") {
+TEST_CASE("a program of token-major heads says how many there are") {
   Session s;
   const char* const toml =
       "k = { format = 'q8_0' }\nv = { format = 'q4_0' }\nattention = { head_dim = 64 }\n"

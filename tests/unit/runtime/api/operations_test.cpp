@@ -89,7 +89,7 @@ TEST_CASE("copy by the C interface says how it was made") {
     CHECK(third[row_at(1, 9, kTokens, h, kHeads)] == all[row_at(1, 3, kTokens, h, kHeads)]);
 }
 
-TEST_CASE("copies of many rows by the C interface go by tiles, of few by rows") {
+TEST_CASE("copies by the C interface: many rows in bulk, few rows one by one") {
   constexpr int kMany = 2048;
   Session s;
   kvjit::api::Program programs[2];
@@ -117,7 +117,7 @@ TEST_CASE("copies of many rows by the C interface go by tiles, of few by rows") 
   }
 }
 
-TEST_CASE("rotary positions by the C interface: on the way in, and shifted in place") {
+TEST_CASE("rotary positions by the C interface: quantized with positions, and shifted in place") {
   Session s;
   Keys keys(s, spec("wht_signed", "planar"));
   auto rope = sized<kvjit_rope>();

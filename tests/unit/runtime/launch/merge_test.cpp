@@ -7,7 +7,7 @@
 using namespace kvjit;
 using namespace kvjit::test;
 
-TEST_CASE("fused, of several steps a warp: parts are left for a launch where the steps would take longer") {
+TEST_CASE("fused, with several merge steps a warp: splits are left to a launch where the steps would take longer") {
   ProgramSource source = make_source(true, true);
   source.rotates_queries = source.finishes = source.rotates_output = true;
   source.merge_steps = 4;

@@ -104,7 +104,7 @@ TEST_CASE("pages: tables reach the kernel; what it could not see is refused") {
         std::string::npos);
 }
 
-TEST_CASE("heads of a token together: one pair a sequence, and what does not lie side by side is refused") {
+TEST_CASE("token-major heads: one batch-head a sequence, and heads that do not lie side by side are refused") {
   ProgramSource source = make_source(false, false, false);
   source.token_heads = 8;
   source.rows = 64;
@@ -159,7 +159,7 @@ TEST_CASE("fused: one launch, straight from q to out; the readable kernel keeps 
   CHECK(half.launches[0].as<kv::AttentionArgs>().out.data == half.launches[1].as<kv::RotateArgs>().in.data);
 }
 
-TEST_CASE("rotated both sides, not fused: four kernels, pieces of the workspace in order") {
+TEST_CASE("both sides rotated, not fused: four kernels, parts of the workspace in order") {
   Fixture f(make_source(true, true));
   f.call.blocks = 4;
   const LaunchReport report = f.attend();
@@ -246,7 +246,7 @@ TEST_CASE("reference: one kernel between the rotations, one block a query row") 
   CHECK(plain.launches[0].as<kv::AttentionArgs>().out.data == plain.call.out.data);
 }
 
-TEST_CASE("blocks: one a multiprocessor, a few less where that saves seams, none without a tile") {
+TEST_CASE("blocks: one a multiprocessor, a few less where that saves split boundaries, none without a tile") {
   Fixture f(make_source(false, false));  // two heads
   const auto blocks = [&](int tokens, int wanted, int sequences = 1) {
     f.call.tokens = tokens;

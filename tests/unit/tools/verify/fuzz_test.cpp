@@ -98,7 +98,7 @@ TEST_CASE("specs are refused by the rules that are known, and no others are") {
   CHECK(apart > 5);
 }
 
-TEST_CASE("heads of a token are for archs that have bulk copies") {
+TEST_CASE("token-major heads need an arch with bulk copies") {
   std::uint64_t seed = 1;
   while (fuzz_case(seed, registry()).toml.find("token_heads") == std::string::npos) ++seed;
   CHECK(fuzz_case(seed, registry(), kArchs).toml.find("sm_90a") != std::string::npos);

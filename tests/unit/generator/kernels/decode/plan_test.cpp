@@ -243,7 +243,7 @@ TEST_CASE("words of slots are made of few terms") {
     }
 }
 
-TEST_CASE("parts of six bytes are read as words from where they begin") {
+TEST_CASE("lane reads of six bytes are read as words from where they begin") {
   const auto side = plan_side(**registry().format("tbq3_0", {}), 128, true, false);
   REQUIRE(side);
   const PlaneRun& plane = side->sections[0].run.planes[0];
@@ -315,7 +315,7 @@ TEST_CASE("every arch gets a block that fits its shared memory") {
     }
 }
 
-TEST_CASE("query rows that do not fit a block come in equal turns") {
+TEST_CASE("query rows that do not fit a block come in equal chunks") {
   const auto plan_of = [](int gqa, int queries, int head_dim, const char* arch) {
     auto plan =
         plan_decode(problem_of(fmt::format("[k]\nformat=\"f16\"\n[v]\nformat=\"f16\"\n[attention]\nhead_dim={}\n"

@@ -42,7 +42,7 @@ int end_of_loads(const SidePlan& side, const RunPlan& run, const PlaneRun& plane
 }  // namespace
 
 // A joined lane read is half of a word whose other half is another token's, so its load must bring nothing more.
-TEST_CASE("joined runs are loaded without what lies behind them") {
+TEST_CASE("joined lane reads are loaded without what lies behind them") {
   int joined = 0, odd = 0;
   for (const std::string& name : test::format_names(registry()))
     for (const int head_dim : test::fitting(registry(), name, {64, 128, 256, 512}))
