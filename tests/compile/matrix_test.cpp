@@ -26,7 +26,7 @@ void check_matrix(bool is_complete) {
   const Registry registry = must(Registry::load(embedded_files()));
   std::map<std::pair<std::string, std::string>, std::vector<Spec>> pairs;
   for (const Spec& spec : must(parse_specs(matrix("planar"), "matrix"))) {
-    // A head of 64 values holds no whole block of tbq4_0; resolve() refuses it, and problem_test.cpp tests the message.
+    // A head of 64 values holds no whole block of tbq4_0; resolve() refuses it (tests/specs/fail/head_dim_block.toml).
     if (spec.head_dim == 64 && (spec.k.format == "tbq4_0" || spec.v.format == "tbq4_0")) continue;
     pairs[{spec.k.format, spec.v.format}].push_back(spec);
   }

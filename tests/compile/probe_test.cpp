@@ -8,7 +8,7 @@ namespace {
 
 TEST_CASE("the probe spills nothing, and registers do not keep its lanes off a multiprocessor") {
   constexpr int kRegisters =
-      65536;  // of a multiprocessor; lanes below, too: CUDA C++ Programming Guide, technical specifications
+      65536;  // a multiprocessor has; so are `lanes` (CUDA C++ Programming Guide, technical specifications)
   const Registry registry = must(Registry::load(embedded_files()));
   for (const auto& [arch, lanes] : {std::pair{"sm_75", 1024},
                                     {"sm_80", 2048},

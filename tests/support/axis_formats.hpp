@@ -113,7 +113,8 @@ accept = { max_relative_mse = 0.036 })"},
 rotation = { name = "wht_atlas", size = "head_dim", round = "bf16" }
 fields = [{ field = "codes" }, { field = "scale" }]
 codes = { kind = "table", bits = 3 }
-codebook = { unit = "normal", symmetric = true, values = [0.2451, 0.7560, 1.3440, 2.1520], bounds = [0.501, 1.050, 1.748] }
+codebook = { unit = "normal", symmetric = true, values = [0.2451, 0.7560, 1.3440, 2.1520], bounds = [
+  0.501, 1.050, 1.748] }
 scale = { rule = "amax", divisor = 2.1520, refine = "matched", storage = "e4m3", division = "ratio" }
 accept = { max_relative_mse = 0.03 })"},
       {"norm_raw_dense", {128}, false, R"(block = 128

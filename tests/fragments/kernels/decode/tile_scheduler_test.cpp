@@ -35,7 +35,7 @@ struct Piece {
   kv::i64 slot;
 };
 
-// What one lane computes; every lane must compute the same.
+// The schedule that one lane computes; every lane must compute the same.
 struct Found {
   std::vector<kv::u32> begins;  // first tile of blocks 0 .. count; the last entry is the end of the line
   std::vector<Piece> pieces;    // in the order of the line

@@ -270,7 +270,7 @@ TEST_CASE("blocks: one a multiprocessor, a few less where that saves split bound
   CHECK(blocks(1000, 5) == 4);        // 16 tiles a batch-head, 8 a block; a fifth block would only add boundaries
   CHECK(blocks(131072, 0) == 128);    // 2048 tiles a batch-head: with 66 blocks each, some would have 32 tiles as well
   CHECK(blocks(4096, 0, 12) == 120);  // 24 batch-heads of 64 tiles: 13 a block instead of 11.6
-  CHECK(blocks(131072, 0, 12) == 132);   // of 2048: 410 instead of 372 take longer than boundaries
+  CHECK(blocks(131072, 0, 12) == 132);   // 2048 tiles: 410 a block instead of 372 take longer than boundaries
   CHECK(blocks(131072, 0, 4) == 128);    // 8 batch-heads: 16 blocks each
   CHECK(blocks(131072, 0, 128) == 128);  // 256 batch-heads: two a block
   CHECK(blocks(131072, 0, 33) == 132);   // 66 batch-heads: 2 blocks each

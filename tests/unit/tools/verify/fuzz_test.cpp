@@ -73,7 +73,7 @@ TEST_CASE("everything that a spec can ask for turns up") {
 }
 
 TEST_CASE("specs are refused by the rules that are known, and no others are") {
-  int refused = 0, limited = 0, together = 0, apart = 0;  // of token-major heads: taken, refused
+  int refused = 0, limited = 0, together = 0, apart = 0;  // the last two: token-major heads
   for (std::uint64_t seed = 1; seed <= 1500; ++seed) {
     const FuzzCase one = fuzz_case(seed, registry(), kArchs);
     const auto planned = [&]() -> Result<void> {
