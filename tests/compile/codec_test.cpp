@@ -1,5 +1,5 @@
-// The kernels of every axis of a format through NVRTC, for the oldest and the newest kind of GPU that has a test
-// machine: they compile, nothing spills, nothing is on the stack. No GPU.
+// Kernels of every axis of a format through NVRTC, for the oldest and the newest kind of GPU that has a test machine.
+// Each must compile without spills and without a stack frame. Needs no GPU.
 // SPDX-License-Identifier: MIT
 #include "tests/compile/kernels.hpp"
 #include "tests/support/axis_formats.hpp"

@@ -1,4 +1,5 @@
-// Decode with what a spec may add to it: it compiles, nothing spills, nothing is on the stack. No GPU.
+// Decode with everything that a spec may add to it, through NVRTC. Each kernel must compile without spills and without
+// a stack frame (teams of warps: few spills). Needs no GPU.
 // SPDX-License-Identifier: MIT
 #include "tests/compile/kernels.hpp"
 
@@ -39,9 +40,10 @@ TEST_CASE("features of scores, all together: no spills, no stack") {
   kernels.compile(kThreads);
 }
 
-// Teams of warps, whose registers are for the output: what few of them spill lies around the loop.
+// Teams of warps keep the output in registers. The few values that some of them spill are spilled around the loop, not
+// in it.
 TEST_CASE("many query rows: few spills") {
-  constexpr int kMostSpilled = 24;  // 64 rows of q8_0 with kv4 on sm_80
+  constexpr int kMostSpilled = 24;  // bytes; 64 query rows of K q8_0 with V kv4 on sm_80
   const Registry registry = must(Registry::load(embedded_files()));
   const auto specs =
       must(parse_specs("[k]\n[v]\n[attention]\nq_heads_per_kv = 8\n[matrix]\n\"k.format\" = [\"f16\", \"q8_0\", "

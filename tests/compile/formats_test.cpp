@@ -1,5 +1,6 @@
-// Every format of specs/formats with itself, for the oldest, the measured and the newest kind of GPU, through NVRTC;
-// and, when asked for, every pair of formats: it compiles, nothing spills, nothing is on the stack. No GPU.
+// Every format of specs/formats with itself through NVRTC, for the oldest, the measured and the newest kind of GPU;
+// with KVJIT_FULL=1 every pair of formats. Each kernel must compile without spills and without a stack frame. Needs no
+// GPU.
 // SPDX-License-Identifier: MIT
 #include <cstdlib>
 
@@ -9,7 +10,7 @@
 namespace kvjit::test {
 namespace {
 
-// Four query heads a KV head, at the smallest head_dim of 128 and 256 that both formats fit.
+// Returns a program with four query heads a KV head, at the smaller head_dim of 128 and 256 that both formats fit.
 ProgramSource program_of(const std::string& k, const std::string& v, const char* layout, const std::string& arch) {
   const std::vector<int> head_dims = common(registry(), k, v, {128, 256});
   REQUIRE_MESSAGE(!head_dims.empty(), k, " and ", v, " share no head_dim");
@@ -34,7 +35,8 @@ TEST_CASE("decode kernels of every format with itself in rows: no spills, no sta
   Kernels kernels;
   for (const std::string& name : format_names(registry()))
     kernels.add(program_of(name, name, "rows", "sm_90a").kernels.at(Role::decode));
-  // Rows copied by chunks where nothing is asynchronous, and on the oldest GPU where it is.
+  // Unaligned rows are copied by chunks: on sm_75, which has no asynchronous copies, and on sm_80, the oldest arch that
+  // has them.
   for (const char* arch : {"sm_75", "sm_80"})
     if (is_known(arch))
       for (const char* name : {"q8_0", "q4_0", "tbq4_0", "tbq3_0"})
@@ -42,8 +44,8 @@ TEST_CASE("decode kernels of every format with itself in rows: no spills, no sta
   kernels.compile(kThreads);
 }
 
-// Sums of two sections of 256 values of V, beside channels of K that each lane finds by itself: the most registers of
-// all pairs.
+// V has two sections of 256 values, each with its own sums; for K each lane finds its channels by a mask. These kernels
+// need the most registers of all pairs.
 TEST_CASE("masked keys with values of two sections: no spills, no stack") {
   Kernels kernels;
   for (const char* v :
@@ -52,7 +54,7 @@ TEST_CASE("masked keys with values of two sections: no spills, no stack") {
   kernels.compile(kThreads);
 }
 
-// Too long for every commit: run with KVJIT_FULL=1.
+// Every pair takes too long for every commit: run with KVJIT_FULL=1.
 TEST_CASE("full pair matrix for sm_90a" * doctest::skip(std::getenv("KVJIT_FULL") == nullptr)) {
   Kernels kernels;
   std::size_t pairs = 0;

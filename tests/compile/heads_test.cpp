@@ -1,12 +1,12 @@
-// Decode of all heads of a token together (cache.token_heads) through NVRTC: 16 warps of 128 registers, and nothing
-// spills.
+// Decode of token-major heads (cache.token_heads) through NVRTC: blocks of 16 warps with 128 registers a lane must not
+// spill.
 // SPDX-License-Identifier: MIT
 #include "tests/compile/kernels.hpp"
 
 namespace kvjit::test {
 namespace {
 
-TEST_CASE("heads of a token together: no spills, no stack") {
+TEST_CASE("token-major heads: no spills, no stack") {
   const struct {
     const char *k, *v;
     int q_heads_per_kv, token_heads;

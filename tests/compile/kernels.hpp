@@ -1,5 +1,5 @@
-// What the compile tests share: kernels through NVRTC on several threads; each must compile, spill nothing and keep
-// nothing on the stack. Without NVRTC the test is skipped, and says why.
+// Shared by the compile tests: compiles kernels through NVRTC on several threads and checks that nothing spills and
+// nothing is on the stack. Without NVRTC the test is skipped and says why.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include <doctest/doctest.h>
@@ -30,7 +30,8 @@ inline std::shared_ptr<Compiler> nvrtc() {
   return *opened;
 }
 
-// An older NVRTC does not know every arch: its own list says so, and `kvjit build` refuses the arch by name.
+// Returns whether NVRTC lists the arch. An older NVRTC does not know every arch; `kvjit build` refuses such an arch by
+// name.
 inline bool is_known(const std::string& arch) {
   const auto known = nvrtc()->archs();
   const std::string base = arch.substr(0, arch.find_last_not_of("af") + 1);
@@ -39,7 +40,7 @@ inline bool is_known(const std::string& arch) {
   return false;
 }
 
-// Kernels of different text, to be compiled together.
+// A set of kernels with different texts, compiled together.
 class Kernels {
  public:
   void add(const Source& source) {
@@ -47,7 +48,7 @@ class Kernels {
   }
   std::size_t size() const { return jobs_.size(); }
 
-  // most_spilled: bytes a kernel may store to and load from its stack, once in the text.
+  // most_spilled: bytes that the spill instructions in a kernel's text may store and load.
   void compile(unsigned threads, int most_spilled = 0) const {
     using Clock = std::chrono::steady_clock;
     struct Outcome {

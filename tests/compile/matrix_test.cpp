@@ -1,5 +1,5 @@
-// Every pair of formats for every architecture through NVRTC: it compiles, nothing spills, nothing is on the
-// stack. No GPU.
+// Pairs of formats for every arch through NVRTC. Each kernel must compile without spills and without a stack frame.
+// Needs no GPU.
 // SPDX-License-Identifier: MIT
 #include <cstdlib>
 #include <map>
@@ -20,13 +20,13 @@ std::string matrix(const char* layout) {
       layout, kFormats, kFormats);
 }
 
-// A pair and an arch meet every head_dim and group, or only one of them, in turn: the next pair and the next arch
-// another.
+// is_complete: each pair and arch is compiled with every head_dim and group. Otherwise with one of them; the next pair
+// and the next arch take the next one.
 void check_matrix(bool is_complete) {
   const Registry registry = must(Registry::load(embedded_files()));
   std::map<std::pair<std::string, std::string>, std::vector<Spec>> pairs;
   for (const Spec& spec : must(parse_specs(matrix("planar"), "matrix"))) {
-    // A head of 64 holds no whole block of tbq4_0; resolve() refuses it, and its own test says how.
+    // A head of 64 values holds no whole block of tbq4_0; resolve() refuses it (tests/specs/fail/head_dim_block.toml).
     if (spec.head_dim == 64 && (spec.k.format == "tbq4_0" || spec.v.format == "tbq4_0")) continue;
     pairs[{spec.k.format, spec.v.format}].push_back(spec);
   }
@@ -50,7 +50,7 @@ void check_matrix(bool is_complete) {
 
 TEST_CASE("25 pairs, head_dim and GQA in turn, for every arch: no spills, no stack") { check_matrix(false); }
 
-// KVJIT_FULL=1: minutes on many cores, half an hour on two.
+// Needs KVJIT_FULL=1: it takes minutes on many cores and half an hour on two.
 TEST_CASE("25 pairs x head_dim x GQA for every arch: no spills, no stack" *
           doctest::skip(std::getenv("KVJIT_FULL") == nullptr)) {
   check_matrix(true);

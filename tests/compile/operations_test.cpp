@@ -1,5 +1,5 @@
-// Kernels that programs make on request, through NVRTC, for the oldest and the newest kind of GPU that has a test
-// machine: nothing spills.
+// Kernels that programs make on request (operations on caches, codec by slots) through NVRTC, for the oldest and the
+// newest kind of GPU that has a test machine. Nothing may spill.
 // SPDX-License-Identifier: MIT
 #include "generator/kernels/operations/operations.hpp"
 
@@ -48,8 +48,8 @@ TEST_CASE("copy, requantize, shift and quantize_rope: no spills, no stack") {
   kernels.compile(2);
 }
 
-// What quantize scatters and dequantize gathers by: one row a warp and many at once, in planes and in pages. Slots of
-// 32 bits on the one arch and of 64 on the other.
+// Quantize to slots and dequantize from slots: one row a warp and in bulk, in planes and in pages; 32-bit slots on the
+// one arch and 64-bit slots on the other.
 TEST_CASE("rows by slots: no spills, no stack") {
   const auto specs =
       must(parse_specs("[k]\n[v]\nformat = \"kv3\"\n[cache]\n[matrix]\n\"k.format\" = [\"q8_0\", \"tbq4_0\", "

@@ -1,5 +1,4 @@
-// The probe of `kvjit bench` through NVRTC. It is a roof only if the lanes that a multiprocessor can hold stand on it
-// together.
+// The probe of `kvjit bench` through NVRTC. It is a roof only if a multiprocessor can hold all of its lanes at once.
 // SPDX-License-Identifier: MIT
 #include "generator/kernels/auxiliary/emit.hpp"
 #include "tests/compile/kernels.hpp"
@@ -9,7 +8,7 @@ namespace {
 
 TEST_CASE("the probe spills nothing, and registers do not keep its lanes off a multiprocessor") {
   constexpr int kRegisters =
-      65536;  // of a multiprocessor (CUDA C++ Programming Guide, technical specifications; so are the lanes)
+      65536;  // a multiprocessor has; so are `lanes` (CUDA C++ Programming Guide, technical specifications)
   const Registry registry = must(Registry::load(embedded_files()));
   for (const auto& [arch, lanes] : {std::pair{"sm_75", 1024},
                                     {"sm_80", 2048},

@@ -1,5 +1,5 @@
-// Rotate kernels of every kind of rotation at every size up to 512 through NVRTC: nothing spills, nothing is on the
-// stack. No GPU.
+// Rotate kernels of every kind of rotation, at every size up to 512, through NVRTC. Each must compile without spills
+// and without a stack frame. Needs no GPU.
 // SPDX-License-Identifier: MIT
 #include "generator/kernels/auxiliary/emit.hpp"
 #include "tests/compile/kernels.hpp"

@@ -1,5 +1,5 @@
-// The same matrix on a GPU: against the oracle, and against the CPU back-end on the same inputs. Without a
-// GPU it is skipped.
+// The kernels on a GPU: against the oracle, and against the CPU back-end on the same inputs. Without a GPU the test is
+// skipped and says so.
 // SPDX-License-Identifier: MIT
 #include <cstdio>
 #include <cstdlib>
@@ -25,7 +25,8 @@ std::shared_ptr<Context> gpu() {
   return context;
 }
 
-// Blocks that both cut alike: 1, or as many for each of the two pairs.
+// Compares the GPU with the CPU back-end. `blocks` should give both the same schedule: 1, or a multiple of the two
+// batch-heads.
 void compare(const std::vector<Case>& cases, const std::vector<int>& blocks, bool with_reference) {
   const auto device = gpu(), host = open_context(DeviceKind::cpu);
   const std::string arch = device->backend()->facts().arch;
@@ -54,7 +55,7 @@ TEST_CASE("25 pairs, head_dim 64, 128 and 256, GQA 1, 4 and 8, planar") {
 
 TEST_CASE("25 pairs in rows") { compare(pairs(registry(), {128}, {4}, Layout::rows), {1}, false); }
 
-TEST_CASE("many rows at once: bytes as the codec's, values as its decoder's") {
+TEST_CASE("bulk: the codec's bytes, its decoder's values") {
   const auto device = gpu();
   const std::string arch = device->backend()->facts().arch;
   const TileTypes some{{Element::f16}, {Element::f32}};
@@ -83,7 +84,7 @@ TEST_CASE("sequences of different lengths") {
       planned(registry(), {"tbq4_0", "q4_0", 128, 4, 2, Layout::planar, true}, device->backend()->facts().arch);
   Judge judge(device, one, 3);
   for (const int blocks : {0, 1, 3, 7, 13}) judge.check({0, {257, 2, 100}, blocks, false});
-  // Long enough for seams in the middle of pairs.
+  // Long enough that blocks have tiles of two batch-heads, with the boundary inside one.
   const Planned other = planned(registry(), {"f16", "q8_0", 128, 4, 1}, device->backend()->facts().arch);
   Judge longer(device, other, 3, 4000);
   for (const int blocks : {4, 5, 7}) {
@@ -93,7 +94,8 @@ TEST_CASE("sequences of different lengths") {
   }
 }
 
-// Lets its successor be launched, and writes when that has long looked at what is there.
+// Returns a kernel that triggers its PDL successor at once and writes the lengths only much later, after the successor
+// has read them.
 Source late_writer(const std::string& arch) {
   Source source;
   source.name = "late_writer";
@@ -115,7 +117,7 @@ extern "C" __global__ void kv_late(const __grid_constant__ Args args) {
   return source;
 }
 
-TEST_CASE("lengths that the launch ahead writes last of all") {
+TEST_CASE("lengths that the previous kernel writes at its very end") {
   const auto device = gpu();
   const std::string arch = device->backend()->facts().arch;
   const KernelRecord writer = must(device->get(late_writer(arch)));
@@ -140,7 +142,7 @@ TEST_CASE("lengths that the launch ahead writes last of all") {
       }
 }
 
-// Each with itself, at the smallest head_dim of 128 and 256 that it fits.
+// Returns each format with itself, at the smaller head_dim of 128 and 256 that it fits.
 std::vector<Case> every_format(Layout layout) {
   std::vector<Case> cases;
   for (const std::string& name : format_names(registry()))
@@ -148,7 +150,7 @@ std::vector<Case> every_format(Layout layout) {
   return cases;
 }
 
-TEST_CASE("many parts of a pair: in groups, or by a launch of their own") {
+TEST_CASE("many splits of a batch-head: merged in groups, or by a launch of their own") {
   const auto device = gpu();
   constexpr int kTokens = 8192;
   struct Example {
@@ -169,7 +171,7 @@ TEST_CASE("many parts of a pair: in groups, or by a launch of their own") {
   }
 }
 
-TEST_CASE("all heads of a token together") {
+TEST_CASE("token-major heads") {
   const std::string arch = gpu()->backend()->facts().arch;
   if (!must(registry().require_arch(arch, {}))->has("bulk_copy")) {
     std::printf("not tested: %s has no bulk copies\n", arch.c_str());

@@ -1,4 +1,4 @@
-// Arrays of a test in device memory, for calls that talk to Program directly. Shared by the CPU and the GPU tests.
+// Arrays in device memory, for tests that call Program directly. The CPU tests and the GPU tests share them.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include "tests/differential/harness.hpp"
@@ -8,7 +8,7 @@ namespace kvjit::test {
 class Arrays {
  public:
   explicit Arrays(const std::shared_ptr<Context>& context) : backend_(context->backend()) {}
-  // Null for an empty one.
+  // Returns null for an empty array.
   template <class T>
   T* upload(const std::vector<T>& data) {
     if (data.empty()) return nullptr;
@@ -16,7 +16,7 @@ class Arrays {
     must(backend_->copy_to_device(buffers_.back().pointer(), data.data(), data.size() * sizeof(T)));
     return reinterpret_cast<T*>(buffers_.back().pointer());
   }
-  // Waits for all work.
+  // Waits for all queued work first.
   template <class T>
   void download(std::vector<T>& to, const void* from) {
     must(backend_->synchronize(nullptr));

@@ -1,6 +1,6 @@
-// Calls of any shape over one cache of layout rows, placed as an engine might, and over one workspace. Trial places
-// caches neatly and gives each call a workspace of its own, so this talks to Program directly. Shared by the CPU and
-// the GPU tests.
+// Makes calls of any shape over one cache of layout rows, placed as an engine might place it, and over one workspace.
+// `Trial` aligns its caches and gives each call a workspace of its own; this class calls Program directly, so it can do
+// neither. The CPU tests and the GPU tests share it.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include <functional>
@@ -9,7 +9,7 @@
 
 namespace kvjit::test {
 
-// Any 2-byte alignment, and odd multiples of 2 as token strides.
+// Where rows lie in memory: at any 2-byte alignment, with token strides that may be odd multiples of 2.
 struct Placement {
   int front = 0;   // bytes before the first row
   int behind = 0;  // bytes after the heads of each token
@@ -19,7 +19,7 @@ class Caller {
  public:
   struct Shape {
     int sequences = 1, tokens = 1, blocks = 0;
-    std::vector<int> lengths = {};  // empty: null
+    std::vector<int> lengths = {};  // tokens of each sequence; empty: the call passes no lengths
   };
 
   Caller(const std::shared_ptr<Context>& context, const Planned& one, const CacheShape& capacity,
@@ -43,7 +43,7 @@ class Caller {
     set_counters(0);
   }
 
-  // ahead(where the call's lengths are): what to launch before it.
+  // `ahead` gets the address of the call's lengths and launches something before the call.
   using Ahead = std::function<Result<void>(DevicePointer)>;
   Result<LaunchReport> run(const Shape& shape, const Ahead& ahead = {}) {
     const AttentionCall one = call(shape);
@@ -54,7 +54,7 @@ class Caller {
     KV_CHECK(backend_->synchronize(nullptr));
     return report;
   }
-  // Of what the last run left, which must have been of this shape.
+  // Returns the relative error of the last run, which must have been of this shape.
   double error(const Shape& shape) const {
     std::vector<float> out(std::size_t(shape.sequences) * values());
     must(backend_->copy_to_host(out.data(), out_at_, out.size() * sizeof(float)));
@@ -87,9 +87,9 @@ class Caller {
     return at;
   }
   std::size_t dim() const { return std::size_t(one_.test.head_dim); }
-  std::size_t values() const { return std::size_t(capacity_.kv_heads * one_.test.gqa) * dim(); }  // of a sequence
+  std::size_t values() const { return std::size_t(capacity_.kv_heads * one_.test.gqa) * dim(); }  // a sequence
 
-  // [sequence][token][head], NaN scales around every row.
+  // Places rows as [sequence][token][head]. Bytes around rows are 0xff, so that a scale read from there is NaN.
   void place(int side, const Placement& placement) {
     const Format& format = side == 0 ? one_.problem.k : one_.problem.v;
     cache_[side] = &encoded(format, one_.test.head_dim, capacity_, side);
@@ -97,7 +97,7 @@ class Caller {
     const std::size_t stride = std::size_t(capacity_.kv_heads) * row + std::size_t(placement.behind);
     const auto tokens = std::size_t(capacity_.tokens), rows = cache_[side]->rows.size() / row;
     std::vector<std::uint8_t> memory(front + rows / std::size_t(capacity_.kv_heads) * stride, 0xff);
-    for (std::size_t i = 0; i < rows; ++i) {  // encoded: [sequence][head][token]
+    for (std::size_t i = 0; i < rows; ++i) {  // `encoded` has the order [sequence][head][token]
       const std::size_t token = i % tokens, pair = i / tokens, heads = std::size_t(capacity_.kv_heads);
       std::copy_n(&cache_[side]->rows[i * row], row,
                   &memory[front + (pair / heads * tokens + token) * stride + pair % heads * row]);
@@ -170,8 +170,8 @@ inline void check_placements(const std::shared_ptr<Context>& context, const Regi
     for (const Placement& placement :
          {Placement{0, 0}, Placement{2, 0}, Placement{0, 2}, Placement{6, 10}, Placement{16, 14}})
       check_placement(context, registry, {format, format, 128, 4, 1, Layout::rows, false}, placement);
-  // Every place of a chunk of 16 bytes, where all rows begin at the same and where they do not; windows of 4, 8 and 16
-  // bytes.
+  // Every offset within a 16-byte chunk, with rows that all have the same misalignment and rows that do not; the
+  // formats need unaligned loads of 4, 8 and 16 bytes.
   for (const Case& test :
        {Case{"q8_0", "q4_0", 128, 4, 1, Layout::rows}, Case{"tbq4_0", "tbq4_0", 128, 4, 1, Layout::rows},
         Case{"kv4", "tbq4_0", 256, 4, 1, Layout::rows}, Case{"kv2", "kv8", 128, 4, 1, Layout::rows}})

@@ -1,6 +1,5 @@
-// What the differential, device and promise tests share: cases, programs of them, caches that the reference
-// codec encoded, and the judgement by the oracle. Include it in one file of a test binary: it brings the code
-// of tools/verify/harness.cpp along, because tests link libraries, not the command.
+// Shared by the differential, device and promise tests: cases, programs made from them, caches that the reference codec
+// encoded, and the comparison with the oracle.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include <doctest/doctest.h>
@@ -25,7 +24,7 @@
 
 namespace kvjit::test {
 
-constexpr double kMaxKernelError = 1e-3;  // relative L2, of every kernel on every device
+constexpr double kMaxKernelError = 1e-3;  // relative L2; limit for every kernel on every device
 constexpr int kKvHeads = 2;
 constexpr const char* kFormats[] = {"f16", "bf16", "q8_0", "q4_0", "tbq4_0"};
 
@@ -34,10 +33,10 @@ struct Case {
   int head_dim = 128, gqa = 4, query_length = 1;
   Layout layout = Layout::planar;
   bool is_causal = false;
-  int head_dim_v = 0;   // 0: as head_dim
-  int page_tokens = 0;  // of layout paged, and how rows lie in a page
+  int head_dim_v = 0;   // 0: equal to head_dim
+  int page_tokens = 0;  // tokens of a page of layout paged; page_layout: rows or planes in a page
   Layout page_layout = Layout::planar;
-  int token_heads = 0;  // of layout rows
+  int token_heads = 0;  // KV heads that lie together, of layout rows; 0: off
 
   std::string toml() const {
     return fmt::format(
@@ -59,7 +58,7 @@ struct Case {
   }
 };
 
-// Every pair of formats at every head_dim that both have whole blocks of, and every GQA group.
+// Returns every pair of formats at each head_dim that both divide into whole blocks, with every GQA group.
 inline std::vector<Case> pairs(const Registry& registry, const std::vector<int>& head_dims,
                                const std::vector<int>& groups, Layout layout) {
   std::vector<Case> cases;
@@ -86,8 +85,8 @@ inline Planned planned(const Registry& registry, const Case& test, const std::st
   return {test, std::move(problem), std::move(source)};
 }
 
-// Compiles on `threads` threads what the tests then use from one. Errors show again, and are reported, when a
-// kernel is used.
+// Compiles kernels on `threads` threads, so that the test finds them compiled. Errors are ignored here: they appear
+// again when the kernel is used.
 inline void warm_up(const std::shared_ptr<Context>& context, const std::vector<Planned>& all, unsigned threads,
                     bool is_complete = false) {
   std::vector<const Source*> sources;
@@ -106,8 +105,8 @@ inline void warm_up(const std::shared_ptr<Context>& context, const std::vector<P
   for (std::thread& worker : workers) worker.join();
 }
 
-// A cache side as the reference codec writes and reads it. Made once for each format and shape: encoding is
-// the slow part.
+// One side of a cache, encoded and decoded by the reference codec. encoded() keeps it for each format and shape,
+// because encoding is the slow part of a test.
 struct Encoded {
   std::vector<float> x;
   std::vector<std::uint8_t> rows;
@@ -143,7 +142,7 @@ double relative_error(const A& a, const B& b) {
   return norm == 0 ? std::sqrt(error) : std::sqrt(error / norm);
 }
 
-// A program with a filled cache, and the oracle's answers for it.
+// A program with a filled cache; it compares calls with the oracle.
 class Judge {
  public:
   Judge(const std::shared_ptr<Context>& context, const Planned& one, int sequences = 1, int capacity = 257,
@@ -160,7 +159,7 @@ class Judge {
         rounded_to(problem_.q_type, rng.normals(std::size_t(sequences) * head_rows() * std::size_t(problem_.head_dim)));
   }
 
-  // {1, tile - 1, tile, tile + 1, 257}
+  // Lengths around the border of a tile: 1, tile - 1, tile, tile + 1 and 257.
   std::vector<int> ragged_lengths() const { return {1, tile_ - 1, tile_, tile_ + 1, 257}; }
 
   std::vector<double> exact(const std::vector<int>& lengths) const {
@@ -186,7 +185,7 @@ class Judge {
     return all;
   }
 
-  // Runs a call, holds it to the oracle and to its own report, and returns what it computed.
+  // Runs a call, compares it with the oracle, checks the launch report, and returns the output.
   std::vector<float> check(const Trial::Call& call) {
     const Trial::Outcome outcome = must(trial_.attend(q_, call));
     const double error = error_of(outcome, call);
@@ -200,8 +199,8 @@ class Judge {
     return outcome.out;
   }
 
-  // Other keys, values and queries than the usual ones: multiplied, and one token given a score far above the rest (in
-  // powers of two).
+  // Replaces keys, values and queries: V and Q are multiplied by the factors, and token `sink` gets the score sink_log2
+  // in powers of two, far above the rest.
   void reshape(float v_factor, float q_factor, float sink_log2, int sink = 0) {
     const auto dim = std::size_t(problem_.head_dim);
     REQUIRE(problem_.v_dim() == problem_.head_dim);
@@ -215,7 +214,7 @@ class Judge {
         const auto x = std::span(made.x).subspan(row * dim, dim);
         if (side == 1)
           for (float& v : x) v *= v_factor;
-        if (side == 0)  // small keys, so that scores are too; the sink lies along the first query
+        if (side == 0)  // small keys give small scores; the sink has the direction of the first query
           for (std::size_t i = 0; i < dim; ++i)
             x[i] = row % std::size_t(shape_.tokens) == std::size_t(sink)
                        ? q_[i] * sink_log2 * 0.6931f / std::sqrt(float(dim))
@@ -232,7 +231,7 @@ class Judge {
     q_ = rounded_to(problem_.q_type, q_);
   }
 
-  // Queries of one KV head, multiplied.
+  // Multiplies the queries of one KV head.
   void scale_queries(int kv_head, float factor) {
     const std::size_t one = q_.size() / std::size_t(shape_.sequences * kv_heads());
     for (int s = 0; s < shape_.sequences; ++s)
@@ -240,15 +239,16 @@ class Judge {
     q_ = rounded_to(problem_.q_type, q_);
   }
 
-  // A call with nothing asked of it.
+  // Runs a call and checks nothing.
   Result<Trial::Outcome> attend(const Trial::Call& call) const { return trial_.attend(q_, call); }
-  // Of calls with these queries and their negatives in turn, how many gave other bits than the first.
+  // Queues calls that alternate between the queries and their negatives; returns how many outputs differ in bits from
+  // the first output of the same queries.
   int differing(int tokens, int calls) const {
     std::vector<float> other = q_;
     for (float& x : other) x = -x;
     return must(trial_.differing(q_, other, {tokens, {}, 0, false}, calls));
   }
-  // Whether a call fails, or answers otherwise than the oracle does; NaN is otherwise.
+  // Returns whether a call fails or differs from the oracle. NaN counts as different.
   bool is_wrong(const Trial::Call& call) const {
     const auto outcome = attend(call);
     return !outcome || !(error_of(*outcome, call) <= kMaxKernelError);
@@ -279,8 +279,8 @@ class Judge {
   bool is_own_ = false;
 };
 
-// V times 1e-3 to 200 (outliers beyond 1e4), with and without a token whose score is 2^17 above the rest: fp16 holds
-// neither the largest product of probability and scale nor the smallest unless both are kept relative.
+// Range test: V times 1e-3, 1 and 200 (outliers beyond 1e4), with and without a token whose score is 2^17 above the
+// rest. fp16 holds neither the largest nor the smallest product of probability and scale unless both are kept relative.
 inline void check_ranges(const std::shared_ptr<Context>& context, const Registry& registry) {
   constexpr int kTokens = 4096;
   for (const char* format : kFormats)
@@ -296,8 +296,8 @@ inline void check_ranges(const std::shared_ptr<Context>& context, const Registry
       }
 }
 
-// The write path and its inverse: bytes as the reference codec's, values as its decoder's.
-// tests/differential/codec/codec_test.cpp has the axes of formats one by one.
+// Runs quantize and dequantize: bytes must equal those of the reference codec, values those of its decoder.
+// tests/differential/codec/codec_test.cpp tests each axis of a format by itself.
 inline void check_codec_kernels(Judge& judge, const std::string& name) {
   for (const int side : {0, 1}) {
     const Format& format = side == 0 ? judge.problem().k : judge.problem().v;
@@ -326,8 +326,8 @@ inline void check_codec_kernels(Judge& judge, const std::string& name) {
   }
 }
 
-// Every golden of tests/support/goldens.hpp through the quantize kernels, in both layouts: one row as float32 and as
-// f16 (which holds the golden input exactly), and as many rows as the kernel for tiles of rows wants.
+// Runs every golden of tests/support/goldens.hpp through the quantize kernels in both layouts: one row in f32 and in
+// f16 (f16 holds the golden input exactly), and enough rows for the bulk kernel.
 inline void check_goldens(const std::shared_ptr<Context>& context, const Registry& registry) {
   constexpr int kValues = 128, kManyRows = 2048;
   for (const Golden& golden : kGoldens)

@@ -1,5 +1,5 @@
-// One reader for libFuzzer: fuzz_NAME, built with -D KVJIT_FUZZ=ON and clang++. `fuzz_NAME --seeds DIR` writes inputs
-// to begin with.
+// The libFuzzer entry of one reader, built as fuzz_NAME with -D KVJIT_FUZZ=ON and clang++. `fuzz_NAME --seeds DIR`
+// writes a seed corpus.
 // SPDX-License-Identifier: MIT
 #include <cstdlib>
 #include <cstring>

@@ -1,5 +1,5 @@
-// The readers: specs and every kind of TOML file, hooks, .npy, safetensors, entries of the cache, bundles, manifests,
-// replies of a server.
+// Implements the readers: specs and every other kind of TOML file, hooks, .npy, safetensors, entries of the disk cache,
+// bundles, manifests, replies of a server.
 // SPDX-License-Identifier: MIT
 #include "tests/fuzz/readers.hpp"
 
@@ -36,7 +36,7 @@ std::string_view text_of(std::span<const std::uint8_t> bytes) {
 }
 Bytes bytes_of(std::string_view text) { return {text.begin(), text.end()}; }
 
-// Refusals say why.
+// Returns whether the input was accepted. Aborts if a refusal has no message.
 template <class T>
 bool is_taken(const Result<T>& result) {
   if (result) return true;
@@ -60,8 +60,8 @@ std::vector<Bytes> embedded(const std::string& folder) {
   return seeds;
 }
 
-// A file of a caller's folder (--specs), beside what is built in and such files may name. Without the rest, which takes
-// long to read.
+// Reads a file of a caller's folder (--specs). The registry has only the built-in files that such a file may name,
+// because loading all of them takes long.
 template <const char* (*file)()>
 bool read_file_of_specs(std::span<const std::uint8_t> bytes) {
   FileSet files;
@@ -93,7 +93,7 @@ std::vector<Bytes> npy_seeds() {
           npy_bytes(NpyType::f64, {6, 1}, elements), npy_bytes(NpyType::i8, {48}, elements)};
 }
 
-// By way of a file in memory: the reader wants a path.
+// Reads safetensors from a file in memory, because the reader takes a path.
 bool read_safetensors(std::span<const std::uint8_t> bytes) {
   const int file = memfd_create("fuzz", MFD_CLOEXEC);
   if (file < 0 || write(file, bytes.data(), bytes.size()) != static_cast<ssize_t>(bytes.size())) std::abort();
@@ -128,8 +128,8 @@ bool read_entry(std::span<const std::uint8_t> bytes) {
   static const std::string key = sample_entry("text").key.hex;
   return is_taken(decode_entry(key, bytes));
 }
-// Mutations do not hit a checksum, but whoever writes bytes can compute one: it is put right, and what stands behind it
-// is reached.
+// Random mutations never produce a valid checksum, but an attacker can compute one. Sealed readers correct the checksum
+// first, so that mutations reach the code behind it.
 Digest digest_of(std::string_view domain, std::span<const std::uint8_t> first,
                  std::span<const std::uint8_t> second = {}) {
   Sha256 hash;

@@ -1,6 +1,5 @@
-// Everything that takes bytes from outside, as functions of bytes: for libFuzzer (libfuzzer.cpp) and for the short run
-// with fixed seeds (readers_test.cpp). A reader may refuse what it is given; it must not crash, hang, or refuse without
-// a word.
+// Every reader of bytes from outside, as a function of bytes. libfuzzer.cpp and readers_test.cpp (short, with fixed
+// seeds) run them. A reader may refuse its input; it must not crash, hang, or refuse without a message.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include <cstdint>
@@ -14,9 +13,9 @@ using Bytes = std::vector<std::uint8_t>;
 
 struct Reader {
   std::string name;
-  // Whether the bytes were taken. Aborts where the reader breaks its promise.
+  // Returns whether the bytes were accepted. Aborts if the reader breaks its contract.
   bool (*read)(std::span<const std::uint8_t>);
-  std::vector<Bytes> (*seeds)();  // inputs that are taken
+  std::vector<Bytes> (*seeds)();  // inputs that are accepted
 };
 
 const std::vector<Reader>& readers();

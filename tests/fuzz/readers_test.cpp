@@ -1,5 +1,5 @@
-// Every reader over inputs that it takes, and over thousands made of them with fixed seeds: bytes changed, cut,
-// doubled, moved.
+// Runs every reader over accepted inputs and over thousands of mutations with fixed seeds: bytes changed, cut, doubled,
+// moved.
 // SPDX-License-Identifier: MIT
 #include "tests/fuzz/readers.hpp"
 
@@ -11,7 +11,7 @@
 namespace kvjit::test {
 namespace {
 
-// What numbers and texts break on.
+// Tokens that parsers of numbers and texts often fail on.
 const char* const kWords[] = {"-1", "0",  "9223372036854775807", "1e308", "nan",   "\"",
                               "[",  "{}", "\xff\xff\xff\xff",    "\n",    "= 1\n", "[["};
 

@@ -1,5 +1,5 @@
-// Golden text: what the generator writes for a few specs, beside the templates themselves, and how it explains them.
-// KVJIT_BLESS=1 rewrites the files; a change of them is reviewed like code.
+// Golden text: what the generator writes for a few specs besides the templates, and what explain() says. KVJIT_BLESS=1
+// rewrites the files; review their diff like code.
 // SPDX-License-Identifier: MIT
 #include <doctest/doctest.h>
 

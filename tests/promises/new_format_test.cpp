@@ -1,5 +1,5 @@
-// Promise: a new KV format is one TOML file and no code. A 3-bit format in blocks of 64 values, which the
-// project does not have, is written to a temporary folder and used as K and as V in every kernel family.
+// Promise: a new KV format is one TOML file and no code. The test writes a 3-bit format in blocks of 64 values, which
+// the project does not have, to a temporary folder and uses it as K and as V in every kernel family.
 // SPDX-License-Identifier: MIT
 #include <filesystem>
 #include <fstream>
@@ -38,7 +38,7 @@ rule = "corrected_norm"
 max_relative_mse = 0.0355
 )";
 
-// A folder that is gone when the test is.
+// A folder that is removed with the object.
 struct TemporaryFolder {
   fs::path path = [] {
     std::string name = (fs::temp_directory_path() / "kvjit-promise-XXXXXX").string();
@@ -51,7 +51,7 @@ struct TemporaryFolder {
   }
 };
 
-// What `kvjit --specs DIR` does: the embedded files, and the folder's.
+// Does what `kvjit --specs DIR` does: adds the folder's files to the embedded ones.
 Registry registry_with(const fs::path& folder) {
   FileSet files = embedded_files();
   for (const auto& entry : fs::directory_iterator(folder)) {

@@ -1,4 +1,5 @@
-// Promises about text: CUDA's words stand in one folder, files open with what they are, emitted kernels are flat.
+// Promises about text: CUDA's words stand in one folder only, every file opens with its purpose, and emitted kernels
+// are flat.
 // SPDX-License-Identifier: MIT
 #include <doctest/doctest.h>
 
@@ -22,7 +23,7 @@ std::string text_of(const fs::path& file) {
   return text.str();
 }
 
-// The project's own text files: what a person reads and maintains.
+// Returns the project's own text files, which people read and maintain.
 std::vector<fs::path> source_files() {
   std::vector<fs::path> files;
   for (const char* folder : {"generator", "templates", "runtime", "specs", "tools", "tests"})
@@ -41,8 +42,7 @@ TEST_CASE("every C++ and CUDA file opens with what it is and its licence") {
     const std::string extension = file.extension().string();
     if (extension != ".cpp" && extension != ".hpp" && extension != ".cuh") continue;
     const std::string text = text_of(file);
-    if (file == fs::path(KVJIT_SOURCE_DIR) / "tests/main.cpp")
-      continue;  // two lines: a licence line would be half of it
+    if (file == fs::path(KVJIT_SOURCE_DIR) / "tests/main.cpp") continue;  // only two lines long
     CHECK_MESSAGE(text.rfind("//", 0) == 0, file.string());
     CHECK_MESSAGE(text.substr(0, 2000).find("SPDX-License-Identifier: MIT") != std::string::npos, file.string());
   }
@@ -81,7 +81,7 @@ TEST_CASE("a kernel without features has no text of them") {
   for (const char* keys : {"", "features = [\"causal\"]", "softcap = 0.0\nwindow = [-1, -1]",
                            "append = true\nsparse_v = 0.1", "fuse = false"})
     for (const auto& [role, text] : texts(keys)) CHECK_MESSAGE(!has_features(text), keys, ", ", to_string(role));
-  // Nor have kernels that features do not concern.
+  // The same holds for kernels that features do not concern.
   const auto plain = texts("fuse = false"), featured = texts("fuse = false\nsoftcap = 30\nfeatures = [\"lse\"]");
   CHECK(featured.size() == plain.size() + 1);
   for (const auto& [role, text] : featured) {

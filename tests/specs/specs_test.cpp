@@ -1,5 +1,5 @@
-// A test is a file: pass/*.toml must parse and its formats resolve; fail/*.toml must produce exactly the
-// diagnostic in the .txt beside it. KVJIT_BLESS=1 writes the .txt files anew, for review.
+// Each test is a file. pass/*.toml must parse and its formats resolve; fail/*.toml must give exactly the diagnostic in
+// the .txt beside it. KVJIT_BLESS=1 rewrites the .txt files for review.
 // SPDX-License-Identifier: MIT
 #include <doctest/doctest.h>
 
@@ -33,7 +33,8 @@ std::vector<fs::path> tomls(const char* folder) {
   return found;
 }
 
-// The diagnostics list names, so the names are pinned here: a new format or arch changes no expected text.
+// Diagnostics list known names. The registry has only the names pinned here, so that a new format or arch changes no
+// expected text.
 Registry pinned_registry() {
   const std::set<std::string> names = {"f16",
                                        "bf16",
@@ -62,8 +63,8 @@ Registry pinned_registry() {
   return Registry::load(files).value();
 }
 
-// Everything that needs no kernel family: parse, expand, then each side's format and calibration, the hook, and each
-// arch.
+// Checks everything that needs no kernel family: parses, expands, then resolves each side's format and calibration, the
+// hook, and each arch.
 Result<std::size_t> check(const fs::path& path) {
   static const Registry registry = pinned_registry();
   KV_TRY(specs, parse_all(read(path), path.filename().string(), registry));

@@ -1,5 +1,5 @@
-// One format for each axis that a format file can state, in the shapes of published formats where one has it: what the
-// kernels of the write path are tested with, whatever specs/formats holds.
+// Test formats, one for each axis that a format file can state. Where a published format has such an axis, the test
+// format has its shape. Tests of the write path use them, so that they do not depend on the contents of specs/formats.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include <string>
@@ -10,8 +10,8 @@ namespace kvjit::test {
 struct AxisFormat {
   const char* name;
   std::vector<int> head_dims;
-  bool is_exact;  // float32 step by step in the reference codec too: the same bytes; else sums in double: nearly all of
-                  // them
+  bool is_exact;  // true: the reference codec computes in float32 step by step, so bytes must be equal;
+                  // false: it sums in double, so nearly all bytes must be equal
   const char* toml;
 };
 
@@ -113,7 +113,8 @@ accept = { max_relative_mse = 0.036 })"},
 rotation = { name = "wht_atlas", size = "head_dim", round = "bf16" }
 fields = [{ field = "codes" }, { field = "scale" }]
 codes = { kind = "table", bits = 3 }
-codebook = { unit = "normal", symmetric = true, values = [0.2451, 0.7560, 1.3440, 2.1520], bounds = [0.501, 1.050, 1.748] }
+codebook = { unit = "normal", symmetric = true, values = [0.2451, 0.7560, 1.3440, 2.1520], bounds = [
+  0.501, 1.050, 1.748] }
 scale = { rule = "amax", divisor = 2.1520, refine = "matched", storage = "e4m3", division = "ratio" }
 accept = { max_relative_mse = 0.03 })"},
       {"norm_raw_dense", {128}, false, R"(block = 128

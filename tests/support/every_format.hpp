@@ -1,5 +1,5 @@
-// The names of every format of specs/formats, and the head_dims that one or two of them fit: what the tests of every
-// format against every other go through.
+// Lists the names of all formats in specs/formats, and the head_dims that one format or two formats fit. Tests that
+// combine every format with every other walk these lists.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include <algorithm>
@@ -16,7 +16,7 @@ inline std::vector<std::string> format_names(const Registry& registry) {
   return names;
 }
 
-// Those of `head_dims` that the format fits, in the same order.
+// Returns the members of `head_dims` that the format fits, in the same order.
 inline std::vector<int> fitting(const Registry& registry, const std::string& name, const std::vector<int>& head_dims) {
   std::vector<int> fit;
   std::copy_if(head_dims.begin(), head_dims.end(), std::back_inserter(fit),
@@ -24,7 +24,7 @@ inline std::vector<int> fitting(const Registry& registry, const std::string& nam
   return fit;
 }
 
-// ... that both formats fit.
+// Returns the members of `head_dims` that both formats fit, in the same order.
 inline std::vector<int> common(const Registry& registry, const std::string& k, const std::string& v,
                                const std::vector<int>& head_dims) {
   return fitting(registry, v, fitting(registry, k, head_dims));

@@ -1,6 +1,6 @@
-// The CPU back-end over memory with fences: around every buffer, from the chunk of 16 bytes on that holds its last
-// byte, lie pages that nobody may touch. A kernel that reads or writes past an end finishes the process; so such calls
-// are made in a child.
+// A CPU back-end whose buffers end at unreadable pages. It maps an unreadable page before and behind every buffer; a
+// buffer ends at the fence, rounded up to whole chunks of 16 bytes. A kernel that reads or writes past an end kills the
+// process, so tests run such calls in a child process (end_of).
 // SPDX-License-Identifier: MIT
 #pragma once
 #include <sys/mman.h>
@@ -23,7 +23,7 @@ class FencedBackend : public Backend {
   explicit FencedBackend(std::shared_ptr<Backend> cpu) : cpu_(std::move(cpu)) {}
 
   Result<DevicePointer> allocate(std::size_t bytes) override {
-    constexpr std::size_t kChunk = 16, kPage = 4096;  // GPUs read whole chunks too
+    constexpr std::size_t kChunk = 16, kPage = 4096;  // bytes; GPUs, too, read whole chunks of 16 bytes
     if (bytes == 0) return DevicePointer{0};
     const std::size_t held = (bytes + kChunk - 1) / kChunk * kChunk, inner = (held + kPage - 1) / kPage * kPage;
     auto* const begin =
@@ -73,7 +73,8 @@ inline std::shared_ptr<Context> open_fenced() {
   return must(make_context(options, device, host_toolchain(options)));
 }
 
-// How a child ends that does this: 0 if it did, 1 if it says so or throws, else minus the signal.
+// Runs `work` in a child process and returns how the child ends: 0 if `work` returns true, 1 if it returns false or
+// throws, minus the signal number if a signal kills it.
 inline int end_of(const std::function<bool()>& work) {
   const pid_t child = fork();
   REQUIRE(child >= 0);

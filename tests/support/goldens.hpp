@@ -1,11 +1,11 @@
-// Golden bytes of published formats: what test::golden_input(128) is stored as, in memory order of layout rows. "C":
-// made by compiling the source project's own reference; "P": by an independent implementation in double precision that
-// reproduces every C image. No rotated value lies nearer than 2e-4 of its unit to a bound, so float32 implementations
-// must match exactly.
+// Golden bytes of published formats: the stored form of test::golden_input(128), in memory order of layout rows. Origin
+// "C": the source project's own reference, compiled. Origin "P": an independent implementation in double precision that
+// reproduces every image of origin "C". No rotated value lies nearer than 2e-4 (in units of the scale) to a bound
+// between codes, so float32 implementations must match exactly.
 //
-// A golden shorter than the row is that of its first block (or first group). Formats that the sources keep in sections
-// are given as data followed by scale, which is how layout rows stores them; layout planar splits a block at Format's
-// code fields.
+// A golden that is shorter than the row holds its first block (or first group). Some source projects keep a format in
+// sections; their goldens are given as data followed by scale, which is how layout rows stores them. Layout planar
+// splits a block at the code fields of `Format`.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include <cstdint>
@@ -18,7 +18,7 @@ namespace kvjit::test {
 struct Golden {
   const char* format;
   char origin;      // 'C' or 'P'
-  const char* hex;  // of the first block(s) of the row
+  const char* hex;  // first block or blocks of the row
 };
 
 inline constexpr Golden kGoldens[] = {
@@ -33,7 +33,7 @@ inline constexpr Golden kGoldens[] = {
      "2a45deed34b14ec188215a14"},
     {"turbo3_qk128", 'C',
      "294dcfa98d0a67c8e6ce36bf61217487d80e8323ac4e318c7bd2e3ceb49a5a5a506c36e548d30bb6cb5586c4926513f19813"},
-    {"turbo3_qk32", 'C',  // the same codes in four parts, the norm before each
+    {"turbo3_qk32", 'C',  // the codes of turbo3_qk128 in four blocks, each behind its norm
      "294dcfa98d0a67c8e6ce36e548d3294d36bf61217487d80e0bb6cb55294d8323ac4e318c7bd286c49265294de3ceb49a5a5a506c13f198"
      "13"},
     {"turbo2_qk128", 'C', "9d4d6d5e66ad91645be79b55389a9ae16627699174a518c637695b4752ef85870a16"},

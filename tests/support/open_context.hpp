@@ -1,4 +1,5 @@
-// Contexts of tests, which compile many kernels more than once: what one has compiled the others of the process find.
+// Opens contexts for tests. All contexts of a process share one folder of compiled kernels, because tests open many
+// contexts that use the same kernels.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include <doctest/doctest.h>
@@ -13,7 +14,7 @@
 
 namespace kvjit::test {
 
-// A folder of compiled kernels that is gone when the process ends.
+// Returns the path of a folder for compiled kernels. The folder is removed when the process ends.
 inline const std::string& scratch_cache() {
   struct Folder {
     std::string path = (std::filesystem::temp_directory_path() / "kvjit-tests-XXXXXX").string();

@@ -1,8 +1,8 @@
-// Attention in double, straight from the formula, over K and V that are already decoded:
+// The oracle: attention in double precision, straight from the formula, over K and V that are already decoded:
 //
-//   out = sum_t p_t v_t / (sum_t p_t + exp(sink)),  p_t = exp(softcap tanh(scale q.k_t / softcap) + added_t)
+//      out = sum_t p_t v_t / (sum_t p_t + exp(sink)),  p_t = exp(softcap tanh(scale q.k_t / softcap) + added_t)
 //
-// Shares nothing with the kernels or the generator; it must never learn a feature from them.
+// It shares no code with the kernels or the generator. Features are written here by hand, never taken from them.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include <algorithm>
@@ -14,21 +14,21 @@
 
 namespace kvjit::test {
 
-// One sequence. Head h reads KV head h / (heads / kv_heads).
+// The shape and the features of one sequence. Query head h reads KV head h / (heads / kv_heads).
 struct OracleCase {
   int heads = 1, kv_heads = 1, queries = 1, tokens = 1, dim = 1;
-  bool causal = false;  // query i stands at position tokens - queries + i and sees positions up to its own
-  double scale = 0;     // 0: 1 / sqrt(dim)
-  int value_dim = 0;    // of v and the output; 0: dim
+  bool causal = false;  // query i has position tokens - queries + i and sees positions up to its own
+  double scale = 0;     // factor of q.k; 0: 1 / sqrt(dim)
+  int value_dim = 0;    // head size of v and of the output; 0: dim
   double softcap = 0;   // 0: none
-  // What is added to a score, given the head, the query and the token; minus infinity: not seen.
+  // Returns what is added to a score, from the head, the query and the token. Minus infinity hides the token.
   std::function<double(int, int, int)> added = nullptr;
-  std::vector<double> sinks = {};      // of each head; empty: none
-  std::vector<double>* lse = nullptr;  // [heads][queries]: log of the sum of exp, sinks included
+  std::vector<double> sinks = {};      // one for each head; empty: no sinks
+  std::vector<double>* lse = nullptr;  // [heads][queries]: log-sum-exp, sinks included
 };
 
-// q [heads][queries][dim], k and v [kv_heads][tokens][dim] -> [heads][queries][dim]. A query that sees no
-// token yields zeros.
+// Takes q [heads][queries][dim] and k, v [kv_heads][tokens][dim]; returns [heads][queries][dim]. A query that sees no
+// token gives zeros.
 inline std::vector<double> oracle_attention(const OracleCase& c, std::span<const double> q, std::span<const double> k,
                                             std::span<const double> v) {
   const int value_dim = c.value_dim ? c.value_dim : c.dim;
@@ -53,7 +53,7 @@ inline std::vector<double> oracle_attention(const OracleCase& c, std::span<const
         if (c.softcap != 0) dot = c.softcap * std::tanh(dot / c.softcap);
         score.push_back(c.added ? dot + c.added(head, query, token) : dot);
       }
-      if (!c.sinks.empty()) score.push_back(c.sinks[std::size_t(head)]);  // a token without a value
+      if (!c.sinks.empty()) score.push_back(c.sinks[std::size_t(head)]);  // a sink is a token without a value
       const double largest = score.empty() ? nothing : *std::max_element(score.begin(), score.end());
       if (largest == nothing) continue;
       double sum = 0;

@@ -1,5 +1,5 @@
-// Stored rows code by code, and as the lanes of decode read them: by the fields of the format on one hand, by the
-// numbers of a RunPlan on the other.
+// Reads stored rows in two independent ways: code by code, from the fields of the format; and as the lanes of decode
+// read them, from the numbers of a RunPlan. Tests compare both.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include <cstdint>
@@ -9,7 +9,7 @@
 
 namespace kvjit::test {
 
-// What stands in bits 0 .. bits - 1 of the stored code k of a block.
+// Returns bits 0 .. bits - 1 of the stored code k of a block.
 inline int stored_code(const Format& f, const std::uint8_t* block, int section, int k) {
   int code = 0;
   for (const Field& field : f.fields)
@@ -27,13 +27,13 @@ inline void store_code(const Format& f, std::uint8_t* block, int section, int k,
       byte = std::uint8_t((byte & ~(1 << at % 8)) | (code >> (field.low + bit) & 1) << at % 8);
     }
 }
-// What it means, in units of the scale.
+// Returns the value that a stored code stands for, in units of the scale.
 inline double value_of(const Section& s, int stored) {
   if (s.kind == CodeKind::table) return s.values[std::size_t(stored)];
   return (s.twos_complement ? stored ^ 1 << (s.bits - 1) : stored) - s.offset;
 }
 
-// The code of each inner dimension of a row; -1: it belongs to another section.
+// Returns the code of each channel of a row in the rotated domain; -1: the channel belongs to another section.
 inline std::vector<int> codes_of(const Format& f, const std::vector<std::uint8_t>& row, int section, int dim) {
   std::vector<int> codes(std::size_t(f.inner_dim(dim)), -1);
   const Section& s = f.sections[std::size_t(section)];
@@ -44,7 +44,7 @@ inline std::vector<int> codes_of(const Format& f, const std::vector<std::uint8_t
   return codes;
 }
 
-// What a lane loads of one run of a staged row of layout rows, as stage.cuh does it.
+// Loads what a lane loads of one plane of a run from a staged row of layout rows, as stage_tile.cuh does.
 inline void load_plane(const PlaneRun& plane, const std::uint8_t* block, int run, int part,
                        std::vector<std::uint32_t>& words) {
   const int late = plane.lap > 0 ? part / plane.lap * plane.lap_bits : 0;
@@ -52,7 +52,7 @@ inline void load_plane(const PlaneRun& plane, const std::uint8_t* block, int run
   const int step = plane.is_window ? 1 : plane.unit, bit = part * plane.part_bits, unit = 8 * step;
   const std::uint8_t* at = block + plane.at + run * plane.run_bits / 8 + (plane.is_whole ? 0 : bit / unit * step);
   const int shift = plane.is_whole ? bit : bit % unit;
-  const int end = plane.load_bytes * 8 + (plane.part_bits % 8 == 0 ? shift : 0);  // else the shift is among them
+  const int end = plane.load_bytes * 8 + (plane.part_bits % 8 == 0 ? shift : 0);  // else the load includes the shift
   for (int b = shift; b < end; ++b)
     words[std::size_t(plane.first_word + (b - shift) / 32)] |= std::uint32_t(at[b / 8] >> b % 8 & 1)
                                                                << (b - shift) % 32;
@@ -67,7 +67,7 @@ inline std::vector<std::uint32_t> load_run(const SidePlan& side, const RunPlan& 
   return words;
 }
 
-// The words of slots.
+// Evaluates one emitted unpack expression: the sum of shifted and masked words.
 inline std::uint32_t sum_of(const UnpackWord& terms, const std::vector<std::uint32_t>& words) {
   std::uint32_t sum = 0;
   for (const UnpackTerm& t : terms) {

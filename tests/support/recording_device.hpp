@@ -1,5 +1,5 @@
-// A device that runs nothing: memory of the host, launches recorded, times as the test says. For what tools launch and
-// time.
+// A device that runs nothing. Its memory is host memory, it records launches, and it returns the times that the test
+// sets. Tests of code that launches and times kernels use it.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include <cstdlib>
@@ -32,7 +32,7 @@ struct RecordedLaunch {
 struct RecordingDevice : Backend {
   DeviceFacts device;
   std::vector<RecordedLaunch> launches;
-  std::vector<double> medians;  // of the timings to come, in order; then 1
+  std::vector<double> medians;  // ms, returned by the next timings in order; afterwards 1
 
   const DeviceFacts& facts() const override { return device; }
   Result<DevicePointer> allocate(std::size_t bytes) override {
@@ -64,7 +64,7 @@ struct RecordingDevice : Backend {
     launches.push_back({source.entry, grid, {bytes, bytes + source.args_bytes}});
     return {};
   }
-  // Every turn once.
+  // Calls `work` once for each turn.
   Result<Timing> time(const Work& work, int repeats, int turns) override {
     for (int turn = 0; turn < turns; ++turn) KV_CHECK(work(nullptr, turn));
     double median = 1;

@@ -1,4 +1,5 @@
-// What almost every test begins with: the value of a Result or a failed test, and the registry of everything in specs/.
+// Helpers that almost every test needs: must() takes the value of a Result or fails the test; registry() holds
+// everything in specs/.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include <doctest/doctest.h>
@@ -25,7 +26,8 @@ inline const Registry& registry() {
   return loaded;
 }
 
-// The registry with one word of a fragment changed: for tests that break a kernel and want to see it noticed.
+// Returns the registry with one piece of text of a fragment changed. Mutation tests break a kernel with it and expect
+// that the test notices.
 inline Registry changed_registry(const std::string& file, const std::string& from, const std::string& to) {
   FileSet files = embedded_files();
   std::string& text = files.at("templates/" + file);

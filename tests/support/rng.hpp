@@ -1,5 +1,5 @@
-// Seeded inputs that are the same on every machine (the distributions of <random> are not), and the golden
-// input.
+// Seeded inputs that are the same on every machine, and the golden input. The distributions of <random> differ between
+// standard libraries, so tests do not use them.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include <cmath>
@@ -36,8 +36,7 @@ class Rng {
   std::uint64_t state_;
 };
 
-// Keys as models make them: heavy tails everywhere, and a few channels whose magnitude is `outlier` times the
-// rest.
+// Returns rows like the keys of models: all values have heavy tails, and a few channels are `outlier` times as large.
 inline std::vector<float> heavy_tailed_rows(Rng& rng, int rows, int dim, int outlier_channels = 3, float outlier = 12) {
   std::vector<float> gain(std::size_t(dim), 1.0f);
   for (int i = 0; i < outlier_channels; ++i) gain[std::size_t(rng.below(dim))] = outlier;
@@ -50,7 +49,7 @@ inline std::vector<float> heavy_tailed_rows(Rng& rng, int rows, int dim, int out
   return x;
 }
 
-// x_i of the golden vectors: ((37 i + 11) mod 101 - 50) / 16, exact in every float type.
+// Returns x_i of the golden vectors: ((37 i + 11) mod 101 - 50) / 16, which every float type holds exactly.
 inline std::vector<float> golden_input(int count) {
   std::vector<float> x;
   for (int i = 0; i < count; ++i) x.push_back(float((37 * i + 11) % 101 - 50) / 16);

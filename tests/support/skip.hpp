@@ -1,4 +1,4 @@
-// A test binary that lacks what it tests with: ctest counts it as skipped, and shows why.
+// skip() ends a test binary that lacks something it needs. ctest counts the test as skipped and shows the reason.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include <cstdio>

@@ -1,5 +1,4 @@
-// The write path for many rows at once, held to the reference codec: for the CPU back-end and for a GPU. Include it
-// after harness.hpp.
+// Bulk write path (many rows at once) against the reference codec. The CPU tests and the GPU tests share it.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include "tests/differential/harness.hpp"
@@ -12,7 +11,8 @@ struct TileRows {
   std::vector<double> decoded;
 };
 
-// Rows of a type, every third of them short and every third long where type and format have the range. Row 5 is zero.
+// Returns rows of a type, encoded and decoded. A third of them is small and a third large, if type and format have the
+// range. Row 5 is zero.
 inline TileRows tile_rows(const Format& format, int head_dim, std::size_t count, Element type) {
   TileRows rows;
   Rng rng(11);
@@ -42,8 +42,8 @@ struct TileTypes {
   std::vector<Element> dequantize = quantize;
 };
 
-// quantize and dequantize of K in `arch`'s kernels, for each of the types that the program has a kernel over tiles for;
-// at least one each way.
+// Runs bulk quantize and dequantize of K with the kernels of `arch`, for each type that the program has a bulk kernel
+// for. There must be at least one of each.
 inline void check_tiles(const Registry& registry, const std::shared_ptr<Context>& context, const std::string& arch,
                         const std::string& k, int head_dim, Layout layout, long long tokens,
                         const TileTypes& types = {}) {
@@ -59,11 +59,11 @@ inline void check_tiles(const Registry& registry, const std::shared_ptr<Context>
     const Role role = tile_role(true, true, row_type(type));
     if (!one.source.kernels.count(role)) continue;
     rows = tile_rows(one.problem.k, head_dim, std::size_t(kKvHeads * tokens), type);
-    must(trial.set_rows(0, std::vector<std::uint8_t>(rows.stored.size(), 0xa5)));  // every byte is to be written
+    must(trial.set_rows(0, std::vector<std::uint8_t>(rows.stored.size(), 0xa5)));  // quantize overwrites all
     must(trial.quantize(0, rows.x, type));
-    CHECK(program->record(role) != nullptr);  // it ran, not the kernel for a few rows
+    CHECK(program->record(role) != nullptr);  // the bulk kernel ran, not the kernel for few rows
     const auto stored = must(trial.rows(0));
-    // Behind a rotation the sign of what the largest value's code misses is the last bit of a sum.
+    // Behind a rotation, the residual sign of the largest value is the sign of the last bit of a sum: not compared.
     const Field* const signs = one.problem.k.field(FieldKind::residual_signs);
     const auto is_compared = [&](std::size_t byte) {
       const int at = int(byte % std::size_t(one.problem.k.block_bytes));
@@ -71,13 +71,13 @@ inline void check_tiles(const Registry& registry, const std::shared_ptr<Context>
     };
     std::size_t differs = 0;
     for (std::size_t i = 0; i < stored.size(); ++i) differs += is_compared(i) && stored[i] != rows.stored[i];
-    // Behind a rotation and of a norm: sums in float32, values next to a bound.
+    // Behind a rotation, and for norm scales, sums are float32, so a value next to a bound may get the other code.
     const Format& f = one.problem.k;
     const bool is_exact = f.rotation.kind == RotationKind::none && f.scale.rule != ScaleRule::norm;
     CHECK(differs <= (is_exact ? 0 : stored.size() / 1000));
     const std::ptrdiff_t row_bytes = f.head_bytes(head_dim);
     CHECK(std::equal(stored.begin() + 5 * row_bytes, stored.begin() + 6 * row_bytes,
-                     rows.stored.begin() + 5 * row_bytes));  // of zeros: no sum, no bound
+                     rows.stored.begin() + 5 * row_bytes));  // a row of zeros has no sum and no bound
   }
   REQUIRE(!rows.x.empty());
   CHECK(program->record(Role::quantize_k) == nullptr);
@@ -89,7 +89,7 @@ inline void check_tiles(const Registry& registry, const std::shared_ptr<Context>
     if (!one.source.kernels.count(role)) continue;
     const auto back = must(trial.dequantize(0, false, type));
     CHECK(program->record(role) != nullptr);
-    // What rounding to the type leaves (2.1e-4 in f16, 1.7e-3 in bf16), and a tenth of its square.
+    // Limits: the rounding error of the type (2.1e-4 in f16, 1.7e-3 in bf16) and a tenth of margin.
     CHECK(relative_error(back, rows.decoded) <= (type == Element::f32 ? 2e-6 : type == Element::f16 ? 2.4e-4 : 1.9e-3));
   }
   CHECK(program->record(Role::dequantize_k) == nullptr);

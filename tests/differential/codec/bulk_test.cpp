@@ -1,10 +1,10 @@
-// The write path for many rows at once on the CPU back-end, against the reference codec: enough rows that the runtime
-// takes it, rows that end inside a tile, tiles that span heads, both layouts, kernels by warpgroups and by warps.
+// Bulk write path on the CPU back-end, against the reference codec: enough rows that the runtime takes the bulk
+// kernels, rows that end inside a tile, tiles that span heads, both layouts, kernels for warpgroups and for warps.
 // SPDX-License-Identifier: MIT
 #include "tests/differential/codec/bulk.hpp"
 
 namespace kvjit::test {
-TEST_CASE("many rows at once, by warpgroups: bytes as the codec's, values as its decoder's") {
+TEST_CASE("bulk by warpgroups: the codec's bytes, its decoder's values") {
   const auto context = open_context(DeviceKind::cpu);
   for (const char* format : {"tbq4_0", "kv4", "kv3", "kv2", "kv1", "tbq4_dense_qsfirst_raw"})
     for (const Layout layout : {Layout::planar, Layout::rows})
@@ -15,9 +15,9 @@ TEST_CASE("many rows at once, by warpgroups: bytes as the codec's, values as its
 
 constexpr Element kHalf = Element::f16, kFloat = Element::f32;
 
-// Top bits apart (turbo3, planar3), padding (turbo4_0 in rows), scales that four blocks repeat, zero bytes, rows that
-// are scaled to their length.
-TEST_CASE("many rows at once: how codes are packed and scales are stored") {
+// Top bits in a plane of their own (turbo3, planar3), padding (turbo4_0 in rows), scales that four blocks repeat, zero
+// bytes, and rows that are scaled to their length.
+TEST_CASE("bulk: how codes are packed and scales are stored") {
   const auto context = open_context(DeviceKind::cpu);
   const TileTypes types{{kHalf}, {kFloat}};
   for (const char* format : {"turbo3_0", "turbo4_0", "amesianx_tbq3_1", "vllm_k4_nc"})
@@ -31,7 +31,7 @@ TEST_CASE("many rows at once: how codes are packed and scales are stored") {
   check_tiles(registry(), context, "sm_80", "iso4", 128, Layout::planar, 1031, {{kHalf}, {}});
 }
 
-TEST_CASE("many rows at once, by warps") {
+TEST_CASE("bulk by warps") {
   const auto context = open_context(DeviceKind::cpu);
   for (const char* format : {"tbq4_0", "kv3", "kv1", "tbq4_dense_qsfirst_raw"})
     check_tiles(registry(), context, "sm_80", format, 128, Layout::rows, 1031);
@@ -39,19 +39,19 @@ TEST_CASE("many rows at once, by warps") {
     check_tiles(registry(), context, "sm_80", format, 256, Layout::planar, 1024);
 }
 
-TEST_CASE("many rows at once, whole blocks a lane") {
+TEST_CASE("bulk by whole blocks a lane") {
   const auto context = open_context(DeviceKind::cpu);
   for (const char* format :
        {"q8_0", "q4_0", "q4_1", "q5_0", "q5_1", "iq4_nl", "mxfp4", "fp8_e4m3", "fp8_e5m2", "f16", "bf16", "f32"})
     check_tiles(registry(), context, "sm_90a", format, 96, Layout::planar, 1031);
-  for (const char* format : {"tq3_0", "tq3_0v"})  // with signs; one behind a rotation of the block
+  for (const char* format : {"tq3_0", "tq3_0v"})  // both store signs; one has a rotation of the block
     check_tiles(registry(), context, "sm_90a", format, 96, Layout::planar, 1031, {{kHalf}, {kFloat}});
 }
 
-TEST_CASE("each arch and format has the kernels over tiles that it can have") {
+TEST_CASE("each arch and format has the bulk kernels that it can have") {
   struct Expected {
     const char *arch, *format;
-    bool types[2][3];  // quantize, dequantize: f16, bf16, f32
+    bool types[2][3];  // [quantize, dequantize][f16, bf16, f32]
   };
   constexpr Expected kAll[] = {
       {"sm_90a", "tbq4_0", {{true, true, true}, {true, true, true}}},
@@ -70,7 +70,7 @@ TEST_CASE("each arch and format has the kernels over tiles that it can have") {
   }
 }
 
-// Bytes of rows of a type that the kernel by warpgroups gets wrong.
+// Returns how many bytes of quantized rows of a type the warpgroup kernel gets wrong.
 std::size_t wrong_bytes(const Registry& known, const std::shared_ptr<Context>& context, Element type,
                         const char* format = "tbq4_0", Layout layout = Layout::planar) {
   const Planned one = planned(known, {format, "f16", 128, 1, 1, layout, false}, "sm_90a");
@@ -78,14 +78,14 @@ std::size_t wrong_bytes(const Registry& known, const std::shared_ptr<Context>& c
   Trial trial = must(Trial::make(context, program, one.problem, {1, kKvHeads, 1031}));
   const TileRows rows = tile_rows(one.problem.k, 128, std::size_t(kKvHeads) * 1031, type);
   must(trial.set_rows(0, std::vector<std::uint8_t>(rows.stored.size(), 0xa5)));
-  if (!trial.quantize(0, rows.x, type)) return rows.stored.size();  // the back-end says why
+  if (!trial.quantize(0, rows.x, type)) return rows.stored.size();  // the call reports why the back-end refused
   const auto stored = must(trial.rows(0));
   std::size_t wrong = 0;
   for (std::size_t i = 0; i < stored.size(); ++i) wrong += stored[i] != rows.stored[i];
   return wrong * 1000 > stored.size() ? wrong : 0;
 }
 
-TEST_CASE("many rows at once: what is broken is noticed") {
+TEST_CASE("bulk quantize: a broken kernel is noticed") {
   const auto context = open_context(DeviceKind::cpu);
   struct Mutation {
     const char *file, *from, *to;
@@ -112,8 +112,8 @@ TEST_CASE("many rows at once: what is broken is noticed") {
                   "not noticed: ", std::string(from), " -> ", std::string(to));
 }
 
-// Relative, of f32 rows that the kernel by warps gives back. has_uneven_scales: where blocks repeat a scale, some
-// repeat it wrongly.
+// Returns the relative error of f32 rows from the bulk dequantize kernel of warps. has_uneven_scales: blocks that
+// should repeat one scale hold different ones.
 double error_back(const Registry& known, const std::shared_ptr<Context>& context, const char* format,
                   bool has_uneven_scales = false) {
   const Planned one = planned(known, {format, "f16", 128, 1, 1, Layout::planar, false}, "sm_90a");
@@ -133,10 +133,10 @@ double error_back(const Registry& known, const std::shared_ptr<Context>& context
   }
   must(trial.set_rows(0, rows.stored));
   const auto back = trial.dequantize(0, false, Element::f32);
-  return back ? relative_error(*back, rows.decoded) : 1;  // the back-end says why
+  return back ? relative_error(*back, rows.decoded) : 1;  // the call reports why the back-end refused
 }
 
-TEST_CASE("many rows back: what is broken is noticed") {
+TEST_CASE("bulk dequantize: a broken kernel is noticed") {
   const auto context = open_context(DeviceKind::cpu);
   constexpr const char* kMutations[][4] = {
       {"turbo3_0", "kernels/codec/bulk_codes.cuh", "tops << 2", "tops << 4"},
@@ -152,7 +152,7 @@ TEST_CASE("many rows back: what is broken is noticed") {
   }
 }
 
-// A row's numbers that are none spoil no other row of its tile.
+// A NaN or infinity in one row must not change another row of its tile.
 TEST_CASE("NaN, infinities and lengths beyond float32 stay in their rows") {
   const auto context = open_context(DeviceKind::cpu);
   for (const char* format : {"tbq4_0", "tbq4_dense_qsfirst_raw"}) {
@@ -174,7 +174,7 @@ TEST_CASE("NaN, infinities and lengths beyond float32 stay in their rows") {
   }
 }
 
-TEST_CASE("a few rows and the rotated domain keep to the kernels for any row") {
+TEST_CASE("few rows, and rows of the rotated domain, take the kernels for any row") {
   const auto context = open_context(DeviceKind::cpu);
   const Planned one =
       planned(registry(), {"kv4", "f16", 128, 1, 1, Layout::planar, false}, context->backend()->facts().arch);
@@ -191,7 +191,7 @@ TEST_CASE("a few rows and the rotated domain keep to the kernels for any row") {
   CHECK(program->record(Role::dequantize_k) != nullptr);
 }
 
-TEST_CASE("formats that no kernel for many rows can serve have none") {
+TEST_CASE("formats that no bulk kernel can serve have none") {
   for (const auto& [format, layout] : {std::pair{"q4_0", Layout::rows},
                                        {"kv5", Layout::planar},
                                        {"tbq4_dense256_qsfirst_raw", Layout::planar},

@@ -1,13 +1,13 @@
-// Calibrated specs on the CPU back-end, from the name in the spec to the output: quantize, dequantize, decode and
-// reference agree with the reference codec and the oracle, and the products of queries and keys are what they were
-// without the factors.
+// Calibrated specs on the CPU back-end, from the name in the spec to the output. Quantize, dequantize, decode and
+// reference must agree with the reference codec and the oracle; products of queries and keys must equal those without
+// the factors.
 // SPDX-License-Identifier: MIT
 #include "tests/differential/harness.hpp"
 
 namespace kvjit::test {
 namespace {
 
-// `powers`: exact in every arithmetic. `padded`: of a head that turbo3_0 fills up to 128 channels.
+// `powers` has powers of two, exact in every arithmetic. `padded` is for a head that turbo3_0 pads to 128 channels.
 FileSet files_with_calibrations() {
   FileSet files = embedded_files();
   const auto add = [&](const std::string& name, int head_dim) {
@@ -26,8 +26,8 @@ struct Calibrated {
   int head_dim;
   Layout layout;
 };
-// A factor alone, behind a rotation, with a mask (of `sample`) for the outliers, on one side, and where heads are
-// padded.
+// A factor alone, behind a rotation, together with an outlier mask (of `sample`), on one side only, and for padded
+// heads.
 constexpr Calibrated kSpecs[] = {
     {"format = 'q8_0', calibration = 'sample'", "format = 'f16'", 128, Layout::planar},
     {"format = 'f16'", "format = 'tbq4_0', calibration = 'sample'", 128, Layout::rows},
@@ -75,12 +75,12 @@ TEST_CASE(
   Judge judge(context, one);
   for (const int side : {0, 1}) {
     const Encoded& cache = judge.cache(side);
-    CHECK(relative_error(cache.decoded, cache.x) < 1e-3);  // the oracle's rows are the original ones ...
+    CHECK(relative_error(cache.decoded, cache.x) < 1e-3);  // the oracle's rows are the original rows ...
     Format bare = one.problem.k;
     bare.channels.clear();
     const auto unscaled = decode_row(bare, std::span(cache.rows).first(std::size_t(bare.row_bytes(128))), 128, false);
     CHECK(relative_error(unscaled, std::vector<double>(cache.decoded.begin(), cache.decoded.begin() + 128)) >
-          0.3);  // ... the bytes are not
+          0.3);  // ... but the stored bytes are scaled
   }
   for (const bool is_reference : {false, true}) judge.check({257, {}, 0, is_reference});
 }

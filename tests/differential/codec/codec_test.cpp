@@ -1,5 +1,6 @@
-// The write path and its readers, for every axis of a format: quantize gives the bytes of the reference codec,
-// dequantize its values, and the reference kernel (with the rotations around it) attention over them, in both layouts.
+// Write path and its readers on the CPU back-end, for every axis of a format and both layouts. Quantize must give the
+// bytes of the reference codec, dequantize its values; the reference kernel (with the rotations around it) must give
+// attention over these values.
 // SPDX-License-Identifier: MIT
 #include <algorithm>
 #include <bit>
@@ -31,7 +32,8 @@ Problem problem_of(const Format& k, const Format& v, int head_dim, Layout layout
   return problem;
 }
 
-// Heavy tails, then the rows on which rules differ: zeros, one value, equal magnitudes, tiny, a spike, large.
+// Returns rows with heavy tails; the first ones are replaced by rows on which scale rules differ: zeros, equal values,
+// equal magnitudes, tiny values, a single spike, large values, the golden input, negative zeros.
 std::vector<float> rows_of(int side, int head_dim) {
   Rng rng(std::uint64_t(side) + 5);
   std::vector<float> x = heavy_tailed_rows(rng, kKvHeads * kTokens, head_dim);
@@ -48,7 +50,8 @@ std::vector<float> rows_of(int side, int head_dim) {
   return x;
 }
 
-// Bytes that no decoder reads, or whose last bit hangs on the order of a sum: not compared one by one.
+// Residual signs are not compared byte by byte: decoders do not read them, or their last bit depends on the order of a
+// sum.
 bool is_unread(const Format& f, std::size_t byte) {
   const Field* const field = f.field(FieldKind::residual_signs);
   const int at = int(byte % std::size_t(f.block_bytes));
@@ -92,7 +95,8 @@ std::vector<double> decoded_rows(const Format& f, std::span<const std::uint8_t> 
   return values;
 }
 
-// One code on the other side of its bound changes many signs of the residual: such a row counts once.
+// A code that falls on the other side of its bound changes many residual signs, so a row of a format with a residual
+// counts as one difference.
 void check_bytes(const Format& f, const std::vector<std::uint8_t>& got, const std::vector<std::uint8_t>& want,
                  bool is_exact, const std::string& name) {
   REQUIRE(got.size() == want.size());
@@ -108,7 +112,8 @@ void check_bytes(const Format& f, const std::vector<std::uint8_t>& got, const st
   }
   const long long allowed = is_exact ? 0 : (long long)(want.size()) / 1000;
   CHECK_MESSAGE(differs <= allowed, name, ": ", differs, " of ", want.size(), " bytes differ");
-  // The element that sets an amax scale is its own code's value up to the last bit.
+  // The element that sets an amax scale equals its code's value up to the last bit, so its residual sign is arbitrary:
+  // one bit for each block may differ.
   CHECK_MESSAGE(bits <= (long long)(want.size()) / f.block_bytes, name, ": ", bits, " unread signs differ");
 }
 
@@ -142,7 +147,7 @@ void check_attention(Trialled& t, const std::string& name) {
   for (const int side : {0, 1}) {
     const Format& f = side == 0 ? p.k : p.v;
     std::vector<float> x = rows_of(side, dim);
-    for (float& v : x) v *= 0.05f;  // scores of several tokens count
+    for (float& v : x) v *= 0.05f;  // so that several tokens have a weight in the softmax
     const auto rows = encoded_rows(f, x, dim, tensor_scale(f, side));
     must(t.trial.set_rows(side, rows));
     decoded[side] = decoded_rows(f, rows, dim, false, tensor_scale(f, side));
@@ -172,19 +177,20 @@ TEST_CASE("quantize, dequantize and reference of every axis of a format") {
       check_format(context, axis_format(axis, head_dim), head_dim, axis.is_exact);
 }
 
-// The reference codec computes these in float32, step by step, as the kernels do.
+// Returns whether the reference codec computes the format in float32 step by step, as the kernels do; then bytes must
+// be equal.
 bool is_exact(const Format& f) {
   return f.rotation.is_identity() && f.scale.rule != ScaleRule::norm && f.scale.refine != Refine::matched &&
          f.scale.refine != Refine::least_squares;
 }
 
-TEST_CASE("quantize, dequantize and reference of every format there is") {
+TEST_CASE("quantize, dequantize and reference of every format of specs/formats") {
   const auto context = open_context(DeviceKind::cpu);
   Layout layout = Layout::rows;
   for (const auto& [name, any] : registry().formats()) {
     const int dim = check_head_dim(any, 128, {}) ? 128 : 256;
     const Format f = must(registry().format_for(name, dim, {}));
-    layout = layout == Layout::rows ? Layout::planar : Layout::rows;  // by turns: the axes are tested in both
+    layout = layout == Layout::rows ? Layout::planar : Layout::rows;  // alternate layouts, so that the axes run in both
     check_format(context, f, dim, is_exact(f), {layout});
   }
 }
@@ -202,7 +208,7 @@ TEST_CASE("heads of 512, 576 and 1024 values") {
   }
 }
 
-TEST_CASE("a factor a channel goes before everything and comes off after everything") {
+TEST_CASE("factors of channels are applied before the rotation and removed after it") {
   const auto context = open_context(DeviceKind::cpu);
   for (const AxisFormat& axis : axis_formats())
     for (const auto& [name, head_dim] :
@@ -235,7 +241,7 @@ TEST_CASE("K and V of different domains") {
   }
 }
 
-// What is not a number, and what no scale can hold, is treated as the reference codec treats it.
+// The kernels must treat NaN, infinities and values beyond the scale's range as the reference codec does.
 TEST_CASE("NaN, infinities and values beyond the scale's type") {
   const auto context = open_context(DeviceKind::cpu);
   for (const AxisFormat& axis : axis_formats()) {
@@ -263,7 +269,7 @@ TEST_CASE("NaN, infinities and values beyond the scale's type") {
   }
 }
 
-// One word of a template at a time; each must be noticed, or the checks above prove less than they say.
+// Mutation test: one word of a template is changed at a time, and the checks above must notice it.
 struct Mutation {
   const char* format;
   const char* file;
@@ -293,7 +299,7 @@ constexpr Mutation kMutations[] = {
     {"e4m3_groups", "formats/write_row.cuh", "f32_from_bf16(bf16_from_f32(rotated[e]))", "rotated[e]"},
 };
 
-// Do bytes, values and attention of the kernels of `registry` agree with the codec and the oracle?
+// Returns whether bytes, values and attention of the kernels of `mutated` agree with the codec and the oracle.
 bool agrees(const std::shared_ptr<Context>& context, const Registry& mutated, const AxisFormat& axis) {
   const int dim = axis.head_dims.front();
   const Format f = axis_format(axis, dim);

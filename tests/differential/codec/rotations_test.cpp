@@ -1,4 +1,4 @@
-// The emitted rotate kernels of every rotation of specs/, on the CPU back-end, against the definition in double.
+// Rotate kernels of every rotation in specs/rotations, on the CPU back-end, against the definition in double precision.
 // SPDX-License-Identifier: MIT
 #include <doctest/doctest.h>
 
@@ -16,7 +16,7 @@ namespace {
 
 using test::must;
 
-constexpr int kRows = 3;  // of four warps, so that one has none
+constexpr int kRows = 3;  // a block has four warps, so one has no row
 
 std::vector<float> rotated_by_kernel(Context& context, const Source& source, const std::vector<float>& x,
                                      int head_dim) {
@@ -48,7 +48,7 @@ TEST_CASE("emitted rotate kernels, forward and inverse, for every rotation and s
       CAPTURE(size);
       const Rotation rotation = must(make_rotation(spec, size));
       problem.k.rotation = problem.v.rotation = rotation;
-      problem.head_dim = size <= 128 ? 2 * size : size;  // two groups a row where that is quick
+      problem.head_dim = size <= 128 ? 2 * size : size;  // two rotation groups in a row, if that is quick
       test::Rng rng{std::uint64_t(size)};
       const std::vector<float> x = rng.normals(std::size_t(kRows * problem.head_dim));
       for (const bool is_inverse : {false, true}) {

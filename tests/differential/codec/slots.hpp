@@ -1,6 +1,5 @@
-// Rows of a cache by number: what quantize scatters and dequantize gathers, by 64-bit and 32-bit slots, one row a warp
-// and many at once, to tensors of any strides. What each row must be comes from the calls without slots. Shared by the
-// CPU and the GPU tests.
+// Quantize to slots and dequantize from slots: with 64-bit and 32-bit slot numbers, one row a warp and in bulk, to
+// tensors of any strides. The expected rows come from calls without slots. The CPU tests and the GPU tests share it.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include <numeric>
@@ -10,10 +9,11 @@
 
 namespace kvjit::test::slots {
 
-constexpr int kTokens = 70, kDim = 128, kGap = 8;  // kGap: values between the rows of x, which nobody may write
+constexpr int kTokens = 70, kDim = 128, kGap = 8;  // kGap: values between the rows of x; nobody may write them
 constexpr float kUntouched = -77.f;
 
-// Tokens of a cache in another order, some twice or not at all; every fifth is none.
+// Returns the tokens of a cache in random order, some twice or not at all. Every fifth number is negative: a slot that
+// is skipped.
 inline std::vector<long long> shuffled_tokens(int sequences, bool may_repeat) {
   Rng rng(9);
   std::vector<long long> all;
@@ -39,14 +39,14 @@ struct Indexed {
   PageDeal pages = deal_pages(one.source.page_tokens, shape.sequences, kTokens, std::uint64_t(side) + 1);
 
   Trial trial() const { return must(Trial::make(context, program, one.problem, shape)); }
-  // As numbers of the cache: through the pages, where it has some.
+  // Returns slot numbers for token numbers; in a paged cache they go through the page table.
   std::vector<long long> slots_of(std::vector<long long> tokens) const {
     for (std::size_t i = 0; i < tokens.size() && pages.page_tokens > 0; ++i)
       if (long long& t = tokens[i]; t >= 0)
         t = (long long)(pages.page_of((long long)(i) / kTokens, t)) * pages.page_tokens + t % pages.page_tokens;
     return tokens;
   }
-  // [sequence][token][head][kDim + kGap], whose first values are those of rows [sequence][head][token][kDim].
+  // Returns rows [sequence][head][token][kDim] as [sequence][token][head][kDim + kGap].
   std::vector<float> spaced(const std::vector<float>& rows) const {
     std::vector<float> x(rows.size() / kDim * (kDim + kGap), kUntouched);
     for (std::size_t i = 0; i < rows.size() / kDim && !rows.empty(); ++i)
@@ -91,9 +91,9 @@ bool scatters(const Registry& known, const Indexed& c, const std::vector<float>&
   std::vector<float> x = c.spaced(given);
   c.run<Number>(known, true, trial, x, tokens);
   const std::vector<std::uint8_t> got = must(trial.rows(c.side));
-  std::vector<std::uint8_t> want(got.size(), 0xff);  // as nobody wrote it
+  std::vector<std::uint8_t> want(got.size(), 0xff);  // 0xff: nobody wrote it
   const std::size_t row = got.size() / (given.size() / kDim);
-  for (std::size_t i = 0; i < given.size() / kDim; ++i) {  // [sequence][head][token]
+  for (std::size_t i = 0; i < given.size() / kDim; ++i) {  // i counts [sequence][head][token]
     const std::size_t head = i / kTokens;
     if (const long long to = tokens[head / kKvHeads * kTokens + i % kTokens]; to >= 0)
       std::copy_n(&stored[i * row], row, &want[(head * kTokens + std::size_t(to)) * row]);
@@ -120,7 +120,7 @@ bool gathers(const Registry& known, const Indexed& c, Trial& trial, const std::v
 inline const Case kCases[] = {{"tbq4_0", "q8_0", kDim, 1, 1, Layout::planar},
                               {"tbq4_0", "q8_0", kDim, 1, 1, Layout::paged, false, 0, 16, Layout::rows}};
 
-// 2 sequences: one row a warp; 16: many at once, where there are kernels for them.
+// With 2 sequences a warp takes one row; with 16 the bulk kernels run, if there are any.
 struct Answer {
   bool scatters = true, gathers = true;
 };

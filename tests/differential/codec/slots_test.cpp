@@ -1,6 +1,5 @@
-// Rows of a cache by number on the CPU back-end: quantize scatters them, dequantize gathers them, by 64-bit and 32-bit
-// slots, one row a warp and many at once, to tensors of any strides. What each row must be comes from the calls without
-// slots.
+// Quantize to slots and dequantize from slots, on the CPU back-end: 64-bit and 32-bit slot numbers, one row a warp and
+// in bulk, tensors of any strides. The expected rows come from calls without slots.
 // SPDX-License-Identifier: MIT
 #include "tests/differential/codec/slots.hpp"
 
@@ -22,7 +21,7 @@ constexpr Mutation kMutations[] = {
      "if (slot < 0) return stored_row<typename F::Rows>(side, sequence, head, 0);", 0, 16},
 };
 
-TEST_CASE("slots: what is broken is noticed") {
+TEST_CASE("slots: a broken kernel is noticed") {
   const auto context = open_context(DeviceKind::cpu);
   for (const Mutation& mutation : kMutations) {
     const Registry broken = changed_registry(mutation.file, mutation.from, mutation.to);
@@ -32,7 +31,7 @@ TEST_CASE("slots: what is broken is noticed") {
   }
 }
 
-TEST_CASE("slots of a type that there is not, or at odd addresses, are refused") {
+TEST_CASE("slots of an unknown type or at odd addresses are refused") {
   const auto context = open_context(DeviceKind::cpu);
   const Planned one =
       planned(registry(), {"q8_0", "q8_0", kDim, 1, 1, Layout::planar}, context->backend()->facts().arch);

@@ -1,5 +1,5 @@
-// Appending on the CPU back-end: the cache gets the bytes that quantize would store, and nothing else; the answer has
-// the bits that quantize and then decode give.
+// Append on the CPU back-end. The cache must get the bytes that quantize stores and no others; the output must have the
+// bits that quantize followed by decode gives.
 // SPDX-License-Identifier: MIT
 #include <algorithm>
 
@@ -27,7 +27,7 @@ Trial trial_of(const std::shared_ptr<Context>& context, const Planned& one) {
 }
 
 // Plain codes, integers, tables, minima, outliers by a constant and by a stored mask, residuals, a tensor scale,
-// padding to whole blocks, a dense rotation; one and several tokens, that may lie in two tiles.
+// padding to whole blocks, a dense rotation; one and several new tokens, which may lie in two tiles.
 const Case kCases[] = {{"f16", "bf16", 128, 4, 1, Layout::planar},
                        {"q4_0", "q8_0", 128, 1, 3, Layout::rows, true},
                        {"q5_1", "f32", 64, 2, 1, Layout::rows},
@@ -50,7 +50,7 @@ Sides numbers(const Planned& one, Element type) {
   return sides;
 }
 
-// The newest `count` tokens of each sequence, as a mask over all rows [sequences][kv_heads][tokens].
+// Marks the newest `count` tokens of each sequence in a mask over all rows [sequences][kv_heads][tokens].
 std::vector<bool> is_newest(const std::vector<int>& lengths, int count) {
   std::vector<bool> mask;
   for (int s = 0; s < kSequences; ++s)
@@ -79,7 +79,7 @@ void check_append(const std::shared_ptr<Context>& context, const Planned& plain,
     for (std::size_t i = 0; i < newest.size(); ++i)
       if (newest[i]) std::fill_n(poisoned[side].begin() + std::ptrdiff_t(i * row), row, std::uint8_t(0xff));
     must(trial.set_rows(side, poisoned[side]));
-    poisoned[side] = must(trial.rows(side));  // with whatever stands in padding
+    poisoned[side] = must(trial.rows(side));  // padding keeps whatever stands there
     trial.set_newest(side, newest_rows(given.x[side], trial.shape(), lengths, problem.query_length, problem.head_dim),
                      type);
   }
@@ -89,7 +89,7 @@ void check_append(const std::shared_ptr<Context>& context, const Planned& plain,
   const Trial::Call call{0, lengths, blocks, false};
   const auto want = must(before.attend(q, call)), got = must(trial.attend(q, call));
   CHECK(got.out == want.out);
-  CHECK(got.report.kernels.size() == want.report.kernels.size());  // no launch of its own
+  CHECK(got.report.kernels.size() == want.report.kernels.size());  // append adds no launch
   for (const int side : {0, 1}) {
     const auto rows = must(trial.rows(side));
     const std::size_t row = rows.size() / newest.size();
@@ -111,19 +111,19 @@ TEST_CASE("append: the bytes of quantize, the bits of quantize and then decode, 
   warm_up(context, all, kCompileThreads);
   for (std::size_t i = 0; i < all.size(); i += 2) {
     CHECK(all[i + 1].source.appends);
-    // No token, fewer than are new, at both sides of a tile's border, and many.
+    // Lengths: no token, fewer tokens than are new, both sides of a tile's border, and many.
     check_append(context, all[i], all[i + 1], Element::f16, {257, 0, 32, 1, 33}, 3);
   }
   check_append(context, all[2], all[3], Element::f32, {64, 65, 66, 2, 300}, 29);
   check_append(context, all[2], all[3], Element::bf16, {64, 65, 66, 2, 300}, 1);
 }
 
-TEST_CASE("new tokens are asked for by programs that append, and refused by others") {
+TEST_CASE("programs that append require new tokens, and others refuse them") {
   const auto context = open_context(DeviceKind::cpu);
   const Planned plain = planned_for(context, kCases[0], false), appending = planned_for(context, kCases[0], true);
   Trial trial = trial_of(context, appending);
   const std::vector<float> q(std::size_t(kSequences * kKvHeads * 4 * 128), 1.f);
-  CHECK_FALSE(trial.attend(q, {40, {}, 0, false}));  // none were set
+  CHECK_FALSE(trial.attend(q, {40, {}, 0, false}));  // the call sets no new tokens
   for (const int side : {0, 1}) trial.set_newest(side, std::vector<float>(std::size_t(kSequences * kKvHeads * 128)));
   CHECK(trial.attend(q, {40, {}, 0, false}));
 

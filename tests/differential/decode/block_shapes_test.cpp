@@ -1,4 +1,5 @@
-// Blocks of other shapes than the planner's own, on the CPU back-end: a measured shape changes speed, never results.
+// Block shapes that the planner would not choose itself, on the CPU back-end. A measured shape may change the speed,
+// never the results.
 // SPDX-License-Identifier: MIT
 #include "generator/kernels/decode/plan.hpp"
 #include "tests/differential/harness.hpp"
@@ -17,7 +18,8 @@ TEST_CASE("the same answer from every kind of block shape") {
     INFO(test.name());
     const Planned own = planned(registry, test, context->backend()->facts().arch);
     const auto fitting = must(decode_shapes(own.problem));
-    // The first, the last, one in between, and what else the planner decides for the first turned over.
+    // Take the first shape, the last, one in between, and the variants of the first: the planner's other decisions
+    // reversed.
     std::vector<BlockShape> shapes = variants_of(fitting.front(), own.problem);
     shapes.insert(shapes.end(), {fitting.front(), fitting[fitting.size() / 2], fitting.back()});
     std::vector<Planned> all;

@@ -1,5 +1,6 @@
-// Checked programs on the CPU back-end: each kind of value that is out of range stops its call, before it has touched
-// anything, and is reported with its array, place and value; calls in range run as others do.
+// Checked programs (`checks = true`) on the CPU back-end. Each kind of value that is out of range must stop its call
+// before the call has written anything, and the report must name the array, the place and the value. Calls whose values
+// are in range must run as in other programs.
 // SPDX-License-Identifier: MIT
 #include <algorithm>
 #include <limits>
@@ -22,7 +23,7 @@ Problem checked_problem(const std::string& arch, bool is_paged, bool checks) {
   return must(resolve(must(parse_specs(toml, "checked")).at(0), registry(), arch));
 }
 
-// Two sequences of one head; everything in host memory, which is the CPU back-end's own.
+// A cache of two sequences with one KV head. Its memory is host memory, which the CPU back-end uses directly.
 struct Cache {
   std::shared_ptr<Context> context = open_context(DeviceKind::cpu);
   Problem problem;
@@ -47,9 +48,9 @@ struct Cache {
       memory[side].assign(geometry.total_bytes + 16, 0);
       (side == 0 ? call.k : call.v) =
           at(geometry, (reinterpret_cast<DevicePointer>(memory[side].data()) + 15) / 16 * 16);
-      table[side] = {0, 3, 6, 99, 1, 7, -5, 1 << 30};  // of sequence 1 two pages count
+      table[side] = {0, 3, 6, 99, 1, 7, -5, 1 << 30};  // two pages of sequence 1 are in use
     }
-    // Of pages: through the pool; else of the own sequence.
+    // In a paged cache slots number the pool's tokens, otherwise those of the sequence.
     for (kv::i64 i = 0; i < kSequences * kTokens; ++i)
       slots.push_back(i % 5 == 0 ? -1 - i : is_paged ? i : i % kTokens);
     call.sequences = kSequences, call.kv_heads = 1, call.tokens = kTokens, call.lengths = lengths.data();
@@ -115,7 +116,7 @@ TEST_CASE("checked calls: what is out of range is named, and nothing else happen
   cache.lengths[0] = -1;
   CHECK_FALSE(cache.attend());
   cache.lengths[0] = kTokens;
-  CHECK_FALSE(cache.attend());  // the record says so still
+  CHECK_FALSE(cache.attend());  // the record still holds the failure
   CHECK(cache.is_out_untouched());
   cache.record = {};
   CHECK(refusal(cache.attend()) == "passed");
@@ -140,7 +141,7 @@ TEST_CASE("checked calls: slots and tables of the write path") {
   CHECK(refusal(planar.quantize(true)) == "slots[7] is 40; 0 to 39 are possible (1 out of range)");
 }
 
-// K's first 30 tokens to tokens 50 and on of the pool, and turned where they are.
+// Copies K's first 30 tokens to tokens from 50 on of the pool, and shifts them in place.
 TEST_CASE("checked calls: slots and tables of copies and shifts, at either end") {
   Cache cache;
   for (std::size_t i = 0; i < cache.x.size(); ++i) cache.x[i] = float(i % 97);

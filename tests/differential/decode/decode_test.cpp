@@ -1,5 +1,5 @@
-// One decode call cut in many ways, on the CPU back-end: the answer does not hang on how many blocks share the tiles,
-// on the order in which they finish, on what is fused, or on what used the workspace before.
+// One decode call, scheduled in many ways on the CPU back-end. The answer must not depend on the number of blocks that
+// share the tiles, on the order in which they finish, on what is fused, or on earlier contents of the workspace.
 // SPDX-License-Identifier: MIT
 #include <algorithm>
 
@@ -23,7 +23,7 @@ Planned planned_for(const std::shared_ptr<Context>& context, const Case& test, b
 
 const Case kPlanar{"kv4", "tbq4_0", 128, 4, 2, Layout::planar, true}, kRows{"tbq3_0", "q8_0", 128, 4, 1, Layout::rows};
 
-// None, a part of a tile, whole tiles and one token more.
+// No token, less than a tile, whole tiles and one token more.
 const std::vector<int> kLengths = {257, 0, 40, 1, 128};
 constexpr int kSequences = 5;
 
@@ -33,23 +33,23 @@ TEST_CASE("any number of blocks over ragged lengths, the same bits each time") {
     const Planned one = planned_for(context, test);
     warm_up(context, {one}, kCompileThreads);
     Judge judge(context, one, kSequences), again(shuffled, one, kSequences);
-    // More than tiles of the shortest; more than there are at all, because the host takes every sequence for the
-    // longest.
+    // Block counts: some exceed the tiles of the shortest sequence; kMostBlocks exceeds all tiles, because the host
+    // assumes the longest length for every sequence.
     for (const int blocks : {1, 2, 3, 5, 7, 29, kMostBlocks}) {
       CAPTURE(blocks);
       const Trial::Call call{0, kLengths, blocks, false};
       const auto out = judge.check(call);
       CHECK(must(judge.attend(call)).out == out);
       CHECK(must(again.attend(call)).out == out);
-      const auto row = out.size() / kSequences;  // of a sequence without tokens: zeros
+      const auto row = out.size() / kSequences;  // the sequence without tokens must give zeros
       CHECK(std::all_of(out.begin() + std::ptrdiff_t(row), out.begin() + std::ptrdiff_t(2 * row),
                         [](float x) { return x == 0; }));
     }
   }
 }
 
-// kPartsAtOnce is 16: groups of parts become parts themselves. A tile each makes 66 parts.
-TEST_CASE("more parts of a pair than are loaded at once") {
+// kPartsAtOnce is 16: with more KV splits, groups of splits merge first. One tile a split makes 66 splits.
+TEST_CASE("more splits of a batch-head than merge at once") {
   const auto context = open_context(DeviceKind::cpu), shuffled = open_context(DeviceKind::cpu, 7);
   constexpr int kTokens = 2100;
   for (const Case& test : {kPlanar, kRows}) {
@@ -63,15 +63,15 @@ TEST_CASE("more parts of a pair than are loaded at once") {
   }
 }
 
-// Groups of groups of 16.
-TEST_CASE("more parts of a pair than are loaded at once twice") {
+// More than 16 x 16 splits: groups of groups merge.
+TEST_CASE("more splits of a batch-head than merge in two rounds") {
   const auto context = open_context(DeviceKind::cpu);
   const Planned one = planned_for(context, kRows);
   const int most = 300;
   Caller caller(context, one, {1, 1, most * one.source.tile_tokens});
   for (const int blocks : {300, 256, 257, 17, 16}) {
     const int tiles =
-        blocks > 17 ? blocks : most;  // blocks that would have one tile beside others with two are left out
+        blocks > 17 ? blocks : most;  // no block may have one tile while others have two, so few blocks get 300 tiles
     const Caller::Shape shape{1, tiles * one.source.tile_tokens, blocks, {}};
     CHECK(must(caller.run(shape)).blocks == blocks);
     CHECK(caller.error(shape) <= kMaxKernelError);
@@ -82,7 +82,7 @@ TEST_CASE("more parts of a pair than are loaded at once twice") {
 TEST_CASE("the order in which blocks finish does not change a bit") {
   const auto context = open_context(DeviceKind::cpu);
   Planned forwards = planned_for(context, kPlanar), backwards = forwards;
-  // The back-end runs blocks from the first to the last; so each takes the other's place.
+  // The back-end runs blocks from the first to the last, so the mirrored kernel runs them from the last to the first.
   std::string text = backwards.source.kernels.at(Role::decode).text.str();
   const std::string block = "block_x()", mirrored = "(args.work.blocks - 1 - block_x())";
   int replaced = 0;
@@ -98,13 +98,13 @@ TEST_CASE("the order in which blocks finish does not change a bit") {
   constexpr int kTokens = 2100;
   Judge many(context, forwards, 1, kTokens), many_mirrored(context, backwards, 1, kTokens);
   for (const int blocks :
-       {33, kMostBlocks}) {  // of 33, the 17th has the last part of one head and the first of the other
+       {33, kMostBlocks}) {  // of 33 blocks, the 17th has the last split of one head and the first of the other
     const Trial::Call call{0, {kTokens}, blocks, false};
     CHECK(many_mirrored.check(call) == must(many.attend(call)).out);
   }
 }
 
-// What ran, by the first words of its name: "rotate.forward", "decode" ...
+// Returns which kernels ran, by the first words of their names: "rotate.forward", "decode" ...
 std::vector<std::string> kernels(const Trial::Outcome& outcome) {
   std::vector<std::string> names;
   for (const std::string& name : outcome.report.kernels) {
@@ -124,9 +124,9 @@ TEST_CASE("apart or fused: the same numbers, and the report says which") {
       {kPlanar, one, apart},
       {{"q4_0", "q8_0", 128, 4, 1, Layout::rows}, one, {"decode", "merge"}},
       {{"tbq3_0", "q8_0", 128, 4, 1, Layout::planar}, one, {"rotate.forward", "decode", "merge"}},
-      // The signs of a residual are a second half of the row.
+      // A residual's signs are a second half of the row.
       {{"amesianx_tbqp3_1", "amesianx_tbqp3_1", 128, 4, 1, Layout::planar}, one, apart},
-      // Dense: a launch of its own either way.
+      // A dense rotation is a launch of its own either way.
       {{"tbq4_dense_qsfirst_raw", "tbq4_dense_qsfirst_raw", 128, 4, 1, Layout::planar},
        {"rotate.forward", "decode", "rotate.inverse"},
        apart},
@@ -168,12 +168,12 @@ TEST_CASE("one workspace for calls of any shape, one after the other: counters a
   }
 }
 
-// From the number of a pair's parts on; a count below it stands for parts that are done, and no kernel can tell that it
-// is stale.
-TEST_CASE("counters that nobody set to zero are refused by the kernel") {
+// The kernel refuses a stale counter that is at least the number of splits of a batch-head. A smaller stale value looks
+// like splits that have finished; no kernel can detect it.
+TEST_CASE("counters that were not set to zero are refused by the kernel") {
   const auto context = open_context(DeviceKind::cpu);
   Caller caller(context, planned_for(context, kRows), kCapacity);
-  const Caller::Shape shape{1, 300, 3, {}};  // two pairs, two parts each
+  const Caller::Shape shape{1, 300, 3, {}};  // two batch-heads, two splits each
   for (const kv::u32 stale : {2u, 3u, 0xffffffffu, 0x3f800000u}) {
     caller.set_counters(stale);
     const auto report = caller.run(shape);
@@ -181,7 +181,7 @@ TEST_CASE("counters that nobody set to zero are refused by the kernel") {
     CHECK(report.error().code == Code::internal);
     CHECK(report.error().message.find("what the kernel requires of its caller does not hold") != std::string::npos);
   }
-  caller.set_counters(0);  // the same workspace, as it should be
+  caller.set_counters(0);  // the same workspace with correct counters
   must(caller.run(shape));
   CHECK(caller.error(shape) <= kMaxKernelError);
 }

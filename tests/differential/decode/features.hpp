@@ -1,4 +1,4 @@
-// What the tests of features share: specs with features, random inputs of them, and the oracle's answer for a call.
+// Shared by the tests of features: specs with features, random inputs for them, and the oracle's answer for a call.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include "tests/differential/harness.hpp"
@@ -6,7 +6,7 @@
 namespace kvjit::test {
 
 struct FeatureCase {
-  std::string k, v, keys;  // keys: more lines of [attention]
+  std::string k, v, keys;  // formats; `keys`: more lines of [attention]
   int gqa = 4, query_length = 1;
   Layout layout = Layout::planar;
 
@@ -27,7 +27,7 @@ inline Planned planned(const Registry& registry, const FeatureCase& test, const 
           std::move(source)};
 }
 
-// A program with a cache, queries, and features that a test may change.
+// A program with a cache, queries, and feature inputs that a test may change.
 class FeatureJudge {
  public:
   static constexpr double kInfinity = std::numeric_limits<double>::infinity();
@@ -41,7 +41,7 @@ class FeatureJudge {
     Rng rng(3);
     q_ = rounded_to(problem_.q_type, rng.normals(std::size_t(sequences * heads() * problem_.query_length) *
                                                  std::size_t(problem_.head_dim)));
-    for (float& q : q_) q *= 3;  // scores far apart: softcap 5 bends them
+    for (float& q : q_) q *= 3;  // scores far apart, so that softcap 5 bends them
     q_ = rounded_to(problem_.q_type, q_);
     given = random_features(problem_.features, {sequences, heads(), problem_.query_length, capacity},
                             std::uint64_t(variant) + 1, variant);
@@ -86,11 +86,12 @@ class FeatureJudge {
   Trial::Outcome attend(const std::vector<int>& lengths, int blocks, bool is_reference = false) {
     return must(try_attend(lengths, blocks, is_reference));
   }
-  // Whether a call answers otherwise than the oracle does, output or logarithm of sums; NaN is otherwise.
+  // Returns whether a call differs from the oracle in its output or its lse. NaN counts as different.
   bool is_wrong(const std::vector<int>& lengths, int blocks, bool is_reference = false) {
     return is_wrong(attend(lengths, blocks, is_reference), lengths);
   }
-  // Whether a broken kernel shows: it breaks a rule of the CPU back-end or a promise of its own, or answers otherwise.
+  // Returns whether a test notices a broken kernel: it breaks a rule of the CPU back-end or its own device_assert, or
+  // it differs from the oracle.
   bool is_noticed(const std::vector<int>& lengths, int blocks) {
     const auto tried = try_attend(lengths, blocks);
     return tried ? is_wrong(*tried, lengths) : tried.error().code == Code::internal;
@@ -121,7 +122,7 @@ class FeatureJudge {
     };
     const int place = length - problem_.query_length + query + given.position_offset +
                       (given.position_offsets.empty() ? 0 : given.position_offsets[std::size_t(sequence)]);
-    const int ahead = token - place;  // of the query
+    const int ahead = token - place;  // distance of the token ahead of the query
     bool sees = !(problem_.causal && ahead > 0);
     if (set.window_left != -1) sees &= -ahead <= set.window_left;
     if (set.window_right != -1) sees &= ahead <= set.window_right;
@@ -130,7 +131,7 @@ class FeatureJudge {
       if (bit >= 0) sees &= element(given.packed_mask, given.packed_strides, bit / 32) >> bit % 32 & 1;
     }
     double sum = sees ? 0 : -kInfinity;
-    if (set.has_hook()) sum -= 0.25 * std::log1p(std::abs(ahead));  // specs/hooks/log_distance.cuh
+    if (set.has_hook()) sum -= 0.25 * std::log1p(std::abs(ahead));  // the formula of specs/hooks/log_distance.cuh
     if (set.alibi) sum += double(given.slopes[std::size_t(head)]) * ahead;
     if (set.mask) {
       const double mask = element(given.mask, given.mask_strides, token);

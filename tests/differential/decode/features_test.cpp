@@ -1,5 +1,5 @@
-// Features of attention on the CPU back-end, alone and together, over 2-, 3- and 4-bit caches: output and logarithm of
-// sums as the oracle has them, however the work is cut.
+// Attention features on the CPU back-end, alone and together, over 2-, 3- and 4-bit caches. Output and lse must equal
+// the oracle's, for any schedule.
 // SPDX-License-Identifier: MIT
 #include "tests/differential/decode/features.hpp"
 
@@ -8,7 +8,7 @@ namespace {
 
 constexpr unsigned kCompileThreads = 2;
 constexpr int kSequences = 5, kCapacity = 900;
-// More tiles than a block has warps, none, one token, both sides of a tile's border.
+// More tiles than a block has warps, no token, one token, both sides of a tile's border.
 const std::vector<int> kLengths = {900, 0, 1, 33, 128};
 
 const FeatureCase kAlone[] = {{"kv4", "kv4", "softcap = 5.0"},
@@ -56,7 +56,8 @@ void check_cases(const Cases& cases, const char* arch = "sm_90a") {
 TEST_CASE("each feature alone, ragged sequences, splits") { check_cases(kAlone); }
 TEST_CASE("features together, ragged sequences, splits") { check_cases(kTogether); }
 
-// Teams of warps: 24 rows as a warpgroup, and by warps; and 66, in two turns of which the last lacks rows.
+// Teams of warps: 24 query rows as a warpgroup and by warps; 66 rows in two query chunks, of which the last is not
+// full.
 TEST_CASE("features together, many query rows") {
   const FeatureCase many[] = {{"kv3", "kv4", kAll, 8, 3}};
   check_cases(many);
@@ -66,10 +67,10 @@ TEST_CASE("features together, many query rows") {
   check_cases(turns);
 }
 
-// A context of 700 tokens in three parts, of which the last has nothing to see: each call knows how many tokens stand
-// behind its own, and one has the sinks. An engine that splits a context over devices, or keeps a prefix that sequences
-// share, does the same.
-TEST_CASE("parts of a context merge to the whole") {
+// A context of 700 tokens in three parts; the last part has nothing to see. Each call knows how many tokens stand
+// behind its own, and one call has the sinks. An engine that splits a context over devices, or shares a prefix between
+// sequences, calls in this way.
+TEST_CASE("parts of a context merge to the whole context") {
   const auto context = open_context(DeviceKind::cpu);
   const std::string keys =
       "softcap = 5.0\nwindow = [400, -1]\nfeatures = [\"causal\", \"alibi\", \"sinks\", \"lse\", \"position_offset\"]";
@@ -77,11 +78,11 @@ TEST_CASE("parts of a context merge to the whole") {
   constexpr int kAll = 700, kFirst = 330;
   FeatureJudge whole(context, one, 1, kAll);
   whole.given.position_offset = 0, whole.given.position_offsets.clear();
-  for (float& slope : whole.given.slopes) slope /= 100;  // else tokens far away hardly count
+  for (float& slope : whole.given.slopes) slope /= 100;  // otherwise distant tokens would hardly count
   const auto exact = whole.exact({kAll});
   CHECK_FALSE(whole.is_wrong({kAll}, 3));
 
-  FeatureJudge rest(context, one, 1, kAll);  // its cache begins with token kFirst
+  FeatureJudge rest(context, one, 1, kAll);  // the cache of the second part begins with token kFirst
   for (const int side : {0, 1}) {
     auto rows = whole.cache(side).rows;
     const auto row = std::ptrdiff_t(rows.size() / (kKvHeads * kAll));
@@ -95,14 +96,14 @@ TEST_CASE("parts of a context merge to the whole") {
   whole.given.leaves_sinks = true;
   whole.given.position_offset = kAll - kFirst;
   std::vector<Trial::Outcome> parts = {whole.attend({kFirst}, 2), rest.attend({kAll - kFirst}, 1)};
-  whole.given.position_offset = 2 * kAll;  // the window ends ahead of the queries
+  whole.given.position_offset = 2 * kAll;  // the window ends before the queries
   parts.push_back(whole.attend({kFirst}, 1));
   CHECK(std::all_of(parts[2].lse.begin(), parts[2].lse.end(), [](float x) { return x == -INFINITY; }));
-  std::fill(parts[2].out.begin(), parts[2].out.end(), NAN);  // nobody looks
+  std::fill(parts[2].out.begin(), parts[2].out.end(), NAN);  // a part without tokens must not be read
   const auto merged = must(whole.trial().merge(parts));
   CHECK(relative_error(merged.out, exact.out) <= kMaxKernelError);
   CHECK(relative_error(merged.lse, exact.lse) <= kMaxKernelError);
-  CHECK(relative_error(parts[0].out, exact.out) > 0.1);  // no part is the whole
+  CHECK(relative_error(parts[0].out, exact.out) > 0.1);  // neither part equals the whole
   CHECK(relative_error(parts[1].out, exact.out) > 0.1);
 
   const auto nothing = must(whole.trial().merge({parts[2], parts[2]}));
@@ -152,7 +153,7 @@ TEST_CASE("every launch names its features") {
   CHECK(judge.attend({64}, 1).report.features ==
         Names{"causal", "softcap 5", "window [90, -1]", "alibi", "mask", "lse"});
   CHECK_FALSE(judge.is_wrong({64}, 1));
-  judge.given.sinks.clear();  // then they need not be there
+  judge.given.sinks.clear();  // without the feature the call needs no sinks
   CHECK_FALSE(judge.is_wrong({64}, 1));
 }
 
@@ -167,14 +168,13 @@ TEST_CASE("rows that see nothing give zeros and minus infinity, never NaN") {
     CHECK(std::all_of(outcome.out.begin(), outcome.out.end(), [](float x) { return x == 0; }));
     CHECK(std::all_of(outcome.lse.begin(), outcome.lse.end(), [](float x) { return x == -INFINITY; }));
   }
-  // The first tokens hidden, so that a warp has seen none for several tiles.
+  // Hide the first tokens, so that a warp sees no token for several tiles.
   for (std::size_t t = 97; t < 100; ++t) judge.given.mask[t] = 0.5f;
   CHECK_FALSE(judge.is_wrong({100, 100}, 1));
   CHECK_FALSE(judge.is_wrong({100, 100}, 4));
 }
 
-// The cache with rows that no query sees, but for those that share a tile with one that is seen, as they are in no
-// cache.
+// Fills every tile that no query sees with 0xff, which no cache holds. Tiles that hold a visible row stay as they are.
 void spoil_unseen(FeatureJudge& judge, const std::vector<int>& lengths, int tile) {
   const FeatureSet& set = judge.problem().features;
   const auto capacity = std::size_t(judge.trial().shape().tokens);
@@ -218,9 +218,9 @@ TEST_CASE("a window reads no tile outside it") {
   }
 }
 
-// One word of a fragment at a time; each must be noticed by the same calls as above.
+// Mutation test: one word of a fragment is changed at a time, and the calls above must notice it.
 struct Mutation {
-  int together;  // of kTogether
+  int together;  // index into kTogether
   const char *file, *from, *to;
 };
 constexpr Mutation kMutations[] = {
@@ -250,7 +250,7 @@ TEST_CASE("a broken feature is noticed") {
     const FeatureCase& test = kTogether[mutation.together];
     const Registry broken = changed_registry(mutation.file, mutation.from, mutation.to);
     FeatureJudge judge(context, planned(broken, test, arch), kSequences, kCapacity);
-    if (judge.problem().features.position_offset) judge.given.position_offset = -40;  // both edges are inside
+    if (judge.problem().features.position_offset) judge.given.position_offset = -40;  // both edges lie inside
     CHECK_MESSAGE((judge.is_noticed(kLengths, 3) || judge.is_noticed(kLengths, 17)), std::string(mutation.file),
                   ": not noticed: ", std::string(mutation.from), " -> ", std::string(mutation.to));
   }

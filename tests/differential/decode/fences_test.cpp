@@ -1,5 +1,5 @@
-// Kernels over buffers that end where readable memory does: they read nothing behind caches, block tables, lengths and
-// queries, though they look ahead by a ring of tiles. What they compute is judged elsewhere.
+// Decode over buffers that end where readable memory ends. Kernels prefetch a ring of tiles, but must not read behind
+// caches, page tables, lengths and queries. Other tests judge their output.
 // SPDX-License-Identifier: MIT
 #include "tests/differential/harness.hpp"
 #include "tests/support/fenced_backend.hpp"
@@ -7,7 +7,7 @@
 namespace kvjit::test {
 namespace {
 
-// The last sequence is the longest: its tiles, and its part of a block table, are the last that there are.
+// The last sequence is the longest, so its tiles and its row of the page table end the buffers.
 constexpr int kSequences = 3, kLongest = 801;
 const std::vector<int> kLengths = {40, 0, kLongest};
 
@@ -18,7 +18,7 @@ const Case kCases[] = {{"kv4", "tbq4_0", 128, 4, 2, Layout::paged, true, 0, 16, 
                        {"kv4", "kv4", 128, 4, 4, Layout::planar, true},
                        {"q8_0", "q4_0", 128, 1, 1, Layout::rows, false, 0, 0, Layout::planar, 2}};
 
-// How a process ends that attends over the whole of such a cache.
+// Attends over such a cache in a child process and returns how the child ends (end_of).
 int end_of_attention(const std::shared_ptr<Context>& context, const Planned& one) {
   const Judge judge(context, one, kSequences, kLongest);
   return end_of([&] { return judge.attend({0, kLengths, 3, false}) && judge.attend({kLongest, {}, 1, false}); });
@@ -48,7 +48,7 @@ struct Mutation {
   const char *file, *from, *to;
   int test;
 };
-// Pages looked up behind the table; a tile of rows that do not exist.
+// Mutations: page numbers are read behind the table; rows are staged that do not exist.
 constexpr Mutation kMutations[] = {
     {"kernels/decode/paged.cuh", "least(tile_ / kTilesOfPage * kPages + i, last_page_)",
      "(tile_ / kTilesOfPage * kPages + i)", 0},

@@ -1,5 +1,5 @@
-// Every format of specs/formats against every other: all pairs are planned, and a sample of them (each format as K, as
-// V and with itself, and random pairs) runs on the CPU back-end against attention in double over the decoded cache.
+// Every format of specs/formats with every other. All pairs are planned; a sample runs on the CPU back-end against the
+// oracle over the decoded cache: each format as K, as V and with itself, and random pairs.
 // SPDX-License-Identifier: MIT
 #include "generator/kernels/decode/plan.hpp"
 #include "tests/differential/harness.hpp"
@@ -11,7 +11,7 @@ namespace {
 constexpr unsigned kCompileThreads = 2;
 
 void check_cases(const std::vector<Case>& cases) {
-  constexpr std::size_t kBatch = 32;  // texts and shared objects that are in memory together
+  constexpr std::size_t kBatch = 32;  // limit of texts and shared objects in memory at once
   for (std::size_t first = 0; first < cases.size(); first += kBatch) {
     const auto context = open_context(DeviceKind::cpu);
     std::vector<Planned> batch;
@@ -26,7 +26,7 @@ void check_cases(const std::vector<Case>& cases) {
   }
 }
 
-// 128 where the formats fit it; those of blocks of 256 values take 256.
+// Returns 128 if both formats fit it, else 256 (formats with blocks of 256 values).
 int usual_head_dim(const std::string& k, const std::string& v) {
   const std::vector<int> dims = common(registry(), k, v, {128, 256});
   REQUIRE_MESSAGE(!dims.empty(), k, " and ", v, " share no head_dim");
@@ -55,7 +55,7 @@ std::vector<Case> random_pairs(int count) {
     constexpr int kGroups[] = {1, 4, 8};
     test.gqa = any_of(kGroups);
     test.is_causal = rng.below(2) == 1;
-    test.query_length = test.is_causal ? 8 / test.gqa : 1;  // 8 rows fit whatever the formats
+    test.query_length = test.is_causal ? 8 / test.gqa : 1;  // 8 query rows fit, whatever the formats
     test.layout = rng.below(2) == 1 ? Layout::rows : Layout::planar;
     cases.push_back(test);
   }
@@ -68,7 +68,7 @@ TEST_CASE("every pair of formats is planned, in both layouts") {
   Problem problem;
   problem.q_heads_per_kv = 8;
   problem.query_length = 1;
-  problem.arch = *must(registry().require_arch("sm_75", {}));  // the least shared memory of all
+  problem.arch = *must(registry().require_arch("sm_75", {}));  // the arch with the least shared memory
   int planned_pairs = 0;
   for (problem.layout = Layout::planar;; problem.layout = Layout::rows) {
     for (const std::string& k : names)

@@ -1,4 +1,4 @@
-// Some random specs on the CPU back-end; `kvjit verify --fuzz` runs as many as one likes.
+// A few random specs on the CPU back-end. `kvjit verify --fuzz` runs any number of them.
 // SPDX-License-Identifier: MIT
 #include <doctest/doctest.h>
 #include <fmt/format.h>
@@ -28,7 +28,7 @@ TEST_CASE("random specs have the answers of attention in double") {
   std::size_t passed = 0;
   for (std::size_t i = 0; i < kSeeds; ++i) {
     CHECK_MESSAGE(outcomes[i].verdict != FuzzVerdict::failed, cases[i].text(), outcomes[i].reason);
-    CHECK_FALSE(outcomes[i].is_by_rounding);  // none of these needs it
+    CHECK_FALSE(outcomes[i].is_by_rounding);  // none of these seeds needs the wider limit
     passed += outcomes[i].verdict == FuzzVerdict::passed;
   }
   CHECK(passed >= 12);

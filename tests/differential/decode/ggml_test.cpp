@@ -1,5 +1,4 @@
-// A sample of ggml's FLASH_ATTN_EXT cases executed on the CPU back-end: few programs, each with all cases that it
-// serves.
+// A sample of ggml's FLASH_ATTN_EXT cases on the CPU back-end. It has few programs; each runs all cases that it serves.
 // SPDX-License-Identifier: MIT
 #include <doctest/doctest.h>
 #include <fmt/format.h>
@@ -16,12 +15,12 @@ namespace kvjit::test {
 namespace {
 
 constexpr unsigned kThreads = 2;
-constexpr double kMostWork = 3e8;  // products; the back-end takes about a second for 1e8
+constexpr double kMostWork = 3e8;  // products; the back-end does about 1e8 a second
 
 TEST_CASE("400 of ggml's cases, of every value of every axis, have ggml's answers") {
   const std::vector<GgmlCase> all = ggml_matrix(), sample = ggml_sample_of_programs(all, 400, kMostWork);
   CHECK(sample.size() >= 400);
-  // Only long prompts over long contexts have these; all of them take minutes here.
+  // Only long prompts over long contexts have these; each of them takes minutes here.
   const std::set<std::pair<std::string, std::string>> left_out = ggml_left_out(all, sample);
   for (const auto& [axis, value] : left_out) MESSAGE("left to GPUs: ", axis, " ", value);
   CHECK(left_out == std::set<std::pair<std::string, std::string>>{{"GQA", "6"}, {"batch", "512"}, {"tokens", "4096"}});
@@ -40,9 +39,9 @@ TEST_CASE("400 of ggml's cases, of every value of every axis, have ggml's answer
   MESSAGE(sample.size(), " cases by ", programs.size(), " programs, worst NMSE ", worst);
 }
 
-// One word of a fragment at a time.
+// Mutation test: one word of a fragment is changed at a time.
 struct Mutation {
-  const char *file, *from, *to, *reason;  // reason: what must be said of it
+  const char *file, *from, *to, *reason;  // reason: text that the report must contain
 };
 constexpr Mutation kMutations[] = {
     {"features/sinks.cuh", "* keep + exp2_fast(end.sink - top)", "* keep + 2.f * exp2_fast(end.sink - top)", "NMSE"},

@@ -1,4 +1,5 @@
-// Head sizes that fill no lanes of a warp, and heads of K and of V that differ, on the CPU back-end against the oracle.
+// Head sizes that do not fill the lanes of a warp, and heads of K and V of different sizes, on the CPU back-end against
+// the oracle.
 // SPDX-License-Identifier: MIT
 #include "tests/differential/harness.hpp"
 
@@ -20,12 +21,12 @@ void check_cases(const std::vector<Case>& cases) {
   }
 }
 
-TEST_CASE("heads that fill no lanes of a warp") {
+TEST_CASE("heads that do not fill the lanes of a warp") {
   check_cases({{"f16", "f16", 40, 4, 2, Layout::planar, true},
                {"f16", "bf16", 72, 1, 1, Layout::rows},
                {"f32", "f16", 80, 4, 1, Layout::rows},
                {"bf16", "f32", 112, 4, 1, Layout::planar},
-               {"f16", "f16", 72, 8, 4, Layout::rows, true},  // a team
+               {"f16", "f16", 72, 8, 4, Layout::rows, true},  // a team of warps
                {"fp8_e4m3", "f16", 80, 4, 1, Layout::rows}});
 }
 

@@ -1,5 +1,5 @@
-// Parts of a pair that decode leaves for a launch of merge, on the CPU back-end: of many rows and of wide ones, by the
-// number of parts.
+// KV splits that decode leaves to a launch of `merge`, on the CPU back-end: with many query rows, with wide rows, and
+// with various numbers of splits.
 // SPDX-License-Identifier: MIT
 #include "tests/differential/harness.hpp"
 
@@ -14,8 +14,9 @@ std::vector<std::string> families(const Trial::Outcome& outcome) {
   return names;
 }
 
-TEST_CASE("many parts of many or wide rows: put together by a launch of their own, which rotates") {
-  // One KV head of a latent cache; rows of a team that come back from V's domain; rows that take turns.
+TEST_CASE("many splits of many or wide rows: merged by a launch of its own, which rotates") {
+  // `wide`: one KV head of a latent cache. `team`: rows of a team of warps that are rotated back from V's domain.
+  // `turns`: query chunks.
   const Case wide{"q8_0", "q4_0", 576, 16, 1, Layout::rows, false, 512},
       team{"kv4", "tbq4_0", 128, 16, 2, Layout::planar, true}, turns{"f16", "kv3", 128, 16, 5, Layout::planar, true};
   const auto context = open_context(DeviceKind::cpu);
@@ -27,10 +28,10 @@ TEST_CASE("many parts of many or wide rows: put together by a launch of their ow
     INFO(one.test.name());
     constexpr int kSequences = 2, kTokens = 530;
     Planned within = one;
-    within.source.merge_steps = 1;  // nothing is left, whatever it takes
+    within.source.merge_steps = 1;  // decode merges every split itself
     Judge judge(context, one, kSequences, kTokens), other(context, within, kSequences, kTokens);
     const int pairs = kSequences * kKvHeads * one.source.turns;
-    // A tile each: 34 parts of a pair, and where lengths are ragged fewer or more.
+    // One tile a split: 34 splits of a batch-head; ragged lengths give fewer or more.
     for (const auto& lengths : {std::vector<int>{}, std::vector<int>{kTokens, 0}, std::vector<int>{33, kTokens}}) {
       const Trial::Call many{kTokens, lengths, kMostBlocks, false}, whole{kTokens, {}, pairs, false};
       const auto left = must(judge.attend(many)), merged = must(other.attend(many));

@@ -1,5 +1,5 @@
-// Caches of pages on the CPU back-end: pages of every size dealt at random among pages of nobody, rows in them placed
-// as engines do; ragged sequences whose tables end in entries that lead nowhere.
+// Paged caches on the CPU back-end: pages of every size, dealt at random among unused pages, with rows placed in them
+// as engines do; ragged sequences whose page tables end in invalid entries.
 // SPDX-License-Identifier: MIT
 #include <algorithm>
 
@@ -10,7 +10,7 @@ namespace {
 
 constexpr unsigned kCompileThreads = 2;
 constexpr int kSequences = 5;
-// More tiles than a block has warps; none; a part of a tile, one token, and whole tiles and pages.
+// More tiles than a block has warps; no token; less than a tile, one token, whole tiles and pages.
 constexpr int kLongest = 801;
 const std::vector<int> kLengths = {kLongest, 0, 40, 1, 128};
 constexpr PagePlaces kPlaces[] = {PagePlaces::own, PagePlaces::other, PagePlaces::slots};
@@ -20,8 +20,8 @@ Case paged(const char* k, const char* v, int page_tokens, Layout page_layout, in
   return {k, v, head_dim, gqa, queries, Layout::paged, is_causal, head_dim_v, page_tokens, page_layout};
 }
 
-// Rows of codes in copies of 16, 8 and 4 bytes and by hand; of scales dense, by 4 and 8 bytes, and of 1 byte; whole
-// blocks straight, by chunks and off their alignment; what vLLM and Atlas store; one row and teams of warps.
+// Code rows in copies of 16, 8 and 4 bytes and by plain loads; scales dense, by 4 and 8 bytes, and of 1 byte; whole
+// blocks copied straight, by chunks and unaligned; the layouts of vLLM and Atlas; single warps and teams of warps.
 const Case kCases[] = {paged("kv4", "tbq4_0", 16, Layout::planar, 128, 2, true),
                        paged("f16", "q8_0", 8, Layout::planar),
                        paged("kv3", "kv2", 64, Layout::planar),
@@ -51,7 +51,7 @@ TEST_CASE("pages: the oracle's answer, however rows lie in them, over ragged len
       Judge judge(context, one, kSequences, kLongest, places);
       CAPTURE(int(places));
       const auto out = judge.check({0, kLengths, 3, false});
-      const auto row = out.size() / kSequences;  // of a sequence without tokens: zeros
+      const auto row = out.size() / kSequences;  // the sequence without tokens must give zeros
       CHECK(std::all_of(out.begin() + std::ptrdiff_t(row), out.begin() + std::ptrdiff_t(2 * row),
                         [](float x) { return x == 0; }));
       judge.check({257, {}, 7, false});
@@ -70,7 +70,7 @@ TEST_CASE("pages: another order of lanes gives the same bits") {
   }
 }
 
-// All bytes of both sides, and what lies between and behind them.
+// Returns all bytes of both sides, and the bytes between and behind them.
 std::vector<std::uint8_t> bytes_of(const std::shared_ptr<Context>& context, const Trial& trial, std::size_t bytes) {
   std::vector<std::uint8_t> all(bytes);
   must(context->backend()->copy_to_host(all.data(), trial.memory(0), all.size()));
@@ -81,7 +81,8 @@ TEST_CASE(
     "pages: quantize by table and by slots stores the rows, leaves out negative slots, and touches nothing else") {
   const auto context = open_context(DeviceKind::cpu);
   constexpr int kTokens = 70;
-  // Without padding, so that every byte of a row is written; one row a warp, tiles of rows, and whole blocks a lane.
+  // Formats without padding, so that every byte of a row is written: one row a warp, bulk tiles, and whole blocks a
+  // lane.
   for (const Case& test : {kCases[0], kCases[6], kCases[1], kCases[5]})
     for (const PagePlaces places : kPlaces)
       for (const int sequences : {2, 16}) {
@@ -102,7 +103,7 @@ TEST_CASE(
           auto stored = must(by_table.rows(side));
           must(expected.set_rows(side, stored));
           const std::size_t row = stored.size() / (rows * kKvHeads);
-          for (std::size_t i = 0; i < rows * kKvHeads; ++i)  // [sequence][head][token]
+          for (std::size_t i = 0; i < rows * kKvHeads; ++i)  // i counts [sequence][head][token]
             if (skipped[i / (kTokens * kKvHeads) * kTokens + i % kTokens])
               std::fill_n(stored.begin() + std::ptrdiff_t(i * row), row, std::uint8_t(0xff));
           must(expected_skipped.set_rows(side, stored));
@@ -126,8 +127,8 @@ struct Mutation {
   int test;
   PagePlaces places;
 };
-// Pages of another tile, of the tile before, of another sequence; rows of a page at another place; the second page of a
-// tile not looked up; scales taken for dense; rows that do not exist; the wrong page's scales.
+// Mutations: the page of another tile, of the tile before, of another sequence; rows of a page at a wrong place; the
+// second page of a tile is not looked up; scales of the wrong page; rows that do not exist; scales treated as dense.
 constexpr Mutation kMutations[] = {
     {"kernels/decode/paged.cuh", "tile_ += kWarps;", "tile_ += 1;", 0, PagePlaces::own},
     {"kernels/decode/paged.cuh", "tile_ % kTilesOfPage * kTile", "0", 2, PagePlaces::own},

@@ -1,4 +1,4 @@
-// Every pair of formats through the kernels on the CPU back-end, against attention in double over the decoded
+// Every pair of formats through the kernels on the CPU back-end, against attention in double precision over the decoded
 // cache.
 // SPDX-License-Identifier: MIT
 #include "tests/differential/caller.hpp"
@@ -93,7 +93,7 @@ TEST_CASE("quantize, dequantize and reference of every format, both layouts") {
       }
 }
 
-// Long enough that every warp goes several times around its ring of stages and renews its maximum on the way.
+// Long enough that every warp goes around its ring of stages several times and rescales on the way.
 constexpr int kLong = 3333;
 
 TEST_CASE("long caches") {
@@ -106,18 +106,18 @@ TEST_CASE("long caches") {
   }
 }
 
-// One word of a kernel at a time; each must be noticed, or the checks above prove less than they say.
+// Mutation test: one word of a kernel is changed at a time, and the checks above must notice it.
 struct Mutation {
   const char* k;
   const char* v;
-  const char* file;  // of templates/ or specs/; null: the emitted text of the decode kernel
+  const char* file;  // under templates/ or specs/; null: the emitted text of the decode kernel
   const char* from;
   const char* to;
 };
 constexpr Mutation kMutations[] = {
     {"tbq4_0", "q8_0", "templates/features/causal.cuh", "token <= length - kQueries + query",
      "token < length - kQueries + query"},
-    // Copies land as late as they may: without the wait the stage is poison.
+    // The back-end lets copies land as late as they may: without the wait the stage holds poison.
     {"tbq4_0", "q8_0", "templates/kernels/decode/decode.cuh", "copy_wait<kStages - 2>();", ""},
     {"tbq4_0", "q8_0", "templates/kernels/decode/scores.cuh", "total * scale[i % 4 / 2]", "total"},
     {"tbq4_0", "q8_0", "templates/kernels/decode/softmax.cuh", "softmax.sum[n][j] *= keep;", ""},
@@ -131,8 +131,7 @@ constexpr Mutation kMutations[] = {
     {"tbq4_0", "q8_0", "templates/kernels/decode/split_merge.cuh", "i64(p) * (Plan::kRows * 2)",
      "i64(p) * Plan::kRows"},
     {"tbq4_0", "q8_0", "templates/rotations/wht.cuh", "? -1.f : 1.f", "? 1.f : -1.f"},
-    // A minimum that is not added; the signs of a residual without their factor; bits of a code from each other's
-    // planes.
+    // The minimum is not added; residual signs lack their factor; the bits of a code come from exchanged planes.
     {"q4_1", "q8_0", "templates/kernels/decode/scores.cuh", "before += minimum[i % 4 / 2]",
      "before += minimum[0] * 0.f"},
     {"q8_0", "q4_1", "templates/kernels/decode/unpack_f16.cuh", "fma_f16x2(h[i], scale, minimum)",
@@ -142,8 +141,8 @@ constexpr Mutation kMutations[] = {
     {"turbo3_qk128", "q8_0", "specs/formats/turbo3_qk128.toml",
      "low = 0\nbits = 2\n\n[[fields]]\nfield = \"codes\"\nlow = 2",
      "low = 1\nbits = 2\n\n[[fields]]\nfield = \"codes\"\nlow = 0"},
-    // Nibbles read as a stream; slots of two tokens that are not kept apart; words that are not shifted to where a part
-    // begins.
+    // Nibbles are read as a bit stream; codes of two tokens are not separated; words are not shifted to where a lane's
+    // part begins.
     {"kv3", "q8_0", "specs/formats/kv3.toml", "nibbles = true", "nibbles = false"},
     {"q8_0", "kv2", "templates/kernels/decode/unpack_f16.cuh", ": 0x33333333u", ": 0x0f0f0f0fu"},
     {"q8_0", "tbq3_0", "templates/kernels/decode/unpack_f16.cuh", "? 0x07070707u", "? 0x0f0f0f0fu"},
@@ -159,7 +158,7 @@ void mutate(std::string& text, const Mutation& mutation) {
   text.replace(at, std::string(mutation.from).size(), mutation.to);
 }
 
-// The right cache, and the right answer, for kernels of a mutated generator.
+// Returns a program with a mutated kernel, over the correct cache and with the correct answer.
 Planned mutated(const Mutation& mutation, const std::string& arch) {
   const Case test{mutation.k, mutation.v, 128, 4, 2, Layout::planar, true};
   Planned right = planned(registry(), test, arch);

@@ -1,5 +1,5 @@
-// Sparse V on the CPU back-end: what is passed over is really not read into the sums, what counts is, and the error
-// stays below the weight of what was passed over.
+// Sparse V on the CPU back-end. V of a skipped token must not enter the sums, V of a token that counts must, and the
+// error must stay below the weight of the skipped tokens.
 // SPDX-License-Identifier: MIT
 #include <algorithm>
 #include <cmath>
@@ -22,7 +22,7 @@ Planned planned_for(const std::shared_ptr<Context>& context, const Case& test, d
   return {test, std::move(problem), std::move(source)};
 }
 
-// The rows of a cache, by token: K along the query times a score, V as given, of every head.
+// The rows of a cache by token, equal for every head: K is the query times a score, V is given.
 struct Tokens {
   std::vector<float> q, k, v;
   int count;
@@ -34,7 +34,7 @@ struct Tokens {
     v = rng.normals(k.size());
   }
   float* at(std::vector<float>& x, int head, int token) { return &x[std::size_t((head * count + token) * kDim)]; }
-  // In powers of two, before quantization.
+  // Sets a token's score in powers of two, before quantization.
   void set_score(int token, float log2) {
     float square = 0;
     for (int i = 0; i < kDim; ++i) square += q[std::size_t(i)] * q[std::size_t(i)];
@@ -47,7 +47,7 @@ struct Tokens {
 struct Setup {
   Planned one;
   Trial trial;
-  std::vector<double> k, v;  // as stored
+  std::vector<double> k, v;  // decoded from the stored rows
   Setup(const std::shared_ptr<Context>& context, const Planned& p, Tokens& tokens)
       : one(p),
         trial(must(
@@ -77,8 +77,8 @@ const Case kCases[] = {{"f16", "f16", kDim, kGroup, 1, Layout::planar},
                        {"q8_0", "q4_0", kDim, kGroup, 1, Layout::rows},
                        {"tbq4_0", "kv4", kDim, kGroup, 2, Layout::planar, true}};
 
-// Every warp's first tile has one token that decides, all later tokens count for nothing.
-TEST_CASE("V of tokens that do not count is not looked at, however large; their weight stays in the denominator") {
+// One token in every warp's first tile decides; all later tokens count for nothing.
+TEST_CASE("V of skipped tokens does not count, however large; their weight stays in the denominator") {
   const auto context = open_context(DeviceKind::cpu);
   std::vector<Planned> all;
   for (const Case& test : kCases)
@@ -88,11 +88,11 @@ TEST_CASE("V of tokens that do not count is not looked at, however large; their 
     const Planned& sparse = all[i];
     INFO(sparse.test.name());
     const int tile = sparse.source.tile_tokens, warps = sparse.source.kernels.at(Role::decode).threads / 32;
-    const int first = tile * warps;  // of a block: its warps' second tiles begin here
+    const int first = tile * warps;  // tokens of a block's first round; its warps' second tiles begin here
     Tokens tokens(first + 2 * tile, sparse.test.query_length);
     for (int t = 0; t < tokens.count; ++t) tokens.set_score(t, t < first && t % tile == 0 ? 12.f : 0.f);
     Setup setup(context, sparse, tokens), plain(context, all[i + 1], tokens);
-    std::vector<double> left_out = setup.v;  // what the kernel may see
+    std::vector<double> left_out = setup.v;  // V as far as the kernel may see it
     std::vector<float> huge = tokens.v;
     for (int head = 0; head < kKvHeads; ++head)
       for (int t = first; t < tokens.count; ++t)
@@ -104,12 +104,12 @@ TEST_CASE("V of tokens that do not count is not looked at, however large; their 
     plain.set_values(huge);
     const auto expected = setup.exact(tokens, left_out);
     CHECK(relative_error(setup.run(tokens, 1), expected) <= kMaxKernelError);
-    CHECK(relative_error(plain.run(tokens, 1), expected) > 0.5);  // so they would have shown
+    CHECK(relative_error(plain.run(tokens, 1), expected) > 0.5);  // without sparse V the large values do show
     CHECK(relative_error(plain.run(tokens, 1), setup.exact(tokens, setup.v)) <= kMaxKernelError);
   }
 }
 
-TEST_CASE("a token that counts is not passed over, whichever of the rows it counts for, and wherever it stands") {
+TEST_CASE("a token that counts for any query row is not skipped, wherever it stands") {
   const auto context = open_context(DeviceKind::cpu);
   const Planned one = planned_for(context, kCases[1], 1e-3);
   const int tile = one.source.tile_tokens, warps = one.source.kernels.at(Role::decode).threads / 32;
@@ -118,12 +118,12 @@ TEST_CASE("a token that counts is not passed over, whichever of the rows it coun
     CAPTURE(late);
     Tokens tokens(first + 2 * tile);
     for (int t = 0; t < tokens.count; ++t) tokens.set_score(t, t % tile == 0 && t < first ? 14.f : 0.f);
-    tokens.set_score(late, 9.f);  // 2^-5 of the largest
+    tokens.set_score(late, 9.f);  // its weight is 2^-5 of the largest
     for (int c = 0; c < kDim; ++c)
       for (int head = 0; head < kKvHeads; ++head) tokens.at(tokens.v, head, late)[c] *= 100.f;
     Setup setup(context, one, tokens);
     CHECK(relative_error(setup.run(tokens, 1), setup.exact(tokens, setup.v)) <= kMaxKernelError);
-    // For one query row alone: the last of the group has other queries than the rest.
+    // The token counts for one query row alone: the last row of the group keeps its query, the others are negated.
     for (int head = 0; head < kKvHeads; ++head)
       for (int row = 0; row < kGroup - 1; ++row)
         for (int c = 0; c < kDim; ++c) tokens.q[std::size_t((head * kGroup + row) * kDim + c)] *= -1.f;
@@ -131,7 +131,7 @@ TEST_CASE("a token that counts is not passed over, whichever of the rows it coun
   }
 }
 
-TEST_CASE("small scores are no reason: only what is small beside the largest") {
+TEST_CASE("small scores are skipped only beside a large one") {
   const auto context = open_context(DeviceKind::cpu);
   const Planned one = planned_for(context, kCases[0], 0.5);
   Tokens tokens(3 * one.source.tile_tokens);
@@ -141,7 +141,8 @@ TEST_CASE("small scores are no reason: only what is small beside the largest") {
     CHECK(relative_error(setup.run(tokens, blocks), setup.exact(tokens, setup.v)) <= kMaxKernelError);
 }
 
-// Of one row: the weights of all tokens below the share, times the lengths of their V.
+// Returns the error bound of one query row: the weights of all tokens below the threshold, times the lengths of their
+// V.
 double bound_of(const Setup& setup, const Tokens& tokens, std::size_t row, double sparse_v) {
   const auto dim = std::size_t(kDim);
   const std::size_t first = row / kGroup * std::size_t(tokens.count);
@@ -163,7 +164,7 @@ double bound_of(const Setup& setup, const Tokens& tokens, std::size_t row, doubl
   return bound;
 }
 
-TEST_CASE("the error stays below the weight of what may be passed over; nothing to pass over: the same bits") {
+TEST_CASE("the error stays below the weight of skipped tokens; without such tokens the bits stay equal") {
   const auto context = open_context(DeviceKind::cpu);
   constexpr double kShares[] = {0.0, 1e-20, 1e-3, 0.03, 0.5};
   std::vector<Planned> all;
@@ -195,7 +196,7 @@ TEST_CASE("the error stays below the weight of what may be passed over; nothing 
       last_error = relative_error(out, exact);
     }
   }
-  CHECK(last_error > 5 * kMaxKernelError);  // at one half something was passed over
+  CHECK(last_error > 5 * kMaxKernelError);  // at one half, tokens were skipped
 }
 
 }  // namespace

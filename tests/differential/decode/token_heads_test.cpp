@@ -1,5 +1,5 @@
-// Blocks that take all heads of a token (cache.token_heads), on the CPU back-end: any number of blocks, ragged lengths,
-// formats of both sides, query rows of a head that fill a block of columns or not.
+// Token-major heads (cache.token_heads) on the CPU back-end: blocks that take all heads of a token, in any number, over
+// ragged lengths, with several formats of both sides, and query rows of a head that fill a block of columns or not.
 // SPDX-License-Identifier: MIT
 #include <algorithm>
 
@@ -16,16 +16,17 @@ Case together(const char* k, const char* v, int gqa, int query_length, bool is_c
   return test;
 }
 
-// Integers and a table; Q exact in two parts, sums of Q, and tiles of 16 tokens, as those of 32 take too much; one
-// query row a head.
+// Formats: integers and a table; Q exact in two fp16 parts, with sums of Q, in tiles of 16 tokens because tiles of 32
+// do not fit; one query row a head.
 const Case kCases[] = {together("kv4", "tbq3_0", 4, 2, true, 8), together("tbq4_0", "q8_0", 3, 1, false, 8),
                        together("q4_1", "f16", 2, 3, true, 8), together("q8_0", "q4_0", 1, 1, false, 2)};
 
-// None, a part of a tile, whole tiles and one token more.
+// No token, less than a tile, whole tiles and one token more.
 const std::vector<int> kLengths = {257, 0, 40, 1, 128};
 constexpr int kSequences = 5;
 
-// Each head's queries are rounded in a unit of their own: the bits of a head do not tell how large another's are.
+// Each head's queries are rounded in a unit of their own, so the bits of one head must not depend on the size of
+// another's queries.
 void check_units(Judge& judge, int heads) {
   const Trial::Call call{0, kLengths, 3, false};
   const std::vector<float> before = judge.check(call);
@@ -39,7 +40,7 @@ void check_units(Judge& judge, int heads) {
   CHECK(scaled > 0);
 }
 
-TEST_CASE("all heads of a token: any number of blocks over ragged lengths, the same bits in any order, any size of Q") {
+TEST_CASE("token-major heads: any number of blocks over ragged lengths, the same bits in any order, any size of Q") {
   const auto context = open_context(DeviceKind::cpu), shuffled = open_context(DeviceKind::cpu, 7);
   std::vector<Planned> all;
   for (const Case& test : kCases) all.push_back(planned(registry(), test, context->backend()->facts().arch));
@@ -51,7 +52,7 @@ TEST_CASE("all heads of a token: any number of blocks over ragged lengths, the s
       const Trial::Call call{0, kLengths, blocks, false};
       const auto out = judge.check(call);
       CHECK(must(again.attend(call)).out == out);
-      const auto row = out.size() / kSequences;  // of a sequence without tokens: zeros
+      const auto row = out.size() / kSequences;  // the sequence without tokens must give zeros
       CHECK(std::all_of(out.begin() + std::ptrdiff_t(row), out.begin() + std::ptrdiff_t(2 * row),
                         [](float x) { return x == 0; }));
     }
@@ -60,7 +61,7 @@ TEST_CASE("all heads of a token: any number of blocks over ragged lengths, the s
   }
 }
 
-TEST_CASE("all heads of a token: large and small values, and a token far above the rest in the last tile") {
+TEST_CASE("token-major heads: large and small values, and a token far above the rest in the last tile") {
   const auto context = open_context(DeviceKind::cpu);
   const Planned one = planned(registry(), kCases[0], context->backend()->facts().arch);
   for (const float v_factor : {1e-3f, 200.f})
@@ -74,14 +75,14 @@ TEST_CASE("all heads of a token: large and small values, and a token far above t
 struct Mutation {
   const char *file, *from, *to;
 };
-// Rows that are not there, tokens that rows stand for, heads of rows: as the kernel has them, and otherwise.
+// Mutations: missing rows are not cleared; staged rows stand for other tokens; query rows get another head.
 constexpr Mutation kMutations[] = {
     {"kernels/decode/token_heads.cuh", "if (valid >= kTile) return;", "return;"},
     {"kernels/decode/stage_token_heads.cuh", "return row % 8 * (kTile / 8) + row / 8;", "return row;"},
     {"kernels/decode/token_heads.cuh", "(column / Plan::kGroup * Plan::kHeads + own_head<Plan>())",
      "(column / Plan::kGroup * Plan::kHeads + 0)"}};
 
-TEST_CASE("all heads of a token: a kernel that has them otherwise is noticed") {
+TEST_CASE("token-major heads: a broken kernel is noticed") {
   const auto context = open_context(DeviceKind::cpu);
   std::vector<Planned> all;
   for (const Mutation& mutation : kMutations)
@@ -90,7 +91,7 @@ TEST_CASE("all heads of a token: a kernel that has them otherwise is noticed") {
   warm_up(context, all, kCompileThreads);
   for (std::size_t i = 0; i < all.size(); ++i) {
     const Judge judge(context, all[i]);
-    const bool is_wrong = judge.is_wrong({250, {}, 1, false}) || judge.is_wrong({20, {}, 1, false});  // of one tile
+    const bool is_wrong = judge.is_wrong({250, {}, 1, false}) || judge.is_wrong({20, {}, 1, false});  // one tile
     CHECK_MESSAGE(is_wrong, "not noticed: ", std::string(kMutations[i].from));
   }
 }

@@ -1,5 +1,5 @@
-// Waits of the decode kernel, taken out of the emitted text one by one: the CPU back-end must give another answer, or
-// say why it gives none.
+// Mutation test of synchronization: each wait of the decode kernel is removed from the emitted text in turn. The CPU
+// back-end must give another answer or say why it gives none.
 // SPDX-License-Identifier: MIT
 #include <algorithm>
 #include <regex>
@@ -11,23 +11,25 @@ namespace kvjit::test {
 namespace {
 
 constexpr unsigned kCompileThreads = 2;
-// Of lanes: not that of their numbers, so that the first is not the one that all wait for.
+// Seed of the order in which lanes run: not that of their numbers, so that the first lane is not the one that all wait
+// for.
 constexpr unsigned kOrder = 7;
 
-// More tiles than a block has warps, so that some warps are done before others, and more than parts are put together at
-// once; and a part of a tile.
+// Length 600 has more tiles than a block has warps, so that some warps end before others, and more splits than merge at
+// once. Length 5 is less than a tile.
 const std::vector<int> kLengths = {600, 5};
 constexpr int kBlocks[] = {1, 3, kMostBlocks};
 
-// Of the parts of a block: what the one leaves in shared memory is read before the next fills it.
+// This wait stands between two KV splits of one block: what the first leaves in shared memory is read before the second
+// overwrites it. It is tested on its own.
 constexpr const char* kBetweenParts = "sync_block();  // shared memory is used anew";
 
 struct Wait {
   std::size_t at, size;
-  std::string line;  // from the wait on: what it says it is for
+  std::string line;  // the text from the wait to the line's end: the comment says what the wait is for
 };
 
-// Those between two places of the text.
+// Returns the waits between two places of the text.
 std::vector<Wait> waits_of(const std::string& text, const std::string& from, const std::string& to) {
   const std::size_t begin = text.find(from), end = text.find(to);
   REQUIRE_MESSAGE(end != std::string::npos, "the kernel no longer has ", to);
@@ -43,7 +45,7 @@ std::vector<Wait> waits_of(const std::string& text, const std::string& from, con
   return all;
 }
 
-// Takes them out one by one; returns how many there are.
+// Removes the waits one by one and returns how many there are.
 std::size_t check_waits(const Case& test, const std::string& from, const std::string& to,
                         const std::string& arch = "sm_90a") {
   const auto context = open_context(DeviceKind::cpu, kOrder);
@@ -66,31 +68,31 @@ std::size_t check_waits(const Case& test, const std::string& from, const std::st
   return waits.size();
 }
 
-TEST_CASE("a wait that is taken out is noticed") {
-  // K's queries held in registers, the output rotated: all waits from Q on its way in to the output on its way out
-  // count.
+TEST_CASE("a removed wait is noticed") {
+  // K's queries are held in registers and the output is rotated: the range has all waits from the load of Q to the
+  // store of the output.
   CHECK(check_waits({"tbq3_0", "tbq4_0", 128, 4, 1, Layout::planar}, "class QueryRows", "======== the plan") == 8);
-  // Other copies: those of the main loop.
+  // Rows of another format are copied otherwise: the range has the waits of the main loop.
   CHECK(check_waits({"tbq3_0", "q8_0", 128, 4, 1, Layout::rows}, "KV_DEVICE void attend_part(",
                     "KV_DEVICE void decode(") == 2);
 }
 
-TEST_CASE("a wait of blocks that take all heads of a token, taken out, is noticed") {
+TEST_CASE("a removed wait of token-major heads is noticed") {
   Case test{"tbq3_0", "q8_0", 128, 4, 2, Layout::rows};
   test.token_heads = 8;
-  // Of copies, and of stages that are filled again; then those ahead of the sums of a block, and of what it puts
-  // together.
+  // First the waits for copies, then the wait before a stage is filled again, then those before the sums of a block and
+  // before its merge.
   CHECK(check_waits(test, "KV_DEVICE SharedAddress take_keys(", "KV_DEVICE void give_back(") == 2);
   CHECK(check_waits(test, "wait_phase(emptied(", "struct TileFeatures") == 1);
   CHECK(check_waits(test, "sync_block();  // stages and queries of all heads", "for_each_item<All>") == 2);
 }
 
-TEST_CASE("a wait of a team that is taken out is noticed") {
+TEST_CASE("a removed wait of a team is noticed") {
   const Case test{"tbq3_0", "tbq4_0", 128, 8, 4, Layout::planar};
   CHECK(check_waits(test, "struct Tops<Plan, true>", "======== the plan", "sm_80") == 5);
 }
 
-TEST_CASE("a warpgroup's vote and the other buffer of probabilities, taken out, are noticed") {
+TEST_CASE("a removed vote of a warpgroup, and a removed second buffer of probabilities, are noticed") {
   const Case test{"kv4", "tbq4_0", 128, 8, 4, Layout::planar};
   const auto context = open_context(DeviceKind::cpu, kOrder);
   std::vector<Planned> all = {planned(registry(), test, "sm_90a")};
@@ -111,7 +113,7 @@ TEST_CASE("a warpgroup's vote and the other buffer of probabilities, taken out, 
   }
 }
 
-TEST_CASE("the wait between the parts of a block: queries of the next where rows of the last one stand") {
+TEST_CASE("the wait between two splits of a block: queries of the second overwrite rows of the first") {
   const auto context = open_context(DeviceKind::cpu, kOrder);
   const Planned right = planned(registry(), {"f16", "q4_0", 128, 4, 1, Layout::rows}, context->backend()->facts().arch);
   Planned broken = right;
@@ -120,7 +122,7 @@ TEST_CASE("the wait between the parts of a block: queries of the next where rows
   REQUIRE(at != std::string::npos);
   text.replace(at, std::string("sync_block()").size(), "");
   broken.source.kernels.at(Role::decode).text = text;
-  const Caller::Shape shape{1, 257, 1};  // two heads, so two parts
+  const Caller::Shape shape{1, 257, 1};  // two heads, so two KV splits
   const auto is_wrong = [&](const Planned& one) {
     Caller caller(context, one, {1, kKvHeads, 257}, {2, 0});  // off the alignment of straight copies
     return !caller.run(shape) || !(caller.error(shape) <= kMaxKernelError);

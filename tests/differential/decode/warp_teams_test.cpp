@@ -1,5 +1,5 @@
-// Decode of many query rows on the CPU back-end: teams of warps that share their tiles, as warpgroups and as warps, by
-// dimensions of V and by query rows, against the oracle.
+// Decode of many query rows on the CPU back-end, against the oracle: teams of warps share tiles, as warpgroups and as
+// warps, by dimensions of V and by query rows.
 // SPDX-License-Identifier: MIT
 #include "tests/differential/harness.hpp"
 
@@ -8,10 +8,9 @@ namespace {
 
 constexpr unsigned kCompileThreads = 2;
 constexpr const char* kWarpgroupArch = "sm_90a";  // has wgmma
-constexpr const char* kWarpArch = "sm_80";        // has not
+constexpr const char* kWarpArch = "sm_80";        // has no wgmma
 
-// None, a part of a tile, whole tiles of a team and one token more; and a call in which the last team has a single
-// tile.
+// No token, less than a tile, whole tiles of a team and one token more; the last team of some calls has a single tile.
 const std::vector<int> kLengths = {257, 0, 40, 1, 128};
 constexpr int kSequences = 5;
 
@@ -31,7 +30,7 @@ void check_rows(const std::vector<Case>& cases, const char* arch) {
   }
 }
 
-// The team that explain() tells of.
+// Returns the team that explain() reports.
 std::string team_of(const Case& test, const char* arch) {
   for (const Decision& decision : planned(registry(), test, arch).source.decisions)
     if (decision.what == "team") return decision.choice + ": " + decision.why;
@@ -41,10 +40,10 @@ std::string team_of(const Case& test, const char* arch) {
 TEST_CASE("many query rows by warpgroups") {
   check_rows({{"kv4", "kv4", 128, 8, 8, Layout::planar, true},
               {"kv4", "tbq4_0", 128, 8, 4, Layout::rows, true},
-              {"f16", "f16", 128, 8, 3, Layout::planar, true},       // 24 rows: a block of columns is empty
-              {"q8_0", "q4_0", 128, 7, 5, Layout::rows, true},       // a scale for every 32 values
-              {"tbq3_0", "q4_1", 256, 4, 8, Layout::planar, false},  // minima, which join each value
-              {"amesianx_tbqp3_1", "amesianx_tbqp3_1", 128, 4, 8, Layout::planar, true}},  // signs of a residual
+              {"f16", "f16", 128, 8, 3, Layout::planar, true},       // 24 query rows: one block of columns is empty
+              {"q8_0", "q4_0", 128, 7, 5, Layout::rows, true},       // one scale for 32 values
+              {"tbq3_0", "q4_1", 256, 4, 8, Layout::planar, false},  // minima, which are added to each value
+              {"amesianx_tbqp3_1", "amesianx_tbqp3_1", 128, 4, 8, Layout::planar, true}},  // residual signs
              kWarpgroupArch);
 }
 
@@ -58,17 +57,17 @@ TEST_CASE("many query rows by warps, each for itself") {
 }
 
 TEST_CASE("where the packing of V does not divide, a team shares the query rows") {
-  const std::vector<Case> cases = {{"q8_0", "turbo_split_54", 128, 8, 4, Layout::planar, true},  // masks of their own
-                                   {"f16", "vllm_k4_nc", 128, 8, 8, Layout::planar, true}};      // lengths of rows
+  const std::vector<Case> cases = {{"q8_0", "turbo_split_54", 128, 8, 4, Layout::planar, true},  // an outlier mask on V
+                                   {"f16", "vllm_k4_nc", 128, 8, 8, Layout::planar, true}};  // rows scaled to length
   for (const char* arch : {kWarpgroupArch, kWarpArch}) {
     for (const Case& test : cases) CHECK(team_of(test, arch).find("the query rows") != std::string::npos);
     check_rows(cases, arch);
   }
 }
 
-TEST_CASE("more query rows than a block takes come in turns") {
+TEST_CASE("more query rows than a block takes come in query chunks") {
   for (const char* arch : {kWarpgroupArch, kWarpArch})
-    check_rows({{"kv4", "q4_0", 128, 13, 5, Layout::planar, true},  // 65 rows: 40, and 25
+    check_rows({{"kv4", "q4_0", 128, 13, 5, Layout::planar, true},  // 65 query rows in chunks of 40 and 25
                 {"f16", "f16", 72, 5, 32, Layout::rows, false},
                 {"f16", "f16", 512, 20, 1, Layout::rows, false}},  // one warp
                arch);
@@ -78,10 +77,10 @@ TEST_CASE("scales of V far apart, and a token far above the rest, in a team") {
   constexpr int kTokens = 1024;
   const auto context = open_context(DeviceKind::cpu);
   for (const char* arch : {kWarpgroupArch, kWarpArch})
-    for (const char* format : {"q4_0", "tbq4_0"}) {  // several scales a token; one
+    for (const char* format : {"q4_0", "tbq4_0"}) {  // several scales a token; one scale a token
       const Planned one = planned(registry(), {"f16", format, 128, 4, 8, Layout::planar, false}, arch);
       for (const float v_factor : {1e-3f, 200.f})
-        for (const int sink : {0, 40}) {  // of the team's first warp, and of another
+        for (const int sink : {0, 40}) {  // a token of the team's first warp, and of another
           Judge judge(context, one, 1, kTokens);
           judge.reshape(v_factor, 1.f, 17.f, sink);
           INFO("V times ", v_factor, ", sink ", sink, ", ", arch);
@@ -90,9 +89,9 @@ TEST_CASE("scales of V far apart, and a token far above the rest, in a team") {
     }
 }
 
-// 15 steps from the minimum of a head: its codes are all above 0, and queries that are rounded to halves meet two large
-// numbers that nearly cancel.
-TEST_CASE("the sum of a query that a minimum is multiplied with is of the query as rounded") {
+// K is 15 steps from the minimum of a head, so all its codes are above 0. The product with the codes and the product
+// with the minimum are large and nearly cancel, so the sum of Q must be that of the rounded queries.
+TEST_CASE("the sum of Q that a minimum is multiplied with is that of the rounded Q") {
   const auto context = open_context(DeviceKind::cpu);
   const auto error = [&](const Registry& registry) {
     const Case test{"vllm_v4", "vllm_v4", 128, 8, 4, Layout::rows, false};
@@ -107,7 +106,7 @@ TEST_CASE("the sum of a query that a minimum is multiplied with is of the query 
   CHECK(exact > 1.3 * error(registry()));
 }
 
-TEST_CASE("who shares what, by rows, head_dim and arch") {
+TEST_CASE("what the warps of a team share, by rows, head_dim and arch") {
   const auto of = [](int head_dim, int gqa, int queries, const char* arch) {
     return team_of({"kv4", "kv4", head_dim, gqa, queries, Layout::planar, true}, arch);
   };

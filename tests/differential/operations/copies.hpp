@@ -1,5 +1,6 @@
-// Copies from one cache to another: between layouts of one format byte for byte, between formats as the reference codec
-// decodes and encodes. Ranges and slots at both ends; nothing else is written. Shared by the CPU and the GPU tests.
+// Copies from one cache to another. Between layouts of one format the bytes must be equal; between formats they must be
+// those of the reference codec's decode and encode. Both ends use ranges and slots; nothing else may be written. The
+// CPU tests and the GPU tests share it.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include "generator/kernels/operations/operations.hpp"
@@ -29,7 +30,7 @@ inline std::string name_of(const Pair& pair) {
   return fmt::format("{} -> {}, head_dim {}", end(pair.from), end(pair.to), pair.head_dim);
 }
 
-// K of a cache of two sequences.
+// K of a cache with two sequences.
 struct Store {
   Problem problem;
   std::shared_ptr<Program> program;
@@ -61,7 +62,7 @@ struct Store {
   std::size_t row_bytes() const { return std::size_t(problem.k.head_bytes(problem.head_dim)); }
 };
 
-// The token that each of the call's tokens is, at either end; negative: left out.
+// Maps each token of the call to a token of the source and of the target; negative: the token is skipped.
 struct Moves {
   std::vector<int> from, to;  // [sequence][token]
 };
@@ -87,8 +88,8 @@ inline std::vector<std::uint8_t> converted(const Pair& pair, const Store& from, 
   return encode_row(to.problem.k, std::vector<float>(values.begin(), values.end()), pair.to.tensor_scale);
 }
 
-// Bytes that differ from what they must be, in rows that were to be written (counted as rows where one code changes
-// many bits) and elsewhere.
+// Counts bytes that are wrong in rows that the call writes, and bytes that were written elsewhere. For a format with a
+// residual a wrong row counts once, because one code changes many bits.
 struct Differences {
   long long written = 0, elsewhere = 0, all = 0;
 };
@@ -147,14 +148,14 @@ inline Differences differences(const std::shared_ptr<Context>& context, const Re
       }
   for (std::size_t i = 0; i < is_written.size(); ++i)
     for (std::size_t b = 0; b < row && !is_written[i]; ++b) {
-      const bool is_padding = pair.to.layout != Layout::rows && got[i * row + b] == 0;  // which planes have none of
+      const bool is_padding = pair.to.layout != Layout::rows && got[i * row + b] == 0;  // planes store no padding
       found.elsewhere += got[i * row + b] != 0xff && !is_padding;
     }
   return found;
 }
 
-// Each layout to each; a mask and padding in the block; all ways of rotating, residuals on either side, scales of the
-// tensor.
+// Every layout to every other; an outlier mask and padding in the block; all kinds of rotations; residuals on either
+// side; tensor scales.
 inline const Pair kPairs[] = {
     {{"q8_0", Layout::rows}, {"q8_0", Layout::planar}, CopyKind::bytes},
     {{"tbq4_0", Layout::planar}, {"tbq4_0", Layout::paged, 16}, CopyKind::bytes},
@@ -180,7 +181,7 @@ inline const Pair kPairs[] = {
      CopyKind::bytes},
 };
 
-// Of the kernels for many rows.
+// Pairs that have a bulk kernel.
 inline const Pair kTilePairs[] = {
     {{"tbq4_0", Layout::paged, 16}, {"kv3", Layout::planar}, CopyKind::inner},
     {{"kv2", Layout::rows}, {"kv4", Layout::paged, 8, Layout::rows}, CopyKind::inner, 256},

@@ -1,5 +1,6 @@
-// Copies from one cache to another on the CPU back-end: between layouts of one format byte for byte, between formats as
-// the reference codec decodes and encodes. Ranges and slots at both ends; nothing else is written.
+// Copies from one cache to another on the CPU back-end. Between layouts of one format the bytes must be equal; between
+// formats they must be those of the reference codec's decode and encode. Both ends use ranges and slots; nothing else
+// may be written.
 // SPDX-License-Identifier: MIT
 #include "tests/differential/operations/copies.hpp"
 
@@ -11,7 +12,7 @@ TEST_CASE(
   check_copies(open_context(DeviceKind::cpu));
 }
 
-TEST_CASE("copy: many rows at once become what the reference codec makes of the numbers; nothing else is written") {
+TEST_CASE("copy in bulk: the bytes of the reference codec; nothing else is written") {
   check_copies(open_context(DeviceKind::cpu), kTilePairs, true);
 }
 
@@ -35,7 +36,7 @@ constexpr Mutation kMutations[] = {
     {"kernels/operations/cache_tokens.cuh", "return first_token + row.token", "return first_token", 6, false},
 };
 
-TEST_CASE("copy: what is broken is noticed") {
+TEST_CASE("copy: a broken kernel is noticed") {
   const auto context = open_context(DeviceKind::cpu);
   for (const Mutation& mutation : kMutations) {
     FileSet files = embedded_files();
@@ -51,7 +52,7 @@ TEST_CASE("copy: what is broken is noticed") {
   }
 }
 
-TEST_CASE("copy: what is broken in the copies of many rows is noticed") {
+TEST_CASE("copy in bulk: a broken kernel is noticed") {
   const auto context = open_context(DeviceKind::cpu);
   constexpr const char* kTileMutations[][3] = {
       {"kernels/operations/requantize_bulk.cuh", "stored.load_row(1, group, source[1])",
@@ -66,7 +67,7 @@ TEST_CASE("copy: what is broken in the copies of many rows is noticed") {
   }
 }
 
-TEST_CASE("copy: what cannot be is refused") {
+TEST_CASE("copy: impossible calls are refused") {
   const auto context = open_context(DeviceKind::cpu);
   const Store small = Store::make(context, registry(), {"q8_0", Layout::planar}, 64),
               large = Store::make(context, registry(), {"q8_0", Layout::planar}, 128);

@@ -1,5 +1,6 @@
-// Rotary positions on the CPU back-end: rows turned in place and on their way into the cache, against the formula in
-// double and the reference codec; and a shifted cache against one that was written at the new positions.
+// Rotary positions on the CPU back-end. Rows are turned in place (shift) and on their way into the cache
+// (quantize_rope), and must equal the formula in double precision followed by the reference codec. A shifted cache is
+// compared with one that was written at the new positions.
 // SPDX-License-Identifier: MIT
 #include "tests/differential/operations/ropes.hpp"
 
@@ -14,11 +15,9 @@ TEST_CASE("rope: a shifted cache stands for one that was written at the new posi
   check_shifted_cache(open_context(DeviceKind::cpu));
 }
 
-TEST_CASE("rope: many rows at once are shifted as the formula says") {
-  check_tile_shifts(open_context(DeviceKind::cpu));
-}
+TEST_CASE("rope in bulk: rows are shifted as the formula says") { check_tile_shifts(open_context(DeviceKind::cpu)); }
 
-TEST_CASE("rope: many rows at once turn on their way into the cache as the formula says") {
+TEST_CASE("rope in bulk: rows turn on their way into the cache as the formula says") {
   check_tile_writes(open_context(DeviceKind::cpu));
 }
 
@@ -43,7 +42,7 @@ void check_noticed(const Mutation& mutation, const Differences& found) {
                 std::string(mutation.to));
 }
 
-TEST_CASE("rope: what is broken is noticed") {
+TEST_CASE("rope: a broken kernel is noticed") {
   const auto context = open_context(DeviceKind::cpu);
   for (const Mutation& mutation : kMutations) {
     const Registry broken = changed_registry(mutation.file, mutation.from, mutation.to);
@@ -65,7 +64,7 @@ constexpr Mutation kTileMutations[] = {
     {"kernels/operations/quantize_rope_bulk.cuh", "in_x[half] += kTileGroup", "in_x[half] += 0", 2},
 };
 
-TEST_CASE("rope: what is broken in turns of many rows is noticed") {
+TEST_CASE("rope in bulk: a broken kernel is noticed") {
   const auto context = open_context(DeviceKind::cpu);
   for (const Mutation& mutation : kTileMutations) {
     const Registry broken = changed_registry(mutation.file, mutation.from, mutation.to);
@@ -76,7 +75,7 @@ TEST_CASE("rope: what is broken in turns of many rows is noticed") {
   }
 }
 
-TEST_CASE("rope: spans that tiles cannot turn are refused by their kernel") {
+TEST_CASE("rope in bulk: spans that the kernel cannot turn are refused") {
   const auto context = open_context(DeviceKind::cpu);
   Store store = Store::make(context, registry(), kTileCases[0]);
   ShiftCall call;

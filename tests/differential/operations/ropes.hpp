@@ -1,5 +1,5 @@
-// Rotary positions: rows turned in place and on their way into the cache, against the formula in double and the
-// reference codec. Shared by the CPU and the GPU tests.
+// Rotary positions: rows are turned in place (shift) and on their way into the cache (quantize_rope), and must equal
+// the formula in double precision followed by the reference codec. The CPU tests and the GPU tests share it.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include "generator/kernels/operations/operations.hpp"
@@ -27,7 +27,7 @@ inline const RopeCase kCases[] = {
     {"f16", Layout::planar, 0, 576, kv::RopePairs::neighbours, 512, 64, 10000, 1, false},
 };
 
-// Of the kernels for many rows.
+// Cases that have a bulk kernel.
 inline const RopeCase kTileCases[] = {
     {"tbq4_0", Layout::planar, 0, 128, kv::RopePairs::neighbours, 2, 96, 10000, 0.25, true},
     {"kv3", Layout::paged, 16, 128, kv::RopePairs::halves, 64, 64, 10000, 1, false},
@@ -38,7 +38,7 @@ inline float factor_of(const RopeCase& test, int pair) {
   return test.has_factors ? 1.f + 0.25f * float(pair % 13) : 1.f;
 }
 
-// The formula.
+// Returns a row turned by the formula of rotary positions, in double precision.
 inline std::vector<double> turned(const RopeCase& test, std::vector<double> x, double position) {
   for (int i = 0; i < test.dims / 2; ++i) {
     const double angle = position * test.scale * std::pow(test.base, -2.0 * i / test.dims) / factor_of(test, i);
@@ -93,7 +93,7 @@ struct Store {
   }
 };
 
-// [sequence][head][token] of rows: its place among [sequence][token].
+// Returns the index in [sequence][token] of row number `row` in [sequence][head][token].
 inline std::size_t token_of(std::size_t row) { return row / kTokens / kKvHeads * kTokens + row % kTokens; }
 
 inline std::vector<float> numbers(const RopeCase& test) {
@@ -116,7 +116,7 @@ inline Differences compare(const Store& store, const std::vector<std::uint8_t>& 
   return found;
 }
 
-// by_tiles: by the kernel for many rows.
+// Shifts a cache and returns the bytes that differ. by_tiles: by the bulk kernel.
 inline Differences shift(const std::shared_ptr<Context>& context, const Registry& known, const RopeCase& test,
                          bool by_tiles = false) {
   Store store = Store::make(context, known, test);
@@ -150,11 +150,12 @@ inline Differences shift(const std::shared_ptr<Context>& context, const Registry
   for (std::size_t r = 0; r < got.size() / store.row_bytes(); ++r)
     if (by[token_of(r)] == 0)
       for (std::size_t i = r * store.row_bytes(); i < (r + 1) * store.row_bytes(); ++i)
-        if (got[i] != before[i]) return {1 << 20, 1};  // a row that does not move keeps its bytes
+        if (got[i] != before[i]) return {1 << 20, 1};  // a row that does not move must keep its bytes
   return compare(store, got, want);
 }
 
-// by_tiles: likewise; rows of f32 go by slots there, but in pages: back to front, every ninth token nowhere.
+// Quantizes with rotary positions and returns the bytes that differ. by_tiles: by the bulk kernel. There, f32 rows of
+// an unpaged cache go to slots in reverse order, and every ninth token is skipped.
 inline Differences quantize(const std::shared_ptr<Context>& context, const Registry& known, const RopeCase& test,
                             bool by_tiles = false, Element type = Element::f32) {
   Store store = Store::make(context, known, test);
@@ -217,8 +218,8 @@ inline void check_tile_shifts(const std::shared_ptr<Context>& context) {
   }
 }
 
-// Keys written at positions 0, 1, ... and then moved by 1000, against the numbers at 1000, 1001, ...: what is lost is
-// what coding twice loses. Attention over both agrees as far as the format goes.
+// Keys are written at positions 0, 1, ... and then shifted by 1000; the numbers at 1000, 1001, ... are the truth. The
+// loss must be that of encoding twice, and attention over both must agree within the format's error.
 inline void check_shifted_cache(const std::shared_ptr<Context>& context) {
   constexpr int kBy = 1000;
   for (const RopeCase& test : {kCases[0], kCases[1]}) {

@@ -1,4 +1,4 @@
-// templates/device/simt.cuh as the CPU back-end means it: each collective and conversion against its definition.
+// templates/device/simt.cuh on the CPU back-end: each collective and each conversion against its definition.
 // SPDX-License-Identifier: MIT
 #include "device/simt.cuh"
 
@@ -69,7 +69,7 @@ TEST_CASE("select_bytes and select_signs, of any words") {
       bytes |= from << 8 * i;
       signs |= (from >= 0x80 ? 0xffu : 0u) << 8 * i;
     }
-    REQUIRE(kv::select_bytes(a, b, low | rest) == bytes);  // what stands above the lower four nibbles does not count
+    REQUIRE(kv::select_bytes(a, b, low | rest) == bytes);  // bits above the lower four nibbles do not count
     REQUIRE(kv::select_signs(a, b, low | 0x8888u | rest) == signs);
   }
 }
@@ -153,7 +153,7 @@ TEST_CASE("mma_16x8x16 multiplies in the register layout of the PTX manual") {
 
 namespace {
 
-// Bytes from -128 (or 0) to 127 (or 255), extremes among them.
+// Operands are bytes from -128 (or 0) to 127 (or 255), extremes among them.
 template <bool kIsUnsigned>
 void check_integer_products() {
   int a[16][32], b[32][8];
@@ -228,16 +228,16 @@ TEST_CASE("a broken promise ends the launch and names its line, block and lane")
   CHECK(ran.error().message.find("simt_test.cpp:" + std::to_string(line) + ": ") != std::string::npos);
   CHECK(ran.error().message.find("block (1, 0, 0), lane 5") != std::string::npos);
   CHECK(blocks_after == 0);
-  CHECK(run_grid([] { kv::require(true); }, {}, 32, 0));  // and the next launch is a new one
+  CHECK(run_grid([] { kv::require(true); }, {}, 32, 0));  // the failure does not affect the next launch
 }
 
-TEST_CASE("what a warp agrees on is said by all its lanes, and parts no warp") {
+TEST_CASE("what a warp agrees on is said by all its lanes, and divides no warp") {
   CHECK(run_grid([] { CHECK(kv::agreed(kv::warp() == 1) == (kv::warp() == 1)); }, {}, 64, 0));
   REQUIRE_FALSE(run_grid([] { kv::agreed(kv::lane() < 31); }, {}, 32, 0));
 }
 
 TEST_CASE("lanes that leave out what the others of their warp agree on are named, the last time too") {
-  for (const int absent : {0, 17, 31})  // the first to run, one between, the last
+  for (const int absent : {0, 17, 31})  // the first lane to run, one between, the last
     for (const int turns : {1, 3}) {
       int line = 0;
       const auto ran = run_grid(
@@ -255,7 +255,7 @@ TEST_CASE("lanes that leave out what the others of their warp agree on are named
       [] {
         for (int i = 0; i < kv::warp(); ++i) kv::agreed(true);
       },
-      {}, 64, 0));  // warps are on their own
+      {}, 64, 0));  // each warp may agree as often as it likes
 }
 
 TEST_CASE("transpose_8x8 transposes") {
@@ -277,7 +277,7 @@ TEST_CASE("a team of warps waits for itself alone, and learns of any vote") {
         for (int warp = 4 * team; warp < 4 * team + 4; ++warp) CHECK(arrived[warp] == 1);
         CHECK(kv::any_of_team<4>(kv::thread() == 77) == (team == 0));
         CHECK_FALSE(kv::any_of_team<2>(false));
-        if (team == 1) kv::sync_team<4>();  // the other team is not asked
+        if (team == 1) kv::sync_team<4>();  // the other team takes no part
       },
       {}, 256, 0, 3);
   INFO((ran ? std::string() : ran.error().message));
@@ -300,7 +300,8 @@ TEST_CASE("load_matrices_transposed gives the second operand of mma_16x8x16") {
 
 namespace {
 
-// A warp's rows of a warpgroup's product, against products of the warp: b once by columns, once by rows.
+// Compares the rows that a warp gets of a warpgroup's product with products of the warp alone. b is read once by
+// columns and once by rows.
 template <int kColumns, bool kIsTransposed>
 void check_warpgroup_columns() {
   on_one_warp(

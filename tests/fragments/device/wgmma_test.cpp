@@ -1,5 +1,5 @@
-// templates/device/wgmma.cuh and matrix.cuh: what the CPU back-end takes warpgroups' products of bfloats and of bytes
-// for.
+// templates/device/wgmma.cuh: products of warpgroups, of bfloats and of bytes (E4M3), as the CPU back-end computes
+// them.
 // SPDX-License-Identifier: MIT
 #include "device/wgmma.cuh"
 
@@ -20,11 +20,11 @@ void on_one_warp(const std::function<void()>& body, std::size_t shared_bytes) {
   CHECK(ran.has_value());
 }
 
-// Small integers, which any of the types holds.
+// Small integers, which every operand type holds exactly.
 float row_value(int row, int k) { return float((row * 7 + k * 3) % 11 - 5); }
 float column_value(int k, int n) { return float((k * 5 + n * 13) % 9 - 4); }
 
-// d of the first warp is `times` the product.
+// Checks that d of the first warp is `times` the product.
 void check_sums(const float (&d)[64], float times) {
   const int g = kv::lane() >> 2, c = kv::lane() & 3;
   for (int i = 0; i < 64; ++i) {
@@ -80,7 +80,7 @@ TEST_CASE("fragments of halves as bytes, times an operand of bytes") {
         const kv::u32 zeros[4] = {};
         kv::wgmma_64x128x32_e4m3<true>(d, zeros, 0, 0);
         CHECK(d[0] == 1 + 0x1p-13f);
-        CHECK(d[1] == 1);  // a device keeps 14 bits of such sums, and cuts off the rest
+        CHECK(d[1] == 1);  // a device keeps 14 bits of such sums and truncates
       },
       kv::kByteOperandBytes);
 }

@@ -1,6 +1,6 @@
-// templates/formats: small floats over all their bits and many floats, fields of codes at every width and place,
-// reductions over groups, and the rounding of uniform codes; each against its definition in the generator or spelled
-// out here.
+// templates/formats: small floats over all their bits and for many floats, fields of codes at every width and place,
+// reductions over groups, and the rounding of uniform codes. Each is compared with its definition in the generator or
+// one written here.
 // SPDX-License-Identifier: MIT
 #include <doctest/doctest.h>
 
@@ -18,8 +18,8 @@
 namespace kvjit {
 namespace {
 
-// Floats that matter to a rounding: random bits, and the neighbours of every number that the type holds and of the
-// middles.
+// Returns floats on which a rounding may fail: random bits, and the neighbours of every value of the type and of every
+// midpoint between two values.
 template <class Decode>
 std::vector<float> interesting_floats(const Decode& decode) {
   std::vector<float> all = {0.f, -0.f, INFINITY, -INFINITY, 448.f, 464.f, 61439.f, 61440.f, 1e-45f};
@@ -71,7 +71,7 @@ TEST_CASE("E8M0 is the power of two at or below") {
 
 namespace {
 
-// Codes through `packed` in units of kUnit bytes, and back through `load`.
+// Writes codes with `packed` in units of kUnit bytes and reads them back with `load`.
 template <int kBits, int kLow, int kSplit, int kUnit>
 void check_field() {
   constexpr int kCount = 96, kAt = 3, kBytes = kCount * kBits / 8;
@@ -95,7 +95,7 @@ void check_field() {
   CHECK(block == by_bit);
 }
 
-// The same of codes in nibbles, whose bits the generator places.
+// Does the same for codes in nibbles, whose bits the generator places.
 template <int kGroups, int kUnit>
 void check_nibbles() {
   constexpr int kCount = 32 * kGroups, kAt = 2, kBytes = 12 * kGroups;
@@ -155,7 +155,7 @@ void check_groups() {
   constexpr int kPerLane = 4, kRow = 128;
   std::mt19937 random(kGroup);
   std::vector<float> x(kRow);
-  for (float& v : x) v = float(int(random() % 7)) - 3;  // ties
+  for (float& v : x) v = float(int(random() % 7)) - 3;  // makes ties
   struct Seen {
     float sum, in_order, largest, best, first;
   };

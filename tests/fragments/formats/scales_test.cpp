@@ -1,4 +1,4 @@
-// templates/formats/scales.cuh: the quotient by a reciprocal found once is the correctly rounded one.
+// templates/formats/scales.cuh: division by a scale, done with a reciprocal computed once, must be correctly rounded.
 // SPDX-License-Identifier: MIT
 #include "formats/scales.cuh"
 
@@ -13,7 +13,7 @@
 namespace kvjit {
 namespace {
 
-struct Bits {  // stands for a codec that keeps every bit of the quotient
+struct Bits {  // a codec that keeps every bit of the quotient
   static constexpr bool kIsWide = false;
   static kv::u32 code(float v) { return kv::bits_of(v); }
 };
@@ -28,12 +28,12 @@ kv::u32 quotient(float x, float d) {
   return kv::Quotient::code<Nothing, Codes>(x, d, kv::Quotient::factor<Nothing>(d, 0.f));
 }
 
-// visit(x, d) for numbers of all exponents, subnormal ones too, of either sign.
+// Calls visit(x, d) with numbers of all exponents, subnormal ones too, of either sign.
 template <class Visit>
 void for_each_exponent(int mantissas, const Visit& visit) {
   std::mt19937 random(17);
   const auto number = [&](unsigned exponent) {
-    const unsigned shape = random() & 7, bits = random() & 0x7fffffu;  // few bits, or many
+    const unsigned shape = random() & 7, bits = random() & 0x7fffffu;  // mantissas with few bits or with many
     return kv::float_of(exponent << 23 |
                         (shape == 0   ? bits & 0x700000u
                          : shape == 1 ? bits | 0x7ffff0u
@@ -45,7 +45,7 @@ void for_each_exponent(int mantissas, const Visit& visit) {
       for (int i = 0; i < mantissas; ++i) visit(number(dividend), number(divisor));
 }
 
-// Codes of a number type are those of a division, however small or large what they are of.
+// The code of x / d in a number type must be that of a true division, for all exponents of x and d.
 template <class Number>
 void check_codes(const char* name) {
   int wrong = 0;

@@ -1,5 +1,5 @@
-// templates/rotations/blocks.cuh and dense.cuh: forward and inverse against the definition in double, one and several
-// groups a row.
+// templates/rotations/blocks.cuh and dense.cuh: forward and inverse against the definition in double precision, with
+// one and with several groups a row.
 // SPDX-License-Identifier: MIT
 #include <doctest/doctest.h>
 
@@ -15,9 +15,9 @@
 namespace kvjit {
 namespace {
 
-Rotation active;  // the one under test
+Rotation active;  // the rotation under test; the tables read it
 
-// The table's orders, as the fragments state them.
+// The tables in the orders that the fragments expect.
 template <int kGroup, bool kByRows>
 struct DenseTable {
   static constexpr int kSize = kGroup;
@@ -58,7 +58,7 @@ void check(const Rotation& rotation) {
   std::vector<double> want_forward(x.begin(), x.end()), want_inverse = want_forward;
   rotate_forward(active, want_forward.data(), kRow);
   rotate_inverse(active, want_inverse.data(), kRow);
-  double norm = 0;  // of a value: a Gaussian projection stretches
+  double norm = 0;  // mean square of a value; a Gaussian projection changes it
   for (double v : want_forward) norm += v * v / kRow;
   for (int i = 0; i < kRow; ++i) {
     REQUIRE(std::abs(forward[i] - want_forward[i]) < 1e-6 * std::sqrt(norm));

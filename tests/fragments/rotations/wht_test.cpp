@@ -1,4 +1,5 @@
-// templates/rotations/wht.cuh: forward against the double-precision definition, inverse after forward is the identity.
+// templates/rotations/wht.cuh: forward against the definition in double precision; inverse after forward must be the
+// identity.
 // SPDX-License-Identifier: MIT
 #include "rotations/wht.cuh"
 
@@ -14,7 +15,7 @@
 namespace kvjit {
 namespace {
 
-Rotation active;  // of the size under test
+Rotation active;  // the rotation under test, of the tested size
 
 template <int kGroup>
 struct Signs {

@@ -1,5 +1,4 @@
-// templates/kernels/auxiliary/probe.cuh: it reads every vector it is given exactly once, whatever the grid, and nothing
-// else.
+// templates/kernels/auxiliary/probe.cuh: for any grid it must read each of its vectors exactly once, and nothing else.
 // SPDX-License-Identifier: MIT
 #include "kernels/auxiliary/probe.cuh"
 
@@ -21,7 +20,7 @@ struct ProbePlan {
   static constexpr int kThreads = kvjit::kThreads, kUnroll = kLoads;
 };
 
-// All zero but for one word: the lane that reads it an odd number of times finds the needle.
+// Sets one word, zeros the rest: a lane that reads the word an odd number of times finds it.
 template <int kLoads>
 bool finds(int vectors, int blocks, std::size_t word) {
   std::vector<kv::u32> words(static_cast<std::size_t>(vectors + 2) * 4, 0);

@@ -1,4 +1,5 @@
-// templates/kernels/decode/stage_tile.cuh: chunks dealt anew against bank conflicts, and the planner's choice of them.
+// templates/kernels/decode/stage_tile.cuh: swizzles, which permute the 16-byte chunks of staged rows against bank
+// conflicts, and the planner's choice of a swizzle.
 // SPDX-License-Identifier: MIT
 #include "kernels/decode/stage_tile.cuh"
 
@@ -41,7 +42,7 @@ kv::u32 swizzled(int swizzle, kv::u32 byte) {
   }
 }
 
-// The shortest rows that may be dealt so: the pattern fills eight of them.
+// The shortest rows for a swizzle: its pattern fills eight of them.
 template <int kSwizzle>
 constexpr int kShortestRow = kv::swizzle_period(kSwizzle) / kPeriod;
 
@@ -57,15 +58,15 @@ void check_pattern() {
     wrong += is_taken[to];
     is_taken[to] = true;
     moved += to != byte;
-    wrong += to % kChunk != byte % kChunk;                                                   // chunks stay whole
-    wrong += to / kSector != kv::swizzled<kSwizzle>(byte ^ kChunk) / kSector;                // and sectors
-    wrong += kv::swizzled<kSwizzle>(byte + kPeriod * kRow) != to + kv::u32(kPeriod * kRow);  // any eight rows are alike
+    wrong += to % kChunk != byte % kChunk;                                                   // keeps chunks whole
+    wrong += to / kSector != kv::swizzled<kSwizzle>(byte ^ kChunk) / kSector;                // keeps sectors whole
+    wrong += kv::swizzled<kSwizzle>(byte + kPeriod * kRow) != to + kv::u32(kPeriod * kRow);  // repeats every eight rows
   }
   CHECK(wrong == 0);
   CHECK(moved > 0);
 }
 
-// What stage_dense puts where, whole tiles and cut ones.
+// Checks where stage_dense puts each byte, for whole tiles and for tiles that end early.
 template <int kSwizzle, bool kIsWhole>
 void check_staged(int valid) {
   constexpr int kBytes = 16 * kShortestRow<kSwizzle>;
@@ -97,7 +98,8 @@ void check_all() {
   check_staged<kSwizzle, false>(3 * kRow + 6);
 }
 
-// The lanes' addresses for one load of section 0: K's lanes read rows g, V's rows 2 c, from `row` on, both by parts.
+// Returns the lanes' addresses for one load of section 0. K's lanes read rows g, V's lanes rows 2 c, both counted from
+// `row`; the other half of the lane number selects the part of the row.
 std::vector<int> addresses(const SidePlan& side, bool is_key, int row, int group, int r) {
   const RunPlan& run = side.sections[0].run;
   const PlaneRun& plane = run.planes[0];
@@ -113,13 +115,13 @@ std::vector<int> addresses(const SidePlan& side, bool is_key, int row, int group
   return at;
 }
 
-// Wavefronts that no place of the chunks can save: lanes that are served together want the same word of their chunks,
-// of which eight lie beside each other in the banks.
+// Returns a lower bound for the wavefronts of a load, whatever the places of the chunks: lanes that are served together
+// want the same word of their chunks, and eight chunks lie side by side in the banks.
 int fewest_wavefronts(const std::vector<int>& addresses, int unit) {
   const std::size_t together = unit == 16 ? 8 : unit == 8 ? 16 : 32;
   int sum = 0;
   for (std::size_t first = 0; first < 32; first += together) {
-    std::map<int, std::set<int>> chunks;  // of each word
+    std::map<int, std::set<int>> chunks;  // by word in a chunk
     for (std::size_t i = first; i < first + together; ++i)
       for (int at = addresses[i] / 4; at <= (addresses[i] + unit - 1) / 4; ++at) chunks[at % 4].insert(at / 4);
     std::size_t most = 0;
@@ -129,18 +131,18 @@ int fewest_wavefronts(const std::vector<int>& addresses, int unit) {
   return sum;
 }
 
-// Loads that keep a conflict, and why.
+// Loads that keep a bank conflict.
 struct Conflict {
   const char* format;
   bool is_key;
   int head_dim;
 };
 constexpr Conflict kConflicts[] = {
-    // Lanes read both halves of every other chunk, and the deal leaves odd and even chunks apart.
+    // Lanes read both halves of every other chunk, and the swizzle does not exchange odd and even chunks.
     {"nvfp4", false, 256},
-    // Runs of 6 bytes are read as the two words that hold them, and may cross chunks, so rows are padded; words of
-    // different rows meet.
-    // Pads of 16 bytes would part some of them, and tear sectors: as slow (templates/README.md).
+    // Lane reads of 6 bytes load the two words that hold them. They may cross chunks, so rows are padded, and words of
+    // different rows meet in a bank. Pads of 16 bytes would separate some of them but tear sectors, and are no faster
+    // (templates/kernels/decode/NOTES.md).
     {"turbo4_qjl68", true, 128},
     {"turbo4_qjl68", false, 128},
     {"turbo4_qjl68", true, 256},
@@ -156,7 +158,8 @@ constexpr Conflict kConflicts[] = {
     {"tbqp4_dense256_qsfirst_raw", false, 256},
 };
 
-// A swizzle keeps its terms, and every load of section 0 finds its bytes in one chunk, as few wavefronts as can be.
+// Checks a side's plan: a swizzle fulfils its conditions, every load of section 0 stays in one chunk, and loads take
+// the fewest wavefronts possible unless the format is known to conflict.
 void check_side(const SidePlan& side, bool is_key, bool has_conflicts) {
   const RunPlan& run = side.sections[0].run;
   if (side.row_bytes % kSector == 0) CHECK(side.pitch % kSector == 0);
@@ -181,7 +184,7 @@ void check_side(const SidePlan& side, bool is_key, bool has_conflicts) {
 
 }  // namespace
 
-TEST_CASE("chunks dealt anew: each has its place, every eight rows alike, and copies go where loads look") {
+TEST_CASE("swizzles: each chunk has a place of its own, every eight rows alike, and copies store where loads read") {
   check_all<-3>();
   check_all<-2>();
   check_all<-1>();

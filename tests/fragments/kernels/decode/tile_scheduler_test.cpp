@@ -1,10 +1,12 @@
-// templates/kernels/decode/tile_scheduler.cuh: random calls are cut as the definition says. Tiles are counted out one
-// by one here, pair after pair; whether blocks may have seams, and the smallest share without them, are found by trying
-// all.
+// templates/kernels/decode/tile_scheduler.cuh against its definition, on random calls. The batch-heads lie one after
+// the other on a line of tiles, and blocks take consecutive pieces of the line. A block that has tiles of two
+// batch-heads has a split boundary, which costs as much time as `seam` tiles. The test counts tiles one by one,
+// batch-head after batch-head. Whether blocks may have split boundaries, and the smallest number of tiles a block
+// without them, it finds by trying all numbers.
 // SPDX-License-Identifier: MIT
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored \
-    "-Wreturn-type"  // g++ 12: a loop without an end looks finite to it below an unroll pragma
+    "-Wreturn-type"  // false positive of g++ 12: below an unroll pragma it takes an endless loop for a finite one
 #include "kernels/decode/tile_scheduler.cuh"
 #pragma GCC diagnostic pop
 
@@ -33,9 +35,9 @@ struct Piece {
   kv::i64 slot;
 };
 
-// What one lane finds out; every lane must find the same.
+// The schedule that one lane computes; every lane must compute the same.
 struct Found {
-  std::vector<kv::u32> begins;  // of blocks 0 .. count: the last is the line's end
+  std::vector<kv::u32> begins;  // first tile of blocks 0 .. count; the last entry is the end of the line
   std::vector<Piece> pieces;    // in the order of the line
   std::vector<kv::Part> pairs;
 };
@@ -54,7 +56,7 @@ std::vector<kv::i64> numbers(const Found& found) {
   return all;
 }
 
-// One warp walks through all blocks, as each block of decode does through its own piece.
+// One warp walks through all blocks, as each block of decode walks through its own splits.
 Found cut(const kv::WorkArgs& args) {
   std::vector<Found> lanes(32);
   const auto ran = run_grid(
@@ -68,7 +70,7 @@ Found cut(const kv::WorkArgs& args) {
           if (mine.begins[std::size_t(block)] == end) continue;
           for (kv::Part part = work.part_at(mine.begins[std::size_t(block)], end); true; part = work.next(part, end)) {
             mine.pieces.push_back({block, part, work.slot(block, part.sequence, part.head)});
-            if (part.last <= part.first || part.line_end >= end) break;  // the first would never end; the checks say so
+            if (part.last <= part.first || part.line_end >= end) break;  // else it would not end; check() fails
           }
         }
         for (int s = 0; s < args.sequences; ++s)
@@ -83,7 +85,7 @@ Found cut(const kv::WorkArgs& args) {
 
 struct Shape {
   int sequences, heads, tokens, blocks;
-  std::vector<int> lengths;  // as given; empty: null
+  std::vector<int> lengths;  // tokens of each sequence; empty: the call passes none
   int seam = 0, round = 0;
   std::string name() const {
     return fmt::format("{} sequences x {} heads, {} tokens, {} blocks, a seam of {} tiles, lengths {}", sequences,
@@ -104,29 +106,31 @@ struct Shape {
     for (int s = 0; s < sequences; ++s) sum += (tiles(s) + share - 1) / share * heads;
     return sum;
   }
-  // The smallest share by which no block has two pairs; 0 if there are more of those than blocks.
+  // Returns the smallest number of tiles a block for which no block has tiles of two batch-heads; 0 if there are more
+  // batch-heads than blocks.
   int seamless_share() const {
     if (sequences * heads > blocks) return 0;
     int share = 1;
     while (blocks_of(share) > blocks) ++share;
     return share;
   }
-  // By which no pair has more parts than are merged at once; 0 where those take no longer than another round.
+  // Returns the tiles a block for which no batch-head has more splits than merge at once; 0 if those tiles take longer
+  // than another merge round.
   int share_of_few_parts() const {
     int most = 0;
     for (int s = 0; s < sequences; ++s) most = std::max(most, tiles(s));
     const int few = (most + kv::kPartsAtOnce - 1) / kv::kPartsAtOnce, even = (all_tiles() + blocks - 1) / blocks;
     return few <= even + round ? few : 0;
   }
-  // Of whole pairs, where there are more than blocks.
+  // Returns the tiles a block for blocks that take whole batch-heads.
   int share_of_pairs() const {
     int most = 0;
     for (int s = 0; s < sequences; ++s) most = std::max(most, tiles(s));
     return (sequences * heads + blocks - 1) / blocks * most;
   }
-  // By how much the longest share may be above the even one, without seams.
+  // Returns by how many tiles the longest block may exceed the even share to avoid split boundaries.
   int slack() const { return std::max(seam, all_tiles() / blocks / 16); }
-  // As the host passes it: with lengths on the device it cannot count tiles.
+  // Returns the arguments as the host passes them. With lengths on the device the host cannot count tiles.
   kv::WorkArgs args() const {
     kv::WorkArgs work{};
     work.lengths = lengths.empty() ? nullptr : lengths.data();
@@ -156,10 +160,11 @@ void check(const Shape& shape) {
   const Found found = cut(args);
   REQUIRE(found.begins.front() == 0);
 
-  // Tile after tile of pair after pair: each is in the next place of a part, and pair() says where its pair begins.
+  // Walk over all tiles of all batch-heads. Each must be the next tile of a split, pair() must say where its batch-head
+  // begins, and every split must have a slot of its own in the workspace.
   std::set<kv::i64> slots;
   std::map<int, int> split_pairs, block_tiles,
-      block_parts;  // the first by first block: pairs whose arrivals are counted there
+      block_parts;  // split_pairs: by first block, split batch-heads whose counter lies there
   std::size_t piece = 0;
   int begin = 0;
   for (int s = 0; s < shape.sequences; ++s)
@@ -185,7 +190,7 @@ void check(const Shape& shape) {
         REQUIRE(kv::u32(begin + part.last) <= to);
         REQUIRE(block == first_block + int(piece - first_piece));
         REQUIRE(slot >= 0);
-        REQUIRE(slot < shape.sequences * shape.heads + shape.blocks);  // what the workspace has room for
+        REQUIRE(slot < shape.sequences * shape.heads + shape.blocks);  // the capacity of the workspace
         REQUIRE(slots.insert(slot).second);
         block_tiles[block] += part.last - next, ++block_parts[block];
         next = part.last;
@@ -198,7 +203,7 @@ void check(const Shape& shape) {
   CHECK(begin == int(found.begins.back()));
   for (const auto& [block, count] : split_pairs) REQUIRE(count == 1);
 
-  // Even shares, or no seams where they cost no more than one.
+  // Blocks must have even numbers of tiles, unless a schedule without split boundaries costs no more.
   int most = 0, fewest = 1 << 30, most_parts = 0;
   for (const auto& [block, count] : block_tiles) most = std::max(most, count), fewest = std::min(fewest, count);
   for (const auto& [block, count] : block_parts) most_parts = std::max(most_parts, count);
@@ -222,8 +227,8 @@ void check(const Shape& shape) {
   }
 }
 
-// Lengths that are none, short, whole tiles or anything; and some that no caller should give: they are cut to what
-// there is.
+// Returns a length: 0, short, whole tiles, or anything. Sometimes it is invalid (negative, or above the capacity); the
+// scheduler clamps it.
 int random_length(Rng& rng, int tokens) {
   switch (rng.below(6)) {
     case 0:
@@ -246,7 +251,7 @@ Shape random_shape(Rng& rng, bool has_lengths) {
   for (int s = 0; has_lengths && s < shape.sequences; ++s) shape.lengths.push_back(random_length(rng, shape.tokens));
   const int tiles = shape.all_tiles();
   shape.blocks = rng.below(4) == 0 ? tiles : 1 + rng.below(rng.below(2) ? tiles : std::min(tiles, 140));
-  // With lengths on the device the host counts `tokens` for each sequence: there may be more blocks than tiles.
+  // With lengths on the device the host counts `tokens` for each sequence, so there may be more blocks than tiles.
   if (has_lengths && rng.below(5) == 0) shape.blocks = tiles + 1 + rng.below(tiles);
   if (rng.below(3) > 0) shape.seam = rng.below(12);
   if (rng.below(2) > 0) shape.round = rng.below(4);
@@ -255,7 +260,7 @@ Shape random_shape(Rng& rng, bool has_lengths) {
 
 }  // namespace
 
-TEST_CASE("the parts of all blocks are the tiles of all pairs, each once, in even shares or without seams") {
+TEST_CASE("the splits of all blocks are the tiles of all batch-heads, each once, evenly or without split boundaries") {
   Rng rng(11);
   for (int i = 0; i < 150; ++i) {
     check(random_shape(rng, false));
@@ -263,7 +268,7 @@ TEST_CASE("the parts of all blocks are the tiles of all pairs, each once, in eve
   }
 }
 
-TEST_CASE("the edges of a warp's look at the lengths: 1, 31 to 33 and 64 sequences, all empty, all equal") {
+TEST_CASE("lengths as a warp reads them, at its edges: 1, 31 to 33 and 64 sequences, all empty, all equal") {
   for (const int sequences : {1, 31, 32, 33, 63, 64, 65})
     for (const int length : {0, kTile, kTile + 1, 5 * kTile})
       for (const int blocks : {1, 7, sequences, 2 * sequences}) {
@@ -275,7 +280,7 @@ TEST_CASE("the edges of a warp's look at the lengths: 1, 31 to 33 and 64 sequenc
       }
 }
 
-TEST_CASE("lengths that change behind a look at them are noticed, of up to 32 sequences") {
+TEST_CASE("lengths that change after they were read are noticed, for up to 32 sequences") {
   for (const int sequences : {1, 32, 33}) {
     std::vector<int> lengths(std::size_t(sequences), 100);
     kv::WorkArgs args = Shape{sequences, 2, 320, 12, lengths}.args();
@@ -296,16 +301,17 @@ TEST_CASE("lengths that change behind a look at them are noticed, of up to 32 se
         },
         {}, 32, 0);
     REQUIRE_MESSAGE(ran, ran.error().message);
-    CHECK(noticed == (sequences <= 32 ? 32 : 0));  // more are final before they are looked at
+    CHECK(noticed == (sequences <= 32 ? 32 : 0));  // longer lists are final before the kernel reads them
     CHECK(still == 0);
     CHECK(ends == 32);
   }
 }
 
-TEST_CASE("what is put away while tiles are taken comes back, to every thread, and the next part follows") {
+TEST_CASE(
+    "what is saved to shared memory while tiles are read comes back to every thread, and the next split follows") {
   const struct {
     int blocks, block, seam;
-  } kCalls[] = {{3, 1, 12}, {4, 2, 0}};  // two pairs a block, padded to the longest; seams in the middle of pairs
+  } kCalls[] = {{3, 1, 12}, {4, 2, 0}};  // two whole batch-heads a block, padded to the longest; boundaries inside
   const std::vector<int> lengths = {320, 100, 31};
   for (const auto& call : kCalls)
     for (const bool is_on_device : {false, true}) {
@@ -322,7 +328,7 @@ TEST_CASE("what is put away while tiles are taken comes back, to every thread, a
             work.put_away(0, part);
             kv::sync_block();
             kv::Part again = other.fetch(0);
-            again.first = part.first, again.last = part.last;  // of no use by then
+            again.first = part.first, again.last = part.last;  // these two are not restored
             alike += numbers(again) == numbers(part) && other.begin(call.block + 1) == end;
             followed += part.line_end < end && numbers(other.next(again, end)) == numbers(next);
           },
@@ -333,7 +339,7 @@ TEST_CASE("what is put away while tiles are taken comes back, to every thread, a
     }
 }
 
-TEST_CASE("no seams and no second round of merging, where those would take longer") {
+TEST_CASE("no split boundary and no second merge round where those would take longer") {
   const auto blocks = [](int sequences, int heads, int tokens, bool is_on_device) {
     Shape shape{sequences, heads, tokens, 132, {}, 57, 9};
     if (is_on_device) shape.lengths.assign(std::size_t(sequences), tokens);
@@ -344,11 +350,11 @@ TEST_CASE("no seams and no second round of merging, where those would take longe
     return int(used.size());
   };
   for (const bool is_on_device : {false, true}) {
-    CHECK(blocks(1, 3, 4096, is_on_device) == 48);       // 128 tiles a pair in 16 parts
-    CHECK(blocks(1, 8, 4100, is_on_device) == 120);      // 129 tiles by 9
-    CHECK(blocks(3, 1, 9 * 1024, is_on_device) == 126);  // 288 tiles by 7: 18 would be too many
-    CHECK(blocks(2, 12, 16400, is_on_device) == 120);    // 513 tiles by 103 instead of 94
-    CHECK(blocks(2, 12, 131072, is_on_device) == 132);   // 820 instead of 745
+    CHECK(blocks(1, 3, 4096, is_on_device) == 48);       // 128 tiles a batch-head in 16 splits
+    CHECK(blocks(1, 8, 4100, is_on_device) == 120);      // 129 tiles, 9 a block
+    CHECK(blocks(3, 1, 9 * 1024, is_on_device) == 126);  // 288 tiles, 7 a block: 18 a block would be too many
+    CHECK(blocks(2, 12, 16400, is_on_device) == 120);    // 513 tiles, 103 a block instead of 94
+    CHECK(blocks(2, 12, 131072, is_on_device) == 132);   // 820 tiles a block instead of 745
   }
   check({3, 2, 8192, 132, {8192, 100, 4000}, 57, 9});
   check({5, 2, 40000, 132, {31, 40000, 9000, 8999, 20000}, 57, 9});

@@ -1,5 +1,5 @@
-// templates/kernels/decode/unaligned_rows.cuh: rows of any size at any even address, copied by the chunks that hold
-// them, and realigned as they are loaded.
+// templates/kernels/decode/unaligned_rows.cuh: rows of any size at any even address are copied by the 16-byte chunks
+// that hold them, and realigned when they are loaded.
 // SPDX-License-Identifier: MIT
 #include "kernels/decode/unaligned_rows.cuh"
 
@@ -15,7 +15,7 @@
 namespace kvjit {
 namespace {
 
-constexpr int kStage = 64;  // where the stage begins
+constexpr int kStage = 64;  // shared address at which the stage begins
 constexpr int kPage = 4096;
 
 template <int kBytes, int kGap, bool kDealt, int kAlign = 32>
@@ -25,7 +25,7 @@ struct Side {
   static constexpr bool kIsSkewed = true, kIsDealt = kDealt, kKeepsLines = false;
 };
 
-// Pages of memory between two that cannot be touched.
+// Pages of memory between two pages that cannot be accessed.
 class Pages {
  public:
   explicit Pages(int count) : bytes_(std::size_t(count + 2) * kPage) {
@@ -46,13 +46,13 @@ class Pages {
   kv::u8* first_ = nullptr;
 };
 
-// Stages rows and reads every byte of them back; the rows from `valid` on must be zeros.
+// Stages rows and reads back every byte of them. Rows from `valid` on must be zeros.
 template <class S, int kRows, bool kIsWhole>
 void check_rows(const kv::u8* from, kv::i64 stride, int valid) {
   CAPTURE(S::kRowBytes);
   CAPTURE(stride);
   CAPTURE(valid);
-  int wrong = 0, beyond = 0, torn = 0;  // torn: rows whose sectors are not whole where they are staged
+  int wrong = 0, beyond = 0, torn = 0;  // torn: rows that lost the alignment of their sectors
   const auto ran = run_grid(
       [&] {
         kv::stage_chunks<S, kRows, kIsWhole>(kStage, from, stride, valid);
@@ -90,7 +90,7 @@ void check_everywhere() {
     }
 }
 
-// Every page but each row's own is out of bounds, and the row lies at one of its ends.
+// Every page but each row's own is inaccessible, and the row lies at an end of its page.
 template <class S>
 void check_bounds() {
   constexpr int kRows = 8;
@@ -101,12 +101,12 @@ void check_bounds() {
       check_rows<S, kRows, true>(pages.begin() + at, 2 * kPage, kRows);
       check_rows<S, kRows, false>(pages.begin() + at, 2 * kPage, kRows - 1);
     }
-  // The last row that exists is the last of the memory.
+  // The last valid row ends the accessible memory.
   for (int room = 0; room < 32; room += 2)
     check_rows<S, kRows, false>(pages.begin() + 2 * (kRows - 1) * kPage + room, 2 * kPage, 1);
 }
 
-// A run of every size at every place: what a lane gets is what lies there.
+// A lane read of every size at every place must return the bytes that lie there.
 template <int kUnit, int kBytes>
 void check_window() {
   constexpr int kPlaces = 64, kAll = kPlaces + 3 * 16;
@@ -154,10 +154,10 @@ TEST_CASE("rows copied by chunks arrive whole, wherever they begin, and the rest
   check_everywhere<Side<66, 16, false, 16>, 16>();
   check_everywhere<Side<18, 0, true>, 32>();
   check_everywhere<Side<34, 0, false>, 16>();  // three chunks
-  check_everywhere<Side<72, 0, true>, 32>();   // five or six, as it comes
+  check_everywhere<Side<72, 0, true>, 32>();   // five or six chunks, by alignment
   check_everywhere<Side<136, 32, true>, 16>();
   check_everywhere<Side<260, 0, false>, 16>();
-  check_everywhere<Side<1040 + 8, 0, true>, 16>();  // more than a chunk a lane
+  check_everywhere<Side<1040 + 8, 0, true>, 16>();  // more than one chunk a lane
 }
 
 TEST_CASE("no chunk is read that does not hold a byte of its row") {
@@ -169,13 +169,13 @@ TEST_CASE("no chunk is read that does not hold a byte of its row") {
   check_bounds<Side<1048, 0, false>>();
 }
 
-TEST_CASE("windows: the bytes of a run from any place") {
+TEST_CASE("unaligned loads: the bytes of a lane read from any place") {
   check_windows<4>();
   check_windows<8>();
   check_windows<16>();
 }
 
-TEST_CASE("rows dealt: a slot each, the same for every eight") {
+TEST_CASE("rows in even-odd order: a slot each, the same for every eight") {
   std::vector<int> seen(32);
   for (int row = 0; row < 32; ++row) {
     ++seen[std::size_t(kv::slot_of<true>(row))];

@@ -1,5 +1,5 @@
-// templates/kernels/decode/unpack_f16.cuh: codes of four bits through a table in shared memory, along a row and down a
-// column of two.
+// templates/kernels/decode/unpack_f16.cuh: 4-bit codes become fp16 pairs through a table in shared memory, along a row
+// (K) and down a column of two rows (V).
 // SPDX-License-Identifier: MIT
 #include "kernels/decode/unpack_f16.cuh"
 
@@ -12,8 +12,8 @@
 namespace kvjit {
 namespace {
 
-// A table whose entries name their codes: the half of code c is 0x3c00 + c. Keys take bytes as they lie, values slots
-// of four bits.
+// A table whose entries name their codes: the half of code c is 0x3c00 + c. Keys index it with bytes as they are
+// stored, values with 4-bit code lanes.
 template <int kSlots>
 struct SectionOf {
   static constexpr int kBits = 4, kRunWords = 2, kRunCodes = 16, kUnpackedCodes = 16, kSlotBits = kSlots,
@@ -46,7 +46,7 @@ TEST_CASE("bytes of two codes index pairs: of neighbours along a row, of two row
       for (int word = 0; word < 2; ++word)
         for (int j = 0; j < 4; ++j) {
           wrong += row[4 * word + j] != pair_of(nibble(a[word], 2 * j), nibble(a[word], 2 * j + 1));
-          for (int half = 0; half < 2; ++half)  // all low nibbles of a word, then all high ones
+          for (int half = 0; half < 2; ++half)  // first all low nibbles of a word, then all high ones
             wrong += column[8 * word + 4 * half + j] !=
                      pair_of(nibble(a[word], 2 * j + half), nibble(b[word], 2 * j + half));
         }

@@ -1,5 +1,5 @@
-// templates/kernels/decode/unpack_int8.cuh: each decoder over stored rows of real formats, in which every code stands
-// at every place once; against the values of the format itself.
+// templates/kernels/decode/unpack_int8.cuh: each decoder over stored rows of real formats, in which every code occurs
+// at every place once. The result must equal the format's own values.
 // SPDX-License-Identifier: MIT
 #include "kernels/decode/unpack_int8.cuh"
 
@@ -19,9 +19,9 @@
 namespace kvjit {
 namespace {
 
-SectionPlan active;  // the one under test
+SectionPlan active;  // the section under test; KeySection reads it
 
-// What the emitter writes for a section of K, from its plan.
+// Stands for the text that the emitter writes for a section of K, from its plan.
 template <int kWords, int kCodes, int kParts, bool kHasTable>
 struct KeySection {
   static constexpr int kRunWords = kWords, kRunCodes = kCodes, kTableParts = kParts, kTableWords = kHasTable ? 8 : 0;
@@ -34,7 +34,7 @@ struct KeySection {
 };
 
 struct Tally {
-  std::set<std::pair<int, int>> seen;  // (place in the run, code)
+  std::set<std::pair<int, int>> seen;  // (place in the lane read, code)
   double worst = 0, largest = 0;
 };
 
@@ -62,14 +62,14 @@ void check(const char* name, int head_dim, double error = kParts == 1 ? 0 : 0x1p
       [&] {
         kv::IntegerTable<F>::fill(0);
         kv::sync_block();
-        if (kv::thread() == 63) table.load(0);  // of another warp than the one that filled it
+        if (kv::thread() == 63) table.load(0);  // a lane of the warp that did not fill the table
       },
       {}, 64, 64);
   REQUIRE(ran);
 
   const int codes = 1 << active.codes.bits, block_codes = format.block;
   Tally tally;
-  test::Rng rng(1);  // where neighbours had related codes, one might be taken for the other
+  test::Rng rng(1);  // random, because with related neighbours one code might be taken for the other
   std::vector<int> first;
   for (int i = 0; i < head_dim; ++i) first.push_back(rng.below(codes));
   for (int shift = 0; shift < codes; ++shift) {

@@ -1,5 +1,5 @@
-// templates/kernels/decode/warp_team_ldmatrix.cuh: where the chunks of rows that the hardware transposes lie, and the
-// planner's choice of them.
+// templates/kernels/decode/warp_team_ldmatrix.cuh: places of the chunks in rows that ldmatrix transposes, and the
+// planner's choice of such rows.
 // SPDX-License-Identifier: MIT
 #include <doctest/doctest.h>
 
@@ -34,7 +34,7 @@ TEST_CASE(
     REQUIRE(place(byte + kPeriod * kRow) == to + kPeriod * kRow);
   }
   for (kv::u32 byte = 0; byte < kRow; byte += kChunk)
-    for (kv::u32 upper = 0; upper < 256; ++upper) {  // which of the eight rows are of the second eight tokens
+    for (kv::u32 upper = 0; upper < 256; ++upper) {  // bits: which of the eight rows belong to the second eight tokens
       std::vector<int> addresses;
       for (kv::u32 row = 0; row < 8; ++row)
         addresses.push_back(int(place((row + (upper >> row & 1) * 8) * kRow + byte)));
@@ -42,7 +42,7 @@ TEST_CASE(
     }
 }
 
-TEST_CASE("V comes as matrices where eight lanes' codes of a token are a chunk") {
+TEST_CASE("V is read by ldmatrix where eight lanes' codes of a token fill a chunk") {
   const Registry registry = *Registry::load(embedded_files());
   int seen = 0;
   for (const std::string& name : test::format_names(registry)) {
@@ -61,8 +61,8 @@ TEST_CASE("V comes as matrices where eight lanes' codes of a token are a chunk")
     const Format format = *registry.format_for(name, 128, {});
     CHECK(plan_side(format, 128, true, false, false, 4, 16, true)->by_matrices);
     CHECK_FALSE(plan_side(format, 128, true, false, false, 4)->by_matrices);             // not asked for
-    CHECK_FALSE(plan_side(format, 128, false, false, false, 4, 16, true)->by_matrices);  // rows begin anywhere
-    CHECK_FALSE(plan_side(format, 64, true, false, false, 4, 16, true)->by_matrices);    // a byte a lane
+    CHECK_FALSE(plan_side(format, 128, false, false, false, 4, 16, true)->by_matrices);  // unaligned rows
+    CHECK_FALSE(plan_side(format, 64, true, false, false, 4, 16, true)->by_matrices);    // one byte a lane
   }
 }
 

@@ -1,4 +1,5 @@
-// Conversions of small floats over their whole range, against rounding stated in another way.
+// generator/base/minifloat.cpp: conversions of small floats over their whole range, against a second definition of
+// rounding.
 // SPDX-License-Identifier: MIT
 #include "generator/base/minifloat.hpp"
 
@@ -16,7 +17,8 @@ namespace {
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity(), kNaN = std::numeric_limits<float>::quiet_NaN();
 
-// Every finite code from 0 up to `last`, and the points halfway to its upper neighbour, one float below and one above.
+// Checks every finite code from 0 to `last`, the midpoint to its upper neighbour, and the floats just below and above
+// the midpoint.
 template <class To, class From>
 void check_nearest_even(To to, From from, int last) {
   for (int code = 0; code < last; ++code) {
@@ -84,10 +86,10 @@ TEST_CASE("UE4M3: halves go up, nothing is negative, and what the published writ
   CHECK(ue4m3_from_float(0.4f / 512) == 0);
   CHECK(ue4m3_from_float(0.5f / 512) == 1);
   CHECK(ue4m3_from_float(7.4f / 512) == 7);
-  CHECK(ue4m3_from_float(7.9f / 512) == 7);  // not 8
+  CHECK(ue4m3_from_float(7.9f / 512) == 7);  // the published writer does not round up to 8
   CHECK(ue4m3_from_float(247.9f) == 0x77);
   CHECK(ue4m3_from_float(248) == 0x7E);
-  CHECK(ue4m3_from_float(320) == 0x7E);  // not 0x7A, which would be exact
+  CHECK(ue4m3_from_float(320) == 0x7E);  // 0x7A would be exact
   CHECK(ue4m3_from_float(kInfinity) == 0x7E);
   CHECK(ue4m3_from_float(-1) == 0);
   CHECK(ue4m3_from_float(kNaN) == 0);
@@ -98,7 +100,7 @@ TEST_CASE("UE4M3: halves go up, nothing is negative, and what the published writ
 TEST_CASE("E8M0: powers of two, rounded down") {
   CHECK(e8m0_from_float(1) == 127);
   CHECK(e8m0_from_float(std::nextafter(1.0f, 0.0f)) == 126);
-  CHECK(e8m0_from_float(std::nextafter(0x1p20f, 0.0f)) == 146);  // where log2f rounds up
+  CHECK(e8m0_from_float(std::nextafter(0x1p20f, 0.0f)) == 146);  // log2f would round up
   CHECK(e8m0_from_float(3.9f) == 128);
   CHECK(e8m0_from_float(0) == 0);
   CHECK(e8m0_from_float(1e-44f) == 0);

@@ -1,4 +1,4 @@
-// The generators against numbers that the libraries they follow are known to print.
+// generator/base/random.cpp: random generators against numbers that the libraries they follow print.
 // SPDX-License-Identifier: MIT
 #include "generator/base/random.hpp"
 
@@ -11,7 +11,7 @@ using namespace kvjit;
 
 namespace {
 
-// Bit i set: sign i is -1; the first word holds signs 0..31.
+// Packs signs into bits: bit i is set if sign i is -1; the first word holds signs 0..31.
 std::vector<std::uint32_t> words(const std::vector<std::int8_t>& signs) {
   std::vector<std::uint32_t> out(signs.size() / 32);
   for (std::size_t i = 0; i < signs.size(); ++i) out[i / 32] |= std::uint32_t(signs[i] < 0) << i % 32;
@@ -53,8 +53,8 @@ TEST_CASE("splitmix_normals: the first four of the published rotation") {
   for (std::size_t i = 0; i < 4; ++i) CHECK(std::abs(normals[i] - want[i]) < 5.1e-10);
 }
 
-// What torch prints after manual_seed(42): rand(1) 0.8823, randn(3) 0.3367 0.1288 0.2345; and after manual_seed(0):
-// rand(3) 0.4963 0.7682 0.0885, randn(3) 1.5410 -0.2934 -2.1788.
+// torch prints after manual_seed(42): rand(1) 0.8823, randn(3) 0.3367 0.1288 0.2345; after manual_seed(0): rand(3)
+// 0.4963 0.7682 0.0885, randn(3) 1.5410 -0.2934 -2.1788.
 TEST_CASE("torch: rand and randn as printed in its documentation and forums") {
   const auto check = [](const std::vector<double>& values, const std::vector<double>& want) {
     REQUIRE(values.size() == want.size());
@@ -71,7 +71,7 @@ TEST_CASE("torch: a ragged end of randn is drawn anew from the numbers that foll
   const std::vector<double> a = whole.randn(32), b = ragged.randn(18), u = uniform.rand(34);
   CHECK(b[0] == a[0]);
   CHECK(b[1] == a[1]);
-  // The last 16 of 18 come from draws 18..33: eight radii, then eight angles.
+  // The last 16 of 18 values come from draws 18..33: eight radii, then eight angles.
   const double radius = std::sqrt(-2 * std::log(1 - u[18])), angle = 2 * 3.14159265358979324 * u[26];
   CHECK(b[2] == doctest::Approx(radius * std::cos(angle)).epsilon(1e-14));
   CHECK(b[10] == doctest::Approx(radius * std::sin(angle)).epsilon(1e-14));

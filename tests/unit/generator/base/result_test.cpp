@@ -1,4 +1,4 @@
-// How errors read, and when a guess is offered.
+// generator/base/result.cpp: the text of errors, and when an error suggests a name.
 // SPDX-License-Identifier: MIT
 #include "generator/base/result.hpp"
 

@@ -1,4 +1,4 @@
-// What TOML text becomes before anyone asks for keys: letters beyond ASCII, where the parser behind it has been wrong.
+// generator/base/schema.cpp: TOML with letters beyond ASCII, where the TOML library has been wrong.
 // SPDX-License-Identifier: MIT
 #include "generator/base/schema.hpp"
 
@@ -8,7 +8,7 @@ namespace kvjit {
 namespace {
 
 TEST_CASE("letters beyond ASCII stand in strings, behind a line that goes on, and in comments; not in bare keys") {
-  // U+00A7, U+03C0 and U+2192: three of those that toml++ 3.3 asks its undefined "unreachable" about.
+  // U+00A7, U+03C0 and U+2192 are three of the letters for which toml++ 3.3 reaches its undefined "unreachable".
   for (const std::string letter : {"\xc2\xa7", "\xcf\x80", "\xe2\x86\x92"}) {
     CAPTURE(letter);
     const auto root =

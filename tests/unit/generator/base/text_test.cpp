@@ -1,3 +1,4 @@
+// generator/base/text.hpp: an immutable text whose copies share their bytes.
 // SPDX-License-Identifier: MIT
 #include "generator/base/text.hpp"
 

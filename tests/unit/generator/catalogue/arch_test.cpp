@@ -1,4 +1,4 @@
-// Archs: inheritance, and what is refused.
+// generator/catalogue/arch.cpp: arch files, their inheritance, and what is refused.
 // SPDX-License-Identifier: MIT
 #include "generator/catalogue/arch.hpp"
 

@@ -1,4 +1,4 @@
-// The registry: names, aliases, owners, load order, and what an unknown name is told.
+// generator/catalogue/registry.cpp: names, aliases, owners, load order, and the message for an unknown name.
 // SPDX-License-Identifier: MIT
 #include "generator/catalogue/registry.hpp"
 

@@ -1,5 +1,5 @@
-// Measured shapes: reading, writing, how well a row serves a problem, and what the planner makes of one that does not
-// fit.
+// generator/catalogue/tuning.cpp: measured block shapes are read and written; a row serves a problem exactly, nearly or
+// not; the planner explains a row that does not fit.
 // SPDX-License-Identifier: MIT
 #include "generator/catalogue/tuning.hpp"
 
@@ -49,7 +49,7 @@ TEST_CASE("rows are read with what they derive, and written as they were read") 
           "copies = 8\nlayout = \"rows\"\nsubtiles = 1\nhold_queries = false\nmeasured = [\"1 x 8: 40 us\"]\n") +
       row("NVIDIA H100", "\"q8_0\"", "\"q8_0\"", 1, 12, ""));
   REQUIRE(rows.size() == 2);
-  CHECK(rows[0].k_name == "tbq4_wht_dfirst_corr");  // of the alias
+  CHECK(rows[0].k_name == "tbq4_wht_dfirst_corr");  // the format's name, not the alias
   CHECK(rows[0].k_bytes == 66);
   CHECK(rows[0].v_name == "b3_block64_lloyd_max_corrected_norm_wht_signed");
   CHECK(rows[0].layout == Layout::rows);
@@ -76,11 +76,11 @@ TEST_CASE("exact, nearest, other device, default") {
   CHECK(exact.why == "specs/tuning/sm_90a.toml:11, measured on NVIDIA H200");
 
   CHECK(found("kv4", "kv4", 4, "NVIDIA H200").shape.warps == 4);
-  const Tuning rows_near = found("kv4", "kv4", 5, "NVIDIA H200");  // 4 rows are nearer than 8
+  const Tuning rows_near = found("kv4", "kv4", 5, "NVIDIA H200");  // 4 query rows are nearer than 8
   CHECK(rows_near.match == Match::nearest);
   CHECK(rows_near.shape.warps == 4);
   CHECK(rows_near.why.find("measured on NVIDIA H200 for kv4, kv4, 4 row(s)") != std::string::npos);
-  const Tuning format_near = found("tbq4_0", "kv4", 8, "NVIDIA H200");  // as many bytes
+  const Tuning format_near = found("tbq4_0", "kv4", 8, "NVIDIA H200");  // a format with as many bytes
   CHECK(format_near.match == Match::nearest);
   CHECK(format_near.shape.warps == 6);
   CHECK_FALSE(format_near.is_same_shape);
@@ -89,9 +89,9 @@ TEST_CASE("exact, nearest, other device, default") {
   CHECK(other.match == Match::other_device);
   CHECK(other.is_same_shape);
   CHECK(other.shape.warps == 8);
-  CHECK(found("kv4", "kv4", 8, "NVIDIA GH200").shape.warps == 2);  // the first of equals
+  CHECK(found("kv4", "kv4", 8, "NVIDIA GH200").shape.warps == 2);  // the first of equally near rows
 
-  CHECK(found("kv4", "kv4", 8, "").match == Match::exact);  // no device is named: any of the arch
+  CHECK(found("kv4", "kv4", 8, "").match == Match::exact);  // no device is named, so any device of the arch matches
   for (const auto& [k, asked, more] : {std::tuple{"kv4", 9, ""},
                                        {"q8_0", 8, ""},
                                        {"kv4", 8, "head_dim = 256"},
@@ -129,7 +129,8 @@ TEST_CASE("the planner takes a measured shape and says so") {
   CHECK(says(*tuned).choice == "exact");
   CHECK(says(*tuned).why == "specs/tuning/sm_90a.toml:1, measured on NVIDIA H200");
 
-  // As a near row it must have tables where the plan has some; else the planner's own shape, and why.
+  // As a near row it must give tables only to sides that have them in the plan; otherwise the planner takes its own
+  // shape and says why.
   const auto plain = rows_of(row("NVIDIA H200", "\"q4_0\"", "\"q4_0\"", 8, 6, ""));
   const auto fallen = plan_decode(problem, find_tuning(plain, problem));
   REQUIRE(fallen);
@@ -153,7 +154,7 @@ TEST_CASE("a row that features leave no room for is not an error, and not passed
   const std::string place = "specs/tuning/sm_90a.toml:1, measured on NVIDIA H200";
   const std::string taken = "  tuning     exact                              " + place;
   CHECK(has(explained(8, 12, 32, with), taken + ", without features\n"));
-  // Warps in teams leave features no registers.
+  // Warps in teams leave no registers to features.
   CHECK(has(explained(32, 16, 16, ""), taken + "\n"));
   const std::string text = explained(32, 16, 16, with);
   CHECK(has(text,

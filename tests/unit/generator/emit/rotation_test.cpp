@@ -1,4 +1,5 @@
-// What is written for a rotation: names that derive from its alias, tables in the order of the fragments.
+// generator/emit/rotation.cpp: the text of a rotation. Names derive from its alias, tables have the order that the
+// fragments expect.
 // SPDX-License-Identifier: MIT
 #include <doctest/doctest.h>
 

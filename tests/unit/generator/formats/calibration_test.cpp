@@ -1,4 +1,5 @@
-// Calibrations: reading, and what is refused; their meaning is tested where they are made (tests/unit/tools).
+// generator/formats/calibration.cpp: files are read, and wrong ones are refused. tests/unit/tools/quality tests what
+// calibrations do.
 // SPDX-License-Identifier: MIT
 #include "generator/formats/calibration.hpp"
 
@@ -33,7 +34,7 @@ TEST_CASE("every key arrives; [made] is for readers") {
           .value();
   CHECK(c.name == "mine");
   CHECK(c.source == "s");
-  CHECK(c.channels == std::vector<double>{0.5, 2, double(0.1f)});  // float32, as kernels multiply
+  CHECK(c.channels == std::vector<double>{0.5, 2, double(0.1f)});  // float32, the type in which kernels multiply
   CHECK(c.mask == std::vector<std::uint32_t>{0x80000001u});
   CHECK(c.profile.back() == 2);
   CHECK(mask_word(0x1Fu) == "0000001F");
@@ -133,7 +134,7 @@ TEST_CASE("q / s and s k meet as q and k: factors and a rotation keep the produc
     q[i] /= sample.channels[i], k[i] *= sample.channels[i];
     stretched = std::max(stretched, std::abs(sample.channels[i] - 1));
   }
-  REQUIRE(stretched > 0.1);  // else the test says nothing
+  REQUIRE(stretched > 0.1);  // otherwise the test would show nothing
   rotate_forward(rotation, q.data(), 128);
   rotate_forward(rotation, k.data(), 128);
   for (std::size_t i = 0; i < 128; ++i) got += q[i] * k[i];

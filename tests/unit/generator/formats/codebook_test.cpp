@@ -1,4 +1,5 @@
-// Lloyd-Max tables against the published digits and against their own defining equation.
+// generator/formats/codebook.cpp: Lloyd-Max tables against the published digits and against the equation that defines
+// them.
 // SPDX-License-Identifier: MIT
 #include "generator/formats/codebook.hpp"
 
@@ -47,8 +48,8 @@ TEST_CASE("every value is the mean of its cell, for every number of bits") {
 
 namespace {
 
-// Integrals over [a, b] of t^power times the density of a coordinate of a unit vector times sqrt(d), by Simpson's rule
-// in the angle asin(t / sqrt d), where the integrand is smooth. What lies 12 and more above a is below 1e-30 of it.
+// Integrates t^power times the density of a coordinate of a unit vector times sqrt(d) over [a, b], by Simpson's rule in
+// the angle asin(t / sqrt d), where the integrand is smooth. The part beyond a + 12 is below 1e-30 of the integral.
 long double sphere_integral(int d, int power, long double a, long double b) {
   const long double root = std::sqrt(static_cast<long double>(d));
   const auto integrand = [&](long double angle) {
@@ -66,7 +67,7 @@ long double sphere_integral(int d, int power, long double a, long double b) {
 
 }  // namespace
 
-// To one unit of the last digit printed: two of the figures are cut, not rounded.
+// The tolerance is one unit of the last printed digit, because two of the figures are truncated.
 TEST_CASE("lloyd_max_sphere agrees with the published codebooks and distortions") {
   const std::vector<std::vector<double>> d128 = {{.2444, .7533, 1.3366, 2.1315},
                                                  {.1279, .3864, .6536, .9371, 1.2478, 1.6043, 2.0459, 2.6888}};
@@ -116,7 +117,7 @@ TEST_CASE("lloyd_max_sphere: every value is the mean of its cell; the limit is t
         CHECK(std::abs(double(mean - values[i])) < 1e-11);
       }
     }
-  // d = 3 is the uniform density: equal cells.
+  // d = 3 gives the uniform density: equal cells.
   const std::vector<double> uniform = lloyd_max_sphere(3, 3);
   for (int i = 0; i < 8; ++i) CHECK(std::abs(uniform[i] - std::sqrt(3.0) * (2 * i - 7) / 8) < 1e-14);
   for (int bits = 1; bits <= 8; ++bits) {

@@ -1,4 +1,4 @@
-// Format files: every table of them, and what is refused in each, with its place.
+// generator/formats/format_file.cpp: every table of a format file, and what each table refuses, with its place.
 // SPDX-License-Identifier: MIT
 #include <doctest/doctest.h>
 
@@ -14,7 +14,7 @@ namespace {
 
 using test::registry;
 
-// A published file with one piece of text replaced.
+// Returns a published format file with one piece of text replaced.
 Result<Format> edited(const std::string& name, const std::string& from, const std::string& to, int head_dim = 128) {
   std::string text = embedded_files().at("specs/formats/" + name + ".toml");
   const std::size_t at = text.find(from);

@@ -1,4 +1,4 @@
-// Formats from files and from inline numbers: derived layout, units of codebooks, and every refusal.
+// generator/formats: formats from files and from inline numbers: derived layout, units of codebooks, and every refusal.
 // SPDX-License-Identifier: MIT
 #include "generator/formats/format.hpp"
 
@@ -175,11 +175,11 @@ TEST_CASE("bits of a code in nibbles: eight codes a word, the rest in spare bits
   REQUIRE(kv3.bytes == 48);
   CHECK(kv3.bit_of(0, 2) == 2);
   CHECK(kv3.bit_of(7, 0) == 28);
-  CHECK(kv3.bit_of(8, 1) == 8 * 32 + 1);     // word 8: the third of group 0
+  CHECK(kv3.bit_of(8, 1) == 8 * 32 + 1);     // word 8: the third word of group 0
   CHECK(kv3.bit_of(8, 2) == 3);              // the spare bit beside code 0
-  CHECK(kv3.bit_of(17, 0) == 4 * 32 + 4);    // word 4: the second of group 0
+  CHECK(kv3.bit_of(17, 0) == 4 * 32 + 4);    // word 4: the second word of group 0
   CHECK(kv3.bit_of(31, 0) == 8 * 32 + 30);   // the upper pair of the last nibble
-  CHECK(kv3.bit_of(127, 2) == 7 * 32 + 31);  // of group 3
+  CHECK(kv3.bit_of(127, 2) == 7 * 32 + 31);  // group 3
   std::set<int> seen;
   for (int k = 0; k < 128; ++k)
     for (int bit = 0; bit < 3; ++bit) seen.insert(kv3.bit_of(k, bit));
@@ -197,7 +197,7 @@ TEST_CASE("tables that 8-bit integers can hold exactly") {
   CHECK(step("f16") == 0);
   Section s;
   s.kind = CodeKind::table;
-  s.values = {-15.9375, -0.0625, 0.0625, 15.9375};  // 127.5 steps of 1/8 and half a step
+  s.values = {-15.9375, -0.0625, 0.0625, 15.9375};  // 127.5 steps of 1/8, and half a step
   CHECK(int8_step(s) == 0.125);
   s.values.back() = 16.0625;
   CHECK(int8_step(s) == 0);

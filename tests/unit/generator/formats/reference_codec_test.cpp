@@ -1,5 +1,5 @@
-// Golden bytes of published formats, ties, zero rows, and rows with NaN, infinities and numbers too large for the
-// scale.
+// generator/formats/reference_codec.cpp: golden bytes of published formats, ties, zero rows, and rows with NaN,
+// infinities and numbers too large for the scale.
 // SPDX-License-Identifier: MIT
 #include "generator/formats/reference_codec.hpp"
 
@@ -33,7 +33,7 @@ long finite_count(const std::vector<double>& x) {
   return std::count_if(x.begin(), x.end(), [](double v) { return std::isfinite(v); });
 }
 
-// 128 small numbers, and one more.
+// Returns a row of 0.5 with one other number in it.
 std::vector<float> row_with(float odd) {
   std::vector<float> x(128, 0.5f);
   x[5] = odd;
@@ -59,9 +59,9 @@ TEST_CASE("what is decoded from golden bytes is near what went in, and codes to 
     const std::vector<double> y = decode_row(f, bytes, 128, false);
     double error = 0, total = 0;
     for (std::size_t i = 0; i < x.size(); ++i) error += (y[i] - x[i]) * (y[i] - x[i]), total += double(x[i]) * x[i];
-    CHECK(error <= 1.9 * f.max_relative_mse * total);                      // one row: twice the average is not rare
-    if (f.has_residual() || f.field(FieldKind::residual_signs)) continue;  // what they add has codes of its own
-    // The scale may move by its own rounding; codes stay, except where entries are unevenly spread around a bound.
+    CHECK(error <= 1.9 * f.max_relative_mse * total);  // a single row often has nearly twice the average
+    if (f.has_residual() || f.field(FieldKind::residual_signs)) continue;  // a residual has codes of its own
+    // The scale may change by its own rounding; codes stay, except where entries lie unevenly around a bound.
     const std::vector<std::uint8_t> again = encode_row(f, std::vector<float>(y.begin(), y.end()));
     int differences = 0;
     for (std::size_t i = 0; i < bytes.size(); ++i) differences += bytes[i] != again[i];
@@ -126,7 +126,8 @@ TEST_CASE("ties of 4-bit floats: towards zero (ggml), to the even mantissa and w
   const auto nibble = [](const std::string& hex, int i) {
     return std::stoi(hex.substr(std::size_t(i), 1), nullptr, 16);
   };
-  // Element j of the group in its low nibble, j + 8 in the high one: the hex digit of the high nibble comes first.
+  // Element j of a group is in the low nibble, element j + 8 in the high one. The hex digit of the high nibble comes
+  // first.
   const std::string ggml = encoded("nvfp4", x).substr(8, 16);
   const int towards_zero[] = {7, 0, 1, 2, 3, 4, 5, 6, 0, 9, 10, 11, 12, 13, 14, 0};
   for (int j = 0; j < 16; ++j) CHECK(nibble(ggml, 2 * (j % 8) + (j < 8)) == towards_zero[j]);
@@ -137,7 +138,7 @@ TEST_CASE("ties of 4-bit floats: towards zero (ggml), to the even mantissa and w
 }
 
 TEST_CASE("a value on a bound belongs to the upper cell") {
-  // vllm_v4 steps by 1 from 0 to 15; halves go up. iq4_nl: 7 lies midway between 1 and 13.
+  // vllm_v4 has steps of 1 from 0 to 15, and halves round up. In iq4_nl 7 lies midway between 1 and 13.
   std::vector<float> x(128, 0.0f);
   x[0] = 15, x[1] = 2.5f, x[2] = 14.5f;
   CHECK(encoded("vllm_v4", x).substr(0, 4) == "3f0f");
@@ -220,7 +221,7 @@ TEST_CASE("renormalised rows are as long as their stored norm says") {
 TEST_CASE("a step is at least as large as the format says") {
   std::vector<float> x(128, 0.0f);
   x[0] = 1e-9f;
-  CHECK(encoded("vllm_v4", x).substr(0, 2) == "00");  // a tenth of the least step
+  CHECK(encoded("vllm_v4", x).substr(0, 2) == "00");  // a tenth of the smallest step
 }
 
 TEST_CASE("the norm of a residual is relative to that of the block, or has its size") {
@@ -291,14 +292,14 @@ TEST_CASE("the largest magnitude: infinity and too large numbers spoil their blo
     CAPTURE(name);
     const long block = format(name).block;
     for (const float odd : {kInfinity, -kInfinity, 1e37f}) {
-      if (odd == 1e37f && std::string(name) == "mxfp4") continue;  // its scale reaches 2^127
+      if (odd == 1e37f && std::string(name) == "mxfp4") continue;  // the scale of mxfp4 reaches 2^127
       CAPTURE(odd);
       CHECK(finite_count(there_and_back(name, row_with(odd))) == 128 - block);
     }
     if (!format(name).rotation.is_identity()) continue;
     std::vector<double> y = there_and_back(name, row_with(kNaN));
     const std::vector<double> without = there_and_back(name, row_with(0.5f));
-    if (format(name).scale.refine == Refine::weighted) {  // it sums every value
+    if (format(name).scale.refine == Refine::weighted) {  // the rule sums every value
       CHECK(finite_count(y) == 128 - block);
       continue;
     }
@@ -318,14 +319,14 @@ TEST_CASE("steps from a minimum: infinity and too large numbers spoil their bloc
 
 TEST_CASE(
     "8-bit float scales and elements saturate, as published: too large values come back as the largest there is") {
-  // The scale stops at 448, the largest entry is 6 (E2M1) or 2.7326 (the table).
+  // The scale stops at 448. The largest entry is 6 (E2M1) or 2.7326 (the table).
   CHECK(there_and_back("atlas_nvfp4", row_with(1e6f))[5] == 6 * 448);
   CHECK(there_and_back("nvfp4", row_with(kInfinity))[5] == 6 * 448);
   CHECK(there_and_back("fp8_e4m3", row_with(kInfinity))[5] == 448);
   CHECK(std::isnan(there_and_back("fp8_e4m3", row_with(kNaN))[5]));
   CHECK(std::isinf(there_and_back("fp8_e5m2", row_with(1e6f))[5]));
   CHECK(std::isinf(there_and_back("f16", row_with(65520.0f))[5]));
-  CHECK(finite_count(there_and_back("atlas_turbo4", row_with(kNaN))) == 0);  // the rotation spreads it over the head
+  CHECK(finite_count(there_and_back("atlas_turbo4", row_with(kNaN))) == 0);  // the rotation spreads NaN over the head
 }
 
 TEST_CASE("a uniform format never produces the code below its symmetric range") {

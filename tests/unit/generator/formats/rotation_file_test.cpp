@@ -1,4 +1,4 @@
-// Reading rotation files: each kind and generator, and what is refused.
+// generator/formats/rotation_file.cpp: each kind and generator of rotation, and what is refused.
 // SPDX-License-Identifier: MIT
 #include <doctest/doctest.h>
 #include <fmt/format.h>
@@ -106,14 +106,14 @@ TEST_CASE("a file of blocks: drawn or listed, and what is refused") {
   const double turned[] = {1, 2, -4, 3};
   for (int i = 0; i < 4; ++i) CHECK(x[i] == doctest::Approx(turned[i]));
 
-  // i (w + x i + y j + z k) = -x + w i - z j + y k; its length does not matter.
+  // i (w + x i + y j + z k) = -x + w i - z j + y k. The length of the quaternion does not matter.
   const Rotation left = made(head + "map = 'quaternion'\ngenerator = 'list'\nquaternions = [0, 2, 0, 0]", 4);
   double v[] = {1, 2, 3, 4};
   rotate_forward(left, v, 4);
   const double product[] = {-2, 1, -4, 3};
   for (int i = 0; i < 4; ++i) CHECK(v[i] == doctest::Approx(product[i]));
 
-  // A quarter turn about z; the fourth channel fills no block.
+  // A quarter turn about z. The fourth channel fills no block.
   const Rotation rotor = made(head + "map = 'rotor'\ngenerator = 'list'\nquaternions = [1, 0, 0, 1]", 4);
   double u[] = {1, 2, 3, 4};
   rotate_forward(rotor, u, 4);

@@ -1,4 +1,4 @@
-// Every file of specs/rotations against published signs and matrices, and each map against its definition.
+// Every file of specs/rotations against published signs and matrices, and each kind of map against its definition.
 // SPDX-License-Identifier: MIT
 #include "generator/formats/rotation.hpp"
 
@@ -23,7 +23,7 @@ namespace {
 
 using test::registry;
 
-// Bit i set: sign i is -1; the first word holds signs 0..31.
+// Packs signs into bits: bit i is set if sign i is -1; the first word holds signs 0..31.
 std::vector<std::uint32_t> words(const std::vector<std::int8_t>& signs) {
   std::vector<std::uint32_t> out(signs.size() / 32);
   for (std::size_t i = 0; i < signs.size(); ++i) out[i / 32] |= std::uint32_t(signs[i] < 0) << i % 32;
@@ -118,7 +118,7 @@ TEST_CASE("published sign tables of the other transforms") {
 
 TEST_CASE("AmesianX' byte masks: a prefix for each size; the residual's is the second half, and at 512 another") {
   const Words mask = words(rotation("wht_amesianx", 512).pre);
-  // Bytes a7 3b 91 f4 ... 2c db, then d3 4e a8 17 ... 97 1e 85: the first byte of a word is its lowest.
+  // Published bytes: a7 3b 91 f4 ... 2c db, then d3 4e a8 17 ... 97 1e 85. The first byte of a word is its lowest.
   CHECK(mask[0] == 0xF4913BA7);
   CHECK(mask[7] == 0xDB2C854A);
   CHECK(mask[8] == 0x17A84ED3);
@@ -150,12 +150,12 @@ TEST_CASE("a dense matrix is made when it is first read, once for all who name i
 
 TEST_CASE("dense_517c: the published first row, and orthogonal to the last bits") {
   const Rotation r = rotation("dense_517c", 128);
-  // As float32 arithmetic gives them; double differs by up to 2e-6.
+  // Values as float32 arithmetic gives them; double precision differs by up to 2e-6.
   const double row[] = {0.164024785,   0.112021364,   0.109125912,  -0.0784816667, 0.104265332,   0.0266013965,
                         -0.0431765392, -0.0263366848, -0.158256099, 0.0577967055,  -0.0717994869, -0.122475460,
                         0.134854674,   0.0818873867,  0.0189324114, -0.0273899417};
   for (int j = 0; j < 16; ++j) CHECK(std::abs(r.matrix[j] - row[j]) < 5e-6);
-  CHECK(std::abs(r.matrix[0] - 0.164024737) < 1e-9);  // in double
+  CHECK(std::abs(r.matrix[0] - 0.164024737) < 1e-9);  // in double precision
   CHECK(r.width == 128);
   for (const int size : {128, 256}) {
     const Rotation wide = rotation("dense_517c", size);
@@ -204,8 +204,8 @@ TEST_CASE("gaussian_517c: independent N(0,1), column by column, and no rotation"
 TEST_CASE("blocks: the published first pair and quaternion, and what they do") {
   const Rotation planar = rotation("planar_torch", 128), iso = rotation("iso_torch", 128);
   CHECK(planar.width == 2);
-  CHECK(std::abs(planar.matrix[0] - 0.7386546) < 1e-7);  // c
-  CHECK(std::abs(planar.matrix[2] + 0.6740841) < 1e-7);  // s
+  CHECK(std::abs(planar.matrix[0] - 0.7386546) < 1e-7);  // cosine
+  CHECK(std::abs(planar.matrix[2] + 0.6740841) < 1e-7);  // sine
   CHECK(rotation("planar_torch", 64).matrix ==
         std::vector<double>(planar.matrix.numbers().begin(), planar.matrix.numbers().begin() + 128));
   std::vector<double> x(128, 0.0);
@@ -214,7 +214,7 @@ TEST_CASE("blocks: the published first pair and quaternion, and what they do") {
   CHECK(x[0] == planar.matrix[0]);
   CHECK(x[1] == planar.matrix[2]);
 
-  // Left multiplication: the unit 1 becomes q, the unit i becomes q i.
+  // Left multiplication takes the unit 1 to q, and the unit i to q i.
   const double q[] = {.5765610, .4450170, .2695076, -.6300024};
   for (int k = 0; k < 4; ++k) CHECK(std::abs(iso.matrix[4 * k] - q[k]) < 1e-6);
   std::vector<double> i(128, 0.0);
@@ -231,7 +231,7 @@ TEST_CASE("rotor_torch: R x R~ with the rotor of each block; the last two channe
     Torch torch(42 + block);
     const std::vector<double> b = torch.randn(3);
     const double angle = 2 * std::numbers::pi * torch.rand(1)[0], norm = std::hypot(b[0], b[1], b[2]);
-    // R = cos(t/2) + sin(t/2) B turns the plane of B = b12 e12 + b13 e13 + b23 e23 by t and leaves its normal alone.
+    // R = cos(t/2) + sin(t/2) B turns the plane of B = b12 e12 + b13 e13 + b23 e23 by t and keeps its normal.
     const double normal[] = {b[2] / norm, -b[1] / norm, b[0] / norm};
     double x[128] = {}, trace = 0;
     for (int k = 0; k < 3; ++k) {
@@ -241,8 +241,8 @@ TEST_CASE("rotor_torch: R x R~ with the rotor of each block; the last two channe
     rotate_forward(r, x, 128);
     for (int k = 0; k < 3; ++k) CHECK(std::abs(x[3 * block + k] - normal[k]) < 1e-14);
     CHECK(std::abs(trace - (1 + 2 * std::cos(angle))) < 1e-14);
-    // e12 e1 = -e2, so that R e1 R~ = cos t e1 - sin t e2 when B = e12: a vector v of the plane goes to cos t v - sin t
-    // n x v.
+    // e12 e1 = -e2, so R e1 R~ = cos t e1 - sin t e2 when B = e12: a vector v of the plane goes to cos t v - sin t n x
+    // v.
     const double v[] = {normal[1], -normal[0], 0}, n_x_v[] = {normal[0] * normal[2], normal[1] * normal[2],
                                                               -normal[0] * normal[0] - normal[1] * normal[1]};
     double y[128] = {};
@@ -273,7 +273,7 @@ TEST_CASE("every rotation of specs/: inverse undoes forward, inner products stay
       rotate_forward(r, w.data(), 2 * size);
       CHECK(y != x);
       for (int i = 0; i < size; ++i) REQUIRE(w[std::size_t(i)] == 0);
-      if (!r.is_orthogonal) {  // only the transpose: <S x, z> = <x, S^T z>
+      if (!r.is_orthogonal) {  // the inverse is only the transpose: <S x, z> = <x, S^T z>
         std::vector<double> back = z;
         rotate_inverse(r, back.data(), 2 * size);
         const double left = std::inner_product(y.begin(), y.end(), z.begin(), 0.0);

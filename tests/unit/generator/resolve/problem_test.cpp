@@ -1,4 +1,4 @@
-// generator/resolve/problem.cpp: names to formats and archs, and what cannot go together.
+// generator/resolve/problem.cpp: names become formats and archs; combinations that make no sense are refused.
 // SPDX-License-Identifier: MIT
 #include "generator/resolve/problem.hpp"
 

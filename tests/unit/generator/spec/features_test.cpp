@@ -1,5 +1,5 @@
-// generator/spec/features.cpp: names, ids, what a window lets a call see, ggml's slopes, and what each fragment says it
-// costs.
+// generator/spec/features.cpp: names, ids, the tokens that a window lets a call see, ggml's ALiBi slopes, and the cost
+// that each fragment states.
 // SPDX-License-Identifier: MIT
 #include "generator/spec/features.hpp"
 
@@ -25,7 +25,7 @@ TEST_CASE("a set without anything is none, and each name makes it one") {
   for (const std::string& name : feature_names()) {
     FeatureSet set;
     set_feature(set, name);
-    CHECK(set.any() == (name != "causal"));  // which has a fragment of its own
+    CHECK(set.any() == (name != "causal"));  // causal has a fragment of its own
     if (set.any()) CHECK(set.names() == std::vector<std::string>{name});
     if (set.any()) CHECK(set.id() == name + ".");
   }
@@ -45,8 +45,8 @@ TEST_CASE("tokens that the queries of a call see together") {
   FeatureSet set;
   CHECK(set.most_seen(true, 4) == -1);
   set.window_left = 100;
-  CHECK(set.most_seen(true, 4) == 104);   // 100 before the first of four
-  CHECK(set.most_seen(false, 4) == 104);  // behind the last there is nothing
+  CHECK(set.most_seen(true, 4) == 104);   // 100 before the first of four queries
+  CHECK(set.most_seen(false, 4) == 104);  // no token stands behind the last query
   set.position_offset = true;
   CHECK(set.most_seen(true, 4) == 104);
   CHECK(set.most_seen(false, 4) == -1);  // queries may stand ahead of all tokens
@@ -78,7 +78,7 @@ TEST_CASE("slopes as ggml has them") {
     for (std::size_t i = 0; i < got.size(); ++i) CHECK(got[i] == doctest::Approx(want[i]).epsilon(1e-6));
   };
   close(alibi_slopes(8, 8).value(), {0.5, 0.25, 0.125, 1 / 16., 1 / 32., 1 / 64., 1 / 128., 1 / 256.});
-  // Six heads: four of 2^(-8 / 4), then odd powers of 2^(-4 / 4).
+  // Six heads: four powers of 2^(-8 / 4), then odd powers of 2^(-4 / 4).
   close(alibi_slopes(8, 6).value(), {1 / 4., 1 / 16., 1 / 64., 1 / 256., 1 / 2., 1 / 8.});
   close(alibi_slopes(0, 3).value(), {1, 1, 1});
   CHECK(alibi_slopes(8, 0).error().message == "slopes of 0 heads; 1 to 65536 are possible");

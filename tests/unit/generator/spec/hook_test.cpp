@@ -1,4 +1,4 @@
-// Hooks: a file's text to one expression, and what is refused.
+// generator/spec/hook.cpp: the text of a hook file becomes one expression; other texts are refused.
 // SPDX-License-Identifier: MIT
 #include "generator/spec/hook.hpp"
 

@@ -1,4 +1,4 @@
-// Layers: which layer gets which formats, by the rules of a spec and by the published policies.
+// generator/spec/layers.cpp: which layer gets which formats, by the rules of a spec and by the published policies.
 // SPDX-License-Identifier: MIT
 #include "generator/resolve/layers.hpp"
 
@@ -30,7 +30,7 @@ Error refused(const std::string& text, const Registry& registry) {
   return specs.error();
 }
 
-// "K/V" of each layer.
+// Returns "K/V" for each layer.
 std::vector<std::string> pairs(const std::vector<Spec>& layers) {
   std::vector<std::string> names;
   for (const Spec& spec : layers) names.push_back(spec.k.format + "/" + spec.v.format);
@@ -146,8 +146,8 @@ TEST_CASE("Atlas' automatic rule depends on the formats") {
         pairs(expanded(text_of("count = " + std::to_string(count) + "\npolicy = 'atlas_automatic'", k, v), registry));
     return std::count(names.begin(), names.end(), "bf16/bf16");
   };
-  CHECK(kept(40, "atlas_turbo2", "atlas_turbo2") == 40);  // 32 at each end
-  CHECK(kept(40, "atlas_turbo4", "atlas_turbo4") == 28);  // 14 at each end
+  CHECK(kept(40, "atlas_turbo2", "atlas_turbo2") == 40);  // 32 layers at each end
+  CHECK(kept(40, "atlas_turbo4", "atlas_turbo4") == 28);  // 14 layers at each end
   CHECK(kept(40, "bf16", "atlas_turbo3") == 40);
   CHECK(kept(40, "bf16", "atlas_turbo4") == 28);
   CHECK(kept(5, "atlas_turbo8", "q8_0") == 4);
@@ -193,7 +193,7 @@ TEST_CASE("what does not fit is refused where it stands") {
   CHECK(refused(text_of("count = 9\npolicy = 'atlas_boundary'\nn = 10"), plain()).where.line == 6);
   CHECK(refused(text_of("count = 9\npolicy = 'last_q8_0'\nn = 3"), plain()).message ==
         "policy 'last_q8_0' has no parameter n");
-  // A condition that names no format would never hold: not a word would be said.
+  // A condition on a format that does not exist would never hold, and the user would not notice.
   const Error when = refused(text_of("count = 9\nrule = [{ when = { k = ['tbq5_0'] }, k = 'f16' }]"), plain());
   CHECK(when.message == "format 'tbq5_0' is not known");
   CHECK(when.where.line == 5);

@@ -1,5 +1,5 @@
-// Specs: every key, defaults, places for later diagnostics, and the matrix. Diagnostics themselves:
-// tests/specs/fail.
+// generator/spec/spec.cpp: every key, defaults, places for later diagnostics, and the matrix. tests/specs/fail has the
+// diagnostics.
 // SPDX-License-Identifier: MIT
 #include "generator/spec/spec.hpp"
 

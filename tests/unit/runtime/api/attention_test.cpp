@@ -1,6 +1,5 @@
-// The C interface as an engine uses it: TOML -> context -> program -> quantize -> attention, on the CPU
-// back-end, against a double loop over the values that the cache really holds; then what it says when it is
-// misused.
+// The C interface as an engine uses it: TOML, context, program, quantize, attention, on the CPU back-end. The oracle is
+// a double loop over the values that the cache holds. Then errors: misuse must be refused with status, place and notes.
 // SPDX-License-Identifier: MIT
 #include <cmath>
 #include <cstring>
@@ -10,7 +9,7 @@
 namespace kvjit::test {
 namespace {
 
-// softmax(q k^T / sqrt(d)) v for one query row.
+// Returns softmax(q k^T / sqrt(d)) v for one query row.
 std::vector<double> attend(const float* q, const std::vector<float>& k, const std::vector<float>& v, int sequence,
                            int head, int length) {
   std::vector<double> scores(static_cast<std::size_t>(length)), out(kHeadDim);
@@ -62,7 +61,7 @@ TEST_CASE("TOML to attention, over the values the cache holds") {
       CHECK(facts.q_type == KVJIT_F32);
       CHECK(facts.is_planar == (std::string(layout) == "planar"));
 
-      // The cache, one side after the other, and what it really holds.
+      // Quantizes and dequantizes one side after the other; `held` is what the cache holds.
       const kvjit_rows tokens_of_x = {nullptr, kTokens * kHeads * kHeadDim, kHeads * kHeadDim, kHeadDim};
       kvjit_side cache[2];
       kvjit::api::Memory storage[2];
@@ -147,7 +146,7 @@ TEST_CASE("TOML to attention, over the values the cache holds") {
               worst = off > worst || std::isnan(off) ? off : worst;
             }
           }
-        CHECK(worst < (run == &kvjit_attention ? 4e-3 : 2e-5));  // attention holds probabilities and V's values as f16
+        CHECK(worst < (run == &kvjit_attention ? 4e-3 : 2e-5));  // attention keeps probabilities and values of V in f16
       }
     }
 }
@@ -241,7 +240,7 @@ TEST_CASE("structs: without a size refused, shorter gets defaults, longer only i
   older.size = offsetof(kvjit_context_options, log);
   older.device = KVJIT_DEVICE_CPU;
   older.cache_dir = "off";
-  older.log = reinterpret_cast<void (*)(void*, const char*)>(1);  // lies beyond its size
+  older.log = reinterpret_cast<void (*)(void*, const char*)>(1);  // lies beyond the stated size
   CHECK(kvjit_context_create(&older, &context, &s.error) == KVJIT_OK);
   kvjit_context_destroy(context);
   CHECK(kvjit_version() == KVJIT_VERSION_NUMBER);
@@ -280,7 +279,7 @@ TEST_CASE("a program that appends: tokens of zeros are in the cache until a call
   s.ok(kvjit_program_describe(s.program.get(), &facts, &s.error));
   CHECK(facts.appends == 1);
 
-  // One head of one sequence, one token: the output is that token's V, whatever the scores.
+  // One token of one head of one sequence: the output is the token's V, whatever the scores.
   auto call = sized<kvjit_attention_call>();
   call.tokens = call.sequences = call.kv_heads = 1;
   kvjit::api::Memory storage[2], newest[2];
@@ -299,7 +298,7 @@ TEST_CASE("a program that appends: tokens of zeros are in the cache until a call
   s.ok(kvjit_workspace_bytes(s.program.get(), &call, &call.workspace_bytes, &s.error));
   const auto workspace = s.upload(std::vector<float>(call.workspace_bytes / sizeof(float)));
   call.workspace = workspace.get();
-  CHECK(kvjit_attention(s.program.get(), &call, nullptr, &s.error) == KVJIT_BAD_INPUT);  // of type 0
+  CHECK(kvjit_attention(s.program.get(), &call, nullptr, &s.error) == KVJIT_BAD_INPUT);  // element type 0
   CHECK(contains(s.error.message, "new_k, new_v has type 0"));
   call.new_type = KVJIT_F32;
   CHECK(kvjit_attention(s.program.get(), &call, nullptr, &s.error) == KVJIT_BAD_INPUT);
@@ -314,7 +313,7 @@ TEST_CASE("a program that appends: tokens of zeros are in the cache until a call
     power += std::pow(static_cast<double>(values[i % kHeadDim]), 2);
   }
   CHECK(error / power < 0.06);                                       // three bits
-  s.ok(kvjit_reference(s.program.get(), &call, nullptr, &s.error));  // reads what was stored
+  s.ok(kvjit_reference(s.program.get(), &call, nullptr, &s.error));  // reads the stored cache
   const std::vector<float> read = s.download(out);
   for (std::size_t i = 0; i < got.size(); ++i) CHECK(std::abs(read[i] - got[i]) < 4e-3);
 

@@ -1,4 +1,4 @@
-// The C interface, what calls bring beside Q, K and V: features of scores, pages, parts of a context.
+// The C interface: what calls pass besides Q, K and V (features of scores, pages, parts of a context).
 // SPDX-License-Identifier: MIT
 #include <cmath>
 #include <cstring>
@@ -71,10 +71,10 @@ TEST_CASE("pages by the C interface: the answer of layout planar; a wrong entry 
     CHECK(check.index == 1);
     CHECK(check.value == kPages);
     CHECK(check.most == kPages - 1);
-    CHECK(check.count == 2);  // of K's table and of V's
+    CHECK(check.count == 2);  // K's page table and V's
   }
 }
-TEST_CASE("a program of heads that lie side by side says how many there are") {
+TEST_CASE("a program of token-major heads says how many there are") {
   Session s;
   const char* const toml =
       "k = { format = 'q8_0' }\nv = { format = 'q4_0' }\nattention = { head_dim = 64 }\n"
@@ -95,7 +95,7 @@ TEST_CASE("features: sinks, a mask and the logarithm of sums, and parts merged b
   s.ok(kvjit_program_describe(s.program.get(), &facts, &s.error));
   CHECK(std::string(facts.features) == "mask, sinks, lse");
 
-  // A cache of zeros: every score is 0, so sums count tokens. The mask hides 30 of 70 from the second head.
+  // In a cache of zeros every score is 0, so the sum counts the tokens. The mask hides 30 of 70 from the second head.
   auto call = sized<kvjit_attention_call>();
   call.sequences = call.kv_heads = 1;
   call.tokens = kTokens;
@@ -140,7 +140,7 @@ TEST_CASE("features: sinks, a mask and the logarithm of sums, and parts merged b
   const auto sums = s.download(lse);
   CHECK(std::exp(sums[0]) == doctest::Approx(kTokens).epsilon(1e-5));
 
-  // Two parts whose outputs are all 1 and all 3, with sums of 70 and 210 tokens.
+  // Two parts of a context with outputs of all 1 and all 3, over 70 and 210 tokens.
   const auto ones = s.upload(std::vector<float>(kGroup * kHeadDim, 1.f)),
              threes = s.upload(std::vector<float>(kGroup * kHeadDim, 3.f)),
              more = s.upload({std::log(210.f), -INFINITY}), all = s.memory(kGroup * 4);
@@ -155,10 +155,10 @@ TEST_CASE("features: sinks, a mask and the logarithm of sums, and parts merged b
   s.ok(kvjit_merge(s.program.get(), &merge, &s.error));
   const auto merged = s.download(out);
   CHECK(merged[0] == doctest::Approx(2.5));
-  CHECK(merged[kHeadDim] == doctest::Approx(1));  // the second head saw nothing in the second part
+  CHECK(merged[kHeadDim] == doctest::Approx(1));  // the second head saw no token of the second part
   CHECK(std::exp(s.download(all)[0]) == doctest::Approx(280).epsilon(1e-5));
   merge.part_count = KVJIT_MOST_MERGE_PARTS + 1;
-  merge.parts = reinterpret_cast<const kvjit_merge_part*>(alignof(kvjit_merge_part));  // nothing is read of so many
+  merge.parts = reinterpret_cast<const kvjit_merge_part*>(alignof(kvjit_merge_part));  // so many are refused unread
   CHECK(kvjit_merge(s.program.get(), &merge, &s.error) == KVJIT_BAD_INPUT);
   CHECK(contains(s.error.message, "17 parts; 1 to 16 are possible"));
 

@@ -1,5 +1,5 @@
-// What an engine needs beside calls: programs in the background, warm lists, stores of its own, sealing, and what it is
-// told of kernels. All on the CPU back-end with one small spec, so that it is compiled once.
+// The C interface: what an engine needs besides calls. Programs in the background, warm lists, stores of its own,
+// sealing, and facts about kernels. All run on the CPU back-end with one small spec, so that it is compiled once.
 // SPDX-License-Identifier: MIT
 #include <atomic>
 #include <filesystem>
@@ -58,7 +58,7 @@ TEST_CASE_FIXTURE(Engine, "a program comes in the background; its kernels are ke
   REQUIRE(kvjit_program_request(first.get(), toml.c_str(), "spec", nullptr, done, &said, &request, &error) == KVJIT_OK);
   kvjit_program* program = reinterpret_cast<kvjit_program*>(1);
   CHECK(kvjit_request_wait(request, 0, &program, &error) == KVJIT_OK);
-  CHECK(program == nullptr);  // a compile takes longer than that
+  CHECK(program == nullptr);  // a compile takes longer
   REQUIRE(kvjit_request_wait(request, -1, &program, &error) == KVJIT_OK);
   REQUIRE(program != nullptr);
   kvjit_program* twice = nullptr;
@@ -82,7 +82,7 @@ TEST_CASE_FIXTURE(Engine, "a program comes in the background; its kernels are ke
   REQUIRE(kept.size() == 1);
   CHECK(kept.begin()->first == facts.key);
 
-  // Another context of the device, sealed: the module that is there.
+  // Another context of the device, sealed: it finds the loaded module.
   auto second = open();
   CHECK(kvjit_seal(second.get(), &error) == KVJIT_OK);
   api::Program again;
@@ -103,7 +103,7 @@ TEST_CASE_FIXTURE(Engine, "a program comes in the background; its kernels are ke
   CHECK(refused.open(second, other.c_str(), nullptr, nullptr, error) == KVJIT_SEALED);
   CHECK(contains(error.message, "would have to be compiled"));
 
-  // Asked for again, the first context finds its own; with another file's name too.
+  // Asked again, also under another file's name, the first context finds its own kernel.
   kvjit_program_destroy(program);
   again.reset();
   const auto id_of = [&](const api::Program& one) {
@@ -115,13 +115,13 @@ TEST_CASE_FIXTURE(Engine, "a program comes in the background; its kernels are ke
   REQUIRE(one.open(first, toml.c_str(), "spec", nullptr, error) == KVJIT_OK);
   REQUIRE(same.open(first, toml.c_str(), "spec", nullptr, error) == KVJIT_OK);
   REQUIRE(other_file.open(first, toml.c_str(), "other", nullptr, error) == KVJIT_OK);
-  CHECK(id_of(one) == id_of(same));  // the very text: one spec, generated once
+  CHECK(id_of(one) == id_of(same));  // equal text: one spec, generated once
   CHECK(id_of(one) != id_of(other_file));
   CHECK(stats(first).memory_hits == 3);
   CHECK(stats(first).kernels == 1);
 
-  // Once nobody has it loaded, on a machine with neither the folder nor a compiler, but the engine's store. The CPU's
-  // key is its compiler's, so that one is there.
+  // Nobody has the kernel loaded, and there is neither a cache folder nor a compiler to ask, but the engine's store has
+  // it. The CPU key contains the compiler's identity, so a compiler must exist.
   one.reset(), same.reset(), other_file.reset(), first.reset(), second.reset();
   options.cache_dir = "off";
   const auto third = open();
@@ -130,7 +130,7 @@ TEST_CASE_FIXTURE(Engine, "a program comes in the background; its kernels are ke
   REQUIRE(given.open(third, toml.c_str(), nullptr, nullptr, error) == KVJIT_OK);
   CHECK(stats(third).callback_hits == 1);
 
-  // A sealed context refuses a warm list, and says so before anything is marked.
+  // A sealed context refuses a warm list before it marks anything.
   const char* specs[] = {other.c_str()};
   auto call = sized<kvjit_warm_call>();
   call.specs = specs;
@@ -154,7 +154,7 @@ TEST_CASE_FIXTURE(Engine, "a request can be cancelled, and tells what is wrong w
   CHECK(kvjit_request_wait(request, -1, &program, &error) == KVJIT_BAD_INPUT);
   CHECK(std::string(error.file) == "mine.toml");
   kvjit_request_destroy(request);
-  // Destroyed at once: cancelled, and waited for.
+  // Destroying a request at once cancels it and waits for it.
   REQUIRE(kvjit_program_request(context.get(), toml.c_str(), nullptr, nullptr, nullptr, nullptr, &request, &error) ==
           KVJIT_OK);
   kvjit_request_destroy(request);
@@ -207,7 +207,7 @@ TEST_CASE_FIXTURE(Engine, "kernels that only calls ask for are warmed by name, a
   call.operations = "shift";
   REQUIRE(kvjit_warm(context.get(), &call, &more, &error) == KVJIT_OK);
   CHECK(!more.was_complete);
-  CHECK(more.kernels == plain.kernels + 1);  // of K and V alike
+  CHECK(more.kernels == plain.kernels + 1);  // one kernel for K and V alike
   CHECK(more.compiled == 1);
   kvjit_seal(context.get(), nullptr);
 
@@ -227,7 +227,7 @@ TEST_CASE_FIXTURE(Engine, "kernels that only calls ask for are warmed by name, a
   INFO(error.message);
   CHECK(kvjit_shift(program.get(), KVJIT_K, &shift, &error) == KVJIT_OK);
   CHECK(stats(context).compiles == plain.compiled + 1);
-  // What was not asked for is not there.
+  // A kernel that was not asked for is missing.
   std::vector<float> x(32);
   auto codec = sized<kvjit_codec_call>();
   codec.x = {x.data(), 32, 32, 32}, codec.x_type = KVJIT_F32;
@@ -262,7 +262,7 @@ TEST_CASE_FIXTURE(Engine, "a context reads folders of specs; others know nothing
   CHECK(kvjit_context_supports(nullptr, mine.c_str(), "sm_90a", nullptr, 0) == KVJIT_USAGE);
   kvjit_seal(context.get(), nullptr);
   api::Program program;
-  // Understood as far as to the compiler, which is sealed.
+  // The spec is accepted; the compile is refused because the context is sealed.
   CHECK(program.open(context, mine.c_str(), nullptr, nullptr, error) == KVJIT_SEALED);
   options.specs_dir_count = 0;
   CHECK(program.open(open(), mine.c_str(), nullptr, nullptr, error) == KVJIT_BAD_INPUT);

@@ -1,4 +1,4 @@
-// The C interface, operations on caches: slots, copies between programs, rotary positions.
+// The C interface: operations on caches (slots, copies between programs, rotary positions).
 // SPDX-License-Identifier: MIT
 #include <cmath>
 
@@ -7,7 +7,7 @@
 namespace kvjit::test {
 namespace {
 
-// K of two sequences of two heads, in a cache of a program of its own.
+// K of two sequences with two heads, in a cache of a program of its own.
 struct Keys {
   Session& s;
   kvjit::api::Program program;
@@ -89,7 +89,7 @@ TEST_CASE("copy by the C interface says how it was made") {
     CHECK(third[row_at(1, 9, kTokens, h, kHeads)] == all[row_at(1, 3, kTokens, h, kHeads)]);
 }
 
-TEST_CASE("copies of many rows by the C interface go by tiles, of few by rows") {
+TEST_CASE("copies by the C interface: many rows in bulk, few rows one by one") {
   constexpr int kMany = 2048;
   Session s;
   kvjit::api::Program programs[2];
@@ -117,7 +117,7 @@ TEST_CASE("copies of many rows by the C interface go by tiles, of few by rows") 
   }
 }
 
-TEST_CASE("rotary positions by the C interface: on the way in, and shifted in place") {
+TEST_CASE("rotary positions by the C interface: quantized with positions, and shifted in place") {
   Session s;
   Keys keys(s, spec("wht_signed", "planar"));
   auto rope = sized<kvjit_rope>();
@@ -125,7 +125,7 @@ TEST_CASE("rotary positions by the C interface: on the way in, and shifted in pl
   keys.write(turned(numbers(), 20));
   const std::vector<float> want = keys.read();
   keys.write(numbers(), &rope);
-  CHECK(error_of(keys.read(), want) < 1e-2);  // some values at bounds
+  CHECK(error_of(keys.read(), want) < 1e-2);  // some values lie at bounds
   auto call = sized<kvjit_shift_call>();
   call.cache = &keys.tokens, call.rope = &rope;
   call.sequences = kSequences, call.tokens = kTokens, call.heads = kHeads;

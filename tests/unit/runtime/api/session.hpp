@@ -1,4 +1,4 @@
-// What the tests of the C interface share: a small spec, and a session on the CPU back-end.
+// Shared by the tests of the C interface: a small spec, and a session on the CPU back-end.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include <doctest/doctest.h>

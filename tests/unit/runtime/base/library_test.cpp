@@ -1,3 +1,4 @@
+// runtime/base/library.cpp: shared libraries are opened by name or path, and a missing one is explained.
 // SPDX-License-Identifier: MIT
 #include "runtime/base/library.hpp"
 

@@ -1,3 +1,4 @@
+// runtime/base/options.cpp: environment variables become options; values that make no sense are named and ignored.
 // SPDX-License-Identifier: MIT
 #include "runtime/base/options.hpp"
 
@@ -12,7 +13,7 @@ using namespace kvjit;
 
 namespace {
 
-// Sets exactly these of the variables that kvjit reads, and puts the old values back.
+// Sets exactly the given variables out of those that kvjit reads; restores the old values at its end.
 class Environment {
  public:
   explicit Environment(std::initializer_list<std::pair<const char*, const char*>> values) {

@@ -1,4 +1,5 @@
-// Kernel text -> shared object -> launch on the CPU back-end, with the real compiler of this machine.
+// runtime/compile/host_compiler.cpp: kernel text becomes a shared object and runs on the CPU back-end, with this
+// machine's compiler.
 // SPDX-License-Identifier: MIT
 #include <doctest/doctest.h>
 
@@ -77,7 +78,7 @@ TEST_CASE("a kernel compiles, loads and runs; two kernels of one entry name do n
     CHECK(out[0] == 64 * 10 * (k + 1));
     CHECK(out[127] == 65 * 10 * (k + 1));
   }
-  // Unloaded and loaded again: the loader must not hand out the old object.
+  // Unload and load again: the dynamic loader must not return the old object.
   kernels.clear();
   const kvjit::Source source = scale_source("5.0f");
   const auto artefact = host->compile(source);
@@ -109,7 +110,7 @@ TEST_CASE("an error of the kernel names the kernel") {
   kvjit::Source source = scale_source();
   const auto artefact = compiler()->compile(source);
   const auto backend = kvjit::open_cpu({});
-  source.shared_bytes = 128;  // the kernel uses 256
+  source.shared_bytes = 128;  // the kernel uses 256 bytes
   const auto kernel = (*backend)->load(source, *artefact);
   REQUIRE(kernel);
   std::vector<float> numbers(64);
@@ -127,7 +128,7 @@ TEST_CASE("a refused text is a compile error with the compiler's words and the k
   REQUIRE(refused.error().notes.size() == 1);
   CHECK(refused.error().notes[0].find("no_such_name") != std::string::npos);
   CHECK(refused.error().notes[0].find("kernel.cu:7:") != std::string::npos);
-  CHECK(refused.error().notes[0].find("/kernel.cu") == std::string::npos);  // messages are the same on every machine
+  CHECK(refused.error().notes[0].find("/kernel.cu") == std::string::npos);  // messages must be equal on every machine
 }
 
 TEST_CASE("the temporary folder goes away, after success and after failure") {

@@ -1,3 +1,5 @@
+// runtime/compile/nvrtc_compiler.cpp: kernel text becomes a cubin or PTX; refusals carry NVRTC's log. Cases that need
+// NVRTC pass without it and print the reason.
 // SPDX-License-Identifier: MIT
 #include <doctest/doctest.h>
 
@@ -21,7 +23,7 @@ Source sample(const std::string& body = "out[threadIdx.x] = threadIdx.x;") {
   return source;
 }
 
-// Null, with the reason printed, on a machine without NVRTC.
+// Returns null on a machine without NVRTC, and prints the reason.
 std::shared_ptr<Compiler> nvrtc(ArtefactKind kind = ArtefactKind::cubin) {
   auto opened = open_nvrtc(Options::from_environment(), kind);
   if (opened) return *opened;
@@ -29,7 +31,7 @@ std::shared_ptr<Compiler> nvrtc(ArtefactKind kind = ArtefactKind::cubin) {
   return nullptr;
 }
 
-// Null too where the library cannot be stopped.
+// Returns null as well if the library cannot stop a compile.
 std::shared_ptr<Compiler> stoppable_nvrtc() {
   const auto compiler = nvrtc();
   if (!compiler || compiler->can_stop()) return compiler;
@@ -153,7 +155,7 @@ TEST_CASE(
   REQUIRE(compiler->compile(slow).error().code == Code::compile);
   const auto whole = std::chrono::steady_clock::now() - begin;
   Code got = Code::compile;
-  // On a busy machine a request may come too late: then once more.
+  // On a busy machine the stop request may come too late, so try again.
   for (int attempt = 0; attempt < 4 && got == Code::compile; ++attempt) {
     std::stop_source stop;
     std::thread canceller([&] {

@@ -1,3 +1,5 @@
+// runtime/device/driver.cpp and the CUDA back-end: missing libraries and driver errors are explained; a real device, if
+// there is one, moves bytes and times calls.
 // SPDX-License-Identifier: MIT
 #include "runtime/device/driver.hpp"
 
@@ -92,7 +94,8 @@ TEST_CASE("a real device moves bytes, times calls and refuses what it cannot do"
   CHECK(bytes == std::vector<unsigned char>(1024, 0x5a));
   CHECK(device.facts().l2_bytes > 0);
 
-  // 4 calls that warm up, then three graphs of 20 for 50 turns; the graphs are launched, not captured, again.
+  // 4 calls warm up, then three graphs of 20 calls are captured for 50 turns; each graph is launched again without a
+  // new capture.
   std::vector<int> turns;
   const auto copy = [&](Stream stream, int turn) {
     turns.push_back(turn);

@@ -1,3 +1,5 @@
+// runtime/jit/context.cpp: a context finds or compiles kernels, shares modules, and counts what it did. Device and
+// compiler are fakes.
 // SPDX-License-Identifier: MIT
 #include <sys/wait.h>
 #include <unistd.h>
@@ -54,7 +56,7 @@ TEST_CASE_FIXTURE(Fixture, "sources that differ in one field are different kerne
     CHECK(record->origin != Origin::memory);
     CHECK(text_of(*record) == source.text.str());
   }
-  CHECK(world.compiled == 2);  // shared_bytes is a fact of the launch: a new kernel from the same artefact
+  CHECK(world.compiled == 2);  // shared_bytes belongs to the launch: a new kernel from the same artefact
 }
 
 TEST_CASE_FIXTURE(Fixture, "a host object belongs to its compiler: another one is another key") {

@@ -1,4 +1,4 @@
-// runtime/launch/call_checks.cpp: what the features of a program read must come with a call, and nothing else may.
+// runtime/launch/call_checks.cpp: a call must pass the arrays that the program's features read, and no others.
 // SPDX-License-Identifier: MIT
 #include "runtime/launch/call_checks.hpp"
 

@@ -1,4 +1,4 @@
-// Which parts of pairs a program leaves for a launch of merge.
+// runtime/launch: which calls leave their KV splits to a launch of `merge`.
 // SPDX-License-Identifier: MIT
 #include <doctest/doctest.h>
 
@@ -7,7 +7,7 @@
 using namespace kvjit;
 using namespace kvjit::test;
 
-TEST_CASE("fused, of several steps a warp: parts are left for a launch where the steps would take longer") {
+TEST_CASE("fused, with several merge steps a warp: splits are left to a launch where the steps would take longer") {
   ProgramSource source = make_source(true, true);
   source.rotates_queries = source.finishes = source.rotates_output = true;
   source.merge_steps = 4;
@@ -31,12 +31,12 @@ TEST_CASE("fused, of several steps a warp: parts are left for a launch where the
     }
     return is_apart;
   };
-  CHECK(is_left(131072, 1, 0));         // 66 parts, five times four steps
-  CHECK_FALSE(is_left(131072, 1, 2));   // whole pairs
-  CHECK_FALSE(is_left(64, 1, 0));       // a tile each
-  CHECK_FALSE(is_left(131072, 64, 0));  // 128 pairs, 128 blocks
-  CHECK(is_left(131072, 40, 0));        // 80 pairs in up to three parts, 640 blocks of merge
-  CHECK_FALSE(is_left(131072, 60, 0));  // 960 blocks
+  CHECK(is_left(131072, 1, 0));         // 66 splits: five times four merge steps
+  CHECK_FALSE(is_left(131072, 1, 2));   // whole batch-heads
+  CHECK_FALSE(is_left(64, 1, 0));       // one tile a batch-head
+  CHECK_FALSE(is_left(131072, 64, 0));  // 128 batch-heads, 128 blocks
+  CHECK(is_left(131072, 40, 0));        // 80 batch-heads in up to three splits, 640 blocks of merge
+  CHECK_FALSE(is_left(131072, 60, 0));  // 960 blocks of merge
   source.merge_steps = 1;
   Fixture one(source);
   CHECK(one.context->got == std::vector<std::string>{"decode"});

@@ -1,4 +1,4 @@
-// A back-end that records what it is given, and a program over it.
+// A back-end that records its launches, and a program over it.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include <doctest/doctest.h>
@@ -130,7 +130,7 @@ struct Fixture {
     REQUIRE(report);
     return *report;
   }
-  // The call, changed, is refused with a message that has this in it.
+  // Changes the call and checks that it is refused with a message that contains `message`.
   template <class Change>
   void refuses(Change change, const std::string& message) const {
     AttentionCall changed = call;

@@ -1,5 +1,5 @@
-// Program over a back-end that records what it is given: geometry, workspace, blocks, grids, arguments,
-// refusals.
+// runtime/launch/program.cpp over a back-end that records launches: cache geometry, workspace, blocks, grids,
+// arguments, refusals.
 // SPDX-License-Identifier: MIT
 #include "runtime/launch/program.hpp"
 
@@ -26,7 +26,7 @@ TEST_CASE("planar geometry: capacity in 64s, planes apart by a multiple of 256, 
   CHECK(k.codes_bytes == 64 * 128 * 2 * 3);
   CHECK(k.total_bytes == 72 * 128 * 2 * 3);
   CHECK(v.strides.scales_head_stride % 16 == 0);
-  CHECK(side_geometry(source, {"odd", false, 6, 6, 0, 0}, 1, 1, 65).codes_bytes == 768);  // 6 * 128, already a multiple
+  CHECK(side_geometry(source, {"odd", false, 6, 6, 0, 0}, 1, 1, 65).codes_bytes == 768);  // 6 * 128, a multiple already
   CHECK(side_geometry(source, {"odd", false, 6, 6, 2, 0}, 1, 1, 64).codes_bytes == 512);  // 384 rounded up
   const kv::CacheSide side = at(k, 4096);
   CHECK(address(side.codes) == 4096);
@@ -87,7 +87,7 @@ TEST_CASE("pages: tables reach the kernel; what it could not see is refused") {
   f.refuses([](auto& c) { c.k.codes += 8; }, "k.codes is 8 bytes past a multiple of 16");
   f.refuses([](auto& c) { c.k.scales_token_stride = 12; }, "k.scales: token stride 12 is not a multiple of 8");
   f.refuses([](auto& c) { c.v.scales += 2; },
-            "v.scales is 2 bytes past a multiple of 16");  // dense: 16 bytes at a time
+            "v.scales is 2 bytes past a multiple of 16");  // dense scales are copied 16 bytes at a time
 
   kv::CodecArgs codec{};
   codec.x = {pointer<void>(kBase), 0, 128, 128};
@@ -104,7 +104,7 @@ TEST_CASE("pages: tables reach the kernel; what it could not see is refused") {
         std::string::npos);
 }
 
-TEST_CASE("heads of a token together: one pair a sequence, and what does not lie side by side is refused") {
+TEST_CASE("token-major heads: one batch-head a sequence, and heads that do not lie side by side are refused") {
   ProgramSource source = make_source(false, false, false);
   source.token_heads = 8;
   source.rows = 64;
@@ -159,7 +159,7 @@ TEST_CASE("fused: one launch, straight from q to out; the readable kernel keeps 
   CHECK(half.launches[0].as<kv::AttentionArgs>().out.data == half.launches[1].as<kv::RotateArgs>().in.data);
 }
 
-TEST_CASE("rotated both sides, not fused: four kernels, pieces of the workspace in order") {
+TEST_CASE("both sides rotated, not fused: four kernels, parts of the workspace in order") {
   Fixture f(make_source(true, true));
   f.call.blocks = 4;
   const LaunchReport report = f.attend();
@@ -172,8 +172,8 @@ TEST_CASE("rotated both sides, not fused: four kernels, pieces of the workspace 
   REQUIRE(f.launches.size() == 4);
 
   constexpr DevicePointer kWork = 64 * kBase + kCounterBytes;
-  constexpr std::size_t kSlots = 3 * 2 + 4;  // pairs and blocks: a part each
-  constexpr std::size_t kQ = 3 * 2 * 8 * 128 * 4, kPartial = kSlots * 8 * 128 * 4, kState = 768;  // of 640, rounded up
+  constexpr std::size_t kSlots = 3 * 2 + 4;  // one split for each batch-head and block
+  constexpr std::size_t kQ = 3 * 2 * 8 * 128 * 4, kPartial = kSlots * 8 * 128 * 4, kState = 768;  // 640, rounded up
   const auto rotate_q = f.launches[0].as<kv::RotateArgs>();
   CHECK(rotate_q.in.data == f.call.q.data);
   CHECK(rotate_q.in.query_stride == 1024);
@@ -192,11 +192,11 @@ TEST_CASE("rotated both sides, not fused: four kernels, pieces of the workspace 
   CHECK(address(attend.partial_state) == kWork + kQ + kPartial);
   CHECK(attend.k.codes == f.call.k.codes);
   CHECK(attend.v.scales == f.call.v.scales);
-  CHECK(attend.arrivals == nullptr);  // all parts are left
+  CHECK(attend.arrivals == nullptr);  // decode leaves all splits to merge
   CHECK(attend.work.tokens == 1000);
   CHECK(attend.work.sequences == 3);
   CHECK(attend.work.kv_heads == 2);
-  CHECK(attend.work.blocks == 3);  // of four: two whole pairs each
+  CHECK(attend.work.blocks == 3);  // three of four: two whole batch-heads each
   CHECK(attend.work.room == 16);
   CHECK(attend.work.share == 32);
   CHECK(attend.work.longer == 0);
@@ -246,7 +246,7 @@ TEST_CASE("reference: one kernel between the rotations, one block a query row") 
   CHECK(plain.launches[0].as<kv::AttentionArgs>().out.data == plain.call.out.data);
 }
 
-TEST_CASE("blocks: one a multiprocessor, a few less where that saves seams, none without a tile") {
+TEST_CASE("blocks: one a multiprocessor, a few less where that saves split boundaries, none without a tile") {
   Fixture f(make_source(false, false));  // two heads
   const auto blocks = [&](int tokens, int wanted, int sequences = 1) {
     f.call.tokens = tokens;
@@ -267,26 +267,26 @@ TEST_CASE("blocks: one a multiprocessor, a few less where that saves seams, none
   CHECK(blocks(1, 0) == 2);
   CHECK(blocks(64, 100) == 2);
   CHECK(blocks(65, 100) == 4);
-  CHECK(blocks(1000, 5) == 4);           // 16 tiles a pair, 8 a block; a fifth would only bring seams
-  CHECK(blocks(131072, 0) == 128);       // 2048 tiles a pair: with 66 blocks a pair some have 32, too
-  CHECK(blocks(4096, 0, 12) == 120);     // 24 pairs of 64 tiles: 13 a block instead of 11.6
-  CHECK(blocks(131072, 0, 12) == 132);   // of 2048: 410 instead of 372 take longer than seams
-  CHECK(blocks(131072, 0, 4) == 128);    // 8 pairs: 16 each
-  CHECK(blocks(131072, 0, 128) == 128);  // 256 pairs: two each
-  CHECK(blocks(131072, 0, 33) == 132);   // 66 pairs: 2 each
-  CHECK(blocks(131072, 0, 50) == 132);   // 100 pairs: 100 blocks would idle a quarter of the device
+  CHECK(blocks(1000, 5) == 4);        // 16 tiles a batch-head, 8 a block; a fifth block would only add boundaries
+  CHECK(blocks(131072, 0) == 128);    // 2048 tiles a batch-head: with 66 blocks each, some would have 32 tiles as well
+  CHECK(blocks(4096, 0, 12) == 120);  // 24 batch-heads of 64 tiles: 13 a block instead of 11.6
+  CHECK(blocks(131072, 0, 12) == 132);   // 2048 tiles: 410 a block instead of 372 take longer than boundaries
+  CHECK(blocks(131072, 0, 4) == 128);    // 8 batch-heads: 16 blocks each
+  CHECK(blocks(131072, 0, 128) == 128);  // 256 batch-heads: two a block
+  CHECK(blocks(131072, 0, 33) == 132);   // 66 batch-heads: 2 blocks each
+  CHECK(blocks(131072, 0, 50) == 132);   // 100 blocks, one a batch-head, would idle a quarter of the device
   CHECK(blocks(131072, 0, 100) == 132);
   CHECK(blocks(1 << 30, 7) == 7);
   CHECK(blocks(1 << 30, kMostBlocks) == kMostBlocks);
 
-  f.call.lengths = pointer<int>(kBase);  // known on the device only
+  f.call.lengths = pointer<int>(kBase);  // an address that only the device can read
   f.call.blocks = 0, f.call.tokens = 131072, f.call.sequences = 4;
   CHECK(f.attend().blocks == 132);
   f.call.lengths = nullptr;
   f.context->recorder->device.is_gpu = false;
   CHECK(blocks(256, 0) == 2);
   CHECK(blocks(257, 0) == 4);
-  CHECK(blocks(1025, 0) == 5);  // 17 tiles a pair: 9 are more than a tile above an even share
+  CHECK(blocks(1025, 0) == 5);  // 17 tiles a batch-head: 9 exceed the even share by more than a tile
 }
 
 TEST_CASE("calls that a kernel could not survive are refused before any launch, by name") {
@@ -341,7 +341,7 @@ TEST_CASE("codecs load on first use, one warp a row, and are checked") {
   args.sequences = 3;
   args.tokens = 7;
   args.heads = 2;
-  CHECK(f.program->quantize(0, args, nullptr).error().code == Code::bad_input);  // of no type
+  CHECK(f.program->quantize(0, args, nullptr).error().code == Code::bad_input);  // no element type
   args.x_type = kv::RowType::f16;
   REQUIRE(f.program->quantize(0, args, nullptr));
   CHECK(f.context->got.back() == "quantize_k");
@@ -367,7 +367,7 @@ TEST_CASE("codecs load on first use, one warp a row, and are checked") {
   CHECK(f.program->dequantize(1, args, nullptr).error().code == Code::bad_input);
   args.side = f.call.k;
   args.x_type = kv::RowType::bf16;
-  CHECK(f.program->quantize(0, args, nullptr));  // halves may stand there
+  CHECK(f.program->quantize(0, args, nullptr));  // an address that suits f16
   args.x_type = kv::RowType::f32;
   CHECK_FALSE(f.program->quantize(0, args, nullptr).has_value());
 }

@@ -1,4 +1,4 @@
-// Rotary positions as kernels get them: frequencies, and what YaRN makes of them.
+// runtime/launch/rope.cpp: rotary frequencies as kernels get them, and YaRN.
 // SPDX-License-Identifier: MIT
 #include "runtime/launch/rope.hpp"
 
@@ -23,8 +23,8 @@ TEST_CASE("pairs turn by powers of the base, times the scale") {
 }
 
 // A model trained for 4096 tokens, stretched four times: dims 128, base 10000. Pair 0 turns 652 times, pair 63 less
-// than once; the ramp runs from pair floor(20.9) to ceil(45.03), by hand from 128 log(4096 / (turns 2 pi)) / (2 log
-// 10000).
+// than once. The ramp runs from pair floor(20.9) to ceil(45.03), computed by hand from 128 log(4096 / (turns 2 pi)) /
+// (2 log 10000).
 TEST_CASE("YaRN keeps what turns often, scales what hardly turns, and mixes between") {
   Rope rope;
   rope.dims = 128, rope.scale = 0.25, rope.extrapolation = 1, rope.trained_tokens = 4096;

@@ -1,4 +1,5 @@
-// Bundles that are folders: what is read through the manifest, and what is wrong with one.
+// runtime/store/bundle_folder.cpp: bundles that are folders. Entries are read through the manifest, and damaged folders
+// are refused.
 // SPDX-License-Identifier: MIT
 #include <sys/stat.h>
 #include <unistd.h>

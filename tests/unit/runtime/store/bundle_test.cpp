@@ -1,3 +1,5 @@
+// runtime/store/bundle.cpp and signature.cpp: bundles of entries in one file, found by key, checked, and signed with
+// Ed25519.
 // SPDX-License-Identifier: MIT
 #include "runtime/store/bundle.hpp"
 
@@ -92,7 +94,7 @@ TEST_CASE("every flipped byte and every truncation of a bundle is seen, at the l
 }
 
 TEST_CASE("Ed25519: a vector of RFC 8032, and keys that others can read are refused") {
-  // Section 7.1, test 2.
+  // RFC 8032, section 7.1, test 2.
   const auto key = SigningKey::read("4ccd089b28ff96da9db6c346ec114e0f5b8a319f35aba624da8cf6ed4fb8a6fb");
   REQUIRE(key);
   CHECK(hex(key->public_key()) == "3d4017c3e843895a92b70aa74d1b7ebc9c982ccf2ec4968cc0cd55f12af4660c");
@@ -118,7 +120,7 @@ TEST_CASE("Ed25519: a vector of RFC 8032, and keys that others can read are refu
 
 TEST_CASE_FIXTURE(Bundled, "a context is served from a bundle without a compiler and without touching its folder") {
   write(write_bundle({entry_of(sample())}, nullptr));
-  for (const bool options_are_known : {true, false}) {  // a host object's bundle key is without its compiler too
+  for (const bool options_are_known : {true, false}) {  // the bundle key of a host object leaves out its compiler
     const auto served = context(options_are_known);
     const auto record = served->get(sample());
     REQUIRE(record);
@@ -191,7 +193,7 @@ TEST_CASE_FIXTURE(Bundled, "with trusted keys, a bundle must be signed by one of
   write(write_bundle({entry_of(sample())}, nullptr));
   CHECK(open().error().code == Code::integrity);
   auto forged = write_bundle({entry_of(sample())}, &theirs);
-  forged[100] ^= 1;  // of the signature
+  forged[100] ^= 1;  // a byte of the signature
   write(forged);
   CHECK(open().error().code == Code::integrity);
   options.trusted_keys = {"not a key"};

@@ -1,3 +1,4 @@
+// runtime/store/disk_cache.cpp and entry.cpp: entries are published, found, checked, quarantined and swept.
 // SPDX-License-Identifier: MIT
 #include "runtime/store/disk_cache.hpp"
 
@@ -48,7 +49,7 @@ CacheEntry sample(const Key& key, std::size_t bytes = 1000) {
   return entry;
 }
 
-// A cache over `folder`, with what it said.
+// A cache over `folder` that keeps its log messages.
 struct Logged {
   explicit Logged(const std::string& folder, std::uint64_t max_bytes = 1 << 30) : cache(options(folder, max_bytes)) {}
   Options options(const std::string& folder, std::uint64_t max_bytes) {
@@ -229,7 +230,7 @@ TEST_CASE("a lock holds others off until it is gone, and leaves no file") {
   {
     const auto lock = logged.cache.lock(key, "a");
     CHECK(fs::exists(file));
-    CHECK(!other.cache.lock(key_of("b"), "b").waited());  // unrelated keys do not wait
+    CHECK(!other.cache.lock(key_of("b"), "b").waited());  // locks of other keys do not wait
   }
   CHECK(!fs::exists(file));
   CHECK(!other.cache.lock(key, "a").waited());
@@ -262,12 +263,12 @@ TEST_CASE("the sweep removes the least recently used first, and what dead proces
 
 TEST_CASE("publishing keeps the cache under its cap, at most once an hour") {
   const Folder folder;
-  Logged logged(folder.path, 4000);  // an entry is 1.2 KB
+  Logged logged(folder.path, 4000);  // bytes; an entry has 1.2 KB
   for (int i = 0; i < 8; ++i) logged.cache.publish(sample(key_of(std::to_string(i))));
-  CHECK(read_stats(folder.path).entries == 8);  // the first publish swept; within the hour none does
+  CHECK(read_stats(folder.path).entries == 8);  // the first publish swept; within the hour no other does
   set_age(folder.path + "/v2/swept", 3700);
   logged.cache.publish(sample(key_of("newest")));
-  CHECK(read_stats(folder.path).bytes <= 3200);  // 80 % of the cap
+  CHECK(read_stats(folder.path).bytes <= 3200);  // 80 % of the limit
   CHECK(read_stats(folder.path).entries == 2);
   CHECK(logged.cache.read(key_of("newest")));
 }

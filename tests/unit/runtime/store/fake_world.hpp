@@ -1,4 +1,4 @@
-// A device that runs nothing and a compiler whose artefact is the text itself: for tests of contexts and stores.
+// A device that runs nothing and a compiler whose artefact is the text itself, for tests of contexts and stores.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include <doctest/doctest.h>
@@ -42,13 +42,13 @@ class FakeBackend : public Backend {
   DeviceFacts facts_;
 };
 
-// Shared by every context of a test; the artefact is the text itself.
+// State that all contexts of a test share: counters, and how the fakes behave.
 struct World {
   std::atomic<int> opened{0}, compiled{0};
   std::atomic<bool> fails{false}, heeds_stop{false};
   std::chrono::milliseconds takes{0};
   std::string version = "fake 1.0";
-  std::string marker;  // a file that gets a byte for each compile, to count across processes
+  std::string marker;  // a file that each compile appends a byte to; counts across processes
 };
 
 class FakeCompiler : public Compiler {
@@ -117,7 +117,7 @@ struct Fixture {
   std::string folder;
   Options options;
   World world;
-  std::shared_ptr<SharedDevice> device;  // of all contexts of the test; null: one each
+  std::shared_ptr<SharedDevice> device;  // shared by all contexts of the test; null: one for each
   std::mutex mutex;
   std::vector<std::string> lines;
 };

@@ -1,3 +1,4 @@
+// runtime/store/manifest.cpp: the JSON manifest of a bundle folder, written, read back, and refused when it is wrong.
 // SPDX-License-Identifier: MIT
 #include "runtime/store/manifest.hpp"
 
@@ -68,7 +69,7 @@ TEST_CASE("what a manifest may not have: a message each") {
     changed["kernels"][1].erase(member);
     return refusal(changed);
   };
-  // Every member is needed, and of its own type.
+  // Every member is required and must have its own type.
   for (const auto& [member, value] : whole["kernels"][1].items()) {
     CHECK(without(member.c_str()) == "manifest: kernel 1: has no '" + member + "'");
     for (const Json& other : {Json(), Json::object(), Json(1.5), Json(-1), Json(true)})

@@ -1,5 +1,5 @@
-// A server of kernels: nginx with WebDAV as it is, and one in this process that does everything wrong that a server
-// can.
+// runtime/store/remote.cpp: a server of kernels. Tests use nginx with WebDAV, and a server in this process that makes
+// every error a server can make.
 // SPDX-License-Identifier: MIT
 #include "runtime/store/remote.hpp"
 
@@ -22,7 +22,7 @@ using namespace kvjit::test;
 
 namespace {
 
-// A socket on a free port of the loopback; the port of it.
+// Opens a socket on a free port of the loopback and returns the port in `port`.
 int listen_anywhere(int& port) {
   const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
   sockaddr_in address{};
@@ -36,7 +36,8 @@ int listen_anywhere(int& port) {
   return fd;
 }
 
-// Answers every GET with what `answer` makes of the path: the whole reply, headers and all; "": it hangs.
+// Answers every GET with the text that `answer` returns for the path, headers included. An empty text: the server
+// hangs.
 class Server {
  public:
   explicit Server(std::function<std::string(const std::string& path)> answer) : answer_(std::move(answer)) {
@@ -96,7 +97,7 @@ struct Remote : Fixture {
   }
 };
 
-// nginx over a folder of its own, gone with this object.
+// nginx over a folder of its own; both end with this object.
 class Nginx {
  public:
   explicit Nginx(const std::string& folder) {
@@ -144,13 +145,13 @@ TEST_CASE("an action result is read back; damage is no crash") {
   REQUIRE(read);
   CHECK(read->sha256 == action.sha256);
   CHECK(read->bytes == action.bytes);
-  // As https://protobuf.dev/programming-guides/encoding lays out output_files { path: "kernel.kvc" digest { hash:
-  // "aa..." size_bytes: 123456789 } }: a tag, a length, and the same again inside.
+  // Encoded by hand after https://protobuf.dev/programming-guides/encoding: output_files { path: "kernel.kvc" digest {
+  // hash: "aa..." size_bytes: 123456789 } } is a tag, a length, and the same again inside.
   const auto plain = encode_action({std::string(64, 'a'), 123456789});
   std::string letters;
   for (int i = 0; i < 64; ++i) letters += "61";
   CHECK(hex(plain) == "12550a0a6b65726e656c2e6b766312470a40" + letters + "10959aef3a");
-  // Outputs of others before it, and fields that nobody knows, are passed over.
+  // Other outputs before it, and unknown fields, are skipped.
   std::vector<std::uint8_t> more = {0x12, 0x03, 0x0a, 0x01, 'x', 0x20, 0x07, 0x31, 1, 2, 3, 4, 5, 6, 7, 8};
   for (const std::uint8_t byte : bytes) more.push_back(byte);
   CHECK(decode_action(more)->sha256 == action.sha256);
@@ -270,7 +271,7 @@ TEST_CASE_FIXTURE(Remote,
   CHECK(world.compiled == 3);
   CHECK(lines_with("warning") == 0);
 
-  // What the server's disk does to it is seen here.
+  // Damage on the server's disk must be noticed by the client.
   for (const auto& file : fs::directory_iterator(folder + "/nginx/www/cas"))
     std::fstream(file.path(), std::ios::in | std::ios::out | std::ios::binary).seekp(300).put('\xee');
   CHECK(context()->get(sample())->origin == Origin::compiled);

@@ -1,3 +1,5 @@
+// runtime/store/store.cpp: several layers are asked for a kernel in order, then it is compiled; many processes and
+// crashes must not disturb each other. Device and compiler are fakes.
 // SPDX-License-Identifier: MIT
 #include "runtime/store/store.hpp"
 
@@ -117,7 +119,7 @@ TEST_CASE("contexts opened alike share their back-end") {
   other.fiber_seed = 3;
   CHECK((*Context::open(other))->backend() != (*first)->backend());
   other = options;
-  other.host_compiler = "/usr/bin/another";  // whose objects are not the first one's
+  other.host_compiler = "/usr/bin/another";  // another compiler, whose objects have other keys
   CHECK((*Context::open(other))->backend() != (*first)->backend());
 }
 
@@ -141,7 +143,7 @@ TEST_CASE_FIXTURE(Fixture, "a request that is cancelled ends; who waits for the 
 
 namespace {
 
-// A device that machine code of the test's bundle is not for, while its PTX is.
+// A device that refuses the machine code of the test's bundle but takes its PTX.
 struct LaterBackend : FakeBackend {
   Result<std::shared_ptr<Kernel>> load(const Source& source, const Artefact& artefact) override {
     if (artefact.kind == ArtefactKind::cubin) return fail(Code::environment, "no kernel image");
@@ -219,7 +221,7 @@ TEST_CASE_FIXTURE(Fixture, "a list is warmed in parallel, each kernel once, and 
   CHECK(again->kernels == 3);
   CHECK(generated == 1);
   CHECK(!warm(*context(), {"another list"}, sources, 4, {})->was_complete);
-  fs::remove(only_entry());  // as a sweep may
+  fs::remove(only_entry());  // a sweep may do this
   const auto mended = warm(*context(), {"list"}, sources, 4, {});
   CHECK(!mended->was_complete);
   CHECK(mended->compiled == 1);
@@ -229,7 +231,7 @@ TEST_CASE_FIXTURE(Fixture, "a list is warmed in parallel, each kernel once, and 
   CHECK(!warm(*context(), {"third"}, [] { return Result<std::vector<Source>>({sample("a")}); }, 2, {})->was_complete);
 }
 
-// KVJIT_STRESS makes them as large as they are meant to be; in a test run they are small.
+// With KVJIT_STRESS tests run at their full size; otherwise they are small.
 bool is_thorough() { return std::getenv("KVJIT_STRESS") != nullptr; }
 
 TEST_CASE_FIXTURE(Fixture, "many processes of eight threads, one cold key: exactly one compile") {
@@ -267,7 +269,7 @@ TEST_CASE_FIXTURE(Fixture, "killed at any moment of publishing, a process leaves
   const std::string large(1 << 20, 'x');
   for (int round = 0; round < rounds; ++round) {
     const Source source = sample(large + std::to_string(round));
-    REQUIRE(context()->get(source));  // there is one, which every kill may spoil
+    REQUIRE(context()->get(source));  // an entry that every kill may damage
     const pid_t child = fork();
     REQUIRE(child >= 0);
     if (child == 0) {
@@ -275,7 +277,7 @@ TEST_CASE_FIXTURE(Fixture, "killed at any moment of publishing, a process leaves
       const Key key = make_key(source, ArtefactKind::cubin, {"-fake"});
       CacheEntry entry{source.name, "fake 1.0", key, source.text.str(), {}};
       entry.artefact.bytes.assign(source.text.str().begin(), source.text.str().end());
-      for (;;) cache.publish(entry);  // without end, so that the kill always falls into it
+      for (;;) cache.publish(entry);  // endless, so that the kill always interrupts a publish
     }
     std::this_thread::sleep_for(std::chrono::microseconds(3000 + 1777 * (round % 17)));
     kill(child, SIGKILL);
@@ -293,7 +295,7 @@ TEST_CASE_FIXTURE(Fixture, "killed at any moment of publishing, a process leaves
 
 TEST_CASE_FIXTURE(Fixture,
                   "a disk that is full in the middle of an entry: nothing is left of it, and everything works") {
-  signal(SIGXFSZ, SIG_IGN);  // the write fails instead, as it does on a full disk
+  signal(SIGXFSZ, SIG_IGN);  // the write fails instead, as on a full disk
   rlimit before{};
   REQUIRE(getrlimit(RLIMIT_FSIZE, &before) == 0);
   const rlimit small{4096, before.rlim_max};
@@ -317,7 +319,8 @@ TEST_CASE_FIXTURE(Fixture, "a folder that is full or cannot be written serves wh
   REQUIRE(context()->get(sample()));
   const fs::path shard = fs::path(only_entry()).parent_path();
   if (geteuid() == 0) {
-    // Root writes where it may not; a file in the way of every shard stands for a full disk.
+    // Root may write anywhere, so permissions cannot make a write fail. A file in the way of every shard stands for a
+    // full disk.
     fs::rename(options.cache_dir + "/v2", options.cache_dir + "/kept");
     fs::create_directory(options.cache_dir + "/v2");
     for (int i = 0; i < 256; ++i) {
@@ -338,7 +341,7 @@ TEST_CASE_FIXTURE(Fixture, "a folder that is full or cannot be written serves wh
     CHECK(degraded->get(sample(text))->origin == Origin::compiled);
     CHECK(degraded->get(sample(text))->origin == Origin::memory);
   }
-  CHECK(degraded->counters().write_failures >= 2);  // one may fall into the shard that is there
+  CHECK(degraded->counters().write_failures >= 2);  // one write may go to the shard that exists
   CHECK(lines_with("warning") == 1);
   for (const auto& path : {fs::path(options.cache_dir + "/v2"), shard})
     if (geteuid() != 0) fs::permissions(path, fs::perms::owner_all);

@@ -1,5 +1,5 @@
-// What bench says of measured times: shares, copies, refusals, the table, the JSON and the page. No GPU: the times are
-// made up.
+// tools/bench/bench.cpp: what is computed and written from measured times (shares, copies, refusals, the table, JSON,
+// the page). Times are made up; needs no GPU.
 // SPDX-License-Identifier: MIT
 #include "tools/bench/bench.hpp"
 
@@ -72,7 +72,7 @@ TEST_CASE("a cache that the device cannot hold is refused with what it needs and
   CHECK(large.code == Code::environment);
   CHECK(large.message ==
         source.id + ": 64 sequences x 64 KV heads x 131072 tokens take 256.0 GiB of memory; NVIDIA H200 has 140.0 GiB");
-  CHECK_FALSE(check_memory(source, {65535, 4096, 1 << 24, 1}, h200()));  // more bytes than 64 bits count
+  CHECK_FALSE(check_memory(source, {65535, 4096, 1 << 24, 1}, h200()));  // overflows 64 bits
 }
 
 TEST_CASE("the table: a line a row, registers and shared memory of each launch") {
@@ -138,7 +138,7 @@ TEST_CASE("what ran is looked up by the names of the report; an unknown one is a
 TEST_CASE("the page: a line for each program and batch, the probe as the roof, one file") {
   std::vector<BenchRow> rows = {row(1, 131072, 50, 40), row(1, 4096, 9, 3), row(16, 4096, 33, 30)};
   rows.push_back(row(1, 4096, 7, 4));
-  rows.back().program = "another";  // of the same formats: the label alone would not say which
+  rows.back().program = "another";  // equal formats: the label alone would be ambiguous
   const std::string page = bench_page(h200(), 8, rows);
   CHECK(count(page, "<svg") == 2);
   CHECK(count(page, "class=\"roof line\"") == 1);

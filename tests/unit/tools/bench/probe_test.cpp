@@ -1,4 +1,4 @@
-// Probe: the launches it tries, what each of them reads, and that the fastest counts.
+// tools/bench/probe.cpp: the launches that the probe tries, the bytes that each reads, and that the fastest counts.
 // SPDX-License-Identifier: MIT
 #include "tools/bench/probe.hpp"
 
@@ -32,7 +32,7 @@ TEST_CASE("the probe reads the bytes of every place in turn, and its fastest lau
     const auto args = launches[i].as<kv::ProbeArgs>();
     const DevicePointer places[] = {0x1000, 0x9000, 0x5000};
     CHECK(reinterpret_cast<DevicePointer>(args.from) == places[i % 3]);
-    CHECK(args.vectors == 62);  // whole ones
+    CHECK(args.vectors == 62);  // whole vectors only
     CHECK(args.step == 512 * static_cast<long long>(launches[i].grid.x));
     CHECK(args.found != nullptr);
     grids.insert(launches[i].grid.x);

@@ -1,5 +1,5 @@
-// Measuring shapes: which are timed, which one wins, and what is written. The device only records, and times as the
-// test says.
+// tools/bench/tune.cpp: which block shapes are timed, which one wins, and what is written. The device only records
+// launches; its times come from the test.
 // SPDX-License-Identifier: MIT
 #include "tools/bench/tune.hpp"
 
@@ -25,7 +25,7 @@ Problem problem_of(const char* format, int rows = 8) {
   return resolve(parse_specs(toml, "s").value().at(0), registry(), "sm_90a").value();
 }
 
-// Kernels of more than `most` threads spill.
+// A context in which kernels of more than `most` threads spill.
 struct SpillingContext : test::RecordingContext {
   int most = 1 << 20;
   Result<KernelRecord> get(const Source& source, std::stop_token stop) override {
@@ -76,20 +76,20 @@ TEST_CASE("the fastest wins if it is faster by more than the noise; then variant
                            return threads == 6 * 32 ? std::vector{8.0, 100.0} : std::vector{10.0, 100.0};
                          }).value();
   CHECK(timed.size() ==
-        3 * (six.shapes.size() + 2));  // in rounds; the planner's own and the best again beside the variants
+        3 * (six.shapes.size() + 2));  // rounds; the planner's own shape and the best again besides the variants
   CHECK(six.shapes[six.best].shape.warps == 6);
   CHECK_FALSE(six.shapes[six.best].shape.subtiles);  // the variants are no faster
   CHECK(six.shapes[six.best].ratio == doctest::Approx(std::sqrt(10.0 / 8)));
   const auto is_variant = [](const TunedShape& tuned) { return tuned.shape.hold_queries || tuned.shape.subtiles; };
   const auto first = std::find_if(six.shapes.begin(), six.shapes.end(), is_variant);
-  CHECK(first->shape.warps == 6);  // a variant of the best; those of the two next behind it
+  CHECK(first->shape.warps == 6);  // a variant of the best; variants of the next two follow
   CHECK(std::all_of(first, six.shapes.end(), is_variant));
   std::set<std::array<int, 3>> varied;
   for (auto each = first; each != six.shapes.end(); ++each)
     varied.insert({each->shape.warps, each->shape.stages, each->shape.tile});
   CHECK(varied.size() == 3);
 
-  // Faster on the whole, but not for the second cache.
+  // Faster in total, but not for the second cache.
   const TuneResult mixed = time_by([](int threads) {
                              return threads == 6 * 32 ? std::vector{5.0, 102.0} : std::vector{10.0, 100.0};
                            }).value();
@@ -103,7 +103,7 @@ TEST_CASE("the fastest wins if it is faster by more than the noise; then variant
   const TuneResult spilling = time_by([](int threads) { return std::vector{threads == 6 * 32 ? 8.0 : 10.0}; }).value();
   CHECK(spilling.best == 0);
   CHECK(std::count(timed.begin(), timed.end(), 6 * 32) == 0);
-  CHECK(timed.front() == 12 * 32);  // the planner's own is timed all the same
+  CHECK(timed.front() == 12 * 32);  // the planner's own shape is timed all the same
   const std::string table = tune_table("p", {"1 x 8"}, spilling);
   CHECK(table.find("spills 64 bytes") != std::string::npos);
   CHECK(to_json("p", spilling)["shapes"][1]["refused"] == "spills 64 bytes");
@@ -122,7 +122,7 @@ TEST_CASE("programs of any shape take turns over one cache of a trial") {
   const auto own = Program::create(context, make_program(problem, registry()).value()).value();
   Trial trial = Trial::make(context, own, problem, {1, 2, 100, 2}).value();
   const std::vector<float> q(2 * 8 * 128, 1.f);
-  // A slow spell in the first round; the fourth shape is the fastest.
+  // The device is slow in the first round; the fourth shape is the fastest.
   const std::size_t shapes = shapes_to_measure(decode_shapes(problem).value()).size();
   std::vector<double>& medians = context->device->medians;
   for (int round = 0; round < 3; ++round)
@@ -136,7 +136,7 @@ TEST_CASE("programs of any shape take turns over one cache of a trial") {
   CHECK(result.best == 3);
   CHECK(result.shapes[3].ratio == doctest::Approx(4));
   CHECK(result.shapes[4].ratio == doctest::Approx(1));
-  CHECK(context->device->launches.size() == 2 * 3 * (result.shapes.size() + 2));  // a cache in two copies
+  CHECK(context->device->launches.size() == 2 * 3 * (result.shapes.size() + 2));  // one cache in two copies
 }
 
 TEST_CASE("a row takes the place of the one that it measures anew") {

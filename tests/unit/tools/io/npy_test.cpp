@@ -1,4 +1,4 @@
-// .npy files: what is accepted reads back exactly, what is not is refused by name.
+// tools/io/npy.cpp: accepted .npy files read back exactly; others are refused with the reason.
 // SPDX-License-Identifier: MIT
 #include "tools/io/npy.hpp"
 

@@ -1,4 +1,5 @@
-// Line charts: every point stands where its numbers are, ticks are round numbers, and one point is enough.
+// tools/io/plot_lines.cpp: every point of a line chart stands where its numbers are, ticks are round numbers, and one
+// point is enough.
 // SPDX-License-Identifier: MIT
 #include <doctest/doctest.h>
 #include <fmt/format.h>
@@ -13,7 +14,7 @@ namespace {
 
 std::string plain(double value) { return fmt::format("{:g}", value); }
 
-// x of each tick and of each point, from the text.
+// Returns the centres of all circles in the SVG text.
 std::vector<Point> circles(const std::string& svg) {
   std::vector<Point> places;
   const std::regex circle("<circle[^>]* cx=\"([0-9.]+)\" cy=\"([0-9.]+)\"");

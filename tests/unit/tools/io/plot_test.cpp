@@ -1,4 +1,4 @@
-// Plots: labels that do not collide, numbers that may be 0, and pages that need nothing else.
+// tools/io/plot.cpp: labels do not collide, numbers may be 0, and a page needs no other file.
 // SPDX-License-Identifier: MIT
 #include "tools/io/plot.hpp"
 
@@ -27,7 +27,7 @@ TEST_CASE("a line crosses a box only if it passes through it") {
   CHECK(crosses({0, 15}, {40, 15}, box));
   CHECK(crosses({15, 0}, {15, 12}, box));        // ends inside
   CHECK(crosses({5, 10}, {20, 25}, box));        // cuts a corner
-  CHECK_FALSE(crosses({0, 15}, {10, 15}, box));  // ends at its edge
+  CHECK_FALSE(crosses({0, 15}, {10, 15}, box));  // ends at the edge
   CHECK_FALSE(crosses({0, 5}, {40, 5}, box));
   CHECK_FALSE(crosses({0, 12}, {12, 30}, box));
   CHECK_FALSE(crosses({31, 0}, {31, 40}, box));
@@ -55,7 +55,7 @@ TEST_CASE("few leader lines cross a label") {
   for (std::size_t i = 0; i < points.size(); ++i)
     for (std::size_t j = 0; j < points.size(); ++j)
       crossed += i != j && crosses(points[i], leader_end(labels[i], points[i]), labels[j]);
-  CHECK(crossed <= 10);  // 19 if lines were not looked at
+  CHECK(crossed <= 10);  // 19 if the placement ignored lines
 }
 
 TEST_CASE("a label that fits nowhere is left out, not drawn over others") {

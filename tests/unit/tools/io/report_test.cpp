@@ -1,4 +1,4 @@
-// Aligned text for people.
+// tools/io/report.cpp: aligned text for people.
 // SPDX-License-Identifier: MIT
 #include "tools/io/report.hpp"
 

@@ -1,4 +1,5 @@
-// safetensors: reading, what is refused, and that a change leaves everything else as it was.
+// tools/io/safetensors.cpp: files are read, wrong ones are refused, and a changed tensor leaves all others as they
+// were.
 // SPDX-License-Identifier: MIT
 #include "tools/io/safetensors.hpp"
 

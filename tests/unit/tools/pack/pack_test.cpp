@@ -1,3 +1,4 @@
+// tools/pack: bundles for lists of specs and archs, as files, folders and C headers.
 // SPDX-License-Identifier: MIT
 #include "tools/pack/pack.hpp"
 

@@ -1,4 +1,5 @@
-// Making calibrations: scales by hand, the profile of a rotation, masks, and that what is written can be read and used.
+// tools/quality/calibrate.cpp: scales by hand, the profile of a rotation, masks; a calibration that was written can be
+// read and used.
 // SPDX-License-Identifier: MIT
 #include "tools/quality/calibrate.hpp"
 
@@ -22,14 +23,14 @@ Rotation signed_wht(int size) {
 }
 
 TEST_CASE("inner_q: keys and values together, exponent, clamps") {
-  // rms over both: channel 0: sqrt((9 + 9) / 2) = 3, channel 1: sqrt((1 + 1) / 2) = 1; mean 2.
+  // rms over both sides: channel 0 has sqrt((9 + 9) / 2) = 3, channel 1 has sqrt((1 + 1) / 2) = 1; the mean is 2.
   const Heads k = rows_of(2, {3, -1}), v = rows_of(2, {-3, 1});
   const ChannelScales half = channel_scales(ScaleMethod::inner_q, 0.5, k, v);
   CHECK(half.scales[0] == doctest::Approx(std::sqrt(2.0 / 3)));
   CHECK(half.scales[1] == doctest::Approx(std::sqrt(2.0)));
   CHECK_FALSE(half.is_needless);
   CHECK(channel_scales(ScaleMethod::inner_q, 1, k, v).scales[0] == doctest::Approx(2.0 / 3));
-  // One channel of 16 holds everything: the rest hit the upper clamp, it hits the lower one.
+  // One channel of 16 has all the energy: its scale hits the lower clamp, the others hit the upper one.
   std::vector<float> spike(16, 0.001f);
   spike[3] = 1000;
   const ChannelScales clamped = channel_scales(ScaleMethod::inner_q, 0.5, rows_of(16, spike), rows_of(16, spike));
@@ -79,23 +80,23 @@ TEST_CASE("the profile: 1 on average, whatever the rows' sizes, and a constant v
   test::Rng rng(4);
   std::vector<float> x = rng.normals(64 * 200);
   for (std::size_t i = 0; i < 64; ++i) x[i] *= 1000;  // one loud row weighs no more than the others
-  for (std::size_t i = 64; i < 128; ++i) x[i] = 0;    // and a silent one nothing
+  for (std::size_t i = 64; i < 128; ++i) x[i] = 0;    // a silent row weighs nothing
   const Heads rows = rows_of(64, x);
   const auto profile = rotated_profile(signed_wht(64), 64, {}, {&rows});
   CHECK(std::accumulate(profile.begin(), profile.end(), 0.0) / 64 == doctest::Approx(1));
   CHECK(*std::max_element(profile.begin(), profile.end()) < 2);
-  // Without a rotation the profile is that of the channels; scales act on it.
+  // Without a rotation the profile is that of the channels; scales change it.
   const Heads two = rows_of(2, {3, 1, -3, 1});
   const auto flat = rotated_profile({}, 2, {}, {&two});
   CHECK(flat[0] == doctest::Approx(1.8));
   CHECK(rotated_profile({}, 2, {1.0 / 3, 1}, {&two})[0] == doctest::Approx(1));
-  // Signs that match the first row of the rotation: all energy in channel 0.
+  // Signs that equal the first row of the rotation: all energy goes to channel 0.
   const Rotation rotation = signed_wht(64);
   std::vector<float> signs;
   for (const std::int8_t sign : rotation.pre) signs.push_back(sign);
   const Heads aligned = rows_of(64, signs);
   CHECK(rotated_profile(rotation, 64, {}, {&aligned})[0] == doctest::Approx(64));
-  // Heads of 128 channels are two groups of one profile.
+  // Heads of 128 channels are two groups with one profile.
   std::vector<float> twice = signs;
   twice.insert(twice.end(), signs.begin(), signs.end());
   const Heads wide = rows_of(128, twice);

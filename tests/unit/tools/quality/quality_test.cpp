@@ -1,5 +1,5 @@
-// Quality on the real keys and values of tests/data against numbers that another program computed, and on cases solved
-// by hand.
+// tools/quality/quality.cpp: quality on the real keys and values of tests/data, against numbers from another program,
+// and on cases solved by hand.
 // SPDX-License-Identifier: MIT
 #include "tools/quality/quality.hpp"
 
@@ -55,7 +55,7 @@ TEST_CASE("tests/data: a program in Python, with its own ggml codec and attentio
 TEST_CASE("a format that keeps the numbers has no error, one attended by hand has a known one") {
   const Quality exact = measure_quality(real_sample(false), {side("f16"), side("f16")}).value();
   check(exact, {0, 0, 0, 0, 1, 0});
-  // One token of head_dim 32: softmax is 1, the output is the value, and f16 to bf16 drops the last three bits.
+  // One token of head_dim 32: the softmax is 1, the output is the value, and f16 to bf16 drops the last three bits.
   Sample one;
   one.k = {1, 1, 32, std::vector<float>(32, 1.0f)};
   one.v = {1, 1, 32, std::vector<float>(32, 1.0f + 1.0f / 256)};
@@ -76,7 +76,8 @@ TEST_CASE("--queries takes the last ones, and they see what they saw") {
 }
 
 TEST_CASE("a calibration scales before encode and is taken back after decode") {
-  // Two channels a hundred times the rest spoil their block; scales that undo them give the error of even numbers.
+  // Two channels are a hundred times larger than the rest and spoil their block. Scales that undo this give the error
+  // of even numbers.
   test::Rng rng(3);
   const int dim = 32;
   Calibration even;
@@ -127,7 +128,8 @@ TEST_CASE("pairs: of specs, then of names; unknown names fail, sizes that do not
   CHECK(found[0].k.format->channels.size() == 128);
   CHECK(found[1].name() == "q4_0");
   CHECK(found[2].name() == "tbq4_wht_dfirst_corr");
-  // Of 64 channels: the calibration is of 128, the inline block has 128 values. Both sides stay, each with its reason.
+  // The problem has 64 channels, the calibration 128, and the inline block has 128 values. Both sides stay in the
+  // table, each with its reason.
   const auto small = pairs("attention = { head_dim = 64 }\n" + spec, {"vllm_k4_nc"}, 64).value();
   CHECK(small[0].k.format.error().message == "calibration 'sample' is of 128 channels, head_dim is 64");
   CHECK(small[0].v.format.error().message.find("head_dim 64 is not a multiple of 128") == 0);
@@ -175,7 +177,7 @@ TEST_CASE("every format, at head_dim 128 and 256: measured, or with a reason") {
       ++measured;
       const Format& format = *pair.k.format;
       CHECK(quality->k_bits == format.bits_per_value() * format.stored_dim(head_dim) / head_dim);
-      CHECK(quality->k_mse <= 1.5 * format.max_relative_mse + 1e-5);  // few rows spread about their mean; bf16 rounds
+      CHECK(quality->k_mse <= 1.5 * format.max_relative_mse + 1e-5);  // few rows scatter around their mean; bf16 rounds
     }
     MESSAGE(measured, " of ", pairs.size(), " formats store heads of ", head_dim);
     CHECK(measured >= (head_dim == 128 ? pairs.size() - 8 : pairs.size()));

@@ -1,5 +1,5 @@
-// Rotated weights: the projection gives rotated outputs, the output projection takes them, and what cannot be is
-// refused.
+// tools/quality/rotate_weights.cpp: a rotated projection gives rotated outputs, a rotated output projection takes them,
+// and requests that cannot work are refused.
 // SPDX-License-Identifier: MIT
 #include "tools/quality/rotate_weights.hpp"
 
@@ -101,7 +101,7 @@ TEST_CASE("numbers are rounded once, and those beyond the type are refused") {
   CHECK(rotate_outputs(r, WeightType::bf16, kGroup, 1, stored(WeightType::bf16, ones)));
 }
 
-// A model of one projection with a bias.
+// A model with one projection that has a bias.
 struct Model {
   fs::path folder = [] {
     std::string name = (fs::temp_directory_path() / "kvjit-weights-XXXXXX").string();

@@ -1,5 +1,5 @@
-// Random specs: a seed names one, all that can be asked for turns up, and the library takes or refuses each as the
-// rules say.
+// tools/verify/fuzz.cpp: a seed names a random spec; all that a spec can ask for occurs; the library takes or refuses
+// each spec as the rules say.
 // SPDX-License-Identifier: MIT
 #include "tools/verify/fuzz.hpp"
 
@@ -22,7 +22,7 @@ TEST_CASE("a seed names a spec and a call, and neighbours are not alike") {
     const FuzzCase one = fuzz_case(seed, registry(), kArchs);
     CHECK(one.text() == fuzz_case(seed, registry(), kArchs).text());
     texts.insert(one.toml);
-    const FuzzCase elsewhere = fuzz_case(seed, registry());  // a device that names no arch
+    const FuzzCase elsewhere = fuzz_case(seed, registry());  // a device without a named arch
     CHECK(one.toml.starts_with(elsewhere.toml.substr(0, elsewhere.toml.find("[target]"))));
     CHECK(one.text().substr(one.text().find("sequences")) ==
           elsewhere.text().substr(elsewhere.text().find("sequences")));
@@ -44,13 +44,13 @@ TEST_CASE("everything that a spec can ask for turns up") {
     written += one.writes_on_device, refused += !one.refusals.empty();
     shared += one.shape.rows.shares_sequences, views += one.shape.rows.has_values_in_keys;
     const Spec spec = must(parse_specs(one.toml, "spec")).at(0);
-    if (spec.token_heads > 0) {  // what each call must promise
+    if (spec.token_heads > 0) {  // conditions on every call
       together += one.refusals.empty();
       CHECK(one.shape.kv_heads == spec.token_heads);
       CHECK_FALSE((one.shape.rows.by_head || one.shape.rows.front % 16 != 0 || one.shape.rows.behind != 0));
       CHECK(spec.archs == std::vector<std::string>{"sm_90a"});
     }
-    // One minimum a head, behind its codes: the front of a longer row is no row.
+    // vllm formats have one minimum a head, behind its codes, so the front of a longer row is no valid row.
     if (!one.shape.rows.has_values_in_keys) continue;
     if (spec.k.format.starts_with("vllm_")) CHECK(spec.dim_of("k") == spec.dim_of("v"));
   }
@@ -73,7 +73,7 @@ TEST_CASE("everything that a spec can ask for turns up") {
 }
 
 TEST_CASE("specs are refused by the rules that are known, and no others are") {
-  int refused = 0, limited = 0, together = 0, apart = 0;  // of heads of a token: taken, refused
+  int refused = 0, limited = 0, together = 0, apart = 0;  // the last two: token-major heads
   for (std::uint64_t seed = 1; seed <= 1500; ++seed) {
     const FuzzCase one = fuzz_case(seed, registry(), kArchs);
     const auto planned = [&]() -> Result<void> {
@@ -98,7 +98,7 @@ TEST_CASE("specs are refused by the rules that are known, and no others are") {
   CHECK(apart > 5);
 }
 
-TEST_CASE("heads of a token are for archs that have bulk copies") {
+TEST_CASE("token-major heads need an arch with bulk copies") {
   std::uint64_t seed = 1;
   while (fuzz_case(seed, registry()).toml.find("token_heads") == std::string::npos) ++seed;
   CHECK(fuzz_case(seed, registry(), kArchs).toml.find("sm_90a") != std::string::npos);
@@ -108,7 +108,7 @@ TEST_CASE("heads of a token are for archs that have bulk copies") {
 }
 
 TEST_CASE("too long rows are expected where several warps stage them, and nowhere else") {
-  const FuzzCase one = fuzz_case(5283, registry(), kArchs);  // f32 of 512 beside an output of 1024
+  const FuzzCase one = fuzz_case(5283, registry(), kArchs);  // f32 of 512 channels beside an output of 1024
   CHECK(one.refusals.empty());
   CHECK(one.expects("no block shape fits 166912 bytes of shared memory on sm_80"));
   CHECK_FALSE(one.expects("has no registers for"));

@@ -1,4 +1,4 @@
-// Every case of ggml's matrix becomes a plan: none is refused.
+// tools/verify/ggml_matrix.cpp: every case of ggml's matrix can be planned; none is refused.
 // SPDX-License-Identifier: MIT
 #include "tools/verify/ggml_matrix.hpp"
 
@@ -17,7 +17,7 @@ namespace {
 TEST_CASE("the matrix has the cases of its snapshot") {
   const std::vector<GgmlCase> cases = ggml_matrix();
   CHECK(int(cases.size()) == kGgmlCases - kGgmlCasesOfOtherTypes);
-  // Its marginals, without the cases listed one by one.
+  // Counts along single axes, without the cases that are listed one by one.
   const auto end = cases.end() - 26;
   const auto count = [&](auto has) { return std::count_if(cases.begin(), end, has); };
   CHECK(count([](const GgmlCase& c) { return c.is_permuted; }) == 720);

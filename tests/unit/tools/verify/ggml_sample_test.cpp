@@ -1,4 +1,4 @@
-// Samples of ggml's matrix: what they must have, and that they are the same every time.
+// tools/verify/ggml_sample.cpp: samples of ggml's matrix have what they must have, and are the same every time.
 // SPDX-License-Identifier: MIT
 #include "tools/verify/ggml_sample.hpp"
 

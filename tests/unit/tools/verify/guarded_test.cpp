@@ -1,4 +1,4 @@
-// Guard bytes: what is written next to the memory that a caller gave is noticed, to the byte.
+// tools/verify/guarded.cpp: guard bytes show a write beside the caller's memory, to the byte.
 // SPDX-License-Identifier: MIT
 #include "tools/verify/guarded.hpp"
 

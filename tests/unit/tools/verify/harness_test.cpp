@@ -1,5 +1,5 @@
-// Trial's memory: what fill lays where, over layouts, sequences, heads and copies, and which copy a timed call reads.
-// No kernel runs.
+// tools/verify/harness.cpp: what fill() puts where, over layouts, sequences, heads and copies, and which copy a timed
+// call reads. No kernel runs.
 // SPDX-License-Identifier: MIT
 #include "tools/verify/harness.hpp"
 
@@ -19,7 +19,7 @@ namespace kvjit {
 namespace {
 
 constexpr int kSequences = 2, kHeads = 3, kTokens = 100, kCapacity = 128, kCopies = 3;
-constexpr std::size_t kSample = 37;  // rows; no divisor of anything here
+constexpr std::size_t kSample = 37;  // rows; divides nothing here
 
 struct Made {
   Problem problem;
@@ -101,7 +101,7 @@ TEST_CASE("timed calls read a copy each, in turn, and say what they launched") {
   CHECK(context->device->launches.size() == kCopies * kernels.size());
   const auto attend = std::find_if(kernels.begin(), kernels.end(), [](const auto& k) { return k.role == "decode"; });
   REQUIRE(attend != kernels.end());
-  CHECK(attend->registers == attend->threads / 4);  // of the record, not of the plan
+  CHECK(attend->registers == attend->threads / 4);  // from the record, not from the plan
   CHECK(attend->shared_bytes == one.source.kernels.at(Role::decode).shared_bytes);
 
   std::vector<kv::AttentionArgs> calls;

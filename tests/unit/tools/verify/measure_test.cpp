@@ -1,5 +1,5 @@
-// The command's own measures: they judge kernels, so they are checked against the tests' oracle and against
-// cases solved by hand.
+// tools/verify/measure.cpp: the command's own measures judge kernels, so they are checked against the tests' oracle and
+// against cases solved by hand.
 // SPDX-License-Identifier: MIT
 #include "tools/verify/measure.hpp"
 
@@ -44,7 +44,7 @@ TEST_CASE("scores that features change, and sums that they give away, as by hand
   inputs.slopes = {0.5f};
   inputs.sinks = {0.75f};
   const ScoreRule rule(set, true, inputs, 0, 1, 3);
-  // One head of one dimension, one query of 1 over keys 1, 2, 3: the last token is hidden by the mask.
+  // One head with one channel, a query of 1 over keys 1, 2, 3; the mask hides the last token.
   const std::vector<double> q = {1}, k = {1, 2, 3}, v = {10, 20, 30};
   std::vector<double> lse;
   const auto out = exact_attention({1, 1, 1, 1, 3, 0, true, 0, &rule}, q, k, v, &lse);
@@ -106,7 +106,7 @@ TEST_CASE("bytes are told apart, padding is not looked at") {
   b[1] = 1;                 // scale of block 0
   b[8 + 2] = b[8 + 5] = 1;  // codes of block 1
   b[8 + 6] = 1;             // padding
-  b[8 + 7] = 1;             // signs that nobody reads
+  b[8 + 7] = 1;             // signs that no decoder reads
   const ByteAgreement agreement = compare_rows(format, a, b);
   CHECK(agreement.scale_differs == 1);
   CHECK(agreement.code_differs == 2);
@@ -121,7 +121,7 @@ TEST_CASE("bytes are exact unless norms are summed or values rotated") {
   CHECK(is_exact("q4_0"));
   CHECK(is_exact("f16"));
   CHECK_FALSE(is_exact("tbq4_0"));
-  CHECK_FALSE(is_exact("tq3_0_s2"));  // an amax rule, of rotated values
+  CHECK_FALSE(is_exact("tq3_0_s2"));  // an amax rule over rotated values
   CHECK_FALSE(is_exact("atlas_turbo4"));
 }
 

@@ -1,4 +1,4 @@
-// Where rows lie: strides by hand.
+// tools/verify/row_places.cpp: strides of rows, compared with strides computed by hand.
 // SPDX-License-Identifier: MIT
 #include "tools/verify/row_places.hpp"
 

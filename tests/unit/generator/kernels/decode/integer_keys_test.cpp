@@ -1,5 +1,5 @@
-// generator/kernels/decode/integer_keys.cpp: which formats of K become 8-bit integers, in which unit, and how close to
-// their own values.
+// generator/kernels/decode/integer_keys.cpp: which formats of K become 8-bit integers, in which unit, and with which
+// error.
 // SPDX-License-Identifier: MIT
 #include <doctest/doctest.h>
 
@@ -17,7 +17,7 @@ namespace {
 
 using test::registry;
 
-// The format as a key, and at the smallest head it fits.
+// Plans the format as K, at the smallest head_dim that it fits.
 SidePlan key_side(const std::string& name) {
   const auto head_dims = test::fitting(registry(), name, {64, 128, 256});
   REQUIRE_MESSAGE(!head_dims.empty(), name);
@@ -26,7 +26,7 @@ SidePlan key_side(const std::string& name) {
   return *side;
 }
 
-// What a stored code means by integers (templates/kernels/decode/unpack_int8.cuh), in units of the scale.
+// Returns the value of a stored code by its integers (templates/kernels/decode/unpack_int8.cuh), in units of the scale.
 double value_of(const IntegerPlan& plan, int stored) {
   int y = 0, z = 0;
   if (plan.kind == IntegerKind::plain) {
@@ -43,30 +43,30 @@ struct Expected {
   IntegerKind kind;
   int parts;
   bool has_half;
-  double unit;  // 0: the largest centroid is 127.99 of it
+  double unit;  // 0: the largest entry is 127.99 units
 };
 constexpr double kTurbo2Step = 2 / (35.5 / double(0.039994f) + 118.5 / double(0.133462f));
 constexpr Expected kTwoParts{IntegerKind::table8, 2, false, 0};
-// All others stay halves: numbers of their own, codebooks of 4 bits that no step fits, of 5 bits and more, several
-// sections, scales of groups below 32, minima, lengths that only the codes give.
+// Formats that are not listed stay fp16: plain numbers, 4-bit codebooks that fit no step, codebooks of 5 bits and more,
+// several sections, scales of groups below 32, minima, lengths that only the codes give.
 const std::map<std::string, Expected> kExpected = {
-    // Integers as they are stored, lifted to the top of a byte where an offset is to go.
+    // Uniform codes are integers as stored. Codes with an offset to subtract are shifted to the top of a byte.
     {"q4_0", {IntegerKind::plain, 1, false, 0x1p-4}},
     {"q5_0", {IntegerKind::plain, 1, false, 0x1p-3}},
     {"q8_0", {IntegerKind::plain, 1, false, 1}},
     {"kv7", {IntegerKind::plain, 1, false, 0x1p-1}},
     {"kv8", {IntegerKind::plain, 1, false, 1}},
-    // Codebooks in steps.
+    // Codebooks whose entries are multiples of a step.
     {"kv1", {IntegerKind::table8, 1, false, 0x1p-1}},
     {"kv2", {IntegerKind::table8, 1, false, 0x1p-7}},
     {"kv3", {IntegerKind::table8, 1, false, 0x1p-6}},
     {"kv4", {IntegerKind::mirrored, 1, true, 0x1p-6}},
     {"iq4_nl", {IntegerKind::table16, 1, false, 1}},
     {"mxfp4", {IntegerKind::table16, 1, false, 0x1p-1}},
-    // 35.5 and 118.5 steps, near enough.
+    // The entries are near 35.5 and 118.5 steps.
     {"turbo2_qk128", {IntegerKind::table8, 1, true, kTurbo2Step}},
     {"turbo2_qk32", {IntegerKind::table8, 1, true, kTurbo2Step}},
-    // Codebooks of up to 3 bits that no step fits.
+    // Codebooks of up to 3 bits that fit no step.
     {"amesianx_tbq3_0", kTwoParts},
     {"amesianx_tbq3_1", kTwoParts},
     {"amesianx_tbq3_2", kTwoParts},

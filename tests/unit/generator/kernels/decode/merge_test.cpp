@@ -1,4 +1,5 @@
-// generator/kernels/decode/plan.cpp: which programs have a launch for the parts that decode leaves, and what it does.
+// generator/kernels/decode/plan.cpp: which programs have a `merge` kernel for KV splits that decode leaves, and what it
+// does.
 // SPDX-License-Identifier: MIT
 #include <doctest/doctest.h>
 #include <fmt/format.h>
@@ -33,9 +34,9 @@ TEST_CASE("a program whose warps have one step of merging has no launch for it; 
   };
   const Example examples[] = {
       {"kv4", "q_heads_per_kv=8", 1, true, true},
-      {"kv4", "q_heads_per_kv=16", 2, true, true},  // 12 warps
+      {"kv4", "q_heads_per_kv=16", 2, true, true},  // 12 warps a block
       {"kv4", "q_heads_per_kv=8\nhead_dim=256", 2, true, true},
-      {"q8_0", "q_heads_per_kv=16\nhead_dim_k=576\nhead_dim_v=512", 16, true, false},  // 4 warps
+      {"q8_0", "q_heads_per_kv=16\nhead_dim_k=576\nhead_dim_v=512", 16, true, false},  // 4 warps a block
       {"kv4", "q_heads_per_kv=8\nfuse=false", 1, false, false},
       {"tbq4_dense_qsfirst_raw", "q_heads_per_kv=16", 2, true, false},
   };
@@ -52,7 +53,8 @@ TEST_CASE("a program whose warps have one step of merging has no launch for it; 
     if (merge == program.kernels.end()) continue;
     const Source& source = merge->second;
     CHECK(source.may_overlap);
-    // A row that goes back from V's domain is one block's; else a block has 128 sums of it.
+    // If `merge` rotates its output back from V's domain, one block takes a whole row; else a block takes 128 sums of
+    // it.
     const int slices = program.v.inner_dim / 128;
     CHECK(source.row_threads == source.threads * (example.rotates ? 1 : slices));
     CHECK((source.text.str().find("kRotatesOutput = true") != std::string::npos) == example.rotates);

@@ -1,5 +1,5 @@
-// generator/kernels/decode/lane_reads.cpp and plan_decode.cpp: the byte runs of lanes, the unpack sequences, the
-// orders, the refusals.
+// generator/kernels/decode/lane_reads.cpp and plan.cpp: lane reads, unpack sequences, the orders of channels, and
+// refusals.
 // SPDX-License-Identifier: MIT
 #include "generator/kernels/decode/plan.hpp"
 
@@ -38,13 +38,13 @@ Problem problem_of(const std::string& toml, const std::string& arch = "sm_90a") 
   return *problem;
 }
 
-// Every lane's runs, unpacked as the kernel would, give the codes of the dimensions the plan names, each once.
-// value_share: warps that share a row of V.
+// Loads and unpacks the lane reads of every lane as the kernel does; the codes must be those of the channels that the
+// plan names, each once. value_share: warps that share a row of V.
 void check_unpack(const Format& f, int head_dim, int value_share = 1) {
   CAPTURE(f.name);
   CAPTURE(head_dim);
   std::mt19937 random(unsigned(f.block));
-  constexpr int kSlack = 16;  // runs may read past the last row, and the ring ends in so much
+  constexpr int kSlack = 16;  // bytes; lane reads may read so far past the last row, and the ring has so much slack
   std::vector<std::uint8_t> row(std::size_t(f.row_bytes(head_dim) + kSlack));
   for (auto& byte : row) byte = std::uint8_t(random());
   for (const bool is_key : {true, false}) {
@@ -63,9 +63,9 @@ void check_unpack(const Format& f, int head_dim, int value_share = 1) {
             const auto words = load_run(*side, run, row.data(), group, r, part);
             const auto slots = unpacked(run, words);
             const Slots kind{section.slot_bits > 0 ? section.slot_bits : 8};
-            // Of joined runs the upper half of a word is the other token's, here none.
+            // In a joined lane read the upper half of a word is the other token's; here it is empty.
             const int per_word = kind.per_word() / (run.is_joined ? 2 : 1);
-            // What lies above a code in a slot of V is for the table to ignore.
+            // In a code lane of V, bits above the code are ignored by the table.
             const unsigned mask = (1u << (section.slot_bits > 0 ? section.codes.bits : kind.bits)) - 1;
             for (std::size_t m = 0; m < slots.size(); ++m) {
               const std::uint32_t y = slots[m];
@@ -84,7 +84,7 @@ void check_unpack(const Format& f, int head_dim, int value_share = 1) {
   }
 }
 
-// A table format of given fields; what follows [codes] and its neighbours.
+// Returns a table format with the given fields; `rest` replaces the [scale] table.
 Format made(const std::string& fields, int block, int bits, const std::string& rest = "") {
   const std::string text = fmt::format(
       "title = \"t\"\nblock = {}\nfields = [{}]\n[codes]\nkind = \"table\"\nbits = {}\n[codebook]\nrule = "
@@ -112,7 +112,7 @@ TEST_CASE("rows of V divide among the lanes of two and of four warps") {
     REQUIRE(side);
     CHECK(side->sections[0].run.is_joined == (share == 4));  // half a word a lane
   }
-  for (const char* name : {"turbo_split_54", "vllm_k4_nc"}) {  // masks of their own; lengths of rows
+  for (const char* name : {"turbo_split_54", "vllm_k4_nc"}) {  // an outlier mask; rows scaled to length
     const auto side = plan_side(**registry().format(name, {}), 128, true, false, false, 2);
     REQUIRE_FALSE(side);
     CHECK(side.error().code == Code::unsupported);
@@ -161,7 +161,8 @@ TEST_CASE("orders of a team are permutations too, and its shapes fit") {
         CAPTURE(queries);
         const auto plan = plan_decode(problem);
         REQUIRE_MESSAGE(plan, (plan ? "" : render(plan.error())));
-        // 64 rows of 256 are merged in 130 KiB, which only the data-center GPUs have: the others take them in turns.
+        // Merging 64 query rows of 256 channels takes 130 KiB of shared memory. Only data-center GPUs have that; others
+        // take the rows in query chunks.
         const bool is_short = problem.arch.shared_bytes_per_block < 130 * 1024;
         CHECK((plan->turns > 1) == (head_dim == 256 && queries == 8 && is_short));
         CHECK(plan->team > 1);
@@ -224,8 +225,8 @@ TEST_CASE("four-bit codes unpack with one shift and one mask a word") {
 TEST_CASE("words of slots are made of few terms") {
   struct Cost {
     const char* format;
-    std::size_t key_helpers, value_helpers;  // words on the way
-    std::size_t key_terms, value_terms;      // of all words of slots together
+    std::size_t key_helpers, value_helpers;  // intermediate words
+    std::size_t key_terms, value_terms;      // terms of all result words
   };
   for (const Cost& cost : {Cost{"kv2", 0, 0, 4, 1}, Cost{"kv3", 0, 0, 6, 3}, Cost{"kv4", 0, 0, 4, 2},
                            Cost{"tbq3_0", 8, 4, 8, 2}, Cost{"turbo3_0", 4, 2, 12, 6}, Cost{"turbo2_0", 0, 0, 4, 1}})
@@ -242,7 +243,7 @@ TEST_CASE("words of slots are made of few terms") {
     }
 }
 
-TEST_CASE("parts of six bytes are read as words from where they begin") {
+TEST_CASE("lane reads of six bytes are read as words from where they begin") {
   const auto side = plan_side(**registry().format("tbq3_0", {}), 128, true, false);
   REQUIRE(side);
   const PlaneRun& plane = side->sections[0].run.planes[0];
@@ -273,8 +274,8 @@ TEST_CASE("queries are as exact as the products they go into") {
     int parts;
     bool is_scaled;
   };
-  // As stored; integers; rounded like the entries of a table; in two parts where codes are exact, or are rounded with
-  // their scales.
+  // f16: as stored. q8_0 and tbq4_0: integers. turbo4_qjl68: rounded like the entries of its table. atlas_turbo2 and
+  // fp8_e4m3: codes are exact, or are rounded with their scales.
   for (const Expected& each :
        {Expected{"f16", 1, false}, Expected{"q8_0", 1, true}, Expected{"tbq4_0", 1, true},
         Expected{"turbo4_qjl68", 1, true}, Expected{"atlas_turbo2", 2, false}, Expected{"fp8_e4m3", 1, false}}) {
@@ -310,11 +311,11 @@ TEST_CASE("every arch gets a block that fits its shared memory") {
       CHECK(plan->stages >= 2);
       for (const int at :
            {plan->ring_at, plan->k.stage_bytes, plan->v.stage_bytes, plan->k.scales_at, plan->v.scales_at})
-        CHECK(at % 128 == 0);  // no sector of the L2 goes to two of shared memory
+        CHECK(at % 128 == 0);  // an L2 sector must not straddle two sectors of shared memory
     }
 }
 
-TEST_CASE("query rows that do not fit a block come in equal turns") {
+TEST_CASE("query rows that do not fit a block come in equal chunks") {
   const auto plan_of = [](int gqa, int queries, int head_dim, const char* arch) {
     auto plan =
         plan_decode(problem_of(fmt::format("[k]\nformat=\"f16\"\n[v]\nformat=\"f16\"\n[attention]\nhead_dim={}\n"
@@ -327,7 +328,7 @@ TEST_CASE("query rows that do not fit a block come in equal turns") {
     return *plan;
   };
   CHECK(plan_of(8, 8, 128, "sm_90a").turns == 1);
-  const DecodePlan plan = plan_of(13, 5, 128, "sm_90a");  // 65 rows: not 64 and 1
+  const DecodePlan plan = plan_of(13, 5, 128, "sm_90a");  // 65 query rows: not chunks of 64 and 1
   CHECK(plan.turns == 2);
   CHECK(plan.rows == 40);
   CHECK(plan_of(32, 75, 256, "sm_90a").rows == 64);

@@ -1,4 +1,5 @@
-// generator/kernels/decode/shared_layout.cpp: where staged rows stand, and how their runs are loaded.
+// generator/kernels/decode/shared_layout.cpp: places of staged rows in shared memory, and how their lane reads are
+// loaded.
 // SPDX-License-Identifier: MIT
 #include <doctest/doctest.h>
 #include <fmt/format.h>
@@ -21,7 +22,7 @@ SidePlan side_of(const char* format, int head_dim, bool is_key) {
   return *side;
 }
 
-// Where the loads of a plane may end, in bytes from the beginning of the row's slot.
+// Returns where the loads of a plane may end, in bytes from the beginning of the staged row's slot.
 int end_of_loads(const SidePlan& side, const RunPlan& run, const PlaneRun& plane) {
   int end = 0;
   for (int skew = 0; skew < side.slot_align; skew += 2)
@@ -40,8 +41,8 @@ int end_of_loads(const SidePlan& side, const RunPlan& run, const PlaneRun& plane
 
 }  // namespace
 
-// A joined run is half of a word whose other half is another token's, so its load must bring nothing more.
-TEST_CASE("joined runs are loaded without what lies behind them") {
+// A joined lane read is half of a word whose other half is another token's, so its load must bring nothing more.
+TEST_CASE("joined lane reads are loaded without what lies behind them") {
   int joined = 0, odd = 0;
   for (const std::string& name : test::format_names(registry()))
     for (const int head_dim : test::fitting(registry(), name, {64, 128, 256, 512}))
@@ -100,13 +101,13 @@ TEST_CASE(
   for (const SidePlan* side : {&k, &v}) {
     const bool is_key = side == &k;
     CHECK(side->pitch == 96);
-    CHECK(side->is_dealt == !is_key);  // without it rows of a load of V meet in the same banks
+    CHECK(side->is_dealt == !is_key);  // otherwise rows of one load of V meet in the same banks
     const RunPlan& run = side->sections[0].run;
     CHECK(run.planes[0].is_window);
     CHECK(run.planes[0].unit == 8);
-    CHECK(run.bank_cost == (is_key ? 4 : 2));  // 512 and 256 bytes
+    CHECK(run.bank_cost == (is_key ? 4 : 2));  // bytes a load: 512 and 256
   }
-  // Four bytes at an even address: two loads of two bytes, which need no shift.
+  // Four bytes at an even address are two loads of two bytes, which need no shift.
   CHECK_FALSE(side_of("q4_0", 128, true).sections[0].run.planes[0].is_window);
   CHECK(side_of("q4_0", 128, true).sections[0].run.planes[0].unit == 2);
   CHECK(side_of("q8_0", 128, true).sections[0].run.planes[0].is_window);
@@ -127,7 +128,7 @@ TEST_CASE(
     INFO(format);
     const DecodePlan rows = plan_of(format, "rows"), planar = plan_of(format, "planar"),
                      pages = plan_of(format, kPages);
-    const bool would_meet = format == std::string("q4_0") || format == std::string("tbq3_0");  // in banks
+    const bool would_meet = format == std::string("q4_0") || format == std::string("tbq3_0");  // bank conflicts
     CHECK(rows.k.slot_align == (would_meet ? 16 : 32));
     CHECK(rows.v.slot_align == 32);
     CHECK(pages.k.slot_align == 16);
@@ -140,7 +141,7 @@ TEST_CASE(
     CHECK_FALSE(planar.k.keeps_lines);
   }
   CHECK_FALSE(plan_of("f16", kPages).k.keeps_lines);
-  const DecodePlan full = plan_of("iq4_nl", kPages, "sm_75");  // its tables are most of 64 KiB
+  const DecodePlan full = plan_of("iq4_nl", kPages, "sm_75");  // its tables take most of 64 KiB
   CHECK(full.k.is_skewed);
   CHECK_FALSE(full.k.keeps_lines);
 }

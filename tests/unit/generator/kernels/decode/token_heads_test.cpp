@@ -1,4 +1,4 @@
-// generator/kernels/decode/token_heads.cpp and place_token_heads: blocks that take all heads of a token.
+// generator/kernels/decode/token_heads.cpp and place_token_heads: blocks that take all KV heads of a token.
 // SPDX-License-Identifier: MIT
 #include <doctest/doctest.h>
 #include <fmt/format.h>
@@ -65,14 +65,14 @@ TEST_CASE("heads of a token: a warp for each head of each stream, rows of all he
     CHECK(plan.rows == 4);
     CHECK_FALSE(plan.finishes);
     CHECK(plan.k.stage_bytes == plan.v.stage_bytes);
-    CHECK(plan.barriers_at + plan.streams() * plan.stages * 16 <= plan.epilogue_at);  // sums do not meet them
+    CHECK(plan.barriers_at + plan.streams() * plan.stages * 16 <= plan.epilogue_at);  // no overlap with the sums
     CHECK(plan.ring_at + plan.streams() * plan.stages * plan.k.stage_bytes <= plan.shared_bytes);
     CHECK(plan.shared_bytes <= plan.arch.shared_bytes_per_block);
     for (const SidePlan* side : {&plan.k, &plan.v}) {
       CHECK(side->eighth_bytes * 8 == row.tile * row.token_heads * side->row_bytes);
       CHECK(side->copy_gap % 16 == 0);
       const RunPlan& run = side->sections[0].run;
-      CHECK(run.bank_cost == std::max(1, run.planes[0].unit / 4));  // 128 bytes a wavefront
+      CHECK(run.bank_cost == std::max(1, run.planes[0].unit / 4));  // one wavefront for 128 bytes
       CHECK(side->pitch * 8 == row.token_heads * side->row_bytes);
     }
   }

@@ -1,5 +1,5 @@
-// The rules of the CPU back-end, each broken on purpose. The lanes here talk to the scheduler through the
-// host table itself.
+// runtime/device/cpu/block_scheduler.cpp: each rule of the CPU back-end is broken on purpose. The lanes call the
+// scheduler through the host table itself.
 // SPDX-License-Identifier: MIT
 #include "runtime/device/cpu/block_scheduler.hpp"
 
@@ -46,7 +46,7 @@ TEST_CASE("every lane of every block runs once and knows its place") {
 
 namespace {
 
-// A barrier at 0, another at 8, and 32 bytes from 64 on.
+// Barriers at 0 and 8, and 32 bytes of data from 64 on.
 struct Bulk {
   static void* at(int byte) { return self().shared + byte; }
   static void open() {
@@ -70,7 +70,7 @@ TEST_CASE("bulk copies land when their phase is waited for, and spoil what they 
     Bulk::open();
     sync_block();
     for (unsigned round = 0; round < 3; ++round) {
-      Bulk::wait(8, (round & 1) ^ 1);  // at once in the first round; then when all have read
+      Bulk::wait(8, (round & 1) ^ 1);  // passes at once in the first round; later when all have read
       Bulk::ask(bulk_bytes);
       if (self().thread == 0) spoilt += to[1] == 0xff;
       Bulk::wait(0, round & 1);
@@ -155,7 +155,7 @@ TEST_CASE("a team that is not whole, or votes at two places, is named") {
   CHECK(contains(message_of(divergent), "divergent collective"));
   const auto outside = run_grid([&] { vote(4, 1); }, {}, 96, 0);
   CHECK(contains(message_of(outside), "a team of 4 warps from warp 0 on, of 3"));
-  CHECK(run_grid([&] { vote(2, 1); }, {}, 64, 0));  // and the next launch is a new one
+  CHECK(run_grid([&] { vote(2, 1); }, {}, 64, 0));  // the failure does not affect the next launch
 }
 
 TEST_CASE("a warp collective releases its warp alone; the slots carry the words") {
@@ -275,10 +275,10 @@ TEST_CASE("asynchronous copies land at the wait that guarantees them") {
     host.copy_commit();
     seen.push_back(to[0]);  // nothing yet
     host.copy_wait(2);
-    seen.push_back(to[15]);  // the oldest
+    seen.push_back(to[15]);  // the oldest copy
     seen.push_back(to[16]);
     host.copy_wait(1);
-    seen.push_back(to[21]);  // the last valid byte of the second
+    seen.push_back(to[21]);  // the last valid byte of the second copy
     seen.push_back(to[22]);  // zero-filled
     seen.push_back(to[32]);
     host.copy_wait(0);
@@ -348,5 +348,5 @@ TEST_CASE("384 lanes times 500 barriers take milliseconds") {
   REQUIRE(run_grid(body, {1, 1, 1}, 384, 0));
   const double ms = std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - begin).count();
   MESSAGE((ms * 1e6 / (384 * 500)) << " ns a switch");
-  CHECK(ms < 2000);  // about 10 in an optimised build on an idle core
+  CHECK(ms < 2000);  // about 10 ms in an optimized build on an idle core
 }
