@@ -1,5 +1,4 @@
-// ALiBi as FlashAttention has it: slope * (token - position of the query) is added to the score. Costs a subtraction, a
-// conversion and a multiply-add a score.
+// ALiBi as FlashAttention has it: slope * (token - position of the query) is added to the score.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include "features/feature_list.cuh"

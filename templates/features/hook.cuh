@@ -1,5 +1,4 @@
 // Hook: an expression of the user's own (specs/hooks) computes the score that exp takes. Hidden tokens stay hidden.
-// Costs two multiplications and a selection a score, and what the expression costs.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include "features/feature_list.cuh"

@@ -1,6 +1,6 @@
 // LSE: stores the natural logarithm of the sum of exp(score) of each row. Sinks are included where they join the row. A
 // row that sums up nothing stores minus infinity. kernels/auxiliary/merge_contexts.cuh merges outputs over parts of a
-// context by these numbers. Costs nothing a score; a logarithm and a store a row.
+// context by these numbers.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include "device/math.cuh"

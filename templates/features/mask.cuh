@@ -1,6 +1,5 @@
 // Mask: a half for each (query row, token) is added to the score. If kHasSlopes, the half is multiplied by the slope of
-// the query head first, as ggml has ALiBi. Costs a load of two bytes, a conversion and a multiply-add a score; slopes a
-// comparison and a choice more: minus infinity stays what it is whatever the slope.
+// the query head first, as ggml has ALiBi. Minus infinity stays minus infinity whatever the slope.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include "features/feature_list.cuh"

@@ -1,6 +1,5 @@
 // Packed mask: a bit for each (query row, token) says whether the row sees the token. The bits cover the newest tokens
-// of a sequence, or all of them (FeatureArgs::packed_tokens). A tree of drafted tokens is such a mask. Costs a load, a
-// shift and a choice a score.
+// of a sequence, or all of them (FeatureArgs::packed_tokens). A tree of drafted tokens is such a mask.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include "features/feature_list.cuh"

@@ -1,5 +1,5 @@
-// Softcap: score = cap * tanh(score / cap). Costs an exp2, a reciprocal and four more instructions a score: tanh by 1 -
-// 2 / (e^2x + 1), exact to 2^-22 of the cap (the machine's own tanh: 2^-11).
+// Softcap: score = cap * tanh(score / cap). tanh(x) is 1 - 2 / (e^2x + 1), exact to 2^-22; the machine's own tanh is
+// exact to 2^-11.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include "device/math.cuh"

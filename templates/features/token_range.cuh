@@ -1,6 +1,6 @@
 // The tokens that a query sees by its position: kLeft tokens before it and kRight tokens behind it; -1 means all.
 // Causal attention is kRight = 0. The tile scheduler leaves out tiles that no query of a call sees
-// (kernels/decode/tile_scheduler.cuh). Costs nothing a score but where a tile is cut: two instructions.
+// (kernels/decode/tile_scheduler.cuh).
 // SPDX-License-Identifier: MIT
 #pragma once
 #include "device/simt.cuh"
