@@ -11,18 +11,18 @@
 namespace kvjit {
 namespace {
 
-SideFacts side_facts(const Format& f, int head_dim) {
-  SideFacts facts;
+SideInfo side_info(const Format& f, int head_dim) {
+  SideInfo info;
   const long long blocks = f.stored_dim(head_dim) / f.block;
-  facts.format = f.name;
-  facts.is_transformed = f.is_transformed();
-  facts.has_tensor_scale = f.scale.rule == ScaleRule::tensor;
-  facts.inner_dim = f.inner_dim(head_dim);
-  facts.row_bytes = blocks * f.block_bytes;
-  facts.code_row_bytes = blocks * f.code_bytes;
-  facts.scale_row_bytes = blocks * f.scale_bytes;
-  facts.bits_per_value = f.bits_per_value();
-  return facts;
+  info.format = f.name;
+  info.is_transformed = f.is_transformed();
+  info.has_tensor_scale = f.scale.rule == ScaleRule::tensor;
+  info.rotated_dim = f.rotated_dim(head_dim);
+  info.row_bytes = blocks * f.block_bytes;
+  info.code_row_bytes = blocks * f.code_bytes;
+  info.scale_row_bytes = blocks * f.scale_bytes;
+  info.bits_per_value = f.bits_per_value();
+  return info;
 }
 
 }  // namespace
@@ -75,8 +75,8 @@ Result<ProgramSource> begin_program(const Problem& problem) {
   program.q_type = problem.q_type;
   program.out_type = problem.out_type;
   program.rows = problem.q_heads_per_kv * problem.query_length;
-  program.k = side_facts(problem.k, problem.head_dim);
-  program.v = side_facts(problem.v, problem.v_dim());
+  program.k = side_info(problem.k, problem.head_dim);
+  program.v = side_info(problem.v, problem.v_dim());
   KV_CHECK(check_codec(problem.k, problem.head_dim));
   KV_CHECK(check_codec(problem.v, problem.v_dim()));
   return program;
@@ -133,7 +133,7 @@ Result<ProgramSource> make_codec_program(const Format& format, int head_dim, con
   program.arch = arch.name;
   program.is_planar = false;
   program.head_dim = program.head_dim_v = head_dim;
-  program.k = program.v = side_facts(format, head_dim);
+  program.k = program.v = side_info(format, head_dim);
   program.kernels[Role::quantize_k] = emit_codec({format, head_dim, false, true, 0, false, arch.name}, registry);
   program.kernels[Role::dequantize_k] = emit_codec({format, head_dim, false, false, 0, false, arch.name}, registry);
   return program;

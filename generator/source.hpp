@@ -42,7 +42,7 @@ enum class Role {
   quantize_v,
   dequantize_k,
   dequantize_v,
-  // Many rows at once, of each type, where format and arch allow; in the order of tile_role().
+  // Many rows at once, of each type, where format and arch allow; in the order of bulk_role().
   quantize_bulk_k_f16,
   quantize_bulk_k_bf16,
   quantize_bulk_k_f32,
@@ -59,20 +59,20 @@ enum class Role {
   check,           // of checked programs: looks at lengths, page tables and slots ahead of each call
 };
 const char* to_string(Role role);
-constexpr Role tile_role(bool is_quantize, bool is_key, kv::RowType type) {
+constexpr Role bulk_role(bool is_quantize, bool is_key, kv::RowType type) {
   return Role(int(Role::quantize_bulk_k_f16) + (is_quantize ? 0 : 6) + (is_key ? 0 : 3) + int(type) -
               int(kv::RowType::f16));
 }
 
 // Bytes of one side of the cache, a (token, KV head) row.
-struct SideFacts {
+struct SideInfo {
   std::string format;
   bool is_transformed = false;    // attention's domain is not the caller's: rotated, padded, scaled by channel
   long long row_bytes = 0;        // layout rows: whole blocks
   long long code_row_bytes = 0;   // layout planar: the codes plane
   long long scale_row_bytes = 0;  // layout planar: the scales plane, 0 if the format has no scale
   double bits_per_value = 0;
-  int inner_dim = 0;  // values a head has in attention's domain
+  int rotated_dim = 0;  // values a head has in attention's domain
   bool has_tensor_scale = false;
 };
 
@@ -88,17 +88,17 @@ struct ProgramSource {
   FeatureSet features;  // all but causal
   Element q_type = Element::f16, out_type = Element::f32;
   int rows = 0,
-      turns = 1;        // of q_heads_per_kv * query_length query rows, those that a block takes at once; and how often
-                        // (of token_heads, rows of all heads)
-  int tile_tokens = 0;  // granule in which blocks share the tokens
+      query_chunks = 1;  // of q_heads_per_kv * query_length query rows, those that a block takes at once; and how often
+                         // (of token_heads, rows of all heads)
+  int tile_tokens = 0;   // granule in which blocks share the tokens
   // What `decode` does beside attention. What it finishes, or leaves for `merge`, is rotated by the one that makes rows
   // of output of it.
-  bool rotates_queries = false, finishes = false, rotates_output = false;
+  bool rotates_queries = false, fuses_merge = false, rotates_output = false;
   int merge_steps = 1;   // where it finishes: of 128 sums of a row, that a warp takes for the parts of a pair; above 1
                          // `merge` may do it
   bool checks = false;   // calls bring a record of what was out of range
   bool appends = false;  // `decode` stores the newest tokens, which calls bring
-  SideFacts k, v;
+  SideInfo k, v;
   std::map<Role, Source> kernels;
   std::vector<Decision> decisions;
 };

@@ -136,7 +136,7 @@ KVJIT_API kvjit_status kvjit_context_create(const kvjit_context_options* options
 /* Frees a context. Its requests must have been destroyed before. context may be NULL. */
 KVJIT_API void kvjit_context_destroy(kvjit_context* context);
 
-typedef struct kvjit_device_facts {
+typedef struct kvjit_device_info {
   size_t size;
   const char* name;    /* "NVIDIA H200", "CPU back-end" */
   const char* arch;    /* "sm_90a": the arch that kernels are generated for */
@@ -144,10 +144,9 @@ typedef struct kvjit_device_facts {
       multiprocessors; /* streaming multiprocessors of the device */
   int driver_version;  /* version of the CUDA driver, 13000 = 13.0; 0 on the CPU back-end */
   size_t memory_bytes; /* memory of the device */
-} kvjit_device_facts;
+} kvjit_device_info;
 /* Describes the device of a context. */
-KVJIT_API kvjit_status kvjit_context_device(const kvjit_context* context, kvjit_device_facts* facts,
-                                            kvjit_error* error);
+KVJIT_API kvjit_status kvjit_context_device(const kvjit_context* context, kvjit_device_info* info, kvjit_error* error);
 
 /* Forbids compiling from now on: a call that needs a kernel which no store has fails with KVJIT_SEALED, and the message
  * names the kernel. An engine calls it before it serves requests, so that no request waits for a compiler. */
@@ -267,7 +266,7 @@ KVJIT_API kvjit_status kvjit_warm(kvjit_context* context, const kvjit_warm_call*
 /* Element types of tensors. */
 enum { KVJIT_F16 = 1, KVJIT_BF16 = 2, KVJIT_F32 = 3 };
 
-typedef struct kvjit_program_facts {
+typedef struct kvjit_program_info {
   size_t size;
   const char *id,       /* short name, made of formats and sizes */
       *title,           /* the spec's title */
@@ -286,13 +285,13 @@ typedef struct kvjit_program_facts {
   int page_tokens;      /* of layout paged: tokens of a page, and calls bring page tables; else 0 */
   int checks,           /* 1: calls bring a check record */
       token_heads;      /* KV heads of a call, which lie side by side (cache.token_heads); 0: any number of them */
-} kvjit_program_facts;
-KVJIT_API kvjit_status kvjit_program_describe(const kvjit_program* program, kvjit_program_facts* facts,
+} kvjit_program_info;
+KVJIT_API kvjit_status kvjit_program_describe(const kvjit_program* program, kvjit_program_info* info,
                                               kvjit_error* error);
 
 /* A kernel of a program that is loaded. Kernels of attention are loaded from the start, others from their first call
  * on. */
-typedef struct kvjit_kernel_facts {
+typedef struct kvjit_kernel_info {
   size_t size;
   const char *name,       /* "decode.<formats>.d128.g4.sm_90a" */
       *role,              /* "decode", "merge", "quantize_k" ... */
@@ -306,17 +305,17 @@ typedef struct kvjit_kernel_facts {
   kvjit_index code_bytes; /* bytes of machine code */
   double ready_ms,        /* milliseconds that getting the kernel took this time */
       compile_ms;         /* milliseconds of the compile that made it, wherever that was; 0: not known */
-} kvjit_kernel_facts;
+} kvjit_kernel_info;
 /* Sets *count to the number of loaded kernels. */
 KVJIT_API kvjit_status kvjit_program_kernel_count(const kvjit_program* program, int* count, kvjit_error* error);
 /* Describes loaded kernel number `index`, from 0. */
-KVJIT_API kvjit_status kvjit_program_kernel(const kvjit_program* program, int index, kvjit_kernel_facts* facts,
+KVJIT_API kvjit_status kvjit_program_kernel(const kvjit_program* program, int index, kvjit_kernel_info* info,
                                             kvjit_error* error);
 
 /* The sides of a cache. */
 enum { KVJIT_K = 0, KVJIT_V = 1 };
 
-typedef struct kvjit_side_facts {
+typedef struct kvjit_side_info {
   size_t size;
   const char* format;
   int is_rotated;              /* 1: the cache holds rotated, padded or scaled values instead of the caller's */
@@ -324,9 +323,9 @@ typedef struct kvjit_side_facts {
   kvjit_index row_bytes;       /* layout rows: bytes of one (token, KV head) */
   kvjit_index code_row_bytes;  /* layout planar: its bytes in the plane of codes */
   kvjit_index scale_row_bytes; /* layout planar: its bytes in the plane of scales; 0 if the format has no scales */
-} kvjit_side_facts;
+} kvjit_side_info;
 /* side: KVJIT_K or KVJIT_V. */
-KVJIT_API kvjit_status kvjit_program_side(const kvjit_program* program, int side, kvjit_side_facts* facts,
+KVJIT_API kvjit_status kvjit_program_side(const kvjit_program* program, int side, kvjit_side_info* info,
                                           kvjit_error* error);
 
 /* ---- The cache ---- */
@@ -456,7 +455,7 @@ typedef struct kvjit_cache_tokens {
  *   INNER    values in the rotated domain, if both formats rotate alike or neither rotates
  *   NUMBERS  values in the caller's domain
  * INNER and NUMBERS encode anew, and lose what the target format loses. */
-enum { KVJIT_COPY_BYTES = 0, KVJIT_COPY_INNER = 1, KVJIT_COPY_NUMBERS = 2 };
+enum { KVJIT_COPY_BYTES = 0, KVJIT_COPY_ROTATED = 1, KVJIT_COPY_DEQUANTIZED = 2 };
 typedef struct kvjit_copy_call {
   size_t size;
   const kvjit_cache_tokens
@@ -528,7 +527,7 @@ typedef struct kvjit_attention_call {
   kvjit_rows new_k, new_v;
   int new_type; /* type of both: KVJIT_F16, KVJIT_BF16 or KVJIT_F32 */
   /* Inputs of features, in device memory. Each must be NULL or 0 unless the program has the feature that reads it
-   * (kvjit_program_facts.features). Query heads are numbered through all KV heads. Strides count elements, and stride 0
+   * (kvjit_program_info.features). Query heads are numbered through all KV heads. Strides count elements, and stride 0
    * makes one row serve all. */
   const void* mask; /* "mask": f16 [sequence][query head][query][token], added to the scores; tokens are dense;
                        -infinity hides the token */
@@ -589,7 +588,7 @@ typedef struct kvjit_report {
   kvjit_index cache_bytes;     /* bytes of K and V that the call has to read, at `tokens` tokens for each sequence */
   kvjit_index converted_bytes; /* bytes of cache that were converted outside the fused kernel: always 0 */
   int blocks;                  /* blocks of the attention kernel; 1 for kvjit_reference */
-  const char* features;        /* features that the call had, as in kvjit_program_facts */
+  const char* features;        /* features that the call had, as in kvjit_program_info */
 } kvjit_report;
 
 /* Sets *bytes to the size of the workspace that a call needs. Of the call it reads tokens, sequences, kv_heads,

@@ -192,7 +192,7 @@ struct Format {
   int stored_dim(int head_dim) const;  // values that a head stores: head_dim, or more where it is padded
   // Values of a head in the rotated domain: stored_dim, and as many again for the signs of a residual. Where a head of
   // bare numbers does not fill the lanes of a warp (is_ragged), zeros do.
-  int inner_dim(int head_dim) const { return (stored_dim(head_dim) + 31) / 32 * 32 * (has_residual() ? 2 : 1); }
+  int rotated_dim(int head_dim) const { return (stored_dim(head_dim) + 31) / 32 * 32 * (has_residual() ? 2 : 1); }
   bool is_ragged(int head_dim) const { return block == 1 && !is_transformed() && stored_dim(head_dim) % 32 != 0; }
   // Whether the rotated domain is another than the caller's, so that queries and outputs are transformed.
   bool is_transformed() const { return !rotation.is_identity() || has_residual() || is_padded || !channels.empty(); }

@@ -143,31 +143,31 @@ kvjit_status kvjit_alibi_slopes(float max_bias, int heads, float* slopes, kvjit_
   });
 }
 
-kvjit_status kvjit_program_describe(const kvjit_program* program, kvjit_program_facts* facts, kvjit_error* error) {
+kvjit_status kvjit_program_describe(const kvjit_program* program, kvjit_program_info* info, kvjit_error* error) {
   return guarded(error, [&]() -> Result<void> {
     KV_CHECK(need(program, "program"));
-    KV_CHECK(check_output(facts, "facts"));
+    KV_CHECK(check_output(info, "info"));
     const kvjit::ProgramSource& s = program->program->source();
     const auto type_of = [](kvjit::Element element) {
       return element == kvjit::Element::f32 ? KVJIT_F32 : element == kvjit::Element::bf16 ? KVJIT_BF16 : KVJIT_F16;
     };
     std::vector<std::string> features = s.features.names();
     if (s.causal) features.insert(features.begin(), "causal");
-    write_struct(facts, {0, s.id.c_str(), s.title.c_str(), s.arch.c_str(), s.is_planar, s.head_dim, s.q_heads_per_kv,
-                         s.query_length, s.causal, type_of(s.q_type), type_of(s.out_type), s.tile_tokens, s.appends,
-                         s.head_dim_v, const_cast<kvjit_program*>(program)->keep(listed(features)), s.page_tokens,
-                         s.checks, s.token_heads});
+    write_struct(
+        info, {0, s.id.c_str(), s.title.c_str(), s.arch.c_str(), s.is_planar, s.head_dim, s.q_heads_per_kv,
+               s.query_length, s.causal, type_of(s.q_type), type_of(s.out_type), s.tile_tokens, s.appends, s.head_dim_v,
+               const_cast<kvjit_program*>(program)->keep(listed(features)), s.page_tokens, s.checks, s.token_heads});
     return {};
   });
 }
 
-kvjit_status kvjit_program_side(const kvjit_program* program, int side, kvjit_side_facts* facts, kvjit_error* error) {
+kvjit_status kvjit_program_side(const kvjit_program* program, int side, kvjit_side_info* info, kvjit_error* error) {
   return guarded(error, [&]() -> Result<void> {
     KV_TRY(known, side_of(program, side));
-    KV_CHECK(check_output(facts, "facts"));
-    write_struct(facts, {0, known->format.c_str(), known->is_transformed, known->bits_per_value,
-                         static_cast<kvjit_index>(known->row_bytes), static_cast<kvjit_index>(known->code_row_bytes),
-                         static_cast<kvjit_index>(known->scale_row_bytes)});
+    KV_CHECK(check_output(info, "info"));
+    write_struct(info, {0, known->format.c_str(), known->is_transformed, known->bits_per_value,
+                        static_cast<kvjit_index>(known->row_bytes), static_cast<kvjit_index>(known->code_row_bytes),
+                        static_cast<kvjit_index>(known->scale_row_bytes)});
     return {};
   });
 }
@@ -176,12 +176,12 @@ kvjit_status kvjit_cache_layout(const kvjit_program* program, int side, kvjit_in
                                 kvjit_index capacity_tokens, void* base, kvjit_side* cache, size_t* bytes,
                                 kvjit_error* error) {
   return guarded(error, [&]() -> Result<void> {
-    KV_TRY(facts, side_of(program, side));
+    KV_TRY(info, side_of(program, side));
     if (std::min({sequences, heads, capacity_tokens}) < 1)
       return fail(Code::bad_input,
                   fmt::format("a cache of {} sequences, {} heads, {} tokens; at least 1 of each is needed", sequences,
                               heads, capacity_tokens));
-    const auto geometry = kvjit::side_geometry(program->program->source(), *facts, sequences, heads, capacity_tokens);
+    const auto geometry = kvjit::side_geometry(program->program->source(), *info, sequences, heads, capacity_tokens);
     if (geometry.total_bytes > static_cast<std::size_t>(PTRDIFF_MAX))
       return fail(Code::bad_input, fmt::format("a cache of {} sequences, {} heads, {} tokens does not fit 64 bits",
                                                sequences, heads, capacity_tokens));

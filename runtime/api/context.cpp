@@ -109,13 +109,13 @@ kvjit_status kvjit_context_create(const kvjit_context_options* options, kvjit_co
 
 void kvjit_context_destroy(kvjit_context* context) { delete context; }
 
-kvjit_status kvjit_context_device(const kvjit_context* context, kvjit_device_facts* facts, kvjit_error* error) {
+kvjit_status kvjit_context_device(const kvjit_context* context, kvjit_device_info* info, kvjit_error* error) {
   return guarded(error, [&]() -> Result<void> {
     KV_CHECK(need(context, "context"));
-    KV_CHECK(check_output(facts, "facts"));
-    const kvjit::DeviceFacts& device = context->context->backend()->facts();
-    write_struct(facts, {0, device.name.c_str(), device.arch.c_str(), device.is_gpu, device.multiprocessors,
-                         device.driver_version, device.memory_bytes});
+    KV_CHECK(check_output(info, "info"));
+    const kvjit::DeviceInfo& device = context->context->backend()->info();
+    write_struct(info, {0, device.name.c_str(), device.arch.c_str(), device.is_gpu, device.multiprocessors,
+                        device.driver_version, device.memory_bytes});
     return {};
   });
 }

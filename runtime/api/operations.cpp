@@ -20,8 +20,8 @@ static_assert(int(kv::RowType::f16) == KVJIT_F16 && int(kv::RowType::bf16) == KV
               int(kv::RowType::f32) == KVJIT_F32);
 static_assert(int(kv::RopePairs::neighbours) == KVJIT_ROPE_NEIGHBOURS &&
               int(kv::RopePairs::halves) == KVJIT_ROPE_HALVES);
-static_assert(int(kvjit::CopyKind::bytes) == KVJIT_COPY_BYTES && int(kvjit::CopyKind::inner) == KVJIT_COPY_INNER &&
-              int(kvjit::CopyKind::numbers) == KVJIT_COPY_NUMBERS);
+static_assert(int(kvjit::CopyKind::bytes) == KVJIT_COPY_BYTES && int(kvjit::CopyKind::rotated) == KVJIT_COPY_ROTATED &&
+              int(kvjit::CopyKind::dequantized) == KVJIT_COPY_DEQUANTIZED);
 
 Result<kv::RopeArgs> convert_rope(const kvjit_rope* given) {
   KV_TRY(c, read_struct(given, "rope"));
@@ -98,7 +98,7 @@ Result<const CopyKernel*> copy_kernel(kvjit_program* from, kvjit_program* to, co
                           kvjit::side_plan(to->spec->problem, key.to_side), key.has_same_scale, key.alignment, known));
   std::erase_if(copies, [](const auto& made) { return made.first.to.expired(); });
   std::optional<kvjit::Source> tiles;
-  if (key.is_many) tiles = kvjit::emit_copy_tiles(plan, known);
+  if (key.is_many) tiles = kvjit::emit_bulk_copy(plan, known);
   return &copies.emplace(key, CopyKernel{plan.kind, tiles ? std::move(*tiles) : kvjit::emit_copy(plan, known)})
               .first->second;
 }

@@ -36,9 +36,9 @@ Result<std::shared_ptr<ServedSpec>> serve(const kvjit_context& context, const st
     return fail(Code::unsupported,
                 fmt::format("[matrix] and [layers] give {} specs; a program is one spec", specs.size()), {file},
                 {"leave both out, or create one program for each combination and each group of layers"});
-  const kvjit::DeviceFacts& facts = context.context->backend()->facts();
-  KV_TRY(chosen, choose_arch(specs[0], arch, facts));
-  KV_TRY(generated, generate(specs[0], *known, chosen, facts.is_gpu ? facts.name : ""));
+  const kvjit::DeviceInfo& info = context.context->backend()->info();
+  KV_TRY(chosen, choose_arch(specs[0], arch, info));
+  KV_TRY(generated, generate(specs[0], *known, chosen, info.is_gpu ? info.name : ""));
   auto served = std::make_shared<ServedSpec>();
   served->registry = std::move(known);
   served->problem = std::move(generated.problem);
@@ -165,10 +165,10 @@ kvjit_status kvjit_warm(kvjit_context* context, const kvjit_warm_call* call, kvj
     if (c.spec_count < 0 || (c.spec_count > 0 && !c.specs))
       return fail(Code::usage, fmt::format("specs of {} entries", c.spec_count));
     if (c.threads < 0) return fail(Code::usage, fmt::format("{} threads", c.threads));
-    const kvjit::DeviceFacts& facts = context->context->backend()->facts();
-    const std::string device = facts.is_gpu ? facts.name : "";
+    const kvjit::DeviceInfo& info = context->context->backend()->info();
+    const std::string device = info.is_gpu ? info.name : "";
     kvjit::Source none;
-    none.arch = c.arch ? c.arch : facts.arch;
+    none.arch = c.arch ? c.arch : info.arch;
     KV_TRY(toolchain, context->context->store()->key(none));
     std::vector<std::string> list = {
         toolchain.hex,     none.arch, device, c.arch ? "named" : "own", c.operations ? c.operations : "",
@@ -185,7 +185,7 @@ kvjit_status kvjit_warm(kvjit_context* context, const kvjit_warm_call* call, kvj
       for (int i = 0; i < c.spec_count; ++i) {
         KV_TRY(specs, kvjit::parse_all(c.specs[i], fmt::format("spec {}", i), *known));
         for (const kvjit::Spec& spec : specs) {
-          KV_TRY(arch, choose_arch(spec, c.arch, facts));
+          KV_TRY(arch, choose_arch(spec, c.arch, info));
           KV_TRY(program, generate(spec, *known, arch, device));
           for (auto& [role, source] : program.source.kernels) all.push_back(std::move(source));
           problems.push_back(std::move(program.problem));
@@ -215,18 +215,18 @@ kvjit_status kvjit_program_kernel_count(const kvjit_program* program, int* count
   });
 }
 
-kvjit_status kvjit_program_kernel(const kvjit_program* program, int index, kvjit_kernel_facts* facts,
+kvjit_status kvjit_program_kernel(const kvjit_program* program, int index, kvjit_kernel_info* info,
                                   kvjit_error* error) {
   return guarded(error, [&]() -> Result<void> {
     KV_CHECK(need(program, "program"));
-    KV_CHECK(check_output(facts, "facts"));
+    KV_CHECK(check_output(info, "info"));
     const auto roles = program->program->loaded_roles();
     if (index < 0 || index >= static_cast<int>(roles.size()))
       return fail(Code::usage, fmt::format("kernel {}; {} are loaded", index, roles.size()));
     const kvjit::Role role = roles[static_cast<std::size_t>(index)];
     const kvjit::KernelRecord& record = *program->program->record(role);
     const kvjit::Source& source = program->program->source().kernels.at(role);
-    write_struct(facts,
+    write_struct(info,
                  {0, record.name.c_str(), kvjit::to_string(role), record.key.c_str(), kvjit::to_string(record.origin),
                   record.registers, record.stack_bytes, record.spill_bytes, source.threads, source.shared_bytes,
                   static_cast<kvjit_index>(record.code_bytes), record.ready_ms, record.compile_ms});

@@ -230,7 +230,7 @@ inline Result<std::shared_ptr<const Registry>> registry(const kvjit_context& con
   return registry();
 }
 
-inline Result<const SideFacts*> side_of(const kvjit_program* program, int side) {
+inline Result<const SideInfo*> side_of(const kvjit_program* program, int side) {
   KV_CHECK(need(program, "program"));
   if (side != KVJIT_K && side != KVJIT_V)
     return fail(Code::usage, fmt::format("side {}; KVJIT_K (0) and KVJIT_V (1) are possible", side));
@@ -251,7 +251,7 @@ inline Result<Generated> generate(const Spec& spec, const Registry& known, const
 }
 
 // The caller's choice, else the device's own arch if the spec allows it. The CPU back-end runs kernels of any arch.
-inline Result<std::string> choose_arch(const Spec& spec, const char* arch, const DeviceFacts& device) {
+inline Result<std::string> choose_arch(const Spec& spec, const char* arch, const DeviceInfo& device) {
   if (arch) return std::string(arch);
   if (spec.archs.empty() || std::count(spec.archs.begin(), spec.archs.end(), device.arch)) return device.arch;
   if (!device.is_gpu) return spec.archs.front();

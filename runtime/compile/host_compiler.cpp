@@ -131,8 +131,8 @@ Result<Ended> run(const std::vector<std::string>& arguments, const fs::path& fol
 // The path of a program. A name with a slash is a path; else PATH is searched, as a shell does.
 std::optional<std::string> find_program(const std::string& name) {
   const auto is_program = [](const std::string& path) {
-    struct stat facts {};
-    return stat(path.c_str(), &facts) == 0 && S_ISREG(facts.st_mode) && access(path.c_str(), X_OK) == 0;
+    struct stat info {};
+    return stat(path.c_str(), &info) == 0 && S_ISREG(info.st_mode) && access(path.c_str(), X_OK) == 0;
   };
   if (name.find('/') != std::string::npos)
     return is_program(name) ? std::optional(fs::absolute(name).string()) : std::nullopt;
@@ -148,8 +148,8 @@ std::optional<std::string> find_program(const std::string& name) {
 
 class HostCompiler : public Compiler {
  public:
-  HostCompiler(std::string program, std::string identity, const std::string& seam)
-      : program_(std::move(program)), identity_(std::move(identity)), options_(kOptions), seam_(seam) {
+  HostCompiler(std::string program, std::string identity, const std::string& device_layer)
+      : program_(std::move(program)), identity_(std::move(identity)), options_(kOptions), seam_(device_layer) {
     // GCC marks inline variables as unique in the process, and an object with such a variable is never unloaded. Clang
     // does not.
     if (identity_.find("clang") == std::string::npos) options_.push_back("-fno-gnu-unique");
@@ -209,14 +209,14 @@ Result<Artefact> HostCompiler::compile(const Source& source, std::stop_token sto
 
 std::vector<std::string> host_options() {
   std::vector<std::string> options = kOptions;
-  if (const auto seam = embedded_files().find(kSeam); seam != embedded_files().end())
-    options.push_back("cpu.hpp sha256:" + hex(sha256(seam->second)));
+  if (const auto device_layer = embedded_files().find(kSeam); device_layer != embedded_files().end())
+    options.push_back("cpu.hpp sha256:" + hex(sha256(device_layer->second)));
   return options;
 }
 
 Result<std::shared_ptr<Compiler>> open_host_compiler(const Options& options) {
-  const auto seam = embedded_files().find(kSeam);
-  if (seam == embedded_files().end()) return fail(Code::internal, fmt::format("{} is not embedded", kSeam));
+  const auto device_layer = embedded_files().find(kSeam);
+  if (device_layer == embedded_files().end()) return fail(Code::internal, fmt::format("{} is not embedded", kSeam));
 
   // A compiler that the caller named is used or refused. The usual names are tried only without one.
   const std::vector<std::string> names = options.host_compiler.empty()
@@ -239,7 +239,8 @@ Result<std::shared_ptr<Compiler>> open_host_compiler(const Options& options) {
     }
     const std::string version = ended->output.substr(0, ended->output.find('\n'));
     return std::make_shared<HostCompiler>(
-        *program, fmt::format("{}; cpu.hpp sha256:{}", version, hex(sha256(seam->second))), seam->second);
+        *program, fmt::format("{}; cpu.hpp sha256:{}", version, hex(sha256(device_layer->second))),
+        device_layer->second);
   }
   notes.push_back("the CPU back-end compiles kernels with a C++20 compiler; name one program with KVJIT_CXX");
   return fail(Code::environment, "no C++ compiler for the CPU back-end", {}, std::move(notes));

@@ -16,7 +16,7 @@
 
 namespace kvjit {
 
-struct DeviceFacts {
+struct DeviceInfo {
   bool is_gpu = false;
   std::string name;  // "NVIDIA H200", "CPU back-end"
   std::string arch;  // the arch that kernels are generated for by default; "sm_90a" on the CPU back-end
@@ -47,7 +47,7 @@ class Kernel {
 class Backend {
  public:
   virtual ~Backend() = default;
-  virtual const DeviceFacts& facts() const = 0;
+  virtual const DeviceInfo& info() const = 0;
 
   // 0 bytes are legal and give pointer 0. Fails with environment when memory is short, and says how much was asked for
   // and is free.

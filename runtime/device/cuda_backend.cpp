@@ -90,10 +90,10 @@ struct CudaKernel final : Kernel {
 
 class CudaBackend final : public Backend {
  public:
-  CudaBackend(std::shared_ptr<Device> device, DeviceFacts facts)
-      : device_(std::move(device)), driver_(*device_->driver), facts_(std::move(facts)) {}
+  CudaBackend(std::shared_ptr<Device> device, DeviceInfo info)
+      : device_(std::move(device)), driver_(*device_->driver), info_(std::move(info)) {}
 
-  const DeviceFacts& facts() const override { return facts_; }
+  const DeviceInfo& info() const override { return info_; }
 
   Result<DevicePointer> allocate(std::size_t bytes) override {
     if (bytes == 0) return DevicePointer{0};
@@ -104,7 +104,7 @@ class CudaBackend final : public Backend {
     std::size_t free = 0, total = 0;
     if (status == kCuErrorOutOfMemory && driver_.cuMemGetInfo_v2(&free, &total) == 0)
       return fail(Code::environment,
-                  fmt::format("{} bytes were asked for, {} of {} are free on {}", bytes, free, total, facts_.name));
+                  fmt::format("{} bytes were asked for, {} of {} are free on {}", bytes, free, total, info_.name));
     return driver_.error(status, fmt::format("allocating {} bytes", bytes));
   }
 
@@ -163,7 +163,7 @@ class CudaBackend final : public Backend {
     kernel->may_overlap = source.may_overlap;
     KV_CHECK(
         check(driver_.cuModuleLoadDataEx(&kernel->module, artefact.bytes.data(), 0, nullptr, nullptr),
-              fmt::format("loading {} (made for {}) on {} ({})", source.name, source.arch, facts_.name, facts_.arch)));
+              fmt::format("loading {} (made for {}) on {} ({})", source.name, source.arch, info_.name, info_.arch)));
     KV_CHECK(check(driver_.cuModuleGetFunction(&kernel->function, kernel->module, source.entry.c_str()),
                    fmt::format("looking for {} in {}", source.entry, source.name)));
 
@@ -175,11 +175,11 @@ class CudaBackend final : public Backend {
     if (source.threads < 1 || source.threads > max_threads)
       return fail(Code::unsupported,
                   fmt::format("{} wants {} threads a block; {} allows 1 to {} with its {} registers", source.name,
-                              source.threads, facts_.name, max_threads, artefact.registers));
+                              source.threads, info_.name, max_threads, artefact.registers));
     if (source.shared_bytes < 0 || source.shared_bytes > device_->shared_opt_in - static_shared)
       return fail(Code::unsupported,
                   fmt::format("{} wants {} bytes of shared memory a block beside its {} static ones; {} has {}",
-                              source.name, source.shared_bytes, static_shared, facts_.name, device_->shared_opt_in));
+                              source.name, source.shared_bytes, static_shared, info_.name, device_->shared_opt_in));
     if (source.shared_bytes + static_shared > kDefaultSharedBytes)
       KV_CHECK(check(driver_.cuFuncSetAttribute(kernel->function, kCuFunctionMaxDynamicShared, source.shared_bytes),
                      fmt::format("giving {} {} bytes of shared memory", source.name, source.shared_bytes)));
@@ -279,7 +279,7 @@ class CudaBackend final : public Backend {
 
   std::shared_ptr<Device> device_;
   const Driver& driver_;
-  DeviceFacts facts_;
+  DeviceInfo info_;
 };
 
 }  // namespace
@@ -300,27 +300,27 @@ Result<std::shared_ptr<Backend>> open_cuda(const Options& options) {
 
   auto device = std::make_shared<Device>();
   device->driver = driver;
-  DeviceFacts facts;
-  facts.is_gpu = true;
+  DeviceInfo info;
+  info.is_gpu = true;
   int major = 0, minor = 0;
   char name[256] = {};
-  KV_CHECK(check(driver->cuDriverGetVersion(&facts.driver_version), "reading the driver's version"));
+  KV_CHECK(check(driver->cuDriverGetVersion(&info.driver_version), "reading the driver's version"));
   KV_CHECK(check(driver->cuDeviceGet(&device->id, options.device_ordinal), "opening the device"));
   KV_CHECK(check(driver->cuDeviceGetName(name, sizeof name, device->id), "reading the device's name"));
-  KV_CHECK(check(driver->cuDeviceTotalMem_v2(&facts.memory_bytes, device->id), "reading the device's memory"));
-  const std::pair<int, int*> attributes[] = {{kCuAttributeMultiprocessors, &facts.multiprocessors},
+  KV_CHECK(check(driver->cuDeviceTotalMem_v2(&info.memory_bytes, device->id), "reading the device's memory"));
+  const std::pair<int, int*> attributes[] = {{kCuAttributeMultiprocessors, &info.multiprocessors},
                                              {kCuAttributeCapabilityMajor, &major},
                                              {kCuAttributeCapabilityMinor, &minor},
                                              {kCuAttributeSharedOptIn, &device->shared_opt_in},
-                                             {kCuAttributeL2Bytes, &facts.l2_bytes},
-                                             {kCuAttributeMemoryClockKhz, &facts.memory_clock_khz},
-                                             {kCuAttributeMemoryBusBits, &facts.memory_bus_bits}};
+                                             {kCuAttributeL2Bytes, &info.l2_bytes},
+                                             {kCuAttributeMemoryClockKhz, &info.memory_clock_khz},
+                                             {kCuAttributeMemoryBusBits, &info.memory_bus_bits}};
   for (const auto& [attribute, value] : attributes)
     KV_CHECK(check(driver->cuDeviceGetAttribute(value, attribute, device->id), "reading the device's attributes"));
-  facts.name = name;
-  facts.arch = arch_of(major, minor);
+  info.name = name;
+  info.arch = arch_of(major, minor);
   KV_CHECK(check(driver->cuDevicePrimaryCtxRetain(&device->context, device->id), "retaining the primary context"));
-  return std::make_shared<CudaBackend>(std::move(device), std::move(facts));
+  return std::make_shared<CudaBackend>(std::move(device), std::move(info));
 }
 
 }  // namespace kvjit

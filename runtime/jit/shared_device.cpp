@@ -52,7 +52,7 @@ Result<KernelRecord> SharedDevice::get(const Source& source, const Key& request,
     return fail(Code::cancelled, fmt::format("waiting for {} was cancelled", source.name));
   Entry& entry = kernels_[name];
   if (auto kernel = entry.kernel.lock()) {
-    KernelRecord record = entry.facts;
+    KernelRecord record = entry.info;
     record.kernel = std::move(kernel);
     record.origin = Origin::memory;
     return record;
@@ -79,8 +79,8 @@ KernelRecord SharedDevice::keep(const std::string& name, KernelRecord made) {
     return made;
   }
   entry.kernel = made.kernel;
-  entry.facts = made;
-  entry.facts.kernel.reset();
+  entry.info = made;
+  entry.info.kernel.reset();
   return made;
 }
 
@@ -88,7 +88,7 @@ LoadedCode SharedDevice::loaded() const {
   const std::lock_guard guard(mutex_);
   LoadedCode all;
   for (const auto& [name, entry] : kernels_)
-    if (!entry.kernel.expired()) ++all.kernels, all.bytes += entry.facts.code_bytes;
+    if (!entry.kernel.expired()) ++all.kernels, all.bytes += entry.info.code_bytes;
   return all;
 }
 

@@ -44,7 +44,7 @@ class SharedDevice {
 
  private:
   struct Entry {
-    KernelRecord facts;  // without the kernel, which its users own
+    KernelRecord info;  // without the kernel, which its users own
     std::weak_ptr<Kernel> kernel;
     bool is_being_made = false;
   };

@@ -18,11 +18,11 @@ Result<void> check_counts(long long sequences, long long tokens, long long heads
   return {};
 }
 
-Result<void> check_tensor_scale(const SideFacts& facts, const char* name, float scale) {
+Result<void> check_tensor_scale(const SideInfo& info, const char* name, float scale) {
   if (!std::isfinite(scale) || scale <= 0)
     return refuse(fmt::format("{}: tensor scale {}; a positive number is needed", name, scale));
-  if (!facts.has_tensor_scale && scale != 1)
-    return refuse(fmt::format("{}: tensor scale {}; {} has none, so it must be 1", name, scale, facts.format));
+  if (!info.has_tensor_scale && scale != 1)
+    return refuse(fmt::format("{}: tensor scale {}; {} has none, so it must be 1", name, scale, info.format));
   return {};
 }
 

@@ -10,7 +10,7 @@ namespace kvjit {
 // At least 1 of each.
 Result<void> check_counts(long long sequences, long long tokens, long long heads);
 // A positive number; 1 if the format has no tensor scale, because it would ignore any other.
-Result<void> check_tensor_scale(const SideFacts& facts, const char* name, float scale);
+Result<void> check_tensor_scale(const SideInfo& info, const char* name, float scale);
 Result<void> check_row_type(const char* name, kv::RowType type);
 Result<void> check_slots(const char* name, const void* slots, kv::SlotType type);
 // The newest tokens, which programs that append need and others refuse.

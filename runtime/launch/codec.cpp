@@ -15,7 +15,7 @@ namespace {
 Role role_of_codec(const ProgramSource& source, Role role, const kv::CodecArgs& args, std::size_t rows) {
   const bool is_k = role == Role::quantize_k || role == Role::dequantize_k;
   const bool is_writing = role == Role::quantize_k || role == Role::quantize_v;
-  const Role tiles = tile_role(is_writing, is_k, args.x_type);
+  const Role tiles = bulk_role(is_writing, is_k, args.x_type);
   const bool is_served = is_writing || !args.keep_rotated;
   return source.kernels.count(tiles) && rows >= kManyRows && has_aligned_rows(args) && is_served ? tiles : role;
 }
@@ -44,7 +44,7 @@ Result<void> Program::codec(int side, bool is_writing, const kv::CodecArgs& args
   KV_TRY(loaded, kernel(role));
   const Source& source = source_.kernels.at(role);
   kv::CodecArgs given = args;
-  KV_TRY(grid, grid_of_tiles(source, given, context_->backend()->facts().multiprocessors));
+  KV_TRY(grid, grid_of_tiles(source, given, context_->backend()->info().multiprocessors));
   KV_CHECK(look_up(at, args.sequences, args.tokens, check.record, stream));
   if (source_.page_tokens == 0) return launch(*context_, source_, role, *loaded, grid, given, check, stream);
   const kv::PagedCodecArgs paged{given, args.slots ? kv::PageTable{} : table};

@@ -37,9 +37,9 @@ kv::Rows dense_rows(const ProgramSource& source, const AttentionCall& call, long
 Result<void> check_call(const ProgramSource& source, const AttentionCall& call, const Workspace& pieces,
                         DevicePointer workspace) {
   KV_CHECK(check_counts(call.sequences, call.tokens, call.kv_heads));
-  if (std::max<long long>(call.sequences, pair_heads(source, call)) > kMostGridYZ)
+  if (std::max<long long>(call.sequences, scheduler_heads(source, call)) > kMostGridYZ)
     return refuse(fmt::format("{} sequences of {} heads; at most {} of either fit a launch", call.sequences,
-                              pair_heads(source, call), kMostGridYZ));
+                              scheduler_heads(source, call), kMostGridYZ));
   if (call.blocks < 0 || call.blocks > kMostBlocks)
     return refuse(fmt::format("{} blocks; 0 (chosen) to {} are possible", call.blocks, kMostBlocks));
   constexpr int kMostTokens = 1 << 30;  // kernels hold token numbers, up to a few tiles ahead, in ints
@@ -69,13 +69,13 @@ Result<void> check_call(const ProgramSource& source, const AttentionCall& call, 
 }  // namespace
 
 std::size_t Program::workspace_bytes(const AttentionCall& call) const {
-  return lay_out(source_, call, most_blocks(source_, context_->backend()->facts(), call)).bytes;
+  return lay_out(source_, call, most_blocks(source_, context_->backend()->info(), call)).bytes;
 }
 
 // attention and reference differ in the middle of the call. `readable` picks that of `reference`.
 Result<LaunchReport> Program::run(bool readable, const AttentionCall& call, DevicePointer workspace,
                                   Stream stream) const {
-  const DeviceFacts& device = context_->backend()->facts();
+  const DeviceInfo& device = context_->backend()->info();
   const Workspace pieces = lay_out(source_, call, most_blocks(source_, device, call));
   KV_CHECK(check_call(source_, call, pieces, workspace));
   KV_CHECK(check_features(source_, call));
@@ -122,34 +122,34 @@ Result<LaunchReport> Program::run(bool readable, const AttentionCall& call, Devi
 
   kv::Rows q = call.q, out = call.out;
   if (rotates_q) {
-    q = dense_rows(source_, call, source_.k.inner_dim, workspace + pieces.rotated_q);
+    q = dense_rows(source_, call, source_.k.rotated_dim, workspace + pieces.rotated_q);
     KV_CHECK(rotate(Role::rotate_q, call.q, q));
   }
-  if (rotates_out) out = dense_rows(source_, call, source_.v.inner_dim, workspace + pieces.unrotated_out);
+  if (rotates_out) out = dense_rows(source_, call, source_.v.rotated_dim, workspace + pieces.unrotated_out);
 
   kv::AttentionArgs args{};
   args.q = q;
   args.k = call.k;
   args.v = call.v;
-  args.work = share_work(source_, device, call);
+  args.scheduler = make_schedule(source_, device, call);
   args.out = out;
   const double scale = call.scale == 0 ? 1 / std::sqrt(static_cast<double>(source_.head_dim)) : call.scale;
   args.scale_log2 = static_cast<float>(scale * std::numbers::log2e * call.k_tensor_scale);
   args.value_scale = call.v_tensor_scale;
-  const auto heads = static_cast<unsigned>(pair_heads(source_, call)),
+  const auto heads = static_cast<unsigned>(scheduler_heads(source_, call)),
              sequences = static_cast<unsigned>(call.sequences);
   if (readable) {
     const auto rows = static_cast<unsigned>(q_heads(source_, call) * source_.query_length);
-    args.work.kv_heads = call.kv_heads;
+    args.scheduler.kv_heads = call.kv_heads;
     const Grid grid{rows, 1, sequences};
     KV_CHECK(is_paged ? step_featured(Role::reference, grid, kv::PagedAttentionArgs{args, call.k_table, call.v_table})
                       : step_featured(Role::reference, grid, args));
   } else {
-    const bool is_merged_apart = leaves_parts(source_, device, call);
-    args.arrivals = is_merged_apart ? nullptr : reinterpret_cast<kv::u32*>(workspace);
+    const bool is_merged_apart = needs_merge_kernel(source_, device, call);
+    args.split_counters = is_merged_apart ? nullptr : reinterpret_cast<kv::u32*>(workspace);
     args.partial = reinterpret_cast<float*>(workspace + pieces.partial);
     args.partial_state = reinterpret_cast<float*>(workspace + pieces.state);
-    const Grid grid{static_cast<unsigned>(args.work.blocks), 1, 1};
+    const Grid grid{static_cast<unsigned>(args.scheduler.blocks), 1, 1};
     const auto attend = [&]() -> Result<void> {
       if (!source_.appends && is_paged)
         return step_featured(Role::decode, grid, kv::PagedAttentionArgs{args, call.k_table, call.v_table});
@@ -164,11 +164,11 @@ Result<LaunchReport> Program::run(bool readable, const AttentionCall& call, Devi
     if (is_merged_apart) {
       KV_TRY(rows, grid_of_rows(source_.kernels.at(Role::merge), static_cast<std::size_t>(source_.rows)));
       KV_CHECK(step_featured(Role::merge, Grid{rows.x, heads, sequences},
-                             kv::MergeArgs{args.partial, args.partial_state, args.work, out}));
+                             kv::MergeArgs{args.partial, args.partial_state, args.scheduler, out}));
     }
   }
   if (rotates_out) KV_CHECK(rotate(Role::rotate_out, out, call.out));
-  report.blocks = readable ? 1 : args.work.blocks;
+  report.blocks = readable ? 1 : args.scheduler.blocks;
   return finish_report(call, std::move(report));
 }
 
@@ -182,7 +182,7 @@ Result<LaunchReport> Program::reference(const AttentionCall& call, DevicePointer
 
 // With lengths on the device, cache_bytes counts `tokens` for every sequence: the most that the call may read.
 Result<LaunchReport> Program::finish_report(const AttentionCall& call, LaunchReport report) const {
-  const auto row_bytes = [this](const SideFacts& side) {
+  const auto row_bytes = [this](const SideInfo& side) {
     return source_.is_planar ? side.code_row_bytes + side.scale_row_bytes : side.row_bytes;
   };
   report.k_reader = source_.k.format;

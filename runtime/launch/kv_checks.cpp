@@ -57,16 +57,16 @@ Result<void> check_table(const ProgramSource& source, const char* name, const kv
   return {};
 }
 
-Result<void> check_side(const ProgramSource& source, const SideFacts& facts, const char* name,
-                        const kv::CacheSide& side, long long heads) {
+Result<void> check_side(const ProgramSource& source, const SideInfo& info, const char* name, const kv::CacheSide& side,
+                        long long heads) {
   struct Plane {
     const char* name;
     const void* data;
     long long row_bytes, sequence_stride, head_stride, token_stride;
   };
-  const Plane planes[] = {{"codes", side.codes, source.is_planar ? facts.code_row_bytes : facts.row_bytes,
+  const Plane planes[] = {{"codes", side.codes, source.is_planar ? info.code_row_bytes : info.row_bytes,
                            side.codes_sequence_stride, side.codes_head_stride, side.codes_token_stride},
-                          {"scales", side.scales, source.is_planar ? facts.scale_row_bytes : 0,
+                          {"scales", side.scales, source.is_planar ? info.scale_row_bytes : 0,
                            side.scales_sequence_stride, side.scales_head_stride, side.scales_token_stride}};
   const unsigned alignment =
       source.is_planar ? kVectorAlignment : 2;  // layout rows: an f16 scale may stand at any even address
@@ -81,7 +81,7 @@ Result<void> check_side(const ProgramSource& source, const SideFacts& facts, con
     KV_CHECK(check_pointer(what.c_str(), plane.data, alignment));
     if (source.is_planar && plane.token_stride != plane.row_bytes)
       return refuse(fmt::format("{}: token stride {}; layout planar stores rows densely: {} bytes of {}", what,
-                                plane.token_stride, plane.row_bytes, facts.format));
+                                plane.token_stride, plane.row_bytes, info.format));
     const long long strides[] = {plane.sequence_stride, plane.head_stride, source.is_planar ? 0 : plane.token_stride};
     const char* names[] = {"sequence", "head", "token"};
     for (int i = 0; i < 3; ++i)
@@ -91,20 +91,19 @@ Result<void> check_side(const ProgramSource& source, const SideFacts& facts, con
   return {};
 }
 
-Result<void> check_token_heads(const ProgramSource& source, const SideFacts& facts, const char* name,
+Result<void> check_token_heads(const ProgramSource& source, const SideInfo& info, const char* name,
                                const kv::CacheSide& side, long long heads) {
   if (source.token_heads == 0) return {};
   if (heads != source.token_heads)
     return refuse(
         fmt::format("{} KV heads; {} is for tokens of {} (cache.token_heads)", heads, source.id, source.token_heads));
   KV_CHECK(check_pointer(fmt::format("{}.codes", name).c_str(), side.codes, kVectorAlignment));
-  const long long token = source.token_heads * facts.row_bytes;
-  if (side.codes_head_stride != facts.row_bytes || side.codes_token_stride != token)
-    return refuse(
-        fmt::format("{}.codes: heads {} and tokens {} bytes apart; with cache.token_heads = {} they lie side by "
-                    "side: {} and {} bytes of {}",
-                    name, side.codes_head_stride, side.codes_token_stride, source.token_heads, facts.row_bytes, token,
-                    facts.format));
+  const long long token = source.token_heads * info.row_bytes;
+  if (side.codes_head_stride != info.row_bytes || side.codes_token_stride != token)
+    return refuse(fmt::format(
+        "{}.codes: heads {} and tokens {} bytes apart; with cache.token_heads = {} they lie side by "
+        "side: {} and {} bytes of {}",
+        name, side.codes_head_stride, side.codes_token_stride, source.token_heads, info.row_bytes, token, info.format));
   if (side.codes_sequence_stride % kVectorAlignment != 0)
     return refuse(fmt::format("{}.codes: sequence stride {} is not a multiple of {}, as cache.token_heads needs", name,
                               side.codes_sequence_stride, kVectorAlignment));

@@ -13,10 +13,10 @@ namespace kvjit {
 tl::unexpected<Error> refuse(std::string message);
 Result<void> check_pointer(const char* name, const void* pointer, unsigned alignment);
 // One side of a cache for `heads` KV heads. name: "k" or "v", for messages.
-Result<void> check_side(const ProgramSource& source, const SideFacts& facts, const char* name,
-                        const kv::CacheSide& side, long long heads);
+Result<void> check_side(const ProgramSource& source, const SideInfo& info, const char* name, const kv::CacheSide& side,
+                        long long heads);
 // Checks that the KV heads of a token lie side by side, if the program has token-major heads (cache.token_heads).
-Result<void> check_token_heads(const ProgramSource& source, const SideFacts& facts, const char* name,
+Result<void> check_token_heads(const ProgramSource& source, const SideInfo& info, const char* name,
                                const kv::CacheSide& side, long long heads);
 // The page table of a side. Only programs over pages take one. is_needed: no slots lead to the pages instead.
 Result<void> check_table(const ProgramSource& source, const char* name, const kv::PageTable& table, bool is_needed);

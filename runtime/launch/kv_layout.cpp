@@ -12,7 +12,7 @@ namespace {
 // Tokens. 64 rows of any even size are a multiple of 16 bytes.
 constexpr long long kPlanarCapacity = 64;
 
-SideGeometry page_geometry(const ProgramSource& source, const SideFacts& side, long long sequences, long long heads,
+SideGeometry page_geometry(const ProgramSource& source, const SideInfo& side, long long sequences, long long heads,
                            long long capacity) {
   const auto round_up = [](std::size_t bytes) {
     const std::size_t up = plus(bytes, kVectorAlignment - 1);
@@ -39,7 +39,7 @@ SideGeometry page_geometry(const ProgramSource& source, const SideFacts& side, l
 
 }  // namespace
 
-SideGeometry side_geometry(const ProgramSource& source, const SideFacts& side, long long sequences, long long heads,
+SideGeometry side_geometry(const ProgramSource& source, const SideInfo& side, long long sequences, long long heads,
                            long long capacity) {
   SideGeometry geometry;
   kv::CacheSide& strides = geometry.strides;

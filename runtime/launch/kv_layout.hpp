@@ -22,7 +22,7 @@ struct SideGeometry {
   std::size_t total_bytes = 0;  // kTooMuch if they do not fit 64 bits
 };
 // Lays out one side for `sequences` x `heads` x `capacity` tokens; heads are KV heads.
-SideGeometry side_geometry(const ProgramSource& source, const SideFacts& side, long long sequences, long long heads,
+SideGeometry side_geometry(const ProgramSource& source, const SideInfo& side, long long sequences, long long heads,
                            long long capacity);
 // The side if its memory starts at `base`.
 kv::CacheSide at(const SideGeometry& geometry, DevicePointer base);

@@ -53,9 +53,9 @@ Result<void> check_turned_by_tiles(const Source& kernel, const kv::RopeArgs& rop
 
 Result<void> Program::check_tokens(const char* name, const char* slots, const CacheCall& at, int heads) const {
   if (at.side != 0 && at.side != 1) return refuse(fmt::format("side {}; 0 (K) and 1 (V) are possible", at.side));
-  const SideFacts& facts = at.side == 0 ? source_.k : source_.v;
-  KV_CHECK(check_tensor_scale(facts, name, at.tokens.tensor_scale));
-  KV_CHECK(check_side(source_, facts, name, at.tokens.side, heads));
+  const SideInfo& info = at.side == 0 ? source_.k : source_.v;
+  KV_CHECK(check_tensor_scale(info, name, at.tokens.tensor_scale));
+  KV_CHECK(check_side(source_, info, name, at.tokens.side, heads));
   KV_CHECK(check_table(source_, name, at.tokens.table, !at.tokens.slots));
   if (at.tokens.slots) KV_CHECK(check_slots(slots, at.tokens.slots, at.tokens.slot_type));
   if (at.tokens.first_token < 0)
@@ -76,8 +76,8 @@ int Program::alignment_of(const CopyCall& call, const Program& from, const Progr
   unsigned long long all = kVectorAlignment;
   const auto add = [&](const CacheCall& at, const ProgramSource& source) {
     const kv::CacheSide& side = at.tokens.side;
-    const SideFacts& facts = at.side == 0 ? source.k : source.v;
-    const bool has_scales = source.is_planar && facts.scale_row_bytes > 0;
+    const SideInfo& info = at.side == 0 ? source.k : source.v;
+    const bool has_scales = source.is_planar && info.scale_row_bytes > 0;
     all |= reinterpret_cast<std::uintptr_t>(side.codes);
     for (const long long stride : {side.codes_sequence_stride, side.codes_head_stride, side.codes_token_stride})
       all |= static_cast<unsigned long long>(stride);
@@ -96,10 +96,10 @@ Result<void> Program::copy(const CopyCall& call, const Program& to, const Source
   KV_CHECK(check_counts(call.sequences, call.tokens, call.heads));
   KV_CHECK(check_tokens("from", "from.slots", call.from, call.heads));
   KV_CHECK(to.check_tokens("to", "to.slots", call.to, call.heads));
-  kv::TiledCopyArgs args{};
+  kv::BulkCopyArgs args{};
   args.from = without_unused_table(call.from.tokens), args.to = without_unused_table(call.to.tokens);
   args.sequences = call.sequences, args.tokens = call.tokens, args.heads = call.heads;
-  KV_TRY(grid, grid_of_tiles(kernel, args, context_->backend()->facts().multiprocessors));
+  KV_TRY(grid, grid_of_tiles(kernel, args, context_->backend()->info().multiprocessors));
   KV_CHECK(look_up(call.from, call.sequences, call.tokens, call.record, stream));
   KV_CHECK(to.look_up(call.to, call.sequences, call.tokens, call.record, stream));
   if (kernel.tiles > 0) return launch_operation(kernel, grid, args, call.record, stream);
@@ -111,8 +111,8 @@ Result<void> Program::shift(const ShiftCall& call, const Source& kernel, Stream 
   KV_CHECK(check_tokens(call.at.side == 0 ? "k" : "v", "slots", call.at, call.heads));
   KV_CHECK(check_rope(call.rope, call.at.side == 0 ? source_.head_dim : source_.head_dim_v));
   if (kernel.tiles > 0) KV_CHECK(check_turned_by_tiles(kernel, call.rope));
-  const int multiprocessors = std::max(context_->backend()->facts().multiprocessors, 1);
-  kv::TiledShiftArgs args{};
+  const int multiprocessors = std::max(context_->backend()->info().multiprocessors, 1);
+  kv::BulkShiftArgs args{};
   args.at = without_unused_table(call.at.tokens), args.rope = call.rope;
   args.sequences = call.sequences, args.tokens = call.tokens, args.heads = call.heads;
   KV_TRY(grid, grid_of_tiles(kernel, args, multiprocessors));
@@ -130,7 +130,7 @@ Result<void> Program::by_slots(int side, const kv::CodecArgs& args, const SlotNu
   const CacheCall at = cache_call(side, args, {}, check, slots);
   KV_CHECK(check_codec(side, args, at));
   kv::IndexedCodecArgs indexed{{args, {}}, slots.numbers};
-  KV_TRY(grid, grid_of_tiles(kernel, indexed, context_->backend()->facts().multiprocessors));
+  KV_TRY(grid, grid_of_tiles(kernel, indexed, context_->backend()->info().multiprocessors));
   KV_CHECK(look_up(at, args.sequences, args.tokens, check.record, stream));
   return launch_operation(kernel, grid, indexed, check.record, stream);
 }
@@ -143,7 +143,7 @@ Result<void> Program::quantize_rope(int side, const kv::CodecArgs& args, const k
   KV_CHECK(check_rope(rope, side == 0 ? source_.head_dim : source_.head_dim_v));
   if (kernel.tiles > 0) KV_CHECK(check_turned_by_tiles(kernel, rope));
   if (kernel.tiles > 0 && !has_aligned_rows(args)) return refuse(kernel.name + " reads rows that begin at 16 bytes");
-  const int multiprocessors = std::max(context_->backend()->facts().multiprocessors, 1);
+  const int multiprocessors = std::max(context_->backend()->info().multiprocessors, 1);
   kv::RopedCodecArgs roped{
       {{args, without_unused_table(at.tokens).table}, at.tokens.slots}, at.tokens.slot_type, 0, rope};
   KV_TRY(grid, grid_of_tiles(kernel, roped, multiprocessors));

@@ -13,16 +13,16 @@ namespace {
 constexpr SchedulerTiming kTiming{};
 
 // Tiles of a batch-head above which the CPU back-end uses more blocks than batch-heads, so that some are split.
-constexpr long long kTilesBeforeCpuParts = 4;
+constexpr long long kTilesBeforeCpuSplits = 4;
 
 // Batch-heads of a call. At least 1, because calls are counted before they are checked.
-long long pairs(const ProgramSource& source, const AttentionCall& call) {
-  return std::max(call.sequences * pair_heads(source, call), 1ll);
+long long batch_heads(const ProgramSource& source, const AttentionCall& call) {
+  return std::max(call.sequences * scheduler_heads(source, call), 1ll);
 }
 
 // Tiles that a block reads in `us` microseconds. On the CPU back-end: a fixed number, so that tests reach both kinds of
 // schedule.
-kv::u32 tiles_in(const ProgramSource& source, const DeviceFacts& device, double us, kv::u32 on_cpu) {
+kv::u32 tiles_in(const ProgramSource& source, const DeviceInfo& device, double us, kv::u32 on_cpu) {
   const long long tile = source.tile_tokens * static_cast<long long>(source.k.row_bytes + source.v.row_bytes) *
                          std::max(source.token_heads, 1);
   return device.is_gpu ? static_cast<kv::u32>(us * kTiming.read_bytes_per_us / static_cast<double>(std::max(tile, 1ll)))
@@ -35,42 +35,48 @@ kv::u32 tiles_in(const ProgramSource& source, const DeviceFacts& device, double 
 //   at least as many blocks        each batch-head starts at a block of its own and is padded to a multiple of the
 //                                  blocks' share, under the same condition; otherwise the even cut
 //   even cut                       `share` tiles for each block and one more for the first `longer`
-kv::WorkArgs even_work(const ProgramSource& source, const DeviceFacts& device, const AttentionCall& call) {
-  kv::WorkArgs work{};
-  work.tokens = call.tokens, work.sequences = call.sequences;
-  work.kv_heads = static_cast<int>(pair_heads(source, call));
-  work.blocks = most_blocks(source, device, call);
-  const auto count = static_cast<kv::u32>(pairs(source, call)), blocks = static_cast<kv::u32>(work.blocks),
+kv::SchedulerArgs even_schedule(const ProgramSource& source, const DeviceInfo& device, const AttentionCall& call) {
+  kv::SchedulerArgs schedule{};
+  schedule.tokens = call.tokens, schedule.sequences = call.sequences;
+  schedule.kv_heads = static_cast<int>(scheduler_heads(source, call));
+  schedule.blocks = most_blocks(source, device, call);
+  const auto count = static_cast<kv::u32>(batch_heads(source, call)), blocks = static_cast<kv::u32>(schedule.blocks),
              all = static_cast<kv::u32>(tiles(source, call));
-  work.room = all / count, work.share = all / blocks, work.longer = all % blocks;
-  work.pieces = blocks / count, work.whole = static_cast<kv::u32>(ceil_div(count, blocks));
-  work.seam = tiles_in(source, device, kTiming.seam_us, 1), work.round = tiles_in(source, device, kTiming.round_us, 0);
+  schedule.tiles_per_head = all / count, schedule.tiles_per_block = all / blocks,
+  schedule.blocks_with_one_more = all % blocks;
+  schedule.splits_per_head = blocks / count, schedule.heads_per_block = static_cast<kv::u32>(ceil_div(count, blocks));
+  schedule.split_boundary_tiles = tiles_in(source, device, kTiming.seam_us, 1),
+  schedule.merge_round_tiles = tiles_in(source, device, kTiming.round_us, 0);
   // How much the longest share may exceed the even one. At least a sixteenth, because the memory is as busy without a
   // sixteenth of the multiprocessors.
-  const kv::u32 slack = std::max(work.seam, work.share / 16);
-  if (work.pieces == 0 && work.whole * work.room <= work.share + slack) {
-    work.share = work.whole * work.room, work.longer = 0;
-    work.blocks = static_cast<int>(ceil_div(count, work.whole));
+  const kv::u32 slack = std::max(schedule.split_boundary_tiles, schedule.tiles_per_block / 16);
+  if (schedule.splits_per_head == 0 &&
+      schedule.heads_per_block * schedule.tiles_per_head <= schedule.tiles_per_block + slack) {
+    schedule.tiles_per_block = schedule.heads_per_block * schedule.tiles_per_head, schedule.blocks_with_one_more = 0;
+    schedule.blocks = static_cast<int>(ceil_div(count, schedule.heads_per_block));
   }
-  if (work.pieces == 0) return work;
+  if (schedule.splits_per_head == 0) return schedule;
   // With `few` tiles a split, a batch-head has no more splits than one merge round takes. That is worth a longer share
   // if the excess costs no more than another round.
-  const auto few = static_cast<kv::u32>(ceil_div(work.room, kv::kPartsAtOnce));
-  kv::u32 least = work.share + (work.longer > 0);
-  if (few <= least + work.round) least = std::max(least, few);
-  const kv::u32 unit = std::max(least, static_cast<kv::u32>(ceil_div(work.room, work.pieces)));
-  if (unit > work.share + slack) return work;
-  work.pieces = static_cast<kv::u32>(ceil_div(work.room, unit));
-  work.room = work.pieces * unit, work.share = unit, work.longer = 0;
-  work.blocks = static_cast<int>(work.pieces * count);
-  return work;
+  const auto few = static_cast<kv::u32>(ceil_div(schedule.tiles_per_head, kv::kSplitsAtOnce));
+  kv::u32 least = schedule.tiles_per_block + (schedule.blocks_with_one_more > 0);
+  if (few <= least + schedule.merge_round_tiles) least = std::max(least, few);
+  const kv::u32 unit =
+      std::max(least, static_cast<kv::u32>(ceil_div(schedule.tiles_per_head, schedule.splits_per_head)));
+  if (unit > schedule.tiles_per_block + slack) return schedule;
+  schedule.splits_per_head = static_cast<kv::u32>(ceil_div(schedule.tiles_per_head, unit));
+  schedule.tiles_per_head = schedule.splits_per_head * unit, schedule.tiles_per_block = unit,
+  schedule.blocks_with_one_more = 0;
+  schedule.blocks = static_cast<int>(schedule.splits_per_head * count);
+  return schedule;
 }
 
 // Splits of one batch-head, at most, under that schedule.
-long long parts(const kv::WorkArgs& even) {
-  if (even.longer == 0 && even.share % even.room == 0) return 1;
-  if (even.longer == 0 && even.room % even.share == 0) return even.room / even.share;
-  return std::min<long long>(ceil_div(even.room, even.share) + 1, even.blocks);
+long long most_splits(const kv::SchedulerArgs& even) {
+  if (even.blocks_with_one_more == 0 && even.tiles_per_block % even.tiles_per_head == 0) return 1;
+  if (even.blocks_with_one_more == 0 && even.tiles_per_head % even.tiles_per_block == 0)
+    return even.tiles_per_head / even.tiles_per_block;
+  return std::min<long long>(ceil_div(even.tiles_per_head, even.tiles_per_block) + 1, even.blocks);
 }
 
 }  // namespace
@@ -79,8 +85,8 @@ long long q_heads(const ProgramSource& source, const AttentionCall& call) {
   return static_cast<long long>(call.kv_heads) * source.q_heads_per_kv;
 }
 
-long long pair_heads(const ProgramSource& source, const AttentionCall& call) {
-  return static_cast<long long>(call.kv_heads) / std::max(source.token_heads, 1) * source.turns;
+long long scheduler_heads(const ProgramSource& source, const AttentionCall& call) {
+  return static_cast<long long>(call.kv_heads) / std::max(source.token_heads, 1) * source.query_chunks;
 }
 
 long long seen_tokens(const ProgramSource& source, const AttentionCall& call) {
@@ -91,37 +97,37 @@ long long seen_tokens(const ProgramSource& source, const AttentionCall& call) {
 long long tiles(const ProgramSource& source, const AttentionCall& call) {
   const long long tile = std::max(source.tile_tokens, 1), all = std::max(ceil_div(call.tokens, tile), 1ll);
   // One tile more than the seen tokens fill: a window may begin and end inside a tile.
-  return std::min(all, ceil_div(seen_tokens(source, call), tile) + 1) * pairs(source, call);
+  return std::min(all, ceil_div(seen_tokens(source, call), tile) + 1) * batch_heads(source, call);
 }
 
-int most_blocks(const ProgramSource& source, const DeviceFacts& device, const AttentionCall& call) {
+int most_blocks(const ProgramSource& source, const DeviceInfo& device, const AttentionCall& call) {
   const long long most = std::clamp(tiles(source, call), 1ll, static_cast<long long>(kMostBlocks));
   long long wanted = call.blocks;
   if (wanted <= 0 && device.is_gpu)
     wanted = device.multiprocessors;
   else if (wanted <= 0)  // few blocks, but enough that some batch-heads are split
-    wanted = tiles(source, call) > kTilesBeforeCpuParts * pairs(source, call) ? 2 * pairs(source, call) + 1
-                                                                              : pairs(source, call);
+    wanted = tiles(source, call) > kTilesBeforeCpuSplits * batch_heads(source, call) ? 2 * batch_heads(source, call) + 1
+                                                                                     : batch_heads(source, call);
   return static_cast<int>(std::clamp(wanted, 1ll, most));
 }
 
-kv::WorkArgs share_work(const ProgramSource& source, const DeviceFacts& device, const AttentionCall& call) {
-  kv::WorkArgs work = even_work(source, device, call);
-  if (!call.lengths) return work;
-  work.lengths = call.lengths;
-  work.blocks = most_blocks(source, device, call);
-  work.pieces = static_cast<kv::u32>(work.blocks / pairs(source, call));
-  work.room = work.share = work.longer = 0;
-  return work;
+kv::SchedulerArgs make_schedule(const ProgramSource& source, const DeviceInfo& device, const AttentionCall& call) {
+  kv::SchedulerArgs schedule = even_schedule(source, device, call);
+  if (!call.lengths) return schedule;
+  schedule.lengths = call.lengths;
+  schedule.blocks = most_blocks(source, device, call);
+  schedule.splits_per_head = static_cast<kv::u32>(schedule.blocks / batch_heads(source, call));
+  schedule.tiles_per_head = schedule.tiles_per_block = schedule.blocks_with_one_more = 0;
+  return schedule;
 }
 
-bool leaves_parts(const ProgramSource& source, const DeviceFacts& device, const AttentionCall& call) {
-  if (!source.finishes) return true;
+bool needs_merge_kernel(const ProgramSource& source, const DeviceInfo& device, const AttentionCall& call) {
+  if (!source.fuses_merge) return true;
   if (source.merge_steps <= 1) return false;
-  const long long most = parts(even_work(source, device, call));
+  const long long most = most_splits(even_schedule(source, device, call));
   if (most == 1) return false;
-  const auto steps = static_cast<double>(source.merge_steps * ceil_div(most, kv::kPartsAtOnce)),
-             grid = static_cast<double>(pairs(source, call) * source.rows * ceil_div(source.v.inner_dim, 128));
+  const auto steps = static_cast<double>(source.merge_steps * ceil_div(most, kv::kSplitsAtOnce)),
+             grid = static_cast<double>(batch_heads(source, call) * source.rows * ceil_div(source.v.rotated_dim, 128));
   return kTiming.merge_step_us * steps > kTiming.merge_launch_us + kTiming.merge_block_us * grid;
 }
 

@@ -24,11 +24,11 @@ struct SchedulerTiming {
   // heads x 4096 tokens take 7.4 us and x 4100 tokens 12.5 us with boundaries; 24 KV heads x 16400 tokens take 24.9 us
   // with boundaries and 20.3 us without.
   double seam_us = 7;
-  // Microseconds of one more merge round: the last block of a batch-head adds up at most kv::kPartsAtOnce splits a
+  // Microseconds of one more merge round: the last block of a batch-head adds up at most kv::kSplitsAtOnce splits a
   // round. Measured with kv4: 3 KV heads x 4096 tokens take 8.2 us in 43 splits each and 7.1 us in 16.
   double round_us = 1.2;
-  // Microseconds that a warp takes for a merge step inside `decode`: 128 outputs of one row over up to kv::kPartsAtOnce
-  // splits. Measured with f16, head_dim_v 512.
+  // Microseconds that a warp takes for a merge step inside `decode`: 128 outputs of one row over up to
+  // kv::kSplitsAtOnce splits. Measured with f16, head_dim_v 512.
   double merge_step_us = 0.65;
   // Microseconds of a launch of `merge`. As long as 2 to 3 steps: f16, 16 and 32 query rows, 8 KV heads x 32768 tokens.
   double merge_launch_us = 1.8;
@@ -41,7 +41,7 @@ struct SchedulerTiming {
 long long q_heads(const ProgramSource& source, const AttentionCall& call);
 // Heads that the scheduler sees: KV heads x query chunks. All heads of a token count as one if a block takes them
 // together (layout with token-major heads).
-long long pair_heads(const ProgramSource& source, const AttentionCall& call);
+long long scheduler_heads(const ProgramSource& source, const AttentionCall& call);
 // Tokens of one sequence that its queries may see: all of them, or those inside the program's window.
 long long seen_tokens(const ProgramSource& source, const AttentionCall& call);
 // Tiles of all batch-heads of a call if every sequence has `call.tokens`. At least 1 for each batch-head, also for a
@@ -50,12 +50,12 @@ long long tiles(const ProgramSource& source, const AttentionCall& call);
 
 // Blocks that `decode` may be launched with, at most: 1 to kMostBlocks, and no more than there are tiles. A workspace
 // is laid out for this number.
-int most_blocks(const ProgramSource& source, const DeviceFacts& device, const AttentionCall& call);
+int most_blocks(const ProgramSource& source, const DeviceInfo& device, const AttentionCall& call);
 // The schedule as the kernels receive it. If lengths are on the device, tiles per block are left 0 and the kernel
 // computes them.
-kv::WorkArgs share_work(const ProgramSource& source, const DeviceFacts& device, const AttentionCall& call);
+kv::SchedulerArgs make_schedule(const ProgramSource& source, const DeviceInfo& device, const AttentionCall& call);
 // Whether `decode` leaves its splits to a launch of `merge`. Otherwise the last block of each batch-head merges them.
 // True for every program whose `decode` has no fused merge.
-bool leaves_parts(const ProgramSource& source, const DeviceFacts& device, const AttentionCall& call);
+bool needs_merge_kernel(const ProgramSource& source, const DeviceInfo& device, const AttentionCall& call);
 
 }  // namespace kvjit

@@ -42,7 +42,7 @@ struct Rows {
 // The tiles of all batch-heads form one line, which is cut into one piece a block. The host makes the cut if it knows
 // the tiles of every batch-head. Otherwise each block computes the same cut: if lengths are in device memory, or if the
 // plan has a window or an offset of positions by which whole tiles are unseen (features/token_range.cuh).
-struct WorkArgs {
+struct SchedulerArgs {
   const int* lengths;  // tokens of each sequence, in device memory; null: `tokens` for every sequence
   int tokens,          // tokens of the longest sequence; lengths are clamped to 0 .. tokens
       sequences;       // sequences of the call
@@ -51,34 +51,35 @@ struct WorkArgs {
   int kv_heads;
   int blocks;  // blocks of decode; at most one a tile
   // The cut that the host made. Kernels that cut the line themselves ignore it.
-  u32 room,    // tiles that a batch-head takes on the line, padding included
-      share,   // tiles of a block
-      longer;  // how many blocks, from block 0 on, take one tile more
+  u32 tiles_per_head,        // tiles that a batch-head takes on the line, padding included
+      tiles_per_block,       // tiles of a block
+      blocks_with_one_more;  // how many blocks, from block 0 on, take one tile more
   // The numbers by which a kernel cuts the line itself.
-  u32 pieces,  // blocks for one batch-head; 0 if there are fewer blocks than batch-heads
-      whole,   // whole batch-heads for one block, at most
-      seam,    // cost of a split boundary inside a block's piece, in tiles
-      round;   // cost of one more round of merging, in tiles
+  u32 splits_per_head,       // blocks for one batch-head; 0 if there are fewer blocks than batch-heads
+      heads_per_block,       // whole batch-heads for one block, at most
+      split_boundary_tiles,  // cost of a split boundary inside a block's piece, in tiles
+      merge_round_tiles;     // cost of one more round of merging, in tiles
 };
 
 constexpr int kMostBlockWarps = 16;  // warps of a decode block at most; each has its own split counter
 // KV splits of a batch-head that a warp merges at once. Their loads come from far away, so many are under way together.
-constexpr int kPartsAtOnce = 16;
+constexpr int kSplitsAtOnce = 16;
 
-// Arguments of decode and reference. Grids: decode (work.blocks), reference (q_heads * query_length, 1, sequences).
+// Arguments of decode and reference. Grids: decode (scheduler.blocks), reference (q_heads * query_length, 1,
+// sequences).
 struct AttentionArgs {
   // Queries, [sequences][query_length][q_heads]. Rows that rotate_q wrote are f32 of K's inner dimension; otherwise
   // they have head_dim values of the plan's q type.
   Rows q;
   CacheSide k, v;
-  WorkArgs work;
-  // Partial results of decode, one a KV split. The tile scheduler numbers them by Work::slot.
+  SchedulerArgs scheduler;
+  // Partial results of decode, one a KV split. The tile scheduler numbers them by TileScheduler::partial_index.
   float* partial;        // [slot][query row][V's inner dimension]: sums, not normalized, in accumulator order
   float* partial_state;  // [slot][query row][2]: reference maximum (base 2) and denominator
   // Split counters of the merge inside decode, [block][warp] with kMostBlockWarps a block: how many KV splits of a
   // batch-head are done. A batch-head uses counters of its own blocks, from the block of its first split on. They are
   // zero before and after a call. Null: decode leaves the splits to `merge`, which the plan must allow.
-  u32* arrivals;
+  u32* split_counters;
   Rows out;           // f32 of V's inner dimension if rotate_out follows, else the plan's out type
   float scale_log2;   // softmax scale x log2(e) x K's tensor scale; scores are base-2 exponents
   float value_scale;  // V's tensor scale
@@ -89,7 +90,7 @@ struct AttentionArgs {
 struct MergeArgs {
   const float* partial;        // as in AttentionArgs
   const float* partial_state;  // as in AttentionArgs
-  WorkArgs work;               // the same as decode had
+  SchedulerArgs scheduler;     // the same as decode had
   Rows out;                    // f32 if rotate_out reads it, else the plan's out type
 };
 

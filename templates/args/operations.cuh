@@ -47,10 +47,10 @@ struct ShiftArgs {
   RopeArgs rope;
 };
 // Arguments of the bulk kernels of copy and shift. Tiles are those of CodecArgs.
-struct TiledCopyArgs : CopyArgs {
+struct BulkCopyArgs : CopyArgs {
   int tiles, block_tiles, token_tiles;
 };
-struct TiledShiftArgs : ShiftArgs {
+struct BulkShiftArgs : ShiftArgs {
   int tiles, block_tiles, token_tiles;
 };
 // Arguments of quantize_rope: rows turn to their positions on their way into the cache. `numbers` are the slots of the

@@ -117,10 +117,10 @@ inline bool any_of_team(bool v, KV_SITE) {
   return cpu::host.vote(kWarps, v, file, line);
 }
 
-inline const u8* in_register(const u8* address) { return address; }
+inline const u8* pin_register(const u8* address) { return address; }
 inline u32 multiply_high(u32 a, u32 b) { return u32((unsigned long long)a * b >> 32); }
-inline void require(bool is_kept, KV_SITE) {
-  if (!is_kept) cpu::host.refuse(file, line);
+inline void device_assert(bool condition, KV_SITE) {
+  if (!condition) cpu::host.refuse(file, line);
 }
 
 inline u32 bits_of(float a) { return __builtin_bit_cast(u32, a); }
@@ -138,7 +138,7 @@ inline u32 ballot(bool v, KV_SITE) {
 }
 inline bool any(bool v, KV_SITE) { return ballot(v, file, line) != 0; }
 // No lane waits here. The vote of a GPU orders no memory, so a wait would hide that a kernel lacks one behind the vote.
-inline bool agreed(bool v, KV_SITE) {
+inline bool warp_uniform(bool v, KV_SITE) {
   cpu::host.agree(v, file, line);
   return v;
 }
@@ -241,7 +241,7 @@ inline u32 select_bytes(u32 a, u32 b, u32 selector) {
   return r;
 }
 inline u32 select_signs(u32 a, u32 b, u32 selector) { return select_bytes(a, b, selector); }
-inline u32 kept(u32 v) { return v; }
+inline u32 hide_from_optimizer(u32 v) { return v; }
 inline u32 select_bits(u32 mask, u32 a, u32 b) { return (a & mask) | (b & ~mask); }
 inline u32 dot_bytes(u32 a, u32 b, u32 c) {
   for (int i = 0; i < 32; i += 8) c += (a >> i & 0xff) * (b >> i & 0xff);
@@ -353,8 +353,8 @@ inline u32 load_coherent_u32(const void* from) { return *static_cast<const u32*>
 inline void load_coherent_u64(u32* v, const void* from) { __builtin_memcpy(v, from, 8); }
 inline void publish_stores() {}
 inline void prefetch_line(const u8*) {}
-inline void wait_for_predecessor() {}
-inline void release_successor() {}
+inline void pdl_wait() {}
+inline void pdl_trigger() {}
 
 template <int kBytes, bool kKeepsLine = false>
 inline void copy_async(SharedAddress to, const u8* from, int valid) {

@@ -62,20 +62,20 @@ KV_DEVICE u32 ballot(bool v) { return __ballot_sync(0xffffffffu, v); }
 // Makes a condition warp-uniform that is the same in all lanes of a warp. The assembler believes only votes: behind a
 // branch or a loop that may part a warp it writes every shuffle twice. Loops that run often do without, as a vote keeps
 // others from being hoisted.
-KV_DEVICE bool agreed(bool v) { return any(v); }
+KV_DEVICE bool warp_uniform(bool v) { return any(v); }
 
 // Pins an address in a register: it is computed here, once, and not again at each use.
-KV_DEVICE const u8* in_register(const u8* address) {
+KV_DEVICE const u8* pin_register(const u8* address) {
   asm volatile("" : "+l"(address));
   return address;
 }
 // Keeps a value that the assembler would rather compute anew, because it sees that lanes and constants are all it
 // takes.
-KV_DEVICE u32 kept(u32 v) { return __shfl_xor_sync(0xffffffffu, v, 0); }
+KV_DEVICE u32 hide_from_optimizer(u32 v) { return __shfl_xor_sync(0xffffffffu, v, 0); }
 KV_DEVICE u32 multiply_high(u32 a, u32 b) { return __umulhi(a, b); }  // the upper word of the product
 // Traps unless a promise of the host is kept that the host could not check.
-KV_DEVICE void require(bool is_kept) {
-  if (!is_kept) __trap();
+KV_DEVICE void device_assert(bool condition) {
+  if (!condition) __trap();
 }
 
 // ---- numbers ----
@@ -306,7 +306,7 @@ constexpr u32 kSharedStart = 1024;
 KV_DEVICE u8* shared_bytes() { return static_cast<u8*>(__cvta_shared_to_generic(kSharedStart)); }
 KV_DEVICE void check_shared() {
   extern __shared__ __align__(128) u8 kv_shared[];
-  require(u32(__cvta_generic_to_shared(kv_shared)) == kSharedStart);
+  device_assert(u32(__cvta_generic_to_shared(kv_shared)) == kSharedStart);
 }
 #else
 KV_DEVICE u8* shared_bytes() {
@@ -440,15 +440,15 @@ KV_DEVICE void prefetch_line(const u8* at) { asm volatile("prefetch.global.L2 [%
 
 // ---- programmatic dependent launch (PDL, 9.7.13.13) ----
 
-// A kernel may be launched before the previous kernel of its stream has ended. wait_for_predecessor waits until that
-// has ended, after which its writes are seen. release_successor lets the next kernel be launched. Before sm_90 launches
+// A kernel may be launched before the previous kernel of its stream has ended. pdl_wait waits until that
+// has ended, after which its writes are seen. pdl_trigger lets the next kernel be launched. Before sm_90 launches
 // do not overlap, and both do nothing.
-KV_DEVICE void wait_for_predecessor() {
+KV_DEVICE void pdl_wait() {
 #if __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif
 }
-KV_DEVICE void release_successor() {
+KV_DEVICE void pdl_trigger() {
 #if __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.launch_dependents;");
 #endif

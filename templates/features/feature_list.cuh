@@ -28,9 +28,9 @@ struct QueryRow {
 
 // The sums of a query row's softmax.
 struct RowTotal {
-  float top,        // reference maximum, base 2
-      denominator,  // sum of 2^(score - top)
-      keep;         // rescale factor for the row's output sums, which were added up relative to the first top
+  float row_max,       // reference maximum, base 2
+      denominator,     // sum of 2^(score - top)
+      rescale_factor;  // rescale factor for the row's output sums, which were added up relative to the first top
 };
 
 // The defaults of a feature.
@@ -101,8 +101,8 @@ struct Features : EveryValue {
   }
   // Features take part in order. Sinks come before lse, which stores the sum. is_first: this lane stores what the row
   // gives away.
-  KV_DEVICE static RowTotal finish(float top, float denominator, const End& end, bool is_first) {
-    RowTotal total{top, denominator, 1.f};
+  KV_DEVICE static RowTotal finish(float row_max, float denominator, const End& end, bool is_first) {
+    RowTotal total{row_max, denominator, 1.f};
     ((Each::finish(total, end, is_first)), ...);
     return total;
   }

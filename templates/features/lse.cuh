@@ -19,7 +19,7 @@ struct Lse : FeatureDefaults<Lse<kQueries>> {
   }
   KV_DEVICE static void finish(RowTotal& total, const End& end, bool is_first) {
     if (!is_first) return;
-    *end.lse = total.denominator > 0.f ? (total.top + log2_fast(total.denominator)) * kLn2 : minus_infinity();
+    *end.lse = total.denominator > 0.f ? (total.row_max + log2_fast(total.denominator)) * kLn2 : minus_infinity();
   }
 };
 

@@ -16,10 +16,10 @@ struct Sinks : FeatureDefaults<Sinks> {
     return {args.sinks ? args.sinks[at.head] * kLog2E : minus_infinity()};
   }
   KV_DEVICE static void finish(RowTotal& total, const End& end, bool) {
-    const float top = larger(total.top, end.sink), keep = exp2_fast(total.top - top);
-    total.denominator = total.denominator * keep + exp2_fast(end.sink - top);
-    total.keep *= keep;
-    total.top = top;
+    const float row_max = larger(total.row_max, end.sink), rescale_factor = exp2_fast(total.row_max - row_max);
+    total.denominator = total.denominator * rescale_factor + exp2_fast(end.sink - row_max);
+    total.rescale_factor *= rescale_factor;
+    total.row_max = row_max;
   }
 };
 

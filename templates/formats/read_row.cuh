@@ -33,7 +33,7 @@ template <class Reader, int kPerLane>
 KV_DEVICE void read_row(const StoredRow& from, float tensor_scale, float (&x)[kPerLane]) {
   float second[kPerLane];
   load_stored<Reader>(from, tensor_scale, x, second);
-  from_inner<Reader>(x, second);
+  from_rotated<Reader>(x, second);
 }
 
 }  // namespace kv

@@ -17,7 +17,7 @@ namespace kv {
 
 // Takes a query row to the rotated domain: x for the values, `second` for the residuals.
 template <class D, int kPerLane>
-KV_DEVICE void to_inner(float (&x)[kPerLane], float (&second)[kPerLane]) {
+KV_DEVICE void to_rotated(float (&x)[kPerLane], float (&second)[kPerLane]) {
   KV_UNROLL
   for (int e = 0; e < kPerLane; ++e) {
     if constexpr (D::kHasChannels) x[e] = div_rn(x[e], D::channel(e * 32 + lane()));
@@ -42,7 +42,7 @@ KV_DEVICE void add_residual(float (&x)[kPerLane], float (&second)[kPerLane]) {
 
 // Takes a row of the rotated domain, x and `second`, to the caller's domain.
 template <class D, int kPerLane>
-KV_DEVICE void from_inner(float (&x)[kPerLane], float (&second)[kPerLane]) {
+KV_DEVICE void from_rotated(float (&x)[kPerLane], float (&second)[kPerLane]) {
   if constexpr (D::kHasResidual) D::Projection::inverse(second);
   KV_UNROLL
   for (int e = 0; e < kPerLane; ++e)

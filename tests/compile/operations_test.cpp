@@ -25,7 +25,7 @@ TEST_CASE("copy, requantize, shift and quantize_rope: no spills, no stack") {
                           target = side_of(format, 128, arch, is_planar, 16);
           const CopyPlan plan = must(plan_copy(source, target, true, 16, registry()));
           kernels.add(emit_copy(plan, registry()));
-          if (const auto tiles = emit_copy_tiles(plan, registry())) kernels.add(*tiles);
+          if (const auto tiles = emit_bulk_copy(plan, registry())) kernels.add(*tiles);
         }
       kernels.add(emit_copy(
           must(plan_copy(side_of(from, 128, arch, true, 0), side_of(to, 128, arch, false, 0), true, 2, registry())),

@@ -29,7 +29,7 @@ std::shared_ptr<Context> gpu() {
 // batch-heads.
 void compare(const std::vector<Case>& cases, const std::vector<int>& blocks, bool with_reference) {
   const auto device = gpu(), host = open_context(DeviceKind::cpu);
-  const std::string arch = device->backend()->facts().arch;
+  const std::string arch = device->backend()->info().arch;
   std::vector<Planned> all;
   for (const Case& test : cases) all.push_back(planned(registry(), test, arch));
   const unsigned threads = std::max(2u, std::thread::hardware_concurrency());
@@ -40,7 +40,7 @@ void compare(const std::vector<Case>& cases, const std::vector<int>& blocks, boo
     for (const int tokens : on_device.ragged_lengths())
       for (const int count : blocks)
         for (int is_reference = 0; is_reference <= int(with_reference); ++is_reference) {
-          const Trial::Call call{tokens, {}, count, is_reference != 0};
+          const KernelHarness::Call call{tokens, {}, count, is_reference != 0};
           const auto a = on_device.check(call), b = on_host.check(call);
           const double difference = relative_error(a, b);
           CHECK_MESSAGE(difference <= kMaxDeviceDifference, one.test.name(), ": GPU and CPU differ by ", difference,
@@ -57,7 +57,7 @@ TEST_CASE("25 pairs in rows") { compare(pairs(registry(), {128}, {4}, Layout::ro
 
 TEST_CASE("bulk: the codec's bytes, its decoder's values") {
   const auto device = gpu();
-  const std::string arch = device->backend()->facts().arch;
+  const std::string arch = device->backend()->info().arch;
   const TileTypes some{{Element::f16}, {Element::f32}};
   for (const Layout layout : {Layout::planar, Layout::rows}) {
     for (const char* format : {"tbq4_0", "kv3", "tbq4_dense_qsfirst_raw", "turbo3_0"})
@@ -81,11 +81,11 @@ TEST_CASE("several queries, and the reference kernel") {
 TEST_CASE("sequences of different lengths") {
   const auto device = gpu();
   const Planned one =
-      planned(registry(), {"tbq4_0", "q4_0", 128, 4, 2, Layout::planar, true}, device->backend()->facts().arch);
+      planned(registry(), {"tbq4_0", "q4_0", 128, 4, 2, Layout::planar, true}, device->backend()->info().arch);
   Judge judge(device, one, 3);
   for (const int blocks : {0, 1, 3, 7, 13}) judge.check({0, {257, 2, 100}, blocks, false});
   // Long enough that blocks have tiles of two batch-heads, with the boundary inside one.
-  const Planned other = planned(registry(), {"f16", "q8_0", 128, 4, 1}, device->backend()->facts().arch);
+  const Planned other = planned(registry(), {"f16", "q8_0", 128, 4, 1}, device->backend()->info().arch);
   Judge longer(device, other, 3, 4000);
   for (const int blocks : {4, 5, 7}) {
     const auto out = longer.check({0, {4000, 3990, 3000}, blocks, false});
@@ -119,7 +119,7 @@ extern "C" __global__ void kv_late(const __grid_constant__ Args args) {
 
 TEST_CASE("lengths that the previous kernel writes at its very end") {
   const auto device = gpu();
-  const std::string arch = device->backend()->facts().arch;
+  const std::string arch = device->backend()->info().arch;
   const KernelRecord writer = must(device->get(late_writer(arch)));
   Caller caller(device, planned(registry(), {"tbq4_0", "q4_0", 128, 4, 1, Layout::rows}, arch), {4, kKvHeads, 700});
   const std::vector<std::vector<int>> lengths = {{700, 1, 0, 64}, {3, 700, 650, 699}, {700, 700, 700, 700}};
@@ -161,9 +161,9 @@ TEST_CASE("many splits of a batch-head: merged in groups, or by a launch of thei
                                          {{"q8_0", "q4_0", 576, 16, 1, Layout::rows, false, 512}, 2},
                                          {{"kv4", "tbq4_0", 128, 16, 5, Layout::planar, true}, 2}};
   for (const Example& example : examples) {
-    const Planned one = planned(registry(), example.test, device->backend()->facts().arch);
+    const Planned one = planned(registry(), example.test, device->backend()->info().arch);
     Judge judge(device, one, 1, kTokens);
-    const Trial::Call call{kTokens, {}, 0, false};
+    const KernelHarness::Call call{kTokens, {}, 0, false};
     const auto out = judge.check(call);
     const auto again = must(judge.attend(call));
     CHECK_MESSAGE(again.out == out, one.test.name(), ": other bits the second time");
@@ -172,7 +172,7 @@ TEST_CASE("many splits of a batch-head: merged in groups, or by a launch of thei
 }
 
 TEST_CASE("token-major heads") {
-  const std::string arch = gpu()->backend()->facts().arch;
+  const std::string arch = gpu()->backend()->info().arch;
   if (!must(registry().require_arch(arch, {}))->has("bulk_copy")) {
     std::printf("not tested: %s has no bulk copies\n", arch.c_str());
     return;
@@ -196,7 +196,7 @@ TEST_CASE("quantize and dequantize of every format, both layouts") {
   for (const Layout layout : {Layout::planar, Layout::rows}) {
     std::vector<Planned> all;
     for (const Case& test : every_format(layout))
-      all.push_back(planned(registry(), test, device->backend()->facts().arch));
+      all.push_back(planned(registry(), test, device->backend()->info().arch));
     warm_up(device, all, std::max(2u, std::thread::hardware_concurrency()), true);
     for (const Planned& one : all) {
       Judge judge(device, one);
@@ -220,7 +220,7 @@ TEST_CASE("operations on caches: slots, copies, rotary positions") {
 
 TEST_CASE("thousands of calls, one behind the other, give the same bits") {
   const auto device = gpu();
-  const std::string arch = device->backend()->facts().arch;
+  const std::string arch = device->backend()->info().arch;
   for (const Case& test : {Case{"kv4", "kv4", 128, 8}, Case{"f16", "q8_0", 64, 1}, Case{"tbq4_0", "kv3", 128, 16},
                            Case{"kv4", "kv4", 128, 16, 4}, Case{"kv4", "f16", 128, 24, 4},
                            Case{"f16", "f16", 576, 16, 1, Layout::rows, false, 512}}) {

@@ -1,6 +1,6 @@
 // Makes calls of any shape over one cache of layout rows, placed as an engine might place it, and over one workspace.
-// `Trial` aligns its caches and gives each call a workspace of its own; this class calls Program directly, so it can do
-// neither. The CPU tests and the GPU tests share it.
+// `KernelHarness` aligns its caches and gives each call a workspace of its own; this class calls Program directly, so
+// it can do neither. The CPU tests and the GPU tests share it.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include <functional>
@@ -156,7 +156,7 @@ class Caller {
 inline void check_placement(const std::shared_ptr<Context>& context, const Registry& registry, const Case& test,
                             const Placement& placement) {
   constexpr int kTokens = 257;
-  Caller caller(context, planned(registry, test, context->backend()->facts().arch), {1, kKvHeads, kTokens}, placement);
+  Caller caller(context, planned(registry, test, context->backend()->info().arch), {1, kKvHeads, kTokens}, placement);
   for (const int tokens : {1, 31, 33, kTokens}) {
     must(caller.run({1, tokens}));
     const double error = caller.error({1, tokens});

@@ -152,8 +152,8 @@ class Judge {
         tile_(one.source.tile_tokens),
         shape_{sequences, one.problem.token_heads > 0 ? one.problem.token_heads : kKvHeads,
                std::max(capacity, tile_ + 1), 1, places},
-        trial_(must(Trial::make(context, must(Program::create(context, one.source)), problem_, shape_))) {
-    for (const int side : {0, 1}) must(trial_.set_rows(side, cache(side).rows));
+        harness_(must(KernelHarness::make(context, must(Program::create(context, one.source)), problem_, shape_))) {
+    for (const int side : {0, 1}) must(harness_.set_rows(side, cache(side).rows));
     Rng rng(3);
     q_ =
         rounded_to(problem_.q_type, rng.normals(std::size_t(sequences) * head_rows() * std::size_t(problem_.head_dim)));
@@ -186,8 +186,8 @@ class Judge {
   }
 
   // Runs a call, compares it with the oracle, checks the launch report, and returns the output.
-  std::vector<float> check(const Trial::Call& call) {
-    const Trial::Outcome outcome = must(trial_.attend(q_, call));
+  std::vector<float> check(const KernelHarness::Call& call) {
+    const KernelHarness::Outcome outcome = must(harness_.attend(q_, call));
     const double error = error_of(outcome, call);
     CHECK_MESSAGE(error <= kMaxKernelError, name_, ": error ", error, " over ", call.tokens, " tokens, blocks ",
                   call.blocks, call.is_reference ? ", reference" : "");
@@ -224,7 +224,7 @@ class Judge {
         made.rows.insert(made.rows.end(), bytes.begin(), bytes.end());
         made.decoded.insert(made.decoded.end(), values.begin(), values.end());
       }
-      must(trial_.set_rows(side, made.rows));
+      must(harness_.set_rows(side, made.rows));
     }
     is_own_ = true;
     for (std::size_t i = 0; i < q_.size(); ++i) q_[i] = q_[i % dim] * q_factor;
@@ -240,21 +240,21 @@ class Judge {
   }
 
   // Runs a call and checks nothing.
-  Result<Trial::Outcome> attend(const Trial::Call& call) const { return trial_.attend(q_, call); }
+  Result<KernelHarness::Outcome> attend(const KernelHarness::Call& call) const { return harness_.attend(q_, call); }
   // Queues calls that alternate between the queries and their negatives; returns how many outputs differ in bits from
   // the first output of the same queries.
   int differing(int tokens, int calls) const {
     std::vector<float> other = q_;
     for (float& x : other) x = -x;
-    return must(trial_.differing(q_, other, {tokens, {}, 0, false}, calls));
+    return must(harness_.differing(q_, other, {tokens, {}, 0, false}, calls));
   }
   // Returns whether a call fails or differs from the oracle. NaN counts as different.
-  bool is_wrong(const Trial::Call& call) const {
+  bool is_wrong(const KernelHarness::Call& call) const {
     const auto outcome = attend(call);
     return !outcome || !(error_of(*outcome, call) <= kMaxKernelError);
   }
 
-  Trial& trial() { return trial_; }
+  KernelHarness& harness() { return harness_; }
   const Encoded& cache(int side) const {
     if (is_own_) return own_[side];
     return encoded(side == 0 ? problem_.k : problem_.v, problem_.dim(side), shape_, side);
@@ -262,7 +262,7 @@ class Judge {
   const Problem& problem() const { return problem_; }
 
  private:
-  double error_of(const Trial::Outcome& outcome, const Trial::Call& call) const {
+  double error_of(const KernelHarness::Outcome& outcome, const KernelHarness::Call& call) const {
     const std::vector<int> same(std::size_t(shape_.sequences), call.tokens);
     return relative_error(outcome.out, exact(call.lengths.empty() ? same : call.lengths));
   }
@@ -273,7 +273,7 @@ class Judge {
   std::string name_;
   int tile_;
   CacheShape shape_;
-  Trial trial_;
+  KernelHarness harness_;
   std::vector<float> q_;
   Encoded own_[2];
   bool is_own_ = false;
@@ -288,7 +288,7 @@ inline void check_ranges(const std::shared_ptr<Context>& context, const Registry
       for (const float sink_log2 : {0.f, 17.f}) {
         Judge judge(
             context,
-            planned(registry, {"f16", format, 128, 4, 1, Layout::planar, false}, context->backend()->facts().arch), 1,
+            planned(registry, {"f16", format, 128, 4, 1, Layout::planar, false}, context->backend()->info().arch), 1,
             kTokens);
         judge.reshape(v_factor, 1.f, sink_log2);
         INFO("V times ", v_factor, ", sink ", sink_log2);
@@ -304,8 +304,8 @@ inline void check_codec_kernels(Judge& judge, const std::string& name) {
     const int head_dim = judge.problem().dim(side);
     const Encoded& expected = judge.cache(side);
     for (const Element type : {Element::f32, Element::f16}) {
-      must(judge.trial().quantize(side, rounded_to(type, expected.x), type));
-      const auto rows = must(judge.trial().rows(side));
+      must(judge.harness().quantize(side, rounded_to(type, expected.x), type));
+      const auto rows = must(judge.harness().rows(side));
       const auto want =
           type == Element::f32 ? expected.rows : encode_rows(format, rounded_to(type, expected.x), head_dim);
       REQUIRE(rows.size() == want.size());
@@ -314,7 +314,7 @@ inline void check_codec_kernels(Judge& judge, const std::string& name) {
       const auto allowed = is_byte_exact(format) ? 0LL : (long long)(rows.size()) / 1000;
       CHECK_MESSAGE(differs <= allowed, name, ", ", to_string(type), ": ", differs, " of ", rows.size(),
                     " bytes differ");
-      const auto back = must(judge.trial().dequantize(side));
+      const auto back = must(judge.harness().dequantize(side));
       std::vector<double> decoded;
       const auto row_bytes = std::size_t(format.row_bytes(format.stored_dim(head_dim)));
       for (std::size_t at = 0; at < rows.size(); at += row_bytes) {
@@ -337,18 +337,18 @@ inline void check_goldens(const std::shared_ptr<Context>& context, const Registr
       problem.head_dim = kValues;
       problem.q_heads_per_kv = problem.query_length = 1;
       problem.layout = layout;
-      problem.arch = *must(registry.require_arch(context->backend()->facts().arch, {}));
+      problem.arch = *must(registry.require_arch(context->backend()->info().arch, {}));
       problem.id = golden.format;
       const auto program = must(Program::create(context, must(make_reference_program(problem, registry))));
       const auto expected = bytes_of_hex(golden.hex);
       const auto check = [&](int tokens, Element type) {
-        Trial trial = must(Trial::make(context, program, problem, {1, 1, tokens}));
+        KernelHarness harness = must(KernelHarness::make(context, program, problem, {1, 1, tokens}));
         std::vector<float> x;
         for (int t = 0; t < tokens; ++t)
           for (const float v : golden_input(kValues)) x.push_back(v);
         for (const int side : {0, 1}) {
-          must(trial.quantize(side, x, type));
-          auto rows = must(trial.rows(side));
+          must(harness.quantize(side, x, type));
+          auto rows = must(harness.rows(side));
           REQUIRE(rows.size() >= expected.size());
           const std::vector<std::uint8_t> last(rows.end() - std::ptrdiff_t(rows.size()) / tokens, rows.end());
           CHECK_MESSAGE(std::equal(last.begin(), last.end(), rows.begin()), golden.format, ": the last row differs");

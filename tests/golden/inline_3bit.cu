@@ -52,22 +52,22 @@ namespace kv {
 KV_CONSTANT u16 kKeySection0Halves[8] = {  // values / kUnit, as halves
     0xbced, 0xba27, 0xb6ec, 0xb07d, 0x307d, 0x36ec, 0x3a27, 0x3ced};
 struct KeySection0Plane0 {
-  static constexpr int kAt = 0, kPartBits = 48, kRunBytes = 0, kLoadBytes = 6, kUnit = 4, kFirstWord = 0, kWords = 2;
-  static constexpr int kLap = 0, kLapBits = 0;
-  static constexpr bool kIsWhole = false, kIsWindow = false;
+  static constexpr int kAt = 0, kLaneBits = 48, kReadBytes = 0, kLoadBytes = 6, kUnit = 4, kFirstWord = 0, kWords = 2;
+  static constexpr int kWrap = 0, kWrapBits = 0;
+  static constexpr bool kLoadsWholeField = false, kIsUnaligned = false;
 };
 struct KeySection0 {
   static constexpr int kThreads = 384, kBits = 3, kOffset = 0;
-  // dimensions kFirst .. kFirst + kDim of the row as the kernel counts them: kGroups x kRuns runs a lane
-  static constexpr int kFirst = 0, kDim = 64, kGroups = 1, kRuns = 1, kRunCodes = 16, kRunWords = 2;
+  // dimensions kFirst .. kFirst + kDim of the row as the kernel counts them: kGroups x kReads runs a lane
+  static constexpr int kFirst = 0, kDim = 64, kGroups = 1, kReads = 1, kReadCodes = 16, kReadWords = 2;
   static constexpr bool kIsJoined = false;
   static constexpr int kUnpackedCodes = 16;
-  static constexpr int kBlocks = 1, kPartsPerBlock = 4, kBlockStride = 24;
+  static constexpr int kBlocks = 1, kLanesPerBlock = 4, kBlockStride = 24;
   static constexpr int kSwizzle = 0;
   static constexpr int kScaleStride = 2, kScaleGroup = 0, kFirstScaled = 0;
   static constexpr bool kScalesGroups = true, kScalesValues = false, kRenormalises = false;
   static constexpr bool kOwnsTable = true;
-  static constexpr int kTableAt = 0, kTableStride = 128, kTableCopies = 32, kSlotBits = 0;
+  static constexpr int kTableAt = 0, kTableStride = 128, kTableCopies = 32, kCodeLaneBits = 0;
   KV_DEVICE static float scale(SharedAddress block, [[maybe_unused]] int group) {
     return f32_from_f16(load_staged_u16(block + 0 + group * 2));
   }
@@ -86,11 +86,11 @@ struct KeySection0 {
     return 0;
   }
   using Pairs = TablePairs<KeySection0>;
-  using Run = CodeRun<KeySection0>;
+  using Read = CodeRead<KeySection0>;
   using Planes = List<KeySection0Plane0>;
 };
 struct KeySide {
-  static constexpr bool kIsPlanar = true, kIsSkewed = false, kIsDealt = false, kKeepsLines = false, kScalesGroups = true, kOwnsTable = true;
+  static constexpr bool kIsPlanar = true, kIsMisaligned = false, kHasEvenOddOrder = false, kCachesInL1 = false, kScalesGroups = true, kOwnsTable = true;
   static constexpr int kDim = 64;
   static constexpr int kRowBytes = 24, kPitch = 24, kSwizzle = 0;  // the staged row
   static constexpr int kPadBytes = 0;  // zeros behind a row
@@ -102,22 +102,22 @@ struct KeySide {
 
 // V as b3_block32_uniform_amax: 3.5 bits a value
 struct ValueSection0Plane0 {
-  static constexpr int kAt = 0, kPartBits = 12, kRunBytes = 0, kLoadBytes = 3, kUnit = 1, kFirstWord = 0, kWords = 1;
-  static constexpr int kLap = 0, kLapBits = 0;
-  static constexpr bool kIsWhole = false, kIsWindow = false;
+  static constexpr int kAt = 0, kLaneBits = 12, kReadBytes = 0, kLoadBytes = 3, kUnit = 1, kFirstWord = 0, kWords = 1;
+  static constexpr int kWrap = 0, kWrapBits = 0;
+  static constexpr bool kLoadsWholeField = false, kIsUnaligned = false;
 };
 struct ValueSection0 {
   static constexpr int kThreads = 384, kBits = 3, kOffset = 4;
-  // dimensions kFirst .. kFirst + kDim of the row as the kernel counts them: kGroups x kRuns runs a lane
-  static constexpr int kFirst = 0, kDim = 64, kGroups = 2, kRuns = 1, kRunCodes = 4, kRunWords = 1;
+  // dimensions kFirst .. kFirst + kDim of the row as the kernel counts them: kGroups x kReads runs a lane
+  static constexpr int kFirst = 0, kDim = 64, kGroups = 2, kReads = 1, kReadCodes = 4, kReadWords = 1;
   static constexpr bool kIsJoined = false;
   static constexpr int kUnpackedCodes = 4;
-  static constexpr int kBlocks = 1, kPartsPerBlock = 8, kBlockStride = 12;
+  static constexpr int kBlocks = 1, kLanesPerBlock = 8, kBlockStride = 12;
   static constexpr int kSwizzle = 0;
   static constexpr int kScaleStride = 2, kScaleGroup = 0, kFirstScaled = 0;
   static constexpr bool kScalesGroups = true, kScalesValues = false, kRenormalises = false;
   static constexpr bool kOwnsTable = false;
-  static constexpr int kTableAt = 0, kTableStride = 128, kTableCopies = 32, kSlotBits = 0;
+  static constexpr int kTableAt = 0, kTableStride = 128, kTableCopies = 32, kCodeLaneBits = 0;
   KV_DEVICE static float scale(SharedAddress block, [[maybe_unused]] int group) {
     return f32_from_f16(load_staged_u16(block + 0 + group * 2));
   }
@@ -132,11 +132,11 @@ struct ValueSection0 {
     return 0;
   }
   using Pairs = UniformPairs<ValueSection0>;
-  using Run = CodeRun<ValueSection0>;
+  using Read = CodeRead<ValueSection0>;
   using Planes = List<ValueSection0Plane0>;
 };
 struct ValueSide {
-  static constexpr bool kIsPlanar = true, kIsSkewed = false, kIsDealt = false, kKeepsLines = false, kScalesGroups = true, kOwnsTable = false;
+  static constexpr bool kIsPlanar = true, kIsMisaligned = false, kHasEvenOddOrder = false, kCachesInL1 = false, kScalesGroups = true, kOwnsTable = false;
   static constexpr int kDim = 64;
   static constexpr int kRowBytes = 24, kPitch = 24, kSwizzle = 0;  // the staged row
   static constexpr int kScaleRowBytes = 4, kScalesAt = 768, kScalePitch = 4, kStageBytes = 896;
@@ -186,15 +186,15 @@ struct Plan {
   static constexpr int kQueryDim = 64, kQueryStored = 64;  // of a row of Q, as given and before its residual
   static constexpr int kOutputDim = 64, kOutputStored = 64;  // of a row of the output, and before its residual
   static constexpr int kGroup = 1, kRows = 1, kColumnBlocks = 1, kQueryParts = 1;
-  static constexpr int kTurns = 1, kAllRows = 1;
+  static constexpr int kQueryChunks = 1, kAllRows = 1;
   static constexpr bool kHoldQueries = true, kHasIntegerKeys = false, kScalesQueries = true;
-  static constexpr bool kRotatesQueries = true, kFinishes = true, kLeavesParts = false, kRotatesOutput = false;
+  static constexpr bool kRotatesQueries = true, kFusesMerge = true, kMayNeedMergeKernel = false, kRotatesOutput = false;
   static constexpr int kWarps = 12, kThreads = 384, kStages = 2, kTile = 32, kSubtiles = 2;
   static constexpr int kTeam = 1, kValueShare = 1, kOwnBlocks = 1;
-  static constexpr bool kSharesBases = false;
+  static constexpr bool kSharesReferenceMax = false;
   static constexpr bool kScalesProbabilities = false;
   static constexpr bool kByWarpgroups = false;
-  static constexpr int kLineAt = 8192, kOrderAt = 8240, kIntegerTableAt = 8368;
+  static constexpr int kSchedulerAt = 8192, kOrderAt = 8240, kIntegerTableAt = 8368;
   static constexpr int kQueriesAt = 8448, kSumsAt = 9472, kSumGroups = 0, kLargestAt = 9472;
   static constexpr int kRingAt = 9600, kStageBytes = 1792, kEpilogueAt = 8448;
   static constexpr float kSumFactor = 0.0f;  // of integers: what a code stands for above its own

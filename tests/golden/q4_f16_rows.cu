@@ -4,22 +4,22 @@ namespace kv {
 
 // K as q4_0: 4.5 bits a value
 struct KeySection0Plane0 {
-  static constexpr int kAt = 2, kPartBits = 32, kRunBytes = 0, kLoadBytes = 4, kUnit = 2, kFirstWord = 0, kWords = 1;
-  static constexpr int kLap = 0, kLapBits = 0;
-  static constexpr bool kIsWhole = false, kIsWindow = false;
+  static constexpr int kAt = 2, kLaneBits = 32, kReadBytes = 0, kLoadBytes = 4, kUnit = 2, kFirstWord = 0, kWords = 1;
+  static constexpr int kWrap = 0, kWrapBits = 0;
+  static constexpr bool kLoadsWholeField = false, kIsUnaligned = false;
 };
 struct KeySection0 {
   static constexpr int kThreads = 256, kBits = 4, kOffset = 8;
-  // dimensions kFirst .. kFirst + kDim of the row as the kernel counts them: kGroups x kRuns runs a lane
-  static constexpr int kFirst = 0, kDim = 64, kGroups = 2, kRuns = 1, kRunCodes = 8, kRunWords = 1;
+  // dimensions kFirst .. kFirst + kDim of the row as the kernel counts them: kGroups x kReads runs a lane
+  static constexpr int kFirst = 0, kDim = 64, kGroups = 2, kReads = 1, kReadCodes = 8, kReadWords = 1;
   static constexpr bool kIsJoined = false;
   static constexpr int kUnpackedCodes = 8;
-  static constexpr int kBlocks = 1, kPartsPerBlock = 4, kBlockStride = 18;
+  static constexpr int kBlocks = 1, kLanesPerBlock = 4, kBlockStride = 18;
   static constexpr int kSwizzle = 0;
   static constexpr int kScaleStride = 18, kScaleGroup = 0, kFirstScaled = 0;
   static constexpr bool kScalesGroups = true, kScalesValues = false, kRenormalises = false;
   static constexpr bool kOwnsTable = false;
-  static constexpr int kTableAt = 0, kTableStride = 8, kTableCopies = 1, kSlotBits = 0;
+  static constexpr int kTableAt = 0, kTableStride = 8, kTableCopies = 1, kCodeLaneBits = 0;
   KV_DEVICE static float scale(SharedAddress block, [[maybe_unused]] int group) {
     return f32_from_f16(load_staged_u16(block + 0 + group * 2));
   }
@@ -38,7 +38,7 @@ struct KeySection0 {
   using Planes = List<KeySection0Plane0>;
 };
 struct KeySide {
-  static constexpr bool kIsPlanar = false, kIsSkewed = true, kIsDealt = false, kKeepsLines = true, kScalesGroups = true, kOwnsTable = false;
+  static constexpr bool kIsPlanar = false, kIsMisaligned = true, kHasEvenOddOrder = false, kCachesInL1 = true, kScalesGroups = true, kOwnsTable = false;
   static constexpr int kDim = 64;
   static constexpr int kRowBytes = 36, kPitch = 80, kSwizzle = 0;  // the staged row
   static constexpr int kSlotAlign = 16;
@@ -51,33 +51,33 @@ struct KeySide {
 
 // V as f16: 16 bits a value
 struct ValueSection0Plane0 {
-  static constexpr int kAt = 0, kPartBits = 128, kRunBytes = 0, kLoadBytes = 16, kUnit = 16, kFirstWord = 0, kWords = 4;
-  static constexpr int kLap = 0, kLapBits = 0;
-  static constexpr bool kIsWhole = false, kIsWindow = false;
+  static constexpr int kAt = 0, kLaneBits = 128, kReadBytes = 0, kLoadBytes = 16, kUnit = 16, kFirstWord = 0, kWords = 4;
+  static constexpr int kWrap = 0, kWrapBits = 0;
+  static constexpr bool kLoadsWholeField = false, kIsUnaligned = false;
 };
 struct ValueSection0 {
   static constexpr int kThreads = 256, kBits = 16, kOffset = 0;
-  // dimensions kFirst .. kFirst + kDim of the row as the kernel counts them: kGroups x kRuns runs a lane
-  static constexpr int kFirst = 0, kDim = 64, kGroups = 1, kRuns = 1, kRunCodes = 8, kRunWords = 4;
+  // dimensions kFirst .. kFirst + kDim of the row as the kernel counts them: kGroups x kReads runs a lane
+  static constexpr int kFirst = 0, kDim = 64, kGroups = 1, kReads = 1, kReadCodes = 8, kReadWords = 4;
   static constexpr bool kIsJoined = false;
   static constexpr int kUnpackedCodes = 8;
-  static constexpr int kBlocks = 1, kPartsPerBlock = 8, kBlockStride = 2;
+  static constexpr int kBlocks = 1, kLanesPerBlock = 8, kBlockStride = 2;
   static constexpr int kSwizzle = 0;
   static constexpr int kScaleStride = 0, kScaleGroup = 0, kFirstScaled = 0;
   static constexpr bool kScalesGroups = false, kScalesValues = false, kRenormalises = false;
   static constexpr bool kOwnsTable = false;
-  static constexpr int kTableAt = 0, kTableStride = 8, kTableCopies = 1, kSlotBits = 0;
+  static constexpr int kTableAt = 0, kTableStride = 8, kTableCopies = 1, kCodeLaneBits = 0;
   static constexpr bool kAddsMinima = false, kScalesAreDense = false;
   static constexpr bool kIsMasked = false, kHasRest = false;  // kHasRest: the halves of the codes miss something
   static constexpr int kTableParts = 1, kTableWords = 0;
   KV_DEVICE static u32 table_word([[maybe_unused]] int i) {
     return 0;
   }
-  using Run = F16Run<ValueSection0>;
+  using Read = F16Read<ValueSection0>;
   using Planes = List<ValueSection0Plane0>;
 };
 struct ValueSide {
-  static constexpr bool kIsPlanar = false, kIsSkewed = false, kIsDealt = false, kKeepsLines = false, kScalesGroups = false, kOwnsTable = false;
+  static constexpr bool kIsPlanar = false, kIsMisaligned = false, kHasEvenOddOrder = false, kCachesInL1 = false, kScalesGroups = false, kOwnsTable = false;
   static constexpr int kDim = 64;
   static constexpr int kRowBytes = 128, kPitch = 160, kSwizzle = 0;  // the staged row
   static constexpr int kScaleRowBytes = 0, kScalesAt = 0, kScalePitch = 0, kStageBytes = 2560;
@@ -101,15 +101,15 @@ struct Plan {
   static constexpr int kQueryDim = 64, kQueryStored = 64;  // of a row of Q, as given and before its residual
   static constexpr int kOutputDim = 64, kOutputStored = 64;  // of a row of the output, and before its residual
   static constexpr int kGroup = 1, kRows = 1, kColumnBlocks = 1, kQueryParts = 1;
-  static constexpr int kTurns = 1, kAllRows = 1;
+  static constexpr int kQueryChunks = 1, kAllRows = 1;
   static constexpr bool kHoldQueries = false, kHasIntegerKeys = true, kScalesQueries = true;
-  static constexpr bool kRotatesQueries = false, kFinishes = true, kLeavesParts = false, kRotatesOutput = false;
+  static constexpr bool kRotatesQueries = false, kFusesMerge = true, kMayNeedMergeKernel = false, kRotatesOutput = false;
   static constexpr int kWarps = 8, kThreads = 256, kStages = 2, kTile = 16, kSubtiles = 1;
   static constexpr int kTeam = 1, kValueShare = 1, kOwnBlocks = 1;
-  static constexpr bool kSharesBases = false;
+  static constexpr bool kSharesReferenceMax = false;
   static constexpr bool kScalesProbabilities = false;
   static constexpr bool kByWarpgroups = false;
-  static constexpr int kLineAt = 0, kOrderAt = 48, kIntegerTableAt = 176;
+  static constexpr int kSchedulerAt = 0, kOrderAt = 48, kIntegerTableAt = 176;
   static constexpr int kQueriesAt = 256, kSumsAt = 1280, kSumGroups = 0, kLargestAt = 1280;
   static constexpr int kRingAt = 1408, kStageBytes = 3840, kEpilogueAt = 256;
   static constexpr float kSumFactor = 0.0f;  // of integers: what a code stands for above its own

@@ -53,22 +53,22 @@ KV_CONSTANT u16 kKeySection0Halves[16] = {  // values / kUnit, as halves
     0xbdae, 0xbc4d, 0xbaba, 0xb939, 0xb7d6, 0xb576, 0xb274, 0xac45, 0x2c45, 0x3274, 0x3576, 0x37d6, 
     0x3939, 0x3aba, 0x3c4d, 0x3dae};
 struct KeySection0Plane0 {
-  static constexpr int kAt = 0, kPartBits = 128, kRunBytes = 0, kLoadBytes = 16, kUnit = 16, kFirstWord = 0, kWords = 4;
-  static constexpr int kLap = 0, kLapBits = 0;
-  static constexpr bool kIsWhole = false, kIsWindow = false;
+  static constexpr int kAt = 0, kLaneBits = 128, kReadBytes = 0, kLoadBytes = 16, kUnit = 16, kFirstWord = 0, kWords = 4;
+  static constexpr int kWrap = 0, kWrapBits = 0;
+  static constexpr bool kLoadsWholeField = false, kIsUnaligned = false;
 };
 struct KeySection0 {
   static constexpr int kThreads = 384, kBits = 4, kOffset = 0;
-  // dimensions kFirst .. kFirst + kDim of the row as the kernel counts them: kGroups x kRuns runs a lane
-  static constexpr int kFirst = 0, kDim = 128, kGroups = 1, kRuns = 1, kRunCodes = 32, kRunWords = 4;
+  // dimensions kFirst .. kFirst + kDim of the row as the kernel counts them: kGroups x kReads runs a lane
+  static constexpr int kFirst = 0, kDim = 128, kGroups = 1, kReads = 1, kReadCodes = 32, kReadWords = 4;
   static constexpr bool kIsJoined = false;
   static constexpr int kUnpackedCodes = 32;
-  static constexpr int kBlocks = 1, kPartsPerBlock = 4, kBlockStride = 64;
+  static constexpr int kBlocks = 1, kLanesPerBlock = 4, kBlockStride = 64;
   static constexpr int kSwizzle = 0;
   static constexpr int kScaleStride = 2, kScaleGroup = 0, kFirstScaled = 0;
   static constexpr bool kScalesGroups = true, kScalesValues = false, kRenormalises = false;
   static constexpr bool kOwnsTable = true;
-  static constexpr int kTableAt = 0, kTableStride = 128, kTableCopies = 32, kSlotBits = 0;
+  static constexpr int kTableAt = 0, kTableStride = 128, kTableCopies = 32, kCodeLaneBits = 0;
   KV_DEVICE static float scale(SharedAddress block, [[maybe_unused]] int group) {
     return f32_from_f16(load_staged_u16(block + 0 + group * 2));
   }
@@ -91,11 +91,11 @@ struct KeySection0 {
     return 0;
   }
   using Pairs = TablePairs<KeySection0>;
-  using Run = ByteRun<KeySection0>;
+  using Read = ByteRead<KeySection0>;
   using Planes = List<KeySection0Plane0>;
 };
 struct KeySide {
-  static constexpr bool kIsPlanar = true, kIsSkewed = false, kIsDealt = false, kKeepsLines = false, kScalesGroups = true, kOwnsTable = true;
+  static constexpr bool kIsPlanar = true, kIsMisaligned = false, kHasEvenOddOrder = false, kCachesInL1 = false, kScalesGroups = true, kOwnsTable = true;
   static constexpr int kDim = 128;
   static constexpr int kRowBytes = 64, kPitch = 64, kSwizzle = 0;  // the staged row
   static constexpr int kPadBytes = 0;  // zeros behind a row
@@ -107,22 +107,22 @@ struct KeySide {
 
 // V as q8_0: 8.5 bits a value
 struct ValueSection0Plane0 {
-  static constexpr int kAt = 0, kPartBits = 32, kRunBytes = 0, kLoadBytes = 4, kUnit = 4, kFirstWord = 0, kWords = 1;
-  static constexpr int kLap = 0, kLapBits = 0;
-  static constexpr bool kIsWhole = false, kIsWindow = false;
+  static constexpr int kAt = 0, kLaneBits = 32, kReadBytes = 0, kLoadBytes = 4, kUnit = 4, kFirstWord = 0, kWords = 1;
+  static constexpr int kWrap = 0, kWrapBits = 0;
+  static constexpr bool kLoadsWholeField = false, kIsUnaligned = false;
 };
 struct ValueSection0 {
   static constexpr int kThreads = 384, kBits = 8, kOffset = 128;
-  // dimensions kFirst .. kFirst + kDim of the row as the kernel counts them: kGroups x kRuns runs a lane
-  static constexpr int kFirst = 0, kDim = 128, kGroups = 4, kRuns = 1, kRunCodes = 4, kRunWords = 1;
+  // dimensions kFirst .. kFirst + kDim of the row as the kernel counts them: kGroups x kReads runs a lane
+  static constexpr int kFirst = 0, kDim = 128, kGroups = 4, kReads = 1, kReadCodes = 4, kReadWords = 1;
   static constexpr bool kIsJoined = false;
   static constexpr int kUnpackedCodes = 4;
-  static constexpr int kBlocks = 1, kPartsPerBlock = 8, kBlockStride = 32;
+  static constexpr int kBlocks = 1, kLanesPerBlock = 8, kBlockStride = 32;
   static constexpr int kSwizzle = 4;
   static constexpr int kScaleStride = 2, kScaleGroup = 0, kFirstScaled = 0;
   static constexpr bool kScalesGroups = true, kScalesValues = false, kRenormalises = false;
   static constexpr bool kOwnsTable = false;
-  static constexpr int kTableAt = 0, kTableStride = 128, kTableCopies = 32, kSlotBits = 0;
+  static constexpr int kTableAt = 0, kTableStride = 128, kTableCopies = 32, kCodeLaneBits = 0;
   KV_DEVICE static float scale(SharedAddress block, [[maybe_unused]] int group) {
     return f32_from_f16(load_staged_u16(block + 0 + group * 2));
   }
@@ -137,11 +137,11 @@ struct ValueSection0 {
     return 0;
   }
   using Pairs = UniformPairs<ValueSection0>;
-  using Run = CodeRun<ValueSection0>;
+  using Read = CodeRead<ValueSection0>;
   using Planes = List<ValueSection0Plane0>;
 };
 struct ValueSide {
-  static constexpr bool kIsPlanar = true, kIsSkewed = false, kIsDealt = false, kKeepsLines = false, kScalesGroups = true, kOwnsTable = false;
+  static constexpr bool kIsPlanar = true, kIsMisaligned = false, kHasEvenOddOrder = false, kCachesInL1 = false, kScalesGroups = true, kOwnsTable = false;
   static constexpr int kDim = 128;
   static constexpr int kRowBytes = 128, kPitch = 128, kSwizzle = 4;  // the staged row
   static constexpr int kScaleRowBytes = 8, kScalesAt = 4096, kScalePitch = 8, kStageBytes = 4352;
@@ -197,15 +197,15 @@ struct Plan {
   static constexpr int kQueryDim = 128, kQueryStored = 128;  // of a row of Q, as given and before its residual
   static constexpr int kOutputDim = 128, kOutputStored = 128;  // of a row of the output, and before its residual
   static constexpr int kGroup = 4, kRows = 4, kColumnBlocks = 1, kQueryParts = 1;
-  static constexpr int kTurns = 1, kAllRows = 4;
+  static constexpr int kQueryChunks = 1, kAllRows = 4;
   static constexpr bool kHoldQueries = true, kHasIntegerKeys = false, kScalesQueries = true;
-  static constexpr bool kRotatesQueries = true, kFinishes = true, kLeavesParts = false, kRotatesOutput = false;
+  static constexpr bool kRotatesQueries = true, kFusesMerge = true, kMayNeedMergeKernel = false, kRotatesOutput = false;
   static constexpr int kWarps = 12, kThreads = 384, kStages = 2, kTile = 32, kSubtiles = 2;
   static constexpr int kTeam = 1, kValueShare = 1, kOwnBlocks = 1;
-  static constexpr bool kSharesBases = false;
+  static constexpr bool kSharesReferenceMax = false;
   static constexpr bool kScalesProbabilities = false;
   static constexpr bool kByWarpgroups = false;
-  static constexpr int kLineAt = 32768, kOrderAt = 32816, kIntegerTableAt = 33072;
+  static constexpr int kSchedulerAt = 32768, kOrderAt = 32816, kIntegerTableAt = 33072;
   static constexpr int kQueriesAt = 33152, kSumsAt = 35200, kSumGroups = 0, kLargestAt = 35200;
   static constexpr int kRingAt = 35328, kStageBytes = 6528, kEpilogueAt = 33152;
   static constexpr float kSumFactor = 0.0f;  // of integers: what a code stands for above its own
@@ -613,7 +613,7 @@ KV_CONSTANT u32 kPostSigns[4] = {0x16acee90, 0x3f628fdc, 0xb7a5357a, 0xbea56562}
 struct Stored {
   static constexpr bool kIsPlanar = true;
 };
-struct Plan : TileDefaults {
+struct Plan : BulkDefaults {
   using F = Stored;
   static constexpr int kHeadDim = 128, kWarps = 16, kThreads = 512, kBits = 4;
   static constexpr int kCodesAt = 0, kScaleAt = 0, kCodeStride = 64, kScaleStride = 2, kCodeUnit = 16;
@@ -677,7 +677,7 @@ KV_CONSTANT u32 kPostSigns[4] = {0x16acee90, 0x3f628fdc, 0xb7a5357a, 0xbea56562}
 struct Stored {
   static constexpr bool kIsPlanar = true;
 };
-struct Plan : TileDefaults {
+struct Plan : BulkDefaults {
   using F = Stored;
   static constexpr int kHeadDim = 128, kWarps = 16, kThreads = 512, kBits = 4;
   static constexpr int kCodesAt = 0, kScaleAt = 0, kCodeStride = 64, kScaleStride = 2, kCodeUnit = 16;
@@ -741,7 +741,7 @@ KV_CONSTANT u32 kPostSigns[4] = {0x16acee90, 0x3f628fdc, 0xb7a5357a, 0xbea56562}
 struct Stored {
   static constexpr bool kIsPlanar = true;
 };
-struct Plan : TileDefaults {
+struct Plan : BulkDefaults {
   using F = Stored;
   static constexpr int kHeadDim = 128, kWarps = 12, kThreads = 384, kBits = 4;
   static constexpr int kCodesAt = 0, kScaleAt = 0, kCodeStride = 64, kScaleStride = 2, kCodeUnit = 16;
@@ -971,7 +971,7 @@ KV_CONSTANT u32 kPostSigns[4] = {0x16acee90, 0x3f628fdc, 0xb7a5357a, 0xbea56562}
 struct Stored {
   static constexpr bool kIsPlanar = true;
 };
-struct Plan : TileDefaults {
+struct Plan : BulkDefaults {
   using F = Stored;
   static constexpr int kHeadDim = 128, kWarps = 12, kThreads = 384, kBits = 4;
   static constexpr int kCodesAt = 0, kScaleAt = 0, kCodeStride = 64, kScaleStride = 2, kCodeUnit = 16;
@@ -1014,7 +1014,7 @@ KV_CONSTANT u32 kPostSigns[4] = {0x16acee90, 0x3f628fdc, 0xb7a5357a, 0xbea56562}
 struct Stored {
   static constexpr bool kIsPlanar = true;
 };
-struct Plan : TileDefaults {
+struct Plan : BulkDefaults {
   using F = Stored;
   static constexpr int kHeadDim = 128, kWarps = 12, kThreads = 384, kBits = 4;
   static constexpr int kCodesAt = 0, kScaleAt = 0, kCodeStride = 64, kScaleStride = 2, kCodeUnit = 16;
@@ -1057,7 +1057,7 @@ KV_CONSTANT u32 kPostSigns[4] = {0x16acee90, 0x3f628fdc, 0xb7a5357a, 0xbea56562}
 struct Stored {
   static constexpr bool kIsPlanar = true;
 };
-struct Plan : TileDefaults {
+struct Plan : BulkDefaults {
   using F = Stored;
   static constexpr int kHeadDim = 128, kWarps = 12, kThreads = 384, kBits = 4;
   static constexpr int kCodesAt = 0, kScaleAt = 0, kCodeStride = 64, kScaleStride = 2, kCodeUnit = 16;

@@ -72,7 +72,7 @@ TEST_CASE("a 3-bit, 64-value format is one file, as K and as V, in every family"
   CHECK(format.codes().values.size() == 8);
 
   const auto context = open_context(DeviceKind::cpu);
-  const std::string arch = context->backend()->facts().arch;
+  const std::string arch = context->backend()->info().arch;
   std::vector<Planned> all;
   for (const Case& test :
        {Case{"three", "three", 64, 1, 1, Layout::planar, false}, Case{"three", "three", 128, 4, 1, Layout::rows, false},
@@ -96,7 +96,7 @@ TEST_CASE("inline numbers need not even a file") {
                        "32\ncodebook = \"uniform\"\n"
                        "[attention]\nhead_dim = 128\nq_heads_per_kv = 4\n",
                        "inline"));
-  const Problem problem = must(resolve(specs[0], registry, context->backend()->facts().arch));
+  const Problem problem = must(resolve(specs[0], registry, context->backend()->info().arch));
   const Planned one{{"3 bits of 64", "5 bits of 32"}, problem, must(make_program(problem, registry))};
   Judge judge(context, one);
   for (const int tokens : judge.ragged_lengths()) judge.check({tokens, {}, 0, false});

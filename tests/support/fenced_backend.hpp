@@ -39,7 +39,7 @@ class FencedBackend : public Backend {
     if (const auto found = mapped_.extract(pointer)) munmap(found.mapped().first, found.mapped().second);
   }
 
-  const DeviceFacts& facts() const override { return cpu_->facts(); }
+  const DeviceInfo& info() const override { return cpu_->info(); }
   Result<void> copy_to_device(DevicePointer to, const void* from, std::size_t bytes) override {
     return cpu_->copy_to_device(to, from, bytes);
   }

@@ -1,5 +1,5 @@
 // Reads stored rows in two independent ways: code by code, from the fields of the format; and as the lanes of decode
-// read them, from the numbers of a RunPlan. Tests compare both.
+// read them, from the numbers of a LaneReads. Tests compare both.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include <cstdint>
@@ -35,7 +35,7 @@ inline double value_of(const Section& s, int stored) {
 
 // Returns the code of each channel of a row in the rotated domain; -1: the channel belongs to another section.
 inline std::vector<int> codes_of(const Format& f, const std::vector<std::uint8_t>& row, int section, int dim) {
-  std::vector<int> codes(std::size_t(f.inner_dim(dim)), -1);
+  std::vector<int> codes(std::size_t(f.rotated_dim(dim)), -1);
   const Section& s = f.sections[std::size_t(section)];
   for (int block = 0; block < dim / f.block; ++block)
     for (int k = 0; k < s.count(f.block); ++k)
@@ -45,25 +45,26 @@ inline std::vector<int> codes_of(const Format& f, const std::vector<std::uint8_t
 }
 
 // Loads what a lane loads of one plane of a run from a staged row of layout rows, as stage_tile.cuh does.
-inline void load_plane(const PlaneRun& plane, const std::uint8_t* block, int run, int part,
+inline void load_plane(const FieldRead& plane, const std::uint8_t* block, int run, int row_lane,
                        std::vector<std::uint32_t>& words) {
-  const int late = plane.lap > 0 ? part / plane.lap * plane.lap_bits : 0;
-  if (plane.lap > 0) part %= plane.lap;
-  const int step = plane.is_window ? 1 : plane.unit, bit = part * plane.part_bits, unit = 8 * step;
-  const std::uint8_t* at = block + plane.at + run * plane.run_bits / 8 + (plane.is_whole ? 0 : bit / unit * step);
-  const int shift = plane.is_whole ? bit : bit % unit;
-  const int end = plane.load_bytes * 8 + (plane.part_bits % 8 == 0 ? shift : 0);  // else the load includes the shift
+  const int late = plane.wrap > 0 ? row_lane / plane.wrap * plane.wrap_bits : 0;
+  if (plane.wrap > 0) row_lane %= plane.wrap;
+  const int step = plane.is_unaligned ? 1 : plane.unit, bit = row_lane * plane.lane_bits, unit = 8 * step;
+  const std::uint8_t* at =
+      block + plane.at + run * plane.read_bits / 8 + (plane.loads_whole_field ? 0 : bit / unit * step);
+  const int shift = plane.loads_whole_field ? bit : bit % unit;
+  const int end = plane.load_bytes * 8 + (plane.lane_bits % 8 == 0 ? shift : 0);  // else the load includes the shift
   for (int b = shift; b < end; ++b)
     words[std::size_t(plane.first_word + (b - shift) / 32)] |= std::uint32_t(at[b / 8] >> b % 8 & 1)
                                                                << (b - shift) % 32;
   for (int i = 0; i < plane.words; ++i) words[std::size_t(plane.first_word + i)] >>= late;
 }
-inline std::vector<std::uint32_t> load_run(const SidePlan& side, const RunPlan& run, const std::uint8_t* row, int group,
-                                           int r, int part) {
+inline std::vector<std::uint32_t> load_run(const SidePlan& side, const LaneReads& run, const std::uint8_t* row,
+                                           int group, int r, int row_lane) {
   std::vector<std::uint32_t> words(std::size_t(run.words));
-  const int block = group * run.blocks + part / run.parts_per_block;
-  for (const PlaneRun& plane : run.planes)
-    load_plane(plane, row + block * side.block_stride, r, part % run.parts_per_block, words);
+  const int block = group * run.blocks + row_lane / run.lanes_per_block;
+  for (const FieldRead& plane : run.planes)
+    load_plane(plane, row + block * side.block_stride, r, row_lane % run.lanes_per_block, words);
   return words;
 }
 
@@ -76,7 +77,7 @@ inline std::uint32_t sum_of(const UnpackWord& terms, const std::vector<std::uint
   }
   return sum;
 }
-inline std::vector<std::uint32_t> unpacked(const RunPlan& run, std::vector<std::uint32_t> words) {
+inline std::vector<std::uint32_t> unpacked(const LaneReads& run, std::vector<std::uint32_t> words) {
   for (const UnpackWord& helper : run.helpers) words.push_back(sum_of(helper, words));
   std::vector<std::uint32_t> slots;
   for (const UnpackWord& terms : run.unpack) slots.push_back(sum_of(terms, words));

@@ -30,11 +30,11 @@ struct RecordedLaunch {
 };
 
 struct RecordingDevice : Backend {
-  DeviceFacts device;
+  DeviceInfo device;
   std::vector<RecordedLaunch> launches;
   std::vector<double> medians;  // ms, returned by the next timings in order; afterwards 1
 
-  const DeviceFacts& facts() const override { return device; }
+  const DeviceInfo& info() const override { return device; }
   Result<DevicePointer> allocate(std::size_t bytes) override {
     return reinterpret_cast<DevicePointer>(std::aligned_alloc(256, (bytes + 255) / 256 * 256));
   }

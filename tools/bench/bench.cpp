@@ -134,19 +134,19 @@ Result<std::vector<LaunchedKernel>> launched_kernels(const Program& program, con
   return launched;
 }
 
-double pool_bytes(const DeviceFacts& facts) { return std::max(kLeastPool, kLeastL2s * facts.l2_bytes); }
+double pool_bytes(const DeviceInfo& info) { return std::max(kLeastPool, kLeastL2s * info.l2_bytes); }
 
-int copies_for(double cache_bytes, const DeviceFacts& facts) {
-  return static_cast<int>(std::clamp(std::ceil(pool_bytes(facts) / cache_bytes), 1.0, double(kMostCopies)));
+int copies_for(double cache_bytes, const DeviceInfo& info) {
+  return static_cast<int>(std::clamp(std::ceil(pool_bytes(info) / cache_bytes), 1.0, double(kMostCopies)));
 }
 
-Result<void> check_memory(const ProgramSource& source, const CacheShape& shape, const DeviceFacts& facts) {
+Result<void> check_memory(const ProgramSource& source, const CacheShape& shape, const DeviceInfo& info) {
   const std::size_t bytes = memory_bytes(source, shape);
-  if (bytes <= facts.memory_bytes) return {};
+  if (bytes <= info.memory_bytes) return {};
   return fail(Code::environment,
               fmt::format("{}: {} sequences x {} KV heads x {} tokens take {} of memory; {} has {}", source.id,
-                          shape.sequences, shape.kv_heads, shape.tokens, byte_count(double(bytes)), facts.name,
-                          byte_count(double(facts.memory_bytes))),
+                          shape.sequences, shape.kv_heads, shape.tokens, byte_count(double(bytes)), info.name,
+                          byte_count(double(info.memory_bytes))),
               {}, {"fewer --tokens, --batch or --kv-heads, or formats of fewer bits"});
 }
 
@@ -183,34 +183,34 @@ Json to_json(const BenchRow& row) {
   return json;
 }
 
-Json to_json(const DeviceFacts& facts) {
-  Json json = {{"name", facts.name},
-               {"arch", facts.arch},
-               {"driver_version", facts.driver_version},
-               {"multiprocessors", facts.multiprocessors},
-               {"memory_bytes", facts.memory_bytes},
-               {"l2_bytes", facts.l2_bytes},
-               {"memory_clock_khz", facts.memory_clock_khz},
-               {"memory_bus_bits", facts.memory_bus_bits}};
-  json["peak_gb_per_s"] = facts.peak_gb_per_s() > 0 ? Json(facts.peak_gb_per_s()) : Json(nullptr);
+Json to_json(const DeviceInfo& info) {
+  Json json = {{"name", info.name},
+               {"arch", info.arch},
+               {"driver_version", info.driver_version},
+               {"multiprocessors", info.multiprocessors},
+               {"memory_bytes", info.memory_bytes},
+               {"l2_bytes", info.l2_bytes},
+               {"memory_clock_khz", info.memory_clock_khz},
+               {"memory_bus_bits", info.memory_bus_bits}};
+  json["peak_gb_per_s"] = info.peak_gb_per_s() > 0 ? Json(info.peak_gb_per_s()) : Json(nullptr);
   return json;
 }
 
-std::string bench_heading(const DeviceFacts& facts, int kv_heads) {
-  const std::string peak = facts.peak_gb_per_s() > 0
+std::string bench_heading(const DeviceInfo& info, int kv_heads) {
+  const std::string peak = info.peak_gb_per_s() > 0
                                ? fmt::format("peak {:.0f} GB/s: 2 x {:.0f} MHz x {} bits, by its attributes",
-                                             facts.peak_gb_per_s(), facts.memory_clock_khz / 1e3, facts.memory_bus_bits)
+                                             info.peak_gb_per_s(), info.memory_clock_khz / 1e3, info.memory_bus_bits)
                                : "no peak: the driver does not state the memory's clock and width";
   return fmt::format(
       "{}, {}; {} KV heads\n"
       "us: median, low and high of a call in CUDA graphs of 20 that take turns over caches which exceed the L2\n"
       "probe: as many bytes only read, in the same way; registers, shared: of each launch",
-      facts.name, peak, kv_heads);
+      info.name, peak, kv_heads);
 }
 
 std::string bench_text(const std::vector<BenchRow>& rows) { return table_text(kHeadings, table(rows)); }
 
-std::string bench_page(const DeviceFacts& facts, int kv_heads, const std::vector<BenchRow>& rows) {
+std::string bench_page(const DeviceInfo& info, int kv_heads, const std::vector<BenchRow>& rows) {
   auto lines = table(rows);
   const auto series = lines_of(rows);
   for (std::size_t i = 0; i < rows.size(); ++i)
@@ -220,7 +220,7 @@ std::string bench_page(const DeviceFacts& facts, int kv_heads, const std::vector
   std::vector<std::string> headings = kHeadings;
   headings.insert(headings.begin(), "");
   return html_page("Time of attention over KV caches",
-                   fmt::format("<pre>{}</pre>\n{}{}", escaped(bench_heading(facts, kv_heads)), charts(rows),
+                   fmt::format("<pre>{}</pre>\n{}{}", escaped(bench_heading(info, kv_heads)), charts(rows),
                                html_table(headings, lines)));
 }
 

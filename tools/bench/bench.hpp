@@ -26,11 +26,11 @@ Result<std::vector<LaunchedKernel>> launched_kernels(const Program& program, con
 
 // Bytes of the caches that timed calls go through in turn, so that none is found in the L2: 400 MB, or four times the
 // L2 if that is more.
-double pool_bytes(const DeviceFacts& facts);
+double pool_bytes(const DeviceInfo& info);
 // How many caches of cache_bytes bytes make such a pool.
-int copies_for(double cache_bytes, const DeviceFacts& facts);
+int copies_for(double cache_bytes, const DeviceInfo& info);
 // Fails with Code::environment, naming both sizes, if the caches do not fit the device's memory.
-Result<void> check_memory(const ProgramSource& source, const CacheShape& shape, const DeviceFacts& facts);
+Result<void> check_memory(const ProgramSource& source, const CacheShape& shape, const DeviceInfo& info);
 
 // The measurement of one program over caches of one shape.
 struct BenchRow {
@@ -56,12 +56,12 @@ struct BenchRow {
 };
 
 nlohmann::ordered_json to_json(const BenchRow& row);
-nlohmann::ordered_json to_json(const DeviceFacts& facts);
+nlohmann::ordered_json to_json(const DeviceInfo& info);
 // Lines above a table: the device with its peak, and how the rows were measured.
-std::string bench_heading(const DeviceFacts& facts, int kv_heads);
+std::string bench_heading(const DeviceInfo& info, int kv_heads);
 std::string bench_text(const std::vector<BenchRow>& rows);
 // An HTML page with the table and two charts: GB/s over bytes of cache, with the probe as the roof, and time over
 // tokens.
-std::string bench_page(const DeviceFacts& facts, int kv_heads, const std::vector<BenchRow>& rows);
+std::string bench_page(const DeviceInfo& info, int kv_heads, const std::vector<BenchRow>& rows);
 
 }  // namespace kvjit

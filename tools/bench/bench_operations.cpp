@@ -14,19 +14,19 @@
 
 namespace kvjit {
 
-using namespace trial;
+using namespace harness;
 
 Result<std::vector<OperationTime>> time_operations(const std::shared_ptr<Context>& context, const Registry& registry,
                                                    const std::shared_ptr<Program>& program, const Problem& problem,
-                                                   const Trial& trial, DevicePointer x, int repeats) {
+                                                   const KernelHarness& harness, DevicePointer x, int repeats) {
   const std::shared_ptr<Backend>& backend = context->backend();
-  const CacheShape& shape = trial.shape();
+  const CacheShape& shape = harness.shape();
   const ProgramSource& source = program->source();
   const auto tokens = static_cast<int>(shape.tokens);
   const double rows = double(shape.tokens) * shape.kv_heads, numbers = 2.0 * problem.head_dim;
   const auto stored = [&](int side) {
-    const SideFacts& facts = side == 0 ? source.k : source.v;
-    return double(source.is_planar ? facts.code_row_bytes + facts.scale_row_bytes : facts.row_bytes);
+    const SideInfo& info = side == 0 ? source.k : source.v;
+    return double(source.is_planar ? info.code_row_bytes + info.scale_row_bytes : info.row_bytes);
   };
   std::vector<OperationTime> times;
   const auto time = [&](std::string what, double bytes, const auto& call) -> Result<void> {
@@ -40,12 +40,12 @@ Result<std::vector<OperationTime>> time_operations(const std::shared_ptr<Context
   std::shuffle(order.begin(), order.end(), std::mt19937(1));  // NOLINT(cert-msc51-cpp): every run has the same order
   KV_TRY(slots, uploaded(backend, {reinterpret_cast<const std::uint8_t*>(order.data()), order.size() * sizeof(int)}));
   Buffer table_memory;
-  KV_TRY(table, trial.upload_table(0, {}, table_memory));
+  KV_TRY(table, harness.upload_table(0, {}, table_memory));
   kv::CodecArgs codec{};
   const long long token = static_cast<long long>(shape.kv_heads) * problem.head_dim;
   codec.x = {device_data(x), shape.tokens * token, token, problem.head_dim};
   codec.x_type = kv::RowType::f16;
-  codec.side = trial.cache(0);
+  codec.side = harness.cache(0);
   codec.sequences = 1, codec.tokens = tokens, codec.heads = shape.kv_heads, codec.tensor_scale = 1;
   const SlotNumbers numbered{device_data(slots.pointer()), kv::SlotType::i32};
   for (const bool is_writing : {false, true}) {
@@ -57,16 +57,16 @@ Result<std::vector<OperationTime>> time_operations(const std::shared_ptr<Context
 
   CopyCall copy;
   copy.tokens = tokens, copy.heads = shape.kv_heads;
-  copy.from.tokens.side = trial.cache(0), copy.from.tokens.table = table;
+  copy.from.tokens.side = harness.cache(0), copy.from.tokens.table = table;
   copy.from.tokens.tensor_scale = copy.to.tokens.tensor_scale = 1;
   for (const int to : {0, 1}) {
     Buffer to_memory;
-    KV_TRY(to_table, trial.upload_table(to, {}, to_memory));
+    KV_TRY(to_table, harness.upload_table(to, {}, to_memory));
     copy.to.side = to;
-    copy.to.tokens.side = trial.cache(to, 1), copy.to.tokens.table = to_table;
+    copy.to.tokens.side = harness.cache(to, 1), copy.to.tokens.table = to_table;
     KV_TRY(plan, plan_copy(side_plan(problem, 0), side_plan(problem, to), true,
                            Program::alignment_of(copy, *program, *program), registry));
-    const Source kernel = emit_copy_tiles(plan, registry).value_or(emit_copy(plan, registry));
+    const Source kernel = emit_bulk_copy(plan, registry).value_or(emit_copy(plan, registry));
     KV_CHECK(time(plan.kind == CopyKind::bytes ? "copy" : "to " + source.v.format, stored(0) + stored(to),
                   [&](Stream s) { return program->copy(copy, *program, kernel, s); }));
     if (problem.k.name == problem.v.name) break;

@@ -20,6 +20,6 @@ struct OperationTime {
 // [tokens][kv_heads][head_dim] numbers of f16.
 Result<std::vector<OperationTime>> time_operations(const std::shared_ptr<Context>& context, const Registry& registry,
                                                    const std::shared_ptr<Program>& program, const Problem& problem,
-                                                   const Trial& trial, DevicePointer x, int repeats);
+                                                   const KernelHarness& harness, DevicePointer x, int repeats);
 
 }  // namespace kvjit

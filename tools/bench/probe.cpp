@@ -21,7 +21,7 @@ constexpr kv::u32 kNeedle = 0x6b766a69;  // any word: nothing reads what the ker
 Result<Probe> Probe::make(std::shared_ptr<Context> context, const Registry& registry) {
   Probe probe;
   for (const int unroll : kUnrolls) {
-    Source source = emit_probe(unroll, context->backend()->facts().arch, registry);
+    Source source = emit_probe(unroll, context->backend()->info().arch, registry);
     KV_TRY(record, context->get(source));
     probe.kernels_.push_back({unroll, std::move(source), std::move(record)});
   }
@@ -36,7 +36,7 @@ Result<ProbeTiming> Probe::time(const std::vector<DevicePointer>& places, std::s
   ProbeTiming best;
   for (const Loaded& kernel : kernels_)
     for (const int blocks : kBlocksPerMultiprocessor) {
-      const Grid grid{static_cast<unsigned>(blocks * backend.facts().multiprocessors)};
+      const Grid grid{static_cast<unsigned>(blocks * backend.info().multiprocessors)};
       kv::ProbeArgs args{};
       args.vectors = static_cast<long long>(bytes) / kVectorBytes;
       args.step = static_cast<long long>(grid.x) * kernel.source.threads;

@@ -41,8 +41,8 @@ struct BenchArgs {
   double gigabytes = 1;                                         // --gigabytes: 1e9 bytes of rows for --write
 };
 
-Result<void> check_gpu(const DeviceFacts& facts) {
-  if (facts.is_gpu) return {};
+Result<void> check_gpu(const DeviceInfo& info) {
+  if (info.is_gpu) return {};
   return fail(Code::environment, "bench needs a GPU: the CPU back-end checks numbers, not speed", {},
               {"`kvjit verify` runs on the CPU back-end"});
 }
@@ -54,7 +54,7 @@ Result<int> bench_write(const Cli& cli, const BenchArgs& args) {
   KV_TRY(specs, cli.specs(args.specs));
   KV_TRY(context, cli.context());
   const std::shared_ptr<Backend>& backend = context->backend();
-  KV_CHECK(check_gpu(backend->facts()));
+  KV_CHECK(check_gpu(backend->info()));
   const auto bytes = static_cast<std::size_t>(args.gigabytes * 1e9) / 4096 * 4096;
   double copy_rate = 0;
   {
@@ -66,7 +66,7 @@ Result<int> bench_write(const Cli& cli, const BenchArgs& args) {
                args.repeats, 1));
     copy_rate = 2.0 * double(bytes) / timing.median_us / 1e3;
   }
-  Json data = {{"device", backend->facts().name}, {"copy_gb_per_s", copy_rate}, {"results", Json::array()}};
+  Json data = {{"device", backend->info().name}, {"copy_gb_per_s", copy_rate}, {"results", Json::array()}};
   std::vector<std::vector<std::string>> lines;
   for (const Spec& spec : specs) {
     KV_TRY(ready, make_ready(spec, registry, context));
@@ -89,16 +89,16 @@ Result<int> bench_write(const Cli& cli, const BenchArgs& args) {
     for (const Element type : {Element::f16, Element::bf16, Element::f32}) {
       const long long width = type == Element::f32 ? 4 : 2;
       const long long tokens = static_cast<long long>(bytes) / (width * args.kv_heads * problem.head_dim);
-      KV_TRY(trial, Trial::make(context, ready.program, problem, {1, args.kv_heads, tokens}));
+      KV_TRY(harness, KernelHarness::make(context, ready.program, problem, {1, args.kv_heads, tokens}));
       const auto sample = heavy_tailed(1, std::size_t(4096) * std::size_t(problem.head_dim), problem.head_dim);
       for (const bool is_writing : {true, false}) {
-        KV_TRY(timing, trial.time_codec(0, is_writing, type, sample, args.repeats));
+        KV_TRY(timing, harness.time_codec(0, is_writing, type, sample, args.repeats));
         const double moved = double(tokens) * args.kv_heads *
                              (double(width) * problem.head_dim + double(ready.program->source().k.row_bytes));
         add(to_string(type), is_writing ? "quantize" : "dequantize", moved, timing);
       }
       if (!args.has_operations || type != Element::f16) continue;
-      KV_TRY(both, Trial::make(context, ready.program, problem, {1, args.kv_heads, tokens, 2}));
+      KV_TRY(both, KernelHarness::make(context, ready.program, problem, {1, args.kv_heads, tokens, 2}));
       std::vector<std::uint8_t> rows;
       for (std::size_t at = 0; at < sample.size(); at += std::size_t(problem.head_dim)) {
         const auto row = encode_row(problem.k, std::span(sample).subspan(at, std::size_t(problem.head_dim)));
@@ -111,7 +111,7 @@ Result<int> bench_write(const Cli& cli, const BenchArgs& args) {
       for (const OperationTime& one : times) add(to_string(type), one.what, one.bytes, one.timing);
     }
   }
-  cli.print(data, fmt::format("{}, {} of x, copy of as much: {:.0f} GB/s\n{}", backend->facts().name,
+  cli.print(data, fmt::format("{}, {} of x, copy of as much: {:.0f} GB/s\n{}", backend->info().name,
                               byte_count(double(bytes)), copy_rate,
                               table_text({"format", "op", "x", "us", "low", "high", "GB/s", "of copy"}, lines)));
   return 0;
@@ -127,7 +127,7 @@ struct Job {
 Result<Job> make_job(const Spec& spec, const BenchArgs& args, const Registry& registry,
                      const std::shared_ptr<Context>& context) {
   constexpr std::size_t kDistinct = 509;  // distinct rows: a prime, so that each of them comes to every warp
-  const DeviceFacts& facts = context->backend()->facts();
+  const DeviceInfo& info = context->backend()->info();
   KV_TRY(ready, make_ready(spec, registry, context));
   Job job{ready, {}, {}};
   const ProgramSource& source = ready.program->source();
@@ -135,8 +135,8 @@ Result<Job> make_job(const Spec& spec, const BenchArgs& args, const Registry& re
     for (const long long tokens : args.tokens) {
       CacheShape shape{batch, args.kv_heads, tokens, 1};
       const auto one = static_cast<double>(memory_bytes(source, shape));
-      shape.copies = copies_for(one, facts);
-      KV_CHECK(check_memory(source, shape, facts));
+      shape.copies = copies_for(one, info);
+      KV_CHECK(check_memory(source, shape, info));
       job.shapes.push_back(shape);
     }
   for (const int side : {0, 1}) {
@@ -149,21 +149,22 @@ Result<Job> make_job(const Spec& spec, const BenchArgs& args, const Registry& re
 }
 
 // A harness with the job's rows in its cache.
-Result<Trial> filled_trial(const Job& job, const CacheShape& shape, const std::shared_ptr<Context>& context) {
-  KV_TRY(trial, Trial::make(context, job.ready.program, job.ready.problem, shape));
+Result<KernelHarness> filled_trial(const Job& job, const CacheShape& shape, const std::shared_ptr<Context>& context) {
+  KV_TRY(harness, KernelHarness::make(context, job.ready.program, job.ready.problem, shape));
   const Problem& problem = job.ready.problem;
-  const auto newest = std::size_t(shape.sequences) * std::size_t(shape.kv_heads) * std::size_t(problem.query_length);
+  const auto new_tokens =
+      std::size_t(shape.sequences) * std::size_t(shape.kv_heads) * std::size_t(problem.query_length);
   for (const int side : {0, 1}) {
-    KV_CHECK(trial.fill(side, job.rows[side]));
+    KV_CHECK(harness.fill(side, job.rows[side]));
     const int dim = problem.dim(side);
-    if (problem.append) trial.set_newest(side, heavy_tailed(4, newest * std::size_t(dim), dim), Element::f16);
+    if (problem.append) harness.set_new_tokens(side, heavy_tailed(4, new_tokens * std::size_t(dim), dim), Element::f16);
   }
   // Heads share a mask, as they do in the peers' suites.
-  trial.set_features(random_features(
+  harness.set_features(random_features(
       problem.features,
       {shape.sequences, shape.kv_heads * problem.q_heads_per_kv, problem.query_length, static_cast<int>(shape.tokens)},
       11, 1));
-  return std::move(trial);
+  return std::move(harness);
 }
 
 std::vector<float> queries(const Problem& problem, const CacheShape& shape, double factor) {
@@ -174,8 +175,8 @@ std::vector<float> queries(const Problem& problem, const CacheShape& shape, doub
   return q;
 }
 
-Trial::Call call_of(const CacheShape& shape, const BenchArgs& args) {
-  Trial::Call call;
+KernelHarness::Call call_of(const CacheShape& shape, const BenchArgs& args) {
+  KernelHarness::Call call;
   call.tokens = static_cast<int>(shape.tokens);
   if (args.has_lengths) call.lengths.assign(static_cast<std::size_t>(shape.sequences), call.tokens);
   return call;
@@ -184,11 +185,11 @@ Trial::Call call_of(const CacheShape& shape, const BenchArgs& args) {
 Result<BenchRow> bench_one(const Job& job, const CacheShape& shape, const Probe& probe, const BenchArgs& args,
                            const std::shared_ptr<Context>& context) {
   const Problem& problem = job.ready.problem;
-  KV_TRY(trial, filled_trial(job, shape, context));
+  KV_TRY(harness, filled_trial(job, shape, context));
   const auto q = queries(problem, shape, args.query_scale);
-  KV_TRY(timed, trial.time(q, call_of(shape, args), args.repeats));
+  KV_TRY(timed, harness.time(q, call_of(shape, args), args.repeats));
   std::vector<DevicePointer> places;
-  for (int copy = 0; copy < shape.copies; ++copy) places.push_back(trial.memory(copy));
+  for (int copy = 0; copy < shape.copies; ++copy) places.push_back(harness.memory(copy));
   const auto bytes = static_cast<std::size_t>(timed.report.cache_bytes);
   KV_TRY(roof, probe.time(places, bytes, args.repeats));
   KV_TRY(kernels, launched_kernels(*job.ready.program, timed.report));
@@ -205,7 +206,7 @@ Result<BenchRow> bench_one(const Job& job, const CacheShape& shape, const Probe&
   row.cache_bytes = double(bytes);
   row.timing = timed.timing;
   row.probe = roof;
-  row.peak_gb_per_s = context->backend()->facts().peak_gb_per_s();
+  row.peak_gb_per_s = context->backend()->info().peak_gb_per_s();
   row.blocks = timed.report.blocks;
   row.kernels = std::move(kernels);
   return row;
@@ -215,8 +216,8 @@ Result<int> bench(const Cli& cli, const BenchArgs& args) {
   KV_TRY(registry, cli.registry());
   KV_TRY(specs, cli.specs(args.specs));
   KV_TRY(context, cli.context());
-  const DeviceFacts& facts = context->backend()->facts();
-  KV_CHECK(check_gpu(facts));
+  const DeviceInfo& info = context->backend()->info();
+  KV_CHECK(check_gpu(info));
   // All jobs are made first, so that a refused spec or size costs no measurements.
   std::vector<Job> jobs;
   for (const Spec& spec : specs) {
@@ -225,7 +226,7 @@ Result<int> bench(const Cli& cli, const BenchArgs& args) {
   }
   KV_TRY(probe, Probe::make(context, registry));
   std::vector<BenchRow> rows;
-  Json data = {{"device", to_json(facts)},        {"pool_bytes", pool_bytes(facts)},       {"repeats", args.repeats},
+  Json data = {{"device", to_json(info)},         {"pool_bytes", pool_bytes(info)},        {"repeats", args.repeats},
                {"query_scale", args.query_scale}, {"lengths_on_device", args.has_lengths}, {"results", Json::array()}};
   for (const Job& job : jobs)
     for (const CacheShape& shape : job.shapes) {
@@ -233,8 +234,8 @@ Result<int> bench(const Cli& cli, const BenchArgs& args) {
       data["results"].push_back(to_json(row));
       rows.push_back(std::move(row));
     }
-  if (!args.html.empty()) KV_CHECK(write_text(args.html, bench_page(facts, args.kv_heads, rows)));
-  cli.print(data, fmt::format("{}\n{}", bench_heading(facts, args.kv_heads), bench_text(rows)));
+  if (!args.html.empty()) KV_CHECK(write_text(args.html, bench_page(info, args.kv_heads, rows)));
+  cli.print(data, fmt::format("{}\n{}", bench_heading(info, args.kv_heads), bench_text(rows)));
   return 0;
 }
 
@@ -245,17 +246,17 @@ std::string cache_text(const CacheShape& shape) {
 
 // Returns a function that times any program of the job's problem over each of the job's caches.
 Result<TimeProgram> timer(const Job& job, const BenchArgs& args, const std::shared_ptr<Context>& context) {
-  const auto trials = std::make_shared<std::vector<Trial>>();
+  const auto harnesses = std::make_shared<std::vector<KernelHarness>>();
   for (const CacheShape& shape : job.shapes) {
-    KV_TRY(trial, filled_trial(job, shape, context));
-    trials->push_back(std::move(trial));
+    KV_TRY(harness, filled_trial(job, shape, context));
+    harnesses->push_back(std::move(harness));
   }
-  return [trials, &args, &job](const std::shared_ptr<Program>& program) -> Result<std::vector<double>> {
+  return [harnesses, &args, &job](const std::shared_ptr<Program>& program) -> Result<std::vector<double>> {
     std::vector<double> us;
-    for (Trial& trial : *trials) {
-      trial.use(program);
-      KV_TRY(timed, trial.time(queries(job.ready.problem, trial.shape(), args.query_scale),
-                               call_of(trial.shape(), args), args.repeats));
+    for (KernelHarness& harness : *harnesses) {
+      harness.use(program);
+      KV_TRY(timed, harness.time(queries(job.ready.problem, harness.shape(), args.query_scale),
+                                 call_of(harness.shape(), args), args.repeats));
       us.push_back(timed.timing.median_us);
     }
     return us;
@@ -292,11 +293,11 @@ Result<int> tune_specs(const Cli& cli, const BenchArgs& args) {
   KV_TRY(registry, cli.registry());
   KV_TRY(specs, cli.specs(args.specs));
   KV_TRY(context, cli.context());
-  const DeviceFacts& facts = context->backend()->facts();
-  KV_CHECK(check_gpu(facts));
+  const DeviceInfo& info = context->backend()->info();
+  KV_CHECK(check_gpu(info));
   const std::filesystem::path folder = std::filesystem::path(args.out_dir) / "tuning",
-                              file = folder / (facts.arch + ".toml");
-  std::vector<TuningRow> rows = registry.tuning(facts.arch);
+                              file = folder / (info.arch + ".toml");
+  std::vector<TuningRow> rows = registry.tuning(info.arch);
   std::error_code problem;
   if (std::filesystem::exists(file, problem)) {
     KV_TRY(text, read_text(file.string()));
@@ -307,22 +308,22 @@ Result<int> tune_specs(const Cli& cli, const BenchArgs& args) {
   if (problem)
     return fail(Code::environment, fmt::format("{}: cannot be made a folder: {}", folder.string(), problem.message()));
 
-  Json data = {{"device", to_json(facts)}, {"file", file.string()}, {"results", Json::array()}};
+  Json data = {{"device", to_json(info)}, {"file", file.string()}, {"results", Json::array()}};
   std::string text;
   for (const Spec& spec : specs) {
     KV_TRY(job, make_job(spec, args, registry, context));
     KV_TRY(time, timer(job, args, context));
     KV_TRY(tuned, tune(job.ready.problem, registry, context, time));
-    KV_TRY(row, row_of(spec, job, tuned, facts.name, file.string(), registry));
+    KV_TRY(row, row_of(spec, job, tuned, info.name, file.string(), registry));
     rows = with_row(std::move(rows), row);
     // The file is written after each spec, so that a later failure loses no measurements.
-    KV_CHECK(write_text(file.string(), tuning_text(facts.arch, rows)));
+    KV_CHECK(write_text(file.string(), tuning_text(info.arch, rows)));
     data["results"].push_back(to_json(job.ready.problem.id, tuned));
     std::vector<std::string> caches;
     for (const CacheShape& shape : job.shapes) caches.push_back(cache_text(shape));
     text += tune_table(job.ready.problem.id, caches, tuned);
   }
-  cli.print(data, fmt::format("{}\n{}written to {}\n", facts.name, text, file.string()));
+  cli.print(data, fmt::format("{}\n{}written to {}\n", info.name, text, file.string()));
   return 0;
 }
 

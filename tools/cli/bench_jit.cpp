@@ -78,10 +78,10 @@ struct Folder {
 };
 
 // The decode kernel of the spec on this device.
-Result<Source> decode_of(const Cli& cli, const Spec& spec, const DeviceFacts& facts) {
+Result<Source> decode_of(const Cli& cli, const Spec& spec, const DeviceInfo& info) {
   KV_TRY(registry, cli.registry());
-  KV_TRY(problem, resolve(spec, registry, facts.arch));
-  if (facts.is_gpu) problem.device = facts.name;
+  KV_TRY(problem, resolve(spec, registry, info.arch));
+  if (info.is_gpu) problem.device = info.name;
   KV_TRY(program, make_program(problem, registry));
   return program.kernels.at(Role::decode);
 }
@@ -91,8 +91,8 @@ Result<Source> decode_of(const Cli& cli, const Spec& spec, const DeviceFacts& fa
 Result<int> bench_runtime(const Cli& cli, const RuntimeBench& args) {
   KV_TRY(spec, cli.one_spec(args.spec));
   KV_TRY(context, cli.context());
-  const DeviceFacts& facts = context->backend()->facts();
-  KV_TRY(source, decode_of(cli, spec, facts));
+  const DeviceInfo& info = context->backend()->info();
+  KV_TRY(source, decode_of(cli, spec, info));
   if (!args.probe.empty()) {
     KV_TRY(record, context->get(source));
     if (to_string(record.origin) != args.probe)
@@ -101,15 +101,15 @@ Result<int> bench_runtime(const Cli& cli, const RuntimeBench& args) {
     fmt::print("{}\n", record.ready_ms);
     return 0;
   }
-  Json data = {{"kernel", source.name}, {"device", facts.name}};
-  std::vector<std::pair<std::string, std::string>> lines = {{"kernel", source.name}, {"device", facts.name}};
+  Json data = {{"kernel", source.name}, {"device", info.name}};
+  std::vector<std::pair<std::string, std::string>> lines = {{"kernel", source.name}, {"device", info.name}};
   const auto note = [&](const char* key, double value, const char* label, const std::string& text) {
     data[key] = value;
     lines.emplace_back(label, text);
   };
 
-  const int cold_runs = facts.is_gpu ? 5 : 1, many = facts.is_gpu ? 100 : 8;
-  KV_TRY(cold, cold_compiles(cli.options, facts.is_gpu, source, cold_runs));
+  const int cold_runs = info.is_gpu ? 5 : 1, many = info.is_gpu ? 100 : 8;
+  KV_TRY(cold, cold_compiles(cli.options, info.is_gpu, source, cold_runs));
   note("cold_compile_ms", median(cold), "cold compile",
        fmt::format("{:.0f} ms (median of {})", median(cold), cold_runs));
 
@@ -118,13 +118,13 @@ Result<int> bench_runtime(const Cli& cli, const RuntimeBench& args) {
   Options fresh = cli.options;
   fresh.cache_dir = folder.path + "/cache";
   fresh.bundles.clear();
-  fresh.device = facts.is_gpu ? DeviceKind::gpu : DeviceKind::cpu;
+  fresh.device = info.is_gpu ? DeviceKind::gpu : DeviceKind::cpu;
   KV_TRY(first, Context::open(fresh));
   KV_TRY(compiled, first->get(source));
   note("first_use_ms", compiled.ready_ms, "first use",
        fmt::format("{:.1f} ms (compile, publish, load)", compiled.ready_ms));
 
-  const std::string device = facts.is_gpu ? "gpu" : "cpu", bundle = folder.path + "/kernels.kvb";
+  const std::string device = info.is_gpu ? "gpu" : "cpu", bundle = folder.path + "/kernels.kvb";
   KV_TRY(disk, in_second_process({"kvjit", "--quiet", "--cache-dir", fresh.cache_dir, "--device", device, "bench",
                                   args.spec, "--runtime", "--probe", "disk"},
                                  false));
@@ -180,7 +180,7 @@ Result<int> bench_runtime(const Cli& cli, const RuntimeBench& args) {
   KV_TRY(all_ms, warm_many(fresh, source, many));
   note("warm_ms", all_ms, "warm-up",
        fmt::format("{:.0f} ms for {} kernels in parallel, {:.1f} ms each", all_ms, many, all_ms / many));
-  if (facts.is_gpu) {
+  if (info.is_gpu) {
     KV_TRY(cost, launch_cost(first, ready.program));
     data["driver_launch_us"] = cost.driver_us;
     note("attention_launch_us", cost.attention_us, "launch",
@@ -191,7 +191,7 @@ Result<int> bench_runtime(const Cli& cli, const RuntimeBench& args) {
   } else {
     lines.emplace_back("launch", "not measured: the CPU back-end runs kernels in the call");
   }
-  cli.print(data, facts_text(lines));
+  cli.print(data, info_text(lines));
   return 0;
 }
 

@@ -33,11 +33,11 @@ Result<int> cache_stats(const Cli& cli) {
              {"bytes", stats.bytes},
              {"max_bytes", cli.options.cache_max_bytes},
              {"quarantined", stats.quarantined}},
-            facts_text({{"folder", folder},
-                        {"entries", std::to_string(stats.entries)},
-                        {"size", fmt::format("{} of at most {}", byte_count(static_cast<double>(stats.bytes)),
-                                             byte_count(static_cast<double>(cli.options.cache_max_bytes)))},
-                        {"quarantined", std::to_string(stats.quarantined)}}));
+            info_text({{"folder", folder},
+                       {"entries", std::to_string(stats.entries)},
+                       {"size", fmt::format("{} of at most {}", byte_count(static_cast<double>(stats.bytes)),
+                                            byte_count(static_cast<double>(cli.options.cache_max_bytes)))},
+                       {"quarantined", std::to_string(stats.quarantined)}}));
   return 0;
 }
 
@@ -107,7 +107,7 @@ Result<int> cache_inspect(const Cli& cli, const std::string& prefix) {
              {"spill_bytes", artefact.spill_store_bytes + artefact.spill_load_bytes},
              {"log", artefact.log},
              {"text", entry.text}},
-            facts_text(lines) + "\n" + entry.text);
+            info_text(lines) + "\n" + entry.text);
   return 0;
 }
 

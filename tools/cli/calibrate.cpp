@@ -79,7 +79,7 @@ Result<int> profile_channels(const Cli& cli, const QualityArgs& args) {
   std::string text, page;
   for (const auto& [side, file] : {std::pair<const char*, std::string>{"K", args.k}, {"V", args.v}}) {
     if (file.empty()) continue;
-    KV_TRY(rows, read_heads(file, "keys or values [kv_heads, tokens, head_dim]"));
+    KV_TRY(rows, read_kvq(file, "keys or values [kv_heads, tokens, head_dim]"));
     KV_TRY(flag, rotation_of(registry, args, rows.dim));
     const auto profile = rotated_profile(flag.rotation, flag.group, {}, {&rows});
     const Spread spread = spread_of(profile);
@@ -92,11 +92,11 @@ Result<int> profile_channels(const Cli& cli, const QualityArgs& args) {
                        {"variance", profile}});
     text +=
         (text.empty() ? "" : "\n") +
-        facts_text({{side, fmt::format("{}: {} heads, {} tokens, head_dim {}", file, rows.heads, rows.rows, rows.dim)},
-                    {"rotation", fmt::format("{} over {} channels", flag.rotation.name, flag.group)},
-                    {"variance", fmt::format("{:.4f} to {:.4f}; mean 1", spread.low, spread.high)},
-                    {"max / min", ratio_text(spread)},
-                    {"top channels", top_text(profile, spread)}});
+        info_text({{side, fmt::format("{}: {} heads, {} tokens, head_dim {}", file, rows.heads, rows.rows, rows.dim)},
+                   {"rotation", fmt::format("{} over {} channels", flag.rotation.name, flag.group)},
+                   {"variance", fmt::format("{:.4f} to {:.4f}; mean 1", spread.low, spread.high)},
+                   {"max / min", ratio_text(spread)},
+                   {"top channels", top_text(profile, spread)}});
     page += fmt::format("<h2>{}</h2>\n<p>{}: {} over {} channels; max / min {}</p>\n", side, escaped(file),
                         escaped(flag.rotation.name), flag.group, ratio_text(spread)) +
             bars_svg("channel", "variance", profile, largest_channels(profile, kListed), 1);
@@ -117,8 +117,8 @@ Result<int> calibrate_channels(const Cli& cli, const QualityArgs& args) {
   const bool is_max = args.method == "max";
   if (is_max && args.strength) return fail(Code::usage, "--strength belongs to --method inner_q");
   KV_TRY(registry, cli.registry());
-  KV_TRY(k, read_heads(args.k, "K [kv_heads, tokens, head_dim]"));
-  KV_TRY(v, read_heads(args.v, "V [kv_heads, tokens, head_dim]"));
+  KV_TRY(k, read_kvq(args.k, "K [kv_heads, tokens, head_dim]"));
+  KV_TRY(v, read_kvq(args.v, "V [kv_heads, tokens, head_dim]"));
   KV_CHECK(expect_shape(args.v, v, 0, 1, k.dim, "V has the head_dim of K"));
   KV_TRY(flag, rotation_of(registry, args, k.dim));
   const int outliers = args.outliers.value_or(kDefaultOutliers);
@@ -166,16 +166,16 @@ Result<int> calibrate_channels(const Cli& cli, const QualityArgs& args) {
              {"channels", c.channels},
              {"mask", words},
              {"profile", c.profile}},
-            facts_text({{"file", file.string()},
-                        {"scales", found.is_needless
-                                       ? fmt::format("{:.4f} to {:.4f}: all within 1.2 of 1, so ones are written",
-                                                     found.low, found.high)
-                                       : fmt::format("{:.4f} to {:.4f}, by {}", found.low, found.high, args.method)},
-                        {"unrotated", fmt::format("variance max / min {}", ratio_text(before))},
-                        {"rotated", fmt::format("by {}:{}, scaled: max / min {}", flag.rotation.name, flag.group,
-                                                ratio_text(after))},
-                        {"top channels", top_text(c.profile, after)},
-                        {"mask", words.empty() ? "none" : fmt::format("{}", fmt::join(words, " "))}}));
+            info_text({{"file", file.string()},
+                       {"scales", found.is_needless
+                                      ? fmt::format("{:.4f} to {:.4f}: all within 1.2 of 1, so ones are written",
+                                                    found.low, found.high)
+                                      : fmt::format("{:.4f} to {:.4f}, by {}", found.low, found.high, args.method)},
+                       {"unrotated", fmt::format("variance max / min {}", ratio_text(before))},
+                       {"rotated", fmt::format("by {}:{}, scaled: max / min {}", flag.rotation.name, flag.group,
+                                               ratio_text(after))},
+                       {"top channels", top_text(c.profile, after)},
+                       {"mask", words.empty() ? "none" : fmt::format("{}", fmt::join(words, " "))}}));
   return 0;
 }
 

@@ -64,31 +64,30 @@ Result<std::vector<std::string>> Cli::archs(const Spec& spec, const std::vector<
   if (!asked.empty()) return asked;
   if (!spec.archs.empty()) return spec.archs;
   KV_TRY(opened, context());
-  const DeviceFacts& facts = opened->backend()->facts();
-  if (!facts.is_gpu && needs_gpu)
+  const DeviceInfo& info = opened->backend()->info();
+  if (!info.is_gpu && needs_gpu)
     return fail(Code::environment,
                 fmt::format("{}: names no arch and this machine has no GPU to take it from", spec.file), {},
                 {"add --arch sm_90a (or a list), or [target] arch to the spec"});
-  if (!facts.is_gpu && !std::exchange(has_said_arch_, true))
-    talk(fmt::format("{}: no arch named and no GPU: {} is assumed (--arch chooses)", spec.file, facts.arch));
-  return std::vector<std::string>{facts.arch};
+  if (!info.is_gpu && !std::exchange(has_said_arch_, true))
+    talk(fmt::format("{}: no arch named and no GPU: {} is assumed (--arch chooses)", spec.file, info.arch));
+  return std::vector<std::string>{info.arch};
 }
 
 Result<Ready> make_ready(const Spec& spec, const Registry& registry, const std::shared_ptr<Context>& context) {
-  const DeviceFacts& facts = context->backend()->facts();
-  std::string arch = facts.arch;
+  const DeviceInfo& info = context->backend()->info();
+  std::string arch = info.arch;
   // The CPU back-end runs the text of any arch, so it takes the spec's first one.
   const bool is_listed = spec.archs.empty() || std::count(spec.archs.begin(), spec.archs.end(), arch);
-  if (!is_listed && facts.is_gpu)
-    return fail(
-        Code::unsupported,
-        fmt::format("this spec is for {}, the device is {} ({})", fmt::join(spec.archs, ", "), arch, facts.name),
-        spec.where("target.arch"),
-        {fmt::format("add \"{}\" to [target] arch, or leave it out", arch), "--device cpu runs it here"});
+  if (!is_listed && info.is_gpu)
+    return fail(Code::unsupported,
+                fmt::format("this spec is for {}, the device is {} ({})", fmt::join(spec.archs, ", "), arch, info.name),
+                spec.where("target.arch"),
+                {fmt::format("add \"{}\" to [target] arch, or leave it out", arch), "--device cpu runs it here"});
   if (!is_listed) arch = spec.archs[0];
   Ready ready;
   KV_TRY(problem, resolve(spec, registry, arch));
-  if (facts.is_gpu) problem.device = facts.name;
+  if (info.is_gpu) problem.device = info.name;
   KV_TRY(source, make_program(problem, registry));
   KV_TRY(program, Program::create(context, source));
   return Ready{problem, program};

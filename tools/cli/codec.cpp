@@ -51,8 +51,8 @@ Result<std::vector<std::uint8_t>> on_device(const Cli& cli, const Registry& regi
                                             bool is_quantize, bool is_rotated, std::span<const std::uint8_t> in,
                                             std::size_t spans, std::size_t out_bytes) {
   KV_TRY(context, cli.context());
-  const DeviceFacts& facts = context->backend()->facts();
-  KV_TRY(arch, registry.require_arch(facts.arch, {}));
+  const DeviceInfo& info = context->backend()->info();
+  KV_TRY(arch, registry.require_arch(info.arch, {}));
   KV_TRY(source, make_codec_program(format, span, *arch, registry));
   KV_TRY(program, Program::create(context, source));
   const std::shared_ptr<Backend>& backend = context->backend();
@@ -75,7 +75,7 @@ Result<std::vector<std::uint8_t>> on_device(const Cli& cli, const Registry& regi
   KV_CHECK(backend->synchronize(nullptr));
   std::vector<std::uint8_t> out(out_bytes);
   KV_CHECK(backend->copy_to_host(out.data(), to.pointer(), out.size()));
-  cli.talk(fmt::format("by the kernel on {}", facts.name));
+  cli.talk(fmt::format("by the kernel on {}", info.name));
   return out;
 }
 
@@ -181,8 +181,8 @@ Result<std::vector<std::uint8_t>> copy_on_device(const Cli& cli, const Registry&
                                                  const Format& to, int head_dim, std::span<const std::uint8_t> in,
                                                  long long rows) {
   KV_TRY(context, cli.context());
-  const DeviceFacts& facts = context->backend()->facts();
-  KV_TRY(arch, registry.require_arch(facts.arch, {}));
+  const DeviceInfo& info = context->backend()->info();
+  KV_TRY(arch, registry.require_arch(info.arch, {}));
   const std::shared_ptr<Backend>& backend = context->backend();
   std::vector<std::uint8_t> out(static_cast<std::size_t>(rows * to.head_bytes(head_dim)));
   KV_TRY(source, Buffer::make(backend, in.size()));
@@ -208,7 +208,7 @@ Result<std::vector<std::uint8_t>> copy_on_device(const Cli& cli, const Registry&
   KV_CHECK(backend->copy_to_host(out.data(), target.pointer(), out.size()));
   const char* const how[] = {"bytes as they are", "decoded and encoded as both formats have them",
                              "decoded and encoded by way of the original domain"};
-  cli.talk(fmt::format("by the kernel on {}: {}", facts.name, how[int(plan.kind)]));
+  cli.talk(fmt::format("by the kernel on {}: {}", info.name, how[int(plan.kind)]));
   return out;
 }
 

@@ -32,12 +32,12 @@ std::vector<Finding> findings(const Options& options) {
   if (const auto gpu = open_cuda(options); !gpu) {
     found.push_back(missing("GPU", gpu.error()));
   } else {
-    const DeviceFacts& facts = (*gpu)->facts();
+    const DeviceInfo& info = (*gpu)->info();
     found.push_back({"GPU",
                      true,
-                     fmt::format("{}, {}, {} multiprocessors, {}, driver for CUDA {}.{}", facts.name, facts.arch,
-                                 facts.multiprocessors, byte_count(static_cast<double>(facts.memory_bytes)),
-                                 facts.driver_version / 1000, facts.driver_version % 1000 / 10),
+                     fmt::format("{}, {}, {} multiprocessors, {}, driver for CUDA {}.{}", info.name, info.arch,
+                                 info.multiprocessors, byte_count(static_cast<double>(info.memory_bytes)),
+                                 info.driver_version / 1000, info.driver_version % 1000 / 10),
                      {}});
   }
   for (const auto& [what, compiler] :

@@ -122,7 +122,7 @@ Result<int> show_one(const Cli& cli, const Registry& registry, const FormatsArgs
   if (!f.codes().values.empty()) lines.push_back({"codebook", fmt::format("{:.4f}", fmt::join(f.codes().values, " "))});
   if (f.max_relative_mse > 0)
     lines.push_back({"accept", fmt::format("relative mean squared error at most {}", f.max_relative_mse)});
-  cli.print(data, facts_text(lines));
+  cli.print(data, info_text(lines));
   return 0;
 }
 

@@ -57,7 +57,7 @@ Result<int> list_bundle(const Cli& cli, const std::string& file) {
   }
   const std::string signer = bundle.signer() ? hex(*bundle.signer()) : "";
   cli.print({{"file", file}, {"digest", hex(bundle.digest())}, {"signer", signer}, {"kernels", kernels}},
-            facts_text({{"digest", hex(bundle.digest())}, {"signed by", signer.empty() ? "nobody" : signer}}) +
+            info_text({{"digest", hex(bundle.digest())}, {"signed by", signer.empty() ? "nobody" : signer}}) +
                 table_text({"kernel", "arch", "kind", "bytes", "registers", "key"}, rows));
   return 0;
 }

@@ -31,7 +31,7 @@ struct RunArgs {
   long long tokens = 0;  // --tokens: only the last ones; 0: all
 };
 
-Json side_json(const SideFacts& side, const std::vector<std::uint8_t>& rows, std::size_t values,
+Json side_json(const SideInfo& side, const std::vector<std::uint8_t>& rows, std::size_t values,
                const ByteAgreement& bytes) {
   return {{"format", side.format},
           {"stored_bytes", rows.size()},
@@ -42,9 +42,9 @@ Json side_json(const SideFacts& side, const std::vector<std::uint8_t>& rows, std
 Result<int> run(const Cli& cli, const RunArgs& args) {
   KV_TRY(registry, cli.registry());
   KV_TRY(spec, cli.one_spec(args.spec));
-  KV_TRY(k, read_heads(args.k, "K [kv_heads, tokens, head_dim]"));
-  KV_TRY(v, read_heads(args.v, "V [kv_heads, tokens, head_dim]"));
-  KV_TRY(q, read_heads(args.q, "Q [q_heads, queries, head_dim]"));
+  KV_TRY(k, read_kvq(args.k, "K [kv_heads, tokens, head_dim]"));
+  KV_TRY(v, read_kvq(args.v, "V [kv_heads, tokens, head_dim]"));
+  KV_TRY(q, read_kvq(args.q, "Q [q_heads, queries, head_dim]"));
   if (args.tokens < 0) return fail(Code::usage, fmt::format("--tokens {}: must be positive", args.tokens));
   const long long tokens = args.tokens ? args.tokens : k.rows;
   const int dim = spec.head_dim, v_dim = spec.dim_of("v"), gqa = spec.q_heads_per_kv, queries = spec.query_length;
@@ -64,17 +64,17 @@ Result<int> run(const Cli& cli, const RunArgs& args) {
   KV_TRY(context, cli.context());
   KV_TRY(ready, make_ready(spec, registry, context));
   const ProgramSource& source = ready.program->source();
-  KV_TRY(trial, Trial::make(context, ready.program, ready.problem, {1, static_cast<int>(k.heads), tokens}));
+  KV_TRY(harness, KernelHarness::make(context, ready.program, ready.problem, {1, static_cast<int>(k.heads), tokens}));
   const std::vector<float> k_values = k.last(tokens), v_values = v.last(tokens), q_values = q.last(queries);
-  KV_CHECK(trial.quantize(0, k_values));
-  KV_CHECK(trial.quantize(1, v_values));
-  set_newest(trial, ready.problem, {&k_values, &v_values}, static_cast<int>(tokens));
-  set_features(trial, ready.problem);
-  KV_TRY(outcome, trial.attend(q_values, {}));
+  KV_CHECK(harness.quantize(0, k_values));
+  KV_CHECK(harness.quantize(1, v_values));
+  set_new_tokens(harness, ready.problem, {&k_values, &v_values}, static_cast<int>(tokens));
+  set_features(harness, ready.problem);
+  KV_TRY(outcome, harness.attend(q_values, {}));
 
-  KV_TRY(k_rows, trial.rows(0));
-  KV_TRY(v_rows, trial.rows(1));
-  const ScoreRule rule(ready.problem.features, ready.problem.causal, trial.features(), 0, queries, tokens);
+  KV_TRY(k_rows, harness.rows(0));
+  KV_TRY(v_rows, harness.rows(1));
+  const ScoreRule rule(ready.problem.features, ready.problem.causal, harness.features(), 0, queries, tokens);
   const AttentionShape shape{static_cast<int>(k.heads), gqa,   queries, dim, tokens, 0,
                              ready.problem.causal,      v_dim, &rule};
   const auto given = widened(rounded_to(spec.q_type, q_values));
@@ -82,7 +82,7 @@ Result<int> run(const Cli& cli, const RunArgs& args) {
   std::vector<double> exact_lse;
   auto exact = exact_attention(shape, given, keys, values, &exact_lse);
   const bool has_hook = ready.problem.features.has_hook();
-  if (has_hook) KV_CHECK(judge_by_reference(trial, q_values, {}, exact, exact_lse));
+  if (has_hook) KV_CHECK(judge_by_reference(harness, q_values, {}, exact, exact_lse));
   const double limit = kMaxKernelError + sparse_bound(shape, ready.problem.sparse_v, given, keys, values, exact);
   const auto unquantized = exact_attention(shape, widened(q_values), widened(k_values), widened(v_values));
   const Difference kernel = difference(outcome.out, exact, v_dim),
@@ -92,10 +92,10 @@ Result<int> run(const Cli& cli, const RunArgs& args) {
   const long long differing =
       k_bytes.code_differs + k_bytes.scale_differs + v_bytes.code_differs + v_bytes.scale_differs;
 
-  const DeviceFacts& facts = context->backend()->facts();
+  const DeviceInfo& info = context->backend()->info();
   Json data = {{"program", source.id},
                {"title", source.title},
-               {"device", facts.name},
+               {"device", info.name},
                {"arch", source.arch},
                {"kv_heads", k.heads},
                {"q_heads", q.heads},
@@ -119,7 +119,7 @@ Result<int> run(const Cli& cli, const RunArgs& args) {
   };
   std::vector<std::pair<std::string, std::string>> lines = {
       {"program", source.id},
-      {"device", fmt::format("{}, text for {}", facts.name, source.arch)},
+      {"device", fmt::format("{}, text for {}", info.name, source.arch)},
       {"input", fmt::format("{} tokens, {} KV heads, {} query heads, head_dim {}, {} quer{}", tokens, k.heads, q.heads,
                             dim, queries, queries == 1 ? "y" : "ies")},
       {"keys", side_text("as", data["k"])},
@@ -139,9 +139,9 @@ Result<int> run(const Cli& cli, const RunArgs& args) {
       {"quality error", has_hook ? "not known, with a hook"
                                  : fmt::format("{:.2e} against attention over the unquantized K and V, cosine {:.6f}",
                                                quality.relative_l2, quality.cosine)}};
-  if (facts.is_gpu) {
+  if (info.is_gpu) {
     constexpr int kRepeats = 100;
-    KV_TRY(timed, trial.time(q_values, {}, kRepeats));
+    KV_TRY(timed, harness.time(q_values, {}, kRepeats));
     const Backend::Timing& timing = timed.timing;
     const double gb_per_s = static_cast<double>(outcome.report.cache_bytes) / timing.median_us * 1e-3;
     data.update({{"time_us", timing.median_us},
@@ -155,7 +155,7 @@ Result<int> run(const Cli& cli, const RunArgs& args) {
   }
   if (!args.out.empty()) KV_CHECK(write_npy(args.out, {q.heads, queries, dim}, outcome.out));
   if (!args.report.empty()) KV_CHECK(write_text(args.report, data.dump(2) + "\n"));
-  cli.print(data, facts_text(lines));
+  cli.print(data, info_text(lines));
   const bool is_lse_right = outcome.lse.empty() || is_within(lse_error(outcome.lse, exact_lse), kMaxKernelError);
   if (kernel.relative_l2 <= limit && is_lse_right) return 0;
   if (!is_lse_right)

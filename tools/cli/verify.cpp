@@ -51,15 +51,16 @@ struct Verdict {
 constexpr int kMostVerified = 1 << 22;  // tokens; the oracle takes seconds at 2^17
 
 // Overwrites the new tokens' rows with 0xFF. A right answer then proves that attention took these rows from the call.
-Result<void> spoil_newest(Trial& trial, const Problem& problem, int side, std::vector<std::uint8_t> rows, int tokens) {
-  const auto capacity = static_cast<std::size_t>(trial.shape().tokens);
-  const std::size_t row = rows.size() / (static_cast<std::size_t>(trial.shape().kv_heads) * capacity);
+Result<void> corrupt_new_tokens(KernelHarness& harness, const Problem& problem, int side,
+                                std::vector<std::uint8_t> rows, int tokens) {
+  const auto capacity = static_cast<std::size_t>(harness.shape().tokens);
+  const std::size_t row = rows.size() / (static_cast<std::size_t>(harness.shape().kv_heads) * capacity);
   const auto count = static_cast<std::size_t>(problem.query_length);
-  for (int head = 0; head < trial.shape().kv_heads; ++head) {
+  for (int head = 0; head < harness.shape().kv_heads; ++head) {
     const std::size_t end = static_cast<std::size_t>(head) * capacity + static_cast<std::size_t>(tokens);
     std::fill_n(rows.begin() + static_cast<std::ptrdiff_t>((end - count) * row), count * row, std::uint8_t(0xFF));
   }
-  return trial.set_rows(side, rows);
+  return harness.set_rows(side, rows);
 }
 
 // longest: one more length besides those around a tile; 0: none.
@@ -71,7 +72,7 @@ Result<Verdict> verify_one(const Spec& spec, int longest, const Registry& regist
   const int tile = source.tile_tokens, capacity = std::max({257, tile + 1, longest}),
             kv_heads = source.token_heads > 0 ? source.token_heads : 2;
   const Format* formats[2] = {&problem.k, &problem.v};
-  KV_TRY(trial, Trial::make(context, ready.program, problem, {1, kv_heads, capacity}));
+  KV_TRY(harness, KernelHarness::make(context, ready.program, problem, {1, kv_heads, capacity}));
   Verdict verdict;
   std::vector<double> decoded[2];
   std::vector<float> given[2];
@@ -81,8 +82,8 @@ Result<Verdict> verify_one(const Spec& spec, int longest, const Registry& regist
     const auto& x = given[side] = heavy_tailed(
         static_cast<std::uint64_t>(side) + 1,
         static_cast<std::size_t>(kv_heads) * static_cast<std::size_t>(capacity) * static_cast<std::size_t>(dim), dim);
-    KV_CHECK(trial.quantize(side, x));
-    KV_TRY(rows, trial.rows(side));
+    KV_CHECK(harness.quantize(side, x));
+    KV_TRY(rows, harness.rows(side));
     const ByteAgreement bytes = compare_rows(*formats[side], rows, encode_rows(*formats[side], x, dim));
     const double fraction = static_cast<double>(bytes.code_differs) / static_cast<double>(bytes.code_bytes);
     verdict.code_fraction = std::max(verdict.code_fraction, fraction);
@@ -95,7 +96,7 @@ Result<Verdict> verify_one(const Spec& spec, int longest, const Registry& regist
                                 formats[side]->name, bytes.code_differs, bytes.scale_differs));
     decoded[side] = decode_rows(*formats[side], rows, dim);
     stored[side] = rows;
-    KV_TRY(dequantized, trial.dequantize(side));
+    KV_TRY(dequantized, harness.dequantize(side));
     const double error = difference(dequantized, decoded[side], dim).relative_l2;
     verdict.dequantize = std::max(verdict.dequantize, error);
     verdict.require(is_within(error, kMaxDequantizeError),
@@ -105,14 +106,14 @@ Result<Verdict> verify_one(const Spec& spec, int longest, const Registry& regist
       problem.q_type,
       heavy_tailed(3, std::size_t(kv_heads) * problem.q_heads_per_kv * problem.query_length * problem.head_dim,
                    problem.head_dim));
-  set_features(trial, problem);
+  set_features(harness, problem);
   std::vector<std::string> features = problem.features.names();
   if (problem.causal) features.insert(features.begin(), "causal");
   for (const int tokens : {1, tile - 1, tile, tile + 1, 257, longest}) {
     // No model has fewer tokens in its cache than it has queries.
     if (tokens < problem.query_length || tokens == 0) continue;
     verdict.lengths.push_back(tokens);
-    const ScoreRule rule(problem.features, problem.causal, trial.features(), 0, problem.query_length, tokens);
+    const ScoreRule rule(problem.features, problem.causal, harness.features(), 0, problem.query_length, tokens);
     const AttentionShape shape{kv_heads,
                                problem.q_heads_per_kv,
                                problem.query_length,
@@ -124,13 +125,13 @@ Result<Verdict> verify_one(const Spec& spec, int longest, const Registry& regist
                                &rule};
     std::vector<double> exact_lse;
     auto exact = exact_attention(shape, widened(q), decoded[0], decoded[1], &exact_lse);
-    if (problem.features.has_hook()) KV_CHECK(judge_by_reference(trial, q, {tokens, {}, 0, false}, exact, exact_lse));
+    if (problem.features.has_hook()) KV_CHECK(judge_by_reference(harness, q, {tokens, {}, 0, false}, exact, exact_lse));
     const double bound = sparse_bound(shape, problem.sparse_v, widened(q), decoded[0], decoded[1], exact);
-    set_newest(trial, problem, {&given[0], &given[1]}, tokens);
+    set_new_tokens(harness, problem, {&given[0], &given[1]}, tokens);
     if (problem.append)
-      for (const int side : {0, 1}) KV_CHECK(spoil_newest(trial, problem, side, stored[side], tokens));
+      for (const int side : {0, 1}) KV_CHECK(corrupt_new_tokens(harness, problem, side, stored[side], tokens));
     for (const bool is_reference : {false, true}) {
-      KV_TRY(outcome, trial.attend(q, {tokens, {}, 0, is_reference}));
+      KV_TRY(outcome, harness.attend(q, {tokens, {}, 0, is_reference}));
       const double error = difference(outcome.out, exact, problem.v_dim()).relative_l2;
       double& worst = is_reference ? verdict.reference : verdict.attention;
       worst = std::isnan(error) ? error : std::max(worst, error);
@@ -143,7 +144,7 @@ Result<Verdict> verify_one(const Spec& spec, int longest, const Registry& regist
           fmt::format("lse of {} over {} tokens: error {:.2e}", is_reference ? "reference" : "attention", tokens, lse));
       for (const int side : {0, 1}) {
         if (!problem.append) break;
-        KV_TRY(rows, trial.rows(side));
+        KV_TRY(rows, harness.rows(side));
         const ByteAgreement bytes = compare_rows(*formats[side], rows, stored[side]);
         verdict.require(bytes.code_differs + bytes.scale_differs == 0,
                         fmt::format("append of {} at {} tokens: {} bytes differ from those of quantize",
@@ -224,7 +225,7 @@ Result<int> verify(const Cli& cli, const VerifyArgs& args) {
       all.refuse(file, file, "", specs.error());
       continue;
     }
-    cli.talk(fmt::format("{}: {} specs on {}", file, specs->size(), context->backend()->facts().name));
+    cli.talk(fmt::format("{}: {} specs on {}", file, specs->size(), context->backend()->info().name));
     for (const Spec& spec : *specs) {
       if (!spec.hook.empty())
         cli.talk(
@@ -237,7 +238,7 @@ Result<int> verify(const Cli& cli, const VerifyArgs& args) {
         all.refuse(spec.file, name, spec.label, verdict.error());
     }
   }
-  cli.print({{"device", context->backend()->facts().name}, {"specs", all.results}},
+  cli.print({{"device", context->backend()->info().name}, {"specs", all.results}},
             table_text({"", "spec", "attention", "reference", "dequantize", "codes"}, all.rows));
   fmt::print(stderr, "{}", all.complaints);
   return all.exit_code;

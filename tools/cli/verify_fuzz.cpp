@@ -52,10 +52,10 @@ const std::vector<std::pair<const char*, const char*>>& kinds() {
 Result<int> verify_fuzz(const Cli& cli, const SweepArgs& args) {
   KV_TRY(registry, cli.registry());
   KV_TRY(context, cli.context());
-  const DeviceFacts& facts = context->backend()->facts();
+  const DeviceInfo& info = context->backend()->info();
   // The CPU back-end runs the text of any arch.
   const std::vector<std::string> archs =
-      facts.is_gpu ? std::vector<std::string>{} : std::vector<std::string>{"sm_80", "sm_90a"};
+      info.is_gpu ? std::vector<std::string>{} : std::vector<std::string>{"sm_80", "sm_90a"};
   const unsigned threads = args.threads ? args.threads : std::max(1u, std::thread::hardware_concurrency());
   std::vector<FuzzCase> cases(args.fuzz);
   std::vector<FuzzOutcome> outcomes(args.fuzz);
@@ -115,8 +115,8 @@ Result<int> verify_fuzz(const Cli& cli, const SweepArgs& args) {
       "{} random specs from seed {} on in {:.0f} s on {}; refused: by the rules that say so; {} passed above the "
       "limit: "
       "long keys, whose rounding explains it. `--fuzz 1 --seed S` repeats one.\n",
-      args.fuzz, args.seed, seconds, facts.name, by_rounding);
-  cli.print({{"device", facts.name},
+      args.fuzz, args.seed, seconds, info.name, by_rounding);
+  cli.print({{"device", info.name},
              {"specs", total.specs},
              {"passed", total.of[0]},
              {"refused", total.of[1]},

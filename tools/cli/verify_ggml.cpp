@@ -67,7 +67,7 @@ Result<int> verify_matrix(const Cli& cli, const SweepArgs& args) {
   options.progress = [&](std::size_t done) {
     if (done % step == 0) cli.talk(fmt::format("{} of {} cases", done, cases.size()));
   };
-  const std::string device = context->backend()->facts().name;
+  const std::string device = context->backend()->info().name;
   cli.talk(fmt::format("{} of {} cases on {}, {} threads", cases.size(), kGgmlCases, device, options.threads));
   const auto begin = std::chrono::steady_clock::now();
   const std::vector<GgmlOutcome> outcomes = run_ggml(cases, registry, context, options);

@@ -43,11 +43,11 @@ std::string table_text(const std::vector<std::string>& headings, const std::vect
   return text;
 }
 
-std::string facts_text(const std::vector<std::pair<std::string, std::string>>& facts) {
+std::string info_text(const std::vector<std::pair<std::string, std::string>>& info) {
   std::size_t width = 0;
-  for (const auto& [label, value] : facts) width = std::max(width, label.size());
+  for (const auto& [label, value] : info) width = std::max(width, label.size());
   std::string text;
-  for (const auto& [label, value] : facts) text += fmt::format("{:<{}}  {}\n", label, width, value);
+  for (const auto& [label, value] : info) text += fmt::format("{:<{}}  {}\n", label, width, value);
   return text;
 }
 

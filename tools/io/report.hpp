@@ -12,7 +12,7 @@ namespace kvjit {
 std::string table_text(const std::vector<std::string>& headings, const std::vector<std::vector<std::string>>& rows);
 
 // Lines of "label   text", one for each fact.
-std::string facts_text(const std::vector<std::pair<std::string, std::string>>& facts);
+std::string info_text(const std::vector<std::pair<std::string, std::string>>& info);
 
 // Three significant digits: "0.000187", "1.87e-07", "412".
 std::string short_number(double value);

@@ -47,7 +47,7 @@ std::string quoted(const std::string& text) {
 
 }  // namespace
 
-ChannelScales channel_scales(ScaleMethod method, double strength, const Heads& k, const Heads& v) {
+ChannelScales channel_scales(ScaleMethod method, double strength, const KvqFile& k, const KvqFile& v) {
   const auto dim = static_cast<std::size_t>(k.dim);
   std::vector<double> scales(dim, 1.0);
   if (method == ScaleMethod::max) {
@@ -64,7 +64,7 @@ ChannelScales channel_scales(ScaleMethod method, double strength, const Heads& k
     return finished(std::move(scales));
   }
   std::vector<double> rms(dim, 0.0);
-  for (const Heads* x : {&k, &v})
+  for (const KvqFile* x : {&k, &v})
     for (std::size_t i = 0; i < x->values.size(); ++i) rms[i % dim] += double{x->values[i]} * x->values[i];
   const double rows = static_cast<double>(k.values.size() + v.values.size()) / static_cast<double>(dim);
   for (double& r : rms) r = std::sqrt(r / rows);
@@ -76,11 +76,11 @@ ChannelScales channel_scales(ScaleMethod method, double strength, const Heads& k
 }
 
 std::vector<double> rotated_profile(const Rotation& rotation, int group, const std::vector<double>& scales,
-                                    const std::vector<const Heads*>& rows) {
+                                    const std::vector<const KvqFile*>& rows) {
   const auto size = static_cast<std::size_t>(group ? group : rotation.size);
   std::vector<double> profile(size, 0.0), y(size);
   double groups = 0;
-  for (const Heads* x : rows)
+  for (const KvqFile* x : rows)
     for (std::size_t at = 0; at + size <= x->values.size(); at += size) {
       double squares = 0;
       for (std::size_t i = 0; i < size; ++i) {

@@ -23,13 +23,13 @@ struct ChannelScales {
   double high = 1;             // largest scale that the method gives
   bool is_needless = false;    // the method's scales are all within (1/1.2, 1.2), so `scales` are ones instead
 };
-ChannelScales channel_scales(ScaleMethod method, double strength, const Heads& k, const Heads& v);
+ChannelScales channel_scales(ScaleMethod method, double strength, const KvqFile& k, const KvqFile& v);
 
 // Mean square of each channel behind the rotation, over all groups of `group` channels of all rows. Each group is
 // divided by its root mean square first, so the profile is 1 on average. `scales` multiply the channels of a head ahead
 // of the rotation; empty: none. group 0 means the rotation's own size.
 std::vector<double> rotated_profile(const Rotation& rotation, int group, const std::vector<double>& scales,
-                                    const std::vector<const Heads*>& rows);
+                                    const std::vector<const KvqFile*>& rows);
 
 // Marks the `count` largest channels of a profile; of equal ones the first.
 std::vector<bool> largest_channels(const std::vector<double>& profile, int count);

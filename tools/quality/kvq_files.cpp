@@ -10,7 +10,7 @@
 
 namespace kvjit {
 
-std::vector<float> Heads::last(long long take) const {
+std::vector<float> KvqFile::last(long long take) const {
   std::vector<float> cut;
   cut.reserve(static_cast<std::size_t>(heads * take * dim));
   for (long long h = 0; h < heads; ++h) {
@@ -20,7 +20,7 @@ std::vector<float> Heads::last(long long take) const {
   return cut;
 }
 
-Result<Heads> read_heads(const std::string& file, const char* meaning) {
+Result<KvqFile> read_kvq(const std::string& file, const char* meaning) {
   KV_TRY(npy, read_npy(file));
   if (npy.type != NpyType::f16 && npy.type != NpyType::f32)
     return fail(Code::bad_input,
@@ -28,7 +28,7 @@ Result<Heads> read_heads(const std::string& file, const char* meaning) {
   if (npy.shape.size() != 3 || npy.count() == 0)
     return fail(Code::bad_input, fmt::format("{}: has shape {}; {} is three dimensions, none of them empty", file,
                                              npy.shape_text(), meaning));
-  Heads heads{npy.shape[0], npy.shape[1], npy.shape[2], npy.floats()};
+  KvqFile heads{npy.shape[0], npy.shape[1], npy.shape[2], npy.floats()};
   for (std::size_t i = 0; i < heads.values.size(); ++i)
     if (!std::isfinite(heads.values[i]))
       return fail(Code::bad_input,
@@ -36,7 +36,7 @@ Result<Heads> read_heads(const std::string& file, const char* meaning) {
   return heads;
 }
 
-Result<void> expect_shape(const std::string& file, const Heads& heads, long long want_heads, long long want_rows,
+Result<void> expect_shape(const std::string& file, const KvqFile& heads, long long want_heads, long long want_rows,
                           long long dim, const char* why) {
   if ((want_heads == 0 || heads.heads == want_heads) && heads.rows >= want_rows && heads.dim == dim) return {};
   return fail(Code::bad_input,

@@ -8,7 +8,7 @@
 
 namespace kvjit {
 
-struct Heads {
+struct KvqFile {
   long long heads = 0;
   long long rows = 0;         // tokens or queries of a head
   long long dim = 0;          // channels
@@ -19,11 +19,11 @@ struct Heads {
 
 // Fails with Code::bad_input if the file is not such an array. `meaning` says in messages what it should hold:
 // "K [kv_heads, tokens, head_dim]".
-Result<Heads> read_heads(const std::string& file, const char* meaning);
+Result<KvqFile> read_kvq(const std::string& file, const char* meaning);
 
 // Fails with Code::bad_input unless there are want_heads heads (0: any number) of want_rows rows or more with `dim`
 // channels. `why` says in the message where the expectation comes from.
-Result<void> expect_shape(const std::string& file, const Heads& heads, long long want_heads, long long want_rows,
+Result<void> expect_shape(const std::string& file, const KvqFile& heads, long long want_heads, long long want_rows,
                           long long dim, const char* why);
 
 }  // namespace kvjit

@@ -119,7 +119,7 @@ Result<std::vector<Pair>> pairs_of(const std::vector<Spec>& specs, const std::ve
   return pairs;
 }
 
-float tensor_scale_for(const Format& format, const Heads& x) {
+float tensor_scale_for(const Format& format, const KvqFile& x) {
   const auto dim = static_cast<std::size_t>(x.dim);
   double largest = 0;
   std::vector<double> row;
@@ -134,7 +134,7 @@ float tensor_scale_for(const Format& format, const Heads& x) {
   return largest > 0 ? static_cast<float>(largest / largest_code(format.codes())) : 1;
 }
 
-Result<Stored> stored_and_back(const Format& format, const Heads& x) {
+Result<Stored> stored_and_back(const Format& format, const KvqFile& x) {
   const int dim = static_cast<int>(x.dim);
   Stored stored;
   if (format.scale.rule == ScaleRule::tensor) stored.tensor_scale = tensor_scale_for(format, x);

@@ -55,10 +55,10 @@ struct Stored {
   double bits = 0;              // stored bits a value
   float tensor_scale = 0;       // 0: the format has none
 };
-Result<Stored> stored_and_back(const Format& format, const Heads& x);
+Result<Stored> stored_and_back(const Format& format, const KvqFile& x);
 
 // The scale of a format with one scale for the whole tensor: it maps the largest number to the largest that a code can
 // mean (448 for E4M3, 57344 for E5M2). 1 if all numbers are 0.
-float tensor_scale_for(const Format& format, const Heads& x);
+float tensor_scale_for(const Format& format, const KvqFile& x);
 
 }  // namespace kvjit

@@ -48,8 +48,8 @@ class Draws {
 };
 
 template <class Draw>
-Heads drawn(int heads, int rows, int dim, Draw draw) {
-  Heads x{heads, rows, dim, {}};
+KvqFile drawn(int heads, int rows, int dim, Draw draw) {
+  KvqFile x{heads, rows, dim, {}};
   x.values.reserve(static_cast<std::size_t>(heads * rows * dim));
   for (int i = 0; i < heads * rows * dim; ++i)
     x.values.push_back(float_from_f16(f16_from_float(static_cast<float>(draw(i % dim)))));
@@ -83,9 +83,9 @@ std::vector<Sample> generated_samples(int head_dim) {
 Result<Sample> read_sample(const std::string& k_file, const std::string& v_file, const std::string& q_file,
                            long long queries, bool is_causal) {
   Sample s;
-  KV_TRY(k, read_heads(k_file, "K [kv_heads, tokens, head_dim]"));
-  KV_TRY(v, read_heads(v_file, "V [kv_heads, tokens, head_dim]"));
-  KV_TRY(q, read_heads(q_file, "Q [q_heads, queries, head_dim]"));
+  KV_TRY(k, read_kvq(k_file, "K [kv_heads, tokens, head_dim]"));
+  KV_TRY(v, read_kvq(v_file, "V [kv_heads, tokens, head_dim]"));
+  KV_TRY(q, read_kvq(q_file, "Q [q_heads, queries, head_dim]"));
   KV_CHECK(expect_shape(v_file, v, k.heads, k.rows, k.dim, "V has the heads and tokens of K"));
   if (v.rows != k.rows)
     return fail(Code::bad_input, fmt::format("{} has {} tokens, {} has {}", k_file, k.rows, v_file, v.rows));

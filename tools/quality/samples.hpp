@@ -12,9 +12,9 @@ namespace kvjit {
 struct Sample {
   std::string name;
   std::string description;
-  Heads k;
-  Heads v;
-  Heads q;                 // query head h reads KV head h / (q.heads / k.heads)
+  KvqFile k;
+  KvqFile v;
+  KvqFile q;               // query head h reads KV head h / (q.heads / k.heads)
   bool is_causal = false;  // queries are those of the last tokens, each of which sees the tokens up to its own
 };
 

@@ -81,7 +81,7 @@ Draw draw_spec(Uniform& random, const Registry& registry) {
   draw.page_layout = random.one_of<Layout>({Layout::rows, Layout::planar});
   draw.page_tokens = 8 << random.below(6);
   // sparse_v needs a warp that has room for the whole output.
-  const bool is_alone = draw.gqa * draw.queries <= 8 && draw.v.inner_dim(registry) <= 256;
+  const bool is_alone = draw.gqa * draw.queries <= 8 && draw.v.rotated_dim(registry) <= 256;
   if (is_alone && random.once_in(3)) draw.sparse_v = random.one_of<double>({1e-9, 1e-4});
   return draw;
 }
@@ -120,7 +120,7 @@ void draw_call(FuzzCase& made, const Draw& draw, const Registry& registry, Unifo
   while (work() > 4 * kMostWork && shape.sequences * shape.kv_heads > 1)
     (shape.sequences > 1 ? shape.sequences : shape.kv_heads) -= 1;
   const int most_tokens = static_cast<int>(kMostTokens * std::clamp(kMostWork / work(), 0.1, 1.));
-  Trial::Call& call = made.call;
+  KernelHarness::Call& call = made.call;
   if (random.once_in(4))
     call.tokens = std::clamp(length(random), 1, most_tokens);
   else

@@ -21,7 +21,7 @@ struct FuzzCase {
   // Pieces of messages that it may give as well, because the refusal depends on how much memory the plan needs.
   std::vector<std::string> limits;
   CacheShape shape;
-  Trial::Call call;
+  KernelHarness::Call call;
   int variant = 0;                  // of random_features
   bool leaves_sinks = false;        // the call passes no sinks, though the spec has them
   bool writes_on_device = false;    // the cache comes from the quantize kernels, not from the reference codec

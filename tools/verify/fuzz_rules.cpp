@@ -26,7 +26,7 @@ bool has_room(const Draw& draw, int heads, const Registry& registry) {
   const auto tile_bytes = [&](const SideWish& side) {
     return 64 * (side.named ? token_bytes(side, heads, registry) : heads * side.dim * 5 / 4);
   };
-  const int query_bytes = heads * 8 * draw.k.inner_dim(registry) * 4, output = draw.v.inner_dim(registry);
+  const int query_bytes = heads * 8 * draw.k.rotated_dim(registry) * 4, output = draw.v.rotated_dim(registry);
   const auto is_masked = [](const SideWish& side) { return side.named && side.named->stored_mask > 0; };
   const bool has_few_warps = output > 128 || is_masked(draw.k) || is_masked(draw.v);
   return std::max(tile_bytes(draw.k), tile_bytes(draw.v)) + query_bytes <= kMostBytes && output <= 256 &&
@@ -72,7 +72,7 @@ bool is_storable(const SideWish& side, const Registry& registry) {
 }
 
 bool is_too_wide(const SideWish& v, const Registry& registry) {
-  const int dim = v.inner_dim(registry);
+  const int dim = v.rotated_dim(registry);
   return dim > 512 && dim % 512 != 0;
 }
 
@@ -95,7 +95,7 @@ bool can_take_heads(const Draw& draw, int heads, const Registry& registry) {
 std::vector<std::string> limits(const Draw& draw, const Registry& registry) {
   if (draw.token_heads > 0 && !has_room(draw, draw.token_heads, registry)) return {"leave no block shape in"};
   const auto keys = draw.k.stored(registry);
-  if (!keys || keys->head_bytes(draw.k.dim) < 512 || draw.v.inner_dim(registry) <= 512) return {};
+  if (!keys || keys->head_bytes(draw.k.dim) < 512 || draw.v.rotated_dim(registry) <= 512) return {};
   return {"bytes of shared memory on"};
 }
 

@@ -24,9 +24,9 @@ struct SideWish {
     return named ? registry.format_for(named->name, dim, {}) : fail(Code::internal, "numbers have no name");
   }
   // Values of a head that attention computes with: more than dim if the format pads heads or adds a residual.
-  int inner_dim(const Registry& registry) const {
+  int rotated_dim(const Registry& registry) const {
     const auto format = stored(registry);
-    return format ? format->inner_dim(dim) : dim;
+    return format ? format->rotated_dim(dim) : dim;
   }
 };
 

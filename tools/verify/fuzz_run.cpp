@@ -26,11 +26,11 @@ struct Ran {
 };
 
 Result<Ran> load(const FuzzCase& one, const Registry& registry, const std::shared_ptr<Context>& context) {
-  const DeviceFacts& facts = context->backend()->facts();
+  const DeviceInfo& info = context->backend()->info();
   KV_TRY(specs, parse_specs(one.toml, fmt::format("seed {}", one.seed)));
   const Spec& spec = specs.at(0);
-  KV_TRY(problem, resolve(spec, registry, spec.archs.empty() ? facts.arch : spec.archs[0]));
-  if (facts.is_gpu) problem.device = facts.name;
+  KV_TRY(problem, resolve(spec, registry, spec.archs.empty() ? info.arch : spec.archs[0]));
+  if (info.is_gpu) problem.device = info.name;
   KV_TRY(source, make_program(problem, registry));
   KV_TRY(program, Program::create(context, source));
   return Ran{problem, program};
@@ -46,8 +46,8 @@ struct Side {
 };
 
 // Overwrites the rows of the tokens that the call will append with 0xFF, so that right answers prove that it appended.
-Result<void> spoil_newest(Trial& trial, const FuzzCase& one, const Problem& problem, int side,
-                          std::vector<std::uint8_t> rows) {
+Result<void> corrupt_new_tokens(KernelHarness& harness, const FuzzCase& one, const Problem& problem, int side,
+                                std::vector<std::uint8_t> rows) {
   const auto count = static_cast<std::size_t>(one.shape.sequences * one.shape.kv_heads * one.shape.tokens);
   const std::size_t row = rows.size() / count;
   const std::vector<int> lengths = one.lengths();
@@ -59,11 +59,11 @@ Result<void> spoil_newest(Trial& trial, const FuzzCase& one, const Problem& prob
                         static_cast<std::size_t>(t);
         std::fill_n(rows.begin() + static_cast<std::ptrdiff_t>(at * row), row, std::uint8_t(0xFF));
       }
-  return trial.set_rows(side, rows);
+  return harness.set_rows(side, rows);
 }
 
 // Fills the cache with seeded numbers.
-Result<void> fill(Trial& trial, const FuzzCase& one, const Problem& problem, Side (&sides)[2]) {
+Result<void> fill(KernelHarness& harness, const FuzzCase& one, const Problem& problem, Side (&sides)[2]) {
   const CacheShape& shape = one.shape;
   const auto rows = static_cast<std::size_t>(shape.rows.shares_sequences ? 1 : shape.sequences) *
                     static_cast<std::size_t>(shape.kv_heads) * static_cast<std::size_t>(shape.tokens);
@@ -71,7 +71,7 @@ Result<void> fill(Trial& trial, const FuzzCase& one, const Problem& problem, Sid
     Side& side = sides[s];
     const int dim = problem.dim(s);
     const Format& format = s == 0 ? problem.k : problem.v;
-    trial.set_tensor_scale(s, one.tensor_scale[s]);
+    harness.set_tensor_scale(s, one.tensor_scale[s]);
     if (s == 1 && shape.rows.has_values_in_keys) {
       const auto k_dim = static_cast<std::size_t>(problem.head_dim), v_dim = static_cast<std::size_t>(dim);
       for (std::size_t row = 0; row < rows; ++row)
@@ -83,8 +83,8 @@ Result<void> fill(Trial& trial, const FuzzCase& one, const Problem& problem, Sid
     const auto encoded = encode_rows(format, side.x, dim, one.tensor_scale[s]);
     side.stored = encoded;
     if (one.writes_on_device) {
-      KV_CHECK(trial.quantize(s, side.x));
-      KV_TRY(written, trial.rows(s));
+      KV_CHECK(harness.quantize(s, side.x));
+      KV_TRY(written, harness.rows(s));
       side.stored = written;
       const ByteAgreement bytes = compare_rows(format, written, encoded);
       const long long off = bytes.code_differs + bytes.scale_differs;
@@ -94,12 +94,12 @@ Result<void> fill(Trial& trial, const FuzzCase& one, const Problem& problem, Sid
       if (double(off) > allowed)
         return differs(fmt::format("quantize of {}: {} bytes differ from the reference codec", format.name, off));
     } else {
-      KV_CHECK(trial.set_rows(s, encoded));
+      KV_CHECK(harness.set_rows(s, encoded));
     }
     side.decoded = decode_rows(format, side.stored, dim, one.tensor_scale[s]);
     if (!problem.append) continue;
-    trial.set_newest(s, newest_rows(side.x, shape, one.lengths(), problem.query_length, dim), one.new_type);
-    KV_CHECK(spoil_newest(trial, one, problem, s, side.stored));
+    harness.set_new_tokens(s, new_token_rows(side.x, shape, one.lengths(), problem.query_length, dim), one.new_type);
+    KV_CHECK(corrupt_new_tokens(harness, one, problem, s, side.stored));
   }
   return {};
 }
@@ -154,15 +154,16 @@ std::vector<double> largest_scores(const AttentionShape& shape, std::span<const 
 }
 
 // Holds output and lse of each sequence to attention in double precision.
-Result<void> check_numbers(const FuzzCase& one, const Problem& problem, const Trial& trial, const Side (&sides)[2],
-                           const std::vector<float>& q, const Trial::Outcome& outcome, FuzzOutcome& judged) {
+Result<void> check_numbers(const FuzzCase& one, const Problem& problem, const KernelHarness& harness,
+                           const Side (&sides)[2], const std::vector<float>& q, const KernelHarness::Outcome& outcome,
+                           FuzzOutcome& judged) {
   const std::vector<int> lengths = one.lengths();
   const int sequences = one.shape.sequences, stored = one.shape.rows.shares_sequences ? 1 : sequences;
   const auto given = widened(q);
   const double limit = fuzz_limit(problem.out_type);
   for (int s = 0; s < sequences; ++s) {
     const int tokens = lengths[static_cast<std::size_t>(s)];
-    const ScoreRule rule(problem.features, problem.causal, trial.features(), s, problem.query_length, tokens);
+    const ScoreRule rule(problem.features, problem.causal, harness.features(), s, problem.query_length, tokens);
     const AttentionShape shape{one.shape.kv_heads,
                                problem.q_heads_per_kv,
                                problem.query_length,
@@ -202,23 +203,23 @@ Result<void> check_numbers(const FuzzCase& one, const Problem& problem, const Tr
 
 Result<void> run(const FuzzCase& one, const Ran& ran, const std::shared_ptr<Context>& context, FuzzOutcome& judged) {
   const Problem& problem = ran.problem;
-  KV_TRY(trial, Trial::make(context, ran.program, problem, one.shape));
+  KV_TRY(harness, KernelHarness::make(context, ran.program, problem, one.shape));
   Side sides[2];
-  KV_CHECK(fill(trial, one, problem, sides));
+  KV_CHECK(fill(harness, one, problem, sides));
   const int heads = one.shape.kv_heads * problem.q_heads_per_kv;
   FeatureInputs inputs =
       random_features(problem.features, {one.shape.sequences, heads, problem.query_length, int(one.shape.tokens)},
                       one.seed, one.variant);
   inputs.leaves_sinks = one.leaves_sinks;
-  trial.set_features(inputs);
+  harness.set_features(inputs);
   const auto count = static_cast<std::size_t>(one.shape.sequences * heads * problem.query_length * problem.head_dim);
   const auto q = rounded_to(problem.q_type, heavy_tailed(one.seed + 7, count, problem.head_dim));
-  KV_TRY(outcome, trial.attend(q, one.call));
+  KV_TRY(outcome, harness.attend(q, one.call));
   KV_CHECK(check_report(one, ran, outcome.report));
-  KV_CHECK(check_numbers(one, problem, trial, sides, q, outcome, judged));
+  KV_CHECK(check_numbers(one, problem, harness, sides, q, outcome, judged));
   for (const int s : {0, 1}) {
     if (!problem.append) break;
-    KV_TRY(rows, trial.rows(s));
+    KV_TRY(rows, harness.rows(s));
     const ByteAgreement bytes = compare_rows(s == 0 ? problem.k : problem.v, rows, sides[s].stored);
     if (bytes.code_differs + bytes.scale_differs > 0)
       return differs(fmt::format("append: {} bytes of side {} differ from those of quantize",

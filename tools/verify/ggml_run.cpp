@@ -29,10 +29,10 @@ struct Loaded {
 };
 
 Result<Loaded> load(const std::string& toml, const Registry& registry, const std::shared_ptr<Context>& context) {
-  const DeviceFacts& facts = context->backend()->facts();
+  const DeviceInfo& info = context->backend()->info();
   KV_TRY(specs, parse_specs(toml, "case"));
-  KV_TRY(problem, resolve(specs.at(0), registry, facts.arch));
-  if (facts.is_gpu) problem.device = facts.name;
+  KV_TRY(problem, resolve(specs.at(0), registry, info.arch));
+  if (info.is_gpu) problem.device = info.name;
   KV_TRY(source, make_program(problem, registry));
   KV_TRY(program, Program::create(context, source));
   return Loaded{problem, program};
@@ -119,7 +119,7 @@ std::string unlike_request(const GgmlCase& one, const GgmlCase& served, const Lo
   const std::string kernel =
       fmt::format("decode.{}-{}.d{}.g{}.q{}.rows.", readers[0], readers[1], dims, one.gqa, one.batch);
   const ProgramSource& source = loaded.program->source();
-  const std::size_t least = source.finishes ? 1 : 2, most = 1 + source.kernels.count(kvjit::Role::merge);
+  const std::size_t least = source.fuses_merge ? 1 : 2, most = 1 + source.kernels.count(kvjit::Role::merge);
   if (report.kernels.size() < least || report.kernels.size() > most || !report.kernels[0].starts_with(kernel))
     return fmt::format("it ran {}, not {}...", report.kernels, kernel);
   return "";
@@ -131,7 +131,7 @@ Result<void> run_case(const GgmlCase& one, const GgmlCase& served, const Loaded&
   Uniform random(seed);
   CacheShape shape{one.repeats, one.kv_heads, one.tokens, 1, PagePlaces::own, {}};
   shape.rows = {!one.is_permuted, 0, 0, one.is_dense ? 1 : 2, one.repeats > 1, one.v_is_view};
-  KV_TRY(trial, Trial::make(context, loaded.program, problem, shape));
+  KV_TRY(harness, KernelHarness::make(context, loaded.program, problem, shape));
   const auto rows = static_cast<std::size_t>(one.kv_heads) * static_cast<std::size_t>(one.tokens);
   const auto dims = [&](int side) { return static_cast<std::size_t>(one.stored_dim(side)); };
   Cache caches[2];
@@ -150,19 +150,19 @@ Result<void> run_case(const GgmlCase& one, const GgmlCase& served, const Loaded&
     cache.x = uniform_rows(random, rows * dims(side));
     const auto stored = encode_rows(format, cache.x, one.stored_dim(side));
     cache.decoded = decode_rows(format, stored, one.stored_dim(side));
-    KV_CHECK(trial.set_rows(side, stored));
+    KV_CHECK(harness.set_rows(side, stored));
   }
   const std::size_t head_rows = static_cast<std::size_t>(one.gqa * one.batch),
                     q_rows = static_cast<std::size_t>(one.kv_heads) * head_rows;
   const auto q = uniform_rows(random, static_cast<std::size_t>(one.repeats) * q_rows * dims(0));
   KV_TRY(inputs, features_of(one, problem.features, random));
-  trial.set_features(inputs);
+  harness.set_features(inputs);
 
-  Trial::Call call;
+  KernelHarness::Call call;
   call.scale = 1 / std::sqrt(static_cast<float>(one.head_dim_k));
   call.q.by_query = one.is_permuted;
   call.out.by_query = true;
-  KV_TRY(attended, trial.attend(q, call));
+  KV_TRY(attended, harness.attend(q, call));
   const std::string unlike = unlike_request(one, served, loaded, registry, attended.report);
   if (!unlike.empty()) return fail(Code::differs, "the launch is not what was asked for: " + unlike);
 

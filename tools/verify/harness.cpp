@@ -13,7 +13,7 @@
 
 namespace kvjit {
 
-using namespace trial;
+using namespace harness;
 
 namespace {
 
@@ -34,27 +34,27 @@ Places places(std::size_t k_bytes, std::size_t v_bytes) {
   return {end(k_bytes), end(k_bytes) + end(v_bytes)};
 }
 
-SideGeometry geometry_of(const ProgramSource& source, const SideFacts& facts, const CacheShape& shape) {
+SideGeometry geometry_of(const ProgramSource& source, const SideInfo& info, const CacheShape& shape) {
   if (shape.rows != RowPlaces{})
-    return rows_geometry(shape.rows.has_values_in_keys ? source.k : facts, shape.sequences, shape.kv_heads,
-                         shape.tokens, shape.rows);
-  if (source.page_tokens == 0) return side_geometry(source, facts, shape.sequences, shape.kv_heads, shape.tokens);
-  return pool_geometry(source, facts, shape.kv_heads, pool_pages(source.page_tokens, shape.sequences, shape.tokens),
+    return rows_geometry(shape.rows.has_values_in_keys ? source.k : info, shape.sequences, shape.kv_heads, shape.tokens,
+                         shape.rows);
+  if (source.page_tokens == 0) return side_geometry(source, info, shape.sequences, shape.kv_heads, shape.tokens);
+  return pool_geometry(source, info, shape.kv_heads, pool_pages(source.page_tokens, shape.sequences, shape.tokens),
                        shape.places);
 }
 
 }  // namespace
 
 std::size_t memory_bytes(const ProgramSource& source, const CacheShape& shape) {
-  const auto side = [&](const SideFacts& facts) { return geometry_of(source, facts, shape).total_bytes; };
+  const auto side = [&](const SideInfo& info) { return geometry_of(source, info, shape).total_bytes; };
   std::size_t bytes = places(side(source.k), side(source.v)).copy_bytes;
   return __builtin_mul_overflow(bytes, static_cast<std::size_t>(shape.copies), &bytes) ? kNoNumber : bytes;
 }
 
 std::vector<float> rounded_to(Element type, std::span<const float> x) { return unpacked(type, packed(type, x)); }
 
-std::vector<float> newest_rows(std::span<const float> x, const CacheShape& shape, const std::vector<int>& lengths,
-                               int count, int dim) {
+std::vector<float> new_token_rows(std::span<const float> x, const CacheShape& shape, const std::vector<int>& lengths,
+                                  int count, int dim) {
   const auto width = static_cast<std::size_t>(dim);
   std::vector<float> rows;
   for (int s = 0; s < shape.sequences; ++s)
@@ -71,20 +71,20 @@ std::vector<float> newest_rows(std::span<const float> x, const CacheShape& shape
   return rows;
 }
 
-void Trial::set_newest(int side, std::vector<float> x, Element type) {
-  newest_[side] = std::move(x);
-  newest_type_ = type;
+void KernelHarness::set_new_tokens(int side, std::vector<float> x, Element type) {
+  new_tokens_[side] = std::move(x);
+  new_tokens_type_ = type;
 }
 
-struct Trial::Launch {
-  Buffer q, lengths, newest[2], tables[2];
+struct KernelHarness::Launch {
+  Buffer q, lengths, new_tokens[2], tables[2];
   Guarded out, lse, workspace;
   QueryPlaces out_places;
   std::vector<Buffer> features;
   AttentionCall call;
 };
 
-Result<void> Trial::prepare_features(Launch& launch) const {
+Result<void> KernelHarness::prepare_features(Launch& launch) const {
   const std::shared_ptr<Backend>& backend = context_->backend();
   kv::FeatureArgs& args = launch.call.features;
   const auto upload = [&](const auto& values, auto*& to) -> Result<void> {
@@ -119,7 +119,7 @@ Result<void> Trial::prepare_features(Launch& launch) const {
 }
 
 // Kernels write lse as [sequences][queries][q_heads]; Outcome has heads ahead of queries.
-Result<std::vector<float>> Trial::lse_of(const Launch& launch) const {
+Result<std::vector<float>> KernelHarness::lse_of(const Launch& launch) const {
   std::vector<float> given(launch.lse.bytes() / sizeof(float)), lse;
   if (given.empty()) return lse;
   KV_CHECK(context_->backend()->copy_to_host(given.data(), launch.lse.pointer(), launch.lse.bytes()));
@@ -131,36 +131,36 @@ Result<std::vector<float>> Trial::lse_of(const Launch& launch) const {
   return lse;
 }
 
-Result<Trial> Trial::make(std::shared_ptr<Context> context, std::shared_ptr<Program> program, const Problem& problem,
-                          const CacheShape& shape) {
-  Trial trial;
-  trial.context_ = std::move(context);
-  trial.program_ = std::move(program);
-  trial.problem_ = problem;
-  trial.shape_ = shape;
-  const ProgramSource& source = trial.program_->source();
+Result<KernelHarness> KernelHarness::make(std::shared_ptr<Context> context, std::shared_ptr<Program> program,
+                                          const Problem& problem, const CacheShape& shape) {
+  KernelHarness harness;
+  harness.context_ = std::move(context);
+  harness.program_ = std::move(program);
+  harness.problem_ = problem;
+  harness.shape_ = shape;
+  const ProgramSource& source = harness.program_->source();
   if (shape.rows != RowPlaces{} && (source.page_tokens > 0 || source.is_planar))
     return fail(Code::internal, "rows are placed in a cache of another layout");
   for (int side : {0, 1}) {
-    trial.geometry_[side] = geometry_of(source, trial.facts(side), shape);
-    trial.pages_[side] = deal_pages(source.page_tokens, shape.sequences, shape.tokens, std::uint64_t(side) + 1);
+    harness.geometry_[side] = geometry_of(source, harness.info(side), shape);
+    harness.pages_[side] = deal_pages(source.page_tokens, shape.sequences, shape.tokens, std::uint64_t(side) + 1);
   }
-  const Places found = places(trial.geometry_[0].total_bytes, trial.geometry_[1].total_bytes);
-  trial.values_at_ = shape.rows.has_values_in_keys ? 0 : found.values_at;
-  trial.copy_bytes_ = found.copy_bytes;
-  KV_TRY(memory, Buffer::make(trial.context_->backend(), memory_bytes(source, shape)));
+  const Places found = places(harness.geometry_[0].total_bytes, harness.geometry_[1].total_bytes);
+  harness.values_at_ = shape.rows.has_values_in_keys ? 0 : found.values_at;
+  harness.copy_bytes_ = found.copy_bytes;
+  KV_TRY(memory, Buffer::make(harness.context_->backend(), memory_bytes(source, shape)));
   // A row that nobody wrote reads as NaN or as extreme codes, so that a stray read is noticed.
-  KV_CHECK(trial.context_->backend()->fill(memory.pointer(), 0xFF, memory.bytes()));
-  trial.memory_ = std::move(memory);
+  KV_CHECK(harness.context_->backend()->fill(memory.pointer(), 0xFF, memory.bytes()));
+  harness.memory_ = std::move(memory);
   if (source.checks) {
-    KV_TRY(check, Buffer::make(trial.context_->backend(), sizeof(kv::CheckRecord)));
-    KV_CHECK(trial.context_->backend()->fill(check.pointer(), 0, check.bytes()));
-    trial.check_ = std::move(check);
+    KV_TRY(check, Buffer::make(harness.context_->backend(), sizeof(kv::CheckRecord)));
+    KV_CHECK(harness.context_->backend()->fill(check.pointer(), 0, check.bytes()));
+    harness.check_ = std::move(check);
   }
-  return trial;
+  return harness;
 }
 
-kv::CodecArgs Trial::codec_args(int side, DevicePointer x, int dim, Element type) const {
+kv::CodecArgs KernelHarness::codec_args(int side, DevicePointer x, int dim, Element type) const {
   const long long head = shape_.tokens * dim;
   kv::CodecArgs args{};
   args.x = {device_data(x), shape_.kv_heads * head, dim, head};
@@ -173,7 +173,7 @@ kv::CodecArgs Trial::codec_args(int side, DevicePointer x, int dim, Element type
   return args;
 }
 
-Result<void> Trial::quantize(int side, std::span<const float> x, Element type) {
+Result<void> KernelHarness::quantize(int side, std::span<const float> x, Element type) {
   const auto count = static_cast<std::size_t>(shape_.sequences * shape_.kv_heads * shape_.tokens * problem_.dim(side));
   KV_CHECK(check_count("the input of quantize", x.size(), count));
   KV_TRY(input, uploaded(context_->backend(), packed(type, x)));
@@ -184,7 +184,7 @@ Result<void> Trial::quantize(int side, std::span<const float> x, Element type) {
   return finish();
 }
 
-Result<void> Trial::quantize_slots(int side, std::span<const float> x, const std::vector<bool>& skipped) {
+Result<void> KernelHarness::quantize_slots(int side, std::span<const float> x, const std::vector<bool>& skipped) {
   const PageDeal& pages = pages_[side];
   std::vector<kv::i64> slots;
   for (long long s = 0; s < shape_.sequences; ++s)
@@ -201,11 +201,11 @@ Result<void> Trial::quantize_slots(int side, std::span<const float> x, const std
   return finish();
 }
 
-CheckBounds Trial::bounds() const {
+CheckBounds KernelHarness::bounds() const {
   return {static_cast<kv::CheckRecord*>(device_data(check_.pointer())), pages_[0].pool, pages_[1].pool, shape_.tokens};
 }
 
-Result<void> Trial::finish() const {
+Result<void> KernelHarness::finish() const {
   const std::shared_ptr<Backend>& backend = context_->backend();
   KV_CHECK(backend->synchronize(nullptr));
   if (!program_->source().checks) return {};
@@ -214,7 +214,7 @@ Result<void> Trial::finish() const {
   return check_passed(record);
 }
 
-Result<kv::PageTable> Trial::upload_table(int side, const std::vector<int>& lengths, Buffer& buffer) const {
+Result<kv::PageTable> KernelHarness::upload_table(int side, const std::vector<int>& lengths, Buffer& buffer) const {
   const PageDeal& pages = pages_[side];
   if (pages.page_tokens == 0) return kv::PageTable{};
   const std::vector<int> table = pages.table(lengths);
@@ -224,7 +224,7 @@ Result<kv::PageTable> Trial::upload_table(int side, const std::vector<int>& leng
   return kv::PageTable{static_cast<const int*>(device_data(buffer.pointer())), pages.row_stride()};
 }
 
-Result<std::vector<float>> Trial::dequantize(int side, bool rotated, Element type) const {
+Result<std::vector<float>> KernelHarness::dequantize(int side, bool rotated, Element type) const {
   const int dim = rotated ? format(side).stored_dim(problem_.dim(side)) : problem_.dim(side);
   const auto count = static_cast<std::size_t>(shape_.sequences * shape_.kv_heads * shape_.tokens * dim);
   KV_TRY(output, Buffer::make(context_->backend(), count * element_bytes(type)));
@@ -239,8 +239,8 @@ Result<std::vector<float>> Trial::dequantize(int side, bool rotated, Element typ
   return unpacked(type, bytes);
 }
 
-Result<Backend::Timing> Trial::time_codec(int side, bool is_writing, Element type, std::span<const float> sample,
-                                          int repeats) const {
+Result<Backend::Timing> KernelHarness::time_codec(int side, bool is_writing, Element type,
+                                                  std::span<const float> sample, int repeats) const {
   const std::shared_ptr<Backend>& backend = context_->backend();
   const std::vector<std::uint8_t> some = packed(type, sample);
   const auto bytes = static_cast<std::size_t>(shape_.sequences * shape_.kv_heads * shape_.tokens * problem_.dim(side)) *
@@ -263,7 +263,7 @@ Result<Backend::Timing> Trial::time_codec(int side, bool is_writing, Element typ
       repeats, 1);
 }
 
-Result<Trial::Launch> Trial::prepare(std::span<const float> q, const Call& call) const {
+Result<KernelHarness::Launch> KernelHarness::prepare(std::span<const float> q, const Call& call) const {
   const QueryShape q_shape = query_shape(problem_.head_dim), out_shape = query_shape(problem_.v_dim());
   const long long queries = q_shape.queries, rows = shape_.sequences * q_shape.heads * queries;
   KV_CHECK(check_count("q", q.size(), static_cast<std::size_t>(rows * q_shape.dim)));
@@ -310,14 +310,14 @@ Result<Trial::Launch> Trial::prepare(std::span<const float> q, const Call& call)
   if (program_->source().appends && !call.is_reference) {
     for (const int side : {0, 1}) {
       KV_CHECK(
-          check_count("the newest tokens", newest_[side].size(),
+          check_count("the newest tokens", new_tokens_[side].size(),
                       static_cast<std::size_t>(shape_.sequences * queries * shape_.kv_heads * problem_.dim(side))));
-      KV_TRY(newest, uploaded(backend, packed(newest_type_, newest_[side])));
-      launch.newest[side] = std::move(newest);
+      KV_TRY(new_tokens, uploaded(backend, packed(new_tokens_type_, new_tokens_[side])));
+      launch.new_tokens[side] = std::move(new_tokens);
       const long long row = problem_.dim(side), token = shape_.kv_heads * row;
-      (side == 0 ? c.new_k : c.new_v) = {device_data(launch.newest[side].pointer()), queries * token, token, row};
+      (side == 0 ? c.new_k : c.new_v) = {device_data(launch.new_tokens[side].pointer()), queries * token, token, row};
     }
-    c.new_type = row_type(newest_type_);
+    c.new_type = row_type(new_tokens_type_);
   }
   KV_CHECK(prepare_features(launch));
   // 0xFF bytes are NaN, so that a partial result that is read before it is written is noticed.
@@ -327,7 +327,7 @@ Result<Trial::Launch> Trial::prepare(std::span<const float> q, const Call& call)
   return launch;
 }
 
-Result<Trial::Outcome> Trial::attend(std::span<const float> q, const Call& call) const {
+Result<KernelHarness::Outcome> KernelHarness::attend(std::span<const float> q, const Call& call) const {
   KV_TRY(launch, prepare(q, call));
   Outcome outcome;
   KV_TRY(report, call.is_reference ? program_->reference(launch.call, launch.workspace.pointer(), nullptr)
@@ -345,8 +345,8 @@ Result<Trial::Outcome> Trial::attend(std::span<const float> q, const Call& call)
   return outcome;
 }
 
-Result<int> Trial::differing(std::span<const float> q, std::span<const float> other, const Call& call,
-                             int calls) const {
+Result<int> KernelHarness::differing(std::span<const float> q, std::span<const float> other, const Call& call,
+                                     int calls) const {
   // Calls between two comparisons. An even number, so that each place of `outs` always has the same queries.
   constexpr int kRound = 64;
   KV_TRY(first, prepare(q, call));
@@ -373,7 +373,7 @@ Result<int> Trial::differing(std::span<const float> q, std::span<const float> ot
   return differing;
 }
 
-Result<std::vector<float>> Trial::out_of(const Launch& launch) const {
+Result<std::vector<float>> KernelHarness::out_of(const Launch& launch) const {
   const QueryShape shape = query_shape(problem_.v_dim());
   const std::size_t dim = static_cast<std::size_t>(shape.dim), gap = static_cast<std::size_t>(launch.out_places.gap),
                     each = element_bytes(problem_.out_type);
@@ -391,7 +391,7 @@ Result<std::vector<float>> Trial::out_of(const Launch& launch) const {
   return out;
 }
 
-Result<Trial::Outcome> Trial::merge(const std::vector<Outcome>& parts) const {
+Result<KernelHarness::Outcome> KernelHarness::merge(const std::vector<Outcome>& parts) const {
   const std::shared_ptr<Backend>& backend = context_->backend();
   const long long dim = problem_.v_dim(), queries = problem_.query_length,
                   heads = static_cast<long long>(shape_.kv_heads) * problem_.q_heads_per_kv;
@@ -438,7 +438,7 @@ Result<Trial::Outcome> Trial::merge(const std::vector<Outcome>& parts) const {
       {}};
 }
 
-Result<Trial::Timed> Trial::time(std::span<const float> q, const Call& call, int repeats) const {
+Result<KernelHarness::Timed> KernelHarness::time(std::span<const float> q, const Call& call, int repeats) const {
   KV_TRY(launch, prepare(q, call));
   Timed timed;
   const auto work = [&](Stream stream, int turn) -> Result<void> {

@@ -31,13 +31,13 @@ struct CacheShape {
   RowPlaces rows = {};                  // layout rows: where rows lie
 };
 
-// The bytes that Trial::make allocates for the caches; the largest std::size_t if the number overflows.
+// The bytes that KernelHarness::make allocates for the caches; the largest std::size_t if the number overflows.
 std::size_t memory_bytes(const ProgramSource& source, const CacheShape& shape);
 
-class Trial {
+class KernelHarness {
  public:
-  static Result<Trial> make(std::shared_ptr<Context> context, std::shared_ptr<Program> program, const Problem& problem,
-                            const CacheShape& shape);
+  static Result<KernelHarness> make(std::shared_ptr<Context> context, std::shared_ptr<Program> program,
+                                    const Problem& problem, const CacheShape& shape);
 
   // Replaces the program by another plan of the same problem; the cache stays.
   void use(std::shared_ptr<Program> program) { program_ = std::move(program); }
@@ -63,7 +63,7 @@ class Trial {
 
   // Sets the new tokens' rows that a program with append stores in every call from now on:
   // [sequences][query_length][kv_heads][head_dim], uploaded as `type`.
-  void set_newest(int side, std::vector<float> x, Element type = Element::f32);
+  void set_new_tokens(int side, std::vector<float> x, Element type = Element::f32);
 
   // Sets the arrays that the program's features read in every call from now on.
   void set_features(FeatureInputs inputs) { features_ = std::move(inputs); }
@@ -131,7 +131,7 @@ class Trial {
   Result<void> prepare_features(Launch& launch) const;
   Result<std::vector<float>> out_of(const Launch& launch) const;
   Result<std::vector<float>> lse_of(const Launch& launch) const;
-  const SideFacts& facts(int side) const { return side == 0 ? program_->source().k : program_->source().v; }
+  const SideInfo& info(int side) const { return side == 0 ? program_->source().k : program_->source().v; }
   const Format& format(int side) const { return side == 0 ? problem_.k : problem_.v; }
   DevicePointer memory(int copy, int side) const { return memory(copy) + (side == 0 ? 0 : values_at_); }
   long long stored_sequences() const { return shape_.rows.shares_sequences ? 1 : shape_.sequences; }
@@ -146,21 +146,21 @@ class Trial {
   Problem problem_;
   CacheShape shape_;
   SideGeometry geometry_[2];
-  PageDeal pages_[2];                   // layout paged: the pages of K and V
-  Buffer check_;                        // checked programs: their record of values out of range
-  Buffer memory_;                       // the copies, one behind the other; each is K, then V
-  std::size_t values_at_ = 0;           // bytes from the start of a copy to V
-  std::size_t copy_bytes_ = 0;          // bytes of a copy
-  float tensor_scale_[2] = {1, 1};      // of K and V, for formats with one scale a tensor
-  std::vector<float> newest_[2];        // rows of K and V that a program with append stores
-  Element newest_type_ = Element::f32;  // of K and V
+  PageDeal pages_[2];                       // layout paged: the pages of K and V
+  Buffer check_;                            // checked programs: their record of values out of range
+  Buffer memory_;                           // the copies, one behind the other; each is K, then V
+  std::size_t values_at_ = 0;               // bytes from the start of a copy to V
+  std::size_t copy_bytes_ = 0;              // bytes of a copy
+  float tensor_scale_[2] = {1, 1};          // of K and V, for formats with one scale a tensor
+  std::vector<float> new_tokens_[2];        // rows of K and V that a program with append stores
+  Element new_tokens_type_ = Element::f32;  // of K and V
   FeatureInputs features_;
 };
 
 // Takes the rows of the last `count` tokens of each sequence from x [sequences][kv_heads][tokens][dim]. Returns
 // [sequences][count][kv_heads][dim], with zeros for tokens ahead of the first.
-std::vector<float> newest_rows(std::span<const float> x, const CacheShape& shape, const std::vector<int>& lengths,
-                               int count, int dim);
+std::vector<float> new_token_rows(std::span<const float> x, const CacheShape& shape, const std::vector<int>& lengths,
+                                  int count, int dim);
 
 // x as a kernel sees it that reads `type`: each number rounded to nearest.
 std::vector<float> rounded_to(Element type, std::span<const float> x);

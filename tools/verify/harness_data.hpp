@@ -14,7 +14,7 @@
 #include "runtime/device/backend.hpp"
 #include "runtime/launch/program.hpp"
 
-namespace kvjit::trial {
+namespace kvjit::harness {
 
 // The address as the kernels' argument structs have it.
 inline void* device_data(DevicePointer pointer) { return reinterpret_cast<void*>(pointer); }
@@ -73,4 +73,4 @@ inline Result<void> check_count(const char* what, std::size_t have, std::size_t 
   return fail(Code::internal, fmt::format("{} has {} values where the shape gives {}", what, have, need));
 }
 
-}  // namespace kvjit::trial
+}  // namespace kvjit::harness

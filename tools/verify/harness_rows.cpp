@@ -12,16 +12,16 @@
 
 namespace kvjit {
 
-using namespace trial;
+using namespace harness;
 
-std::size_t Trial::rows_bytes(int side) const {
+std::size_t KernelHarness::rows_bytes(int side) const {
   return static_cast<std::size_t>(stored_sequences() * shape_.kv_heads * shape_.tokens *
                                   format(side).row_bytes(format(side).stored_dim(problem_.dim(side))));
 }
 
 // codes and scales are the offsets of the row in the side's memory; row is its offset among the rows in file order.
 template <class Visit>
-void Trial::visit_row(int side, long long codes, long long scales, long long row, Visit visit) const {
+void KernelHarness::visit_row(int side, long long codes, long long scales, long long row, Visit visit) const {
   const Format& stored = format(side);
   const bool is_planar = program_->source().is_planar;
   for (int block = 0; block < stored.stored_dim(problem_.dim(side)) / stored.block;
@@ -34,7 +34,8 @@ void Trial::visit_row(int side, long long codes, long long scales, long long row
     }
 }
 
-std::pair<long long, long long> Trial::row_place(int side, long long sequence, long long head, long long token) const {
+std::pair<long long, long long> KernelHarness::row_place(int side, long long sequence, long long head,
+                                                         long long token) const {
   const kv::CacheSide& strides = geometry_[side].strides;
   if (const PageDeal& pages = pages_[side]; pages.page_tokens > 0)
     sequence = pages.page_of(sequence, token), token %= pages.page_tokens;
@@ -45,17 +46,17 @@ std::pair<long long, long long> Trial::row_place(int side, long long sequence, l
 }
 
 template <class Visit>
-void Trial::for_each_piece(int side, Visit visit) const {
+void KernelHarness::for_each_piece(int side, Visit visit) const {
   long long row = 0;
   for (long long s = 0; s < stored_sequences(); ++s)
     for (long long h = 0; h < shape_.kv_heads; ++h)
-      for (long long t = 0; t < shape_.tokens; ++t, row += facts(side).row_bytes) {
+      for (long long t = 0; t < shape_.tokens; ++t, row += info(side).row_bytes) {
         const auto [codes, scales] = row_place(side, s, h, t);
         visit_row(side, codes, scales, row, visit);
       }
 }
 
-Result<std::vector<std::uint8_t>> Trial::rows(int side) const {
+Result<std::vector<std::uint8_t>> KernelHarness::rows(int side) const {
   std::vector<std::uint8_t> memory(geometry_[side].total_bytes), rows(rows_bytes(side));
   KV_CHECK(context_->backend()->copy_to_host(memory.data(), this->memory(0, side), memory.size()));
   for_each_piece(side, [&](const Field& field, long long at, long long row) {
@@ -65,7 +66,7 @@ Result<std::vector<std::uint8_t>> Trial::rows(int side) const {
   return rows;
 }
 
-Result<void> Trial::set_rows(int side, std::span<const std::uint8_t> rows) {
+Result<void> KernelHarness::set_rows(int side, std::span<const std::uint8_t> rows) {
   KV_CHECK(check_count("the stored rows", rows.size(), rows_bytes(side)));
   std::vector<std::uint8_t> memory(geometry_[side].total_bytes, 0xFF);
   for_each_piece(side, [&](const Field& field, long long at, long long row) {
@@ -76,8 +77,8 @@ Result<void> Trial::set_rows(int side, std::span<const std::uint8_t> rows) {
   return context_->backend()->copy_to_device(this->memory(0, side), memory.data(), memory.size());
 }
 
-Result<void> Trial::fill(int side, std::span<const std::uint8_t> rows) {
-  const SideFacts& stored = facts(side);
+Result<void> KernelHarness::fill(int side, std::span<const std::uint8_t> rows) {
+  const SideInfo& stored = info(side);
   const long long count = static_cast<long long>(rows.size()) / stored.row_bytes;
   if (count < 1) return fail(Code::internal, fmt::format("{} bytes are no row of {}", rows.size(), stored.format));
   if (pages_[side].page_tokens > 0) return fill_pages(side, rows, count);
@@ -111,7 +112,7 @@ Result<void> Trial::fill(int side, std::span<const std::uint8_t> rows) {
 }
 
 // Pages are interchangeable: the first few get the rows one after the other, and the rest are copies of these.
-Result<void> Trial::fill_pages(int side, std::span<const std::uint8_t> rows, long long count) {
+Result<void> KernelHarness::fill_pages(int side, std::span<const std::uint8_t> rows, long long count) {
   const SideGeometry& geometry = geometry_[side];
   const auto page = static_cast<std::size_t>(geometry.strides.codes_sequence_stride);
   const long long tokens = pages_[side].page_tokens, heads = shape_.kv_heads;
@@ -126,7 +127,7 @@ Result<void> Trial::fill_pages(int side, std::span<const std::uint8_t> rows, lon
                   p * strides.codes_sequence_stride + h * strides.codes_head_stride + t * strides.codes_token_stride,
                   static_cast<long long>(geometry.codes_bytes) + p * strides.scales_sequence_stride +
                       h * strides.scales_head_stride + t * strides.scales_token_stride,
-                  row * facts(side).row_bytes, [&](const Field& field, long long at, long long from) {
+                  row * info(side).row_bytes, [&](const Field& field, long long at, long long from) {
                     if (field.kind != FieldKind::pad)
                       std::memcpy(&memory[static_cast<std::size_t>(at)], &rows[static_cast<std::size_t>(from)],
                                   static_cast<std::size_t>(field.bytes));

@@ -9,16 +9,18 @@
 
 namespace kvjit {
 
-void set_newest(Trial& trial, const Problem& problem, const std::vector<float>* const (&x)[2], int tokens) {
+void set_new_tokens(KernelHarness& harness, const Problem& problem, const std::vector<float>* const (&x)[2],
+                    int tokens) {
   if (!problem.append) return;
-  const std::vector<int> lengths(static_cast<std::size_t>(trial.shape().sequences), tokens);
+  const std::vector<int> lengths(static_cast<std::size_t>(harness.shape().sequences), tokens);
   for (const int side : {0, 1})
-    trial.set_newest(side, newest_rows(*x[side], trial.shape(), lengths, problem.query_length, problem.dim(side)));
+    harness.set_new_tokens(side,
+                           new_token_rows(*x[side], harness.shape(), lengths, problem.query_length, problem.dim(side)));
 }
 
-void set_features(Trial& trial, const Problem& problem) {
-  const CacheShape& shape = trial.shape();
-  trial.set_features(random_features(
+void set_features(KernelHarness& harness, const Problem& problem) {
+  const CacheShape& shape = harness.shape();
+  harness.set_features(random_features(
       problem.features,
       {shape.sequences, shape.kv_heads * problem.q_heads_per_kv, problem.query_length, static_cast<int>(shape.tokens)},
       11));
@@ -33,10 +35,10 @@ double lse_error(const std::vector<float>& lse, const std::vector<double>& exact
   return worst;
 }
 
-Result<void> judge_by_reference(const Trial& trial, std::span<const float> q, Trial::Call call,
+Result<void> judge_by_reference(const KernelHarness& harness, std::span<const float> q, KernelHarness::Call call,
                                 std::vector<double>& exact, std::vector<double>& exact_lse) {
   call.is_reference = true;
-  KV_TRY(judge, trial.attend(q, call));
+  KV_TRY(judge, harness.attend(q, call));
   exact = widened(judge.out), exact_lse = widened(judge.lse);
   return {};
 }

@@ -17,17 +17,18 @@ inline bool is_within(double error, double limit) { return error <= limit; }
 
 // Gives a program that appends the last query_length of `tokens` tokens of K and V, which its call stores again. x: K
 // and V, [kv_heads][capacity][dim] each.
-void set_newest(Trial& trial, const Problem& problem, const std::vector<float>* const (&x)[2], int tokens);
+void set_new_tokens(KernelHarness& harness, const Problem& problem, const std::vector<float>* const (&x)[2],
+                    int tokens);
 
 // Gives a program seeded random numbers for everything that its features read.
-void set_features(Trial& trial, const Problem& problem);
+void set_features(KernelHarness& harness, const Problem& problem);
 
 // The largest difference of two arrays of log-sum-exps: absolute where the exact one is below 1, relative above. NaN if
 // a difference is.
 double lse_error(const std::vector<float>& lse, const std::vector<double>& exact);
 
 // Runs the reference kernel and takes its answers as the exact ones. For specs with a hook.
-Result<void> judge_by_reference(const Trial& trial, std::span<const float> q, Trial::Call call,
+Result<void> judge_by_reference(const KernelHarness& harness, std::span<const float> q, KernelHarness::Call call,
                                 std::vector<double>& exact, std::vector<double>& exact_lse);
 
 }  // namespace kvjit

@@ -17,7 +17,7 @@ long long pages_of(int page_tokens, long long tokens) { return (tokens + page_to
 
 }  // namespace
 
-SideGeometry pool_geometry(const ProgramSource& source, const SideFacts& side, long long heads, long long pages,
+SideGeometry pool_geometry(const ProgramSource& source, const SideInfo& side, long long heads, long long pages,
                            PagePlaces places) {
   const long long tokens = source.page_tokens;
   SideGeometry geometry = side_geometry(source, side, 1, heads, pages * tokens);

@@ -16,7 +16,7 @@ enum class PagePlaces {
 };
 
 // The strides of a pool of `pages` pages, one behind the other. The stride of a sequence is that of a page.
-SideGeometry pool_geometry(const ProgramSource& source, const SideFacts& side, long long heads, long long pages,
+SideGeometry pool_geometry(const ProgramSource& source, const SideInfo& side, long long heads, long long pages,
                            PagePlaces places);
 
 // The pages of one side, K or V.

@@ -4,7 +4,7 @@
 
 namespace kvjit {
 
-SideGeometry rows_geometry(const SideFacts& side, long long sequences, long long heads, long long tokens,
+SideGeometry rows_geometry(const SideInfo& side, long long sequences, long long heads, long long tokens,
                            const RowPlaces& places) {
   SideGeometry geometry;
   kv::CacheSide& strides = geometry.strides;

@@ -18,7 +18,7 @@ struct RowPlaces {
   bool operator==(const RowPlaces&) const = default;
 };
 // The strides of a side by `places`, and its bytes, which include the front.
-SideGeometry rows_geometry(const SideFacts& side, long long sequences, long long heads, long long tokens,
+SideGeometry rows_geometry(const SideInfo& side, long long sequences, long long heads, long long tokens,
                            const RowPlaces& places);
 
 // Places of the rows of queries or outputs.

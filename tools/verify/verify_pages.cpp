@@ -34,24 +34,26 @@ Result<PagesVerdict> verify_pages(const std::shared_ptr<Context>& context, const
                                                          problem.head_dim));
   PagesVerdict verdict;
   for (const PagePlaces places : {PagePlaces::own, PagePlaces::other, PagePlaces::slots}) {
-    KV_TRY(trial, Trial::make(context, program, problem, {sequences, kKvHeads, capacity, 1, places}));
-    trial.set_features(random_features(problem.features,
-                                       {sequences, kKvHeads * problem.q_heads_per_kv, problem.query_length, capacity},
-                                       11, int(places)));
+    KV_TRY(harness, KernelHarness::make(context, program, problem, {sequences, kKvHeads, capacity, 1, places}));
+    harness.set_features(random_features(problem.features,
+                                         {sequences, kKvHeads * problem.q_heads_per_kv, problem.query_length, capacity},
+                                         11, int(places)));
     std::vector<double> decoded[2];
     for (const int side : {0, 1}) {
       const int dim = problem.dim(side);
       const auto x = heavy_tailed(static_cast<std::uint64_t>(side) + 5, rows * static_cast<std::size_t>(dim), dim);
       const bool by_slots = places == PagePlaces::slots;
-      KV_CHECK(by_slots ? trial.quantize_slots(side, x, std::vector<bool>(rows / kKvHeads)) : trial.quantize(side, x));
-      KV_TRY(stored, trial.rows(side));
+      KV_CHECK(by_slots ? harness.quantize_slots(side, x, std::vector<bool>(rows / kKvHeads))
+                        : harness.quantize(side, x));
+      KV_TRY(stored, harness.rows(side));
       decoded[side] = decode_rows(side == 0 ? problem.k : problem.v, stored, dim);
-      if (problem.append) trial.set_newest(side, newest_rows(x, trial.shape(), lengths, problem.query_length, dim));
+      if (problem.append)
+        harness.set_new_tokens(side, new_token_rows(x, harness.shape(), lengths, problem.query_length, dim));
     }
-    KV_TRY(outcome, trial.attend(q, {0, lengths, 0, false}));
+    KV_TRY(outcome, harness.attend(q, {0, lengths, 0, false}));
     for (int s = 0; s < sequences; ++s) {
       const int tokens = lengths[static_cast<std::size_t>(s)];
-      const ScoreRule rule(problem.features, problem.causal, trial.features(), s, problem.query_length, tokens);
+      const ScoreRule rule(problem.features, problem.causal, harness.features(), s, problem.query_length, tokens);
       AttentionShape shape{kKvHeads, problem.q_heads_per_kv, problem.query_length, problem.head_dim, tokens,
                            capacity, problem.causal,         problem.v_dim()};
       shape.rule = &rule;

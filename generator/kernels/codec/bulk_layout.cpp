@@ -1,4 +1,4 @@
-// plan_tile_places: where kernels over tiles find the codes and scales of a format, and how codes are packed there.
+// plan_bulk_places: where kernels over tiles find the codes and scales of a format, and how codes are packed there.
 // SPDX-License-Identifier: MIT
 #include <algorithm>
 #include <numeric>
@@ -8,25 +8,25 @@
 namespace kvjit {
 namespace {
 
-constexpr int kLaneValues = kTileGroup / 4;  // four lanes share a group
+constexpr int kLaneValues = kBulkGroup / 4;  // four lanes share a group
 
 // A field's part of each code, and the place of its bytes.
 bool is_part(const Field& field, int low, int bits) { return field.low == low && field.bits == bits && !field.split; }
 
-std::optional<TilePacking> packing_of(const std::vector<const Field*>& fields, int bits) {
-  if (fields.size() == 1 && fields[0]->is_nibbles) return TilePacking::nibbles;
-  if (fields.size() == 1 && is_part(*fields[0], 0, bits)) return TilePacking::stream;
+std::optional<BulkPacking> packing_of(const std::vector<const Field*>& fields, int bits) {
+  if (fields.size() == 1 && fields[0]->is_nibbles) return BulkPacking::nibbles;
+  if (fields.size() == 1 && is_part(*fields[0], 0, bits)) return BulkPacking::stream;
   if (fields.size() == 2 && bits == 3 && is_part(*fields[0], 0, 2) && is_part(*fields[1], 2, 1))
-    return TilePacking::split;
+    return BulkPacking::split;
   return std::nullopt;
 }
 
 }  // namespace
 
-int TilePlaces::table_bytes(int bits) const { return 256 << 2 * (packing == TilePacking::stream ? bits : 4); }
+int BulkPlaces::table_bytes(int bits) const { return 256 << 2 * (packing == BulkPacking::stream ? bits : 4); }
 
-const char* plan_tile_places(const Format& f, bool is_planar, TilePlaces& places) {
-  if (f.block != kTileGroup && f.block != kLaneValues) return "blocks of 128 or 32";
+const char* plan_bulk_places(const Format& f, bool is_planar, BulkPlaces& places) {
+  if (f.block != kBulkGroup && f.block != kLaneValues) return "blocks of 128 or 32";
   std::vector<const Field*> codes;
   for (const Field& field : f.fields) {
     if (field.kind == FieldKind::codes) codes.push_back(&field);
@@ -35,10 +35,10 @@ const char* plan_tile_places(const Format& f, bool is_planar, TilePlaces& places
     places.pad_at = field.at, places.pad_bytes = field.bytes;
   }
   const auto place = [&](const Field& field) { return is_planar ? field.plane_at : field.at; };
-  const int bits = f.codes().bits, blocks = kTileGroup / f.block;
+  const int bits = f.codes().bits, blocks = kBulkGroup / f.block;
   const auto packing = packing_of(codes, bits);
   const bool is_by_lanes = blocks > 1;
-  if (!packing || (is_by_lanes && *packing == TilePacking::nibbles))
+  if (!packing || (is_by_lanes && *packing == BulkPacking::nibbles))
     return "codes in one piece, or low pairs and top bits";
   const int code_stride = is_planar ? f.code_bytes : f.block_bytes,
             scale_stride = is_planar ? f.scale_bytes : f.block_bytes;
@@ -51,7 +51,7 @@ const char* plan_tile_places(const Format& f, bool is_planar, TilePlaces& places
     return is_by_lanes ? code_stride : field.is_nibbles ? 4 : kLaneValues * field.bits / 8;
   };
   places.lane_stride = lane_stride(*codes[0]);
-  if (*packing == TilePacking::split) {
+  if (*packing == BulkPacking::split) {
     places.high_at = place(*codes[1]) - places.codes_at;
     places.high_stride = lane_stride(*codes[1]) - places.lane_stride;
   }

@@ -12,9 +12,9 @@ namespace kvjit {
 
 // quantize or dequantize, a row a warp. Serves every format.
 Source emit_codec(const CodecPlan& plan, const Registry& registry);
-// quantize_bulk or dequantize_bulk: many rows at once, of formats that plan_tiles serves.
-Source emit_tiles(const CodecPlan& codec, const TilePlan& plan, const TileKernel& kernel, const TileCall& call,
-                  const Registry& registry);
+// quantize_bulk or dequantize_bulk: many rows at once, of formats that plan_bulk serves.
+Source emit_bulk(const CodecPlan& codec, const BulkPlan& plan, const BulkKernel& kernel, const BulkCall& call,
+                 const Registry& registry);
 
 namespace emit {
 

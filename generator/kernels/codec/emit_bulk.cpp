@@ -1,4 +1,4 @@
-// emit_tiles: quantize and dequantize for many rows at once.
+// emit_bulk: quantize and dequantize for many rows at once.
 // SPDX-License-Identifier: MIT
 #include "generator/kernels/codec/emit_bulk.hpp"
 
@@ -12,9 +12,9 @@ using namespace emit;
 
 namespace emit {
 
-void write_tile_constants(Writer& w, const TileText& text) {
+void write_bulk_constants(Writer& w, const BulkText& text) {
   const Format& f = text.format;
-  const TilePlan& plan = text.plan;
+  const BulkPlan& plan = text.plan;
   const auto word = [](std::uint32_t v) { return fmt::format("{:#010x}", v); };
   const std::vector<double> values = text.values();
   w.line("KV_CONSTANT float {}Values[{}] = {{\n    {}}};", text.prefix, values.size(), joined(values, real));
@@ -33,21 +33,21 @@ void write_tile_constants(Writer& w, const TileText& text) {
            joined(f.rotation.matrix.numbers(), real));
   } else {
     w.line("// {}: a set bit is -1", f.rotation.name);
-    w.line("KV_CONSTANT u32 {}PreSigns[{}] = {{{}}};", text.prefix, kTileGroup / 32, words(f.rotation.pre));
-    w.line("KV_CONSTANT u32 {}PostSigns[{}] = {{{}}};", text.prefix, kTileGroup / 32, words(f.rotation.post));
+    w.line("KV_CONSTANT u32 {}PreSigns[{}] = {{{}}};", text.prefix, kBulkGroup / 32, words(f.rotation.pre));
+    w.line("KV_CONSTANT u32 {}PostSigns[{}] = {{{}}};", text.prefix, kBulkGroup / 32, words(f.rotation.post));
   }
 }
 
-void write_tile_places(Writer& w, const TileText& text) {
-  const TilePlaces& p = text.plan.places;
+void write_bulk_places(Writer& w, const BulkText& text) {
+  const BulkPlaces& p = text.plan.places;
   w.line("  static constexpr int kCodesAt = {}, kScaleAt = {}, kCodeStride = {}, kScaleStride = {}, kCodeUnit = {};",
          p.codes_at, p.scale_at, p.code_stride, p.scale_stride, p.unit);
-  w.line("  using Packing = {};", p.packing == TilePacking::nibbles ? "NibbleCodes"
-                                  : p.packing == TilePacking::split
+  w.line("  using Packing = {};", p.packing == BulkPacking::nibbles ? "NibbleCodes"
+                                  : p.packing == BulkPacking::split
                                       ? "SplitCodes"
                                       : fmt::format("StreamCodes<{}>", text.format.codes().bits));
   w.line("  static constexpr int kLaneStride = {};  // of the codes' words, bytes", p.lane_stride);
-  if (p.packing == TilePacking::split)
+  if (p.packing == BulkPacking::split)
     w.line("  static constexpr int kHighAt = {}, kHighStride = {};", p.high_at, p.high_stride);
   if (p.lane_scale_stride > 0) w.line("  static constexpr int kLaneScaleStride = {};", p.lane_scale_stride);
   if (p.pad_bytes > 0) w.line("  static constexpr int kPadAt = {}, kPadBytes = {};", p.pad_at, p.pad_bytes);
@@ -55,7 +55,7 @@ void write_tile_places(Writer& w, const TileText& text) {
   if (!text.is_quantize && text.format.scale.renormalise) w.line("  static constexpr bool kRenormalises = true;");
 }
 
-void write_tile_numbers(Writer& w, const TileText& text) {
+void write_bulk_numbers(Writer& w, const BulkText& text) {
   w.line("  KV_DEVICE static float value(int code) {{ return {}Values[code]; }}", text.prefix);
   if (!text.is_quantize) {
     w.line("  // halves hold values / kUnit; a transformed sum times kFactor and the stored scale is a value{}",
@@ -66,16 +66,16 @@ void write_tile_numbers(Writer& w, const TileText& text) {
     return;
   }
   // The largest power of two that leaves the squared length of 128 of the longest entries below 2^31.
-  const double last = text.values().back(), most = kTileGroup * last * last;
+  const double last = text.values().back(), most = kBulkGroup * last * last;
   w.line("  static constexpr float kSquareStep = {};  // integer steps of 1 in squared lengths",
          real(std::exp2(std::floor(31 - std::log2(most)))));
   w.line("  static constexpr bool kIsMatched = {}, kIsSignMagnitude = {};",
          flag(text.format.scale.refine == Refine::matched), flag(!text.format.codes().cell_codes.empty()));
-  if (text.plan.steps != TilePlan().steps) w.line("  static constexpr float kStep = {};", real(text.plan.steps));
+  if (text.plan.steps != BulkPlan().steps) w.line("  static constexpr float kStep = {};", real(text.plan.steps));
   w.line("  KV_DEVICE static u32 bucket(int i) {{ return {}Buckets[i]; }}", text.prefix);
 }
 
-void write_tile_signs(Writer& w, const TileText& text) {
+void write_bulk_signs(Writer& w, const BulkText& text) {
   if (text.plan.is_dense) return;
   w.line("  KV_DEVICE static u32 pre_signs(int word) {{ return {}PreSigns[word]; }}", text.prefix);
   w.line("  KV_DEVICE static u32 post_signs(int word) {{ return {}PostSigns[word]; }}", text.prefix);
@@ -93,11 +93,11 @@ constexpr const char* kWords[] = {"F16Words", "Bf16Words", "F32Words"};  // of t
 
 // In row i, column k.
 std::string matrix_entry(const Rotation& r) {
-  if (r.width == kTileGroup) return fmt::format("kMatrix[i * {} + k]", r.width);
+  if (r.width == kBulkGroup) return fmt::format("kMatrix[i * {} + k]", r.width);
   return fmt::format("(i / {0} == k / {0} ? kMatrix[i * {0} + k % {0}] : 0.f)", r.width);
 }
 
-Source emit_blocks(const CodecPlan& codec, const TilePlan& plan, const TileKernel& kernel, const TileCall& call,
+Source emit_blocks(const CodecPlan& codec, const BulkPlan& plan, const BulkKernel& kernel, const BulkCall& call,
                    const std::string& name, const Registry& registry) {
   const Format& f = codec.format;
   const int head_dim = codec.head_dim, page_tokens = codec.page_tokens;
@@ -129,41 +129,41 @@ Source emit_blocks(const CodecPlan& codec, const TilePlan& plan, const TileKerne
 
 }  // namespace
 
-Source emit_tiles(const CodecPlan& codec, const TilePlan& plan, const TileKernel& kernel, const TileCall& call,
-                  const Registry& registry) {
+Source emit_bulk(const CodecPlan& codec, const BulkPlan& plan, const BulkKernel& kernel, const BulkCall& call,
+                 const Registry& registry) {
   const Format& f = codec.format;
   const int head_dim = codec.head_dim, page_tokens = codec.page_tokens;
   const std::string& arch = codec.arch;
   const std::string name =
       fmt::format("{}.{}.d{}.{}.{}.{}", kernel.name, f.name, head_dim, codec.layout(), to_string(call.type), arch);
-  if (plan.family == TileFamily::blocks) return emit_blocks(codec, plan, kernel, call, name, registry);
+  if (plan.family == BulkFamily::blocks) return emit_blocks(codec, plan, kernel, call, name, registry);
   Writer w = begin(registry, name, call.is_quantize ? "many rows into the cache" : "many cache rows back");
   w.fragment(fmt::format("kernels/codec/{}.cuh", kernel.name));
   codec_fragments(w, codec);
   w.check_first(codec.checks);
   w.line("// ======== the plan ========\nnamespace kv {{\n");
-  const TileText text{plan, f, codec.is_planar, call.is_quantize, kernel.by_matrix, kernel.code_parts};
-  write_tile_constants(w, text);
+  const BulkText text{plan, f, codec.is_planar, call.is_quantize, kernel.by_matrix, kernel.code_parts};
+  write_bulk_constants(w, text);
   w.line("struct {} {{\n  static constexpr bool kIsPlanar = {};", rows_name(codec, "Stored"), flag(codec.is_planar));
   write_paging(w, codec_paging(page_tokens));
   w.line("}};");
   write_slots(w, codec, "Stored", rows_name(codec, "Stored"));
-  w.line("struct Plan : TileDefaults {{\n  using F = Stored;");
+  w.line("struct Plan : BulkDefaults {{\n  using F = Stored;");
   w.line("  static constexpr int kHeadDim = {}, kWarps = {}, kThreads = {}, kBits = {};", head_dim, kernel.warps,
          kernel.warps * 32, f.codes().bits);
-  write_tile_places(w, text);
+  write_bulk_places(w, text);
   w.line("  static constexpr int kMatrixAt = {}, kStageAt = {};", kernel.matrix_at, kernel.stage_at);
-  write_tile_numbers(w, text);
+  write_bulk_numbers(w, text);
   if (call.is_quantize && kernel.by_matrix) {
     w.line("  using Input = {};", (kernel.stages_operand ? kOperands : kInputs)[int(call.type)]);
     w.line(
         "  // a product, for a row of length 1, is this many standard deviations, and its square times kSquareUnit "
         "is of the row");
     w.line("  static constexpr float kDeviations = {}, kSquareUnit = {};",
-           real(std::sqrt(double(kTileGroup)) / text.length()), real(1 / (text.length() * text.length())));
+           real(std::sqrt(double(kBulkGroup)) / text.length()), real(1 / (text.length() * text.length())));
   }
   if (!call.is_quantize) w.line("  using Output = {};", kOutputs[int(call.type)]);
-  write_tile_signs(w, text);
+  write_bulk_signs(w, text);
   if (kernel.by_matrix) {
     w.line("  static constexpr int kRestBits = {};", kernel.rest_bits);
     w.line("  KV_DEVICE static float matrix(int i, int k) {{ return {}; }}",

@@ -15,16 +15,16 @@ void add_bulk(const FamilyInput& input, bool is_key, ProgramSource& program) {
   const Problem& problem = input.problem;
   const Format& f = is_key ? problem.k : problem.v;
   Decision decision;
-  const auto plan = plan_tiles(f, problem.dim(is_key ? 0 : 1), problem.is_planar(), problem.arch, decision);
+  const auto plan = plan_bulk(f, problem.dim(is_key ? 0 : 1), problem.is_planar(), problem.arch, decision);
   decision.what = is_key ? "write k" : "write v";
   program.decisions.push_back(decision);
   if (!plan) return;
   for (const bool is_quantize : {true, false})
     for (const auto& [element, type] : kTypes) {
-      const TileCall call{is_quantize, element};
-      if (const auto kernel = plan_tile_kernel(*plan, f, call, problem.arch))
-        program.kernels[tile_role(is_quantize, is_key, type)] =
-            emit_tiles(side_plan(problem, is_key ? 0 : 1, is_quantize), *plan, *kernel, call, input.registry);
+      const BulkCall call{is_quantize, element};
+      if (const auto kernel = plan_bulk_kernel(*plan, f, call, problem.arch))
+        program.kernels[bulk_role(is_quantize, is_key, type)] =
+            emit_bulk(side_plan(problem, is_key ? 0 : 1, is_quantize), *plan, *kernel, call, input.registry);
     }
 }
 

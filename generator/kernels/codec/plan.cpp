@@ -1,4 +1,4 @@
-// plan_tiles: whether, and by which kernels, many rows at once are quantized and dequantized: on the tensor cores
+// plan_bulk: whether, and by which kernels, many rows at once are quantized and dequantized: on the tensor cores
 // (templates/kernels/ quantize_bulk_wgmma.cuh, quantize_bulk.cuh, quantize_bulk_dense.cuh and their inverses), or by
 // blocks (quantize_bulk_blocks.cuh).
 // SPDX-License-Identifier: MIT
@@ -31,9 +31,9 @@ const char* missing(const Format& f, int head_dim) {
   if (f.sections.size() != 1 || f.field(FieldKind::residual_signs)) return "one section of codes, no signs";
   if (!f.channels.empty() || f.rounds_to_bf16) return "rows as they are: no channel factors or roundings";
   if (s.kind != CodeKind::table || s.bits > 4) return "a codebook of up to 4 bits";
-  if (f.rotation.size != kTileGroup || !f.rotation.is_orthogonal || head_dim % kTileGroup != 0)
+  if (f.rotation.size != kBulkGroup || !f.rotation.is_orthogonal || head_dim % kBulkGroup != 0)
     return "whole rotations of 128";
-  if (f.scale.span != kTileGroup || f.scale.group != f.block || f.scale.rule != ScaleRule::norm ||
+  if (f.scale.span != kBulkGroup || f.scale.group != f.block || f.scale.rule != ScaleRule::norm ||
       f.scale.type != ScaleType::f16 || (f.scale.refine != Refine::none && f.scale.refine != Refine::matched) ||
       f.scale.least > 0 || f.scale.by_stored)
     return "an f16 norm of 128 values";
@@ -60,7 +60,7 @@ const char* missing_for_blocks(const Format& f, int head_dim, bool is_planar) {
 // Words of 128 buckets in integer steps, so many to a standard deviation; a bucket is 2^16 of them, and 0 begins
 // bucket 64. Nothing if a bucket holds two bounds.
 std::vector<std::uint32_t> buckets_of(const Section& s, double steps) {
-  const double step = steps * std::sqrt(double(kTileGroup));
+  const double step = steps * std::sqrt(double(kBulkGroup));
   constexpr std::int64_t kBucket = 1 << 16;
   constexpr std::uint32_t kZeroBits = 0x4B400000;  // of the float 1.5 * 2^23, which the kernel adds
   std::vector<std::uint32_t> words;
@@ -81,7 +81,7 @@ std::vector<std::uint32_t> buckets_of(const Section& s, double steps) {
 
 // How often codes are taken: the share of N(0, 1) in each cell.
 std::vector<double> shares_of_codes(const Section& s) {
-  const auto below = [](double bound) { return std::erfc(-bound * std::sqrt(kTileGroup / 2.0)) / 2; };
+  const auto below = [](double bound) { return std::erfc(-bound * std::sqrt(kBulkGroup / 2.0)) / 2; };
   std::vector<double> shares(s.values.size());
   double before = 0;
   for (std::size_t cell = 0; cell < shares.size(); ++cell) {
@@ -93,7 +93,7 @@ std::vector<double> shares_of_codes(const Section& s) {
 }
 
 // Entries of the codebook as halves: as they are if halves hold them.
-void plan_entries(const Section& s, TilePlan& plan) {
+void plan_entries(const Section& s, BulkPlan& plan) {
   HalfTable table{1, {}};
   for (const double v : s.values) table.halves.push_back(f16_from_float(float(v)));
   const std::vector<double> shares = shares_of_codes(s);
@@ -115,8 +115,7 @@ double half_step(Element type) { return std::exp2(type == Element::f16 ? -11 : t
 
 }  // namespace
 
-std::optional<TilePlan> plan_tiles(const Format& f, int head_dim, bool is_planar, const Arch& arch,
-                                   Decision& decision) {
+std::optional<BulkPlan> plan_bulk(const Format& f, int head_dim, bool is_planar, const Arch& arch, Decision& decision) {
   decision = {"write path", "a row a warp", "", {}};
   const auto refuse = [&](const std::string& why) {
     decision.why = f.name + " is written by the kernels for any row";
@@ -131,15 +130,15 @@ std::optional<TilePlan> plan_tiles(const Format& f, int head_dim, bool is_planar
       return refuse(fmt::format("a lane needs {}", what));
     decision.choice = fmt::format("{} values a lane", lane_values(f));
     decision.why = "nothing crosses lanes; rows of f16, bf16 and f32";
-    TilePlan plan;
-    plan.family = TileFamily::blocks;
+    BulkPlan plan;
+    plan.family = BulkFamily::blocks;
     plan.lane_values = lane_values(f);
     return plan;
   }
   if (const char* what = missing(f, head_dim)) return refuse(fmt::format("tiles need {}", what));
   const Section& s = f.codes();
-  TilePlan plan;
-  if (const char* what = plan_tile_places(f, is_planar, plan.places)) return refuse(fmt::format("tiles need {}", what));
+  BulkPlan plan;
+  if (const char* what = plan_bulk_places(f, is_planar, plan.places)) return refuse(fmt::format("tiles need {}", what));
   plan.is_dense = f.rotation.kind != RotationKind::wht;
   // 64 buckets of a fifth still hold the largest value of 128, which is sqrt(128) = 11.3 standard deviations.
   for (const double bucket : {1 / 4.0, 1 / 5.0})
@@ -148,13 +147,13 @@ std::optional<TilePlan> plan_tiles(const Format& f, int head_dim, bool is_planar
   plan_entries(s, plan);
   if (plan.is_dense) plan.matrix_rounding = rounding_of(f.rotation);
 
-  const auto is_possible = [&] { return plan_tile_kernel(plan, f, {true, Element::f16}, arch).has_value(); };
+  const auto is_possible = [&] { return plan_bulk_kernel(plan, f, {true, Element::f16}, arch).has_value(); };
   if (arch.has("wgmma")) {
-    plan.family = TileFamily::matrix;
+    plan.family = BulkFamily::matrix;
     if (is_possible()) {
       decision.choice = "64 rows a warpgroup (wgmma)";
       const auto products = [&](Element type) {
-        const auto kernel = plan_tile_kernel(plan, f, {false, type}, arch);
+        const auto kernel = plan_bulk_kernel(plan, f, {false, type}, arch);
         return kernel ? kernel->products() : 0;
       };
       decision.why = fmt::format("{} as {} of halves; rows of f16, bf16 and f32, back by {}, {} and {} products",
@@ -163,7 +162,7 @@ std::optional<TilePlan> plan_tiles(const Format& f, int head_dim, bool is_planar
       return plan;
     }
   }
-  plan.family = plan.is_dense ? TileFamily::dense : TileFamily::hadamard;
+  plan.family = plan.is_dense ? BulkFamily::dense : BulkFamily::hadamard;
   decision.rejected.push_back("64 rows a warpgroup: needs wgmma, which " + arch.name + " does not have");
   if (!is_possible()) return refuse(fmt::format("tables take more shared memory than {} has", arch.name));
   decision.choice = plan.is_dense ? "32 rows a warp (mma)" : "16 rows a warp (mma)";
@@ -183,10 +182,10 @@ int rest_bits(double rounding, Element type) {
   return half_parts(rounding / 8, type) == 1 ? 8 : 16;
 }
 
-std::optional<TileKernel> plan_tile_kernel(const TilePlan& plan, const Format& f, const TileCall& call,
+std::optional<BulkKernel> plan_bulk_kernel(const BulkPlan& plan, const Format& f, const BulkCall& call,
                                            const Arch& arch) {
-  if (plan.family == TileFamily::blocks) {
-    TileKernel kernel;
+  if (plan.family == BulkFamily::blocks) {
+    BulkKernel kernel;
     kernel.name = call.is_quantize ? "quantize_bulk_blocks" : "dequantize_bulk_blocks";
     kernel.warps = 4, kernel.warp_tiles = 0;
     if (!call.is_quantize)  // results pass through shared memory
@@ -195,7 +194,7 @@ std::optional<TileKernel> plan_tile_kernel(const TilePlan& plan, const Format& f
   }
   // Only transforms by warps weigh codes where each lane has a scale.
   if (!call.is_quantize && plan.is_dense && plan.places.lane_scale_stride > 0) return std::nullopt;
-  TileKernel kernel;
+  BulkKernel kernel;
   // Rows are rotated as exactly as float32 sums are, whatever their type; results only as exactly as theirs holds.
   const Element precision = call.is_quantize ? Element::f32 : call.type;
   kernel.code_parts = half_parts(plan.code_rounding, precision);
@@ -209,12 +208,12 @@ std::optional<TileKernel> plan_tile_kernel(const TilePlan& plan, const Format& f
   kernel.matrix_at = call.is_quantize ? kEncodingBytes : decoding;
   // The way back of a Walsh-Hadamard transform is faster by warps: an eighth of the products, and results leave through
   // shared memory.
-  if (plan.family == TileFamily::matrix && (call.is_quantize || plan.is_dense)) {
+  if (plan.family == BulkFamily::matrix && (call.is_quantize || plan.is_dense)) {
     kernel.name = call.is_quantize ? "quantize_bulk_wgmma" : "dequantize_bulk_wgmma";
     kernel.by_matrix = true;
     kernel.warps = 12;  // of 168 registers: sums and first operands take up to 128
     kernel.stage_at = kernel.shared_bytes = kernel.matrix_at + matrix;
-    int stage = call.is_quantize ? kTileRows * kTileGroup * (call.type == Element::f32 ? 4 : 2) : 0;
+    int stage = call.is_quantize ? kBulkRows * kBulkGroup * (call.type == Element::f32 ? 4 : 2) : 0;
     kernel.stages_operand =
         call.is_quantize && (call.type == Element::f16 || (call.type == Element::bf16 && !plan.is_dense));
     if (kernel.stages_operand) {  // 128 registers do
@@ -222,8 +221,8 @@ std::optional<TileKernel> plan_tile_kernel(const TilePlan& plan, const Format& f
       kernel.warps = std::clamp((available - kernel.stage_at) / stage / 4 * 4, 4, 16);
     }
     kernel.shared_bytes += kernel.warps * stage;
-  } else if (call.is_quantize && call.type == Element::f16 && plan.family == TileFamily::hadamard) {
-    constexpr int kRing = 2 * kTileStageBytes;  // two stages a warp
+  } else if (call.is_quantize && call.type == Element::f16 && plan.family == BulkFamily::hadamard) {
+    constexpr int kRing = 2 * kBulkStageBytes;  // two stages a warp
     kernel.name = "quantize_bulk";
     kernel.stage_at = kernel.matrix_at + kHadamardBytes;
     kernel.warps = std::min((available - kernel.stage_at) / kRing, 16);
@@ -235,8 +234,8 @@ std::optional<TileKernel> plan_tile_kernel(const TilePlan& plan, const Format& f
   } else if (!call.is_quantize && !plan.is_dense) {
     kernel.name = "dequantize_bulk";
     kernel.stage_at = kernel.matrix_at + kHadamardBytes;
-    kernel.warps = std::min((available - kernel.stage_at) / kTileStageBytes, 12);  // of 168 registers
-    kernel.shared_bytes = kernel.stage_at + kernel.warps * kTileStageBytes;
+    kernel.warps = std::min((available - kernel.stage_at) / kBulkStageBytes, 12);  // of 168 registers
+    kernel.shared_bytes = kernel.stage_at + kernel.warps * kBulkStageBytes;
   } else {
     return std::nullopt;
   }

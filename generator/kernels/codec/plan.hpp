@@ -1,5 +1,5 @@
-// CodecPlan and TilePlan: what kernels that quantize and dequantize rows of one side of a cache are told. CodecPlan
-// names the side; the general kernels, which take a row a warp, need no more. TilePlan is the bulk form for many rows
+// CodecPlan and BulkPlan: what kernels that quantize and dequantize rows of one side of a cache are told. CodecPlan
+// names the side; the general kernels, which take a row a warp, need no more. BulkPlan is the bulk form for many rows
 // at once.
 // SPDX-License-Identifier: MIT
 #pragma once
@@ -38,23 +38,23 @@ CodecPlan side_plan(const Problem& problem, int side, bool is_quantize = false);
 
 // The write path for many rows at once: rotated formats on the tensor cores, the others a block a lane.
 // Bytes of shared memory, as in templates/kernels/codec/bulk_tile.cuh, encoding.cuh and wgmma.cuh.
-constexpr int kTileGroup = 128;  // values that are rotated and scaled together
-constexpr int kTileRows = 16;    // of a warp
-constexpr int kEncodingBytes = 256 * 256, kHadamardBytes = 16 * 32 * 4, kTileStageBytes = kTileRows * 320;
-constexpr int kOperandBytes = kTileGroup * kTileGroup * 2;
+constexpr int kBulkGroup = 128;  // values that are rotated and scaled together
+constexpr int kBulkRows = 16;    // of a warp
+constexpr int kEncodingBytes = 256 * 256, kHadamardBytes = 16 * 32 * 4, kBulkStageBytes = kBulkRows * 320;
+constexpr int kOperandBytes = kBulkGroup * kBulkGroup * 2;
 // A dense matrix is held times this, so that the rests of its entries are normal halves, and normal in E4M3.
 constexpr double kDenseLength = 1 << 14;
-enum class TileFamily {
+enum class BulkFamily {
   matrix,    // quantize_bulk_wgmma, dequantize_bulk_wgmma: any rotation, by warpgroups
   hadamard,  // quantize_bulk, dequantize_bulk: a Walsh-Hadamard transform, by warps
   dense,     // quantize_bulk_dense: a matrix, by warps
   blocks,    // quantize_bulk_blocks, dequantize_bulk_blocks: no rotation, whole blocks a lane
 };
 // How the codes of a lane lie in its words: templates/kernels/codec/bulk_codes.cuh.
-enum class TilePacking { stream, nibbles, split };
+enum class BulkPacking { stream, nibbles, split };
 // Where the bytes of a group lie, from its row's first on; four lanes share it.
-struct TilePlaces {
-  TilePacking packing = TilePacking::stream;
+struct BulkPlaces {
+  BulkPacking packing = BulkPacking::stream;
   int codes_at = 0, scale_at = 0;
   int code_stride = 0, scale_stride = 0;       // from group to group
   int lane_stride = 0, lane_scale_stride = 0;  // from lane to lane; of scales 0 where a group has one
@@ -64,33 +64,33 @@ struct TilePlaces {
   int table_bytes(int bits) const;             // of decoding: a word or two for each pair of codes, 32 times
 };
 // What kernels over tiles ask of the format's fields and they do not have; null if they have it all.
-const char* plan_tile_places(const Format& format, bool is_planar, TilePlaces& places);
+const char* plan_bulk_places(const Format& format, bool is_planar, BulkPlaces& places);
 
-struct TilePlan {
-  TileFamily family = TileFamily::hadamard;
+struct BulkPlan {
+  BulkFamily family = BulkFamily::hadamard;
   bool is_dense = false;               // any matrix of 128 x 128, else a Walsh-Hadamard transform
   std::vector<std::uint32_t> buckets;  // what is added to a value's bits to carry into its code
   double steps = 0x1p18;               // of an integer, a standard deviation
-  TilePlaces places;
+  BulkPlaces places;
   double unit = 1;             // decoding: halves stand for entries of the codebook / unit
   double code_rounding = 0;    // what one half leaves of an entry, root mean square of what codes stand for
   double matrix_rounding = 0;  // likewise of the rotation's matrix
   int lane_values = 0;         // of family blocks
 };
 // Nothing if the format needs the kernels for any row. `decision` says what was chosen, and why.
-std::optional<TilePlan> plan_tiles(const Format& format, int head_dim, bool is_planar, const Arch& arch,
-                                   Decision& decision);
+std::optional<BulkPlan> plan_bulk(const Format& format, int head_dim, bool is_planar, const Arch& arch,
+                                  Decision& decision);
 
 // Halves that hold a number which is to be written as a type, where one leaves `rounding` of it, relative: one, if its
 // rest is far below what the type leaves itself.
 int half_parts(double rounding, Element type);
 
 // The kernel of a plan for rows of one type. Nothing if the family has none.
-struct TileCall {
+struct BulkCall {
   bool is_quantize = true;
   Element type = Element::f16;
 };
-struct TileKernel {
+struct BulkKernel {
   const char* name = nullptr;  // of the kernel
   bool by_matrix = false;
   int code_parts = 2;  // decoding: halves of an entry of the codebook
@@ -100,7 +100,7 @@ struct TileKernel {
   int warps = 0, warp_tiles = 1;
   int matrix_at = 0, stage_at = 0, shared_bytes = 0;
 };
-std::optional<TileKernel> plan_tile_kernel(const TilePlan& plan, const Format& format, const TileCall& call,
+std::optional<BulkKernel> plan_bulk_kernel(const BulkPlan& plan, const Format& format, const BulkCall& call,
                                            const Arch& arch);
 
 }  // namespace kvjit

@@ -30,7 +30,7 @@ void size_stage(SidePlan& side, int tile) {
 
 int table_entries(const SectionPlan& s) {
   if (s.is_masked || s.codes.kind != CodeKind::table || s.integers.kind != IntegerKind::none) return 0;
-  return s.slot_bits > 0 ? 256 : s.codes.bits <= 4 ? 1 << 2 * s.codes.bits : 1 << s.codes.bits;
+  return s.code_lane_bits > 0 ? 256 : s.codes.bits <= 4 ? 1 << 2 * s.codes.bits : 1 << s.codes.bits;
 }
 
 bool has_tables(const DecodePlan& plan) {
@@ -40,7 +40,7 @@ bool has_tables(const DecodePlan& plan) {
 }
 
 // The bits of an index that a code takes up.
-int index_bits(const SectionPlan& s) { return s.slot_bits > 0 ? s.slot_bits : s.codes.bits; }
+int index_bits(const SectionPlan& s) { return s.code_lane_bits > 0 ? s.code_lane_bits : s.codes.bits; }
 bool is_same_table(const SectionPlan& a, const SectionPlan& b) {
   return a.halves == b.halves && index_bits(a) == index_bits(b) && table_entries(a) == table_entries(b);
 }
@@ -78,25 +78,26 @@ int layout_shared(DecodePlan& plan, const BlockShape& shape, int probability_buf
   size_stage(plan.v, shape.tile);
   if (plan.heads > 1) plan.k.stage_bytes = plan.v.stage_bytes = std::max(plan.k.stage_bytes, plan.v.stage_bytes);
   const int tables = place_tables(plan, shape.copies);
-  plan.line_at = round_up(tables, 128);
-  plan.order_at = plan.line_at + 48;
-  plan.integer_table_at = plan.order_at + plan.v.inner_dim * 2;
-  plan.bases_at = round_up(plan.integer_table_at + (int(plan.k.sections[0].integers.table.size()) + 1) * 4,
-                           16);  // read when the warps merge, so ahead of what is overwritten then
-  plan.feature_rows_at = round_up(plan.bases_at + (plan.shares_bases ? shape.warps * plan.column_blocks * 32 : 0), 16);
+  plan.scheduler_at = round_up(tables, 128);
+  plan.order_at = plan.scheduler_at + 48;
+  plan.integer_table_at = plan.order_at + plan.v.rotated_dim * 2;
+  plan.reference_max_at = round_up(plan.integer_table_at + (int(plan.k.sections[0].integers.table.size()) + 1) * 4,
+                                   16);  // read when the warps merge, so ahead of what is overwritten then
+  plan.feature_rows_at =
+      round_up(plan.reference_max_at + (plan.shares_reference_max ? shape.warps * plan.column_blocks * 32 : 0), 16);
   const int feature_rows =
       plan.features.any() ? plan.column_blocks * 8 * feature_row_bytes(plan.features.has_hook()) + 16 : 0;
   plan.barriers_at = round_up(plan.feature_rows_at + feature_rows, 16);  // of copies: closed when the warps merge
   plan.queries_at = round_up(plan.barriers_at + (plan.heads > 1 ? plan.streams() * shape.stages * 16 : 0), 128);
   const SectionPlan& keys = plan.k.sections[0];
   const int columns = plan.column_blocks * plan.heads * 8, rows = plan.rows * plan.heads;
-  plan.sums_at = plan.queries_at + plan.k.inner_dim * columns * (plan.has_integer_keys ? 2 : 2 * plan.query_parts);
-  plan.sum_groups = keys.adds_minima || keys.integers.has_half ? keys.run.groups : 0;
+  plan.sums_at = plan.queries_at + plan.k.rotated_dim * columns * (plan.has_integer_keys ? 2 : 2 * plan.query_parts);
+  plan.sum_groups = keys.adds_minima || keys.integers.has_half ? keys.reads.groups : 0;
   plan.largest_at = round_up(plan.sums_at + plan.sum_groups * columns * 4, 16);
-  plan.tops_at = round_up(plan.largest_at + (plan.scales_queries ? columns * 4 : 0), 16);
-  plan.probabilities_at = plan.ring_at = plan.tops_at;
+  plan.row_max_at = round_up(plan.largest_at + (plan.scales_queries ? columns * 4 : 0), 16);
+  plan.probabilities_at = plan.ring_at = plan.row_max_at;
   if (plan.team > 1) {
-    plan.probabilities_at = round_up(plan.tops_at + shape.warps * (columns + 1) * 4, 128);
+    plan.probabilities_at = round_up(plan.row_max_at + shape.warps * (columns + 1) * 4, 128);
     plan.ring_at = plan.probabilities_at + probability_buffers * shape.warps * shape.tile * columns * 2;
   }
   plan.ring_at = round_up(plan.ring_at, kLine);
@@ -104,9 +105,9 @@ int layout_shared(DecodePlan& plan, const BlockShape& shape, int probability_buf
   const int ring_end =
       plan.ring_at + shape.stages * plan.streams() * plan.stage_bytes / (plan.heads > 1 ? 2 : 1) + kSlack;
   plan.epilogue_at = plan.queries_at;  // behind the tables, which the next part needs
-  const int epilogue_end = plan.epilogue_at + (plan.finishes ? plan.rows * plan.v.inner_dim * 4 : 0) +
+  const int epilogue_end = plan.epilogue_at + (plan.fuses_merge ? plan.rows * plan.v.rotated_dim * 4 : 0) +
                            round_up(shape.warps * plan.rows * 8, 16) +
-                           plan.streams() / plan.team * rows * (plan.v.inner_dim + 4) * 4;
+                           plan.streams() / plan.team * rows * (plan.v.rotated_dim + 4) * 4;
   plan.shared_bytes = std::max(ring_end, epilogue_end);
   return plan.shared_bytes;
 }
@@ -124,13 +125,13 @@ int most_warps(const DecodePlan& plan, int tile) {
   const SectionPlan &k = plan.k.sections[0], &v = plan.v.sections[0];
   if (is_masked(plan) || (plan.team > 1 && plan.features.any())) return 8;
   if (plan.by_warpgroups) {
-    const bool has_groups = k.run.groups > 1 || plan.k.sections.size() > 1 || !plan.scales_probabilities;
-    const int held = plan.sums() + plan.column_blocks * (has_groups ? 14 : 6) + k.run.codes;
+    const bool has_groups = k.reads.groups > 1 || plan.k.sections.size() > 1 || !plan.scales_probabilities;
+    const int held = plan.sums() + plan.column_blocks * (has_groups ? 14 : 6) + k.reads.codes;
     return held <= 88 ? 16 : held <= 104 ? 12 : 8;
   }
   if (plan.team > 1) return plan.sums() + plan.column_blocks * 12 * tile / 16 > 104 ? 8 : 12;
   // V that lies as it is comes in loads of 16 bytes, and beside K of several scales a row 168 do not hold them.
-  const bool is_wide = v.codes.bits > 8 && k.codes.bits <= 8 && k.run.groups > 1;
+  const bool is_wide = v.codes.bits > 8 && k.codes.bits <= 8 && k.reads.groups > 1;
   if (plan.heads > 1) return plan.sums() > 32 ? 8 : 16;
   return plan.sums() > 32 || is_wide ? 8 : 12;
 }
@@ -139,7 +140,7 @@ int most_warps(const DecodePlan& plan, int tile) {
 std::string misfit(DecodePlan& plan, const BlockShape& shape) {
   if (const int most = most_warps(plan, shape.tile); shape.warps > most)
     return fmt::format("{} warps leave too few registers a thread for {} query rows over {} values: at most {}",
-                       shape.warps, plan.rows, plan.v.inner_dim, most);
+                       shape.warps, plan.rows, plan.v.rotated_dim, most);
   if (shape.warps % plan.heads != 0)
     return fmt::format("{} warps are not as many for each of the {} heads of a token", shape.warps, plan.heads);
   if (plan.heads > 1 && shape.subtiles && *shape.subtiles * 16 != shape.tile)
@@ -165,7 +166,7 @@ std::string misfit(DecodePlan& plan, const BlockShape& shape) {
 // Rows that are copied by chunks and not as whole sectors (SidePlan::slot_align 16) meet in sectors and lines of
 // memory. What the block leaves of shared memory is the L1, where lines stay between the copies that touch them: with
 // too little of it they are gone by then, and the way through it only costs.
-bool leaves_room(const DecodePlan& plan) { return plan.shared_bytes <= 0.6 * plan.arch.shared_bytes_per_block; }
+bool leaves_l1_cache(const DecodePlan& plan) { return plan.shared_bytes <= 0.6 * plan.arch.shared_bytes_per_block; }
 
 // Of heads that are taken together, stages hold one side of a tile, and one stays empty
 // (templates/kernels/decode/token_heads.cuh).
@@ -190,7 +191,7 @@ std::vector<BlockShape> shapes_of(DecodePlan plan) {
   // SMs are served before others: on an H200 calls took 2 to 3 % longer with twice as much, at any size. Rows copied by
   // chunks, which touch more lines, up to a fifth longer beyond that (templates/README.md).
   constexpr double kEnoughInFlight = 24 * 1024;
-  const bool by_chunks = plan.heads == 1 && (plan.k.is_skewed || plan.v.is_skewed);
+  const bool by_chunks = plan.heads == 1 && (plan.k.is_misaligned || plan.v.is_misaligned);
   const bool by_lines = by_chunks && (plan.page_tokens > 0 || plan.k.slot_align == 16 || plan.v.slot_align == 16);
   std::vector<std::pair<double, BlockShape>> scored;
   for (int copies : has_tables(plan) ? std::vector<int>{32, 8, 4, 2, 1} : std::vector<int>{1})
@@ -202,7 +203,7 @@ std::vector<BlockShape> shapes_of(DecodePlan plan) {
           const double in_flight = bytes_in_flight(plan);
           const double too_many = by_chunks ? std::max(in_flight / kEnoughInFlight - 2, 0.0) : 0;
           const double score = 4 * std::min(in_flight / kEnoughInFlight, 1.0) - too_many +
-                               (by_lines && leaves_room(plan) ? 1.5 : 0) + 3.0 * std::min(warps, 8) / 8 +
+                               (by_lines && leaves_l1_cache(plan) ? 1.5 : 0) + 3.0 * std::min(warps, 8) / 8 +
                                3.0 * warps / 12 +
                                (copies == 32  ? 2
                                 : copies == 8 ? 1
@@ -247,8 +248,8 @@ Result<BlockShape> choose_shape(DecodePlan& plan, const Tuning& tuning) {
   plan.subtiles = plan.tile == 32 && !is_masked(plan) && plan.sums() <= most_sums ? 2 : 1;
   plan.subtiles = plan.team > 1 || plan.heads > 1 ? plan.tile / 16 : chosen.subtiles.value_or(plan.subtiles);
   for (SidePlan* side : {&plan.k, &plan.v}) {
-    if (side->is_skewed && plan.page_tokens > 0) side->slot_align = 16;  // pages may be so far apart
-    side->keeps_lines = side->slot_align == 16 && plan.heads == 1 && leaves_room(plan);
+    if (side->is_misaligned && plan.page_tokens > 0) side->slot_align = 16;  // pages may be so far apart
+    side->caches_in_l1 = side->slot_align == 16 && plan.heads == 1 && leaves_l1_cache(plan);
   }
   plan.decisions.push_back(decision);
   plan.decisions.push_back({"block",
@@ -276,13 +277,13 @@ bool is_rounded_once(const SidePlan& keys) {
 // Does each token of V have one scale?
 bool has_token_scales(const SidePlan& v) {
   const SectionPlan& section = v.sections[0];
-  return v.sections.size() == 1 && section.use == ScaleUse::by_group && section.run.groups == 1 &&
-         section.run.blocks == 1 && !v.format.scale.renormalise;
+  return v.sections.size() == 1 && section.use == ScaleUse::by_group && section.reads.groups == 1 &&
+         section.reads.blocks == 1 && !v.format.scale.renormalise;
 }
 
 void take_team(DecodePlan& plan, const TeamPlan& team) {
   plan.team = team.warps, plan.value_share = team.value_share, plan.column_blocks = team.column_blocks;
-  plan.by_warpgroups = plan.shares_bases = team.by_warpgroups;
+  plan.by_warpgroups = plan.shares_reference_max = team.by_warpgroups;
   plan.k = team.k, plan.v = team.v;
   plan.scales_probabilities = plan.team > 1 && has_token_scales(plan.v);
   const SectionPlan& keys = plan.k.sections[0];
@@ -329,8 +330,9 @@ Result<void> choose_team(DecodePlan& plan, const Problem& problem) {
         {}, {"leave cache.token_heads out: heads are read one by one then"});
   }
   for (int rows = std::min(all, kMostRows); rows > 0; rows = (rows - 1) / 8 * 8) {
-    plan.turns = (all + rows - 1) / rows;
-    plan.rows = plan.turns == 1 ? rows : std::min(rows, round_up((all + plan.turns - 1) / plan.turns, 8));
+    plan.query_chunks = (all + rows - 1) / rows;
+    plan.rows =
+        plan.query_chunks == 1 ? rows : std::min(rows, round_up((all + plan.query_chunks - 1) / plan.query_chunks, 8));
     const auto teams = plan_teams(problem, plan.rows, k, v);
     if (!teams && !refusal) refusal = teams.error();
     if (!teams) continue;
@@ -356,11 +358,11 @@ Result<BlockShape> choose_block(DecodePlan& plan, const Problem& problem, const 
                             "decode",
                             fmt::format("{} query rows fill {} block(s) of 8 columns", plan.rows, (plan.rows + 7) / 8),
                             {}});
-  if (plan.turns > 1)
+  if (plan.query_chunks > 1)
     plan.decisions.push_back(
-        {"turns",
-         fmt::format("{} of {} query rows", plan.turns, plan.rows),
-         fmt::format("{} are more than a block has room for; each turn reads the cache", plan.all_rows()),
+        {"query chunks",
+         fmt::format("{} of {} query rows", plan.query_chunks, plan.rows),
+         fmt::format("{} are more than a block has room for; each chunk reads the cache", plan.all_rows()),
          {}});
   if (plan.team > 1) plan.decisions.push_back(decision_of(plan));
   return choose_shape(plan, tuning);

@@ -15,8 +15,8 @@ namespace emit {
 void write_output_dims(Writer& w, const DecodePlan& plan) {
   w.line(
       "  static constexpr int kOutputDim = {}, kOutputStored = {};  // of a row of the output, and before its residual",
-      plan.rotates_output || plan.v.pad_bytes > 0 ? plan.head_dim_v : plan.v.inner_dim,
-      plan.rotates_output ? plan.v.format.stored_dim(plan.head_dim_v) : plan.v.inner_dim);
+      plan.rotates_output || plan.v.pad_bytes > 0 ? plan.head_dim_v : plan.v.rotated_dim,
+      plan.rotates_output ? plan.v.format.stored_dim(plan.head_dim_v) : plan.v.rotated_dim);
 }
 
 }  // namespace emit
@@ -65,7 +65,7 @@ void write_mask(Writer& w, const Format& f, bool is_planar) {
 
 const char* pairs_of(const SectionPlan& section) {
   const Section& codes = section.codes;
-  if (codes.kind == CodeKind::table) return section.slot_bits == 2 ? "TableTwoPairs" : "TablePairs";
+  if (codes.kind == CodeKind::table) return section.code_lane_bits == 2 ? "TableTwoPairs" : "TablePairs";
   if (codes.kind == CodeKind::uniform) return "UniformPairs";
   return codes.element == Element::e4m3 ? "E4m3Pairs" : "E5m2Pairs";
 }
@@ -73,10 +73,10 @@ const char* pairs_of(const SectionPlan& section) {
 // Words whose low nibbles are unpacked to one word of slots and whose high ones are to the next: a byte as it lies
 // indexes a pair.
 bool are_bytes(const SectionPlan& section) {
-  const RunPlan& run = section.run;
+  const LaneReads& reads = section.reads;
   if (section.codes.bits != 4 || section.codes.kind != CodeKind::table || section.codes.twos_complement) return false;
-  for (std::size_t m = 0; m < run.unpack.size(); ++m) {
-    const std::vector<UnpackTerm>& terms = run.unpack[m];
+  for (std::size_t m = 0; m < reads.unpack.size(); ++m) {
+    const std::vector<UnpackTerm>& terms = reads.unpack[m];
     if (terms.size() != 1 || terms[0].word != int(m / 2) || terms[0].shift != int(m % 2 * 4) ||
         terms[0].mask != 0x0f0f0f0fu)
       return false;
@@ -86,16 +86,16 @@ bool are_bytes(const SectionPlan& section) {
 
 const char* run_of(const SectionPlan& section) {
   const Section& codes = section.codes;
-  if (section.slot_bits > 0) return "SlotRun";
-  if (are_bytes(section)) return "ByteRun";
-  if (codes.bits <= 8) return "CodeRun";
-  return codes.element == Element::f16 ? "F16Run" : codes.element == Element::bf16 ? "Bf16Run" : "F32Run";
+  if (section.code_lane_bits > 0) return "CodeLaneRead";
+  if (are_bytes(section)) return "ByteRead";
+  if (codes.bits <= 8) return "CodeRead";
+  return codes.element == Element::f16 ? "F16Read" : codes.element == Element::bf16 ? "Bf16Read" : "F32Read";
 }
 
 // The table in registers: constants would sit in uniform ones, and be copied before each use.
 void write_integers(Writer& w, const IntegerPlan& integers, const std::string& type) {
   constexpr const char* kDecoders[] = {"", "PlainIntegers", "Table8Integers", "MirroredIntegers", "Table16Integers"};
-  w.line("  static constexpr int kTableParts = {}, kTableWords = {};", integers.parts, integers.table.size());
+  w.line("  static constexpr int kTableParts = {}, kTableWords = {};", integers.code_parts, integers.table.size());
   w.line("  KV_DEVICE static u32 table_word([[maybe_unused]] int i) {{");
   if (integers.table.empty()) {
     w.line("    return 0;\n  }}");
@@ -130,40 +130,41 @@ void write_section(Writer& w, const SidePlan& side, std::size_t index, const std
                    int first_scaled) {
   const SectionPlan& section = side.sections[index];
   const Format& f = side.format;
-  const RunPlan& run = section.run;
+  const LaneReads& reads = section.reads;
   const bool is_residual = int(index) == f.residual_section;
   if (!section.halves.empty())
     w.line("KV_CONSTANT u16 k{}Halves[{}] = {{  // values / kUnit, as halves\n    {}}};", type, section.halves.size(),
            joined(section.halves, [](std::uint16_t half) { return fmt::format("{:#06x}", half); }));
-  for (std::size_t p = 0; p < run.planes.size(); ++p) {
-    const PlaneRun& plane = run.planes[p];
+  for (std::size_t p = 0; p < reads.planes.size(); ++p) {
+    const FieldRead& plane = reads.planes[p];
     w.line("struct {}Plane{} {{", type, p);
     w.line(
-        "  static constexpr int kAt = {}, kPartBits = {}, kRunBytes = {}, kLoadBytes = {}, kUnit = {}, kFirstWord = "
+        "  static constexpr int kAt = {}, kLaneBits = {}, kReadBytes = {}, kLoadBytes = {}, kUnit = {}, kFirstWord = "
         "{}, "
         "kWords = {};",
-        plane.at, plane.part_bits, plane.run_bits / 8, plane.load_bytes, plane.unit, plane.first_word, plane.words);
-    w.line("  static constexpr int kLap = {}, kLapBits = {};", plane.lap, plane.lap_bits);
-    w.line("  static constexpr bool kIsWhole = {}, kIsWindow = {};\n}};", flag(plane.is_whole), flag(plane.is_window));
+        plane.at, plane.lane_bits, plane.read_bits / 8, plane.load_bytes, plane.unit, plane.first_word, plane.words);
+    w.line("  static constexpr int kWrap = {}, kWrapBits = {};", plane.wrap, plane.wrap_bits);
+    w.line("  static constexpr bool kLoadsWholeField = {}, kIsUnaligned = {};\n}};", flag(plane.loads_whole_field),
+           flag(plane.is_unaligned));
   }
   w.line("struct {} {{", type);
   w.line("  static constexpr int kThreads = {}, kBits = {}, kOffset = {};", threads, section.codes.bits,
          section.codes.offset);
-  w.line("  // dimensions kFirst .. kFirst + kDim of the row as the kernel counts them: kGroups x kRuns runs a lane");
-  w.line("  static constexpr int kFirst = {}, kDim = {}, kGroups = {}, kRuns = {}, kRunCodes = {}, kRunWords = {};",
-         section.first, section.dim, run.groups, run.runs, run.codes, run.words);
-  w.line("  static constexpr bool kIsJoined = {};", flag(run.is_joined));
-  w.line("  static constexpr int kUnpackedCodes = {};", run.is_joined ? 2 * run.codes : run.codes);
-  w.line("  static constexpr int kBlocks = {}, kPartsPerBlock = {}, kBlockStride = {};", run.blocks,
-         run.parts_per_block, side.block_stride);
+  w.line("  // dimensions kFirst .. kFirst + kDim of the row as the kernel counts them: kGroups x kReads runs a lane");
+  w.line("  static constexpr int kFirst = {}, kDim = {}, kGroups = {}, kReads = {}, kReadCodes = {}, kReadWords = {};",
+         section.first, section.dim, reads.groups, reads.reads_per_group, reads.codes, reads.words);
+  w.line("  static constexpr bool kIsJoined = {};", flag(reads.is_joined));
+  w.line("  static constexpr int kUnpackedCodes = {};", reads.is_joined ? 2 * reads.codes : reads.codes);
+  w.line("  static constexpr int kBlocks = {}, kLanesPerBlock = {}, kBlockStride = {};", reads.blocks,
+         reads.lanes_per_block, side.block_stride);
   w.line("  static constexpr int kSwizzle = {};", side.swizzle);
   w.line("  static constexpr int kScaleStride = {}, kScaleGroup = {}, kFirstScaled = {};", side.scale_stride,
          section.use == ScaleUse::by_value ? f.scale.group : 0, first_scaled);
   w.line("  static constexpr bool kScalesGroups = {}, kScalesValues = {}, kRenormalises = {};",
          flag(section.use == ScaleUse::by_group), flag(section.use == ScaleUse::by_value), flag(f.scale.renormalise));
   w.line("  static constexpr bool kOwnsTable = {};", flag(section.owns_table));
-  w.line("  static constexpr int kTableAt = {}, kTableStride = {}, kTableCopies = {}, kSlotBits = {};",
-         section.table_at, side.table_stride, side.table_copies, section.slot_bits);
+  w.line("  static constexpr int kTableAt = {}, kTableStride = {}, kTableCopies = {}, kCodeLaneBits = {};",
+         section.table_at, side.table_stride, side.table_copies, section.code_lane_bits);
   if (section.use != ScaleUse::none) {
     w.line("  KV_DEVICE static float scale(SharedAddress block, [[maybe_unused]] int group) {{\n    return {};\n  }}",
            scale_of(f, section, side.is_planar, is_residual));
@@ -200,7 +201,7 @@ void write_section(Writer& w, const SidePlan& side, std::size_t index, const std
     w.line("  using Run = {}<{}>;", run_of(section), type);
   }
   std::string planes;
-  for (std::size_t p = 0; p < run.planes.size(); ++p) planes += fmt::format("{}{}Plane{}", p ? ", " : "", type, p);
+  for (std::size_t p = 0; p < reads.planes.size(); ++p) planes += fmt::format("{}{}Plane{}", p ? ", " : "", type, p);
   w.line("  using Planes = List<{}>;\n}};", planes);
 }
 
@@ -215,23 +216,24 @@ void write_side(Writer& w, const SidePlan& side, const std::string& type, int th
     const std::string name = fmt::format("{}{}", type == "KeySide" ? "KeySection" : "ValueSection", i);
     write_section(w, side, i, name, threads, scaled);
     sections += (i ? ", " : "") + name;
-    if (side.sections[i].use == ScaleUse::by_group) scaled += side.sections[i].run.groups;
+    if (side.sections[i].use == ScaleUse::by_group) scaled += side.sections[i].reads.groups;
     owns_table |= side.sections[i].owns_table;
   }
   w.line("struct {} {{", type);
   w.line(
-      "  static constexpr bool kIsPlanar = {}, kIsSkewed = {}, kIsDealt = {}, kKeepsLines = {}, kScalesGroups = {}, "
+      "  static constexpr bool kIsPlanar = {}, kIsMisaligned = {}, kHasEvenOddOrder = {}, kCachesInL1 = {}, "
+      "kScalesGroups = {}, "
       "kOwnsTable = {};",
-      flag(side.is_planar), flag(side.is_skewed), flag(side.is_dealt), flag(side.keeps_lines), flag(scaled > 0),
-      flag(owns_table));
+      flag(side.is_planar), flag(side.is_misaligned), flag(side.has_even_odd_order), flag(side.caches_in_l1),
+      flag(scaled > 0), flag(owns_table));
   write_paging(w, paging);
   if (side.heads > 1)
     w.line("  static constexpr int kHeads = {}, kEighthBytes = {}, kCopyEighths = {}, kCopyGap = {};  // side by side",
            side.heads, side.eighth_bytes, side.copy_eighths, side.copy_gap);
-  w.line("  static constexpr int kDim = {};", side.inner_dim);
+  w.line("  static constexpr int kDim = {};", side.rotated_dim);
   w.line("  static constexpr int kRowBytes = {}, kPitch = {}, kSwizzle = {};  // the staged row", side.row_bytes,
          side.pitch, side.swizzle);
-  if (side.is_skewed) w.line("  static constexpr int kSlotAlign = {};", side.slot_align);
+  if (side.is_misaligned) w.line("  static constexpr int kSlotAlign = {};", side.slot_align);
   if (type == "KeySide") w.line("  static constexpr int kPadBytes = {};  // zeros behind a row", side.pad_bytes);
   w.line("  static constexpr int kScaleRowBytes = {}, kScalesAt = {}, kScalePitch = {}, kStageBytes = {};",
          side.scale_row_bytes, side.scales_at, side.scale_pitch, side.stage_bytes);
@@ -314,26 +316,28 @@ Source emit_decode(const DecodePlan& plan, const Registry& registry) {
   }
   write_features(w, plan.features);
   w.line("struct Plan {{");
-  w.line("  static constexpr int kKeyDim = {}, kValueDim = {};", plan.k.inner_dim, plan.v.inner_dim);
+  w.line("  static constexpr int kKeyDim = {}, kValueDim = {};", plan.k.rotated_dim, plan.v.rotated_dim);
   w.line(
       "  static constexpr int kQueryDim = {}, kQueryStored = {};  // of a row of Q, as given and before its residual",
-      plan.rotates_queries || plan.k.pad_bytes > 0 ? plan.head_dim : plan.k.inner_dim,
-      plan.rotates_queries ? plan.k.format.stored_dim(plan.head_dim) : plan.k.inner_dim);
+      plan.rotates_queries || plan.k.pad_bytes > 0 ? plan.head_dim : plan.k.rotated_dim,
+      plan.rotates_queries ? plan.k.format.stored_dim(plan.head_dim) : plan.k.rotated_dim);
   write_output_dims(w, plan);
   w.line("  static constexpr int kGroup = {}, kRows = {}, kColumnBlocks = {}, kQueryParts = {};", plan.group, plan.rows,
          plan.column_blocks, plan.query_parts);
-  w.line("  static constexpr int kTurns = {}, kAllRows = {};", plan.turns, plan.all_rows());
+  w.line("  static constexpr int kQueryChunks = {}, kAllRows = {};", plan.query_chunks, plan.all_rows());
   w.line("  static constexpr bool kHoldQueries = {}, kHasIntegerKeys = {}, kScalesQueries = {};",
          flag(plan.hold_queries), flag(plan.has_integer_keys), flag(plan.scales_queries));
-  w.line("  static constexpr bool kRotatesQueries = {}, kFinishes = {}, kLeavesParts = {}, kRotatesOutput = {};",
-         flag(plan.rotates_queries), flag(plan.finishes), flag(plan.leaves_parts()), flag(plan.rotates_output));
+  w.line(
+      "  static constexpr bool kRotatesQueries = {}, kFusesMerge = {}, kMayNeedMergeKernel = {}, kRotatesOutput = {};",
+      flag(plan.rotates_queries), flag(plan.fuses_merge), flag(plan.may_need_merge_kernel()),
+      flag(plan.rotates_output));
   w.line("  static constexpr int kWarps = {}, kThreads = {}, kStages = {}, kTile = {}, kSubtiles = {};", plan.warps,
          plan.threads(), plan.stages, plan.tile, plan.subtiles);
   if (plan.heads > 1) w.line("  static constexpr int kHeads = {}, kBarriersAt = {};", plan.heads, plan.barriers_at);
   w.line("  static constexpr int kTeam = {}, kValueShare = {}, kOwnBlocks = {};", plan.team, plan.value_share,
          plan.own_blocks());
   if (plan.team > 1) {
-    w.line("  static constexpr int kTopsAt = {}, kProbabilitiesAt = {}, kProbabilityBuffers = {};", plan.tops_at,
+    w.line("  static constexpr int kRowMaxAt = {}, kProbabilitiesAt = {}, kProbabilityBuffers = {};", plan.row_max_at,
            plan.probabilities_at, plan.probability_buffers);
     w.line("  using Team = TeamTiles<Plan>;");
     w.line("  using Products = {}<Plan>;", plan.v.by_matrices   ? "MatrixProducts"
@@ -343,12 +347,12 @@ Source emit_decode(const DecodePlan& plan, const Registry& registry) {
     w.line("  static constexpr bool kByMatrices = {}, kScalesAreMatrices = {};", flag(plan.v.by_matrices),
            flag(are_scales_matrices(plan)));
   }
-  w.line("  static constexpr bool kSharesBases = {};", flag(plan.shares_bases));
-  if (plan.shares_bases) w.line("  static constexpr int kBasesAt = {};", plan.bases_at);
+  w.line("  static constexpr bool kSharesReferenceMax = {};", flag(plan.shares_reference_max));
+  if (plan.shares_reference_max) w.line("  static constexpr int kReferenceMaxAt = {};", plan.reference_max_at);
   w.line("  static constexpr bool kScalesProbabilities = {};", flag(plan.scales_probabilities));
   w.line("  static constexpr bool kByWarpgroups = {};", flag(plan.by_warpgroups));
-  w.line("  static constexpr int kLineAt = {}, kOrderAt = {}, kIntegerTableAt = {};", plan.line_at, plan.order_at,
-         plan.integer_table_at);
+  w.line("  static constexpr int kSchedulerAt = {}, kOrderAt = {}, kIntegerTableAt = {};", plan.scheduler_at,
+         plan.order_at, plan.integer_table_at);
   w.line("  static constexpr int kQueriesAt = {}, kSumsAt = {}, kSumGroups = {}, kLargestAt = {};", plan.queries_at,
          plan.sums_at, plan.sum_groups, plan.largest_at);
   w.line("  static constexpr int kRingAt = {}, kStageBytes = {}, kEpilogueAt = {};", plan.ring_at, plan.stage_bytes,

@@ -9,7 +9,7 @@
 namespace kvjit {
 
 Source emit_decode(const DecodePlan& plan, const Registry& registry);
-// For plans with leaves_parts().
+// For plans with may_need_merge_kernel().
 Source emit_merge(const DecodePlan& plan, const Registry& registry);
 
 namespace emit {

@@ -12,10 +12,10 @@ using namespace emit;
 Source emit_merge(const DecodePlan& plan, const Registry& registry) {
   constexpr int kMostShares = 8,
                 kMostWarps = 16;  // warps that share the parts of a slice of 128 sums; warps of a block
-  const int dim = plan.v.inner_dim, row_slices = (dim + 127) / 128, slices = plan.rotates_output ? row_slices : 1;
+  const int dim = plan.v.rotated_dim, row_slices = (dim + 127) / 128, slices = plan.rotates_output ? row_slices : 1;
   const int threads = slices * std::clamp(kMostWarps / slices, 1, kMostShares) * 32;
   const std::string name = "merge." + plan.name;
-  Writer w = begin(registry, name, "parts of a decode call to rows of output");
+  Writer w = begin(registry, name, "splits of a decode call to rows of output");
   const bool is_featured = plan.features.any();
   w.fragment("kernels/decode/merge.cuh");
   if (is_featured) {
@@ -32,10 +32,10 @@ Source emit_merge(const DecodePlan& plan, const Registry& registry) {
   w.line("struct Plan {{");
   w.line("  static constexpr int kValueDim = {}, kGroup = {}, kRows = {}, kTile = {}, kThreads = {};", dim,
          plan.heads * plan.group, plan.heads * plan.rows, plan.tile, threads);
-  w.line("  static constexpr int kTurns = {}, kAllRows = {};", plan.turns, plan.heads * plan.all_rows());
+  w.line("  static constexpr int kQueryChunks = {}, kAllRows = {};", plan.query_chunks, plan.heads * plan.all_rows());
   write_output_dims(w, plan);
   w.line("  static constexpr int kSlices = {};  // of 128 sums of a row, a block", slices);
-  w.line("  static constexpr bool kSkipsWhole = {}, kRotatesOutput = {};", flag(plan.finishes),
+  w.line("  static constexpr bool kSkipsUnsplit = {}, kRotatesOutput = {};", flag(plan.fuses_merge),
          flag(plan.rotates_output));
   if (plan.rotates_output) w.line("  using ValueDomain = kv::ValueDomain;");
   w.line("  KV_DEVICE static int value_order(int i) {{ return kValueOrder[i]; }}");

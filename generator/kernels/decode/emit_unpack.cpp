@@ -80,15 +80,15 @@ std::string word_of(const UnpackWord& terms, int words) {
 }  // namespace
 
 void write_unpack(Writer& w, const SectionPlan& section) {
-  const RunPlan& run = section.run;
-  w.line("  KV_DEVICE static void unpack(const u32 (&w)[{}], u32* y) {{", run.words);
-  for (std::size_t i = 0; i < run.helpers.size(); ++i)
-    w.line("    const u32 t{} = {};", i, word_of(run.helpers[i], run.words));
+  const LaneReads& reads = section.reads;
+  w.line("  KV_DEVICE static void unpack(const u32 (&w)[{}], u32* y) {{", reads.words);
+  for (std::size_t i = 0; i < reads.helpers.size(); ++i)
+    w.line("    const u32 t{} = {};", i, word_of(reads.helpers[i], reads.words));
   const bool by_integers = section.integers.kind != IntegerKind::none;
   const bool is_turned = by_integers ? section.integers.flips : section.codes.twos_complement;
   const std::uint32_t top = 0x01010101u << (by_integers ? 7 : section.codes.bits - 1);  // of each code
-  for (std::size_t m = 0; m < run.unpack.size(); ++m) {
-    const std::string word = word_of(run.unpack[m], run.words);
+  for (std::size_t m = 0; m < reads.unpack.size(); ++m) {
+    const std::string word = word_of(reads.unpack[m], reads.words);
     w.line("    y[{}] = {}{};", m, is_turned ? "(" + word + ")" : word,
            is_turned ? fmt::format(" ^ {:#010x}u", top) : "");
   }

@@ -24,9 +24,9 @@ IntegerPlan plan_plain(const Section& s) {
   const bool is_centred = s.bits <= 8 && s.offset == 1 << (s.bits - 1);
   if (!is_centred && (s.offset != 0 || s.bits > 7 || s.twos_complement)) return plan;
   plan.kind = IntegerKind::plain;
-  plan.slots.lift = is_centred ? 8 - s.bits : 0;
+  plan.slots.offset = is_centred ? 8 - s.bits : 0;
   plan.flips = is_centred && !s.twos_complement;
-  plan.unit = std::ldexp(1, -plan.slots.lift);
+  plan.unit = std::ldexp(1, -plan.slots.offset);
   return plan;
 }
 
@@ -71,7 +71,7 @@ IntegerPlan plan_table(const Section& s) {
     for (std::size_t i = 0; i < count; ++i) first[i] = int(std::lround(s.values[i] / plan.unit - half));
   } else {
     if (s.bits > 3) return {};  // two look-ups of sixteen cost more than one in shared memory
-    plan.parts = 2;
+    plan.code_parts = 2;
     plan.unit = largest / 127.99;
     for (std::size_t i = 0; i < count; ++i) {
       const int n = int(std::lround(s.values[i] / plan.unit * 256));

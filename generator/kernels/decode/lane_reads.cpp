@@ -1,8 +1,8 @@
-// plan_run: which bytes of a packed row each lane reads.
+// plan_lane_reads: which bytes of a packed row each lane reads.
 //
 // The tensor cores do not care in which order the head dimension is contracted (K) or produced (V), so every
 // lane takes whole runs of bytes as they lie, whatever the packing; the order that results is data
-// (RunPlan::elements) that the kernel applies to Q and to O.
+// (LaneReads::elements) that the kernel applies to Q and to O.
 // SPDX-License-Identifier: MIT
 #include <fmt/format.h>
 
@@ -23,64 +23,65 @@ int first_bit(const Field& plane, const std::vector<int>& codes) {
   return first;
 }
 
-// Codes by the bytes of the widest plane: interleaved runs of run_bits, one of each part after the other.
-CodeSets codes_by_bytes(const Field& plane, int count, int runs, int parts, int run_bits) {
-  CodeSets sets(std::size_t(runs * parts));
+// Codes by the bytes of the widest plane: interleaved runs of read_bits, one of each part after the other.
+CodeSets codes_by_bytes(const Field& plane, int count, int reads_per_group, int lanes_per_row, int read_bits) {
+  CodeSets sets(std::size_t(reads_per_group * lanes_per_row));
   std::vector<int> order(static_cast<std::size_t>(count));
   for (int k = 0; k < count; ++k) order[std::size_t(k)] = k;
   std::stable_sort(order.begin(), order.end(), [&](int a, int b) { return plane.bit_of(a) < plane.bit_of(b); });
   for (const int k : order) {
-    const int at = plane.bit_of(k) / run_bits;
+    const int at = plane.bit_of(k) / read_bits;
     if (at < int(sets.size())) sets[std::size_t(at)].push_back(k);
   }
   return sets;
 }
 
 // The loads of one plane, if the bits of each set lie alike and the sets lie at even distances.
-bool plan_plane(const Field& plane, int at, const CodeSets& sets, int runs, int parts, PlaneRun& load) {
+bool plan_field_read(const Field& plane, int at, const CodeSets& sets, int reads_per_group, int lanes_per_row,
+                     FieldRead& load) {
   const int origin = first_bit(plane, sets[0]);
   if (origin != 0) return false;
   load.at = at;
-  load.part_bits = parts > 1 ? first_bit(plane, sets[1]) : 0;
-  load.run_bits = runs > 1 ? first_bit(plane, sets[std::size_t(parts)]) : 0;
+  load.lane_bits = lanes_per_row > 1 ? first_bit(plane, sets[1]) : 0;
+  load.read_bits = reads_per_group > 1 ? first_bit(plane, sets[std::size_t(lanes_per_row)]) : 0;
   int span = 0;
-  for (int r = 0; r < runs; ++r)
-    for (int part = 0; part < parts; ++part) {
-      const auto& set = sets[std::size_t(r * parts + part)];
+  for (int r = 0; r < reads_per_group; ++r)
+    for (int row_lane = 0; row_lane < lanes_per_row; ++row_lane) {
+      const auto& set = sets[std::size_t(r * lanes_per_row + row_lane)];
       const int first = first_bit(plane, set);
-      if (first != r * load.run_bits + part * load.part_bits) return false;
+      if (first != r * load.read_bits + row_lane * load.lane_bits) return false;
       for (std::size_t i = 0; i < set.size(); ++i) {
         const int offset = plane.bit_of(set[i]) - first;
         if (offset != plane.bit_of(sets[0][i])) return false;
         span = std::max(span, offset + plane.bits);
       }
     }
-  if (load.run_bits % 8 != 0) return false;
-  if (load.part_bits % 8 != 0 && runs == 1 && plane.bytes <= 4) {
-    load.is_whole = true;
+  if (load.read_bits % 8 != 0) return false;
+  if (load.lane_bits % 8 != 0 && reads_per_group == 1 && plane.bytes <= 4) {
+    load.loads_whole_field = true;
     load.load_bytes = plane.bytes;
   } else {
-    load.load_bytes = (span + (load.part_bits % 8 == 0 ? 0 : 7) + 7) / 8;  // a run that starts inside a byte
+    load.load_bytes = (span + (load.lane_bits % 8 == 0 ? 0 : 7) + 7) / 8;  // a run that starts inside a byte
   }
   load.words = (load.load_bytes + 3) / 4;
   return true;
 }
 
 // Field::is_nibbles: a lane of K has groups of three words, of V the half of a group, whose third word two lanes load.
-bool plan_nibbles(const Field& field, int at, int parts, int sharing, RunPlan& run, CodePieces& pieces) {
+bool plan_nibbles(const Field& field, int at, int lanes_per_row, int sharing, LaneReads& reads, CodePieces& pieces) {
   const int groups = field.bytes / 12;
   const bool is_half = sharing == 2 * groups;
   if (!is_half && sharing != groups) return false;
-  run.codes = is_half ? 16 : 32;
+  reads.codes = is_half ? 16 : 32;
   for (int word = 0; word < (is_half ? 2 : 3); ++word) {
-    PlaneRun& plane = run.planes.emplace_back();
+    FieldRead& plane = reads.planes.emplace_back();
     const bool is_shared = is_half && word == 1;
     plane.at = at + 4 * (is_shared ? 2 : word) * groups;
-    plane.part_bits = 32, plane.load_bytes = 4, plane.words = 1, plane.first_word = word;
-    if (is_shared) plane.lap = groups, plane.lap_bits = 2;
+    plane.lane_bits = 32, plane.load_bytes = 4, plane.words = 1, plane.first_word = word;
+    if (is_shared) plane.wrap = groups, plane.wrap_bits = 2;
   }
-  run.words = int(run.planes.size());
-  for (int code = 0; code < run.codes; ++code) {
+  reads.words = int(reads.planes.size());
+  for (int code = 0; code < reads.codes; ++code) {
     const auto place = [&](int bit) {  // in the words of part 0
       const int b = field.bit_of(code, bit), word = b / 32 / groups;
       return (is_half && word == 2 ? 1 : word) * 32 + b % 32;
@@ -91,37 +92,37 @@ bool plan_nibbles(const Field& field, int at, int parts, int sharing, RunPlan& r
     else
       mine.push_back({place(0), 2, 0}), mine.push_back({place(2), 1, 2});
   }
-  for (int part = 0; part < parts; ++part)
-    for (int code = 0; code < run.codes; ++code)
-      run.elements.push_back(part % sharing % groups * 32 + part % sharing / groups * 16 + code);
+  for (int row_lane = 0; row_lane < lanes_per_row; ++row_lane)
+    for (int code = 0; code < reads.codes; ++code)
+      reads.elements.push_back(row_lane % sharing % groups * 32 + row_lane % sharing / groups * 16 + code);
   return true;
 }
 
 // Runs of V of half a word, where those of tokens t and t + 8 unpack together as one: the first half of each word of
 // slots for the one, the second half for the other.
-void join_tokens(CodePieces pieces, RunPlan& run, const Slots& slots) {
+void join_tokens(CodePieces pieces, LaneReads& reads, const CodeLanes& slots) {
   const int codes = int(pieces.size()), half = slots.per_word() / 2;
-  if (run.planes.size() != 1 || run.planes[0].load_bytes != 2 || run.planes[0].part_bits % 8 != 0) return;
+  if (reads.planes.size() != 1 || reads.planes[0].load_bytes != 2 || reads.planes[0].lane_bits % 8 != 0) return;
   for (int k = 0; k < codes; ++k) {
     auto& other = pieces.emplace_back(pieces[std::size_t(k)]);
     for (CodePiece& piece : other) piece.at += 16;
   }
   if (int(pieces.size()) % slots.per_word() != 0) return;
-  RunPlan joined = run;
+  LaneReads joined = reads;
   plan_unpack(std::move(pieces), joined, slots);
   std::vector<int> mine;
   for (int i = 0; i < 2 * codes; ++i) {
     if (i / half % 2 == 1) continue;
-    if (joined.slots[std::size_t(i + half)] != joined.slots[std::size_t(i)] + codes) return;
-    mine.push_back(joined.slots[std::size_t(i)]);
+    if (joined.lane_order[std::size_t(i + half)] != joined.lane_order[std::size_t(i)] + codes) return;
+    mine.push_back(joined.lane_order[std::size_t(i)]);
   }
-  run = joined;
-  run.slots = mine;
-  run.is_joined = true;
+  reads = joined;
+  reads.lane_order = mine;
+  reads.is_joined = true;
 }
 
-std::string outcome(const Format& format, int parts, int head_dim) {
-  return fmt::format("the packing of {} does not split evenly over {} lanes at head_dim {}", format.name, parts,
+std::string outcome(const Format& format, int lanes_per_row, int head_dim) {
+  return fmt::format("the packing of {} does not split evenly over {} lanes at head_dim {}", format.name, lanes_per_row,
                      head_dim);
 }
 
@@ -145,15 +146,15 @@ int bank_wavefronts(const std::vector<int>& addresses, int unit) {
   return wavefronts;
 }
 
-Result<RunPlan> plan_run(const SidePlan& side, int index, int head_dim, int parts, bool is_by_value,
-                         const Slots& slots) {
+Result<LaneReads> plan_lane_reads(const SidePlan& side, int index, int head_dim, int lanes_per_row, bool is_by_value,
+                                  const CodeLanes& slots) {
   const Format& format = side.format;
   const Section& section = format.sections[std::size_t(index)];
-  RunPlan run;
-  run.parts = parts;
+  LaneReads reads;
+  reads.lanes_per_row = lanes_per_row;
   // Numbers that carry no scale of their own are one long block.
   const bool is_bare = format.block == 1;
-  const int dim = is_bare ? format.inner_dim(head_dim) : format.stored_dim(head_dim),
+  const int dim = is_bare ? format.rotated_dim(head_dim) : format.stored_dim(head_dim),
             block = is_bare ? dim : format.block, count = section.count(block);
   std::vector<Field> planes;
   for (const Field& field : format.fields)
@@ -163,65 +164,66 @@ Result<RunPlan> plan_run(const SidePlan& side, int index, int head_dim, int part
 
   if (planes[0].is_nibbles) {
     // The eight lanes of a warp that are given parts of V take one scale.
-    const int groups = count / 32, sharing = parts >= 8 ? 2 * groups : groups;
+    const int groups = count / 32, sharing = lanes_per_row >= 8 ? 2 * groups : groups;
     CodePieces pieces;
-    if (parts % sharing != 0 || dim % (block * parts / sharing) != 0 ||
-        !plan_nibbles(planes[0], side.is_planar ? planes[0].plane_at : planes[0].at, parts, sharing, run, pieces))
-      return fail(Code::unsupported, outcome(format, parts, head_dim));
-    run.blocks = parts / sharing, run.parts_per_block = sharing;
-    run.groups = dim / (block * run.blocks);
-    const std::vector<int> codes = std::exchange(run.elements, {});
-    for (int g = 0; g < run.groups; ++g)
+    if (lanes_per_row % sharing != 0 || dim % (block * lanes_per_row / sharing) != 0 ||
+        !plan_nibbles(planes[0], side.is_planar ? planes[0].plane_at : planes[0].at, lanes_per_row, sharing, reads,
+                      pieces))
+      return fail(Code::unsupported, outcome(format, lanes_per_row, head_dim));
+    reads.blocks = lanes_per_row / sharing, reads.lanes_per_block = sharing;
+    reads.groups = dim / (block * reads.blocks);
+    const std::vector<int> codes = std::exchange(reads.elements, {});
+    for (int g = 0; g < reads.groups; ++g)
       for (int i = 0; i < int(codes.size()); ++i)
-        run.elements.push_back((g * run.blocks + i / run.codes / sharing) * block +
-                               section.channel(codes[std::size_t(i)]));
-    plan_unpack(std::move(pieces), run, slots);
-    return run;
+        reads.elements.push_back((g * reads.blocks + i / reads.codes / sharing) * block +
+                                 section.channel(codes[std::size_t(i)]));
+    plan_unpack(std::move(pieces), reads, slots);
+    return reads;
   }
 
   const bool is_code = section.bits <= 8;
-  const int granule = !is_code ? 4 : parts == 4 ? 8 : 4;  // codes that a lane's run must be a multiple of
-  const int widest = std::max(side.widest_run * 8, granule * planes[0].bits);
+  const int granule = !is_code ? 4 : lanes_per_row == 4 ? 8 : 4;  // codes that a lane's run must be a multiple of
+  const int widest = std::max(side.widest_read * 8, granule * planes[0].bits);
   // As few lanes a block as give whole groups of blocks: one scale then serves long runs.
   std::string problem;
   // The lanes of one warp share a block: eight of V, four of K.
-  for (int sharing = is_by_value ? 1 : std::min(parts, 8); sharing <= parts; sharing *= 2) {
-    const int blocks = parts / sharing, share = count / sharing;
+  for (int sharing = is_by_value ? 1 : std::min(lanes_per_row, 8); sharing <= lanes_per_row; sharing *= 2) {
+    const int blocks = lanes_per_row / sharing, share = count / sharing;
     if (count % sharing != 0 || dim % (block * blocks) != 0 || share % granule != 0) continue;
     int codes = share;
     if (share * planes[0].bits % widest == 0 && widest % planes[0].bits == 0) codes = widest / planes[0].bits;
     while (is_by_value && codes > format.scale.group && codes % (2 * granule) == 0) codes /= 2;
-    const int runs = share / codes;
-    const CodeSets sets = codes_by_bytes(planes[0], count, runs, sharing, codes * planes[0].bits);
+    const int reads_per_group = share / codes;
+    const CodeSets sets = codes_by_bytes(planes[0], count, reads_per_group, sharing, codes * planes[0].bits);
     if (std::any_of(sets.begin(), sets.end(), [&](const auto& set) { return int(set.size()) != codes; })) continue;
-    run.planes.assign(planes.size(), {});
+    reads.planes.assign(planes.size(), {});
     bool is_even = true;
     for (std::size_t p = 0; p < planes.size(); ++p)
-      is_even = is_even && plan_plane(planes[p], side.is_planar ? planes[p].plane_at : planes[p].at, sets, runs,
-                                      sharing, run.planes[p]);
+      is_even = is_even && plan_field_read(planes[p], side.is_planar ? planes[p].plane_at : planes[p].at, sets,
+                                           reads_per_group, sharing, reads.planes[p]);
     if (!is_even) continue;
-    run.groups = dim / (block * blocks), run.runs = runs, run.codes = codes;
-    run.blocks = blocks, run.parts_per_block = sharing;
+    reads.groups = dim / (block * blocks), reads.reads_per_group = reads_per_group, reads.codes = codes;
+    reads.blocks = blocks, reads.lanes_per_block = sharing;
     const int base = index == format.residual_section ? dim : 0;
-    for (int g = 0; g < run.groups; ++g)
-      for (int r = 0; r < runs; ++r)
-        for (int part = 0; part < parts; ++part)
-          for (const int k : sets[std::size_t(r * sharing + part % sharing)])
-            run.elements.push_back(base + (g * blocks + part / sharing) * block + section.channel(k));
-    run.words = 0;
-    for (PlaneRun& plane : run.planes) plane.first_word = run.words, run.words += plane.words;
-    if (!is_code) return run;
+    for (int g = 0; g < reads.groups; ++g)
+      for (int r = 0; r < reads_per_group; ++r)
+        for (int row_lane = 0; row_lane < lanes_per_row; ++row_lane)
+          for (const int k : sets[std::size_t(r * sharing + row_lane % sharing)])
+            reads.elements.push_back(base + (g * blocks + row_lane / sharing) * block + section.channel(k));
+    reads.words = 0;
+    for (FieldRead& plane : reads.planes) plane.first_word = reads.words, reads.words += plane.words;
+    if (!is_code) return reads;
     CodePieces pieces;
     for (const int k : sets[0]) {
       auto& mine = pieces.emplace_back();
       for (std::size_t p = 0; p < planes.size(); ++p)
-        mine.push_back({run.planes[p].first_word * 32 + planes[p].bit_of(k), planes[p].bits, planes[p].low});
+        mine.push_back({reads.planes[p].first_word * 32 + planes[p].bit_of(k), planes[p].bits, planes[p].low});
     }
-    if (parts > 8) join_tokens(pieces, run, slots);
-    if (!run.is_joined) plan_unpack(std::move(pieces), run, slots);
-    return run;
+    if (lanes_per_row > 8) join_tokens(pieces, reads, slots);
+    if (!reads.is_joined) plan_unpack(std::move(pieces), reads, slots);
+    return reads;
   }
-  return fail(Code::unsupported, outcome(format, parts, head_dim));
+  return fail(Code::unsupported, outcome(format, lanes_per_row, head_dim));
 }
 
 }  // namespace kvjit

@@ -24,16 +24,16 @@ Result<void> make_decode(const FamilyInput& input, ProgramSource& program) {
   plan.name = problem.id + "." + problem.arch.name;
   program.tile_tokens = plan.tile;
   program.rows = plan.rows * plan.heads;
-  program.turns = plan.turns;
+  program.query_chunks = plan.query_chunks;
   program.rotates_queries = plan.rotates_queries;
-  program.finishes = plan.finishes;
+  program.fuses_merge = plan.fuses_merge;
   program.merge_steps = plan.merge_steps();
   program.appends = plan.appends;
   program.rotates_output = plan.rotates_output;
   program.decisions.insert(program.decisions.end(), plan.decisions.begin(), plan.decisions.end());
   Source& decode = program.kernels[Role::decode] = emit_decode(plan, input.registry);
   decode.may_overlap = !problem.checks && problem.arch.has("programmatic_launch");
-  if (plan.leaves_parts()) {
+  if (plan.may_need_merge_kernel()) {
     Source& merge = program.kernels[Role::merge] = emit_merge(plan, input.registry);
     merge.may_overlap = decode.may_overlap;
   }

@@ -19,29 +19,31 @@ bool is_direct(const SectionPlan& section) { return section.is_masked || section
 // Inner dimension that each contraction slot of Q holds: [(step * 4 + c) * 4 + i], of integers [(step * 4 + c) * 8 +
 // i].
 void order_keys(const SectionPlan& section, std::vector<int>& order) {
-  const RunPlan& run = section.run;
+  const LaneReads& reads = section.reads;
   if (section.integers.kind != IntegerKind::none) {
-    for (int gr = 0; gr < run.groups * run.runs; ++gr)
-      for (int step = 0; step < run.codes / 8; ++step)
+    for (int gr = 0; gr < reads.groups * reads.reads_per_group; ++gr)
+      for (int step = 0; step < reads.codes / 8; ++step)
         for (int c = 0; c < 4; ++c)
           for (int i = 0; i < 8; ++i)
-            order.push_back(run.elements[(gr * run.parts + c) * run.codes + run.slots[step * 8 + i]]);
+            order.push_back(
+                reads.elements[(gr * reads.lanes_per_row + c) * reads.codes + reads.lane_order[step * 8 + i]]);
     return;
   }
-  for (int gr = 0; gr < run.groups * run.runs; ++gr)
-    for (int step = 0; step < run.codes / 4; ++step)
+  for (int gr = 0; gr < reads.groups * reads.reads_per_group; ++gr)
+    for (int step = 0; step < reads.codes / 4; ++step)
       for (int c = 0; c < 4; ++c)
         for (int i = 0; i < 4; ++i) {
           const int pair = 2 * step + i / 2;  // register of the fragment; i % 2: its low or high half
-          const int code = is_direct(section) ? 2 * pair + i % 2 : run.slots[(pair / 4 * 2 + i % 2) * 4 + pair % 4];
-          order.push_back(run.elements[(gr * run.parts + c) * run.codes + code]);
+          const int code =
+              is_direct(section) ? 2 * pair + i % 2 : reads.lane_order[(pair / 4 * 2 + i % 2) * 4 + pair % 4];
+          order.push_back(reads.elements[(gr * reads.lanes_per_row + c) * reads.codes + code]);
         }
 }
 
 // The slot whose values stand in a register of V: look-ups give those of even slots of a word, then those of odd ones.
 int slot_of(const SectionPlan& section, int register_) {
-  if (section.slot_bits == 0) return register_;
-  const int per_word = Slots{section.slot_bits}.per_word() / (section.run.is_joined ? 2 : 1),
+  if (section.code_lane_bits == 0) return register_;
+  const int per_word = CodeLanes{section.code_lane_bits}.per_word() / (section.reads.is_joined ? 2 : 1),
             word = register_ / per_word * per_word, at = register_ % per_word;
   return word + at % (per_word / 2) * 2 + at / (per_word / 2);
 }
@@ -49,12 +51,12 @@ int slot_of(const SectionPlan& section, int register_) {
 // Inner dimension that row (tile, half, g) of O holds: [tile * 16 + half * 8 + g]; of the warp of a team that has the
 // given share.
 void order_values(const SectionPlan& section, int share, std::vector<int>& order) {
-  const RunPlan& run = section.run;
-  for (int gr = 0; gr < run.groups * run.runs; ++gr)
-    for (int register_ = 0; register_ < run.codes; ++register_)
+  const LaneReads& reads = section.reads;
+  for (int gr = 0; gr < reads.groups * reads.reads_per_group; ++gr)
+    for (int register_ = 0; register_ < reads.codes; ++register_)
       for (int g = 0; g < 8; ++g) {
-        const int code = is_direct(section) ? register_ : run.slots[slot_of(section, register_)];
-        order.push_back(run.elements[(gr * run.parts + share * 8 + g) * run.codes + code]);
+        const int code = is_direct(section) ? register_ : reads.lane_order[slot_of(section, register_)];
+        order.push_back(reads.elements[(gr * reads.lanes_per_row + share * 8 + g) * reads.codes + code]);
       }
 }
 
@@ -66,7 +68,7 @@ std::string reader(const SectionPlan& section) {
                                        "8-bit integers by two permutes for four codes"};
   if (section.integers.kind != IntegerKind::none)
     return fmt::format("{}{}", kIntegers[int(section.integers.kind)],
-                       section.integers.parts == 2 ? ", in two parts" : "");
+                       section.integers.code_parts == 2 ? ", in two splits" : "");
   switch (section.codes.kind) {
     case CodeKind::plain:
       text = section.codes.element == Element::f16 ? "as stored"
@@ -76,9 +78,9 @@ std::string reader(const SectionPlan& section) {
       text = "integers to halves by exponent";
       break;
     case CodeKind::table:
-      text = section.slot_bits == 2    ? "two pairs of codes by table"
-             : section.codes.bits <= 4 ? "pairs of codes by table"
-                                       : "single codes by table";
+      text = section.code_lane_bits == 2 ? "two pairs of codes by table"
+             : section.codes.bits <= 4   ? "pairs of codes by table"
+                                         : "single codes by table";
       break;
   }
   return text + (section.use == ScaleUse::by_value ? ", each times its scale" : "");
@@ -87,7 +89,7 @@ std::string reader(const SectionPlan& section) {
 std::string place(const SidePlan& side) {
   if (side.heads > 1) return fmt::format("{} heads together, a tile in {} piece(s)", side.heads, 8 / side.copy_eighths);
   return fmt::format("pitch {} of {}{}{}", side.pitch, side.row_bytes, side.swizzle != 0 ? " swizzled" : "",
-                     side.keeps_lines ? " by way of the L1" : "");
+                     side.caches_in_l1 ? " by way of the L1" : "");
 }
 
 int power_of_two_in(int v, int most) {  // the largest power of two <= most that divides v
@@ -101,9 +103,9 @@ Decision page_decision(const DecodePlan& plan) {
   const int pages = std::max(plan.tile / plan.page_tokens, 1);
   const auto copies = [](const SidePlan& side) {
     const int bytes = power_of_two_in(side.row_bytes, 16);
-    return side.is_skewed || bytes == 16 ? std::string("16 bytes")
-           : bytes >= 4                  ? fmt::format("{} bytes", bytes)
-                                         : fmt::format("{} bytes, which the warp waits for", bytes);
+    return side.is_misaligned || bytes == 16 ? std::string("16 bytes")
+           : bytes >= 4                      ? fmt::format("{} bytes", bytes)
+                                             : fmt::format("{} bytes, which the warp waits for", bytes);
   };
   return {"pages",
           fmt::format("{} tokens, {} page(s) a tile", plan.page_tokens, pages),
@@ -131,7 +133,7 @@ Result<DecodePlan> begin_plan(const Problem& problem) {
   };
   plan.rotates_queries = problem.fuse && problem.k.is_transformed() && is_cheap(problem.k);
   plan.rotates_output = problem.fuse && problem.v.is_transformed() && is_cheap(problem.v);
-  plan.finishes = problem.fuse;
+  plan.fuses_merge = problem.fuse;
   plan.out_type = problem.v.is_transformed() && !plan.rotates_output ? Element::f32 : problem.out_type;
   plan.q_type = problem.k.is_transformed() && !plan.rotates_queries ? Element::f32 : problem.q_type;
   const bool is_planar = problem.is_planar();
@@ -145,12 +147,12 @@ Result<DecodePlan> begin_plan(const Problem& problem) {
   if (problem.token_heads > 0) {
     KV_CHECK(check_token_heads(plan, problem));
     plan.heads = plan.k.heads = plan.v.heads = problem.token_heads;
-    plan.finishes = false;  // every block has parts of all heads: too many for one to put together
+    plan.fuses_merge = false;  // every block has parts of all heads: too many for one to put together
   }
   for (const SidePlan* side : {&plan.k, &plan.v})
-    if (side->inner_dim % 32 != 0)
+    if (side->rotated_dim % 32 != 0)
       return fail(Code::unsupported, fmt::format("the decode family needs rows of a multiple of 32 values; {} has {}",
-                                                 side->format.name, side->inner_dim));
+                                                 side->format.name, side->rotated_dim));
   return plan;
 }
 
@@ -168,7 +170,7 @@ Result<DecodePlan> plan_decode(const Problem& problem, const Tuning& tuning) {
     return fail(
         Code::unsupported,
         fmt::format("attention.sparse_v is served by one warp alone, {} query rows over {} values take a team of {}",
-                    plan.rows, plan.v.inner_dim, plan.team),
+                    plan.rows, plan.v.rotated_dim, plan.team),
         {}, {"16 query rows at head_dim 128 take one warp", "leave sparse_v out"});
   for (const SectionPlan& section : plan.k.sections) order_keys(section, plan.key_order);
   for (int share = 0; share < plan.value_share; ++share)
@@ -178,18 +180,18 @@ Result<DecodePlan> plan_decode(const Problem& problem, const Tuning& tuning) {
       plan.decisions.push_back({what,
                                 side->format.name,
                                 fmt::format("{}; {}-byte loads, {}, {} shared-memory wavefronts each", reader(section),
-                                            section.is_masked ? 1 : section.run.planes[0].unit, place(*side),
-                                            side->sections[0].run.bank_cost),
+                                            section.is_masked ? 1 : section.reads.planes[0].unit, place(*side),
+                                            side->sections[0].reads.bank_cost),
                                 {}});
   // A fragment read from shared memory for every 16 tokens costs as much as looking up the codes of K does. Formats
   // with several scale groups a row are bound by arithmetic instead, and gain more from a loop that compiles soon. The
   // sum leaves room below the register limit of the block (65,536 over its threads) for what is in flight.
-  const int held = plan.has_integer_keys ? plan.k.inner_dim / 8 * plan.column_blocks
-                                         : plan.k.inner_dim / 16 * plan.column_blocks * plan.query_parts * 2;
+  const int held = plan.has_integer_keys ? plan.k.rotated_dim / 8 * plan.column_blocks
+                                         : plan.k.rotated_dim / 16 * plan.column_blocks * plan.query_parts * 2;
   int value_scales = 0, key_groups = 1;
   for (const SectionPlan& section : plan.v.sections)
-    if (section.use == ScaleUse::by_group) value_scales += section.run.groups * plan.subtiles * 2;
-  for (const SectionPlan& section : plan.k.sections) key_groups = std::max(key_groups, section.run.groups);
+    if (section.use == ScaleUse::by_group) value_scales += section.reads.groups * plan.subtiles * 2;
+  for (const SectionPlan& section : plan.k.sections) key_groups = std::max(key_groups, section.reads.groups);
   plan.hold_queries = key_groups == 1 && held + plan.sums() + value_scales <= (plan.warps > 8 ? 72 : 144);
   plan.hold_queries = shape.hold_queries.value_or(plan.hold_queries);
   plan.decisions.push_back(
@@ -222,18 +224,20 @@ Result<DecodePlan> plan_decode(const Problem& problem, const Tuning& tuning) {
   };
   plan.decisions.push_back(
       {"launches",
-       fmt::format("rotation of Q {}, merge {}, rotation of the output {}",
-                   where(problem.k.is_transformed(), plan.rotates_queries), where(true, plan.finishes),
-                   where(problem.v.is_transformed(), plan.rotates_output, plan.finishes ? "fused" : "with the merge")),
+       fmt::format(
+           "rotation of Q {}, merge {}, rotation of the output {}",
+           where(problem.k.is_transformed(), plan.rotates_queries), where(true, plan.fuses_merge),
+           where(problem.v.is_transformed(), plan.rotates_output, plan.fuses_merge ? "fused" : "with the merge")),
        problem.fuse ? "what is dense is rotated once for all blocks" : "fuse = false",
        {}});
-  if (plan.finishes && plan.leaves_parts())
-    plan.decisions.push_back({"merge",
-                              "fused, or a launch of its own",
-                              fmt::format("parts of a pair are put together by the last block that has one, each warp "
-                                          "in {} steps or more; by a launch of its own where that takes longer",
-                                          plan.merge_steps()),
-                              {}});
+  if (plan.fuses_merge && plan.may_need_merge_kernel())
+    plan.decisions.push_back(
+        {"merge",
+         "fused, or a launch of its own",
+         fmt::format("splits of a batch-head are put together by the last block that has one, each warp "
+                     "in {} steps or more; by a launch of its own where that takes longer",
+                     plan.merge_steps()),
+         {}});
   return plan;
 }
 

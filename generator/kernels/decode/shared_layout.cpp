@@ -20,42 +20,42 @@ int power_of_two_in(int v, int most) {  // the largest power of two <= most that
 }
 
 // Where a byte of a tile stands, chunks dealt anew (`swizzled`, templates/kernels/decode/stage_tile.cuh).
-int dealt(const SidePlan& side, int at) {
+int swizzled(const SidePlan& side, int at) {
   if (side.swizzle == 0) return at;
   return side.swizzle < 0 ? at ^ (at >> 7 & ((1 << -side.swizzle) - 1)) << 4 : at ^ (at >> (side.swizzle + 4) & 3) << 5;
 }
 
 // Addresses of the 32 lanes for one load of a plane's runs: K reads rows g = lane / 4 (part lane % 4), V rows 2 (lane
 // % 4) (part lane / 4). unit: bytes that addresses are multiples of, in the row.
-std::vector<int> lane_addresses(const SidePlan& side, const RunPlan& run, const PlaneRun& plane, bool is_key,
+std::vector<int> lane_addresses(const SidePlan& side, const LaneReads& reads, const FieldRead& plane, bool is_key,
                                 int unit) {
   std::vector<int> addresses(32);
   for (int lane = 0; lane < 32; ++lane) {
-    const int g = lane / 4, c = lane % 4, row = is_key ? g : 2 * c, part = is_key ? c : g;
-    const int sharing = part % run.parts_per_block, loads_as = plane.lap > 0 ? sharing % plane.lap : sharing;
-    const int slot = side.is_dealt ? (row & 1) << 2 | row >> 1 : row;
+    const int g = lane / 4, c = lane % 4, row = is_key ? g : 2 * c, row_lane = is_key ? c : g;
+    const int sharing = row_lane % reads.lanes_per_block, loads_as = plane.wrap > 0 ? sharing % plane.wrap : sharing;
+    const int slot = side.has_even_odd_order ? (row & 1) << 2 | row >> 1 : row;
     const int row_at = side.heads > 1 ? side.eighth_at(row) : slot * side.pitch;
-    const int at = plane.at + row_at + part / run.parts_per_block * side.block_stride +
-                   loads_as * plane.part_bits / (8 * unit) * unit;
-    addresses[std::size_t(lane)] = dealt(side, at);
+    const int at = plane.at + row_at + row_lane / reads.lanes_per_block * side.block_stride +
+                   loads_as * plane.lane_bits / (8 * unit) * unit;
+    addresses[std::size_t(lane)] = swizzled(side, at);
   }
   return addresses;
 }
 
 // The widest load that every address of a plane's runs allows. row: what addresses of rows are multiples of.
-int widest_load(const SidePlan& side, const RunPlan& run, const PlaneRun& plane, int row) {
+int widest_load(const SidePlan& side, const LaneReads& reads, const FieldRead& plane, int row) {
   int unit = power_of_two_in(row, 16);
   unit = std::min(unit, power_of_two_in(plane.at, 16));
-  if (run.groups > 1 || run.blocks > 1) unit = std::min(unit, power_of_two_in(side.block_stride, 16));
-  if (run.runs > 1) unit = std::min(unit, power_of_two_in(plane.run_bits / 8, 16));
-  if (!plane.is_whole && run.parts_per_block > 1) {
-    const int part = plane.part_bits % 8 == 0 ? power_of_two_in(plane.part_bits / 8, 16) : 1;
+  if (reads.groups > 1 || reads.blocks > 1) unit = std::min(unit, power_of_two_in(side.block_stride, 16));
+  if (reads.reads_per_group > 1) unit = std::min(unit, power_of_two_in(plane.read_bits / 8, 16));
+  if (!plane.loads_whole_field && reads.lanes_per_block > 1) {
+    const int row_lane = plane.lane_bits % 8 == 0 ? power_of_two_in(plane.lane_bits / 8, 16) : 1;
     // Parts that begin inside a word: the words from there on hold them, and are fewer loads.
-    const int latest = 32 - std::gcd(plane.part_bits, 32);
-    if (part < 4 && unit >= 4 && plane.load_bytes > part * plane.words &&
+    const int latest = 32 - std::gcd(plane.lane_bits, 32);
+    if (row_lane < 4 && unit >= 4 && plane.load_bytes > row_lane * plane.words &&
         plane.load_bytes * 8 + latest <= plane.words * 32)
       return 4;
-    unit = std::min(unit, part);
+    unit = std::min(unit, row_lane);
   }
   // Whole words may be read past the run (stages end in slack), but not twice as much as there is.
   return std::min(unit, power_of_two_in(round_up(plane.load_bytes, std::min(unit, 4)), 16));
@@ -64,36 +64,36 @@ int widest_load(const SidePlan& side, const RunPlan& run, const PlaneRun& plane,
 // How a plane's runs are loaded. Wider is better where loads are as wide as their alignment; then the lower cost.
 struct Load {
   int unit = 1, cost = 0, wavefronts = 0;  // wavefronts: of one load
-  bool is_window = false;
+  bool is_unaligned = false;
 };
 
 // Rows that begin anywhere: one load where it fits any even address, else windows. The cost counts wavefronts and
 // instructions that realign, of which four issue in the time of a wavefront; skews are equally likely. A quarter more
 // where sectors are torn.
-Load skewed_load(const SidePlan& side, const RunPlan& run, const PlaneRun& plane, bool is_key) {
-  const int skews = side.slot_align / 2;
+Load misaligned_load(const SidePlan& side, const LaneReads& reads, const FieldRead& plane, bool is_key) {
+  const int misalignments = side.slot_align / 2;
   std::optional<Load> best;
-  const auto consider = [&](int unit, int pieces, int moves, bool is_window) {
+  const auto consider = [&](int unit, int pieces, int moves, bool is_unaligned) {
     int wavefronts = 0;
-    for (int i = 0; i < skews * pieces; ++i) {
-      std::vector<int> addresses = lane_addresses(side, run, plane, is_key, 1);
-      for (int& at : addresses) at = ((at + 2 * (i % skews)) / unit + i / skews) * unit;
+    for (int i = 0; i < misalignments * pieces; ++i) {
+      std::vector<int> addresses = lane_addresses(side, reads, plane, is_key, 1);
+      for (int& at : addresses) at = ((at + 2 * (i % misalignments)) / unit + i / misalignments) * unit;
       wavefronts += bank_wavefronts(addresses, unit);
     }
-    const int cost = (4 * wavefronts + skews * (pieces + moves)) * (side.slot_align == kSector ? 4 : 10);
-    if (!best || cost < best->cost) best = {unit, cost, (wavefronts - 1) / (skews * pieces) + 1, is_window};
+    const int cost = (4 * wavefronts + misalignments * (pieces + moves)) * (side.slot_align == kSector ? 4 : 10);
+    if (!best || cost < best->cost) best = {unit, cost, (wavefronts - 1) / (misalignments * pieces) + 1, is_unaligned};
   };
   const int bytes = plane.load_bytes, words = (bytes + 3) / 4;
-  if (bytes <= widest_load(side, run, plane, 2)) {
+  if (bytes <= widest_load(side, reads, plane, 2)) {
     consider(bytes, 1, 0, false);
     return *best;
   }
-  if (run.is_joined) {  // with another run in one word: what a window has behind the run would be in its place
+  if (reads.is_joined) {  // with another run in one word: what a window has behind the run would be in its place
     consider(1, bytes, words, false);
     return *best;
   }
   // Two bytes at a time need no realignment, but a load each.
-  if (bytes <= 4 && widest_load(side, run, plane, 2) == 2) consider(2, (bytes + 1) / 2, words, false);
+  if (bytes <= 4 && widest_load(side, reads, plane, 2) == 2) consider(2, (bytes + 1) / 2, words, false);
   for (int unit = 4; unit == 4 || (unit <= 16 && unit < 2 * bytes); unit *= 2)
     consider(unit, (bytes + 2 * (unit - 1)) / unit, words + (unit >= 16 ? words + 2 : 0) + (unit >= 8 ? words + 1 : 0),
              true);
@@ -101,27 +101,27 @@ Load skewed_load(const SidePlan& side, const RunPlan& run, const PlaneRun& plane
 }
 
 // A matrix of eight tokens: the wavefronts of their chunks, which are served at once.
-Load matrix_load(const SidePlan& side, const PlaneRun& plane) {
+Load matrix_load(const SidePlan& side, const FieldRead& plane) {
   std::vector<int> addresses;
-  for (int row = 0; row < 8; ++row) addresses.push_back(dealt(side, (row | row % 2 * 8) * side.pitch));
+  for (int row = 0; row < 8; ++row) addresses.push_back(swizzled(side, (row | row % 2 * 8) * side.pitch));
   const int wavefronts = bank_wavefronts(addresses, 16);
   return {plane.load_bytes, wavefronts, wavefronts, false};
 }
 
-Load load_of(const SidePlan& side, const RunPlan& run, const PlaneRun& plane, bool is_key) {
+Load load_of(const SidePlan& side, const LaneReads& reads, const FieldRead& plane, bool is_key) {
   if (side.by_matrices) return matrix_load(side, plane);
-  if (side.is_skewed) return skewed_load(side, run, plane, is_key);
-  const int unit = widest_load(side, run, plane, side.heads > 1 ? side.row_bytes : side.pitch);
-  const int wavefronts = bank_wavefronts(lane_addresses(side, run, plane, is_key, unit), unit);
+  if (side.is_misaligned) return misaligned_load(side, reads, plane, is_key);
+  const int unit = widest_load(side, reads, plane, side.heads > 1 ? side.row_bytes : side.pitch);
+  const int wavefronts = bank_wavefronts(lane_addresses(side, reads, plane, is_key, unit), unit);
   return {unit, wavefronts, wavefronts, false};
 }
 
 // By which loads lanes read what stands where it was decided.
 void choose_loads(SidePlan& side, bool is_key) {
   for (SectionPlan& section : side.sections)
-    for (PlaneRun& plane : section.run.planes) {
-      const Load load = load_of(side, section.run, plane, is_key);
-      plane.unit = load.unit, plane.is_window = load.is_window;
+    for (FieldRead& plane : section.reads.planes) {
+      const Load load = load_of(side, section.reads, plane, is_key);
+      plane.unit = load.unit, plane.is_unaligned = load.is_unaligned;
     }
 }
 
@@ -131,20 +131,20 @@ void place_token_heads(SidePlan& side, bool is_key, int tile) {
   constexpr int kBanks = 128;  // bytes
   if (side.placed_tile == tile) return;
   const int token = side.heads * side.row_bytes;
-  side.placed_tile = tile, side.pitch = token / 8, side.swizzle = 0, side.is_dealt = false;
+  side.placed_tile = tile, side.pitch = token / 8, side.swizzle = 0, side.has_even_odd_order = false;
   if (side.format.scale_bytes > 0) side.scale_pitch = side.pitch;
   side.eighth_bytes = tile / 8 * token, side.copy_eighths = 8, side.copy_gap = 0;
-  RunPlan& run = side.sections[0].run;
-  if (run.planes.empty()) return;  // masked: byte by byte
+  LaneReads& reads = side.sections[0].reads;
+  if (reads.planes.empty()) return;  // masked: byte by byte
   SidePlan best = side;
   std::optional<Load> best_load;
   for (int eighths = 8; eighths >= 1; eighths /= 2)  // few copies, where that is as good
     for (int gap = eighths == 8 ? 0 : 16; gap < (eighths == 8 ? 16 : kBanks); gap += 16) {
       side.copy_eighths = eighths, side.copy_gap = gap;
-      const Load load = load_of(side, run, run.planes[0], is_key);
+      const Load load = load_of(side, reads, reads.planes[0], is_key);
       if (best_load && load.cost >= best_load->cost) continue;
       best_load = load, best = side;
-      best.sections[0].run.bank_cost = load.wavefronts;
+      best.sections[0].reads.bank_cost = load.wavefronts;
     }
   side = best;
   choose_loads(side, is_key);
@@ -155,33 +155,33 @@ void place_rows(SidePlan& side, bool is_key) {
   const bool can_pad =
       !side.is_planar || (side.row_bytes % 16 == 0 && (512 % side.row_bytes == 0 || side.row_bytes % 512 == 0));
   const int shortest =
-      side.is_skewed ? round_up(side.row_bytes + kSector - 2, kSector) : side.row_bytes + side.pad_bytes;
+      side.is_misaligned ? round_up(side.row_bytes + kSector - 2, kSector) : side.row_bytes + side.pad_bytes;
   side.pitch = shortest;
-  RunPlan& run = side.sections[0].run;
-  if (run.planes.empty()) return;  // masked: byte by byte
+  LaneReads& reads = side.sections[0].reads;
+  if (reads.planes.empty()) return;  // masked: byte by byte
   SidePlan best = side;
   std::optional<Load> best_load;
-  const auto consider = [&](int pitch, int swizzle, bool is_dealt) {
-    side.pitch = pitch, side.swizzle = swizzle, side.is_dealt = is_dealt;
-    const Load load = load_of(side, run, run.planes[0], is_key);
-    const bool is_wider = !side.is_skewed && best_load && load.unit > best_load->unit;
-    const bool is_narrower = !side.is_skewed && best_load && load.unit < best_load->unit;
+  const auto consider = [&](int pitch, int swizzle, bool has_even_odd_order) {
+    side.pitch = pitch, side.swizzle = swizzle, side.has_even_odd_order = has_even_odd_order;
+    const Load load = load_of(side, reads, reads.planes[0], is_key);
+    const bool is_wider = !side.is_misaligned && best_load && load.unit > best_load->unit;
+    const bool is_narrower = !side.is_misaligned && best_load && load.unit < best_load->unit;
     if (best_load && !is_wider && (is_narrower || load.cost >= best_load->cost)) return;
     best_load = load, best = side;
-    best.sections[0].run.bank_cost = load.wavefronts;
+    best.sections[0].reads.bank_cost = load.wavefronts;
   };
   consider(shortest, 0, false);
-  if (side.is_skewed)
+  if (side.is_misaligned)
     for (const int align : {kSector, 16}) {
       side.slot_align = align;
       const int fitting = round_up(side.row_bytes + align - 2, align);
       for (const int pitch : {fitting, fitting + align})
-        for (const bool is_dealt : {false, true}) consider(pitch, 0, is_dealt);
+        for (const bool has_even_odd_order : {false, true}) consider(pitch, 0, has_even_odd_order);
     }
   // Chunks dealt anew cost no memory. The pattern must repeat after eight rows, and every load must lie in one chunk.
   const bool fits_chunks = std::all_of(side.sections.begin(), side.sections.end(), [&](const SectionPlan& section) {
-    return std::all_of(section.run.planes.begin(), section.run.planes.end(), [&](const PlaneRun& plane) {
-      return plane.load_bytes <= 16 && plane.part_bits % 8 == 0 && (plane.load_bytes & (plane.load_bytes - 1)) == 0;
+    return std::all_of(section.reads.planes.begin(), section.reads.planes.end(), [&](const FieldRead& plane) {
+      return plane.load_bytes <= 16 && plane.lane_bits % 8 == 0 && (plane.load_bytes & (plane.load_bytes - 1)) == 0;
     });
   });
   if (side.by_matrices && side.row_bytes == 64) consider(shortest, -2, false);
@@ -189,7 +189,7 @@ void place_rows(SidePlan& side, bool is_key) {
       (side.row_bytes & (side.row_bytes - 1)) == 0)
     for (const int swizzle : {2, 3, 4, 5, -1, -2, -3})
       if ((swizzle < 0 ? 128 << -swizzle : 64 << swizzle) <= 8 * side.row_bytes) consider(shortest, swizzle, false);
-  if (!side.is_skewed && can_pad)
+  if (!side.is_misaligned && can_pad)
     for (int pitch = round_up(shortest + 1, kSector); pitch <= shortest + 112; pitch += kSector)
       consider(pitch, 0, false);
   side = best;

@@ -17,16 +17,17 @@ void choose_halves(SectionPlan& section) {
 }
 
 // Every run must lie inside one group of scales: that of its first code, counted in runs.
-Result<void> check_scales(const Format& format, const RunPlan& run) {
-  for (int r = 0; r < run.runs; ++r)
-    for (int part = 0; part < run.parts_per_block; ++part)
-      for (int k = 0; k < run.codes; ++k) {
-        const int element = run.elements[std::size_t((r * run.parts + part) * run.codes + k)] % format.block;
-        if (element / format.scale.group != (r * run.parts_per_block + part) * run.codes / format.scale.group)
+Result<void> check_scales(const Format& format, const LaneReads& reads) {
+  for (int r = 0; r < reads.reads_per_group; ++r)
+    for (int row_lane = 0; row_lane < reads.lanes_per_block; ++row_lane)
+      for (int k = 0; k < reads.codes; ++k) {
+        const int element =
+            reads.elements[std::size_t((r * reads.lanes_per_row + row_lane) * reads.codes + k)] % format.block;
+        if (element / format.scale.group != (r * reads.lanes_per_block + row_lane) * reads.codes / format.scale.group)
           return fail(
               Code::unsupported,
               fmt::format("the scale groups of {} ({} values) do not follow the runs that lanes read ({} codes)",
-                          format.name, format.scale.group, run.codes));
+                          format.name, format.scale.group, reads.codes));
       }
   return {};
 }
@@ -39,16 +40,16 @@ ScaleUse use_of(const Format& format, bool is_key) {
 }
 
 // A block with its own mask: lanes share the channels evenly, and find each channel's code by themselves.
-SectionPlan masked_section(const Format& format, int dim, int parts) {
+SectionPlan masked_section(const Format& format, int dim, int lanes_per_row) {
   SectionPlan section;
   section.is_masked = true;
   section.codes = format.codes();
   section.use = ScaleUse::by_group;
   section.dim = dim;
-  section.run.parts = section.run.parts_per_block = parts;
-  section.run.groups = dim / format.block;
-  section.run.codes = format.block / parts;
-  for (int i = 0; i < dim; ++i) section.run.elements.push_back(i);
+  section.reads.lanes_per_row = section.reads.lanes_per_block = lanes_per_row;
+  section.reads.groups = dim / format.block;
+  section.reads.codes = format.block / lanes_per_row;
+  for (int i = 0; i < dim; ++i) section.reads.elements.push_back(i);
   for (const Section& each : format.sections)
     for (const double v : each.values) section.codes.values.push_back(v);
   section.codes.values.erase(section.codes.values.begin(), section.codes.values.begin() + (1 << section.codes.bits));
@@ -57,12 +58,12 @@ SectionPlan masked_section(const Format& format, int dim, int parts) {
 }
 
 // Of V's codes, if they are looked up several at a time: whole words of slots, as narrow as they fit.
-int slot_bits(const SectionPlan& section) {
+int code_lane_bits(const SectionPlan& section) {
   if (section.codes.kind != CodeKind::table || section.codes.bits > 4) return 0;
-  if (section.run.is_joined) return section.codes.bits == 4 && section.run.codes % 4 == 0 ? 4 : 0;
-  if (section.codes.bits <= 2 && section.run.codes % 16 == 0) return 2;
-  if (section.run.codes % 8 != 0) return 0;
-  return section.codes.bits == 3 && section.run.planes.size() == 1 ? 3 : 4;
+  if (section.reads.is_joined) return section.codes.bits == 4 && section.reads.codes % 4 == 0 ? 4 : 0;
+  if (section.codes.bits <= 2 && section.reads.codes % 16 == 0) return 2;
+  if (section.reads.codes % 8 != 0) return 0;
+  return section.codes.bits == 3 && section.reads.planes.size() == 1 ? 3 : 4;
 }
 
 // Is what eight lanes take of a token one chunk of 16 bytes, wherever it lies? And nothing but codes: scales are the
@@ -70,35 +71,37 @@ int slot_bits(const SectionPlan& section) {
 bool are_matrices(const SidePlan& side) {
   if (!side.is_planar || side.sections.size() != 1) return false;
   const SectionPlan& section = side.sections[0];
-  const RunPlan& run = section.run;
-  if (section.slot_bits != 4 || !run.is_joined || run.blocks > 1 || run.groups > 1 || run.runs > 1) return false;
-  const PlaneRun& plane = run.planes[0];
-  return plane.part_bits == 16 && plane.at == 0 && side.row_bytes % 16 == 0;
+  const LaneReads& reads = section.reads;
+  if (section.code_lane_bits != 4 || !reads.is_joined || reads.blocks > 1 || reads.groups > 1 ||
+      reads.reads_per_group > 1)
+    return false;
+  const FieldRead& plane = reads.planes[0];
+  return plane.lane_bits == 16 && plane.at == 0 && side.row_bytes % 16 == 0;
 }
 
 }  // namespace
 
 Result<SidePlan> plan_side(const Format& format, int head_dim, bool is_planar, bool is_key, bool by_integers,
-                           int value_share, int widest_run, bool by_matrices) {
-  const int parts = is_key ? 4 : 8 * value_share;
+                           int value_share, int widest_read, bool by_matrices) {
+  const int lanes_per_row = is_key ? 4 : 8 * value_share;
   SidePlan side;
   if (value_share > 1 && format.scale.renormalise)
     return fail(Code::unsupported, fmt::format("{}: one warp measures the length of a row", format.name));
   side.format = format;
   side.is_planar = is_planar;
-  side.widest_run = widest_run;
-  side.inner_dim = format.inner_dim(head_dim);
+  side.widest_read = widest_read;
+  side.rotated_dim = format.rotated_dim(head_dim);
   const int blocks = format.stored_dim(head_dim) / format.block;
   side.row_bytes = blocks * (is_planar ? format.code_bytes : format.block_bytes);
   if (format.is_ragged(head_dim)) {
     // Bare numbers lie the same in both layouts.
-    side.pad_bytes = side.inner_dim * format.block_bytes - side.row_bytes;
+    side.pad_bytes = side.rotated_dim * format.block_bytes - side.row_bytes;
     side.is_planar = is_planar = false;
     if (side.row_bytes % 16 != 0)
       return fail(Code::unsupported,
                   fmt::format("{}: a row of {} values is no multiple of 16 bytes", format.name, head_dim));
   }
-  side.is_skewed = !is_planar && side.row_bytes % 16 != 0;
+  side.is_misaligned = !is_planar && side.row_bytes % 16 != 0;
   if (!is_planar && side.row_bytes % 2 != 0)
     return fail(Code::unsupported,
                 fmt::format("layout 'rows' needs rows of an even number of bytes; {} has {} at head_dim {}",
@@ -107,11 +110,11 @@ Result<SidePlan> plan_side(const Format& format, int head_dim, bool is_planar, b
   side.block_stride = is_planar ? format.code_bytes : format.block_bytes;
   if (format.stored_mask > 0) {
     if (value_share > 1) return fail(Code::unsupported, "blocks with a mask of their own are read by one warp");
-    side.sections.push_back(masked_section(format, side.inner_dim, parts));
+    side.sections.push_back(masked_section(format, side.rotated_dim, lanes_per_row));
     if (format.block % 128 != 0)
       return fail(
           Code::unsupported,
-          fmt::format("blocks with a mask of their own are read in parts of 16 values or more; {} has blocks of {}",
+          fmt::format("blocks with a mask of their own are read in splits of 16 values or more; {} has blocks of {}",
                       format.name, format.block));
   }
   int first = 0;
@@ -123,24 +126,25 @@ Result<SidePlan> plan_side(const Format& format, int head_dim, bool is_planar, b
     // Sums of 32 bits hold what 256 products of 16-bit and 16-bit integers add up to, less 16 bits, whatever they are.
     if (by_integers && format.block <= 256) section.integers = plan_integers(format, section.use);
     const bool is_by_value = section.use == ScaleUse::by_value;
-    KV_TRY(run, plan_run(side, s, head_dim, parts, is_by_value, section.integers.slots));
-    section.run = run;
-    if (!is_key) section.slot_bits = slot_bits(section);
-    if (section.slot_bits > 0) {
-      KV_TRY(spread, plan_run(side, s, head_dim, parts, is_by_value, {section.slot_bits, 0, false}));
-      if (spread.is_joined == run.is_joined)
-        section.run = spread;
+    KV_TRY(reads, plan_lane_reads(side, s, head_dim, lanes_per_row, is_by_value, section.integers.slots));
+    section.reads = reads;
+    if (!is_key) section.code_lane_bits = code_lane_bits(section);
+    if (section.code_lane_bits > 0) {
+      KV_TRY(spread,
+             plan_lane_reads(side, s, head_dim, lanes_per_row, is_by_value, {section.code_lane_bits, 0, false}));
+      if (spread.is_joined == reads.is_joined)
+        section.reads = spread;
       else
-        section.slot_bits = 0;
+        section.code_lane_bits = 0;
     }
     section.first = first;
-    section.dim = int(section.run.elements.size());
+    section.dim = int(section.reads.elements.size());
     first += section.dim;
     if (section.dim % 16 != 0)
       return fail(Code::unsupported,
                   fmt::format("the decode family takes sections of multiples of 16 values; {} has one of {}",
                               format.name, section.dim));
-    if (section.use == ScaleUse::by_value) KV_CHECK(check_scales(format, run));
+    if (section.use == ScaleUse::by_value) KV_CHECK(check_scales(format, reads));
     if (section.integers.kind != IntegerKind::none)
       section.unit = section.integers.unit;
     else if (section.codes.kind == CodeKind::table)

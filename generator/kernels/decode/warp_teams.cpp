@@ -21,7 +21,7 @@ constexpr int kWarpgroupRows = 17;
 
 int sums_of(const TeamPlan& team) {
   const int own_blocks = team.column_blocks * team.value_share / team.warps;
-  return own_blocks * team.v.inner_dim / team.value_share / 4;
+  return own_blocks * team.v.rotated_dim / team.value_share / 4;
 }
 
 // Products as a warpgroup: V by dimensions, K by halves; columns in the widths that device/wgmma_columns.cuh has.
@@ -66,7 +66,7 @@ Result<std::vector<TeamPlan>> plan_teams(const Problem& problem, int rows, const
   if (teams.empty())
     return fail(Code::unsupported,
                 fmt::format("the decode family has no registers for {} query rows over {} values a row of {}", rows,
-                            v.inner_dim, problem.v.name),
+                            v.rotated_dim, problem.v.name),
                 {}, {"head_dim up to 512 works"});
   return teams;
 }

@@ -23,12 +23,12 @@ CodecPlan plan_by_slots(const Problem& problem, bool is_key, bool is_quantize, k
 std::optional<Source> tiles_by_slots(const Problem& problem, const CodecPlan& side, Element element,
                                      const Registry& registry) {
   Decision unused;
-  const TileCall call{side.is_quantize, element};
-  const auto plan = plan_tiles(side.format, side.head_dim, side.is_planar, problem.arch, unused);
+  const BulkCall call{side.is_quantize, element};
+  const auto plan = plan_bulk(side.format, side.head_dim, side.is_planar, problem.arch, unused);
   if (!plan) return std::nullopt;
-  const auto kernel = plan_tile_kernel(*plan, side.format, call, problem.arch);
+  const auto kernel = plan_bulk_kernel(*plan, side.format, call, problem.arch);
   if (!kernel) return std::nullopt;
-  return emit_tiles(side, *plan, *kernel, call, registry);
+  return emit_bulk(side, *plan, *kernel, call, registry);
 }
 
 }  // namespace
@@ -41,7 +41,7 @@ Result<Source> make_by_slots(const Problem& problem, Role role, kv::SlotType typ
                                    : (is_key ? Role::dequantize_k : Role::dequantize_v);
       if (role == any) return emit_codec(side, registry);
       for (const auto& [element, row_type] : kTypes)
-        if (role == tile_role(is_quantize, is_key, row_type))
+        if (role == bulk_role(is_quantize, is_key, row_type))
           if (auto tiles = tiles_by_slots(problem, side, element, registry)) return *std::move(tiles);
     }
   return fail(Code::internal, fmt::format("no kernel of {} goes by slots", to_string(role)));

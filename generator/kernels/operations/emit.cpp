@@ -92,7 +92,7 @@ Source emit_numbers(const CopyPlan& plan, Writer& w, const std::string& name) {
   w.line("}};\n");
   w.line("struct Plan {{\n  using From = FromReader;\n  using To = ToWriter;");
   w.line("  static constexpr int kWarps = {}, kWarpBytes = {};", kWarps, warp_bytes);
-  w.line("  static constexpr bool kStaysInner = {};\n}};\n", flag(plan.kind == CopyKind::inner));
+  w.line("  static constexpr bool kStaysRotated = {};\n}};\n", flag(plan.kind == CopyKind::rotated));
   return finish(w, name, from.arch, {"requantize", "CopyArgs", kWarps * 32, kWarps * warp_bytes, sizeof(kv::CopyArgs)});
 }
 

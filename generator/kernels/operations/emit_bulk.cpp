@@ -1,4 +1,4 @@
-// emit_operation_tiles: requantize, shift and quantize_rope for many rows at once.
+// emit_bulk_operation: requantize, shift and quantize_rope for many rows at once.
 // SPDX-License-Identifier: MIT
 #include "generator/kernels/codec/emit_bulk.hpp"
 
@@ -15,7 +15,7 @@ constexpr int kWarps = 12;  // of 168 registers
 // Where the tables of a kernel stand; reader: of the side that it decodes, if it does.
 struct Places {
   int decoding_at = kEncodingBytes, from_matrix_at = 0, to_matrix_at = kEncodingBytes, turns_at = 0, shared_bytes = 0;
-  explicit Places(const TilePlan* reader, int bits) {
+  explicit Places(const BulkPlan* reader, int bits) {
     if (reader) {
       from_matrix_at = decoding_at + reader->places.table_bytes(bits);
       to_matrix_at = from_matrix_at + kHadamardBytes;
@@ -26,40 +26,40 @@ struct Places {
 };
 
 // Of Walsh-Hadamard transforms, by warps.
-std::optional<TilePlan> side_tiles(const CodecPlan& side, const Arch& arch) {
+std::optional<BulkPlan> side_tiles(const CodecPlan& side, const Arch& arch) {
   Decision unused;
-  auto plan = plan_tiles(side.format, side.head_dim, side.is_planar, arch, unused);
-  if (plan && (plan->is_dense || plan->family == TileFamily::blocks)) plan.reset();
+  auto plan = plan_bulk(side.format, side.head_dim, side.is_planar, arch, unused);
+  if (plan && (plan->is_dense || plan->family == BulkFamily::blocks)) plan.reset();
   return plan;
 }
 
 struct Side {
   const CodecPlan& codec;
-  const TilePlan& tiles;
+  const BulkPlan& tiles;
   Paging paging;
 };
 
 // struct `type`: one side of the kernel.
 void write_side(Writer& w, const Side& side, bool is_quantize, const Places& places) {
   const std::string type = is_quantize ? "To" : "From";
-  const TileText text{side.tiles,
+  const BulkText text{side.tiles,
                       side.codec.format,
                       side.codec.is_planar,
                       is_quantize,
                       false,
                       half_parts(side.tiles.code_rounding, Element::f32),
                       "k" + type};
-  write_tile_constants(w, text);
+  write_bulk_constants(w, text);
   w.line("struct {}Stored {{\n  static constexpr bool kIsPlanar = {};", type, flag(side.codec.is_planar));
   write_paging(w, side.paging);
   w.line("}};");
-  w.line("struct {}Tiles : TileDefaults {{\n  using F = {}Stored;", type, type);
+  w.line("struct {}Tiles : BulkDefaults {{\n  using F = {}Stored;", type, type);
   w.line("  static constexpr int kThreads = {}, kBits = {};", kWarps * 32, side.codec.format.codes().bits);
-  write_tile_places(w, text);
+  write_bulk_places(w, text);
   w.line("  static constexpr int kMatrixAt = {};", is_quantize ? places.to_matrix_at : places.from_matrix_at);
   if (!is_quantize) w.line("  static constexpr int kTableAt = {};", places.decoding_at);
-  write_tile_numbers(w, text);
-  write_tile_signs(w, text);
+  write_bulk_numbers(w, text);
+  write_bulk_signs(w, text);
   w.line("}};\n");
 }
 
@@ -69,8 +69,8 @@ struct Kernel {
   bool checks;
 };
 // from: what is decoded, or null.
-std::optional<Source> emit_operation(const Kernel& kernel, const Side* from, const Side& to, bool turns,
-                                     const std::string& name, const Arch& arch, const Registry& registry) {
+std::optional<Source> emit_bulk_operation_kernel(const Kernel& kernel, const Side* from, const Side& to, bool turns,
+                                                 const std::string& name, const Arch& arch, const Registry& registry) {
   const Places places(from ? &from->tiles : nullptr, from ? from->codec.format.codes().bits : 0);
   if (places.shared_bytes > arch.shared_bytes_per_block) return std::nullopt;
   Writer w = begin(registry, name, kernel.what);
@@ -94,18 +94,19 @@ std::optional<Source> emit_operation(const Kernel& kernel, const Side* from, con
 
 }  // namespace
 
-std::optional<Source> emit_copy_tiles(const CopyPlan& plan, const Registry& registry) {
+std::optional<Source> emit_bulk_copy(const CopyPlan& plan, const Registry& registry) {
   const auto arch = registry.require_arch(plan.from.arch, {});
-  if (!arch || plan.kind != CopyKind::inner) return std::nullopt;
+  if (!arch || plan.kind != CopyKind::rotated) return std::nullopt;
   const auto from = side_tiles(plan.from, **arch), to = side_tiles(plan.to, **arch);
   if (!from || !to) return std::nullopt;
   const std::string name =
       fmt::format("requantize_bulk.{}.{}-{}.{}.d{}.{}.{}", plan.from.format.name, plan.from.layout(),
                   plan.to.format.name, plan.to.layout(), plan.from.head_dim, to_string(plan.kind), plan.from.arch);
   const Side source{plan.from, *from, tokens_paging(plan.from.page_tokens)};
-  return emit_operation({"requantize_bulk", "stored rows to another format, many at once", "TiledCopyArgs",
-                         sizeof(kv::TiledCopyArgs), plan.from.checks || plan.to.checks},
-                        &source, {plan.to, *to, tokens_paging(plan.to.page_tokens)}, false, name, **arch, registry);
+  return emit_bulk_operation_kernel({"requantize_bulk", "stored rows to another format, many at once", "BulkCopyArgs",
+                                     sizeof(kv::BulkCopyArgs), plan.from.checks || plan.to.checks},
+                                    &source, {plan.to, *to, tokens_paging(plan.to.page_tokens)}, false, name, **arch,
+                                    registry);
 }
 
 std::optional<Source> emit_shift_bulk(const CodecPlan& plan, const Registry& registry) {
@@ -114,8 +115,8 @@ std::optional<Source> emit_shift_bulk(const CodecPlan& plan, const Registry& reg
   const auto tiles = side_tiles(plan, **arch);
   if (!tiles || tiles->places.lane_scale_stride > 0) return std::nullopt;  // no registers to weigh codes, too
   const Side side{plan, *tiles, tokens_paging(plan.page_tokens)};
-  return emit_operation(
-      {"shift_bulk", "rows of the cache to other positions, many at once", "TiledShiftArgs", sizeof(kv::TiledShiftArgs),
+  return emit_bulk_operation_kernel(
+      {"shift_bulk", "rows of the cache to other positions, many at once", "BulkShiftArgs", sizeof(kv::BulkShiftArgs),
        plan.checks},
       &side, side, true,
       fmt::format("shift_bulk.{}.d{}.{}.{}", plan.format.name, plan.head_dim, plan.layout(), plan.arch), **arch,
@@ -127,7 +128,7 @@ std::optional<Source> emit_quantize_rope_bulk(const CodecPlan& plan, const Regis
   if (!arch) return std::nullopt;
   const auto tiles = side_tiles(plan, **arch);
   if (!tiles) return std::nullopt;
-  return emit_operation(
+  return emit_bulk_operation_kernel(
       {"quantize_rope_bulk", "rows at their positions into the cache, many at once", "RopedCodecArgs",
        sizeof(kv::RopedCodecArgs), plan.checks},
       nullptr, {plan, *tiles, codec_paging(plan.page_tokens)}, true,

@@ -12,15 +12,15 @@
 namespace kvjit {
 
 enum class CopyKind {
-  bytes,    // the formats are one: stored bytes go where the other layout has them
-  inner,    // decoded and encoded in the domain that both formats code: rotated alike, or not at all
-  numbers,  // by way of the caller's domain
+  bytes,        // the formats are one: stored bytes go where the other layout has them
+  rotated,      // decoded and encoded in the domain that both formats code: rotated alike, or not at all
+  dequantized,  // by way of the caller's domain
 };
 const char* to_string(CopyKind kind);
 
 struct CopyPlan {
   CodecPlan from, to;
-  CopyKind kind = CopyKind::numbers;
+  CopyKind kind = CopyKind::dequantized;
   int alignment = 2;    // of all addresses and strides of both caches, bytes: a power of two up to 16
   int lane_values = 0;  // of kernels whose lanes take whole blocks of both formats; 0: a row a warp
 };
@@ -43,7 +43,7 @@ Source emit_quantize_rope(const CodecPlan& plan, const Registry& registry);
 // Many rows at once, 16 a warp on the tensor cores, of formats behind a Walsh-Hadamard transform of 128 whose codes the
 // write path takes by tiles; nothing of others, and of devices without room for the tables. Tiles are turned in the
 // spans of runtime/launch/rope.hpp.
-std::optional<Source> emit_copy_tiles(const CopyPlan& plan, const Registry& registry);
+std::optional<Source> emit_bulk_copy(const CopyPlan& plan, const Registry& registry);
 std::optional<Source> emit_shift_bulk(const CodecPlan& plan, const Registry& registry);
 std::optional<Source> emit_quantize_rope_bulk(const CodecPlan& plan, const Registry& registry);
 

@@ -19,14 +19,14 @@ bool is_same_rotation(Rotation a, const Rotation& b) {
 int lane_values(const CodecPlan& side, const Arch& arch) {
   if (!side.format.rotation.is_identity()) return 0;
   Decision unused;
-  const auto tiles = plan_tiles(side.format, side.head_dim, side.is_planar, arch, unused);
-  return tiles && tiles->family == TileFamily::blocks ? tiles->lane_values : 0;
+  const auto tiles = plan_bulk(side.format, side.head_dim, side.is_planar, arch, unused);
+  return tiles && tiles->family == BulkFamily::blocks ? tiles->lane_values : 0;
 }
 
 }  // namespace
 
 const char* to_string(CopyKind kind) {
-  constexpr const char* kNames[] = {"bytes", "inner", "numbers"};
+  constexpr const char* kNames[] = {"bytes", "rotated", "dequantized"};
   return kNames[int(kind)];
 }
 
@@ -42,7 +42,7 @@ Result<CopyPlan> plan_copy(const CodecPlan& from, const CodecPlan& to, bool has_
     return fail(Code::unsupported,
                 fmt::format("a copy from a program for {} to one for {}; both must be for one", from.arch, to.arch), {},
                 {"target.arch of either spec"});
-  CopyPlan plan{from, to, CopyKind::numbers, std::clamp(alignment, 1, 16)};
+  CopyPlan plan{from, to, CopyKind::dequantized, std::clamp(alignment, 1, 16)};
   if (has_same_scale && have_same_bytes(from, to, registry)) {
     plan.kind = CopyKind::bytes;
   } else {
@@ -50,12 +50,12 @@ Result<CopyPlan> plan_copy(const CodecPlan& from, const CodecPlan& to, bool has_
     const bool needs_original = g.has_residual() && g.residual.is_original;
     if (is_same_rotation(f.rotation, g.rotation) && f.channels == g.channels && !needs_original &&
         f.stored_dim(from.head_dim) == g.stored_dim(to.head_dim))
-      plan.kind = CopyKind::inner;
+      plan.kind = CopyKind::rotated;
     KV_TRY(arch, registry.require_arch(from.arch, {}));
     const int from_values = lane_values(from, *arch), to_values = lane_values(to, *arch);
     const int values = std::max(from_values, to_values);
     const bool is_whole = values > 0 && values % f.block == 0 && values % g.block == 0 && from.head_dim % values == 0;
-    if (plan.kind == CopyKind::inner && from_values > 0 && to_values > 0 && is_whole) plan.lane_values = values;
+    if (plan.kind == CopyKind::rotated && from_values > 0 && to_values > 0 && is_whole) plan.lane_values = values;
   }
   return plan;
 }

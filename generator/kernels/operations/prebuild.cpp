@@ -26,7 +26,7 @@ Result<void> add_copies(const CodecPlan& from, const CodecPlan& to, const Regist
     for (int alignment = kMostAlignment; alignment > 0; alignment /= 2) {
       KV_TRY(plan, plan_copy(from, to, has_same_scale, alignment, registry));
       all.push_back(emit_copy(plan, registry));
-      if (auto tiles = emit_copy_tiles(plan, registry)) all.push_back(std::move(*tiles));
+      if (auto tiles = emit_bulk_copy(plan, registry)) all.push_back(std::move(*tiles));
       if (plan.kind != CopyKind::bytes) break;  // numbers are copied alike at any
     }
   }

@@ -103,12 +103,12 @@ Result<std::shared_ptr<Kernel>> CpuKernel::load(const Source& source, const Arte
 class CpuBackend : public Backend {
  public:
   explicit CpuBackend(unsigned seed) : seed_(seed) {
-    facts_.name = "CPU back-end";
-    facts_.arch = "sm_90a";
-    facts_.memory_bytes = physical_memory();
+    info_.name = "CPU back-end";
+    info_.arch = "sm_90a";
+    info_.memory_bytes = physical_memory();
   }
 
-  const DeviceFacts& facts() const override { return facts_; }
+  const DeviceInfo& info() const override { return info_; }
   Result<DevicePointer> allocate(std::size_t bytes) override;
   void release(DevicePointer pointer) override { std::free(reinterpret_cast<void*>(pointer)); }
   Result<void> copy_to_device(DevicePointer to, const void* from, std::size_t bytes) override {
@@ -128,7 +128,7 @@ class CpuBackend : public Backend {
 
  private:
   static Result<void> copy(void* to, const void* from, std::size_t bytes);
-  DeviceFacts facts_;
+  DeviceInfo info_;
   unsigned seed_;
 };
 
@@ -136,9 +136,9 @@ Result<DevicePointer> CpuBackend::allocate(std::size_t bytes) {
   if (bytes == 0) return DevicePointer{0};
   // Exactly the bytes that were asked for, so that AddressSanitizer detects reads behind them.
   void* memory = nullptr;
-  if (bytes > facts_.memory_bytes || posix_memalign(&memory, kAlignment, bytes) != 0)
+  if (bytes > info_.memory_bytes || posix_memalign(&memory, kAlignment, bytes) != 0)
     return fail(Code::environment,
-                fmt::format("no memory for {} bytes; this machine has {}", bytes, facts_.memory_bytes));
+                fmt::format("no memory for {} bytes; this machine has {}", bytes, info_.memory_bytes));
   std::memset(memory, kPoison, bytes);
   return reinterpret_cast<DevicePointer>(memory);
 }

@@ -234,7 +234,7 @@ void Scheduler::begin_block(unsigned x, unsigned y, unsigned z) {
     lane.view.block_y = static_cast<int>(y);
     lane.view.block_z = static_cast<int>(z);
     lane.view.parity = 0;
-    lane.agreed = 0;
+    lane.next_agreement = 0;
     lane.state = State::ready;
     lane.copies.begin_block();
     ready_.push_back(i);

@@ -35,11 +35,11 @@ struct LaneState {
   boost::context::fiber context;
   State state = State::done;
   Site site;
-  int team = 0;             // at_team: warps of the team
-  bool vote = false;        // at_team: the lane's vote, then the team's
-  void* barrier = nullptr;  // at_barrier: the barrier of bulk copies
-  unsigned parity = 0;      // at_barrier: parity of the phase that it waits for
-  std::size_t agreed = 0;   // warp-uniform conditions that the lane has reported
+  int team = 0;                    // at_team: warps of the team
+  bool vote = false;               // at_team: the lane's vote, then the team's
+  void* barrier = nullptr;         // at_barrier: the barrier of bulk copies
+  unsigned parity = 0;             // at_barrier: parity of the phase that it waits for
+  std::size_t next_agreement = 0;  // warp-uniform conditions that the lane has reported
   CopyQueue copies;
 };
 
@@ -57,7 +57,7 @@ struct WarpState {
 
   // Records a lane's value of a warp-uniform condition. Returns the rule that is broken, or an empty text.
   std::string agree(LaneState& lane, bool says, const Site& site) {
-    const std::size_t at = lane.agreed++;
+    const std::size_t at = lane.next_agreement++;
     if (at == agreements.size()) agreements.emplace_back(site, says);
     const auto& [where, what] = agreements[at];
     if (!(where == site)) return fmt::format("divergent agreement: {} against {}", to_string(where), to_string(site));
@@ -65,8 +65,8 @@ struct WarpState {
   }
   // Returns the first condition that an ended lane did not report. Only its count shows that.
   std::string left_out(const LaneState& lane) const {
-    if (lane.agreed == agreements.size()) return {};
-    return fmt::format("{}: left out", to_string(agreements[lane.agreed].first));
+    if (lane.next_agreement == agreements.size()) return {};
+    return fmt::format("{}: left out", to_string(agreements[lane.next_agreement].first));
   }
 };
 

@@ -21,13 +21,13 @@ KV_DEVICE void merge_contexts(const MergePartsArgs& args) {
   const auto place = [&](const Rows& rows) {
     return sequence * rows.sequence_stride + query * rows.query_stride + head * rows.head_stride;
   };
-  float top = minus_infinity(), sum = 0.f, out[Plan::kPerLane] = {};
+  float row_max = minus_infinity(), sum = 0.f, out[Plan::kPerLane] = {};
   KV_NO_UNROLL
-  for (int i = 0; i < args.count; ++i) top = larger(top, args.parts[i].lse[row]);
-  const bool has_seen = top > minus_infinity();
+  for (int i = 0; i < args.count; ++i) row_max = larger(row_max, args.parts[i].lse[row]);
+  const bool has_seen = row_max > minus_infinity();
   KV_NO_UNROLL
   for (int i = 0; i < args.count && has_seen; ++i) {
-    const float weight = exp2_fast((args.parts[i].lse[row] - top) * kLog2E);
+    const float weight = exp2_fast((args.parts[i].lse[row] - row_max) * kLog2E);
     if (weight == 0.f) continue;
     const i64 from = place(args.parts[i].out);
     sum += weight;
@@ -40,7 +40,7 @@ KV_DEVICE void merge_contexts(const MergePartsArgs& args) {
   KV_UNROLL
   for (int e = 0; e < Plan::kPerLane; ++e)
     if (e * 32 + lane() < Plan::kDim) Plan::store(args.out.data, to + e * 32 + lane(), out[e] * inverse);
-  if (lane() == 0 && args.lse) args.lse[row] = has_seen ? top + log2_fast(sum) * kLn2 : minus_infinity();
+  if (lane() == 0 && args.lse) args.lse[row] = has_seen ? row_max + log2_fast(sum) * kLn2 : minus_infinity();
 }
 
 }  // namespace kv

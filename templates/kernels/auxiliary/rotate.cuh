@@ -27,9 +27,9 @@ KV_DEVICE void rotate(const RotateArgs& args) {
     if constexpr (Plan::kIsInverse && Plan::kHasResidual) second[e] = Plan::load(args.in.data, from + kIn + i);
   }
   if constexpr (Plan::kIsInverse)
-    from_inner<Plan>(x, second);
+    from_rotated<Plan>(x, second);
   else
-    to_inner<Plan>(x, second);
+    to_rotated<Plan>(x, second);
   KV_UNROLL
   for (int e = 0; e < kPerLane; ++e) {
     const int i = e * 32 + lane();

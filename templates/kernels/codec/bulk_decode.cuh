@@ -146,19 +146,19 @@ KV_DEVICE void renormalise(float (&factor)[2], const Sums& y) {
 
 // The stored numbers of one group of the lane's rows g and g + 8, as they are loaded.
 template <class Plan>
-struct StoredTile {
+struct StoredBulkTile {
   u32 words[2][Plan::kBits];  // the lane's packed codes of both rows
   u32 scale[2];               // the f16 bits of both scales
   KV_DEVICE void load(const CodecArgs& args, const Tile& tile, int group) {
     using F = typename Plan::F;
-    const TileRow at = tile.row(args, lane() >> 2);
+    const BulkRow at = tile.row(args, lane() >> 2);
     const i64 token = args.first_token + at.token;
     const StoredRow first = stored_row<F>(args.side, at.sequence, at.head, token);
     load_row(0, group, first);
     if (tile.is_together) {
       load_row(1, group, stored_row_behind<F>(first, args.side, at.sequence, at.head, token, 8));
     } else {
-      const TileRow second = tile.row(args, (lane() >> 2) + 8);
+      const BulkRow second = tile.row(args, (lane() >> 2) + 8);
       load_row(1, group, stored_row<F>(args.side, second.sequence, second.head, args.first_token + second.token));
     }
   }

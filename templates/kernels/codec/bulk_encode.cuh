@@ -15,7 +15,7 @@
 
 namespace kv {
 
-constexpr int kTileBuckets = 128;  // 64 on either side of 0
+constexpr int kBulkBuckets = 128;  // 64 on either side of 0
 
 // Fills both tables from shared address 0 on. Entries are 256 bytes apart: 128 bytes with 32 copies of the word of
 // bucket i, then 128 bytes with 32 copies of a sum of squares. The sum is of the two entries of the codebook that the
@@ -26,7 +26,7 @@ KV_DEVICE void fill_encoding_tables() {
   for (int i = thread(); i < 256 * 32; i += Plan::kThreads) {
     const int entry = i / 32, copy = i % 32 * 4, last = (1 << Plan::kBits) - 1;
     const float low = Plan::value(entry & last), high = Plan::value(entry >> 4 & last);
-    if (entry < kTileBuckets) store_shared_u32(entry * 256 + copy, Plan::bucket(entry));
+    if (entry < kBulkBuckets) store_shared_u32(entry * 256 + copy, Plan::bucket(entry));
     store_shared_u32(entry * 256 + 128 + copy, u32((low * low + high * high) * Plan::kSquareStep + 0.5f));
   }
 }
@@ -135,7 +135,7 @@ KV_DEVICE void store_rows(const CodecArgs& args, const Tile& tile, int group, co
   using F = typename Plan::F;
   const int g = lane() >> 2, c = lane() & 3;
   if (tile.is_together && !args.slots) {
-    const TileRow& at = tile.start;
+    const BulkRow& at = tile.start;
     const i64 token = args.first_token + at.token + g;
     const StoredRow first = stored_row<F>(args.side, at.sequence, at.head, token),
                     second = stored_row_behind<F>(first, args.side, at.sequence, at.head, token, 8);
@@ -151,7 +151,7 @@ KV_DEVICE void store_rows(const CodecArgs& args, const Tile& tile, int group, co
   }
   KV_NO_UNROLL
   for (int i = g; i < int(tile.valid); i += 8) {
-    const TileRow at = tile.row(args, i);
+    const BulkRow at = tile.row(args, i);
     const i64 slot = args.slots ? args.slots[i64(at.sequence) * args.tokens + at.token] : args.first_token + at.token;
     if (slot < 0) continue;
     store_row<Plan>(stored_row<F>(args.side, at.sequence, at.head, slot), group, one_of(i == g, rows[0], rows[1]));

@@ -10,7 +10,7 @@
 //                               folded into the +-1.
 //   H8 over the bits j j j      Additions and subtractions in registers (butterflies).
 //
-// Tile says which rows of a call a bulk tile has. TileTurns deals the bulk tiles to blocks and warps.
+// Tile says which rows of a call a bulk tile has. BulkRope deals the bulk tiles to blocks and warps.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include "args/attention.cuh"
@@ -19,10 +19,10 @@
 
 namespace kv {
 
-constexpr int kTileRows = 16, kTileGroup = 128;
+constexpr int kBulkRows = 16, kBulkGroup = 128;
 
 // The numbers of a format that states nothing else. The generator derives each Plan from it.
-struct TileDefaults {
+struct BulkDefaults {
   // Integer steps of one standard deviation, by which values are encoded. A bucket has 2^16 steps: here a quarter.
   static constexpr float kStep = 0x1p18f;
   // Bytes from the scale of one lane's values to that of the next lane's, in formats whose blocks repeat the scale of
@@ -123,10 +123,10 @@ KV_DEVICE float power_below(float inverse_length) { return float_of(bits_of(inve
 KV_DEVICE float reciprocal_power(float power) { return float_of(0x7f000000u - bits_of(power)); }
 
 // The place of a row in a call.
-struct TileRow {
+struct BulkRow {
   u32 token, head, sequence;
 };
-KV_DEVICE i64 row_in_x(const CodecArgs& args, const TileRow& row) {
+KV_DEVICE i64 row_in_x(const CodecArgs& args, const BulkRow& row) {
   return row.sequence * args.x.sequence_stride + row.token * args.x.query_stride + row.head * args.x.head_stride;
 }
 
@@ -134,25 +134,25 @@ KV_DEVICE i64 row_in_x(const CodecArgs& args, const TileRow& row) {
 // tiles are numbered (CodecArgs of args/attention.cuh).
 struct Tile {
   u32 index;         // the tile's number in the call
-  TileRow start;     // its first row
+  BulkRow start;     // its first row
   u32 valid;         // how many of its rows exist: 16, fewer at the end of a call, 0 behind the end
   bool is_together;  // the rows are 16 tokens of one head
   template <class Args>
   KV_DEVICE static Tile at(const Args& args, u32 index) {
     const u32 tokens = args.tokens, heads = args.heads, count = args.tiles, known = index < count ? index : count - 1;
-    TileRow start;
+    BulkRow start;
     u32 left;
     if (args.token_tiles > 0) {
       const u32 block = known / heads, sequence = block / args.token_tiles;
-      start = {(block - sequence * args.token_tiles) * kTileRows, known - block * heads, sequence};
+      start = {(block - sequence * args.token_tiles) * kBulkRows, known - block * heads, sequence};
       left = tokens - start.token;
     } else {
-      const u32 first = known * kTileRows, line = first / tokens;
+      const u32 first = known * kBulkRows, line = first / tokens;
       start = {first - line * tokens, line % heads, line / heads};
       left = u32(args.sequences) * heads * tokens - first;
     }
-    const u32 valid = index >= count ? 0 : left < kTileRows ? left : kTileRows;
-    return {index, start, valid, valid == kTileRows && start.token + kTileRows <= tokens};
+    const u32 valid = index >= count ? 0 : left < kBulkRows ? left : kBulkRows;
+    return {index, start, valid, valid == kBulkRows && start.token + kBulkRows <= tokens};
   }
   // The tile that is `by` further on. The caller passes steps = by / heads and rest = by % heads. Mostly the tile is of
   // the same sequence, and then no division is needed.
@@ -160,15 +160,15 @@ struct Tile {
   KV_DEVICE Tile further(const Args& args, u32 by, u32 steps, u32 rest) const {
     const bool is_next = start.head + rest >= u32(args.heads);
     const u32 head = start.head + rest - (is_next ? args.heads : 0);
-    const u32 token = start.token + (steps + is_next) * kTileRows;
-    if (args.token_tiles == 0 || token + kTileRows > u32(args.tokens)) return at(args, index + by);
-    return {index + by, {token, head, start.sequence}, kTileRows, true};
+    const u32 token = start.token + (steps + is_next) * kBulkRows;
+    if (args.token_tiles == 0 || token + kBulkRows > u32(args.tokens)) return at(args, index + by);
+    return {index + by, {token, head, start.sequence}, kBulkRows, true};
   }
   // Row i, or the last valid row if i lies behind it.
   template <class Args>
-  KV_DEVICE TileRow row(const Args& args, int i) const {
+  KV_DEVICE BulkRow row(const Args& args, int i) const {
     if (is_together) return {start.token + i, start.head, start.sequence};
-    TileRow at = start;
+    BulkRow at = start;
     at.token += u32(i) < valid ? i : valid > 0 ? valid - 1 : 0;
     while (at.token >= u32(args.tokens)) {
       at.token -= args.tokens;
@@ -195,18 +195,18 @@ KV_DEVICE void rows_in_x(i64 (&at)[2], const CodecArgs& args, const Tile& tile) 
 // and then go on behind the last warp, so that what is read and written at the same time is close together: x mostly
 // has the heads of a token next to each other.
 template <class Plan, int kMine = 1>
-struct TileTurns {
+struct BulkRope {
   u32 end,    // the first tile behind those of the block
       steps,  // kAll / heads and
       rest;   // kAll % heads, for Tile::further
   Tile tile;  // the warp's present tile, the first of kMine
   template <class Args>
-  KV_DEVICE static TileTurns of(const Args& args) {
+  KV_DEVICE static BulkRope of(const Args& args) {
     const u32 begin = u32(block_x()) * args.block_tiles, end = begin + args.block_tiles;
     return {end < u32(args.tiles) ? end : u32(args.tiles), u32(kAll) / args.heads, u32(kAll) % args.heads,
             Tile::at(args, begin + warp() * kMine)};
   }
-  KV_DEVICE bool has_tile() const { return tile.index < end; }
+  KV_DEVICE bool has_bulk() const { return tile.index < end; }
   // Whether the block's first warp has a tile left. Warpgroups loop by this question: they multiply in turns, so each
   // of them takes part until the first one is done, in the end without rows.
   KV_DEVICE bool has_turn() const { return tile.index - warp() * kMine < end; }
@@ -221,7 +221,7 @@ struct TileTurns {
 
 // A staged group of 2-byte values is four segments of 32 values, 80 bytes apart. With this pitch there are no bank
 // conflicts, neither for lanes that copy whole rows nor for lanes that read their segments. A chunk is 16 bytes.
-constexpr int kSegmentPitch = 80, kStagePitch = 4 * kSegmentPitch, kTileStage = kTileRows * kStagePitch;
+constexpr int kSegmentPitch = 80, kStagePitch = 4 * kSegmentPitch, kBulkStage = kBulkRows * kStagePitch;
 KV_DEVICE SharedAddress staged_chunk(SharedAddress stage, int row, int chunk) {
   return stage + row * kStagePitch + chunk / 4 * kSegmentPitch + chunk % 4 * 16;
 }

@@ -22,7 +22,7 @@ KV_DEVICE void dequantize(const CodecArgs& args) {
   if (args.keep_rotated) {
     if constexpr (F::kHasResidual) add_residual<Plan>(x, second);
   } else {
-    from_inner<Plan>(x, second);
+    from_rotated<Plan>(x, second);
   }
   store_values(args.x.data, args.x_type, at.in_x, args.keep_rotated ? F::kStored : Plan::kHeadDim, x);
 }

@@ -27,7 +27,7 @@ KV_DEVICE void unstage_tile_rows(SharedAddress from, const CodecArgs& args, cons
   if (tile.is_together) {
     u8* to = x + (row_in_x(args, tile.start) + (lane() / 16) * args.x.query_stride) * bytes;
     KV_UNROLL
-    for (int i = 0; i < kTileRows / 2; ++i) {
+    for (int i = 0; i < kBulkRows / 2; ++i) {
       store(to, 2 * i + lane() / 16);
       to += 2 * args.x.query_stride * bytes;
     }
@@ -41,7 +41,7 @@ KV_DEVICE void unstage_tile_rows(SharedAddress from, const CodecArgs& args, cons
 template <class Plan>
 KV_DEVICE void dequantize_bulk(const CodecArgs& args) {
   using Output = typename Plan::Output;
-  constexpr int kGroups = Plan::kHeadDim / kTileGroup;
+  constexpr int kGroups = Plan::kHeadDim / kBulkGroup;
   fill_decoding_table<Plan>();
   store_hadamard(Plan::kMatrixAt, Plan::post_signs(lane() & 3));
   sync_block();
@@ -51,14 +51,14 @@ KV_DEVICE void dequantize_bulk(const CodecArgs& args) {
   u32 flips[16];  // the signs of two values, as sign bits of an fp16 pair
   KV_UNROLL
   for (int i = 0; i < 16; ++i) flips[i] = (signs >> 2 * i & 1) << 15 | (signs >> (2 * i + 1) & 1) << 31;
-  const SharedAddress to = Plan::kStageAt + warp() * kTileStage;
+  const SharedAddress to = Plan::kStageAt + warp() * kBulkStage;
 
-  TileTurns<Plan> turns = TileTurns<Plan>::of(args);
+  BulkRope<Plan> turns = BulkRope<Plan>::of(args);
   int group = 0;
-  StoredTile<Plan> stored;
-  if (turns.has_tile()) stored.load(args, turns.tile, 0);
+  StoredBulkTile<Plan> stored;
+  if (turns.has_bulk()) stored.load(args, turns.tile, 0);
   KV_NO_UNROLL
-  while (turns.has_tile()) {
+  while (turns.has_bulk()) {
     const Tile now = turns.tile;
     const int now_group = group;
     if (++group == kGroups) group = 0, turns.advance(args);
@@ -68,7 +68,7 @@ KV_DEVICE void dequantize_bulk(const CodecArgs& args) {
     butterflies(y);
     float factor[2];
     decoding_factors<Plan>(factor, scales, y);
-    if (turns.has_tile()) stored.load(args, turns.tile, group);  // under way while the present tile is written
+    if (turns.has_bulk()) stored.load(args, turns.tile, group);  // under way while the present tile is written
     KV_UNROLL
     for (int pass = 0; pass < 2; ++pass) {  // f32 takes two passes, of 16 values a lane and row each
       if (pass == 1 && Output::kBytes == 2) break;
@@ -95,9 +95,9 @@ KV_DEVICE void dequantize_bulk(const CodecArgs& args) {
       }
       sync_warp();
       if constexpr (Output::kBytes == 4)
-        unstage_tile_rows(to, args, now, 4, now_group * (kTileGroup * 4) + pass * 64, 128);
+        unstage_tile_rows(to, args, now, 4, now_group * (kBulkGroup * 4) + pass * 64, 128);
       else
-        unstage_tile_rows(to, args, now, 2, now_group * (kTileGroup * 2), 64);
+        unstage_tile_rows(to, args, now, 2, now_group * (kBulkGroup * 2), 64);
       sync_warp();
     }
   }

@@ -16,7 +16,7 @@ namespace kv {
 template <class Plan>
 KV_DEVICE void dequantize_bulk_wgmma(const CodecArgs& args) {
   using Output = typename Plan::Output;
-  constexpr int kGroups = Plan::kHeadDim / kTileGroup;
+  constexpr int kGroups = Plan::kHeadDim / kBulkGroup;
   // The next tile is found, and its codes are loaded, ahead of everything else. With two fp16 numbers a code there are
   // no registers for that. The products then take so long that finding the tile is hidden behind them instead.
   constexpr bool kLoadsFirst = Plan::kCodeParts == 1;
@@ -38,9 +38,9 @@ KV_DEVICE void dequantize_bulk_wgmma(const CodecArgs& args) {
 
   const int g = lane() >> 2, c = lane() & 3;
   const u32 mine = lane() * kPairBytes<Plan>;
-  TileTurns<Plan> turns = TileTurns<Plan>::of(args);
+  BulkRope<Plan> turns = BulkRope<Plan>::of(args);
   int group = 0;
-  StoredTile<Plan> stored;
+  StoredBulkTile<Plan> stored;
   if (turns.has_turn()) stored.load(args, turns.tile, 0);
   KV_NO_UNROLL
   while (turns.has_turn()) {
@@ -49,7 +49,7 @@ KV_DEVICE void dequantize_bulk_wgmma(const CodecArgs& args) {
     const auto find_next = [&] {
       if (++group == kGroups) group = 0, turns.advance(args);
     };
-    StoredTile<Plan> next = stored;
+    StoredBulkTile<Plan> next = stored;
     const auto load_next = [&] {
       if (turns.has_turn()) next.load(args, turns.tile, group);
     };
@@ -75,7 +75,7 @@ KV_DEVICE void dequantize_bulk_wgmma(const CodecArgs& args) {
     for (int half = 0; half < 2; ++half) {
       if (g + 8 * half >= int(now.valid)) continue;
       u8* const to =
-          static_cast<u8*>(args.x.data) + (row_at[half] + now_group * kTileGroup + c * kChunk) * Output::kBytes;
+          static_cast<u8*>(args.x.data) + (row_at[half] + now_group * kBulkGroup + c * kChunk) * Output::kBytes;
       KV_UNROLL
       for (int chunk = 0; chunk < kChunks; ++chunk) {
         const auto value = [&](int i) { return y[(chunk * kChunk + i) / 2 * 4 + 2 * half + i % 2] * factor[half]; };

@@ -17,24 +17,24 @@ namespace kv {
 
 // Copies one group of each of the tile's rows to the stage at `to`. A lane copies 16 bytes a step, and a warp two rows.
 KV_DEVICE void stage_tile_rows(SharedAddress to, const CodecArgs& args, const Tile& tile, int group) {
-  const u8* const x = static_cast<const u8*>(args.x.data) + group * (kTileGroup * 2) + lane() % 16 * 16;
+  const u8* const x = static_cast<const u8*>(args.x.data) + group * (kBulkGroup * 2) + lane() % 16 * 16;
   if (tile.is_together) {
     const u8* from = x + (row_in_x(args, tile.start) + (lane() / 16) * args.x.query_stride) * 2;
     KV_UNROLL
-    for (int i = 0; i < kTileRows / 2; ++i) {
+    for (int i = 0; i < kBulkRows / 2; ++i) {
       copy_async<16>(staged_chunk(to, 2 * i + lane() / 16, lane() % 16), from, 16);
       from += args.x.query_stride * 4;
     }
   } else {
     KV_NO_UNROLL
-    for (int row = lane() / 16; row < kTileRows; row += 2)
+    for (int row = lane() / 16; row < kBulkRows; row += 2)
       copy_async<16>(staged_chunk(to, row, lane() % 16), x + row_in_x(args, tile.row(args, row)) * 2, 16);
   }
 }
 
 template <class Plan>
 KV_DEVICE void quantize_bulk(const CodecArgs& args) {
-  constexpr int kGroups = Plan::kHeadDim / kTileGroup;
+  constexpr int kGroups = Plan::kHeadDim / kBulkGroup;
   fill_encoding_tables<Plan>();
   store_hadamard(Plan::kMatrixAt, Plan::pre_signs(lane() & 3));
   sync_block();
@@ -44,17 +44,17 @@ KV_DEVICE void quantize_bulk(const CodecArgs& args) {
   fill_mirror<Plan>(mirror);
 
   // fill and take are the stages, 0 or 1, that are copied to and read next.
-  const SharedAddress ring = Plan::kStageAt + warp() * (2 * kTileStage);
-  TileTurns<Plan> turns = TileTurns<Plan>::of(args);
+  const SharedAddress ring = Plan::kStageAt + warp() * (2 * kBulkStage);
+  BulkRope<Plan> turns = BulkRope<Plan>::of(args);
   int group = 0, fill = 0, take = 0;
   const auto stage_next = [&] {
-    if (turns.has_tile()) stage_tile_rows(ring + fill * kTileStage, args, turns.tile, group);
+    if (turns.has_bulk()) stage_tile_rows(ring + fill * kBulkStage, args, turns.tile, group);
     copy_commit();
     fill ^= 1;
   };
   stage_next();
   KV_NO_UNROLL
-  while (turns.has_tile()) {
+  while (turns.has_bulk()) {
     const Tile now = turns.tile;
     const int now_group = group;
     if (++group == kGroups) group = 0, turns.advance(args);
@@ -64,7 +64,7 @@ KV_DEVICE void quantize_bulk(const CodecArgs& args) {
     u32 x[2][16];
     KV_UNROLL
     for (int i = 0; i < 8; ++i)
-      load_shared_u128(&x[i / 4][i % 4 * 4], staged_chunk(ring + take * kTileStage, g + i / 4 * 8, c * 4 + i % 4));
+      load_shared_u128(&x[i / 4][i % 4 * 4], staged_chunk(ring + take * kBulkStage, g + i / 4 * 8, c * 4 + i % 4));
     sync_warp();  // every lane has read the stage that is filled next
     take ^= 1;
     float y[8][2][4];
@@ -72,7 +72,7 @@ KV_DEVICE void quantize_bulk(const CodecArgs& args) {
     butterflies(y);
     float squares[2];  // 128 times the rows' squared lengths, as y is sqrt(128) times as long
     squared_lengths(squares, y);
-    const float square[2] = {squares[0] * (1.f / kTileGroup), squares[1] * (1.f / kTileGroup)};
+    const float square[2] = {squares[0] * (1.f / kBulkGroup), squares[1] * (1.f / kBulkGroup)};
     EncodedRow rows[2];
     encode_tile<Plan>(rows, y, square, {1.f, 1.f}, mirror);
     store_rows<Plan>(args, now, now_group, rows);

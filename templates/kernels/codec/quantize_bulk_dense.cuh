@@ -34,7 +34,7 @@ KV_DEVICE void fill_matrix() {
 
 template <class Plan>
 KV_DEVICE void quantize_bulk_dense(const CodecArgs& args) {
-  constexpr int kGroups = Plan::kHeadDim / kTileGroup, kTiles = 2;
+  constexpr int kGroups = Plan::kHeadDim / kBulkGroup, kTiles = 2;
   constexpr float kTiny = 1e-10f,  // a group of this length, or less, is taken for zero (has_direction)
       kRoot = 11.3137085f;         // sqrt(128): from coordinates of a unit vector to standard deviations
   fill_encoding_tables<Plan>();
@@ -46,9 +46,9 @@ KV_DEVICE void quantize_bulk_dense(const CodecArgs& args) {
   // `zero` is always 0, but the compiler does not know it. A value that is combined with it gets a register of its own,
   // once, in the order of a fragment. The four words of a load would else be moved into place for each of 128 products.
   const u32 zero = u32(args.sequences) >> 31;
-  TileTurns<Plan, kTiles> turns = TileTurns<Plan, kTiles>::of(args);
+  BulkRope<Plan, kTiles> turns = BulkRope<Plan, kTiles>::of(args);
   KV_NO_UNROLL
-  for (; turns.has_tile(); turns.advance(args)) {
+  for (; turns.has_bulk(); turns.advance(args)) {
     const Tile tiles[kTiles] = {turns.tile, turns.tile.further(args, 1, 0, 1)};
     KV_NO_UNROLL
     for (int group = 0; group < kGroups; ++group) {
@@ -56,7 +56,7 @@ KV_DEVICE void quantize_bulk_dense(const CodecArgs& args) {
       float factor[kTiles][2], norm[kTiles][2];
       KV_UNROLL
       for (int i = 0; i < kTiles * 2; ++i) {
-        const i64 from = row_in_x(args, tiles[i / 2].row(args, g + 8 * (i % 2))) + group * kTileGroup + c * 32;
+        const i64 from = row_in_x(args, tiles[i / 2].row(args, g + 8 * (i % 2))) + group * kBulkGroup + c * 32;
         // A fragment x[tile][s] has the values 4 s .. 4 s + 3 of the lane's segment, of rows g and g + 8.
         KV_UNROLL
         for (int w = 0; w < 16; w += 4) {

@@ -18,7 +18,7 @@ namespace kv {
 template <class Plan>
 KV_DEVICE void quantize_bulk_wgmma(const CodecArgs& args) {
   using Input = typename Plan::Input;
-  constexpr int kGroups = Plan::kHeadDim / kTileGroup, kStageBytes = kTileRows * kTileGroup * Input::kBytes;
+  constexpr int kGroups = Plan::kHeadDim / kBulkGroup, kStageBytes = kBulkRows * kBulkGroup * Input::kBytes;
   fill_encoding_tables<Plan>();
   // Column n of the products: lane c holds the values 32 c .. 32 c + 31 of its rows, two for each step of eight
   // columns.
@@ -31,7 +31,7 @@ KV_DEVICE void quantize_bulk_wgmma(const CodecArgs& args) {
   // rows are read until the products are done.
   const SharedAddress stage =
       Plan::kStageAt + (Input::kIsOperand ? shfl(u32(warp() / 4), 0) * (8 * kStageBytes) : warp() * kStageBytes);
-  TileTurns<Plan> turns = TileTurns<Plan>::of(args);
+  BulkRope<Plan> turns = BulkRope<Plan>::of(args);
   int group = 0;
   SharedAddress take = 0;
   const auto stage_next = [&] {

@@ -38,8 +38,8 @@ KV_DEVICE void byte_fragments(u32 (&bytes)[4][4], const u32 (&a)[8][1][4]) {
 template <class Plan, class Entry, class Pair>
 KV_DEVICE void fill_matrix(const Entry& entry, const Pair& pair) {
   KV_NO_UNROLL
-  for (int item = thread(); item < kTileGroup * kTileGroup / 2; item += Plan::kThreads) {
-    const int n = item / (kTileGroup / 2), k = item % (kTileGroup / 2) * 2;
+  for (int item = thread(); item < kBulkGroup * kBulkGroup / 2; item += Plan::kThreads) {
+    const int n = item / (kBulkGroup / 2), k = item % (kBulkGroup / 2) * 2;
     const float low = entry(n, k), high = entry(n, k + 1);
     const u32 both = pair(low, high);
     const SharedAddress at = Plan::kMatrixAt + operand_place(n, k);

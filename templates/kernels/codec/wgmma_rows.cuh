@@ -126,20 +126,20 @@ struct FloatInput {
 // Copies group number `group` of each of the tile's rows to the stage, 16 bytes a lane and step.
 template <class Input>
 KV_DEVICE void stage_input(SharedAddress to, const CodecArgs& args, const Tile& tile, int group) {
-  constexpr int kChunks = kTileGroup * Input::kBytes / 16, kRows = 32 / kChunks;  // of a row; rows a step
+  constexpr int kChunks = kBulkGroup * Input::kBytes / 16, kRows = 32 / kChunks;  // of a row; rows a step
   const int first = lane() / kChunks, chunk = lane() % kChunks;
-  const int top = Input::kIsOperand ? warp() % 4 * kTileRows : 0;
-  const u8* const x = static_cast<const u8*>(args.x.data) + group * (kTileGroup * Input::kBytes) + chunk * 16;
+  const int top = Input::kIsOperand ? warp() % 4 * kBulkRows : 0;
+  const u8* const x = static_cast<const u8*>(args.x.data) + group * (kBulkGroup * Input::kBytes) + chunk * 16;
   if (tile.is_together) {
     const u8* from = x + (row_in_x(args, tile.start) + first * args.x.query_stride) * Input::kBytes;
     KV_UNROLL
-    for (int i = 0; i < kTileRows / kRows; ++i) {
+    for (int i = 0; i < kBulkRows / kRows; ++i) {
       copy_async<16>(to + Input::place(top + i * kRows + first, chunk), from, 16);
       from += args.x.query_stride * (kRows * Input::kBytes);
     }
   } else {
     KV_NO_UNROLL
-    for (int row = first; row < kTileRows; row += kRows)
+    for (int row = first; row < kBulkRows; row += kRows)
       copy_async<16>(to + Input::place(top + row, chunk), x + row_in_x(args, tile.row(args, row)) * Input::kBytes, 16);
   }
 }

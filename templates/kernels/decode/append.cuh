@@ -21,26 +21,26 @@ KV_DEVICE void append_row(const NewRows& rows, const CacheSide& side, int sequen
 }
 
 template <class Plan>
-KV_DEVICE void append(const AppendArgs& args, const Part& part) {
+KV_DEVICE void append(const AppendArgs& args, const KvSplit& split) {
   constexpr int kNew = Plan::kAllRows / Plan::kGroup;
   static_assert(Plan::kWarps * Plan::kAppendBytes <= Plan::kStages * Plan::kWarps * Plan::kStageBytes,
                 "rows are packed where the ring will be");
   // A team stages the tiles of its last round whole (decode.cuh), so the rows behind the split must be there, too. The
   // block that has them stores the same bytes.
-  const int staged_end = part.last + (Plan::kTeam - 1 - (part.last - part.first - 1) % Plan::kTeam);
-  const int first = part.length - kNew, tiles_begin = part.first * Plan::kTile, tiles_end = staged_end * Plan::kTile;
+  const int staged_end = split.last + (Plan::kTeam - 1 - (split.last - split.first - 1) % Plan::kTeam);
+  const int first = split.length - kNew, tiles_begin = split.first * Plan::kTile, tiles_end = staged_end * Plan::kTile;
   const int begin = first > tiles_begin ? first : tiles_begin;
-  const int end = part.length < tiles_end ? part.length : tiles_end;
-  if (begin >= end) return;                     // the whole block returns
-  const int head = Turn<Plan>(part.head).head;  // blocks of the head's other query chunks store the same bytes
+  const int end = split.length < tiles_end ? split.length : tiles_end;
+  if (begin >= end) return;                            // the whole block returns
+  const int head = QueryChunk<Plan>(split.head).head;  // blocks of the head's other query chunks store the same bytes
   u8* const bytes = shared_bytes() + Plan::kRingAt + warp() * Plan::kAppendBytes;
   KV_NO_UNROLL
   for (int i = warp(); i < 2 * (end - begin); i += Plan::kWarps) {
     const int token = begin + i / 2;
     if (i % 2 == 0)
-      append_row<typename Plan::KeyWriter>(args.new_k, args.k, part.sequence, head, token, token - first, bytes);
+      append_row<typename Plan::KeyWriter>(args.new_k, args.k, split.sequence, head, token, token - first, bytes);
     else
-      append_row<typename Plan::ValueWriter>(args.new_v, args.v, part.sequence, head, token, token - first, bytes);
+      append_row<typename Plan::ValueWriter>(args.new_v, args.v, split.sequence, head, token, token - first, bytes);
     sync_warp();  // every lane is done with the bytes
   }
   publish_stores();

@@ -67,7 +67,7 @@ KV_DEVICE void fill_order() {
 
 // Tile loader of one side (K or V) of a KV split: the addresses of the warp's next tile. `stage` asks for its copies.
 template <class Plan, class Side>
-struct Tiles {
+struct KvTileLoader {
   static constexpr int kTile = Plan::kTile, kWarps = Plan::kWarps;
   const u8* first_row;  // the batch-head's first row
   i64 token_stride;     // bytes from row to row
@@ -75,14 +75,14 @@ struct Tiles {
       *scales;          // the lane's 16 bytes in the scales of the warp's next tile; used in layout planar
   bool is_aligned;      // may whole tiles take the straight-line copies?
 
-  KV_DEVICE Tiles(const CacheSide& side, const Part& part, int tile)
-      : first_row(side.codes + part.sequence * side.codes_sequence_stride +
-                  Turn<Plan>(part.head).head * side.codes_head_stride),
+  KV_DEVICE KvTileLoader(const CacheSide& side, const KvSplit& split, int tile)
+      : first_row(side.codes + split.sequence * side.codes_sequence_stride +
+                  QueryChunk<Plan>(split.head).head * side.codes_head_stride),
         token_stride(Side::kIsPlanar ? Side::kRowBytes : side.codes_token_stride),
-        codes(in_register(first_row + tile * tile_bytes() + (Side::kIsPlanar ? lane() * 16 : 0))),
-        scales(in_register(side.scales + part.sequence * side.scales_sequence_stride +
-                           Turn<Plan>(part.head).head * side.scales_head_stride +
-                           i64(tile) * (kTile * Side::kScaleRowBytes) + lane() * 16)),
+        codes(pin_register(first_row + tile * tile_bytes() + (Side::kIsPlanar ? lane() * 16 : 0))),
+        scales(pin_register(side.scales + split.sequence * side.scales_sequence_stride +
+                            QueryChunk<Plan>(split.head).head * side.scales_head_stride +
+                            i64(tile) * (kTile * Side::kScaleRowBytes) + lane() * 16)),
         is_aligned(kv::is_aligned<Side>(codes, token_stride)) {}
 
   template <bool kIsWhole>
@@ -91,8 +91,8 @@ struct Tiles {
   }
   KV_DEVICE void advance() {
     // Pinned to registers, so that all copies use one sum; else the compiler keeps one for each way around them.
-    codes = in_register(codes + kWarps * tile_bytes());
-    scales = in_register(scales + kWarps * kTile * Side::kScaleRowBytes);
+    codes = pin_register(codes + kWarps * tile_bytes());
+    scales = pin_register(scales + kWarps * kTile * Side::kScaleRowBytes);
   }
 
  private:
@@ -112,33 +112,33 @@ KV_DEVICE void take_tile(Sums<Plan>& sums, SharedAddress stage, const Queries<Pl
   const Table table = table_of_lane<K::kTableCopies>();
   KV_NO_UNROLL
   for (int first = 0; first < Plan::kTile; first += kTokens) {
-    u32 k_skew[kSubtiles][2], v_skew[kSubtiles][4], p[kSubtiles][Plan::kColumnBlocks][2];
-    key_skews<K>(k_skew, k_codes, k_stride);
-    value_skews<V>(v_skew, v_codes, v_stride);
+    u32 k_misalignment[kSubtiles][2], v_misalignment[kSubtiles][4], p[kSubtiles][Plan::kColumnBlocks][2];
+    key_misalignments<K>(k_misalignment, k_codes, k_stride);
+    value_misalignments<V>(v_misalignment, v_codes, v_stride);
     Scores<Plan> x[kSubtiles];
     typename Features::Loaded loaded;
     features.load(loaded, token + first);
-    score<Plan>(x, stage, first, k_skew, queries, table, scale, sums.softmax);
+    score<Plan>(x, stage, first, k_misalignment, queries, table, scale, sums.softmax);
     features.apply(x, loaded, token + first, sums.softmax);
     if (token + first + kTokens > length || features.cuts(token + first, token + first + kTokens - 1))
       mask_scores<Plan>(x, features, token + first, length);
-    bool needs_renewal = largest_bits<Plan>(x) >= sums.softmax.renews_at;
-    if (Plan::Feature::template skips_values<Plan>(x, needs_renewal)) {
+    bool needs_rescale = largest_bits<Plan>(x) >= sums.softmax.rescales_at;
+    if (Plan::Feature::template skips_values<Plan>(x, needs_rescale)) {
       exponentiate<Plan>(p, x, sums.softmax);  // for the denominator alone: the skipped tokens keep their weight
       continue;
     }
     if constexpr (V::kScalesGroups) {
-      sums.value_scales.load(stage + K::kStageBytes, first, v_skew, table);
-      needs_renewal |= !sums.value_scales.fit();
+      sums.value_scales.load(stage + K::kStageBytes, first, v_misalignment, table);
+      needs_rescale |= !sums.value_scales.fit();
     }
-    if (any(needs_renewal)) {
-      renew_base<Plan>(x, sums.softmax, sums.o);
-      if constexpr (V::kScalesGroups) sums.value_scales.renew(sums.o);
+    if (any(needs_rescale)) {
+      rescale<Plan>(x, sums.softmax, sums.o);
+      if constexpr (V::kScalesGroups) sums.value_scales.raise(sums.o);
     }
     exponentiate<Plan>(p, x, sums.softmax);
     for_each(typename V::Sections{}, [&](auto section) {
-      accumulate_section<Plan, decltype(section)>(sums.o, sums.value_scales, p, stage + K::kStageBytes, first, v_skew,
-                                                  table);
+      accumulate_section<Plan, decltype(section)>(sums.o, sums.value_scales, p, stage + K::kStageBytes, first,
+                                                  v_misalignment, table);
     });
   }
 }
@@ -156,33 +156,34 @@ KV_DEVICE void clear_pads(SharedAddress ring) {
 }
 
 // One KV split, from its queries to its partial result or its output. All warps of the block take part.
-template <class Plan, class Args, class Work>
-KV_DEVICE void attend_part(const Args& args, Work& work, Part& part) {
+template <class Plan, class Args, class TileScheduler>
+KV_DEVICE void attend_split(const Args& args, TileScheduler& scheduler, KvSplit& split) {
   using K = typename Plan::K;
   using V = typename Plan::V;
   constexpr int kTile = Plan::kTile, kStages = Plan::kStages;
-  work.put_away(Plan::kLineAt, part);
+  scheduler.save_to_shared(Plan::kSchedulerAt, split);
   // Queries are asked for before the ring is filled: behind the ring's copies they would wait for all of them.
   QueryRows<Plan> rows;
-  rows.load(args, part.sequence, Turn<Plan>(part.head));
-  const auto features = features_of<Plan>(args, part);
+  rows.load(args, split.sequence, QueryChunk<Plan>(split.head));
+  const auto features = features_of<Plan>(args, split);
 
-  int tile = part.first + warp();
-  Tiles<Plan, K> k(args.k, part, tile);
-  Tiles<Plan, V> v(args.v, part, tile);
-  const int last = int(kept(part.last));
-  const int whole = int(kept(k.is_aligned && v.is_aligned ? u32(part.length) / kTile : 0));
+  int tile = split.first + warp();
+  KvTileLoader<Plan, K> k(args.k, split, tile);
+  KvTileLoader<Plan, V> v(args.v, split, tile);
+  const int last = int(hide_from_optimizer(split.last));
+  const int whole = int(hide_from_optimizer(k.is_aligned && v.is_aligned ? u32(split.length) / kTile : 0));
   // If a team takes its last tiles, all of them are staged, those behind the split's end too: the output is added
   // up over all of the team's tiles, without asking which exist.
   const int staged_end =
-      Plan::kTeam > 1 ? int(kept(last + (Plan::kTeam - 1 - (last - part.first - 1) % Plan::kTeam))) : last;
+      Plan::kTeam > 1 ? int(hide_from_optimizer(last + (Plan::kTeam - 1 - (last - split.first - 1) % Plan::kTeam)))
+                      : last;
   const auto stage = [&](int tile, SharedAddress to) {
     if (tile < staged_end) {
       if (tile < whole) {
         k.template stage<true>(to, kTile);
         v.template stage<true>(to + K::kStageBytes, kTile);
       } else {
-        const int valid = clamp_to(part.length - tile * kTile, kTile);
+        const int valid = clamp_to(split.length - tile * kTile, kTile);
         k.template stage<false>(to, valid);
         v.template stage<false>(to + K::kStageBytes, valid);
       }
@@ -190,11 +191,12 @@ KV_DEVICE void attend_part(const Args& args, Work& work, Part& part) {
     copy_commit();
     k.advance(), v.advance();
   };
-  constexpr int kSlot = Plan::kWarps * Plan::kStageBytes;  // bytes of one stage of every warp
-  const SharedAddress ring = kept(Plan::kRingAt + warp() * Plan::kStageBytes), ring_last = ring + (kStages - 1) * kSlot;
+  constexpr int kRingStride = Plan::kWarps * Plan::kStageBytes;  // bytes of one stage of every warp
+  const SharedAddress ring = hide_from_optimizer(Plan::kRingAt + warp() * Plan::kStageBytes),
+                      ring_last = ring + (kStages - 1) * kRingStride;
   if constexpr (K::kPadBytes > 0) clear_pads<Plan>(ring);
   KV_NO_UNROLL
-  for (SharedAddress to = ring; to != ring_last; to += kSlot, tile += Plan::kWarps) stage(tile, to);
+  for (SharedAddress to = ring; to != ring_last; to += kRingStride, tile += Plan::kWarps) stage(tile, to);
 
   const float query_unit = rows.store();
   Queries<Plan> queries;
@@ -206,7 +208,7 @@ KV_DEVICE void attend_part(const Args& args, Work& work, Part& part) {
   if constexpr (Plan::kTeam > 1) {
     typename Plan::Team tiles{tile - (kStages - 1) * Plan::kWarps,
                               last,
-                              part.length,
+                              split.length,
                               k.first_row,
                               k.token_stride,
                               v.first_row,
@@ -221,10 +223,10 @@ KV_DEVICE void attend_part(const Args& args, Work& work, Part& part) {
       sync_warp();  // every lane's copies of this tile have landed, and every lane is done with the stage that is
                     // filled now
       stage(tile, filled);
-      take_tile<Plan>(sums, taken, queries, features, scale, (tile - kAhead) * kTile, part.length, k.first_row,
+      take_tile<Plan>(sums, taken, queries, features, scale, (tile - kAhead) * kTile, split.length, k.first_row,
                       k.token_stride, v.first_row, v.token_stride);
       filled = taken;
-      taken = taken == ring_last ? ring : taken + kSlot;
+      taken = taken == ring_last ? ring : taken + kRingStride;
     }
   }
 
@@ -235,21 +237,21 @@ KV_DEVICE void attend_part(const Args& args, Work& work, Part& part) {
     for (int mask = 4; mask < 32; mask <<= 1) sum += shfl_xor(sum, mask);
   }
   const float unit = args.value_scale * V::kUnit * (V::kScalesGroups ? exp2_fast(float(sums.value_scales.log2)) : 1.f);
-  part = work.fetch(Plan::kLineAt);
-  finish_part<Plan>(args, work, part, sums.o, sums.softmax, unit);
+  split = scheduler.restore_from_shared(Plan::kSchedulerAt);
+  finish_split<Plan>(args, scheduler, split, sums.o, sums.softmax, unit);
 }
 
 // Prefetches the first tiles of a split to the L2 while the previous kernel still runs. Whatever that kernel writes
 // there meanwhile, the later copies see it.
 template <class Plan, class Side>
-KV_DEVICE void prefetch_side(const CacheSide& side, const Part& part) {
+KV_DEVICE void prefetch_side(const CacheSide& side, const KvSplit& split) {
   constexpr int kLine = 128, kMost = Plan::kWarps * Plan::kStages;
   if constexpr (Side::kIsPlanar) {
-    const int first = part.first * Plan::kTile,
-              last = (part.last < part.first + kMost ? part.last : part.first + kMost) * Plan::kTile;
-    const int bytes = ((last < part.length ? last : part.length) - first) * Side::kRowBytes;
-    const u8* const codes = side.codes + part.sequence * side.codes_sequence_stride +
-                            Turn<Plan>(part.head).head * side.codes_head_stride + i64(first) * Side::kRowBytes;
+    const int first = split.first * Plan::kTile,
+              last = (split.last < split.first + kMost ? split.last : split.first + kMost) * Plan::kTile;
+    const int bytes = ((last < split.length ? last : split.length) - first) * Side::kRowBytes;
+    const u8* const codes = side.codes + split.sequence * side.codes_sequence_stride +
+                            QueryChunk<Plan>(split.head).head * side.codes_head_stride + i64(first) * Side::kRowBytes;
     KV_NO_UNROLL
     for (int at = thread() * kLine; at < bytes; at += Plan::kThreads * kLine) prefetch_line(codes + at);
   }
@@ -257,7 +259,7 @@ KV_DEVICE void prefetch_side(const CacheSide& side, const Part& part) {
 
 // Stores the newest tokens of a call that brings them (kernels/decode/append.cuh). AttentionArgs bring none.
 template <class Plan>
-KV_DEVICE void append(const AttentionArgs&, const Part&) {}
+KV_DEVICE void append(const AttentionArgs&, const KvSplit&) {}
 
 // The kernel: fills the tables, makes the schedule, and takes the block's KV splits one after the other.
 template <class Plan, class Args>
@@ -268,31 +270,32 @@ KV_DEVICE void decode(const Args& args) {
   fill_tables<K>();
   fill_tables<V>();
   fill_order<Plan>();
-  release_successor();  // pdl_trigger: the next kernel may start while the last blocks of this one merge
-  auto work = work_of<Plan>(args);
-  static_assert(Plan::kLineAt + decltype(work)::kBytes <= Plan::kOrderAt, "what is put away fits");
-  if (!may_look_early<Plan>(args)) wait_for_predecessor();
+  pdl_trigger();  // pdl_trigger: the next kernel may start while the last blocks of this one merge
+  auto scheduler = scheduler_of<Plan>(args);
+  static_assert(Plan::kSchedulerAt + decltype(scheduler)::kBytes <= Plan::kOrderAt, "what is put away fits");
+  if (!may_read_lengths_early<Plan>(args)) pdl_wait();
   u32 begin, end;
-  Part part;
+  KvSplit split;
   KV_NO_UNROLL
   do {  // again, if the previous kernel has changed the lengths that the schedule was made from
-    work.look();
-    begin = work.begin(block_x()), end = work.begin(block_x() + 1);
-    part = Part{};
-    if (agreed(begin < end)) part = work.part_at(begin, end);
-    prefetch_side<Plan, K>(args.k, part);
-    prefetch_side<Plan, V>(args.v, part);
-    wait_for_predecessor();  // pdl_wait: from here on, what the previous kernel wrote may be read
-  } while (agreed(work.has_changed()));
-  if (!agreed(begin < end)) return;
+    scheduler.read_lengths();
+    begin = scheduler.begin(block_x()), end = scheduler.begin(block_x() + 1);
+    split = KvSplit{};
+    if (warp_uniform(begin < end)) split = scheduler.split_at(begin, end);
+    prefetch_side<Plan, K>(args.k, split);
+    prefetch_side<Plan, V>(args.v, split);
+    pdl_wait();  // pdl_wait: from here on, what the previous kernel wrote may be read
+  } while (warp_uniform(scheduler.lengths_changed()));
+  if (!warp_uniform(begin < end)) return;
   KV_NO_UNROLL
   while (true) {
-    append<Plan>(args, part);
-    attend_part<Plan>(args, work, part);
-    end = work.begin(block_x() + 1);  // computed anew, the same as before, so that no register holds it during the loop
-    if (!agreed(part.line_end < end)) return;
+    append<Plan>(args, split);
+    attend_split<Plan>(args, scheduler, split);
+    end = scheduler.begin(block_x() +
+                          1);  // computed anew, the same as before, so that no register holds it during the loop
+    if (!warp_uniform(split.linear_end < end)) return;
     sync_block();  // shared memory is used anew
-    part = work.next(part, end);
+    split = scheduler.next(split, end);
   }
 }
 

@@ -13,16 +13,16 @@ namespace kv {
 
 // The query row of a feature. A row that the query chunk lacks stands for its first one, which always exists.
 template <class Plan>
-KV_DEVICE QueryRow query_row(const FeatureArgs& args, const WorkArgs& work, const Part& part, int row) {
-  const Turn<Plan> turn(part.head);
-  const int there = row < Plan::kRows && turn.has(row) ? row : 0;
-  return Plan::Feature::query_row(args, part.sequence, turn.query(there), turn.query_head(there),
-                                  work.kv_heads / Plan::kTurns * Plan::kGroup, part.length);
+KV_DEVICE QueryRow query_row(const FeatureArgs& args, const SchedulerArgs& scheduler, const KvSplit& split, int row) {
+  const QueryChunk<Plan> chunk(split.head);
+  const int there = row < Plan::kRows && chunk.has(row) ? row : 0;
+  return Plan::Feature::query_row(args, split.sequence, chunk.query(there), chunk.query_head(there),
+                                  scheduler.kv_heads / Plan::kQueryChunks * Plan::kGroup, split.length);
 }
 
 // Features of a KV split: what its rows see, and how its scores change.
 template <class Plan>
-class PartFeatures {
+class SplitFeatures {
   using F = typename Plan::Feature;
   using Row = typename F::Row;
   struct Bounds {
@@ -59,16 +59,16 @@ class PartFeatures {
   };
 
   // The rows may be used behind the next barrier of the block.
-  KV_DEVICE PartFeatures(const FeatureArgs& args, const WorkArgs& work, const Part& part) {
+  KV_DEVICE SplitFeatures(const FeatureArgs& args, const SchedulerArgs& scheduler, const KvSplit& split) {
     static_assert(sizeof(Row) <= Plan::kFeatureRowBytes, "rows of features take more than was planned");
     KV_NO_UNROLL
     for (int i = thread(); i < Plan::kColumnBlocks * 8; i += Plan::kThreads)
-      rows()[i] = F::row(args, query_row<Plan>(args, work, part, i));
+      rows()[i] = F::row(args, query_row<Plan>(args, scheduler, split, i));
     const typename F::Range range(args);
     if (thread() == 0)
-      bounds() = {part.length > 0 ? part.length - 1 : 0,
-                  range.first(part.sequence, part.length, F::Range::kQueries - 1),
-                  range.end(part.sequence, part.length, 0)};
+      bounds() = {split.length > 0 ? split.length - 1 : 0,
+                  range.first(split.sequence, split.length, F::Range::kQueries - 1),
+                  range.end(split.sequence, split.length, 0)};
   }
 
   KV_DEVICE bool cuts(int first, int last) const { return first < bounds().all_first || last >= bounds().all_end; }
@@ -88,9 +88,9 @@ class PartFeatures {
         const int i = by_rows(each), n = i / 4 % Plan::kColumnBlocks;
         pause(each);
         float& score = x[i / (4 * Plan::kColumnBlocks)][n][i % 4];
-        const float base = F::kNeedsWhole ? float(softmax.base[n][i % 2]) : 0.f;
+        const float reference_max = F::kNeedsWhole ? float(softmax.reference_max[n][i % 2]) : 0.f;
         const typename F::Loaded one = kLoadsAhead ? loaded.of[kLoadsAhead ? i : 0] : load_one(i, token);
-        score = F::apply(score + base, rows()[row_of(i)], one, token + token_of(i)) - base;
+        score = F::apply(score + reference_max, rows()[row_of(i)], one, token + token_of(i)) - reference_max;
       }
     }
   }
@@ -98,14 +98,14 @@ class PartFeatures {
 
 // The end of a row: sinks and lse, by the plan's features.
 template <class Plan>
-struct FeaturedEnd {
+struct FeaturedRowEnd {
   typename Plan::Feature::End end;
   bool exists;  // the row is one of the query chunk
-  KV_DEVICE RowSums of(RowSums sum, bool is_first) const {
-    const RowTotal total = Plan::Feature::finish(sum.top, sum.denominator, end, is_first && exists);
-    sum.top = total.top, sum.denominator = total.denominator;
+  KV_DEVICE SoftmaxState of(SoftmaxState sum, bool is_first) const {
+    const RowTotal total = Plan::Feature::finish(sum.row_max, sum.denominator, end, is_first && exists);
+    sum.row_max = total.row_max, sum.denominator = total.denominator;
     KV_UNROLL
-    for (float& x : sum.x) x *= total.keep;
+    for (float& x : sum.x) x *= total.rescale_factor;
     return sum;
   }
 };
@@ -113,21 +113,22 @@ struct FeaturedEnd {
 // Answers for plans with features, by the type of the arguments. Plans without features have answers of their own in
 // softmax.cuh, split_merge.cuh and tile_scheduler.cuh.
 template <class Plan, class Args>
-KV_DEVICE PartFeatures<Plan> features_of(const Featured<Args>& args, const Part& part) {
-  return {args.features, args.work, part};
+KV_DEVICE SplitFeatures<Plan> features_of(const Featured<Args>& args, const KvSplit& split) {
+  return {args.features, args.scheduler, split};
 }
 template <class Plan, class Args>
-KV_DEVICE FeaturedEnd<Plan> row_end(const Featured<Args>& args, const Part& part, int row) {
-  return {Plan::Feature::end(args.features, query_row<Plan>(args.features, args.work, part, row)),
-          Turn<Plan>(part.head).has(row)};
+KV_DEVICE FeaturedRowEnd<Plan> row_end(const Featured<Args>& args, const KvSplit& split, int row) {
+  return {Plan::Feature::end(args.features, query_row<Plan>(args.features, args.scheduler, split, row)),
+          QueryChunk<Plan>(split.head).has(row)};
 }
 template <class Plan, class Args>
-KV_DEVICE auto work_of(const Featured<Args>& args) {
-  return Work<Plan::kTile, typename Plan::Feature::Range>(args.work, typename Plan::Feature::Range(args.features));
+KV_DEVICE auto scheduler_of(const Featured<Args>& args) {
+  return TileScheduler<Plan::kTile, typename Plan::Feature::Range>(args.scheduler,
+                                                                   typename Plan::Feature::Range(args.features));
 }
 template <class Plan, class Args>
-KV_DEVICE bool may_look_early(const Featured<Args>& args) {
-  return may_look_early<Plan>(static_cast<const Args&>(args)) && !args.features.position_offsets;
+KV_DEVICE bool may_read_lengths_early(const Featured<Args>& args) {
+  return may_read_lengths_early<Plan>(static_cast<const Args&>(args)) && !args.features.position_offsets;
 }
 
 }  // namespace kv

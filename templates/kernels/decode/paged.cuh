@@ -8,21 +8,21 @@
 namespace kv {
 
 template <class Plan, Paged Side>
-struct Tiles<Plan, Side> {
+struct KvTileLoader<Plan, Side> {
   static constexpr int kTile = Plan::kTile, kWarps = Plan::kWarps;
   const u8* first_row;  // first row of page 0: rows have the same offset from their 16-byte chunk in every page
   i64 token_stride;     // bytes from row to row
   bool is_aligned;      // may whole tiles take the straight-line copies?
 
-  KV_DEVICE Tiles(const CacheSide& side, const Part& part, int tile)
-      : first_row(in_register(side.codes + Turn<Plan>(part.head).head * side.codes_head_stride)),
+  KV_DEVICE KvTileLoader(const CacheSide& side, const KvSplit& split, int tile)
+      : first_row(pin_register(side.codes + QueryChunk<Plan>(split.head).head * side.codes_head_stride)),
         token_stride(side.codes_token_stride),
         is_aligned(Side::kIsPlanar || kv::is_aligned<Side>(first_row, token_stride | side.codes_sequence_stride)),
         side_(side),
-        scales_(in_register(side.scales + Turn<Plan>(part.head).head * side.scales_head_stride)),
-        pages_(table_of<Side>(side).pages + part.sequence * table_of<Side>(side).row_stride),
-        last_page_(part.length > 0 ? (part.length - 1) / Side::kPageTokens : 0),
-        used_(part.length > 0 ? -1 : 0),
+        scales_(pin_register(side.scales + QueryChunk<Plan>(split.head).head * side.scales_head_stride)),
+        pages_(table_of<Side>(side).pages + split.sequence * table_of<Side>(side).row_stride),
+        last_page_(split.length > 0 ? (split.length - 1) / Side::kPageTokens : 0),
+        used_(split.length > 0 ? -1 : 0),
         tile_(tile) {
     look_up();
   }
@@ -66,6 +66,6 @@ struct Tiles<Plan, Side> {
 
 // Prefetches nothing: the previous kernel may be writing the page tables.
 template <class Plan, Paged Side>
-KV_DEVICE void prefetch_side(const CacheSide&, const Part&) {}
+KV_DEVICE void prefetch_side(const CacheSide&, const KvSplit&) {}
 
 }  // namespace kv

@@ -10,15 +10,15 @@ namespace kv {
 
 // The query chunk that a scheduler head stands for.
 template <class Plan>
-struct Turn {
+struct QueryChunk {
   int head,       // the KV head
       first_row;  // the chunk's first query row, among those of the KV head
 
-  KV_DEVICE explicit Turn(int pair_head)
-      : head(Plan::kTurns == 1 ? pair_head : pair_head / Plan::kTurns),
-        first_row(Plan::kTurns == 1 ? 0 : pair_head % Plan::kTurns * Plan::kRows) {}
+  KV_DEVICE explicit QueryChunk(int scheduler_head)
+      : head(Plan::kQueryChunks == 1 ? scheduler_head : scheduler_head / Plan::kQueryChunks),
+        first_row(Plan::kQueryChunks == 1 ? 0 : scheduler_head % Plan::kQueryChunks * Plan::kRows) {}
   // Does the chunk have this row? The last chunk may have fewer.
-  KV_DEVICE bool has(int row) const { return Plan::kTurns == 1 || first_row + row < Plan::kAllRows; }
+  KV_DEVICE bool has(int row) const { return Plan::kQueryChunks == 1 || first_row + row < Plan::kAllRows; }
   KV_DEVICE int query(int row) const { return (first_row + row) / Plan::kGroup; }
   KV_DEVICE int query_head(int row) const { return head * Plan::kGroup + (first_row + row) % Plan::kGroup; }
 };

@@ -44,14 +44,14 @@ class QueryRows {
   float x_[kPerWarp][kAll];      // in K's domain
 
  public:
-  KV_DEVICE void load(const AttentionArgs& args, int sequence, const Turn<Plan>& turn) {
+  KV_DEVICE void load(const AttentionArgs& args, int sequence, const QueryChunk<Plan>& chunk) {
     KV_UNROLL
     for (int i = 0; i < kPerWarp; ++i) {
       // Rows and dimensions that do not exist are read from a place that does: a guarded load is waited for where it
       // stands.
-      const int asked = own_row(i), row = asked < Plan::kRows && turn.has(asked) ? asked : Unit::first();
-      const i64 at = sequence * args.q.sequence_stride + turn.query(row) * args.q.query_stride +
-                     i64(turn.query_head(row)) * args.q.head_stride;
+      const int asked = own_row(i), row = asked < Plan::kRows && chunk.has(asked) ? asked : Unit::first();
+      const i64 at = sequence * args.q.sequence_stride + chunk.query(row) * args.q.query_stride +
+                     i64(chunk.query_head(row)) * args.q.head_stride;
       KV_UNROLL
       for (int e = 0; e < kPerLane; ++e) {
         const int d = e * 32 + lane();
@@ -76,7 +76,7 @@ class QueryRows {
     KV_UNROLL
     for (int i = 0; i < kPerWarp; ++i) {
       const int row = own_row(i);
-      if (agreed(!is_own(i))) break;
+      if (warp_uniform(!is_own(i))) break;
       if constexpr (Plan::kSumGroups > 0) sum_groups(i, row, per_unit);
       KV_UNROLL
       for (int e = 0; e < kAll; ++e)
@@ -99,7 +99,7 @@ class QueryRows {
     KV_UNROLL
     for (int e = 0; e < kPerLane; ++e)
       x[e] = row < Plan::kRows && e * 32 + lane() < Plan::kQueryDim ? Plan::query_of(raw_[i][e]) : 0.f;
-    if constexpr (Plan::kRotatesQueries) to_inner<typename Plan::KeyDomain>(x, second);
+    if constexpr (Plan::kRotatesQueries) to_rotated<typename Plan::KeyDomain>(x, second);
     float most = 0.f;
     KV_UNROLL
     for (int e = 0; e < kAll; ++e) {

@@ -1,8 +1,8 @@
 // Scores of a staged tile: x = Q K^T x scale - reference maximum, section by section of K's rows. Each warp loads codes
 // of 16 tokens a subtile, unpacks them to A fragments (fp16 pairs by unpack_f16.cuh, or bytes by unpack_int8.cuh), and
 // multiplies them by the B fragments of Q (query_fragments.cuh). Four lanes share a row of K: lane 4 g + c has bytes of
-// tokens g and g + 8. What one lane loads and unpacks at once is a lane read (`kRunCodes` codes of one row). A group is
-// the codes that share one scale; its scale multiplies the sum of the group's products, in fp32.
+// tokens g and g + 8. What one lane loads and unpacks at once is a lane read (`kReadCodes` codes of one row). A group
+// is the codes that share one scale; its scale multiplies the sum of the group's products, in fp32.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include "kernels/decode/unpack_int8.cuh"
@@ -35,18 +35,18 @@ KV_DEVICE void add_squares(const u32 (&h)[kPairs], float& low, float& high) {
 
 // sum += one lane read of K, of rows g (a) and g + 8 (b), times the first kParts fp16 parts of Q.
 template <class Plan, int kParts, int kPairs>
-KV_DEVICE void multiply_run(Scores<Plan> (&sum)[Plan::kQueryParts], const u32 (&a)[kPairs], const u32 (&b)[kPairs],
-                            const Queries<Plan>& queries, int fragment) {
-  if constexpr (Plan::kByWarpgroups) return Plan::Products::score_run(sum[0], a, b, fragment);
+KV_DEVICE void multiply_read(Scores<Plan> (&sum)[Plan::kQueryParts], const u32 (&a)[kPairs], const u32 (&b)[kPairs],
+                             const Queries<Plan>& queries, int fragment) {
+  if constexpr (Plan::kByWarpgroups) return Plan::Products::score_read(sum[0], a, b, fragment);
   KV_UNROLL
   for (int i = 0; i < kPairs / 2 * Plan::kColumnBlocks; ++i) {
     const int step = i / Plan::kColumnBlocks, n = i % Plan::kColumnBlocks;
     u32 q[Queries<Plan>::kWords];
     queries.get(fragment + i, q);
     KV_UNROLL
-    for (int part = 0; part < kParts; ++part)
-      mma_16x8x16(sum[part][n], a[2 * step], b[2 * step], a[2 * step + 1], b[2 * step + 1], q[2 * part],
-                  q[2 * part + 1]);
+    for (int query_part = 0; query_part < kParts; ++query_part)
+      mma_16x8x16(sum[query_part][n], a[2 * step], b[2 * step], a[2 * step + 1], b[2 * step + 1], q[2 * query_part],
+                  q[2 * query_part + 1]);
   }
 }
 
@@ -59,18 +59,18 @@ struct Gather {
   const Softmax<Plan>& softmax;
   KV_DEVICE float scale(float of_group) const { return kIsDone ? of_group * softmax_scale : of_group; }
   KV_DEVICE float before(const Scores<Plan>& s, int group, int i) const {
-    if constexpr (kIsDone) return -softmax.base[i / 4][i % 2];
+    if constexpr (kIsDone) return -softmax.reference_max[i / 4][i % 2];
     return S::kFirst > 0 || group > 0 ? s[i / 4][i % 4] : 0.f;
   }
 };
 
 // Misalignment (unaligned_rows.cuh) of the lane's rows g and g + 8 of each subtile.
 template <class Side, int kSubtiles>
-KV_DEVICE void key_skews(u32 (&skew)[kSubtiles][2], const u8* first_row, i64 token_stride) {
+KV_DEVICE void key_misalignments(u32 (&misalignment)[kSubtiles][2], const u8* first_row, i64 token_stride) {
   KV_UNROLL
   for (int i = 0; i < kSubtiles; ++i) {
-    skew[i][0] = row_skew<Side>(first_row, token_stride, lane() >> 2);
-    skew[i][1] = upper_skew<Side>(skew[i][0], token_stride);
+    misalignment[i][0] = row_misalignment<Side>(first_row, token_stride, lane() >> 2);
+    misalignment[i][1] = upper_misalignment<Side>(misalignment[i][0], token_stride);
   }
 }
 
@@ -79,10 +79,10 @@ KV_DEVICE void key_skews(u32 (&skew)[kSubtiles][2], const u8* first_row, i64 tok
 // g and g + 8 of each subtile.
 template <class Plan, class S>
 KV_DEVICE void score_section(Scores<Plan> (&s)[Plan::kSubtiles], SharedAddress stage, int first,
-                             const u32 (&skew)[Plan::kSubtiles][2], const Queries<Plan>& queries, Table table,
+                             const u32 (&misalignment)[Plan::kSubtiles][2], const Queries<Plan>& queries, Table table,
                              const Gather<Plan, S>& gather) {
   using K = typename Plan::K;
-  constexpr int kSteps = S::kRunCodes / 4;  // k16 steps of a lane read: four lanes bring four codes each
+  constexpr int kSteps = S::kReadCodes / 4;  // k16 steps of a lane read: four lanes bring four codes each
   const int g = lane() >> 2, c = lane() & 3;
   // Fragments in registers cannot be indexed, so all groups are unrolled. Else two groups are enough and compile
   // sooner; with channels found by a mask, one at a time, since two leave no registers for many sums of the output.
@@ -94,50 +94,53 @@ KV_DEVICE void score_section(Scores<Plan> (&s)[Plan::kSubtiles], SharedAddress s
       Scores<Plan> sum[Plan::kQueryParts] = {};  // one independent chain of products for each fp16 part of Q
       [[maybe_unused]] float squares[2] = {};
       KV_UNROLL
-      for (int run = 0; run < S::kRuns; ++run) {
-        u32 a[S::kRunCodes / 2], b[S::kRunCodes / 2];
-        [[maybe_unused]] u32 low[S::kIsMasked ? 1 : S::kRunWords], high[S::kIsMasked ? 1 : S::kRunWords];
+      for (int read = 0; read < S::kReads; ++read) {
+        u32 a[S::kReadCodes / 2], b[S::kReadCodes / 2];
+        [[maybe_unused]] u32 low[S::kIsMasked ? 1 : S::kReadWords], high[S::kIsMasked ? 1 : S::kReadWords];
         if constexpr (S::kIsMasked) {
-          const SharedAddress at = stage + row * K::kPitch + skew[sub][0],
-                              at_high = stage + (row + 8) * K::kPitch + skew[sub][1];
-          masked_row<S>(at + group * S::kBlockStride, scales_of<K, S>(stage, skew[sub][0], row, group, c), c, a);
-          masked_row<S>(at_high + group * S::kBlockStride, scales_of<K, S>(stage, skew[sub][1], row + 8, group, c), c,
-                        b);
+          const SharedAddress at = stage + row * K::kPitch + misalignment[sub][0],
+                              at_high = stage + (row + 8) * K::kPitch + misalignment[sub][1];
+          masked_row<S>(at + group * S::kBlockStride, scales_of<K, S>(stage, misalignment[sub][0], row, group, c), c,
+                        a);
+          masked_row<S>(at_high + group * S::kBlockStride,
+                        scales_of<K, S>(stage, misalignment[sub][1], row + 8, group, c), c, b);
         } else {
-          load_codes<S>(stage + (first + sub * 16) * K::kPitch, g * K::kPitch + skew[sub][0], group, run, c, low);
-          load_codes<S>(stage + (first + sub * 16 + 8) * K::kPitch, g * K::kPitch + skew[sub][1], group, run, c, high);
-          S::Run::row(low, a, table);
-          S::Run::row(high, b, table);
+          load_codes<S>(stage + (first + sub * 16) * K::kPitch, g * K::kPitch + misalignment[sub][0], group, read, c,
+                        low);
+          load_codes<S>(stage + (first + sub * 16 + 8) * K::kPitch, g * K::kPitch + misalignment[sub][1], group, read,
+                        c, high);
+          S::Read::row(low, a, table);
+          S::Read::row(high, b, table);
         }
         if constexpr (S::kScalesValues) {
-          const SharedAddress scales = scales_of<K, S>(stage, skew[sub][0], row, group, c),
-                              scales_high = scales_of<K, S>(stage, skew[sub][1], row + 8, group, c);
-          const int i = scale_index<S>(run, c);
+          const SharedAddress scales = scales_of<K, S>(stage, misalignment[sub][0], row, group, c),
+                              scales_high = scales_of<K, S>(stage, misalignment[sub][1], row + 8, group, c);
+          const int i = scale_index<S>(read, c);
           scale_pairs(a, f16_from_f32(S::scale(scales, i)) * 0x10001u, S::minimum_half(scales, i) * 0x10001u);
           scale_pairs(b, f16_from_f32(S::scale(scales_high, i)) * 0x10001u, S::minimum_half(scales_high, i) * 0x10001u);
         }
         if constexpr (S::kRenormalises) add_squares(a, squares[0], squares[0]), add_squares(b, squares[1], squares[1]);
-        const int fragment = (S::kFirst / 16 + (group * S::kRuns + run) * kSteps) * Plan::kColumnBlocks;
-        multiply_run<Plan, Plan::kQueryParts>(sum, a, b, queries, fragment);
+        const int fragment = (S::kFirst / 16 + (group * S::kReads + read) * kSteps) * Plan::kColumnBlocks;
+        multiply_read<Plan, Plan::kQueryParts>(sum, a, b, queries, fragment);
         if constexpr (S::kHasRest) {
-          S::Run::rest(low, a);
-          S::Run::rest(high, b);
-          multiply_run<Plan, 1>(sum, a, b, queries, fragment);
+          S::Read::rest(low, a);
+          S::Read::rest(high, b);
+          multiply_read<Plan, 1>(sum, a, b, queries, fragment);
         }
       }
       float scale[2] = {1.f, 1.f};
       [[maybe_unused]] float minimum[2] = {};
       if constexpr (S::kScalesGroups) {
-        scale[0] = S::scale(scales_of<K, S>(stage, skew[sub][0], row, group, c), 0);
-        scale[1] = S::scale(scales_of<K, S>(stage, skew[sub][1], row + 8, group, c), 0);
+        scale[0] = S::scale(scales_of<K, S>(stage, misalignment[sub][0], row, group, c), 0);
+        scale[1] = S::scale(scales_of<K, S>(stage, misalignment[sub][1], row + 8, group, c), 0);
       }
       if constexpr (S::kRenormalises) {
         KV_UNROLL
         for (int i = 0; i < 2; ++i) scale[i] = div_rn(scale[i], sqrt_rn(over_lanes<0, 2>(squares[i])));
       }
       if constexpr (S::kAddsMinima) {
-        minimum[0] = S::minimum(scales_of<K, S>(stage, skew[sub][0], row, group, c), 0);
-        minimum[1] = S::minimum(scales_of<K, S>(stage, skew[sub][1], row + 8, group, c), 0);
+        minimum[0] = S::minimum(scales_of<K, S>(stage, misalignment[sub][0], row, group, c), 0);
+        minimum[1] = S::minimum(scales_of<K, S>(stage, misalignment[sub][1], row + 8, group, c), 0);
       }
       KV_UNROLL
       for (int i = 0; i < 2; ++i) scale[i] = gather.scale(scale[i]);
@@ -161,12 +164,12 @@ KV_DEVICE void score_section(Scores<Plan> (&s)[Plan::kSubtiles], SharedAddress s
 // half the sum of q.
 template <class Plan, class S>
 KV_DEVICE void score_section_of_integers(Scores<Plan> (&s)[Plan::kSubtiles], SharedAddress stage, int first,
-                                         const u32 (&skew)[Plan::kSubtiles][2], const Queries<Plan>& queries,
+                                         const u32 (&misalignment)[Plan::kSubtiles][2], const Queries<Plan>& queries,
                                          const Gather<Plan, S>& gather) {
   using K = typename Plan::K;
   using Integers = typename S::Integers;
-  constexpr int kWords = S::kRunCodes / 4,
-                kSteps = S::kRunCodes / 8;  // k32 steps of a lane read: four lanes bring eight codes each
+  constexpr int kWords = S::kReadCodes / 4,
+                kSteps = S::kReadCodes / 8;  // k32 steps of a lane read: four lanes bring eight codes each
   const int g = lane() >> 2, c = lane() & 3;
   KV_UNROLL_BY(Plan::kHoldQueries ? S::kGroups : 2)
   for (int group = 0; group < S::kGroups; ++group) {
@@ -180,19 +183,20 @@ KV_DEVICE void score_section_of_integers(Scores<Plan> (&s)[Plan::kSubtiles], Sha
       }
     }
     KV_UNROLL
-    for (int run = 0; run < S::kRuns; ++run) {
+    for (int read = 0; read < S::kReads; ++read) {
       u32 y[Plan::kSubtiles][2][kWords], z[Plan::kSubtiles][2][kWords];
       KV_UNROLL
       for (int i = 0; i < 2 * Plan::kSubtiles; ++i) {
-        u32 w[S::kRunWords];
-        load_codes<S>(stage + (first + i * 8) * K::kPitch, g * K::kPitch + skew[i / 2][i % 2], group, run, c, w);
+        u32 w[S::kReadWords];
+        load_codes<S>(stage + (first + i * 8) * K::kPitch, g * K::kPitch + misalignment[i / 2][i % 2], group, read, c,
+                      w);
         Integers::words(w, y[i / 2][i % 2], z[i / 2][i % 2], queries.table);
       }
       KV_UNROLL
       for (int i = 0; i < kSteps * Plan::kColumnBlocks; ++i) {
         const int step = i / Plan::kColumnBlocks, n = i % Plan::kColumnBlocks;
         u32 q[Queries<Plan>::kWords];
-        queries.get((S::kFirst / 32 + (group * S::kRuns + run) * kSteps) * Plan::kColumnBlocks + i, q);
+        queries.get((S::kFirst / 32 + (group * S::kReads + read) * kSteps) * Plan::kColumnBlocks + i, q);
         KV_UNROLL
         for (int sub = 0; sub < Plan::kSubtiles; ++sub) {
           const u32 *const a = y[sub][0] + 2 * step, *const b = y[sub][1] + 2 * step;
@@ -211,7 +215,7 @@ KV_DEVICE void score_section_of_integers(Scores<Plan> (&s)[Plan::kSubtiles], Sha
       if constexpr (S::kScalesGroups) {
         KV_UNROLL
         for (int i = 0; i < 2; ++i)
-          scale[i] = S::scale(scales_of<K, S>(stage, skew[sub][i], first + sub * 16 + g + i * 8, group, c), 0);
+          scale[i] = S::scale(scales_of<K, S>(stage, misalignment[sub][i], first + sub * 16 + g + i * 8, group, c), 0);
       }
       KV_UNROLL
       for (int i = 0; i < 2; ++i) scale[i] = gather.scale(scale[i]);
@@ -228,23 +232,23 @@ KV_DEVICE void score_section_of_integers(Scores<Plan> (&s)[Plan::kSubtiles], Sha
 // the sections' sums to scores in base 2.
 template <class Plan>
 KV_DEVICE void score(Scores<Plan> (&x)[Plan::kSubtiles], SharedAddress stage, int first,
-                     const u32 (&skew)[Plan::kSubtiles][2], const Queries<Plan>& queries, Table table, float scale,
-                     const Softmax<Plan>& softmax) {
+                     const u32 (&misalignment)[Plan::kSubtiles][2], const Queries<Plan>& queries, Table table,
+                     float scale, const Softmax<Plan>& softmax) {
   bool is_done = false;
   for_each(typename Plan::K::Sections{}, [&](auto section) {
     using S = decltype(section);
     const Gather<Plan, S> gather{scale, softmax};
     if constexpr (Plan::kHasIntegerKeys)
-      score_section_of_integers<Plan, S>(x, stage, first, skew, queries, gather);
+      score_section_of_integers<Plan, S>(x, stage, first, misalignment, queries, gather);
     else
-      score_section<Plan, S>(x, stage, first, skew, queries, table, gather);
+      score_section<Plan, S>(x, stage, first, misalignment, queries, table, gather);
     is_done = gather.kIsDone;
   });
   if (is_done) return;
   KV_UNROLL
   for (int i = 0; i < Plan::kSubtiles * 4 * Plan::kColumnBlocks; ++i) {
     float& s = x[i / (4 * Plan::kColumnBlocks)][i / 4 % Plan::kColumnBlocks][i % 4];
-    s = s * scale - softmax.base[i / 4 % Plan::kColumnBlocks][i % 2];
+    s = s * scale - softmax.reference_max[i / 4 % Plan::kColumnBlocks][i % 2];
   }
 }
 

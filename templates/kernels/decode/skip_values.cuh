@@ -20,9 +20,9 @@ struct SparseValues : Seen {
   // earlier token has, so the largest x so far is at least kBias. If a rescale is due, nothing is skipped: a row has
   // seen no token yet, or one of these tokens is the largest by far. A NaN counts as large.
   template <class Plan, class Scores>
-  KV_DEVICE static bool skips_values(const Scores& x, bool needs_renewal) {
+  KV_DEVICE static bool skips_values(const Scores& x, bool needs_rescale) {
     constexpr float kLeast = kBias + Plan::kSparseLog2;
-    bool counts = needs_renewal;
+    bool counts = needs_rescale;
     KV_UNROLL
     for (int i = 0; i < Plan::kSubtiles * 4 * Plan::kColumnBlocks; ++i) {
       const int n = i / 4 % Plan::kColumnBlocks, row = n * 8 + 2 * (lane() & 3) + i % 2;

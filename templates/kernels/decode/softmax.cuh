@@ -25,7 +25,7 @@ constexpr float kMasked = -1e30f;  // x of a token that the row does not see: 2^
 constexpr float kFloor = -1e29f;   // reference maximum of a row that has seen no token; every score is above it
 constexpr float kBias = 8.f;       // log2 of the largest probability after a rescale: far from fp16's subnormals
 constexpr float kLimit = 14.f;     // log2 of the largest probability without a rescale: far from fp16's largest number
-constexpr int kAlways = -2147483647 - 1;  // `renews_at` that every vote reaches
+constexpr int kAlways = -2147483647 - 1;  // `rescales_at` that every vote reaches
 
 // Scores, or x, of 16 tokens in the accumulator layout (device/simt.cuh): [block of 8 columns][register].
 template <class Plan>
@@ -39,7 +39,7 @@ using Outputs = float[Plan::kOwnBlocks][Plan::kValueDim / 16 / Plan::kValueShare
 template <class Plan>
 struct Share {
   KV_DEVICE static int member() { return Plan::kTeam == 1 ? 0 : warp() % Plan::kTeam; }
-  KV_DEVICE static int value_part() { return member() % Plan::kValueShare; }
+  KV_DEVICE static int value_slice() { return member() % Plan::kValueShare; }
   KV_DEVICE static int first_block() {
     return Plan::kOwnBlocks == Plan::kColumnBlocks ? 0 : member() / Plan::kValueShare * Plan::kOwnBlocks;
   }
@@ -47,41 +47,44 @@ struct Share {
 
 // Where the reference maxima of a warp are stored: in registers, or in shared memory (kernels/decode/warp_team.cuh).
 template <class Plan, bool kAreShared>
-struct BasesOf {
+struct ReferenceMaxOf {
   using Type = float[Plan::kColumnBlocks][2];
 };
 // Running softmax of the lane's query rows: columns 2c and 2c + 1 of each block of eight, with c = lane() & 3.
 template <class Plan>
 struct Softmax {
-  typename BasesOf<Plan, Plan::kSharesBases>::Type base;  // reference maximum of each column, base 2
-  float sum[Plan::kColumnBlocks][2];                      // the lane's part of the denominator: over its own tokens
-  u32 unseen;                                             // a bit a column: set until the column sees its first token
-  int renews_at;  // a rescale is due if largest_bits() is at least this; kAlways while a column has seen no token
+  typename ReferenceMaxOf<Plan, Plan::kSharesReferenceMax>::Type
+      reference_max;                  // reference maximum of each column, base 2
+  float sum[Plan::kColumnBlocks][2];  // the lane's part of the denominator: over its own tokens
+  u32 empty_columns;                  // a bit a column: set until the column sees its first token
+  int rescales_at;  // a rescale is due if largest_bits() is at least this; kAlways while a column has seen no token
 
   KV_DEVICE void reset() {
-    unseen = (1u << 2 * Plan::kColumnBlocks) - 1;
-    renews_at = kAlways;
+    empty_columns = (1u << 2 * Plan::kColumnBlocks) - 1;
+    rescales_at = kAlways;
     KV_UNROLL
-    for (int i = 0; i < 2 * Plan::kColumnBlocks; ++i) base[i / 2][i % 2] = 0.f, sum[i / 2][i % 2] = 0.f;
+    for (int i = 0; i < 2 * Plan::kColumnBlocks; ++i) reference_max[i / 2][i % 2] = 0.f, sum[i / 2][i % 2] = 0.f;
   }
-  KV_DEVICE float base_or_floor(int n, int j) const { return unseen >> (2 * n + j) & 1 ? kFloor : float(base[n][j]); }
+  KV_DEVICE float reference_or_floor(int n, int j) const {
+    return empty_columns >> (2 * n + j) & 1 ? kFloor : float(reference_max[n][j]);
+  }
 };
 
 // The features of plans that have none: they say which tokens a row sees, and change no score. Plans with features have
-// PartFeatures (kernels/decode/features.cuh).
+// SplitFeatures (kernels/decode/features.cuh).
 template <class Plan>
 struct PlainFeatures {
-  Turn<Plan> turn;
+  QueryChunk<Plan> chunk;
   int length;
   struct Loaded {};
   KV_DEVICE bool cuts(int, int last) const { return Plan::Feature::cuts(last, length); }
-  KV_DEVICE bool sees(int row, int token) const { return Plan::Feature::sees(turn.query(row), token, length); }
+  KV_DEVICE bool sees(int row, int token) const { return Plan::Feature::sees(chunk.query(row), token, length); }
   KV_DEVICE void load(Loaded&, int) const {}
   KV_DEVICE void apply(Scores<Plan> (&)[Plan::kSubtiles], const Loaded&, int, const Softmax<Plan>&) const {}
 };
 template <class Plan, class Args>
-KV_DEVICE PlainFeatures<Plan> features_of(const Args&, const Part& part) {
-  return {Turn<Plan>(part.head), part.length};
+KV_DEVICE PlainFeatures<Plan> features_of(const Args&, const KvSplit& split) {
+  return {QueryChunk<Plan>(split.head), split.length};
 }
 
 // Masks each x whose token is behind the sequence's end or is not seen by its row.
@@ -111,49 +114,49 @@ KV_DEVICE int largest_bits(const Scores<Plan> (&x)[Plan::kSubtiles]) {
 
 // row_max of column 2c + i % 2 of column block i / 2, over the warp's tokens of this tile.
 template <class Plan>
-KV_DEVICE float column_top(const Scores<Plan> (&x)[Plan::kSubtiles], int i) {
-  float top = kMasked;
+KV_DEVICE float column_max(const Scores<Plan> (&x)[Plan::kSubtiles], int i) {
+  float row_max = kMasked;
   KV_UNROLL
   for (int sub = 0; sub < Plan::kSubtiles; ++sub)
-    top = larger(top, larger(x[sub][i / 2][i % 2], x[sub][i / 2][i % 2 + 2]));
+    row_max = larger(row_max, larger(x[sub][i / 2][i % 2], x[sub][i / 2][i % 2 + 2]));
   KV_UNROLL
-  for (int mask = 4; mask < 32; mask <<= 1) top = larger(top, shfl_xor(top, mask));
-  return top;
+  for (int mask = 4; mask < 32; mask <<= 1) row_max = larger(row_max, shfl_xor(row_max, mask));
+  return row_max;
 }
 
 // row_max over all warps that share a reference maximum: one warp, or its team (kernels/decode/warp_team.cuh).
-// Call show(x) before top(x, i).
+// Call show(x) before row_max(x, i).
 template <class Plan, bool kIsTeam>
-struct Tops {
+struct TeamRowMax {
   KV_DEVICE static void show(const Scores<Plan> (&)[Plan::kSubtiles]) {}
-  KV_DEVICE static float top(const Scores<Plan> (&x)[Plan::kSubtiles], int i) { return column_top<Plan>(x, i); }
+  KV_DEVICE static float row_max(const Scores<Plan> (&x)[Plan::kSubtiles], int i) { return column_max<Plan>(x, i); }
 };
 
 // Rescales: moves each reference maximum so that the row's largest x becomes kBias, if that x is above kBias or the row
 // sees its first token. Rare.
 template <class Plan>
-KV_DEVICE void renew_base(Scores<Plan> (&x)[Plan::kSubtiles], Softmax<Plan>& softmax, Outputs<Plan>& o) {
-  using Tops = kv::Tops<Plan, (Plan::kTeam > 1)>;
-  Tops::show(x);
+KV_DEVICE void rescale(Scores<Plan> (&x)[Plan::kSubtiles], Softmax<Plan>& softmax, Outputs<Plan>& o) {
+  using TeamRowMax = kv::TeamRowMax<Plan, (Plan::kTeam > 1)>;
+  TeamRowMax::show(x);
   KV_UNROLL
   for (int i = 0; i < 2 * Plan::kColumnBlocks; ++i) {
     const int n = i / 2, j = i % 2;
-    const float top = Tops::top(x, i);
-    const bool is_first = softmax.unseen >> i & 1, is_seen = top > kFloor;
-    const float shift = is_seen && (is_first || top > kBias) ? top - kBias : 0.f;
-    const float keep = is_first ? 1.f : exp2_fast(-shift);  // before the first token all sums are zero
-    if (is_seen) softmax.unseen &= ~(1u << i);
-    softmax.base[n][j] += shift;
-    softmax.sum[n][j] *= keep;
+    const float row_max = TeamRowMax::row_max(x, i);
+    const bool is_first = softmax.empty_columns >> i & 1, has_tokens = row_max > kFloor;
+    const float shift = has_tokens && (is_first || row_max > kBias) ? row_max - kBias : 0.f;
+    const float rescale_factor = is_first ? 1.f : exp2_fast(-shift);  // before the first token all sums are zero
+    if (has_tokens) softmax.empty_columns &= ~(1u << i);
+    softmax.reference_max[n][j] += shift;
+    softmax.sum[n][j] *= rescale_factor;
     KV_UNROLL
     for (int sub = 0; sub < Plan::kSubtiles; ++sub) x[sub][n][j] -= shift, x[sub][n][j + 2] -= shift;
     if (Plan::kOwnBlocks < Plan::kColumnBlocks && n / Plan::kOwnBlocks != Share<Plan>::first_block() / Plan::kOwnBlocks)
       continue;
     KV_UNROLL
     for (int tile = 0; tile < Plan::kValueDim / 16 / Plan::kValueShare; ++tile)
-      o[n % Plan::kOwnBlocks][tile][j] *= keep, o[n % Plan::kOwnBlocks][tile][j + 2] *= keep;
+      o[n % Plan::kOwnBlocks][tile][j] *= rescale_factor, o[n % Plan::kOwnBlocks][tile][j + 2] *= rescale_factor;
   }
-  softmax.renews_at = softmax.unseen ? kAlways : int(bits_of(kLimit)) + 1;
+  softmax.rescales_at = softmax.empty_columns ? kAlways : int(bits_of(kLimit)) + 1;
 }
 
 // P = 2^x in fp16, and its sum into the denominator. For one warp: B fragments of P^T. For a team: not transposed, each

@@ -70,7 +70,7 @@ KV_DEVICE void stage_page(SharedAddress to, SharedAddress scales_to, const Cache
     if constexpr (kScaleBytes > 0)
       stage_strided<kRows, kScaleBytes, kScaleBytes, 0, kIsWhole>(scales_to, scales, side.scales_token_stride,
                                                                   valid_rows);
-  } else if constexpr (Side::kIsSkewed) {
+  } else if constexpr (Side::kIsMisaligned) {
     stage_chunks<Side, kRows, kIsWhole>(to, codes, side.codes_token_stride, valid_rows);
   } else if constexpr (kIsWhole) {
     stage_rows<kRows, Side::kRowBytes, Side::kPitch>(to, codes, side.codes_token_stride);

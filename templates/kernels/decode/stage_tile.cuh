@@ -109,7 +109,7 @@ KV_DEVICE void stage_unaligned_rows(SharedAddress to, const u8* from, i64 token_
 // May whole tiles take the straight-line copies?
 template <class Side>
 KV_DEVICE bool is_aligned(const u8* codes, i64 token_stride) {
-  return Side::kIsPlanar || Side::kIsSkewed || ((i64)codes | token_stride) % 16 == 0;
+  return Side::kIsPlanar || Side::kIsMisaligned || ((i64)codes | token_stride) % 16 == 0;
 }
 
 // Copies one side's tile of kTile tokens, the first `valid` of which exist, to the stage at `to`. codes and scales
@@ -124,7 +124,7 @@ KV_DEVICE void stage_tile(SharedAddress to, i64 token_stride, const u8* codes, c
     if constexpr (Side::kScaleRowBytes > 0)
       stage_dense<kTile * Side::kScaleRowBytes, 0, kIsWhole>(to + Side::kScalesAt, scales,
                                                              valid * Side::kScaleRowBytes);
-  } else if constexpr (Side::kIsSkewed) {
+  } else if constexpr (Side::kIsMisaligned) {
     stage_chunks<Side, kTile, kIsWhole>(to, codes, token_stride, valid);
   } else if constexpr (kIsWhole) {
     stage_rows<kTile, Side::kRowBytes, Side::kPitch>(to, codes, token_stride);
@@ -137,18 +137,18 @@ KV_DEVICE void stage_tile(SharedAddress to, i64 token_stride, const u8* codes, c
 // of a staged tile. block: bytes from there to the stored block. part: number of this lane among those that share the
 // block.
 template <class Plane, int kSwizzle>
-KV_DEVICE void load_plane(SharedAddress rows, u32 block, int run, int part, u32* w) {
-  constexpr int kUnit = Plane::kUnit, kBytes = Plane::kLoadBytes, kStep = Plane::kIsWindow ? 1 : kUnit;
-  constexpr bool kIsShifted = Plane::kPartBits % (8 * kStep) != 0;  // the lane read starts inside a step
-  u32 offset = block + Plane::kAt + run * Plane::kRunBytes;
-  const int shared_by =
-      Plane::kLap > 0 ? part / Plane::kLap : 0;  // 0: this lane's own words; n: those of the lane kLap x n before it
-  if constexpr (Plane::kLap > 0) part %= Plane::kLap;
-  if constexpr (!Plane::kIsWhole) offset += part * Plane::kPartBits / (8 * kStep) * kStep;
+KV_DEVICE void load_plane(SharedAddress rows, u32 block, int read, int row_lane, u32* w) {
+  constexpr int kUnit = Plane::kUnit, kBytes = Plane::kLoadBytes, kStep = Plane::kIsUnaligned ? 1 : kUnit;
+  constexpr bool kIsShifted = Plane::kLaneBits % (8 * kStep) != 0;  // the lane read starts inside a step
+  u32 offset = block + Plane::kAt + read * Plane::kReadBytes;
+  const int shared_by = Plane::kWrap > 0 ? row_lane / Plane::kWrap
+                                         : 0;  // 0: this lane's own words; n: those of the lane kWrap x n before it
+  if constexpr (Plane::kWrap > 0) row_lane %= Plane::kWrap;
+  if constexpr (!Plane::kLoadsWholeField) offset += row_lane * Plane::kLaneBits / (8 * kStep) * kStep;
   static_assert(kSwizzle == 0 || kBytes <= 16, "runs lie in one chunk");
   const SharedAddress at = rows + swizzled<kSwizzle>(offset);
-  if constexpr (Plane::kIsWindow) {
-    load_window<kUnit, kBytes>(rows, offset, w);
+  if constexpr (Plane::kIsUnaligned) {
+    load_unaligned<kUnit, kBytes>(rows, offset, w);
   } else if constexpr (kUnit == 16) {
     KV_UNROLL
     for (int i = 0; i < kBytes / 16; ++i) load_staged_u128(w + 4 * i, at + 16 * i);
@@ -171,42 +171,44 @@ KV_DEVICE void load_plane(SharedAddress rows, u32 block, int run, int part, u32*
     for (int i = 0; i < kBytes; ++i) w[i / 4] |= load_staged_u8(at + i) << 8 * (i % 4);
   }
   if constexpr (kIsShifted) {
-    const u32 shift = Plane::kIsWhole ? part * Plane::kPartBits : part * Plane::kPartBits % (8 * kStep);
+    const u32 shift = Plane::kLoadsWholeField ? row_lane * Plane::kLaneBits : row_lane * Plane::kLaneBits % (8 * kStep);
     KV_UNROLL
     for (int i = 0; i < Plane::kWords; ++i) w[i] = shift_right(w[i], i + 1 < Plane::kWords ? w[i + 1] : 0, shift);
   }
-  if constexpr (Plane::kLap > 0) {
+  if constexpr (Plane::kWrap > 0) {
     KV_UNROLL
-    for (int i = 0; i < Plane::kWords; ++i) w[i] >>= shared_by * Plane::kLapBits;
+    for (int i = 0; i < Plane::kWords; ++i) w[i] >>= shared_by * Plane::kWrapBits;
   }
 }
 
 // The stored block, counted along the row, that has the codes of (group, part).
 template <class Section>
-KV_DEVICE int block_of(int group, int part) {
-  return group * Section::kBlocks + (Section::kBlocks > 1 ? part / Section::kPartsPerBlock : 0);
+KV_DEVICE int block_of(int group, int row_lane) {
+  return group * Section::kBlocks + (Section::kBlocks > 1 ? row_lane / Section::kLanesPerBlock : 0);
 }
 
 // Loads all words of one lane read. row: bytes from `rows` to the staged row.
 template <class Section>
-KV_DEVICE void load_codes(SharedAddress rows, u32 row, int group, int run, int part, u32 (&w)[Section::kRunWords]) {
-  const u32 block = row + block_of<Section>(group, part) * Section::kBlockStride;
+KV_DEVICE void load_codes(SharedAddress rows, u32 row, int group, int read, int row_lane,
+                          u32 (&w)[Section::kReadWords]) {
+  const u32 block = row + block_of<Section>(group, row_lane) * Section::kBlockStride;
   for_each(typename Section::Planes{}, [&](auto plane) {
     using Plane = decltype(plane);
-    load_plane<Plane, Section::kSwizzle>(rows, block, run, part % Section::kPartsPerBlock, w + Plane::kFirstWord);
+    load_plane<Plane, Section::kSwizzle>(rows, block, read, row_lane % Section::kLanesPerBlock, w + Plane::kFirstWord);
   });
 }
 
 // The address of the scales of (token, group, part) in a staged tile. scale_index: which of the block's scales a lane
 // read uses.
 template <class Side, class Section>
-KV_DEVICE SharedAddress scales_of(SharedAddress stage, u32 skew, int token, int group, int part) {
-  return stage + skew + Side::kScalesAt + token * Side::kScalePitch +
-         block_of<Section>(group, part) * Section::kScaleStride;
+KV_DEVICE SharedAddress scales_of(SharedAddress stage, u32 misalignment, int token, int group, int row_lane) {
+  return stage + misalignment + Side::kScalesAt + token * Side::kScalePitch +
+         block_of<Section>(group, row_lane) * Section::kScaleStride;
 }
 template <class Section>
-KV_DEVICE int scale_index(int run, int part) {
-  return (run * Section::kPartsPerBlock + part % Section::kPartsPerBlock) * Section::kRunCodes / Section::kScaleGroup;
+KV_DEVICE int scale_index(int read, int row_lane) {
+  return (read * Section::kLanesPerBlock + row_lane % Section::kLanesPerBlock) * Section::kReadCodes /
+         Section::kScaleGroup;
 }
 
 }  // namespace kv

@@ -21,11 +21,11 @@ KV_DEVICE int eighth_at(int eighth) {
 // The misalignment of a row of the warp's head. offset: bytes from where the side's tile would be, beside the other
 // side's, to where it is.
 template <class Side>
-requires(Side::kHeads > 1) KV_DEVICE u32 row_skew(const u8*, i64 offset, int row) {
+requires(Side::kHeads > 1) KV_DEVICE u32 row_misalignment(const u8*, i64 offset, int row) {
   return u32(warp() % Side::kHeads * Side::kRowBytes + eighth_at<Side>(row) - row * Side::kPitch) + u32(offset);
 }
 template <class Side>
-requires(Side::kHeads > 1) KV_DEVICE u32 upper_skew(u32 skew, i64) { return skew; }
+requires(Side::kHeads > 1) KV_DEVICE u32 upper_misalignment(u32 misalignment, i64) { return misalignment; }
 
 template <class Side>
 constexpr int token_bytes() {

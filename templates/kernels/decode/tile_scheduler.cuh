@@ -23,15 +23,15 @@
 namespace kv {
 
 // KV split: tiles [first, last) of one batch-head, which one block attends to.
-struct Part {
+struct KvSplit {
   int sequence,     // index of the sequence
       head,         // scheduler head: a KV head, or a query chunk of one
       length;       // tokens of the sequence
   int first, last;  // tiles of the batch-head: [first, last)
   int first_block,  // the block that has the first split of the batch-head
-      parts;        // splits of the batch-head, one a block from first_block on
-  u32 line_end;     // number of the tile behind the split among all tiles; padding counts
-  KV_DEVICE bool is_whole() const { return parts == 1; }
+      splits;       // splits of the batch-head, one a block from first_block on
+  u32 linear_end;   // number of the tile behind the split among all tiles; padding counts
+  KV_DEVICE bool is_unsplit() const { return splits == 1; }
 };
 
 // The tokens of a sequence that are scheduled. AllTokens: all of them; SeenRange (features/token_range.cuh): those that
@@ -42,8 +42,8 @@ struct AllTokens {
   KV_DEVICE int end(int, int length) const { return length; }
 };
 
-// The schedule of a call. A block calls look(), finds its range with begin(), its first split with part_at(), and walks
-// on with next() until the range ends.
+// The schedule of a call. A block calls read_lengths(), finds its range with begin(), its first split with split_at(),
+// and walks on with next() until the range ends.
 //
 // A real call: 8 KV heads of kv4 with 4100 tokens on the 132 SMs of an H200. Tiles of 32 tokens make 129 tiles a head
 // and 1032 in all. Evenly cut, 108 blocks have 8 tiles and 24 have 7, and 7 of the 8 heads begin inside a block: 12.5
@@ -56,90 +56,95 @@ struct AllTokens {
 // If lengths are in host memory, the host applies this rule (runtime/launch) and passes the result. If they are in
 // device memory, or a window cuts tiles, each block applies it by itself, and all blocks come to the same result.
 template <int kTile, class Seen = AllTokens>
-class Work {
+class TileScheduler {
  public:
-  KV_DEVICE explicit Work(const WorkArgs& args, const Seen& seen = Seen())
+  KV_DEVICE explicit TileScheduler(const SchedulerArgs& args, const Seen& seen = Seen())
       : args_(args),
         seen_(seen),
-        share_(args.share),
-        longer_(args.longer),
-        unit_(1),
-        end_(u32(args.sequences) * u32(args.kv_heads) * args.room),
+        tiles_per_block_(args.tiles_per_block),
+        blocks_with_one_more_(args.blocks_with_one_more),
+        multiple_(1),
+        end_(u32(args.sequences) * u32(args.kv_heads) * args.tiles_per_head),
         length_(0) {}
 
   // Must be called first: makes the schedule from the lengths that are in memory now, if the host did not make it.
-  KV_DEVICE void look() {
-    if (counts()) share_out();
+  KV_DEVICE void read_lengths() {
+    if (reads_lengths()) choose_tiles_per_block();
   }
   // Do the lengths in memory differ from those of the schedule? Asked for up to kRemembered sequences, one a lane.
   static constexpr int kRemembered = 32;
-  KV_DEVICE bool has_changed() const {
+  KV_DEVICE bool lengths_changed() const {
     return args_.lengths && args_.sequences <= kRemembered && any(length_of_lane(0, args_.sequences) != length_);
   }
 
   // The number of a block's first tile among all tiles. The next block's begin() is its end.
   KV_DEVICE u32 begin(int block) const {
-    const u32 at = u32(block) * share_ + (u32(block) < longer_ ? u32(block) : longer_);
+    const u32 at =
+        u32(block) * tiles_per_block_ + (u32(block) < blocks_with_one_more_ ? u32(block) : blocks_with_one_more_);
     return at < end_ ? at : end_;
   }
   // Where a block's partial result of a batch-head is stored. No two splits share a slot: from each split to the next,
   // the block or the batch-head or both go up by one.
-  KV_DEVICE i64 slot(int block, int sequence, int head) const {
+  KV_DEVICE i64 partial_index(int block, int sequence, int head) const {
     return i64(block) + i64(sequence) * args_.kv_heads + head;
   }
 
   // A whole batch-head, as one split.
-  KV_DEVICE Part pair(int sequence, int head) const {
+  KV_DEVICE KvSplit batch_head(int sequence, int head) const {
     const int length = length_of(sequence);
-    const u32 room = counts() ? rounded(u32(tiles_of(sequence, length)), unit_) : args_.room,
-              before = counts() ? count(sequence, unit_).sum : u32(sequence) * room,
-              begin = before * u32(args_.kv_heads) + u32(head) * room;
-    return cut(sequence, head, length, begin, room, begin, begin + room);
+    const u32 tiles_per_head =
+                  reads_lengths() ? padded(u32(tiles_of(sequence, length)), multiple_) : args_.tiles_per_head,
+              before = reads_lengths() ? count(sequence, multiple_).sum : u32(sequence) * tiles_per_head,
+              begin = before * u32(args_.kv_heads) + u32(head) * tiles_per_head;
+    return cut(sequence, head, length, begin, tiles_per_head, begin, begin + tiles_per_head);
   }
   // The split from tile number `tile` on: of the batch-head that has this tile, and not beyond `end`.
-  KV_DEVICE Part part_at(u32 tile, u32 end) const {
+  KV_DEVICE KvSplit split_at(u32 tile, u32 end) const {
     int sequence = 0, length = args_.tokens;
-    u32 begin = 0, room = args_.room;  // the first tile number of the sequence; tiles of each of its heads
-    if (counts()) {
-      sequence = find_sequence(tile, begin, room, length);
+    u32 begin = 0,
+        tiles_per_head = args_.tiles_per_head;  // the first tile number of the sequence; tiles of each of its heads
+    if (reads_lengths()) {
+      sequence = find_sequence(tile, begin, tiles_per_head, length);
     } else if (args_.sequences > 1) {
-      sequence = int(tile / (room * u32(args_.kv_heads)));
-      begin = u32(sequence) * room * u32(args_.kv_heads);
+      sequence = int(tile / (tiles_per_head * u32(args_.kv_heads)));
+      begin = u32(sequence) * tiles_per_head * u32(args_.kv_heads);
     }
-    const u32 head = (tile - begin) / room;
-    return cut(sequence, int(head), length, begin + head * room, room, tile, end);
+    const u32 head = (tile - begin) / tiles_per_head;
+    return cut(sequence, int(head), length, begin + head * tiles_per_head, tiles_per_head, tile, end);
   }
 
-  // The block's next split: of the batch-head behind that of `part`, from its first tile on, and not beyond `end`.
-  KV_DEVICE Part next(const Part& part, u32 end) const {
-    const bool is_last = part.head + 1 == args_.kv_heads;
-    const int sequence = part.sequence + (is_last ? 1 : 0), length = is_last ? length_of(sequence) : part.length;
-    const u32 begin = part.line_end, room = counts() ? rounded(u32(tiles_of(sequence, length)), unit_) : args_.room;
-    return cut(sequence, is_last ? 0 : part.head + 1, length, begin, room, begin, end);
+  // The block's next split: of the batch-head behind that of `split`, from its first tile on, and not beyond `end`.
+  KV_DEVICE KvSplit next(const KvSplit& split, u32 end) const {
+    const bool is_last = split.head + 1 == args_.kv_heads;
+    const int sequence = split.sequence + (is_last ? 1 : 0), length = is_last ? length_of(sequence) : split.length;
+    const u32 begin = split.linear_end, tiles_per_head = reads_lengths()
+                                                             ? padded(u32(tiles_of(sequence, length)), multiple_)
+                                                             : args_.tiles_per_head;
+    return cut(sequence, is_last ? 0 : split.head + 1, length, begin, tiles_per_head, begin, end);
   }
 
   // During the loop registers are for sums, so the scheduler state and the present split are saved to shared memory.
   // Thread 0 saves them. They may be restored behind any later barrier of the block, and must be restored before the
   // barrier that comes ahead of the next split.
   static constexpr int kBytes = 48;
-  KV_DEVICE void put_away(SharedAddress at, const Part& part) const {
+  KV_DEVICE void save_to_shared(SharedAddress at, const KvSplit& split) const {
     if (thread() != 0) return;
-    store_shared_u128(at, share_, longer_, unit_, end_);
-    store_shared_u128(at + 16, u32(part.sequence), u32(part.head), u32(part.length), part.line_end);
-    store_shared_u128(at + 32, u32(part.first_block), u32(part.parts), 0, 0);
+    store_shared_u128(at, tiles_per_block_, blocks_with_one_more_, multiple_, end_);
+    store_shared_u128(at + 16, u32(split.sequence), u32(split.head), u32(split.length), split.linear_end);
+    store_shared_u128(at + 32, u32(split.first_block), u32(split.splits), 0, 0);
   }
-  KV_DEVICE Part fetch(SharedAddress at) {
-    u32 line[4], part[4], pair[2];
+  KV_DEVICE KvSplit restore_from_shared(SharedAddress at) {
+    u32 line[4], split[4], batch_head[2];
     load_shared_u128(line, at);
-    load_shared_u128(part, at + 16);
-    load_shared_u64(pair, at + 32);
-    share_ = line[0], longer_ = line[1], unit_ = line[2], end_ = line[3];
-    return {int(part[0]), int(part[1]), int(part[2]), 0, 0, int(pair[0]), int(pair[1]), part[3]};
+    load_shared_u128(split, at + 16);
+    load_shared_u64(batch_head, at + 32);
+    tiles_per_block_ = line[0], blocks_with_one_more_ = line[1], multiple_ = line[2], end_ = line[3];
+    return {int(split[0]), int(split[1]), int(split[2]), 0, 0, int(batch_head[0]), int(batch_head[1]), split[3]};
   }
 
  private:
   // The split [tile, end) of the batch-head that has the tile numbers [begin, begin + room), cut to its tiles.
-  KV_DEVICE Part cut(int sequence, int head, int length, u32 begin, u32 room, u32 tile, u32 end) const {
+  KV_DEVICE KvSplit cut(int sequence, int head, int length, u32 begin, u32 tiles_per_head, u32 tile, u32 end) const {
     const int before = first_tile(sequence, length), tiles = tiles_of(sequence, length), last = int(end - begin),
               first_block = block_of(begin), last_block = block_of(begin + u32(tiles) - 1);
     return {sequence,
@@ -149,16 +154,18 @@ class Work {
             before + (last < tiles ? last : tiles),
             first_block,
             last_block - first_block + 1,
-            begin + room < end ? begin + room : end};
+            begin + tiles_per_head < end ? begin + tiles_per_head : end};
   }
   // The block that has a tile number.
   KV_DEVICE int block_of(u32 tile) const {
-    const u32 in_longer = longer_ * (share_ + 1);
-    const bool is_longer = tile < in_longer;  // one division for both cases
-    return int((is_longer ? tile : tile - in_longer) / (is_longer ? share_ + 1 : share_) + (is_longer ? 0 : longer_));
+    const u32 in_larger_blocks = blocks_with_one_more_ * (tiles_per_block_ + 1);
+    const bool is_larger_block = tile < in_larger_blocks;  // one division for both cases
+    return int((is_larger_block ? tile : tile - in_larger_blocks) /
+                   (is_larger_block ? tiles_per_block_ + 1 : tiles_per_block_) +
+               (is_larger_block ? 0 : blocks_with_one_more_));
   }
   // Does the kernel make the schedule? Otherwise the host has made it.
-  KV_DEVICE bool counts() const { return Seen::kCutsTiles || args_.lengths; }
+  KV_DEVICE bool reads_lengths() const { return Seen::kCutsTiles || args_.lengths; }
   // The first tile that is scheduled. A sequence of which no token is seen has one tile all the same: that of its last
   // token, or tile 0 if it is empty.
   KV_DEVICE int first_tile(int sequence, int length) const {
@@ -177,23 +184,25 @@ class Work {
   KV_DEVICE int length_of_lane(int first, int end) const {
     return first + lane() < end ? length_of(first + lane()) : 0;
   }
-  KV_DEVICE static u32 rounded(u32 tiles, u32 unit) { return unit == 1 ? tiles : (tiles + unit - 1) / unit * unit; }
+  KV_DEVICE static u32 padded(u32 tiles, u32 multiple) {
+    return multiple == 1 ? tiles : (tiles + multiple - 1) / multiple * multiple;
+  }
 
-  // Tiles of one head of sequence first + lane(), rounded up to a multiple of `unit`; 0 from sequence `end` on.
-  KV_DEVICE u32 tiles_of_lane(int first, int end, int length, u32 unit) const {
-    return first + lane() < end ? rounded(u32(tiles_of(first + lane(), length)), unit) : 0;
+  // Tiles of one head of sequence first + lane(), rounded up to a multiple of `multiple`; 0 from sequence `end` on.
+  KV_DEVICE u32 tiles_of_lane(int first, int end, int length, u32 multiple) const {
+    return first + lane() < end ? padded(u32(tiles_of(first + lane(), length)), multiple) : 0;
   }
   KV_DEVICE static u32 larger_of(u32 a, u32 b) { return a > b ? a : b; }
   struct Count {
     u32 sum,   // tiles of one head, over all sequences
         most;  // tiles of one head of the longest sequence
   };
-  // Counts the tiles of one head of each sequence before `end`, each rounded up to a multiple of `unit`.
-  KV_DEVICE Count count(int end, u32 unit) const {
+  // Counts the tiles of one head of each sequence before `end`, each rounded up to a multiple of `multiple`.
+  KV_DEVICE Count count(int end, u32 multiple) const {
     Count all{0, 0};
     KV_NO_UNROLL
     for (int first = 0; first < end; first += 32) {
-      const u32 mine = tiles_of_lane(first, end, first == 0 ? length_ : length_of_lane(first, end), unit);
+      const u32 mine = tiles_of_lane(first, end, first == 0 ? length_ : length_of_lane(first, end), multiple);
       all.sum += mine, all.most = larger_of(all.most, mine);
     }
     KV_UNROLL
@@ -206,89 +215,91 @@ class Work {
   // (1) More batch-heads than blocks: each block takes `whole` batch-heads, all padded to the longest.
   // (2) Else a binary search finds, to a sixteenth, the smallest tiles per block at which every batch-head begins with
   //     a block of its own and the blocks suffice. It starts at the even share. If that takes no more than a merge
-  //     round longer, it starts at the share by which the longest batch-head has at most kPartsAtOnce splits.
+  //     round longer, it starts at the share by which the longest batch-head has at most kSplitsAtOnce splits.
   // Either choice is taken only if it exceeds the even share by no more than slack().
-  KV_DEVICE void share_out() {
+  KV_DEVICE void choose_tiles_per_block() {
     const u32 heads = u32(args_.kv_heads), blocks = u32(args_.blocks);
     length_ = length_of_lane(0, args_.sequences);
-    u32 least = 1, unit = 1, end = 0;
+    u32 least = 1, multiple = 1, end = 0;
     KV_NO_UNROLL
     for (u32 trial = 1; true;) {
       const Count all = count(args_.sequences, trial);
       const u32 line = all.sum * heads;
-      if (agreed(end == 0)) {  // the first pass counts without padding
+      if (warp_uniform(end == 0)) {  // the first pass counts without padding
         end_ = end = line;
-        share_ = line / blocks, longer_ = line % blocks;
-        if (args_.pieces == 0) {
-          const u32 whole = args_.whole * all.most;
-          if (whole <= share_ + slack())
-            unit_ = all.most, share_ = whole, longer_ = 0, end_ = u32(args_.sequences) * heads * all.most;
+        tiles_per_block_ = line / blocks, blocks_with_one_more_ = line % blocks;
+        if (args_.splits_per_head == 0) {
+          const u32 whole = args_.heads_per_block * all.most;
+          if (whole <= tiles_per_block_ + slack())
+            multiple_ = all.most, tiles_per_block_ = whole, blocks_with_one_more_ = 0,
+            end_ = u32(args_.sequences) * heads * all.most;
           return;
         }
-        least = share_ + (longer_ > 0 ? 1 : 0);
-        const u32 few = (all.most + kPartsAtOnce - 1) / kPartsAtOnce;
-        if (few <= least + args_.round) least = larger_of(least, few);
-        trial = larger_of(least, (all.most + args_.pieces - 1) / args_.pieces);
+        least = tiles_per_block_ + (blocks_with_one_more_ > 0 ? 1 : 0);
+        const u32 few = (all.most + kSplitsAtOnce - 1) / kSplitsAtOnce;
+        if (few <= least + args_.merge_round_tiles) least = larger_of(least, few);
+        trial = larger_of(least, (all.most + args_.splits_per_head - 1) / args_.splits_per_head);
         continue;
       }
       if (line <= blocks * trial)
-        unit = trial, end = line;
+        multiple = trial, end = line;
       else
         least = trial + 1;
-      if (agreed(unit - least <= unit / 16)) break;
-      trial = (least + unit) / 2;
+      if (warp_uniform(multiple - least <= multiple / 16)) break;
+      trial = (least + multiple) / 2;
     }
-    if (unit <= share_ + slack()) unit_ = share_ = unit, longer_ = 0, end_ = end;
+    if (multiple <= tiles_per_block_ + slack())
+      multiple_ = tiles_per_block_ = multiple, blocks_with_one_more_ = 0, end_ = end;
   }
   // Tiles by which a block's share may exceed the even one so that no split boundary is left: as many as a boundary
   // costs, or a sixteenth of the share, since memory is as busy without a sixteenth of the blocks.
-  KV_DEVICE u32 slack() const { return larger_of(args_.seam, share_ / 16); }
+  KV_DEVICE u32 slack() const { return larger_of(args_.split_boundary_tiles, tiles_per_block_ / 16); }
   // The sequence that has tile number `tile`. Also: the number of its first tile, tiles of each of its heads, its
   // length.
-  KV_DEVICE int find_sequence(u32 tile, u32& begin, u32& room, int& length) const {
+  KV_DEVICE int find_sequence(u32 tile, u32& begin, u32& tiles_per_head, int& length) const {
     const u32 heads = u32(args_.kv_heads);
     begin = 0;
     KV_NO_UNROLL
     for (int first = 0; true; first += 32) {
       const int mine = first == 0 ? length_ : length_of_lane(first, args_.sequences);
       u32 end =
-          tiles_of_lane(first, args_.sequences, mine, unit_);  // after the scan: of all sequences up to the lane's
+          tiles_of_lane(first, args_.sequences, mine, multiple_);  // after the scan: of all sequences up to the lane's
       KV_UNROLL
       for (int step = 1; step < 32; step <<= 1) {
         const u32 before = shfl(end, lane() - step);
         if (lane() >= step) end += before;
       }
       const int passed = count_bits(ballot(begin + end * heads <= tile));
-      if (agreed(passed == 32 && first + 32 < args_.sequences)) {
+      if (warp_uniform(passed == 32 && first + 32 < args_.sequences)) {
         begin += shfl(end, 31) * heads;
         continue;
       }
       const u32 sum = shfl(end, passed - 1), before = passed > 0 ? sum : 0;  // every lane takes part in the shuffle
-      room = shfl(end, passed) - before;
+      tiles_per_head = shfl(end, passed) - before;
       begin += before * heads;
       length = int(shfl(u32(mine), passed));
       return first + passed;
     }
   }
 
-  const WorkArgs& args_;
+  const SchedulerArgs& args_;
   const Seen seen_;
-  u32 share_,   // tiles of a block
-      longer_;  // so many blocks, the first ones, have one tile more
-  u32 unit_,    // tiles of a batch-head are padded to a multiple of this
-      end_;     // tiles of the call, with padding
-  int length_;  // tokens of sequence lane(), as the schedule was made with them
+  u32 tiles_per_block_,       // tiles of a block
+      blocks_with_one_more_;  // so many blocks, the first ones, have one tile more
+  u32 multiple_,              // tiles of a batch-head are padded to a multiple of this
+      end_;                   // tiles of the call, with padding
+  int length_;                // tokens of sequence lane(), as the schedule was made with them
 };
 
 // The tile scheduler of a kernel's arguments. Plans with features have their own form (kernels/decode/features.cuh).
 template <class Plan, class Args>
-KV_DEVICE Work<Plan::kTile> work_of(const Args& args) {
-  return Work<Plan::kTile>(args.work);
+KV_DEVICE TileScheduler<Plan::kTile> scheduler_of(const Args& args) {
+  return TileScheduler<Plan::kTile>(args.scheduler);
 }
-// May lengths be read before `wait_for_predecessor`? They may if has_changed() can tell afterwards that they changed.
+// May lengths be read before `pdl_wait`? They may if lengths_changed() can tell afterwards that they changed.
 template <class Plan, class Args>
-KV_DEVICE bool may_look_early(const Args& args) {
-  return !args.work.lengths || args.work.sequences <= Work<Plan::kTile>::kRemembered;
+KV_DEVICE bool may_read_lengths_early(const Args& args) {
+  return !args.scheduler.lengths || args.scheduler.sequences <= TileScheduler<Plan::kTile>::kRemembered;
 }
 
 }  // namespace kv

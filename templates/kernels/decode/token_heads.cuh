@@ -38,9 +38,9 @@ struct AllFragments : Plan {
   static constexpr int kHeads = 1, kColumnBlocks = Plan::kHeads, kRows = 8 * Plan::kHeads;
 };
 template <class Plan>
-struct Turn<AllFragments<Plan>> {
+struct QueryChunk<AllFragments<Plan>> {
   int first_head;
-  KV_DEVICE explicit Turn(int pair_head) : first_head(pair_head * Plan::kHeads) {}
+  KV_DEVICE explicit QueryChunk(int scheduler_head) : first_head(scheduler_head * Plan::kHeads) {}
   KV_DEVICE bool has(int row) const { return row % 8 < Plan::kRows; }
   KV_DEVICE int query(int row) const { return row % 8 / Plan::kGroup; }
   KV_DEVICE int query_head(int row) const { return (first_head + row / 8) * Plan::kGroup + row % 8 % Plan::kGroup; }
@@ -108,7 +108,7 @@ class TokenRing {
     }
   };
   const AttentionArgs& args_;
-  const Part& part_;
+  const KvSplit& split_;
   const SharedAddress stages_, barriers_;
   Place taken_{0, 0};
   int asker_ = kAhead % Plan::kHeads;  // the head whose warp asks for the next copies; all warps in turns
@@ -118,15 +118,15 @@ class TokenRing {
   KV_DEVICE SharedAddress emptied(int stage) const { return barriers_ + stage * 16 + 8; }
 
  public:
-  KV_DEVICE TokenRing(const AttentionArgs& args, const Part& part)
+  KV_DEVICE TokenRing(const AttentionArgs& args, const KvSplit& split)
       : args_(args),
-        part_(part),
-        stages_(kept(Plan::kRingAt + own_stream<Plan>() * kStages * K::kStageBytes)),
+        split_(split),
+        stages_(hide_from_optimizer(Plan::kRingAt + own_stream<Plan>() * kStages * K::kStageBytes)),
         barriers_(Plan::kBarriersAt + own_stream<Plan>() * kStages * 16) {}
 
   // Asks for the first tiles. A block barrier behind open() must come before.
   KV_DEVICE void begin() const {
-    const int tile = part_.first + own_stream<Plan>();
+    const int tile = split_.first + own_stream<Plan>();
     KV_UNROLL
     for (int i = 0; i < kAhead; ++i) {
       if (own_head<Plan>() != i % Plan::kHeads) continue;
@@ -190,11 +190,11 @@ class TokenRing {
   KV_DEVICE void ask(const CacheSide& side, int tile, Place to) const {
     constexpr int kTokens = kTile / 8 * Side::kCopyEighths, kCopies = 8 / Side::kCopyEighths,
                   kBytes = token_bytes<Side>();
-    if (tile >= part_.last) return;
-    const int valid = clamp_to(part_.length - tile * kTile, kTile), first = lane() * kTokens;
+    if (tile >= split_.last) return;
+    const int valid = clamp_to(split_.length - tile * kTile, kTile), first = lane() * kTokens;
     const int tokens = clamp_to(valid - first, kTokens);
     const u8* const from =
-        side.codes + part_.sequence * side.codes_sequence_stride + (i64(tile) * kTile + first) * kBytes;
+        side.codes + split_.sequence * side.codes_sequence_stride + (i64(tile) * kTile + first) * kBytes;
     wait_phase(emptied(to.stage), to.parity);
     if (lane() == 0) arrive_and_announce(filled(to.stage), u32(valid * kBytes));
     if (lane() < kCopies && tokens > 0)
@@ -248,7 +248,7 @@ struct HeadSums {
       const int column = 2 * c + j, at = own_stream<Plan>() * All::kRows + row_of(column);
       if (column >= Plan::kRows) continue;
       if (g == 0) {
-        store_shared_u32(Plan::kEpilogueAt + at * 8, bits_of(softmax.base_or_floor(0, j)));
+        store_shared_u32(Plan::kEpilogueAt + at * 8, bits_of(softmax.reference_or_floor(0, j)));
         store_shared_u32(Plan::kEpilogueAt + at * 8 + 4, bits_of(softmax.sum[0][j]));
       }
       KV_UNROLL
@@ -256,7 +256,7 @@ struct HeadSums {
         store_shared_u32(kSumsAt + (at * kPitch + half * 8 + g) * 4, bits_of(o[0][half / 2][half % 2 * 2 + j] * unit));
     }
   }
-  KV_DEVICE static RowSums load(int stream, int row, int at) {
+  KV_DEVICE static SoftmaxState load(int stream, int row, int at) {
     const int place = stream * All::kRows + row;
     u32 state[2], words[4];
     load_shared_u128(words, kSumsAt + (place * kPitch + at) * 4);
@@ -267,18 +267,18 @@ struct HeadSums {
   }
 };
 
-template <TakesHeads Plan, class Args, class Work>
-KV_DEVICE void attend_part(const Args& args, Work& work, Part& part) {
+template <TakesHeads Plan, class Args, class TileScheduler>
+KV_DEVICE void attend_split(const Args& args, TileScheduler& scheduler, KvSplit& split) {
   using K = typename Plan::K;
   using V = typename Plan::V;
   using All = AllRows<Plan>;
   using Kept = HeadSums<Plan>;
   constexpr int kTile = Plan::kTile;
-  work.put_away(Plan::kLineAt, part);
+  scheduler.save_to_shared(Plan::kSchedulerAt, split);
   QueryRows<AllFragments<Plan>> rows;
-  rows.load(args, part.sequence, Turn<AllFragments<Plan>>(part.head));
-  TokenRing<Plan> ring(args, part);
-  const TileFeatures<Plan> features{features_of<Plan>(args, part), ring};
+  rows.load(args, split.sequence, QueryChunk<AllFragments<Plan>>(split.head));
+  TokenRing<Plan> ring(args, split);
+  const TileFeatures<Plan> features{features_of<Plan>(args, split), ring};
   ring.open();
   sync_block();  // the barriers of all streams are open
   ring.begin();
@@ -291,7 +291,7 @@ KV_DEVICE void attend_part(const Args& args, Work& work, Part& part) {
   Sums<Plan> sums;
   sums.softmax.reset();
   KV_NO_UNROLL
-  for (int tile = part.first + own_stream<Plan>(); tile < part.last; tile += Kept::kStreams) {
+  for (int tile = split.first + own_stream<Plan>(); tile < split.last; tile += Kept::kStreams) {
     const SharedAddress keys = ring.take_keys(tile);
     const i64 further = i64(ring.values_at()) - (keys + K::kStageBytes);
     // To take_tile a tile is whole; its features know which tokens exist.
@@ -311,12 +311,12 @@ KV_DEVICE void attend_part(const Args& args, Work& work, Part& part) {
   ring.close();
   Kept::store(sums.o, sums.softmax, unit);
   sync_block();  // the states of all warps are there
-  part = work.fetch(Plan::kLineAt);
-  const i64 slot = work.slot(block_x(), part.sequence, part.head);
+  split = scheduler.restore_from_shared(Plan::kSchedulerAt);
+  const i64 partial_index = scheduler.partial_index(block_x(), split.sequence, split.head);
   for_each_item<All>([&](int row, int at) {
-    const RowSums sum =
+    const SoftmaxState sum =
         sum_rows<Kept::kStreams>(Kept::kStreams, [&](int stream) { return Kept::load(stream, row, at); });
-    write_partial<All>(args, slot, row, at, sum);
+    write_partial<All>(args, partial_index, row, at, sum);
   });
   yield_to_copies();  // those of the next KV split
 }

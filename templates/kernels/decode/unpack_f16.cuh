@@ -47,8 +47,8 @@ KV_DEVICE u32 table_entry(Table table, u32 word, int byte) {
 // Codebook indices: an index of two codes, or of one code above 4 bits, gives the entry.
 template <class F>
 struct TablePairs {
-  static constexpr int kIndexBits = F::kSlotBits > 0 ? F::kSlotBits : F::kBits, kEntryWords = 1;
-  static constexpr int kEntries = F::kSlotBits > 0 ? 256 : F::kBits <= 4 ? 1 << 2 * F::kBits : 1 << F::kBits;
+  static constexpr int kIndexBits = F::kCodeLaneBits > 0 ? F::kCodeLaneBits : F::kBits, kEntryWords = 1;
+  static constexpr int kEntries = F::kCodeLaneBits > 0 ? 256 : F::kBits <= 4 ? 1 << 2 * F::kBits : 1 << F::kBits;
 
   KV_DEVICE static u32 entry(int i, int) {
     constexpr int kMask = (1 << F::kBits) - 1;
@@ -133,16 +133,16 @@ struct E4m3Pairs {
   }
 };
 
-// Unpacks one lane read (kRunCodes codes) by code lanes of a byte: along a row of K, or of two tokens of V.
+// Unpacks one lane read (kReadCodes codes) by code lanes of a byte: along a row of K, or of two tokens of V.
 template <class Side>
-struct CodeRun {
-  KV_DEVICE static void row(const u32 (&w)[Side::kRunWords], u32 (&h)[Side::kRunCodes / 2], Table table) {
-    u32 y[Side::kRunCodes / 4];
+struct CodeRead {
+  KV_DEVICE static void row(const u32 (&w)[Side::kReadWords], u32 (&h)[Side::kReadCodes / 2], Table table) {
+    u32 y[Side::kReadCodes / 4];
     Side::unpack(w, y);
     KV_UNROLL
-    for (int m = 0; m < Side::kRunCodes / 8; ++m) Side::Pairs::pairs(y[2 * m], y[2 * m + 1], h + 4 * m, table);
+    for (int m = 0; m < Side::kReadCodes / 8; ++m) Side::Pairs::pairs(y[2 * m], y[2 * m + 1], h + 4 * m, table);
   }
-  KV_DEVICE static void column(const u32 (&w0)[Side::kRunWords], const u32 (&w1)[Side::kRunWords],
+  KV_DEVICE static void column(const u32 (&w0)[Side::kReadWords], const u32 (&w1)[Side::kReadWords],
                                u32 (&h)[Side::kUnpackedCodes], Table table) {
     u32 y0[Side::kUnpackedCodes / 4], y1[Side::kUnpackedCodes / 4];
     Side::unpack(w0, y0);
@@ -152,14 +152,14 @@ struct CodeRun {
   }
 };
 
-// Down a column of V by narrow code lanes of kSlotBits. The even code lanes of both tokens make one word of indices,
-// the odd ones another, by a shift and a select each. The table ignores the bits that a code lane holds above its code,
-// so nothing masks them off.
+// Down a column of V by narrow code lanes of kCodeLaneBits. The even code lanes of both tokens make one word of
+// indices, the odd ones another, by a shift and a select each. The table ignores the bits that a code lane holds above
+// its code, so nothing masks them off.
 template <class Side>
-struct SlotRun {
-  KV_DEVICE static void column(const u32 (&w0)[Side::kRunWords], const u32 (&w1)[Side::kRunWords],
+struct CodeLaneRead {
+  KV_DEVICE static void column(const u32 (&w0)[Side::kReadWords], const u32 (&w1)[Side::kReadWords],
                                u32 (&h)[Side::kUnpackedCodes], Table table) {
-    constexpr int kBits = Side::kSlotBits, kPerWord = kBits == 2 ? 16 : 8;
+    constexpr int kBits = Side::kCodeLaneBits, kPerWord = kBits == 2 ? 16 : 8;
     constexpr u32 kEven = kBits == 4 ? 0x0f0f0f0fu : kBits == 3 ? 0x07070707u : 0x33333333u;
     u32 y0[Side::kUnpackedCodes / kPerWord], y1[Side::kUnpackedCodes / kPerWord];
     Side::unpack(w0, y0);
@@ -174,68 +174,68 @@ struct SlotRun {
 
 // Along a row of K with 4-bit codes, two a byte: each byte is the index of a pair as it is stored.
 template <class Side>
-struct ByteRun {
-  KV_DEVICE static void row(const u32 (&w)[Side::kRunWords], u32 (&h)[Side::kRunCodes / 2], Table table) {
+struct ByteRead {
+  KV_DEVICE static void row(const u32 (&w)[Side::kReadWords], u32 (&h)[Side::kReadCodes / 2], Table table) {
     KV_UNROLL
-    for (int i = 0; i < Side::kRunWords; ++i) Side::Pairs::look_up(w[i], h + 4 * i, table);
+    for (int i = 0; i < Side::kReadWords; ++i) Side::Pairs::look_up(w[i], h + 4 * i, table);
   }
 };
 
 // Values that are no codes: f16 as it is; bf16 and f32 rounded to f16. From 2^-14 to 65504 bf16 is exact and f32 within
 // 2^-12; beyond 65504 they become infinity, so an overflow shows.
 template <class Side>
-struct F16Run {
-  KV_DEVICE static void row(const u32 (&w)[Side::kRunWords], u32 (&h)[Side::kRunCodes / 2], Table) {
+struct F16Read {
+  KV_DEVICE static void row(const u32 (&w)[Side::kReadWords], u32 (&h)[Side::kReadCodes / 2], Table) {
     KV_UNROLL
-    for (int i = 0; i < Side::kRunWords; ++i) h[i] = w[i];
+    for (int i = 0; i < Side::kReadWords; ++i) h[i] = w[i];
   }
-  KV_DEVICE static void column(const u32 (&w0)[Side::kRunWords], const u32 (&w1)[Side::kRunWords],
-                               u32 (&h)[Side::kRunCodes], Table) {
+  KV_DEVICE static void column(const u32 (&w0)[Side::kReadWords], const u32 (&w1)[Side::kReadWords],
+                               u32 (&h)[Side::kReadCodes], Table) {
     KV_UNROLL
-    for (int i = 0; i < Side::kRunWords; ++i) {
+    for (int i = 0; i < Side::kReadWords; ++i) {
       h[2 * i] = permute(w0[i], w1[i], 0x5410);
       h[2 * i + 1] = permute(w0[i], w1[i], 0x7632);
     }
   }
 };
 template <class Side>
-struct Bf16Run {
+struct Bf16Read {
   KV_DEVICE static u32 halves(u32 lo, u32 hi) {
     return pack_f16x2(f32_from_bf16(lo & 0xffff), f32_from_bf16(hi & 0xffff));
   }
-  KV_DEVICE static void row(const u32 (&w)[Side::kRunWords], u32 (&h)[Side::kRunCodes / 2], Table) {
+  KV_DEVICE static void row(const u32 (&w)[Side::kReadWords], u32 (&h)[Side::kReadCodes / 2], Table) {
     KV_UNROLL
-    for (int i = 0; i < Side::kRunWords; ++i) h[i] = halves(w[i], w[i] >> 16);
+    for (int i = 0; i < Side::kReadWords; ++i) h[i] = halves(w[i], w[i] >> 16);
   }
-  KV_DEVICE static void column(const u32 (&w0)[Side::kRunWords], const u32 (&w1)[Side::kRunWords],
-                               u32 (&h)[Side::kRunCodes], Table) {
+  KV_DEVICE static void column(const u32 (&w0)[Side::kReadWords], const u32 (&w1)[Side::kReadWords],
+                               u32 (&h)[Side::kReadCodes], Table) {
     KV_UNROLL
-    for (int i = 0; i < Side::kRunWords; ++i) {
+    for (int i = 0; i < Side::kReadWords; ++i) {
       h[2 * i] = halves(w0[i], w1[i]);
       h[2 * i + 1] = halves(w0[i] >> 16, w1[i] >> 16);
     }
   }
 };
 template <class Side>
-struct F32Run {
+struct F32Read {
   // The rest of row(): what its halves miss of each value, as halves. With it keys count to 2^-22, which they must,
   // because scores are sums of large products.
-  KV_DEVICE static void rest(const u32 (&w)[Side::kRunWords], u32 (&h)[Side::kRunCodes / 2]) {
+  KV_DEVICE static void rest(const u32 (&w)[Side::kReadWords], u32 (&h)[Side::kReadCodes / 2]) {
     KV_UNROLL
-    for (int i = 0; i < Side::kRunWords / 2; ++i) {
+    for (int i = 0; i < Side::kReadWords / 2; ++i) {
       const float x = float_of(w[2 * i]), y = float_of(w[2 * i + 1]);
       const u32 pair = pack_f16x2(x, y);
       h[i] = pack_f16x2(x - f32_from_f16(pair & 0xffffu), y - f32_from_f16(pair >> 16));
     }
   }
-  KV_DEVICE static void row(const u32 (&w)[Side::kRunWords], u32 (&h)[Side::kRunCodes / 2], Table) {
+  KV_DEVICE static void row(const u32 (&w)[Side::kReadWords], u32 (&h)[Side::kReadCodes / 2], Table) {
     KV_UNROLL
-    for (int i = 0; i < Side::kRunWords / 2; ++i) h[i] = pack_f16x2(float_of(w[2 * i]), float_of(w[2 * i + 1]));
+    for (int i = 0; i < Side::kReadWords / 2; ++i) h[i] = pack_f16x2(float_of(w[2 * i]), float_of(w[2 * i + 1]));
   }
-  KV_DEVICE static void column(const u32 (&w0)[Side::kRunWords], const u32 (&w1)[Side::kRunWords],
-                               u32 (&h)[Side::kRunCodes], Table) {
+  KV_DEVICE static void column(const u32 (&w0)[Side::kReadWords], const u32 (&w1)[Side::kReadWords],
+                               u32 (&h)[Side::kReadCodes], Table) {
     KV_UNROLL
-    for (int i = 0; i < Side::kRunWords; ++i) h[i] = pack_f16x2(float_of(w0[i]), float_of(w1[i]));
+    for (int i = 0; i < Side::kReadWords; ++i) h[i] = pack_f16x2(float_of(w0[i]), float_of(w1[i]));
   }
 };
 

@@ -37,23 +37,23 @@ struct IntegerTable {
 template <class F>
 struct PlainIntegers {
   static constexpr int kParts = 1;
-  KV_DEVICE static void words(const u32 (&w)[F::kRunWords], u32* y, u32*, const IntegerTable<F>&) { F::unpack(w, y); }
+  KV_DEVICE static void words(const u32 (&w)[F::kReadWords], u32* y, u32*, const IntegerTable<F>&) { F::unpack(w, y); }
 };
 
 // Calls look_up(codes, m) for each word m of eight codes, a nibble each. It gives the byte words 2m and 2m + 1.
 template <class F, class LookUp>
-KV_DEVICE void for_each_eight(const u32 (&w)[F::kRunWords], const LookUp& look_up) {
-  u32 codes[F::kRunCodes / 8];
+KV_DEVICE void for_each_eight(const u32 (&w)[F::kReadWords], const LookUp& look_up) {
+  u32 codes[F::kReadCodes / 8];
   F::unpack(w, codes);
   KV_UNROLL
-  for (int m = 0; m < F::kRunCodes / 8; ++m) look_up(codes[m], m);
+  for (int m = 0; m < F::kReadCodes / 8; ++m) look_up(codes[m], m);
 }
 
 // Up to eight entries: a nibble selects a byte of two words. A product with 2^16 brings the upper four nibbles down.
 template <class F>
 struct Table8Integers {
   static constexpr int kParts = F::kTableParts;
-  KV_DEVICE static void words(const u32 (&w)[F::kRunWords], u32* y, u32* z, const IntegerTable<F>& t) {
+  KV_DEVICE static void words(const u32 (&w)[F::kReadWords], u32* y, u32* z, const IntegerTable<F>& t) {
     for_each_eight<F>(w, [&](u32 codes, int m) {
       const u32 upper = multiply_high(codes, t.half_word);
       y[2 * m] = select_bytes(t.word[0], t.word[1], codes);
@@ -72,7 +72,7 @@ struct Table8Integers {
 template <class F>
 struct MirroredIntegers {
   static constexpr int kParts = 1;
-  KV_DEVICE static void words(const u32 (&w)[F::kRunWords], u32* y, u32*, const IntegerTable<F>& t) {
+  KV_DEVICE static void words(const u32 (&w)[F::kReadWords], u32* y, u32*, const IntegerTable<F>& t) {
     for_each_eight<F>(w, [&](u32 codes, int m) {
       const u32 magnitudes = codes & 0x77777777u, shifted = codes << 4;  // the sign bit of each code on top of a byte
       y[2 * m] = select_bytes(t.word[0], t.word[1], magnitudes) ^ select_signs(codes, shifted, 0x9d8cu);
@@ -86,7 +86,7 @@ struct MirroredIntegers {
 template <class F>
 struct Table16Integers {
   static constexpr int kParts = 1;
-  KV_DEVICE static void words(const u32 (&w)[F::kRunWords], u32* y, u32*, const IntegerTable<F>& t) {
+  KV_DEVICE static void words(const u32 (&w)[F::kReadWords], u32* y, u32*, const IntegerTable<F>& t) {
     for_each_eight<F>(w, [&](u32 codes, int m) {
       const u32 low = codes & 0x77777777u, shifted = codes << 4;
       KV_UNROLL

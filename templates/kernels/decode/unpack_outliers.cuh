@@ -29,20 +29,20 @@ KV_DEVICE void masked_values(SharedAddress codes, SharedAddress mask, int channe
 
 // Values of a lane read: of K, as pairs along the row; of V, as pairs of two tokens.
 template <class S>
-KV_DEVICE void masked_row(SharedAddress codes, SharedAddress mask, int part, u32 (&h)[S::kRunCodes / 2]) {
-  u32 half[S::kRunCodes];
-  masked_values<S>(codes, mask + S::kMaskAt, part * S::kRunCodes, half);
+KV_DEVICE void masked_row(SharedAddress codes, SharedAddress mask, int row_lane, u32 (&h)[S::kReadCodes / 2]) {
+  u32 half[S::kReadCodes];
+  masked_values<S>(codes, mask + S::kMaskAt, row_lane * S::kReadCodes, half);
   KV_UNROLL
-  for (int i = 0; i < S::kRunCodes / 2; ++i) h[i] = half[2 * i] | half[2 * i + 1] << 16;
+  for (int i = 0; i < S::kReadCodes / 2; ++i) h[i] = half[2 * i] | half[2 * i + 1] << 16;
 }
 template <class S>
 KV_DEVICE void masked_column(SharedAddress codes0, SharedAddress mask0, SharedAddress codes1, SharedAddress mask1,
-                             int part, u32 (&h)[S::kRunCodes]) {
-  u32 low[S::kRunCodes], high[S::kRunCodes];
-  masked_values<S>(codes0, mask0 + S::kMaskAt, part * S::kRunCodes, low);
-  masked_values<S>(codes1, mask1 + S::kMaskAt, part * S::kRunCodes, high);
+                             int row_lane, u32 (&h)[S::kReadCodes]) {
+  u32 low[S::kReadCodes], high[S::kReadCodes];
+  masked_values<S>(codes0, mask0 + S::kMaskAt, row_lane * S::kReadCodes, low);
+  masked_values<S>(codes1, mask1 + S::kMaskAt, row_lane * S::kReadCodes, high);
   KV_UNROLL
-  for (int i = 0; i < S::kRunCodes; ++i) h[i] = low[i] | high[i] << 16;
+  for (int i = 0; i < S::kReadCodes; ++i) h[i] = low[i] | high[i] << 16;
 }
 
 }  // namespace kv

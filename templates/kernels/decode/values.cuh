@@ -21,50 +21,50 @@ KV_DEVICE u32 half_power(int log2) { return log2 >= -14 ? u32(log2 + 15) << 10 :
 // Unpacks the lane's codes of one lane read: low, the pairs of tokens first + 2c and + 1; high, those of first + 2c + 8
 // and + 9.
 template <class Plan, class S>
-KV_DEVICE void columns(u32 (&low)[S::kRunCodes], u32 (&high)[S::kRunCodes], SharedAddress stage, int first,
-                       const u32 (&skew)[4], int group, int run, Table table) {
+KV_DEVICE void columns(u32 (&low)[S::kReadCodes], u32 (&high)[S::kReadCodes], SharedAddress stage, int first,
+                       const u32 (&misalignment)[4], int group, int read, Table table) {
   using V = typename Plan::V;
-  const int part = (lane() >> 2) + Share<Plan>::value_part() * 8, c = lane() & 3;
+  const int row_lane = (lane() >> 2) + Share<Plan>::value_slice() * 8, c = lane() & 3;
   if constexpr (S::kIsMasked) {
     SharedAddress at[4], scales[4];
     const int row = first + 2 * c;
     KV_UNROLL
     for (int i = 0; i < 4; ++i) {
-      at[i] = stage + (row + (i & 1) + 8 * (i >> 1)) * V::kPitch + skew[i] + group * S::kBlockStride;
-      scales[i] = scales_of<V, S>(stage, skew[i], row + (i & 1) + 8 * (i >> 1), group, part);
+      at[i] = stage + (row + (i & 1) + 8 * (i >> 1)) * V::kPitch + misalignment[i] + group * S::kBlockStride;
+      scales[i] = scales_of<V, S>(stage, misalignment[i], row + (i & 1) + 8 * (i >> 1), group, row_lane);
     }
-    masked_column<S>(at[0], scales[0], at[1], scales[1], part, low);
-    masked_column<S>(at[2], scales[2], at[3], scales[3], part, high);
+    masked_column<S>(at[0], scales[0], at[1], scales[1], row_lane, low);
+    masked_column<S>(at[2], scales[2], at[3], scales[3], row_lane, high);
   } else {
-    u32 w[4][S::kRunWords];
+    u32 w[4][S::kReadWords];
     KV_UNROLL
     for (int i = 0; i < 4; ++i)
-      load_codes<S>(stage + (first + 8 * (i >> 1)) * V::kPitch, (2 * c + (i & 1)) * V::kPitch + skew[i], group, run,
-                    part, w[i]);
+      load_codes<S>(stage + (first + 8 * (i >> 1)) * V::kPitch, (2 * c + (i & 1)) * V::kPitch + misalignment[i], group,
+                    read, row_lane, w[i]);
     if constexpr (S::kIsJoined) {
       const u32 first_tokens[1] = {w[0][0] | w[2][0] << 16}, second_tokens[1] = {w[1][0] | w[3][0] << 16};
       u32 h[S::kUnpackedCodes];
-      S::Run::column(first_tokens, second_tokens, h, table);
+      S::Read::column(first_tokens, second_tokens, h, table);
       KV_UNROLL
-      for (int i = 0; i < S::kRunCodes; ++i) low[i] = h[i / 2 * 4 + i % 2], high[i] = h[i / 2 * 4 + 2 + i % 2];
+      for (int i = 0; i < S::kReadCodes; ++i) low[i] = h[i / 2 * 4 + i % 2], high[i] = h[i / 2 * 4 + 2 + i % 2];
     } else {
-      S::Run::column(w[0], w[1], low, table);
-      S::Run::column(w[2], w[3], high, table);
+      S::Read::column(w[0], w[1], low, table);
+      S::Read::column(w[2], w[3], high, table);
     }
   }
 }
 
 // Multiplies these pairs by scales that belong to values, and adds their minima.
 template <class Plan, class S>
-KV_DEVICE void scale_columns(u32 (&low)[S::kRunCodes], u32 (&high)[S::kRunCodes], SharedAddress stage, int first,
-                             const u32 (&skew)[4], int group, int run) {
+KV_DEVICE void scale_columns(u32 (&low)[S::kReadCodes], u32 (&high)[S::kReadCodes], SharedAddress stage, int first,
+                             const u32 (&misalignment)[4], int group, int read) {
   using V = typename Plan::V;
-  const int part = (lane() >> 2) + Share<Plan>::value_part() * 8, row = first + 2 * (lane() & 3);
+  const int row_lane = (lane() >> 2) + Share<Plan>::value_slice() * 8, row = first + 2 * (lane() & 3);
   u32 scale[4], minimum[4];
   KV_UNROLL
   for (int i = 0; i < 4; ++i) {
-    const SharedAddress at = scales_of<V, S>(stage, skew[i], row + (i & 1) + 8 * (i >> 1), group, part);
-    const int index = scale_index<S>(run, part);
+    const SharedAddress at = scales_of<V, S>(stage, misalignment[i], row + (i & 1) + 8 * (i >> 1), group, row_lane);
+    const int index = scale_index<S>(read, row_lane);
     scale[i] = f16_from_f32(S::scale(at, index)), minimum[i] = S::minimum_half(at, index);
   }
   scale_pairs(low, scale[0] | scale[1] << 16, minimum[0] | minimum[1] << 16);
@@ -74,13 +74,13 @@ KV_DEVICE void scale_columns(u32 (&low)[S::kRunCodes], u32 (&high)[S::kRunCodes]
 // 1 / |C| of the lane's four tokens of a subtile, for formats that store the length of a row alone: |C| is the length
 // of the row that the codes give.
 template <class Plan, class S>
-KV_DEVICE void inverse_lengths(float (&inverse)[4], SharedAddress stage, int first, const u32 (&skew)[4], int group,
-                               Table table) {
+KV_DEVICE void inverse_lengths(float (&inverse)[4], SharedAddress stage, int first, const u32 (&misalignment)[4],
+                               int group, Table table) {
   float squares[4] = {};
   KV_UNROLL
-  for (int i = 0; i < S::kRuns; ++i) {
-    u32 low[S::kRunCodes], high[S::kRunCodes];
-    columns<Plan, S>(low, high, stage, first, skew, group, i, table);
+  for (int i = 0; i < S::kReads; ++i) {
+    u32 low[S::kReadCodes], high[S::kReadCodes];
+    columns<Plan, S>(low, high, stage, first, misalignment, group, i, table);
     add_squares(low, squares[0], squares[1]);
     add_squares(high, squares[2], squares[3]);
   }
@@ -100,13 +100,13 @@ struct ValueScales {
   // Scales of the present tile: of each group and subtile, those of tokens 2c, 2c + 1, and of 2c + 8, 2c + 9.
   u32 words[kGroups > 0 ? kGroups : 1][Plan::kSubtiles][2];
 
-  KV_DEVICE void load(SharedAddress stage, int first, const u32 (&skew)[Plan::kSubtiles][4], Table table) {
+  KV_DEVICE void load(SharedAddress stage, int first, const u32 (&misalignment)[Plan::kSubtiles][4], Table table) {
     for_each(typename V::Sections{}, [&](auto section) {
       using S = decltype(section);
       if constexpr (S::kScalesGroups) {
         KV_UNROLL
         for (int i = 0; i < S::kGroups * Plan::kSubtiles; ++i)
-          read<S>(i / Plan::kSubtiles, i % Plan::kSubtiles, stage, first, skew[i % Plan::kSubtiles], table);
+          read<S>(i / Plan::kSubtiles, i % Plan::kSubtiles, stage, first, misalignment[i % Plan::kSubtiles], table);
       }
     });
   }
@@ -121,22 +121,22 @@ struct ValueScales {
     return (two & 0xffffu) > two >> 16 ? two & 0xffffu : two >> 16;
   }
   // Raises log2 until the scales of all lanes fit, and rescales O. Rare.
-  KV_DEVICE void renew(Outputs<Plan>& o) { renew_for_warp(o, largest()); }
-  KV_DEVICE void renew_for_warp(Outputs<Plan>& o, u32 most) {
+  KV_DEVICE void raise(Outputs<Plan>& o) { raise_for_warp(o, largest()); }
+  KV_DEVICE void raise_for_warp(Outputs<Plan>& o, u32 most) {
     KV_UNROLL
     for (int mask = 16; mask > 0; mask >>= 1) {
       const u32 other = shfl_xor(most, mask);
       most = other > most ? other : most;
     }
-    renew(o, most);
+    raise(o, most);
   }
-  KV_DEVICE void renew(Outputs<Plan>& o, u32 most) {
-    const int needed = int(most >> 10) - 14, renewed = needed < log2 ? log2 : needed > kMost ? kMost : needed;
-    const float keep = exp2_fast(float(log2 - renewed));
-    log2 = renewed, limit = limit_of(log2), inverse = half_power(-log2) * 0x10001u;
+  KV_DEVICE void raise(Outputs<Plan>& o, u32 most) {
+    const int needed = int(most >> 10) - 14, raised = needed < log2 ? log2 : needed > kMost ? kMost : needed;
+    const float rescale_factor = exp2_fast(float(log2 - raised));
+    log2 = raised, limit = limit_of(log2), inverse = half_power(-log2) * 0x10001u;
     constexpr int kSums = Plan::kValueDim / 4 / Plan::kValueShare;  // sums of one block of columns
     KV_UNROLL
-    for (int i = 0; i < Plan::kOwnBlocks * kSums; ++i) o[i / kSums][i / 4 % (kSums / 4)][i % 4] *= keep;
+    for (int i = 0; i < Plan::kOwnBlocks * kSums; ++i) o[i / kSums][i / 4 % (kSums / 4)][i % 4] *= rescale_factor;
   }
 
  private:
@@ -149,9 +149,9 @@ struct ValueScales {
     return most;
   }
   template <class S>
-  KV_DEVICE void read(int group, int sub, SharedAddress stage, int first, const u32 (&skew)[4],
+  KV_DEVICE void read(int group, int sub, SharedAddress stage, int first, const u32 (&misalignment)[4],
                       [[maybe_unused]] Table table) {
-    const int token = first + sub * 16 + 2 * (lane() & 3), part = Share<Plan>::value_part() * 8;
+    const int token = first + sub * 16 + 2 * (lane() & 3), row_lane = Share<Plan>::value_slice() * 8;
     if constexpr (S::kScalesAreDense) {  // one half a token: two tokens are a word
       KV_UNROLL
       for (int high = 0; high < 2; ++high)
@@ -160,10 +160,11 @@ struct ValueScales {
     }
     u32 half[4];
     [[maybe_unused]] float inverse[4];
-    if constexpr (S::kRenormalises) inverse_lengths<Plan, S>(inverse, stage, first + sub * 16, skew, group, table);
+    if constexpr (S::kRenormalises)
+      inverse_lengths<Plan, S>(inverse, stage, first + sub * 16, misalignment, group, table);
     KV_UNROLL
     for (int t = 0; t < 4; ++t) {
-      const SharedAddress at = scales_of<V, S>(stage, skew[t], token + (t & 1) + 8 * (t >> 1), group, part);
+      const SharedAddress at = scales_of<V, S>(stage, misalignment[t], token + (t & 1) + 8 * (t >> 1), group, row_lane);
       if constexpr (S::kRenormalises)
         half[t] = f16_from_f32(S::scale(at, 0) * inverse[t]);
       else
@@ -184,21 +185,21 @@ struct Sums {
 
 // Misalignment (unaligned_rows.cuh) of the lane's rows 2c, 2c + 1, 2c + 8, 2c + 9 of each subtile.
 template <class Side, int kSubtiles>
-KV_DEVICE void value_skews(u32 (&skew)[kSubtiles][4], const u8* first_row, i64 token_stride) {
+KV_DEVICE void value_misalignments(u32 (&misalignment)[kSubtiles][4], const u8* first_row, i64 token_stride) {
   KV_UNROLL
   for (int i = 0; i < kSubtiles * 2; ++i) {
-    skew[i / 2][i % 2] = row_skew<Side>(first_row, token_stride, 2 * (lane() & 3) + i % 2);
-    skew[i / 2][i % 2 + 2] = upper_skew<Side>(skew[i / 2][i % 2], token_stride);
+    misalignment[i / 2][i % 2] = row_misalignment<Side>(first_row, token_stride, 2 * (lane() & 3) + i % 2);
+    misalignment[i / 2][i % 2 + 2] = upper_misalignment<Side>(misalignment[i / 2][i % 2], token_stride);
   }
 }
 
-// O^T += V^T P^T for one section of V and kSubtiles x 16 tokens from row `first` on. skew: see value_skews.
+// O^T += V^T P^T for one section of V and kSubtiles x 16 tokens from row `first` on. skew: see value_misalignments.
 template <class Plan, class S>
 KV_DEVICE void accumulate_section(Outputs<Plan>& o, const ValueScales<Plan>& scales,
                                   const u32 (&p)[Plan::kSubtiles][Plan::kOwnBlocks][2], SharedAddress stage, int first,
-                                  const u32 (&skew)[Plan::kSubtiles][4], Table table) {
+                                  const u32 (&misalignment)[Plan::kSubtiles][4], Table table) {
   using V = typename Plan::V;
-  constexpr int kTiles = S::kRunCodes / 2;  // m16 tiles of a lane read: eight lanes bring two codes each
+  constexpr int kTiles = S::kReadCodes / 2;  // m16 tiles of a lane read: eight lanes bring two codes each
   KV_UNROLL
   for (int group = 0; group < S::kGroups; ++group) {
     KV_UNROLL
@@ -214,15 +215,15 @@ KV_DEVICE void accumulate_section(Outputs<Plan>& o, const ValueScales<Plan>& sca
           b[n][0] = mul_f16x2(b[n][0], low), b[n][1] = mul_f16x2(b[n][1], high);
       }
       KV_UNROLL
-      for (int run = 0; run < S::kRuns; ++run) {
-        u32 low[S::kRunCodes], high[S::kRunCodes];
-        columns<Plan, S>(low, high, stage, first + sub * 16, skew[sub], group, run, table);
+      for (int read = 0; read < S::kReads; ++read) {
+        u32 low[S::kReadCodes], high[S::kReadCodes];
+        columns<Plan, S>(low, high, stage, first + sub * 16, misalignment[sub], group, read, table);
         if constexpr (S::kScalesValues)
-          scale_columns<Plan, S>(low, high, stage, first + sub * 16, skew[sub], group, run);
+          scale_columns<Plan, S>(low, high, stage, first + sub * 16, misalignment[sub], group, read);
         KV_UNROLL
         for (int i = 0; i < kTiles * Plan::kOwnBlocks; ++i) {
           const int tile = i / Plan::kOwnBlocks, n = i % Plan::kOwnBlocks;
-          mma_16x8x16(o[n][S::kFirst / 16 / Plan::kValueShare + (group * S::kRuns + run) * kTiles + tile],
+          mma_16x8x16(o[n][S::kFirst / 16 / Plan::kValueShare + (group * S::kReads + read) * kTiles + tile],
                       low[2 * tile], low[2 * tile + 1], high[2 * tile], high[2 * tile + 1], b[n][0], b[n][1]);
         }
       }

@@ -18,11 +18,11 @@
 
 namespace kv {
 
-// Reference maxima of the lane's columns in shared memory, for warps that are short of registers. base[block][i] reads
-// and writes them like an array. Lanes with the same columns write the same value.
+// Reference maxima of the lane's columns in shared memory, for warps that are short of registers.
+// reference_max[block][i] reads and writes them like an array. Lanes with the same columns write the same value.
 template <class Plan>
-struct SharedBases {
-  struct Base {
+struct SharedReferenceMax {
+  struct ReferenceMax {
     SharedAddress at;
     KV_DEVICE operator float() const { return float_of(load_shared_u32(at)); }
     KV_DEVICE void operator=(float v) const { store_shared_u32(at, bits_of(v)); }
@@ -34,39 +34,39 @@ struct SharedBases {
   };
   struct Block {
     SharedAddress at;
-    KV_DEVICE Base operator[](int i) const { return {at + i * 4}; }
+    KV_DEVICE ReferenceMax operator[](int i) const { return {at + i * 4}; }
   };
   KV_DEVICE Block operator[](int n) const {
-    return {Plan::kBasesAt + (warp() * Plan::kColumnBlocks + n) * 32 + (lane() & 3) * 8};
+    return {Plan::kReferenceMaxAt + (warp() * Plan::kColumnBlocks + n) * 32 + (lane() & 3) * 8};
   }
 };
 template <class Plan>
-struct BasesOf<Plan, true> {
-  using Type = SharedBases<Plan>;
+struct ReferenceMaxOf<Plan, true> {
+  using Type = SharedReferenceMax<Plan>;
 };
 
 // row_max of each column over the tiles of a team, by way of shared memory.
 template <class Plan>
-struct Tops<Plan, true> {
+struct TeamRowMax<Plan, true> {
   static constexpr int kBytes = 32 * Plan::kColumnBlocks;  // bytes of one warp's maxima
 
   KV_DEVICE static SharedAddress place(int warp, int i) {
-    return Plan::kTopsAt + warp * kBytes + i / 2 * 32 + (lane() & 3) * 8 + i % 2 * 4;
+    return Plan::kRowMaxAt + warp * kBytes + i / 2 * 32 + (lane() & 3) * 8 + i % 2 * 4;
   }
   KV_DEVICE static void show(const Scores<Plan> (&x)[Plan::kSubtiles]) {
     KV_UNROLL
     for (int i = 0; i < 2 * Plan::kColumnBlocks; ++i) {
-      const float top = column_top<Plan>(x, i);
-      if (lane() < 4) store_shared_u32(place(warp(), i), bits_of(top));
+      const float row_max = column_max<Plan>(x, i);
+      if (lane() < 4) store_shared_u32(place(warp(), i), bits_of(row_max));
     }
     sync_team<Plan::kTeam>();  // the maxima of the whole team are there
   }
-  KV_DEVICE static float top(const Scores<Plan> (&)[Plan::kSubtiles], int i) {
-    float top = kMasked;
+  KV_DEVICE static float row_max(const Scores<Plan> (&)[Plan::kSubtiles], int i) {
+    float row_max = kMasked;
     KV_UNROLL
     for (int member = 0; member < Plan::kTeam; ++member)
-      top = larger(top, float_of(load_shared_u32(place(warp() / Plan::kTeam * Plan::kTeam + member, i))));
-    return top;
+      row_max = larger(row_max, float_of(load_shared_u32(place(warp() / Plan::kTeam * Plan::kTeam + member, i))));
+    return row_max;
   }
 };
 
@@ -106,12 +106,13 @@ struct TokenScales {
 
   KV_DEVICE void load(SharedAddress stage, const u8* first_row, i64 stride) {
     const int g = lane() >> 2;
-    u32 skew[1][2];
-    key_skews<typename Plan::V>(skew, first_row, stride);
+    u32 misalignment[1][2];
+    key_misalignments<typename Plan::V>(misalignment, first_row, stride);
     for_each(typename Plan::V::Sections{}, [&](auto section) {
       using S = decltype(section);
       const auto half = [&](int token, int upper) {
-        return S::scale_half(scales_of<typename Plan::V, S>(stage, skew[0][upper], token + 8 * upper + g, 0, 0), 0);
+        return S::scale_half(scales_of<typename Plan::V, S>(stage, misalignment[0][upper], token + 8 * upper + g, 0, 0),
+                             0);
       };
       KV_UNROLL
       for (int i = 0; i < Plan::kSubtiles; ++i) halves[i] = half(i * 16, 0) | half(i * 16, 1) << 16;
@@ -124,7 +125,7 @@ struct TokenScales {
     u32 most = larger_bits(two & 0xffffu, two >> 16);
     KV_UNROLL
     for (int mask = 4; mask < 32; mask <<= 1) most = larger_bits(most, shfl_xor(most, mask));
-    const SharedAddress at = Plan::kTopsAt + Plan::kWarps * Plan::kColumnBlocks * 32;
+    const SharedAddress at = Plan::kRowMaxAt + Plan::kWarps * Plan::kColumnBlocks * 32;
     if (lane() == 0) store_shared_u32(at + warp() * 4, most);
     sync_team<Plan::kTeam>();  // the largest of the whole team are there
     KV_NO_UNROLL
@@ -162,17 +163,17 @@ struct WarpProducts {
     TeamProbabilities<Plan>::store(p, shown);
   }
   KV_DEVICE static void score(Scores<Plan> (&x)[Plan::kSubtiles], SharedAddress stage,
-                              const u32 (&skew)[Plan::kSubtiles][2], const Queries<Plan>& queries, Table table,
+                              const u32 (&misalignment)[Plan::kSubtiles][2], const Queries<Plan>& queries, Table table,
                               float scale, const Softmax<Plan>& softmax, TokenScales<Plan>&, const Places&) {
-    kv::score<Plan>(x, stage, 0, skew, queries, table, scale, softmax);
+    kv::score<Plan>(x, stage, 0, misalignment, queries, table, scale, softmax);
   }
   // The warp's share of the output, over a tile that any warp of the team has scored.
   template <class Section>
-  KV_DEVICE static void accumulate(Sums<Plan>& sums, SharedAddress stage, const u32 (&skew)[Plan::kSubtiles][4],
+  KV_DEVICE static void accumulate(Sums<Plan>& sums, SharedAddress stage, const u32 (&misalignment)[Plan::kSubtiles][4],
                                    SharedAddress probabilities, Table table) {
     u32 p[Plan::kSubtiles][Plan::kOwnBlocks][2];
     TeamProbabilities<Plan>::load(p, probabilities);
-    accumulate_section<Plan, Section>(sums.o, sums.value_scales, p, stage, 0, skew, table);
+    accumulate_section<Plan, Section>(sums.o, sums.value_scales, p, stage, 0, misalignment, table);
   }
   KV_DEVICE static void finish(Sums<Plan>&) {}
 };
@@ -186,7 +187,8 @@ struct TeamTiles {
   static constexpr int kTile = Plan::kTile;
   static constexpr bool kFitsAhead = Plan::kByWarpgroups && V::kScalesGroups && !Plan::kScalesProbabilities;
   static_assert(kTile == 16 * Plan::kSubtiles, "a tile is scored at once");
-  static constexpr SharedAddress kSlot = Plan::kWarps * Plan::kStageBytes, kLastSlot = (Plan::kStages - 1) * kSlot;
+  static constexpr SharedAddress kRingStride = Plan::kWarps * Plan::kStageBytes,
+                                 kLastStageAt = (Plan::kStages - 1) * kRingStride;
   int tile,               // the warp's own tile of this round
       last,               // the tile behind the split's last one
       length;             // tokens of the sequence
@@ -200,45 +202,45 @@ struct TeamTiles {
   KV_DEVICE void attend(Sums<Plan>& sums, const Queries<Plan>& queries, const Features& features, float scale,
                         const Stage& stage) {
     const typename Products::Places places;
-    const SharedAddress mine = kept(Plan::kRingAt + warp() * Plan::kStageBytes);
-    SharedAddress slot = 0, next = kLastSlot;  // bytes to the stage of this round, and to the one being filled
-    SharedAddress shown = 0;                   // bytes to the present buffer of probabilities
+    const SharedAddress mine = hide_from_optimizer(Plan::kRingAt + warp() * Plan::kStageBytes);
+    SharedAddress stage_at = 0, next = kLastStageAt;  // bytes to the stage of this round, and to the one being filled
+    SharedAddress shown = 0;                          // bytes to the present buffer of probabilities
     KV_NO_UNROLL
     for (; first_of_team() < last; tile += Plan::kWarps) {
       copy_wait<Plan::kStages - 2>();
       sync_warp();  // every lane's copies of the warp's tile have landed
       Scores<Plan> x[Plan::kSubtiles];
       TokenScales<Plan> scales;
-      bool needs_renewal = score_own(x, scales, sums, queries, features, scale, mine + slot, places);
+      bool needs_rescale = score_own(x, scales, sums, queries, features, scale, mine + stage_at, places);
       if constexpr (Plan::kScalesProbabilities) {
-        if constexpr (!Plan::kScalesAreMatrices) scales.load(mine + slot + K::kStageBytes, v_first_row, v_stride);
-        needs_renewal |= !scales.fit(sums.value_scales.limit);
+        if constexpr (!Plan::kScalesAreMatrices) scales.load(mine + stage_at + K::kStageBytes, v_first_row, v_stride);
+        needs_rescale |= !scales.fit(sums.value_scales.limit);
       }
       // With two buffers the probabilities are shown before the vote, and again after a rescale.
       const Softmax<Plan> before = sums.softmax;
       if constexpr (kShowsAhead) show(x, sums, scales, places, shown);
-      needs_renewal = any_of_team<Plan::kTeam>(needs_renewal);  // and by now the team is done with the tiles before
+      needs_rescale = any_of_team<Plan::kTeam>(needs_rescale);  // and by now the team is done with the tiles before
       stage(tile + (Plan::kStages - 1) * Plan::kWarps, mine + next);
-      next = slot;
-      if (needs_renewal) {
+      next = stage_at;
+      if (needs_rescale) {
         if constexpr (kShowsAhead) sums.softmax = before;
-        renew_base<Plan>(x, sums.softmax, sums.o);
-        if constexpr (Plan::kScalesProbabilities) sums.value_scales.renew(sums.o, scales.largest());
+        rescale<Plan>(x, sums.softmax, sums.o);
+        if constexpr (Plan::kScalesProbabilities) sums.value_scales.raise(sums.o, scales.largest());
       }
-      if (!kShowsAhead || needs_renewal) {
+      if (!kShowsAhead || needs_rescale) {
         show(x, sums, scales, places, shown);
         sync_team<Plan::kTeam>();  // the probabilities and the copies of V of the whole team are there
       }
-      if constexpr (kFitsAhead) fit_scales(sums, slot);
+      if constexpr (kFitsAhead) fit_scales(sums, stage_at);
       if constexpr (Plan::kByMatrices) {
-        Products::accumulate_all(sums.o, mine + slot + K::kStageBytes - Share<Plan>::member() * Plan::kStageBytes,
+        Products::accumulate_all(sums.o, mine + stage_at + K::kStageBytes - Share<Plan>::member() * Plan::kStageBytes,
                                  TeamProbabilities<Plan>::of_warp(first_warp()) + shown, places);
       } else {
         KV_UNROLL_BY(Plan::kColumnBlocks > 4 ? 2 : 4)
-        for (int other = 0; other < Plan::kTeam; ++other) accumulate(sums, other, slot, shown);
+        for (int other = 0; other < Plan::kTeam; ++other) accumulate(sums, other, stage_at, shown);
       }
       Products::finish(sums);
-      slot = slot == kLastSlot ? 0 : slot + kSlot;
+      stage_at = stage_at == kLastStageAt ? 0 : stage_at + kRingStride;
       if constexpr (kShowsAhead) shown = kOtherBuffer - shown;
     }
   }
@@ -259,8 +261,8 @@ struct TeamTiles {
   }
   KV_DEVICE int first_of_team() const { return tile - Share<Plan>::member(); }
   KV_DEVICE static int first_warp() { return warp() / Plan::kTeam * Plan::kTeam; }
-  KV_DEVICE static SharedAddress staged(SharedAddress slot, int warp) {
-    return Plan::kRingAt + slot + warp * Plan::kStageBytes;
+  KV_DEVICE static SharedAddress staged(SharedAddress stage_at, int warp) {
+    return Plan::kRingAt + stage_at + warp * Plan::kStageBytes;
   }
 
   // Scores of the warp's tile; returns whether a rescale is due. A tile behind the split's end is masked, but the
@@ -270,54 +272,56 @@ struct TeamTiles {
                            const Queries<Plan>& queries, const Features& features, float scale, SharedAddress staged,
                            const typename Products::Places& places) const {
     const int token = tile * kTile;
-    u32 skew[Plan::kSubtiles][2];
-    key_skews<K>(skew, k_first_row, k_stride);
+    u32 misalignment[Plan::kSubtiles][2];
+    key_misalignments<K>(misalignment, k_first_row, k_stride);
     typename Features::Loaded loaded;
     features.load(loaded, token);
-    Products::score(x, staged, skew, queries, table_of_lane<K::kTableCopies>(), scale, sums.softmax, scales, places);
+    Products::score(x, staged, misalignment, queries, table_of_lane<K::kTableCopies>(), scale, sums.softmax, scales,
+                    places);
     const int end = tile < last ? length : 0;
     features.apply(x, loaded, token, sums.softmax);
     if (token + kTile > end || features.cuts(token, token + kTile - 1)) mask_scores<Plan>(x, features, token, end);
-    return largest_bits<Plan>(x) >= sums.softmax.renews_at;
+    return largest_bits<Plan>(x) >= sums.softmax.rescales_at;
   }
 
   // Where V and the probabilities are, of a tile that a warp of the team has scored.
   struct Values {
     SharedAddress probabilities, stage;
-    u32 skew[Plan::kSubtiles][4];
+    u32 misalignment[Plan::kSubtiles][4];
   };
-  KV_DEVICE Values values_of(int other, SharedAddress slot, SharedAddress shown) const {
+  KV_DEVICE Values values_of(int other, SharedAddress stage_at, SharedAddress shown) const {
     const int owner = first_warp() + other;
-    Values values{TeamProbabilities<Plan>::of_warp(owner) + shown, staged(slot, owner) + K::kStageBytes, {}};
-    value_skews<V>(values.skew, v_first_row, v_stride);
+    Values values{TeamProbabilities<Plan>::of_warp(owner) + shown, staged(stage_at, owner) + K::kStageBytes, {}};
+    value_misalignments<V>(values.misalignment, v_first_row, v_stride);
     return values;
   }
 
   // Raises the reference scale for the tiles of the whole team at once: asynchronous products (wgmma) must not have
   // their sums changed between the tiles.
-  KV_DEVICE void fit_scales(Sums<Plan>& sums, SharedAddress slot) const {
+  KV_DEVICE void fit_scales(Sums<Plan>& sums, SharedAddress stage_at) const {
     ValueScales<Plan>& scales = sums.value_scales;
     u32 most = 0;
     KV_NO_UNROLL
     for (int other = 0; other < Plan::kTeam; ++other) {
-      const Values values = values_of(other, slot, 0);
-      scales.load(values.stage, 0, values.skew, table_of_lane<V::kTableCopies>());
+      const Values values = values_of(other, stage_at, 0);
+      scales.load(values.stage, 0, values.misalignment, table_of_lane<V::kTableCopies>());
       const u32 largest = scales.largest();
       most = largest > most ? largest : most;
     }
-    if (any(most > half_power(scales.log2))) scales.renew_for_warp(sums.o, most);
+    if (any(most > half_power(scales.log2))) scales.raise_for_warp(sums.o, most);
   }
 
-  KV_DEVICE void accumulate(Sums<Plan>& sums, int other, SharedAddress slot, SharedAddress shown) const {
-    const Values values = values_of(other, slot, shown);
+  KV_DEVICE void accumulate(Sums<Plan>& sums, int other, SharedAddress stage_at, SharedAddress shown) const {
+    const Values values = values_of(other, stage_at, shown);
     const Table table = table_of_lane<V::kTableCopies>();
     if constexpr (V::kScalesGroups && !Plan::kScalesProbabilities) {
-      sums.value_scales.load(values.stage, 0, values.skew, table);
+      sums.value_scales.load(values.stage, 0, values.misalignment, table);
       if constexpr (!kFitsAhead)
-        if (any(!sums.value_scales.fit())) sums.value_scales.renew(sums.o);
+        if (any(!sums.value_scales.fit())) sums.value_scales.raise(sums.o);
     }
     for_each(typename V::Sections{}, [&](auto section) {
-      Products::template accumulate<decltype(section)>(sums, values.stage, values.skew, values.probabilities, table);
+      Products::template accumulate<decltype(section)>(sums, values.stage, values.misalignment, values.probabilities,
+                                                       table);
     });
   }
 };

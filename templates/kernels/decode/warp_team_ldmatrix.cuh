@@ -13,12 +13,12 @@ struct MatrixProducts : WarpgroupProducts<Plan> {
   using Base = WarpgroupProducts<Plan>;
   using V = typename Plan::V;
   using S = typename Plan::ValueCodes;
-  static_assert(Plan::kSubtiles == 1 && S::kGroups == 1 && S::kRuns == 1,
+  static_assert(Plan::kSubtiles == 1 && S::kGroups == 1 && S::kReads == 1,
                 "two tiles are loaded together, each in a run");
 
   // Addresses of the lane: of its row of the matrices, and (Base) of its share of probabilities.
   struct Places : Base::Places {
-    u32 row = kept(place_of_lane());
+    u32 row = hide_from_optimizer(place_of_lane());
   };
 
   // o += V^T P^T over the tiles of the whole team. first: V of the tile of the team's first warp.
@@ -38,11 +38,11 @@ struct MatrixProducts : WarpgroupProducts<Plan> {
  private:
   // Lanes 8 m .. 8 m + 7 give the row addresses of matrix m. Of sixteen tokens, 0, 9, 2, 11 .. are the rows of one
   // matrix and 1, 8, 3, 10 .. of the next, so the rows of a matrix have no bank conflict. A lane's words are what
-  // SlotRun unpacks to pairs, except that neighbours among tokens 8 to 15 are exchanged; the probabilities are stored
-  // in that order.
+  // CodeLaneRead unpacks to pairs, except that neighbours among tokens 8 to 15 are exchanged; the probabilities are
+  // stored in that order.
   KV_DEVICE static u32 place_of_lane() {
     const int i = lane() & 7, odd = lane() >> 3 & 1, token = (i ^ odd) + i % 2 * 8,
-              chunk = Share<Plan>::value_part() * 16;
+              chunk = Share<Plan>::value_slice() * 16;
     return swizzled<V::kSwizzle>(token * V::kPitch + chunk) + (lane() >> 4) * Plan::kStageBytes;
   }
   KV_DEVICE static void decode(u32 (&a)[2][S::kUnpackedCodes], SharedAddress at) {
@@ -51,11 +51,11 @@ struct MatrixProducts : WarpgroupProducts<Plan> {
     KV_UNROLL
     for (int tile = 0; tile < 2; ++tile) {
       const u32 even[1] = {w[2 * tile]}, odd[1] = {w[2 * tile + 1]};
-      S::Run::column(even, odd, a[tile], table_of_lane<V::kTableCopies>());
+      S::Read::column(even, odd, a[tile], table_of_lane<V::kTableCopies>());
     }
   }
   KV_DEVICE static void multiply(Outputs<Plan>& o, const u32 (&a)[2][S::kUnpackedCodes], u32 columns) {
-    constexpr int kBlocks = S::kRunCodes / 2;  // blocks of 16 dimensions, a lane
+    constexpr int kBlocks = S::kReadCodes / 2;  // blocks of 16 dimensions, a lane
     wgmma_begin();
     KV_UNROLL
     for (int i = 0; i < 2 * kBlocks; ++i) {

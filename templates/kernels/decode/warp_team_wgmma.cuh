@@ -16,8 +16,10 @@ struct WarpgroupProducts {
 
   // Addresses of the lane, computed once.
   struct Places {
-    SharedAddress probabilities = kept(TeamProbabilities<Plan>::of_warp(warp()) + lane() * 4);  // where it stores them
-    u32 scales = Plan::kScalesAreMatrices ? kept(place_of_scales()) : 0;  // its row of the matrices of scales
+    SharedAddress probabilities =
+        hide_from_optimizer(TeamProbabilities<Plan>::of_warp(warp()) + lane() * 4);  // where it stores them
+    u32 scales =
+        Plan::kScalesAreMatrices ? hide_from_optimizer(place_of_scales()) : 0;  // its row of the matrices of scales
   };
 
   KV_DEVICE static void publish() { publish_operands(); }
@@ -33,7 +35,7 @@ struct WarpgroupProducts {
   }
 
   KV_DEVICE static void score(Scores<Plan> (&x)[Plan::kSubtiles], SharedAddress stage,
-                              const u32 (&skew)[Plan::kSubtiles][2], const Queries<Plan>& queries, Table table,
+                              const u32 (&misalignment)[Plan::kSubtiles][2], const Queries<Plan>& queries, Table table,
                               float scale, const Softmax<Plan>& softmax, TokenScales<Plan>& value_scales,
                               const Places& places) {
     using S = typename Plan::KeyCodes;
@@ -42,14 +44,14 @@ struct WarpgroupProducts {
     static_assert(kIsPlain || !Plan::kScalesAreMatrices, "keys that are not plain load their scales themselves");
     static_assert(Plan::kSubtiles == 1 || !Plan::kScalesAreMatrices, "scales of a tile of 16 tokens");
     if constexpr (kIsPlain)
-      score_plain<S>(x, stage, skew, table, scale, softmax, value_scales, places);
+      score_plain<S>(x, stage, misalignment, table, scale, softmax, value_scales, places);
     else
-      kv::score<Plan>(x, stage, 0, skew, queries, table, scale, softmax);
+      kv::score<Plan>(x, stage, 0, misalignment, queries, table, scale, softmax);
   }
 
   // sum += the lane read of K times Q, from B fragment `fragment` on.
   template <int kPairs>
-  KV_DEVICE static void score_run(Scores<Plan>& sum, const u32 (&a)[kPairs], const u32 (&b)[kPairs], int fragment) {
+  KV_DEVICE static void score_read(Scores<Plan>& sum, const u32 (&a)[kPairs], const u32 (&b)[kPairs], int fragment) {
     settle_all(sum);
     issue<kPairs / 2>(sum, a, b, 0, fragment / Plan::kColumnBlocks, true);
     wgmma_wait<0>();
@@ -59,16 +61,17 @@ struct WarpgroupProducts {
   // Accumulates one section of V. Where scales are not in the probabilities, they multiply V's fragments, because the
   // probabilities are operands of all warps.
   template <class S>
-  KV_DEVICE static void accumulate(Sums<Plan>& sums, SharedAddress stage, const u32 (&skew)[Plan::kSubtiles][4],
+  KV_DEVICE static void accumulate(Sums<Plan>& sums, SharedAddress stage, const u32 (&misalignment)[Plan::kSubtiles][4],
                                    SharedAddress probabilities, Table table) {
-    constexpr int kTiles = S::kRunCodes / 2;
+    constexpr int kTiles = S::kReadCodes / 2;
     KV_UNROLL
-    for (int i = 0; i < S::kGroups * S::kRuns * Plan::kSubtiles; ++i) {
-      const int sub = i % Plan::kSubtiles, run_of_all = i / Plan::kSubtiles, group = run_of_all / S::kRuns,
-                run = run_of_all % S::kRuns;
-      u32 low[S::kRunCodes], high[S::kRunCodes];
-      columns<Plan, S>(low, high, stage, sub * 16, skew[sub], group, run, table);
-      if constexpr (S::kScalesValues) scale_columns<Plan, S>(low, high, stage, sub * 16, skew[sub], group, run);
+    for (int i = 0; i < S::kGroups * S::kReads * Plan::kSubtiles; ++i) {
+      const int sub = i % Plan::kSubtiles, read_of_all = i / Plan::kSubtiles, group = read_of_all / S::kReads,
+                read = read_of_all % S::kReads;
+      u32 low[S::kReadCodes], high[S::kReadCodes];
+      columns<Plan, S>(low, high, stage, sub * 16, misalignment[sub], group, read, table);
+      if constexpr (S::kScalesValues)
+        scale_columns<Plan, S>(low, high, stage, sub * 16, misalignment[sub], group, read);
       if constexpr (S::kScalesGroups && !Plan::kScalesProbabilities) {
         scale_pairs(low, sums.value_scales.relative(S::kFirstScaled + group, sub, 0), 0);
         scale_pairs(high, sums.value_scales.relative(S::kFirstScaled + group, sub, 1), 0);
@@ -77,7 +80,7 @@ struct WarpgroupProducts {
       KV_UNROLL
       for (int tile = 0; tile < kTiles; ++tile) {
         const auto at = [&](int j) -> float& {
-          return sums.o[j / 4][S::kFirst / 16 / Plan::kValueShare + run_of_all * kTiles + tile][j % 4];
+          return sums.o[j / 4][S::kFirst / 16 / Plan::kValueShare + read_of_all * kTiles + tile][j % 4];
         };
         wgmma_columns<kColumns, true>(at, low[2 * tile], low[2 * tile + 1], high[2 * tile], high[2 * tile + 1],
                                       columns_at(probabilities + sub * kOperand), true);
@@ -106,16 +109,16 @@ struct WarpgroupProducts {
     return (is_value ? Plan::K::kStageBytes + Plan::V::kScalesAt : Plan::K::kScalesAt) + lane() % 2 * 16;
   }
 
-  // Issues kSteps k16 steps of a lane read, from its step `of_run` on: sum += their products, or sum = them if `adds`
+  // Issues kSteps k16 steps of a lane read, from its step `of_read` on: sum += their products, or sum = them if `adds`
   // is false. step: the number of the first one among all of Q.
   template <int kSteps, int kPairs>
-  KV_DEVICE static void issue(Scores<Plan>& sum, const u32 (&a)[kPairs], const u32 (&b)[kPairs], int of_run, int step,
+  KV_DEVICE static void issue(Scores<Plan>& sum, const u32 (&a)[kPairs], const u32 (&b)[kPairs], int of_read, int step,
                               bool adds) {
     const auto at = [&](int i) -> float& { return sum[i / 4][i % 4]; };
     wgmma_begin();
     KV_UNROLL
     for (int i = 0; i < kSteps; ++i) {
-      const int pair = 2 * (of_run + i);
+      const int pair = 2 * (of_read + i);
       wgmma_columns<kColumns, false>(at, a[pair], b[pair], a[pair + 1], b[pair + 1],
                                      columns_at(Plan::kQueriesAt + (step + i) * kOperand), adds || i > 0);
     }
@@ -131,14 +134,14 @@ struct WarpgroupProducts {
   // sum. Products of a few steps are under way while the next codes are decoded.
   template <class S>
   KV_DEVICE static void score_plain(Scores<Plan> (&x)[Plan::kSubtiles], SharedAddress stage,
-                                    const u32 (&skew)[Plan::kSubtiles][2], Table table, float scale,
+                                    const u32 (&misalignment)[Plan::kSubtiles][2], Table table, float scale,
                                     const Softmax<Plan>& softmax, [[maybe_unused]] TokenScales<Plan>& value_scales,
                                     [[maybe_unused]] const Places& places) {
     using K = typename Plan::K;
     const int g = lane() >> 2, c = lane() & 3;
-    constexpr int kRunSteps = S::kRunCodes / 4,
-                  kSteps = kRunSteps % 4 == 0 ? 4 : kRunSteps;  // steps whose products are under way together
-    [[maybe_unused]] u32 both[4];                               // scales of K, and those of V, twice
+    constexpr int kReadSteps = S::kReadCodes / 4,
+                  kSteps = kReadSteps % 4 == 0 ? 4 : kReadSteps;  // steps whose products are under way together
+    [[maybe_unused]] u32 both[4];                                 // scales of K, and those of V, twice
     if constexpr (Plan::kScalesAreMatrices) {
       load_matrices_transposed(both, stage + places.scales);
       value_scales.halves[0] = both[1];
@@ -148,39 +151,40 @@ struct WarpgroupProducts {
       Scores<Plan> sum[Plan::kSubtiles] = {};
       float scales[Plan::kSubtiles][2];
       KV_UNROLL
-      for (int i = 0; i < Plan::kSubtiles * S::kRuns; ++i) {
-        const int sub = i / S::kRuns, run = i % S::kRuns, row = sub * 16;
-        u32 low[S::kRunWords], high[S::kRunWords], a[S::kRunCodes / 2], b[S::kRunCodes / 2];
-        load_codes<S>(stage + row * K::kPitch, g * K::kPitch + skew[sub][0], group, run, c, low);
-        load_codes<S>(stage + (row + 8) * K::kPitch, g * K::kPitch + skew[sub][1], group, run, c, high);
-        S::Run::row(low, a, table);
-        S::Run::row(high, b, table);
+      for (int i = 0; i < Plan::kSubtiles * S::kReads; ++i) {
+        const int sub = i / S::kReads, read = i % S::kReads, row = sub * 16;
+        u32 low[S::kReadWords], high[S::kReadWords], a[S::kReadCodes / 2], b[S::kReadCodes / 2];
+        load_codes<S>(stage + row * K::kPitch, g * K::kPitch + misalignment[sub][0], group, read, c, low);
+        load_codes<S>(stage + (row + 8) * K::kPitch, g * K::kPitch + misalignment[sub][1], group, read, c, high);
+        S::Read::row(low, a, table);
+        S::Read::row(high, b, table);
         KV_UNROLL
-        for (int half = 0; half < 2 && run == 0; ++half) {
+        for (int half = 0; half < 2 && read == 0; ++half) {
           scales[sub][half] = scale;
           if constexpr (Plan::kScalesAreMatrices)
             scales[sub][half] *= f32_from_f16(both[0] >> 16 * half & 0xffffu);
           else if constexpr (S::kScalesGroups)
-            scales[sub][half] *= S::scale(scales_of<K, S>(stage, skew[sub][half], row + g + 8 * half, group, c), 0);
+            scales[sub][half] *=
+                S::scale(scales_of<K, S>(stage, misalignment[sub][half], row + g + 8 * half, group, c), 0);
         }
-        if (run == 0) settle_all(sum[sub]);
+        if (read == 0) settle_all(sum[sub]);
         KV_UNROLL
-        for (int step = 0; step < kRunSteps; step += kSteps) {
-          issue<kSteps>(sum[sub], a, b, step, (group * S::kRuns + run) * kRunSteps + step, run > 0 || step > 0);
+        for (int step = 0; step < kReadSteps; step += kSteps) {
+          issue<kSteps>(sum[sub], a, b, step, (group * S::kReads + read) * kReadSteps + step, read > 0 || step > 0);
           if (i > 0 || step > 0) wgmma_wait<1>();  // the fragments before are free
         }
       }
       wgmma_wait<0>();
-      u32 base[Plan::kColumnBlocks][2];
+      u32 reference_max[Plan::kColumnBlocks][2];
       KV_UNROLL
       for (int n = 0; n < Plan::kColumnBlocks; ++n)
-        if (group == 0) load_staged_u64(base[n], softmax.base[n].at);
+        if (group == 0) load_staged_u64(reference_max[n], softmax.reference_max[n].at);
       KV_UNROLL
       for (int sub = 0; sub < Plan::kSubtiles; ++sub) {
         settle_all(sum[sub]);
         KV_UNROLL
         for (int i = 0; i < kColumns / 2; ++i) {
-          const float before = group > 0 ? x[sub][i / 4][i % 4] : -float_of(base[i / 4][i % 2]);
+          const float before = group > 0 ? x[sub][i / 4][i % 4] : -float_of(reference_max[i / 4][i % 2]);
           x[sub][i / 4][i % 4] = sum[sub][i / 4][i % 4] * scales[sub][i % 4 / 2] + before;
         }
       }

@@ -32,19 +32,19 @@ KV_DEVICE void quantize_rope_bulk(const RopedCodecArgs& args) {
 
   u32 mirror[4] = {};
   fill_mirror<To>(mirror);
-  TileTurns<Plan> turns = TileTurns<Plan>::of(args);
+  BulkRope<Plan> turns = BulkRope<Plan>::of(args);
   KV_NO_UNROLL
-  for (; turns.has_tile(); turns.advance(args)) {
+  for (; turns.has_bulk(); turns.advance(args)) {
     i64 in_x[2];
     int position[2];
     KV_UNROLL
     for (int half = 0; half < 2; ++half) {
-      const TileRow at = turns.tile.row(args, (lane() >> 2) + 8 * half);
+      const BulkRow at = turns.tile.row(args, (lane() >> 2) + 8 * half);
       in_x[half] = row_in_x(args, at);
       position[half] = args.rope.positions ? args.rope.positions[operation_row(args, at).index] : args.rope.position;
     }
     KV_NO_UNROLL
-    for (int group = 0; group < Plan::kHeadDim / kTileGroup; ++group) {
+    for (int group = 0; group < Plan::kHeadDim / kBulkGroup; ++group) {
       float y[8][2][4];
       switch (args.x_type) {
         case RowType::f16:
@@ -62,7 +62,7 @@ KV_DEVICE void quantize_rope_bulk(const RopedCodecArgs& args) {
       write_tile<To>(rows, y, mirror);
       KV_UNROLL
       for (int half = 0; half < 2; ++half) {  // Slots are looked up only now, because registers are scarce before.
-        in_x[half] += kTileGroup;
+        in_x[half] += kBulkGroup;
         const int i = (lane() >> 2) + 8 * half;
         const OperationRow at = operation_row(args, turns.tile.row(args, i));
         const i64 slot = slot_of(args, at);

@@ -1,6 +1,6 @@
 // requantize: decodes stored rows and encodes them into a cache of another format. A warp takes one row and holds it in
 // registers. Plan::From is a Reader (formats/read_row.cuh) and Plan::To a Writer (formats/write_row.cuh). If both
-// formats rotate alike (Plan::kStaysInner), values stay in the rotated domain.
+// formats rotate alike (Plan::kStaysRotated), values stay in the rotated domain.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include "kernels/operations/cache_tokens.cuh"
@@ -24,7 +24,7 @@ KV_DEVICE void requantize(const CopyArgs& args) {
   const StoredRow source = stored_row<typename From::F>(args.from.side, row.sequence, row.head, from),
                   target = stored_row<Target>(args.to.side, row.sequence, row.head, to);
   float x[per_lane(From::F::kStored)];
-  if constexpr (Plan::kStaysInner) {
+  if constexpr (Plan::kStaysRotated) {
     read_rotated<From>(source, args.from.tensor_scale, x);
     write_rotated<To>(x, x, args.to.tensor_scale, bytes, target);
   } else {

@@ -10,16 +10,16 @@
 namespace kv {
 
 template <class Plan>
-KV_DEVICE void requantize_bulk(const TiledCopyArgs& args) {
+KV_DEVICE void requantize_bulk(const BulkCopyArgs& args) {
   using From = typename Plan::From;
   using To = typename Plan::To;
   fill_decoding_table<From>();
   fill_encoding_tables<To>();
   sync_block();
 
-  TileTurns<Plan> turns = TileTurns<Plan>::of(args);
+  BulkRope<Plan> turns = BulkRope<Plan>::of(args);
   KV_NO_UNROLL
-  for (; turns.has_tile(); turns.advance(args)) {
+  for (; turns.has_bulk(); turns.advance(args)) {
     StoredRow source[2], target[2];
     bool is_left_out[2];
     KV_UNROLL
@@ -32,8 +32,8 @@ KV_DEVICE void requantize_bulk(const TiledCopyArgs& args) {
       target[half] = stored_row<typename To::F>(args.to.side, at.sequence, at.head, to < 0 ? 0 : to);
     }
     KV_NO_UNROLL
-    for (int group = 0; group < Plan::kHeadDim / kTileGroup; ++group) {
-      StoredTile<From> stored;
+    for (int group = 0; group < Plan::kHeadDim / kBulkGroup; ++group) {
+      StoredBulkTile<From> stored;
       stored.load_row(0, group, source[0]);
       stored.load_row(1, group, source[1]);
       float y[8][2][4];

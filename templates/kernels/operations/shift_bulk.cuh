@@ -11,7 +11,7 @@
 namespace kv {
 
 template <class Plan>
-KV_DEVICE void shift_bulk(const TiledShiftArgs& args) {
+KV_DEVICE void shift_bulk(const BulkShiftArgs& args) {
   using From = typename Plan::From;
   using To = typename Plan::To;
   fill_decoding_table<From>();
@@ -23,9 +23,9 @@ KV_DEVICE void shift_bulk(const TiledShiftArgs& args) {
 
   u32 mirror[4] = {};
   fill_mirror<To>(mirror);
-  TileTurns<Plan> turns = TileTurns<Plan>::of(args);
+  BulkRope<Plan> turns = BulkRope<Plan>::of(args);
   KV_NO_UNROLL
-  for (; turns.has_tile(); turns.advance(args)) {
+  for (; turns.has_bulk(); turns.advance(args)) {
     StoredRow row[2];
     int by[2];  // positions that the row moves by; 0: the row keeps its bytes
     KV_UNROLL
@@ -39,8 +39,8 @@ KV_DEVICE void shift_bulk(const TiledShiftArgs& args) {
     }
     if (!any(by[0] != 0 || by[1] != 0)) continue;
     KV_NO_UNROLL
-    for (int group = 0; group < Plan::kHeadDim / kTileGroup; ++group) {
-      StoredTile<From> stored;
+    for (int group = 0; group < Plan::kHeadDim / kBulkGroup; ++group) {
+      StoredBulkTile<From> stored;
       stored.load_row(0, group, row[0]);
       stored.load_row(1, group, row[1]);
       float y[8][2][4];

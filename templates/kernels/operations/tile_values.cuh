@@ -15,13 +15,13 @@
 namespace kv {
 
 template <class Args>
-KV_DEVICE OperationRow operation_row(const Args& args, const TileRow& row) {
+KV_DEVICE OperationRow operation_row(const Args& args, const BulkRow& row) {
   return {row.sequence, row.token, row.head, row.sequence * args.tokens + row.token};
 }
 
 // Decodes a group in the rotated domain: entries of the codebook times the scale.
 template <class Reader>
-KV_DEVICE void read_rotated_tile(float (&y)[8][2][4], const StoredTile<Reader>& stored) {
+KV_DEVICE void read_rotated_tile(float (&y)[8][2][4], const StoredBulkTile<Reader>& stored) {
   KV_UNROLL
   for (int half = 0; half < 2; ++half) {
     const float factor = Reader::kRenormalises ? 1.f : f32_from_f16(stored.scale[half]) * Reader::kUnit;
@@ -47,7 +47,7 @@ KV_DEVICE void read_rotated_tile(float (&y)[8][2][4], const StoredTile<Reader>& 
 
 // Decodes a group in the original domain.
 template <class Reader>
-KV_DEVICE void read_tile(float (&y)[8][2][4], const StoredTile<Reader>& stored) {
+KV_DEVICE void read_tile(float (&y)[8][2][4], const StoredBulkTile<Reader>& stored) {
   const RowScales scales = row_scales<Reader>(stored.scale);
   decoded_products<Reader>(y, stored.words, scales, lane() * kPairBytes<Reader>);
   butterflies(y);

@@ -17,14 +17,15 @@ struct FeaturedRow {
   KV_DEVICE float score(float s, int token) const { return F::apply(s, row, F::load(row, token), token); }
   KV_DEVICE float finish(float& m, float& d) const {
     const RowTotal total = F::finish(m, d, end, lane() == 0);
-    m = total.top, d = total.denominator;
-    return total.keep;
+    m = total.row_max, d = total.denominator;
+    return total.rescale_factor;
   }
 };
 template <class Plan, class Args>
 KV_DEVICE FeaturedRow<Plan> row_features(const Featured<Args>& args, int sequence, int query, int head, int length) {
   using F = typename Plan::Feature;
-  const QueryRow at = F::query_row(args.features, sequence, query, head, args.work.kv_heads * Plan::kGroup, length);
+  const QueryRow at =
+      F::query_row(args.features, sequence, query, head, args.scheduler.kv_heads * Plan::kGroup, length);
   return {F::row(args.features, at), F::end(args.features, at)};
 }
 

@@ -30,9 +30,9 @@ KV_DEVICE void reference(const Args& args) {
   using K = typename Plan::K;
   using V = typename Plan::V;
   constexpr int kKeys = per_lane(K::kStored), kValues = per_lane(V::kStored);
-  const int q_heads = args.work.kv_heads * Plan::kGroup, head = block_x() % q_heads, query = block_x() / q_heads;
-  const int given = args.work.lengths ? args.work.lengths[block_z()] : args.work.tokens,
-            length = given < args.work.tokens ? given : args.work.tokens;
+  const int q_heads = args.scheduler.kv_heads * Plan::kGroup, head = block_x() % q_heads, query = block_x() / q_heads;
+  const int given = args.scheduler.lengths ? args.scheduler.lengths[block_z()] : args.scheduler.tokens,
+            length = given < args.scheduler.tokens ? given : args.scheduler.tokens;
   const i64 from = block_z() * args.q.sequence_stride + query * args.q.query_stride + head * args.q.head_stride;
   const i64 to = block_z() * args.out.sequence_stride + query * args.out.query_stride + head * args.out.head_stride;
 
@@ -60,19 +60,19 @@ KV_DEVICE void reference(const Args& args) {
     for (int mask = 16; mask > 0; mask >>= 1) s += shfl_xor(s, mask);
     s = features.score(s, token);
 
-    const float renewed = larger(m, s), keep = exp2_fast(m - renewed), p = exp2_fast(s - renewed);
-    m = renewed;
-    d = d * keep + p;
+    const float new_max = larger(m, s), rescale_factor = exp2_fast(m - new_max), p = exp2_fast(s - new_max);
+    m = new_max;
+    d = d * rescale_factor + p;
     load_row<V>(v_row, v);
-    for (int e = 0; e < kValues; ++e) out[e] = out[e] * keep + p * v[e];
+    for (int e = 0; e < kValues; ++e) out[e] = out[e] * rescale_factor + p * v[e];
     if constexpr (V::kHasResidual) {
       load_residuals<V>(v_row, v);
-      for (int e = 0; e < kValues; ++e) out_second[e] = out_second[e] * keep + p * v[e];
+      for (int e = 0; e < kValues; ++e) out_second[e] = out_second[e] * rescale_factor + p * v[e];
     }
   }
 
-  const float keep = features.finish(m, d);
-  const float factor = d > 0.f ? args.value_scale * keep / d : 0.f;
+  const float rescale_factor = features.finish(m, d);
+  const float factor = d > 0.f ? args.value_scale * rescale_factor / d : 0.f;
   for (int e = 0; e < kValues; ++e) {
     const int i = e * 32 + lane();
     if (V::kStored % 32 == 0 || i < V::kStored) Plan::store(args.out.data, to + i, out[e] * factor);

@@ -52,17 +52,17 @@ inline void check_tiles(const Registry& registry, const std::shared_ptr<Context>
   CAPTURE(head_dim);
   const Planned one = planned(registry, {k, "f16", head_dim, 1, 1, layout, false}, arch);
   const auto program = must(Program::create(context, one.source));
-  Trial trial = must(Trial::make(context, program, one.problem, {1, kKvHeads, tokens}));
+  KernelHarness harness = must(KernelHarness::make(context, program, one.problem, {1, kKvHeads, tokens}));
   TileRows rows;
   for (const Element type : types.quantize) {
     CAPTURE(int(type));
-    const Role role = tile_role(true, true, row_type(type));
+    const Role role = bulk_role(true, true, row_type(type));
     if (!one.source.kernels.count(role)) continue;
     rows = tile_rows(one.problem.k, head_dim, std::size_t(kKvHeads * tokens), type);
-    must(trial.set_rows(0, std::vector<std::uint8_t>(rows.stored.size(), 0xa5)));  // quantize overwrites all
-    must(trial.quantize(0, rows.x, type));
+    must(harness.set_rows(0, std::vector<std::uint8_t>(rows.stored.size(), 0xa5)));  // quantize overwrites all
+    must(harness.quantize(0, rows.x, type));
     CHECK(program->record(role) != nullptr);  // the bulk kernel ran, not the kernel for few rows
-    const auto stored = must(trial.rows(0));
+    const auto stored = must(harness.rows(0));
     // Behind a rotation, the residual sign of the largest value is the sign of the last bit of a sum: not compared.
     const Field* const signs = one.problem.k.field(FieldKind::residual_signs);
     const auto is_compared = [&](std::size_t byte) {
@@ -82,12 +82,12 @@ inline void check_tiles(const Registry& registry, const std::shared_ptr<Context>
   REQUIRE(!rows.x.empty());
   CHECK(program->record(Role::quantize_k) == nullptr);
 
-  must(trial.set_rows(0, rows.stored));
+  must(harness.set_rows(0, rows.stored));
   for (const Element type : types.dequantize) {
     CAPTURE(int(type));
-    const Role role = tile_role(false, true, row_type(type));
+    const Role role = bulk_role(false, true, row_type(type));
     if (!one.source.kernels.count(role)) continue;
-    const auto back = must(trial.dequantize(0, false, type));
+    const auto back = must(harness.dequantize(0, false, type));
     CHECK(program->record(role) != nullptr);
     // Limits: the rounding error of the type (2.1e-4 in f16, 1.7e-3 in bf16) and a tenth of margin.
     CHECK(relative_error(back, rows.decoded) <= (type == Element::f32 ? 2e-6 : type == Element::f16 ? 2.4e-4 : 1.9e-3));

@@ -64,7 +64,7 @@ TEST_CASE("each arch and format has the bulk kernels that it can have") {
     const Planned one = planned(registry(), {expected.format, "f16", 128, 1, 1, Layout::planar, false}, expected.arch);
     for (const bool is_quantize : {true, false})
       for (int type = 0; type < 3; ++type)
-        CHECK_MESSAGE((one.source.kernels.count(tile_role(is_quantize, true, kv::RowType(type + 1))) == 1) ==
+        CHECK_MESSAGE((one.source.kernels.count(bulk_role(is_quantize, true, kv::RowType(type + 1))) == 1) ==
                           expected.types[is_quantize ? 0 : 1][type],
                       expected.arch, " ", expected.format, is_quantize ? " quantize " : " dequantize ", type);
   }
@@ -75,11 +75,11 @@ std::size_t wrong_bytes(const Registry& known, const std::shared_ptr<Context>& c
                         const char* format = "tbq4_0", Layout layout = Layout::planar) {
   const Planned one = planned(known, {format, "f16", 128, 1, 1, layout, false}, "sm_90a");
   const auto program = must(Program::create(context, one.source));
-  Trial trial = must(Trial::make(context, program, one.problem, {1, kKvHeads, 1031}));
+  KernelHarness harness = must(KernelHarness::make(context, program, one.problem, {1, kKvHeads, 1031}));
   const TileRows rows = tile_rows(one.problem.k, 128, std::size_t(kKvHeads) * 1031, type);
-  must(trial.set_rows(0, std::vector<std::uint8_t>(rows.stored.size(), 0xa5)));
-  if (!trial.quantize(0, rows.x, type)) return rows.stored.size();  // the call reports why the back-end refused
-  const auto stored = must(trial.rows(0));
+  must(harness.set_rows(0, std::vector<std::uint8_t>(rows.stored.size(), 0xa5)));
+  if (!harness.quantize(0, rows.x, type)) return rows.stored.size();  // the call reports why the back-end refused
+  const auto stored = must(harness.rows(0));
   std::size_t wrong = 0;
   for (std::size_t i = 0; i < stored.size(); ++i) wrong += stored[i] != rows.stored[i];
   return wrong * 1000 > stored.size() ? wrong : 0;
@@ -93,7 +93,7 @@ TEST_CASE("bulk quantize: a broken kernel is noticed") {
   };
   constexpr Mutation kMutations[] = {
       {"kernels/codec/quantize_bulk_wgmma.cuh", "copy_wait<0>();", ""},
-      {"kernels/codec/wgmma_rows.cuh", "? warp() % 4 * kTileRows : 0", "? 0 : 0"},
+      {"kernels/codec/wgmma_rows.cuh", "? warp() % 4 * kBulkRows : 0", "? 0 : 0"},
       {"kernels/codec/wgmma_rows.cuh", "return pack_bf16x2(low, high)", "return pack_f16x2(low, high)", Element::bf16},
       {"kernels/codec/bulk_encode.cuh", "at.head, token, 8)", "at.head, token, 4)"},
       {"kernels/codec/bulk_encode.cuh", "? first.scales : second.scales", "? first.scales : first.scales"},
@@ -118,7 +118,7 @@ double error_back(const Registry& known, const std::shared_ptr<Context>& context
                   bool has_uneven_scales = false) {
   const Planned one = planned(known, {format, "f16", 128, 1, 1, Layout::planar, false}, "sm_90a");
   const auto program = must(Program::create(context, one.source));
-  Trial trial = must(Trial::make(context, program, one.problem, {1, kKvHeads, 1031}));
+  KernelHarness harness = must(KernelHarness::make(context, program, one.problem, {1, kKvHeads, 1031}));
   TileRows rows = tile_rows(one.problem.k, 128, std::size_t(kKvHeads) * 1031, Element::f32);
   if (has_uneven_scales) {
     const auto bytes = std::size_t(one.problem.k.block_bytes),
@@ -131,8 +131,8 @@ double error_back(const Registry& known, const std::shared_ptr<Context>& context
       rows.decoded.insert(rows.decoded.end(), values.begin(), values.end());
     }
   }
-  must(trial.set_rows(0, rows.stored));
-  const auto back = trial.dequantize(0, false, Element::f32);
+  must(harness.set_rows(0, rows.stored));
+  const auto back = harness.dequantize(0, false, Element::f32);
   return back ? relative_error(*back, rows.decoded) : 1;  // the call reports why the back-end refused
 }
 
@@ -158,13 +158,13 @@ TEST_CASE("NaN, infinities and lengths beyond float32 stay in their rows") {
   for (const char* format : {"tbq4_0", "tbq4_dense_qsfirst_raw"}) {
     const Planned one = planned(registry(), {format, "f16", 128, 1, 1, Layout::planar, false}, "sm_90a");
     const auto program = must(Program::create(context, one.source));
-    Trial trial = must(Trial::make(context, program, one.problem, {1, kKvHeads, 1100}));
+    KernelHarness harness = must(KernelHarness::make(context, program, one.problem, {1, kKvHeads, 1100}));
     TileRows rows = tile_rows(one.problem.k, 128, 2200, Element::f32);
     const std::vector<float> bad = {NAN, INFINITY, -INFINITY, 1e25f};
     for (std::size_t i = 0; i < bad.size(); ++i) rows.x[(20 + i) * 128 + 3 * i] = bad[i];
     for (const Element type : {Element::f16, Element::bf16, Element::f32}) {
-      must(trial.quantize(0, rows.x, type));
-      const auto values = must(trial.dequantize(0));
+      must(harness.quantize(0, rows.x, type));
+      const auto values = must(harness.dequantize(0));
       for (std::size_t row = 16; row < 32; ++row) {
         const bool is_bad = row >= 20 && row < 20 + bad.size();
         for (std::size_t i = 0; i < 128; ++i)
@@ -177,13 +177,13 @@ TEST_CASE("NaN, infinities and lengths beyond float32 stay in their rows") {
 TEST_CASE("few rows, and rows of the rotated domain, take the kernels for any row") {
   const auto context = open_context(DeviceKind::cpu);
   const Planned one =
-      planned(registry(), {"kv4", "f16", 128, 1, 1, Layout::planar, false}, context->backend()->facts().arch);
+      planned(registry(), {"kv4", "f16", 128, 1, 1, Layout::planar, false}, context->backend()->info().arch);
   const auto program = must(Program::create(context, one.source));
-  Trial few = must(Trial::make(context, program, one.problem, {1, kKvHeads, 100}));
+  KernelHarness few = must(KernelHarness::make(context, program, one.problem, {1, kKvHeads, 100}));
   must(few.quantize(0, tile_rows(one.problem.k, 128, 200, Element::f16).x, Element::f16));
   CHECK(program->record(Role::quantize_bulk_k_f16) == nullptr);
   CHECK(program->record(Role::quantize_k) != nullptr);
-  Trial many = must(Trial::make(context, program, one.problem, {1, kKvHeads, 1100}));
+  KernelHarness many = must(KernelHarness::make(context, program, one.problem, {1, kKvHeads, 1100}));
   must(many.quantize(0, tile_rows(one.problem.k, 128, 2200, Element::f32).x, Element::f32));
   CHECK(program->record(Role::quantize_bulk_k_f32) != nullptr);
   must(many.dequantize(0, true));

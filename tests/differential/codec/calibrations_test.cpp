@@ -52,7 +52,7 @@ TEST_CASE("a calibrated spec through quantize, decode and reference agrees with 
   const auto context = open_context(DeviceKind::cpu);
   const Registry registry = must(Registry::load(files_with_calibrations()));
   for (const Calibrated& test : kSpecs) {
-    const Planned one = planned_spec(registry, test, context->backend()->facts().arch);
+    const Planned one = planned_spec(registry, test, context->backend()->info().arch);
     warm_up(context, {one}, 2, true);
     Judge judge(context, one);
     for (const int side : {0, 1}) {
@@ -71,7 +71,7 @@ TEST_CASE(
   const Registry registry = must(Registry::load(files_with_calibrations()));
   const Calibrated test{"format = 'f16', calibration = 'powers'", "format = 'f16', calibration = 'powers'", 128,
                         Layout::planar};
-  const Planned one = planned_spec(registry, test, context->backend()->facts().arch);
+  const Planned one = planned_spec(registry, test, context->backend()->info().arch);
   Judge judge(context, one);
   for (const int side : {0, 1}) {
     const Encoded& cache = judge.cache(side);

@@ -58,20 +58,21 @@ bool is_unread(const Format& f, std::size_t byte) {
   return field && at >= field->at && at < field->at + field->bytes;
 }
 
-struct Trialled {
+struct HarnessedFormat {
   std::shared_ptr<Context> context;
   Problem problem;
   ProgramSource source;
-  Trial trial;
+  KernelHarness harness;
 };
-Trialled make_trial(const std::shared_ptr<Context>& context, const Problem& problem) {
+HarnessedFormat make_harness(const std::shared_ptr<Context>& context, const Problem& problem) {
   ProgramSource source = must(make_reference_program(problem, registry()));
-  Trial trial = must(Trial::make(context, must(Program::create(context, source)), problem, {1, kKvHeads, kTokens}));
+  KernelHarness harness =
+      must(KernelHarness::make(context, must(Program::create(context, source)), problem, {1, kKvHeads, kTokens}));
   for (const int side : {0, 1}) {
     const Format& f = side == 0 ? problem.k : problem.v;
-    if (f.scale.rule == ScaleRule::tensor) trial.set_tensor_scale(side, kTensorScale[side]);
+    if (f.scale.rule == ScaleRule::tensor) harness.set_tensor_scale(side, kTensorScale[side]);
   }
-  return {context, problem, std::move(source), std::move(trial)};
+  return {context, problem, std::move(source), std::move(harness)};
 }
 
 float tensor_scale(const Format& f, int side) { return f.scale.rule == ScaleRule::tensor ? kTensorScale[side] : 1; }
@@ -117,28 +118,28 @@ void check_bytes(const Format& f, const std::vector<std::uint8_t>& got, const st
   CHECK_MESSAGE(bits <= (long long)(want.size()) / f.block_bytes, name, ": ", bits, " unread signs differ");
 }
 
-void check_side(Trialled& t, int side, bool is_exact, const std::string& name) {
+void check_side(HarnessedFormat& t, int side, bool is_exact, const std::string& name) {
   const Format& f = side == 0 ? t.problem.k : t.problem.v;
   const int dim = t.problem.head_dim;
   const float scale = tensor_scale(f, side);
   const std::vector<float> x = rows_of(side, dim);
   for (const Element type : {Element::f32, Element::f16, Element::bf16}) {
     const std::vector<float> given = rounded_to(type, x);
-    must(t.trial.quantize(side, given, type));
-    check_bytes(f, must(t.trial.rows(side)), encoded_rows(f, given, dim, scale), is_exact, name);
+    must(t.harness.quantize(side, given, type));
+    check_bytes(f, must(t.harness.rows(side)), encoded_rows(f, given, dim, scale), is_exact, name);
   }
   const auto rows = encoded_rows(f, x, dim, scale);
-  must(t.trial.set_rows(side, rows));
+  must(t.harness.set_rows(side, rows));
   for (const bool rotated : {false, true}) {
     const auto want = decoded_rows(f, rows, dim, rotated, scale);
-    const double error = relative_error(must(t.trial.dequantize(side, rotated)), want);
+    const double error = relative_error(must(t.harness.dequantize(side, rotated)), want);
     CHECK_MESSAGE(error <= 2e-6, name, rotated ? " rotated" : "", ": values differ by ", error);
-    const double half_error = relative_error(must(t.trial.dequantize(side, rotated, Element::bf16)), want);
+    const double half_error = relative_error(must(t.harness.dequantize(side, rotated, Element::bf16)), want);
     CHECK_MESSAGE(half_error <= 0x1p-8, name, ": values as bf16 differ by ", half_error);
   }
 }
 
-void check_attention(Trialled& t, const std::string& name) {
+void check_attention(HarnessedFormat& t, const std::string& name) {
   const Problem& p = t.problem;
   const int dim = p.head_dim, heads = kKvHeads * p.q_heads_per_kv;
   Rng rng(3);
@@ -149,12 +150,12 @@ void check_attention(Trialled& t, const std::string& name) {
     std::vector<float> x = rows_of(side, dim);
     for (float& v : x) v *= 0.05f;  // so that several tokens have a weight in the softmax
     const auto rows = encoded_rows(f, x, dim, tensor_scale(f, side));
-    must(t.trial.set_rows(side, rows));
+    must(t.harness.set_rows(side, rows));
     decoded[side] = decoded_rows(f, rows, dim, false, tensor_scale(f, side));
   }
   const auto want = oracle_attention({heads, kKvHeads, 1, kTokens, dim, false, 0},
                                      std::vector<double>(q.begin(), q.end()), decoded[0], decoded[1]);
-  const auto outcome = must(t.trial.attend(q, {kTokens, {}, 0, true}));
+  const auto outcome = must(t.harness.attend(q, {kTokens, {}, 0, true}));
   const double error = relative_error(outcome.out, want);
   CHECK_MESSAGE(error <= 1e-5, name, ": attention differs by ", error);
 }
@@ -164,7 +165,7 @@ void check_format(const std::shared_ptr<Context>& context, const Format& f, int 
   for (const Layout layout : layouts) {
     const std::string name = fmt::format("{} head_dim {} {}", f.name, head_dim, to_string(layout));
     INFO(name);
-    Trialled t = make_trial(context, problem_of(f, f, head_dim, layout, context->backend()->facts().arch));
+    HarnessedFormat t = make_harness(context, problem_of(f, f, head_dim, layout, context->backend()->info().arch));
     for (const int side : {0, 1}) check_side(t, side, is_exact, name);
     check_attention(t, name);
   }
@@ -235,8 +236,8 @@ TEST_CASE("K and V of different domains") {
                                                             {"padded_to_128", "projected_rotated"},
                                                             {"e4m3_tensor", "stored_mask"}};
   for (const auto& [k, v] : kPairs) {
-    Trialled t = make_trial(
-        context, problem_of(named(k, 128), named(v, 128), 128, Layout::planar, context->backend()->facts().arch));
+    HarnessedFormat t = make_harness(
+        context, problem_of(named(k, 128), named(v, 128), 128, Layout::planar, context->backend()->info().arch));
     check_attention(t, fmt::format("K {} V {}", k, v));
   }
 }
@@ -247,7 +248,7 @@ TEST_CASE("NaN, infinities and values beyond the scale's type") {
   for (const AxisFormat& axis : axis_formats()) {
     const int dim = axis.head_dims.back();
     const Format f = axis_format(axis, dim);
-    Trialled t = make_trial(context, problem_of(f, f, dim, Layout::planar, context->backend()->facts().arch));
+    HarnessedFormat t = make_harness(context, problem_of(f, f, dim, Layout::planar, context->backend()->info().arch));
     std::vector<float> x = rows_of(0, dim);
     const auto at = [&](int row, int i) -> float& { return x[std::size_t(row * dim + i)]; };
     at(10, 5) = at(11, 0) = at(12, dim - 1) = NAN;
@@ -255,11 +256,11 @@ TEST_CASE("NaN, infinities and values beyond the scale's type") {
     at(14, 0) = -INFINITY;
     for (int i = 0; i < dim; ++i) at(15, i) *= 1e5f;
     const float scale = tensor_scale(f, 0);
-    must(t.trial.quantize(0, x));
-    const auto got = must(t.trial.rows(0)), want = encoded_rows(f, x, dim, scale);
+    must(t.harness.quantize(0, x));
+    const auto got = must(t.harness.rows(0)), want = encoded_rows(f, x, dim, scale);
     if (axis.is_exact) check_bytes(f, got, want, true, axis.name);
-    must(t.trial.set_rows(0, got));
-    const auto values = must(t.trial.dequantize(0));
+    must(t.harness.set_rows(0, got));
+    const auto values = must(t.harness.dequantize(0));
     const auto mine = decoded_rows(f, got, dim, false, scale), codec = decoded_rows(f, want, dim, false, scale);
     int differs = 0;
     for (std::size_t i = 0; i < codec.size(); ++i)
@@ -295,7 +296,7 @@ constexpr Mutation kMutations[] = {
     {"projected_rotated", "formats/stored_row.cuh", "? size : -size", "? -size : size"},
     {"direct_signs", "formats/encode.cuh", "(R::F::kIsRelative ? 1.f : norm[e])", "1.f"},
     {"whole_head_renormalised", "formats/stored_row.cuh", "scale / shrink", "scale"},
-    {"e4m3_tensor", "kernels/reference/reference.cuh", "args.value_scale * keep / d", "keep / d"},
+    {"e4m3_tensor", "kernels/reference/reference.cuh", "args.value_scale * rescale_factor / d", "rescale_factor / d"},
     {"e4m3_groups", "formats/write_row.cuh", "f32_from_bf16(bf16_from_f32(rotated[e]))", "rotated[e]"},
 };
 
@@ -303,26 +304,26 @@ constexpr Mutation kMutations[] = {
 bool agrees(const std::shared_ptr<Context>& context, const Registry& mutated, const AxisFormat& axis) {
   const int dim = axis.head_dims.front();
   const Format f = axis_format(axis, dim);
-  const Problem problem = problem_of(f, f, dim, Layout::rows, context->backend()->facts().arch);
+  const Problem problem = problem_of(f, f, dim, Layout::rows, context->backend()->info().arch);
   const auto program = must(Program::create(context, must(make_reference_program(problem, mutated))));
-  Trial trial = must(Trial::make(context, program, problem, {1, kKvHeads, kTokens}));
-  for (const int side : {0, 1}) trial.set_tensor_scale(side, tensor_scale(f, side));
+  KernelHarness harness = must(KernelHarness::make(context, program, problem, {1, kKvHeads, kTokens}));
+  for (const int side : {0, 1}) harness.set_tensor_scale(side, tensor_scale(f, side));
   const std::vector<float> x = rows_of(0, dim);
-  must(trial.quantize(0, x));
-  const auto got = must(trial.rows(0)), want = encoded_rows(f, x, dim, tensor_scale(f, 0));
+  must(harness.quantize(0, x));
+  const auto got = must(harness.rows(0)), want = encoded_rows(f, x, dim, tensor_scale(f, 0));
   long long differs = 0;
   for (std::size_t i = 0; i < got.size(); ++i) differs += got[i] != want[i];
   if (differs > (axis.is_exact ? 0 : (long long)(got.size()) / 1000)) return false;
-  for (const int side : {0, 1}) must(trial.set_rows(side, encoded_rows(f, x, dim, tensor_scale(f, side))));
+  for (const int side : {0, 1}) must(harness.set_rows(side, encoded_rows(f, x, dim, tensor_scale(f, side))));
   std::vector<double> decoded[2];
   for (const int side : {0, 1})
     decoded[side] = decoded_rows(f, encoded_rows(f, x, dim, tensor_scale(f, side)), dim, false, tensor_scale(f, side));
-  if (!(relative_error(must(trial.dequantize(0)), decoded[0]) <= 2e-6)) return false;
+  if (!(relative_error(must(harness.dequantize(0)), decoded[0]) <= 2e-6)) return false;
   Rng rng(3);
   const auto q = rounded_to(Element::f16, rng.normals(std::size_t(2 * kKvHeads * dim)));
   const auto exact = oracle_attention({2 * kKvHeads, kKvHeads, 1, kTokens, dim, false, 0},
                                       std::vector<double>(q.begin(), q.end()), decoded[0], decoded[1]);
-  return relative_error(must(trial.attend(q, {kTokens, {}, 0, true})).out, exact) <= 1e-4;
+  return relative_error(must(harness.attend(q, {kTokens, {}, 0, true})).out, exact) <= 1e-4;
 }
 
 TEST_CASE("a broken codec kernel is noticed") {

@@ -38,7 +38,7 @@ struct Indexed {
   int side;
   PageDeal pages = deal_pages(one.source.page_tokens, shape.sequences, kTokens, std::uint64_t(side) + 1);
 
-  Trial trial() const { return must(Trial::make(context, program, one.problem, shape)); }
+  KernelHarness harness() const { return must(KernelHarness::make(context, program, one.problem, shape)); }
   // Returns slot numbers for token numbers; in a paged cache they go through the page table.
   std::vector<long long> slots_of(std::vector<long long> tokens) const {
     for (std::size_t i = 0; i < tokens.size() && pages.page_tokens > 0; ++i)
@@ -58,7 +58,7 @@ struct Indexed {
     return ((sequence * kTokens + token) * kKvHeads + head) * (kDim + kGap);
   }
   template <class Number>
-  void run(const Registry& known, bool is_writing, const Trial& trial, std::vector<float>& x,
+  void run(const Registry& known, bool is_writing, const KernelHarness& harness, std::vector<float>& x,
            const std::vector<long long>& tokens) const {
     const std::vector<long long> wide = slots_of(tokens);
     Arrays arrays(context);
@@ -69,7 +69,7 @@ struct Indexed {
     float* const data = arrays.upload(x);
     args.x = {data, kTokens * kKvHeads * kRow, kKvHeads * kRow, kRow};
     args.x_type = kv::RowType::f32;
-    args.side = trial.cache(side);
+    args.side = harness.cache(side);
     args.sequences = shape.sequences, args.tokens = kTokens, args.heads = kKvHeads;
     args.tensor_scale = 1;
     if (is_writing && slots.type == kv::SlotType::i64) {
@@ -87,10 +87,10 @@ template <class Number>
 bool scatters(const Registry& known, const Indexed& c, const std::vector<float>& given,
               const std::vector<std::uint8_t>& stored) {
   const std::vector<long long> tokens = shuffled_tokens(c.shape.sequences, false);
-  const Trial trial = c.trial();
+  const KernelHarness harness = c.harness();
   std::vector<float> x = c.spaced(given);
-  c.run<Number>(known, true, trial, x, tokens);
-  const std::vector<std::uint8_t> got = must(trial.rows(c.side));
+  c.run<Number>(known, true, harness, x, tokens);
+  const std::vector<std::uint8_t> got = must(harness.rows(c.side));
   std::vector<std::uint8_t> want(got.size(), 0xff);  // 0xff: nobody wrote it
   const std::size_t row = got.size() / (given.size() / kDim);
   for (std::size_t i = 0; i < given.size() / kDim; ++i) {  // i counts [sequence][head][token]
@@ -102,10 +102,10 @@ bool scatters(const Registry& known, const Indexed& c, const std::vector<float>&
 }
 
 template <class Number>
-bool gathers(const Registry& known, const Indexed& c, Trial& trial, const std::vector<std::uint8_t>& stored) {
+bool gathers(const Registry& known, const Indexed& c, KernelHarness& harness, const std::vector<std::uint8_t>& stored) {
   const std::vector<long long> tokens = shuffled_tokens(c.shape.sequences, true);
-  must(trial.set_rows(c.side, stored));
-  const std::vector<float> values = must(trial.dequantize(c.side));
+  must(harness.set_rows(c.side, stored));
+  const std::vector<float> values = must(harness.dequantize(c.side));
   std::vector<float> picked(values.size()), got = c.spaced(picked);
   std::fill(got.begin(), got.end(), kUntouched);
   for (std::size_t i = 0; i < values.size() / kDim; ++i) {
@@ -113,7 +113,7 @@ bool gathers(const Registry& known, const Indexed& c, Trial& trial, const std::v
     if (const long long from = tokens[head / kKvHeads * kTokens + i % kTokens]; from >= 0)
       std::copy_n(&values[(head * kTokens + std::size_t(from)) * kDim], kDim, &picked[i * kDim]);
   }
-  c.run<Number>(known, false, trial, got, tokens);
+  c.run<Number>(known, false, harness, got, tokens);
   return got == c.spaced(picked);
 }
 
@@ -126,18 +126,18 @@ struct Answer {
 };
 inline Answer answer(const std::shared_ptr<Context>& context, const Registry& known, const Case& test, int side,
                      int sequences) {
-  const Planned one = planned(known, test, context->backend()->facts().arch);
+  const Planned one = planned(known, test, context->backend()->info().arch);
   const Indexed c{context,
                   one,
                   must(Program::create(context, must(make_reference_program(one.problem, known)))),
                   {sequences, kKvHeads, kTokens},
                   side};
   const auto x = heavy_tailed(3, std::size_t(sequences * kKvHeads * kTokens * kDim), kDim);
-  Trial trial = c.trial();
-  must(trial.quantize(side, x));
-  const std::vector<std::uint8_t> stored = must(trial.rows(side));
+  KernelHarness harness = c.harness();
+  must(harness.quantize(side, x));
+  const std::vector<std::uint8_t> stored = must(harness.rows(side));
   return {scatters<int>(known, c, x, stored) && scatters<kv::i64>(known, c, x, stored),
-          gathers<int>(known, c, trial, stored) && gathers<kv::i64>(known, c, trial, stored)};
+          gathers<int>(known, c, harness, stored) && gathers<kv::i64>(known, c, harness, stored)};
 }
 
 inline void check_slots(const std::shared_ptr<Context>& context) {

@@ -34,15 +34,15 @@ TEST_CASE("slots: a broken kernel is noticed") {
 TEST_CASE("slots of an unknown type or at odd addresses are refused") {
   const auto context = open_context(DeviceKind::cpu);
   const Planned one =
-      planned(registry(), {"q8_0", "q8_0", kDim, 1, 1, Layout::planar}, context->backend()->facts().arch);
+      planned(registry(), {"q8_0", "q8_0", kDim, 1, 1, Layout::planar}, context->backend()->info().arch);
   const auto program = must(Program::create(context, must(make_reference_program(one.problem, registry()))));
-  const Trial trial = must(Trial::make(context, program, one.problem, {1, 1, 4}));
+  const KernelHarness harness = must(KernelHarness::make(context, program, one.problem, {1, 1, 4}));
   std::vector<float> x(4 * kDim);
   alignas(8) const int slots[5] = {};
   kv::CodecArgs args{};
   args.x = {x.data(), 0, kDim, kDim};
   args.x_type = kv::RowType::f32;
-  args.side = trial.cache(0);
+  args.side = harness.cache(0);
   args.sequences = args.heads = 1, args.tokens = 4, args.tensor_scale = 1;
   const Source kernel = must(make_by_slots(one.problem, Role::quantize_k, kv::SlotType::i32, registry()));
   const auto refusal = [&](const void* given, kv::SlotType type) {

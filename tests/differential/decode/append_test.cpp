@@ -16,14 +16,14 @@ Planned planned_for(const std::shared_ptr<Context>& context, const Case& test, b
   const std::string table = "[attention]\n";
   if (appends) toml.insert(toml.find(table) + table.size(), "append = true\n");
   Problem problem =
-      must(resolve(must(parse_specs(toml, test.name())).at(0), registry(), context->backend()->facts().arch));
+      must(resolve(must(parse_specs(toml, test.name())).at(0), registry(), context->backend()->info().arch));
   ProgramSource source = must(make_program(problem, registry()));
   return {test, std::move(problem), std::move(source)};
 }
 
-Trial trial_of(const std::shared_ptr<Context>& context, const Planned& one) {
-  return must(
-      Trial::make(context, must(Program::create(context, one.source)), one.problem, {kSequences, kKvHeads, kCapacity}));
+KernelHarness harness_of(const std::shared_ptr<Context>& context, const Planned& one) {
+  return must(KernelHarness::make(context, must(Program::create(context, one.source)), one.problem,
+                                  {kSequences, kKvHeads, kCapacity}));
 }
 
 // Plain codes, integers, tables, minima, outliers by a constant and by a stored mask, residuals, a tensor scale,
@@ -51,7 +51,7 @@ Sides numbers(const Planned& one, Element type) {
 }
 
 // Marks the newest `count` tokens of each sequence in a mask over all rows [sequences][kv_heads][tokens].
-std::vector<bool> is_newest(const std::vector<int>& lengths, int count) {
+std::vector<bool> is_new_token(const std::vector<int>& lengths, int count) {
   std::vector<bool> mask;
   for (int s = 0; s < kSequences; ++s)
     for (int h = 0; h < kKvHeads; ++h)
@@ -65,9 +65,9 @@ void check_append(const std::shared_ptr<Context>& context, const Planned& plain,
   INFO(plain.test.name(), ", ", to_string(type), ", blocks ", blocks);
   const Problem& problem = plain.problem;
   const Sides given = numbers(plain, type);
-  const std::vector<bool> newest = is_newest(lengths, problem.query_length);
-  Trial before = trial_of(context, plain), trial = trial_of(context, appending);
-  for (Trial* each : {&before, &trial})
+  const std::vector<bool> new_tokens = is_new_token(lengths, problem.query_length);
+  KernelHarness before = harness_of(context, plain), harness = harness_of(context, appending);
+  for (KernelHarness* each : {&before, &harness})
     for (const int side : {0, 1})
       if ((side == 0 ? plain.source.k : plain.source.v).has_tensor_scale) each->set_tensor_scale(side, 0.25f);
   std::vector<std::uint8_t> stored[2], poisoned[2];
@@ -75,27 +75,27 @@ void check_append(const std::shared_ptr<Context>& context, const Planned& plain,
     must(before.quantize(side, given.x[side], type));
     stored[side] = must(before.rows(side));
     poisoned[side] = stored[side];
-    const std::size_t row = stored[side].size() / newest.size();
-    for (std::size_t i = 0; i < newest.size(); ++i)
-      if (newest[i]) std::fill_n(poisoned[side].begin() + std::ptrdiff_t(i * row), row, std::uint8_t(0xff));
-    must(trial.set_rows(side, poisoned[side]));
-    poisoned[side] = must(trial.rows(side));  // padding keeps whatever stands there
-    trial.set_newest(side, newest_rows(given.x[side], trial.shape(), lengths, problem.query_length, problem.head_dim),
-                     type);
+    const std::size_t row = stored[side].size() / new_tokens.size();
+    for (std::size_t i = 0; i < new_tokens.size(); ++i)
+      if (new_tokens[i]) std::fill_n(poisoned[side].begin() + std::ptrdiff_t(i * row), row, std::uint8_t(0xff));
+    must(harness.set_rows(side, poisoned[side]));
+    poisoned[side] = must(harness.rows(side));  // padding keeps whatever stands there
+    harness.set_new_tokens(
+        side, new_token_rows(given.x[side], harness.shape(), lengths, problem.query_length, problem.head_dim), type);
   }
   Rng rng(3);
   const auto q = rng.normals(std::size_t(kSequences * kKvHeads * problem.q_heads_per_kv * problem.query_length) *
                              std::size_t(problem.head_dim));
-  const Trial::Call call{0, lengths, blocks, false};
-  const auto want = must(before.attend(q, call)), got = must(trial.attend(q, call));
+  const KernelHarness::Call call{0, lengths, blocks, false};
+  const auto want = must(before.attend(q, call)), got = must(harness.attend(q, call));
   CHECK(got.out == want.out);
   CHECK(got.report.kernels.size() == want.report.kernels.size());  // append adds no launch
   for (const int side : {0, 1}) {
-    const auto rows = must(trial.rows(side));
-    const std::size_t row = rows.size() / newest.size();
+    const auto rows = must(harness.rows(side));
+    const std::size_t row = rows.size() / new_tokens.size();
     std::size_t wrong = 0;
-    for (std::size_t i = 0; i < newest.size(); ++i) {
-      const auto& expected = newest[i] ? stored[side] : poisoned[side];
+    for (std::size_t i = 0; i < new_tokens.size(); ++i) {
+      const auto& expected = new_tokens[i] ? stored[side] : poisoned[side];
       wrong += !std::equal(rows.begin() + std::ptrdiff_t(i * row), rows.begin() + std::ptrdiff_t((i + 1) * row),
                            expected.begin() + std::ptrdiff_t(i * row));
     }
@@ -121,11 +121,12 @@ TEST_CASE("append: the bytes of quantize, the bits of quantize and then decode, 
 TEST_CASE("programs that append require new tokens, and others refuse them") {
   const auto context = open_context(DeviceKind::cpu);
   const Planned plain = planned_for(context, kCases[0], false), appending = planned_for(context, kCases[0], true);
-  Trial trial = trial_of(context, appending);
+  KernelHarness harness = harness_of(context, appending);
   const std::vector<float> q(std::size_t(kSequences * kKvHeads * 4 * 128), 1.f);
-  CHECK_FALSE(trial.attend(q, {40, {}, 0, false}));  // the call sets no new tokens
-  for (const int side : {0, 1}) trial.set_newest(side, std::vector<float>(std::size_t(kSequences * kKvHeads * 128)));
-  CHECK(trial.attend(q, {40, {}, 0, false}));
+  CHECK_FALSE(harness.attend(q, {40, {}, 0, false}));  // the call sets no new tokens
+  for (const int side : {0, 1})
+    harness.set_new_tokens(side, std::vector<float>(std::size_t(kSequences * kKvHeads * 128)));
+  CHECK(harness.attend(q, {40, {}, 0, false}));
 
   float x = 0;
   const auto refusal = [&](const Planned& one, auto change) {
@@ -134,9 +135,9 @@ TEST_CASE("programs that append require new tokens, and others refuse them") {
     call.tokens = 1;
     call.q = call.out = {&x, 0, 0, 0};
     alignas(16) static kv::u8 row[4096];
-    for (auto [side, facts] : {std::pair{&call.k, &one.source.k}, {&call.v, &one.source.v}})
-      side->codes = side->scales = row, side->codes_token_stride = facts->code_row_bytes,
-      side->scales_token_stride = facts->scale_row_bytes;
+    for (auto [side, info] : {std::pair{&call.k, &one.source.k}, {&call.v, &one.source.v}})
+      side->codes = side->scales = row, side->codes_token_stride = info->code_row_bytes,
+      side->scales_token_stride = info->scale_row_bytes;
     change(call);
     Buffer workspace = must(Buffer::make(context->backend(), program->workspace_bytes(call)));
     const auto ran = program->attention(call, workspace.pointer(), nullptr);

@@ -16,7 +16,7 @@ TEST_CASE("the same answer from every kind of block shape") {
   for (const Case& test :
        {Case{"kv4", "tbq4_0", 128, 4, 2, Layout::planar, true}, Case{"q8_0", "q4_0", 128, 4, 1, Layout::rows}}) {
     INFO(test.name());
-    const Planned own = planned(registry, test, context->backend()->facts().arch);
+    const Planned own = planned(registry, test, context->backend()->info().arch);
     const auto fitting = must(decode_shapes(own.problem));
     // Take the first shape, the last, one in between, and the variants of the first: the planner's other decisions
     // reversed.

@@ -38,7 +38,7 @@ struct Cache {
   kv::CodecArgs codec{};
 
   explicit Cache(bool is_paged = true, bool checks = true)
-      : problem(checked_problem(context->backend()->facts().arch, is_paged, checks)),
+      : problem(checked_problem(context->backend()->info().arch, is_paged, checks)),
         program(must(Program::create(context, must(make_program(problem, registry()))))) {
     const ProgramSource& source = program->source();
     for (const int side : {0, 1}) {

@@ -16,7 +16,7 @@ Planned planned_for(const std::shared_ptr<Context>& context, const Case& test, b
   const std::string table = "[attention]\n";
   if (!is_fused) toml.insert(toml.find(table) + table.size(), "fuse = false\n");
   Problem problem =
-      must(resolve(must(parse_specs(toml, test.name())).at(0), registry(), context->backend()->facts().arch));
+      must(resolve(must(parse_specs(toml, test.name())).at(0), registry(), context->backend()->info().arch));
   ProgramSource source = must(make_program(problem, registry()));
   return {test, std::move(problem), std::move(source)};
 }
@@ -37,7 +37,7 @@ TEST_CASE("any number of blocks over ragged lengths, the same bits each time") {
     // assumes the longest length for every sequence.
     for (const int blocks : {1, 2, 3, 5, 7, 29, kMostBlocks}) {
       CAPTURE(blocks);
-      const Trial::Call call{0, kLengths, blocks, false};
+      const KernelHarness::Call call{0, kLengths, blocks, false};
       const auto out = judge.check(call);
       CHECK(must(judge.attend(call)).out == out);
       CHECK(must(again.attend(call)).out == out);
@@ -57,7 +57,7 @@ TEST_CASE("more splits of a batch-head than merge at once") {
     warm_up(context, {one}, kCompileThreads);
     Judge judge(context, one, 1, kTokens), again(shuffled, one, 1, kTokens);
     for (const int blocks : {70, kMostBlocks}) {
-      const Trial::Call call{0, {kTokens}, blocks, false};
+      const KernelHarness::Call call{0, {kTokens}, blocks, false};
       CHECK(must(again.attend(call)).out == judge.check(call));
     }
   }
@@ -92,20 +92,20 @@ TEST_CASE("the order in which blocks finish does not change a bit") {
   backwards.source.kernels.at(Role::decode).text = text;
   Judge judge(context, forwards, kSequences), mirror(context, backwards, kSequences);
   for (const int blocks : {2, 3, 7, 13}) {
-    const Trial::Call call{0, kLengths, blocks, false};
+    const KernelHarness::Call call{0, kLengths, blocks, false};
     CHECK(mirror.check(call) == must(judge.attend(call)).out);
   }
   constexpr int kTokens = 2100;
   Judge many(context, forwards, 1, kTokens), many_mirrored(context, backwards, 1, kTokens);
   for (const int blocks :
        {33, kMostBlocks}) {  // of 33 blocks, the 17th has the last split of one head and the first of the other
-    const Trial::Call call{0, {kTokens}, blocks, false};
+    const KernelHarness::Call call{0, {kTokens}, blocks, false};
     CHECK(many_mirrored.check(call) == must(many.attend(call)).out);
   }
 }
 
 // Returns which kernels ran, by the first words of their names: "rotate.forward", "decode" ...
-std::vector<std::string> kernels(const Trial::Outcome& outcome) {
+std::vector<std::string> kernels(const KernelHarness::Outcome& outcome) {
   std::vector<std::string> names;
   for (const std::string& name : outcome.report.kernels) {
     const std::size_t first = name.find('.');
@@ -140,7 +140,7 @@ TEST_CASE("apart or fused: the same numbers, and the report says which") {
     INFO(examples[i].test.name());
     Judge fused(context, all[2 * i], kSequences), parts(context, all[2 * i + 1], kSequences);
     for (const int blocks : {1, 7}) {
-      const Trial::Call call{0, kLengths, blocks, false};
+      const KernelHarness::Call call{0, kLengths, blocks, false};
       const auto mine = must(fused.attend(call)), other = must(parts.attend(call));
       CHECK(kernels(mine) == examples[i].fused);
       CHECK(kernels(other) == examples[i].apart);

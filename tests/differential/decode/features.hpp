@@ -36,8 +36,8 @@ class FeatureJudge {
                int variant = 0)
       : problem_(one.problem),
         shape_{sequences, kKvHeads, capacity},
-        trial_(must(Trial::make(context, must(Program::create(context, one.source)), problem_, shape_))) {
-    for (const int side : {0, 1}) must(trial_.set_rows(side, cache(side).rows));
+        harness_(must(KernelHarness::make(context, must(Program::create(context, one.source)), problem_, shape_))) {
+    for (const int side : {0, 1}) must(harness_.set_rows(side, cache(side).rows));
     Rng rng(3);
     q_ = rounded_to(problem_.q_type, rng.normals(std::size_t(sequences * heads() * problem_.query_length) *
                                                  std::size_t(problem_.head_dim)));
@@ -79,11 +79,11 @@ class FeatureJudge {
     return all;
   }
 
-  Result<Trial::Outcome> try_attend(const std::vector<int>& lengths, int blocks, bool is_reference = false) {
-    trial_.set_features(given);
-    return trial_.attend(q_, {0, lengths, blocks, is_reference});
+  Result<KernelHarness::Outcome> try_attend(const std::vector<int>& lengths, int blocks, bool is_reference = false) {
+    harness_.set_features(given);
+    return harness_.attend(q_, {0, lengths, blocks, is_reference});
   }
-  Trial::Outcome attend(const std::vector<int>& lengths, int blocks, bool is_reference = false) {
+  KernelHarness::Outcome attend(const std::vector<int>& lengths, int blocks, bool is_reference = false) {
     return must(try_attend(lengths, blocks, is_reference));
   }
   // Returns whether a call differs from the oracle in its output or its lse. NaN counts as different.
@@ -97,7 +97,7 @@ class FeatureJudge {
     return tried ? is_wrong(*tried, lengths) : tried.error().code == Code::internal;
   }
 
-  Trial& trial() { return trial_; }
+  KernelHarness& harness() { return harness_; }
   const Problem& problem() const { return problem_; }
   const Encoded& cache(int side) const {
     return encoded(side == 0 ? problem_.k : problem_.v, problem_.head_dim, shape_, side);
@@ -105,7 +105,7 @@ class FeatureJudge {
   int heads() const { return kKvHeads * problem_.q_heads_per_kv; }
 
  private:
-  bool is_wrong(const Trial::Outcome& outcome, const std::vector<int>& lengths) const {
+  bool is_wrong(const KernelHarness::Outcome& outcome, const std::vector<int>& lengths) const {
     const Answer want = exact(lengths);
     if (!(relative_error(outcome.out, want.out) <= kMaxKernelError)) return true;
     if (outcome.lse.empty() == problem_.features.lse) return true;
@@ -127,7 +127,8 @@ class FeatureJudge {
     if (set.window_left != -1) sees &= -ahead <= set.window_left;
     if (set.window_right != -1) sees &= ahead <= set.window_right;
     if (set.packed_mask) {
-      const int newest = given.packed_tokens == 0 ? length : given.packed_tokens, bit = token - (length - newest);
+      const int new_tokens = given.packed_tokens == 0 ? length : given.packed_tokens,
+                bit = token - (length - new_tokens);
       if (bit >= 0) sees &= element(given.packed_mask, given.packed_strides, bit / 32) >> bit % 32 & 1;
     }
     double sum = sees ? 0 : -kInfinity;
@@ -142,7 +143,7 @@ class FeatureJudge {
 
   Problem problem_;
   CacheShape shape_;
-  Trial trial_;
+  KernelHarness harness_;
   std::vector<float> q_;
 };
 

@@ -63,7 +63,7 @@ TEST_CASE("features together, many query rows") {
   check_cases(many);
   check_cases(many, "sm_80");
   const FeatureCase turns[] = {{"kv4", "kv4", kAllCausal, 3, 22}};
-  CHECK(planned(registry(), turns[0], "sm_90a").source.turns > 1);
+  CHECK(planned(registry(), turns[0], "sm_90a").source.query_chunks > 1);
   check_cases(turns);
 }
 
@@ -74,7 +74,7 @@ TEST_CASE("parts of a context merge to the whole context") {
   const auto context = open_context(DeviceKind::cpu);
   const std::string keys =
       "softcap = 5.0\nwindow = [400, -1]\nfeatures = [\"causal\", \"alibi\", \"sinks\", \"lse\", \"position_offset\"]";
-  const Planned one = planned(registry(), FeatureCase{"kv4", "kv3", keys, 4, 2}, context->backend()->facts().arch);
+  const Planned one = planned(registry(), FeatureCase{"kv4", "kv3", keys, 4, 2}, context->backend()->info().arch);
   constexpr int kAll = 700, kFirst = 330;
   FeatureJudge whole(context, one, 1, kAll);
   whole.given.position_offset = 0, whole.given.position_offsets.clear();
@@ -90,34 +90,34 @@ TEST_CASE("parts of a context merge to the whole context") {
       const auto first = rows.begin() + head * kAll * row;
       std::fill(std::copy(first + kFirst * row, first + kAll * row, first), first + kAll * row, std::uint8_t(0xff));
     }
-    must(rest.trial().set_rows(side, rows));
+    must(rest.harness().set_rows(side, rows));
   }
   rest.given = whole.given;
   whole.given.leaves_sinks = true;
   whole.given.position_offset = kAll - kFirst;
-  std::vector<Trial::Outcome> parts = {whole.attend({kFirst}, 2), rest.attend({kAll - kFirst}, 1)};
+  std::vector<KernelHarness::Outcome> parts = {whole.attend({kFirst}, 2), rest.attend({kAll - kFirst}, 1)};
   whole.given.position_offset = 2 * kAll;  // the window ends before the queries
   parts.push_back(whole.attend({kFirst}, 1));
   CHECK(std::all_of(parts[2].lse.begin(), parts[2].lse.end(), [](float x) { return x == -INFINITY; }));
   std::fill(parts[2].out.begin(), parts[2].out.end(), NAN);  // a part without tokens must not be read
-  const auto merged = must(whole.trial().merge(parts));
+  const auto merged = must(whole.harness().merge(parts));
   CHECK(relative_error(merged.out, exact.out) <= kMaxKernelError);
   CHECK(relative_error(merged.lse, exact.lse) <= kMaxKernelError);
   CHECK(relative_error(parts[0].out, exact.out) > 0.1);  // neither part equals the whole
   CHECK(relative_error(parts[1].out, exact.out) > 0.1);
 
-  const auto nothing = must(whole.trial().merge({parts[2], parts[2]}));
+  const auto nothing = must(whole.harness().merge({parts[2], parts[2]}));
   CHECK(std::all_of(nothing.out.begin(), nothing.out.end(), [](float x) { return x == 0; }));
   CHECK(std::all_of(nothing.lse.begin(), nothing.lse.end(), [](float x) { return x == -INFINITY; }));
-  CHECK_FALSE(whole.trial().merge(std::vector<Trial::Outcome>(17, parts[0])));
-  CHECK_FALSE(whole.trial().merge({}));
+  CHECK_FALSE(whole.harness().merge(std::vector<KernelHarness::Outcome>(17, parts[0])));
+  CHECK_FALSE(whole.harness().merge({}));
 }
 
 TEST_CASE("the order of lanes and warps does not matter to features") {
   for (const unsigned seed : {7u, 12345u}) {
     const auto context = open_context(DeviceKind::cpu, seed);
     for (const FeatureCase& test : {kTogether[0], FeatureCase{"kv3", "kv4", kAll, 8, 3}}) {
-      FeatureJudge judge(context, planned(registry(), test, context->backend()->facts().arch), kSequences, kCapacity);
+      FeatureJudge judge(context, planned(registry(), test, context->backend()->info().arch), kSequences, kCapacity);
       CHECK_FALSE(judge.is_wrong(kLengths, 1));
       CHECK_FALSE(judge.is_wrong(kLengths, 7));
     }
@@ -128,7 +128,7 @@ TEST_CASE("newest tokens are stored and attended to with features") {
   const auto context = open_context(DeviceKind::cpu);
   const std::string keys =
       "append = true\nsoftcap = 5.0\nwindow = [90, 0]\nfeatures = [\"causal\", \"alibi\", \"sinks\"]";
-  const Planned one = planned(registry(), FeatureCase{"q8_0", "kv4", keys, 4, 2}, context->backend()->facts().arch);
+  const Planned one = planned(registry(), FeatureCase{"q8_0", "kv4", keys, 4, 2}, context->backend()->info().arch);
   const std::vector<int> lengths = {300, 2, 65};
   FeatureJudge judge(context, one, 3, 300);
   for (const int side : {0, 1}) {
@@ -137,15 +137,15 @@ TEST_CASE("newest tokens are stored and attended to with features") {
     for (std::size_t pair = 0; pair < 3 * kKvHeads; ++pair)
       std::fill_n(rows.begin() + std::ptrdiff_t((pair * 300 + std::size_t(lengths[pair / kKvHeads]) - 2) * row),
                   2 * row, std::uint8_t(0xff));
-    must(judge.trial().set_rows(side, rows));
-    judge.trial().set_newest(side, newest_rows(judge.cache(side).x, judge.trial().shape(), lengths, 2, 128));
+    must(judge.harness().set_rows(side, rows));
+    judge.harness().set_new_tokens(side, new_token_rows(judge.cache(side).x, judge.harness().shape(), lengths, 2, 128));
   }
   CHECK_FALSE(judge.is_wrong(lengths, 4));
 }
 
 TEST_CASE("every launch names its features") {
   const auto context = open_context(DeviceKind::cpu);
-  FeatureJudge judge(context, planned(registry(), kTogether[1], context->backend()->facts().arch), 1, 64);
+  FeatureJudge judge(context, planned(registry(), kTogether[1], context->backend()->info().arch), 1, 64);
   using Names = std::vector<std::string>;
   CHECK(judge.attend({64}, 1).report.features ==
         Names{"causal", "softcap 5", "window [90, -1]", "alibi", "mask", "sinks", "lse"});
@@ -159,7 +159,7 @@ TEST_CASE("every launch names its features") {
 
 TEST_CASE("rows that see nothing give zeros and minus infinity, never NaN") {
   const auto context = open_context(DeviceKind::cpu);
-  FeatureJudge judge(context, planned(registry(), kTogether[1], context->backend()->facts().arch), 2, 100);
+  FeatureJudge judge(context, planned(registry(), kTogether[1], context->backend()->info().arch), 2, 100);
   judge.given.leaves_sinks = true;
   judge.given.mask_strides = {};
   judge.given.mask.assign(100, -std::numeric_limits<float>::infinity());
@@ -175,9 +175,9 @@ TEST_CASE("rows that see nothing give zeros and minus infinity, never NaN") {
 }
 
 // Fills every tile that no query sees with 0xff, which no cache holds. Tiles that hold a visible row stay as they are.
-void spoil_unseen(FeatureJudge& judge, const std::vector<int>& lengths, int tile) {
+void corrupt_unseen(FeatureJudge& judge, const std::vector<int>& lengths, int tile) {
   const FeatureSet& set = judge.problem().features;
-  const auto capacity = std::size_t(judge.trial().shape().tokens);
+  const auto capacity = std::size_t(judge.harness().shape().tokens);
   for (const int side : {0, 1}) {
     auto rows = judge.cache(side).rows;
     const std::size_t row = rows.size() / (lengths.size() * kKvHeads * capacity);
@@ -193,13 +193,13 @@ void spoil_unseen(FeatureJudge& judge, const std::vector<int>& lengths, int tile
       fill(0, first);
       fill(end, capacity);
     }
-    must(judge.trial().set_rows(side, rows));
+    must(judge.harness().set_rows(side, rows));
   }
 }
 
 TEST_CASE("a window reads no tile outside it") {
   const auto context = open_context(DeviceKind::cpu);
-  const std::string arch = context->backend()->facts().arch;
+  const std::string arch = context->backend()->info().arch;
   const std::vector<int> lengths = {900, 700};
   const Registry greedy =
       changed_registry("kernels/decode/tile_scheduler.cuh", "seen_.end(sequence, length) -", "length -");
@@ -210,10 +210,10 @@ TEST_CASE("a window reads no tile outside it") {
     judge.given.position_offsets.clear();
     const auto before = judge.attend(lengths, 5);
     CHECK_FALSE(judge.is_wrong(lengths, 5));
-    const auto row_bytes = [](const SideFacts& side) { return side.code_row_bytes + side.scale_row_bytes; };
+    const auto row_bytes = [](const SideInfo& side) { return side.code_row_bytes + side.scale_row_bytes; };
     CHECK(before.report.cache_bytes ==
           2ll * kKvHeads * (90 + 2 + 4) * (row_bytes(one.source.k) + row_bytes(one.source.v)));
-    spoil_unseen(judge, lengths, one.source.tile_tokens);
+    corrupt_unseen(judge, lengths, one.source.tile_tokens);
     CHECK((judge.attend(lengths, 5).out == before.out) == !is_greedy);
   }
 }
@@ -234,18 +234,19 @@ constexpr Mutation kMutations[] = {
     {0, "features/token_range.cuh", "at += args_.position_offset +", "at +="},
     {0, "features/token_range.cuh", "- kLeft, length", "- kLeft + 1, length"},
     {0, "features/token_range.cuh", "+ kRight + 1, length", "+ kRight, length"},
-    {0, "features/sinks.cuh", "total.denominator * keep + exp2_fast(end.sink - top)", "total.denominator * keep"},
-    {0, "features/sinks.cuh", "total.keep *= keep;", ""},
+    {0, "features/sinks.cuh", "total.denominator * rescale_factor + exp2_fast(end.sink - row_max)",
+     "total.denominator * rescale_factor"},
+    {0, "features/sinks.cuh", "total.rescale_factor *= rescale_factor;", ""},
     {2, "kernels/decode/merge.cuh", "end.of(all, at == 0)", "all"},
     {0, "features/lse.cuh", "* kLn2 :", ":"},
-    {2, "kernels/decode/features.cuh", "float(softmax.base[n][i % 2])", "0.f"},
+    {2, "kernels/decode/features.cuh", "float(softmax.reference_max[n][i % 2])", "0.f"},
     {0, "kernels/decode/features.cuh", "loaded.of[kLoadsAhead ? i : 0]", "loaded.of[0]"},
     {0, "kernels/decode/tile_scheduler.cuh", "before + int(tile - begin),", "int(tile - begin),"},
 };
 
 TEST_CASE("a broken feature is noticed") {
   const auto context = open_context(DeviceKind::cpu);
-  const std::string arch = context->backend()->facts().arch;
+  const std::string arch = context->backend()->info().arch;
   for (const Mutation& mutation : kMutations) {
     const FeatureCase& test = kTogether[mutation.together];
     const Registry broken = changed_registry(mutation.file, mutation.from, mutation.to);

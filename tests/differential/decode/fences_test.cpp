@@ -27,18 +27,18 @@ int end_of_attention(const std::shared_ptr<Context>& context, const Planned& one
 TEST_CASE("fences: attention reads nothing behind its buffers") {
   const auto context = open_fenced();
   std::vector<Planned> all;
-  for (const Case& test : kCases) all.push_back(planned(registry(), test, context->backend()->facts().arch));
+  for (const Case& test : kCases) all.push_back(planned(registry(), test, context->backend()->info().arch));
   warm_up(context, all, 2);
   for (const Planned& one : all) CHECK_MESSAGE(end_of_attention(context, one) == 0, one.test.name());
 }
 
 TEST_CASE("fences: quantize and dequantize read and write nothing behind their buffers") {
   const auto context = open_fenced();
-  const Planned one = planned(registry(), kCases[3], context->backend()->facts().arch);
+  const Planned one = planned(registry(), kCases[3], context->backend()->info().arch);
   Judge judge(context, one, kSequences, kLongest);
   const auto does = [&] {
     for (const int side : {0, 1})
-      if (!judge.trial().quantize(side, judge.cache(side).x) || !judge.trial().dequantize(side)) return false;
+      if (!judge.harness().quantize(side, judge.cache(side).x) || !judge.harness().dequantize(side)) return false;
     return true;
   };
   CHECK(end_of(does) == 0);
@@ -52,14 +52,14 @@ struct Mutation {
 constexpr Mutation kMutations[] = {
     {"kernels/decode/paged.cuh", "least(tile_ / kTilesOfPage * kPages + i, last_page_)",
      "(tile_ / kTilesOfPage * kPages + i)", 0},
-    {"kernels/decode/decode.cuh", "clamp_to(part.length - tile * kTile, kTile)", "kTile", 3},
-    {"kernels/decode/token_heads.cuh", "clamp_to(part_.length - tile * kTile, kTile)", "kTile", 5}};
+    {"kernels/decode/decode.cuh", "clamp_to(split.length - tile * kTile, kTile)", "kTile", 3},
+    {"kernels/decode/token_heads.cuh", "clamp_to(split_.length - tile * kTile, kTile)", "kTile", 5}};
 
 TEST_CASE("fences: a kernel that reads behind them is noticed") {
   const auto context = open_fenced();
   for (const Mutation& mutation : kMutations) {
     const Registry broken = changed_registry(mutation.file, mutation.from, mutation.to);
-    const Planned one = planned(broken, kCases[mutation.test], context->backend()->facts().arch);
+    const Planned one = planned(broken, kCases[mutation.test], context->backend()->info().arch);
     CHECK_MESSAGE(end_of_attention(context, one) == -SIGSEGV, "not noticed: ", std::string(mutation.from));
   }
 }

@@ -16,7 +16,7 @@ void check_cases(const std::vector<Case>& cases) {
     const auto context = open_context(DeviceKind::cpu);
     std::vector<Planned> batch;
     for (std::size_t i = first; i < std::min(first + kBatch, cases.size()); ++i)
-      batch.push_back(planned(registry(), cases[i], context->backend()->facts().arch));
+      batch.push_back(planned(registry(), cases[i], context->backend()->info().arch));
     warm_up(context, batch, kCompileThreads);
     for (const Planned& one : batch) {
       Judge judge(context, one);

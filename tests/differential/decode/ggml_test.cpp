@@ -44,7 +44,8 @@ struct Mutation {
   const char *file, *from, *to, *reason;  // reason: text that the report must contain
 };
 constexpr Mutation kMutations[] = {
-    {"features/sinks.cuh", "* keep + exp2_fast(end.sink - top)", "* keep + 2.f * exp2_fast(end.sink - top)", "NMSE"},
+    {"features/sinks.cuh", "* rescale_factor + exp2_fast(end.sink - row_max)",
+     "* rescale_factor + 2.f * exp2_fast(end.sink - row_max)", "NMSE"},
     {"features/mask.cuh", "args.slopes[at.head] * kLog2E : kLog2E", "kLog2E : kLog2E", "NMSE"},
     {"kernels/decode/split_merge.cuh", "Plan::store(out.data, to + e * 32 + lane(), x[e])",
      "Plan::store(out.data, to + 1 + e * 32 + lane(), x[e])", "byte 0 past the end of the output"}};

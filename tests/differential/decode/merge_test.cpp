@@ -8,7 +8,7 @@ namespace {
 
 constexpr unsigned kCompileThreads = 2;
 
-std::vector<std::string> families(const Trial::Outcome& outcome) {
+std::vector<std::string> families(const KernelHarness::Outcome& outcome) {
   std::vector<std::string> names;
   for (const std::string& name : outcome.report.kernels) names.push_back(name.substr(0, name.find('.')));
   return names;
@@ -22,7 +22,7 @@ TEST_CASE("many splits of many or wide rows: merged by a launch of its own, whic
   const auto context = open_context(DeviceKind::cpu);
   std::vector<Planned> all;
   for (const Case& test : {wide, team, turns})
-    all.push_back(planned(registry(), test, context->backend()->facts().arch));
+    all.push_back(planned(registry(), test, context->backend()->info().arch));
   warm_up(context, all, kCompileThreads);
   for (const Planned& one : all) {
     INFO(one.test.name());
@@ -30,10 +30,10 @@ TEST_CASE("many splits of many or wide rows: merged by a launch of its own, whic
     Planned within = one;
     within.source.merge_steps = 1;  // decode merges every split itself
     Judge judge(context, one, kSequences, kTokens), other(context, within, kSequences, kTokens);
-    const int pairs = kSequences * kKvHeads * one.source.turns;
+    const int pairs = kSequences * kKvHeads * one.source.query_chunks;
     // One tile a split: 34 splits of a batch-head; ragged lengths give fewer or more.
     for (const auto& lengths : {std::vector<int>{}, std::vector<int>{kTokens, 0}, std::vector<int>{33, kTokens}}) {
-      const Trial::Call many{kTokens, lengths, kMostBlocks, false}, whole{kTokens, {}, pairs, false};
+      const KernelHarness::Call many{kTokens, lengths, kMostBlocks, false}, whole{kTokens, {}, pairs, false};
       const auto left = must(judge.attend(many)), merged = must(other.attend(many));
       CHECK(families(left) == std::vector<std::string>{"decode", "merge"});
       CHECK(families(merged) == std::vector<std::string>{"decode"});

@@ -39,7 +39,7 @@ const Case kCases[] = {paged("kv4", "tbq4_0", 16, Layout::planar, 128, 2, true),
 
 std::vector<Planned> plan_all(const std::shared_ptr<Context>& context) {
   std::vector<Planned> all;
-  for (const Case& test : kCases) all.push_back(planned(registry(), test, context->backend()->facts().arch));
+  for (const Case& test : kCases) all.push_back(planned(registry(), test, context->backend()->info().arch));
   warm_up(context, all, kCompileThreads);
   return all;
 }
@@ -64,16 +64,17 @@ TEST_CASE("pages: the oracle's answer, however rows lie in them, over ragged len
 TEST_CASE("pages: another order of lanes gives the same bits") {
   const auto context = open_context(DeviceKind::cpu), shuffled = open_context(DeviceKind::cpu, 7);
   for (const Case& test : {kCases[0], kCases[6]}) {
-    const Planned one = planned(registry(), test, context->backend()->facts().arch);
+    const Planned one = planned(registry(), test, context->backend()->info().arch);
     Judge judge(context, one, kSequences, kLongest), again(shuffled, one, kSequences, kLongest);
     CHECK(must(again.attend({0, kLengths, 7, false})).out == must(judge.attend({0, kLengths, 7, false})).out);
   }
 }
 
 // Returns all bytes of both sides, and the bytes between and behind them.
-std::vector<std::uint8_t> bytes_of(const std::shared_ptr<Context>& context, const Trial& trial, std::size_t bytes) {
+std::vector<std::uint8_t> bytes_of(const std::shared_ptr<Context>& context, const KernelHarness& harness,
+                                   std::size_t bytes) {
   std::vector<std::uint8_t> all(bytes);
-  must(context->backend()->copy_to_host(all.data(), trial.memory(0), all.size()));
+  must(context->backend()->copy_to_host(all.data(), harness.memory(0), all.size()));
   return all;
 }
 
@@ -86,13 +87,14 @@ TEST_CASE(
   for (const Case& test : {kCases[0], kCases[6], kCases[1], kCases[5]})
     for (const PagePlaces places : kPlaces)
       for (const int sequences : {2, 16}) {
-        const Planned one = planned(registry(), test, context->backend()->facts().arch);
+        const Planned one = planned(registry(), test, context->backend()->info().arch);
         INFO(test.name(), ", places ", int(places), ", sequences ", sequences);
         const auto program = must(Program::create(context, one.source));
         const CacheShape shape{sequences, kKvHeads, kTokens, 1, places};
-        const auto trial_of = [&] { return must(Trial::make(context, program, one.problem, shape)); };
+        const auto harness_of = [&] { return must(KernelHarness::make(context, program, one.problem, shape)); };
         const std::size_t bytes = memory_bytes(one.source, shape), rows = std::size_t(sequences) * kTokens;
-        Trial by_table = trial_of(), by_slots = trial_of(), expected = trial_of(), expected_skipped = trial_of();
+        KernelHarness by_table = harness_of(), by_slots = harness_of(), expected = harness_of(),
+                      expected_skipped = harness_of();
         std::vector<bool> skipped(rows);
         for (std::size_t i = 0; i < rows; ++i) skipped[i] = i % 3 == 1;
         for (const int side : {0, 1}) {
@@ -117,7 +119,7 @@ TEST_CASE("pages: the codec kernels agree with the reference codec") {
   const auto context = open_context(DeviceKind::cpu);
   for (const Case& test : {kCases[0], kCases[7]})
     for (const PagePlaces places : kPlaces) {
-      Judge judge(context, planned(registry(), test, context->backend()->facts().arch), 1, 257, places);
+      Judge judge(context, planned(registry(), test, context->backend()->info().arch), 1, 257, places);
       check_codec_kernels(judge, test.name());
     }
 }
@@ -132,7 +134,7 @@ struct Mutation {
 constexpr Mutation kMutations[] = {
     {"kernels/decode/paged.cuh", "tile_ += kWarps;", "tile_ += 1;", 0, PagePlaces::own},
     {"kernels/decode/paged.cuh", "tile_ % kTilesOfPage * kTile", "0", 2, PagePlaces::own},
-    {"kernels/decode/paged.cuh", "part.sequence * table_of<Side>(side).row_stride", "0", 2, PagePlaces::own},
+    {"kernels/decode/paged.cuh", "split.sequence * table_of<Side>(side).row_stride", "0", 2, PagePlaces::own},
     {"kernels/decode/paged.cuh", "to + i * kRows * Side::kPitch", "to", 1, PagePlaces::own},
     {"kernels/decode/paged.cuh", "* kPages + i,", "* kPages,", 1, PagePlaces::own},
     {"kernels/decode/paged.cuh", "scales_ + page_[i] *", "scales_ + page_[0] *", 0, PagePlaces::own},
@@ -147,7 +149,7 @@ TEST_CASE("pages: a broken kernel is noticed") {
   const auto context = open_context(DeviceKind::cpu);
   for (const Mutation& mutation : kMutations) {
     const Planned broken = planned(changed_registry(mutation.file, mutation.from, mutation.to), kCases[mutation.test],
-                                   context->backend()->facts().arch);
+                                   context->backend()->info().arch);
     Judge judge(context, broken, kSequences, kLongest, mutation.places);
     CHECK_MESSAGE(judge.is_wrong({0, kLengths, 3, false}), "not noticed: ", std::string(mutation.from), " -> ",
                   std::string(mutation.to));

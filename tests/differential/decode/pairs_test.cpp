@@ -11,7 +11,7 @@ constexpr unsigned kCompileThreads = 2;
 
 std::vector<Planned> plan_all(const std::shared_ptr<Context>& context, const std::vector<Case>& cases) {
   std::vector<Planned> all;
-  for (const Case& test : cases) all.push_back(planned(registry(), test, context->backend()->facts().arch));
+  for (const Case& test : cases) all.push_back(planned(registry(), test, context->backend()->info().arch));
   warm_up(context, all, kCompileThreads);
   return all;
 }
@@ -85,7 +85,7 @@ TEST_CASE("quantize, dequantize and reference of every format, both layouts") {
     for (const Layout layout : {Layout::planar, Layout::rows})
       for (const int head_dim : {128, 256}) {
         const Planned one =
-            planned(registry(), {format, format, head_dim, 4, 1, layout, false}, context->backend()->facts().arch);
+            planned(registry(), {format, format, head_dim, 4, 1, layout, false}, context->backend()->info().arch);
         warm_up(context, {one}, kCompileThreads, true);
         Judge judge(context, one);
         for (const int tokens : judge.ragged_lengths()) judge.check({tokens, {}, 0, true});
@@ -101,7 +101,7 @@ TEST_CASE("long caches") {
   for (const Case& test :
        {Case{"tbq4_0", "q8_0", 128, 4, 2, Layout::planar, true}, Case{"q4_0", "tbq4_0", 256, 8, 1, Layout::rows, false},
         Case{"f16", "f16", 64, 1, 1, Layout::planar, false}}) {
-    Judge judge(context, planned(registry(), test, context->backend()->facts().arch), 1, kLong);
+    Judge judge(context, planned(registry(), test, context->backend()->info().arch), 1, kLong);
     for (const int blocks : {1, 3}) judge.check({kLong, {}, blocks, false});
   }
 }
@@ -120,10 +120,11 @@ constexpr Mutation kMutations[] = {
     // The back-end lets copies land as late as they may: without the wait the stage holds poison.
     {"tbq4_0", "q8_0", "templates/kernels/decode/decode.cuh", "copy_wait<kStages - 2>();", ""},
     {"tbq4_0", "q8_0", "templates/kernels/decode/scores.cuh", "total * scale[i % 4 / 2]", "total"},
-    {"tbq4_0", "q8_0", "templates/kernels/decode/softmax.cuh", "softmax.sum[n][j] *= keep;", ""},
+    {"tbq4_0", "q8_0", "templates/kernels/decode/softmax.cuh", "softmax.sum[n][j] *= rescale_factor;", ""},
     {"tbq4_0", "q8_0", "templates/kernels/decode/values.cuh", "mul_f16x2(b[n][1], high)", "b[n][1]"},
     {"kv4", "q8_0", "templates/kernels/decode/scores.cuh", "of_group * softmax_scale", "of_group"},
-    {"kv4", "q8_0", "templates/kernels/decode/scores.cuh", "return -softmax.base", "return softmax.base"},
+    {"kv4", "q8_0", "templates/kernels/decode/scores.cuh", "return -softmax.reference_max",
+     "return softmax.reference_max"},
     {"tbq4_0", "tbq4_0", "templates/kernels/decode/unpack_f16.cuh", "y0[m] >> kBits, y1[m]", "y1[m] >> kBits, y0[m]"},
     {"tbq4_0", "q8_0", "templates/kernels/decode/unpack_f16.cuh", "(0x6400u + F::kOffset) * 0x10001u",
      "(0x6401u + F::kOffset) * 0x10001u"},
@@ -147,8 +148,9 @@ constexpr Mutation kMutations[] = {
     {"q8_0", "kv2", "templates/kernels/decode/unpack_f16.cuh", ": 0x33333333u", ": 0x0f0f0f0fu"},
     {"q8_0", "tbq3_0", "templates/kernels/decode/unpack_f16.cuh", "? 0x07070707u", "? 0x0f0f0f0fu"},
     {"q8_0", "kv4", "templates/kernels/decode/unpack_f16.cuh", "? 0x0f0f0f0fu", "? 0x07070707u"},
-    {"q8_0", "kv3", "templates/kernels/decode/stage_tile.cuh", ">>= shared_by * Plane::kLapBits", ">>= 0"},
-    {"q8_0", "tbq3_0", "templates/kernels/decode/stage_tile.cuh", ": part * Plane::kPartBits % (8 * kStep);", ": 0;"},
+    {"q8_0", "kv3", "templates/kernels/decode/stage_tile.cuh", ">>= shared_by * Plane::kWrapBits", ">>= 0"},
+    {"q8_0", "tbq3_0", "templates/kernels/decode/stage_tile.cuh", ": row_lane * Plane::kLaneBits % (8 * kStep);",
+     ": 0;"},
 };
 
 void mutate(std::string& text, const Mutation& mutation) {
@@ -177,7 +179,7 @@ Planned mutated(const Mutation& mutation, const std::string& arch) {
 TEST_CASE("a broken kernel is noticed") {
   const auto context = open_context(DeviceKind::cpu);
   for (const Mutation& mutation : kMutations) {
-    Judge judge(context, mutated(mutation, context->backend()->facts().arch), 1, kLong);
+    Judge judge(context, mutated(mutation, context->backend()->info().arch), 1, kLong);
     const bool is_noticed = judge.is_wrong({257, {}, 3, false}) || judge.is_wrong({kLong, {}, 3, false});
     CHECK_MESSAGE(is_noticed, std::string(mutation.k), " and ", std::string(mutation.v),
                   ": not noticed: ", std::string(mutation.from), " -> ", std::string(mutation.to));

@@ -17,7 +17,7 @@ Planned planned_for(const std::shared_ptr<Context>& context, const Case& test, d
   const std::string table = "[attention]\n";
   toml.insert(toml.find(table) + table.size(), fmt::format("sparse_v = {}\n", sparse_v));
   Problem problem =
-      must(resolve(must(parse_specs(toml, test.name())).at(0), registry(), context->backend()->facts().arch));
+      must(resolve(must(parse_specs(toml, test.name())).at(0), registry(), context->backend()->info().arch));
   ProgramSource source = must(make_program(problem, registry()));
   return {test, std::move(problem), std::move(source)};
 }
@@ -46,24 +46,24 @@ struct Tokens {
 
 struct Setup {
   Planned one;
-  Trial trial;
+  KernelHarness harness;
   std::vector<double> k, v;  // decoded from the stored rows
   Setup(const std::shared_ptr<Context>& context, const Planned& p, Tokens& tokens)
       : one(p),
-        trial(must(
-            Trial::make(context, must(Program::create(context, p.source)), p.problem, {1, kKvHeads, tokens.count}))) {
+        harness(must(KernelHarness::make(context, must(Program::create(context, p.source)), p.problem,
+                                         {1, kKvHeads, tokens.count}))) {
     const auto rows = encode_rows(p.problem.k, tokens.k, kDim);
-    must(trial.set_rows(0, rows));
+    must(harness.set_rows(0, rows));
     k = decode_rows(p.problem.k, rows, kDim);
     set_values(tokens.v);
   }
   void set_values(const std::vector<float>& x) {
     const auto rows = encode_rows(one.problem.v, x, kDim);
-    must(trial.set_rows(1, rows));
+    must(harness.set_rows(1, rows));
     v = decode_rows(one.problem.v, rows, kDim);
   }
   std::vector<float> run(const Tokens& tokens, int blocks) const {
-    return must(trial.attend(tokens.q, {tokens.count, {}, blocks, false})).out;
+    return must(harness.attend(tokens.q, {tokens.count, {}, blocks, false})).out;
   }
   std::vector<double> exact(const Tokens& tokens, const std::vector<double>& values) const {
     const Case& t = one.test;

@@ -28,7 +28,7 @@ constexpr int kSequences = 5;
 // Each head's queries are rounded in a unit of their own, so the bits of one head must not depend on the size of
 // another's queries.
 void check_units(Judge& judge, int heads) {
-  const Trial::Call call{0, kLengths, 3, false};
+  const KernelHarness::Call call{0, kLengths, 3, false};
   const std::vector<float> before = judge.check(call);
   judge.scale_queries(0, 1000.f);
   const std::vector<float> after = must(judge.attend(call)).out;
@@ -43,13 +43,13 @@ void check_units(Judge& judge, int heads) {
 TEST_CASE("token-major heads: any number of blocks over ragged lengths, the same bits in any order, any size of Q") {
   const auto context = open_context(DeviceKind::cpu), shuffled = open_context(DeviceKind::cpu, 7);
   std::vector<Planned> all;
-  for (const Case& test : kCases) all.push_back(planned(registry(), test, context->backend()->facts().arch));
+  for (const Case& test : kCases) all.push_back(planned(registry(), test, context->backend()->info().arch));
   warm_up(context, all, kCompileThreads);
   for (const Planned& one : all) {
     Judge judge(context, one, kSequences), again(shuffled, one, kSequences);
     for (const int blocks : {1, 3, 7, 29}) {
       CAPTURE(blocks);
-      const Trial::Call call{0, kLengths, blocks, false};
+      const KernelHarness::Call call{0, kLengths, blocks, false};
       const auto out = judge.check(call);
       CHECK(must(again.attend(call)).out == out);
       const auto row = out.size() / kSequences;  // the sequence without tokens must give zeros
@@ -63,7 +63,7 @@ TEST_CASE("token-major heads: any number of blocks over ragged lengths, the same
 
 TEST_CASE("token-major heads: large and small values, and a token far above the rest in the last tile") {
   const auto context = open_context(DeviceKind::cpu);
-  const Planned one = planned(registry(), kCases[0], context->backend()->facts().arch);
+  const Planned one = planned(registry(), kCases[0], context->backend()->info().arch);
   for (const float v_factor : {1e-3f, 200.f})
     for (const int sink : {0, 256}) {
       Judge judge(context, one);
@@ -87,7 +87,7 @@ TEST_CASE("token-major heads: a broken kernel is noticed") {
   std::vector<Planned> all;
   for (const Mutation& mutation : kMutations)
     all.push_back(planned(changed_registry(mutation.file, mutation.from, mutation.to), kCases[0],
-                          context->backend()->facts().arch));
+                          context->backend()->info().arch));
   warm_up(context, all, kCompileThreads);
   for (std::size_t i = 0; i < all.size(); ++i) {
     const Judge judge(context, all[i]);

@@ -73,7 +73,7 @@ TEST_CASE("a removed wait is noticed") {
   // store of the output.
   CHECK(check_waits({"tbq3_0", "tbq4_0", 128, 4, 1, Layout::planar}, "class QueryRows", "======== the plan") == 8);
   // Rows of another format are copied otherwise: the range has the waits of the main loop.
-  CHECK(check_waits({"tbq3_0", "q8_0", 128, 4, 1, Layout::rows}, "KV_DEVICE void attend_part(",
+  CHECK(check_waits({"tbq3_0", "q8_0", 128, 4, 1, Layout::rows}, "KV_DEVICE void attend_split(",
                     "KV_DEVICE void decode(") == 2);
 }
 
@@ -96,7 +96,7 @@ TEST_CASE("a removed vote of a warpgroup, and a removed second buffer of probabi
   const Case test{"kv4", "tbq4_0", 128, 8, 4, Layout::planar};
   const auto context = open_context(DeviceKind::cpu, kOrder);
   std::vector<Planned> all = {planned(registry(), test, "sm_90a")};
-  for (const auto& [what, instead] : {std::pair{"= any_of_team<Plan::kTeam>(needs_renewal)", "= any(needs_renewal)"},
+  for (const auto& [what, instead] : {std::pair{"= any_of_team<Plan::kTeam>(needs_rescale)", "= any(needs_rescale)"},
                                       {"shown = kOtherBuffer - shown", "shown = 0"}}) {
     Text& kernel = all.emplace_back(all[0]).source.kernels.at(Role::decode).text;
     std::string text = kernel.str();
@@ -115,7 +115,7 @@ TEST_CASE("a removed vote of a warpgroup, and a removed second buffer of probabi
 
 TEST_CASE("the wait between two splits of a block: queries of the second overwrite rows of the first") {
   const auto context = open_context(DeviceKind::cpu, kOrder);
-  const Planned right = planned(registry(), {"f16", "q4_0", 128, 4, 1, Layout::rows}, context->backend()->facts().arch);
+  const Planned right = planned(registry(), {"f16", "q4_0", 128, 4, 1, Layout::rows}, context->backend()->info().arch);
   Planned broken = right;
   std::string text = broken.source.kernels.at(Role::decode).text.str();
   const std::size_t at = text.find(kBetweenParts);

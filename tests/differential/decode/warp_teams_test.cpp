@@ -23,7 +23,7 @@ void check_rows(const std::vector<Case>& cases, const char* arch) {
     INFO(one.test.name(), " for ", arch);
     Judge judge(context, one, kSequences), again(shuffled, one, kSequences);
     for (const int blocks : {1, 7}) {
-      const Trial::Call call{0, kLengths, blocks, false};
+      const KernelHarness::Call call{0, kLengths, blocks, false};
       const auto out = judge.check(call);
       CHECK(must(again.attend(call)).out == out);
     }

@@ -34,23 +34,23 @@ inline std::string name_of(const Pair& pair) {
 struct Store {
   Problem problem;
   std::shared_ptr<Program> program;
-  Trial trial;
+  KernelHarness harness;
   Buffer table;
   PageDeal pages;
 
   static Store make(const std::shared_ptr<Context>& context, const Registry& known, const End& end, int head_dim) {
     const Case test{end.format, end.format, head_dim, 1, 1, end.layout, false, 0, end.page_tokens, end.page_layout};
     const Problem problem =
-        must(resolve(must(parse_specs(test.toml(), test.name())).at(0), known, context->backend()->facts().arch));
+        must(resolve(must(parse_specs(test.toml(), test.name())).at(0), known, context->backend()->info().arch));
     const auto program = must(Program::create(context, must(make_reference_program(problem, known))));
-    Trial trial = must(Trial::make(context, program, problem, {2, kKvHeads, kTokens}));
-    trial.set_tensor_scale(0, end.tensor_scale);
-    return {problem, program, std::move(trial), {}, deal_pages(end.page_tokens, 2, kTokens, 1)};
+    KernelHarness harness = must(KernelHarness::make(context, program, problem, {2, kKvHeads, kTokens}));
+    harness.set_tensor_scale(0, end.tensor_scale);
+    return {problem, program, std::move(harness), {}, deal_pages(end.page_tokens, 2, kTokens, 1)};
   }
   CacheCall tokens(int first, float scale) {
     CacheCall call;
-    call.tokens.side = trial.cache(0);
-    call.tokens.table = must(trial.upload_table(0, {}, table));
+    call.tokens.side = harness.cache(0);
+    call.tokens.table = must(harness.upload_table(0, {}, table));
     call.tokens.first_token = first;
     call.tokens.tensor_scale = scale;
     return call;
@@ -104,7 +104,7 @@ inline Differences differences(const std::shared_ptr<Context>& context, const Re
         encode_row(from.problem.k, std::span(x).subspan(at, std::size_t(pair.head_dim)), pair.from.tensor_scale);
     rows.insert(rows.end(), row.begin(), row.end());
   }
-  must(from.trial.set_rows(0, rows));
+  must(from.harness.set_rows(0, rows));
   const Moves moves = by_slots ? scattered() : ranges();
   std::vector<int> from_slots;
   std::vector<long long> to_slots;
@@ -124,11 +124,11 @@ inline Differences differences(const std::shared_ptr<Context>& context, const Re
                                        pair.from.tensor_scale == pair.to.tensor_scale,
                                        Program::alignment_of(call, *from.program, *to.program), known));
   CHECK(std::string(to_string(plan.kind)) == to_string(pair.kind));
-  must(from.program->copy(call, *to.program, by_tiles ? emit_copy_tiles(plan, known).value() : emit_copy(plan, known),
+  must(from.program->copy(call, *to.program, by_tiles ? emit_bulk_copy(plan, known).value() : emit_copy(plan, known),
                           nullptr));
   must(context->backend()->synchronize(nullptr));
 
-  const auto got = must(to.trial.rows(0));
+  const auto got = must(to.harness.rows(0));
   const std::size_t row = to.row_bytes(), from_row = from.row_bytes();
   std::vector<bool> is_written(2 * kKvHeads * kTokens);
   Differences found;
@@ -164,18 +164,18 @@ inline const Pair kPairs[] = {
     {{"turbo4_qjl68", Layout::rows}, {"turbo4_qjl68", Layout::planar}, CopyKind::bytes},
     {{"fp8_e4m3", Layout::planar, 0, Layout::planar, 0.5f},
      {"fp8_e4m3", Layout::rows, 0, Layout::planar, 0.125f},
-     CopyKind::inner},
-    {{"q8_0", Layout::rows}, {"q4_0", Layout::planar}, CopyKind::inner},
-    {{"fp8_e4m3", Layout::planar, 0, Layout::planar, 0.5f}, {"q4_1", Layout::paged, 16}, CopyKind::inner},
-    {{"iq4_nl", Layout::planar}, {"bf16", Layout::planar}, CopyKind::inner},
-    {{"tbq4_0", Layout::paged, 16}, {"tbq3_0", Layout::planar}, CopyKind::inner},
-    {{"turbo4_qjl68", Layout::planar}, {"tbq4_0", Layout::rows}, CopyKind::inner},
-    {{"f16", Layout::planar}, {"turbo4_qjl68", Layout::paged, 32}, CopyKind::numbers},
+     CopyKind::rotated},
+    {{"q8_0", Layout::rows}, {"q4_0", Layout::planar}, CopyKind::rotated},
+    {{"fp8_e4m3", Layout::planar, 0, Layout::planar, 0.5f}, {"q4_1", Layout::paged, 16}, CopyKind::rotated},
+    {{"iq4_nl", Layout::planar}, {"bf16", Layout::planar}, CopyKind::rotated},
+    {{"tbq4_0", Layout::paged, 16}, {"tbq3_0", Layout::planar}, CopyKind::rotated},
+    {{"turbo4_qjl68", Layout::planar}, {"tbq4_0", Layout::rows}, CopyKind::rotated},
+    {{"f16", Layout::planar}, {"turbo4_qjl68", Layout::paged, 32}, CopyKind::dequantized},
     {{"tbqp4_dense256_qsfirst_raw", Layout::planar},
      {"tbqp3_dense256_qsfirst_raw", Layout::rows},
-     CopyKind::numbers,
+     CopyKind::dequantized,
      256},
-    {{"atlas_turbo4", Layout::planar}, {"tbq3_0", Layout::planar}, CopyKind::numbers, 256},
+    {{"atlas_turbo4", Layout::planar}, {"tbq3_0", Layout::planar}, CopyKind::dequantized, 256},
     {{"fp8_e4m3", Layout::planar, 0, Layout::planar, 0.5f},
      {"fp8_e4m3", Layout::rows, 0, Layout::planar, 0.5f},
      CopyKind::bytes},
@@ -183,8 +183,8 @@ inline const Pair kPairs[] = {
 
 // Pairs that have a bulk kernel.
 inline const Pair kTilePairs[] = {
-    {{"tbq4_0", Layout::paged, 16}, {"kv3", Layout::planar}, CopyKind::inner},
-    {{"kv2", Layout::rows}, {"kv4", Layout::paged, 8, Layout::rows}, CopyKind::inner, 256},
+    {{"tbq4_0", Layout::paged, 16}, {"kv3", Layout::planar}, CopyKind::rotated},
+    {{"kv2", Layout::rows}, {"kv4", Layout::paged, 8, Layout::rows}, CopyKind::rotated, 256},
 };
 
 inline void check_copies(const std::shared_ptr<Context>& context, std::span<const Pair> pairs = kPairs,

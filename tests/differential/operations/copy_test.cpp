@@ -28,7 +28,7 @@ constexpr Mutation kMutations[] = {
     {"kernels/operations/requantize.cuh", "args.from.tensor_scale, x)", "args.to.tensor_scale, x)", 5, false},
     {"kernels/operations/requantize.cuh", "write_rotated<To>(x, x, args.to", "write_values<To>(x, args.to", 9, false},
     {"formats/read_row.cuh", "add_residual<Reader>(x, second)", "(void)second", 10, false},
-    {"formats/read_row.cuh", "from_inner<Reader>(x, second)", "(void)second", 13, false},
+    {"formats/read_row.cuh", "from_rotated<Reader>(x, second)", "(void)second", 13, false},
     {"kernels/operations/requantize_bulk_blocks.cuh", "args.from.tensor_scale", "args.to.tensor_scale", 7, false},
     {"kernels/codec/lane_blocks.cuh", "from.codes + part * kBytes", "from.codes", 8, true},
     {"kernels/operations/cache_tokens.cuh", "static_cast<const int*>(slots)[row.index]",

@@ -61,7 +61,7 @@ constexpr Mutation kTileMutations[] = {
     {"kernels/operations/tile_values.cuh", "^ (signs >> e & 1) << 31", "", 0},
     {"kernels/operations/quantize_rope_bulk.cuh", "operation_row(args, at).index", "at.token", 0},
     {"kernels/operations/quantize_rope_bulk.cuh", "= slot_of(args, at)", "= at.token", 0},
-    {"kernels/operations/quantize_rope_bulk.cuh", "in_x[half] += kTileGroup", "in_x[half] += 0", 2},
+    {"kernels/operations/quantize_rope_bulk.cuh", "in_x[half] += kBulkGroup", "in_x[half] += 0", 2},
 };
 
 TEST_CASE("rope in bulk: a broken kernel is noticed") {
@@ -79,7 +79,7 @@ TEST_CASE("rope in bulk: spans that the kernel cannot turn are refused") {
   const auto context = open_context(DeviceKind::cpu);
   Store store = Store::make(context, registry(), kTileCases[0]);
   ShiftCall call;
-  call.at.tokens.side = store.trial.cache(0);
+  call.at.tokens.side = store.harness.cache(0);
   call.at.tokens.tensor_scale = 1;
   call.sequences = 2, call.tokens = kTokens, call.heads = kKvHeads;
   call.rope = store.rope;

@@ -59,7 +59,7 @@ struct Store {
   RopeCase test;
   Problem problem;
   std::shared_ptr<Program> program;
-  Trial trial;
+  KernelHarness harness;
   Buffer table;
   std::vector<float> factors;
   kv::RopeArgs rope;
@@ -68,7 +68,7 @@ struct Store {
     const Case spec{test.format, test.format,      test.head_dim, 1, 1, test.layout, false,
                     0,           test.page_tokens, Layout::planar};
     const Problem problem =
-        must(resolve(must(parse_specs(spec.toml(), spec.name())).at(0), known, context->backend()->facts().arch));
+        must(resolve(must(parse_specs(spec.toml(), spec.name())).at(0), known, context->backend()->info().arch));
     const auto program = must(Program::create(context, must(make_reference_program(problem, known))));
     Rope rope;
     rope.pairs = test.pairs, rope.first = test.first, rope.dims = test.dims;
@@ -76,7 +76,7 @@ struct Store {
     Store store{test,
                 problem,
                 program,
-                must(Trial::make(context, program, problem, {2, kKvHeads, kTokens})),
+                must(KernelHarness::make(context, program, problem, {2, kKvHeads, kTokens})),
                 {},
                 {},
                 must(rope_args(rope))};
@@ -135,10 +135,10 @@ inline Differences shift(const std::shared_ptr<Context>& context, const Registry
                             as_floats(turned(test, decode_row(store.format(), row, test.head_dim, false), d)));
     want.insert(want.end(), after.begin(), after.end());
   }
-  must(store.trial.set_rows(0, before));
+  must(store.harness.set_rows(0, before));
   ShiftCall call;
-  call.at.tokens.side = store.trial.cache(0);
-  call.at.tokens.table = must(store.trial.upload_table(0, {}, store.table));
+  call.at.tokens.side = store.harness.cache(0);
+  call.at.tokens.table = must(store.harness.upload_table(0, {}, store.table));
   call.at.tokens.tensor_scale = 1;
   call.sequences = 2, call.tokens = kTokens, call.heads = kKvHeads;
   Arrays arrays(context);
@@ -146,7 +146,7 @@ inline Differences shift(const std::shared_ptr<Context>& context, const Registry
   const CodecPlan side = side_plan(store.problem, 0);
   must(store.program->shift(call, by_tiles ? emit_shift_bulk(side, known).value() : emit_shift(side, known), nullptr));
   must(context->backend()->synchronize(nullptr));
-  const auto got = must(store.trial.rows(0));
+  const auto got = must(store.harness.rows(0));
   for (std::size_t r = 0; r < got.size() / store.row_bytes(); ++r)
     if (by[token_of(r)] == 0)
       for (std::size_t i = r * store.row_bytes(); i < (r + 1) * store.row_bytes(); ++i)
@@ -167,7 +167,7 @@ inline Differences quantize(const std::shared_ptr<Context>& context, const Regis
   if (by_tiles && type == Element::f32 && test.page_tokens == 0)
     for (int i = 0; i < 2 * kTokens; ++i) slots.push_back(i % 9 == 4 ? -1 : kTokens - 1 - i % kTokens);
   std::vector<std::uint8_t> want(x.size() / dim * store.row_bytes(), 0xa5);
-  must(store.trial.set_rows(0, want));
+  must(store.harness.set_rows(0, want));
   for (std::size_t r = 0; r < x.size() / dim; ++r) {
     const auto row =
         encode_row(store.format(),
@@ -178,17 +178,17 @@ inline Differences quantize(const std::shared_ptr<Context>& context, const Regis
   Arrays arrays(context);
   kv::CodecArgs args{};
   const long long head = kTokens * test.head_dim;
-  args.x = {arrays.upload(trial::packed(type, x)), kKvHeads * head, test.head_dim, head};
-  args.x_type = trial::row_type(type);
-  args.side = store.trial.cache(0);
+  args.x = {arrays.upload(harness::packed(type, x)), kKvHeads * head, test.head_dim, head};
+  args.x_type = harness::row_type(type);
+  args.side = store.harness.cache(0);
   args.sequences = 2, args.tokens = kTokens, args.heads = kKvHeads, args.tensor_scale = 1;
   must(store.program->quantize_rope(0, args, store.rope_at(arrays, positions),
                                     by_tiles ? emit_quantize_rope_bulk(side_plan(store.problem, 0), known).value()
                                              : emit_quantize_rope(side_plan(store.problem, 0), known),
-                                    nullptr, must(store.trial.upload_table(0, {}, store.table)), {},
+                                    nullptr, must(store.harness.upload_table(0, {}, store.table)), {},
                                     {arrays.upload(slots), kv::SlotType::i32}));
   must(context->backend()->synchronize(nullptr));
-  return compare(store, must(store.trial.rows(0)), want);
+  return compare(store, must(store.harness.rows(0)), want);
 }
 
 inline void check_ropes(const std::shared_ptr<Context>& context) {
@@ -239,16 +239,16 @@ inline void check_shifted_cache(const std::shared_ptr<Context>& context) {
           decode_row(store.format(), encode_row(store.format(), as_floats(moved)), test.head_dim, false);
       direct.insert(direct.end(), decoded.begin(), decoded.end());
     }
-    must(store.trial.set_rows(0, old));
+    must(store.harness.set_rows(0, old));
     ShiftCall call;
-    call.at.tokens.side = store.trial.cache(0);
+    call.at.tokens.side = store.harness.cache(0);
     call.at.tokens.tensor_scale = 1;
     call.sequences = 2, call.tokens = kTokens, call.heads = kKvHeads;
     Arrays arrays(context);
     call.rope = store.rope_at(arrays, {});
     call.rope.position = kBy;
     must(store.program->shift(call, emit_shift(side_plan(store.problem, 0), registry()), nullptr));
-    const auto shifted = must(store.trial.dequantize(0));
+    const auto shifted = must(store.harness.dequantize(0));
     const double once = relative_error(as_floats(direct), exact), twice = relative_error(shifted, exact);
     CHECK_MESSAGE(twice < 1.6 * once, test.format, ": error ", twice, " after a shift, ", once, " without");
     CHECK(twice > once);

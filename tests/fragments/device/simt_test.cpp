@@ -218,7 +218,7 @@ TEST_CASE("a broken promise ends the launch and names its line, block and lane")
   const auto ran = run_grid(
       [&] {
         line = __LINE__ + 1;
-        kv::require(kv::block_x() < 1 || kv::lane() != 5);
+        kv::device_assert(kv::block_x() < 1 || kv::lane() != 5);
         if (kv::block_x() > 1) ++blocks_after;
       },
       {3, 1, 1}, 32, 0);
@@ -228,12 +228,12 @@ TEST_CASE("a broken promise ends the launch and names its line, block and lane")
   CHECK(ran.error().message.find("simt_test.cpp:" + std::to_string(line) + ": ") != std::string::npos);
   CHECK(ran.error().message.find("block (1, 0, 0), lane 5") != std::string::npos);
   CHECK(blocks_after == 0);
-  CHECK(run_grid([] { kv::require(true); }, {}, 32, 0));  // the failure does not affect the next launch
+  CHECK(run_grid([] { kv::device_assert(true); }, {}, 32, 0));  // the failure does not affect the next launch
 }
 
 TEST_CASE("what a warp agrees on is said by all its lanes, and divides no warp") {
-  CHECK(run_grid([] { CHECK(kv::agreed(kv::warp() == 1) == (kv::warp() == 1)); }, {}, 64, 0));
-  REQUIRE_FALSE(run_grid([] { kv::agreed(kv::lane() < 31); }, {}, 32, 0));
+  CHECK(run_grid([] { CHECK(kv::warp_uniform(kv::warp() == 1) == (kv::warp() == 1)); }, {}, 64, 0));
+  REQUIRE_FALSE(run_grid([] { kv::warp_uniform(kv::lane() < 31); }, {}, 32, 0));
 }
 
 TEST_CASE("lanes that leave out what the others of their warp agree on are named, the last time too") {
@@ -243,7 +243,7 @@ TEST_CASE("lanes that leave out what the others of their warp agree on are named
       const auto ran = run_grid(
           [&] {
             line = __LINE__ + 1;
-            for (int i = 0; i < turns - (kv::warp() == 1 && kv::lane() == absent); ++i) kv::agreed(true);
+            for (int i = 0; i < turns - (kv::warp() == 1 && kv::lane() == absent); ++i) kv::warp_uniform(true);
           },
           {}, 64, 0);
       REQUIRE_FALSE(ran);
@@ -253,7 +253,7 @@ TEST_CASE("lanes that leave out what the others of their warp agree on are named
     }
   CHECK(run_grid(
       [] {
-        for (int i = 0; i < kv::warp(); ++i) kv::agreed(true);
+        for (int i = 0; i < kv::warp(); ++i) kv::warp_uniform(true);
       },
       {}, 64, 0));  // each warp may agree as often as it likes
 }

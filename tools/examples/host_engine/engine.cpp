@@ -27,9 +27,9 @@ Engine::Engine(const kvjit::api::Context& context, Math& math, const Model& mode
   auto error = sized<kvjit_error>();
   std::size_t bytes[2];
   for (const int side : {KVJIT_K, KVJIT_V}) {
-    auto facts = sized<kvjit_side_facts>();
-    require(kvjit_program_side(any, side, &facts, &error), error);
-    bits_per_value_ += facts.bits_per_value / 2;
+    auto info = sized<kvjit_side_info>();
+    require(kvjit_program_side(any, side, &info, &error), error);
+    bits_per_value_ += info.bits_per_value / 2;
     require(kvjit_cache_layout(any, side, sequences, shape.kv_heads, capacity, nullptr, nullptr, &bytes[side], &error),
             error);
     bytes[side] = (bytes[side] + 255) / 256 * 256;

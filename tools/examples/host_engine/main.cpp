@@ -140,11 +140,11 @@ void run(const Args& args) {
   auto error = kvjit::api::sized<kvjit_error>();
   kvjit::api::Context context;
   require(context.open(options, error), error);
-  auto facts = kvjit::api::sized<kvjit_device_facts>();
-  require(kvjit_context_device(context.get(), &facts, &error), error);
-  const std::unique_ptr<Math> math = facts.is_gpu ? cuda_math(options.ordinal, facts.arch) : host_math();
+  auto info = kvjit::api::sized<kvjit_device_info>();
+  require(kvjit_context_device(context.get(), &info, &error), error);
+  const std::unique_ptr<Math> math = info.is_gpu ? cuda_math(options.ordinal, info.arch) : host_math();
   const Model model(context, args.model);
-  fmt::print(stderr, "{}\n", facts.name);
+  fmt::print(stderr, "{}\n", info.name);
   if (args.generate > 0) print_continuation(context, *math, model, args);
   if (!args.text.empty()) print_table(context, *math, model, args);
 }

@@ -1,8 +1,8 @@
 // templates/kernels/decode/tile_scheduler.cuh against its definition, on random calls. The batch-heads lie one after
 // the other on a line of tiles, and blocks take consecutive pieces of the line. A block that has tiles of two
-// batch-heads has a split boundary, which costs as much time as `seam` tiles. The test counts tiles one by one,
-// batch-head after batch-head. Whether blocks may have split boundaries, and the smallest number of tiles a block
-// without them, it finds by trying all numbers.
+// batch-heads has a split boundary, which costs as much time as `split_boundary_tiles` tiles. The test counts tiles one
+// by one, batch-head after batch-head. Whether blocks may have split boundaries, and the smallest number of tiles a
+// block without them, it finds by trying all numbers.
 // SPDX-License-Identifier: MIT
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored \
@@ -31,7 +31,7 @@ constexpr int kTile = 32;
 
 struct Piece {
   int block;
-  kv::Part part;
+  kv::KvSplit split;
   kv::i64 slot;
 };
 
@@ -39,42 +39,43 @@ struct Piece {
 struct Found {
   std::vector<kv::u32> begins;  // first tile of blocks 0 .. count; the last entry is the end of the line
   std::vector<Piece> pieces;    // in the order of the line
-  std::vector<kv::Part> pairs;
+  std::vector<kv::KvSplit> batch_heads;
 };
 
-auto numbers(const kv::Part& p) {
-  return std::array{p.sequence, p.head, p.length, p.first, p.last, p.first_block, p.parts, int(p.line_end)};
+auto numbers(const kv::KvSplit& p) {
+  return std::array{p.sequence, p.head, p.length, p.first, p.last, p.first_block, p.splits, int(p.linear_end)};
 }
 std::vector<kv::i64> numbers(const Found& found) {
   std::vector<kv::i64> all(found.begins.begin(), found.begins.end());
   for (const Piece& piece : found.pieces) {
-    all.push_back(piece.block), all.push_back(piece.slot);
-    for (const int n : numbers(piece.part)) all.push_back(n);
+    all.push_back(piece.block), all.push_back(piece.partial_index);
+    for (const int n : numbers(piece.split)) all.push_back(n);
   }
-  for (const kv::Part& pair : found.pairs)
-    for (const int n : numbers(pair)) all.push_back(n);
+  for (const kv::KvSplit& batch_head : found.batch_heads)
+    for (const int n : numbers(batch_head)) all.push_back(n);
   return all;
 }
 
 // One warp walks through all blocks, as each block of decode walks through its own splits.
-Found cut(const kv::WorkArgs& args) {
+Found cut(const kv::SchedulerArgs& args) {
   std::vector<Found> lanes(32);
   const auto ran = run_grid(
       [&] {
         Found& mine = lanes[std::size_t(kv::lane())];
-        kv::Work<kTile> work(args);
-        work.look();
-        for (int block = 0; block <= args.blocks; ++block) mine.begins.push_back(work.begin(block));
+        kv::TileScheduler<kTile> scheduler(args);
+        scheduler.read_lengths();
+        for (int block = 0; block <= args.blocks; ++block) mine.begins.push_back(scheduler.begin(block));
         for (int block = 0; block < args.blocks; ++block) {
           const kv::u32 end = mine.begins[std::size_t(block) + 1];
           if (mine.begins[std::size_t(block)] == end) continue;
-          for (kv::Part part = work.part_at(mine.begins[std::size_t(block)], end); true; part = work.next(part, end)) {
-            mine.pieces.push_back({block, part, work.slot(block, part.sequence, part.head)});
-            if (part.last <= part.first || part.line_end >= end) break;  // else it would not end; check() fails
+          for (kv::KvSplit split = scheduler.split_at(mine.begins[std::size_t(block)], end); true;
+               split = scheduler.next(split, end)) {
+            mine.pieces.push_back({block, split, scheduler.partial_index(block, split.sequence, split.head)});
+            if (split.last <= split.first || split.linear_end >= end) break;  // else it would not end; check() fails
           }
         }
         for (int s = 0; s < args.sequences; ++s)
-          for (int head = 0; head < args.kv_heads; ++head) mine.pairs.push_back(work.pair(s, head));
+          for (int head = 0; head < args.kv_heads; ++head) mine.batch_heads.push_back(scheduler.batch_head(s, head));
       },
       {}, 32, 0);
   REQUIRE_MESSAGE(ran, ran.error().message);
@@ -86,10 +87,10 @@ Found cut(const kv::WorkArgs& args) {
 struct Shape {
   int sequences, heads, tokens, blocks;
   std::vector<int> lengths;  // tokens of each sequence; empty: the call passes none
-  int seam = 0, round = 0;
+  int split_boundary_tiles = 0, merge_round_tiles = 0;
   std::string name() const {
     return fmt::format("{} sequences x {} heads, {} tokens, {} blocks, a seam of {} tiles, lengths {}", sequences,
-                       heads, tokens, blocks, seam,
+                       heads, tokens, blocks, split_boundary_tiles,
                        lengths.empty() ? "null" : fmt::format("{}", fmt::join(lengths, " ")));
   }
   int length(int sequence) const {
@@ -101,125 +102,128 @@ struct Shape {
     for (int s = 0; s < sequences; ++s) sum += tiles(s) * heads;
     return sum;
   }
-  int blocks_of(int share) const {
+  int blocks_of(int tiles_per_block) const {
     int sum = 0;
-    for (int s = 0; s < sequences; ++s) sum += (tiles(s) + share - 1) / share * heads;
+    for (int s = 0; s < sequences; ++s) sum += (tiles(s) + tiles_per_block - 1) / tiles_per_block * heads;
     return sum;
   }
   // Returns the smallest number of tiles a block for which no block has tiles of two batch-heads; 0 if there are more
   // batch-heads than blocks.
-  int seamless_share() const {
+  int tiles_without_boundary() const {
     if (sequences * heads > blocks) return 0;
-    int share = 1;
-    while (blocks_of(share) > blocks) ++share;
-    return share;
+    int tiles_per_block = 1;
+    while (blocks_of(tiles_per_block) > blocks) ++tiles_per_block;
+    return tiles_per_block;
   }
   // Returns the tiles a block for which no batch-head has more splits than merge at once; 0 if those tiles take longer
   // than another merge round.
-  int share_of_few_parts() const {
+  int tiles_for_few_splits() const {
     int most = 0;
     for (int s = 0; s < sequences; ++s) most = std::max(most, tiles(s));
-    const int few = (most + kv::kPartsAtOnce - 1) / kv::kPartsAtOnce, even = (all_tiles() + blocks - 1) / blocks;
-    return few <= even + round ? few : 0;
+    const int few = (most + kv::kSplitsAtOnce - 1) / kv::kSplitsAtOnce, even = (all_tiles() + blocks - 1) / blocks;
+    return few <= even + merge_round_tiles ? few : 0;
   }
   // Returns the tiles a block for blocks that take whole batch-heads.
-  int share_of_pairs() const {
+  int tiles_of_whole_heads() const {
     int most = 0;
     for (int s = 0; s < sequences; ++s) most = std::max(most, tiles(s));
     return (sequences * heads + blocks - 1) / blocks * most;
   }
   // Returns by how many tiles the longest block may exceed the even share to avoid split boundaries.
-  int slack() const { return std::max(seam, all_tiles() / blocks / 16); }
+  int slack() const { return std::max(split_boundary_tiles, all_tiles() / blocks / 16); }
   // Returns the arguments as the host passes them. With lengths on the device the host cannot count tiles.
-  kv::WorkArgs args() const {
-    kv::WorkArgs work{};
-    work.lengths = lengths.empty() ? nullptr : lengths.data();
-    work.tokens = tokens, work.sequences = sequences, work.kv_heads = heads, work.blocks = blocks;
-    work.pieces = kv::u32(blocks / (sequences * heads));
-    work.whole = kv::u32((sequences * heads + blocks - 1) / blocks);
-    work.seam = kv::u32(seam), work.round = kv::u32(round);
-    if (!lengths.empty()) return work;
-    work.room = kv::u32(tiles(0));
-    work.share = kv::u32(all_tiles() / blocks), work.longer = kv::u32(all_tiles() % blocks);
-    if (work.pieces == 0 && share_of_pairs() <= int(work.share) + slack()) {
-      work.share = kv::u32(share_of_pairs()), work.longer = 0;
-      work.blocks = (sequences * heads + int(work.whole) - 1) / int(work.whole);
+  kv::SchedulerArgs args() const {
+    kv::SchedulerArgs scheduler{};
+    scheduler.lengths = lengths.empty() ? nullptr : lengths.data();
+    scheduler.tokens = tokens, scheduler.sequences = sequences, scheduler.kv_heads = heads, scheduler.blocks = blocks;
+    scheduler.splits_per_head = kv::u32(blocks / (sequences * heads));
+    scheduler.heads_per_block = kv::u32((sequences * heads + blocks - 1) / blocks);
+    scheduler.split_boundary_tiles = kv::u32(split_boundary_tiles),
+    scheduler.merge_round_tiles = kv::u32(merge_round_tiles);
+    if (!lengths.empty()) return scheduler;
+    scheduler.tiles_per_head = kv::u32(tiles(0));
+    scheduler.tiles_per_block = kv::u32(all_tiles() / blocks),
+    scheduler.blocks_with_one_more = kv::u32(all_tiles() % blocks);
+    if (scheduler.splits_per_head == 0 && tiles_of_whole_heads() <= int(scheduler.tiles_per_block) + slack()) {
+      scheduler.tiles_per_block = kv::u32(tiles_of_whole_heads()), scheduler.blocks_with_one_more = 0;
+      scheduler.blocks = (sequences * heads + int(scheduler.heads_per_block) - 1) / int(scheduler.heads_per_block);
     }
-    const int share = std::max(seamless_share(), share_of_few_parts());
-    if (seamless_share() > 0 && share <= int(work.share) + slack()) {
-      work.blocks = blocks_of(share);
-      work.room = kv::u32((tiles(0) + share - 1) / share * share), work.share = kv::u32(share), work.longer = 0;
+    const int tiles_per_block = std::max(tiles_without_boundary(), tiles_for_few_splits());
+    if (tiles_without_boundary() > 0 && tiles_per_block <= int(scheduler.tiles_per_block) + slack()) {
+      scheduler.blocks = blocks_of(tiles_per_block);
+      scheduler.tiles_per_head = kv::u32((tiles(0) + tiles_per_block - 1) / tiles_per_block * tiles_per_block),
+      scheduler.tiles_per_block = kv::u32(tiles_per_block), scheduler.blocks_with_one_more = 0;
     }
-    return work;
+    return scheduler;
   }
 };
 
 void check(const Shape& shape) {
   INFO(shape.name());
-  const kv::WorkArgs args = shape.args();
+  const kv::SchedulerArgs args = shape.args();
   const Found found = cut(args);
   REQUIRE(found.begins.front() == 0);
 
-  // Walk over all tiles of all batch-heads. Each must be the next tile of a split, pair() must say where its batch-head
-  // begins, and every split must have a slot of its own in the workspace.
+  // Walk over all tiles of all batch-heads. Each must be the next tile of a split, batch_head() must say where its
+  // batch-head begins, and every split must have a slot of its own in the workspace.
   std::set<kv::i64> slots;
-  std::map<int, int> split_pairs, block_tiles,
-      block_parts;  // split_pairs: by first block, split batch-heads whose counter lies there
+  std::map<int, int> split_heads, block_tiles,
+      counted_at;  // split_heads: by first block, split batch-heads whose counter lies there
   std::size_t piece = 0;
   int begin = 0;
   for (int s = 0; s < shape.sequences; ++s)
     for (int head = 0; head < shape.heads; ++head) {
       const int tiles = shape.tiles(s);
-      const kv::Part& pair = found.pairs[std::size_t(s * shape.heads + head)];
-      REQUIRE(int(pair.line_end) >= begin + tiles);
+      const kv::KvSplit& batch_head = found.batch_heads[std::size_t(s * shape.heads + head)];
+      REQUIRE(int(batch_head.linear_end) >= begin + tiles);
       const std::size_t first_piece = piece;
       REQUIRE(piece < found.pieces.size());
       const int first_block = found.pieces[piece].block;
-      REQUIRE(numbers(pair) ==
-              std::array{s, head, shape.length(s), 0, tiles, first_block, pair.parts, int(pair.line_end)});
+      REQUIRE(numbers(batch_head) == std::array{s, head, shape.length(s), 0, tiles, first_block, batch_head.splits,
+                                                int(batch_head.linear_end)});
       for (int next = 0; next < tiles; ++piece) {
         REQUIRE(piece < found.pieces.size());
-        const auto& [block, part, slot] = found.pieces[piece];
+        const auto& [block, split, slot] = found.pieces[piece];
         const kv::u32 from = found.begins[std::size_t(block)], to = found.begins[std::size_t(block) + 1];
-        REQUIRE(numbers(part) == std::array{s, head, shape.length(s), next, part.last, first_block, pair.parts,
-                                            int(std::min(to, pair.line_end))});
-        REQUIRE(part.last > next);
-        REQUIRE(part.last <= tiles);
-        REQUIRE(part.is_whole() == (next == 0 && part.last == tiles));
+        REQUIRE(numbers(split) == std::array{s, head, shape.length(s), next, split.last, first_block, batch_head.splits,
+                                             int(std::min(to, batch_head.linear_end))});
+        REQUIRE(split.last > next);
+        REQUIRE(split.last <= tiles);
+        REQUIRE(split.is_unsplit() == (next == 0 && split.last == tiles));
         REQUIRE(kv::u32(begin + next) >= from);
-        REQUIRE(kv::u32(begin + part.last) <= to);
+        REQUIRE(kv::u32(begin + split.last) <= to);
         REQUIRE(block == first_block + int(piece - first_piece));
         REQUIRE(slot >= 0);
         REQUIRE(slot < shape.sequences * shape.heads + shape.blocks);  // the capacity of the workspace
         REQUIRE(slots.insert(slot).second);
-        block_tiles[block] += part.last - next, ++block_parts[block];
-        next = part.last;
+        block_tiles[block] += split.last - next, ++counted_at[block];
+        next = split.last;
       }
-      REQUIRE(pair.parts == int(piece - first_piece));
-      if (pair.parts > 1) ++split_pairs[first_block];
-      begin = int(pair.line_end);
+      REQUIRE(batch_head.splits == int(piece - first_piece));
+      if (batch_head.splits > 1) ++split_heads[first_block];
+      begin = int(batch_head.linear_end);
     }
   CHECK(piece == found.pieces.size());
   CHECK(begin == int(found.begins.back()));
-  for (const auto& [block, count] : split_pairs) REQUIRE(count == 1);
+  for (const auto& [block, count] : split_heads) REQUIRE(count == 1);
 
   // Blocks must have even numbers of tiles, unless a schedule without split boundaries costs no more.
   int most = 0, fewest = 1 << 30, most_parts = 0;
   for (const auto& [block, count] : block_tiles) most = std::max(most, count), fewest = std::min(fewest, count);
-  for (const auto& [block, count] : block_parts) most_parts = std::max(most_parts, count);
-  const int even = shape.all_tiles() / shape.blocks, seamless = shape.seamless_share();
+  for (const auto& [block, count] : counted_at) most_parts = std::max(most_parts, count);
+  const int even = shape.all_tiles() / shape.blocks, seamless = shape.tiles_without_boundary();
   const bool is_padded = int(found.begins.back()) > shape.all_tiles();
-  if (seamless == 0 && shape.share_of_pairs() <= even + shape.slack()) {
+  if (seamless == 0 && shape.tiles_of_whole_heads() <= even + shape.slack()) {
     CHECK(piece == std::size_t(shape.sequences * shape.heads));
     CHECK(most_parts == (shape.sequences * shape.heads + shape.blocks - 1) / shape.blocks);
     return;
   }
-  const int share = seamless > 0 ? std::max(seamless, shape.share_of_few_parts()) : 0;
-  if (share == 0 || share > even + shape.slack()) CHECK(!is_padded);
-  if (share > 0 && share + share / 16 + 1 <= even + shape.slack()) CHECK(most_parts == 1);
-  if (most_parts == 1 && share > 0) {
-    CHECK(most >= share);
-    CHECK(most <= std::max(share + share / 16, even) + 1);
+  const int tiles_per_block = seamless > 0 ? std::max(seamless, shape.tiles_for_few_splits()) : 0;
+  if (tiles_per_block == 0 || tiles_per_block > even + shape.slack()) CHECK(!is_padded);
+  if (tiles_per_block > 0 && tiles_per_block + tiles_per_block / 16 + 1 <= even + shape.slack()) CHECK(most_parts == 1);
+  if (most_parts == 1 && tiles_per_block > 0) {
+    CHECK(most >= tiles_per_block);
+    CHECK(most <= std::max(tiles_per_block + tiles_per_block / 16, even) + 1);
   }
   if (!is_padded && most_parts > 1) {
     CHECK(most <= even + 1);
@@ -253,8 +257,8 @@ Shape random_shape(Rng& rng, bool has_lengths) {
   shape.blocks = rng.below(4) == 0 ? tiles : 1 + rng.below(rng.below(2) ? tiles : std::min(tiles, 140));
   // With lengths on the device the host counts `tokens` for each sequence, so there may be more blocks than tiles.
   if (has_lengths && rng.below(5) == 0) shape.blocks = tiles + 1 + rng.below(tiles);
-  if (rng.below(3) > 0) shape.seam = rng.below(12);
-  if (rng.below(2) > 0) shape.round = rng.below(4);
+  if (rng.below(3) > 0) shape.split_boundary_tiles = rng.below(12);
+  if (rng.below(2) > 0) shape.merge_round_tiles = rng.below(4);
   return shape;
 }
 
@@ -273,9 +277,9 @@ TEST_CASE("lengths as a warp reads them, at its edges: 1, 31 to 33 and 64 sequen
     for (const int length : {0, kTile, kTile + 1, 5 * kTile})
       for (const int blocks : {1, 7, sequences, 2 * sequences}) {
         const std::vector<int> lengths(std::size_t(sequences), length);
-        for (const int seam : {0, 3}) {
-          check({sequences, 2, 5 * kTile, blocks, lengths, seam});
-          if (blocks <= sequences * 2) check({sequences, 2, std::max(length, 1), blocks, {}, seam});
+        for (const int split_boundary_tiles : {0, 3}) {
+          check({sequences, 2, 5 * kTile, blocks, lengths, split_boundary_tiles});
+          if (blocks <= sequences * 2) check({sequences, 2, std::max(length, 1), blocks, {}, split_boundary_tiles});
         }
       }
 }
@@ -283,21 +287,21 @@ TEST_CASE("lengths as a warp reads them, at its edges: 1, 31 to 33 and 64 sequen
 TEST_CASE("lengths that change after they were read are noticed, for up to 32 sequences") {
   for (const int sequences : {1, 32, 33}) {
     std::vector<int> lengths(std::size_t(sequences), 100);
-    kv::WorkArgs args = Shape{sequences, 2, 320, 12, lengths}.args();
+    kv::SchedulerArgs args = Shape{sequences, 2, 320, 12, lengths}.args();
     args.lengths = lengths.data();
     int noticed = 0, still = 0, ends = 0;
     const auto ran = run_grid(
         [&] {
-          kv::Work<kTile> work(args);
-          work.look();
-          still += work.has_changed();
+          kv::TileScheduler<kTile> scheduler(args);
+          scheduler.read_lengths();
+          still += scheduler.lengths_changed();
           kv::sync_block();
           if (kv::lane() == 0) lengths.back() = 320;
           kv::sync_block();
-          noticed += work.has_changed();
-          work.look();
-          still += work.has_changed();
-          ends += int(work.begin(args.blocks)) == (sequences * 4 + 6) * 2;
+          noticed += scheduler.lengths_changed();
+          scheduler.read_lengths();
+          still += scheduler.lengths_changed();
+          ends += int(scheduler.begin(args.blocks)) == (sequences * 4 + 6) * 2;
         },
         {}, 32, 0);
     REQUIRE_MESSAGE(ran, ran.error().message);
@@ -310,29 +314,30 @@ TEST_CASE("lengths that change after they were read are noticed, for up to 32 se
 TEST_CASE(
     "what is saved to shared memory while tiles are read comes back to every thread, and the next split follows") {
   const struct {
-    int blocks, block, seam;
+    int blocks, block, split_boundary_tiles;
   } kCalls[] = {{3, 1, 12}, {4, 2, 0}};  // two whole batch-heads a block, padded to the longest; boundaries inside
   const std::vector<int> lengths = {320, 100, 31};
   for (const auto& call : kCalls)
     for (const bool is_on_device : {false, true}) {
-      const Shape shape{3, 2, 320, call.blocks, is_on_device ? lengths : std::vector<int>{}, call.seam};
-      const kv::WorkArgs args = shape.args();
+      const Shape shape{3, 2, 320, call.blocks, is_on_device ? lengths : std::vector<int>{}, call.split_boundary_tiles};
+      const kv::SchedulerArgs args = shape.args();
       INFO(shape.name());
       int alike = 0, followed = 0;
       const auto ran = run_grid(
           [&] {
-            kv::Work<kTile> work(args), other(args);
-            work.look();
-            const kv::u32 end = work.begin(call.block + 1);
-            const kv::Part part = work.part_at(work.begin(call.block), end), next = work.next(part, end);
-            work.put_away(0, part);
+            kv::TileScheduler<kTile> scheduler(args), other(args);
+            scheduler.read_lengths();
+            const kv::u32 end = scheduler.begin(call.block + 1);
+            const kv::KvSplit split = scheduler.split_at(scheduler.begin(call.block), end),
+                              next = scheduler.next(split, end);
+            scheduler.save_to_shared(0, split);
             kv::sync_block();
-            kv::Part again = other.fetch(0);
-            again.first = part.first, again.last = part.last;  // these two are not restored
-            alike += numbers(again) == numbers(part) && other.begin(call.block + 1) == end;
-            followed += part.line_end < end && numbers(other.next(again, end)) == numbers(next);
+            kv::KvSplit again = other.restore_from_shared(0);
+            again.first = split.first, again.last = split.last;  // these two are not restored
+            alike += numbers(again) == numbers(split) && other.begin(call.block + 1) == end;
+            followed += split.linear_end < end && numbers(other.next(again, end)) == numbers(next);
           },
-          {}, 64, kv::Work<kTile>::kBytes);
+          {}, 64, kv::TileScheduler<kTile>::kBytes);
       REQUIRE_MESSAGE(ran, ran.error().message);
       CHECK(alike == 64);
       CHECK(followed == 64);

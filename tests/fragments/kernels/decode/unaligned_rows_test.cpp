@@ -22,7 +22,7 @@ template <int kBytes, int kGap, bool kDealt, int kAlign = 32>
 struct Side {
   static constexpr int kRowBytes = kBytes, kSlotAlign = kAlign,
                        kPitch = (kBytes + kAlign - 2 + kAlign - 1) / kAlign * kAlign + kGap;
-  static constexpr bool kIsSkewed = true, kIsDealt = kDealt, kKeepsLines = false;
+  static constexpr bool kIsMisaligned = true, kHasEvenOddOrder = kDealt, kCachesInL1 = false;
 };
 
 // Pages of memory between two pages that cannot be accessed.
@@ -61,9 +61,9 @@ void check_rows(const kv::u8* from, kv::i64 stride, int valid) {
         kv::sync_warp();
         if (kv::lane() != 0) return;
         for (int row = 0; row < kRows; ++row) {
-          const kv::u32 lower = kv::row_skew<S>(from, stride, row % 8);
-          const kv::u32 skew = row % 16 < 8 ? lower : kv::upper_skew<S>(lower, stride);
-          const kv::u32 begin = kStage + row * S::kPitch + skew;
+          const kv::u32 lower = kv::row_misalignment<S>(from, stride, row % 8);
+          const kv::u32 misalignment = row % 16 < 8 ? lower : kv::upper_misalignment<S>(lower, stride);
+          const kv::u32 begin = kStage + row * S::kPitch + misalignment;
           torn += (begin - kv::u32(kv::i64(from + row * stride))) % S::kSlotAlign != 0;
           beyond += begin < kStage || begin + S::kRowBytes > kStage + kRows * S::kPitch;
           for (int i = 0; i < S::kRowBytes; ++i)
@@ -120,7 +120,7 @@ void check_window() {
         kv::sync_warp();
         for (int place = kv::lane(); place + kBytes <= kPlaces; place += 32) {
           kv::u32 words[(kBytes + 3) / 4];
-          kv::load_window<kUnit, kBytes>(0, kv::u32(place), words);
+          kv::load_unaligned<kUnit, kBytes>(0, kv::u32(place), words);
           for (int i = 0; i < kBytes; ++i)
             wrong += (words[i / 4] >> 8 * (i % 4) & 0xff) != bytes[std::size_t(place + i)];
         }

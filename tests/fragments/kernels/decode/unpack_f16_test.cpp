@@ -16,7 +16,7 @@ namespace {
 // stored, values with 4-bit code lanes.
 template <int kSlots>
 struct SectionOf {
-  static constexpr int kBits = 4, kRunWords = 2, kRunCodes = 16, kUnpackedCodes = 16, kSlotBits = kSlots,
+  static constexpr int kBits = 4, kReadWords = 2, kReadCodes = 16, kUnpackedCodes = 16, kCodeLaneBits = kSlots,
                        kTableAt = 128, kTableStride = 128;
   static kv::u32 half_value(int code) { return 0x3c00u + kv::u32(code); }
   static void unpack(const kv::u32 (&w)[2], kv::u32* y) { y[0] = w[0], y[1] = w[1]; }
@@ -41,8 +41,8 @@ TEST_CASE("bytes of two codes index pairs: of neighbours along a row, of two row
     for (int round = 0; round < 100; ++round) {
       const kv::u32 a[2] = {kv::u32(random()), kv::u32(random())}, b[2] = {kv::u32(random()), kv::u32(random())};
       kv::u32 row[8], column[16];
-      kv::ByteRun<Section>::row(a, row, kv::table_of_lane<32>());
-      kv::SlotRun<SectionOf<4>>::column(a, b, column, kv::table_of_lane<32>());
+      kv::ByteRead<Section>::row(a, row, kv::table_of_lane<32>());
+      kv::CodeLaneRead<SectionOf<4>>::column(a, b, column, kv::table_of_lane<32>());
       for (int word = 0; word < 2; ++word)
         for (int j = 0; j < 4; ++j) {
           wrong += row[4 * word + j] != pair_of(nibble(a[word], 2 * j), nibble(a[word], 2 * j + 1));

@@ -216,7 +216,7 @@ TEST_CASE("heads: what they must be multiples of, what is padded, and how many v
   CHECK(format("turbo3_0").stored_dim(80) == 128);
   CHECK(format("turbo3_0").stored_dim(129) == 256);
   CHECK(format("tbq4_0").stored_dim(256) == 256);
-  CHECK(format("turbo4_qjl68").inner_dim(256) == 512);
+  CHECK(format("turbo4_qjl68").rotated_dim(256) == 512);
   CHECK(format("turbo4_qjl68").is_transformed());
   CHECK_FALSE(format("q4_0").is_transformed());
   CHECK(check_head_dim(format("turbo3_0"), 112, {}));

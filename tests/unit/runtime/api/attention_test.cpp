@@ -38,10 +38,10 @@ TEST_CASE("a program says the types of its queries and outputs, whatever the pai
                                q_name + "\"\nout_type = \"" + out_name + "\"\n";
       kvjit::api::Program program;
       s.ok(program.open(s.context, toml.c_str(), "types.toml", nullptr, s.error));
-      auto facts = sized<kvjit_program_facts>();
-      s.ok(kvjit_program_describe(program.get(), &facts, &s.error));
-      CHECK(facts.q_type == q_type);
-      CHECK(facts.out_type == out_type);
+      auto info = sized<kvjit_program_info>();
+      s.ok(kvjit_program_describe(program.get(), &info, &s.error));
+      CHECK(info.q_type == q_type);
+      CHECK(info.out_type == out_type);
     }
 }
 
@@ -54,12 +54,12 @@ TEST_CASE("TOML to attention, over the values the cache holds") {
       s.ok(s.program.open(s.context, spec(rotation, layout).c_str(), "test.toml", nullptr, s.error));
       const bool is_rotated = std::strcmp(rotation, "none") != 0;
 
-      auto facts = sized<kvjit_program_facts>();
-      s.ok(kvjit_program_describe(s.program.get(), &facts, &s.error));
-      CHECK(facts.head_dim == kHeadDim);
-      CHECK(facts.q_heads_per_kv == kGroup);
-      CHECK(facts.q_type == KVJIT_F32);
-      CHECK(facts.is_planar == (std::string(layout) == "planar"));
+      auto info = sized<kvjit_program_info>();
+      s.ok(kvjit_program_describe(s.program.get(), &info, &s.error));
+      CHECK(info.head_dim == kHeadDim);
+      CHECK(info.q_heads_per_kv == kGroup);
+      CHECK(info.q_type == KVJIT_F32);
+      CHECK(info.is_planar == (std::string(layout) == "planar"));
 
       // Quantizes and dequantizes one side after the other; `held` is what the cache holds.
       const kvjit_rows tokens_of_x = {nullptr, kTokens * kHeads * kHeadDim, kHeads * kHeadDim, kHeadDim};
@@ -68,12 +68,12 @@ TEST_CASE("TOML to attention, over the values the cache holds") {
       std::vector<float> held[2];
       const char* formats[2] = {};
       for (int side = 0; side < 2; ++side) {
-        auto side_facts = sized<kvjit_side_facts>();
-        s.ok(kvjit_program_side(s.program.get(), side, &side_facts, &s.error));
-        CHECK(side_facts.is_rotated == is_rotated);
-        CHECK(side_facts.row_bytes == kHeadDim * (side == 0 ? 4 : 3) / 8 + 2);
-        CHECK(side_facts.bits_per_value == doctest::Approx(8.0 * static_cast<double>(side_facts.row_bytes) / kHeadDim));
-        formats[side] = side_facts.format;
+        auto side_info = sized<kvjit_side_info>();
+        s.ok(kvjit_program_side(s.program.get(), side, &side_info, &s.error));
+        CHECK(side_info.is_rotated == is_rotated);
+        CHECK(side_info.row_bytes == kHeadDim * (side == 0 ? 4 : 3) / 8 + 2);
+        CHECK(side_info.bits_per_value == doctest::Approx(8.0 * static_cast<double>(side_info.row_bytes) / kHeadDim));
+        formats[side] = side_info.format;
         std::size_t bytes = 0;
         s.ok(kvjit_cache_layout(s.program.get(), side, kSequences, kHeads, kCapacity, nullptr, nullptr, &bytes,
                                 &s.error));
@@ -220,7 +220,7 @@ TEST_CASE("long texts end in dots; an older, smaller error struct is not overrun
 
 TEST_CASE("structs: without a size refused, shorter gets defaults, longer only if it says nothing new") {
   Session s;
-  kvjit_device_facts unset{};
+  kvjit_device_info unset{};
   CHECK(kvjit_context_device(s.context.get(), &unset, &s.error) == KVJIT_USAGE);
   CHECK(contains(s.error.message, "KVJIT_INIT"));
 
@@ -256,8 +256,8 @@ TEST_CASE("a workspace that is too small, and sides that do not exist") {
   call.sequences = -1;
   CHECK(kvjit_attention(s.program.get(), &call, nullptr, &s.error) == KVJIT_BAD_INPUT);
   CHECK(contains(s.error.message, "-1 sequences"));
-  auto facts = sized<kvjit_side_facts>();
-  CHECK(kvjit_program_side(s.program.get(), 2, &facts, &s.error) == KVJIT_USAGE);
+  auto info = sized<kvjit_side_info>();
+  CHECK(kvjit_program_side(s.program.get(), 2, &info, &s.error) == KVJIT_USAGE);
   std::size_t bytes = 0;
   CHECK(kvjit_cache_layout(s.program.get(), 0, 1, 0, 1, nullptr, nullptr, &bytes, &s.error) == KVJIT_BAD_INPUT);
   CHECK(kvjit_cache_layout(s.program.get(), 0, 1ll << 40, 1ll << 40, 1, nullptr, nullptr, &bytes, &s.error) ==
@@ -275,14 +275,14 @@ TEST_CASE("a program that appends: tokens of zeros are in the cache until a call
   std::string toml = spec("wht_signed", "planar");
   toml.replace(toml.find("[attention]\n"), 12, "[attention]\nappend = true\n");
   s.ok(s.program.open(s.context, toml.c_str(), nullptr, nullptr, s.error));
-  auto facts = sized<kvjit_program_facts>();
-  s.ok(kvjit_program_describe(s.program.get(), &facts, &s.error));
-  CHECK(facts.appends == 1);
+  auto info = sized<kvjit_program_info>();
+  s.ok(kvjit_program_describe(s.program.get(), &info, &s.error));
+  CHECK(info.appends == 1);
 
   // One token of one head of one sequence: the output is the token's V, whatever the scores.
   auto call = sized<kvjit_attention_call>();
   call.tokens = call.sequences = call.kv_heads = 1;
-  kvjit::api::Memory storage[2], newest[2];
+  kvjit::api::Memory storage[2], new_tokens[2];
   const std::vector<float> values = normal(kHeadDim, 4);
   for (int side = 0; side < 2; ++side) {
     kvjit_side& cache = side == 0 ? call.k : call.v;
@@ -290,7 +290,7 @@ TEST_CASE("a program that appends: tokens of zeros are in the cache until a call
     s.ok(kvjit_cache_layout(s.program.get(), side, 1, 1, kCapacity, nullptr, nullptr, &bytes, &s.error));
     storage[side] = s.memory(bytes);
     s.ok(kvjit_cache_layout(s.program.get(), side, 1, 1, kCapacity, storage[side].get(), &cache, nullptr, &s.error));
-    newest[side] = s.upload(values);
+    new_tokens[side] = s.upload(values);
   }
   const auto q = s.upload(normal(kGroup * kHeadDim, 5)), out = s.memory(q.bytes());
   call.q = {q.get(), 0, 0, kHeadDim};
@@ -303,8 +303,8 @@ TEST_CASE("a program that appends: tokens of zeros are in the cache until a call
   call.new_type = KVJIT_F32;
   CHECK(kvjit_attention(s.program.get(), &call, nullptr, &s.error) == KVJIT_BAD_INPUT);
   CHECK(contains(s.error.message, "new_k is a null pointer"));
-  call.new_k = {newest[0].get(), kHeadDim, kHeadDim, kHeadDim};
-  call.new_v = {newest[1].get(), kHeadDim, kHeadDim, kHeadDim};
+  call.new_k = {new_tokens[0].get(), kHeadDim, kHeadDim, kHeadDim};
+  call.new_v = {new_tokens[1].get(), kHeadDim, kHeadDim, kHeadDim};
   s.ok(kvjit_attention(s.program.get(), &call, nullptr, &s.error));
   const std::vector<float> got = s.download(out);
   double error = 0, power = 0;

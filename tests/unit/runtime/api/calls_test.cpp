@@ -26,10 +26,10 @@ TEST_CASE("pages by the C interface: the answer of layout planar; a wrong entry 
         is_paged ? text("cache = { layout = 'paged', page_tokens = 8 }\n", "target = { checks = true }\n")
                  : text("", "");
     s.ok(s.program.open(s.context, toml.c_str(), "test.toml", nullptr, s.error));
-    auto facts = sized<kvjit_program_facts>();
-    s.ok(kvjit_program_describe(s.program.get(), &facts, &s.error));
-    CHECK(facts.page_tokens == (is_paged ? kPageTokens : 0));
-    CHECK(facts.checks == is_paged);
+    auto info = sized<kvjit_program_info>();
+    s.ok(kvjit_program_describe(s.program.get(), &info, &s.error));
+    CHECK(info.page_tokens == (is_paged ? kPageTokens : 0));
+    CHECK(info.checks == is_paged);
     const kvjit_pages pages = {is_paged ? table : nullptr, 4, kPages};
     kvjit_side cache[2];
     kvjit::api::Memory storage[2];
@@ -80,10 +80,10 @@ TEST_CASE("a program of token-major heads says how many there are") {
       "k = { format = 'q8_0' }\nv = { format = 'q4_0' }\nattention = { head_dim = 64 }\n"
       "cache = { layout = 'rows', token_heads = 4 }\n";
   s.ok(s.program.open(s.context, toml, "test.toml", nullptr, s.error));
-  auto facts = sized<kvjit_program_facts>();
-  s.ok(kvjit_program_describe(s.program.get(), &facts, &s.error));
-  CHECK(facts.token_heads == 4);
-  CHECK(facts.checks == 0);
+  auto info = sized<kvjit_program_info>();
+  s.ok(kvjit_program_describe(s.program.get(), &info, &s.error));
+  CHECK(info.token_heads == 4);
+  CHECK(info.checks == 0);
 }
 
 TEST_CASE("features: sinks, a mask and the logarithm of sums, and parts merged by it") {
@@ -91,9 +91,9 @@ TEST_CASE("features: sinks, a mask and the logarithm of sums, and parts merged b
   std::string toml = spec("wht_signed", "planar");
   toml.replace(toml.find("[attention]\n"), 12, "[attention]\nfeatures = [\"mask\", \"sinks\", \"lse\"]\n");
   s.ok(s.program.open(s.context, toml.c_str(), nullptr, nullptr, s.error));
-  auto facts = sized<kvjit_program_facts>();
-  s.ok(kvjit_program_describe(s.program.get(), &facts, &s.error));
-  CHECK(std::string(facts.features) == "mask, sinks, lse");
+  auto info = sized<kvjit_program_info>();
+  s.ok(kvjit_program_describe(s.program.get(), &info, &s.error));
+  CHECK(std::string(info.features) == "mask, sinks, lse");
 
   // In a cache of zeros every score is 0, so the sum counts the tokens. The mask hides 30 of 70 from the second head.
   auto call = sized<kvjit_attention_call>();

@@ -69,18 +69,18 @@ TEST_CASE_FIXTURE(Engine, "a program comes in the background; its kernels are ke
   int count = 0;
   CHECK(kvjit_program_kernel_count(program, &count, &error) == KVJIT_OK);
   REQUIRE(count == 1);
-  auto facts = sized<kvjit_kernel_facts>();
-  CHECK(kvjit_program_kernel(program, 1, &facts, &error) == KVJIT_USAGE);
-  REQUIRE(kvjit_program_kernel(program, 0, &facts, &error) == KVJIT_OK);
-  CHECK(std::string(facts.role) == "decode");
-  CHECK(std::string(facts.origin) == "compiled");
-  CHECK(std::string(facts.key).size() == 64);
-  CHECK(facts.threads > 0);
-  CHECK(facts.code_bytes > 1000);
-  CHECK(facts.compile_ms > 0);
-  CHECK(facts.ready_ms >= facts.compile_ms);
+  auto info = sized<kvjit_kernel_info>();
+  CHECK(kvjit_program_kernel(program, 1, &info, &error) == KVJIT_USAGE);
+  REQUIRE(kvjit_program_kernel(program, 0, &info, &error) == KVJIT_OK);
+  CHECK(std::string(info.role) == "decode");
+  CHECK(std::string(info.origin) == "compiled");
+  CHECK(std::string(info.key).size() == 64);
+  CHECK(info.threads > 0);
+  CHECK(info.code_bytes > 1000);
+  CHECK(info.compile_ms > 0);
+  CHECK(info.ready_ms >= info.compile_ms);
   REQUIRE(kept.size() == 1);
-  CHECK(kept.begin()->first == facts.key);
+  CHECK(kept.begin()->first == info.key);
 
   // Another context of the device, sealed: it finds the loaded module.
   auto second = open();
@@ -93,9 +93,9 @@ TEST_CASE_FIXTURE(Engine, "a program comes in the background; its kernels are ke
   CHECK(seen.compiles == 0);
   CHECK(seen.kernels == 1);
   CHECK(seen.shared_kernels == 1);
-  CHECK(seen.code_bytes == facts.code_bytes);
+  CHECK(seen.code_bytes == info.code_bytes);
   CHECK(seen.device_kernels == 1);
-  CHECK(seen.device_code_bytes == facts.code_bytes);
+  CHECK(seen.device_code_bytes == info.code_bytes);
   CHECK(stats(first).shared_kernels == 0);
   std::string other = toml;
   other.replace(other.find("bits = 3"), 8, "bits = 2");
@@ -107,7 +107,7 @@ TEST_CASE_FIXTURE(Engine, "a program comes in the background; its kernels are ke
   kvjit_program_destroy(program);
   again.reset();
   const auto id_of = [&](const api::Program& one) {
-    auto described = sized<kvjit_program_facts>();
+    auto described = sized<kvjit_program_info>();
     CHECK(kvjit_program_describe(one.get(), &described, &error) == KVJIT_OK);
     return described.id;
   };

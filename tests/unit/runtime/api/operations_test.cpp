@@ -81,7 +81,7 @@ TEST_CASE("copy by the C interface says how it was made") {
   const std::vector<float> before = rows.read();
   for (int again = 0; again < 2; ++again) CHECK(copy(rows, planar) == KVJIT_COPY_BYTES);
   CHECK(planar.read() == before);
-  CHECK(copy(planar, plain) == KVJIT_COPY_NUMBERS);
+  CHECK(copy(planar, plain) == KVJIT_COPY_DEQUANTIZED);
   CHECK(error_of(plain.read(), before) < 0.15);
   std::vector<int> slots(kSequences * kTokens, 3);
   const auto third = plain.read(slots), all = plain.read();

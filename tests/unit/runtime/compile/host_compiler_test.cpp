@@ -57,7 +57,7 @@ TEST_CASE("a kernel compiles, loads and runs; two kernels of one entry name do n
   const auto host = compiler();
   const auto backend = kvjit::open_cpu({});
   REQUIRE(backend);
-  CHECK_FALSE((*backend)->facts().is_gpu);
+  CHECK_FALSE((*backend)->info().is_gpu);
 
   std::vector<float> in(128), out(128);
   std::iota(in.begin(), in.end(), 1.0f);

@@ -84,15 +84,15 @@ TEST_CASE("a real device moves bytes, times calls and refuses what it cannot do"
     return;
   }
   Backend& device = **opened;
-  CHECK(device.facts().is_gpu);
-  CHECK(device.facts().multiprocessors > 0);
+  CHECK(device.info().is_gpu);
+  CHECK(device.info().multiprocessors > 0);
   const auto pointer = device.allocate(1024);
   REQUIRE(pointer);
   std::vector<unsigned char> bytes(1024, 0);
   CHECK(device.fill(*pointer, 0x5a, 1024));
   CHECK(device.copy_to_host(bytes.data(), *pointer, 1024));
   CHECK(bytes == std::vector<unsigned char>(1024, 0x5a));
-  CHECK(device.facts().l2_bytes > 0);
+  CHECK(device.info().l2_bytes > 0);
 
   // 4 calls warm up, then three graphs of 20 calls are captured for 50 turns; each graph is launched again without a
   // new capture.

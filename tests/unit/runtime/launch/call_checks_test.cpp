@@ -27,9 +27,9 @@ struct Given {
   }
 };
 
-std::string refusal(const std::function<void(Given&)>& spoil) {
+std::string refusal(const std::function<void(Given&)>& corrupt) {
   Given given;
-  spoil(given);
+  corrupt(given);
   const auto checked = check_features(given.source, given.call);
   if (checked) return "";
   CHECK(checked.error().code == Code::bad_input);

@@ -9,7 +9,7 @@ using namespace kvjit::test;
 
 TEST_CASE("fused, with several merge steps a warp: splits are left to a launch where the steps would take longer") {
   ProgramSource source = make_source(true, true);
-  source.rotates_queries = source.finishes = source.rotates_output = true;
+  source.rotates_queries = source.fuses_merge = source.rotates_output = true;
   source.merge_steps = 4;
   source.kernels.at(Role::merge).row_threads = 4 * 128;  // four blocks a row
   Fixture f(source);
@@ -21,7 +21,7 @@ TEST_CASE("fused, with several merge steps a warp: splits are left to a launch w
     const auto attend = f.launches[0].as<kv::AttentionArgs>();
     const bool is_apart = kernels == std::vector<std::string>{"decode", "merge"};
     CHECK((is_apart || kernels == std::vector<std::string>{"decode"}));
-    CHECK(address(attend.arrivals) == (is_apart ? 0 : 64 * kBase));
+    CHECK(address(attend.split_counters) == (is_apart ? 0 : 64 * kBase));
     CHECK(attend.out.data == f.call.out.data);
     if (is_apart) {
       CHECK(f.launches[1].grid.x == 8 * 4);

@@ -29,11 +29,11 @@ struct Launch {
 };
 
 struct RecordingBackend : Backend {
-  DeviceFacts device{true, "fake", "sm_90a", 132, 0, 0};
+  DeviceInfo device{true, "fake", "sm_90a", 132, 0, 0};
   std::map<std::string, std::size_t> args_bytes;
   std::vector<Launch> launches;
 
-  const DeviceFacts& facts() const override { return device; }
+  const DeviceInfo& info() const override { return device; }
   Result<DevicePointer> allocate(std::size_t) override { return 0; }
   void release(DevicePointer) override {}
   Result<void> copy_to_device(DevicePointer, const void*, std::size_t) override { return {}; }

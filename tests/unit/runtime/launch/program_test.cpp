@@ -113,7 +113,7 @@ TEST_CASE("token-major heads: one batch-head a sequence, and heads that do not l
   f.call.k = at(side_geometry(source, source.k, 3, 8, 1000), 3 * kBase);
   f.call.v = at(side_geometry(source, source.v, 3, 8, 1000), 9 * kBase);
   f.attend();
-  CHECK(f.launches[0].as<kv::AttentionArgs>().work.kv_heads == 1);
+  CHECK(f.launches[0].as<kv::AttentionArgs>().scheduler.kv_heads == 1);
   CHECK(f.launches[1].grid.y == 1);
   f.refuses([](auto& c) { c.kv_heads = 16; }, "16 KV heads; test is for tokens of 8 (cache.token_heads)");
   f.refuses([](auto& c) { c.kv_heads = 4; }, "4 KV heads; test is for tokens of 8");
@@ -143,14 +143,14 @@ TEST_CASE("create gets the kernels of attention and no other") {
 
 TEST_CASE("fused: one launch, straight from q to out; the readable kernel keeps its rotations") {
   ProgramSource source = make_source(true, true);
-  source.rotates_queries = source.finishes = source.rotates_output = true;
+  source.rotates_queries = source.fuses_merge = source.rotates_output = true;
   Fixture f(source);
   CHECK(f.context->got == std::vector<std::string>{"decode"});
   CHECK(f.attend().kernels == std::vector<std::string>{"decode"});
   const auto attend = f.launches[0].as<kv::AttentionArgs>();
   CHECK(attend.q.data == f.call.q.data);
   CHECK(attend.out.data == f.call.out.data);
-  CHECK(address(attend.arrivals) == 64 * kBase);
+  CHECK(address(attend.split_counters) == 64 * kBase);
   CHECK(f.program->reference(f.call, 64 * kBase, nullptr)->kernels ==
         std::vector<std::string>{"rotate_q", "reference", "rotate_out"});
   source.rotates_output = false;
@@ -192,14 +192,14 @@ TEST_CASE("both sides rotated, not fused: four kernels, parts of the workspace i
   CHECK(address(attend.partial_state) == kWork + kQ + kPartial);
   CHECK(attend.k.codes == f.call.k.codes);
   CHECK(attend.v.scales == f.call.v.scales);
-  CHECK(attend.arrivals == nullptr);  // decode leaves all splits to merge
-  CHECK(attend.work.tokens == 1000);
-  CHECK(attend.work.sequences == 3);
-  CHECK(attend.work.kv_heads == 2);
-  CHECK(attend.work.blocks == 3);  // three of four: two whole batch-heads each
-  CHECK(attend.work.room == 16);
-  CHECK(attend.work.share == 32);
-  CHECK(attend.work.longer == 0);
+  CHECK(attend.split_counters == nullptr);  // decode leaves all splits to merge
+  CHECK(attend.scheduler.tokens == 1000);
+  CHECK(attend.scheduler.sequences == 3);
+  CHECK(attend.scheduler.kv_heads == 2);
+  CHECK(attend.scheduler.blocks == 3);  // three of four: two whole batch-heads each
+  CHECK(attend.scheduler.tiles_per_head == 16);
+  CHECK(attend.scheduler.tiles_per_block == 32);
+  CHECK(attend.scheduler.blocks_with_one_more == 0);
   CHECK(attend.scale_log2 == doctest::Approx(1 / std::sqrt(128.0) * 1.4426950408889634));
   CHECK(f.launches[1].grid.x == 3);
   CHECK(f.launches[1].grid.y == 1);
@@ -209,7 +209,7 @@ TEST_CASE("both sides rotated, not fused: four kernels, parts of the workspace i
   CHECK(merge.partial == attend.partial);
   CHECK(merge.partial_state == attend.partial_state);
   CHECK(address(merge.out.data) == kWork + kQ + kPartial + kState);
-  CHECK(merge.work.share == attend.work.share);
+  CHECK(merge.scheduler.tiles_per_block == attend.scheduler.tiles_per_block);
   CHECK(f.launches[2].grid.x == 8);
   CHECK(f.launches[2].grid.z == 3);
 
@@ -254,14 +254,16 @@ TEST_CASE("blocks: one a multiprocessor, a few less where that saves split bound
     f.call.sequences = sequences;
     f.launches.clear();
     const int count = f.attend().blocks;
-    const auto work = f.launches[0].as<kv::AttentionArgs>().work;
-    CHECK(work.blocks == count);
-    CHECK(work.room >= unsigned(tokens + 63) / 64);
-    CHECK(work.room < unsigned(tokens + 63) / 64 + work.share);
-    CHECK(work.share * unsigned(count) + work.longer >= work.room * 2 * unsigned(sequences));
-    CHECK(work.share * unsigned(count) + work.longer < work.room * 2 * unsigned(sequences) + work.share);
-    CHECK(work.longer < unsigned(count));
-    CHECK(work.share > 0);
+    const auto schedule = f.launches[0].as<kv::AttentionArgs>().scheduler;
+    CHECK(schedule.blocks == count);
+    CHECK(schedule.tiles_per_head >= unsigned(tokens + 63) / 64);
+    CHECK(schedule.tiles_per_head < unsigned(tokens + 63) / 64 + schedule.tiles_per_block);
+    CHECK(schedule.tiles_per_block * unsigned(count) + schedule.blocks_with_one_more >=
+          schedule.tiles_per_head * 2 * unsigned(sequences));
+    CHECK(schedule.tiles_per_block * unsigned(count) + schedule.blocks_with_one_more <
+          schedule.tiles_per_head * 2 * unsigned(sequences) + schedule.tiles_per_block);
+    CHECK(schedule.blocks_with_one_more < unsigned(count));
+    CHECK(schedule.tiles_per_block > 0);
     return count;
   };
   CHECK(blocks(1, 0) == 2);
@@ -290,10 +292,10 @@ TEST_CASE("blocks: one a multiprocessor, a few less where that saves split bound
 }
 
 TEST_CASE("calls that a kernel could not survive are refused before any launch, by name") {
-  const auto refused = [](const std::function<void(AttentionCall&)>& spoil, const std::string& part,
+  const auto refused = [](const std::function<void(AttentionCall&)>& corrupt, const std::string& part,
                           bool planar = true) {
     Fixture f(make_source(true, true, planar));
-    spoil(f.call);
+    corrupt(f.call);
     const auto result = f.program->attention(f.call, 64 * kBase, nullptr);
     REQUIRE_FALSE(result.has_value());
     CHECK(result.error().code == Code::bad_input);

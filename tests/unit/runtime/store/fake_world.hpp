@@ -22,7 +22,7 @@ struct FakeKernel : Kernel {
 
 class FakeBackend : public Backend {
  public:
-  const DeviceFacts& facts() const override { return facts_; }
+  const DeviceInfo& info() const override { return info_; }
   Result<DevicePointer> allocate(std::size_t) override { return DevicePointer{0}; }
   void release(DevicePointer) override {}
   Result<void> copy_to_device(DevicePointer, const void*, std::size_t) override { return {}; }
@@ -39,7 +39,7 @@ class FakeBackend : public Backend {
   Result<Timing> time(const Work&, int, int) override { return Timing{}; }
 
  private:
-  DeviceFacts facts_;
+  DeviceInfo info_;
 };
 
 // State that all contexts of a test share: counters, and how the fakes behave.

@@ -11,16 +11,16 @@
 namespace kvjit {
 namespace {
 
-DeviceFacts h200() {
-  DeviceFacts facts;
-  facts.is_gpu = true;
-  facts.name = "NVIDIA H200";
-  facts.arch = "sm_90a";
-  facts.memory_bytes = std::size_t{140} << 30;
-  facts.l2_bytes = 60 << 20;
-  facts.memory_clock_khz = 3'201'000;
-  facts.memory_bus_bits = 6016;
-  return facts;
+DeviceInfo h200() {
+  DeviceInfo info;
+  info.is_gpu = true;
+  info.name = "NVIDIA H200";
+  info.arch = "sm_90a";
+  info.memory_bytes = std::size_t{140} << 30;
+  info.l2_bytes = 60 << 20;
+  info.memory_clock_khz = 3'201'000;
+  info.memory_bus_bits = 6016;
+  return info;
 }
 
 BenchRow row(int batch, long long tokens, double us, double probe_us) {
@@ -54,13 +54,13 @@ TEST_CASE("rates and shares: of the probe by time, of the peak by the device's a
 }
 
 TEST_CASE("copies exceed the L2 several times, and are one where one cache does") {
-  DeviceFacts facts = h200();
-  CHECK(copies_for(4.3e6, facts) == 94);  // 4 x 60 MiB is less than 400 MB
-  CHECK(copies_for(399e6, facts) == 2);
-  CHECK(copies_for(1.1e9, facts) == 1);
-  CHECK(copies_for(1000, facts) == 1280);
-  facts.l2_bytes = 126 << 20;
-  CHECK(copies_for(4.3e6, facts) == 123);
+  DeviceInfo info = h200();
+  CHECK(copies_for(4.3e6, info) == 94);  // 4 x 60 MiB is less than 400 MB
+  CHECK(copies_for(399e6, info) == 2);
+  CHECK(copies_for(1.1e9, info) == 1);
+  CHECK(copies_for(1000, info) == 1280);
+  info.l2_bytes = 126 << 20;
+  CHECK(copies_for(4.3e6, info) == 123);
 }
 
 TEST_CASE("a cache that the device cannot hold is refused with what it needs and what there is") {
@@ -89,7 +89,7 @@ TEST_CASE("the table: a line a row, registers and shared memory of each launch")
 
 TEST_CASE("the heading says what the peak is computed from, or that it is not known") {
   CHECK(bench_heading(h200(), 8).find("peak 4814 GB/s: 2 x 3201 MHz x 6016 bits") != std::string::npos);
-  DeviceFacts silent = h200();
+  DeviceInfo silent = h200();
   silent.memory_clock_khz = 0;
   CHECK(bench_heading(silent, 8).find("no peak") != std::string::npos);
   CHECK(to_json(silent)["peak_gb_per_s"].is_null());

@@ -120,7 +120,7 @@ TEST_CASE("programs of any shape take turns over one cache of a trial") {
   const auto context = std::make_shared<test::RecordingContext>();
   const Problem problem = problem_of("q4_0");
   const auto own = Program::create(context, make_program(problem, registry()).value()).value();
-  Trial trial = Trial::make(context, own, problem, {1, 2, 100, 2}).value();
+  KernelHarness harness = KernelHarness::make(context, own, problem, {1, 2, 100, 2}).value();
   const std::vector<float> q(2 * 8 * 128, 1.f);
   // The device is slow in the first round; the fourth shape is the fastest.
   const std::size_t shapes = shapes_to_measure(decode_shapes(problem).value()).size();
@@ -128,11 +128,12 @@ TEST_CASE("programs of any shape take turns over one cache of a trial") {
   for (int round = 0; round < 3; ++round)
     for (std::size_t i = 0; i < shapes; ++i) medians.push_back((i == 3 ? 5 : 20) * (round == 0 && i > 1 ? 10 : 1));
   medians.resize(medians.size() + 100, 20);
-  const TuneResult result = tune(problem, registry(), context, [&](const std::shared_ptr<Program>& program) {
-                              trial.use(program);
-                              const auto timed = trial.time(q, {}, 3);
-                              return timed.map([](const Trial::Timed& t) { return std::vector{t.timing.median_us}; });
-                            }).value();
+  const TuneResult result =
+      tune(problem, registry(), context, [&](const std::shared_ptr<Program>& program) {
+        harness.use(program);
+        const auto timed = harness.time(q, {}, 3);
+        return timed.map([](const KernelHarness::Timed& t) { return std::vector{t.timing.median_us}; });
+      }).value();
   CHECK(result.best == 3);
   CHECK(result.shapes[3].ratio == doctest::Approx(4));
   CHECK(result.shapes[4].ratio == doctest::Approx(1));

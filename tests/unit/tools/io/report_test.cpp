@@ -13,7 +13,7 @@ TEST_CASE("columns align, numbers to the right, no blanks at the end") {
   CHECK(table_text({}, {}) == "");
 }
 
-TEST_CASE("facts align") { CHECK(facts_text({{"a", "1"}, {"long", "2"}}) == "a     1\nlong  2\n"); }
+TEST_CASE("facts align") { CHECK(info_text({{"a", "1"}, {"long", "2"}}) == "a     1\nlong  2\n"); }
 
 TEST_CASE("numbers are short") {
   CHECK(short_number(0.000187234) == "0.000187");

@@ -14,7 +14,7 @@
 namespace kvjit {
 namespace {
 
-Heads rows_of(long long dim, std::vector<float> values) {
+KvqFile rows_of(long long dim, std::vector<float> values) {
   return {1, static_cast<long long>(values.size()) / dim, dim, std::move(values)};
 }
 
@@ -24,7 +24,7 @@ Rotation signed_wht(int size) {
 
 TEST_CASE("inner_q: keys and values together, exponent, clamps") {
   // rms over both sides: channel 0 has sqrt((9 + 9) / 2) = 3, channel 1 has sqrt((1 + 1) / 2) = 1; the mean is 2.
-  const Heads k = rows_of(2, {3, -1}), v = rows_of(2, {-3, 1});
+  const KvqFile k = rows_of(2, {3, -1}), v = rows_of(2, {-3, 1});
   const ChannelScales half = channel_scales(ScaleMethod::inner_q, 0.5, k, v);
   CHECK(half.scales[0] == doctest::Approx(std::sqrt(2.0 / 3)));
   CHECK(half.scales[1] == doctest::Approx(std::sqrt(2.0)));
@@ -59,7 +59,7 @@ TEST_CASE("max: keys alone, geometric mean 1, a dead channel keeps 1") {
 
 TEST_CASE("keys times s and queries over s keep the products, and so does the rotation between") {
   test::Rng rng(9);
-  const Heads k = rows_of(128, rng.normals(128 * 40)), q = rows_of(128, rng.normals(128));
+  const KvqFile k = rows_of(128, rng.normals(128 * 40)), q = rows_of(128, rng.normals(128));
   std::vector<float> uneven = k.values;
   for (std::size_t i = 0; i < uneven.size(); ++i) uneven[i] *= float(1 + i % 128 % 7);
   const auto s = channel_scales(ScaleMethod::inner_q, 0.5, rows_of(128, uneven), k).scales;
@@ -81,12 +81,12 @@ TEST_CASE("the profile: 1 on average, whatever the rows' sizes, and a constant v
   std::vector<float> x = rng.normals(64 * 200);
   for (std::size_t i = 0; i < 64; ++i) x[i] *= 1000;  // one loud row weighs no more than the others
   for (std::size_t i = 64; i < 128; ++i) x[i] = 0;    // a silent row weighs nothing
-  const Heads rows = rows_of(64, x);
+  const KvqFile rows = rows_of(64, x);
   const auto profile = rotated_profile(signed_wht(64), 64, {}, {&rows});
   CHECK(std::accumulate(profile.begin(), profile.end(), 0.0) / 64 == doctest::Approx(1));
   CHECK(*std::max_element(profile.begin(), profile.end()) < 2);
   // Without a rotation the profile is that of the channels; scales change it.
-  const Heads two = rows_of(2, {3, 1, -3, 1});
+  const KvqFile two = rows_of(2, {3, 1, -3, 1});
   const auto flat = rotated_profile({}, 2, {}, {&two});
   CHECK(flat[0] == doctest::Approx(1.8));
   CHECK(rotated_profile({}, 2, {1.0 / 3, 1}, {&two})[0] == doctest::Approx(1));
@@ -94,12 +94,12 @@ TEST_CASE("the profile: 1 on average, whatever the rows' sizes, and a constant v
   const Rotation rotation = signed_wht(64);
   std::vector<float> signs;
   for (const std::int8_t sign : rotation.pre) signs.push_back(sign);
-  const Heads aligned = rows_of(64, signs);
+  const KvqFile aligned = rows_of(64, signs);
   CHECK(rotated_profile(rotation, 64, {}, {&aligned})[0] == doctest::Approx(64));
   // Heads of 128 channels are two groups with one profile.
   std::vector<float> twice = signs;
   twice.insert(twice.end(), signs.begin(), signs.end());
-  const Heads wide = rows_of(128, twice);
+  const KvqFile wide = rows_of(128, twice);
   CHECK(rotated_profile(rotation, 64, {}, {&wide}).size() == 64);
 }
 
@@ -131,7 +131,7 @@ TEST_CASE("what is written can be read, and --specs finds it") {
 
 TEST_CASE("the built-in sample is what tests/data gives") {
   const std::string data = std::string(KVJIT_SOURCE_DIR) + "/tests/data/";
-  const Heads k = read_heads(data + "k.npy", "K").value(), v = read_heads(data + "v.npy", "V").value();
+  const KvqFile k = read_kvq(data + "k.npy", "K").value(), v = read_kvq(data + "v.npy", "V").value();
   const Registry registry = Registry::load(embedded_files()).value();
   const Calibration& sample = *registry.calibration("sample", {}).value();
   const ChannelScales found = channel_scales(ScaleMethod::inner_q, 0.5, k, v);

@@ -89,7 +89,7 @@ TEST_CASE("a calibration scales before encode and is taken back after decode") {
   flat.v = {1, 256, dim, rng.normals(256 * dim)};
   flat.q = {1, 4, dim, rng.normals(4 * dim)};
   spiky = flat;
-  for (Heads* x : {&spiky.k, &spiky.v})
+  for (KvqFile* x : {&spiky.k, &spiky.v})
     for (std::size_t i = 0; i < x->values.size(); ++i)
       if (i % dim == 5 || i % dim == 20) x->values[i] *= 128;
   const StoredSide bare = side("q4_0", dim);
@@ -140,7 +140,7 @@ TEST_CASE("pairs: of specs, then of names; unknown names fail, sizes that do not
 }
 
 TEST_CASE("a scale of the whole tensor makes the largest number the largest that a code means") {
-  Heads x{1, 2, 32, std::vector<float>(64, 0.5f)};
+  KvqFile x{1, 2, 32, std::vector<float>(64, 0.5f)};
   x.values[40] = -7;
   const Format e4m3 = side("fp8_e4m3", 32).format.value(), e5m2 = side("fp8_e5m2", 32).format.value();
   CHECK(tensor_scale_for(e4m3, x) == 7.0f / 448);
@@ -162,7 +162,7 @@ TEST_CASE("a scale of the whole tensor makes the largest number the largest that
 TEST_CASE("every format, at head_dim 128 and 256: measured, or with a reason") {
   for (const int head_dim : {128, 256}) {
     Sample sample = generated_samples(head_dim)[0];
-    for (Heads* x : {&sample.k, &sample.v}) x->rows = 24, x->values.resize(std::size_t(x->heads * 24 * head_dim));
+    for (KvqFile* x : {&sample.k, &sample.v}) x->rows = 24, x->values.resize(std::size_t(x->heads * 24 * head_dim));
     sample.q.rows = 2, sample.q.values.resize(std::size_t(sample.q.heads * 2 * head_dim));
     std::size_t measured = 0;
     const auto pairs = pairs_of({}, {"all"}, head_dim, registry()).value();
@@ -188,7 +188,7 @@ TEST_CASE("generated samples: reproducible, and of the kind that their name says
   const auto samples = generated_samples(128), again = generated_samples(128);
   REQUIRE(samples.size() == 3);
   for (std::size_t i = 0; i < 3; ++i) CHECK(samples[i].k.values == again[i].k.values);
-  const auto moments = [](const Heads& x) {
+  const auto moments = [](const KvqFile& x) {
     double two = 0, four = 0;
     for (const float v : x.values) two += double(v) * v, four += double(v) * v * v * v;
     const double n = double(x.values.size());

@@ -41,7 +41,8 @@ TEST_CASE("a filled cache holds the rows in the order of its memory, in every co
     for (const auto& [k, v] : {std::pair{"tbq4_0", "f16"}, std::pair{"q8_0", "turbo_split_54"}}) {
       const Made one = made(k, v, layout);
       const auto program = Program::create(context, one.source).value();
-      Trial trial = Trial::make(context, program, one.problem, {kSequences, kHeads, kTokens, kCopies}).value();
+      KernelHarness harness =
+          KernelHarness::make(context, program, one.problem, {kSequences, kHeads, kTokens, kCopies}).value();
       for (const int side : {0, 1}) {
         CAPTURE(layout);
         CAPTURE(side);
@@ -49,8 +50,8 @@ TEST_CASE("a filled cache holds the rows in the order of its memory, in every co
         const Format& format = side == 0 ? one.problem.k : one.problem.v;
         std::vector<std::uint8_t> sample(kSample * row);
         for (std::size_t i = 0; i < sample.size(); ++i) sample[i] = std::uint8_t(i * 7 + i / 251);
-        REQUIRE(trial.fill(side, sample));
-        const auto rows = trial.rows(side).value();
+        REQUIRE(harness.fill(side, sample));
+        const auto rows = harness.rows(side).value();
         std::size_t at = 0, wrong = 0;
         for (int s = 0; s < kSequences; ++s)
           for (int h = 0; h < kHeads; ++h)
@@ -66,14 +67,14 @@ TEST_CASE("a filled cache holds the rows in the order of its memory, in every co
             }
         CHECK(wrong == 0);
       }
-      std::vector<std::uint8_t> first(trial.memory(1) - trial.memory(0)), copy(first.size());
-      REQUIRE(context->backend()->copy_to_host(first.data(), trial.memory(0), first.size()));
+      std::vector<std::uint8_t> first(harness.memory(1) - harness.memory(0)), copy(first.size());
+      REQUIRE(context->backend()->copy_to_host(first.data(), harness.memory(0), first.size()));
       for (int i = 1; i < kCopies; ++i) {
-        REQUIRE(context->backend()->copy_to_host(copy.data(), trial.memory(i), copy.size()));
+        REQUIRE(context->backend()->copy_to_host(copy.data(), harness.memory(i), copy.size()));
         CHECK(copy == first);
       }
-      CHECK(first.size() * kCopies == memory_bytes(one.source, trial.shape()));
-      CHECK(trial.fill(0, {}).error().code == Code::internal);
+      CHECK(first.size() * kCopies == memory_bytes(one.source, harness.shape()));
+      CHECK(harness.fill(0, {}).error().code == Code::internal);
     }
 }
 
@@ -92,9 +93,10 @@ TEST_CASE("timed calls read a copy each, in turn, and say what they launched") {
   const auto context = std::make_shared<test::RecordingContext>();
   const Made one = made("tbq4_0", "q8_0", "planar");
   const auto program = Program::create(context, one.source).value();
-  const Trial trial = Trial::make(context, program, one.problem, {kSequences, kHeads, kTokens, kCopies}).value();
+  const KernelHarness harness =
+      KernelHarness::make(context, program, one.problem, {kSequences, kHeads, kTokens, kCopies}).value();
   const std::vector<float> q(static_cast<std::size_t>(kSequences * kHeads * 128), 1.0f);
-  const Trial::Timed timed = trial.time(q, {}, 5).value();
+  const KernelHarness::Timed timed = harness.time(q, {}, 5).value();
   CHECK(timed.timing.repeats == 5);
   const auto kernels = launched_kernels(*program, timed.report).value();
   REQUIRE(kernels.size() == timed.report.kernels.size());
@@ -110,10 +112,10 @@ TEST_CASE("timed calls read a copy each, in turn, and say what they launched") {
   REQUIRE(calls.size() == kCopies);
   for (int copy = 0; copy < kCopies; ++copy) {
     const auto& call = calls[std::size_t(copy)];
-    CHECK(reinterpret_cast<DevicePointer>(call.k.codes) == trial.memory(copy));
+    CHECK(reinterpret_cast<DevicePointer>(call.k.codes) == harness.memory(copy));
     CHECK(call.v.codes > call.k.codes);
     CHECK(call.v.scales - call.k.codes == calls[0].v.scales - calls[0].k.codes);
-    CHECK(reinterpret_cast<DevicePointer>(call.v.scales) < trial.memory(copy + 1));
+    CHECK(reinterpret_cast<DevicePointer>(call.v.scales) < harness.memory(copy + 1));
   }
 }
 

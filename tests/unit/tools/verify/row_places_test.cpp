@@ -12,7 +12,7 @@ namespace {
 constexpr long long kRow = 18, kSequences = 2, kHeads = 3, kTokens = 5;
 
 SideGeometry placed(const RowPlaces& places) {
-  SideFacts side;
+  SideInfo side;
   side.row_bytes = kRow;
   return rows_geometry(side, kSequences, kHeads, kTokens, places);
 }

@@ -28,16 +28,16 @@ TEST_CASE("halves of codes and of the matrix, by the type of the result") {
     CAPTURE(format);
     const Format f = must(registry().format_for(format, 128, {}));
     Decision decision;
-    const auto plan = plan_tiles(f, 128, true, arch(), decision);
+    const auto plan = plan_bulk(f, 128, true, arch(), decision);
     REQUIRE(plan);
     for (const Element type : {Element::f16, Element::bf16, Element::f32}) {
-      const auto kernel = plan_tile_kernel(*plan, f, {false, type}, arch());
+      const auto kernel = plan_bulk_kernel(*plan, f, {false, type}, arch());
       REQUIRE(kernel);
       CHECK(kernel->code_parts == parts[int(type)][0]);
       CHECK(kernel->rest_bits == parts[int(type)][1]);
       CHECK(kernel->by_matrix == plan->is_dense);
       // Rows are encoded as if they were exact, whatever their type.
-      CHECK(plan_tile_kernel(*plan, f, {true, type}, arch())->rest_bits == (plan->is_dense ? 16 : 0));
+      CHECK(plan_bulk_kernel(*plan, f, {true, type}, arch())->rest_bits == (plan->is_dense ? 16 : 0));
     }
   }
 }

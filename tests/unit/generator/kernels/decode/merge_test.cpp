@@ -30,7 +30,7 @@ TEST_CASE("a program whose warps have one step of merging has no launch for it; 
   struct Example {
     const char *format, *attention;
     int steps;
-    bool finishes, rotates;
+    bool fuses_merge, rotates;
   };
   const Example examples[] = {
       {"kv4", "q_heads_per_kv=8", 1, true, true},
@@ -45,20 +45,20 @@ TEST_CASE("a program whose warps have one step of merging has no launch for it; 
     CAPTURE(example.attention);
     const ProgramSource program = program_of(example.format, example.attention);
     CHECK(program.merge_steps == example.steps);
-    CHECK(program.finishes == example.finishes);
+    CHECK(program.fuses_merge == example.fuses_merge);
     CHECK(program.rotates_output == example.rotates);
     const auto merge = program.kernels.find(Role::merge);
-    CHECK((merge != program.kernels.end()) == (!example.finishes || example.steps > 1));
-    CHECK(explains_merge(program) == (example.finishes && example.steps > 1));
+    CHECK((merge != program.kernels.end()) == (!example.fuses_merge || example.steps > 1));
+    CHECK(explains_merge(program) == (example.fuses_merge && example.steps > 1));
     if (merge == program.kernels.end()) continue;
     const Source& source = merge->second;
     CHECK(source.may_overlap);
     // If `merge` rotates its output back from V's domain, one block takes a whole row; else a block takes 128 sums of
     // it.
-    const int slices = program.v.inner_dim / 128;
+    const int slices = program.v.rotated_dim / 128;
     CHECK(source.row_threads == source.threads * (example.rotates ? 1 : slices));
     CHECK((source.text.str().find("kRotatesOutput = true") != std::string::npos) == example.rotates);
-    CHECK((source.text.str().find("kSkipsWhole = true") != std::string::npos) == example.finishes);
+    CHECK((source.text.str().find("kSkipsUnsplit = true") != std::string::npos) == example.fuses_merge);
   }
 }
 

@@ -55,24 +55,24 @@ void check_unpack(const Format& f, int head_dim, int value_share = 1) {
     int wrong = 0;
     for (std::size_t s = 0; s < side->sections.size(); ++s) {
       const SectionPlan& section = side->sections[s];
-      const RunPlan& run = section.run;
+      const LaneReads& reads = section.reads;
       const std::vector<int> codes = codes_of(f, row, int(s), head_dim);
-      for (int group = 0; group < run.groups; ++group)
-        for (int r = 0; r < run.runs; ++r)
-          for (int part = 0; part < run.parts; ++part) {
-            const auto words = load_run(*side, run, row.data(), group, r, part);
-            const auto slots = unpacked(run, words);
-            const Slots kind{section.slot_bits > 0 ? section.slot_bits : 8};
+      for (int group = 0; group < reads.groups; ++group)
+        for (int r = 0; r < reads.reads_per_group; ++r)
+          for (int row_lane = 0; row_lane < reads.lanes_per_row; ++row_lane) {
+            const auto words = load_run(*side, reads, row.data(), group, r, row_lane);
+            const auto slots = unpacked(reads, words);
+            const CodeLanes kind{section.code_lane_bits > 0 ? section.code_lane_bits : 8};
             // In a joined lane read the upper half of a word is the other token's; here it is empty.
-            const int per_word = kind.per_word() / (run.is_joined ? 2 : 1);
+            const int per_word = kind.per_word() / (reads.is_joined ? 2 : 1);
             // In a code lane of V, bits above the code are ignored by the table.
-            const unsigned mask = (1u << (section.slot_bits > 0 ? section.codes.bits : kind.bits)) - 1;
+            const unsigned mask = (1u << (section.code_lane_bits > 0 ? section.codes.bits : kind.bits)) - 1;
             for (std::size_t m = 0; m < slots.size(); ++m) {
               const std::uint32_t y = slots[m];
               for (int j = 0; j < per_word; ++j) {
-                const int code = ((group * run.runs + r) * run.parts + part) * run.codes +
-                                 run.slots[std::size_t(per_word) * m + std::size_t(j)];
-                const int dim = run.elements[std::size_t(code)];
+                const int code = ((group * reads.reads_per_group + r) * reads.lanes_per_row + row_lane) * reads.codes +
+                                 reads.lane_order[std::size_t(per_word) * m + std::size_t(j)];
+                const int dim = reads.elements[std::size_t(code)];
                 wrong += int(y >> kind.place(j) & mask) != codes[std::size_t(dim)];
                 wrong += !seen.insert(dim).second;
               }
@@ -80,7 +80,7 @@ void check_unpack(const Format& f, int head_dim, int value_share = 1) {
           }
     }
     CHECK(wrong == 0);
-    CHECK(int(seen.size()) == side->inner_dim);
+    CHECK(int(seen.size()) == side->rotated_dim);
   }
 }
 
@@ -110,7 +110,7 @@ TEST_CASE("rows of V divide among the lanes of two and of four warps") {
     for (const int bits : {2, 3, 4, 5, 6, 8}) check_unpack(inline_codes(bits, 128), 256, share);
     const auto side = plan_side(**registry().format("kv4", {}), 128, true, false, false, share);
     REQUIRE(side);
-    CHECK(side->sections[0].run.is_joined == (share == 4));  // half a word a lane
+    CHECK(side->sections[0].reads.is_joined == (share == 4));  // half a word a lane
   }
   for (const char* name : {"turbo_split_54", "vllm_k4_nc"}) {  // an outlier mask; rows scaled to length
     const auto side = plan_side(**registry().format(name, {}), 128, true, false, false, 2);
@@ -125,19 +125,19 @@ TEST_CASE("joined runs unpack two tokens at once, each to its half of a word") {
     REQUIRE(side);
     CAPTURE(name);
     const SectionPlan& section = side->sections[0];
-    const RunPlan& run = section.run;
-    CHECK(section.slot_bits == (name == std::string("kv4") ? 4 : 0));
-    const Slots slots{section.slot_bits > 0 ? section.slot_bits : 8, 0, true};
+    const LaneReads& reads = section.reads;
+    CHECK(section.code_lane_bits == (name == std::string("kv4") ? 4 : 0));
+    const CodeLanes slots{section.code_lane_bits > 0 ? section.code_lane_bits : 8, 0, true};
     const int half = slots.per_word() / 2;
-    REQUIRE(run.is_joined);
-    REQUIRE(run.codes == 4);
+    REQUIRE(reads.is_joined);
+    REQUIRE(reads.codes == 4);
     const std::uint32_t first = 0x4321, second = 0x8765;  // codes 1 2 3 4, and 5 6 7 8
     std::set<int> seen;
-    const auto words = unpacked(run, {first | second << 16});
+    const auto words = unpacked(reads, {first | second << 16});
     for (int m = 0; m < int(words.size()); ++m) {
       const std::uint32_t y = words[std::size_t(m)];
       for (int j = 0; j < half; ++j) {
-        const int code = run.slots[std::size_t(half * m + j)];
+        const int code = reads.lane_order[std::size_t(half * m + j)];
         CHECK(int(y >> slots.place(j) & 0xf) == code + 1);
         CHECK(int(y >> slots.place(half + j) & 0xf) == code + 5);
         seen.insert(code);
@@ -164,7 +164,7 @@ TEST_CASE("orders of a team are permutations too, and its shapes fit") {
         // Merging 64 query rows of 256 channels takes 130 KiB of shared memory. Only data-center GPUs have that; others
         // take the rows in query chunks.
         const bool is_short = problem.arch.shared_bytes_per_block < 130 * 1024;
-        CHECK((plan->turns > 1) == (head_dim == 256 && queries == 8 && is_short));
+        CHECK((plan->query_chunks > 1) == (head_dim == 256 && queries == 8 && is_short));
         CHECK(plan->team > 1);
         CHECK(plan->warps % plan->team == 0);
         CHECK(plan->own_blocks() * plan->team / plan->value_share == plan->column_blocks);
@@ -187,7 +187,7 @@ TEST_CASE("every format is read by teams of warpgroups, 64 rows at a time") {
     const auto plan = plan_decode(problem);
     REQUIRE_MESSAGE(plan, (plan ? "" : render(plan.error())));
     CHECK(plan->by_warpgroups);
-    CHECK(std::set<int>(plan->key_order.begin(), plan->key_order.end()).size() == std::size_t(plan->k.inner_dim));
+    CHECK(std::set<int>(plan->key_order.begin(), plan->key_order.end()).size() == std::size_t(plan->k.rotated_dim));
   }
 }
 
@@ -218,8 +218,8 @@ TEST_CASE("unpack sequences follow planes, splits, small groups, outliers and re
 TEST_CASE("four-bit codes unpack with one shift and one mask a word") {
   const auto side = plan_side(**registry().format("tbq4_0", {}), 128, true, true);
   REQUIRE(side);
-  CHECK(side->sections[0].run.words == 4);
-  for (const auto& terms : side->sections[0].run.unpack) CHECK(terms.size() == 1);
+  CHECK(side->sections[0].reads.words == 4);
+  for (const auto& terms : side->sections[0].reads.unpack) CHECK(terms.size() == 1);
 }
 
 TEST_CASE("words of slots are made of few terms") {
@@ -235,10 +235,10 @@ TEST_CASE("words of slots are made of few terms") {
       CAPTURE(is_key);
       const auto side = plan_side(**registry().format(cost.format, {}), 128, true, is_key, true);
       REQUIRE(side);
-      const RunPlan& run = side->sections[0].run;
+      const LaneReads& reads = side->sections[0].reads;
       std::size_t terms = 0;
-      for (const auto& word : run.unpack) terms += word.size();
-      CHECK(run.helpers.size() == (is_key ? cost.key_helpers : cost.value_helpers));
+      for (const auto& word : reads.unpack) terms += word.size();
+      CHECK(reads.helpers.size() == (is_key ? cost.key_helpers : cost.value_helpers));
       CHECK(terms == (is_key ? cost.key_terms : cost.value_terms));
     }
 }
@@ -246,12 +246,12 @@ TEST_CASE("words of slots are made of few terms") {
 TEST_CASE("lane reads of six bytes are read as words from where they begin") {
   const auto side = plan_side(**registry().format("tbq3_0", {}), 128, true, false);
   REQUIRE(side);
-  const PlaneRun& plane = side->sections[0].run.planes[0];
-  CHECK(plane.part_bits == 48);
+  const FieldRead& plane = side->sections[0].reads.planes[0];
+  CHECK(plane.lane_bits == 48);
   CHECK(plane.unit == 4);
   CHECK(plane.words == 2);
   // Rows of layout rows begin at any even address.
-  CHECK(plan_side(**registry().format("tbq3_0", {}), 128, false, false)->sections[0].run.planes[0].is_window);
+  CHECK(plan_side(**registry().format("tbq3_0", {}), 128, false, false)->sections[0].reads.planes[0].is_unaligned);
 }
 
 TEST_CASE("orders are permutations of the head dimension") {
@@ -271,7 +271,7 @@ TEST_CASE("orders are permutations of the head dimension") {
 TEST_CASE("queries are as exact as the products they go into") {
   struct Expected {
     const char* k;
-    int parts;
+    int lanes_per_row;
     bool is_scaled;
   };
   // f16: as stored. q8_0 and tbq4_0: integers. turbo4_qjl68: rounded like the entries of its table. atlas_turbo2 and
@@ -283,7 +283,7 @@ TEST_CASE("queries are as exact as the products they go into") {
     const auto plan = plan_decode(
         problem_of(fmt::format("[k]\nformat=\"{}\"\n[v]\nformat=\"f16\"\n[attention]\nhead_dim=128", each.k)));
     REQUIRE(plan);
-    CHECK(plan->query_parts == each.parts);
+    CHECK(plan->query_parts == each.lanes_per_row);
     CHECK(plan->scales_queries == each.is_scaled);
   }
 }
@@ -323,16 +323,16 @@ TEST_CASE("query rows that do not fit a block come in equal chunks") {
                                            head_dim, gqa, queries),
                                arch));
     REQUIRE_MESSAGE(plan, (plan ? "" : render(plan.error())));
-    CHECK(plan->rows * plan->turns >= gqa * queries);
-    CHECK(plan->rows * (plan->turns - 1) < gqa * queries);
+    CHECK(plan->rows * plan->query_chunks >= gqa * queries);
+    CHECK(plan->rows * (plan->query_chunks - 1) < gqa * queries);
     return *plan;
   };
-  CHECK(plan_of(8, 8, 128, "sm_90a").turns == 1);
+  CHECK(plan_of(8, 8, 128, "sm_90a").query_chunks == 1);
   const DecodePlan plan = plan_of(13, 5, 128, "sm_90a");  // 65 query rows: not chunks of 64 and 1
-  CHECK(plan.turns == 2);
+  CHECK(plan.query_chunks == 2);
   CHECK(plan.rows == 40);
   CHECK(plan_of(32, 75, 256, "sm_90a").rows == 64);
-  CHECK(plan_of(20, 1, 512, "sm_90a").turns > 1);  // fewer rows fit at once
+  CHECK(plan_of(20, 1, 512, "sm_90a").query_chunks > 1);  // fewer rows fit at once
 }
 
 TEST_CASE("what decode cannot serve is refused with the reason and what works") {

@@ -23,18 +23,18 @@ SidePlan side_of(const char* format, int head_dim, bool is_key) {
 }
 
 // Returns where the loads of a plane may end, in bytes from the beginning of the staged row's slot.
-int end_of_loads(const SidePlan& side, const RunPlan& run, const PlaneRun& plane) {
+int end_of_loads(const SidePlan& side, const LaneReads& reads, const FieldRead& plane) {
   int end = 0;
   for (int skew = 0; skew < side.slot_align; skew += 2)
-    for (int group = 0; group < run.groups; ++group)
-      for (int r = 0; r < run.runs; ++r)
-        for (int part = 0; part < run.parts; ++part) {
-          const int block = group * run.blocks + part / run.parts_per_block;
-          const int bits = plane.is_whole ? 0 : part % run.parts_per_block * plane.part_bits;
-          const int at = skew + block * side.block_stride + plane.at + r * plane.run_bits / 8 + bits / 8;
-          const int pieces = plane.is_window ? (plane.load_bytes + 2 * (plane.unit - 1)) / plane.unit
-                                             : (plane.load_bytes + plane.unit - 1) / plane.unit;
-          end = std::max(end, (plane.is_window ? at / plane.unit * plane.unit : at) + pieces * plane.unit);
+    for (int group = 0; group < reads.groups; ++group)
+      for (int r = 0; r < reads.reads_per_group; ++r)
+        for (int row_lane = 0; row_lane < reads.lanes_per_row; ++row_lane) {
+          const int block = group * reads.blocks + row_lane / reads.lanes_per_block;
+          const int bits = plane.loads_whole_field ? 0 : row_lane % reads.lanes_per_block * plane.lane_bits;
+          const int at = skew + block * side.block_stride + plane.at + r * plane.read_bits / 8 + bits / 8;
+          const int pieces = plane.is_unaligned ? (plane.load_bytes + 2 * (plane.unit - 1)) / plane.unit
+                                                : (plane.load_bytes + plane.unit - 1) / plane.unit;
+          end = std::max(end, (plane.is_unaligned ? at / plane.unit * plane.unit : at) + pieces * plane.unit);
         }
   return end;
 }
@@ -53,12 +53,12 @@ TEST_CASE("joined lane reads are loaded without what lies behind them") {
           if (!planned) continue;
           INFO(name, ", head_dim ", head_dim, ", ", value_share, " warps");
           for (const SectionPlan& section : planned->sections) {
-            if (!section.run.is_joined) continue;
+            if (!section.reads.is_joined) continue;
             ++joined;
-            odd += planned->is_skewed && planned->block_stride % 2 != 0;
-            CHECK_FALSE(section.run.planes[0].is_window);
-            CHECK(section.run.planes[0].load_bytes == 2);
-            CHECK(section.run.planes[0].unit <= 2);
+            odd += planned->is_misaligned && planned->block_stride % 2 != 0;
+            CHECK_FALSE(section.reads.planes[0].is_unaligned);
+            CHECK(section.reads.planes[0].load_bytes == 2);
+            CHECK(section.reads.planes[0].unit <= 2);
           }
         }
   CHECK(joined > 20);
@@ -75,19 +75,19 @@ TEST_CASE("rows of any size are loaded within their slots and the slack behind t
         if (!planned) continue;
         const SidePlan& side = *planned;
         INFO(name, is_key ? " as K" : " as V", ", head_dim ", head_dim);
-        CHECK(side.is_skewed == (side.row_bytes % 16 != 0));
-        CHECK(side.pitch % (side.is_skewed ? side.slot_align : 16) == 0);
-        if (!side.is_skewed) {
-          CHECK_FALSE(side.is_dealt);
+        CHECK(side.is_misaligned == (side.row_bytes % 16 != 0));
+        CHECK(side.pitch % (side.is_misaligned ? side.slot_align : 16) == 0);
+        if (!side.is_misaligned) {
+          CHECK_FALSE(side.has_even_odd_order);
           continue;
         }
         ++skewed;
         CHECK(side.pitch >= side.slot_align - 2 + side.row_bytes);
         CHECK(side.swizzle == 0);
         for (const SectionPlan& section : side.sections)
-          for (const PlaneRun& plane : section.run.planes) {
-            windows += plane.is_window;
-            CHECK(end_of_loads(side, section.run, plane) <= side.pitch + kSlack);
+          for (const FieldRead& plane : section.reads.planes) {
+            windows += plane.is_unaligned;
+            CHECK(end_of_loads(side, section.reads, plane) <= side.pitch + kSlack);
           }
       }
   CHECK(skewed > 100);
@@ -101,16 +101,16 @@ TEST_CASE(
   for (const SidePlan* side : {&k, &v}) {
     const bool is_key = side == &k;
     CHECK(side->pitch == 96);
-    CHECK(side->is_dealt == !is_key);  // otherwise rows of one load of V meet in the same banks
-    const RunPlan& run = side->sections[0].run;
-    CHECK(run.planes[0].is_window);
-    CHECK(run.planes[0].unit == 8);
-    CHECK(run.bank_cost == (is_key ? 4 : 2));  // bytes a load: 512 and 256
+    CHECK(side->has_even_odd_order == !is_key);  // otherwise rows of one load of V meet in the same banks
+    const LaneReads& reads = side->sections[0].reads;
+    CHECK(reads.planes[0].is_unaligned);
+    CHECK(reads.planes[0].unit == 8);
+    CHECK(reads.bank_cost == (is_key ? 4 : 2));  // bytes a load: 512 and 256
   }
   // Four bytes at an even address are two loads of two bytes, which need no shift.
-  CHECK_FALSE(side_of("q4_0", 128, true).sections[0].run.planes[0].is_window);
-  CHECK(side_of("q4_0", 128, true).sections[0].run.planes[0].unit == 2);
-  CHECK(side_of("q8_0", 128, true).sections[0].run.planes[0].is_window);
+  CHECK_FALSE(side_of("q4_0", 128, true).sections[0].reads.planes[0].is_unaligned);
+  CHECK(side_of("q4_0", 128, true).sections[0].reads.planes[0].unit == 2);
+  CHECK(side_of("q8_0", 128, true).sections[0].reads.planes[0].is_unaligned);
 }
 
 TEST_CASE(
@@ -133,17 +133,17 @@ TEST_CASE(
     CHECK(rows.v.slot_align == 32);
     CHECK(pages.k.slot_align == 16);
     CHECK(pages.v.slot_align == 16);
-    CHECK(pages.k.keeps_lines);
-    CHECK(pages.v.keeps_lines);
+    CHECK(pages.k.caches_in_l1);
+    CHECK(pages.v.caches_in_l1);
     CHECK(pages.shared_bytes <= 0.6 * pages.arch.shared_bytes_per_block);
-    CHECK(rows.k.keeps_lines == (rows.k.slot_align == 16));
-    CHECK_FALSE(rows.v.keeps_lines);
-    CHECK_FALSE(planar.k.keeps_lines);
+    CHECK(rows.k.caches_in_l1 == (rows.k.slot_align == 16));
+    CHECK_FALSE(rows.v.caches_in_l1);
+    CHECK_FALSE(planar.k.caches_in_l1);
   }
-  CHECK_FALSE(plan_of("f16", kPages).k.keeps_lines);
+  CHECK_FALSE(plan_of("f16", kPages).k.caches_in_l1);
   const DecodePlan full = plan_of("iq4_nl", kPages, "sm_75");  // its tables take most of 64 KiB
-  CHECK(full.k.is_skewed);
-  CHECK_FALSE(full.k.keeps_lines);
+  CHECK(full.k.is_misaligned);
+  CHECK_FALSE(full.k.caches_in_l1);
 }
 
 }  // namespace kvjit

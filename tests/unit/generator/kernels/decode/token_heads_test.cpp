@@ -63,7 +63,7 @@ TEST_CASE("heads of a token: a warp for each head of each stream, rows of all he
     CHECK(plan.tile == row.tile);
     CHECK(plan.subtiles * 16 == plan.tile);
     CHECK(plan.rows == 4);
-    CHECK_FALSE(plan.finishes);
+    CHECK_FALSE(plan.fuses_merge);
     CHECK(plan.k.stage_bytes == plan.v.stage_bytes);
     CHECK(plan.barriers_at + plan.streams() * plan.stages * 16 <= plan.epilogue_at);  // no overlap with the sums
     CHECK(plan.ring_at + plan.streams() * plan.stages * plan.k.stage_bytes <= plan.shared_bytes);
@@ -71,8 +71,8 @@ TEST_CASE("heads of a token: a warp for each head of each stream, rows of all he
     for (const SidePlan* side : {&plan.k, &plan.v}) {
       CHECK(side->eighth_bytes * 8 == row.tile * row.token_heads * side->row_bytes);
       CHECK(side->copy_gap % 16 == 0);
-      const RunPlan& run = side->sections[0].run;
-      CHECK(run.bank_cost == std::max(1, run.planes[0].unit / 4));  // one wavefront for 128 bytes
+      const LaneReads& reads = side->sections[0].reads;
+      CHECK(reads.bank_cost == std::max(1, reads.planes[0].unit / 4));  // one wavefront for 128 bytes
       CHECK(side->pitch * 8 == row.token_heads * side->row_bytes);
     }
   }

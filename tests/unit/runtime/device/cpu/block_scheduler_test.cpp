@@ -64,7 +64,7 @@ alignas(16) unsigned char bulk_bytes[32] = {1, 2, 3};
 }  // namespace
 
 TEST_CASE("bulk copies land when their phase is waited for, and spoil what they overwrite before") {
-  int spoilt = 0, right = 0, again = 0;
+  int corrupted = 0, right = 0, again = 0;
   const auto body = [&] {
     auto* to = static_cast<unsigned char*>(Bulk::at(64));
     Bulk::open();
@@ -72,7 +72,7 @@ TEST_CASE("bulk copies land when their phase is waited for, and spoil what they 
     for (unsigned round = 0; round < 3; ++round) {
       Bulk::wait(8, (round & 1) ^ 1);  // passes at once in the first round; later when all have read
       Bulk::ask(bulk_bytes);
-      if (self().thread == 0) spoilt += to[1] == 0xff;
+      if (self().thread == 0) corrupted += to[1] == 0xff;
       Bulk::wait(0, round & 1);
       right += std::memcmp(to, bulk_bytes, 32) == 0;
       host.arrive(Bulk::at(8), 0);
@@ -86,7 +86,7 @@ TEST_CASE("bulk copies land when their phase is waited for, and spoil what they 
     const auto ran = run_grid(body, {2, 1, 1}, 32, 128, seed);
     REQUIRE_MESSAGE(ran, ran.error().message);
   }
-  CHECK(spoilt == 2 * 2 * 3);
+  CHECK(corrupted == 2 * 2 * 3);
   CHECK(right == 2 * 2 * 3 * 32);
   CHECK(again == 2 * 2 * 32);
 }
