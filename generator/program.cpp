@@ -62,19 +62,10 @@ Result<ProgramSource> begin_program(const Problem& problem) {
   program.id = problem.id;
   program.title = problem.title;
   program.arch = problem.arch.name;
-  program.is_planar = problem.is_planar();
-  program.page_tokens = problem.page_tokens;
-  program.token_heads = problem.token_heads;
-  program.checks = problem.checks;
-  program.head_dim = problem.head_dim;
+  static_cast<AttentionShape&>(program) = problem;
   program.head_dim_v = problem.v_dim();
-  program.q_heads_per_kv = problem.q_heads_per_kv;
-  program.query_length = problem.query_length;
-  program.causal = problem.causal;
-  program.features = problem.features;
-  program.q_type = problem.q_type;
-  program.out_type = problem.out_type;
-  program.rows = problem.q_heads_per_kv * problem.query_length;
+  program.append = false;  // until a family says that it stores them
+  program.rows = problem.query_rows();
   program.k = side_info(problem.k, problem.head_dim);
   program.v = side_info(problem.v, problem.v_dim());
   KV_CHECK(check_codec(problem.k, problem.head_dim));
@@ -131,7 +122,7 @@ Result<ProgramSource> make_codec_program(const Format& format, int head_dim, con
   ProgramSource program;
   program.id = fmt::format("{}.d{}.rows", format.name, head_dim);
   program.arch = arch.name;
-  program.is_planar = false;
+  program.layout = Layout::rows;
   program.head_dim = program.head_dim_v = head_dim;
   program.k = program.v = side_info(format, head_dim);
   program.kernels[Role::quantize_k] = emit_codec({format, head_dim, false, true, 0, false, arch.name}, registry);

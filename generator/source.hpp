@@ -6,9 +6,8 @@
 #include <vector>
 
 #include "args/attention.cuh"
-#include "generator/base/element.hpp"
 #include "generator/base/text.hpp"
-#include "generator/spec/features.hpp"
+#include "generator/spec/attention_shape.hpp"
 
 namespace kvjit {
 
@@ -77,16 +76,8 @@ struct SideInfo {
 };
 
 // A program as text: what `kvjit emit` writes and what the runtime compiles and launches.
-struct ProgramSource {
+struct ProgramSource : AttentionShape {
   std::string id, title, arch;
-  bool is_planar = true;             // of the cache, or of each page
-  int page_tokens = 0;               // of layout paged, else 0
-  int token_heads = 0;               // KV heads of a call, where they must lie side by side; else 0
-  int head_dim = 0, head_dim_v = 0;  // of K and queries; of V and the output
-  int q_heads_per_kv = 0, query_length = 0;
-  bool causal = false;
-  FeatureSet features;  // all but causal
-  Element q_type = Element::f16, out_type = Element::f32;
   int rows = 0,
       query_chunks = 1;  // of q_heads_per_kv * query_length query rows, those that a block takes at once; and how often
                          // (of token_heads, rows of all heads)
@@ -94,10 +85,8 @@ struct ProgramSource {
   // What `decode` does beside attention. What it finishes, or leaves for `merge`, is rotated by the one that makes rows
   // of output of it.
   bool rotates_queries = false, fuses_merge = false, rotates_output = false;
-  int merge_steps = 1;   // where it finishes: of 128 sums of a row, that a warp takes for the parts of a pair; above 1
-                         // `merge` may do it
-  bool checks = false;   // calls bring a record of what was out of range
-  bool appends = false;  // `decode` stores the newest tokens, which calls bring
+  int merge_steps = 1;  // where it finishes: of 128 sums of a row, that a warp takes for the parts of a pair; above 1
+                        // `merge` may do it
   SideInfo k, v;
   std::map<Role, Source> kernels;
   std::vector<Decision> decisions;

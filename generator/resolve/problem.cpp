@@ -42,10 +42,7 @@ Result<void> check_lanes(const Format& format, const Spec& spec, const char* key
 
 // Features that contradict each other, or the rest of the spec.
 Result<FeatureSet> resolve_features(const Spec& spec, const Registry& registry) {
-  FeatureSet set;
-  set.softcap = spec.softcap;
-  if (!spec.window.empty()) set.window_left = spec.window[0], set.window_right = spec.window[1];
-  for (const std::string& name : spec.features) set_feature(set, name);
+  FeatureSet set = spec.features;
   if (!spec.hook.empty()) {
     KV_TRY(hook, registry.hook(spec.hook, spec.where("attention.hook")));
     set.hook = *hook;
@@ -80,21 +77,9 @@ Result<Problem> resolve(const Spec& spec, const Registry& registry, const std::s
   problem.v = v;
   problem.arch = *arch;
   problem.title = spec.title;
-  problem.head_dim = spec.head_dim;
-  problem.head_dim_v = spec.dim_of("v") == spec.head_dim ? 0 : spec.dim_of("v");
-  problem.q_heads_per_kv = spec.q_heads_per_kv;
-  problem.query_length = spec.query_length;
-  problem.q_type = spec.q_type;
-  problem.out_type = spec.out_type;
-  problem.layout = spec.layout;
-  problem.page_tokens = spec.page_tokens;
-  problem.page_layout = spec.page_layout;
-  problem.token_heads = spec.token_heads;
+  static_cast<AttentionShape&>(problem) = spec;
+  problem.head_dim_v = spec.v_dim();
   problem.fuse = spec.fuse;
-  problem.checks = spec.checks;
-  problem.sparse_v = spec.sparse_v;
-  problem.append = spec.append;
-  problem.causal = std::count(spec.features.begin(), spec.features.end(), "causal") != 0;
   KV_TRY(features, resolve_features(spec, registry));
   problem.features = features;
   const std::string heads = spec.token_heads > 0 ? fmt::format("heads{}.", spec.token_heads) : "";

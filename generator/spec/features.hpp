@@ -22,6 +22,8 @@ struct FeatureSet {
   bool position_offset = false;             // queries may stand elsewhere than at the newest tokens
   bool sinks = false, lse = false;
 
+  bool operator==(const FeatureSet&) const = default;
+
   bool has_window() const { return window_left >= 0 || window_right >= 0; }
   bool has_hook() const { return !hook.name.empty(); }
   bool has_slopes() const { return alibi || mask_slopes; }

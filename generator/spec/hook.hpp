@@ -13,6 +13,7 @@ namespace kvjit {
 struct Hook {
   std::string name;        // the file's stem
   std::string expression;  // of C++, comments taken out, one line
+  bool operator==(const Hook&) const = default;
 };
 
 // Text of a file: // comments, and one expression. Fails with bad_input, naming line and column: more than 4096

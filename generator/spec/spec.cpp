@@ -39,7 +39,8 @@ void read_attention(schema::Table& table, Spec& spec) {
                    {"leave out head_dim or head_dim_k"});
   table.read("q_heads_per_kv", spec.q_heads_per_kv, kGroup);
   table.read("query_length", spec.query_length, kQueries);
-  table.read("features", spec.features);
+  std::vector<std::string> names;
+  table.read("features", names);
   table.read("q_type", spec.q_type, kElements);
   table.read("out_type", spec.out_type, kElements);
   table.read("fuse", spec.fuse);
@@ -48,24 +49,26 @@ void read_attention(schema::Table& table, Spec& spec) {
   if (!(spec.sparse_v >= 0 && spec.sparse_v < 1))
     table.complain(table.where("sparse_v"), "sparse_v must be 0 (off) or a share below 1",
                    {"1e-3: tokens of less than a thousandth of the largest probability"});
-  table.read("softcap", spec.softcap);
-  if (spec.softcap < 0)
+  table.read("softcap", spec.features.softcap);
+  if (spec.features.softcap < 0)
     table.complain(table.where("softcap"), "softcap must be positive, or 0 (none)",
                    {"scores become softcap * tanh(score / softcap)"});
   table.read("hook", spec.hook);
-  table.read("window", spec.window, kWindow);
-  if (const Node* window = table.find("window");
-      window && window->kind == Node::Kind::list && window->items.size() != 2)
-    table.complain(window->where, fmt::format("window must be two numbers, not {}", window->items.size()),
+  std::vector<int> window;
+  table.read("window", window, kWindow);
+  if (const Node* node = table.find("window"); node && node->kind == Node::Kind::list && node->items.size() != 2)
+    table.complain(node->where, fmt::format("window must be two numbers, not {}", node->items.size()),
                    {"[left, right]: tokens before and behind a query that it sees; -1: all of them"});
+  if (window.size() == 2) spec.features.window_left = window[0], spec.features.window_right = window[1];
   const std::vector<std::string>& known = feature_names();
-  for (std::size_t i = 0; i < spec.features.size(); ++i)
-    if (std::find(known.begin(), known.end(), spec.features[i]) == known.end())
-      table.complain(
-          table.find("features")->items[i].where, fmt::format("feature '{}' is not known", spec.features[i]),
-          spec.features[i] == "softcap" || spec.features[i] == "window" || spec.features[i] == "hook"
-              ? std::vector<std::string>{fmt::format("it is a key with a value: attention.{}", spec.features[i])}
-              : schema::suggestions(spec.features[i], "features", known));
+  for (std::size_t i = 0; i < names.size(); ++i)
+    if (std::find(known.begin(), known.end(), names[i]) == known.end())
+      table.complain(table.find("features")->items[i].where, fmt::format("feature '{}' is not known", names[i]),
+                     names[i] == "softcap" || names[i] == "window" || names[i] == "hook"
+                         ? std::vector<std::string>{fmt::format("it is a key with a value: attention.{}", names[i])}
+                         : schema::suggestions(names[i], "features", known));
+  for (const std::string& name : names) set_feature(spec.features, name);
+  spec.causal = std::count(names.begin(), names.end(), "causal") != 0;
 }
 
 void read_layout(schema::Table& table, Spec& spec) {

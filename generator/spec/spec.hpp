@@ -1,4 +1,4 @@
-// Spec: what the user wants, as written in TOML, names not yet resolved. README "Spec file" is its reference.
+// Spec: what the user wants, as written in TOML, names not yet resolved. specs/docs/spec.md is its reference.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include <map>
@@ -8,9 +8,9 @@
 #include <string_view>
 #include <vector>
 
-#include "generator/base/element.hpp"
 #include "generator/base/result.hpp"
 #include "generator/formats/side_spec.hpp"
+#include "generator/spec/attention_shape.hpp"
 
 namespace kvjit {
 
@@ -22,45 +22,27 @@ class Table;
 // One side's table: [k] or [v], or what a rule of [layers] puts there. Complaints go to the table.
 SideSpec read_side(schema::Table& table);
 
-struct Spec {
+struct Spec : AttentionShape {
   std::string file;         // as given by the caller, for diagnostics
   std::string label;        // "" or "k.bits=3 layer=7": which combination of [matrix], and which layers, this is
   std::string layer_label;  // "" or the end of label: "layer=7", "layers=0-3,32-35"
   std::string title;
   SideSpec k, v;
-  int head_dim = 128;  // of K and of queries
-  int head_dim_v = 0;  // of V and of the output; 0: the same
-  int q_heads_per_kv = 1;
-  int query_length = 1;
-  std::vector<std::string> features;  // "causal", "mask" ...: generator/spec/features.hpp
-  double softcap = 0;                 // scores become softcap * tanh(score / softcap); 0: they stay
-  std::string hook;                   // a name of specs/hooks; empty: none
-  std::vector<int> window;            // [left, right] tokens that a query sees, -1: all; empty: all
-  Element q_type = Element::f16;      // how queries are given
-  Element out_type = Element::f32;    // how the output is wanted
-  double sparse_v = 0;  // V of tokens below this share of the largest probability may be left out; 0: none
-  bool append = false;  // calls bring K and V of the newest tokens, which are stored and attended to in one launch
-  Layout layout = Layout::planar;
-  int page_tokens = 0;                       // of layout paged, else 0: a power of two, 8..256
-  Layout page_layout = Layout::planar;       // how rows lie inside a page: rows or planar
-  int token_heads = 0;                       // of layout rows: KV heads of a token, side by side; 0: anywhere
-  bool checks = false;                       // lengths, page tables and slots are looked at on the device before use
+  std::string hook;                          // a name of specs/hooks, which resolve looks up; empty: none
   bool fuse = true;                          // rotations and merge in the attention kernel, where that is possible
   std::vector<std::string> archs;            // empty: the present GPU
   std::shared_ptr<const LayersSpec> layers;  // [layers], not yet expanded (expand_layers); null: every layer is alike
   std::map<std::string, Where> key_where;    // "attention.head_dim" -> place; absent keys are absent
 
-  int dim_of(const std::string& side) const {
-    return side == "v" && head_dim_v > 0 ? head_dim_v : head_dim;
-  }                                                   // "k" or "v"
+  int dim_of(const std::string& side) const { return side == "v" ? v_dim() : head_dim; }  // "k" or "v"
   Where where_of_dim(const std::string& side) const;  // place of head_dim_v if it is written, else of head_dim
   Where where(const std::string& key) const;          // place of a dotted key, or the file
 };
 
 // Parses a spec. [matrix] expands into the cross product of its lists, in the order written (last key fastest), so the
 // result has at least one Spec. `file` is only used in diagnostics. Fails with bad_input: TOML syntax, unknown key
-// (with a did-you-mean), wrong type, out-of-range number (bits 1..8, head_dim 16..1024, q_heads_per_kv 1..64,
-// query_length 1..64, block a power of two 16..1024).
+// (with a did-you-mean), wrong type, out-of-range number (bits 1..8, head_dim 16..1024, q_heads_per_kv 1..256,
+// query_length 1..65536, block a power of two 16..1024).
 Result<std::vector<Spec>> parse_specs(std::string_view toml_text, const std::string& file);
 
 }  // namespace kvjit

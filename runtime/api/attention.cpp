@@ -154,8 +154,8 @@ kvjit_status kvjit_program_describe(const kvjit_program* program, kvjit_program_
     std::vector<std::string> features = s.features.names();
     if (s.causal) features.insert(features.begin(), "causal");
     write_struct(
-        info, {0, s.id.c_str(), s.title.c_str(), s.arch.c_str(), s.is_planar, s.head_dim, s.q_heads_per_kv,
-               s.query_length, s.causal, type_of(s.q_type), type_of(s.out_type), s.tile_tokens, s.appends, s.head_dim_v,
+        info, {0, s.id.c_str(), s.title.c_str(), s.arch.c_str(), s.is_planar(), s.head_dim, s.q_heads_per_kv,
+               s.query_length, s.causal, type_of(s.q_type), type_of(s.out_type), s.tile_tokens, s.append, s.head_dim_v,
                const_cast<kvjit_program*>(program)->keep(listed(features)), s.page_tokens, s.checks, s.token_heads});
     return {};
   });

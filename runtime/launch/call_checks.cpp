@@ -38,7 +38,7 @@ Result<void> check_slots(const char* name, const void* slots, kv::SlotType type)
 }
 
 Result<void> check_new_rows(const ProgramSource& source, const AttentionCall& call) {
-  if (!source.appends) {
+  if (!source.append) {
     if (!call.new_k.data && !call.new_v.data) return {};
     return refuse(fmt::format("new tokens for {}, which does not append: attention.append = true", source.id));
   }

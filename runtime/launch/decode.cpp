@@ -151,9 +151,9 @@ Result<LaunchReport> Program::run(bool readable, const AttentionCall& call, Devi
     args.partial_state = reinterpret_cast<float*>(workspace + pieces.state);
     const Grid grid{static_cast<unsigned>(args.scheduler.blocks), 1, 1};
     const auto attend = [&]() -> Result<void> {
-      if (!source_.appends && is_paged)
+      if (!source_.append && is_paged)
         return step_featured(Role::decode, grid, kv::PagedAttentionArgs{args, call.k_table, call.v_table});
-      if (!source_.appends) return step_featured(Role::decode, grid, args);
+      if (!source_.append) return step_featured(Role::decode, grid, args);
       const kv::NewRows new_k{call.new_k, call.new_type, call.k_tensor_scale},
           new_v{call.new_v, call.new_type, call.v_tensor_scale};
       const kv::AppendArgs appending{args, new_k, new_v};
@@ -183,7 +183,7 @@ Result<LaunchReport> Program::reference(const AttentionCall& call, DevicePointer
 // With lengths on the device, cache_bytes counts `tokens` for every sequence: the most that the call may read.
 Result<LaunchReport> Program::finish_report(const AttentionCall& call, LaunchReport report) const {
   const auto row_bytes = [this](const SideInfo& side) {
-    return source_.is_planar ? side.code_row_bytes + side.scale_row_bytes : side.row_bytes;
+    return source_.is_planar() ? side.code_row_bytes + side.scale_row_bytes : side.row_bytes;
   };
   report.k_reader = source_.k.format;
   report.v_reader = source_.v.format;

@@ -30,10 +30,10 @@ unsigned power_of_two_in(long long bytes, unsigned most) {
 // Alignment of one plane of a page (args/page_table.cuh). strides: from page to page, head to head, token to token.
 Result<void> check_page(const ProgramSource& source, const std::string& what, const void* data, long long row_bytes,
                         bool is_scales, const long long (&strides)[3], long long heads) {
-  const unsigned unit = source.is_planar ? power_of_two_in(row_bytes, kVectorAlignment) : 2;
+  const unsigned unit = source.is_planar() ? power_of_two_in(row_bytes, kVectorAlignment) : 2;
   const bool is_dense = is_scales && row_bytes < kVectorAlignment && strides[2] == row_bytes &&
                         source.page_tokens * row_bytes % kVectorAlignment == 0;
-  const unsigned aligned = is_dense ? kVectorAlignment : unit, page = source.is_planar ? aligned : kVectorAlignment;
+  const unsigned aligned = is_dense ? kVectorAlignment : unit, page = source.is_planar() ? aligned : kVectorAlignment;
   KV_CHECK(check_pointer(what.c_str(), data, aligned));
   const std::tuple<const char*, long long, unsigned> all[] = {
       {"page", strides[0], page}, {"head", heads > 1 ? strides[1] : 0, aligned}, {"token", strides[2], unit}};
@@ -64,12 +64,12 @@ Result<void> check_side(const ProgramSource& source, const SideInfo& info, const
     const void* data;
     long long row_bytes, sequence_stride, head_stride, token_stride;
   };
-  const Plane planes[] = {{"codes", side.codes, source.is_planar ? info.code_row_bytes : info.row_bytes,
+  const Plane planes[] = {{"codes", side.codes, source.is_planar() ? info.code_row_bytes : info.row_bytes,
                            side.codes_sequence_stride, side.codes_head_stride, side.codes_token_stride},
-                          {"scales", side.scales, source.is_planar ? info.scale_row_bytes : 0,
+                          {"scales", side.scales, source.is_planar() ? info.scale_row_bytes : 0,
                            side.scales_sequence_stride, side.scales_head_stride, side.scales_token_stride}};
   const unsigned alignment =
-      source.is_planar ? kVectorAlignment : 2;  // layout rows: an f16 scale may stand at any even address
+      source.is_planar() ? kVectorAlignment : 2;  // layout rows: an f16 scale may stand at any even address
   for (const Plane& plane : planes) {
     if (plane.row_bytes == 0) continue;
     const std::string what = fmt::format("{}.{}", name, plane.name);
@@ -79,10 +79,10 @@ Result<void> check_side(const ProgramSource& source, const SideInfo& info, const
       continue;
     }
     KV_CHECK(check_pointer(what.c_str(), plane.data, alignment));
-    if (source.is_planar && plane.token_stride != plane.row_bytes)
+    if (source.is_planar() && plane.token_stride != plane.row_bytes)
       return refuse(fmt::format("{}: token stride {}; layout planar stores rows densely: {} bytes of {}", what,
                                 plane.token_stride, plane.row_bytes, info.format));
-    const long long strides[] = {plane.sequence_stride, plane.head_stride, source.is_planar ? 0 : plane.token_stride};
+    const long long strides[] = {plane.sequence_stride, plane.head_stride, source.is_planar() ? 0 : plane.token_stride};
     const char* names[] = {"sequence", "head", "token"};
     for (int i = 0; i < 3; ++i)
       if (strides[i] % alignment != 0)

@@ -22,17 +22,17 @@ SideGeometry page_geometry(const ProgramSource& source, const SideInfo& side, lo
   const long long pages = capacity > std::numeric_limits<long long>::max() - tokens ? -1 : ceil_div(capacity, tokens);
   SideGeometry geometry;
   const std::size_t codes =
-      round_up(product(1, source.is_planar ? side.code_row_bytes : side.row_bytes, heads, tokens));
-  const std::size_t scales = round_up(product(1, source.is_planar ? side.scale_row_bytes : 0, heads, tokens));
+      round_up(product(1, source.is_planar() ? side.code_row_bytes : side.row_bytes, heads, tokens));
+  const std::size_t scales = round_up(product(1, source.is_planar() ? side.scale_row_bytes : 0, heads, tokens));
   const std::size_t page = plus(codes, scales);
   geometry.total_bytes = times(times(page, pages), sequences);
   geometry.codes_bytes = scales > 0 ? codes : geometry.total_bytes;
   if (geometry.total_bytes == kTooMuch) return geometry;
   kv::CacheSide& strides = geometry.strides;
   strides.codes_sequence_stride = strides.scales_sequence_stride = static_cast<long long>(page);
-  strides.codes_token_stride = source.is_planar ? side.code_row_bytes : side.row_bytes * heads;
-  strides.codes_head_stride = source.is_planar ? side.code_row_bytes * tokens : side.row_bytes;
-  strides.scales_token_stride = source.is_planar ? side.scale_row_bytes : 0;
+  strides.codes_token_stride = source.is_planar() ? side.code_row_bytes : side.row_bytes * heads;
+  strides.codes_head_stride = source.is_planar() ? side.code_row_bytes * tokens : side.row_bytes;
+  strides.scales_token_stride = source.is_planar() ? side.scale_row_bytes : 0;
   strides.scales_head_stride = strides.scales_token_stride * tokens;
   return geometry;
 }
@@ -44,7 +44,7 @@ SideGeometry side_geometry(const ProgramSource& source, const SideInfo& side, lo
   SideGeometry geometry;
   kv::CacheSide& strides = geometry.strides;
   if (source.page_tokens > 0) return page_geometry(source, side, sequences, heads, capacity);
-  if (!source.is_planar) {
+  if (!source.is_planar()) {
     geometry.codes_bytes = geometry.total_bytes = product(1, side.row_bytes, heads, capacity, sequences);
     if (geometry.total_bytes == kTooMuch) return geometry;
     strides.codes_head_stride = side.row_bytes;

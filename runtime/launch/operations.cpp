@@ -77,7 +77,7 @@ int Program::alignment_of(const CopyCall& call, const Program& from, const Progr
   const auto add = [&](const CacheCall& at, const ProgramSource& source) {
     const kv::CacheSide& side = at.tokens.side;
     const SideInfo& info = at.side == 0 ? source.k : source.v;
-    const bool has_scales = source.is_planar && info.scale_row_bytes > 0;
+    const bool has_scales = source.is_planar() && info.scale_row_bytes > 0;
     all |= reinterpret_cast<std::uintptr_t>(side.codes);
     for (const long long stride : {side.codes_sequence_stride, side.codes_head_stride, side.codes_token_stride})
       all |= static_cast<unsigned long long>(stride);

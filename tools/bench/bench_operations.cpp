@@ -26,7 +26,7 @@ Result<std::vector<OperationTime>> time_operations(const std::shared_ptr<Context
   const double rows = double(shape.tokens) * shape.kv_heads, numbers = 2.0 * problem.head_dim;
   const auto stored = [&](int side) {
     const SideInfo& info = side == 0 ? source.k : source.v;
-    return double(source.is_planar ? info.code_row_bytes + info.scale_row_bytes : info.row_bytes);
+    return double(source.is_planar() ? info.code_row_bytes + info.scale_row_bytes : info.row_bytes);
   };
   std::vector<OperationTime> times;
   const auto time = [&](std::string what, double bytes, const auto& call) -> Result<void> {

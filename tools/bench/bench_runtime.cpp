@@ -170,7 +170,7 @@ Result<double> warm_many(const Options& options, const Source& source, int count
 
 Result<LaunchCost> launch_cost(const std::shared_ptr<Context>& context, const std::shared_ptr<Program>& program) {
   const ProgramSource& source = program->source();
-  if (source.features.any() || source.page_tokens > 0 || source.appends || source.checks)
+  if (source.features.any() || source.page_tokens > 0 || source.append || source.checks)
     return fail(Code::unsupported, "a launch is timed for specs without features, pages, checks and append");
   constexpr int kTokens = 256;
   const std::shared_ptr<Backend>& backend = context->backend();

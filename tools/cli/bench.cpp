@@ -276,7 +276,7 @@ Result<TuningRow> row_of(const Spec& spec, const Job& job, const TuneResult& tun
                 spec.where("cache.token_heads"), {"without cache.token_heads they can be"});
   row.device = device;
   row.k = spec.k, row.v = spec.v;
-  row.head_dim = problem.head_dim, row.rows = problem.q_heads_per_kv * problem.query_length;
+  row.head_dim = problem.head_dim, row.rows = problem.query_rows();
   row.layout = problem.layout;
   row.shape = tuned.shapes[tuned.best].shape;
   for (std::size_t i = 0; i < job.shapes.size(); ++i)

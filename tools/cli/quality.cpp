@@ -33,16 +33,15 @@ Result<void> check_agreement(const std::vector<Spec>& specs) {
                   fmt::format("head_dim {} here, {} in {}: one table compares one head_dim", spec.head_dim,
                               specs[0].head_dim, specs[0].file),
                   spec.where("attention.head_dim"));
-    if (spec.features != specs[0].features)
+    if (spec.features != specs[0].features || spec.causal != specs[0].causal)
       return fail(Code::bad_input, fmt::format("features differ from those of {}", specs[0].file),
                   spec.where("attention.features"), {"one table compares one way to attend"});
-    for (const auto& [key, is_set] :
-         {std::pair{"attention.softcap", spec.softcap > 0},
-          {"attention.window", !spec.window.empty()},
-          {"attention.hook", !spec.hook.empty()},
-          {"attention.features", std::any_of(spec.features.begin(), spec.features.end(), [](const std::string& name) {
-             return name != "causal" && name != "lse";
-           })}})
+    FeatureSet others = spec.features;  // but those with a key of their own, and lse, which changes no score
+    others.softcap = 0, others.window_left = others.window_right = -1, others.lse = false;
+    for (const auto& [key, is_set] : {std::pair{"attention.softcap", spec.features.softcap > 0},
+                                      {"attention.window", spec.features.has_window()},
+                                      {"attention.hook", !spec.hook.empty()},
+                                      {"attention.features", others.any()}})
       if (is_set)
         return fail(Code::unsupported, "quality attends without what changes scores, other than causal",
                     spec.where(key), {"leave it out: it does not change what a format costs a score"});
@@ -54,8 +53,7 @@ Result<std::vector<Sample>> samples_of(const QualityArgs& args, const std::vecto
   const int given = !args.k.empty() + !args.v.empty() + !args.q.empty();
   if (given != 0 && given != 3)
     return fail(Code::usage, "--k, --v and --q belong together", {}, {"without all three, generated numbers are used"});
-  const bool is_causal = args.is_causal || (!specs.empty() && std::count(specs[0].features.begin(),
-                                                                         specs[0].features.end(), "causal") != 0);
+  const bool is_causal = args.is_causal || (!specs.empty() && specs[0].causal);
   if (given == 0) {
     const int dim = args.head_dim ? args.head_dim : specs.empty() ? kDefaultHeadDim : specs[0].head_dim;
     if (!specs.empty() && dim != specs[0].head_dim)

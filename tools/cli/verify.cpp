@@ -102,10 +102,9 @@ Result<Verdict> verify_one(const Spec& spec, int longest, const Registry& regist
     verdict.require(is_within(error, kMaxDequantizeError),
                     fmt::format("dequantize of {}: error {:.2e}", formats[side]->name, error));
   }
-  const auto q = rounded_to(
-      problem.q_type,
-      heavy_tailed(3, std::size_t(kv_heads) * problem.q_heads_per_kv * problem.query_length * problem.head_dim,
-                   problem.head_dim));
+  const auto q =
+      rounded_to(problem.q_type,
+                 heavy_tailed(3, std::size_t(kv_heads) * problem.query_rows() * problem.head_dim, problem.head_dim));
   set_features(harness, problem);
   std::vector<std::string> features = problem.features.names();
   if (problem.causal) features.insert(features.begin(), "causal");

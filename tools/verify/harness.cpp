@@ -139,7 +139,7 @@ Result<KernelHarness> KernelHarness::make(std::shared_ptr<Context> context, std:
   harness.problem_ = problem;
   harness.shape_ = shape;
   const ProgramSource& source = harness.program_->source();
-  if (shape.rows != RowPlaces{} && (source.page_tokens > 0 || source.is_planar))
+  if (shape.rows != RowPlaces{} && (source.page_tokens > 0 || source.is_planar()))
     return fail(Code::internal, "rows are placed in a cache of another layout");
   for (int side : {0, 1}) {
     harness.geometry_[side] = geometry_of(source, harness.info(side), shape);
@@ -307,7 +307,7 @@ Result<KernelHarness::Launch> KernelHarness::prepare(std::span<const float> q, c
     KV_TRY(table, upload_table(side, lengths, launch.tables[side]));
     (side == 0 ? c.k_table : c.v_table) = table;
   }
-  if (program_->source().appends && !call.is_reference) {
+  if (program_->source().append && !call.is_reference) {
     for (const int side : {0, 1}) {
       KV_CHECK(
           check_count("the newest tokens", new_tokens_[side].size(),

@@ -23,7 +23,7 @@ std::size_t KernelHarness::rows_bytes(int side) const {
 template <class Visit>
 void KernelHarness::visit_row(int side, long long codes, long long scales, long long row, Visit visit) const {
   const Format& stored = format(side);
-  const bool is_planar = program_->source().is_planar;
+  const bool is_planar = program_->source().is_planar();
   for (int block = 0; block < stored.stored_dim(problem_.dim(side)) / stored.block;
        ++block, row += stored.block_bytes, codes += is_planar ? 0 : stored.block_bytes)
     for (const Field& field : stored.fields) {
@@ -82,7 +82,7 @@ Result<void> KernelHarness::fill(int side, std::span<const std::uint8_t> rows) {
   const long long count = static_cast<long long>(rows.size()) / stored.row_bytes;
   if (count < 1) return fail(Code::internal, fmt::format("{} bytes are no row of {}", rows.size(), stored.format));
   if (pages_[side].page_tokens > 0) return fill_pages(side, rows, count);
-  const bool is_planar = program_->source().is_planar;
+  const bool is_planar = program_->source().is_planar();
   const long long code_row = is_planar ? stored.code_row_bytes : stored.row_bytes;
   const long long scale_row = is_planar ? stored.scale_row_bytes : 0;
   std::vector<std::uint8_t> planes(static_cast<std::size_t>(count * (code_row + scale_row)), 0xFF);

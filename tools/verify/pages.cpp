@@ -29,15 +29,15 @@ SideGeometry pool_geometry(const ProgramSource& source, const SideInfo& side, lo
   };
   if (places == PagePlaces::other) {
     swap(strides.codes_head_stride, strides.codes_token_stride,
-         source.is_planar ? side.code_row_bytes : side.row_bytes);
-    swap(strides.scales_head_stride, strides.scales_token_stride, source.is_planar ? side.scale_row_bytes : 0);
+         source.is_planar() ? side.code_row_bytes : side.row_bytes);
+    swap(strides.scales_head_stride, strides.scales_token_stride, source.is_planar() ? side.scale_row_bytes : 0);
     return geometry;
   }
   constexpr long long kForeign = 6;  // bytes behind each row of whole blocks that belong to the engine
-  const long long codes = source.is_planar ? side.code_row_bytes : side.row_bytes + kForeign,
-                  scales = source.is_planar ? side.scale_row_bytes : 0;
+  const long long codes = source.is_planar() ? side.code_row_bytes : side.row_bytes + kForeign,
+                  scales = source.is_planar() ? side.scale_row_bytes : 0;
   const long long scales_at = round_up(codes, power_of_two_in(scales)),
-                  unit = source.is_planar ? std::max(power_of_two_in(codes), power_of_two_in(scales)) : 2,
+                  unit = source.is_planar() ? std::max(power_of_two_in(codes), power_of_two_in(scales)) : 2,
                   slot = round_up(scales_at + scales, unit), page = round_up(slot * tokens * heads, 16);
   geometry.total_bytes = static_cast<std::size_t>(page * pages);
   geometry.codes_bytes = scales > 0 ? static_cast<std::size_t>(scales_at) : geometry.total_bytes;

@@ -312,7 +312,7 @@ namespace {
 Result<void> choose_team(DecodePlan& plan, const Problem& problem) {
   constexpr int kMostRows = 64;
   const SidePlan k = plan.k, v = plan.v;
-  const int all = plan.all_rows();
+  const int all = plan.query_rows();
   std::optional<Error> refusal;
   int least = 1 << 30;  // bytes of shared memory
   if (plan.heads > 1) {
@@ -362,7 +362,7 @@ Result<BlockShape> choose_block(DecodePlan& plan, const Problem& problem, const 
     plan.decisions.push_back(
         {"query chunks",
          fmt::format("{} of {} query rows", plan.query_chunks, plan.rows),
-         fmt::format("{} are more than a block has room for; each chunk reads the cache", plan.all_rows()),
+         fmt::format("{} are more than a block has room for; each chunk reads the cache", plan.query_rows()),
          {}});
   if (plan.team > 1) plan.decisions.push_back(decision_of(plan));
   return choose_shape(plan, tuning);

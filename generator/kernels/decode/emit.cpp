@@ -290,15 +290,15 @@ Source emit_decode(const DecodePlan& plan, const Registry& registry) {
   feature_fragments(w, plan.features, plan.causal, plan.query_length);
   if (plan.features.any()) w.fragment("kernels/decode/features.cuh");
   if (plan.sparse_v > 0) w.fragment("kernels/decode/skip_values.cuh");
-  if (plan.appends) w.fragment("kernels/decode/append.cuh");
+  if (plan.append) w.fragment("kernels/decode/append.cuh");
   const bool is_paged = plan.page_tokens > 0;
-  const Paging k_paging = attention_paging(plan.page_tokens, true, plan.appends),
-               v_paging = attention_paging(plan.page_tokens, false, plan.appends);
+  const Paging k_paging = attention_paging(plan.page_tokens, true, plan.append),
+               v_paging = attention_paging(plan.page_tokens, false, plan.append);
   if (is_paged) w.fragment("kernels/decode/paged.cuh");
-  if (is_paged && plan.appends) w.fragment("formats/stored_pages.cuh");
+  if (is_paged && plan.append) w.fragment("formats/stored_pages.cuh");
   w.check_first(plan.checks);
-  if (plan.rotates_queries || plan.appends) domain_fragments(w, plan.k.format);
-  if (plan.rotates_output || plan.appends) domain_fragments(w, plan.v.format);
+  if (plan.rotates_queries || plan.append) domain_fragments(w, plan.k.format);
+  if (plan.rotates_output || plan.append) domain_fragments(w, plan.v.format);
   w.line("// ======== the plan ========\nnamespace kv {{\n");
   write_side(w, plan.k, "KeySide", plan.threads(), k_paging);
   write_side(w, plan.v, "ValueSide", plan.threads(), v_paging);
@@ -310,7 +310,7 @@ Source emit_decode(const DecodePlan& plan, const Registry& registry) {
   w.line("KV_TABLE u16 kValueOrder[{}] = {{\n    {}}};\n", plan.value_order.size(), joined(plan.value_order, number));
   if (plan.rotates_queries) write_domain_struct(w, plan.k.format, plan.head_dim, false, "Key");
   if (plan.rotates_output) write_domain_struct(w, plan.v.format, plan.head_dim_v, true, "Value");
-  if (plan.appends) {
+  if (plan.append) {
     write_writer(w, plan.k, plan.head_dim, "KeyWriter", k_paging);
     write_writer(w, plan.v, plan.head_dim_v, "ValueWriter", v_paging);
   }
@@ -322,9 +322,9 @@ Source emit_decode(const DecodePlan& plan, const Registry& registry) {
       plan.rotates_queries || plan.k.pad_bytes > 0 ? plan.head_dim : plan.k.rotated_dim,
       plan.rotates_queries ? plan.k.format.stored_dim(plan.head_dim) : plan.k.rotated_dim);
   write_output_dims(w, plan);
-  w.line("  static constexpr int kGroup = {}, kRows = {}, kColumnBlocks = {}, kQueryParts = {};", plan.group, plan.rows,
-         plan.column_blocks, plan.query_parts);
-  w.line("  static constexpr int kQueryChunks = {}, kAllRows = {};", plan.query_chunks, plan.all_rows());
+  w.line("  static constexpr int kGroup = {}, kRows = {}, kColumnBlocks = {}, kQueryParts = {};", plan.q_heads_per_kv,
+         plan.rows, plan.column_blocks, plan.query_parts);
+  w.line("  static constexpr int kQueryChunks = {}, kAllRows = {};", plan.query_chunks, plan.query_rows());
   w.line("  static constexpr bool kHoldQueries = {}, kHasIntegerKeys = {}, kScalesQueries = {};",
          flag(plan.hold_queries), flag(plan.has_integer_keys), flag(plan.scales_queries));
   w.line(
@@ -369,7 +369,7 @@ Source emit_decode(const DecodePlan& plan, const Registry& registry) {
     w.line("  static constexpr float kSparseLog2 = {};  // of {}", real(std::log2(plan.sparse_v)), plan.sparse_v);
   if (plan.rotates_queries) w.line("  using KeyDomain = kv::KeyDomain;");
   if (plan.rotates_output) w.line("  using ValueDomain = kv::ValueDomain;");
-  if (plan.appends) {
+  if (plan.append) {
     w.line("  using KeyWriter = kv::KeyWriter;\n  using ValueWriter = kv::ValueWriter;");
     w.line("  static constexpr int kAppendBytes = {};  // of shared memory, a warp",
            std::max(writer_bytes(plan.k.format, plan.head_dim), writer_bytes(plan.v.format, plan.head_dim_v)));
@@ -383,11 +383,11 @@ Source emit_decode(const DecodePlan& plan, const Registry& registry) {
   const auto bytes_of = [&]<class Args>(const Args&) {
     return int(plan.features.any() ? sizeof(kv::Featured<Args>) : sizeof(Args));
   };
-  const int args_bytes = plan.appends ? is_paged ? bytes_of(kv::PagedAppendArgs{}) : bytes_of(kv::AppendArgs{})
+  const int args_bytes = plan.append ? is_paged ? bytes_of(kv::PagedAppendArgs{}) : bytes_of(kv::AppendArgs{})
                          : is_paged ? bytes_of(kv::PagedAttentionArgs{})
-                                      : bytes_of(kv::AttentionArgs{});
+                                     : bytes_of(kv::AttentionArgs{});
   return finish(w, name, plan.arch.name,
-                {"decode", std::string(is_paged ? "Paged" : "") + (plan.appends ? "AppendArgs" : "AttentionArgs"),
+                {"decode", std::string(is_paged ? "Paged" : "") + (plan.append ? "AppendArgs" : "AttentionArgs"),
                  plan.threads(), plan.shared_bytes, args_bytes, plan.features.any()});
 }
 

@@ -31,8 +31,8 @@ Source emit_merge(const DecodePlan& plan, const Registry& registry) {
   write_features(w, plan.features);
   w.line("struct Plan {{");
   w.line("  static constexpr int kValueDim = {}, kGroup = {}, kRows = {}, kTile = {}, kThreads = {};", dim,
-         plan.heads * plan.group, plan.heads * plan.rows, plan.tile, threads);
-  w.line("  static constexpr int kQueryChunks = {}, kAllRows = {};", plan.query_chunks, plan.heads * plan.all_rows());
+         plan.heads * plan.q_heads_per_kv, plan.heads * plan.rows, plan.tile, threads);
+  w.line("  static constexpr int kQueryChunks = {}, kAllRows = {};", plan.query_chunks, plan.heads * plan.query_rows());
   write_output_dims(w, plan);
   w.line("  static constexpr int kSlices = {};  // of 128 sums of a row, a block", slices);
   w.line("  static constexpr bool kSkipsUnsplit = {}, kRotatesOutput = {};", flag(plan.fuses_merge),

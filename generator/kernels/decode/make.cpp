@@ -28,7 +28,7 @@ Result<void> make_decode(const FamilyInput& input, ProgramSource& program) {
   program.rotates_queries = plan.rotates_queries;
   program.fuses_merge = plan.fuses_merge;
   program.merge_steps = plan.merge_steps();
-  program.appends = plan.appends;
+  program.append = plan.append;
   program.rotates_output = plan.rotates_output;
   program.decisions.insert(program.decisions.end(), plan.decisions.begin(), plan.decisions.end());
   Source& decode = program.kernels[Role::decode] = emit_decode(plan, input.registry);

@@ -118,14 +118,8 @@ Decision page_decision(const DecodePlan& plan) {
 Result<DecodePlan> begin_plan(const Problem& problem) {
   DecodePlan plan;
   plan.arch = problem.arch;
-  plan.head_dim = problem.head_dim;
+  static_cast<AttentionShape&>(plan) = problem;
   plan.head_dim_v = problem.v_dim();
-  plan.group = problem.q_heads_per_kv;
-  plan.query_length = problem.query_length;
-  plan.causal = problem.causal;
-  plan.features = problem.features;
-  plan.sparse_v = problem.sparse_v;
-  plan.appends = problem.append;
   // A dense matrix is multiplied once for all blocks, by kernels of its own; the other maps cost a block less than a
   // launch.
   const auto is_cheap = [](const Format& f) {
@@ -137,8 +131,6 @@ Result<DecodePlan> begin_plan(const Problem& problem) {
   plan.out_type = problem.v.is_transformed() && !plan.rotates_output ? Element::f32 : problem.out_type;
   plan.q_type = problem.k.is_transformed() && !plan.rotates_queries ? Element::f32 : problem.q_type;
   const bool is_planar = problem.is_planar();
-  plan.page_tokens = problem.page_tokens;
-  plan.checks = problem.checks;
   const bool by_integers = problem.arch.has("mma_m16n8k32_s8");
   KV_TRY(k, plan_side(problem.k, problem.head_dim, is_planar, true, by_integers));
   KV_TRY(v, plan_side(problem.v, problem.v_dim(), is_planar, false));
@@ -214,7 +206,7 @@ Result<DecodePlan> plan_decode(const Problem& problem, const Tuning& tuning) {
              16 * plan.subtiles),
          {}});
   if (plan.page_tokens > 0) plan.decisions.push_back(page_decision(plan));
-  if (plan.appends)
+  if (plan.append)
     plan.decisions.push_back({"append",
                               fmt::format("the newest {} token(s)", plan.query_length),
                               "stored by the block that has their tile, before it reads it; lengths count them",

@@ -135,18 +135,14 @@ struct SidePlan {
   std::vector<SectionPlan> sections;
 };
 
-struct DecodePlan {
+// The shape is that of the kernel's own call. q_type is what the kernel reads: f32 if Q was transformed before.
+// out_type is what it writes if it finishes: f32 if the output is transformed after.
+struct DecodePlan : AttentionShape {
   std::string name;
   Arch arch;
-  int head_dim = 0, head_dim_v = 0, group = 1, query_length = 1, column_blocks = 1;
+  int column_blocks = 1;
   int rows = 1,
       query_chunks = 1;  // query rows that a block takes at once; times that it takes to serve all of a KV head
-  bool causal = false;
-  FeatureSet features;
-  double sparse_v = 0;
-  bool appends = false;
-  Element q_type = Element::f16;    // what the kernel reads: f32 when Q was transformed before
-  Element out_type = Element::f32;  // what it writes, if it finishes: f32 when the output is transformed after
   int query_parts = 1;
   bool scales_queries = false;  // Q in a unit that its largest element gives
   bool hold_queries = false;    // fragments of Q stay in registers
@@ -168,11 +164,9 @@ struct DecodePlan {
   int scheduler_at = 0, order_at = 0, integer_table_at = 0, queries_at = 0, sums_at = 0, sum_groups = 0, largest_at = 0,
       row_max_at = 0, reference_max_at = 0, probabilities_at = 0, ring_at = 0, stage_bytes = 0, epilogue_at = 0,
       shared_bytes = 0;
-  int page_tokens = 0;  // of layout paged, else 0
-  // KV heads that a block takes together, and where the barriers of its copies stand. group and rows are those of one
-  // of them.
+  // KV heads that a block takes together, and where the barriers of its copies stand. q_heads_per_kv and rows are those
+  // of one of them.
   int heads = 1, barriers_at = 0;
-  bool checks = false;
   SidePlan k, v;
   std::vector<int> key_order, value_order;
   std::vector<Decision> decisions;
@@ -180,7 +174,6 @@ struct DecodePlan {
   // Of 128 sums of a row, that a warp of a block takes to put the parts of a pair together, 16 at once.
   int merge_steps() const { return (rows + warps - 1) / warps * ((v.rotated_dim + 127) / 128); }
   bool may_need_merge_kernel() const { return !fuses_merge || merge_steps() > 1; }
-  int all_rows() const { return group * query_length; }
   int streams() const { return warps / heads; }                            // of tiles, each with a ring of stages
   int own_blocks() const { return column_blocks / (team / value_share); }  // of columns, a warp
   int sums() const {

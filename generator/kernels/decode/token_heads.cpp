@@ -20,10 +20,10 @@ Result<void> refuse(const Problem& problem, const std::string& what, std::vector
 Result<void> check_token_heads(const DecodePlan& plan, const Problem& problem) {
   if (!problem.arch.has("bulk_copy"))
     return refuse(problem, fmt::format("{} has no bulk copies", problem.arch.name), {"sm_90 and later have them"});
-  if (plan.all_rows() > kMostRows)
+  if (plan.query_rows() > kMostRows)
     return refuse(problem, fmt::format("{} query rows of a head (attention.q_heads_per_kv times query_length); at most "
                                        "{} are served",
-                                       plan.all_rows(), kMostRows));
+                                       plan.query_rows(), kMostRows));
   if (problem.append) return refuse(problem, "attention.append is not served with it");
   for (const std::string& name : problem.features.names())
     return refuse(problem, fmt::format("feature {} is not served with it", name), {"\"causal\" is"});

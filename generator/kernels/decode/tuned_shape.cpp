@@ -23,7 +23,7 @@ const char* to_string(Tuning::Match match) {
 
 Tuning find_tuning(const std::vector<TuningRow>& rows, const Problem& problem) {
   using Match = Tuning::Match;
-  const int asked_rows = problem.q_heads_per_kv * problem.query_length;
+  const int asked_rows = problem.query_rows();
   const long long k_bytes = problem.k.head_bytes(problem.head_dim), v_bytes = problem.v.head_bytes(problem.v_dim());
   struct Rank {
     Match match = Match::none;

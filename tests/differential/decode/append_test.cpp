@@ -110,7 +110,7 @@ TEST_CASE("append: the bytes of quantize, the bits of quantize and then decode, 
     for (const bool appends : {false, true}) all.push_back(planned_for(context, test, appends));
   warm_up(context, all, kCompileThreads);
   for (std::size_t i = 0; i < all.size(); i += 2) {
-    CHECK(all[i + 1].source.appends);
+    CHECK(all[i + 1].source.append);
     // Lengths: no token, fewer tokens than are new, both sides of a tile's border, and many.
     check_append(context, all[i], all[i + 1], Element::f16, {257, 0, 32, 1, 33}, 3);
   }

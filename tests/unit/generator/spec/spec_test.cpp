@@ -115,8 +115,8 @@ head_dim = 32
 )");
   REQUIRE(specs.size() == 4);
   CHECK(specs[0].head_dim == 64);
-  CHECK(specs[0].features.empty());
-  CHECK(specs[2].features == std::vector<std::string>{"causal"});
+  CHECK_FALSE(specs[0].causal);
+  CHECK(specs[2].causal);
   CHECK(specs[0].k.format == "f16");
   CHECK(specs[1].k.bits == 4);
   CHECK(specs[2].label == "attention.head_dim=64 attention.features=[causal] k={}");

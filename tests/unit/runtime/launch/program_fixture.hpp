@@ -74,7 +74,7 @@ struct FakeContext : Context {
 inline ProgramSource make_source(bool k_rotated, bool v_rotated, bool planar = true) {
   ProgramSource source;
   source.id = "test";
-  source.is_planar = planar;
+  source.layout = planar ? Layout::planar : Layout::rows;
   source.head_dim = 128;
   source.q_heads_per_kv = 4;
   source.query_length = 2;

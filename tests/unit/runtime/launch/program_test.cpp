@@ -56,7 +56,7 @@ TEST_CASE("geometry of pages: planes by head, whole blocks by token, pages on 16
   CHECK(v.codes_bytes == 2 * 16 * 48);
   CHECK(v.total_bytes == 3 * 7 * 1600);
   CHECK(at(v, 4096).scales - at(v, 4096).codes == 2 * 16 * 48);
-  source.is_planar = false;
+  source.layout = source.page_layout = Layout::rows;
   const SideGeometry rows = side_geometry(source, source.v, 3, 2, 100);
   CHECK(rows.strides.codes_head_stride == 50);
   CHECK(rows.strides.codes_token_stride == 100);

@@ -57,7 +57,7 @@ TEST_CASE("a filled cache holds the rows in the order of its memory, in every co
           for (int h = 0; h < kHeads; ++h)
             for (int t = 0; t < kTokens; ++t, at += row) {
               const int place =
-                  one.source.is_planar ? (s * kHeads + h) * kCapacity + t : (s * kTokens + t) * kHeads + h;
+                  one.source.is_planar() ? (s * kHeads + h) * kCapacity + t : (s * kTokens + t) * kHeads + h;
               const std::uint8_t* want = &sample[std::size_t(place) % kSample * row];
               for (std::size_t block = 0; block < row; block += std::size_t(format.block_bytes))
                 for (const Field& field : format.fields)
