@@ -47,7 +47,7 @@ int main(int argc, char** argv) {
   kvjit_context_options options;
   kvjit_context* context = NULL;
   kvjit_program* program = NULL;
-  kvjit_device_facts device;
+  kvjit_device_info device;
   const char* bundles[1];
   int count = 0, i;
   FILE* file = argc > 1 ? fopen(argv[1], "r") : NULL;
@@ -71,7 +71,7 @@ int main(int argc, char** argv) {
   check(kvjit_program_kernel_count(program, &count, &error));
   printf("kvjit %d.%d.%d on %s\n", KVJIT_VERSION_MAJOR, KVJIT_VERSION_MINOR, KVJIT_VERSION_PATCH, device.name);
   for (i = 0; i < count; ++i) {
-    kvjit_kernel_facts kernel;
+    kvjit_kernel_info kernel;
     KVJIT_INIT(kernel);
     check(kvjit_program_kernel(program, i, &kernel, &error));
     printf("%s %s from %s, %d registers\n", kernel.role, kernel.name, kernel.origin, kernel.registers);

@@ -75,8 +75,7 @@ Result<int> run(const Cli& cli, const RunArgs& args) {
   KV_TRY(k_rows, harness.rows(0));
   KV_TRY(v_rows, harness.rows(1));
   const ScoreRule rule(ready.problem.features, ready.problem.causal, harness.features(), 0, queries, tokens);
-  const AttentionShape shape{static_cast<int>(k.heads), gqa,   queries, dim, tokens, 0,
-                             ready.problem.causal,      v_dim, &rule};
+  const ExactShape shape{static_cast<int>(k.heads), gqa, queries, dim, tokens, 0, ready.problem.causal, v_dim, &rule};
   const auto given = widened(rounded_to(spec.q_type, q_values));
   const auto keys = decode_rows(ready.problem.k, k_rows, dim), values = decode_rows(ready.problem.v, v_rows, v_dim);
   std::vector<double> exact_lse;

@@ -113,15 +113,15 @@ Result<Verdict> verify_one(const Spec& spec, int longest, const Registry& regist
     if (tokens < problem.query_length || tokens == 0) continue;
     verdict.lengths.push_back(tokens);
     const ScoreRule rule(problem.features, problem.causal, harness.features(), 0, problem.query_length, tokens);
-    const AttentionShape shape{kv_heads,
-                               problem.q_heads_per_kv,
-                               problem.query_length,
-                               problem.head_dim,
-                               tokens,
-                               capacity,
-                               problem.causal,
-                               problem.v_dim(),
-                               &rule};
+    const ExactShape shape{kv_heads,
+                           problem.q_heads_per_kv,
+                           problem.query_length,
+                           problem.head_dim,
+                           tokens,
+                           capacity,
+                           problem.causal,
+                           problem.v_dim(),
+                           &rule};
     std::vector<double> exact_lse;
     auto exact = exact_attention(shape, widened(q), decoded[0], decoded[1], &exact_lse);
     if (problem.features.has_hook()) KV_CHECK(judge_by_reference(harness, q, {tokens, {}, 0, false}, exact, exact_lse));

@@ -59,7 +59,7 @@ int main(void) {
   kvjit_error error;
   kvjit_context* context = NULL;
   kvjit_program* program = NULL;
-  kvjit_device_facts device;
+  kvjit_device_info device;
   kvjit_attention_call call;
   kvjit_report report;
   kvjit_side sides[2];

@@ -139,7 +139,7 @@ double length(std::span<const double> x) {
 
 // Upper bound of the scores of each query row: |q| times the largest |k|, times the scale. Rounding q or k to f16 moves
 // a score, and with it lse, by up to 2^-11 of the bound.
-std::vector<double> largest_scores(const AttentionShape& shape, std::span<const double> q, std::span<const double> k) {
+std::vector<double> largest_scores(const ExactShape& shape, std::span<const double> q, std::span<const double> k) {
   const auto dim = static_cast<std::size_t>(shape.head_dim), capacity = static_cast<std::size_t>(shape.capacity);
   const auto head_rows = static_cast<std::size_t>(shape.q_heads_per_kv * shape.query_length);
   std::vector<double> all;
@@ -164,15 +164,15 @@ Result<void> check_numbers(const FuzzCase& one, const Problem& problem, const Ke
   for (int s = 0; s < sequences; ++s) {
     const int tokens = lengths[static_cast<std::size_t>(s)];
     const ScoreRule rule(problem.features, problem.causal, harness.features(), s, problem.query_length, tokens);
-    const AttentionShape shape{one.shape.kv_heads,
-                               problem.q_heads_per_kv,
-                               problem.query_length,
-                               problem.head_dim,
-                               tokens,
-                               one.shape.tokens,
-                               problem.causal,
-                               problem.v_dim(),
-                               &rule};
+    const ExactShape shape{one.shape.kv_heads,
+                           problem.q_heads_per_kv,
+                           problem.query_length,
+                           problem.head_dim,
+                           tokens,
+                           one.shape.tokens,
+                           problem.causal,
+                           problem.v_dim(),
+                           &rule};
     const auto mine = part_of(given, s, sequences), keys = part_of(sides[0].decoded, s, stored),
                values = part_of(sides[1].decoded, s, stored);
     std::vector<double> lse;

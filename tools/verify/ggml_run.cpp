@@ -170,8 +170,8 @@ Result<void> run_case(const GgmlCase& one, const GgmlCase& served, const Loaded&
   std::vector<double> exact;
   for (int s = 0; s < one.repeats; ++s) {
     const ScoreRule rule(problem.features, false, inputs, s, one.batch, one.tokens);
-    AttentionShape attention{one.kv_heads, one.gqa,           one.batch, one.stored_dim(0), one.tokens, 0,
-                             false,        one.stored_dim(1), &rule,     call.scale};
+    ExactShape attention{one.kv_heads, one.gqa,           one.batch, one.stored_dim(0), one.tokens, 0,
+                         false,        one.stored_dim(1), &rule,     call.scale};
     const auto mine = std::span(given).subspan(static_cast<std::size_t>(s) * q_rows * dims(0), q_rows * dims(0));
     const auto part = exact_attention(attention, mine, caches[0].decoded, caches[1].decoded);
     exact.insert(exact.end(), part.begin(), part.end());

@@ -26,7 +26,7 @@ double dot(const double* a, const double* b, std::size_t count) {
 // Computes the softmax of every query row that sees a token. Calls visit(row, first row of its head in K and V, weight
 // of each token, lse).
 template <class Visit>
-void for_each_softmax(const AttentionShape& shape, std::span<const double> q, std::span<const double> k, Visit visit) {
+void for_each_softmax(const ExactShape& shape, std::span<const double> q, std::span<const double> k, Visit visit) {
   const auto dim = static_cast<std::size_t>(shape.head_dim);
   const auto capacity = static_cast<std::size_t>(shape.capacity ? shape.capacity : shape.tokens);
   const double scale = shape.scale != 0 ? shape.scale : 1 / std::sqrt(static_cast<double>(dim));
@@ -56,7 +56,7 @@ void for_each_softmax(const AttentionShape& shape, std::span<const double> q, st
 
 }  // namespace
 
-std::vector<double> exact_attention(const AttentionShape& shape, std::span<const double> q, std::span<const double> k,
+std::vector<double> exact_attention(const ExactShape& shape, std::span<const double> q, std::span<const double> k,
                                     std::span<const double> v, std::vector<double>* lse) {
   const auto dim = static_cast<std::size_t>(shape.value_dim());
   const std::size_t rows = q.size() / static_cast<std::size_t>(shape.head_dim);
@@ -70,7 +70,7 @@ std::vector<double> exact_attention(const AttentionShape& shape, std::span<const
   return out;
 }
 
-double sparse_bound(const AttentionShape& shape, double sparse_v, std::span<const double> q, std::span<const double> k,
+double sparse_bound(const ExactShape& shape, double sparse_v, std::span<const double> q, std::span<const double> k,
                     std::span<const double> v, std::span<const double> exact) {
   if (sparse_v == 0) return 0;
   const auto dim = static_cast<std::size_t>(shape.value_dim());
@@ -90,7 +90,7 @@ double sparse_bound(const AttentionShape& shape, double sparse_v, std::span<cons
   return norm == 0 ? std::sqrt(error) : std::sqrt(error / norm);
 }
 
-double rounding_deviation(const AttentionShape& shape, std::span<const double> q, std::span<const double> k,
+double rounding_deviation(const ExactShape& shape, std::span<const double> q, std::span<const double> k,
                           std::span<const double> v, std::span<const double> exact) {
   const auto dim = static_cast<std::size_t>(shape.head_dim), width = static_cast<std::size_t>(shape.value_dim());
   const double scale = shape.scale != 0 ? shape.scale : 1 / std::sqrt(static_cast<double>(dim));

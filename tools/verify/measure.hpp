@@ -14,7 +14,7 @@
 namespace kvjit {
 
 // The sizes and rules of attention over one sequence.
-struct AttentionShape {
+struct ExactShape {
   int kv_heads = 1;
   int q_heads_per_kv = 1;
   int query_length = 1;             // queries
@@ -32,19 +32,19 @@ struct AttentionShape {
 // [kv_heads][capacity][value_dim()]; returns [q_heads][query_length][value_dim()]. With causal, query i sees the tokens
 // 0 .. tokens - query_length + i; without, every query sees every token. A query that sees no token gets zeros.
 // lse, if not null, gets the log-sum-exp of each row's scores, with the sink.
-std::vector<double> exact_attention(const AttentionShape& shape, std::span<const double> q, std::span<const double> k,
+std::vector<double> exact_attention(const ExactShape& shape, std::span<const double> q, std::span<const double> k,
                                     std::span<const double> v, std::vector<double>* lse = nullptr);
 
 // Upper bound of the error of leaving out V of tokens whose probability is below sparse_v times the row's largest. The
 // error of a row is at most the sum of weight x |V| of these tokens. The bound is relative to |exact|, like
 // relative_l2; it is 0 for sparse_v 0.
-double sparse_bound(const AttentionShape& shape, double sparse_v, std::span<const double> q, std::span<const double> k,
+double sparse_bound(const ExactShape& shape, double sparse_v, std::span<const double> q, std::span<const double> k,
                     std::span<const double> v, std::span<const double> exact);
 
 // Standard deviation of the output, relative to |exact|, if queries and keys are rounded to f16; to first order. A
 // product of a score has two relative errors of 2^-12 (root mean square; f16 has 11 bits), and an error e of score t
 // moves the row's output o by e p_t (v_t - o).
-double rounding_deviation(const AttentionShape& shape, std::span<const double> q, std::span<const double> k,
+double rounding_deviation(const ExactShape& shape, std::span<const double> q, std::span<const double> k,
                           std::span<const double> v, std::span<const double> exact);
 
 struct Difference {

@@ -54,8 +54,8 @@ Result<PagesVerdict> verify_pages(const std::shared_ptr<Context>& context, const
     for (int s = 0; s < sequences; ++s) {
       const int tokens = lengths[static_cast<std::size_t>(s)];
       const ScoreRule rule(problem.features, problem.causal, harness.features(), s, problem.query_length, tokens);
-      AttentionShape shape{kKvHeads, problem.q_heads_per_kv, problem.query_length, problem.head_dim, tokens,
-                           capacity, problem.causal,         problem.v_dim()};
+      ExactShape shape{kKvHeads, problem.q_heads_per_kv, problem.query_length, problem.head_dim, tokens,
+                       capacity, problem.causal,         problem.v_dim()};
       shape.rule = &rule;
       const auto queries = part_of(q, s, sequences), out = part_of(outcome.out, s, sequences);
       const auto keys = part_of(decoded[0], s, sequences), values = part_of(decoded[1], s, sequences);

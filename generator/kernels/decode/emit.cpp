@@ -84,7 +84,7 @@ bool are_bytes(const SectionPlan& section) {
   return true;
 }
 
-const char* run_of(const SectionPlan& section) {
+const char* read_of(const SectionPlan& section) {
   const Section& codes = section.codes;
   if (section.code_lane_bits > 0) return "CodeLaneRead";
   if (are_bytes(section)) return "ByteRead";
@@ -198,7 +198,7 @@ void write_section(Writer& w, const SidePlan& side, std::size_t index, const std
   write_integers(w, section.integers, type);
   if (section.integers.kind == IntegerKind::none) {
     if (section.codes.bits <= 8) w.line("  using Pairs = {}<{}>;", pairs_of(section), type);
-    w.line("  using Run = {}<{}>;", run_of(section), type);
+    w.line("  using Read = {}<{}>;", read_of(section), type);
   }
   std::string planes;
   for (std::size_t p = 0; p < reads.planes.size(); ++p) planes += fmt::format("{}{}Plane{}", p ? ", " : "", type, p);

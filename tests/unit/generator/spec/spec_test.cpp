@@ -55,7 +55,8 @@ arch = ["sm_80", "sm_90a"]
   CHECK(s.head_dim == 96);
   CHECK(s.q_heads_per_kv == 4);
   CHECK(s.query_length == 2);
-  CHECK(s.features == std::vector<std::string>{"causal"});
+  CHECK(s.causal);
+  CHECK_FALSE(s.features.any());
   CHECK(s.q_type == Element::bf16);
   CHECK(s.out_type == Element::f16);
   CHECK(s.layout == Layout::rows);
@@ -67,7 +68,8 @@ TEST_CASE("defaults, and a single arch") {
   CHECK(s.head_dim == 128);
   CHECK(s.q_heads_per_kv == 1);
   CHECK(s.query_length == 1);
-  CHECK(s.features.empty());
+  CHECK_FALSE(s.causal);
+  CHECK_FALSE(s.features.any());
   CHECK(s.q_type == Element::f16);
   CHECK(s.out_type == Element::f32);
   CHECK(s.layout == Layout::planar);

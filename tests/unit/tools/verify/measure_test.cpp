@@ -71,7 +71,7 @@ TEST_CASE("what rounding to halves moves is about as much as it is said to be, f
       return widened(rounded_to(Element::f16, std::vector<float>(x.begin(), x.end())));
     };
     const auto q = draw(heads * dim, 1), k = draw(heads * tokens * dim, length), v = draw(heads * tokens * dim, 1);
-    const AttentionShape shape{heads, 1, 1, dim, tokens, tokens, false};
+    const ExactShape shape{heads, 1, 1, dim, tokens, tokens, false};
     const auto exact = exact_attention(shape, q, k, v), rounded = exact_attention(shape, halves(q), halves(k), v);
     const double error = difference(std::vector<float>(rounded.begin(), rounded.end()), exact, dim).relative_l2;
     const double said = rounding_deviation(shape, q, k, v, exact);

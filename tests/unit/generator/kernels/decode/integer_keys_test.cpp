@@ -34,7 +34,7 @@ double value_of(const IntegerPlan& plan, int stored) {
   } else {
     const auto byte = [&](int i) { return int(plan.table[std::size_t(i / 4)] >> 8 * (i % 4) & 0xff); };
     y = std::int8_t(byte(stored));
-    z = plan.lanes_per_row == 2 ? byte(16 + stored) : 0;
+    z = plan.code_parts == 2 ? byte(16 + stored) : 0;
   }
   return plan.unit * (y + z / 256.0 + (plan.has_half ? 0.5 : 0));
 }
