@@ -68,7 +68,7 @@ std::string reader(const SectionPlan& section) {
                                        "8-bit integers by two permutes for four codes"};
   if (section.integers.kind != IntegerKind::none)
     return fmt::format("{}{}", kIntegers[int(section.integers.kind)],
-                       section.integers.code_parts == 2 ? ", in two splits" : "");
+                       section.integers.code_parts == 2 ? ", in two parts" : "");
   switch (section.codes.kind) {
     case CodeKind::plain:
       text = section.codes.element == Element::f16 ? "as stored"
