@@ -101,15 +101,15 @@ void check_all() {
 // Returns the lanes' addresses for one load of section 0. K's lanes read rows g, V's lanes rows 2 c, both counted from
 // `row`; the other half of the lane number selects the part of the row.
 std::vector<int> addresses(const SidePlan& side, bool is_key, int row, int group, int r) {
-  const RunPlan& read = side.sections[0].read;
-  const PlaneRun& plane = read.planes[0];
+  const LaneReads& reads = side.sections[0].reads;
+  const FieldRead& plane = reads.planes[0];
   std::vector<int> at;
   for (int lane = 0; lane < 32; ++lane) {
     const int g = lane / 4, c = lane % 4, part = is_key ? c : g;
-    const int block = group * read.blocks + part / read.parts_per_block,
-              bits = part % read.parts_per_block * plane.part_bits;
+    const int block = group * reads.blocks + part / reads.lanes_per_block,
+              bits = part % reads.lanes_per_block * plane.lane_bits;
     const int byte = (row + (is_key ? g : 2 * c)) * side.pitch + block * side.block_stride + plane.at +
-                     r * plane.run_bits / 8 + (plane.is_whole ? 0 : bits / (8 * plane.unit) * plane.unit);
+                     r * plane.read_bits / 8 + (plane.loads_whole_field ? 0 : bits / (8 * plane.unit) * plane.unit);
     at.push_back(int(swizzled(side.swizzle, kv::u32(byte))));
   }
   return at;
@@ -161,20 +161,20 @@ constexpr Conflict kConflicts[] = {
 // Checks a side's plan: a swizzle fulfils its conditions, every load of section 0 stays in one chunk, and loads take
 // the fewest wavefronts possible unless the format is known to conflict.
 void check_side(const SidePlan& side, bool is_key, bool has_conflicts) {
-  const RunPlan& read = side.sections[0].read;
+  const LaneReads& reads = side.sections[0].reads;
   if (side.row_bytes % kSector == 0) CHECK(side.pitch % kSector == 0);
   if (side.swizzle != 0) {
     CHECK(side.pitch == side.row_bytes);
     CHECK(kv::swizzle_period(side.swizzle) <= kPeriod * side.row_bytes);
     for (const SectionPlan& section : side.sections)
-      for (const PlaneRun& plane : section.read.planes) CHECK(plane.load_bytes <= kChunk);
+      for (const FieldRead& plane : section.reads.planes) CHECK(plane.load_bytes <= kChunk);
   }
   int conflicts = 0, torn = 0;
   for (const int row : {0, 1, 8, 9, 16, 25})
-    for (int group = 0; group < read.groups; ++group)
-      for (int r = 0; r < read.runs; ++r) {
+    for (int group = 0; group < reads.groups; ++group)
+      for (int r = 0; r < reads.reads_per_group; ++r) {
         const auto at = addresses(side, is_key, row, group, r);
-        const PlaneRun& plane = read.planes[0];
+        const FieldRead& plane = reads.planes[0];
         conflicts += bank_wavefronts(at, plane.unit) != fewest_wavefronts(at, plane.unit);
         for (const int byte : at) torn += byte / kChunk != (byte + plane.load_bytes - 1) / kChunk;
       }

@@ -48,7 +48,7 @@ auto numbers(const kv::KvSplit& p) {
 std::vector<kv::i64> numbers(const Found& found) {
   std::vector<kv::i64> all(found.begins.begin(), found.begins.end());
   for (const Piece& piece : found.pieces) {
-    all.push_back(piece.block), all.push_back(piece.partial_index);
+    all.push_back(piece.block), all.push_back(piece.slot);
     for (const int n : numbers(piece.split)) all.push_back(n);
   }
   for (const kv::KvSplit& batch_head : found.batch_heads)

@@ -28,7 +28,7 @@ struct KeySection {
   static kv::u32 table_word(int i) { return active.integers.table.at(std::size_t(i)); }
   static void unpack(const kv::u32 (&w)[kWords], kv::u32* y) {
     const std::vector<std::uint32_t> words(w, w + kWords);
-    for (const std::uint32_t word : test::unpacked(active.read, words))
+    for (const std::uint32_t word : test::unpacked(active.reads, words))
       *y++ = word ^ (active.integers.flips ? 0x80808080u : 0u);
   }
 };
@@ -49,11 +49,11 @@ void check(const char* name, int head_dim, double error = kParts == 1 ? 0 : 0x1p
   const auto side = plan_side(format, head_dim, false, true, true);
   REQUIRE(side);
   active = side->sections[0];
-  const RunPlan& read = active.read;
+  const LaneReads& reads = active.reads;
   const IntegerPlan& integers = active.integers;
-  REQUIRE(read.words == kWords);
-  REQUIRE(read.codes == kCodes);
-  REQUIRE(integers.parts == kParts);
+  REQUIRE(reads.words == kWords);
+  REQUIRE(reads.codes == kCodes);
+  REQUIRE(integers.code_parts == kParts);
   REQUIRE(Integers<F>::kParts == kParts);
   REQUIRE(integers.table.size() == F::kTableWords);
 
@@ -78,17 +78,17 @@ void check(const char* name, int head_dim, double error = kParts == 1 ? 0 : 0x1p
       test::store_code(format, row.data() + i / block_codes * format.block_bytes, 0, i % block_codes,
                        (first[std::size_t(i)] + shift) % codes);
     const std::vector<int> stored = test::codes_of(format, row, 0, head_dim);
-    for (int group = 0; group < read.groups; ++group)
-      for (int r = 0; r < read.runs; ++r)
-        for (int part = 0; part < read.parts; ++part) {
-          const auto words = test::load_run(*side, read, row.data(), group, r, part);
+    for (int group = 0; group < reads.groups; ++group)
+      for (int r = 0; r < reads.reads_per_group; ++r)
+        for (int part = 0; part < reads.lanes_per_row; ++part) {
+          const auto words = test::load_run(*side, reads, row.data(), group, r, part);
           kv::u32 w[kWords], y[kCodes / 4], z[kCodes / 4] = {};
           std::copy(words.begin(), words.end(), w);
           Integers<F>::words(w, y, z, table);
           for (int slot = 0; slot < kCodes; ++slot) {
-            const int place = read.slots[std::size_t(slot)];
-            const int code = stored[std::size_t(
-                read.elements[std::size_t(((group * read.runs + r) * read.parts + part) * kCodes + place)])];
+            const int place = reads.lane_order[std::size_t(slot)];
+            const int code = stored[std::size_t(reads.elements[std::size_t(
+                ((group * reads.reads_per_group + r) * reads.lanes_per_row + part) * kCodes + place)])];
             const double value = test::value_of(active.codes, code);
             const double mine =
                 integers.unit * (std::int8_t(y[slot / 4] >> 8 * (slot % 4)) +

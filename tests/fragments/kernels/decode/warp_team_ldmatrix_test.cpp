@@ -54,7 +54,7 @@ TEST_CASE("V is read by ldmatrix where eight lanes' codes of a token fill a chun
     CHECK(side->row_bytes == int(kRow));
     CHECK(side->pitch == int(kRow));
     CHECK(side->swizzle == kOfMatrices);
-    CHECK(side->sections[0].read.bank_cost == 1);
+    CHECK(side->sections[0].reads.bank_cost == 1);
   }
   CHECK(seen >= 2);  // kv4 and tbq4_0 among them
   for (const char* name : {"kv4", "tbq4_0"}) {
