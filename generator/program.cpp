@@ -62,6 +62,7 @@ Result<ProgramSource> begin_program(const Problem& problem) {
   program.id = problem.id;
   program.title = problem.title;
   program.arch = problem.arch.name;
+  program.timing = problem.arch.timing;
   static_cast<AttentionShape&>(program) = problem;
   program.head_dim_v = problem.v_dim();
   program.append = false;  // until a family says that it stores them

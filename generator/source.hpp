@@ -7,6 +7,7 @@
 
 #include "args/attention.cuh"
 #include "generator/base/text.hpp"
+#include "generator/catalogue/timing.hpp"
 #include "generator/spec/attention_shape.hpp"
 
 namespace kvjit {
@@ -87,6 +88,7 @@ struct ProgramSource : AttentionShape {
   bool rotates_queries = false, fuses_merge = false, rotates_output = false;
   int merge_steps = 1;  // where it finishes: of 128 sums of a row, that a warp takes for the parts of a pair; above 1
                         // `merge` may do it
+  SchedulerTiming timing;  // of the arch
   SideInfo k, v;
   std::map<Role, Source> kernels;
   std::vector<Decision> decisions;

@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "generator/base/result.hpp"
+#include "generator/catalogue/timing.hpp"
 
 namespace kvjit {
 
@@ -17,6 +18,7 @@ struct Arch {
   int registers_per_thread = 255;
   int threads_per_sm = 0;
   std::set<std::string> capabilities;  // "cp_async", "mma_m16n8k16", "bf16" ...
+  SchedulerTiming timing;
   bool has(const std::string& capability) const { return capabilities.count(capability) != 0; }
 };
 

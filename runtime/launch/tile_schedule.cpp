@@ -1,5 +1,5 @@
 // The host's half of the decode tile scheduler: see tile_schedule.hpp. All arithmetic is in tiles; times become tiles
-// through SchedulerTiming::read_bytes_per_us.
+// through SchedulerTiming::read_bytes_per_us (specs/archs).
 // SPDX-License-Identifier: MIT
 #include "runtime/launch/tile_schedule.hpp"
 
@@ -9,8 +9,6 @@
 
 namespace kvjit {
 namespace {
-
-constexpr SchedulerTiming kTiming{};
 
 // Tiles of a batch-head above which the CPU back-end uses more blocks than batch-heads, so that some are split.
 constexpr long long kTilesBeforeCpuSplits = 4;
@@ -25,8 +23,9 @@ long long batch_heads(const ProgramSource& source, const AttentionCall& call) {
 kv::u32 tiles_in(const ProgramSource& source, const DeviceInfo& device, double us, kv::u32 on_cpu) {
   const long long tile = source.tile_tokens * static_cast<long long>(source.k.row_bytes + source.v.row_bytes) *
                          std::max(source.token_heads, 1);
-  return device.is_gpu ? static_cast<kv::u32>(us * kTiming.read_bytes_per_us / static_cast<double>(std::max(tile, 1ll)))
-                       : on_cpu;
+  constexpr double kMost = 1 << 30;  // a sum of two such numbers fits in 32 bits
+  const double tiles = us * source.timing.read_bytes_per_us / static_cast<double>(std::max(tile, 1ll));
+  return device.is_gpu ? static_cast<kv::u32>(std::min(tiles, kMost)) : on_cpu;
 }
 
 // The schedule if every sequence has `call.tokens` tokens. Three outcomes:
@@ -45,8 +44,8 @@ kv::SchedulerArgs even_schedule(const ProgramSource& source, const DeviceInfo& d
   schedule.tiles_per_head = all / count, schedule.tiles_per_block = all / blocks,
   schedule.blocks_with_one_more = all % blocks;
   schedule.splits_per_head = blocks / count, schedule.heads_per_block = static_cast<kv::u32>(ceil_div(count, blocks));
-  schedule.split_boundary_tiles = tiles_in(source, device, kTiming.seam_us, 1),
-  schedule.merge_round_tiles = tiles_in(source, device, kTiming.round_us, 0);
+  schedule.split_boundary_tiles = tiles_in(source, device, source.timing.split_boundary_us, 1),
+  schedule.merge_round_tiles = tiles_in(source, device, source.timing.merge_round_us, 0);
   // How much the longest share may exceed the even one. At least a sixteenth, because the memory is as busy without a
   // sixteenth of the multiprocessors.
   const kv::u32 slack = std::max(schedule.split_boundary_tiles, schedule.tiles_per_block / 16);
@@ -128,7 +127,8 @@ bool needs_merge_kernel(const ProgramSource& source, const DeviceInfo& device, c
   if (most == 1) return false;
   const auto steps = static_cast<double>(source.merge_steps * ceil_div(most, kv::kSplitsAtOnce)),
              grid = static_cast<double>(batch_heads(source, call) * source.rows * ceil_div(source.v.rotated_dim, 128));
-  return kTiming.merge_step_us * steps > kTiming.merge_launch_us + kTiming.merge_block_us * grid;
+  const SchedulerTiming& timing = source.timing;
+  return timing.merge_step_us * steps > timing.merge_launch_us + timing.merge_block_us * grid;
 }
 
 }  // namespace kvjit

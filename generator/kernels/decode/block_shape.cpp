@@ -187,10 +187,7 @@ std::vector<int> warp_counts(const DecodePlan& plan) {
 
 // As many bytes in flight and as many warps as fit, tables without bank conflicts if they can be had: the best first.
 std::vector<BlockShape> shapes_of(DecodePlan plan) {
-  // Bytes an SM should have under way: its share of the bandwidth, times the latency. More waits in queues, where some
-  // SMs are served before others: on an H200 calls took 2 to 3 % longer with twice as much, at any size. Rows copied by
-  // chunks, which touch more lines, up to a fifth longer beyond that (templates/README.md).
-  constexpr double kEnoughInFlight = 24 * 1024;
+  const double enough_in_flight = plan.arch.timing.bytes_in_flight;
   const bool by_chunks = plan.heads == 1 && (plan.k.is_misaligned || plan.v.is_misaligned);
   const bool by_lines = by_chunks && (plan.page_tokens > 0 || plan.k.slot_align == 16 || plan.v.slot_align == 16);
   std::vector<std::pair<double, BlockShape>> scored;
@@ -201,8 +198,8 @@ std::vector<BlockShape> shapes_of(DecodePlan plan) {
           const BlockShape shape{warps, stages, tile, copies, {}, {}};
           if (!misfit(plan, shape).empty()) continue;
           const double in_flight = bytes_in_flight(plan);
-          const double too_many = by_chunks ? std::max(in_flight / kEnoughInFlight - 2, 0.0) : 0;
-          const double score = 4 * std::min(in_flight / kEnoughInFlight, 1.0) - too_many +
+          const double too_many = by_chunks ? std::max(in_flight / enough_in_flight - 2, 0.0) : 0;
+          const double score = 4 * std::min(in_flight / enough_in_flight, 1.0) - too_many +
                                (by_lines && leaves_l1_cache(plan) ? 1.5 : 0) + 3.0 * std::min(warps, 8) / 8 +
                                3.0 * warps / 12 +
                                (copies == 32  ? 2
