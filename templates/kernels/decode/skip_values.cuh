@@ -16,8 +16,8 @@ namespace kv {
 
 template <class Seen>
 struct SparseValues : Seen {
-  // Returns whether these tokens are skipped. x: scores relative to the reference maximum, which is kBias below one
-  // that some earlier token has, so the largest x so far is at least kBias. If a rescale is due, nothing is skipped: a
+  // Returns whether these tokens are skipped. x: scores relative to the reference maximum, which is kBias below the
+  // score of some earlier token, so the largest x so far is at least kBias. If a rescale is due, nothing is skipped: a
   // row has seen no token yet, or one of these tokens is the largest by far. A NaN counts as large.
   template <class Plan, class Scores>
   KV_DEVICE static bool skips_values(const Scores& x, bool needs_rescale) {
