@@ -1,6 +1,6 @@
-// Arguments of checked calls (target.checks). The check kernel looks at lengths, page tables and slots before other
+// Arguments of checked calls (target.checks). The check kernel reads lengths, page tables and slots before other
 // kernels use them. It stores the first value out of range in the caller's record. Checked kernels do nothing while the
-// record counts a value, so calls with that record stay off until the caller clears it.
+// record counts a value, so calls with that record do nothing until the caller clears it.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include "args/slots.cuh"

@@ -15,7 +15,7 @@ struct FeatureArgs {
   const u16* mask;
   i64 mask_sequence_stride, mask_head_stride, mask_query_stride;
   // packed mask, [sequence][query head][query][word]: bit t % 32 of word t / 32 is set if the query sees token t of the
-  // newest packed_tokens tokens. Tokens before those are seen.
+  // last packed_tokens tokens. Tokens before those are seen.
   const u32* packed_mask;
   i64 packed_sequence_stride, packed_head_stride, packed_query_stride;  // words
   int packed_tokens;                                                    // 0: bits count from token 0 of the sequence

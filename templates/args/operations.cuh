@@ -24,23 +24,23 @@ struct CopyArgs {
   int sequences, tokens, heads;
 };
 
-// The two values that a rotary turn mixes: neighbours (2 i, 2 i + 1), or halves (i, i + dims / 2).
+// The pairs of values that RoPE rotates: neighbours (2 i, 2 i + 1), or halves (i, i + dims / 2).
 enum class RopePairs : int { neighbours = 0, halves = 1 };
 constexpr int kMostRopePairs = 256;  // pairs of values in a row, so that dims is at most 512
 
-// Rotary positions of a row. Pair i of the values first .. first + dims - 1 turns by position * turns[i] / factors[i],
-// in whole turns of 2 pi.
+// Rotary positions of a row. Pair i of the values first .. first + dims - 1 is rotated by position * turns[i] /
+// factors[i] full turns (of 2 pi).
 struct RopeArgs {
   const int* positions;  // [sequence][token]; null: `position` for every token
   const float* factors;  // one a pair; null: 1
   int position, first, dims;
   RopePairs pairs;
-  float magnitude;               // the turned values are multiplied by this
-  double turns[kMostRopePairs];  // whole turns a position, one a pair
+  float magnitude;               // the rotated values are multiplied by this
+  double turns[kMostRopePairs];  // full turns a position, one a pair
 };
 
-// Arguments of shift, which turns stored rows in place by `positions` more. Rows whose shift is 0, and rows of negative
-// slots, stay as they are.
+// Arguments of shift, which moves stored keys in place by rope.positions further positions. Rows whose shift is 0, and
+// rows of negative slots, keep their bytes.
 struct ShiftArgs {
   CacheTokens at;
   int sequences, tokens, heads, blocks;  // blocks: those of the grid; a warp goes on to further rows
@@ -53,7 +53,7 @@ struct BulkCopyArgs : CopyArgs {
 struct BulkShiftArgs : ShiftArgs {
   int tiles, block_tiles, token_tiles;
 };
-// Arguments of quantize_rope: rows turn to their positions on their way into the cache. `numbers` are the slots of the
+// Arguments of quantize_rope, which applies RoPE to rows on their way into the cache. `numbers` are the slots of the
 // tokens; null: token t goes to first_token + t.
 struct RopedCodecArgs : IndexedCodecArgs {
   SlotType slot_type;  // the type of `numbers`

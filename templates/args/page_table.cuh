@@ -1,9 +1,10 @@
 // Page tables. A side of a paged cache is a pool of pages of kPageTokens tokens. A table says which page has the tokens
 // from i * kPageTokens on of a sequence.
 //
-// Paged caches read a CacheSide anew: sequence strides are the bytes from one page to the next, and codes and scales
-// point into page 0. Inside a page, head and token strides are free. So [token][head], [head][token], slots that hold
-// codes beside scales, and sections apart differ only in numbers.
+// In paged caches some members of CacheSide have another meaning: sequence strides are the bytes from one page to the
+// next, and codes and scales point into page 0. Inside a page, head and token strides are free. So the layouts
+// [token][head] and [head][token], and codes beside their scales or in a section of their own, differ only in strides
+// and addresses.
 //   rows     Rows are whole blocks. Addresses and strides are even, and pages lie a multiple of 16 bytes apart.
 //   planar   Rows of codes, and rows of scales from another place of the page on. Addresses and strides are multiples
 //            of the largest power of two, up to 16, that divides the bytes of a row. If rows of scales below 16 bytes

@@ -1,9 +1,10 @@
-// Device layer (device/simt.cuh), bulk copies on sm_90 and later: one lane asks for a whole piece of memory, and a
-// barrier in shared memory tells when it is there. PTX ISA 9.0, sections 9.7.9.25.4 and 9.7.13.15.
+// Device layer (device/simt.cuh), bulk copies on sm_90 and later: one lane issues the copy of a contiguous range of
+// memory, and a barrier in shared memory tells when its bytes have landed. PTX ISA 9.0, sections 9.7.9.25.4 and
+// 9.7.13.15.
 //
 // A barrier goes through phases, which are numbered from 0 on. A phase is over when all arrivals that the barrier was
-// opened for have come, and all bytes that they announced. wait_phase waits for the present phase if the parity of its
-// number is the given one. So a wait for parity 1 passes at once if the barrier was just opened.
+// opened for have come, and all bytes that they announced. wait_phase waits for the present phase if the parity of the
+// phase's number is `parity`. So a wait for parity 1 passes at once if the barrier was just opened.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include "device/simt.cuh"
@@ -20,7 +21,7 @@ KV_DEVICE void close_barrier(SharedAddress at) {
 }
 // Makes opened barriers visible to copies. The lanes that opened them call it before copies use them.
 KV_DEVICE void publish_barriers() { asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory"); }
-// Orders shared memory: what this lane did there comes before what copies do there that are asked for behind the next
+// Orders shared memory: what this lane did there comes before what bulk copies do there that are issued behind the next
 // barrier of the block.
 KV_DEVICE void yield_to_copies() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 // One arrival; arrive_and_announce also adds `bytes` to what the phase waits for.

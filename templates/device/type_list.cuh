@@ -8,8 +8,7 @@ namespace kv {
 template <class... Items>
 struct List {};
 
-// Calls visit(Item{}) for each item, in order. The calls are unrolled, as all items are known when the kernel is
-// compiled.
+// Calls visit(Item{}) for each item, in order. The calls are unrolled at compile time.
 template <class Visit, class... Items>
 KV_DEVICE void for_each(List<Items...>, const Visit& visit) {
   (visit(Items{}), ...);

@@ -94,7 +94,7 @@ KV_DEVICE void wgmma_64x128x16(float (&d)[64], BfloatRows rows, SharedAddress op
       : "l"(step_of_rows(rows.at, step)), "l"(step_of_operand(operand, step)), "n"(int(kAdds)));
 }
 // The same for 32 k of E4M3, four to a word: word r of a holds row g + 8 (r % 2), k = 16 (r / 2) + 4 c .. + 3. The
-// operand is one panel. sm_90 keeps sums of these products, and what they are added to, to 14 bits only.
+// operand is one panel. sm_90 computes sums of these products, and what they are added to, with 14 bits only.
 template <bool kAdds>
 KV_DEVICE void wgmma_64x128x32_e4m3(float (&d)[64], const u32 (&a)[4], SharedAddress operand, int step) {
   asm volatile(
@@ -103,7 +103,7 @@ KV_DEVICE void wgmma_64x128x32_e4m3(float (&d)[64], const u32 (&a)[4], SharedAdd
       : KV_SUMS(d)
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(operand_descriptor(operand, step * 32)), "n"(int(kAdds)));
 }
-// Converts two pairs of halves to E4M3, low pair first.
+// Converts two half2 to four E4M3 bytes, those of `low` first.
 KV_DEVICE u32 e4m3x4_from_f16x4(u32 low, u32 high) {
   u32 r;
   asm("{ .reg .b16 low, high; cvt.rn.satfinite.e4m3x2.f16x2 low, %1; cvt.rn.satfinite.e4m3x2.f16x2 high, %2;\n"

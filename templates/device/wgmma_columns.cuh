@@ -9,8 +9,8 @@
 #if defined(__CUDACC__)
 namespace kv {
 
-// columns_at tells an instruction where columns of 16 k are; columns_behind moves on by `bytes`. Both are warp-uniform
-// numbers. uniform() tells the compiler that a value is.
+// columns_at encodes for an instruction where columns of 16 k are; columns_behind is the same, `bytes` further on. Both
+// values are warp-uniform. uniform() tells the compiler that a value is warp-uniform.
 KV_DEVICE u32 columns_at(SharedAddress b) { return 8u << 16 | (kSharedStart + b) >> 4; }  // in units of 16 bytes
 KV_DEVICE u32 columns_behind(u32 columns, int bytes) { return columns + bytes / 16; }
 KV_DEVICE void store_columns(SharedAddress a, u32 v) {
@@ -23,8 +23,8 @@ KV_DEVICE u32 uniform(u32 v) { return __reduce_or_sync(0xffffffffu, v); }
 // matrix of b is a column n, 8 k long; if kIsTransposed, it is a k, 8 columns long.
 //
 // Products are issued between wgmma_begin and wgmma_commit. Nothing may touch a or d before the wait for them. The
-// compiler does not see to that: it gives the registers of a to whatever comes next while the tensor cores still read
-// them, which shows on a device only.
+// compiler does not ensure that: it reuses the registers of a while the tensor cores still read them, which shows on a
+// device only.
 template <int kColumns, bool kIsTransposed, class Sums>
 KV_DEVICE void wgmma_columns(const Sums& d, u32 a0, u32 a1, u32 a2, u32 a3, u32 b, bool adds) {
   static_assert(kColumns == 16 || kColumns == 32 || kColumns == 64, "other widths are not spelled out");
@@ -61,7 +61,7 @@ KV_DEVICE void wgmma_columns(const Sums& d, u32 a0, u32 a1, u32 a2, u32 a3, u32 
         : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "l"(descriptor), "r"(int(adds)), "n"(int(kIsTransposed)));
 }
 
-// Waits until at most kLeft committed batches of products are still under way.
+// Waits until at most kLeft committed batches of products are still in flight.
 template <int kLeft>
 KV_DEVICE void wgmma_wait() {
   asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(kLeft) : "memory");

@@ -1,5 +1,5 @@
-// Causal attention, for plans without other features. The kQueries queries of a call are the newest tokens of the
-// cache, so query i stands at position length - kQueries + i. It sees the tokens up to its own.
+// Causal attention, for plans without other features. The kQueries queries of a call are the last tokens of the cache,
+// so query i stands at position length - kQueries + i. It sees the tokens up to its own.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include "device/simt.cuh"

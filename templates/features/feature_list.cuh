@@ -2,9 +2,9 @@
 // changed. Scores are base-2 exponents: the softmax scale and log2(e) are factors of them. Minus infinity hides a
 // token.
 //
-// Some features also take part at the end of a row, when its scores are summed up. A feature is a struct of static
-// functions over FeatureDefaults. Its nested structs Row, Loaded and End hold what it keeps for a query row, for a row
-// and a token, and for the end of a row. features/token_range.cuh says which tokens a row sees at all.
+// Some features also act at the end of a row, when its scores are summed up. A feature is a struct of static functions
+// over FeatureDefaults. Its nested structs Row, Loaded and End hold its data for a query row, for a row and a token,
+// and for the end of a row. features/token_range.cuh says which tokens a row sees at all.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include "device/simt.cuh"
@@ -29,16 +29,16 @@ struct QueryRow {
 // The sums of a query row's softmax.
 struct RowTotal {
   float row_max,       // reference maximum, base 2
-      denominator,     // sum of 2^(score - top)
-      rescale_factor;  // rescale factor for the row's output sums, which were added up relative to the first top
+      denominator,     // sum of 2^(score - row_max)
+      rescale_factor;  // multiplies the row's output sums, which are relative to the row_max before finish()
 };
 
 // The defaults of a feature.
 template <class Feature>
 struct FeatureDefaults {
-  struct Row {};     // kept for a query row; found once
-  struct Loaded {};  // kept for a row and a token; may be loaded before the score is there
-  struct End {};     // kept for the end of a row; may be loaded before its sums are there
+  struct Row {};     // data of a query row, computed once
+  struct Loaded {};  // data of a row and a token; may be loaded before the score is computed
+  struct End {};     // data for the end of a row; may be loaded before its sums are computed
   static constexpr bool kChangesScores = true;
   static constexpr bool kLoads = false;       // Loaded comes from memory
   static constexpr bool kNeedsWhole = false;  // apply() needs the whole score; else the score may come as a difference
@@ -99,8 +99,8 @@ struct Features : EveryValue {
     ((static_cast<typename Each::End&>(end) = Each::end(args, at)), ...);
     return end;
   }
-  // Features take part in order. Sinks come before lse, which stores the sum. is_first: this lane stores what the row
-  // gives away.
+  // Features act in order. Sinks come before lse, which stores the sum. is_first: this lane writes the row's results,
+  // such as its LSE.
   KV_DEVICE static RowTotal finish(float row_max, float denominator, const End& end, bool is_first) {
     RowTotal total{row_max, denominator, 1.f};
     ((Each::finish(total, end, is_first)), ...);

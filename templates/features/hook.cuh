@@ -1,4 +1,4 @@
-// Hook: an expression of the user's own (specs/hooks) computes the score that exp takes. Hidden tokens stay hidden.
+// Hook: an expression of the user (specs/hooks) computes the score that exp takes. Hidden tokens stay hidden.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include "features/feature_list.cuh"

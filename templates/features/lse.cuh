@@ -1,6 +1,6 @@
 // LSE: stores the natural logarithm of the sum of exp(score) of each row. Sinks are included where they join the row. A
-// row that sums up nothing stores minus infinity. kernels/auxiliary/merge_contexts.cuh merges outputs over parts of a
-// context by these numbers.
+// row that sees no token and has no sink stores minus infinity. kernels/auxiliary/merge_contexts.cuh weights outputs
+// over parts of a context by their LSE.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include "device/math.cuh"
@@ -12,7 +12,7 @@ template <int kQueries>
 struct Lse : FeatureDefaults<Lse<kQueries>> {
   static constexpr bool kChangesScores = false;
   struct End {
-    float* lse;  // where the row's number goes
+    float* lse;  // the place of the row's LSE in memory
   };
   KV_DEVICE static End end(const FeatureArgs& args, const QueryRow& at) {
     return {args.lse + (i64(at.sequence) * kQueries + at.query) * at.heads + at.head};

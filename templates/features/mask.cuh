@@ -14,7 +14,7 @@ struct Mask : FeatureDefaults<Mask<kHasSlopes>> {
     float slope;      // of the query head, times log2(e); log2(e) without slopes
   };
   struct Loaded {
-    u16 half;  // the mask's number
+    u16 half;  // the mask's entry
   };
   KV_DEVICE static Row row(const FeatureArgs& args, const QueryRow& at) {
     return {args.mask + at.sequence * args.mask_sequence_stride + at.head * args.mask_head_stride +

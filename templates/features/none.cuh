@@ -1,4 +1,4 @@
-// No attention feature: every query sees every token. features/causal.cuh answers the same two questions otherwise.
+// No attention feature: every query sees every token. features/causal.cuh has the same two functions.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include "device/simt.cuh"
@@ -7,8 +7,8 @@
 namespace kv {
 
 struct NoFeature : EveryValue {
-  // Does a query row miss token `last` or an earlier one of its tile, in a sequence of `length` tokens? If so, sees()
-  // is asked for each token of the tile.
+  // Does a query row not see token `last` or an earlier one of its tile, in a sequence of `length` tokens? If so,
+  // callers mask the tile by calling sees() for each of its tokens.
   KV_DEVICE static bool cuts(int, int) { return false; }
   // Does query `query` of the call see token `token` of a sequence of `length` tokens?
   KV_DEVICE static bool sees(int, int, int) { return true; }

@@ -1,5 +1,5 @@
-// Packed mask: a bit for each (query row, token) says whether the row sees the token. The bits cover the newest tokens
-// of a sequence, or all of them (FeatureArgs::packed_tokens). A tree of drafted tokens is such a mask.
+// Packed mask: a bit for each (query row, token) says whether the row sees the token. The bits cover the last tokens of
+// a sequence, or all of them (FeatureArgs::packed_tokens). A tree of draft tokens is expressed by such a mask.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include "features/feature_list.cuh"
@@ -13,7 +13,7 @@ struct PackedMask : FeatureDefaults<PackedMask> {
     int first;         // the token of bit 0; those before are seen
   };
   struct Loaded {
-    u32 word;  // the 32 bits that the token's is one of
+    u32 word;  // the 32 bits among which the token's is
   };
   KV_DEVICE static Row row(const FeatureArgs& args, const QueryRow& at) {
     return {args.packed_mask + at.sequence * args.packed_sequence_stride + at.head * args.packed_head_stride +

@@ -1,6 +1,6 @@
-// Sinks: a logit of each query head that takes part in the maximum and in the denominator, and has no value. It joins a
-// row once, when all KV splits of the row are merged. A call may leave the sinks to another call over another part of
-// the context (FeatureArgs::sinks is null).
+// Sinks: a logit of each query head that counts in the maximum and in the denominator, and has no value. It joins a row
+// once, when all KV splits of the row are merged. A call may leave the sinks to another call over another part of the
+// context (FeatureArgs::sinks is null).
 // SPDX-License-Identifier: MIT
 #pragma once
 #include "features/feature_list.cuh"

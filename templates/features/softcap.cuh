@@ -1,5 +1,5 @@
-// Softcap: score = cap * tanh(score / cap). tanh(x) is 1 - 2 / (e^2x + 1), exact to 2^-22; the machine's own tanh is
-// exact to 2^-11.
+// Softcap: score = cap * tanh(score / cap). tanh(x) is 1 - 2 / (e^2x + 1), exact to 2^-22; the hardware's tanh is exact
+// to 2^-11.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include "device/math.cuh"

@@ -16,7 +16,7 @@ class SeenRange {
 
  public:
   static constexpr int kQueries = kQueryLength;
-  // Whole tiles may be unseen. Without an offset of positions the newest token is seen, so only kLeft can cut tiles.
+  // Whole tiles may be unseen. Without an offset of positions the last token is seen, so only kLeft can cut tiles.
   static constexpr bool kCutsTiles = kLeft >= 0 || (kRight >= 0 && kHasOffset);
 
   KV_DEVICE explicit SeenRange(const FeatureArgs& args) : args_(args) {}

@@ -1,5 +1,5 @@
 // Codes: their meaning, and the code that a value gets. Values are in units of the block's scale. The generator writes
-// a Data struct with the numbers of a section, and names one of three kinds of codes over it:
+// a Data struct with the constants of a section, and names one of three kinds of codes over it:
 //
 //   every kind      kCount (codes a block), kBits (of a code), kCodeXor (of the stored bits), Fields (where bits lie)
 //   PlainCodes      the codes are numbers themselves. Number: an element type of formats/minifloat.cuh; kAt: their

@@ -1,6 +1,6 @@
-// Encoding in registers: a rotated row becomes codes, the numbers stored with them, and the signs of what the codes
-// miss. One warp holds one row, value i in lane i % 32, register i / 32. An encoder R of the generator derives from
-// EncoderDefaults. It names the format F and the rules of that format:
+// Encoding in registers: a rotated row becomes codes, the scales, minima and norms stored with them, and the signs of
+// what the codes miss. One warp holds one row, value i in lane i % 32, register i / 32. An encoder R of the generator
+// derives from EncoderDefaults. It names the format F and the rules of that format:
 //
 //   kSpan        values that a scale is computed over
 //   kDivisor     number that scale rules divide by
@@ -41,7 +41,7 @@ template <int kPerLane>
 struct Encoding {
   u32 bits[kPerLane];             // the code as it is stored
   Place place[kPerLane];          // its section and its number there
-  Scales<kPerLane> scales;        // the numbers of its span
+  Scales<kPerLane> scales;        // scale, largest magnitude and minimum of its span
   float residual_norm[kPerLane];  // the stored norm of its span's residual
   bool sign[kPerLane];            // of the residual, or the sign that no decoder reads; set: not negative
 };
@@ -156,7 +156,7 @@ KV_DEVICE void encode(const float (&x)[kPerLane], const float (&y)[kPerLane], fl
       if (R::kLeast > 0.f && s.d[e] < R::kLeast) s.d[e] = R::kLeast;
       if constexpr (R::kByStored) s.d[e] = F::Number::decode(F::Number::encode(s.d[e]));
       factor[e] = R::Divide::template factor<R>(s.d[e], s.largest[e]);
-    } else {  // a value of the same span, whose numbers are found
+    } else {  // a value of the same span, whose factor is computed
       is_zero[e] = is_zero[e - 1], s.d[e] = s.d[e - 1], factor[e] = factor[e - 1];
     }
     const float shifted = F::kHasMinimum ? add_rn(y[e], -s.minimum[e]) : y[e];

@@ -35,7 +35,7 @@ KV_DEVICE constexpr int unit_of(int a, int b, int c) {
 }
 
 // A field of kWidth bits of each code, bits kLow_ and up, from kAt_ bytes on in the block. kSplit_ = 0: the codes form
-// a little-endian bit stream. kSplit_ = h: bytes pair codes j and j + h of each span of 2 h codes, with 4 bits each.
+// a little-endian bit stream. kSplit_ = h: a byte has codes j and j + h of a span of 2 h codes, with 4 bits each.
 template <int kAt_, int kWidth, int kLow_ = 0, int kSplit_ = 0>
 struct CodeField {
   static constexpr int kAt = kAt_, kBits = kWidth, kLow = kLow_, kSplit = kSplit_;
@@ -83,7 +83,7 @@ struct CodeField {
 
 // A field of codes of 3 bits, in kGroups groups of 32. A group j has three words: words j, kGroups + j and 2 kGroups +
 // j of the field. Of the first two words (h = 0, 1), nibble n holds code 16 h + n and the top bit of code 16 h + 8 + n.
-// The two low bits of that code are the pair h of the third word's nibble n.
+// The two low bits of that code are bits 2 h and 2 h + 1 of nibble n of the third word.
 template <int kAt_, int kGroups>
 struct NibbleField {
   static constexpr int kAt = kAt_, kBits = 3;

@@ -20,8 +20,8 @@ KV_DEVICE float f32_from_ue4m3(u32 b) { return (b & 0x7fu) == 0x7fu ? 0.f : f32_
 // E8M0 is 2^(b - 127). 2^-127 is a subnormal float, and 2^128 is infinity.
 KV_DEVICE float f32_from_e8m0(u32 b) { return float_of(b == 0 ? 0x00400000u : b << 23); }
 
-// e4m3_from_f32 and e5m2_from_f32 have no branches, as many values pass here. They compute the bits of a normal number,
-// rounded where they are cut off, and of a subnormal one, which the adder rounds at its last place.
+// e4m3_from_f32 and e5m2_from_f32 have no branches, because they are called for every value. They compute the bits of a
+// normal number, rounded where they are cut off, and of a subnormal one, which the adder rounds at its last place.
 //
 // E4M3: |f| from 448 on saturates, infinity too. A NaN loses its sign.
 KV_DEVICE u32 e4m3_from_f32(float f) {

@@ -1,5 +1,5 @@
-// Rows of numbers in memory, as the host gives and takes them. One warp loads or stores a row: value i in lane i % 32,
-// register i / 32.
+// Dequantized rows in memory (f16, bf16 or f32), as callers pass them to quantize and get them from dequantize. One
+// warp loads or stores a row: value i in lane i % 32, register i / 32.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include "args/attention.cuh"

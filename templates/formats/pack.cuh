@@ -1,6 +1,6 @@
-// Packing: an encoded row becomes stored bytes. Codes of up to 8 bits meet in shared memory, one byte each, and leave
-// as words of their fields. Elements of 16 and 32 bits, and the numbers of each group, are stored by the lanes that
-// hold them.
+// Packing: an encoded row becomes stored bytes. Codes of up to 8 bits are gathered in shared memory, one byte each, and
+// then stored as words of their fields. Elements of 16 and 32 bits, and the scale, minimum and norm of each group, are
+// stored by the lanes that hold them.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include "device/simt.cuh"
@@ -90,7 +90,7 @@ KV_DEVICE void pack(const Encoding<kPerLane>& row, u8* bytes, const StoredRow& t
   if constexpr (F::kHasResidual) store_numbers<F, F16, F::kResidualNormAt>(to, row.residual_norm);
 }
 
-// Zeroes the bytes of each block that hold nothing: kBytes from kAt on (layout rows).
+// Zeroes the padding of each block: kBytes from kAt on (layout rows).
 template <class F, int kAt, int kBytes>
 KV_DEVICE void pad(u8* to) {
   for (int i = lane(); i < F::kStored / F::kBlock * kBytes; i += 32)

@@ -1,5 +1,5 @@
 // Reads a row out of the cache, by one warp: value i in lane i % 32, register i / 32. A Reader of the generator names
-// the format F, and has the members that formats/rotated_domain.cuh asks for.
+// the format F, and has the members that formats/rotated_domain.cuh requires.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include "device/simt.cuh"

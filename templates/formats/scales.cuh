@@ -2,7 +2,7 @@
 // is stored. The generator names one of each in the encoder R, which also has kSpan and kDivisor. They are those of
 // generator/formats/format.hpp: ScaleRule, Division, Refine.
 //
-// Values are held as R::Lanes says (formats/groups.cuh). Every lane of a span learns the numbers of the span.
+// Values are held as R::Lanes says (formats/groups.cuh). Every lane of a span gets the Scales of the span.
 //
 // The arithmetic is the format's own, step by step in fp32. Where the last bit decides a stored byte, nothing is
 // contracted.
@@ -15,7 +15,7 @@ namespace kv {
 // Published quantizers treat a span of this norm, or less, as zero.
 constexpr float kTinyNorm = 1e-10f;
 
-// The numbers of each value's span.
+// Scale, largest magnitude and minimum of the span that each value belongs to.
 template <int kPerLane>
 struct Scales {
   float d[kPerLane];        // the scale
@@ -23,7 +23,7 @@ struct Scales {
   float minimum[kPerLane];  // min x, found by the rule MinStep
 };
 
-// ---- rules: kIsOfSpan says that the values of a span share their numbers ----
+// ---- rules: kIsOfSpan says that the values of a span have the same Scales, which differ from span to span ----
 
 struct NoScale {  // d = 1
   static constexpr bool kIsOfSpan = false;
@@ -34,7 +34,7 @@ struct NoScale {  // d = 1
   }
 };
 
-struct TensorScale {  // d is one number for the whole tensor, which the caller gives
+struct TensorScale {  // d is one number for the whole tensor, which the caller passes
   static constexpr bool kIsOfSpan = false;
   template <class R, int kPerLane>
   KV_DEVICE static void find(const float (&)[kPerLane], float tensor_scale, Scales<kPerLane>& s) {
@@ -103,7 +103,7 @@ struct Norm {  // d = |x|
   }
 };
 
-// ---- divisions: the code of x in units of d. factor(): what the values of a span have in common, found once ----
+// ---- divisions: the code of x in units of d. factor(): what the values of a span have in common, computed once ----
 
 struct Reciprocal {  // x * (1 / d)
   template <class R>

@@ -1,12 +1,12 @@
-// Stored rows, value by value: where each code and each stored number lies, and what they mean. This is the readable
-// decoder. reference, dequantize and others that take a row a warp use it; the tensor-core kernels read the same bytes
-// their own way.
+// Stored rows, value by value: where each code, scale, minimum and norm lies, and what it means. This is the readable
+// decoder. reference, dequantize and other kernels of one row a warp use it. The tensor-core kernels have decoders of
+// their own for the same bytes.
 //
 //   layout rows      a row is whole blocks, kCodeStride = kScaleStride bytes each
 //   layout planar    the fields of codes form the row of codes, kCodeStride bytes a block; all other fields form the
 //                    row of scales, kScaleStride bytes a block
 //
-// The generator derives the struct F of a format from FormatDefaults. It states what differs, and besides:
+// The generator derives the struct F of a format from FormatDefaults. F states what differs from the defaults, and:
 //   kIsPlanar, kStored (values a row), kBlock (values a block), kGroup (values that share a scale);
 //   kCodeStride, kScaleStride; kRowUnit (the widest store that the alignment of rows allows, in bytes);
 //   Codes: the first section, of formats/codes.cuh;
@@ -22,7 +22,7 @@ namespace kv {
 
 struct FormatDefaults {
   static constexpr bool kHasScale = false,      // each group stores a scale
-      kHasTensorScale = false,                  // the caller gives one scale for the whole tensor
+      kHasTensorScale = false,                  // the caller passes one scale for the whole tensor
       kHasMinimum = false;                      // each group stores a minimum, which is added to its values
   static constexpr bool kRenormalises = false;  // decoding divides by the length of the block's entries
   using Number = F16;                           // the type of the stored scale

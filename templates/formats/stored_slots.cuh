@@ -1,6 +1,7 @@
 // The places of stored rows if a call names tokens by slots: forms of stored_row and stored_row_behind for formats with
-// slots, instead of those of formats/stored_row.cuh. quantize and dequantize ask for token t of a sequence and get the
-// row of slot t. A negative slot maps to a scratch row: reads give zeros, and nothing reads what is written there.
+// slots, instead of those of formats/stored_row.cuh. quantize and dequantize name token t of a sequence and get the row
+// of that token's slot. A negative slot maps to a scratch row: reads give zeros, and nothing reads what is written
+// there.
 //
 // A format F with slots of the generator has Rows (the format without slots), Slot (the integer type of slots), kSideAt
 // (bytes from the start of a call's arguments to the side), and nobody() (the scratch row).

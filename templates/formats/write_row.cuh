@@ -1,7 +1,7 @@
 // Writes a row into the cache, by one warp: multiply by the factors of channels, rotate, encode, pack. Value i of the
-// row is in lane i % 32, register i / 32, as rotations want it. formats/encode.cuh says what the bytes are. A Writer of
+// row is in lane i % 32, register i / 32, as rotations need it. formats/encode.cuh says what the bytes are. A Writer of
 // the generator names the Encoder and kHeadDim, and has channel(i), the factor of a channel, and pad(to), which zeroes
-// the bytes of blocks that hold nothing.
+// the padding of blocks.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include "args/attention.cuh"
@@ -13,7 +13,7 @@
 namespace kv {
 
 // Writes a row that is rotated. values, rotated: the row before and after the rotation. bytes: shared memory of this
-// warp, as formats/pack.cuh wants it.
+// warp, as pack() of formats/pack.cuh describes it.
 template <class Writer, int kPerLane>
 KV_DEVICE void write_rotated(const float (&values)[kPerLane], float (&rotated)[kPerLane], float tensor_scale, u8* bytes,
                              const StoredRow& to) {
@@ -41,7 +41,7 @@ KV_DEVICE void write_values(float (&values)[kPerLane], float tensor_scale, u8* b
   write_rotated<Writer>(values, rotated, tensor_scale, bytes, to);
 }
 
-// Writes a row of numbers in memory. from: the element of x that the row begins at.
+// Writes a dequantized row that is in memory. from: the element of x that the row begins at.
 template <class Writer>
 KV_DEVICE void write_row(const void* x, RowType type, i64 from, float tensor_scale, u8* bytes, const StoredRow& to) {
   float values[per_lane(Writer::Encoder::F::kStored)];

@@ -66,7 +66,7 @@ struct Blocks {
   // reaches across, so its coefficient is not used.
   template <int kOffset, int kPerLane>
   KV_DEVICE static float neighbour(const float (&x)[kPerLane], int e) {
-    // The lane that reads this lane's value is at the other end of the warp, so it wants the register before or after.
+    // The lane that reads this lane's value is at the other end of the warp, so it needs the register before or after.
     const bool is_wrapped = kOffset > 0 ? lane() < kOffset : lane() >= 32 + kOffset;
     const int other = kOffset > 0 ? (e + 1 < kPerLane ? e + 1 : e) : (e > 0 ? e - 1 : e);
     return float_of(shfl(bits_of(is_wrapped ? x[other] : x[e]), (lane() + kOffset) & 31));

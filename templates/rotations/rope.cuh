@@ -1,10 +1,11 @@
 // Rotary position embedding of a row that one warp holds: value i in lane i % 32, register i / 32. A pair (a, b) of
-// values turns by the angle of its position:
+// values is rotated by the angle of its position:
 //
 //   a' = a cos - b sin        b' = a sin + b cos
 //
-// A step is the angle of one position, as a fraction of a whole turn in units of 2^-64. The low 64 bits of step x
-// position are the fraction of a turn that is left. They are exact for any integer position, so no angle is ever large.
+// A step is the rotation angle of one position, as a fraction of a full turn in units of 2^-64. The low 64 bits of step
+// x position are the rotation angle without its full turns. They are exact for any integer position, so no angle is
+// ever large.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include "device/trigonometry.cuh"
@@ -13,8 +14,8 @@
 
 namespace kv {
 
-// Stores the step of each pair in shared memory, 8 bytes a pair from `at` on. A block does this once, as double
-// precision is slow on some devices. The caller synchronizes the block before rope() reads the steps.
+// Stores the step of each pair of values in shared memory, 8 bytes a pair from `at` on. A block does this once, as
+// double precision is slow on some devices. The caller synchronizes the block before rope() reads the steps.
 template <int kThreads>
 KV_DEVICE void fill_turns(const RopeArgs& rope, SharedAddress at) {
   for (int i = thread(); i < rope.dims / 2; i += kThreads) {
@@ -27,7 +28,7 @@ KV_DEVICE void fill_turns(const RopeArgs& rope, SharedAddress at) {
   }
 }
 
-// The angle of a pair at a position in radians, between -pi and pi, from the two words of its step.
+// The rotation angle of a pair at a position in radians, between -pi and pi, from the two words of its step.
 KV_DEVICE float angle_of(const u32 (&step)[2], int position) {
   constexpr float kUnit = 6.28318530718f * 0x1p-32f;
   const u32 place = u32(position), low = step[0] * place;
@@ -36,7 +37,8 @@ KV_DEVICE float angle_of(const u32 (&step)[2], int position) {
   return float(int(high + (low >> 31))) * kUnit;
 }
 
-// Turns a row to `position`. turns: the steps that fill_turns stored. row: shared memory of this warp for the values.
+// Rotates a row to `position`. turns: the shared address of the steps that fill_turns stored. row: shared memory of
+// this warp for the values.
 template <int kPerLane>
 KV_DEVICE void rope(float (&x)[kPerLane], const RopeArgs& rope, int position, SharedAddress turns, float* row) {
   KV_UNROLL

@@ -1,7 +1,7 @@
 // merge_contexts: merges the outputs of calls over parts of a context into the output over all of it (FlashInfer:
 // merge_states). Each part brings its outputs and their lse (features/lse.cuh), by which the outputs are weighted:
 //
-//   out = sum_i exp(lse_i - top) out_i / sum_i exp(lse_i - top)      top = max_i lse_i
+//   out = sum_i exp(lse_i - row_max) out_i / sum_i exp(lse_i - row_max)      row_max = max_i lse_i
 //
 // A part in which a row has seen no token has an lse of minus infinity, and its output is not read. A warp takes one
 // row.

@@ -10,7 +10,7 @@ namespace kv {
 
 template <class Plan>
 KV_DEVICE void probe(const ProbeArgs& args) {
-  constexpr int kUnroll = Plan::kUnroll;  // loads that a lane has under way
+  constexpr int kUnroll = Plan::kUnroll;  // loads that a lane has in flight
   constexpr int kVector = 16;             // bytes
   i64 at = i64(block_x()) * Plan::kThreads + thread();
   u32 mixed = 0;

@@ -1,9 +1,9 @@
 // Packings: how the 32 codes of a lane lie in its kBits stored words. kernels/codec/bulk_encode.cuh packs with them and
 // kernels/codec/bulk_decode.cuh unpacks. formats/fields.cuh states the same packings code by code.
 //
-// Decoding looks up two codes at once: a table has an entry for each pair of codes. A packing finds the entry in
-// whatever order of bits is cheapest, and first and second undo that order when the table is filled. Entries are 256
-// bytes apart, because each lane has a copy of its own.
+// Decoding looks up two neighbouring codes (a pair) at once, in a table with an entry for each pair. A packing chooses
+// the order of bits in which the entry's number is cheapest to compute, and first() and second() undo that order when
+// the table is filled. Entries are 256 bytes apart, because each lane has a copy of its own.
 //
 //   word_at<Plan>(i)              byte offset of word i from the lane's place in a stored group (codes_at)
 //   pack(words, codes)            packs four words of eight codes, one a nibble

@@ -1,9 +1,9 @@
-// Decoding of bulk tiles: packed codes of up to 4 bits become fp16 pairs, and the tensor cores transform them back.
+// Decoding of bulk tiles: packed codes of up to 4 bits become half2, and the tensor cores transform them back.
 //
-// An entry of the codebook is held as one fp16 number, or as two (a high part and its rest), which are exact to 2^-23
-// of the largest entry. The planner decides which (Plan::kCodeParts). A table in shared memory has an entry for each
-// pair of codes (kernels/codec/bulk_codes.cuh) with a copy for each lane, so one load without bank conflicts decodes
-// two codes.
+// An entry of the codebook is held as one fp16 term, or as two (a high term and its rest), which are exact to 2^-23 of
+// the largest entry. The planner decides which (Plan::kCodeParts). A table in shared memory has an entry for each two
+// neighbouring codes (kernels/codec/bulk_codes.cuh) with a copy for each lane, so one load without bank conflicts
+// decodes two codes.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include "device/simt.cuh"
@@ -26,7 +26,7 @@ constexpr SharedAddress decoding_table_at() {
     return 0;
 }
 
-// Fills the table. Entries are 256 bytes apart and have kPairBytes bytes for each of 32 lanes: the high parts of both
+// Fills the table. Entries are 256 bytes apart and have kPairBytes bytes for each of 32 lanes: the high terms of both
 // values, then their rests if kCodeParts is 2. They are in units of Plan::kUnit.
 template <class Plan>
 KV_DEVICE void fill_decoding_table() {
@@ -43,7 +43,7 @@ KV_DEVICE void fill_decoding_table() {
   }
 }
 
-// Loads pair k (values 2 k and 2 k + 1) as fp16: high parts, then rests. mine is the byte offset of the lane's copy.
+// Loads the values 2 k and 2 k + 1 as half2: high terms, then rests. mine is the byte offset of the lane's copy.
 template <class Plan>
 KV_DEVICE void load_pair(u32 (&halves)[Plan::kCodeParts], const u32 (&words)[Plan::kBits], int k, u32 mine) {
   const SharedAddress at = Plan::Packing::entry(words, k, mine);
@@ -53,8 +53,8 @@ KV_DEVICE void load_pair(u32 (&halves)[Plan::kCodeParts], const u32 (&words)[Pla
     halves[0] = load_table<decoding_table_at<Plan>()>(at);
 }
 
-// The scales of rows g and g + 8. In formats whose blocks repeat a scale each lane loads its own. They are mostly
-// equal; where they differ, the lane's codes are weighed.
+// The scales of rows g and g + 8. In formats whose blocks repeat a scale, each lane loads the one of its own block. The
+// scales of a row are mostly equal; where they differ, each lane multiplies its decoded values by a weight.
 struct RowScales {
   float of_row[2],  // the row's scale, or the largest magnitude where its lanes differ
       weight[2];    // the lane's scale / of_row
@@ -78,7 +78,7 @@ KV_DEVICE RowScales row_scales(const u32 (&stored)[2]) {
   }
   return scales;
 }
-// Multiplies a decoded pair by `weight` and rounds it to kParts fp16 numbers each again.
+// Multiplies two decoded values by `weight` and splits each into kParts fp16 terms again.
 template <int kParts>
 KV_DEVICE void weigh(u32 (&halves)[kParts], float weight) {
   float value[2];
@@ -93,13 +93,13 @@ KV_DEVICE void weigh(u32 (&halves)[kParts], float weight) {
     halves[1] = pack_f16x2(value[0] - f32_from_f16(halves[0] & 0xffffu), value[1] - f32_from_f16(halves[0] >> 16));
 }
 
-// The H16 part of the inverse transform (kernels/codec/bulk_tile.cuh), from the packed codes of rows g and g + 8.
+// The H16 factor of the inverse transform (kernels/codec/bulk_tile.cuh), from the packed codes of rows g and g + 8.
 template <class Plan>
 KV_DEVICE void decoded_products(float (&y)[8][2][4], const u32 (&words)[2][Plan::kBits],
                                 [[maybe_unused]] const RowScales& scales, u32 mine) {
   KV_UNROLL
   for (int j = 0; j < 8; ++j) {
-    u32 pair[2][2][Plan::kCodeParts];  // [row g or g + 8][h][high parts, rests]
+    u32 pair[2][2][Plan::kCodeParts];  // [row g or g + 8][h][high terms, rests]
     KV_UNROLL
     for (int i = 0; i < 4; ++i) {
       load_pair<Plan>(pair[i / 2][i % 2], words[i / 2], 2 * j + i % 2, mine);
@@ -144,7 +144,7 @@ KV_DEVICE void renormalise(float (&factor)[2], const Sums& y) {
   for (int half = 0; half < 2; ++half) factor[half] *= rsqrt_fast(square[half]);
 }
 
-// The stored numbers of one group of the lane's rows g and g + 8, as they are loaded.
+// Codes and scales of one group of the lane's rows g and g + 8, as they are stored.
 template <class Plan>
 struct StoredBulkTile {
   u32 words[2][Plan::kBits];  // the lane's packed codes of both rows

@@ -85,7 +85,7 @@ KV_DEVICE float squared_length(const u32 (&nibbles)[4], u32 mine) {
   return float(length) * (1.f / Plan::kSquareStep);
 }
 
-// One group of a row, encoded: the lane's share of its codes and the numbers of its scale.
+// One encoded group of a row: the lane's quarter of its codes, and what its scale follows from.
 struct EncodedRow {
   u32 nibbles[4];     // the lane's 32 codes, one a nibble
   float norm,         // the length of the group

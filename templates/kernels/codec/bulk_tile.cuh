@@ -3,14 +3,14 @@
 // A group is 128 values of a row that are rotated and scaled together. A bulk tile is one group of each of 16 rows.
 // Lane 4 g + c of a warp holds the values 32 c .. 32 c + 31 of rows g and g + 8.
 //
-// The Walsh-Hadamard transform of a group is the Kronecker product of H16 and H8. A value's number in its group has
+// The Walsh-Hadamard transform of a group is the Kronecker product of H16 and H8. The index of a value in its group has
 // seven bits, c c j j j h i from the highest down:
 //   H16 over the bits c c h i   One product m16n8k16 of fp16 for each j and each h of the result (hadamard_products).
 //                               +-1 and f16 values are exact, and sums are fp32. The signs before the transform are
 //                               folded into the +-1.
 //   H8 over the bits j j j      Additions and subtractions in registers (butterflies).
 //
-// Tile says which rows of a call a bulk tile has. BulkRope deals the bulk tiles to blocks and warps.
+// Tile says which rows of a call a bulk tile has. BulkRope gives blocks and warps their bulk tiles.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include "args/attention.cuh"
@@ -21,7 +21,7 @@ namespace kv {
 
 constexpr int kBulkRows = 16, kBulkGroup = 128;
 
-// The numbers of a format that states nothing else. The generator derives each Plan from it.
+// Constants of a format that states nothing else. The generator derives each Plan from it.
 struct BulkDefaults {
   // Integer steps of one standard deviation, by which values are encoded. A bucket has 2^16 steps: here a quarter.
   static constexpr float kStep = 0x1p18f;
@@ -53,8 +53,8 @@ KV_DEVICE u32 load_hadamard(SharedAddress at, int j, int h) {
   return load_shared_u32(at + ((2 * j + h) * 32 + lane()) * 4);
 }
 
-// The H16 part of the transform of two rows a lane. x holds the lane's values of rows g and g + 8 as fp16 pairs.
-// y[j][h] holds the results i = 0, 1 of row g, then those of row g + 8.
+// The H16 factor of the transform of two rows a lane. x holds the lane's values of rows g and g + 8 as half2. y[j][h]
+// holds the results i = 0, 1 of row g, then those of row g + 8.
 KV_DEVICE void hadamard_products(float (&y)[8][2][4], const u32 (&x)[2][16], SharedAddress hadamard) {
   KV_UNROLL
   for (int j = 0; j < 8; ++j) {
@@ -63,7 +63,7 @@ KV_DEVICE void hadamard_products(float (&y)[8][2][4], const u32 (&x)[2][16], Sha
     mma_16x8x16_first(y[j][1], x[0][2 * j], x[1][2 * j], x[0][2 * j + 1], x[1][2 * j + 1], first, second ^ 0x80008000u);
   }
 }
-// The H8 part. Both parts together make sqrt(128) times the orthonormal transform.
+// The H8 factor. Both factors together make sqrt(128) times the orthonormal transform.
 KV_DEVICE void butterflies(float (&y)[8][2][4]) {
   KV_UNROLL
   for (int stride = 1; stride < 8; stride <<= 1) {
@@ -207,8 +207,8 @@ struct BulkRope {
             Tile::at(args, begin + warp() * kMine)};
   }
   KV_DEVICE bool has_bulk() const { return tile.index < end; }
-  // Whether the block's first warp has a tile left. Warpgroups loop by this question: they multiply in turns, so each
-  // of them takes part until the first one is done, in the end without rows.
+  // Whether the block's first warp has a tile left. Warpgroups loop on this condition: they multiply one after the
+  // other (device/wgmma.cuh), so each of them goes on until the first one is done, at the end without rows.
   KV_DEVICE bool has_turn() const { return tile.index - warp() * kMine < end; }
   template <class Args>
   KV_DEVICE void advance(const Args& args) {

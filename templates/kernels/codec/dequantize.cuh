@@ -1,5 +1,6 @@
-// dequantize: turns cache rows back into numbers, in the original domain unless the caller keeps them rotated. A warp
-// takes one (sequence, token, head) row. It serves every format; bulk kernels serve some formats faster.
+// dequantize: decodes rows of the cache to f16, bf16 or f32, in the original domain unless the caller asks for the
+// rotated one (keep_rotated). A warp takes one (sequence, token, head) row. It serves every format; bulk kernels serve
+// some formats faster.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include "args/attention.cuh"

@@ -48,7 +48,7 @@ KV_DEVICE void dequantize_bulk(const CodecArgs& args) {
 
   const int g = lane() >> 2, c = lane() & 3;
   const u32 mine = lane() * kPairBytes<Plan>, signs = Plan::pre_signs(c);
-  u32 flips[16];  // the signs of two values, as sign bits of an fp16 pair
+  u32 flips[16];  // the signs of two values, as sign bits of a half2
   KV_UNROLL
   for (int i = 0; i < 16; ++i) flips[i] = (signs >> 2 * i & 1) << 15 | (signs >> (2 * i + 1) & 1) << 31;
   const SharedAddress to = Plan::kStageAt + warp() * kBulkStage;

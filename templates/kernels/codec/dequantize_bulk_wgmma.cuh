@@ -17,8 +17,8 @@ template <class Plan>
 KV_DEVICE void dequantize_bulk_wgmma(const CodecArgs& args) {
   using Output = typename Plan::Output;
   constexpr int kGroups = Plan::kHeadDim / kBulkGroup;
-  // The next tile is found, and its codes are loaded, ahead of everything else. With two fp16 numbers a code there are
-  // no registers for that. The products then take so long that finding the tile is hidden behind them instead.
+  // The next tile is computed, and its codes are loaded, ahead of everything else. With two fp16 terms a code there are
+  // no registers for that. The products then take so long that they hide the computation of the next tile.
   constexpr bool kLoadsFirst = Plan::kCodeParts == 1;
   constexpr int kChunk = 16 / Output::kBytes,  // values that a lane stores at once
       kChunks = 32 / kChunk;                   // stores of a lane for one row
@@ -56,7 +56,7 @@ KV_DEVICE void dequantize_bulk_wgmma(const CodecArgs& args) {
     if constexpr (kLoadsFirst) find_next(), load_next();
     u32 a[8][Plan::kCodeParts][4];
     KV_UNROLL
-    for (int i = 0; i < 32; ++i) {  // pair i / 2 of row g (i even) or of row g + 8
+    for (int i = 0; i < 32; ++i) {  // half2 number i / 2 of row g (i even) or of row g + 8 (i odd)
       u32 halves[Plan::kCodeParts];
       load_pair<Plan>(halves, stored.words[i % 2], i / 2, mine);
       KV_UNROLL

@@ -1,6 +1,6 @@
 // Loads whole blocks of a stored row into one lane, for formats without a rotation in layout planar. The lane gets the
-// row's values from part * kValues on, value i in register i, so nothing crosses lanes. Writing them is
-// store_lane_blocks of kernels/codec/quantize_bulk_blocks.cuh.
+// row's values from part * kValues on, value i in register i, so nothing crosses lanes. store_lane_blocks of
+// kernels/codec/quantize_bulk_blocks.cuh writes such values.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include "kernels/codec/lane_rows.cuh"

@@ -1,12 +1,12 @@
-// Rows of numbers in memory, of which a lane holds kValues neighbouring values. Loads and stores are of 16 bytes, and
-// rows are aligned to 16. The bulk kernels that take whole blocks a lane read and write rows with it.
+// Dequantized rows in memory (f16, bf16 or f32): a lane loads or stores kValues neighbouring values of a row. Loads and
+// stores are of 16 bytes, and rows are aligned to 16 bytes. The bulk kernels that take whole blocks a lane use this.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include "device/simt.cuh"
 
 namespace kv {
 
-// Element types of x. value: float number i of a word of memory; word: the word of 4 / kBytes floats.
+// Element types of x. value: element i of a word of memory, as a float; word: the word of 4 / kBytes floats.
 struct F16Words {
   static constexpr int kBytes = 2;
   KV_DEVICE static float value(u32 word, int i) { return f32_from_f16(word >> 16 * i & 0xffffu); }

@@ -1,8 +1,8 @@
 // quantize_bulk_dense: quantizes two bulk tiles a warp (kernels/codec/bulk_tile.cuh) behind a dense rotation of 128
 // values. The tensor cores multiply each of the 32 groups with the matrix. It serves f16 rows on GPUs without wgmma.
 //
-// An entry of the matrix is two fp16 numbers, a high part and its rest, exact to 2^-22. f16 values are exact, and sums
-// are fp32. The matrix stays in shared memory as fragments: 16 bytes a lane and product are the high parts of the
+// An entry of the matrix is two fp16 terms, a high term and its rest, exact to 2^-22. f16 values are exact, and sums
+// are fp32. The matrix stays in shared memory as fragments: 16 bytes a lane and product are the high terms of the
 // second operand's two registers, then the rests.
 // SPDX-License-Identifier: MIT
 #pragma once
@@ -91,7 +91,7 @@ KV_DEVICE void quantize_bulk_dense(const CodecArgs& args) {
           KV_UNROLL
           for (int i = 0; i < 2; ++i)
             load_shared_u128(b[i], Plan::kMatrixAt + (((e * 4 + t + i) * 8 + s) * 32 + lane()) * 16);
-          KV_UNROLL  // first all high parts, then all rests: no product waits for the one before it
+          KV_UNROLL  // first all high terms, then all rests: no product waits for the one before it
           for (int i = 0; i < kTiles * 4; ++i) {
             const int tile = i % kTiles, n = i / kTiles % 2, rest = i / (kTiles * 2);
             const u32(&v)[4] = x[tile][s];

@@ -53,7 +53,7 @@ KV_DEVICE void quantize_bulk_wgmma(const CodecArgs& args) {
       take ^= 4 * kStageBytes;
       matrix_products<Plan, 1>(
           y, [&](int, int) { return Input::rows(now_stage); }, [] {},
-          stage_next);  // Nobody reads that stage any more: all warps have taken their turn since its products.
+          stage_next);  // No warp reads that stage any more: all have passed take_turn() since its products ended.
     } else {
       sync_warp();  // every lane's copies of this tile have landed
       u32 a[8][Input::kParts][4];

@@ -56,10 +56,10 @@ KV_DEVICE void fill_matrix(const Entry& entry, const Pair& pair) {
   publish_operands();
 }
 
-// y = a times the matrix. Warpgroups take turns on the tensor cores (device/wgmma.cuh). first(step, part) gives the
-// first operand. rests() issues the products with rests that are bytes. They come first, because sums of such products
-// are kept to 14 bits. meanwhile() runs while the products do. Products of rests with rests are left out: they are
-// below what fp32 sums keep.
+// y = a times the matrix. Warpgroups use the tensor cores one after the other (device/wgmma.cuh). first(step, part) is
+// the first operand: fragment `step` of its fp16 term `part`. rests() issues the products with rests that are bytes.
+// They come first, because sums of such products have 14 bits only. meanwhile() runs while the products do. Products of
+// rests with rests are left out: they are below the last bit of fp32 sums.
 template <class Plan, int kParts, class First, class Rests, class Meanwhile>
 KV_DEVICE void matrix_products(float (&y)[64], const First& first, const Rests& rests, const Meanwhile& meanwhile) {
   constexpr int kMatrixParts = Plan::kRestBits == 16 ? 2 : 1;

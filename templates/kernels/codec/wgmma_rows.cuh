@@ -1,5 +1,5 @@
-// Inputs of quantize_bulk_wgmma: how staged rows of each type become the first operand of wgmma, and how their lengths
-// are found.
+// Inputs of quantize_bulk_wgmma: how staged rows of each type become the first operand of wgmma, and how the Euclidean
+// lengths of rows are computed.
 //
 // f16 rows are multiplied where they are staged. So are bf16 rows where the matrix is exact in bf16, as that of a
 // Walsh-Hadamard transform is. Other rows are loaded as fragments. A power of two near the reciprocal of a row's length
@@ -8,16 +8,17 @@
 //
 // An input is a struct with these members:
 //   kBytes              bytes of a value
-//   kParts              fp16 (or bf16) numbers that hold a value
+//   kParts              fp16 (or bf16) terms of a value
 //   kIsOperand          The staged rows are the operand: a warpgroup stages its 64 rows together. Else each warp stages
 //                       its 16 rows for itself.
-//   kKnowsLengths       load gives the lengths. Else they are those of the products, which an orthogonal matrix keeps.
+//   kKnowsLengths       load computes the lengths. Else they are those of the products, as an orthogonal matrix
+//                       preserves lengths.
 //   place(row, chunk)   address in the stage of 16 bytes. Neither copying rows nor taking fragments has bank conflicts.
 //   source(k)           number of the value of a group that is contracted as the k-th
 //   pair(low, high)     two entries of the matrix in the type that is multiplied
 //   rows(stage)         kIsOperand: the staged rows as the first operand
-//   load(...)           otherwise: fragments a; and for rows g and g + 8 the squared length, and the unit that products
-//                       are to be multiplied with
+//   load(...)           otherwise: fragments a; and for rows g and g + 8 the squared length, and the unit by which
+//                       products must be multiplied
 // SPDX-License-Identifier: MIT
 #pragma once
 #include "device/simt.cuh"
@@ -26,7 +27,7 @@
 
 namespace kv {
 
-// The place of a chunk of staged 2-byte values, and such rows as fragments.
+// half_row_place: the place of a chunk of staged 2-byte values. load_half_rows: loads such rows as fragments.
 KV_DEVICE SharedAddress half_row_place(int row, int chunk) { return row * 256 + (chunk ^ (row & 7)) * 16; }
 KV_DEVICE void load_half_rows(u32 (&a)[8][1][4], SharedAddress stage) {
   const int row = lane() % 16, high = lane() / 16;

@@ -1,7 +1,7 @@
-// Append: stores the newest tokens of a sequence and attends to them in one launch. A call brings K and V of the
-// query_length newest tokens as numbers. A block that stages a tile of the cache first stores the rows that lie in it,
-// as quantize would. Lengths count these tokens: token i of the call is token length - query_length + i of the cache.
-// Tokens before token 0 of the cache are left out.
+// Append: stores the new tokens of a call in the cache and attends to them in the same launch. A call brings K and V of
+// its query_length new tokens as f16, bf16 or f32. A block that stages a tile of the cache first stores the new rows
+// that lie in it, as quantize would. Lengths count these tokens: token i of the call is token length - query_length + i
+// of the cache. Tokens before token 0 of the cache are left out.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include "args/attention.cuh"

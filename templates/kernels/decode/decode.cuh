@@ -7,10 +7,10 @@
 // Operands are swapped: the cache is the A operand of the tensor cores and query rows are the eight columns of B, so
 // packed K and V go from staged bytes to fragments in registers and never exist as an fp16 tile.
 //
-//   S^T [16 tokens x 8 queries] = K [16 tokens x head_dim] Q^T     pairs (or fours, of integers) run along head_dim in
-//                                                                  the packing's order; Q is gathered in that order
-//   O^T [head_dim x 8 queries] += V^T [head_dim x 16 tokens] P^T   pairs run along tokens; rows of O come out in the
-//                                                                  packing's order, put right when they are written
+//   S^T [16 tokens x 8 queries] = K [16 tokens x head_dim] Q^T     a register has two fp16 (or four int8) of one token,
+//                                                                  in the packing's order; Q is gathered in that order
+//   O^T [head_dim x 8 queries] += V^T [head_dim x 16 tokens] P^T   a register has two fp16, of two tokens; rows of O
+//                                                                  are in the packing's order until they are written
 //
 // A warp works by itself on 16 or 32 tokens at a time: stage (stage_tile.cuh), score (scores.cuh), online softmax
 // (softmax.cuh), accumulate (values.cuh). No block barrier stands in the loop. For many query rows a team of warps
@@ -56,7 +56,8 @@ KV_DEVICE void fill_tables() {
   });
 }
 
-// Copies the order of O's elements to shared memory, since lanes read different ones at once; and K's integer table.
+// Copies two tables to shared memory: K's integer table, and the order of O's elements, because the lanes of a warp
+// read different entries of it at once.
 template <class Plan>
 KV_DEVICE void fill_order() {
   IntegerTable<typename Plan::KeyCodes>::fill(Plan::kIntegerTableAt);
@@ -65,7 +66,7 @@ KV_DEVICE void fill_order() {
     store_shared_u16(Plan::kOrderAt + i * 2, Plan::value_order(i));
 }
 
-// Tile loader of one side (K or V) of a KV split: the addresses of the warp's next tile. `stage` asks for its copies.
+// Tile loader of one side (K or V) of a KV split: the addresses of the warp's next tile. `stage` issues its copies.
 template <class Plan, class Side>
 struct KvTileLoader {
   static constexpr int kTile = Plan::kTile, kWarps = Plan::kWarps;
@@ -90,7 +91,7 @@ struct KvTileLoader {
     stage_tile<Side, kTile, kIsWhole>(to, token_stride, codes, scales, valid);
   }
   KV_DEVICE void advance() {
-    // Pinned to registers, so that all copies use one sum; else the compiler keeps one for each way around them.
+    // Pinned to registers, so that all copies use one sum. Otherwise the compiler holds one sum for each control path.
     codes = pin_register(codes + kWarps * tile_bytes());
     scales = pin_register(scales + kWarps * kTile * Side::kScaleRowBytes);
   }
@@ -100,8 +101,8 @@ struct KvTileLoader {
 };
 
 // Attends to one staged tile: scores, online softmax, accumulation. A subtile is 16 tokens; kSubtiles of them are
-// taken at a time. scale: from products to scores: softmax scale x log2(e) x the units of K and of the queries.
-// token: the first of the tile. length: tokens of the sequence.
+// taken at a time. scale: the factor from products to scores, which is softmax scale x log2(e) x the units of K and of
+// the queries. token: number of the tile's first token in the sequence. length: tokens of the sequence.
 template <class Plan, class Features>
 KV_DEVICE void take_tile(Sums<Plan>& sums, SharedAddress stage, const Queries<Plan>& queries, const Features& features,
                          float scale, int token, int length, const u8* k_codes, i64 k_stride, const u8* v_codes,
@@ -162,7 +163,7 @@ KV_DEVICE void attend_split(const Args& args, TileScheduler& scheduler, KvSplit&
   using V = typename Plan::V;
   constexpr int kTile = Plan::kTile, kStages = Plan::kStages;
   scheduler.save_to_shared(Plan::kSchedulerAt, split);
-  // Queries are asked for before the ring is filled: behind the ring's copies they would wait for all of them.
+  // Queries are loaded before the ring is filled. Loads behind the ring's copies would wait for all of these copies.
   QueryRows<Plan> rows;
   rows.load(args, split.sequence, QueryChunk<Plan>(split.head));
   const auto features = features_of<Plan>(args, split);
@@ -172,8 +173,8 @@ KV_DEVICE void attend_split(const Args& args, TileScheduler& scheduler, KvSplit&
   KvTileLoader<Plan, V> v(args.v, split, tile);
   const int last = int(hide_from_optimizer(split.last));
   const int whole = int(hide_from_optimizer(k.is_aligned && v.is_aligned ? u32(split.length) / kTile : 0));
-  // If a team takes its last tiles, all of them are staged, those behind the split's end too: the output is added
-  // up over all of the team's tiles, without asking which exist.
+  // A team stages all tiles of its last round, those behind the split's end too, because the output is summed over all
+  // tiles of the team without a check of which exist.
   const int staged_end =
       Plan::kTeam > 1 ? int(hide_from_optimizer(last + (Plan::kTeam - 1 - (last - split.first - 1) % Plan::kTeam)))
                       : last;
@@ -241,8 +242,8 @@ KV_DEVICE void attend_split(const Args& args, TileScheduler& scheduler, KvSplit&
   finish_split<Plan>(args, scheduler, split, sums.o, sums.softmax, unit);
 }
 
-// Prefetches the first tiles of a split to the L2 while the previous kernel still runs. Whatever that kernel writes
-// there meanwhile, the later copies see it.
+// Prefetches the first tiles of a split to the L2 while the previous kernel still runs. If that kernel still writes
+// there, the later copies see what it has written.
 template <class Plan, class Side>
 KV_DEVICE void prefetch_side(const CacheSide& side, const KvSplit& split) {
   constexpr int kLine = 128, kMost = Plan::kWarps * Plan::kStages;
@@ -257,7 +258,7 @@ KV_DEVICE void prefetch_side(const CacheSide& side, const KvSplit& split) {
   }
 }
 
-// Stores the newest tokens of a call that brings them (kernels/decode/append.cuh). AttentionArgs bring none.
+// Stores the new tokens of a call (kernels/decode/append.cuh). A call with plain AttentionArgs has none.
 template <class Plan>
 KV_DEVICE void append(const AttentionArgs&, const KvSplit&) {}
 
@@ -291,10 +292,10 @@ KV_DEVICE void decode(const Args& args) {
   while (true) {
     append<Plan>(args, split);
     attend_split<Plan>(args, scheduler, split);
-    end = scheduler.begin(block_x() +
-                          1);  // computed anew, the same as before, so that no register holds it during the loop
+    // Computed again, with the same result, so that no register holds it while a split is attended to.
+    end = scheduler.begin(block_x() + 1);
     if (!warp_uniform(split.linear_end < end)) return;
-    sync_block();  // shared memory is used anew
+    sync_block();  // the next split reuses shared memory
     split = scheduler.next(split, end);
   }
 }

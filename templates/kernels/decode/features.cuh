@@ -1,5 +1,5 @@
-// decode and merge with features (features/feature_list.cuh). The numbers that features have for each row of a KV split
-// are in shared memory, because lanes share rows and registers are short.
+// decode and merge with features (features/feature_list.cuh). What features hold for each row of a KV split is in
+// shared memory, because several lanes use the same row and registers are scarce.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include "args/attention.cuh"
@@ -11,7 +11,7 @@
 
 namespace kv {
 
-// The query row of a feature. A row that the query chunk lacks stands for its first one, which always exists.
+// The query row of a feature. A row that the query chunk lacks is replaced by its first one, which always exists.
 template <class Plan>
 KV_DEVICE QueryRow query_row(const FeatureArgs& args, const SchedulerArgs& scheduler, const KvSplit& split, int row) {
   const QueryChunk<Plan> chunk(split.head);
@@ -43,8 +43,8 @@ class SplitFeatures {
     const int at = token + token_of(i);
     return F::load(rows()[row_of(i)], at < bounds().last ? at : bounds().last);
   }
-  // Takes both scores of a row in turn. Where there are many rows, a pause keeps the compiler from asking for all of
-  // their loads at once.
+  // by_rows: the order that takes both scores of a row one after the other. Where there are many rows, a pause keeps
+  // the compiler from issuing all of their loads at once.
   KV_DEVICE static constexpr int by_rows(int i) { return (i & ~3) | (i & 1) << 1 | (i >> 1 & 1); }
   KV_DEVICE static void pause(int each) {
     if (kScores > 16 && each % 2 == 0) sync_warp();
@@ -52,7 +52,7 @@ class SplitFeatures {
   static constexpr int kScores = Plan::kSubtiles * 4 * Plan::kColumnBlocks;  // scores of a lane
 
  public:
-  // Loads from memory are under way while K is scored, if there are registers for what they bring.
+  // Loads from memory are in flight while K is scored, if there are registers for their results.
   static constexpr bool kLoadsAhead = F::kLoads && kScores <= 16;
   struct Loaded {
     typename F::Loaded of[kLoadsAhead ? kScores : 1];
@@ -73,7 +73,7 @@ class SplitFeatures {
 
   KV_DEVICE bool cuts(int first, int last) const { return first < bounds().all_first || last >= bounds().all_end; }
   KV_DEVICE bool sees(int row, int token) const { return F::sees(rows()[row], token); }
-  // Asks for what the scores of tokens from `token` on need. Tokens that do not exist ask like the last one.
+  // Loads what the scores of tokens from `token` on need. Tokens that do not exist load what the last one does.
   KV_DEVICE void load(Loaded& loaded, int token) const {
     if constexpr (kLoadsAhead) {
       KV_UNROLL
@@ -110,8 +110,8 @@ struct FeaturedRowEnd {
   }
 };
 
-// Answers for plans with features, by the type of the arguments. Plans without features have answers of their own in
-// softmax.cuh, split_merge.cuh and tile_scheduler.cuh.
+// Overloads for plans with features, chosen by the type of the arguments. Plans without features have overloads of
+// their own in softmax.cuh, split_merge.cuh and tile_scheduler.cuh.
 template <class Plan, class Args>
 KV_DEVICE SplitFeatures<Plan> features_of(const Featured<Args>& args, const KvSplit& split) {
   return {args.features, args.scheduler, split};

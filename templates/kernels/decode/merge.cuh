@@ -1,6 +1,6 @@
 // merge: the KV splits that decode left in memory become rows of output, in a launch of their own. A block has 128
 // neighbouring output elements of a row, or the whole row if it also rotates the row back from V's domain. Its warps
-// share the splits of the batch-head, and their states are merged in the order of the warps (the sum is that of
+// divide the splits of the batch-head, and their states are merged in the order of the warps (the sum is that of
 // kernels/decode/split_merge.cuh), so the same call gives the same bits. A row that sees no token gives zeros.
 // SPDX-License-Identifier: MIT
 #pragma once
@@ -35,9 +35,9 @@ template <class Plan, class Args>
 KV_DEVICE void merge(const Args& args) {
   using W = MergedByWarp<Plan>;
   constexpr int kSlices = Plan::kSlices,                     // slices of 128 elements of a row, in one block
-      kWarpShares = Plan::kThreads / 32 / kSlices,           // warps that share the splits of a slice
+      kWarpShares = Plan::kThreads / 32 / kSlices,           // warps that divide the splits of a slice
       kRowBlocks = (Plan::kValueDim + 127) / 128 / kSlices;  // blocks of a row
-  constexpr int kAtOnce = 8;                                 // splits loaded at once: about a warp's share
+  constexpr int kAtOnce = 8;                                 // splits loaded at once: about as many as a warp has
   pdl_trigger();
   const int row = block_x() / kRowBlocks, slice = warp() % kSlices, warp_share = warp() / kSlices;
   const int at = (block_x() % kRowBlocks * kSlices + slice) * 128 + lane() * 4;  // the lane's first element of the row

@@ -1,5 +1,5 @@
-// decode over paged caches: the tile loader of pages. A tile lies in one page, or has kPages whole ones. The numbers of
-// the next tile's pages are read when this tile's copies are asked for, so nothing waits for them in the loop.
+// decode over paged caches: the tile loader of pages. A tile lies in one page, or has kPages whole ones. The page
+// numbers of the next tile are read when the copies of this tile are issued, so nothing waits for them in the loop.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include "kernels/decode/stage_pages.cuh"

@@ -1,15 +1,15 @@
-// Queries as B fragments of the tensor cores, in shared memory. Once a KV split a block loads its rows of Q, a row a
-// warp. It rotates them into K's domain where the plan fuses that, and puts each element where the packing of K wants
-// it:
+// Queries as B fragments of the tensor cores, in shared memory. For each KV split, a block loads its rows of Q, one row
+// a warp at a time. It rotates them into K's domain where the plan fuses that, and stores each element where the
+// packing of K needs it:
 //
 //   halves     [step of 16][block of 8 rows][lane] of kQueryParts x (b0, b1), see below
 //              by wgmma: [step of 16][block of 8 rows] of two 8 x 8 matrices, as device/wgmma_columns.cuh has them
 //   integers   [step of 32][block of 8 rows][lane] of high (b0, b1) and low (b0, b1) bytes of 16-bit integers
 //
-// A query of f16 is exact in one fp16 part. A query of f32 (as after a rotation) is split into a high and a low part,
+// A query of f16 is exact as one fp16 term. A query of f32 (as after a rotation) is split into a high and a low term,
 // exact to 2^-22, after a division by 64 that lets it be as large as 4e6. Where K's entries are rounded too, or rows
-// are many, it is rounded to one part. Rounded halves and integers are in a unit that the largest magnitude among the
-// rows of a KV head gives, so scores are to be multiplied by that unit.
+// are many, it is rounded to one term. Rounded halves and integers are in a unit that follows from the largest
+// magnitude among the rows of a KV head, so scores must be multiplied by that unit.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include "args/attention.cuh"
@@ -23,7 +23,7 @@ namespace kv {
 // 127 x 256: the largest rounded integer whose high byte is still a signed byte, after the low byte's carry.
 constexpr float kLargestQuery = 32512.f;
 
-// Rows that are quantized with one unit, and which of them the warp loads. Here: all rows, shared by all warps.
+// Rows that are quantized with one unit, and which of them the warp loads. Here: all rows, divided among all warps.
 template <class Plan>
 struct UnitRows {
   static constexpr int kRows = Plan::kColumnBlocks * 8, kWarps = Plan::kWarps;
@@ -34,8 +34,8 @@ struct UnitRows {
 template <class Plan>
 class QueryRows {
   using Unit = UnitRows<Plan>;
-  static constexpr int kPerLane = Plan::kQueryStored / 32,  // elements of a row, a lane, as given
-      kAll = Plan::kKeyDim / 32;                            // elements of a row, a lane, in K's domain
+  static constexpr int kPerLane = Plan::kQueryStored / 32,  // elements of a row that a lane loads
+      kAll = Plan::kKeyDim / 32;                            // elements of a row that a lane has in K's domain
   static constexpr int kRows = Plan::kColumnBlocks * 8, kPerWarp = (Unit::kRows + Unit::kWarps - 1) / Unit::kWarps;
   static constexpr int kLaneBytes = Plan::kHasIntegerKeys ? 16 : 8 * Plan::kQueryParts;  // bytes of a lane's fragment
   static constexpr int kRowPitch = Plan::kByWarpgroups ? 16 : 4 * kLaneBytes;            // bytes from row to row
@@ -63,13 +63,13 @@ class QueryRows {
   }
 
   // Stores the fragments to shared memory, and returns the unit of the warp's rows. Has one barrier of the block, two
-  // where the unit must be found.
+  // where the unit must be computed.
   KV_DEVICE float store() {
     KV_UNROLL
     for (int i = 0; i < kPerWarp; ++i) transform(i);
     float unit = Plan::kQueryParts == 2 ? 64.f : 1.f;
     if constexpr (Plan::kScalesQueries) {
-      sync_block();  // the largest magnitude of each row is there
+      sync_block();  // the largest magnitude of each row is stored
       unit = largest() * (1.f / kLargestQuery);
     }
     const float per_unit = div_rn(1.f, unit);
@@ -88,7 +88,7 @@ class QueryRows {
   }
 
  private:
-  // The warp's i-th row. is_own: does its unit have that many?
+  // The warp's i-th row. is_own: does the unit have that row?
   KV_DEVICE static int own_row(int i) { return Unit::first() + i * Unit::kWarps + Unit::own_warp(); }
   KV_DEVICE static bool is_own(int i) { return i * Unit::kWarps + Unit::own_warp() < Unit::kRows; }
 
@@ -139,10 +139,10 @@ class QueryRows {
       if constexpr (Plan::kQueryParts == 2) store_shared_u16(at + 8, f16_from_f32(q - f32_from_f16(high)));
     }
   }
-  // Stores the sum of a row of Q over the dimensions of each group of K. The constant part of a code, a minimum or a
-  // half, is multiplied by it. As floats, the sum is of Q as the products see it: a code counted from a minimum is far
-  // from 0, and only the minimum can take back what such codes make of the rounding of Q. As integers, the sum is times
-  // kSumFactor.
+  // Stores the sum of a row of Q over the dimensions of each group of K. The constant that a group adds to its codes, a
+  // minimum or a half, is multiplied by this sum. The sum of floats is over Q as the products see it, rounded to fp16:
+  // codes counted from a minimum are far from 0 and enlarge the rounding of Q, and only a minimum times the same
+  // rounded Q cancels that. The sum of integers is multiplied by kSumFactor.
   KV_DEVICE void sum_groups(int i, int row, float per_unit) {
     constexpr int kRegisters = kAll / Plan::kSumGroups;  // registers of one group
     static_assert(kRegisters * Plan::kSumGroups == kAll, "groups of whole registers");
@@ -167,7 +167,7 @@ KV_DEVICE u32 query_sum(int group, int row) {
   return load_staged_u32(Plan::kSumsAt + (group * Plan::kColumnBlocks * 8 + row) * 4);
 }
 
-// The lane's B fragments of Q: held in registers where there is room, else read from shared memory for every 16 tokens.
+// The lane's B fragments of Q: held in registers where they fit, else read from shared memory for every 16 tokens.
 template <class Plan>
 struct Queries {
   using Table = IntegerTable<typename Plan::KeyCodes>;

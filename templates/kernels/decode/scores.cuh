@@ -1,5 +1,5 @@
 // Scores of a staged tile: x = Q K^T x scale - reference maximum, section by section of K's rows. Each warp loads codes
-// of 16 tokens a subtile, unpacks them to A fragments (fp16 pairs by unpack_f16.cuh, or bytes by unpack_int8.cuh), and
+// of 16 tokens a subtile, unpacks them to A fragments (half2 by unpack_f16.cuh, or int8 by unpack_int8.cuh), and
 // multiplies them by the B fragments of Q (query_fragments.cuh). Four lanes share a row of K: lane 4 g + c has bytes of
 // tokens g and g + 8. What one lane loads and unpacks at once is a lane read (`kReadCodes` codes of one row). A group
 // is the codes that share one scale; its scale multiplies the sum of the group's products, in fp32.
@@ -23,7 +23,7 @@ KV_DEVICE float over_lanes(float x) {
   for (int i = 0; i < kBits; ++i) x += shfl_xor(x, 1 << (kFirstBit + i));
   return x;
 }
-// Adds the squares of the low halves of pairs to `low`, of the high halves to `high`.
+// Adds the squares of the low fp16 of each register to `low`, and those of the high fp16 to `high`.
 template <int kPairs>
 KV_DEVICE void add_squares(const u32 (&h)[kPairs], float& low, float& high) {
   KV_UNROLL
@@ -33,7 +33,7 @@ KV_DEVICE void add_squares(const u32 (&h)[kPairs], float& low, float& high) {
   }
 }
 
-// sum += one lane read of K, of rows g (a) and g + 8 (b), times the first kParts fp16 parts of Q.
+// sum += one lane read of K, of rows g (a) and g + 8 (b), times the first kParts fp16 terms of Q.
 template <class Plan, int kParts, int kPairs>
 KV_DEVICE void multiply_read(Scores<Plan> (&sum)[Plan::kQueryParts], const u32 (&a)[kPairs], const u32 (&b)[kPairs],
                              const Queries<Plan>& queries, int fragment) {
@@ -75,8 +75,8 @@ KV_DEVICE void key_misalignments(u32 (&misalignment)[kSubtiles][2], const u8* fi
 }
 
 // Scores of one section of K: s = its products, or s += them if it is not the first. For kSubtiles x 16 tokens of the
-// staged tile, from row `first` on, in the accumulator layout (device/simt.cuh). skew: misalignment of the lane's rows
-// g and g + 8 of each subtile.
+// staged tile, from row `first` on, in the accumulator layout (device/simt.cuh). misalignment: of the lane's rows g and
+// g + 8 of each subtile.
 template <class Plan, class S>
 KV_DEVICE void score_section(Scores<Plan> (&s)[Plan::kSubtiles], SharedAddress stage, int first,
                              const u32 (&misalignment)[Plan::kSubtiles][2], const Queries<Plan>& queries, Table table,
@@ -84,14 +84,14 @@ KV_DEVICE void score_section(Scores<Plan> (&s)[Plan::kSubtiles], SharedAddress s
   using K = typename Plan::K;
   constexpr int kSteps = S::kReadCodes / 4;  // k16 steps of a lane read: four lanes bring four codes each
   const int g = lane() >> 2, c = lane() & 3;
-  // Fragments in registers cannot be indexed, so all groups are unrolled. Else two groups are enough and compile
-  // sooner; with channels found by a mask, one at a time, since two leave no registers for many sums of the output.
+  // Fragments in registers cannot be indexed, so all groups are unrolled. Otherwise two groups are enough and compile
+  // sooner. Sections with outlier channels (kIsMasked) take one, since two leave no registers for many sums of output.
   KV_UNROLL_BY(Plan::kHoldQueries ? S::kGroups : S::kIsMasked ? 1 : 2)
   for (int group = 0; group < S::kGroups; ++group) {
     KV_UNROLL
     for (int sub = 0; sub < Plan::kSubtiles; ++sub) {
       const int row = first + sub * 16 + g;
-      Scores<Plan> sum[Plan::kQueryParts] = {};  // one independent chain of products for each fp16 part of Q
+      Scores<Plan> sum[Plan::kQueryParts] = {};  // one independent chain of products for each fp16 term of Q
       [[maybe_unused]] float squares[2] = {};
       KV_UNROLL
       for (int read = 0; read < S::kReads; ++read) {

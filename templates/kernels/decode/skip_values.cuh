@@ -2,7 +2,7 @@
 // takes them (kSubtiles x 16). They are skipped if every row gives each of them a probability below e = 2^kSparseLog2
 // times the largest that the warp has seen so far. Their weight stays in the denominator.
 //
-// Error. Let W be the weight of the skipped tokens, their share of the denominator. The output lacks sum p_t v_t / sum
+// Error. Let W be the weight of the skipped tokens: their sum over the denominator. The output lacks sum p_t v_t / sum
 // p_t over them, so |error| <= W max |v_t| over them, in every norm. If the weight were taken out too, the rest would
 // grow by 1 / (1 - W), and the error would be W |mean of the rest - mean of the skipped|, up to twice as much. Each
 // skipped token has p_t < e p_max, and the denominator is at least p_max plus their own sum, so W < n e / (1 + n e) for
@@ -16,9 +16,9 @@ namespace kv {
 
 template <class Seen>
 struct SparseValues : Seen {
-  // Are these tokens skipped? x: scores relative to the reference maximum, which lies kBias below a score that some
-  // earlier token has, so the largest x so far is at least kBias. If a rescale is due, nothing is skipped: a row has
-  // seen no token yet, or one of these tokens is the largest by far. A NaN counts as large.
+  // Returns whether these tokens are skipped. x: scores relative to the reference maximum, which is kBias below the
+  // score of some earlier token, so the largest x so far is at least kBias. If a rescale is due, nothing is skipped: a
+  // row has seen no token yet, or one of these tokens is the largest by far. A NaN counts as large.
   template <class Plan, class Scores>
   KV_DEVICE static bool skips_values(const Scores& x, bool needs_rescale) {
     constexpr float kLeast = kBias + Plan::kSparseLog2;

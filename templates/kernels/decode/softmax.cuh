@@ -1,6 +1,6 @@
 // Online softmax of one warp: scores of a tile to probabilities, and the running state of each query row (a column of
-// the swapped product, see decode.cuh). Everything is fp32 and base 2: a score is Q K times the softmax scale times
-// log2(e). Scores arrive relative to a reference maximum, which may be stale:
+// the swapped product, see decode.cuh). Scores and sums are fp32, and exponents are of base 2: a score is Q K times the
+// softmax scale times log2(e). Scores arrive relative to a reference maximum, which may be stale:
 //
 //   x = score - reference_max            one multiply-add behind the product Q K
 //   P = 2^x;  denominator += P;  O += P V
@@ -25,17 +25,18 @@ constexpr float kMasked = -1e30f;  // x of a token that the row does not see: 2^
 constexpr float kFloor = -1e29f;   // reference maximum of a row that has seen no token; every score is above it
 constexpr float kBias = 8.f;       // log2 of the largest probability after a rescale: far from fp16's subnormals
 constexpr float kLimit = 14.f;     // log2 of the largest probability without a rescale: far from fp16's largest number
-constexpr int kAlways = -2147483647 - 1;  // `rescales_at` that every vote reaches
+constexpr int kAlways = -2147483647 - 1;  // value of `rescales_at` that every vote reaches
 
 // Scores, or x, of 16 tokens in the accumulator layout (device/simt.cuh): [block of 8 columns][register].
 template <class Plan>
 using Scores = float[Plan::kColumnBlocks][4];
-// The warp's share of O^T: [block of 8 columns][block of 16 dimensions of V][register].
+// The warp's slice of O^T: [block of 8 columns][block of 16 dimensions of V][register].
 template <class Plan>
 using Outputs = float[Plan::kOwnBlocks][Plan::kValueDim / 16 / Plan::kValueShare][4];
 
-// The output that one warp adds up. Warps of a team (kernels/decode/warp_team.cuh) divide it: kValueShare warps have
-// different dimensions of V, and the others of the team have different blocks of columns. A warp on its own has all.
+// The slice of the output that one warp sums. Warps of a team (kernels/decode/warp_team.cuh) divide the output:
+// kValueShare warps have different dimensions of V, and the others of the team have different blocks of columns. A warp
+// without a team has the whole output.
 template <class Plan>
 struct Share {
   KV_DEVICE static int member() { return Plan::kTeam == 1 ? 0 : warp() % Plan::kTeam; }
@@ -55,7 +56,7 @@ template <class Plan>
 struct Softmax {
   typename ReferenceMaxOf<Plan, Plan::kSharesReferenceMax>::Type
       reference_max;                  // reference maximum of each column, base 2
-  float sum[Plan::kColumnBlocks][2];  // the lane's part of the denominator: over its own tokens
+  float sum[Plan::kColumnBlocks][2];  // the lane's partial denominator, over its own tokens
   u32 empty_columns;                  // a bit a column: set until the column sees its first token
   int rescales_at;  // a rescale is due if largest_bits() is at least this; kAlways while a column has seen no token
 
@@ -159,8 +160,8 @@ KV_DEVICE void rescale(Scores<Plan> (&x)[Plan::kSubtiles], Softmax<Plan>& softma
   softmax.rescales_at = softmax.empty_columns ? kAlways : int(bits_of(kLimit)) + 1;
 }
 
-// P = 2^x in fp16, and its sum into the denominator. For one warp: B fragments of P^T. For a team: not transposed, each
-// row of an 8 x 8 matrix is a token, with its columns in pairs.
+// P = 2^x in fp16; the denominator gets the sum of 2^x. For one warp: B fragments of P^T. For a team: not transposed,
+// each row of an 8 x 8 matrix is a token, and a register has two of its columns.
 template <class Plan>
 KV_DEVICE void exponentiate(u32 (&p)[Plan::kSubtiles][Plan::kColumnBlocks][2], const Scores<Plan> (&x)[Plan::kSubtiles],
                             Softmax<Plan>& softmax) {

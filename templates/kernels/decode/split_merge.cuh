@@ -1,6 +1,7 @@
-// Merge at the end of decode: the warps of a block to the block's KV split, the KV splits of a batch-head to rows of
-// output, and those out of V's rotated domain. A partial result of a row is its softmax state: reference maximum m
-// (base 2), denominator d, and unnormalised output o. States merge exactly as in the online softmax:
+// Merge at the end of decode. The warps of a block are merged to the block's KV split, and the KV splits of a
+// batch-head to rows of output, which are then rotated out of V's domain. A partial result of a row is its softmax
+// state: reference maximum m (base 2), denominator d, and unnormalised output o. States merge exactly as in the online
+// softmax:
 //
 //   m = max m_i;  w_i = 2^(m_i - m);  d = sum w_i d_i;  o = sum w_i o_i;  output = o / d
 //
@@ -25,8 +26,8 @@ namespace kv {
 // many times the instructions.
 struct SoftmaxState {
   float row_max,    // reference maximum, base 2; kFloor: no token was seen
-      denominator,  // sum of 2^(score - top)
-      x[4];         // sums of 2^(score - top) times V
+      denominator,  // sum of 2^(score - row_max)
+      x[4];         // sums of 2^(score - row_max) times V
   KV_DEVICE float inverse() const { return denominator > 0.f ? 1.f / denominator : 0.f; }
   KV_DEVICE void scale(float by) {
     denominator *= by;
@@ -152,7 +153,7 @@ KV_DEVICE void for_each_item(const Visit& visit) {
   }
 }
 
-// Divides four output elements by the denominator and puts them, in the order of the dimensions, into shared memory.
+// Divides four output elements by the denominator and stores them to shared memory, in the order of the dimensions.
 template <class Plan>
 KV_DEVICE void store_row(int row, int at, const SoftmaxState& sum) {
   const float inverse = sum.inverse();
@@ -217,9 +218,9 @@ KV_DEVICE bool is_last(u32* split_counters, int splits) {
   return true;
 }
 
-// Merges the warp's rows of a batch-head into shared memory. False if some split is not there yet: the warp that counts
-// last will merge. For rows that take a warp several steps; each step takes all splits one after the other. Where there
-// are many splits, the host leaves them to `merge`.
+// Merges the warp's rows of a batch-head into shared memory. Returns false if some split is not counted yet: the warp
+// that counts last will merge. Serves rows that take a warp several steps, each of which reads all splits in order.
+// Where there are many splits, the host leaves them to `merge`.
 template <class Plan, class Args, class TileScheduler>
 KV_DEVICE bool merge_in_order(const Args& args, const TileScheduler& scheduler, const KvSplit& split) {
   if (!is_last<Plan>(args.split_counters + split.first_block * kMostBlockWarps + warp(), split.splits)) return false;

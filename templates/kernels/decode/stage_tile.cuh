@@ -1,7 +1,7 @@
 // Staging: a tile of packed rows is copied from the cache to shared memory as raw bytes, asynchronously. Lanes then
 // load their lane reads from there.
 //
-//   global   row of token t at codes + t x token stride    planar: dense, so a tile is one run of bytes
+//   global   row of token t at codes + t x token stride    planar: dense, so the bytes of a tile are contiguous
 //   staged   row of token t at t x kPitch + misalignment   kPitch is chosen by the planner against bank conflicts;
 //                                                          misalignment is 0, or for rows that are copied by chunks
 //                                                          that of kernels/decode/unaligned_rows.cuh
@@ -39,8 +39,8 @@ KV_DEVICE u32 swizzled(u32 byte) {
 // The number of bytes after which the swizzle repeats.
 constexpr int swizzle_period(int swizzle) { return swizzle < 0 ? 128 << -swizzle : 64 << swizzle; }
 
-// Copies have two forms: straight lines for whole tiles; and for the last tile of a sequence (kIsWhole false) a check
-// of each unit, whether it exists.
+// Copies have two forms. Whole tiles take straight-line code. The last tile of a sequence (kIsWhole false) takes code
+// that checks of each unit whether it exists.
 
 // Copies kBytes dense bytes (a multiple of 16), of which the first `valid` exist. from: the lane's first chunk.
 template <int kBytes, int kSwizzle, bool kIsWhole>
@@ -134,15 +134,15 @@ KV_DEVICE void stage_tile(SharedAddress to, i64 token_stride, const u8* codes, c
 }
 
 // Loads one field of a lane read as little-endian words w, aligned to its first code. rows: address of some eight rows
-// of a staged tile. block: bytes from there to the stored block. part: number of this lane among those that share the
-// block.
+// of a staged tile. block: bytes from there to the stored block. row_lane: number of this lane among those that share
+// the block.
 template <class Plane, int kSwizzle>
 KV_DEVICE void load_plane(SharedAddress rows, u32 block, int read, int row_lane, u32* w) {
   constexpr int kUnit = Plane::kUnit, kBytes = Plane::kLoadBytes, kStep = Plane::kIsUnaligned ? 1 : kUnit;
   constexpr bool kIsShifted = Plane::kLaneBits % (8 * kStep) != 0;  // the lane read starts inside a step
   u32 offset = block + Plane::kAt + read * Plane::kReadBytes;
-  const int shared_by = Plane::kWrap > 0 ? row_lane / Plane::kWrap
-                                         : 0;  // 0: this lane's own words; n: those of the lane kWrap x n before it
+  // 0: the lane loads words of its own; n: it loads those of the lane kWrap x n before it.
+  const int shared_by = Plane::kWrap > 0 ? row_lane / Plane::kWrap : 0;
   if constexpr (Plane::kWrap > 0) row_lane %= Plane::kWrap;
   if constexpr (!Plane::kLoadsWholeField) offset += row_lane * Plane::kLaneBits / (8 * kStep) * kStep;
   static_assert(kSwizzle == 0 || kBytes <= 16, "runs lie in one chunk");
@@ -181,7 +181,7 @@ KV_DEVICE void load_plane(SharedAddress rows, u32 block, int read, int row_lane,
   }
 }
 
-// The stored block, counted along the row, that has the codes of (group, part).
+// The stored block, counted along the row, that has the codes of (group, row_lane).
 template <class Section>
 KV_DEVICE int block_of(int group, int row_lane) {
   return group * Section::kBlocks + (Section::kBlocks > 1 ? row_lane / Section::kLanesPerBlock : 0);
@@ -198,8 +198,8 @@ KV_DEVICE void load_codes(SharedAddress rows, u32 row, int group, int read, int 
   });
 }
 
-// The address of the scales of (token, group, part) in a staged tile. scale_index: which of the block's scales a lane
-// read uses.
+// The address of the scales of (token, group, row_lane) in a staged tile. scale_index: which of the block's scales a
+// lane read uses.
 template <class Side, class Section>
 KV_DEVICE SharedAddress scales_of(SharedAddress stage, u32 misalignment, int token, int group, int row_lane) {
   return stage + misalignment + Side::kScalesAt + token * Side::kScalePitch +

@@ -143,7 +143,8 @@ class TileScheduler {
   }
 
  private:
-  // The split [tile, end) of the batch-head that has the tile numbers [begin, begin + room), cut to its tiles.
+  // The split [tile, end) of the batch-head that has the tile numbers [begin, begin + tiles_per_head), cut to its
+  // tiles.
   KV_DEVICE KvSplit cut(int sequence, int head, int length, u32 begin, u32 tiles_per_head, u32 tile, u32 end) const {
     const int before = first_tile(sequence, length), tiles = tiles_of(sequence, length), last = int(end - begin),
               first_block = block_of(begin), last_block = block_of(begin + u32(tiles) - 1);

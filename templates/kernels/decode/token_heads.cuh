@@ -1,12 +1,12 @@
 // decode of token-major heads, where the heads of a token lie side by side (cache.token_heads): a block takes all heads
-// of its tiles, so that it reads one piece of memory, by bulk copies. Rows of 66 bytes read one head at a time touch
-// each line of memory several times.
+// of its tiles, so that bulk copies read one contiguous range of memory. Rows of 66 bytes that are read one head at a
+// time touch each line of memory several times.
 //
 // Warp w has head w % kHeads, and every (kWarps / kHeads)-th tile. The warps of one stream of tiles share its stages,
 // in a ring. Each stage has two barriers: one says that the stage is filled; at the other each warp arrives when it is
 // done with the stage, which is then filled again. Plan::kRows and kGroup are those of one head; a call has exactly
-// these heads. Each block leaves partial results of all of them for merge, which knows them as one head with more query
-// heads.
+// these heads. Each block leaves partial results of all of them for merge, which treats them as one head with more
+// query heads.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include "device/bulk_copy.cuh"
@@ -27,8 +27,8 @@ KV_DEVICE int own_stream() {
   return warp() / Plan::kHeads;
 }
 
-// The plan with query rows of all heads: AllRows as they are given, in the order of merge; AllFragments with eight rows
-// a head, as fragments have them.
+// The plan with query rows of all heads. AllRows has the rows of the call, in the order of merge. AllFragments has
+// eight rows a head, as fragments have them.
 template <class Plan>
 struct AllRows : Plan {
   static constexpr int kHeads = 1, kRows = Plan::kHeads * Plan::kRows;
@@ -88,14 +88,14 @@ struct Queries<Plan> {
   }
 };
 
-// The ring of stages of the warp's stream of tiles. A stage holds one side of a tile, K and V in turns.
+// The ring of stages of the warp's stream of tiles. A stage holds one side of a tile, alternately K and V.
 template <class Plan>
 class TokenRing {
   using K = typename Plan::K;
   using V = typename Plan::V;
   static constexpr int kStreams = Plan::kWarps / Plan::kHeads, kStages = Plan::kStages, kTile = Plan::kTile;
   static_assert(K::kStageBytes == V::kStageBytes, "any stage has room for either side");
-  // Sides that are copied ahead of the one at work. One stage stays empty, so no warp waits for warps that are a little
+  // Stages that are filled ahead of the one in use. One stage stays empty, so no warp waits for warps that are a little
   // behind.
   static constexpr int kAhead = kStages - 2;
 
@@ -111,7 +111,7 @@ class TokenRing {
   const KvSplit& split_;
   const SharedAddress stages_, barriers_;
   Place taken_{0, 0};
-  int asker_ = kAhead % Plan::kHeads;  // the head whose warp asks for the next copies; all warps in turns
+  int asker_ = kAhead % Plan::kHeads;  // the head whose warp issues the next copies; heads alternate
 
   KV_DEVICE SharedAddress stage_at(int stage) const { return stages_ + stage * K::kStageBytes; }
   KV_DEVICE SharedAddress filled(int stage) const { return barriers_ + stage * 16; }
@@ -124,7 +124,7 @@ class TokenRing {
         stages_(hide_from_optimizer(Plan::kRingAt + own_stream<Plan>() * kStages * K::kStageBytes)),
         barriers_(Plan::kBarriersAt + own_stream<Plan>() * kStages * 16) {}
 
-  // Asks for the first tiles. A block barrier behind open() must come before.
+  // Issues the copies of the first tiles. open() and then a block barrier must come before.
   KV_DEVICE void begin() const {
     const int tile = split_.first + own_stream<Plan>();
     KV_UNROLL
@@ -142,7 +142,7 @@ class TokenRing {
       if (own_head<Plan>() == 0 && lane() == 0) open_barrier(filled(i), 1), open_barrier(emptied(i), Plan::kHeads);
     publish_barriers();
   }
-  // Must come behind a barrier of the block, when every tile is taken.
+  // Called behind a block barrier, when every tile is done.
   KV_DEVICE void close() const {
     KV_UNROLL
     for (int i = 0; i < kStages; ++i)
@@ -159,7 +159,7 @@ class TokenRing {
     return stage_at(taken_.stage);
   }
   KV_DEVICE SharedAddress values_at() const { return stage_at(taken_.stage + 1 == kStages ? 0 : taken_.stage + 1); }
-  // Gives K's stage back, and waits for V of the tile.
+  // Releases K's stage, and waits for V of the tile.
   KV_DEVICE void take_values(int tile) {
     give_back();
     if constexpr (kAhead % 2 == 0)
@@ -184,8 +184,8 @@ class TokenRing {
     }
     asker_ = asker_ + 1 == Plan::kHeads ? 0 : asker_ + 1;
   }
-  // Asks for one side of a tile, if the tile is in the split. The phase of the `emptied` barrier that to.parity names
-  // must have ended.
+  // Issues the copies of one side of a tile, if the tile is in the split. It waits until the phase of the `emptied`
+  // barrier that to.parity names has ended.
   template <class Side>
   KV_DEVICE void ask(const CacheSide& side, int tile, Place to) const {
     constexpr int kTokens = kTile / 8 * Side::kCopyEighths, kCopies = 8 / Side::kCopyEighths,
@@ -203,8 +203,8 @@ class TokenRing {
   }
 };
 
-// Features for tiles in which row numbers are not tokens in order (stage_token_heads.cuh). They map a row to its token,
-// and go on to V between scoring and the products with V.
+// Features for tiles whose rows are not in the order of the tokens (stage_token_heads.cuh). They map a row to its
+// token. apply(), which runs between the scores and the products with V, releases K's stage and waits for V.
 template <class Plan>
 struct TileFeatures : PlainFeatures<Plan> {
   using Plain = PlainFeatures<Plan>;
@@ -310,7 +310,7 @@ KV_DEVICE void attend_split(const Args& args, TileScheduler& scheduler, KvSplit&
   sync_block();  // stages and queries of all heads are free from here on
   ring.close();
   Kept::store(sums.o, sums.softmax, unit);
-  sync_block();  // the states of all warps are there
+  sync_block();  // the states of all warps are stored
   split = scheduler.restore_from_shared(Plan::kSchedulerAt);
   const i64 partial_index = scheduler.partial_index(block_x(), split.sequence, split.head);
   for_each_item<All>([&](int row, int at) {

@@ -2,9 +2,9 @@
 // are copied, and no others. Lanes load the aligned words around the bytes they want and shift them into place. In its
 // slot a staged row begins at the same offset, modulo kSlotAlign bytes, as in memory:
 //
-//   kSlotAlign = 32   the chunks of a sector of the L2 stay in one sector (else it is asked for twice)
-//   kSlotAlign = 16   in pages, which may be 16 bytes apart, and where rows would have bank conflicts; if the plan
-//                     leaves room (kCachesInL1), lines stay in the L1 between the copies of their chunks
+//   kSlotAlign = 32   the chunks of a sector of the L2 stay in one sector (otherwise it is requested twice)
+//   kSlotAlign = 16   in pages, which may be 16 bytes apart, and where rows would have bank conflicts; if shared memory
+//                     leaves space for an L1 (kCachesInL1), lines stay there between the copies of their chunks
 //
 // SPDX-License-Identifier: MIT
 #pragma once
@@ -23,10 +23,10 @@ KV_DEVICE int slot_of(int row) {
   return kHasEvenOddOrder ? (row & ~7) | (row & 1) << 2 | (row >> 1 & 3) : row;
 }
 
-// Copies kLanes of the chunks of eight rows, numbered row after row, from chunk `begin` on; with 16 or 8 lanes of each
-// of two or four groups of eight rows at once. A copy costs the lines of memory it touches, and neighbouring lanes meet
-// in them. Strides are even, so a row begins at the same byte of its chunk as the row eight before it, and of its
-// sector as the row sixteen before it.
+// Copies kLanes chunks of each group of eight rows, from chunk `begin` on; chunks are numbered row after row. With
+// kLanes = 16 or 8 a warp takes two or four groups at once. A copy costs as much as the lines of memory that it
+// touches, and neighbouring lanes touch the same ones. Strides are even, so a row begins at the same byte of its chunk
+// as the row eight before it, and of its sector as the row sixteen before it.
 template <class Side, int kRows, int kLanes, bool kIsWhole>
 KV_DEVICE void stage_chunk_group(SharedAddress to, const u8* from, i64 token_stride, int valid_rows, int begin) {
   constexpr int kChunks = chunks_of(Side::kRowBytes), kStep = 8 * (32 / kLanes);  // rows

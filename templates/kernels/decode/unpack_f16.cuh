@@ -1,15 +1,16 @@
-// Unpack to fp16: from packed codes to fp16 pairs in registers, as the tensor cores take them. K and V share this code.
+// Unpack to fp16: from packed codes to half2 (two fp16 in a register), as the tensor cores take them. K and V share
+// this code.
 //
-// The codes of a lane read are first spread to code lanes, the bit fields of words with room for one code each, by
-// F::unpack: a sequence of shifts and masks that the generator writes for the packing. With code lanes of a byte, two
-// such words a and b become four pairs, pair j = (value of byte j of a, value of byte j of b):
+// F::unpack, a sequence of shifts and masks that the generator writes for the packing, first spreads the codes of a
+// lane read to code lanes: bit fields of words, with one code each. With code lanes of a byte, two such words a and b
+// become four half2; number j is (value of byte j of a, value of byte j of b):
 //
-//   K side   a and b are two words of one token            pairs run along head_dim, the contraction of Q K^T
-//   V side   a and b are the same word of two tokens       pairs run along tokens, the contraction of P V
+//   K side   a and b are two words of one token            a half2 runs along head_dim, the contraction of Q K^T
+//   V side   a and b are the same word of two tokens       a half2 runs along tokens, the contraction of P V
 //
-// Codebooks are looked up in shared memory, one look-up for a pair; integers and 8-bit floats are computed. Pairs hold
-// value / kUnit of their section. The unit of the first section is Side::kUnit, which joins the softmax scale (K) or
-// the output (V); other sections have it in their scales. Block scales are applied to scores and probabilities.
+// Codebooks are looked up in shared memory, one look-up for a half2; integers and 8-bit floats are computed. A half2
+// holds value / kUnit of its section. The unit of the first section is Side::kUnit, which joins the softmax scale (K)
+// or the output (V); other sections have it in their scales. Block scales are applied to scores and probabilities.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include "device/simt.cuh"
@@ -19,9 +20,9 @@ namespace kv {
 // A lane's copy of the table of codebook entries in shared memory at F::kTableAt. Entries are kTableStride bytes apart
 // (at most 128). Each holds kTableCopies copies of its value, so that lanes read different banks. An entry is
 //
-//   up to 4 bits     the pair of values of two codes: (value[i], value[i >> kIndexBits]), each i masked to kBits
+//   up to 4 bits     the values of two codes: (value[i], value[i >> kIndexBits]), each index masked to kBits
 //   5 to 8 bits      one value
-//   1, 2 bits of V   two pairs, of two channels, by the two nibbles of i
+//   1, 2 bits of V   two half2, of two channels, by the two nibbles of i
 //
 struct Table {
   u32 mine,         // byte offset of the lane's copy inside an entry of one word
@@ -32,8 +33,8 @@ KV_DEVICE Table table_of_lane() {
   return {u32(lane() % kCopies * 4), u32(lane() % (kCopies > 1 ? kCopies / 2 : 1) * 8)};
 }
 
-// The address, relative to kTableAt, of the entry whose index is a byte of `word`: index x stride + mine. As a dot
-// product, because the pipe of the multiplications has room.
+// The address, relative to kTableAt, of the entry whose index is a byte of `word`: index x stride + mine. It is a dot
+// product, because the pipe of the multiplications has cycles to spare.
 template <class F>
 KV_DEVICE u32 entry_at(u32 mine, u32 word, int byte) {
   static_assert(F::kTableStride < 256, "factors are bytes");
@@ -66,7 +67,7 @@ struct TablePairs {
       for (int j = 0; j < 4; ++j) h[j] = permute(table_entry<F>(table, a, j), table_entry<F>(table, b, j), 0x5410);
     }
   }
-  // One pair for each byte, which is an index of two codes.
+  // One half2 for each byte, which is an index of two codes.
   KV_DEVICE static void look_up(u32 indices, u32* h, Table table) {
     KV_UNROLL
     for (int j = 0; j < 4; ++j) h[j] = table_entry<F>(table, indices, j);
@@ -84,7 +85,7 @@ struct TableTwoPairs {
     return u32(F::half_value(codes & kMask)) | u32(F::half_value(codes >> 2 & kMask)) << 16;
   }
 
-  // Two pairs for each byte.
+  // Two half2 for each byte.
   KV_DEVICE static void look_up(u32 indices, u32* h, Table table) {
     KV_UNROLL
     for (int j = 0; j < 4; ++j) load_table_u64<F::kTableAt>(h + 2 * j, entry_at<F>(table.mine_of_two, indices, j));
@@ -172,7 +173,7 @@ struct CodeLaneRead {
   }
 };
 
-// Along a row of K with 4-bit codes, two a byte: each byte is the index of a pair as it is stored.
+// Along a row of K with 4-bit codes, two a byte: each stored byte is the index of a half2.
 template <class Side>
 struct ByteRead {
   KV_DEVICE static void row(const u32 (&w)[Side::kReadWords], u32 (&h)[Side::kReadCodes / 2], Table table) {
@@ -239,7 +240,8 @@ struct F32Read {
   }
 };
 
-// Scales that belong to values rather than to scores and probabilities: pair = pair x scale + minimum, rounded once.
+// Applies scales to values, for formats whose scales cannot multiply scores or probabilities: each half2 becomes
+// half2 x scale + minimum, rounded once.
 template <int kPairs>
 KV_DEVICE void scale_pairs(u32 (&h)[kPairs], u32 scale, u32 minimum) {
   KV_UNROLL

@@ -1,8 +1,8 @@
 // Unpack to int8: from packed codes of K to signed bytes in registers, for IMMA with Q as 16-bit integers (scores.cuh).
 // Four codes a word, in the order of F's unpack sequence. A code stands for
 //
-//   one part     y                  y in -128..127
-//   two parts    y + z / 256        z in 0..255, for codebook entries that need more than eight bits
+//   one term     y                  y in -128..127
+//   two terms    y + z / 256        z in 0..255, for codebook entries that need more than eight bits
 //
 // times the unit. Where all entries are n + 1/2, y is n, and the kernel adds the half through the sum of Q. Entries are
 // looked up by PRMT from registers, up to eight entries in two of them, so there are no loads and no bank conflicts.

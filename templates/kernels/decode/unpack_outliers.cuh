@@ -1,6 +1,7 @@
 // Unpack blocks with outliers. A block stores its own mask of outlier channels: channel i has a code of kHighBits if
 // bit i of the mask is set, else one of kLowBits. Codes of either kind are packed one behind the other in the order of
-// their channels, so the place of a code depends on how many bits of the mask are set before it. None of this is fast.
+// their channels, so the place of a code depends on how many bits of the mask are set before it. This unpacking is
+// slow.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include "device/simt.cuh"
@@ -27,7 +28,8 @@ KV_DEVICE void masked_values(SharedAddress codes, SharedAddress mask, int channe
   }
 }
 
-// Values of a lane read: of K, as pairs along the row; of V, as pairs of two tokens.
+// Values of a lane read as half2: masked_row has two neighbouring channels of a row of K in a register, masked_column
+// one channel of two tokens of V.
 template <class S>
 KV_DEVICE void masked_row(SharedAddress codes, SharedAddress mask, int row_lane, u32 (&h)[S::kReadCodes / 2]) {
   u32 half[S::kReadCodes];

@@ -1,5 +1,5 @@
 // Accumulation: O^T += V^T P^T for a staged tile, section by section of V's rows. Eight lanes share a row of V, and
-// each of them unpacks its codes of two neighbouring tokens together, as pairs (unpack_f16.cuh), because tokens are the
+// each of them unpacks its codes of two neighbouring tokens together, as half2 (unpack_f16.cuh), because tokens are the
 // contraction here. Block scales differ from token to token, so they multiply P, in fp16. They are taken relative to
 // the largest scale that the warp has seen (ValueScales), so that fp16 holds the product whatever the size of V:
 //
@@ -18,8 +18,8 @@ namespace kv {
 // 2^log2 as the bits of a half, for -24 <= log2 <= 16. 16 gives infinity, which is above every finite half.
 KV_DEVICE u32 half_power(int log2) { return log2 >= -14 ? u32(log2 + 15) << 10 : 1u << (log2 + 24); }
 
-// Unpacks the lane's codes of one lane read: low, the pairs of tokens first + 2c and + 1; high, those of first + 2c + 8
-// and + 9.
+// Unpacks one lane read of each of the lane's four tokens. low: half2 of tokens first + 2c and first + 2c + 1; high:
+// half2 of tokens first + 2c + 8 and first + 2c + 9.
 template <class Plan, class S>
 KV_DEVICE void columns(u32 (&low)[S::kReadCodes], u32 (&high)[S::kReadCodes], SharedAddress stage, int first,
                        const u32 (&misalignment)[4], int group, int read, Table table) {
@@ -54,7 +54,7 @@ KV_DEVICE void columns(u32 (&low)[S::kReadCodes], u32 (&high)[S::kReadCodes], Sh
   }
 }
 
-// Multiplies these pairs by scales that belong to values, and adds their minima.
+// Applies scales and minima to the values that columns() has unpacked, for formats whose scales cannot multiply P.
 template <class Plan, class S>
 KV_DEVICE void scale_columns(u32 (&low)[S::kReadCodes], u32 (&high)[S::kReadCodes], SharedAddress stage, int first,
                              const u32 (&misalignment)[4], int group, int read) {
@@ -71,8 +71,8 @@ KV_DEVICE void scale_columns(u32 (&low)[S::kReadCodes], u32 (&high)[S::kReadCode
   scale_pairs(high, scale[2] | scale[3] << 16, minimum[2] | minimum[3] << 16);
 }
 
-// 1 / |C| of the lane's four tokens of a subtile, for formats that store the length of a row alone: |C| is the length
-// of the row that the codes give.
+// 1 / |C| of the lane's four tokens of a subtile, for formats that store the Euclidean length of a row: |C| is the
+// length of the row that the codes alone stand for.
 template <class Plan, class S>
 KV_DEVICE void inverse_lengths(float (&inverse)[4], SharedAddress stage, int first, const u32 (&misalignment)[4],
                                int group, Table table) {
@@ -193,7 +193,8 @@ KV_DEVICE void value_misalignments(u32 (&misalignment)[kSubtiles][4], const u8* 
   }
 }
 
-// O^T += V^T P^T for one section of V and kSubtiles x 16 tokens from row `first` on. skew: see value_misalignments.
+// O^T += V^T P^T for one section of V and kSubtiles x 16 tokens from row `first` on. misalignment: see
+// value_misalignments.
 template <class Plan, class S>
 KV_DEVICE void accumulate_section(Outputs<Plan>& o, const ValueScales<Plan>& scales,
                                   const u32 (&p)[Plan::kSubtiles][Plan::kOwnBlocks][2], SharedAddress stage, int first,

@@ -3,11 +3,12 @@
 //
 //   1  each warp scores its own tile and applies the online softmax, for all columns (query rows)
 //   2  its probabilities go to shared memory, where the whole team reads them
-//   3  each warp adds up its share of the output over the tiles of all: some dimensions of V, or some of the columns
+//   3  each warp sums its slice of the output over the tiles of the whole team: some dimensions of V, or some columns
 //
-// So every code of K is decoded once, and of V too where dimensions are shared. The team has one reference maximum. A
-// round has two barriers of the team: the vote on a rescale, after which the team is done with the tiles before, and
-// the one that shows the probabilities. With two buffers of probabilities the vote alone is enough.
+// So every code of K is decoded once, and every code of V too where warps divide V's dimensions. The team has one
+// reference maximum. A round has two team barriers. The first is the vote on a rescale: behind it the team is done with
+// the tiles of the round before. The second publishes the probabilities. With two buffers of probabilities the vote
+// alone is enough.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include "kernels/decode/query_fragments.cuh"
@@ -45,7 +46,7 @@ struct ReferenceMaxOf<Plan, true> {
   using Type = SharedReferenceMax<Plan>;
 };
 
-// row_max of each column over the tiles of a team, by way of shared memory.
+// row_max of each column over the tiles of a team, exchanged through shared memory.
 template <class Plan>
 struct TeamRowMax<Plan, true> {
   static constexpr int kBytes = 32 * Plan::kColumnBlocks;  // bytes of one warp's maxima
@@ -59,7 +60,7 @@ struct TeamRowMax<Plan, true> {
       const float row_max = column_max<Plan>(x, i);
       if (lane() < 4) store_shared_u32(place(warp(), i), bits_of(row_max));
     }
-    sync_team<Plan::kTeam>();  // the maxima of the whole team are there
+    sync_team<Plan::kTeam>();  // the maxima of the whole team are stored
   }
   KV_DEVICE static float row_max(const Scores<Plan> (&)[Plan::kSubtiles], int i) {
     float row_max = kMasked;
@@ -119,7 +120,7 @@ struct TokenScales {
     });
   }
   KV_DEVICE bool fit(u32 limit) const { return (~(limit - largest_of_two()) & 0x80008000u) == 0; }  // as ValueScales
-  // The largest over the whole team.
+  // The largest magnitude among the scales of the whole team, as the bits of a half. Has a team barrier.
   KV_DEVICE u32 largest() const {
     const u32 two = largest_of_two() & 0x7fff7fffu;
     u32 most = larger_bits(two & 0xffffu, two >> 16);
@@ -127,7 +128,7 @@ struct TokenScales {
     for (int mask = 4; mask < 32; mask <<= 1) most = larger_bits(most, shfl_xor(most, mask));
     const SharedAddress at = Plan::kRowMaxAt + Plan::kWarps * Plan::kColumnBlocks * 32;
     if (lane() == 0) store_shared_u32(at + warp() * 4, most);
-    sync_team<Plan::kTeam>();  // the largest of the whole team are there
+    sync_team<Plan::kTeam>();  // the largest of every warp of the team are stored
     KV_NO_UNROLL
     for (int member = 0; member < Plan::kTeam; ++member)
       most = larger_bits(most, load_shared_u32(at + (warp() / Plan::kTeam * Plan::kTeam + member) * 4));
@@ -167,7 +168,7 @@ struct WarpProducts {
                               float scale, const Softmax<Plan>& softmax, TokenScales<Plan>&, const Places&) {
     kv::score<Plan>(x, stage, 0, misalignment, queries, table, scale, softmax);
   }
-  // The warp's share of the output, over a tile that any warp of the team has scored.
+  // Adds to the warp's slice of the output over a tile that any warp of the team has scored.
   template <class Section>
   KV_DEVICE static void accumulate(Sums<Plan>& sums, SharedAddress stage, const u32 (&misalignment)[Plan::kSubtiles][4],
                                    SharedAddress probabilities, Table table) {
@@ -197,7 +198,7 @@ struct TeamTiles {
   const u8* v_first_row;
   i64 v_stride;
 
-  // Attends to all tiles. stage(tile, to) asks for the copies of a tile.
+  // Attends to all tiles. stage(tile, to) issues the copies of a tile.
   template <class Features, class Stage>
   KV_DEVICE void attend(Sums<Plan>& sums, const Queries<Plan>& queries, const Features& features, float scale,
                         const Stage& stage) {
@@ -216,10 +217,10 @@ struct TeamTiles {
         if constexpr (!Plan::kScalesAreMatrices) scales.load(mine + stage_at + K::kStageBytes, v_first_row, v_stride);
         needs_rescale |= !scales.fit(sums.value_scales.limit);
       }
-      // With two buffers the probabilities are shown before the vote, and again after a rescale.
+      // With two buffers the probabilities are stored before the vote, and again after a rescale.
       const Softmax<Plan> before = sums.softmax;
       if constexpr (kShowsAhead) show(x, sums, scales, places, shown);
-      needs_rescale = any_of_team<Plan::kTeam>(needs_rescale);  // and by now the team is done with the tiles before
+      needs_rescale = any_of_team<Plan::kTeam>(needs_rescale);  // now the team is done with the round before
       stage(tile + (Plan::kStages - 1) * Plan::kWarps, mine + next);
       next = stage_at;
       if (needs_rescale) {
@@ -229,7 +230,7 @@ struct TeamTiles {
       }
       if (!kShowsAhead || needs_rescale) {
         show(x, sums, scales, places, shown);
-        sync_team<Plan::kTeam>();  // the probabilities and the copies of V of the whole team are there
+        sync_team<Plan::kTeam>();  // the probabilities and the copies of V of the whole team have landed
       }
       if constexpr (kFitsAhead) fit_scales(sums, stage_at);
       if constexpr (Plan::kByMatrices) {
@@ -284,7 +285,7 @@ struct TeamTiles {
     return largest_bits<Plan>(x) >= sums.softmax.rescales_at;
   }
 
-  // Where V and the probabilities are, of a tile that a warp of the team has scored.
+  // Shared-memory addresses of V and of the probabilities of a tile that a warp of the team has scored.
   struct Values {
     SharedAddress probabilities, stage;
     u32 misalignment[Plan::kSubtiles][4];

@@ -1,6 +1,6 @@
 // Warp team with V by ldmatrix: for packings where eight lanes' codes of a token are a chunk of 16 bytes. The chunks of
 // eight tokens are an 8 x 8 matrix of two bytes an element, which the hardware transposes on the way to registers. One
-// load brings the codes of 32 tokens, two tokens a word, so no lane puts codes together.
+// load brings the codes of 32 tokens, two tokens a word, so no lane has to combine the codes of two tokens.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include "kernels/decode/stage_tile.cuh"
@@ -16,7 +16,7 @@ struct MatrixProducts : WarpgroupProducts<Plan> {
   static_assert(Plan::kSubtiles == 1 && S::kGroups == 1 && S::kReads == 1,
                 "two tiles are loaded together, each in a run");
 
-  // Addresses of the lane: of its row of the matrices, and (Base) of its share of probabilities.
+  // Addresses of the lane: of its row of the matrices, and (Base) of the probabilities that it stores.
   struct Places : Base::Places {
     u32 row = hide_from_optimizer(place_of_lane());
   };
@@ -37,9 +37,9 @@ struct MatrixProducts : WarpgroupProducts<Plan> {
 
  private:
   // Lanes 8 m .. 8 m + 7 give the row addresses of matrix m. Of sixteen tokens, 0, 9, 2, 11 .. are the rows of one
-  // matrix and 1, 8, 3, 10 .. of the next, so the rows of a matrix have no bank conflict. A lane's words are what
-  // CodeLaneRead unpacks to pairs, except that neighbours among tokens 8 to 15 are exchanged; the probabilities are
-  // stored in that order.
+  // matrix and 1, 8, 3, 10 .. of the next, so the rows of a matrix have no bank conflict. A lane's words are those that
+  // CodeLaneRead unpacks, except that neighbours among tokens 8 to 15 are exchanged; the probabilities are stored in
+  // that order.
   KV_DEVICE static u32 place_of_lane() {
     const int i = lane() & 7, odd = lane() >> 3 & 1, token = (i ^ odd) + i % 2 * 8,
               chunk = Share<Plan>::value_slice() * 16;

@@ -1,6 +1,7 @@
-// Warp team by wgmma (sm_90a): the products of a team of four warps as one warpgroup. The columns, queries as well as
-// probabilities, are operands in shared memory, so they need neither registers nor loads. A warp's fragments of K and V
-// are those of scores.cuh and values.cuh: 16 of the 64 tokens of K, and a quarter of V's dimensions.
+// Warp team by wgmma (sm_90a): the products of a team of four warps as one warpgroup. The second operand (queries for
+// scores, probabilities for the output) is in shared memory, so it needs neither registers nor loads. A warp's
+// fragments of K and V are those of scores.cuh and values.cuh: 16 of the 64 tokens of K, and a quarter of V's
+// dimensions.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include "device/wgmma_columns.cuh"
@@ -27,7 +28,7 @@ struct WarpgroupProducts {
                               SharedAddress shown) {
     constexpr int kWords = 2 * Plan::kColumnBlocks;
     constexpr u32 kExchanged =
-        Plan::kByMatrices ? 16 : 0;  // bytes of a row: exchanges neighbours among tokens 8 to 15, as ldmatrix gives V
+        Plan::kByMatrices ? 16 : 0;  // bytes of a row: exchanges neighbours among tokens 8 to 15, as V has them
     const SharedAddress at[2] = {places.probabilities + shown, (places.probabilities ^ kExchanged) + shown};
     KV_UNROLL
     for (int i = 0; i < Plan::kSubtiles * kWords; ++i)
@@ -101,16 +102,16 @@ struct WarpgroupProducts {
   }
 
  private:
-  // Scales that are halves, one a token, load as matrices: those of eight tokens are a row. Rows in turns hold the
-  // scales of tokens 0..7 and 8..15, so the transposed load gives each lane those of its tokens g and g + 8: first of
-  // K, then of V.
+  // Scales that are halves, one a token, are loaded as matrices, with the scales of eight tokens in a row. Even rows
+  // hold those of tokens 0..7 and odd rows those of tokens 8..15, so the transposed load gives each lane the scales of
+  // its tokens g and g + 8: first of K, then of V.
   KV_DEVICE static u32 place_of_scales() {
     const bool is_value = lane() >> 3 & 1;
     return (is_value ? Plan::K::kStageBytes + Plan::V::kScalesAt : Plan::K::kScalesAt) + lane() % 2 * 16;
   }
 
-  // Issues kSteps k16 steps of a lane read, from its step `of_read` on: sum += their products, or sum = them if `adds`
-  // is false. step: the number of the first one among all of Q.
+  // Issues kSteps k16 steps of a lane read, from its step `of_read` on: sum += their products, or sum = their products
+  // if `adds` is false. step: number of the first one among the steps of all of Q.
   template <int kSteps, int kPairs>
   KV_DEVICE static void issue(Scores<Plan>& sum, const u32 (&a)[kPairs], const u32 (&b)[kPairs], int of_read, int step,
                               bool adds) {
@@ -124,7 +125,7 @@ struct WarpgroupProducts {
     }
     wgmma_commit();
   }
-  // Tells the compiler that no product is at work on `sum`; else it waits for each product by itself.
+  // Tells the compiler that no product in flight writes `sum`. Otherwise it waits for each product separately.
   KV_DEVICE static void settle_all(Scores<Plan>& sum) {
     KV_UNROLL
     for (int i = 0; i < kColumns / 2; ++i) settle(sum[i / 4][i % 4]);
@@ -171,7 +172,7 @@ struct WarpgroupProducts {
         KV_UNROLL
         for (int step = 0; step < kReadSteps; step += kSteps) {
           issue<kSteps>(sum[sub], a, b, step, (group * S::kReads + read) * kReadSteps + step, read > 0 || step > 0);
-          if (i > 0 || step > 0) wgmma_wait<1>();  // the fragments before are free
+          if (i > 0 || step > 0) wgmma_wait<1>();  // the registers of the fragments before are free
         }
       }
       wgmma_wait<0>();

@@ -1,5 +1,5 @@
-// Rows of an operation on a cache: which (sequence, token, head) a row's number stands for, and which slot of the cache
-// holds it.
+// Rows of an operation on a cache: the (sequence, token, head) that a row's number stands for, and the slot of the
+// cache that holds the row.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include "args/operations.cuh"

@@ -1,7 +1,7 @@
 // copy: copies stored rows to another cache of the same format, byte for byte. kRowThreads threads take a row.
 //
-// The generator lists the pieces to copy (Plan::Pieces). If both layouts are alike, a piece is a whole row of codes or
-// of scales. If they differ, each field of a block is a piece, with a place of its own in either cache.
+// The generator lists the ranges of bytes to copy (Plan::Pieces). If both layouts are alike, a range is a whole row of
+// codes or of scales. If they differ, each field of a block is a range, with its own offset and stride in either cache.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include "kernels/operations/cache_tokens.cuh"
@@ -29,7 +29,8 @@ KV_DEVICE void copy_unit(u8* to, const u8* from) {
   }
 }
 
-// A piece: kBytes bytes of each of kBlocks blocks, among the codes (kIsCode) or among the scales.
+// A copied range: kBytes bytes of each of kBlocks blocks, among the codes (kIsCode) or among the scales. part: number
+// of this thread among the kRowThreads of the row.
 template <bool kIsCode, int kBytes, int kBlocks, int kFromAt, int kFromStride, int kToAt, int kToStride>
 struct CopiedBytes {
   template <class Plan>
@@ -48,7 +49,7 @@ struct CopiedBytes {
   }
 };
 
-// A piece that is padding in the target: zeros.
+// A range that is padding in the target: zeros.
 template <int kBytes, int kBlocks, int kToAt, int kToStride>
 struct ZeroBytes {
   template <class Plan>

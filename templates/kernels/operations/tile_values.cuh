@@ -1,5 +1,5 @@
-// Bulk tiles as numbers, for operations that read a cache and write one: functions that decode one group of 16 stored
-// rows into registers, and functions that encode it.
+// Bulk tiles as fp32 values, for operations that read a cache and write one: functions that decode one group of 16
+// stored rows into registers, and functions that encode it.
 //
 // Lane 4 g + c holds value 32 c + 4 j + 2 h + i of a group: of row g in y[j][h][i], of row g + 8 in y[j][h][2 + i]
 // (kernels/codec/bulk_tile.cuh). A kernel needs the tables of both directions in shared memory: those of encoding where
@@ -73,7 +73,7 @@ KV_DEVICE void write_rotated_tile(EncodedRow (&rows)[2], const float (&y)[8][2][
   encode_tile<Writer>(rows, y, square, {kRoot, kRoot}, {});
 }
 
-// Encodes a group that is in the original domain; y is overwritten. Values enter the products as two fp16 numbers each,
+// Encodes a group that is in the original domain; y is overwritten. Values enter the products as two fp16 terms each,
 // exact to 2^-22. A power of two near the reciprocal of the row's length brings them into the range of fp16.
 template <class Writer>
 KV_DEVICE void write_tile(EncodedRow (&rows)[2], float (&y)[8][2][4], const u32 (&mirror)[4]) {
@@ -87,7 +87,7 @@ KV_DEVICE void write_tile(EncodedRow (&rows)[2], float (&y)[8][2][4], const u32 
   }
   KV_UNROLL
   for (int j = 0; j < 8; ++j) {
-    u32 high[2][2], rest[2][2];  // [h][row g or g + 8]: high parts of a pair, and their rests
+    u32 high[2][2], rest[2][2];  // [h][row g or g + 8]: high terms of two values, and their rests
     KV_UNROLL
     for (int i = 0; i < 4; ++i) {
       const int h = i / 2, half = i % 2;

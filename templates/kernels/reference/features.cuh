@@ -1,5 +1,5 @@
-// The reference kernel of plans with features: answers what kernels/reference/reference.cuh asks about a query row by
-// the plan's list of features (features/feature_list.cuh). Overload resolution chooses it by the type of the arguments.
+// The reference kernel of plans with features: PlainRow of kernels/reference/reference.cuh is replaced by one over the
+// plan's list of features (features/feature_list.cuh). Overload resolution chooses it by the type of the arguments.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include "args/attention.cuh"

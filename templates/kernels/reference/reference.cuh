@@ -11,8 +11,8 @@
 
 namespace kv {
 
-// The answers to what the kernel asks about a query row: which tokens it sees, its scores, and how its sums end. A plan
-// without features answers only the first question; kernels/reference/features.cuh answers all.
+// What features say about a query row: which tokens it sees, how its scores change, and how its sums end. A plan
+// without features has only the first; kernels/reference/features.cuh has all.
 template <class Plan>
 struct PlainRow {
   int query, length;
