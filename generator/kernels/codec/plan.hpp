@@ -62,10 +62,10 @@ struct BulkPlaces {
   int codes_at = 0, scale_at = 0;
   int code_stride = 0, scale_stride = 0;       // from group to group
   int lane_stride = 0, lane_scale_stride = 0;  // from lane to lane; of scales 0 if the group stores one scale
-  int high_at = 0,
-      high_stride = 0;  // split: from codes_at to the top bits; their stride from lane to lane less lane_stride
-  int pad_at = 0, pad_bytes = 0;    // zero padding of a block
-  int unit = 16;                    // alignment of a lane's codes
+  int high_at = 0,                             // split: from codes_at to the top bits of codes
+      high_stride = 0;                         // split: the top bits' stride from lane to lane, less lane_stride
+  int pad_at = 0, pad_bytes = 0;               // zero padding of a block
+  int unit = 16;                               // alignment of a lane's codes
   int table_bytes(int bits) const;  // of the table of dequantize: an entry for each two codes, in a copy for each lane
 };
 // Fills `places`. Returns what kernels over bulk tiles require and the format's fields lack, or null.

@@ -19,6 +19,7 @@ constexpr int kSlack = 16;  // bytes that a lane read, if it starts inside a byt
 // bytes) that goes to two sectors of shared memory.
 constexpr int kLine = 128;
 
+// Sets the size of one side in a stage, and where its scales begin.
 void size_stage(SidePlan& side, int tile) {
   if (side.heads > 1) {  // unaligned loads may read two chunks of 16 bytes behind the last row
     side.scales_at = 0, side.stage_bytes = round_up(side.eighth_at(8) + 2 * kSlack, kLine);
@@ -29,6 +30,7 @@ void size_stage(SidePlan& side, int tile) {
   side.stage_bytes = rows + (side.is_planar ? round_up(tile * side.scale_row_bytes, kLine) : 0);
 }
 
+// Entries of a section's fp16 table; 0 if it has none.
 int table_entries(const SectionPlan& s) {
   if (s.is_masked || s.codes.kind != CodeKind::table || s.integers.kind != IntegerKind::none) return 0;
   return s.code_lane_bits > 0 ? 256 : s.codes.bits <= 4 ? 1 << 2 * s.codes.bits : 1 << s.codes.bits;
@@ -81,7 +83,8 @@ bool is_masked(const DecodePlan& plan) { return plan.k.sections[0].is_masked || 
 //   teams         row_max of each warp, and probabilities
 //   ring          the stages
 //
-// The warps merge when the loop is over, from `queries` on, over what the loop no longer needs.
+// At the end of a KV split the warps merge in the space from `queries` on, because the loop over tiles no longer needs
+// it.
 int layout_shared(DecodePlan& plan, const BlockShape& shape, int probability_buffers) {
   plan.probability_buffers = probability_buffers;
   plan.warps = shape.warps, plan.stages = shape.stages, plan.tile = shape.tile;
@@ -185,6 +188,7 @@ bool leaves_l1_cache(const DecodePlan& plan) { return plan.shared_bytes <= 0.6 *
 std::vector<int> stage_counts(const DecodePlan& plan) {
   return plan.heads > 1 ? std::vector<int>{5, 6, 4} : std::vector<int>{4, 3, 2};
 }
+// Bytes that a block has asked for and not received yet.
 int bytes_in_flight(const DecodePlan& plan) {
   return plan.streams() *
          (plan.heads > 1 ? (plan.stages - 2) * plan.k.stage_bytes : (plan.stages - 1) * plan.stage_bytes);
@@ -202,7 +206,7 @@ std::vector<BlockShape> shapes_of(DecodePlan plan) {
   // Bytes that an SM should have in flight: its fraction of the bandwidth, times the latency. More bytes wait in
   // queues, where some SMs are served before others: with twice as many, calls of any size took 2 to 3 % longer on an
   // H200. With more than that, rows that are copied by chunks took up to a fifth longer, because they touch more lines
-  // (templates/README.md).
+  // (templates/kernels/decode/NOTES.md).
   constexpr double kEnoughInFlight = 24 * 1024;
   const bool by_chunks = plan.heads == 1 && (plan.k.is_misaligned || plan.v.is_misaligned);
   const bool by_lines = by_chunks && (plan.page_tokens > 0 || plan.k.slot_align == 16 || plan.v.slot_align == 16);
@@ -296,6 +300,7 @@ bool has_token_scales(const SidePlan& v) {
          section.reads.blocks == 1 && !v.format.scale.renormalise;
 }
 
+// Sets the team of a plan, and what follows from it: how Q is split and scaled, and where V's scales are applied.
 void take_team(DecodePlan& plan, const TeamPlan& team) {
   plan.team = team.warps, plan.value_share = team.value_share, plan.column_blocks = team.column_blocks;
   plan.by_warpgroups = plan.shares_reference_max = team.by_warpgroups;

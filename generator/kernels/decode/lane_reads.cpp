@@ -18,6 +18,7 @@ namespace {
 // The codes of each (read, lane of the block), at [read * lanes of a block + lane], in the order of their bits.
 using CodeSets = std::vector<std::vector<int>>;
 
+// The lowest bit of the field that any of the codes has.
 int first_bit(const Field& plane, const std::vector<int>& codes) {
   int first = plane.bit_of(codes[0]);
   for (const int k : codes) first = std::min(first, plane.bit_of(k));

@@ -62,6 +62,7 @@ void order_values(const SectionPlan& section, int share, std::vector<int>& order
       }
 }
 
+// How codes become operands of the tensor cores, as text of a Decision.
 std::string reader(const SectionPlan& section) {
   std::string text;
   if (section.is_masked) return "codes found by the mask of each block";
@@ -88,6 +89,7 @@ std::string reader(const SectionPlan& section) {
   return text + (section.use == ScaleUse::by_value ? ", each times its scale" : "");
 }
 
+// How rows are staged, as text of a Decision.
 std::string place(const SidePlan& side) {
   if (side.heads > 1) return fmt::format("{} heads together, a tile in {} piece(s)", side.heads, 8 / side.copy_eighths);
   return fmt::format("pitch {} of {}{}{}", side.pitch, side.row_bytes, side.swizzle != 0 ? " swizzled" : "",

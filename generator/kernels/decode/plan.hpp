@@ -100,7 +100,7 @@ struct IntegerPlan {
 enum class ScaleUse {
   none,
   by_group,  // K: times the score of a group; V: times the probabilities
-  by_value,  // times each unpacked value, in fp16 (groups below 32 values, or V with a minimum to add)
+  by_value,  // times each unpacked value, in fp16: blocks below 32 values or of several scale groups; V with a minimum
 };
 
 // One section of one side of the decode family.

@@ -96,8 +96,7 @@ Load misaligned_load(const SidePlan& side, const LaneReads& reads, const FieldRe
     consider(bytes, 1, 0, false);
     return *best;
   }
-  if (reads
-          .is_joined) {  // the other half of the word is another token's read, so nothing may be loaded beyond this one
+  if (reads.is_joined) {  // another token's read is the other half of the word, so nothing beyond this read is loaded
     consider(1, bytes, words, false);
     return *best;
   }

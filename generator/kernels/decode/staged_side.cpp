@@ -12,6 +12,7 @@
 namespace kvjit {
 namespace {
 
+// Makes the fp16 table of a section and its unit.
 void choose_halves(SectionPlan& section) {
   const HalfTable table = halves_of(section.codes.values);
   section.unit = table.unit, section.halves = table.halves;
@@ -34,6 +35,7 @@ Result<void> check_scales(const Format& format, const LaneReads& reads) {
   return {};
 }
 
+// Scales of whole blocks of 32 values or more multiply scores or probabilities, others each value.
 ScaleUse use_of(const Format& format, bool is_key) {
   if (!format.has_scale()) return ScaleUse::none;
   const bool is_whole_block = format.scale.group == format.block;
