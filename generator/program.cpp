@@ -56,7 +56,7 @@ const char* to_string(Role role) {
 
 namespace {
 
-// The sizes of the call and of its cache: what every family and the runtime read.
+// Begins a program with the sizes of the call and of its cache, which every family and the runtime read.
 Result<ProgramSource> begin_program(const Problem& problem) {
   ProgramSource program;
   program.id = problem.id;
@@ -65,7 +65,7 @@ Result<ProgramSource> begin_program(const Problem& problem) {
   program.timing = problem.arch.timing;
   static_cast<AttentionShape&>(program) = problem;
   program.head_dim_v = problem.v_dim();
-  program.append = false;  // until a family says that it stores them
+  program.append = false;  // until a family sets it because its kernel stores the new tokens
   program.rows = problem.query_rows();
   program.k = side_info(problem.k, problem.head_dim);
   program.v = side_info(problem.v, problem.v_dim());

@@ -8,22 +8,20 @@
 
 namespace kvjit {
 
-// Every kernel of the program, planned and emitted. Fails with unsupported: each refusal says what is missing
-// and what works.
+// Plans and emits all kernels of a program. Fails with unsupported; the error says what is missing and what works.
 Result<ProgramSource> make_program(const Problem& problem, const Registry& registry);
-// The same with decode blocks of a given shape: for who measures shapes.
+// The same with decode blocks of the shape `shape`, for `kvjit bench --tune`.
 Result<ProgramSource> make_program(const Problem& problem, const Registry& registry, const BlockShape& shape);
 
-// The same without the decode family: reference, quantize, dequantize, and what transforms queries and outputs. Serves
-// every format.
+// The same without fused families (decode). It has reference, the codec and the auxiliary kernels, and serves every
+// format.
 Result<ProgramSource> make_reference_program(const Problem& problem, const Registry& registry);
 
-// One quantize / dequantize kernel for a format alone (the commands `quantize` and `dequantize`): layout
-// rows.
+// A program of quantize and dequantize alone, for layout rows (the commands `quantize` and `dequantize`).
 Result<ProgramSource> make_codec_program(const Format& format, int head_dim, const Arch& arch,
                                          const Registry& registry);
 
-// What was decided and why, as `kvjit explain` prints it.
+// The decisions of a program and its kernels, as `kvjit explain` prints them.
 std::string explain(const ProgramSource& program);
 
 }  // namespace kvjit

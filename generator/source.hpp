@@ -1,4 +1,5 @@
-// Source: the text of one kernel and the facts its launch needs. The only thing the runtime takes from the generator.
+// Source and ProgramSource, the output of the generator: the text of each kernel, and the numbers that its launch
+// needs. The runtime takes them, and compiles and launches the kernels.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include <map>
@@ -12,37 +13,39 @@
 
 namespace kvjit {
 
-// A choice the planner made, why, and what it rejected. `explain` prints these.
+// A choice of a planner, its reason, and the candidates that it rejected. `kvjit explain` prints decisions.
 struct Decision {
   std::string what, choice, why;
   std::vector<std::string> rejected;  // "candidate: reason"
 };
 
+// One kernel.
 struct Source {
   std::string name;      // "decode.tbq4_wht_dfirst_corr-q8_0.d128.g4.sm_90a": log lines, file names (only [a-z0-9_.-])
-  std::string entry;     // the extern "C" kernel in it
-  std::string arch;      // "sm_90a", with its real suffix
+  std::string entry;     // the name of its extern "C" function
+  std::string arch;      // "sm_90a", with the suffix that the compiler takes
   Text text;             // flat, self-contained CUDA C++
-  int threads = 0;       // a block
-  int shared_bytes = 0;  // dynamic, a block
-  int args_bytes = 0;    // size of the one struct the entry takes
-  bool may_overlap = false;  // waits for the launch ahead of it itself, so it may be launched before that has ended
-  int row_threads = 32;      // threads that share a row
-  int tiles = 0;             // kernels over tiles of 16 rows: tiles the warps of a block take at a time
+  int threads = 0;       // of a block
+  int shared_bytes = 0;  // dynamic shared memory of a block
+  int args_bytes = 0;    // size of the one struct that the entry takes
+  bool may_overlap =
+      false;             // it waits for the previous kernel itself, so it may be launched before that has ended (PDL)
+  int row_threads = 32;  // threads that share a row
+  int tiles = 0;         // kernels over tiles of 16 rows: tiles that a block takes at a time
 };
 
 // The kernels of one attention call and its cache.
 enum class Role {
-  rotate_q,    // Q before: of `reference`, and of `decode` unless that rotates itself
+  rotate_q,    // rotates Q ahead of `reference`, and of `decode` unless that fuses it
   decode,      // attention over the cache
-  merge,       // its partial results by log-sum-exp, where it does not do that itself
-  rotate_out,  // the output after: as rotate_q
-  reference,   // the readable one, same inputs as decode, one launch, no split
+  merge,       // merges the KV splits of `decode`, for calls in which that does not
+  rotate_out,  // rotates the output after `reference`, and after `decode` and `merge` unless they fuse it
+  reference,   // the readable kernel: the inputs of `decode`, one launch, no KV splits
   quantize_k,
   quantize_v,
   dequantize_k,
   dequantize_v,
-  // Many rows at once, of each type, where format and arch allow; in the order of bulk_role().
+  // Bulk forms for rows of each element type, where format and arch allow them; in the order of bulk_role().
   quantize_bulk_k_f16,
   quantize_bulk_k_bf16,
   quantize_bulk_k_f32,
@@ -55,8 +58,8 @@ enum class Role {
   dequantize_bulk_v_f16,
   dequantize_bulk_v_bf16,
   dequantize_bulk_v_f32,
-  merge_contexts,  // outputs over parts of a context, of programs that give the logarithm of sums
-  check,           // of checked programs: looks at lengths, page tables and slots ahead of each call
+  merge_contexts,  // programs with the feature lse: merges outputs over parts of a context
+  check,           // checked programs: checks lengths, page tables and slots before each call
 };
 const char* to_string(Role role);
 constexpr Role bulk_role(bool is_quantize, bool is_key, kv::RowType type) {
@@ -64,30 +67,28 @@ constexpr Role bulk_role(bool is_quantize, bool is_key, kv::RowType type) {
               int(kv::RowType::f16));
 }
 
-// Bytes of one side of the cache, a (token, KV head) row.
+// One side of the cache, and the bytes of its rows; a row is one KV head of one token.
 struct SideInfo {
   std::string format;
-  bool is_transformed = false;    // attention's domain is not the caller's: rotated, padded, scaled by channel
-  long long row_bytes = 0;        // layout rows: whole blocks
-  long long code_row_bytes = 0;   // layout planar: the codes plane
-  long long scale_row_bytes = 0;  // layout planar: the scales plane, 0 if the format has no scale
+  bool is_transformed = false;    // the rotated domain is not the caller's (Format::is_transformed)
+  long long row_bytes = 0;        // layout rows: bytes of a row, which is whole blocks
+  long long code_row_bytes = 0;   // layout planar: bytes of a row of codes
+  long long scale_row_bytes = 0;  // layout planar: bytes of a row of scales; 0 if the format has no scale
   double bits_per_value = 0;
-  int rotated_dim = 0;  // values a head has in attention's domain
-  bool has_tensor_scale = false;
+  int rotated_dim = 0;            // values of a row in the rotated domain
+  bool has_tensor_scale = false;  // the caller gives one scale for the whole tensor
 };
 
-// A program as text: what `kvjit emit` writes and what the runtime compiles and launches.
+// A program as text: `kvjit emit` writes it, and the runtime compiles and launches it.
 struct ProgramSource : AttentionShape {
   std::string id, title, arch;
-  int rows = 0,
-      query_chunks = 1;  // of q_heads_per_kv * query_length query rows, those that a block takes at once; and how often
-                         // (of token_heads, rows of all heads)
-  int tile_tokens = 0;   // granule in which blocks share the tokens
-  // What `decode` does beside attention. What it finishes, or leaves for `merge`, is rotated by the one that makes rows
-  // of output of it.
+  int rows = 0,          // query rows that a block of decode takes at once; with token-major heads, those of all heads
+      query_chunks = 1;  // chunks of so many rows that make up the query rows of a KV head
+  int tile_tokens = 0;   // tokens of a tile of decode
+  // What `decode` does beside attention: it rotates Q, merges KV splits, rotates the output. If `merge` merges, it also
+  // rotates the output.
   bool rotates_queries = false, fuses_merge = false, rotates_output = false;
-  int merge_steps = 1;  // where it finishes: of 128 sums of a row, that a warp takes for the parts of a pair; above 1
-                        // `merge` may do it
+  int merge_steps = 1;  // steps of a warp in the fused merge, of 128 sums of a row each; above 1 `merge` may merge
   SchedulerTiming timing;  // of the arch
   SideInfo k, v;
   std::map<Role, Source> kernels;

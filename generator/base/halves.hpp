@@ -1,6 +1,6 @@
-// Tables of numbers as fp16, and the error of that. Kernels multiply the entries of codebooks as fp16 on the tensor
-// cores. A table is held divided by a unit, which joins another factor of the product. So the unit is free, and the
-// planners take the one whose roundings are smallest.
+// Tables of numbers as fp16, and their rounding error. Kernels multiply the entries of codebooks as fp16 on the tensor
+// cores. A table has the entries divided by a unit, and another factor of the product is multiplied by it. So the unit
+// is free, and the planners take the one with the smallest rounding error.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include <cstdint>

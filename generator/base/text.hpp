@@ -1,5 +1,5 @@
-// Text: the text of a kernel, about a hundred KB that never change. Copies share the bytes. A kernel that is held
-// twice, as a source and in a context, so has its text in memory once, and comparing the two copies reads no byte.
+// Text: the text of a kernel, about a hundred KB that never change. Copies share the bytes. So a kernel that exists
+// twice, as a source and in a context, has its text in memory once, and comparing the two copies reads no byte.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include <memory>

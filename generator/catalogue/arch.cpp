@@ -1,4 +1,4 @@
-// Reading specs/archs/*.toml.
+// parse_arch: reads a file of specs/archs.
 // SPDX-License-Identifier: MIT
 #include "generator/catalogue/arch.hpp"
 

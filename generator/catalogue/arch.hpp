@@ -1,5 +1,5 @@
-// Arch: what a GPU architecture can do, as data (specs/archs/*.toml). Planning asks for capabilities, never for
-// numbers.
+// Arch: the capabilities and limits of a GPU architecture, as data (specs/archs/*.toml). Planners ask for capabilities
+// (has("wgmma")), never for the number of an architecture.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include <set>
@@ -12,9 +12,9 @@
 namespace kvjit {
 
 struct Arch {
-  std::string name;  // "sm_90a": file stem, and what the compiler is given
+  std::string name;  // "sm_90a": the stem of the file's name, and the compiler's name of the architecture
   std::string title;
-  int shared_bytes_per_block = 0;  // opt-in maximum of dynamic shared memory
+  int shared_bytes_per_block = 0;  // the opt-in maximum of dynamic shared memory
   int registers_per_thread = 255;
   int threads_per_sm = 0;
   std::set<std::string> capabilities;  // "cp_async", "mma_m16n8k16", "bf16" ...
@@ -22,11 +22,13 @@ struct Arch {
   bool has(const std::string& capability) const { return capabilities.count(capability) != 0; }
 };
 
-// `inherits = "sm_80"` copies everything of that arch first; parse resolves through `known`.
+// Finds an arch by its name. The registry implements it.
 struct ArchLookup {
   virtual const Arch* arch(const std::string& name) const = 0;
   virtual ~ArchLookup() = default;
 };
+// Reads a file of specs/archs. `inherits = "sm_80"` copies all of that arch first, which `known` finds. Fails with
+// bad_input.
 Result<Arch> parse_arch(std::string_view toml_text, const std::string& file, const ArchLookup& known);
 
 }  // namespace kvjit

@@ -1,4 +1,4 @@
-// Loading specs and templates into a Registry, and asking it for names.
+// Registry::load reads specs and templates; the other functions look up names.
 // SPDX-License-Identifier: MIT
 #include "generator/catalogue/registry.hpp"
 
@@ -19,7 +19,8 @@ std::vector<std::string> keys(const std::map<std::string, T>& map) {
   return names;
 }
 
-// Name for messages, text. Names of formats and the like are stems of either name, which are equal.
+// The files of a folder: name for messages, and text. The name of a format or the like is the stem of either file name,
+// which are equal.
 std::vector<std::pair<std::string, std::string>> in_folder(const FileSet& files, const FileNames& shown_as,
                                                            const std::string& folder) {
   std::vector<std::pair<std::string, std::string>> found;
@@ -37,8 +38,8 @@ tl::unexpected<Error> unknown(const std::string& what, const std::string& name, 
               schema::suggestions(name, what == "policy" ? "policies" : what + "s", known));
 }
 
-// Only these folders are read; a misspelt one must not be skipped without a word. specs/attention holds
-// examples of specs.
+// Fails if a file is in a folder that is not read, so that a misspelt folder is not silently skipped. specs/attention
+// has examples of specs.
 Result<void> check_folders(const FileSet& files) {
   const std::vector<std::string> known = {"specs/archs", "specs/attention", "specs/calibrations", "specs/formats",
                                           "specs/hooks", "specs/policies",  "specs/rotations",    "specs/tuning"};
@@ -75,8 +76,7 @@ Result<Registry> Registry::load(const FileSet& files, const FileNames& shown_as)
     KV_TRY(policy, parse_policy(text, file));
     registry.policies_[policy.name] = policy;
   }
-  // An arch may inherit from one that comes later in the alphabet: pass over those that fail until nothing
-  // moves.
+  // An arch may inherit from one that is later in the alphabet, so those that fail are tried again until none succeeds.
   for (auto pending = in_folder(files, shown_as, "specs/archs/"); !pending.empty();) {
     std::vector<std::pair<std::string, std::string>> failed;
     std::vector<Error> errors;
@@ -132,7 +132,7 @@ Result<Format> Registry::format_for(const std::string& name_or_alias, int head_d
   if (source != sources_.end()) {
     Result<Format> anew = parse_format(source->second.second, source->second.first, *this, head_dim);
     if (!anew) {
-      // The file is sound (it was loaded); it is this size that it cannot serve.
+      // The file itself was loaded without error, so the error is about this head_dim.
       anew.error().message =
           fmt::format("format '{}' cannot store heads of {}: {}", found->name, head_dim, anew.error().message);
       anew.error().where = where;

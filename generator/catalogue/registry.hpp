@@ -1,5 +1,6 @@
-// Registry: every format, rotation and arch by name, and the text of every template. Loaded from files it is given
-// (embedded in the binary, plus folders the caller adds); the generator itself opens no file.
+// Registry: all formats, rotations, archs, calibrations, hooks, policies and tuning rows by name, and the text of all
+// templates. It is loaded from texts: those embedded in the binary, and those of folders that the caller has read. The
+// generator itself opens no file.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include <map>
@@ -17,26 +18,27 @@
 
 namespace kvjit {
 
-// Full name ("specs/formats/q8_0.toml", "templates/device/simt.cuh") -> text.
+// From full name ("specs/formats/q8_0.toml", "templates/device/simt.cuh") to text.
 using FileSet = std::map<std::string, std::string>;
-// Of files that a caller brought: full name in the set -> what messages call it.
+// From the full name of a caller's file to its name in messages.
 using FileNames = std::map<std::string, std::string>;
 
-// The files compiled into the binary: templates/** and specs/**.
+// The files that are compiled into the binary: templates/** and specs/**.
 const FileSet& embedded_files();
 
 class Registry : public RotationLookup, public ArchLookup {
  public:
-  // A later file of the same name replaces an earlier one only across sets (caller's folder over embedded); two owners
-  // of one name or alias inside the result are an error that names both files.
+  // Reads all files. A caller replaces an embedded file by setting its name in the set. Two formats with the same name
+  // or alias are an error that names both files.
   static Result<Registry> load(const FileSet& files, const FileNames& shown_as = {});
 
-  // Unknown: did-you-mean and the list. Formats made for each head_dim are those of 128 here.
+  // An unknown name is an error with suggestions and the list of names. A format that depends on head_dim is returned
+  // for 128.
   Result<const Format*> format(const std::string& name_or_alias, const Where& where) const;
-  // The format as heads of head_dim values are stored: one whose block or rotation is the whole head is made for that
-  // size. Fails when head_dim does not fit (check_head_dim).
+  // The format for heads of head_dim values, which differs if its block or rotation is the whole head. Fails if
+  // head_dim does not fit (check_head_dim).
   Result<Format> format_for(const std::string& name_or_alias, int head_dim, const Where& where) const;
-  // Every format that is published under this name somewhere, the one that it means here first.
+  // All formats that are published under this name somewhere; the one with this name here comes first.
   std::vector<std::string> variants(const std::string& name_or_alias) const;
   Result<Rotation> rotation(const std::string& name, int size, const Where& where) const override;
   const Arch* arch(const std::string& name) const override;  // nullptr if unknown
@@ -56,7 +58,7 @@ class Registry : public RotationLookup, public ArchLookup {
 
  private:
   std::map<std::string, Format> formats_;
-  std::map<std::string, std::pair<std::string, std::string>> sources_;  // of formats made for each head_dim: file, text
+  std::map<std::string, std::pair<std::string, std::string>> sources_;  // formats that depend on head_dim: file, text
   std::map<std::string, RotationSpec> rotations_;
   std::map<std::string, Arch> archs_;
   std::map<std::string, Calibration> calibrations_;

@@ -1,4 +1,4 @@
-// resolve_side: a name is looked up, numbers become an inline format, and a calibration is applied last.
+// resolve_side: looks up a format by name or makes an inline format, and then applies the calibration.
 // SPDX-License-Identifier: MIT
 #include "generator/catalogue/side_format.hpp"
 

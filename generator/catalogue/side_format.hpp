@@ -1,4 +1,4 @@
-// resolve_side: the format that one side of a spec asks for, made for its head_dim and calibrated.
+// resolve_side: from one side of a spec to its format, for the spec's head_dim and calibrated.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include <string>
@@ -10,8 +10,8 @@
 
 namespace kvjit {
 
-// One side of a spec as rows of the spec's head_dim store it: its name or its numbers, with its calibration. key: "k"
-// or "v".
+// The format of one side, which the spec states by name or inline, with its calibration. key: "k" or "v". Fails with
+// bad_input.
 Result<Format> resolve_side(const SideSpec& side, const Spec& spec, const std::string& key, const Registry& registry);
 
 }  // namespace kvjit

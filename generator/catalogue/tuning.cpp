@@ -1,4 +1,4 @@
-// Reading and writing specs/tuning/*.toml.
+// parse_tuning, tuning_text: read and write files of specs/tuning.
 // SPDX-License-Identifier: MIT
 #include "generator/catalogue/tuning.hpp"
 

@@ -28,7 +28,7 @@ struct Calibration {
   std::vector<double> profile;      // a number for each channel of a rotated group; empty: not measured
 };
 
-// Reads a file of specs/calibrations. Its table [made] says how it was made; that is for readers and is not kept.
+// Reads a file of specs/calibrations. Its table [made] says how it was made, for readers; it is not stored.
 Result<Calibration> parse_calibration(std::string_view toml_text, const std::string& file);
 
 // Fails if the calibration was made for heads of another size. where: the place of its name in the spec.

@@ -1,5 +1,5 @@
-// The list of families that make_program walks. `operations` is missing by intent: the runtime makes its kernels when a
-// call needs one, because no spec names the pair of caches that a copy is for.
+// The list of families that make_program walks. `operations` is missing on purpose: the runtime makes its kernels when
+// a call needs one, because no spec names the two caches that a copy is for.
 // SPDX-License-Identifier: MIT
 #include "generator/kernels/families.hpp"
 

@@ -11,27 +11,29 @@
 
 namespace kvjit {
 
-// What the kernels of a program are made for.
+// The input of a family.
 struct FamilyInput {
   const Problem& problem;
   const Registry& registry;
-  const BlockShape* shape = nullptr;  // for decode blocks, asked by whoever measures shapes; null: tuned or planned
+  const BlockShape* shape = nullptr;  // of decode blocks, if the caller measures shapes; null: tuned or planned
 };
 
 struct Family {
   const char* name;  // of its folders
-  // A fused kernel over the packed cache. A reference program leaves such families out, and so serves every format.
+  // Whether it is attention fused with decoding. A reference program leaves such families out, so it serves every
+  // format.
   bool is_fused;
   // Whether a program of this problem has kernels of the family.
   bool (*serves)(const Problem&);
-  // Plans and emits its kernels into `program`, whose sizes are set, and adds its decisions. Fails with unsupported.
+  // Plans and emits the family's kernels into `program`, and adds its decisions. The sizes of `program` are set before.
+  // Fails with unsupported.
   Result<void> (*make)(const FamilyInput&, ProgramSource& program);
 };
 
-// In the order in which `kvjit explain` prints their decisions.
+// All families, in the order in which `kvjit explain` prints their decisions.
 std::span<const Family> families();
 
-// The rows of the list, each in its folder's make.cpp.
+// Family::make of each row of the list. Each is in make.cpp of its folder.
 Result<void> make_decode(const FamilyInput& input, ProgramSource& program);
 Result<void> make_codec(const FamilyInput& input, ProgramSource& program);
 Result<void> make_reference(const FamilyInput& input, ProgramSource& program);

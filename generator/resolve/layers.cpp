@@ -1,4 +1,5 @@
-// Expands [layers]: the rules of a policy and of the spec decide the formats of each layer.
+// expand_layers, layer_groups, parse_all: the rules of a policy, and then those of the spec, decide the formats of each
+// layer. Later rules win.
 // SPDX-License-Identifier: MIT
 #include "generator/resolve/layers.hpp"
 
@@ -9,7 +10,7 @@
 namespace kvjit {
 namespace {
 
-// Expansion of one spec.
+// Expands one spec to a spec for each layer.
 class Expander {
  public:
   Expander(const Spec& spec, const Registry& registry) : spec_(spec), layers_(*spec.layers), registry_(registry) {}
@@ -37,19 +38,20 @@ class Expander {
   }
 
  private:
-  // Is the spec's own format, before any rule, one of `names`? No names: yes.
+  // Whether the spec's own format, before any rule, is one of `names`. True if there are no names.
   Result<bool> is_met(const SideSpec& own, const std::vector<std::string>& names,
                       const std::vector<Where>& places) const {
     bool is_one = names.empty();
     for (std::size_t i = 0; i < names.size(); ++i) {
       KV_TRY(wanted, registry_.format(names[i], places[i]));
-      if (own.format.empty()) continue;  // inline numbers have no name
+      if (own.format.empty()) continue;  // an inline format has no name
       KV_TRY(have, registry_.format(own.format, own.key_where.at("format")));
       is_one = is_one || wanted == have;
     }
     return is_one;
   }
 
+  // How many layers a rule takes from one end.
   Result<int> layers_of(const std::optional<LayerExtent>& extent, const LayerRule& rule) const {
     if (!extent) return 0;
     const int count = layers_.count;
@@ -68,6 +70,7 @@ class Expander {
     return asked;
   }
 
+  // Replaces one side of a layer's spec, and the places of its keys.
   static void put(const char* key, const SideSpec& side, SideSpec& into, Spec& spec) {
     into = side;
     const std::string prefix = fmt::format("{}.", key);
@@ -101,7 +104,7 @@ class Expander {
   const Spec& spec_;
   const LayersSpec& layers_;
   const Registry& registry_;
-  std::optional<int> n_;
+  std::optional<int> n_;  // the parameter n of the rules that are applied
 };
 
 void add_label(Spec& spec, const std::string& label) {
@@ -109,7 +112,7 @@ void add_label(Spec& spec, const std::string& label) {
   spec.label += (spec.label.empty() ? "" : " ") + label;
 }
 
-// Places aside.
+// Whether two sides are equal, apart from their places in the file.
 bool is_alike(const SideSpec& a, const SideSpec& b) {
   return a.format == b.format && a.bits == b.bits && a.block == b.block && a.codebook == b.codebook &&
          a.scale == b.scale && a.rotation == b.rotation && a.calibration == b.calibration;

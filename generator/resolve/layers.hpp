@@ -1,4 +1,5 @@
-// Expansion of [layers] (generator/spec/layers.hpp): one spec becomes one spec a layer, or a group of equal layers.
+// Expansion of [layers] (generator/spec/layers.hpp): one spec becomes a spec for each layer, or for each group of
+// layers with equal formats.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include <string>
@@ -11,14 +12,14 @@
 
 namespace kvjit {
 
-// One spec for each layer, labels "... layer=0", "... layer=1"; a spec without [layers] gives itself. Fails with
-// bad_input: a policy that is not known or does not fit, a condition that names no format.
+// A spec for each layer, with labels "... layer=0", "... layer=1". A spec without [layers] is returned unchanged. Fails
+// with bad_input: an unknown policy, or one that does not fit; a condition with an unknown format.
 Result<std::vector<Spec>> expand_layers(const Spec& spec, const Registry& registry);
 
-// The same, with layers that are alike together: labels "... layers=0-3,32-35".
+// A spec for each group of layers with equal formats, with labels "... layers=0-3,32-35".
 Result<std::vector<Spec>> layer_groups(const Spec& spec, const Registry& registry);
 
-// Everything that a spec file stands for: [matrix] expanded, and each combination's layers grouped.
+// All specs of a file: [matrix] expanded, and the layers of each combination grouped.
 Result<std::vector<Spec>> parse_all(std::string_view toml_text, const std::string& file, const Registry& registry);
 
 }  // namespace kvjit

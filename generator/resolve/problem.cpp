@@ -1,4 +1,5 @@
-// resolve: names become formats, rotations and an arch; what cannot go together is an error with its place.
+// resolve: names become formats, a hook and an arch. A combination that does not work is an error with its place in the
+// spec.
 // SPDX-License-Identifier: MIT
 #include "generator/resolve/problem.hpp"
 
@@ -17,8 +18,8 @@ std::string layout_name(bool is_planar, int page_tokens) {
 
 namespace {
 
-// Rows are dealt to the lanes of a warp, 32 values at a time. What numbers without blocks lack of that is left out
-// where rows are read and written; decode stages them in pieces of 16 bytes.
+// Lanes of a warp take 32 values of a row at a time, so heads are multiples of 32. Formats without blocks (f16, bf16,
+// f32) may have other heads, if a row is a multiple of the 16 bytes of a copy of decode.
 Result<void> check_lanes(const Format& format, const Spec& spec, const char* key) {
   const int dim = spec.dim_of(key), stored = format.stored_dim(dim);
   if (stored % 32 == 0 || (format.is_ragged(dim) && format.row_bytes(stored) % 16 == 0)) return {};
@@ -40,7 +41,7 @@ Result<void> check_lanes(const Format& format, const Spec& spec, const char* key
        "of 8"});
 }
 
-// Features that contradict each other, or the rest of the spec.
+// The features, with the hook looked up. Fails if features contradict each other or the rest of the spec.
 Result<FeatureSet> resolve_features(const Spec& spec, const Registry& registry) {
   FeatureSet set = spec.features;
   if (!spec.hook.empty()) {

@@ -1,5 +1,5 @@
-// Problem: a spec with every name resolved, for one arch. Clashes between its parts are errors here, with
-// their place.
+// Problem: a spec with all names resolved, for one arch. resolve makes it, and rejects combinations that do not work
+// with an error that has their place in the spec.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include <string>
@@ -10,7 +10,7 @@
 
 namespace kvjit {
 
-// `head_dim_v` is never 0 here.
+// The shape is that of the spec, but `head_dim_v` is never 0.
 struct Problem : AttentionShape {
   std::string id;  // readable and stable: "tbq4_wht_dfirst_corr-q8_0.d128.g4.q1.planar.causal.f16-f32"
   std::string title;
@@ -20,15 +20,15 @@ struct Problem : AttentionShape {
   std::string dims() const {  // "128", "192x128"
     return std::to_string(head_dim) + (v_dim() == head_dim ? "" : "x" + std::to_string(v_dim()));
   }
-  std::string device;  // "NVIDIA H200"; "": not known. Only which measured shapes serve depends on it
+  std::string device;  // "NVIDIA H200", or "" if unknown; only the choice of a measured block shape depends on it
 };
 
-// "planar", "rows", "paged16" (of planes), "paged16.rows": in names of programs and kernels.
+// The layout in names of programs and kernels: "planar", "rows", "paged16" (pages of planar rows), "paged16.rows".
 std::string layout_name(bool is_planar, int page_tokens);
 
-// arch: which of the spec's archs (or the caller's choice). Fails with bad_input when head_dim is not a
-// multiple of a format's block or of its rotation (names the key and the multiples that work), unknown names,
-// unknown feature.
+// Resolves a spec for one arch, which is one of the spec's or the caller's choice. Fails with bad_input: a name that is
+// unknown; a head_dim that is no multiple of a format's block or rotation (the error names the key and multiples that
+// work); features that contradict each other. Fails with unsupported: [layers]; heads that lanes cannot divide.
 Result<Problem> resolve(const Spec& spec, const Registry& registry, const std::string& arch);
 
 }  // namespace kvjit

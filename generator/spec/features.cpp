@@ -15,7 +15,7 @@ struct Named {
   const char* name;
   bool FeatureSet::*flag;
 };
-// In the order in which they change a score, as ggml's; then those of a row's end.
+// Features that change scores, in the order in which they do so (ggml's); then those that change the end of a row.
 constexpr Named kNamed[] = {{"alibi", &FeatureSet::alibi},
                             {"mask", &FeatureSet::mask},
                             {"mask_slopes", &FeatureSet::mask_slopes},

@@ -1,4 +1,4 @@
-// Hook: the text of a file to one expression.
+// parse_hook: checks the text of a hook's file, and joins its lines to one expression.
 // SPDX-License-Identifier: MIT
 #include "generator/spec/hook.hpp"
 
@@ -10,8 +10,8 @@
 namespace kvjit {
 namespace {
 
-constexpr std::size_t kMostText = 4096;
-constexpr std::string_view kLetters = "abcdefghijklmnopqrstuvwxyz0123456789_";  // of a name: part of kernels' names
+constexpr std::size_t kMostText = 4096;                                         // characters
+constexpr std::string_view kLetters = "abcdefghijklmnopqrstuvwxyz0123456789_";  // of a name, as in names of kernels
 constexpr std::string_view kOthers = " \t\r\n()[]+-*/%<>=!&|^~?:,._";  // of an expression, beside letters and digits
 
 bool is_expression_character(char c) {
@@ -19,7 +19,7 @@ bool is_expression_character(char c) {
          kOthers.find(c) != std::string_view::npos;
 }
 
-// One line of an expression, appended to what came before; `open` holds the brackets that wait for their other half.
+// Appends one line to an expression. open: the brackets that are not closed yet.
 Result<void> add_line(std::string_view line, const Where& where, std::string& open, std::string& expression) {
   for (std::size_t i = 0; i < line.size(); ++i) {
     const char c = line[i];

@@ -1,4 +1,4 @@
-// Reading policies and the table [layers] of a spec.
+// parse_policy, read_layers: read policies and the table [layers] of a spec.
 // SPDX-License-Identifier: MIT
 #include "generator/spec/layers.hpp"
 
@@ -17,13 +17,13 @@ using schema::Node;
 constexpr int kMaxLayers = 1024;
 constexpr schema::Range kCount{1, kMaxLayers}, kLayer{0, kMaxLayers - 1}, kExtent{0, kMaxLayers};
 
-// The complaint of a nested table becomes one of the table around it.
+// Reports the error of a nested table as one of the table around it.
 void pass_on(schema::Table& inner, schema::Table& outer) {
   if (Result<void> done = inner.done(); !done)
     outer.complain(done.error().where, done.error().message, done.error().notes, done.error().code);
 }
 
-// 4, "n", or { fraction = [1, 3], minimum = 2 }.
+// Reads a number of layers: 4, "n", or { fraction = [1, 3], minimum = 2 }.
 std::optional<LayerExtent> read_extent(schema::Table& rule, const char* key) {
   const Node* node = rule.find(key);
   if (!node) return {};

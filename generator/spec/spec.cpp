@@ -1,4 +1,5 @@
-// Reading a spec: one Node tree, one copy of it for each combination of [matrix], and each copy read alike.
+// parse_specs: reads the TOML of a spec to a tree, takes [matrix] out, and for each combination of its values puts them
+// into a copy of the tree, which is then read like a spec without [matrix].
 // SPDX-License-Identifier: MIT
 #include "generator/spec/spec.hpp"
 
@@ -18,7 +19,7 @@ using schema::Node;
 constexpr std::size_t kMaxCombinations = 4096;
 constexpr schema::Range kHeadDim{16, 1024}, kGroup{1, 256}, kQueries{1, 65536}, kWindow{-1, kMostWindow},
     kPageTokens{8, 256}, kTokenHeads{2, 16};
-const std::vector<std::string> kPlannedLayouts = {"interleaved"};  // named in the design, served by nothing yet
+const std::vector<std::string> kPlannedLayouts = {"interleaved"};  // the name is reserved; no kernel serves it yet
 const schema::Names<Layout> kLayouts = {{Layout::rows, "rows"}, {Layout::planar, "planar"}, {Layout::paged, "paged"}};
 const schema::Names<Layout> kPageLayouts = {{Layout::rows, "rows"}, {Layout::planar, "planar"}};
 const schema::Names<Element> kElements = {{Element::f16, "f16"}, {Element::bf16, "bf16"}, {Element::f32, "f32"}};
@@ -113,7 +114,7 @@ Result<Spec> read_spec(const Node& root, const std::string& file) {
   schema::Table top(&root, "a spec", {file});
   for (const char* key : {"k", "v"}) top.require(key);
   top.read("title", spec.title);
-  top.find("matrix");  // taken out before, but a key all the same
+  top.find("matrix");  // take_matrix has removed it; this makes it a known key for did-you-mean
   schema::Table k = top.table("k"), v = top.table("v"), attention = top.table("attention");
   schema::Table cache = top.table("cache"), target = top.table("target"), layers = top.table("layers");
   KV_CHECK(top.done());
@@ -127,14 +128,14 @@ Result<Spec> read_spec(const Node& root, const std::string& file) {
   return spec;
 }
 
-// A key of [matrix]: where it goes and what it takes in turn.
+// A key of [matrix], and the values that are swept.
 struct Axis {
   std::string key;
   Where key_where;
   std::vector<Node> values;
 };
 
-// Takes [matrix] out of the tree.
+// Removes [matrix] from the tree and returns its keys.
 Result<std::vector<Axis>> take_matrix(Node& root) {
   std::vector<Axis> axes;
   const auto found =
@@ -164,7 +165,7 @@ Result<std::vector<Axis>> take_matrix(Node& root) {
   return axes;
 }
 
-// root.a.b = value, making tables that do not exist.
+// Sets root.a.b = value, and makes tables that do not exist.
 Result<void> put(Node& root, const Axis& axis, const Node& value) {
   Node* at = &root;
   for (std::size_t from = 0;;) {
@@ -256,7 +257,7 @@ Result<std::vector<Spec>> parse_specs(std::string_view toml_text, const std::str
   for (std::size_t i = 0; i < combinations; ++i) {
     Node tree = root;
     std::string label;
-    std::size_t below = combinations;  // the last axis turns fastest
+    std::size_t below = combinations;  // the last axis changes fastest
     for (const Axis& axis : axes) {
       below /= axis.values.size();
       const Node& value = axis.values[i / below % axis.values.size()];

@@ -1,4 +1,4 @@
-// emit_rotate, emit_merge_contexts, emit_check, emit_probe: a banner, a handful of constants and one entry each.
+// emit_rotate, emit_merge_contexts, emit_check, emit_probe: each writes a banner, a few constants and one entry.
 // SPDX-License-Identifier: MIT
 #include "generator/kernels/auxiliary/emit.hpp"
 
@@ -13,8 +13,8 @@ using namespace emit;
 
 constexpr int kWarpsOfRowKernels = 4;  // a block; one warp takes a row
 
-// The linear map between the caller's domain and the rotated domain, for a kernel's name. Formats that share it share
-// their rotate kernels.
+// A name for the linear map between the caller's domain and the rotated domain. Formats with the same map have the same
+// rotate kernels.
 std::string domain_name(const Format& f, int head_dim) {
   std::string name = f.rotation.name + std::to_string(f.rotation.size);
   if (f.has_residual())

@@ -1,4 +1,4 @@
-// The family auxiliary: small kernels around attention and for measuring.
+// Text of the auxiliary family: small kernels around attention, and the probe of `kvjit bench`.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include <string>
@@ -9,13 +9,13 @@
 
 namespace kvjit {
 
-// Queries into K's domain; is_inverse: outputs back from V's domain.
+// Rotates queries into K's rotated domain; is_inverse: outputs out of V's.
 Source emit_rotate(const Problem& problem, bool is_inverse, const Registry& registry);
-// Outputs over parts of a context become one. The problem's features include lse.
+// Merges outputs over parts of a context into the output over all of it. The problem's features include lse.
 Source emit_merge_contexts(const Problem& problem, const Registry& registry);
-// Looks at lengths, page tables and slots of a checked call before its kernels run.
+// Checks lengths, page tables and slots of a checked call before its kernels run.
 Source emit_check(const std::string& arch, const Registry& registry);
-// Reads bytes and does nothing with them. unroll: 16-byte loads in flight in a lane.
+// Reads bytes and does nothing with them. unroll: 16-byte loads that a lane has in flight.
 Source emit_probe(int unroll, const std::string& arch, const Registry& registry);
 
 }  // namespace kvjit

@@ -1,5 +1,5 @@
-// make_auxiliary: kernels around attention that a problem's formats, checks and features ask for. The probe is of no
-// program.
+// make_auxiliary: emits the kernels around attention that a problem's formats, checks and features need. The probe is
+// part of no program; `kvjit bench` emits it.
 // SPDX-License-Identifier: MIT
 #include "generator/kernels/auxiliary/emit.hpp"
 #include "generator/kernels/families.hpp"

@@ -1,4 +1,4 @@
-// plan_bulk_places: where kernels over tiles find the codes and scales of a format, and how codes are packed there.
+// plan_bulk_places: where bulk kernels over tiles find the codes and scales of a format, and how codes are packed.
 // SPDX-License-Identifier: MIT
 #include <algorithm>
 #include <numeric>
@@ -8,9 +8,9 @@
 namespace kvjit {
 namespace {
 
-constexpr int kLaneValues = kBulkGroup / 4;  // four lanes share a group
+constexpr int kLaneValues = kBulkGroup / 4;  // of a group, which four lanes share
 
-// A field's part of each code, and the place of its bytes.
+// Whether the field is a bit stream of bits low .. low + bits - 1 of each code.
 bool is_part(const Field& field, int low, int bits) { return field.low == low && field.bits == bits && !field.split; }
 
 std::optional<BulkPacking> packing_of(const std::vector<const Field*>& fields, int bits) {
@@ -46,7 +46,7 @@ const char* plan_bulk_places(const Format& f, bool is_planar, BulkPlaces& places
   places.codes_at = place(*codes[0]), places.scale_at = place(*f.field(FieldKind::scale));
   places.code_stride = blocks * code_stride, places.scale_stride = blocks * scale_stride;
   places.lane_scale_stride = is_by_lanes ? scale_stride : 0;
-  // A lane's bits of a field follow each other, but nibbles: those stand word by word.
+  // From lane to lane: the bytes of a lane are neighbours, but in a field of nibbles the words of four lanes alternate.
   const auto lane_stride = [&](const Field& field) {
     return is_by_lanes ? code_stride : field.is_nibbles ? 4 : kLaneValues * field.bits / 8;
   };

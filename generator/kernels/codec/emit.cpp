@@ -1,4 +1,4 @@
-// emit_codec: quantize and dequantize, a row a warp. They serve every format.
+// emit_codec: writes quantize and dequantize with one row a warp. They serve every format.
 // SPDX-License-Identifier: MIT
 #include "generator/kernels/codec/emit.hpp"
 

@@ -1,4 +1,4 @@
-// Text of the codec family, and what kernels of other families over one side of a cache share with it.
+// Text of the codec family; and writers that it shares with operations, whose kernels also take one side of a cache.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include <string>
@@ -10,9 +10,9 @@
 
 namespace kvjit {
 
-// quantize or dequantize, a row a warp. Serves every format.
+// quantize or dequantize, with one row a warp. Serves every format.
 Source emit_codec(const CodecPlan& plan, const Registry& registry);
-// quantize_bulk or dequantize_bulk: many rows at once, of formats that plan_bulk serves.
+// A bulk form of quantize or dequantize, for formats that plan_bulk serves.
 Source emit_bulk(const CodecPlan& codec, const BulkPlan& plan, const BulkKernel& kernel, const BulkCall& call,
                  const Registry& registry);
 

@@ -1,4 +1,4 @@
-// Arguments of kernels over one side of a cache: which struct of templates/args, and how slots name its tokens.
+// Arguments of kernels over one side of a cache: the struct of templates/args, and the format by slots.
 // SPDX-License-Identifier: MIT
 #include "args/operations.cuh"
 #include "generator/kernels/codec/emit.hpp"

@@ -1,4 +1,5 @@
-// emit_bulk: quantize and dequantize for many rows at once.
+// emit_bulk: writes the bulk forms of quantize and dequantize: over tiles of 16 rows on the tensor cores, or with whole
+// blocks a lane (emit_blocks).
 // SPDX-License-Identifier: MIT
 #include "generator/kernels/codec/emit_bulk.hpp"
 
@@ -65,7 +66,7 @@ void write_bulk_numbers(Writer& w, const BulkText& text) {
     w.line("  static constexpr int kCodeParts = {};", text.code_parts);
     return;
   }
-  // The largest power of two that leaves the squared length of 128 of the longest entries below 2^31.
+  // The largest power of two such that the sum of 128 squares of the largest entry stays below 2^31.
   const double last = text.values().back(), most = kBulkGroup * last * last;
   w.line("  static constexpr float kSquareStep = {};  // integer steps of 1 in squared lengths",
          real(std::exp2(std::floor(31 - std::log2(most)))));
@@ -85,13 +86,14 @@ void write_bulk_signs(Writer& w, const BulkText& text) {
 
 namespace {
 
-// By Element, of templates/kernels/codec/wgmma_rows.cuh and decoding.cuh.
+// Types by Element. kInputs and kOperands (if rows are a wgmma operand where they are staged) are those of
+// templates/kernels/codec/wgmma_rows.cuh.
 constexpr const char* kInputs[] = {"HalfInput", "ScaledBfloatInput", "FloatInput"};
-constexpr const char* kOperands[] = {"HalfInput", "BfloatInput", nullptr};  // those of a kernel that stages its operand
-constexpr const char* kOutputs[] = {"HalfOutput", "BfloatOutput", "FloatOutput"};
+constexpr const char* kOperands[] = {"HalfInput", "BfloatInput", nullptr};
+constexpr const char* kOutputs[] = {"HalfOutput", "BfloatOutput", "FloatOutput"};  // of bulk_decode.cuh
 constexpr const char* kWords[] = {"F16Words", "Bf16Words", "F32Words"};  // of templates/kernels/codec/lane_rows.cuh
 
-// In row i, column k.
+// The expression of the matrix's entry in row i, column k.
 std::string matrix_entry(const Rotation& r) {
   if (r.width == kBulkGroup) return fmt::format("kMatrix[i * {} + k]", r.width);
   return fmt::format("(i / {0} == k / {0} ? kMatrix[i * {0} + k % {0}] : 0.f)", r.width);

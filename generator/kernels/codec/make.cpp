@@ -1,5 +1,5 @@
-// make_codec: quantize and dequantize of both sides, a row a warp; and the bulk forms for each type of rows, where
-// format and arch allow.
+// make_codec: plans and emits quantize and dequantize of both sides with one row a warp, and their bulk forms for each
+// element type of rows, where format and arch allow them.
 // SPDX-License-Identifier: MIT
 #include <utility>
 

@@ -1,6 +1,6 @@
-// plan_bulk: whether, and by which kernels, many rows at once are quantized and dequantized: on the tensor cores
-// (templates/kernels/ quantize_bulk_wgmma.cuh, quantize_bulk.cuh, quantize_bulk_dense.cuh and their inverses), or by
-// blocks (quantize_bulk_blocks.cuh).
+// plan_bulk: whether a format is quantized and dequantized in bulk, and by which family of kernels: on the tensor cores
+// (templates/kernels/codec: quantize_bulk_wgmma.cuh, quantize_bulk.cuh, quantize_bulk_dense.cuh and their inverses), or
+// by whole blocks a lane (quantize_bulk_blocks.cuh). plan_bulk_kernel chooses the kernel for rows of one element type.
 // SPDX-License-Identifier: MIT
 #include "generator/kernels/codec/plan.hpp"
 
@@ -15,6 +15,7 @@
 namespace kvjit {
 namespace {
 
+// Whether the codebook is symmetric around 0.
 bool is_mirrored(const Section& s) {
   const std::vector<double> values = values_by_cell(s);
   const std::size_t bounds = s.bounds.size();
@@ -25,7 +26,7 @@ bool is_mirrored(const Section& s) {
   return true;
 }
 
-// What tiles ask of a format and it does not have; null if it has it all.
+// What bulk tiles require and the format lacks, or null.
 const char* missing(const Format& f, int head_dim) {
   const Section& s = f.codes();
   if (f.sections.size() != 1 || f.field(FieldKind::residual_signs)) return "one section of codes, no signs";
@@ -42,7 +43,8 @@ const char* missing(const Format& f, int head_dim) {
   return is_mirrored(s) ? nullptr : "a symmetric codebook";
 }
 
-// What a lane that takes whole blocks asks of a format, likewise; plain numbers are taken 16 at a time.
+// A lane takes one block, or 16 values if the format has no blocks. missing_for_blocks: what that requires and the
+// format lacks, or null.
 constexpr int kMostLaneValues = 32;
 int lane_values(const Format& f) { return f.block == 1 ? 16 : f.block; }
 const char* missing_for_blocks(const Format& f, int head_dim, bool is_planar) {
@@ -57,8 +59,8 @@ const char* missing_for_blocks(const Format& f, int head_dim, bool is_planar) {
   return nullptr;
 }
 
-// Words of 128 buckets in integer steps, so many to a standard deviation; a bucket is 2^16 of them, and 0 begins
-// bucket 64. Nothing if a bucket holds two bounds.
+// The words of the 128 buckets, for `steps` integer steps to a standard deviation. A bucket has 2^16 steps, and bucket
+// 64 begins at 0. Empty if a bucket holds two bounds.
 std::vector<std::uint32_t> buckets_of(const Section& s, double steps) {
   const double step = steps * std::sqrt(double(kBulkGroup));
   constexpr std::int64_t kBucket = 1 << 16;
@@ -79,7 +81,7 @@ std::vector<std::uint32_t> buckets_of(const Section& s, double steps) {
   return words;
 }
 
-// How often codes are taken: the share of N(0, 1) in each cell.
+// How often each code occurs: the probability of its cell under N(0, 1).
 std::vector<double> shares_of_codes(const Section& s) {
   const auto below = [](double bound) { return std::erfc(-bound * std::sqrt(kBulkGroup / 2.0)) / 2; };
   std::vector<double> shares(s.values.size());
@@ -92,7 +94,7 @@ std::vector<double> shares_of_codes(const Section& s) {
   return shares;
 }
 
-// Entries of the codebook as halves: as they are if halves hold them.
+// Plans the entries of the codebook as fp16: unscaled if fp16 holds them exactly.
 void plan_entries(const Section& s, BulkPlan& plan) {
   HalfTable table{1, {}};
   for (const double v : s.values) table.halves.push_back(f16_from_float(float(v)));
@@ -102,7 +104,7 @@ void plan_entries(const Section& s, BulkPlan& plan) {
   plan.code_rounding = relative_rounding(s.values, table, shares);
 }
 
-// Of the matrix as kernels hold it.
+// The relative rounding error of the matrix as kernels have it, in fp16.
 double rounding_of(const Rotation& rotation) {
   HalfTable table{1 / kDenseLength, {}};
   const std::vector<double>& matrix = rotation.matrix.numbers();
@@ -110,7 +112,7 @@ double rounding_of(const Rotation& rotation) {
   return relative_rounding(matrix, table);
 }
 
-// What a type leaves of a number at most, relative to it.
+// The largest relative rounding error of a type.
 double half_step(Element type) { return std::exp2(type == Element::f16 ? -11 : type == Element::bf16 ? -8 : -24); }
 
 }  // namespace
@@ -122,7 +124,7 @@ std::optional<BulkPlan> plan_bulk(const Format& f, int head_dim, bool is_planar,
     decision.rejected.push_back("many rows at once: " + why);
     return std::nullopt;
   };
-  // A lane rotates what it holds; larger groups are for tiles.
+  // A lane can rotate the values that it has. Larger rotations take bulk tiles.
   const bool is_in_lane = f.rotation.kind == RotationKind::wht && f.rotation.size <= kMostLaneValues &&
                           lane_values(f) % f.rotation.size == 0;
   if (f.rotation.kind == RotationKind::none || is_in_lane) {
@@ -140,7 +142,8 @@ std::optional<BulkPlan> plan_bulk(const Format& f, int head_dim, bool is_planar,
   BulkPlan plan;
   if (const char* what = plan_bulk_places(f, is_planar, plan.places)) return refuse(fmt::format("tiles need {}", what));
   plan.is_dense = f.rotation.kind != RotationKind::wht;
-  // 64 buckets of a fifth still hold the largest value of 128, which is sqrt(128) = 11.3 standard deviations.
+  // Buckets of a quarter of a standard deviation, or of a fifth. The largest of 128 values can be sqrt(128) = 11.3
+  // standard deviations, and 64 buckets of a fifth reach 12.8.
   for (const double bucket : {1 / 4.0, 1 / 5.0})
     if (plan.buckets.empty()) plan.steps = 0x1p16 / bucket, plan.buckets = buckets_of(s, plan.steps);
   if (plan.buckets.empty()) return refuse("bounds a fifth of a standard deviation apart");
@@ -170,13 +173,15 @@ std::optional<BulkPlan> plan_bulk(const Format& f, int head_dim, bool is_planar,
   return plan;
 }
 
-// A rest of an eighth of half a step adds about a tenth to what rounding to the type leaves, in sum of squares.
+// If the error is at most an eighth of the type's largest rounding error, the squared error of the result grows by
+// about a tenth at most.
 int half_parts(double rounding, Element type) {
   constexpr double kShare = 1 / 8.0;
   return rounding <= kShare * half_step(type) ? 1 : 2;
 }
 
-// Rests as E4M3, times codes as E4M3, are off by 2^-4 of themselves at most each.
+// Bits of the rest of a matrix entry. Rests as E4M3 times codes as E4M3 are off by 2^-4 each at most, so together by an
+// eighth.
 int rest_bits(double rounding, Element type) {
   if (half_parts(rounding, type) == 1) return 0;
   return half_parts(rounding / 8, type) == 1 ? 8 : 16;
@@ -192,31 +197,32 @@ std::optional<BulkKernel> plan_bulk_kernel(const BulkPlan& plan, const Format& f
       kernel.shared_bytes = kernel.warps * 32 * plan.lane_values * (call.type == Element::f32 ? 4 : 2);
     return kernel;
   }
-  // Only transforms by warps weigh codes where each lane has a scale.
+  // Only the kernels for Walsh-Hadamard transforms weigh codes if each lane has a scale.
   if (!call.is_quantize && plan.is_dense && plan.places.lane_scale_stride > 0) return std::nullopt;
   BulkKernel kernel;
-  // Rows are rotated as exactly as float32 sums are, whatever their type; results only as exactly as theirs holds.
+  // quantize rotates rows as exactly as float32 sums are, whatever their type; dequantize only as exactly as the type
+  // of its results.
   const Element precision = call.is_quantize ? Element::f32 : call.type;
   kernel.code_parts = half_parts(plan.code_rounding, precision);
   kernel.rest_bits = rest_bits(plan.matrix_rounding, precision);
-  // Bytes are multiplied with codes as bytes: rows have none, and beside codes in two halves there are no registers for
-  // them.
+  // Rests of 8 bits need codes of 8 bits. quantize has rows instead of codes, and with codes of two fp16 numbers there
+  // are no registers for both.
   if (kernel.rest_bits == 8 && (call.is_quantize || kernel.code_parts == 2)) kernel.rest_bits = 16;
   const int matrix = kOperandBytes + kOperandBytes / 16 * kernel.rest_bits,
             decoding = plan.places.table_bytes(f.codes().bits);
   const int available = arch.shared_bytes_per_block;
   kernel.matrix_at = call.is_quantize ? kEncodingBytes : decoding;
-  // The way back of a Walsh-Hadamard transform is faster by warps: an eighth of the products, and results leave through
-  // shared memory.
+  // dequantize behind a Walsh-Hadamard transform is faster by warps: it has an eighth of the products, and results pass
+  // through shared memory.
   if (plan.family == BulkFamily::matrix && (call.is_quantize || plan.is_dense)) {
     kernel.name = call.is_quantize ? "quantize_bulk_wgmma" : "dequantize_bulk_wgmma";
     kernel.by_matrix = true;
-    kernel.warps = 12;  // of 168 registers: sums and first operands take up to 128
+    kernel.warps = 12;  // 168 registers a thread: sums and first operands take up to 128
     kernel.stage_at = kernel.shared_bytes = kernel.matrix_at + matrix;
     int stage = call.is_quantize ? kBulkRows * kBulkGroup * (call.type == Element::f32 ? 4 : 2) : 0;
     kernel.stages_operand =
         call.is_quantize && (call.type == Element::f16 || (call.type == Element::bf16 && !plan.is_dense));
-    if (kernel.stages_operand) {  // 128 registers do
+    if (kernel.stages_operand) {  // 128 registers a thread suffice
       stage *= 2;
       kernel.warps = std::clamp((available - kernel.stage_at) / stage / 4 * 4, 4, 16);
     }
@@ -227,14 +233,14 @@ std::optional<BulkKernel> plan_bulk_kernel(const BulkPlan& plan, const Format& f
     kernel.stage_at = kernel.matrix_at + kHadamardBytes;
     kernel.warps = std::min((available - kernel.stage_at) / kRing, 16);
     kernel.shared_bytes = kernel.stage_at + kernel.warps * kRing;
-  } else if (call.is_quantize && call.type == Element::f16) {  // no ring, but the matrix; registers allow eight warps
+  } else if (call.is_quantize && call.type == Element::f16) {  // the matrix instead of stages; registers for 8 warps
     kernel.name = "quantize_bulk_dense";
     kernel.warps = 8, kernel.warp_tiles = 2;
-    kernel.shared_bytes = kernel.matrix_at + 2 * kOperandBytes;  // two halves of each entry
+    kernel.shared_bytes = kernel.matrix_at + 2 * kOperandBytes;  // two fp16 numbers for each entry
   } else if (!call.is_quantize && !plan.is_dense) {
     kernel.name = "dequantize_bulk";
     kernel.stage_at = kernel.matrix_at + kHadamardBytes;
-    kernel.warps = std::min((available - kernel.stage_at) / kBulkStageBytes, 12);  // of 168 registers
+    kernel.warps = std::min((available - kernel.stage_at) / kBulkStageBytes, 12);  // 168 registers a thread
     kernel.shared_bytes = kernel.stage_at + kernel.warps * kBulkStageBytes;
   } else {
     return std::nullopt;

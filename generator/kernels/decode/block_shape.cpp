@@ -1,5 +1,6 @@
-// plan_block: who adds up the output of a decode block, one warp alone or a team; and the block's shape: warps, stages,
-// tile, tables.
+// choose_block: chooses the warp team that adds up the output of a decode block, and the block's shape (warps, stages,
+// tile, copies of tables). A shape is possible if its shared memory (layout_shared) and its registers (most_warps)
+// fit. shapes_of ranks the possible shapes; a measured shape (tuned_shape.hpp) goes first.
 // SPDX-License-Identifier: MIT
 #include <fmt/format.h>
 
@@ -13,13 +14,14 @@ namespace {
 
 int round_up(int v, int to) { return (v + to - 1) / to * to; }
 
-constexpr int kSlack = 16;  // a run that starts inside a byte may read past the last row
-// What is copied begins where a line begins (128 bytes): a sector of the L2 (32 bytes) that is copied to two is asked
-// for twice.
+constexpr int kSlack = 16;  // bytes that a lane read, if it starts inside a byte, may read behind the last row
+// Bytes of a line of shared memory, at which copied rows and scales begin. A copy asks the L2 twice for a sector (32
+// bytes) that goes to two sectors of shared memory.
 constexpr int kLine = 128;
 
+// Sets the size of one side in a stage, and where its scales begin.
 void size_stage(SidePlan& side, int tile) {
-  if (side.heads > 1) {  // a window, two pieces of 16 bytes
+  if (side.heads > 1) {  // unaligned loads may read two chunks of 16 bytes behind the last row
     side.scales_at = 0, side.stage_bytes = round_up(side.eighth_at(8) + 2 * kSlack, kLine);
     return;
   }
@@ -28,6 +30,7 @@ void size_stage(SidePlan& side, int tile) {
   side.stage_bytes = rows + (side.is_planar ? round_up(tile * side.scale_row_bytes, kLine) : 0);
 }
 
+// Entries of a section's fp16 table; 0 if it has none.
 int table_entries(const SectionPlan& s) {
   if (s.is_masked || s.codes.kind != CodeKind::table || s.integers.kind != IntegerKind::none) return 0;
   return s.code_lane_bits > 0 ? 256 : s.codes.bits <= 4 ? 1 << 2 * s.codes.bits : 1 << s.codes.bits;
@@ -39,14 +42,14 @@ bool has_tables(const DecodePlan& plan) {
          std::any_of(plan.v.sections.begin(), plan.v.sections.end(), is_table);
 }
 
-// The bits of an index that a code takes up.
+// Bits of a table's index that one code takes.
 int index_bits(const SectionPlan& s) { return s.code_lane_bits > 0 ? s.code_lane_bits : s.codes.bits; }
 bool is_same_table(const SectionPlan& a, const SectionPlan& b) {
   return a.halves == b.halves && index_bits(a) == index_bits(b) && table_entries(a) == table_entries(b);
 }
 
-// Tables of all sections with `copies` copies an entry; sections with the same entries share one. Returns the bytes
-// used.
+// Places the tables of all sections, with `copies` copies of each entry. Sections with the same entries share a table.
+// Returns the bytes used.
 int place_tables(DecodePlan& plan, int copies) {
   std::vector<SectionPlan*> owners;
   int end = 0;
@@ -67,9 +70,21 @@ int place_tables(DecodePlan& plan, int copies) {
   return end;
 }
 
-// Blocks with masks of their own: long code, many registers.
+// Whether a side has blocks that store a mask. Their code is long and takes many registers.
 bool is_masked(const DecodePlan& plan) { return plan.k.sections[0].is_masked || plan.v.sections[0].is_masked; }
 
+// Lays out the shared memory of a block, and returns its size in bytes:
+//
+//   tables        tables of fp16 entries
+//   scheduler     the tile scheduler's state, 48 bytes, saved during the loop
+//   order         value_order, two bytes a dimension of V; then the integer table of K
+//   reference     reference maxima, for teams that share them; then the rows of features; then the barriers of copies
+//   queries       fragments of Q; then Q's sums over the scale groups of K; then the largest element of each row
+//   teams         row_max of each warp, and probabilities
+//   ring          the stages
+//
+// At the end of a KV split the warps merge in the space from `queries` on, because the loop over tiles no longer needs
+// it.
 int layout_shared(DecodePlan& plan, const BlockShape& shape, int probability_buffers) {
   plan.probability_buffers = probability_buffers;
   plan.warps = shape.warps, plan.stages = shape.stages, plan.tile = shape.tile;
@@ -82,12 +97,12 @@ int layout_shared(DecodePlan& plan, const BlockShape& shape, int probability_buf
   plan.order_at = plan.scheduler_at + 48;
   plan.integer_table_at = plan.order_at + plan.v.rotated_dim * 2;
   plan.reference_max_at = round_up(plan.integer_table_at + (int(plan.k.sections[0].integers.table.size()) + 1) * 4,
-                                   16);  // read when the warps merge, so ahead of what is overwritten then
+                                   16);  // the warps read it while they merge, so it is before what that overwrites
   plan.feature_rows_at =
       round_up(plan.reference_max_at + (plan.shares_reference_max ? shape.warps * plan.column_blocks * 32 : 0), 16);
   const int feature_rows =
       plan.features.any() ? plan.column_blocks * 8 * feature_row_bytes(plan.features.has_hook()) + 16 : 0;
-  plan.barriers_at = round_up(plan.feature_rows_at + feature_rows, 16);  // of copies: closed when the warps merge
+  plan.barriers_at = round_up(plan.feature_rows_at + feature_rows, 16);  // of copies; unused while the warps merge
   plan.queries_at = round_up(plan.barriers_at + (plan.heads > 1 ? plan.streams() * shape.stages * 16 : 0), 128);
   const SectionPlan& keys = plan.k.sections[0];
   const int columns = plan.column_blocks * plan.heads * 8, rows = plan.rows * plan.heads;
@@ -104,7 +119,7 @@ int layout_shared(DecodePlan& plan, const BlockShape& shape, int probability_buf
   plan.stage_bytes = plan.k.stage_bytes + plan.v.stage_bytes;
   const int ring_end =
       plan.ring_at + shape.stages * plan.streams() * plan.stage_bytes / (plan.heads > 1 ? 2 : 1) + kSlack;
-  plan.epilogue_at = plan.queries_at;  // behind the tables, which the next part needs
+  plan.epilogue_at = plan.queries_at;  // behind the tables, which the block's next KV split needs
   const int epilogue_end = plan.epilogue_at + (plan.fuses_merge ? plan.rows * plan.v.rotated_dim * 4 : 0) +
                            round_up(shape.warps * plan.rows * 8, 16) +
                            plan.streams() / plan.team * rows * (plan.v.rotated_dim + 4) * 4;
@@ -112,15 +127,15 @@ int layout_shared(DecodePlan& plan, const BlockShape& shape, int probability_buf
   return plan.shared_bytes;
 }
 
-// With two buffers of probabilities, where they fit.
+// The same with two buffers of probabilities, if they fit.
 int layout_shared(DecodePlan& plan, const BlockShape& shape) {
   if (plan.by_warpgroups && layout_shared(plan, shape, 2) <= plan.arch.shared_bytes_per_block) return plan.shared_bytes;
   return layout_shared(plan, shape, 1);
 }
 
-// 65,536 registers a block: 255, 168 or 128 a thread. What a lane of a team holds at once, but for addresses: sums of
-// the output, and by warpgroups scores (twice where K has groups), denominators and codes of K; else twelve a block of
-// columns and subtile.
+// The most warps whose registers suffice. An SM has 65,536: 255 a thread for 8 warps, 168 for 12, 128 for 16. A lane of
+// a team holds, besides addresses, the sums of the output; by warpgroups also scores (twice where K has scale groups),
+// denominators and codes of K; else 12 registers for each block of columns and subtile.
 int most_warps(const DecodePlan& plan, int tile) {
   const SectionPlan &k = plan.k.sections[0], &v = plan.v.sections[0];
   if (is_masked(plan) || (plan.team > 1 && plan.features.any())) return 8;
@@ -130,13 +145,13 @@ int most_warps(const DecodePlan& plan, int tile) {
     return held <= 88 ? 16 : held <= 104 ? 12 : 8;
   }
   if (plan.team > 1) return plan.sums() + plan.column_blocks * 12 * tile / 16 > 104 ? 8 : 12;
-  // V that lies as it is comes in loads of 16 bytes, and beside K of several scales a row 168 do not hold them.
+  // V without codes is loaded by 16 bytes. With a K of several scale groups a row, 168 registers do not hold that.
   const bool is_wide = v.codes.bits > 8 && k.codes.bits <= 8 && k.reads.groups > 1;
   if (plan.heads > 1) return plan.sums() > 32 ? 8 : 16;
   return plan.sums() > 32 || is_wide ? 8 : 12;
 }
 
-// Why a block cannot have a shape; "" if it can.
+// The reason why a block cannot have a shape, or "" if it can.
 std::string misfit(DecodePlan& plan, const BlockShape& shape) {
   if (const int most = most_warps(plan, shape.tile); shape.warps > most)
     return fmt::format("{} warps leave too few registers a thread for {} query rows over {} values: at most {}",
@@ -163,16 +178,17 @@ std::string misfit(DecodePlan& plan, const BlockShape& shape) {
   return "";
 }
 
-// Rows that are copied by chunks and not as whole sectors (SidePlan::slot_align 16) meet in sectors and lines of
-// memory. What the block leaves of shared memory is the L1, where lines stay between the copies that touch them: with
-// too little of it they are gone by then, and the way through it only costs.
+// Whether the L1 helps unaligned rows. Rows that are copied by chunks and not by whole sectors (SidePlan::slot_align
+// 16) touch the same sectors and lines of memory. The L1 has the shared memory that the block leaves free, and holds a
+// line between the copies that touch it. If the L1 is too small, lines are evicted before, and it only costs time.
 bool leaves_l1_cache(const DecodePlan& plan) { return plan.shared_bytes <= 0.6 * plan.arch.shared_bytes_per_block; }
 
-// Of heads that are taken together, stages hold one side of a tile, and one stays empty
-// (templates/kernels/decode/token_heads.cuh).
+// Numbers of stages to try. A stage of token-major heads holds one side of a tile, K or V, and one stage is empty at
+// any time (templates/kernels/decode/token_heads.cuh).
 std::vector<int> stage_counts(const DecodePlan& plan) {
   return plan.heads > 1 ? std::vector<int>{5, 6, 4} : std::vector<int>{4, 3, 2};
 }
+// Bytes that a block has asked for and not received yet.
 int bytes_in_flight(const DecodePlan& plan) {
   return plan.streams() *
          (plan.heads > 1 ? (plan.stages - 2) * plan.k.stage_bytes : (plan.stages - 1) * plan.stage_bytes);
@@ -185,7 +201,7 @@ std::vector<int> warp_counts(const DecodePlan& plan) {
   return counts;
 }
 
-// As many bytes in flight and as many warps as fit, tables without bank conflicts if they can be had: the best first.
+// The shapes that fit, the best first: with many bytes in flight, many warps, and tables without bank conflicts.
 std::vector<BlockShape> shapes_of(DecodePlan plan) {
   const double enough_in_flight = plan.arch.timing.bytes_in_flight;
   const bool by_chunks = plan.heads == 1 && (plan.k.is_misaligned || plan.v.is_misaligned);
@@ -214,12 +230,13 @@ std::vector<BlockShape> shapes_of(DecodePlan plan) {
   return shapes;
 }
 
-// The measured shape, or the planner's own. One that was measured for this very problem, or asked for, must fit.
+// Takes the measured shape, or the planner's own. A shape that was measured for this very problem, or that the caller
+// asked for, must fit.
 Result<BlockShape> choose_shape(DecodePlan& plan, const Tuning& tuning) {
   using Match = Tuning::Match;
   Decision decision{"tuning", to_string(tuning.match), tuning.why, {}};
   BlockShape chosen = tuning.shape;
-  // Rows were measured without features, which need some shared memory of their own.
+  // Shapes were measured without features, which need some shared memory.
   const bool is_featured = plan.features.any() && tuning.match != Match::none && tuning.match != Match::asked;
   const bool is_own = (tuning.is_same_shape && !is_featured) || tuning.match == Match::asked;
   if (is_featured) decision.why += ", without features";
@@ -240,12 +257,12 @@ Result<BlockShape> choose_shape(DecodePlan& plan, const Tuning& tuning) {
     chosen = shapes.front();
   }
   layout_shared(plan, chosen);
-  // Two subtiles together keep more independent work in flight, where registers allow.
+  // Two subtiles at once have more independent instructions, if there are registers for them.
   const int most_sums = plan.warps > 8 ? 32 : 64;
   plan.subtiles = plan.tile == 32 && !is_masked(plan) && plan.sums() <= most_sums ? 2 : 1;
   plan.subtiles = plan.team > 1 || plan.heads > 1 ? plan.tile / 16 : chosen.subtiles.value_or(plan.subtiles);
   for (SidePlan* side : {&plan.k, &plan.v}) {
-    if (side->is_misaligned && plan.page_tokens > 0) side->slot_align = 16;  // pages may be so far apart
+    if (side->is_misaligned && plan.page_tokens > 0) side->slot_align = 16;  // pages lie 16 n bytes apart
     side->caches_in_l1 = side->slot_align == 16 && plan.heads == 1 && leaves_l1_cache(plan);
   }
   plan.decisions.push_back(decision);
@@ -264,7 +281,8 @@ Result<BlockShape> choose_shape(DecodePlan& plan, const Tuning& tuning) {
   return chosen;
 }
 
-// Whether K's products have one rounding, that of its entries to halves: then there is room for that of Q.
+// Whether K's entries are rounded to fp16 once, and no scale is multiplied to them in fp16. Then Q may be rounded to
+// fp16 too.
 bool is_rounded_once(const SidePlan& keys) {
   return std::all_of(keys.sections.begin(), keys.sections.end(), [](const SectionPlan& s) {
     return s.codes.kind == CodeKind::table && s.use != ScaleUse::by_value;
@@ -278,6 +296,7 @@ bool has_token_scales(const SidePlan& v) {
          section.reads.blocks == 1 && !v.format.scale.renormalise;
 }
 
+// Sets the team of a plan, and what follows from it: how Q is split and scaled, and where V's scales are applied.
 void take_team(DecodePlan& plan, const TeamPlan& team) {
   plan.team = team.warps, plan.value_share = team.value_share, plan.column_blocks = team.column_blocks;
   plan.by_warpgroups = plan.shares_reference_max = team.by_warpgroups;
@@ -285,8 +304,8 @@ void take_team(DecodePlan& plan, const TeamPlan& team) {
   plan.scales_probabilities = plan.team > 1 && has_token_scales(plan.v);
   const SectionPlan& keys = plan.k.sections[0];
   plan.has_integer_keys = keys.integers.kind != IntegerKind::none;
-  // A query that is rounded to halves as the entries are adds no error of another order; a second part of it would
-  // double the products. Of many rows that costs more than it is worth, unless K is exact.
+  // If K's entries are rounded to fp16, the rounding of Q adds an error of the same order, and a second fp16 number
+  // for each element of Q would double the products. For many query rows that costs too much, unless K is exact.
   const bool is_half = !plan.k.format.is_transformed() && plan.q_type == Element::f16;
   const bool are_many = plan.by_warpgroups || (plan.team > 1 && keys.codes.kind != CodeKind::plain);
   plan.query_parts = is_half || are_many || is_rounded_once(plan.k) ? 1 : 2;
@@ -305,7 +324,8 @@ Decision decision_of(const DecodePlan& plan) {
 
 namespace {
 
-// As many query rows at once as have a shape of blocks, in equal turns; of the teams for that the first that has one.
+// Chooses the most query rows at once for which a team has a block shape, and the first such team. The query rows of a
+// KV head are divided into equal query chunks.
 Result<void> choose_team(DecodePlan& plan, const Problem& problem) {
   constexpr int kMostRows = 64;
   const SidePlan k = plan.k, v = plan.v;

@@ -1,4 +1,5 @@
-// emit_decode: the decode family.
+// emit_decode: writes the plan of decode as text: the sections and the geometry of each side, the orders of Q and O,
+// and struct Plan with what else the fragments of templates/kernels/decode ask for.
 // SPDX-License-Identifier: MIT
 #include "generator/kernels/decode/emit.hpp"
 
@@ -45,7 +46,7 @@ std::string scale_of(const Format& f, const SectionPlan& section, bool is_planar
   return section.factor == 1 ? value : value + " * " + real(section.factor);
 }
 
-// The bits of a scale as a half: as stored where that is what it is.
+// The bits of a scale as fp16. A stored fp16 scale without a factor is read as it is.
 std::string scale_half_of(const Format& f, const SectionPlan& section, bool is_planar, bool is_residual) {
   if (f.scale.type == ScaleType::f16 && !is_residual && section.factor == 1)
     return fmt::format("load_staged_u16(block + {} + group * 2)",
@@ -53,7 +54,7 @@ std::string scale_half_of(const Format& f, const SectionPlan& section, bool is_p
   return "f16_from_f32(scale(block, group))";
 }
 
-// A block with its own mask: where it and the two kinds of codes stand.
+// Writes where a block that stores a mask has the mask and its two fields of codes.
 void write_mask(Writer& w, const Format& f, bool is_planar) {
   const auto place = [&](const Field& field) { return is_planar ? field.plane_at : field.at; };
   for (const Field& field : f.fields)
@@ -70,8 +71,8 @@ const char* pairs_of(const SectionPlan& section) {
   return codes.element == Element::e4m3 ? "E4m3Pairs" : "E5m2Pairs";
 }
 
-// Words whose low nibbles are unpacked to one word of slots and whose high ones are to the next: a byte as it lies
-// indexes a pair.
+// Whether the low nibbles of each loaded word become one word of code lanes and the high nibbles the next. Then a
+// stored byte is the index of a half2 already.
 bool are_bytes(const SectionPlan& section) {
   const LaneReads& reads = section.reads;
   if (section.codes.bits != 4 || section.codes.kind != CodeKind::table || section.codes.twos_complement) return false;
@@ -92,7 +93,8 @@ const char* read_of(const SectionPlan& section) {
   return codes.element == Element::f16 ? "F16Read" : codes.element == Element::bf16 ? "Bf16Read" : "F32Read";
 }
 
-// The table in registers: constants would sit in uniform ones, and be copied before each use.
+// Writes how K becomes integers. The table goes to registers by way of shared memory (templates/kernels/decode/
+// unpack_int8.cuh): as constants its words would be in uniform registers, and be copied before each use.
 void write_integers(Writer& w, const IntegerPlan& integers, const std::string& type) {
   constexpr const char* kDecoders[] = {"", "PlainIntegers", "Table8Integers", "MirroredIntegers", "Table16Integers"};
   w.line("  static constexpr int kTableParts = {}, kTableWords = {};", integers.code_parts, integers.table.size());
@@ -107,14 +109,14 @@ void write_integers(Writer& w, const IntegerPlan& integers, const std::string& t
   if (integers.kind != IntegerKind::none) w.line("  using Integers = {}<{}>;", kDecoders[int(integers.kind)], type);
 }
 
-// Halves, one a token.
+// Whether the scales of a section are fp16 numbers side by side, one a token.
 bool are_scales_dense(const SidePlan& side, std::size_t index) {
   const SectionPlan& section = side.sections[index];
   const Format& f = side.format;
   return section.use == ScaleUse::by_group && side.scale_row_bytes == 2 && f.scale.type == ScaleType::f16 &&
          section.factor == 1 && int(index) != f.residual_section && !f.scale.renormalise;
 }
-// ... of both sides, of a tile that is scored at once: one load brings them
+// Whether the scales of both sides are dense in a tile that a team scores. Then one load brings them
 // (templates/kernels/decode/warp_team_wgmma.cuh).
 bool are_scales_matrices(const DecodePlan& plan) {
   const auto are = [](const SidePlan& side) {
@@ -124,8 +126,8 @@ bool are_scales_matrices(const DecodePlan& plan) {
   return plan.by_warpgroups && plan.scales_probabilities && are(plan.k) && are(plan.v);
 }
 
-// One section: its loads, its unpack sequence, its decoder and its scale.
-// first_scaled: groups with a scale of their own in the sections before.
+// Writes one section: its loads, its unpack sequence, its decoder and its scale. first_scaled: the number of scale
+// groups in the sections before.
 void write_section(Writer& w, const SidePlan& side, std::size_t index, const std::string& type, int threads,
                    int first_scaled) {
   const SectionPlan& section = side.sections[index];
@@ -205,7 +207,7 @@ void write_section(Writer& w, const SidePlan& side, std::size_t index, const std
   w.line("  using Planes = List<{}>;\n}};", planes);
 }
 
-// One side of decode: geometry of its staged rows, and its sections.
+// Writes one side: its sections, and the geometry of its staged rows.
 void write_side(Writer& w, const SidePlan& side, const std::string& type, int threads, const Paging& paging) {
   const Format& f = side.format;
   w.line("// {} as {}: {} bits a value", type == "KeySide" ? "K" : "V", f.name, f.bits_per_value());
@@ -242,7 +244,8 @@ void write_side(Writer& w, const SidePlan& side, const std::string& type, int th
   w.line("  using Sections = List<{}>;\n}};\n", sections);
 }
 
-// The byte of kernels/decode/query_fragments.cuh's fragments that holds (the high part of) each dimension of row 0.
+// The byte offset of each dimension of query row 0 in the fragments of templates/kernels/decode/query_fragments.cuh. If
+// an element is split, the offset is that of its high fp16 number or high byte.
 std::vector<int> key_places(const DecodePlan& plan) {
   const int each = plan.has_integer_keys ? 8 : 4;  // elements of a fragment
   const int lane_bytes = plan.has_integer_keys ? 16 : 8 * plan.query_parts, element = plan.has_integer_keys ? 1 : 2;
@@ -255,7 +258,7 @@ std::vector<int> key_places(const DecodePlan& plan) {
   return places;
 }
 
-// How elements of Q are read: their bits first, so that nothing waits for them.
+// The functions that read elements of Q. Loads give the bits only, so that nothing waits for them before they are used.
 std::string load_bits_of(Element type) {
   const char* const word = type == Element::f32 ? "u32" : "u16";
   const char* const value = type == Element::f32 ? "float_of" : type == Element::f16 ? "f32_from_f16" : "f32_from_bf16";
@@ -265,7 +268,7 @@ std::string load_bits_of(Element type) {
       word, value);
 }
 
-// How rows of one side are stored: struct KeyWriter or ValueWriter, for formats/write_row.cuh.
+// Writes struct KeyWriter or ValueWriter, with which formats/write_row.cuh stores rows of one side (append).
 void write_writer(Writer& w, const SidePlan& side, int head_dim, const std::string& type, const Paging& paging) {
   const std::string stored = type + "Format", encoder = type + "Encoder";
   write_format(w, side.format, head_dim, stored, side.is_planar, paging);
@@ -281,7 +284,7 @@ void write_writer(Writer& w, const SidePlan& side, int head_dim, const std::stri
 Source emit_decode(const DecodePlan& plan, const Registry& registry) {
   const std::string name = fmt::format("decode.{}", plan.name);
   Writer w = begin(registry, name, "decode attention over a packed KV cache");
-  if (plan.heads > 1) w.fragment("kernels/decode/stage_token_heads.cuh");  // it says where rows are
+  if (plan.heads > 1) w.fragment("kernels/decode/stage_token_heads.cuh");  // before decode.cuh uses what it overloads
   w.fragment("kernels/decode/decode.cuh");
   if (plan.heads > 1) w.fragment("kernels/decode/token_heads.cuh");
   if (plan.team > 1)

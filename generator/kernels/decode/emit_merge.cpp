@@ -1,4 +1,4 @@
-// emit_merge: the kernel that adds up the KV splits of a decode call, where decode does not fuse that.
+// emit_merge: writes the kernel that merges the KV splits of a decode call, for calls in which decode does not.
 // SPDX-License-Identifier: MIT
 #include <algorithm>
 
@@ -10,8 +10,8 @@ namespace kvjit {
 using namespace emit;
 
 Source emit_merge(const DecodePlan& plan, const Registry& registry) {
-  constexpr int kMostShares = 8,
-                kMostWarps = 16;  // warps that share the parts of a slice of 128 sums; warps of a block
+  constexpr int kMostShares = 8,  // warps that divide the KV splits of a slice, which is 128 sums of a row
+      kMostWarps = 16;            // warps of a block
   const int dim = plan.v.rotated_dim, row_slices = (dim + 127) / 128, slices = plan.rotates_output ? row_slices : 1;
   const int threads = slices * std::clamp(kMostWarps / slices, 1, kMostShares) * 32;
   const std::string name = "merge." + plan.name;

@@ -1,4 +1,4 @@
-// emit_unpack: the unpack sequence of a run, as plan_unpack has it: each word from its terms, in the fewest
+// write_unpack: the text of the unpack sequence that plan_unpack has planned: each word from its terms, in the fewest
 // instructions.
 // SPDX-License-Identifier: MIT
 #include <algorithm>
@@ -9,6 +9,7 @@
 namespace kvjit::emit {
 namespace {
 
+// A term as text: (word >> shift) & mask. shift < 0: to the left.
 struct Operand {
   std::string word;
   int shift = 0;
@@ -18,7 +19,7 @@ struct Operand {
   }
 };
 
-// Two terms that are one window on two neighbouring words become one operand.
+// The operands of a word. Two terms that take one bit field across two neighbouring words become one operand.
 std::vector<Operand> operands_of(const UnpackWord& terms, int words) {
   const auto name = [&](int i) { return i < words ? fmt::format("w[{}]", i) : fmt::format("t{}", i - words); };
   std::vector<Operand> operands;
@@ -39,8 +40,8 @@ std::vector<Operand> operands_of(const UnpackWord& terms, int words) {
   return operands;
 }
 
-// Each bit from one operand: a permutation of bytes where that saves a shift, or a choice by mask. Where an operand has
-// only zeros shifted in, nobody looks.
+// A word each bit of which comes from one operand: a permute of bytes where that saves a shift, else select_bits by
+// masks. The bits that a shift fills with zeros are not used.
 std::string mixed(const std::vector<Operand>& operands) {
   const auto is_whole_bytes = [](const Operand& o) {
     for (int i = 0; i < 4; ++i)
@@ -65,6 +66,7 @@ std::string mixed(const std::vector<Operand>& operands) {
   return text;
 }
 
+// The expression of a word.
 std::string word_of(const UnpackWord& terms, int words) {
   const std::vector<Operand> operands = operands_of(terms, words);
   std::uint32_t all = 0;
@@ -86,7 +88,7 @@ void write_unpack(Writer& w, const SectionPlan& section) {
     w.line("    const u32 t{} = {};", i, word_of(reads.helpers[i], reads.words));
   const bool by_integers = section.integers.kind != IntegerKind::none;
   const bool is_turned = by_integers ? section.integers.flips : section.codes.twos_complement;
-  const std::uint32_t top = 0x01010101u << (by_integers ? 7 : section.codes.bits - 1);  // of each code
+  const std::uint32_t top = 0x01010101u << (by_integers ? 7 : section.codes.bits - 1);  // the top bit of each code
   for (std::size_t m = 0; m < reads.unpack.size(); ++m) {
     const std::string word = word_of(reads.unpack[m], reads.words);
     w.line("    y[{}] = {}{};", m, is_turned ? "(" + word + ")" : word,

@@ -1,8 +1,8 @@
-// plan_integers: which formats of K are multiplied as 8-bit integers, and how their codes become those.
+// plan_integers: which formats of K are multiplied as 8-bit integers, and how their codes become integers.
 //
-// Halves come from a table in shared memory, one look-up for two codes; integers from registers, one PRMT for four.
-// With both on K, or both on V, one of the two pipes is the limit; K by the one and V by the other balances them
-// (templates/README.md).
+// fp16 numbers come from a table in shared memory, one look-up for two codes. Integers come from registers, one PRMT
+// for four codes. If K and V both took the same way, its pipe would be the limit; with K as integers and V as fp16 both
+// pipes have work (templates/kernels/decode/README.md).
 // SPDX-License-Identifier: MIT
 #include <algorithm>
 #include <cmath>
@@ -12,13 +12,15 @@
 namespace kvjit {
 namespace {
 
+// Bytes first .. first + 3 as a little-endian word.
 std::uint32_t packed(const std::vector<int>& bytes, std::size_t first) {
   std::uint32_t word = 0;
   for (std::size_t i = 0; i < 4; ++i) word |= std::uint32_t(bytes[first + i] & 255) << 8 * i;
   return word;
 }
 
-// Integers as they are, or with the offset taken away by lifting the code to the top of a signed byte.
+// Codes that are integers. An offset of half the range disappears: the code is shifted to the top of its byte, and the
+// byte's top bit is flipped, which gives a signed byte.
 IntegerPlan plan_plain(const Section& s) {
   IntegerPlan plan;
   const bool is_centred = s.bits <= 8 && s.offset == 1 << (s.bits - 1);
@@ -30,8 +32,8 @@ IntegerPlan plan_plain(const Section& s) {
   return plan;
 }
 
-// A unit, and integers n or n + 1/2 of it, that meet every entry of a short codebook better than halves may: to kNear
-// of itself.
+// A unit such that every entry of a codebook of up to 3 bits is n or n + 1/2 units, to a relative error of kNear. As
+// fp16 an entry may be off by 2^-12, which is 0.00024.
 constexpr double kNear = 0.00015;
 struct Steps {
   double unit = 0;
@@ -40,7 +42,7 @@ struct Steps {
 Steps nearest_steps(const Section& s, double largest) {
   for (int twice = 255; twice > 0 && s.bits <= 3; --twice) {
     const double unit = largest * 2 / twice, half = twice % 2 / 2.0;
-    double least = 1e300, most = 0;  // of integers over entries
+    double least = 1e300, most = 0;  // of the ratios of rounded entries to entries
     for (const double v : s.values) {
       const double ratio = (std::round(v / unit - half) + half) * unit / v;
       least = std::min(least, ratio), most = std::max(most, ratio);
@@ -61,8 +63,7 @@ IntegerPlan plan_table(const Section& s) {
   if (step > 0) {
     plan.unit = step;
     plan.has_half = s.values[0] / step != std::floor(s.values[0] / step);
-    // Halves are added by way of the sum of Q; up to eight entries need them only where twice as many steps do not fit
-    // a byte.
+    // The kernel adds the 1/2 through the sum of Q. Up to eight entries do without it, if half the unit fits a byte.
     if (plan.has_half && count <= 8 && largest / step * 2 <= 127) plan.unit = step / 2, plan.has_half = false;
     for (std::size_t i = 0; i < count; ++i) first[i] = int(std::floor(s.values[i] / plan.unit));
   } else if (const Steps steps = nearest_steps(s, largest); steps.unit > 0) {
@@ -70,7 +71,7 @@ IntegerPlan plan_table(const Section& s) {
     const double half = steps.has_half ? 0.5 : 0;
     for (std::size_t i = 0; i < count; ++i) first[i] = int(std::lround(s.values[i] / plan.unit - half));
   } else {
-    if (s.bits > 3) return {};  // two look-ups of sixteen cost more than one in shared memory
+    if (s.bits > 3) return {};  // two permuted bytes of 16 entries cost more than one look-up in shared memory
     plan.code_parts = 2;
     plan.unit = largest / 127.99;
     for (std::size_t i = 0; i < count; ++i) {

@@ -1,8 +1,8 @@
 // plan_lane_reads: which bytes of a packed row each lane reads.
 //
-// The tensor cores do not care in which order the head dimension is contracted (K) or produced (V), so every
-// lane takes whole runs of bytes as they lie, whatever the packing; the order that results is data
-// (LaneReads::elements) that the kernel applies to Q and to O.
+// The head dimension may be contracted (K) or produced (V) in any order. So each lane loads neighbouring bytes of the
+// stored row, whatever the packing. The order of dimensions that results is a table (LaneReads::elements), by which the
+// kernel gathers Q and writes O.
 // SPDX-License-Identifier: MIT
 #include <fmt/format.h>
 
@@ -15,15 +15,18 @@
 namespace kvjit {
 namespace {
 
-using CodeSets = std::vector<std::vector<int>>;  // of each (run, part of a block): its codes, in the order they lie
+// The codes of each (read, lane of the block), at [read * lanes of a block + lane], in the order of their bits.
+using CodeSets = std::vector<std::vector<int>>;
 
+// The lowest bit of the field that any of the codes has.
 int first_bit(const Field& plane, const std::vector<int>& codes) {
   int first = plane.bit_of(codes[0]);
   for (const int k : codes) first = std::min(first, plane.bit_of(k));
   return first;
 }
 
-// Codes by the bytes of the widest plane: interleaved runs of read_bits, one of each part after the other.
+// Deals out codes by their place in the widest plane, read_bits at a time: to each lane of a block one lane read, then
+// to each lane the next.
 CodeSets codes_by_bytes(const Field& plane, int count, int reads_per_group, int lanes_per_row, int read_bits) {
   CodeSets sets(std::size_t(reads_per_group * lanes_per_row));
   std::vector<int> order(static_cast<std::size_t>(count));
@@ -36,7 +39,8 @@ CodeSets codes_by_bytes(const Field& plane, int count, int reads_per_group, int 
   return sets;
 }
 
-// The loads of one plane, if the bits of each set lie alike and the sets lie at even distances.
+// Plans the loads of one plane. False if the codes of some sets are placed differently from those of the first set, or
+// if the distance from lane to lane, or from read to read, is not constant.
 bool plan_field_read(const Field& plane, int at, const CodeSets& sets, int reads_per_group, int lanes_per_row,
                      FieldRead& load) {
   const int origin = first_bit(plane, sets[0]);
@@ -61,13 +65,15 @@ bool plan_field_read(const Field& plane, int at, const CodeSets& sets, int reads
     load.loads_whole_field = true;
     load.load_bytes = plane.bytes;
   } else {
-    load.load_bytes = (span + (load.lane_bits % 8 == 0 ? 0 : 7) + 7) / 8;  // a run that starts inside a byte
+    load.load_bytes = (span + (load.lane_bits % 8 == 0 ? 0 : 7) + 7) / 8;  // 7: a read may start inside a byte
   }
   load.words = (load.load_bytes + 3) / 4;
   return true;
 }
 
-// Field::is_nibbles: a lane of K has groups of three words, of V the half of a group, whose third word two lanes load.
+// Plans the reads of a field with Field::is_nibbles. A lane of K has a group of three words. A lane of V has half a
+// group: one of the first two words, and the third word, which two lanes load. False if `sharing` lanes of a block do
+// not divide like that.
 bool plan_nibbles(const Field& field, int at, int lanes_per_row, int sharing, LaneReads& reads, CodePieces& pieces) {
   const int groups = field.bytes / 12;
   const bool is_half = sharing == 2 * groups;
@@ -82,7 +88,7 @@ bool plan_nibbles(const Field& field, int at, int lanes_per_row, int sharing, La
   }
   reads.words = int(reads.planes.size());
   for (int code = 0; code < reads.codes; ++code) {
-    const auto place = [&](int bit) {  // in the words of part 0
+    const auto place = [&](int bit) {  // in the words of lane 0
       const int b = field.bit_of(code, bit), word = b / 32 / groups;
       return (is_half && word == 2 ? 1 : word) * 32 + b % 32;
     };
@@ -98,8 +104,8 @@ bool plan_nibbles(const Field& field, int at, int lanes_per_row, int sharing, La
   return true;
 }
 
-// Runs of V of half a word, where those of tokens t and t + 8 unpack together as one: the first half of each word of
-// slots for the one, the second half for the other.
+// Joins lane reads of V of half a word each: those of tokens t and t + 8 are unpacked as one word. Token t then has the
+// first half of each word of code lanes, and token t + 8 the second. Does nothing where the packing does not allow it.
 void join_tokens(CodePieces pieces, LaneReads& reads, const CodeLanes& slots) {
   const int codes = int(pieces.size()), half = slots.per_word() / 2;
   if (reads.planes.size() != 1 || reads.planes[0].load_bytes != 2 || reads.planes[0].lane_bits % 8 != 0) return;
@@ -152,7 +158,7 @@ Result<LaneReads> plan_lane_reads(const SidePlan& side, int index, int head_dim,
   const Section& section = format.sections[std::size_t(index)];
   LaneReads reads;
   reads.lanes_per_row = lanes_per_row;
-  // Numbers that carry no scale of their own are one long block.
+  // A row of values without blocks (f16, for one) is treated as one block.
   const bool is_bare = format.block == 1;
   const int dim = is_bare ? format.rotated_dim(head_dim) : format.stored_dim(head_dim),
             block = is_bare ? dim : format.block, count = section.count(block);
@@ -163,7 +169,7 @@ Result<LaneReads> plan_lane_reads(const SidePlan& side, int index, int head_dim,
   if (is_bare) planes[0].bytes = count * section.bits / 8;
 
   if (planes[0].is_nibbles) {
-    // The eight lanes of a warp that are given parts of V take one scale.
+    // The eight lanes of a warp that share a row of V use one scale, so they share a block.
     const int groups = count / 32, sharing = lanes_per_row >= 8 ? 2 * groups : groups;
     CodePieces pieces;
     if (lanes_per_row % sharing != 0 || dim % (block * lanes_per_row / sharing) != 0 ||
@@ -182,11 +188,11 @@ Result<LaneReads> plan_lane_reads(const SidePlan& side, int index, int head_dim,
   }
 
   const bool is_code = section.bits <= 8;
-  const int granule = !is_code ? 4 : lanes_per_row == 4 ? 8 : 4;  // codes that a lane's run must be a multiple of
+  const int granule = !is_code ? 4 : lanes_per_row == 4 ? 8 : 4;  // a lane read has a multiple of so many codes
   const int widest = std::max(side.widest_read * 8, granule * planes[0].bits);
-  // As few lanes a block as give whole groups of blocks: one scale then serves long runs.
+  // Tries few lanes a block first, because one scale then serves many codes of a lane. Unless scales are multiplied to
+  // values, the lanes of one warp share a block: four of K, eight of V.
   std::string problem;
-  // The lanes of one warp share a block: eight of V, four of K.
   for (int sharing = is_by_value ? 1 : std::min(lanes_per_row, 8); sharing <= lanes_per_row; sharing *= 2) {
     const int blocks = lanes_per_row / sharing, share = count / sharing;
     if (count % sharing != 0 || dim % (block * blocks) != 0 || share % granule != 0) continue;

@@ -1,4 +1,4 @@
-// make_decode: the fused kernel, and `merge` where decode may leave KV splits for it.
+// make_decode: plans and emits decode, and merge if decode may leave KV splits for it.
 // SPDX-License-Identifier: MIT
 #include "generator/kernels/decode/emit.hpp"
 #include "generator/kernels/decode/tuned_shape.hpp"

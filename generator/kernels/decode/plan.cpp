@@ -1,4 +1,5 @@
-// plan_decode: tiles, stages, tables, pitches and orders of the decode family.
+// plan_decode: plans both sides (staged_side.cpp), then the team and the shape of a block (block_shape.cpp), then the
+// orders in which Q is read and O is written, and gives the reasons of all as Decisions.
 // SPDX-License-Identifier: MIT
 #include "generator/kernels/decode/plan.hpp"
 
@@ -13,11 +14,11 @@
 namespace kvjit {
 namespace {
 
-// Whether a lane's registers hold numbers in the order they lie, not codes that were unpacked.
+// Whether a lane's registers hold values in the order of the stored row. Codes that are unpacked have another order.
 bool is_direct(const SectionPlan& section) { return section.is_masked || section.codes.bits > 8; }
 
-// Inner dimension that each contraction slot of Q holds: [(step * 4 + c) * 4 + i], of integers [(step * 4 + c) * 8 +
-// i].
+// Appends the rotated-domain dimension of each element of Q's fragments: at [(step * 4 + c) * 4 + i] of element i of
+// lane c in one step of the contraction; of integers at [(step * 4 + c) * 8 + i].
 void order_keys(const SectionPlan& section, std::vector<int>& order) {
   const LaneReads& reads = section.reads;
   if (section.integers.kind != IntegerKind::none) {
@@ -33,14 +34,15 @@ void order_keys(const SectionPlan& section, std::vector<int>& order) {
     for (int step = 0; step < reads.codes / 4; ++step)
       for (int c = 0; c < 4; ++c)
         for (int i = 0; i < 4; ++i) {
-          const int pair = 2 * step + i / 2;  // register of the fragment; i % 2: its low or high half
+          const int pair = 2 * step + i / 2;  // the half2 register of the fragment; i % 2: its low or high half
           const int code =
               is_direct(section) ? 2 * pair + i % 2 : reads.lane_order[(pair / 4 * 2 + i % 2) * 4 + pair % 4];
           order.push_back(reads.elements[(gr * reads.lanes_per_row + c) * reads.codes + code]);
         }
 }
 
-// The slot whose values stand in a register of V: look-ups give those of even slots of a word, then those of odd ones.
+// The slot of the code whose values are in a register of V: look-ups give the values of the even slots of a word first,
+// and then those of the odd slots.
 int slot_of(const SectionPlan& section, int register_) {
   if (section.code_lane_bits == 0) return register_;
   const int per_word = CodeLanes{section.code_lane_bits}.per_word() / (section.reads.is_joined ? 2 : 1),
@@ -48,8 +50,8 @@ int slot_of(const SectionPlan& section, int register_) {
   return word + at % (per_word / 2) * 2 + at / (per_word / 2);
 }
 
-// Inner dimension that row (tile, half, g) of O holds: [tile * 16 + half * 8 + g]; of the warp of a team that has the
-// given share.
+// Appends the rotated-domain dimension of each row of O^T, eight (g) for each register of a lane read. share: which of
+// the value_share warps of a team the rows belong to.
 void order_values(const SectionPlan& section, int share, std::vector<int>& order) {
   const LaneReads& reads = section.reads;
   for (int gr = 0; gr < reads.groups * reads.reads_per_group; ++gr)
@@ -60,6 +62,7 @@ void order_values(const SectionPlan& section, int share, std::vector<int>& order
       }
 }
 
+// How codes become operands of the tensor cores, as text of a Decision.
 std::string reader(const SectionPlan& section) {
   std::string text;
   if (section.is_masked) return "codes found by the mask of each block";
@@ -86,6 +89,7 @@ std::string reader(const SectionPlan& section) {
   return text + (section.use == ScaleUse::by_value ? ", each times its scale" : "");
 }
 
+// How rows are staged, as text of a Decision.
 std::string place(const SidePlan& side) {
   if (side.heads > 1) return fmt::format("{} heads together, a tile in {} piece(s)", side.heads, 8 / side.copy_eighths);
   return fmt::format("pitch {} of {}{}{}", side.pitch, side.row_bytes, side.swizzle != 0 ? " swizzled" : "",
@@ -98,7 +102,8 @@ int power_of_two_in(int v, int most) {  // the largest power of two <= most that
   return unit;
 }
 
-// Pages are looked up a tile ahead, and their rows copied by as many bytes at once as divide them.
+// The numbers of a tile's pages are read one tile early. A row is copied in units of the largest power of two, up to 16
+// bytes, that divides its size.
 Decision page_decision(const DecodePlan& plan) {
   const int pages = std::max(plan.tile / plan.page_tokens, 1);
   const auto copies = [](const SidePlan& side) {
@@ -114,14 +119,14 @@ Decision page_decision(const DecodePlan& plan) {
           {}};
 }
 
-// Everything but the shape of a block and what depends on it.
+// The plan without the shape of a block and what depends on it.
 Result<DecodePlan> begin_plan(const Problem& problem) {
   DecodePlan plan;
   plan.arch = problem.arch;
   static_cast<AttentionShape&>(plan) = problem;
   plan.head_dim_v = problem.v_dim();
-  // A dense matrix is multiplied once for all blocks, by kernels of its own; the other maps cost a block less than a
-  // launch.
+  // Kernels of their own multiply by a dense matrix, once for all blocks. The other rotations cost a block less than a
+  // launch does.
   const auto is_cheap = [](const Format& f) {
     return f.rotation.kind != RotationKind::dense && f.residual.projection.kind != RotationKind::dense;
   };
@@ -139,7 +144,7 @@ Result<DecodePlan> begin_plan(const Problem& problem) {
   if (problem.token_heads > 0) {
     KV_CHECK(check_token_heads(plan, problem));
     plan.heads = plan.k.heads = plan.v.heads = problem.token_heads;
-    plan.fuses_merge = false;  // every block has parts of all heads: too many for one to put together
+    plan.fuses_merge = false;  // every block has KV splits of all heads, which are too many for one block to merge
   }
   for (const SidePlan* side : {&plan.k, &plan.v})
     if (side->rotated_dim % 32 != 0)
@@ -175,9 +180,9 @@ Result<DecodePlan> plan_decode(const Problem& problem, const Tuning& tuning) {
                                             section.is_masked ? 1 : section.reads.planes[0].unit, place(*side),
                                             side->sections[0].reads.bank_cost),
                                 {}});
-  // A fragment read from shared memory for every 16 tokens costs as much as looking up the codes of K does. Formats
+  // To load a fragment of Q from shared memory for every 16 tokens costs as much as to look up the codes of K. Formats
   // with several scale groups a row are bound by arithmetic instead, and gain more from a loop that compiles soon. The
-  // sum leaves room below the register limit of the block (65,536 over its threads) for what is in flight.
+  // bounds leave registers free for loads in flight: a thread has 65,536 over the threads of the block.
   const int held = plan.has_integer_keys ? plan.k.rotated_dim / 8 * plan.column_blocks
                                          : plan.k.rotated_dim / 16 * plan.column_blocks * plan.query_parts * 2;
   int value_scales = 0, key_groups = 1;

@@ -1,6 +1,10 @@
 // DecodePlan: everything that the decode family decided for one problem, with the reasons as Decisions. A plan holds
-// numbers, the formats of both sides and the arch; emit.cpp writes it as text. plan_decode makes it, in the order that
-// plan.cpp says; the functions behind it are public for their tests.
+// numbers, the formats of both sides and the arch; emit.cpp writes it as text. plan_decode makes it. The other
+// functions are its steps, which are public for their tests.
+//
+// Three words recur. A lane read is the bytes of a staged row that one lane loads and unpacks at once. A row lane is
+// the number of a lane among those that share a staged row. A code lane is a bit field of a word with space for one
+// code; its number in the word is called its slot.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include <cstdint>
@@ -16,66 +20,79 @@
 
 namespace kvjit {
 
-// One term of a word that is put together: (shift >= 0 ? w[word] >> shift : w[word] << -shift) & mask.
+// One term of an unpacked word: (shift >= 0 ? w[word] >> shift : w[word] << -shift) & mask. w are the loaded words, and
+// behind them the helper words (LaneReads::helpers).
 struct UnpackTerm {
   int word = 0, shift = 0;
   std::uint32_t mask = 0;
 };
-using UnpackWord = std::vector<UnpackTerm>;  // the terms, ored
+using UnpackWord = std::vector<UnpackTerm>;  // the bitwise or of its terms
 
-// What a code is spread to: slots of `bits` bits (2, 4 or 8; or 3: two to a byte, the second at bit 3), in which it
-// lies `offset` bits up.
+// The code lanes of a word, to which codes are spread.
 struct CodeLanes {
-  int bits = 8, offset = 0;
-  bool is_clean = true;  // else what lies above a code in its slot may be anything
+  int bits = 8,          // of a code lane: 2, 4 or 8; or 3: two code lanes a byte, at bits 0 and 3
+      offset = 0;        // bits below the code in its code lane
+  bool is_clean = true;  // bits above the code in its code lane are zero; else they may have any value
   int per_word() const { return bits == 3 ? 8 : 32 / bits; }
   int place(int slot) const { return bits == 3 ? slot / 2 * 8 + slot % 2 * 3 : slot * bits; }
   int width(int slot) const { return bits == 3 && slot % 2 ? 5 : bits; }
 };
 
-// Bytes that a lane loads from one field of codes for one run. The field's bits of (group, run, part) begin at bit
-//   lane_bits * (part % lanes_per_block) + read_bits * run  of the field in block  group * blocks + part / lanes_per_block.
+// What a lane loads from one field of codes (a plane) for one lane read. In stored block
+//   group * blocks + row_lane / lanes_per_block
+// the bits of (group, read, row_lane) begin at bit
+//   lane_bits * (row_lane % lanes_per_block) + read_bits * read
+// of the field.
 struct FieldRead {
-  int at = 0;         // of the field in a block of the staged row
-  int lane_bits = 0;  // not a multiple of 8: runs start inside a byte, and are shifted into place
-  int read_bits = 0;  // a multiple of 8, unless there is one run
-  // Parts from `wrap` on load what parts from 0 on do, and shift it right by wrap_bits. 0: they do not.
+  int at = 0;         // bytes from the start of a stored block to the field
+  int lane_bits = 0;  // from lane to lane; if no multiple of 8, reads start inside a byte and are shifted into place
+  int read_bits = 0;  // from lane read to lane read; a multiple of 8, unless there is one read
+  // Lane i of a block loads the bytes of lane i % wrap and shifts them right by i / wrap * wrap_bits bits. 0: each lane
+  // has bytes of its own.
   int wrap = 0, wrap_bits = 0;
-  bool loads_whole_field = false;                 // every lane loads the whole field (it is a word or less) and shifts
-  int load_bytes = 0, words = 0, first_word = 0;  // of the load; where its words stand among those of all planes
-  int unit =
-      1;  // bytes of one load; where a part does not begin at a multiple, words from there on are shifted into place
-  bool is_unaligned = false;  // from any byte on: aligned loads around it, shifted into place
+  bool loads_whole_field = false;  // each lane loads the whole field (at most a word) and shifts
+  int load_bytes = 0,              // bytes of the field that one lane read needs
+      words = 0,                   // words that hold them
+      first_word = 0;              // number of the first among the words of all planes
+  int unit = 1;  // bytes of one load; where a lane's bytes begin inside a unit, the loaded words are shifted into place
+  bool is_unaligned = false;  // the bytes begin at any address: aligned loads around them, shifted into place
 };
 
-// How the lanes of a warp read the codes of one section of a staged row. `lanes_per_row` lanes share a row (K: 4, V:
-// 8); each owns `reads_per_group` runs of bytes in every group, and each run holds `codes` codes.
+// How the lanes of a warp read the codes of one section of a staged row. A row has `groups` groups of stored blocks.
+// Each lane of a row has `reads_per_group` lane reads in every group, and each lane read holds `codes` codes.
 struct LaneReads {
-  int lanes_per_row = 0, groups = 1, reads_per_group = 1, codes = 0;
-  int blocks = 1;           // stored blocks a group
-  int lanes_per_block = 0;  // lanes that share a block
-  int words = 0;            // of all planes
-  std::vector<FieldRead> planes;
-  // The unpack sequence: words that are made on the way, numbered from `words` on, and then the words of slots.
+  int lanes_per_row = 0,  // K: 4; V: 8 for each warp that shares the row
+      groups = 1, reads_per_group = 1, codes = 0;
+  int blocks = 1;                 // stored blocks of a group
+  int lanes_per_block = 0;        // lanes that share a stored block
+  int words = 0;                  // loaded words of a lane read, of all planes
+  std::vector<FieldRead> planes;  // one for each field of codes of the section
+  // The unpack sequence: helper words, numbered from `words` on, and then the words of code lanes.
   std::vector<UnpackWord> helpers, unpack;
-  std::vector<int> lane_order;  // code (by position in the run) in slot j of word m, at [slots a word * m + j]
-  // Inner dimension of code k of (group, run, part), at [((group * runs + run) * parts + part) * codes + k].
+  std::vector<int> lane_order;  // the code (by position in the lane read) in slot j of word m, at [m * per_word + j]
+  // The rotated-domain dimension of code k of (group, read, row_lane), at
+  // [((group * reads_per_group + read) * lanes_per_row + row_lane) * codes + k].
   std::vector<int> elements;
-  // A run of V that is half a word: `unpack` takes the runs of tokens t and t + 8 together, as one word.
-  bool is_joined = false;
-  int bank_cost = 0;  // shared-memory wavefronts of the first load of the warp (1 a 128 bytes is ideal)
+  bool is_joined = false;  // V: a lane read is half a word, and `unpack` takes those of tokens t and t + 8 as one word
+  int bank_cost = 0;       // shared-memory wavefronts of the warp's first load; ideal is one for every 128 bytes
 };
 
-// K's codes as 8-bit integers (templates/kernels/decode/unpack_int8.cuh): value = unit * (y + half), or in two parts
-// unit * (y + z / 256).
-enum class IntegerKind { none, plain, table8, mirrored, table16 };
+// How K's codes become 8-bit integers (templates/kernels/decode/unpack_int8.cuh).
+enum class IntegerKind {
+  none,      // they do not become integers, and K is multiplied as fp16
+  plain,     // codes are integers already
+  table8,    // up to 8 entries
+  mirrored,  // 16 entries; entry i + 8 is the negative of entry i
+  table16    // up to 16 entries
+};
+// value = unit * (y + half) for entries of one byte y, or unit * (y + z / 256) for entries of two bytes y and z.
 struct IntegerPlan {
   IntegerKind kind = IntegerKind::none;
-  int code_parts = 1;
-  bool has_half = false;  // half is 1/2, else 0
-  CodeLanes slots;
-  bool flips = false;                // plain: the top bit of each byte is turned over
-  std::vector<std::uint32_t> table;  // bytes of codes 0..15 of the first part, then of the second
+  int code_parts = 1;                // bytes of an entry, 1 or 2
+  bool has_half = false;             // half is 1/2, else 0
+  CodeLanes slots;                   // to which codes are unpacked
+  bool flips = false;                // plain: the top bit of each byte is flipped
+  std::vector<std::uint32_t> table;  // y of codes 0..15, four a word; then z of codes 0..15
   double unit = 1;
 };
 
@@ -83,157 +100,164 @@ struct IntegerPlan {
 enum class ScaleUse {
   none,
   by_group,  // K: times the score of a group; V: times the probabilities
-  by_value,  // times each decoded value, in fp16 (groups below 32, or a minimum to add)
+  by_value,  // times each unpacked value, in fp16: blocks below 32 values or of several scale groups; V with a minimum
 };
 
 // One section of one side of the decode family.
 struct SectionPlan {
-  Section codes;  // of a block with its own mask: the narrow ones
-  bool is_masked = false;
-  IntegerPlan integers;
-  // V: a table of up to four bits whose codes are spread to slots of this many bits, those of two tokens next to each
-  // other in a byte: with 3 and 4 a look-up gives a pair, with 2 the pairs of two channels. 0: any other way.
+  Section codes;           // of blocks with a stored mask: the section of the narrow codes
+  bool is_masked = false;  // each block stores the mask of its outliers
+  IntegerPlan integers;    // K only
+  // V with a table of up to four bits: bits of the code lanes, such that the codes of two tokens come to lie side by
+  // side in a byte. With 3 and 4 one look-up gives a half2 (two tokens of a channel), with 2 the half2 of two channels.
+  // 0: codes are not looked up like this.
   int code_lane_bits = 0;
   LaneReads reads;
   ScaleUse use = ScaleUse::none;
-  bool adds_minima = false;  // K by group: minimum times the sum of the query over the group joins the score
-  int first = 0, dim = 0;    // its share of the inner dimension, as the kernel numbers it
-  bool owns_table = false;
-  int table_at = 0;
-  std::vector<std::uint16_t> halves;  // table: value / unit as halves
-  double unit = 1;                    // value = unit * what the pairs hold
-  double factor = 1;                  // its scale is the stored one times this
+  bool adds_minima = false;  // K by group: the minimum times the sum of the query over the group is added to the score
+  int first = 0, dim = 0;    // first dimension and number of dimensions of the section, as the kernel numbers them
+  bool owns_table = false;   // its table is not that of a section before
+  int table_at = 0;          // bytes from the start of shared memory
+  std::vector<std::uint16_t> halves;  // table: the bits of value / unit as fp16
+  double unit = 1;                    // value = unit * the unpacked number
+  double factor = 1;                  // scale = factor * the stored scale
 };
 
-// Bytes of shared memory that features may use for a row of queries (templates/kernels/decode/features.cuh).
+// Bytes of shared memory that features may use for a query row (templates/kernels/decode/features.cuh).
 constexpr int feature_row_bytes(bool has_hook) { return has_hook ? 88 : 64; }
 
 struct SidePlan {
   Format format;
   bool is_planar = true;
-  int widest_read = 16;  // bytes of codes that a lane takes at a time, at most
-  int rotated_dim = 0;
-  int row_bytes = 0, pitch = 0;  // staged codes (or whole rows)
+  int widest_read = 16;          // bytes of a lane read, at most
+  int rotated_dim = 0;           // values of a row in the rotated domain
+  int row_bytes = 0, pitch = 0;  // bytes of a staged row (codes, or whole blocks), and from row to row
   int pad_bytes = 0;             // zeros behind a staged row, where a head does not fill the lanes of a warp
-  int swizzle = 0;  // of their 16-byte chunks (templates/kernels/decode/stage_tile.cuh); 0: none, < 0: of single ones
-  bool is_misaligned = false;       // copied by aligned chunks: a staged row starts 0 to 30 bytes into its slot
-  int slot_align = 32;              // ... where it does among so many bytes of memory
-  bool has_even_odd_order = false;  // even rows of eight before odd ones
-  bool caches_in_l1 = false;        // by way of the L1, where copies of one line meet
+  int swizzle = 0;               // of 16-byte chunks: kSwizzle of templates/kernels/decode/stage_tile.cuh
+  // Unaligned rows (templates/kernels/decode/unaligned_rows.cuh): aligned chunks are copied, so a staged row starts 0
+  // to 30 bytes into its slot, at the same offset modulo slot_align bytes as in memory.
+  bool is_misaligned = false;
+  int slot_align = 32;
+  bool has_even_odd_order = false;  // of each eight rows, the even ones are staged before the odd ones
+  bool caches_in_l1 = false;        // copies pass through the L1, where those of one line meet
   // V: eight lanes' codes of a token are a chunk of 16 bytes, and those of eight tokens a matrix that the hardware
   // transposes (templates/kernels/decode/warp_team_ldmatrix.cuh).
   bool by_matrices = false;
-  // Heads that are staged together (templates/kernels/decode/stage_token_heads.cuh), in tiles of how many tokens; bytes
-  // of an eighth of a tile; how many of them are copied at once, and the gap behind.
+  // Token-major heads (templates/kernels/decode/stage_token_heads.cuh): heads that are staged together; tokens of the
+  // tile that the places are for; bytes of an eighth of a tile; eighths in one copy; bytes of the gap behind a copy.
   int heads = 1, placed_tile = 0, eighth_bytes = 0, copy_eighths = 8, copy_gap = 0;
   int eighth_at(int eighth) const { return eighth * eighth_bytes + eighth / copy_eighths * copy_gap; }
-  int block_stride = 0;  // of a stored block inside a staged row
+  int block_stride = 0;  // bytes from one stored block of a staged row to the next
+  // Scales: bytes of a row in layout planar; bytes from the start of a stage; from row to row; from block to block.
   int scale_row_bytes = 0, scales_at = 0, scale_pitch = 0, scale_stride = 0;
-  int stage_bytes = 0;
-  int table_stride = 4, table_copies = 1;
-  double unit = 1;  // what the pairs of the first section still need; joins the softmax scale (K) or the output (V)
+  int stage_bytes = 0;                     // bytes of this side in a stage
+  int table_stride = 4, table_copies = 1;  // bytes from entry to entry of a table, and copies of each entry
+  double unit = 1;  // of the first section's unpacked numbers; multiplied into the softmax scale (K) or the output (V)
   std::vector<SectionPlan> sections;
 };
 
-// The shape is that of the kernel's own call. q_type is what the kernel reads: f32 if Q was transformed before.
-// out_type is what it writes if it finishes: f32 if the output is transformed after.
+// The shape is that of the kernel's own call. q_type is what the kernel reads: f32 if rotate_q wrote it. out_type is
+// what a kernel that merges writes: f32 if rotate_out reads it.
 struct DecodePlan : AttentionShape {
   std::string name;
   Arch arch;
-  int column_blocks = 1;
-  int rows = 1,
-      query_chunks = 1;  // query rows that a block takes at once; times that it takes to serve all of a KV head
-  int query_parts = 1;
-  bool scales_queries = false;  // Q in a unit that its largest element gives
-  bool hold_queries = false;    // fragments of Q stay in registers
-  bool has_integer_keys = false;
-  // One launch: queries into K's domain before, parts of a pair to rows of output after, and those out of V's domain.
-  // What is not finished at once is left for `merge`, which then rotates.
+  int column_blocks = 1;          // blocks of 8 columns of the tensor cores, a query row each, which hold `rows`
+  int rows = 1,                   // query rows that a block takes at once
+      query_chunks = 1;           // chunks of so many rows that make up all query rows of a KV head
+  int query_parts = 1;            // fp16 numbers that an element of Q is split into: 1, or 2 (high and low)
+  bool scales_queries = false;    // Q is in a unit that its largest element gives
+  bool hold_queries = false;      // fragments of Q stay in registers, else in shared memory
+  bool has_integer_keys = false;  // K is multiplied as 8-bit integers
+  // What the launch does beside attention: Q into K's rotated domain before; the fused merge; the output out of V's
+  // rotated domain after. KV splits that it does not merge are left for `merge`, which then rotates the output.
   bool rotates_queries = false, fuses_merge = false, rotates_output = false;
-  int warps = 0, stages = 0, tile = 0;
-  int subtiles = 1;  // of 16 tokens, taken together
-  // Warps that share their tiles, so that each needs sums for less of the output
-  // (templates/kernels/decode/warp_team.cuh): value_share of them have other dimensions of V, the others of a team
-  // other blocks of columns.
+  int warps = 0, stages = 0, tile = 0;  // of a block: warps, stages of the ring, tokens of a tile
+  int subtiles = 1;                     // subtiles of 16 tokens that a warp scores together
+  // Warp teams (templates/kernels/decode/warp_team.cuh): warps that take their tiles together, so that each needs sums
+  // for less of the output. value_share warps have different dimensions of V; the others of a team have different
+  // blocks of columns.
   int team = 1, value_share = 1;
-  bool scales_probabilities = false;  // V's scale of a token, in the warp that has scored it
-  int probability_buffers = 1;        // with two of them a round has one barrier
-  bool shares_reference_max = false;  // bases of the softmax stand in shared memory
-  bool by_warpgroups = false;         // its products as one: templates/kernels/decode/warp_team_wgmma.cuh
-  int feature_rows_at = 0;            // of features, if there are any: what each row has of its own
+  bool scales_probabilities = false;  // V's scale of a token multiplies its probability in the warp that scored it
+  int probability_buffers = 1;        // with two of them a round of a team has one barrier
+  bool shares_reference_max = false;  // reference maxima of the softmax are in shared memory, not in registers
+  bool by_warpgroups = false;         // wgmma: templates/kernels/decode/warp_team_wgmma.cuh
+  // Shared memory of a block, in bytes from its start (layout_shared of block_shape.cpp). sum_groups is the number of
+  // scale groups of K over which Q is summed; stage_bytes is the size of a stage (K and V).
+  int feature_rows_at = 0;  // the numbers that features have for each query row
   int scheduler_at = 0, order_at = 0, integer_table_at = 0, queries_at = 0, sums_at = 0, sum_groups = 0, largest_at = 0,
       row_max_at = 0, reference_max_at = 0, probabilities_at = 0, ring_at = 0, stage_bytes = 0, epilogue_at = 0,
       shared_bytes = 0;
-  // KV heads that a block takes together, and where the barriers of its copies stand. q_heads_per_kv and rows are those
-  // of one of them.
+  // Token-major heads: KV heads that a block takes together, and where the barriers of its copies are. q_heads_per_kv
+  // and rows are those of one head.
   int heads = 1, barriers_at = 0;
   SidePlan k, v;
-  std::vector<int> key_order, value_order;
+  std::vector<int> key_order, value_order;  // order_keys and order_values of plan.cpp say how they are indexed
   std::vector<Decision> decisions;
   int threads() const { return warps * 32; }
-  // Of 128 sums of a row, that a warp of a block takes to put the parts of a pair together, 16 at once.
+  // Steps of a warp in the fused merge. A step merges 128 sums of a row, over kSplitsAtOnce KV splits at a time.
   int merge_steps() const { return (rows + warps - 1) / warps * ((v.rotated_dim + 127) / 128); }
   bool may_need_merge_kernel() const { return !fuses_merge || merge_steps() > 1; }
-  int streams() const { return warps / heads; }                            // of tiles, each with a ring of stages
-  int own_blocks() const { return column_blocks / (team / value_share); }  // of columns, a warp
-  int sums() const {
-    return own_blocks() * v.rotated_dim / value_share / 4;
-  }  // registers of a warp's share of the output
+  int streams() const { return warps / heads; }  // streams of tiles, each with a ring of stages
+  int own_blocks() const { return column_blocks / (team / value_share); }  // blocks of columns of one warp
+  // Registers a lane for the sums of the output.
+  int sums() const { return own_blocks() * v.rotated_dim / value_share / 4; }
 };
 
-// Who adds up the output of a decode block: one warp alone, or a team.
+// A way to divide the output of a decode block among warps: one warp alone has all of it, or a team divides it.
 struct TeamPlan {
   int warps = 1, value_share = 1, column_blocks = 1;
   bool by_warpgroups = false;
-  SidePlan k, v;  // as that takes them
+  SidePlan k, v;  // as the team reads them
 };
-// Those whose sums fit their registers, the best first; k and v as one warp takes them. Fails with unsupported where
+// The teams whose sums fit the registers, the best first. k and v are as one warp reads them. Fails with unsupported if
 // there are none.
 Result<std::vector<TeamPlan>> plan_teams(const Problem& problem, int rows, const SidePlan& k, const SidePlan& v);
-// As many rows at once as any team has a shape of blocks for, the best such team; and that shape: measured, or the
-// planner's own.
+// Chooses the most query rows at once for which a team has a block shape, the best such team, and the shape: the
+// measured one, or the planner's own.
 Result<BlockShape> choose_block(DecodePlan& plan, const Problem& problem, const Tuning& tuning);
-// Every shape that blocks of that team can have, the best first.
+// All shapes that blocks of that team can have, the best first.
 Result<std::vector<BlockShape>> fitting_shapes(DecodePlan plan, const Problem& problem);
 
-// Fails with unsupported: each reason, with the TOML key to change. tuning: a measured shape; one that was measured for
-// this very problem must fit, another one that does not is left for the planner's own.
+// Fails with unsupported; the error has each reason and the TOML key to change. tuning: a measured shape. If it was
+// measured for this very problem it must fit; if another does not fit, the planner takes its own.
 Result<DecodePlan> plan_decode(const Problem& problem, const Tuning& tuning = {});
-// Every shape that plan_decode chooses from, the one it takes on its own first.
+// All shapes that plan_decode chooses from; the first is the planner's own.
 Result<std::vector<BlockShape>> decode_shapes(const Problem& problem);
 
-// The geometry and the reads of one side; the building blocks of plan_decode, public for their tests. by_integers: K's
-// codes as 8-bit integers where the format has them. value_share: warps that share a row of V. widest_read: bytes.
-// by_matrices: V's codes as matrices, where they lie like that.
+// Plans the staged rows of one side and how lanes read them. by_integers: K's codes become 8-bit integers where the
+// format allows. value_share: warps that share a row of V. widest_read: bytes of a lane read, at most. by_matrices: V
+// is loaded by ldmatrix where its layout allows.
 Result<SidePlan> plan_side(const Format& format, int head_dim, bool is_planar, bool is_key, bool by_integers = false,
                            int value_share = 1, int widest_read = 16, bool by_matrices = false);
 
-// Where the staged rows of a side stand, and how lanes load their runs: few bank conflicts, then little memory.
+// Chooses where the staged rows of a side are and by which loads lanes read them: the fewest bank conflicts, then the
+// least memory.
 void place_rows(SidePlan& side, bool is_key);
-// The same for all heads of a token, in tiles of that many tokens.
+// The same for token-major heads, in tiles of `tile` tokens.
 void place_token_heads(SidePlan& side, bool is_key, int tile);
 
-// Whether a plan of one head can be one of all heads of a token; else why not.
+// Fails with unsupported, and the reason, if token-major heads cannot be served by a plan of one head.
 Result<void> check_token_heads(const DecodePlan& plan, const Problem& problem);
 
-// Whether the codes of a side with one section are multiplied as integers faster than as halves, exactly or to 2^-15.
+// How K's codes become integers: exactly, or closer than fp16 numbers are. Of kind none where that is not possible, or
+// slower than fp16.
 IntegerPlan plan_integers(const Format& format, ScaleUse use);
 
-// The reads of one section for `lanes_per_row` lanes a row. side: its geometry (block_stride, layout). is_by_value: a
-// run must not cross groups of scales. slots: what codes are spread to, if they are.
+// The lane reads of one section for `lanes_per_row` lanes a row. side: its geometry (block_stride, layout).
+// is_by_value: a lane read must not cross scale groups. slots: the code lanes of the unpack sequence.
 Result<LaneReads> plan_lane_reads(const SidePlan& side, int section, int head_dim, int lanes_per_row, bool is_by_value,
                                   const CodeLanes& slots = {});
 
-// A piece of a code: `bits` bits at bit `at` of the loaded words, which are bits low .. of the code.
+// Neighbouring bits of a code: bits low .. low + bits - 1 of the code are at bit `at` of the loaded words.
 struct CodePiece {
   int at = 0, bits = 0, low = 0;
 };
-using CodePieces = std::vector<std::vector<CodePiece>>;  // of each code, the largest first
-// The sequence of shifts and masks that spreads codes to words of slots, and the slot each code lands in: few terms, as
-// pieces of equal shift share one.
+using CodePieces = std::vector<std::vector<CodePiece>>;  // of each code, the widest first
+// Plans the shifts and masks that spread codes to words of code lanes, and the slot of each code. Codes that need the
+// same shift share a term, so the terms are few.
 void plan_unpack(CodePieces codes, LaneReads& reads, const CodeLanes& slots = {});
 
-// Shared-memory wavefronts that one load of `unit` bytes a lane costs, given each lane's byte address.
+// Shared-memory wavefronts of one load of `unit` bytes a lane. addresses: the byte address of each lane.
 int bank_wavefronts(const std::vector<int>& addresses, int unit);
 
 }  // namespace kvjit

@@ -1,4 +1,6 @@
-// plan_place: where the rows of a tile stand in shared memory, and by which loads lanes read them there.
+// place_rows, place_token_heads: where the rows of a tile are in shared memory, and by which loads lanes read them
+// there. Both try each possible layout (pitch, swizzle, order of rows, gaps), count the shared-memory wavefronts of the
+// warp's first load, and take the layout with the fewest.
 // SPDX-License-Identifier: MIT
 #include <algorithm>
 #include <numeric>
@@ -9,7 +11,7 @@
 namespace kvjit {
 namespace {
 
-constexpr int kSector = 32;  // bytes: copies to two of shared memory ask for those of the L2 twice
+constexpr int kSector = 32;  // bytes; a copy asks the L2 twice for a sector that goes to two sectors of shared memory
 
 int round_up(int v, int to) { return (v + to - 1) / to * to; }
 
@@ -19,14 +21,15 @@ int power_of_two_in(int v, int most) {  // the largest power of two <= most that
   return unit;
 }
 
-// Where a byte of a tile stands, chunks dealt anew (`swizzled`, templates/kernels/decode/stage_tile.cuh).
+// The place of byte `at` of a tile after the swizzle (`swizzled` of templates/kernels/decode/stage_tile.cuh).
 int swizzled(const SidePlan& side, int at) {
   if (side.swizzle == 0) return at;
   return side.swizzle < 0 ? at ^ (at >> 7 & ((1 << -side.swizzle) - 1)) << 4 : at ^ (at >> (side.swizzle + 4) & 3) << 5;
 }
 
-// Addresses of the 32 lanes for one load of a plane's runs: K reads rows g = lane / 4 (part lane % 4), V rows 2 (lane
-// % 4) (part lane / 4). unit: bytes that addresses are multiples of, in the row.
+// Addresses of the 32 lanes in the warp's first load of a plane. With K a lane loads row lane / 4 as row lane lane % 4;
+// with V it loads row 2 (lane % 4) as row lane lane / 4. unit: places in a row are rounded down to multiples of so many
+// bytes.
 std::vector<int> lane_addresses(const SidePlan& side, const LaneReads& reads, const FieldRead& plane, bool is_key,
                                 int unit) {
   std::vector<int> addresses(32);
@@ -42,7 +45,8 @@ std::vector<int> lane_addresses(const SidePlan& side, const LaneReads& reads, co
   return addresses;
 }
 
-// The widest load that every address of a plane's runs allows. row: what addresses of rows are multiples of.
+// The widest load, in bytes, that every address of a plane's reads allows. row: bytes of which addresses of rows are
+// multiples.
 int widest_load(const SidePlan& side, const LaneReads& reads, const FieldRead& plane, int row) {
   int unit = power_of_two_in(row, 16);
   unit = std::min(unit, power_of_two_in(plane.at, 16));
@@ -50,26 +54,30 @@ int widest_load(const SidePlan& side, const LaneReads& reads, const FieldRead& p
   if (reads.reads_per_group > 1) unit = std::min(unit, power_of_two_in(plane.read_bits / 8, 16));
   if (!plane.loads_whole_field && reads.lanes_per_block > 1) {
     const int row_lane = plane.lane_bits % 8 == 0 ? power_of_two_in(plane.lane_bits / 8, 16) : 1;
-    // Parts that begin inside a word: the words from there on hold them, and are fewer loads.
+    // Where lanes begin inside a word, loads of whole words are fewer than loads of bytes.
     const int latest = 32 - std::gcd(plane.lane_bits, 32);
     if (row_lane < 4 && unit >= 4 && plane.load_bytes > row_lane * plane.words &&
         plane.load_bytes * 8 + latest <= plane.words * 32)
       return 4;
     unit = std::min(unit, row_lane);
   }
-  // Whole words may be read past the run (stages end in slack), but not twice as much as there is.
+  // A load may go past the read, to a whole word or power of two, because the last stage has slack behind it.
   return std::min(unit, power_of_two_in(round_up(plane.load_bytes, std::min(unit, 4)), 16));
 }
 
-// How a plane's runs are loaded. Wider is better where loads are as wide as their alignment; then the lower cost.
+// How the lane reads of a plane are loaded. Of two aligned layouts the one with the wider load is better; with equal
+// width the one with the lower cost.
 struct Load {
-  int unit = 1, cost = 0, wavefronts = 0;  // wavefronts: of one load
+  int unit = 1,        // bytes of a load
+      cost = 0,        // of all loads, to compare layouts
+      wavefronts = 0;  // shared-memory wavefronts of one load
   bool is_unaligned = false;
 };
 
-// Rows that begin anywhere: one load where it fits any even address, else windows. The cost counts wavefronts and
-// instructions that realign, of which four issue in the time of a wavefront; skews are equally likely. A quarter more
-// where sectors are torn.
+// The cheapest load of unaligned rows: one load if it may begin at any even address, else aligned loads around the
+// bytes, which are then shifted into place. The cost counts wavefronts and instructions that shift; four of those issue
+// in the time of a wavefront. It is a sum over all misalignments, which are equally likely. With slot_align 16 there
+// are half as many misalignments, so the factors 4 and 10 make copies that split sectors cost a quarter more.
 Load misaligned_load(const SidePlan& side, const LaneReads& reads, const FieldRead& plane, bool is_key) {
   const int misalignments = side.slot_align / 2;
   std::optional<Load> best;
@@ -88,7 +96,7 @@ Load misaligned_load(const SidePlan& side, const LaneReads& reads, const FieldRe
     consider(bytes, 1, 0, false);
     return *best;
   }
-  if (reads.is_joined) {  // with another run in one word: what a window has behind the run would be in its place
+  if (reads.is_joined) {  // another token's read is the other half of the word, so nothing beyond this read is loaded
     consider(1, bytes, words, false);
     return *best;
   }
@@ -100,7 +108,7 @@ Load misaligned_load(const SidePlan& side, const LaneReads& reads, const FieldRe
   return *best;
 }
 
-// A matrix of eight tokens: the wavefronts of their chunks, which are served at once.
+// The load of V by ldmatrix: the chunks of eight tokens are one matrix, which is served at once.
 Load matrix_load(const SidePlan& side, const FieldRead& plane) {
   std::vector<int> addresses;
   for (int row = 0; row < 8; ++row) addresses.push_back(swizzled(side, (row | row % 2 * 8) * side.pitch));
@@ -116,7 +124,7 @@ Load load_of(const SidePlan& side, const LaneReads& reads, const FieldRead& plan
   return {unit, wavefronts, wavefronts, false};
 }
 
-// By which loads lanes read what stands where it was decided.
+// Chooses the loads of all planes of all sections, once the places of rows are decided.
 void choose_loads(SidePlan& side, bool is_key) {
   for (SectionPlan& section : side.sections)
     for (FieldRead& plane : section.reads.planes) {
@@ -128,7 +136,7 @@ void choose_loads(SidePlan& side, bool is_key) {
 }  // namespace
 
 void place_token_heads(SidePlan& side, bool is_key, int tile) {
-  constexpr int kBanks = 128;  // bytes
+  constexpr int kBanks = 128;  // bytes of the 32 banks of shared memory
   if (side.placed_tile == tile) return;
   const int token = side.heads * side.row_bytes;
   side.placed_tile = tile, side.pitch = token / 8, side.swizzle = 0, side.has_even_odd_order = false;
@@ -138,7 +146,7 @@ void place_token_heads(SidePlan& side, bool is_key, int tile) {
   if (reads.planes.empty()) return;  // masked: byte by byte
   SidePlan best = side;
   std::optional<Load> best_load;
-  for (int eighths = 8; eighths >= 1; eighths /= 2)  // few copies, where that is as good
+  for (int eighths = 8; eighths >= 1; eighths /= 2)  // few copies first: more must cost less to be chosen
     for (int gap = eighths == 8 ? 0 : 16; gap < (eighths == 8 ? 16 : kBanks); gap += 16) {
       side.copy_eighths = eighths, side.copy_gap = gap;
       const Load load = load_of(side, reads, reads.planes[0], is_key);
@@ -151,7 +159,7 @@ void place_token_heads(SidePlan& side, bool is_key, int tile) {
 }
 
 void place_rows(SidePlan& side, bool is_key) {
-  // stage_padded moves 512 bytes a step: whole rows, or whole parts of a row.
+  // stage_padded copies 512 bytes a step, which must be whole rows or divide a row.
   const bool can_pad =
       !side.is_planar || (side.row_bytes % 16 == 0 && (512 % side.row_bytes == 0 || side.row_bytes % 512 == 0));
   const int shortest =
@@ -178,7 +186,7 @@ void place_rows(SidePlan& side, bool is_key) {
       for (const int pitch : {fitting, fitting + align})
         for (const bool has_even_odd_order : {false, true}) consider(pitch, 0, has_even_odd_order);
     }
-  // Chunks dealt anew cost no memory. The pattern must repeat after eight rows, and every load must lie in one chunk.
+  // A swizzle of chunks costs no memory. It must repeat after eight rows, and each load must lie in one chunk.
   const bool fits_chunks = std::all_of(side.sections.begin(), side.sections.end(), [&](const SectionPlan& section) {
     return std::all_of(section.reads.planes.begin(), section.reads.planes.end(), [&](const FieldRead& plane) {
       return plane.load_bytes <= 16 && plane.lane_bits % 8 == 0 && (plane.load_bytes & (plane.load_bytes - 1)) == 0;

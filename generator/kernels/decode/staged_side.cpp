@@ -1,4 +1,5 @@
-// plan_side: one side of the decode family: the staged row, the reads of its sections, how scales meet codes.
+// plan_side: plans one side of the decode family: the staged row, the lane reads of its sections, and where scales are
+// multiplied. Then place_rows (shared_layout.cpp) puts the rows into shared memory.
 // SPDX-License-Identifier: MIT
 #include <fmt/format.h>
 
@@ -11,12 +12,14 @@
 namespace kvjit {
 namespace {
 
+// Makes the fp16 table of a section and its unit.
 void choose_halves(SectionPlan& section) {
   const HalfTable table = halves_of(section.codes.values);
   section.unit = table.unit, section.halves = table.halves;
 }
 
-// Every run must lie inside one group of scales: that of its first code, counted in runs.
+// Fails unless each lane read lies inside one scale group, the one that scale_index of
+// templates/kernels/decode/stage_tile.cuh computes.
 Result<void> check_scales(const Format& format, const LaneReads& reads) {
   for (int r = 0; r < reads.reads_per_group; ++r)
     for (int row_lane = 0; row_lane < reads.lanes_per_block; ++row_lane)
@@ -32,6 +35,7 @@ Result<void> check_scales(const Format& format, const LaneReads& reads) {
   return {};
 }
 
+// Scales of whole blocks of 32 values or more multiply scores or probabilities, others each value.
 ScaleUse use_of(const Format& format, bool is_key) {
   if (!format.has_scale()) return ScaleUse::none;
   const bool is_whole_block = format.scale.group == format.block;
@@ -39,7 +43,8 @@ ScaleUse use_of(const Format& format, bool is_key) {
   return ScaleUse::by_group;
 }
 
-// A block with its own mask: lanes share the channels evenly, and find each channel's code by themselves.
+// The section of blocks that store a mask. Lanes share the channels evenly, and each lane finds the codes of its own
+// channels by the mask. The table has the entries of the narrow codes, then those of the wide ones.
 SectionPlan masked_section(const Format& format, int dim, int lanes_per_row) {
   SectionPlan section;
   section.is_masked = true;
@@ -57,7 +62,8 @@ SectionPlan masked_section(const Format& format, int dim, int lanes_per_row) {
   return section;
 }
 
-// Of V's codes, if they are looked up several at a time: whole words of slots, as narrow as they fit.
+// Bits of V's code lanes if several codes are looked up at once, else 0. The code lanes are as narrow as codes allow,
+// and a lane read must fill whole words of them.
 int code_lane_bits(const SectionPlan& section) {
   if (section.codes.kind != CodeKind::table || section.codes.bits > 4) return 0;
   if (section.reads.is_joined) return section.codes.bits == 4 && section.reads.codes % 4 == 0 ? 4 : 0;
@@ -66,8 +72,8 @@ int code_lane_bits(const SectionPlan& section) {
   return section.codes.bits == 3 && section.reads.planes.size() == 1 ? 3 : 4;
 }
 
-// Is what eight lanes take of a token one chunk of 16 bytes, wherever it lies? And nothing but codes: scales are the
-// probabilities'.
+// Whether V can be loaded by ldmatrix: the codes that eight lanes read of a token are one chunk of 16 bytes, without
+// scales, which multiply the probabilities.
 bool are_matrices(const SidePlan& side) {
   if (!side.is_planar || side.sections.size() != 1) return false;
   const SectionPlan& section = side.sections[0];
@@ -94,7 +100,7 @@ Result<SidePlan> plan_side(const Format& format, int head_dim, bool is_planar, b
   const int blocks = format.stored_dim(head_dim) / format.block;
   side.row_bytes = blocks * (is_planar ? format.code_bytes : format.block_bytes);
   if (format.is_ragged(head_dim)) {
-    // Bare numbers lie the same in both layouts.
+    // Values without blocks have the same bytes in both layouts.
     side.pad_bytes = side.rotated_dim * format.block_bytes - side.row_bytes;
     side.is_planar = is_planar = false;
     if (side.row_bytes % 16 != 0)
@@ -123,7 +129,7 @@ Result<SidePlan> plan_side(const Format& format, int head_dim, bool is_planar, b
     section.codes = format.sections[std::size_t(s)];
     section.use = use_of(format, is_key);
     section.adds_minima = section.use == ScaleUse::by_group && format.has_minimum();
-    // Sums of 32 bits hold what 256 products of 16-bit and 16-bit integers add up to, less 16 bits, whatever they are.
+    // Products are summed in int32, which holds 256 of them: an element of Q is at most 32512, an entry of K below 128.
     if (by_integers && format.block <= 256) section.integers = plan_integers(format, section.use);
     const bool is_by_value = section.use == ScaleUse::by_value;
     KV_TRY(reads, plan_lane_reads(side, s, head_dim, lanes_per_row, is_by_value, section.integers.slots));
@@ -151,9 +157,9 @@ Result<SidePlan> plan_side(const Format& format, int head_dim, bool is_planar, b
       choose_halves(section);
     if (s == format.residual_section) section.factor = format.residual.factor;
   }
-  // The first section's unit joins a factor that is there anyway, so that stored scales stay as they are (a half holds
-  // each of them exactly); other sections bring theirs into their scale. Where a minimum is added, or only the
-  // direction of the codes counts, there is nothing to join.
+  // The unit of the first section is multiplied into a factor that exists anyway, so stored scales stay unchanged and
+  // exact as fp16. Other sections multiply theirs into their scales. If a minimum is added, or codes are renormalised,
+  // the first section does so too.
   const bool joins = !format.has_minimum() && !format.scale.renormalise;
   side.unit = joins ? side.sections[0].unit : 1;
   for (SectionPlan& section : side.sections) section.factor *= format.scale.renormalise ? 1 : section.unit / side.unit;

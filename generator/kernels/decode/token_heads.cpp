@@ -1,4 +1,5 @@
-// plan_heads: blocks that take all heads of a token, which lie side by side (templates/kernels/decode/token_heads.cuh).
+// check_token_heads: which problems blocks can serve that take all heads of a token together
+// (templates/kernels/decode/token_heads.cuh).
 // SPDX-License-Identifier: MIT
 #include <fmt/format.h>
 
@@ -7,7 +8,7 @@
 namespace kvjit {
 namespace {
 
-constexpr int kMostRows = 8;  // query rows of a head: one block of columns
+constexpr int kMostRows = 8;  // query rows of a head, which are one block of columns
 
 Result<void> refuse(const Problem& problem, const std::string& what, std::vector<std::string> notes = {}) {
   notes.emplace_back("leave cache.token_heads out: heads are read one by one then");

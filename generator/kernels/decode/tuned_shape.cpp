@@ -11,7 +11,9 @@
 namespace kvjit {
 namespace {
 
+// Within an eighth.
 bool is_near(long long bytes, long long of_row) { return std::abs(bytes - of_row) * 8 <= of_row; }
+// Blocks of 8 columns for so many query rows.
 int columns(int rows) { return (rows + 7) / 8; }
 
 }  // namespace
@@ -35,8 +37,8 @@ Tuning find_tuning(const std::vector<TuningRow>& rows, const Problem& problem) {
   Rank best;
   const TuningRow* found = nullptr;
   for (const TuningRow& row : rows) {
-    if (problem.token_heads > 0) break;  // other kernels, other shapes
-    // Pages are read as what they hold: its shapes are near, whatever the format.
+    if (problem.token_heads > 0) break;  // rows are for kernels that take one head
+    // A shape that was measured for planar or rows also serves pages of that layout.
     if (row.layout != (problem.is_planar() ? Layout::planar : Layout::rows) || row.head_dim != problem.head_dim ||
         row.head_dim != problem.v_dim() || columns(row.rows) != columns(asked_rows) || !is_near(k_bytes, row.k_bytes) ||
         !is_near(v_bytes, row.v_bytes))

@@ -9,19 +9,19 @@
 
 namespace kvjit {
 
-// The row that serves a problem best, and how well.
+// The row of specs/tuning that serves a problem best.
 struct Tuning {
   enum class Match {
     exact,         // measured for these formats, rows and layout on this device
-    nearest,       // on this device, for a head of nearly as many bytes and as many columns of rows
-    other_device,  // either of these on another device of the arch
-    none,          // the planner's own choice
-    asked,         // by whoever measures
+    nearest,       // on this device, for heads of nearly as many bytes and as many blocks of 8 query rows
+    other_device,  // exact or nearest, but on another device of the arch
+    none,          // there is no such row, and the planner takes its own shape
+    asked,         // the caller gives the shape, to measure it
   } match = Match::none;
-  bool is_same_shape = false;  // the row is for this very problem: then it must fit
+  bool is_same_shape = false;  // the row was measured for this very problem, so its shape must fit
   BlockShape shape;
-  Where where;
-  std::string why;
+  Where where;      // of the row
+  std::string why;  // for the Decision
 };
 Tuning find_tuning(const std::vector<TuningRow>& rows, const Problem& problem);
 const char* to_string(Tuning::Match match);

@@ -1,9 +1,9 @@
-// plan_unpack: the shifts and masks that spread the packed codes of a run to slots, and the slot that each code lands
-// in.
+// plan_unpack: the shifts and masks that spread the packed codes of a lane read to code lanes, and the slot (the number
+// of a code lane in its word) that each code gets.
 //
-// Which code lands in which slot is free, so codes that one shift puts right go together: a word of slots is a few
-// shifted words, each masked. Where neighbouring codes stand closer than slots and no power of two apart, they are
-// first moved to bytes of their own, a few to each, by two steps that serve all of them.
+// A code may get any slot, so codes that need the same shift are taken together: a word of code lanes is the bitwise or
+// of a few shifted and masked words. Codes of three bits do not fit code lanes of a power of two; they are first moved
+// to bytes, two or four codes to a byte, by two steps for every four bytes.
 // SPDX-License-Identifier: MIT
 #include <algorithm>
 #include <map>
@@ -15,14 +15,16 @@
 namespace kvjit {
 namespace {
 
-struct CodeSource {  // of a term
+// The loaded word that a term takes, and its shift (UnpackTerm).
+struct CodeSource {
   int word = 0, shift = 0;
   auto operator<=>(const CodeSource&) const = default;
 };
+// The source that brings bit `bit` of the loaded words to bit `to` of a word.
 CodeSource code_source_of(int bit, int to) { return {bit / 32, bit % 32 - to}; }
 
-// Bits from .. from + count - 1 of the words go to bit `to` of a word; what else of `width` bits there comes with them
-// is of no concern.
+// Adds the terms that bring bits from .. from + count - 1 of the loaded words to bit `to` of a word. The masks keep
+// `width` bits there; those above `count` may have any value.
 void add_bits(UnpackWord& word, int from, int count, int to, int width) {
   const std::uint32_t all = ((1u << (width - 1) << 1) - 1) << to;
   const CodeSource code_source = code_source_of(from, to);
@@ -32,7 +34,8 @@ void add_bits(UnpackWord& word, int from, int count, int to, int width) {
   word.push_back({code_source.word + 1, code_source.shift - 32, all & ~first});
 }
 
-// Four neighbouring fields of `bits` bits (at most 8) to the four bytes of a new word, which is returned.
+// Adds helper words that bring four neighbouring fields of `bits` bits (at most 8) to the four bytes of a word. Returns
+// the number of that word.
 int spread_to_bytes(LaneReads& reads, int from, int bits) {
   UnpackWord pairs, bytes;
   add_bits(pairs, from, 2 * bits, 0, 16);
@@ -45,8 +48,8 @@ int spread_to_bytes(LaneReads& reads, int from, int bits) {
   return at;
 }
 
-// Three bits a code fit eight slots a word badly, whether they are a stream (two codes to a byte) or two bits and one
-// (where the pairs of bits lie right, four to a byte, and the single ones follow them).
+// Moves codes of three bits to bytes, if eight code lanes make a word. A stream of three-bit codes gets two codes to a
+// byte. If codes are in two fields, of two bits and of one bit, only the single bits move, four to a byte.
 void spread_threes(CodePieces& codes, LaneReads& reads) {
   const bool is_stream = codes[0].size() == 1;
   const std::size_t piece = is_stream ? 0 : 1, per_byte = is_stream ? 2 : 4;
@@ -57,6 +60,7 @@ void spread_threes(CodePieces& codes, LaneReads& reads) {
       codes[first + i][piece].at = word * 32 + int(i / per_byte) * 8 + int(i % per_byte) * bits;
   }
 }
+// Whether spread_threes serves these codes.
 bool are_threes(const CodePieces& codes, const CodeLanes& slots) {
   const auto& first = codes[0];
   const bool is_stream = first.size() == 1 && first[0].bits == 3,
@@ -68,8 +72,8 @@ bool are_threes(const CodePieces& codes, const CodeLanes& slots) {
   return true;
 }
 
-// Codes of bytes: those of one residue mod 8 sit at the same place of their byte, so one shift serves them. Taken by
-// residue, a word at a time, and each kept in its own byte of the source where that is still free.
+// Assigns code lanes of a byte. Codes with the same place inside a byte (bit number modulo 8) need the same shift, so
+// codes are taken by that place, a word at a time. Each gets the byte that it has in its source, if that is free.
 void fill_by_residue(const CodePieces& codes, LaneReads& reads, const CodeLanes& slots) {
   const int per_word = slots.per_word();
   const bool by_word = slots.bits % codes[0][0].bits == 0;
@@ -95,8 +99,8 @@ void fill_by_residue(const CodePieces& codes, LaneReads& reads, const CodeLanes&
   }
 }
 
-// Narrower slots: the shift that puts the most codes right fills its slots, then the next. Of equal ones that to the
-// left is cheaper: a multiplication, which leaves the pipe of the masks alone.
+// Assigns narrower code lanes. Of all sources, the one that serves the most free slots goes first, then the next. Among
+// equals no shift is best, then a shift to the left: that is a multiplication, which uses another pipe than masks do.
 void fill_by_shift(const CodePieces& codes, LaneReads& reads, const CodeLanes& slots) {
   const int per_word = slots.per_word();
   std::vector<bool> is_placed(codes.size());
@@ -125,7 +129,7 @@ void fill_by_shift(const CodePieces& codes, LaneReads& reads, const CodeLanes& s
   }
 }
 
-// The terms of word m of slots.
+// The terms of word m of code lanes.
 UnpackWord terms_of(const CodePieces& codes, const LaneReads& reads, const CodeLanes& slots, int m) {
   const int per_word = slots.per_word();
   // Bits shifted in from outside the word are zero.
@@ -135,7 +139,7 @@ UnpackWord terms_of(const CodePieces& codes, const LaneReads& reads, const CodeL
   std::map<CodeSource, std::uint32_t> masks;
   for (int j = 0; j < per_word; ++j) {
     const auto& pieces = codes[std::size_t(reads.lane_order[std::size_t(m * per_word + j)])];
-    int end = 0;  // of the code's bits in the slot
+    int end = 0;  // where the code's bits end in the code lane
     CodeSource highest;
     for (const CodePiece& piece : pieces) {
       const int to = slots.place(j) + piece.low + slots.offset;

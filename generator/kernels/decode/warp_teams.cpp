@@ -1,8 +1,8 @@
-// plan_team: how many warps share the sums of the output, and by what.
+// plan_teams: how many warps divide the sums of the output, and by which dimension.
 //
-// Those sums live in registers: a quarter of V's inner dimension for every 8 query rows. Where they are too many for
-// one warp, a team of warps takes its tiles together (templates/kernels/decode/warp_team.cuh) and shares the output by
-// dimensions of V; or by query rows, where the packing of V does not divide among the lanes of several warps.
+// The sums are in registers: for every 8 query rows, a quarter of V's rotated dimension a lane. If they are too many
+// for one warp, a team of warps takes its tiles together (templates/kernels/decode/warp_team.cuh). Its warps divide the
+// output by dimensions of V, or by query rows if the packing of V does not divide among the lanes of several warps.
 // SPDX-License-Identifier: MIT
 #include <fmt/format.h>
 
@@ -14,9 +14,10 @@
 namespace kvjit {
 namespace {
 
-constexpr int kManySums = 64, kMostSums = 128;  // of the output, registers a lane
-constexpr int kMostTeam = 8;
-// Fewer query rows leave the tensor cores idle either way; and one warp alone then needs no barriers.
+// Registers a lane for sums of the output: teams with more than kManySums come last, more than kMostSums do not fit.
+constexpr int kManySums = 64, kMostSums = 128;
+constexpr int kMostTeam = 8;  // warps
+// The fewest query rows for wgmma. With fewer the tensor cores are idle anyway, and one warp alone needs no barriers.
 constexpr int kWarpgroupRows = 17;
 
 int sums_of(const TeamPlan& team) {
@@ -24,7 +25,8 @@ int sums_of(const TeamPlan& team) {
   return own_blocks * team.v.rotated_dim / team.value_share / 4;
 }
 
-// Products as a warpgroup: V by dimensions, K by halves; columns in the widths that device/wgmma_columns.cuh has.
+// A team whose products are wgmma. It divides V by dimensions, multiplies K as fp16, and has columns in the widths of
+// templates/device/wgmma_columns.cuh.
 Result<TeamPlan> plan_warpgroup(const Problem& problem, int blocks) {
   const bool is_planar = problem.is_planar();
   TeamPlan team;

@@ -1,4 +1,4 @@
-// make_by_slots: kernels of the write path, and back, for tokens that slots name.
+// make_by_slots: kernels of quantize and dequantize for tokens that slots name.
 // SPDX-License-Identifier: MIT
 #include <fmt/format.h>
 
@@ -19,7 +19,7 @@ CodecPlan plan_by_slots(const Problem& problem, bool is_key, bool is_quantize, k
   return side;
 }
 
-// The kernel for many rows of one type at once, if there is one.
+// The bulk kernel for rows of one element type, if there is one.
 std::optional<Source> tiles_by_slots(const Problem& problem, const CodecPlan& side, Element element,
                                      const Registry& registry) {
   Decision unused;

@@ -1,4 +1,4 @@
-// emit_operations: copy, requantize, shift, quantize_rope.
+// emit_copy, emit_shift, emit_quantize_rope: the text of copy, requantize, shift and quantize_rope.
 // SPDX-License-Identifier: MIT
 #include <algorithm>
 
@@ -11,10 +11,10 @@ namespace {
 
 using namespace emit;
 
-constexpr int kWarps = 4;  // of kernels that take a row a warp
+constexpr int kWarps = 4;  // of a block of kernels with one row a warp
 constexpr int kCopyThreads = 256;
 
-// What decodes rows of a format.
+// The text that decodes rows of a format. Two formats are equal if their texts are.
 std::string decoder_of(const CodecPlan& plan, const Registry& registry) {
   Writer w{registry, {}, {}};
   write_format(w, plan.format, plan.head_dim, "Stored", false);
@@ -22,7 +22,8 @@ std::string decoder_of(const CodecPlan& plan, const Registry& registry) {
   return w.text + domain_members(plan.format, plan.head_dim);
 }
 
-// One piece of a row: `bytes` of each of `blocks` blocks, from one place to another.
+// Bytes of a row that are copied alike: `bytes` bytes of each of `blocks` blocks. Offsets and strides are bytes.
+// is_code: they are in the plane of codes, else in that of scales.
 struct Piece {
   bool is_code;
   int bytes, blocks, from_at, from_stride, to_at, to_stride;
@@ -32,7 +33,8 @@ struct Piece {
   }
 };
 
-// The pieces of a row of one format in two layouts: all of it where they are alike, else field by field.
+// The copies that make up a row of one format in two layouts: whole planes if the layouts are equal, else one copy a
+// field. largest: bytes of the largest copy.
 std::vector<std::string> pieces_of(const CopyPlan& plan, int& largest) {
   const Format& f = plan.from.format;
   const int blocks = f.stored_dim(plan.from.head_dim) / f.block;

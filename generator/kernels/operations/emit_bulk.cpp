@@ -1,4 +1,5 @@
-// emit_bulk_operation: requantize, shift and quantize_rope for many rows at once.
+// emit_bulk_copy, emit_shift_bulk, emit_quantize_rope_bulk: the text of the bulk forms of requantize, shift and
+// quantize_rope, which are made of the codec's bulk tiles.
 // SPDX-License-Identifier: MIT
 #include "generator/kernels/codec/emit_bulk.hpp"
 
@@ -10,9 +11,9 @@ namespace {
 
 using namespace emit;
 
-constexpr int kWarps = 12;  // of 168 registers
+constexpr int kWarps = 12;  // 168 registers a thread
 
-// Where the tables of a kernel stand; reader: of the side that it decodes, if it does.
+// Byte offsets of a kernel's tables in shared memory. reader: the plan of the side that it decodes, or null.
 struct Places {
   int decoding_at = kEncodingBytes, from_matrix_at = 0, to_matrix_at = kEncodingBytes, turns_at = 0, shared_bytes = 0;
   explicit Places(const BulkPlan* reader, int bits) {
@@ -25,7 +26,7 @@ struct Places {
   }
 };
 
-// Of Walsh-Hadamard transforms, by warps.
+// The bulk plan of a side with a Walsh-Hadamard transform, if it has one.
 std::optional<BulkPlan> side_tiles(const CodecPlan& side, const Arch& arch) {
   Decision unused;
   auto plan = plan_bulk(side.format, side.head_dim, side.is_planar, arch, unused);
@@ -39,7 +40,7 @@ struct Side {
   Paging paging;
 };
 
-// struct `type`: one side of the kernel.
+// Writes one side of the kernel: struct ToTiles (is_quantize) or FromTiles.
 void write_side(Writer& w, const Side& side, bool is_quantize, const Places& places) {
   const std::string type = is_quantize ? "To" : "From";
   const BulkText text{side.tiles,
@@ -68,7 +69,7 @@ struct Kernel {
   int args_bytes;
   bool checks;
 };
-// from: what is decoded, or null.
+// from: the side that the kernel decodes, or null. turns: it applies RoPE.
 std::optional<Source> emit_bulk_operation_kernel(const Kernel& kernel, const Side* from, const Side& to, bool turns,
                                                  const std::string& name, const Arch& arch, const Registry& registry) {
   const Places places(from ? &from->tiles : nullptr, from ? from->codec.format.codes().bits : 0);
@@ -113,7 +114,7 @@ std::optional<Source> emit_shift_bulk(const CodecPlan& plan, const Registry& reg
   const auto arch = registry.require_arch(plan.arch, {});
   if (!arch) return std::nullopt;
   const auto tiles = side_tiles(plan, **arch);
-  if (!tiles || tiles->places.lane_scale_stride > 0) return std::nullopt;  // no registers to weigh codes, too
+  if (!tiles || tiles->places.lane_scale_stride > 0) return std::nullopt;  // no registers for a scale of each lane
   const Side side{plan, *tiles, tokens_paging(plan.page_tokens)};
   return emit_bulk_operation_kernel(
       {"shift_bulk", "rows of the cache to other positions, many at once", "BulkShiftArgs", sizeof(kv::BulkShiftArgs),

@@ -1,4 +1,4 @@
-// plan_copy: how rows of one cache become rows of another.
+// plan_copy: whether a copy of rows to another cache moves bytes, or decodes and encodes values (CopyKind).
 // SPDX-License-Identifier: MIT
 #include <fmt/format.h>
 
@@ -9,13 +9,13 @@
 namespace kvjit {
 namespace {
 
-// Whatever they are called.
+// Whether two rotations are equal, apart from their names.
 bool is_same_rotation(Rotation a, const Rotation& b) {
   a.name = b.name;
   return a == b;
 }
 
-// Values that a lane takes where it can take whole blocks of a format, and nothing crosses lanes; else 0.
+// Values of a lane, if a lane can take whole blocks of the format and needs no other lane; else 0.
 int lane_values(const CodecPlan& side, const Arch& arch) {
   if (!side.format.rotation.is_identity()) return 0;
   Decision unused;

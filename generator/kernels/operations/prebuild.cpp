@@ -1,4 +1,4 @@
-// operation_kernels: what calls may ask for, made ahead of them.
+// operation_kernels: the kernels of a set of operations on a list of caches, made ahead of time.
 // SPDX-License-Identifier: MIT
 #include <fmt/format.h>
 
@@ -22,12 +22,12 @@ Result<void> add_copies(const CodecPlan& from, const CodecPlan& to, const Regist
                         std::vector<Source>& all) {
   const bool has_scale = from.format.scale.rule == ScaleRule::tensor || to.format.scale.rule == ScaleRule::tensor;
   for (const bool has_same_scale : {true, false}) {
-    if (!has_same_scale && !has_scale) continue;  // there is none to differ
+    if (!has_same_scale && !has_scale) continue;  // neither format has a tensor scale that could differ
     for (int alignment = kMostAlignment; alignment > 0; alignment /= 2) {
       KV_TRY(plan, plan_copy(from, to, has_same_scale, alignment, registry));
       all.push_back(emit_copy(plan, registry));
       if (auto tiles = emit_bulk_copy(plan, registry)) all.push_back(std::move(*tiles));
-      if (plan.kind != CopyKind::bytes) break;  // numbers are copied alike at any
+      if (plan.kind != CopyKind::bytes) break;  // only kernels that copy bytes depend on the alignment
     }
   }
   return {};

@@ -1,4 +1,4 @@
-// emit_reference: the readable kernel that others are compared with. It takes the same arguments as decode.
+// emit_reference: writes the readable kernel that other kernels are compared with. It takes the arguments of decode.
 // SPDX-License-Identifier: MIT
 #include "generator/kernels/reference/emit.hpp"
 

@@ -1,4 +1,4 @@
-// The family reference: attention as the formula says it, one launch, no split.
+// Text of the reference family: attention by its formula, in one launch without KV splits.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include "generator/catalogue/registry.hpp"

@@ -1,4 +1,4 @@
-// make_reference: the readable kernel of every program.
+// make_reference: emits the readable kernel, which every program has.
 // SPDX-License-Identifier: MIT
 #include "generator/kernels/families.hpp"
 #include "generator/kernels/reference/emit.hpp"
