@@ -235,8 +235,8 @@ class CudaBackend final : public Backend {
     for (int i = 0; i < kWarmUps; ++i) KV_CHECK(once());
     KV_TRY(once_us, timed_us(once));
 
-    // Graph g has the calls on buffer sets g * kGraphCalls and following. Each graph is launched once before timing
-    // starts, which uploads it.
+    // As many graphs of kGraphCalls calls as it takes to use every buffer set. Each graph is launched once before
+    // timing starts, which uploads it.
     const int calls = once_us < kShortUs ? kGraphCalls : 1;
     std::vector<std::unique_ptr<Graph>> graphs;
     if (calls > 1)
