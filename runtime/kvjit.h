@@ -62,7 +62,7 @@ typedef enum kvjit_status {
   KVJIT_INTERNAL = 1,    /* a bug of the library */
   KVJIT_USAGE = 2,       /* a call that makes no sense: NULL where a value is needed, an unknown enumerator */
   KVJIT_BAD_INPUT = 3,   /* a broken spec; sizes, strides or alignments that no kernel could take */
-  KVJIT_UNSUPPORTED = 4, /* the request is understood, but nothing serves it; the notes say what would */
+  KVJIT_UNSUPPORTED = 4, /* the request is valid, but no kernel serves it; the notes name alternatives */
   KVJIT_COMPILE = 5,     /* the kernel compiler refused the text; the notes hold its messages */
   KVJIT_DIFFERS = 6,     /* results are outside the promised error; no function of this header returns it */
   KVJIT_ENVIRONMENT = 7, /* something is missing: no GPU, no NVRTC, no memory ... */
@@ -116,7 +116,7 @@ typedef struct kvjit_context_options {
   int trusted_key_count;
   int remote_writes;  /* 1: kernels that this context compiles are stored at `remote` too */
   const char* remote; /* http or https URL of a kernel server in the layout of bazel-remote; NULL: the environment's */
-  /* The engine's own store of kernels. The library searches it after bundles and disk, from any thread. If cache_get
+  /* The engine's own store of kernels, which the library searches after bundles and disk, from any thread. If cache_get
    * has the key (64 hex digits), it calls give(to, entry, bytes); the library checks the entry as it checks a file.
    * cache_put receives each kernel that this context compiles. Either may be NULL. */
   void (*cache_get)(void* user, const char* key, void (*give)(void* to, const void* entry, size_t bytes), void* to);
@@ -284,7 +284,7 @@ typedef struct kvjit_program_info {
   const char* features; /* "causal, softcap 50, mask": names the members that the program reads of a call */
   int page_tokens;      /* of layout paged: tokens of a page, and calls bring page tables; else 0 */
   int checks,           /* 1: calls bring a check record */
-      token_heads;      /* KV heads of a call, which lie side by side (cache.token_heads); 0: any number of them */
+      token_heads;      /* KV heads that each call must have, token-major (cache.token_heads); 0: any number */
 } kvjit_program_info;
 KVJIT_API kvjit_status kvjit_program_describe(const kvjit_program* program, kvjit_program_info* info,
                                               kvjit_error* error);

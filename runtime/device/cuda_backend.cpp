@@ -18,8 +18,8 @@ namespace {
 // Dynamic shared memory that a block gets without opting in (CUDA C++ Programming Guide, 16.2).
 constexpr int kDefaultSharedBytes = 48 << 10;
 constexpr int kWarmUps = 3;  // calls before a timing
-// A call shorter than this is timed as part of a graph of kGraphCalls calls. Between events of its own a call takes
-// some 4 us longer, which is 0.1 % of this limit.
+// Microseconds. A shorter call is timed in a graph of kGraphCalls calls. A call that is timed alone takes some 4 us
+// longer, which is 0.1 % of this limit.
 constexpr double kShortUs = 4000;
 constexpr int kGraphCalls = 20;
 

@@ -1,5 +1,5 @@
-// Context::get(): this context's memory, then the device's, then the store. Threads that ask for one source share one
-// future, so it is built once.
+// Context::get() searches this context's memory, then the device's, then the store. Threads that request one source
+// wait for one future, so it is built once.
 // SPDX-License-Identifier: MIT
 #include "runtime/jit/context.hpp"
 

@@ -1,4 +1,4 @@
-// Bundles as layers of the store: see open_bundles in bundle.hpp.
+// Opens bundles as layers of the store: see open_bundles in bundle.hpp.
 // SPDX-License-Identifier: MIT
 #include <fmt/format.h>
 

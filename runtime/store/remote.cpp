@@ -1,4 +1,4 @@
-// A server of compiled kernels as a layer: see remote.hpp.
+// Reads and writes a server of compiled kernels: see remote.hpp.
 // SPDX-License-Identifier: MIT
 #include "runtime/store/remote.hpp"
 

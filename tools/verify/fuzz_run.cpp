@@ -40,7 +40,7 @@ tl::unexpected<Error> differs(std::string what) { return fail(Code::differs, std
 
 // One side of the cache.
 struct Side {
-  std::vector<float> x;              // the numbers that were stored
+  std::vector<float> x;              // numbers before quantization
   std::vector<std::uint8_t> stored;  // rows as whole blocks
   std::vector<double> decoded;       // the stored rows, decoded by the reference codec
 };

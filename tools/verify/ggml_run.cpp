@@ -80,7 +80,7 @@ Result<FeatureInputs> features_of(const GgmlCase& one, const FeatureSet& set, Un
 
 // One side of the cache, [kv_heads][tokens][stored_dim].
 struct Cache {
-  std::vector<float> x;         // the numbers that were stored
+  std::vector<float> x;         // numbers before quantization
   std::vector<double> decoded;  // the stored rows, decoded by the reference codec
 };
 
