@@ -257,9 +257,9 @@ typedef struct kvjit_warm_report {
       compiled;     /* how many of them this call compiled */
   int was_complete; /* 1: the list was marked as complete, and nothing was generated */
 } kvjit_warm_report;
-/* Compiles every kernel of a list that no store has, in parallel and each once. The kernels go to the cache folder, or
- * to the context's memory if it has no folder. A complete list is marked in the folder, so the next process returns at
- * once. report may be NULL. */
+/* Compiles every kernel of a list that no store has, in parallel and each once. Compiled kernels go to the cache
+ * folder, or to the context's memory if it has no folder. A complete list is marked in the folder, so the next process
+ * returns at once. report may be NULL. */
 KVJIT_API kvjit_status kvjit_warm(kvjit_context* context, const kvjit_warm_call* call, kvjit_warm_report* report,
                                   kvjit_error* error);
 
