@@ -11,14 +11,14 @@
  *
  * Rules that hold everywhere
  *   - A function that can fail returns a kvjit_status and takes a kvjit_error last. The error may be NULL. On failure
- *     the outputs are untouched. The library throws nothing across this interface, and never replaces what was asked
- *     for by something else.
+ *     the outputs are untouched. The library throws nothing across this interface, and never serves a request by
+ *     something else than was requested.
  *   - Structs that may grow start with their size. Fill them with KVJIT_INIT, then set members; zero is the default of
  *     every member. kvjit_rows, kvjit_side, kvjit_pages and kvjit_merge_part have no size and will not change.
  *   - A NULL handle, a NULL struct or a NULL output is KVJIT_USAGE unless its description allows NULL. A NULL or
  *     misaligned device pointer that a kernel would follow is KVJIT_BAD_INPUT.
- *   - Strings that the library returns stay valid as long as the handle that they came from. Strings that are passed to
- *     it are copied.
+ *   - A string that the library returns stays valid as long as the handle that returned it. The library copies strings
+ *     that callers pass.
  *   - Handles may be used from several threads. A handle must not be destroyed while it is in use. A program keeps
  *     what it needs of its context alive, so the two may be destroyed in any order.
  *   - Strides of tensors count elements. Strides of caches count bytes.
@@ -62,7 +62,7 @@ typedef enum kvjit_status {
   KVJIT_INTERNAL = 1,    /* a bug of the library */
   KVJIT_USAGE = 2,       /* a call that makes no sense: NULL where a value is needed, an unknown enumerator */
   KVJIT_BAD_INPUT = 3,   /* a broken spec; sizes, strides or alignments that no kernel could take */
-  KVJIT_UNSUPPORTED = 4, /* the request is understood, but nothing serves it; the notes say what would */
+  KVJIT_UNSUPPORTED = 4, /* the request is valid, but no kernel serves it; the notes name alternatives */
   KVJIT_COMPILE = 5,     /* the kernel compiler refused the text; the notes hold its messages */
   KVJIT_DIFFERS = 6,     /* results are outside the promised error; no function of this header returns it */
   KVJIT_ENVIRONMENT = 7, /* something is missing: no GPU, no NVRTC, no memory ... */
@@ -78,7 +78,7 @@ typedef struct kvjit_error {
   int status;         /* a kvjit_status */
   int line,           /* line in the spec, from 1; 0: unknown */
       column;         /* column in that line, from 1; 0: unknown */
-  char file[256];     /* the file_name that was given to kvjit_program_create */
+  char file[256];     /* the file_name that was passed to kvjit_program_create */
   char message[1024]; /* one sentence: what is wrong, and what would be possible */
   char notes[3072];   /* one note a line: alternatives, refused candidates, messages of a compiler */
 } kvjit_error;
@@ -93,7 +93,7 @@ enum { KVJIT_DEVICE_AUTOMATIC = 0, KVJIT_DEVICE_GPU = 1, KVJIT_DEVICE_CPU = 2 };
 
 /* Options of a context. Defaults come from the environment: KVJIT_DEVICE, KVJIT_CACHE_DIR, KVJIT_CACHE_MAX_BYTES,
  * KVJIT_NVRTC, KVJIT_CUDA, KVJIT_CXX, KVJIT_BUNDLES, KVJIT_TRUSTED_KEYS (both are lists with ':'), KVJIT_REMOTE,
- * KVJIT_REMOTE_WRITES. Bundles and keys that are given here are appended to those of the environment. */
+ * KVJIT_REMOTE_WRITES. Bundles and keys of this struct are appended to those of the environment. */
 typedef struct kvjit_context_options {
   size_t size;
   int device;            /* KVJIT_DEVICE_* */
@@ -114,11 +114,11 @@ typedef struct kvjit_context_options {
    * to a cache folder that is used, can run code on the GPU. */
   const char* const* trusted_keys; /* `trusted_key_count` keys; NULL if there are none */
   int trusted_key_count;
-  int remote_writes;  /* 1: kernels that are compiled here are stored at `remote` too */
+  int remote_writes;  /* 1: kernels that this context compiles are stored at `remote` too */
   const char* remote; /* http or https URL of a kernel server in the layout of bazel-remote; NULL: the environment's */
-  /* The engine's own store of kernels. The library asks it after bundles and disk, from any thread. cache_get calls
-   * give(to, entry, bytes) if it has the key (64 hex digits); the library checks the entry as it checks a file.
-   * cache_put receives each kernel that was compiled here. Either may be NULL. */
+  /* The engine's own store of kernels, which the library searches after bundles and disk, from any thread. If cache_get
+   * has the key (64 hex digits), it calls give(to, entry, bytes); the library checks the entry as it checks a file.
+   * cache_put receives each kernel that this context compiles. Either may be NULL. */
   void (*cache_get)(void* user, const char* key, void (*give)(void* to, const void* entry, size_t bytes), void* to);
   void (*cache_put)(void* user, const char* key, const void* entry, size_t bytes);
   void* cache_user; /* passed to both as `user` */
@@ -129,7 +129,7 @@ typedef struct kvjit_context_options {
   int specs_dir_count;
 } kvjit_context_options;
 
-/* Opens a device and the stores of its kernels. NVRTC is not opened before something has to be compiled.
+/* Opens a device and the stores of its kernels. NVRTC is opened when the first kernel has to be compiled.
  * options may be NULL: every default. *context receives the handle, which kvjit_context_destroy frees. */
 KVJIT_API kvjit_status kvjit_context_create(const kvjit_context_options* options, kvjit_context** context,
                                             kvjit_error* error);
@@ -177,7 +177,7 @@ KVJIT_API kvjit_status kvjit_context_stats(kvjit_context* context, kvjit_stats* 
 /* ---- Memory: for programs that do not use CUDA themselves ---- */
 
 /* Allocates `bytes` of device memory (host memory on the CPU back-end). 0 bytes are legal and give a NULL pointer. When
- * memory is short, the call fails with KVJIT_ENVIRONMENT and the message says how much was asked for and is free. */
+ * memory is short, the call fails with KVJIT_ENVIRONMENT, and the message states the bytes requested and free. */
 KVJIT_API kvjit_status kvjit_allocate(kvjit_context* context, size_t bytes, void** pointer, kvjit_error* error);
 /* Frees memory of kvjit_allocate. No work that uses it may be under way. context and pointer may be NULL. */
 KVJIT_API void kvjit_release(kvjit_context* context, void* pointer);
@@ -192,14 +192,14 @@ KVJIT_API kvjit_status kvjit_synchronize(kvjit_context* context, void* stream, k
 
 /* ---- Program ---- */
 
-/* Asks whether a spec could be served; no device is needed. Every combination of [matrix] and [layers] is asked.
+/* Checks whether a spec could be served; no device is needed. Every combination of [matrix] and [layers] is checked.
  *   toml          NUL-terminated text of the spec
  *   arch          "sm_90a" ...; NULL: every arch of the spec's [target], which then must name one
  *   reasons       receives every refusal, one a line, cut with "..." at reasons_size bytes; may be NULL
  *   reasons_size  bytes of `reasons`; 0 with NULL
  * Returns KVJIT_OK, or the status of the first refusal. */
 KVJIT_API kvjit_status kvjit_supported(const char* toml, const char* arch, char* reasons, size_t reasons_size);
-/* Asks the same with the specs_dirs of a context, which must not be NULL. */
+/* Checks the same with the specs_dirs of a context, which must not be NULL. */
 KVJIT_API kvjit_status kvjit_context_supports(const kvjit_context* context, const char* toml, const char* arch,
                                               char* reasons, size_t reasons_size);
 
@@ -219,36 +219,36 @@ KVJIT_API void kvjit_program_destroy(kvjit_program* program);
 /* A program that is created in the background, on threads of the context. */
 typedef struct kvjit_request kvjit_request;
 /* Starts kvjit_program_create in the background. `done` may be NULL; else a thread of the context calls done(user,
- * status) once kvjit_request_wait would not wait any more. It must not destroy anything. A request must be destroyed
- * before its context. */
+ * status) once kvjit_request_wait would not wait any more. `done` must not destroy anything. A request must be
+ * destroyed before its context. */
 KVJIT_API kvjit_status kvjit_program_request(kvjit_context* context, const char* toml, const char* file_name,
                                              const char* arch, void (*done)(void* user, kvjit_status status),
                                              void* user, kvjit_request** request, kvjit_error* error);
-/* Waits for at most timeout_ms milliseconds; a negative number waits until the request has ended. If it has not ended
- * by then, the call returns KVJIT_OK and sets *program to NULL. If it has, the call returns what kvjit_program_create
- * would have returned. The program then belongs to the caller; a request hands it out once, and another wait is
- * KVJIT_USAGE. */
+/* Waits for at most timeout_ms milliseconds; a negative number waits until the request has ended. If the request is
+ * still running by then, the call returns KVJIT_OK and sets *program to NULL. Else the call returns what
+ * kvjit_program_create would have returned. The program then belongs to the caller; a request hands it out once, and
+ * another wait is KVJIT_USAGE. */
 KVJIT_API kvjit_status kvjit_request_wait(kvjit_request* request, int timeout_ms, kvjit_program** program,
                                           kvjit_error* error);
-/* Asks the request to end early and returns at once. kvjit_request_wait then returns KVJIT_CANCELLED, unless the
+/* Tells the request to end early and returns at once. kvjit_request_wait then returns KVJIT_CANCELLED, unless the
  * program was ready. A compile under way ends as soon as NVRTC allows. request may be NULL. */
 KVJIT_API void kvjit_request_cancel(kvjit_request* request);
 /* Cancels the request, waits until it has ended and `done` has returned, and frees it. request may be NULL. */
 KVJIT_API void kvjit_request_destroy(kvjit_request* request);
 
-/* A list of specs whose kernels are made ahead of time. */
+/* A list of specs whose kernels are compiled ahead of time. */
 typedef struct kvjit_warm_call {
   size_t size;
   const char* const* specs; /* `spec_count` TOML texts; [matrix] and [layers] are expanded; NULL if there are none */
   int spec_count;
   int threads;      /* threads that compile; 0: as many as the machine has */
   const char* arch; /* "sm_90a" ...; NULL: the device's own */
-  /* Called after each kernel, from any thread, one call at a time: `done` of `count` kernels are made. May be NULL. */
+  /* Called after each kernel, from any thread, one call at a time: `done` of `count` kernels are ready. May be NULL. */
   void (*progress)(void* user, int done, int count, const char* kernel);
   void* progress_user; /* passed to `progress` */
-  /* Kernels that only calls ask for: some of "slots, rope, shift, copy". Copies are those of K to K and of V to V, from
-   * each spec of the list to each. NULL: none of them, so a sealed context refuses such calls. `kvjit pack
-   * --operations` puts the same kernels into a bundle. */
+  /* Kernels of operations, which no program carries from the start: some of "slots, rope, shift, copy". Copies are
+   * those of K to K and of V to V, from each spec of the list to each. NULL: none of them, so a sealed context refuses
+   * such calls. `kvjit pack --operations` puts the same kernels into a bundle. */
   const char* operations;
 } kvjit_warm_call;
 typedef struct kvjit_warm_report {
@@ -257,9 +257,9 @@ typedef struct kvjit_warm_report {
       compiled;     /* how many of them this call compiled */
   int was_complete; /* 1: the list was marked as complete, and nothing was generated */
 } kvjit_warm_report;
-/* Makes every kernel of a list, in parallel and each once: in the cache folder, or in the context's memory if it has no
- * folder. A list that was made as a whole is marked in the folder, so the next process returns at once. report may be
- * NULL. */
+/* Compiles every kernel of a list that no store has, in parallel and each once. Compiled kernels go to the cache
+ * folder, or to the context's memory if it has no folder. A complete list is marked in the folder, so the next process
+ * returns at once. report may be NULL. */
 KVJIT_API kvjit_status kvjit_warm(kvjit_context* context, const kvjit_warm_call* call, kvjit_warm_report* report,
                                   kvjit_error* error);
 
@@ -268,7 +268,7 @@ enum { KVJIT_F16 = 1, KVJIT_BF16 = 2, KVJIT_F32 = 3 };
 
 typedef struct kvjit_program_info {
   size_t size;
-  const char *id,       /* short name, made of formats and sizes */
+  const char *id,       /* short name, from formats and sizes */
       *title,           /* the spec's title */
       *arch;            /* "sm_90a": the arch that the kernels are for */
   int is_planar;        /* 1: layout planar, 0: layout rows; of layout paged: what the pages hold */
@@ -278,19 +278,18 @@ typedef struct kvjit_program_info {
       is_causal;        /* 1: query i sees tokens up to its own position */
   int q_type,           /* KVJIT_F16 ...: type of the queries */
       out_type;         /* KVJIT_F16 ...: type of the output */
-  int tile_tokens;      /* tokens of a tile, the granule in which blocks share a context */
+  int tile_tokens;      /* tokens of a tile: blocks take whole tiles of a context */
   int appends;          /* 1: calls bring new_k and new_v */
   int head_dim_v;       /* elements of a head of V and of the output */
   const char* features; /* "causal, softcap 50, mask": names the members that the program reads of a call */
   int page_tokens;      /* of layout paged: tokens of a page, and calls bring page tables; else 0 */
   int checks,           /* 1: calls bring a check record */
-      token_heads;      /* KV heads of a call, which lie side by side (cache.token_heads); 0: any number of them */
+      token_heads;      /* KV heads that each call must have, token-major (cache.token_heads); 0: any number */
 } kvjit_program_info;
 KVJIT_API kvjit_status kvjit_program_describe(const kvjit_program* program, kvjit_program_info* info,
                                               kvjit_error* error);
 
-/* A kernel of a program that is loaded. Kernels of attention are loaded from the start, others from their first call
- * on. */
+/* A loaded kernel of a program. Kernels of attention are loaded from the start, others from their first call on. */
 typedef struct kvjit_kernel_info {
   size_t size;
   const char *name,       /* "decode.<formats>.d128.g4.sm_90a" */
@@ -304,7 +303,7 @@ typedef struct kvjit_kernel_info {
       shared_bytes;       /* dynamic shared memory of a block */
   kvjit_index code_bytes; /* bytes of machine code */
   double ready_ms,        /* milliseconds that getting the kernel took this time */
-      compile_ms;         /* milliseconds of the compile that made it, wherever that was; 0: not known */
+      compile_ms;         /* milliseconds of its compile, on whichever machine that was; 0: unknown */
 } kvjit_kernel_info;
 /* Sets *count to the number of loaded kernels. */
 KVJIT_API kvjit_status kvjit_program_kernel_count(const kvjit_program* program, int* count, kvjit_error* error);
@@ -348,7 +347,7 @@ typedef struct kvjit_side {
  *
  * The members of kvjit_side get another meaning: `codes` and `scales` point into page 0 of the pool, and sequence
  * strides are the bytes from page to page. Head and token strides inside a page are free. So [token][head],
- * [head][token], slots that hold codes beside scales, and separate sections differ in numbers only.
+ * [head][token], slots that hold codes beside scales, and separate sections differ only in these strides.
  *   pages of rows    pointers and strides are even; the bytes from page to page are a multiple of 16.
  *   pages of planes  pointers and strides are multiples of the largest power of two, up to 16, that divides the
  *                    bytes of a row of the plane. They are multiples of 16 where the scales of
@@ -363,7 +362,7 @@ typedef struct kvjit_pages {
  *   side             KVJIT_K or KVJIT_V
  *   sequences, heads, capacity_tokens
  *                    sizes of the cache, at least 1 each; heads are KV heads
- *   base             start of the memory; NULL: pointers of *cache are left NULL
+ *   base             start of the memory; NULL: pointers of *cache stay NULL
  *   cache            receives pointers and strides; may be NULL
  *   bytes            receives the size of the memory; may be NULL
  * Layout paged: the memory is a pool of as many pages as all sequences need, each sequence's capacity rounded up to
@@ -382,9 +381,10 @@ typedef struct kvjit_rows {
 /* Types of slots. */
 enum { KVJIT_INT64 = 0, KVJIT_INT32 = 1 };
 
-/* Which values of a head rotate together: NEIGHBOURS 2 i and 2 i + 1 (ggml: normal), HALVES i and i + dims/2 (neox). */
+/* Which two values of a head form rotary pair i: NEIGHBOURS 2 i and 2 i + 1 (ggml: normal), HALVES i and i + dims/2
+ * (neox). */
 enum { KVJIT_ROPE_NEIGHBOURS = 0, KVJIT_ROPE_HALVES = 1 };
-/* Rotary positions. Pair i of the values first .. first + dims - 1 of a row is rotated by
+/* Rotary positions (RoPE). Rotary pair i of the values first .. first + dims - 1 of a row is rotated by
  *   position * scale * base^(-2 i / dims) / factors[i]
  * radians and multiplied by `magnitude`. */
 typedef struct kvjit_rope {
@@ -398,12 +398,12 @@ typedef struct kvjit_rope {
   const float* factors; /* dims / 2 numbers above 0 in device memory; NULL: all 1 */
   const int* positions; /* [sequences][tokens] in device memory: the position of each token; NULL: `position` for all */
   int position;         /* read if `positions` is NULL */
-  /* YaRN, if `extrapolation` is not 0 (ggml: ext_factor). Pairs that turn more than beta_fast times in trained_tokens
-   * tokens keep their frequency; pairs that turn less than beta_slow times are scaled by `scale`; between the two there
-   * is a ramp. The factor for lengths is `magnitude`. */
+  /* YaRN, if `extrapolation` is not 0 (ggml: ext_factor). Rotary pairs that make more than beta_fast rotations in
+   * trained_tokens tokens keep their frequency. Those that make fewer than beta_slow rotations are scaled by `scale`.
+   * Between the two there is a ramp. YaRN's factor for attention is `magnitude`. */
   double extrapolation, /* 0: no YaRN */
-      beta_fast,        /* turns; 0: 32 */
-      beta_slow;        /* turns; 0: 1 */
+      beta_fast,        /* full rotations; 0: 32 */
+      beta_slow;        /* full rotations; 0: 1 */
   int trained_tokens;   /* context length of the training (ggml: n_ctx_orig) */
 } kvjit_rope;
 
@@ -412,9 +412,10 @@ typedef struct kvjit_codec_call {
   kvjit_rows x; /* [sequences][tokens][heads][head_dim of the side]: quantize reads it, dequantize writes it */
   int x_type;   /* type of x: KVJIT_F16, KVJIT_BF16 or KVJIT_F32 */
   kvjit_side cache;
-  /* [sequences][tokens] numbers of type slot_type in device memory: the token of the cache that each token of the call
-   * is. Layout paged: page * page_tokens + place in the page. A negative slot makes quantize skip the token and
-   * dequantize give zeros for it. NULL: the tokens are first_token, first_token + 1 ... of each sequence. */
+  /* [sequences][tokens] slots of type slot_type in device memory: the place in the cache of each token of the call.
+   * Layouts planar and rows: the token's number in its sequence. Layout paged: page * page_tokens + place in the page.
+   * For a negative slot quantize skips the token and dequantize writes zeros. NULL: the tokens are first_token,
+   * first_token + 1 ... of each sequence. */
   const void* slots;
   kvjit_index first_token; /* 0 or more; read if `slots` is NULL */
   int sequences,           /* at least 1 each */
@@ -425,9 +426,9 @@ typedef struct kvjit_codec_call {
   float tensor_scale;      /* formats with one scale for the whole tensor (fp8): value = number * scale; 0: 1 */
   kvjit_pages pages;       /* layout paged: the page table; not needed with `slots` */
   void* check;             /* programs with target.checks: the check record, in device memory; else not read */
-  kvjit_index slot_count;  /* target.checks with `slots`, not paged: tokens that a sequence has room for */
+  kvjit_index slot_count;  /* target.checks with `slots`, not paged: capacity of a sequence, tokens */
   int slot_type;           /* KVJIT_INT64 or KVJIT_INT32 */
-  const kvjit_rope* rope;  /* quantize: rows are rotated to their positions first; NULL: they are stored as they are */
+  const kvjit_rope* rope;  /* quantize: rows are rotated to their positions first; NULL: rows are stored unrotated */
 } kvjit_codec_call;
 
 /* Stores tokens in the cache (quantize) or reads them from it (dequantize). side: KVJIT_K or KVJIT_V. Both only queue
@@ -451,10 +452,10 @@ typedef struct kvjit_cache_tokens {
 } kvjit_cache_tokens;
 
 /* How a copy converts, best first.
- *   BYTES    stored bytes, if formats and tensor scales are the same
- *   INNER    values in the rotated domain, if both formats rotate alike or neither rotates
- *   NUMBERS  values in the caller's domain
- * INNER and NUMBERS encode anew, and lose what the target format loses. */
+ *   BYTES        stored bytes, if formats and tensor scales are the same
+ *   ROTATED      values in the rotated domain, if both formats rotate alike or neither rotates
+ *   DEQUANTIZED  values in the caller's domain
+ * ROTATED and DEQUANTIZED encode anew, with the error of the target format. */
 enum { KVJIT_COPY_BYTES = 0, KVJIT_COPY_ROTATED = 1, KVJIT_COPY_DEQUANTIZED = 2 };
 typedef struct kvjit_copy_call {
   size_t size;
@@ -481,7 +482,7 @@ KVJIT_API kvjit_status kvjit_copy(kvjit_program* from, int from_side, kvjit_prog
 typedef struct kvjit_shift_call {
   size_t size;
   const kvjit_cache_tokens* cache; /* the tokens that are rotated */
-  const kvjit_rope* rope; /* by how much: `positions` are added to those that the rows have; magnitude 0 or 1 */
+  const kvjit_rope* rope; /* the shift: its positions are added to those of the stored rows; magnitude 0 or 1 */
   int sequences,          /* at least 1 each */
       tokens,             /* tokens of each sequence */
       heads;              /* KV heads */
@@ -489,15 +490,15 @@ typedef struct kvjit_shift_call {
   void* check;            /* programs with target.checks: the check record; else not read */
 } kvjit_shift_call;
 /* Moves keys that were stored with rotary positions to other positions, in place (llama.cpp: K-shift). Each row is
- * decoded, rotated by its position more, and encoded again. Rows with position 0 keep their bytes. A magnitude other
- * than 0 and 1 would scale the rows as well. Only queues work on the stream. */
+ * decoded, rotated by the position that `rope` gives for it, and encoded again. Rows with position 0 keep their bytes.
+ * Any other magnitude than 0 (which means 1) and 1 scales the rows once more. Only queues work on the stream. */
 KVJIT_API kvjit_status kvjit_shift(kvjit_program* program, int side, const kvjit_shift_call* call, kvjit_error* error);
 
 /* ---- Attention ---- */
 
 /* Most blocks of the attention kernel of one call. */
 #define KVJIT_MOST_BLOCKS 512
-/* Bytes at the start of a workspace that hold counters. */
+/* Bytes of the split counters, which stand at the start of a workspace. */
 #define KVJIT_COUNTER_BYTES 32768
 
 typedef struct kvjit_attention_call {
@@ -509,8 +510,8 @@ typedef struct kvjit_attention_call {
   const int* lengths; /* tokens of each sequence, in device memory, at most `tokens` each; NULL: `tokens` for all */
   int tokens;         /* the largest length, 1 to 2^30 */
   int sequences,      /* 1 to 65535 */
-      kv_heads;       /* at least 1; each query chunk of a KV head counts as one of at most 65535 heads */
-  int blocks;         /* most blocks that share the tokens, up to KVJIT_MOST_BLOCKS; 0: chosen for the device */
+      kv_heads;       /* at least 1; KV heads x query chunks (of up to 64 query rows each) are at most 65535 */
+  int blocks;         /* most blocks that take the tokens, up to KVJIT_MOST_BLOCKS; 0: chosen for the device */
   double scale;       /* factor of the scores; 0: 1/sqrt(head_dim) */
   /* Device memory of at least kvjit_workspace_bytes, 16-byte aligned. Its first KVJIT_COUNTER_BYTES must be zero before
    * the first call that uses it, and every call leaves them zero. The rest may hold anything. Calls that may run at the
@@ -520,30 +521,30 @@ typedef struct kvjit_attention_call {
   void* stream;         /* NULL: the default stream */
   float k_tensor_scale, /* as in kvjit_codec_call; 0: 1 */
       v_tensor_scale;
-  /* K and V of the query_length newest tokens, for programs with attention.append and only for those:
-   * [sequences][query_length][kv_heads][head_dim]; query_stride is the token stride. `tokens` and `lengths` count them.
-   * Row i becomes token length - query_length + i of the cache, stored as kvjit_quantize would store it, and attention
-   * sees it. kvjit_reference stores nothing: these tokens must be in the cache before it is called. */
+  /* K and V of the new tokens of this call, query_length a sequence, for programs with attention.append and only for
+   * those: [sequences][query_length][kv_heads][head_dim]; query_stride is the token stride. `tokens` and `lengths`
+   * count them. Row i becomes token length - query_length + i of the cache, stored as kvjit_quantize would store it,
+   * and attention sees it. kvjit_reference stores nothing: these tokens must be in the cache before it is called. */
   kvjit_rows new_k, new_v;
   int new_type; /* type of both: KVJIT_F16, KVJIT_BF16 or KVJIT_F32 */
   /* Inputs of features, in device memory. Each must be NULL or 0 unless the program has the feature that reads it
-   * (kvjit_program_info.features). Query heads are numbered through all KV heads. Strides count elements, and stride 0
-   * makes one row serve all. */
+   * (kvjit_program_info.features). Query head h * q_heads_per_kv + i is query head i of KV head h. Strides count
+   * elements; a dimension with stride 0 has one row for all. */
   const void* mask; /* "mask": f16 [sequence][query head][query][token], added to the scores; tokens are dense;
                        -infinity hides the token */
   kvjit_index mask_sequence_stride, mask_head_stride, mask_query_stride;
   /* "packed_mask": 32-bit words [sequence][query head][query][word]. Bit t % 32 of word t / 32 says whether the query
-   * sees token t of the newest packed_tokens tokens. It sees every token before those. */
+   * sees token t of the last packed_tokens tokens. The query sees every token before those. */
   const unsigned* packed_mask;
   kvjit_index packed_sequence_stride, packed_head_stride, packed_query_stride;
   int packed_tokens; /* tokens that packed_mask describes; 0: all */
   /* "position_offset": query i stands at token length - query_length + i + position_offset, plus the entry of its
-   * sequence in position_offsets. For a context that is split over devices, the offset is the number of tokens that
-   * stand behind those of the call. */
+   * sequence in position_offsets. For a context that is split over devices, the offset is the number of tokens of the
+   * sequence that follow those of the call. */
   int position_offset;         /* -2^29 to 2^29 */
   const int* position_offsets; /* one for each sequence; NULL: nothing is added */
   const float* slopes;         /* "alibi", "mask_slopes": one for each query head */
-  const float* sinks;          /* "sinks": one logit for each query head; it joins the denominator and has no value */
+  const float* sinks; /* "sinks": one logit for each query head; exp(logit) is added to the softmax denominator only */
   int leaves_sinks; /* 1: another call, over another part of the context, counts the sinks; `sinks` may be NULL then */
   /* "lse", written: [sequence][query][query head], the natural logarithm of the sum of exp(score). Sinks are included
    * unless leaves_sinks is set. -infinity where the query sees no token. */
@@ -559,19 +560,19 @@ typedef struct kvjit_attention_call {
  *   slopes    receives `heads` numbers, in host memory */
 KVJIT_API kvjit_status kvjit_alibi_slopes(float max_bias, int heads, float* slopes, kvjit_error* error);
 
-/* Bytes of a check record. A program with `checks = true` in [target] looks at lengths, page tables and slots on the
- * device before it uses them. A call that finds a value out of range writes it to its check record. This call, and all
- * calls after it with the same record, then read and write nothing else until the record is set to zero again. The
- * record is device memory, and zero before the first call. */
+/* Bytes of a check record. A program with `checks = true` in [target] reads lengths, page tables and slots on the
+ * device and checks them before it uses them. A call with a value out of range writes that value to its check record.
+ * This call, and all calls after it with the same record, then read and write nothing else until the record is set to
+ * zero again. The record is device memory, and zero before the first call. */
 #define KVJIT_CHECK_BYTES 64
 /* What a check record says. */
 typedef struct kvjit_check {
   size_t size;
   const char* array; /* "lengths", "k_pages", "v_pages", "pages" or "slots"; NULL: every value was in range */
-  kvjit_index index, /* place of the first value that was found, counted in that array */
+  kvjit_index index, /* index in that array of the first value out of range */
       value;         /* that value */
-  kvjit_index least, /* the smallest value that is possible there */
-      most;          /* the largest value that is possible there */
+  kvjit_index least, /* smallest value in range */
+      most;          /* largest value in range */
   kvjit_index count; /* values that are out of range */
 } kvjit_check;
 /* Waits for the stream, then reads the record into *check. stream may be NULL: the default stream. */
@@ -583,16 +584,16 @@ typedef struct kvjit_report {
   size_t size;
   int kernel_count;            /* entries of `kernels` */
   const char* kernels[8];      /* names, in launch order */
-  const char *k_reader,        /* format that the kernel read as K */
-      *v_reader;               /* format that it read as V */
+  const char *k_reader,        /* format in which the kernel read K */
+      *v_reader;               /* format in which the kernel read V */
   kvjit_index cache_bytes;     /* bytes of K and V that the call has to read, at `tokens` tokens for each sequence */
   kvjit_index converted_bytes; /* bytes of cache that were converted outside the fused kernel: always 0 */
   int blocks;                  /* blocks of the attention kernel; 1 for kvjit_reference */
-  const char* features;        /* features that the call had, as in kvjit_program_info */
+  const char* features;        /* features of the call, as in kvjit_program_info */
 } kvjit_report;
 
-/* Sets *bytes to the size of the workspace that a call needs. Of the call it reads tokens, sequences, kv_heads,
- * blocks and whether `lengths` is NULL, and nothing else: an engine may ask before any memory exists. */
+/* Sets *bytes to the size of the workspace that a call needs. The function reads tokens, sequences, kv_heads, blocks
+ * and whether `lengths` is NULL, and no other member of the call. So an engine may call it before any memory exists. */
 KVJIT_API kvjit_status kvjit_workspace_bytes(const kvjit_program* program, const kvjit_attention_call* call,
                                              size_t* bytes, kvjit_error* error);
 
@@ -600,12 +601,12 @@ KVJIT_API kvjit_status kvjit_workspace_bytes(const kvjit_program* program, const
  * memory and does not synchronize, so it is safe in CUDA graphs. report may be NULL. */
 KVJIT_API kvjit_status kvjit_attention(kvjit_program* program, const kvjit_attention_call* call, kvjit_report* report,
                                        kvjit_error* error);
-/* Computes the same with one plain, slow, readable kernel, against which kvjit_attention can be checked. The first
- * call also loads that kernel. report may be NULL. */
+/* Computes the same with the program's `reference` kernel: plain, slow and readable, to check kvjit_attention against.
+ * The first call also loads that kernel. report may be NULL. */
 KVJIT_API kvjit_status kvjit_reference(kvjit_program* program, const kvjit_attention_call* call, kvjit_report* report,
                                        kvjit_error* error);
 
-/* Most parts that one call merges. */
+/* Most outputs that one call merges. */
 #define KVJIT_MOST_MERGE_PARTS 16
 /* The output of one call over a part of the context, in device memory. */
 typedef struct kvjit_merge_part {

@@ -240,7 +240,7 @@ kvjit_status kvjit_merge(kvjit_program* program, const kvjit_merge_call* call, k
     KV_CHECK(need(c.parts, "parts"));
     const kvjit::ProgramSource& source = program->program->source();
     kv::MergePartsArgs args{};
-    args.count = c.part_count;  // Program::merge checks it; parts of a count above the limit are not read
+    args.count = c.part_count;  // Program::merge refuses a count above kMostMergeParts; no more are read here
     for (int i = 0; c.part_count <= KVJIT_MOST_MERGE_PARTS && i < c.part_count; ++i)
       args.parts[i] = {convert(c.parts[i].out), c.parts[i].lse};
     args.sequences = c.sequences;

@@ -1,5 +1,5 @@
-// The C interface of operations on caches: quantize, dequantize, copy, shift. Kernels that a program does not hold are
-// generated on the first call that needs them, and kept with the spec. runtime/kvjit.h is the manual.
+// The C interface of operations on caches: quantize, dequantize, copy, shift. Kernels that a program does not carry are
+// generated on the first call that needs them and cached in the ServedSpec. runtime/kvjit.h is the manual.
 // SPDX-License-Identifier: MIT
 #include "runtime/api/convert.hpp"
 #include "runtime/api/support.hpp"
@@ -51,7 +51,7 @@ bool is_many(const auto& call) {
   return kvjit::product(1, call.sequences, call.tokens, call.heads) >= kvjit::kManyRows;
 }
 
-// The kernel of a side, generated once by `make`.
+// The kernel of one side from the cache `kernels`; `make` generates it on the first call.
 Result<const kvjit::Source*> made_kernel(ServedSpec& spec, std::map<int, kvjit::Source>& kernels, int side,
                                          kvjit::Source (*make)(const kvjit::CodecPlan&, const kvjit::Registry&)) {
   const std::lock_guard lock(spec.mutex);

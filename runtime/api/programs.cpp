@@ -1,4 +1,5 @@
-// The C interface of programs: created at once, in the background or ahead of time, and their loaded kernels.
+// The C interface of programs: kvjit_program_create, requests in the background, kvjit_warm, and the description of
+// loaded kernels. runtime/kvjit.h is the manual.
 // SPDX-License-Identifier: MIT
 #include <fmt/format.h>
 
@@ -65,7 +66,7 @@ Result<std::unique_ptr<kvjit_program>> make(kvjit_context& context, const std::s
   return handle;
 }
 
-// make(), with every exception as an outcome: none may leave a thread of the context.
+// make() for threads of the context, which no exception may leave: an exception becomes an error.
 Result<std::unique_ptr<kvjit_program>> make_guarded(kvjit_context& context, const std::string& toml,
                                                     const std::string& file, const char* arch, std::stop_token stop) {
   try {

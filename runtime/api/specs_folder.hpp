@@ -1,5 +1,5 @@
-// A folder with a caller's own formats, rotations, hooks and so on, which `kvjit --specs` and the C interface read
-// besides the built-in files.
+// add_specs_folder reads a caller's folder of formats, rotations, hooks and so on, for `kvjit --specs` and the
+// specs_dirs of the C interface. Its files join the built-in ones.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include <string>

@@ -51,8 +51,9 @@ struct CopyKernel {
   CopyKind kind;
   Source source;
 };
-// Kernels that calls have asked for; nodes do not move, so callers may keep pointers. `shifts` and `ropes` have the
-// side as key; `ropes` quantize rows that are rotated to their positions first.
+// Kernels of operations, generated on the first call that needs them. Nodes of a map do not move, so callers may hold
+// pointers to them. The key of shifts and ropes is the side. Kernels of `ropes` rotate rows to their positions and
+// quantize them. `tile_shifts` and `tile_ropes` are the bulk kernels.
 struct MadeKernels {
   std::map<CopyKey, CopyKernel> copies;
   std::map<int, Source> shifts, tile_shifts, ropes, tile_ropes;
@@ -60,8 +61,8 @@ struct MadeKernels {
 };
 
 // The cached result of generating one spec, shared by all programs that a context creates from it. Creating a program
-// from the same spec again (one for each layer of a model) skips the generator, and its kernels are found by their one
-// text.
+// from the same spec again (one for each layer of a model) skips the generator. Its sources are the same objects, so
+// the JIT's memory compares their texts by pointer.
 struct ServedSpec {
   std::shared_ptr<const Registry> registry;
   Problem problem;
@@ -70,7 +71,7 @@ struct ServedSpec {
   MadeKernels made;
 };
 
-// The specs of a context that some program uses.
+// The generated specs of a context, each as long as some program uses it.
 class ServedSpecs {
  public:
   std::shared_ptr<ServedSpec> find(const std::string& asked) {
@@ -104,7 +105,7 @@ struct kvjit_program {
   std::shared_ptr<kvjit::c_api::ServedSpec> spec;
   std::shared_ptr<kvjit::Program> program;
   std::mutex mutex;             // guards `texts`
-  std::set<std::string> texts;  // strings that were handed out; nodes do not move
+  std::set<std::string> texts;  // strings that the C interface returned; nodes do not move
   const char* keep(const std::string& text) {
     const std::lock_guard lock(mutex);
     return texts.insert(text).first->c_str();
@@ -143,7 +144,7 @@ inline std::string lines(const std::vector<std::string>& notes) {
   return text;
 }
 
-// Writes as many bytes of a struct as the caller's version of it has.
+// Writes a struct to a caller whose version of it may be shorter: only the bytes up to its size.
 template <class Struct>
 void write_struct(Struct* to, Struct value) {
   const std::size_t size = to->size;
@@ -195,7 +196,7 @@ inline kvjit_status tell(const Error& error, kvjit_error* to) noexcept {
   return static_cast<kvjit_status>(error.code);
 }
 
-// The body of every C function runs in here. It turns a Result into a status, and no exception passes it.
+// Runs the body of a C function. It turns the Result into a status, and every exception into an error.
 template <class Work>
 kvjit_status guarded(kvjit_error* error, Work work) noexcept {
   try {
@@ -241,7 +242,7 @@ struct Generated {
   Problem problem;
   ProgramSource source;
 };
-// device: name of the GPU that the program will run on; "": not known.
+// device: name of the GPU that the program will run on; "": unknown.
 inline Result<Generated> generate(const Spec& spec, const Registry& known, const std::string& arch,
                                   const std::string& device) {
   KV_TRY(problem, resolve(spec, known, arch));

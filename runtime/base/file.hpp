@@ -26,8 +26,8 @@ class File {
   int fd_;
 };
 
-// Fills all of `to` from byte `at` of the file, or returns false. The position is an argument, so threads may share a
-// file.
+// Reads to.size() bytes from byte `at` of the file on, or returns false. The position is an argument, so several
+// threads may read one file.
 inline bool read_at(const File& file, std::uint64_t at, std::span<std::uint8_t> to) {
   for (std::size_t done = 0; done < to.size();) {
     const ssize_t got = ::pread(file.fd(), to.data() + done, to.size() - done, static_cast<off_t>(at + done));

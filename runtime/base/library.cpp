@@ -45,7 +45,7 @@ int read_build_id(dl_phdr_info* info, std::size_t, void* out) {
       ElfW(Nhdr) note;
       std::memcpy(&note, at, sizeof note);
       const auto* name = at + sizeof note;
-      const auto* content = name + (note.n_namesz + 3) / 4 * 4;  // both parts are padded to 4 bytes
+      const auto* content = name + (note.n_namesz + 3) / 4 * 4;  // name and content are padded to 4 bytes each
       if (note.n_type == NT_GNU_BUILD_ID && content + note.n_descsz <= end) wanted.hex = hex({content, note.n_descsz});
       at = content + (note.n_descsz + 3) / 4 * 4;
     }
@@ -98,7 +98,7 @@ std::string Library::digest() const {
 std::vector<std::string> library_paths(const std::vector<std::string>& folders, const std::vector<std::string>& names) {
   std::vector<std::string> paths;
   for (const auto& pattern : folders) {
-    if (pattern.empty() || pattern[0] != '/') continue;  // never code from the working directory
+    if (pattern.empty() || pattern[0] != '/') continue;  // never load code from the working directory
     glob_t found{};
     if (glob(pattern.c_str(), GLOB_NOCHECK, nullptr, &found) == 0)
       for (std::size_t i = found.gl_pathc; i-- > 0;)

@@ -11,7 +11,7 @@ namespace kvjit {
 
 class Library {
  public:
-  // Opens the first candidate that opens: a soname, which the loader searches, or an absolute path. Fails with
+  // Opens the first candidate that can be opened: a soname, which the loader searches, or an absolute path. Fails with
   // environment: a note for each candidate with the loader's reason, then the remedy. what: the name in messages.
   static Result<Library> open(const std::string& what, const std::vector<std::string>& candidates,
                               const std::string& remedy);

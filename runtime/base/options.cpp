@@ -32,7 +32,7 @@ void read_number(const char* name, Number& number, Number largest, std::vector<s
     refused.push_back(std::string(name) + "='" + text + "' is not a whole number from 0 to " + std::to_string(largest));
 }
 
-// Splits "a:b" and drops empty parts. Such a list cannot hold URLs.
+// Splits "a:b" at colons and drops empty entries. Such a list cannot hold URLs.
 std::vector<std::string> list_of(const std::string& text) {
   std::vector<std::string> parts;
   for (std::size_t at = 0; at < text.size();) {

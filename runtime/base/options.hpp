@@ -14,10 +14,10 @@ namespace kvjit {
 
 enum class DeviceKind { automatic, gpu, cpu };
 
-// The engine's own store of kernels: whole cache entries by key (64 hex digits). Both are called from any thread.
+// The engine's own store of kernels: whole cache entries by key (64 hex digits). Any thread may call both functions.
 struct EntryCallbacks {
   std::function<std::optional<std::vector<std::uint8_t>>(const std::string& key)> get;
-  // put receives each kernel that is compiled here.
+  // put receives each kernel that this process compiles.
   std::function<void(const std::string& key, std::span<const std::uint8_t> entry)> put;
 };
 
@@ -34,13 +34,13 @@ struct Options {
   // memory only.
   std::string user_cache_dir;
   std::string host_compiler;         // for the CPU back-end; empty: c++, g++, clang++ in this order
-  unsigned fiber_seed = 0;           // CPU back-end: 0 = in order, else a seeded random order of lanes and warps
+  unsigned fiber_seed = 0;           // CPU back-end: 0: lanes in order, else a seeded random order of lanes and warps
   std::vector<std::string> bundles;  // paths of prebuilt kernels (runtime/store/bundle.hpp), searched first, in order
   std::vector<std::span<const std::uint8_t>> bundle_bytes;  // bundles in memory that outlives the context
-  // Ed25519 keys, 64 hex digits each: one of them must have signed a bundle; empty: every bundle is taken
+  // Ed25519 keys, 64 hex digits each: one of them must have signed a bundle; empty: every bundle is accepted
   std::vector<std::string> trusted_keys;
   std::string remote;          // http(s)://...: a server of compiled kernels (runtime/store/remote.hpp); empty: none
-  bool remote_writes = false;  // kernels that are compiled here are stored there
+  bool remote_writes = false;  // whether kernels that this process compiles are stored at `remote`
   std::chrono::milliseconds remote_patience{500};  // timeout of each request to the server
   EntryCallbacks callbacks;
   std::function<void(const std::string&)> log;  // warnings and "compiling ..." lines; empty: silent

@@ -1,5 +1,5 @@
-// in_parallel: a loop over indices whose passes are shared among threads. Each thread takes the next index from a
-// counter until none is left, so passes of unequal length need no division of the work beforehand.
+// in_parallel: a loop whose iterations run on several threads. Each thread takes the next index from a counter until
+// none is left, so iterations of unequal length need no division of the work beforehand.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include <algorithm>
@@ -11,8 +11,8 @@
 
 namespace kvjit {
 
-// Calls work(0), work(1) .. work(count - 1) on at most `threads` threads. The calls begin in this order. The calling
-// thread is one of the threads, and it returns when all calls have ended.
+// Calls work(0), work(1) .. work(count - 1) on at most `threads` threads. The calls begin in this order. The caller's
+// thread is one of the threads, and in_parallel returns when all calls have ended.
 inline void in_parallel(std::size_t count, unsigned threads, const std::function<void(std::size_t)>& work) {
   std::atomic<std::size_t> next = 0;
   const auto loop = [&] {

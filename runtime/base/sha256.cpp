@@ -1,4 +1,4 @@
-// SHA-256 and hexadecimal text: see sha256.hpp.
+// Computes SHA-256 by libsodium, and converts digests to hexadecimal text: see sha256.hpp.
 // SPDX-License-Identifier: MIT
 #include "runtime/base/sha256.hpp"
 

@@ -19,8 +19,8 @@ class Sha256 {
   Sha256();
   void update(std::span<const std::uint8_t> bytes);
   void update(std::string_view text);
-  // Hashes the length (8 bytes, little endian), then the bytes. So two lists of pieces with the same joined bytes
-  // differ.
+  // Hashes the length (8 bytes, little endian), then the bytes. So two lists of strings that join to the same bytes
+  // have different digests.
   void update_delimited(std::string_view text);
   Digest finish();
 

@@ -8,7 +8,7 @@
 namespace kvjit {
 
 constexpr std::size_t kTooMuch = std::numeric_limits<std::size_t>::max();
-constexpr std::size_t kPiece = 256;        // bytes: alignment of the planes of a cache and of the pieces of a workspace
+constexpr std::size_t kPiece = 256;        // bytes: alignment of the planes of a cache and of the arrays of a workspace
 constexpr unsigned kVectorAlignment = 16;  // bytes: kernels read planes 16 bytes at a time
 
 // A negative `b` gives kTooMuch too.
@@ -33,7 +33,8 @@ std::size_t product(std::size_t first, Counts... counts) {
 }
 inline long long ceil_div(long long a, long long b) { return (a + b - 1) / b; }
 
-// Rows of a call from which on bulk kernels are faster: their tables take as long to fill as some hundred rows.
+// Number of rows of a call from which on bulk kernels are faster than kernels for any row. Filling a bulk kernel's
+// tables takes as long as some hundred rows.
 inline constexpr std::size_t kManyRows = 2048;
 
 }  // namespace kvjit

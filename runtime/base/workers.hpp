@@ -1,5 +1,5 @@
-// Workers: threads for tasks that the caller must not wait for. A thread starts when a task finds none idle, up to the
-// number of the machine's threads. The destructor joins them all.
+// Workers: threads for tasks for which the caller must not wait. A thread starts when a task finds no idle thread, up
+// to the number of the machine's threads. The destructor joins all threads.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include <algorithm>

@@ -34,9 +34,9 @@ constexpr std::size_t kMostBytes = std::size_t{256} << 20;  // a larger shared o
 constexpr std::size_t kMostLog = 64 * 1024;
 
 //   -Og                   Most kernels are built for one short test run. With g++ 12 on two cores, 203 kernels of 25
-//                         format pairs take 85 s to compile and check, and 143 s at -O1.
+//                         K/V formats take 85 s to compile and check, and 143 s at -O1.
 //   -ffp-contract=off     The *_rn functions of the device layer rely on it.
-//   -fno-strict-aliasing  Shared memory is bytes that hold several types.
+//   -fno-strict-aliasing  Kernels read and write the bytes of shared memory as several types.
 const std::vector<std::string> kOptions = {"-std=c++20",
                                            "-Og",
                                            "-g0",
@@ -96,8 +96,8 @@ struct Ended {
   std::string output;  // stdout and stderr together
 };
 
-// Runs arguments[0], a path, in `folder` and waits for its end; `stop` ends it early. Its output goes to a file, so
-// that no full pipe blocks it.
+// Runs the program at the path arguments[0] in `folder` and waits for its end; `stop` ends it early. The output goes to
+// a file, because a full pipe would block the program.
 Result<Ended> run(const std::vector<std::string>& arguments, const fs::path& folder, std::stop_token stop = {}) {
   const fs::path log = folder / "output";
   std::vector<char*> argv;
@@ -119,7 +119,7 @@ Result<Ended> run(const std::vector<std::string>& arguments, const fs::path& fol
   {
     const std::stop_callback end_child(stop, [child] { kill(child, SIGTERM); });
     siginfo_t ended{};
-    // WNOWAIT leaves the child a zombie, so its number is not reused while `stop` may still signal it.
+    // WNOWAIT leaves the child a zombie, so its process id is not reused while `stop` may still signal it.
     while (waitid(P_PID, static_cast<id_t>(child), &ended, WEXITED | WNOWAIT) != 0 && errno == EINTR) continue;
   }
   int status = 0;
@@ -218,7 +218,7 @@ Result<std::shared_ptr<Compiler>> open_host_compiler(const Options& options) {
   const auto device_layer = embedded_files().find(kSeam);
   if (device_layer == embedded_files().end()) return fail(Code::internal, fmt::format("{} is not embedded", kSeam));
 
-  // A compiler that the caller named is used or refused. The usual names are tried only without one.
+  // The usual names are tried only if the caller names no compiler. A named compiler is the only one that is tried.
   const std::vector<std::string> names = options.host_compiler.empty()
                                              ? std::vector<std::string>{"c++", "g++", "clang++"}
                                              : std::vector<std::string>{options.host_compiler};

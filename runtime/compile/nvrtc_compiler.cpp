@@ -1,5 +1,5 @@
 // NVRTC, opened at run time: compiles a Source to a cubin or to PTX. It needs no nvrtc.h, no driver and no GPU. Several
-// threads may compile at once: each compile has an nvrtcProgram of its own, and NVRTC locks what it shares.
+// threads may compile at once: each compile has its own nvrtcProgram, and NVRTC locks its shared state.
 // SPDX-License-Identifier: MIT
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -16,7 +16,7 @@
 namespace kvjit {
 namespace {
 
-// Declarations of nvrtc.h, the same in CUDA 12.0 to 13.0.
+// Declarations from nvrtc.h, the same in CUDA 12.0 to 13.0.
 using nvrtcProgram = struct NvrtcProgramOpaque*;
 constexpr int kNvrtcSuccess = 0;
 constexpr int kNvrtcErrorCompilation = 6;
@@ -123,10 +123,10 @@ class NvrtcCompiler final : public Compiler {
     const std::unique_ptr<NvrtcProgramOpaque, decltype(destroy)> owner(program, destroy);
 
     auto list = options(source);
-    // NVRTC 12.9 and later keep a cache of their own on machines with a driver. A hit there has no resource report, so
-    // a check for spills would pass without a number. The option is no part of the key, because the output is the same.
+    // NVRTC 12.9 and later have their own cache on machines with a driver. A hit there has no resource report, so a
+    // check for spills would pass without a number. The key does not hold this option, because the output is the same.
     if (major_ > 12 || (major_ == 12 && minor_ >= 9)) list.push_back("--no-cache");
-    // No kernel uses NVRTC's own headers. No part of the key, for the same reason.
+    // No kernel uses NVRTC's own headers. The key does not hold this option either, because the output is the same.
     if (major_ >= 13) list.push_back("--minimal");
     std::vector<const char*> pointers;
     for (const auto& option : list) pointers.push_back(option.c_str());
@@ -137,7 +137,7 @@ class NvrtcCompiler final : public Compiler {
     Artefact artefact;
     artefact.kind = kind_;
     KV_TRY(log, fetch<std::string>(program, api_.nvrtcGetProgramLogSize, api_.nvrtcGetProgramLog, "the log"));
-    artefact.log = log.c_str();  // cut at the terminator that NVRTC counts
+    artefact.log = log.c_str();  // NVRTC's length includes the terminator
     if (status == kNvrtcErrorCompilation)
       return fail(Code::compile, fmt::format("NVRTC {}.{} refused {}", major_, minor_, file), {},
                   first_lines(artefact.log, 40));

@@ -1,4 +1,4 @@
-// Code that both back-ends share: Buffer and check_timing.
+// The code of both back-ends: Buffer and check_timing.
 // SPDX-License-Identifier: MIT
 #include "runtime/device/backend.hpp"
 

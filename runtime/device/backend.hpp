@@ -1,6 +1,6 @@
-// Backend: where kernels run. There are two: a CUDA device through the driver API (opened at run time, never linked),
-// and the CPU back-end, which runs the same kernel text lane by lane. The code above launches without knowing which it
-// has.
+// Backend: the interface to a device that runs kernels. There are two: a CUDA device through the driver API (opened at
+// run time, never linked), and the CPU back-end, which runs the same kernel text lane by lane. Callers launch on both
+// alike.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include <cstddef>
@@ -22,12 +22,12 @@ struct DeviceInfo {
   std::string arch;  // the arch that kernels are generated for by default; "sm_90a" on the CPU back-end
   int multiprocessors = 1;
   std::size_t memory_bytes = 0;
-  int l2_bytes = 0,          // size of the L2 cache; 0: not known
-      memory_clock_khz = 0,  // 0: not known
-      memory_bus_bits = 0;   // 0: not known
+  int l2_bytes = 0,          // size of the L2 cache; 0: unknown
+      memory_clock_khz = 0,  // 0: unknown
+      memory_bus_bits = 0;   // 0: unknown
   int driver_version = 0;    // 13000 = 13.0
 
-  // Peak memory bandwidth for two bits a pin and clock, as the datasheet gives it; 0: not known.
+  // Peak memory bandwidth in GB/s at two bits a pin and clock, as in datasheets; 0: unknown.
   double peak_gb_per_s() const { return 2.0 * memory_clock_khz * 1e3 * memory_bus_bits / 8 / 1e9; }
 };
 
@@ -38,7 +38,7 @@ struct Grid {
 using DevicePointer = std::uint64_t;  // CUdeviceptr, or the address itself on the CPU back-end
 using Stream = void*;                 // CUstream; null: the default stream. Ignored by the CPU back-end.
 
-// A loaded kernel. It keeps its module alive.
+// A loaded kernel, which owns its module.
 class Kernel {
  public:
   virtual ~Kernel() = default;
@@ -49,8 +49,8 @@ class Backend {
   virtual ~Backend() = default;
   virtual const DeviceInfo& info() const = 0;
 
-  // 0 bytes are legal and give pointer 0. Fails with environment when memory is short, and says how much was asked for
-  // and is free.
+  // 0 bytes are legal and give pointer 0. Fails with environment when memory is short, and states the bytes requested
+  // and free.
   virtual Result<DevicePointer> allocate(std::size_t bytes) = 0;
   virtual void release(DevicePointer pointer) = 0;
   virtual Result<void> copy_to_device(DevicePointer to, const void* from, std::size_t bytes) = 0;
@@ -63,7 +63,7 @@ class Backend {
   // Queues a launch; the CPU back-end runs it to its end. args: one struct of source.args_bytes bytes.
   virtual Result<void> launch(const Kernel& kernel, Grid grid, const void* args, Stream stream) = 0;
 
-  // The work that is timed. `turn` counts 0, 1 .. turns - 1, 0 .. so that each call may read another buffer.
+  // The work that is timed. `turn` is the buffer set of the call: 0, 1 .. turns - 1, 0 and so on.
   using Work = std::function<Result<void>(Stream, int turn)>;
   // Duration of one call in microseconds, by device events on a GPU and by wall clock on the CPU: median and extremes
   // of `repeats` timed groups of `calls` calls.

@@ -18,8 +18,8 @@ namespace {
 // Dynamic shared memory that a block gets without opting in (CUDA C++ Programming Guide, 16.2).
 constexpr int kDefaultSharedBytes = 48 << 10;
 constexpr int kWarmUps = 3;  // calls before a timing
-// A call shorter than this is timed as part of a graph of kGraphCalls calls. Between events of its own a call takes
-// some 4 us longer, which is 0.1 % of this limit.
+// Microseconds. A shorter call is timed in a graph of kGraphCalls calls. A call that is timed alone takes some 4 us
+// longer, which is 0.1 % of this limit.
 constexpr double kShortUs = 4000;
 constexpr int kGraphCalls = 20;
 
@@ -118,7 +118,7 @@ class CudaBackend final : public Backend {
     if (bytes == 0) return {};
     const Bound bound(*device_);
     KV_CHECK(check(driver_.cuMemcpyHtoD_v2(to, from, bytes), "copying to the device"));
-    // A copy from pageable memory may return before its last piece has arrived, and other streams do not wait for it.
+    // A copy from pageable memory may return before its last bytes have arrived, and other streams do not wait for it.
     return check(driver_.cuStreamSynchronize(nullptr), "copying to the device");
   }
 
@@ -133,7 +133,7 @@ class CudaBackend final : public Backend {
     return check(driver_.cuMemcpyDtoDAsync_v2(to, from, bytes, static_cast<CuStream>(stream)), "copying on the device");
   }
 
-  // Waits, because kernels may follow on a stream that is not ordered behind the default stream.
+  // Waits for the fill, because kernels may follow on a stream that is not ordered behind the default stream.
   Result<void> fill(DevicePointer to, std::uint8_t value, std::size_t bytes) override {
     if (bytes == 0) return {};
     const Bound bound(*device_);
@@ -208,9 +208,9 @@ class CudaBackend final : public Backend {
                                              ours->name, grid.x, grid.y, grid.z, ours->threads, ours->shared_bytes));
   }
 
-  // Times calls that follow each other on one stream. With one turn, data that fits the L2 cache stays in it, as in a
-  // short loop. With turns over buffers that exceed the L2 several times together, every call reads from memory, as the
-  // layers of a model do.
+  // Times calls that follow each other on one stream. `turns` is the number of buffer sets. With one set, data that
+  // fits the L2 cache stays in it, as in a short loop. With sets that together exceed the L2 several times, every call
+  // reads from memory, as the layers of a model do.
   Result<Timing> time(const Work& work, int repeats, int turns) override {
     KV_CHECK(check_timing(repeats, turns));
     const Bound bound(*device_);
@@ -235,7 +235,8 @@ class CudaBackend final : public Backend {
     for (int i = 0; i < kWarmUps; ++i) KV_CHECK(once());
     KV_TRY(once_us, timed_us(once));
 
-    // One graph for every kGraphCalls turns. Each is launched once before timing starts, which uploads it.
+    // As many graphs of kGraphCalls calls as it takes to use every buffer set. Each graph is launched once before
+    // timing starts, which uploads it.
     const int calls = once_us < kShortUs ? kGraphCalls : 1;
     std::vector<std::unique_ptr<Graph>> graphs;
     if (calls > 1)

@@ -1,4 +1,4 @@
-// Opens libcuda and turns its errors into text: see driver.hpp.
+// Opens libcuda and describes its errors: see driver.hpp.
 // SPDX-License-Identifier: MIT
 #include "runtime/device/driver.hpp"
 
@@ -10,7 +10,7 @@ Result<std::shared_ptr<const Driver>> Driver::open(const Options& options) {
   std::vector<std::string> candidates = {options.cuda_library};
   if (options.cuda_library.empty()) {
     candidates = {"libcuda.so.1"};
-    // Folders where containers and WSL put the driver, for a loader cache that was not rebuilt.
+    // Folders in which containers and WSL put the driver, for systems whose loader cache does not list it.
     const auto in_folders = library_paths(
         {"/usr/local/nvidia/lib64", "/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/usr/lib/wsl/lib"},
         {"libcuda.so.1"});

@@ -1,5 +1,5 @@
-// Driver: the entry points of libcuda that the runtime uses, opened at run time. cuda.h is not needed, because this
-// file declares the few types.
+// Driver: the functions of libcuda that the runtime calls. libcuda is opened at run time. cuda.h is not needed, because
+// this file declares the few types.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include <cstddef>
@@ -31,7 +31,7 @@ constexpr int kCuAttributeMemoryClockKhz = 36, kCuAttributeMemoryBusBits = 37;
 constexpr int kCuAttributeL2Bytes = 38;
 constexpr int kCuAttributeCapabilityMajor = 75, kCuAttributeCapabilityMinor = 76;
 constexpr int kCuAttributeSharedOptIn = 97;  // bytes: largest shared memory of a block that opts in
-constexpr int kCuFunctionMaxThreads = 0;     // largest block, given the registers that the function uses
+constexpr int kCuFunctionMaxThreads = 0;     // threads of the largest block that the function's registers allow
 constexpr int kCuFunctionStaticShared = 1;
 constexpr int kCuFunctionMaxDynamicShared = 8;
 constexpr unsigned kCuStreamNonBlocking = 1;
@@ -52,11 +52,11 @@ struct CuLaunchConfig {
   const CuLaunchAttribute* attributes;
   unsigned attribute_count;
 };
-// Programmatic dependent launch (PDL): the kernel may start before the previous kernel in the stream has ended. It must
-// wait for that one itself.
+// Programmatic dependent launch (PDL): the kernel may start before the previous kernel in the stream has ended. The
+// kernel itself must wait for the previous one.
 constexpr int kCuLaunchProgrammaticSerialization = 6;
 
-// Names of the binary interface: cuda.h maps cuMemAlloc to cuMemAlloc_v2 and so on.
+// The functions by the names of the binary interface: cuda.h maps cuMemAlloc to cuMemAlloc_v2 and so on.
 #define KVJIT_CUDA_API(X)                                                                                        \
   X(cuGetErrorName, (CuResult error, const char** text))                                                         \
   X(cuGetErrorString, (CuResult error, const char** text))                                                       \

@@ -1,5 +1,5 @@
-// Context::get(): this context's memory, then the device's, then the store. Threads that ask for one source share one
-// future, so it is built once.
+// Context::get() searches this context's memory, then the device's, then the store. Threads that request one source
+// wait for one future, so it is built once.
 // SPDX-License-Identifier: MIT
 #include "runtime/jit/context.hpp"
 
@@ -24,8 +24,9 @@ auto fields(const Source& s) {
   return std::tie(s.name, s.entry, s.arch, s.threads, s.shared_bytes, s.args_bytes, s.text);
 }
 
-// Hashes only the length of the text. Hashing a hundred KB would cost more than a whole memory hit may (1 us), and
-// texts of equal names and lengths hardly ever differ. Equality compares whole texts, unless they are copies of one.
+// Hashes name, entry and the length of the text. Hashing a text of a hundred KB would cost more than a whole memory hit
+// may (1 us), and texts of equal names and lengths hardly ever differ. Equality compares whole texts, unless both are
+// copies of one shared text.
 struct SourceHash {
   std::size_t operator()(const Source& s) const {
     return std::hash<std::string>{}(s.name) * 31 + std::hash<std::string>{}(s.entry) * 17 + s.text.size();
@@ -67,7 +68,7 @@ class JitContext final : public Context {
       if (found.valid()) {
         Result<KernelRecord> record = found.get();
         if (!record) {
-          // The first thread's failure is not kept. If it was cancelled, this thread tries for itself.
+          // The first thread's failure is not cached. If that thread was cancelled, this one builds the kernel.
           if (record.error().code == Code::cancelled && !stop.stop_requested()) continue;
           return record;
         }

@@ -1,5 +1,5 @@
 // Context: one device and its kernels. get() is the whole JIT. It takes a kernel from this context's memory, else from
-// that of the device's other contexts, else from the Store, which finds or compiles it, and loads it.
+// that of the device's other contexts. Else the Store finds or compiles the kernel, and get() loads it.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include <cstdint>
@@ -21,7 +21,7 @@ namespace kvjit {
 // Loaded machine code: of a context, and of all contexts of its device in this process.
 struct ContextMemory {
   LoadedCode own, device;
-  std::uint64_t shared_kernels = 0;  // kernels of this context that another one had loaded
+  std::uint64_t shared_kernels = 0;  // kernels of this context that another context had loaded before
 };
 
 class Context {
@@ -36,12 +36,12 @@ class Context {
   virtual Result<KernelRecord> get(const Source& source, std::stop_token stop) = 0;
   Result<KernelRecord> get(const Source& source) { return get(source, {}); }
   virtual CacheCounters counters() const = 0;
-  // Null for contexts of tests that have none.
+  // The store behind this context; null for the fake contexts of tests.
   virtual Store* store() { return nullptr; }
   virtual ContextMemory memory() const { return {}; }
 };
 
-// A Context made of these parts. Context::open chooses them; tests pass fakes.
+// A Context on the device and the toolchain of the caller. Context::open chooses both; tests pass fakes.
 Result<std::shared_ptr<Context>> make_context(const Options& options, std::shared_ptr<SharedDevice> device,
                                               Toolchain toolchain);
 

@@ -15,11 +15,11 @@ struct KernelRecord {
       key;           // key of the artefact, 64 hex digits
   Origin origin = Origin::compiled;
   double ready_ms = 0;           // milliseconds that this get() took
-  double compile_ms = 0;         // milliseconds of the compile that made it, wherever that was; 0: not known
+  double compile_ms = 0;         // milliseconds of its compile, on whichever machine that was; 0: unknown
   int registers = 0,             // registers of a thread
-      stack_bytes = 0,           // stack frame of a thread
-      spill_bytes = 0;           // spill stores and loads of a thread
-  std::uint64_t code_bytes = 0;  // machine code, as it was compiled
+      stack_bytes = 0,           // stack frame of a thread, bytes
+      spill_bytes = 0;           // spill stores and loads of a thread, bytes
+  std::uint64_t code_bytes = 0;  // bytes of machine code, as the compiler returned it
   std::shared_ptr<Kernel> kernel;
 };
 

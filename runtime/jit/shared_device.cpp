@@ -74,7 +74,7 @@ Result<KernelRecord> SharedDevice::get(const Source& source, const Key& request,
 KernelRecord SharedDevice::keep(const std::string& name, KernelRecord made) {
   const std::lock_guard guard(mutex_);
   Entry& entry = kernels_[name];
-  if (auto first = entry.kernel.lock()) {  // another context was quicker: its module is kept, this one is dropped
+  if (auto first = entry.kernel.lock()) {  // another context was quicker: its module stays, this one is dropped
     made.kernel = std::move(first);
     return made;
   }

@@ -1,5 +1,5 @@
 // SharedDevice: one back-end for each device of the process, and the kernels that are loaded on it. Contexts of one
-// device (two models, a trunk and its draft head) share both by reference. So a kernel that several contexts ask for is
+// device (two models, a trunk and its draft head) share both by reference. So a kernel that several contexts need is
 // compiled and loaded once, and the tables and matrices of its module are in memory once.
 // SPDX-License-Identifier: MIT
 #pragma once
@@ -20,7 +20,7 @@
 
 namespace kvjit {
 
-// Loaded machine code: kernels, and their bytes as compiled.
+// Loaded machine code: the number of kernels, and their size in bytes as compiled.
 struct LoadedCode {
   std::uint64_t kernels = 0, bytes = 0;
 };
@@ -34,9 +34,9 @@ class SharedDevice {
 
   const std::shared_ptr<Backend>& backend() const { return backend_; }
 
-  // A kernel that some context uses (origin memory), else the one that `make` returns. A thread that asks while another
-  // makes the kernel waits for that one, unless may_wait is false, as for sealed contexts. `stop` ends the wait:
-  // cancelled.
+  // Returns a kernel that some context uses (origin memory), else the one that `make` returns. While one thread makes
+  // the kernel, other threads wait for it, unless may_wait is false, as for sealed contexts. `stop` ends the wait with
+  // the error cancelled.
   using Make = std::function<Result<KernelRecord>()>;
   Result<KernelRecord> get(const Source& source, const Key& request, bool may_wait, std::stop_token stop,
                            const Make& make);
@@ -53,7 +53,7 @@ class SharedDevice {
   std::shared_ptr<Backend> backend_;
   mutable std::mutex mutex_;
   std::condition_variable_any made_;
-  std::map<std::string, Entry> kernels_;  // by key and launch numbers
+  std::map<std::string, Entry> kernels_;  // by request key and launch numbers (threads, shared memory, arguments)
 };
 
 }  // namespace kvjit

@@ -1,5 +1,5 @@
-// The launches of auxiliary kernels: `merge_contexts`, which merges outputs over parts of a context, and `check`, which
-// looks at lengths, page tables and slots on the device ahead of a checked call.
+// The launches of auxiliary kernels: `merge_contexts` merges outputs over parts of a context; `check` reads lengths,
+// page tables and slots on the device before a checked call and records a value out of range.
 // SPDX-License-Identifier: MIT
 #include <fmt/format.h>
 

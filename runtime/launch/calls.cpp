@@ -1,4 +1,4 @@
-// Check records as error messages: see calls.hpp.
+// Describes the value of a check record as an error: see calls.hpp.
 // SPDX-License-Identifier: MIT
 #include "runtime/launch/calls.hpp"
 

@@ -1,4 +1,4 @@
-// The structs that state a call of a Program: attention, copies, shifts, and what checked programs need besides.
+// The structs that state a call of a Program: attention, copies, shifts, and the additional arguments of checked calls.
 // Pointers are device pointers; on the CPU back-end they are host pointers. kvjit.h states the same calls for C.
 // SPDX-License-Identifier: MIT
 #pragma once
@@ -20,13 +20,13 @@ constexpr int kMostBlocks = 512;
 // first call that uses the workspace; every call leaves them zero.
 constexpr std::size_t kCounterBytes = kMostBlocks * kv::kMostBlockWarps * sizeof(kv::u32);
 
-// Additional arguments of checked programs: the record for out-of-range values, and the limits that no other argument
-// gives.
+// Additional arguments of checked programs: the record of a value out of range, and limits that no other argument
+// states.
 struct CheckBounds {
   kv::CheckRecord* record = nullptr;  // in device memory
   long long k_pages = 0,              // pages of K's pool
       v_pages = 0;                    // pages of V's pool
-  long long slot_count = 0;           // tokens that a sequence has room for; not read for paged caches
+  long long slot_count = 0;           // capacity of a sequence, tokens; not read for paged caches
 };
 const char* to_string(kv::CheckedArray array);
 // Succeeds if the record is empty. Else fails with bad_input and describes the value that it holds.
@@ -44,8 +44,9 @@ struct AttentionCall {
   double scale = 0;          // factor of the scores; 0: 1/sqrt(head_dim)
   float k_tensor_scale = 1,  // scales of formats with one scale for the whole tensor; else 1
       v_tensor_scale = 1;
-  int blocks = 0;  // most blocks that share the tokens, up to kMostBlocks; 0: one for each multiprocessor
-  // The query_length newest tokens, for programs that append and only for those. `tokens` and `lengths` count them.
+  int blocks = 0;  // most blocks of `decode`, up to kMostBlocks; 0: one for each multiprocessor
+  // K and V of the new tokens of this call, query_length a sequence, for append programs and only for those. `tokens`
+  // and `lengths` count them.
   kv::Rows new_k{}, new_v{};
   kv::RowType new_type = kv::RowType::f16;
   kv::FeatureArgs features{};  // inputs of the program's features, and of no other feature
@@ -55,7 +56,7 @@ struct AttentionCall {
   CheckBounds check{};  // read for checked programs only
 };
 
-// Numbers of tokens in a cache.
+// Slots of a call, with their integer type.
 struct SlotNumbers {
   const void* numbers = nullptr;  // in device memory; null: the call states no slots
   kv::SlotType type = kv::SlotType::i64;
@@ -65,7 +66,7 @@ struct CacheCall {
   int side = 0;  // 0 = K, 1 = V
   kv::CacheTokens tokens{};
   long long pool_pages = 0,  // checked programs over pages: pages of the pool
-      slot_count = 0;        // checked programs over other layouts: tokens that a sequence has room for
+      slot_count = 0;        // checked programs over other layouts: capacity of a sequence, tokens
 };
 // A copy of tokens from one cache to another.
 struct CopyCall {
@@ -84,9 +85,9 @@ struct ShiftCall {
 // The kernels that an attention call launched and the data that they read, for reports and tests.
 struct LaunchReport {
   std::vector<std::string> kernels;   // names, in launch order
-  std::string k_reader,               // format that the kernel read as K
-      v_reader;                       // format that it read as V
-  std::vector<std::string> features;  // features that the call had: "causal", "softcap 50" ...
+  std::string k_reader,               // format in which the kernel read K
+      v_reader;                       // format in which the kernel read V
+  std::vector<std::string> features;  // features of the call: "causal", "softcap 50" ...
   long long cache_bytes = 0;          // bytes of K and V that the call has to read
   long long converted_bytes = 0;      // bytes converted outside the fused kernel: always 0
   int blocks = 0;                     // blocks of the attention kernel

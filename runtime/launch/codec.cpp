@@ -1,5 +1,5 @@
-// The launches of the write path: quantize, and dequantize for tokens that no slots name. Each call goes to the bulk
-// kernel of its type if that can serve it, else to the kernel for any row.
+// The launches of the write path: quantize, and dequantize without slots. A call launches the bulk kernel of its
+// element type if that kernel can serve it, else the kernel for any row.
 // SPDX-License-Identifier: MIT
 #include <fmt/format.h>
 

@@ -1,9 +1,9 @@
 // The launch of one attention call. It takes up to five launches, in this order:
 //
-//   check        checked programs: looks at lengths and page tables on the device
+//   check        checked programs: checks lengths and page tables on the device
 //   rotate_q     if K is rotated and the kernel does not rotate Q itself
 //   decode       attention; or `reference`, which never rotates
-//   merge        if `decode` leaves its splits (tile_schedule.hpp)
+//   merge        if `decode` does not merge its KV splits itself (tile_schedule.hpp)
 //   rotate_out   if V is rotated and neither `decode` nor `merge` rotates the output back
 //
 // A fused program needs `decode` only.
@@ -42,7 +42,7 @@ Result<void> check_call(const ProgramSource& source, const AttentionCall& call, 
                               scheduler_heads(source, call), kMostGridYZ));
   if (call.blocks < 0 || call.blocks > kMostBlocks)
     return refuse(fmt::format("{} blocks; 0 (chosen) to {} are possible", call.blocks, kMostBlocks));
-  constexpr int kMostTokens = 1 << 30;  // kernels hold token numbers, up to a few tiles ahead, in ints
+  constexpr int kMostTokens = 1 << 30;  // kernels compute token numbers up to a few tiles past the end in ints
   if (call.tokens > kMostTokens)
     return refuse(fmt::format("{} tokens; at most {} are possible", call.tokens, kMostTokens));
   if (tiles(source, call) > std::numeric_limits<int>::max())
@@ -72,7 +72,7 @@ std::size_t Program::workspace_bytes(const AttentionCall& call) const {
   return lay_out(source_, call, most_blocks(source_, context_->backend()->info(), call)).bytes;
 }
 
-// attention and reference differ in the middle of the call. `readable` picks that of `reference`.
+// The common code of attention and reference. readable: launches `reference` in place of `decode` and `merge`.
 Result<LaunchReport> Program::run(bool readable, const AttentionCall& call, DevicePointer workspace,
                                   Stream stream) const {
   const DeviceInfo& device = context_->backend()->info();
@@ -180,7 +180,7 @@ Result<LaunchReport> Program::reference(const AttentionCall& call, DevicePointer
   return run(true, call, workspace, stream);
 }
 
-// With lengths on the device, cache_bytes counts `tokens` for every sequence: the most that the call may read.
+// If lengths are on the device, cache_bytes counts `tokens` for every sequence: the most that the call may read.
 Result<LaunchReport> Program::finish_report(const AttentionCall& call, LaunchReport report) const {
   const auto row_bytes = [this](const SideInfo& side) {
     return source_.is_planar() ? side.code_row_bytes + side.scale_row_bytes : side.row_bytes;

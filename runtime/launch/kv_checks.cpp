@@ -1,4 +1,4 @@
-// Checks of where caches lie: see kv_checks.hpp.
+// Checks of a cache's memory: see kv_checks.hpp.
 // SPDX-License-Identifier: MIT
 #include "runtime/launch/kv_checks.hpp"
 
@@ -69,7 +69,7 @@ Result<void> check_side(const ProgramSource& source, const SideInfo& info, const
                           {"scales", side.scales, source.is_planar() ? info.scale_row_bytes : 0,
                            side.scales_sequence_stride, side.scales_head_stride, side.scales_token_stride}};
   const unsigned alignment =
-      source.is_planar() ? kVectorAlignment : 2;  // layout rows: an f16 scale may stand at any even address
+      source.is_planar() ? kVectorAlignment : 2;  // bytes; layout rows: an f16 scale may stand at any even address
   for (const Plane& plane : planes) {
     if (plane.row_bytes == 0) continue;
     const std::string what = fmt::format("{}.{}", name, plane.name);

@@ -1,4 +1,4 @@
-// Checks of where caches lie: alignments, strides, page tables. Kernels assume the contract of args/attention.cuh and
+// Checks of a cache's memory: alignments, strides, page tables. Kernels assume the contract of args/attention.cuh and
 // args/page_table.cuh and cannot verify it, so a call that breaks it is refused before anything runs. Every check fails
 // with bad_input. Internal to runtime/.
 // SPDX-License-Identifier: MIT
@@ -18,7 +18,8 @@ Result<void> check_side(const ProgramSource& source, const SideInfo& info, const
 // Checks that the KV heads of a token lie side by side, if the program has token-major heads (cache.token_heads).
 Result<void> check_token_heads(const ProgramSource& source, const SideInfo& info, const char* name,
                                const kv::CacheSide& side, long long heads);
-// The page table of a side. Only programs over pages take one. is_needed: no slots lead to the pages instead.
+// The page table of a side. Only programs over pages take one. is_needed: the call has no slots, so a program over
+// pages needs the table.
 Result<void> check_table(const ProgramSource& source, const char* name, const kv::PageTable& table, bool is_needed);
 
 }  // namespace kvjit

@@ -9,7 +9,7 @@
 namespace kvjit {
 namespace {
 
-// Tokens. 64 rows of any even size are a multiple of 16 bytes.
+// Granularity of a planar capacity, in tokens. 64 rows of any even size are a multiple of 16 bytes.
 constexpr long long kPlanarCapacity = 64;
 
 SideGeometry page_geometry(const ProgramSource& source, const SideInfo& side, long long sequences, long long heads,

@@ -24,7 +24,7 @@ struct SideGeometry {
 // Lays out one side for `sequences` x `heads` x `capacity` tokens; heads are KV heads.
 SideGeometry side_geometry(const ProgramSource& source, const SideInfo& side, long long sequences, long long heads,
                            long long capacity);
-// The side if its memory starts at `base`.
+// The side with its pointers, for memory that starts at `base`.
 kv::CacheSide at(const SideGeometry& geometry, DevicePointer base);
 
 }  // namespace kvjit

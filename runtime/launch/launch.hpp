@@ -40,14 +40,15 @@ Result<void> launch(Context& context, const ProgramSource& program, Role role, c
                         : launch(context, source, record, grid, args, stream);
 }
 
-// A grid of kernels over (sequence, token, head) rows. For bulk kernels, which take tiles of 16 rows, it also fills in
-// the numbers of tiles of args.
+// A grid of kernels over (sequence, token, head) rows. For bulk kernels, which take tiles of 16 rows, it also sets the
+// counts of tiles in args.
 template <class Args>
 Result<Grid> grid_of_tiles(const Source& source, Args& args, int multiprocessors) {
   const std::size_t rows = product(1, args.sequences, args.tokens, args.heads);
   KV_TRY(grid, grid_of_rows(source, rows));
   if (source.tiles == 0) return grid;
-  // One block for each multiprocessor; they share the tiles evenly.
+  // At most one block for each multiprocessor. `share` is the tiles per block, a multiple of the tiles that a block
+  // takes at once (source.tiles).
   const auto turn = static_cast<std::size_t>(source.tiles);
   const auto blocks = static_cast<std::size_t>(std::max(multiprocessors, 1));
   constexpr std::size_t kTile = 16,

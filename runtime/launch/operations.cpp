@@ -16,10 +16,10 @@
 namespace kvjit {
 namespace {
 
-// Blocks for each multiprocessor, of kernels whose warps loop over rows.
+// Blocks for each multiprocessor, at most, of kernels whose warps loop over rows.
 constexpr int kBlocksEach = 8;
 
-// The tokens without their page table if they have slots, which lead to pages themselves.
+// Drops the page table of tokens that have slots: a slot holds its page number, so kernels take no table beside slots.
 kv::CacheTokens without_unused_table(kv::CacheTokens tokens) {
   if (tokens.slots) tokens.table = {};
   return tokens;

@@ -1,4 +1,4 @@
-// Loading a program's kernels: those of attention in create(), every other one at the first call that needs it.
+// Loads a program's kernels: those of attention in create(), every other one at the first call that needs it.
 // SPDX-License-Identifier: MIT
 #include "runtime/launch/program.hpp"
 

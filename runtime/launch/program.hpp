@@ -19,7 +19,7 @@ namespace kvjit {
 
 class Program {
  public:
-  // Loads the kernels of attention. Programs of one spec may share its source.
+  // Creates a program and loads the kernels of attention. Several programs of one spec may have one `source`.
   static Result<std::shared_ptr<Program>> create(std::shared_ptr<Context> context,
                                                  std::shared_ptr<const ProgramSource> source,
                                                  std::stop_token stop = {});
@@ -38,30 +38,30 @@ class Program {
   // Merges outputs over parts of a context into the output over all of it, for programs with lse. args.queries must be
   // the program's query_length.
   Result<void> merge(const kv::MergePartsArgs& args, Stream stream) const;
-  // side: 0 = K, 1 = V. table: read for programs over pages, unless the call states slots, which lead to pages
-  // themselves.
+  // side: 0 = K, 1 = V. table: read for programs over pages, unless the call has slots, which hold page numbers.
   Result<void> quantize(int side, const kv::CodecArgs& args, Stream stream, const kv::PageTable& table = {},
                         const CheckBounds& check = {}) const;
   Result<void> dequantize(int side, const kv::CodecArgs& args, Stream stream, const kv::PageTable& table = {},
                           const CheckBounds& check = {}) const;
-  // The operations from here on take a kernel that the generator makes on request
-  // (generator/kernels/operations/operations.hpp) and that the caller keeps.
+  // The operations from here on take a kernel that the generator emits on request
+  // (generator/kernels/operations/operations.hpp) and that the caller owns.
   //
   // Copies tokens of a side of this program's cache to a side of another program's.
   Result<void> copy(const CopyCall& call, const Program& to, const Source& kernel, Stream stream) const;
   // Rotates rows of a side to other positions, in place.
   Result<void> shift(const ShiftCall& call, const Source& kernel, Stream stream) const;
-  // The kernel that serves such a call of quantize or dequantize: the bulk kernel, or the one for any row.
+  // The role that serves such a call of quantize or dequantize: the bulk kernel's, or that of the kernel for any row.
   Role codec_role(int side, bool is_writing, const kv::CodecArgs& args) const;
-  // quantize or dequantize of the tokens that `slots` name; args states none. kernel: that of codec_role, generated for
-  // slots of this type.
+  // Quantizes or dequantizes the tokens at `slots`; args.slots must be null. kernel: that of codec_role, generated for
+  // this slot type.
   Result<void> by_slots(int side, const kv::CodecArgs& args, const SlotNumbers& slots, const Source& kernel,
                         Stream stream, const CheckBounds& check = {}) const;
-  // quantize of rows that are rotated to their positions first. table: read if no slots are given.
+  // Rotates rows to their positions and quantizes them. table: read if the call has no slots.
   Result<void> quantize_rope(int side, const kv::CodecArgs& args, const kv::RopeArgs& rope, const Source& kernel,
                              Stream stream, const kv::PageTable& table = {}, const CheckBounds& check = {},
                              const SlotNumbers& slots = {}) const;
-  // The largest power of two, up to 16, that divides every address and stride of a copy's caches, in bytes.
+  // The largest power of two, up to 16, that divides the addresses and strides of a copy's caches, in bytes. Token
+  // strides of scales are left out.
   static int alignment_of(const CopyCall& call, const Program& from, const Program& to);
   const KernelRecord* record(Role role) const;  // null if that kernel is not loaded yet
   std::vector<Role> loaded_roles() const;       // roles that have a record
@@ -79,7 +79,7 @@ class Program {
                      const CheckBounds& check, Stream stream) const;
   Result<void> check_codec(int side, const kv::CodecArgs& args, const CacheCall& at) const;
   Result<void> check_tokens(const char* name, const char* slots, const CacheCall& at, int heads) const;
-  // Checked programs only: launches `check` over the page table or slots that lead to the tokens, before they are used.
+  // Checked programs only: launches `check` over the page table or the slots of an operation, before its kernel.
   Result<void> look_up(const CacheCall& at, int sequences, int tokens, kv::CheckRecord* record, Stream stream) const;
   template <class Args>
   Result<void> launch_operation(const Source& kernel, Grid grid, const Args& args, kv::CheckRecord* record,

@@ -1,4 +1,5 @@
-// Rotary positions: see rope.hpp.
+// Computes the frequencies of rotary pairs: see rope.hpp. The ramp of YaRN (Peng et al. 2023) is that of ggml
+// (ggml_rope_yarn_corr_dims, rope_yarn).
 // SPDX-License-Identifier: MIT
 #include "runtime/launch/rope.hpp"
 
@@ -11,12 +12,12 @@
 namespace kvjit {
 namespace {
 
-// The pair, as a real number, that turns `turns` times in the trained context.
+// The index of the rotary pair, as a real number, that makes `turns` full rotations in the trained context.
 double pair_with(const Rope& rope, double turns) {
   return rope.dims * std::log(rope.trained_tokens / (turns * 2 * std::numbers::pi)) / (2 * std::log(rope.base));
 }
 
-// The share of a pair's own frequency that is kept: 1 keeps it, 0 scales it.
+// The weight of a rotary pair's own frequency against its frequency times `scale`: 1 is the own frequency alone.
 double kept_share(const Rope& rope, int pair) {
   if (rope.extrapolation == 0) return 0;
   const double low = std::max(0.0, std::floor(pair_with(rope, rope.beta_fast))),

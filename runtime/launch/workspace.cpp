@@ -10,12 +10,13 @@
 namespace kvjit {
 
 Workspace lay_out(const ProgramSource& source, const AttentionCall& call, int blocks) {
-  // `reference` takes Q that a launch of its own rotated, and its output is rotated likewise. So fused programs have
-  // the pieces for such rows too.
+  // `reference` reads Q that `rotate_q` rotated, and `rotate_out` rotates its output back. So the workspace has these
+  // rows even if `decode` rotates Q and the output itself.
   const auto dense = [&](const SideInfo& side) {
     return product(sizeof(float), call.sequences, source.query_length, q_heads(source, call), side.rotated_dim);
   };
-  // The slot of a partial result is its block plus its batch-head (Work::slot of kernels/decode/tile_scheduler.cuh).
+  // The index of a partial result is its block's number plus its batch-head's (TileScheduler::partial_index of
+  // kernels/decode/tile_scheduler.cuh).
   const std::size_t slots =
       plus(product(1, call.sequences, scheduler_heads(source, call)), static_cast<std::size_t>(blocks));
   const std::size_t states = times(times(slots, source.rows), sizeof(float));

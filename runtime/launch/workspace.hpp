@@ -3,8 +3,8 @@
 //
 //   counters | rotated Q | partial outputs | partial states | output before its rotation
 //
-// Every piece starts at a multiple of kPiece bytes. Pieces for rotated rows are empty where K or V is stored as the
-// caller states it.
+// Every array starts at a multiple of kPiece bytes. The arrays of rotated rows are empty if K or V is stored without a
+// rotation, padding or residual.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include <cstddef>
@@ -16,10 +16,10 @@ namespace kvjit {
 
 struct Workspace {
   std::size_t rotated_q = 0;  // byte offset: f32 rows of Q in the rotated domain
-  std::size_t partial = 0;    // byte offset: f32 outputs of splits, not normalized, [slot][row][V's inner dimension]
+  std::size_t partial = 0;    // byte offset: f32 outputs of splits, not normalized, [slot][row][V's rotated_dim]
   std::size_t state = 0;      // byte offset: f32 row maximum and denominator of splits, [slot][row][2]
   std::size_t unrotated_out = 0;  // byte offset: f32 rows of the output before its rotation
-  std::size_t bytes = 0;          // size of all pieces with the counters; kTooMuch if that does not fit 64 bits
+  std::size_t bytes = 0;          // size of the workspace in bytes; kTooMuch if that does not fit 64 bits
 };
 // `blocks`: the most that `decode` is launched with (most_blocks of tile_schedule.hpp).
 Workspace lay_out(const ProgramSource& source, const AttentionCall& call, int blocks);

@@ -1,4 +1,4 @@
-# What `cmake --install` gives an engine: libkvjit.so, its headers, the command, find_package(kvjit) and pkg-config.
+# Installs libkvjit.so, its headers, the command `kvjit`, and the files for find_package(kvjit) and pkg-config.
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 

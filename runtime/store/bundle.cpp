@@ -1,4 +1,4 @@
-// Bundles as bytes: writing, opening, finding. See bundle.hpp.
+// Writes, opens and searches bundles in one file or in memory: see bundle.hpp.
 // SPDX-License-Identifier: MIT
 #include "runtime/store/bundle.hpp"
 
@@ -38,7 +38,7 @@ struct IndexRow {
   std::uint8_t key[32];
   std::uint64_t at, bytes;
   std::uint8_t digest[32];  // SHA-256 of the entry
-  char arch[12];            // zeros behind it
+  char arch[12];            // "sm_90a", padded with zeros
   std::uint32_t kind;
 };
 static_assert(sizeof(Header) == 152 && sizeof(IndexRow) == 96 && std::is_trivially_copyable_v<IndexRow>,

@@ -4,8 +4,8 @@
 //   header | index | entry ...          all little endian
 //
 // The header holds the SHA-256 of itself and the index; the index holds those of the entries. So opening reads header
-// and index only, and an entry is read and checked when it is asked for. A signature covers the header's digest, and
-// through it everything. Equal entries give equal bytes.
+// and index only, and an entry is read and checked on request. A signature covers the header's digest, and thereby the
+// whole file. Equal entries give equal bytes.
 //
 // A bundle may also be a folder: manifest.json (runtime/store/manifest.hpp) and a file of machine code for each kernel.
 // Folders cannot be signed.
@@ -29,8 +29,8 @@
 
 namespace kvjit {
 
-// The bytes of a bundle. entries: in any order, each key once. Texts are left out, and so is what differs from one
-// compile of a text to the next: its duration and its log. signer: null for a bundle without signature.
+// The bytes of a bundle. entries: in any order, each key once. The bundle holds no texts, and neither durations nor
+// logs of compiles, which differ from one compile of a text to the next. signer: null for a bundle without signature.
 std::vector<std::uint8_t> write_bundle(std::vector<CacheEntry> entries, const SigningKey* signer);
 
 class Bundle {
@@ -44,14 +44,14 @@ class Bundle {
     ArtefactKind kind = ArtefactKind::cubin;
   };
   // Opens a file or folder that only this user or root can write. Fails with integrity if it is damaged or others could
-  // have written it, and with environment if there is none.
+  // have written it, and with environment if the path does not exist.
   static Result<Bundle> open(const std::string& path);
   // Opens bytes, which must stay in place while the bundle is used. name: for messages.
   static Result<Bundle> open(std::span<const std::uint8_t> bytes, const std::string& name);
 
   const std::string& name() const { return name_; }
   const std::vector<Item>& items() const { return items_; }
-  const std::optional<PublicKey>& signer() const { return signer_; }  // set if its signature is valid
+  const std::optional<PublicKey>& signer() const { return signer_; }  // set if the bundle has a valid signature
   const Digest& digest() const { return digest_; }  // of header and index; in a folder: of the manifest
   std::string archs() const;                        // "sm_80, sm_90a"
   const Item* find(const Digest& key) const;        // null if there is none

@@ -1,5 +1,5 @@
-// Bundles that are folders. The manifest is checked before anything is opened or allocated for it, and each file is
-// checked against the manifest before it is used.
+// Opens bundles that are folders. The manifest is checked before a file of it is opened or memory is allocated for one,
+// and each file is checked against the manifest before it is used.
 // SPDX-License-Identifier: MIT
 #include <fcntl.h>
 #include <fmt/format.h>

@@ -1,4 +1,4 @@
-// Bundles as layers of the store: see open_bundles in bundle.hpp.
+// Opens bundles as layers of the store: see open_bundles in bundle.hpp.
 // SPDX-License-Identifier: MIT
 #include <fmt/format.h>
 
@@ -64,7 +64,7 @@ Result<std::vector<std::unique_ptr<Layer>>> open_bundles(const Options& options)
   std::vector<std::unique_ptr<Layer>> layers;
   for (Result<Bundle>& bundle : opened) {
     if (!bundle) {
-      // A missing bundle is harmless. One that cannot be trusted is an error if trust was asked for.
+      // A missing bundle is harmless. A bundle that cannot be trusted is an error if there are trusted keys.
       if (!trusted.empty() && bundle.error().code == Code::integrity) return tl::unexpected(bundle.error());
       if (options.log) options.log("warning: " + bundle.error().message + "; it is left out");
       continue;

@@ -1,4 +1,4 @@
-// Requests through libcurl: see curl.hpp.
+// Sends requests through libcurl: see curl.hpp.
 // SPDX-License-Identifier: MIT
 #include "runtime/store/curl.hpp"
 

@@ -1,5 +1,5 @@
-// Curl: HTTP requests through libcurl's easy interface. libcurl is opened at run time, as NVRTC is, so a process that
-// fetches no kernels from a server needs none.
+// Curl: HTTP requests through libcurl's easy interface. libcurl is opened at run time, as NVRTC is, so a process
+// without a server of kernels does not need it.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include <chrono>
@@ -24,8 +24,8 @@ class Curl {
     std::vector<std::uint8_t> body;
     std::string error;
   };
-  // patience: timeout of the request. Redirects are not followed, and a body above `most` bytes is an error. So is a
-  // body that is shorter than announced.
+  // patience: timeout of the request. Redirects are not followed. A body above `most` bytes is an error, and so is one
+  // that is shorter than announced.
   Reply get(const std::string& url, std::chrono::milliseconds patience, std::size_t most) const;
   Reply put(const std::string& url, std::chrono::milliseconds patience, std::span<const std::uint8_t> body) const;
 

@@ -27,7 +27,7 @@ namespace fs = std::filesystem;
 
 constexpr auto kLockPatience = std::chrono::seconds(60);
 constexpr auto kLockPoll = std::chrono::milliseconds(5);
-constexpr std::time_t kTouchEvery = 24 * 3600;  // seconds: the time of use is kept to a day, so that hits rarely write
+constexpr std::time_t kTouchEvery = 24 * 3600;  // seconds: the time of use is exact to a day, so that hits rarely write
 constexpr std::time_t kSweepEvery = 3600;       // seconds between sweeps
 constexpr std::time_t kLeftoverAge = 3600;      // seconds: an older temporary file or lock belongs to a dead process
 
@@ -68,7 +68,7 @@ bool write_all(int fd, std::span<const std::uint8_t> bytes) {
 
 enum class Reading { ok, absent, foreign, damaged };
 
-// Reads and checks one entry. `foreign`: another user could have written it, or it is no regular file.
+// Reads and checks one entry. Reading::foreign: another user could have written it, or it is no regular file.
 Reading read_entry(const std::string& path, std::string_view key_hex, CacheEntry& entry, struct stat& status,
                    std::string& reason) {
   const File file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
@@ -90,7 +90,7 @@ Reading read_entry(const std::string& path, std::string_view key_hex, CacheEntry
   for (std::size_t done = 0; done < bytes.size();) {
     const ssize_t got = ::read(file.fd(), bytes.data() + done, bytes.size() - done);
     if (got < 0 && errno == EINTR) continue;
-    if (got < 0) return Reading::absent;  // the disk's fault, not the entry's
+    if (got < 0) return Reading::absent;  // an error of the disk, which does not make the entry damaged
     if (got == 0) bytes.resize(done);
     done += static_cast<std::size_t>(got);
   }
@@ -164,7 +164,7 @@ std::optional<CacheEntry> Cache::read(const Key& key) {
     case Reading::ok:
       if (std::time(nullptr) - status.st_mtime > kTouchEvery)
         ::utimensat(AT_FDCWD, path.c_str(), nullptr,
-                    AT_SYMLINK_NOFOLLOW);  // fails on a read-only cache: no harm
+                    AT_SYMLINK_NOFOLLOW);  // fails on a read-only cache, which is harmless
       return entry;
     case Reading::absent:
       return std::nullopt;
@@ -174,7 +174,7 @@ std::optional<CacheEntry> Cache::read(const Key& key) {
     case Reading::damaged:
       ++rebuilt;
       if (log_) log_("warning: " + path + " is rebuilt: " + reason);
-      // Another process that found the same damage may win this rename; that is fine.
+      // Another process that read the same damaged entry may rename it first, which is harmless.
       if (const std::string quarantine = base_ + "/quarantine"; make_folders(quarantine))
         ::rename(path.c_str(), (quarantine + "/" + key.hex + ".kvc").c_str());
       return std::nullopt;
@@ -241,7 +241,7 @@ void Cache::sweep_if_due() {
   const std::string stamp = base_ + kVersionFolder + "/swept";
   struct stat status {};
   if (::stat(stamp.c_str(), &status) == 0 && std::time(nullptr) - status.st_mtime < kSweepEvery) return;
-  // The stamp changes before the work, so that other processes leave the sweep to this one.
+  // The stamp is written before the sweep, so that other processes leave the sweep to this one.
   if (const File file(::open(stamp.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
       file && ::futimens(file.fd(), nullptr) == 0)
     sweep(base_, read_stats(base_).bytes > max_bytes_ ? max_bytes_ / 5 * 4 : max_bytes_);
@@ -266,7 +266,7 @@ Cache::Lock Cache::lock(const Key& key, const std::string& name, std::stop_token
   Lock lock;
   if (base_.empty()) return lock;
   const std::string folder = base_ + kVersionFolder + "/locks";
-  if (!make_folders(folder)) return lock;  // publish() will report that nothing can be written
+  if (!make_folders(folder)) return lock;  // publish() reports a folder that cannot be written
   lock.path_ = folder + "/" + key.hex;
   const auto deadline = std::chrono::steady_clock::now() + kLockPatience;
   for (;;) {

@@ -1,12 +1,12 @@
 // Cache: compiled kernels on disk, one file for each. It never fails. An entry that cannot be read is a miss; an entry
-// that cannot be written stays in memory, and the log is told once. Only files that nobody but the user or root can
-// have written are read.
+// that cannot be written stays in memory, which is logged once. The cache reads only files that nobody but the user or
+// root can have written.
 //
 //   <base>/v2/<2 hex>/<64 hex>.kvc   entries; they never change after their rename
 //   <base>/v2/locks/<64 hex>         lock of a key, so that one process compiles it; its holder removes it
-//   <base>/v2/warm/<64 hex>          marker: the keys of a list of kernels that was made as a whole
+//   <base>/v2/warm/<64 hex>          marker of a complete list of kernels (runtime/jit/warm.hpp): their keys
 //   <base>/v2/swept                  its modification time is that of the last sweep
-//   <base>/quarantine/               damaged entries, kept for a person to look at
+//   <base>/quarantine/               damaged entries, for a person to inspect
 // SPDX-License-Identifier: MIT
 #pragma once
 #include <atomic>
@@ -29,16 +29,16 @@ namespace kvjit {
 
 class Cache {
  public:
-  // Uses the folder that options ask for, and creates it (mode 0700) if it is missing. Without a usable folder the
-  // cache is off, and the log is told once.
+  // Uses the folder of the options (cache_folder) and creates it (mode 0700) if it is missing. Without a usable folder
+  // the cache is off, which is logged once.
   explicit Cache(const Options& options);
 
   const std::string& folder() const { return base_; }  // "": memory only
   std::optional<CacheEntry> read(const Key& key);
   void publish(const CacheEntry& entry);
 
-  // Held while a key is compiled. lock() waits for another holder for up to a minute and then goes on without the lock,
-  // because a duplicate is harmless.
+  // The lock of a key, which a process holds while it compiles the key. lock() waits for another holder for up to a
+  // minute and then goes on without the lock, because a duplicate is harmless.
   class Lock {
    public:
     Lock() = default;
@@ -54,14 +54,14 @@ class Cache {
     bool waited_ = false;
   };
   Lock lock(const Key& key, const std::string& name, std::stop_token stop = {});
-  bool has(const std::string& key_hex) const;  // whether there is a file; its content is not read
+  bool has(const std::string& key_hex) const;  // whether the entry's file exists; its content is not read
 
   // Kernels of a marked list, by its digest; 0 if it is not marked or an entry of it is gone.
   int complete_kernels(const std::string& list) const;
   void mark_complete(const std::string& list, const std::vector<std::string>& key_hexes);
 
   std::atomic<std::uint64_t> rebuilt{0},  // damaged entries
-      lock_waits{0},                      // locks that were waited for
+      lock_waits{0},                      // waits for the lock of another process
       write_failures{0};                  // entries that could not be written
 
  private:
@@ -78,9 +78,9 @@ class Cache {
 
 struct CacheStats {
   std::string folder;         // "": memory only
-  std::uint64_t entries = 0,  // files
-      bytes = 0,              // of all entries
-      quarantined = 0;        // damaged entries
+  std::uint64_t entries = 0,  // entries in the folder
+      bytes = 0,              // size of all entries, bytes
+      quarantined = 0;        // damaged entries in quarantine/
 };
 struct CacheListing {
   std::string key,  // 64 hex digits
@@ -89,15 +89,15 @@ struct CacheListing {
   ArtefactKind kind = ArtefactKind::cubin;
   std::uint64_t bytes = 0;
   std::time_t last_used = 0;  // exact to a day
-  std::string damage;         // what is wrong; "": the entry is whole
+  std::string damage;         // what is wrong with the entry; "": it is undamaged
 };
 
-// The folder that these options lead to, whether or not it exists; "": memory only.
+// The cache folder by these options, whether or not it exists; "": memory only.
 std::string cache_folder(const Options& options);
 CacheStats read_stats(const std::string& folder);
 // The one entry whose key begins with key_prefix. Fails with bad_input if there is none or there are several.
 Result<CacheEntry> find_entry(const std::string& folder, const std::string& key_prefix);
-// Every whole entry of a kernel's name. `explain --key` compares a miss with them.
+// Every undamaged entry of the kernel `name`. `explain --key` compares a miss with them.
 std::vector<CacheEntry> entries_named(const std::string& folder, const std::string& name);
 std::vector<CacheListing> list_entries(const std::string& folder);  // reads and checks every entry
 // Removes the least recently used entries until at most max_bytes are left, and the leftovers of dead processes.

@@ -93,7 +93,7 @@ Result<CacheEntry> decode_entry(std::string_view key_hex, std::span<const std::u
   const Digest digest = checksum(body);
   if (std::memcmp(digest.data(), bytes.data() + body.size(), kDigestBytes) != 0) return damaged("checksum");
 
-  // Lengths are compared one by one, even behind a valid checksum, because their sum could wrap around.
+  // Each length is compared with the bytes left, even after a valid checksum, because the sum of all could wrap around.
   std::uint64_t left = body.size() - sizeof header;
   for (const std::uint64_t part : {std::uint64_t{header.name_bytes}, std::uint64_t{header.compiler_bytes},
                                    header.pieces_bytes, header.text_bytes, header.log_bytes, header.payload_bytes}) {

@@ -23,7 +23,7 @@ class Layer {
   virtual std::string name() const = 0;  // for messages: "bundle kernels.kvb"
   // The bytes of an entry (runtime/store/entry.hpp), or none. It never fails: an error goes to the log and is a miss.
   virtual std::optional<std::vector<std::uint8_t>> read(const Key& key) = 0;
-  // Stores an entry that was compiled here. Layers that are read only do nothing.
+  // Stores an entry that this process compiled. A read-only layer does nothing.
   virtual void publish(const Key&, std::span<const std::uint8_t>) {}
 };
 

@@ -1,4 +1,4 @@
-// Keys: SHA-256 over a domain tag and length-delimited (name, value) pieces. See key.hpp.
+// Computes keys: SHA-256 over a domain tag and length-delimited (name, value) fields. See key.hpp.
 // SPDX-License-Identifier: MIT
 #include "runtime/store/key.hpp"
 

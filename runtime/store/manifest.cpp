@@ -39,7 +39,7 @@ bool is_file_name(const std::string& name) {
   return !name.empty() && name.size() <= 255 && name[0] != '.' && name.find_first_not_of(kAllowed) == std::string::npos;
 }
 
-// Takes members of an object one by one and keeps a message about the first that is missing or wrong.
+// Takes members of an object one by one and stores a message about the first that is missing or wrong.
 class Members {
  public:
   Members(const Json& object, std::string what) : object_(object), what_(std::move(what)) {
@@ -67,7 +67,7 @@ class Members {
     if (why_.empty()) why_ = fmt::format("{}: {}", what_, why);
   }
   bool is_fine() const { return why_.empty(); }
-  // Called after the last member. Fails if one was missing or wrong, or if there are others.
+  // Call this after the last member. Fails if a member was missing or wrong, or if the object has further members.
   Result<void> end() {
     if (object_.is_object() && object_.size() > taken_) complain("has members that this version does not know");
     if (!why_.empty()) return damaged(why_);
@@ -88,8 +88,7 @@ class Members {
 };
 
 Result<Json> parse(std::string_view text) {
-  // A member that is there twice is refused: this parser takes the last of the two, and another reader might take the
-  // first.
+  // A duplicate member is refused: this parser takes the last of the two, and another reader might take the first.
   std::vector<std::set<std::string>> open;
   std::string twice;
   const auto look = [&](int, Json::parse_event_t event, Json& value) {
@@ -182,7 +181,7 @@ std::string write_manifest(const std::vector<CacheEntry>& entries) {
 Result<std::vector<ManifestRow>> read_manifest(std::string_view text) {
   KV_TRY(json, parse(text));
   Members members(json, "the whole");
-  members.text("kvjit");  // version of the writer, for people
+  members.text("kvjit");  // version of the writer; it must be there, but its value is not checked
   const std::uint64_t format = members.number("format", std::numeric_limits<std::uint32_t>::max());
   const Json* kernels = members.list("kernels");
   if (members.is_fine() && format != kManifestFormat)

@@ -1,6 +1,6 @@
 // Manifest: the JSON file of a bundle that is a folder. For each kernel it states the file's size and digest, the
-// pieces of the kernel's key, and what the compiler reported. The files themselves are bare machine code, so other
-// tools can read them.
+// (name, value) fields of the kernel's key ("pieces"), and the resources that the compiler reported. The files
+// themselves are bare machine code, so other tools can read them.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include <cstdint>
@@ -23,10 +23,10 @@ struct ManifestRow {
   CacheEntry entry;  // without machine code, text and log
 };
 
-std::string file_name(const CacheEntry& entry);  // kernel name, first digits of the key, kind
+std::string file_name(const CacheEntry& entry);  // from kernel name, first digits of the key, and kind
 std::string write_manifest(const std::vector<CacheEntry>& entries);
-// Fails with integrity if the text is no JSON; if a member is missing, unknown, of another type, out of range or there
-// twice; if a file name leads out of the folder; or if a key does not match its pieces.
+// Fails with integrity if the text is no JSON; if a member is missing, unknown, duplicate, of another type or out of
+// range; if a file name leads out of the folder; or if a key does not match its fields.
 Result<std::vector<ManifestRow>> read_manifest(std::string_view text);
 
 }  // namespace kvjit

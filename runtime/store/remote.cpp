@@ -1,4 +1,4 @@
-// A server of compiled kernels as a layer: see remote.hpp.
+// Reads and writes a server of compiled kernels: see remote.hpp.
 // SPDX-License-Identifier: MIT
 #include "runtime/store/remote.hpp"
 
@@ -17,8 +17,8 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr std::size_t kMostActionBytes = 1 << 16;
-constexpr int kFailuresToRest = 2;                 // after so many failures in a row the server is not asked ...
-constexpr auto kRest = std::chrono::seconds(30);   // ... for so long
+constexpr int kFailuresToRest = 2;                 // after so many failures in a row, requests pause for kRest
+constexpr auto kRest = std::chrono::seconds(30);   // pause of requests to a failing server
 constexpr const char* kOutputName = "kernel.kvc";  // path of the one output file
 
 // Protocol buffers: a field is its number and wire type, then a varint (type 0) or a length and bytes (type 2).

@@ -4,8 +4,8 @@
 //   <url>/ac/<key>         a Bazel ActionResult that names one output, the entry, by its SHA-256 and size
 //   <url>/cas/<sha256>     the entry
 //
-// The layer only reads unless options ask for writes. Requests have a short timeout, and after two failures in a row
-// the server is not asked for 30 seconds.
+// The layer only reads, unless Options::remote_writes is set. Requests have a short timeout, and after two failures in
+// a row they pause for 30 seconds.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include <cstdint>
@@ -29,8 +29,8 @@ struct ActionResult {
 std::vector<std::uint8_t> encode_action(const ActionResult& action);
 std::optional<ActionResult> decode_action(std::span<const std::uint8_t> bytes);
 
-// Fails with usage if the URL is not http or https, and with environment if there is no libcurl; that error names what
-// was searched.
+// Fails with usage if the URL is not http or https, and with environment if there is no libcurl; that error names the
+// places that were searched.
 Result<std::unique_ptr<Layer>> open_remote(const Options& options);
 
 }  // namespace kvjit

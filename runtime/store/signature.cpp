@@ -1,4 +1,4 @@
-// Signing keys and signatures: see signature.hpp.
+// Creates and reads keys, signs and verifies: see signature.hpp.
 // SPDX-License-Identifier: MIT
 #include "runtime/store/signature.hpp"
 

@@ -19,7 +19,7 @@ class SigningKey {
  public:
   static Result<SigningKey> make();                              // a new key, from the system's randomness
   static Result<SigningKey> read(std::string_view text);         // 64 hex digits: the seed of RFC 8032
-  static Result<SigningKey> read_file(const std::string& path);  // refused if others than its owner can read it
+  static Result<SigningKey> read_file(const std::string& path);  // refuses a file that others than its owner can read
   std::string text() const;
   const PublicKey& public_key() const { return public_; }
   Signature sign(std::span<const std::uint8_t> message) const;

@@ -1,4 +1,4 @@
-// The stores in their order, and the compile behind them: see store.hpp.
+// Searches the layers of the store in their order and compiles on a miss: see store.hpp.
 // SPDX-License-Identifier: MIT
 #include "runtime/store/store.hpp"
 
@@ -105,7 +105,7 @@ Result<void> Store::get(const Source& source, const Key& request, const Use& use
   if (from_bundles(source, request, use)) return {};
   KV_TRY(key, this->key(source, request));
   if (from_disk(key, use)) return {};
-  // A sealed context compiles nothing, so it does not wait for another process that may not publish either.
+  // A sealed context does not wait for another process: that one may fail to publish, and this one may not compile.
   auto lock = is_sealed_ ? Cache::Lock{} : cache_.lock(key, source.name, stop);
   if (stop.stop_requested()) return fail(Code::cancelled, fmt::format("waiting for {} was cancelled", source.name));
   if (from_disk(key, use)) return {};  // another process may have published since
@@ -127,8 +127,8 @@ bool Store::from_bundles(const Source& source, const Key& request, const Use& us
   std::vector<Key> keys = {request};
   if (toolchain_.reads_ptx)
     keys.push_back(make_key(source, ArtefactKind::ptx, nvrtc_options(source, ArtefactKind::ptx)));
-  // An entry may be of no use where a later one serves, as PTX does for later GPUs. So complaints are logged only if
-  // none serves.
+  // The driver may refuse one entry and load a later one: PTX serves later GPUs than a cubin. So complaints are logged
+  // only if no entry serves.
   std::vector<std::string> complaints;
   for (const Key& key : keys)
     for (const auto& bundle : bundles_)

@@ -1,6 +1,6 @@
-// Store: finds a compiled kernel for a Source. It asks bundles, the folder on disk, the engine's callbacks and a
-// server, in this order, and checks what it gets. If none has the kernel, it compiles it: once for each key, however
-// many threads and processes ask. It needs no device.
+// Store: finds a compiled kernel for a Source. It searches bundles, the folder on disk, the engine's callbacks and a
+// server, in this order, and checks each entry that it gets. If none has the kernel, the store compiles it: once for
+// each key, however many threads and processes request it. It needs no device.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include <atomic>
@@ -28,10 +28,10 @@ struct Toolchain {
       open;  // opens the compiler, on the first miss; not called again after success
   // The compiler's options, without opening it. They are part of the request key, by which bundles are searched.
   std::function<std::vector<std::string>(const Source&)> options;
-  // The key holds the compiler's identity, for all stores but bundles, so the compiler is opened first. True for host
-  // objects, which link against the compiler's libraries.
+  // Whether keys hold the compiler's identity, for all layers but bundles. If so, the compiler is opened before those
+  // layers are searched. True for host objects, which link against the compiler's libraries.
   bool is_identity_in_key = false;
-  bool reads_ptx = false;  // a bundle's PTX serves where it has no machine code for a source
+  bool reads_ptx = false;  // whether a bundle's PTX serves a source for which no bundle has machine code
 };
 Toolchain nvrtc_toolchain(const Options& options, ArtefactKind kind = ArtefactKind::cubin);
 Toolchain host_toolchain(const Options& options);
@@ -60,14 +60,14 @@ class Store {
     CacheEntry entry;
   };
   // Calls `use` with the entry. If `use` fails on a stored entry (which may be for another driver), that is a miss: the
-  // next store is asked, and in the end the kernel is compiled again and replaced. request: request_key(source).
+  // next layer is searched, and in the end the kernel is compiled and replaces the entry. request: request_key(source).
   using Use = std::function<Result<void>(const Found&)>;
   Result<void> get(const Source& source, const Key& request, const Use& use, std::stop_token stop = {});
   Result<void> get(const Source& source, const Use& use, std::stop_token stop = {}) {
     return get(source, request_key(source), use, std::move(stop));
   }
 
-  Result<Key> key(const Source& source) { return key(source, request_key(source)); }  // key in all stores but bundles
+  Result<Key> key(const Source& source) { return key(source, request_key(source)); }  // key in all layers but bundles
   Key request_key(const Source& source) const;                                        // key in bundles
   void seal() { is_sealed_ = true; }  // a compile is an error from now on
   bool is_sealed() const { return is_sealed_; }

@@ -1,4 +1,4 @@
-// Rows of bench as JSON, text and charts: see bench.hpp.
+// Writes rows of bench as JSON, text and charts: see bench.hpp.
 // SPDX-License-Identifier: MIT
 #include "tools/bench/bench.hpp"
 
@@ -17,9 +17,9 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// When four times its size have passed through an L2, little of the first cache is left, whatever it evicts first.
+// After reads of four times its size, an L2 holds little of the first cache, whatever its eviction policy.
 constexpr double kLeastPool = 400e6;  // bytes
-constexpr double kLeastL2s = 4;       // sizes of the L2
+constexpr double kLeastL2s = 4;       // in sizes of the L2
 constexpr int kMostCopies = 1280;     // 64 graphs of 20 calls; caches below 0.3 MB make a smaller pool
 
 const std::vector<std::string> kHeadings = {"program", "batch", "tokens",     "cache",     "us",        "low",
@@ -60,7 +60,8 @@ Json to_json(const Backend::Timing& timing) {
           {"calls_a_repeat", timing.calls}};
 }
 
-// A line of a chart: one program and batch. Its label is its formats, or its number if these are long or not unique.
+// A line of a chart: one program and batch. Its label is the program's formats, or the line's number if the formats are
+// long or not unique.
 struct Line {
   std::string program;
   std::string label;
@@ -88,7 +89,7 @@ std::vector<Line> lines_of(const std::vector<BenchRow>& rows) {
   return lines;
 }
 
-// The series of a chart: x and y of each row, sorted by x.
+// A series of a chart: x and y of each row, sorted by x.
 template <class X, class Y>
 Series series(const std::string& label, const std::vector<const BenchRow*>& rows, bool is_roof, X x, Y y) {
   Series series{label, {}, is_roof};

@@ -1,5 +1,5 @@
-// The results of `kvjit bench` as text, JSON and charts, computed from measured times; and how large the pool of caches
-// must be so that no call finds its cache in the L2. Nothing here needs a device.
+// The results of `kvjit bench` as text, JSON and charts, computed from measured times. pool_bytes and copies_for give
+// the size of the pool of caches with which no call finds its cache in the L2. Nothing here needs a device.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include <nlohmann/json.hpp>
@@ -11,23 +11,23 @@
 
 namespace kvjit {
 
-// A kernel that ran, and the resources that it takes.
+// A kernel that was launched, and its resources.
 struct LaunchedKernel {
   std::string role;
   std::string name;
-  int threads = 0;       // of a block
-  int registers = 0;     // of a thread
-  int spill_bytes = 0;   // of a thread: stores and loads
-  int shared_bytes = 0;  // of a block
+  int threads = 0;       // threads of a block
+  int registers = 0;     // registers of a thread
+  int spill_bytes = 0;   // spill stores and loads of a thread, bytes
+  int shared_bytes = 0;  // shared memory of a block, bytes
 };
 // The kernels of a call in launch order. Fails with Code::internal if the report names a kernel that the program does
 // not have.
 Result<std::vector<LaunchedKernel>> launched_kernels(const Program& program, const LaunchReport& report);
 
-// Bytes of the caches that timed calls go through in turn, so that none is found in the L2: 400 MB, or four times the
-// L2 if that is more.
+// Bytes of the caches over which timed calls alternate, so that none is found in the L2: 400 MB, or four times the L2
+// if that is more.
 double pool_bytes(const DeviceInfo& info);
-// How many caches of cache_bytes bytes make such a pool.
+// The number of caches of cache_bytes bytes in such a pool.
 int copies_for(double cache_bytes, const DeviceInfo& info);
 // Fails with Code::environment, naming both sizes, if the caches do not fit the device's memory.
 Result<void> check_memory(const ProgramSource& source, const CacheShape& shape, const DeviceInfo& info);
@@ -43,10 +43,10 @@ struct BenchRow {
   bool is_causal = false;
   CacheShape shape;
   double cache_bytes = 0;    // bytes that a call has to read
-  Backend::Timing timing;    // of a call
-  ProbeTiming probe;         // of reading as many bytes
-  double peak_gb_per_s = 0;  // of the device's memory; 0: unknown
-  int blocks = 0;            // of the decode launch
+  Backend::Timing timing;    // time of a call
+  ProbeTiming probe;         // time of reading as many bytes
+  double peak_gb_per_s = 0;  // peak bandwidth of the device's memory; 0: unknown
+  int blocks = 0;            // blocks of the decode launch
   std::vector<LaunchedKernel> kernels;
 
   double gb_per_s() const { return cache_bytes / timing.median_us / 1e3; }
@@ -57,7 +57,7 @@ struct BenchRow {
 
 nlohmann::ordered_json to_json(const BenchRow& row);
 nlohmann::ordered_json to_json(const DeviceInfo& info);
-// Lines above a table: the device with its peak, and how the rows were measured.
+// The lines above a table: the device with its peak, and how the rows were measured.
 std::string bench_heading(const DeviceInfo& info, int kv_heads);
 std::string bench_text(const std::vector<BenchRow>& rows);
 // An HTML page with the table and two charts: GB/s over bytes of cache, with the probe as the roof, and time over

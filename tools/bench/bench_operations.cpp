@@ -1,4 +1,4 @@
-// The timed calls of operations: see bench_operations.hpp.
+// Prepares and times the calls of operations: see bench_operations.hpp.
 // SPDX-License-Identifier: MIT
 #include "tools/bench/bench_operations.hpp"
 

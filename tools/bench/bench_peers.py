@@ -88,8 +88,8 @@ class Caches:
 class Peer:
     """A peer's call at one shape, and how to check it."""
 
-    run: Callable[[int], Tensor]  # one call over the copy of this number
-    first: Callable[[Tensor], Tensor]  # the part of a result for the first KV head: [group, queries, head_dim]
+    run: Callable[[int], Tensor]  # one call over the copy with this number
+    first: Callable[[Tensor], Tensor]  # slices the first KV head out of a result: [group, queries, head_dim]
     keys: Tensor  # K of that head in copy 0: [tokens, head_dim]
     values: Tensor  # V of that head in copy 0
 
@@ -137,7 +137,7 @@ def flex(shape: Shape, caches: Caches) -> Peer:
     # The mask is passed even if every token is seen: without blocks to split, FlexAttention was 3 to 14 times as slow
     # (PyTorch 2.11, H200).
     mask = library.create_block_mask(is_seen, None, None, q.shape[2], shape.tokens, device=q.device)
-    torch.compiler.reset()  # each shape gets a kernel of its own, as in an engine
+    torch.compiler.reset()  # each shape gets its own kernel, as in an engine
     compiled = torch.compile(library.flex_attention, dynamic=False)
     return of_packed(lambda copy: compiled(q, caches.k[copy], caches.v[copy], block_mask=mask), shape, caches)
 

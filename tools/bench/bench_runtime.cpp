@@ -23,13 +23,13 @@ double us_since(Clock::time_point begin) {
   return std::chrono::duration<double, std::micro>(Clock::now() - begin).count();
 }
 
-// The source with a comment that makes its text new.
+// The source with a comment that makes its text unique.
 Source with_nonce(Source source, int number) {
   source.text = fmt::format("{}\n// nonce {} {}\n", source.text.str(), number, Clock::now().time_since_epoch().count());
   return source;
 }
 
-// Nanoseconds of a call: the median of kRuns runs of kCalls calls, after one run that is not counted.
+// Nanoseconds of a call: the median over kRuns groups of kCalls calls, after one group that is not counted.
 Result<double> ns_each(const std::function<Result<void>()>& call) {
   constexpr int kRuns = 11, kCalls = 1000;
   std::vector<double> times;
@@ -42,9 +42,9 @@ Result<double> ns_each(const std::function<Result<void>()>& call) {
 }
 
 constexpr int kGroups = 21;
-constexpr int kLaunches = 100;  // of a group: fewer than the driver queues before it waits
+constexpr int kLaunches = 100;  // launches of a group: fewer than the driver queues before it blocks
 
-// Microseconds of a launch: the median of kGroups groups, after one group that is not counted.
+// Microseconds of a launch: the median over kGroups groups, after one group that is not counted.
 Result<double> time_launches(Backend& backend, const std::function<Result<void>()>& launch) {
   std::vector<double> times;
   for (int group = 0; group <= kGroups; ++group) {
@@ -70,7 +70,7 @@ Source empty_kernel(const Source& like) {
   return source;
 }
 
-// Microseconds in which the driver launches such a kernel, without the runtime in between.
+// Microseconds of a launch of such a kernel by the driver, without the runtime in between.
 Result<double> driver_launch(const Context& context, const Source& attend) {
   KV_TRY(driver, Driver::open(context.options()));
   KV_TRY(compiler, open_nvrtc(context.options()));

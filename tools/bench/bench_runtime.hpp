@@ -1,6 +1,6 @@
-// Measurements of the runtime itself (`kvjit bench --runtime`): compiling a kernel, finding it again in memory, warming
-// up many at once, and a launch beside the driver's own. The results are printed and never asserted: a timed test fails
-// on the day the machine is busy.
+// Measurements of the runtime itself (`kvjit bench --runtime`): compiling a kernel, finding it again in memory,
+// compiling many at once, and a launch compared with the driver's own. The results are printed and never asserted: a
+// test of times fails when the machine is busy.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include <memory>
@@ -15,16 +15,16 @@ namespace kvjit {
 
 double median(std::vector<double> numbers);  // numbers must not be empty
 
-// Compiles the source `runs` times and returns the milliseconds of each. Each text has a nonce, so that no cache below
-// the compiler can have seen it.
+// Compiles the source `runs` times and returns the milliseconds of each compile. Each text has a nonce, so that no
+// cache below the compiler has it.
 Result<std::vector<double>> cold_compiles(const Options& options, bool is_gpu, const Source& source, int runs);
 
-// Nanoseconds in which a context finds a kernel that it has: the median of runs of many calls.
+// Nanoseconds in which a context finds a kernel that it has loaded: the median over groups of many calls.
 Result<double> memory_hit(Context& context, const Source& source);
-// Nanoseconds in which the C interface creates and destroys a program of a spec that another program was created from.
+// Nanoseconds in which the C interface creates and destroys a program of a spec that already has a program.
 Result<double> program_again(const Options& options, const std::string& toml);
 
-// Milliseconds in which `count` kernels like the source are compiled on all threads, without a cache on disk.
+// Milliseconds in which all threads compile `count` kernels like the source, without a cache on disk.
 Result<double> warm_many(const Options& options, const Source& source, int count);
 
 // The time that the calling thread spends on a launch.

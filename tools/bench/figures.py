@@ -149,7 +149,7 @@ def checks(kvjit):
 
 
 def run(command, *texts):
-    """Runs the command with each text as a spec file behind it. Returns the process with its output as text."""
+    """Runs the command with the texts as spec files. Returns the process with its output as text."""
     with tempfile.TemporaryDirectory() as folder:
         paths = []
         for i, text in enumerate(texts):
@@ -177,7 +177,7 @@ def markdown_table(heads, rows):
 
 
 def timed(kvjit, what):
-    """Runs a table of TABLES. Returns the device and the table: a column a shape, or a row if most were empty."""
+    """Runs a table of TABLES. Returns the device and the table: a column for each shape, or a row if most are empty."""
     cells, device = {}, ""
     for texts, options in TABLES[what]:
         result = run([kvjit, "--json", "bench", *options.split()], *texts)
@@ -199,7 +199,7 @@ def timed(kvjit, what):
 
 
 def write_section(path, what, command, device, table):
-    """Writes a section of a file of figures, in place of the one of the same name or behind the others."""
+    """Writes a section of a file of figures, in place of the section of the same name or at the end."""
     git = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=False)
     origin = f"Commit {git.stdout.strip() or 'unknown'}, {datetime.date.today()}, {device}. {NOTES[what]}"
     section = f"## {what}\n\n    {command}\n\n{textwrap.fill(origin, 120)}\n\n{table}"

@@ -1,4 +1,4 @@
-// The probe's launches: see probe.hpp.
+// Compiles and times the probe's launches: see probe.hpp.
 // SPDX-License-Identifier: MIT
 #include "tools/bench/probe.hpp"
 
@@ -14,7 +14,7 @@ namespace {
 constexpr int kUnrolls[] = {2, 4};
 constexpr int kBlocksPerMultiprocessor[] = {2, 4};
 constexpr long long kVectorBytes = 16;
-constexpr kv::u32 kNeedle = 0x6b766a69;  // any word: nothing reads what the kernel writes when it finds it
+constexpr kv::u32 kNeedle = 0x6b766a69;  // an arbitrary word; a kernel that reads it writes it, and nothing reads that
 
 }  // namespace
 

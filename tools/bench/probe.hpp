@@ -1,5 +1,5 @@
-// Probe: how long the present device takes to read so many bytes and do nothing with them. A kernel that must read as
-// many cannot be faster, so `kvjit bench` divides by it. The probe is timed with several launches; the fastest counts.
+// Probe: a kernel that only reads a number of bytes. A kernel that must read as many bytes cannot be faster, so
+// `kvjit bench` divides by the probe's time. The probe is timed with several launch shapes; the fastest counts.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include <memory>
@@ -10,7 +10,7 @@
 
 namespace kvjit {
 
-// The launch with the least median.
+// The time of the launch shape with the least median.
 struct ProbeTiming {
   Backend::Timing timing;
   int unroll = 0;                     // loads of 16 bytes that a thread has in flight
@@ -21,7 +21,7 @@ class Probe {
  public:
   static Result<Probe> make(std::shared_ptr<Context> context, const Registry& registry);
 
-  // Times reading `bytes` bytes, rounded down to vectors of 16, from each of `places` in turn.
+  // Times reading `bytes` bytes, rounded down to vectors of 16; calls alternate over `places`.
   Result<ProbeTiming> time(const std::vector<DevicePointer>& places, std::size_t bytes, int repeats) const;
 
  private:

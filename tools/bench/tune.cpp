@@ -1,4 +1,4 @@
-// The choice and timing of block shapes: see tune.hpp.
+// Chooses and times block shapes: see tune.hpp.
 // SPDX-License-Identifier: MIT
 #include "tools/bench/tune.hpp"
 
@@ -17,13 +17,13 @@ namespace kvjit {
 namespace {
 
 constexpr std::size_t kMostShapes = 12;  // shapes that are measured, without variants
-constexpr std::size_t kMostVaried = 3;  // shapes with variants: the fastest may be another one if Q is not in registers
+constexpr std::size_t kMostVaried = 3;  // shapes whose variants are measured too: Q in registers or not, subtiles
 constexpr int kRounds = 3;              // times that every shape is timed
 constexpr double kAlike = 1.005;        // ratio up to which shapes are equally fast; then the planner's order decides
 constexpr double kNoise = 1.01;         // ratio by which the least medians of one kernel differ in one run
 
-// Compiles the decode kernels on all cores, so that they are in memory when they are loaded. A kernel that fails here
-// fails again when it is used, and is reported then.
+// Compiles the decode kernels on all cores, so that loading them later takes no compile. A kernel that fails here fails
+// again when it is loaded, and is reported then.
 void compile_all(const std::shared_ptr<Context>& context, const std::vector<ProgramSource>& programs) {
   in_parallel(programs.size(), std::max(1u, std::thread::hardware_concurrency()),
               [&](std::size_t i) { (void)context->get(programs[i].kernels.at(Role::decode)); });
@@ -42,15 +42,15 @@ bool is_slower_anywhere(const std::vector<double>& own, const std::vector<double
   return false;
 }
 
-// Times shapes in rounds and keeps the least time of each: if the device is slower for a while, it is so for all shapes
+// Times shapes in rounds and takes the least time of each: if the device is slower for a while, it is so for all shapes
 // of a round.
 class Measuring {
  public:
   Measuring(const Problem& problem, const Registry& registry, std::shared_ptr<Context> context, TimeProgram time)
       : problem_(problem), registry_(registry), context_(std::move(context)), time_(std::move(time)) {}
 
-  // Adds shapes to the result and times them beside the planner's own and the best so far. A kernel that spills is not
-  // timed, unless it is the planner's own.
+  // Adds shapes to the result and times them in the same rounds as the planner's shape and the best shape so far. A
+  // kernel that spills is not timed, unless it is the planner's.
   Result<void> measure(const std::vector<BlockShape>& shapes) {
     std::vector<std::size_t> timed;
     if (!result.shapes.empty()) timed.push_back(0);
@@ -76,7 +76,7 @@ class Measuring {
     choose();
     return {};
   }
-  // The kMostVaried shapes to vary: the best, then the fastest in the mean.
+  // The kMostVaried shapes whose variants are measured: the best, then the fastest in the mean.
   std::vector<BlockShape> fastest() const {
     std::vector<TunedShape> timed;
     for (std::size_t i = 0; i < result.shapes.size(); ++i)

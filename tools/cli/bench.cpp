@@ -1,6 +1,6 @@
-// The verb bench: times one attention call over caches of given sizes, and divides it by the time of reading the cache
-// and doing nothing with it. It times the whole program of the spec; the report says which kernels ran. --write times
-// quantize and dequantize instead. --tune times blocks of other shapes and writes the best as a row of specs/tuning.
+// The verb bench: times one attention call over caches of several sizes, and compares it with the probe, which only
+// reads as many bytes. It times the whole program of the spec; the report names the kernels. --write times quantize and
+// dequantize instead. --tune times other shapes of blocks and writes the best as a row of specs/tuning.
 // SPDX-License-Identifier: MIT
 #include "tools/bench/bench.hpp"
 
@@ -47,8 +47,8 @@ Result<void> check_gpu(const DeviceInfo& info) {
               {"`kvjit verify` runs on the CPU back-end"});
 }
 
-// bench --write: times quantize and dequantize, and a plain copy of as many bytes in the same run. GB/s count bytes
-// read plus bytes written.
+// bench --write: times quantize and dequantize, and a plain copy of as many bytes in the same run. GB/s count the bytes
+// read and the bytes written.
 Result<int> bench_write(const Cli& cli, const BenchArgs& args) {
   KV_TRY(registry, cli.registry());
   KV_TRY(specs, cli.specs(args.specs));
@@ -117,16 +117,16 @@ Result<int> bench_write(const Cli& cli, const BenchArgs& args) {
   return 0;
 }
 
-// A program to be timed.
+// A program to be timed, and the caches over which it is timed.
 struct Job {
   Ready ready;
   std::vector<CacheShape> shapes;     // the caches over which it is timed
-  std::vector<std::uint8_t> rows[2];  // rows of K and V that fill the caches; scales must be ordinary numbers
+  std::vector<std::uint8_t> rows[2];  // encoded rows of K and V that fill the caches; their scales are finite
 };
 
 Result<Job> make_job(const Spec& spec, const BenchArgs& args, const Registry& registry,
                      const std::shared_ptr<Context>& context) {
-  constexpr std::size_t kDistinct = 509;  // distinct rows: a prime, so that each of them comes to every warp
+  constexpr std::size_t kDistinct = 509;  // distinct rows: a prime, so that every warp reads each of them
   const DeviceInfo& info = context->backend()->info();
   KV_TRY(ready, make_ready(spec, registry, context));
   Job job{ready, {}, {}};
@@ -159,7 +159,7 @@ Result<KernelHarness> filled_trial(const Job& job, const CacheShape& shape, cons
     const int dim = problem.dim(side);
     if (problem.append) harness.set_new_tokens(side, heavy_tailed(4, new_tokens * std::size_t(dim), dim), Element::f16);
   }
-  // Heads share a mask, as they do in the peers' suites.
+  // Variant 1 of random_features: one mask for all heads, as in the test suites of other libraries.
   harness.set_features(random_features(
       problem.features,
       {shape.sequences, shape.kv_heads * problem.q_heads_per_kv, problem.query_length, static_cast<int>(shape.tokens)},
@@ -218,7 +218,7 @@ Result<int> bench(const Cli& cli, const BenchArgs& args) {
   KV_TRY(context, cli.context());
   const DeviceInfo& info = context->backend()->info();
   KV_CHECK(check_gpu(info));
-  // All jobs are made first, so that a refused spec or size costs no measurements.
+  // All jobs are created before any is timed, so that a refused spec or size loses no measurements.
   std::vector<Job> jobs;
   for (const Spec& spec : specs) {
     KV_TRY(job, make_job(spec, args, registry, context));

@@ -1,6 +1,6 @@
-// `kvjit bench --runtime`: the cost of the runtime on this machine. It times a kernel cold, from disk, from a bundle,
-// from memory and from another context, a warm-up of many kernels, and a launch beside the driver's own. Disk and
-// bundle are timed in a second process, which starts with nothing in memory.
+// `kvjit bench --runtime`: the cost of the runtime on this machine. It times a cold compile, a kernel from disk, from a
+// bundle, from memory and from another context, the compile of many kernels, and a launch compared with the driver's
+// own. Disk and bundle are timed in a second process, which starts without kernels in memory.
 // SPDX-License-Identifier: MIT
 #include <fmt/format.h>
 #include <spawn.h>

@@ -1,5 +1,5 @@
-// The verbs about the folder of compiled kernels (cache stats, list, verify, inspect, gc and clear), and
-// `kvjit explain --key`, which says where kernels would be found.
+// The verbs of the folder of compiled kernels (cache stats, list, verify, inspect, gc and clear), and
+// `kvjit explain --key`, which prints where kernels would be found.
 // SPDX-License-Identifier: MIT
 #include <fmt/chrono.h>
 #include <fmt/format.h>
@@ -119,7 +119,7 @@ Result<int> cache_shrink(const Cli& cli, std::uint64_t max_bytes) {
   return 0;
 }
 
-// The pieces in which two keys differ, a line for each. Pieces of one name (options) are compared in order.
+// The fields in which two keys differ, a line for each. Fields of one name (options) are compared in order.
 std::vector<std::string> differences(const Key& asked, const Key& found) {
   std::vector<std::string> lines;
   const std::size_t count = std::max(asked.pieces.size(), found.pieces.size());

@@ -23,7 +23,7 @@ constexpr double kDefaultStrength = 0.5;
 constexpr int kDefaultOutliers = 32;  // channels of the mask
 constexpr int kListed = 8;            // channels that are printed
 
-// Fails if an option was given that `mode` does not read.
+// Fails if the command line has an option that `mode` does not read.
 Result<void> refuse_unread(const QualityArgs& args, const char* mode) {
   const std::vector<std::pair<const char*, bool>> unread = {
       {"SPEC", !args.specs.empty()},    {"--formats", !args.formats.empty()}, {"--q", !args.q.empty()},

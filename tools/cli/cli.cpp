@@ -1,4 +1,4 @@
-// The frame of the command: see cli.hpp.
+// Opens specs, archs and devices for verbs, and prints their output: see cli.hpp.
 // SPDX-License-Identifier: MIT
 #include "tools/cli/cli.hpp"
 

@@ -1,6 +1,6 @@
-// The frame of the command, which every verb shares: the global flags, how specs and devices are opened, and where
-// output goes. Data goes to stdout, as text or as one JSON document with --json; talk goes to stderr; nothing is
-// coloured. Each add_..._verb registers a verb with its options; the chosen verb sets Cli::action, which main runs.
+// Cli: the common code of all verbs. It holds the global flags, opens specs and devices, and prints. Data goes to
+// stdout, as text or as one JSON document with --json; messages go to stderr; nothing is coloured. Each add_..._verb
+// registers a verb with its options; the chosen verb sets Cli::action, which main runs.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include <functional>
@@ -38,13 +38,13 @@ struct Cli {
   Result<Spec> one_spec(const std::string& file) const;                          // fails if the file expands to several
   Result<std::shared_ptr<Context>> context() const;                              // opened on first use
 
-  // The archs to generate for: `asked`, else the spec's, else the device's. Without a GPU the last is an error if
-  // needs_gpu; otherwise it is the CPU back-end's default arch, and talk() says so.
+  // The archs for which kernels are generated: `asked`, else the spec's, else the device's. Without a GPU the device's
+  // arch is an error if needs_gpu; otherwise it is the CPU back-end's default arch, and talk() says so.
   Result<std::vector<std::string>> archs(const Spec& spec, const std::vector<std::string>& asked, bool needs_gpu) const;
 
  private:
   mutable std::shared_ptr<Context> context_;
-  mutable bool has_said_arch_ = false;  // talk() names the assumed arch once
+  mutable bool has_said_arch_ = false;  // whether talk() has named the assumed arch already
 };
 
 // A spec on a device, ready to launch.

@@ -61,7 +61,7 @@ Result<std::vector<std::uint8_t>> on_device(const Cli& cli, const Registry& regi
   KV_CHECK(backend->copy_to_device(from.pointer(), in.data(), in.size()));
   const long long row_bytes = format.head_bytes(span);
   kv::CodecArgs args{};
-  // In the rotated domain heads keep their padding.
+  // In the rotated domain heads have their padding.
   const long long width = is_rotated ? format.stored_dim(span) : span;
   args.x = {reinterpret_cast<void*>((is_quantize ? from : to).pointer()), 0, width, width};
   args.side.codes = reinterpret_cast<kv::u8*>((is_quantize ? to : from).pointer());
@@ -98,7 +98,7 @@ Result<void> check_stored(const Format& format, std::span<const float> x, std::s
 
 Result<int> quantize(const Cli& cli, const CodecVerbArgs& args) {
   KV_TRY(registry, cli.registry());
-  KV_CHECK(registry.format(args.format, {}));  // reports a misspelt name ahead of a missing file
+  KV_CHECK(registry.format(args.format, {}));  // reports a misspelt name before a missing file
   KV_TRY(npy, read_npy(args.in));
   if (npy.type == NpyType::i8)
     return fail(Code::bad_input, fmt::format("{}: has elements of type i8; f16, f32 and f64 are quantized", args.in));
@@ -141,7 +141,7 @@ Result<int> dequantize(const Cli& cli, const CodecVerbArgs& args) {
   const long long rows = args.shape[0], columns = args.shape[1];
   KV_TRY(made, rows_of(registry, args, columns));
   const auto& [format, span] = made;
-  // In the rotated domain heads keep their padding.
+  // In the rotated domain heads have their padding.
   const auto stored = static_cast<std::size_t>(format.stored_dim(span)),
              width = args.is_rotated ? stored : static_cast<std::size_t>(span);
   const auto spans = static_cast<std::size_t>(rows * columns / span),

@@ -1,5 +1,5 @@
-// The verb doctor: prints which GPU, compilers and cache folder are found on this machine, and where it searched for
-// what is missing.
+// The verb doctor: prints which GPU, compilers and cache folder this machine has, and the places that were searched for
+// missing ones.
 // SPDX-License-Identifier: MIT
 #include <fmt/format.h>
 #include <fmt/ranges.h>

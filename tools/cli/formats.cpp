@@ -1,4 +1,4 @@
-// The verb formats: prints every format in a table, or one in detail with the names that it shares with others.
+// The verb formats: prints every format in a table, or one format in detail with its names that other formats have too.
 // SPDX-License-Identifier: MIT
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -15,7 +15,7 @@ namespace {
 
 struct FormatsArgs {
   std::string name;    // a format or an alias; empty: all formats
-  int head_dim = 128;  // --head-dim: for formats that are made for one
+  int head_dim = 128;  // --head-dim: for formats whose layout depends on it
 };
 
 std::string rotation_text(const Rotation& rotation) {
@@ -76,7 +76,7 @@ Result<int> list_all(const Cli& cli, const Registry& registry) {
   return 0;
 }
 
-// A line for each name of the format that others have too: "tbq4_0: here ..., the most used; elsewhere ...".
+// A line for each name of the format that other formats have too: "tbq4_0: here ..., the most used; elsewhere ...".
 std::vector<std::string> shared_names(const Registry& registry, const Format& f) {
   std::vector<std::string> lines, names = f.aliases;
   names.insert(names.end(), f.also.begin(), f.also.end());

@@ -1,5 +1,5 @@
 // The verb pack: compiles the kernels of specs into a bundle for machines without a compiler (tools/pack). It also
-// makes keys to sign with (--new-key) and lists bundles (--list).
+// creates signing keys (--new-key) and lists bundles (--list).
 // SPDX-License-Identifier: MIT
 #include "tools/pack/pack.hpp"
 
@@ -33,7 +33,7 @@ struct PackArgs {
   std::string operations;                                                // --operations
   std::string sign_file;                                                 // --sign: key file; empty: not signed
   std::string list_file;                                                 // --list: bundle to list
-  std::string new_key_file;                                              // --new-key: key file to make
+  std::string new_key_file;                                              // --new-key: key file to write
   bool has_ptx = false;                                                  // --ptx
   unsigned threads = std::max(1u, std::thread::hardware_concurrency());  // -j
 };
@@ -73,7 +73,7 @@ Result<int> make_key_file(const Cli& cli, const std::string& file) {
   return 0;
 }
 
-// The kernels of all specs, and those of --operations.
+// The sources of all specs, and those of --operations.
 Result<std::vector<Source>> collect(const Cli& cli, const PackArgs& args, bool is_for_gpu) {
   KV_TRY(registry, cli.registry());
   KV_TRY(specs, cli.specs(args.specs));
@@ -93,8 +93,8 @@ Result<std::vector<Source>> collect(const Cli& cli, const PackArgs& args, bool i
   return sources;
 }
 
-// Compiles through the cache on disk, so that an interrupted call goes on where it was. Never takes kernels from
-// bundles.
+// Compiles through the cache on disk, so that the next call after an interrupted one compiles only the rest. It never
+// takes kernels from bundles.
 Result<std::vector<CacheEntry>> compile(const Cli& cli, const PackArgs& args, const std::vector<Source>& sources,
                                         bool is_for_gpu, ArtefactKind kind) {
   Options options = cli.options;

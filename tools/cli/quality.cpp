@@ -1,6 +1,6 @@
-// The verb quality: prints what formats cost on given or generated numbers, in tables and one plot. With --calibrate or
-// --profile it says what the numbers tell of their channels (calibrate.cpp). It uses the reference codec and double
-// precision; no kernel runs.
+// The verb quality: prints the errors of formats on numbers from files or generators, in tables and one plot. With
+// --calibrate or --profile it measures the channels of the numbers instead (calibrate.cpp). It uses the reference codec
+// and double precision; no kernel runs.
 // SPDX-License-Identifier: MIT
 #include "tools/quality/quality.hpp"
 
@@ -21,7 +21,7 @@ namespace {
 constexpr int kDefaultHeadDim = 128;
 
 struct Row {
-  std::string name;  // of the pair
+  std::string name;  // name of the K/V formats
   Result<Quality> quality = fail(Code::internal, "not measured");
 };
 
@@ -36,7 +36,7 @@ Result<void> check_agreement(const std::vector<Spec>& specs) {
     if (spec.features != specs[0].features || spec.causal != specs[0].causal)
       return fail(Code::bad_input, fmt::format("features differ from those of {}", specs[0].file),
                   spec.where("attention.features"), {"one table compares one way to attend"});
-    FeatureSet others = spec.features;  // but those with a key of their own, and lse, which changes no score
+    FeatureSet others = spec.features;  // all features but those with a separate key, and lse, which changes no score
     others.softcap = 0, others.window_left = others.window_right = -1, others.lse = false;
     for (const auto& [key, is_set] : {std::pair{"attention.softcap", spec.features.softcap > 0},
                                       {"attention.window", spec.features.has_window()},
@@ -173,7 +173,7 @@ Result<int> evaluate(const Cli& cli, const QualityArgs& args) {
     KV_CHECK(
         write_text(args.html, html_page("Quality of KV cache formats", fmt::format("<p>{}</p>\n{}", kLegend, page))));
   cli.print(results, text);
-  return measured == 0 ? static_cast<int>(Code::unsupported) : 0;  // each row has its reason
+  return measured == 0 ? static_cast<int>(Code::unsupported) : 0;  // a row that was not measured has its reason
 }
 
 }  // namespace

@@ -1,6 +1,5 @@
-// The arguments of the verb quality. quality.cpp defines the options and measures formats; calibrate.cpp has
-// --calibrate and
-// --profile.
+// The arguments of the verb quality. quality.cpp defines the options and measures formats; calibrate.cpp has the modes
+// --calibrate and --profile.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include <optional>
@@ -18,14 +17,14 @@ struct QualityArgs {
   std::string v;                     // --v
   std::string q;                     // --q
   std::string html;                  // --html: file; empty: none
-  int head_dim = 0;                  // --head-dim: of generated numbers; 0: the specs'
+  int head_dim = 0;                  // --head-dim: head_dim of generated numbers; 0: the specs'
   long long queries = 0;             // --queries: the last ones of each head; 0: all
   bool is_causal = false;            // --causal
   std::string calibrate;             // --calibrate: name; empty: no calibration
   std::string out_dir;               // -o: folder for --calibrate
   std::string rotation;              // --rotation: NAME:SIZE; empty: wht_signed over the head
   bool is_profile = false;           // --profile
-  std::string method = "inner_q";    // --method: of the channel scales
+  std::string method = "inner_q";    // --method: rule of the channel scales
   std::optional<double> strength;    // --strength: exponent of inner_q
   std::optional<int> outliers;       // --outliers: channels of the mask
 };

@@ -1,6 +1,6 @@
-// The verb run: attention over your K, V and Q, read from .npy files, on one device. It quantizes K and V, attends,
-// and prints two errors: that of the kernel, against attention in double over the cache as the reference codec decodes
-// it, and that of the formats, against attention over the numbers as they were.
+// The verb run: attention over K, V and Q from .npy files, on one device. It quantizes K and V, attends, and prints two
+// errors: that of the kernel, against attention in double over the cache decoded by the reference codec, and that of
+// the formats, against attention over the numbers before quantization.
 // SPDX-License-Identifier: MIT
 #include <fmt/format.h>
 #include <fmt/ranges.h>

@@ -57,7 +57,7 @@ Result<std::vector<ProgramSource>> programs_of(const Cli& cli, const SpecArgs& a
   return programs;
 }
 
-// The kernels of --operations, which no spec has but calls ask for, on the caches of the specs.
+// The kernels of --operations on the caches of the specs. Programs do not carry them; calls generate them on request.
 Result<std::vector<Source>> operations_of(const Cli& cli, const SpecArgs& args) {
   KV_TRY(registry, cli.registry());
   KV_TRY(specs, cli.specs(args.specs));

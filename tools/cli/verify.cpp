@@ -1,5 +1,5 @@
 // The verb verify: runs every kernel of every spec on seeded random numbers and judges it by attention in double
-// precision over the cache as the reference codec decodes it, never by another kernel. verify_one checks one spec: the
+// precision over the cache decoded by the reference codec, never by another kernel. verify_one checks one spec: the
 // bytes that quantize stores, the numbers that dequantize returns, and attention over lengths around a tile. --matrix
 // and --fuzz are in verify_ggml.cpp and verify_fuzz.cpp.
 // SPDX-License-Identifier: MIT
@@ -23,8 +23,8 @@ namespace kvjit {
 namespace {
 
 constexpr double kMaxDequantizeError = 1e-5;  // relative L2: float32 against double
-// Largest fractions of bytes that may be rounded the other way if is_byte_exact() is false. An f16 scale steps by 2^-11
-// of itself and float32 sums are off by about 1e-6, so about 1 scale in 500 changes; codes next to a bound are rarer.
+// Largest fractions of bytes that may be rounded the other way if is_byte_exact() is false. The step of an f16 scale is
+// 2^-11 of the scale, and float32 sums are off by about 1e-6, so about 1 scale in 500 changes. Fewer codes change.
 constexpr double kMaxCodeBytes = 1e-3;
 constexpr double kMaxScaleBytes = 1e-2;
 
@@ -39,9 +39,9 @@ struct Verdict {
   double attention = 0;         // largest relative L2 error of attention
   double reference = 0;         // largest relative L2 error of the reference kernel
   double dequantize = 0;        // largest relative L2 error of dequantize
-  double code_fraction = 0;     // largest share of code bytes that differ from the reference codec's
+  double code_fraction = 0;     // largest fraction of code bytes that differ from the reference codec's
   long long scale_differs = 0;  // scale bytes of K and V that differ from the reference codec's
-  std::vector<int> lengths;     // numbers of tokens that were attended over
+  std::vector<int> lengths;     // lengths in tokens over which attention was checked
   std::string failure;          // the first requirement that was not met; empty: passed
   void require(bool is_met, const std::string& what) {
     if (!is_met && failure.empty()) failure = what;
@@ -50,7 +50,7 @@ struct Verdict {
 
 constexpr int kMostVerified = 1 << 22;  // tokens; the oracle takes seconds at 2^17
 
-// Overwrites the new tokens' rows with 0xFF. A right answer then proves that attention took these rows from the call.
+// Overwrites the new tokens' rows with 0xFF. A right answer then proves that the call stored these rows.
 Result<void> corrupt_new_tokens(KernelHarness& harness, const Problem& problem, int side,
                                 std::vector<std::uint8_t> rows, int tokens) {
   const auto capacity = static_cast<std::size_t>(harness.shape().tokens);
@@ -109,7 +109,7 @@ Result<Verdict> verify_one(const Spec& spec, int longest, const Registry& regist
   std::vector<std::string> features = problem.features.names();
   if (problem.causal) features.insert(features.begin(), "causal");
   for (const int tokens : {1, tile - 1, tile, tile + 1, 257, longest}) {
-    // No model has fewer tokens in its cache than it has queries.
+    // A call always has at least as many tokens as queries.
     if (tokens < problem.query_length || tokens == 0) continue;
     verdict.lengths.push_back(tokens);
     const ScoreRule rule(problem.features, problem.causal, harness.features(), 0, problem.query_length, tokens);
@@ -167,7 +167,7 @@ Result<Verdict> verify_one(const Spec& spec, int longest, const Registry& regist
   return verdict;
 }
 
-// The results of several spec files so far. Refusals and failures are printed last, so that they are not scrolled away.
+// The results of the spec files so far. Refusals and failures are printed last, where a reader sees them.
 struct Verification {
   Json results = Json::array();
   std::vector<std::vector<std::string>> rows;

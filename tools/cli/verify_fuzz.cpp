@@ -17,13 +17,13 @@
 namespace kvjit {
 namespace {
 
-constexpr std::size_t kMostLines = 50;  // specs up to which each has a line of its own
+constexpr std::size_t kMostLines = 50;  // largest number of specs for which each is printed on a line
 
 const char* name_of(FuzzVerdict verdict) {
   return verdict == FuzzVerdict::passed ? "ok" : verdict == FuzzVerdict::refused ? "refused" : "failed";
 }
 
-// The names by which specs are counted, each with the text that a spec of this kind has.
+// The kinds by which specs are counted: the name, and the substring of TOML by which a spec is of that kind.
 const std::vector<std::pair<const char*, const char*>>& kinds() {
   static const std::vector<std::pair<const char*, const char*>> all = {{"rows", "layout = \"rows\""},
                                                                        {"planar", "layout = \"planar\"\n"},
@@ -64,7 +64,7 @@ Result<int> verify_fuzz(const Cli& cli, const SweepArgs& args) {
   const auto begin = std::chrono::steady_clock::now();
   in_parallel(args.fuzz, threads, [&](std::size_t i) {
     cases[i] = fuzz_case(args.seed + i, registry, archs);
-    if (args.fuzz == 1) cli.talk("\n" + cases[i].text());  // printed ahead of the run, which may not return
+    if (args.fuzz == 1) cli.talk("\n" + cases[i].text());  // printed before the run, which may not return
     outcomes[i] = run_fuzz(cases[i], registry, context);
     if (const std::size_t count = ++done; count % step == 0) cli.talk(fmt::format("{} of {} specs", count, args.fuzz));
   });
@@ -72,7 +72,7 @@ Result<int> verify_fuzz(const Cli& cli, const SweepArgs& args) {
 
   struct Count {
     int specs = 0;
-    int of[3] = {};    // specs of each FuzzVerdict
+    int of[3] = {};    // number of specs with each FuzzVerdict
     double error = 0;  // largest error of a spec that passed
   };
   std::map<std::size_t, Count> by_kind;

@@ -24,7 +24,7 @@ struct Count {
   int refused = 0;
   int failed = 0;
   double error = 0;            // largest NMSE against attention over the decoded cache
-  double quantized_error = 0;  // largest NMSE against attention over K and V before storing
+  double quantized_error = 0;  // largest NMSE against attention over K and V before quantization
   void add(const GgmlOutcome& outcome) {
     ++cases;
     passed += outcome.verdict == GgmlVerdict::passed;

@@ -11,7 +11,7 @@ struct SweepArgs {
   std::size_t sample = 0;        // --sample: cases of the matrix to run; 0: all
   bool shares_programs = false;  // --share: one program serves several cases
   std::size_t fuzz = 0;          // --fuzz: random specs to run; 0: none
-  std::uint64_t seed = 1;        // --seed: of the sample, or of the first random spec
+  std::uint64_t seed = 1;        // --seed: seed of the sample, or of the first random spec
   unsigned threads = 0;          // -j; 0: as many as there are processors
 };
 

@@ -1,5 +1,6 @@
-/* One attention call from C. The program fills a cache of 4-bit keys and values for 2 KV heads and 1000 tokens, lets 8
- * query heads attend to it, and prints which kernels ran and how far the output is from that of the reference kernel.
+/* One attention call from C. The program fills a cache of 4-bit keys and values for 2 KV heads and 1000 tokens and
+ * computes attention of 8 query heads over it. It prints the kernels that ran and the difference between the outputs of
+ * the fused kernel and of the reference kernel.
  *
  *   cc -std=c99 example.c -lkvjit -lm -o example && ./example
  *

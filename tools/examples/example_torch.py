@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """One attention call on PyTorch tensors, through ctypes and kvjit's C interface.
 
-The script fills a cache of 4-bit keys and values from fp16 tensors, lets 32 query heads attend to it, and compares the
-output with PyTorch's own attention over the fp16 tensors. The difference is the cost of storing in four bits.
+The script fills a cache of 4-bit keys and values from fp16 tensors and computes attention of 32 query heads over it. It
+compares the output with PyTorch's attention over the fp16 tensors. The difference is the error of four bits.
 
     python3 example_torch.py [libkvjit.so]
 
@@ -47,8 +47,7 @@ class Rows(c.Structure):
     _fields_ = [("data", c.c_void_p), ("sequence_stride", INDEX), ("query_stride", INDEX), ("head_stride", INDEX)]
 
 
-# Structs start with the size that the caller knows, and only grow: the library takes members that are missing here as
-# zero.
+# Structs start with the caller's size of them, and only grow: members that are missing here are zero for the library.
 class CodecCall(c.Structure):
     _fields_ = [("size", c.c_size_t), ("x", Rows), ("x_type", c.c_int), ("cache", Side), ("slots", c.c_void_p),
                 ("first_token", INDEX), ("sequences", c.c_int), ("tokens", c.c_int), ("heads", c.c_int),

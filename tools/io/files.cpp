@@ -1,4 +1,4 @@
-// Reading and writing whole files: see files.hpp.
+// Reads and writes whole files: see files.hpp.
 // SPDX-License-Identifier: MIT
 #include "tools/io/files.hpp"
 

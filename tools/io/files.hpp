@@ -1,5 +1,5 @@
-// Reading and writing whole files, with errors that name the file. The size of a file is checked before memory is asked
-// for.
+// Reads and writes whole files, with errors that name the file. The size of a file is checked before memory is
+// allocated for it.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include <cstdint>

@@ -1,5 +1,5 @@
-// NumPy .npy files of versions 1 and 2: little-endian, C order, f16, f32, f64 and i8. Errors name everything else that
-// a file has instead.
+// NumPy .npy files of versions 1 and 2: little-endian, C order, f16, f32, f64 and i8. The error for any other file
+// names its type, order or version.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include <cstdint>

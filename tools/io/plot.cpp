@@ -1,4 +1,4 @@
-// Scatter plots, bars, labels and pages: see plot.hpp.
+// Draws scatter plots, bars, labels and pages: see plot.hpp.
 // SPDX-License-Identifier: MIT
 #include "tools/io/plot.hpp"
 
@@ -15,7 +15,7 @@ namespace {
 
 using namespace svg;
 
-constexpr double kRoomALabel = 16;  // pixels of height that a plot has for each label, so that all find a place
+constexpr double kRoomALabel = 16;  // pixels of a plot's height for each label, so that all labels fit
 
 Box around(const Point& point) { return {point.first - kMarker, point.second - kMarker, 2 * kMarker, 2 * kMarker}; }
 
@@ -26,7 +26,7 @@ Point leader_end(const Box& label, const Point& point) {
           std::clamp(point.second, label.top, label.top + label.height)};
 }
 
-// Cuts the line to the part inside each pair of parallel sides (Liang and Barsky 1984).
+// Clips the line to the box, one pair of parallel sides after the other (Liang and Barsky 1984).
 bool crosses(const Point& from, const Point& to, const Box& box) {
   double enter = 0, leave = 1;
   const auto clip = [&](double start, double step, double low, double high) {
@@ -43,7 +43,7 @@ bool crosses(const Point& from, const Point& to, const Box& box) {
 std::vector<Box> place_labels(const std::vector<Point>& points, const std::vector<Point>& sizes, const Box& area) {
   constexpr int kDirections = 48;
   constexpr double kGap = 3, kStep = 4;
-  constexpr double kCrossing = 50;  // a line across a label costs as much as so many pixels of distance
+  constexpr double kCrossing = 50;  // cost of a leader line across a label, in pixels of distance
   std::vector<Box> placed(points.size());
   const auto is_free = [&](const Box& box) {
     return area.contains(box) &&

@@ -1,5 +1,5 @@
-// Charts as SVG text and pages as HTML text. They need no script and no other file, and can be read on a light and on a
-// dark ground. place_labels keeps labels from colliding.
+// Charts as SVG text and pages as HTML text. They need no script and no other file, and are readable on a light and on
+// a dark background. place_labels places labels so that they do not overlap.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include <string>
@@ -25,9 +25,9 @@ struct Box {
   }
 };
 
-// Finds a place for the label of each point: near it, inside `area`, over no other label and no marker, and with as few
-// leader lines across labels as there is room for. `sizes` are width and height of each label. A label that finds no
-// free place gets a box of width 0.
+// Finds a place for the label of each point: near the point, inside `area`, over no other label and no marker, and with
+// few leader lines across labels. `sizes` are width and height of each label, in pixels. A label without a free place
+// gets a box of width 0.
 using Point = std::pair<double, double>;  // x and y
 std::vector<Box> place_labels(const std::vector<Point>& points, const std::vector<Point>& sizes, const Box& area);
 
@@ -42,11 +42,10 @@ struct PlotPoint {
   bool is_hollow = false;  // the marker is a ring
 };
 
-// A scatter plot with two logarithmic axes. Points with y = 0 stand on a line of their own below the decades.
+// A scatter plot with two logarithmic axes. Points with y = 0 stand on a separate line below the decades.
 std::string scatter_svg(const std::string& x_title, const std::string& y_title, const std::vector<PlotPoint>& points);
 
-// A bar for each number; those that are marked have the second colour. `line` is the height of a horizontal line to
-// compare with.
+// A bar for each number; marked bars have the second colour. `line` is the y of a horizontal line for comparison.
 std::string bars_svg(const std::string& x_title, const std::string& y_title, const std::vector<double>& bars,
                      const std::vector<bool>& marked, double line);
 
@@ -58,7 +57,7 @@ struct Axis {
 struct Series {
   std::string label;
   std::vector<Point> points;
-  bool is_roof = false;  // dashed: the others are compared with it
+  bool is_roof = false;  // an upper bound for the other series; drawn dashed
 };
 
 // A line for each series, with its label near its last point. Every point has its numbers as a tooltip.

@@ -1,4 +1,4 @@
-// Line charts: lines_svg of plot.hpp.
+// Draws line charts: lines_svg of plot.hpp.
 // SPDX-License-Identifier: MIT
 #include <fmt/format.h>
 

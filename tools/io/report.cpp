@@ -1,4 +1,4 @@
-// Aligned text: see report.hpp.
+// Writes aligned text: see report.hpp.
 // SPDX-License-Identifier: MIT
 #include "tools/io/report.hpp"
 

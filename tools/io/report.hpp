@@ -1,4 +1,4 @@
-// Aligned text for people to read. The same facts go to --json as they are.
+// Writes tables and lines of aligned text for the terminal, and formats numbers.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include <string>

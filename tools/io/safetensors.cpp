@@ -1,4 +1,4 @@
-// safetensors files: see safetensors.hpp. Limits and checks are those of the format's own description
+// Reads and copies safetensors files: see safetensors.hpp. Limits and checks are those of the format's description
 // (huggingface/safetensors, README "Format").
 // SPDX-License-Identifier: MIT
 #include "tools/io/safetensors.hpp"

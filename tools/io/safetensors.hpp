@@ -30,15 +30,15 @@ struct Safetensors {
   Result<const Tensor*> tensor(const std::string& name) const;  // an unknown name fails with similar ones
 };
 
-// Fails with Code::bad_input if there is no such file, the header's length is beyond the file or 100 MB, the header is
-// not an object of tensors, a name stands twice, offsets leave the file, overlap or do not fit the shape, or bytes
-// belong to no tensor.
+// Fails with Code::bad_input if there is no such file; if the header's length is beyond the file or 100 MB; if the
+// header is not an object of tensors or has a name twice; if offsets leave the file, overlap or do not fit the shape;
+// or if bytes belong to no tensor.
 Result<Safetensors> open_safetensors(const std::string& file);
 
 Result<std::vector<std::uint8_t>> read_tensor(const Safetensors& from, const Tensor& tensor);
 
-// Writes the file to `out` with the bytes of the named tensors replaced by as many others. It writes beside `out` and
-// renames.
+// Writes the file to `out` with other bytes for the named tensors, as many as before. It writes to a file beside `out`
+// and renames that file.
 Result<void> write_changed(const Safetensors& from, const std::map<std::string, std::vector<std::uint8_t>>& changed,
                            const std::string& out);
 

@@ -1,4 +1,4 @@
-// Pieces of SVG: see svg.hpp.
+// Writes the SVG elements of charts: see svg.hpp.
 // SPDX-License-Identifier: MIT
 #include "tools/io/svg.hpp"
 

@@ -1,4 +1,4 @@
-// The pieces of SVG that charts are made of. Only the files of plot.hpp include this one.
+// The SVG elements of charts: text, lines, frames. Only the files that implement plot.hpp include this one.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include <string>
@@ -8,7 +8,7 @@
 namespace kvjit::svg {
 
 // Sizes in pixels.
-constexpr double kWidth = 960;  // of the picture
+constexpr double kWidth = 960;  // width of the picture
 constexpr double kLeft = 80;    // margin for the numbers of the y axis
 constexpr double kRight = 20;   // margin
 constexpr double kTop = 16;     // margin

@@ -1,4 +1,4 @@
-// Collecting, compiling and writing kernels: see pack.hpp.
+// Collects, compiles and writes kernels: see pack.hpp.
 // SPDX-License-Identifier: MIT
 #include "tools/pack/pack.hpp"
 
@@ -21,7 +21,7 @@
 namespace kvjit {
 namespace {
 
-// A name that no row of specs/tuning has: it stands for every device without measured shapes.
+// A device name that no row of specs/tuning has. It stands for every device without measured shapes.
 constexpr const char* kUnknownDevice = "a device that nobody measured";
 
 }  // namespace

@@ -1,4 +1,4 @@
-// Channel scales, profiles and the text of calibrations: see calibrate.hpp.
+// Computes channel scales and profiles, and writes calibrations: see calibrate.hpp.
 // SPDX-License-Identifier: MIT
 #include "tools/quality/calibrate.hpp"
 
@@ -11,10 +11,10 @@
 namespace kvjit {
 namespace {
 
-// Numbers of InnerQ in TheTom/llama-cpp-turboquant.
+// Constants of InnerQ in TheTom/llama-cpp-turboquant.
 constexpr double kLeast = 0.5;  // least scale
 constexpr double kLargest = 2;  // largest scale
-constexpr double kWorth = 1.2;  // scales of which none is this factor away from 1 are not worth it
+constexpr double kWorth = 1.2;  // if all scales are within this factor of 1, they are not used
 
 ChannelScales finished(std::vector<double> scales) {
   ChannelScales result;
@@ -55,7 +55,7 @@ ChannelScales channel_scales(ScaleMethod method, double strength, const KvqFile&
     for (std::size_t i = 0; i < k.values.size(); ++i)
       largest[i % dim] = std::max(largest[i % dim], std::fabs(double{k.values[i]}));
     double logs = 0;
-    int used = 0;  // channels that are not always 0; the others keep the scale 1
+    int used = 0;  // channels that are not always 0; the others have the scale 1
     for (std::size_t c = 0; c < dim; ++c)
       if (largest[c] > 0) scales[c] = 1 / std::sqrt(largest[c]), logs += std::log(scales[c]), ++used;
     const double mean = used ? std::exp(logs / used) : 1;

@@ -26,12 +26,12 @@ struct ChannelScales {
 ChannelScales channel_scales(ScaleMethod method, double strength, const KvqFile& k, const KvqFile& v);
 
 // Mean square of each channel behind the rotation, over all groups of `group` channels of all rows. Each group is
-// divided by its root mean square first, so the profile is 1 on average. `scales` multiply the channels of a head ahead
-// of the rotation; empty: none. group 0 means the rotation's own size.
+// divided by its root mean square first, so the profile is 1 on average. `scales` multiply the channels of a head
+// before the rotation; empty: none. group 0 means the rotation's own size.
 std::vector<double> rotated_profile(const Rotation& rotation, int group, const std::vector<double>& scales,
                                     const std::vector<const KvqFile*>& rows);
 
-// Marks the `count` largest channels of a profile; of equal ones the first.
+// Marks the `count` largest channels of a profile; among equal channels the first.
 std::vector<bool> largest_channels(const std::vector<double>& profile, int count);
 // Packs the marks into words of 32 bits, lowest channel in the lowest bit.
 std::vector<std::uint32_t> mask_words(const std::vector<bool>& channels);

@@ -1,4 +1,4 @@
-// K, V and Q from .npy files: see kvq_files.hpp.
+// Reads K, V and Q from .npy files: see kvq_files.hpp.
 // SPDX-License-Identifier: MIT
 #include "tools/quality/kvq_files.hpp"
 

@@ -1,4 +1,5 @@
-// K, V and Q from files, as the verbs take them: .npy arrays of [heads, rows, head_dim], f16 or f32, of finite numbers.
+// KvqFile: K, V or Q from a file, for the verbs: a .npy array of [heads, rows, head_dim], f16 or f32, of finite
+// numbers.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include <string>
@@ -17,8 +18,8 @@ struct KvqFile {
   std::vector<float> last(long long take) const;  // the last `take` rows of each head
 };
 
-// Fails with Code::bad_input if the file is not such an array. `meaning` says in messages what it should hold:
-// "K [kv_heads, tokens, head_dim]".
+// Fails with Code::bad_input if the file is not such an array. `meaning` describes the expected content in messages: "K
+// [kv_heads, tokens, head_dim]".
 Result<KvqFile> read_kvq(const std::string& file, const char* meaning);
 
 // Fails with Code::bad_input unless there are want_heads heads (0: any number) of want_rows rows or more with `dim`

@@ -1,4 +1,4 @@
-// Pairs of formats and their measures: see quality.hpp.
+// Lists K/V formats and measures them: see quality.hpp.
 // SPDX-License-Identifier: MIT
 #include "tools/quality/quality.hpp"
 
@@ -57,8 +57,8 @@ double cosine_of(std::span<const double> a, std::span<const double> b) {
   return std::inner_product(a.begin(), a.end(), b.begin(), 0.0) / std::sqrt(aa * bb);
 }
 
-// Mistakes in the names and numbers of a side fail here. A head_dim that does not fit does not: it is kept as the
-// side's error.
+// Fails if a name or a number of a side is wrong. A head_dim that does not fit the format becomes the side's error
+// instead.
 Result<StoredSide> side_of(const SideSpec& side, const Spec& spec, const std::string& key, const Registry& registry) {
   StoredSide stored;
   if (side.format.empty()) {
@@ -76,7 +76,7 @@ Result<StoredSide> side_of(const SideSpec& side, const Spec& spec, const std::st
   return stored;
 }
 
-// The largest magnitude that a code can mean when the scale is 1.
+// The largest magnitude that a code stands for if the scale is 1.
 double largest_code(const Section& codes) {
   switch (codes.kind) {
     case CodeKind::plain:

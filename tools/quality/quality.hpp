@@ -1,5 +1,5 @@
-// The cost in accuracy of storing keys and values in a pair of formats: errors of K, V, logits and outputs, in double
-// precision over the reference codec. No kernel runs.
+// The errors of storing keys and values in K/V formats: those of K, V, logits and outputs, in double precision over the
+// reference codec. No kernel runs.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include <string>
@@ -24,13 +24,13 @@ struct Pair {
   std::string name() const { return k.name == v.name ? k.name : k.name + " / " + v.name; }
 };
 
-// The distinct pairs of the specs, then each format of `names` for both K and V ("all": every format). A format that
-// does not fit the head_dim stays in the list with its error; an unknown name fails.
+// The distinct K/V formats of the specs, then each format of `names` for both K and V ("all": every format). A format
+// that does not fit the head_dim stays in the list with its error; an unknown name fails.
 Result<std::vector<Pair>> pairs_of(const std::vector<Spec>& specs, const std::vector<std::string>& names, int head_dim,
                                    const Registry& registry);
 
-// The measures of one pair on one sample. x is a number of K or V, l = q.k / sqrt(d) a logit, out the output of
-// attention; ^ marks the same over the decoded cache.
+// The measures of one combination of K/V formats on one sample. x is a number of K or V, l = q.k / sqrt(d) a logit, out
+// the output of attention; x^, l^ and out^ are the same over the decoded cache.
 struct Quality {
   double k_bits = 0;        // stored bits a value
   double v_bits = 0;        // stored bits a value
@@ -45,8 +45,8 @@ struct Quality {
   double bits() const { return (k_bits + v_bits) / 2; }
 };
 
-// Fails with the side's error if it cannot store such heads, and with Code::unsupported if numbers overflow; a table
-// then lists the pair with the reason.
+// Fails with the side's error if its format cannot store such heads, and with Code::unsupported if numbers overflow; a
+// table then lists the formats with the reason.
 Result<Quality> measure_quality(const Sample& sample, const Pair& pair);
 
 // One side after encoding and decoding.
@@ -57,8 +57,8 @@ struct Stored {
 };
 Result<Stored> stored_and_back(const Format& format, const KvqFile& x);
 
-// The scale of a format with one scale for the whole tensor: it maps the largest number to the largest that a code can
-// mean (448 for E4M3, 57344 for E5M2). 1 if all numbers are 0.
+// The scale of a format with one scale for the whole tensor. It maps the largest number of the tensor to the largest
+// value of a code (448 for E4M3, 57344 for E5M2). 1 if all numbers are 0.
 float tensor_scale_for(const Format& format, const KvqFile& x);
 
 }  // namespace kvjit

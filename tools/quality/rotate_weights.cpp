@@ -1,4 +1,4 @@
-// The rotation of weights and its checks: see rotate_weights.hpp.
+// Rotates weights and checks the request: see rotate_weights.hpp.
 // SPDX-License-Identifier: MIT
 #include "tools/quality/rotate_weights.hpp"
 
@@ -16,15 +16,15 @@ namespace {
 
 std::size_t bytes_of(WeightType type) { return type == WeightType::f32 ? 4 : 2; }
 
-// Rounds a double to float by rounding to odd, so that rounding the result to fewer bits gives what a single rounding
-// would.
+// Rounds a double to float by rounding to odd. Rounding the result to fewer bits then equals a single rounding of the
+// double.
 float to_odd(double x) {
   const float nearest = static_cast<float>(x);
   if (nearest == x || !std::isfinite(nearest) || (std::bit_cast<std::uint32_t>(nearest) & 1)) return nearest;
   return std::nextafter(nearest, x > nearest ? INFINITY : -INFINITY);
 }
 
-// The numbers of a tensor: get widens one to double, put rounds one to the tensor's type.
+// The numbers of a tensor: get widens a number to double, put rounds a double to the tensor's type.
 class Weights {
  public:
   Weights(WeightType type, std::span<const std::uint8_t> bytes) : type_(type), bytes_(bytes.begin(), bytes.end()) {}
@@ -55,8 +55,8 @@ class Weights {
   std::vector<std::uint8_t> bytes_;
 };
 
-// Rotates every group of rotation.size numbers that lie `stride` numbers apart. first(g) is the index at which group g
-// starts.
+// Rotates groups of rotation.size numbers, which lie `stride` numbers apart in memory. first(g): index of the first
+// number of group g.
 template <class First>
 Result<std::vector<std::uint8_t>> rotate_groups(const Rotation& rotation, WeightType type,
                                                 std::span<const std::uint8_t> bytes, long long groups, long long stride,

@@ -1,5 +1,5 @@
-// Rotation of a model's projections, once and for all, so that its keys, values or queries come out rotated and no
-// kernel has to rotate them (`kvjit rotate-weights`).
+// Rotates a model's projections in its file (`kvjit rotate-weights`), so that they produce rotated keys, values or
+// queries and no kernel has to rotate them.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include <cstdint>
@@ -26,7 +26,7 @@ Result<std::vector<std::uint8_t>> rotate_outputs(const Rotation& rotation, Weigh
 Result<std::vector<std::uint8_t>> rotate_inputs(const Rotation& rotation, WeightType type, long long outputs,
                                                 long long inputs, std::span<const std::uint8_t> weights);
 
-// The tensors of a model that are to be rotated, and how.
+// A request to rotate tensors of a model.
 struct WeightRequest {
   Rotation rotation;
   std::vector<std::string> tensors;  // names of projections [outputs, inputs] and of their biases [outputs]

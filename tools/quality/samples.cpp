@@ -1,4 +1,4 @@
-// Samples from files and from generators: see samples.hpp.
+// Reads samples from files and generates them: see samples.hpp.
 // SPDX-License-Identifier: MIT
 #include "tools/quality/samples.hpp"
 
@@ -17,12 +17,12 @@ namespace {
 constexpr int kKvHeads = 2;
 constexpr int kQueryHeads = 8;
 constexpr int kTokens = 512;
-constexpr int kQueries = 16;         // of a query head
-constexpr int kOutlierChannels = 4;  // of a head
+constexpr int kQueries = 16;         // queries of a query head
+constexpr int kOutlierChannels = 4;  // outlier channels of a head
 constexpr double kOutlier = 10;      // factor of these channels
 
-// Random numbers by splitmix64 (Steele, Lea, Flood 2014) and Box-Muller, because <random> differs from library to
-// library.
+// Random numbers by splitmix64 (Steele, Lea, Flood 2014) and Box-Muller, because the distributions of <random> differ
+// between standard libraries.
 class Draws {
  public:
   explicit Draws(std::uint64_t seed) : state_(seed) {}
@@ -72,7 +72,7 @@ std::vector<Sample> generated_samples(int head_dim) {
   add("gaussian", "independent N(0,1) numbers", [](Draws& d, int) { return d.normal(); });
   add("heavy_tailed", "independent Student t numbers, 4 degrees of freedom, unit variance",
       [](Draws& d, int) { return d.student(); });
-  // The outlier channels are spread over the head, so that no block and no half of a rotation pair holds all of them.
+  // The outlier channels are spread over the head, so that no block and no half of a head holds all of them.
   const int stride = head_dim / kOutlierChannels;
   add("outlier_channels", "N(0,1) numbers, 4 channels of K and V ten times as large", [&](Draws& d, int channel) {
     return d.normal() * (channel % stride == stride / 3 && channel / stride < kOutlierChannels ? kOutlier : 1);

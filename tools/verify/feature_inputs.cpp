@@ -1,4 +1,4 @@
-// Random inputs of features, and scores by the formula: see feature_inputs.hpp.
+// Draws random inputs of features, and computes scores by the formula: see feature_inputs.hpp.
 // SPDX-License-Identifier: MIT
 #include "tools/verify/feature_inputs.hpp"
 
@@ -14,8 +14,8 @@ namespace {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
-// Strides of dense rows of `row` elements. Variant 0: a row for each sequence, head and query. 1: heads share rows. 2:
-// heads and sequences share rows.
+// Strides of dense rows of `row` elements. Variant 0: a row for each sequence, head and query. Variant 1: one row for
+// all heads. Variant 2: one row for all heads and sequences.
 FeatureInputs::Strides strides_of(const FeatureShape& shape, long long row, int variant) {
   const long long heads = variant % 3 == 0 ? shape.q_heads : 1;
   FeatureInputs::Strides strides{row * shape.query_length * heads, heads > 1 ? row * shape.query_length : 0, row};
@@ -30,14 +30,14 @@ std::size_t elements(const FeatureShape& shape, const FeatureInputs::Strides& st
 }  // namespace
 
 FeatureInputs random_features(const FeatureSet& set, const FeatureShape& shape, std::uint64_t seed, int variant) {
-  constexpr int kMaskBlock = 64;  // tokens that are not seen or zero together
-  constexpr int kTree = 40;       // last tokens that a packed mask has bits for, as for a tree of drafted tokens
+  constexpr int kMaskBlock = 64;  // tokens of a block, which are hidden, zero or random as a whole
+  constexpr int kTree = 40;       // tokens at the end for which a packed mask has bits, as for a tree of drafted tokens
   Uniform random(seed);
   FeatureInputs inputs;
   if (set.mask) {
     inputs.mask_strides = strides_of(shape, shape.tokens, variant);
     inputs.mask.resize(elements(shape, inputs.mask_strides, shape.tokens));
-    int kind = 0;  // of the current block: 3 is not seen, 4 is zero, 0 to 2 are numbers
+    int kind = 0;  // kind of the current block: 3: hidden, 4: zero, 0 to 2: random numbers
     for (std::size_t i = 0; i < inputs.mask.size(); ++i) {
       if (i % kMaskBlock == 0) kind = random.below(5);
       const double number = random.between(-1, 1);

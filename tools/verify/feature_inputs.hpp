@@ -1,6 +1,6 @@
-// The arrays that a call's features read (FeatureInputs), random ones of the kind that the peers' suites use
-// (random_features), and the score of one query and token by the formula, in double precision (ScoreRule). ScoreRule is
-// the part of the oracle that knows features; it shares no code with the kernels.
+// FeatureInputs: the arrays that a call's features read. random_features draws them as the test suites of other
+// libraries do. ScoreRule computes the score of one query and token by the formula, in double precision. It is the only
+// code of the oracle that knows features, and shares nothing with the kernels.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include <cstdint>
@@ -20,12 +20,12 @@ struct FeatureInputs {
   Strides mask_strides;                    // elements
   std::vector<std::uint32_t> packed_mask;  // a bit a token, lowest bit first; set: the token is seen
   Strides packed_strides;                  // words of 32 bits
-  int packed_tokens = 0;                   // the bits are for so many last tokens; 0: for all
-  int position_offset = 0;                 // tokens that are added to the position of every query
-  std::vector<int> position_offsets;       // tokens that are added besides, one number a sequence; or empty
+  int packed_tokens = 0;                   // last tokens of a sequence for which there are bits; 0: all
+  int position_offset = 0;                 // tokens, added to the position of every query
+  std::vector<int> position_offsets;       // tokens, added to the positions of each sequence's queries; or empty
   std::vector<float> slopes;               // ALiBi's slope of each query head
   std::vector<float> sinks;                // logit of each query head's sink
-  bool leaves_sinks = false;               // the call passes no sinks, though its program can take them
+  bool leaves_sinks = false;               // the call passes no sinks, though its program has the feature
 };
 
 struct FeatureShape {
@@ -36,13 +36,13 @@ struct FeatureShape {
 };
 
 // Fills the arrays that the features of `set` read, and no others. Masks are uniform in [-1, 1]; a fifth of their
-// blocks of 64 tokens is minus infinity (not seen), another fifth is zero. Slopes are those of max_bias 8. Sinks are in
-// [-10, 10]. `variant` decides which strides are 0, for how many tokens the packed mask has bits, and whether sequences
-// have position offsets of their own.
+// blocks of 64 tokens is minus infinity (hidden), another fifth is zero. Slopes are those of max_bias 8. Sinks are in
+// [-10, 10]. `variant` decides which strides are 0, for how many tokens the packed mask has bits, and whether each
+// sequence has its own position offset.
 FeatureInputs random_features(const FeatureSet& set, const FeatureShape& shape, std::uint64_t seed, int variant = 0);
 
-// The scores of one sequence by the formula, in double precision. It refers to `set` and `inputs`, which must outlive
-// it.
+// The scores of one sequence by the formula, in double precision. A ScoreRule refers to `set` and `inputs`, which must
+// outlive it.
 class ScoreRule {
  public:
   ScoreRule(const FeatureSet& set, bool causal, const FeatureInputs& inputs, int sequence, int query_length,
@@ -54,7 +54,7 @@ class ScoreRule {
         query_length_(query_length),
         tokens_(tokens) {}
 
-  // The score as it enters the softmax; minus infinity if the query does not see the token. `score`: q.k times the
+  // The score that enters the softmax; minus infinity if the query does not see the token. `score`: q.k times the
   // scale.
   double score(int head, int query, long long token, double score) const;
   // The logit of the head's sink; minus infinity if there is none.
@@ -66,7 +66,7 @@ class ScoreRule {
   const FeatureInputs& inputs_;
   int sequence_;
   int query_length_;
-  long long tokens_;  // of the sequence
+  long long tokens_;  // tokens of the sequence
 };
 
 }  // namespace kvjit

@@ -1,6 +1,6 @@
-// Random specs and calls: see fuzz.hpp. draw_spec draws the spec, draw_token_heads turns some into specs of token-major
-// heads, draw_call draws sizes, places and the call. The order of draws is part of what a seed means: a new draw takes
-// a stream of its own, so that old seeds keep their specs.
+// Draws random specs and calls: see fuzz.hpp. draw_spec draws the spec, draw_token_heads changes some specs to
+// token-major heads, draw_call draws sizes, row places and the call. The meaning of a seed depends on the order of
+// draws. So a new draw takes a separate random stream, and old seeds still name the same specs.
 // SPDX-License-Identifier: MIT
 #include "tools/verify/fuzz.hpp"
 
@@ -22,7 +22,7 @@ constexpr double kMostWork = 1e8;  // products of one call: about a second on th
 constexpr int kMostTokens = 700;   // of a sequence
 constexpr int kMostRows = 160;     // query rows
 
-// A format by its name, or (one in eight) by numbers.
+// A named format, or (one in eight) one that the spec describes inline by its parameters.
 SideWish side(Uniform& random, const Registry& registry) {
   SideWish made;
   if (random.once_in(8)) {
@@ -40,7 +40,7 @@ SideWish side(Uniform& random, const Registry& registry) {
   return made;
 }
 
-// Draws features that go together, except for a few that break a rule on purpose.
+// Draws features that may be combined, except for a few combinations that break a rule on purpose.
 void draw_features(Draw& draw, Uniform& random) {
   constexpr int kBroken = 60;  // one in so many specs breaks a rule
   draw.causal = random.once_in(2);
@@ -80,7 +80,7 @@ Draw draw_spec(Uniform& random, const Registry& registry) {
   draw.layout = random.one_of<Layout>({Layout::rows, Layout::planar, Layout::paged});
   draw.page_layout = random.one_of<Layout>({Layout::rows, Layout::planar});
   draw.page_tokens = 8 << random.below(6);
-  // sparse_v needs a warp that has room for the whole output.
+  // sparse_v needs a warp that holds the whole output.
   const bool is_alone = draw.gqa * draw.queries <= 8 && draw.v.rotated_dim(registry) <= 256;
   if (is_alone && random.once_in(3)) draw.sparse_v = random.one_of<double>({1e-9, 1e-4});
   return draw;
@@ -104,13 +104,13 @@ void draw_token_heads(Draw& draw, Uniform& random, const Registry& registry) {
   draw.gqa = std::min(draw.gqa, kMostHeadRows), draw.queries = std::min(draw.queries, kMostHeadRows / draw.gqa);
 }
 
-// A length in tokens: half of them are next to a multiple of what kernels count in (tiles, pages, blocks of masks).
+// A length in tokens. Half of the lengths are next to a multiple of a tile, a page or a block of a mask.
 int length(Uniform& random) {
   const int near = random.one_of<int>({0, 16, 32, 64, 128, 256, 512}) + random.below(3) - 1;
   return random.once_in(2) ? std::max(near, 0) : random.below(kMostTokens + 1);
 }
 
-// Draws the numbers of sequences, heads and tokens, the places of rows, and the call.
+// Draws the counts of sequences, heads and tokens, the places of rows, and the call.
 void draw_call(FuzzCase& made, const Draw& draw, const Registry& registry, Uniform& random) {
   CacheShape& shape = made.shape;
   shape.sequences = 1 + random.below(4), shape.kv_heads = 1 + random.below(4);
@@ -145,7 +145,7 @@ void draw_call(FuzzCase& made, const Draw& draw, const Registry& registry, Unifo
   RowPlaces& rows = shape.rows;
   rows = {random.once_in(2), 2 * random.below(16), 2 * random.below(20), 1 + random.below(2), false, false};
   rows.shares_sequences = !made.writes_on_device && random.once_in(4);
-  if (draw.token_heads > 0) {  // token-major heads lie side by side, at multiples of 16 bytes
+  if (draw.token_heads > 0) {  // token-major heads need dense rows at multiples of 16 bytes
     rows.by_head = false, rows.front = rows.front / 16 * 16, rows.behind = 0, rows.room = 1;
     return;
   }
@@ -192,10 +192,10 @@ std::string FuzzCase::text() const {
 }
 
 FuzzCase fuzz_case(std::uint64_t seed, const Registry& registry, const std::vector<std::string>& archs) {
-  // The seed is hashed: the streams of two neighbouring seeds would be the same, moved by one number.
+  // The seed is hashed. Otherwise the streams of two neighbouring seeds would be the same, shifted by one number.
   Uniform random(Uniform(seed).bits());
   Draw draw = draw_spec(random, registry);
-  // A later addition: a stream of its own leaves the specs of all other seeds as they were.
+  // Token-major heads were added later. Their separate stream leaves the specs of all other seeds unchanged.
   Uniform apart(Uniform(~seed).bits());
   if (apart.once_in(10)) draw_token_heads(draw, apart, registry);
   FuzzCase made;

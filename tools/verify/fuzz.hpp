@@ -1,6 +1,6 @@
-// fuzz_case draws a random spec and a random call of it: any pair of formats, head sizes, features, layout, lengths and
-// places of rows. The same seed names the same spec and call on every machine. What the library must refuse of it is
-// known from rules (fuzz_rules.hpp), so that a wrong refusal counts as a failure. fuzz_run.hpp executes the case.
+// fuzz_case draws a random spec and a random call of it: any K/V formats, head sizes, features, layout, lengths and
+// places of rows. The same seed names the same spec and call on every machine. Rules (fuzz_rules.hpp) state which specs
+// the library must refuse, so that a wrong refusal counts as a failure. fuzz_run.hpp executes the case.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include <cstdint>
@@ -15,22 +15,22 @@ namespace kvjit {
 struct FuzzCase {
   std::uint64_t seed = 0;
   std::string toml;  // the spec
-  // Pieces of messages, one of which the library must give when it refuses the spec. Empty: it must take the spec.
-  // refusals() of fuzz_rules.cpp has the list.
+  // Substrings of messages: the library must refuse the spec with a message that has one of them. Empty: the library
+  // must accept the spec. refusals() of fuzz_rules.cpp has the list.
   std::vector<std::string> refusals;
-  // Pieces of messages that it may give as well, because the refusal depends on how much memory the plan needs.
+  // Substrings of messages by which the library may refuse the spec, because that depends on the memory of the plan.
   std::vector<std::string> limits;
   CacheShape shape;
   KernelHarness::Call call;
-  int variant = 0;                  // of random_features
+  int variant = 0;                  // argument `variant` of random_features
   bool leaves_sinks = false;        // the call passes no sinks, though the spec has them
   bool writes_on_device = false;    // the cache comes from the quantize kernels, not from the reference codec
-  float tensor_scale[2] = {1, 1};   // of K and V
+  float tensor_scale[2] = {1, 1};   // tensor scales of K and V
   Element new_type = Element::f16;  // type of the rows to append
 
   std::vector<int> lengths() const;                // tokens of each sequence
-  bool expects(const std::string& refusal) const;  // whether the message has a piece of refusals or limits
-  // The spec, and the call as comments, ready to be pasted into a file.
+  bool expects(const std::string& refusal) const;  // whether the message has a substring of refusals or limits
+  // The spec as TOML, with the call in comments, to be pasted into a file.
   std::string text() const;
 };
 

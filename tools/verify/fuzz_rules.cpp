@@ -10,7 +10,7 @@
 namespace kvjit::fuzz {
 namespace {
 
-// Bytes of all heads of a token. 0 for a format by numbers: its tokens have a multiple of 16 bytes if there are 8 or 16
+// Bytes of all heads of a token. 0 for an inline format: its tokens have a multiple of 16 bytes if there are 8 or 16
 // heads.
 int token_bytes(const SideWish& side, int heads, const Registry& registry) {
   const auto stored = side.stored(registry);
@@ -18,9 +18,9 @@ int token_bytes(const SideWish& side, int heads, const Registry& registry) {
 }
 // Whether the row of a head fills the lanes of a warp.
 bool fills_lanes(const SideWish& side) { return !side.named || !side.named->is_ragged(side.dim); }
-// Whether a block certainly has room for all heads: in shared memory for 64 tokens and 8 query rows of each head, and
-// in warps. A head takes a warp, which holds its whole output. If outputs are wide, or blocks of the format store
-// masks, a block has 8 warps at most.
+// Whether all heads certainly fit a block: its shared memory, with 64 tokens and 8 query rows of each head, and its
+// warps. A head takes a warp, which holds its whole output. If outputs are wide, or blocks of the format store masks, a
+// block has 8 warps at most.
 bool has_room(const Draw& draw, int heads, const Registry& registry) {
   constexpr int kMostBytes = 128 * 1024;
   const auto tile_bytes = [&](const SideWish& side) {
@@ -63,7 +63,7 @@ std::string Draw::toml() const {
 }
 
 // Heads are whole blocks and whole rotation groups, in steps of 32 values. Formats that pad heads take any size;
-// numbers without blocks take any size of whole 16 bytes.
+// formats without blocks take any size of whole 16 bytes.
 bool is_storable(const SideWish& side, const Registry& registry) {
   if (!side.named) return side.dim % std::max(side.block, 32) == 0;
   if (side.named->is_padded) return true;
@@ -76,7 +76,7 @@ bool is_too_wide(const SideWish& v, const Registry& registry) {
   return dim > 512 && dim % 512 != 0;
 }
 
-// V's blocks must be K's. Formats with one block a head have the same blocks only for heads of one size.
+// V must have K's blocks. Formats with one block a head have the same blocks only for heads of one size.
 bool can_be_front(const SideWish& v, const SideWish& k, const Registry& registry) {
   if (k.toml != v.toml || !k.named || k.named->is_transformed() || v.dim > k.dim) return false;
   const auto front = v.stored(registry), row = k.stored(registry);
@@ -90,8 +90,8 @@ bool can_take_heads(const Draw& draw, int heads, const Registry& registry) {
   return has_room(draw, heads, registry);
 }
 
-// Several warps share an output of more than 512 values, and each stages rows of its own, so that long rows may need
-// more shared memory than there is.
+// Several warps hold an output of more than 512 values, and each warp stages its own rows. So long rows may need more
+// shared memory than a block has.
 std::vector<std::string> limits(const Draw& draw, const Registry& registry) {
   if (draw.token_heads > 0 && !has_room(draw, draw.token_heads, registry)) return {"leave no block shape in"};
   const auto keys = draw.k.stored(registry);

@@ -1,5 +1,5 @@
-// The parts of a random spec (Draw), and the rules by which the library must refuse some specs, with the messages that
-// it then gives. The rules are those of specs/docs/spec.md, "Limits of decode", and of features that exclude each
+// Draw: the values of a random spec. refusals and limits: the rules by which the library refuses specs, as substrings
+// of its messages. The rules are those of specs/docs/spec.md, "Limits of decode", and of features that exclude each
 // other. Only fuzz.cpp includes this file.
 // SPDX-License-Identifier: MIT
 #pragma once
@@ -16,7 +16,7 @@ constexpr int kMostHeadRows = 8;  // most query rows of a head with token-major 
 // One side of a spec, K or V.
 struct SideWish {
   std::string toml;               // the keys of [k] or [v]
-  const Format* named = nullptr;  // the format that the spec names; null: it describes one by numbers
+  const Format* named = nullptr;  // the format that the spec names; null: an inline format
   int block = 0;                  // values of a block
   int dim = 0;                    // channels of a head
   // The named format for heads of `dim` channels; an error if it cannot store these.
@@ -39,7 +39,7 @@ struct Draw {
   Layout layout = Layout::rows;
   Layout page_layout = Layout::planar;
   int page_tokens = 0;
-  int token_heads = 0;  // 0: heads are not taken together
+  int token_heads = 0;  // token-major heads (cache.token_heads); 0: none
   bool causal = false;
   bool alibi = false;
   bool mask = false;
@@ -69,17 +69,17 @@ struct Draw {
 
 // Whether the format can store heads of this size.
 bool is_storable(const SideWish& side, const Registry& registry);
-// Whether an output row has more than 512 values and cannot be shared: warps share it by halves, and above 512 values
-// only multiples of 512 split so.
+// Whether an output row has more than 512 values and cannot be divided among warps: warps halve it, and above 512
+// values only multiples of 512 can be halved.
 bool is_too_wide(const SideWish& v, const Registry& registry);
 // Whether the first bytes of K's rows can be V's rows.
 bool can_be_front(const SideWish& v, const SideWish& k, const Registry& registry);
-// Whether `heads` heads of a token can be taken together (cache.token_heads) and certainly have room in a block.
+// Whether a block can take `heads` token-major heads (cache.token_heads), and they certainly fit it.
 bool can_take_heads(const Draw& draw, int heads, const Registry& registry);
 
-// Pieces of the messages by which the library must refuse the spec; empty: it must take it.
+// Substrings of the messages by which the library must refuse the spec; empty: the library must accept it.
 std::vector<std::string> refusals(const Draw& draw, const Registry& registry);
-// Pieces of messages by which it may refuse the spec, depending on how much memory the plan needs.
+// Substrings of messages by which the library may refuse the spec, depending on the memory of the plan.
 std::vector<std::string> limits(const Draw& draw, const Registry& registry);
 
 }  // namespace kvjit::fuzz

@@ -1,4 +1,4 @@
-// A random spec executed and judged: see fuzz_run.hpp.
+// Executes and judges a random spec: see fuzz_run.hpp.
 // SPDX-License-Identifier: MIT
 #include "tools/verify/fuzz_run.hpp"
 
@@ -16,8 +16,8 @@
 namespace kvjit {
 namespace {
 
-// An error above the limit passes up to so many standard deviations of rounding queries and keys to f16
-// (rounding_deviation). About one spec in 2,000 needs it: a few query rows over very long keys.
+// An error above the limit passes up to this many standard deviations of rounding queries and keys to f16
+// (rounding_deviation). About one spec in 2,000 needs it: a few query rows over keys of very large norm.
 constexpr double kDeviations = 3;
 
 struct Ran {
@@ -40,12 +40,12 @@ tl::unexpected<Error> differs(std::string what) { return fail(Code::differs, std
 
 // One side of the cache.
 struct Side {
-  std::vector<float> x;              // the numbers that were stored
+  std::vector<float> x;              // numbers before quantization
   std::vector<std::uint8_t> stored;  // rows as whole blocks
-  std::vector<double> decoded;       // the numbers that the reference codec reads
+  std::vector<double> decoded;       // the stored rows, decoded by the reference codec
 };
 
-// Overwrites the rows of the tokens that the call will append with 0xFF, so that right answers prove that it appended.
+// Overwrites the rows of the new tokens with 0xFF, so that right answers prove that the call stored them.
 Result<void> corrupt_new_tokens(KernelHarness& harness, const FuzzCase& one, const Problem& problem, int side,
                                 std::vector<std::uint8_t> rows) {
   const auto count = static_cast<std::size_t>(one.shape.sequences * one.shape.kv_heads * one.shape.tokens);
@@ -79,7 +79,7 @@ Result<void> fill(KernelHarness& harness, const FuzzCase& one, const Problem& pr
       continue;
     }
     side.x = heavy_tailed(one.seed * 2 + std::uint64_t(s), rows * static_cast<std::size_t>(dim), dim);
-    if (problem.append) side.x = rounded_to(one.new_type, side.x);  // append gets no finer numbers
+    if (problem.append) side.x = rounded_to(one.new_type, side.x);  // append receives rows of new_type
     const auto encoded = encode_rows(format, side.x, dim, one.tensor_scale[s]);
     side.stored = encoded;
     if (one.writes_on_device) {
@@ -104,7 +104,7 @@ Result<void> fill(KernelHarness& harness, const FuzzCase& one, const Problem& pr
   return {};
 }
 
-// Holds the launch report to the request: features, formats, kernel and blocks.
+// Compares the launch report with the request: features, formats, kernel and blocks.
 Result<void> check_report(const FuzzCase& one, const Ran& ran, const LaunchReport& report) {
   const Problem& problem = ran.problem;
   std::vector<std::string> features = problem.features.names();
@@ -124,7 +124,7 @@ Result<void> check_report(const FuzzCase& one, const Ran& ran, const LaunchRepor
   return {};
 }
 
-// The part of an array of `sequences` equal parts that belongs to sequence s; with one part, which all share, that one.
+// The elements of sequence s in an array of `sequences` equal slices. An array for one sequence serves all sequences.
 template <class T>
 std::span<const T> part_of(const std::vector<T>& all, int s, int sequences) {
   const std::size_t each = all.size() / static_cast<std::size_t>(sequences);
@@ -153,7 +153,7 @@ std::vector<double> largest_scores(const ExactShape& shape, std::span<const doub
   return all;
 }
 
-// Holds output and lse of each sequence to attention in double precision.
+// Compares output and lse of each sequence with attention in double precision.
 Result<void> check_numbers(const FuzzCase& one, const Problem& problem, const KernelHarness& harness,
                            const Side (&sides)[2], const std::vector<float>& q, const KernelHarness::Outcome& outcome,
                            FuzzOutcome& judged) {

@@ -1,5 +1,5 @@
-// run_fuzz executes a random spec (fuzz.hpp): it fills a cache, makes the call, and holds the output and lse to
-// attention in double precision, the launch report to the request, and appended rows to those of quantize. A spec
+// run_fuzz executes a random spec (fuzz.hpp): it fills a cache and makes the call. It compares output and lse with
+// attention in double precision, the launch report with the request, and appended rows with those of quantize. A spec
 // passes, is refused as its rules say, or has failed.
 // SPDX-License-Identifier: MIT
 #pragma once
@@ -11,11 +11,11 @@
 
 namespace kvjit {
 
-enum class FuzzVerdict { passed, refused, failed };  // refused: with a message that the rules expect
+enum class FuzzVerdict { passed, refused, failed };  // refused: the library gave a message that the rules expect
 struct FuzzOutcome {
   FuzzVerdict verdict = FuzzVerdict::failed;
   std::string reason;           // why it failed or was refused
-  std::string program;          // id of the program; empty: none was made
+  std::string program;          // id of the program; empty: the spec was refused before there was one
   double error = 0;             // largest relative L2 error of a sequence, less what sparse_v may cost it
   bool is_by_rounding = false;  // an error above the limit passed, because rounding q and k to f16 explains it
 };

@@ -1,4 +1,4 @@
-// The cases of ggml's tests, group by group: see ggml_matrix.hpp.
+// Lists the cases of ggml's tests, group by group: see ggml_matrix.hpp.
 // SPDX-License-Identifier: MIT
 #include "tools/verify/ggml_matrix.hpp"
 
@@ -79,8 +79,8 @@ void add_main(std::vector<GgmlCase>& cases) {
               }
 }
 
-// Adds the cases that ggml lists one by one: mixed types, and shapes beside the main loop. Numbers that the record of
-// these cases leaves open, mostly heads, are chosen here.
+// Adds the cases that ggml lists one by one: mixed types, and shapes beside the main loop. Sizes that ggml's list
+// leaves open, mostly counts of heads, are chosen here.
 void add_listed(std::vector<GgmlCase>& cases) {
   const auto add = [&](int k, int v, int kv_heads, int gqa, int tokens, int batch, const char* k_type,
                        const char* v_type) -> GgmlCase& {

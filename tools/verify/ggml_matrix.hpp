@@ -1,5 +1,5 @@
 // ggml_matrix lists the cases of ggml's FLASH_ATTN_EXT tests (tests/test-backend-ops.cpp of llama.cpp, snapshot
-// d99724f2) as specs: everything that an engine may ask for that calls this operator. ggml_run.hpp executes them,
+// d99724f2) as specs: the shapes and features with which an engine may call this operator. ggml_run.hpp executes them,
 // ggml_sample.hpp chooses a few of them.
 // SPDX-License-Identifier: MIT
 #pragma once
@@ -13,25 +13,25 @@ struct GgmlCase {
   int head_dim_v = 0;
   int kv_heads = 0;
   int gqa = 1;      // query heads of a KV head; in ggml the repeats of dimension 2
-  int repeats = 1;  // sequences of Q that share one of K and V; in ggml the repeats of dimension 3
-  int tokens = 0;   // of K and V
+  int repeats = 1;  // sequences of Q for each sequence of K and V; in ggml the repeats of dimension 3
+  int tokens = 0;   // tokens of K and V
   int batch = 0;    // queries of a sequence
   bool has_mask = false;
   bool has_sinks = false;
-  float max_bias = 0;                 // of the ALiBi slopes; 0: none
+  float max_bias = 0;                 // max_bias of the ALiBi slopes; 0: no ALiBi
   float softcap = 0;                  // 0: none
-  bool is_default_precision = false;  // else the case asks for f32; kvjit has one precision
+  bool is_default_precision = false;  // false: the case requests f32; kvjit has one precision
   std::string k;                      // ggml's type of K, which is the name of kvjit's format
   std::string v;
   bool is_permuted = false;  // heads lie inside tokens
   bool v_is_view = false;    // V's rows are the first bytes of K's rows
-  bool is_dense = false;     // K and V fill their buffers; else the buffers are twice as large
+  bool is_dense = false;     // K and V fill their buffers; false: the buffers are twice as large
 
   int stored_dim(int side) const;  // channels in whole blocks; side 0 is K, 1 is V
   std::string toml() const;        // the spec: layout rows, q and output f32, no [target]
   std::string name() const;
-  // The case whose program can serve this one too: it has sinks, which a call may leave out, and slopes, which may
-  // be 1.
+  // The case whose program can serve this one too. That program has sinks, which a call may leave out, and slopes,
+  // which may be 1.
   GgmlCase served_by() const;
 };
 

@@ -1,4 +1,4 @@
-// Execution of ggml's cases and its judgement: see ggml_run.hpp.
+// Executes and judges ggml's cases: see ggml_run.hpp.
 // SPDX-License-Identifier: MIT
 #include "tools/verify/ggml_run.hpp"
 
@@ -45,8 +45,8 @@ std::vector<float> uniform_rows(Uniform& random, std::size_t count) {
 }
 
 // Fills the mask as init_tensor_kq_mask of ggml's tests does: numbers in [-1, 1], and blocks of 128 tokens by 64
-// queries that are zero or minus infinity, about a fifth of all. Here there is at least one such block. Heads share a
-// mask, sequences do not.
+// queries that are zero or minus infinity, about a fifth of all blocks. Unlike ggml's, each mask has at least one such
+// block. Each sequence has one mask for all heads.
 void add_mask(FeatureInputs& inputs, const GgmlCase& one, Uniform& random) {
   constexpr int kTokens = 128, kQueries = 64;
   const auto tokens = static_cast<std::size_t>(one.tokens), queries = static_cast<std::size_t>(one.batch);
@@ -80,8 +80,8 @@ Result<FeatureInputs> features_of(const GgmlCase& one, const FeatureSet& set, Un
 
 // One side of the cache, [kv_heads][tokens][stored_dim].
 struct Cache {
-  std::vector<float> x;         // the numbers that were stored
-  std::vector<double> decoded;  // the numbers that the reference codec reads
+  std::vector<float> x;         // numbers before quantization
+  std::vector<double> decoded;  // the stored rows, decoded by the reference codec
 };
 
 double nmse(std::span<const float> a, std::span<const double> b) {
@@ -90,7 +90,8 @@ double nmse(std::span<const float> a, std::span<const double> b) {
   return norm == 0 ? error : error / norm;
 }
 
-// Holds the launch report to the case: features, formats, bytes read and kernels. Returns the first difference, or "".
+// Compares the launch report with the case: features, formats, bytes read and kernels. Returns the first difference,
+// or "".
 std::string unlike_request(const GgmlCase& one, const GgmlCase& served, const Loaded& loaded, const Registry& registry,
                            const LaunchReport& report) {
   std::vector<std::string> features;

@@ -1,6 +1,6 @@
 // run_ggml executes cases of ggml's test matrix (ggml_matrix.hpp) on the device of a context. It has ggml's semantics
 // (masks, slopes, sinks, views) and ggml's limit, and judges every row by attention in double precision. It also fails
-// a case whose launch report names other kernels, formats or features than the case asks for. Cases of one program run
+// a case whose launch report names other kernels, formats or features than the case requests. Cases of one program run
 // one after the other; programs run in parallel.
 // SPDX-License-Identifier: MIT
 #pragma once
@@ -15,7 +15,7 @@
 
 namespace kvjit {
 
-// Limit of the NMSE, which is the sum of (a - b)^2 over the sum of b^2. Both are those of ggml's tests.
+// Limit of the NMSE: sum of (a - b)^2 over sum of b^2. The measure and the limit are those of ggml's tests.
 constexpr double kMaxGgmlError = 5e-4;
 
 enum class GgmlVerdict { passed, failed, refused };
@@ -23,7 +23,7 @@ struct GgmlOutcome {
   GgmlVerdict verdict = GgmlVerdict::failed;
   std::string reason;          // why it failed or was refused; empty: it passed
   double error = 0;            // NMSE against attention over the decoded cache
-  double quantized_error = 0;  // NMSE against attention over K and V before storing, for the first head of queries
+  double quantized_error = 0;  // NMSE against attention over K and V before quantization, for the first query head
   std::string program;         // id of the program that served the case
 };
 

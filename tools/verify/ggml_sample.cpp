@@ -1,4 +1,4 @@
-// Greedy samples of ggml's case matrix: see ggml_sample.hpp.
+// Chooses greedy samples of ggml's case matrix: see ggml_sample.hpp.
 // SPDX-License-Identifier: MIT
 #include "tools/verify/ggml_sample.hpp"
 
@@ -68,8 +68,8 @@ std::vector<GgmlCase> ggml_sample(const std::vector<GgmlCase>& cases, std::size_
 }
 
 std::vector<GgmlCase> ggml_sample_of_programs(const std::vector<GgmlCase>& cases, std::size_t count, double most_work) {
-  constexpr double kOfCase = 0.05;      // what a program gains by a case ...
-  constexpr double kOf1e9Products = 1;  // ... and loses by 1e9 multiplications of its cases
+  constexpr double kOfCase = 0.05;      // added to a program's score for each of its cases
+  constexpr double kOf1e9Products = 1;  // subtracted from the score for 1e9 multiplications of its cases
   std::map<std::string, std::vector<const GgmlCase*>> programs;
   for (const GgmlCase& one : cases)
     if (ggml_work(one) <= most_work) programs[one.served_by().toml()].push_back(&one);

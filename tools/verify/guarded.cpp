@@ -1,4 +1,4 @@
-// The guards and their check: see guarded.hpp.
+// Writes and checks the guards: see guarded.hpp.
 // SPDX-License-Identifier: MIT
 #include "tools/verify/guarded.hpp"
 
@@ -10,8 +10,7 @@
 namespace kvjit {
 namespace {
 
-// The bytes of a guard. Neighbours differ, so that a guard that was moved by some bytes is noticed as well as one that
-// was overwritten.
+// The bytes of a guard. Neighbouring bytes differ, so that a shifted guard is noticed as well as an overwritten one.
 const std::vector<std::uint8_t>& pattern() {
   static const std::vector<std::uint8_t> bytes = [] {
     std::vector<std::uint8_t> made(Guarded::kGuardBytes);

@@ -1,5 +1,5 @@
-// Guarded: a buffer for kernels to write, with 4 KiB of known bytes ahead of it and behind it. check() reads these back
-// and fails if a kernel wrote past either end.
+// Guarded: a buffer for kernels to write, with 4 KiB of a fixed pattern before and after it. check() reads the pattern
+// back and fails if a kernel wrote past either end.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include "runtime/device/backend.hpp"
@@ -8,7 +8,7 @@ namespace kvjit {
 
 class Guarded {
  public:
-  static constexpr std::size_t kGuardBytes = 4096;  // bytes on either side, with no gap to the memory
+  static constexpr std::size_t kGuardBytes = 4096;  // bytes of the pattern on either side, adjacent to the buffer
 
   Guarded() = default;
   // Allocates `bytes` bytes that are all `value`.
@@ -20,7 +20,7 @@ class Guarded {
 
  private:
   Buffer buffer_;
-  std::size_t bytes_ = 0;  // without the guards
+  std::size_t bytes_ = 0;  // size of the buffer without the guards
 };
 
 }  // namespace kvjit

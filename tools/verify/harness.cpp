@@ -1,4 +1,4 @@
-// Trial's memory, its calls and their results: see harness.hpp. The rows of the cache are in harness_rows.cpp.
+// KernelHarness's memory, its calls and their results: see harness.hpp. harness_rows.cpp has the rows of the cache.
 // SPDX-License-Identifier: MIT
 #include "tools/verify/harness.hpp"
 
@@ -19,8 +19,8 @@ namespace {
 
 constexpr std::size_t kNoNumber = std::numeric_limits<std::size_t>::max();
 
-// The memory of one copy: K, a gap, V, a gap. Nobody writes the gaps, so they keep 0xFF and a read past the end of a
-// side is noticed.
+// The memory of one copy of the cache: K, a gap, V, a gap. The gaps stay 0xFF, so that a read past the end of a side is
+// noticed.
 struct Places {
   std::size_t values_at = 0;   // bytes from K to V
   std::size_t copy_bytes = 0;  // bytes of the copy
@@ -118,7 +118,7 @@ Result<void> KernelHarness::prepare_features(Launch& launch) const {
   return {};
 }
 
-// Kernels write lse as [sequences][queries][q_heads]; Outcome has heads ahead of queries.
+// Kernels write lse as [sequences][queries][q_heads]; Outcome has [sequences][q_heads][queries].
 Result<std::vector<float>> KernelHarness::lse_of(const Launch& launch) const {
   std::vector<float> given(launch.lse.bytes() / sizeof(float)), lse;
   if (given.empty()) return lse;
@@ -149,7 +149,7 @@ Result<KernelHarness> KernelHarness::make(std::shared_ptr<Context> context, std:
   harness.values_at_ = shape.rows.has_values_in_keys ? 0 : found.values_at;
   harness.copy_bytes_ = found.copy_bytes;
   KV_TRY(memory, Buffer::make(harness.context_->backend(), memory_bytes(source, shape)));
-  // A row that nobody wrote reads as NaN or as extreme codes, so that a stray read is noticed.
+  // An unwritten row reads as NaN or as extreme codes, so that a stray read is noticed.
   KV_CHECK(harness.context_->backend()->fill(memory.pointer(), 0xFF, memory.bytes()));
   harness.memory_ = std::move(memory);
   if (source.checks) {
@@ -320,7 +320,7 @@ Result<KernelHarness::Launch> KernelHarness::prepare(std::span<const float> q, c
     c.new_type = row_type(new_tokens_type_);
   }
   KV_CHECK(prepare_features(launch));
-  // 0xFF bytes are NaN, so that a partial result that is read before it is written is noticed.
+  // 0xFF bytes are NaN, so that a read of an unwritten partial result is noticed.
   KV_TRY(workspace, Guarded::make(backend, program_->workspace_bytes(c), 0xFF));
   KV_CHECK(backend->fill(workspace.pointer(), 0, kCounterBytes));
   launch.workspace = std::move(workspace);
@@ -347,7 +347,7 @@ Result<KernelHarness::Outcome> KernelHarness::attend(std::span<const float> q, c
 
 Result<int> KernelHarness::differing(std::span<const float> q, std::span<const float> other, const Call& call,
                                      int calls) const {
-  // Calls between two comparisons. An even number, so that each place of `outs` always has the same queries.
+  // Calls between two comparisons. The number is even, so that each place of `outs` always has the same queries.
   constexpr int kRound = 64;
   KV_TRY(first, prepare(q, call));
   KV_TRY(second, prepare(other, call));
@@ -399,7 +399,8 @@ Result<KernelHarness::Outcome> KernelHarness::merge(const std::vector<Outcome>& 
   const auto rows_at = [&](DevicePointer data) -> kv::Rows {
     return {device_data(data), heads * queries * dim, dim, queries * dim};
   };
-  // Transposes [sequences][outer][inner] to [sequences][inner][outer]: kernels have lse by query, then head.
+  // Transposes [sequences][outer][inner] to [sequences][inner][outer]: kernels take lse as
+  // [sequences][queries][q_heads], Outcome has [sequences][q_heads][queries].
   const auto turned = [&](std::span<const float> lse, std::size_t outer, std::size_t inner) {
     std::vector<float> out;
     for (std::size_t s = 0; s < lse.size(); s += outer * inner)

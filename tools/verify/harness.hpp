@@ -1,9 +1,8 @@
-// Trial: one program with a cache of its own on a device, fed from host arrays and read back to host arrays. `run`,
-// `verify`, `bench` and the tests run kernels through it; the CPU back-end and a GPU look the same from here.
+// KernelHarness: one program with its own cache on a device, filled from host arrays and read back to host arrays.
+// `run`, `verify`, `bench` and the tests run kernels through it, on a GPU and on the CPU back-end alike.
 //
-// The cache's memory starts as 0xFF, so that a row that nobody wrote reads as NaN or as extreme codes. Output, lse and
-// workspace of each call lie between guard bytes (guarded.hpp), which are compared after the call. Methods that take
-// `side` mean K by 0 and V by 1.
+// The cache's memory starts as 0xFF, so that an unwritten row reads as NaN or as extreme codes. Output, lse and
+// workspace of each call lie between guard bytes (guarded.hpp), which are compared after the call. side: 0 = K, 1 = V.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include <cstdint>
@@ -26,12 +25,12 @@ struct CacheShape {
   int sequences = 1;
   int kv_heads = 1;
   long long tokens = 0;                 // capacity of each sequence, in tokens
-  int copies = 1;                       // caches; timed calls go through all of them, other calls use the first
-  PagePlaces places = PagePlaces::own;  // layout paged: where rows lie inside a page
-  RowPlaces rows = {};                  // layout rows: where rows lie
+  int copies = 1;                       // copies of the cache: timed calls alternate over all, others use the first
+  PagePlaces places = PagePlaces::own;  // layout paged: places of rows inside a page
+  RowPlaces rows = {};                  // layout rows: places of rows
 };
 
-// The bytes that KernelHarness::make allocates for the caches; the largest std::size_t if the number overflows.
+// The bytes that KernelHarness::make allocates for the copies; the largest std::size_t if the number overflows.
 std::size_t memory_bytes(const ProgramSource& source, const CacheShape& shape);
 
 class KernelHarness {
@@ -42,27 +41,27 @@ class KernelHarness {
   // Replaces the program by another plan of the same problem; the cache stays.
   void use(std::shared_ptr<Program> program) { program_ = std::move(program); }
 
-  // Stores x [sequences][kv_heads][tokens][head_dim] by the quantize kernel; x is uploaded as `type`.
+  // Stores x [sequences][kv_heads][tokens][head_dim] by the quantize kernel; x is uploaded as elements of `type`.
   Result<void> quantize(int side, std::span<const float> x, Element type = Element::f32);
-  // Does the same in a cache of pages by slot mapping. Each token has the slot that the page table gives it; a token
-  // whose bit in `skipped` [sequence][token] is set has a negative slot, so its rows are not stored.
+  // Does the same in a paged cache by slot mapping. Each token has its slot by the page table; a token whose bit in
+  // `skipped` [sequence][token] is set has a negative slot, so its rows are not stored.
   Result<void> quantize_slots(int side, std::span<const float> x, const std::vector<bool>& skipped);
   // Sets the scale of a format that has one scale for the whole tensor, for every call from now on.
   void set_tensor_scale(int side, float scale) { tensor_scale_[side] = scale; }
   // Reads the stored rows as whole blocks in file order, whatever the layout: [sequences][kv_heads][tokens][row_bytes].
-  // Padding is as it is stored, or 0 where the layout stores none.
+  // Padding has its stored bytes, or 0 if the layout stores no padding.
   Result<std::vector<std::uint8_t>> rows(int side) const;
-  // Writes rows that were encoded elsewhere, in the order of rows(). Padding becomes 0xFF: no kernel may read it.
+  // Writes encoded rows, in the order of rows(). Padding becomes 0xFF, because no kernel may read it.
   Result<void> set_rows(int side, std::span<const std::uint8_t> rows);
-  // Fills every copy of the cache with `rows` over and over. The device repeats them, for caches that are too large to
-  // be encoded by the host.
+  // Fills every copy of the cache with repetitions of `rows`. The device repeats them, for caches that are too large
+  // for the host to encode.
   Result<void> fill(int side, std::span<const std::uint8_t> rows);
-  // Reads the cache back by the dequantize kernel, which writes `type`: [sequences][kv_heads][tokens][head_dim].
-  // rotated: the rows stay in the rotated domain and have as many values as are stored.
+  // Reads the cache back by the dequantize kernel, which writes elements of `type`:
+  // [sequences][kv_heads][tokens][head_dim]. rotated: rows of the rotated domain, with all stored values.
   Result<std::vector<float>> dequantize(int side, bool rotated = false, Element type = Element::f32) const;
 
-  // Sets the new tokens' rows that a program with append stores in every call from now on:
-  // [sequences][query_length][kv_heads][head_dim], uploaded as `type`.
+  // Sets the new tokens' rows that an append program stores in every call from now on:
+  // [sequences][query_length][kv_heads][head_dim], uploaded as elements of `type`.
   void set_new_tokens(int side, std::vector<float> x, Element type = Element::f32);
 
   // Sets the arrays that the program's features read in every call from now on.
@@ -73,10 +72,10 @@ class KernelHarness {
     int tokens = 0;             // tokens of every sequence; 0: the capacity
     std::vector<int> lengths;   // tokens of each sequence, passed in device memory; empty: `tokens` for all
     int blocks = 0;             // blocks of the launch; 0: the program chooses
-    bool is_reference = false;  // run the reference kernel instead of decode
+    bool is_reference = false;  // runs the reference kernel instead of decode
     double scale = 0;           // factor of q.k; 0: 1/sqrt(head_dim)
-    QueryPlaces q = {};         // where the rows of the queries lie
-    QueryPlaces out = {};       // where the rows of the output lie
+    QueryPlaces q = {};         // places of the rows of the queries
+    QueryPlaces out = {};       // places of the rows of the output
   };
   struct Outcome {
     std::vector<float> out;  // [sequences][q_heads][query_length][head_dim]
@@ -86,16 +85,16 @@ class KernelHarness {
   // Runs one call. q has the shape of Outcome::out with K's head_dim, and is rounded to the program's q type
   // (rounded_to). Fails with Code::differs if the call changed a guard byte or a byte between rows of the output.
   Result<Outcome> attend(std::span<const float> q, const Call& call) const;
-  // Stress: queues `calls` launches that alternate q and `other`, without waiting, all with one workspace. Returns how
-  // many outputs differ in a byte from the first one of the same queries.
+  // A stress test: queues `calls` launches that alternate q and `other`, without waiting, all with one workspace.
+  // Returns the number of outputs that differ in a byte from the first output of the same queries.
   Result<int> differing(std::span<const float> q, std::span<const float> other, const Call& call, int calls) const;
-  // Merges the outcomes of calls over parts of a context into the one over all of it (merge_contexts).
+  // Merges the outcomes of calls over parts of a context into the outcome over all of it (merge_contexts).
   Result<Outcome> merge(const std::vector<Outcome>& parts) const;
   struct Timed {
     Backend::Timing timing;
     LaunchReport report;
   };
-  // Times the call, with the copies of the cache in turn.
+  // Times the call; calls alternate over the copies of the cache.
   Result<Timed> time(std::span<const float> q, const Call& call, int repeats) const;
 
   // Times quantize (is_writing) or dequantize of the whole cache, from or to x [sequences][tokens][kv_heads][head_dim]
@@ -104,8 +103,9 @@ class KernelHarness {
                                      int repeats) const;
 
   const CacheShape& shape() const { return shape_; }
-  // For calls that Trial has no method for. upload_table uploads the page table of a side into `buffer`; without pages
-  // the table is empty. `lengths`: tokens of each sequence; empty: the capacity. cache() says where a side lies.
+  // For calls without a method here. upload_table uploads the page table of a side into `buffer`; without pages the
+  // table is empty. `lengths`: tokens of each sequence; empty: the capacity. cache() returns a side's pointers and
+  // strides.
   Result<kv::PageTable> upload_table(int side, const std::vector<int>& lengths, Buffer& buffer) const;
   kv::CacheSide cache(int side, int copy = 0) const {
     return at(geometry_[side], memory(copy, side) + static_cast<std::size_t>(shape_.rows.front));
@@ -120,10 +120,10 @@ class KernelHarness {
   CheckBounds bounds() const;
   // Waits for the device. Fails if the record of a checked program reports an error.
   Result<void> finish() const;
-  // visit(field, byte of the side's memory, byte of the rows) for every field of one row.
+  // Calls visit(field, byte of the side's memory, byte of the rows) for every field of one row.
   template <class Visit>
   void visit_row(int side, long long codes, long long scales, long long row, Visit visit) const;
-  // The same for every row of the cache.
+  // Does the same for every row of the cache.
   template <class Visit>
   void for_each_piece(int side, Visit visit) const;
   std::size_t rows_bytes(int side) const;
@@ -147,22 +147,22 @@ class KernelHarness {
   CacheShape shape_;
   SideGeometry geometry_[2];
   PageDeal pages_[2];                       // layout paged: the pages of K and V
-  Buffer check_;                            // checked programs: their record of values out of range
+  Buffer check_;                            // checked programs: the check record
   Buffer memory_;                           // the copies, one behind the other; each is K, then V
   std::size_t values_at_ = 0;               // bytes from the start of a copy to V
   std::size_t copy_bytes_ = 0;              // bytes of a copy
-  float tensor_scale_[2] = {1, 1};          // of K and V, for formats with one scale a tensor
-  std::vector<float> new_tokens_[2];        // rows of K and V that a program with append stores
-  Element new_tokens_type_ = Element::f32;  // of K and V
+  float tensor_scale_[2] = {1, 1};          // scales of K and V, for formats with one scale a tensor
+  std::vector<float> new_tokens_[2];        // rows of K and V that an append program stores
+  Element new_tokens_type_ = Element::f32;  // element type of both
   FeatureInputs features_;
 };
 
 // Takes the rows of the last `count` tokens of each sequence from x [sequences][kv_heads][tokens][dim]. Returns
-// [sequences][count][kv_heads][dim], with zeros for tokens ahead of the first.
+// [sequences][count][kv_heads][dim], with zeros for tokens before the first.
 std::vector<float> new_token_rows(std::span<const float> x, const CacheShape& shape, const std::vector<int>& lengths,
                                   int count, int dim);
 
-// x as a kernel sees it that reads `type`: each number rounded to nearest.
+// The numbers x, each rounded to nearest in `type`, as a kernel reads them from elements of that type.
 std::vector<float> rounded_to(Element type, std::span<const float> x);
 
 }  // namespace kvjit

@@ -1,5 +1,5 @@
 // Conversions between host arrays of floats and bytes in a device's memory, for the harness (harness.hpp) and the
-// benchmarks: packed and unpacked convert to and from an element type, uploaded and repeat fill buffers.
+// benchmarks. packed and unpacked convert to and from an element type; uploaded and repeat fill buffers.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include <fmt/format.h>
@@ -16,7 +16,7 @@
 
 namespace kvjit::harness {
 
-// The address as the kernels' argument structs have it.
+// The address as a pointer, for the kernels' argument structs.
 inline void* device_data(DevicePointer pointer) { return reinterpret_cast<void*>(pointer); }
 
 inline std::size_t element_bytes(Element type) { return type == Element::f32 ? 4 : 2; }
@@ -58,8 +58,8 @@ inline Result<Buffer> uploaded(const std::shared_ptr<Backend>& backend, std::spa
   return std::move(buffer);
 }
 
-// Fills `bytes` bytes at `to` with copies of the first `filled` ones, which are there already. Each copy doubles what
-// is there, so few copies suffice.
+// Fills `bytes` bytes at `to` with repetitions of the first `filled` bytes, which must be written already. Each copy
+// doubles the bytes written, so few copies suffice.
 inline Result<void> repeat(Backend& backend, DevicePointer to, std::size_t filled, std::size_t bytes) {
   for (std::size_t step; filled < bytes; filled += step) {
     step = std::min(filled, bytes - filled);

@@ -1,4 +1,4 @@
-// Trial's stored rows: reading, writing and repeating them in a cache of any layout. Host arrays have rows as whole
+// KernelHarness's stored rows: reads, writes and repeats them in a cache of any layout. Host arrays have rows as whole
 // blocks in file order. visit_row maps each field of a row to its byte in the cache: inside whole blocks (layout rows),
 // or in a plane of codes and a plane of scales (planar).
 // SPDX-License-Identifier: MIT
@@ -93,8 +93,8 @@ Result<void> KernelHarness::fill(int side, std::span<const std::uint8_t> rows) {
                   std::memcpy(&planes[static_cast<std::size_t>(at)], &rows[static_cast<std::size_t>(row)],
                               static_cast<std::size_t>(field.bytes));
               });
-  // The rows of a plane have no gaps, so the pattern simply repeats: over heads, over sequences, and over the tokens by
-  // which the capacity of a head is rounded up.
+  // The rows of a plane have no gaps, so the pattern repeats over the whole plane: over heads, over sequences, and over
+  // the tokens by which the capacity of a head is rounded up.
   Backend& backend = *context_->backend();
   const auto codes = static_cast<std::size_t>(count * code_row);
   const std::size_t codes_bytes = geometry_[side].codes_bytes, bytes = geometry_[side].total_bytes;
@@ -111,7 +111,8 @@ Result<void> KernelHarness::fill(int side, std::span<const std::uint8_t> rows) {
   return backend.synchronize(nullptr);
 }
 
-// Pages are interchangeable: the first few get the rows one after the other, and the rest are copies of these.
+// Every page may have the same content: the first few pages get the rows one after the other, and the rest are copies
+// of these pages.
 Result<void> KernelHarness::fill_pages(int side, std::span<const std::uint8_t> rows, long long count) {
   const SideGeometry& geometry = geometry_[side];
   const auto page = static_cast<std::size_t>(geometry.strides.codes_sequence_stride);

@@ -1,4 +1,4 @@
-// The inputs and the errors by which kernels are judged: see judge.hpp.
+// Sets the inputs and computes the errors by which kernels are judged: see judge.hpp.
 // SPDX-License-Identifier: MIT
 #include "tools/verify/judge.hpp"
 

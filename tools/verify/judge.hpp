@@ -1,6 +1,6 @@
 // The rules by which run, verify and the fuzz judge a kernel: the inputs that they give a harness, the limit of its
 // error, and the error of lse. The exact answer is attention in double precision (measure.hpp). A spec with a hook is
-// judged by the reference kernel instead, because no oracle knows the hook's text.
+// judged by the reference kernel instead, because no oracle can evaluate the hook's text.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include <span>
@@ -12,22 +12,22 @@ namespace kvjit {
 
 constexpr double kMaxKernelError = 1e-3;  // relative L2, of every attention kernel
 
-// False for an error that is NaN, as "!(error > limit)" would not be.
+// False if the error is NaN; "!(error > limit)" would be true.
 inline bool is_within(double error, double limit) { return error <= limit; }
 
-// Gives a program that appends the last query_length of `tokens` tokens of K and V, which its call stores again. x: K
-// and V, [kv_heads][capacity][dim] each.
+// Sets the new tokens of an append program: the last query_length of `tokens` tokens of K and V, which its call stores
+// again. x: K and V, [kv_heads][capacity][dim] each.
 void set_new_tokens(KernelHarness& harness, const Problem& problem, const std::vector<float>* const (&x)[2],
                     int tokens);
 
-// Gives a program seeded random numbers for everything that its features read.
+// Sets seeded random inputs for all features of a program.
 void set_features(KernelHarness& harness, const Problem& problem);
 
-// The largest difference of two arrays of log-sum-exps: absolute where the exact one is below 1, relative above. NaN if
-// a difference is.
+// The largest difference of two arrays of log-sum-exps: absolute where the exact value is below 1, relative above. NaN
+// if any difference is NaN.
 double lse_error(const std::vector<float>& lse, const std::vector<double>& exact);
 
-// Runs the reference kernel and takes its answers as the exact ones. For specs with a hook.
+// Runs the reference kernel and returns its results as the exact ones, for specs with a hook.
 Result<void> judge_by_reference(const KernelHarness& harness, std::span<const float> q, KernelHarness::Call call,
                                 std::vector<double>& exact, std::vector<double>& exact_lse);
 

@@ -1,4 +1,4 @@
-// Attention in double precision, distances and seeded inputs: see measure.hpp.
+// Computes attention in double precision, distances and seeded inputs: see measure.hpp.
 // SPDX-License-Identifier: MIT
 #include "tools/verify/measure.hpp"
 
@@ -13,7 +13,7 @@ namespace kvjit {
 
 namespace {
 
-// Adds to four sums in turn, so that no addition waits for the one before.
+// A dot product over four independent sums, so that no addition waits for the one before.
 double dot(const double* a, const double* b, std::size_t count) {
   double sums[4] = {};
   std::size_t i = 0;
@@ -101,7 +101,7 @@ double rounding_deviation(const ExactShape& shape, std::span<const double> q, st
       const double* const key = &k[(first + t) * dim];
       double products = 0, moved = 0;
       for (std::size_t i = 0; i < dim; ++i) products += query[i] * query[i] * key[i] * key[i];
-      // Behind a rotation all channels have about the same share of the sum.
+      // In the rotated domain all channels contribute about equally to the sum.
       products = std::max(products, dot(query, query, dim) * dot(key, key, dim) / static_cast<double>(dim));
       for (std::size_t c = 0; c < width; ++c) {
         const double away = v[(first + t) * width + c] - exact[row * width + c];

@@ -1,6 +1,6 @@
 // The measures by which `run`, `verify` and the fuzz judge kernels: attention in double precision (exact_attention),
-// the distance of two outputs (difference), bytes that differ between two encodings (compare_rows), bounds of what
-// sparse V and rounding may cost, and seeded inputs that look like real keys. Nothing here shares code with the
+// the distance of two outputs (difference), bytes that differ between two encodings (compare_rows), bounds of the
+// errors of sparse V and of rounding, and seeded inputs distributed like real keys. Nothing here shares code with the
 // kernels.
 // SPDX-License-Identifier: MIT
 #pragma once
@@ -17,27 +17,27 @@ namespace kvjit {
 struct ExactShape {
   int kv_heads = 1;
   int q_heads_per_kv = 1;
-  int query_length = 1;             // queries
+  int query_length = 1;             // queries of the sequence
   int head_dim = 0;                 // channels of K and of the queries
   long long tokens = 0;             // tokens that are attended to
   long long capacity = 0;           // tokens between two heads in memory; 0: `tokens`
-  bool causal = false;              // ignored if there is a rule, which has its own
+  bool causal = false;              // ignored if there is a `rule`, which decides what queries see
   int head_dim_v = 0;               // channels of V and the output; 0: head_dim
-  const ScoreRule* rule = nullptr;  // scores with features and which tokens are seen; null: no features
+  const ScoreRule* rule = nullptr;  // scores with features, and the tokens that queries see; null: no features
   double scale = 0;                 // factor of q.k; 0: 1/sqrt(head_dim)
   int value_dim() const { return head_dim_v > 0 ? head_dim_v : head_dim; }
 };
 
 // Attention of one sequence. q is [q_heads][query_length][head_dim], k [kv_heads][capacity][head_dim], v
 // [kv_heads][capacity][value_dim()]; returns [q_heads][query_length][value_dim()]. With causal, query i sees the tokens
-// 0 .. tokens - query_length + i; without, every query sees every token. A query that sees no token gets zeros.
+// 0 .. tokens - query_length + i; otherwise every query sees every token. A query that sees no token gets zeros.
 // lse, if not null, gets the log-sum-exp of each row's scores, with the sink.
 std::vector<double> exact_attention(const ExactShape& shape, std::span<const double> q, std::span<const double> k,
                                     std::span<const double> v, std::vector<double>* lse = nullptr);
 
-// Upper bound of the error of leaving out V of tokens whose probability is below sparse_v times the row's largest. The
-// error of a row is at most the sum of weight x |V| of these tokens. The bound is relative to |exact|, like
-// relative_l2; it is 0 for sparse_v 0.
+// Upper bound of the error that sparse_v causes: the kernel skips V of tokens whose probability is below sparse_v times
+// the row's largest. The error of a row is at most the sum of weight x |V| of these tokens. The bound is relative to
+// |exact|, like relative_l2; it is 0 for sparse_v 0.
 double sparse_bound(const ExactShape& shape, double sparse_v, std::span<const double> q, std::span<const double> k,
                     std::span<const double> v, std::span<const double> exact);
 
@@ -54,9 +54,9 @@ struct Difference {
 // The distance of a from b, two arrays of rows of `dim` numbers.
 Difference difference(std::span<const float> a, std::span<const double> b, int dim);
 
-// Bytes in which two arrays of stored rows differ, counted apart for codes and scales. Padding is not compared, nor are
-// the signs of a residual that no decoder reads: the sign of the value that sets an amax scale depends on the last bit
-// of a float.
+// Bytes in which two arrays of stored rows differ, counted separately for codes and scales. Padding is not compared.
+// Signs of a residual that no decoder reads are not compared either: the sign of the value that sets an amax scale
+// depends on the last bit of a float.
 struct ByteAgreement {
   long long code_bytes = 0;     // bytes of codes that were compared
   long long scale_bytes = 0;    // bytes of scales and other fields that were compared
@@ -65,20 +65,19 @@ struct ByteAgreement {
 };
 ByteAgreement compare_rows(const Format& format, std::span<const std::uint8_t> a, std::span<const std::uint8_t> b);
 
-// True if the quantize kernels must store exactly the reference codec's bytes. False where scales come from sums
-// (norms, matched and least-squares scales) or values are rotated: kernels compute these in float32, the codec in
-// double, so a scale or a code next to a bound may be rounded to the other side.
+// True if the quantize kernels must store exactly the reference codec's bytes. False if scales come from sums (norms,
+// matched and least-squares scales) or values are rotated: kernels compute these in float32, the codec in double, so a
+// scale or a code next to a rounding boundary may be rounded to the other side.
 bool is_byte_exact(const Format& format);
 
-// Encodes and decodes rows of head_dim values by the reference codec. tensor_scale is for formats with one scale for
+// Encodes and decodes rows of head_dim values by the reference codec. tensor_scale: read by formats with one scale for
 // the whole tensor.
 std::vector<std::uint8_t> encode_rows(const Format& format, std::span<const float> x, int head_dim,
                                       float tensor_scale = 1);
 std::vector<double> decode_rows(const Format& format, std::span<const std::uint8_t> bytes, int head_dim,
                                 float tensor_scale = 1);
 
-// Heavy-tailed numbers that f16 holds exactly, with one channel five times as large as the rest, as keys after RoPE
-// have it.
+// Heavy-tailed numbers that f16 holds exactly. One channel is five times as large as the rest, as in keys after RoPE.
 std::vector<float> heavy_tailed(std::uint64_t seed, std::size_t count, int head_dim);
 
 inline std::vector<double> widened(std::span<const float> x) { return {x.begin(), x.end()}; }

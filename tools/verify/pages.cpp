@@ -10,7 +10,7 @@ namespace kvjit {
 namespace {
 
 long long round_up(long long v, long long to) { return (v + to - 1) / to * to; }
-// The largest power of two, up to 16, that divides v: the alignment that rows of v bytes keep.
+// The largest power of two, up to 16, that divides v: the alignment that all rows of v bytes have.
 long long power_of_two_in(long long v) { return v == 0 ? 1 : std::min(v & -v, 16LL); }
 
 long long pages_of(int page_tokens, long long tokens) { return (tokens + page_tokens - 1) / page_tokens; }
@@ -33,7 +33,7 @@ SideGeometry pool_geometry(const ProgramSource& source, const SideInfo& side, lo
     swap(strides.scales_head_stride, strides.scales_token_stride, source.is_planar() ? side.scale_row_bytes : 0);
     return geometry;
   }
-  constexpr long long kForeign = 6;  // bytes behind each row of whole blocks that belong to the engine
+  constexpr long long kForeign = 6;  // bytes of the engine behind each row of whole blocks
   const long long codes = source.is_planar() ? side.code_row_bytes : side.row_bytes + kForeign,
                   scales = source.is_planar() ? side.scale_row_bytes : 0;
   const long long scales_at = round_up(codes, power_of_two_in(scales)),

@@ -1,5 +1,5 @@
-// Pages for the harness: a pool that has more pages than are used, pages dealt to sequences at random, page tables
-// whose unused entries lead out of the pool, and the ways in which engines place rows inside a page.
+// Pages for the harness: a pool with more pages than the sequences use, pages assigned to sequences at random, page
+// tables whose unused entries lead out of the pool, and the ways in which engines place rows inside a page.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include <cstdint>
@@ -15,7 +15,7 @@ enum class PagePlaces {
   slots,  // [head][token] of records: a row's codes, then its scales (planar) or 6 foreign bytes (whole blocks)
 };
 
-// The strides of a pool of `pages` pages, one behind the other. The stride of a sequence is that of a page.
+// The strides of a pool of `pages` pages, one behind the other. Sequence strides are the bytes from page to page.
 SideGeometry pool_geometry(const ProgramSource& source, const SideInfo& side, long long heads, long long pages,
                            PagePlaces places);
 
@@ -26,7 +26,7 @@ struct PageDeal {
   long long pool = 0;        // pages of the pool; some belong to no sequence
   std::vector<int> entries;  // [sequence][row_stride()]: page numbers
 
-  // Entries of a sequence's row of the table: its pages, and two that no kernel may use.
+  // Entries from one sequence's row of the table to the next: its pages, and two entries that no kernel may use.
   long long row_stride() const { return each + 2; }
   int page_of(long long sequence, long long token) const {
     return entries[static_cast<std::size_t>(sequence * row_stride() + token / page_tokens)];
@@ -35,9 +35,9 @@ struct PageDeal {
   // far out of the pool.
   std::vector<int> table(const std::vector<int>& lengths) const;
 };
-// Pages of a pool for `sequences` sequences of `tokens` tokens: those in use, an eighth more, and one.
+// Pages of a pool for `sequences` sequences of `tokens` tokens: those in use, an eighth more, and one more.
 long long pool_pages(int page_tokens, long long sequences, long long tokens);
-// Deals the pages of such a pool to sequences in an order that `seed` shuffles.
+// Assigns the pages of such a pool to sequences in an order that `seed` shuffles.
 PageDeal deal_pages(int page_tokens, long long sequences, long long tokens, std::uint64_t seed);
 
 }  // namespace kvjit

@@ -1,4 +1,4 @@
-// Attention over caches of pages: see verify_pages.hpp.
+// Checks attention over paged caches: see verify_pages.hpp.
 // SPDX-License-Identifier: MIT
 #include "tools/verify/verify_pages.hpp"
 
@@ -14,7 +14,7 @@ namespace {
 
 constexpr int kKvHeads = 2;
 
-// The part of an array of `sequences` equal parts that belongs to sequence s.
+// The elements of sequence s in an array of `sequences` equal slices.
 template <class T>
 std::span<const T> part_of(const std::vector<T>& all, int s, int sequences) {
   const std::size_t each = all.size() / static_cast<std::size_t>(sequences);

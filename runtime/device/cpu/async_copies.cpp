@@ -1,3 +1,4 @@
+// Queues, delivers and checks asynchronous copies: see async_copies.hpp.
 // SPDX-License-Identifier: MIT
 #include "runtime/device/cpu/async_copies.hpp"
 

@@ -1,6 +1,6 @@
 // Asynchronous copies to shared memory on the CPU back-end. Data arrives as late as the rules of PTX allow, so a kernel
-// that reads too early computes wrong numbers. Functions that return text describe the rule that was broken; an empty
-// text means that none was.
+// that reads too early computes wrong results. Functions that return text describe the rule that the kernel broke; an
+// empty text means that it broke none.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include <cstddef>
@@ -17,7 +17,7 @@ class CopyQueue {
   void commit() { groups_.push_back(pending_.size()); }
   std::string wait(int groups_left);
   std::size_t pending() const { return pending_.size(); }
-  void begin_block() { groups_.clear(); }  // empty committed groups may be left over, copies may not
+  void begin_block() { groups_.clear(); }  // a block may end with empty committed groups, but not with copies
 
  private:
   struct Copy {
@@ -52,7 +52,7 @@ class BulkBarriers {
   };
   struct Barrier {
     unsigned arrivals = 0, missing = 0, phase = 0;
-    unsigned long long announced = 0, asked = 0;  // bytes of this phase: announced, and queued in copies
+    unsigned long long announced = 0, asked = 0;  // bytes of this phase: expected by arrivals, and queued in copies
     std::vector<Copy> copies;
     void settle();
   };

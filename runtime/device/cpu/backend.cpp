@@ -19,8 +19,8 @@
 namespace kvjit {
 namespace {
 
-constexpr std::size_t kAlignment = 256;  // bytes: what cudaMalloc promises
-constexpr int kPoison = 0xff;            // NaN in every float type: shows reads of memory that nothing wrote
+constexpr std::size_t kAlignment = 256;  // bytes: the alignment that cudaMalloc guarantees
+constexpr int kPoison = 0xff;            // NaN in every float type, so that reads of unwritten memory are noticed
 
 std::size_t physical_memory() {
   const long pages = sysconf(_SC_PHYS_PAGES), page = sysconf(_SC_PAGESIZE);
@@ -134,7 +134,7 @@ class CpuBackend : public Backend {
 
 Result<DevicePointer> CpuBackend::allocate(std::size_t bytes) {
   if (bytes == 0) return DevicePointer{0};
-  // Exactly the bytes that were asked for, so that AddressSanitizer detects reads behind them.
+  // Exactly the requested bytes, so that AddressSanitizer detects reads behind them.
   void* memory = nullptr;
   if (bytes > info_.memory_bytes || posix_memalign(&memory, kAlignment, bytes) != 0)
     return fail(Code::environment,

@@ -25,12 +25,12 @@ namespace {
 
 using boost::context::fiber;
 
-constexpr int kMaxThreads = 1024;                // a block, on every CUDA GPU
-constexpr std::size_t kMaxShared = 256 * 1024;   // above the 227 KiB of any GPU so far
-constexpr std::size_t kGuard = 1024;             // bytes before and behind shared memory; keeps its 1024-byte alignment
+constexpr int kMaxThreads = 1024;                // threads of a block, on every CUDA GPU
+constexpr std::size_t kMaxShared = 256 * 1024;   // bytes: above the 227 KiB of any GPU so far
+constexpr std::size_t kGuard = 1024;             // bytes before and after shared memory: its alignment is 1024 bytes
 constexpr unsigned char kGuardByte = 0xa5;       // differs from kPoison, so that writing NaNs past the end is detected
 constexpr unsigned char kPoison = 0xff;          // NaN as f16, bf16 and f32; -1 as an integer
-constexpr std::size_t kStackBytes = 128 * 1024;  // address space; only touched pages cost memory
+constexpr std::size_t kStackBytes = 128 * 1024;  // bytes of address space; only touched pages take memory
 constexpr std::size_t kShownGroups = 8;          // places listed in a deadlock report
 
 using WarpSlots = unsigned[2][32][kv::cpu::kSlotWords];
@@ -244,7 +244,7 @@ void Scheduler::begin_block(unsigned x, unsigned y, unsigned z) {
   (void)barriers.end_block();
 }
 
-// Whether the live lanes of first..last-1 stand at one source line. If not, records where two of them stand.
+// Whether the live lanes of first..last-1 wait at one source line. If not, records the lines of two of them.
 bool Scheduler::same_site(int first, int last) {
   const LaneState* one = nullptr;
   for (int i = first; i < last; ++i) {
@@ -293,8 +293,8 @@ void Scheduler::release_groups() {
       release_team(lanes_[w * 32].team, static_cast<int>(w));
 }
 
-// Releases a team once all its lanes have voted. Hardware counts lanes, so a team with a lane that has ended waits for
-// ever; that is a deadlock here too.
+// Releases a team of warps once all its lanes have voted. Hardware counts lanes, so a team with a lane that has ended
+// waits for ever; that is a deadlock here too.
 void Scheduler::release_team(int warps, int first_warp) {
   const int first = first_warp * 32, last = std::min(first + warps * 32, threads_);
   bool vote = false;
@@ -342,8 +342,8 @@ void Scheduler::check_guard() {
   }
 }
 
-// The lanes that run next. In order: all that can. Shuffled: those of one warp, which runs until it must wait for
-// others, so that warps are as far apart as their barriers allow.
+// The lanes that run next. Without a seed, all lanes that can run. With a seed, the lanes of one warp, which runs until
+// it must wait for others, so that warps are as far apart as their barriers allow.
 std::vector<int> Scheduler::take_ready() {
   std::vector<int> turn = std::exchange(ready_, {});
   if (!is_shuffled_) return turn;
@@ -421,7 +421,7 @@ Result<void> Scheduler::run(const std::function<void()>& body, Grid grid, int th
   return {};
 }
 
-// The one scheduler of the process. Kernels reach it through plain functions, and launches share its stacks.
+// The only scheduler of the process. Kernels reach it through plain functions, and launches reuse its stacks.
 struct Shared {
   std::mutex mutex;
   Scheduler scheduler;

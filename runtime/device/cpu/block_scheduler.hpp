@@ -1,4 +1,4 @@
-// Runs a grid of blocks on the CPU: one fibre for each lane, one block after the other. Kernels see it through
+// Runs a grid of blocks on the CPU: one fibre for each lane, one block after the other. Kernels call it through
 // templates/device/cpu.hpp. It is stricter than a GPU on purpose:
 //
 //   - Shared memory starts as NaN patterns and ends in a guard zone.
@@ -26,10 +26,10 @@ struct LaneProgram {
   void (*entry)(const void* args) = nullptr;
 };
 
-// Runs a grid to its end. seed: 0 runs lanes in order, another number in a random order that it fixes. A process runs
-// one launch at a time; a second thread waits. Fails with internal if the kernel broke a rule (divergent collective,
-// deadlock, overrun of shared memory, misaligned or forgotten copy) and names block and lane. Fails with bad_input for
-// a launch that no GPU would take.
+// Runs a grid to its end. seed: 0 runs lanes in order, any other number in the random order that it seeds. A process
+// runs one launch at a time; a second thread waits. Fails with internal if the kernel broke a rule (divergent
+// collective, deadlock, overrun of shared memory, misaligned or forgotten copy) and names block and lane. Fails with
+// bad_input for a launch that no GPU would take.
 Result<void> run_grid(const LaneProgram& program, Grid grid, int threads, std::size_t shared_bytes, const void* args,
                       unsigned seed = 0);
 

@@ -1,5 +1,5 @@
-// Stacks of fibres, and the notices that AddressSanitizer needs whenever execution moves from one stack to another.
-// Without AddressSanitizer the notices do nothing.
+// Stacks of fibres, and the calls by which AddressSanitizer is told that execution moves from one stack to another.
+// Without AddressSanitizer these calls do nothing.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include <boost/context/protected_fixedsize_stack.hpp>
@@ -25,7 +25,7 @@ struct Stack {
   std::size_t bytes = 0;
 };
 
-// A stack allocator that records where the stack lies.
+// A stack allocator that records the stack's address and size.
 class StackSource {
  public:
   StackSource(std::size_t bytes, Stack& made) : source_(bytes), made_(&made) {}
@@ -45,8 +45,8 @@ class StackSource {
   Stack* made_;
 };
 
-// Announces a switch to the stack `to`. It lives from before the switch until this stack runs again, and then sets
-// `from` to the stack that switched back.
+// Announces a switch to the stack `to`. Construct it before the switch; it is destroyed when this stack runs again, and
+// then sets `from` to the stack that switched back.
 class StackChange {
  public:
   explicit StackChange(const Stack& to, Stack* from = nullptr) : from_(from) {

@@ -63,7 +63,8 @@ struct WarpState {
     if (!(where == site)) return fmt::format("divergent agreement: {} against {}", to_string(where), to_string(site));
     return what == says ? std::string() : fmt::format("{}: lanes of a warp do not agree", to_string(site));
   }
-  // Returns the first condition that an ended lane did not report. Only its count shows that.
+  // Returns the first condition that an ended lane did not report, or an empty text. Only the count of the lane's
+  // reports shows that one is missing.
   std::string left_out(const LaneState& lane) const {
     if (lane.next_agreement == agreements.size()) return {};
     return fmt::format("{}: left out", to_string(agreements[lane.next_agreement].first));

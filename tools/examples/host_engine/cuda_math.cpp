@@ -1,6 +1,6 @@
 // Math on a GPU: cuBLAS computes products, and NVRTC compiles ops.cuh when the engine starts. Both are opened at run
-// time, so that the engine is built and runs on machines without them. The few functions that are used are declared
-// here as NVIDIA documents them.
+// time, so that the engine can be built and run on machines without them. This file declares the few functions of their
+// C interfaces that it calls.
 // SPDX-License-Identifier: MIT
 #include <dlfcn.h>
 
@@ -13,7 +13,7 @@
 
 namespace engine {
 
-extern const char* const kOpsText;  // the text of ops.cuh, which the build puts in (ops_text.cpp.in)
+extern const char* const kOpsText;  // the text of ops.cuh, which the build embeds (ops_text.cpp.in)
 
 namespace {
 

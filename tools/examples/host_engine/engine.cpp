@@ -1,4 +1,4 @@
-// Engine: the layers one after the other, with attention by kvjit's C ABI: see engine.hpp.
+// Computes the model's layers, with attention by kvjit's C ABI: see engine.hpp.
 // SPDX-License-Identifier: MIT
 #include "engine.hpp"
 
@@ -67,7 +67,7 @@ const kvjit::api::Program& Engine::program(int chunk) {
   return program;
 }
 
-// Quantizes k_ and v_ into the layer's cache, and lets q_ attend to it; out_ gets the output in f16.
+// Quantizes k_ and v_ into the layer's cache and computes attention of q_ over it; out_ gets the output in f16.
 void Engine::attend(int layer, int chunk) {
   const Shape& s = model_.shape();
   kvjit_program* const program = this->program(chunk).get();

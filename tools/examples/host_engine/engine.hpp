@@ -1,6 +1,6 @@
-// Engine: a language model with a KV cache in formats of the caller's choice. Prompts go in by chunks: each chunk's K
-// and V are quantized into the cache, then its queries attend to everything that the cache holds by then. The queries
-// of a chunk are the query rows of one decode call.
+// Engine: a language model with a KV cache in formats of the caller's choice. It processes prompts in chunks: K and V
+// of a chunk are quantized into the cache, then the chunk's queries attend to the cache. The queries of a chunk are the
+// query rows of one decode call.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include <array>
@@ -18,17 +18,17 @@ struct Formats {
 
 class Engine {
  public:
-  // Makes caches for `sequences` texts of up to `capacity` tokens each, which are fed side by side.
+  // Allocates caches for `sequences` texts of up to `capacity` tokens each, which are processed as one batch.
   Engine(const kvjit::api::Context& context, Math& math, const Model& model, const Formats& formats, int sequences,
          int capacity);
 
-  // Computes the next `chunk` tokens of every sequence, [sequences][chunk], and keeps their K and V in the cache. Each
-  // new size of a chunk compiles a program.
+  // Processes the next `chunk` tokens of every sequence, [sequences][chunk], and stores their K and V in the cache. The
+  // first chunk of each size compiles a program.
   void feed(const std::vector<int>& tokens, int chunk);
   // The cross-entropy of each token of the last chunk: -log of the probability that the target follows it.
   // [sequences][chunk].
   std::vector<float> losses(const std::vector<int>& targets);
-  // The logits behind the last token of the first sequence.
+  // The logits after the last token of the first sequence.
   std::vector<float> last_logits();
 
   int length() const { return length_; }                           // tokens of each sequence in the cache

@@ -1,5 +1,5 @@
-// host_engine: a small language model whose KV cache is kvjit's. It continues a text, and prints what each format of
-// the cache does to the perplexity of a text, as a table sorted by bits a value.
+// host_engine: a small language model whose KV cache is kvjit's. It continues a text (--generate), or prints a table of
+// the perplexity of a text with each format of the cache, sorted by bits a value (--text).
 // SPDX-License-Identifier: MIT
 #include <fmt/format.h>
 
@@ -15,7 +15,8 @@
 namespace engine {
 namespace {
 
-// Every symmetric format of the table, and the nine pairs that Atlas publishes for its own formats.
+// The K/V formats of the table: formats for both K and V, and the nine combinations that Atlas publishes for its
+// formats.
 const std::vector<Formats> kTable = {{"f16", "f16"},
                                      {"q8_0", "q8_0"},
                                      {"q4_0", "q4_0"},
@@ -43,10 +44,10 @@ struct Args {
   std::vector<std::string> formats;   // "K/V", or one name for both
   std::string device = "auto";
   std::string cache_dir;  // folder of compiled kernels
-  int windows = 16;       // windows of the text that are fed side by side
+  int windows = 16;       // windows of the text, which are processed as one batch
   int context = 2048;     // bytes of a window
-  int chunk = 128;        // tokens that are fed at once
-  int generate = 0;       // bytes to continue the prompt by
+  int chunk = 128;        // tokens of a sequence that are processed at once
+  int generate = 0;       // bytes to generate after the prompt
 };
 
 std::vector<unsigned char> read_bytes(const std::string& file) {
@@ -62,12 +63,12 @@ Formats formats_of(const std::string& text) {
 
 struct Row {
   Formats formats;
-  double bits = 0;  // of a value of the cache
+  double bits = 0;  // bits of a value of the cache
   double perplexity = 0;
 };
 
 // Measures the perplexity of the text: exp of the mean cross-entropy of the byte that follows each byte. The text is
-// cut to `windows` windows of `context` bytes, which are fed side by side.
+// cut to `windows` windows of `context` bytes, which are processed as one batch.
 Row measured(const kvjit::api::Context& context, Math& math, const Model& model, const Formats& formats,
              const Args& args, const std::vector<unsigned char>& text) {
   Engine engine(context, math, model, formats, args.windows, args.context);
@@ -108,7 +109,7 @@ void print_table(const kvjit::api::Context& context, Math& math, const Model& mo
                100 * (row.perplexity / base - 1));
 }
 
-// Continues the prompt with the likeliest byte each time. The prompt goes in by whole chunks, then token by token.
+// Continues the prompt with the likeliest byte each time. The prompt is processed in whole chunks, then token by token.
 void print_continuation(const kvjit::api::Context& context, Math& math, const Model& model, const Args& args) {
   const int length = static_cast<int>(args.prompt.size());
   if (length == 0) throw std::runtime_error("a prompt has at least one byte");

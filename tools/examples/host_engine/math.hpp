@@ -1,5 +1,6 @@
-// Math: everything that the engine computes besides attention, on the device that kvjit uses: products of activations
-// and weights, and the operations of ops.cuh. Memory is kvjit's; on the CPU back-end device pointers are host pointers.
+// Math: the engine's computations besides attention, on the device of kvjit's context: products of activations and
+// weights, and the operations of ops.cuh. kvjit allocates the memory; on the CPU back-end device pointers are host
+// pointers.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include <memory>
@@ -15,7 +16,7 @@ class Math {
   // Computes y[rows][out] = x[rows][in] * weight[out][in]^T, or adds it to y if `adds`.
   virtual void multiply(const half_bits* x, const half_bits* weight, float* y, int rows, int in, int out,
                         bool adds) = 0;
-  // run computes the operation of ops.cuh at the indices 0 .. count - 1.
+  // Each run computes an operation of ops.cuh at the indices 0 .. count - 1.
   virtual void run(const EmbedArgs& args, long long count) = 0;
   virtual void run(const NormArgs& args, long long count) = 0;
   virtual void run(const BiasRopeArgs& args, long long count) = 0;

@@ -1,4 +1,4 @@
-// Model: a safetensors file as one piece of device memory: see model.hpp.
+// Loads a safetensors file into one allocation of device memory: see model.hpp.
 // SPDX-License-Identifier: MIT
 #include "model.hpp"
 

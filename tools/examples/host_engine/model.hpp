@@ -1,5 +1,5 @@
 // Model: the weights of a small decoder-only language model on the device. They come from a safetensors file whose
-// metadata hold the shape. A layer computes
+// metadata state the shape. A layer computes
 //
 //   x += o attention(q h, k h, v h), h = norm(x);  x += down (silu(gate h) * (up h)), h = norm(x)
 //
@@ -33,8 +33,7 @@ class Model {
   Model(const kvjit::api::Context& context, const std::string& file);
 
   const Shape& shape() const { return shape_; }
-  // The weights [outputs][inputs] of a tensor by its name, such as "emb.weight"; the second form takes "q.bias" of
-  // layer 3.
+  // The weights [outputs][inputs] of a tensor by its name: "emb.weight", or layer 3 and "q.bias".
   const half_bits* weight(const std::string& name) const;
   const half_bits* weight(int layer, const std::string& name) const;
 

@@ -1,6 +1,6 @@
 // The operations that the engine computes itself, by elements or by rows: embedding, norm, rotary positions, SwiGLU and
-// cross-entropy. There is one text for the GPU (a thread for each index, compiled when the engine starts) and for the
-// host (a loop over the indices). Each name_at computes one index.
+// cross-entropy. One text serves the GPU (a thread for each index, compiled when the engine starts) and the host (a
+// loop over the indices). Each function NAME_at computes one index.
 // SPDX-License-Identifier: MIT
 #pragma once
 #if !defined(__CUDACC__)
@@ -66,7 +66,7 @@ ENGINE_OP void norm_at(const NormArgs& a, long long row) {
   for (int i = 0; i < a.width; ++i) a.y[row * a.width + i] = to_half(x[i] * factor * from_half(a.weight[i]));
 }
 
-// x[row][head] += bias[head]. Then RoPE: each pair of channels (j, j + head_dim / 2) turns by the angle
+// x[row][head] += bias[head]. Then RoPE: channels j and j + head_dim / 2 are rotated by the angle
 // position * theta^(-2 j / head_dim). index: (row * heads + head) * (head_dim / 2) + j
 struct BiasRopeArgs {
   float* x;
