@@ -120,7 +120,7 @@ Result<SidePlan> plan_side(const Format& format, int head_dim, bool is_planar, b
     if (format.block % 128 != 0)
       return fail(
           Code::unsupported,
-          fmt::format("blocks with a mask of their own are read in splits of 16 values or more; {} has blocks of {}",
+          fmt::format("blocks with a mask of their own are read in parts of 16 values or more; {} has blocks of {}",
                       format.name, format.block));
   }
   int first = 0;
