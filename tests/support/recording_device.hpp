@@ -32,7 +32,7 @@ struct RecordedLaunch {
 struct RecordingDevice : Backend {
   DeviceInfo device;
   std::vector<RecordedLaunch> launches;
-  std::vector<double> medians;  // ms, returned by the next timings in order; afterwards 1
+  std::vector<double> medians;  // us: medians of the next timings, in order; afterwards 1
 
   const DeviceInfo& info() const override { return device; }
   Result<DevicePointer> allocate(std::size_t bytes) override {
