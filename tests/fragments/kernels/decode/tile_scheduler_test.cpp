@@ -1,8 +1,8 @@
 // templates/kernels/decode/tile_scheduler.cuh against its definition, on random calls. The tiles of all batch-heads
 // form one line, batch-head after batch-head, and each block takes consecutive tiles of the line. A block that has
 // tiles of two batch-heads has a split boundary, which costs as much time as `split_boundary_tiles` tiles. The test
-// counts tiles one by one, batch-head after batch-head. It tries all numbers of tiles a block to find the smallest one
-// without split boundaries, and whether blocks may have them.
+// counts tiles one by one, batch-head after batch-head. The test tries all numbers of tiles a block to find the
+// smallest one without split boundaries, and whether blocks may have them.
 // SPDX-License-Identifier: MIT
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored \
