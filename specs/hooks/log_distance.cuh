@@ -1,5 +1,5 @@
-// A hook for attention.hook: the further a token stands from the query, the less it counts, by the logarithm of the
-// distance. An example of what a hook may say; it is given score (as exp takes it: scale, softcap and slopes are in
-// it), token, position (of the query), query, head (of all query heads), length and sequence, and is the new score.
+// An example of a hook (attention.hook): the score falls by the logarithm of the distance between query and token. A
+// hook is an expression for the new score, over the names score (as exp takes it, with scale, softcap and slopes),
+// token, position (of the query), query, head (of all query heads), length and sequence.
 // SPDX-License-Identifier: MIT
 score - 0.25f * log1pf(fabsf(float(position - token)))

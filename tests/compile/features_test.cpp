@@ -1,4 +1,4 @@
-// Decode with everything that a spec may add to it, through NVRTC. Each kernel must compile without spills and without
+// Decode with every feature that a spec may add, through NVRTC. Each kernel must compile without spills and without
 // a stack frame (teams of warps: few spills). Needs no GPU.
 // SPDX-License-Identifier: MIT
 #include "tests/compile/kernels.hpp"
@@ -40,8 +40,7 @@ TEST_CASE("features of scores, all together: no spills, no stack") {
   kernels.compile(kThreads);
 }
 
-// Teams of warps keep the output in registers. The few values that some of them spill are spilled around the loop, not
-// in it.
+// Teams of warps hold the output in registers. Some spill a few values, around the loop and not in it.
 TEST_CASE("many query rows: few spills") {
   constexpr int kMostSpilled = 24;  // bytes; 64 query rows of K q8_0 with V kv4 on sm_80
   const Registry registry = must(Registry::load(embedded_files()));

@@ -1,6 +1,6 @@
 // Every format of specs/formats with itself through NVRTC, for the oldest, the measured and the newest kind of GPU;
-// with KVJIT_FULL=1 every pair of formats. Each kernel must compile without spills and without a stack frame. Needs no
-// GPU.
+// with KVJIT_FULL=1 every combination of K and V formats. Each kernel must compile without spills and without a stack
+// frame. Needs no GPU.
 // SPDX-License-Identifier: MIT
 #include <cstdlib>
 
@@ -45,7 +45,7 @@ TEST_CASE("decode kernels of every format with itself in rows: no spills, no sta
 }
 
 // V has two sections of 256 values, each with its own sums; for K each lane finds its channels by a mask. These kernels
-// need the most registers of all pairs.
+// need the most registers of all combinations.
 TEST_CASE("masked keys with values of two sections: no spills, no stack") {
   Kernels kernels;
   for (const char* v :
@@ -54,7 +54,7 @@ TEST_CASE("masked keys with values of two sections: no spills, no stack") {
   kernels.compile(kThreads);
 }
 
-// Every pair takes too long for every commit: run with KVJIT_FULL=1.
+// Compiling every combination takes too long for every commit: run with KVJIT_FULL=1.
 TEST_CASE("full pair matrix for sm_90a" * doctest::skip(std::getenv("KVJIT_FULL") == nullptr)) {
   Kernels kernels;
   std::size_t pairs = 0;

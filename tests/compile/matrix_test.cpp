@@ -1,5 +1,5 @@
-// Pairs of formats for every arch through NVRTC. Each kernel must compile without spills and without a stack frame.
-// Needs no GPU.
+// 25 combinations of K and V formats for every arch through NVRTC. Each kernel must compile without spills and without
+// a stack frame. Needs no GPU.
 // SPDX-License-Identifier: MIT
 #include <cstdlib>
 #include <map>
@@ -20,8 +20,8 @@ std::string matrix(const char* layout) {
       layout, kFormats, kFormats);
 }
 
-// is_complete: each pair and arch is compiled with every head_dim and group. Otherwise with one of them; the next pair
-// and the next arch take the next one.
+// is_complete: each format combination and arch is compiled with every head_dim and GQA group. Otherwise it is compiled
+// with one of them, and the next combination or arch with the next one.
 void check_matrix(bool is_complete) {
   const Registry registry = must(Registry::load(embedded_files()));
   std::map<std::pair<std::string, std::string>, std::vector<Spec>> pairs;

@@ -48,8 +48,8 @@ TEST_CASE("copy, requantize, shift and quantize_rope: no spills, no stack") {
   kernels.compile(2);
 }
 
-// Quantize to slots and dequantize from slots: one row a warp and in bulk, in planes and in pages; 32-bit slots on the
-// one arch and 64-bit slots on the other.
+// Quantize to slots and dequantize from slots: one row a warp and in bulk, in layout planar and in pages;
+// 32-bit slots on one arch and 64-bit slots on the other.
 TEST_CASE("rows by slots: no spills, no stack") {
   const auto specs =
       must(parse_specs("[k]\n[v]\nformat = \"kv3\"\n[cache]\n[matrix]\n\"k.format\" = [\"q8_0\", \"tbq4_0\", "

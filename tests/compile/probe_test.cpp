@@ -1,4 +1,5 @@
-// The probe of `kvjit bench` through NVRTC. It is a roof only if a multiprocessor can hold all of its lanes at once.
+// The probe of `kvjit bench` through NVRTC. Its rate is an upper bound only if a multiprocessor can hold all of
+// its lanes at once.
 // SPDX-License-Identifier: MIT
 #include "generator/kernels/auxiliary/emit.hpp"
 #include "tests/compile/kernels.hpp"
@@ -8,7 +9,7 @@ namespace {
 
 TEST_CASE("the probe spills nothing, and registers do not keep its lanes off a multiprocessor") {
   constexpr int kRegisters =
-      65536;  // a multiprocessor has; so are `lanes` (CUDA C++ Programming Guide, technical specifications)
+      65536;  // of a multiprocessor, as is `lanes` (CUDA C++ Programming Guide, technical specifications)
   const Registry registry = must(Registry::load(embedded_files()));
   for (const auto& [arch, lanes] : {std::pair{"sm_75", 1024},
                                     {"sm_80", 2048},

@@ -1,6 +1,6 @@
-/* A small engine: a program for one spec, from a bundle if one is named, and what its kernels are.
+/* A small engine: makes the program of one spec, from a bundle if one is named, and lists its kernels.
  *   consumer SPEC.toml [BUNDLE.kvb [ARCH [shift]]]
- * With a bundle nothing may be compiled. shift: keys to other positions too. The exit code is the status.
+ * With a bundle nothing may be compiled. shift: also shifts keys to other positions. The exit code is the status.
  * SPDX-License-Identifier: MIT */
 #include <kvjit.h>
 #include <stdio.h>

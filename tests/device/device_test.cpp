@@ -1,5 +1,5 @@
-// The kernels on a GPU: against the oracle, and against the CPU back-end on the same inputs. Without a GPU the test is
-// skipped and says so.
+// The kernels on a GPU, compared with the oracle, and with the CPU back-end on the same inputs. Without a GPU the test
+// is skipped and says so.
 // SPDX-License-Identifier: MIT
 #include <cstdio>
 #include <cstdlib>
@@ -94,8 +94,8 @@ TEST_CASE("sequences of different lengths") {
   }
 }
 
-// Returns a kernel that triggers its PDL successor at once and writes the lengths only much later, after the successor
-// has read them.
+// Returns a kernel that triggers the next kernel (PDL) at once and writes the lengths only much later, after the next
+// kernel has read them.
 Source late_writer(const std::string& arch) {
   Source source;
   source.name = "late_writer";

@@ -16,7 +16,7 @@ class Arrays {
     must(backend_->copy_to_device(buffers_.back().pointer(), data.data(), data.size() * sizeof(T)));
     return reinterpret_cast<T*>(buffers_.back().pointer());
   }
-  // Waits for all queued work first.
+  // Waits for all queued work, then copies the array to the host.
   template <class T>
   void download(std::vector<T>& to, const void* from) {
     must(backend_->synchronize(nullptr));

@@ -1,6 +1,6 @@
 // Makes calls of any shape over one cache of layout rows, placed as an engine might place it, and over one workspace.
-// `KernelHarness` aligns its caches and gives each call a workspace of its own; this class calls Program directly, so
-// it can do neither. The CPU tests and the GPU tests share it.
+// `KernelHarness` aligns its caches and gives each call a workspace of its own; this class calls Program directly and
+// does neither. The CPU tests and the GPU tests share it.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include <functional>

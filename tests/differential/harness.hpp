@@ -1,5 +1,5 @@
-// Shared by the differential, device and promise tests: cases, programs made from them, caches that the reference codec
-// encoded, and the comparison with the oracle.
+// Shared by the differential, device and promise tests: cases, their programs, caches that the reference codec encoded,
+// and the comparison with the oracle.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include <doctest/doctest.h>
@@ -36,7 +36,7 @@ struct Case {
   int head_dim_v = 0;   // 0: equal to head_dim
   int page_tokens = 0;  // tokens of a page of layout paged; page_layout: rows or planes in a page
   Layout page_layout = Layout::planar;
-  int token_heads = 0;  // KV heads that lie together, of layout rows; 0: off
+  int token_heads = 0;  // layout rows: token-major KV heads; 0: off
 
   std::string toml() const {
     return fmt::format(
@@ -58,7 +58,7 @@ struct Case {
   }
 };
 
-// Returns every pair of formats at each head_dim that both divide into whole blocks, with every GQA group.
+// Returns 25 combinations of K and V formats at each head_dim that both divide into whole blocks, with every GQA group.
 inline std::vector<Case> pairs(const Registry& registry, const std::vector<int>& head_dims,
                                const std::vector<int>& groups, Layout layout) {
   std::vector<Case> cases;
@@ -105,8 +105,8 @@ inline void warm_up(const std::shared_ptr<Context>& context, const std::vector<P
   for (std::thread& worker : workers) worker.join();
 }
 
-// One side of a cache, encoded and decoded by the reference codec. encoded() keeps it for each format and shape,
-// because encoding is the slow part of a test.
+// One side of a cache, encoded and decoded by the reference codec. encoded() caches one for each format and shape,
+// because encoding takes most of a test's time.
 struct Encoded {
   std::vector<float> x;
   std::vector<std::uint8_t> rows;
@@ -199,8 +199,8 @@ class Judge {
     return outcome.out;
   }
 
-  // Replaces keys, values and queries: V and Q are multiplied by the factors, and token `sink` gets the score sink_log2
-  // in powers of two, far above the rest.
+  // Replaces keys, values and queries. V and Q are multiplied by the factors. Token `sink` gets a score of sink_log2
+  // (in powers of two), far above the rest.
   void reshape(float v_factor, float q_factor, float sink_log2, int sink = 0) {
     const auto dim = std::size_t(problem_.head_dim);
     REQUIRE(problem_.v_dim() == problem_.head_dim);
@@ -280,7 +280,8 @@ class Judge {
 };
 
 // Range test: V times 1e-3, 1 and 200 (outliers beyond 1e4), with and without a token whose score is 2^17 above the
-// rest. fp16 holds neither the largest nor the smallest product of probability and scale unless both are kept relative.
+// rest. fp16 holds neither the largest nor the smallest product of probability and scale unless both are relative to a
+// maximum.
 inline void check_ranges(const std::shared_ptr<Context>& context, const Registry& registry) {
   constexpr int kTokens = 4096;
   for (const char* format : kFormats)

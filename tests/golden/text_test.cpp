@@ -1,5 +1,5 @@
-// Golden text: what the generator writes for a few specs besides the templates, and what explain() says. KVJIT_BLESS=1
-// rewrites the files; review their diff like code.
+// Golden text of a few specs: the plan section that the generator writes behind the templates, and explain()'s output.
+// KVJIT_BLESS=1 rewrites the files; review their diff like code.
 // SPDX-License-Identifier: MIT
 #include <doctest/doctest.h>
 

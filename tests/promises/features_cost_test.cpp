@@ -1,5 +1,5 @@
-// Promise: a kernel contains nothing of a feature that its spec does not ask for. The test replaces each feature
-// fragment by other text. Kernels without the feature must stay equal byte for byte; kernels with it must change.
+// Promise: a kernel has no text of a feature that its spec does not ask for. The test replaces each feature fragment by
+// other text. Kernels without the feature must stay equal byte for byte; kernels with it must change.
 // SPDX-License-Identifier: MIT
 #include <fmt/format.h>
 
@@ -14,10 +14,10 @@ namespace kvjit::test {
 namespace {
 
 struct Asked {
-  std::string attention;  // lines of [attention], and tables behind it
+  std::string attention;  // lines of [attention], and the tables behind it
   std::vector<std::string> fragments;
 };
-constexpr const char* kRange = "features/token_range.cuh";  // part of every feature list: which tokens a query sees
+constexpr const char* kRange = "features/token_range.cuh";  // in every feature list: which tokens a query sees
 const std::vector<Asked> kFeatures = {
     {"features = [\"causal\"]", {"features/causal.cuh"}},
     {"features = [\"alibi\"]", {"features/alibi.cuh", kRange}},
@@ -70,7 +70,7 @@ TEST_CASE("a feature that is not asked for is not in the text") {
 
 TEST_CASE("every fragment of templates/features has a feature here, or is of none") {
   std::set<std::string> known = {"every_value", "feature_list",
-                                 "none"};  // parts of every feature list, and the empty list
+                                 "none"};  // fragments of every feature list, and the empty list
   for (const Asked& feature : kFeatures)
     for (const std::string& fragment : feature.fragments)
       if (fragment.starts_with("features/")) known.insert(fragment.substr(9, fragment.size() - 9 - 4));

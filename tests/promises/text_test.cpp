@@ -1,5 +1,5 @@
-// Promises about text: CUDA's words stand in one folder only, every file opens with its purpose, and emitted kernels
-// are flat.
+// Promises about text: CUDA's words stand in one folder only, every file opens with a comment and its licence, and
+// emitted kernels are flat.
 // SPDX-License-Identifier: MIT
 #include <doctest/doctest.h>
 
@@ -81,7 +81,7 @@ TEST_CASE("a kernel without features has no text of them") {
   for (const char* keys : {"", "features = [\"causal\"]", "softcap = 0.0\nwindow = [-1, -1]",
                            "append = true\nsparse_v = 0.1", "fuse = false"})
     for (const auto& [role, text] : texts(keys)) CHECK_MESSAGE(!has_features(text), keys, ", ", to_string(role));
-  // The same holds for kernels that features do not concern.
+  // In a program with features, kernels that do not use them have no text of them either.
   const auto plain = texts("fuse = false"), featured = texts("fuse = false\nsoftcap = 30\nfeatures = [\"lse\"]");
   CHECK(featured.size() == plain.size() + 1);
   for (const auto& [role, text] : featured) {

@@ -1,6 +1,6 @@
-// A CPU back-end whose buffers end at unreadable pages. It maps an unreadable page before and behind every buffer; a
-// buffer ends at the fence, rounded up to whole chunks of 16 bytes. A kernel that reads or writes past an end kills the
-// process, so tests run such calls in a child process (end_of).
+// A CPU back-end whose buffers end at unreadable pages. Every buffer has an unreadable page (a fence) before and behind
+// it; it ends at the fence behind it, its size rounded up to whole chunks of 16 bytes. A kernel that reads or writes
+// past an end kills the process, so tests run such calls in a child process (end_of).
 // SPDX-License-Identifier: MIT
 #pragma once
 #include <sys/mman.h>
@@ -23,7 +23,7 @@ class FencedBackend : public Backend {
   explicit FencedBackend(std::shared_ptr<Backend> cpu) : cpu_(std::move(cpu)) {}
 
   Result<DevicePointer> allocate(std::size_t bytes) override {
-    constexpr std::size_t kChunk = 16, kPage = 4096;  // bytes; GPUs, too, read whole chunks of 16 bytes
+    constexpr std::size_t kChunk = 16, kPage = 4096;  // bytes; GPUs read whole chunks of 16 bytes, too
     if (bytes == 0) return DevicePointer{0};
     const std::size_t held = (bytes + kChunk - 1) / kChunk * kChunk, inner = (held + kPage - 1) / kPage * kPage;
     auto* const begin =

@@ -3,8 +3,8 @@
 // reproduces every image of origin "C". No rotated value lies nearer than 2e-4 (in units of the scale) to a bound
 // between codes, so float32 implementations must match exactly.
 //
-// A golden that is shorter than the row holds its first block (or first group). Some source projects keep a format in
-// sections; their goldens are given as data followed by scale, which is how layout rows stores them. Layout planar
+// A golden that is shorter than the row holds its first block (or first group). Some source projects store a format in
+// sections. Their goldens are stated as data followed by scale, which is how layout rows stores them. Layout planar
 // splits a block at the code fields of `Format`.
 // SPDX-License-Identifier: MIT
 #pragma once

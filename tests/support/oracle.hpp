@@ -1,8 +1,8 @@
-// The oracle: attention in double precision, straight from the formula, over K and V that are already decoded:
+// The oracle: attention in double precision by the formula, over K and V that are already decoded:
 //
 //      out = sum_t p_t v_t / (sum_t p_t + exp(sink)),  p_t = exp(softcap tanh(scale q.k_t / softcap) + added_t)
 //
-// It shares no code with the kernels or the generator. Features are written here by hand, never taken from them.
+// The oracle shares no code with the kernels or the generator. Features are written here by hand.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include <algorithm>
@@ -21,7 +21,7 @@ struct OracleCase {
   double scale = 0;     // factor of q.k; 0: 1 / sqrt(dim)
   int value_dim = 0;    // head size of v and of the output; 0: dim
   double softcap = 0;   // 0: none
-  // Returns what is added to a score, from the head, the query and the token. Minus infinity hides the token.
+  // Returns the number that is added to a score, by head, query and token. Minus infinity hides the token.
   std::function<double(int, int, int)> added = nullptr;
   std::vector<double> sinks = {};      // one for each head; empty: no sinks
   std::vector<double>* lse = nullptr;  // [heads][queries]: log-sum-exp, sinks included

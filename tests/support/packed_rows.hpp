@@ -1,5 +1,5 @@
-// Reads stored rows in two independent ways: code by code, from the fields of the format; and as the lanes of decode
-// read them, from the numbers of a LaneReads. Tests compare both.
+// Reads stored rows in two independent ways: code by code, by the fields of the format; and as the lanes of decode read
+// them, by the plan LaneReads. Tests compare both.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include <cstdint>
@@ -44,7 +44,8 @@ inline std::vector<int> codes_of(const Format& f, const std::vector<std::uint8_t
   return codes;
 }
 
-// Loads what a lane loads of one plane of a run from a staged row of layout rows, as stage_tile.cuh does.
+// Loads the bytes of one field that a lane reads in lane read `run`, from a staged row of layout rows, as
+// stage_tile.cuh does.
 inline void load_plane(const FieldRead& plane, const std::uint8_t* block, int run, int row_lane,
                        std::vector<std::uint32_t>& words) {
   const int late = plane.wrap > 0 ? row_lane / plane.wrap * plane.wrap_bits : 0;

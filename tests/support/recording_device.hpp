@@ -1,5 +1,5 @@
-// A device that runs nothing. Its memory is host memory, it records launches, and it returns the times that the test
-// sets. Tests of code that launches and times kernels use it.
+// RecordingDevice: a device that executes no kernel. Its memory is host memory, it records launches, and it returns the
+// times that the test sets. Tests of code that launches and times kernels use it.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include <cstdlib>
@@ -32,7 +32,7 @@ struct RecordedLaunch {
 struct RecordingDevice : Backend {
   DeviceInfo device;
   std::vector<RecordedLaunch> launches;
-  std::vector<double> medians;  // ms, returned by the next timings in order; afterwards 1
+  std::vector<double> medians;  // us: medians of the next timings, in order; afterwards 1
 
   const DeviceInfo& info() const override { return device; }
   Result<DevicePointer> allocate(std::size_t bytes) override {
@@ -64,7 +64,7 @@ struct RecordingDevice : Backend {
     launches.push_back({source.entry, grid, {bytes, bytes + source.args_bytes}});
     return {};
   }
-  // Calls `work` once for each turn.
+  // Calls `work` once for each of the `turns` buffer sets.
   Result<Timing> time(const Work& work, int repeats, int turns) override {
     for (int turn = 0; turn < turns; ++turn) KV_CHECK(work(nullptr, turn));
     double median = 1;

@@ -26,8 +26,8 @@ inline const Registry& registry() {
   return loaded;
 }
 
-// Returns the registry with one piece of text of a fragment changed. Mutation tests break a kernel with it and expect
-// that the test notices.
+// Returns the registry with one substring of a fragment replaced. Mutation tests break a kernel with it and expect that
+// the test notices.
 inline Registry changed_registry(const std::string& file, const std::string& from, const std::string& to) {
   FileSet files = embedded_files();
   std::string& text = files.at("templates/" + file);

@@ -11,8 +11,8 @@ struct TileRows {
   std::vector<double> decoded;
 };
 
-// Returns rows of a type, encoded and decoded. A third of them is small and a third large, if type and format have the
-// range. Row 5 is zero.
+// Returns rows of a type, encoded and decoded. A third of the rows is small and a third large, if type and format have
+// the range. Row 5 is zero.
 inline TileRows tile_rows(const Format& format, int head_dim, std::size_t count, Element type) {
   TileRows rows;
   Rng rng(11);
@@ -59,7 +59,7 @@ inline void check_tiles(const Registry& registry, const std::shared_ptr<Context>
     const Role role = bulk_role(true, true, row_type(type));
     if (!one.source.kernels.count(role)) continue;
     rows = tile_rows(one.problem.k, head_dim, std::size_t(kKvHeads * tokens), type);
-    must(harness.set_rows(0, std::vector<std::uint8_t>(rows.stored.size(), 0xa5)));  // quantize overwrites all
+    must(harness.set_rows(0, std::vector<std::uint8_t>(rows.stored.size(), 0xa5)));  // quantize overwrites every byte
     must(harness.quantize(0, rows.x, type));
     CHECK(program->record(role) != nullptr);  // the bulk kernel ran, not the kernel for few rows
     const auto stored = must(harness.rows(0));
@@ -89,7 +89,7 @@ inline void check_tiles(const Registry& registry, const std::shared_ptr<Context>
     if (!one.source.kernels.count(role)) continue;
     const auto back = must(harness.dequantize(0, false, type));
     CHECK(program->record(role) != nullptr);
-    // Limits: the rounding error of the type (2.1e-4 in f16, 1.7e-3 in bf16) and a tenth of margin.
+    // Limits: the rounding error of the type (2.1e-4 in f16, 1.7e-3 in bf16) plus a margin of a tenth.
     CHECK(relative_error(back, rows.decoded) <= (type == Element::f32 ? 2e-6 : type == Element::f16 ? 2.4e-4 : 1.9e-3));
   }
   CHECK(program->record(Role::dequantize_k) == nullptr);

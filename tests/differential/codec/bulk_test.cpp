@@ -1,5 +1,5 @@
-// Bulk write path on the CPU back-end, against the reference codec: enough rows that the runtime takes the bulk
-// kernels, rows that end inside a tile, tiles that span heads, both layouts, kernels for warpgroups and for warps.
+// Bulk write path on the CPU back-end, against the reference codec: enough rows that the runtime launches the
+// bulk kernels, rows that end inside a tile, tiles that span heads, both layouts, kernels for warpgroups and for warps.
 // SPDX-License-Identifier: MIT
 #include "tests/differential/codec/bulk.hpp"
 
@@ -15,8 +15,8 @@ TEST_CASE("bulk by warpgroups: the codec's bytes, its decoder's values") {
 
 constexpr Element kHalf = Element::f16, kFloat = Element::f32;
 
-// Top bits in a plane of their own (turbo3, planar3), padding (turbo4_0 in rows), scales that four blocks repeat, zero
-// bytes, and rows that are scaled to their length.
+// Formats with top bits in a plane of their own (turbo3, planar3), padding (turbo4_0 in rows), scales that four blocks
+// repeat, zero bytes, and rows that are scaled to their length.
 TEST_CASE("bulk: how codes are packed and scales are stored") {
   const auto context = open_context(DeviceKind::cpu);
   const TileTypes types{{kHalf}, {kFloat}};

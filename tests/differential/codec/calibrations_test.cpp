@@ -26,8 +26,8 @@ struct Calibrated {
   int head_dim;
   Layout layout;
 };
-// A factor alone, behind a rotation, together with an outlier mask (of `sample`), on one side only, and for padded
-// heads.
+// Specs with factors alone, behind a rotation, together with an outlier mask (of `sample`), on one side only, and for
+// padded heads.
 constexpr Calibrated kSpecs[] = {
     {"format = 'q8_0', calibration = 'sample'", "format = 'f16'", 128, Layout::planar},
     {"format = 'f16'", "format = 'tbq4_0', calibration = 'sample'", 128, Layout::rows},

@@ -1,4 +1,4 @@
-// Write path and its readers on the CPU back-end, for every axis of a format and both layouts. Quantize must give the
+// Write path and read path on the CPU back-end, for every axis of a format and both layouts. Quantize must give the
 // bytes of the reference codec, dequantize its values; the reference kernel (with the rotations around it) must give
 // attention over these values.
 // SPDX-License-Identifier: MIT
@@ -50,8 +50,8 @@ std::vector<float> rows_of(int side, int head_dim) {
   return x;
 }
 
-// Residual signs are not compared byte by byte: decoders do not read them, or their last bit depends on the order of a
-// sum.
+// Residual signs are not compared byte by byte: decoders do not read them, or a sign depends on the last bit of a sum
+// and so on its order.
 bool is_unread(const Format& f, std::size_t byte) {
   const Field* const field = f.field(FieldKind::residual_signs);
   const int at = int(byte % std::size_t(f.block_bytes));
@@ -96,7 +96,7 @@ std::vector<double> decoded_rows(const Format& f, std::span<const std::uint8_t> 
   return values;
 }
 
-// A code that falls on the other side of its bound changes many residual signs, so a row of a format with a residual
+// If a code falls on the other side of its bound, many residual signs change. So a row of a format with a residual
 // counts as one difference.
 void check_bytes(const Format& f, const std::vector<std::uint8_t>& got, const std::vector<std::uint8_t>& want,
                  bool is_exact, const std::string& name) {

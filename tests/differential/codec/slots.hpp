@@ -9,7 +9,7 @@
 
 namespace kvjit::test::slots {
 
-constexpr int kTokens = 70, kDim = 128, kGap = 8;  // kGap: values between the rows of x; nobody may write them
+constexpr int kTokens = 70, kDim = 128, kGap = 8;  // kGap: values between the rows of x, which no kernel may write
 constexpr float kUntouched = -77.f;
 
 // Returns the tokens of a cache in random order, some twice or not at all. Every fifth number is negative: a slot that
@@ -39,7 +39,7 @@ struct Indexed {
   PageDeal pages = deal_pages(one.source.page_tokens, shape.sequences, kTokens, std::uint64_t(side) + 1);
 
   KernelHarness harness() const { return must(KernelHarness::make(context, program, one.problem, shape)); }
-  // Returns slot numbers for token numbers; in a paged cache they go through the page table.
+  // Returns the slots of tokens; in a paged cache the page table maps them.
   std::vector<long long> slots_of(std::vector<long long> tokens) const {
     for (std::size_t i = 0; i < tokens.size() && pages.page_tokens > 0; ++i)
       if (long long& t = tokens[i]; t >= 0)
@@ -91,7 +91,7 @@ bool scatters(const Registry& known, const Indexed& c, const std::vector<float>&
   std::vector<float> x = c.spaced(given);
   c.run<Number>(known, true, harness, x, tokens);
   const std::vector<std::uint8_t> got = must(harness.rows(c.side));
-  std::vector<std::uint8_t> want(got.size(), 0xff);  // 0xff: nobody wrote it
+  std::vector<std::uint8_t> want(got.size(), 0xff);  // 0xff: not written
   const std::size_t row = got.size() / (given.size() / kDim);
   for (std::size_t i = 0; i < given.size() / kDim; ++i) {  // i counts [sequence][head][token]
     const std::size_t head = i / kTokens;

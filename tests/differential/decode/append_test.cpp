@@ -26,8 +26,8 @@ KernelHarness harness_of(const std::shared_ptr<Context>& context, const Planned&
                                   {kSequences, kKvHeads, kCapacity}));
 }
 
-// Plain codes, integers, tables, minima, outliers by a constant and by a stored mask, residuals, a tensor scale,
-// padding to whole blocks, a dense rotation; one and several new tokens, which may lie in two tiles.
+// Formats with plain codes, integers, tables, minima, outliers by a constant and by a stored mask, residuals, a tensor
+// scale, padding to whole blocks, a dense rotation; one and several new tokens, which may lie in two tiles.
 const Case kCases[] = {{"f16", "bf16", 128, 4, 1, Layout::planar},
                        {"q4_0", "q8_0", 128, 1, 3, Layout::rows, true},
                        {"q5_1", "f32", 64, 2, 1, Layout::rows},
@@ -50,7 +50,7 @@ Sides numbers(const Planned& one, Element type) {
   return sides;
 }
 
-// Marks the newest `count` tokens of each sequence in a mask over all rows [sequences][kv_heads][tokens].
+// Marks the last `count` tokens of each sequence in a mask over all rows [sequences][kv_heads][tokens].
 std::vector<bool> is_new_token(const std::vector<int>& lengths, int count) {
   std::vector<bool> mask;
   for (int s = 0; s < kSequences; ++s)
@@ -79,7 +79,7 @@ void check_append(const std::shared_ptr<Context>& context, const Planned& plain,
     for (std::size_t i = 0; i < new_tokens.size(); ++i)
       if (new_tokens[i]) std::fill_n(poisoned[side].begin() + std::ptrdiff_t(i * row), row, std::uint8_t(0xff));
     must(harness.set_rows(side, poisoned[side]));
-    poisoned[side] = must(harness.rows(side));  // padding keeps whatever stands there
+    poisoned[side] = must(harness.rows(side));  // append does not write padding
     harness.set_new_tokens(
         side, new_token_rows(given.x[side], harness.shape(), lengths, problem.query_length, problem.head_dim), type);
   }
@@ -111,7 +111,7 @@ TEST_CASE("append: the bytes of quantize, the bits of quantize and then decode, 
   warm_up(context, all, kCompileThreads);
   for (std::size_t i = 0; i < all.size(); i += 2) {
     CHECK(all[i + 1].source.append);
-    // Lengths: no token, fewer tokens than are new, both sides of a tile's border, and many.
+    // Lengths: no token, fewer tokens than new ones, both sides of a tile's border, and many.
     check_append(context, all[i], all[i + 1], Element::f16, {257, 0, 32, 1, 33}, 3);
   }
   check_append(context, all[2], all[3], Element::f32, {64, 65, 66, 2, 300}, 29);

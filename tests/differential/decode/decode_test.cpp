@@ -1,5 +1,5 @@
-// One decode call, scheduled in many ways on the CPU back-end. The answer must not depend on the number of blocks that
-// share the tiles, on the order in which they finish, on what is fused, or on earlier contents of the workspace.
+// One decode call, scheduled in many ways on the CPU back-end. The answer must not depend on the number of
+// blocks, on the order in which they end, on what is fused, or on earlier contents of the workspace.
 // SPDX-License-Identifier: MIT
 #include <algorithm>
 
@@ -23,7 +23,7 @@ Planned planned_for(const std::shared_ptr<Context>& context, const Case& test, b
 
 const Case kPlanar{"kv4", "tbq4_0", 128, 4, 2, Layout::planar, true}, kRows{"tbq3_0", "q8_0", 128, 4, 1, Layout::rows};
 
-// No token, less than a tile, whole tiles and one token more.
+// Tokens: none, less than a tile, whole tiles, whole tiles and one more.
 const std::vector<int> kLengths = {257, 0, 40, 1, 128};
 constexpr int kSequences = 5;
 
@@ -48,7 +48,7 @@ TEST_CASE("any number of blocks over ragged lengths, the same bits each time") {
   }
 }
 
-// kPartsAtOnce is 16: with more KV splits, groups of splits merge first. One tile a split makes 66 splits.
+// kSplitsAtOnce is 16: with more KV splits, groups of splits merge first. One tile a split makes 66 splits.
 TEST_CASE("more splits of a batch-head than merge at once") {
   const auto context = open_context(DeviceKind::cpu), shuffled = open_context(DeviceKind::cpu, 7);
   constexpr int kTokens = 2100;
@@ -84,9 +84,9 @@ TEST_CASE("the order in which blocks finish does not change a bit") {
   Planned forwards = planned_for(context, kPlanar), backwards = forwards;
   // The back-end runs blocks from the first to the last, so the mirrored kernel runs them from the last to the first.
   std::string text = backwards.source.kernels.at(Role::decode).text.str();
-  const std::string block = "block_x()", mirrored = "(args.work.blocks - 1 - block_x())";
+  const std::string block = "block_x()", mirrored = "(args.scheduler.blocks - 1 - block_x())";
   int replaced = 0;
-  for (std::size_t at = text.find("class Work"); (at = text.find(block, at)) != std::string::npos; ++replaced)
+  for (std::size_t at = text.find("class TileScheduler"); (at = text.find(block, at)) != std::string::npos; ++replaced)
     text.replace(at, block.size(), mirrored), at += mirrored.size();
   REQUIRE(replaced >= 3);
   backwards.source.kernels.at(Role::decode).text = text;
@@ -168,8 +168,8 @@ TEST_CASE("one workspace for calls of any shape, one after the other: counters a
   }
 }
 
-// The kernel refuses a stale counter that is at least the number of splits of a batch-head. A smaller stale value looks
-// like splits that have finished; no kernel can detect it.
+// The kernel refuses a stale counter that is at least the number of splits of a batch-head. No kernel can detect a
+// smaller stale value, because it could be the count of splits that have ended.
 TEST_CASE("counters that were not set to zero are refused by the kernel") {
   const auto context = open_context(DeviceKind::cpu);
   Caller caller(context, planned_for(context, kRows), kCapacity);

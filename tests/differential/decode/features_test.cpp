@@ -8,7 +8,7 @@ namespace {
 
 constexpr unsigned kCompileThreads = 2;
 constexpr int kSequences = 5, kCapacity = 900;
-// More tiles than a block has warps, no token, one token, both sides of a tile's border.
+// Tokens: more tiles than a block has warps, none, one, both sides of a tile's border.
 const std::vector<int> kLengths = {900, 0, 1, 33, 128};
 
 const FeatureCase kAlone[] = {{"kv4", "kv4", "softcap = 5.0"},
@@ -67,9 +67,9 @@ TEST_CASE("features together, many query rows") {
   check_cases(turns);
 }
 
-// A context of 700 tokens in three parts; the last part has nothing to see. Each call knows how many tokens stand
-// behind its own, and one call has the sinks. An engine that splits a context over devices, or shares a prefix between
-// sequences, calls in this way.
+// A context of 700 tokens in three parts; no query sees a token of the last part. Each call gets the number of tokens
+// behind its part as position_offset, and one call has the sinks. An engine that splits a context over devices, or
+// shares a prefix between sequences, makes such calls.
 TEST_CASE("parts of a context merge to the whole context") {
   const auto context = open_context(DeviceKind::cpu);
   const std::string keys =

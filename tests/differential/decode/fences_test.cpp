@@ -18,7 +18,7 @@ const Case kCases[] = {{"kv4", "tbq4_0", 128, 4, 2, Layout::paged, true, 0, 16, 
                        {"kv4", "kv4", 128, 4, 4, Layout::planar, true},
                        {"q8_0", "q4_0", 128, 1, 1, Layout::rows, false, 0, 0, Layout::planar, 2}};
 
-// Attends over such a cache in a child process and returns how the child ends (end_of).
+// Attends over a cache with fences in a child process and returns how the child ends (end_of).
 int end_of_attention(const std::shared_ptr<Context>& context, const Planned& one) {
   const Judge judge(context, one, kSequences, kLongest);
   return end_of([&] { return judge.attend({0, kLengths, 3, false}) && judge.attend({kLongest, {}, 1, false}); });

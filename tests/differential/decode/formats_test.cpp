@@ -1,5 +1,5 @@
-// Every format of specs/formats with every other. All pairs are planned; a sample runs on the CPU back-end against the
-// oracle over the decoded cache: each format as K, as V and with itself, and random pairs.
+// Every format of specs/formats as K with every format as V. All combinations are planned; a sample runs on the CPU
+// back-end against the oracle over the decoded cache: each format as K, as V and with itself, and random combinations.
 // SPDX-License-Identifier: MIT
 #include "generator/kernels/decode/plan.hpp"
 #include "tests/differential/harness.hpp"

@@ -1,4 +1,5 @@
-// A sample of ggml's FLASH_ATTN_EXT cases on the CPU back-end. It has few programs; each runs all cases that it serves.
+// A sample of ggml's FLASH_ATTN_EXT cases on the CPU back-end. The sample has few programs; each runs all cases that it
+// serves.
 // SPDX-License-Identifier: MIT
 #include <doctest/doctest.h>
 #include <fmt/format.h>

@@ -1,5 +1,5 @@
-// KV splits that decode leaves to a launch of `merge`, on the CPU back-end: with many query rows, with wide rows, and
-// with various numbers of splits.
+// Calls whose KV splits a launch of `merge` merges, on the CPU back-end: with many query rows, with wide rows, and with
+// various numbers of splits.
 // SPDX-License-Identifier: MIT
 #include "tests/differential/harness.hpp"
 
@@ -15,8 +15,8 @@ std::vector<std::string> families(const KernelHarness::Outcome& outcome) {
 }
 
 TEST_CASE("many splits of many or wide rows: merged by a launch of its own, which rotates") {
-  // `wide`: one KV head of a latent cache. `team`: rows of a team of warps that are rotated back from V's domain.
-  // `turns`: query chunks.
+  // `wide`: one KV head of a latent cache. `team`: a team of warps, whose output is rotated back from V's domain.
+  // `turns`: several query chunks.
   const Case wide{"q8_0", "q4_0", 576, 16, 1, Layout::rows, false, 512},
       team{"kv4", "tbq4_0", 128, 16, 2, Layout::planar, true}, turns{"f16", "kv3", 128, 16, 5, Layout::planar, true};
   const auto context = open_context(DeviceKind::cpu);

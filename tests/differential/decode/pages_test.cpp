@@ -1,5 +1,5 @@
-// Paged caches on the CPU back-end: pages of every size, dealt at random among unused pages, with rows placed in them
-// as engines do; ragged sequences whose page tables end in invalid entries.
+// Paged caches on the CPU back-end: pages of every size, which lie at random places among unused pages; rows placed in
+// them as engines place them; ragged sequences whose page tables end in invalid entries.
 // SPDX-License-Identifier: MIT
 #include <algorithm>
 
@@ -10,7 +10,7 @@ namespace {
 
 constexpr unsigned kCompileThreads = 2;
 constexpr int kSequences = 5;
-// More tiles than a block has warps; no token; less than a tile, one token, whole tiles and pages.
+// Tokens: more tiles than a block has warps, none, less than a tile, one, whole tiles and pages.
 constexpr int kLongest = 801;
 const std::vector<int> kLengths = {kLongest, 0, 40, 1, 128};
 constexpr PagePlaces kPlaces[] = {PagePlaces::own, PagePlaces::other, PagePlaces::slots};
@@ -20,8 +20,9 @@ Case paged(const char* k, const char* v, int page_tokens, Layout page_layout, in
   return {k, v, head_dim, gqa, queries, Layout::paged, is_causal, head_dim_v, page_tokens, page_layout};
 }
 
-// Code rows in copies of 16, 8 and 4 bytes and by plain loads; scales dense, by 4 and 8 bytes, and of 1 byte; whole
-// blocks copied straight, by chunks and unaligned; the layouts of vLLM and Atlas; single warps and teams of warps.
+// Code rows are copied by 16, 8 and 4 bytes and by plain loads; scales are dense, of 4 and 8 bytes, and of 1 byte;
+// whole blocks are aligned, in chunks and unaligned; layouts are those of vLLM and Atlas; single warps and teams of
+// warps.
 const Case kCases[] = {paged("kv4", "tbq4_0", 16, Layout::planar, 128, 2, true),
                        paged("f16", "q8_0", 8, Layout::planar),
                        paged("kv3", "kv2", 64, Layout::planar),
@@ -129,7 +130,7 @@ struct Mutation {
   int test;
   PagePlaces places;
 };
-// Mutations: the page of another tile, of the tile before, of another sequence; rows of a page at a wrong place; the
+// Mutations: the page of another tile, of the previous tile, of another sequence; rows of a page at a wrong place; the
 // second page of a tile is not looked up; scales of the wrong page; rows that do not exist; scales treated as dense.
 constexpr Mutation kMutations[] = {
     {"kernels/decode/paged.cuh", "tile_ += kWarps;", "tile_ += 1;", 0, PagePlaces::own},

@@ -1,5 +1,5 @@
-// Every pair of formats through the kernels on the CPU back-end, against attention in double precision over the decoded
-// cache.
+// 25 combinations of K and V formats through the kernels on the CPU back-end, against attention in double precision
+// over the decoded cache.
 // SPDX-License-Identifier: MIT
 #include "tests/differential/caller.hpp"
 #include "tests/differential/harness.hpp"
@@ -93,7 +93,7 @@ TEST_CASE("quantize, dequantize and reference of every format, both layouts") {
       }
 }
 
-// Long enough that every warp goes around its ring of stages several times and rescales on the way.
+// Long enough that every warp goes around its ring of stages several times and rescales meanwhile.
 constexpr int kLong = 3333;
 
 TEST_CASE("long caches") {
@@ -142,8 +142,8 @@ constexpr Mutation kMutations[] = {
     {"turbo3_qk128", "q8_0", "specs/formats/turbo3_qk128.toml",
      "low = 0\nbits = 2\n\n[[fields]]\nfield = \"codes\"\nlow = 2",
      "low = 1\nbits = 2\n\n[[fields]]\nfield = \"codes\"\nlow = 0"},
-    // Nibbles are read as a bit stream; codes of two tokens are not separated; words are not shifted to where a lane's
-    // part begins.
+    // Nibbles are read as a bit stream; codes of two tokens are not separated; words are not shifted to the first bit
+    // of a lane.
     {"kv3", "q8_0", "specs/formats/kv3.toml", "nibbles = true", "nibbles = false"},
     {"q8_0", "kv2", "templates/kernels/decode/unpack_f16.cuh", ": 0x33333333u", ": 0x0f0f0f0fu"},
     {"q8_0", "tbq3_0", "templates/kernels/decode/unpack_f16.cuh", "? 0x07070707u", "? 0x0f0f0f0fu"},

@@ -22,7 +22,7 @@ Planned planned_for(const std::shared_ptr<Context>& context, const Case& test, d
   return {test, std::move(problem), std::move(source)};
 }
 
-// The rows of a cache by token, equal for every head: K is the query times a score, V is given.
+// The rows of a cache by token, equal for every head: K is the query times a score, V is random.
 struct Tokens {
   std::vector<float> q, k, v;
   int count;
@@ -77,7 +77,7 @@ const Case kCases[] = {{"f16", "f16", kDim, kGroup, 1, Layout::planar},
                        {"q8_0", "q4_0", kDim, kGroup, 1, Layout::rows},
                        {"tbq4_0", "kv4", kDim, kGroup, 2, Layout::planar, true}};
 
-// One token in every warp's first tile decides; all later tokens count for nothing.
+// One token in every warp's first tile has the largest score; all later tokens are skipped.
 TEST_CASE("V of skipped tokens does not count, however large; their weight stays in the denominator") {
   const auto context = open_context(DeviceKind::cpu);
   std::vector<Planned> all;
@@ -104,7 +104,7 @@ TEST_CASE("V of skipped tokens does not count, however large; their weight stays
     plain.set_values(huge);
     const auto expected = setup.exact(tokens, left_out);
     CHECK(relative_error(setup.run(tokens, 1), expected) <= kMaxKernelError);
-    CHECK(relative_error(plain.run(tokens, 1), expected) > 0.5);  // without sparse V the large values do show
+    CHECK(relative_error(plain.run(tokens, 1), expected) > 0.5);  // without sparse V the large values count
     CHECK(relative_error(plain.run(tokens, 1), setup.exact(tokens, setup.v)) <= kMaxKernelError);
   }
 }
@@ -123,7 +123,7 @@ TEST_CASE("a token that counts for any query row is not skipped, wherever it sta
       for (int head = 0; head < kKvHeads; ++head) tokens.at(tokens.v, head, late)[c] *= 100.f;
     Setup setup(context, one, tokens);
     CHECK(relative_error(setup.run(tokens, 1), setup.exact(tokens, setup.v)) <= kMaxKernelError);
-    // The token counts for one query row alone: the last row of the group keeps its query, the others are negated.
+    // The token counts for one query row alone: all queries of the group except the last row's are negated.
     for (int head = 0; head < kKvHeads; ++head)
       for (int row = 0; row < kGroup - 1; ++row)
         for (int c = 0; c < kDim; ++c) tokens.q[std::size_t((head * kGroup + row) * kDim + c)] *= -1.f;
@@ -174,7 +174,7 @@ TEST_CASE("the error stays below the weight of skipped tokens; without such toke
   Rng rng(5);
   const auto scores = rng.normals(std::size_t(tokens.count));
   for (int t = 0; t < tokens.count; ++t) tokens.set_score(t, scores[std::size_t(t)] * 4);
-  // Runs of small scores, so that whole groups of tokens count for little.
+  // Consecutive small scores, so that whole groups of tokens count for little.
   for (int t = 0; t < tokens.count; ++t)
     if (t / 100 % 2) tokens.set_score(t, scores[std::size_t(t)] - 8);
   std::vector<float> plain;

@@ -1,5 +1,5 @@
-// Token-major heads (cache.token_heads) on the CPU back-end: blocks that take all heads of a token, in any number, over
-// ragged lengths, with several formats of both sides, and query rows of a head that fill a block of columns or not.
+// Token-major heads (cache.token_heads) on the CPU back-end: any number of blocks that take all heads of a token, over
+// ragged lengths, with several formats of K and V, and query rows of a head that fill a block of columns or not.
 // SPDX-License-Identifier: MIT
 #include <algorithm>
 
@@ -16,12 +16,12 @@ Case together(const char* k, const char* v, int gqa, int query_length, bool is_c
   return test;
 }
 
-// Formats: integers and a table; Q exact in two fp16 parts, with sums of Q, in tiles of 16 tokens because tiles of 32
+// Formats: integers and a table; Q exact in two fp16 terms, with sums of Q, in tiles of 16 tokens because tiles of 32
 // do not fit; one query row a head.
 const Case kCases[] = {together("kv4", "tbq3_0", 4, 2, true, 8), together("tbq4_0", "q8_0", 3, 1, false, 8),
                        together("q4_1", "f16", 2, 3, true, 8), together("q8_0", "q4_0", 1, 1, false, 2)};
 
-// No token, less than a tile, whole tiles and one token more.
+// Tokens: none, less than a tile, whole tiles, whole tiles and one more.
 const std::vector<int> kLengths = {257, 0, 40, 1, 128};
 constexpr int kSequences = 5;
 

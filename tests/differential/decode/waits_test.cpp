@@ -11,8 +11,8 @@ namespace kvjit::test {
 namespace {
 
 constexpr unsigned kCompileThreads = 2;
-// Seed of the order in which lanes run: not that of their numbers, so that the first lane is not the one that all wait
-// for.
+// Seed of the order in which lanes run. The order is not that of lane numbers, so that lane 0 is not the first lane
+// that arrives at a wait.
 constexpr unsigned kOrder = 7;
 
 // Length 600 has more tiles than a block has warps, so that some warps end before others, and more splits than merge at
@@ -20,9 +20,9 @@ constexpr unsigned kOrder = 7;
 const std::vector<int> kLengths = {600, 5};
 constexpr int kBlocks[] = {1, 3, kMostBlocks};
 
-// This wait stands between two KV splits of one block: what the first leaves in shared memory is read before the second
-// overwrites it. It is tested on its own.
-constexpr const char* kBetweenParts = "sync_block();  // shared memory is used anew";
+// This wait stands between two KV splits of one block: shared memory of the first split is read before the second split
+// overwrites it. The wait has a test of its own.
+constexpr const char* kBetweenSplits = "sync_block();  // the next split reuses shared memory";
 
 struct Wait {
   std::size_t at, size;
@@ -40,7 +40,7 @@ std::vector<Wait> waits_of(const std::string& text, const std::string& from, con
        i != none; ++i) {
     const std::size_t at = begin + std::size_t(i->position());
     const std::string line = text.substr(at, text.find('\n', at) - at);
-    if (line != kBetweenParts) all.push_back({at, std::size_t(i->length()), line});
+    if (line != kBetweenSplits) all.push_back({at, std::size_t(i->length()), line});
   }
   return all;
 }
@@ -72,7 +72,7 @@ TEST_CASE("a removed wait is noticed") {
   // K's queries are held in registers and the output is rotated: the range has all waits from the load of Q to the
   // store of the output.
   CHECK(check_waits({"tbq3_0", "tbq4_0", 128, 4, 1, Layout::planar}, "class QueryRows", "======== the plan") == 8);
-  // Rows of another format are copied otherwise: the range has the waits of the main loop.
+  // Rows of layout rows are copied in another way: the range has the waits of the main loop.
   CHECK(check_waits({"tbq3_0", "q8_0", 128, 4, 1, Layout::rows}, "KV_DEVICE void attend_split(",
                     "KV_DEVICE void decode(") == 2);
 }
@@ -80,8 +80,8 @@ TEST_CASE("a removed wait is noticed") {
 TEST_CASE("a removed wait of token-major heads is noticed") {
   Case test{"tbq3_0", "q8_0", 128, 4, 2, Layout::rows};
   test.token_heads = 8;
-  // First the waits for copies, then the wait before a stage is filled again, then those before the sums of a block and
-  // before its merge.
+  // First the waits for copies, then the wait before a stage is filled again, then the waits before the sums of a block
+  // and before its merge.
   CHECK(check_waits(test, "KV_DEVICE SharedAddress take_keys(", "KV_DEVICE void give_back(") == 2);
   CHECK(check_waits(test, "wait_phase(emptied(", "struct TileFeatures") == 1);
   CHECK(check_waits(test, "sync_block();  // stages and queries of all heads", "for_each_item<All>") == 2);
@@ -89,7 +89,7 @@ TEST_CASE("a removed wait of token-major heads is noticed") {
 
 TEST_CASE("a removed wait of a team is noticed") {
   const Case test{"tbq3_0", "tbq4_0", 128, 8, 4, Layout::planar};
-  CHECK(check_waits(test, "struct Tops<Plan, true>", "======== the plan", "sm_80") == 5);
+  CHECK(check_waits(test, "struct TeamRowMax<Plan, true>", "======== the plan", "sm_80") == 5);
 }
 
 TEST_CASE("a removed vote of a warpgroup, and a removed second buffer of probabilities, are noticed") {
@@ -118,13 +118,13 @@ TEST_CASE("the wait between two splits of a block: queries of the second overwri
   const Planned right = planned(registry(), {"f16", "q4_0", 128, 4, 1, Layout::rows}, context->backend()->info().arch);
   Planned broken = right;
   std::string text = broken.source.kernels.at(Role::decode).text.str();
-  const std::size_t at = text.find(kBetweenParts);
+  const std::size_t at = text.find(kBetweenSplits);
   REQUIRE(at != std::string::npos);
   text.replace(at, std::string("sync_block()").size(), "");
   broken.source.kernels.at(Role::decode).text = text;
   const Caller::Shape shape{1, 257, 1};  // two heads, so two KV splits
   const auto is_wrong = [&](const Planned& one) {
-    Caller caller(context, one, {1, kKvHeads, 257}, {2, 0});  // off the alignment of straight copies
+    Caller caller(context, one, {1, kKvHeads, 257}, {2, 0});  // not aligned to 16 bytes
     return !caller.run(shape) || !(caller.error(shape) <= kMaxKernelError);
   };
   CHECK_FALSE(is_wrong(right));

@@ -1,5 +1,5 @@
-// Decode of many query rows on the CPU back-end, against the oracle: teams of warps share tiles, as warpgroups and as
-// warps, by dimensions of V and by query rows.
+// Decode of many query rows on the CPU back-end, against the oracle: teams of warps, which share
+// tiles as warpgroups or as single warps, and divide dimensions of V or query rows.
 // SPDX-License-Identifier: MIT
 #include "tests/differential/harness.hpp"
 
@@ -10,7 +10,7 @@ constexpr unsigned kCompileThreads = 2;
 constexpr const char* kWarpgroupArch = "sm_90a";  // has wgmma
 constexpr const char* kWarpArch = "sm_80";        // has no wgmma
 
-// No token, less than a tile, whole tiles of a team and one token more; the last team of some calls has a single tile.
+// Tokens: none, less than a tile, whole tiles of a team, one more. The last team of some calls has a single tile.
 const std::vector<int> kLengths = {257, 0, 40, 1, 128};
 constexpr int kSequences = 5;
 

@@ -1,6 +1,6 @@
 // Copies from one cache to another. Between layouts of one format the bytes must be equal; between formats they must be
-// those of the reference codec's decode and encode. Both ends use ranges and slots; nothing else may be written. The
-// CPU tests and the GPU tests share it.
+// those of the reference codec's decode and encode. Source and target use ranges and slots; no other byte may be
+// written. The CPU tests and the GPU tests share this file.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include "generator/kernels/operations/operations.hpp"
@@ -154,8 +154,8 @@ inline Differences differences(const std::shared_ptr<Context>& context, const Re
   return found;
 }
 
-// Every layout to every other; an outlier mask and padding in the block; all kinds of rotations; residuals on either
-// side; tensor scales.
+// Copies of every layout to every other, with an outlier mask and padding in the block, all kinds of rotations,
+// residuals on either side, and tensor scales.
 inline const Pair kPairs[] = {
     {{"q8_0", Layout::rows}, {"q8_0", Layout::planar}, CopyKind::bytes},
     {{"tbq4_0", Layout::planar}, {"tbq4_0", Layout::paged, 16}, CopyKind::bytes},
@@ -181,7 +181,7 @@ inline const Pair kPairs[] = {
      CopyKind::bytes},
 };
 
-// Pairs that have a bulk kernel.
+// Copies that have a bulk kernel.
 inline const Pair kTilePairs[] = {
     {{"tbq4_0", Layout::paged, 16}, {"kv3", Layout::planar}, CopyKind::rotated},
     {{"kv2", Layout::rows}, {"kv4", Layout::paged, 8, Layout::rows}, CopyKind::rotated, 256},

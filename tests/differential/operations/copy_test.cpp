@@ -1,6 +1,6 @@
 // Copies from one cache to another on the CPU back-end. Between layouts of one format the bytes must be equal; between
-// formats they must be those of the reference codec's decode and encode. Both ends use ranges and slots; nothing else
-// may be written.
+// formats they must be those of the reference codec's decode and encode. Source and target use ranges and slots; no
+// other byte may be written.
 // SPDX-License-Identifier: MIT
 #include "tests/differential/operations/copies.hpp"
 

@@ -1,4 +1,4 @@
-// Rotary positions on the CPU back-end. Rows are turned in place (shift) and on their way into the cache
+// Rotary positions on the CPU back-end. Rows are rotated in place (shift) and on their way into the cache
 // (quantize_rope), and must equal the formula in double precision followed by the reference codec. A shifted cache is
 // compared with one that was written at the new positions.
 // SPDX-License-Identifier: MIT

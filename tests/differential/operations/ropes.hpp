@@ -1,5 +1,5 @@
-// Rotary positions: rows are turned in place (shift) and on their way into the cache (quantize_rope), and must equal
-// the formula in double precision followed by the reference codec. The CPU tests and the GPU tests share it.
+// Rotary positions: rows are rotated in place (shift) and on their way into the cache (quantize_rope). They must equal
+// the formula in double precision followed by the reference codec. The CPU tests and the GPU tests share this file.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include "generator/kernels/operations/operations.hpp"
@@ -38,7 +38,7 @@ inline float factor_of(const RopeCase& test, int pair) {
   return test.has_factors ? 1.f + 0.25f * float(pair % 13) : 1.f;
 }
 
-// Returns a row turned by the formula of rotary positions, in double precision.
+// Returns a row rotated by the formula of rotary positions, in double precision.
 inline std::vector<double> turned(const RopeCase& test, std::vector<double> x, double position) {
   for (int i = 0; i < test.dims / 2; ++i) {
     const double angle = position * test.scale * std::pow(test.base, -2.0 * i / test.dims) / factor_of(test, i);
@@ -116,7 +116,7 @@ inline Differences compare(const Store& store, const std::vector<std::uint8_t>& 
   return found;
 }
 
-// Shifts a cache and returns the bytes that differ. by_tiles: by the bulk kernel.
+// Shifts a cache and returns the bytes that differ. by_tiles: with the bulk kernel.
 inline Differences shift(const std::shared_ptr<Context>& context, const Registry& known, const RopeCase& test,
                          bool by_tiles = false) {
   Store store = Store::make(context, known, test);
@@ -150,12 +150,12 @@ inline Differences shift(const std::shared_ptr<Context>& context, const Registry
   for (std::size_t r = 0; r < got.size() / store.row_bytes(); ++r)
     if (by[token_of(r)] == 0)
       for (std::size_t i = r * store.row_bytes(); i < (r + 1) * store.row_bytes(); ++i)
-        if (got[i] != before[i]) return {1 << 20, 1};  // a row that does not move must keep its bytes
+        if (got[i] != before[i]) return {1 << 20, 1};  // a row that is not shifted must not change
   return compare(store, got, want);
 }
 
-// Quantizes with rotary positions and returns the bytes that differ. by_tiles: by the bulk kernel. There, f32 rows of
-// an unpaged cache go to slots in reverse order, and every ninth token is skipped.
+// Quantizes with rotary positions and returns the bytes that differ. by_tiles: with the bulk kernel. f32 rows
+// of an unpaged cache then go to slots in reverse order, and every ninth token is skipped.
 inline Differences quantize(const std::shared_ptr<Context>& context, const Registry& known, const RopeCase& test,
                             bool by_tiles = false, Element type = Element::f32) {
   Store store = Store::make(context, known, test);
@@ -218,8 +218,8 @@ inline void check_tile_shifts(const std::shared_ptr<Context>& context) {
   }
 }
 
-// Keys are written at positions 0, 1, ... and then shifted by 1000; the numbers at 1000, 1001, ... are the truth. The
-// loss must be that of encoding twice, and attention over both must agree within the format's error.
+// Keys are written at positions 0, 1, ... and then shifted by 1000. The expected values are keys written at 1000, 1001,
+// ... The error must be that of encoding twice, and attention over both must agree within the format's error.
 inline void check_shifted_cache(const std::shared_ptr<Context>& context) {
   constexpr int kBy = 1000;
   for (const RopeCase& test : {kCases[0], kCases[1]}) {

@@ -69,7 +69,7 @@ TEST_CASE("select_bytes and select_signs, of any words") {
       bytes |= from << 8 * i;
       signs |= (from >= 0x80 ? 0xffu : 0u) << 8 * i;
     }
-    REQUIRE(kv::select_bytes(a, b, low | rest) == bytes);  // bits above the lower four nibbles do not count
+    REQUIRE(kv::select_bytes(a, b, low | rest) == bytes);  // only the lower four nibbles are read
     REQUIRE(kv::select_signs(a, b, low | 0x8888u | rest) == signs);
   }
 }
@@ -153,7 +153,7 @@ TEST_CASE("mma_16x8x16 multiplies in the register layout of the PTX manual") {
 
 namespace {
 
-// Operands are bytes from -128 (or 0) to 127 (or 255), extremes among them.
+// Operands are random bytes from -128 (or 0) to 127 (or 255), with the extremes.
 template <bool kIsUnsigned>
 void check_integer_products() {
   int a[16][32], b[32][8];
@@ -255,7 +255,7 @@ TEST_CASE("lanes that leave out what the others of their warp agree on are named
       [] {
         for (int i = 0; i < kv::warp(); ++i) kv::warp_uniform(true);
       },
-      {}, 64, 0));  // each warp may agree as often as it likes
+      {}, 64, 0));  // warps may make different numbers of calls
 }
 
 TEST_CASE("transpose_8x8 transposes") {
@@ -277,7 +277,7 @@ TEST_CASE("a team of warps waits for itself alone, and learns of any vote") {
         for (int warp = 4 * team; warp < 4 * team + 4; ++warp) CHECK(arrived[warp] == 1);
         CHECK(kv::any_of_team<4>(kv::thread() == 77) == (team == 0));
         CHECK_FALSE(kv::any_of_team<2>(false));
-        if (team == 1) kv::sync_team<4>();  // the other team takes no part
+        if (team == 1) kv::sync_team<4>();  // the other team does not arrive
       },
       {}, 256, 0, 3);
   INFO((ran ? std::string() : ran.error().message));
@@ -300,7 +300,7 @@ TEST_CASE("load_matrices_transposed gives the second operand of mma_16x8x16") {
 
 namespace {
 
-// Compares the rows that a warp gets of a warpgroup's product with products of the warp alone. b is read once by
+// Compares a warp's rows of a warpgroup's product with products of the warp alone. b is read once by
 // columns and once by rows.
 template <int kColumns, bool kIsTransposed>
 void check_warpgroup_columns() {

@@ -1,6 +1,6 @@
-// templates/formats: small floats over all their bits and for many floats, fields of codes at every width and place,
+// templates/formats: small floats over all their bits and for many floats, fields of codes at every width and offset,
 // reductions over groups, and the rounding of uniform codes. Each is compared with its definition in the generator or
-// one written here.
+// with a definition in this file.
 // SPDX-License-Identifier: MIT
 #include <doctest/doctest.h>
 
@@ -95,7 +95,7 @@ void check_field() {
   CHECK(block == by_bit);
 }
 
-// Does the same for codes in nibbles, whose bits the generator places.
+// Writes and reads back codes in nibbles. The generator defines where their bits lie.
 template <int kGroups, int kUnit>
 void check_nibbles() {
   constexpr int kCount = 32 * kGroups, kAt = 2, kBytes = 12 * kGroups;
@@ -155,7 +155,7 @@ void check_groups() {
   constexpr int kPerLane = 4, kRow = 128;
   std::mt19937 random(kGroup);
   std::vector<float> x(kRow);
-  for (float& v : x) v = float(int(random() % 7)) - 3;  // makes ties
+  for (float& v : x) v = float(int(random() % 7)) - 3;  // few different values, so that there are ties
   struct Seen {
     float sum, in_order, largest, best, first;
   };

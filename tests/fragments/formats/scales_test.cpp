@@ -28,7 +28,7 @@ kv::u32 quotient(float x, float d) {
   return kv::Quotient::code<Nothing, Codes>(x, d, kv::Quotient::factor<Nothing>(d, 0.f));
 }
 
-// Calls visit(x, d) with numbers of all exponents, subnormal ones too, of either sign.
+// Calls visit(x, d) with numbers of all exponents, subnormal ones included, of either sign.
 template <class Visit>
 void for_each_exponent(int mantissas, const Visit& visit) {
   std::mt19937 random(17);

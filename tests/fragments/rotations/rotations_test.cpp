@@ -17,7 +17,7 @@ namespace {
 
 Rotation active;  // the rotation under test; the tables read it
 
-// The tables in the orders that the fragments expect.
+// The tables of the rotation, in the order that the fragments expect.
 template <int kGroup, bool kByRows>
 struct DenseTable {
   static constexpr int kSize = kGroup;

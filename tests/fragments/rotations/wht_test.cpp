@@ -15,7 +15,7 @@
 namespace kvjit {
 namespace {
 
-Rotation active;  // the rotation under test, of the tested size
+Rotation active;  // the rotation and size under test
 
 template <int kGroup>
 struct Signs {

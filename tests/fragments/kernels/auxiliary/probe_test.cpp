@@ -1,4 +1,5 @@
-// templates/kernels/auxiliary/probe.cuh: for any grid it must read each of its vectors exactly once, and nothing else.
+// templates/kernels/auxiliary/probe.cuh: for any grid the probe must read each of its vectors exactly once, and
+// nothing else.
 // SPDX-License-Identifier: MIT
 #include "kernels/auxiliary/probe.cuh"
 
@@ -20,7 +21,7 @@ struct ProbePlan {
   static constexpr int kThreads = kvjit::kThreads, kUnroll = kLoads;
 };
 
-// Sets one word, zeros the rest: a lane that reads the word an odd number of times finds it.
+// Sets one word and zeros the rest. The probe reports the word if it was read an odd number of times.
 template <int kLoads>
 bool finds(int vectors, int blocks, std::size_t word) {
   std::vector<kv::u32> words(static_cast<std::size_t>(vectors + 2) * 4, 0);

@@ -42,7 +42,7 @@ kv::u32 swizzled(int swizzle, kv::u32 byte) {
   }
 }
 
-// The shortest rows for a swizzle: its pattern fills eight of them.
+// Bytes of the shortest rows for a swizzle, whose pattern repeats every eight rows.
 template <int kSwizzle>
 constexpr int kShortestRow = kv::swizzle_period(kSwizzle) / kPeriod;
 
@@ -98,8 +98,9 @@ void check_all() {
   check_staged<kSwizzle, false>(3 * kRow + 6);
 }
 
-// Returns the lanes' addresses for one load of section 0. K's lanes read rows g, V's lanes rows 2 c, both counted from
-// `row`; the other half of the lane number selects the part of the row.
+// Returns the lanes' addresses for one load of section 0, with g = lane / 4 and c = lane % 4. A lane of K reads row g,
+// a lane of V row 2 c, both counted from `row`. The lanes that share a row (c for K, g for V) read different bytes of
+// it.
 std::vector<int> addresses(const SidePlan& side, bool is_key, int row, int group, int r) {
   const LaneReads& reads = side.sections[0].reads;
   const FieldRead& plane = reads.planes[0];
@@ -116,7 +117,7 @@ std::vector<int> addresses(const SidePlan& side, bool is_key, int row, int group
 }
 
 // Returns a lower bound for the wavefronts of a load, whatever the places of the chunks: lanes that are served together
-// want the same word of their chunks, and eight chunks lie side by side in the banks.
+// read the same word of their chunks, and the banks hold eight chunks side by side.
 int fewest_wavefronts(const std::vector<int>& addresses, int unit) {
   const std::size_t together = unit == 16 ? 8 : unit == 8 ? 16 : 32;
   int sum = 0;
@@ -131,18 +132,18 @@ int fewest_wavefronts(const std::vector<int>& addresses, int unit) {
   return sum;
 }
 
-// Loads that keep a bank conflict.
+// A format whose loads have a bank conflict.
 struct Conflict {
   const char* format;
   bool is_key;
   int head_dim;
 };
 constexpr Conflict kConflicts[] = {
-    // Lanes read both halves of every other chunk, and the swizzle does not exchange odd and even chunks.
+    // Lanes read both halves of every second chunk, and the swizzle does not exchange odd and even chunks.
     {"nvfp4", false, 256},
     // Lane reads of 6 bytes load the two words that hold them. They may cross chunks, so rows are padded, and words of
-    // different rows meet in a bank. Pads of 16 bytes would separate some of them but tear sectors, and are no faster
-    // (templates/kernels/decode/NOTES.md).
+    // different rows fall into one bank. Pads of 16 bytes would separate some of them but split sectors, and are no
+    // faster (templates/kernels/decode/NOTES.md).
     {"turbo4_qjl68", true, 128},
     {"turbo4_qjl68", false, 128},
     {"turbo4_qjl68", true, 256},

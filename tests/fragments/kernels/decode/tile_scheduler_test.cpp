@@ -1,12 +1,12 @@
-// templates/kernels/decode/tile_scheduler.cuh against its definition, on random calls. The batch-heads lie one after
-// the other on a line of tiles, and blocks take consecutive pieces of the line. A block that has tiles of two
-// batch-heads has a split boundary, which costs as much time as `split_boundary_tiles` tiles. The test counts tiles one
-// by one, batch-head after batch-head. Whether blocks may have split boundaries, and the smallest number of tiles a
-// block without them, it finds by trying all numbers.
+// templates/kernels/decode/tile_scheduler.cuh against its definition, on random calls. The tiles of all batch-heads
+// form one line, batch-head after batch-head, and each block takes consecutive tiles of the line. A block that has
+// tiles of two batch-heads has a split boundary, which costs as much time as `split_boundary_tiles` tiles. The test
+// counts tiles one by one, batch-head after batch-head. The test tries all numbers of tiles a block to find the
+// smallest one without split boundaries, and whether blocks may have them.
 // SPDX-License-Identifier: MIT
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored \
-    "-Wreturn-type"  // false positive of g++ 12: below an unroll pragma it takes an endless loop for a finite one
+    "-Wreturn-type"  // false positive of g++ 12: below an unroll pragma g++ takes an endless loop for a finite one
 #include "kernels/decode/tile_scheduler.cuh"
 #pragma GCC diagnostic pop
 
@@ -35,7 +35,7 @@ struct Piece {
   kv::i64 slot;
 };
 
-// The schedule that one lane computes; every lane must compute the same.
+// The schedule that a lane computes. Every lane must compute the same schedule.
 struct Found {
   std::vector<kv::u32> begins;  // first tile of blocks 0 .. count; the last entry is the end of the line
   std::vector<Piece> pieces;    // in the order of the line
@@ -71,7 +71,7 @@ Found cut(const kv::SchedulerArgs& args) {
           for (kv::KvSplit split = scheduler.split_at(mine.begins[std::size_t(block)], end); true;
                split = scheduler.next(split, end)) {
             mine.pieces.push_back({block, split, scheduler.partial_index(block, split.sequence, split.head)});
-            if (split.last <= split.first || split.linear_end >= end) break;  // else it would not end; check() fails
+            if (split.last <= split.first || split.linear_end >= end) break;  // else an endless loop; check() fails
           }
         }
         for (int s = 0; s < args.sequences; ++s)
@@ -115,7 +115,7 @@ struct Shape {
     while (blocks_of(tiles_per_block) > blocks) ++tiles_per_block;
     return tiles_per_block;
   }
-  // Returns the tiles a block for which no batch-head has more splits than merge at once; 0 if those tiles take longer
+  // Returns the tiles a block for which no batch-head has more than kSplitsAtOnce splits; 0 if those tiles take longer
   // than another merge round.
   int tiles_for_few_splits() const {
     int most = 0;
@@ -129,7 +129,7 @@ struct Shape {
     for (int s = 0; s < sequences; ++s) most = std::max(most, tiles(s));
     return (sequences * heads + blocks - 1) / blocks * most;
   }
-  // Returns by how many tiles the longest block may exceed the even share to avoid split boundaries.
+  // Returns by how many tiles the longest block may exceed the mean to avoid split boundaries.
   int slack() const { return std::max(split_boundary_tiles, all_tiles() / blocks / 16); }
   // Returns the arguments as the host passes them. With lengths on the device the host cannot count tiles.
   kv::SchedulerArgs args() const {
@@ -207,7 +207,7 @@ void check(const Shape& shape) {
   CHECK(begin == int(found.begins.back()));
   for (const auto& [block, count] : split_heads) REQUIRE(count == 1);
 
-  // Blocks must have even numbers of tiles, unless a schedule without split boundaries costs no more.
+  // Blocks must have equal numbers of tiles, up to one, unless a schedule without split boundaries costs no more.
   int most = 0, fewest = 1 << 30, most_parts = 0;
   for (const auto& [block, count] : block_tiles) most = std::max(most, count), fewest = std::min(fewest, count);
   for (const auto& [block, count] : counted_at) most_parts = std::max(most_parts, count);
@@ -333,7 +333,7 @@ TEST_CASE(
             scheduler.save_to_shared(0, split);
             kv::sync_block();
             kv::KvSplit again = other.restore_from_shared(0);
-            again.first = split.first, again.last = split.last;  // these two are not restored
+            again.first = split.first, again.last = split.last;  // the two members that are not restored
             alike += numbers(again) == numbers(split) && other.begin(call.block + 1) == end;
             followed += split.linear_end < end && numbers(other.next(again, end)) == numbers(next);
           },

@@ -1,5 +1,5 @@
-// templates/kernels/decode/unaligned_rows.cuh: rows of any size at any even address are copied by the 16-byte chunks
-// that hold them, and realigned when they are loaded.
+// templates/kernels/decode/unaligned_rows.cuh: rows of any size at any even address are copied as the 16-byte chunks
+// that contain them, and realigned when lanes load them.
 // SPDX-License-Identifier: MIT
 #include "kernels/decode/unaligned_rows.cuh"
 
@@ -52,7 +52,7 @@ void check_rows(const kv::u8* from, kv::i64 stride, int valid) {
   CAPTURE(S::kRowBytes);
   CAPTURE(stride);
   CAPTURE(valid);
-  int wrong = 0, beyond = 0, torn = 0;  // torn: rows that lost the alignment of their sectors
+  int wrong = 0, beyond = 0, torn = 0;  // torn: rows whose sectors are not aligned in shared memory
   const auto ran = run_grid(
       [&] {
         kv::stage_chunks<S, kRows, kIsWhole>(kStage, from, stride, valid);
@@ -106,7 +106,7 @@ void check_bounds() {
     check_rows<S, kRows, false>(pages.begin() + 2 * (kRows - 1) * kPage + room, 2 * kPage, 1);
 }
 
-// A lane read of every size at every place must return the bytes that lie there.
+// A lane read of every size at every address must return the bytes at that address.
 template <int kUnit, int kBytes>
 void check_window() {
   constexpr int kPlaces = 64, kAll = kPlaces + 3 * 16;

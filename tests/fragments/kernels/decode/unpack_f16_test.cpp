@@ -1,4 +1,4 @@
-// templates/kernels/decode/unpack_f16.cuh: 4-bit codes become fp16 pairs through a table in shared memory, along a row
+// templates/kernels/decode/unpack_f16.cuh: 4-bit codes become half2 words through a table in shared memory, along a row
 // (K) and down a column of two rows (V).
 // SPDX-License-Identifier: MIT
 #include "kernels/decode/unpack_f16.cuh"
@@ -12,8 +12,8 @@
 namespace kvjit {
 namespace {
 
-// A table whose entries name their codes: the half of code c is 0x3c00 + c. Keys index it with bytes as they are
-// stored, values with 4-bit code lanes.
+// A table whose entries encode their codes: the half of code c is 0x3c00 + c. K indexes the table with stored bytes, V
+// with 4-bit code lanes.
 template <int kSlots>
 struct SectionOf {
   static constexpr int kBits = 4, kReadWords = 2, kReadCodes = 16, kUnpackedCodes = 16, kCodeLaneBits = kSlots,

@@ -1,5 +1,5 @@
 // templates/kernels/decode/unpack_int8.cuh: each decoder over stored rows of real formats, in which every code occurs
-// at every place once. The result must equal the format's own values.
+// once at every position. The result must equal the values of the format.
 // SPDX-License-Identifier: MIT
 #include "kernels/decode/unpack_int8.cuh"
 
@@ -21,7 +21,7 @@ namespace {
 
 SectionPlan active;  // the section under test; KeySection reads it
 
-// Stands for the text that the emitter writes for a section of K, from its plan.
+// Replaces the text that the emitter writes for a section of K, by the section's plan.
 template <int kWords, int kCodes, int kParts, bool kHasTable>
 struct KeySection {
   static constexpr int kReadWords = kWords, kReadCodes = kCodes, kTableParts = kParts, kTableWords = kHasTable ? 8 : 0;
@@ -69,7 +69,7 @@ void check(const char* name, int head_dim, double error = kParts == 1 ? 0 : 0x1p
 
   const int codes = 1 << active.codes.bits, block_codes = format.block;
   Tally tally;
-  test::Rng rng(1);  // random, because with related neighbours one code might be taken for the other
+  test::Rng rng(1);  // random, because with related neighbours a test could miss an exchange of two codes
   std::vector<int> first;
   for (int i = 0; i < head_dim; ++i) first.push_back(rng.below(codes));
   for (int shift = 0; shift < codes; ++shift) {

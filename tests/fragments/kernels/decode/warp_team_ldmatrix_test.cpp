@@ -1,5 +1,5 @@
-// templates/kernels/decode/warp_team_ldmatrix.cuh: places of the chunks in rows that ldmatrix transposes, and the
-// planner's choice of such rows.
+// templates/kernels/decode/warp_team_ldmatrix.cuh: places of the 16-byte chunks in rows that ldmatrix transposes, and
+// the planner's choice of such rows.
 // SPDX-License-Identifier: MIT
 #include <doctest/doctest.h>
 
@@ -60,7 +60,7 @@ TEST_CASE("V is read by ldmatrix where eight lanes' codes of a token fill a chun
   for (const char* name : {"kv4", "tbq4_0"}) {
     const Format format = *registry.format_for(name, 128, {});
     CHECK(plan_side(format, 128, true, false, false, 4, 16, true)->by_matrices);
-    CHECK_FALSE(plan_side(format, 128, true, false, false, 4)->by_matrices);             // not asked for
+    CHECK_FALSE(plan_side(format, 128, true, false, false, 4)->by_matrices);             // not requested
     CHECK_FALSE(plan_side(format, 128, false, false, false, 4, 16, true)->by_matrices);  // unaligned rows
     CHECK_FALSE(plan_side(format, 64, true, false, false, 4, 16, true)->by_matrices);    // one byte a lane
   }

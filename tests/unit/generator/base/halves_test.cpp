@@ -1,4 +1,4 @@
-// generator/base/halves.cpp: the unit in which a table's entries become fp16, and the error that is left.
+// generator/base/halves.cpp: the unit in which a table's entries are rounded to fp16, and the rounding error.
 // SPDX-License-Identifier: MIT
 #include "generator/base/halves.hpp"
 
@@ -26,7 +26,7 @@ TEST_CASE("no unit of the candidates is better, with the weights of that choice"
     const HalfTable chosen = halves_of(values, weights);
     const double rest = relative_rounding(values, chosen, weights);
     CHECK(rest > 0);
-    CHECK(rest < 6e-5);  // in the unit of the largest entry: 2e-4
+    CHECK(rest < 6e-5);  // 2e-4 if the unit is the largest entry
     for (int i = 0; i < 2048; ++i) {
       HalfTable other{2.7326 / (1 + i / 2048.0), {}};
       for (const double v : values) other.halves.push_back(f16_from_float(float(v / other.unit)));

@@ -1,4 +1,4 @@
-// generator/base/random.cpp: random generators against numbers that the libraries they follow print.
+// generator/base/random.cpp: random generators, compared with the output of the libraries that they reproduce.
 // SPDX-License-Identifier: MIT
 #include "generator/base/random.hpp"
 

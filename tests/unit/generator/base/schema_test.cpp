@@ -1,4 +1,4 @@
-// generator/base/schema.cpp: TOML with letters beyond ASCII, where the TOML library has been wrong.
+// generator/base/schema.cpp: TOML with letters beyond ASCII, for which the TOML library has undefined behaviour.
 // SPDX-License-Identifier: MIT
 #include "generator/base/schema.hpp"
 

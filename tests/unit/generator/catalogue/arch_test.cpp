@@ -1,4 +1,4 @@
-// generator/catalogue/arch.cpp: arch files, their inheritance, and what is refused.
+// generator/catalogue/arch.cpp: arch files, their inheritance, and refused files.
 // SPDX-License-Identifier: MIT
 #include "generator/catalogue/arch.hpp"
 

@@ -1,5 +1,5 @@
-// generator/catalogue/tuning.cpp: measured block shapes are read and written; a row serves a problem exactly, nearly or
-// not; the planner explains a row that does not fit.
+// generator/catalogue/tuning.cpp: measured block shapes are read and written; a row matches a problem exactly, nearly
+// or not; the planner explains a row that does not fit.
 // SPDX-License-Identifier: MIT
 #include "generator/catalogue/tuning.hpp"
 
@@ -129,7 +129,7 @@ TEST_CASE("the planner takes a measured shape and says so") {
   CHECK(says(*tuned).choice == "exact");
   CHECK(says(*tuned).why == "specs/tuning/sm_90a.toml:1, measured on NVIDIA H200");
 
-  // As a near row it must give tables only to sides that have them in the plan; otherwise the planner takes its own
+  // A near row may state table copies only for sides that have a table in the plan. Otherwise the planner uses its own
   // shape and says why.
   const auto plain = rows_of(row("NVIDIA H200", "\"q4_0\"", "\"q4_0\"", 8, 6, ""));
   const auto fallen = plan_decode(problem, find_tuning(plain, problem));
@@ -154,7 +154,7 @@ TEST_CASE("a row that features leave no room for is not an error, and not passed
   const std::string place = "specs/tuning/sm_90a.toml:1, measured on NVIDIA H200";
   const std::string taken = "  tuning     exact                              " + place;
   CHECK(has(explained(8, 12, 32, with), taken + ", without features\n"));
-  // Warps in teams leave no registers to features.
+  // Teams of warps leave no registers for features.
   CHECK(has(explained(32, 16, 16, ""), taken + "\n"));
   const std::string text = explained(32, 16, 16, with);
   CHECK(has(text,

@@ -1,4 +1,4 @@
-// generator/emit/rotation.cpp: the text of a rotation. Names derive from its alias, tables have the order that the
+// generator/emit/rotation.cpp: the text of a rotation. Names derive from its alias; tables have the order that the
 // fragments expect.
 // SPDX-License-Identifier: MIT
 #include <doctest/doctest.h>

@@ -1,5 +1,5 @@
-// Errors of formats: each format keeps the accuracy that its file promises on N(0,1), and the codec has the distortions
-// of TurboQuant (arXiv 2504.19874, theorems 1 and 2).
+// Errors of formats: each format has at most the error on N(0,1) that its file states, and the codec has the
+// distortions of TurboQuant (arXiv 2504.19874, theorems 1 and 2).
 // SPDX-License-Identifier: MIT
 #include <doctest/doctest.h>
 #include <fmt/format.h>
@@ -113,7 +113,7 @@ TEST_CASE("inline formats keep the error they promise, for every number of bits"
 }
 
 // The published figures for b = 3 and 4, 0.03 and 0.009, are rounded down: no 3-bit quantizer of a normal source is
-// below 0.0345, so a correct implementation misses them. A finite d is a little better than the limit.
+// below 0.0345, so a correct implementation exceeds them. At finite d the error is a little below the limit.
 TEST_CASE("TurboQuant: the error of unit vectors is that of the best table of the sphere") {
   constexpr double kExact[] = {0.3609, 0.1160, 0.0340, 0.00932};  // d = 128
   constexpr double kLimit[] = {0.3634, 0.1175, 0.0345, 0.0095};   // d to infinity
@@ -127,13 +127,14 @@ TEST_CASE("TurboQuant: the error of unit vectors is that of the best table of th
   }
 }
 
-// b bits are a table of b - 1 bits and one sign. With a Gaussian S the error is pi/2 times that of the table (published
-// for b = 4 as 0.047, which is pi/2 * 0.03). With an orthogonal S only pi/2 - 1 times that is left.
+// A format of b bits has a table of b - 1 bits and one sign. With a Gaussian S the error is pi/2 times that of the
+// table (published for b = 4 as 0.047, which is pi/2 * 0.03). With an orthogonal S it is pi/2 - 1 times that of the
+// table.
 TEST_CASE("TurboQuant: inner products are unbiased, with the error of the residual's signs") {
   constexpr double kTable[] = {1, 0.3621, 0.1167, 0.0343};  // d = 256; without a table, then of 1 to 3 bits
   for (int bits = 1; bits <= 4; ++bits) {
     CAPTURE(bits);
-    // Entries near 0 make the table useless: the residual is the vector itself.
+    // With entries near 0 the residual is the vector itself.
     const std::string book = bits == 1 ? "unit='inv_sqrt'\nvalues=[-1e-9, 1e-9]" : "rule='lloyd_max_sphere'";
     const InnerProducts gaussian =
         inner_products(turboquant(256, book, std::max(1, bits - 1), "gaussian_517c"), 256, 1500);

@@ -1,5 +1,5 @@
-// generator/formats/calibration.cpp: files are read, and wrong ones are refused. tests/unit/tools/quality tests what
-// calibrations do.
+// generator/formats/calibration.cpp: files are read, and wrong ones are refused. tests/unit/tools/quality tests the
+// effect of calibrations.
 // SPDX-License-Identifier: MIT
 #include "generator/formats/calibration.hpp"
 
@@ -134,7 +134,7 @@ TEST_CASE("q / s and s k meet as q and k: factors and a rotation keep the produc
     q[i] /= sample.channels[i], k[i] *= sample.channels[i];
     stretched = std::max(stretched, std::abs(sample.channels[i] - 1));
   }
-  REQUIRE(stretched > 0.1);  // otherwise the test would show nothing
+  REQUIRE(stretched > 0.1);  // else the calibration would have no effect to test
   rotate_forward(rotation, q.data(), 128);
   rotate_forward(rotation, k.data(), 128);
   for (std::size_t i = 0; i < 128; ++i) got += q[i] * k[i];

@@ -1,4 +1,4 @@
-// generator/formats/format_file.cpp: every table of a format file, and what each table refuses, with its place.
+// generator/formats/format_file.cpp: every table of a format file, and the refusals of each table, with their places.
 // SPDX-License-Identifier: MIT
 #include <doctest/doctest.h>
 
@@ -14,7 +14,7 @@ namespace {
 
 using test::registry;
 
-// Returns a published format file with one piece of text replaced.
+// Returns a published format whose file has one substring replaced.
 Result<Format> edited(const std::string& name, const std::string& from, const std::string& to, int head_dim = 128) {
   std::string text = embedded_files().at("specs/formats/" + name + ".toml");
   const std::size_t at = text.find(from);

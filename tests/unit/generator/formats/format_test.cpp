@@ -1,4 +1,4 @@
-// generator/formats: formats from files and from inline numbers: derived layout, units of codebooks, and every refusal.
+// generator/formats: formats of files and inline formats: derived layout, units of codebooks, and every refusal.
 // SPDX-License-Identifier: MIT
 #include "generator/formats/format.hpp"
 
@@ -178,7 +178,7 @@ TEST_CASE("bits of a code in nibbles: eight codes a word, the rest in spare bits
   CHECK(kv3.bit_of(8, 1) == 8 * 32 + 1);     // word 8: the third word of group 0
   CHECK(kv3.bit_of(8, 2) == 3);              // the spare bit beside code 0
   CHECK(kv3.bit_of(17, 0) == 4 * 32 + 4);    // word 4: the second word of group 0
-  CHECK(kv3.bit_of(31, 0) == 8 * 32 + 30);   // the upper pair of the last nibble
+  CHECK(kv3.bit_of(31, 0) == 8 * 32 + 30);   // bit 30: the upper two bits of the last nibble
   CHECK(kv3.bit_of(127, 2) == 7 * 32 + 31);  // group 3
   std::set<int> seen;
   for (int k = 0; k < 128; ++k)

@@ -33,7 +33,7 @@ long finite_count(const std::vector<double>& x) {
   return std::count_if(x.begin(), x.end(), [](double v) { return std::isfinite(v); });
 }
 
-// Returns a row of 0.5 with one other number in it.
+// Returns a row of 0.5 in which one value is `odd`.
 std::vector<float> row_with(float odd) {
   std::vector<float> x(128, 0.5f);
   x[5] = odd;
@@ -59,9 +59,10 @@ TEST_CASE("what is decoded from golden bytes is near what went in, and codes to 
     const std::vector<double> y = decode_row(f, bytes, 128, false);
     double error = 0, total = 0;
     for (std::size_t i = 0; i < x.size(); ++i) error += (y[i] - x[i]) * (y[i] - x[i]), total += double(x[i]) * x[i];
-    CHECK(error <= 1.9 * f.max_relative_mse * total);  // a single row often has nearly twice the average
+    CHECK(error <= 1.9 * f.max_relative_mse * total);  // a single row often has nearly twice the mean error
     if (f.has_residual() || f.field(FieldKind::residual_signs)) continue;  // a residual has codes of its own
-    // The scale may change by its own rounding; codes stay, except where entries lie unevenly around a bound.
+    // Encoding again may change the scale by its rounding. Codes stay the same, except where entries lie unevenly
+    // around a bound.
     const std::vector<std::uint8_t> again = encode_row(f, std::vector<float>(y.begin(), y.end()));
     int differences = 0;
     for (std::size_t i = 0; i < bytes.size(); ++i) differences += bytes[i] != again[i];
@@ -131,7 +132,7 @@ TEST_CASE("ties of 4-bit floats: towards zero (ggml), to the even mantissa and w
   const std::string ggml = encoded("nvfp4", x).substr(8, 16);
   const int towards_zero[] = {7, 0, 1, 2, 3, 4, 5, 6, 0, 9, 10, 11, 12, 13, 14, 0};
   for (int j = 0; j < 16; ++j) CHECK(nibble(ggml, 2 * (j % 8) + (j < 8)) == towards_zero[j]);
-  // Neighbours share a byte.
+  // Two neighbouring elements share a byte.
   const std::string atlas = encoded("atlas_nvfp4", std::vector<float>(x.begin(), x.begin() + 16)).substr(0, 16);
   const int to_even[] = {7, 0, 2, 2, 4, 4, 6, 6, 8, 10, 10, 12, 12, 14, 14, 8};
   for (int j = 0; j < 16; ++j) CHECK(nibble(atlas, j ^ 1) == to_even[j]);
@@ -221,7 +222,7 @@ TEST_CASE("renormalised rows are as long as their stored norm says") {
 TEST_CASE("a step is at least as large as the format says") {
   std::vector<float> x(128, 0.0f);
   x[0] = 1e-9f;
-  CHECK(encoded("vllm_v4", x).substr(0, 2) == "00");  // a tenth of the smallest step
+  CHECK(encoded("vllm_v4", x).substr(0, 2) == "00");  // the value is a tenth of the smallest step
 }
 
 TEST_CASE("the norm of a residual is relative to that of the block, or has its size") {
@@ -299,7 +300,7 @@ TEST_CASE("the largest magnitude: infinity and too large numbers spoil their blo
     if (!format(name).rotation.is_identity()) continue;
     std::vector<double> y = there_and_back(name, row_with(kNaN));
     const std::vector<double> without = there_and_back(name, row_with(0.5f));
-    if (format(name).scale.refine == Refine::weighted) {  // the rule sums every value
+    if (format(name).scale.refine == Refine::weighted) {  // the weighted rule sums over all values
       CHECK(finite_count(y) == 128 - block);
       continue;
     }

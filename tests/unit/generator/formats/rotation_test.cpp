@@ -136,7 +136,7 @@ TEST_CASE("AmesianX' byte masks: a prefix for each size; the residual's is the s
 TEST_CASE("a dense matrix is made when it is first read, once for all who name it") {
   const Registry fresh = Registry::load(embedded_files()).value();
   const Rotation one = fresh.rotation("dense_517c", 256, {}).value(), other = one;
-  CHECK_FALSE(one.matrix.is_made());  // ... by loading every format
+  CHECK_FALSE(one.matrix.is_made());  // ... after all formats were loaded
   const Format stored = fresh.format_for("tbqp4_dense256_qsfirst_raw", 256, {}).value();
   CHECK_FALSE(stored.rotation.matrix.is_made());
   CHECK(one.matrix.numbers().size() == 256 * 256);

@@ -1,4 +1,5 @@
-// generator/resolve/problem.cpp: names become formats and archs; combinations that make no sense are refused.
+// generator/resolve/problem.cpp: names are resolved to formats and archs; contradictory combinations are
+// refused.
 // SPDX-License-Identifier: MIT
 #include "generator/resolve/problem.hpp"
 

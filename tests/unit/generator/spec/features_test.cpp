@@ -1,5 +1,5 @@
-// generator/spec/features.cpp: names, ids, the tokens that a window lets a call see, ggml's ALiBi slopes, and the cost
-// that each fragment states.
+// generator/spec/features.cpp: names, ids, the number of tokens that a call with a window sees, ggml's ALiBi slopes,
+// and the cost of each feature.
 // SPDX-License-Identifier: MIT
 #include "generator/spec/features.hpp"
 

@@ -193,7 +193,7 @@ TEST_CASE("what does not fit is refused where it stands") {
   CHECK(refused(text_of("count = 9\npolicy = 'atlas_boundary'\nn = 10"), plain()).where.line == 6);
   CHECK(refused(text_of("count = 9\npolicy = 'last_q8_0'\nn = 3"), plain()).message ==
         "policy 'last_q8_0' has no parameter n");
-  // A condition on a format that does not exist would never hold, and the user would not notice.
+  // A condition on a format that does not exist would never be true, and the user would not notice.
   const Error when = refused(text_of("count = 9\nrule = [{ when = { k = ['tbq5_0'] }, k = 'f16' }]"), plain());
   CHECK(when.message == "format 'tbq5_0' is not known");
   CHECK(when.where.line == 5);

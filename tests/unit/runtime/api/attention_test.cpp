@@ -1,5 +1,5 @@
 // The C interface as an engine uses it: TOML, context, program, quantize, attention, on the CPU back-end. The oracle is
-// a double loop over the values that the cache holds. Then errors: misuse must be refused with status, place and notes.
+// a double loop over the values that the cache holds. Wrong calls must be refused with status, place and notes.
 // SPDX-License-Identifier: MIT
 #include <cmath>
 #include <cstring>

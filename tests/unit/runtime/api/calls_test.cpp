@@ -1,4 +1,4 @@
-// The C interface: what calls pass besides Q, K and V (features of scores, pages, parts of a context).
+// The C interface: arguments of calls besides Q, K and V (features of scores, pages, parts of a context).
 // SPDX-License-Identifier: MIT
 #include <cmath>
 #include <cstring>
@@ -140,7 +140,7 @@ TEST_CASE("features: sinks, a mask and the logarithm of sums, and parts merged b
   const auto sums = s.download(lse);
   CHECK(std::exp(sums[0]) == doctest::Approx(kTokens).epsilon(1e-5));
 
-  // Two parts of a context with outputs of all 1 and all 3, over 70 and 210 tokens.
+  // Two parts of a context, of 70 and 210 tokens, whose outputs are all 1 and all 3.
   const auto ones = s.upload(std::vector<float>(kGroup * kHeadDim, 1.f)),
              threes = s.upload(std::vector<float>(kGroup * kHeadDim, 3.f)),
              more = s.upload({std::log(210.f), -INFINITY}), all = s.memory(kGroup * 4);
@@ -158,7 +158,7 @@ TEST_CASE("features: sinks, a mask and the logarithm of sums, and parts merged b
   CHECK(merged[kHeadDim] == doctest::Approx(1));  // the second head saw no token of the second part
   CHECK(std::exp(s.download(all)[0]) == doctest::Approx(280).epsilon(1e-5));
   merge.part_count = KVJIT_MOST_MERGE_PARTS + 1;
-  merge.parts = reinterpret_cast<const kvjit_merge_part*>(alignof(kvjit_merge_part));  // so many are refused unread
+  merge.parts = reinterpret_cast<const kvjit_merge_part*>(alignof(kvjit_merge_part));  // refused by count, never read
   CHECK(kvjit_merge(s.program.get(), &merge, &s.error) == KVJIT_BAD_INPUT);
   CHECK(contains(s.error.message, "17 parts; 1 to 16 are possible"));
 

@@ -1,5 +1,5 @@
-// The C interface: what an engine needs besides calls. Programs in the background, warm lists, stores of its own,
-// sealing, and facts about kernels. All run on the CPU back-end with one small spec, so that it is compiled once.
+// The C interface: functions that an engine needs besides calls: programs in the background, warm lists, stores of its
+// own, sealing, and facts about kernels. The tests run on the CPU back-end with one small spec, which is compiled once.
 // SPDX-License-Identifier: MIT
 #include <atomic>
 #include <filesystem>
@@ -103,7 +103,7 @@ TEST_CASE_FIXTURE(Engine, "a program comes in the background; its kernels are ke
   CHECK(refused.open(second, other.c_str(), nullptr, nullptr, error) == KVJIT_SEALED);
   CHECK(contains(error.message, "would have to be compiled"));
 
-  // Asked again, also under another file's name, the first context finds its own kernel.
+  // Programs of the same spec, also under another file name, use the kernel that the first context already has.
   kvjit_program_destroy(program);
   again.reset();
   const auto id_of = [&](const api::Program& one) {
@@ -120,8 +120,8 @@ TEST_CASE_FIXTURE(Engine, "a program comes in the background; its kernels are ke
   CHECK(stats(first).memory_hits == 3);
   CHECK(stats(first).kernels == 1);
 
-  // Nobody has the kernel loaded, and there is neither a cache folder nor a compiler to ask, but the engine's store has
-  // it. The CPU key contains the compiler's identity, so a compiler must exist.
+  // No context has the kernel loaded, and there is neither a cache folder nor a compiler, but the engine's store has
+  // the kernel. The CPU key contains the compiler's identity, so a compiler must exist.
   one.reset(), same.reset(), other_file.reset(), first.reset(), second.reset();
   options.cache_dir = "off";
   const auto third = open();
@@ -227,7 +227,7 @@ TEST_CASE_FIXTURE(Engine, "kernels that only calls ask for are warmed by name, a
   INFO(error.message);
   CHECK(kvjit_shift(program.get(), KVJIT_K, &shift, &error) == KVJIT_OK);
   CHECK(stats(context).compiles == plain.compiled + 1);
-  // A kernel that was not asked for is missing.
+  // The context is sealed, so a kernel that was not in the warm list is missing.
   std::vector<float> x(32);
   auto codec = sized<kvjit_codec_call>();
   codec.x = {x.data(), 32, 32, 32}, codec.x_type = KVJIT_F32;

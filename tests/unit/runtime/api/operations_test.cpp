@@ -7,7 +7,7 @@
 namespace kvjit::test {
 namespace {
 
-// K of two sequences with two heads, in a cache of a program of its own.
+// K of two sequences with two heads, in a cache of its own program.
 struct Keys {
   Session& s;
   kvjit::api::Program program;

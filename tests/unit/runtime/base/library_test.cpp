@@ -1,4 +1,5 @@
-// runtime/base/library.cpp: shared libraries are opened by name or path, and a missing one is explained.
+// runtime/base/library.cpp: shared libraries are opened by name or path, and the error of a missing one says
+// where it was searched.
 // SPDX-License-Identifier: MIT
 #include "runtime/base/library.hpp"
 

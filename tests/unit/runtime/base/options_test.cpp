@@ -1,4 +1,4 @@
-// runtime/base/options.cpp: environment variables become options; values that make no sense are named and ignored.
+// runtime/base/options.cpp: environment variables become options; invalid values are named and ignored.
 // SPDX-License-Identifier: MIT
 #include "runtime/base/options.hpp"
 

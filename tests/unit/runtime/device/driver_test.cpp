@@ -94,8 +94,8 @@ TEST_CASE("a real device moves bytes, times calls and refuses what it cannot do"
   CHECK(bytes == std::vector<unsigned char>(1024, 0x5a));
   CHECK(device.info().l2_bytes > 0);
 
-  // 4 calls warm up, then three graphs of 20 calls are captured for 50 turns; each graph is launched again without a
-  // new capture.
+  // 4 calls warm up. Then three graphs of 20 calls, which rotate through 50 buffer sets, are captured. Each graph is
+  // launched again without a new capture.
   std::vector<int> turns;
   const auto copy = [&](Stream stream, int turn) {
     turns.push_back(turn);

@@ -1,5 +1,5 @@
-// runtime/jit/context.cpp: a context finds or compiles kernels, shares modules, and counts what it did. Device and
-// compiler are fakes.
+// runtime/jit/context.cpp: a context finds or compiles kernels, shares modules, and counts hits and compiles. Device
+// and compiler are fakes.
 // SPDX-License-Identifier: MIT
 #include <sys/wait.h>
 #include <unistd.h>

@@ -1,4 +1,4 @@
-// runtime/launch: which calls leave their KV splits to a launch of `merge`.
+// runtime/launch: the calls whose KV splits are merged by a launch of `merge`, not by decode.
 // SPDX-License-Identifier: MIT
 #include <doctest/doctest.h>
 
@@ -11,7 +11,7 @@ TEST_CASE("fused, with several merge steps a warp: splits are left to a launch w
   ProgramSource source = make_source(true, true);
   source.rotates_queries = source.fuses_merge = source.rotates_output = true;
   source.merge_steps = 4;
-  source.kernels.at(Role::merge).row_threads = 4 * 128;  // four blocks a row
+  source.kernels.at(Role::merge).row_threads = 4 * 128;  // `merge` has four blocks for each row
   Fixture f(source);
   CHECK(f.context->got == std::vector<std::string>{"decode", "merge"});
   const auto is_left = [&](int tokens, int sequences, int blocks) {

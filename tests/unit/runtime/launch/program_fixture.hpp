@@ -1,4 +1,4 @@
-// A back-end that records its launches, and a program over it.
+// Fixture: a program over a back-end that records its launches.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include <doctest/doctest.h>

@@ -288,7 +288,7 @@ TEST_CASE("blocks: one a multiprocessor, a few less where that saves split bound
   f.context->recorder->device.is_gpu = false;
   CHECK(blocks(256, 0) == 2);
   CHECK(blocks(257, 0) == 4);
-  CHECK(blocks(1025, 0) == 5);  // 17 tiles a batch-head: 9 exceed the even share by more than a tile
+  CHECK(blocks(1025, 0) == 5);  // 17 tiles a batch-head: 9 exceed the mean by more than a tile
 }
 
 TEST_CASE("calls that a kernel could not survive are refused before any launch, by name") {

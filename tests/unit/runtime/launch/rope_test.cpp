@@ -1,4 +1,4 @@
-// runtime/launch/rope.cpp: rotary frequencies as kernels get them, and YaRN.
+// runtime/launch/rope.cpp: the rotary frequencies that kernels get, and YaRN.
 // SPDX-License-Identifier: MIT
 #include "runtime/launch/rope.hpp"
 
@@ -22,9 +22,9 @@ TEST_CASE("pairs turn by powers of the base, times the scale") {
   CHECK(args->magnitude == 1);
 }
 
-// A model trained for 4096 tokens, stretched four times: dims 128, base 10000. Pair 0 turns 652 times, pair 63 less
-// than once. The ramp runs from pair floor(20.9) to ceil(45.03), computed by hand from 128 log(4096 / (turns 2 pi)) /
-// (2 log 10000).
+// A model trained for 4096 tokens, extended four times: dims 128, base 10000. Over these tokens channel pair 0 makes
+// 652 full rotations, channel pair 63 less than one. The ramp runs from pair floor(20.9) to ceil(45.03), computed by
+// hand from 128 log(4096 / (rotations 2 pi)) / (2 log 10000).
 TEST_CASE("YaRN keeps what turns often, scales what hardly turns, and mixes between") {
   Rope rope;
   rope.dims = 128, rope.scale = 0.25, rope.extrapolation = 1, rope.trained_tokens = 4096;

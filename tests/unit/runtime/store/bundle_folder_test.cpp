@@ -59,7 +59,7 @@ TEST_CASE_FIXTURE(Folder, "a folder serves its kernels, and what the compiler sa
 
 TEST_CASE_FIXTURE(Folder, "what is wrong with a folder is said once, and is a miss") {
   std::string said;
-  bool is_all_lost = true;  // or only the one file
+  bool is_all_lost = true;  // false: only the kernel of one file is lost
   const std::string manifest = packed + "/manifest.json";
   SUBCASE("no manifest") { fs::remove(manifest), said = "manifest.json: No such file"; }
   SUBCASE("a damaged manifest") { fs::resize_file(manifest, 100), said = "manifest: no JSON"; }

@@ -1,5 +1,5 @@
-// runtime/store/bundle.cpp and signature.cpp: bundles of entries in one file, found by key, checked, and signed with
-// Ed25519.
+// runtime/store/bundle.cpp and signature.cpp: bundles of entries in one file, which are looked up by key, checked, and
+// signed with Ed25519.
 // SPDX-License-Identifier: MIT
 #include "runtime/store/bundle.hpp"
 

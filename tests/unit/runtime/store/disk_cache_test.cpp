@@ -1,4 +1,4 @@
-// runtime/store/disk_cache.cpp and entry.cpp: entries are published, found, checked, quarantined and swept.
+// runtime/store/disk_cache.cpp and entry.cpp: entries are published, looked up, checked, quarantined and swept.
 // SPDX-License-Identifier: MIT
 #include "runtime/store/disk_cache.hpp"
 
@@ -49,7 +49,7 @@ CacheEntry sample(const Key& key, std::size_t bytes = 1000) {
   return entry;
 }
 
-// A cache over `folder` that keeps its log messages.
+// A cache over `folder`, and its log messages.
 struct Logged {
   explicit Logged(const std::string& folder, std::uint64_t max_bytes = 1 << 30) : cache(options(folder, max_bytes)) {}
   Options options(const std::string& folder, std::uint64_t max_bytes) {
@@ -265,7 +265,7 @@ TEST_CASE("publishing keeps the cache under its cap, at most once an hour") {
   const Folder folder;
   Logged logged(folder.path, 4000);  // bytes; an entry has 1.2 KB
   for (int i = 0; i < 8; ++i) logged.cache.publish(sample(key_of(std::to_string(i))));
-  CHECK(read_stats(folder.path).entries == 8);  // the first publish swept; within the hour no other does
+  CHECK(read_stats(folder.path).entries == 8);  // the first publish swept; others do not sweep within the hour
   set_age(folder.path + "/v2/swept", 3700);
   logged.cache.publish(sample(key_of("newest")));
   CHECK(read_stats(folder.path).bytes <= 3200);  // 80 % of the limit

@@ -1,4 +1,4 @@
-// A device that runs nothing and a compiler whose artefact is the text itself, for tests of contexts and stores.
+// A device that executes no kernel and a compiler whose artefact is the text itself, for tests of contexts and stores.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include <doctest/doctest.h>
@@ -42,7 +42,7 @@ class FakeBackend : public Backend {
   DeviceInfo info_;
 };
 
-// State that all contexts of a test share: counters, and how the fakes behave.
+// State that all contexts of a test share: counters, and the behaviour of the fakes.
 struct World {
   std::atomic<int> opened{0}, compiled{0};
   std::atomic<bool> fails{false}, heeds_stop{false};

@@ -1,4 +1,4 @@
-// runtime/store/key.cpp: the key of a kernel is a hash over everything that changes its artefact, and nothing else.
+// runtime/store/key.cpp: the key of a kernel is a hash over every input that changes its artefact, and nothing else.
 // SPDX-License-Identifier: MIT
 #include "runtime/store/key.hpp"
 
@@ -42,7 +42,7 @@ TEST_CASE("the key is SHA-256 over the printed pieces, each with its length") {
 TEST_CASE("a fixed vector: entries on users' disks stay valid") {
   const Key key = make_key(sample(), ArtefactKind::cubin, kOptions);
   REQUIRE(key.pieces.size() == 8);
-  // The version is the only piece that is meant to change.
+  // The version of kvjit is the only part of a key that may change.
   REQUIRE(key.pieces[1].first == "kvjit");
   if (key.pieces[1].second == "0.1.0")
     CHECK(key.hex == "8def57893eaf0d2799a8ef4b18dbbfe564145325036d816f759427ab094ca5dc");

@@ -1,5 +1,5 @@
-// runtime/store/remote.cpp: a server of kernels. Tests use nginx with WebDAV, and a server in this process that makes
-// every error a server can make.
+// runtime/store/remote.cpp: a server of kernels. Tests use nginx with WebDAV, and a server in this process that gives
+// wrong answers of every kind.
 // SPDX-License-Identifier: MIT
 #include "runtime/store/remote.hpp"
 
@@ -97,7 +97,7 @@ struct Remote : Fixture {
   }
 };
 
-// nginx over a folder of its own; both end with this object.
+// nginx over a folder of its own. The destructor ends the server.
 class Nginx {
  public:
   explicit Nginx(const std::string& folder) {
@@ -271,7 +271,7 @@ TEST_CASE_FIXTURE(Remote,
   CHECK(world.compiled == 3);
   CHECK(lines_with("warning") == 0);
 
-  // Damage on the server's disk must be noticed by the client.
+  // The client must notice damage on the server's disk.
   for (const auto& file : fs::directory_iterator(folder + "/nginx/www/cas"))
     std::fstream(file.path(), std::ios::in | std::ios::out | std::ios::binary).seekp(300).put('\xee');
   CHECK(context()->get(sample())->origin == Origin::compiled);

@@ -1,5 +1,5 @@
-// runtime/store/store.cpp: several layers are asked for a kernel in order, then it is compiled; many processes and
-// crashes must not disturb each other. Device and compiler are fakes.
+// runtime/store/store.cpp: layers are asked for a kernel in order, then it is compiled. Processes that use one folder,
+// and processes that crash, must not disturb each other. Device and compiler are fakes.
 // SPDX-License-Identifier: MIT
 #include "runtime/store/store.hpp"
 
@@ -319,8 +319,8 @@ TEST_CASE_FIXTURE(Fixture, "a folder that is full or cannot be written serves wh
   REQUIRE(context()->get(sample()));
   const fs::path shard = fs::path(only_entry()).parent_path();
   if (geteuid() == 0) {
-    // Root may write anywhere, so permissions cannot make a write fail. A file in the way of every shard stands for a
-    // full disk.
+    // Root may write anywhere, so permissions cannot make a write fail. A file in place of every shard folder makes
+    // writes fail as on a full disk.
     fs::rename(options.cache_dir + "/v2", options.cache_dir + "/kept");
     fs::create_directory(options.cache_dir + "/v2");
     for (int i = 0; i < 256; ++i) {

@@ -1,5 +1,5 @@
-// tools/bench/bench.cpp: what is computed and written from measured times (shares, copies, refusals, the table, JSON,
-// the page). Times are made up; needs no GPU.
+// tools/bench/bench.cpp: results computed from measured times (rates relative to the probe, copies, refusals, the
+// table, JSON, the page). The times are invented; the test needs no GPU.
 // SPDX-License-Identifier: MIT
 #include "tools/bench/bench.hpp"
 
@@ -142,7 +142,7 @@ TEST_CASE("the page: a line for each program and batch, the probe as the roof, o
   const std::string page = bench_page(h200(), 8, rows);
   CHECK(count(page, "<svg") == 2);
   CHECK(count(page, "class=\"roof line\"") == 1);
-  CHECK(count(page, "<polyline") == 7);  // three lines twice, and the roof
+  CHECK(count(page, "<polyline") == 7);  // three lines twice, and the probe's line
   CHECK(page.find(">q4_0 x16<") != std::string::npos);
   CHECK(page.find(">q4_0 x1<") == std::string::npos);
   CHECK(page.find(">#1<") != std::string::npos);

@@ -1,4 +1,5 @@
-// tools/bench/probe.cpp: the launches that the probe tries, the bytes that each reads, and that the fastest counts.
+// tools/bench/probe.cpp: the launches that the probe tries and the bytes that each reads. The fastest launch is the
+// result.
 // SPDX-License-Identifier: MIT
 #include "tools/bench/probe.hpp"
 

@@ -1,5 +1,5 @@
-// tools/bench/tune.cpp: which block shapes are timed, which one wins, and what is written. The device only records
-// launches; its times come from the test.
+// tools/bench/tune.cpp: which block shapes are timed, which one is chosen, and the row that is written. The device only
+// records launches; the test sets its times.
 // SPDX-License-Identifier: MIT
 #include "tools/bench/tune.hpp"
 
@@ -58,7 +58,7 @@ TEST_CASE("variants turn over what the planner estimates, where a tile has room 
   CHECK(large[2] == BlockShape{12, 2, 32, 32, 1, false});
   CHECK(variants_of({12, 2, 16, 32, {}, {}}, problem) == std::vector<BlockShape>{{12, 2, 16, 32, {}, false}});
   for (const BlockShape& variant : variants_of({8, 2, 32, 1, {}, {}}, problem_of("f16", 32)))
-    CHECK_FALSE(variant.subtiles);  // a team takes its tiles at once
+    CHECK_FALSE(variant.subtiles);  // teams have no subtiles
 }
 
 TEST_CASE("the fastest wins if it is faster by more than the noise; then variants of the best three are timed") {
@@ -76,7 +76,7 @@ TEST_CASE("the fastest wins if it is faster by more than the noise; then variant
                            return threads == 6 * 32 ? std::vector{8.0, 100.0} : std::vector{10.0, 100.0};
                          }).value();
   CHECK(timed.size() ==
-        3 * (six.shapes.size() + 2));  // rounds; the planner's own shape and the best again besides the variants
+        3 * (six.shapes.size() + 2));  // three rounds of all shapes, the planner's own and the best again
   CHECK(six.shapes[six.best].shape.warps == 6);
   CHECK_FALSE(six.shapes[six.best].shape.subtiles);  // the variants are no faster
   CHECK(six.shapes[six.best].ratio == doctest::Approx(std::sqrt(10.0 / 8)));
@@ -103,7 +103,7 @@ TEST_CASE("the fastest wins if it is faster by more than the noise; then variant
   const TuneResult spilling = time_by([](int threads) { return std::vector{threads == 6 * 32 ? 8.0 : 10.0}; }).value();
   CHECK(spilling.best == 0);
   CHECK(std::count(timed.begin(), timed.end(), 6 * 32) == 0);
-  CHECK(timed.front() == 12 * 32);  // the planner's own shape is timed all the same
+  CHECK(timed.front() == 12 * 32);  // the planner's own shape is timed nevertheless
   const std::string table = tune_table("p", {"1 x 8"}, spilling);
   CHECK(table.find("spills 64 bytes") != std::string::npos);
   CHECK(to_json("p", spilling)["shapes"][1]["refused"] == "spills 64 bytes");

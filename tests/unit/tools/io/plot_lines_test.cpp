@@ -1,5 +1,5 @@
-// tools/io/plot_lines.cpp: every point of a line chart stands where its numbers are, ticks are round numbers, and one
-// point is enough.
+// tools/io/plot_lines.cpp: every point of a line chart is drawn at its coordinates, ticks are round numbers, and a
+// chart of one point works.
 // SPDX-License-Identifier: MIT
 #include <doctest/doctest.h>
 #include <fmt/format.h>

@@ -1,4 +1,4 @@
-// tools/io/plot.cpp: labels do not collide, numbers may be 0, and a page needs no other file.
+// tools/io/plot.cpp: labels do not collide, values may be 0, and a page needs no other file.
 // SPDX-License-Identifier: MIT
 #include "tools/io/plot.hpp"
 

@@ -1,5 +1,5 @@
-// tools/quality/calibrate.cpp: scales by hand, the profile of a rotation, masks; a calibration that was written can be
-// read and used.
+// tools/quality/calibrate.cpp: scales by hand, the profile of a rotation, masks; a written calibration can be read
+// and used.
 // SPDX-License-Identifier: MIT
 #include "tools/quality/calibrate.hpp"
 
@@ -36,7 +36,7 @@ TEST_CASE("inner_q: keys and values together, exponent, clamps") {
   const ChannelScales clamped = channel_scales(ScaleMethod::inner_q, 0.5, rows_of(16, spike), rows_of(16, spike));
   CHECK(clamped.scales[3] == 0.5);
   CHECK(clamped.scales[0] == 2);
-  // Values alone count as well.
+  // Scales depend on the values too: here keys are all equal.
   CHECK(channel_scales(ScaleMethod::inner_q, 0.5, rows_of(2, {1, 1}), rows_of(2, {9, 1})).scales[0] < 0.8);
 }
 
@@ -79,8 +79,8 @@ TEST_CASE("keys times s and queries over s keep the products, and so does the ro
 TEST_CASE("the profile: 1 on average, whatever the rows' sizes, and a constant vector goes to one channel") {
   test::Rng rng(4);
   std::vector<float> x = rng.normals(64 * 200);
-  for (std::size_t i = 0; i < 64; ++i) x[i] *= 1000;  // one loud row weighs no more than the others
-  for (std::size_t i = 64; i < 128; ++i) x[i] = 0;    // a silent row weighs nothing
+  for (std::size_t i = 0; i < 64; ++i) x[i] *= 1000;  // a row of large values has no more weight than the others
+  for (std::size_t i = 64; i < 128; ++i) x[i] = 0;    // a row of zeros has no weight
   const KvqFile rows = rows_of(64, x);
   const auto profile = rotated_profile(signed_wht(64), 64, {}, {&rows});
   CHECK(std::accumulate(profile.begin(), profile.end(), 0.0) / 64 == doctest::Approx(1));

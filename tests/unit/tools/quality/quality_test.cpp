@@ -1,4 +1,4 @@
-// tools/quality/quality.cpp: quality on the real keys and values of tests/data, against numbers from another program,
+// tools/quality/quality.cpp: quality on the real keys and values of tests/data, against results of another program,
 // and on cases solved by hand.
 // SPDX-License-Identifier: MIT
 #include "tools/quality/quality.hpp"
@@ -77,7 +77,7 @@ TEST_CASE("--queries takes the last ones, and they see what they saw") {
 
 TEST_CASE("a calibration scales before encode and is taken back after decode") {
   // Two channels are a hundred times larger than the rest and spoil their block. Scales that undo this give the error
-  // of even numbers.
+  // of rows without such channels.
   test::Rng rng(3);
   const int dim = 32;
   Calibration even;

@@ -1,5 +1,5 @@
-// tools/quality/rotate_weights.cpp: a rotated projection gives rotated outputs, a rotated output projection takes them,
-// and requests that cannot work are refused.
+// tools/quality/rotate_weights.cpp: a rotated projection gives rotated outputs, a rotated output projection accepts
+// them, and impossible requests are refused.
 // SPDX-License-Identifier: MIT
 #include "tools/quality/rotate_weights.hpp"
 

@@ -1,5 +1,5 @@
-// tools/verify/fuzz.cpp: a seed names a random spec; all that a spec can ask for occurs; the library takes or refuses
-// each spec as the rules say.
+// tools/verify/fuzz.cpp: a seed names a random spec, every key and feature of a spec occurs, and the library accepts or
+// refuses each spec as the rules say.
 // SPDX-License-Identifier: MIT
 #include "tools/verify/fuzz.hpp"
 
@@ -44,7 +44,7 @@ TEST_CASE("everything that a spec can ask for turns up") {
     written += one.writes_on_device, refused += !one.refusals.empty();
     shared += one.shape.rows.shares_sequences, views += one.shape.rows.has_values_in_keys;
     const Spec spec = must(parse_specs(one.toml, "spec")).at(0);
-    if (spec.token_heads > 0) {  // conditions on every call
+    if (spec.token_heads > 0) {  // conditions that every such call fulfils
       together += one.refusals.empty();
       CHECK(one.shape.kv_heads == spec.token_heads);
       CHECK_FALSE((one.shape.rows.by_head || one.shape.rows.front % 16 != 0 || one.shape.rows.behind != 0));

@@ -1,4 +1,5 @@
-// tools/verify/guarded.cpp: guard bytes show a write beside the caller's memory, to the byte.
+// tools/verify/guarded.cpp: guard bytes around the caller's memory reveal a write outside it, and which byte
+// it hit.
 // SPDX-License-Identifier: MIT
 #include "tools/verify/guarded.hpp"
 

@@ -1,5 +1,5 @@
-// tools/verify/harness.cpp: what fill() puts where, over layouts, sequences, heads and copies, and which copy a timed
-// call reads. No kernel runs.
+// tools/verify/harness.cpp: where fill() writes rows, by layout, sequence, head and copy, and which copy a timed call
+// reads. No kernel runs.
 // SPDX-License-Identifier: MIT
 #include "tools/verify/harness.hpp"
 
@@ -19,7 +19,7 @@ namespace kvjit {
 namespace {
 
 constexpr int kSequences = 2, kHeads = 3, kTokens = 100, kCapacity = 128, kCopies = 3;
-constexpr std::size_t kSample = 37;  // rows; divides nothing here
+constexpr std::size_t kSample = 37;  // rows; a prime, so no other size is a multiple of it
 
 struct Made {
   Problem problem;

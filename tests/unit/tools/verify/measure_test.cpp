@@ -1,5 +1,5 @@
-// tools/verify/measure.cpp: the command's own measures judge kernels, so they are checked against the tests' oracle and
-// against cases solved by hand.
+// tools/verify/measure.cpp: the command judges kernels by its own measures, which are checked here against the tests'
+// oracle and against cases solved by hand.
 // SPDX-License-Identifier: MIT
 #include "tools/verify/measure.hpp"
 

@@ -1,4 +1,4 @@
-// generator/kernels/codec/plan.cpp: how exactly the bulk kernels multiply, for each type of result.
+// generator/kernels/codec/plan.cpp: the precision of the bulk kernels' products, for each type of result.
 // SPDX-License-Identifier: MIT
 #include "generator/kernels/codec/plan.hpp"
 
@@ -16,7 +16,7 @@ const Arch& arch() { return *must(registry().require_arch("sm_90a", {})); }
 TEST_CASE("halves of codes and of the matrix, by the type of the result") {
   struct Expected {
     const char* format;
-    int parts[3][2];  // f16, bf16, f32: {fp16 parts of codes, bits of the matrix's rest}
+    int parts[3][2];  // by type f16, bf16, f32: {fp16 terms of a code, bits of the matrix's rounding remainder}
   };
   constexpr Expected kAll[] = {
       {"tbq4_dense_qsfirst_raw", {{1, 8}, {1, 0}, {2, 16}}},
@@ -36,7 +36,7 @@ TEST_CASE("halves of codes and of the matrix, by the type of the result") {
       CHECK(kernel->code_parts == parts[int(type)][0]);
       CHECK(kernel->rest_bits == parts[int(type)][1]);
       CHECK(kernel->by_matrix == plan->is_dense);
-      // Rows are encoded as if they were exact, whatever their type.
+      // Quantize treats rows of every type as exact.
       CHECK(plan_bulk_kernel(*plan, f, {true, type}, arch())->rest_bits == (plan->is_dense ? 16 : 0));
     }
   }

@@ -1,5 +1,5 @@
-// generator/kernels/decode/integer_keys.cpp: which formats of K become 8-bit integers, in which unit, and with which
-// error.
+// generator/kernels/decode/integer_keys.cpp: which formats of K are multiplied as 8-bit integers, in which unit, and
+// with which error.
 // SPDX-License-Identifier: MIT
 #include <doctest/doctest.h>
 
@@ -47,10 +47,10 @@ struct Expected {
 };
 constexpr double kTurbo2Step = 2 / (35.5 / double(0.039994f) + 118.5 / double(0.133462f));
 constexpr Expected kTwoParts{IntegerKind::table8, 2, false, 0};
-// Formats that are not listed stay fp16: plain numbers, 4-bit codebooks that fit no step, codebooks of 5 bits and more,
-// several sections, scales of groups below 32, minima, lengths that only the codes give.
+// Formats that are not listed are multiplied in fp16: floats, 4-bit codebooks whose entries are multiples of no step,
+// codebooks of 5 bits and more, several sections, scales of groups below 32, minima, lengths that only the codes give.
 const std::map<std::string, Expected> kExpected = {
-    // Uniform codes are integers as stored. Codes with an offset to subtract are shifted to the top of a byte.
+    // Uniform codes are integers as stored. Codes with an offset are shifted to the top bits of a byte.
     {"q4_0", {IntegerKind::plain, 1, false, 0x1p-4}},
     {"q5_0", {IntegerKind::plain, 1, false, 0x1p-3}},
     {"q8_0", {IntegerKind::plain, 1, false, 1}},
@@ -66,7 +66,7 @@ const std::map<std::string, Expected> kExpected = {
     // The entries are near 35.5 and 118.5 steps.
     {"turbo2_qk128", {IntegerKind::table8, 1, true, kTurbo2Step}},
     {"turbo2_qk32", {IntegerKind::table8, 1, true, kTurbo2Step}},
-    // Codebooks of up to 3 bits that fit no step.
+    // Codebooks of up to 3 bits whose entries are multiples of no step.
     {"amesianx_tbq3_0", kTwoParts},
     {"amesianx_tbq3_1", kTwoParts},
     {"amesianx_tbq3_2", kTwoParts},

@@ -1,5 +1,5 @@
-// generator/kernels/decode/plan.cpp: which programs have a `merge` kernel for KV splits that decode leaves, and what it
-// does.
+// generator/kernels/decode/plan.cpp: which programs have a `merge` kernel for KV splits that decode does not merge, and
+// what the kernel does.
 // SPDX-License-Identifier: MIT
 #include <doctest/doctest.h>
 #include <fmt/format.h>

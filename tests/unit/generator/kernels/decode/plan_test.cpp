@@ -38,13 +38,13 @@ Problem problem_of(const std::string& toml, const std::string& arch = "sm_90a") 
   return *problem;
 }
 
-// Loads and unpacks the lane reads of every lane as the kernel does; the codes must be those of the channels that the
-// plan names, each once. value_share: warps that share a row of V.
+// Loads and unpacks the lane reads of every lane as the kernel does. The codes must be those of the channels that the
+// plan names, each once. value_share: warps that divide the dimensions of V among them.
 void check_unpack(const Format& f, int head_dim, int value_share = 1) {
   CAPTURE(f.name);
   CAPTURE(head_dim);
   std::mt19937 random(unsigned(f.block));
-  constexpr int kSlack = 16;  // bytes; lane reads may read so far past the last row, and the ring has so much slack
+  constexpr int kSlack = 16;  // bytes that lane reads may read past the last row; the ring has as much space behind it
   std::vector<std::uint8_t> row(std::size_t(f.row_bytes(head_dim) + kSlack));
   for (auto& byte : row) byte = std::uint8_t(random());
   for (const bool is_key : {true, false}) {
@@ -63,9 +63,9 @@ void check_unpack(const Format& f, int head_dim, int value_share = 1) {
             const auto words = load_run(*side, reads, row.data(), group, r, row_lane);
             const auto slots = unpacked(reads, words);
             const CodeLanes kind{section.code_lane_bits > 0 ? section.code_lane_bits : 8};
-            // In a joined lane read the upper half of a word is the other token's; here it is empty.
+            // In a joined lane read the upper half of a word belongs to another token; here it is empty.
             const int per_word = kind.per_word() / (reads.is_joined ? 2 : 1);
-            // In a code lane of V, bits above the code are ignored by the table.
+            // The table ignores bits above the code in a code lane of V.
             const unsigned mask = (1u << (section.code_lane_bits > 0 ? section.codes.bits : kind.bits)) - 1;
             for (std::size_t m = 0; m < slots.size(); ++m) {
               const std::uint32_t y = slots[m];
@@ -161,8 +161,8 @@ TEST_CASE("orders of a team are permutations too, and its shapes fit") {
         CAPTURE(queries);
         const auto plan = plan_decode(problem);
         REQUIRE_MESSAGE(plan, (plan ? "" : render(plan.error())));
-        // Merging 64 query rows of 256 channels takes 130 KiB of shared memory. Only data-center GPUs have that; others
-        // take the rows in query chunks.
+        // Merging 64 query rows of 256 channels takes 130 KiB of shared memory. Only data-center GPUs have that; on
+        // others the rows are split into query chunks.
         const bool is_short = problem.arch.shared_bytes_per_block < 130 * 1024;
         CHECK((plan->query_chunks > 1) == (head_dim == 256 && queries == 8 && is_short));
         CHECK(plan->team > 1);
@@ -274,8 +274,8 @@ TEST_CASE("queries are as exact as the products they go into") {
     int lanes_per_row;
     bool is_scaled;
   };
-  // f16: as stored. q8_0 and tbq4_0: integers. turbo4_qjl68: rounded like the entries of its table. atlas_turbo2 and
-  // fp8_e4m3: codes are exact, or are rounded with their scales.
+  // f16 is multiplied as stored, q8_0 and tbq4_0 as integers. turbo4_qjl68 is rounded like the entries of its table.
+  // Codes of atlas_turbo2 and fp8_e4m3 are exact, or are rounded with their scales.
   for (const Expected& each :
        {Expected{"f16", 1, false}, Expected{"q8_0", 1, true}, Expected{"tbq4_0", 1, true},
         Expected{"turbo4_qjl68", 1, true}, Expected{"atlas_turbo2", 2, false}, Expected{"fp8_e4m3", 1, false}}) {
@@ -311,7 +311,7 @@ TEST_CASE("every arch gets a block that fits its shared memory") {
       CHECK(plan->stages >= 2);
       for (const int at :
            {plan->ring_at, plan->k.stage_bytes, plan->v.stage_bytes, plan->k.scales_at, plan->v.scales_at})
-        CHECK(at % 128 == 0);  // an L2 sector must not straddle two sectors of shared memory
+        CHECK(at % 128 == 0);  // an L2 sector must lie in one sector of shared memory
     }
 }
 
@@ -328,7 +328,7 @@ TEST_CASE("query rows that do not fit a block come in equal chunks") {
     return *plan;
   };
   CHECK(plan_of(8, 8, 128, "sm_90a").query_chunks == 1);
-  const DecodePlan plan = plan_of(13, 5, 128, "sm_90a");  // 65 query rows: not chunks of 64 and 1
+  const DecodePlan plan = plan_of(13, 5, 128, "sm_90a");  // 65 query rows: chunks of 40 and 25, not of 64 and 1
   CHECK(plan.query_chunks == 2);
   CHECK(plan.rows == 40);
   CHECK(plan_of(32, 75, 256, "sm_90a").rows == 64);

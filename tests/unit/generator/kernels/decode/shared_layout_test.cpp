@@ -41,7 +41,7 @@ int end_of_loads(const SidePlan& side, const LaneReads& reads, const FieldRead& 
 
 }  // namespace
 
-// A joined lane read is half of a word whose other half is another token's, so its load must bring nothing more.
+// A joined lane read is half of a word whose other half belongs to another token, so its load must have no other bytes.
 TEST_CASE("joined lane reads are loaded without what lies behind them") {
   int joined = 0, odd = 0;
   for (const std::string& name : test::format_names(registry()))
@@ -101,7 +101,7 @@ TEST_CASE(
   for (const SidePlan* side : {&k, &v}) {
     const bool is_key = side == &k;
     CHECK(side->pitch == 96);
-    CHECK(side->has_even_odd_order == !is_key);  // otherwise rows of one load of V meet in the same banks
+    CHECK(side->has_even_odd_order == !is_key);  // otherwise rows of one load of V fall into the same banks
     const LaneReads& reads = side->sections[0].reads;
     CHECK(reads.planes[0].is_unaligned);
     CHECK(reads.planes[0].unit == 8);
@@ -141,7 +141,7 @@ TEST_CASE(
     CHECK_FALSE(planar.k.caches_in_l1);
   }
   CHECK_FALSE(plan_of("f16", kPages).k.caches_in_l1);
-  const DecodePlan full = plan_of("iq4_nl", kPages, "sm_75");  // its tables take most of 64 KiB
+  const DecodePlan full = plan_of("iq4_nl", kPages, "sm_75");  // the tables take most of the 64 KiB of shared memory
   CHECK(full.k.is_misaligned);
   CHECK_FALSE(full.k.caches_in_l1);
 }

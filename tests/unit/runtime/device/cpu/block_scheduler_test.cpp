@@ -1,5 +1,5 @@
-// runtime/device/cpu/block_scheduler.cpp: each rule of the CPU back-end is broken on purpose. The lanes call the
-// scheduler through the host table itself.
+// runtime/device/cpu/block_scheduler.cpp: each rule of the CPU back-end is broken on purpose and must be reported. The
+// lanes call the scheduler through the host table itself.
 // SPDX-License-Identifier: MIT
 #include "runtime/device/cpu/block_scheduler.hpp"
 
@@ -70,7 +70,7 @@ TEST_CASE("bulk copies land when their phase is waited for, and spoil what they 
     Bulk::open();
     sync_block();
     for (unsigned round = 0; round < 3; ++round) {
-      Bulk::wait(8, (round & 1) ^ 1);  // passes at once in the first round; later when all have read
+      Bulk::wait(8, (round & 1) ^ 1);  // returns at once in the first round; later when all lanes have read
       Bulk::ask(bulk_bytes);
       if (self().thread == 0) corrupted += to[1] == 0xff;
       Bulk::wait(0, round & 1);
@@ -163,7 +163,7 @@ TEST_CASE("a warp collective releases its warp alone; the slots carry the words"
   const auto body = [&] {
     kv::cpu::Lane& lane = self();
     const int in_warp = lane.thread % 32;
-    if (lane.thread / 32 == 1) return;  // the other warp never comes
+    if (lane.thread / 32 == 1) return;  // the other warp never arrives
     for (int round = 0; round < 3; ++round) {
       lane.slots[lane.parity][in_warp][0] = static_cast<unsigned>(lane.thread + round);
       sync_warp();
@@ -273,7 +273,7 @@ TEST_CASE("asynchronous copies land at the wait that guarantees them") {
     host.copy_commit();
     host.copy_async(to + 32, nullptr, 8, 0);
     host.copy_commit();
-    seen.push_back(to[0]);  // nothing yet
+    seen.push_back(to[0]);  // no byte has landed
     host.copy_wait(2);
     seen.push_back(to[15]);  // the oldest copy
     seen.push_back(to[16]);
