@@ -37,8 +37,10 @@ Result<void> check_rope(const kv::RopeArgs& rope, int head_dim) {
   if (!std::isfinite(rope.magnitude))
     return refuse(fmt::format("rope.magnitude {}; a number is needed", rope.magnitude));
   for (int i = 0; i < rope.dims / 2; ++i)
-    if (!(rope.turns[i] >= 0 && rope.turns[i] < 0x1p31))
-      return refuse(fmt::format("pair {} turns by {} a position; a number from 0 on is needed", i, rope.turns[i]));
+    if (!(rope.frequencies[i] >= 0 && rope.frequencies[i] < 0x1p31))
+      return refuse(
+          fmt::format("pair {} has the frequency {} (full rotations a position); a number from 0 on is needed", i,
+                      rope.frequencies[i]));
   if (rope.positions) KV_CHECK(check_pointer("rope.positions", rope.positions, 4));
   if (rope.factors) KV_CHECK(check_pointer("rope.factors", rope.factors, 4));
   return {};

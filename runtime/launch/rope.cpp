@@ -43,7 +43,7 @@ Result<kv::RopeArgs> rope_args(const Rope& rope) {
   args.magnitude = static_cast<float>(rope.magnitude);
   for (int i = 0; i < rope.dims / 2; ++i) {
     const double kept = kept_share(rope, i);
-    args.turns[i] =
+    args.frequencies[i] =
         std::pow(rope.base, -2.0 * i / rope.dims) * (rope.scale * (1 - kept) + kept) / (2 * std::numbers::pi);
   }
   return args;

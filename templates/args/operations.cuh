@@ -28,15 +28,15 @@ struct CopyArgs {
 enum class RopePairs : int { neighbours = 0, halves = 1 };
 constexpr int kMostRopePairs = 256;  // pairs of values in a row, so that dims is at most 512
 
-// Rotary positions of a row. Pair i of the values first .. first + dims - 1 is rotated by position * turns[i] /
-// factors[i] full turns (of 2 pi).
+// Rotary positions of a row. Pair i of the values first .. first + dims - 1 is rotated by position * frequencies[i] /
+// factors[i] full rotations (of 2 pi).
 struct RopeArgs {
   const int* positions;  // [sequence][token]; null: `position` for every token
   const float* factors;  // one a pair; null: 1
   int position, first, dims;
   RopePairs pairs;
-  float magnitude;               // the rotated values are multiplied by this
-  double turns[kMostRopePairs];  // full turns a position, one a pair
+  float magnitude;                     // the rotated values are multiplied by this
+  double frequencies[kMostRopePairs];  // full rotations a position, one for each pair
 };
 
 // Arguments of shift, which moves stored keys in place by rope.positions further positions. Rows whose shift is 0, and

@@ -489,10 +489,10 @@ inline void wgmma_wait() {}
 inline void settle(float&) {}
 inline void wgmma_end(float (&)[64]) {}
 template <int kGroups>
-inline void open_turns() {}
-inline void take_turn(KV_SITE) { sync_warp(file, line); }
+inline void open_warpgroup_order() {}
+inline void await_warpgroup_order(KV_SITE) { sync_warp(file, line); }
 template <int kGroups>
-inline void pass_turn() {}
+inline void pass_warpgroup_order() {}
 inline void load_matrices(u32 (&a)[4], SharedAddress row, KV_SITE) {
   const cpu::Slots slots = cpu::show<1>({row}, file, line);
   for (int m = 0; m < 4; ++m) a[m] = load_shared_u32(slots[8 * m + (lane() >> 2)][0] + 4 * (lane() & 3));

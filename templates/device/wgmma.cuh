@@ -124,12 +124,12 @@ KV_DEVICE void wgmma_end(float (&d)[64]) {
 // (9.7.13.1). Groups go in order, and all take equally many turns. Turns are for speed only: on the CPU they order
 // nothing.
 template <int kGroups>
-KV_DEVICE void open_turns() {  // the last group passes the first turn to the first group
+KV_DEVICE void open_warpgroup_order() {  // the last group lets the first group go first
   if (warp() / 4 == kGroups - 1) asm volatile("bar.arrive 1, 256;" ::: "memory");
 }
-KV_DEVICE void take_turn() { asm volatile("bar.sync %0, 256;" ::"r"(1 + warp() / 4) : "memory"); }
+KV_DEVICE void await_warpgroup_order() { asm volatile("bar.sync %0, 256;" ::"r"(1 + warp() / 4) : "memory"); }
 template <int kGroups>
-KV_DEVICE void pass_turn() {
+KV_DEVICE void pass_warpgroup_order() {
   asm volatile("bar.arrive %0, 256;" ::"r"(1 + (warp() / 4 + 1) % kGroups) : "memory");
 }
 

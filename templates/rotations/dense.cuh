@@ -33,7 +33,7 @@ struct Dense {
     float y[kPerLane] = {};
     KV_UNROLL
     for (int from = 0; from < kRegisters; ++from) {
-      float part[kPerLane] = {};  // sums of 32 products: rounding errors grow with the longest chain of additions
+      float partial[kPerLane] = {};  // sums of 32 products: rounding errors grow with the longest chain of additions
       KV_UNROLL_BY(2)
       for (int source = 0; source < 32; ++source) {
         const int k = 32 * from + source;
@@ -48,11 +48,11 @@ struct Dense {
           // Product and sum are not contracted, so that every compiler gives the same bits.
           KV_UNROLL
           for (int group = 0; group < kGroups; ++group)
-            part[group * kRegisters + e] = add_rn(part[group * kRegisters + e], mul_rn(entry, x_k[group]));
+            partial[group * kRegisters + e] = add_rn(partial[group * kRegisters + e], mul_rn(entry, x_k[group]));
         }
       }
       KV_UNROLL
-      for (int e = 0; e < kPerLane; ++e) y[e] += part[e];
+      for (int e = 0; e < kPerLane; ++e) y[e] += partial[e];
     }
     KV_UNROLL
     for (int e = 0; e < kPerLane; ++e) x[e] = y[e];

@@ -17,12 +17,12 @@ namespace kv {
 // Stores the step of each pair of values in shared memory, 8 bytes a pair from `at` on. A block does this once, as
 // double precision is slow on some devices. The caller synchronizes the block before rope() reads the steps.
 template <int kThreads>
-KV_DEVICE void fill_turns(const RopeArgs& rope, SharedAddress at) {
+KV_DEVICE void fill_steps(const RopeArgs& rope, SharedAddress at) {
   for (int i = thread(); i < rope.dims / 2; i += kThreads) {
-    double turns = rope.turns[i];
-    if (rope.factors) turns /= double(rope.factors[i]);
-    turns -= double(i64(turns));
-    const i64 step = i64((turns < 0.5 ? turns : turns - 1) * 0x1p64);
+    double steps = rope.frequencies[i];
+    if (rope.factors) steps /= double(rope.factors[i]);
+    steps -= double(i64(steps));
+    const i64 step = i64((steps < 0.5 ? steps : steps - 1) * 0x1p64);
     store_shared_u32(at + 8 * i, u32(step));
     store_shared_u32(at + 8 * i + 4, u32(step >> 32));
   }
@@ -37,10 +37,10 @@ KV_DEVICE float angle_of(const u32 (&step)[2], int position) {
   return float(int(high + (low >> 31))) * kUnit;
 }
 
-// Rotates a row to `position`. turns: the shared address of the steps that fill_turns stored. row: shared memory of
+// Rotates a row to `position`. steps: the shared address of the steps that fill_steps stored. row: shared memory of
 // this warp for the values.
 template <int kPerLane>
-KV_DEVICE void rope(float (&x)[kPerLane], const RopeArgs& rope, int position, SharedAddress turns, float* row) {
+KV_DEVICE void rope(float (&x)[kPerLane], const RopeArgs& rope, int position, SharedAddress steps, float* row) {
   KV_UNROLL
   for (int e = 0; e < kPerLane; ++e) row[e * 32 + lane()] = x[e];
   sync_warp();
@@ -54,7 +54,7 @@ KV_DEVICE void rope(float (&x)[kPerLane], const RopeArgs& rope, int position, Sh
     const int pair = by_halves ? (is_second ? i - half : i) : i / 2;
     const int other = by_halves ? (is_second ? i - half : i + half) : i ^ 1;
     u32 step[2];
-    load_shared_u64(step, turns + 8 * pair);
+    load_shared_u64(step, steps + 8 * pair);
     const float angle = angle_of(step, position), sine = sine_fast(angle), cosine = cosine_fast(angle),
                 partner = row[rope.first + other];
     x[e] = rope.magnitude * (x[e] * cosine + (is_second ? partner : -partner) * sine);

@@ -81,7 +81,7 @@ struct KeySection0 {
     y[2] = (w[0] >> 4 & 0x00000700u) | (w[0] >> 5 & 0x00070000u) | (w[1] << 11 & 0x07000000u) | (w[1] >> 4 & 0x00000007u);
     y[3] = (shift_right(w[0], w[1], 6) & 0x07000007u) | (w[0] >> 7 & 0x00000700u) | (w[1] << 9 & 0x00070000u);
   }
-  static constexpr int kTableParts = 1, kTableWords = 0;
+  static constexpr int kTableTerms = 1, kTableWords = 0;
   KV_DEVICE static u32 table_word([[maybe_unused]] int i) {
     return 0;
   }
@@ -127,7 +127,7 @@ struct ValueSection0 {
   KV_DEVICE static void unpack(const u32 (&w)[1], u32* y) {
     y[0] = (w[0] << 21 & 0x07000000u) | (w[0] << 10 & 0x00070000u) | (w[0] & 0x00000007u) | (w[0] >> 1 & 0x00000700u);
   }
-  static constexpr int kTableParts = 1, kTableWords = 0;
+  static constexpr int kTableTerms = 1, kTableWords = 0;
   KV_DEVICE static u32 table_word([[maybe_unused]] int i) {
     return 0;
   }
@@ -185,7 +185,7 @@ struct Plan {
   static constexpr int kKeyDim = 64, kValueDim = 64;
   static constexpr int kQueryDim = 64, kQueryStored = 64;  // of a row of Q, as given and before its residual
   static constexpr int kOutputDim = 64, kOutputStored = 64;  // of a row of the output, and before its residual
-  static constexpr int kGroup = 1, kRows = 1, kColumnBlocks = 1, kQueryParts = 1;
+  static constexpr int kGroup = 1, kRows = 1, kColumnBlocks = 1, kQueryTerms = 1;
   static constexpr int kQueryChunks = 1, kAllRows = 1;
   static constexpr bool kHoldQueries = true, kHasIntegerKeys = false, kScalesQueries = true;
   static constexpr bool kRotatesQueries = true, kFusesMerge = true, kMayNeedMergeKernel = false, kRotatesOutput = false;

@@ -30,7 +30,7 @@ struct KeySection0 {
     y[0] = ((w[0] << 4 & 0xf0f0f0f0u)) ^ 0x80808080u;
     y[1] = ((w[0] & 0xf0f0f0f0u)) ^ 0x80808080u;
   }
-  static constexpr int kTableParts = 1, kTableWords = 0;
+  static constexpr int kTableTerms = 1, kTableWords = 0;
   KV_DEVICE static u32 table_word([[maybe_unused]] int i) {
     return 0;
   }
@@ -69,7 +69,7 @@ struct ValueSection0 {
   static constexpr int kTableAt = 0, kTableStride = 8, kTableCopies = 1, kCodeLaneBits = 0;
   static constexpr bool kAddsMinima = false, kScalesAreDense = false;
   static constexpr bool kIsMasked = false, kHasRest = false;  // kHasRest: the halves of the codes miss something
-  static constexpr int kTableParts = 1, kTableWords = 0;
+  static constexpr int kTableTerms = 1, kTableWords = 0;
   KV_DEVICE static u32 table_word([[maybe_unused]] int i) {
     return 0;
   }
@@ -100,7 +100,7 @@ struct Plan {
   static constexpr int kKeyDim = 64, kValueDim = 64;
   static constexpr int kQueryDim = 64, kQueryStored = 64;  // of a row of Q, as given and before its residual
   static constexpr int kOutputDim = 64, kOutputStored = 64;  // of a row of the output, and before its residual
-  static constexpr int kGroup = 1, kRows = 1, kColumnBlocks = 1, kQueryParts = 1;
+  static constexpr int kGroup = 1, kRows = 1, kColumnBlocks = 1, kQueryTerms = 1;
   static constexpr int kQueryChunks = 1, kAllRows = 1;
   static constexpr bool kHoldQueries = false, kHasIntegerKeys = true, kScalesQueries = true;
   static constexpr bool kRotatesQueries = false, kFusesMerge = true, kMayNeedMergeKernel = false, kRotatesOutput = false;

@@ -86,7 +86,7 @@ struct KeySection0 {
     y[6] = (w[3] & 0x0f0f0f0fu);
     y[7] = (w[3] >> 4 & 0x0f0f0f0fu);
   }
-  static constexpr int kTableParts = 1, kTableWords = 0;
+  static constexpr int kTableTerms = 1, kTableWords = 0;
   KV_DEVICE static u32 table_word([[maybe_unused]] int i) {
     return 0;
   }
@@ -132,7 +132,7 @@ struct ValueSection0 {
   KV_DEVICE static void unpack(const u32 (&w)[1], u32* y) {
     y[0] = (w[0]) ^ 0x80808080u;
   }
-  static constexpr int kTableParts = 1, kTableWords = 0;
+  static constexpr int kTableTerms = 1, kTableWords = 0;
   KV_DEVICE static u32 table_word([[maybe_unused]] int i) {
     return 0;
   }
@@ -196,7 +196,7 @@ struct Plan {
   static constexpr int kKeyDim = 128, kValueDim = 128;
   static constexpr int kQueryDim = 128, kQueryStored = 128;  // of a row of Q, as given and before its residual
   static constexpr int kOutputDim = 128, kOutputStored = 128;  // of a row of the output, and before its residual
-  static constexpr int kGroup = 4, kRows = 4, kColumnBlocks = 1, kQueryParts = 1;
+  static constexpr int kGroup = 4, kRows = 4, kColumnBlocks = 1, kQueryTerms = 1;
   static constexpr int kQueryChunks = 1, kAllRows = 4;
   static constexpr bool kHoldQueries = true, kHasIntegerKeys = false, kScalesQueries = true;
   static constexpr bool kRotatesQueries = true, kFusesMerge = true, kMayNeedMergeKernel = false, kRotatesOutput = false;
@@ -981,7 +981,7 @@ struct Plan : BulkDefaults {
   KV_DEVICE static float value(int code) { return kValues[code]; }
   // halves hold values / kUnit; a transformed sum times kFactor and the stored scale is a value
   static constexpr float kUnit = 0.17011923f, kFactor = 0.015036557f;
-  static constexpr int kCodeParts = 1;
+  static constexpr int kCodeTerms = 1;
   using Output = HalfOutput;
   KV_DEVICE static u32 pre_signs(int word) { return kPreSigns[word]; }
   KV_DEVICE static u32 post_signs(int word) { return kPostSigns[word]; }
@@ -1024,7 +1024,7 @@ struct Plan : BulkDefaults {
   KV_DEVICE static float value(int code) { return kValues[code]; }
   // halves hold values / kUnit; a transformed sum times kFactor and the stored scale is a value
   static constexpr float kUnit = 0.17011923f, kFactor = 0.015036557f;
-  static constexpr int kCodeParts = 1;
+  static constexpr int kCodeTerms = 1;
   using Output = BfloatOutput;
   KV_DEVICE static u32 pre_signs(int word) { return kPreSigns[word]; }
   KV_DEVICE static u32 post_signs(int word) { return kPostSigns[word]; }
@@ -1067,7 +1067,7 @@ struct Plan : BulkDefaults {
   KV_DEVICE static float value(int code) { return kValues[code]; }
   // halves hold values / kUnit; a transformed sum times kFactor and the stored scale is a value
   static constexpr float kUnit = 0.17011923f, kFactor = 0.015036557f;
-  static constexpr int kCodeParts = 2;
+  static constexpr int kCodeTerms = 2;
   using Output = FloatOutput;
   KV_DEVICE static u32 pre_signs(int word) { return kPreSigns[word]; }
   KV_DEVICE static u32 post_signs(int word) { return kPostSigns[word]; }

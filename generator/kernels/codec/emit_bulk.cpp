@@ -63,7 +63,7 @@ void write_bulk_numbers(Writer& w, const BulkText& text) {
            text.format.scale.renormalise ? ", if the row's length is 1" : "");
     w.line("  static constexpr float kUnit = {}, kFactor = {};", real(text.plan.unit),
            real(text.format.scale.renormalise ? 1 : text.plan.unit / text.length()));
-    w.line("  static constexpr int kCodeParts = {};", text.code_parts);
+    w.line("  static constexpr int kCodeTerms = {};", text.code_parts);
     return;
   }
   // The largest power of two such that the sum of 128 squares of the largest entry stays below 2^31.

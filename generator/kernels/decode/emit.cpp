@@ -97,7 +97,7 @@ const char* read_of(const SectionPlan& section) {
 // unpack_int8.cuh): as constants its words would be in uniform registers, and be copied before each use.
 void write_integers(Writer& w, const IntegerPlan& integers, const std::string& type) {
   constexpr const char* kDecoders[] = {"", "PlainIntegers", "Table8Integers", "MirroredIntegers", "Table16Integers"};
-  w.line("  static constexpr int kTableParts = {}, kTableWords = {};", integers.code_parts, integers.table.size());
+  w.line("  static constexpr int kTableTerms = {}, kTableWords = {};", integers.code_parts, integers.table.size());
   w.line("  KV_DEVICE static u32 table_word([[maybe_unused]] int i) {{");
   if (integers.table.empty()) {
     w.line("    return 0;\n  }}");
@@ -325,7 +325,7 @@ Source emit_decode(const DecodePlan& plan, const Registry& registry) {
       plan.rotates_queries || plan.k.pad_bytes > 0 ? plan.head_dim : plan.k.rotated_dim,
       plan.rotates_queries ? plan.k.format.stored_dim(plan.head_dim) : plan.k.rotated_dim);
   write_output_dims(w, plan);
-  w.line("  static constexpr int kGroup = {}, kRows = {}, kColumnBlocks = {}, kQueryParts = {};", plan.q_heads_per_kv,
+  w.line("  static constexpr int kGroup = {}, kRows = {}, kColumnBlocks = {}, kQueryTerms = {};", plan.q_heads_per_kv,
          plan.rows, plan.column_blocks, plan.query_parts);
   w.line("  static constexpr int kQueryChunks = {}, kAllRows = {};", plan.query_chunks, plan.query_rows());
   w.line("  static constexpr bool kHoldQueries = {}, kHasIntegerKeys = {}, kScalesQueries = {};",

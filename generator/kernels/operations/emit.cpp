@@ -73,7 +73,7 @@ Source emit_bytes(const CopyPlan& plan, Writer& w, const std::string& name) {
   w.line("struct Plan {{\n  using From = FromFormat;\n  using To = ToFormat;");
   w.line("  static constexpr int kThreads = {}, kRowThreads = {}, kAlignment = {};", kCopyThreads, row_threads,
          plan.alignment);
-  w.line("  using Pieces = CopiedPieces<{}>;\n}};\n", joined(pieces, [](const std::string& piece) { return piece; }));
+  w.line("  using Ranges = CopiedRanges<{}>;\n}};\n", joined(pieces, [](const std::string& piece) { return piece; }));
   Source source = finish(w, name, from.arch, {"copy", "CopyArgs", kCopyThreads, 0, sizeof(kv::CopyArgs)});
   source.row_threads = row_threads;
   return source;
@@ -136,7 +136,7 @@ Source emit_rope(const CodecPlan& plan, const RopeKernel& kernel, const Registry
   const int warp_bytes = std::max(writer_bytes(f, plan.head_dim), values * int(sizeof(float)));
   const int shared_bytes = kWarps * warp_bytes + kv::kMostRopePairs * 8;
   w.line("struct Plan {{\n{}", domain_members(f, plan.head_dim));
-  w.line("  static constexpr int kWarps = {}, kWarpBytes = {}, kTurnsAt = {};\n  using F = StoredFormat;", kWarps,
+  w.line("  static constexpr int kWarps = {}, kWarpBytes = {}, kStepsAt = {};\n  using F = StoredFormat;", kWarps,
          warp_bytes, kWarps * warp_bytes);
   write_writer_members(w, f, "StoredFormat", "RowEncoder", plan.is_planar);
   w.line("}};\n");

@@ -85,7 +85,7 @@ std::optional<Source> emit_bulk_operation_kernel(const Kernel& kernel, const Sid
   if (from) w.line("  using From = FromTiles;");
   w.line("  using To = ToTiles;");
   w.line("  static constexpr int kHeadDim = {}, kWarps = {}, kThreads = {};", to.codec.head_dim, kWarps, kWarps * 32);
-  if (turns) w.line("  static constexpr int kTurnsAt = {};", places.turns_at);
+  if (turns) w.line("  static constexpr int kStepsAt = {};", places.turns_at);
   w.line("}};\n");
   Source source =
       finish(w, name, arch.name, {kernel.family, kernel.args, kWarps * 32, places.shared_bytes, kernel.args_bytes});

@@ -19,9 +19,11 @@ KV_DEVICE void check_value(CheckRecord* record, CheckedArray array, i64 index, i
 template <class Plan>
 KV_DEVICE void check(const CheckArgs& args) {
   const int sequence = block_x();
-  const int given = args.lengths ? args.lengths[sequence] : args.tokens;
-  if (thread() == 0) check_value(args.record, CheckedArray::lengths, sequence, given, 0, args.tokens);
-  const i64 end = args.first_token + (given < 0 ? 0 : given < args.tokens ? given : args.tokens);
+  const int stored_length = args.lengths ? args.lengths[sequence] : args.tokens;
+  if (thread() == 0) check_value(args.record, CheckedArray::lengths, sequence, stored_length, 0, args.tokens);
+  const i64 end = args.first_token + (stored_length < 0             ? 0
+                                      : stored_length < args.tokens ? stored_length
+                                                                    : args.tokens);
   for (int side = 0; side < 2; ++side) {
     const CheckedTable& checked = args.tables[side];
     if (!checked.table.pages) continue;

@@ -108,10 +108,10 @@ struct SplitCodes {
   KV_DEVICE static int second(int entry) { return (entry >> 2 & 3) | (entry >> 5 & 1) << 2; }
   KV_DEVICE static u32 entry(const u32 (&words)[kBits], int k, u32 mine) {
     const int h = k / 8;
-    // The low nibble of byte b of `tops` has the top bits of the codes of byte b of words[h].
-    const u32 two = permute(words[2], 0, h == 0 ? 0x1100 : 0x3322), tops = select_bits(0x000f000fu, two, two >> 4);
-    const u32 entries =
-        k % 2 == 0 ? select_bits(0x0f0f0f0fu, words[h], tops << 4) : select_bits(0x0f0f0f0fu, words[h] >> 4, tops << 2);
+    // The low nibble of byte b of `top_bits` has the top bits of the codes of byte b of words[h].
+    const u32 two = permute(words[2], 0, h == 0 ? 0x1100 : 0x3322), top_bits = select_bits(0x000f000fu, two, two >> 4);
+    const u32 entries = k % 2 == 0 ? select_bits(0x0f0f0f0fu, words[h], top_bits << 4)
+                                   : select_bits(0x0f0f0f0fu, words[h] >> 4, top_bits << 2);
     return permute(entries, mine, 0x5504u | u32(k % 8 / 2) << 4);
   }
 };

@@ -1,7 +1,7 @@
 // Decoding of bulk tiles: packed codes of up to 4 bits become half2, and the tensor cores transform them back.
 //
 // An entry of the codebook is held as one fp16 term, or as two (a high term and its rest), which are exact to 2^-23 of
-// the largest entry. The planner decides which (Plan::kCodeParts). A table in shared memory has an entry for each two
+// the largest entry. The planner decides which (Plan::kCodeTerms). A table in shared memory has an entry for each two
 // neighbouring codes (kernels/codec/bulk_codes.cuh) with a copy for each lane, so one load without bank conflicts
 // decodes two codes.
 // SPDX-License-Identifier: MIT
@@ -15,7 +15,7 @@ namespace kv {
 
 // Bytes of a lane's copy of an entry. Both words are one load, which costs half of two loads.
 template <class Plan>
-constexpr int kPairBytes = 4 * Plan::kCodeParts;
+constexpr int kPairBytes = 4 * Plan::kCodeTerms;
 
 // The shared address of the table: Plan::kTableAt if the plan has other tables too, else 0.
 template <class Plan>
@@ -27,7 +27,7 @@ constexpr SharedAddress decoding_table_at() {
 }
 
 // Fills the table. Entries are 256 bytes apart and have kPairBytes bytes for each of 32 lanes: the high terms of both
-// values, then their rests if kCodeParts is 2. They are in units of Plan::kUnit.
+// values, then their rests if kCodeTerms is 2. They are in units of Plan::kUnit.
 template <class Plan>
 KV_DEVICE void fill_decoding_table() {
   using Packing = typename Plan::Packing;
@@ -38,16 +38,16 @@ KV_DEVICE void fill_decoding_table() {
     const u32 high = pack_f16x2(first, second);
     const SharedAddress at = decoding_table_at<Plan>() + i / 32 * 256 + i % 32 * kPairBytes<Plan>;
     store_shared_u32(at, high);
-    if constexpr (Plan::kCodeParts == 2)
+    if constexpr (Plan::kCodeTerms == 2)
       store_shared_u32(at + 4, pack_f16x2(first - f32_from_f16(high & 0xffffu), second - f32_from_f16(high >> 16)));
   }
 }
 
 // Loads the values 2 k and 2 k + 1 as half2: high terms, then rests. mine is the byte offset of the lane's copy.
 template <class Plan>
-KV_DEVICE void load_pair(u32 (&halves)[Plan::kCodeParts], const u32 (&words)[Plan::kBits], int k, u32 mine) {
+KV_DEVICE void load_pair(u32 (&halves)[Plan::kCodeTerms], const u32 (&words)[Plan::kBits], int k, u32 mine) {
   const SharedAddress at = Plan::Packing::entry(words, k, mine);
-  if constexpr (Plan::kCodeParts == 2)
+  if constexpr (Plan::kCodeTerms == 2)
     load_shared_u64(halves, decoding_table_at<Plan>() + at);
   else
     halves[0] = load_table<decoding_table_at<Plan>()>(at);
@@ -78,18 +78,18 @@ KV_DEVICE RowScales row_scales(const u32 (&stored)[2]) {
   }
   return scales;
 }
-// Multiplies two decoded values by `weight` and splits each into kParts fp16 terms again.
-template <int kParts>
-KV_DEVICE void weigh(u32 (&halves)[kParts], float weight) {
+// Multiplies two decoded values by `weight` and splits each into kTerms fp16 terms again.
+template <int kTerms>
+KV_DEVICE void weigh(u32 (&halves)[kTerms], float weight) {
   float value[2];
   KV_UNROLL
   for (int i = 0; i < 2; ++i) {
     value[i] = f32_from_f16(halves[0] >> 16 * i & 0xffffu);
-    if constexpr (kParts == 2) value[i] += f32_from_f16(halves[1] >> 16 * i & 0xffffu);
+    if constexpr (kTerms == 2) value[i] += f32_from_f16(halves[1] >> 16 * i & 0xffffu);
     value[i] *= weight;
   }
   halves[0] = pack_f16x2(value[0], value[1]);
-  if constexpr (kParts == 2)
+  if constexpr (kTerms == 2)
     halves[1] = pack_f16x2(value[0] - f32_from_f16(halves[0] & 0xffffu), value[1] - f32_from_f16(halves[0] >> 16));
 }
 
@@ -99,7 +99,7 @@ KV_DEVICE void decoded_products(float (&y)[8][2][4], const u32 (&words)[2][Plan:
                                 [[maybe_unused]] const RowScales& scales, u32 mine) {
   KV_UNROLL
   for (int j = 0; j < 8; ++j) {
-    u32 pair[2][2][Plan::kCodeParts];  // [row g or g + 8][h][high terms, rests]
+    u32 pair[2][2][Plan::kCodeTerms];  // [row g or g + 8][h][high terms, rests]
     KV_UNROLL
     for (int i = 0; i < 4; ++i) {
       load_pair<Plan>(pair[i / 2][i % 2], words[i / 2], 2 * j + i % 2, mine);
@@ -111,7 +111,7 @@ KV_DEVICE void decoded_products(float (&y)[8][2][4], const u32 (&words)[2][Plan:
     for (int h = 0; h < 2; ++h) {
       const u32 second = h == 0 ? positive : positive ^ 0x80008000u;
       mma_16x8x16_first(y[j][h], pair[0][0][0], pair[1][0][0], pair[0][1][0], pair[1][1][0], first, second);
-      if constexpr (Plan::kCodeParts == 2)
+      if constexpr (Plan::kCodeTerms == 2)
         mma_16x8x16(y[j][h], pair[0][0][1], pair[1][0][1], pair[0][1][1], pair[1][1][1], first, second);
     }
   }

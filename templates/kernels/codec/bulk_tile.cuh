@@ -10,7 +10,7 @@
 //                               folded into the +-1.
 //   H8 over the bits j j j      Additions and subtractions in registers (butterflies).
 //
-// Tile says which rows of a call a bulk tile has. BulkRope gives blocks and warps their bulk tiles.
+// Tile says which rows of a call a bulk tile has. BulkTileLoop gives blocks and warps their bulk tiles.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include "args/attention.cuh"
@@ -139,15 +139,16 @@ struct Tile {
   bool is_together;  // the rows are 16 tokens of one head
   template <class Args>
   KV_DEVICE static Tile at(const Args& args, u32 index) {
-    const u32 tokens = args.tokens, heads = args.heads, count = args.tiles, known = index < count ? index : count - 1;
+    const u32 tokens = args.tokens, heads = args.heads, count = args.tiles,
+              existing = index < count ? index : count - 1;
     BulkRow start;
     u32 left;
     if (args.token_tiles > 0) {
-      const u32 block = known / heads, sequence = block / args.token_tiles;
-      start = {(block - sequence * args.token_tiles) * kBulkRows, known - block * heads, sequence};
+      const u32 block = existing / heads, sequence = block / args.token_tiles;
+      start = {(block - sequence * args.token_tiles) * kBulkRows, existing - block * heads, sequence};
       left = tokens - start.token;
     } else {
-      const u32 first = known * kBulkRows, line = first / tokens;
+      const u32 first = existing * kBulkRows, line = first / tokens;
       start = {first - line * tokens, line % heads, line / heads};
       left = u32(args.sequences) * heads * tokens - first;
     }
@@ -195,21 +196,21 @@ KV_DEVICE void rows_in_x(i64 (&at)[2], const CodecArgs& args, const Tile& tile) 
 // and then go on behind the last warp, so that what is read and written at the same time is close together: x mostly
 // has the heads of a token next to each other.
 template <class Plan, int kMine = 1>
-struct BulkRope {
+struct BulkTileLoop {
   u32 end,    // the first tile behind those of the block
       steps,  // kAll / heads and
       rest;   // kAll % heads, for Tile::further
   Tile tile;  // the warp's present tile, the first of kMine
   template <class Args>
-  KV_DEVICE static BulkRope of(const Args& args) {
+  KV_DEVICE static BulkTileLoop of(const Args& args) {
     const u32 begin = u32(block_x()) * args.block_tiles, end = begin + args.block_tiles;
     return {end < u32(args.tiles) ? end : u32(args.tiles), u32(kAll) / args.heads, u32(kAll) % args.heads,
             Tile::at(args, begin + warp() * kMine)};
   }
-  KV_DEVICE bool has_bulk() const { return tile.index < end; }
+  KV_DEVICE bool has_tile() const { return tile.index < end; }
   // Whether the block's first warp has a tile left. Warpgroups loop on this condition: they multiply one after the
   // other (device/wgmma.cuh), so each of them goes on until the first one is done, at the end without rows.
-  KV_DEVICE bool has_turn() const { return tile.index - warp() * kMine < end; }
+  KV_DEVICE bool block_has_tile() const { return tile.index - warp() * kMine < end; }
   template <class Args>
   KV_DEVICE void advance(const Args& args) {
     tile = tile.further(args, kAll, steps, rest);

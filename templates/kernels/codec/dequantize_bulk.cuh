@@ -53,22 +53,22 @@ KV_DEVICE void dequantize_bulk(const CodecArgs& args) {
   for (int i = 0; i < 16; ++i) flips[i] = (signs >> 2 * i & 1) << 15 | (signs >> (2 * i + 1) & 1) << 31;
   const SharedAddress to = Plan::kStageAt + warp() * kBulkStage;
 
-  BulkRope<Plan> turns = BulkRope<Plan>::of(args);
+  BulkTileLoop<Plan> loop = BulkTileLoop<Plan>::of(args);
   int group = 0;
   StoredBulkTile<Plan> stored;
-  if (turns.has_bulk()) stored.load(args, turns.tile, 0);
+  if (loop.has_tile()) stored.load(args, loop.tile, 0);
   KV_NO_UNROLL
-  while (turns.has_bulk()) {
-    const Tile now = turns.tile;
+  while (loop.has_tile()) {
+    const Tile now = loop.tile;
     const int now_group = group;
-    if (++group == kGroups) group = 0, turns.advance(args);
+    if (++group == kGroups) group = 0, loop.advance(args);
     float y[8][2][4];
     const RowScales scales = row_scales<Plan>(stored.scale);
     decoded_products<Plan>(y, stored.words, scales, mine);
     butterflies(y);
     float factor[2];
     decoding_factors<Plan>(factor, scales, y);
-    if (turns.has_bulk()) stored.load(args, turns.tile, group);  // under way while the present tile is written
+    if (loop.has_tile()) stored.load(args, loop.tile, group);  // under way while the present tile is written
     KV_UNROLL
     for (int pass = 0; pass < 2; ++pass) {  // f32 takes two passes, of 16 values a lane and row each
       if (pass == 1 && Output::kBytes == 2) break;

@@ -20,15 +20,15 @@ KV_DEVICE void dequantize_bulk_blocks(const CodecArgs& args) {
   const i64 item = i64(block_x()) * Plan::kThreads + thread();
   const bool has_row = item / kLanes < rows;  // lanes without a row go on, because lanes store for each other
   const u32 row = has_row ? u32(item / kLanes) : rows - 1;
-  const int part = int(item % kLanes);
+  const int row_lane = int(item % kLanes);
   const CodecRow at = codec_row(args, row);
   const StoredRow from = stored_row<F>(args.side, at.sequence, at.head, args.first_token + at.token);
   u32 words[(kBytes + 3) / 4];
-  load_words<kBytes, unit_of_words(0, kBytes, 0)>(words, from.codes + part * kBytes);
+  load_words<kBytes, unit_of_words(0, kBytes, 0)>(words, from.codes + row_lane * kBytes);
   u8 bytes[kBytes];
   KV_UNROLL
   for (int i = 0; i < kBytes; ++i) bytes[i] = u8(words[i / 4] >> i % 4 * 8);
-  const StoredRow mine = {bytes, from.scales + part * kBlocks * F::kScaleStride};
+  const StoredRow mine = {bytes, from.scales + row_lane * kBlocks * F::kScaleStride};
   float x[kValues];
   KV_UNROLL
   for (int i = 0; i < kValues; ++i) {
@@ -36,7 +36,7 @@ KV_DEVICE void dequantize_bulk_blocks(const CodecArgs& args) {
     if constexpr (F::kHasTensorScale) x[i] *= args.tensor_scale;
   }
   Plan::Rotation::inverse_in_lane(x);
-  store_lanes<typename Plan::Words>(args.x.data, has_row ? at.in_x + part * kValues : -1, x, warp() * kStageBytes);
+  store_lanes<typename Plan::Words>(args.x.data, has_row ? at.in_x + row_lane * kValues : -1, x, warp() * kStageBytes);
 }
 
 }  // namespace kv

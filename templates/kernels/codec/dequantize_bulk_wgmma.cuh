@@ -19,7 +19,7 @@ KV_DEVICE void dequantize_bulk_wgmma(const CodecArgs& args) {
   constexpr int kGroups = Plan::kHeadDim / kBulkGroup;
   // The next tile is computed, and its codes are loaded, ahead of everything else. With two fp16 terms a code there are
   // no registers for that. The products then take so long that they hide the computation of the next tile.
-  constexpr bool kLoadsFirst = Plan::kCodeParts == 1;
+  constexpr bool kLoadsFirst = Plan::kCodeTerms == 1;
   constexpr int kChunk = 16 / Output::kBytes,  // values that a lane stores at once
       kChunks = 32 / kChunk;                   // stores of a lane for one row
   fill_decoding_table<Plan>();
@@ -34,33 +34,33 @@ KV_DEVICE void dequantize_bulk_wgmma(const CodecArgs& args) {
   };
   fill_matrix<Plan>(entry, pack_f16x2);
   sync_block();
-  open_turns<Plan::kWarps / 4>();
+  open_warpgroup_order<Plan::kWarps / 4>();
 
   const int g = lane() >> 2, c = lane() & 3;
   const u32 mine = lane() * kPairBytes<Plan>;
-  BulkRope<Plan> turns = BulkRope<Plan>::of(args);
+  BulkTileLoop<Plan> loop = BulkTileLoop<Plan>::of(args);
   int group = 0;
   StoredBulkTile<Plan> stored;
-  if (turns.has_turn()) stored.load(args, turns.tile, 0);
+  if (loop.block_has_tile()) stored.load(args, loop.tile, 0);
   KV_NO_UNROLL
-  while (turns.has_turn()) {
-    const Tile now = turns.tile;
+  while (loop.block_has_tile()) {
+    const Tile now = loop.tile;
     const int now_group = group;
     const auto find_next = [&] {
-      if (++group == kGroups) group = 0, turns.advance(args);
+      if (++group == kGroups) group = 0, loop.advance(args);
     };
     StoredBulkTile<Plan> next = stored;
     const auto load_next = [&] {
-      if (turns.has_turn()) next.load(args, turns.tile, group);
+      if (loop.block_has_tile()) next.load(args, loop.tile, group);
     };
     if constexpr (kLoadsFirst) find_next(), load_next();
-    u32 a[8][Plan::kCodeParts][4];
+    u32 a[8][Plan::kCodeTerms][4];
     KV_UNROLL
     for (int i = 0; i < 32; ++i) {  // half2 number i / 2 of row g (i even) or of row g + 8 (i odd)
-      u32 halves[Plan::kCodeParts];
+      u32 halves[Plan::kCodeTerms];
       load_pair<Plan>(halves, stored.words[i % 2], i / 2, mine);
       KV_UNROLL
-      for (int part = 0; part < Plan::kCodeParts; ++part) a[i / 4][part][i % 4] = halves[part];
+      for (int term = 0; term < Plan::kCodeTerms; ++term) a[i / 4][term][i % 4] = halves[term];
     }
     float factor[2] = {f32_from_f16(stored.scale[0]) * Plan::kFactor, f32_from_f16(stored.scale[1]) * Plan::kFactor};
     float y[64];

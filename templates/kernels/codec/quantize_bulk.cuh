@@ -45,19 +45,19 @@ KV_DEVICE void quantize_bulk(const CodecArgs& args) {
 
   // fill and take are the stages, 0 or 1, that are copied to and read next.
   const SharedAddress ring = Plan::kStageAt + warp() * (2 * kBulkStage);
-  BulkRope<Plan> turns = BulkRope<Plan>::of(args);
+  BulkTileLoop<Plan> loop = BulkTileLoop<Plan>::of(args);
   int group = 0, fill = 0, take = 0;
   const auto stage_next = [&] {
-    if (turns.has_bulk()) stage_tile_rows(ring + fill * kBulkStage, args, turns.tile, group);
+    if (loop.has_tile()) stage_tile_rows(ring + fill * kBulkStage, args, loop.tile, group);
     copy_commit();
     fill ^= 1;
   };
   stage_next();
   KV_NO_UNROLL
-  while (turns.has_bulk()) {
-    const Tile now = turns.tile;
+  while (loop.has_tile()) {
+    const Tile now = loop.tile;
     const int now_group = group;
-    if (++group == kGroups) group = 0, turns.advance(args);
+    if (++group == kGroups) group = 0, loop.advance(args);
     stage_next();
     copy_wait<1>();
     sync_warp();  // every lane's copies of this tile have landed

@@ -16,11 +16,12 @@ namespace kv {
 template <class F, class Field, int kStride>
 KV_DEVICE void store_field(const u8* codes, u8* to) {
   constexpr int kBytes = F::Codes::kCount * Field::kBits / 8,
-                kPiece = 32 % Field::kBits == 0 && kBytes % 4 == 0 ? 4 : 2;
-  static_assert(kBytes % kPiece == 0, "a field of odd size");
+                kPackBytes = 32 % Field::kBits == 0 && kBytes % 4 == 0 ? 4 : 2;
+  static_assert(kBytes % kPackBytes == 0, "a field of odd size");
   u32 words[(kBytes + 3) / 4] = {};
   KV_UNROLL
-  for (int j = 0; j < kBytes; j += kPiece) words[j / 4] |= Field::template packed<kPiece>(codes, j) << j % 4 * 8;
+  for (int j = 0; j < kBytes; j += kPackBytes)
+    words[j / 4] |= Field::template packed<kPackBytes>(codes, j) << j % 4 * 8;
   store_words<kBytes, unit_of_words(Field::kAt, kBytes, kStride)>(to + Field::kAt, words);
 }
 template <class Fields>
@@ -77,16 +78,16 @@ KV_DEVICE void store_lane_numbers(u8* scales, const float (&numbers)[kValues]) {
         Number::encode(numbers[i]));
 }
 
-// Encodes and stores the lane's blocks: the row's values from part * kValues on. x is rotated. R is an encoder whose
-// groups are held by one lane (InLane of formats/groups.cuh).
+// Encodes and stores the lane's blocks: the row's values from row_lane * kValues on. x is rotated. R is an encoder
+// whose groups are held by one lane (InLane of formats/groups.cuh).
 template <class R, int kValues>
-KV_DEVICE void store_lane_blocks(const float (&x)[kValues], float tensor_scale, const StoredRow& to, int part) {
+KV_DEVICE void store_lane_blocks(const float (&x)[kValues], float tensor_scale, const StoredRow& to, int row_lane) {
   using F = typename R::F;
   constexpr int kBlocks = kValues / F::kBlock;
   Encoding<kValues> encoding;
   encode<R>(x, x, tensor_scale, encoding);
-  u8* const codes = to.codes + part * kBlocks * F::kCodeStride;
-  u8* const scales = to.scales + part * kBlocks * F::kScaleStride;
+  u8* const codes = to.codes + row_lane * kBlocks * F::kCodeStride;
+  u8* const scales = to.scales + row_lane * kBlocks * F::kScaleStride;
   store_lane_codes<F>(codes, encoding.bits);
   if constexpr (R::kStoresSigns) store_lane_signs<R>(codes, encoding.sign);
   if constexpr (F::kHasScale) store_lane_numbers<F, typename F::Number, F::kScaleAt>(scales, encoding.scales.d);
@@ -99,15 +100,16 @@ KV_DEVICE void quantize_bulk_blocks(const CodecArgs& args) {
   constexpr int kValues = Plan::kValues, kLanes = Plan::kHeadDim / kValues;
   const i64 item = i64(block_x()) * Plan::kThreads + thread();
   const u32 row = u32(item / kLanes);
-  const int part = int(item % kLanes);
+  const int row_lane = int(item % kLanes);
   if (row >= u32(args.sequences) * args.heads * args.tokens) return;
   const CodecRow at = codec_row(args, row);
   const i64 slot = args.slots ? args.slots[i64(at.sequence) * args.tokens + at.token] : args.first_token + at.token;
   if (slot < 0) return;
   float x[kValues];
-  load_lane<typename Plan::Words>(args.x.data, at.in_x + part * kValues, x);
+  load_lane<typename Plan::Words>(args.x.data, at.in_x + row_lane * kValues, x);
   R::Rotation::forward_in_lane(x);
-  store_lane_blocks<R>(x, args.tensor_scale, stored_row<typename R::F>(args.side, at.sequence, at.head, slot), part);
+  store_lane_blocks<R>(x, args.tensor_scale, stored_row<typename R::F>(args.side, at.sequence, at.head, slot),
+                       row_lane);
 }
 
 }  // namespace kv

@@ -46,10 +46,10 @@ KV_DEVICE void quantize_bulk_dense(const CodecArgs& args) {
   // `zero` is always 0, but the compiler does not know it. A value that is combined with it gets a register of its own,
   // once, in the order of a fragment. The four words of a load would else be moved into place for each of 128 products.
   const u32 zero = u32(args.sequences) >> 31;
-  BulkRope<Plan, kTiles> turns = BulkRope<Plan, kTiles>::of(args);
+  BulkTileLoop<Plan, kTiles> loop = BulkTileLoop<Plan, kTiles>::of(args);
   KV_NO_UNROLL
-  for (; turns.has_bulk(); turns.advance(args)) {
-    const Tile tiles[kTiles] = {turns.tile, turns.tile.further(args, 1, 0, 1)};
+  for (; loop.has_tile(); loop.advance(args)) {
+    const Tile tiles[kTiles] = {loop.tile, loop.tile.further(args, 1, 0, 1)};
     KV_NO_UNROLL
     for (int group = 0; group < kGroups; ++group) {
       u32 x[kTiles][8][4], nibbles[kTiles][2][4];

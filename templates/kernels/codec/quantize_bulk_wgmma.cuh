@@ -25,26 +25,26 @@ KV_DEVICE void quantize_bulk_wgmma(const CodecArgs& args) {
   fill_matrix<Plan>([](int n, int k) { return Plan::matrix(n % 8 / 2 * 32 + n / 8 * 2 + n % 2, Input::source(k)); },
                     Input::pair);
   sync_block();
-  open_turns<Plan::kWarps / 4>();
+  open_warpgroup_order<Plan::kWarps / 4>();
 
   // The stage of the warp. Where rows are an operand in shared memory, the stage is the warpgroup's, and there are two:
   // rows are read until the products are done.
   const SharedAddress stage =
       Plan::kStageAt + (Input::kIsOperand ? shfl(u32(warp() / 4), 0) * (8 * kStageBytes) : warp() * kStageBytes);
-  BulkRope<Plan> turns = BulkRope<Plan>::of(args);
+  BulkTileLoop<Plan> loop = BulkTileLoop<Plan>::of(args);
   int group = 0;
   SharedAddress take = 0;
   const auto stage_next = [&] {
-    if (turns.has_turn()) stage_input<Input>(stage + take, args, turns.tile, group);
+    if (loop.block_has_tile()) stage_input<Input>(stage + take, args, loop.tile, group);
     copy_commit();
   };
   stage_next();
   KV_NO_UNROLL
-  while (turns.has_turn()) {
+  while (loop.block_has_tile()) {
     copy_wait<0>();
-    const Tile now = turns.tile;
+    const Tile now = loop.tile;
     const int now_group = group;
-    if (++group == kGroups) group = 0, turns.advance(args);
+    if (++group == kGroups) group = 0, loop.advance(args);
     float square[2], unit[2] = {1.f, 1.f}, y[64];
     // The next tile is on its way while this one is encoded.
     if constexpr (Input::kIsOperand) {
@@ -53,10 +53,11 @@ KV_DEVICE void quantize_bulk_wgmma(const CodecArgs& args) {
       take ^= 4 * kStageBytes;
       matrix_products<Plan, 1>(
           y, [&](int, int) { return Input::rows(now_stage); }, [] {},
-          stage_next);  // No warp reads that stage any more: all have passed take_turn() since its products ended.
+          stage_next);  // No warp reads that stage any more: all have passed await_warpgroup_order() since its products
+                        // ended.
     } else {
       sync_warp();  // every lane's copies of this tile have landed
-      u32 a[8][Input::kParts][4];
+      u32 a[8][Input::kTerms][4];
       Input::load(a, square, unit, stage);
       sync_warp();  // every lane has read the stage
       stage_next();

@@ -57,37 +57,37 @@ KV_DEVICE void fill_matrix(const Entry& entry, const Pair& pair) {
 }
 
 // y = a times the matrix. Warpgroups use the tensor cores one after the other (device/wgmma.cuh). first(step, part) is
-// the first operand: fragment `step` of its fp16 term `part`. rests() issues the products with rests that are bytes.
+// the first operand: fragment `step` of its fp16 term `term`. rests() issues the products with rests that are bytes.
 // They come first, because sums of such products have 14 bits only. meanwhile() runs while the products do. Products of
 // rests with rests are left out: they are below the last bit of fp32 sums.
-template <class Plan, int kParts, class First, class Rests, class Meanwhile>
+template <class Plan, int kTerms, class First, class Rests, class Meanwhile>
 KV_DEVICE void matrix_products(float (&y)[64], const First& first, const Rests& rests, const Meanwhile& meanwhile) {
-  constexpr int kMatrixParts = Plan::kRestBits == 16 ? 2 : 1;
-  take_turn();
+  constexpr int kMatrixTerms = Plan::kRestBits == 16 ? 2 : 1;
+  await_warpgroup_order();
   wgmma_begin();
   rests();
   KV_UNROLL
-  for (int part = 0; part < kParts; ++part) {
+  for (int term = 0; term < kTerms; ++term) {
     KV_UNROLL
-    for (int rest = 0; rest < kMatrixParts && part + rest < 2; ++rest) {
+    for (int rest = 0; rest < kMatrixTerms && term + rest < 2; ++rest) {
       const SharedAddress operand = Plan::kMatrixAt + rest * kOperandBytes;
       KV_UNROLL
       for (int step = 0; step < 8; ++step) {
-        if (part + rest + step == 0 && Plan::kRestBits != 8)
-          wgmma_64x128x16<false>(y, first(step, part), operand, step);
+        if (term + rest + step == 0 && Plan::kRestBits != 8)
+          wgmma_64x128x16<false>(y, first(step, term), operand, step);
         else
-          wgmma_64x128x16<true>(y, first(step, part), operand, step);
+          wgmma_64x128x16<true>(y, first(step, term), operand, step);
       }
     }
   }
   wgmma_commit();
-  pass_turn<Plan::kWarps / 4>();
+  pass_warpgroup_order<Plan::kWarps / 4>();
   meanwhile();
   wgmma_end(y);
 }
-template <class Plan, int kParts, class Meanwhile>
-KV_DEVICE void matrix_products(float (&y)[64], const u32 (&a)[8][kParts][4], const Meanwhile& meanwhile) {
-  const auto first = [&](int step, int part) -> const u32(&)[4] { return a[step][part]; };
+template <class Plan, int kTerms, class Meanwhile>
+KV_DEVICE void matrix_products(float (&y)[64], const u32 (&a)[8][kTerms][4], const Meanwhile& meanwhile) {
+  const auto first = [&](int step, int term) -> const u32(&)[4] { return a[step][term]; };
   if constexpr (Plan::kRestBits == 8) {
     u32 bytes[4][4];
     byte_fragments(bytes, a);
@@ -98,9 +98,9 @@ KV_DEVICE void matrix_products(float (&y)[64], const u32 (&a)[8][kParts][4], con
       for (int step = 1; step < 4; ++step) wgmma_64x128x32_e4m3<true>(y, bytes[step], kRests, step);
       wgmma_begin();  // needed again, as products of another shape follow
     };
-    matrix_products<Plan, kParts>(y, first, rests, meanwhile);
+    matrix_products<Plan, kTerms>(y, first, rests, meanwhile);
   } else {
-    matrix_products<Plan, kParts>(
+    matrix_products<Plan, kTerms>(
         y, first, [] {}, meanwhile);
   }
 }

@@ -8,7 +8,7 @@
 //
 // An input is a struct with these members:
 //   kBytes              bytes of a value
-//   kParts              fp16 (or bf16) terms of a value
+//   kTerms              fp16 (or bf16) terms of a value
 //   kIsOperand          The staged rows are the operand: a warpgroup stages its 64 rows together. Else each warp stages
 //                       its 16 rows for itself.
 //   kKnowsLengths       load computes the lengths. Else they are those of the products, as an orthogonal matrix
@@ -36,7 +36,7 @@ KV_DEVICE void load_half_rows(u32 (&a)[8][1][4], SharedAddress stage) {
 }
 
 struct OperandInput {
-  static constexpr int kBytes = 2, kParts = 1;
+  static constexpr int kBytes = 2, kTerms = 1;
   static constexpr bool kIsOperand = true, kKnowsLengths = false;
   KV_DEVICE static SharedAddress place(int row, int chunk) { return row_operand_place(row, chunk); }
   KV_DEVICE static int source(int k) { return k; }
@@ -51,7 +51,7 @@ struct BfloatInput : OperandInput {
 };
 
 struct ScaledBfloatInput {
-  static constexpr int kBytes = 2, kParts = 1;
+  static constexpr int kBytes = 2, kTerms = 1;
   static constexpr bool kIsOperand = false, kKnowsLengths = true;
   KV_DEVICE static SharedAddress place(int row, int chunk) { return half_row_place(row, chunk); }
   KV_DEVICE static int source(int k) { return k; }
@@ -85,7 +85,7 @@ struct ScaledBfloatInput {
 };
 
 struct FloatInput {
-  static constexpr int kBytes = 4, kParts = 2;
+  static constexpr int kBytes = 4, kTerms = 2;
   static constexpr bool kIsOperand = false, kKnowsLengths = true;
   KV_DEVICE static SharedAddress place(int row, int chunk) { return row * 512 + (chunk ^ (row & 1) * 4) * 16; }
   // Lane c of a row takes four neighbouring values a step, two for each half of the fragment.

@@ -35,11 +35,11 @@ template <class Plan, class Args>
 KV_DEVICE void merge(const Args& args) {
   using W = MergedByWarp<Plan>;
   constexpr int kSlices = Plan::kSlices,                     // slices of 128 elements of a row, in one block
-      kWarpShares = Plan::kThreads / 32 / kSlices,           // warps that divide the splits of a slice
+      kSliceWarps = Plan::kThreads / 32 / kSlices,           // warps that divide the splits of a slice
       kRowBlocks = (Plan::kValueDim + 127) / 128 / kSlices;  // blocks of a row
   constexpr int kAtOnce = 8;                                 // splits loaded at once: about as many as a warp has
   pdl_trigger();
-  const int row = block_x() / kRowBlocks, slice = warp() % kSlices, warp_share = warp() / kSlices;
+  const int row = block_x() / kRowBlocks, slice = warp() % kSlices, slice_warp = warp() / kSlices;
   const int at = (block_x() % kRowBlocks * kSlices + slice) * 128 + lane() * 4;  // the lane's first element of the row
   const QueryChunk<Plan> chunk(block_y());
   int order[4];
@@ -53,16 +53,16 @@ KV_DEVICE void merge(const Args& args) {
   const auto end = row_end<Plan>(args, batch_head, row);
 
   if (at < Plan::kValueDim) {
-    const int begin = batch_head.splits * warp_share / kWarpShares,
-              count = batch_head.splits * (warp_share + 1) / kWarpShares - begin;
+    const int begin = batch_head.splits * slice_warp / kSliceWarps,
+              count = batch_head.splits * (slice_warp + 1) / kSliceWarps - begin;
     const Partials<Plan> partials(
         args, scheduler.partial_index(batch_head.first_block + begin, batch_head.sequence, batch_head.head), row, at);
     W::store(sum_rows<kAtOnce>(count, [&](int p) { return partials.load(p); }));
   }
   sync_block();
   const i64 to = row_place<Plan>(args.out, batch_head.sequence, chunk, row);
-  if (warp_share == 0 && at < Plan::kValueDim) {
-    const SoftmaxState all = sum_rows<kWarpShares>(kWarpShares, [&](int s) { return W::load(s * kSlices + slice); });
+  if (slice_warp == 0 && at < Plan::kValueDim) {
+    const SoftmaxState all = sum_rows<kSliceWarps>(kSliceWarps, [&](int s) { return W::load(s * kSlices + slice); });
     const SoftmaxState sum = end.of(all, at == 0);
     const float inverse = sum.inverse();
     KV_UNROLL

@@ -2,7 +2,7 @@
 // a warp at a time. It rotates them into K's domain where the plan fuses that, and stores each element where the
 // packing of K needs it:
 //
-//   halves     [step of 16][block of 8 rows][lane] of kQueryParts x (b0, b1), see below
+//   halves     [step of 16][block of 8 rows][lane] of kQueryTerms x (b0, b1), see below
 //              by wgmma: [step of 16][block of 8 rows] of two 8 x 8 matrices, as device/wgmma_columns.cuh has them
 //   integers   [step of 32][block of 8 rows][lane] of high (b0, b1) and low (b0, b1) bytes of 16-bit integers
 //
@@ -37,7 +37,7 @@ class QueryRows {
   static constexpr int kPerLane = Plan::kQueryStored / 32,  // elements of a row that a lane loads
       kAll = Plan::kKeyDim / 32;                            // elements of a row that a lane has in K's domain
   static constexpr int kRows = Plan::kColumnBlocks * 8, kPerWarp = (Unit::kRows + Unit::kWarps - 1) / Unit::kWarps;
-  static constexpr int kLaneBytes = Plan::kHasIntegerKeys ? 16 : 8 * Plan::kQueryParts;  // bytes of a lane's fragment
+  static constexpr int kLaneBytes = Plan::kHasIntegerKeys ? 16 : 8 * Plan::kQueryTerms;  // bytes of a lane's fragment
   static constexpr int kRowPitch = Plan::kByWarpgroups ? 16 : 4 * kLaneBytes;            // bytes from row to row
   u32 raw_[kPerWarp][kPerLane];  // the bits as they are in memory, so that nothing waits for the loads yet
   u32 place_[kAll];              // bytes from the fragments' beginning to the lane's elements of row 0
@@ -49,7 +49,8 @@ class QueryRows {
     for (int i = 0; i < kPerWarp; ++i) {
       // Rows and dimensions that do not exist are read from a place that does: a guarded load is waited for where it
       // stands.
-      const int asked = own_row(i), row = asked < Plan::kRows && chunk.has(asked) ? asked : Unit::first();
+      const int wanted_row = own_row(i),
+                row = wanted_row < Plan::kRows && chunk.has(wanted_row) ? wanted_row : Unit::first();
       const i64 at = sequence * args.q.sequence_stride + chunk.query(row) * args.q.query_stride +
                      i64(chunk.query_head(row)) * args.q.head_stride;
       KV_UNROLL
@@ -67,7 +68,7 @@ class QueryRows {
   KV_DEVICE float store() {
     KV_UNROLL
     for (int i = 0; i < kPerWarp; ++i) transform(i);
-    float unit = Plan::kQueryParts == 2 ? 64.f : 1.f;
+    float unit = Plan::kQueryTerms == 2 ? 64.f : 1.f;
     if constexpr (Plan::kScalesQueries) {
       sync_block();  // the largest magnitude of each row is stored
       unit = largest() * (1.f / kLargestQuery);
@@ -136,7 +137,7 @@ class QueryRows {
     } else {
       const u32 high = f16_from_f32(q);
       store_shared_u16(at, high);
-      if constexpr (Plan::kQueryParts == 2) store_shared_u16(at + 8, f16_from_f32(q - f32_from_f16(high)));
+      if constexpr (Plan::kQueryTerms == 2) store_shared_u16(at + 8, f16_from_f32(q - f32_from_f16(high)));
     }
   }
   // Stores the sum of a row of Q over the dimensions of each group of K. The constant that a group adds to its codes, a
@@ -173,7 +174,7 @@ struct Queries {
   using Table = IntegerTable<typename Plan::KeyCodes>;
   Table table;  // K's table, if K is integers; beside Q because the same products take both
   static constexpr int kFragments = Plan::kKeyDim / (Plan::kHasIntegerKeys ? 32 : 16) * Plan::kColumnBlocks,
-                       kWords = Plan::kHasIntegerKeys ? 4 : 2 * Plan::kQueryParts;
+                       kWords = Plan::kHasIntegerKeys ? 4 : 2 * Plan::kQueryTerms;
   u32 held[Plan::kHoldQueries ? kFragments : 1][kWords];
   u32 sums[Plan::kHoldQueries ? Plan::kColumnBlocks : 1][2];  // query_sum of the lane's columns, for one group
 

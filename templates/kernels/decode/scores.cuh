@@ -33,9 +33,9 @@ KV_DEVICE void add_squares(const u32 (&h)[kPairs], float& low, float& high) {
   }
 }
 
-// sum += one lane read of K, of rows g (a) and g + 8 (b), times the first kParts fp16 terms of Q.
-template <class Plan, int kParts, int kPairs>
-KV_DEVICE void multiply_read(Scores<Plan> (&sum)[Plan::kQueryParts], const u32 (&a)[kPairs], const u32 (&b)[kPairs],
+// sum += one lane read of K, of rows g (a) and g + 8 (b), times the first kTerms fp16 terms of Q.
+template <class Plan, int kTerms, int kPairs>
+KV_DEVICE void multiply_read(Scores<Plan> (&sum)[Plan::kQueryTerms], const u32 (&a)[kPairs], const u32 (&b)[kPairs],
                              const Queries<Plan>& queries, int fragment) {
   if constexpr (Plan::kByWarpgroups) return Plan::Products::score_read(sum[0], a, b, fragment);
   KV_UNROLL
@@ -44,9 +44,9 @@ KV_DEVICE void multiply_read(Scores<Plan> (&sum)[Plan::kQueryParts], const u32 (
     u32 q[Queries<Plan>::kWords];
     queries.get(fragment + i, q);
     KV_UNROLL
-    for (int query_part = 0; query_part < kParts; ++query_part)
-      mma_16x8x16(sum[query_part][n], a[2 * step], b[2 * step], a[2 * step + 1], b[2 * step + 1], q[2 * query_part],
-                  q[2 * query_part + 1]);
+    for (int query_term = 0; query_term < kTerms; ++query_term)
+      mma_16x8x16(sum[query_term][n], a[2 * step], b[2 * step], a[2 * step + 1], b[2 * step + 1], q[2 * query_term],
+                  q[2 * query_term + 1]);
   }
 }
 
@@ -91,7 +91,7 @@ KV_DEVICE void score_section(Scores<Plan> (&s)[Plan::kSubtiles], SharedAddress s
     KV_UNROLL
     for (int sub = 0; sub < Plan::kSubtiles; ++sub) {
       const int row = first + sub * 16 + g;
-      Scores<Plan> sum[Plan::kQueryParts] = {};  // one independent chain of products for each fp16 term of Q
+      Scores<Plan> sum[Plan::kQueryTerms] = {};  // one independent chain of products for each fp16 term of Q
       [[maybe_unused]] float squares[2] = {};
       KV_UNROLL
       for (int read = 0; read < S::kReads; ++read) {
@@ -121,7 +121,7 @@ KV_DEVICE void score_section(Scores<Plan> (&s)[Plan::kSubtiles], SharedAddress s
         }
         if constexpr (S::kRenormalises) add_squares(a, squares[0], squares[0]), add_squares(b, squares[1], squares[1]);
         const int fragment = (S::kFirst / 16 + (group * S::kReads + read) * kSteps) * Plan::kColumnBlocks;
-        multiply_read<Plan, Plan::kQueryParts>(sum, a, b, queries, fragment);
+        multiply_read<Plan, Plan::kQueryTerms>(sum, a, b, queries, fragment);
         if constexpr (S::kHasRest) {
           S::Read::rest(low, a);
           S::Read::rest(high, b);
@@ -147,7 +147,7 @@ KV_DEVICE void score_section(Scores<Plan> (&s)[Plan::kSubtiles], SharedAddress s
       KV_UNROLL
       for (int i = 0; i < 4 * Plan::kColumnBlocks; ++i) {
         float total = sum[0][i / 4][i % 4], before = gather.before(s[sub], group, i);
-        if constexpr (Plan::kQueryParts == 2) total += sum[1][i / 4][i % 4];
+        if constexpr (Plan::kQueryTerms == 2) total += sum[1][i / 4][i % 4];
         if constexpr (S::kAddsMinima) before += minimum[i % 4 / 2] * float_of(queries.sum(group, i / 4 * 2 + i % 2));
         s[sub][i / 4][i % 4] = total * scale[i % 4 / 2] + before;
       }
@@ -202,7 +202,7 @@ KV_DEVICE void score_section_of_integers(Scores<Plan> (&s)[Plan::kSubtiles], Sha
           const u32 *const a = y[sub][0] + 2 * step, *const b = y[sub][1] + 2 * step;
           mma_16x8x32<false>(high[sub][n], a[0], b[0], a[1], b[1], q[0], q[1]);
           mma_16x8x32<false>(low[sub][n], a[0], b[0], a[1], b[1], q[2], q[3]);
-          if constexpr (Integers::kParts == 2) {
+          if constexpr (Integers::kTerms == 2) {
             const u32 *const d = z[sub][0] + 2 * step, *const e = z[sub][1] + 2 * step;
             mma_16x8x32<true>(low[sub][n], d[0], e[0], d[1], e[1], q[0], q[1]);
           }

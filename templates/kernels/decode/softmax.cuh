@@ -38,7 +38,7 @@ using Outputs = float[Plan::kOwnBlocks][Plan::kValueDim / 16 / Plan::kValueShare
 // kValueShare warps have different dimensions of V, and the others of the team have different blocks of columns. A warp
 // without a team has the whole output.
 template <class Plan>
-struct Share {
+struct TeamWarp {
   KV_DEVICE static int member() { return Plan::kTeam == 1 ? 0 : warp() % Plan::kTeam; }
   KV_DEVICE static int value_slice() { return member() % Plan::kValueShare; }
   KV_DEVICE static int first_block() {
@@ -151,7 +151,8 @@ KV_DEVICE void rescale(Scores<Plan> (&x)[Plan::kSubtiles], Softmax<Plan>& softma
     softmax.sum[n][j] *= rescale_factor;
     KV_UNROLL
     for (int sub = 0; sub < Plan::kSubtiles; ++sub) x[sub][n][j] -= shift, x[sub][n][j + 2] -= shift;
-    if (Plan::kOwnBlocks < Plan::kColumnBlocks && n / Plan::kOwnBlocks != Share<Plan>::first_block() / Plan::kOwnBlocks)
+    if (Plan::kOwnBlocks < Plan::kColumnBlocks &&
+        n / Plan::kOwnBlocks != TeamWarp<Plan>::first_block() / Plan::kOwnBlocks)
       continue;
     KV_UNROLL
     for (int tile = 0; tile < Plan::kValueDim / 16 / Plan::kValueShare; ++tile)

@@ -116,7 +116,8 @@ struct WarpSums {
       }
     }
     constexpr int kHalves = Plan::kValueDim / 8 / Plan::kValueShare;
-    const int first_row = Share<Plan>::first_block() * 8 + 2 * c, first_half = Share<Plan>::value_slice() * kHalves;
+    const int first_row = TeamWarp<Plan>::first_block() * 8 + 2 * c,
+              first_half = TeamWarp<Plan>::value_slice() * kHalves;
     KV_UNROLL
     for (int i = 0; i < 2 * Plan::kOwnBlocks; ++i) {
       const int n = i / 2, j = i % 2, row = first_row + n * 8 + j, at = warp() / Plan::kTeam * Plan::kRows + row;

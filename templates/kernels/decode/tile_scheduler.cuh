@@ -178,8 +178,8 @@ class TileScheduler {
     return seen <= kTile ? 1 : (seen + kTile - 1) / kTile;
   }
   KV_DEVICE int length_of(int sequence) const {
-    const int given = args_.lengths ? int(load_coherent_u32(args_.lengths + sequence)) : args_.tokens;
-    return given < 0 ? 0 : given < args_.tokens ? given : args_.tokens;
+    const int stored_length = args_.lengths ? int(load_coherent_u32(args_.lengths + sequence)) : args_.tokens;
+    return stored_length < 0 ? 0 : stored_length < args_.tokens ? stored_length : args_.tokens;
   }
   // The length of sequence first + lane(); 0 from sequence `end` on.
   KV_DEVICE int length_of_lane(int first, int end) const {

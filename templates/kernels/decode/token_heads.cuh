@@ -111,7 +111,7 @@ class TokenRing {
   const KvSplit& split_;
   const SharedAddress stages_, barriers_;
   Place taken_{0, 0};
-  int asker_ = kAhead % Plan::kHeads;  // the head whose warp issues the next copies; heads alternate
+  int issuer_ = kAhead % Plan::kHeads;  // the head whose warp issues the next copies; heads alternate
 
   KV_DEVICE SharedAddress stage_at(int stage) const { return stages_ + stage * K::kStageBytes; }
   KV_DEVICE SharedAddress filled(int stage) const { return barriers_ + stage * 16; }
@@ -131,9 +131,9 @@ class TokenRing {
     for (int i = 0; i < kAhead; ++i) {
       if (own_head<Plan>() != i % Plan::kHeads) continue;
       if (i % 2 == 0)
-        ask<K>(args_.k, tile + i / 2 * kStreams, {i, 1});
+        issue_copies<K>(args_.k, tile + i / 2 * kStreams, {i, 1});
       else
-        ask<V>(args_.v, tile + i / 2 * kStreams, {i, 1});
+        issue_copies<V>(args_.v, tile + i / 2 * kStreams, {i, 1});
     }
   }
   KV_DEVICE void open() const {
@@ -152,23 +152,23 @@ class TokenRing {
   // Waits for K of the stream's next tile and returns its address. V of the tile is in the next stage.
   KV_DEVICE SharedAddress take_keys(int tile) {
     if constexpr (kAhead % 2 == 0)
-      ask_next<K>(args_.k, tile + kAhead / 2 * kStreams);
+      issue_next<K>(args_.k, tile + kAhead / 2 * kStreams);
     else
-      ask_next<V>(args_.v, tile + kAhead / 2 * kStreams);
+      issue_next<V>(args_.v, tile + kAhead / 2 * kStreams);
     wait_phase(filled(taken_.stage), taken_.parity);
     return stage_at(taken_.stage);
   }
   KV_DEVICE SharedAddress values_at() const { return stage_at(taken_.stage + 1 == kStages ? 0 : taken_.stage + 1); }
   // Releases K's stage, and waits for V of the tile.
   KV_DEVICE void take_values(int tile) {
-    give_back();
+    release();
     if constexpr (kAhead % 2 == 0)
-      ask_next<V>(args_.v, tile + kAhead / 2 * kStreams);
+      issue_next<V>(args_.v, tile + kAhead / 2 * kStreams);
     else
-      ask_next<K>(args_.k, tile + (kAhead + 1) / 2 * kStreams);
+      issue_next<K>(args_.k, tile + (kAhead + 1) / 2 * kStreams);
     wait_phase(filled(taken_.stage), taken_.parity);
   }
-  KV_DEVICE void give_back() {
+  KV_DEVICE void release() {
     sync_warp();  // every lane is done with the stage
     if (lane() == 0) arrive(emptied(taken_.stage));
     taken_.advance();
@@ -176,18 +176,18 @@ class TokenRing {
 
  private:
   template <class Side>
-  KV_DEVICE void ask_next(const CacheSide& side, int tile) {
-    if (own_head<Plan>() == asker_) {
+  KV_DEVICE void issue_next(const CacheSide& side, int tile) {
+    if (own_head<Plan>() == issuer_) {
       const int stage = taken_.stage + kAhead;
       const bool is_around = stage >= kStages;
-      ask<Side>(side, tile, {is_around ? stage - kStages : stage, taken_.parity ^ (is_around ? 0u : 1u)});
+      issue_copies<Side>(side, tile, {is_around ? stage - kStages : stage, taken_.parity ^ (is_around ? 0u : 1u)});
     }
-    asker_ = asker_ + 1 == Plan::kHeads ? 0 : asker_ + 1;
+    issuer_ = issuer_ + 1 == Plan::kHeads ? 0 : issuer_ + 1;
   }
   // Issues the copies of one side of a tile, if the tile is in the split. It waits until the phase of the `emptied`
   // barrier that to.parity names has ended.
   template <class Side>
-  KV_DEVICE void ask(const CacheSide& side, int tile, Place to) const {
+  KV_DEVICE void issue_copies(const CacheSide& side, int tile, Place to) const {
     constexpr int kTokens = kTile / 8 * Side::kCopyEighths, kCopies = 8 / Side::kCopyEighths,
                   kBytes = token_bytes<Side>();
     if (tile >= split_.last) return;
@@ -272,7 +272,7 @@ KV_DEVICE void attend_split(const Args& args, TileScheduler& scheduler, KvSplit&
   using K = typename Plan::K;
   using V = typename Plan::V;
   using All = AllRows<Plan>;
-  using Kept = HeadSums<Plan>;
+  using AllSums = HeadSums<Plan>;
   constexpr int kTile = Plan::kTile;
   scheduler.save_to_shared(Plan::kSchedulerAt, split);
   QueryRows<AllFragments<Plan>> rows;
@@ -291,13 +291,13 @@ KV_DEVICE void attend_split(const Args& args, TileScheduler& scheduler, KvSplit&
   Sums<Plan> sums;
   sums.softmax.reset();
   KV_NO_UNROLL
-  for (int tile = split.first + own_stream<Plan>(); tile < split.last; tile += Kept::kStreams) {
+  for (int tile = split.first + own_stream<Plan>(); tile < split.last; tile += AllSums::kStreams) {
     const SharedAddress keys = ring.take_keys(tile);
-    const i64 further = i64(ring.values_at()) - (keys + K::kStageBytes);
+    const i64 value_offset = i64(ring.values_at()) - (keys + K::kStageBytes);
     // To take_tile a tile is whole; its features know which tokens exist.
     take_tile<Plan>(sums, keys, queries, features, scale, tile * kTile, (tile + 1) * kTile, nullptr, 0, nullptr,
-                    further);
-    ring.give_back();
+                    value_offset);
+    ring.release();
   }
 
   KV_UNROLL
@@ -309,13 +309,13 @@ KV_DEVICE void attend_split(const Args& args, TileScheduler& scheduler, KvSplit&
   const float unit = args.value_scale * V::kUnit * (V::kScalesGroups ? exp2_fast(float(sums.value_scales.log2)) : 1.f);
   sync_block();  // stages and queries of all heads are free from here on
   ring.close();
-  Kept::store(sums.o, sums.softmax, unit);
+  AllSums::store(sums.o, sums.softmax, unit);
   sync_block();  // the states of all warps are stored
   split = scheduler.restore_from_shared(Plan::kSchedulerAt);
   const i64 partial_index = scheduler.partial_index(block_x(), split.sequence, split.head);
   for_each_item<All>([&](int row, int at) {
     const SoftmaxState sum =
-        sum_rows<Kept::kStreams>(Kept::kStreams, [&](int stream) { return Kept::load(stream, row, at); });
+        sum_rows<AllSums::kStreams>(AllSums::kStreams, [&](int stream) { return AllSums::load(stream, row, at); });
     write_partial<All>(args, partial_index, row, at, sum);
   });
   yield_to_copies();  // those of the next KV split

@@ -102,11 +102,11 @@ KV_DEVICE void shift_into_place(u32 (&v)[kAll], u32 late, u32* w) {
 // place.
 template <int kUnit, int kBytes>
 KV_DEVICE void load_unaligned(SharedAddress rows, u32 offset, u32* w) {
-  constexpr int kPieces = (kBytes + 2 * (kUnit - 1)) / kUnit;
+  constexpr int kLoads = (kBytes + 2 * (kUnit - 1)) / kUnit;
   const SharedAddress at = rows + (offset & ~u32(kUnit - 1));
-  u32 v[kPieces * (kUnit / 4)];
+  u32 v[kLoads * (kUnit / 4)];
   KV_UNROLL
-  for (int i = 0; i < kPieces; ++i) {
+  for (int i = 0; i < kLoads; ++i) {
     if constexpr (kUnit == 16)
       load_staged_u128(v + 4 * i, at + 16 * i);
     else if constexpr (kUnit == 8)

@@ -36,7 +36,7 @@ struct IntegerTable {
 // Codes that are integers themselves: F::unpack gives the bytes.
 template <class F>
 struct PlainIntegers {
-  static constexpr int kParts = 1;
+  static constexpr int kTerms = 1;
   KV_DEVICE static void words(const u32 (&w)[F::kReadWords], u32* y, u32*, const IntegerTable<F>&) { F::unpack(w, y); }
 };
 
@@ -52,13 +52,13 @@ KV_DEVICE void for_each_eight(const u32 (&w)[F::kReadWords], const LookUp& look_
 // Up to eight entries: a nibble selects a byte of two words. A product with 2^16 brings the upper four nibbles down.
 template <class F>
 struct Table8Integers {
-  static constexpr int kParts = F::kTableParts;
+  static constexpr int kTerms = F::kTableTerms;
   KV_DEVICE static void words(const u32 (&w)[F::kReadWords], u32* y, u32* z, const IntegerTable<F>& t) {
     for_each_eight<F>(w, [&](u32 codes, int m) {
       const u32 upper = multiply_high(codes, t.half_word);
       y[2 * m] = select_bytes(t.word[0], t.word[1], codes);
       y[2 * m + 1] = select_bytes(t.word[0], t.word[1], upper);
-      if constexpr (kParts == 2) {
+      if constexpr (kTerms == 2) {
         z[2 * m] = select_bytes(t.word[4], t.word[5], codes);
         z[2 * m + 1] = select_bytes(t.word[4], t.word[5], upper);
       }
@@ -71,7 +71,7 @@ struct Table8Integers {
 // codes 0..7.
 template <class F>
 struct MirroredIntegers {
-  static constexpr int kParts = 1;
+  static constexpr int kTerms = 1;
   KV_DEVICE static void words(const u32 (&w)[F::kReadWords], u32* y, u32*, const IntegerTable<F>& t) {
     for_each_eight<F>(w, [&](u32 codes, int m) {
       const u32 magnitudes = codes & 0x77777777u, shifted = codes << 4;  // the sign bit of each code on top of a byte
@@ -85,7 +85,7 @@ struct MirroredIntegers {
 // Any sixteen entries: a nibble is looked up in both halves of the table, and its top bit selects one of the results.
 template <class F>
 struct Table16Integers {
-  static constexpr int kParts = 1;
+  static constexpr int kTerms = 1;
   KV_DEVICE static void words(const u32 (&w)[F::kReadWords], u32* y, u32*, const IntegerTable<F>& t) {
     for_each_eight<F>(w, [&](u32 codes, int m) {
       const u32 low = codes & 0x77777777u, shifted = codes << 4;

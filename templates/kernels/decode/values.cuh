@@ -24,7 +24,7 @@ template <class Plan, class S>
 KV_DEVICE void columns(u32 (&low)[S::kReadCodes], u32 (&high)[S::kReadCodes], SharedAddress stage, int first,
                        const u32 (&misalignment)[4], int group, int read, Table table) {
   using V = typename Plan::V;
-  const int row_lane = (lane() >> 2) + Share<Plan>::value_slice() * 8, c = lane() & 3;
+  const int row_lane = (lane() >> 2) + TeamWarp<Plan>::value_slice() * 8, c = lane() & 3;
   if constexpr (S::kIsMasked) {
     SharedAddress at[4], scales[4];
     const int row = first + 2 * c;
@@ -59,7 +59,7 @@ template <class Plan, class S>
 KV_DEVICE void scale_columns(u32 (&low)[S::kReadCodes], u32 (&high)[S::kReadCodes], SharedAddress stage, int first,
                              const u32 (&misalignment)[4], int group, int read) {
   using V = typename Plan::V;
-  const int row_lane = (lane() >> 2) + Share<Plan>::value_slice() * 8, row = first + 2 * (lane() & 3);
+  const int row_lane = (lane() >> 2) + TeamWarp<Plan>::value_slice() * 8, row = first + 2 * (lane() & 3);
   u32 scale[4], minimum[4];
   KV_UNROLL
   for (int i = 0; i < 4; ++i) {
@@ -151,7 +151,7 @@ struct ValueScales {
   template <class S>
   KV_DEVICE void read(int group, int sub, SharedAddress stage, int first, const u32 (&misalignment)[4],
                       [[maybe_unused]] Table table) {
-    const int token = first + sub * 16 + 2 * (lane() & 3), row_lane = Share<Plan>::value_slice() * 8;
+    const int token = first + sub * 16 + 2 * (lane() & 3), row_lane = TeamWarp<Plan>::value_slice() * 8;
     if constexpr (S::kScalesAreDense) {  // one half a token: two tokens are a word
       KV_UNROLL
       for (int high = 0; high < 2; ++high)

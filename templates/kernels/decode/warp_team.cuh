@@ -92,7 +92,7 @@ struct TeamProbabilities {
       const int sub = i / Plan::kOwnBlocks, n = i % Plan::kOwnBlocks;
       u32 b[4];
       load_matrices_transposed(
-          b, of_warp + (sub * Plan::kColumnBlocks + Share<Plan>::first_block() + n) * 2 * kMatrix + lane() * 16);
+          b, of_warp + (sub * Plan::kColumnBlocks + TeamWarp<Plan>::first_block() + n) * 2 * kMatrix + lane() * 16);
       KV_UNROLL
       for (int j = 0; j < 4; ++j) p[sub][n + j / 2][j % 2] = b[j];
     }
@@ -234,7 +234,8 @@ struct TeamTiles {
       }
       if constexpr (kFitsAhead) fit_scales(sums, stage_at);
       if constexpr (Plan::kByMatrices) {
-        Products::accumulate_all(sums.o, mine + stage_at + K::kStageBytes - Share<Plan>::member() * Plan::kStageBytes,
+        Products::accumulate_all(sums.o,
+                                 mine + stage_at + K::kStageBytes - TeamWarp<Plan>::member() * Plan::kStageBytes,
                                  TeamProbabilities<Plan>::of_warp(first_warp()) + shown, places);
       } else {
         KV_UNROLL_BY(Plan::kColumnBlocks > 4 ? 2 : 4)
@@ -260,7 +261,7 @@ struct TeamTiles {
     Products::store(p, places, shown);
     Products::publish();
   }
-  KV_DEVICE int first_of_team() const { return tile - Share<Plan>::member(); }
+  KV_DEVICE int first_of_team() const { return tile - TeamWarp<Plan>::member(); }
   KV_DEVICE static int first_warp() { return warp() / Plan::kTeam * Plan::kTeam; }
   KV_DEVICE static SharedAddress staged(SharedAddress stage_at, int warp) {
     return Plan::kRingAt + stage_at + warp * Plan::kStageBytes;

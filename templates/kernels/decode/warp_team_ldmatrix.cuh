@@ -42,7 +42,7 @@ struct MatrixProducts : WarpgroupProducts<Plan> {
   // that order.
   KV_DEVICE static u32 place_of_lane() {
     const int i = lane() & 7, odd = lane() >> 3 & 1, token = (i ^ odd) + i % 2 * 8,
-              chunk = Share<Plan>::value_slice() * 16;
+              chunk = TeamWarp<Plan>::value_slice() * 16;
     return swizzled<V::kSwizzle>(token * V::kPitch + chunk) + (lane() >> 4) * Plan::kStageBytes;
   }
   KV_DEVICE static void decode(u32 (&a)[2][S::kUnpackedCodes], SharedAddress at) {

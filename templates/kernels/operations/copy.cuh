@@ -1,6 +1,6 @@
 // copy: copies stored rows to another cache of the same format, byte for byte. kRowThreads threads take a row.
 //
-// The generator lists the ranges of bytes to copy (Plan::Pieces). If both layouts are alike, a range is a whole row of
+// The generator lists the ranges of bytes to copy (Plan::Ranges). If both layouts are alike, a range is a whole row of
 // codes or of scales. If they differ, each field of a block is a range, with its own offset and stride in either cache.
 // SPDX-License-Identifier: MIT
 #pragma once
@@ -34,7 +34,7 @@ KV_DEVICE void copy_unit(u8* to, const u8* from) {
 template <bool kIsCode, int kBytes, int kBlocks, int kFromAt, int kFromStride, int kToAt, int kToStride>
 struct CopiedBytes {
   template <class Plan>
-  KV_DEVICE static void copy(const StoredRow& to, const StoredRow& from, int part) {
+  KV_DEVICE static void copy(const StoredRow& to, const StoredRow& from, int row_thread) {
     // A row of a plane begins at a multiple of its own bytes, and the stride of its blocks divides these. So kUnit need
     // not consider where the row begins.
     constexpr int kUnit = unit_of<Plan::kAlignment>(kFromAt | kToAt, kBytes, kFromStride | kToStride);
@@ -43,7 +43,7 @@ struct CopiedBytes {
     u8* const target = (kIsCode ? to.codes : to.scales) + kToAt;
     KV_UNROLL
     for (int first = 0; first < kAll; first += Plan::kRowThreads) {
-      const int u = first + part, block = u / kUnits, j = u % kUnits * kUnit;
+      const int u = first + row_thread, block = u / kUnits, j = u % kUnits * kUnit;
       if (u < kAll) copy_unit<kUnit>(target + block * kToStride + j, source + block * kFromStride + j);
     }
   }
@@ -53,17 +53,17 @@ struct CopiedBytes {
 template <int kBytes, int kBlocks, int kToAt, int kToStride>
 struct ZeroBytes {
   template <class Plan>
-  KV_DEVICE static void copy(const StoredRow& to, const StoredRow&, int part) {
-    for (int i = part; i < kBytes * kBlocks; i += Plan::kRowThreads)
+  KV_DEVICE static void copy(const StoredRow& to, const StoredRow&, int row_thread) {
+    for (int i = row_thread; i < kBytes * kBlocks; i += Plan::kRowThreads)
       to.codes[i / kBytes * kToStride + kToAt + i % kBytes] = 0;
   }
 };
 
-template <class... Pieces>
-struct CopiedPieces {
+template <class... Ranges>
+struct CopiedRanges {
   template <class Plan>
-  KV_DEVICE static void copy(const StoredRow& to, const StoredRow& from, int part) {
-    (Pieces::template copy<Plan>(to, from, part), ...);
+  KV_DEVICE static void copy(const StoredRow& to, const StoredRow& from, int row_thread) {
+    (Ranges::template copy<Plan>(to, from, row_thread), ...);
   }
 };
 
@@ -74,7 +74,7 @@ KV_DEVICE void copy(const CopyArgs& args) {
   const OperationRow row = operation_row(args, u32(item / Plan::kRowThreads));
   const i64 from = slot_of(args.from, row), to = slot_of(args.to, row);
   if (from < 0 || to < 0) return;
-  Plan::Pieces::template copy<Plan>(stored_row<typename Plan::To>(args.to.side, row.sequence, row.head, to),
+  Plan::Ranges::template copy<Plan>(stored_row<typename Plan::To>(args.to.side, row.sequence, row.head, to),
                                     stored_row<typename Plan::From>(args.from.side, row.sequence, row.head, from),
                                     int(item % Plan::kRowThreads));
 }

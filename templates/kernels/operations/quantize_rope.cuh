@@ -14,7 +14,7 @@ namespace kv {
 template <class Plan>
 KV_DEVICE void quantize_rope(const RopedCodecArgs& args) {
   using F = typename Plan::F;
-  fill_turns<Plan::kWarps * 32>(args.rope, Plan::kTurnsAt);
+  fill_steps<Plan::kWarps * 32>(args.rope, Plan::kStepsAt);
   sync_block();
   u8* const bytes = shared_bytes() + warp() * Plan::kWarpBytes;
   const u32 rows = u32(args.sequences) * args.tokens * args.heads;
@@ -26,7 +26,7 @@ KV_DEVICE void quantize_rope(const RopedCodecArgs& args) {
     if (slot < 0) continue;
     float x[per_lane(F::kStored)];
     load_values<Plan::kHeadDim>(args.x.data, args.x_type, at.in_x, x);
-    rope(x, args.rope, args.rope.positions ? args.rope.positions[index] : args.rope.position, Plan::kTurnsAt,
+    rope(x, args.rope, args.rope.positions ? args.rope.positions[index] : args.rope.position, Plan::kStepsAt,
          reinterpret_cast<float*>(bytes));
     write_values<Plan>(x, args.tensor_scale, bytes, stored_row<F>(args.side, at.sequence, at.head, slot));
     sync_warp();  // every lane is done with `bytes`, which the next row uses again

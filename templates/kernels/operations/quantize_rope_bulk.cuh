@@ -27,19 +27,19 @@ KV_DEVICE void quantize_rope_bulk(const RopedCodecArgs& args) {
   using To = typename Plan::To;
   fill_encoding_tables<To>();
   store_hadamard(To::kMatrixAt, To::pre_signs(lane() & 3));
-  fill_turns<Plan::kThreads>(args.rope, Plan::kTurnsAt);
+  fill_steps<Plan::kThreads>(args.rope, Plan::kStepsAt);
   sync_block();
 
   u32 mirror[4] = {};
   fill_mirror<To>(mirror);
-  BulkRope<Plan> turns = BulkRope<Plan>::of(args);
+  BulkTileLoop<Plan> loop = BulkTileLoop<Plan>::of(args);
   KV_NO_UNROLL
-  for (; turns.has_bulk(); turns.advance(args)) {
+  for (; loop.has_tile(); loop.advance(args)) {
     i64 in_x[2];
     int position[2];
     KV_UNROLL
     for (int half = 0; half < 2; ++half) {
-      const BulkRow at = turns.tile.row(args, (lane() >> 2) + 8 * half);
+      const BulkRow at = loop.tile.row(args, (lane() >> 2) + 8 * half);
       in_x[half] = row_in_x(args, at);
       position[half] = args.rope.positions ? args.rope.positions[operation_row(args, at).index] : args.rope.position;
     }
@@ -57,16 +57,16 @@ KV_DEVICE void quantize_rope_bulk(const RopedCodecArgs& args) {
           load_tile<F32Words>(y, args.x.data, in_x);
           break;
       }
-      rope_tile(y, args.rope, group, position, Plan::kTurnsAt);
+      rope_tile(y, args.rope, group, position, Plan::kStepsAt);
       EncodedRow rows[2];
       write_tile<To>(rows, y, mirror);
       KV_UNROLL
       for (int half = 0; half < 2; ++half) {  // Slots are looked up only now, because registers are scarce before.
         in_x[half] += kBulkGroup;
         const int i = (lane() >> 2) + 8 * half;
-        const OperationRow at = operation_row(args, turns.tile.row(args, i));
+        const OperationRow at = operation_row(args, loop.tile.row(args, i));
         const i64 slot = slot_of(args, at);
-        if (slot < 0 || i >= int(turns.tile.valid)) continue;
+        if (slot < 0 || i >= int(loop.tile.valid)) continue;
         store_row<To>(stored_row<typename To::F>(args.side, at.sequence, at.head, slot), group, rows[half]);
       }
     }

@@ -17,17 +17,17 @@ KV_DEVICE void requantize_bulk(const BulkCopyArgs& args) {
   fill_encoding_tables<To>();
   sync_block();
 
-  BulkRope<Plan> turns = BulkRope<Plan>::of(args);
+  BulkTileLoop<Plan> loop = BulkTileLoop<Plan>::of(args);
   KV_NO_UNROLL
-  for (; turns.has_bulk(); turns.advance(args)) {
+  for (; loop.has_tile(); loop.advance(args)) {
     StoredRow source[2], target[2];
     bool is_left_out[2];
     KV_UNROLL
     for (int half = 0; half < 2; ++half) {
       const int i = (lane() >> 2) + 8 * half;
-      const OperationRow at = operation_row(args, turns.tile.row(args, i));
+      const OperationRow at = operation_row(args, loop.tile.row(args, i));
       const i64 from = slot_of(args.from, at), to = slot_of(args.to, at);
-      is_left_out[half] = from < 0 || to < 0 || i >= int(turns.tile.valid);
+      is_left_out[half] = from < 0 || to < 0 || i >= int(loop.tile.valid);
       source[half] = stored_row<typename From::F>(args.from.side, at.sequence, at.head, from < 0 ? 0 : from);
       target[half] = stored_row<typename To::F>(args.to.side, at.sequence, at.head, to < 0 ? 0 : to);
     }

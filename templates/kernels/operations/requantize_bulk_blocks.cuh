@@ -15,16 +15,16 @@ KV_DEVICE void requantize_bulk_blocks(const CopyArgs& args) {
   using From = typename Plan::From;
   constexpr int kValues = Plan::kValues, kLanes = Plan::kHeadDim / kValues;
   const i64 item = i64(block_x()) * Plan::kThreads + thread();
-  const int part = int(item % kLanes);
+  const int row_lane = int(item % kLanes);
   if (item / kLanes >= operation_rows(args)) return;
   const OperationRow row = operation_row(args, u32(item / kLanes));
   const i64 from = slot_of(args.from, row), to = slot_of(args.to, row);
   if (from < 0 || to < 0) return;
   float x[kValues];
-  load_lane_blocks<From>(stored_row<From>(args.from.side, row.sequence, row.head, from), part, args.from.tensor_scale,
-                         x);
+  load_lane_blocks<From>(stored_row<From>(args.from.side, row.sequence, row.head, from), row_lane,
+                         args.from.tensor_scale, x);
   store_lane_blocks<R>(x, args.to.tensor_scale, stored_row<typename R::F>(args.to.side, row.sequence, row.head, to),
-                       part);
+                       row_lane);
 }
 
 }  // namespace kv

@@ -15,7 +15,7 @@ template <class Plan>
 KV_DEVICE void shift(const ShiftArgs& args) {
   using F = typename Plan::F;
   constexpr int kPerLane = per_lane(F::kStored);
-  fill_turns<Plan::kWarps * 32>(args.rope, Plan::kTurnsAt);
+  fill_steps<Plan::kWarps * 32>(args.rope, Plan::kStepsAt);
   sync_block();
   u8* const bytes = shared_bytes() + warp() * Plan::kWarpBytes;
   KV_NO_UNROLL
@@ -30,7 +30,7 @@ KV_DEVICE void shift(const ShiftArgs& args) {
     read_row<Plan>(stored, args.at.tensor_scale, x);
     KV_UNROLL
     for (int e = 0; e < kPerLane; ++e) x[e] = e * 32 + lane() < Plan::kHeadDim ? x[e] : 0.f;
-    rope(x, args.rope, by, Plan::kTurnsAt, reinterpret_cast<float*>(bytes));
+    rope(x, args.rope, by, Plan::kStepsAt, reinterpret_cast<float*>(bytes));
     write_values<Plan>(x, args.at.tensor_scale, bytes, stored);
     sync_warp();  // every lane is done with `bytes`, which the next row uses again
   }

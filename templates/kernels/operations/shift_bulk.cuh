@@ -18,23 +18,23 @@ KV_DEVICE void shift_bulk(const BulkShiftArgs& args) {
   fill_encoding_tables<To>();
   store_hadamard(From::kMatrixAt, From::post_signs(lane() & 3));
   store_hadamard(To::kMatrixAt, To::pre_signs(lane() & 3));
-  fill_turns<Plan::kThreads>(args.rope, Plan::kTurnsAt);
+  fill_steps<Plan::kThreads>(args.rope, Plan::kStepsAt);
   sync_block();
 
   u32 mirror[4] = {};
   fill_mirror<To>(mirror);
-  BulkRope<Plan> turns = BulkRope<Plan>::of(args);
+  BulkTileLoop<Plan> loop = BulkTileLoop<Plan>::of(args);
   KV_NO_UNROLL
-  for (; turns.has_bulk(); turns.advance(args)) {
+  for (; loop.has_tile(); loop.advance(args)) {
     StoredRow row[2];
     int by[2];  // positions that the row moves by; 0: the row keeps its bytes
     KV_UNROLL
     for (int half = 0; half < 2; ++half) {
       const int i = (lane() >> 2) + 8 * half;
-      const OperationRow at = operation_row(args, turns.tile.row(args, i));
+      const OperationRow at = operation_row(args, loop.tile.row(args, i));
       const i64 slot = slot_of(args.at, at);
       by[half] = args.rope.positions ? args.rope.positions[at.index] : args.rope.position;
-      if (slot < 0 || i >= int(turns.tile.valid)) by[half] = 0;
+      if (slot < 0 || i >= int(loop.tile.valid)) by[half] = 0;
       row[half] = stored_row<typename To::F>(args.at.side, at.sequence, at.head, slot < 0 ? 0 : slot);
     }
     if (!any(by[0] != 0 || by[1] != 0)) continue;
@@ -45,7 +45,7 @@ KV_DEVICE void shift_bulk(const BulkShiftArgs& args) {
       stored.load_row(1, group, row[1]);
       float y[8][2][4];
       read_tile<From>(y, stored);
-      rope_tile(y, args.rope, group, by, Plan::kTurnsAt);
+      rope_tile(y, args.rope, group, by, Plan::kStepsAt);
       EncodedRow rows[2];
       write_tile<To>(rows, y, mirror);
       KV_UNROLL

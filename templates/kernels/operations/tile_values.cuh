@@ -27,12 +27,12 @@ KV_DEVICE void read_rotated_tile(float (&y)[8][2][4], const StoredBulkTile<Reade
     const float factor = Reader::kRenormalises ? 1.f : f32_from_f16(stored.scale[half]) * Reader::kUnit;
     KV_UNROLL
     for (int k = 0; k < 16; ++k) {
-      u32 halves[Reader::kCodeParts];
+      u32 halves[Reader::kCodeTerms];
       load_pair<Reader>(halves, stored.words[half], k, lane() * kPairBytes<Reader>);
       KV_UNROLL
       for (int i = 0; i < 2; ++i) {
         float value = f32_from_f16(halves[0] >> 16 * i & 0xffffu);
-        if constexpr (Reader::kCodeParts == 2) value += f32_from_f16(halves[1] >> 16 * i & 0xffffu);
+        if constexpr (Reader::kCodeTerms == 2) value += f32_from_f16(halves[1] >> 16 * i & 0xffffu);
         y[k / 2][k % 2][2 * half + i] = value * factor;
       }
     }

@@ -31,8 +31,8 @@ KV_DEVICE void reference(const Args& args) {
   using V = typename Plan::V;
   constexpr int kKeys = per_lane(K::kStored), kValues = per_lane(V::kStored);
   const int q_heads = args.scheduler.kv_heads * Plan::kGroup, head = block_x() % q_heads, query = block_x() / q_heads;
-  const int given = args.scheduler.lengths ? args.scheduler.lengths[block_z()] : args.scheduler.tokens,
-            length = given < args.scheduler.tokens ? given : args.scheduler.tokens;
+  const int stored_length = args.scheduler.lengths ? args.scheduler.lengths[block_z()] : args.scheduler.tokens,
+            length = stored_length < args.scheduler.tokens ? stored_length : args.scheduler.tokens;
   const i64 from = block_z() * args.q.sequence_stride + query * args.q.query_stride + head * args.q.head_stride;
   const i64 to = block_z() * args.out.sequence_stride + query * args.out.query_stride + head * args.out.head_stride;
 

@@ -82,7 +82,7 @@ TEST_CASE("a removed wait of token-major heads is noticed") {
   test.token_heads = 8;
   // First the waits for copies, then the wait before a stage is filled again, then the waits before the sums of a block
   // and before its merge.
-  CHECK(check_waits(test, "KV_DEVICE SharedAddress take_keys(", "KV_DEVICE void give_back(") == 2);
+  CHECK(check_waits(test, "KV_DEVICE SharedAddress take_keys(", "KV_DEVICE void release(") == 2);
   CHECK(check_waits(test, "wait_phase(emptied(", "struct TileFeatures") == 1);
   CHECK(check_waits(test, "sync_block();  // stages and queries of all heads", "for_each_item<All>") == 2);
 }

@@ -22,9 +22,9 @@ namespace {
 SectionPlan active;  // the section under test; KeySection reads it
 
 // Replaces the text that the emitter writes for a section of K, by the section's plan.
-template <int kWords, int kCodes, int kParts, bool kHasTable>
+template <int kWords, int kCodes, int kTerms, bool kHasTable>
 struct KeySection {
-  static constexpr int kReadWords = kWords, kReadCodes = kCodes, kTableParts = kParts, kTableWords = kHasTable ? 8 : 0;
+  static constexpr int kReadWords = kWords, kReadCodes = kCodes, kTableTerms = kTerms, kTableWords = kHasTable ? 8 : 0;
   static kv::u32 table_word(int i) { return active.integers.table.at(std::size_t(i)); }
   static void unpack(const kv::u32 (&w)[kWords], kv::u32* y) {
     const std::vector<std::uint32_t> words(w, w + kWords);
@@ -38,11 +38,11 @@ struct Tally {
   double worst = 0, largest = 0;
 };
 
-template <template <class> class Integers, int kWords, int kCodes, int kParts = 1>
-void check(const char* name, int head_dim, double error = kParts == 1 ? 0 : 0x1p-15) {
+template <template <class> class Integers, int kWords, int kCodes, int kTerms = 1>
+void check(const char* name, int head_dim, double error = kTerms == 1 ? 0 : 0x1p-15) {
   using Any = KeySection<1, 8, 1, false>;
   constexpr bool kHasTable = !std::is_same_v<Integers<Any>, kv::PlainIntegers<Any>>;
-  using F = KeySection<kWords, kCodes, kParts, kHasTable>;
+  using F = KeySection<kWords, kCodes, kTerms, kHasTable>;
   CAPTURE(std::string(name));
   static const Registry registry = *Registry::load(embedded_files());
   const Format format = *registry.format_for(name, head_dim, {});
@@ -53,8 +53,8 @@ void check(const char* name, int head_dim, double error = kParts == 1 ? 0 : 0x1p
   const IntegerPlan& integers = active.integers;
   REQUIRE(reads.words == kWords);
   REQUIRE(reads.codes == kCodes);
-  REQUIRE(integers.code_parts == kParts);
-  REQUIRE(Integers<F>::kParts == kParts);
+  REQUIRE(integers.code_parts == kTerms);
+  REQUIRE(Integers<F>::kTerms == kTerms);
   REQUIRE(integers.table.size() == F::kTableWords);
 
   kv::IntegerTable<F> table{};

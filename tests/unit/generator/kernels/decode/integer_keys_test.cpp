@@ -41,7 +41,7 @@ double value_of(const IntegerPlan& plan, int stored) {
 
 struct Expected {
   IntegerKind kind;
-  int lanes_per_row;
+  int code_parts;
   bool has_half;
   double unit;  // 0: the largest entry is 127.99 units
 };
@@ -100,7 +100,7 @@ TEST_CASE("which formats become integers, how many parts, and in which unit") {
     const IntegerPlan& integers = section.integers;
     const Expected& expected = listed->second;
     CHECK(int(integers.kind) == int(expected.kind));
-    CHECK(integers.code_parts == expected.lanes_per_row);
+    CHECK(integers.code_parts == expected.code_parts);
     CHECK(integers.has_half == expected.has_half);
     CHECK(section.unit == integers.unit);
     double largest = 0;
