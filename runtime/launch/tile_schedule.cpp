@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "args/schedule.cuh"
 #include "runtime/base/sizes.hpp"
 
 namespace kvjit {
@@ -28,45 +29,36 @@ kv::u32 tiles_in(const ProgramSource& source, const DeviceInfo& device, double u
   return device.is_gpu ? static_cast<kv::u32>(std::min(tiles, kMost)) : on_cpu;
 }
 
-// The schedule if every sequence has `call.tokens` tokens. Three outcomes:
-//   more batch-heads than blocks   each block takes `whole` unsplit batch-heads, if its share grows by no more than the
-//                                  slack; otherwise the even cut
-//   at least as many blocks        each batch-head starts at a block of its own and is padded to a multiple of the
-//                                  blocks' share, under the same condition; otherwise the even cut
-//   even cut                       `share` tiles for each block and one more for the first `longer`
+// What kv::choose_schedule asks of sequences that all have the same tiles.
+struct EqualSequences {
+  kv::u32 sequences, tiles;
+  kv::TileCount count(kv::u32 multiple) const {
+    const kv::u32 each = kv::padded(tiles, multiple);
+    return {sequences * each, each};
+  }
+  static bool uniform(bool v) { return v; }
+};
+
+// The schedule if every sequence has `call.tokens` tokens. Blocks that the padding leaves without tiles are not
+// launched.
 kv::SchedulerArgs even_schedule(const ProgramSource& source, const DeviceInfo& device, const AttentionCall& call) {
   kv::SchedulerArgs schedule{};
   schedule.tokens = call.tokens, schedule.sequences = call.sequences;
   schedule.kv_heads = static_cast<int>(scheduler_heads(source, call));
   schedule.blocks = most_blocks(source, device, call);
-  const auto count = static_cast<kv::u32>(batch_heads(source, call)), blocks = static_cast<kv::u32>(schedule.blocks),
-             all = static_cast<kv::u32>(tiles(source, call));
-  schedule.tiles_per_head = all / count, schedule.tiles_per_block = all / blocks,
-  schedule.blocks_with_one_more = all % blocks;
+  const auto count = static_cast<kv::u32>(batch_heads(source, call)), blocks = static_cast<kv::u32>(schedule.blocks);
   schedule.splits_per_head = blocks / count, schedule.heads_per_block = static_cast<kv::u32>(ceil_div(count, blocks));
   schedule.split_boundary_tiles = tiles_in(source, device, source.timing.split_boundary_us, 1),
   schedule.merge_round_tiles = tiles_in(source, device, source.timing.merge_round_us, 0);
-  // How much the longest share may exceed the even one. At least a sixteenth, because the memory is as busy without a
-  // sixteenth of the multiprocessors.
-  const kv::u32 slack = std::max(schedule.split_boundary_tiles, schedule.tiles_per_block / 16);
-  if (schedule.splits_per_head == 0 &&
-      schedule.heads_per_block * schedule.tiles_per_head <= schedule.tiles_per_block + slack) {
-    schedule.tiles_per_block = schedule.heads_per_block * schedule.tiles_per_head, schedule.blocks_with_one_more = 0;
-    schedule.blocks = static_cast<int>(ceil_div(count, schedule.heads_per_block));
-  }
-  if (schedule.splits_per_head == 0) return schedule;
-  // With `few` tiles a split, a batch-head has no more splits than one merge round takes. That is worth a longer share
-  // if the excess costs no more than another round.
-  const auto few = static_cast<kv::u32>(ceil_div(schedule.tiles_per_head, kv::kSplitsAtOnce));
-  kv::u32 least = schedule.tiles_per_block + (schedule.blocks_with_one_more > 0);
-  if (few <= least + schedule.merge_round_tiles) least = std::max(least, few);
-  const kv::u32 unit =
-      std::max(least, static_cast<kv::u32>(ceil_div(schedule.tiles_per_head, schedule.splits_per_head)));
-  if (unit > schedule.tiles_per_block + slack) return schedule;
-  schedule.splits_per_head = static_cast<kv::u32>(ceil_div(schedule.tiles_per_head, unit));
-  schedule.tiles_per_head = schedule.splits_per_head * unit, schedule.tiles_per_block = unit,
-  schedule.blocks_with_one_more = 0;
-  schedule.blocks = static_cast<int>(schedule.splits_per_head * count);
+  const auto tiles_per_head = static_cast<kv::u32>(tiles(source, call) / count);
+  const kv::Schedule chosen =
+      kv::choose_schedule(schedule, EqualSequences{static_cast<kv::u32>(call.sequences), tiles_per_head});
+  schedule.tiles_per_head = kv::padded(tiles_per_head, chosen.multiple);
+  schedule.tiles_per_block = chosen.tiles_per_block, schedule.blocks_with_one_more = chosen.blocks_with_one_more;
+  if (chosen.blocks_with_one_more > 0) return schedule;
+  schedule.blocks = static_cast<int>(ceil_div(chosen.end, chosen.tiles_per_block));
+  if (schedule.tiles_per_head % chosen.tiles_per_block == 0)
+    schedule.splits_per_head = schedule.tiles_per_head / chosen.tiles_per_block;
   return schedule;
 }
 

@@ -16,7 +16,7 @@ namespace kv {
 //                   at them; `scales` is unused. Addresses and strides are free but even.
 //   layout planar   `codes` and `scales` point at two planes. Rows of a plane are dense: the token stride is the size
 //                   of a row. The planes, and their head and sequence strides, are multiples of 16 bytes.
-// Paged caches read these members anew (args/page_table.cuh). Token-major heads that a block takes together
+// Paged caches give these members another meaning (args/page_table.cuh). Token-major heads that a block takes together
 // (cache.token_heads, layout rows) need dense heads and dense tokens, and multiples of 16 bytes for `codes` and the
 // sequence stride.
 struct CacheSide {
@@ -39,9 +39,10 @@ struct Rows {
 };
 
 // Arguments of the tile scheduler, which deals the tiles of a call out to blocks (kernels/decode/tile_scheduler.cuh).
-// The tiles of all batch-heads form one line, which is cut into one piece a block. The host makes the cut if it knows
-// the tiles of every batch-head. Otherwise each block computes the same cut: if lengths are in device memory, or if the
-// plan has a window or an offset of positions by which whole tiles are unseen (features/token_range.cuh).
+// The tiles of all batch-heads are numbered through, and each block takes a range of the numbers. The rule is
+// choose_schedule() of args/schedule.cuh. The host applies it if it knows the tiles of every batch-head. Otherwise each
+// block applies it: if lengths are in device memory, or if the plan has a window or an offset of positions by which
+// whole tiles are unseen (features/token_range.cuh).
 struct SchedulerArgs {
   const int* lengths;  // tokens of each sequence, in device memory; null: `tokens` for every sequence
   int tokens,          // tokens of the longest sequence; lengths are clamped to 0 .. tokens
@@ -50,14 +51,14 @@ struct SchedulerArgs {
   // together, times the query chunks of each (kernels/decode/query_chunks.cuh). reference: KV heads.
   int kv_heads;
   int blocks;  // blocks of decode; at most one a tile
-  // The cut that the host made. Kernels that cut the line themselves ignore it.
-  u32 tiles_per_head,        // tiles that a batch-head takes on the line, padding included
+  // The schedule that the host made. Kernels that make it themselves ignore these numbers.
+  u32 tiles_per_head,        // tiles of a batch-head, padding included
       tiles_per_block,       // tiles of a block
       blocks_with_one_more;  // how many blocks, from block 0 on, take one tile more
-  // The numbers by which a kernel cuts the line itself.
+  // The numbers that the rule takes.
   u32 splits_per_head,       // blocks for one batch-head; 0 if there are fewer blocks than batch-heads
       heads_per_block,       // whole batch-heads for one block, at most
-      split_boundary_tiles,  // cost of a split boundary inside a block's piece, in tiles
+      split_boundary_tiles,  // cost of a split boundary inside a block, in tiles
       merge_round_tiles;     // cost of one more round of merging, in tiles
 };
 
@@ -104,13 +105,13 @@ struct RotateArgs {
 // Element types of the rows that quantize reads and dequantize writes, with the numbers of runtime/kvjit.h.
 enum class RowType : int { f16 = 1, bf16 = 2, f32 = 3 };
 
-// K or V of the newest tokens, as numbers that are yet to be stored.
+// K or V of the new tokens of a call, which are not stored yet.
 struct NewRows {
   Rows x;              // [sequences][query_length][kv_heads][head_dim]; query_stride is the token stride
   RowType type;        // the element type of x
   float tensor_scale;  // the scale of formats that have one for the whole tensor
 };
-// Arguments of decode whose plan appends: it stores the newest tokens before it attends to them.
+// Arguments of decode whose plan appends: it stores the new tokens before it attends to them.
 struct AppendArgs : AttentionArgs {
   NewRows new_k, new_v;
 };

@@ -10,14 +10,14 @@
 //
 // Blocks 1, 2 and 3 have splits of two batch-heads each. Such a split boundary costs a second prologue and epilogue,
 // which take as long as many tiles. So each batch-head begins with a block of its own and is padded to a multiple of
-// the tiles per block, unless a block's share then exceeds the even one by more than a boundary costs. The same heads
-// for 6 blocks of 7 tiles, where each head is padded by one tile:
+// the tiles per block, unless a block then has more tiles beyond the even cut than a boundary costs. The same heads for
+// 6 blocks of 7 tiles, where each head is padded by one tile:
 //
 //   batch-heads  | s0 h0, 13 + 1             | s0 h1, 13 + 1             | s1 h0, 6+1  | s1 h1, 6+1  |
 //   blocks       | 0           | 1           | 2           | 3           | 4           | 5           |
 // SPDX-License-Identifier: MIT
 #pragma once
-#include "args/attention.cuh"
+#include "args/schedule.cuh"
 #include "device/simt.cuh"
 
 namespace kv {
@@ -53,8 +53,8 @@ struct AllTokens {
 // If there are more batch-heads than blocks, each block takes whole ones, all padded to the longest, by the same rule.
 // A batch-head without tokens has one tile, all of it masked: its output is zeros, and a block must write them.
 //
-// If lengths are in host memory, the host applies this rule (runtime/launch) and passes the result. If they are in
-// device memory, or a window cuts tiles, each block applies it by itself, and all blocks come to the same result.
+// The rule is choose_schedule() of args/schedule.cuh. If the host knows the lengths, it applies the rule and passes the
+// result. If lengths are in device memory, or a window cuts tiles, each block applies it by itself.
 template <int kTile, class Seen = AllTokens>
 class TileScheduler {
  public:
@@ -69,7 +69,7 @@ class TileScheduler {
 
   // Must be called first: makes the schedule from the lengths that are in memory now, if the host did not make it.
   KV_DEVICE void read_lengths() {
-    if (reads_lengths()) choose_tiles_per_block();
+    if (reads_lengths()) make_schedule();
   }
   // Do the lengths in memory differ from those of the schedule? Asked for up to kRemembered sequences, one a lane.
   static constexpr int kRemembered = 32;
@@ -143,8 +143,7 @@ class TileScheduler {
   }
 
  private:
-  // The split [tile, end) of the batch-head that has the tile numbers [begin, begin + tiles_per_head), cut to its
-  // tiles.
+  // The split [tile, end) of the batch-head that has tile numbers [begin, begin + tiles_per_head), without padding.
   KV_DEVICE KvSplit cut(int sequence, int head, int length, u32 begin, u32 tiles_per_head, u32 tile, u32 end) const {
     const int before = first_tile(sequence, length), tiles = tiles_of(sequence, length), last = int(end - begin),
               first_block = block_of(begin), last_block = block_of(begin + u32(tiles) - 1);
@@ -185,22 +184,13 @@ class TileScheduler {
   KV_DEVICE int length_of_lane(int first, int end) const {
     return first + lane() < end ? length_of(first + lane()) : 0;
   }
-  KV_DEVICE static u32 padded(u32 tiles, u32 multiple) {
-    return multiple == 1 ? tiles : (tiles + multiple - 1) / multiple * multiple;
-  }
-
   // Tiles of one head of sequence first + lane(), rounded up to a multiple of `multiple`; 0 from sequence `end` on.
   KV_DEVICE u32 tiles_of_lane(int first, int end, int length, u32 multiple) const {
     return first + lane() < end ? padded(u32(tiles_of(first + lane(), length)), multiple) : 0;
   }
-  KV_DEVICE static u32 larger_of(u32 a, u32 b) { return a > b ? a : b; }
-  struct Count {
-    u32 sum,   // tiles of one head, over all sequences
-        most;  // tiles of one head of the longest sequence
-  };
   // Counts the tiles of one head of each sequence before `end`, each rounded up to a multiple of `multiple`.
-  KV_DEVICE Count count(int end, u32 multiple) const {
-    Count all{0, 0};
+  KV_DEVICE TileCount count(int end, u32 multiple) const {
+    TileCount all{0, 0};
     KV_NO_UNROLL
     for (int first = 0; first < end; first += 32) {
       const u32 mine = tiles_of_lane(first, end, first == 0 ? length_ : length_of_lane(first, end), multiple);
@@ -212,49 +202,18 @@ class TileScheduler {
     }
     return all;
   }
-  // Chooses tiles per block, with the even cut as the fallback: all tiles / blocks, and one more for the first blocks.
-  // (1) More batch-heads than blocks: each block takes `whole` batch-heads, all padded to the longest.
-  // (2) Else a binary search finds, to a sixteenth, the smallest tiles per block at which every batch-head begins with
-  //     a block of its own and the blocks suffice. It starts at the even share. If that takes no more than a merge
-  //     round longer, it starts at the share by which the longest batch-head has at most kSplitsAtOnce splits.
-  // Either choice is taken only if it exceeds the even share by no more than slack().
-  KV_DEVICE void choose_tiles_per_block() {
-    const u32 heads = u32(args_.kv_heads), blocks = u32(args_.blocks);
+  // What choose_schedule() asks of the sequences in memory.
+  struct LengthsInMemory {
+    const TileScheduler& scheduler;
+    KV_DEVICE TileCount count(u32 multiple) const { return scheduler.count(scheduler.args_.sequences, multiple); }
+    KV_DEVICE bool uniform(bool v) const { return warp_uniform(v); }
+  };
+  KV_DEVICE void make_schedule() {
     length_ = length_of_lane(0, args_.sequences);
-    u32 least = 1, multiple = 1, end = 0;
-    KV_NO_UNROLL
-    for (u32 trial = 1; true;) {
-      const Count all = count(args_.sequences, trial);
-      const u32 line = all.sum * heads;
-      if (warp_uniform(end == 0)) {  // the first pass counts without padding
-        end_ = end = line;
-        tiles_per_block_ = line / blocks, blocks_with_one_more_ = line % blocks;
-        if (args_.splits_per_head == 0) {
-          const u32 whole = args_.heads_per_block * all.most;
-          if (whole <= tiles_per_block_ + slack())
-            multiple_ = all.most, tiles_per_block_ = whole, blocks_with_one_more_ = 0,
-            end_ = u32(args_.sequences) * heads * all.most;
-          return;
-        }
-        least = tiles_per_block_ + (blocks_with_one_more_ > 0 ? 1 : 0);
-        const u32 few = (all.most + kSplitsAtOnce - 1) / kSplitsAtOnce;
-        if (few <= least + args_.merge_round_tiles) least = larger_of(least, few);
-        trial = larger_of(least, (all.most + args_.splits_per_head - 1) / args_.splits_per_head);
-        continue;
-      }
-      if (line <= blocks * trial)
-        multiple = trial, end = line;
-      else
-        least = trial + 1;
-      if (warp_uniform(multiple - least <= multiple / 16)) break;
-      trial = (least + multiple) / 2;
-    }
-    if (multiple <= tiles_per_block_ + slack())
-      multiple_ = tiles_per_block_ = multiple, blocks_with_one_more_ = 0, end_ = end;
+    const Schedule schedule = choose_schedule(args_, LengthsInMemory{*this});
+    tiles_per_block_ = schedule.tiles_per_block, blocks_with_one_more_ = schedule.blocks_with_one_more;
+    multiple_ = schedule.multiple, end_ = schedule.end;
   }
-  // Tiles by which a block's share may exceed the even one so that no split boundary is left: as many as a boundary
-  // costs, or a sixteenth of the share, since memory is as busy without a sixteenth of the blocks.
-  KV_DEVICE u32 slack() const { return larger_of(args_.split_boundary_tiles, tiles_per_block_ / 16); }
   // The sequence that has tile number `tile`. Also: the number of its first tile, tiles of each of its heads, its
   // length.
   KV_DEVICE int find_sequence(u32 tile, u32& begin, u32& tiles_per_head, int& length) const {

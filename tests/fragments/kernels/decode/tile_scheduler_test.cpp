@@ -20,6 +20,7 @@
 #include <vector>
 
 #include "runtime/device/cpu/block_scheduler.hpp"
+#include "runtime/launch/tile_schedule.hpp"
 #include "tests/support/rng.hpp"
 
 namespace kvjit {
@@ -89,8 +90,8 @@ struct Shape {
   std::vector<int> lengths;  // tokens of each sequence; empty: the call passes none
   int split_boundary_tiles = 0, merge_round_tiles = 0;
   std::string name() const {
-    return fmt::format("{} sequences x {} heads, {} tokens, {} blocks, a seam of {} tiles, lengths {}", sequences,
-                       heads, tokens, blocks, split_boundary_tiles,
+    return fmt::format("{} sequences x {} heads, {} tokens, {} blocks, a split boundary of {} tiles, lengths {}",
+                       sequences, heads, tokens, blocks, split_boundary_tiles,
                        lengths.empty() ? "null" : fmt::format("{}", fmt::join(lengths, " ")));
   }
   int length(int sequence) const {
@@ -363,6 +364,44 @@ TEST_CASE("no split boundary and no second merge round where those would take lo
   }
   check({3, 2, 8192, 132, {8192, 100, 4000}, 57, 9});
   check({5, 2, 40000, 132, {31, 40000, 9000, 8999, 20000}, 57, 9});
+}
+
+TEST_CASE("the host and the kernel come to the same schedule when all lengths in memory are equal") {
+  Rng rng(5);
+  int unsplit = 0, padded = 0, even = 0;
+  for (int i = 0; i < 400; ++i) {
+    ProgramSource source;
+    source.tile_tokens = kTile, source.q_heads_per_kv = 4, source.rows = 4, source.query_chunks = 1 + rng.below(3);
+    source.k.row_bytes = source.v.row_bytes = 1 + rng.below(512);
+    source.timing.read_bytes_per_us = 33e3;
+    source.timing.split_boundary_us = rng.below(3) * rng.below(8), source.timing.merge_round_us = rng.below(3);
+    DeviceInfo device;
+    device.is_gpu = rng.below(8) > 0, device.multiprocessors = 1 + rng.below(rng.below(2) ? 10 : 160);
+    AttentionCall call;
+    call.sequences = 1 + rng.below(rng.below(2) ? 4 : 70), call.kv_heads = 1 + rng.below(9);
+    call.tokens = 1 + rng.below(rng.below(2) ? 20 * kTile : 200 * kTile);
+    call.blocks = rng.below(3) == 0 ? 1 + rng.below(150) : 0;
+    const kv::SchedulerArgs by_host = make_schedule(source, device, call);
+    const std::vector<int> lengths(std::size_t(call.sequences), call.tokens);
+    call.lengths = lengths.data();
+    const kv::SchedulerArgs by_kernel = make_schedule(source, device, call);
+    INFO(fmt::format("{} sequences x {} heads, {} tokens, {} blocks", call.sequences, by_host.kv_heads, call.tokens,
+                     by_kernel.blocks));
+    REQUIRE(by_host.lengths == nullptr);
+    REQUIRE(by_kernel.lengths == lengths.data());
+    REQUIRE(by_kernel.tiles_per_block == 0);
+    REQUIRE(by_host.blocks <= by_kernel.blocks);
+
+    Found host = cut(by_host), kernel = cut(by_kernel);
+    // Blocks that the host does not launch have no tiles in the kernel's schedule.
+    for (int block = by_host.blocks; block < by_kernel.blocks; ++block)
+      REQUIRE(kernel.begins[std::size_t(block) + 1] == host.begins.back());
+    kernel.begins.resize(host.begins.size());
+    REQUIRE(numbers(host) == numbers(kernel));
+    const bool is_padded = int(by_host.tiles_per_head) * call.sequences * by_host.kv_heads > tiles(source, call);
+    by_host.blocks_with_one_more > 0 ? ++even : is_padded ? ++padded : ++unsplit;
+  }
+  CHECK(std::min({unsplit, padded, even}) > 20);
 }
 
 }  // namespace kvjit
