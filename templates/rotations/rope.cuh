@@ -3,9 +3,9 @@
 //
 //   a' = a cos - b sin        b' = a sin + b cos
 //
-// A step is the rotation angle of one position, as a fraction of a full turn in units of 2^-64. The low 64 bits of step
-// x position are the rotation angle without its full turns. They are exact for any integer position, so no angle is
-// ever large.
+// A step is the rotation angle of one position, as a fraction of a full rotation in units of 2^-64. The low 64 bits of
+// step x position are the rotation angle without its full rotations. They are exact for any integer position, so no
+// angle is ever large.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include "device/trigonometry.cuh"
@@ -19,10 +19,10 @@ namespace kv {
 template <int kThreads>
 KV_DEVICE void fill_steps(const RopeArgs& rope, SharedAddress at) {
   for (int i = thread(); i < rope.dims / 2; i += kThreads) {
-    double steps = rope.frequencies[i];
-    if (rope.factors) steps /= double(rope.factors[i]);
-    steps -= double(i64(steps));
-    const i64 step = i64((steps < 0.5 ? steps : steps - 1) * 0x1p64);
+    double frequency = rope.frequencies[i];
+    if (rope.factors) frequency /= double(rope.factors[i]);
+    frequency -= double(i64(frequency));
+    const i64 step = i64((frequency < 0.5 ? frequency : frequency - 1) * 0x1p64);
     store_shared_u32(at + 8 * i, u32(step));
     store_shared_u32(at + 8 * i + 4, u32(step >> 32));
   }
