@@ -119,9 +119,9 @@ KV_DEVICE void wgmma_end(float (&d)[64]) {
   for (int i = 0; i < 64; ++i) asm volatile("" : "+f"(d[i])::"memory");  // no reader of d moves above the wait
 }
 
-// The warpgroups of a block multiply in turns. Left to themselves they share the tensor cores evenly, so all finish at
-// the same time and then leave the cores idle together. The barrier of a group waits for the group before it
-// (9.7.13.1). Groups go in order, and all take equally many turns. Turns are for speed only: on the CPU they order
+// The warpgroups of a block multiply one after the other. Left to themselves they share the tensor cores evenly, so all
+// finish at the same time and then leave the cores idle together. The barrier of a group waits for the group before it
+// (9.7.13.1). Groups go in order, equally often. The order is for speed only: on the CPU these functions order
 // nothing.
 template <int kGroups>
 KV_DEVICE void open_warpgroup_order() {  // the last group lets the first group go first
