@@ -233,16 +233,16 @@ kvjit_status kvjit_reference(kvjit_program* program, const kvjit_attention_call*
 }
 
 kvjit_status kvjit_merge(kvjit_program* program, const kvjit_merge_call* call, kvjit_error* error) {
-  static_assert(KVJIT_MOST_MERGE_PARTS == kv::kMostMergeParts);
+  static_assert(KVJIT_MOST_MERGE_CONTEXTS == kv::kMostMergeContexts);
   return guarded(error, [&]() -> Result<void> {
     KV_CHECK(need(program, "program"));
     KV_TRY(c, read_struct(call, "call"));
-    KV_CHECK(need(c.parts, "parts"));
+    KV_CHECK(need(c.contexts, "contexts"));
     const kvjit::ProgramSource& source = program->program->source();
-    kv::MergePartsArgs args{};
-    args.count = c.part_count;  // Program::merge refuses a count above kMostMergeParts; no more are read here
-    for (int i = 0; c.part_count <= KVJIT_MOST_MERGE_PARTS && i < c.part_count; ++i)
-      args.parts[i] = {convert(c.parts[i].out), c.parts[i].lse};
+    kv::MergeContextsArgs args{};
+    args.count = c.context_count;  // Program::merge refuses a count above kMostMergeContexts; no more are read here
+    for (int i = 0; c.context_count <= KVJIT_MOST_MERGE_CONTEXTS && i < c.context_count; ++i)
+      args.contexts[i] = {convert(c.contexts[i].out), c.contexts[i].lse};
     args.sequences = c.sequences;
     args.queries = source.query_length;
     args.heads = c.kv_heads * source.q_heads_per_kv;
