@@ -4,7 +4,7 @@
 // there.
 //
 // A format F with slots of the generator has Rows (the format without slots), Slot (the integer type of slots), kSideAt
-// (bytes from the start of a call's arguments to the side), and nobody() (the scratch row).
+// (bytes from the start of a call's arguments to the side), and scratch_row() (the scratch row).
 // SPDX-License-Identifier: MIT
 #pragma once
 #include "device/scratch.cuh"
@@ -22,7 +22,7 @@ template <class F>
 KV_DEVICE StoredRow row_of_slot(const CacheSide& side, i64 sequence, i64 head, i64 token) {
   const auto& args = *reinterpret_cast<const IndexedCodecArgs*>(reinterpret_cast<const u8*>(&side) - F::kSideAt);
   const i64 slot = static_cast<const typename F::Slot*>(args.numbers)[sequence * args.tokens + token];
-  if (slot < 0) return {F::nobody(), F::nobody()};
+  if (slot < 0) return {F::scratch_row(), F::scratch_row()};
   return stored_row<typename F::Rows>(side, sequence, head, slot);
 }
 

@@ -25,11 +25,11 @@ void write_slots(Writer& w, const CodecPlan& plan, const std::string& type, cons
   const kv::CodecArgs args{};
   const Format& f = plan.format;
   w.line("// Tokens by slots; those that are none have a row of nobody's.");
-  w.line("alignas(16) KV_SCRATCH u8 kNobody[{}];", f.row_bytes(f.stored_dim(plan.head_dim)) + 16);
+  w.line("alignas(16) KV_SCRATCH u8 kScratchRow[{}];", f.row_bytes(f.stored_dim(plan.head_dim)) + 16);
   w.line("struct {} : {} {{\n  using Rows = {};\n  using Slot = {};", type, rows, rows, plan.slots);
   w.line("  static constexpr int kSideAt = {};",
          int(reinterpret_cast<const char*>(&args.side) - reinterpret_cast<const char*>(&args)));
-  w.line("  KV_DEVICE static u8* nobody() {{ return kNobody; }}\n}};\n");
+  w.line("  KV_DEVICE static u8* scratch_row() {{ return kScratchRow; }}\n}};\n");
 }
 
 }  // namespace kvjit::emit

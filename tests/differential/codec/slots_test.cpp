@@ -17,7 +17,7 @@ struct Mutation {
 constexpr Mutation kMutations[] = {
     {"formats/stored_slots.cuh", "sequence * args.tokens + token", "token", 0, 2},
     {"formats/stored_slots.cuh", "(args.numbers)[sequence * args.tokens + token]", "(args.numbers)[0]", 1, 16},
-    {"formats/stored_slots.cuh", "if (slot < 0) return {F::nobody(), F::nobody()};",
+    {"formats/stored_slots.cuh", "if (slot < 0) return {F::scratch_row(), F::scratch_row()};",
      "if (slot < 0) return stored_row<typename F::Rows>(side, sequence, head, 0);", 0, 16},
 };
 

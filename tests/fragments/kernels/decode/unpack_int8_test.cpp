@@ -53,7 +53,7 @@ void check(const char* name, int head_dim, double error = kParts == 1 ? 0 : 0x1p
   const IntegerPlan& integers = active.integers;
   REQUIRE(reads.words == kWords);
   REQUIRE(reads.codes == kCodes);
-  REQUIRE(integers.code_parts == kParts);
+  REQUIRE(integers.code_terms == kParts);
   REQUIRE(Integers<F>::kParts == kParts);
   REQUIRE(integers.table.size() == F::kTableWords);
 
