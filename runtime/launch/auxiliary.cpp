@@ -48,8 +48,8 @@ Result<void> Program::launch_check(kv::CheckArgs args, const CheckBounds& check,
                 args, stream);
 }
 
-Result<void> Program::look_up(const CacheCall& at, int sequences, int tokens, kv::CheckRecord* record,
-                              Stream stream) const {
+Result<void> Program::check_cache(const CacheCall& at, int sequences, int tokens, kv::CheckRecord* record,
+                                  Stream stream) const {
   if (!source_.checks) return {};
   kv::CheckArgs checked{};
   checked.tokens = tokens, checked.sequences = sequences, checked.first_token = at.tokens.first_token;

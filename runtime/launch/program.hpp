@@ -80,7 +80,8 @@ class Program {
   Result<void> check_codec(int side, const kv::CodecArgs& args, const CacheCall& at) const;
   Result<void> check_tokens(const char* name, const char* slots, const CacheCall& at, int heads) const;
   // Checked programs only: launches `check` over the page table or the slots of an operation, before its kernel.
-  Result<void> look_up(const CacheCall& at, int sequences, int tokens, kv::CheckRecord* record, Stream stream) const;
+  Result<void> check_cache(const CacheCall& at, int sequences, int tokens, kv::CheckRecord* record,
+                           Stream stream) const;
   template <class Args>
   Result<void> launch_operation(const Source& kernel, Grid grid, const Args& args, kv::CheckRecord* record,
                                 Stream stream) const;

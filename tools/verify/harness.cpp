@@ -442,9 +442,9 @@ Result<KernelHarness::Outcome> KernelHarness::merge(const std::vector<Outcome>& 
 Result<KernelHarness::Timed> KernelHarness::time(std::span<const float> q, const Call& call, int repeats) const {
   KV_TRY(launch, prepare(q, call));
   Timed timed;
-  const auto work = [&](Stream stream, int turn) -> Result<void> {
-    launch.call.k = cache(0, turn);
-    launch.call.v = cache(1, turn);
+  const auto work = [&](Stream stream, int buffer_set) -> Result<void> {
+    launch.call.k = cache(0, buffer_set);
+    launch.call.v = cache(1, buffer_set);
     KV_TRY(report, program_->attention(launch.call, launch.workspace.pointer(), stream));
     timed.report = std::move(report);
     return {};
