@@ -14,7 +14,7 @@
  *     the outputs are untouched. The library throws nothing across this interface, and never serves a request by
  *     something else than was requested.
  *   - Structs that may grow start with their size. Fill them with KVJIT_INIT, then set members; zero is the default of
- *     every member. kvjit_rows, kvjit_side, kvjit_pages and kvjit_merge_part have no size and will not change.
+ *     every member. kvjit_rows, kvjit_side, kvjit_pages and kvjit_merge_context have no size and will not change.
  *   - A NULL handle, a NULL struct or a NULL output is KVJIT_USAGE unless its description allows NULL. A NULL or
  *     misaligned device pointer that a kernel would follow is KVJIT_BAD_INPUT.
  *   - A string that the library returns stays valid as long as the handle that returned it. The library copies strings
@@ -607,21 +607,21 @@ KVJIT_API kvjit_status kvjit_reference(kvjit_program* program, const kvjit_atten
                                        kvjit_error* error);
 
 /* Most outputs that one call merges. */
-#define KVJIT_MOST_MERGE_PARTS 16
+#define KVJIT_MOST_MERGE_CONTEXTS 16
 /* The output of one call over a part of the context, in device memory. */
-typedef struct kvjit_merge_part {
+typedef struct kvjit_merge_context {
   kvjit_rows out;   /* [sequences][query_length][query heads], of the program's out type; f32 loses nothing */
   const float* lse; /* lse of that call; -infinity: the row saw nothing, and its output is not read */
-} kvjit_merge_part;
+} kvjit_merge_context;
 typedef struct kvjit_merge_call {
   size_t size;
-  const kvjit_merge_part* parts; /* `part_count` parts; the array is in host memory */
-  int part_count;                /* 1 to KVJIT_MOST_MERGE_PARTS; merged outputs can be merged again */
-  int sequences,                 /* at least 1 */
-      kv_heads;                  /* at least 1 */
-  kvjit_rows out;                /* receives the output over the whole context, of the program's out type */
-  float* lse;                    /* receives the lse over the whole context; NULL: it is not written */
-  void* stream;                  /* NULL: the default stream */
+  const kvjit_merge_context* contexts; /* `context_count` outputs; the array is in host memory */
+  int context_count;                   /* 1 to KVJIT_MOST_MERGE_CONTEXTS; merged outputs can be merged again */
+  int sequences,                       /* at least 1 */
+      kv_heads;                        /* at least 1 */
+  kvjit_rows out;                      /* receives the output over the whole context, of the program's out type */
+  float* lse;                          /* receives the lse over the whole context; NULL: it is not written */
+  void* stream;                        /* NULL: the default stream */
 } kvjit_merge_call;
 /* Merges outputs over parts of a context into the output over all of it, for programs with the feature "lse". Uses: a
  * context that is split over devices (position_offset, leaves_sinks), or a prefix that several sequences share. Only

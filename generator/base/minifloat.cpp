@@ -24,8 +24,9 @@ int round_to_fields(float magnitude, int mantissa, int least) {
 
 // The inverse of round_to_fields.
 float float_of_fields(int fields, int mantissa, int least) {
-  const int exponent = fields >> mantissa, part = fields & ((1 << mantissa) - 1);
-  return std::ldexp(float(exponent ? part + (1 << mantissa) : part), std::max(exponent, 1) - 1 + least - mantissa);
+  const int exponent = fields >> mantissa, fraction = fields & ((1 << mantissa) - 1);
+  return std::ldexp(float(exponent ? fraction + (1 << mantissa) : fraction),
+                    std::max(exponent, 1) - 1 + least - mantissa);
 }
 
 }  // namespace

@@ -67,7 +67,7 @@ struct SplitMix64 {
   }
 };
 
-constexpr double kTurn = 2 * std::numbers::pi;
+constexpr double kTwoPi = 2 * std::numbers::pi;
 
 }  // namespace
 
@@ -102,7 +102,7 @@ std::vector<double> splitmix_normals(std::uint64_t seed, std::size_t count) {
   std::vector<double> normals;
   while (normals.size() < count) {
     const double radius = std::sqrt(-2 * std::log(generator.uniform()));
-    const double angle = kTurn * generator.uniform();
+    const double angle = kTwoPi * generator.uniform();
     normals.push_back(float(radius * std::cos(angle)));
     normals.push_back(float(radius * std::sin(angle)));
   }
@@ -126,7 +126,7 @@ std::vector<double> Torch::randn(int count) {
   }
   const auto box_muller = [](double* block) {
     for (int i = 0; i < 8; ++i) {
-      const double radius = std::sqrt(-2 * std::log(1 - block[i])), angle = kTurn * block[i + 8];
+      const double radius = std::sqrt(-2 * std::log(1 - block[i])), angle = kTwoPi * block[i + 8];
       block[i] = radius * std::cos(angle);
       block[i + 8] = radius * std::sin(angle);
     }
@@ -152,7 +152,7 @@ double Torch::normal() {
     waiting_.reset();
     return value;
   }
-  const double angle = kTurn * wide_uniform();
+  const double angle = kTwoPi * wide_uniform();
   const double radius = std::sqrt(-2 * std::log1p(-wide_uniform()));
   waiting_ = radius * std::sin(angle);
   return radius * std::cos(angle);

@@ -134,11 +134,11 @@ Result<Node> parse(std::string_view toml_text, const std::string& file) {
 std::string join(const std::vector<std::string>& names) { return fmt::format("{}", fmt::join(names, ", ")); }
 
 std::vector<std::string> suggestions(std::string_view name, const std::string& what,
-                                     const std::vector<std::string>& known) {
+                                     const std::vector<std::string>& names) {
   std::vector<std::string> notes;
-  if (const std::string guess = closest(name, known); !guess.empty())
+  if (const std::string guess = closest(name, names); !guess.empty())
     notes.push_back(fmt::format("did you mean '{}'?", guess));
-  if (!known.empty()) notes.push_back(what + ": " + join(known));
+  if (!names.empty()) notes.push_back(what + ": " + join(names));
   return notes;
 }
 
@@ -148,7 +148,7 @@ Table::Table(const Node* node, std::string name, Where where)
 }
 
 const Node* Table::find(std::string_view key) {
-  if (std::find(known_.begin(), known_.end(), key) == known_.end()) known_.emplace_back(key);
+  if (std::find(known_keys_.begin(), known_keys_.end(), key) == known_keys_.end()) known_keys_.emplace_back(key);
   return node_ ? node_->find(key) : nullptr;
 }
 
@@ -255,16 +255,16 @@ void Table::complain(const Where& where, std::string message, std::vector<std::s
   first_ = Error{code, std::move(message), where, std::move(notes)};
 }
 
-void Table::complain_choice(std::string_view key, const std::string& text, const std::vector<std::string>& known) {
-  complain(where(key), fmt::format("{} '{}' is not known", key, text), suggestions(text, "possible", known));
+void Table::complain_choice(std::string_view key, const std::string& text, const std::vector<std::string>& names) {
+  complain(where(key), fmt::format("{} '{}' is not known", key, text), suggestions(text, "possible", names));
 }
 
 Result<void> Table::done() {
   if (node_)
     for (const Node& item : node_->items)
-      if (std::find(known_.begin(), known_.end(), item.key) == known_.end())
+      if (std::find(known_keys_.begin(), known_keys_.end(), item.key) == known_keys_.end())
         complain(item.key_where, fmt::format("unknown key '{}' in {}", item.key, name_),
-                 suggestions(item.key, "known keys", known_));
+                 suggestions(item.key, "known keys", known_keys_));
   if (first_) return tl::unexpected(*first_);
   if (missing_) return tl::unexpected(*missing_);
   return {};

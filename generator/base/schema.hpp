@@ -48,7 +48,7 @@ constexpr bool is_power_of_two(int n) { return n > 0 && (n & (n - 1)) == 0; }
 std::string join(const std::vector<std::string>& names);
 // The notes of an unknown name: "did you mean 'x'?" if a known name is close, then "what: a, b, c".
 std::vector<std::string> suggestions(std::string_view name, const std::string& what,
-                                     const std::vector<std::string>& known);
+                                     const std::vector<std::string>& names);
 
 // The names of enumerators in TOML. Diagnostics list them in this order.
 template <class E>
@@ -82,19 +82,19 @@ class Table {
     std::string text;
     read(key, text);
     if (!find(key) || bad_) return;
-    std::vector<std::string> known;
+    std::vector<std::string> possible;
     for (const auto& [value, name] : names) {
       if (text == name) return void(out = value);
-      known.emplace_back(name);
+      possible.emplace_back(name);
     }
-    complain_choice(key, text, known);
+    complain_choice(key, text, possible);
   }
   // Requires the key, or or_key in its place. The complaint is reported only if nothing else is wrong.
   void require(std::string_view key, std::string_view or_key = {});
 
   void complain(const Where& where, std::string message, std::vector<std::string> notes = {},
                 Code code = Code::bad_input);
-  void complain_choice(std::string_view key, const std::string& text, const std::vector<std::string>& known);
+  void complain_choice(std::string_view key, const std::string& text, const std::vector<std::string>& names);
 
   // Ends the reading: complains about unknown keys, and returns the complaint that stands first in the file.
   Result<void> done();
@@ -104,13 +104,13 @@ class Table {
   const Node* list(std::string_view key, Node::Kind item_kind);
   bool in_range(const Node& node, std::string_view key, Range range);
 
-  const Node* node_;                // null: the table is absent
-  std::string name_;                // in messages
-  Where where_;                     // of the table
-  std::vector<std::string> known_;  // the keys that were asked for
-  std::optional<Error> first_,      // the complaint that stands first in the file
-      missing_;                     // the first required key that is absent
-  bool bad_ = false;                // the latest read complained
+  const Node* node_;                     // null: the table is absent
+  std::string name_;                     // in messages
+  Where where_;                          // of the table
+  std::vector<std::string> known_keys_;  // the keys that were asked for
+  std::optional<Error> first_,           // the complaint that stands first in the file
+      missing_;                          // the first required key that is absent
+  bool bad_ = false;                     // the latest read complained
 };
 
 }  // namespace kvjit::schema

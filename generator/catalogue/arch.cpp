@@ -33,14 +33,14 @@ Result<void> read_timing(schema::Table table, SchedulerTiming& timing, bool must
 
 }  // namespace
 
-Result<Arch> parse_arch(std::string_view toml_text, const std::string& file, const ArchLookup& known) {
+Result<Arch> parse_arch(std::string_view toml_text, const std::string& file, const ArchLookup& archs) {
   KV_TRY(root, schema::parse(toml_text, file));
   schema::Table top(&root, "an arch", {file});
   Arch arch;
   std::string base;
   top.read("inherits", base);
   if (!base.empty()) {
-    if (const Arch* found = known.arch(base))
+    if (const Arch* found = archs.arch(base))
       arch = *found;
     else
       top.complain(top.where("inherits"), fmt::format("arch '{}' is not known, or inherits from this one", base));

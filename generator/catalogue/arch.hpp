@@ -27,8 +27,8 @@ struct ArchLookup {
   virtual const Arch* arch(const std::string& name) const = 0;
   virtual ~ArchLookup() = default;
 };
-// Reads a file of specs/archs. `inherits = "sm_80"` copies all of that arch first, which `known` finds. Fails with
+// Reads a file of specs/archs. `inherits = "sm_80"` copies all of that arch first, which `archs` finds. Fails with
 // bad_input.
-Result<Arch> parse_arch(std::string_view toml_text, const std::string& file, const ArchLookup& known);
+Result<Arch> parse_arch(std::string_view toml_text, const std::string& file, const ArchLookup& archs);
 
 }  // namespace kvjit

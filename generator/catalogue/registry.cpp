@@ -33,21 +33,21 @@ std::vector<std::pair<std::string, std::string>> in_folder(const FileSet& files,
 }
 
 tl::unexpected<Error> unknown(const std::string& what, const std::string& name, const Where& where,
-                              const std::vector<std::string>& known) {
+                              const std::vector<std::string>& names) {
   return fail(Code::bad_input, fmt::format("{} '{}' is not known", what, name), where,
-              schema::suggestions(name, what == "policy" ? "policies" : what + "s", known));
+              schema::suggestions(name, what == "policy" ? "policies" : what + "s", names));
 }
 
 // Fails if a file is in a folder that is not read, so that a misspelt folder is not silently skipped. specs/attention
 // has examples of specs.
 Result<void> check_folders(const FileSet& files) {
-  const std::vector<std::string> known = {"specs/archs", "specs/attention", "specs/calibrations", "specs/formats",
+  const std::vector<std::string> names = {"specs/archs", "specs/attention", "specs/calibrations", "specs/formats",
                                           "specs/hooks", "specs/policies",  "specs/rotations",    "specs/tuning"};
   for (const auto& [name, text] : files) {
     const std::string folder = std::filesystem::path(name).parent_path().generic_string();
-    if (name.starts_with("templates/") || std::find(known.begin(), known.end(), folder) != known.end()) continue;
+    if (name.starts_with("templates/") || std::find(names.begin(), names.end(), folder) != names.end()) continue;
     return fail(Code::bad_input, fmt::format("folder '{}' holds nothing that is read", folder), {name},
-                schema::suggestions(folder, "folders", known));
+                schema::suggestions(folder, "folders", names));
   }
   return {};
 }
@@ -115,11 +115,11 @@ Result<const Format*> Registry::format(const std::string& name_or_alias, const W
   const auto alias = aliases_.find(name_or_alias);
   const auto found = formats_.find(alias == aliases_.end() ? name_or_alias : alias->second);
   if (found != formats_.end()) return &found->second;
-  std::vector<std::string> known = keys(formats_);
-  for (const auto& [name, target] : aliases_) known.push_back(name);
-  tl::unexpected<Error> error = unknown("format", name_or_alias, where, known);
+  std::vector<std::string> names = keys(formats_);
+  for (const auto& [name, target] : aliases_) names.push_back(name);
+  tl::unexpected<Error> error = unknown("format", name_or_alias, where, names);
   constexpr std::size_t kMostListed = 24;
-  if (known.size() > kMostListed)
+  if (names.size() > kMostListed)
     error.value().notes.back() = fmt::format("{} formats and {} other names for them: `kvjit formats` lists all",
                                              formats_.size(), aliases_.size());
   return error;
@@ -128,20 +128,20 @@ Result<const Format*> Registry::format(const std::string& name_or_alias, const W
 Result<Format> Registry::format_for(const std::string& name_or_alias, int head_dim, const Where& where) const {
   KV_TRY(found, format(name_or_alias, where));
   const auto source = sources_.find(found->name);
-  Format made = *found;
+  Format format = *found;
   if (source != sources_.end()) {
-    Result<Format> anew = parse_format(source->second.second, source->second.first, *this, head_dim);
-    if (!anew) {
+    Result<Format> parsed = parse_format(source->second.second, source->second.first, *this, head_dim);
+    if (!parsed) {
       // The file itself was loaded without error, so the error is about this head_dim.
-      anew.error().message =
-          fmt::format("format '{}' cannot store heads of {}: {}", found->name, head_dim, anew.error().message);
-      anew.error().where = where;
-      return tl::unexpected(anew.error());
+      parsed.error().message =
+          fmt::format("format '{}' cannot store heads of {}: {}", found->name, head_dim, parsed.error().message);
+      parsed.error().where = where;
+      return tl::unexpected(parsed.error());
     }
-    made = *std::move(anew);
+    format = *std::move(parsed);
   }
-  KV_CHECK(check_head_dim(made, head_dim, where));
-  return made;
+  KV_CHECK(check_head_dim(format, head_dim, where));
+  return format;
 }
 
 std::vector<std::string> Registry::variants(const std::string& name_or_alias) const {
@@ -156,13 +156,13 @@ Result<Rotation> Registry::rotation(const std::string& name, int size, const Whe
   if (name == "none") return Rotation{};
   const auto found = rotations_.find(name);
   if (found == rotations_.end()) {
-    std::vector<std::string> known = keys(rotations_);
-    known.emplace_back("none");
-    return unknown("rotation", name, where, known);
+    std::vector<std::string> names = keys(rotations_);
+    names.emplace_back("none");
+    return unknown("rotation", name, where, names);
   }
-  Result<Rotation> made = make_rotation(found->second, size);
-  if (!made) made.error().where = where;
-  return made;
+  Result<Rotation> rotation = make_rotation(found->second, size);
+  if (!rotation) rotation.error().where = where;
+  return rotation;
 }
 
 const Arch* Registry::arch(const std::string& name) const {

@@ -7,9 +7,9 @@ namespace kvjit {
 Result<Format> resolve_side(const SideSpec& side, const Spec& spec, const std::string& key, const Registry& registry) {
   const auto uncalibrated = [&]() -> Result<Format> {
     if (side.format.empty()) {
-      KV_TRY(made, inline_format(side, registry));
-      KV_CHECK(check_head_dim(made, spec.dim_of(key), spec.where_of_dim(key)));
-      return made;
+      KV_TRY(format, inline_format(side, registry));
+      KV_CHECK(check_head_dim(format, spec.dim_of(key), spec.where_of_dim(key)));
+      return format;
     }
     KV_CHECK(registry.format(side.format, spec.where(key + ".format")));
     return registry.format_for(side.format, spec.dim_of(key), spec.where_of_dim(key));

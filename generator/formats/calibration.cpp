@@ -68,8 +68,8 @@ Result<Calibration> parse_calibration(std::string_view toml_text, const std::str
   read_channels(top, c);
   read_profile(top, c);
   read_mask(top, c);
-  if (const schema::Node* made = top.find("made"); made && made->kind != schema::Node::Kind::table)
-    top.complain(made->where, "made must be a table: how the calibration was made");
+  if (const schema::Node* origin = top.find("made"); origin && origin->kind != schema::Node::Kind::table)
+    top.complain(origin->where, "made must be a table: how the calibration was made");
   KV_CHECK(top.done());
   return c;
 }

@@ -94,17 +94,17 @@ double int8_step(const Section& section) {
 
 Result<void> check_head_dim(const Format& f, int head_dim, const Where& where) {
   if (f.is_padded && head_dim > 0) return {};
-  struct Part {
+  struct Granule {
     const char* name;
     int size;
   };
-  for (const Part& part : {Part{"rotation size", f.rotation.is_identity() ? 1 : f.rotation.size},
-                           Part{"span of one scale", f.scale.span}, Part{"block", f.block}})
-    if (head_dim <= 0 || head_dim % part.size != 0)
-      return fail(
-          Code::bad_input,
-          fmt::format("head_dim {} is not a multiple of {}, the {} of '{}'", head_dim, part.size, part.name, f.name),
-          where, {fmt::format("multiples of {} work: {}, {}, ...", f.granule(), f.granule(), 2 * f.granule())});
+  for (const Granule& granule : {Granule{"rotation size", f.rotation.is_identity() ? 1 : f.rotation.size},
+                                 Granule{"span of one scale", f.scale.span}, Granule{"block", f.block}})
+    if (head_dim <= 0 || head_dim % granule.size != 0)
+      return fail(Code::bad_input,
+                  fmt::format("head_dim {} is not a multiple of {}, the {} of '{}'", head_dim, granule.size,
+                              granule.name, f.name),
+                  where, {fmt::format("multiples of {} work: {}, {}, ...", f.granule(), f.granule(), 2 * f.granule())});
   return {};
 }
 

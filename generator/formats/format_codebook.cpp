@@ -39,8 +39,8 @@ void FormatReader::codebook(schema::Table& book, Section& section) {
     book.read("ties", ties, schema::Names<Ties>{{Ties::even, "even"}, {Ties::zero, "zero"}});
     book.read("negative_zero", has_negative_zero);
     if (section.bits != 4) book.complain(book.where("rule"), "E2M1 has codes of 4 bits");
-    MinifloatBook made = e2m1_book(ties, has_negative_zero);
-    section.values = made.values, section.bounds = made.bounds, section.cell_codes = made.cell_codes;
+    MinifloatBook book = e2m1_book(ties, has_negative_zero);
+    section.values = book.values, section.bounds = book.bounds, section.cell_codes = book.cell_codes;
     return;
   }
   Unit unit = Unit::normal;

@@ -15,13 +15,13 @@ void FormatReader::number_field(schema::Table& table, const std::string& name, F
                                                                 {"residual_norm", FieldKind::residual_norm},
                                                                 {"residual_signs", FieldKind::residual_signs},
                                                                 {"mask", FieldKind::mask}};
-  std::vector<std::string> known = {"codes", "outliers", "residual", "pad"};
+  std::vector<std::string> names = {"codes", "outliers", "residual", "pad"};
   bool is_known = false;
   for (const auto& [text, kind] : kinds) {
-    known.push_back(text);
+    names.push_back(text);
     if (name == text) field.kind = kind, is_known = true;
   }
-  if (table.find("field") && !is_known) table.complain_choice("field", name, known);
+  if (table.find("field") && !is_known) table.complain_choice("field", name, names);
 }
 
 void FormatReader::fields(schema::Table& top) {
@@ -72,9 +72,9 @@ void FormatReader::check_fields(schema::Table& top) {
     bool is_twice = false;
     for (const Field& field : f_.fields)
       if (field.kind == FieldKind::codes && field.section == int(s)) {
-        const unsigned mine = unsigned(((1ull << field.bits) - 1) << field.low);
-        is_twice |= (bits & mine) != 0;
-        bits |= mine;
+        const unsigned field_mask = unsigned(((1ull << field.bits) - 1) << field.low);
+        is_twice |= (bits & field_mask) != 0;
+        bits |= field_mask;
       }
     if (is_twice || bits != unsigned((1ull << f_.sections[s].bits) - 1))
       top.complain(where, s == 0 ? "fields must hold the codes exactly once"

@@ -144,9 +144,9 @@ Result<void> FormatReader::rotation(schema::Table& rotation) {
     rotation.complain(rotation.where("size"),
                       fmt::format("rotation size {} and block {} do not divide each other", group, f_.block));
   KV_CHECK(rotation.done());
-  KV_TRY(made, rotations_.rotation(name, group, rotation.where("name")));
-  f_.rotation = made;
-  if (!made.is_orthogonal)
+  KV_TRY(transform, rotations_.rotation(name, group, rotation.where("name")));
+  f_.rotation = transform;
+  if (!transform.is_orthogonal)
     return fail(Code::bad_input, fmt::format("rotation '{}' is not orthogonal, so it cannot be undone", name),
                 rotation.where("name"), {"it projects residuals: [residual] projection"});
   return {};

@@ -111,8 +111,8 @@ Result<Format> inline_format(const SideSpec& side, const RotationLookup& rotatio
     codes.bounds = midpoints(codes.values);
     for (double& v : codes.bounds) v = float(v);
   }
-  KV_TRY(made, rotations.rotation(rotation, f.block, where("rotation")));
-  f.rotation = made;
+  KV_TRY(transform, rotations.rotation(rotation, f.block, where("rotation")));
+  f.rotation = transform;
   f.name = fmt::format("b{}_block{}_{}_{}", codes.bits, f.block, codebook, scale);
   if (!f.rotation.is_identity()) f.name += "_" + rotation;
   f.title = fmt::format("{}-bit {} codes in blocks of {}, scale {}, rotation {}", codes.bits, codebook, f.block, scale,

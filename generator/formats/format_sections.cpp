@@ -94,11 +94,11 @@ Result<void> FormatReader::residual(schema::Table& residual) {
     projection.require("name");
     projection.read("name", name);
     KV_CHECK(projection.done());
-    KV_TRY(made, rotations_.rotation(name, f_.scale.span, projection.where("name")));
-    r.projection = made;
+    KV_TRY(rotation, rotations_.rotation(name, f_.scale.span, projection.where("name")));
+    r.projection = rotation;
     // S^T sign(S r) times a factor estimates r / |r|. The factor is sqrt(pi/2) / n for a Gaussian S, and sqrt(pi/2) /
     // sqrt(n) for an orthonormal one (arXiv 2504.19874, section 3.2).
-    r.factor *= std::sqrt(std::numbers::pi / 2) / (made.is_orthogonal ? root : root * root);
+    r.factor *= std::sqrt(std::numbers::pi / 2) / (rotation.is_orthogonal ? root : root * root);
   }
   Section signs;
   signs.kind = CodeKind::table;

@@ -18,15 +18,15 @@ namespace {
 // A block with a norm of at most this counts as zero. The limit is that of the published quantizers.
 constexpr double kTinyNorm = 1e-10;
 
-// put_part writes the bits of code k that the field holds; get_part reads them.
-void put_part(const Field& field, std::uint8_t* block, int k, unsigned code) {
+// put_bits writes the bits of code k that the field holds; get_bits reads them.
+void put_bits(const Field& field, std::uint8_t* block, int k, unsigned code) {
   for (int bit = 0; bit < field.bits; ++bit) {
     const int at = field.bit_of(k, bit);
     block[field.at + at / 8] |= std::uint8_t((code >> (field.low + bit) & 1) << at % 8);
   }
 }
 
-unsigned get_part(const Field& field, const std::uint8_t* block, int k) {
+unsigned get_bits(const Field& field, const std::uint8_t* block, int k) {
   unsigned code = 0;
   for (int bit = 0; bit < field.bits; ++bit) {
     const int at = field.bit_of(k, bit);
@@ -306,14 +306,14 @@ void put_block(const Format& f, const Row& row, std::size_t first, std::uint8_t*
           const Place place = row.place[first + std::size_t(i)];
           const Section& s = f.sections[std::size_t(field.section)];
           if (field.section == f.residual_section)
-            put_part(field, block, i, row.signs[first + std::size_t(i)]);
+            put_bits(field, block, i, row.signs[first + std::size_t(i)]);
           else if (place.section == field.section)
-            put_part(field, block, place.k,
+            put_bits(field, block, place.k,
                      row.codes[first + std::size_t(i)] ^ (s.twos_complement ? 1u << (s.bits - 1) : 0u));
         }
         break;
       case FieldKind::residual_signs:
-        for (int i = 0; i < f.block; ++i) put_part(field, block, i, row.signs[first + std::size_t(i)]);
+        for (int i = 0; i < f.block; ++i) put_bits(field, block, i, row.signs[first + std::size_t(i)]);
         break;
       case FieldKind::mask:
         for (int i = 0; i < f.block; ++i)
@@ -339,10 +339,10 @@ void put_block(const Format& f, const Row& row, std::size_t first, std::uint8_t*
 
 }  // namespace
 
-std::vector<std::uint8_t> encode_row(const Format& f, std::span<const float> given, float tensor_scale) {
-  const auto n = std::size_t(f.stored_dim(int(given.size()))), block = std::size_t(f.block),
+std::vector<std::uint8_t> encode_row(const Format& f, std::span<const float> values, float tensor_scale) {
+  const auto n = std::size_t(f.stored_dim(int(values.size()))), block = std::size_t(f.block),
              length = std::size_t(f.scale.span);
-  std::vector<double> x(given.begin(), given.end());
+  std::vector<double> x(values.begin(), values.end());
   for (std::size_t i = 0; i < x.size() && !f.channels.empty(); ++i) x[i] *= f.channels[i % f.channels.size()];
   x.resize(n, 0);
   std::vector<double> y = x;
@@ -353,8 +353,8 @@ std::vector<std::uint8_t> encode_row(const Format& f, std::span<const float> giv
   Row row;
   for (std::size_t first = 0; first < n; first += block) {
     const auto mask = f.stored_mask > 0 ? largest(y.data() + first, f.block, f.stored_mask) : std::vector<bool>();
-    const std::vector<Place> mine = places(f, mask);
-    row.place.insert(row.place.end(), mine.begin(), mine.end());
+    const std::vector<Place> block_places = places(f, mask);
+    row.place.insert(row.place.end(), block_places.begin(), block_places.end());
   }
   for (std::size_t first = 0; first < n; first += length) {
     Span span{row.place.data() + first, std::vector<unsigned>(length), {}};
@@ -383,7 +383,7 @@ unsigned code_at(const Format& f, const std::uint8_t* block, int section, int k)
   const Section& s = f.sections[std::size_t(section)];
   unsigned code = 0;
   for (const Field& field : f.fields)
-    if (field.kind == FieldKind::codes && field.section == section) code |= get_part(field, block, k);
+    if (field.kind == FieldKind::codes && field.section == section) code |= get_bits(field, block, k);
   return s.twos_complement ? code ^ 1u << (s.bits - 1) : code;
 }
 

@@ -104,10 +104,10 @@ std::vector<double> draw_blocks(const BlockSource& source, int size) {
       Torch fresh{std::uint32_t(source.seed) + std::uint32_t(i)};
       const std::vector<double> bivector = fresh.randn(3);
       const double half = std::numbers::pi * fresh.rand(1)[0];
-      const double part = std::sin(half) / std::hypot(bivector[0], bivector[1], bivector[2]);
+      const double scaled_sine = std::sin(half) / std::hypot(bivector[0], bivector[1], bivector[2]);
       // i = -e23, j = e13 and k = -e12 multiply like the units of quaternions, so R x R~ is q v q*.
-      parameters.insert(parameters.end(),
-                        {std::cos(half), -part * bivector[2], part * bivector[1], -part * bivector[0]});
+      parameters.insert(parameters.end(), {std::cos(half), -scaled_sine * bivector[2], scaled_sine * bivector[1],
+                                           -scaled_sine * bivector[0]});
     }
   }
   return parameters;

@@ -194,11 +194,11 @@ Result<void> read_dense(schema::Table& top, RotationSpec& spec) {
       table.complain(table.where("values"), "the rows of a listed matrix must be orthogonal and of length 1");
   }
   KV_CHECK(table.done());
-  const auto made = source.generator == MatrixGenerator::householder ? householder_matrix : gaussian_matrix;
+  const auto draw = source.generator == MatrixGenerator::householder ? householder_matrix : gaussian_matrix;
   for (const int size : spec.sizes)
     source.by_size[size] = source.generator == MatrixGenerator::listed
                                ? Matrix(values)
-                               : Matrix([made, seed = source.seed, size] { return made(seed, size); });
+                               : Matrix([draw, seed = source.seed, size] { return draw(seed, size); });
   return {};
 }
 
@@ -230,7 +230,7 @@ Result<void> read_blocks(schema::Table& top, RotationSpec& spec) {
                      fmt::format("quaternions needs w, x, y, z for each of {} blocks", blocks));
     for (std::size_t i = 0; i + 4 <= source.quaternions.size(); i += 4)
       if (const double* q = &source.quaternions[i]; q[0] == 0 && q[1] == 0 && q[2] == 0 && q[3] == 0)
-        table.complain(table.where("quaternions"), "a quaternion of length 0 turns nothing");
+        table.complain(table.where("quaternions"), "a quaternion of length 0 rotates nothing");
   }
   return table.done();
 }

@@ -56,18 +56,18 @@ class Expander {
     if (!extent) return 0;
     const int count = layers_.count;
     if (extent->kind == LayerExtent::Kind::fraction) {
-      const int part = (extent->numerator * count + extent->denominator - 1) / extent->denominator;
-      return std::min(count, std::max(extent->minimum, part));
+      const int layers = (extent->numerator * count + extent->denominator - 1) / extent->denominator;
+      return std::min(count, std::max(extent->minimum, layers));
     }
     const bool is_parameter = extent->kind == LayerExtent::Kind::parameter;
     if (is_parameter && !n_)
       return fail(Code::bad_input, "a rule takes \"n\" layers, but n is not given", rule.where,
                   {"add n = 2 to [layers]"});
-    const int asked = is_parameter ? *n_ : extent->number;
-    if (asked > count)
-      return fail(Code::bad_input, fmt::format("a rule takes {} layers, count is {}", asked, count),
+    const int layers = is_parameter ? *n_ : extent->number;
+    if (layers > count)
+      return fail(Code::bad_input, fmt::format("a rule takes {} layers, count is {}", layers, count),
                   is_parameter && layers_.n ? layers_.n_where : rule.where);
-    return asked;
+    return layers;
   }
 
   // Replaces one side of a layer's spec, and the places of its keys.

@@ -56,9 +56,8 @@ Result<FeatureSet> resolve_features(const Spec& spec, const Registry& registry) 
     return fail(Code::bad_input, "alibi and mask_slopes both take the slopes", where,
                 {"one of them: \"alibi\" adds slope * (token - position), \"mask_slopes\" multiplies the mask"});
   if (set.position_offset && spec.append)
-    return fail(Code::unsupported,
-                "append stores the newest tokens, and position_offset says that the queries are others", where,
-                {"leave out one of the two"});
+    return fail(Code::unsupported, "append stores the new tokens, and position_offset says that the queries are others",
+                where, {"leave out one of the two"});
   return set;
 }
 

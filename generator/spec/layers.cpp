@@ -18,8 +18,8 @@ constexpr int kMaxLayers = 1024;
 constexpr schema::Range kCount{1, kMaxLayers}, kLayer{0, kMaxLayers - 1}, kExtent{0, kMaxLayers};
 
 // Reports the error of a nested table as one of the table around it.
-void pass_on(schema::Table& inner, schema::Table& outer) {
-  if (Result<void> done = inner.done(); !done)
+void pass_on(schema::Table& nested, schema::Table& outer) {
+  if (Result<void> done = nested.done(); !done)
     outer.complain(done.error().where, done.error().message, done.error().notes, done.error().code);
 }
 

@@ -61,13 +61,13 @@ void read_attention(schema::Table& table, Spec& spec) {
     table.complain(node->where, fmt::format("window must be two numbers, not {}", node->items.size()),
                    {"[left, right]: tokens before and behind a query that it sees; -1: all of them"});
   if (window.size() == 2) spec.features.window_left = window[0], spec.features.window_right = window[1];
-  const std::vector<std::string>& known = feature_names();
+  const std::vector<std::string>& valid_names = feature_names();
   for (std::size_t i = 0; i < names.size(); ++i)
-    if (std::find(known.begin(), known.end(), names[i]) == known.end())
+    if (std::find(valid_names.begin(), valid_names.end(), names[i]) == valid_names.end())
       table.complain(table.find("features")->items[i].where, fmt::format("feature '{}' is not known", names[i]),
                      names[i] == "softcap" || names[i] == "window" || names[i] == "hook"
                          ? std::vector<std::string>{fmt::format("it is a key with a value: attention.{}", names[i])}
-                         : schema::suggestions(names[i], "features", known));
+                         : schema::suggestions(names[i], "features", valid_names));
   for (const std::string& name : names) set_feature(spec.features, name);
   spec.causal = std::count(names.begin(), names.end(), "causal") != 0;
 }
@@ -202,9 +202,9 @@ std::string spelled(const Node& node) {
     case Node::Kind::boolean:
       return node.boolean ? "true" : "false";
     case Node::Kind::list: {
-      std::vector<std::string> parts;
-      for (const Node& item : node.items) parts.push_back(spelled(item));
-      return fmt::format("[{}]", fmt::join(parts, ","));
+      std::vector<std::string> items;
+      for (const Node& item : node.items) items.push_back(spelled(item));
+      return fmt::format("[{}]", fmt::join(items, ","));
     }
     default:
       return "{}";

@@ -38,19 +38,19 @@ Result<void> attention(kvjit_program* program, const kvjit_attention_call* call,
   kvjit_report value{};
   for (const std::string& name : ran.kernels)
     if (value.kernel_count < static_cast<int>(std::size(value.kernels)))
-      value.kernels[value.kernel_count++] = program->keep(name);
-  value.k_reader = program->keep(ran.k_reader);
-  value.v_reader = program->keep(ran.v_reader);
+      value.kernels[value.kernel_count++] = program->intern(name);
+  value.k_reader = program->intern(ran.k_reader);
+  value.v_reader = program->intern(ran.v_reader);
   value.cache_bytes = ran.cache_bytes;
   value.converted_bytes = ran.converted_bytes;
   value.blocks = ran.blocks;
-  value.features = program->keep(listed(ran.features));
+  value.features = program->intern(listed(ran.features));
   write_struct(report, value);
   return {};
 }
 
-template <class Known>
-kvjit_status supported(const Known& registry_of, const char* toml, const char* arch, char* reasons,
+template <class RegistryOf>
+kvjit_status supported(const RegistryOf& registry_of, const char* toml, const char* arch, char* reasons,
                        size_t reasons_size) {
   std::vector<std::string> refusals;
   kvjit_status first = KVJIT_OK;
@@ -62,17 +62,17 @@ kvjit_status supported(const Known& registry_of, const char* toml, const char* a
   };
   const kvjit_status status = guarded(nullptr, [&]() -> Result<void> {
     if (!toml) return refuse({Code::usage, "toml is NULL"}, ""), Result<void>{};
-    const auto known = registry_of();
-    if (!known) return refuse(known.error(), ""), Result<void>{};
-    const Result<std::vector<kvjit::Spec>> specs = kvjit::parse_all(toml, "spec", **known);
+    const auto registry = registry_of();
+    if (!registry) return refuse(registry.error(), ""), Result<void>{};
+    const Result<std::vector<kvjit::Spec>> specs = kvjit::parse_all(toml, "spec", **registry);
     if (!specs) return refuse(specs.error(), ""), Result<void>{};
     for (const kvjit::Spec& spec : *specs) {
       const std::vector<std::string> archs = arch ? std::vector<std::string>{arch} : spec.archs;
       if (archs.empty())
         return refuse({Code::usage, "the spec names no arch; pass one, such as sm_90a"}, ""), Result<void>{};
-      for (const std::string& asked : archs)
-        if (const auto made = generate(spec, **known, asked, ""); !made)
-          refuse(made.error(), fmt::format("{}{}{}: ", spec.label, spec.label.empty() ? "" : " ", asked));
+      for (const std::string& name : archs)
+        if (const auto program = generate(spec, **registry, name, ""); !program)
+          refuse(program.error(), fmt::format("{}{}{}: ", spec.label, spec.label.empty() ? "" : " ", name));
     }
     return {};
   });
@@ -127,18 +127,18 @@ kvjit_status kvjit_supported(const char* toml, const char* arch, char* reasons, 
 
 kvjit_status kvjit_context_supports(const kvjit_context* context, const char* toml, const char* arch, char* reasons,
                                     size_t reasons_size) {
-  const auto known = [context]() -> Result<std::shared_ptr<const kvjit::Registry>> {
+  const auto registry_of = [context]() -> Result<std::shared_ptr<const kvjit::Registry>> {
     KV_CHECK(need(context, "context"));
     return registry(*context);
   };
-  return supported(known, toml, arch, reasons, reasons_size);
+  return supported(registry_of, toml, arch, reasons, reasons_size);
 }
 
 kvjit_status kvjit_alibi_slopes(float max_bias, int heads, float* slopes, kvjit_error* error) {
   return guarded(error, [&]() -> Result<void> {
     KV_CHECK(need(slopes, "slopes"));
-    KV_TRY(made, kvjit::alibi_slopes(max_bias, heads));
-    std::copy(made.begin(), made.end(), slopes);
+    KV_TRY(values, kvjit::alibi_slopes(max_bias, heads));
+    std::copy(values.begin(), values.end(), slopes);
     return {};
   });
 }
@@ -156,18 +156,19 @@ kvjit_status kvjit_program_describe(const kvjit_program* program, kvjit_program_
     write_struct(
         info, {0, s.id.c_str(), s.title.c_str(), s.arch.c_str(), s.is_planar(), s.head_dim, s.q_heads_per_kv,
                s.query_length, s.causal, type_of(s.q_type), type_of(s.out_type), s.tile_tokens, s.append, s.head_dim_v,
-               const_cast<kvjit_program*>(program)->keep(listed(features)), s.page_tokens, s.checks, s.token_heads});
+               const_cast<kvjit_program*>(program)->intern(listed(features)), s.page_tokens, s.checks, s.token_heads});
     return {};
   });
 }
 
 kvjit_status kvjit_program_side(const kvjit_program* program, int side, kvjit_side_info* info, kvjit_error* error) {
   return guarded(error, [&]() -> Result<void> {
-    KV_TRY(known, side_of(program, side));
+    KV_TRY(side_info, side_of(program, side));
     KV_CHECK(check_output(info, "info"));
-    write_struct(info, {0, known->format.c_str(), known->is_transformed, known->bits_per_value,
-                        static_cast<kvjit_index>(known->row_bytes), static_cast<kvjit_index>(known->code_row_bytes),
-                        static_cast<kvjit_index>(known->scale_row_bytes)});
+    write_struct(info,
+                 {0, side_info->format.c_str(), side_info->is_transformed, side_info->bits_per_value,
+                  static_cast<kvjit_index>(side_info->row_bytes), static_cast<kvjit_index>(side_info->code_row_bytes),
+                  static_cast<kvjit_index>(side_info->scale_row_bytes)});
     return {};
   });
 }
@@ -233,16 +234,16 @@ kvjit_status kvjit_reference(kvjit_program* program, const kvjit_attention_call*
 }
 
 kvjit_status kvjit_merge(kvjit_program* program, const kvjit_merge_call* call, kvjit_error* error) {
-  static_assert(KVJIT_MOST_MERGE_PARTS == kv::kMostMergeParts);
+  static_assert(KVJIT_MOST_MERGE_CONTEXTS == kv::kMostMergeContexts);
   return guarded(error, [&]() -> Result<void> {
     KV_CHECK(need(program, "program"));
     KV_TRY(c, read_struct(call, "call"));
-    KV_CHECK(need(c.parts, "parts"));
+    KV_CHECK(need(c.contexts, "contexts"));
     const kvjit::ProgramSource& source = program->program->source();
-    kv::MergePartsArgs args{};
-    args.count = c.part_count;  // Program::merge refuses a count above kMostMergeParts; no more are read here
-    for (int i = 0; c.part_count <= KVJIT_MOST_MERGE_PARTS && i < c.part_count; ++i)
-      args.parts[i] = {convert(c.parts[i].out), c.parts[i].lse};
+    kv::MergeContextsArgs args{};
+    args.count = c.context_count;  // Program::merge refuses a count above kMostMergeContexts; no more are read here
+    for (int i = 0; c.context_count <= KVJIT_MOST_MERGE_CONTEXTS && i < c.context_count; ++i)
+      args.contexts[i] = {convert(c.contexts[i].out), c.contexts[i].lse};
     args.sequences = c.sequences;
     args.queries = source.query_length;
     args.heads = c.kv_heads * source.q_heads_per_kv;

@@ -22,10 +22,10 @@ Result<void> append(std::vector<std::string>& to, const char* const* texts, int 
   return {};
 }
 
-kvjit::EntryCallbacks callbacks(const kvjit_context_options& given) {
-  kvjit::EntryCallbacks made;
-  if (given.cache_get)
-    made.get = [get = given.cache_get, user = given.cache_user](const std::string& key) {
+kvjit::EntryCallbacks callbacks(const kvjit_context_options& caller_options) {
+  kvjit::EntryCallbacks entry_callbacks;
+  if (caller_options.cache_get)
+    entry_callbacks.get = [get = caller_options.cache_get, user = caller_options.cache_user](const std::string& key) {
       std::optional<std::vector<std::uint8_t>> entry;
       const auto give = [](void* to, const void* bytes, size_t count) {
         const auto* begin = static_cast<const std::uint8_t*>(bytes);
@@ -34,46 +34,50 @@ kvjit::EntryCallbacks callbacks(const kvjit_context_options& given) {
       get(user, key.c_str(), give, &entry);
       return entry;
     };
-  if (given.cache_put)
-    made.put = [put = given.cache_put, user = given.cache_user](const std::string& key,
-                                                                std::span<const std::uint8_t> entry) {
+  if (caller_options.cache_put)
+    entry_callbacks.put = [put = caller_options.cache_put, user = caller_options.cache_user](
+                              const std::string& key, std::span<const std::uint8_t> entry) {
       put(user, key.c_str(), entry.data(), entry.size());
     };
-  return made;
+  return entry_callbacks;
 }
 
 Result<kvjit::Options> chosen_options(const kvjit_context_options* options) {
   kvjit::Options chosen = kvjit::Options::from_environment();
   if (!options) return chosen;
-  KV_TRY(given, read_struct(options, "options"));
-  if (given.device == KVJIT_DEVICE_GPU)
+  KV_TRY(caller_options, read_struct(options, "options"));
+  if (caller_options.device == KVJIT_DEVICE_GPU)
     chosen.device = kvjit::DeviceKind::gpu;
-  else if (given.device == KVJIT_DEVICE_CPU)
+  else if (caller_options.device == KVJIT_DEVICE_CPU)
     chosen.device = kvjit::DeviceKind::cpu;
-  else if (given.device != KVJIT_DEVICE_AUTOMATIC)
-    return fail(Code::usage,
-                fmt::format("device {}; KVJIT_DEVICE_AUTOMATIC (0), _GPU (1) and _CPU (2) are possible", given.device));
-  chosen.device_ordinal = given.ordinal;
-  if (given.cache_dir) chosen.cache_dir = given.cache_dir;
-  if (given.log)
-    chosen.log = [log = given.log, user = given.log_user](const std::string& message) { log(user, message.c_str()); };
-  KV_CHECK(append(chosen.bundles, given.bundles, given.bundle_count, "bundles"));
-  KV_CHECK(append(chosen.trusted_keys, given.trusted_keys, given.trusted_key_count, "trusted_keys"));
-  if (given.bundle_bytes_count < 0 || (given.bundle_bytes_count > 0 && (!given.bundle_bytes || !given.bundle_sizes)))
-    return fail(Code::usage, fmt::format("bundle_bytes of {} entries", given.bundle_bytes_count));
-  for (int i = 0; i < given.bundle_bytes_count; ++i)
-    chosen.bundle_bytes.emplace_back(static_cast<const std::uint8_t*>(given.bundle_bytes[i]), given.bundle_sizes[i]);
-  if (given.remote) chosen.remote = given.remote;
-  if (given.remote_writes) chosen.remote_writes = true;
-  chosen.callbacks = callbacks(given);
+  else if (caller_options.device != KVJIT_DEVICE_AUTOMATIC)
+    return fail(Code::usage, fmt::format("device {}; KVJIT_DEVICE_AUTOMATIC (0), _GPU (1) and _CPU (2) are possible",
+                                         caller_options.device));
+  chosen.device_ordinal = caller_options.ordinal;
+  if (caller_options.cache_dir) chosen.cache_dir = caller_options.cache_dir;
+  if (caller_options.log)
+    chosen.log = [log = caller_options.log, user = caller_options.log_user](const std::string& message) {
+      log(user, message.c_str());
+    };
+  KV_CHECK(append(chosen.bundles, caller_options.bundles, caller_options.bundle_count, "bundles"));
+  KV_CHECK(append(chosen.trusted_keys, caller_options.trusted_keys, caller_options.trusted_key_count, "trusted_keys"));
+  if (caller_options.bundle_bytes_count < 0 ||
+      (caller_options.bundle_bytes_count > 0 && (!caller_options.bundle_bytes || !caller_options.bundle_sizes)))
+    return fail(Code::usage, fmt::format("bundle_bytes of {} entries", caller_options.bundle_bytes_count));
+  for (int i = 0; i < caller_options.bundle_bytes_count; ++i)
+    chosen.bundle_bytes.emplace_back(static_cast<const std::uint8_t*>(caller_options.bundle_bytes[i]),
+                                     caller_options.bundle_sizes[i]);
+  if (caller_options.remote) chosen.remote = caller_options.remote;
+  if (caller_options.remote_writes) chosen.remote_writes = true;
+  chosen.callbacks = callbacks(caller_options);
   return chosen;
 }
 
 Result<void> add_own_specs(const kvjit_context_options* options, kvjit_context& handle) {
   if (!options) return {};
-  KV_TRY(given, read_struct(options, "options"));
+  KV_TRY(caller_options, read_struct(options, "options"));
   std::vector<std::string> folders;
-  KV_CHECK(append(folders, given.specs_dirs, given.specs_dir_count, "specs_dirs"));
+  KV_CHECK(append(folders, caller_options.specs_dirs, caller_options.specs_dir_count, "specs_dirs"));
   if (folders.empty()) return {};
   kvjit::FileSet files = kvjit::embedded_files();
   kvjit::FileNames shown_as;

@@ -23,8 +23,8 @@ static_assert(int(kv::RopePairs::neighbours) == KVJIT_ROPE_NEIGHBOURS &&
 static_assert(int(kvjit::CopyKind::bytes) == KVJIT_COPY_BYTES && int(kvjit::CopyKind::rotated) == KVJIT_COPY_ROTATED &&
               int(kvjit::CopyKind::dequantized) == KVJIT_COPY_DEQUANTIZED);
 
-Result<kv::RopeArgs> convert_rope(const kvjit_rope* given) {
-  KV_TRY(c, read_struct(given, "rope"));
+Result<kv::RopeArgs> convert_rope(const kvjit_rope* from) {
+  KV_TRY(c, read_struct(from, "rope"));
   const auto or_else = [](double value, double otherwise) { return value != 0 ? value : otherwise; };
   kvjit::Rope rope;
   rope.pairs = static_cast<kv::RopePairs>(c.pairs);
@@ -38,8 +38,8 @@ Result<kv::RopeArgs> convert_rope(const kvjit_rope* given) {
   return std::move(args);
 }
 
-Result<kvjit::CacheCall> convert_tokens(const kvjit_cache_tokens* given, const char* name, int side) {
-  KV_TRY(c, read_struct(given, name));
+Result<kvjit::CacheCall> convert_tokens(const kvjit_cache_tokens* from, const char* name, int side) {
+  KV_TRY(c, read_struct(from, name));
   return kvjit::CacheCall{side,
                           {convert(c.cache), convert(c.pages), c.slots, c.first_token,
                            c.tensor_scale != 0 ? c.tensor_scale : 1, static_cast<kv::SlotType>(c.slot_type)},
@@ -47,13 +47,13 @@ Result<kvjit::CacheCall> convert_tokens(const kvjit_cache_tokens* given, const c
                           c.slot_count};
 }
 
-bool is_many(const auto& call) {
-  return kvjit::product(1, call.sequences, call.tokens, call.heads) >= kvjit::kManyRows;
+bool is_bulk(const auto& call) {
+  return kvjit::product(1, call.sequences, call.tokens, call.heads) >= kvjit::kLeastBulkRows;
 }
 
 // The kernel of one side from the cache `kernels`; `make` generates it on the first call.
-Result<const kvjit::Source*> made_kernel(ServedSpec& spec, std::map<int, kvjit::Source>& kernels, int side,
-                                         kvjit::Source (*make)(const kvjit::CodecPlan&, const kvjit::Registry&)) {
+Result<const kvjit::Source*> kernel_of_side(ServedSpec& spec, std::map<int, kvjit::Source>& kernels, int side,
+                                            kvjit::Source (*make)(const kvjit::CodecPlan&, const kvjit::Registry&)) {
   const std::lock_guard lock(spec.mutex);
   auto found = kernels.find(side);
   if (found == kernels.end())
@@ -61,19 +61,19 @@ Result<const kvjit::Source*> made_kernel(ServedSpec& spec, std::map<int, kvjit::
   return &found->second;
 }
 
-kvjit::Source shift_of_many(const kvjit::CodecPlan& plan, const kvjit::Registry& registry) {
+kvjit::Source bulk_shift(const kvjit::CodecPlan& plan, const kvjit::Registry& registry) {
   auto tiles = kvjit::emit_shift_bulk(plan, registry);
   return tiles ? std::move(*tiles) : kvjit::emit_shift(plan, registry);
 }
 
-kvjit::Source rope_of_many(const kvjit::CodecPlan& plan, const kvjit::Registry& registry) {
+kvjit::Source bulk_rope(const kvjit::CodecPlan& plan, const kvjit::Registry& registry) {
   auto tiles = kvjit::emit_quantize_rope_bulk(plan, registry);
   return tiles ? std::move(*tiles) : kvjit::emit_quantize_rope(plan, registry);
 }
 
 Result<const kvjit::Source*> slots_kernel(ServedSpec& spec, kvjit::Role role, kv::SlotType type) {
   const std::lock_guard lock(spec.mutex);
-  auto& kernels = spec.made.by_slots;
+  auto& kernels = spec.operation_kernels.by_slots;
   auto found = kernels.find({role, type});
   if (found == kernels.end()) {
     KV_TRY(source, kvjit::make_by_slots(spec.problem, role, type, *spec.registry));
@@ -83,23 +83,23 @@ Result<const kvjit::Source*> slots_kernel(ServedSpec& spec, kvjit::Role role, kv
 }
 
 Result<const CopyKernel*> copy_kernel(kvjit_program* from, kvjit_program* to, const kvjit::CopyCall& call) {
-  const kvjit::Registry& known = *from->spec->registry;
+  const kvjit::Registry& registry = *from->spec->registry;
   const CopyKey key{to->spec,
                     call.from.side,
                     call.to.side,
                     kvjit::Program::alignment_of(call, *from->program, *to->program),
                     call.from.tokens.tensor_scale == call.to.tokens.tensor_scale,
-                    is_many(call)};
+                    is_bulk(call)};
   const std::lock_guard lock(from->spec->mutex);
-  auto& copies = from->spec->made.copies;
+  auto& copies = from->spec->operation_kernels.copies;
   if (const auto found = copies.find(key); found != copies.end()) return &found->second;
-  KV_TRY(plan,
-         kvjit::plan_copy(kvjit::side_plan(from->spec->problem, key.from_side),
-                          kvjit::side_plan(to->spec->problem, key.to_side), key.has_same_scale, key.alignment, known));
-  std::erase_if(copies, [](const auto& made) { return made.first.to.expired(); });
+  KV_TRY(plan, kvjit::plan_copy(kvjit::side_plan(from->spec->problem, key.from_side),
+                                kvjit::side_plan(to->spec->problem, key.to_side), key.has_same_scale, key.alignment,
+                                registry));
+  std::erase_if(copies, [](const auto& entry) { return entry.first.to.expired(); });
   std::optional<kvjit::Source> tiles;
-  if (key.is_many) tiles = kvjit::emit_bulk_copy(plan, known);
-  return &copies.emplace(key, CopyKernel{plan.kind, tiles ? std::move(*tiles) : kvjit::emit_copy(plan, known)})
+  if (key.is_bulk) tiles = kvjit::emit_bulk_copy(plan, registry);
+  return &copies.emplace(key, CopyKernel{plan.kind, tiles ? std::move(*tiles) : kvjit::emit_copy(plan, registry)})
               .first->second;
 }
 
@@ -134,12 +134,12 @@ Result<void> codec(kvjit_program* program, int side, const kvjit_codec_call* cal
     return is_quantize ? runs.quantize(side, args, c.stream, table, check)
                        : runs.dequantize(side, args, c.stream, table, check);
   }
-  if (!is_quantize) return fail(Code::usage, "rope is set for dequantize, which does not turn rows");
+  if (!is_quantize) return fail(Code::usage, "rope is set for dequantize, which does not rotate rows");
   KV_TRY(rope, convert_rope(c.rope));
   ServedSpec& spec = *program->spec;
-  const bool by_tiles = is_many(args) && kvjit::is_turned_by_tiles(rope) && kvjit::has_aligned_rows(args);
-  KV_TRY(kernel, by_tiles ? made_kernel(spec, spec.made.tile_ropes, side, &rope_of_many)
-                          : made_kernel(spec, spec.made.ropes, side, &kvjit::emit_quantize_rope));
+  const bool by_tiles = is_bulk(args) && kvjit::is_served_by_bulk(rope) && kvjit::has_aligned_rows(args);
+  KV_TRY(kernel, by_tiles ? kernel_of_side(spec, spec.operation_kernels.tile_ropes, side, &bulk_rope)
+                          : kernel_of_side(spec, spec.operation_kernels.ropes, side, &kvjit::emit_quantize_rope));
   return runs.quantize_rope(side, args, rope, *kernel, c.stream, table, check, slots);
 }
 
@@ -168,7 +168,7 @@ kvjit_status kvjit_copy(kvjit_program* from, int from_side, kvjit_program* to, i
     converted.record = static_cast<kv::CheckRecord*>(c.check);
     KV_TRY(kernel, copy_kernel(from, to, converted));
     KV_CHECK(from->program->copy(converted, *to->program, kernel->source, c.stream));
-    if (report) write_struct(report, {0, static_cast<int>(kernel->kind), from->keep(kernel->source.name)});
+    if (report) write_struct(report, {0, static_cast<int>(kernel->kind), from->intern(kernel->source.name)});
     return {};
   });
 }
@@ -184,9 +184,9 @@ kvjit_status kvjit_shift(kvjit_program* program, int side, const kvjit_shift_cal
     converted.sequences = c.sequences, converted.tokens = c.tokens, converted.heads = c.heads;
     converted.record = static_cast<kv::CheckRecord*>(c.check);
     ServedSpec& spec = *program->spec;
-    const bool by_tiles = is_many(converted) && kvjit::is_turned_by_tiles(rope);
-    KV_TRY(kernel, by_tiles ? made_kernel(spec, spec.made.tile_shifts, side, &shift_of_many)
-                            : made_kernel(spec, spec.made.shifts, side, &kvjit::emit_shift));
+    const bool by_tiles = is_bulk(converted) && kvjit::is_served_by_bulk(rope);
+    KV_TRY(kernel, by_tiles ? kernel_of_side(spec, spec.operation_kernels.tile_shifts, side, &bulk_shift)
+                            : kernel_of_side(spec, spec.operation_kernels.shifts, side, &kvjit::emit_shift));
     return program->program->shift(converted, *kernel, c.stream);
   });
 }

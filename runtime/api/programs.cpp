@@ -31,17 +31,17 @@ namespace {
 
 Result<std::shared_ptr<ServedSpec>> serve(const kvjit_context& context, const std::string& toml,
                                           const std::string& file, const char* arch) {
-  KV_TRY(known, registry(context));
-  KV_TRY(specs, kvjit::parse_all(toml, file, *known));
+  KV_TRY(registry, registry(context));
+  KV_TRY(specs, kvjit::parse_all(toml, file, *registry));
   if (specs.size() != 1)
     return fail(Code::unsupported,
                 fmt::format("[matrix] and [layers] give {} specs; a program is one spec", specs.size()), {file},
                 {"leave both out, or create one program for each combination and each group of layers"});
   const kvjit::DeviceInfo& info = context.context->backend()->info();
   KV_TRY(chosen, choose_arch(specs[0], arch, info));
-  KV_TRY(generated, generate(specs[0], *known, chosen, info.is_gpu ? info.name : ""));
+  KV_TRY(generated, generate(specs[0], *registry, chosen, info.is_gpu ? info.name : ""));
   auto served = std::make_shared<ServedSpec>();
-  served->registry = std::move(known);
+  served->registry = std::move(registry);
   served->problem = std::move(generated.problem);
   served->source = std::make_shared<const kvjit::ProgramSource>(std::move(generated.source));
   return served;
@@ -50,13 +50,13 @@ Result<std::shared_ptr<ServedSpec>> serve(const kvjit_context& context, const st
 Result<std::unique_ptr<kvjit_program>> make(kvjit_context& context, const std::string& toml, const std::string& file,
                                             const char* arch, std::stop_token stop) {
   if (stop.stop_requested()) return fail(Code::cancelled, "the request was cancelled");
-  std::string asked = arch ? arch : "the device's";
-  asked.append(1, '\0').append(file).append(1, '\0').append(toml);
-  std::shared_ptr<ServedSpec> spec = context.specs.find(asked);
+  std::string spec_key = arch ? arch : "the device's";
+  spec_key.append(1, '\0').append(file).append(1, '\0').append(toml);
+  std::shared_ptr<ServedSpec> spec = context.specs.find(spec_key);
   if (!spec) {
     KV_TRY(served, serve(context, toml, file, arch));
     spec = std::move(served);
-    context.specs.keep(asked, spec);
+    context.specs.keep(spec_key, spec);
   }
   KV_TRY(created, kvjit::Program::create(context.context, spec->source, stop));
   auto handle = std::make_unique<kvjit_program>();
@@ -86,8 +86,8 @@ kvjit_status kvjit_program_create(kvjit_context* context, const char* toml, cons
     KV_CHECK(need(context, "context"));
     KV_CHECK(need(toml, "toml"));
     KV_CHECK(need(program, "program"));
-    KV_TRY(made, make(*context, toml, file_name ? file_name : "spec", arch, {}));
-    *program = made.release();
+    KV_TRY(new_program, make(*context, toml, file_name ? file_name : "spec", arch, {}));
+    *program = new_program.release();
     return {};
   });
 }
@@ -99,8 +99,8 @@ kvjit_status kvjit_program_request(kvjit_context* context, const char* toml, con
     KV_CHECK(need(context, "context"));
     KV_CHECK(need(toml, "toml"));
     KV_CHECK(need(request, "request"));
-    auto made = std::make_unique<kvjit_request>();
-    kvjit_request* const job = made.get();
+    auto new_request = std::make_unique<kvjit_request>();
+    kvjit_request* const job = new_request.get();
     context->workers.run([job, done, user, context, text = std::string(toml),
                           file = std::string(file_name ? file_name : "spec"), named = arch != nullptr,
                           chosen = std::string(arch ? arch : "")] {
@@ -117,7 +117,7 @@ kvjit_status kvjit_program_request(kvjit_context* context, const char* toml, con
       job->is_returned = true;
       job->ended.notify_all();
     });
-    *request = made.release();
+    *request = new_request.release();
     return {};
   });
 }
@@ -180,19 +180,19 @@ kvjit_status kvjit_warm(kvjit_context* context, const kvjit_warm_call* call, kvj
     }
     const auto sources = [&]() -> Result<std::vector<kvjit::Source>> {
       std::vector<kvjit::Source> all;
-      KV_TRY(known, registry(*context));
+      KV_TRY(registry, registry(*context));
       KV_TRY(operations, kvjit::read_operations(c.operations ? c.operations : ""));
       std::vector<kvjit::Problem> problems;
       for (int i = 0; i < c.spec_count; ++i) {
-        KV_TRY(specs, kvjit::parse_all(c.specs[i], fmt::format("spec {}", i), *known));
+        KV_TRY(specs, kvjit::parse_all(c.specs[i], fmt::format("spec {}", i), *registry));
         for (const kvjit::Spec& spec : specs) {
           KV_TRY(arch, choose_arch(spec, c.arch, info));
-          KV_TRY(program, generate(spec, *known, arch, device));
+          KV_TRY(program, generate(spec, *registry, arch, device));
           for (auto& [role, source] : program.source.kernels) all.push_back(std::move(source));
           problems.push_back(std::move(program.problem));
         }
       }
-      KV_TRY(more, kvjit::operation_kernels(problems, operations, *known));
+      KV_TRY(more, kvjit::operation_kernels(problems, operations, *registry));
       std::move(more.begin(), more.end(), std::back_inserter(all));
       return all;
     };

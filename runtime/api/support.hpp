@@ -40,11 +40,11 @@ struct ServedSpec;
 struct CopyKey {
   std::weak_ptr<ServedSpec> to;
   int from_side, to_side, alignment;
-  bool has_same_scale, is_many;
+  bool has_same_scale, is_bulk;
   bool operator<(const CopyKey& other) const {
     if (to.owner_before(other.to) || other.to.owner_before(to)) return to.owner_before(other.to);
-    return std::tie(from_side, to_side, alignment, has_same_scale, is_many) <
-           std::tie(other.from_side, other.to_side, other.alignment, other.has_same_scale, other.is_many);
+    return std::tie(from_side, to_side, alignment, has_same_scale, is_bulk) <
+           std::tie(other.from_side, other.to_side, other.alignment, other.has_same_scale, other.is_bulk);
   }
 };
 struct CopyKernel {
@@ -54,7 +54,7 @@ struct CopyKernel {
 // Kernels of operations, generated on the first call that needs them. Nodes of a map do not move, so callers may hold
 // pointers to them. The key of shifts and ropes is the side. Kernels of `ropes` rotate rows to their positions and
 // quantize them. `tile_shifts` and `tile_ropes` are the bulk kernels.
-struct MadeKernels {
+struct OperationKernels {
   std::map<CopyKey, CopyKernel> copies;
   std::map<int, Source> shifts, tile_shifts, ropes, tile_ropes;
   std::map<std::pair<Role, kv::SlotType>, Source> by_slots;
@@ -67,22 +67,22 @@ struct ServedSpec {
   std::shared_ptr<const Registry> registry;
   Problem problem;
   std::shared_ptr<const ProgramSource> source;
-  std::mutex mutex;  // guards `made`
-  MadeKernels made;
+  std::mutex mutex;  // guards `operation_kernels`
+  OperationKernels operation_kernels;
 };
 
 // The generated specs of a context, each as long as some program uses it.
 class ServedSpecs {
  public:
-  std::shared_ptr<ServedSpec> find(const std::string& asked) {
+  std::shared_ptr<ServedSpec> find(const std::string& spec_key) {
     const std::lock_guard lock(mutex_);
-    const auto known = specs_.find(asked);
-    return known == specs_.end() ? nullptr : known->second.lock();
+    const auto entry = specs_.find(spec_key);
+    return entry == specs_.end() ? nullptr : entry->second.lock();
   }
-  void keep(const std::string& asked, const std::shared_ptr<ServedSpec>& spec) {
+  void keep(const std::string& spec_key, const std::shared_ptr<ServedSpec>& spec) {
     const std::lock_guard lock(mutex_);
-    std::erase_if(specs_, [](const auto& known) { return known.second.expired(); });
-    specs_[asked] = spec;
+    std::erase_if(specs_, [](const auto& entry) { return entry.second.expired(); });
+    specs_[spec_key] = spec;
   }
 
  private:
@@ -106,7 +106,7 @@ struct kvjit_program {
   std::shared_ptr<kvjit::Program> program;
   std::mutex mutex;             // guards `texts`
   std::set<std::string> texts;  // strings that the C interface returned; nodes do not move
-  const char* keep(const std::string& text) {
+  const char* intern(const std::string& text) {
     const std::lock_guard lock(mutex);
     return texts.insert(text).first->c_str();
   }
@@ -126,10 +126,10 @@ static_assert(static_cast<int>(Code::internal) == KVJIT_INTERNAL && static_cast<
 inline void copy_text(char* to, std::size_t size, std::string_view text) {
   if (size == 0) return;
   constexpr std::string_view kCut = "...";
-  const std::size_t kept = std::min(text.size(), size - 1);
-  std::memcpy(to, text.data(), kept);
-  to[kept] = '\0';
-  if (kept < text.size() && kept >= kCut.size()) std::memcpy(to + kept - kCut.size(), kCut.data(), kCut.size());
+  const std::size_t length = std::min(text.size(), size - 1);
+  std::memcpy(to, text.data(), length);
+  to[length] = '\0';
+  if (length < text.size() && length >= kCut.size()) std::memcpy(to + length - kCut.size(), kCut.data(), kCut.size());
 }
 
 inline std::string listed(const std::vector<std::string>& names) {
@@ -243,11 +243,11 @@ struct Generated {
   ProgramSource source;
 };
 // device: name of the GPU that the program will run on; "": unknown.
-inline Result<Generated> generate(const Spec& spec, const Registry& known, const std::string& arch,
+inline Result<Generated> generate(const Spec& spec, const Registry& registry, const std::string& arch,
                                   const std::string& device) {
-  KV_TRY(problem, resolve(spec, known, arch));
+  KV_TRY(problem, resolve(spec, registry, arch));
   problem.device = device;
-  KV_TRY(source, make_program(problem, known));
+  KV_TRY(source, make_program(problem, registry));
   return Generated{std::move(problem), std::move(source)};
 }
 

@@ -21,9 +21,9 @@
 namespace kvjit {
 namespace {
 
-std::string path_of(void* handle, const std::string& asked) {
+std::string path_of(void* handle, const std::string& name) {
   link_map* map = nullptr;
-  if (dlinfo(handle, RTLD_DI_LINKMAP, &map) != 0 || map == nullptr || *map->l_name == '\0') return asked;
+  if (dlinfo(handle, RTLD_DI_LINKMAP, &map) != 0 || map == nullptr || *map->l_name == '\0') return name;
   char resolved[PATH_MAX];
   return realpath(map->l_name, resolved) ? resolved : map->l_name;
 }

@@ -34,13 +34,13 @@ void read_number(const char* name, Number& number, Number largest, std::vector<s
 
 // Splits "a:b" at colons and drops empty entries. Such a list cannot hold URLs.
 std::vector<std::string> list_of(const std::string& text) {
-  std::vector<std::string> parts;
+  std::vector<std::string> entries;
   for (std::size_t at = 0; at < text.size();) {
     const std::size_t end = std::min(text.find(':', at), text.size());
-    if (end > at) parts.push_back(text.substr(at, end - at));
+    if (end > at) entries.push_back(text.substr(at, end - at));
     at = end + 1;
   }
-  return parts;
+  return entries;
 }
 
 // The user's cache folder. A relative XDG_CACHE_HOME is ignored, as the XDG Base Directory Specification 0.8 asks.

@@ -29,7 +29,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr const char* kSeam = "templates/device/cpu.hpp";
+constexpr const char* kDeviceLayer = "templates/device/cpu.hpp";
 constexpr std::size_t kMostBytes = std::size_t{256} << 20;  // a larger shared object is refused
 constexpr std::size_t kMostLog = 64 * 1024;
 
@@ -149,7 +149,7 @@ std::optional<std::string> find_program(const std::string& name) {
 class HostCompiler : public Compiler {
  public:
   HostCompiler(std::string program, std::string identity, const std::string& device_layer)
-      : program_(std::move(program)), identity_(std::move(identity)), options_(kOptions), seam_(device_layer) {
+      : program_(std::move(program)), identity_(std::move(identity)), options_(kOptions), device_layer_(device_layer) {
     // GCC marks inline variables as unique in the process, and an object with such a variable is never unloaded. Clang
     // does not.
     if (identity_.find("clang") == std::string::npos) options_.push_back("-fno-gnu-unique");
@@ -163,7 +163,7 @@ class HostCompiler : public Compiler {
  private:
   std::string program_, identity_;
   std::vector<std::string> options_;
-  const std::string& seam_;
+  const std::string& device_layer_;
 };
 
 Result<Artefact> HostCompiler::compile(const Source& source, std::stop_token stop) {
@@ -171,7 +171,7 @@ Result<Artefact> HostCompiler::compile(const Source& source, std::stop_token sto
   KV_TRY(folder, PrivateFolder::make());
   if (mkdir((folder.path() / "device").c_str(), 0700) != 0)
     return fail(Code::environment, fmt::format("cannot make a folder: {}", std::strerror(errno)));
-  KV_CHECK(write_text(folder.path() / "device/cpu.hpp", seam_));
+  KV_CHECK(write_text(folder.path() / "device/cpu.hpp", device_layer_));
   KV_CHECK(write_text(folder.path() / "kernel.cu", source.text.str()));
 
   std::vector<std::string> arguments = {program_};
@@ -209,14 +209,15 @@ Result<Artefact> HostCompiler::compile(const Source& source, std::stop_token sto
 
 std::vector<std::string> host_options() {
   std::vector<std::string> options = kOptions;
-  if (const auto device_layer = embedded_files().find(kSeam); device_layer != embedded_files().end())
+  if (const auto device_layer = embedded_files().find(kDeviceLayer); device_layer != embedded_files().end())
     options.push_back("cpu.hpp sha256:" + hex(sha256(device_layer->second)));
   return options;
 }
 
 Result<std::shared_ptr<Compiler>> open_host_compiler(const Options& options) {
-  const auto device_layer = embedded_files().find(kSeam);
-  if (device_layer == embedded_files().end()) return fail(Code::internal, fmt::format("{} is not embedded", kSeam));
+  const auto device_layer = embedded_files().find(kDeviceLayer);
+  if (device_layer == embedded_files().end())
+    return fail(Code::internal, fmt::format("{} is not embedded", kDeviceLayer));
 
   // The usual names are tried only if the caller names no compiler. A named compiler is the only one that is tried.
   const std::vector<std::string> names = options.host_compiler.empty()

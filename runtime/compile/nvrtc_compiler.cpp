@@ -48,7 +48,7 @@ struct Api {
   SetFlowCallback set_flow_callback = nullptr;  // null in older libraries: a compile then runs to its end
 };
 
-int stop_asked(void* payload, void*) { return static_cast<std::stop_token*>(payload)->stop_requested() ? 1 : 0; }
+int is_stop_requested(void* payload, void*) { return static_cast<std::stop_token*>(payload)->stop_requested() ? 1 : 0; }
 
 // A cubin of these kernels is below 1 MB. A larger size than this means a broken library.
 constexpr std::size_t kMaxOutputBytes = std::size_t{1} << 30;
@@ -119,7 +119,7 @@ class NvrtcCompiler final : public Compiler {
     const std::string file = source.name + ".cu";
     KV_CHECK(check(api_.nvrtcCreateProgram(&program, source.text.str().c_str(), file.c_str(), 0, nullptr, nullptr),
                    "nvrtcCreateProgram"));
-    const auto destroy = [this](nvrtcProgram made) { api_.nvrtcDestroyProgram(&made); };
+    const auto destroy = [this](nvrtcProgram handle) { api_.nvrtcDestroyProgram(&handle); };
     const std::unique_ptr<NvrtcProgramOpaque, decltype(destroy)> owner(program, destroy);
 
     auto list = options(source);
@@ -131,7 +131,7 @@ class NvrtcCompiler final : public Compiler {
     std::vector<const char*> pointers;
     for (const auto& option : list) pointers.push_back(option.c_str());
     if (api_.set_flow_callback && stop.stop_possible())
-      KV_CHECK(check(api_.set_flow_callback(program, stop_asked, &stop), "nvrtcSetFlowCallback"));
+      KV_CHECK(check(api_.set_flow_callback(program, is_stop_requested, &stop), "nvrtcSetFlowCallback"));
     const int status = api_.nvrtcCompileProgram(program, static_cast<int>(pointers.size()), pointers.data());
 
     Artefact artefact;

@@ -8,9 +8,10 @@
 
 namespace kvjit {
 
-Result<void> check_timing(int repeats, int turns) {
-  if (repeats >= 1 && turns >= 1) return {};
-  return fail(Code::usage, fmt::format("{} timed repeats, {} turns: at least 1 of each is needed", repeats, turns));
+Result<void> check_timing(int repeats, int buffer_sets) {
+  if (repeats >= 1 && buffer_sets >= 1) return {};
+  return fail(Code::usage,
+              fmt::format("{} timed repeats, {} buffer sets: at least 1 of each is needed", repeats, buffer_sets));
 }
 
 Result<Buffer> Buffer::make(std::shared_ptr<Backend> backend, std::size_t bytes) {

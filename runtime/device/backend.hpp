@@ -63,19 +63,19 @@ class Backend {
   // Queues a launch; the CPU back-end runs it to its end. args: one struct of source.args_bytes bytes.
   virtual Result<void> launch(const Kernel& kernel, Grid grid, const void* args, Stream stream) = 0;
 
-  // The work that is timed. `turn` is the buffer set of the call: 0, 1 .. turns - 1, 0 and so on.
-  using Work = std::function<Result<void>(Stream, int turn)>;
+  // The work that is timed. `buffer_set` is that of the call: 0, 1 .. buffer_sets - 1, 0 and so on.
+  using Work = std::function<Result<void>(Stream, int buffer_set)>;
   // Duration of one call in microseconds, by device events on a GPU and by wall clock on the CPU: median and extremes
   // of `repeats` timed groups of `calls` calls.
   struct Timing {
     double median_us = 0, low_us = 0, high_us = 0;
     int repeats = 0, calls = 1;
   };
-  virtual Result<Timing> time(const Work& work, int repeats, int turns) = 0;
+  virtual Result<Timing> time(const Work& work, int repeats, int buffer_sets) = 0;
 };
 
 // Fails unless both are at least 1.
-Result<void> check_timing(int repeats, int turns);
+Result<void> check_timing(int repeats, int buffer_sets);
 
 // Fails with environment: the library names and folders that were searched, or that there is no device.
 Result<std::shared_ptr<Backend>> open_cuda(const Options& options);

@@ -104,7 +104,7 @@ class CudaBackend final : public Backend {
     std::size_t free = 0, total = 0;
     if (status == kCuErrorOutOfMemory && driver_.cuMemGetInfo_v2(&free, &total) == 0)
       return fail(Code::environment,
-                  fmt::format("{} bytes were asked for, {} of {} are free on {}", bytes, free, total, info_.name));
+                  fmt::format("{} bytes were requested, {} of {} are free on {}", bytes, free, total, info_.name));
     return driver_.error(status, fmt::format("allocating {} bytes", bytes));
   }
 
@@ -208,11 +208,11 @@ class CudaBackend final : public Backend {
                                              ours->name, grid.x, grid.y, grid.z, ours->threads, ours->shared_bytes));
   }
 
-  // Times calls that follow each other on one stream. `turns` is the number of buffer sets. With one set, data that
-  // fits the L2 cache stays in it, as in a short loop. With sets that together exceed the L2 several times, every call
-  // reads from memory, as the layers of a model do.
-  Result<Timing> time(const Work& work, int repeats, int turns) override {
-    KV_CHECK(check_timing(repeats, turns));
+  // Times calls that follow each other on one stream. `buffer_sets` is the number of buffer sets. With one set, data
+  // that fits the L2 cache stays in it, as in a short loop. With sets that together exceed the L2 several times, every
+  // call reads from memory, as the layers of a model do.
+  Result<Timing> time(const Work& work, int repeats, int buffer_sets) override {
+    KV_CHECK(check_timing(repeats, buffer_sets));
     const Bound bound(*device_);
     KV_CHECK(check(driver_.cuStreamSynchronize(nullptr), "waiting for earlier work"));
     Owned<CuStream> stream(driver_.cuStreamDestroy_v2);
@@ -230,8 +230,8 @@ class CudaBackend final : public Backend {
       KV_CHECK(check(driver_.cuEventElapsedTime(&ms, start.get(), stop.get()), "reading a timer"));
       return 1000.0 * ms;
     };
-    int turn = 0;
-    const auto once = [&] { return work(stream.get(), std::exchange(turn, (turn + 1) % turns)); };
+    int buffer_set = 0;
+    const auto once = [&] { return work(stream.get(), std::exchange(buffer_set, (buffer_set + 1) % buffer_sets)); };
     for (int i = 0; i < kWarmUps; ++i) KV_CHECK(once());
     KV_TRY(once_us, timed_us(once));
 
@@ -240,7 +240,7 @@ class CudaBackend final : public Backend {
     const int calls = once_us < kShortUs ? kGraphCalls : 1;
     std::vector<std::unique_ptr<Graph>> graphs;
     if (calls > 1)
-      for (int i = 0; i < (turns + calls - 1) / calls; ++i) {
+      for (int i = 0; i < (buffer_sets + calls - 1) / calls; ++i) {
         graphs.push_back(std::make_unique<Graph>(driver_));
         KV_CHECK(capture(*graphs.back(), stream.get(), once, calls));
         KV_CHECK(replay(*graphs.back(), stream.get()));
@@ -295,7 +295,7 @@ Result<std::shared_ptr<Backend>> open_cuda(const Options& options) {
   KV_CHECK(check(driver->cuDeviceGetCount(&count), "counting the CUDA devices"));
   if (options.device_ordinal < 0 || options.device_ordinal >= count)
     return fail(Code::environment,
-                fmt::format("CUDA device {} was asked for; the driver shows {} (CUDA_VISIBLE_DEVICES "
+                fmt::format("CUDA device {} was requested; the driver shows {} (CUDA_VISIBLE_DEVICES "
                             "hides devices)",
                             options.device_ordinal, count));
 

@@ -107,12 +107,12 @@ class JitContext final : public Context {
   Result<KernelRecord> load(const Source& source, const Key& request, std::stop_token stop) {
     KernelRecord record;
     record.name = source.name;
-    const auto use = [&](const Store::Found& found) -> Result<void> {
-      const Artefact& artefact = found.entry.artefact;
+    const auto use = [&](const Store::Hit& hit) -> Result<void> {
+      const Artefact& artefact = hit.entry.artefact;
       KV_TRY(kernel, device_->backend()->load(source, artefact));
       record.kernel = std::move(kernel);
-      record.key = found.key.hex;
-      record.origin = found.origin;
+      record.key = hit.key.hex;
+      record.origin = hit.origin;
       record.registers = artefact.registers;
       record.stack_bytes = artefact.stack_bytes;
       record.spill_bytes = artefact.spill_store_bytes + artefact.spill_load_bytes;

@@ -21,11 +21,11 @@ Result<std::shared_ptr<SharedDevice>> open_once(const std::string& name,
   static auto& mutex = *new std::mutex;
   static auto& devices = *new std::map<std::string, std::weak_ptr<SharedDevice>>;
   const std::lock_guard guard(mutex);
-  std::weak_ptr<SharedDevice>& known = devices[name];
-  if (auto device = known.lock()) return device;
+  std::weak_ptr<SharedDevice>& entry = devices[name];
+  if (auto device = entry.lock()) return device;
   KV_TRY(backend, open());
   auto device = std::make_shared<SharedDevice>(std::move(backend));
-  known = device;
+  entry = device;
   return device;
 }
 
@@ -48,7 +48,7 @@ Result<KernelRecord> SharedDevice::get(const Source& source, const Key& request,
   const std::string name = name_of(source, request);
   std::unique_lock lock(mutex_);
   const auto is_idle = [&] { return !kernels_[name].is_being_made; };
-  if (may_wait && !made_.wait(lock, stop, is_idle))
+  if (may_wait && !changed_.wait(lock, stop, is_idle))
     return fail(Code::cancelled, fmt::format("waiting for {} was cancelled", source.name));
   Entry& entry = kernels_[name];
   if (auto kernel = entry.kernel.lock()) {
@@ -64,24 +64,24 @@ Result<KernelRecord> SharedDevice::get(const Source& source, const Key& request,
     const std::lock_guard guard(mutex_);
     if (is_first) kernels_[name].is_being_made = false;
     std::erase_if(kernels_, [](const auto& one) { return one.second.kernel.expired() && !one.second.is_being_made; });
-    made_.notify_all();
+    changed_.notify_all();
   };
   const std::unique_ptr<void, decltype(end)> ending(this, end);
-  KV_TRY(made, make());
-  return keep(name, std::move(made));
+  KV_TRY(record, make());
+  return keep(name, std::move(record));
 }
 
-KernelRecord SharedDevice::keep(const std::string& name, KernelRecord made) {
+KernelRecord SharedDevice::keep(const std::string& name, KernelRecord record) {
   const std::lock_guard guard(mutex_);
   Entry& entry = kernels_[name];
   if (auto first = entry.kernel.lock()) {  // another context was quicker: its module stays, this one is dropped
-    made.kernel = std::move(first);
-    return made;
+    record.kernel = std::move(first);
+    return record;
   }
-  entry.kernel = made.kernel;
-  entry.info = made;
+  entry.kernel = record.kernel;
+  entry.info = record;
   entry.info.kernel.reset();
-  return made;
+  return record;
 }
 
 LoadedCode SharedDevice::loaded() const {

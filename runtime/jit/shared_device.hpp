@@ -48,11 +48,11 @@ class SharedDevice {
     std::weak_ptr<Kernel> kernel;
     bool is_being_made = false;
   };
-  KernelRecord keep(const std::string& name, KernelRecord made);
+  KernelRecord keep(const std::string& name, KernelRecord record);
 
   std::shared_ptr<Backend> backend_;
   mutable std::mutex mutex_;
-  std::condition_variable_any made_;
+  std::condition_variable_any changed_;
   std::map<std::string, Entry> kernels_;  // by request key and launch numbers (threads, shared memory, arguments)
 };
 

@@ -17,9 +17,9 @@ Result<WarmReport> warm(Context& context, const std::vector<std::string>& list,
   if (!store) return fail(Code::internal, "a context without a store cannot be warmed");
   Sha256 hash;
   hash.update_delimited("kvjit warm list");
-  for (const std::string& part : list) hash.update_delimited(part);
+  for (const std::string& item : list) hash.update_delimited(item);
   const std::string marker = hex(hash.finish());
-  if (const int known = store->complete_kernels(marker); known > 0) return WarmReport{known, 0, true};
+  if (const int kernels = store->complete_kernels(marker); kernels > 0) return WarmReport{kernels, 0, true};
 
   KV_TRY(all, sources());
   std::vector<const Source*> jobs;
@@ -37,17 +37,17 @@ Result<WarmReport> warm(Context& context, const std::vector<std::string>& list,
   const auto before = store->counters().compiles;
   in_parallel(jobs.size(), threads, [&](std::size_t i) {
     if (stop.stop_requested()) return;
-    Result<void> made;
+    Result<void> result;
     if (!in_memory)
-      made = store->get(
-          *jobs[i], [](const Store::Found&) -> Result<void> { return {}; }, stop.get_token());
+      result = store->get(
+          *jobs[i], [](const Store::Hit&) -> Result<void> { return {}; }, stop.get_token());
     else if (const auto record = context.get(*jobs[i], stop.get_token()); !record)
-      made = tl::unexpected(record.error());
+      result = tl::unexpected(record.error());
     const std::lock_guard guard(mutex);
-    if (!made && outcome) outcome = made, stop.request_stop();
+    if (!result && outcome) outcome = result, stop.request_stop();
     ++state.done;
     state.kernel = jobs[i]->name;
-    if (made && progress) progress(state);
+    if (result && progress) progress(state);
   });
   KV_CHECK(outcome);
   store->mark_complete(marker, keys);

@@ -10,20 +10,20 @@
 
 namespace kvjit {
 
-Result<void> Program::merge(const kv::MergePartsArgs& args, Stream stream) const {
+Result<void> Program::merge(const kv::MergeContextsArgs& args, Stream stream) const {
   if (!source_.features.lse)
     return fail(Code::unsupported, fmt::format("program {} has no logarithms of sums to merge by", source_.id), {},
                 {"attention.features = [\"lse\"]"});
-  if (args.count < 1 || args.count > kv::kMostMergeParts)
-    return refuse(fmt::format("{} parts; 1 to {} are possible (what is merged can be merged again)", args.count,
-                              kv::kMostMergeParts));
+  if (args.count < 1 || args.count > kv::kMostMergeContexts)
+    return refuse(fmt::format("{} contexts; 1 to {} are possible (what is merged can be merged again)", args.count,
+                              kv::kMostMergeContexts));
   KV_CHECK(check_counts(args.sequences, args.queries, args.heads));
   if (args.queries != source_.query_length)
     return refuse(fmt::format("{} queries; the program has {}", args.queries, source_.query_length));
   const auto alignment = static_cast<unsigned>(wide_element_bytes(source_.out_type));
   for (int i = 0; i < args.count; ++i) {
-    KV_CHECK(check_pointer(fmt::format("parts[{}].out", i).c_str(), args.parts[i].out.data, alignment));
-    KV_CHECK(check_pointer(fmt::format("parts[{}].lse", i).c_str(), args.parts[i].lse, 4));
+    KV_CHECK(check_pointer(fmt::format("contexts[{}].out", i).c_str(), args.contexts[i].out.data, alignment));
+    KV_CHECK(check_pointer(fmt::format("contexts[{}].lse", i).c_str(), args.contexts[i].lse, 4));
   }
   KV_CHECK(check_pointer("out", args.out.data, alignment));
   if (args.lse) KV_CHECK(check_pointer("lse", args.lse, 4));
@@ -48,8 +48,8 @@ Result<void> Program::launch_check(kv::CheckArgs args, const CheckBounds& check,
                 args, stream);
 }
 
-Result<void> Program::look_up(const CacheCall& at, int sequences, int tokens, kv::CheckRecord* record,
-                              Stream stream) const {
+Result<void> Program::check_cache(const CacheCall& at, int sequences, int tokens, kv::CheckRecord* record,
+                                  Stream stream) const {
   if (!source_.checks) return {};
   kv::CheckArgs checked{};
   checked.tokens = tokens, checked.sequences = sequences, checked.first_token = at.tokens.first_token;

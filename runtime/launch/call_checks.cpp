@@ -50,7 +50,7 @@ Result<void> check_new_rows(const ProgramSource& source, const AttentionCall& ca
 
 Result<void> check_features(const ProgramSource& source, const AttentionCall& call) {
   const FeatureSet& set = source.features;
-  const kv::FeatureArgs& given = call.features;
+  const kv::FeatureArgs& features = call.features;
   struct Array {
     const char *name, *feature;
     const void* data;
@@ -58,29 +58,29 @@ Result<void> check_features(const ProgramSource& source, const AttentionCall& ca
     unsigned alignment;
   };
   const Array arrays[] = {
-      {"mask", "mask", given.mask, set.mask, set.mask, 2},
-      {"packed_mask", "packed_mask", given.packed_mask, set.packed_mask, set.packed_mask, 4},
-      {"slopes", "alibi\" or \"mask_slopes", given.slopes, set.has_slopes(), set.has_slopes(), 4},
-      {"sinks", "sinks", given.sinks, set.sinks, set.sinks && !call.leaves_sinks, 4},
-      {"lse", "lse", given.lse, set.lse, set.lse, 4},
-      {"position_offsets", "position_offset", given.position_offsets, set.position_offset, false, 4}};
+      {"mask", "mask", features.mask, set.mask, set.mask, 2},
+      {"packed_mask", "packed_mask", features.packed_mask, set.packed_mask, set.packed_mask, 4},
+      {"slopes", "alibi\" or \"mask_slopes", features.slopes, set.has_slopes(), set.has_slopes(), 4},
+      {"sinks", "sinks", features.sinks, set.sinks, set.sinks && !call.leaves_sinks, 4},
+      {"lse", "lse", features.lse, set.lse, set.lse, 4},
+      {"position_offsets", "position_offset", features.position_offsets, set.position_offset, false, 4}};
   for (const Array& array : arrays) {
     if (array.data && !array.is_read)
       return refuse(fmt::format("{} is given to program {}, which does not read it: attention.features = [\"{}\"]",
                                 array.name, source.id, array.feature));
     if (array.is_needed || array.data) KV_CHECK(check_pointer(array.name, array.data, array.alignment));
   }
-  const bool has_offset = given.position_offset != 0;
+  const bool has_offset = features.position_offset != 0;
   if (has_offset && !set.position_offset)
     return refuse(
         fmt::format("position_offset {} is given to program {}, which does not read it: "
                     "attention.features = [\"position_offset\"]",
-                    given.position_offset, source.id));
+                    features.position_offset, source.id));
   constexpr int kMostOffset = 1 << 29;  // the sum with a length and a window still fits an int
-  if (given.position_offset < -kMostOffset || given.position_offset > kMostOffset)
-    return refuse(fmt::format("position_offset {}; -2^29 to 2^29 are possible", given.position_offset));
-  if (given.packed_tokens < 0)
-    return refuse(fmt::format("packed_tokens {}; 0 (all tokens) or more is possible", given.packed_tokens));
+  if (features.position_offset < -kMostOffset || features.position_offset > kMostOffset)
+    return refuse(fmt::format("position_offset {}; -2^29 to 2^29 are possible", features.position_offset));
+  if (features.packed_tokens < 0)
+    return refuse(fmt::format("packed_tokens {}; 0 (all tokens) or more is possible", features.packed_tokens));
   if (call.leaves_sinks && !set.sinks)
     return refuse(fmt::format("leaves_sinks is set for program {}, which has none", source.id));
   return {};

@@ -58,7 +58,7 @@ struct AttentionCall {
 
 // Slots of a call, with their integer type.
 struct SlotNumbers {
-  const void* numbers = nullptr;  // in device memory; null: the call states no slots
+  const void* slots = nullptr;  // in device memory; null: the call states no slots
   kv::SlotType type = kv::SlotType::i64;
 };
 // The tokens of one side of a cache that an operation reads or writes.

@@ -17,7 +17,7 @@ Role role_of_codec(const ProgramSource& source, Role role, const kv::CodecArgs& 
   const bool is_writing = role == Role::quantize_k || role == Role::quantize_v;
   const Role tiles = bulk_role(is_writing, is_k, args.x_type);
   const bool is_served = is_writing || !args.keep_rotated;
-  return source.kernels.count(tiles) && rows >= kManyRows && has_aligned_rows(args) && is_served ? tiles : role;
+  return source.kernels.count(tiles) && rows >= kLeastBulkRows && has_aligned_rows(args) && is_served ? tiles : role;
 }
 
 }  // namespace
@@ -43,11 +43,11 @@ Result<void> Program::codec(int side, bool is_writing, const kv::CodecArgs& args
   const Role role = codec_role(side, is_writing, args);
   KV_TRY(loaded, kernel(role));
   const Source& source = source_.kernels.at(role);
-  kv::CodecArgs given = args;
-  KV_TRY(grid, grid_of_tiles(source, given, context_->backend()->info().multiprocessors));
-  KV_CHECK(look_up(at, args.sequences, args.tokens, check.record, stream));
-  if (source_.page_tokens == 0) return launch(*context_, source_, role, *loaded, grid, given, check, stream);
-  const kv::PagedCodecArgs paged{given, args.slots ? kv::PageTable{} : table};
+  kv::CodecArgs tiled_args = args;
+  KV_TRY(grid, grid_of_tiles(source, tiled_args, context_->backend()->info().multiprocessors));
+  KV_CHECK(check_cache(at, args.sequences, args.tokens, check.record, stream));
+  if (source_.page_tokens == 0) return launch(*context_, source_, role, *loaded, grid, tiled_args, check, stream);
+  const kv::PagedCodecArgs paged{tiled_args, args.slots ? kv::PageTable{} : table};
   return launch(*context_, source_, role, *loaded, grid, paged, check, stream);
 }
 

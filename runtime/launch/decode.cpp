@@ -34,7 +34,7 @@ kv::Rows dense_rows(const ProgramSource& source, const AttentionCall& call, long
   return {reinterpret_cast<void*>(data), source.query_length * heads * row, heads * row, row};
 }
 
-Result<void> check_call(const ProgramSource& source, const AttentionCall& call, const Workspace& pieces,
+Result<void> check_call(const ProgramSource& source, const AttentionCall& call, const Workspace& layout,
                         DevicePointer workspace) {
   KV_CHECK(check_counts(call.sequences, call.tokens, call.kv_heads));
   if (std::max<long long>(call.sequences, scheduler_heads(source, call)) > kMostGridYZ)
@@ -61,8 +61,8 @@ Result<void> check_call(const ProgramSource& source, const AttentionCall& call, 
   KV_CHECK(check_table(source, "k", call.k_table, true));
   KV_CHECK(check_table(source, "v", call.v_table, true));
   if (call.lengths) KV_CHECK(check_pointer("lengths", call.lengths, alignof(int)));
-  if (pieces.bytes == kTooMuch) return refuse("the workspace of this call does not fit 64 bits");
-  if (pieces.bytes != 0) KV_CHECK(check_pointer("workspace", reinterpret_cast<void*>(workspace), kVectorAlignment));
+  if (layout.bytes == kTooMuch) return refuse("the workspace of this call does not fit 64 bits");
+  if (layout.bytes != 0) KV_CHECK(check_pointer("workspace", reinterpret_cast<void*>(workspace), kVectorAlignment));
   return {};
 }
 
@@ -76,8 +76,8 @@ std::size_t Program::workspace_bytes(const AttentionCall& call) const {
 Result<LaunchReport> Program::run(bool readable, const AttentionCall& call, DevicePointer workspace,
                                   Stream stream) const {
   const DeviceInfo& device = context_->backend()->info();
-  const Workspace pieces = lay_out(source_, call, most_blocks(source_, device, call));
-  KV_CHECK(check_call(source_, call, pieces, workspace));
+  const Workspace layout = lay_out(source_, call, most_blocks(source_, device, call));
+  KV_CHECK(check_call(source_, call, layout, workspace));
   KV_CHECK(check_features(source_, call));
   if (!readable) KV_CHECK(check_new_rows(source_, call));
   const bool rotates_q = source_.k.is_transformed && (readable || !source_.rotates_queries);
@@ -122,10 +122,10 @@ Result<LaunchReport> Program::run(bool readable, const AttentionCall& call, Devi
 
   kv::Rows q = call.q, out = call.out;
   if (rotates_q) {
-    q = dense_rows(source_, call, source_.k.rotated_dim, workspace + pieces.rotated_q);
+    q = dense_rows(source_, call, source_.k.rotated_dim, workspace + layout.rotated_q);
     KV_CHECK(rotate(Role::rotate_q, call.q, q));
   }
-  if (rotates_out) out = dense_rows(source_, call, source_.v.rotated_dim, workspace + pieces.unrotated_out);
+  if (rotates_out) out = dense_rows(source_, call, source_.v.rotated_dim, workspace + layout.unrotated_out);
 
   kv::AttentionArgs args{};
   args.q = q;
@@ -147,8 +147,8 @@ Result<LaunchReport> Program::run(bool readable, const AttentionCall& call, Devi
   } else {
     const bool is_merged_apart = needs_merge_kernel(source_, device, call);
     args.split_counters = is_merged_apart ? nullptr : reinterpret_cast<kv::u32*>(workspace);
-    args.partial = reinterpret_cast<float*>(workspace + pieces.partial);
-    args.partial_state = reinterpret_cast<float*>(workspace + pieces.state);
+    args.partial = reinterpret_cast<float*>(workspace + layout.partial);
+    args.partial_state = reinterpret_cast<float*>(workspace + layout.state);
     const Grid grid{static_cast<unsigned>(args.scheduler.blocks), 1, 1};
     const auto attend = [&]() -> Result<void> {
       if (!source_.append && is_paged)

@@ -47,20 +47,20 @@ Result<Grid> grid_of_tiles(const Source& source, Args& args, int multiprocessors
   const std::size_t rows = product(1, args.sequences, args.tokens, args.heads);
   KV_TRY(grid, grid_of_rows(source, rows));
   if (source.tiles == 0) return grid;
-  // At most one block for each multiprocessor. `share` is the tiles per block, a multiple of the tiles that a block
-  // takes at once (source.tiles).
-  const auto turn = static_cast<std::size_t>(source.tiles);
+  // At most one block for each multiprocessor. `tiles_per_block` is the tiles per block, a multiple of the tiles that a
+  // block takes at once (source.tiles).
+  const auto tiles_at_once = static_cast<std::size_t>(source.tiles);
   const auto blocks = static_cast<std::size_t>(std::max(multiprocessors, 1));
   constexpr std::size_t kTile = 16,
                         kManyTokens = 128;  // with fewer tokens more than an eighth of a tile could be empty
   const bool is_by_head = std::size_t(args.tokens) >= kManyTokens;
   const std::size_t token_tiles = is_by_head ? (std::size_t(args.tokens) + kTile - 1) / kTile : 0;
   const std::size_t tiles = is_by_head ? product(token_tiles, args.sequences, args.heads) : (rows + kTile - 1) / kTile;
-  const std::size_t share = (tiles + blocks * turn - 1) / (blocks * turn) * turn;
+  const std::size_t tiles_per_block = (tiles + blocks * tiles_at_once - 1) / (blocks * tiles_at_once) * tiles_at_once;
   args.tiles = static_cast<int>(tiles);
   args.token_tiles = static_cast<int>(token_tiles);
-  args.block_tiles = static_cast<int>(share);
-  grid.x = static_cast<unsigned>((tiles + share - 1) / share);
+  args.block_tiles = static_cast<int>(tiles_per_block);
+  grid.x = static_cast<unsigned>((tiles + tiles_per_block - 1) / tiles_per_block);
   return grid;
 }
 
@@ -74,11 +74,10 @@ inline bool has_aligned_rows(const kv::CodecArgs& args) {
 // The cache tokens of a call of quantize or dequantize.
 inline CacheCall cache_call(int side, const kv::CodecArgs& args, const kv::PageTable& table, const CheckBounds& check,
                             const SlotNumbers& slots = {}) {
-  return {
-      side,
-      {args.side, table, slots.numbers ? slots.numbers : args.slots, args.first_token, args.tensor_scale, slots.type},
-      side == 0 ? check.k_pages : check.v_pages,
-      check.slot_count};
+  return {side,
+          {args.side, table, slots.slots ? slots.slots : args.slots, args.first_token, args.tensor_scale, slots.type},
+          side == 0 ? check.k_pages : check.v_pages,
+          check.slot_count};
 }
 
 }  // namespace kvjit

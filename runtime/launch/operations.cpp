@@ -30,7 +30,7 @@ Result<void> check_rope(const kv::RopeArgs& rope, int head_dim) {
     return refuse(
         fmt::format("rope.dims {}; even numbers from 2 to {} are possible", rope.dims, 2 * kv::kMostRopePairs));
   if (rope.first < 0 || rope.first > head_dim - rope.dims)
-    return refuse(fmt::format("rope turns values {} to {} of heads of {}", rope.first,
+    return refuse(fmt::format("rope rotates values {} to {} of heads of {}", rope.first,
                               static_cast<long long>(rope.first) + rope.dims - 1, head_dim));
   if (rope.pairs != kv::RopePairs::neighbours && rope.pairs != kv::RopePairs::halves)
     return refuse(fmt::format("rope.pairs {}; neighbours (0) and halves (1) are possible", int(rope.pairs)));
@@ -39,16 +39,15 @@ Result<void> check_rope(const kv::RopeArgs& rope, int head_dim) {
   for (int i = 0; i < rope.dims / 2; ++i)
     if (!(rope.frequencies[i] >= 0 && rope.frequencies[i] < 0x1p31))
       return refuse(
-          fmt::format("pair {} has the frequency {} (full rotations a position); a number from 0 on is needed", i,
-                      rope.frequencies[i]));
+          fmt::format("pair {} rotates by {} a position; a number from 0 on is needed", i, rope.frequencies[i]));
   if (rope.positions) KV_CHECK(check_pointer("rope.positions", rope.positions, 4));
   if (rope.factors) KV_CHECK(check_pointer("rope.factors", rope.factors, 4));
   return {};
 }
 
-Result<void> check_turned_by_tiles(const Source& kernel, const kv::RopeArgs& rope) {
-  if (is_turned_by_tiles(rope)) return {};
-  return refuse(kernel.name + " turns neighbours from an even value on, or halves of 64 or 128 from a multiple on");
+Result<void> check_served_by_bulk(const Source& kernel, const kv::RopeArgs& rope) {
+  if (is_served_by_bulk(rope)) return {};
+  return refuse(kernel.name + " rotates neighbours from an even value on, or halves of 64 or 128 from a multiple on");
 }
 
 }  // namespace
@@ -102,8 +101,8 @@ Result<void> Program::copy(const CopyCall& call, const Program& to, const Source
   args.from = without_unused_table(call.from.tokens), args.to = without_unused_table(call.to.tokens);
   args.sequences = call.sequences, args.tokens = call.tokens, args.heads = call.heads;
   KV_TRY(grid, grid_of_tiles(kernel, args, context_->backend()->info().multiprocessors));
-  KV_CHECK(look_up(call.from, call.sequences, call.tokens, call.record, stream));
-  KV_CHECK(to.look_up(call.to, call.sequences, call.tokens, call.record, stream));
+  KV_CHECK(check_cache(call.from, call.sequences, call.tokens, call.record, stream));
+  KV_CHECK(to.check_cache(call.to, call.sequences, call.tokens, call.record, stream));
   if (kernel.tiles > 0) return launch_operation(kernel, grid, args, call.record, stream);
   return launch_operation(kernel, grid, static_cast<const kv::CopyArgs&>(args), call.record, stream);
 }
@@ -112,13 +111,13 @@ Result<void> Program::shift(const ShiftCall& call, const Source& kernel, Stream 
   KV_CHECK(check_counts(call.sequences, call.tokens, call.heads));
   KV_CHECK(check_tokens(call.at.side == 0 ? "k" : "v", "slots", call.at, call.heads));
   KV_CHECK(check_rope(call.rope, call.at.side == 0 ? source_.head_dim : source_.head_dim_v));
-  if (kernel.tiles > 0) KV_CHECK(check_turned_by_tiles(kernel, call.rope));
+  if (kernel.tiles > 0) KV_CHECK(check_served_by_bulk(kernel, call.rope));
   const int multiprocessors = std::max(context_->backend()->info().multiprocessors, 1);
   kv::BulkShiftArgs args{};
   args.at = without_unused_table(call.at.tokens), args.rope = call.rope;
   args.sequences = call.sequences, args.tokens = call.tokens, args.heads = call.heads;
   KV_TRY(grid, grid_of_tiles(kernel, args, multiprocessors));
-  KV_CHECK(look_up(call.at, call.sequences, call.tokens, call.record, stream));
+  KV_CHECK(check_cache(call.at, call.sequences, call.tokens, call.record, stream));
   if (kernel.tiles > 0) return launch_operation(kernel, grid, args, call.record, stream);
   grid.x = std::min(grid.x, static_cast<unsigned>(multiprocessors * kBlocksEach));
   args.blocks = static_cast<int>(grid.x);
@@ -128,12 +127,12 @@ Result<void> Program::shift(const ShiftCall& call, const Source& kernel, Stream 
 Result<void> Program::by_slots(int side, const kv::CodecArgs& args, const SlotNumbers& slots, const Source& kernel,
                                Stream stream, const CheckBounds& check) const {
   if (args.slots || args.first_token != 0) return refuse("slots twice, or a first token beside slots");
-  KV_CHECK(check_slots("slots", slots.numbers, slots.type));
+  KV_CHECK(check_slots("slots", slots.slots, slots.type));
   const CacheCall at = cache_call(side, args, {}, check, slots);
   KV_CHECK(check_codec(side, args, at));
-  kv::IndexedCodecArgs indexed{{args, {}}, slots.numbers};
+  kv::IndexedCodecArgs indexed{{args, {}}, slots.slots};
   KV_TRY(grid, grid_of_tiles(kernel, indexed, context_->backend()->info().multiprocessors));
-  KV_CHECK(look_up(at, args.sequences, args.tokens, check.record, stream));
+  KV_CHECK(check_cache(at, args.sequences, args.tokens, check.record, stream));
   return launch_operation(kernel, grid, indexed, check.record, stream);
 }
 
@@ -143,13 +142,13 @@ Result<void> Program::quantize_rope(int side, const kv::CodecArgs& args, const k
   const CacheCall at = cache_call(side, args, table, check, slots);
   KV_CHECK(check_codec(side, args, at));
   KV_CHECK(check_rope(rope, side == 0 ? source_.head_dim : source_.head_dim_v));
-  if (kernel.tiles > 0) KV_CHECK(check_turned_by_tiles(kernel, rope));
+  if (kernel.tiles > 0) KV_CHECK(check_served_by_bulk(kernel, rope));
   if (kernel.tiles > 0 && !has_aligned_rows(args)) return refuse(kernel.name + " reads rows that begin at 16 bytes");
   const int multiprocessors = std::max(context_->backend()->info().multiprocessors, 1);
   kv::RopedCodecArgs roped{
       {{args, without_unused_table(at.tokens).table}, at.tokens.slots}, at.tokens.slot_type, 0, rope};
   KV_TRY(grid, grid_of_tiles(kernel, roped, multiprocessors));
-  KV_CHECK(look_up(at, args.sequences, args.tokens, check.record, stream));
+  KV_CHECK(check_cache(at, args.sequences, args.tokens, check.record, stream));
   if (kernel.tiles == 0) grid.x = std::min(grid.x, static_cast<unsigned>(multiprocessors * kBlocksEach));
   roped.blocks = static_cast<int>(grid.x);
   return launch_operation(kernel, grid, roped, check.record, stream);

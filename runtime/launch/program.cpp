@@ -21,7 +21,7 @@ Result<std::shared_ptr<Program>> Program::create(std::shared_ptr<Context> contex
 
 Result<const KernelRecord*> Program::kernel(Role role, std::stop_token stop) const {
   const std::lock_guard lock(mutex_);
-  if (const auto known = kernels_.find(role); known != kernels_.end()) return &known->second;
+  if (const auto entry = kernels_.find(role); entry != kernels_.end()) return &entry->second;
   const auto source = source_.kernels.find(role);
   if (source == source_.kernels.end())
     return fail(Code::unsupported, fmt::format("program {} has no {} kernel", source_.id, to_string(role)));
@@ -31,8 +31,8 @@ Result<const KernelRecord*> Program::kernel(Role role, std::stop_token stop) con
 
 const KernelRecord* Program::record(Role role) const {
   const std::lock_guard lock(mutex_);
-  const auto known = kernels_.find(role);
-  return known == kernels_.end() ? nullptr : &known->second;
+  const auto entry = kernels_.find(role);
+  return entry == kernels_.end() ? nullptr : &entry->second;
 }
 
 std::vector<Role> Program::loaded_roles() const {

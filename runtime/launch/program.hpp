@@ -37,7 +37,7 @@ class Program {
   Result<LaunchReport> reference(const AttentionCall& call, DevicePointer workspace, Stream stream) const;
   // Merges outputs over parts of a context into the output over all of it, for programs with lse. args.queries must be
   // the program's query_length.
-  Result<void> merge(const kv::MergePartsArgs& args, Stream stream) const;
+  Result<void> merge(const kv::MergeContextsArgs& args, Stream stream) const;
   // side: 0 = K, 1 = V. table: read for programs over pages, unless the call has slots, which hold page numbers.
   Result<void> quantize(int side, const kv::CodecArgs& args, Stream stream, const kv::PageTable& table = {},
                         const CheckBounds& check = {}) const;
@@ -80,7 +80,8 @@ class Program {
   Result<void> check_codec(int side, const kv::CodecArgs& args, const CacheCall& at) const;
   Result<void> check_tokens(const char* name, const char* slots, const CacheCall& at, int heads) const;
   // Checked programs only: launches `check` over the page table or the slots of an operation, before its kernel.
-  Result<void> look_up(const CacheCall& at, int sequences, int tokens, kv::CheckRecord* record, Stream stream) const;
+  Result<void> check_cache(const CacheCall& at, int sequences, int tokens, kv::CheckRecord* record,
+                           Stream stream) const;
   template <class Args>
   Result<void> launch_operation(const Source& kernel, Grid grid, const Args& args, kv::CheckRecord* record,
                                 Stream stream) const;

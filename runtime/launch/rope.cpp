@@ -12,16 +12,16 @@
 namespace kvjit {
 namespace {
 
-// The index of the rotary pair, as a real number, that makes `turns` full rotations in the trained context.
-double pair_with(const Rope& rope, double turns) {
-  return rope.dims * std::log(rope.trained_tokens / (turns * 2 * std::numbers::pi)) / (2 * std::log(rope.base));
+// The index of the rotary pair, as a real number, that makes `rotations` full rotations in the trained context.
+double pair_of_rotations(const Rope& rope, double rotations) {
+  return rope.dims * std::log(rope.trained_tokens / (rotations * 2 * std::numbers::pi)) / (2 * std::log(rope.base));
 }
 
 // The weight of a rotary pair's own frequency against its frequency times `scale`: 1 is the own frequency alone.
-double kept_share(const Rope& rope, int pair) {
+double own_weight(const Rope& rope, int pair) {
   if (rope.extrapolation == 0) return 0;
-  const double low = std::max(0.0, std::floor(pair_with(rope, rope.beta_fast))),
-               high = std::min(rope.dims - 1.0, std::ceil(pair_with(rope, rope.beta_slow)));
+  const double low = std::max(0.0, std::floor(pair_of_rotations(rope, rope.beta_fast))),
+               high = std::min(rope.dims - 1.0, std::ceil(pair_of_rotations(rope, rope.beta_slow)));
   return rope.extrapolation * (1 - std::clamp((pair - low) / std::max(0.001, high - low), 0.0, 1.0));
 }
 
@@ -42,14 +42,14 @@ Result<kv::RopeArgs> rope_args(const Rope& rope) {
   args.first = rope.first, args.dims = rope.dims, args.pairs = rope.pairs;
   args.magnitude = static_cast<float>(rope.magnitude);
   for (int i = 0; i < rope.dims / 2; ++i) {
-    const double kept = kept_share(rope, i);
+    const double weight = own_weight(rope, i);
     args.frequencies[i] =
-        std::pow(rope.base, -2.0 * i / rope.dims) * (rope.scale * (1 - kept) + kept) / (2 * std::numbers::pi);
+        std::pow(rope.base, -2.0 * i / rope.dims) * (rope.scale * (1 - weight) + weight) / (2 * std::numbers::pi);
   }
   return args;
 }
 
-bool is_turned_by_tiles(const kv::RopeArgs& rope) {
+bool is_served_by_bulk(const kv::RopeArgs& rope) {
   if (rope.pairs == kv::RopePairs::neighbours) return rope.first % 2 == 0;
   return (rope.dims == 64 || rope.dims == 128) && rope.first % rope.dims == 0;
 }

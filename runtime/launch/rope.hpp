@@ -23,6 +23,6 @@ struct Rope {
 Result<kv::RopeArgs> rope_args(const Rope& rope);
 // Whether bulk kernels serve this rotation (templates/kernels/operations/rope_tile.cuh): neighbours from an even value
 // on, or halves of dims = 64 or 128 values, where `first` is a multiple of dims.
-bool is_turned_by_tiles(const kv::RopeArgs& rope);
+bool is_served_by_bulk(const kv::RopeArgs& rope);
 
 }  // namespace kvjit

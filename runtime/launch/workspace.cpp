@@ -20,15 +20,15 @@ Workspace lay_out(const ProgramSource& source, const AttentionCall& call, int bl
   const std::size_t slots =
       plus(product(1, call.sequences, scheduler_heads(source, call)), static_cast<std::size_t>(blocks));
   const std::size_t states = times(times(slots, source.rows), sizeof(float));
-  Workspace pieces;
+  Workspace layout;
   std::size_t end = kCounterBytes;
   const auto place = [&end](std::size_t bytes) { return std::exchange(end, rounded(plus(end, bytes))); };
-  pieces.rotated_q = place(source.k.is_transformed ? dense(source.k) : 0);
-  pieces.partial = place(times(states, source.v.rotated_dim));
-  pieces.state = place(times(states, 2));
-  pieces.unrotated_out = place(source.v.is_transformed ? dense(source.v) : 0);
-  pieces.bytes = end;
-  return pieces;
+  layout.rotated_q = place(source.k.is_transformed ? dense(source.k) : 0);
+  layout.partial = place(times(states, source.v.rotated_dim));
+  layout.state = place(times(states, 2));
+  layout.unrotated_out = place(source.v.is_transformed ? dense(source.v) : 0);
+  layout.bytes = end;
+  return layout;
 }
 
 }  // namespace kvjit

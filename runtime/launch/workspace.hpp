@@ -3,8 +3,8 @@
 //
 //   counters | rotated Q | partial outputs | partial states | output before its rotation
 //
-// Every array starts at a multiple of kPiece bytes. The arrays of rotated rows are empty if K or V is stored without a
-// rotation, padding or residual.
+// Every array starts at a multiple of kArrayAlignment bytes. The arrays of rotated rows are empty if K or V is stored
+// without a rotation, padding or residual.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include <cstddef>
@@ -15,9 +15,9 @@
 namespace kvjit {
 
 struct Workspace {
-  std::size_t rotated_q = 0;  // byte offset: f32 rows of Q in the rotated domain
-  std::size_t partial = 0;    // byte offset: f32 outputs of splits, not normalized, [slot][row][V's rotated_dim]
-  std::size_t state = 0;      // byte offset: f32 row maximum and denominator of splits, [slot][row][2]
+  std::size_t rotated_q = 0;      // byte offset: f32 rows of Q in the rotated domain
+  std::size_t partial = 0;        // byte offset: f32 outputs of splits, not normalized, [slot][row][V's rotated_dim]
+  std::size_t state = 0;          // byte offset: f32 row maximum and denominator of splits, [slot][row][2]
   std::size_t unrotated_out = 0;  // byte offset: f32 rows of the output before its rotation
   std::size_t bytes = 0;          // size of the workspace in bytes; kTooMuch if that does not fit 64 bits
 };

@@ -97,7 +97,7 @@ std::vector<std::uint8_t> write_bundle(std::vector<CacheEntry> entries, const Si
     const Digest key = sha256(delimited(entry.key)), digest = digest_of(bytes);
     std::memcpy(row.key, key.data(), key.size());
     std::memcpy(row.digest, digest.data(), digest.size());
-    const std::string_view arch = piece(entry.key, "arch");
+    const std::string_view arch = field(entry.key, "arch");
     std::memcpy(row.arch, arch.data(), std::min(arch.size(), sizeof row.arch - 1));
     row.kind = static_cast<std::uint32_t>(entry.artefact.kind);
     row.at = body_at + body.size();
@@ -114,7 +114,7 @@ std::vector<std::uint8_t> write_bundle(std::vector<CacheEntry> entries, const Si
     std::memcpy(header.signature, signature.data(), sizeof header.signature);
   }
   std::vector<std::uint8_t> file;
-  for (const auto piece : {bytes_of(header), index, std::span<const std::uint8_t>(body)}) append(file, piece);
+  for (const auto bytes : {bytes_of(header), index, std::span<const std::uint8_t>(body)}) append(file, bytes);
   return file;
 }
 

@@ -53,7 +53,7 @@ Result<Bundle> Bundle::open_folder(std::shared_ptr<const File> folder, const std
     const ManifestRow& row = (*rows)[i];
     const Key& key = row.entry.key;
     bundle.items_.push_back(
-        {sha256(delimited(key)), i, row.bytes, row.sha256, std::string(piece(key, "arch")), row.entry.artefact.kind});
+        {sha256(delimited(key)), i, row.bytes, row.sha256, std::string(field(key, "arch")), row.entry.artefact.kind});
   }
   std::sort(bundle.items_.begin(), bundle.items_.end(), [](const Item& a, const Item& b) { return a.key < b.key; });
   bundle.reader_ = [folder, rows, name](const Item& item) -> Result<std::vector<std::uint8_t>> {

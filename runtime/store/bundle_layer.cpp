@@ -34,7 +34,7 @@ class BundleLayer final : public Layer {
     if (log_) log_("warning: " + line);
   }
   void say_if_foreign(const Key& key) {
-    const std::string_view arch = piece(key, "arch");
+    const std::string_view arch = field(key, "arch");
     const auto& items = bundle_.items();
     if (std::any_of(items.begin(), items.end(), [&](const auto& item) { return item.arch == arch; })) return;
     std::call_once(said_arch_, [&] {

@@ -33,9 +33,9 @@ std::size_t receive(const char* data, std::size_t, std::size_t count, void* user
   return count;
 }
 
-std::size_t send_more(char* to, std::size_t, std::size_t room, void* user) {
+std::size_t send_more(char* to, std::size_t, std::size_t capacity, void* user) {
   auto& left = *static_cast<std::span<const std::uint8_t>*>(user);
-  const std::size_t count = std::min(room, left.size());
+  const std::size_t count = std::min(capacity, left.size());
   if (count) std::memcpy(to, left.data(), count);
   left = left.subspan(count);
   return count;

@@ -109,9 +109,9 @@ void for_each_entry(const std::string& folder, Visit visit) {
   std::error_code error;
   for (auto shard = fs::directory_iterator(folder + kVersionFolder, error); !error && shard != fs::end(shard);
        shard.increment(error)) {
-    std::error_code inner;
-    for (auto file = fs::directory_iterator(shard->path(), inner); !inner && file != fs::end(file);
-         file.increment(inner)) {
+    std::error_code shard_error;
+    for (auto file = fs::directory_iterator(shard->path(), shard_error); !shard_error && file != fs::end(file);
+         file.increment(shard_error)) {
       struct stat status {};
       const std::string path = file->path();
       if (file->path().extension() == ".kvc" && ::lstat(path.c_str(), &status) == 0)

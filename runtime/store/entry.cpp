@@ -22,7 +22,7 @@ struct Header {
   std::int32_t registers, stack_bytes, spill_store_bytes, spill_load_bytes;
   double compile_ms;
   std::uint32_t name_bytes, compiler_bytes;
-  std::uint64_t pieces_bytes, text_bytes, log_bytes, payload_bytes;
+  std::uint64_t fields_bytes, text_bytes, log_bytes, payload_bytes;
 };
 static_assert(sizeof(Header) == 80 && std::is_trivially_copyable_v<Header>, "no padding: this is a file format");
 
@@ -57,14 +57,14 @@ std::vector<std::uint8_t> encode_entry(const CacheEntry& entry) {
   header.compile_ms = artefact.compile_ms;
   header.name_bytes = static_cast<std::uint32_t>(entry.name.size());
   header.compiler_bytes = static_cast<std::uint32_t>(entry.compiler.size());
-  const std::string pieces = delimited(entry.key);
-  header.pieces_bytes = pieces.size();
+  const std::string fields = delimited(entry.key);
+  header.fields_bytes = fields.size();
   header.text_bytes = entry.text.size();
   header.log_bytes = artefact.log.size();
   header.payload_bytes = artefact.bytes.size();
 
   std::vector<std::uint8_t> bytes;
-  bytes.reserve(sizeof header + entry.name.size() + entry.compiler.size() + pieces.size() + entry.text.size() +
+  bytes.reserve(sizeof header + entry.name.size() + entry.compiler.size() + fields.size() + entry.text.size() +
                 artefact.log.size() + artefact.bytes.size() + kDigestBytes);
   const auto append = [&bytes](const void* from, std::size_t count) {
     const auto* begin = static_cast<const std::uint8_t*>(from);
@@ -73,7 +73,7 @@ std::vector<std::uint8_t> encode_entry(const CacheEntry& entry) {
   append(&header, sizeof header);
   append(entry.name.data(), entry.name.size());
   append(entry.compiler.data(), entry.compiler.size());
-  append(pieces.data(), pieces.size());
+  append(fields.data(), fields.size());
   append(entry.text.data(), entry.text.size());
   append(artefact.log.data(), artefact.log.size());
   append(artefact.bytes.data(), artefact.bytes.size());
@@ -95,10 +95,10 @@ Result<CacheEntry> decode_entry(std::string_view key_hex, std::span<const std::u
 
   // Each length is compared with the bytes left, even after a valid checksum, because the sum of all could wrap around.
   std::uint64_t left = body.size() - sizeof header;
-  for (const std::uint64_t part : {std::uint64_t{header.name_bytes}, std::uint64_t{header.compiler_bytes},
-                                   header.pieces_bytes, header.text_bytes, header.log_bytes, header.payload_bytes}) {
-    if (part > left) return damaged("lengths exceed the file");
-    left -= part;
+  for (const std::uint64_t size : {std::uint64_t{header.name_bytes}, std::uint64_t{header.compiler_bytes},
+                                   header.fields_bytes, header.text_bytes, header.log_bytes, header.payload_bytes}) {
+    if (size > left) return damaged("lengths exceed the file");
+    left -= size;
   }
   if (left != 0) return damaged("bytes left over");
 
@@ -111,12 +111,12 @@ Result<CacheEntry> decode_entry(std::string_view key_hex, std::span<const std::u
   CacheEntry entry;
   entry.name = take(header.name_bytes);
   entry.compiler = take(header.compiler_bytes);
-  auto key = read_key(take(header.pieces_bytes));
+  auto key = read_key(take(header.fields_bytes));
   if (!key) return damaged(key.error().message);
   if (key->hex != key_hex) return damaged("made for another key");
   entry.key = std::move(*key);
   entry.text = take(header.text_bytes);
-  if (!entry.text.empty() && piece(entry.key, "text") != text_piece(entry.text)) return damaged("of another text");
+  if (!entry.text.empty() && field(entry.key, "text") != text_field(entry.text)) return damaged("of another text");
   Artefact& artefact = entry.artefact;
   artefact.log = take(header.log_bytes);
   artefact.bytes.assign(at, at + header.payload_bytes);

@@ -104,12 +104,12 @@ Result<Json> parse(std::string_view text) {
   return json;
 }
 
-Result<Key> read_pieces(const Json& list) {
+Result<Key> read_fields(const Json& list) {
   Key key;
-  for (const Json& piece : list) {
-    if (!piece.is_array() || piece.size() != 2 || !piece[0].is_string() || !piece[1].is_string())
+  for (const Json& field : list) {
+    if (!field.is_array() || field.size() != 2 || !field[0].is_string() || !field[1].is_string())
       return damaged("a piece of a key that is no pair of texts");
-    key.pieces.emplace_back(piece[0].get<std::string>(), piece[1].get<std::string>());
+    key.fields.emplace_back(field[0].get<std::string>(), field[1].get<std::string>());
   }
   key.hex = hex(sha256(delimited(key)));
   return key;
@@ -120,12 +120,12 @@ Result<ManifestRow> read_row(const Json& object, std::size_t number) {
   Members members(object, fmt::format("kernel {}", number));
   row.file = members.text("file");
   row.entry.name = members.text("name");
-  const std::string asked = members.text("key"), arch = members.text("arch"), entry = members.text("entry"),
+  const std::string key_hex = members.text("key"), arch = members.text("arch"), entry = members.text("entry"),
                     kind = members.text("kind");
   row.entry.compiler = members.text("compiler");
   row.bytes = members.number("bytes", kMaxEntryBytes);
   const auto digest = read_digest(members.text("sha256"));
-  const Json* pieces = members.list("pieces");
+  const Json* fields = members.list("pieces");
   Artefact& artefact = row.entry.artefact;
   artefact.registers = members.count("registers");
   artefact.stack_bytes = members.count("stack_bytes");
@@ -135,14 +135,14 @@ Result<ManifestRow> read_row(const Json& object, std::size_t number) {
   if (!is_file_name(row.file)) return damaged(fmt::format("kernel {}: 'file' is no name of a file beside it", number));
   if (!digest) return damaged(fmt::format("kernel {}: 'sha256' is no digest", number));
   row.sha256 = *digest;
-  KV_TRY(key, read_pieces(*pieces));
-  if (key.hex != asked) return damaged(fmt::format("{}: another key than its pieces have", row.file));
-  const auto known =
+  KV_TRY(key, read_fields(*fields));
+  if (key.hex != key_hex) return damaged(fmt::format("{}: another key than its pieces have", row.file));
+  const auto found =
       std::find_if(std::begin(kKinds), std::end(kKinds), [&](ArtefactKind one) { return kind == to_string(one); });
-  if (known == std::end(kKinds)) return damaged(fmt::format("{}: no such kind of kernel", row.file));
-  if (piece(key, "kind") != kind || piece(key, "arch") != arch || piece(key, "entry") != entry)
+  if (found == std::end(kKinds)) return damaged(fmt::format("{}: no such kind of kernel", row.file));
+  if (field(key, "kind") != kind || field(key, "arch") != arch || field(key, "entry") != entry)
     return damaged(fmt::format("{}: 'kind', 'arch' or 'entry' is not that of its key", row.file));
-  artefact.kind = *known;
+  artefact.kind = *found;
   row.entry.key = std::move(key);
   return row;
 }
@@ -157,14 +157,14 @@ std::string write_manifest(const std::vector<CacheEntry>& entries) {
   Json kernels = Json::array();
   for (const CacheEntry& entry : entries) {
     const Artefact& artefact = entry.artefact;
-    Json pieces = Json::array();
-    for (const auto& [name, value] : entry.key.pieces) pieces.push_back({name, value});
+    Json fields = Json::array();
+    for (const auto& [name, value] : entry.key.fields) fields.push_back({name, value});
     kernels.push_back(
         {{"file", file_name(entry)},
          {"name", entry.name},
          {"key", entry.key.hex},
-         {"arch", piece(entry.key, "arch")},
-         {"entry", piece(entry.key, "entry")},
+         {"arch", field(entry.key, "arch")},
+         {"entry", field(entry.key, "entry")},
          {"kind", to_string(artefact.kind)},
          {"compiler", entry.compiler},
          {"bytes", artefact.bytes.size()},
@@ -173,7 +173,7 @@ std::string write_manifest(const std::vector<CacheEntry>& entries) {
          {"stack_bytes", artefact.stack_bytes},
          {"spill_store_bytes", artefact.spill_store_bytes},
          {"spill_load_bytes", artefact.spill_load_bytes},
-         {"pieces", pieces}});
+         {"pieces", fields}});
   }
   return Json{{"kvjit", KVJIT_VERSION}, {"format", kManifestFormat}, {"kernels", kernels}}.dump(2) + "\n";
 }

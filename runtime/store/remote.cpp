@@ -193,9 +193,10 @@ std::optional<ActionResult> decode_action(std::span<const std::uint8_t> bytes) {
       if (field->number == kPath && field->type == kBytes) path.assign(field->bytes.begin(), field->bytes.end());
       if (field->number != kDigest || field->type != kBytes) continue;
       auto digest = field->bytes;
-      while (const auto part = take_field(digest)) {
-        if (part->number == kHash && part->type == kBytes) action.sha256.assign(part->bytes.begin(), part->bytes.end());
-        if (part->number == kSize && part->type == kVarint) action.bytes = part->value;
+      while (const auto digest_field = take_field(digest)) {
+        if (digest_field->number == kHash && digest_field->type == kBytes)
+          action.sha256.assign(digest_field->bytes.begin(), digest_field->bytes.end());
+        if (digest_field->number == kSize && digest_field->type == kVarint) action.bytes = digest_field->value;
       }
     }
     if (path == kOutputName) return is_digest(action.sha256) ? std::optional(action) : std::nullopt;

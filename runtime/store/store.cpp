@@ -62,10 +62,10 @@ Result<std::unique_ptr<Store>> Store::open(const Options& options, Toolchain too
   KV_TRY(bundles, open_bundles(options));
   store->bundles_ = std::move(bundles);
   if (options.callbacks.get || options.callbacks.put)
-    store->behind_.push_back(std::make_unique<CallbackLayer>(options.callbacks));
+    store->later_layers_.push_back(std::make_unique<CallbackLayer>(options.callbacks));
   if (!options.remote.empty()) {
     KV_TRY(remote, open_remote(options));
-    store->behind_.push_back(std::move(remote));
+    store->later_layers_.push_back(std::move(remote));
   }
   return store;
 }
@@ -109,7 +109,7 @@ Result<void> Store::get(const Source& source, const Key& request, const Use& use
   auto lock = is_sealed_ ? Cache::Lock{} : cache_.lock(key, source.name, stop);
   if (stop.stop_requested()) return fail(Code::cancelled, fmt::format("waiting for {} was cancelled", source.name));
   if (from_disk(key, use)) return {};  // another process may have published since
-  for (const auto& layer : behind_) {
+  for (const auto& layer : later_layers_) {
     CacheEntry entry;
     std::vector<std::string> complaints;
     if (from_layer(*layer, key, use, complaints, &entry)) {
@@ -145,18 +145,18 @@ Result<void> Store::make(const Source& source, const Key& key, const Use& use, s
   say("compiling " + source.name + " ...");
   KV_TRY(artefact, compiler->compile(source, stop));
   ++compiles_;
-  const Found found{
+  const Hit hit{
       key, Origin::compiled, {source.name, compiler->identity(), key, source.text.str(), std::move(artefact)}};
-  cache_.publish(found.entry);
-  if (!behind_.empty()) {
-    const auto bytes = encode_entry(found.entry);
-    for (const auto& layer : behind_) layer->publish(key, bytes);
+  cache_.publish(hit.entry);
+  if (!later_layers_.empty()) {
+    const auto bytes = encode_entry(hit.entry);
+    for (const auto& layer : later_layers_) layer->publish(key, bytes);
   }
-  return use(found);
+  return use(hit);
 }
 
 bool Store::from_layer(Layer& layer, const Key& key, const Use& use, std::vector<std::string>& complaints,
-                       CacheEntry* kept) {
+                       CacheEntry* copy) {
   const auto bytes = layer.read(key);
   if (!bytes) return false;
   auto entry = decode_entry(key.hex, *bytes);
@@ -165,9 +165,9 @@ bool Store::from_layer(Layer& layer, const Key& key, const Use& use, std::vector
     complaints.push_back(fmt::format("warning: {}: {}", layer.name(), entry.error().message));
     return false;
   }
-  const Found found{key, layer.origin(), std::move(*entry)};
-  if (!is_used(found, use, complaints)) return false;
-  if (kept) *kept = found.entry;
+  const Hit hit{key, layer.origin(), std::move(*entry)};
+  if (!is_used(hit, use, complaints)) return false;
+  if (copy) *copy = hit.entry;
   return true;
 }
 
@@ -179,12 +179,12 @@ bool Store::from_disk(const Key& key, const Use& use) {
   return false;
 }
 
-bool Store::is_used(const Found& found, const Use& use, std::vector<std::string>& complaints) {
-  const Result<void> used = use(found);
-  if (used) return ++hits_[static_cast<std::size_t>(found.origin)], true;
+bool Store::is_used(const Hit& hit, const Use& use, std::vector<std::string>& complaints) {
+  const Result<void> used = use(hit);
+  if (used) return ++hits_[static_cast<std::size_t>(hit.origin)], true;
   ++rebuilt_;
-  complaints.push_back(fmt::format("warning: {} from {} is of no use here: {}", found.entry.name,
-                                   to_string(found.origin), used.error().message));
+  complaints.push_back(fmt::format("warning: {} from {} is of no use here: {}", hit.entry.name, to_string(hit.origin),
+                                   used.error().message));
   return false;
 }
 

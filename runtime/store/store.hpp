@@ -54,14 +54,14 @@ class Store {
   // Fails with integrity if trusted keys are given and none of them has signed a bundle.
   static Result<std::unique_ptr<Store>> open(const Options& options, Toolchain toolchain);
 
-  struct Found {
+  struct Hit {
     Key key;
     Origin origin = Origin::compiled;
     CacheEntry entry;
   };
   // Calls `use` with the entry. If `use` fails on a stored entry (which may be for another driver), that is a miss: the
   // next layer is searched, and in the end the kernel is compiled and replaces the entry. request: request_key(source).
-  using Use = std::function<Result<void>(const Found&)>;
+  using Use = std::function<Result<void>(const Hit&)>;
   Result<void> get(const Source& source, const Key& request, const Use& use, std::stop_token stop = {});
   Result<void> get(const Source& source, const Use& use, std::stop_token stop = {}) {
     return get(source, request_key(source), use, std::move(stop));
@@ -86,9 +86,9 @@ class Store {
   bool from_bundles(const Source& source, const Key& request, const Use& use);
   Result<Key> key(const Source& source, const Key& request);
   bool from_layer(Layer& layer, const Key& key, const Use& use, std::vector<std::string>& complaints,
-                  CacheEntry* kept = nullptr);
+                  CacheEntry* copy = nullptr);
   bool from_disk(const Key& key, const Use& use);
-  bool is_used(const Found& found, const Use& use, std::vector<std::string>& complaints);
+  bool is_used(const Hit& hit, const Use& use, std::vector<std::string>& complaints);
   Result<void> make(const Source& source, const Key& key, const Use& use, std::stop_token stop);
   Result<std::shared_ptr<Compiler>> compiler();
   void say(const std::string& line) const;
@@ -96,7 +96,7 @@ class Store {
   Options options_;
   Toolchain toolchain_;
   Cache cache_;
-  std::vector<std::unique_ptr<Layer>> bundles_, behind_;
+  std::vector<std::unique_ptr<Layer>> bundles_, later_layers_;
   std::mutex mutex_;
   std::shared_ptr<Compiler> compiler_;
   std::atomic<bool> is_sealed_{false};

@@ -28,15 +28,15 @@ struct FeatureArgs {
 };
 
 // One input of merge_contexts: the output of a call over a part of the context, in the program's out type.
-struct MergePart {
+struct MergeContext {
   Rows out;
   const float* lse;  // [sequence][query][query head], as in FeatureArgs
 };
-constexpr int kMostMergeParts = 16;  // inputs of one call; what is merged can be merged again
+constexpr int kMostMergeContexts = 16;  // inputs of one call; what is merged can be merged again
 // Arguments of merge_contexts. Rows are numbered [sequence][query][head]; one warp takes one row.
-struct MergePartsArgs {
-  MergePart parts[kMostMergeParts];
-  int count,  // inputs in `parts`
+struct MergeContextsArgs {
+  MergeContext contexts[kMostMergeContexts];
+  int count,  // inputs in `contexts`
       sequences, queries, heads;
   Rows out;    // the output over the whole context, in the program's out type
   float* lse;  // the LSE over the whole context; null: not wanted

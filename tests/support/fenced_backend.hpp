@@ -59,7 +59,9 @@ class FencedBackend : public Backend {
   Result<void> launch(const Kernel& kernel, Grid grid, const void* args, Stream stream) override {
     return cpu_->launch(kernel, grid, args, stream);
   }
-  Result<Timing> time(const Work& work, int repeats, int turns) override { return cpu_->time(work, repeats, turns); }
+  Result<Timing> time(const Work& work, int repeats, int buffer_sets) override {
+    return cpu_->time(work, repeats, buffer_sets);
+  }
 
  private:
   std::shared_ptr<Backend> cpu_;

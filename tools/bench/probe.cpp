@@ -42,8 +42,8 @@ Result<ProbeTiming> Probe::time(const std::vector<DevicePointer>& places, std::s
       args.step = static_cast<long long>(grid.x) * kernel.source.threads;
       args.found = reinterpret_cast<kv::u32*>(found_.pointer());
       args.needle = kNeedle;
-      const auto work = [&](Stream stream, int turn) {
-        args.from = reinterpret_cast<const kv::u8*>(places[static_cast<std::size_t>(turn)]);
+      const auto work = [&](Stream stream, int buffer_set) {
+        args.from = reinterpret_cast<const kv::u8*>(places[static_cast<std::size_t>(buffer_set)]);
         return backend.launch(*kernel.record.kernel, grid, &args, stream);
       };
       KV_TRY(timing, backend.time(work, repeats, static_cast<int>(places.size())));

@@ -87,8 +87,8 @@ Result<std::vector<CacheEntry>> entries_of(Store& store, const std::vector<Sourc
     if (stop.stop_requested()) return;
     const auto got = store.get(
         *jobs[i],
-        [&](const Store::Found& found) -> Result<void> {
-          entries[i] = found.entry;
+        [&](const Store::Hit& hit) -> Result<void> {
+          entries[i] = hit.entry;
           return {};
         },
         stop.get_token());

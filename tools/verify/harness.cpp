@@ -414,14 +414,14 @@ Result<KernelHarness::Outcome> KernelHarness::merge(const std::vector<Outcome>& 
     buffers.push_back(std::move(buffer));
     return buffers.back().pointer();
   };
-  kv::MergePartsArgs args{};
+  kv::MergeContextsArgs args{};
   args.count = static_cast<int>(parts.size());
   args.sequences = shape_.sequences, args.queries = static_cast<int>(queries), args.heads = static_cast<int>(heads);
-  for (std::size_t i = 0; i < std::min<std::size_t>(parts.size(), kv::kMostMergeParts); ++i) {
+  for (std::size_t i = 0; i < std::min<std::size_t>(parts.size(), kv::kMostMergeContexts); ++i) {
     const auto lse = turned(parts[i].lse, static_cast<std::size_t>(heads), static_cast<std::size_t>(queries));
     KV_TRY(out_at, place(packed(problem_.out_type, parts[i].out)));
     KV_TRY(lse_at, place(packed(Element::f32, lse)));
-    args.parts[i] = {rows_at(out_at), static_cast<const float*>(device_data(lse_at))};
+    args.contexts[i] = {rows_at(out_at), static_cast<const float*>(device_data(lse_at))};
   }
   std::vector<std::uint8_t> out(rows * static_cast<std::size_t>(dim) * element_bytes(problem_.out_type), 0xFF),
       lse(rows * sizeof(float), 0xFF);
@@ -442,9 +442,9 @@ Result<KernelHarness::Outcome> KernelHarness::merge(const std::vector<Outcome>& 
 Result<KernelHarness::Timed> KernelHarness::time(std::span<const float> q, const Call& call, int repeats) const {
   KV_TRY(launch, prepare(q, call));
   Timed timed;
-  const auto work = [&](Stream stream, int turn) -> Result<void> {
-    launch.call.k = cache(0, turn);
-    launch.call.v = cache(1, turn);
+  const auto work = [&](Stream stream, int buffer_set) -> Result<void> {
+    launch.call.k = cache(0, buffer_set);
+    launch.call.v = cache(1, buffer_set);
     KV_TRY(report, program_->attention(launch.call, launch.workspace.pointer(), stream));
     timed.report = std::move(report);
     return {};

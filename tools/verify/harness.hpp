@@ -125,7 +125,7 @@ class KernelHarness {
   void visit_row(int side, long long codes, long long scales, long long row, Visit visit) const;
   // Does the same for every row of the cache.
   template <class Visit>
-  void for_each_piece(int side, Visit visit) const;
+  void for_each_field(int side, Visit visit) const;
   std::size_t rows_bytes(int side) const;
   Result<Launch> prepare(std::span<const float> q, const Call& call) const;
   Result<void> prepare_features(Launch& launch) const;

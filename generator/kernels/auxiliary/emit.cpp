@@ -57,7 +57,7 @@ Source emit_merge_contexts(const Problem& p, const Registry& registry) {
          (p.v_dim() + 31) / 32);
   w.line("{}\n{}\n}};\n", load_of(p.out_type, "load"), store_of(p.out_type));
   return finish(w, name, p.arch.name,
-                {"merge_contexts", "MergePartsArgs", kWarpsOfRowKernels * 32, 0, sizeof(kv::MergePartsArgs)});
+                {"merge_contexts", "MergeContextsArgs", kWarpsOfRowKernels * 32, 0, sizeof(kv::MergeContextsArgs)});
 }
 
 Source emit_check(const std::string& arch, const Registry& registry) {

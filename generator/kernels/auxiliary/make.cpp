@@ -15,7 +15,7 @@ Result<void> make_auxiliary(const FamilyInput& input, ProgramSource& program) {
   program.kernels[Role::check] = emit_check(program.arch, registry);
   program.decisions.push_back({"checks",
                                "lengths, page tables, slots",
-                               "a launch ahead of each call looks at them, and the call does nothing if one is wrong",
+                               "a launch ahead of each call checks them, and the call does nothing if one is wrong",
                                {}});
   return {};
 }

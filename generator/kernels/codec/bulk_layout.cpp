@@ -11,12 +11,14 @@ namespace {
 constexpr int kLaneValues = kBulkGroup / 4;  // of a group, which four lanes share
 
 // Whether the field is a bit stream of bits low .. low + bits - 1 of each code.
-bool is_part(const Field& field, int low, int bits) { return field.low == low && field.bits == bits && !field.split; }
+bool is_bit_stream(const Field& field, int low, int bits) {
+  return field.low == low && field.bits == bits && !field.split;
+}
 
 std::optional<BulkPacking> packing_of(const std::vector<const Field*>& fields, int bits) {
   if (fields.size() == 1 && fields[0]->is_nibbles) return BulkPacking::nibbles;
-  if (fields.size() == 1 && is_part(*fields[0], 0, bits)) return BulkPacking::stream;
-  if (fields.size() == 2 && bits == 3 && is_part(*fields[0], 0, 2) && is_part(*fields[1], 2, 1))
+  if (fields.size() == 1 && is_bit_stream(*fields[0], 0, bits)) return BulkPacking::stream;
+  if (fields.size() == 2 && bits == 3 && is_bit_stream(*fields[0], 0, 2) && is_bit_stream(*fields[1], 2, 1))
     return BulkPacking::split;
   return std::nullopt;
 }
@@ -39,7 +41,7 @@ const char* plan_bulk_places(const Format& f, bool is_planar, BulkPlaces& places
   const auto packing = packing_of(codes, bits);
   const bool is_by_lanes = blocks > 1;
   if (!packing || (is_by_lanes && *packing == BulkPacking::nibbles))
-    return "codes in one piece, or low pairs and top bits";
+    return "codes in one bit stream, or low pairs and top bits";
   const int code_stride = is_planar ? f.code_bytes : f.block_bytes,
             scale_stride = is_planar ? f.scale_bytes : f.block_bytes;
   places.packing = *packing;

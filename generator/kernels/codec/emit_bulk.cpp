@@ -56,14 +56,14 @@ void write_bulk_places(Writer& w, const BulkText& text) {
   if (!text.is_quantize && text.format.scale.renormalise) w.line("  static constexpr bool kRenormalises = true;");
 }
 
-void write_bulk_numbers(Writer& w, const BulkText& text) {
+void write_bulk_values(Writer& w, const BulkText& text) {
   w.line("  KV_DEVICE static float value(int code) {{ return {}Values[code]; }}", text.prefix);
   if (!text.is_quantize) {
     w.line("  // halves hold values / kUnit; a transformed sum times kFactor and the stored scale is a value{}",
            text.format.scale.renormalise ? ", if the row's length is 1" : "");
     w.line("  static constexpr float kUnit = {}, kFactor = {};", real(text.plan.unit),
            real(text.format.scale.renormalise ? 1 : text.plan.unit / text.length()));
-    w.line("  static constexpr int kCodeTerms = {};", text.code_parts);
+    w.line("  static constexpr int kCodeTerms = {};", text.code_terms);
     return;
   }
   // The largest power of two such that the sum of 128 squares of the largest entry stays below 2^31.
@@ -144,7 +144,7 @@ Source emit_bulk(const CodecPlan& codec, const BulkPlan& plan, const BulkKernel&
   codec_fragments(w, codec);
   w.check_first(codec.checks);
   w.line("// ======== the plan ========\nnamespace kv {{\n");
-  const BulkText text{plan, f, codec.is_planar, call.is_quantize, kernel.by_matrix, kernel.code_parts};
+  const BulkText text{plan, f, codec.is_planar, call.is_quantize, kernel.by_matrix, kernel.code_terms};
   write_bulk_constants(w, text);
   w.line("struct {} {{\n  static constexpr bool kIsPlanar = {};", rows_name(codec, "Stored"), flag(codec.is_planar));
   write_paging(w, codec_paging(page_tokens));
@@ -155,7 +155,7 @@ Source emit_bulk(const CodecPlan& codec, const BulkPlan& plan, const BulkKernel&
          kernel.warps * 32, f.codes().bits);
   write_bulk_places(w, text);
   w.line("  static constexpr int kMatrixAt = {}, kStageAt = {};", kernel.matrix_at, kernel.stage_at);
-  write_bulk_numbers(w, text);
+  write_bulk_values(w, text);
   if (call.is_quantize && kernel.by_matrix) {
     w.line("  using Input = {};", (kernel.stages_operand ? kOperands : kInputs)[int(call.type)]);
     w.line(

@@ -12,7 +12,7 @@ struct BulkText {
   const BulkPlan& plan;
   const Format& format;
   bool is_planar, is_quantize, by_matrix;
-  int code_parts;            // dequantize: fp16 numbers that hold an entry of the codebook, 1 or 2
+  int code_terms;            // dequantize: fp16 numbers that hold an entry of the codebook, 1 or 2
   std::string prefix = "k";  // of the names of its constants; a kernel with two sides has two prefixes
   // The length of the rows of the matrix that the kernel multiplies by. Rows of an orthogonal matrix have length 1.
   double length() const { return !plan.is_dense ? std::sqrt(double(kBulkGroup)) : by_matrix ? kDenseLength : 1; }
@@ -24,7 +24,7 @@ void write_bulk_constants(Writer& w, const BulkText& text);
 // Write members of a plan: the places of codes and scales; the numbers that codes stand for; the signs before and after
 // a Walsh-Hadamard transform.
 void write_bulk_places(Writer& w, const BulkText& text);
-void write_bulk_numbers(Writer& w, const BulkText& text);
+void write_bulk_values(Writer& w, const BulkText& text);
 void write_bulk_signs(Writer& w, const BulkText& text);
 
 }  // namespace kvjit::emit

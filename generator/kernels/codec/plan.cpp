@@ -82,26 +82,26 @@ std::vector<std::uint32_t> buckets_of(const Section& s, double steps) {
 }
 
 // How often each code occurs: the probability of its cell under N(0, 1).
-std::vector<double> shares_of_codes(const Section& s) {
+std::vector<double> code_probabilities(const Section& s) {
   const auto below = [](double bound) { return std::erfc(-bound * std::sqrt(kBulkGroup / 2.0)) / 2; };
-  std::vector<double> shares(s.values.size());
+  std::vector<double> probabilities(s.values.size());
   double before = 0;
-  for (std::size_t cell = 0; cell < shares.size(); ++cell) {
+  for (std::size_t cell = 0; cell < probabilities.size(); ++cell) {
     const double to = cell < s.bounds.size() ? below(s.bounds[cell]) : 1;
-    shares[s.cell_codes.empty() ? cell : std::size_t(s.cell_codes[cell])] = to - before;
+    probabilities[s.cell_codes.empty() ? cell : std::size_t(s.cell_codes[cell])] = to - before;
     before = to;
   }
-  return shares;
+  return probabilities;
 }
 
 // Plans the entries of the codebook as fp16: unscaled if fp16 holds them exactly.
 void plan_entries(const Section& s, BulkPlan& plan) {
   HalfTable table{1, {}};
   for (const double v : s.values) table.halves.push_back(f16_from_float(float(v)));
-  const std::vector<double> shares = shares_of_codes(s);
-  if (relative_rounding(s.values, table) > 0) table = halves_of(s.values, shares);
+  const std::vector<double> probabilities = code_probabilities(s);
+  if (relative_rounding(s.values, table) > 0) table = halves_of(s.values, probabilities);
   plan.unit = table.unit;
-  plan.code_rounding = relative_rounding(s.values, table, shares);
+  plan.code_rounding = relative_rounding(s.values, table, probabilities);
 }
 
 // The relative rounding error of the matrix as kernels have it, in fp16.
@@ -121,7 +121,7 @@ std::optional<BulkPlan> plan_bulk(const Format& f, int head_dim, bool is_planar,
   decision = {"write path", "a row a warp", "", {}};
   const auto refuse = [&](const std::string& why) {
     decision.why = f.name + " is written by the kernels for any row";
-    decision.rejected.push_back("many rows at once: " + why);
+    decision.rejected.push_back("bulk kernels: " + why);
     return std::nullopt;
   };
   // A lane can rotate the values that it has. Larger rotations take bulk tiles.
@@ -175,16 +175,16 @@ std::optional<BulkPlan> plan_bulk(const Format& f, int head_dim, bool is_planar,
 
 // If the error is at most an eighth of the type's largest rounding error, the squared error of the result grows by
 // about a tenth at most.
-int half_parts(double rounding, Element type) {
-  constexpr double kShare = 1 / 8.0;
-  return rounding <= kShare * half_step(type) ? 1 : 2;
+int fp16_terms(double rounding, Element type) {
+  constexpr double kFraction = 1 / 8.0;
+  return rounding <= kFraction * half_step(type) ? 1 : 2;
 }
 
 // Bits of the rest of a matrix entry. Rests as E4M3 times codes as E4M3 are off by 2^-4 each at most, so together by an
 // eighth.
 int rest_bits(double rounding, Element type) {
-  if (half_parts(rounding, type) == 1) return 0;
-  return half_parts(rounding / 8, type) == 1 ? 8 : 16;
+  if (fp16_terms(rounding, type) == 1) return 0;
+  return fp16_terms(rounding / 8, type) == 1 ? 8 : 16;
 }
 
 std::optional<BulkKernel> plan_bulk_kernel(const BulkPlan& plan, const Format& f, const BulkCall& call,
@@ -203,11 +203,11 @@ std::optional<BulkKernel> plan_bulk_kernel(const BulkPlan& plan, const Format& f
   // quantize rotates rows as exactly as float32 sums are, whatever their type; dequantize only as exactly as the type
   // of its results.
   const Element precision = call.is_quantize ? Element::f32 : call.type;
-  kernel.code_parts = half_parts(plan.code_rounding, precision);
+  kernel.code_terms = fp16_terms(plan.code_rounding, precision);
   kernel.rest_bits = rest_bits(plan.matrix_rounding, precision);
   // Rests of 8 bits need codes of 8 bits. quantize has rows instead of codes, and with codes of two fp16 numbers there
   // are no registers for both.
-  if (kernel.rest_bits == 8 && (call.is_quantize || kernel.code_parts == 2)) kernel.rest_bits = 16;
+  if (kernel.rest_bits == 8 && (call.is_quantize || kernel.code_terms == 2)) kernel.rest_bits = 16;
   const int matrix = kOperandBytes + kOperandBytes / 16 * kernel.rest_bits,
             decoding = plan.places.table_bytes(f.codes().bits);
   const int available = arch.shared_bytes_per_block;

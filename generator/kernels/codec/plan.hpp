@@ -88,7 +88,7 @@ std::optional<BulkPlan> plan_bulk(const Format& format, int head_dim, bool is_pl
 
 // How many fp16 numbers hold a number whose result is written as `type`. One does if its relative rounding error,
 // `rounding`, is far below that of the type; else two.
-int half_parts(double rounding, Element type);
+int fp16_terms(double rounding, Element type);
 
 // What a bulk kernel does: quantize or dequantize, and the element type of its rows.
 struct BulkCall {
@@ -98,9 +98,9 @@ struct BulkCall {
 struct BulkKernel {
   const char* name = nullptr;  // of the kernel and of its fragment
   bool by_matrix = false;      // the rotation is a product with a matrix, also if it is a Walsh-Hadamard transform
-  int code_parts = 2;          // dequantize: fp16 numbers that hold an entry of the codebook
+  int code_terms = 2;          // dequantize: fp16 numbers that hold an entry of the codebook
   int rest_bits = 0;           // bits of the rest of a matrix entry, beside its fp16 number: 16, 8 (E4M3) or 0
-  double products() const { return code_parts + rest_bits / 16.0; }
+  double products() const { return code_terms + rest_bits / 16.0; }
   bool stages_operand = false;                        // quantize: rows are a wgmma operand where they are staged
   int warps = 0, warp_tiles = 1;                      // of a block; bulk tiles that a warp takes at a time
   int matrix_at = 0, stage_at = 0, shared_bytes = 0;  // bytes from the start of shared memory; and its size

@@ -106,7 +106,7 @@ int layout_shared(DecodePlan& plan, const BlockShape& shape, int probability_buf
   plan.queries_at = round_up(plan.barriers_at + (plan.heads > 1 ? plan.streams() * shape.stages * 16 : 0), 128);
   const SectionPlan& keys = plan.k.sections[0];
   const int columns = plan.column_blocks * plan.heads * 8, rows = plan.rows * plan.heads;
-  plan.sums_at = plan.queries_at + plan.k.rotated_dim * columns * (plan.has_integer_keys ? 2 : 2 * plan.query_parts);
+  plan.sums_at = plan.queries_at + plan.k.rotated_dim * columns * (plan.has_integer_keys ? 2 : 2 * plan.query_terms);
   plan.sum_groups = keys.adds_minima || keys.integers.has_half ? keys.reads.groups : 0;
   plan.largest_at = round_up(plan.sums_at + plan.sum_groups * columns * 4, 16);
   plan.row_max_at = round_up(plan.largest_at + (plan.scales_queries ? columns * 4 : 0), 16);
@@ -141,8 +141,8 @@ int most_warps(const DecodePlan& plan, int tile) {
   if (is_masked(plan) || (plan.team > 1 && plan.features.any())) return 8;
   if (plan.by_warpgroups) {
     const bool has_groups = k.reads.groups > 1 || plan.k.sections.size() > 1 || !plan.scales_probabilities;
-    const int held = plan.sums() + plan.column_blocks * (has_groups ? 14 : 6) + k.reads.codes;
-    return held <= 88 ? 16 : held <= 104 ? 12 : 8;
+    const int registers = plan.sums() + plan.column_blocks * (has_groups ? 14 : 6) + k.reads.codes;
+    return registers <= 88 ? 16 : registers <= 104 ? 12 : 8;
   }
   if (plan.team > 1) return plan.sums() + plan.column_blocks * 12 * tile / 16 > 104 ? 8 : 12;
   // V without codes is loaded by 16 bytes. With a K of several scale groups a row, 168 registers do not hold that.
@@ -237,17 +237,17 @@ Result<BlockShape> choose_shape(DecodePlan& plan, const Tuning& tuning) {
   Decision decision{"tuning", to_string(tuning.match), tuning.why, {}};
   BlockShape chosen = tuning.shape;
   // Shapes were measured without features, which need some shared memory.
-  const bool is_featured = plan.features.any() && tuning.match != Match::none && tuning.match != Match::asked;
-  const bool is_own = (tuning.is_same_shape && !is_featured) || tuning.match == Match::asked;
+  const bool is_featured = plan.features.any() && tuning.match != Match::none && tuning.match != Match::requested;
+  const bool is_own = (tuning.is_same_shape && !is_featured) || tuning.match == Match::requested;
   if (is_featured) decision.why += ", without features";
   std::string why = tuning.match == Match::none ? "" : misfit(plan, chosen);
   if (!is_own && chosen.copies == 1 && has_tables(plan)) why = "it was measured without tables";
   if (chosen.warps > 0 && !why.empty()) {
     if (is_own)
-      return fail(tuning.match == Match::asked ? Code::unsupported : Code::bad_input,
+      return fail(tuning.match == Match::requested ? Code::unsupported : Code::bad_input,
                   "this shape of blocks does not fit: " + why, tuning.where,
                   {"`kvjit bench --tune` measures the shapes that do"});
-    const char* const what = is_featured && tuning.is_same_shape ? "features leave no room for the measured shape"
+    const char* const what = is_featured && tuning.is_same_shape ? "the measured shape does not fit beside the features"
                                                                  : "the nearest measured shape does not fit";
     decision = {"tuning", to_string(Match::none), what, {decision.why + ": " + why}};
     chosen = {};
@@ -308,8 +308,8 @@ void take_team(DecodePlan& plan, const TeamPlan& team) {
   // for each element of Q would double the products. For many query rows that costs too much, unless K is exact.
   const bool is_half = !plan.k.format.is_transformed() && plan.q_type == Element::f16;
   const bool are_many = plan.by_warpgroups || (plan.team > 1 && keys.codes.kind != CodeKind::plain);
-  plan.query_parts = is_half || are_many || is_rounded_once(plan.k) ? 1 : 2;
-  plan.scales_queries = plan.has_integer_keys || (plan.query_parts == 1 && !is_half);
+  plan.query_terms = is_half || are_many || is_rounded_once(plan.k) ? 1 : 2;
+  plan.scales_queries = plan.has_integer_keys || (plan.query_terms == 1 && !is_half);
 }
 
 Decision decision_of(const DecodePlan& plan) {
@@ -376,11 +376,10 @@ Result<BlockShape> choose_block(DecodePlan& plan, const Problem& problem, const 
                             fmt::format("{} query rows fill {} block(s) of 8 columns", plan.rows, (plan.rows + 7) / 8),
                             {}});
   if (plan.query_chunks > 1)
-    plan.decisions.push_back(
-        {"query chunks",
-         fmt::format("{} of {} query rows", plan.query_chunks, plan.rows),
-         fmt::format("{} are more than a block has room for; each chunk reads the cache", plan.query_rows()),
-         {}});
+    plan.decisions.push_back({"query chunks",
+                              fmt::format("{} of {} query rows", plan.query_chunks, plan.rows),
+                              fmt::format("{} do not fit a block; each chunk reads the cache", plan.query_rows()),
+                              {}});
   if (plan.team > 1) plan.decisions.push_back(decision_of(plan));
   return choose_shape(plan, tuning);
 }

@@ -97,7 +97,7 @@ const char* read_of(const SectionPlan& section) {
 // unpack_int8.cuh): as constants its words would be in uniform registers, and be copied before each use.
 void write_integers(Writer& w, const IntegerPlan& integers, const std::string& type) {
   constexpr const char* kDecoders[] = {"", "PlainIntegers", "Table8Integers", "MirroredIntegers", "Table16Integers"};
-  w.line("  static constexpr int kTableTerms = {}, kTableWords = {};", integers.code_parts, integers.table.size());
+  w.line("  static constexpr int kTableTerms = {}, kTableWords = {};", integers.code_terms, integers.table.size());
   w.line("  KV_DEVICE static u32 table_word([[maybe_unused]] int i) {{");
   if (integers.table.empty()) {
     w.line("    return 0;\n  }}");
@@ -248,7 +248,7 @@ void write_side(Writer& w, const SidePlan& side, const std::string& type, int th
 // an element is split, the offset is that of its high fp16 number or high byte.
 std::vector<int> key_places(const DecodePlan& plan) {
   const int each = plan.has_integer_keys ? 8 : 4;  // elements of a fragment
-  const int lane_bytes = plan.has_integer_keys ? 16 : 8 * plan.query_parts, element = plan.has_integer_keys ? 1 : 2;
+  const int lane_bytes = plan.has_integer_keys ? 16 : 8 * plan.query_terms, element = plan.has_integer_keys ? 1 : 2;
   std::vector<int> places(plan.key_order.size());
   for (std::size_t slot = 0; slot < places.size(); ++slot) {
     const int i = int(slot) % each, c = int(slot) / each % 4, step = int(slot) / (4 * each);
@@ -326,7 +326,7 @@ Source emit_decode(const DecodePlan& plan, const Registry& registry) {
       plan.rotates_queries ? plan.k.format.stored_dim(plan.head_dim) : plan.k.rotated_dim);
   write_output_dims(w, plan);
   w.line("  static constexpr int kGroup = {}, kRows = {}, kColumnBlocks = {}, kQueryTerms = {};", plan.q_heads_per_kv,
-         plan.rows, plan.column_blocks, plan.query_parts);
+         plan.rows, plan.column_blocks, plan.query_terms);
   w.line("  static constexpr int kQueryChunks = {}, kAllRows = {};", plan.query_chunks, plan.query_rows());
   w.line("  static constexpr bool kHoldQueries = {}, kHasIntegerKeys = {}, kScalesQueries = {};",
          flag(plan.hold_queries), flag(plan.has_integer_keys), flag(plan.scales_queries));

@@ -10,10 +10,10 @@ namespace kvjit {
 using namespace emit;
 
 Source emit_merge(const DecodePlan& plan, const Registry& registry) {
-  constexpr int kMostShares = 8,  // warps that divide the KV splits of a slice, which is 128 sums of a row
-      kMostWarps = 16;            // warps of a block
+  constexpr int kMostSliceWarps = 8,  // warps that divide the KV splits of a slice, which is 128 sums of a row
+      kMostWarps = 16;                // warps of a block
   const int dim = plan.v.rotated_dim, row_slices = (dim + 127) / 128, slices = plan.rotates_output ? row_slices : 1;
-  const int threads = slices * std::clamp(kMostWarps / slices, 1, kMostShares) * 32;
+  const int threads = slices * std::clamp(kMostWarps / slices, 1, kMostSliceWarps) * 32;
   const std::string name = "merge." + plan.name;
   Writer w = begin(registry, name, "splits of a decode call to rows of output");
   const bool is_featured = plan.features.any();

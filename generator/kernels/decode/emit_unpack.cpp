@@ -87,12 +87,12 @@ void write_unpack(Writer& w, const SectionPlan& section) {
   for (std::size_t i = 0; i < reads.helpers.size(); ++i)
     w.line("    const u32 t{} = {};", i, word_of(reads.helpers[i], reads.words));
   const bool by_integers = section.integers.kind != IntegerKind::none;
-  const bool is_turned = by_integers ? section.integers.flips : section.codes.twos_complement;
+  const bool flips_top = by_integers ? section.integers.flips : section.codes.twos_complement;
   const std::uint32_t top = 0x01010101u << (by_integers ? 7 : section.codes.bits - 1);  // the top bit of each code
   for (std::size_t m = 0; m < reads.unpack.size(); ++m) {
     const std::string word = word_of(reads.unpack[m], reads.words);
-    w.line("    y[{}] = {}{};", m, is_turned ? "(" + word + ")" : word,
-           is_turned ? fmt::format(" ^ {:#010x}u", top) : "");
+    w.line("    y[{}] = {}{};", m, flips_top ? "(" + word + ")" : word,
+           flips_top ? fmt::format(" ^ {:#010x}u", top) : "");
   }
   w.line("  }}");
 }

@@ -72,7 +72,7 @@ IntegerPlan plan_table(const Section& s) {
     for (std::size_t i = 0; i < count; ++i) first[i] = int(std::lround(s.values[i] / plan.unit - half));
   } else {
     if (s.bits > 3) return {};  // two permuted bytes of 16 entries cost more than one look-up in shared memory
-    plan.code_parts = 2;
+    plan.code_terms = 2;
     plan.unit = largest / 127.99;
     for (std::size_t i = 0; i < count; ++i) {
       const int n = int(std::lround(s.values[i] / plan.unit * 256));

@@ -72,12 +72,13 @@ bool plan_field_read(const Field& plane, int at, const CodeSets& sets, int reads
 }
 
 // Plans the reads of a field with Field::is_nibbles. A lane of K has a group of three words. A lane of V has half a
-// group: one of the first two words, and the third word, which two lanes load. False if `sharing` lanes of a block do
-// not divide like that.
-bool plan_nibbles(const Field& field, int at, int lanes_per_row, int sharing, LaneReads& reads, CodePieces& pieces) {
+// group: one of the first two words, and the third word, which two lanes load. False if `lanes_per_block` lanes of a
+// block do not divide like that.
+bool plan_nibbles(const Field& field, int at, int lanes_per_row, int lanes_per_block, LaneReads& reads,
+                  CodePieces& pieces_by_code) {
   const int groups = field.bytes / 12;
-  const bool is_half = sharing == 2 * groups;
-  if (!is_half && sharing != groups) return false;
+  const bool is_half = lanes_per_block == 2 * groups;
+  if (!is_half && lanes_per_block != groups) return false;
   reads.codes = is_half ? 16 : 32;
   for (int word = 0; word < (is_half ? 2 : 3); ++word) {
     FieldRead& plane = reads.planes.emplace_back();
@@ -92,38 +93,39 @@ bool plan_nibbles(const Field& field, int at, int lanes_per_row, int sharing, La
       const int b = field.bit_of(code, bit), word = b / 32 / groups;
       return (is_half && word == 2 ? 1 : word) * 32 + b % 32;
     };
-    auto& mine = pieces.emplace_back();
+    auto& code_pieces = pieces_by_code.emplace_back();
     if (place(2) == place(0) + 2)
-      mine.push_back({place(0), 3, 0});
+      code_pieces.push_back({place(0), 3, 0});
     else
-      mine.push_back({place(0), 2, 0}), mine.push_back({place(2), 1, 2});
+      code_pieces.push_back({place(0), 2, 0}), code_pieces.push_back({place(2), 1, 2});
   }
   for (int row_lane = 0; row_lane < lanes_per_row; ++row_lane)
     for (int code = 0; code < reads.codes; ++code)
-      reads.elements.push_back(row_lane % sharing % groups * 32 + row_lane % sharing / groups * 16 + code);
+      reads.elements.push_back(row_lane % lanes_per_block % groups * 32 + row_lane % lanes_per_block / groups * 16 +
+                               code);
   return true;
 }
 
 // Joins lane reads of V of half a word each: those of tokens t and t + 8 are unpacked as one word. Token t then has the
 // first half of each word of code lanes, and token t + 8 the second. Does nothing where the packing does not allow it.
-void join_tokens(CodePieces pieces, LaneReads& reads, const CodeLanes& slots) {
-  const int codes = int(pieces.size()), half = slots.per_word() / 2;
+void join_tokens(CodePieces pieces_by_code, LaneReads& reads, const CodeLanes& slots) {
+  const int codes = int(pieces_by_code.size()), half = slots.per_word() / 2;
   if (reads.planes.size() != 1 || reads.planes[0].load_bytes != 2 || reads.planes[0].lane_bits % 8 != 0) return;
   for (int k = 0; k < codes; ++k) {
-    auto& other = pieces.emplace_back(pieces[std::size_t(k)]);
-    for (CodePiece& piece : other) piece.at += 16;
+    auto& other = pieces_by_code.emplace_back(pieces_by_code[std::size_t(k)]);
+    for (CodePiece& code_piece : other) code_piece.at += 16;
   }
-  if (int(pieces.size()) % slots.per_word() != 0) return;
+  if (int(pieces_by_code.size()) % slots.per_word() != 0) return;
   LaneReads joined = reads;
-  plan_unpack(std::move(pieces), joined, slots);
-  std::vector<int> mine;
+  plan_unpack(std::move(pieces_by_code), joined, slots);
+  std::vector<int> lane_order;
   for (int i = 0; i < 2 * codes; ++i) {
     if (i / half % 2 == 1) continue;
     if (joined.lane_order[std::size_t(i + half)] != joined.lane_order[std::size_t(i)] + codes) return;
-    mine.push_back(joined.lane_order[std::size_t(i)]);
+    lane_order.push_back(joined.lane_order[std::size_t(i)]);
   }
   reads = joined;
-  reads.lane_order = mine;
+  reads.lane_order = lane_order;
   reads.is_joined = true;
 }
 
@@ -170,20 +172,20 @@ Result<LaneReads> plan_lane_reads(const SidePlan& side, int index, int head_dim,
 
   if (planes[0].is_nibbles) {
     // The eight lanes of a warp that share a row of V use one scale, so they share a block.
-    const int groups = count / 32, sharing = lanes_per_row >= 8 ? 2 * groups : groups;
-    CodePieces pieces;
-    if (lanes_per_row % sharing != 0 || dim % (block * lanes_per_row / sharing) != 0 ||
-        !plan_nibbles(planes[0], side.is_planar ? planes[0].plane_at : planes[0].at, lanes_per_row, sharing, reads,
-                      pieces))
+    const int groups = count / 32, lanes_per_block = lanes_per_row >= 8 ? 2 * groups : groups;
+    CodePieces pieces_by_code;
+    if (lanes_per_row % lanes_per_block != 0 || dim % (block * lanes_per_row / lanes_per_block) != 0 ||
+        !plan_nibbles(planes[0], side.is_planar ? planes[0].plane_at : planes[0].at, lanes_per_row, lanes_per_block,
+                      reads, pieces_by_code))
       return fail(Code::unsupported, outcome(format, lanes_per_row, head_dim));
-    reads.blocks = lanes_per_row / sharing, reads.lanes_per_block = sharing;
+    reads.blocks = lanes_per_row / lanes_per_block, reads.lanes_per_block = lanes_per_block;
     reads.groups = dim / (block * reads.blocks);
     const std::vector<int> codes = std::exchange(reads.elements, {});
     for (int g = 0; g < reads.groups; ++g)
       for (int i = 0; i < int(codes.size()); ++i)
-        reads.elements.push_back((g * reads.blocks + i / reads.codes / sharing) * block +
+        reads.elements.push_back((g * reads.blocks + i / reads.codes / lanes_per_block) * block +
                                  section.channel(codes[std::size_t(i)]));
-    plan_unpack(std::move(pieces), reads, slots);
+    plan_unpack(std::move(pieces_by_code), reads, slots);
     return reads;
   }
 
@@ -192,41 +194,41 @@ Result<LaneReads> plan_lane_reads(const SidePlan& side, int index, int head_dim,
   const int widest = std::max(side.widest_read * 8, granule * planes[0].bits);
   // Tries few lanes a block first, because one scale then serves many codes of a lane. Unless scales are multiplied to
   // values, the lanes of one warp share a block: four of K, eight of V.
-  std::string problem;
-  for (int sharing = is_by_value ? 1 : std::min(lanes_per_row, 8); sharing <= lanes_per_row; sharing *= 2) {
-    const int blocks = lanes_per_row / sharing, share = count / sharing;
-    if (count % sharing != 0 || dim % (block * blocks) != 0 || share % granule != 0) continue;
-    int codes = share;
-    if (share * planes[0].bits % widest == 0 && widest % planes[0].bits == 0) codes = widest / planes[0].bits;
+  for (int lanes_per_block = is_by_value ? 1 : std::min(lanes_per_row, 8); lanes_per_block <= lanes_per_row;
+       lanes_per_block *= 2) {
+    const int blocks = lanes_per_row / lanes_per_block, lane_codes = count / lanes_per_block;
+    if (count % lanes_per_block != 0 || dim % (block * blocks) != 0 || lane_codes % granule != 0) continue;
+    int codes = lane_codes;
+    if (lane_codes * planes[0].bits % widest == 0 && widest % planes[0].bits == 0) codes = widest / planes[0].bits;
     while (is_by_value && codes > format.scale.group && codes % (2 * granule) == 0) codes /= 2;
-    const int reads_per_group = share / codes;
-    const CodeSets sets = codes_by_bytes(planes[0], count, reads_per_group, sharing, codes * planes[0].bits);
+    const int reads_per_group = lane_codes / codes;
+    const CodeSets sets = codes_by_bytes(planes[0], count, reads_per_group, lanes_per_block, codes * planes[0].bits);
     if (std::any_of(sets.begin(), sets.end(), [&](const auto& set) { return int(set.size()) != codes; })) continue;
     reads.planes.assign(planes.size(), {});
     bool is_even = true;
     for (std::size_t p = 0; p < planes.size(); ++p)
       is_even = is_even && plan_field_read(planes[p], side.is_planar ? planes[p].plane_at : planes[p].at, sets,
-                                           reads_per_group, sharing, reads.planes[p]);
+                                           reads_per_group, lanes_per_block, reads.planes[p]);
     if (!is_even) continue;
     reads.groups = dim / (block * blocks), reads.reads_per_group = reads_per_group, reads.codes = codes;
-    reads.blocks = blocks, reads.lanes_per_block = sharing;
+    reads.blocks = blocks, reads.lanes_per_block = lanes_per_block;
     const int base = index == format.residual_section ? dim : 0;
     for (int g = 0; g < reads.groups; ++g)
       for (int r = 0; r < reads_per_group; ++r)
         for (int row_lane = 0; row_lane < lanes_per_row; ++row_lane)
-          for (const int k : sets[std::size_t(r * sharing + row_lane % sharing)])
-            reads.elements.push_back(base + (g * blocks + row_lane / sharing) * block + section.channel(k));
+          for (const int k : sets[std::size_t(r * lanes_per_block + row_lane % lanes_per_block)])
+            reads.elements.push_back(base + (g * blocks + row_lane / lanes_per_block) * block + section.channel(k));
     reads.words = 0;
     for (FieldRead& plane : reads.planes) plane.first_word = reads.words, reads.words += plane.words;
     if (!is_code) return reads;
-    CodePieces pieces;
+    CodePieces pieces_by_code;
     for (const int k : sets[0]) {
-      auto& mine = pieces.emplace_back();
+      auto& code_pieces = pieces_by_code.emplace_back();
       for (std::size_t p = 0; p < planes.size(); ++p)
-        mine.push_back({reads.planes[p].first_word * 32 + planes[p].bit_of(k), planes[p].bits, planes[p].low});
+        code_pieces.push_back({reads.planes[p].first_word * 32 + planes[p].bit_of(k), planes[p].bits, planes[p].low});
     }
-    if (lanes_per_row > 8) join_tokens(pieces, reads, slots);
-    if (!reads.is_joined) plan_unpack(std::move(pieces), reads, slots);
+    if (lanes_per_row > 8) join_tokens(pieces_by_code, reads, slots);
+    if (!reads.is_joined) plan_unpack(std::move(pieces_by_code), reads, slots);
     return reads;
   }
   return fail(Code::unsupported, outcome(format, lanes_per_row, head_dim));

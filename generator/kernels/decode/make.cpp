@@ -9,11 +9,11 @@ namespace {
 
 Tuning tuning_of(const FamilyInput& input) {
   if (!input.shape) return find_tuning(input.registry.tuning(input.problem.arch.name), input.problem);
-  Tuning asked;
-  asked.match = Tuning::Match::asked;
-  asked.shape = *input.shape;
-  asked.why = to_string(*input.shape);
-  return asked;
+  Tuning requested;
+  requested.match = Tuning::Match::requested;
+  requested.shape = *input.shape;
+  requested.why = to_string(*input.shape);
+  return requested;
 }
 
 }  // namespace

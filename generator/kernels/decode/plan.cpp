@@ -50,15 +50,15 @@ int slot_of(const SectionPlan& section, int register_) {
   return word + at % (per_word / 2) * 2 + at / (per_word / 2);
 }
 
-// Appends the rotated-domain dimension of each row of O^T, eight (g) for each register of a lane read. share: which of
+// Appends the rotated-domain dimension of each row of O^T, eight (g) for each register of a lane read. warp: which of
 // the value_share warps of a team the rows belong to.
-void order_values(const SectionPlan& section, int share, std::vector<int>& order) {
+void order_values(const SectionPlan& section, int warp, std::vector<int>& order) {
   const LaneReads& reads = section.reads;
   for (int gr = 0; gr < reads.groups * reads.reads_per_group; ++gr)
     for (int register_ = 0; register_ < reads.codes; ++register_)
       for (int g = 0; g < 8; ++g) {
         const int code = is_direct(section) ? register_ : reads.lane_order[slot_of(section, register_)];
-        order.push_back(reads.elements[(gr * reads.lanes_per_row + share * 8 + g) * reads.codes + code]);
+        order.push_back(reads.elements[(gr * reads.lanes_per_row + warp * 8 + g) * reads.codes + code]);
       }
 }
 
@@ -71,7 +71,7 @@ std::string reader(const SectionPlan& section) {
                                        "8-bit integers by two permutes for four codes"};
   if (section.integers.kind != IntegerKind::none)
     return fmt::format("{}{}", kIntegers[int(section.integers.kind)],
-                       section.integers.code_parts == 2 ? ", in two parts" : "");
+                       section.integers.code_terms == 2 ? ", in two terms" : "");
   switch (section.codes.kind) {
     case CodeKind::plain:
       text = section.codes.element == Element::f16 ? "as stored"
@@ -91,7 +91,7 @@ std::string reader(const SectionPlan& section) {
 
 // How rows are staged, as text of a Decision.
 std::string place(const SidePlan& side) {
-  if (side.heads > 1) return fmt::format("{} heads together, a tile in {} piece(s)", side.heads, 8 / side.copy_eighths);
+  if (side.heads > 1) return fmt::format("{} heads a tile, in {} range(s)", side.heads, 8 / side.copy_eighths);
   return fmt::format("pitch {} of {}{}{}", side.pitch, side.row_bytes, side.swizzle != 0 ? " swizzled" : "",
                      side.caches_in_l1 ? " by way of the L1" : "");
 }
@@ -170,8 +170,8 @@ Result<DecodePlan> plan_decode(const Problem& problem, const Tuning& tuning) {
                     plan.rows, plan.v.rotated_dim, plan.team),
         {}, {"16 query rows at head_dim 128 take one warp", "leave sparse_v out"});
   for (const SectionPlan& section : plan.k.sections) order_keys(section, plan.key_order);
-  for (int share = 0; share < plan.value_share; ++share)
-    for (const SectionPlan& section : plan.v.sections) order_values(section, share, plan.value_order);
+  for (int warp = 0; warp < plan.value_share; ++warp)
+    for (const SectionPlan& section : plan.v.sections) order_values(section, warp, plan.value_order);
   for (const auto& [what, side] : {std::pair{"k", &plan.k}, std::pair{"v", &plan.v}})
     for (const SectionPlan& section : side->sections)
       plan.decisions.push_back({what,
@@ -183,22 +183,23 @@ Result<DecodePlan> plan_decode(const Problem& problem, const Tuning& tuning) {
   // To load a fragment of Q from shared memory for every 16 tokens costs as much as to look up the codes of K. Formats
   // with several scale groups a row are bound by arithmetic instead, and gain more from a loop that compiles soon. The
   // bounds leave registers free for loads in flight: a thread has 65,536 over the threads of the block.
-  const int held = plan.has_integer_keys ? plan.k.rotated_dim / 8 * plan.column_blocks
-                                         : plan.k.rotated_dim / 16 * plan.column_blocks * plan.query_parts * 2;
+  const int query_registers = plan.has_integer_keys
+                                  ? plan.k.rotated_dim / 8 * plan.column_blocks
+                                  : plan.k.rotated_dim / 16 * plan.column_blocks * plan.query_terms * 2;
   int value_scales = 0, key_groups = 1;
   for (const SectionPlan& section : plan.v.sections)
     if (section.use == ScaleUse::by_group) value_scales += section.reads.groups * plan.subtiles * 2;
   for (const SectionPlan& section : plan.k.sections) key_groups = std::max(key_groups, section.reads.groups);
-  plan.hold_queries = key_groups == 1 && held + plan.sums() + value_scales <= (plan.warps > 8 ? 72 : 144);
+  plan.hold_queries = key_groups == 1 && query_registers + plan.sums() + value_scales <= (plan.warps > 8 ? 72 : 144);
   plan.hold_queries = shape.hold_queries.value_or(plan.hold_queries);
   plan.decisions.push_back(
       {"queries",
        plan.has_integer_keys
            ? fmt::format("16-bit integers in {}", plan.hold_queries ? "registers" : "shared memory")
-           : fmt::format("{} fp16 part(s) in {}", plan.query_parts, plan.hold_queries ? "registers" : "shared memory"),
+           : fmt::format("{} fp16 term(s) in {}", plan.query_terms, plan.hold_queries ? "registers" : "shared memory"),
        plan.has_integer_keys   ? "two signed bytes, in a unit that the largest query gives"
        : plan.scales_queries   ? "rounded, in a unit that the largest query gives"
-       : plan.query_parts == 1 ? "f16 queries are exact"
+       : plan.query_terms == 1 ? "f16 queries are exact"
                                : "f32 queries as high and low halves",
        {}});
   if (plan.sparse_v > 0)
@@ -213,7 +214,7 @@ Result<DecodePlan> plan_decode(const Problem& problem, const Tuning& tuning) {
   if (plan.page_tokens > 0) plan.decisions.push_back(page_decision(plan));
   if (plan.append)
     plan.decisions.push_back({"append",
-                              fmt::format("the newest {} token(s)", plan.query_length),
+                              fmt::format("the new {} token(s)", plan.query_length),
                               "stored by the block that has their tile, before it reads it; lengths count them",
                               {}});
   const auto where = [](bool is_transformed, bool is_fused, const char* fused = "fused") {
@@ -228,13 +229,12 @@ Result<DecodePlan> plan_decode(const Problem& problem, const Tuning& tuning) {
        problem.fuse ? "what is dense is rotated once for all blocks" : "fuse = false",
        {}});
   if (plan.fuses_merge && plan.may_need_merge_kernel())
-    plan.decisions.push_back(
-        {"merge",
-         "fused, or a launch of its own",
-         fmt::format("splits of a batch-head are put together by the last block that has one, each warp "
-                     "in {} steps or more; by a launch of its own where that takes longer",
-                     plan.merge_steps()),
-         {}});
+    plan.decisions.push_back({"merge",
+                              "fused, or a launch of its own",
+                              fmt::format("splits of a batch-head are merged by the last block that has one, each warp "
+                                          "in {} steps or more; by a launch of its own where that takes longer",
+                                          plan.merge_steps()),
+                              {}});
   return plan;
 }
 

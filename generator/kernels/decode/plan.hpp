@@ -88,7 +88,7 @@ enum class IntegerKind {
 // value = unit * (y + half) for entries of one byte y, or unit * (y + z / 256) for entries of two bytes y and z.
 struct IntegerPlan {
   IntegerKind kind = IntegerKind::none;
-  int code_parts = 1;                // bytes of an entry, 1 or 2
+  int code_terms = 1;                // bytes of an entry, 1 or 2
   bool has_half = false;             // half is 1/2, else 0
   CodeLanes slots;                   // to which codes are unpacked
   bool flips = false;                // plain: the top bit of each byte is flipped
@@ -164,7 +164,7 @@ struct DecodePlan : AttentionShape {
   int column_blocks = 1;          // blocks of 8 columns of the tensor cores, a query row each, which hold `rows`
   int rows = 1,                   // query rows that a block takes at once
       query_chunks = 1;           // chunks of so many rows that make up all query rows of a KV head
-  int query_parts = 1;            // fp16 numbers that an element of Q is split into: 1, or 2 (high and low)
+  int query_terms = 1;            // fp16 numbers that an element of Q is split into: 1, or 2 (high and low)
   bool scales_queries = false;    // Q is in a unit that its largest element gives
   bool hold_queries = false;      // fragments of Q stay in registers, else in shared memory
   bool has_integer_keys = false;  // K is multiplied as 8-bit integers

@@ -35,7 +35,8 @@ std::vector<int> lane_addresses(const SidePlan& side, const LaneReads& reads, co
   std::vector<int> addresses(32);
   for (int lane = 0; lane < 32; ++lane) {
     const int g = lane / 4, c = lane % 4, row = is_key ? g : 2 * c, row_lane = is_key ? c : g;
-    const int sharing = row_lane % reads.lanes_per_block, loads_as = plane.wrap > 0 ? sharing % plane.wrap : sharing;
+    const int block_lane = row_lane % reads.lanes_per_block,
+              loads_as = plane.wrap > 0 ? block_lane % plane.wrap : block_lane;
     const int slot = side.has_even_odd_order ? (row & 1) << 2 | row >> 1 : row;
     const int row_at = side.heads > 1 ? side.eighth_at(row) : slot * side.pitch;
     const int at = plane.at + row_at + row_lane / reads.lanes_per_block * side.block_stride +
@@ -81,15 +82,15 @@ struct Load {
 Load misaligned_load(const SidePlan& side, const LaneReads& reads, const FieldRead& plane, bool is_key) {
   const int misalignments = side.slot_align / 2;
   std::optional<Load> best;
-  const auto consider = [&](int unit, int pieces, int moves, bool is_unaligned) {
+  const auto consider = [&](int unit, int loads, int moves, bool is_unaligned) {
     int wavefronts = 0;
-    for (int i = 0; i < misalignments * pieces; ++i) {
+    for (int i = 0; i < misalignments * loads; ++i) {
       std::vector<int> addresses = lane_addresses(side, reads, plane, is_key, 1);
       for (int& at : addresses) at = ((at + 2 * (i % misalignments)) / unit + i / misalignments) * unit;
       wavefronts += bank_wavefronts(addresses, unit);
     }
-    const int cost = (4 * wavefronts + misalignments * (pieces + moves)) * (side.slot_align == kSector ? 4 : 10);
-    if (!best || cost < best->cost) best = {unit, cost, (wavefronts - 1) / (misalignments * pieces) + 1, is_unaligned};
+    const int cost = (4 * wavefronts + misalignments * (loads + moves)) * (side.slot_align == kSector ? 4 : 10);
+    if (!best || cost < best->cost) best = {unit, cost, (wavefronts - 1) / (misalignments * loads) + 1, is_unaligned};
   };
   const int bytes = plane.load_bytes, words = (bytes + 3) / 4;
   if (bytes <= widest_load(side, reads, plane, 2)) {

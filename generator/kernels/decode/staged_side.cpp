@@ -27,10 +27,9 @@ Result<void> check_scales(const Format& format, const LaneReads& reads) {
         const int element =
             reads.elements[std::size_t((r * reads.lanes_per_row + row_lane) * reads.codes + k)] % format.block;
         if (element / format.scale.group != (r * reads.lanes_per_block + row_lane) * reads.codes / format.scale.group)
-          return fail(
-              Code::unsupported,
-              fmt::format("the scale groups of {} ({} values) do not follow the runs that lanes read ({} codes)",
-                          format.name, format.scale.group, reads.codes));
+          return fail(Code::unsupported,
+                      fmt::format("the scale groups of {} ({} values) do not follow the codes of a lane read ({})",
+                                  format.name, format.scale.group, reads.codes));
       }
   return {};
 }
@@ -120,7 +119,7 @@ Result<SidePlan> plan_side(const Format& format, int head_dim, bool is_planar, b
     if (format.block % 128 != 0)
       return fail(
           Code::unsupported,
-          fmt::format("blocks with a mask of their own are read in parts of 16 values or more; {} has blocks of {}",
+          fmt::format("blocks with a mask of their own are read 16 values or more at a time; {} has blocks of {}",
                       format.name, format.block));
   }
   int first = 0;

@@ -16,7 +16,7 @@ struct Tuning {
     nearest,       // on this device, for heads of nearly as many bytes and as many blocks of 8 query rows
     other_device,  // exact or nearest, but on another device of the arch
     none,          // there is no such row, and the planner takes its own shape
-    asked,         // the caller gives the shape, to measure it
+    requested,     // the caller gives the shape, to measure it
   } match = Match::none;
   bool is_same_shape = false;  // the row was measured for this very problem, so its shape must fit
   BlockShape shape;

@@ -52,12 +52,12 @@ int spread_to_bytes(LaneReads& reads, int from, int bits) {
 // byte. If codes are in two fields, of two bits and of one bit, only the single bits move, four to a byte.
 void spread_threes(CodePieces& codes, LaneReads& reads) {
   const bool is_stream = codes[0].size() == 1;
-  const std::size_t piece = is_stream ? 0 : 1, per_byte = is_stream ? 2 : 4;
-  const int bits = codes[0][piece].bits, field = bits * int(per_byte);
+  const std::size_t index = is_stream ? 0 : 1, per_byte = is_stream ? 2 : 4;
+  const int bits = codes[0][index].bits, field = bits * int(per_byte);
   for (std::size_t first = 0; first < codes.size(); first += 4 * per_byte) {
-    const int from = codes[first][piece].at, word = spread_to_bytes(reads, from, field);
+    const int from = codes[first][index].at, word = spread_to_bytes(reads, from, field);
     for (std::size_t i = 0; i < 4 * per_byte; ++i)
-      codes[first + i][piece].at = word * 32 + int(i / per_byte) * 8 + int(i % per_byte) * bits;
+      codes[first + i][index].at = word * 32 + int(i / per_byte) * 8 + int(i % per_byte) * bits;
   }
 }
 // Whether spread_threes serves these codes.
@@ -65,10 +65,10 @@ bool are_threes(const CodePieces& codes, const CodeLanes& slots) {
   const auto& first = codes[0];
   const bool is_stream = first.size() == 1 && first[0].bits == 3,
              is_planes = first.size() == 2 && first[0].bits == 2 && first[1].bits == 1;
-  const std::size_t piece = is_stream ? 0 : 1, at_once = is_stream ? 8 : 16;
+  const std::size_t index = is_stream ? 0 : 1, at_once = is_stream ? 8 : 16;
   if (slots.per_word() != 8 || !(is_stream || is_planes) || codes.size() % at_once != 0) return false;
   for (std::size_t i = 0; i < codes.size(); ++i)
-    if (codes[i][piece].at != first[piece].at + int(i) * first[piece].bits) return false;
+    if (codes[i][index].at != first[index].at + int(i) * first[index].bits) return false;
   return true;
 }
 
@@ -85,17 +85,17 @@ void fill_by_residue(const CodePieces& codes, LaneReads& reads, const CodeLanes&
   for (std::size_t i = 0; i < order.size(); ++i) order[i] = int(i);
   std::stable_sort(order.begin(), order.end(), [&](int a, int b) { return rank(a) < rank(b); });
   for (std::size_t first = 0; first < codes.size(); first += std::size_t(per_word)) {
-    int* const mine = &reads.lane_order[first];
-    std::vector<int> homeless;
+    int* const word_slots = &reads.lane_order[first];
+    std::vector<int> unplaced;
     for (int i = 0; i < per_word; ++i) {
       const int code = order[first + std::size_t(i)], home = codes[std::size_t(code)][0].at / slots.bits % per_word;
-      if (mine[home] < 0)
-        mine[home] = code;
+      if (word_slots[home] < 0)
+        word_slots[home] = code;
       else
-        homeless.push_back(code);
+        unplaced.push_back(code);
     }
-    for (int j = 0; j < per_word && !homeless.empty(); ++j)
-      if (mine[j] < 0) mine[j] = homeless.back(), homeless.pop_back();
+    for (int j = 0; j < per_word && !unplaced.empty(); ++j)
+      if (word_slots[j] < 0) word_slots[j] = unplaced.back(), unplaced.pop_back();
   }
 }
 
@@ -108,12 +108,12 @@ void fill_by_shift(const CodePieces& codes, LaneReads& reads, const CodeLanes& s
     return code_source_of(codes[code][0].at, slots.place(slot) + codes[code][0].low + slots.offset);
   };
   for (std::size_t first = 0; first < codes.size(); first += std::size_t(per_word)) {
-    int* const mine = &reads.lane_order[first];
+    int* const word_slots = &reads.lane_order[first];
     for (int left = per_word; left > 0;) {
       std::map<CodeSource, int> counts;
       for (std::size_t code = 0; code < codes.size(); ++code)
         for (int slot = 0; slot < per_word; ++slot)
-          if (!is_placed[code] && mine[slot] < 0) ++counts[code_source(code, slot)];
+          if (!is_placed[code] && word_slots[slot] < 0) ++counts[code_source(code, slot)];
       const auto worth = [](const auto& entry) {
         const int shift = entry.first.shift;
         return std::tuple(entry.second, shift == 0, shift < 0, -shift * shift, -entry.first.word);
@@ -123,8 +123,8 @@ void fill_by_shift(const CodePieces& codes, LaneReads& reads, const CodeLanes& s
                               })->first;
       for (std::size_t code = 0; code < codes.size(); ++code)
         for (int slot = 0; slot < per_word; ++slot)
-          if (!is_placed[code] && mine[slot] < 0 && code_source(code, slot) == best)
-            mine[slot] = int(code), is_placed[code] = true, --left;
+          if (!is_placed[code] && word_slots[slot] < 0 && code_source(code, slot) == best)
+            word_slots[slot] = int(code), is_placed[code] = true, --left;
     }
   }
 }
@@ -138,20 +138,20 @@ UnpackWord terms_of(const CodePieces& codes, const LaneReads& reads, const CodeL
   };
   std::map<CodeSource, std::uint32_t> masks;
   for (int j = 0; j < per_word; ++j) {
-    const auto& pieces = codes[std::size_t(reads.lane_order[std::size_t(m * per_word + j)])];
+    const auto& code_pieces = codes[std::size_t(reads.lane_order[std::size_t(m * per_word + j)])];
     int end = 0;  // where the code's bits end in the code lane
     CodeSource highest;
-    for (const CodePiece& piece : pieces) {
-      const int to = slots.place(j) + piece.low + slots.offset;
-      const CodeSource code_source = code_source_of(piece.at, to);
-      const std::uint32_t mask = ((1u << piece.bits) - 1) << to;
+    for (const CodePiece& code_piece : code_pieces) {
+      const int to = slots.place(j) + code_piece.low + slots.offset;
+      const CodeSource code_source = code_source_of(code_piece.at, to);
+      const std::uint32_t mask = ((1u << code_piece.bits) - 1) << to;
       masks[code_source] |= mask & valid(code_source);
-      if (piece.at % 32 + piece.bits > 32) {  // straddles two words
+      if (code_piece.at % 32 + code_piece.bits > 32) {  // straddles two words
         const CodeSource next{code_source.word + 1, code_source.shift - 32};
         masks[next] |= mask & valid(next);
       }
-      if (piece.low + slots.offset + piece.bits > end)
-        end = piece.low + slots.offset + piece.bits, highest = code_source;
+      if (code_piece.low + slots.offset + code_piece.bits > end)
+        end = code_piece.low + slots.offset + code_piece.bits, highest = code_source;
     }
     const std::uint32_t width = (1u << slots.width(j)) - 1, code = (1u << end) - 1;
     if (!slots.is_clean) masks[highest] |= (width & ~code) << slots.place(j);

@@ -24,7 +24,7 @@ std::string decoder_of(const CodecPlan& plan, const Registry& registry) {
 
 // Bytes of a row that are copied alike: `bytes` bytes of each of `blocks` blocks. Offsets and strides are bytes.
 // is_code: they are in the plane of codes, else in that of scales.
-struct Piece {
+struct ByteCopy {
   bool is_code;
   int bytes, blocks, from_at, from_stride, to_at, to_stride;
   std::string text() const {
@@ -35,19 +35,19 @@ struct Piece {
 
 // The copies that make up a row of one format in two layouts: whole planes if the layouts are equal, else one copy a
 // field. largest: bytes of the largest copy.
-std::vector<std::string> pieces_of(const CopyPlan& plan, int& largest) {
+std::vector<std::string> byte_copies_of(const CopyPlan& plan, int& largest) {
   const Format& f = plan.from.format;
   const int blocks = f.stored_dim(plan.from.head_dim) / f.block;
-  std::vector<std::string> pieces;
-  const auto add = [&](const Piece& piece) {
-    pieces.push_back(piece.text());
-    largest = std::max(largest, piece.bytes * piece.blocks);
+  std::vector<std::string> copies;
+  const auto add = [&](const ByteCopy& copy) {
+    copies.push_back(copy.text());
+    largest = std::max(largest, copy.bytes * copy.blocks);
   };
   if (plan.from.is_planar == plan.to.is_planar) {
     const int codes = plan.from.is_planar ? f.code_bytes : f.block_bytes;
     add({true, codes * blocks, 1, 0, 0, 0, 0});
     if (plan.from.is_planar && f.scale_bytes > 0) add({false, f.scale_bytes * blocks, 1, 0, 0, 0, 0});
-    return pieces;
+    return copies;
   }
   const auto at = [](const Field& field, bool is_planar) { return is_planar ? field.plane_at : field.at; };
   const auto stride = [&](const Field& field, bool is_planar) {
@@ -58,28 +58,28 @@ std::vector<std::string> pieces_of(const CopyPlan& plan, int& largest) {
       add({field.is_code(), field.bytes, blocks, at(field, plan.from.is_planar), stride(field, plan.from.is_planar),
            at(field, plan.to.is_planar), stride(field, plan.to.is_planar)});
     else if (!plan.to.is_planar)
-      pieces.push_back(fmt::format("ZeroBytes<{}, {}, {}, {}>", field.bytes, blocks, field.at, f.block_bytes));
+      copies.push_back(fmt::format("ZeroBytes<{}, {}, {}, {}>", field.bytes, blocks, field.at, f.block_bytes));
   }
-  return pieces;
+  return copies;
 }
 
 Source emit_bytes(const CopyPlan& plan, Writer& w, const std::string& name) {
   const CodecPlan &from = plan.from, &to = plan.to;
   int largest = 0, row_threads = 1;
-  const std::vector<std::string> pieces = pieces_of(plan, largest);
+  const std::vector<std::string> copies = byte_copies_of(plan, largest);
   while (row_threads < 32 && row_threads * plan.alignment < largest) row_threads *= 2;
   write_format(w, from.format, from.head_dim, "FromFormat", from.is_planar, tokens_paging(from.page_tokens));
   write_format(w, to.format, to.head_dim, "ToFormat", to.is_planar, tokens_paging(to.page_tokens));
   w.line("struct Plan {{\n  using From = FromFormat;\n  using To = ToFormat;");
   w.line("  static constexpr int kThreads = {}, kRowThreads = {}, kAlignment = {};", kCopyThreads, row_threads,
          plan.alignment);
-  w.line("  using Ranges = CopiedRanges<{}>;\n}};\n", joined(pieces, [](const std::string& piece) { return piece; }));
+  w.line("  using Ranges = CopiedRanges<{}>;\n}};\n", joined(copies, [](const std::string& copy) { return copy; }));
   Source source = finish(w, name, from.arch, {"copy", "CopyArgs", kCopyThreads, 0, sizeof(kv::CopyArgs)});
   source.row_threads = row_threads;
   return source;
 }
 
-Source emit_numbers(const CopyPlan& plan, Writer& w, const std::string& name) {
+Source emit_requantize(const CopyPlan& plan, Writer& w, const std::string& name) {
   const CodecPlan &from = plan.from, &to = plan.to;
   const int warp_bytes = writer_bytes(to.format, to.head_dim);
   write_format(w, from.format, from.head_dim, "FromFormat", from.is_planar, tokens_paging(from.page_tokens));
@@ -98,7 +98,7 @@ Source emit_numbers(const CopyPlan& plan, Writer& w, const std::string& name) {
   return finish(w, name, from.arch, {"requantize", "CopyArgs", kWarps * 32, kWarps * warp_bytes, sizeof(kv::CopyArgs)});
 }
 
-Source emit_number_blocks(const CopyPlan& plan, Writer& w, const std::string& name) {
+Source emit_requantize_blocks(const CopyPlan& plan, Writer& w, const std::string& name) {
   constexpr int kThreads = kWarps * 32;
   const CodecPlan &from = plan.from, &to = plan.to;
   write_format(w, from.format, from.head_dim, "FromFormat", true, tokens_paging(from.page_tokens));
@@ -163,8 +163,8 @@ Source emit_copy(const CopyPlan& plan, const Registry& registry) {
   if (!is_bytes) domain_fragments(w, from.format), domain_fragments(w, to.format);
   w.line("// ======== the plan ========\nnamespace kv {{\n");
   return is_bytes      ? emit_bytes(plan, w, name)
-         : is_by_lanes ? emit_number_blocks(plan, w, name)
-                       : emit_numbers(plan, w, name);
+         : is_by_lanes ? emit_requantize_blocks(plan, w, name)
+                       : emit_requantize(plan, w, name);
 }
 
 Source emit_shift(const CodecPlan& plan, const Registry& registry) {

@@ -15,14 +15,14 @@ constexpr int kWarps = 12;  // 168 registers a thread
 
 // Byte offsets of a kernel's tables in shared memory. reader: the plan of the side that it decodes, or null.
 struct Places {
-  int decoding_at = kEncodingBytes, from_matrix_at = 0, to_matrix_at = kEncodingBytes, turns_at = 0, shared_bytes = 0;
+  int decoding_at = kEncodingBytes, from_matrix_at = 0, to_matrix_at = kEncodingBytes, rope_at = 0, shared_bytes = 0;
   explicit Places(const BulkPlan* reader, int bits) {
     if (reader) {
       from_matrix_at = decoding_at + reader->places.table_bytes(bits);
       to_matrix_at = from_matrix_at + kHadamardBytes;
     }
-    turns_at = to_matrix_at + kHadamardBytes;
-    shared_bytes = turns_at + kv::kMostRopePairs * 8;
+    rope_at = to_matrix_at + kHadamardBytes;
+    shared_bytes = rope_at + kv::kMostRopePairs * 8;
   }
 };
 
@@ -48,7 +48,7 @@ void write_side(Writer& w, const Side& side, bool is_quantize, const Places& pla
                       side.codec.is_planar,
                       is_quantize,
                       false,
-                      half_parts(side.tiles.code_rounding, Element::f32),
+                      fp16_terms(side.tiles.code_rounding, Element::f32),
                       "k" + type};
   write_bulk_constants(w, text);
   w.line("struct {}Stored {{\n  static constexpr bool kIsPlanar = {};", type, flag(side.codec.is_planar));
@@ -59,7 +59,7 @@ void write_side(Writer& w, const Side& side, bool is_quantize, const Places& pla
   write_bulk_places(w, text);
   w.line("  static constexpr int kMatrixAt = {};", is_quantize ? places.to_matrix_at : places.from_matrix_at);
   if (!is_quantize) w.line("  static constexpr int kTableAt = {};", places.decoding_at);
-  write_bulk_numbers(w, text);
+  write_bulk_values(w, text);
   write_bulk_signs(w, text);
   w.line("}};\n");
 }
@@ -69,8 +69,8 @@ struct Kernel {
   int args_bytes;
   bool checks;
 };
-// from: the side that the kernel decodes, or null. turns: it applies RoPE.
-std::optional<Source> emit_bulk_operation_kernel(const Kernel& kernel, const Side* from, const Side& to, bool turns,
+// from: the side that the kernel decodes, or null. has_rope: it applies RoPE.
+std::optional<Source> emit_bulk_operation_kernel(const Kernel& kernel, const Side* from, const Side& to, bool has_rope,
                                                  const std::string& name, const Arch& arch, const Registry& registry) {
   const Places places(from ? &from->tiles : nullptr, from ? from->codec.format.codes().bits : 0);
   if (places.shared_bytes > arch.shared_bytes_per_block) return std::nullopt;
@@ -85,7 +85,7 @@ std::optional<Source> emit_bulk_operation_kernel(const Kernel& kernel, const Sid
   if (from) w.line("  using From = FromTiles;");
   w.line("  using To = ToTiles;");
   w.line("  static constexpr int kHeadDim = {}, kWarps = {}, kThreads = {};", to.codec.head_dim, kWarps, kWarps * 32);
-  if (turns) w.line("  static constexpr int kStepsAt = {};", places.turns_at);
+  if (has_rope) w.line("  static constexpr int kStepsAt = {};", places.rope_at);
   w.line("}};\n");
   Source source =
       finish(w, name, arch.name, {kernel.family, kernel.args, kWarps * 32, places.shared_bytes, kernel.args_bytes});

@@ -42,13 +42,13 @@ Result<OperationSet> read_operations(std::string_view list) {
     std::string_view name = list.substr(0, comma);
     while (!name.empty() && name.front() == ' ') name.remove_prefix(1);
     while (!name.empty() && name.back() == ' ') name.remove_suffix(1);
-    const Name* known = nullptr;
+    const Name* entry = nullptr;
     for (const Name& one : kNames)
-      if (one.name == name) known = &one;
-    if (!known)
+      if (one.name == name) entry = &one;
+    if (!entry)
       return fail(Code::usage, fmt::format("no operation is called '{}'", name), {},
                   {"there are slots, rope, shift, copy"});
-    set.*known->member = true;
+    set.*entry->member = true;
     list.remove_prefix(std::min(comma + 1, list.size()));
   }
   return set;

@@ -52,10 +52,10 @@ std::string CopyQueue::wait(int groups_left) {
 }
 
 void BulkBarriers::Barrier::settle() {
-  if (missing > 0 || announced != asked) return;
+  if (missing > 0 || expected != queued) return;
   for (const Copy& copy : copies) std::memcpy(copy.to, copy.from, copy.bytes);
   copies.clear();
-  missing = arrivals, announced = asked = 0;
+  missing = arrivals, expected = queued = 0;
   ++phase;
 }
 
@@ -81,10 +81,10 @@ std::string BulkBarriers::arrive(void* at, unsigned bytes) {
   if (!is_open(at)) return "an arrival at a barrier that is not open";
   Barrier& barrier = barriers_[at];
   barrier.settle();
-  if (barrier.missing == 0) return "an arrival at a barrier that waits for copies nobody asked for";
+  if (barrier.missing == 0) return "an arrival at a barrier that waits for copies that were never queued";
   --barrier.missing;
-  barrier.announced += bytes;
-  if (barrier.announced > kMostArrivals) return fmt::format("{} bytes of one phase", barrier.announced);
+  barrier.expected += bytes;
+  if (barrier.expected > kMostArrivals) return fmt::format("{} bytes of one phase", barrier.expected);
   if (barrier.copies.empty()) barrier.settle();
   return "";
 }
@@ -98,7 +98,7 @@ std::string BulkBarriers::copy(void* to, const void* from, unsigned bytes, void*
   std::memset(to, kSpoilt, bytes);
   Barrier& barrier = barriers_[at];
   barrier.copies.push_back({to, from, bytes});
-  barrier.asked += bytes;
+  barrier.queued += bytes;
   return "";
 }
 

@@ -30,7 +30,7 @@ class CopyQueue {
 };
 
 // One block's barriers of bulk copies (templates/device/bulk_copy.cuh). A copy fills its destination with NaN as soon
-// as it is queued, and its data arrives when the phase that announced it is waited for. So the old data ends as early,
+// as it is queued, and its data arrives when the phase that expects it is waited for. So the old data ends as early,
 // and the new data comes as late, as the rules allow. Opening and closing a barrier also overwrites its bytes.
 class BulkBarriers {
  public:
@@ -52,7 +52,7 @@ class BulkBarriers {
   };
   struct Barrier {
     unsigned arrivals = 0, missing = 0, phase = 0;
-    unsigned long long announced = 0, asked = 0;  // bytes of this phase: expected by arrivals, and queued in copies
+    unsigned long long expected = 0, queued = 0;  // bytes of this phase: expected by arrivals, and queued in copies
     std::vector<Copy> copies;
     void settle();
   };

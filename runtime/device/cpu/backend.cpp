@@ -124,7 +124,7 @@ class CpuBackend : public Backend {
     return CpuKernel::load(source, artefact);
   }
   Result<void> launch(const Kernel& kernel, Grid grid, const void* args, Stream) override;
-  Result<Timing> time(const Work& work, int repeats, int turns) override;
+  Result<Timing> time(const Work& work, int repeats, int buffer_sets) override;
 
  private:
   static Result<void> copy(void* to, const void* from, std::size_t bytes);
@@ -171,12 +171,12 @@ Result<void> CpuBackend::launch(const Kernel& kernel, Grid grid, const void* arg
   return ran;
 }
 
-Result<Backend::Timing> CpuBackend::time(const Work& work, int repeats, int turns) {
-  KV_CHECK(check_timing(repeats, turns));
+Result<Backend::Timing> CpuBackend::time(const Work& work, int repeats, int buffer_sets) {
+  KV_CHECK(check_timing(repeats, buffer_sets));
   std::vector<double> us;
   for (int i = 0; i < repeats; ++i) {
     const auto begin = std::chrono::steady_clock::now();
-    KV_CHECK(work(nullptr, i % turns));
+    KV_CHECK(work(nullptr, i % buffer_sets));
     us.push_back(std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - begin).count());
   }
   std::sort(us.begin(), us.end());

@@ -345,15 +345,16 @@ void Scheduler::check_guard() {
 // The lanes that run next. Without a seed, all lanes that can run. With a seed, the lanes of one warp, which runs until
 // it must wait for others, so that warps are as far apart as their barriers allow.
 std::vector<int> Scheduler::take_ready() {
-  std::vector<int> turn = std::exchange(ready_, {});
-  if (!is_shuffled_) return turn;
+  std::vector<int> next_lanes = std::exchange(ready_, {});
+  if (!is_shuffled_) return next_lanes;
   const auto favoured = [this](int lane) { return lane / 32 == favoured_; };
-  if (std::none_of(turn.begin(), turn.end(), favoured)) favoured_ = turn[random_() % turn.size()] / 32;
-  const auto others = std::partition(turn.begin(), turn.end(), favoured);
-  ready_.assign(others, turn.end());
-  turn.erase(others, turn.end());
-  for (std::size_t i = turn.size(); i > 1; --i) std::swap(turn[i - 1], turn[random_() % i]);
-  return turn;
+  if (std::none_of(next_lanes.begin(), next_lanes.end(), favoured))
+    favoured_ = next_lanes[random_() % next_lanes.size()] / 32;
+  const auto others = std::partition(next_lanes.begin(), next_lanes.end(), favoured);
+  ready_.assign(others, next_lanes.end());
+  next_lanes.erase(others, next_lanes.end());
+  for (std::size_t i = next_lanes.size(); i > 1; --i) std::swap(next_lanes[i - 1], next_lanes[random_() % i]);
+  return next_lanes;
 }
 
 bool Scheduler::run_block() {

@@ -28,21 +28,21 @@ struct Stack {
 // A stack allocator that records the stack's address and size.
 class StackSource {
  public:
-  StackSource(std::size_t bytes, Stack& made) : source_(bytes), made_(&made) {}
+  StackSource(std::size_t bytes, Stack& stack) : source_(bytes), stack_(&stack) {}
   boost::context::stack_context allocate() {
     const boost::context::stack_context stack = source_.allocate();
-    *made_ = {static_cast<unsigned char*>(stack.sp) - stack.size, stack.size};
+    *stack_ = {static_cast<unsigned char*>(stack.sp) - stack.size, stack.size};
     return stack;
   }
   // Removes AddressSanitizer's marks of frames, because the memory may get another use.
   void deallocate(boost::context::stack_context& stack) {
-    __asan_unpoison_memory_region(made_->bottom, made_->bytes);
+    __asan_unpoison_memory_region(stack_->bottom, stack_->bytes);
     source_.deallocate(stack);
   }
 
  private:
   boost::context::protected_fixedsize_stack source_;
-  Stack* made_;
+  Stack* stack_;
 };
 
 // Announces a switch to the stack `to`. Construct it before the switch; it is destroyed when this stack runs again, and

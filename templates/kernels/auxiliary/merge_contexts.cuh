@@ -13,7 +13,7 @@
 namespace kv {
 
 template <class Plan>
-KV_DEVICE void merge_contexts(const MergePartsArgs& args) {
+KV_DEVICE void merge_contexts(const MergeContextsArgs& args) {
   const int row = block_x() * Plan::kWarps + warp();  // [sequence][query][head]
   if (row >= args.sequences * args.queries * args.heads) return;
   const int sequence = row / (args.queries * args.heads), query = row / args.heads % args.queries,
@@ -23,17 +23,18 @@ KV_DEVICE void merge_contexts(const MergePartsArgs& args) {
   };
   float row_max = minus_infinity(), sum = 0.f, out[Plan::kPerLane] = {};
   KV_NO_UNROLL
-  for (int i = 0; i < args.count; ++i) row_max = larger(row_max, args.parts[i].lse[row]);
+  for (int i = 0; i < args.count; ++i) row_max = larger(row_max, args.contexts[i].lse[row]);
   const bool has_seen = row_max > minus_infinity();
   KV_NO_UNROLL
   for (int i = 0; i < args.count && has_seen; ++i) {
-    const float weight = exp2_fast((args.parts[i].lse[row] - row_max) * kLog2E);
+    const float weight = exp2_fast((args.contexts[i].lse[row] - row_max) * kLog2E);
     if (weight == 0.f) continue;
-    const i64 from = place(args.parts[i].out);
+    const i64 from = place(args.contexts[i].out);
     sum += weight;
     KV_UNROLL
     for (int e = 0; e < Plan::kPerLane; ++e)
-      if (e * 32 + lane() < Plan::kDim) out[e] += weight * Plan::load(args.parts[i].out.data, from + e * 32 + lane());
+      if (e * 32 + lane() < Plan::kDim)
+        out[e] += weight * Plan::load(args.contexts[i].out.data, from + e * 32 + lane());
   }
   const i64 to = place(args.out);
   const float inverse = has_seen ? div_rn(1.f, sum) : 0.f;

@@ -73,7 +73,7 @@ struct Indexed {
     args.sequences = shape.sequences, args.tokens = kTokens, args.heads = kKvHeads;
     args.tensor_scale = 1;
     if (is_writing && slots.type == kv::SlotType::i64) {
-      args.slots = static_cast<const kv::i64*>(slots.numbers);
+      args.slots = static_cast<const kv::i64*>(slots.slots);
       must(program->quantize(side, args, nullptr));
     } else {
       const Role role = program->codec_role(side, is_writing, args);

@@ -53,7 +53,7 @@ void check(const char* name, int head_dim, double error = kTerms == 1 ? 0 : 0x1p
   const IntegerPlan& integers = active.integers;
   REQUIRE(reads.words == kWords);
   REQUIRE(reads.codes == kCodes);
-  REQUIRE(integers.code_parts == kTerms);
+  REQUIRE(integers.code_terms == kTerms);
   REQUIRE(Integers<F>::kTerms == kTerms);
   REQUIRE(integers.table.size() == F::kTableWords);
 

@@ -158,7 +158,7 @@ TEST_CASE("a row that features leave no room for is not an error, and not passed
   CHECK(has(explained(32, 16, 16, ""), taken + "\n"));
   const std::string text = explained(32, 16, 16, with);
   CHECK(has(text,
-            "  tuning     default                            features leave no room for the measured shape\n"
+            "  tuning     default                            the measured shape does not fit beside the features\n"
             "    rejected " +
                 place + ", without features: 16 warps leave too few registers a thread"));
 }
@@ -182,14 +182,14 @@ TEST_CASE("a row for this very problem that does not fit is an error at its plac
 
 TEST_CASE("a team takes its tiles at once: other subtiles are refused, not passed over") {
   const Problem problem = problem_of("kv4", "kv4", 16, "", "head_dim = 256");
-  Tuning asked;
-  asked.match = Match::asked, asked.shape = {8, 2, 32, 8, {}, {}};
-  REQUIRE(plan_decode(problem, asked));
-  CHECK(plan_decode(problem, asked)->team > 1);
-  asked.shape.subtiles = 2;
-  CHECK(plan_decode(problem, asked));
-  asked.shape.subtiles = 1;
-  const auto refused = plan_decode(problem, asked);
+  Tuning requested;
+  requested.match = Match::requested, requested.shape = {8, 2, 32, 8, {}, {}};
+  REQUIRE(plan_decode(problem, requested));
+  CHECK(plan_decode(problem, requested)->team > 1);
+  requested.shape.subtiles = 2;
+  CHECK(plan_decode(problem, requested));
+  requested.shape.subtiles = 1;
+  const auto refused = plan_decode(problem, requested);
   REQUIRE_FALSE(refused);
   CHECK(refused.error().message.find("teams take a tile at once, so 1 subtile(s) of a tile of 32") !=
         std::string::npos);
@@ -223,9 +223,9 @@ TEST_CASE("the shapes to choose from fit, and the first is the planner's own") {
   CHECK(shapes->front().warps == own->warps);
   CHECK(shapes->front().stages == own->stages);
   for (const BlockShape& shape : *shapes) {
-    Tuning asked;
-    asked.match = Match::asked, asked.shape = shape;
-    const auto plan = plan_decode(problem, asked);
+    Tuning requested;
+    requested.match = Match::requested, requested.shape = shape;
+    const auto plan = plan_decode(problem, requested);
     REQUIRE_MESSAGE(plan, (plan ? "" : render(plan.error())));
     CHECK(plan->shared_bytes <= problem.arch.shared_bytes_per_block);
   }

@@ -125,7 +125,7 @@ TEST_CASE("a file of blocks: drawn or listed, and what is refused") {
   CHECK(message(head + "map = 'rotor'\ngenerator = 'list'\nquaternions = [1, 0, 0]") ==
         "quaternions needs w, x, y, z for each of 1 blocks");
   CHECK(message(head + "map = 'rotor'\ngenerator = 'list'\nquaternions = [0, 0, 0, 0]") ==
-        "a quaternion of length 0 turns nothing");
+        "a quaternion of length 0 rotates nothing");
   CHECK(message(head + "map = 'givens'\ngenerator = 'torch'") == "[blocks] needs the key 'seed'");
   CHECK(message(head + "map = 'shear'\ngenerator = 'torch'\nseed = 1") == "map 'shear' is not known");
   CHECK(message("title = 't'\nkind = 'blocks'\nsizes = [48]\n[blocks]\n") ==

@@ -122,7 +122,7 @@ TEST_CASE("features that contradict each other are refused at their line, with t
   CHECK(refused("features = [\"mask_slopes\"]") == "mask_slopes multiplies a mask that is not there");
   CHECK(refused("features = [\"mask\", \"mask_slopes\", \"alibi\"]") == "alibi and mask_slopes both take the slopes");
   CHECK(refused("features = [\"position_offset\"]\nappend = true") ==
-        "append stores the newest tokens, and position_offset says that the queries are others");
+        "append stores the new tokens, and position_offset says that the queries are others");
   CHECK(resolved("[k]\nformat=\"f16\"\n[v]\nformat=\"f16\"\n[attention]\nwindow=[-1,-1]")->id ==
         resolved("[k]\nformat=\"f16\"\n[v]\nformat=\"f16\"")->id);
 }

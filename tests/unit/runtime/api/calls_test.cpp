@@ -144,11 +144,11 @@ TEST_CASE("features: sinks, a mask and the logarithm of sums, and parts merged b
   const auto ones = s.upload(std::vector<float>(kGroup * kHeadDim, 1.f)),
              threes = s.upload(std::vector<float>(kGroup * kHeadDim, 3.f)),
              more = s.upload({std::log(210.f), -INFINITY}), all = s.memory(kGroup * 4);
-  const kvjit_merge_part parts[2] = {{{ones.get(), 0, 0, kHeadDim}, static_cast<const float*>(lse.get())},
-                                     {{threes.get(), 0, 0, kHeadDim}, static_cast<const float*>(more.get())}};
+  const kvjit_merge_context contexts[2] = {{{ones.get(), 0, 0, kHeadDim}, static_cast<const float*>(lse.get())},
+                                           {{threes.get(), 0, 0, kHeadDim}, static_cast<const float*>(more.get())}};
   auto merge = sized<kvjit_merge_call>();
-  merge.parts = parts;
-  merge.part_count = 2;
+  merge.contexts = contexts;
+  merge.context_count = 2;
   merge.sequences = merge.kv_heads = 1;
   merge.out = call.out;
   merge.lse = static_cast<float*>(all.get());
@@ -157,15 +157,16 @@ TEST_CASE("features: sinks, a mask and the logarithm of sums, and parts merged b
   CHECK(merged[0] == doctest::Approx(2.5));
   CHECK(merged[kHeadDim] == doctest::Approx(1));  // the second head saw no token of the second part
   CHECK(std::exp(s.download(all)[0]) == doctest::Approx(280).epsilon(1e-5));
-  merge.part_count = KVJIT_MOST_MERGE_PARTS + 1;
-  merge.parts = reinterpret_cast<const kvjit_merge_part*>(alignof(kvjit_merge_part));  // refused by count, never read
+  merge.context_count = KVJIT_MOST_MERGE_CONTEXTS + 1;
+  merge.contexts =
+      reinterpret_cast<const kvjit_merge_context*>(alignof(kvjit_merge_context));  // so many are refused unread
   CHECK(kvjit_merge(s.program.get(), &merge, &s.error) == KVJIT_BAD_INPUT);
-  CHECK(contains(s.error.message, "17 parts; 1 to 16 are possible"));
+  CHECK(contains(s.error.message, "17 contexts; 1 to 16 are possible"));
 
   Session other;
   other.ok(other.program.open(other.context, spec("none", "planar").c_str(), nullptr, nullptr, other.error));
-  merge.part_count = 2;
-  merge.parts = parts;
+  merge.context_count = 2;
+  merge.contexts = contexts;
   CHECK(kvjit_merge(other.program.get(), &merge, &other.error) == KVJIT_UNSUPPORTED);
   call.lse = nullptr;
   CHECK(kvjit_attention(other.program.get(), &call, nullptr, &other.error) == KVJIT_BAD_INPUT);

@@ -148,11 +148,11 @@ TEST_CASE("operations by the C interface: what makes no sense is refused") {
   };
   kvjit_program* const program = keys.program.get();
   CHECK(refusal(kvjit_dequantize(program, 0, &codec, &s.error), KVJIT_USAGE) ==
-        "rope is set for dequantize, which does not turn rows");
+        "rope is set for dequantize, which does not rotate rows");
   const auto refused_rope = [&] { return refusal(kvjit_quantize(program, 0, &codec, &s.error), KVJIT_BAD_INPUT); };
   CHECK(refused_rope() == "rope.dims 0; even numbers from 2 to 512 are possible");
   rope.dims = 64, rope.first = 2;
-  CHECK(refused_rope() == "rope turns values 2 to 65 of heads of 64");
+  CHECK(refused_rope() == "rope rotates values 2 to 65 of heads of 64");
   rope.first = 0, rope.pairs = 2;
   CHECK(refused_rope() == "rope.pairs 2; neighbours (0) and halves (1) are possible");
   rope.pairs = 0, rope.base = 0.5;

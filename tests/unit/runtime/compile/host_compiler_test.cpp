@@ -88,21 +88,22 @@ TEST_CASE("a kernel compiles, loads and runs; two kernels of one entry name do n
   REQUIRE((*backend)->launch(**kernel, {2, 1, 1}, &args, nullptr));
   CHECK(out[0] == 64 * 5);
 
-  std::vector<int> turns;
+  std::vector<int> buffer_sets;
   const auto timing = (*backend)->time(
-      [&](kvjit::Stream s, int turn) {
-        turns.push_back(turn);
+      [&](kvjit::Stream s, int buffer_set) {
+        buffer_sets.push_back(buffer_set);
         return (*backend)->launch(**kernel, {2, 1, 1}, &args, s);
       },
       5, 3);
   REQUIRE(timing);
   CHECK(timing->repeats == 5);
   CHECK(timing->calls == 1);
-  CHECK(turns == std::vector<int>{0, 1, 2, 0, 1});
+  CHECK(buffer_sets == std::vector<int>{0, 1, 2, 0, 1});
   CHECK(timing->low_us <= timing->median_us);
   CHECK(timing->median_us <= timing->high_us);
   const auto nothing = [](kvjit::Stream, int) { return kvjit::Result<void>{}; };
-  CHECK((*backend)->time(nothing, 0, 1).error().message == "0 timed repeats, 1 turns: at least 1 of each is needed");
+  CHECK((*backend)->time(nothing, 0, 1).error().message ==
+        "0 timed repeats, 1 buffer sets: at least 1 of each is needed");
   CHECK((*backend)->time(nothing, 1, 0).error().code == kvjit::Code::usage);
 }
 

@@ -94,11 +94,11 @@ TEST_CASE("a real device moves bytes, times calls and refuses what it cannot do"
   CHECK(bytes == std::vector<unsigned char>(1024, 0x5a));
   CHECK(device.info().l2_bytes > 0);
 
-  // 4 calls warm up. Then three graphs of 20 calls, which rotate through 50 buffer sets, are captured. Each graph is
-  // launched again without a new capture.
-  std::vector<int> turns;
-  const auto copy = [&](Stream stream, int turn) {
-    turns.push_back(turn);
+  // 4 calls warm up, then three graphs of 20 calls are captured for 50 turns; each graph is launched again without a
+  // new capture.
+  std::vector<int> buffer_sets;
+  const auto copy = [&](Stream stream, int buffer_set) {
+    buffer_sets.push_back(buffer_set);
     return device.copy_on_device(*pointer, *pointer + 512, 512, stream);
   };
   const auto timing = device.time(copy, 7, 50);
@@ -108,10 +108,10 @@ TEST_CASE("a real device moves bytes, times calls and refuses what it cannot do"
   CHECK(timing->low_us > 0);
   CHECK(timing->low_us <= timing->median_us);
   CHECK(timing->median_us <= timing->high_us);
-  REQUIRE(turns.size() == 4 + 3 * 20);
-  for (int i = 0; i < 64; ++i) CHECK(turns[static_cast<std::size_t>(i)] == i % 50);
+  REQUIRE(buffer_sets.size() == 4 + 3 * 20);
+  for (int i = 0; i < 64; ++i) CHECK(buffer_sets[static_cast<std::size_t>(i)] == i % 50);
   device.release(*pointer);
   const auto too_much = device.allocate(std::size_t{1} << 50);
   REQUIRE(!too_much);
-  CHECK(contains(too_much.error().message, "1125899906842624 bytes were asked for"));
+  CHECK(contains(too_much.error().message, "1125899906842624 bytes were requested"));
 }

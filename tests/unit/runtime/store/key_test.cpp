@@ -34,17 +34,17 @@ TEST_CASE("the key is SHA-256 over the printed pieces, each with its length") {
     bytes += piece;
   };
   add("kvjit request key");
-  for (const auto& [name, value] : key.pieces) add(name), add(value);
+  for (const auto& [name, value] : key.fields) add(name), add(value);
   CHECK(key.hex == hex(sha256(bytes)));
   CHECK(key.hex.size() == 64);
 }
 
 TEST_CASE("a fixed vector: entries on users' disks stay valid") {
   const Key key = make_key(sample(), ArtefactKind::cubin, kOptions);
-  REQUIRE(key.pieces.size() == 8);
-  // The version of kvjit is the only part of a key that may change.
-  REQUIRE(key.pieces[1].first == "kvjit");
-  if (key.pieces[1].second == "0.1.0")
+  REQUIRE(key.fields.size() == 8);
+  // The version is the only piece that is meant to change.
+  REQUIRE(key.fields[1].first == "kvjit");
+  if (key.fields[1].second == "0.1.0")
     CHECK(key.hex == "8def57893eaf0d2799a8ef4b18dbbfe564145325036d816f759427ab094ca5dc");
 }
 

@@ -33,7 +33,7 @@ TEST_CASE("halves of codes and of the matrix, by the type of the result") {
     for (const Element type : {Element::f16, Element::bf16, Element::f32}) {
       const auto kernel = plan_bulk_kernel(*plan, f, {false, type}, arch());
       REQUIRE(kernel);
-      CHECK(kernel->code_parts == parts[int(type)][0]);
+      CHECK(kernel->code_terms == parts[int(type)][0]);
       CHECK(kernel->rest_bits == parts[int(type)][1]);
       CHECK(kernel->by_matrix == plan->is_dense);
       // Quantize treats rows of every type as exact.
@@ -43,11 +43,11 @@ TEST_CASE("halves of codes and of the matrix, by the type of the result") {
 }
 
 TEST_CASE("one half is enough where its rest is at most an eighth of half a step of the type") {
-  CHECK(half_parts(0x1p-14, Element::f16) == 1);
-  CHECK(half_parts(0x1.01p-14, Element::f16) == 2);
-  CHECK(half_parts(0x1p-11, Element::bf16) == 1);
-  CHECK(half_parts(0x1p-27, Element::f32) == 1);
-  CHECK(half_parts(0x1.01p-27, Element::f32) == 2);
+  CHECK(fp16_terms(0x1p-14, Element::f16) == 1);
+  CHECK(fp16_terms(0x1.01p-14, Element::f16) == 2);
+  CHECK(fp16_terms(0x1p-11, Element::bf16) == 1);
+  CHECK(fp16_terms(0x1p-27, Element::f32) == 1);
+  CHECK(fp16_terms(0x1.01p-27, Element::f32) == 2);
 }
 
 }  // namespace

@@ -34,7 +34,7 @@ double value_of(const IntegerPlan& plan, int stored) {
   } else {
     const auto byte = [&](int i) { return int(plan.table[std::size_t(i / 4)] >> 8 * (i % 4) & 0xff); };
     y = std::int8_t(byte(stored));
-    z = plan.code_parts == 2 ? byte(16 + stored) : 0;
+    z = plan.code_terms == 2 ? byte(16 + stored) : 0;
   }
   return plan.unit * (y + z / 256.0 + (plan.has_half ? 0.5 : 0));
 }
@@ -100,7 +100,7 @@ TEST_CASE("which formats become integers, how many parts, and in which unit") {
     const IntegerPlan& integers = section.integers;
     const Expected& expected = listed->second;
     CHECK(int(integers.kind) == int(expected.kind));
-    CHECK(integers.code_parts == expected.code_parts);
+    CHECK(integers.code_terms == expected.lanes_per_row);
     CHECK(integers.has_half == expected.has_half);
     CHECK(section.unit == integers.unit);
     double largest = 0;
@@ -124,7 +124,7 @@ TEST_CASE("every code is its integer: exactly or nearly in one part, to 2^-15 of
       worst = std::max(worst, std::fabs(value - value_of(section.integers, code)));
     }
     const bool is_near = name.starts_with("turbo2_qk");
-    CHECK(worst <= (is_near ? 0.00015 : section.integers.code_parts == 1 ? 0 : 0x1p-15) * largest);
+    CHECK(worst <= (is_near ? 0.00015 : section.integers.code_terms == 1 ? 0 : 0x1p-15) * largest);
   }
   CHECK(checked == int(kExpected.size()));
 }

@@ -283,7 +283,7 @@ TEST_CASE("queries are as exact as the products they go into") {
     const auto plan = plan_decode(
         problem_of(fmt::format("[k]\nformat=\"{}\"\n[v]\nformat=\"f16\"\n[attention]\nhead_dim=128", each.k)));
     REQUIRE(plan);
-    CHECK(plan->query_parts == each.lanes_per_row);
+    CHECK(plan->query_terms == each.lanes_per_row);
     CHECK(plan->scales_queries == each.is_scaled);
   }
 }
