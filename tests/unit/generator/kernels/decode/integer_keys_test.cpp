@@ -41,7 +41,7 @@ double value_of(const IntegerPlan& plan, int stored) {
 
 struct Expected {
   IntegerKind kind;
-  int code_parts;
+  int code_terms;
   bool has_half;
   double unit;  // 0: the largest entry is 127.99 units
 };
