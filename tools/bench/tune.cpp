@@ -17,10 +17,10 @@ namespace kvjit {
 namespace {
 
 constexpr std::size_t kMostShapes = 12;  // shapes that are measured, without variants
-constexpr std::size_t kMostVaried = 3;  // shapes whose variants are measured too: Q in registers or not, subtiles
-constexpr int kRounds = 3;              // times that every shape is timed
-constexpr double kAlike = 1.005;        // ratio up to which shapes are equally fast; then the planner's order decides
-constexpr double kNoise = 1.01;         // ratio by which the least medians of one kernel differ in one run
+constexpr std::size_t kMostVaried = 3;   // shapes whose variants are measured too: Q in registers or not, subtiles
+constexpr int kRounds = 3;               // times that every shape is timed
+constexpr double kAlike = 1.005;         // ratio up to which shapes are equally fast; then the planner's order decides
+constexpr double kNoise = 1.01;          // ratio by which the least medians of one kernel differ in one run
 
 // Compiles the decode kernels on all cores, so that loading them later takes no compile. A kernel that fails here fails
 // again when it is loaded, and is reported then.
@@ -132,9 +132,9 @@ std::vector<BlockShape> shapes_to_measure(const std::vector<BlockShape>& fitting
 }
 
 std::vector<BlockShape> variants_of(const BlockShape& shape, const Problem& problem) {
-  Tuning asked;
-  asked.match = Tuning::Match::asked, asked.shape = shape;
-  const auto plan = plan_decode(problem, asked);
+  Tuning tuning;
+  tuning.match = Tuning::Match::asked, tuning.shape = shape;
+  const auto plan = plan_decode(problem, tuning);
   if (!plan) return {};
   std::vector<BlockShape> variants;
   for (const bool holds : {plan->hold_queries, !plan->hold_queries})

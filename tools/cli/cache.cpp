@@ -82,10 +82,10 @@ Result<int> cache_inspect(const Cli& cli, const std::string& prefix) {
   KV_TRY(folder, folder_of(cli));
   KV_TRY(entry, find_entry(folder, prefix));
   const Artefact& artefact = entry.artefact;
-  Json pieces = Json::array();
+  Json fields = Json::array();
   std::vector<std::pair<std::string, std::string>> lines = {{"key", entry.key.hex}, {"kernel", entry.name}};
   for (const auto& [name, value] : entry.key.pieces) {
-    pieces.push_back({{"name", name}, {"value", value}});
+    fields.push_back({{"name", name}, {"value", value}});
     lines.emplace_back("  " + name, value);
   }
   const std::pair<const char*, long long> numbers[] = {
@@ -98,7 +98,7 @@ Result<int> cache_inspect(const Cli& cli, const std::string& prefix) {
   for (const auto& [name, value] : numbers) lines.emplace_back(name, std::to_string(value));
   cli.print({{"key", entry.key.hex},
              {"name", entry.name},
-             {"pieces", pieces},
+             {"pieces", fields},
              {"compiler", entry.compiler},
              {"compile_ms", artefact.compile_ms},
              {"bytes", artefact.bytes.size()},
@@ -120,15 +120,15 @@ Result<int> cache_shrink(const Cli& cli, std::uint64_t max_bytes) {
 }
 
 // The fields in which two keys differ, a line for each. Fields of one name (options) are compared in order.
-std::vector<std::string> differences(const Key& asked, const Key& found) {
+std::vector<std::string> differences(const Key& requested, const Key& found) {
   std::vector<std::string> lines;
-  const std::size_t count = std::max(asked.pieces.size(), found.pieces.size());
+  const std::size_t count = std::max(requested.pieces.size(), found.pieces.size());
   const std::pair<std::string, std::string> none;
   for (std::size_t i = 0; i < count; ++i) {
-    const auto& a = i < asked.pieces.size() ? asked.pieces[i] : none;
+    const auto& a = i < requested.pieces.size() ? requested.pieces[i] : none;
     const auto& b = i < found.pieces.size() ? found.pieces[i] : none;
     if (a != b)
-      lines.push_back(fmt::format("{}: asked {}, there is {}", a.first.empty() ? b.first : a.first,
+      lines.push_back(fmt::format("{}: requested {}, there is {}", a.first.empty() ? b.first : a.first,
                                   a.second.empty() ? "none" : a.second, b.second.empty() ? "none" : b.second));
   }
   return lines;
@@ -170,11 +170,11 @@ Result<int> explain_keys(const Cli& cli, const std::vector<ProgramSource>& progr
     for (const auto& [role, source] : program.kernels) {
       KV_TRY(key, store->key(source));
       KV_TRY(found, find(*store, source, key));
-      Json pieces = Json::array();
+      Json fields = Json::array();
       text += fmt::format("{} {}\n  key      {}\n  found    {}\n", to_string(role), source.name, key.hex, found.where);
       for (const std::string& reason : found.reasons) text += fmt::format("           {}\n", reason);
       for (const auto& [name, value] : key.pieces) {
-        pieces.push_back({{"name", name}, {"value", value}});
+        fields.push_back({{"name", name}, {"value", value}});
         text += fmt::format("  {:<12} {}\n", name, value);
       }
       data.push_back({{"role", to_string(role)},
@@ -182,7 +182,7 @@ Result<int> explain_keys(const Cli& cli, const std::vector<ProgramSource>& progr
                       {"key", key.hex},
                       {"found", found.where},
                       {"reasons", found.reasons},
-                      {"pieces", pieces}});
+                      {"pieces", fields}});
     }
   cli.print(data, text);
   return 0;
@@ -201,7 +201,7 @@ void add_cache_verbs(CLI::App& app, Cli& cli) {
   verb("list", "every entry, checked", [&cli] { return cache_list(cli); });
   verb("verify", "check every entry; exit code 8 if one is damaged", [&cli] { return cache_verify(cli); });
   const auto key = std::make_shared<std::string>();
-  verb("inspect", "what an entry was made from: the pieces of its key, and the text",
+  verb("inspect", "what an entry was made from: the fields of its key, and the text",
        [&cli, key] { return cache_inspect(cli, *key); })
       ->add_option("KEY", *key, "the key, or how it begins")
       ->required();

@@ -89,7 +89,7 @@ class KernelHarness {
   // Returns the number of outputs that differ in a byte from the first output of the same queries.
   Result<int> differing(std::span<const float> q, std::span<const float> other, const Call& call, int calls) const;
   // Merges the outcomes of calls over parts of a context into the outcome over all of it (merge_contexts).
-  Result<Outcome> merge(const std::vector<Outcome>& parts) const;
+  Result<Outcome> merge(const std::vector<Outcome>& contexts) const;
   struct Timed {
     Backend::Timing timing;
     LaunchReport report;
@@ -125,7 +125,7 @@ class KernelHarness {
   void visit_row(int side, long long codes, long long scales, long long row, Visit visit) const;
   // Does the same for every row of the cache.
   template <class Visit>
-  void for_each_piece(int side, Visit visit) const;
+  void for_each_field(int side, Visit visit) const;
   std::size_t rows_bytes(int side) const;
   Result<Launch> prepare(std::span<const float> q, const Call& call) const;
   Result<void> prepare_features(Launch& launch) const;

@@ -46,7 +46,7 @@ std::pair<long long, long long> KernelHarness::row_place(int side, long long seq
 }
 
 template <class Visit>
-void KernelHarness::for_each_piece(int side, Visit visit) const {
+void KernelHarness::for_each_field(int side, Visit visit) const {
   long long row = 0;
   for (long long s = 0; s < stored_sequences(); ++s)
     for (long long h = 0; h < shape_.kv_heads; ++h)
@@ -59,7 +59,7 @@ void KernelHarness::for_each_piece(int side, Visit visit) const {
 Result<std::vector<std::uint8_t>> KernelHarness::rows(int side) const {
   std::vector<std::uint8_t> memory(geometry_[side].total_bytes), rows(rows_bytes(side));
   KV_CHECK(context_->backend()->copy_to_host(memory.data(), this->memory(0, side), memory.size()));
-  for_each_piece(side, [&](const Field& field, long long at, long long row) {
+  for_each_field(side, [&](const Field& field, long long at, long long row) {
     std::memcpy(&rows[static_cast<std::size_t>(row)], &memory[static_cast<std::size_t>(at)],
                 static_cast<std::size_t>(field.bytes));
   });
@@ -69,7 +69,7 @@ Result<std::vector<std::uint8_t>> KernelHarness::rows(int side) const {
 Result<void> KernelHarness::set_rows(int side, std::span<const std::uint8_t> rows) {
   KV_CHECK(check_count("the stored rows", rows.size(), rows_bytes(side)));
   std::vector<std::uint8_t> memory(geometry_[side].total_bytes, 0xFF);
-  for_each_piece(side, [&](const Field& field, long long at, long long row) {
+  for_each_field(side, [&](const Field& field, long long at, long long row) {
     if (field.kind != FieldKind::pad)
       std::memcpy(&memory[static_cast<std::size_t>(at)], &rows[static_cast<std::size_t>(row)],
                   static_cast<std::size_t>(field.bytes));
