@@ -64,9 +64,9 @@ struct RecordingDevice : Backend {
     launches.push_back({source.entry, grid, {bytes, bytes + source.args_bytes}});
     return {};
   }
-  // Calls `work` once for each turn.
-  Result<Timing> time(const Work& work, int repeats, int turns) override {
-    for (int turn = 0; turn < turns; ++turn) KV_CHECK(work(nullptr, turn));
+  // Calls `work` once for each buffer set.
+  Result<Timing> time(const Work& work, int repeats, int buffer_sets) override {
+    for (int set = 0; set < buffer_sets; ++set) KV_CHECK(work(nullptr, set));
     double median = 1;
     if (!medians.empty()) median = medians.front(), medians.erase(medians.begin());
     return Timing{median, median, median, repeats, 20};

@@ -87,8 +87,9 @@ TABLES = {
 # What a reader must know to read all tables (CELLS) and each of them (NOTES).
 CELLS = ("Cells are the median us of CUDA graphs of 20 calls that alternate over caches which exceed the L2; in "
          "brackets the percentage of a read-only probe's speed over as many bytes in the same run, and the fastest "
-         "call. Columns are KV heads x tokens, with the number of sequences in front if there are several. Where a row "
-         "says nothing else, a KV head has 8 query heads, head_dim is 128, the layout planar, and a call has one query.")
+         "call. Columns are KV heads x tokens, with the number of sequences in front if there are several. Where a "
+         "row says nothing else, a KV head has 8 query heads, head_dim is 128, the layout planar, and a call has "
+         "one query.")
 NOTES = {
     "decode": "One attention call, one launch.",
     "lengths": "Calls of other lengths, and with lengths in device memory (`--lengths`), as captured graphs have them.",

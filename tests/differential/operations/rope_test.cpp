@@ -1,4 +1,4 @@
-// Rotary positions on the CPU back-end. Rows are turned in place (shift) and on their way into the cache
+// Rotary positions on the CPU back-end. Rows are rotated in place (shift) and on their way into the cache
 // (quantize_rope), and must equal the formula in double precision followed by the reference codec. A shifted cache is
 // compared with one that was written at the new positions.
 // SPDX-License-Identifier: MIT
@@ -7,7 +7,7 @@
 namespace kvjit::test::ropes {
 namespace {
 
-TEST_CASE("rope: rows are shifted in place, and turned on their way into the cache, as the formula says") {
+TEST_CASE("rope: rows are shifted in place, and rotated on their way into the cache, as the formula says") {
   check_ropes(open_context(DeviceKind::cpu));
 }
 
