@@ -1,6 +1,6 @@
-// Chooses greedy samples of ggml's case matrix: see ggml_sample.hpp.
+// Chooses greedy samples of ggml's case matrix: see sample.hpp.
 // SPDX-License-Identifier: MIT
-#include "tools/verify/ggml_sample.hpp"
+#include "tools/verify/ggml/sample.hpp"
 
 #include <fmt/format.h>
 

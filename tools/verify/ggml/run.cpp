@@ -1,6 +1,6 @@
-// Executes and judges ggml's cases: see ggml_run.hpp.
+// Executes and judges ggml's cases: see run.hpp.
 // SPDX-License-Identifier: MIT
-#include "tools/verify/ggml_run.hpp"
+#include "tools/verify/ggml/run.hpp"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -15,7 +15,7 @@
 #include "generator/formats/reference_codec.hpp"
 #include "generator/program.hpp"
 #include "runtime/base/parallel.hpp"
-#include "tools/verify/ggml_sample.hpp"
+#include "tools/verify/ggml/sample.hpp"
 #include "tools/verify/harness.hpp"
 #include "tools/verify/measure.hpp"
 #include "tools/verify/uniform.hpp"
