@@ -10,7 +10,8 @@ install(FILES runtime/kvjit.h runtime/kvjit.hpp DESTINATION "${CMAKE_INSTALL_INC
 
 set(package_folder "${CMAKE_INSTALL_LIBDIR}/cmake/kvjit")
 install(EXPORT kvjit FILE kvjitTargets.cmake NAMESPACE kvjit:: DESTINATION "${package_folder}")
-configure_package_config_file(runtime/package/kvjitConfig.cmake.in kvjitConfig.cmake INSTALL_DESTINATION "${package_folder}")
+configure_package_config_file(runtime/package/kvjitConfig.cmake.in kvjitConfig.cmake
+                              INSTALL_DESTINATION "${package_folder}")
 # Until 1.0 a minor version may change functions.
 write_basic_package_version_file(kvjitConfigVersion.cmake COMPATIBILITY SameMinorVersion)
 install(FILES "${CMAKE_CURRENT_BINARY_DIR}/kvjitConfig.cmake" "${CMAKE_CURRENT_BINARY_DIR}/kvjitConfigVersion.cmake"

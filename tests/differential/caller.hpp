@@ -110,32 +110,32 @@ class Caller {
   }
 
   AttentionCall call(const Shape& shape) {
-    AttentionCall made;
+    AttentionCall call;
     const auto row = (long long)(values());
-    made.q = {pointer<void>(q_at_), row, row, one_.test.head_dim};
-    made.out = {pointer<void>(out_at_), row, row, one_.test.head_dim};
-    made.k = sides_[0], made.v = sides_[1];
-    made.sequences = shape.sequences, made.kv_heads = capacity_.kv_heads;
-    made.tokens = shape.tokens, made.blocks = shape.blocks;
-    if (!shape.lengths.empty()) made.lengths = pointer<const int>(upload(shape.lengths));
-    return made;
+    call.q = {pointer<void>(q_at_), row, row, one_.test.head_dim};
+    call.out = {pointer<void>(out_at_), row, row, one_.test.head_dim};
+    call.k = sides_[0], call.v = sides_[1];
+    call.sequences = shape.sequences, call.kv_heads = capacity_.kv_heads;
+    call.tokens = shape.tokens, call.blocks = shape.blocks;
+    if (!shape.lengths.empty()) call.lengths = pointer<const int>(upload(shape.lengths));
+    return call;
   }
 
   std::vector<double> exact(const Shape& shape) const {
     std::vector<double> all;
     for (int s = 0; s < shape.sequences; ++s) {
       const int tokens = shape.lengths.empty() ? shape.tokens : shape.lengths[std::size_t(s)];
-      std::vector<double> kept[2];
+      std::vector<double> attended[2];
       for (const int side : {0, 1})
         for (int head = 0; head < capacity_.kv_heads; ++head) {
           const std::size_t row = std::size_t(s * capacity_.kv_heads + head) * std::size_t(capacity_.tokens);
           const auto first = cache_[side]->decoded.begin() + std::ptrdiff_t(row * dim());
-          kept[side].insert(kept[side].end(), first, first + std::ptrdiff_t(std::size_t(tokens) * dim()));
+          attended[side].insert(attended[side].end(), first, first + std::ptrdiff_t(std::size_t(tokens) * dim()));
         }
       const auto q = q_.begin() + std::ptrdiff_t(std::size_t(s) * values());
       const auto one = oracle_attention(
           {capacity_.kv_heads * one_.test.gqa, capacity_.kv_heads, 1, tokens, one_.test.head_dim, false, 0},
-          std::vector<double>(q, q + std::ptrdiff_t(values())), kept[0], kept[1]);
+          std::vector<double>(q, q + std::ptrdiff_t(values())), attended[0], attended[1]);
       all.insert(all.end(), one.begin(), one.end());
     }
     return all;

@@ -114,21 +114,21 @@ struct Encoded {
 };
 inline const Encoded& encoded(const Format& format, int head_dim, const CacheShape& shape, int side) {
   using Key = std::tuple<std::string, int, int, int, long long, int>;
-  static std::map<Key, Encoded> known;
+  static std::map<Key, Encoded> encodings;
   const Key key{format.name, head_dim, shape.sequences, shape.kv_heads, shape.tokens, side};
-  if (const auto found = known.find(key); found != known.end()) return found->second;
-  Encoded made;
+  if (const auto found = encodings.find(key); found != encodings.end()) return found->second;
+  Encoded encoded;
   Rng rng(std::uint64_t(side) + 1);
   const int rows = shape.sequences * shape.kv_heads * int(shape.tokens);
-  made.x = heavy_tailed_rows(rng, rows, head_dim);
+  encoded.x = heavy_tailed_rows(rng, rows, head_dim);
   for (int row = 0; row < rows; ++row) {
-    const auto bytes =
-        encode_row(format, std::span(made.x).subspan(std::size_t(row) * std::size_t(head_dim), std::size_t(head_dim)));
+    const auto bytes = encode_row(
+        format, std::span(encoded.x).subspan(std::size_t(row) * std::size_t(head_dim), std::size_t(head_dim)));
     const auto values = decode_row(format, bytes, head_dim, false);
-    made.rows.insert(made.rows.end(), bytes.begin(), bytes.end());
-    made.decoded.insert(made.decoded.end(), values.begin(), values.end());
+    encoded.rows.insert(encoded.rows.end(), bytes.begin(), bytes.end());
+    encoded.decoded.insert(encoded.decoded.end(), values.begin(), values.end());
   }
-  return known.emplace(key, std::move(made)).first->second;
+  return encodings.emplace(key, std::move(encoded)).first->second;
 }
 
 template <class A, class B>
@@ -166,20 +166,20 @@ class Judge {
     std::vector<double> all;
     const auto dim = std::size_t(problem_.head_dim);
     for (int s = 0; s < shape_.sequences; ++s) {
-      std::vector<double> kept[2];
+      std::vector<double> attended[2];
       for (const int side : {0, 1})
         for (int head = 0; head < kv_heads(); ++head) {
           const auto width = std::size_t(problem_.dim(side));
           const auto first = cache(side).decoded.begin() +
                              std::ptrdiff_t((std::size_t(s * kv_heads() + head) * std::size_t(shape_.tokens)) * width);
-          kept[side].insert(kept[side].end(), first, first + lengths[std::size_t(s)] * problem_.dim(side));
+          attended[side].insert(attended[side].end(), first, first + lengths[std::size_t(s)] * problem_.dim(side));
         }
       const std::vector<double> q(q_.begin() + std::ptrdiff_t(std::size_t(s) * head_rows() * dim),
                                   q_.begin() + std::ptrdiff_t(std::size_t(s + 1) * head_rows() * dim));
       const auto one =
           oracle_attention({kv_heads() * problem_.q_heads_per_kv, kv_heads(), problem_.query_length,
                             lengths[std::size_t(s)], problem_.head_dim, problem_.causal, 0, problem_.v_dim()},
-                           q, kept[0], kept[1]);
+                           q, attended[0], attended[1]);
       all.insert(all.end(), one.begin(), one.end());
     }
     return all;
@@ -206,12 +206,12 @@ class Judge {
     REQUIRE(problem_.v_dim() == problem_.head_dim);
     for (const int side : {0, 1}) {
       const Format& format = side == 0 ? problem_.k : problem_.v;
-      Encoded& made = own_[side];
-      made = cache(side);
-      made.rows.clear();
-      made.decoded.clear();
-      for (std::size_t row = 0; row < made.x.size() / dim; ++row) {
-        const auto x = std::span(made.x).subspan(row * dim, dim);
+      Encoded& encoded = own_[side];
+      encoded = cache(side);
+      encoded.rows.clear();
+      encoded.decoded.clear();
+      for (std::size_t row = 0; row < encoded.x.size() / dim; ++row) {
+        const auto x = std::span(encoded.x).subspan(row * dim, dim);
         if (side == 1)
           for (float& v : x) v *= v_factor;
         if (side == 0)  // small keys give small scores; the sink has the direction of the first query
@@ -221,10 +221,10 @@ class Judge {
                        : x[i] / 64.f;
         const auto bytes = encode_row(format, x);
         const auto values = decode_row(format, bytes, problem_.head_dim, false);
-        made.rows.insert(made.rows.end(), bytes.begin(), bytes.end());
-        made.decoded.insert(made.decoded.end(), values.begin(), values.end());
+        encoded.rows.insert(encoded.rows.end(), bytes.begin(), bytes.end());
+        encoded.decoded.insert(encoded.decoded.end(), values.begin(), values.end());
       }
-      must(harness_.set_rows(side, made.rows));
+      must(harness_.set_rows(side, encoded.rows));
     }
     is_own_ = true;
     for (std::size_t i = 0; i < q_.size(); ++i) q_[i] = q_[i % dim] * q_factor;

@@ -25,14 +25,14 @@ class FencedBackend : public Backend {
   Result<DevicePointer> allocate(std::size_t bytes) override {
     constexpr std::size_t kChunk = 16, kPage = 4096;  // bytes; GPUs read whole chunks of 16 bytes, too
     if (bytes == 0) return DevicePointer{0};
-    const std::size_t held = (bytes + kChunk - 1) / kChunk * kChunk, inner = (held + kPage - 1) / kPage * kPage;
+    const std::size_t held = (bytes + kChunk - 1) / kChunk * kChunk, readable = (held + kPage - 1) / kPage * kPage;
     auto* const begin =
-        static_cast<std::uint8_t*>(mmap(nullptr, inner + 2 * kPage, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+        static_cast<std::uint8_t*>(mmap(nullptr, readable + 2 * kPage, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
     REQUIRE(begin != MAP_FAILED);
-    REQUIRE(mprotect(begin + kPage, inner, PROT_READ | PROT_WRITE) == 0);
-    std::memset(begin + kPage, 0xff, inner);
-    const auto pointer = reinterpret_cast<DevicePointer>(begin + kPage + inner - held);
-    mapped_[pointer] = {begin, inner + 2 * kPage};
+    REQUIRE(mprotect(begin + kPage, readable, PROT_READ | PROT_WRITE) == 0);
+    std::memset(begin + kPage, 0xff, readable);
+    const auto pointer = reinterpret_cast<DevicePointer>(begin + kPage + readable - held);
+    mapped_[pointer] = {begin, readable + 2 * kPage};
     return pointer;
   }
   void release(DevicePointer pointer) override {

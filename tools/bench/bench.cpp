@@ -204,7 +204,7 @@ std::string bench_heading(const DeviceInfo& info, int kv_heads) {
                                : "no peak: the driver does not state the memory's clock and width";
   return fmt::format(
       "{}, {}; {} KV heads\n"
-      "us: median, low and high of a call in CUDA graphs of 20 that take turns over caches which exceed the L2\n"
+      "us: median, low and high of a call in CUDA graphs of 20 that alternate over caches which exceed the L2\n"
       "probe: as many bytes only read, in the same way; registers, shared: of each launch",
       info.name, peak, kv_heads);
 }

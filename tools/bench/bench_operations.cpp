@@ -74,14 +74,14 @@ Result<std::vector<OperationTime>> time_operations(const std::shared_ptr<Context
 
   Rope rope;
   rope.pairs = kv::RopePairs::halves, rope.dims = std::min(problem.head_dim, 2 * kv::kMostRopePairs);
-  KV_TRY(turns, rope_args(rope));
-  turns.position = 3;
+  KV_TRY(args, rope_args(rope));
+  args.position = 3;
   const CodecPlan side = side_plan(problem, 0);
   const Source writer = emit_quantize_rope_bulk(side, registry).value_or(emit_quantize_rope(side, registry));
   KV_CHECK(time("quantize, rope", stored(0) + numbers,
-                [&](Stream s) { return program->quantize_rope(0, codec, turns, writer, s, table); }));
+                [&](Stream s) { return program->quantize_rope(0, codec, args, writer, s, table); }));
   ShiftCall shift;
-  shift.at = copy.from, shift.tokens = tokens, shift.heads = shape.kv_heads, shift.rope = turns;
+  shift.at = copy.from, shift.tokens = tokens, shift.heads = shape.kv_heads, shift.rope = args;
   const Source shifter = emit_shift_bulk(side, registry).value_or(emit_shift(side, registry));
   KV_CHECK(time("shift", 2 * stored(0), [&](Stream s) { return program->shift(shift, shifter, s); }));
   return times;

@@ -208,13 +208,13 @@ def timed(variant: str, peer: Peer, copies: int, calls: int, repeats: int) -> Ti
             peer.run(0)
     torch.cuda.synchronize()
     graphs: list[torch.cuda.CUDAGraph] = []
-    turn = 0
+    call = 0
     for _ in range(math.ceil(copies / calls)):
         graphs.append(torch.cuda.CUDAGraph())
         with torch.cuda.graph(graphs[-1]):
             for _ in range(calls):
-                peer.run(turn % copies)
-                turn += 1
+                peer.run(call % copies)
+                call += 1
     for graph in graphs:
         graph.replay()
     times = []

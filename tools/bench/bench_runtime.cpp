@@ -135,13 +135,13 @@ Result<double> program_again(const Options& options, const std::string& toml) {
     if (status == KVJIT_OK) return {};
     return fail(static_cast<Code>(status), error.message);
   };
-  auto asked = api::sized<kvjit_context_options>();
-  asked.device = options.device == DeviceKind::gpu ? KVJIT_DEVICE_GPU : KVJIT_DEVICE_CPU;
-  asked.ordinal = options.device_ordinal;
-  asked.cache_dir = options.cache_dir.c_str();
+  auto requested = api::sized<kvjit_context_options>();
+  requested.device = options.device == DeviceKind::gpu ? KVJIT_DEVICE_GPU : KVJIT_DEVICE_CPU;
+  requested.ordinal = options.device_ordinal;
+  requested.cache_dir = options.cache_dir.c_str();
   api::Context context;
   api::Program first;
-  KV_CHECK(check(context.open(asked, error)));
+  KV_CHECK(check(context.open(requested, error)));
   KV_CHECK(check(first.open(context, toml.c_str(), "spec", nullptr, error)));
   return ns_each([&]() -> Result<void> {
     api::Program again;

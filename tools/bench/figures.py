@@ -86,9 +86,10 @@ TABLES = {
 
 # What a reader must know to read all tables (CELLS) and each of them (NOTES).
 CELLS = ("Cells are the median us of CUDA graphs of 20 calls that alternate over caches which exceed the L2; in "
-         "brackets the share of a read-only probe over as many bytes in the same run, and the fastest call. Columns "
-         "are KV heads x tokens, with the number of sequences in front if there are several. Where a row says "
-         "nothing else, a KV head has 8 query heads, head_dim is 128, the layout planar, and a call has one query.")
+         "brackets the percentage of a read-only probe's speed over as many bytes in the same run, and the fastest "
+         "call. Columns are KV heads x tokens, with the number of sequences in front if there are several. Where a "
+         "row says nothing else, a KV head has 8 query heads, head_dim is 128, the layout planar, and a call has "
+         "one query.")
 NOTES = {
     "decode": "One attention call, one launch.",
     "lengths": "Calls of other lengths, and with lengths in device memory (`--lengths`), as captured graphs have them.",
@@ -97,7 +98,7 @@ NOTES = {
     "layouts": "Layout rows, without and with token-major heads (`token_heads`).",
     "rows": "More query rows: 8 heads a KV head times the queries of a call.",
     "features": "Features of the scores; the mask is one row for all heads.",
-    "append": "A plain call, one that stores its newest token, and sparse V.",
+    "append": "A plain call, one that stores its new token, and sparse V.",
     "pages": "Layout paged against planar.",
     "checks": "Every spec of a set against attention in double precision.",
 }

@@ -25,8 +25,8 @@ Result<Probe> Probe::make(std::shared_ptr<Context> context, const Registry& regi
     KV_TRY(record, context->get(source));
     probe.kernels_.push_back({unroll, std::move(source), std::move(record)});
   }
-  KV_TRY(found, Buffer::make(context->backend(), sizeof(kv::u32)));
-  probe.found_ = std::move(found);
+  KV_TRY(sink, Buffer::make(context->backend(), sizeof(kv::u32)));
+  probe.sink_ = std::move(sink);
   probe.context_ = std::move(context);
   return probe;
 }
@@ -40,7 +40,7 @@ Result<ProbeTiming> Probe::time(const std::vector<DevicePointer>& places, std::s
       kv::ProbeArgs args{};
       args.vectors = static_cast<long long>(bytes) / kVectorBytes;
       args.step = static_cast<long long>(grid.x) * kernel.source.threads;
-      args.found = reinterpret_cast<kv::u32*>(found_.pointer());
+      args.found = reinterpret_cast<kv::u32*>(sink_.pointer());
       args.needle = kNeedle;
       const auto work = [&](Stream stream, int buffer_set) {
         args.from = reinterpret_cast<const kv::u8*>(places[static_cast<std::size_t>(buffer_set)]);

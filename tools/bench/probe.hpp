@@ -32,8 +32,7 @@ class Probe {
   };
   std::shared_ptr<Context> context_;
   std::vector<Loaded> kernels_;
-  Buffer
-      found_;  // the word that a kernel writes if it finds the needle; the write keeps the compiler from dropping reads
+  Buffer sink_;  // a kernel writes this word if it finds the needle, so that the compiler cannot drop the reads
 };
 
 }  // namespace kvjit

@@ -149,7 +149,7 @@ Result<Job> make_job(const Spec& spec, const BenchArgs& args, const Registry& re
 }
 
 // A harness with the job's rows in its cache.
-Result<KernelHarness> filled_trial(const Job& job, const CacheShape& shape, const std::shared_ptr<Context>& context) {
+Result<KernelHarness> filled_harness(const Job& job, const CacheShape& shape, const std::shared_ptr<Context>& context) {
   KV_TRY(harness, KernelHarness::make(context, job.ready.program, job.ready.problem, shape));
   const Problem& problem = job.ready.problem;
   const auto new_tokens =
@@ -185,7 +185,7 @@ KernelHarness::Call call_of(const CacheShape& shape, const BenchArgs& args) {
 Result<BenchRow> bench_one(const Job& job, const CacheShape& shape, const Probe& probe, const BenchArgs& args,
                            const std::shared_ptr<Context>& context) {
   const Problem& problem = job.ready.problem;
-  KV_TRY(harness, filled_trial(job, shape, context));
+  KV_TRY(harness, filled_harness(job, shape, context));
   const auto q = queries(problem, shape, args.query_scale);
   KV_TRY(timed, harness.time(q, call_of(shape, args), args.repeats));
   std::vector<DevicePointer> places;
@@ -248,7 +248,7 @@ std::string cache_text(const CacheShape& shape) {
 Result<TimeProgram> timer(const Job& job, const BenchArgs& args, const std::shared_ptr<Context>& context) {
   const auto harnesses = std::make_shared<std::vector<KernelHarness>>();
   for (const CacheShape& shape : job.shapes) {
-    KV_TRY(harness, filled_trial(job, shape, context));
+    KV_TRY(harness, filled_harness(job, shape, context));
     harnesses->push_back(std::move(harness));
   }
   return [harnesses, &args, &job](const std::shared_ptr<Program>& program) -> Result<std::vector<double>> {
@@ -301,8 +301,8 @@ Result<int> tune_specs(const Cli& cli, const BenchArgs& args) {
   std::error_code problem;
   if (std::filesystem::exists(file, problem)) {
     KV_TRY(text, read_text(file.string()));
-    KV_TRY(known, parse_tuning(text, file.string(), registry));
-    rows = known;
+    KV_TRY(old_rows, parse_tuning(text, file.string(), registry));
+    rows = old_rows;
   }
   std::filesystem::create_directories(folder, problem);
   if (problem)
@@ -336,7 +336,7 @@ void add_bench_verb(CLI::App& app, Cli& cli) {
   CLI::Option* write =
       verb->add_flag("--write", args->is_writing, "time quantize and dequantize of K's format instead, against a copy");
   verb->add_flag("--operations", args->has_operations,
-                 "with --write: time rows gathered, copied, coded anew as V's format, and turned, too")
+                 "with --write: time rows gathered, copied, requantized to V's format, and rotated by RoPE, too")
       ->needs(write);
   CLI::Option* tune =
       verb->add_flag("--tune", args->is_tuning, "time blocks of other shapes and keep the best")->excludes(write);

@@ -56,9 +56,9 @@ Result<double> in_second_process(std::vector<std::string> words, bool hides_comp
   posix_spawn_file_actions_destroy(&actions);
   close(ends[1]);
   std::string text;
-  char piece[256];
-  for (ssize_t n; refused == 0 && (n = read(ends[0], piece, sizeof piece)) > 0;)
-    text.append(piece, static_cast<std::size_t>(n));
+  char chunk[256];
+  for (ssize_t n; refused == 0 && (n = read(ends[0], chunk, sizeof chunk)) > 0;)
+    text.append(chunk, static_cast<std::size_t>(n));
   close(ends[0]);
   int status = 0;
   if (refused == 0) waitpid(child, &status, 0);

@@ -120,15 +120,15 @@ Result<int> cache_shrink(const Cli& cli, std::uint64_t max_bytes) {
 }
 
 // The fields in which two keys differ, a line for each. Fields of one name (options) are compared in order.
-std::vector<std::string> differences(const Key& asked, const Key& found) {
+std::vector<std::string> differences(const Key& requested, const Key& found) {
   std::vector<std::string> lines;
-  const std::size_t count = std::max(asked.fields.size(), found.fields.size());
+  const std::size_t count = std::max(requested.fields.size(), found.fields.size());
   const std::pair<std::string, std::string> none;
   for (std::size_t i = 0; i < count; ++i) {
-    const auto& a = i < asked.fields.size() ? asked.fields[i] : none;
+    const auto& a = i < requested.fields.size() ? requested.fields[i] : none;
     const auto& b = i < found.fields.size() ? found.fields[i] : none;
     if (a != b)
-      lines.push_back(fmt::format("{}: asked {}, there is {}", a.first.empty() ? b.first : a.first,
+      lines.push_back(fmt::format("{}: requested {}, there is {}", a.first.empty() ? b.first : a.first,
                                   a.second.empty() ? "none" : a.second, b.second.empty() ? "none" : b.second));
   }
   return lines;
@@ -201,7 +201,7 @@ void add_cache_verbs(CLI::App& app, Cli& cli) {
   verb("list", "every entry, checked", [&cli] { return cache_list(cli); });
   verb("verify", "check every entry; exit code 8 if one is damaged", [&cli] { return cache_verify(cli); });
   const auto key = std::make_shared<std::string>();
-  verb("inspect", "what an entry was made from: the pieces of its key, and the text",
+  verb("inspect", "what an entry was made from: the fields of its key, and the text",
        [&cli, key] { return cache_inspect(cli, *key); })
       ->add_option("KEY", *key, "the key, or how it begins")
       ->required();

@@ -63,10 +63,10 @@ std::string ratio_text(const Spread& spread) {
 }
 
 std::string top_text(const std::vector<double>& profile, const Spread& spread) {
-  std::vector<std::string> parts;
+  std::vector<std::string> texts;
   for (std::size_t i = 0; i < std::min<std::size_t>(kListed, spread.order.size()); ++i)
-    parts.push_back(fmt::format("{} ({:.3f})", spread.order[i], profile[spread.order[i]]));
-  return fmt::format("{}", fmt::join(parts, ", "));
+    texts.push_back(fmt::format("{} ({:.3f})", spread.order[i], profile[spread.order[i]]));
+  return fmt::format("{}", fmt::join(texts, ", "));
 }
 
 }  // namespace
@@ -136,16 +136,17 @@ Result<int> calibrate_channels(const Cli& cli, const QualityArgs& args) {
   c.channels = found.scales;
   c.profile = rotated_profile(flag.rotation, flag.group, c.channels, {&k, &v});
   if (outliers > 0) c.mask = mask_words(largest_channels(c.profile, outliers));
-  std::vector<std::pair<std::string, std::string>> made = {{"method", fmt::format("\"{}\"", args.method)}};
-  if (!is_max) made.emplace_back("strength", fmt::format("{:#}", strength));
-  made.insert(made.end(), {{"rows", fmt::format("{}", k.heads * k.rows + v.heads * v.rows)},
-                           {"least", fmt::format("{:.4f}", found.low)},
-                           {"largest", fmt::format("{:.4f}", found.high)},
-                           {"is_needless", found.is_needless ? "true" : "false"},
-                           {"rotation", fmt::format("{{ name = \"{}\", size = {} }}", flag.rotation.name, flag.group)},
-                           {"outliers", std::to_string(outliers)}});
+  std::vector<std::pair<std::string, std::string>> origin = {{"method", fmt::format("\"{}\"", args.method)}};
+  if (!is_max) origin.emplace_back("strength", fmt::format("{:#}", strength));
+  origin.insert(origin.end(),
+                {{"rows", fmt::format("{}", k.heads * k.rows + v.heads * v.rows)},
+                 {"least", fmt::format("{:.4f}", found.low)},
+                 {"largest", fmt::format("{:.4f}", found.high)},
+                 {"is_needless", found.is_needless ? "true" : "false"},
+                 {"rotation", fmt::format("{{ name = \"{}\", size = {} }}", flag.rotation.name, flag.group)},
+                 {"outliers", std::to_string(outliers)}});
 
-  const std::string toml = calibration_toml(c, made);
+  const std::string toml = calibration_toml(c, origin);
   const fs::path folder = fs::path(args.out_dir) / "calibrations", file = folder / (c.name + ".toml");
   KV_CHECK(parse_calibration(toml, file.string()));  // proves that the file can be read
   std::error_code problem;

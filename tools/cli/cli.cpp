@@ -33,11 +33,11 @@ Result<Registry> Cli::registry() const {
 }
 
 Result<std::vector<Spec>> Cli::specs(const std::vector<std::string>& files) const {
-  KV_TRY(known, registry());
+  KV_TRY(registered, registry());
   std::vector<Spec> all;
   for (const std::string& file : files) {
     KV_TRY(text, read_text(file));
-    KV_TRY(parsed, parse_all(text, file, known));
+    KV_TRY(parsed, parse_all(text, file, registered));
     all.insert(all.end(), parsed.begin(), parsed.end());
   }
   return all;
@@ -59,9 +59,9 @@ Result<std::shared_ptr<Context>> Cli::context() const {
   return context_ = opened;
 }
 
-Result<std::vector<std::string>> Cli::archs(const Spec& spec, const std::vector<std::string>& asked,
+Result<std::vector<std::string>> Cli::archs(const Spec& spec, const std::vector<std::string>& requested,
                                             bool needs_gpu) const {
-  if (!asked.empty()) return asked;
+  if (!requested.empty()) return requested;
   if (!spec.archs.empty()) return spec.archs;
   KV_TRY(opened, context());
   const DeviceInfo& info = opened->backend()->info();

@@ -38,9 +38,10 @@ struct Cli {
   Result<Spec> one_spec(const std::string& file) const;                          // fails if the file expands to several
   Result<std::shared_ptr<Context>> context() const;                              // opened on first use
 
-  // The archs for which kernels are generated: `asked`, else the spec's, else the device's. Without a GPU the device's
-  // arch is an error if needs_gpu; otherwise it is the CPU back-end's default arch, and talk() says so.
-  Result<std::vector<std::string>> archs(const Spec& spec, const std::vector<std::string>& asked, bool needs_gpu) const;
+  // The archs for which kernels are generated: `requested`, else the spec's, else the device's. Without a GPU the
+  // device's arch is an error if needs_gpu; otherwise it is the CPU back-end's default arch, and talk() says so.
+  Result<std::vector<std::string>> archs(const Spec& spec, const std::vector<std::string>& requested,
+                                         bool needs_gpu) const;
 
  private:
   mutable std::shared_ptr<Context> context_;

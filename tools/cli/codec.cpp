@@ -104,8 +104,8 @@ Result<int> quantize(const Cli& cli, const CodecVerbArgs& args) {
     return fail(Code::bad_input, fmt::format("{}: has elements of type i8; f16, f32 and f64 are quantized", args.in));
   if (npy.shape.empty() || npy.count() == 0)
     return fail(Code::bad_input, fmt::format("{}: has shape {}; rows of values are needed", args.in, npy.shape_text()));
-  KV_TRY(made, rows_of(registry, args, npy.shape.back()));
-  const auto& [format, span] = made;
+  KV_TRY(rows_format, rows_of(registry, args, npy.shape.back()));
+  const auto& [format, span] = rows_format;
   const auto row_bytes = static_cast<std::size_t>(format.head_bytes(span));
   const std::vector<float> x = npy.floats();
   const std::size_t spans = x.size() / static_cast<std::size_t>(span);
@@ -139,8 +139,8 @@ Result<int> dequantize(const Cli& cli, const CodecVerbArgs& args) {
     return fail(Code::usage,
                 fmt::format("--shape {}: two positive numbers are needed: rows,columns", fmt::join(args.shape, ",")));
   const long long rows = args.shape[0], columns = args.shape[1];
-  KV_TRY(made, rows_of(registry, args, columns));
-  const auto& [format, span] = made;
+  KV_TRY(rows_format, rows_of(registry, args, columns));
+  const auto& [format, span] = rows_format;
   // In the rotated domain heads have their padding.
   const auto stored = static_cast<std::size_t>(format.stored_dim(span)),
              width = args.is_rotated ? stored : static_cast<std::size_t>(span);
@@ -194,8 +194,8 @@ Result<std::vector<std::uint8_t>> copy_on_device(const Cli& cli, const Registry&
     at.tokens.side.codes = reinterpret_cast<kv::u8*>(memory.pointer());
     at.tokens.side.codes_head_stride = at.tokens.side.codes_token_stride = format.head_bytes(head_dim);
     at.tokens.tensor_scale = 1;
-    KV_TRY(made, make_codec_program(format, head_dim, *arch, registry));
-    return Program::create(context, made);
+    KV_TRY(program, make_codec_program(format, head_dim, *arch, registry));
+    return Program::create(context, program);
   };
   KV_TRY(reader, end(call.from, source, from));
   KV_TRY(writer, end(call.to, target, to));

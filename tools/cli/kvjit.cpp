@@ -19,9 +19,10 @@ int main(int argc, char** argv) {
   app.fallthrough();
   app.add_flag("--json", cli.is_json, "print one JSON document instead of text");
   app.add_flag("--quiet", cli.is_quiet, "say nothing on stderr but errors");
-  app.add_option(
-         "--specs", cli.spec_dirs,
-         "folder of formats/, rotations/, archs/, calibrations/ and policies/ to add to the built-in ones (repeatable)")
+  app.add_option("--specs", cli.spec_dirs,
+                 "folder of formats/, rotations/, archs/, calibrations/, hooks/, policies/ and tuning/ to add to the "
+                 "built-in ones "
+                 "(repeatable)")
       ->type_name("DIR")
       ->take_all()
       ->allow_extra_args(false);

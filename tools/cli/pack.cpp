@@ -174,7 +174,7 @@ void add_pack_verb(CLI::App& app, Cli& cli) {
       ->delimiter(',')
       ->allow_extra_args(false)
       ->type_name("A,B");
-  verb->add_option("--operations", args->operations, "kernels too that only calls ask for: of slots,rope,shift,copy")
+  verb->add_option("--operations", args->operations, "also kernels that only some calls need: of slots,rope,shift,copy")
       ->type_name("LIST");
   verb->add_flag("--ptx", args->has_ptx, "PTX too, of archs that end in no letter: for GPUs that come later");
   verb->add_option("-j", args->threads, "compile on N threads")->type_name("N");

@@ -50,11 +50,11 @@ Result<void> check_agreement(const std::vector<Spec>& specs) {
 }
 
 Result<std::vector<Sample>> samples_of(const QualityArgs& args, const std::vector<Spec>& specs) {
-  const int given = !args.k.empty() + !args.v.empty() + !args.q.empty();
-  if (given != 0 && given != 3)
+  const int files = !args.k.empty() + !args.v.empty() + !args.q.empty();
+  if (files != 0 && files != 3)
     return fail(Code::usage, "--k, --v and --q belong together", {}, {"without all three, generated numbers are used"});
   const bool is_causal = args.is_causal || (!specs.empty() && specs[0].causal);
-  if (given == 0) {
+  if (files == 0) {
     const int dim = args.head_dim ? args.head_dim : specs.empty() ? kDefaultHeadDim : specs[0].head_dim;
     if (!specs.empty() && dim != specs[0].head_dim)
       return fail(Code::usage, fmt::format("--head-dim {}: {} has head_dim {}", dim, specs[0].file, specs[0].head_dim));
@@ -66,7 +66,7 @@ Result<std::vector<Sample>> samples_of(const QualityArgs& args, const std::vecto
   KV_TRY(sample, read_sample(args.k, args.v, args.q, args.queries, is_causal));
   const int dim = args.head_dim ? args.head_dim : specs.empty() ? static_cast<int>(sample.k.dim) : specs[0].head_dim;
   if (sample.k.dim != dim)
-    return fail(Code::bad_input, fmt::format("{}: head_dim is {}, {} was asked for", args.k, sample.k.dim, dim), {},
+    return fail(Code::bad_input, fmt::format("{}: head_dim is {}, not {}", args.k, sample.k.dim, dim), {},
                 {args.head_dim ? "--head-dim" : specs[0].file});
   return std::vector<Sample>{sample};
 }
@@ -94,7 +94,7 @@ std::vector<std::string> cells(const Row& row) {
 }
 
 Json row_json(const Row& row) {
-  Json json = {{"pair", row.name}};
+  Json json = {{"formats", row.name}};
   if (!row.quality) {
     json["reason"] = row.quality.error().message;
     return json;
@@ -127,7 +127,7 @@ std::string plot_label(const Row& row, std::size_t number) {
   return row.name.size() <= kLongest ? row.name : fmt::format("#{}", number);
 }
 
-std::string page_part(const Sample& sample, const std::vector<Row>& rows) {
+std::string page_section(const Sample& sample, const std::vector<Row>& rows) {
   std::vector<PlotPoint> points;
   std::vector<std::vector<std::string>> table;
   for (const Row& row : rows) {
@@ -150,7 +150,7 @@ Result<int> evaluate(const Cli& cli, const QualityArgs& args) {
   KV_TRY(samples, samples_of(args, specs));
   std::vector<std::string> names = args.formats;
   if (names.empty() && specs.empty()) names = {"all"};
-  KV_TRY(pairs, pairs_of(specs, names, static_cast<int>(samples.front().k.dim), registry));
+  KV_TRY(combinations, kv_formats_of(specs, names, static_cast<int>(samples.front().k.dim), registry));
   Json results = Json::array();
   std::string text, page;
   std::size_t measured = 0;
@@ -158,8 +158,8 @@ Result<int> evaluate(const Cli& cli, const QualityArgs& args) {
     std::vector<Row> rows;
     Json row_results = Json::array();
     std::vector<std::vector<std::string>> table;
-    for (const Pair& pair : pairs) {
-      rows.push_back({pair.name(), measure_quality(sample, pair)});
+    for (const KvFormats& formats : combinations) {
+      rows.push_back({formats.name(), measure_quality(sample, formats)});
       measured += rows.back().quality.has_value();
       row_results.push_back(row_json(rows.back()));
       table.push_back(cells(rows.back()));
@@ -167,7 +167,7 @@ Result<int> evaluate(const Cli& cli, const QualityArgs& args) {
     results.push_back({{"sample", sample.name}, {"description", sample.description}, {"rows", row_results}});
     text += fmt::format("{}{}: {}\n{}", text.empty() ? "" : "\n", sample.name, sample.description,
                         table_text(kHeadings, table));
-    page += page_part(sample, rows);
+    page += page_section(sample, rows);
   }
   if (!args.html.empty())
     KV_CHECK(
@@ -181,7 +181,7 @@ Result<int> evaluate(const Cli& cli, const QualityArgs& args) {
 void add_quality_verb(CLI::App& app, Cli& cli) {
   const auto args = std::make_shared<QualityArgs>();
   CLI::App* verb = app.add_subcommand("quality", "what formats cost in accuracy; or calibrate channels");
-  verb->add_option("SPEC", args->specs, "spec files: each gives its pair of formats");
+  verb->add_option("SPEC", args->specs, "spec files: each gives its K/V formats");
   verb->add_option("--formats", args->formats, "formats, each as K and as V; \"all\": every one (the default)")
       ->delimiter(',')
       ->allow_extra_args(false)

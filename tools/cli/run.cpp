@@ -76,13 +76,13 @@ Result<int> run(const Cli& cli, const RunArgs& args) {
   KV_TRY(v_rows, harness.rows(1));
   const ScoreRule rule(ready.problem.features, ready.problem.causal, harness.features(), 0, queries, tokens);
   const ExactShape shape{static_cast<int>(k.heads), gqa, queries, dim, tokens, 0, ready.problem.causal, v_dim, &rule};
-  const auto given = widened(rounded_to(spec.q_type, q_values));
+  const auto rounded_q = widened(rounded_to(spec.q_type, q_values));
   const auto keys = decode_rows(ready.problem.k, k_rows, dim), values = decode_rows(ready.problem.v, v_rows, v_dim);
   std::vector<double> exact_lse;
-  auto exact = exact_attention(shape, given, keys, values, &exact_lse);
+  auto exact = exact_attention(shape, rounded_q, keys, values, &exact_lse);
   const bool has_hook = ready.problem.features.has_hook();
   if (has_hook) KV_CHECK(judge_by_reference(harness, q_values, {}, exact, exact_lse));
-  const double limit = kMaxKernelError + sparse_bound(shape, ready.problem.sparse_v, given, keys, values, exact);
+  const double limit = kMaxKernelError + sparse_bound(shape, ready.problem.sparse_v, rounded_q, keys, values, exact);
   const auto unquantized = exact_attention(shape, widened(q_values), widened(k_values), widened(v_values));
   const Difference kernel = difference(outcome.out, exact, v_dim),
                    quality = difference(outcome.out, unquantized, v_dim);

@@ -255,7 +255,7 @@ void add_spec_verbs(CLI::App& app, Cli& cli) {
   CLI::App* emit = verb("emit", "write the CUDA text, one file a kernel", emit_text, false);
   emit->add_option("-o,--output", args->out_dir, "folder to write to")->type_name("DIR");
   emit->add_option("--kernel", args->role, "only this kernel: decode, merge, quantize_k ...")->type_name("ROLE");
-  emit->add_option("--operations", args->operations, "kernels too that only calls ask for: of slots,rope,shift,copy")
+  emit->add_option("--operations", args->operations, "also kernels that only some calls need: of slots,rope,shift,copy")
       ->type_name("LIST");
   verb("explain", "what was decided, and why", explain_specs, false)
       ->add_flag("--key", args->has_key, "each kernel's key, where it would come from, and why a miss is a miss");

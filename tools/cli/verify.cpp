@@ -75,11 +75,11 @@ Result<Verdict> verify_one(const Spec& spec, int longest, const Registry& regist
   KV_TRY(harness, KernelHarness::make(context, ready.program, problem, {1, kv_heads, capacity}));
   Verdict verdict;
   std::vector<double> decoded[2];
-  std::vector<float> given[2];
+  std::vector<float> inputs[2];
   std::vector<std::uint8_t> stored[2];
   for (int side : {0, 1}) {
     const int dim = problem.dim(side);
-    const auto& x = given[side] = heavy_tailed(
+    const auto& x = inputs[side] = heavy_tailed(
         static_cast<std::uint64_t>(side) + 1,
         static_cast<std::size_t>(kv_heads) * static_cast<std::size_t>(capacity) * static_cast<std::size_t>(dim), dim);
     KV_CHECK(harness.quantize(side, x));
@@ -126,7 +126,7 @@ Result<Verdict> verify_one(const Spec& spec, int longest, const Registry& regist
     auto exact = exact_attention(shape, widened(q), decoded[0], decoded[1], &exact_lse);
     if (problem.features.has_hook()) KV_CHECK(judge_by_reference(harness, q, {tokens, {}, 0, false}, exact, exact_lse));
     const double bound = sparse_bound(shape, problem.sparse_v, widened(q), decoded[0], decoded[1], exact);
-    set_new_tokens(harness, problem, {&given[0], &given[1]}, tokens);
+    set_new_tokens(harness, problem, {&inputs[0], &inputs[1]}, tokens);
     if (problem.append)
       for (const int side : {0, 1}) KV_CHECK(corrupt_new_tokens(harness, problem, side, stored[side], tokens));
     for (const bool is_reference : {false, true}) {
@@ -209,8 +209,8 @@ struct Verification {
 
 Result<int> verify(const Cli& cli, const VerifyArgs& args) {
   const SweepArgs& sweep = args.sweep;
-  const int asked = !args.specs.empty() + !sweep.matrix.empty() + (sweep.fuzz > 0);
-  if (asked != 1)
+  const int modes = !args.specs.empty() + !sweep.matrix.empty() + (sweep.fuzz > 0);
+  if (modes != 1)
     return fail(Code::usage, "verify takes specs, or --matrix, or --fuzz", {},
                 {"`kvjit verify SPEC...`", "`kvjit verify --matrix ggml [--sample N]`", "`kvjit verify --fuzz N`"});
   if (!sweep.matrix.empty()) return verify_matrix(cli, sweep);

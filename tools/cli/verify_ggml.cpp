@@ -11,8 +11,8 @@
 
 #include "tools/cli/verify_sweeps.hpp"
 #include "tools/io/report.hpp"
-#include "tools/verify/ggml_run.hpp"
-#include "tools/verify/ggml_sample.hpp"
+#include "tools/verify/ggml/run.hpp"
+#include "tools/verify/ggml/sample.hpp"
 
 namespace kvjit {
 namespace {

@@ -15,7 +15,7 @@ namespace {
 
 using namespace svg;
 
-constexpr double kRoomALabel = 16;  // pixels of a plot's height for each label, so that all labels fit
+constexpr double kHeightPerLabel = 16;  // pixels of a plot's height for each label, so that all labels fit
 
 Box around(const Point& point) { return {point.first - kMarker, point.second - kMarker, 2 * kMarker, 2 * kMarker}; }
 
@@ -93,7 +93,7 @@ std::string scatter_svg(const std::string& x_title, const std::string& y_title, 
   const int decade_low = static_cast<int>(std::floor(std::log10(y_low))) - has_zero;
   const int decade_high = std::max(decade_low + 1, static_cast<int>(std::ceil(std::log10(y_high))));
   const double log_low = std::log2(x_low / 1.15), log_high = std::log2(x_high * 1.25);
-  const double height = std::max(520.0, kTop + kBottom + kRoomALabel * static_cast<double>(points.size()));
+  const double height = std::max(520.0, kTop + kBottom + kHeightPerLabel * static_cast<double>(points.size()));
   const Box area{kLeft, kTop, kWidth - kLeft - kRight, height - kTop - kBottom};
   const auto x_of = [&](double x) { return area.left + area.width * (std::log2(x) - log_low) / (log_high - log_low); };
   const auto y_of = [&](double y) {

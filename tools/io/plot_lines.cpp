@@ -23,8 +23,8 @@ class Scale {
       for (const Point& point : line.points) low = std::min(low, point.*of), high = std::max(high, point.*of);
     if (is_log_) {
       low_ = std::log2(low), high_ = std::log2(high);
-      const double room = std::max(0.06 * (high_ - low_), 0.1);
-      low_ -= room, high_ += room;
+      const double margin = std::max(0.06 * (high_ - low_), 0.1);
+      low_ -= margin, high_ += margin;
     } else {
       high_ = high > 0 ? 1.06 * high : 1;
     }
@@ -58,9 +58,9 @@ std::string lines_svg(const Axis& x, const Axis& y, const std::vector<Series>& s
   if (std::all_of(series.begin(), series.end(), [](const Series& line) { return line.points.empty(); })) return "";
   const Box area{kLeft, kTop, kWidth - kLeft - kRight, kHeight - kTop - kBottom};
   const Scale across(x, series, &Point::first), up(y, series, &Point::second);
-  double label_room = 0;  // pixels to the right of the last points
-  for (const Series& line : series) label_room = std::max(label_room, label_size(line.label).first);
-  const auto x_of = [&](double value) { return area.left + (area.width - label_room) * across(value); };
+  double label_space = 0;  // pixels to the right of the last points
+  for (const Series& line : series) label_space = std::max(label_space, label_size(line.label).first);
+  const auto x_of = [&](double value) { return area.left + (area.width - label_space) * across(value); };
   const auto y_of = [&](double value) { return area.top + area.height * (1 - up(value)); };
 
   std::string svg;

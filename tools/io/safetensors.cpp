@@ -84,11 +84,11 @@ std::string read_entry(const Json& entry, std::uint64_t data, Tensor& tensor) {
 
 // Tensors must lie one behind the other and fill the data, because bytes that no tensor owns could hide anything.
 std::string check_order(const std::map<std::string, Tensor>& tensors, std::uint64_t data) {
-  std::vector<std::pair<std::uint64_t, std::uint64_t>> pieces;
-  for (const auto& [name, tensor] : tensors) pieces.emplace_back(tensor.begin, tensor.end);
-  std::sort(pieces.begin(), pieces.end());
+  std::vector<std::pair<std::uint64_t, std::uint64_t>> ranges;
+  for (const auto& [name, tensor] : tensors) ranges.emplace_back(tensor.begin, tensor.end);
+  std::sort(ranges.begin(), ranges.end());
   std::uint64_t at = 0;
-  for (const auto& [begin, end] : pieces) {
+  for (const auto& [begin, end] : ranges) {
     if (begin != at)
       return fmt::format("tensors {} at byte {} of the data", begin < at ? "overlap" : "leave a hole",
                          std::min(at, begin));
@@ -105,7 +105,7 @@ Result<const Tensor*> Safetensors::tensor(const std::string& name) const {
   const auto found = tensors.find(name);
   if (found != tensors.end()) return &found->second;
   std::vector<std::string> names, notes;
-  for (const auto& [known, tensor] : tensors) names.push_back(known);
+  for (const auto& [other, tensor] : tensors) names.push_back(other);
   if (const std::string guess = closest(name, names); !guess.empty())
     notes.push_back(fmt::format("did you mean '{}'?", guess));
   return fail(Code::bad_input, fmt::format("{}: has no tensor '{}'", file, name), {}, notes);

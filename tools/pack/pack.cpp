@@ -72,10 +72,10 @@ Result<std::vector<CacheEntry>> entries_of(Store& store, const std::vector<Sourc
                                            const std::function<void(const PackProgress&)>& progress) {
   std::vector<const Source*> jobs;
   std::vector<Key> keys;
-  std::set<std::string> known;
+  std::set<std::string> seen;
   for (const Source& source : sources) {
     Key key = store.request_key(source);
-    if (known.insert(key.hex).second) jobs.push_back(&source), keys.push_back(std::move(key));
+    if (seen.insert(key.hex).second) jobs.push_back(&source), keys.push_back(std::move(key));
   }
   std::vector<CacheEntry> entries(jobs.size());
   std::mutex mutex;

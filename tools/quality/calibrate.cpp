@@ -114,7 +114,7 @@ std::vector<std::uint32_t> mask_words(const std::vector<bool>& channels) {
 }
 
 std::string calibration_toml(const Calibration& calibration,
-                             const std::vector<std::pair<std::string, std::string>>& made) {
+                             const std::vector<std::pair<std::string, std::string>>& origin) {
   std::string text = fmt::format("title = {}\nsource = {}\nchannels = {}\n", quoted(calibration.title),
                                  quoted(calibration.source), number_list(calibration.channels));
   if (!calibration.mask.empty()) {
@@ -125,7 +125,7 @@ std::string calibration_toml(const Calibration& calibration,
   }
   if (!calibration.profile.empty()) text += fmt::format("profile = {}\n", number_list(calibration.profile));
   text += "\n[made]\n";
-  for (const auto& [key, value] : made) text += fmt::format("{} = {}\n", key, value);
+  for (const auto& [key, value] : origin) text += fmt::format("{} = {}\n", key, value);
   return text;
 }
 

@@ -36,8 +36,8 @@ std::vector<bool> largest_channels(const std::vector<double>& profile, int count
 // Packs the marks into words of 32 bits, lowest channel in the lowest bit.
 std::vector<std::uint32_t> mask_words(const std::vector<bool>& channels);
 
-// The TOML text of a calibration. `made` has the lines of its table [made], key and value as TOML spells them.
+// The TOML text of a calibration. `origin` has the lines of its table [made], key and value as TOML spells them.
 std::string calibration_toml(const Calibration& calibration,
-                             const std::vector<std::pair<std::string, std::string>>& made);
+                             const std::vector<std::pair<std::string, std::string>>& origin);
 
 }  // namespace kvjit

@@ -94,12 +94,12 @@ double largest_code(const Section& codes) {
 
 }  // namespace
 
-Result<std::vector<Pair>> pairs_of(const std::vector<Spec>& specs, const std::vector<std::string>& names, int head_dim,
-                                   const Registry& registry) {
-  std::vector<Pair> pairs;
-  const auto add = [&](Pair pair) {
-    const auto is_same = [&](const Pair& other) { return other.name() == pair.name(); };
-    if (std::none_of(pairs.begin(), pairs.end(), is_same)) pairs.push_back(std::move(pair));
+Result<std::vector<KvFormats>> kv_formats_of(const std::vector<Spec>& specs, const std::vector<std::string>& names,
+                                             int head_dim, const Registry& registry) {
+  std::vector<KvFormats> combinations;
+  const auto add = [&](KvFormats formats) {
+    const auto is_same = [&](const KvFormats& other) { return other.name() == formats.name(); };
+    if (std::none_of(combinations.begin(), combinations.end(), is_same)) combinations.push_back(std::move(formats));
   };
   for (const Spec& spec : specs) {
     KV_TRY(k, side_of(spec.k, spec, "k", registry));
@@ -116,7 +116,7 @@ Result<std::vector<Pair>> pairs_of(const std::vector<Spec>& specs, const std::ve
     const StoredSide side{format->name, registry.format_for(name, head_dim, {})};
     add({side, side});
   }
-  return pairs;
+  return combinations;
 }
 
 float tensor_scale_for(const Format& format, const KvqFile& x) {
@@ -147,10 +147,10 @@ Result<Stored> stored_and_back(const Format& format, const KvqFile& x) {
   return stored;
 }
 
-Result<Quality> measure_quality(const Sample& sample, const Pair& pair) {
+Result<Quality> measure_quality(const Sample& sample, const KvFormats& formats) {
   Quality quality;
-  KV_TRY(k_format, pair.k.format);
-  KV_TRY(v_format, pair.v.format);
+  KV_TRY(k_format, formats.k.format);
+  KV_TRY(v_format, formats.v.format);
   KV_TRY(stored_k, stored_and_back(k_format, sample.k));
   KV_TRY(stored_v, stored_and_back(v_format, sample.v));
   const std::vector<double>&k = stored_k.decoded, &v = stored_v.decoded;

@@ -17,7 +17,7 @@ struct StoredSide {
   Result<Format> format;  // an error if it cannot store heads of this size
 };
 
-struct Pair {
+struct KvFormats {
   StoredSide k;
   StoredSide v;
 
@@ -26,8 +26,8 @@ struct Pair {
 
 // The distinct K/V formats of the specs, then each format of `names` for both K and V ("all": every format). A format
 // that does not fit the head_dim stays in the list with its error; an unknown name fails.
-Result<std::vector<Pair>> pairs_of(const std::vector<Spec>& specs, const std::vector<std::string>& names, int head_dim,
-                                   const Registry& registry);
+Result<std::vector<KvFormats>> kv_formats_of(const std::vector<Spec>& specs, const std::vector<std::string>& names,
+                                             int head_dim, const Registry& registry);
 
 // The measures of one combination of K/V formats on one sample. x is a number of K or V, l = q.k / sqrt(d) a logit, out
 // the output of attention; x^, l^ and out^ are the same over the decoded cache.
@@ -47,7 +47,7 @@ struct Quality {
 
 // Fails with the side's error if its format cannot store such heads, and with Code::unsupported if numbers overflow; a
 // table then lists the formats with the reason.
-Result<Quality> measure_quality(const Sample& sample, const Pair& pair);
+Result<Quality> measure_quality(const Sample& sample, const KvFormats& formats);
 
 // One side after encoding and decoding.
 struct Stored {

@@ -111,7 +111,7 @@ Result<void> check_side(const WeightRequest& request) {
       fmt::format("the {} projection cannot be rotated where RoPE or a QK norm follows it",
                   request.side == "k" ? "key" : "query"),
       {},
-      {"RoPE turns pairs of channels by the position and a QK norm scales channels: neither commutes with a rotation",
+      {"RoPE rotates pairs of channels by the position and a QK norm scales channels: neither commutes with a rotation",
        "--no-rope --no-qk-norm states that this model has neither; V can always be rotated"});
 }
 

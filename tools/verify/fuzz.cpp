@@ -24,20 +24,20 @@ constexpr int kMostRows = 160;     // query rows
 
 // A named format, or (one in eight) one that the spec describes inline by its parameters.
 SideWish side(Uniform& random, const Registry& registry) {
-  SideWish made;
+  SideWish wish;
   if (random.once_in(8)) {
-    made.block = random.one_of<int>({32, 64, 128});
+    wish.block = random.one_of<int>({32, 64, 128});
     const std::vector<std::string> rotations = {"none", "wht_signed"};
-    made.toml = fmt::format("bits = {}\nblock = {}\nrotation = \"{}\"\n", 1 + random.below(8), made.block,
+    wish.toml = fmt::format("bits = {}\nblock = {}\nrotation = \"{}\"\n", 1 + random.below(8), wish.block,
                             random.one_of(rotations));
-    return made;
+    return wish;
   }
   std::vector<const Format*> all;
   for (const auto& [name, format] : registry.formats()) all.push_back(&format);
-  made.named = random.one_of(all);
-  made.block = made.named->block;
-  made.toml = fmt::format("format = \"{}\"\n", made.named->name);
-  return made;
+  wish.named = random.one_of(all);
+  wish.block = wish.named->block;
+  wish.toml = fmt::format("format = \"{}\"\n", wish.named->name);
+  return wish;
 }
 
 // Draws features that may be combined, except for a few combinations that break a rule on purpose.
@@ -111,8 +111,8 @@ int length(Uniform& random) {
 }
 
 // Draws the counts of sequences, heads and tokens, the places of rows, and the call.
-void draw_call(FuzzCase& made, const Draw& draw, const Registry& registry, Uniform& random) {
-  CacheShape& shape = made.shape;
+void draw_call(FuzzCase& result, const Draw& draw, const Registry& registry, Uniform& random) {
+  CacheShape& shape = result.shape;
   shape.sequences = 1 + random.below(4), shape.kv_heads = 1 + random.below(4);
   if (draw.token_heads > 0) shape.kv_heads = draw.token_heads;
   const double row_work = double(draw.gqa) * draw.queries * (draw.k.dim + draw.v.dim);
@@ -120,12 +120,12 @@ void draw_call(FuzzCase& made, const Draw& draw, const Registry& registry, Unifo
   while (work() > 4 * kMostWork && shape.sequences * shape.kv_heads > 1)
     (shape.sequences > 1 ? shape.sequences : shape.kv_heads) -= 1;
   const int most_tokens = static_cast<int>(kMostTokens * std::clamp(kMostWork / work(), 0.1, 1.));
-  KernelHarness::Call& call = made.call;
+  KernelHarness::Call& call = result.call;
   if (random.once_in(4))
     call.tokens = std::clamp(length(random), 1, most_tokens);
   else
     for (int s = 0; s < shape.sequences; ++s) call.lengths.push_back(std::min(length(random), most_tokens));
-  const std::vector<int> lengths = made.lengths();
+  const std::vector<int> lengths = result.lengths();
   const int longest = *std::max_element(lengths.begin(), lengths.end());
   if (longest == 0) call.lengths[0] = 1;
   shape.tokens = std::max(longest, 1) + random.below(20);
@@ -133,24 +133,24 @@ void draw_call(FuzzCase& made, const Draw& draw, const Registry& registry, Unifo
   call.is_reference = !draw.append && random.once_in(8);
   call.q = {random.once_in(2), random.one_of<int>({0, 0, 1, 8, 24})};
   call.out = {random.once_in(2), random.one_of<int>({0, 0, 1, 8, 24})};
-  made.variant = random.below(3);
-  made.leaves_sinks = draw.sinks && random.once_in(3);
-  made.writes_on_device = draw.append || random.once_in(5);
-  made.new_type = random.one_of<Element>({Element::f16, Element::bf16, Element::f32});
+  result.variant = random.below(3);
+  result.leaves_sinks = draw.sinks && random.once_in(3);
+  result.writes_on_device = draw.append || random.once_in(5);
+  result.new_type = random.one_of<Element>({Element::f16, Element::bf16, Element::f32});
   for (const int s : {0, 1})
     if (const SideWish& one = s == 0 ? draw.k : draw.v; one.named && one.named->scale.rule == ScaleRule::tensor)
-      made.tensor_scale[s] = random.one_of<float>({1.f, 0.25f, 3.f});
+      result.tensor_scale[s] = random.one_of<float>({1.f, 0.25f, 3.f});
   shape.places = random.one_of<PagePlaces>({PagePlaces::own, PagePlaces::other, PagePlaces::slots});
   if (draw.layout != Layout::rows || random.once_in(2)) return;
   RowPlaces& rows = shape.rows;
   rows = {random.once_in(2), 2 * random.below(16), 2 * random.below(20), 1 + random.below(2), false, false};
-  rows.shares_sequences = !made.writes_on_device && random.once_in(4);
+  rows.shares_sequences = !result.writes_on_device && random.once_in(4);
   if (draw.token_heads > 0) {  // token-major heads need dense rows at multiples of 16 bytes
-    rows.by_head = false, rows.front = rows.front / 16 * 16, rows.behind = 0, rows.room = 1;
+    rows.by_head = false, rows.front = rows.front / 16 * 16, rows.behind = 0, rows.capacity_factor = 1;
     return;
   }
-  rows.has_values_in_keys = !made.writes_on_device && can_be_front(draw.v, draw.k, registry) && random.once_in(2);
-  if (rows.has_values_in_keys) made.tensor_scale[1] = made.tensor_scale[0];
+  rows.has_values_in_keys = !result.writes_on_device && can_be_front(draw.v, draw.k, registry) && random.once_in(2);
+  if (rows.has_values_in_keys) result.tensor_scale[1] = result.tensor_scale[0];
 }
 
 // The archs that have bulk copies, which token-major heads need.
@@ -180,9 +180,10 @@ std::string FuzzCase::text() const {
                       shape.kv_heads, shape.tokens, lengths(), call.lengths.empty() ? " (one for all)" : "",
                       call.blocks, call.is_reference ? ", the reference kernel" : "");
   text += fmt::format(
-      "# cache: pages placed {}, rows {}, {} bytes in front, {} behind, room {}{}{}, written by {}, tensor scales {}, "
+      "# cache: pages placed {}, rows {}, {} bytes in front, {} behind, capacity x {}{}{}, written by {}, tensor "
+      "scales {}, "
       "{}\n",
-      int(shape.places), rows.by_head ? "by head" : "by token", rows.front, rows.behind, rows.room,
+      int(shape.places), rows.by_head ? "by head" : "by token", rows.front, rows.behind, rows.capacity_factor,
       rows.shares_sequences ? ", one for all sequences" : "", rows.has_values_in_keys ? ", V in K" : "",
       writes_on_device ? "quantize" : "the codec", tensor_scale[0], tensor_scale[1]);
   text += fmt::format("# queries by {} gap {}, output by {} gap {}, features variant {}{}, new tokens as {}\n",
@@ -198,16 +199,16 @@ FuzzCase fuzz_case(std::uint64_t seed, const Registry& registry, const std::vect
   // Token-major heads were added later. Their separate stream leaves the specs of all other seeds unchanged.
   Uniform apart(Uniform(~seed).bits());
   if (apart.once_in(10)) draw_token_heads(draw, apart, registry);
-  FuzzCase made;
-  made.seed = seed;
-  made.refusals = refusals(draw, registry), made.limits = limits(draw, registry);
-  draw_call(made, draw, registry, random);
+  FuzzCase result;
+  result.seed = seed;
+  result.refusals = refusals(draw, registry), result.limits = limits(draw, registry);
+  draw_call(result, draw, registry, random);
   std::vector<std::string> possible = draw.token_heads > 0 ? with_bulk_copies(archs, registry) : archs;
-  if (draw.token_heads > 0 && possible.empty()) possible = archs, made.limits.emplace_back("has no bulk copies");
+  if (draw.token_heads > 0 && possible.empty()) possible = archs, result.limits.emplace_back("has no bulk copies");
   // The arch is drawn last, so that a seed is the same spec and call on every device.
   if (!possible.empty()) draw.arch = random.one_of(possible);
-  made.toml = draw.toml();
-  return made;
+  result.toml = draw.toml();
+  return result;
 }
 
 }  // namespace kvjit

@@ -21,7 +21,7 @@ bool fills_lanes(const SideWish& side) { return !side.named || !side.named->is_r
 // Whether all heads certainly fit a block: its shared memory, with 64 tokens and 8 query rows of each head, and its
 // warps. A head takes a warp, which holds its whole output. If outputs are wide, or blocks of the format store masks, a
 // block has 8 warps at most.
-bool has_room(const Draw& draw, int heads, const Registry& registry) {
+bool certainly_fits(const Draw& draw, int heads, const Registry& registry) {
   constexpr int kMostBytes = 128 * 1024;
   const auto tile_bytes = [&](const SideWish& side) {
     return 64 * (side.named ? token_bytes(side, heads, registry) : heads * side.dim * 5 / 4);
@@ -87,13 +87,13 @@ bool can_take_heads(const Draw& draw, int heads, const Registry& registry) {
   for (const SideWish* side : {&draw.k, &draw.v})
     if (!fills_lanes(*side) || (side->named ? token_bytes(*side, heads, registry) % 16 != 0 : heads % 8 != 0))
       return false;
-  return has_room(draw, heads, registry);
+  return certainly_fits(draw, heads, registry);
 }
 
 // Several warps hold an output of more than 512 values, and each warp stages its own rows. So long rows may need more
 // shared memory than a block has.
 std::vector<std::string> limits(const Draw& draw, const Registry& registry) {
-  if (draw.token_heads > 0 && !has_room(draw, draw.token_heads, registry)) return {"leave no block shape in"};
+  if (draw.token_heads > 0 && !certainly_fits(draw, draw.token_heads, registry)) return {"leave no block shape in"};
   const auto keys = draw.k.stored(registry);
   if (!keys || keys->head_bytes(draw.k.dim) < 512 || draw.v.rotated_dim(registry) <= 512) return {};
   return {"bytes of shared memory on"};

@@ -120,13 +120,13 @@ Result<void> check_report(const FuzzCase& one, const Ran& ran, const LaunchRepor
   if (std::find(report.kernels.begin(), report.kernels.end(), kernel) == report.kernels.end())
     return differs(fmt::format("the launch ran {}, not {}", report.kernels, kernel));
   if (one.call.blocks > 0 && report.blocks > one.call.blocks)
-    return differs(fmt::format("{} blocks where {} were asked for", report.blocks, one.call.blocks));
+    return differs(fmt::format("{} blocks, at most {} requested", report.blocks, one.call.blocks));
   return {};
 }
 
 // The elements of sequence s in an array of `sequences` equal slices. An array for one sequence serves all sequences.
 template <class T>
-std::span<const T> part_of(const std::vector<T>& all, int s, int sequences) {
+std::span<const T> slice_of(const std::vector<T>& all, int s, int sequences) {
   const std::size_t each = all.size() / static_cast<std::size_t>(sequences);
   return std::span<const T>(all).subspan(sequences > 1 ? static_cast<std::size_t>(s) * each : 0, each);
 }
@@ -159,7 +159,7 @@ Result<void> check_numbers(const FuzzCase& one, const Problem& problem, const Ke
                            FuzzOutcome& judged) {
   const std::vector<int> lengths = one.lengths();
   const int sequences = one.shape.sequences, stored = one.shape.rows.shares_sequences ? 1 : sequences;
-  const auto given = widened(q);
+  const auto queries = widened(q);
   const double limit = fuzz_limit(problem.out_type);
   for (int s = 0; s < sequences; ++s) {
     const int tokens = lengths[static_cast<std::size_t>(s)];
@@ -173,12 +173,12 @@ Result<void> check_numbers(const FuzzCase& one, const Problem& problem, const Ke
                            problem.causal,
                            problem.v_dim(),
                            &rule};
-    const auto mine = part_of(given, s, sequences), keys = part_of(sides[0].decoded, s, stored),
-               values = part_of(sides[1].decoded, s, stored);
+    const auto mine = slice_of(queries, s, sequences), keys = slice_of(sides[0].decoded, s, stored),
+               values = slice_of(sides[1].decoded, s, stored);
     std::vector<double> lse;
     const auto exact = exact_attention(shape, mine, keys, values, &lse);
     const double bound = one.call.is_reference ? 0 : sparse_bound(shape, problem.sparse_v, mine, keys, values, exact);
-    const auto out = part_of(outcome.out, s, sequences);
+    const auto out = slice_of(outcome.out, s, sequences);
     const double error = difference(out, exact, problem.v_dim()).relative_l2;
     judged.error = std::isnan(error) ? error : std::max(judged.error, error - bound);
     if (!(error <= limit + bound)) {
@@ -191,7 +191,7 @@ Result<void> check_numbers(const FuzzCase& one, const Problem& problem, const Ke
     }
     if (outcome.lse.empty() == problem.features.lse) return differs("lse is there unasked, or is not");
     if (!problem.features.lse) continue;
-    const auto sums = part_of(outcome.lse, s, sequences);
+    const auto sums = slice_of(outcome.lse, s, sequences);
     const std::vector<double> most = largest_scores(shape, mine, keys);
     for (std::size_t i = 0; i < lse.size(); ++i)
       if (sums[i] != lse[i] &&

@@ -13,9 +13,9 @@ namespace {
 // The bytes of a guard. Neighbouring bytes differ, so that a shifted guard is noticed as well as an overwritten one.
 const std::vector<std::uint8_t>& pattern() {
   static const std::vector<std::uint8_t> bytes = [] {
-    std::vector<std::uint8_t> made(Guarded::kGuardBytes);
-    for (std::size_t i = 0; i < made.size(); ++i) made[i] = static_cast<std::uint8_t>(i * 37 + i / 256 + 11);
-    return made;
+    std::vector<std::uint8_t> guard(Guarded::kGuardBytes);
+    for (std::size_t i = 0; i < guard.size(); ++i) guard[i] = static_cast<std::uint8_t>(i * 37 + i / 256 + 11);
+    return guard;
   }();
   return bytes;
 }
@@ -23,14 +23,14 @@ const std::vector<std::uint8_t>& pattern() {
 }  // namespace
 
 Result<Guarded> Guarded::make(std::shared_ptr<Backend> backend, std::size_t bytes, std::uint8_t value) {
-  Guarded made;
+  Guarded guarded;
   KV_TRY(buffer, Buffer::make(backend, bytes + 2 * kGuardBytes));
-  made.bytes_ = bytes;
-  made.buffer_ = std::move(buffer);
-  KV_CHECK(backend->copy_to_device(made.buffer_.pointer(), pattern().data(), kGuardBytes));
-  KV_CHECK(backend->copy_to_device(made.pointer() + bytes, pattern().data(), kGuardBytes));
-  KV_CHECK(backend->fill(made.pointer(), value, bytes));
-  return made;
+  guarded.bytes_ = bytes;
+  guarded.buffer_ = std::move(buffer);
+  KV_CHECK(backend->copy_to_device(guarded.buffer_.pointer(), pattern().data(), kGuardBytes));
+  KV_CHECK(backend->copy_to_device(guarded.pointer() + bytes, pattern().data(), kGuardBytes));
+  KV_CHECK(backend->fill(guarded.pointer(), value, bytes));
+  return guarded;
 }
 
 Result<void> Guarded::check(Backend& backend, const char* what) const {

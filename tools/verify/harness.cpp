@@ -120,14 +120,14 @@ Result<void> KernelHarness::prepare_features(Launch& launch) const {
 
 // Kernels write lse as [sequences][queries][q_heads]; Outcome has [sequences][q_heads][queries].
 Result<std::vector<float>> KernelHarness::lse_of(const Launch& launch) const {
-  std::vector<float> given(launch.lse.bytes() / sizeof(float)), lse;
-  if (given.empty()) return lse;
-  KV_CHECK(context_->backend()->copy_to_host(given.data(), launch.lse.pointer(), launch.lse.bytes()));
+  std::vector<float> raw_lse(launch.lse.bytes() / sizeof(float)), lse;
+  if (raw_lse.empty()) return lse;
+  KV_CHECK(context_->backend()->copy_to_host(raw_lse.data(), launch.lse.pointer(), launch.lse.bytes()));
   const auto heads = static_cast<std::size_t>(shape_.kv_heads * problem_.q_heads_per_kv),
              queries = static_cast<std::size_t>(problem_.query_length);
   for (std::size_t s = 0; s < static_cast<std::size_t>(shape_.sequences); ++s)
     for (std::size_t h = 0; h < heads; ++h)
-      for (std::size_t i = 0; i < queries; ++i) lse.push_back(given[(s * queries + i) * heads + h]);
+      for (std::size_t i = 0; i < queries; ++i) lse.push_back(raw_lse[(s * queries + i) * heads + h]);
   return lse;
 }
 
@@ -218,9 +218,9 @@ Result<kv::PageTable> KernelHarness::upload_table(int side, const std::vector<in
   const PageDeal& pages = pages_[side];
   if (pages.page_tokens == 0) return kv::PageTable{};
   const std::vector<int> table = pages.table(lengths);
-  KV_TRY(made, uploaded(context_->backend(),
-                        {reinterpret_cast<const std::uint8_t*>(table.data()), table.size() * sizeof(int)}));
-  buffer = std::move(made);
+  KV_TRY(uploaded_table, uploaded(context_->backend(),
+                                  {reinterpret_cast<const std::uint8_t*>(table.data()), table.size() * sizeof(int)}));
+  buffer = std::move(uploaded_table);
   return kv::PageTable{static_cast<const int*>(device_data(buffer.pointer())), pages.row_stride()};
 }
 
@@ -310,7 +310,7 @@ Result<KernelHarness::Launch> KernelHarness::prepare(std::span<const float> q, c
   if (program_->source().append && !call.is_reference) {
     for (const int side : {0, 1}) {
       KV_CHECK(
-          check_count("the newest tokens", new_tokens_[side].size(),
+          check_count("the new tokens", new_tokens_[side].size(),
                       static_cast<std::size_t>(shape_.sequences * queries * shape_.kv_heads * problem_.dim(side))));
       KV_TRY(new_tokens, uploaded(backend, packed(new_tokens_type_, new_tokens_[side])));
       launch.new_tokens[side] = std::move(new_tokens);
@@ -354,7 +354,7 @@ Result<int> KernelHarness::differing(std::span<const float> q, std::span<const f
   const std::shared_ptr<Backend>& backend = context_->backend();
   const std::size_t bytes = first.out.bytes();
   KV_TRY(outs, Buffer::make(backend, bytes * kRound));
-  std::vector<std::uint8_t> given(bytes * kRound), expected;
+  std::vector<std::uint8_t> outputs(bytes * kRound), expected;
   int differing = 0;
   for (int done = 0; done < calls; done += kRound) {
     const int count = std::min(kRound, calls - done);
@@ -365,10 +365,10 @@ Result<int> KernelHarness::differing(std::span<const float> q, std::span<const f
       KV_CHECK(program_->attention(c, first.workspace.pointer(), nullptr));
     }
     KV_CHECK(finish());
-    KV_CHECK(backend->copy_to_host(given.data(), outs.pointer(), outs.bytes()));
-    if (expected.empty()) expected.assign(given.begin(), given.begin() + static_cast<std::ptrdiff_t>(2 * bytes));
+    KV_CHECK(backend->copy_to_host(outputs.data(), outs.pointer(), outs.bytes()));
+    if (expected.empty()) expected.assign(outputs.begin(), outputs.begin() + static_cast<std::ptrdiff_t>(2 * bytes));
     for (int i = 0; i < count; ++i)
-      differing += std::memcmp(&given[static_cast<std::size_t>(i) * bytes], &expected[(i % 2) * bytes], bytes) != 0;
+      differing += std::memcmp(&outputs[static_cast<std::size_t>(i) * bytes], &expected[(i % 2) * bytes], bytes) != 0;
   }
   return differing;
 }
@@ -391,7 +391,7 @@ Result<std::vector<float>> KernelHarness::out_of(const Launch& launch) const {
   return out;
 }
 
-Result<KernelHarness::Outcome> KernelHarness::merge(const std::vector<Outcome>& parts) const {
+Result<KernelHarness::Outcome> KernelHarness::merge(const std::vector<Outcome>& contexts) const {
   const std::shared_ptr<Backend>& backend = context_->backend();
   const long long dim = problem_.v_dim(), queries = problem_.query_length,
                   heads = static_cast<long long>(shape_.kv_heads) * problem_.q_heads_per_kv;
@@ -399,13 +399,13 @@ Result<KernelHarness::Outcome> KernelHarness::merge(const std::vector<Outcome>& 
   const auto rows_at = [&](DevicePointer data) -> kv::Rows {
     return {device_data(data), heads * queries * dim, dim, queries * dim};
   };
-  // Transposes [sequences][outer][inner] to [sequences][inner][outer]: kernels take lse as
+  // Transposes [sequences][row_count][column_count] to [sequences][column_count][row_count]: kernels take lse as
   // [sequences][queries][q_heads], Outcome has [sequences][q_heads][queries].
-  const auto turned = [&](std::span<const float> lse, std::size_t outer, std::size_t inner) {
+  const auto transposed = [&](std::span<const float> lse, std::size_t row_count, std::size_t column_count) {
     std::vector<float> out;
-    for (std::size_t s = 0; s < lse.size(); s += outer * inner)
-      for (std::size_t i = 0; i < inner; ++i)
-        for (std::size_t o = 0; o < outer; ++o) out.push_back(lse[s + o * inner + i]);
+    for (std::size_t s = 0; s < lse.size(); s += row_count * column_count)
+      for (std::size_t i = 0; i < column_count; ++i)
+        for (std::size_t o = 0; o < row_count; ++o) out.push_back(lse[s + o * column_count + i]);
     return out;
   };
   std::vector<Buffer> buffers;
@@ -415,11 +415,11 @@ Result<KernelHarness::Outcome> KernelHarness::merge(const std::vector<Outcome>& 
     return buffers.back().pointer();
   };
   kv::MergeContextsArgs args{};
-  args.count = static_cast<int>(parts.size());
+  args.count = static_cast<int>(contexts.size());
   args.sequences = shape_.sequences, args.queries = static_cast<int>(queries), args.heads = static_cast<int>(heads);
-  for (std::size_t i = 0; i < std::min<std::size_t>(parts.size(), kv::kMostMergeContexts); ++i) {
-    const auto lse = turned(parts[i].lse, static_cast<std::size_t>(heads), static_cast<std::size_t>(queries));
-    KV_TRY(out_at, place(packed(problem_.out_type, parts[i].out)));
+  for (std::size_t i = 0; i < std::min<std::size_t>(contexts.size(), kv::kMostMergeContexts); ++i) {
+    const auto lse = transposed(contexts[i].lse, static_cast<std::size_t>(heads), static_cast<std::size_t>(queries));
+    KV_TRY(out_at, place(packed(problem_.out_type, contexts[i].out)));
     KV_TRY(lse_at, place(packed(Element::f32, lse)));
     args.contexts[i] = {rows_at(out_at), static_cast<const float*>(device_data(lse_at))};
   }
@@ -435,16 +435,16 @@ Result<KernelHarness::Outcome> KernelHarness::merge(const std::vector<Outcome>& 
   KV_CHECK(backend->copy_to_host(lse.data(), lse_at, lse.size()));
   return Outcome{
       unpacked(problem_.out_type, out),
-      turned(unpacked(Element::f32, lse), static_cast<std::size_t>(queries), static_cast<std::size_t>(heads)),
+      transposed(unpacked(Element::f32, lse), static_cast<std::size_t>(queries), static_cast<std::size_t>(heads)),
       {}};
 }
 
 Result<KernelHarness::Timed> KernelHarness::time(std::span<const float> q, const Call& call, int repeats) const {
   KV_TRY(launch, prepare(q, call));
   Timed timed;
-  const auto work = [&](Stream stream, int buffer_set) -> Result<void> {
-    launch.call.k = cache(0, buffer_set);
-    launch.call.v = cache(1, buffer_set);
+  const auto work = [&](Stream stream, int copy) -> Result<void> {
+    launch.call.k = cache(0, copy);
+    launch.call.v = cache(1, copy);
     KV_TRY(report, program_->attention(launch.call, launch.workspace.pointer(), stream));
     timed.report = std::move(report);
     return {};

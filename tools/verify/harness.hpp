@@ -89,7 +89,7 @@ class KernelHarness {
   // Returns the number of outputs that differ in a byte from the first output of the same queries.
   Result<int> differing(std::span<const float> q, std::span<const float> other, const Call& call, int calls) const;
   // Merges the outcomes of calls over parts of a context into the outcome over all of it (merge_contexts).
-  Result<Outcome> merge(const std::vector<Outcome>& parts) const;
+  Result<Outcome> merge(const std::vector<Outcome>& contexts) const;
   struct Timed {
     Backend::Timing timing;
     LaunchReport report;

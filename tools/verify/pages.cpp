@@ -49,13 +49,13 @@ SideGeometry pool_geometry(const ProgramSource& source, const SideInfo& side, lo
 }
 
 std::vector<int> PageDeal::table(const std::vector<int>& lengths) const {
-  std::vector<int> made = entries;
+  std::vector<int> table = entries;
   for (std::size_t s = 0; s < lengths.size(); ++s)
-    std::fill(made.begin() + static_cast<std::ptrdiff_t>(s * static_cast<std::size_t>(row_stride()) +
-                                                         static_cast<std::size_t>(pages_of(page_tokens, lengths[s]))),
-              made.begin() + static_cast<std::ptrdiff_t>((s + 1) * static_cast<std::size_t>(row_stride())),
+    std::fill(table.begin() + static_cast<std::ptrdiff_t>(s * static_cast<std::size_t>(row_stride()) +
+                                                          static_cast<std::size_t>(pages_of(page_tokens, lengths[s]))),
+              table.begin() + static_cast<std::ptrdiff_t>((s + 1) * static_cast<std::size_t>(row_stride())),
               s % 2 ? std::numeric_limits<int>::min() : std::numeric_limits<int>::max());
-  return made;
+  return table;
 }
 
 long long pool_pages(int page_tokens, long long sequences, long long tokens) {

@@ -8,12 +8,12 @@ SideGeometry rows_geometry(const SideInfo& side, long long sequences, long long 
                            const RowPlaces& places) {
   SideGeometry geometry;
   kv::CacheSide& strides = geometry.strides;
-  const long long inner = side.row_bytes + (places.by_head ? places.behind : 0);
-  const long long middle =
-      inner * (places.by_head ? tokens : heads) * places.room + (places.by_head ? 0 : places.behind);
-  strides.codes_head_stride = places.by_head ? middle : inner;
-  strides.codes_token_stride = places.by_head ? inner : middle;
-  const long long sequence = middle * (places.by_head ? heads : tokens);
+  const long long row_stride = side.row_bytes + (places.by_head ? places.behind : 0);
+  const long long outer_stride =
+      row_stride * (places.by_head ? tokens : heads) * places.capacity_factor + (places.by_head ? 0 : places.behind);
+  strides.codes_head_stride = places.by_head ? outer_stride : row_stride;
+  strides.codes_token_stride = places.by_head ? row_stride : outer_stride;
+  const long long sequence = outer_stride * (places.by_head ? heads : tokens);
   strides.codes_sequence_stride = places.shares_sequences ? 0 : sequence;
   geometry.total_bytes = static_cast<std::size_t>(places.front + sequence * (places.shares_sequences ? 1 : sequences));
   geometry.codes_bytes = geometry.total_bytes;

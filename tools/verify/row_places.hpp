@@ -12,7 +12,7 @@ struct RowPlaces {
   bool by_head = false;             // rows lie as [head][token] instead of [token][head]
   int front = 0;                    // bytes before the first row, even
   int behind = 0;                   // bytes behind each row ([head][token]) or each token ([token][head]), even
-  int room = 1;                     // capacity of the inner dimension (heads or tokens), in multiples of its entries
+  int capacity_factor = 1;          // capacity of the faster dimension (heads or tokens), in multiples of its entries
   bool shares_sequences = false;    // all sequences read the rows of one sequence
   bool has_values_in_keys = false;  // each row of V is the first bytes of the row of K
   bool operator==(const RowPlaces&) const = default;

@@ -16,7 +16,7 @@ constexpr int kKvHeads = 2;
 
 // The elements of sequence s in an array of `sequences` equal slices.
 template <class T>
-std::span<const T> part_of(const std::vector<T>& all, int s, int sequences) {
+std::span<const T> slice_of(const std::vector<T>& all, int s, int sequences) {
   const std::size_t each = all.size() / static_cast<std::size_t>(sequences);
   return std::span<const T>(all).subspan(static_cast<std::size_t>(s) * each, each);
 }
@@ -57,8 +57,8 @@ Result<PagesVerdict> verify_pages(const std::shared_ptr<Context>& context, const
       ExactShape shape{kKvHeads, problem.q_heads_per_kv, problem.query_length, problem.head_dim, tokens,
                        capacity, problem.causal,         problem.v_dim()};
       shape.rule = &rule;
-      const auto queries = part_of(q, s, sequences), out = part_of(outcome.out, s, sequences);
-      const auto keys = part_of(decoded[0], s, sequences), values = part_of(decoded[1], s, sequences);
+      const auto queries = slice_of(q, s, sequences), out = slice_of(outcome.out, s, sequences);
+      const auto keys = slice_of(decoded[0], s, sequences), values = slice_of(decoded[1], s, sequences);
       const auto exact = exact_attention(shape, widened(queries), keys, values);
       const double bound = sparse_bound(shape, problem.sparse_v, widened(queries), keys, values, exact);
       const bool is_zero = std::all_of(out.begin(), out.end(), [](float v) { return v == 0; });

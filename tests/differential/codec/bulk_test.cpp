@@ -71,9 +71,9 @@ TEST_CASE("each arch and format has the bulk kernels that it can have") {
 }
 
 // Returns how many bytes of quantized rows of a type the warpgroup kernel gets wrong.
-std::size_t wrong_bytes(const Registry& known, const std::shared_ptr<Context>& context, Element type,
+std::size_t wrong_bytes(const Registry& registry, const std::shared_ptr<Context>& context, Element type,
                         const char* format = "tbq4_0", Layout layout = Layout::planar) {
-  const Planned one = planned(known, {format, "f16", 128, 1, 1, layout, false}, "sm_90a");
+  const Planned one = planned(registry, {format, "f16", 128, 1, 1, layout, false}, "sm_90a");
   const auto program = must(Program::create(context, one.source));
   KernelHarness harness = must(KernelHarness::make(context, program, one.problem, {1, kKvHeads, 1031}));
   const TileRows rows = tile_rows(one.problem.k, 128, std::size_t(kKvHeads) * 1031, type);
@@ -114,9 +114,9 @@ TEST_CASE("bulk quantize: a broken kernel is noticed") {
 
 // Returns the relative error of f32 rows from the bulk dequantize kernel of warps. has_uneven_scales: blocks that
 // should repeat one scale hold different ones.
-double error_back(const Registry& known, const std::shared_ptr<Context>& context, const char* format,
+double error_back(const Registry& registry, const std::shared_ptr<Context>& context, const char* format,
                   bool has_uneven_scales = false) {
-  const Planned one = planned(known, {format, "f16", 128, 1, 1, Layout::planar, false}, "sm_90a");
+  const Planned one = planned(registry, {format, "f16", 128, 1, 1, Layout::planar, false}, "sm_90a");
   const auto program = must(Program::create(context, one.source));
   KernelHarness harness = must(KernelHarness::make(context, program, one.problem, {1, kKvHeads, 1031}));
   TileRows rows = tile_rows(one.problem.k, 128, std::size_t(kKvHeads) * 1031, Element::f32);

@@ -124,9 +124,9 @@ void check_side(HarnessedFormat& t, int side, bool is_exact, const std::string& 
   const float scale = tensor_scale(f, side);
   const std::vector<float> x = rows_of(side, dim);
   for (const Element type : {Element::f32, Element::f16, Element::bf16}) {
-    const std::vector<float> given = rounded_to(type, x);
-    must(t.harness.quantize(side, given, type));
-    check_bytes(f, must(t.harness.rows(side)), encoded_rows(f, given, dim, scale), is_exact, name);
+    const std::vector<float> rounded = rounded_to(type, x);
+    must(t.harness.quantize(side, rounded, type));
+    check_bytes(f, must(t.harness.rows(side)), encoded_rows(f, rounded, dim, scale), is_exact, name);
   }
   const auto rows = encoded_rows(f, x, dim, scale);
   must(t.harness.set_rows(side, rows));

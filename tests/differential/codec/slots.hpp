@@ -58,7 +58,7 @@ struct Indexed {
     return ((sequence * kTokens + token) * kKvHeads + head) * (kDim + kGap);
   }
   template <class Number>
-  void run(const Registry& known, bool is_writing, const KernelHarness& harness, std::vector<float>& x,
+  void run(const Registry& registry, bool is_writing, const KernelHarness& harness, std::vector<float>& x,
            const std::vector<long long>& tokens) const {
     const std::vector<long long> wide = slots_of(tokens);
     Arrays arrays(context);
@@ -77,23 +77,23 @@ struct Indexed {
       must(program->quantize(side, args, nullptr));
     } else {
       const Role role = program->codec_role(side, is_writing, args);
-      must(program->by_slots(side, args, slots, must(make_by_slots(one.problem, role, slots.type, known)), nullptr));
+      must(program->by_slots(side, args, slots, must(make_by_slots(one.problem, role, slots.type, registry)), nullptr));
     }
     arrays.download(x, data);
   }
 };
 
 template <class Number>
-bool scatters(const Registry& known, const Indexed& c, const std::vector<float>& given,
+bool scatters(const Registry& registry, const Indexed& c, const std::vector<float>& values,
               const std::vector<std::uint8_t>& stored) {
   const std::vector<long long> tokens = shuffled_tokens(c.shape.sequences, false);
   const KernelHarness harness = c.harness();
-  std::vector<float> x = c.spaced(given);
-  c.run<Number>(known, true, harness, x, tokens);
+  std::vector<float> x = c.spaced(values);
+  c.run<Number>(registry, true, harness, x, tokens);
   const std::vector<std::uint8_t> got = must(harness.rows(c.side));
   std::vector<std::uint8_t> want(got.size(), 0xff);  // 0xff: not written
-  const std::size_t row = got.size() / (given.size() / kDim);
-  for (std::size_t i = 0; i < given.size() / kDim; ++i) {  // i counts [sequence][head][token]
+  const std::size_t row = got.size() / (values.size() / kDim);
+  for (std::size_t i = 0; i < values.size() / kDim; ++i) {  // i counts [sequence][head][token]
     const std::size_t head = i / kTokens;
     if (const long long to = tokens[head / kKvHeads * kTokens + i % kTokens]; to >= 0)
       std::copy_n(&stored[i * row], row, &want[(head * kTokens + std::size_t(to)) * row]);
@@ -102,7 +102,8 @@ bool scatters(const Registry& known, const Indexed& c, const std::vector<float>&
 }
 
 template <class Number>
-bool gathers(const Registry& known, const Indexed& c, KernelHarness& harness, const std::vector<std::uint8_t>& stored) {
+bool gathers(const Registry& registry, const Indexed& c, KernelHarness& harness,
+             const std::vector<std::uint8_t>& stored) {
   const std::vector<long long> tokens = shuffled_tokens(c.shape.sequences, true);
   must(harness.set_rows(c.side, stored));
   const std::vector<float> values = must(harness.dequantize(c.side));
@@ -113,7 +114,7 @@ bool gathers(const Registry& known, const Indexed& c, KernelHarness& harness, co
     if (const long long from = tokens[head / kKvHeads * kTokens + i % kTokens]; from >= 0)
       std::copy_n(&values[(head * kTokens + std::size_t(from)) * kDim], kDim, &picked[i * kDim]);
   }
-  c.run<Number>(known, false, harness, got, tokens);
+  c.run<Number>(registry, false, harness, got, tokens);
   return got == c.spaced(picked);
 }
 
@@ -124,20 +125,20 @@ inline const Case kCases[] = {{"tbq4_0", "q8_0", kDim, 1, 1, Layout::planar},
 struct Answer {
   bool scatters = true, gathers = true;
 };
-inline Answer answer(const std::shared_ptr<Context>& context, const Registry& known, const Case& test, int side,
+inline Answer answer(const std::shared_ptr<Context>& context, const Registry& registry, const Case& test, int side,
                      int sequences) {
-  const Planned one = planned(known, test, context->backend()->info().arch);
+  const Planned one = planned(registry, test, context->backend()->info().arch);
   const Indexed c{context,
                   one,
-                  must(Program::create(context, must(make_reference_program(one.problem, known)))),
+                  must(Program::create(context, must(make_reference_program(one.problem, registry)))),
                   {sequences, kKvHeads, kTokens},
                   side};
   const auto x = heavy_tailed(3, std::size_t(sequences * kKvHeads * kTokens * kDim), kDim);
   KernelHarness harness = c.harness();
   must(harness.quantize(side, x));
   const std::vector<std::uint8_t> stored = must(harness.rows(side));
-  return {scatters<int>(known, c, x, stored) && scatters<kv::i64>(known, c, x, stored),
-          gathers<int>(known, c, harness, stored) && gathers<kv::i64>(known, c, harness, stored)};
+  return {scatters<int>(registry, c, x, stored) && scatters<kv::i64>(registry, c, x, stored),
+          gathers<int>(registry, c, harness, stored) && gathers<kv::i64>(registry, c, harness, stored)};
 }
 
 inline void check_slots(const std::shared_ptr<Context>& context) {

@@ -64,7 +64,7 @@ void check_append(const std::shared_ptr<Context>& context, const Planned& plain,
                   const std::vector<int>& lengths, int blocks) {
   INFO(plain.test.name(), ", ", to_string(type), ", blocks ", blocks);
   const Problem& problem = plain.problem;
-  const Sides given = numbers(plain, type);
+  const Sides inputs = numbers(plain, type);
   const std::vector<bool> new_tokens = is_new_token(lengths, problem.query_length);
   KernelHarness before = harness_of(context, plain), harness = harness_of(context, appending);
   for (KernelHarness* each : {&before, &harness})
@@ -72,7 +72,7 @@ void check_append(const std::shared_ptr<Context>& context, const Planned& plain,
       if ((side == 0 ? plain.source.k : plain.source.v).has_tensor_scale) each->set_tensor_scale(side, 0.25f);
   std::vector<std::uint8_t> stored[2], poisoned[2];
   for (const int side : {0, 1}) {
-    must(before.quantize(side, given.x[side], type));
+    must(before.quantize(side, inputs.x[side], type));
     stored[side] = must(before.rows(side));
     poisoned[side] = stored[side];
     const std::size_t row = stored[side].size() / new_tokens.size();
@@ -81,7 +81,7 @@ void check_append(const std::shared_ptr<Context>& context, const Planned& plain,
     must(harness.set_rows(side, poisoned[side]));
     poisoned[side] = must(harness.rows(side));  // append does not write padding
     harness.set_new_tokens(
-        side, new_token_rows(given.x[side], harness.shape(), lengths, problem.query_length, problem.head_dim), type);
+        side, new_token_rows(inputs.x[side], harness.shape(), lengths, problem.query_length, problem.head_dim), type);
   }
   Rng rng(3);
   const auto q = rng.normals(std::size_t(kSequences * kKvHeads * problem.q_heads_per_kv * problem.query_length) *

@@ -43,11 +43,11 @@ class FeatureJudge {
                                                  std::size_t(problem_.head_dim)));
     for (float& q : q_) q *= 3;  // scores far apart, so that softcap 5 bends them
     q_ = rounded_to(problem_.q_type, q_);
-    given = random_features(problem_.features, {sequences, heads(), problem_.query_length, capacity},
-                            std::uint64_t(variant) + 1, variant);
+    inputs = random_features(problem_.features, {sequences, heads(), problem_.query_length, capacity},
+                             std::uint64_t(variant) + 1, variant);
   }
 
-  FeatureInputs given;
+  FeatureInputs inputs;
 
   struct Answer {
     std::vector<double> out, lse;
@@ -58,21 +58,21 @@ class FeatureJudge {
     const auto dim = std::size_t(problem_.head_dim), rows = std::size_t(heads() * problem_.query_length);
     for (int s = 0; s < shape_.sequences; ++s) {
       const int length = lengths[std::size_t(s)];
-      std::vector<double> kept[2], lse;
+      std::vector<double> attended[2], lse;
       for (const int side : {0, 1})
         for (int head = 0; head < kKvHeads; ++head) {
           const auto first = cache(side).decoded.begin() +
                              std::ptrdiff_t(std::size_t(s * kKvHeads + head) * std::size_t(shape_.tokens) * dim);
-          kept[side].insert(kept[side].end(), first, first + length * problem_.head_dim);
+          attended[side].insert(attended[side].end(), first, first + length * problem_.head_dim);
         }
       const std::vector<double> q(q_.begin() + std::ptrdiff_t(std::size_t(s) * rows * dim),
                                   q_.begin() + std::ptrdiff_t(std::size_t(s + 1) * rows * dim));
       OracleCase one{heads(), kKvHeads, problem_.query_length, length, problem_.head_dim, false, 0};
       one.softcap = set.softcap;
       one.added = [&](int head, int query, int token) { return added(s, head, query, token, length); };
-      if (set.sinks && !given.leaves_sinks) one.sinks.assign(given.sinks.begin(), given.sinks.end());
+      if (set.sinks && !inputs.leaves_sinks) one.sinks.assign(inputs.sinks.begin(), inputs.sinks.end());
       one.lse = &lse;
-      const auto out = oracle_attention(one, q, kept[0], kept[1]);
+      const auto out = oracle_attention(one, q, attended[0], attended[1]);
       all.out.insert(all.out.end(), out.begin(), out.end());
       all.lse.insert(all.lse.end(), lse.begin(), lse.end());
     }
@@ -80,7 +80,7 @@ class FeatureJudge {
   }
 
   Result<KernelHarness::Outcome> try_attend(const std::vector<int>& lengths, int blocks, bool is_reference = false) {
-    harness_.set_features(given);
+    harness_.set_features(inputs);
     return harness_.attend(q_, {0, lengths, blocks, is_reference});
   }
   KernelHarness::Outcome attend(const std::vector<int>& lengths, int blocks, bool is_reference = false) {
@@ -120,23 +120,23 @@ class FeatureJudge {
     const auto element = [&](const auto& values, const FeatureInputs::Strides& strides, int at) {
       return values[std::size_t(sequence * strides.sequence + head * strides.head + query * strides.query + at)];
     };
-    const int place = length - problem_.query_length + query + given.position_offset +
-                      (given.position_offsets.empty() ? 0 : given.position_offsets[std::size_t(sequence)]);
+    const int place = length - problem_.query_length + query + inputs.position_offset +
+                      (inputs.position_offsets.empty() ? 0 : inputs.position_offsets[std::size_t(sequence)]);
     const int ahead = token - place;  // distance of the token ahead of the query
     bool sees = !(problem_.causal && ahead > 0);
     if (set.window_left != -1) sees &= -ahead <= set.window_left;
     if (set.window_right != -1) sees &= ahead <= set.window_right;
     if (set.packed_mask) {
-      const int new_tokens = given.packed_tokens == 0 ? length : given.packed_tokens,
+      const int new_tokens = inputs.packed_tokens == 0 ? length : inputs.packed_tokens,
                 bit = token - (length - new_tokens);
-      if (bit >= 0) sees &= element(given.packed_mask, given.packed_strides, bit / 32) >> bit % 32 & 1;
+      if (bit >= 0) sees &= element(inputs.packed_mask, inputs.packed_strides, bit / 32) >> bit % 32 & 1;
     }
     double sum = sees ? 0 : -kInfinity;
     if (set.has_hook()) sum -= 0.25 * std::log1p(std::abs(ahead));  // the formula of specs/hooks/log_distance.cuh
-    if (set.alibi) sum += double(given.slopes[std::size_t(head)]) * ahead;
+    if (set.alibi) sum += double(inputs.slopes[std::size_t(head)]) * ahead;
     if (set.mask) {
-      const double mask = element(given.mask, given.mask_strides, token);
-      sum += std::isinf(mask) || !set.mask_slopes ? mask : mask * double(given.slopes[std::size_t(head)]);
+      const double mask = element(inputs.mask, inputs.mask_strides, token);
+      sum += std::isinf(mask) || !set.mask_slopes ? mask : mask * double(inputs.slopes[std::size_t(head)]);
     }
     return sum;
   }

@@ -62,9 +62,9 @@ TEST_CASE("features together, many query rows") {
   const FeatureCase many[] = {{"kv3", "kv4", kAll, 8, 3}};
   check_cases(many);
   check_cases(many, "sm_80");
-  const FeatureCase turns[] = {{"kv4", "kv4", kAllCausal, 3, 22}};
-  CHECK(planned(registry(), turns[0], "sm_90a").source.query_chunks > 1);
-  check_cases(turns);
+  const FeatureCase chunks[] = {{"kv4", "kv4", kAllCausal, 3, 22}};
+  CHECK(planned(registry(), chunks[0], "sm_90a").source.query_chunks > 1);
+  check_cases(chunks);
 }
 
 // A context of 700 tokens in three parts; no query sees a token of the last part. Each call gets the number of tokens
@@ -77,8 +77,8 @@ TEST_CASE("parts of a context merge to the whole context") {
   const Planned one = planned(registry(), FeatureCase{"kv4", "kv3", keys, 4, 2}, context->backend()->info().arch);
   constexpr int kAll = 700, kFirst = 330;
   FeatureJudge whole(context, one, 1, kAll);
-  whole.given.position_offset = 0, whole.given.position_offsets.clear();
-  for (float& slope : whole.given.slopes) slope /= 100;  // otherwise distant tokens would hardly count
+  whole.inputs.position_offset = 0, whole.inputs.position_offsets.clear();
+  for (float& slope : whole.inputs.slopes) slope /= 100;  // otherwise distant tokens would hardly count
   const auto exact = whole.exact({kAll});
   CHECK_FALSE(whole.is_wrong({kAll}, 3));
 
@@ -92,11 +92,11 @@ TEST_CASE("parts of a context merge to the whole context") {
     }
     must(rest.harness().set_rows(side, rows));
   }
-  rest.given = whole.given;
-  whole.given.leaves_sinks = true;
-  whole.given.position_offset = kAll - kFirst;
+  rest.inputs = whole.inputs;
+  whole.inputs.leaves_sinks = true;
+  whole.inputs.position_offset = kAll - kFirst;
   std::vector<KernelHarness::Outcome> parts = {whole.attend({kFirst}, 2), rest.attend({kAll - kFirst}, 1)};
-  whole.given.position_offset = 2 * kAll;  // the window ends before the queries
+  whole.inputs.position_offset = 2 * kAll;  // the window ends before the queries
   parts.push_back(whole.attend({kFirst}, 1));
   CHECK(std::all_of(parts[2].lse.begin(), parts[2].lse.end(), [](float x) { return x == -INFINITY; }));
   std::fill(parts[2].out.begin(), parts[2].out.end(), NAN);  // a part without tokens must not be read
@@ -149,27 +149,27 @@ TEST_CASE("every launch names its features") {
   using Names = std::vector<std::string>;
   CHECK(judge.attend({64}, 1).report.features ==
         Names{"causal", "softcap 5", "window [90, -1]", "alibi", "mask", "sinks", "lse"});
-  judge.given.leaves_sinks = true;
+  judge.inputs.leaves_sinks = true;
   CHECK(judge.attend({64}, 1).report.features ==
         Names{"causal", "softcap 5", "window [90, -1]", "alibi", "mask", "lse"});
   CHECK_FALSE(judge.is_wrong({64}, 1));
-  judge.given.sinks.clear();  // without the feature the call needs no sinks
+  judge.inputs.sinks.clear();  // without the feature the call needs no sinks
   CHECK_FALSE(judge.is_wrong({64}, 1));
 }
 
 TEST_CASE("rows that see nothing give zeros and minus infinity, never NaN") {
   const auto context = open_context(DeviceKind::cpu);
   FeatureJudge judge(context, planned(registry(), kTogether[1], context->backend()->info().arch), 2, 100);
-  judge.given.leaves_sinks = true;
-  judge.given.mask_strides = {};
-  judge.given.mask.assign(100, -std::numeric_limits<float>::infinity());
+  judge.inputs.leaves_sinks = true;
+  judge.inputs.mask_strides = {};
+  judge.inputs.mask.assign(100, -std::numeric_limits<float>::infinity());
   for (const bool is_reference : {false, true}) {
     const auto outcome = judge.attend({100, 40}, 3, is_reference);
     CHECK(std::all_of(outcome.out.begin(), outcome.out.end(), [](float x) { return x == 0; }));
     CHECK(std::all_of(outcome.lse.begin(), outcome.lse.end(), [](float x) { return x == -INFINITY; }));
   }
   // Hide the first tokens, so that a warp sees no token for several tiles.
-  for (std::size_t t = 97; t < 100; ++t) judge.given.mask[t] = 0.5f;
+  for (std::size_t t = 97; t < 100; ++t) judge.inputs.mask[t] = 0.5f;
   CHECK_FALSE(judge.is_wrong({100, 100}, 1));
   CHECK_FALSE(judge.is_wrong({100, 100}, 4));
 }
@@ -182,7 +182,7 @@ void corrupt_unseen(FeatureJudge& judge, const std::vector<int>& lengths, int ti
     auto rows = judge.cache(side).rows;
     const std::size_t row = rows.size() / (lengths.size() * kKvHeads * capacity);
     for (std::size_t pair = 0; pair < lengths.size() * kKvHeads; ++pair) {
-      const int first_query = lengths[pair / kKvHeads] - judge.problem().query_length + judge.given.position_offset;
+      const int first_query = lengths[pair / kKvHeads] - judge.problem().query_length + judge.inputs.position_offset;
       const int last_query = first_query + judge.problem().query_length - 1;
       const auto first = std::size_t((first_query - set.window_left) / tile * tile),
                  end = std::size_t((last_query + set.window_right) / tile * tile + tile);
@@ -206,8 +206,8 @@ TEST_CASE("a window reads no tile outside it") {
   for (const bool is_greedy : {false, true}) {
     const Planned one = planned(is_greedy ? greedy : registry(), kTogether[0], arch);
     FeatureJudge judge(context, one, 2, kCapacity);
-    judge.given.position_offset = -300;
-    judge.given.position_offsets.clear();
+    judge.inputs.position_offset = -300;
+    judge.inputs.position_offsets.clear();
     const auto before = judge.attend(lengths, 5);
     CHECK_FALSE(judge.is_wrong(lengths, 5));
     const auto row_bytes = [](const SideInfo& side) { return side.code_row_bytes + side.scale_row_bytes; };
@@ -251,7 +251,7 @@ TEST_CASE("a broken feature is noticed") {
     const FeatureCase& test = kTogether[mutation.together];
     const Registry broken = changed_registry(mutation.file, mutation.from, mutation.to);
     FeatureJudge judge(context, planned(broken, test, arch), kSequences, kCapacity);
-    if (judge.problem().features.position_offset) judge.given.position_offset = -40;  // both edges lie inside
+    if (judge.problem().features.position_offset) judge.inputs.position_offset = -40;  // both edges lie inside
     CHECK_MESSAGE((judge.is_noticed(kLengths, 3) || judge.is_noticed(kLengths, 17)), std::string(mutation.file),
                   ": not noticed: ", std::string(mutation.from), " -> ", std::string(mutation.to));
   }

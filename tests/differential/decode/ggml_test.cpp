@@ -9,8 +9,8 @@
 
 #include "tests/support/open_context.hpp"
 #include "tests/support/registry.hpp"
-#include "tools/verify/ggml_run.hpp"
-#include "tools/verify/ggml_sample.hpp"
+#include "tools/verify/ggml/run.hpp"
+#include "tools/verify/ggml/sample.hpp"
 
 namespace kvjit::test {
 namespace {

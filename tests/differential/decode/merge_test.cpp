@@ -16,12 +16,12 @@ std::vector<std::string> families(const KernelHarness::Outcome& outcome) {
 
 TEST_CASE("many splits of many or wide rows: merged by a launch of its own, which rotates") {
   // `wide`: one KV head of a latent cache. `team`: a team of warps, whose output is rotated back from V's domain.
-  // `turns`: several query chunks.
+  // `chunks`: query chunks.
   const Case wide{"q8_0", "q4_0", 576, 16, 1, Layout::rows, false, 512},
-      team{"kv4", "tbq4_0", 128, 16, 2, Layout::planar, true}, turns{"f16", "kv3", 128, 16, 5, Layout::planar, true};
+      team{"kv4", "tbq4_0", 128, 16, 2, Layout::planar, true}, chunks{"f16", "kv3", 128, 16, 5, Layout::planar, true};
   const auto context = open_context(DeviceKind::cpu);
   std::vector<Planned> all;
-  for (const Case& test : {wide, team, turns})
+  for (const Case& test : {wide, team, chunks})
     all.push_back(planned(registry(), test, context->backend()->info().arch));
   warm_up(context, all, kCompileThreads);
   for (const Planned& one : all) {

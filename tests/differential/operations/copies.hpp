@@ -38,11 +38,11 @@ struct Store {
   Buffer table;
   PageDeal pages;
 
-  static Store make(const std::shared_ptr<Context>& context, const Registry& known, const End& end, int head_dim) {
+  static Store make(const std::shared_ptr<Context>& context, const Registry& registry, const End& end, int head_dim) {
     const Case test{end.format, end.format, head_dim, 1, 1, end.layout, false, 0, end.page_tokens, end.page_layout};
     const Problem problem =
-        must(resolve(must(parse_specs(test.toml(), test.name())).at(0), known, context->backend()->info().arch));
-    const auto program = must(Program::create(context, must(make_reference_program(problem, known))));
+        must(resolve(must(parse_specs(test.toml(), test.name())).at(0), registry, context->backend()->info().arch));
+    const auto program = must(Program::create(context, must(make_reference_program(problem, registry))));
     KernelHarness harness = must(KernelHarness::make(context, program, problem, {2, kKvHeads, kTokens}));
     harness.set_tensor_scale(0, end.tensor_scale);
     return {problem, program, std::move(harness), {}, deal_pages(end.page_tokens, 2, kTokens, 1)};
@@ -93,10 +93,10 @@ inline std::vector<std::uint8_t> converted(const Pair& pair, const Store& from, 
 struct Differences {
   long long written = 0, elsewhere = 0, all = 0;
 };
-inline Differences differences(const std::shared_ptr<Context>& context, const Registry& known, const Pair& pair,
+inline Differences differences(const std::shared_ptr<Context>& context, const Registry& registry, const Pair& pair,
                                bool by_slots, bool by_tiles = false) {
-  Store from = Store::make(context, known, pair.from, pair.head_dim),
-        to = Store::make(context, known, pair.to, pair.head_dim);
+  Store from = Store::make(context, registry, pair.from, pair.head_dim),
+        to = Store::make(context, registry, pair.to, pair.head_dim);
   const auto x = heavy_tailed(7, std::size_t(2 * kKvHeads * kTokens * pair.head_dim), pair.head_dim);
   std::vector<std::uint8_t> rows;
   for (std::size_t at = 0; at < x.size(); at += std::size_t(pair.head_dim)) {
@@ -122,10 +122,10 @@ inline Differences differences(const std::shared_ptr<Context>& context, const Re
   }
   const CopyPlan plan = must(plan_copy(side_plan(from.problem, 0), side_plan(to.problem, 0),
                                        pair.from.tensor_scale == pair.to.tensor_scale,
-                                       Program::alignment_of(call, *from.program, *to.program), known));
+                                       Program::alignment_of(call, *from.program, *to.program), registry));
   CHECK(std::string(to_string(plan.kind)) == to_string(pair.kind));
-  must(from.program->copy(call, *to.program, by_tiles ? emit_bulk_copy(plan, known).value() : emit_copy(plan, known),
-                          nullptr));
+  must(from.program->copy(call, *to.program,
+                          by_tiles ? emit_bulk_copy(plan, registry).value() : emit_copy(plan, registry), nullptr));
   must(context->backend()->synchronize(nullptr));
 
   const auto got = must(to.harness.rows(0));

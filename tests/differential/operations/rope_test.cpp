@@ -7,7 +7,7 @@
 namespace kvjit::test::ropes {
 namespace {
 
-TEST_CASE("rope: rows are shifted in place, and turned on their way into the cache, as the formula says") {
+TEST_CASE("rope: rows are shifted in place, and rotated on their way into the cache, as the formula says") {
   check_ropes(open_context(DeviceKind::cpu));
 }
 

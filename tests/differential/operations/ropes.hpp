@@ -1,4 +1,4 @@
-// Rotary positions: rows are rotated in place (shift) and on their way into the cache (quantize_rope). They must equal
+// Rotary positions: rows are rotated in place (shift) and on their way into the cache (quantize_rope), and must equal
 // the formula in double precision followed by the reference codec. The CPU tests and the GPU tests share this file.
 // SPDX-License-Identifier: MIT
 #pragma once
@@ -39,7 +39,7 @@ inline float factor_of(const RopeCase& test, int pair) {
 }
 
 // Returns a row rotated by the formula of rotary positions, in double precision.
-inline std::vector<double> turned(const RopeCase& test, std::vector<double> x, double position) {
+inline std::vector<double> rotated(const RopeCase& test, std::vector<double> x, double position) {
   for (int i = 0; i < test.dims / 2; ++i) {
     const double angle = position * test.scale * std::pow(test.base, -2.0 * i / test.dims) / factor_of(test, i);
     const bool by_halves = test.pairs == kv::RopePairs::halves;
@@ -64,12 +64,12 @@ struct Store {
   std::vector<float> factors;
   kv::RopeArgs rope;
 
-  static Store make(const std::shared_ptr<Context>& context, const Registry& known, const RopeCase& test) {
+  static Store make(const std::shared_ptr<Context>& context, const Registry& registry, const RopeCase& test) {
     const Case spec{test.format, test.format,      test.head_dim, 1, 1, test.layout, false,
                     0,           test.page_tokens, Layout::planar};
     const Problem problem =
-        must(resolve(must(parse_specs(spec.toml(), spec.name())).at(0), known, context->backend()->info().arch));
-    const auto program = must(Program::create(context, must(make_reference_program(problem, known))));
+        must(resolve(must(parse_specs(spec.toml(), spec.name())).at(0), registry, context->backend()->info().arch));
+    const auto program = must(Program::create(context, must(make_reference_program(problem, registry))));
     Rope rope;
     rope.pairs = test.pairs, rope.first = test.first, rope.dims = test.dims;
     rope.base = test.base, rope.scale = test.scale;
@@ -116,10 +116,10 @@ inline Differences compare(const Store& store, const std::vector<std::uint8_t>& 
   return found;
 }
 
-// Shifts a cache and returns the bytes that differ. by_tiles: with the bulk kernel.
-inline Differences shift(const std::shared_ptr<Context>& context, const Registry& known, const RopeCase& test,
+// Shifts a cache and returns the bytes that differ. by_tiles: by the bulk kernel.
+inline Differences shift(const std::shared_ptr<Context>& context, const Registry& registry, const RopeCase& test,
                          bool by_tiles = false) {
-  Store store = Store::make(context, known, test);
+  Store store = Store::make(context, registry, test);
   const auto x = numbers(test);
   const auto dim = std::size_t(test.head_dim);
   std::vector<int> by;
@@ -132,7 +132,7 @@ inline Differences shift(const std::shared_ptr<Context>& context, const Registry
     const auto after =
         d == 0 ? row
                : encode_row(store.format(),
-                            as_floats(turned(test, decode_row(store.format(), row, test.head_dim, false), d)));
+                            as_floats(rotated(test, decode_row(store.format(), row, test.head_dim, false), d)));
     want.insert(want.end(), after.begin(), after.end());
   }
   must(store.harness.set_rows(0, before));
@@ -144,7 +144,8 @@ inline Differences shift(const std::shared_ptr<Context>& context, const Registry
   Arrays arrays(context);
   call.rope = store.rope_at(arrays, by);
   const CodecPlan side = side_plan(store.problem, 0);
-  must(store.program->shift(call, by_tiles ? emit_shift_bulk(side, known).value() : emit_shift(side, known), nullptr));
+  must(store.program->shift(call, by_tiles ? emit_shift_bulk(side, registry).value() : emit_shift(side, registry),
+                            nullptr));
   must(context->backend()->synchronize(nullptr));
   const auto got = must(store.harness.rows(0));
   for (std::size_t r = 0; r < got.size() / store.row_bytes(); ++r)
@@ -154,11 +155,11 @@ inline Differences shift(const std::shared_ptr<Context>& context, const Registry
   return compare(store, got, want);
 }
 
-// Quantizes with rotary positions and returns the bytes that differ. by_tiles: with the bulk kernel. f32 rows
-// of an unpaged cache then go to slots in reverse order, and every ninth token is skipped.
-inline Differences quantize(const std::shared_ptr<Context>& context, const Registry& known, const RopeCase& test,
+// Quantizes with rotary positions and returns the bytes that differ. by_tiles: by the bulk kernel. There, f32 rows of
+// an unpaged cache go to slots in reverse order, and every ninth token is skipped.
+inline Differences quantize(const std::shared_ptr<Context>& context, const Registry& registry, const RopeCase& test,
                             bool by_tiles = false, Element type = Element::f32) {
-  Store store = Store::make(context, known, test);
+  Store store = Store::make(context, registry, test);
   const auto x = rounded_to(type, numbers(test));
   const auto dim = std::size_t(test.head_dim);
   std::vector<int> positions;
@@ -171,7 +172,7 @@ inline Differences quantize(const std::shared_ptr<Context>& context, const Regis
   for (std::size_t r = 0; r < x.size() / dim; ++r) {
     const auto row =
         encode_row(store.format(),
-                   as_floats(turned(test, as_doubles(std::span(x).subspan(r * dim, dim)), positions[token_of(r)])));
+                   as_floats(rotated(test, as_doubles(std::span(x).subspan(r * dim, dim)), positions[token_of(r)])));
     const int slot = slots.empty() ? int(r % kTokens) : slots[token_of(r)];
     if (slot >= 0) std::copy(row.begin(), row.end(), want.begin() + (r - r % kTokens + slot) * store.row_bytes());
   }
@@ -183,8 +184,8 @@ inline Differences quantize(const std::shared_ptr<Context>& context, const Regis
   args.side = store.harness.cache(0);
   args.sequences = 2, args.tokens = kTokens, args.heads = kKvHeads, args.tensor_scale = 1;
   must(store.program->quantize_rope(0, args, store.rope_at(arrays, positions),
-                                    by_tiles ? emit_quantize_rope_bulk(side_plan(store.problem, 0), known).value()
-                                             : emit_quantize_rope(side_plan(store.problem, 0), known),
+                                    by_tiles ? emit_quantize_rope_bulk(side_plan(store.problem, 0), registry).value()
+                                             : emit_quantize_rope(side_plan(store.problem, 0), registry),
                                     nullptr, must(store.harness.upload_table(0, {}, store.table)), {},
                                     {arrays.upload(slots), kv::SlotType::i32}));
   must(context->backend()->synchronize(nullptr));
@@ -231,9 +232,9 @@ inline void check_shifted_cache(const std::shared_ptr<Context>& context) {
     for (std::size_t r = 0; r < x.size() / dim; ++r) {
       const auto one = as_doubles(std::span(x).subspan(r * dim, dim));
       const int position = int(r % kTokens);
-      const auto row = encode_row(store.format(), as_floats(turned(test, one, position)));
+      const auto row = encode_row(store.format(), as_floats(rotated(test, one, position)));
       old.insert(old.end(), row.begin(), row.end());
-      const auto moved = turned(test, one, position + kBy);
+      const auto moved = rotated(test, one, position + kBy);
       exact.insert(exact.end(), moved.begin(), moved.end());
       const auto decoded =
           decode_row(store.format(), encode_row(store.format(), as_floats(moved)), test.head_dim, false);

@@ -119,9 +119,9 @@ void Engine::feed(const std::vector<int>& tokens, int chunk) {
       float* const y = floats(memory, static_cast<long long>(rows) * heads * s.head_dim);
       math_.multiply(h, model_.weight(layer, fmt::format("{}.weight", name)), y, rows, s.width, heads * s.head_dim,
                      false);
-      const BiasRopeArgs turn{
+      const BiasRopeArgs rope_args{
           y, model_.weight(layer, fmt::format("{}.bias", name)), heads, s.head_dim, chunk, length_, theta};
-      math_.run(turn, static_cast<long long>(rows) * heads * s.head_dim / 2);
+      math_.run(rope_args, static_cast<long long>(rows) * heads * s.head_dim / 2);
     };
     project("q", q_, s.q_heads, s.theta);
     project("k", k_, s.kv_heads, s.theta);

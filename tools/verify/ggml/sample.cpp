@@ -1,6 +1,6 @@
-// Chooses greedy samples of ggml's case matrix: see ggml_sample.hpp.
+// Chooses greedy samples of ggml's case matrix: see sample.hpp.
 // SPDX-License-Identifier: MIT
-#include "tools/verify/ggml_sample.hpp"
+#include "tools/verify/ggml/sample.hpp"
 
 #include <fmt/format.h>
 
@@ -44,8 +44,8 @@ std::vector<GgmlCase> ggml_sample(const std::vector<GgmlCase>& cases, std::size_
   std::map<Value, int> chosen;
   std::vector<Candidate> left;
   for (const GgmlCase& one : cases) {
-    Candidate& made = left.emplace_back(Candidate{&one, {}});
-    for (const auto& value : ggml_axes(one)) made.counts.push_back(&chosen[value]);
+    Candidate& candidate = left.emplace_back(Candidate{&one, {}});
+    for (const auto& value : ggml_axes(one)) candidate.counts.push_back(&chosen[value]);
   }
   Uniform random(seed);
   for (std::size_t i = left.size(); i > 1; --i) std::swap(left[i - 1], left[random.bits() % i]);

@@ -1,6 +1,6 @@
-// Lists the cases of ggml's tests, group by group: see ggml_matrix.hpp.
+// Lists the cases of ggml's tests, group by group: see matrix.hpp.
 // SPDX-License-Identifier: MIT
-#include "tools/verify/ggml_matrix.hpp"
+#include "tools/verify/ggml/matrix.hpp"
 
 #include <fmt/format.h>
 

@@ -1,6 +1,6 @@
 // ggml_matrix lists the cases of ggml's FLASH_ATTN_EXT tests (tests/test-backend-ops.cpp of llama.cpp, snapshot
-// d99724f2) as specs: the shapes and features with which an engine may call this operator. ggml_run.hpp executes them,
-// ggml_sample.hpp chooses a few of them.
+// d99724f2) as specs: the shapes and features with which an engine may call this operator. run.hpp executes them,
+// sample.hpp chooses a few of them.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include <string>

@@ -1,6 +1,6 @@
-// Executes and judges ggml's cases: see ggml_run.hpp.
+// Executes and judges ggml's cases: see run.hpp.
 // SPDX-License-Identifier: MIT
-#include "tools/verify/ggml_run.hpp"
+#include "tools/verify/ggml/run.hpp"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -15,7 +15,7 @@
 #include "generator/formats/reference_codec.hpp"
 #include "generator/program.hpp"
 #include "runtime/base/parallel.hpp"
-#include "tools/verify/ggml_sample.hpp"
+#include "tools/verify/ggml/sample.hpp"
 #include "tools/verify/harness.hpp"
 #include "tools/verify/measure.hpp"
 #include "tools/verify/uniform.hpp"
@@ -165,17 +165,17 @@ Result<void> run_case(const GgmlCase& one, const GgmlCase& served, const Loaded&
   call.out.by_query = true;
   KV_TRY(attended, harness.attend(q, call));
   const std::string unlike = unlike_request(one, served, loaded, registry, attended.report);
-  if (!unlike.empty()) return fail(Code::differs, "the launch is not what was asked for: " + unlike);
+  if (!unlike.empty()) return fail(Code::differs, "the launch is not the one requested: " + unlike);
 
-  const auto given = widened(q);
+  const auto widened_q = widened(q);
   std::vector<double> exact;
   for (int s = 0; s < one.repeats; ++s) {
     const ScoreRule rule(problem.features, false, inputs, s, one.batch, one.tokens);
     ExactShape attention{one.kv_heads, one.gqa,           one.batch, one.stored_dim(0), one.tokens, 0,
                          false,        one.stored_dim(1), &rule,     call.scale};
-    const auto mine = std::span(given).subspan(static_cast<std::size_t>(s) * q_rows * dims(0), q_rows * dims(0));
-    const auto part = exact_attention(attention, mine, caches[0].decoded, caches[1].decoded);
-    exact.insert(exact.end(), part.begin(), part.end());
+    const auto mine = std::span(widened_q).subspan(static_cast<std::size_t>(s) * q_rows * dims(0), q_rows * dims(0));
+    const auto exact_sequence = exact_attention(attention, mine, caches[0].decoded, caches[1].decoded);
+    exact.insert(exact.end(), exact_sequence.begin(), exact_sequence.end());
     if (s > 0) continue;
     attention.kv_heads = attention.q_heads_per_kv = 1;
     const auto tokens = static_cast<std::size_t>(one.tokens), queries = static_cast<std::size_t>(one.batch);

@@ -1,6 +1,6 @@
-// tools/verify/ggml_sample.cpp: samples of ggml's matrix cover what they must cover, and are the same every time.
+// tools/verify/ggml/sample.cpp: samples of ggml's matrix have what they must have, and are the same every time.
 // SPDX-License-Identifier: MIT
-#include "tools/verify/ggml_sample.hpp"
+#include "tools/verify/ggml/sample.hpp"
 
 #include <doctest/doctest.h>
 

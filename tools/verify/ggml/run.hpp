@@ -1,4 +1,4 @@
-// run_ggml executes cases of ggml's test matrix (ggml_matrix.hpp) on the device of a context. It has ggml's semantics
+// run_ggml executes cases of ggml's test matrix (matrix.hpp) on the device of a context. It has ggml's semantics
 // (masks, slopes, sinks, views) and ggml's limit, and judges every row by attention in double precision. It also fails
 // a case whose launch report names other kernels, formats or features than the case requests. Cases of one program run
 // one after the other; programs run in parallel.
@@ -11,7 +11,7 @@
 
 #include "generator/catalogue/registry.hpp"
 #include "runtime/jit/context.hpp"
-#include "tools/verify/ggml_matrix.hpp"
+#include "tools/verify/ggml/matrix.hpp"
 
 namespace kvjit {
 

@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "tools/verify/ggml_matrix.hpp"
+#include "tools/verify/ggml/matrix.hpp"
 
 namespace kvjit {
 

@@ -1,6 +1,6 @@
-// tools/verify/ggml_matrix.cpp: every case of ggml's matrix can be planned; none is refused.
+// tools/verify/ggml/matrix.cpp: every case of ggml's matrix can be planned; none is refused.
 // SPDX-License-Identifier: MIT
-#include "tools/verify/ggml_matrix.hpp"
+#include "tools/verify/ggml/matrix.hpp"
 
 #include <doctest/doctest.h>
 
