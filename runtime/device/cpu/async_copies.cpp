@@ -12,7 +12,7 @@ namespace {
 
 constexpr unsigned kMostArrivals = (1u << 20) - 1;  // largest arrival and byte count (PTX ISA, mbarrier)
 constexpr std::size_t kBarrierBytes = 8;
-constexpr unsigned char kSpoilt = 0xff;  // NaN as f16, bf16 and f32
+constexpr unsigned char kNanByte = 0xff;  // NaN as f16, bf16 and f32
 
 std::uintptr_t past(const void* at, std::uintptr_t multiple) { return reinterpret_cast<std::uintptr_t>(at) % multiple; }
 
@@ -63,7 +63,7 @@ std::string BulkBarriers::open(void* at, unsigned arrivals) {
   if (past(at, kBarrierBytes) != 0) return "a barrier that is not aligned to 8 bytes";
   if (arrivals < 1 || arrivals > kMostArrivals) return fmt::format("a barrier of {} arrivals", arrivals);
   if (is_open(at)) return "a barrier is opened where one is open";
-  std::memset(at, kSpoilt, kBarrierBytes);
+  std::memset(at, kNanByte, kBarrierBytes);
   Barrier& barrier = barriers_[at];
   barrier.arrivals = barrier.missing = arrivals;
   return "";
@@ -72,7 +72,7 @@ std::string BulkBarriers::open(void* at, unsigned arrivals) {
 std::string BulkBarriers::close(void* at) {
   if (!is_open(at)) return "a barrier is closed that is not open";
   if (!barriers_[at].copies.empty()) return "a barrier is closed whose copies were never waited for";
-  std::memset(at, kSpoilt, kBarrierBytes);
+  std::memset(at, kNanByte, kBarrierBytes);
   barriers_.erase(at);
   return "";
 }
@@ -95,7 +95,7 @@ std::string BulkBarriers::copy(void* to, const void* from, unsigned bytes, void*
   if (past(to, 16) != 0 || past(from, 16) != 0 || bytes % 16 != 0 || bytes == 0)
     return fmt::format("a bulk copy of {} bytes from an address that is {} mod 16 to one that is {} (multiples of 16)",
                        bytes, past(from, 16), past(to, 16));
-  std::memset(to, kSpoilt, bytes);
+  std::memset(to, kNanByte, bytes);
   Barrier& barrier = barriers_[at];
   barrier.copies.push_back({to, from, bytes});
   barrier.queued += bytes;
