@@ -4,6 +4,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 #include "args/attention.cuh"
+#include "device/shared_functions.cuh"
 
 namespace kv {
 
@@ -49,8 +50,8 @@ KV_SHARED Schedule choose_schedule(const SchedulerArgs& args, const Tiles& tiles
       multiple = 1,  // the fewest tiles per block that were found to do
       end = 0;       // the tiles of the call, padded to that multiple
   KV_SHARED_LOOP
-  for (u32 trial = 1; true;) {
-    const TileCount count = tiles.count(trial);
+  for (u32 candidate = 1; true;) {
+    const TileCount count = tiles.count(candidate);
     const u32 all = count.sum * heads;
     if (tiles.uniform(end == 0)) {  // the first pass counts without padding
       even = {all / blocks, all % blocks, 1, all};
@@ -63,15 +64,15 @@ KV_SHARED Schedule choose_schedule(const SchedulerArgs& args, const Tiles& tiles
       least = even.tiles_per_block + (even.blocks_with_one_more > 0 ? 1 : 0);
       const u32 few = (count.most + kSplitsAtOnce - 1) / kSplitsAtOnce;
       if (few <= least + args.merge_round_tiles) least = larger_of(least, few);
-      trial = larger_of(least, (count.most + args.splits_per_head - 1) / args.splits_per_head);  // always does
+      candidate = larger_of(least, (count.most + args.splits_per_head - 1) / args.splits_per_head);  // always does
       continue;
     }
-    if (all <= blocks * trial)
-      multiple = trial, end = all;
+    if (all <= blocks * candidate)
+      multiple = candidate, end = all;
     else
-      least = trial + 1;
+      least = candidate + 1;
     if (tiles.uniform(multiple <= least + multiple / 16)) break;
-    trial = (least + multiple) / 2;
+    candidate = (least + multiple) / 2;
   }
   if (multiple > even.tiles_per_block + schedule_slack(args, even.tiles_per_block)) return even;
   return {multiple, 0, multiple, end};

@@ -1,17 +1,7 @@
 // Names of integers of a fixed width, the same for every compiler, and the registers that a row takes. The host runtime
 // includes this file too, through the other files of this folder.
-//
-// KV_SHARED marks a function that host and device both call, KV_SHARED_LOOP a loop in it that is not to be unrolled.
 // SPDX-License-Identifier: MIT
 #pragma once
-
-#if defined(__CUDACC__)
-#define KV_SHARED __device__ __forceinline__
-#define KV_SHARED_LOOP _Pragma("unroll 1")
-#else
-#define KV_SHARED inline
-#define KV_SHARED_LOOP
-#endif
 
 namespace kv {
 

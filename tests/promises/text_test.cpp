@@ -4,24 +4,19 @@
 #include <doctest/doctest.h>
 
 #include <filesystem>
-#include <fstream>
 #include <map>
-#include <sstream>
 #include <string>
 #include <vector>
 
 #include "generator/program.hpp"
+#include "tests/support/project_files.hpp"
 
 namespace kvjit {
 namespace {
 
 namespace fs = std::filesystem;
 
-std::string text_of(const fs::path& file) {
-  std::stringstream text;
-  text << std::ifstream(file).rdbuf();
-  return text.str();
-}
+using test::text_of;
 
 // Returns the project's own text files, which people read and maintain.
 std::vector<fs::path> source_files() {

@@ -81,12 +81,12 @@ int main(void) {
     kvjit_codec_call codec;
     size_t bytes = 0, count = (size_t)TOKENS * KV_HEADS * DIM;
     float* x = numbers(count, 2u + (unsigned)side);
-    void* given = upload(context, x, count * sizeof *x, &error);
+    void* device_x = upload(context, x, count * sizeof *x, &error);
     require(kvjit_cache_layout(program, side, 1, KV_HEADS, CAPACITY, NULL, NULL, &bytes, &error), &error);
     require(kvjit_allocate(context, bytes, &memory[side], &error), &error);
     require(kvjit_cache_layout(program, side, 1, KV_HEADS, CAPACITY, memory[side], &sides[side], NULL, &error), &error);
     KVJIT_INIT(codec);
-    codec.x = rows(given, KV_HEADS);
+    codec.x = rows(device_x, KV_HEADS);
     codec.x_type = KVJIT_F32;
     codec.cache = sides[side];
     codec.sequences = 1;
@@ -94,7 +94,7 @@ int main(void) {
     codec.heads = KV_HEADS;
     require(kvjit_quantize(program, side, &codec, &error), &error);
     require(kvjit_synchronize(context, NULL, &error), &error);
-    kvjit_release(context, given);
+    kvjit_release(context, device_x);
     free(x);
   }
 

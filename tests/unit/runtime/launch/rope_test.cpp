@@ -17,8 +17,8 @@ TEST_CASE("pairs turn by powers of the base, times the scale") {
   rope.dims = 8, rope.base = 10000, rope.scale = 0.5;
   const auto args = rope_args(rope);
   REQUIRE(args);
-  for (int i = 0; i < 4; ++i) CHECK(args->turns[i] * kTurn == doctest::Approx(0.5 * std::pow(10, -i)));
-  CHECK(args->turns[4] == 0);
+  for (int i = 0; i < 4; ++i) CHECK(args->frequencies[i] * kTurn == doctest::Approx(0.5 * std::pow(10, -i)));
+  CHECK(args->frequencies[4] == 0);
   CHECK(args->magnitude == 1);
 }
 
@@ -30,14 +30,14 @@ TEST_CASE("YaRN keeps what turns often, scales what hardly turns, and mixes betw
   rope.dims = 128, rope.scale = 0.25, rope.extrapolation = 1, rope.trained_tokens = 4096;
   const auto args = rope_args(rope);
   REQUIRE(args);
-  const auto kept = [&](int pair) { return args->turns[pair] * kTurn / std::pow(10000, -2.0 * pair / 128); };
+  const auto kept = [&](int pair) { return args->frequencies[pair] * kTurn / std::pow(10000, -2.0 * pair / 128); };
   CHECK(kept(0) == doctest::Approx(1));
   CHECK(kept(20) == doctest::Approx(1));
   CHECK(kept(33) == doctest::Approx(0.25 + 0.75 * (1 - 13.0 / 26)));
   CHECK(kept(46) == doctest::Approx(0.25));
   CHECK(kept(63) == doctest::Approx(0.25));
   rope.extrapolation = 0;
-  CHECK(rope_args(rope)->turns[0] * kTurn == doctest::Approx(0.25));
+  CHECK(rope_args(rope)->frequencies[0] * kTurn == doctest::Approx(0.25));
 }
 
 TEST_CASE("what no rope can be is refused") {

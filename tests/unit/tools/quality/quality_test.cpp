@@ -99,7 +99,7 @@ TEST_CASE("a calibration scales before encode and is taken back after decode") {
   const auto restored = stored_and_back(scaled, spiky.k).value().decoded;
   for (std::size_t i = 0; i < plain.size(); ++i)
     CHECK(restored[i] == plain[i] * (i % dim == 5 || i % dim == 20 ? 128 : 1));
-  CHECK(Pair{evened, bare}.name() == "q4_0_even / q4_0");
+  CHECK(KvFormats{evened, bare}.name() == "q4_0_even / q4_0");
   const Quality without = measure_quality(spiky, {bare, bare}).value();
   const Quality with = measure_quality(spiky, {evened, bare}).value();
   CHECK(with.k_mse != without.k_mse);
@@ -118,7 +118,7 @@ TEST_CASE("what does not fit or overflows is said, with the reason") {
 
 TEST_CASE("pairs: of specs, then of names; unknown names fail, sizes that do not fit stay with the reason") {
   const auto pairs = [](const std::string& toml, const std::vector<std::string>& names, int head_dim) {
-    return pairs_of(parse_specs(toml, "s.toml").value(), names, head_dim, registry());
+    return kv_formats_of(parse_specs(toml, "s.toml").value(), names, head_dim, registry());
   };
   const std::string spec =
       "k = { format = 'q8_0', calibration = 'sample' }\nv = { bits = 4, rotation = 'wht_signed' }\n";
@@ -165,22 +165,22 @@ TEST_CASE("every format, at head_dim 128 and 256: measured, or with a reason") {
     for (KvqFile* x : {&sample.k, &sample.v}) x->rows = 24, x->values.resize(std::size_t(x->heads * 24 * head_dim));
     sample.q.rows = 2, sample.q.values.resize(std::size_t(sample.q.heads * 2 * head_dim));
     std::size_t measured = 0;
-    const auto pairs = pairs_of({}, {"all"}, head_dim, registry()).value();
-    CHECK(pairs.size() == registry().formats().size());
-    for (const Pair& pair : pairs) {
-      CAPTURE(pair.name());
-      const Result<Quality> quality = measure_quality(sample, pair);
+    const auto all = kv_formats_of({}, {"all"}, head_dim, registry()).value();
+    CHECK(all.size() == registry().formats().size());
+    for (const KvFormats& formats : all) {
+      CAPTURE(formats.name());
+      const Result<Quality> quality = measure_quality(sample, formats);
       if (!quality) {
         CHECK(quality.error().message.find(fmt::format("head_dim {} is not a multiple of", head_dim)) == 0);
         continue;
       }
       ++measured;
-      const Format& format = *pair.k.format;
+      const Format& format = *formats.k.format;
       CHECK(quality->k_bits == format.bits_per_value() * format.stored_dim(head_dim) / head_dim);
       CHECK(quality->k_mse <= 1.5 * format.max_relative_mse + 1e-5);  // few rows scatter around their mean; bf16 rounds
     }
-    MESSAGE(measured, " of ", pairs.size(), " formats store heads of ", head_dim);
-    CHECK(measured >= (head_dim == 128 ? pairs.size() - 8 : pairs.size()));
+    MESSAGE(measured, " of ", all.size(), " formats store heads of ", head_dim);
+    CHECK(measured >= (head_dim == 128 ? all.size() - 8 : all.size()));
   }
 }
 
@@ -202,7 +202,7 @@ TEST_CASE("generated samples: reproducible, and of the kind that their name says
   for (std::size_t i = 0; i < samples[2].v.values.size(); ++i)
     power[i % 128] += samples[2].v.values[i] * samples[2].v.values[i];
   CHECK(std::count_if(power.begin(), power.end(), [&](double p) { return p > 50 * power[0]; }) == 4);
-  const std::string pair = Pair{side("q8_0"), side("q8_0")}.name();
+  const std::string pair = KvFormats{side("q8_0"), side("q8_0")}.name();
   CHECK(measure_quality(samples[0], {side("q8_0"), side("q8_0")}).value().k_mse ==
         doctest::Approx(2.9e-5).epsilon(0.1));
   CHECK(measure_quality(samples[0], {side("q4_0"), side("q4_0")}).value().v_mse ==

@@ -100,7 +100,7 @@ TEST_CASE("which formats become integers, how many parts, and in which unit") {
     const IntegerPlan& integers = section.integers;
     const Expected& expected = listed->second;
     CHECK(int(integers.kind) == int(expected.kind));
-    CHECK(integers.code_terms == expected.lanes_per_row);
+    CHECK(integers.code_terms == expected.code_terms);
     CHECK(integers.has_half == expected.has_half);
     CHECK(section.unit == integers.unit);
     double largest = 0;
