@@ -58,7 +58,7 @@ struct KeySection0Plane0 {
 };
 struct KeySection0 {
   static constexpr int kThreads = 384, kBits = 3, kOffset = 0;
-  // dimensions kFirst .. kFirst + kDim of the row as the kernel counts them: kGroups x kReads runs a lane
+  // dimensions kFirst .. kFirst + kDim of the row as the kernel counts them: kGroups x kReads lane reads
   static constexpr int kFirst = 0, kDim = 64, kGroups = 1, kReads = 1, kReadCodes = 16, kReadWords = 2;
   static constexpr bool kIsJoined = false;
   static constexpr int kUnpackedCodes = 16;
@@ -108,7 +108,7 @@ struct ValueSection0Plane0 {
 };
 struct ValueSection0 {
   static constexpr int kThreads = 384, kBits = 3, kOffset = 4;
-  // dimensions kFirst .. kFirst + kDim of the row as the kernel counts them: kGroups x kReads runs a lane
+  // dimensions kFirst .. kFirst + kDim of the row as the kernel counts them: kGroups x kReads lane reads
   static constexpr int kFirst = 0, kDim = 64, kGroups = 2, kReads = 1, kReadCodes = 4, kReadWords = 1;
   static constexpr bool kIsJoined = false;
   static constexpr int kUnpackedCodes = 4;
@@ -183,7 +183,7 @@ struct KeyDomain {
 
 struct Plan {
   static constexpr int kKeyDim = 64, kValueDim = 64;
-  static constexpr int kQueryDim = 64, kQueryStored = 64;  // of a row of Q, as given and before its residual
+  static constexpr int kQueryDim = 64, kQueryStored = 64;  // of a row of Q: of the call, before its residual
   static constexpr int kOutputDim = 64, kOutputStored = 64;  // of a row of the output, and before its residual
   static constexpr int kGroup = 1, kRows = 1, kColumnBlocks = 1, kQueryTerms = 1;
   static constexpr int kQueryChunks = 1, kAllRows = 1;

@@ -10,7 +10,7 @@ struct KeySection0Plane0 {
 };
 struct KeySection0 {
   static constexpr int kThreads = 256, kBits = 4, kOffset = 8;
-  // dimensions kFirst .. kFirst + kDim of the row as the kernel counts them: kGroups x kReads runs a lane
+  // dimensions kFirst .. kFirst + kDim of the row as the kernel counts them: kGroups x kReads lane reads
   static constexpr int kFirst = 0, kDim = 64, kGroups = 2, kReads = 1, kReadCodes = 8, kReadWords = 1;
   static constexpr bool kIsJoined = false;
   static constexpr int kUnpackedCodes = 8;
@@ -57,7 +57,7 @@ struct ValueSection0Plane0 {
 };
 struct ValueSection0 {
   static constexpr int kThreads = 256, kBits = 16, kOffset = 0;
-  // dimensions kFirst .. kFirst + kDim of the row as the kernel counts them: kGroups x kReads runs a lane
+  // dimensions kFirst .. kFirst + kDim of the row as the kernel counts them: kGroups x kReads lane reads
   static constexpr int kFirst = 0, kDim = 64, kGroups = 1, kReads = 1, kReadCodes = 8, kReadWords = 4;
   static constexpr bool kIsJoined = false;
   static constexpr int kUnpackedCodes = 8;
@@ -98,7 +98,7 @@ KV_TABLE u16 kValueOrder[64] = {
 
 struct Plan {
   static constexpr int kKeyDim = 64, kValueDim = 64;
-  static constexpr int kQueryDim = 64, kQueryStored = 64;  // of a row of Q, as given and before its residual
+  static constexpr int kQueryDim = 64, kQueryStored = 64;  // of a row of Q: of the call, before its residual
   static constexpr int kOutputDim = 64, kOutputStored = 64;  // of a row of the output, and before its residual
   static constexpr int kGroup = 1, kRows = 1, kColumnBlocks = 1, kQueryTerms = 1;
   static constexpr int kQueryChunks = 1, kAllRows = 1;

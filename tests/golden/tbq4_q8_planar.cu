@@ -59,7 +59,7 @@ struct KeySection0Plane0 {
 };
 struct KeySection0 {
   static constexpr int kThreads = 384, kBits = 4, kOffset = 0;
-  // dimensions kFirst .. kFirst + kDim of the row as the kernel counts them: kGroups x kReads runs a lane
+  // dimensions kFirst .. kFirst + kDim of the row as the kernel counts them: kGroups x kReads lane reads
   static constexpr int kFirst = 0, kDim = 128, kGroups = 1, kReads = 1, kReadCodes = 32, kReadWords = 4;
   static constexpr bool kIsJoined = false;
   static constexpr int kUnpackedCodes = 32;
@@ -113,7 +113,7 @@ struct ValueSection0Plane0 {
 };
 struct ValueSection0 {
   static constexpr int kThreads = 384, kBits = 8, kOffset = 128;
-  // dimensions kFirst .. kFirst + kDim of the row as the kernel counts them: kGroups x kReads runs a lane
+  // dimensions kFirst .. kFirst + kDim of the row as the kernel counts them: kGroups x kReads lane reads
   static constexpr int kFirst = 0, kDim = 128, kGroups = 4, kReads = 1, kReadCodes = 4, kReadWords = 1;
   static constexpr bool kIsJoined = false;
   static constexpr int kUnpackedCodes = 4;
@@ -194,7 +194,7 @@ struct KeyDomain {
 
 struct Plan {
   static constexpr int kKeyDim = 128, kValueDim = 128;
-  static constexpr int kQueryDim = 128, kQueryStored = 128;  // of a row of Q, as given and before its residual
+  static constexpr int kQueryDim = 128, kQueryStored = 128;  // of a row of Q: of the call, before its residual
   static constexpr int kOutputDim = 128, kOutputStored = 128;  // of a row of the output, and before its residual
   static constexpr int kGroup = 4, kRows = 4, kColumnBlocks = 1, kQueryTerms = 1;
   static constexpr int kQueryChunks = 1, kAllRows = 4;

@@ -50,7 +50,7 @@ Source emit_rotate(const Problem& p, bool is_inverse, const Registry& registry) 
 Source emit_merge_contexts(const Problem& p, const Registry& registry) {
   const std::string name =
       fmt::format("merge_contexts.d{}.q{}.{}.{}", p.v_dim(), p.query_length, to_string(p.out_type), p.arch.name);
-  Writer w = begin(registry, name, "outputs over parts of a context to one");
+  Writer w = begin(registry, name, "outputs over several contexts to one");
   w.fragment("kernels/auxiliary/merge_contexts.cuh");
   w.line("// ======== the plan ========\nnamespace kv {{\n");
   w.line("struct Plan {{\n  static constexpr int kWarps = {}, kDim = {}, kPerLane = {};", kWarpsOfRowKernels, p.v_dim(),

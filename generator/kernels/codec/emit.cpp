@@ -15,7 +15,7 @@ Source emit_codec(const CodecPlan& plan, const Registry& registry) {
   const Format& f = plan.format;
   const char* family = plan.is_quantize ? "quantize" : "dequantize";
   const std::string name = fmt::format("{}.{}.d{}.{}.{}", family, f.name, plan.head_dim, plan.layout(), plan.arch);
-  Writer w = begin(registry, name, plan.is_quantize ? "rows into the cache" : "cache rows back to numbers");
+  Writer w = begin(registry, name, plan.is_quantize ? "rows into the cache" : "cache rows back to values");
   w.fragment(fmt::format("kernels/codec/{}.cuh", family));
   codec_fragments(w, plan);
   w.check_first(plan.checks);

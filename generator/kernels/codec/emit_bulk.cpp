@@ -104,7 +104,7 @@ Source emit_blocks(const CodecPlan& codec, const BulkPlan& plan, const BulkKerne
   const Format& f = codec.format;
   const int head_dim = codec.head_dim, page_tokens = codec.page_tokens;
   const std::string& arch = codec.arch;
-  Writer w = begin(registry, name, call.is_quantize ? "many rows into the cache" : "many cache rows back");
+  Writer w = begin(registry, name, call.is_quantize ? "rows into the cache, in bulk" : "cache rows back, in bulk");
   w.fragment(fmt::format("kernels/codec/{}.cuh", kernel.name));
   codec_fragments(w, codec);
   w.check_first(codec.checks);
@@ -139,7 +139,7 @@ Source emit_bulk(const CodecPlan& codec, const BulkPlan& plan, const BulkKernel&
   const std::string name =
       fmt::format("{}.{}.d{}.{}.{}.{}", kernel.name, f.name, head_dim, codec.layout(), to_string(call.type), arch);
   if (plan.family == BulkFamily::blocks) return emit_blocks(codec, plan, kernel, call, name, registry);
-  Writer w = begin(registry, name, call.is_quantize ? "many rows into the cache" : "many cache rows back");
+  Writer w = begin(registry, name, call.is_quantize ? "rows into the cache, in bulk" : "cache rows back, in bulk");
   w.fragment(fmt::format("kernels/codec/{}.cuh", kernel.name));
   codec_fragments(w, codec);
   w.check_first(codec.checks);

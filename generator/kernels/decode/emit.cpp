@@ -152,7 +152,7 @@ void write_section(Writer& w, const SidePlan& side, std::size_t index, const std
   w.line("struct {} {{", type);
   w.line("  static constexpr int kThreads = {}, kBits = {}, kOffset = {};", threads, section.codes.bits,
          section.codes.offset);
-  w.line("  // dimensions kFirst .. kFirst + kDim of the row as the kernel counts them: kGroups x kReads runs a lane");
+  w.line("  // dimensions kFirst .. kFirst + kDim of the row as the kernel counts them: kGroups x kReads lane reads");
   w.line("  static constexpr int kFirst = {}, kDim = {}, kGroups = {}, kReads = {}, kReadCodes = {}, kReadWords = {};",
          section.first, section.dim, reads.groups, reads.reads_per_group, reads.codes, reads.words);
   w.line("  static constexpr bool kIsJoined = {};", flag(reads.is_joined));
@@ -321,7 +321,7 @@ Source emit_decode(const DecodePlan& plan, const Registry& registry) {
   w.line("struct Plan {{");
   w.line("  static constexpr int kKeyDim = {}, kValueDim = {};", plan.k.rotated_dim, plan.v.rotated_dim);
   w.line(
-      "  static constexpr int kQueryDim = {}, kQueryStored = {};  // of a row of Q, as given and before its residual",
+      "  static constexpr int kQueryDim = {}, kQueryStored = {};  // of a row of Q: of the call, before its residual",
       plan.rotates_queries || plan.k.pad_bytes > 0 ? plan.head_dim : plan.k.rotated_dim,
       plan.rotates_queries ? plan.k.format.stored_dim(plan.head_dim) : plan.k.rotated_dim);
   write_output_dims(w, plan);

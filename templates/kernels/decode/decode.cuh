@@ -273,7 +273,7 @@ KV_DEVICE void decode(const Args& args) {
   fill_order<Plan>();
   pdl_trigger();  // pdl_trigger: the next kernel may start while the last blocks of this one merge
   auto scheduler = scheduler_of<Plan>(args);
-  static_assert(Plan::kSchedulerAt + decltype(scheduler)::kBytes <= Plan::kOrderAt, "what is put away fits");
+  static_assert(Plan::kSchedulerAt + decltype(scheduler)::kBytes <= Plan::kOrderAt, "the saved scheduler fits");
   if (!may_read_lengths_early<Plan>(args)) pdl_wait();
   u32 begin, end;
   KvSplit split;

@@ -145,7 +145,7 @@ KV_DEVICE void load_plane(SharedAddress rows, u32 block, int read, int row_lane,
   const int shared_by = Plane::kWrap > 0 ? row_lane / Plane::kWrap : 0;
   if constexpr (Plane::kWrap > 0) row_lane %= Plane::kWrap;
   if constexpr (!Plane::kLoadsWholeField) offset += row_lane * Plane::kLaneBits / (8 * kStep) * kStep;
-  static_assert(kSwizzle == 0 || kBytes <= 16, "runs lie in one chunk");
+  static_assert(kSwizzle == 0 || kBytes <= 16, "a lane read lies in one chunk");
   const SharedAddress at = rows + swizzled<kSwizzle>(offset);
   if constexpr (Plane::kIsUnaligned) {
     load_unaligned<kUnit, kBytes>(rows, offset, w);

@@ -94,7 +94,7 @@ class TokenRing {
   using K = typename Plan::K;
   using V = typename Plan::V;
   static constexpr int kStreams = Plan::kWarps / Plan::kHeads, kStages = Plan::kStages, kTile = Plan::kTile;
-  static_assert(K::kStageBytes == V::kStageBytes, "any stage has room for either side");
+  static_assert(K::kStageBytes == V::kStageBytes, "a stage holds either side");
   // Stages that are filled ahead of the one in use. One stage stays empty, so no warp waits for warps that are a little
   // behind.
   static constexpr int kAhead = kStages - 2;

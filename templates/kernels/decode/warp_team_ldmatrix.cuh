@@ -14,7 +14,7 @@ struct MatrixProducts : WarpgroupProducts<Plan> {
   using V = typename Plan::V;
   using S = typename Plan::ValueCodes;
   static_assert(Plan::kSubtiles == 1 && S::kGroups == 1 && S::kReads == 1,
-                "two tiles are loaded together, each in a run");
+                "two tiles are loaded together, each by one lane read");
 
   // Addresses of the lane: of its row of the matrices, and (Base) of the probabilities that it stores.
   struct Places : Base::Places {

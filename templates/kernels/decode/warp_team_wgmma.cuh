@@ -12,7 +12,7 @@ namespace kv {
 template <class Plan>
 struct WarpgroupProducts {
   static_assert(Plan::kTeam == 4 && Plan::kValueShare == 4 && Plan::kQueryTerms == 1,
-                "a warpgroup shares rows of 64, for one part of Q");
+                "a warpgroup shares rows of 64, for one fp16 term of Q");
   static constexpr int kColumns = Plan::kColumnBlocks * 8, kOperand = kColumns * 32;  // bytes of an operand of 16 k
 
   // Addresses of the lane, computed once.

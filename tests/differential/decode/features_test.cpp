@@ -124,7 +124,7 @@ TEST_CASE("the order of lanes and warps does not matter to features") {
   }
 }
 
-TEST_CASE("newest tokens are stored and attended to with features") {
+TEST_CASE("new tokens are stored and attended to with features") {
   const auto context = open_context(DeviceKind::cpu);
   const std::string keys =
       "append = true\nsoftcap = 5.0\nwindow = [90, 0]\nfeatures = [\"causal\", \"alibi\", \"sinks\"]";

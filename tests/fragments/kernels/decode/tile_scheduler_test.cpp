@@ -212,14 +212,14 @@ void check(const Shape& shape) {
   int most = 0, fewest = 1 << 30, most_parts = 0;
   for (const auto& [block, count] : block_tiles) most = std::max(most, count), fewest = std::min(fewest, count);
   for (const auto& [block, count] : counted_at) most_parts = std::max(most_parts, count);
-  const int even = shape.all_tiles() / shape.blocks, seamless = shape.tiles_without_boundary();
+  const int even = shape.all_tiles() / shape.blocks, without_boundary = shape.tiles_without_boundary();
   const bool is_padded = int(found.begins.back()) > shape.all_tiles();
-  if (seamless == 0 && shape.tiles_of_whole_heads() <= even + shape.slack()) {
+  if (without_boundary == 0 && shape.tiles_of_whole_heads() <= even + shape.slack()) {
     CHECK(piece == std::size_t(shape.sequences * shape.heads));
     CHECK(most_parts == (shape.sequences * shape.heads + shape.blocks - 1) / shape.blocks);
     return;
   }
-  const int tiles_per_block = seamless > 0 ? std::max(seamless, shape.tiles_for_few_splits()) : 0;
+  const int tiles_per_block = without_boundary > 0 ? std::max(without_boundary, shape.tiles_for_few_splits()) : 0;
   if (tiles_per_block == 0 || tiles_per_block > even + shape.slack()) CHECK(!is_padded);
   if (tiles_per_block > 0 && tiles_per_block + tiles_per_block / 16 + 1 <= even + shape.slack()) CHECK(most_parts == 1);
   if (most_parts == 1 && tiles_per_block > 0) {
