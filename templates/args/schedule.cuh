@@ -44,8 +44,8 @@ KV_SHARED u32 schedule_slack(const SchedulerArgs& args, u32 tiles_per_block) {
 // warp_uniform; on the host it returns its argument. `args` gives kv_heads, blocks and the numbers behind them.
 template <class Tiles>
 KV_SHARED Schedule choose_schedule(const SchedulerArgs& args, const Tiles& tiles) {
+  Schedule schedule{0, 0, 1, 0};  // one variable for all returns: with several, some kernels of 128 registers spill
   const u32 heads = u32(args.kv_heads), blocks = u32(args.blocks);
-  Schedule even{0, 0, 1, 0};
   u32 least = 1,     // fewer tiles per block do not do
       multiple = 1,  // the fewest tiles per block that were found to do
       end = 0;       // the tiles of the call, padded to that multiple
@@ -54,14 +54,15 @@ KV_SHARED Schedule choose_schedule(const SchedulerArgs& args, const Tiles& tiles
     const TileCount count = tiles.count(candidate);
     const u32 all = count.sum * heads;
     if (tiles.uniform(end == 0)) {  // the first pass counts without padding
-      even = {all / blocks, all % blocks, 1, all};
+      schedule = {all / blocks, all % blocks, 1, all};
       end = all;
       if (args.splits_per_head == 0) {
         const u32 whole = args.heads_per_block * count.most;
-        if (whole > even.tiles_per_block + schedule_slack(args, even.tiles_per_block)) return even;
-        return {whole, 0, count.most, u32(args.sequences) * heads * count.most};
+        if (whole <= schedule.tiles_per_block + schedule_slack(args, schedule.tiles_per_block))
+          schedule = {whole, 0, count.most, u32(args.sequences) * heads * count.most};
+        return schedule;
       }
-      least = even.tiles_per_block + (even.blocks_with_one_more > 0 ? 1 : 0);
+      least = schedule.tiles_per_block + (schedule.blocks_with_one_more > 0 ? 1 : 0);
       const u32 few = (count.most + kSplitsAtOnce - 1) / kSplitsAtOnce;
       if (few <= least + args.merge_round_tiles) least = larger_of(least, few);
       candidate = larger_of(least, (count.most + args.splits_per_head - 1) / args.splits_per_head);  // always does
@@ -74,8 +75,9 @@ KV_SHARED Schedule choose_schedule(const SchedulerArgs& args, const Tiles& tiles
     if (tiles.uniform(multiple <= least + multiple / 16)) break;
     candidate = (least + multiple) / 2;
   }
-  if (multiple > even.tiles_per_block + schedule_slack(args, even.tiles_per_block)) return even;
-  return {multiple, 0, multiple, end};
+  if (multiple <= schedule.tiles_per_block + schedule_slack(args, schedule.tiles_per_block))
+    schedule = {multiple, 0, multiple, end};
+  return schedule;
 }
 
 }  // namespace kv

@@ -14,7 +14,7 @@ TEST_CASE("rotate kernels: no spills, no stack") {
     for (const char* arch : {"sm_75", "sm_90a"})
       for (const bool is_inverse : {false, true}) {
         Problem problem = must(resolve(specs[0], registry(), arch));
-        problem.head_dim = head_dim;
+        problem.head_dim = problem.head_dim_v = head_dim;
         problem.k.rotation = problem.v.rotation = rotation;
         kernels.add(emit_rotate(problem, is_inverse, registry()));
       }

@@ -139,7 +139,7 @@ double error_back(const Registry& registry, const std::shared_ptr<Context>& cont
 TEST_CASE("bulk dequantize: a broken kernel is noticed") {
   const auto context = open_context(DeviceKind::cpu);
   constexpr const char* kMutations[][4] = {
-      {"turbo3_0", "kernels/codec/bulk_codes.cuh", "tops << 2", "tops << 4"},
+      {"turbo3_0", "kernels/codec/bulk_codes.cuh", "top_bits << 2", "top_bits << 4"},
       {"turbo3_0", "kernels/codec/bulk_codes.cuh", "? 0x1100 : 0x3322", "? 0x1100 : 0x1100"},
       {"turbo3_qk32", "kernels/codec/bulk_decode.cuh", "scales.of_row[half] / largest", "1.f"},
       {"vllm_k3_nc", "kernels/codec/bulk_decode.cuh", "*= rsqrt_fast(square[half])", "*= rsqrt_fast(square[0])"},

@@ -48,7 +48,7 @@ TEST_CASE("emitted rotate kernels, forward and inverse, for every rotation and s
       CAPTURE(size);
       const Rotation rotation = must(make_rotation(spec, size));
       problem.k.rotation = problem.v.rotation = rotation;
-      problem.head_dim = size <= 128 ? 2 * size : size;  // two rotation groups in a row, if that is quick
+      problem.head_dim = problem.head_dim_v = size <= 128 ? 2 * size : size;  // two groups in a row, if that is quick
       test::Rng rng{std::uint64_t(size)};
       const std::vector<float> x = rng.normals(std::size_t(kRows * problem.head_dim));
       for (const bool is_inverse : {false, true}) {

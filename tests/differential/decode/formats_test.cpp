@@ -73,7 +73,7 @@ TEST_CASE("every pair of formats is planned, in both layouts") {
   for (problem.layout = Layout::planar;; problem.layout = Layout::rows) {
     for (const std::string& k : names)
       for (const std::string& v : names) {
-        problem.head_dim = usual_head_dim(k, v);
+        problem.head_dim = problem.head_dim_v = usual_head_dim(k, v);
         problem.k = must(registry().format_for(k, problem.head_dim, {}));
         problem.v = must(registry().format_for(v, problem.head_dim, {}));
         const auto plan = plan_decode(problem);

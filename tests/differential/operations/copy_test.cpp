@@ -30,7 +30,7 @@ constexpr Mutation kMutations[] = {
     {"formats/read_row.cuh", "add_residual<Reader>(x, second)", "(void)second", 10, false},
     {"formats/read_row.cuh", "from_rotated<Reader>(x, second)", "(void)second", 13, false},
     {"kernels/operations/requantize_bulk_blocks.cuh", "args.from.tensor_scale", "args.to.tensor_scale", 7, false},
-    {"kernels/codec/lane_blocks.cuh", "from.codes + part * kBytes", "from.codes", 8, true},
+    {"kernels/codec/lane_blocks.cuh", "from.codes + row_lane * kBytes", "from.codes", 8, true},
     {"kernels/operations/cache_tokens.cuh", "static_cast<const int*>(slots)[row.index]",
      "static_cast<const int*>(slots)[row.token]", 1, true},
     {"kernels/operations/cache_tokens.cuh", "return first_token + row.token", "return first_token", 6, false},

@@ -27,7 +27,7 @@ struct Mutation {
 };
 constexpr Mutation kMutations[] = {
     {"rotations/rope.cuh", "(is_second ? partner : -partner)", "partner", 0},
-    {"rotations/rope.cuh", "if (rope.factors) turns", "if (false) turns", 0},
+    {"rotations/rope.cuh", "if (rope.factors) frequency", "if (false) frequency", 0},
     {"rotations/rope.cuh", "(position < 0 ? step[0] : 0u)", "0u", 0},
     {"rotations/rope.cuh", "multiply_high(step[0], place) +", "", 0},
     {"rotations/rope.cuh", "row[rope.first + other]", "row[other]", 3},
