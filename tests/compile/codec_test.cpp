@@ -16,7 +16,7 @@ TEST_CASE("quantize, dequantize, reference and rotate of every axis: no spills, 
           Problem problem;
           const std::string toml = fmt::format("title = \"of a test\"\n{}\n", axis.toml);
           problem.k = problem.v = must(parse_format(toml, fmt::format("{}.toml", axis.name), registry(), head_dim));
-          problem.head_dim = head_dim;
+          problem.head_dim = problem.head_dim_v = head_dim;
           problem.q_heads_per_kv = problem.query_length = 1;
           problem.layout = layout;
           problem.arch = *must(registry().require_arch(arch, {}));

@@ -335,7 +335,7 @@ inline void check_goldens(const std::shared_ptr<Context>& context, const Registr
     for (const Layout layout : {Layout::planar, Layout::rows}) {
       Problem problem;
       problem.k = problem.v = must(registry.format_for(golden.format, kValues, {}));
-      problem.head_dim = kValues;
+      problem.head_dim = problem.head_dim_v = kValues;
       problem.q_heads_per_kv = problem.query_length = 1;
       problem.layout = layout;
       problem.arch = *must(registry.require_arch(context->backend()->info().arch, {}));

@@ -23,7 +23,7 @@ Problem problem_of(const Format& k, const Format& v, int head_dim, Layout layout
   Problem problem;
   problem.k = k;
   problem.v = v;
-  problem.head_dim = head_dim;
+  problem.head_dim = problem.head_dim_v = head_dim;
   problem.q_heads_per_kv = 2;
   problem.query_length = 1;
   problem.layout = layout;
