@@ -85,10 +85,10 @@ struct ProgramSource : AttentionShape {
   int rows = 0,          // query rows that a block of decode takes at once; with token-major heads, those of all heads
       query_chunks = 1;  // chunks of so many rows that make up the query rows of a KV head
   int tile_tokens = 0;   // tokens of a tile of decode
-  // What `decode` does beside attention: it rotates Q, merges KV splits, rotates the output. If `merge` merges, it also
-  // rotates the output.
+  // The steps of `decode` beside attention: it rotates Q, merges KV splits, rotates the output. If `merge` merges, it
+  // also rotates the output.
   bool rotates_queries = false, fuses_merge = false, rotates_output = false;
-  int merge_steps = 1;  // steps of a warp in the fused merge, of 128 sums of a row each; above 1 `merge` may merge
+  int merge_steps = 1;     // steps of a warp in the fused merge, of 128 sums of a row each; above 1 `merge` may merge
   SchedulerTiming timing;  // of the arch
   SideInfo k, v;
   std::map<Role, Source> kernels;

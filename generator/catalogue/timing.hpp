@@ -1,5 +1,6 @@
 // SchedulerTiming: what an arch's memory, launches and merges cost, as data (table [timing] of specs/archs/*.toml). The
-// planner of decode chooses bytes in flight by it, and the host compares schedules by it (runtime/launch/decode).
+// planner of decode chooses bytes in flight by it, and the host compares schedules by it
+// (runtime/launch/tile_schedule).
 // SPDX-License-Identifier: MIT
 #pragma once
 

@@ -235,7 +235,7 @@ class CudaBackend final : public Backend {
     for (int i = 0; i < kWarmUps; ++i) KV_CHECK(once());
     KV_TRY(once_us, timed_us(once));
 
-    // As many graphs of kGraphCalls calls as it takes to use every buffer set. Each graph is launched once before
+    // The graphs of kGraphCalls calls together use every buffer set. Each graph is launched once before
     // timing starts, which uploads it.
     const int calls = once_us < kShortUs ? kGraphCalls : 1;
     std::vector<std::unique_ptr<Graph>> graphs;

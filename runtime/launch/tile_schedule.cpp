@@ -29,7 +29,7 @@ kv::u32 tiles_in(const ProgramSource& source, const DeviceInfo& device, double u
   return device.is_gpu ? static_cast<kv::u32>(std::min(tiles, kMost)) : on_cpu;
 }
 
-// What kv::choose_schedule asks of sequences that all have the same tiles.
+// Counts tiles for kv::choose_schedule, where all sequences have the same tiles.
 struct EqualSequences {
   kv::u32 sequences, tiles;
   kv::TileCount count(kv::u32 multiple) const {

@@ -26,7 +26,7 @@ bool is_mirrored(const Section& s) {
   return true;
 }
 
-// What bulk tiles require and the format lacks, or null.
+// Names the property that bulk tiles require and the format lacks; null if it has all.
 const char* missing(const Format& f, int head_dim) {
   const Section& s = f.codes();
   if (f.sections.size() != 1 || f.field(FieldKind::residual_signs)) return "one section of codes, no signs";

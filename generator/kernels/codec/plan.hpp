@@ -90,7 +90,7 @@ std::optional<BulkPlan> plan_bulk(const Format& format, int head_dim, bool is_pl
 // `rounding`, is far below that of the type; else two.
 int fp16_terms(double rounding, Element type);
 
-// What a bulk kernel does: quantize or dequantize, and the element type of its rows.
+// A bulk call: its direction (quantize or dequantize) and the element type of its rows.
 struct BulkCall {
   bool is_quantize = true;
   Element type = Element::f16;

@@ -38,7 +38,7 @@ struct CodeLanes {
   int width(int slot) const { return bits == 3 && slot % 2 ? 5 : bits; }
 };
 
-// What a lane loads from one field of codes (a plane) for one lane read. In stored block
+// A lane loads these bytes from one field of codes (a plane) for one lane read. In stored block
 //   group * blocks + row_lane / lanes_per_block
 // the bits of (group, read, row_lane) begin at bit
 //   lane_bits * (row_lane % lanes_per_block) + read_bits * read
@@ -168,7 +168,7 @@ struct DecodePlan : AttentionShape {
   bool scales_queries = false;    // Q is in a unit that its largest element gives
   bool hold_queries = false;      // fragments of Q stay in registers, else in shared memory
   bool has_integer_keys = false;  // K is multiplied as 8-bit integers
-  // What the launch does beside attention: Q into K's rotated domain before; the fused merge; the output out of V's
+  // The steps of the launch beside attention: Q into K's rotated domain before; the fused merge; the output out of V's
   // rotated domain after. KV splits that it does not merge are left for `merge`, which then rotates the output.
   bool rotates_queries = false, fuses_merge = false, rotates_output = false;
   int warps = 0, stages = 0, tile = 0;  // of a block: warps, stages of the ring, tokens of a tile
