@@ -1,6 +1,6 @@
 // Every format of specs/formats with itself through NVRTC, for the oldest, the measured and the newest kind of GPU;
-// with KVJIT_FULL=1 every combination of K and V formats. Each kernel must compile without spills and without a stack
-// frame. Needs no GPU.
+// with KVJIT_FULL=1 also every combination of K and V formats. Each kernel must compile without spills and without a
+// stack frame. Needs no GPU.
 // SPDX-License-Identifier: MIT
 #include <cstdlib>
 
@@ -22,12 +22,23 @@ ProgramSource program_of(const std::string& k, const std::string& v, const char*
   return must(make_program(must(resolve(spec, registry(), arch)), registry()));
 }
 
+// The bulk kernels of f16, bf16 and f32 rows differ in their loads and stores only: sm_90a compiles all three, the
+// other archs those of f16.
+bool is_compiled(Role role, const std::string& arch) {
+  if (role < Role::quantize_bulk_k_f16 || role > Role::dequantize_bulk_v_f32 || arch == "sm_90a") return true;
+  for (const bool is_quantize : {false, true})
+    for (const bool is_key : {false, true})
+      if (role == bulk_role(is_quantize, is_key, kv::RowType::f16)) return true;
+  return false;
+}
+
 TEST_CASE("every kernel of every format with itself: no spills, no stack") {
   Kernels kernels;
   for (const char* arch : {"sm_75", "sm_90a", "sm_120a"})
     if (is_known(arch))
       for (const std::string& name : format_names(registry()))
-        for (const auto& [role, source] : program_of(name, name, "planar", arch).kernels) kernels.add(source);
+        for (const auto& [role, source] : program_of(name, name, "planar", arch).kernels)
+          if (is_compiled(role, arch)) kernels.add(source);
   kernels.compile(kThreads);
 }
 
