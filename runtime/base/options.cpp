@@ -8,6 +8,7 @@
 #include <initializer_list>
 #include <limits>
 #include <string_view>
+#include <utility>
 
 namespace kvjit {
 namespace {
@@ -17,6 +18,14 @@ std::string variable(std::initializer_list<const char*> names) {
   for (const char* name : names)
     if (const char* value = std::getenv(name); value && *value) return value;
   return {};
+}
+
+// The values of all variables that are set and not empty.
+std::vector<std::string> values_of(std::initializer_list<const char*> names) {
+  std::vector<std::string> values;
+  for (const char* name : names)
+    if (std::string value = variable({name}); !value.empty()) values.push_back(std::move(value));
+  return values;
 }
 
 // Sets `number` if the variable is set. A value that is no whole number within 0..largest is added to `refused`.
@@ -59,7 +68,9 @@ Options Options::from_environment() {
   options.nvrtc_library = variable({"KVJIT_NVRTC"});
   options.cuda_library = variable({"KVJIT_CUDA"});
   options.host_compiler = variable({"KVJIT_CXX", "CXX"});
-  options.cuda_home = variable({"CUDA_HOME", "CUDA_PATH"});
+  options.cuda_homes = values_of({"CUDA_HOME", "CUDA_PATH"});
+  options.python_homes = values_of({"VIRTUAL_ENV", "CONDA_PREFIX"});
+  options.program_paths = list_of(variable({"PATH"}));
   options.bundles = list_of(variable({"KVJIT_BUNDLES"}));
   options.trusted_keys = list_of(variable({"KVJIT_TRUSTED_KEYS"}));
   options.remote = variable({"KVJIT_REMOTE"});

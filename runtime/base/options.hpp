@@ -27,15 +27,19 @@ struct Options {
   int device_ordinal = 0;                      // number of the GPU
   std::string cache_dir;                       // absolute; empty: user_cache_dir; "off": memory only
   std::uint64_t cache_max_bytes = 2ull << 30;  // the cache folder is swept down to this
-  std::string nvrtc_library;  // path or soname, the only one that is tried; empty: the usual names and folders
-  std::string cuda_library;   // the same for libcuda
-  std::string cuda_home;      // a toolkit whose lib64 is searched for NVRTC; from_environment: $CUDA_HOME, $CUDA_PATH
+  std::string nvrtc_library;  // path, folder or soname, the only one that is tried; empty: the usual names and folders
+  std::string cuda_library;   // path or soname of libcuda, likewise
+  // Where NVRTC is searched, besides the usual folders (runtime/compile/nvrtc_places.hpp).
+  std::vector<std::string> cuda_homes;     // toolkits; from_environment: $CUDA_HOME, $CUDA_PATH
+  std::vector<std::string> python_homes;   // Python environments; from_environment: $VIRTUAL_ENV, $CONDA_PREFIX
+  std::vector<std::string> program_paths;  // folders of Python interpreters; from_environment: $PATH
   // Cache folder if cache_dir is empty; from_environment: $XDG_CACHE_HOME/kvjit or $HOME/.cache/kvjit. Both empty:
   // memory only.
   std::string user_cache_dir;
   std::string host_compiler;         // for the CPU back-end; empty: c++, g++, clang++ in this order
   unsigned fiber_seed = 0;           // CPU back-end: 0: lanes in order, else a seeded random order of lanes and warps
   std::vector<std::string> bundles;  // paths of prebuilt kernels (runtime/store/bundle.hpp), searched first, in order
+  bool must_open_bundles = false;    // whether a bundle that cannot be used is an error; else it is logged and left out
   std::vector<std::span<const std::uint8_t>> bundle_bytes;  // bundles in memory that outlives the context
   // Ed25519 keys, 64 hex digits each: one of them must have signed a bundle; empty: every bundle is accepted
   std::vector<std::string> trusted_keys;
@@ -49,7 +53,7 @@ struct Options {
 
   // Reads KVJIT_CACHE_DIR, KVJIT_CACHE_MAX_BYTES, KVJIT_NVRTC, KVJIT_CUDA, KVJIT_CXX (then CXX), KVJIT_DEVICE (auto,
   // gpu, cpu), KVJIT_DEVICE_ORDINAL, KVJIT_BUNDLES, KVJIT_TRUSTED_KEYS (lists with ':'), KVJIT_REMOTE,
-  // KVJIT_REMOTE_WRITES (0, 1); CUDA_HOME, CUDA_PATH, XDG_CACHE_HOME, HOME.
+  // KVJIT_REMOTE_WRITES (0, 1); CUDA_HOME, CUDA_PATH, VIRTUAL_ENV, CONDA_PREFIX, PATH, XDG_CACHE_HOME, HOME.
   static Options from_environment();
 };
 

@@ -193,10 +193,11 @@ class NvrtcCompiler final : public Compiler {
 std::vector<std::string> candidates(const Options& options) {
   if (!options.nvrtc_library.empty()) return {options.nvrtc_library};
   std::vector<std::string> list = {"libnvrtc.so", "libnvrtc.so.13", "libnvrtc.so.12"};
-  const auto in_folders =
-      library_paths({options.cuda_home.empty() ? "" : options.cuda_home + "/lib64", "/usr/local/cuda/lib64",
-                     "/usr/local/cuda-*/lib64", "/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu"},
-                    list);
+  std::vector<std::string> folders;
+  for (const std::string& home : options.cuda_homes) folders.push_back(home + "/lib64");
+  folders.insert(folders.end(), {"/usr/local/cuda/lib64", "/usr/local/cuda-*/lib64", "/usr/lib/x86_64-linux-gnu",
+                                 "/usr/lib/aarch64-linux-gnu"});
+  const auto in_folders = library_paths(folders, list);
   list.insert(list.end(), in_folders.begin(), in_folders.end());
   return list;
 }

@@ -69,8 +69,8 @@ class Bundle {
   Digest digest_{};
 };
 
-// The bundles of options as layers of the store. A bundle that cannot be used is reported to the log and left out. With
-// trusted keys, a bundle that none of them has signed fails with integrity.
+// The bundles of options as layers of the store. A bundle that cannot be used is reported to the log and left out, or
+// fails if the options say so. With trusted keys, a bundle that none of them has signed fails with integrity.
 Result<std::vector<std::unique_ptr<Layer>>> open_bundles(const Options& options);
 
 }  // namespace kvjit

@@ -64,8 +64,10 @@ Result<std::vector<std::unique_ptr<Layer>>> open_bundles(const Options& options)
   std::vector<std::unique_ptr<Layer>> layers;
   for (Result<Bundle>& bundle : opened) {
     if (!bundle) {
-      // A missing bundle is harmless. A bundle that cannot be trusted is an error if there are trusted keys.
-      if (!trusted.empty() && bundle.error().code == Code::integrity) return tl::unexpected(bundle.error());
+      // A missing bundle is harmless to an engine, which compiles instead. A bundle that cannot be trusted is an error
+      // if there are trusted keys.
+      const bool is_refused = options.must_open_bundles || (!trusted.empty() && bundle.error().code == Code::integrity);
+      if (is_refused) return tl::unexpected(bundle.error());
       if (options.log) options.log("warning: " + bundle.error().message + "; it is left out");
       continue;
     }

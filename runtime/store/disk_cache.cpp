@@ -127,21 +127,23 @@ std::string cache_folder(const Options& options) {
   return options.cache_dir.empty() ? options.user_cache_dir : options.cache_dir;
 }
 
-Cache::Cache(const Options& options)
-    : base_(cache_folder(options)), max_bytes_(options.cache_max_bytes), log_(options.log) {
-  if (options.cache_dir == "off") return;
-  const auto memory_only = [this](const std::string& reason) {
-    base_.clear();
-    warn_once(reason + "; kernels are cached in memory only");
-  };
-  if (base_.empty())
-    memory_only("no cache folder is known: set KVJIT_CACHE_DIR, XDG_CACHE_HOME or HOME");
-  else if (base_[0] != '/')
-    memory_only("cache folder '" + base_ + "' is not an absolute path");
-  else if (const std::string versioned = base_ + kVersionFolder; !make_folders(versioned))
-    memory_only("cache folder " + base_ + ": " + why());
-  else if (const auto& open = !is_private(base_) ? base_ : versioned; !is_private(open))
-    memory_only(open + " can be written by others: it needs this user as owner and `chmod go-w`");
+Result<std::string> open_cache_folder(const Options& options) {
+  if (options.cache_dir == "off") return std::string();
+  const std::string base = cache_folder(options), versioned = base + kVersionFolder;
+  const auto refused = [](const std::string& reason) { return fail(Code::environment, reason); };
+  if (base.empty()) return refused("no cache folder is known: set KVJIT_CACHE_DIR, XDG_CACHE_HOME or HOME");
+  if (base[0] != '/') return refused("cache folder '" + base + "' is not an absolute path");
+  if (!make_folders(versioned)) return refused("cache folder " + base + ": " + why());
+  if (const auto& open = !is_private(base) ? base : versioned; !is_private(open))
+    return refused(open + " can be written by others: it needs this user as owner and `chmod go-w`");
+  return base;
+}
+
+Cache::Cache(const Options& options) : max_bytes_(options.cache_max_bytes), log_(options.log) {
+  if (const auto folder = open_cache_folder(options))
+    base_ = *folder;
+  else
+    warn_once(folder.error().message + "; kernels are cached in memory only");
 }
 
 void Cache::warn_once(const std::string& message) {
@@ -280,9 +282,12 @@ Cache::Lock Cache::lock(const Key& key, const std::string& name, std::stop_token
       if (!lock.waited_) {
         lock.waited_ = true;
         ++lock_waits;
+        // The holder writes its process id after it has the lock, so a process that comes in between reads nothing.
         char holder[32] = {};
         const bool is_named = ::pread(fd, holder, sizeof holder - 1, 0) > 0;
-        if (log_) log_(fmt::format("waiting for process {}, which compiles {}", is_named ? holder : "(unknown)", name));
+        if (log_)
+          log_(fmt::format("waiting for {}, which compiles {}",
+                           is_named ? fmt::format("process {}", holder) : "another process", name));
       }
       if (std::chrono::steady_clock::now() > deadline || stop.stop_requested()) {
         if (log_ && !stop.stop_requested())

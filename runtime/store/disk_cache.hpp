@@ -29,8 +29,7 @@ namespace kvjit {
 
 class Cache {
  public:
-  // Uses the folder of the options (cache_folder) and creates it (mode 0700) if it is missing. Without a usable folder
-  // the cache is off, which is logged once.
+  // Uses the folder of open_cache_folder. Without a usable folder the cache is off, which is logged once.
   explicit Cache(const Options& options);
 
   const std::string& folder() const { return base_; }  // "": memory only
@@ -94,6 +93,9 @@ struct CacheListing {
 
 // The cache folder by these options, whether or not it exists; "": memory only.
 std::string cache_folder(const Options& options);
+// The cache folder, which is created (mode 0700) if it is missing; "" if the options say "off". Fails with environment
+// if there is none that only this user or root can write.
+Result<std::string> open_cache_folder(const Options& options);
 CacheStats read_stats(const std::string& folder);
 // The one entry whose key begins with key_prefix. Fails with bad_input if there is none or there are several.
 Result<CacheEntry> find_entry(const std::string& folder, const std::string& key_prefix);

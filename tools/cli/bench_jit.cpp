@@ -129,7 +129,7 @@ Result<int> bench_runtime(const Cli& cli, const RuntimeBench& args) {
                                   args.spec, "--runtime", "--probe", "disk"},
                                  false));
   note("disk_hit_ms", disk, "disk hit", fmt::format("{:.2f} ms (second process: read, verify, load)", disk));
-  KV_TRY(entries, entries_of(*first->store(), {source}, 1, {}));
+  KV_TRY(entries, entries_of(compile_ahead(*first->store(), {source}, {})));
   KV_CHECK(write_bytes(bundle, write_bundle(entries, nullptr)));
   fs::permissions(bundle, fs::perms::owner_read | fs::perms::owner_write);
   KV_TRY(bundled, in_second_process({"kvjit", "--quiet", "--cache-dir", "off", "--device", device, "--bundle", bundle,

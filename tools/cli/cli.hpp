@@ -65,7 +65,8 @@ Result<RotationFlag> rotation_flag(const Registry& registry, const std::string& 
 
 Json to_json(const Error& error);
 
-void add_spec_verbs(CLI::App& app, Cli& cli);    // check, emit, explain, build
+void add_spec_verbs(CLI::App& app, Cli& cli);    // check, emit, explain
+void add_build_verbs(CLI::App& app, Cli& cli);   // build, warm
 void add_run_verb(CLI::App& app, Cli& cli);      // run
 void add_verify_verb(CLI::App& app, Cli& cli);   // verify
 void add_bench_verb(CLI::App& app, Cli& cli);    // bench

@@ -13,6 +13,7 @@ int main(int argc, char** argv) {
   using namespace kvjit;
   Cli cli;
   cli.options = Options::from_environment();
+  cli.options.must_open_bundles = true;
   CLI::App app("kvjit: attention kernels for quantized KV caches, generated from a TOML spec", "kvjit");
   app.set_version_flag("--version", "kvjit " KVJIT_VERSION);
   app.require_subcommand(1);
@@ -37,6 +38,7 @@ int main(int argc, char** argv) {
       ->type_name("FILE.kvb")
       ->allow_extra_args(false);
   add_spec_verbs(app, cli);
+  add_build_verbs(app, cli);
   add_run_verb(app, cli);
   add_verify_verb(app, cli);
   add_bench_verb(app, cli);

@@ -1,8 +1,6 @@
 // The verb pack: compiles the kernels of specs into a bundle for machines without a compiler (tools/pack). It also
 // creates signing keys (--new-key) and lists bundles (--list).
 // SPDX-License-Identifier: MIT
-#include "tools/pack/pack.hpp"
-
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <unistd.h>
@@ -17,7 +15,7 @@
 #include <thread>
 
 #include "runtime/store/bundle.hpp"
-#include "tools/cli/cli.hpp"
+#include "tools/cli/ahead.hpp"
 #include "tools/io/files.hpp"
 #include "tools/io/report.hpp"
 
@@ -27,10 +25,8 @@ namespace {
 namespace fs = std::filesystem;
 
 struct PackArgs {
-  std::vector<std::string> specs;                                        // files
-  std::vector<std::string> archs;                                        // --arch; empty: the specs'
+  KernelsOf kernels;
   std::string output;                                                    // -o: FILE.kvb, FILE.h or DIR/
-  std::string operations;                                                // --operations
   std::string sign_file;                                                 // --sign: key file; empty: not signed
   std::string list_file;                                                 // --list: bundle to list
   std::string new_key_file;                                              // --new-key: key file to write
@@ -73,49 +69,22 @@ Result<int> make_key_file(const Cli& cli, const std::string& file) {
   return 0;
 }
 
-// The sources of all specs, and those of --operations.
-Result<std::vector<Source>> collect(const Cli& cli, const PackArgs& args, bool is_for_gpu) {
-  KV_TRY(registry, cli.registry());
-  KV_TRY(specs, cli.specs(args.specs));
-  KV_TRY(operations, read_operations(args.operations));
-  std::vector<Source> sources;
-  std::vector<SpecOnArchs> all;
-  for (const Spec& spec : specs) {
-    KV_TRY(archs, cli.archs(spec, args.archs, is_for_gpu));
-    for (const std::string& arch : archs) {
-      KV_TRY(more, sources_to_pack(spec, registry, arch, is_for_gpu));
-      std::move(more.begin(), more.end(), std::back_inserter(sources));
-    }
-    all.push_back({spec, archs});
-  }
-  KV_TRY(more, operations_to_pack(all, registry, operations));
-  std::move(more.begin(), more.end(), std::back_inserter(sources));
-  return sources;
-}
-
 // Compiles through the cache on disk, so that the next call after an interrupted one compiles only the rest. It never
 // takes kernels from bundles.
 Result<std::vector<CacheEntry>> compile(const Cli& cli, const PackArgs& args, const std::vector<Source>& sources,
-                                        bool is_for_gpu, ArtefactKind kind) {
+                                        ArtefactKind kind) {
   Options options = cli.options;
   options.bundles.clear();
-  options.log = [&cli](const std::string& line) {
-    if (line.rfind("compiling ", 0) != 0) cli.talk(line);
-  };
-  KV_TRY(store, Store::open(options, is_for_gpu ? nvrtc_toolchain(options, kind) : host_toolchain(options)));
-  const bool is_terminal = !cli.is_quiet && isatty(STDERR_FILENO);
-  const auto entries = entries_of(*store, sources, args.threads, [&](const PackProgress& p) {
-    if (is_terminal) fmt::print(stderr, "\r\033[K{}{}", progress_text(p), p.done == p.count ? "\n" : "");
-  });
-  const CacheCounters counted = store->counters();
-  cli.talk(fmt::format("{} compiled, {} from the cache", counted.compiles, counted.disk_hits));
-  return entries;
+  KV_TRY(store, open_store_ahead(cli, options, kind));
+  auto kernels = compile_ahead(cli, *store, sources, args.threads, true);
+  cli.talk(counted_text(kernels));
+  return entries_of(std::move(kernels));
 }
 
 Result<int> pack(const Cli& cli, const PackArgs& args) {
   if (!args.list_file.empty()) return list_bundle(cli, args.list_file);
   if (!args.new_key_file.empty()) return make_key_file(cli, args.new_key_file);
-  if (args.specs.empty() || args.output.empty())
+  if (args.kernels.specs.empty() || args.output.empty())
     return fail(Code::usage, "pack takes specs and -o: a file .kvb, a header .h, or a folder that ends in /");
   if (args.threads == 0) return fail(Code::usage, "-j 0: at least one thread is needed");
   const fs::path output = args.output;
@@ -124,17 +93,15 @@ Result<int> pack(const Cli& cli, const PackArgs& args) {
     return fail(Code::usage, fmt::format("-o {}: neither .kvb, nor .h, nor a folder that ends in /", args.output));
   if (is_folder && !args.sign_file.empty())
     return fail(Code::usage, "--sign: a folder is not signed", {}, {"-o FILE.kvb or FILE.h is"});
-  const bool is_for_gpu = cli.options.device != DeviceKind::cpu;
   std::optional<SigningKey> signer;
   if (!args.sign_file.empty()) {
     KV_TRY(key, SigningKey::read_file(args.sign_file));
     signer = key;
   }
-  KV_TRY(sources, collect(cli, args, is_for_gpu));
-  KV_TRY(entries,
-         compile(cli, args, sources, is_for_gpu, is_for_gpu ? ArtefactKind::cubin : ArtefactKind::host_object));
+  if (args.has_ptx && !is_for_gpu(cli)) return fail(Code::usage, "--ptx: the CPU back-end has none");
+  KV_TRY(sources, sources_of(cli, args.kernels));
+  KV_TRY(entries, compile(cli, args, sources, is_for_gpu(cli) ? ArtefactKind::cubin : ArtefactKind::host_object));
   if (args.has_ptx) {
-    if (!is_for_gpu) return fail(Code::usage, "--ptx: the CPU back-end has none");
     std::vector<Source> later;
     std::copy_if(sources.begin(), sources.end(), std::back_inserter(later),
                  [](const Source& source) { return is_for_later_gpus(source.arch); });
@@ -142,7 +109,7 @@ Result<int> pack(const Cli& cli, const PackArgs& args) {
       return fail(
           Code::usage, "--ptx: that of an arch that ends in a letter runs on no other GPU", {},
           {"add one that does not, such as --arch sm_90a,sm_89: sm_89 is then what programs for later GPUs ask for"});
-    KV_TRY(more, compile(cli, args, later, true, ArtefactKind::ptx));
+    KV_TRY(more, compile(cli, args, later, ArtefactKind::ptx));
     entries.insert(entries.end(), more.begin(), more.end());
   }
   std::uint64_t bytes = 0;
@@ -169,12 +136,13 @@ Result<int> pack(const Cli& cli, const PackArgs& args) {
 void add_pack_verb(CLI::App& app, Cli& cli) {
   const auto args = std::make_shared<PackArgs>();
   CLI::App* verb = app.add_subcommand("pack", "compile kernels into a bundle for machines without a compiler");
-  verb->add_option("SPEC", args->specs, "spec files");
-  verb->add_option("--arch", args->archs, "GPU architectures, instead of the spec's")
+  verb->add_option("SPEC", args->kernels.specs, "spec files");
+  verb->add_option("--arch", args->kernels.archs, "GPU architectures, instead of the spec's")
       ->delimiter(',')
       ->allow_extra_args(false)
       ->type_name("A,B");
-  verb->add_option("--operations", args->operations, "also kernels that only some calls need: of slots,rope,shift,copy")
+  verb->add_option("--operations", args->kernels.operations,
+                   "also kernels that only some calls need: of slots,rope,shift,copy")
       ->type_name("LIST");
   verb->add_flag("--ptx", args->has_ptx, "PTX too, of archs that end in no letter: for GPUs that come later");
   verb->add_option("-j", args->threads, "compile on N threads")->type_name("N");
@@ -183,6 +151,8 @@ void add_pack_verb(CLI::App& app, Cli& cli) {
   verb->add_option("--new-key", args->new_key_file, "make a key to sign with, and print its public half")
       ->type_name("KEYFILE");
   verb->add_option("--list", args->list_file, "what a bundle holds, each entry checked")->type_name("BUNDLE");
+  // A bundle is made of kernels of this compiler, never of those of another bundle.
+  app.get_option("--bundle")->excludes(verb->get_option("--output"));
   verb->callback([&cli, args] { cli.action = [&cli, args] { return pack(cli, *args); }; });
 }
 

@@ -1,5 +1,4 @@
-// The verbs that read specs and write text: check, emit, explain and build. None of them needs a GPU, but without one
-// build must be told an arch.
+// The verbs that read specs and write text: check, emit and explain. None of them needs a GPU or a compiler.
 // SPDX-License-Identifier: MIT
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -10,11 +9,8 @@
 #include <filesystem>
 #include <memory>
 #include <set>
-#include <thread>
 
 #include "generator/program.hpp"
-#include "runtime/base/parallel.hpp"
-#include "runtime/compile/compiler.hpp"
 #include "tools/cli/cli.hpp"
 #include "tools/io/files.hpp"
 #include "tools/io/report.hpp"
@@ -26,15 +22,12 @@ namespace {
 namespace fs = std::filesystem;
 
 struct SpecArgs {
-  std::vector<std::string> specs;                                        // files
-  std::vector<std::string> archs;                                        // --arch; empty: the spec's
-  std::string out_dir;                                                   // -o
-  std::string role;                                                      // emit --kernel; empty: all kernels
-  std::string operations;                                                // emit --operations
-  bool is_ptx = false;                                                   // build --ptx
-  bool is_cubin = false;                                                 // build --cubin
-  bool has_key = false;                                                  // explain --key
-  unsigned threads = std::max(1u, std::thread::hardware_concurrency());  // build -j
+  std::vector<std::string> specs;  // files
+  std::vector<std::string> archs;  // --arch; empty: the spec's
+  std::string out_dir;             // -o
+  std::string role;                // emit --kernel; empty: all kernels
+  std::string operations;          // emit --operations
+  bool has_key = false;            // explain --key
 };
 
 Result<ProgramSource> program_of(const Spec& spec, const Registry& registry, const std::string& arch) {
@@ -43,12 +36,12 @@ Result<ProgramSource> program_of(const Spec& spec, const Registry& registry, con
 }
 
 // The programs of all specs, each for all of its archs.
-Result<std::vector<ProgramSource>> programs_of(const Cli& cli, const SpecArgs& args, bool needs_gpu) {
+Result<std::vector<ProgramSource>> programs_of(const Cli& cli, const SpecArgs& args) {
   KV_TRY(registry, cli.registry());
   KV_TRY(specs, cli.specs(args.specs));
   std::vector<ProgramSource> programs;
   for (const Spec& spec : specs) {
-    KV_TRY(archs, cli.archs(spec, args.archs, needs_gpu));
+    KV_TRY(archs, cli.archs(spec, args.archs, false));
     for (const std::string& arch : archs) {
       KV_TRY(program, program_of(spec, registry, arch));
       programs.push_back(std::move(program));
@@ -68,13 +61,6 @@ Result<std::vector<Source>> operations_of(const Cli& cli, const SpecArgs& args) 
     all.push_back({spec, archs});
   }
   return operations_to_pack(all, registry, operations);
-}
-
-Result<void> make_folder(const std::string& dir) {
-  std::error_code problem;
-  fs::create_directories(dir, problem);
-  if (!problem) return {};
-  return fail(Code::environment, fmt::format("{}: cannot be made a folder: {}", dir, problem.message()));
 }
 
 Result<int> check(const Cli& cli, const SpecArgs& args) {
@@ -112,7 +98,7 @@ Result<int> check(const Cli& cli, const SpecArgs& args) {
 }
 
 Result<int> emit_text(const Cli& cli, const SpecArgs& args) {
-  KV_TRY(programs, programs_of(cli, args, false));
+  KV_TRY(programs, programs_of(cli, args));
   KV_TRY(operations, operations_of(cli, args));
   std::vector<const Source*> sources;
   std::vector<std::string> roles;
@@ -159,10 +145,10 @@ Result<int> emit_text(const Cli& cli, const SpecArgs& args) {
 
 Result<int> explain_specs(const Cli& cli, const SpecArgs& args) {
   if (args.has_key) {
-    KV_TRY(programs, programs_of(cli, args, false));
+    KV_TRY(programs, programs_of(cli, args));
     return explain_keys(cli, programs);
   }
-  KV_TRY(programs, programs_of(cli, args, false));
+  KV_TRY(programs, programs_of(cli, args));
   Json results = Json::array();
   std::string text;
   for (const ProgramSource& program : programs) {
@@ -184,57 +170,6 @@ Result<int> explain_specs(const Cli& cli, const SpecArgs& args) {
   }
   cli.print(results, text);
   return 0;
-}
-
-Result<int> build(const Cli& cli, const SpecArgs& args) {
-  if (args.is_ptx && args.is_cubin) return fail(Code::usage, "--ptx and --cubin exclude each other");
-  if (args.threads == 0) return fail(Code::usage, "-j 0: at least one thread is needed");
-  KV_TRY(programs, programs_of(cli, args, true));
-  KV_TRY(compiler, open_nvrtc(cli.options, args.is_ptx ? ArtefactKind::ptx : ArtefactKind::cubin));
-  std::vector<const Source*> jobs;
-  std::set<std::string> names;
-  for (const ProgramSource& program : programs)
-    for (const auto& [role, source] : program.kernels)
-      if (names.insert(source.name).second) jobs.push_back(&source);
-
-  std::vector<Result<Artefact>> artefacts(jobs.size(), fail(Code::internal, "not compiled"));
-  in_parallel(jobs.size(), args.threads,
-              [&, compiler = compiler](std::size_t i) { artefacts[i] = compiler->compile(*jobs[i]); });
-
-  if (!args.out_dir.empty()) KV_CHECK(make_folder(args.out_dir));
-  Json results = Json::array();
-  std::vector<std::vector<std::string>> rows;
-  int exit_code = 0;
-  for (std::size_t i = 0; i < jobs.size(); ++i) {
-    Json result = {{"name", jobs[i]->name}, {"arch", jobs[i]->arch}};
-    if (!artefacts[i]) {
-      const Error& error = artefacts[i].error();
-      fmt::print(stderr, "{}: {}", jobs[i]->name, render(error));
-      if (exit_code == 0) exit_code = static_cast<int>(error.code);
-      result["error"] = to_json(error);
-      results.push_back(result);
-      continue;
-    }
-    const Artefact& a = *artefacts[i];
-    const int spills = a.spill_store_bytes + a.spill_load_bytes;
-    // PTX has no registers, spills and stack yet.
-    const auto assembled = [&](int number) { return args.is_ptx ? std::string("-") : std::to_string(number); };
-    rows.push_back({jobs[i]->name, jobs[i]->arch, fmt::format("{:.0f}", a.compile_ms), assembled(a.registers),
-                    assembled(spills), assembled(a.stack_bytes), std::to_string(a.bytes.size())});
-    result["compile_ms"] = a.compile_ms;
-    if (!args.is_ptx)
-      result.update({{"registers", a.registers}, {"spill_bytes", spills}, {"stack_bytes", a.stack_bytes}});
-    result["bytes"] = a.bytes.size();
-    if (!args.out_dir.empty()) {
-      const std::string file = (fs::path(args.out_dir) / (jobs[i]->name + (args.is_ptx ? ".ptx" : ".cubin"))).string();
-      KV_CHECK(write_bytes(file, a.bytes));
-      result["file"] = file;
-    }
-    results.push_back(result);
-  }
-  cli.print({{"compiler", compiler->identity()}, {"kernels", results}},
-            table_text({"kernel", "arch", "ms", "registers", "spills", "stack", "bytes"}, rows));
-  return exit_code;
 }
 
 }  // namespace
@@ -259,11 +194,6 @@ void add_spec_verbs(CLI::App& app, Cli& cli) {
       ->type_name("LIST");
   verb("explain", "what was decided, and why", explain_specs, false)
       ->add_flag("--key", args->has_key, "each kernel's key, where it would come from, and why a miss is a miss");
-  CLI::App* compile = verb("build", "compile every kernel with NVRTC", build, true);
-  compile->add_flag("--cubin", args->is_cubin, "machine code (the default)");
-  compile->add_flag("--ptx", args->is_ptx, "PTX instead of machine code");
-  compile->add_option("-j", args->threads, "compile on N threads")->type_name("N");
-  compile->add_option("-o,--output", args->out_dir, "folder to write to")->type_name("DIR");
 }
 
 }  // namespace kvjit

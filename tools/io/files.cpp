@@ -67,4 +67,11 @@ Result<void> write_text(const std::string& file, const std::string& text) {
   return write_bytes(file, {reinterpret_cast<const std::uint8_t*>(text.data()), text.size()});
 }
 
+Result<void> make_folder(const std::string& folder) {
+  std::error_code problem;
+  fs::create_directories(folder, problem);
+  if (!problem) return {};
+  return fail(Code::environment, fmt::format("{}: cannot be made a folder: {}", folder, problem.message()));
+}
+
 }  // namespace kvjit

@@ -16,5 +16,6 @@ Result<std::string> read_text(const std::string& file);
 // Writes beside the file and renames, so that a failure leaves the old file as it was.
 Result<void> write_bytes(const std::string& file, std::span<const std::uint8_t> bytes);
 Result<void> write_text(const std::string& file, const std::string& text);
+Result<void> make_folder(const std::string& folder);  // and its parents; one that exists already is fine
 
 }  // namespace kvjit

@@ -1,20 +1,17 @@
-// Collects, compiles and writes kernels: see pack.hpp.
+// Collects and writes kernels: see pack.hpp.
 // SPDX-License-Identifier: MIT
 #include "tools/pack/pack.hpp"
 
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <chrono>
 #include <filesystem>
 #include <iterator>
 #include <map>
-#include <mutex>
 #include <set>
 
 #include "generator/program.hpp"
 #include "generator/resolve/problem.hpp"
-#include "runtime/base/parallel.hpp"
 #include "runtime/store/manifest.hpp"
 #include "tools/io/files.hpp"
 
@@ -63,53 +60,22 @@ Result<std::vector<Source>> operations_to_pack(const std::vector<SpecOnArchs>& s
 
 bool is_for_later_gpus(const std::string& arch) { return !arch.empty() && arch.back() >= '0' && arch.back() <= '9'; }
 
-std::string progress_text(const PackProgress& p) {
-  const double left = p.done ? p.seconds / static_cast<double>(p.done) * static_cast<double>(p.count - p.done) : 0;
-  return fmt::format("{}/{} {:.0f} s, {:.0f} s to go: {}", p.done, p.count, p.seconds, left, p.name);
-}
-
-Result<std::vector<CacheEntry>> entries_of(Store& store, const std::vector<Source>& sources, unsigned threads,
-                                           const std::function<void(const PackProgress&)>& progress) {
-  std::vector<const Source*> jobs;
-  std::vector<Key> keys;
-  std::set<std::string> seen;
-  for (const Source& source : sources) {
-    Key key = store.request_key(source);
-    if (seen.insert(key.hex).second) jobs.push_back(&source), keys.push_back(std::move(key));
+Result<std::vector<CacheEntry>> entries_of(std::vector<KernelAhead> kernels) {
+  std::vector<CacheEntry> entries;
+  for (KernelAhead& kernel : kernels) {
+    // Kernels that the failure of another one cancelled say nothing about the cause.
+    if (!kernel.entry && kernel.entry.error().code == Code::cancelled) continue;
+    if (!kernel.entry) return tl::unexpected(kernel.entry.error());
+    entries.push_back(std::move(*kernel.entry));
+    entries.back().key = std::move(kernel.request);
   }
-  std::vector<CacheEntry> entries(jobs.size());
-  std::mutex mutex;
-  Result<void> outcome;
-  PackProgress state{0, jobs.size(), 0, {}};
-  std::stop_source stop;
-  const auto begin = std::chrono::steady_clock::now();
-  in_parallel(jobs.size(), threads, [&](std::size_t i) {
-    if (stop.stop_requested()) return;
-    const auto got = store.get(
-        *jobs[i],
-        [&](const Store::Hit& hit) -> Result<void> {
-          entries[i] = hit.entry;
-          return {};
-        },
-        stop.get_token());
-    entries[i].key = keys[i];
-    const std::lock_guard guard(mutex);
-    if (!got && outcome) outcome = got, stop.request_stop();
-    ++state.done;
-    state.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-    state.name = jobs[i]->name;
-    if (progress) progress(state);
-  });
-  KV_CHECK(outcome);
   std::sort(entries.begin(), entries.end(), [](const auto& a, const auto& b) { return a.key.hex < b.key.hex; });
   return entries;
 }
 
 Result<void> write_folder(const std::string& folder, const std::vector<CacheEntry>& entries) {
   namespace fs = std::filesystem;
-  std::error_code problem;
-  fs::create_directories(folder, problem);
-  if (problem) return fail(Code::environment, fmt::format("{}: cannot be made: {}", folder, problem.message()));
+  KV_CHECK(make_folder(folder));
   for (const CacheEntry& entry : entries)
     KV_CHECK(write_bytes((fs::path(folder) / file_name(entry)).string(), entry.artefact.bytes));
   return write_text((fs::path(folder) / "manifest.json").string(), write_manifest(entries));

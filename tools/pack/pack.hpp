@@ -1,9 +1,8 @@
-// The work of `kvjit pack`: it collects the kernels of specs for several archs, compiles them through the cache, and
-// writes them as a bundle, a folder or a C header.
+// The work of `kvjit pack`: it collects the kernels of specs for several archs, and writes them as a bundle, a folder
+// or a C header. ahead.hpp compiles them in between.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include <cstdint>
-#include <functional>
 #include <span>
 #include <string>
 #include <vector>
@@ -11,7 +10,8 @@
 #include "generator/catalogue/registry.hpp"
 #include "generator/kernels/operations/operations.hpp"
 #include "generator/spec/spec.hpp"
-#include "runtime/store/store.hpp"
+#include "runtime/store/entry.hpp"
+#include "tools/pack/ahead.hpp"
 
 namespace kvjit {
 
@@ -33,18 +33,9 @@ Result<std::vector<Source>> operations_to_pack(const std::vector<SpecOnArchs>& s
 // Whether PTX of this arch runs on later GPUs: PTX of sm_90 does, PTX of sm_90a does not.
 bool is_for_later_gpus(const std::string& arch);
 
-struct PackProgress {
-  std::size_t done = 0;   // kernels that are compiled
-  std::size_t count = 0;  // kernels in all
-  double seconds = 0;     // seconds since the start
-  std::string name;       // name of the kernel that was compiled last
-};
-std::string progress_text(const PackProgress& progress);  // "12/340 4 s, 110 s to go: decode..."
-
-// Compiles the sources and returns the entries under the keys by which bundles are searched, each key once. The first
-// failure ends the call. The cache then has the kernels compiled so far, and the next call compiles only the rest.
-Result<std::vector<CacheEntry>> entries_of(Store& store, const std::vector<Source>& sources, unsigned threads,
-                                           const std::function<void(const PackProgress&)>& progress);
+// The entries of kernels under the keys by which bundles are searched, sorted by key; else the first failure. The cache
+// has the kernels that were compiled before it, so the next call compiles only the rest.
+Result<std::vector<CacheEntry>> entries_of(std::vector<KernelAhead> kernels);
 
 // Writes a bundle as a folder (runtime/store/manifest.hpp). The manifest is written last.
 Result<void> write_folder(const std::string& folder, const std::vector<CacheEntry>& entries);

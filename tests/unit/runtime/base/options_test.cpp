@@ -17,9 +17,9 @@ namespace {
 class Environment {
  public:
   explicit Environment(std::initializer_list<std::pair<const char*, const char*>> values) {
-    for (const char* name :
-         {"KVJIT_CACHE_DIR", "KVJIT_CACHE_MAX_BYTES", "KVJIT_NVRTC", "KVJIT_CUDA", "KVJIT_CXX", "CXX", "KVJIT_DEVICE",
-          "KVJIT_DEVICE_ORDINAL", "CUDA_HOME", "CUDA_PATH", "XDG_CACHE_HOME", "HOME"}) {
+    for (const char* name : {"KVJIT_CACHE_DIR", "KVJIT_CACHE_MAX_BYTES", "KVJIT_NVRTC", "KVJIT_CUDA", "KVJIT_CXX",
+                             "CXX", "KVJIT_DEVICE", "KVJIT_DEVICE_ORDINAL", "CUDA_HOME", "CUDA_PATH", "VIRTUAL_ENV",
+                             "CONDA_PREFIX", "XDG_CACHE_HOME", "HOME", "PATH"}) {
       if (const char* value = std::getenv(name)) saved_[name] = value;
       names_.push_back(name);
       unsetenv(name);
@@ -61,7 +61,9 @@ TEST_CASE("each variable reaches its option") {
                                  {"KVJIT_DEVICE", "cpu"},
                                  {"KVJIT_DEVICE_ORDINAL", "3"},
                                  {"CXX", "plain"},
-                                 {"CUDA_PATH", "/toolkit"}});
+                                 {"CUDA_PATH", "/toolkit"},
+                                 {"CONDA_PREFIX", "/conda"},
+                                 {"PATH", "/a:/b"}});
   const Options options = Options::from_environment();
   CHECK(options.cache_dir == "/c");
   CHECK(options.cache_max_bytes == 123456789012ull);
@@ -70,14 +72,16 @@ TEST_CASE("each variable reaches its option") {
   CHECK(options.device == DeviceKind::cpu);
   CHECK(options.device_ordinal == 3);
   CHECK(options.host_compiler == "plain");
-  CHECK(options.cuda_home == "/toolkit");
+  CHECK(options.cuda_homes == std::vector<std::string>{"/toolkit"});
+  CHECK(options.python_homes == std::vector<std::string>{"/conda"});
+  CHECK(options.program_paths == std::vector<std::string>{"/a", "/b"});
   CHECK(options.refused.empty());
 }
 
 TEST_CASE("the more particular variable wins") {
   const Environment environment({{"KVJIT_CXX", "ours"}, {"CXX", "plain"}, {"CUDA_HOME", "/h"}, {"CUDA_PATH", "/p"}});
   CHECK(Options::from_environment().host_compiler == "ours");
-  CHECK(Options::from_environment().cuda_home == "/h");
+  CHECK(Options::from_environment().cuda_homes == std::vector<std::string>{"/h", "/p"});
 }
 
 TEST_CASE("the user's cache folder: XDG before home, relative paths ignored") {
