@@ -5,6 +5,7 @@
 #include "tools/bench/bench.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
@@ -15,6 +16,7 @@
 #include "tools/bench/bench_operations.hpp"
 #include "tools/bench/tune.hpp"
 #include "tools/cli/cli.hpp"
+#include "tools/cli/usage.hpp"
 #include "tools/io/files.hpp"
 #include "tools/io/report.hpp"
 #include "tools/verify/harness.hpp"
@@ -332,7 +334,7 @@ Result<int> tune_specs(const Cli& cli, const BenchArgs& args) {
 void add_bench_verb(CLI::App& app, Cli& cli) {
   auto args = std::make_shared<BenchArgs>();
   CLI::App* verb = app.add_subcommand("bench", "time attention over caches of several sizes, on a GPU");
-  verb->add_option("SPEC", args->specs, "spec files")->required();
+  verb->add_option("SPEC", args->specs, "spec files")->required()->type_name("SPEC.toml");
   CLI::Option* write =
       verb->add_flag("--write", args->is_writing, "time quantize and dequantize of K's format instead, against a copy");
   verb->add_flag("--operations", args->has_operations,
@@ -343,34 +345,36 @@ void add_bench_verb(CLI::App& app, Cli& cli) {
   verb->add_option("-o,--output", args->out_dir, "with --tune: write DIR/tuning/ARCH.toml")
       ->needs(tune)
       ->type_name("DIR");
-  verb->add_option("--tokens", args->tokens, "lengths of the sequences")
+  whole_number(verb->add_option("--tokens", args->tokens, "lengths of the sequences"), "N,M", 1, 1 << 24)
       ->delimiter(',')
       ->allow_extra_args(false)
-      ->check(CLI::Range(1, 1 << 24))
       ->excludes(write)
-      ->type_name("N,M");
-  verb->add_option("--batch", args->batch, "sequences of a call; each with all --tokens")
+      ->default_str(fmt::format("{}", fmt::join(args->tokens, ",")));
+  whole_number(verb->add_option("--batch", args->batch, "sequences of a call; each with all --tokens"), "B,C", 1, 65535)
       ->delimiter(',')
       ->allow_extra_args(false)
-      ->check(CLI::Range(1, 65535))
       ->excludes(write)
-      ->type_name("B,C");
+      ->default_str("1");
   verb->add_option("--html", args->html, "also write table and charts to one HTML file")
       ->excludes(write)
       ->excludes(tune)
-      ->type_name("FILE");
-  verb->add_option("--kv-heads", args->kv_heads, "KV heads of a sequence")->check(CLI::Range(1, 4096));
-  verb->add_option("--query-scale", args->query_scale, "queries times this: above 1, fewer tokens decide")
-      ->check(CLI::Range(0.0, 1e4))
-      ->excludes(write);
+      ->type_name("FILE.html");
+  whole_number(verb->add_option("--kv-heads", args->kv_heads, "KV heads of a sequence"), "H", 1, 4096)
+      ->capture_default_str();
+  decimal_number(verb->add_option("--query-scale", args->query_scale, "queries times X: above 1, fewer tokens decide"),
+                 "X", 0, 1e4)
+      ->excludes(write)
+      ->capture_default_str();
   verb->add_flag("--lengths", args->has_lengths,
                  "tell a call its sequences' lengths in device memory, as captured graphs do")
       ->excludes(write);
-  verb->add_option("--repeats", args->repeats, "timed graphs of 20 calls; the median counts")
-      ->check(CLI::Range(1, 10000));
-  verb->add_option("--gigabytes", args->gigabytes, "with --write: size of the rows in memory")
-      ->check(CLI::Range(0.001, 64.0))
-      ->needs(write);
+  whole_number(verb->add_option("--repeats", args->repeats, "timed graphs of 20 calls; the median counts"), "N", 1,
+               10000)
+      ->capture_default_str();
+  decimal_number(verb->add_option("--gigabytes", args->gigabytes, "with --write: 1e9 bytes of rows in memory"), "G",
+                 0.001, 64)
+      ->needs(write)
+      ->capture_default_str();
   CLI::Option* runtime = verb->add_flag("--runtime", args->is_runtime,
                                         "what compiling, finding and launching a kernel costs, on any device")
                              ->excludes(write)

@@ -13,6 +13,7 @@
 
 #include "generator/program.hpp"
 #include "tools/cli/ahead.hpp"
+#include "tools/cli/usage.hpp"
 #include "tools/io/files.hpp"
 #include "tools/io/report.hpp"
 
@@ -59,7 +60,6 @@ int print_failures(const std::vector<KernelAhead>& kernels) {
 
 Result<int> build(const Cli& cli, const BuildArgs& args) {
   if (args.is_ptx && args.is_cubin) return fail(Code::usage, "--ptx and --cubin exclude each other");
-  if (args.threads == 0) return fail(Code::usage, "-j 0: at least one thread is needed");
   if (args.is_ptx && !is_for_gpu(cli)) return fail(Code::usage, "--ptx: the CPU back-end has none");
   const ArtefactKind kind = !is_for_gpu(cli) ? ArtefactKind::host_object
                             : args.is_ptx    ? ArtefactKind::ptx
@@ -113,7 +113,6 @@ Result<int> build(const Cli& cli, const BuildArgs& args) {
 }
 
 Result<int> warm_cache(const Cli& cli, const BuildArgs& args) {
-  if (args.threads == 0) return fail(Code::usage, "-j 0: at least one thread is needed");
   KV_TRY(folder, open_cache_folder(cli.options));
   if (folder.empty()) return fail(Code::usage, "the cache is off, so there is no folder to fill");
   KV_TRY(sources, sources_of(cli, args.kernels));
@@ -143,12 +142,13 @@ void add_build_verbs(CLI::App& app, Cli& cli) {
   const auto args = std::make_shared<BuildArgs>();
   const auto verb = [&](const char* name, const char* help, auto run) {
     CLI::App* sub = app.add_subcommand(name, help);
-    sub->add_option("SPEC", args->kernels.specs, "spec file")->required()->expected(1, -1);
+    sub->add_option("SPEC", args->kernels.specs, "spec files")->type_name("SPEC.toml")->required()->expected(1, -1);
     sub->add_option("--arch", args->kernels.archs, "GPU architectures, instead of the spec's")
         ->delimiter(',')
         ->allow_extra_args(false)
         ->type_name("A,B");
-    sub->add_option("-j", args->threads, "compile on N threads")->type_name("N");
+    whole_number(sub->add_option("-j", args->threads, "compile on N threads"), "N", 1, kMostThreads)
+        ->default_str(kAllProcessors);
     sub->callback([&cli, args, run] { cli.action = [&cli, args, run] { return run(cli, *args); }; });
     return sub;
   };

@@ -65,6 +65,10 @@ Result<RotationFlag> rotation_flag(const Registry& registry, const std::string& 
 
 Json to_json(const Error& error);
 
+// Chooses cli.action and sets the flags of `cli` by the words after "kvjit"; it runs nothing. A mistake is an error
+// with the code `usage`.
+Result<void> parse_command_line(const std::vector<std::string>& args, Cli& cli);
+
 void add_spec_verbs(CLI::App& app, Cli& cli);    // check, emit, explain
 void add_build_verbs(CLI::App& app, Cli& cli);   // build, warm
 void add_run_verb(CLI::App& app, Cli& cli);      // run

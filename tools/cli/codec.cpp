@@ -15,6 +15,7 @@
 #include "generator/kernels/operations/operations.hpp"
 #include "generator/program.hpp"
 #include "tools/cli/cli.hpp"
+#include "tools/cli/usage.hpp"
 #include "tools/io/files.hpp"
 #include "tools/io/npy.hpp"
 #include "tools/io/report.hpp"
@@ -79,6 +80,7 @@ Result<std::vector<std::uint8_t>> on_device(const Cli& cli, const Registry& regi
   return out;
 }
 
+constexpr int kMostValues = 1 << 20;     // --head-dim
 constexpr long long kMaxRows = 1 << 30;  // a token count is an int in the kernels' arguments
 
 // Fails if a finite row does not decode to finite numbers: its values are too large for the format's numbers or scale.
@@ -247,14 +249,11 @@ Result<int> requantize(const Cli& cli, const RequantizeArgs& args) {
 void add_requantize(CLI::App& app, Cli& cli) {
   const auto args = std::make_shared<RequantizeArgs>();
   CLI::App* verb = app.add_subcommand("requantize", "stored bytes of one format to those of another");
-  verb->add_option("--from", args->from, "name or alias of the format they have")->required();
-  verb->add_option("--to", args->to, "name or alias of the one they get")->required();
-  verb->add_option("--head-dim", args->head_dim, "values of a head")
-      ->check(CLI::PositiveNumber)
-      ->required()
-      ->type_name("D");
-  verb->add_option("IN", args->in, "the bytes: whole blocks in element order")->required();
-  verb->add_option("OUT", args->out, "the bytes, likewise")->required();
+  verb->add_option("--from", args->from, "name or alias of the format they have")->required()->type_name("FORMAT");
+  verb->add_option("--to", args->to, "name or alias of the one they get")->required()->type_name("FORMAT");
+  whole_number(verb->add_option("--head-dim", args->head_dim, "values of a head"), "D", 1, kMostValues)->required();
+  verb->add_option("IN", args->in, "the bytes: whole blocks in element order")->required()->type_name("IN.bin");
+  verb->add_option("OUT", args->out, "the bytes, likewise")->required()->type_name("OUT.bin");
   verb->callback([&cli, args] { cli.action = [&cli, args] { return requantize(cli, *args); }; });
 }
 
@@ -264,23 +263,22 @@ void add_codec_verbs(CLI::App& app, Cli& cli) {
   const auto args = std::make_shared<CodecVerbArgs>();
   const auto codec_verb = [&](const char* name, const char* help, const char* in, const char* out, auto run) {
     CLI::App* verb = app.add_subcommand(name, help);
-    verb->add_option("--format", args->format, "name or alias of a format")->required();
-    verb->add_option("--head-dim", args->head_dim, "values that are encoded together; default: the row")
-        ->check(CLI::PositiveNumber)
-        ->type_name("D");
-    verb->add_option("IN", args->in, in)->required();
-    verb->add_option("OUT", args->out, out)->required();
+    verb->add_option("--format", args->format, "name or alias of a format")->required()->type_name("FORMAT");
+    whole_number(verb->add_option("--head-dim", args->head_dim, "values that are encoded together"), "D", 1,
+                 kMostValues)
+        ->default_str("the row");
+    verb->add_option("IN", args->in, in)->required()->type_name("FILE");
+    verb->add_option("OUT", args->out, out)->required()->type_name("FILE");
     verb->callback([&cli, args, run] { cli.action = [&cli, args, run] { return run(cli, *args); }; });
     return verb;
   };
   codec_verb("quantize", "numbers to stored bytes: whole blocks in element order", "rows of numbers, .npy", "the bytes",
              quantize);
   CLI::App* back = codec_verb("dequantize", "stored bytes to numbers", "the bytes", "f32 .npy", dequantize);
-  back->add_option("--shape", args->shape, "rows,columns")
+  whole_number(back->add_option("--shape", args->shape, "rows and columns of the numbers"), "R,C", 1, 1LL << 40)
       ->delimiter(',')
       ->allow_extra_args(false)
-      ->required()
-      ->type_name("R,C");
+      ->required();
   back->add_flag("--rotated", args->is_rotated, "leave the values in the rotated domain");
   add_requantize(app, cli);
 }

@@ -8,6 +8,7 @@
 
 #include "generator/catalogue/registry.hpp"
 #include "tools/cli/cli.hpp"
+#include "tools/cli/usage.hpp"
 #include "tools/io/report.hpp"
 
 namespace kvjit {
@@ -136,11 +137,11 @@ Result<int> formats(const Cli& cli, const FormatsArgs& args) {
 void add_formats_verb(CLI::App& app, Cli& cli) {
   const auto args = std::make_shared<FormatsArgs>();
   CLI::App* list = app.add_subcommand("formats", "every format, or one in detail");
-  list->add_option("NAME", args->name, "name or alias");
-  list->add_option("--head-dim", args->head_dim,
-                   "values a head, of formats that are made for it (marked *); default 128")
-      ->check(CLI::PositiveNumber)
-      ->type_name("D");
+  list->add_option("NAME", args->name, "name or alias")->type_name("FORMAT");
+  whole_number(
+      list->add_option("--head-dim", args->head_dim, "values of a head, for formats that are made for it (marked *)"),
+      "D", 1, 1 << 20)
+      ->capture_default_str();
   list->callback([&cli, args] { cli.action = [&cli, args] { return formats(cli, *args); }; });
 }
 

@@ -16,6 +16,7 @@
 
 #include "runtime/store/bundle.hpp"
 #include "tools/cli/ahead.hpp"
+#include "tools/cli/usage.hpp"
 #include "tools/io/files.hpp"
 #include "tools/io/report.hpp"
 
@@ -86,7 +87,6 @@ Result<int> pack(const Cli& cli, const PackArgs& args) {
   if (!args.new_key_file.empty()) return make_key_file(cli, args.new_key_file);
   if (args.kernels.specs.empty() || args.output.empty())
     return fail(Code::usage, "pack takes specs and -o: a file .kvb, a header .h, or a folder that ends in /");
-  if (args.threads == 0) return fail(Code::usage, "-j 0: at least one thread is needed");
   const fs::path output = args.output;
   const bool is_folder = args.output.back() == '/', is_header = output.extension() == ".h";
   if (!is_folder && !is_header && output.extension() != ".kvb")
@@ -136,7 +136,7 @@ Result<int> pack(const Cli& cli, const PackArgs& args) {
 void add_pack_verb(CLI::App& app, Cli& cli) {
   const auto args = std::make_shared<PackArgs>();
   CLI::App* verb = app.add_subcommand("pack", "compile kernels into a bundle for machines without a compiler");
-  verb->add_option("SPEC", args->kernels.specs, "spec files");
+  verb->add_option("SPEC", args->kernels.specs, "spec files")->type_name("SPEC.toml");
   verb->add_option("--arch", args->kernels.archs, "GPU architectures, instead of the spec's")
       ->delimiter(',')
       ->allow_extra_args(false)
@@ -145,12 +145,14 @@ void add_pack_verb(CLI::App& app, Cli& cli) {
                    "also kernels that only some calls need: of slots,rope,shift,copy")
       ->type_name("LIST");
   verb->add_flag("--ptx", args->has_ptx, "PTX too, of archs that end in no letter: for GPUs that come later");
-  verb->add_option("-j", args->threads, "compile on N threads")->type_name("N");
-  verb->add_option("-o,--output", args->output, "FILE.kvb, FILE.h (bytes for C), or DIR/ (files and manifest.json)");
+  whole_number(verb->add_option("-j", args->threads, "compile on N threads"), "N", 1, kMostThreads)
+      ->default_str(kAllProcessors);
+  verb->add_option("-o,--output", args->output, "FILE.kvb, FILE.h (bytes for C), or DIR/ (files and manifest.json)")
+      ->type_name("FILE");
   verb->add_option("--sign", args->sign_file, "sign with this key")->type_name("KEYFILE");
   verb->add_option("--new-key", args->new_key_file, "make a key to sign with, and print its public half")
       ->type_name("KEYFILE");
-  verb->add_option("--list", args->list_file, "what a bundle holds, each entry checked")->type_name("BUNDLE");
+  verb->add_option("--list", args->list_file, "what a bundle holds, each entry checked")->type_name("FILE.kvb");
   // A bundle is made of kernels of this compiler, never of those of another bundle.
   app.get_option("--bundle")->excludes(verb->get_option("--output"));
   verb->callback([&cli, args] { cli.action = [&cli, args] { return pack(cli, *args); }; });

@@ -11,6 +11,7 @@
 #include <memory>
 
 #include "tools/cli/quality_args.hpp"
+#include "tools/cli/usage.hpp"
 #include "tools/io/files.hpp"
 #include "tools/io/plot.hpp"
 #include "tools/io/report.hpp"
@@ -181,22 +182,23 @@ Result<int> evaluate(const Cli& cli, const QualityArgs& args) {
 void add_quality_verb(CLI::App& app, Cli& cli) {
   const auto args = std::make_shared<QualityArgs>();
   CLI::App* verb = app.add_subcommand("quality", "what formats cost in accuracy; or calibrate channels");
-  verb->add_option("SPEC", args->specs, "spec files: each gives its K/V formats");
-  verb->add_option("--formats", args->formats, "formats, each as K and as V; \"all\": every one (the default)")
+  verb->add_option("SPEC", args->specs, "spec files: each gives its K/V formats")->type_name("SPEC.toml");
+  verb->add_option("--formats", args->formats, "formats, each as K and as V")
       ->delimiter(',')
       ->allow_extra_args(false)
-      ->type_name("A,B");
+      ->type_name("FORMAT,FORMAT|all")
+      ->default_str("those of the specs, or all");
   verb->add_option("--k", args->k, "keys: .npy [kv_heads, tokens, head_dim]")->type_name("K.npy");
   verb->add_option("--v", args->v, "values, like K")->type_name("V.npy");
   verb->add_option("--q", args->q, "queries: .npy [q_heads, queries, head_dim]")->type_name("Q.npy");
-  verb->add_option("--queries", args->queries, "use only the last N queries of each head")
-      ->check(CLI::PositiveNumber)
-      ->type_name("N");
+  whole_number(verb->add_option("--queries", args->queries, "use only the last N queries of each head"), "N", 1,
+               1 << 30)
+      ->default_str("all");
   verb->add_flag("--causal", args->is_causal, "the last query stands at the last token (specs may say it too)");
-  verb->add_option("--head-dim", args->head_dim, "of generated numbers, if no spec says it")
-      ->check(CLI::Range(16, 1024))
-      ->type_name("D");
-  verb->add_option("--html", args->html, "also write tables and a plot to one HTML file")->type_name("FILE");
+  whole_number(verb->add_option("--head-dim", args->head_dim, "of generated numbers, if no spec says it"), "D", 16,
+               1024)
+      ->default_str(std::to_string(kDefaultHeadDim));
+  verb->add_option("--html", args->html, "also write tables and a plot to one HTML file")->type_name("FILE.html");
   CLI::Option* calibrate =
       verb->add_option("--calibrate", args->calibrate, "write calibrations/NAME.toml from K and V");
   CLI::Option* profile = verb->add_flag("--profile", args->is_profile, "variance of each channel after a rotation");
@@ -204,19 +206,18 @@ void add_quality_verb(CLI::App& app, Cli& cli) {
   verb->add_option("-o,--output", args->out_dir, "folder for --calibrate; `--specs DIR` then finds the file")
       ->needs(calibrate)
       ->type_name("DIR");
-  verb->add_option("--method", args->method, "of the channel scales: inner_q (the default) or max")
+  one_of(verb->add_option("--method", args->method, "rule of the channel scales"), {"inner_q", "max"})
       ->needs(calibrate)
-      ->check(CLI::IsMember({"inner_q", "max"}));
-  verb->add_option("--strength", args->strength, "of inner_q: exponent, 0 to 1; default 0.5")
+      ->capture_default_str();
+  decimal_number(verb->add_option("--strength", args->strength, "exponent of inner_q"), "X", 0, 1)
       ->needs(calibrate)
-      ->check(CLI::Range(0.0, 1.0))
-      ->type_name("X");
-  verb->add_option("--outliers", args->outliers, "channels in the mask; 0: no mask; default 32")
+      ->default_str("0.5");
+  whole_number(verb->add_option("--outliers", args->outliers, "channels in the mask; 0: no mask"), "N", 0, 4096)
       ->needs(calibrate)
-      ->check(CLI::Range(0, 4096))
-      ->type_name("N");
-  verb->add_option("--rotation", args->rotation, "of --profile and --calibrate; default wht_signed over the head")
-      ->type_name("NAME:SIZE");
+      ->default_str("32");
+  verb->add_option("--rotation", args->rotation, "rotation of --profile and --calibrate")
+      ->type_name("NAME:SIZE")
+      ->default_str("wht_signed over the head");
   verb->callback([&cli, args] {
     cli.action = [&cli, args]() -> Result<int> {
       if (!args->calibrate.empty()) return calibrate_channels(cli, *args);

@@ -10,6 +10,7 @@
 #include <memory>
 
 #include "tools/cli/cli.hpp"
+#include "tools/cli/usage.hpp"
 #include "tools/io/files.hpp"
 #include "tools/io/npy.hpp"
 #include "tools/io/report.hpp"
@@ -20,6 +21,8 @@
 
 namespace kvjit {
 namespace {
+
+constexpr long long kMaxTokens = 1 << 30;  // a token count is an int in the kernels' arguments
 
 struct RunArgs {
   std::string spec;  // the spec file
@@ -40,12 +43,12 @@ Json side_json(const SideInfo& side, const std::vector<std::uint8_t>& rows, std:
 }
 
 Result<int> run(const Cli& cli, const RunArgs& args) {
+  KV_CHECK(check_outputs({{"-o", args.out}, {"--report", args.report}}));
   KV_TRY(registry, cli.registry());
   KV_TRY(spec, cli.one_spec(args.spec));
   KV_TRY(k, read_kvq(args.k, "K [kv_heads, tokens, head_dim]"));
   KV_TRY(v, read_kvq(args.v, "V [kv_heads, tokens, head_dim]"));
   KV_TRY(q, read_kvq(args.q, "Q [q_heads, queries, head_dim]"));
-  if (args.tokens < 0) return fail(Code::usage, fmt::format("--tokens {}: must be positive", args.tokens));
   const long long tokens = args.tokens ? args.tokens : k.rows;
   const int dim = spec.head_dim, v_dim = spec.dim_of("v"), gqa = spec.q_heads_per_kv, queries = spec.query_length;
   const std::string key =
@@ -58,7 +61,6 @@ Result<int> run(const Cli& cli, const RunArgs& args) {
     return fail(Code::bad_input, fmt::format("{} has {} tokens, {} has {}", args.k, k.rows, args.v, v.rows));
   if (tokens < queries)
     return fail(Code::bad_input, fmt::format("--tokens {}: fewer than the {} queries of the spec", tokens, queries));
-  constexpr long long kMaxTokens = 1 << 30;  // a token count is an int in the kernels' arguments
   if (tokens > kMaxTokens || k.heads > 65535) return fail(Code::unsupported, "at most 2^30 tokens and 65535 heads");
 
   KV_TRY(context, cli.context());
@@ -169,12 +171,15 @@ Result<int> run(const Cli& cli, const RunArgs& args) {
 void add_run_verb(CLI::App& app, Cli& cli) {
   const auto args = std::make_shared<RunArgs>();
   CLI::App* runs = app.add_subcommand("run", "quantize your K and V, attend, and measure the errors");
-  runs->add_option("SPEC", args->spec, "spec file")->required();
-  runs->add_option("--q", args->q, "queries [q_heads, queries, head_dim], .npy; the last ones are used")->required();
-  runs->add_option("--k", args->k, "keys [kv_heads, tokens, head_dim], .npy")->required();
-  runs->add_option("--v", args->v, "values, like the keys")->required();
+  runs->add_option("SPEC", args->spec, "spec file")->required()->type_name("SPEC.toml");
+  runs->add_option("--q", args->q, "queries [q_heads, queries, head_dim]; the last ones are used")
+      ->required()
+      ->type_name("Q.npy");
+  runs->add_option("--k", args->k, "keys [kv_heads, tokens, head_dim]")->required()->type_name("K.npy");
+  runs->add_option("--v", args->v, "values, like the keys")->required()->type_name("V.npy");
   runs->add_option("-o,--output", args->out, "write the output here, .npy f32")->type_name("OUT.npy");
-  runs->add_option("--tokens", args->tokens, "only the last N tokens")->type_name("N")->check(CLI::PositiveNumber);
+  whole_number(runs->add_option("--tokens", args->tokens, "only the last N tokens"), "N", 1, kMaxTokens)
+      ->default_str("all");
   runs->add_option("--report", args->report, "write the measurements here too")->type_name("FILE.json");
   runs->callback([&cli, args] { cli.action = [&cli, args] { return run(cli, *args); }; });
 }

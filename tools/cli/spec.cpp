@@ -178,7 +178,10 @@ void add_spec_verbs(CLI::App& app, Cli& cli) {
   const auto args = std::make_shared<SpecArgs>();
   const auto verb = [&](const char* name, const char* help, auto run, bool many) {
     CLI::App* sub = app.add_subcommand(name, help);
-    sub->add_option("SPEC", args->specs, "spec file")->required()->expected(1, many ? -1 : 1);
+    sub->add_option("SPEC", args->specs, many ? "spec files" : "spec file")
+        ->type_name("SPEC.toml")
+        ->required()
+        ->expected(1, many ? -1 : 1);
     sub->add_option("--arch", args->archs, "GPU architectures, instead of the spec's")
         ->delimiter(',')
         ->allow_extra_args(false)

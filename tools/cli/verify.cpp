@@ -9,11 +9,14 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <memory>
 
 #include "tools/cli/cli.hpp"
+#include "tools/cli/usage.hpp"
 #include "tools/cli/verify_sweeps.hpp"
 #include "tools/io/report.hpp"
+#include "tools/verify/ggml/matrix.hpp"
 #include "tools/verify/harness.hpp"
 #include "tools/verify/judge.hpp"
 #include "tools/verify/measure.hpp"
@@ -48,6 +51,7 @@ struct Verdict {
   }
 };
 
+constexpr int kMostFuzzed = 1'000'000;  // specs of one call; --seed goes on from there
 constexpr int kMostVerified = 1 << 22;  // tokens; the oracle takes seconds at 2^17
 
 // Overwrites the new tokens' rows with 0xFF. A right answer then proves that the call stored these rows.
@@ -248,24 +252,25 @@ Result<int> verify(const Cli& cli, const VerifyArgs& args) {
 void add_verify_verb(CLI::App& app, Cli& cli) {
   const auto args = std::make_shared<VerifyArgs>();
   CLI::App* verifies = app.add_subcommand("verify", "every kernel of every spec against attention in double precision");
-  verifies->add_option("SPEC", args->specs, "spec file");
-  verifies->add_option("--tokens", args->tokens, "also attend over N tokens")
-      ->type_name("N")
-      ->check(CLI::Range(1, kMostVerified));
+  verifies->add_option("SPEC", args->specs, "spec files")->type_name("SPEC.toml");
+  whole_number(verifies->add_option("--tokens", args->tokens, "also attend over N tokens"), "N", 1, kMostVerified);
   SweepArgs& sweep = args->sweep;
-  CLI::Option* matrix = verifies->add_option("--matrix", sweep.matrix, "the cases of ggml's FLASH_ATTN_EXT tests");
-  matrix->type_name("ggml");
-  verifies->add_option("--sample", sweep.sample, "N cases of the matrix, every value of every axis among them")
-      ->type_name("N")
-      ->check(CLI::PositiveNumber)
-      ->needs(matrix);
+  CLI::Option* matrix =
+      one_of(verifies->add_option("--matrix", sweep.matrix, "the cases of ggml's FLASH_ATTN_EXT tests"), {"ggml"});
+  whole_number(
+      verifies->add_option("--sample", sweep.sample, "N cases of the matrix, every value of every axis among them"),
+      "N", 1, kGgmlCases)
+      ->needs(matrix)
+      ->default_str("all");
   verifies->add_flag("--share", sweep.shares_programs, "one program for cases with and without sinks and ALiBi")
       ->needs(matrix);
-  verifies->add_option("--fuzz", sweep.fuzz, "N random specs and calls")->type_name("N")->check(CLI::PositiveNumber);
-  verifies->add_option("--seed", sweep.seed, "of the sample, or of the first random spec (1)")->type_name("S");
-  verifies->add_option("-j", sweep.threads, "compile and judge on N threads (--matrix, --fuzz)")
-      ->type_name("N")
-      ->check(CLI::PositiveNumber);
+  whole_number(verifies->add_option("--fuzz", sweep.fuzz, "N random specs and calls"), "N", 1, kMostFuzzed);
+  whole_number(verifies->add_option("--seed", sweep.seed, "of the sample, or of the first random spec"), "S", 0,
+               std::numeric_limits<long long>::max() - kMostFuzzed)
+      ->capture_default_str();
+  whole_number(verifies->add_option("-j", sweep.threads, "compile and judge on N threads (--matrix, --fuzz)"), "N", 1,
+               kMostThreads)
+      ->default_str(kAllProcessors);
   verifies->callback([&cli, args] { cli.action = [&cli, args] { return verify(cli, *args); }; });
 }
 

@@ -54,8 +54,6 @@ std::string types_of(const GgmlCase& one) { return one.k == one.v ? one.k : one.
 }  // namespace
 
 Result<int> verify_matrix(const Cli& cli, const SweepArgs& args) {
-  if (args.matrix != "ggml")
-    return fail(Code::usage, fmt::format("--matrix {}: there is no such matrix", args.matrix), {}, {"there is: ggml"});
   KV_TRY(registry, cli.registry());
   KV_TRY(context, cli.context());
   const std::vector<GgmlCase> all = ggml_matrix();

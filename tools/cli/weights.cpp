@@ -8,6 +8,7 @@
 #include <memory>
 
 #include "tools/cli/cli.hpp"
+#include "tools/cli/usage.hpp"
 #include "tools/io/report.hpp"
 #include "tools/quality/rotate_weights.hpp"
 
@@ -58,9 +59,11 @@ void add_weights_verb(CLI::App& app, Cli& cli) {
   const auto args = std::make_shared<WeightArgs>();
   CLI::App* verb =
       app.add_subcommand("rotate-weights", "rotate projections of a model once, for caches of rotated values");
-  verb->add_option("IN", args->in, "model, .safetensors")->required();
-  verb->add_option("OUT", args->out, "the same with the named tensors rotated")->required();
-  verb->add_option("--rotation", args->rotation, "and the channels of one group: wht_signed:128")
+  verb->add_option("IN", args->in, "model")->required()->type_name("FILE.safetensors");
+  verb->add_option("OUT", args->out, "the same with the named tensors rotated")
+      ->required()
+      ->type_name("FILE.safetensors");
+  verb->add_option("--rotation", args->rotation, "a rotation and the channels of one group: wht_signed:128")
       ->required()
       ->type_name("NAME:SIZE");
   verb->add_option("--tensor", args->tensors, "a projection or its bias (repeatable)")
@@ -68,13 +71,12 @@ void add_weights_verb(CLI::App& app, Cli& cli) {
       ->take_all()
       ->allow_extra_args(false)
       ->type_name("NAME");
-  verb->add_option("--side", args->side,
-                   "what they project: v, k, q, or o, the output projection that takes rotated values")
-      ->required()
-      ->check(CLI::IsMember({"v", "k", "q", "o"}));
-  verb->add_option("--head-dim", args->head_dim, "channels of a head; default: those of the rotation")
-      ->check(CLI::Range(1, 4096))
-      ->type_name("D");
+  one_of(verb->add_option("--side", args->side,
+                          "what they project; o is the output projection, which takes rotated values"),
+         {"v", "k", "q", "o"})
+      ->required();
+  whole_number(verb->add_option("--head-dim", args->head_dim, "channels of a head"), "D", 1, 4096)
+      ->default_str("those of the rotation");
   verb->add_flag("--no-rope", args->has_no_rope, "this model has no RoPE between projection and attention");
   verb->add_flag("--no-qk-norm", args->has_no_qk_norm, "this model has no norm between projection and attention");
   verb->callback([&cli, args] { cli.action = [&cli, args] { return rotate_weights(cli, *args); }; });

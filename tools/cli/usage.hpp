@@ -1,0 +1,43 @@
+// Values of flags and mistakes on the command line. The validators state a range or a closed list in words; help,
+// manual and completion print the same. usage_error turns what the parser found into an Error that names the nearest
+// verb or flag.
+// SPDX-License-Identifier: MIT
+#pragma once
+#include <CLI/CLI.hpp>
+#include <string>
+#include <vector>
+
+#include "generator/base/result.hpp"
+
+namespace kvjit {
+
+// Between an option's type and its range in CLI::Option::get_type_name(), which joins them with a colon.
+inline constexpr const char* kRangeMark = ": ";
+
+inline constexpr int kMostThreads = 1024;
+inline constexpr const char* kAllProcessors = "all processors";
+
+// The value is a whole number from lowest to highest; `unit` stands for it in the help: "N".
+CLI::Option* whole_number(CLI::Option* option, const char* unit, long long lowest, long long highest);
+// The value is a decimal number from lowest to highest.
+CLI::Option* decimal_number(CLI::Option* option, const char* unit, double lowest, double highest);
+// The value is one of the words.
+CLI::Option* one_of(CLI::Option* option, const std::vector<std::string>& words);
+
+// The flags of which each writes a file. Fails if two of them name one file, since the last would overwrite the others.
+struct OutputFlag {
+  const char* flag;  // "--report"
+  std::string file;  // empty: not given
+};
+Result<void> check_outputs(const std::vector<OutputFlag>& flags);
+
+// The verb that the arguments chose, with the verb before it: "cache gc"; "": none.
+std::string chosen_verb(const CLI::App& app);
+
+// A parser's failure in words. `app` is the parser after the failure: it knows the words that it could not place.
+Error usage_error(const CLI::App& app, const CLI::ParseError& failure);
+
+// There is no verb `name`: the error with the nearest one of `app`.
+Error unknown_verb(const CLI::App& app, const std::string& name);
+
+}  // namespace kvjit
