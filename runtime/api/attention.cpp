@@ -76,9 +76,13 @@ kvjit_status supported(const RegistryOf& registry_of, const char* toml, const ch
     }
     return {};
   });
-  if (reasons)
-    copy_text(reasons, reasons_size, status == KVJIT_OK ? lines(refusals) : "no answer: out of memory or a bug");
-  return status == KVJIT_OK ? first : status;
+  const kvjit_status told = guarded(nullptr, [&]() -> Result<void> {
+    if (reasons && status == KVJIT_OK) copy_text(reasons, reasons_size, lines(refusals));
+    return {};
+  });
+  const kvjit_status failed = status == KVJIT_OK ? told : status;
+  if (reasons && failed != KVJIT_OK) copy_text(reasons, reasons_size, "no answer: out of memory or a bug");
+  return failed == KVJIT_OK ? first : failed;
 }
 
 }  // namespace
@@ -96,7 +100,9 @@ kvjit_status kvjit_allocate(kvjit_context* context, size_t bytes, void** pointer
 }
 
 void kvjit_release(kvjit_context* context, void* pointer) {
-  if (context && pointer) context->context->backend()->release(address(pointer));
+  guarded([&] {
+    if (context && pointer) context->context->backend()->release(address(pointer));
+  });
 }
 
 kvjit_status kvjit_copy_to_device(kvjit_context* context, void* to, const void* from, size_t bytes,

@@ -111,7 +111,9 @@ kvjit_status kvjit_context_create(const kvjit_context_options* options, kvjit_co
   });
 }
 
-void kvjit_context_destroy(kvjit_context* context) { delete context; }
+void kvjit_context_destroy(kvjit_context* context) {
+  guarded([&] { delete context; });
+}
 
 kvjit_status kvjit_context_device(const kvjit_context* context, kvjit_device_info* info, kvjit_error* error) {
   return guarded(error, [&]() -> Result<void> {

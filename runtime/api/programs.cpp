@@ -66,15 +66,17 @@ Result<std::unique_ptr<kvjit_program>> make(kvjit_context& context, const std::s
   return handle;
 }
 
-// make() for threads of the context, which no exception may leave: an exception becomes an error.
+// make() for threads of the context, which no exception may leave: an exception becomes an error. The texts fit a
+// string without an allocation, because the exception may be bad_alloc.
 Result<std::unique_ptr<kvjit_program>> make_guarded(kvjit_context& context, const std::string& toml,
-                                                    const std::string& file, const char* arch, std::stop_token stop) {
+                                                    const std::string& file, const char* arch,
+                                                    std::stop_token stop) noexcept {
   try {
     return make(context, toml, file, arch, std::move(stop));
   } catch (const std::bad_alloc&) {
     return fail(Code::environment, "no memory");
-  } catch (const std::exception& e) {
-    return fail(Code::internal, e.what());
+  } catch (...) {
+    return fail(Code::internal, "an exception");
   }
 }
 
@@ -144,17 +146,21 @@ kvjit_status kvjit_request_wait(kvjit_request* request, int timeout_ms, kvjit_pr
 }
 
 void kvjit_request_cancel(kvjit_request* request) {
-  if (request) request->stop.request_stop();
+  guarded([&] {
+    if (request) request->stop.request_stop();
+  });
 }
 
 void kvjit_request_destroy(kvjit_request* request) {
-  if (!request) return;
-  request->stop.request_stop();
-  {
-    std::unique_lock lock(request->mutex);
-    request->ended.wait(lock, [&] { return request->is_returned; });
-  }
-  delete request;
+  guarded([&] {
+    if (!request) return;
+    request->stop.request_stop();
+    {
+      std::unique_lock lock(request->mutex);
+      request->ended.wait(lock, [&] { return request->is_returned; });
+    }
+    delete request;
+  });
 }
 
 kvjit_status kvjit_warm(kvjit_context* context, const kvjit_warm_call* call, kvjit_warm_report* report,
@@ -235,4 +241,6 @@ kvjit_status kvjit_program_kernel(const kvjit_program* program, int index, kvjit
   });
 }
 
-void kvjit_program_destroy(kvjit_program* program) { delete program; }
+void kvjit_program_destroy(kvjit_program* program) {
+  guarded([&] { delete program; });
+}

@@ -178,6 +178,17 @@ Result<Struct> read_struct(const Struct* from, const char* name) {
   return value;
 }
 
+// Reports an exception. Allocates nothing, because the exception may be bad_alloc.
+inline kvjit_status tell(Code code, const char* message, kvjit_error* to) noexcept {
+  if (to && to->size >= sizeof to->size) {
+    kvjit_error value{};
+    value.status = static_cast<int>(code);
+    copy_text(value.message, sizeof value.message, message);
+    write_struct(to, value);
+  }
+  return static_cast<kvjit_status>(code);
+}
+
 inline kvjit_status tell(const Error& error, kvjit_error* to) noexcept {
   if (to && to->size >= sizeof to->size) {
     kvjit_error value{};
@@ -205,11 +216,20 @@ kvjit_status guarded(kvjit_error* error, Work work) noexcept {
     if (error && error->size >= sizeof error->size) write_struct(error, kvjit_error{});
     return KVJIT_OK;
   } catch (const std::bad_alloc&) {
-    return tell({Code::environment, "no memory"}, error);
+    return tell(Code::environment, "no memory", error);
   } catch (const std::exception& e) {
-    return tell({Code::internal, e.what()}, error);
+    return tell(Code::internal, e.what(), error);
   } catch (...) {
-    return tell({Code::internal, "an unknown exception"}, error);
+    return tell(Code::internal, "an unknown exception", error);
+  }
+}
+
+// Runs the body of a C function that returns nothing. There is nobody to tell of an exception, so it ends here.
+template <class Work>
+void guarded(Work work) noexcept {
+  try {
+    work();
+  } catch (...) {
   }
 }
 

@@ -28,11 +28,20 @@ class Workers {
     for (std::thread& thread : threads_) thread.join();
   }
 
+  // A task must not throw. If run() throws, the task does not run.
   void run(std::function<void()> task) {
     const std::lock_guard guard(mutex_);
     tasks_.push_back(std::move(task));
-    if (idle_ < tasks_.size() && threads_.size() < std::max(1u, std::thread::hardware_concurrency()))
-      threads_.emplace_back([this] { loop(); });
+    if (idle_ < tasks_.size() && threads_.size() < std::max(1u, std::thread::hardware_concurrency())) {
+      try {
+        threads_.emplace_back([this] { loop(); });
+      } catch (...) {  // the threads that there are take the task; without any, nobody would
+        if (threads_.empty()) {
+          tasks_.pop_back();
+          throw;
+        }
+      }
+    }
     wake_.notify_one();
   }
 

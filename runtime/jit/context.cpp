@@ -5,6 +5,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <exception>
 #include <future>
 #include <mutex>
 #include <tuple>
@@ -77,18 +78,29 @@ class JitContext final : public Context {
         record->ready_ms = ms_since(begin);
         return record;
       }
-      Result<KernelRecord> record = build(source, stop);
-      if (record) record->ready_ms = ms_since(begin);
-      if (!record) {
-        const std::lock_guard guard(mutex_);
-        ready_.erase(source);
+      // Whatever happens, threads that wait for the future get an answer, and a failure is forgotten.
+      try {
+        Result<KernelRecord> record = build(source, stop);
+        if (record)
+          record->ready_ms = ms_since(begin);
+        else
+          forget(source);
+        promise.set_value(record);
+        return record;
+      } catch (...) {
+        forget(source);
+        promise.set_exception(std::current_exception());
+        throw;
       }
-      promise.set_value(record);
-      return record;
     }
   }
 
  private:
+  void forget(const Source& source) {
+    const std::lock_guard guard(mutex_);
+    ready_.erase(source);
+  }
+
   Result<KernelRecord> build(const Source& source, std::stop_token stop) {
     const Key request = store_->request_key(source);
     bool is_shared = true;

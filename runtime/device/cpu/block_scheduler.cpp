@@ -10,11 +10,13 @@
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
+#include <exception>
 #include <memory>
 #include <mutex>
 #include <new>
 #include <optional>
 #include <random>
+#include <utility>
 #include <vector>
 
 #include "device/cpu.hpp"
@@ -102,6 +104,7 @@ class Scheduler {
   LaneState* running_ = nullptr;
   const std::function<void()>* body_ = nullptr;
   std::optional<Error> error_;
+  std::exception_ptr thrown_;
   std::mt19937_64 random_;
   bool is_shuffled_ = false;
   int threads_ = 0, live_ = 0, at_block_ = 0, at_barrier_ = 0;
@@ -197,8 +200,14 @@ void Scheduler::resume(LaneState& lane) {
           } at_end{scheduler_stack_};
           scheduler_ = std::move(from);
           for (;;) {
-            (*body_)();
-            finish_lane(lane);
+            try {
+              (*body_)();
+              finish_lane(lane);
+            } catch (const boost::context::detail::forced_unwind&) {
+              throw;
+            } catch (...) {  // no memory in a function that the kernel called; run() throws it again
+              thrown_ = std::current_exception();
+            }
             yield();
           }
         });
@@ -361,6 +370,7 @@ bool Scheduler::run_block() {
   while (live_ > 0) {
     for (const int i : take_ready()) {
       resume(lanes_[static_cast<std::size_t>(i)]);
+      if (thrown_) std::rethrow_exception(std::exchange(thrown_, nullptr));
       if (error_) return false;
     }
     if (live_ == 0) break;
@@ -411,14 +421,20 @@ Result<void> Scheduler::run(const std::function<void()>& body, Grid grid, int th
                  0,
                  &lane.copies};
   }
-  for (unsigned z = 0; z < grid.z; ++z)
-    for (unsigned y = 0; y < grid.y; ++y)
-      for (unsigned x = 0; x < grid.x; ++x) {
-        begin_block(x, y, z);
-        if (run_block()) continue;
-        unwind();
-        return tl::unexpected<Error>(std::move(*error_));
-      }
+  // Fibres that did not end are unwound, because the next launch begins new blocks.
+  try {
+    for (unsigned z = 0; z < grid.z; ++z)
+      for (unsigned y = 0; y < grid.y; ++y)
+        for (unsigned x = 0; x < grid.x; ++x) {
+          begin_block(x, y, z);
+          if (run_block()) continue;
+          unwind();
+          return tl::unexpected<Error>(std::move(*error_));
+        }
+  } catch (...) {
+    unwind();
+    throw;
+  }
   return {};
 }
 
