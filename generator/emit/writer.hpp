@@ -4,7 +4,7 @@
 // A kernel's text is made in this order: begin writes the banner; Writer::fragment inlines the fragments of templates/,
 // each once; the emitter writes tables and the struct Plan by the functions below; finish writes the entry. Everything
 // that is written is a number, the name of an enumerator or a generated identifier. No text of a spec gets into a
-// kernel, not even its title; the expression of a hook, a file of specs/hooks, is the exception.
+// kernel, not even its title. The expression of a hook is printed from its parse (spec/hook_grammar.hpp).
 // SPDX-License-Identifier: MIT
 #pragma once
 #include <fmt/format.h>

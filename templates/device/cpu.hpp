@@ -21,12 +21,19 @@
 #define KV_UNROLL_BY(n)
 #define KV_SITE const char *file = __builtin_FILE(), int line = __builtin_LINE()
 
-// Functions that CUDA has without an include. Hooks may use them (templates/features/hook.cuh).
+// Functions that CUDA has without an include. Hooks may call them (generator/spec/hook_words.cpp).
 extern "C" {
-float fabsf(float) noexcept, floorf(float) noexcept, sqrtf(float) noexcept, tanhf(float) noexcept, erff(float) noexcept;
-float expf(float) noexcept, exp2f(float) noexcept, logf(float) noexcept, log2f(float) noexcept, log1pf(float) noexcept;
-float sinf(float) noexcept, cosf(float) noexcept;
-float powf(float, float) noexcept, fminf(float, float) noexcept, fmaxf(float, float) noexcept;
+float fabsf(float) noexcept, floorf(float) noexcept, ceilf(float) noexcept, truncf(float) noexcept;
+float rintf(float) noexcept, sqrtf(float) noexcept, cbrtf(float) noexcept;
+float expf(float) noexcept, exp2f(float) noexcept, expm1f(float) noexcept;
+float logf(float) noexcept, log2f(float) noexcept, log10f(float) noexcept, log1pf(float) noexcept;
+float sinf(float) noexcept, cosf(float) noexcept, tanf(float) noexcept;
+float asinf(float) noexcept, acosf(float) noexcept, atanf(float) noexcept;
+float sinhf(float) noexcept, coshf(float) noexcept, tanhf(float) noexcept;
+float erff(float) noexcept, erfcf(float) noexcept;
+float fminf(float, float) noexcept, fmaxf(float, float) noexcept, powf(float, float) noexcept;
+float fmodf(float, float) noexcept, atan2f(float, float) noexcept, fmaf(float, float, float) noexcept;
+inline float rsqrtf(float x) noexcept { return 1.f / sqrtf(x); }  // few libraries of C have it
 }
 
 namespace kv::cpu {
