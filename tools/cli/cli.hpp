@@ -4,6 +4,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 #include <functional>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
@@ -65,6 +66,8 @@ Result<RotationFlag> rotation_flag(const Registry& registry, const std::string& 
 
 Json to_json(const Error& error);
 
+// The parser of the whole command line. Its verbs set cli.action.
+std::shared_ptr<CLI::App> make_app(Cli& cli);
 // Chooses cli.action and sets the flags of `cli` by the words after "kvjit"; it runs nothing. A mistake is an error
 // with the code `usage`.
 Result<void> parse_command_line(const std::vector<std::string>& args, Cli& cli);

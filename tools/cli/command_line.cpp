@@ -9,6 +9,7 @@
 #include <memory>
 
 #include "tools/cli/cli.hpp"
+#include "tools/cli/manual.hpp"
 #include "tools/cli/usage.hpp"
 
 namespace kvjit {
@@ -55,6 +56,7 @@ void add_verbs(CLI::App& app, Cli& cli) {
 // A verb takes the global flags too, and no flag takes a value with `=` that it does not use.
 void apply_rules(CLI::App& app) {
   app.fallthrough();
+  if (CLI::Option* help = app.get_help_ptr()) help->description("print this help");
   for (CLI::Option* option : app.get_options())
     if (option->get_items_expected_max() == 0) option->disable_flag_override();
   for (CLI::App* verb : app.get_subcommands({})) apply_rules(*verb);
@@ -65,64 +67,77 @@ Result<int> print_version(const Cli& cli) {
   return 0;
 }
 
-Result<int> print_help(const Cli& cli, const std::string& text) {
-  cli.print({{"help", text}}, text);
+Result<int> print_text(const Cli& cli, const char* what, const std::string& text) {
+  cli.print({{what, text}}, text);
   return 0;
 }
 
-// The help of the verb that `words` name, such as {"cache", "gc"}; without words, that of the command.
-Result<std::string> help_of(CLI::App& app, const std::vector<std::string>& words) {
-  CLI::App* verb = &app;
+// Prints the help of the verb that `words` name, such as {"cache", "gc"}; without words, that of the command.
+Result<int> print_help(const Cli& cli, const CLI::App& app, const std::vector<std::string>& words) {
+  const CLI::App* verb = &app;
   for (const std::string& word : words) {
-    const auto named = verb->get_subcommands([&word](const CLI::App* below) { return below->get_name() == word; });
-    if (named.empty()) return tl::unexpected(unknown_verb(*verb, word));
-    verb = named[0];
+    const auto below = verbs_of(*verb);
+    const auto named =
+        std::find_if(below.begin(), below.end(), [&](const auto* one) { return one->get_name() == word; });
+    if (named == below.end()) return tl::unexpected(unknown_verb(*verb, word));
+    verb = *named;
   }
-  return verb->help();
+  return print_text(cli, "help", help_text(*verb));
 }
 
-// The verbs that print about the command itself.
-void add_own_verbs(CLI::App& app, Cli& cli, const std::shared_ptr<std::vector<std::string>>& topic) {
-  CLI::App* help = app.add_subcommand("help", "the help of the command, or of a verb");
+// The verbs that print about the command itself. The actions keep the app by which they were made.
+void add_own_verbs(const std::shared_ptr<CLI::App>& app, Cli& cli) {
+  const std::weak_ptr<CLI::App> held = app;  // the app holds these callbacks
+  const auto topic = std::make_shared<std::vector<std::string>>();
+  CLI::App* help = app->add_subcommand("help", "the help of the command, or of a verb");
   help->add_option("VERB", *topic, "for example verify, or cache gc");
-  CLI::App* version = app.add_subcommand("version", "the version");
-  version->callback([&cli] { cli.action = [&cli] { return print_version(cli); }; });
+  help->callback(
+      [&cli, held, topic] { cli.action = [&cli, app = held.lock(), topic] { return print_help(cli, *app, *topic); }; });
+  app->add_subcommand("version", "the version")->callback([&cli] {
+    cli.action = [&cli] { return print_version(cli); };
+  });
+  app->add_subcommand("man", "the manual page, as roff")->callback([&cli, held] {
+    cli.action = [&cli, app = held.lock()] { return print_text(cli, "man", man_page(*app)); };
+  });
+  const auto shell = std::make_shared<std::string>();
+  CLI::App* script = app->add_subcommand("completion", "a script that completes command lines in a shell");
+  one_of(script->add_option("SHELL", *shell, "the shell that reads it"), {"bash", "zsh", "fish"})->required();
+  script->callback([&cli, held, shell] {
+    cli.action = [&cli, app = held.lock(), shell] { return print_text(cli, "completion", completion(*app, *shell)); };
+  });
 }
 
 }  // namespace
 
+std::shared_ptr<CLI::App> make_app(Cli& cli) {
+  const auto app = std::make_shared<CLI::App>(
+      "kvjit: attention kernels for quantized KV caches, generated from a TOML spec", "kvjit");
+  app->require_subcommand(1);
+  add_global_flags(*app, cli);
+  add_verbs(*app, cli);
+  add_own_verbs(app, cli);
+  apply_rules(*app);
+  return app;
+}
+
 Result<void> parse_command_line(const std::vector<std::string>& args, Cli& cli) {
-  CLI::App app("kvjit: attention kernels for quantized KV caches, generated from a TOML spec", "kvjit");
-  const auto topic = std::make_shared<std::vector<std::string>>();
-  app.require_subcommand(1);
-  add_global_flags(app, cli);
-  add_verbs(app, cli);
-  add_own_verbs(app, cli, topic);
-  apply_rules(app);
-  const auto show_help = [&](const std::vector<std::string>& words) -> Result<void> {
-    KV_TRY(text, help_of(app, words));
-    cli.action = [&cli, text = text] { return print_help(cli, text); };
-    return {};
-  };
-  // The parser takes its words last first, and it sets flags only after all of them are known.
-  std::vector<std::string> reversed(args.rbegin(), args.rend());
+  const std::shared_ptr<CLI::App> app = make_app(cli);
+  // The parser sets flags only when it knows all words, so an error needs --json from elsewhere.
   cli.is_json = std::count(args.begin(), std::find(args.begin(), args.end(), "--"), "--json") > 0;
+  std::vector<std::string> reversed(args.rbegin(), args.rend());  // the parser takes the words last first
   try {
-    app.parse(reversed);
+    app->parse(reversed);
   } catch (const CLI::CallForHelp&) {
-    const std::string verb = chosen_verb(app);
-    const std::size_t blank = verb.find(' ');
     std::vector<std::string> words;
-    if (!verb.empty()) words.push_back(verb.substr(0, blank));
-    if (blank != std::string::npos) words.push_back(verb.substr(blank + 1));
-    return show_help(words);
+    for (auto verbs = app->get_subcommands(); !verbs.empty(); verbs = verbs.back()->get_subcommands())
+      words.push_back(verbs.back()->get_name());
+    cli.action = [&cli, app, words] { return print_help(cli, *app, words); };
   } catch (const CLI::CallForVersion&) {
     cli.action = [&cli] { return print_version(cli); };
-    return {};
   } catch (const CLI::ParseError& failure) {
-    return tl::unexpected(usage_error(app, failure));
+    return tl::unexpected(usage_error(*app, failure));
   }
-  return app.got_subcommand("help") ? show_help(*topic) : Result<void>();
+  return {};
 }
 
 }  // namespace kvjit

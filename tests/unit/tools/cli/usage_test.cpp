@@ -57,7 +57,12 @@ TEST_CASE("closed lists take their words alone") {
 TEST_CASE("a word that is nearly a verb or a flag is recognized") {
   CHECK(refusal({"chekc"}) == "there is no verb 'chekc'");
   CHECK(note({"chekc"}) == "did you mean 'check'?");
-  CHECK(note({"help", "verfy"}) == "did you mean 'verify'?");
+  Cli cli;
+  REQUIRE(parse_command_line({"help", "verfy"}, cli));
+  const auto help = cli.action();
+  REQUIRE_FALSE(help);
+  CHECK(help.error().code == Code::usage);
+  CHECK(help.error().notes[0] == "did you mean 'verify'?");
   CHECK(note({"cache", "stat"}) == "did you mean 'stats'?");
   CHECK(refusal({"cache", "stat"}) == "there is no verb 'cache stat'");
   CHECK(note({"run", "s", "--quey", "q"}) == "did you mean '--quiet'?");
