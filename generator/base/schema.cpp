@@ -7,6 +7,8 @@
 #include <cmath>
 #include <iterator>
 
+#include "generator/base/recording.hpp"
+
 // The packaged shared library is built with exceptions. This file compiles the header-only form without them.
 #undef TOML_SHARED_LIB
 #undef TOML_HEADER_ONLY
@@ -145,15 +147,48 @@ std::vector<std::string> suggestions(std::string_view name, const std::string& w
 Table::Table(const Node* node, std::string name, Where where)
     : node_(node), name_(std::move(name)), where_(std::move(where)) {
   if (node_ && !expect(*node_, Node::Kind::table, "")) node_ = nullptr;
+  Recording* recording = Recording::current();
+  if (!recording || !node_) return;
+  record_ = &recording->record_of(node_);
+  visit_ = &record_->visits.emplace_back();
+  for (const Node& item : node_->items) {
+    visit_->present.insert(item.key);
+    if (item.kind == Node::Kind::text) visit_->texts[item.key] = item.text;
+  }
+}
+
+void Table::takes(std::string_view key, Node::Kind kind, const std::vector<std::string>& words) {
+  if (!record_) return;
+  KeyRecord& known = record_->key(key);
+  known.kinds.insert(kind);
+  for (const std::string& word : words)
+    if (std::find(known.words.begin(), known.words.end(), word) == known.words.end()) known.words.push_back(word);
+}
+
+void Table::takes_items(std::string_view key, Node::Kind kind, const std::vector<std::string>& words) {
+  takes(key, Node::Kind::list, words);
+  if (record_) record_->key(key).item_kinds.insert(kind);
+}
+
+void Table::takes_range(std::string_view key, long long low, long long high) {
+  if (!record_) return;
+  auto& range = record_->key(key).range;
+  range = range ? std::pair(std::min(range->first, low), std::max(range->second, high)) : std::pair(low, high);
 }
 
 const Node* Table::find(std::string_view key) {
   if (std::find(known_keys_.begin(), known_keys_.end(), key) == known_keys_.end()) known_keys_.emplace_back(key);
-  return node_ ? node_->find(key) : nullptr;
+  const Node* found = node_ ? node_->find(key) : nullptr;
+  if (record_) {
+    record_->key(key);
+    if (found) Recording::current()->note_value(*record_, key, *found);
+  }
+  return found;
 }
 
 Table Table::table(std::string_view key) {
   const Node* node = find(key);
+  takes(key, Node::Kind::table);
   return Table(node, fmt::format("[{}]", key), node ? node->where : where_);
 }
 
@@ -184,26 +219,32 @@ bool Table::in_range(const Node& node, std::string_view key, Range range) {
 
 void Table::read(std::string_view key, std::string& out) {
   const Node* node = find(key);
+  takes(key, Node::Kind::text);
   if (node && expect(*node, Node::Kind::text, key)) out = node->text;
 }
 
 void Table::read(std::string_view key, int& out, Range range) {
   const Node* node = find(key);
+  takes(key, Node::Kind::integer);
+  takes_range(key, range.low, range.high);
   if (node && expect(*node, Node::Kind::integer, key) && in_range(*node, key, range)) out = int(node->integer);
 }
 
 void Table::read(std::string_view key, double& out) {
   const Node* node = find(key);
+  takes(key, Node::Kind::real);
   if (node && expect(*node, Node::Kind::real, key)) out = node->real;
 }
 
 void Table::read(std::string_view key, bool& out) {
   const Node* node = find(key);
+  takes(key, Node::Kind::boolean);
   if (node && expect(*node, Node::Kind::boolean, key)) out = node->boolean;
 }
 
 const Node* Table::list(std::string_view key, Node::Kind item_kind) {
   const Node* node = find(key);
+  takes_items(key, item_kind);
   if (!node || !expect(*node, Node::Kind::list, key)) return nullptr;
   for (const Node& item : node->items)
     if (!expect(item, item_kind, fmt::format("each item of {}", key))) return nullptr;
@@ -226,6 +267,7 @@ void Table::read(std::string_view key, std::vector<double>& out) {
 
 void Table::read(std::string_view key, std::vector<int>& out, Range range) {
   const Node* node = list(key, Node::Kind::integer);
+  takes_range(key, range.low, range.high);
   if (!node) return;
   out.clear();
   for (const Node& item : node->items)
@@ -245,6 +287,8 @@ void Table::read(std::string_view key, std::optional<std::string>& out) {
 }
 
 void Table::require(std::string_view key, std::string_view or_key) {
+  if (visit_ && or_key.empty()) visit_->required.insert(std::string(key));
+  if (visit_ && !or_key.empty()) visit_->either.emplace(key, or_key);
   if (find(key) || (!or_key.empty() && find(or_key)) || missing_) return;
   const std::string also = or_key.empty() ? "" : fmt::format(" or '{}'", or_key);
   missing_ = Error{Code::bad_input, fmt::format("{} needs the key '{}'{}", name_, key, also), where_, {}};
@@ -260,6 +304,7 @@ void Table::complain_choice(std::string_view key, const std::string& text, const
 }
 
 Result<void> Table::done() {
+  if (visit_) visit_->is_complete = true;
   if (node_)
     for (const Node& item : node_->items)
       if (std::find(known_keys_.begin(), known_keys_.end(), item.key) == known_keys_.end())

@@ -54,6 +54,9 @@ std::vector<std::string> suggestions(std::string_view name, const std::string& w
 template <class E>
 using Names = std::initializer_list<std::pair<E, const char*>>;
 
+struct TableRecord;  // what readers ask of tables: recording.hpp
+struct Visit;
+
 class Table {
  public:
   // A null node is an absent table, and then all keys are absent. name is for messages: "[k]", or "a format" for the
@@ -79,16 +82,21 @@ class Table {
   void read(std::string_view key, std::optional<std::string>& out);
   template <class E>
   void read(std::string_view key, E& out, Names<E> names) {
+    std::vector<std::string> possible;
+    for (const auto& [value, name] : names) possible.emplace_back(name);
+    takes(key, Node::Kind::text, possible);
     std::string text;
     read(key, text);
     if (!find(key) || bad_) return;
-    std::vector<std::string> possible;
-    for (const auto& [value, name] : names) {
+    for (const auto& [value, name] : names)
       if (text == name) return void(out = value);
-      possible.emplace_back(name);
-    }
     complain_choice(key, text, possible);
   }
+  // Says what a key takes, for readers that look at the value themselves. It is needed for records only: reads say it,
+  // too.
+  void takes(std::string_view key, Node::Kind kind, const std::vector<std::string>& words = {});
+  void takes_items(std::string_view key, Node::Kind kind, const std::vector<std::string>& words = {});
+  void takes_range(std::string_view key, long long low, long long high);
   // Requires the key, or or_key in its place. The complaint is reported only if nothing else is wrong.
   void require(std::string_view key, std::string_view or_key = {});
 
@@ -111,6 +119,8 @@ class Table {
   std::optional<Error> first_,           // the complaint that stands first in the file
       missing_;                          // the first required key that is absent
   bool bad_ = false;                     // the latest read complained
+  TableRecord* record_ = nullptr;        // while readers are recorded: the record of this table,
+  Visit* visit_ = nullptr;               // and what it says of this text; null if the table is absent
 };
 
 }  // namespace kvjit::schema

@@ -104,6 +104,7 @@ Result<std::vector<TuningRow>> parse_tuning(std::string_view toml_text, const st
   KV_TRY(root, schema::parse(toml_text, file));
   KV_CHECK(registry.require_arch(std::filesystem::path(file).stem().string(), {file}));
   schema::Table top(&root, "a tuning file", {file});
+  top.takes_items("row", schema::Node::Kind::table);
   const schema::Node* list = top.find("row");
   if (list && list->kind != schema::Node::Kind::list)
     top.complain(list->where, "rows are written as [[row]], one after the other");

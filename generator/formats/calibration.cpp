@@ -68,6 +68,7 @@ Result<Calibration> parse_calibration(std::string_view toml_text, const std::str
   read_channels(top, c);
   read_profile(top, c);
   read_mask(top, c);
+  top.takes("made", schema::Node::Kind::table);
   if (const schema::Node* origin = top.find("made"); origin && origin->kind != schema::Node::Kind::table)
     top.complain(origin->where, "made must be a table: how the calibration was made");
   KV_CHECK(top.done());

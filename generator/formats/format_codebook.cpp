@@ -84,6 +84,8 @@ void FormatReader::listed_codebook(schema::Table& book, Section& section, Unit u
   scale_down(divisor, section.values);
   section.bounds = midpoints(section.values);
   const schema::Node* bounds = book.find("bounds");
+  book.takes("bounds", schema::Node::Kind::text, {"midpoints"});
+  book.takes_items("bounds", schema::Node::Kind::real);
   if (bounds && bounds->kind == schema::Node::Kind::list) {
     book.read("bounds", section.bounds);
     if (is_symmetric) section.bounds = mirrored(section.bounds, true);

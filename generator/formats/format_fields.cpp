@@ -21,6 +21,7 @@ void FormatReader::number_field(schema::Table& table, const std::string& name, F
     names.push_back(text);
     if (name == text) field.kind = kind, is_known = true;
   }
+  table.takes("field", schema::Node::Kind::text, names);
   if (table.find("field") && !is_known) table.complain_choice("field", name, names);
 }
 

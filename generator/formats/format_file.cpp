@@ -13,6 +13,7 @@ namespace kvjit {
 namespace {
 
 constexpr const char* kHeadDim = "head_dim";  // in place of a number: the channels of the head
+constexpr schema::Range kSizes{1, 4096};
 
 }  // namespace
 
@@ -48,11 +49,14 @@ void FormatReader::codes(schema::Table& codes, Section& section) {
 int FormatReader::size(schema::Table& table, const char* key, int otherwise) {
   const schema::Node* node = table.find(key);
   int size = otherwise;
+  table.takes(key, schema::Node::Kind::text, {kHeadDim});
+  table.takes_range(key, kSizes.low, kSizes.high);
+  table.takes(key, schema::Node::Kind::integer);
   if (node && node->kind == schema::Node::Kind::text && node->text == kHeadDim) {
     f_.is_per_head = true;
     return head_dim_;
   }
-  table.read(key, size, {1, 4096});
+  table.read(key, size, kSizes);
   return size;
 }
 
@@ -131,15 +135,11 @@ void FormatReader::check_scale(schema::Table& scale) {
 }
 
 Result<void> FormatReader::rotation(schema::Table& rotation) {
-  std::string name = "none", round;
+  std::string name = "none";
   if (rotation.exists()) rotation.require("name");
   rotation.read("name", name);
   const int group = size(rotation, "size", f_.scale.span);
-  if (rotation.find("round")) {
-    rotation.read("round", round);
-    if (round != "bf16") rotation.complain_choice("round", round, {"bf16"});
-    f_.rounds_to_bf16 = true;
-  }
+  rotation.read("round", f_.rounds_to_bf16, schema::Names<bool>{{true, "bf16"}});
   if (group % f_.block && f_.block % group)
     rotation.complain(rotation.where("size"),
                       fmt::format("rotation size {} and block {} do not divide each other", group, f_.block));
@@ -173,13 +173,11 @@ Result<Format> FormatReader::read(std::string_view toml_text, const std::string&
   for (const char* key : {"title", "block", "fields", "codes"}) top.require(key);
   f_.block = size(top, "block", 1);
   top.read("zero_bytes", f_.zero_bytes);
-  std::string padding;
-  top.read("padding", padding);
-  if (top.find("padding") && padding != "zero") top.complain_choice("padding", padding, {"zero"});
-  f_.is_padded = !padding.empty();
+  top.read("padding", f_.is_padded, schema::Names<bool>{{true, "zero"}});
   schema::Table codes_table = top.table("codes"), book = top.table("codebook"), scale_table = top.table("scale");
   schema::Table rotation_table = top.table("rotation"), accept = top.table("accept");
   schema::Table outliers_table = top.table("outliers"), residual_table = top.table("residual");
+  top.takes_items("fields", schema::Node::Kind::table);
   top.find("fields");
   KV_CHECK(top.done());
   codes(codes_table, f_.sections.emplace_back());

@@ -77,7 +77,7 @@ Result<Format> inline_format(const SideSpec& side, const RotationLookup& rotatio
                 where("block"));
   if (!is_uniform && codebook != "lloyd_max")
     return fail(Code::bad_input, fmt::format("codebook '{}' is not known", codebook), where("codebook"),
-                schema::suggestions(codebook, "codebooks", {"lloyd_max", "uniform"}));
+                schema::suggestions(codebook, "codebooks", kInlineCodebooks));
 
   codes.max_code = (1 << codes.bits) - 1;
   if (scale == "corrected_norm")
@@ -90,7 +90,7 @@ Result<Format> inline_format(const SideSpec& side, const RotationLookup& rotatio
     f.scale.rule = ScaleRule::amax;
   else
     return fail(Code::bad_input, fmt::format("scale '{}' is not known", scale), where("scale"),
-                schema::suggestions(scale, "scales", {"corrected_norm", "least_squares", "raw_norm", "amax"}));
+                schema::suggestions(scale, "scales", kInlineScales));
   if (is_uniform) {
     if (f.scale.rule != ScaleRule::amax)
       return fail(Code::unsupported, fmt::format("a uniform codebook has no {} scale", scale), where("scale"),

@@ -36,6 +36,8 @@ Result<void> FormatReader::outliers(schema::Table& outliers) {
   schema::Table book = outliers.table("codebook");
   std::vector<bool> is_outlier(std::size_t(f_.block), false);
   const schema::Node* mask = outliers.find("mask");
+  outliers.takes("mask", schema::Node::Kind::text);
+  outliers.takes_items("mask", schema::Node::Kind::text);
   if (mask && mask->kind == schema::Node::Kind::text) {
     if (mask->text != "stored") outliers.complain(mask->where, "mask must be a list of hex words, or \"stored\"");
     outliers.require("count");

@@ -18,6 +18,8 @@ namespace {
 // Reads a seed. A non-negative integer of TOML has 63 bits; some generators take 32.
 void read_seed(schema::Table& table, std::uint64_t& seed, std::uint64_t largest) {
   table.require("seed");
+  table.takes("seed", schema::Node::Kind::integer);
+  table.takes_range("seed", 0, static_cast<long long>(largest));
   const schema::Node* node = table.find("seed");
   if (!node) return;
   if (node->kind != schema::Node::Kind::integer || node->integer < 0 || std::uint64_t(node->integer) > largest)
@@ -129,6 +131,7 @@ SignSource read_sign_source(schema::Table& table, const std::vector<int>& sizes)
 // Reads the signs of a wht. One [signs] serves all sizes of the file; of several [[signs]] each states its own sizes.
 Result<void> read_wht(schema::Table& top, RotationSpec& spec) {
   top.require("signs");
+  top.takes_items("signs", schema::Node::Kind::table);
   const schema::Node* signs = top.find("signs");
   if (!signs || signs->kind != schema::Node::Kind::list) {
     read_sizes(top, spec.kind, spec.sizes);

@@ -4,6 +4,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "generator/base/result.hpp"
 
@@ -14,11 +15,14 @@ struct SideSpec {
   Where where;                             // of the table [k] or [v]
   std::string format;                      // name or alias; empty when inline
   std::optional<int> bits, block;          // inline only: 1..8; values that share one scale
-  std::optional<std::string> codebook;     // "lloyd_max" (default), "uniform"
-  std::optional<std::string> scale;        // "corrected_norm" (default), "least_squares", "raw_norm", "amax"
+  std::optional<std::string> codebook;     // of kInlineCodebooks; default: "lloyd_max"
+  std::optional<std::string> scale;        // of kInlineScales; default: "corrected_norm", or "amax" if uniform
   std::optional<std::string> rotation;     // "none" (default), or a name of specs/rotations
   std::optional<std::string> calibration;  // a name of specs/calibrations
   std::map<std::string, Where> key_where;  // where each key stands, for diagnostics of later stages
 };
+
+inline const std::vector<std::string> kInlineCodebooks = {"lloyd_max", "uniform"};
+inline const std::vector<std::string> kInlineScales = {"corrected_norm", "least_squares", "raw_norm", "amax"};
 
 }  // namespace kvjit

@@ -25,6 +25,10 @@ void pass_on(schema::Table& nested, schema::Table& outer) {
 
 // Reads a number of layers: 4, "n", or { fraction = [1, 3], minimum = 2 }.
 std::optional<LayerExtent> read_extent(schema::Table& rule, const char* key) {
+  rule.takes(key, Node::Kind::integer);
+  rule.takes(key, Node::Kind::text, {"n"});
+  rule.takes(key, Node::Kind::table);
+  rule.takes_range(key, kExtent.low, kExtent.high);
   const Node* node = rule.find(key);
   if (!node) return {};
   LayerExtent extent;
@@ -62,6 +66,8 @@ std::vector<Where> item_places(schema::Table& table, const char* key) {
 }  // namespace
 
 std::optional<SideSpec> read_named_side(schema::Table& rule, const char* key) {
+  rule.takes(key, Node::Kind::text);
+  rule.takes(key, Node::Kind::table);
   const Node* node = rule.find(key);
   if (!node) return {};
   if (node->kind == Node::Kind::table) {
@@ -101,6 +107,7 @@ LayerRule read_rule(const Node& node, schema::Table& outer) {
 
 std::vector<LayerRule> read_rules(schema::Table& table) {
   std::vector<LayerRule> rules;
+  table.takes_items("rule", Node::Kind::table);
   const Node* list = table.find("rule");
   if (!list) return rules;
   if (list->kind != Node::Kind::list)

@@ -42,6 +42,7 @@ void read_attention(schema::Table& table, Spec& spec) {
   table.read("query_length", spec.query_length, kQueries);
   std::vector<std::string> names;
   table.read("features", names);
+  table.takes_items("features", Node::Kind::text, feature_names());
   table.read("q_type", spec.q_type, kElements);
   table.read("out_type", spec.out_type, kElements);
   table.read("fuse", spec.fuse);
@@ -99,6 +100,8 @@ void read_layout(schema::Table& table, Spec& spec) {
 }
 
 void read_target(schema::Table& table, Spec& spec) {
+  table.takes("arch", Node::Kind::text);
+  table.takes_items("arch", Node::Kind::text);
   const Node* arch = table.find("arch");
   if (arch && arch->kind == Node::Kind::text)
     spec.archs = {arch->text};
@@ -114,6 +117,7 @@ Result<Spec> read_spec(const Node& root, const std::string& file) {
   schema::Table top(&root, "a spec", {file});
   for (const char* key : {"k", "v"}) top.require(key);
   top.read("title", spec.title);
+  top.takes("matrix", Node::Kind::table);
   top.find("matrix");  // take_matrix has removed it; this makes it a known key for did-you-mean
   schema::Table k = top.table("k"), v = top.table("v"), attention = top.table("attention");
   schema::Table cache = top.table("cache"), target = top.table("target"), layers = top.table("layers");
@@ -220,7 +224,9 @@ SideSpec read_side(schema::Table& table) {
   table.read("bits", side.bits, schema::kBits);
   table.read("block", side.block, schema::kBlock);
   table.read("codebook", side.codebook);
+  table.takes("codebook", Node::Kind::text, kInlineCodebooks);
   table.read("scale", side.scale);
+  table.takes("scale", Node::Kind::text, kInlineScales);
   table.read("rotation", side.rotation);
   table.read("calibration", side.calibration);
   if (side.block && !schema::is_power_of_two(*side.block))

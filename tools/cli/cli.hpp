@@ -80,6 +80,7 @@ void add_bench_verb(CLI::App& app, Cli& cli);    // bench
 void add_pack_verb(CLI::App& app, Cli& cli);     // pack
 void add_codec_verbs(CLI::App& app, Cli& cli);   // quantize, dequantize, requantize
 void add_formats_verb(CLI::App& app, Cli& cli);  // formats
+void add_schema_verb(CLI::App& app, Cli& cli);   // schema
 void add_quality_verb(CLI::App& app, Cli& cli);  // quality
 void add_weights_verb(CLI::App& app, Cli& cli);  // rotate-weights
 // explain --key: prints each kernel's key, the place where the kernel would be found, and for a miss how the key

@@ -47,6 +47,7 @@ void add_verbs(CLI::App& app, Cli& cli) {
   add_pack_verb(app, cli);
   add_codec_verbs(app, cli);
   add_formats_verb(app, cli);
+  add_schema_verb(app, cli);
   add_quality_verb(app, cli);
   add_weights_verb(app, cli);
   add_cache_verbs(app, cli);
