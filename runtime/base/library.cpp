@@ -14,6 +14,8 @@
 #include <climits>
 #include <cstdlib>
 #include <cstring>
+#include <optional>
+#include <set>
 #include <utility>
 
 #include "runtime/base/sha256.hpp"
@@ -66,19 +68,33 @@ std::string file_digest(const std::string& path) {
 
 }  // namespace
 
-Result<Library> Library::open(const std::string& what, const std::vector<std::string>& candidates,
-                              const std::string& remedy) {
+Result<Library> Library::open(const std::string& what, const LibrarySearch& search, const std::string& remedy) {
   std::vector<std::string> notes;
-  for (const auto& candidate : candidates) {
-    if (void* handle = dlopen(candidate.c_str(), RTLD_LAZY | RTLD_LOCAL | RTLD_NODELETE)) {
+  std::string absent;  // names that the loader did not find
+  const auto load = [&](const std::string& name, bool is_listed) -> std::optional<Library> {
+    if (void* handle = dlopen(name.c_str(), RTLD_LAZY | RTLD_LOCAL | RTLD_NODELETE)) {
       Library library;
-      library.path_ = path_of(handle, candidate);
+      library.path_ = path_of(handle, name);
       library.handle_ = handle;
       return library;
     }
-    const char* why = dlerror();
-    notes.push_back("searched " + candidate + ": " + (why ? why : "the loader gave no reason"));
-  }
+    const char* said = dlerror();
+    std::string why = said ? said : "the loader gave no reason";
+    if (why.rfind(name + ": ", 0) == 0) why.erase(0, name.size() + 2);
+    if (is_listed && why.find("No such file or directory") != std::string::npos && why.rfind("cannot open", 0) == 0)
+      absent += (absent.empty() ? "" : ", ") + name;
+    else
+      notes.push_back(name + ": " + why);
+    return std::nullopt;
+  };
+  for (const std::string& name : search.names)
+    if (auto library = load(name, true)) return *library;
+  for (const std::string& file : search.files)
+    if (auto library = load(file, false)) return *library;
+  if (!absent.empty()) notes.insert(notes.begin(), "the loader finds no " + absent);
+  std::string folders;
+  for (const std::string& folder : search.folders) folders += (folders.empty() ? "" : ", ") + folder;
+  if (!folders.empty()) notes.push_back((search.names.empty() ? "searched " : "searched too: ") + folders);
   notes.push_back(remedy);
   return fail(Code::environment, what + " could not be loaded", {}, std::move(notes));
 }
@@ -95,17 +111,34 @@ std::string Library::digest() const {
   return file_digest(path_);
 }
 
-std::vector<std::string> library_paths(const std::vector<std::string>& folders, const std::vector<std::string>& names) {
-  std::vector<std::string> paths;
-  for (const auto& pattern : folders) {
-    if (pattern.empty() || pattern[0] != '/') continue;  // never load code from the working directory
+std::vector<std::string> library_files(const std::vector<std::string>& folders, const std::string& name) {
+  std::vector<std::string> files;
+  std::set<std::string> seen;  // by their real paths
+  for (const std::string& folder : folders) {
+    if (folder.empty() || folder[0] != '/') continue;
     glob_t found{};
-    if (glob(pattern.c_str(), GLOB_NOCHECK, nullptr, &found) == 0)
-      for (std::size_t i = found.gl_pathc; i-- > 0;)
-        for (const auto& name : names) paths.push_back(std::string(found.gl_pathv[i]) + "/" + name);
+    std::vector<std::string> matches;
+    if (glob((folder + "/" + name).c_str(), 0, nullptr, &found) == 0)
+      matches.assign(found.gl_pathv, found.gl_pathv + found.gl_pathc);
     globfree(&found);
+    std::sort(matches.begin(), matches.end(), [](const std::string& a, const std::string& b) {
+      return strverscmp(a.c_str(), b.c_str()) > 0;  // digits compare as numbers: cuda-13.0 before cuda-9.2
+    });
+    for (std::string& match : matches) {
+      char real[PATH_MAX];
+      if (realpath(match.c_str(), real) && seen.insert(real).second) files.push_back(std::move(match));
+    }
   }
-  return paths;
+  return files;
+}
+
+std::string glob_escaped(const std::string& path) {
+  std::string escaped;
+  for (const char c : path) {
+    if (std::strchr("*?[]\\", c)) escaped += '\\';
+    escaped += c;
+  }
+  return escaped;
 }
 
 }  // namespace kvjit

@@ -9,12 +9,18 @@
 
 namespace kvjit {
 
+// Where a library is searched: first by the loader, then in folders.
+struct LibrarySearch {
+  std::vector<std::string> names;    // sonames, or absolute paths that a caller named
+  std::vector<std::string> files;    // files that exist in the folders, in the order in which they are tried
+  std::vector<std::string> folders;  // folders and patterns, for the message of a miss
+};
+
 class Library {
  public:
-  // Opens the first candidate that can be opened: a soname, which the loader searches, or an absolute path. Fails with
-  // environment: a note for each candidate with the loader's reason, then the remedy. what: the name in messages.
-  static Result<Library> open(const std::string& what, const std::vector<std::string>& candidates,
-                              const std::string& remedy);
+  // Opens the first library that can be opened. Fails with environment. The notes are the places, the loader's reason
+  // for each file that exists and cannot be opened, and the remedy. what: the name in messages.
+  static Result<Library> open(const std::string& what, const LibrarySearch& search, const std::string& remedy);
 
   void* symbol(const char* name) const;  // null if the library has none
   const std::string& path() const { return path_; }
@@ -26,8 +32,19 @@ class Library {
   std::string path_;        // path of the loaded file, links resolved
 };
 
-// Joins each folder with each name. Folders may be patterns such as /usr/local/cuda-*/lib64, which expand with the
-// largest name first.
-std::vector<std::string> library_paths(const std::vector<std::string>& folders, const std::vector<std::string>& names);
+// The files whose name matches `name` in the folders. Both may be patterns such as /usr/local/cuda-*/lib64; of a
+// pattern the largest version comes first, by number. Each file is listed once, under the first path that leads to it.
+// Relative folders are left out, because code is never loaded from the working directory.
+std::vector<std::string> library_files(const std::vector<std::string>& folders, const std::string& name);
+
+// `path` as a pattern that matches only itself.
+std::string glob_escaped(const std::string& path);
+
+// The folder in which Debian and Ubuntu put libraries of this machine.
+#ifdef __aarch64__
+constexpr const char* kMachineLibraries = "/usr/lib/aarch64-linux-gnu";
+#else
+constexpr const char* kMachineLibraries = "/usr/lib/x86_64-linux-gnu";
+#endif
 
 }  // namespace kvjit

@@ -19,7 +19,8 @@ class Compiler {
   virtual ~Compiler() = default;
   virtual std::string identity() const = 0;  // the exact build: "nvrtc 13.0 build-id:..."; each cache entry stores it
   virtual std::vector<std::string> options(const Source& source) const = 0;  // free of paths: the cache key holds them
-  virtual std::vector<std::string> archs() const = 0;  // "sm_75" ...; empty: any, for host compilers
+  virtual std::vector<std::string> archs() const = 0;            // "sm_75" ...; empty: any, for host compilers
+  virtual std::vector<std::string> files() const { return {}; }  // its program, or its libraries, for `kvjit doctor`
   // Fails with unsupported if the compiler does not know the source's arch; the error lists archs(). Fails with
   // cancelled if `stop` is requested; can_stop() says whether that ends a compile under way.
   virtual Result<Artefact> compile(const Source& source, std::stop_token stop) = 0;

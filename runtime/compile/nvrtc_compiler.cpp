@@ -12,6 +12,7 @@
 
 #include "runtime/base/library.hpp"
 #include "runtime/compile/compiler.hpp"
+#include "runtime/compile/nvrtc_places.hpp"
 
 namespace kvjit {
 namespace {
@@ -99,6 +100,11 @@ class NvrtcCompiler final : public Compiler {
     std::vector<int> numbers(std::clamp(n_archs, 1, 1024));
     KV_CHECK(check(api_.nvrtcGetSupportedArchs(numbers.data()), "nvrtcGetSupportedArchs"));
     for (const int number : numbers) archs_.push_back(fmt::format("sm_{}", number));
+    if (const std::string file = nvrtc_builtins(library_.path(), major_, minor_); !file.empty()) {
+      KV_TRY(opened, Library::open("the builtins of NVRTC", {{}, {file}, {}},
+                                   "libnvrtc and libnvrtc-builtins must be of one installation"));
+      builtins_file_ = opened.path();
+    }
     return {};
   }
 
@@ -107,6 +113,11 @@ class NvrtcCompiler final : public Compiler {
   std::vector<std::string> options(const Source& source) const override { return nvrtc_options(source, kind_); }
 
   std::vector<std::string> archs() const override { return archs_; }
+  std::vector<std::string> files() const override {
+    std::vector<std::string> files = {library_.path()};
+    if (!builtins_file_.empty()) files.push_back(builtins_file_);
+    return files;
+  }
   bool can_stop() const override { return api_.set_flow_callback != nullptr; }
 
   Result<Artefact> compile(const Source& source, std::stop_token stop) override {
@@ -188,19 +199,8 @@ class NvrtcCompiler final : public Compiler {
   ArtefactKind kind_;
   int major_ = 0, minor_ = 0;
   std::vector<std::string> archs_;
+  std::string builtins_file_;  // "": the loader finds it
 };
-
-std::vector<std::string> candidates(const Options& options) {
-  if (!options.nvrtc_library.empty()) return {options.nvrtc_library};
-  std::vector<std::string> list = {"libnvrtc.so", "libnvrtc.so.13", "libnvrtc.so.12"};
-  std::vector<std::string> folders;
-  for (const std::string& home : options.cuda_homes) folders.push_back(home + "/lib64");
-  folders.insert(folders.end(), {"/usr/local/cuda/lib64", "/usr/local/cuda-*/lib64", "/usr/lib/x86_64-linux-gnu",
-                                 "/usr/lib/aarch64-linux-gnu"});
-  const auto in_folders = library_paths(folders, list);
-  list.insert(list.end(), in_folders.begin(), in_folders.end());
-  return list;
-}
 
 }  // namespace
 
@@ -212,9 +212,9 @@ std::vector<std::string> nvrtc_options(const Source& source, ArtefactKind kind) 
 
 Result<std::shared_ptr<Compiler>> open_nvrtc(const Options& options, ArtefactKind kind) {
   KV_TRY(library,
-         Library::open("NVRTC (libnvrtc)", candidates(options),
-                       "install the CUDA toolkit's NVRTC 12 or later (package cuda-nvrtc), or give its path in "
-                       "KVJIT_NVRTC, or run on the CPU back-end"));
+         Library::open("NVRTC (libnvrtc)", nvrtc_places(options),
+                       "install NVRTC 12 or later (apt: cuda-nvrtc-13-0, pip: nvidia-cuda-nvrtc, conda: cuda-nvrtc), "
+                       "name its file or folder in KVJIT_NVRTC, or run on the CPU back-end"));
   Api api;
 #define X(result, name, parameters)                                         \
   api.name = reinterpret_cast<result(*) parameters>(library.symbol(#name)); \

@@ -22,10 +22,11 @@ struct DeviceInfo {
   std::string arch;  // the arch that kernels are generated for by default; "sm_90a" on the CPU back-end
   int multiprocessors = 1;
   std::size_t memory_bytes = 0;
-  int l2_bytes = 0,          // size of the L2 cache; 0: unknown
-      memory_clock_khz = 0,  // 0: unknown
-      memory_bus_bits = 0;   // 0: unknown
-  int driver_version = 0;    // 13000 = 13.0
+  int l2_bytes = 0,              // size of the L2 cache; 0: unknown
+      memory_clock_khz = 0,      // 0: unknown
+      memory_bus_bits = 0;       // 0: unknown
+  int driver_version = 0;        // 13000 = 13.0
+  std::string driver_file = {};  // the libcuda in use
 
   // Peak memory bandwidth in GB/s at two bits a pin and clock, as in datasheets; 0: unknown.
   double peak_gb_per_s() const { return 2.0 * memory_clock_khz * 1e3 * memory_bus_bits / 8 / 1e9; }

@@ -306,6 +306,7 @@ Result<std::shared_ptr<Backend>> open_cuda(const Options& options) {
   int major = 0, minor = 0;
   char name[256] = {};
   KV_CHECK(check(driver->cuDriverGetVersion(&info.driver_version), "reading the driver's version"));
+  info.driver_file = driver->library.path();
   KV_CHECK(check(driver->cuDeviceGet(&device->id, options.device_ordinal), "opening the device"));
   KV_CHECK(check(driver->cuDeviceGetName(name, sizeof name, device->id), "reading the device's name"));
   KV_CHECK(check(driver->cuDeviceTotalMem_v2(&info.memory_bytes, device->id), "reading the device's memory"));

@@ -7,19 +7,17 @@
 namespace kvjit {
 
 Result<std::shared_ptr<const Driver>> Driver::open(const Options& options) {
-  std::vector<std::string> candidates = {options.cuda_library};
+  LibrarySearch search;
+  search.names = {options.cuda_library};
   if (options.cuda_library.empty()) {
-    candidates = {"libcuda.so.1"};
+    search.names = {"libcuda.so.1"};
     // Folders in which containers and WSL put the driver, for systems whose loader cache does not list it.
-    const auto in_folders = library_paths(
-        {"/usr/local/nvidia/lib64", "/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/usr/lib/wsl/lib"},
-        {"libcuda.so.1"});
-    candidates.insert(candidates.end(), in_folders.begin(), in_folders.end());
+    search.folders = {"/usr/local/nvidia/lib64", kMachineLibraries, "/usr/lib/wsl/lib"};
+    search.files = library_files(search.folders, "libcuda.so.1");
   }
-  KV_TRY(library,
-         Library::open("the CUDA driver (libcuda)", candidates,
-                       "install the NVIDIA driver, or give the library's path in KVJIT_CUDA, or run on the CPU "
-                       "back-end"));
+  KV_TRY(library, Library::open("the CUDA driver (libcuda)", search,
+                                "install the NVIDIA driver, or give the library's path in KVJIT_CUDA, or run on the "
+                                "CPU back-end"));
   auto driver = std::make_shared<Driver>();
   driver->library = library;
 #define X(name, parameters)                                                       \
@@ -28,7 +26,8 @@ Result<std::shared_ptr<const Driver>> Driver::open(const Options& options) {
     return fail(Code::environment, library.path() + " has no " #name ": a driver of CUDA 12 or later is needed");
   KVJIT_CUDA_API(X)
 #undef X
-  if (const CuResult status = driver->cuInit(0)) return driver->error(status, "starting the CUDA driver (cuInit)");
+  if (const CuResult status = driver->cuInit(0))
+    return driver->error(status, fmt::format("starting the CUDA driver (cuInit of {})", library.path()));
   return driver;
 }
 

@@ -54,7 +54,7 @@ struct Curl::Api {
 };
 
 Result<std::shared_ptr<const Curl>> Curl::open() {
-  KV_TRY(library, Library::open("libcurl", {"libcurl.so.4", "libcurl-gnutls.so.4", "libcurl-nss.so.4"},
+  KV_TRY(library, Library::open("libcurl", {{"libcurl.so.4", "libcurl-gnutls.so.4", "libcurl-nss.so.4"}, {}, {}},
                                 "install libcurl 4, or leave the server of kernels out (KVJIT_REMOTE)"));
   auto api = std::make_shared<Api>();
   const auto find = [&library](auto& function, const char* name) {

@@ -49,7 +49,7 @@ TEST_CASE("a missing NVRTC names what was searched") {
   const auto opened = open_nvrtc(options);
   REQUIRE(!opened);
   CHECK(opened.error().code == Code::environment);
-  CHECK(contains(render(opened.error()), "searched /nowhere/libnvrtc.so"));
+  CHECK(contains(render(opened.error()), "the loader finds no /nowhere/libnvrtc.so"));
   CHECK(contains(render(opened.error()), "KVJIT_NVRTC"));
 }
 

@@ -34,7 +34,7 @@ TEST_CASE("a missing driver names what was searched and what to do") {
   REQUIRE(!opened);
   CHECK(opened.error().code == Code::environment);
   CHECK(contains(opened.error().message, "libcuda"));
-  CHECK(contains(render(opened.error()), "searched /nowhere/libcuda.so.1"));
+  CHECK(contains(render(opened.error()), "the loader finds no /nowhere/libcuda.so.1"));
   CHECK(contains(render(opened.error()), "CPU back-end"));
 }
 
