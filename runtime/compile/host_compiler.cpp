@@ -20,6 +20,7 @@
 
 #include "generator/catalogue/registry.hpp"
 #include "runtime/base/sha256.hpp"
+#include "runtime/base/temporary.hpp"
 #include "runtime/compile/compiler.hpp"
 
 extern char** environ;
@@ -56,32 +57,6 @@ std::string read_text(const fs::path& path, std::size_t most) {
   text.resize(static_cast<std::size_t>(std::max<std::streamsize>(file.gcount(), 0)));
   return text;
 }
-
-// A folder that only this process uses. The destructor removes it.
-class PrivateFolder {
- public:
-  static Result<PrivateFolder> make() {
-    std::error_code error;
-    const fs::path base = fs::temp_directory_path(error);
-    if (error) return fail(Code::environment, fmt::format("no folder for temporary files: {}", error.message()));
-    std::string name = (base / "kvjit-XXXXXX").string();
-    if (!mkdtemp(name.data()))
-      return fail(Code::environment,
-                  fmt::format("cannot make a folder in {}: {}", base.string(), std::strerror(errno)));
-    return PrivateFolder(name);
-  }
-  explicit PrivateFolder(fs::path path) : path_(std::move(path)) {}
-  PrivateFolder(PrivateFolder&& other) noexcept : path_(std::exchange(other.path_, {})) {}
-  PrivateFolder& operator=(PrivateFolder&&) = delete;
-  ~PrivateFolder() {
-    std::error_code ignored;
-    if (!path_.empty()) fs::remove_all(path_, ignored);
-  }
-  const fs::path& path() const { return path_; }
-
- private:
-  fs::path path_;
-};
 
 Result<void> write_text(const fs::path& path, const std::string& text) {
   std::ofstream file(path, std::ios::binary);
@@ -158,6 +133,7 @@ class HostCompiler : public Compiler {
   std::string identity() const override { return identity_; }
   std::vector<std::string> options(const Source&) const override { return options_; }
   std::vector<std::string> archs() const override { return {}; }
+  std::vector<std::string> files() const override { return {program_}; }
   Result<Artefact> compile(const Source& source, std::stop_token stop) override;
 
  private:
@@ -168,7 +144,15 @@ class HostCompiler : public Compiler {
 
 Result<Artefact> HostCompiler::compile(const Source& source, std::stop_token stop) {
   const auto begin = std::chrono::steady_clock::now();
-  KV_TRY(folder, PrivateFolder::make());
+  KV_TRY(folder, TemporaryFolder::make());
+  // What a signal removes; folders after their files.
+  const std::string base = folder.path();
+  const TemporaryMark marks[] = {TemporaryMark(base),
+                                 TemporaryMark(base + "/device"),
+                                 TemporaryMark(base + "/device/cpu.hpp"),
+                                 TemporaryMark(base + "/kernel.cu"),
+                                 TemporaryMark(base + "/kernel.so"),
+                                 TemporaryMark(base + "/output")};
   if (mkdir((folder.path() / "device").c_str(), 0700) != 0)
     return fail(Code::environment, fmt::format("cannot make a folder: {}", std::strerror(errno)));
   KV_CHECK(write_text(folder.path() / "device/cpu.hpp", device_layer_));
@@ -179,6 +163,8 @@ Result<Artefact> HostCompiler::compile(const Source& source, std::stop_token sto
   arguments.insert(arguments.end(), {"-I.", "-x", "c++", "kernel.cu", "-o", "kernel.so"});
   KV_TRY(ended, run(arguments, folder.path(), stop));
   if (stop.stop_requested()) return fail(Code::cancelled, fmt::format("compiling {} was cancelled", source.name));
+  // A compiler without room for its output may be unable to say so.
+  if (ended.status != 0 && ended.output.empty()) KV_CHECK(folder.check_room());
   if (ended.status != 0)
     return fail(Code::compile,
                 fmt::format("{} {} on {}", program_,
@@ -224,7 +210,7 @@ Result<std::shared_ptr<Compiler>> open_host_compiler(const Options& options) {
                                              ? std::vector<std::string>{"c++", "g++", "clang++"}
                                              : std::vector<std::string>{options.host_compiler};
   std::vector<std::string> notes;
-  KV_TRY(folder, PrivateFolder::make());
+  KV_TRY(folder, TemporaryFolder::make());
   for (const std::string& name : names) {
     const std::optional<std::string> program = find_program(name);
     if (!program) {

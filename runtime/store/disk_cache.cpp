@@ -19,6 +19,7 @@
 #include <utility>
 
 #include "runtime/base/file.hpp"
+#include "runtime/base/temporary.hpp"
 
 namespace kvjit {
 namespace {
@@ -32,6 +33,7 @@ constexpr std::time_t kSweepEvery = 3600;       // seconds between sweeps
 constexpr std::time_t kLeftoverAge = 3600;      // seconds: an older temporary file or lock belongs to a dead process
 
 const std::string kVersionFolder = fmt::format("/v{}", kCacheFormat);
+constexpr const char* kQuarantine = "/quarantine";
 
 bool is_private(const std::string& folder) {
   struct stat status {};
@@ -66,17 +68,20 @@ bool write_all(int fd, std::span<const std::uint8_t> bytes) {
   return true;
 }
 
-enum class Reading { ok, absent, foreign, damaged };
+enum class Reading { ok, absent, unreadable, foreign, damaged };
 
 // Reads and checks one entry. Reading::foreign: another user could have written it, or it is no regular file.
+// Reading::unreadable: this user may not read it, or the disk fails.
 Reading read_entry(const std::string& path, std::string_view key_hex, CacheEntry& entry, struct stat& status,
                    std::string& reason) {
   const File file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
   if (!file) {
+    const int error = errno;
     reason = why();
-    return errno == ELOOP ? Reading::foreign : Reading::absent;
+    if (error == ELOOP) return Reading::foreign;
+    return error == ENOENT || error == ENOTDIR ? Reading::absent : Reading::unreadable;
   }
-  if (::fstat(file.fd(), &status) != 0) return Reading::absent;
+  if (::fstat(file.fd(), &status) != 0) return reason = why(), Reading::unreadable;
   if (!S_ISREG(status.st_mode) || !is_only_ours(status)) {
     reason = "not a regular file that only this user or root can write";
     return Reading::foreign;
@@ -90,7 +95,7 @@ Reading read_entry(const std::string& path, std::string_view key_hex, CacheEntry
   for (std::size_t done = 0; done < bytes.size();) {
     const ssize_t got = ::read(file.fd(), bytes.data() + done, bytes.size() - done);
     if (got < 0 && errno == EINTR) continue;
-    if (got < 0) return Reading::absent;  // an error of the disk, which does not make the entry damaged
+    if (got < 0) return reason = why(), Reading::unreadable;  // an error of the disk does not make the entry damaged
     if (got == 0) bytes.resize(done);
     done += static_cast<std::size_t>(got);
   }
@@ -103,21 +108,53 @@ Reading read_entry(const std::string& path, std::string_view key_hex, CacheEntry
   return Reading::ok;
 }
 
-// Calls visit(path, key, status) for every entry of a folder.
+bool is_hex(const std::string& text, std::size_t digits) {
+  return text.size() == digits && text.find_first_not_of("0123456789abcdef") == std::string::npos;
+}
+
+constexpr std::size_t kShardDigits = 2, kKeyDigits = 64;
+
+// Whether the name is one that write_file() gives to a file before its rename: ".XXXXXX.tmp".
+bool is_temporary(const fs::path& path) {
+  const std::string name = path.filename();
+  return name[0] == '.' && name.ends_with(".tmp");
+}
+
+tl::unexpected<Error> unreadable(const std::string& path, const std::string& reason) {
+  return fail(Code::environment, fmt::format("{}: cannot be read: {}", path, reason), {},
+              {"`kvjit doctor` judges the cache folder"});
+}
+
+// Calls visit(path, status) for everything in a folder. A folder that does not exist is empty.
 template <class Visit>
-void for_each_entry(const std::string& folder, Visit visit) {
+Result<void> for_each_in(const std::string& folder, Visit visit) {
   std::error_code error;
-  for (auto shard = fs::directory_iterator(folder + kVersionFolder, error); !error && shard != fs::end(shard);
-       shard.increment(error)) {
-    std::error_code shard_error;
-    for (auto file = fs::directory_iterator(shard->path(), shard_error); !shard_error && file != fs::end(file);
-         file.increment(shard_error)) {
-      struct stat status {};
-      const std::string path = file->path();
-      if (file->path().extension() == ".kvc" && ::lstat(path.c_str(), &status) == 0)
-        visit(path, file->path().stem().string(), status);
+  auto at = fs::directory_iterator(folder, error);
+  for (; !error && at != fs::end(at); at.increment(error)) {
+    struct stat status {};
+    const std::string path = at->path();
+    if (::lstat(path.c_str(), &status) == 0) {
+      visit(at->path(), status);
+    } else if (errno != ENOENT) {  // another process may have removed it
+      return unreadable(path, why());
     }
   }
+  if (error && error != std::errc::no_such_file_or_directory) return unreadable(folder, error.message());
+  return {};
+}
+
+// Calls visit(path, key, status) for every entry of a cache folder, of whatever type its file is.
+template <class Visit>
+Result<void> for_each_entry(const std::string& folder, Visit visit) {
+  std::vector<std::string> shards;
+  KV_CHECK(for_each_in(folder + kVersionFolder, [&](const fs::path& path, const struct stat& status) {
+    if (S_ISDIR(status.st_mode) && is_hex(path.filename(), kShardDigits)) shards.push_back(path);
+  }));
+  for (const std::string& shard : shards)
+    KV_CHECK(for_each_in(shard, [&](const fs::path& path, const struct stat& status) {
+      if (path.extension() == ".kvc") visit(path.string(), path.stem().string(), status);
+    }));
+  return {};
 }
 
 }  // namespace
@@ -143,13 +180,12 @@ Cache::Cache(const Options& options) : max_bytes_(options.cache_max_bytes), log_
   if (const auto folder = open_cache_folder(options))
     base_ = *folder;
   else
-    warn_once(folder.error().message + "; kernels are cached in memory only");
+    warn_once("folder", folder.error().message + "; kernels are cached in memory only");
 }
 
-void Cache::warn_once(const std::string& message) {
-  std::call_once(warned_, [&] {
-    if (log_) log_("warning: " + message);
-  });
+void Cache::warn_once(const std::string& about, const std::string& message) {
+  const std::lock_guard guard(warned_mutex_);
+  if (warned_.insert(about).second && log_) log_("warning: " + message);
 }
 
 std::string Cache::entry_path(const std::string& key) const {
@@ -170,14 +206,17 @@ std::optional<CacheEntry> Cache::read(const Key& key) {
       return entry;
     case Reading::absent:
       return std::nullopt;
-    case Reading::foreign:
-      if (log_) log_("warning: " + path + " is skipped: " + reason);
+    case Reading::foreign:  // once, although the store reads twice: before and after it has the key's lock
+      warn_once(path, path + " is skipped: " + reason);
+      return std::nullopt;
+    case Reading::unreadable:  // once for all entries of a folder
+      warn_once("read: " + reason, path + " cannot be read: " + reason);
       return std::nullopt;
     case Reading::damaged:
       ++rebuilt;
       if (log_) log_("warning: " + path + " is rebuilt: " + reason);
       // Another process that read the same damaged entry may rename it first, which is harmless.
-      if (const std::string quarantine = base_ + "/quarantine"; make_folders(quarantine))
+      if (const std::string quarantine = base_ + kQuarantine; make_folders(quarantine))
         ::rename(path.c_str(), (quarantine + "/" + key.hex + ".kvc").c_str());
       return std::nullopt;
   }
@@ -190,6 +229,7 @@ bool Cache::write_file(const std::string& path, std::span<const std::uint8_t> by
   if (!make_folders(folder)) return false;
   const File file(::mkostemps(temporary.data(), 4, O_CLOEXEC));
   if (!file) return false;
+  const TemporaryMark mark(temporary);
   const bool is_written =
       write_all(file.fd(), bytes) && ::fsync(file.fd()) == 0 && ::rename(temporary.c_str(), path.c_str()) == 0;
   if (const int error = errno; !is_written) {
@@ -234,7 +274,7 @@ void Cache::publish(const CacheEntry& entry) {
   if (!write_file(path, bytes)) {
     const std::string reason = why();
     ++write_failures;
-    return warn_once(path + " could not be written: " + reason + "; kernels are cached in memory only");
+    return warn_once(reason, path + " could not be written: " + reason + "; this kernel is cached in memory only");
   }
   sweep_if_due();
 }
@@ -246,7 +286,7 @@ void Cache::sweep_if_due() {
   // The stamp is written before the sweep, so that other processes leave the sweep to this one.
   if (const File file(::open(stamp.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
       file && ::futimens(file.fd(), nullptr) == 0)
-    sweep(base_, read_stats(base_).bytes > max_bytes_ ? max_bytes_ / 5 * 4 : max_bytes_);
+    if (const auto stats = read_stats(base_)) sweep(base_, stats->bytes > max_bytes_ ? max_bytes_ / 5 * 4 : max_bytes_);
 }
 
 Cache::Lock::Lock(Lock&& other) noexcept
@@ -310,29 +350,28 @@ Cache::Lock Cache::lock(const Key& key, const std::string& name, std::stop_token
   }
 }
 
-CacheStats read_stats(const std::string& folder) {
+Result<CacheStats> read_stats(const std::string& folder) {
   CacheStats stats;
   stats.folder = folder;
   if (folder.empty()) return stats;
-  for_each_entry(folder, [&](const std::string&, const std::string&, const struct stat& status) {
+  KV_CHECK(for_each_entry(folder, [&](const std::string&, const std::string&, const struct stat& status) {
     ++stats.entries;
     stats.bytes += static_cast<std::uint64_t>(status.st_size);
-  });
-  std::error_code error;
-  for (auto file = fs::directory_iterator(folder + "/quarantine", error); !error && file != fs::end(file);
-       file.increment(error))
-    ++stats.quarantined;
+  }));
+  KV_CHECK(for_each_in(folder + kQuarantine, [&](const fs::path&, const struct stat&) { ++stats.quarantined; }));
   return stats;
 }
 
-std::vector<CacheListing> list_entries(const std::string& folder) {
+Result<std::vector<CacheListing>> list_entries(const std::string& folder) {
   std::vector<CacheListing> list;
   if (folder.empty()) return list;
-  for_each_entry(folder, [&](const std::string& path, const std::string& key, const struct stat& status) {
+  KV_CHECK(for_each_entry(folder, [&](const std::string& path, const std::string& key, const struct stat& status) {
     CacheEntry entry;
     struct stat opened {};
     CacheListing row;
-    read_entry(path, key, entry, opened, row.damage);
+    const Reading reading = read_entry(path, key, entry, opened, row.damage);
+    if (reading == Reading::absent) return;  // another process removed it
+    row.is_unreadable = reading == Reading::unreadable;
     row.key = key;
     row.name = entry.name;
     row.compiler = entry.compiler;
@@ -340,16 +379,16 @@ std::vector<CacheListing> list_entries(const std::string& folder) {
     row.bytes = static_cast<std::uint64_t>(status.st_size);
     row.last_used = status.st_mtime;
     list.push_back(std::move(row));
-  });
+  }));
   std::sort(list.begin(), list.end(), [](const auto& a, const auto& b) { return a.key < b.key; });
   return list;
 }
 
 Result<CacheEntry> find_entry(const std::string& folder, const std::string& prefix) {
   std::vector<std::pair<std::string, std::string>> found;  // key, path
-  for_each_entry(folder, [&](const std::string& path, const std::string& key, const struct stat&) {
+  KV_CHECK(for_each_entry(folder, [&](const std::string& path, const std::string& key, const struct stat&) {
     if (key.rfind(prefix, 0) == 0) found.emplace_back(key, path);
-  });
+  }));
   if (found.size() != 1)
     return fail(Code::bad_input,
                 fmt::format("{} entries of {} have a key that begins with '{}'", found.size(), folder, prefix), {},
@@ -357,25 +396,26 @@ Result<CacheEntry> find_entry(const std::string& folder, const std::string& pref
   CacheEntry entry;
   struct stat status {};
   std::string reason;
-  if (read_entry(found[0].second, found[0].first, entry, status, reason) != Reading::ok)
-    return fail(Code::integrity, fmt::format("{}: {}", found[0].second, reason));
+  const Reading reading = read_entry(found[0].second, found[0].first, entry, status, reason);
+  if (reading == Reading::unreadable || reading == Reading::absent) return unreadable(found[0].second, reason);
+  if (reading != Reading::ok) return fail(Code::integrity, fmt::format("{}: {}", found[0].second, reason));
   return entry;
 }
 
-std::vector<CacheEntry> entries_named(const std::string& folder, const std::string& name) {
+Result<std::vector<CacheEntry>> entries_named(const std::string& folder, const std::string& name) {
   std::vector<CacheEntry> found;
   if (folder.empty()) return found;
-  for_each_entry(folder, [&](const std::string& path, const std::string& key, const struct stat&) {
+  KV_CHECK(for_each_entry(folder, [&](const std::string& path, const std::string& key, const struct stat&) {
     CacheEntry entry;
     struct stat status {};
     std::string reason;
     if (read_entry(path, key, entry, status, reason) == Reading::ok && entry.name == name)
       found.push_back(std::move(entry));
-  });
+  }));
   return found;
 }
 
-std::uint64_t sweep(const std::string& folder, std::uint64_t max_bytes) {
+Result<std::uint64_t> sweep(const std::string& folder, std::uint64_t max_bytes) {
   struct Candidate {
     timespec used;
     std::uint64_t bytes;
@@ -383,27 +423,73 @@ std::uint64_t sweep(const std::string& folder, std::uint64_t max_bytes) {
   };
   std::vector<Candidate> entries;
   std::uint64_t total = 0, removed = 0;
-  for_each_entry(folder, [&](const std::string& path, const std::string&, const struct stat& status) {
+  KV_CHECK(for_each_entry(folder, [&](const std::string& path, const std::string&, const struct stat& status) {
+    if (!S_ISREG(status.st_mode)) return;
     entries.push_back({status.st_mtim, static_cast<std::uint64_t>(status.st_size), path});
     total += entries.back().bytes;
-  });
+  }));
   std::sort(entries.begin(), entries.end(), [](const auto& a, const auto& b) {
     return std::pair(a.used.tv_sec, a.used.tv_nsec) < std::pair(b.used.tv_sec, b.used.tv_nsec);
   });
+  Result<void> outcome;
   for (const auto& entry : entries) {
     if (total <= max_bytes) break;
-    if (::unlink(entry.path.c_str()) == 0) removed += entry.bytes;
+    if (::unlink(entry.path.c_str()) == 0)
+      removed += entry.bytes;
+    else if (errno != ENOENT && outcome)
+      outcome = fail(Code::environment, fmt::format("{}: cannot be removed: {}", entry.path, why()));
     total -= entry.bytes;
   }
+  KV_CHECK(outcome);
   std::error_code error;
   for (auto file = fs::recursive_directory_iterator(folder + kVersionFolder, error); !error && file != fs::end(file);
        file.increment(error)) {
     const fs::path& path = file->path();
     struct stat status {};
-    const bool is_leftover = path.extension() == ".tmp" || path.parent_path().filename() == "locks";
+    const bool is_leftover = is_temporary(path) || path.parent_path().filename() == "locks";
     if (is_leftover && ::lstat(path.c_str(), &status) == 0 && std::time(nullptr) - status.st_mtime > kLeftoverAge)
       ::unlink(path.c_str());
   }
+  return removed;
+}
+
+Result<std::uint64_t> clear(const std::string& folder) {
+  std::vector<fs::path> own;      // what the naming scheme says is the cache's
+  std::vector<std::string> held;  // folders of these, removed if they are empty then
+  std::uint64_t removed = 0;
+  const auto collect = [&](const std::string& in, auto is_own) {
+    held.push_back(in);
+    return for_each_in(in, [&](const fs::path& path, const struct stat& status) {
+      if (!is_own(path)) return;
+      own.push_back(path);
+      if (S_ISREG(status.st_mode)) removed += static_cast<std::uint64_t>(status.st_size);
+    });
+  };
+  const auto is_entry = [](const fs::path& path) {
+    return (path.extension() == ".kvc" && is_hex(path.stem(), kKeyDigits)) || is_temporary(path);
+  };
+  const std::string versioned = folder + kVersionFolder;
+  std::vector<std::string> shards;
+  KV_CHECK(for_each_in(versioned, [&](const fs::path& path, const struct stat& status) {
+    if (S_ISDIR(status.st_mode) && is_hex(path.filename(), kShardDigits)) shards.push_back(path);
+  }));
+  for (const std::string& shard : shards) KV_CHECK(collect(shard, is_entry));
+  KV_CHECK(collect(folder + kQuarantine, is_entry));
+  KV_CHECK(collect(versioned + "/warm",
+                   [](const fs::path& path) { return is_hex(path.filename(), kKeyDigits) || is_temporary(path); }));
+  KV_CHECK(collect(versioned + "/locks", [](const fs::path& path) {
+    const File file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
+    return is_hex(path.filename(), kKeyDigits) && (!file || ::flock(file.fd(), LOCK_EX | LOCK_NB) == 0);
+  }));
+  Result<void> outcome;
+  for (const fs::path& path : own) {
+    std::error_code error;
+    fs::remove_all(path, error);  // a folder may lie in place of an entry; links are not followed
+    if (error && outcome)
+      outcome = fail(Code::environment, fmt::format("{}: cannot be removed: {}", path.string(), error.message()));
+  }
+  for (const std::string& each : held) ::rmdir(each.c_str());
+  KV_CHECK(outcome);
   return removed;
 }
 

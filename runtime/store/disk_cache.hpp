@@ -1,6 +1,6 @@
 // Cache: compiled kernels on disk, one file for each. It never fails. An entry that cannot be read is a miss; an entry
-// that cannot be written stays in memory, which is logged once. The cache reads only files that nobody but the user or
-// root can have written.
+// that cannot be written stays in memory, which is logged once a reason. The cache reads only files that nobody but the
+// user or root can have written.
 //
 //   <base>/v2/<2 hex>/<64 hex>.kvc   entries; they never change after their rename
 //   <base>/v2/locks/<64 hex>         lock of a key, so that one process compiles it; its holder removes it
@@ -16,6 +16,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <span>
 #include <stop_token>
 #include <string>
@@ -64,7 +65,7 @@ class Cache {
       write_failures{0};                  // entries that could not be written
 
  private:
-  void warn_once(const std::string& message);
+  void warn_once(const std::string& about, const std::string& message);  // once for each `about`
   void sweep_if_due();
   std::string entry_path(const std::string& key_hex) const;
   bool write_file(const std::string& path, std::span<const std::uint8_t> bytes);
@@ -72,7 +73,8 @@ class Cache {
   std::string base_;
   std::uint64_t max_bytes_;
   std::function<void(const std::string&)> log_;
-  std::once_flag warned_;
+  std::mutex warned_mutex_;
+  std::set<std::string> warned_;
 };
 
 struct CacheStats {
@@ -87,8 +89,9 @@ struct CacheListing {
       compiler;     // Compiler::identity()
   ArtefactKind kind = ArtefactKind::cubin;
   std::uint64_t bytes = 0;
-  std::time_t last_used = 0;  // exact to a day
-  std::string damage;         // what is wrong with the entry; "": it is undamaged
+  std::time_t last_used = 0;   // exact to a day
+  std::string damage;          // what is wrong with the entry; "": it is undamaged
+  bool is_unreadable = false;  // `damage` says why this user cannot read the entry
 };
 
 // The cache folder by these options, whether or not it exists; "": memory only.
@@ -96,14 +99,19 @@ std::string cache_folder(const Options& options);
 // The cache folder, which is created (mode 0700) if it is missing; "" if the options say "off". Fails with environment
 // if there is none that only this user or root can write.
 Result<std::string> open_cache_folder(const Options& options);
-CacheStats read_stats(const std::string& folder);
+// The functions below fail with environment if the folder or a folder in it cannot be read. One that does not exist is
+// empty.
+Result<CacheStats> read_stats(const std::string& folder);
 // The one entry whose key begins with key_prefix. Fails with bad_input if there is none or there are several.
 Result<CacheEntry> find_entry(const std::string& folder, const std::string& key_prefix);
 // Every undamaged entry of the kernel `name`. `explain --key` compares a miss with them.
-std::vector<CacheEntry> entries_named(const std::string& folder, const std::string& name);
-std::vector<CacheListing> list_entries(const std::string& folder);  // reads and checks every entry
+Result<std::vector<CacheEntry>> entries_named(const std::string& folder, const std::string& name);
+Result<std::vector<CacheListing>> list_entries(const std::string& folder);  // reads and checks every entry
 // Removes the least recently used entries until at most max_bytes are left, and the leftovers of dead processes.
 // Returns the bytes that were removed.
-std::uint64_t sweep(const std::string& folder, std::uint64_t max_bytes);
+Result<std::uint64_t> sweep(const std::string& folder, std::uint64_t max_bytes);
+// Removes every entry, whatever lies in place of one, quarantined ones, markers, temporary files, and locks that nobody
+// holds. Files of other names stay. Returns the bytes that were removed.
+Result<std::uint64_t> clear(const std::string& folder);
 
 }  // namespace kvjit

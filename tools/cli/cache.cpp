@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <memory>
 
+#include "runtime/base/temporary.hpp"
 #include "runtime/store/disk_cache.hpp"
 #include "tools/cli/cli.hpp"
 #include "tools/io/report.hpp"
@@ -27,7 +28,7 @@ Result<int> cache_stats(const Cli& cli) {
     cli.print({{"folder", nullptr}, {"entries", 0}, {"bytes", 0}}, "memory only: no cache folder\n");
     return 0;
   }
-  const CacheStats stats = read_stats(folder);
+  KV_TRY(stats, read_stats(folder));
   cli.print({{"folder", folder},
              {"entries", stats.entries},
              {"bytes", stats.bytes},
@@ -49,32 +50,44 @@ Json to_json(const CacheListing& row) {
   return json;
 }
 
+bool is_any_unreadable(const std::vector<CacheListing>& list) {
+  return std::any_of(list.begin(), list.end(), [](const CacheListing& row) { return row.is_unreadable; });
+}
+
 Result<int> cache_list(const Cli& cli) {
   KV_TRY(folder, folder_of(cli));
   Json data = Json::array();
   std::vector<std::vector<std::string>> rows;
-  for (const CacheListing& row : list_entries(folder)) {
+  KV_TRY(list, list_entries(folder));
+  for (const CacheListing& row : list) {
     data.push_back(to_json(row));
-    rows.push_back({row.key.substr(0, 12), row.damage.empty() ? row.name : "damaged: " + row.damage,
+    rows.push_back({row.key.substr(0, 12),
+                    row.damage.empty()  ? row.name
+                    : row.is_unreadable ? "unreadable: " + row.damage
+                                        : "damaged: " + row.damage,
                     to_string(row.kind), std::to_string(row.bytes),
                     fmt::format("{:%Y-%m-%d}", fmt::gmtime(row.last_used))});
   }
   cli.print(data, table_text({"key", "kernel", "kind", "bytes", "used"}, rows));
-  return 0;
+  return is_any_unreadable(list) ? static_cast<int>(Code::environment) : 0;
 }
 
 Result<int> cache_verify(const Cli& cli) {
   KV_TRY(folder, folder_of(cli));
   Json data = Json::array();
   std::string text;
-  const auto list = list_entries(folder);
+  KV_TRY(list, list_entries(folder));
   for (const CacheListing& row : list)
     if (!row.damage.empty()) {
       data.push_back(to_json(row));
       text += fmt::format("{}: {}\n", row.key, row.damage);
     }
-  text += fmt::format("{} entries, {} damaged\n", list.size(), data.size());
+  const auto unreadable =
+      std::count_if(list.begin(), list.end(), [](const CacheListing& row) { return row.is_unreadable; });
+  text += fmt::format("{} entries, {} damaged{}\n", list.size(), data.size() - static_cast<std::size_t>(unreadable),
+                      unreadable ? fmt::format(", {} cannot be read", unreadable) : "");
   cli.print(data, text);
+  if (unreadable) return static_cast<int>(Code::environment);
   return data.empty() ? 0 : static_cast<int>(Code::integrity);
 }
 
@@ -111,9 +124,19 @@ Result<int> cache_inspect(const Cli& cli, const std::string& prefix) {
   return 0;
 }
 
-Result<int> cache_shrink(const Cli& cli, std::uint64_t max_bytes) {
+Result<int> cache_gc(const Cli& cli) {
   KV_TRY(folder, folder_of(cli));
-  const std::uint64_t removed = sweep(folder, max_bytes);
+  KV_TRY(removed, sweep(folder, cli.options.cache_max_bytes));
+  const std::size_t leftovers = sweep_temporary_folders();
+  cli.print({{"folder", folder}, {"removed_bytes", removed}, {"removed_temporary_folders", leftovers}},
+            fmt::format("{}: {} removed{}\n", folder, byte_count(static_cast<double>(removed)),
+                        leftovers ? fmt::format(", and {} temporary folders of dead processes", leftovers) : ""));
+  return 0;
+}
+
+Result<int> cache_clear(const Cli& cli) {
+  KV_TRY(folder, folder_of(cli));
+  KV_TRY(removed, clear(folder));
   cli.print({{"folder", folder}, {"removed_bytes", removed}},
             fmt::format("{}: {} removed\n", folder, byte_count(static_cast<double>(removed))));
   return 0;
@@ -145,7 +168,7 @@ Result<Whereabouts> find(Store& store, const Source& source, const Key& key) {
     if (bundle->read(request)) return Whereabouts{bundle->name(), {}};
   if (store.is_on_disk(key)) return Whereabouts{"on disk", {}};
   Whereabouts missing{"missing", {}};
-  const auto entries = entries_named(store.folder(), source.name);
+  KV_TRY(entries, entries_named(store.folder(), source.name));
   if (entries.empty()) missing.reasons.push_back("no entry on disk is of a kernel of this name");
   const CacheEntry* nearest = nullptr;
   std::vector<std::string> fewest;
@@ -206,8 +229,8 @@ void add_cache_verbs(CLI::App& app, Cli& cli) {
       ->add_option("KEY", *key, "the key, or how it begins")
       ->required();
   verb("gc", "remove the least recently used down to the cap, and what dead processes left",
-       [&cli] { return cache_shrink(cli, cli.options.cache_max_bytes); });
-  verb("clear", "remove every entry", [&cli] { return cache_shrink(cli, 0); });
+       [&cli] { return cache_gc(cli); });
+  verb("clear", "remove every entry, quarantined ones and leftovers", [&cli] { return cache_clear(cli); });
 }
 
 }  // namespace kvjit

@@ -6,10 +6,12 @@
 #include <algorithm>
 #include <cstdio>
 
+#include "runtime/base/temporary.hpp"
 #include "tools/cli/cli.hpp"
 
 int main(int argc, char** argv) {
   using namespace kvjit;
+  remove_temporaries_on_signals();
   Cli cli;
   cli.options = Options::from_environment();
   cli.options.must_open_bundles = true;

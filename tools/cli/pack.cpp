@@ -14,6 +14,7 @@
 #include <memory>
 #include <thread>
 
+#include "runtime/base/temporary.hpp"
 #include "runtime/store/bundle.hpp"
 #include "tools/cli/ahead.hpp"
 #include "tools/cli/usage.hpp"
@@ -63,9 +64,14 @@ Result<int> make_key_file(const Cli& cli, const std::string& file) {
   KV_TRY(key, SigningKey::make());
   const int fd = ::open(file.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
   if (fd < 0) return fail(Code::environment, fmt::format("{}: {}", file, std::strerror(errno)));
+  const TemporaryMark mark(file);  // a signal may end the write, as SIGXFSZ does
   const std::string text = key.text() + "\n";
   const bool is_written = ::write(fd, text.data(), text.size()) == static_cast<ssize_t>(text.size());
-  if (::close(fd) != 0 || !is_written) return fail(Code::environment, fmt::format("{}: not written", file));
+  if (const int error = errno; ::close(fd) != 0 || !is_written) {
+    ::unlink(file.c_str());  // half a key would block the next try
+    return fail(Code::environment,
+                fmt::format("{}: cannot be written: {}", file, std::strerror(is_written ? errno : error)));
+  }
   cli.print({{"file", file}, {"public_key", hex(key.public_key())}}, hex(key.public_key()) + "\n");
   return 0;
 }
@@ -93,6 +99,9 @@ Result<int> pack(const Cli& cli, const PackArgs& args) {
     return fail(Code::usage, fmt::format("-o {}: neither .kvb, nor .h, nor a folder that ends in /", args.output));
   if (is_folder && !args.sign_file.empty())
     return fail(Code::usage, "--sign: a folder is not signed", {}, {"-o FILE.kvb or FILE.h is"});
+  // Before the compiles: what would be refused after them.
+  if (is_header) KV_CHECK(c_header_text(output.stem().string(), {}));
+  KV_CHECK(is_folder ? make_folder(args.output) : check_writable(args.output));
   std::optional<SigningKey> signer;
   if (!args.sign_file.empty()) {
     KV_TRY(key, SigningKey::read_file(args.sign_file));

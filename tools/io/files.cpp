@@ -10,6 +10,8 @@
 #include <filesystem>
 #include <fstream>
 
+#include "runtime/base/temporary.hpp"
+
 namespace kvjit {
 
 namespace fs = std::filesystem;
@@ -42,6 +44,7 @@ Result<void> write_bytes(const std::string& file, std::span<const std::uint8_t> 
   // A device or a pipe (/dev/stdout) is written in place: renaming over it would replace it.
   const bool in_place = fs::exists(file, problem) && !fs::is_regular_file(file, problem);
   const std::string target = in_place ? file : fmt::format("{}.{}.tmp", file, getpid());
+  const TemporaryMark mark(in_place ? "" : target);
   {
     std::ofstream out(target, std::ios::binary);
     if (!out) return refused();
@@ -65,6 +68,18 @@ Result<void> write_bytes(const std::string& file, std::span<const std::uint8_t> 
 
 Result<void> write_text(const std::string& file, const std::string& text) {
   return write_bytes(file, {reinterpret_cast<const std::uint8_t*>(text.data()), text.size()});
+}
+
+Result<void> check_writable(const std::string& file) {
+  std::error_code problem;
+  const auto refused = [&](const std::string& why) {
+    return fail(Code::environment, fmt::format("{}: cannot be written: {}", file, why));
+  };
+  if (fs::is_directory(file, problem)) return refused("it is a folder");
+  const fs::path folder = fs::path(file).has_parent_path() ? fs::path(file).parent_path() : fs::path(".");
+  if (!fs::is_directory(folder, problem)) return refused(fmt::format("{} is no folder", folder.string()));
+  if (::access(folder.c_str(), W_OK | X_OK) != 0) return refused(std::strerror(errno));
+  return {};
 }
 
 Result<void> make_folder(const std::string& folder) {

@@ -16,6 +16,8 @@ Result<std::string> read_text(const std::string& file);
 // Writes beside the file and renames, so that a failure leaves the old file as it was.
 Result<void> write_bytes(const std::string& file, std::span<const std::uint8_t> bytes);
 Result<void> write_text(const std::string& file, const std::string& text);
+// Fails if write_bytes() could not make this file, because of its folder. A verb asks before long work.
+Result<void> check_writable(const std::string& file);
 Result<void> make_folder(const std::string& folder);  // and its parents; one that exists already is fine
 
 }  // namespace kvjit

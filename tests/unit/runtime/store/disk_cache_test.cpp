@@ -11,7 +11,10 @@
 #include <filesystem>
 #include <fstream>
 
+#include "tests/support/registry.hpp"
+
 using namespace kvjit;
+using kvjit::test::must;
 namespace fs = std::filesystem;
 
 namespace {
@@ -147,7 +150,7 @@ TEST_CASE("a damaged entry is a miss, is counted, and goes to quarantine") {
   CHECK(logged.cache.rebuilt == 1);
   CHECK(!fs::exists(path));
   CHECK(fs::exists(folder.path + "/quarantine/" + key.hex + ".kvc"));
-  CHECK(read_stats(folder.path).quarantined == 1);
+  CHECK(must(read_stats(folder.path)).quarantined == 1);
   logged.cache.publish(sample(key));
   CHECK(logged.cache.read(key));
 }
@@ -250,10 +253,10 @@ TEST_CASE("the sweep removes the least recently used first, and what dead proces
   std::ofstream(shard + "/.alive.tmp") << "x";
   set_age(shard + "/.dead.tmp", 7200);
 
-  const auto stats = read_stats(folder.path);
+  const auto stats = must(read_stats(folder.path));
   CHECK(stats.entries == 5);
   const auto each = stats.bytes / 5;
-  CHECK(sweep(folder.path, each * 3 + 1) == each * 2);
+  CHECK(must(sweep(folder.path, each * 3 + 1)) == each * 2);
   CHECK(!logged.cache.read(keys[2]));
   CHECK(!logged.cache.read(keys[4]));
   for (const int kept : {0, 1, 3}) CHECK(logged.cache.read(keys[kept]));
@@ -265,11 +268,11 @@ TEST_CASE("publishing keeps the cache under its cap, at most once an hour") {
   const Folder folder;
   Logged logged(folder.path, 4000);  // bytes; an entry has 1.2 KB
   for (int i = 0; i < 8; ++i) logged.cache.publish(sample(key_of(std::to_string(i))));
-  CHECK(read_stats(folder.path).entries == 8);  // the first publish swept; others do not sweep within the hour
+  CHECK(must(read_stats(folder.path)).entries == 8);  // the first publish swept; others do not sweep within the hour
   set_age(folder.path + "/v2/swept", 3700);
   logged.cache.publish(sample(key_of("newest")));
-  CHECK(read_stats(folder.path).bytes <= 3200);  // 80 % of the limit
-  CHECK(read_stats(folder.path).entries == 2);
+  CHECK(must(read_stats(folder.path)).bytes <= 3200);  // 80 % of the limit
+  CHECK(must(read_stats(folder.path)).entries == 2);
   CHECK(logged.cache.read(key_of("newest")));
 }
 
@@ -296,7 +299,7 @@ TEST_CASE("the list names every entry and checks it") {
   logged.cache.publish(sample(key_of("a")));
   logged.cache.publish(sample(key_of("b")));
   fs::resize_file(path_of(folder.path, key_of("b")), 200);
-  const auto list = list_entries(folder.path);
+  const auto list = must(list_entries(folder.path));
   REQUIRE(list.size() == 2);
   for (const auto& row : list) {
     const bool is_whole = row.key == key_of("a").hex;
@@ -306,6 +309,63 @@ TEST_CASE("the list names every entry and checks it") {
       CHECK(row.compiler == "fake 1.0");
     }
   }
-  CHECK(list_entries("/nowhere").empty());
-  CHECK(read_stats("/nowhere").entries == 0);
+  CHECK(must(list_entries("/nowhere")).empty());
+  CHECK(must(read_stats("/nowhere")).entries == 0);
+}
+
+TEST_CASE("clear removes what the cache has made, what lies in its place, and nothing else") {
+  const Folder folder;
+  Logged logged(folder.path);
+  for (const char* name : {"a", "b", "c"}) logged.cache.publish(sample(key_of(name)));
+  fs::resize_file(path_of(folder.path, key_of("b")), 200);
+  CHECK(!logged.cache.read(key_of("b")));  // to quarantine
+  fs::remove(path_of(folder.path, key_of("c")));
+  fs::create_directories(path_of(folder.path, key_of("c")) + "/in place of an entry");
+  const auto shard = fs::path(path_of(folder.path, key_of("a"))).parent_path().string();
+  std::ofstream(shard + "/.abcdef.tmp") << "x";
+  std::ofstream(folder.path + "/v2/locks/" + key_of("d").hex) << "123";
+  logged.cache.mark_complete(key_of("list").hex, {key_of("a").hex});
+  std::ofstream(shard + "/foreign") << "x";
+  std::ofstream(folder.path + "/foreign") << "x";
+  const auto held = logged.cache.lock(key_of("held"), "held");
+  CHECK(must(clear(folder.path)) > 1000);
+  CHECK(must(read_stats(folder.path)).entries == 0);
+  CHECK(!fs::exists(folder.path + "/quarantine"));
+  CHECK(!fs::exists(folder.path + "/v2/warm"));
+  CHECK(fs::exists(folder.path + "/v2/locks/" + key_of("held").hex));
+  CHECK(!fs::exists(folder.path + "/v2/locks/" + key_of("d").hex));
+  CHECK(fs::exists(shard + "/foreign"));
+  CHECK(!fs::exists(shard + "/.abcdef.tmp"));
+  CHECK(fs::exists(folder.path + "/foreign"));
+  logged.cache.publish(sample(key_of("a")));
+  CHECK(logged.cache.read(key_of("a")));
+}
+
+TEST_CASE("a folder that cannot be read is an error, not an empty cache") {
+  const Folder folder;
+  const std::string file = folder.path + "/file";
+  std::ofstream(file) << "x";
+  CHECK(read_stats(file).error().code == Code::environment);
+  CHECK(list_entries(file).error().code == Code::environment);
+  CHECK(find_entry(file, "a").error().code == Code::environment);
+  CHECK(entries_named(file, "a").error().code == Code::environment);
+  CHECK(sweep(file, 0).error().code == Code::environment);
+  CHECK(clear(file).error().message.find("cannot be read: Not a directory") != std::string::npos);
+}
+
+TEST_CASE("an entry that cannot be written is said once, and keeps others from nothing") {
+  const Folder folder;
+  Logged logged(folder.path);
+  const Key key = key_of("a");
+  fs::create_directories(path_of(folder.path, key));
+  for (int i = 0; i < 2; ++i) {
+    CHECK(!logged.cache.read(key));
+    logged.cache.publish(sample(key));
+  }
+  logged.cache.publish(sample(key_of("b")));
+  CHECK(logged.cache.read(key_of("b")));
+  CHECK(logged.cache.write_failures == 2);
+  REQUIRE(logged.lines.size() == 2);  // one of the read, one of the write
+  CHECK(logged.lines[0].find("is skipped: not a regular file") != std::string::npos);
+  CHECK(logged.lines[1].find("this kernel is cached in memory only") != std::string::npos);
 }
