@@ -1,17 +1,26 @@
-// The verb doctor: prints which GPU, compilers and cache folder this machine has, and the places that were searched for
-// missing ones.
+// The verb doctor: which GPU, compilers and cache folder this machine has, with the files that were loaded, and whether
+// `run` would accept each variable and option. It asks the functions that `run` asks, and ends with what is ready or
+// what is to do.
 // SPDX-License-Identifier: MIT
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
+#include <array>
+#include <cstdlib>
 #include <filesystem>
 
 #include "runtime/compile/compiler.hpp"
+#include "runtime/store/bundle.hpp"
 #include "runtime/store/disk_cache.hpp"
+#include "runtime/store/remote.hpp"
+#include "runtime/store/signature.hpp"
 #include "tools/cli/cli.hpp"
 #include "tools/io/report.hpp"
+
+extern char** environ;
 
 namespace kvjit {
 namespace {
@@ -19,79 +28,183 @@ namespace {
 namespace fs = std::filesystem;
 
 struct Finding {
-  std::string what;  // "GPU", "NVRTC", "host compiler" or "cache"
-  bool is_found = false;
-  std::string text;                   // a description, or why it is missing
-  std::vector<std::string> searched;  // the places that were searched
+  std::string what;  // "GPU", "NVRTC", "host compiler", "cache", "bundle" ...
+  bool is_fine = false;
+  std::string text;                // a description, or what is wrong
+  std::vector<std::string> files;  // the files that were loaded
+  std::vector<std::string> notes;  // the places that were searched; the last one says what to do
 };
 
-Finding missing(const std::string& what, const Error& error) { return {what, false, error.message, error.notes}; }
+Finding wrong(const std::string& what, const Error& error) { return {what, false, error.message, {}, error.notes}; }
 
-std::vector<Finding> findings(const Options& options) {
-  std::vector<Finding> found;
-  if (const auto gpu = open_cuda(options); !gpu) {
-    found.push_back(missing("GPU", gpu.error()));
-  } else {
-    const DeviceInfo& info = (*gpu)->info();
-    found.push_back({"GPU",
-                     true,
-                     fmt::format("{}, {}, {} multiprocessors, {}, driver for CUDA {}.{}", info.name, info.arch,
-                                 info.multiprocessors, byte_count(static_cast<double>(info.memory_bytes)),
-                                 info.driver_version / 1000, info.driver_version % 1000 / 10),
-                     {}});
+Finding judge_gpu(const Options& options) {
+  const auto gpu = open_cuda(options);
+  if (!gpu) return wrong("GPU", gpu.error());
+  const DeviceInfo& info = (*gpu)->info();
+  return {"GPU",
+          true,
+          fmt::format("{}, {}, {} multiprocessors, {}, driver for CUDA {}.{}", info.name, info.arch,
+                      info.multiprocessors, byte_count(static_cast<double>(info.memory_bytes)),
+                      info.driver_version / 1000, info.driver_version % 1000 / 10),
+          {info.driver_file},
+          {}};
+}
+
+Finding judge_compiler(const std::string& what, const Result<std::shared_ptr<Compiler>>& compiler) {
+  if (!compiler) return wrong(what, compiler.error());
+  const auto archs = (*compiler)->archs();
+  return {what,
+          true,
+          fmt::format("{}{}{}", (*compiler)->identity(), archs.empty() ? "" : ": ", fmt::join(archs, " ")),
+          (*compiler)->files(),
+          {}};
+}
+
+// Opens the folder as `run` does, and removes what that created.
+Finding judge_cache(const Options& options) {
+  const std::string folder = cache_folder(options);
+  std::vector<std::string> missing;  // the deepest first
+  std::error_code problem;
+  for (fs::path at = fmt::format("{}/v{}", folder, kCacheFormat);
+       !folder.empty() && !fs::exists(at, problem) && at.has_relative_path(); at = at.parent_path())
+    missing.push_back(at);
+  const auto opened = open_cache_folder(options);
+  for (const std::string& made : missing) ::rmdir(made.c_str());
+  if (!opened) {
+    Finding finding = wrong("cache", opened.error());
+    finding.text += "; kernels are cached in memory only";
+    finding.notes = {"name a folder of this user in KVJIT_CACHE_DIR or --cache-dir, or off"};
+    return finding;
   }
-  for (const auto& [what, compiler] :
-       {std::pair{"NVRTC", open_nvrtc(options)}, std::pair{"host compiler", open_host_compiler(options)}}) {
-    if (!compiler) {
-      found.push_back(missing(what, compiler.error()));
+  if (opened->empty()) return {"cache", true, "memory only: off was named", {}, {}};
+  const auto stats = read_stats(folder);
+  if (!stats) return wrong("cache", stats.error());
+  return {"cache",
+          true,
+          fmt::format("{}: {} kernels, {}", folder, stats->entries, byte_count(static_cast<double>(stats->bytes))),
+          {},
+          {}};
+}
+
+std::vector<Finding> judge_bundles(const Options& options) {
+  std::vector<Finding> findings;
+  for (const std::string& path : options.bundles) {
+    Options one = options;
+    one.bundles = {path};
+    const auto layers = open_bundles(one);
+    const auto bundle = Bundle::open(path);
+    if (!layers || !bundle) {
+      findings.push_back(wrong("bundle", layers ? bundle.error() : layers.error()));
+      findings.back().notes.push_back("name bundles that exist in KVJIT_BUNDLES and --bundle");
       continue;
     }
-    const auto archs = (*compiler)->archs();
-    found.push_back({what,
-                     true,
-                     fmt::format("{}{}{}", (*compiler)->identity(), archs.empty() ? "" : ": ", fmt::join(archs, " ")),
-                     {}});
+    findings.push_back({"bundle",
+                        true,
+                        fmt::format("{} kernels for {}, signed by {}", bundle->items().size(), bundle->archs(),
+                                    bundle->signer() ? hex(*bundle->signer()) : "nobody"),
+                        {path},
+                        {}});
   }
-  if (const std::string folder = cache_folder(options); folder.empty()) {
-    found.push_back(
-        {"cache", false, "memory only: no folder is named", {"--cache-dir, KVJIT_CACHE_DIR, XDG_CACHE_HOME, HOME"}});
-  } else {
-    // The nearest folder that exists decides. Nothing is created.
-    fs::path at = folder;
-    std::error_code problem;
-    while (!fs::exists(at, problem) && at.has_relative_path()) at = at.parent_path();
-    const bool is_writable = access(at.c_str(), W_OK | X_OK) == 0;
-    found.push_back(
-        {"cache",
-         is_writable,
-         is_writable ? folder : fmt::format("{}: {} cannot be written to: memory only", folder, at.string()),
-         {}});
+  for (const std::string& text : options.trusted_keys)
+    if (const auto key = read_public_key(text); !key)
+      findings.push_back({"trusted key",
+                          false,
+                          fmt::format("'{}': {}", text, key.error().message),
+                          {},
+                          {"KVJIT_TRUSTED_KEYS lists public keys as `kvjit pack --new-key` prints them"}});
+  return findings;
+}
+
+Finding judge_remote(const Options& options) {
+  Options logged = options;
+  std::string complaint;
+  logged.log = [&](const std::string& line) { complaint = line; };
+  const auto remote = open_remote(logged);
+  if (!remote) return wrong("server", remote.error());
+  Source nothing;
+  nothing.name = "doctor";
+  (*remote)->read(make_key(nothing, ArtefactKind::cubin, {}));  // a server that answers says that it has no such kernel
+  if (complaint.empty()) return {"server", true, options.remote + " answers", {}, {}};
+  return {"server", false, complaint, {}, {"KVJIT_REMOTE names a server of kernels; it is left alone if it fails"}};
+}
+
+constexpr std::array kVariables = {
+    "KVJIT_DEVICE",       "KVJIT_DEVICE_ORDINAL", "KVJIT_CACHE_DIR",    "KVJIT_CACHE_MAX_BYTES",
+    "KVJIT_NVRTC",        "KVJIT_CUDA",           "KVJIT_CXX",          "KVJIT_BUNDLES",
+    "KVJIT_TRUSTED_KEYS", "KVJIT_REMOTE",         "KVJIT_REMOTE_WRITES"};
+
+// Variables of the environment that kvjit refuses, and such whose name is nearly one of its own.
+std::vector<Finding> judge_variables(const Options& options) {
+  std::vector<Finding> findings;
+  for (const std::string& refused : options.refused)
+    findings.push_back({"environment", false, refused, {}, {"unset it, or give it such a value"}});
+  for (char** at = environ; *at; ++at) {
+    const std::string variable = *at, name = variable.substr(0, variable.find('='));
+    if (name.rfind("KVJIT_", 0) != 0 || std::find(kVariables.begin(), kVariables.end(), name) != kVariables.end())
+      continue;
+    if (const std::string near = closest(name, {kVariables.begin(), kVariables.end()}); !near.empty())
+      findings.push_back({"environment", false, name + " is no variable of kvjit", {}, {"did you mean " + near + "?"}});
   }
-  return found;
+  return findings;
 }
 
 Result<int> doctor(const Cli& cli) {
-  Json data = Json::array();
+  const Options& options = cli.options;
+  const Finding gpu = judge_gpu(options), nvrtc = judge_compiler("NVRTC", open_nvrtc(options)),
+                host = judge_compiler("host compiler", open_host_compiler(options));
+  std::vector<Finding> findings = {gpu, nvrtc, host, judge_cache(options)};
+  const auto add = [&](const std::vector<Finding>& more) { findings.insert(findings.end(), more.begin(), more.end()); };
+  add(judge_bundles(options));
+  if (!options.remote.empty()) add({judge_remote(options)});
+  add(judge_variables(options));
+
+  // What `run` opens before it looks at the device. It would also create the cache folder.
+  Options cacheless = options;
+  cacheless.cache_dir = "off";
+  const bool is_open = options.refused.empty() && Store::open(cacheless, nvrtc_toolchain(options)).has_value();
+  std::vector<std::string> ready;
+  if (is_open && gpu.is_fine && options.device != DeviceKind::cpu)
+    ready.push_back(nvrtc.is_fine ? "GPU" : "GPU, with kernels of bundles and caches only, because there is no NVRTC");
+  if (is_open && host.is_fine && options.device != DeviceKind::gpu) ready.push_back("CPU back-end");
+
+  Json data = Json::array(), variables = Json::object();
   std::string text;
-  bool has_compiler = false;
-  for (const std::string& refused : cli.options.refused) text += fmt::format("environment     {}\n", refused);
-  for (const Finding& f : findings(cli.options)) {
-    const bool is_compiler = f.what == "NVRTC" || f.what == "host compiler";
-    has_compiler = has_compiler || (is_compiler && f.is_found);
-    data.push_back({{"what", f.what}, {"is_found", f.is_found}, {"text", f.text}, {"searched", f.searched}});
-    text += fmt::format("{:<14}  {}{}\n", f.what, f.is_found ? "" : "missing: ", f.text);
-    for (const std::string& note : f.searched) text += fmt::format("{:<14}    {}\n", "", note);
+  std::vector<std::string> to_do;
+  for (const Finding& f : findings) {
+    data.push_back(
+        {{"what", f.what}, {"is_found", f.is_fine}, {"text", f.text}, {"files", f.files}, {"searched", f.notes}});
+    const bool is_part = f.what == "GPU" || f.what == "NVRTC" || f.what == "host compiler";
+    text += fmt::format("{:<14}  {}{}\n", f.what, f.is_fine ? "" : is_part ? "missing: " : "wrong: ", f.text);
+    for (const std::string& file : f.files) text += fmt::format("{:<14}    {}\n", "", file);
+    for (const std::string& note : f.notes) text += fmt::format("{:<14}    {}\n", "", note);
+    // A machine without a GPU is fine for the CPU back-end, so only what is wrong is to do then.
+    const bool is_needed = !is_part || ready.empty();
+    if (!f.is_fine && is_needed)
+      to_do.push_back(fmt::format("{}: {}", f.what, f.notes.empty() ? f.text : f.notes.back()));
   }
-  cli.print({{"version", KVJIT_VERSION}, {"findings", data}, {"refused_environment", cli.options.refused}}, text);
-  return has_compiler ? 0 : static_cast<int>(Code::environment);
+  for (const char* name : kVariables)
+    if (const char* value = std::getenv(name); value && *value) {
+      variables[name] = value;
+      text += fmt::format("{:<14}  {}={}\n", "variable", name, value);
+    }
+  text += ready.empty() ? fmt::format("{:<14}  nothing\n", "ready")
+                        : fmt::format("{:<14}  {}\n", "ready", fmt::join(ready, "; "));
+  for (const std::string& line : to_do) text += fmt::format("{:<14}  {}\n", "to do", line);
+  cli.print({{"version", KVJIT_VERSION},
+             {"findings", data},
+             {"variables", variables},
+             {"refused_environment", options.refused},
+             {"ready", ready},
+             {"to_do", to_do}},
+            text);
+  return ready.empty() ? static_cast<int>(Code::environment) : 0;
 }
 
 }  // namespace
 
 void add_doctor_verb(CLI::App& app, Cli& cli) {
-  app.add_subcommand("doctor", "what of driver, compilers and cache is found, and what was searched")->callback([&cli] {
-    cli.action = [&cli] { return doctor(cli); };
-  });
+  app.add_subcommand("doctor", "what of driver, compilers, cache and environment works, and what is to do")
+      ->callback([&cli] { cli.action = [&cli] { return doctor(cli); }; });
 }
 
 }  // namespace kvjit
