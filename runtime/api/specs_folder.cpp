@@ -17,12 +17,10 @@ namespace {
 namespace fs = std::filesystem;
 
 struct Kind {
-  const char *folder, *name, *extension;
+  const char *folder, *extension;
 };
-constexpr Kind kKinds[] = {{"formats", "formats", ".toml"}, {"rotations", "rotations", ".toml"},
-                           {"archs", "archs", ".toml"},     {"calibrations", "calibrations", ".toml"},
-                           {"hooks", "hooks", ".cuh"},      {"policies", "policies", ".toml"},
-                           {"tuning", "tuning", ".toml"},   {"", "formats", ".toml"}};
+constexpr Kind kKinds[] = {{"formats", ".toml"}, {"rotations", ".toml"}, {"archs", ".toml"}, {"calibrations", ".toml"},
+                           {"hooks", ".cuh"},    {"policies", ".toml"},  {"tuning", ".toml"}};
 
 Result<std::string> read_text(const fs::path& file) {
   std::ifstream in(file, std::ios::binary);
@@ -38,7 +36,7 @@ Result<void> add_specs_folder(FileSet& files, FileNames& shown_as, const std::st
   if (!fs::is_directory(folder, problem))
     return fail(Code::bad_input, fmt::format("specs folder {}: there is no such folder", folder), {},
                 {"it holds formats/, rotations/, archs/, calibrations/, policies/ and tuning/ of *.toml, and hooks/ of "
-                 "*.cuh; *.toml next to them are formats"});
+                 "*.cuh; other files of the folder are not read"});
   std::size_t added = 0;
   for (const Kind& kind : kKinds) {
     const fs::path from = fs::path(folder) / kind.folder;
@@ -46,13 +44,15 @@ Result<void> add_specs_folder(FileSet& files, FileNames& shown_as, const std::st
     for (const auto& entry : fs::directory_iterator(from, problem)) {
       if (entry.path().extension() != kind.extension) continue;
       KV_TRY(text, read_text(entry.path()));
-      const std::string name = fmt::format("specs/{}/{}", kind.name, entry.path().filename().string());
+      const std::string name = fmt::format("specs/{}/{}", kind.folder, entry.path().filename().string());
       files[name] = text, shown_as[name] = entry.path().string();
       ++added;
     }
     if (problem) return fail(Code::bad_input, fmt::format("{}: {}", from.string(), problem.message()));
   }
-  if (added == 0) return fail(Code::bad_input, fmt::format("specs folder {}: holds nothing that is read", folder));
+  if (added == 0)
+    return fail(Code::bad_input, fmt::format("specs folder {}: holds nothing that is read", folder), {},
+                {"formats lie in its subfolder formats/, rotations in rotations/, and so on"});
   return {};
 }
 
