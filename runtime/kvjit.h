@@ -22,6 +22,18 @@
  *   - Handles may be used from several threads. A handle must not be destroyed while it is in use. A program keeps
  *     what it needs of its context alive, so the two may be destroyed in any order.
  *   - Strides of tensors count elements. Strides of caches count bytes.
+ *   - Numbers and strides are checked as the types that kernels use, before anything is launched. Tensors that a call
+ *     writes must not overlap themselves. The memory of `out` and `lse`, from first to last byte, must not overlap that
+ *     of `q`, `new_k`, `new_v` or each other.
+ *
+ * What stays unchecked
+ *   - The sizes of a caller's memory. Slots, page tables and lengths are checked on the device by programs with
+ *     target.checks only; first_token and strides may lead outside a cache.
+ *   - That caches overlap nothing else: outputs, workspaces, x, new_k, new_v, check records, other caches.
+ *   - That tensors of kvjit_merge, feature arrays, positions, factors and workspaces overlap nothing that is written.
+ *   - Values in device memory: positions, factors, slopes, sinks, masks.
+ *   - `check` of programs without target.checks, strides of dimensions of size 1, and strides of masks that are NULL:
+ *     they are not read.
  *
  * Experimental until 1.0: structs only grow, but functions may still change. Check KVJIT_VERSION_NUMBER.
  * SPDX-License-Identifier: MIT */
@@ -97,7 +109,7 @@ enum { KVJIT_DEVICE_AUTOMATIC = 0, KVJIT_DEVICE_GPU = 1, KVJIT_DEVICE_CPU = 2 };
 typedef struct kvjit_context_options {
   size_t size;
   int device;            /* KVJIT_DEVICE_* */
-  int ordinal;           /* number of the GPU, from 0 */
+  int ordinal;           /* number of the GPU; 0: KVJIT_DEVICE_ORDINAL, else GPU 0; not read on the CPU back-end */
   const char* cache_dir; /* absolute folder of compiled kernels; NULL: the user's cache folder; "off": memory only */
   void (*log)(void* user, const char* message); /* gets warnings and progress, from any thread; NULL: silent */
   void* log_user;                               /* passed to `log` */
@@ -417,11 +429,11 @@ typedef struct kvjit_codec_call {
    * For a negative slot quantize skips the token and dequantize writes zeros. NULL: the tokens are first_token,
    * first_token + 1 ... of each sequence. */
   const void* slots;
-  kvjit_index first_token; /* 0 or more; read if `slots` is NULL */
+  kvjit_index first_token; /* 0 or more, the last token below 2^30; read if `slots` is NULL */
   int sequences,           /* at least 1 each */
       tokens,              /* tokens of each sequence */
       heads;               /* KV heads */
-  int keep_rotated;        /* dequantize, 1: x receives the values of the rotated domain */
+  int keep_rotated;        /* dequantize, 1: x receives the values of the rotated domain; quantize: 0 */
   void* stream;            /* NULL: the default stream */
   float tensor_scale;      /* formats with one scale for the whole tensor (fp8): value = number * scale; 0: 1 */
   kvjit_pages pages;       /* layout paged: the page table; not needed with `slots` */
@@ -512,7 +524,7 @@ typedef struct kvjit_attention_call {
   int sequences,      /* 1 to 65535 */
       kv_heads;       /* at least 1; KV heads x query chunks (of up to 64 query rows each) are at most 65535 */
   int blocks;         /* most blocks that take the tokens, up to KVJIT_MOST_BLOCKS; 0: chosen for the device */
-  double scale;       /* factor of the scores; 0: 1/sqrt(head_dim) */
+  double scale;       /* factor of the scores, a normal float; 0: 1/sqrt(head_dim) */
   /* Device memory of at least kvjit_workspace_bytes, 16-byte aligned. Its first KVJIT_COUNTER_BYTES must be zero before
    * the first call that uses it, and every call leaves them zero. The rest may hold anything. Calls that may run at the
    * same time need separate workspaces. */
@@ -537,7 +549,7 @@ typedef struct kvjit_attention_call {
    * sees token t of the last packed_tokens tokens. The query sees every token before those. */
   const unsigned* packed_mask;
   kvjit_index packed_sequence_stride, packed_head_stride, packed_query_stride;
-  int packed_tokens; /* tokens that packed_mask describes; 0: all */
+  int packed_tokens; /* tokens that packed_mask describes; 0: all; "packed_mask" only */
   /* "position_offset": query i stands at token length - query_length + i + position_offset, plus the entry of its
    * sequence in position_offsets. For a context that is split over devices, the offset is the number of tokens of the
    * sequence that follow those of the call. */
@@ -555,7 +567,7 @@ typedef struct kvjit_attention_call {
 } kvjit_attention_call;
 
 /* Writes the slopes that ggml uses for ALiBi.
- *   max_bias  0 or more; 0: every slope is 1
+ *   max_bias  0 to 126; 0: every slope is 1
  *   heads     query heads, 1 to 65536
  *   slopes    receives `heads` numbers, in host memory */
 KVJIT_API kvjit_status kvjit_alibi_slopes(float max_bias, int heads, float* slopes, kvjit_error* error);

@@ -115,8 +115,9 @@ Result<std::vector<float>> alibi_slopes(float max_bias, int heads) {
   constexpr int kMostHeads = 65536;
   if (heads < 1 || heads > kMostHeads)
     return fail(Code::bad_input, fmt::format("slopes of {} heads; 1 to {} are possible", heads, kMostHeads));
-  if (!(max_bias >= 0) || !std::isfinite(max_bias))
-    return fail(Code::bad_input, fmt::format("max_bias {}; a number from 0 on is needed", max_bias));
+  constexpr float kMostBias = 126;  // the last slope, 2^-max_bias, is a normal float
+  if (!(max_bias >= 0 && max_bias <= kMostBias))
+    return fail(Code::bad_input, fmt::format("max_bias {}; 0 to {} are possible", max_bias, kMostBias));
   const int power = static_cast<int>(std::bit_floor(static_cast<unsigned>(heads)));
   const float first = std::pow(2.f, -max_bias / static_cast<float>(power)),
               rest = std::pow(2.f, -max_bias / 2.f / static_cast<float>(power));

@@ -31,6 +31,9 @@ void collect_places(const Node& table, const std::string& prefix, std::map<std::
   }
 }
 
+// Numbers that kernels read as floats, with their reciprocals.
+constexpr double kLeastFactor = 1e-30, kMostFactor = 1e30;
+
 void read_attention(schema::Table& table, Spec& spec) {
   table.read("head_dim", spec.head_dim, kHeadDim);
   table.read("head_dim_k", spec.head_dim, kHeadDim);
@@ -48,12 +51,12 @@ void read_attention(schema::Table& table, Spec& spec) {
   table.read("fuse", spec.fuse);
   table.read("append", spec.append);
   table.read("sparse_v", spec.sparse_v);
-  if (!(spec.sparse_v >= 0 && spec.sparse_v < 1))
-    table.complain(table.where("sparse_v"), "sparse_v must be 0 (off) or a share below 1",
+  if (spec.sparse_v != 0 && !(spec.sparse_v >= kLeastFactor && spec.sparse_v < 1))
+    table.complain(table.where("sparse_v"), "sparse_v must be 0 (off) or a share from 1e-30 to below 1",
                    {"1e-3: tokens of less than a thousandth of the largest probability"});
   table.read("softcap", spec.features.softcap);
-  if (spec.features.softcap < 0)
-    table.complain(table.where("softcap"), "softcap must be positive, or 0 (none)",
+  if (spec.features.softcap != 0 && !(spec.features.softcap >= kLeastFactor && spec.features.softcap <= kMostFactor))
+    table.complain(table.where("softcap"), "softcap must be 1e-30 to 1e30, or 0 (none)",
                    {"scores become softcap * tanh(score / softcap)"});
   table.read("hook", spec.hook);
   std::vector<int> window;

@@ -12,6 +12,7 @@
 #include "runtime/api/convert.hpp"
 #include "runtime/api/support.hpp"
 #include "runtime/device/backend.hpp"
+#include "runtime/launch/kv_checks.hpp"
 #include "runtime/launch/kv_layout.hpp"
 
 using namespace kvjit::c_api;
@@ -109,6 +110,9 @@ kvjit_status kvjit_copy_to_device(kvjit_context* context, void* to, const void* 
                                   kvjit_error* error) {
   return guarded(error, [&]() -> Result<void> {
     KV_CHECK(need(context, "context"));
+    if (bytes == 0) return {};
+    KV_CHECK(need(from, "from"));
+    KV_CHECK(kvjit::check_pointer("to", to, 1));
     return context->context->backend()->copy_to_device(address(to), from, bytes);
   });
 }
@@ -116,6 +120,9 @@ kvjit_status kvjit_copy_to_device(kvjit_context* context, void* to, const void* 
 kvjit_status kvjit_copy_to_host(kvjit_context* context, void* to, const void* from, size_t bytes, kvjit_error* error) {
   return guarded(error, [&]() -> Result<void> {
     KV_CHECK(need(context, "context"));
+    if (bytes == 0) return {};
+    KV_CHECK(need(to, "to"));
+    KV_CHECK(kvjit::check_pointer("from", from, 1));
     return context->context->backend()->copy_to_host(to, address(from), bytes);
   });
 }
@@ -192,6 +199,13 @@ kvjit_status kvjit_cache_layout(const kvjit_program* program, int side, kvjit_in
     if (geometry.total_bytes > static_cast<std::size_t>(PTRDIFF_MAX))
       return fail(Code::bad_input, fmt::format("a cache of {} sequences, {} heads, {} tokens does not fit 64 bits",
                                                sequences, heads, capacity_tokens));
+    if (base) {  // the alignment that kernels need
+      const kvjit::ProgramSource& source = program->program->source();
+      const char* const name = side == KVJIT_K ? "k" : "v";
+      const kv::CacheSide placed = kvjit::at(geometry, address(base));
+      KV_CHECK(kvjit::check_side(source, *info, name, placed, heads));
+      KV_CHECK(kvjit::check_token_heads(source, *info, name, placed, heads));
+    }
     if (cache) *cache = convert(base ? kvjit::at(geometry, address(base)) : geometry.strides);
     if (bytes) *bytes = geometry.total_bytes;
     return {};

@@ -53,7 +53,7 @@ Result<kvjit::Options> chosen_options(const kvjit_context_options* options) {
   else if (caller_options.device != KVJIT_DEVICE_AUTOMATIC)
     return fail(Code::usage, fmt::format("device {}; KVJIT_DEVICE_AUTOMATIC (0), _GPU (1) and _CPU (2) are possible",
                                          caller_options.device));
-  chosen.device_ordinal = caller_options.ordinal;
+  if (caller_options.ordinal != 0) chosen.device_ordinal = caller_options.ordinal;
   if (caller_options.cache_dir) chosen.cache_dir = caller_options.cache_dir;
   if (caller_options.log)
     chosen.log = [log = caller_options.log, user = caller_options.log_user](const std::string& message) {
@@ -64,9 +64,11 @@ Result<kvjit::Options> chosen_options(const kvjit_context_options* options) {
   if (caller_options.bundle_bytes_count < 0 ||
       (caller_options.bundle_bytes_count > 0 && (!caller_options.bundle_bytes || !caller_options.bundle_sizes)))
     return fail(Code::usage, fmt::format("bundle_bytes of {} entries", caller_options.bundle_bytes_count));
-  for (int i = 0; i < caller_options.bundle_bytes_count; ++i)
+  for (int i = 0; i < caller_options.bundle_bytes_count; ++i) {
+    KV_CHECK(need(caller_options.bundle_bytes[i], fmt::format("bundle_bytes[{}]", i).c_str()));
     chosen.bundle_bytes.emplace_back(static_cast<const std::uint8_t*>(caller_options.bundle_bytes[i]),
                                      caller_options.bundle_sizes[i]);
+  }
   if (caller_options.remote) chosen.remote = caller_options.remote;
   if (caller_options.remote_writes) chosen.remote_writes = true;
   chosen.callbacks = callbacks(caller_options);

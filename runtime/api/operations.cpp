@@ -110,6 +110,8 @@ Result<void> codec(kvjit_program* program, int side, const kvjit_codec_call* cal
   if (c.x_type != KVJIT_F16 && c.x_type != KVJIT_BF16 && c.x_type != KVJIT_F32)
     return fail(Code::usage,
                 fmt::format("x_type {}; KVJIT_F16 (1), KVJIT_BF16 (2) and KVJIT_F32 (3) are possible", c.x_type));
+  if (is_quantize && c.keep_rotated)
+    return fail(Code::usage, "keep_rotated is set for quantize, which does not read it");
   kv::CodecArgs args{};
   args.x = convert(c.x);
   args.side = convert(c.cache);
@@ -127,7 +129,7 @@ Result<void> codec(kvjit_program* program, int side, const kvjit_codec_call* cal
   const kvjit::Program& runs = *program->program;
   if (!c.rope && c.slots && !(is_quantize && slots.type == kv::SlotType::i64)) {
     KV_TRY(kernel, slots_kernel(*program->spec, runs.codec_role(side, is_quantize, args), slots.type));
-    return runs.by_slots(side, args, slots, *kernel, c.stream, check);
+    return runs.by_slots(side, is_quantize, args, slots, *kernel, c.stream, check);
   }
   if (!c.rope) {
     args.slots = static_cast<const kv::i64*>(c.slots);

@@ -4,7 +4,13 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <iterator>
+#include <limits>
+#include <utility>
 
 #include "runtime/launch/kv_checks.hpp"
 
@@ -18,9 +24,78 @@ Result<void> check_counts(long long sequences, long long tokens, long long heads
   return {};
 }
 
+Result<void> check_factor(const char* name, double value, const char* possible) {
+  const auto as_read = static_cast<float>(value);
+  if (std::isnormal(as_read) && as_read > 0) return {};
+  return refuse(fmt::format("{} {}; kernels read it as a float: {}", name, value, possible));
+}
+
+namespace {
+
+__extension__ typedef __int128 Wide;  // sums of products of 64-bit strides and counts
+
+// The elements that a tensor covers, before and behind its first one. `overlaps`: two of its rows share an element.
+struct Extent {
+  Wide before = 0, behind = 0;
+  bool overlaps = false;
+};
+
+Extent extent_of(const RowsCheck& tensor) {
+  std::pair<Wide, long long> dimensions[] = {{tensor.rows.sequence_stride, tensor.sequences},
+                                             {tensor.rows.query_stride, tensor.queries},
+                                             {tensor.rows.head_stride, tensor.heads}};
+  const auto length = [](Wide stride) { return stride < 0 ? -stride : stride; };
+  std::sort(std::begin(dimensions), std::end(dimensions),
+            [&](const auto& a, const auto& b) { return length(a.first) < length(b.first); });
+  Extent extent{0, tensor.head_dim, false};
+  for (const auto& [stride, count] : dimensions) {
+    if (count <= 1) continue;
+    extent.overlaps |= length(stride) < extent.before + extent.behind;
+    (stride < 0 ? extent.before : extent.behind) += length(stride) * (count - 1);
+  }
+  return extent;
+}
+
+}  // namespace
+
+Result<void> check_rows(const RowsCheck& tensor) {
+  const Extent extent = extent_of(tensor);
+  if ((extent.before + extent.behind) * tensor.element_bytes > std::numeric_limits<std::ptrdiff_t>::max())
+    return refuse(
+        fmt::format("{}: strides {}, {} and {} of {} sequences, {} queries or tokens and {} heads do not fit "
+                    "64 bits",
+                    tensor.name, tensor.rows.sequence_stride, tensor.rows.query_stride, tensor.rows.head_stride,
+                    tensor.sequences, tensor.queries, tensor.heads));
+  if (tensor.is_written && extent.overlaps)
+    return refuse(
+        fmt::format("{}: rows of {} elements overlap, by strides {}, {} and {} of {} sequences, {} queries "
+                    "or tokens and {} heads",
+                    tensor.name, tensor.head_dim, tensor.rows.sequence_stride, tensor.rows.query_stride,
+                    tensor.rows.head_stride, tensor.sequences, tensor.queries, tensor.heads));
+  return {};
+}
+
+Result<void> check_apart(const RowsCheck& written, const RowsCheck& other) {
+  const auto range = [](const RowsCheck& tensor) {
+    const Extent extent = extent_of(tensor);
+    const auto at = static_cast<Wide>(reinterpret_cast<std::uintptr_t>(tensor.rows.data));
+    return std::pair{at - extent.before * tensor.element_bytes, at + extent.behind * tensor.element_bytes};
+  };
+  const auto [begin, end] = range(written);
+  const auto [other_begin, other_end] = range(other);
+  if (end <= other_begin || other_end <= begin) return {};
+  return refuse(fmt::format("{} overlaps {}; what a call writes must be apart from it", written.name, other.name));
+}
+
+Result<void> check_first_token(long long first, long long tokens) {
+  constexpr long long kMostTokens = 1 << 30;  // as in a call of attention, which reads no token behind them
+  if (first >= 0 && first <= kMostTokens - tokens) return {};
+  return refuse(fmt::format("first token {} of {} tokens; the cache has tokens 0 to 2^30 - 1", first, tokens));
+}
+
 Result<void> check_tensor_scale(const SideInfo& info, const char* name, float scale) {
-  if (!std::isfinite(scale) || scale <= 0)
-    return refuse(fmt::format("{}: tensor scale {}; a positive number is needed", name, scale));
+  if (!std::isnormal(scale) || scale < 0)
+    return refuse(fmt::format("{}: tensor scale {}; a positive number is needed, from 1.2e-38 on", name, scale));
   if (!info.has_tensor_scale && scale != 1)
     return refuse(fmt::format("{}: tensor scale {}; {} has none, so it must be 1", name, scale, info.format));
   return {};
@@ -79,6 +154,11 @@ Result<void> check_features(const ProgramSource& source, const AttentionCall& ca
   constexpr int kMostOffset = 1 << 29;  // the sum with a length and a window still fits an int
   if (features.position_offset < -kMostOffset || features.position_offset > kMostOffset)
     return refuse(fmt::format("position_offset {}; -2^29 to 2^29 are possible", features.position_offset));
+  if (features.packed_tokens != 0 && !set.packed_mask)
+    return refuse(
+        fmt::format("packed_tokens {} is given to program {}, which does not read it: "
+                    "attention.features = [\"packed_mask\"]",
+                    features.packed_tokens, source.id));
   if (features.packed_tokens < 0)
     return refuse(fmt::format("packed_tokens {}; 0 (all tokens) or more is possible", features.packed_tokens));
   if (call.leaves_sinks && !set.sinks)

@@ -9,7 +9,25 @@ namespace kvjit {
 
 // Each count must be at least 1.
 Result<void> check_counts(long long sequences, long long tokens, long long heads);
-// The scale must be positive, and 1 if the format has no tensor scale: such a format would ignore any other scale.
+// A number as kernels read it: `value` must be a normal float above 0, so that it becomes neither 0 nor infinity.
+// possible: what the caller may pass, for the message.
+Result<void> check_factor(const char* name, double value, const char* possible);
+// A tensor that a kernel writes or reads. The extents must fit 64 bits. Rows that are written must not overlap.
+struct RowsCheck {
+  const char* name;
+  const kv::Rows& rows;
+  long long sequences, queries, heads;
+  int head_dim;
+  int element_bytes;
+  bool is_written;
+};
+Result<void> check_rows(const RowsCheck& tensor);
+// Fails if the memory of a tensor that is written, from its first to its last byte, overlaps that of another one.
+Result<void> check_apart(const RowsCheck& written, const RowsCheck& other);
+// Tokens first .. first + tokens - 1 of a cache.
+Result<void> check_first_token(long long first, long long tokens);
+// The scale must be a positive normal float, and 1 if the format has no tensor scale: such a format would ignore any
+// other scale.
 Result<void> check_tensor_scale(const SideInfo& info, const char* name, float scale);
 Result<void> check_row_type(const char* name, kv::RowType type);
 Result<void> check_slots(const char* name, const void* slots, kv::SlotType type);

@@ -22,12 +22,16 @@ Role role_of_codec(const ProgramSource& source, Role role, const kv::CodecArgs& 
 
 }  // namespace
 
-Result<void> Program::check_codec(int side, const kv::CodecArgs& args, const CacheCall& at) const {
+Result<void> Program::check_codec(int side, bool is_writing, const kv::CodecArgs& args, const CacheCall& at) const {
   if (side != 0 && side != 1) return refuse(fmt::format("side {}; 0 (K) and 1 (V) are possible", side));
   KV_CHECK(check_counts(args.sequences, args.tokens, args.heads));
   KV_CHECK(check_row_type("x", args.x_type));
-  KV_CHECK(check_pointer("x", args.x.data, args.x_type == kv::RowType::f32 ? 4 : 2));
-  return check_tokens(side == 0 ? "k" : "v", "slots", at, args.heads);
+  const int element_bytes = args.x_type == kv::RowType::f32 ? 4 : 2;
+  KV_CHECK(check_pointer("x", args.x.data, static_cast<unsigned>(element_bytes)));
+  const SideInfo& info = side == 0 ? source_.k : source_.v;
+  const int head_dim = args.keep_rotated ? info.rotated_dim : side == 0 ? source_.head_dim : source_.head_dim_v;
+  KV_CHECK(check_rows({"x", args.x, args.sequences, args.tokens, args.heads, head_dim, element_bytes, !is_writing}));
+  return check_tokens(side == 0 ? "k" : "v", "slots", at, args.tokens, args.heads);
 }
 
 Role Program::codec_role(int side, bool is_writing, const kv::CodecArgs& args) const {
@@ -39,7 +43,7 @@ Role Program::codec_role(int side, bool is_writing, const kv::CodecArgs& args) c
 Result<void> Program::codec(int side, bool is_writing, const kv::CodecArgs& args, const kv::PageTable& table,
                             const CheckBounds& check, Stream stream) const {
   const CacheCall at = cache_call(side, args, table, check);
-  KV_CHECK(check_codec(side, args, at));
+  KV_CHECK(check_codec(side, is_writing, args, at));
   const Role role = codec_role(side, is_writing, args);
   KV_TRY(loaded, kernel(role));
   const Source& source = source_.kernels.at(role);

@@ -34,6 +34,51 @@ kv::Rows dense_rows(const ProgramSource& source, const AttentionCall& call, long
   return {reinterpret_cast<void*>(data), source.query_length * heads * row, heads * row, row};
 }
 
+// The factor of the scores for powers of 2.
+double scale_log2(const ProgramSource& source, const AttentionCall& call) {
+  const double scale = call.scale == 0 ? 1 / std::sqrt(static_cast<double>(source.head_dim)) : call.scale;
+  return scale * std::numbers::log2e * call.k_tensor_scale;
+}
+
+// Queries, outputs and new tokens: extents, and outputs that overlap themselves or an input.
+Result<void> check_tensors(const ProgramSource& source, const AttentionCall& call, bool appends) {
+  const long long heads = q_heads(source, call), queries = source.query_length;
+  const int head_dim_v = source.head_dim_v;
+  const RowsCheck q{"q",
+                    call.q,
+                    call.sequences,
+                    queries,
+                    heads,
+                    source.head_dim,
+                    static_cast<int>(wide_element_bytes(source.q_type)),
+                    false},
+      out{"out",
+          call.out,
+          call.sequences,
+          queries,
+          heads,
+          head_dim_v,
+          static_cast<int>(wide_element_bytes(source.out_type)),
+          true};
+  KV_CHECK(check_rows(q));
+  KV_CHECK(check_rows(out));
+  KV_CHECK(check_apart(out, q));
+  if (appends) {
+    const int bytes = call.new_type == kv::RowType::f32 ? 4 : 2;
+    const RowsCheck new_k{"new_k", call.new_k, call.sequences, queries, call.kv_heads, source.head_dim, bytes, false},
+        new_v{"new_v", call.new_v, call.sequences, queries, call.kv_heads, head_dim_v, bytes, false};
+    for (const RowsCheck* rows : {&new_k, &new_v}) {
+      KV_CHECK(check_rows(*rows));
+      KV_CHECK(check_apart(out, *rows));
+    }
+  }
+  if (!source.features.lse) return {};
+  const kv::Rows dense{call.features.lse, queries * heads, heads, 1};
+  const RowsCheck lse{"lse", dense, call.sequences, queries, heads, 1, sizeof(float), true};
+  KV_CHECK(check_apart(lse, out));
+  return check_apart(lse, q);
+}
+
 Result<void> check_call(const ProgramSource& source, const AttentionCall& call, const Workspace& layout,
                         DevicePointer workspace) {
   KV_CHECK(check_counts(call.sequences, call.tokens, call.kv_heads));
@@ -48,10 +93,12 @@ Result<void> check_call(const ProgramSource& source, const AttentionCall& call, 
   if (tiles(source, call) > std::numeric_limits<int>::max())
     return refuse(fmt::format("{} tiles of {} tokens in one call; at most {} are possible", tiles(source, call),
                               source.tile_tokens, std::numeric_limits<int>::max()));
-  if (!std::isfinite(call.scale) || call.scale < 0)
-    return refuse(fmt::format("scale {}; a positive number, or 0 for 1/sqrt({})", call.scale, source.head_dim));
   KV_CHECK(check_tensor_scale(source.k, "k", call.k_tensor_scale));
   KV_CHECK(check_tensor_scale(source.v, "v", call.v_tensor_scale));
+  if (!std::isfinite(call.scale) || call.scale < 0)
+    return refuse(fmt::format("scale {}; a positive number, or 0 for 1/sqrt({})", call.scale, source.head_dim));
+  KV_CHECK(check_factor("scale", scale_log2(source, call),
+                        "scale * log2(e) * k_tensor_scale must be from 1.2e-38 to 3.4e38"));
   KV_CHECK(check_pointer("q", call.q.data, static_cast<unsigned>(wide_element_bytes(source.q_type))));
   KV_CHECK(check_pointer("out", call.out.data, static_cast<unsigned>(wide_element_bytes(source.out_type))));
   KV_CHECK(check_side(source, source.k, "k", call.k, call.kv_heads));
@@ -80,6 +127,7 @@ Result<LaunchReport> Program::run(bool readable, const AttentionCall& call, Devi
   KV_CHECK(check_call(source_, call, layout, workspace));
   KV_CHECK(check_features(source_, call));
   if (!readable) KV_CHECK(check_new_rows(source_, call));
+  KV_CHECK(check_tensors(source_, call, !readable && source_.append));
   const bool rotates_q = source_.k.is_transformed && (readable || !source_.rotates_queries);
   const bool rotates_out = source_.v.is_transformed && (readable || !source_.rotates_output);
   const bool is_paged = source_.page_tokens > 0;
@@ -133,8 +181,7 @@ Result<LaunchReport> Program::run(bool readable, const AttentionCall& call, Devi
   args.v = call.v;
   args.scheduler = make_schedule(source_, device, call);
   args.out = out;
-  const double scale = call.scale == 0 ? 1 / std::sqrt(static_cast<double>(source_.head_dim)) : call.scale;
-  args.scale_log2 = static_cast<float>(scale * std::numbers::log2e * call.k_tensor_scale);
+  args.scale_log2 = static_cast<float>(scale_log2(source_, call));
   args.value_scale = call.v_tensor_scale;
   const auto heads = static_cast<unsigned>(scheduler_heads(source_, call)),
              sequences = static_cast<unsigned>(call.sequences);

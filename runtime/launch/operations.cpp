@@ -34,8 +34,8 @@ Result<void> check_rope(const kv::RopeArgs& rope, int head_dim) {
                               static_cast<long long>(rope.first) + rope.dims - 1, head_dim));
   if (rope.pairs != kv::RopePairs::neighbours && rope.pairs != kv::RopePairs::halves)
     return refuse(fmt::format("rope.pairs {}; neighbours (0) and halves (1) are possible", int(rope.pairs)));
-  if (!std::isfinite(rope.magnitude))
-    return refuse(fmt::format("rope.magnitude {}; a number is needed", rope.magnitude));
+  if (!std::isnormal(rope.magnitude))
+    return refuse(fmt::format("rope.magnitude {}; a float of 1.2e-38 to 3.4e38 is needed", rope.magnitude));
   for (int i = 0; i < rope.dims / 2; ++i)
     if (!(rope.frequencies[i] >= 0 && rope.frequencies[i] < 0x1p31))
       return refuse(
@@ -52,16 +52,15 @@ Result<void> check_served_by_bulk(const Source& kernel, const kv::RopeArgs& rope
 
 }  // namespace
 
-Result<void> Program::check_tokens(const char* name, const char* slots, const CacheCall& at, int heads) const {
+Result<void> Program::check_tokens(const char* name, const char* slots, const CacheCall& at, int tokens,
+                                   int heads) const {
   if (at.side != 0 && at.side != 1) return refuse(fmt::format("side {}; 0 (K) and 1 (V) are possible", at.side));
   const SideInfo& info = at.side == 0 ? source_.k : source_.v;
   KV_CHECK(check_tensor_scale(info, name, at.tokens.tensor_scale));
   KV_CHECK(check_side(source_, info, name, at.tokens.side, heads));
   KV_CHECK(check_table(source_, name, at.tokens.table, !at.tokens.slots));
   if (at.tokens.slots) KV_CHECK(check_slots(slots, at.tokens.slots, at.tokens.slot_type));
-  if (at.tokens.first_token < 0)
-    return refuse(fmt::format("first token {}; 0 or more is possible", at.tokens.first_token));
-  return {};
+  return check_first_token(at.tokens.slots ? 0 : at.tokens.first_token, tokens);
 }
 
 template <class Args>
@@ -95,8 +94,8 @@ int Program::alignment_of(const CopyCall& call, const Program& from, const Progr
 Result<void> Program::copy(const CopyCall& call, const Program& to, const Source& kernel, Stream stream) const {
   if (context_ != to.context_) return refuse("a copy between programs of two contexts; both must have one");
   KV_CHECK(check_counts(call.sequences, call.tokens, call.heads));
-  KV_CHECK(check_tokens("from", "from.slots", call.from, call.heads));
-  KV_CHECK(to.check_tokens("to", "to.slots", call.to, call.heads));
+  KV_CHECK(check_tokens("from", "from.slots", call.from, call.tokens, call.heads));
+  KV_CHECK(to.check_tokens("to", "to.slots", call.to, call.tokens, call.heads));
   kv::BulkCopyArgs args{};
   args.from = without_unused_table(call.from.tokens), args.to = without_unused_table(call.to.tokens);
   args.sequences = call.sequences, args.tokens = call.tokens, args.heads = call.heads;
@@ -109,7 +108,7 @@ Result<void> Program::copy(const CopyCall& call, const Program& to, const Source
 
 Result<void> Program::shift(const ShiftCall& call, const Source& kernel, Stream stream) const {
   KV_CHECK(check_counts(call.sequences, call.tokens, call.heads));
-  KV_CHECK(check_tokens(call.at.side == 0 ? "k" : "v", "slots", call.at, call.heads));
+  KV_CHECK(check_tokens(call.at.side == 0 ? "k" : "v", "slots", call.at, call.tokens, call.heads));
   KV_CHECK(check_rope(call.rope, call.at.side == 0 ? source_.head_dim : source_.head_dim_v));
   if (kernel.tiles > 0) KV_CHECK(check_served_by_bulk(kernel, call.rope));
   const int multiprocessors = std::max(context_->backend()->info().multiprocessors, 1);
@@ -124,12 +123,12 @@ Result<void> Program::shift(const ShiftCall& call, const Source& kernel, Stream 
   return launch_operation(kernel, grid, static_cast<const kv::ShiftArgs&>(args), call.record, stream);
 }
 
-Result<void> Program::by_slots(int side, const kv::CodecArgs& args, const SlotNumbers& slots, const Source& kernel,
-                               Stream stream, const CheckBounds& check) const {
+Result<void> Program::by_slots(int side, bool is_writing, const kv::CodecArgs& args, const SlotNumbers& slots,
+                               const Source& kernel, Stream stream, const CheckBounds& check) const {
   if (args.slots || args.first_token != 0) return refuse("slots twice, or a first token beside slots");
   KV_CHECK(check_slots("slots", slots.slots, slots.type));
   const CacheCall at = cache_call(side, args, {}, check, slots);
-  KV_CHECK(check_codec(side, args, at));
+  KV_CHECK(check_codec(side, is_writing, args, at));
   kv::IndexedCodecArgs indexed{{args, {}}, slots.slots};
   KV_TRY(grid, grid_of_tiles(kernel, indexed, context_->backend()->info().multiprocessors));
   KV_CHECK(check_cache(at, args.sequences, args.tokens, check.record, stream));
@@ -140,7 +139,7 @@ Result<void> Program::quantize_rope(int side, const kv::CodecArgs& args, const k
                                     Stream stream, const kv::PageTable& table, const CheckBounds& check,
                                     const SlotNumbers& slots) const {
   const CacheCall at = cache_call(side, args, table, check, slots);
-  KV_CHECK(check_codec(side, args, at));
+  KV_CHECK(check_codec(side, true, args, at));
   KV_CHECK(check_rope(rope, side == 0 ? source_.head_dim : source_.head_dim_v));
   if (kernel.tiles > 0) KV_CHECK(check_served_by_bulk(kernel, rope));
   if (kernel.tiles > 0 && !has_aligned_rows(args)) return refuse(kernel.name + " reads rows that begin at 16 bytes");

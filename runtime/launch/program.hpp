@@ -52,10 +52,10 @@ class Program {
   Result<void> shift(const ShiftCall& call, const Source& kernel, Stream stream) const;
   // The role that serves such a call of quantize or dequantize: the bulk kernel's, or that of the kernel for any row.
   Role codec_role(int side, bool is_writing, const kv::CodecArgs& args) const;
-  // Quantizes or dequantizes the tokens at `slots`; args.slots must be null. kernel: that of codec_role, generated for
-  // this slot type.
-  Result<void> by_slots(int side, const kv::CodecArgs& args, const SlotNumbers& slots, const Source& kernel,
-                        Stream stream, const CheckBounds& check = {}) const;
+  // Quantizes (is_writing) or dequantizes the tokens at `slots`; args.slots must be null. kernel: that of codec_role,
+  // generated for this slot type.
+  Result<void> by_slots(int side, bool is_writing, const kv::CodecArgs& args, const SlotNumbers& slots,
+                        const Source& kernel, Stream stream, const CheckBounds& check = {}) const;
   // Rotates rows to their positions and quantizes them. table: read if the call has no slots.
   Result<void> quantize_rope(int side, const kv::CodecArgs& args, const kv::RopeArgs& rope, const Source& kernel,
                              Stream stream, const kv::PageTable& table = {}, const CheckBounds& check = {},
@@ -77,8 +77,8 @@ class Program {
   Result<LaunchReport> run(bool readable, const AttentionCall& call, DevicePointer workspace, Stream stream) const;
   Result<void> codec(int side, bool is_writing, const kv::CodecArgs& args, const kv::PageTable& table,
                      const CheckBounds& check, Stream stream) const;
-  Result<void> check_codec(int side, const kv::CodecArgs& args, const CacheCall& at) const;
-  Result<void> check_tokens(const char* name, const char* slots, const CacheCall& at, int heads) const;
+  Result<void> check_codec(int side, bool is_writing, const kv::CodecArgs& args, const CacheCall& at) const;
+  Result<void> check_tokens(const char* name, const char* slots, const CacheCall& at, int tokens, int heads) const;
   // Checked programs only: launches `check` over the page table or the slots of an operation, before its kernel.
   Result<void> check_cache(const CacheCall& at, int sequences, int tokens, kv::CheckRecord* record,
                            Stream stream) const;

@@ -52,7 +52,7 @@ Result<std::vector<OperationTime>> time_operations(const std::shared_ptr<Context
     if (source.page_tokens > 0) break;  // by_slots takes slots of caches without pages
     KV_TRY(kernel, make_by_slots(problem, program->codec_role(0, is_writing, codec), numbered.type, registry));
     KV_CHECK(time(is_writing ? "scatter" : "gather", stored(0) + numbers,
-                  [&](Stream s) { return program->by_slots(0, codec, numbered, kernel, s); }));
+                  [&](Stream s) { return program->by_slots(0, is_writing, codec, numbered, kernel, s); }));
   }
 
   CopyCall copy;

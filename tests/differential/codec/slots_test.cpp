@@ -46,7 +46,7 @@ TEST_CASE("slots of an unknown type or at odd addresses are refused") {
   args.sequences = args.heads = 1, args.tokens = 4, args.tensor_scale = 1;
   const Source kernel = must(make_by_slots(one.problem, Role::quantize_k, kv::SlotType::i32, registry()));
   const auto refusal = [&](const void* slots, kv::SlotType type) {
-    const auto ran = program->by_slots(0, args, {slots, type}, kernel, nullptr);
+    const auto ran = program->by_slots(0, true, args, {slots, type}, kernel, nullptr);
     REQUIRE_FALSE(ran);
     return ran.error().message;
   };

@@ -1,6 +1,7 @@
 // The C interface: arguments of calls besides Q, K and V (features of scores, pages, parts of a context).
 // SPDX-License-Identifier: MIT
 #include <cmath>
+#include <cstdint>
 #include <cstring>
 
 #include "tests/unit/runtime/api/session.hpp"
@@ -173,6 +174,71 @@ TEST_CASE("features: sinks, a mask and the logarithm of sums, and parts merged b
   CHECK(contains(other.error.message, "mask is given to program"));
 }
 
+TEST_CASE("numbers are checked as the types that kernels use, and outputs overlap nothing") {
+  Session s;
+  s.ok(s.program.open(s.context, spec("none", "planar").c_str(), nullptr, nullptr, s.error));
+  auto good = sized<kvjit_attention_call>();
+  good.sequences = good.kv_heads = 1, good.tokens = kTokens;
+  kvjit::api::Memory storage[2];
+  for (int side = 0; side < 2; ++side) {
+    kvjit_side& cache = side == 0 ? good.k : good.v;
+    std::size_t bytes = 0;
+    s.ok(kvjit_cache_layout(s.program.get(), side, 1, 1, kCapacity, nullptr, nullptr, &bytes, &s.error));
+    storage[side] = s.upload(std::vector<float>(bytes / sizeof(float)));
+    s.ok(kvjit_cache_layout(s.program.get(), side, 1, 1, kCapacity, storage[side].get(), &cache, nullptr, &s.error));
+  }
+  const auto q = s.upload(normal(kGroup * kHeadDim, 5)), out = s.memory(q.bytes());
+  good.q = {q.get(), 0, 0, kHeadDim}, good.out = {out.get(), 0, 0, kHeadDim};
+  s.ok(kvjit_workspace_bytes(s.program.get(), &good, &good.workspace_bytes, &s.error));
+  const auto workspace = s.upload(std::vector<float>(good.workspace_bytes / sizeof(float)));
+  good.workspace = workspace.get();
+  const auto refused = [&](const auto& corrupt, const char* message) {
+    kvjit_attention_call call = good;
+    corrupt(call);
+    CHECK(kvjit_attention(s.program.get(), &call, nullptr, &s.error) == KVJIT_BAD_INPUT);
+    INFO(s.error.message);
+    CHECK(contains(s.error.message, message));
+  };
+  for (const double scale : {1e-300, 1e300, 1e-42, 3e38, -1.0, std::nan("")})
+    refused([&](auto& c) { c.scale = scale; }, "scale");
+  refused([](auto& c) { c.k_tensor_scale = 1e-42f; }, "tensor scale");
+  refused([](auto& c) { c.packed_tokens = 3; }, "packed_tokens 3 is given to program");
+  for (const kvjit_index stride : {0, 1, -1, kHeadDim - 1})
+    refused([&](auto& c) { c.out.head_stride = stride; }, "out: rows of 64 elements overlap");
+  refused([](auto& c) { c.out.head_stride = PTRDIFF_MAX / 4; }, "do not fit 64 bits");
+  refused([&](auto& c) { c.out = c.q; }, "out overlaps q");
+  refused([&](auto& c) { c.out.data = static_cast<float*>(q.get()) + kHeadDim; }, "out overlaps q");
+  s.ok(kvjit_attention(s.program.get(), &good, nullptr, &s.error));
+
+  const auto x = s.upload(normal(kTokens * kHeadDim, 6));
+  auto codec = sized<kvjit_codec_call>();
+  codec.x = {x.get(), 0, kHeadDim, kHeadDim}, codec.x_type = KVJIT_F32, codec.cache = good.k;
+  codec.sequences = codec.heads = 1, codec.tokens = kTokens;
+  codec.first_token = kvjit_index{1} << 60;
+  CHECK(kvjit_quantize(s.program.get(), KVJIT_K, &codec, &s.error) == KVJIT_BAD_INPUT);
+  CHECK(contains(s.error.message, "first token 1152921504606846976 of 70 tokens"));
+  codec.first_token = 0, codec.keep_rotated = 1;
+  CHECK(kvjit_quantize(s.program.get(), KVJIT_K, &codec, &s.error) == KVJIT_USAGE);
+  codec.x.query_stride = 1;
+  CHECK(kvjit_dequantize(s.program.get(), KVJIT_K, &codec, &s.error) == KVJIT_BAD_INPUT);
+  CHECK(contains(s.error.message, "x: rows of 64 elements overlap"));
+
+  kvjit_side cache;
+  CHECK(kvjit_cache_layout(s.program.get(), KVJIT_K, 1, 1, kCapacity, static_cast<char*>(storage[0].get()) + 1, &cache,
+                           nullptr, &s.error) == KVJIT_BAD_INPUT);
+  CHECK(contains(s.error.message, "must be aligned"));
+  CHECK(kvjit_copy_to_host(s.context.get(), nullptr, q.get(), 4, &s.error) == KVJIT_USAGE);
+  CHECK(kvjit_copy_to_device(s.context.get(), nullptr, &cache, 4, &s.error) == KVJIT_BAD_INPUT);
+  const void* const none[] = {nullptr};
+  const size_t sizes[] = {100};
+  auto options = sized<kvjit_context_options>();
+  options.device = KVJIT_DEVICE_CPU, options.bundle_bytes = none, options.bundle_sizes = sizes;
+  options.bundle_bytes_count = 1;
+  kvjit_context* context = nullptr;
+  CHECK(kvjit_context_create(&options, &context, &s.error) == KVJIT_USAGE);
+  CHECK(contains(s.error.message, "bundle_bytes[0] is NULL"));
+}
+
 TEST_CASE("slopes of ALiBi") {
   float slopes[4] = {};
   CHECK(kvjit_alibi_slopes(8, 4, slopes, nullptr) == KVJIT_OK);
@@ -180,6 +246,8 @@ TEST_CASE("slopes of ALiBi") {
   CHECK(slopes[3] == doctest::Approx(1 / 256.));
   CHECK(kvjit_alibi_slopes(8, 4, nullptr, nullptr) == KVJIT_USAGE);
   auto error = sized<kvjit_error>();
+  CHECK(kvjit_alibi_slopes(200, 4, slopes, &error) == KVJIT_BAD_INPUT);
+  CHECK(contains(error.message, "max_bias 200; 0 to 126 are possible"));
   CHECK(kvjit_alibi_slopes(8, -4, slopes, &error) == KVJIT_BAD_INPUT);
   CHECK(contains(error.message, "slopes of -4 heads"));
 }

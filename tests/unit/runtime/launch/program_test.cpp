@@ -110,6 +110,7 @@ TEST_CASE("token-major heads: one batch-head a sequence, and heads that do not l
   source.rows = 64;
   Fixture f(source);
   f.call.kv_heads = 8;
+  f.call.q = {pointer<void>(kBase), 8192, 4096, 128}, f.call.out = {pointer<void>(2 * kBase), 8192, 4096, 128};
   f.call.k = at(side_geometry(source, source.k, 3, 8, 1000), 3 * kBase);
   f.call.v = at(side_geometry(source, source.v, 3, 8, 1000), 9 * kBase);
   f.attend();
