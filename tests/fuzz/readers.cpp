@@ -1,5 +1,5 @@
 // Implements the readers: specs and every other kind of TOML file, hooks, .npy, safetensors, entries of the disk cache,
-// bundles, manifests, replies of a server.
+// bundles, manifests, replies of a server, folders of --specs, and the command line.
 // SPDX-License-Identifier: MIT
 #include "tests/fuzz/readers.hpp"
 
@@ -11,15 +11,21 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
+#include <fstream>
 
 #include "generator/catalogue/registry.hpp"
 #include "generator/resolve/layers.hpp"
 #include "generator/resolve/problem.hpp"
+#include "generator/spec/hook_grammar.hpp"
+#include "generator/spec/hook_words.hpp"
 #include "generator/spec/layers.hpp"
+#include "runtime/api/specs_folder.hpp"
 #include "runtime/store/bundle.hpp"
 #include "runtime/store/entry.hpp"
 #include "runtime/store/manifest.hpp"
 #include "runtime/store/remote.hpp"
+#include "tools/cli/cli.hpp"
 #include "tools/io/npy.hpp"
 #include "tools/io/safetensors.hpp"
 
@@ -62,23 +68,167 @@ std::vector<Bytes> embedded(const std::string& folder) {
 
 // Reads a file of a caller's folder (--specs). The registry has only the built-in files that such a file may name,
 // because loading all of them takes long.
-template <const char* (*file)()>
-bool read_file_of_specs(std::span<const std::uint8_t> bytes) {
+FileSet few_files() {
   FileSet files;
   for (const auto& [name, text] : embedded_files())
     if (name.starts_with("specs/rotations/") || name.starts_with("templates/features/")) files[name] = text;
+  return files;
+}
+template <const char* (*file)()>
+bool read_file_of_specs(std::span<const std::uint8_t> bytes) {
+  FileSet files = few_files();
   files[file()] = std::string(text_of(bytes));
   return is_taken(Registry::load(files));
 }
 const char* format_file() { return "specs/formats/fuzz.toml"; }
 const char* rotation_file() { return "specs/rotations/fuzz.toml"; }
 const char* calibration_file() { return "specs/calibrations/fuzz.toml"; }
-const char* hook_file() { return "specs/hooks/fuzz.cuh"; }
 std::vector<Bytes> format_seeds() {
   return {
       bytes_of("title = \"fuzz\"\nblock = 32\n[[fields]]\nfield = \"codes\"\n[[fields]]\nfield = \"scale\"\n"
                "[codes]\nkind = \"table\"\nbits = 3\n[codebook]\nrule = \"lloyd_max\"\n[scale]\n"
                "rule = \"corrected_norm\"\n[accept]\nmax_relative_mse = 0.0355\n")};
+}
+
+// Whether the text is tokens of the grammar of hooks, each behind one blank at most. It shares no code with the reader.
+bool is_tokens_of_hooks(std::string_view text) {
+  const auto starts = [&](auto is_part) {
+    std::size_t end = 0;
+    while (end < text.size() && is_part(text[end])) ++end;
+    return end;
+  };
+  const auto is_digit = [](char c) { return c >= '0' && c <= '9'; };
+  const auto is_letter = [](char c) { return (c >= 'a' && c <= 'z') || c == '_'; };
+  while (!text.empty()) {
+    if (text[0] == ' ') text.remove_prefix(1);
+    if (text.empty()) return false;
+    std::size_t length = 0;
+    if (is_digit(text[0])) {
+      length = starts([&](char c) { return is_digit(c) || c == '.'; });
+      if (length < text.size() && text[length] == 'e') {
+        length += length + 1 < text.size() && (text[length + 1] == '+' || text[length + 1] == '-') ? 2 : 1;
+        while (length < text.size() && is_digit(text[length])) ++length;
+      }
+      if (length < text.size() && text[length] == 'f') ++length;
+      if (length < text.size() && is_letter(text[length])) return false;
+    } else if (is_letter(text[0])) {
+      length = starts([&](char c) { return is_letter(c) || is_digit(c); });
+      const std::string_view word = text.substr(0, length);
+      const auto is_it = [&](const auto& one) { return one.name == word; };
+      if (!std::ranges::any_of(hook_names(), is_it) && !std::ranges::any_of(hook_functions(), is_it)) return false;
+    } else {
+      for (const char* symbol : {"<= ", ">= ", "== ", "!= ", "&& ", "|| "})
+        if (text.starts_with(symbol)) length = 3;
+      if (length == 0 && std::string_view("()+-*/%<>!?:,").find(text[0]) != std::string_view::npos) length = 1;
+      for (const char* other : {"--", "++", "//", "/*", "<:", "<%", "%:", "%>", ":>", "->", "<<", ">>", "::"})
+        if (length == 1 && text.starts_with(other)) return false;
+      if (length == 0) return false;
+    }
+    text.remove_prefix(length);
+  }
+  return true;
+}
+
+// What is accepted is printed as tokens of the grammar, and the print parses to itself.
+bool read_hook(std::span<const std::uint8_t> bytes) {
+  const auto hook = parse_hook(text_of(bytes), "specs/hooks/fuzz.cuh");
+  if (!is_taken(hook)) {
+    if (hook.error().where.line < 1 || hook.error().where.column < 1) std::abort();
+    return false;
+  }
+  const auto again = hook_expression({hook->expression, "specs/hooks/fuzz.cuh"});
+  if (!is_tokens_of_hooks(hook->expression) || !again || *again != hook->expression) std::abort();
+  return true;
+}
+std::vector<Bytes> hook_seeds() {
+  std::vector<Bytes> seeds = embedded("specs/hooks/");
+  seeds.push_back(bytes_of("// a\nscore * 2.f + (token > 3 || !(head == 1) && query != 2 ? token % 4 : -1e-3)\n"));
+  std::string calls = "0";
+  for (const HookFunction& one : hook_functions())
+    calls += " + " + std::string(one.name) +
+             (one.arguments == 1   ? "(score)"
+              : one.arguments == 2 ? "(1, head)"
+                                   : "(1, .5, 2.)");
+  seeds.push_back(bytes_of(calls));
+  return seeds;
+}
+
+// A folder for --specs, from bytes: a line "== PATH" begins each file. Paths outside the folder, and names that could
+// be one, make no file.
+bool read_specs_folder(std::span<const std::uint8_t> bytes) {
+  namespace fs = std::filesystem;
+  static const fs::path folder = [] {
+    std::string name = (fs::temp_directory_path() / "kvjit-fuzz-XXXXXX").string();
+    if (!mkdtemp(name.data())) std::abort();
+    static const struct Remover {
+      std::string path;
+      ~Remover() {
+        std::error_code ignored;
+        fs::remove_all(path, ignored);
+      }
+    } remover{name};
+    return fs::path(name);
+  }();
+  std::error_code ignored;
+  for (const auto& entry : fs::directory_iterator(folder)) fs::remove_all(entry.path(), ignored);
+  constexpr std::string_view kMark = "== ";
+  std::string_view text = text_of(bytes);
+  for (int count = 0; count < 8 && text.starts_with(kMark); ++count) {
+    const std::size_t line = std::min(text.find('\n'), text.size());
+    const std::string name(text.substr(kMark.size(), line - kMark.size()));
+    text.remove_prefix(std::min(line + 1, text.size()));
+    const std::size_t next = text.find("\n== ");
+    const std::string_view content = text.substr(0, next == std::string_view::npos ? next : next + 1);
+    text.remove_prefix(content.size());
+    const bool is_path = name.size() < 100 && !name.starts_with('/') && name.find("..") == std::string::npos &&
+                         name.find('\0') == std::string::npos;
+    if (!is_path) continue;
+    fs::create_directories((folder / name).parent_path(), ignored);
+    std::ofstream(folder / name, std::ios::binary) << content;
+  }
+  FileSet files = few_files();
+  FileNames shown_as;
+  if (!is_taken(add_specs_folder(files, shown_as, folder.string()))) return false;
+  for (const auto& [name, path] : shown_as)
+    if (!name.starts_with("specs/") || !files.contains(name) || !path.starts_with(folder.string())) std::abort();
+  return is_taken(Registry::load(files, shown_as));
+}
+std::vector<Bytes> specs_folder_seeds() {
+  std::string all = "== formats/fuzz.toml\n" + std::string(text_of(format_seeds()[0]));
+  std::vector<Bytes> seeds = {bytes_of(all)};
+  for (const char* folder : {"specs/rotations/", "specs/hooks/", "specs/calibrations/", "specs/policies/"})
+    for (const Bytes& text : embedded(folder)) {
+      const bool is_hook = std::string_view(folder) == "specs/hooks/";
+      all = std::string("== ") + (folder + 6) + (is_hook ? "x.cuh\n" : "x.toml\n") + std::string(text_of(text));
+      if (read_specs_folder(bytes_of(all))) seeds.push_back(bytes_of(all));
+    }
+  seeds.push_back(bytes_of(std::string(text_of(seeds[0])) + "\n" + all));
+  return seeds;
+}
+
+// A command line: one word a line. It is parsed, and no verb runs.
+bool read_command(std::span<const std::uint8_t> bytes) {
+  std::vector<std::string> words;
+  for (std::string_view text = text_of(bytes); !text.empty() && words.size() < 64;) {
+    const std::string_view word = text.substr(0, text.find_first_of(std::string_view("\n\0", 2)));
+    words.emplace_back(word);
+    text.remove_prefix(std::min(word.size() + 1, text.size()));
+  }
+  Cli cli;
+  const auto parsed = parse_command_line(words, cli);
+  if (is_taken(parsed) != static_cast<bool>(cli.action) && parsed) std::abort();
+  if (!parsed && parsed.error().code != Code::usage) std::abort();
+  return parsed.has_value();
+}
+std::vector<Bytes> command_seeds() {
+  std::vector<Bytes> seeds;
+  for (const char* words :
+       {"check\ns.toml", "--json\nemit\ns.toml\n--arch\nsm_90a\n--kernel\ndecode", "verify\ns.toml\n--tokens\n64",
+        "verify\n--fuzz\n20\n--seed\n1", "run\ns.toml\n--q\nq.npy\n--k\nk.npy\n--v\nv.npy\n-o\no.npy",
+        "doctor\n--device\ncpu", "formats\nkv4", "cache\ngc", "help\ncache\ngc", "--version", "pack\ns.toml\n-o\na.kvb",
+        "--help"})
+    seeds.push_back(bytes_of(words));
+  return seeds;
 }
 
 bool read_npy_file(std::span<const std::uint8_t> bytes) {
@@ -196,7 +346,9 @@ const std::vector<Reader>& readers() {
       {"format", read_file_of_specs<format_file>, format_seeds},
       {"rotation", read_file_of_specs<rotation_file>, [] { return embedded("specs/rotations/"); }},
       {"calibration", read_file_of_specs<calibration_file>, [] { return embedded("specs/calibrations/"); }},
-      {"hook", read_file_of_specs<hook_file>, [] { return embedded("specs/hooks/"); }},
+      {"hook", read_hook, hook_seeds},
+      {"specs_folder", read_specs_folder, specs_folder_seeds},
+      {"command", read_command, command_seeds},
       {"npy", read_npy_file, npy_seeds},
       {"safetensors", read_safetensors, safetensors_seeds},
       {"entry", read_entry, entry_seeds},
