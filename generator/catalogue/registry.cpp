@@ -6,8 +6,11 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <random>
+#include <set>
 
 #include "generator/base/schema.hpp"
+#include "generator/formats/reference_codec.hpp"
 
 namespace kvjit {
 namespace {
@@ -52,6 +55,38 @@ Result<void> check_folders(const FileSet& files) {
   return {};
 }
 
+// The relative squared error of a format on N(0,1), by the reference codec. The same numbers in each run; about 10 ms.
+double measured_mse(const Format& format) {
+  constexpr int kValues = 16384;
+  const int n = format.granule() < 16 ? 128 : std::max(format.granule(), format.is_per_head ? 128 : 1);
+  std::mt19937 random(7);  // NOLINT(cert-msc51-cpp): every run measures the same rows
+  std::normal_distribution<float> normal;
+  std::vector<float> x(static_cast<std::size_t>(n));
+  double error = 0, total = 0;
+  for (int done = 0; done < kValues; done += n) {
+    for (float& value : x) value = normal(random);
+    const std::vector<double> y = decode_row(format, encode_row(format, x), n, false);
+    for (std::size_t i = 0; i < x.size(); ++i) error += (y[i] - x[i]) * (y[i] - x[i]), total += double(x[i]) * x[i];
+  }
+  return error / total;
+}
+
+// Holds a caller's format to its [accept]. The tests hold the built-in formats to theirs, over more rows.
+Result<void> check_accept(const Format& format, const std::string& text, const std::string& file) {
+  constexpr double kScatter = 1.15;  // what a sample of this size may measure above the mean error
+  if (format.codes().kind == CodeKind::plain) return {};
+  const double measured = measured_mse(format);
+  if (measured <= kScatter * format.max_relative_mse) return {};
+  KV_TRY(root, schema::parse(text, file));
+  const schema::Node* const accept = root.find("accept");
+  const schema::Node* const bound = accept ? accept->find("max_relative_mse") : nullptr;
+  return fail(Code::bad_input,
+              fmt::format("format '{}' has a relative squared error of {:.4g} on N(0,1); it promises {:.4g}",
+                          format.name, measured, format.max_relative_mse),
+              bound ? bound->where : Where{file},
+              {"correct the codes or the scale of the format, or state the error that it has"});
+}
+
 }  // namespace
 
 Result<Registry> Registry::load(const FileSet& files, const FileNames& shown_as) {
@@ -90,9 +125,12 @@ Result<Registry> Registry::load(const FileSet& files, const FileNames& shown_as)
     if (failed.size() == pending.size()) return tl::unexpected(errors.front());
     pending = std::move(failed);
   }
+  std::set<std::string> callers;  // files of a caller's, by their names in messages
+  for (const auto& [name, shown] : shown_as) callers.insert(shown);
   std::map<std::string, std::string> owners;  // name or alias -> file
   for (const auto& [file, text] : in_folder(files, shown_as, "specs/formats/")) {
     KV_TRY(format, parse_format(text, file, registry));
+    if (callers.contains(file)) KV_CHECK(check_accept(format, text, file));
     std::vector<std::string> names = format.aliases;
     names.push_back(format.name);
     for (const std::string& name : names) {

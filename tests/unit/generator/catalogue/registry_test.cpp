@@ -28,6 +28,30 @@ TEST_CASE("a file that a caller brought goes by the caller's name for it") {
   CHECK(Registry::load(files).error().where.file == "specs/formats/mine.toml");
 }
 
+TEST_CASE("a caller's format that does not keep its [accept] is refused at the key, and one that does is loaded") {
+  const std::string name = "specs/formats/q4_0.toml", key = "max_relative_mse = ";
+  const FileNames shown = {{name, "/home/me/formats/q4_0.toml"}};
+  std::string text = embedded_files().at(name);
+  CHECK(Registry::load(with(name, text), shown));
+  const std::size_t at = text.find(key);
+  REQUIRE(at != std::string::npos);
+  text.replace(at, text.find('\n', at) - at, key + "0.0001");
+  const auto loaded = Registry::load(with(name, text), shown);
+  REQUIRE_FALSE(loaded);
+  CHECK(loaded.error().where.file == "/home/me/formats/q4_0.toml");
+  CHECK(loaded.error().where.line ==
+        std::count(text.begin(), text.begin() + static_cast<std::ptrdiff_t>(at), '\n') + 1);
+  CHECK(loaded.error().message.find("it promises 0.0001") != std::string::npos);
+}
+
+TEST_CASE("every built-in format would be taken from a caller") {
+  FileNames shown;
+  for (const auto& [name, text] : embedded_files())
+    if (name.starts_with("specs/formats/")) shown[name] = name;
+  const auto loaded = Registry::load(embedded_files(), shown);
+  CHECK_MESSAGE(loaded, (loaded ? "" : render(loaded.error())));
+}
+
 TEST_CASE("names and aliases lead to one format") {
   const Registry registry = Registry::load(embedded_files()).value();
   CHECK(registry.format("tbq4_0", {}).value() == registry.format("tbq4_wht_dfirst_corr", {}).value());
