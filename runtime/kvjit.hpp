@@ -1,8 +1,11 @@
-// C++ wrapper of runtime/kvjit.h: handles and memory that free themselves. It is header only, needs the standard
+// C++17 wrapper of runtime/kvjit.h: handles and memory that free themselves. It is header only, needs the standard
 // library only and throws nothing. Each call returns the C status and fills a kvjit_error, so the manual in kvjit.h
 // holds unchanged.
 // SPDX-License-Identifier: MIT
 #pragma once
+#if __cplusplus < 201703L
+#error "kvjit.hpp needs C++17 (-std=c++17); kvjit.h is C89 and serves older compilers"
+#endif
 #include <memory>
 #include <utility>
 
