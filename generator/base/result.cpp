@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <numeric>
 
+#include "generator/base/display.hpp"
+
 namespace kvjit {
 namespace {
 
@@ -24,37 +26,30 @@ std::size_t edit_distance(std::string_view a, std::string_view b) {
   return row[b.size()];
 }
 
-// The line with the caret: blanks up to the column, which counts characters as the TOML parser does. Tabs stay tabs, so
-// that the caret stands below its character.
-std::string caret_line(const std::string& excerpt, int column) {
-  std::string line;
-  int at = 1;
-  for (std::size_t i = 0; i < excerpt.size() && at < column; ++i) {
-    if ((excerpt[i] & 0xC0) == 0x80) continue;  // a further byte of a UTF-8 character
-    line += excerpt[i] == '\t' ? '\t' : ' ';
-    ++at;
-  }
-  return line + "^";
-}
+// Bytes of the longest name that is compared with others: the comparison takes the product of both lengths.
+constexpr std::size_t kLongestName = 256;
 
 }  // namespace
 
 std::string render(const Error& error) {
+  // A message may name several things, each of which it shows in full if that takes a few lines of the terminal.
+  constexpr std::size_t kLongest = 8 * kShownColumns;
   const Where& where = error.where;
   std::string out;
   if (!where.file.empty()) {
-    out += where.file;
+    out += displayed(where.file, kLongest);
     if (where.line > 0) out += ":" + std::to_string(where.line) + ":" + std::to_string(where.column);
     out += ": ";
   }
-  out += "error: " + error.message + "\n";
-  if (!where.excerpt.empty()) out += where.excerpt + "\n" + caret_line(where.excerpt, where.column) + "\n";
-  for (const std::string& note : error.notes) out += "  note: " + note + "\n";
+  out += "error: " + displayed_lines(error.message, kLongest) + "\n";
+  if (!where.excerpt.empty()) out += excerpt_with_caret(where.excerpt, where.column);
+  for (const std::string& note : error.notes) out += "  note: " + displayed_lines(note, kLongest) + "\n";
   return out;
 }
 
 std::string closest(std::string_view name, const std::vector<std::string>& candidates) {
   std::string best;
+  if (name.size() > kLongestName) return best;
   std::size_t best_distance = 0;
   for (const std::string& candidate : candidates) {
     const std::size_t longer = std::max(name.size(), candidate.size());

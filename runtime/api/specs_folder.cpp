@@ -4,12 +4,10 @@
 
 #include <fmt/format.h>
 
-#include <cerrno>
-#include <cstring>
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <system_error>
+
+#include "runtime/base/input_file.hpp"
 
 namespace kvjit {
 namespace {
@@ -21,13 +19,6 @@ struct Kind {
 };
 constexpr Kind kKinds[] = {{"formats", ".toml"}, {"rotations", ".toml"}, {"archs", ".toml"}, {"calibrations", ".toml"},
                            {"hooks", ".cuh"},    {"policies", ".toml"},  {"tuning", ".toml"}};
-
-Result<std::string> read_text(const fs::path& file) {
-  std::ifstream in(file, std::ios::binary);
-  std::string text{std::istreambuf_iterator<char>(in), {}};
-  if (!in) return fail(Code::bad_input, fmt::format("{}: cannot be read: {}", file.string(), std::strerror(errno)));
-  return text;
-}
 
 }  // namespace
 
@@ -41,9 +32,10 @@ Result<void> add_specs_folder(FileSet& files, FileNames& shown_as, const std::st
   for (const Kind& kind : kKinds) {
     const fs::path from = fs::path(folder) / kind.folder;
     if (!fs::is_directory(from, problem)) continue;
-    for (const auto& entry : fs::directory_iterator(from, problem)) {
+    for (fs::directory_iterator at(from, problem), end; !problem && at != end; at.increment(problem)) {
+      const fs::directory_entry& entry = *at;
       if (entry.path().extension() != kind.extension) continue;
-      KV_TRY(text, read_text(entry.path()));
+      KV_TRY(text, read_text(entry.path().string()));
       const std::string name = fmt::format("specs/{}/{}", kind.folder, entry.path().filename().string());
       files[name] = text, shown_as[name] = entry.path().string();
       ++added;

@@ -86,7 +86,16 @@ Result<Ended> run(const std::vector<std::string>& arguments, const fs::path& fol
   posix_spawn_file_actions_adddup2(&actions, 1, 2);
   posix_spawn_file_actions_addchdir_np(&actions, folder.c_str());
   pid_t child = 0;
-  const int problem = posix_spawn(&child, argv[0], &actions, nullptr, argv.data(), environ);
+  // This process may ignore SIGPIPE; the compiler has it as a shell would give it.
+  posix_spawnattr_t attributes;
+  posix_spawnattr_init(&attributes);
+  sigset_t defaults;
+  sigemptyset(&defaults);
+  sigaddset(&defaults, SIGPIPE);
+  posix_spawnattr_setsigdefault(&attributes, &defaults);
+  posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGDEF);
+  const int problem = posix_spawn(&child, argv[0], &actions, &attributes, argv.data(), environ);
+  posix_spawnattr_destroy(&attributes);
   posix_spawn_file_actions_destroy(&actions);
   if (problem != 0)
     return fail(Code::environment, fmt::format("cannot start {}: {}", arguments[0], std::strerror(problem)));

@@ -48,8 +48,9 @@ std::vector<KernelAhead> compile_ahead(const Cli& cli, Store& store, const std::
   const bool is_terminal = !cli.is_quiet && isatty(STDERR_FILENO);
   AheadCall call{threads, stops_at_failure, {}};
   if (is_terminal)
-    call.progress = [](const KernelAhead& kernel, const AheadProgress& p) {
-      fmt::print(stderr, "\r\033[K{}{}", progress_text(p, kernel.source->name), p.done == p.count ? "\n" : "");
+    call.progress = [&cli](const KernelAhead& kernel, const AheadProgress& p) {
+      cli.print_error(
+          fmt::format("\r\033[K{}{}", progress_text(p, kernel.source->name), p.done == p.count ? "\n" : ""));
     };
   return compile_ahead(store, sources, call);
 }

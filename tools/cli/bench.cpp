@@ -13,6 +13,7 @@
 #include <memory>
 
 #include "generator/formats/reference_codec.hpp"
+#include "runtime/base/input_file.hpp"
 #include "tools/bench/bench_operations.hpp"
 #include "tools/bench/tune.hpp"
 #include "tools/cli/cli.hpp"

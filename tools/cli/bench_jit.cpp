@@ -13,6 +13,7 @@
 #include <map>
 
 #include "generator/program.hpp"
+#include "runtime/base/input_file.hpp"
 #include "runtime/store/bundle.hpp"
 #include "tools/bench/bench_runtime.hpp"
 #include "tools/cli/cli.hpp"
@@ -98,7 +99,7 @@ Result<int> bench_runtime(const Cli& cli, const RuntimeBench& args) {
     if (to_string(record.origin) != args.probe)
       return fail(Code::environment,
                   fmt::format("the kernel came from {}, not from {}", to_string(record.origin), args.probe));
-    fmt::print("{}\n", record.ready_ms);
+    cli.print(record.ready_ms, fmt::format("{}\n", record.ready_ms));
     return 0;
   }
   Json data = {{"kernel", source.name}, {"device", info.name}};

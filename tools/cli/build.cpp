@@ -48,11 +48,11 @@ Result<std::vector<Source>> program_sources(const Cli& cli, const KernelsOf& ker
 }
 
 // Prints the failures. Returns the exit code of the first one, or 0.
-int print_failures(const std::vector<KernelAhead>& kernels) {
+int print_failures(const Cli& cli, const std::vector<KernelAhead>& kernels) {
   int exit_code = 0;
   for (const KernelAhead& kernel : kernels) {
     if (kernel.entry) continue;
-    fmt::print(stderr, "{}: {}", kernel.source->name, render(kernel.entry.error()));
+    cli.print_error(fmt::format("{}: {}", kernel.source->name, render(kernel.entry.error())));
     if (exit_code == 0) exit_code = static_cast<int>(kernel.entry.error().code);
   }
   return exit_code;
@@ -77,7 +77,7 @@ Result<int> build(const Cli& cli, const BuildArgs& args) {
 
   Json results = Json::array();
   std::vector<std::vector<std::string>> rows;
-  const int exit_code = print_failures(kernels);
+  const int exit_code = print_failures(cli, kernels);
   for (const KernelAhead& kernel : kernels) {
     const Source& source = *kernel.source;
     Json result = {{"name", source.name}, {"arch", source.arch}};
@@ -119,7 +119,7 @@ Result<int> warm_cache(const Cli& cli, const BuildArgs& args) {
   KV_TRY(store, open_store_ahead(cli, cli.options, is_for_gpu(cli) ? ArtefactKind::cubin : ArtefactKind::host_object));
   const auto kernels = compile_ahead(cli, *store, sources, args.threads, false);
 
-  int exit_code = print_failures(kernels);
+  int exit_code = print_failures(cli, kernels);
   const std::uint64_t unwritten = store->counters().write_failures;
   if (unwritten && exit_code == 0) exit_code = static_cast<int>(Code::environment);
   Json counts = Json::object(), errors = Json::array();

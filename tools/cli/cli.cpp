@@ -6,23 +6,38 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <charconv>
 #include <cstdio>
+#include <cstring>
 #include <utility>
 
+#include "generator/base/display.hpp"
 #include "generator/program.hpp"
 #include "generator/resolve/layers.hpp"
 #include "runtime/api/specs_folder.hpp"
-#include "tools/io/files.hpp"
+#include "runtime/base/input_file.hpp"
 
 namespace kvjit {
 
 void Cli::talk(const std::string& line) const {
-  if (!is_quiet) fmt::print(stderr, "kvjit: {}\n", line);
+  if (!is_quiet) print_error(fmt::format("kvjit: {}\n", displayed_lines(line, 8 * kShownColumns)));
 }
 
+void Cli::print_error(const std::string& text) const { std::fwrite(text.data(), 1, text.size(), stderr); }
+
 void Cli::print(const Json& data, const std::string& text) const {
-  fmt::print("{}{}", is_json ? data.dump(2) : text, is_json ? "\n" : "");
+  // File names need not be UTF-8, JSON must be.
+  const std::string out = is_json ? data.dump(2, ' ', false, Json::error_handler_t::replace) + "\n" : text;
+  std::fwrite(out.data(), 1, out.size(), stdout);
+}
+
+Result<void> Cli::close_output() const {
+  errno = 0;
+  const bool is_written = std::fflush(stdout) == 0 && !std::ferror(stdout);
+  if (is_written) return {};
+  const std::string why = errno != 0 ? fmt::format(": {}", std::strerror(errno)) : "";
+  return fail(Code::environment, "stdout cannot be written" + why);
 }
 
 Result<Registry> Cli::registry() const {
@@ -107,7 +122,7 @@ Result<RotationFlag> rotation_flag(const Registry& registry, const std::string& 
 }
 
 Json to_json(const Error& error) {
-  Json json = {{"exit", static_cast<int>(error.code)}, {"message", error.message}};
+  Json json = {{"exit", static_cast<int>(error.code)}, {"message", displayed_lines(error.message, 8 * kShownColumns)}};
   if (!error.where.file.empty())
     json["where"] = {{"file", error.where.file}, {"line", error.where.line}, {"column", error.where.column}};
   json["notes"] = error.notes;

@@ -31,8 +31,12 @@ struct Cli {
   Options options;                      // from the environment, overridden by flags
   std::function<Result<int>()> action;  // runs the chosen verb and returns the exit code
 
+  // None of them fails. What stdout could not take is known at the end, by close_output.
   void talk(const std::string& line) const;                     // to stderr, unless --quiet
+  void print_error(const std::string& text) const;              // to stderr, as it is
   void print(const Json& data, const std::string& text) const;  // to stdout: `data` with --json, else `text`
+  // Writes what is buffered. Fails if stdout did not take everything: a full disk, a closed pipe.
+  Result<void> close_output() const;
 
   Result<Registry> registry() const;                                             // embedded files and --specs
   Result<std::vector<Spec>> specs(const std::vector<std::string>& files) const;  // with [matrix] and [layers] expanded

@@ -14,6 +14,7 @@
 #include "generator/formats/reference_codec.hpp"
 #include "generator/kernels/operations/operations.hpp"
 #include "generator/program.hpp"
+#include "runtime/base/input_file.hpp"
 #include "tools/cli/cli.hpp"
 #include "tools/cli/usage.hpp"
 #include "tools/io/files.hpp"
@@ -99,6 +100,7 @@ Result<void> check_stored(const Format& format, std::span<const float> x, std::s
 }
 
 Result<int> quantize(const Cli& cli, const CodecVerbArgs& args) {
+  KV_CHECK(check_apart({args.in}, {args.out}));
   KV_TRY(registry, cli.registry());
   KV_CHECK(registry.format(args.format, {}));  // reports a misspelt name before a missing file
   KV_TRY(npy, read_npy(args.in));
@@ -134,6 +136,7 @@ Result<int> quantize(const Cli& cli, const CodecVerbArgs& args) {
 }
 
 Result<int> dequantize(const Cli& cli, const CodecVerbArgs& args) {
+  KV_CHECK(check_apart({args.in}, {args.out}));
   KV_TRY(registry, cli.registry());
   KV_CHECK(registry.format(args.format, {}));
   if (args.shape.size() != 2 || args.shape[0] <= 0 || args.shape[1] <= 0 || args.shape[0] > kMaxRows ||
@@ -215,6 +218,7 @@ Result<std::vector<std::uint8_t>> copy_on_device(const Cli& cli, const Registry&
 }
 
 Result<int> requantize(const Cli& cli, const RequantizeArgs& args) {
+  KV_CHECK(check_apart({args.in}, {args.out}));
   KV_TRY(registry, cli.registry());
   KV_TRY(from, registry.format_for(args.from, args.head_dim, {}));
   KV_TRY(to, registry.format_for(args.to, args.head_dim, {}));

@@ -7,6 +7,7 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <cmath>
 #include <memory>
 
 #include "tools/cli/cli.hpp"
@@ -42,8 +43,16 @@ Json side_json(const SideInfo& side, const std::vector<std::uint8_t>& rows, std:
           {"bytes_unlike_reference_codec", bytes.code_differs + bytes.scale_differs}};
 }
 
+// Fails if the cache holds infinities. The input has none (read_kvq), so a value was too large for the format's numbers
+// or scales, and the kernel's error would say nothing.
+Result<void> check_fits(const std::string& file, const Format& format, std::span<const double> decoded) {
+  const auto is_finite = [](double x) { return std::isfinite(x); };
+  if (std::all_of(decoded.begin(), decoded.end(), is_finite)) return {};
+  return fail(Code::bad_input, fmt::format("{}: has values too large for {}", file, format.name));
+}
+
 Result<int> run(const Cli& cli, const RunArgs& args) {
-  KV_CHECK(check_outputs({{"-o", args.out}, {"--report", args.report}}));
+  KV_CHECK(check_apart({args.spec, args.q, args.k, args.v}, {args.out, args.report}));
   KV_TRY(registry, cli.registry());
   KV_TRY(spec, cli.one_spec(args.spec));
   KV_TRY(k, read_kvq(args.k, "K [kv_heads, tokens, head_dim]"));
@@ -80,6 +89,8 @@ Result<int> run(const Cli& cli, const RunArgs& args) {
   const ExactShape shape{static_cast<int>(k.heads), gqa, queries, dim, tokens, 0, ready.problem.causal, v_dim, &rule};
   const auto rounded_q = widened(rounded_to(spec.q_type, q_values));
   const auto keys = decode_rows(ready.problem.k, k_rows, dim), values = decode_rows(ready.problem.v, v_rows, v_dim);
+  KV_CHECK(check_fits(args.k, ready.problem.k, keys));
+  KV_CHECK(check_fits(args.v, ready.problem.v, values));
   std::vector<double> exact_lse;
   auto exact = exact_attention(shape, rounded_q, keys, values, &exact_lse);
   const bool has_hook = ready.problem.features.has_hook();
@@ -155,14 +166,15 @@ Result<int> run(const Cli& cli, const RunArgs& args) {
     lines.push_back({"time", "not measured: the CPU back-end checks numbers, not speed"});
   }
   if (!args.out.empty()) KV_CHECK(write_npy(args.out, {q.heads, queries, dim}, outcome.out));
-  if (!args.report.empty()) KV_CHECK(write_text(args.report, data.dump(2) + "\n"));
+  if (!args.report.empty())
+    KV_CHECK(write_text(args.report, data.dump(2, ' ', false, Json::error_handler_t::replace) + "\n"));
   cli.print(data, info_text(lines));
   const bool is_lse_right = outcome.lse.empty() || is_within(lse_error(outcome.lse, exact_lse), kMaxKernelError);
   if (kernel.relative_l2 <= limit && is_lse_right) return 0;
   if (!is_lse_right)
-    fmt::print(stderr, "error: the error of lse is above {}\n", kMaxKernelError);
+    cli.print_error(fmt::format("error: the error of lse is above {}\n", kMaxKernelError));
   else
-    fmt::print(stderr, "error: the kernel error is above {}\n", limit);
+    cli.print_error(fmt::format("error: the kernel error is above {}\n", limit));
   return static_cast<int>(Code::differs);
 }
 

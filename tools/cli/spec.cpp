@@ -70,7 +70,7 @@ Result<int> check(const Cli& cli, const SpecArgs& args) {
   int exit_code = 0;
   const auto refuse = [&](const std::string& file, const std::string& label, const Error& error) {
     results.push_back({{"spec", file}, {"combination", label}, {"is_ok", false}, {"error", to_json(error)}});
-    fmt::print(stderr, "{}{}", label.empty() ? "" : fmt::format("{} with {}:\n", file, label), render(error));
+    cli.print_error((label.empty() ? "" : fmt::format("{} with {}:\n", file, label)) + render(error));
     if (exit_code == 0) exit_code = static_cast<int>(error.code);
   };
   for (const std::string& file : args.specs) {

@@ -7,7 +7,6 @@
 
 #include <algorithm>
 #include <charconv>
-#include <filesystem>
 
 namespace kvjit {
 namespace {
@@ -100,22 +99,6 @@ CLI::Option* one_of(CLI::Option* option, const std::vector<std::string>& words) 
                        nearest.empty() ? "" : fmt::format("; did you mean '{}'?", nearest));
   };
   return option->type_name(fmt::format("{}", fmt::join(words, "|")))->check(CLI::Validator(check, ""));
-}
-
-Result<void> check_outputs(const std::vector<OutputFlag>& flags) {
-  namespace fs = std::filesystem;
-  std::error_code ignored;
-  for (std::size_t i = 0; i < flags.size(); ++i)
-    for (std::size_t j = i + 1; j < flags.size(); ++j) {
-      const std::string &a = flags[i].file, &b = flags[j].file;
-      if (a.empty() || b.empty()) continue;
-      const bool is_one_path =
-          fs::absolute(a, ignored).lexically_normal() == fs::absolute(b, ignored).lexically_normal();
-      if (is_one_path || fs::equivalent(a, b, ignored))
-        return fail(Code::usage, fmt::format("{} and {} name one file, {}", flags[i].flag, flags[j].flag, b), {},
-                    {"the second would overwrite the first"});
-    }
-  return {};
 }
 
 std::string chosen_verb(const CLI::App& app) {

@@ -24,13 +24,6 @@ CLI::Option* decimal_number(CLI::Option* option, const char* unit, double lowest
 // The value is one of the words.
 CLI::Option* one_of(CLI::Option* option, const std::vector<std::string>& words);
 
-// The flags of which each writes a file. Fails if two of them name one file, since the last would overwrite the others.
-struct OutputFlag {
-  const char* flag;  // "--report"
-  std::string file;  // empty: not given
-};
-Result<void> check_outputs(const std::vector<OutputFlag>& flags);
-
 // The verb that the arguments chose, with the verb before it: "cache gc"; "": none.
 std::string chosen_verb(const CLI::App& app);
 

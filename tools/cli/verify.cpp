@@ -243,7 +243,7 @@ Result<int> verify(const Cli& cli, const VerifyArgs& args) {
   }
   cli.print({{"device", context->backend()->info().name}, {"specs", all.results}},
             table_text({"", "spec", "attention", "reference", "dequantize", "codes"}, all.rows));
-  fmt::print(stderr, "{}", all.complaints);
+  cli.print_error(all.complaints);
   return all.exit_code;
 }
 

@@ -126,7 +126,7 @@ Result<int> verify_fuzz(const Cli& cli, const SweepArgs& args) {
              {"seconds", seconds},
              {"results", results}},
             text);
-  fmt::print(stderr, "{}", failed);
+  cli.print_error(failed);
   return total.of[2] > 0 ? static_cast<int>(Code::differs) : 0;
 }
 

@@ -111,7 +111,7 @@ Result<int> verify_matrix(const Cli& cli, const SweepArgs& args) {
     for (const auto& [axis, value] : ggml_left_out(all, cases))
       text += fmt::format("not in this sample: {} {}\n", axis, value);
   cli.print(json, text);
-  fmt::print(stderr, "{}", complaints);
+  cli.print_error(complaints);
   if (total.failed > 0) return static_cast<int>(Code::differs);
   return total.refused > 0 ? static_cast<int>(Code::unsupported) : 0;
 }

@@ -4,11 +4,11 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
-#include <filesystem>
 #include <memory>
 
 #include "tools/cli/cli.hpp"
 #include "tools/cli/usage.hpp"
+#include "tools/io/files.hpp"
 #include "tools/io/report.hpp"
 #include "tools/quality/rotate_weights.hpp"
 
@@ -30,9 +30,7 @@ Result<int> rotate_weights(const Cli& cli, const WeightArgs& args) {
   KV_TRY(registry, cli.registry());
   KV_TRY(flag, rotation_flag(registry, args.rotation));
   if (flag.rotation.is_identity()) return fail(Code::usage, "--rotation none would change nothing");
-  std::error_code problem;
-  if (std::filesystem::equivalent(args.in, args.out, problem))
-    return fail(Code::usage, "IN and OUT are one file", {}, {"rotated twice, a model is wrong and nobody sees it"});
+  KV_CHECK(check_apart({args.in}, {args.out}));  // rotated twice, a model is wrong and nobody sees it
   KV_TRY(model, open_safetensors(args.in));
   const int head_dim = args.head_dim ? args.head_dim : flag.group;
   KV_TRY(changed, rotated_tensors(model, {flag.rotation, args.tensors, args.side, head_dim, args.has_no_rope,

@@ -16,24 +16,25 @@ namespace kvjit {
 
 namespace fs = std::filesystem;
 
-Result<std::vector<std::uint8_t>> read_bytes(const std::string& file) {
-  std::error_code problem;
-  const fs::file_status status = fs::status(file, problem);
-  if (!fs::exists(status)) return fail(Code::bad_input, fmt::format("{}: there is no such file", file));
-  if (!fs::is_regular_file(status)) return fail(Code::bad_input, fmt::format("{}: is not a regular file", file));
-  const std::uintmax_t size = fs::file_size(file, problem);
-  std::ifstream in(file, std::ios::binary);
-  if (problem || !in) return fail(Code::bad_input, fmt::format("{}: cannot be read: {}", file, std::strerror(errno)));
-  std::vector<std::uint8_t> bytes(size);
-  in.read(reinterpret_cast<char*>(bytes.data()), static_cast<std::streamsize>(size));
-  if (static_cast<std::uintmax_t>(in.gcount()) != size)
-    return fail(Code::bad_input, fmt::format("{}: ended after {} of {} bytes", file, in.gcount(), size));
-  return bytes;
-}
-
-Result<std::string> read_text(const std::string& file) {
-  KV_TRY(bytes, read_bytes(file));
-  return std::string(bytes.begin(), bytes.end());
+Result<void> check_apart(const std::vector<std::string>& inputs, const std::vector<std::string>& outputs) {
+  const auto is_one_file = [](const std::string& a, const std::string& b) {
+    std::error_code problem;
+    if (fs::equivalent(a, b, problem)) return fs::is_regular_file(a, problem);
+    // Files that do not exist yet are compared by name, with links of their folders resolved.
+    return !fs::exists(a, problem) && !fs::exists(b, problem) &&
+           fs::weakly_canonical(fs::absolute(a), problem) == fs::weakly_canonical(fs::absolute(b), problem);
+  };
+  for (std::size_t i = 0; i < outputs.size(); ++i) {
+    const std::string& output = outputs[i];
+    if (output.empty()) continue;
+    for (const std::string& input : inputs)
+      if (is_one_file(input, output))
+        return fail(Code::usage, fmt::format("{}: the output would replace the input {}", output, input));
+    for (std::size_t j = 0; j < i; ++j)
+      if (!outputs[j].empty() && is_one_file(outputs[j], output))
+        return fail(Code::usage, fmt::format("{}: two outputs are this file", output));
+  }
+  return {};
 }
 
 Result<void> write_bytes(const std::string& file, std::span<const std::uint8_t> bytes) {
@@ -41,9 +42,11 @@ Result<void> write_bytes(const std::string& file, std::span<const std::uint8_t> 
     return fail(Code::environment, fmt::format("{}: cannot be written: {}", file, std::strerror(errno)));
   };
   std::error_code problem;
-  // A device or a pipe (/dev/stdout) is written in place: renaming over it would replace it.
+  // A device or a pipe (/dev/stdout) is written in place: renaming over it would replace it. A link stays a link, and
+  // the file that it names is replaced.
   const bool in_place = fs::exists(file, problem) && !fs::is_regular_file(file, problem);
-  const std::string target = in_place ? file : fmt::format("{}.{}.tmp", file, getpid());
+  const fs::path final_name = fs::is_symlink(file, problem) ? fs::weakly_canonical(file, problem) : fs::path(file);
+  const std::string target = in_place ? file : fmt::format("{}.{}.tmp", final_name.string(), getpid());
   const TemporaryMark mark(in_place ? "" : target);
   {
     std::ofstream out(target, std::ios::binary);
@@ -57,7 +60,7 @@ Result<void> write_bytes(const std::string& file, std::span<const std::uint8_t> 
     }
   }
   if (in_place) return {};
-  fs::rename(target, file, problem);
+  fs::rename(target, final_name, problem);
   if (problem) {
     std::error_code ignored;
     fs::remove(target, ignored);

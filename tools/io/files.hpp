@@ -1,5 +1,4 @@
-// Reads and writes whole files, with errors that name the file. The size of a file is checked before memory is
-// allocated for it.
+// Writes whole files, with errors that name the file. Files are read by runtime/base/input_file.hpp.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include <cstdint>
@@ -11,8 +10,8 @@
 
 namespace kvjit {
 
-Result<std::vector<std::uint8_t>> read_bytes(const std::string& file);
-Result<std::string> read_text(const std::string& file);
+// Fails if an output is the same file as an input or as another output, by whatever names. Empty names are left out.
+Result<void> check_apart(const std::vector<std::string>& inputs, const std::vector<std::string>& outputs);
 // Writes beside the file and renames, so that a failure leaves the old file as it was.
 Result<void> write_bytes(const std::string& file, std::span<const std::uint8_t> bytes);
 Result<void> write_text(const std::string& file, const std::string& text);

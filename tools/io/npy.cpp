@@ -14,6 +14,7 @@
 #include <string_view>
 
 #include "generator/formats/reference_codec.hpp"
+#include "runtime/base/input_file.hpp"
 #include "tools/io/files.hpp"
 
 namespace kvjit {
@@ -124,6 +125,7 @@ Result<Npy> parse_npy(std::vector<std::uint8_t> bytes, const std::string& file) 
   const TypeRow* found = nullptr;
   for (const TypeRow& row : kTypes)
     if (descr.size() >= 5 && descr.substr(1, 3) == row.descr && descr[4] == descr[0]) found = &row;
+  if (descr.empty()) return refuse("has a header that names no type of its elements ('descr')");
   if (!found)
     return refuse(fmt::format("has elements of type {}", descr.substr(0, std::min<std::size_t>(descr.find(','), 40))));
   npy.type = found->type;

@@ -18,6 +18,8 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "runtime/base/input_file.hpp"
+
 namespace kvjit {
 namespace {
 
@@ -113,19 +115,18 @@ Result<const Tensor*> Safetensors::tensor(const std::string& name) const {
 
 Result<Safetensors> open_safetensors(const std::string& file) {
   const auto refuse = [&](const std::string& what) { return fail(Code::bad_input, fmt::format("{}: {}", file, what)); };
-  std::error_code problem;
-  if (!fs::is_regular_file(file, problem)) return refuse("is not a regular file, or there is none");
-  const std::uint64_t size = fs::file_size(file, problem);
-  std::ifstream in(file, std::ios::binary);
-  if (problem || !in) return refuse(fmt::format("cannot be read: {}", std::strerror(errno)));
+  KV_TRY(opened_file, open_input(file, std::numeric_limits<std::uint64_t>::max()));
+  const File& in = opened_file.file;
+  const std::uint64_t size = opened_file.size;
   std::uint64_t length = 0;
-  if (size < kLengthBytes || !in.read(reinterpret_cast<char*>(&length), kLengthBytes))
+  if (size < kLengthBytes || !read_at(in, 0, {reinterpret_cast<std::uint8_t*>(&length), kLengthBytes}))
     return refuse("is too short for a safetensors file");
   if (length > kMaxHeader || length > size - kLengthBytes)
     return refuse(
         fmt::format("states a header of {} bytes; the file has {}, the limit is {}", length, size, kMaxHeader));
   std::string header(length, '\0');
-  if (!in.read(header.data(), static_cast<std::streamsize>(length))) return refuse("ended inside its header");
+  if (!read_at(in, kLengthBytes, {reinterpret_cast<std::uint8_t*>(header.data()), header.size()}))
+    return refuse("ended inside its header");
 
   std::set<std::string> seen;
   std::string twice;
@@ -156,9 +157,8 @@ Result<Safetensors> open_safetensors(const std::string& file) {
 
 Result<std::vector<std::uint8_t>> read_tensor(const Safetensors& from, const Tensor& tensor) {
   std::vector<std::uint8_t> bytes(tensor.bytes());
-  std::ifstream in(from.file, std::ios::binary);
-  in.seekg(static_cast<std::streamoff>(tensor.begin));
-  if (!in.read(reinterpret_cast<char*>(bytes.data()), static_cast<std::streamsize>(bytes.size())))
+  KV_TRY(opened, open_input(from.file, std::numeric_limits<std::uint64_t>::max()));
+  if (!read_at(opened.file, tensor.begin, bytes))
     return fail(Code::bad_input, fmt::format("{}: cannot be read at byte {}", from.file, tensor.begin));
   return bytes;
 }

@@ -126,7 +126,9 @@ Difference difference(std::span<const float> a, std::span<const double> b, int d
       error += (a[i] - b[i]) * (a[i] - b[i]);
     }
     norm += bb;
-    cosines += aa == 0 && bb == 0 ? 1 : ab / std::sqrt(aa * bb);
+    // A row of zeros has no direction: it agrees with another one, and with nothing else. The roots are taken apart,
+    // because a product of two squares of small numbers is 0.
+    cosines += aa == 0 || bb == 0 ? (aa == bb ? 1 : 0) : ab / (std::sqrt(aa) * std::sqrt(bb));
   }
   return {norm == 0 ? std::sqrt(error) : std::sqrt(error / norm), cosines / static_cast<double>(rows)};
 }

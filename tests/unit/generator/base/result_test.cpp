@@ -14,9 +14,17 @@ TEST_CASE("render: place, source line, caret, notes") {
 }
 
 TEST_CASE("the caret stands under its column, after tabs and wide bytes too") {
-  CHECK(render({Code::bad_input, "m", {"f", 1, 4, "\t\tkey"}}) == "f:1:4: error: m\n\t\tkey\n\t\t ^\n");
+  CHECK(render({Code::bad_input, "m", {"f", 1, 4, "\t\tkey"}}) == "f:1:4: error: m\n  key\n   ^\n");
   CHECK(render({Code::bad_input, "m", {"f", 1, 4, "äé x"}}) == "f:1:4: error: m\näé x\n   ^\n");
   CHECK(render({Code::bad_input, "m", {"f", 1, 9, "ab"}}) == "f:1:9: error: m\nab\n  ^\n");
+}
+
+TEST_CASE("render: an error of megabytes is a few lines, and no byte of it reaches the terminal as a command") {
+  const std::string huge(50'000'000, 'x');
+  const std::string text = render({Code::bad_input, "'" + huge + "\x1b[2J'", {"a\n\xff", 1, 40'000'000, huge}, {huge}});
+  CHECK(text.size() < 4000);
+  CHECK(text.find('\x1b') == std::string::npos);
+  CHECK(text.find("a\\x0a\\xff:1:40000000: error: 'xxx") == 0);
 }
 
 TEST_CASE("closest: typing slips only") {
@@ -29,6 +37,7 @@ TEST_CASE("closest: typing slips only") {
   CHECK(closest("mean", {"amax"}).empty());
   CHECK(closest("k", {"v"}).empty());
   CHECK(closest("", names).empty());
+  CHECK(closest(std::string(100'000'000, 'q'), names).empty());
 }
 
 namespace {

@@ -110,13 +110,5 @@ TEST_CASE("parsing sets an action and the flags, and --json also when it fails")
   CHECK(failed.is_json);
 }
 
-TEST_CASE("two flags do not write one file") {
-  CHECK(check_outputs({{"-o", "a"}, {"--report", "b"}}));
-  CHECK(check_outputs({{"-o", ""}, {"--report", ""}}));
-  const auto same = check_outputs({{"-o", "x/../a"}, {"--html", ""}, {"--report", "./a"}});
-  REQUIRE_FALSE(same);
-  CHECK(same.error().message == "-o and --report name one file, ./a");
-}
-
 }  // namespace
 }  // namespace kvjit

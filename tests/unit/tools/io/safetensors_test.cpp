@@ -7,6 +7,7 @@
 
 #include <filesystem>
 
+#include "runtime/base/input_file.hpp"
 #include "tools/io/files.hpp"
 
 namespace kvjit {
