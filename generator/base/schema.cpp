@@ -159,10 +159,10 @@ Table::Table(const Node* node, std::string name, Where where)
 
 void Table::takes(std::string_view key, Node::Kind kind, const std::vector<std::string>& words) {
   if (!record_) return;
-  KeyRecord& known = record_->key(key);
-  known.kinds.insert(kind);
+  KeyRecord& entry = record_->key(key);
+  entry.kinds.insert(kind);
   for (const std::string& word : words)
-    if (std::find(known.words.begin(), known.words.end(), word) == known.words.end()) known.words.push_back(word);
+    if (std::find(entry.words.begin(), entry.words.end(), word) == entry.words.end()) entry.words.push_back(word);
 }
 
 void Table::takes_items(std::string_view key, Node::Kind kind, const std::vector<std::string>& words) {

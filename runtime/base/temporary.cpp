@@ -93,12 +93,12 @@ Result<TemporaryFolder> TemporaryFolder::make() {
   File lock(::open(name.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (lock) (void)!::flock(lock.fd(), LOCK_EX | LOCK_NB);  // without locks the sweep goes by age
   TemporaryFolder folder(name, std::move(lock));
-  KV_CHECK(folder.check_room());
+  KV_CHECK(folder.check_space());
   return folder;
 }
 
-Result<void> TemporaryFolder::check_room() const {
-  const std::string file = path_ / "room";
+Result<void> TemporaryFolder::check_space() const {
+  const std::string file = path_ / "space";
   const TemporaryMark mark(file);
   std::ofstream out(file, std::ios::binary);
   out << std::string(kProbeBytes, ' ');

@@ -34,14 +34,14 @@ void remove_temporaries_on_signals();
 // A folder kvjit-XXXXXX of TMPDIR that only this process uses. The destructor removes it with its content.
 class TemporaryFolder {
  public:
-  // Fails with environment if the folder cannot be made, or has no room for a file.
+  // Fails with environment if the folder cannot be made, or has no space for a file.
   static Result<TemporaryFolder> make();
   TemporaryFolder(TemporaryFolder&& other) noexcept = default;
   TemporaryFolder& operator=(TemporaryFolder&&) = delete;
   ~TemporaryFolder();
   const std::filesystem::path& path() const { return path_; }
   // Fails with environment and the reason if no file can be written to the folder.
-  Result<void> check_room() const;
+  Result<void> check_space() const;
 
  private:
   TemporaryFolder(std::filesystem::path path, File lock) : path_(std::move(path)), lock_(std::move(lock)) {}

@@ -173,7 +173,7 @@ Result<Artefact> HostCompiler::compile(const Source& source, std::stop_token sto
   KV_TRY(ended, run(arguments, folder.path(), stop));
   if (stop.stop_requested()) return fail(Code::cancelled, fmt::format("compiling {} was cancelled", source.name));
   // A compiler without room for its output may be unable to say so.
-  if (ended.status != 0 && ended.output.empty()) KV_CHECK(folder.check_room());
+  if (ended.status != 0 && ended.output.empty()) KV_CHECK(folder.check_space());
   if (ended.status != 0)
     return fail(Code::compile,
                 fmt::format("{} {} on {}", program_,

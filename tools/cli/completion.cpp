@@ -99,12 +99,14 @@ std::string bash_script(const CLI::App& app) {
   return fmt::format(
       R"(# Completion of kvjit for bash, written by `kvjit completion bash`.
 _kvjit() {{
-  local current=${{COMP_WORDS[COMP_CWORD]}} previous=${{COMP_WORDS[COMP_CWORD-1]}} verb='' verbs words flags i
+  local current=${{COMP_WORDS[COMP_CWORD]}} previous=${{COMP_WORDS[COMP_CWORD-1]}} verb=''
+  local verbs words word flags i
   for ((i = 1; i < COMP_CWORD; ++i)); do
     case $verb in
 {}      *) verbs='' ;;
     esac
-    [[ ${{COMP_WORDS[i]}} != -* && " $verbs " == *" ${{COMP_WORDS[i]}} "* ]] && verb="${{verb:+$verb }}${{COMP_WORDS[i]}}"
+    word=${{COMP_WORDS[i]}}
+    [[ $word != -* && " $verbs " == *" $word "* ]] && verb="${{verb:+$verb }}$word"
   done
   case "$verb $previous" in
 {}  esac

@@ -69,7 +69,7 @@ Finding judge_cache(const Options& options) {
        !folder.empty() && !fs::exists(at, problem) && at.has_relative_path(); at = at.parent_path())
     missing.push_back(at);
   const auto opened = open_cache_folder(options);
-  for (const std::string& made : missing) ::rmdir(made.c_str());
+  for (const std::string& path : missing) ::rmdir(path.c_str());
   if (!opened) {
     Finding finding = wrong("cache", opened.error());
     finding.text += "; kernels are cached in memory only";

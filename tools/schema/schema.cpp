@@ -84,7 +84,7 @@ Json nested_requirements(const TableRecord& record) {
   for (const std::string& key : record.order) {
     const KeyRecord& entry = record.keys.at(key);
     if (!entry.table || entry.kinds.count(Node::Kind::list)) continue;
-    if (Json inner = nested_requirements(*entry.table); !inner.empty()) out["properties"][key] = inner;
+    if (Json nested = nested_requirements(*entry.table); !nested.empty()) out["properties"][key] = nested;
   }
   return out;
 }
