@@ -77,7 +77,8 @@ struct Indexed {
       must(program->quantize(side, args, nullptr));
     } else {
       const Role role = program->codec_role(side, is_writing, args);
-      must(program->by_slots(side, args, slots, must(make_by_slots(one.problem, role, slots.type, registry)), nullptr));
+      const Source kernel = must(make_by_slots(one.problem, role, slots.type, registry));
+      must(program->by_slots(side, is_writing, args, slots, kernel, nullptr));
     }
     arrays.download(x, data);
   }
