@@ -28,8 +28,8 @@ Result<void> Program::check_codec(int side, bool is_writing, const kv::CodecArgs
   KV_CHECK(check_row_type("x", args.x_type));
   const int element_bytes = args.x_type == kv::RowType::f32 ? 4 : 2;
   KV_CHECK(check_pointer("x", args.x.data, static_cast<unsigned>(element_bytes)));
-  const SideInfo& info = side == 0 ? source_.k : source_.v;
-  const int head_dim = args.keep_rotated ? info.rotated_dim : side == 0 ? source_.head_dim : source_.head_dim_v;
+  // In the rotated domain a row of a padded head is longer: the bytes behind head_dim are then not checked.
+  const int head_dim = side == 0 ? source_.head_dim : source_.head_dim_v;
   KV_CHECK(check_rows({"x", args.x, args.sequences, args.tokens, args.heads, head_dim, element_bytes, !is_writing}));
   return check_tokens(side == 0 ? "k" : "v", "slots", at, args.tokens, args.heads);
 }

@@ -49,6 +49,12 @@ void collect(const CLI::App& app, const std::string& verb, const std::vector<Arg
              std::vector<Place>& all) {
   Place place{verb, verbs_of(app), arguments_of(app)};
   if (app.get_parent()) place.arguments.insert(place.arguments.end(), global.begin(), global.end());
+  if (verb == "help") {  // its argument is a verb
+    std::vector<std::string> verbs;
+    for (const CLI::App* other : verbs_of(*app.get_parent())) verbs.push_back(other->get_name());
+    for (Argument& argument : place.arguments)
+      if (argument.is_positional) argument.value = fmt::format("{}", fmt::join(verbs, "|"));
+  }
   all.push_back(place);
   for (const CLI::App* below : place.below)
     collect(*below, verb.empty() ? below->get_name() : verb + " " + below->get_name(), global, all);
