@@ -134,7 +134,10 @@ Result<ProgramSource> make_codec_program(const Format& format, int head_dim, con
 std::string explain(const ProgramSource& program) {
   std::string text = fmt::format("{} on {}: {} kernels\n", program.id, program.arch, program.kernels.size());
   for (const Decision& decision : program.decisions) {
-    text += fmt::format("  {:<10} {:<34} {}\n", decision.what, decision.choice, decision.why);
+    // A choice that is wider than its column has its reason in the next line.
+    constexpr std::size_t kChoice = 34;
+    const std::string gap = decision.choice.size() > kChoice ? "\n" + std::string(13 + kChoice, ' ') : "";
+    text += fmt::format("  {:<10} {:<{}}{} {}\n", decision.what, decision.choice, kChoice, gap, decision.why);
     for (const std::string& rejected : decision.rejected) text += fmt::format("    rejected {}\n", rejected);
   }
   for (const auto& [role, source] : program.kernels)

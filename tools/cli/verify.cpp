@@ -228,7 +228,8 @@ Result<int> verify(const Cli& cli, const VerifyArgs& args) {
       all.refuse(file, file, "", specs.error());
       continue;
     }
-    cli.talk(fmt::format("{}: {} specs on {}", file, specs->size(), context->backend()->info().name));
+    cli.talk(fmt::format("{}: {} spec{} on {}", file, specs->size(), specs->size() == 1 ? "" : "s",
+                         context->backend()->info().name));
     for (const Spec& spec : *specs) {
       if (!spec.hook.empty())
         cli.talk(
