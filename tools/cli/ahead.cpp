@@ -4,12 +4,13 @@
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <cstdio>
 #include <iterator>
 #include <utility>
+
+#include "tools/io/progress.hpp"
+#include "tools/io/terminal.hpp"
 
 namespace kvjit {
 
@@ -45,14 +46,18 @@ Result<std::unique_ptr<Store>> open_store_ahead(const Cli& cli, Options options,
 
 std::vector<KernelAhead> compile_ahead(const Cli& cli, Store& store, const std::vector<Source>& sources,
                                        unsigned threads, bool stops_at_failure) {
-  const bool is_terminal = !cli.is_quiet && isatty(STDERR_FILENO);
-  AheadCall call{threads, stops_at_failure, {}};
-  if (is_terminal)
-    call.progress = [&cli](const KernelAhead& kernel, const AheadProgress& p) {
-      cli.print_error(
-          fmt::format("\r\033[K{}{}", progress_text(p, kernel.source->name), p.done == p.count ? "\n" : ""));
-    };
-  return compile_ahead(store, sources, call);
+  const Interrupts interrupts;
+  Progress progress(sources.size(), cli.shows_progress());
+  const auto show = [&progress](const KernelAhead& kernel, const AheadProgress& now) {
+    progress.show(now.done, now.count, kernel.source->name);
+  };
+  return compile_ahead(store, sources, {threads, stops_at_failure, Interrupts::is_requested, show});
+}
+
+std::size_t done_of(const std::vector<KernelAhead>& kernels) {
+  return static_cast<std::size_t>(std::count_if(kernels.begin(), kernels.end(), [](const KernelAhead& kernel) {
+    return kernel.entry || kernel.entry.error().code != Code::cancelled;
+  }));
 }
 
 std::string counted_text(const std::vector<KernelAhead>& kernels) {

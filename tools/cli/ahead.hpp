@@ -25,9 +25,11 @@ Result<std::vector<Source>> sources_of(const Cli& cli, const KernelsOf& kernels)
 // The store of these options. Its log has no line for each compile, because the verbs show progress.
 Result<std::unique_ptr<Store>> open_store_ahead(const Cli& cli, Options options, ArtefactKind kind);
 
-// compile_ahead with progress on a terminal.
+// compile_ahead with progress on a terminal. Ctrl-C leaves the kernels that are left with the code `cancelled`.
 std::vector<KernelAhead> compile_ahead(const Cli& cli, Store& store, const std::vector<Source>& sources,
                                        unsigned threads, bool stops_at_failure);
+
+std::size_t done_of(const std::vector<KernelAhead>& kernels);  // kernels that had their turn
 
 // Kernels by the place that they came from: "4 from disk, 6 compiled, 1 failed".
 std::string counted_text(const std::vector<KernelAhead>& kernels);

@@ -19,7 +19,9 @@
 #include "tools/cli/cli.hpp"
 #include "tools/cli/usage.hpp"
 #include "tools/io/files.hpp"
+#include "tools/io/progress.hpp"
 #include "tools/io/report.hpp"
+#include "tools/io/terminal.hpp"
 #include "tools/verify/harness.hpp"
 #include "tools/verify/measure.hpp"
 
@@ -41,6 +43,7 @@ struct BenchArgs {
   bool has_operations = false;                                  // --operations
   bool is_tuning = false;                                       // --tune
   bool has_lengths = false;                                     // --lengths: lengths in device memory
+  std::size_t skip = 0;                                         // --skip: rows left out at the begin
   double gigabytes = 1;                                         // --gigabytes: 1e9 bytes of rows for --write
 };
 
@@ -215,6 +218,11 @@ Result<BenchRow> bench_one(const Job& job, const CacheShape& shape, const Probe&
   return row;
 }
 
+// A cache as text: sequences x KV heads x tokens.
+std::string cache_text(const CacheShape& shape) {
+  return fmt::format("{} x {} x {}", shape.sequences, shape.kv_heads, shape.tokens);
+}
+
 Result<int> bench(const Cli& cli, const BenchArgs& args) {
   KV_TRY(registry, cli.registry());
   KV_TRY(specs, cli.specs(args.specs));
@@ -231,20 +239,28 @@ Result<int> bench(const Cli& cli, const BenchArgs& args) {
   std::vector<BenchRow> rows;
   Json data = {{"device", to_json(info)},         {"pool_bytes", pool_bytes(info)},        {"repeats", args.repeats},
                {"query_scale", args.query_scale}, {"lengths_on_device", args.has_lengths}, {"results", Json::array()}};
-  for (const Job& job : jobs)
-    for (const CacheShape& shape : job.shapes) {
-      KV_TRY(row, bench_one(job, shape, probe, args, context));
-      data["results"].push_back(to_json(row));
-      rows.push_back(std::move(row));
-    }
+  std::size_t at = 0, count = 0;
+  for (const Job& job : jobs) count += job.shapes.size();
+  if (args.skip >= count) return fail(Code::usage, fmt::format("--skip {}: there are {} rows", args.skip, count));
+  {
+    const Interrupts interrupts;
+    Progress progress(count - args.skip, cli.shows_progress());
+    for (const Job& job : jobs)
+      for (const CacheShape& shape : job.shapes) {
+        if (Interrupts::is_requested()) break;
+        if (at++ < args.skip) continue;
+        KV_TRY(row, bench_one(job, shape, probe, args, context));
+        if (cli.shows_progress())
+          print_above(stderr, fmt::format("{} {}: {:.2f} us\n", row.program, cache_text(shape), row.timing.median_us));
+        data["results"].push_back(to_json(row));
+        rows.push_back(std::move(row));
+        progress.show(at - args.skip);
+      }
+  }
   if (!args.html.empty()) KV_CHECK(write_text(args.html, bench_page(info, args.kv_heads, rows)));
   cli.print(data, fmt::format("{}\n{}", bench_heading(info, args.kv_heads), bench_text(rows)));
+  if (at < count) return cli.interrupted(at - args.skip, count - args.skip, {{"--skip", std::to_string(at)}});
   return 0;
-}
-
-// A cache as text: sequences x KV heads x tokens.
-std::string cache_text(const CacheShape& shape) {
-  return fmt::format("{} x {} x {}", shape.sequences, shape.kv_heads, shape.tokens);
 }
 
 // Returns a function that times any program of the job's problem over each of the job's caches.
@@ -372,6 +388,10 @@ void add_bench_verb(CLI::App& app, Cli& cli) {
   whole_number(verb->add_option("--repeats", args->repeats, "timed graphs of 20 calls; the median counts"), "N", 1,
                10000)
       ->capture_default_str();
+  whole_number(verb->add_option("--skip", args->skip, "leave out the first N rows, to go on after Ctrl-C"), "N", 0,
+               1 << 30)
+      ->excludes(write)
+      ->excludes(tune);
   decimal_number(verb->add_option("--gigabytes", args->gigabytes, "with --write: 1e9 bytes of rows in memory"), "G",
                  0.001, 64)
       ->needs(write)

@@ -51,7 +51,7 @@ Result<std::vector<Source>> program_sources(const Cli& cli, const KernelsOf& ker
 int print_failures(const Cli& cli, const std::vector<KernelAhead>& kernels) {
   int exit_code = 0;
   for (const KernelAhead& kernel : kernels) {
-    if (kernel.entry) continue;
+    if (kernel.entry || kernel.entry.error().code == Code::cancelled) continue;
     cli.print_error(fmt::format("{}: {}", kernel.source->name, render(kernel.entry.error())));
     if (exit_code == 0) exit_code = static_cast<int>(kernel.entry.error().code);
   }
@@ -81,6 +81,7 @@ Result<int> build(const Cli& cli, const BuildArgs& args) {
   for (const KernelAhead& kernel : kernels) {
     const Source& source = *kernel.source;
     Json result = {{"name", source.name}, {"arch", source.arch}};
+    if (!kernel.entry && kernel.entry.error().code == Code::cancelled) continue;
     if (!kernel.entry) {
       result["error"] = to_json(kernel.entry.error());
       results.push_back(result);
@@ -109,6 +110,8 @@ Result<int> build(const Cli& cli, const BuildArgs& args) {
   }
   cli.print({{"kernels", results}},
             table_text({"kernel", "arch", "from", "ms", "registers", "spills", "stack", "bytes"}, rows));
+  // The same line goes on: what was compiled is in the cache.
+  if (done_of(kernels) < kernels.size()) return cli.interrupted(done_of(kernels), kernels.size(), {});
   return exit_code;
 }
 
@@ -128,11 +131,13 @@ Result<int> warm_cache(const Cli& cli, const BuildArgs& args) {
       return kernel.entry && kernel.origin == origin;
     });
   for (const KernelAhead& kernel : kernels)
-    if (!kernel.entry) errors.push_back({{"name", kernel.source->name}, {"error", to_json(kernel.entry.error())}});
+    if (!kernel.entry && kernel.entry.error().code != Code::cancelled)
+      errors.push_back({{"name", kernel.source->name}, {"error", to_json(kernel.entry.error())}});
   cli.print(
       {{"folder", folder}, {"kernels", kernels.size()}, {"from", counts}, {"unwritten", unwritten}, {"errors", errors}},
       fmt::format("{}: {} kernels: {}{}\n", folder, kernels.size(), counted_text(kernels),
                   unwritten ? fmt::format(", {} could not be written", unwritten) : ""));
+  if (done_of(kernels) < kernels.size()) return cli.interrupted(done_of(kernels), kernels.size(), {});
   return exit_code;
 }
 

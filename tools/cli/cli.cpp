@@ -17,6 +17,9 @@
 #include "generator/resolve/layers.hpp"
 #include "runtime/api/specs_folder.hpp"
 #include "runtime/base/input_file.hpp"
+#include "tools/cli/usage.hpp"
+#include "tools/io/progress.hpp"
+#include "tools/io/terminal.hpp"
 
 namespace kvjit {
 
@@ -24,7 +27,7 @@ void Cli::talk(const std::string& line) const {
   if (!is_quiet) print_error(fmt::format("kvjit: {}\n", displayed_lines(line, 8 * kShownColumns)));
 }
 
-void Cli::print_error(const std::string& text) const { std::fwrite(text.data(), 1, text.size(), stderr); }
+void Cli::print_error(const std::string& text) const { print_above(stderr, for_terminal(stderr, text)); }
 
 void Cli::print(const Json& data, const std::string& text) const {
   // File names need not be UTF-8, JSON must be.
@@ -38,6 +41,20 @@ Result<void> Cli::close_output() const {
   if (is_written) return {};
   const std::string why = errno != 0 ? fmt::format(": {}", std::strerror(errno)) : "";
   return fail(Code::environment, "stdout cannot be written" + why);
+}
+
+bool Cli::shows_progress() const { return !is_quiet && is_terminal(stderr); }
+
+bool Cli::shows_rows() const { return !is_json && is_terminal(stdout); }
+
+int Cli::interrupted(std::size_t done, std::size_t count,
+                     const std::vector<std::pair<std::string, std::string>>& flags) const {
+  const Error error{Code::cancelled,
+                    fmt::format("interrupted: {} of {} done", done, count),
+                    {},
+                    {"go on with: " + line_with(words, flags)}};
+  print_error(render(error));
+  return static_cast<int>(error.code);
 }
 
 Result<Registry> Cli::registry() const {

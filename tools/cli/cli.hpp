@@ -1,5 +1,5 @@
 // Cli: the common code of all verbs. It holds the global flags, opens specs and devices, and prints. Data goes to
-// stdout, as text or as one JSON document with --json; messages go to stderr; nothing is coloured. Each add_..._verb
+// stdout, as text or as one JSON document with --json; messages go to stderr. Each add_..._verb
 // registers a verb with its options; the chosen verb sets Cli::action, which main runs.
 // SPDX-License-Identifier: MIT
 #pragma once
@@ -7,6 +7,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "generator/base/result.hpp"
@@ -29,6 +30,7 @@ struct Cli {
   bool is_quiet = false;                // --quiet
   std::vector<std::string> spec_dirs;   // --specs, in order
   Options options;                      // from the environment, overridden by flags
+  std::vector<std::string> words;       // the command line after "kvjit"
   std::function<Result<int>()> action;  // runs the chosen verb and returns the exit code
 
   // None of them fails. What stdout could not take is known at the end, by close_output.
@@ -37,6 +39,13 @@ struct Cli {
   void print(const Json& data, const std::string& text) const;  // to stdout: `data` with --json, else `text`
   // Writes what is buffered. Fails if stdout did not take everything: a full disk, a closed pipe.
   Result<void> close_output() const;
+
+  bool shows_progress() const;  // stderr is a terminal, and not --quiet
+  bool shows_rows() const;      // stdout is a terminal and text is asked for: rows are printed as they come
+  // Says that Ctrl-C ended the verb and with which line it goes on: that of this call, with these flags and values
+  // instead. Returns the exit code.
+  int interrupted(std::size_t done, std::size_t count,
+                  const std::vector<std::pair<std::string, std::string>>& flags) const;
 
   Result<Registry> registry() const;                                             // embedded files and --specs
   Result<std::vector<Spec>> specs(const std::vector<std::string>& files) const;  // with [matrix] and [layers] expanded

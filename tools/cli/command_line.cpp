@@ -123,6 +123,7 @@ std::shared_ptr<CLI::App> make_app(Cli& cli) {
 
 Result<void> parse_command_line(const std::vector<std::string>& args, Cli& cli) {
   const std::shared_ptr<CLI::App> app = make_app(cli);
+  cli.words = args;
   // The parser sets flags only when it knows all words, so an error needs --json from elsewhere.
   cli.is_json = std::count(args.begin(), std::find(args.begin(), args.end(), "--"), "--json") > 0;
   std::vector<std::string> reversed(args.rbegin(), args.rend());  // the parser takes the words last first

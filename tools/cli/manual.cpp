@@ -134,6 +134,7 @@ std::string head_of(const Argument& argument) {
 
 std::string text_of(const Argument& argument) {
   std::string text = argument.what;
+  if (argument.is_positional && argument.value.find('|') != std::string::npos) text += "; " + argument.value;
   if (!argument.range.empty()) text += fmt::format("; {}", argument.range);
   if (!argument.preset.empty()) text += fmt::format(" (default: {})", argument.preset);
   if (argument.is_required && !argument.is_positional) text += " (required)";

@@ -20,6 +20,7 @@
 #include "tools/cli/usage.hpp"
 #include "tools/io/files.hpp"
 #include "tools/io/report.hpp"
+#include "tools/io/terminal.hpp"
 
 namespace kvjit {
 namespace {
@@ -85,6 +86,9 @@ Result<std::vector<CacheEntry>> compile(const Cli& cli, const PackArgs& args, co
   KV_TRY(store, open_store_ahead(cli, options, kind));
   auto kernels = compile_ahead(cli, *store, sources, args.threads, true);
   cli.talk(counted_text(kernels));
+  if (Interrupts::is_requested())
+    return fail(Code::cancelled, fmt::format("interrupted: {} of {} kernels done", done_of(kernels), kernels.size()),
+                {}, {"go on with: " + line_with(cli.words, {})});
   return entries_of(std::move(kernels));
 }
 

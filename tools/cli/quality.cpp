@@ -14,7 +14,9 @@
 #include "tools/cli/usage.hpp"
 #include "tools/io/files.hpp"
 #include "tools/io/plot.hpp"
+#include "tools/io/progress.hpp"
 #include "tools/io/report.hpp"
+#include "tools/io/terminal.hpp"
 
 namespace kvjit {
 namespace {
@@ -154,26 +156,48 @@ Result<int> evaluate(const Cli& cli, const QualityArgs& args) {
   KV_TRY(combinations, kv_formats_of(specs, names, static_cast<int>(samples.front().k.dim), registry));
   Json results = Json::array();
   std::string text, page;
-  std::size_t measured = 0;
+  std::size_t measured = 0, at = 0;  // at: rows of all tables so far, with those that are left out
+  const std::size_t count = samples.size() * combinations.size();
+  if (args.skip >= count) return fail(Code::usage, fmt::format("--skip {}: there are {} rows", args.skip, count));
+  std::vector<int> widths = {-6, 6, 8, 8, 11, 9, 8, 12, 0};
+  for (const KvFormats& formats : combinations)
+    widths[0] = std::min(widths[0], -static_cast<int>(formats.name().size()));
+  auto interrupts = std::make_unique<Interrupts>();
+  auto progress = std::make_unique<Progress>(count - args.skip, cli.shows_progress());
   for (const Sample& sample : samples) {
+    if (Interrupts::is_requested()) break;
+    if (at + combinations.size() <= args.skip) {
+      at += combinations.size();
+      continue;
+    }
+    if (cli.shows_rows())
+      print_above(stdout, fmt::format("{}{}: {}\n{}", results.empty() ? "" : "\n", sample.name, sample.description,
+                                      fixed_row(kHeadings, widths)));
     std::vector<Row> rows;
     Json row_results = Json::array();
     std::vector<std::vector<std::string>> table;
     for (const KvFormats& formats : combinations) {
+      if (Interrupts::is_requested()) break;
+      if (at++ < args.skip) continue;
       rows.push_back({formats.name(), measure_quality(sample, formats)});
       measured += rows.back().quality.has_value();
       row_results.push_back(row_json(rows.back()));
       table.push_back(cells(rows.back()));
+      if (cli.shows_rows()) print_above(stdout, fixed_row(table.back(), widths));
+      progress->show(at - args.skip);
     }
     results.push_back({{"sample", sample.name}, {"description", sample.description}, {"rows", row_results}});
     text += fmt::format("{}{}: {}\n{}", text.empty() ? "" : "\n", sample.name, sample.description,
                         table_text(kHeadings, table));
     page += page_section(sample, rows);
   }
+  progress.reset();
+  interrupts.reset();
   if (!args.html.empty())
     KV_CHECK(
         write_text(args.html, html_page("Quality of KV cache formats", fmt::format("<p>{}</p>\n{}", kLegend, page))));
-  cli.print(results, text);
+  cli.print(results, cli.shows_rows() ? "" : text);
+  if (at < count) return cli.interrupted(at - args.skip, count - args.skip, {{"--skip", std::to_string(at)}});
   return measured == 0 ? static_cast<int>(Code::unsupported) : 0;  // a row that was not measured has its reason
 }
 
@@ -194,6 +218,8 @@ void add_quality_verb(CLI::App& app, Cli& cli) {
   whole_number(verb->add_option("--queries", args->queries, "use only the last N queries of each head"), "N", 1,
                1 << 30)
       ->default_str("all");
+  whole_number(verb->add_option("--skip", args->skip, "leave out the first N rows, to go on after Ctrl-C"), "N", 0,
+               1 << 30);
   verb->add_flag("--causal", args->is_causal, "the last query stands at the last token (specs may say it too)");
   whole_number(verb->add_option("--head-dim", args->head_dim, "of generated numbers, if no spec says it"), "D", 16,
                1024)

@@ -19,6 +19,7 @@ struct QualityArgs {
   std::string html;                  // --html: file; empty: none
   int head_dim = 0;                  // --head-dim: head_dim of generated numbers; 0: the specs'
   long long queries = 0;             // --queries: the last ones of each head; 0: all
+  std::size_t skip = 0;              // --skip: rows that are left out at the begin
   bool is_causal = false;            // --causal
   std::string calibrate;             // --calibrate: name; empty: no calibration
   std::string out_dir;               // -o: folder for --calibrate

@@ -11,6 +11,7 @@
 #include <system_error>
 
 #include "tools/cli/cli.hpp"
+#include "tools/cli/usage.hpp"
 #include "tools/io/files.hpp"
 #include "tools/io/report.hpp"
 
@@ -69,7 +70,9 @@ Result<int> print_schemas(const Cli& cli, const SchemaArgs& args) {
 void add_schema_verb(CLI::App& app, Cli& cli) {
   const auto args = std::make_shared<SchemaArgs>();
   CLI::App* verb = app.add_subcommand("schema", "JSON Schemas of specs and data files, for editors");
-  verb->add_option("KIND", args->kind, "spec, format, rotation, arch, calibration, policy or tuning; default: all");
+  one_of(verb->add_option("KIND", args->kind, "kind of file"),
+         {"spec", "format", "rotation", "arch", "calibration", "policy", "tuning"})
+      ->default_str("all");
   verb->add_option("-o", args->folder, "write KIND.json into this folder")->type_name("DIR");
   verb->callback([&cli, args] { cli.action = [&cli, args] { return print_schemas(cli, *args); }; });
 }

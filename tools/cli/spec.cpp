@@ -14,6 +14,7 @@
 #include "tools/cli/cli.hpp"
 #include "tools/io/files.hpp"
 #include "tools/io/report.hpp"
+#include "tools/io/terminal.hpp"
 #include "tools/pack/pack.hpp"
 
 namespace kvjit {
@@ -93,7 +94,7 @@ Result<int> check(const Cli& cli, const SpecArgs& args) {
       }
     }
   }
-  cli.print(results, text);
+  cli.print(results, for_terminal(stdout, text));
   return exit_code;
 }
 

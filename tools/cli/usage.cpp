@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <string_view>
 
 namespace kvjit {
 namespace {
@@ -106,6 +107,31 @@ std::string chosen_verb(const CLI::App& app) {
   if (parsed.empty()) return "";
   const std::string below = chosen_verb(*parsed.back());
   return parsed.back()->get_name() + (below.empty() ? "" : " " + below);
+}
+
+std::string line_with(const std::vector<std::string>& words,
+                      const std::vector<std::pair<std::string, std::string>>& flags) {
+  std::string line = "kvjit";
+  const auto add = [&line](const std::string& word) {
+    const bool is_plain = !word.empty() && std::all_of(word.begin(), word.end(), [](unsigned char c) {
+      return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
+             std::string_view("_./,:=@%+-").find(static_cast<char>(c)) != std::string_view::npos;
+    });
+    std::string quoted = "'";
+    for (const char c : word) quoted += c == '\'' ? std::string("'\\''") : std::string(1, c);
+    line += " " + (is_plain ? word : quoted + "'");
+  };
+  for (std::size_t i = 0; i < words.size(); ++i) {
+    bool is_replaced = false;
+    for (const auto& [flag, value] : flags) {
+      if (words[i] == flag) ++i, is_replaced = true;
+      if (i < words.size() && words[i].starts_with(flag + "=")) is_replaced = true;
+      if (is_replaced) break;
+    }
+    if (!is_replaced) add(words[i]);
+  }
+  for (const auto& [flag, value] : flags) add(flag), add(value);
+  return line;
 }
 
 Error unknown_verb(const CLI::App& app, const std::string& name) {

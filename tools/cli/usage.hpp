@@ -5,6 +5,7 @@
 #pragma once
 #include <CLI/CLI.hpp>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "generator/base/result.hpp"
@@ -29,6 +30,10 @@ std::string chosen_verb(const CLI::App& app);
 
 // A parser's failure in words. `app` is the parser after the failure: it knows the words that it could not place.
 Error usage_error(const CLI::App& app, const CLI::ParseError& failure);
+
+// The command line of these words, with each of the flags and its value in place of what it had; quoted for a shell.
+std::string line_with(const std::vector<std::string>& words,
+                      const std::vector<std::pair<std::string, std::string>>& flags);
 
 // There is no verb `name`: the error with the nearest one of `app`.
 Error unknown_verb(const CLI::App& app, const std::string& name);

@@ -12,10 +12,13 @@
 #include <limits>
 #include <memory>
 
+#include "generator/base/display.hpp"
 #include "tools/cli/cli.hpp"
 #include "tools/cli/usage.hpp"
 #include "tools/cli/verify_sweeps.hpp"
+#include "tools/io/progress.hpp"
 #include "tools/io/report.hpp"
+#include "tools/io/terminal.hpp"
 #include "tools/verify/ggml/matrix.hpp"
 #include "tools/verify/harness.hpp"
 #include "tools/verify/judge.hpp"
@@ -221,11 +224,16 @@ Result<int> verify(const Cli& cli, const VerifyArgs& args) {
   if (sweep.fuzz > 0) return verify_fuzz(cli, sweep);
   KV_TRY(registry, cli.registry());
   KV_TRY(context, cli.context());
-  Verification all;
+  // A file that gives no spec is a task too: it is refused in its turn.
+  struct Task {
+    std::string file, name;
+    Result<Spec> spec;
+  };
+  std::vector<Task> tasks;
   for (const std::string& file : args.specs) {
     const auto specs = cli.specs({file});
     if (!specs) {
-      all.refuse(file, file, "", specs.error());
+      tasks.push_back({file, file, tl::unexpected(specs.error())});
       continue;
     }
     cli.talk(fmt::format("{}: {} spec{} on {}", file, specs->size(), specs->size() == 1 ? "" : "s",
@@ -234,17 +242,49 @@ Result<int> verify(const Cli& cli, const VerifyArgs& args) {
       if (!spec.hook.empty())
         cli.talk(
             fmt::format("{}: attention is judged by the reference kernel: nothing else knows the hook", spec.file));
-      const std::string name = spec.label.empty() ? spec.file : fmt::format("{} {}", spec.file, spec.label);
-      const auto verdict = verify_one(spec, static_cast<int>(args.tokens), registry, context);
-      if (verdict)
-        all.add(spec, name, *verdict);
-      else
-        all.refuse(spec.file, name, spec.label, verdict.error());
+      tasks.push_back({file, spec.label.empty() ? spec.file : fmt::format("{} {}", spec.file, spec.label), spec});
     }
   }
-  cli.print({{"device", context->backend()->info().name}, {"specs", all.results}},
-            table_text({"", "spec", "attention", "reference", "dequantize", "codes"}, all.rows));
+  if (sweep.skip >= tasks.size())
+    return fail(Code::usage, fmt::format("--skip {}: there are {} specs", sweep.skip, tasks.size()));
+  tasks.erase(tasks.begin(), tasks.begin() + static_cast<std::ptrdiff_t>(sweep.skip));
+
+  const std::vector<std::string> headings = {"", "spec", "attention", "reference", "dequantize", "codes"};
+  std::size_t longest = 0;
+  for (const Task& task : tasks) longest = std::max(longest, task.name.size());
+  const std::vector<int> widths = {-7, -static_cast<int>(longest), 10, 10, 10, 10};
+  const auto print_row = [&](const std::vector<std::string>& cells) {
+    if (cli.shows_rows())
+      print_above(stdout, for_terminal(stdout, displayed_lines(fixed_row(cells, widths), 8 * kShownColumns)));
+  };
+  Verification all;
+  std::vector<Result<Verdict>> verdicts(tasks.size(), fail(Code::cancelled, "not verified"));
+  const auto judge = [&, &registry = registry, &context = context](std::size_t i) {
+    const Task& task = tasks[i];
+    verdicts[i] = task.spec ? verify_one(*task.spec, static_cast<int>(args.tokens), registry, context)
+                            : Result<Verdict>(tl::unexpected(task.spec.error()));
+    return verdicts[i] || !Interrupts::is_requested();  // Ctrl-C ends the compiler too, which is no failure
+  };
+  std::size_t done = 0;
+  {
+    const Interrupts interrupts;
+    Progress progress(tasks.size(), cli.shows_progress());
+    print_row(headings);
+    const auto report = [&](std::size_t i) {
+      if (verdicts[i])
+        all.add(*tasks[i].spec, tasks[i].name, *verdicts[i]);
+      else
+        all.refuse(tasks[i].file, tasks[i].name, tasks[i].spec ? tasks[i].spec->label : "", verdicts[i].error());
+      print_row(all.rows.back());
+      progress.show(i + 1);
+    };
+    done = in_order(tasks.size(), threads_of(sweep), judge, report, Interrupts::is_requested);
+  }
+  Json data = {{"device", context->backend()->info().name}, {"specs", all.results}};
+  if (done < tasks.size()) data["specs_left"] = tasks.size() - done;
+  cli.print(data, cli.shows_rows() ? "" : for_terminal(stdout, table_text(headings, all.rows)));
   cli.print_error(all.complaints);
+  if (done < tasks.size()) return cli.interrupted(done, tasks.size(), {{"--skip", std::to_string(sweep.skip + done)}});
   return all.exit_code;
 }
 
@@ -269,9 +309,12 @@ void add_verify_verb(CLI::App& app, Cli& cli) {
   whole_number(verifies->add_option("--seed", sweep.seed, "of the sample, or of the first random spec"), "S", 0,
                std::numeric_limits<long long>::max() - kMostFuzzed)
       ->capture_default_str();
-  whole_number(verifies->add_option("-j", sweep.threads, "compile and judge on N threads (--matrix, --fuzz)"), "N", 1,
-               kMostThreads)
+  whole_number(verifies->add_option("-j", sweep.threads, "compile and judge on N threads"), "N", 1, kMostThreads)
       ->default_str(kAllProcessors);
+  whole_number(verifies->add_option("--skip", sweep.skip, "leave out the first N specs, to go on after Ctrl-C"), "N", 0,
+               1 << 30)
+      ->excludes(matrix)
+      ->excludes("--fuzz");
   verifies->callback([&cli, args] { cli.action = [&cli, args] { return verify(cli, *args); }; });
 }
 

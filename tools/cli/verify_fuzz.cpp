@@ -4,14 +4,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <atomic>
 #include <chrono>
 #include <map>
-#include <thread>
 
-#include "runtime/base/parallel.hpp"
 #include "tools/cli/verify_sweeps.hpp"
+#include "tools/io/progress.hpp"
 #include "tools/io/report.hpp"
+#include "tools/io/terminal.hpp"
 #include "tools/verify/fuzz_run.hpp"
 
 namespace kvjit {
@@ -56,18 +55,24 @@ Result<int> verify_fuzz(const Cli& cli, const SweepArgs& args) {
   // The CPU back-end runs the text of any arch.
   const std::vector<std::string> archs =
       info.is_gpu ? std::vector<std::string>{} : std::vector<std::string>{"sm_80", "sm_90a"};
-  const unsigned threads = args.threads ? args.threads : std::max(1u, std::thread::hardware_concurrency());
   std::vector<FuzzCase> cases(args.fuzz);
   std::vector<FuzzOutcome> outcomes(args.fuzz);
-  std::atomic<std::size_t> done = 0;
-  const std::size_t step = std::max<std::size_t>(args.fuzz / 10, 1);
+  std::size_t done = 0;
   const auto begin = std::chrono::steady_clock::now();
-  in_parallel(args.fuzz, threads, [&](std::size_t i) {
+  const auto run = [&, &registry = registry, &context = context](std::size_t i) {
     cases[i] = fuzz_case(args.seed + i, registry, archs);
     if (args.fuzz == 1) cli.talk("\n" + cases[i].text());  // printed before the run, which may not return
     outcomes[i] = run_fuzz(cases[i], registry, context);
-    if (const std::size_t count = ++done; count % step == 0) cli.talk(fmt::format("{} of {} specs", count, args.fuzz));
-  });
+    // Ctrl-C ends the compiler too, which is no failure.
+    return outcomes[i].verdict != FuzzVerdict::failed || !Interrupts::is_requested();
+  };
+  {
+    const Interrupts interrupts;
+    Progress progress(args.fuzz, cli.shows_progress());
+    done = in_order(
+        args.fuzz, threads_of(args), run, [&](std::size_t i) { progress.show(i + 1); }, Interrupts::is_requested);
+  }
+  cases.resize(done);
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
 
   struct Count {
@@ -115,7 +120,7 @@ Result<int> verify_fuzz(const Cli& cli, const SweepArgs& args) {
       "{} random specs from seed {} on in {:.0f} s on {}; refused: by the rules that say so; {} passed above the "
       "limit: "
       "long keys, whose rounding explains it. `--fuzz 1 --seed S` repeats one.\n",
-      args.fuzz, args.seed, seconds, info.name, by_rounding);
+      done, args.seed, seconds, info.name, by_rounding);
   cli.print({{"device", info.name},
              {"specs", total.specs},
              {"passed", total.of[0]},
@@ -127,6 +132,9 @@ Result<int> verify_fuzz(const Cli& cli, const SweepArgs& args) {
              {"results", results}},
             text);
   cli.print_error(failed);
+  if (done < args.fuzz)
+    return cli.interrupted(
+        done, args.fuzz, {{"--fuzz", std::to_string(args.fuzz - done)}, {"--seed", std::to_string(args.seed + done)}});
   return total.of[2] > 0 ? static_cast<int>(Code::differs) : 0;
 }
 

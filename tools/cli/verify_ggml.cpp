@@ -10,7 +10,9 @@
 #include <thread>
 
 #include "tools/cli/verify_sweeps.hpp"
+#include "tools/io/progress.hpp"
 #include "tools/io/report.hpp"
+#include "tools/io/terminal.hpp"
 #include "tools/verify/ggml/run.hpp"
 #include "tools/verify/ggml/sample.hpp"
 
@@ -59,16 +61,19 @@ Result<int> verify_matrix(const Cli& cli, const SweepArgs& args) {
   const std::vector<GgmlCase> all = ggml_matrix();
   const std::vector<GgmlCase> cases = args.sample > 0 ? ggml_sample(all, args.sample, args.seed) : all;
   GgmlOptions options;
-  options.threads = args.threads ? args.threads : std::max(1u, std::thread::hardware_concurrency());
+  options.threads = threads_of(args);
   options.shares_programs = args.shares_programs;
-  const std::size_t step = std::max<std::size_t>(cases.size() / 10, 1);
-  options.progress = [&](std::size_t done) {
-    if (done % step == 0) cli.talk(fmt::format("{} of {} cases", done, cases.size()));
-  };
+  options.is_stopped = Interrupts::is_requested;
   const std::string device = context->backend()->info().name;
   cli.talk(fmt::format("{} of {} cases on {}, {} threads", cases.size(), kGgmlCases, device, options.threads));
   const auto begin = std::chrono::steady_clock::now();
-  const std::vector<GgmlOutcome> outcomes = run_ggml(cases, registry, context, options);
+  std::vector<GgmlOutcome> outcomes;
+  {
+    const Interrupts interrupts;
+    Progress progress(cases.size(), cli.shows_progress());
+    options.progress = [&progress](std::size_t done) { progress.show(done); };
+    outcomes = run_ggml(cases, registry, context, options);
+  }
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
 
   std::map<std::string, Count> by_type, by_heads;
@@ -78,6 +83,7 @@ Result<int> verify_matrix(const Cli& cli, const SweepArgs& args) {
   std::string complaints;
   for (std::size_t i = 0; i < cases.size(); ++i) {
     const GgmlOutcome& outcome = outcomes[i];
+    if (!outcome.is_done) continue;
     total.add(outcome);
     by_type[types_of(cases[i])].add(outcome);
     by_heads[ggml_axes(cases[i]).at("head sizes")].add(outcome);
@@ -106,12 +112,15 @@ Result<int> verify_matrix(const Cli& cli, const SweepArgs& args) {
       "of\nall cases (limit {:.0e}); of storing: against K and V as they were stored, first head. {} cases are of "
       "types that "
       "kvjit\ndoes not have (q1_0, q2_0).\n",
-      cases.size(), kGgmlCases, programs.size(), seconds, kMaxGgmlError, kGgmlCasesOfOtherTypes);
+      total.cases, kGgmlCases, programs.size(), seconds, kMaxGgmlError, kGgmlCasesOfOtherTypes);
   if (args.sample > 0)
     for (const auto& [axis, value] : ggml_left_out(all, cases))
       text += fmt::format("not in this sample: {} {}\n", axis, value);
   cli.print(json, text);
   cli.print_error(complaints);
+  // Cases run by program, so no first N are done; but what was compiled is in the cache.
+  if (static_cast<std::size_t>(total.cases) < cases.size())
+    return cli.interrupted(static_cast<std::size_t>(total.cases), cases.size(), {});
   if (total.failed > 0) return static_cast<int>(Code::differs);
   return total.refused > 0 ? static_cast<int>(Code::unsupported) : 0;
 }

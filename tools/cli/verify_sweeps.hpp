@@ -2,6 +2,9 @@
 // (verify_fuzz.cpp).
 // SPDX-License-Identifier: MIT
 #pragma once
+#include <algorithm>
+#include <thread>
+
 #include "tools/cli/cli.hpp"
 
 namespace kvjit {
@@ -12,8 +15,13 @@ struct SweepArgs {
   bool shares_programs = false;  // --share: one program serves several cases
   std::size_t fuzz = 0;          // --fuzz: random specs to run; 0: none
   std::uint64_t seed = 1;        // --seed: seed of the sample, or of the first random spec
+  std::size_t skip = 0;          // --skip: specs that are left out at the begin
   unsigned threads = 0;          // -j; 0: as many as there are processors
 };
+
+inline unsigned threads_of(const SweepArgs& args) {
+  return args.threads ? args.threads : std::max(1u, std::thread::hardware_concurrency());
+}
 
 Result<int> verify_matrix(const Cli& cli, const SweepArgs& args);
 Result<int> verify_fuzz(const Cli& cli, const SweepArgs& args);

@@ -2,8 +2,6 @@
 // SPDX-License-Identifier: MIT
 #include "tools/pack/ahead.hpp"
 
-#include <fmt/format.h>
-
 #include <chrono>
 #include <mutex>
 #include <set>
@@ -13,11 +11,6 @@
 #include "runtime/base/parallel.hpp"
 
 namespace kvjit {
-
-std::string progress_text(const AheadProgress& p, const std::string& name) {
-  const double left = p.done ? p.seconds / static_cast<double>(p.done) * static_cast<double>(p.count - p.done) : 0;
-  return fmt::format("{}/{} {:.0f} s, {:.0f} s to go: {}", p.done, p.count, p.seconds, left, name);
-}
 
 std::vector<KernelAhead> compile_ahead(Store& store, const std::vector<Source>& sources, const AheadCall& call) {
   std::vector<KernelAhead> kernels;
@@ -33,7 +26,8 @@ std::vector<KernelAhead> compile_ahead(Store& store, const std::vector<Source>& 
   AheadProgress state{0, kernels.size(), 0};
   const auto begin = std::chrono::steady_clock::now();
   in_parallel(kernels.size(), call.threads, [&](std::size_t i) {
-    if (stop.stop_requested()) return;
+    const auto is_stopped = [&call] { return call.is_stopped && call.is_stopped(); };
+    if (stop.stop_requested() || is_stopped()) return;
     KernelAhead& kernel = kernels[i];
     const auto keep = [&](const Store::Hit& hit) -> Result<void> {
       kernel.origin = hit.origin;
@@ -41,6 +35,7 @@ std::vector<KernelAhead> compile_ahead(Store& store, const std::vector<Source>& 
       return {};
     };
     const auto got = store.get(*kernel.source, kernel.request, keep, stop.get_token());
+    if (!got && is_stopped()) return;  // what stops the call may have ended the compiler
     if (!got) kernel.entry = tl::unexpected(got.error());
     const std::lock_guard guard(mutex);
     if (!got && call.stops_at_failure) stop.request_stop();

@@ -25,11 +25,11 @@ struct AheadProgress {
   std::size_t count = 0;  // kernels in all
   double seconds = 0;     // seconds since the start
 };
-std::string progress_text(const AheadProgress& progress, const std::string& name);  // "12/340 4 s, 110 s to go: NAME"
 
 struct AheadCall {
   unsigned threads = 1;
-  bool stops_at_failure = false;  // the first failure cancels the kernels that are left; else all have their turn
+  bool stops_at_failure = false;     // the first failure cancels the kernels that are left; else all have their turn
+  std::function<bool()> is_stopped;  // once it returns true no further kernel begins; or empty
   // Called for each kernel that had its turn, by one thread at a time.
   std::function<void(const KernelAhead&, const AheadProgress&)> progress;
 };

@@ -214,8 +214,11 @@ std::vector<GgmlOutcome> run_ggml(const std::vector<GgmlCase>& cases, const Regi
   std::vector<GgmlOutcome> outcomes(cases.size());
   std::atomic<std::size_t> done = 0;
   in_parallel(groups.size(), options.threads, [&](std::size_t g) {
+    const auto is_stopped = [&options] { return options.is_stopped && options.is_stopped(); };
+    if (is_stopped()) return;
     const auto loaded = load(groups[g].toml, registry, context);
     for (const std::size_t i : groups[g].cases) {
+      if (is_stopped()) return;
       GgmlOutcome& outcome = outcomes[i];
       const Result<void> ran = !loaded
                                    ? Result<void>(tl::unexpected(loaded.error()))
@@ -225,6 +228,8 @@ std::vector<GgmlOutcome> run_ggml(const std::vector<GgmlCase>& cases, const Regi
                         : ran.error().code == Code::unsupported || ran.error().code == Code::bad_input
                             ? GgmlVerdict::refused
                             : GgmlVerdict::failed;
+      if (!ran && is_stopped()) return;  // what stops the run may have ended the compiler
+      outcome.is_done = true;
       if (!ran) outcome.reason = ran.error().message;
       const std::size_t count = ++done;
       if (options.progress) options.progress(count);

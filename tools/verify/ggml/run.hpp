@@ -21,6 +21,7 @@ constexpr double kMaxGgmlError = 5e-4;
 enum class GgmlVerdict { passed, failed, refused };
 struct GgmlOutcome {
   GgmlVerdict verdict = GgmlVerdict::failed;
+  bool is_done = false;        // not if options.is_stopped ended the run before
   std::string reason;          // why it failed or was refused; empty: it passed
   double error = 0;            // NMSE against attention over the decoded cache
   double quantized_error = 0;  // NMSE against attention over K and V before quantization, for the first query head
@@ -30,6 +31,7 @@ struct GgmlOutcome {
 struct GgmlOptions {
   unsigned threads = 1;                            // programs that are compiled and run at once
   bool shares_programs = false;                    // one program serves several cases: GgmlCase::served_by
+  std::function<bool()> is_stopped;                // once it returns true no further case begins; or empty
   std::function<void(std::size_t done)> progress;  // called after each case with the number of cases done; or empty
 };
 

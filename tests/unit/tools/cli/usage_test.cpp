@@ -110,5 +110,14 @@ TEST_CASE("parsing sets an action and the flags, and --json also when it fails")
   CHECK(failed.is_json);
 }
 
+TEST_CASE("a line that goes on has the new values in place of the old ones, quoted for a shell") {
+  CHECK(line_with({"verify", "a.toml"}, {{"--skip", "3"}}) == "kvjit verify a.toml --skip 3");
+  CHECK(line_with({"verify", "--skip", "3", "my spec.toml", "-j", "2"}, {{"--skip", "5"}}) ==
+        "kvjit verify 'my spec.toml' -j 2 --skip 5");
+  CHECK(line_with({"verify", "--fuzz=9", "--seed", "1"}, {{"--fuzz", "4"}, {"--seed", "6"}}) ==
+        "kvjit verify --fuzz 4 --seed 6");
+  CHECK(line_with({"pack", "it's", ""}, {}) == "kvjit pack 'it'\\''s' ''");
+}
+
 }  // namespace
 }  // namespace kvjit

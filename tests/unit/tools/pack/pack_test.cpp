@@ -99,11 +99,6 @@ TEST_CASE("only archs that end in no letter have PTX for later GPUs") {
   CHECK(!is_for_later_gpus(""));
 }
 
-TEST_CASE("progress counts and foresees") {
-  CHECK(progress_text({12, 48, 6}, "decode") == "12/48 6 s, 18 s to go: decode");
-  CHECK(progress_text({0, 48, 0}, "").find("0/48") == 0);
-}
-
 TEST_CASE("a folder has a file for each kernel, and a manifest that a bundle is read by") {
   std::string folder = (std::filesystem::temp_directory_path() / "kvjit-pack-test-XXXXXX").string();
   REQUIRE(mkdtemp(folder.data()));
