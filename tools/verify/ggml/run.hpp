@@ -29,10 +29,11 @@ struct GgmlOutcome {
 };
 
 struct GgmlOptions {
-  unsigned threads = 1;                            // programs that are compiled and run at once
-  bool shares_programs = false;                    // one program serves several cases: GgmlCase::served_by
-  std::function<bool()> is_stopped;                // once it returns true no further case begins; or empty
-  std::function<void(std::size_t done)> progress;  // called after each case with the number of cases done; or empty
+  unsigned threads = 1;              // programs that are compiled and run at once
+  bool shares_programs = false;      // one program serves several cases: GgmlCase::served_by
+  std::function<bool()> is_stopped;  // once it returns true no further case begins; or empty
+  std::function<void(std::size_t done)> progress =
+      {};  // called after each case with the number of cases done; or empty
 };
 
 // Returns one outcome for each case, in the order of the cases.
