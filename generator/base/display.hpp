@@ -1,4 +1,4 @@
-// What a message shows of bytes from outside: a name, a line of a file, an error's text. Such bytes may hold control
+// Shows bytes from outside in messages: a name, a line of a file, an error's text. Such bytes may hold control
 // characters, which a terminal obeys, and a line may have megabytes. `displayed` writes every byte that is not
 // printable as an escape and leaves out the middle of what is too long, so that a message is valid UTF-8 and short.
 // SPDX-License-Identifier: MIT

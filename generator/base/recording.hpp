@@ -18,7 +18,7 @@ namespace kvjit::schema {
 
 struct TableRecord;
 
-// What a key takes.
+// The values that readers take for one key.
 struct KeyRecord {
   std::set<Node::Kind> kinds;                            // of the value
   std::set<Node::Kind> item_kinds;                       // of the items, if the value may be a list

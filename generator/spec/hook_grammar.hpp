@@ -10,7 +10,7 @@
 //
 // A value is a float, an int or a condition. Conditions come from comparisons of numbers, and only ! && || ?: take
 // them. The divisor of ints is a constant above 0, because a division by 0 would end the process of the CPU back-end.
-// What the parser accepts compiles.
+// Every hook that the parser accepts also compiles.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include <string>

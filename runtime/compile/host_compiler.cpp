@@ -154,7 +154,7 @@ class HostCompiler : public Compiler {
 Result<Artefact> HostCompiler::compile(const Source& source, std::stop_token stop) {
   const auto begin = std::chrono::steady_clock::now();
   KV_TRY(folder, TemporaryFolder::make());
-  // What a signal removes; folders after their files.
+  // A signal removes these files, then their folders.
   const std::string base = folder.path();
   const TemporaryMark marks[] = {TemporaryMark(base),
                                  TemporaryMark(base + "/device"),

@@ -13,6 +13,7 @@
 #include "generator/spec/spec.hpp"
 #include "tests/support/registry.hpp"
 #include "tests/support/skip.hpp"
+#include "tests/support/temp_folder.hpp"
 
 namespace kvjit::test {
 namespace {
@@ -40,8 +41,8 @@ std::string flags_of(const std::string& text, const std::string& compiler) {
 
 TEST_CASE("decode and quantize compile with nvcc by the flags of their first lines") {
   const std::string nvcc = find_nvcc();
-  std::string folder = (fs::temp_directory_path() / "kvjit-nvcc-XXXXXX").string();
-  REQUIRE(mkdtemp(folder.data()) != nullptr);
+  const TempFolder temporary;
+  const std::string& folder = temporary.path;
 
   const Spec spec =
       must(parse_specs("k = { format = \"tbq4_0\" }\nv = { format = \"q8_0\" }\nattention = {}", "spec")).at(0);
@@ -59,7 +60,6 @@ TEST_CASE("decode and quantize compile with nvcc by the flags of their first lin
     CHECK(fs::exists(folder + "/kernel.cubin"));
     fs::remove(folder + "/kernel.cubin");
   }
-  fs::remove_all(folder);
 }
 
 }  // namespace

@@ -129,7 +129,7 @@ bool is_tokens_of_hooks(std::string_view text) {
   return true;
 }
 
-// What is accepted is printed as tokens of the grammar, and the print parses to itself.
+// Aborts unless an accepted hook is printed as tokens of the grammar, and the print parses to itself.
 bool read_hook(std::span<const std::uint8_t> bytes) {
   const auto hook = parse_hook(text_of(bytes), "specs/hooks/fuzz.cuh");
   if (!is_taken(hook)) {

@@ -6,6 +6,7 @@
 #include <sstream>
 
 #include "tests/differential/harness.hpp"
+#include "tests/support/temp_folder.hpp"
 
 namespace kvjit::test {
 namespace {
@@ -38,19 +39,6 @@ rule = "corrected_norm"
 max_relative_mse = 0.0355
 )";
 
-// A folder that is removed with the object.
-struct TemporaryFolder {
-  fs::path path = [] {
-    std::string name = (fs::temp_directory_path() / "kvjit-promise-XXXXXX").string();
-    REQUIRE(mkdtemp(name.data()) != nullptr);
-    return fs::path(name);
-  }();
-  ~TemporaryFolder() {
-    std::error_code ignored;
-    fs::remove_all(path, ignored);
-  }
-};
-
 // Does what `kvjit --specs DIR` does: adds the folder's files to the embedded ones.
 Registry registry_with(const fs::path& folder) {
   FileSet files = embedded_files();
@@ -63,8 +51,8 @@ Registry registry_with(const fs::path& folder) {
 }
 
 TEST_CASE("a 3-bit, 64-value format is one file, as K and as V, in every family") {
-  const TemporaryFolder folder;
-  std::ofstream(folder.path / "three_bits_of_64.toml") << kThreeBits;
+  const TempFolder folder;
+  std::ofstream(fs::path(folder.path) / "three_bits_of_64.toml") << kThreeBits;
   const Registry registry = registry_with(folder.path);
   const Format& format = *must(registry.format("three", {}));
   CHECK(format.name == "three_bits_of_64");

@@ -11,20 +11,13 @@
 
 #include "runtime/jit/context.hpp"
 #include "tests/support/registry.hpp"
+#include "tests/support/temp_folder.hpp"
 
 namespace kvjit::test {
 
 // Returns the path of a folder for compiled kernels. The folder is removed when the process ends.
 inline const std::string& scratch_cache() {
-  struct Folder {
-    std::string path = (std::filesystem::temp_directory_path() / "kvjit-tests-XXXXXX").string();
-    Folder() { REQUIRE(mkdtemp(path.data()) != nullptr); }
-    ~Folder() {
-      std::error_code ignored;
-      std::filesystem::remove_all(path, ignored);
-    }
-  };
-  static const Folder folder;
+  static const TempFolder folder;
   return folder.path;
 }
 

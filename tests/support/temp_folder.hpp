@@ -11,19 +11,22 @@ namespace kvjit::test {
 
 class TempFolder {
  public:
-  TempFolder() : path_((std::filesystem::temp_directory_path() / "kvjit-test-XXXXXX").string()) {
-    REQUIRE(mkdtemp(path_.data()) != nullptr);
-  }
+  TempFolder() : path(made()) {}
   ~TempFolder() {
     std::error_code ignored;
-    std::filesystem::remove_all(path_, ignored);
+    std::filesystem::remove_all(path, ignored);
   }
   TempFolder(const TempFolder&) = delete;
   TempFolder& operator=(const TempFolder&) = delete;
-  std::filesystem::path path() const { return path_; }
+
+  const std::string path;  // without symbolic links
 
  private:
-  std::string path_;
+  static std::string made() {
+    std::string name = (std::filesystem::temp_directory_path() / "kvjit-test-XXXXXX").string();
+    REQUIRE(mkdtemp(name.data()) != nullptr);
+    return std::filesystem::canonical(name).string();
+  }
 };
 
 }  // namespace kvjit::test

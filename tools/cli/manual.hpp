@@ -8,7 +8,7 @@
 
 namespace kvjit {
 
-// What a flag or a positional takes, without the parser's notation.
+// A flag or a positional, described without the parser's notation.
 struct Argument {
   std::vector<std::string> names;  // "-o", "--output"; of a positional its name
   std::string value;               // "N", "auto|gpu|cpu"; empty: a flag without a value

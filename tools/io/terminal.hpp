@@ -1,4 +1,4 @@
-// What a terminal is and what may be done to it: colours by the usual variables, and Ctrl-C.
+// Decides whether a file is a terminal and may have colours, by the usual variables, and takes Ctrl-C.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include <cstdio>

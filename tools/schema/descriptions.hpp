@@ -1,4 +1,4 @@
-// What each key of a data file means, in a line for editors. The documents of specs/docs have the details.
+// Describes each key of a data file in a line for editors. The documents of specs/docs have the details.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include <map>

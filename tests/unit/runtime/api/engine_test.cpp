@@ -6,6 +6,7 @@
 #include <fstream>
 #include <map>
 
+#include "tests/support/temp_folder.hpp"
 #include "tests/unit/runtime/api/session.hpp"
 
 namespace kvjit::test {
@@ -15,9 +16,6 @@ namespace fs = std::filesystem;
 
 struct Engine {
   Engine() {
-    std::string name = (fs::temp_directory_path() / "kvjit-engine-test-XXXXXX").string();
-    REQUIRE(mkdtemp(name.data()));
-    folder = name;
     options.device = KVJIT_DEVICE_CPU;
     options.cache_dir = folder.c_str();
     options.cache_user = this;
@@ -29,7 +27,6 @@ struct Engine {
       static_cast<Engine*>(user)->kept[key] = std::string(static_cast<const char*>(entry), bytes);
     };
   }
-  ~Engine() { fs::remove_all(folder); }
 
   api::Context open() {
     api::Context context;
@@ -43,7 +40,8 @@ struct Engine {
     return stats;
   }
 
-  std::string folder;
+  TempFolder temporary;
+  const std::string& folder = temporary.path;
   std::map<std::string, std::string> kept;
   kvjit_context_options options = sized<kvjit_context_options>();
   kvjit_error error = sized<kvjit_error>();

@@ -32,7 +32,7 @@ bool contains(const std::string& text, const char* part) { return text.find(part
 
 TEST_CASE("a file is read to its end, also through a link") {
   const TempFolder folder;
-  const std::string file = (folder.path() / "a").string(), link = (folder.path() / "b").string();
+  const std::string file = folder.path + "/a", link = folder.path + "/b";
   std::ofstream(file, std::ios::binary) << std::string("x\0y", 3);
   fs::create_symlink(file, link);
   CHECK(read_text(link).value() == std::string("x\0y", 3));
@@ -43,12 +43,12 @@ TEST_CASE("a file is read to its end, also through a link") {
 
 TEST_CASE("what is no regular file is refused by its kind") {
   const TempFolder folder;
-  const std::string pipe = (folder.path() / "pipe").string(), socket_name = (folder.path() / "socket").string();
+  const std::string pipe = folder.path + "/pipe", socket_name = folder.path + "/socket";
   REQUIRE(mkfifo(pipe.c_str(), 0600) == 0);  // a read would wait forever
   CHECK(contains(refusal(pipe), "is a pipe, not a regular file"));
-  CHECK(contains(refusal(folder.path().string()), "is a folder"));
+  CHECK(contains(refusal(folder.path), "is a folder"));
   CHECK(contains(refusal("/dev/zero"), "is a device"));
-  CHECK(contains(refusal((folder.path() / "none").string()), "there is no such file"));
+  CHECK(contains(refusal(folder.path + "/none"), "there is no such file"));
   CHECK(contains(refusal(std::string("a\0b", 3)), "is no file name"));
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
@@ -61,7 +61,7 @@ TEST_CASE("what is no regular file is refused by its kind") {
 
 TEST_CASE("sizes are checked before memory is allocated") {
   const TempFolder folder;
-  const std::string file = (folder.path() / "sparse").string();
+  const std::string file = folder.path + "/sparse";
   std::ofstream(file) << "x";
   fs::resize_file(file, kMaxTextBytes + 1);
   CHECK(contains(read_text(file).error().message, "has 16777217 bytes; at most 16777216 are read"));

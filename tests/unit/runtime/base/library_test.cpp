@@ -11,24 +11,10 @@
 #include <fstream>
 
 #include "runtime/base/sha256.hpp"
+#include "tests/support/temp_folder.hpp"
 
 using namespace kvjit;
 namespace fs = std::filesystem;
-
-namespace {
-
-class Folder {
- public:
-  Folder() {
-    std::string name = (fs::temp_directory_path() / "kvjit-library-test-XXXXXX").string();
-    REQUIRE(mkdtemp(name.data()));
-    path = fs::canonical(name);
-  }
-  ~Folder() { fs::remove_all(path); }
-  std::string path;
-};
-
-}  // namespace
 
 TEST_CASE("SHA-256: the vectors of FIPS 180-4, in pieces too") {
   CHECK(hex(sha256("abc")) == "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
@@ -53,7 +39,7 @@ TEST_CASE("a library that exists opens, tells its path and its build") {
 }
 
 TEST_CASE("a library that is missing names every place once and what to do") {
-  const Folder folder;
+  const test::TempFolder folder;
   std::ofstream(folder.path + "/libbroken.so") << "no library";
   const auto library = Library::open(
       "libnone",
@@ -72,7 +58,7 @@ TEST_CASE("a library that is missing names every place once and what to do") {
 }
 
 TEST_CASE("files of folders: the largest version first, by number, and each file once") {
-  const Folder folder;
+  const test::TempFolder folder;
   for (const char* version : {"9.2", "10.1", "13.0"}) {
     fs::create_directories(folder.path + "/cuda-" + version);
     std::ofstream(folder.path + "/cuda-" + version + "/liba.so") << "x";

@@ -9,19 +9,14 @@
 #include <filesystem>
 #include <fstream>
 
+#include "tests/support/temp_folder.hpp"
+
 using namespace kvjit;
 namespace fs = std::filesystem;
 
 namespace {
 
-class Tree {
- public:
-  Tree() {
-    std::string name = (fs::temp_directory_path() / "kvjit-places-test-XXXXXX").string();
-    REQUIRE(mkdtemp(name.data()));
-    path = fs::canonical(name);
-  }
-  ~Tree() { fs::remove_all(path); }
+struct Tree : test::TempFolder {
   std::string add(const std::string& file) const {
     const std::string whole = path + "/" + file;
     fs::create_directories(fs::path(whole).parent_path());
@@ -29,7 +24,6 @@ class Tree {
     fs::permissions(whole, fs::perms::owner_all);
     return whole;
   }
-  std::string path;
 };
 
 // The files of the tree among those that are found, in their order.

@@ -12,23 +12,13 @@
 #include <fstream>
 
 #include "tests/support/registry.hpp"
+#include "tests/support/temp_folder.hpp"
 
 using namespace kvjit;
 using kvjit::test::must;
 namespace fs = std::filesystem;
 
 namespace {
-
-class Folder {
- public:
-  Folder() {
-    std::string name = (fs::temp_directory_path() / "kvjit-cache-test-XXXXXX").string();
-    REQUIRE(mkdtemp(name.data()));
-    path = name;
-  }
-  ~Folder() { fs::remove_all(path); }
-  std::string path;
-};
 
 Key key_of(const std::string& text) {
   Source source;
@@ -113,7 +103,7 @@ TEST_CASE("every flipped byte and every truncation of an entry is seen") {
 }
 
 TEST_CASE("publish, then read: from another cache object too") {
-  const Folder folder;
+  const test::TempFolder folder;
   const Key key = key_of("a");
   Logged first(folder.path);
   CHECK(!first.cache.read(key));
@@ -133,7 +123,7 @@ TEST_CASE("publish, then read: from another cache object too") {
 }
 
 TEST_CASE("a damaged entry is a miss, is counted, and goes to quarantine") {
-  const Folder folder;
+  const test::TempFolder folder;
   const Key key = key_of("a");
   Logged logged(folder.path);
   logged.cache.publish(sample(key));
@@ -156,7 +146,7 @@ TEST_CASE("a damaged entry is a miss, is counted, and goes to quarantine") {
 }
 
 TEST_CASE("what others could have written is skipped, and replaced by our own") {
-  const Folder folder;
+  const test::TempFolder folder;
   const Key key = key_of("a");
   Logged logged(folder.path);
   logged.cache.publish(sample(key));
@@ -183,7 +173,7 @@ TEST_CASE("what others could have written is skipped, and replaced by our own") 
 }
 
 TEST_CASE("no usable folder: memory only, and exactly one warning") {
-  const Folder folder;
+  const test::TempFolder folder;
   std::string base = folder.path + "/base";
   SUBCASE("below a file") { std::ofstream(base) << "a file"; }
   SUBCASE("writable by others") {
@@ -213,7 +203,7 @@ TEST_CASE("\"off\" is memory only and says nothing") {
 }
 
 TEST_CASE("a write that fails is counted and said once; what is there stays readable") {
-  const Folder folder;
+  const test::TempFolder folder;
   Logged logged(folder.path);
   const Key first = key_of("a"), second = key_of("b");
   logged.cache.publish(sample(first));
@@ -226,7 +216,7 @@ TEST_CASE("a write that fails is counted and said once; what is there stays read
 }
 
 TEST_CASE("a lock holds others off until it is gone, and leaves no file") {
-  const Folder folder;
+  const test::TempFolder folder;
   Logged logged(folder.path), other(folder.path);
   const Key key = key_of("a");
   const std::string file = folder.path + "/v2/locks/" + key.hex;
@@ -240,7 +230,7 @@ TEST_CASE("a lock holds others off until it is gone, and leaves no file") {
 }
 
 TEST_CASE("the sweep removes the least recently used first, and what dead processes left") {
-  const Folder folder;
+  const test::TempFolder folder;
   Logged logged(folder.path);
   std::vector<Key> keys;
   for (int i = 0; i < 5; ++i) {
@@ -265,7 +255,7 @@ TEST_CASE("the sweep removes the least recently used first, and what dead proces
 }
 
 TEST_CASE("publishing keeps the cache under its cap, at most once an hour") {
-  const Folder folder;
+  const test::TempFolder folder;
   Logged logged(folder.path, 4000);  // bytes; an entry has 1.2 KB
   for (int i = 0; i < 8; ++i) logged.cache.publish(sample(key_of(std::to_string(i))));
   CHECK(must(read_stats(folder.path)).entries == 8);  // the first publish swept; others do not sweep within the hour
@@ -277,7 +267,7 @@ TEST_CASE("publishing keeps the cache under its cap, at most once an hour") {
 }
 
 TEST_CASE("a hit marks the entry as used, once a day") {
-  const Folder folder;
+  const test::TempFolder folder;
   Logged logged(folder.path);
   const Key key = key_of("a");
   logged.cache.publish(sample(key));
@@ -294,7 +284,7 @@ TEST_CASE("a hit marks the entry as used, once a day") {
 }
 
 TEST_CASE("the list names every entry and checks it") {
-  const Folder folder;
+  const test::TempFolder folder;
   Logged logged(folder.path);
   logged.cache.publish(sample(key_of("a")));
   logged.cache.publish(sample(key_of("b")));
@@ -314,7 +304,7 @@ TEST_CASE("the list names every entry and checks it") {
 }
 
 TEST_CASE("clear removes what the cache has made, what lies in its place, and nothing else") {
-  const Folder folder;
+  const test::TempFolder folder;
   Logged logged(folder.path);
   for (const char* name : {"a", "b", "c"}) logged.cache.publish(sample(key_of(name)));
   fs::resize_file(path_of(folder.path, key_of("b")), 200);
@@ -342,7 +332,7 @@ TEST_CASE("clear removes what the cache has made, what lies in its place, and no
 }
 
 TEST_CASE("a folder that cannot be read is an error, not an empty cache") {
-  const Folder folder;
+  const test::TempFolder folder;
   const std::string file = folder.path + "/file";
   std::ofstream(file) << "x";
   CHECK(read_stats(file).error().code == Code::environment);
@@ -354,7 +344,7 @@ TEST_CASE("a folder that cannot be read is an error, not an empty cache") {
 }
 
 TEST_CASE("an entry that cannot be written is said once, and keeps others from nothing") {
-  const Folder folder;
+  const test::TempFolder folder;
   Logged logged(folder.path);
   const Key key = key_of("a");
   fs::create_directories(path_of(folder.path, key));

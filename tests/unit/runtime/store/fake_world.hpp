@@ -11,6 +11,7 @@
 #include <thread>
 
 #include "runtime/jit/context.hpp"
+#include "tests/support/temp_folder.hpp"
 
 namespace kvjit::test {
 
@@ -79,16 +80,12 @@ class FakeCompiler : public Compiler {
 
 struct Fixture {
   Fixture() {
-    std::string name = (fs::temp_directory_path() / "kvjit-context-test-XXXXXX").string();
-    REQUIRE(mkdtemp(name.data()));
-    folder = name;
     options.cache_dir = folder + "/cache";
     options.log = [this](const std::string& line) {
       const std::lock_guard guard(mutex);
       lines.push_back(line);
     };
   }
-  ~Fixture() { fs::remove_all(folder); }
 
   std::shared_ptr<Context> context(bool options_are_known = true) {
     Toolchain toolchain;
@@ -114,7 +111,8 @@ struct Fixture {
     return {};
   }
 
-  std::string folder;
+  test::TempFolder temporary;
+  const std::string& folder = temporary.path;
   Options options;
   World world;
   std::shared_ptr<SharedDevice> device;  // shared by all contexts of the test; null: one for each

@@ -8,24 +8,13 @@
 #include <filesystem>
 
 #include "runtime/base/input_file.hpp"
+#include "tests/support/temp_folder.hpp"
 #include "tools/io/files.hpp"
 
 namespace kvjit {
 namespace {
 
 namespace fs = std::filesystem;
-
-struct Folder {
-  fs::path path = [] {
-    std::string name = (fs::temp_directory_path() / "kvjit-safetensors-XXXXXX").string();
-    REQUIRE(mkdtemp(name.data()) != nullptr);
-    return fs::path(name);
-  }();
-  ~Folder() {
-    std::error_code ignored;
-    fs::remove_all(path, ignored);
-  }
-};
 
 std::vector<std::uint8_t> file_of(const std::string& header, std::size_t data, std::uint64_t stated = 0) {
   const std::uint64_t length = stated ? stated : header.size();
@@ -37,8 +26,8 @@ std::vector<std::uint8_t> file_of(const std::string& header, std::size_t data, s
 }
 
 std::string refusal(const std::string& header, std::size_t data, std::uint64_t stated = 0) {
-  const Folder folder;
-  const std::string file = (folder.path / "m").string();
+  const test::TempFolder folder;
+  const std::string file = (fs::path(folder.path) / "m").string();
   REQUIRE(write_bytes(file, file_of(header, data, stated)));
   const auto opened = open_safetensors(file);
   return opened ? "" : opened.error().message.substr(file.size() + 2);
@@ -48,8 +37,8 @@ const std::string kA = R"("a":{"dtype":"F16","shape":[2,2],"data_offsets":[0,8]}
 const std::string kB = R"("b":{"dtype":"F32","shape":[3],"data_offsets":[8,20]})";
 
 TEST_CASE("tensors are found where they lie; the header may be padded and hold metadata") {
-  const Folder folder;
-  const std::string file = (folder.path / "m").string();
+  const test::TempFolder folder;
+  const std::string file = (fs::path(folder.path) / "m").string();
   const std::string header = "{\"__metadata__\":{\"x\":\"y\"}," + kA + "," + kB + "}   ";
   REQUIRE(write_bytes(file, file_of(header, 20)));
   const Safetensors model = open_safetensors(file).value();
@@ -86,15 +75,15 @@ TEST_CASE("broken files are refused before memory is asked for") {
   CHECK(refusal(R"({"a":{"dtype":"F16","shape":[4]}})", 8) ==
         "'a' is not an object with dtype, shape and data_offsets");
   CHECK(refusal(R"({"a":1})", 0) != "");
-  const Folder folder;
-  CHECK(open_safetensors((folder.path / "none").string()).error().code == Code::bad_input);
-  REQUIRE(write_bytes((folder.path / "short").string(), std::vector<std::uint8_t>{1, 2, 3}));
-  CHECK(open_safetensors((folder.path / "short").string()).error().code == Code::bad_input);
+  const test::TempFolder folder;
+  CHECK(open_safetensors((fs::path(folder.path) / "none").string()).error().code == Code::bad_input);
+  REQUIRE(write_bytes((fs::path(folder.path) / "short").string(), std::vector<std::uint8_t>{1, 2, 3}));
+  CHECK(open_safetensors((fs::path(folder.path) / "short").string()).error().code == Code::bad_input);
 }
 
 TEST_CASE("a change touches its tensor alone, and a failed one leaves nothing behind") {
-  const Folder folder;
-  const std::string in = (folder.path / "in").string(), out = (folder.path / "out").string();
+  const test::TempFolder folder;
+  const std::string in = (fs::path(folder.path) / "in").string(), out = (fs::path(folder.path) / "out").string();
   const auto before = file_of("{\"__metadata__\":{\"x\":\"y\"}," + kA + "," + kB + "}", 20);
   REQUIRE(write_bytes(in, before));
   const Safetensors model = open_safetensors(in).value();
@@ -105,7 +94,7 @@ TEST_CASE("a change touches its tensor alone, and a failed one leaves nothing be
   CHECK(read_bytes(in).value() == before);
   CHECK_FALSE(write_changed(model, {{"a", std::vector<std::uint8_t>(7, 0)}}, out));
   CHECK(read_bytes(out).value() == expected);
-  CHECK_FALSE(write_changed(model, {}, (folder.path / "no" / "folder").string()));
+  CHECK_FALSE(write_changed(model, {}, (fs::path(folder.path) / "no" / "folder").string()));
   CHECK(std::distance(fs::directory_iterator(folder.path), fs::directory_iterator{}) == 2);
 }
 

@@ -12,6 +12,7 @@
 #include "generator/resolve/problem.hpp"
 #include "runtime/store/bundle.hpp"
 #include "tests/support/registry.hpp"
+#include "tests/support/temp_folder.hpp"
 
 using namespace kvjit;
 using namespace kvjit::test;
@@ -100,8 +101,8 @@ TEST_CASE("only archs that end in no letter have PTX for later GPUs") {
 }
 
 TEST_CASE("a folder has a file for each kernel, and a manifest that a bundle is read by") {
-  std::string folder = (std::filesystem::temp_directory_path() / "kvjit-pack-test-XXXXXX").string();
-  REQUIRE(mkdtemp(folder.data()));
+  const test::TempFolder temporary;
+  const std::string folder = temporary.path + "/made/";
   Source source;
   source.entry = "kv_decode";
   source.arch = "sm_80";
@@ -109,15 +110,14 @@ TEST_CASE("a folder has a file for each kernel, and a manifest that a bundle is 
   entry.name = "decode.sample.sm_80";
   entry.key = make_key(source, ArtefactKind::cubin, {});
   entry.artefact.bytes = {'a', 'b', 'c'};
-  must(write_folder(folder + "/made/", {entry}));
-  const Bundle bundle = must(Bundle::open(folder + "/made/"));
+  must(write_folder(folder, {entry}));
+  const Bundle bundle = must(Bundle::open(folder));
   REQUIRE(bundle.items().size() == 1);
   CHECK(bundle.archs() == "sm_80");
   CHECK(!bundle.signer());
   const auto read = must(decode_entry(entry.key.hex, must(bundle.read(bundle.items()[0]))));
   CHECK(read.name == entry.name);
   CHECK(read.artefact.bytes == entry.artefact.bytes);
-  std::filesystem::remove_all(folder);
 }
 
 TEST_CASE("bytes as a C header; what is no name in C is refused") {

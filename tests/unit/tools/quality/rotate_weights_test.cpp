@@ -12,6 +12,7 @@
 #include "generator/catalogue/registry.hpp"
 #include "generator/formats/reference_codec.hpp"
 #include "tests/support/rng.hpp"
+#include "tests/support/temp_folder.hpp"
 #include "tools/io/files.hpp"
 
 namespace kvjit {
@@ -103,12 +104,8 @@ TEST_CASE("numbers are rounded once, and those beyond the type are refused") {
 
 // A model with one projection that has a bias.
 struct Model {
-  fs::path folder = [] {
-    std::string name = (fs::temp_directory_path() / "kvjit-weights-XXXXXX").string();
-    REQUIRE(mkdtemp(name.data()) != nullptr);
-    return fs::path(name);
-  }();
-  std::string file = (folder / "m.safetensors").string();
+  test::TempFolder folder;
+  std::string file = folder.path + "/m.safetensors";
   Safetensors opened;
 
   Model() {
@@ -124,10 +121,6 @@ struct Model {
     bytes.insert(bytes.end(), data.begin(), data.end());
     REQUIRE(write_bytes(file, bytes));
     opened = open_safetensors(file).value();
-  }
-  ~Model() {
-    std::error_code ignored;
-    fs::remove_all(folder, ignored);
   }
 };
 
