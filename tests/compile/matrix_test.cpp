@@ -12,6 +12,9 @@ namespace {
 
 constexpr const char* kArchs[] = {"sm_75",   "sm_80",   "sm_86",   "sm_89",  "sm_90a",
                                   "sm_100a", "sm_103a", "sm_120a", "sm_121a"};
+// Archs that differ from one above in threads a multiprocessor, or in the instructions that the compiler may use. Each
+// pair is compiled for one of them in turn, to keep the test short.
+constexpr const char* kSimilarArchs[] = {"sm_87", "sm_90", "sm_100", "sm_103", "sm_110", "sm_110a", "sm_120", "sm_121"};
 constexpr const char* kFormats = "\"f16\", \"bf16\", \"q8_0\", \"q4_0\", \"tbq4_0\"";
 // The kernels that depend on both sides of the cache.
 const std::set<Role> kAttention = {Role::rotate_q, Role::decode, Role::merge, Role::rotate_out, Role::reference};
@@ -36,18 +39,24 @@ void check_matrix(bool is_complete) {
   }
   Kernels kernels;
   std::size_t combinations = 0, turn = 0;
-  for (const char* arch : kArchs) {
-    if (!is_known(arch)) continue;
-    for (const auto& [pair, specs] : pairs) {
-      ++turn;
-      for (std::size_t i = 0; i < specs.size(); ++i) {
-        if (!is_complete && i != turn % specs.size()) continue;
-        ++combinations;
-        const ProgramSource program = must(make_program(must(resolve(specs[i], registry, arch)), registry));
-        for (const auto& [role, source] : program.kernels)
-          if (pair.first == pair.second || kAttention.count(role)) kernels.add(source);
-      }
+  const auto add = [&](const char* arch, const auto& pair, const std::vector<Spec>& specs) {
+    ++turn;
+    for (std::size_t i = 0; i < specs.size(); ++i) {
+      if (!is_complete && i != turn % specs.size()) continue;
+      ++combinations;
+      const ProgramSource program = must(make_program(must(resolve(specs[i], registry, arch)), registry));
+      for (const auto& [role, source] : program.kernels)
+        if (pair.first == pair.second || kAttention.count(role)) kernels.add(source);
     }
+  };
+  for (const char* arch : kArchs)
+    for (const auto& [pair, specs] : pairs)
+      if (is_known(arch)) add(arch, pair, specs);
+  std::size_t next = 0;
+  for (const auto& [pair, specs] : pairs) {
+    const std::size_t count = is_complete ? std::size(kSimilarArchs) : 1;
+    for (std::size_t i = 0; i < count; ++i)
+      if (const char* arch = kSimilarArchs[next++ % std::size(kSimilarArchs)]; is_known(arch)) add(arch, pair, specs);
   }
   kernels.compile(kThreads);
   std::printf("%zu programs\n", combinations);

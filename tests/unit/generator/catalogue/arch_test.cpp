@@ -75,12 +75,19 @@ TEST_CASE("shipped archs: opt-in shared memory, threads and capabilities of each
     int shared, threads;
     bool cp_async, bf16, bulk_copy, wgmma;
   };
-  for (const Row& row :
-       {Row{"sm_75", 65536, 1024, false, false, false, false}, Row{"sm_80", 166912, 2048, true, true, false, false},
-        Row{"sm_86", 101376, 1536, true, true, false, false}, Row{"sm_89", 101376, 1536, true, true, false, false},
-        Row{"sm_90", 232448, 2048, true, true, true, false}, Row{"sm_90a", 232448, 2048, true, true, true, true},
-        Row{"sm_100a", 232448, 2048, true, true, true, false}, Row{"sm_103a", 232448, 2048, true, true, true, false},
-        Row{"sm_120a", 101376, 1536, true, true, true, false}, Row{"sm_121a", 101376, 1536, true, true, true, false}}) {
+  const Row rows[] = {
+      {"sm_75", 65536, 1024, false, false, false, false}, {"sm_80", 166912, 2048, true, true, false, false},
+      {"sm_86", 101376, 1536, true, true, false, false},  {"sm_87", 166912, 1536, true, true, false, false},
+      {"sm_89", 101376, 1536, true, true, false, false},  {"sm_90", 232448, 2048, true, true, true, false},
+      {"sm_90a", 232448, 2048, true, true, true, true},   {"sm_100", 232448, 2048, true, true, true, false},
+      {"sm_100a", 232448, 2048, true, true, true, false}, {"sm_103", 232448, 2048, true, true, true, false},
+      {"sm_103a", 232448, 2048, true, true, true, false}, {"sm_110", 232448, 1536, true, true, true, false},
+      {"sm_110a", 232448, 1536, true, true, true, false}, {"sm_120", 101376, 1536, true, true, true, false},
+      {"sm_120a", 101376, 1536, true, true, true, false}, {"sm_121", 101376, 1536, true, true, true, false},
+      {"sm_121a", 101376, 1536, true, true, true, false},
+  };
+  CHECK(registry.archs().size() == std::size(rows));
+  for (const Row& row : rows) {
     CAPTURE(row.name);
     const Arch* arch = registry.arch(row.name);
     REQUIRE(arch);

@@ -59,10 +59,12 @@ TEST_CASE("an error of the driver says what was done, its name and its meaning")
 
 TEST_CASE("compute capabilities become archs") {
   CHECK(arch_of(7, 5) == "sm_75");
+  CHECK(arch_of(8, 7) == "sm_87");
   CHECK(arch_of(8, 9) == "sm_89");
   CHECK(arch_of(9, 0) == "sm_90a");
   CHECK(arch_of(10, 0) == "sm_100a");
   CHECK(arch_of(10, 3) == "sm_103a");
+  CHECK(arch_of(11, 0) == "sm_110a");
   CHECK(arch_of(12, 0) == "sm_120a");
   CHECK(arch_of(12, 1) == "sm_121a");
 }

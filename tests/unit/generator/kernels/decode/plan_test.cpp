@@ -299,7 +299,8 @@ TEST_CASE("bank_wavefronts counts distinct words of a bank") {
 }
 
 TEST_CASE("every arch gets a block that fits its shared memory") {
-  for (const char* arch : {"sm_75", "sm_80", "sm_86", "sm_89", "sm_90a", "sm_100a", "sm_103a", "sm_120a", "sm_121a"})
+  for (const char* arch : {"sm_75", "sm_80", "sm_86", "sm_87", "sm_89", "sm_90", "sm_90a", "sm_100a", "sm_103a",
+                           "sm_110a", "sm_120a", "sm_121a"})
     for (const char* format : {"f16", "tbq4_0"}) {
       const auto problem =
           problem_of(fmt::format("[k]\nformat=\"{}\"\n[v]\nformat=\"{}\"\n[attention]\nhead_dim=256\nq_heads_per_kv=8",
