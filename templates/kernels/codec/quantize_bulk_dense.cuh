@@ -35,8 +35,7 @@ KV_DEVICE void fill_matrix() {
 template <class Plan>
 KV_DEVICE void quantize_bulk_dense(const CodecArgs& args) {
   constexpr int kGroups = Plan::kHeadDim / kBulkGroup, kTiles = 2;
-  constexpr float kTiny = 1e-10f,  // a group of this length, or less, is taken for zero (has_direction)
-      kRoot = 11.3137085f;         // sqrt(128): from coordinates of a unit vector to standard deviations
+  constexpr float kRoot = 11.3137085f;  // sqrt(128): from coordinates of a unit vector to standard deviations
   fill_encoding_tables<Plan>();
   fill_matrix<Plan>();
   sync_block();
@@ -54,6 +53,7 @@ KV_DEVICE void quantize_bulk_dense(const CodecArgs& args) {
     for (int group = 0; group < kGroups; ++group) {
       u32 x[kTiles][8][4], nibbles[kTiles][2][4];
       float factor[kTiles][2], norm[kTiles][2];
+      bool is_direction[kTiles][2];
       KV_UNROLL
       for (int i = 0; i < kTiles * 2; ++i) {
         const i64 from = row_in_x(args, tiles[i / 2].row(args, g + 8 * (i % 2))) + group * kBulkGroup + c * 32;
@@ -79,7 +79,8 @@ KV_DEVICE void quantize_bulk_dense(const CodecArgs& args) {
         square += shfl_xor(square, 2);
         const float inverse = rsqrt_fast(square);
         norm[i / 2][i % 2] = square * inverse;
-        factor[i / 2][i % 2] = square <= kTiny * kTiny ? 0.f : Plan::kStep * kRoot * inverse;
+        is_direction[i / 2][i % 2] = has_direction(square);
+        factor[i / 2][i % 2] = is_direction[i / 2][i % 2] ? Plan::kStep * kRoot * inverse : 0.f;
       }
       KV_UNROLL_BY(1)
       for (int e = 0; e < 4; ++e) {
@@ -119,7 +120,7 @@ KV_DEVICE void quantize_bulk_dense(const CodecArgs& args) {
         for (int half = 0; half < 2; ++half) {
           KV_UNROLL
           for (int e = 0; e < 4; ++e) rows[half].nibbles[e] = nibbles[tile][half][e];
-          rows[half].norm = norm[tile][half], rows[half].is_direction = factor[tile][half] != 0.f;
+          rows[half].norm = norm[tile][half], rows[half].is_direction = is_direction[tile][half];
           rows[half].length = squared_length<Plan>(nibbles[tile][half], mine);
           clear_if_zero<Plan>(rows[half]);
         }
