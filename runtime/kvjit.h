@@ -84,7 +84,8 @@ typedef enum kvjit_status {
 } kvjit_status;
 
 /* Describes a failure. The caller owns it. Each call that receives it overwrites it; success leaves status 0 and empty
- * texts. A text that is too long for its array ends in "...". */
+ * texts. A text that is too long for its array ends in "...". message and notes show control characters and what is
+ * no UTF-8 as escapes, so that a log or a terminal may print them. */
 typedef struct kvjit_error {
   size_t size;
   int status;         /* a kvjit_status */

@@ -58,6 +58,14 @@ std::string closest(std::string_view name, const std::vector<std::string>& candi
     if (distance > (longer + 2) / 3 || distance >= longer) continue;
     if (best.empty() || distance < best_distance) best = candidate, best_distance = distance;
   }
+  if (!best.empty() || name.size() < 2) return best;
+  // A name without its prefix, "90a" of "sm_90a", if only one candidate has it.
+  const std::string last_part = "_" + std::string(name);
+  for (const std::string& candidate : candidates) {
+    if (!candidate.ends_with(last_part)) continue;
+    if (!best.empty()) return "";
+    best = candidate;
+  }
   return best;
 }
 

@@ -50,7 +50,8 @@ inline tl::unexpected<Error> fail(Code code, std::string message, Where where = 
 // It has no colour and ends with a newline.
 std::string render(const Error& error);
 
-// The candidate that is closest to `name` by edit distance, or "" if none is close enough to be a typing error.
+// The candidate that is closest to `name` by edit distance, else the only one whose last part is `name` ("90a" of
+// "sm_90a"), or "" if no candidate is likely to be meant.
 std::string closest(std::string_view name, const std::vector<std::string>& candidates);
 
 }  // namespace kvjit

@@ -21,6 +21,7 @@
 #include <utility>
 #include <vector>
 
+#include "generator/base/display.hpp"
 #include "generator/catalogue/registry.hpp"
 #include "generator/kernels/operations/operations.hpp"
 #include "generator/program.hpp"
@@ -196,11 +197,11 @@ inline kvjit_status tell(const Error& error, kvjit_error* to) noexcept {
     value.line = error.where.line;
     value.column = error.where.column;
     copy_text(value.file, sizeof value.file, error.where.file);
-    copy_text(value.message, sizeof value.message, error.message);
     try {
-      copy_text(value.notes, sizeof value.notes, lines(error.notes));
+      copy_text(value.message, sizeof value.message, displayed_lines(error.message, sizeof value.message));
+      copy_text(value.notes, sizeof value.notes, displayed_lines(lines(error.notes), sizeof value.notes));
     } catch (...) {
-      copy_text(value.notes, sizeof value.notes, "(no memory for the notes)");
+      copy_text(value.message, sizeof value.message, "no memory for the message");
     }
     write_struct(to, value);
   }

@@ -23,7 +23,7 @@ Result<std::vector<Source>> sources_of(const Cli& cli, const KernelsOf& kernels)
   std::vector<Source> sources;
   std::vector<SpecOnArchs> all;
   for (const Spec& spec : specs) {
-    KV_TRY(archs, cli.archs(spec, kernels.archs, is_for_gpu(cli)));
+    KV_TRY(archs, cli.archs(spec, registry, kernels.archs, is_for_gpu(cli)));
     for (const std::string& arch : archs) {
       KV_TRY(more, sources_to_pack(spec, registry, arch, is_for_gpu(cli)));
       std::move(more.begin(), more.end(), std::back_inserter(sources));
@@ -45,13 +45,15 @@ Result<std::unique_ptr<Store>> open_store_ahead(const Cli& cli, Options options,
 }
 
 std::vector<KernelAhead> compile_ahead(const Cli& cli, Store& store, const std::vector<Source>& sources,
-                                       unsigned threads, bool stops_at_failure) {
+                                       unsigned threads, bool stops_at_failure,
+                                       const std::function<void(const KernelAhead&)>& show) {
   const Interrupts interrupts;
   Progress progress(sources.size(), cli.shows_progress());
-  const auto show = [&progress](const KernelAhead& kernel, const AheadProgress& now) {
+  const auto report = [&](const KernelAhead& kernel, const AheadProgress& now) {
+    if (show) show(kernel);
     progress.show(now.done, now.count, kernel.source->name);
   };
-  return compile_ahead(store, sources, {threads, stops_at_failure, Interrupts::is_requested, show});
+  return compile_ahead(store, sources, {threads, stops_at_failure, Interrupts::is_requested, report});
 }
 
 std::size_t done_of(const std::vector<KernelAhead>& kernels) {

@@ -1,7 +1,8 @@
-// What the verbs build, warm and pack share: the kernels of specs, and the store that compiles them ahead of use
-// (tools/pack/ahead.hpp), with progress on a terminal.
+// The verbs build, warm and pack share this code: it lists the kernels of specs, and compiles them ahead of use
+// (tools/pack/ahead.hpp) with progress on a terminal.
 // SPDX-License-Identifier: MIT
 #pragma once
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -25,9 +26,11 @@ Result<std::vector<Source>> sources_of(const Cli& cli, const KernelsOf& kernels)
 // The store of these options. Its log has no line for each compile, because the verbs show progress.
 Result<std::unique_ptr<Store>> open_store_ahead(const Cli& cli, Options options, ArtefactKind kind);
 
-// compile_ahead with progress on a terminal. Ctrl-C leaves the kernels that are left with the code `cancelled`.
+// compile_ahead with progress on a terminal. Ctrl-C leaves the kernels that are left with the code `cancelled`. `show`,
+// if there is one, is called for each kernel that had its turn, by one thread at a time.
 std::vector<KernelAhead> compile_ahead(const Cli& cli, Store& store, const std::vector<Source>& sources,
-                                       unsigned threads, bool stops_at_failure);
+                                       unsigned threads, bool stops_at_failure,
+                                       const std::function<void(const KernelAhead&)>& show = {});
 
 std::size_t done_of(const std::vector<KernelAhead>& kernels);  // kernels that had their turn
 

@@ -10,6 +10,7 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <filesystem>
+#include <functional>
 #include <memory>
 
 #include "generator/formats/reference_codec.hpp"
@@ -43,14 +44,39 @@ struct BenchArgs {
   bool has_operations = false;                                  // --operations
   bool is_tuning = false;                                       // --tune
   bool has_lengths = false;                                     // --lengths: lengths in device memory
-  std::size_t skip = 0;                                         // --skip: rows left out at the begin
-  double gigabytes = 1;                                         // --gigabytes: 1e9 bytes of rows for --write
+  std::size_t skip = 0;  // --skip: rows, or specs of --write and --tune, left out at the begin
+  double gigabytes = 1;  // --gigabytes: 1e9 bytes of rows for --write
 };
 
-Result<void> check_gpu(const DeviceInfo& info) {
-  if (info.is_gpu) return {};
-  return fail(Code::environment, "bench needs a GPU: the CPU back-end checks numbers, not speed", {},
-              {"`kvjit verify` runs on the CPU back-end"});
+// Opens the GPU. The CPU back-end never takes its place.
+Result<std::shared_ptr<Context>> gpu_context(const Cli& cli) {
+  Options options = cli.options;
+  if (options.device == DeviceKind::automatic) options.device = DeviceKind::gpu;
+  options.log = [&cli](const std::string& line) { cli.talk(line); };
+  auto context = Context::open(options);
+  const bool has_no_gpu = context ? !(*context)->backend()->info().is_gpu : context.error().code == Code::environment;
+  if (!has_no_gpu) return context;
+  std::vector<std::string> notes = {"`kvjit verify` runs on the CPU back-end"};
+  if (!context) notes.insert(notes.begin(), context.error().message);
+  return fail(Code::environment, "bench needs a GPU: the CPU back-end checks numbers, not speed", {}, notes);
+}
+
+// Calls measure(spec) for each spec but the first `skip`, with progress, until Ctrl-C. Returns the number of calls.
+Result<std::size_t> for_each_spec(const Cli& cli, const std::vector<Spec>& specs, std::size_t skip,
+                                  const std::function<Result<void>(const Spec&)>& measure) {
+  if (skip >= specs.size()) return fail(Code::usage, fmt::format("--skip {}: there are {} specs", skip, specs.size()));
+  const Interrupts interrupts;
+  Progress progress(specs.size() - skip, cli.shows_progress());
+  std::size_t done = 0;
+  for (; skip + done < specs.size() && !Interrupts::is_requested(); progress.show(++done))
+    KV_CHECK(measure(specs[skip + done]));
+  return done;
+}
+
+// The exit code after for_each_spec. It says how to go on if specs are left.
+int exit_code(const Cli& cli, const std::vector<Spec>& specs, std::size_t skip, std::size_t done) {
+  if (skip + done == specs.size()) return 0;
+  return cli.interrupted(done, specs.size() - skip, {{"--skip", std::to_string(skip + done)}});
 }
 
 // bench --write: times quantize and dequantize, and a plain copy of as many bytes in the same run. GB/s count the bytes
@@ -58,9 +84,8 @@ Result<void> check_gpu(const DeviceInfo& info) {
 Result<int> bench_write(const Cli& cli, const BenchArgs& args) {
   KV_TRY(registry, cli.registry());
   KV_TRY(specs, cli.specs(args.specs));
-  KV_TRY(context, cli.context());
+  KV_TRY(context, gpu_context(cli));
   const std::shared_ptr<Backend>& backend = context->backend();
-  KV_CHECK(check_gpu(backend->info()));
   const auto bytes = static_cast<std::size_t>(args.gigabytes * 1e9) / 4096 * 4096;
   double copy_rate = 0;
   {
@@ -74,53 +99,57 @@ Result<int> bench_write(const Cli& cli, const BenchArgs& args) {
   }
   Json data = {{"device", backend->info().name}, {"copy_gb_per_s", copy_rate}, {"results", Json::array()}};
   std::vector<std::vector<std::string>> lines;
-  for (const Spec& spec : specs) {
-    KV_TRY(ready, make_ready(spec, registry, context));
-    const Problem& problem = ready.problem;
-    const auto add = [&](std::string_view x, const std::string& what, double moved, const Backend::Timing& timing) {
-      const double rate = moved / timing.median_us / 1e3;
-      data["results"].push_back({{"format", problem.k.name},
-                                 {"op", what},
-                                 {"x", x},
-                                 {"bytes", moved},
-                                 {"median_us", timing.median_us},
-                                 {"low_us", timing.low_us},
-                                 {"high_us", timing.high_us},
-                                 {"gb_per_s", rate},
-                                 {"of_copy", rate / copy_rate}});
-      lines.push_back({problem.k.name, what, std::string(x), fmt::format("{:.0f}", timing.median_us),
-                       fmt::format("{:.0f}", timing.low_us), fmt::format("{:.0f}", timing.high_us),
-                       fmt::format("{:.0f}", rate), fmt::format("{:.0f} %", 100 * rate / copy_rate)});
-    };
-    for (const Element type : {Element::f16, Element::bf16, Element::f32}) {
-      const long long width = type == Element::f32 ? 4 : 2;
-      const long long tokens = static_cast<long long>(bytes) / (width * args.kv_heads * problem.head_dim);
-      KV_TRY(harness, KernelHarness::make(context, ready.program, problem, {1, args.kv_heads, tokens}));
-      const auto sample = heavy_tailed(1, std::size_t(4096) * std::size_t(problem.head_dim), problem.head_dim);
-      for (const bool is_writing : {true, false}) {
-        KV_TRY(timing, harness.time_codec(0, is_writing, type, sample, args.repeats));
-        const double moved = double(tokens) * args.kv_heads *
-                             (double(width) * problem.head_dim + double(ready.program->source().k.row_bytes));
-        add(to_string(type), is_writing ? "quantize" : "dequantize", moved, timing);
-      }
-      if (!args.has_operations || type != Element::f16) continue;
-      KV_TRY(both, KernelHarness::make(context, ready.program, problem, {1, args.kv_heads, tokens, 2}));
-      std::vector<std::uint8_t> rows;
-      for (std::size_t at = 0; at < sample.size(); at += std::size_t(problem.head_dim)) {
-        const auto row = encode_row(problem.k, std::span(sample).subspan(at, std::size_t(problem.head_dim)));
-        rows.insert(rows.end(), row.begin(), row.end());
-      }
-      KV_CHECK(both.fill(0, rows));
-      KV_TRY(x, Buffer::make(backend, bytes));
-      KV_CHECK(backend->fill(x.pointer(), 0, bytes));
-      KV_TRY(times, time_operations(context, registry, ready.program, problem, both, x.pointer(), args.repeats));
-      for (const OperationTime& one : times) add(to_string(type), one.what, one.bytes, one.timing);
-    }
-  }
+  KV_TRY(done, for_each_spec(cli, specs, args.skip, [&](const Spec& spec) -> Result<void> {
+           KV_TRY(ready, make_ready(spec, registry, context));
+           const Problem& problem = ready.problem;
+           const auto add = [&](std::string_view x, const std::string& what, double moved,
+                                const Backend::Timing& timing) {
+             const double rate = moved / timing.median_us / 1e3;
+             data["results"].push_back({{"format", problem.k.name},
+                                        {"op", what},
+                                        {"x", x},
+                                        {"bytes", moved},
+                                        {"median_us", timing.median_us},
+                                        {"low_us", timing.low_us},
+                                        {"high_us", timing.high_us},
+                                        {"gb_per_s", rate},
+                                        {"of_copy", rate / copy_rate}});
+             lines.push_back({problem.k.name, what, std::string(x), fmt::format("{:.0f}", timing.median_us),
+                              fmt::format("{:.0f}", timing.low_us), fmt::format("{:.0f}", timing.high_us),
+                              fmt::format("{:.0f}", rate), fmt::format("{:.0f} %", 100 * rate / copy_rate)});
+             if (cli.shows_progress())
+               print_above(stderr, fmt::format("{} {} {}: {:.0f} GB/s\n", problem.k.name, what, x, rate));
+           };
+           for (const Element type : {Element::f16, Element::bf16, Element::f32}) {
+             const long long width = type == Element::f32 ? 4 : 2;
+             const long long tokens = static_cast<long long>(bytes) / (width * args.kv_heads * problem.head_dim);
+             KV_TRY(harness, KernelHarness::make(context, ready.program, problem, {1, args.kv_heads, tokens}));
+             const auto sample = heavy_tailed(1, std::size_t(4096) * std::size_t(problem.head_dim), problem.head_dim);
+             for (const bool is_writing : {true, false}) {
+               KV_TRY(timing, harness.time_codec(0, is_writing, type, sample, args.repeats));
+               const double moved = double(tokens) * args.kv_heads *
+                                    (double(width) * problem.head_dim + double(ready.program->source().k.row_bytes));
+               add(to_string(type), is_writing ? "quantize" : "dequantize", moved, timing);
+             }
+             if (!args.has_operations || type != Element::f16) continue;
+             KV_TRY(both, KernelHarness::make(context, ready.program, problem, {1, args.kv_heads, tokens, 2}));
+             std::vector<std::uint8_t> rows;
+             for (std::size_t at = 0; at < sample.size(); at += std::size_t(problem.head_dim)) {
+               const auto row = encode_row(problem.k, std::span(sample).subspan(at, std::size_t(problem.head_dim)));
+               rows.insert(rows.end(), row.begin(), row.end());
+             }
+             KV_CHECK(both.fill(0, rows));
+             KV_TRY(x, Buffer::make(backend, bytes));
+             KV_CHECK(backend->fill(x.pointer(), 0, bytes));
+             KV_TRY(times, time_operations(context, registry, ready.program, problem, both, x.pointer(), args.repeats));
+             for (const OperationTime& one : times) add(to_string(type), one.what, one.bytes, one.timing);
+           }
+           return {};
+         }));
   cli.print(data, fmt::format("{}, {} of x, copy of as much: {:.0f} GB/s\n{}", backend->info().name,
                               byte_count(double(bytes)), copy_rate,
                               table_text({"format", "op", "x", "us", "low", "high", "GB/s", "of copy"}, lines)));
-  return 0;
+  return exit_code(cli, specs, args.skip, done);
 }
 
 // A program to be timed, and the caches over which it is timed.
@@ -226,9 +255,8 @@ std::string cache_text(const CacheShape& shape) {
 Result<int> bench(const Cli& cli, const BenchArgs& args) {
   KV_TRY(registry, cli.registry());
   KV_TRY(specs, cli.specs(args.specs));
-  KV_TRY(context, cli.context());
+  KV_TRY(context, gpu_context(cli));
   const DeviceInfo& info = context->backend()->info();
-  KV_CHECK(check_gpu(info));
   // All jobs are created before any is timed, so that a refused spec or size loses no measurements.
   std::vector<Job> jobs;
   for (const Spec& spec : specs) {
@@ -311,9 +339,8 @@ Result<int> tune_specs(const Cli& cli, const BenchArgs& args) {
     return fail(Code::usage, "--tune needs -o DIR", {}, {"it writes DIR/tuning/ARCH.toml, which --specs DIR finds"});
   KV_TRY(registry, cli.registry());
   KV_TRY(specs, cli.specs(args.specs));
-  KV_TRY(context, cli.context());
+  KV_TRY(context, gpu_context(cli));
   const DeviceInfo& info = context->backend()->info();
-  KV_CHECK(check_gpu(info));
   const std::filesystem::path folder = std::filesystem::path(args.out_dir) / "tuning",
                               file = folder / (info.arch + ".toml");
   std::vector<TuningRow> rows = registry.tuning(info.arch);
@@ -329,21 +356,24 @@ Result<int> tune_specs(const Cli& cli, const BenchArgs& args) {
 
   Json data = {{"device", to_json(info)}, {"file", file.string()}, {"results", Json::array()}};
   std::string text;
-  for (const Spec& spec : specs) {
-    KV_TRY(job, make_job(spec, args, registry, context));
-    KV_TRY(time, timer(job, args, context));
-    KV_TRY(tuned, tune(job.ready.problem, registry, context, time));
-    KV_TRY(row, row_of(spec, job, tuned, info.name, file.string(), registry));
-    rows = with_row(std::move(rows), row);
-    // The file is written after each spec, so that a later failure loses no measurements.
-    KV_CHECK(write_text(file.string(), tuning_text(info.arch, rows)));
-    data["results"].push_back(to_json(job.ready.problem.id, tuned));
-    std::vector<std::string> caches;
-    for (const CacheShape& shape : job.shapes) caches.push_back(cache_text(shape));
-    text += tune_table(job.ready.problem.id, caches, tuned);
-  }
+  KV_TRY(done, for_each_spec(cli, specs, args.skip, [&](const Spec& spec) -> Result<void> {
+           KV_TRY(job, make_job(spec, args, registry, context));
+           KV_TRY(time, timer(job, args, context));
+           KV_TRY(tuned, tune(job.ready.problem, registry, context, time));
+           KV_TRY(row, row_of(spec, job, tuned, info.name, file.string(), registry));
+           rows = with_row(std::move(rows), row);
+           // The file is written after each spec, so that a later failure loses no measurements.
+           KV_CHECK(write_text(file.string(), tuning_text(info.arch, rows)));
+           data["results"].push_back(to_json(job.ready.problem.id, tuned));
+           std::vector<std::string> caches;
+           for (const CacheShape& shape : job.shapes) caches.push_back(cache_text(shape));
+           const std::string table = tune_table(job.ready.problem.id, caches, tuned);
+           if (cli.shows_progress()) print_above(stderr, table);
+           text += table;
+           return {};
+         }));
   cli.print(data, fmt::format("{}\n{}written to {}\n", info.name, text, file.string()));
-  return 0;
+  return exit_code(cli, specs, args.skip, done);
 }
 
 }  // namespace
@@ -388,10 +418,10 @@ void add_bench_verb(CLI::App& app, Cli& cli) {
   whole_number(verb->add_option("--repeats", args->repeats, "timed graphs of 20 calls; the median counts"), "N", 1,
                10000)
       ->capture_default_str();
-  whole_number(verb->add_option("--skip", args->skip, "leave out the first N rows, to go on after Ctrl-C"), "N", 0,
-               1 << 30)
-      ->excludes(write)
-      ->excludes(tune);
+  whole_number(verb->add_option("--skip", args->skip,
+                                "leave out the first N rows, of --write and --tune the first N specs, to go on after "
+                                "Ctrl-C"),
+               "N", 0, 1 << 30);
   decimal_number(verb->add_option("--gigabytes", args->gigabytes, "with --write: 1e9 bytes of rows in memory"), "G",
                  0.001, 64)
       ->needs(write)

@@ -15,6 +15,7 @@
 #include "tools/cli/ahead.hpp"
 #include "tools/cli/usage.hpp"
 #include "tools/io/files.hpp"
+#include "tools/io/progress.hpp"
 #include "tools/io/report.hpp"
 
 namespace kvjit {
@@ -37,7 +38,7 @@ Result<std::vector<Source>> program_sources(const Cli& cli, const KernelsOf& ker
   KV_TRY(specs, cli.specs(kernels.specs));
   std::vector<Source> sources;
   for (const Spec& spec : specs) {
-    KV_TRY(archs, cli.archs(spec, kernels.archs, is_for_gpu(cli)));
+    KV_TRY(archs, cli.archs(spec, registry, kernels.archs, is_for_gpu(cli)));
     for (const std::string& arch : archs) {
       KV_TRY(problem, resolve(spec, registry, arch));
       KV_TRY(program, make_program(problem, registry));
@@ -58,6 +59,39 @@ int print_failures(const Cli& cli, const std::vector<KernelAhead>& kernels) {
   return exit_code;
 }
 
+const std::vector<std::string> kHeadings = {"kernel", "arch", "from", "ms", "registers", "spills", "stack", "bytes"};
+
+// The cells of a kernel that was compiled or found. Only a cubin has registers, spills and stack. A bundle does not
+// record the time of a compile.
+std::vector<std::string> cells(const KernelAhead& kernel) {
+  const Artefact& a = kernel.entry->artefact;
+  const auto assembled = [&](int number) {
+    return a.kind == ArtefactKind::cubin ? std::to_string(number) : std::string("-");
+  };
+  return {kernel.source->name,      kernel.source->arch,
+          to_string(kernel.origin), a.compile_ms > 0 ? fmt::format("{:.0f}", a.compile_ms) : "-",
+          assembled(a.registers),   assembled(a.spill_store_bytes + a.spill_load_bytes),
+          assembled(a.stack_bytes), std::to_string(a.bytes.size())};
+}
+
+Json kernel_json(const KernelAhead& kernel) {
+  Json json = {{"name", kernel.source->name}, {"arch", kernel.source->arch}};
+  if (!kernel.entry) {
+    json["error"] = to_json(kernel.entry.error());
+    return json;
+  }
+  const Artefact& a = kernel.entry->artefact;
+  json["from"] = to_string(kernel.origin);
+  json["compiler"] = kernel.entry->compiler;
+  if (a.compile_ms > 0) json["compile_ms"] = a.compile_ms;
+  if (a.kind == ArtefactKind::cubin)
+    json.update({{"registers", a.registers},
+                 {"spill_bytes", a.spill_store_bytes + a.spill_load_bytes},
+                 {"stack_bytes", a.stack_bytes}});
+  json["bytes"] = a.bytes.size();
+  return json;
+}
+
 Result<int> build(const Cli& cli, const BuildArgs& args) {
   if (args.is_ptx && args.is_cubin) return fail(Code::usage, "--ptx and --cubin exclude each other");
   if (args.is_ptx && !is_for_gpu(cli)) return fail(Code::usage, "--ptx: the CPU back-end has none");
@@ -73,43 +107,29 @@ Result<int> build(const Cli& cli, const BuildArgs& args) {
   KV_TRY(sources, program_sources(cli, args.kernels));
   KV_TRY(store, open_store_ahead(cli, options, kind));
   if (!args.out_dir.empty()) KV_CHECK(make_folder(args.out_dir));
-  const auto kernels = compile_ahead(cli, *store, sources, args.threads, false);
+  std::vector<int> widths = {-6, -8, -8, 5, 9, 6, 5, 7};
+  for (const Source& source : sources) widths[0] = std::min(widths[0], -static_cast<int>(source.name.size()));
+  if (cli.shows_rows()) print_above(stdout, fixed_row(kHeadings, widths));
+  const auto kernels = compile_ahead(cli, *store, sources, args.threads, false, [&](const KernelAhead& kernel) {
+    if (cli.shows_rows() && kernel.entry) print_above(stdout, fixed_row(cells(kernel), widths));
+  });
 
   Json results = Json::array();
   std::vector<std::vector<std::string>> rows;
   const int exit_code = print_failures(cli, kernels);
   for (const KernelAhead& kernel : kernels) {
-    const Source& source = *kernel.source;
-    Json result = {{"name", source.name}, {"arch", source.arch}};
     if (!kernel.entry && kernel.entry.error().code == Code::cancelled) continue;
-    if (!kernel.entry) {
-      result["error"] = to_json(kernel.entry.error());
-      results.push_back(result);
-      continue;
-    }
-    const Artefact& a = kernel.entry->artefact;
-    const int spills = a.spill_store_bytes + a.spill_load_bytes;
-    // Only a cubin has registers, spills and stack. A bundle does not record the time of a compile.
-    const bool is_cubin = kind == ArtefactKind::cubin, has_time = a.compile_ms > 0;
-    const auto assembled = [&](int number) { return is_cubin ? std::to_string(number) : std::string("-"); };
-    rows.push_back({source.name, source.arch, to_string(kernel.origin),
-                    has_time ? fmt::format("{:.0f}", a.compile_ms) : "-", assembled(a.registers), assembled(spills),
-                    assembled(a.stack_bytes), std::to_string(a.bytes.size())});
-    result["from"] = to_string(kernel.origin);
-    result["compiler"] = kernel.entry->compiler;
-    if (has_time) result["compile_ms"] = a.compile_ms;
-    if (is_cubin) result.update({{"registers", a.registers}, {"spill_bytes", spills}, {"stack_bytes", a.stack_bytes}});
-    result["bytes"] = a.bytes.size();
-    if (!args.out_dir.empty()) {
-      const char* const extension = is_cubin ? ".cubin" : args.is_ptx ? ".ptx" : ".so";
-      const std::string file = (fs::path(args.out_dir) / (source.name + extension)).string();
-      KV_CHECK(write_bytes(file, a.bytes));
+    Json result = kernel_json(kernel);
+    if (kernel.entry) rows.push_back(cells(kernel));
+    if (kernel.entry && !args.out_dir.empty()) {
+      const char* const extension = kind == ArtefactKind::cubin ? ".cubin" : args.is_ptx ? ".ptx" : ".so";
+      const std::string file = (fs::path(args.out_dir) / (kernel.source->name + extension)).string();
+      KV_CHECK(write_bytes(file, kernel.entry->artefact.bytes));
       result["file"] = file;
     }
     results.push_back(result);
   }
-  cli.print({{"kernels", results}},
-            table_text({"kernel", "arch", "from", "ms", "registers", "spills", "stack", "bytes"}, rows));
+  cli.print({{"kernels", results}}, cli.shows_rows() ? "" : table_text(kHeadings, rows));
   // The same line goes on: what was compiled is in the cache.
   if (done_of(kernels) < kernels.size()) return cli.interrupted(done_of(kernels), kernels.size(), {});
   return exit_code;

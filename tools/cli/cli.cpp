@@ -91,8 +91,9 @@ Result<std::shared_ptr<Context>> Cli::context() const {
   return context_ = opened;
 }
 
-Result<std::vector<std::string>> Cli::archs(const Spec& spec, const std::vector<std::string>& requested,
-                                            bool needs_gpu) const {
+Result<std::vector<std::string>> Cli::archs(const Spec& spec, const Registry& registry,
+                                            const std::vector<std::string>& requested, bool needs_gpu) const {
+  for (const std::string& name : requested) KV_CHECK(registry.require_arch(name, {"--arch"}));
   if (!requested.empty()) return requested;
   if (!spec.archs.empty()) return spec.archs;
   KV_TRY(opened, context());

@@ -54,8 +54,8 @@ struct Cli {
 
   // The archs for which kernels are generated: `requested`, else the spec's, else the device's. Without a GPU the
   // device's arch is an error if needs_gpu; otherwise it is the CPU back-end's default arch, and talk() says so.
-  Result<std::vector<std::string>> archs(const Spec& spec, const std::vector<std::string>& requested,
-                                         bool needs_gpu) const;
+  Result<std::vector<std::string>> archs(const Spec& spec, const Registry& registry,
+                                         const std::vector<std::string>& requested, bool needs_gpu) const;
 
  private:
   mutable std::shared_ptr<Context> context_;

@@ -151,6 +151,7 @@ Result<int> run(const Cli& cli, const RunArgs& args) {
       {"quality error", has_hook ? "not known, with a hook"
                                  : fmt::format("{:.2e} against attention over the unquantized K and V, cosine {:.6f}",
                                                quality.relative_l2, quality.cosine)}};
+  if (!source.title.empty()) lines.insert(lines.begin(), {"title", source.title});
   if (info.is_gpu) {
     constexpr int kRepeats = 100;
     KV_TRY(timed, harness.time(q_values, {}, kRepeats));

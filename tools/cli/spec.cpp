@@ -42,7 +42,7 @@ Result<std::vector<ProgramSource>> programs_of(const Cli& cli, const SpecArgs& a
   KV_TRY(specs, cli.specs(args.specs));
   std::vector<ProgramSource> programs;
   for (const Spec& spec : specs) {
-    KV_TRY(archs, cli.archs(spec, args.archs, false));
+    KV_TRY(archs, cli.archs(spec, registry, args.archs, false));
     for (const std::string& arch : archs) {
       KV_TRY(program, program_of(spec, registry, arch));
       programs.push_back(std::move(program));
@@ -58,7 +58,7 @@ Result<std::vector<Source>> operations_of(const Cli& cli, const SpecArgs& args) 
   KV_TRY(operations, read_operations(args.operations));
   std::vector<SpecOnArchs> all;
   for (const Spec& spec : specs) {
-    KV_TRY(archs, cli.archs(spec, args.archs, false));
+    KV_TRY(archs, cli.archs(spec, registry, args.archs, false));
     all.push_back({spec, archs});
   }
   return operations_to_pack(all, registry, operations);
@@ -81,7 +81,7 @@ Result<int> check(const Cli& cli, const SpecArgs& args) {
       continue;
     }
     for (const Spec& spec : *specs) {
-      KV_TRY(archs, cli.archs(spec, args.archs, false));
+      KV_TRY(archs, cli.archs(spec, registry, args.archs, false));
       for (const std::string& arch : archs) {
         const auto program = program_of(spec, registry, arch);
         if (!program) {

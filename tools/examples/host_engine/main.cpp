@@ -2,6 +2,7 @@
 // the perplexity of a text with each format of the cache, sorted by bits a value (--text).
 // SPDX-License-Identifier: MIT
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
@@ -100,6 +101,10 @@ void print_table(const kvjit::api::Context& context, Math& math, const Model& mo
   std::vector<Row> rows;
   for (const Formats& formats : all) {
     rows.push_back(measured(context, math, model, formats, args, text));
+    // The table is sorted when all rows are there. Until then a terminal shows how far it is.
+    if (isatty(STDERR_FILENO))
+      fmt::print(stderr, "{} of {}: {}/{}, perplexity {:.4f}\n", rows.size(), all.size(), formats.k, formats.v,
+                 rows.back().perplexity);
   }
   const double base = rows[0].perplexity;
   std::stable_sort(rows.begin(), rows.end(), [](const Row& a, const Row& b) { return a.bits > b.bits; });
@@ -155,7 +160,9 @@ void run(const Args& args) {
 
 int main(int argc, char** argv) {
   engine::Args args;
+  constexpr int kUsageError = 2;  // as of the command kvjit
   CLI::App app("A small language model whose KV cache is kvjit's");
+  app.option_defaults()->always_capture_default();
   app.add_option("MODEL", args.model, "its weights, .safetensors")->required();
   app.add_option("--text", args.text, "print the perplexity of this file for each format of the cache")
       ->type_name("FILE");
@@ -167,9 +174,14 @@ int main(int argc, char** argv) {
   app.add_option("--chunk", args.chunk, "tokens of each text that go in at once")->check(CLI::Range(1, 4096));
   app.add_option("--generate", args.generate, "bytes to continue the prompt by")->check(CLI::Range(0, 1 << 20));
   app.add_option("--prompt", args.prompt, "what is continued");
-  app.add_option("--device", args.device)->check(CLI::IsMember({"auto", "gpu", "cpu"}));
+  app.add_option("--device", args.device, "where it runs")->check(CLI::IsMember({"auto", "gpu", "cpu"}));
   app.add_option("--cache-dir", args.cache_dir, "of compiled kernels");
-  CLI11_PARSE(app, argc, argv);
+  try {
+    app.parse(argc, argv);
+    if (args.generate == 0 && args.text.empty()) throw CLI::RequiredError("one of --text FILE and --generate N");
+  } catch (const CLI::ParseError& stop) {
+    return app.exit(stop) == 0 ? 0 : kUsageError;
+  }
   try {
     engine::run(args);
   } catch (const std::exception& failure) {

@@ -36,6 +36,8 @@ TEST_CASE("closest: typing slips only") {
   CHECK(closest("temperature", names).empty());
   CHECK(closest("mean", {"amax"}).empty());
   CHECK(closest("k", {"v"}).empty());
+  CHECK(closest("90a", {"sm_90", "sm_90a", "sm_89"}) == "sm_90a");
+  CHECK(closest("length_k", {"query_length_k", "value_length_k"}).empty());  // either may be meant
   CHECK(closest("", names).empty());
   CHECK(closest(std::string(100'000'000, 'q'), names).empty());
 }

@@ -1,5 +1,6 @@
 // The C interface: arguments of calls besides Q, K and V (features of scores, pages, parts of a context).
 // SPDX-License-Identifier: MIT
+#include <array>
 #include <cmath>
 #include <cstdint>
 #include <cstring>
@@ -8,6 +9,19 @@
 
 namespace kvjit::test {
 namespace {
+
+// Gives the call zeroed caches of one KV head and kCapacity tokens. Returns their memory, K's and V's.
+std::array<api::Memory, 2> add_caches(Session& s, kvjit_attention_call& call) {
+  std::array<api::Memory, 2> storage;
+  for (int side = 0; side < 2; ++side) {
+    kvjit_side& cache = side == 0 ? call.k : call.v;
+    std::size_t bytes = 0;
+    s.ok(kvjit_cache_layout(s.program.get(), side, 1, 1, kCapacity, nullptr, nullptr, &bytes, &s.error));
+    storage[side] = s.upload(std::vector<float>(bytes / sizeof(float)));
+    s.ok(kvjit_cache_layout(s.program.get(), side, 1, 1, kCapacity, storage[side].get(), &cache, nullptr, &s.error));
+  }
+  return storage;
+}
 
 TEST_CASE("pages by the C interface: the answer of layout planar; a wrong entry is reported") {
   constexpr int kPages = 3, kPageTokens = 8, kLength = 20;
@@ -75,6 +89,15 @@ TEST_CASE("pages by the C interface: the answer of layout planar; a wrong entry 
     CHECK(check.count == 2);  // K's page table and V's
   }
 }
+
+TEST_CASE("messages show control characters of a spec as escapes") {
+  Session s;
+  const char* const toml = "k = { format = \"\\u001b[31m\" }\nv = { format = 'q4_0' }\n";
+  CHECK(s.program.open(s.context, toml, "test.toml", nullptr, s.error) == KVJIT_BAD_INPUT);
+  CHECK(contains(s.error.message, "\\x1b[31m"));
+  CHECK(std::string(s.error.message).find('\x1b') == std::string::npos);
+}
+
 TEST_CASE("a program of token-major heads says how many there are") {
   Session s;
   const char* const toml =
@@ -100,14 +123,7 @@ TEST_CASE("features: sinks, a mask and the logarithm of sums, and parts merged b
   auto call = sized<kvjit_attention_call>();
   call.sequences = call.kv_heads = 1;
   call.tokens = kTokens;
-  kvjit::api::Memory storage[2];
-  for (int side = 0; side < 2; ++side) {
-    kvjit_side& cache = side == 0 ? call.k : call.v;
-    std::size_t bytes = 0;
-    s.ok(kvjit_cache_layout(s.program.get(), side, 1, 1, kCapacity, nullptr, nullptr, &bytes, &s.error));
-    storage[side] = s.upload(std::vector<float>(bytes / sizeof(float)));
-    s.ok(kvjit_cache_layout(s.program.get(), side, 1, 1, kCapacity, storage[side].get(), &cache, nullptr, &s.error));
-  }
+  const auto storage = add_caches(s, call);
   const auto q = s.upload(normal(kGroup * kHeadDim, 5)), out = s.memory(q.bytes()), lse = s.memory(kGroup * 4);
   call.q = {q.get(), 0, 0, kHeadDim};
   call.out = {out.get(), 0, 0, kHeadDim};
@@ -179,14 +195,7 @@ TEST_CASE("numbers are checked as the types that kernels use, and outputs overla
   s.ok(s.program.open(s.context, spec("none", "planar").c_str(), nullptr, nullptr, s.error));
   auto good = sized<kvjit_attention_call>();
   good.sequences = good.kv_heads = 1, good.tokens = kTokens;
-  kvjit::api::Memory storage[2];
-  for (int side = 0; side < 2; ++side) {
-    kvjit_side& cache = side == 0 ? good.k : good.v;
-    std::size_t bytes = 0;
-    s.ok(kvjit_cache_layout(s.program.get(), side, 1, 1, kCapacity, nullptr, nullptr, &bytes, &s.error));
-    storage[side] = s.upload(std::vector<float>(bytes / sizeof(float)));
-    s.ok(kvjit_cache_layout(s.program.get(), side, 1, 1, kCapacity, storage[side].get(), &cache, nullptr, &s.error));
-  }
+  const auto storage = add_caches(s, good);
   const auto q = s.upload(normal(kGroup * kHeadDim, 5)), out = s.memory(q.bytes());
   good.q = {q.get(), 0, 0, kHeadDim}, good.out = {out.get(), 0, 0, kHeadDim};
   s.ok(kvjit_workspace_bytes(s.program.get(), &good, &good.workspace_bytes, &s.error));
