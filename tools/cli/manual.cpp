@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "tools/cli/usage.hpp"
+#include "tools/io/report.hpp"
 
 namespace kvjit {
 namespace {
@@ -170,21 +171,8 @@ const CLI::App& root_of(const CLI::App& app) { return app.get_parent() ? root_of
 
 // Text for roff: a backslash, a leading dot and a hyphen would be commands or other signs.
 std::string roff(const std::string& text) {
-  std::string out;
-  for (const char c : text) {
-    if (c == '\\')
-      out += "\\e";
-    else if (c == '-')
-      out += "\\-";
-    else if (c == '\'')
-      out += "\\(aq";
-    else if (c == '"')
-      out += "\\(dq";
-    else if (c == '`')
-      out += "\\(ga";
-    else
-      out += c;
-  }
+  const std::string out =
+      with_replaced(text, {{'\\', "\\e"}, {'-', "\\-"}, {'\'', "\\(aq"}, {'"', "\\(dq"}, {'`', "\\(ga"}});
   return out.starts_with(".") ? "\\&" + out : out;
 }
 

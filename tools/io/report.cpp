@@ -60,4 +60,16 @@ std::string byte_count(double bytes) {
   return unit == 0 ? fmt::format("{:.0f} B", bytes) : fmt::format("{:.1f} {}", bytes, units[unit]);
 }
 
+std::string with_replaced(const std::string& text, const std::map<char, std::string>& replacements) {
+  std::string out;
+  for (const char c : text) {
+    const auto found = replacements.find(c);
+    if (found == replacements.end())
+      out += c;
+    else
+      out += found->second;
+  }
+  return out;
+}
+
 }  // namespace kvjit

@@ -1,6 +1,7 @@
-// Writes tables and lines of aligned text for the terminal, and formats numbers.
+// Writes tables and lines of aligned text for the terminal, formats numbers, and replaces letters.
 // SPDX-License-Identifier: MIT
 #pragma once
+#include <map>
 #include <string>
 #include <utility>
 #include <vector>
@@ -17,5 +18,8 @@ std::string info_text(const std::vector<std::pair<std::string, std::string>>& in
 // Three significant digits: "0.000187", "1.87e-07", "412".
 std::string short_number(double value);
 std::string byte_count(double bytes);  // "512 B", "1.5 MiB"
+
+// The text with each letter of the table written as the table says. Languages with marks need that: HTML, roff.
+std::string with_replaced(const std::string& text, const std::map<char, std::string>& replacements);
 
 }  // namespace kvjit

@@ -22,5 +22,10 @@ TEST_CASE("numbers are short") {
   CHECK(byte_count(3.0 * 1024 * 1024 * 1024) == "3.0 GiB");
 }
 
+TEST_CASE("letters of the table are replaced, once each") {
+  CHECK(with_replaced("a & <b>", {{'&', "&amp;"}, {'<', "&lt;"}}) == "a &amp; &lt;b>");
+  CHECK(with_replaced("", {{'a', "b"}}) == "");
+}
+
 }  // namespace
 }  // namespace kvjit
