@@ -17,6 +17,7 @@
 #include "tools/io/progress.hpp"
 #include "tools/io/report.hpp"
 #include "tools/io/terminal.hpp"
+#include "tools/quality/coding.hpp"
 
 namespace kvjit {
 namespace {
@@ -25,6 +26,7 @@ constexpr int kDefaultHeadDim = 128;
 
 struct Row {
   std::string name;  // name of the K/V formats
+  Coding coding;     // of both
   Result<Quality> quality = fail(Code::internal, "not measured");
 };
 
@@ -131,19 +133,20 @@ std::string plot_label(const Row& row, std::size_t number) {
 }
 
 std::string page_section(const Sample& sample, const std::vector<Row>& rows) {
-  std::vector<PlotPoint> points;
+  // Most formats of a cache have codes of two to five bits, so a second panel shows these.
+  Scatter scatter{"bits a value (mean of K and V)", "output error", coding_names(), {}, {"2 to 5 bits", 2, 5}};
   std::vector<std::vector<std::string>> table;
   for (const Row& row : rows) {
     table.push_back(cells(row));
     table.back().insert(table.back().begin(), fmt::format("#{}", table.size()));
     if (row.quality)
-      points.push_back({row.quality->bits(), row.quality->output_error, plot_label(row, table.size()),
-                        row.name.find(" / ") != std::string::npos});
+      scatter.points.push_back({row.quality->bits(), row.quality->output_error, plot_label(row, table.size()),
+                                static_cast<std::size_t>(row.coding)});
   }
   std::vector<std::string> headings = kHeadings;
   headings.insert(headings.begin(), "");
   return fmt::format("<h2>{}</h2>\n<p>{}</p>\n", escaped(sample.name), escaped(sample.description)) +
-         scatter_svg("bits a value (mean of K and V)", "output error", points) + html_table(headings, table);
+         scatter_svg(scatter) + html_table(headings, table);
 }
 
 Result<int> evaluate(const Cli& cli, const QualityArgs& args) {
@@ -179,7 +182,7 @@ Result<int> evaluate(const Cli& cli, const QualityArgs& args) {
     for (const KvFormats& formats : combinations) {
       if (Interrupts::is_requested()) break;
       if (at++ < args.skip) continue;
-      rows.push_back({formats.name(), measure_quality(sample, formats)});
+      rows.push_back({formats.name(), coding_of(formats), measure_quality(sample, formats)});
       measured += rows.back().quality.has_value();
       row_results.push_back(row_json(rows.back()));
       table.push_back(cells(rows.back()));

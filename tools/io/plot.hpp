@@ -26,8 +26,8 @@ struct Box {
 };
 
 // Finds a place for the label of each point: near the point, inside `area`, over no other label and no marker, and with
-// few leader lines across labels. `sizes` are width and height of each label, in pixels. A label without a free place
-// gets a box of width 0.
+// few leader lines across labels, markers and other leader lines. `sizes` are width and height of each label, in
+// pixels; a point of width 0 gets no label. A label without a free place gets a box of width 0.
 using Point = std::pair<double, double>;  // x and y
 std::vector<Box> place_labels(const std::vector<Point>& points, const std::vector<Point>& sizes, const Box& area);
 
@@ -39,11 +39,28 @@ struct PlotPoint {
   double x = 0;
   double y = 0;
   std::string label;
-  bool is_hollow = false;  // the marker is a ring
+  std::size_t kind = 0;  // an index of Scatter::kinds
+};
+// Points from `low` to `high` along x that a second panel shows larger.
+struct Zoom {
+  std::string title;
+  double low = 0;
+  double high = 0;
+};
+struct Scatter {
+  std::string x_title, y_title;
+  std::vector<std::string> kinds;  // each has a colour and a marker
+  std::vector<PlotPoint> points;   // x is positive; y is an error, positive or 0
+  Zoom zoom;                       // drawn if it has at least three points, but not all
 };
 
-// A scatter plot with two logarithmic axes. Points with y = 0 stand on a separate line below the decades.
-std::string scatter_svg(const std::string& x_title, const std::string& y_title, const std::vector<PlotPoint>& points);
+// A scatter plot of errors, in up to two panels, with a legend of the kinds and the frontier. The error axis is
+// logarithmic. Points without error stand in a narrow band below it.
+std::string scatter_svg(const Scatter& scatter);
+
+// The points that no other point beats: none has at most the x and at most the y of such a point and less of one of
+// them. Indices, by ascending x.
+std::vector<std::size_t> frontier(const std::vector<PlotPoint>& points);
 
 // A bar for each number; marked bars have the second colour. `line` is the y of a horizontal line for comparison.
 std::string bars_svg(const std::string& x_title, const std::string& y_title, const std::vector<double>& bars,

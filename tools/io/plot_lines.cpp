@@ -12,8 +12,6 @@ namespace {
 
 using namespace svg;
 
-constexpr int kColours = 6;  // classes c0 .. c5 of html_page
-
 // Maps numbers to 0 .. 1 along an axis, and chooses its ticks.
 class Scale {
  public:
@@ -50,6 +48,19 @@ class Scale {
   bool is_log_;
   double low_ = 0, high_ = 1;
 };
+
+// The ends of each line.
+std::string description(const Axis& x, const Axis& y, const std::vector<Series>& series) {
+  std::string text = "Lines with their first and last points: ", separator;
+  for (const Series& line : series) {
+    if (line.points.empty()) continue;
+    const Point &first = line.points.front(), &last = line.points.back();
+    text += fmt::format("{}{} ({}, {} to {}, {})", separator, line.label, x.print(first.first), y.print(first.second),
+                        x.print(last.first), y.print(last.second));
+    separator = "; ";
+  }
+  return text + ".";
+}
 
 }  // namespace
 
@@ -91,7 +102,8 @@ std::string lines_svg(const Axis& x, const Axis& y, const std::vector<Series>& s
   }
   const std::vector<Box> labels = place_labels(ends, sizes, area);
   for (std::size_t i = 0; i < ends.size(); ++i) svg += leader_svg(labels[i], ends[i]) + label_svg(labels[i], names[i]);
-  return frame_svg(kHeight, area, x.title, y.title, svg);
+  return picture_svg(kHeight, y.title + " against " + x.title, description(x, y, series),
+                     panel_svg(area, x.title, y.title, svg));
 }
 
 }  // namespace kvjit

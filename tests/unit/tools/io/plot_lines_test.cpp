@@ -48,6 +48,8 @@ TEST_CASE("one point, no point, and names that need escaping") {
                                     {{"a<b", {{8, 3}}, false}, {"none", {}, false}, {"roof", {{8, 4}}, true}});
   CHECK(circles(svg).size() == 2);
   CHECK(svg.find("a&lt;b") != std::string::npos);
+  CHECK(svg.find("role=\"img\" aria-label=\"y against x\">") != std::string::npos);
+  CHECK(svg.find("first and last points: a&lt;b (8, 3 to 8, 3); roof (8, 4 to 8, 4).</desc>") != std::string::npos);
   CHECK(svg.find("none") == std::string::npos);
   CHECK(svg.find("class=\"roof line\"") != std::string::npos);
   CHECK(svg.find("class=\"c0 line\"") != std::string::npos);
