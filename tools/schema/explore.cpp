@@ -72,7 +72,7 @@ Node text_node(const std::string& key, const std::string& text) {
 // Makes all changes of a file, one after the other.
 class Changes {
  public:
-  Changes(Node& top, std::function<void()> read) : top_(top), read_(std::move(read)) {}
+  explicit Changes(std::function<void()> read) : read_(std::move(read)) {}
 
   void table(Node& table, const TableRecord& record) {
     // Reading adds keys to the record; those are explored from another file or in the next round.
@@ -133,7 +133,6 @@ class Changes {
     table.items = before;
   }
 
-  Node& top_;
   std::function<void()> read_;
 };
 
@@ -176,7 +175,7 @@ void explore(const FileKind& kind, const Registry& registry, schema::Recording& 
       if (item.kind == Node::Kind::list && !item.items.empty() && item.items[0].kind == Node::Kind::table)
         item.items.resize(std::min(item.items.size(), kMostItems));
     const auto read = [&, &file = name] { kind.read(toml_text(*top), file, registry); };
-    Changes(*top, read).table(*top, recording.top());
+    Changes(read).table(*top, recording.top());
   }
 }
 
