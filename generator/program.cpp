@@ -30,6 +30,7 @@ SideInfo side_info(const Format& f, int head_dim) {
 const char* to_string(Role role) {
   constexpr const char* kNames[] = {"rotate_q",
                                     "decode",
+                                    "prefill",
                                     "merge",
                                     "rotate_out",
                                     "reference",

@@ -38,6 +38,7 @@ struct Source {
 enum class Role {
   rotate_q,    // rotates Q ahead of `reference`, and of `decode` unless that fuses it
   decode,      // attention over the cache
+  prefill,     // attention of many query rows, in place of `decode` where its work tiles fill the device
   merge,       // merges the KV splits of `decode`, for calls in which that does not
   rotate_out,  // rotates the output after `reference`, and after `decode` and `merge` unless they fuse it
   reference,   // the readable kernel: the inputs of `decode`, one launch, no KV splits
@@ -85,6 +86,7 @@ struct ProgramSource : AttentionShape {
   int rows = 0,          // query rows that a block of decode takes at once; with token-major heads, those of all heads
       query_chunks = 1;  // chunks of so many rows that make up the query rows of a KV head
   int tile_tokens = 0;   // tokens of a tile of decode
+  int prefill_rows = 0;  // query rows of a work tile of prefill; 0: the program has no prefill
   // The steps of `decode` beside attention: it rotates Q, merges KV splits, rotates the output. If `merge` merges, it
   // also rotates the output.
   bool rotates_queries = false, fuses_merge = false, rotates_output = false;

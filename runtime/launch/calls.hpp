@@ -32,6 +32,10 @@ const char* to_string(kv::CheckedArray array);
 // Succeeds if the record is empty. Else fails with bad_input and describes the value that it holds.
 Result<void> check_passed(const kv::CheckRecord& record);
 
+// Which kernel attends where a program has both decode and prefill. chosen: on a GPU prefill, if its work tiles keep
+// half of the multiprocessors busy, else decode (prefill.cpp). Asking a program for prefill that has none is an error.
+enum class ManyRows { chosen, decode, prefill };
+
 // One attention call.
 struct AttentionCall {
   kv::Rows q;       // queries, in the program's q type
@@ -54,6 +58,7 @@ struct AttentionCall {
   kv::PageTable k_table{},     // page tables; read for programs over pages, refused for others
       v_table{};
   CheckBounds check{};  // read for checked programs only
+  ManyRows many_rows = ManyRows::chosen;
 };
 
 // Slots of a call, with their integer type.

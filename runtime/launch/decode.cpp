@@ -2,7 +2,7 @@
 //
 //   check        checked programs: checks lengths and page tables on the device
 //   rotate_q     if K is rotated and the kernel does not rotate Q itself
-//   decode       attention; or `reference`, which never rotates
+//   decode       attention; or `prefill` for many query rows (prefill.cpp); or `reference`, which never rotates
 //   merge        if `decode` does not merge its KV splits itself (tile_schedule.hpp)
 //   rotate_out   if V is rotated and neither `decode` nor `merge` rotates the output back
 //
@@ -18,6 +18,7 @@
 #include "runtime/launch/call_checks.hpp"
 #include "runtime/launch/kv_checks.hpp"
 #include "runtime/launch/launch.hpp"
+#include "runtime/launch/prefill.hpp"
 #include "runtime/launch/program.hpp"
 #include "runtime/launch/tile_schedule.hpp"
 #include "runtime/launch/workspace.hpp"
@@ -128,6 +129,7 @@ Result<LaunchReport> Program::run(bool readable, const AttentionCall& call, Devi
   KV_CHECK(check_features(source_, call));
   if (!readable) KV_CHECK(check_new_rows(source_, call));
   KV_CHECK(check_tensors(source_, call, !readable && source_.append));
+  KV_TRY(by_prefill, takes_prefill(source_, device, call));
   const bool rotates_q = source_.k.is_transformed && (readable || !source_.rotates_queries);
   const bool rotates_out = source_.v.is_transformed && (readable || !source_.rotates_output);
   const bool is_paged = source_.page_tokens > 0;
@@ -191,6 +193,11 @@ Result<LaunchReport> Program::run(bool readable, const AttentionCall& call, Devi
     const Grid grid{rows, 1, sequences};
     KV_CHECK(is_paged ? step_featured(Role::reference, grid, kv::PagedAttentionArgs{args, call.k_table, call.v_table})
                       : step_featured(Role::reference, grid, args));
+  } else if (by_prefill) {
+    args.scheduler = prefill_schedule(source_, device, call);
+    const Grid grid{static_cast<unsigned>(args.scheduler.blocks), 1, 1};
+    KV_CHECK(is_paged ? step(Role::prefill, grid, kv::PagedAttentionArgs{args, call.k_table, call.v_table})
+                      : step(Role::prefill, grid, args));
   } else {
     const bool is_merged_apart = needs_merge_kernel(source_, device, call);
     args.split_counters = is_merged_apart ? nullptr : reinterpret_cast<kv::u32*>(workspace);

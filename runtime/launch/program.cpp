@@ -46,6 +46,7 @@ std::vector<Role> Program::roles_of_attention() const {
   std::vector<Role> roles;
   if (source_.checks) roles.push_back(Role::check);
   if (source_.k.is_transformed && !source_.rotates_queries) roles.push_back(Role::rotate_q);
+  if (source_.kernels.count(Role::prefill)) roles.push_back(Role::prefill);
   roles.push_back(Role::decode);
   if (!source_.fuses_merge || source_.merge_steps > 1) roles.push_back(Role::merge);
   if (source_.v.is_transformed && !source_.rotates_output) roles.push_back(Role::rotate_out);

@@ -394,8 +394,9 @@ constexpr u32 kPanelOfOperand = 128 * 128;  // kPanelBytes of device/wgmma.cuh, 
 constexpr u32 kPanelOfRows = 64 * 128;      // kRowPanelBytes
 inline void publish_operands() {}
 inline void wgmma_begin() {}
-// d += a b, or d = a b. of(bits) is the number that 16 bits of an operand stand for.
-template <bool kAdds, class Of>
+// d += a b, or d = a b. of(bits) is the number that 16 bits of an operand stand for. kIsTransposed: entry (k, n) of the
+// operand is where entry (n, k) else is.
+template <bool kAdds, bool kIsTransposed = false, class Of>
 inline void wgmma_64x128x16_of(const Of& of, float (&d)[64], const u32 (&a)[4], SharedAddress operand, int step,
                                const char* file, int line) {
   u32 mine[8];
@@ -411,8 +412,8 @@ inline void wgmma_64x128x16_of(const Of& of, float (&d)[64], const u32 (&a)[4], 
     const int t = column / 2, i = column % 2, n = 8 * t + 2 * c + i;
     float sum[2] = {};
     for (int k = 0; k < 16; ++k) {
-      const int all = 16 * step + k;
-      const u32 at = all / 64 * kPanelOfOperand + n * 128 + ((all / 8 ^ n) & 7) * 16 + all % 8 * 2;
+      const int row = kIsTransposed ? 16 * step + k : n, at_row = kIsTransposed ? n : 16 * step + k;
+      const u32 at = at_row / 64 * kPanelOfOperand + row * 128 + ((at_row / 8 ^ row) & 7) * 16 + at_row % 8 * 2;
       const float b = of(load_shared_u16(operand + at));
       for (int h = 0; h < 2; ++h) sum[h] += rows[h][k] * b;
     }
@@ -507,5 +508,22 @@ inline void load_matrices(u32 (&a)[4], SharedAddress row, KV_SITE) {
 inline void mma_16x8x8(float (&d)[4], u32 a0, u32 a1, u32 b0, KV_SITE) {
   mma_16x8x16(d, a0, a1, 0, 0, b0, 0, file, line);
 }
+
+// ---- device/warp_roles.cuh ----
+
+template <int kRegisters>
+inline void release_registers() {}
+template <int kRegisters>
+inline void request_registers() {}
+inline void open_turns(int) {}
+inline void take_turn(int, KV_SITE) { sync_warp(file, line); }
+inline void pass_turn(int) {}
+inline void finish_before_barrier(float) {}
+inline void wgmma_64x128x16_transposed(float (&d)[64], const u32 (&p)[32], SharedAddress operand, int step, KV_SITE) {
+  const u32 a[4] = {p[4 * step], p[4 * step + 1], p[4 * step + 2], p[4 * step + 3]};
+  wgmma_64x128x16_of<true, true>(f32_from_f16, d, a, operand, step, file, line);
+}
+inline void settle_sums(float (&)[64]) {}
+inline void keep_words(u32 (&)[32]) {}
 
 }  // namespace kv

@@ -10,6 +10,7 @@
 #include "tests/differential/harness.hpp"
 #include "tests/differential/operations/copies.hpp"
 #include "tests/differential/operations/ropes.hpp"
+#include "tests/differential/prefill/rows.hpp"
 #include "tests/support/every_format.hpp"
 #include "tests/support/skip.hpp"
 
@@ -69,6 +70,23 @@ TEST_CASE("bulk: the codec's bytes, its decoder's values") {
   check_tiles(registry(), device, arch, "turbo3_qk32", 128, Layout::rows, 1031);
   for (const char* format : {"tq3_0", "tq3_0v"})
     check_tiles(registry(), device, arch, format, 128, Layout::planar, 1031, some);
+}
+
+TEST_CASE("prefill: formats, layouts, ragged lengths, any number of blocks") {
+  const auto device = gpu();
+  if (!device->backend()->info().arch.starts_with("sm_90")) return skip("prefill needs wgmma");
+  const std::vector<int> lengths = {700, 0, 5, 128, 257};
+  for (const char* format : {"f16", "kv4", "tbq4_0", "q4_0", "q8_0", "fp8_e4m3", "kv3", "kv2", "iq4_nl", "vllm_k4_nc"})
+    for (const Case& test :
+         {Case{format, format, 128, 4, 70, Layout::planar, true}, Case{format, "kv4", 128, 4, 70, Layout::rows, true},
+          Case{"kv4", format, 128, 3, 50, Layout::paged, false, 0, 16}}) {
+      const Planned one = planned(registry(), test, device->backend()->info().arch);
+      if (one.source.kernels.count(Role::prefill) == 0) continue;  // 8-bit rows, f16 beside packed rows
+      Judge judge(device, one, int(lengths.size()), lengths[0]);
+      for (const int blocks : {0, 1, 3}) judge.check(prefill_call(lengths, blocks));
+      const auto first = must(judge.attend(prefill_call(lengths, 0))).out;
+      for (int i = 0; i < 200; ++i) CHECK(must(judge.attend(prefill_call(lengths, 0))).out == first);
+    }
 }
 
 TEST_CASE("several queries, and the reference kernel") {

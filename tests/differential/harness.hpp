@@ -92,8 +92,8 @@ inline void warm_up(const std::shared_ptr<Context>& context, const std::vector<P
   std::vector<const Source*> sources;
   for (const Planned& one : all)
     for (const auto& [role, source] : one.source.kernels)
-      if (is_complete || role == Role::decode || role == Role::merge || role == Role::rotate_q ||
-          role == Role::rotate_out)
+      if (is_complete || role == Role::decode || role == Role::prefill || role == Role::merge ||
+          role == Role::rotate_q || role == Role::rotate_out)
         sources.push_back(&source);
   std::atomic<std::size_t> next = 0;
   const auto work = [&] {
@@ -195,6 +195,10 @@ class Judge {
     CHECK_MESSAGE(report.k_reader == problem_.k.name, name_);
     CHECK_MESSAGE(report.v_reader == problem_.v.name, name_);
     CHECK_MESSAGE(report.converted_bytes == 0, name_);
+    if (call.many_rows == ManyRows::prefill)
+      CHECK_MESSAGE(std::any_of(report.kernels.begin(), report.kernels.end(),
+                                [](const std::string& kernel) { return kernel.rfind("prefill.", 0) == 0; }),
+                    name_);
     if (call.blocks > 0) CHECK_MESSAGE(report.blocks <= call.blocks, name_);
     return outcome.out;
   }

@@ -47,6 +47,7 @@ struct Verdict {
   double dequantize = 0;        // largest relative L2 error of dequantize
   double code_fraction = 0;     // largest fraction of code bytes that differ from the reference codec's
   long long scale_differs = 0;  // scale bytes of K and V that differ from the reference codec's
+  bool is_by_rounding = false;  // prefill was above the limit, and passed because rounding q and k to f16 explains it
   std::vector<int> lengths;     // lengths in tokens over which attention was checked
   std::string failure;          // the first requirement that was not met; empty: passed
   void require(bool is_met, const std::string& what) {
@@ -76,7 +77,7 @@ Result<Verdict> verify_one(const Spec& spec, int longest, const Registry& regist
   KV_TRY(ready, make_ready(spec, registry, context));
   const Problem& problem = ready.problem;
   const ProgramSource& source = ready.program->source();
-  const int tile = source.tile_tokens, capacity = std::max({257, tile + 1, longest}),
+  const int tile = source.tile_tokens, capacity = std::max({257, tile + 1, problem.query_length + 1, longest}),
             kv_heads = source.token_heads > 0 ? source.token_heads : 2;
   const Format* formats[2] = {&problem.k, &problem.v};
   KV_TRY(harness, KernelHarness::make(context, ready.program, problem, {1, kv_heads, capacity}));
@@ -115,9 +116,11 @@ Result<Verdict> verify_one(const Spec& spec, int longest, const Registry& regist
   set_features(harness, problem);
   std::vector<std::string> features = problem.features.names();
   if (problem.causal) features.insert(features.begin(), "causal");
-  for (const int tokens : {1, tile - 1, tile, tile + 1, 257, longest}) {
+  const bool has_prefill = source.kernels.count(Role::prefill) != 0;
+  for (const int tokens : {1, tile - 1, tile, tile + 1, 257, problem.query_length + 1, longest}) {
     // A call always has at least as many tokens as queries.
     if (tokens < problem.query_length || tokens == 0) continue;
+    if (tokens == problem.query_length + 1 && tokens <= 257 && tokens != longest) continue;
     verdict.lengths.push_back(tokens);
     const ScoreRule rule(problem.features, problem.causal, harness.features(), 0, problem.query_length, tokens);
     const ExactShape shape{kv_heads,
@@ -136,18 +139,28 @@ Result<Verdict> verify_one(const Spec& spec, int longest, const Registry& regist
     set_new_tokens(harness, problem, {&inputs[0], &inputs[1]}, tokens);
     if (problem.append)
       for (const int side : {0, 1}) KV_CHECK(corrupt_new_tokens(harness, problem, side, stored[side], tokens));
-    for (const bool is_reference : {false, true}) {
-      KV_TRY(outcome, harness.attend(q, {tokens, {}, 0, is_reference}));
+    for (const Role role : {Role::decode, Role::prefill, Role::reference}) {
+      if (role == Role::prefill && !has_prefill) continue;
+      const bool is_reference = role == Role::reference;
+      KernelHarness::Call call{tokens, {}, 0, is_reference};
+      call.many_rows = role == Role::prefill ? ManyRows::prefill : ManyRows::decode;
+      KV_TRY(outcome, harness.attend(q, call));
       const double error = difference(outcome.out, exact, problem.v_dim()).relative_l2;
       double& worst = is_reference ? verdict.reference : verdict.attention;
       worst = std::isnan(error) ? error : std::max(worst, error);
-      verdict.require(
-          is_within(error, kMaxKernelError + (is_reference ? 0 : bound)),
-          fmt::format("{} over {} tokens: error {:.2e}", is_reference ? "reference" : "attention", tokens, error));
+      double limit = kMaxKernelError + (is_reference ? 0 : bound);
+      // prefill multiplies keys as halves. Over keys of very large norm their rounding alone may exceed the limit.
+      if (role == Role::prefill && error > limit)
+        limit += kRoundingDeviations * rounding_deviation(shape, widened(q), decoded[0], decoded[1], exact);
+      verdict.is_by_rounding |= is_within(error, limit) && error > kMaxKernelError + bound;
+      verdict.require(is_within(error, limit),
+                      fmt::format("{} over {} tokens: error {:.2e}", to_string(role), tokens, error));
       const double lse = lse_error(outcome.lse, exact_lse);
-      verdict.require(
-          is_within(lse, kMaxKernelError) && outcome.lse.empty() != problem.features.lse,
-          fmt::format("lse of {} over {} tokens: error {:.2e}", is_reference ? "reference" : "attention", tokens, lse));
+      verdict.require(is_within(lse, kMaxKernelError) && outcome.lse.empty() != problem.features.lse,
+                      fmt::format("lse of {} over {} tokens: error {:.2e}", to_string(role), tokens, lse));
+      const std::string& kernel = source.kernels.at(role).name;
+      verdict.require(std::count(outcome.report.kernels.begin(), outcome.report.kernels.end(), kernel) == 1,
+                      fmt::format("the launch ran {}, not {}", fmt::join(outcome.report.kernels, ", "), kernel));
       for (const int side : {0, 1}) {
         if (!problem.append) break;
         KV_TRY(rows, harness.rows(side));
@@ -188,14 +201,15 @@ struct Verification {
   }
   void add(const Spec& spec, const std::string& name, const Verdict& verdict) {
     const bool is_ok = verdict.failure.empty();
-    rows.push_back({is_ok ? "ok" : "differs", name, fmt::format("{:.1e}", verdict.attention),
-                    fmt::format("{:.1e}", verdict.reference), fmt::format("{:.1e}", verdict.dequantize),
-                    short_number(verdict.code_fraction)});
+    const char* const outcome = !is_ok ? "differs" : verdict.is_by_rounding ? "ok by rounding" : "ok";
+    rows.push_back({outcome, name, fmt::format("{:.1e}", verdict.attention), fmt::format("{:.1e}", verdict.reference),
+                    fmt::format("{:.1e}", verdict.dequantize), short_number(verdict.code_fraction)});
     Json result = {{"spec", spec.file},
                    {"combination", spec.label},
                    {"is_ok", is_ok},
                    {"tokens", verdict.lengths},
                    {"attention_error", verdict.attention},
+                   {"passed_by_rounding", verdict.is_by_rounding},
                    {"reference_error", verdict.reference},
                    {"dequantize_error", verdict.dequantize},
                    {"code_bytes_unlike_reference_codec", verdict.code_fraction},

@@ -291,6 +291,7 @@ Result<KernelHarness::Launch> KernelHarness::prepare(std::span<const float> q, c
   c.sequences = shape_.sequences;
   c.kv_heads = shape_.kv_heads;
   c.blocks = call.blocks;
+  c.many_rows = call.many_rows;
   c.k_tensor_scale = tensor_scale_[0];
   c.v_tensor_scale = tensor_scale_[1];
   c.check = bounds();

@@ -76,6 +76,7 @@ class KernelHarness {
     double scale = 0;           // factor of q.k; 0: 1/sqrt(head_dim)
     QueryPlaces q = {};         // places of the rows of the queries
     QueryPlaces out = {};       // places of the rows of the output
+    ManyRows many_rows = ManyRows::chosen;
   };
   struct Outcome {
     std::vector<float> out;  // [sequences][q_heads][query_length][head_dim]

@@ -12,6 +12,10 @@ namespace kvjit {
 
 constexpr double kMaxKernelError = 1e-3;  // relative L2, of every attention kernel
 
+// An error above the limit passes up to this many standard deviations of rounding queries and keys to f16
+// (rounding_deviation).
+constexpr double kRoundingDeviations = 3;
+
 // False if the error is NaN; "!(error > limit)" would be true.
 inline bool is_within(double error, double limit) { return error <= limit; }
 

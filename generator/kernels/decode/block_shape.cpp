@@ -15,20 +15,6 @@ namespace {
 int round_up(int v, int to) { return (v + to - 1) / to * to; }
 
 constexpr int kSlack = 16;  // bytes that a lane read, if it starts inside a byte, may read behind the last row
-// Bytes of a line of shared memory, at which copied rows and scales begin. A copy asks the L2 twice for a sector (32
-// bytes) that goes to two sectors of shared memory.
-constexpr int kLine = 128;
-
-// Sets the size of one side in a stage, and where its scales begin.
-void size_stage(SidePlan& side, int tile) {
-  if (side.heads > 1) {  // unaligned loads may read two chunks of 16 bytes behind the last row
-    side.scales_at = 0, side.stage_bytes = round_up(side.eighth_at(8) + 2 * kSlack, kLine);
-    return;
-  }
-  const int rows = round_up(tile * side.pitch, kLine);
-  side.scales_at = side.is_planar ? rows : 0;
-  side.stage_bytes = rows + (side.is_planar ? round_up(tile * side.scale_row_bytes, kLine) : 0);
-}
 
 // Entries of a section's fp16 table; 0 if it has none.
 int table_entries(const SectionPlan& s) {
@@ -321,6 +307,16 @@ Decision decision_of(const DecodePlan& plan) {
 }
 
 }  // namespace
+
+void size_stage(SidePlan& side, int tile, int line) {
+  if (side.heads > 1) {  // unaligned loads may read two chunks of 16 bytes behind the last row
+    side.scales_at = 0, side.stage_bytes = round_up(side.eighth_at(8) + 2 * kSlack, line);
+    return;
+  }
+  const int rows = round_up(tile * side.pitch, line);
+  side.scales_at = side.is_planar ? rows : 0;
+  side.stage_bytes = rows + (side.is_planar ? round_up(tile * side.scale_row_bytes, line) : 0);
+}
 
 namespace {
 

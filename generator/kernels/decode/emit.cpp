@@ -109,6 +109,24 @@ void write_integers(Writer& w, const IntegerPlan& integers, const std::string& t
   if (integers.kind != IntegerKind::none) w.line("  using Integers = {}<{}>;", kDecoders[int(integers.kind)], type);
 }
 
+// Writes how codes become halves by permutes (templates/kernels/prefill/unpack_permutes.cuh).
+void write_permutes(Writer& w, const PermutePlan& permutes) {
+  const bool is_used = permutes.kind != PermuteKind::none;
+  w.line("  static constexpr bool kByPermutes = {}, kPositive = {};", flag(is_used), flag(permutes.positive));
+  if (!is_used) return;
+  w.line("  static constexpr int kHalfBytesAt = {}, kHalfByteWords = {};", permutes.at, permutes.words());
+  w.line("  KV_DEVICE static u32 half_byte_word(int i) {{");
+  w.line("    constexpr u32 kWords[] = {{{}}};\n    return kWords[i];\n  }}",
+         joined(permutes.table, [](std::uint32_t word) { return fmt::format("{:#010x}u", word); }));
+  w.line("  KV_DEVICE static u32 lower_entry(u32 codes) {{ return {} & 0x77777777u; }}",
+         permutes.descends ? "(codes ^ (~codes >> 3 & 0x11111111u) * 7)" : "codes");
+}
+const char* permute_read_of(const PermutePlan& permutes) {
+  return permutes.kind == PermuteKind::eight   ? "Permute8Read"
+         : permutes.kind == PermuteKind::pairs ? "PermutePairsRead"
+                                               : "Permute16Read";
+}
+
 // Whether the scales of a section are fp16 numbers side by side, one a token.
 bool are_scales_dense(const SidePlan& side, std::size_t index) {
   const SectionPlan& section = side.sections[index];
@@ -191,6 +209,7 @@ void write_section(Writer& w, const SidePlan& side, std::size_t index, const std
     w.line("  KV_DEVICE static u32 half_value(int code) {{ return k{}Halves[code]; }}", type);
   w.line("  static constexpr bool kIsMasked = {}, kHasRest = {};  // kHasRest: the halves of the codes miss something",
          flag(section.is_masked), flag(section.codes.kind == CodeKind::plain && section.codes.element == Element::f32));
+  if (side.to_halves) write_permutes(w, section.permutes);
   if (section.is_masked) {
     write_integers(w, section.integers, type);
     write_mask(w, f, side.is_planar);
@@ -198,7 +217,9 @@ void write_section(Writer& w, const SidePlan& side, std::size_t index, const std
   }
   if (section.codes.bits <= 8) write_unpack(w, section);
   write_integers(w, section.integers, type);
-  if (section.integers.kind == IntegerKind::none) {
+  if (section.permutes.kind != PermuteKind::none) {
+    w.line("  using Read = {}<{}>;", permute_read_of(section.permutes), type);
+  } else if (section.integers.kind == IntegerKind::none) {
     if (section.codes.bits <= 8) w.line("  using Pairs = {}<{}>;", pairs_of(section), type);
     w.line("  using Read = {}<{}>;", read_of(section), type);
   }
@@ -207,7 +228,10 @@ void write_section(Writer& w, const SidePlan& side, std::size_t index, const std
   w.line("  using Planes = List<{}>;\n}};", planes);
 }
 
-// Writes one side: its sections, and the geometry of its staged rows.
+}  // namespace
+
+namespace emit {
+
 void write_side(Writer& w, const SidePlan& side, const std::string& type, int threads, const Paging& paging) {
   const Format& f = side.format;
   w.line("// {} as {}: {} bits a value", type == "KeySide" ? "K" : "V", f.name, f.bits_per_value());
@@ -243,6 +267,10 @@ void write_side(Writer& w, const SidePlan& side, const std::string& type, int th
   w.line("  static constexpr float kUnit = {};", real(side.unit));
   w.line("  using Sections = List<{}>;\n}};\n", sections);
 }
+
+}  // namespace emit
+
+namespace {
 
 // The byte offset of each dimension of query row 0 in the fragments of templates/kernels/decode/query_fragments.cuh. If
 // an element is split, the offset is that of its high fp16 number or high byte.

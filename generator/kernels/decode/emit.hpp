@@ -16,6 +16,9 @@ namespace emit {
 
 // Writes the sizes of output rows into the plan of a kernel that writes them.
 void write_output_dims(Writer& w, const DecodePlan& plan);
+// Writes one side: its sections, the geometry of its staged rows, and struct `type`, which is KeySide or ValueSide.
+// threads: of a block.
+void write_side(Writer& w, const SidePlan& side, const std::string& type, int threads, const Paging& paging);
 // Writes the member function that unpacks the words of a lane read to code lanes.
 void write_unpack(Writer& w, const SectionPlan& section);
 

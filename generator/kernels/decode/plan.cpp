@@ -14,9 +14,6 @@
 namespace kvjit {
 namespace {
 
-// Whether a lane's registers hold values in the order of the stored row. Codes that are unpacked have another order.
-bool is_direct(const SectionPlan& section) { return section.is_masked || section.codes.bits > 8; }
-
 // Appends the rotated-domain dimension of each element of Q's fragments: at [(step * 4 + c) * 4 + i] of element i of
 // lane c in one step of the contraction; of integers at [(step * 4 + c) * 8 + i].
 void order_keys(const SectionPlan& section, std::vector<int>& order) {

@@ -96,6 +96,23 @@ struct IntegerPlan {
   double unit = 1;
 };
 
+// How codes of up to four bits become halves by permutes of registers (templates/kernels/prefill/unpack_permutes.cuh).
+enum class PermuteKind {
+  none,     // they do not: codes are computed, or looked up in shared memory
+  eight,    // up to 8 entries
+  pairs,    // 16 entries in opposite pairs
+  sixteen,  // any 16 entries
+};
+struct PermutePlan {
+  PermuteKind kind = PermuteKind::none;
+  // pairs: the codes whose bit 3 is this have the entries of the table, and the others have their opposites.
+  bool positive = false;
+  bool descends = false;             // pairs: codes of the other half have their entries in descending order
+  std::vector<std::uint32_t> table;  // low bytes of entries 0..15, four a word; then the high bytes
+  int at = 0;                        // bytes from the start of shared memory
+  int words() const { return kind == PermuteKind::sixteen ? 4 : 2; }
+};
+
 // Where in the pipeline a section's scale meets its codes.
 enum class ScaleUse {
   none,
@@ -108,6 +125,7 @@ struct SectionPlan {
   Section codes;           // of blocks with a stored mask: the section of the narrow codes
   bool is_masked = false;  // each block stores the mask of its outliers
   IntegerPlan integers;    // K only
+  PermutePlan permutes;    // sides whose rows become halves in shared memory (SidePlan::to_halves)
   // V with a table of up to four bits: bits of the code lanes, such that the codes of two tokens come to lie side by
   // side in a byte. With 3 and 4 one look-up gives a half2 (two tokens of a channel), with 2 the half2 of two channels.
   // 0: codes are not looked up like this.
@@ -130,6 +148,7 @@ struct SidePlan {
   Format format;
   bool is_planar = true;
   int widest_read = 16;          // bytes of a lane read, at most
+  bool to_halves = false;        // rows become halves in shared memory (the family prefill), not operands in registers
   int rotated_dim = 0;           // values of a row in the rotated domain
   int row_bytes = 0, pitch = 0;  // bytes of a staged row (codes, or whole blocks), and from row to row
   int pad_bytes = 0;             // zeros behind a staged row, where a head does not fill the lanes of a warp
@@ -239,6 +258,9 @@ void place_token_heads(SidePlan& side, bool is_key, int tile);
 // Fails with unsupported, and the reason, if token-major heads cannot be served by a plan of one head.
 Result<void> check_token_heads(const DecodePlan& plan, const Problem& problem);
 
+// Whether a lane's registers hold values in the order of the stored row. Codes that are unpacked have another order.
+inline bool is_direct(const SectionPlan& section) { return section.is_masked || section.codes.bits > 8; }
+
 // How K's codes become integers: exactly, or closer than fp16 numbers are. Of kind none where that is not possible, or
 // slower than fp16.
 IntegerPlan plan_integers(const Format& format, ScaleUse use);
@@ -247,6 +269,12 @@ IntegerPlan plan_integers(const Format& format, ScaleUse use);
 // is_by_value: a lane read must not cross scale groups. slots: the code lanes of the unpack sequence.
 Result<LaneReads> plan_lane_reads(const SidePlan& side, int section, int head_dim, int lanes_per_row, bool is_by_value,
                                   const CodeLanes& slots = {});
+
+// Bytes of a line of shared memory, at which copied rows and scales begin. A copy asks the L2 twice for a sector (32
+// bytes) that goes to two sectors of shared memory.
+constexpr int kLine = 128;
+// Sets the size of one side in a stage of `tile` tokens, and where its scales begin: at a multiple of `line` bytes.
+void size_stage(SidePlan& side, int tile, int line = kLine);
 
 // Neighbouring bits of a code: bits low .. low + bits - 1 of the code are at bit `at` of the loaded words.
 struct CodePiece {

@@ -1,0 +1,68 @@
+// emit_prefill: writes the plan of prefill as text: both sides, the orders of Q and O, and struct Plan with what else
+// the fragments of templates/kernels/prefill ask for.
+// SPDX-License-Identifier: MIT
+#include "generator/kernels/prefill/emit.hpp"
+
+#include "args/page_table.cuh"
+#include "generator/kernels/decode/emit.hpp"
+
+namespace kvjit {
+
+using namespace emit;
+
+Source emit_prefill(const PrefillPlan& plan, const Registry& registry) {
+  const std::string name = fmt::format("prefill.{}", plan.name);
+  Writer w = begin(registry, name, "attention of many query rows over a packed KV cache");
+  w.fragment("kernels/prefill/prefill.cuh");
+  const bool is_paged = plan.page_tokens > 0;
+  if (is_paged) w.fragment("kernels/decode/paged.cuh");
+  w.check_first(plan.checks);
+  if (plan.rotates_queries) domain_fragments(w, plan.k.format);
+  if (plan.rotates_output) domain_fragments(w, plan.v.format);
+  w.line("// ======== the plan ========\nnamespace kv {{\n");
+  write_side(w, plan.k, "KeySide", kPrefillThreads, attention_paging(plan.page_tokens, true, false));
+  write_side(w, plan.v, "ValueSide", kPrefillThreads, attention_paging(plan.page_tokens, false, false));
+  const auto number = [](int v) { return std::to_string(v); };
+  w.line("// Where each dimension of Q, and of the output, stands in a row of an operand.");
+  w.line("KV_TABLE u16 kKeyColumn[{}] = {{\n    {}}};", plan.key_columns.size(), joined(plan.key_columns, number));
+  w.line("KV_TABLE u16 kValueColumn[{}] = {{\n    {}}};\n", plan.value_columns.size(),
+         joined(plan.value_columns, number));
+  if (plan.rotates_queries) write_domain_struct(w, plan.k.format, plan.head_dim, false, "Key");
+  if (plan.rotates_output) write_domain_struct(w, plan.v.format, plan.head_dim_v, true, "Value");
+  w.line("struct Plan {{");
+  w.line("  static constexpr int kGroup = {}, kQueries = {}, kAllRows = {}, kQueryChunks = 1;", plan.q_heads_per_kv,
+         plan.query_length, plan.query_rows());
+  w.line("  static constexpr bool kIsCausal = {};", flag(plan.causal));
+  w.line("  static constexpr int kRows = {}, kBlocks = 2;  // query rows of a work tile; blocks of 64 of a consumer",
+         kPrefillRows);
+  w.line("  static constexpr int kTokens = {};             // of a tile", kPrefillTokens);
+  w.line(
+      "  static constexpr int kWarps = 4, kTile = {};    // of the producer; tokens of a tile that one of them brings",
+      kPrefillWarpTokens);
+  w.line("  static constexpr int kConsumerWarps = 8;");
+  w.line("  static constexpr int kProducerRegisters = {}, kConsumerRegisters = {};", plan.producer_registers,
+         plan.consumer_registers);
+  w.line("  static constexpr bool kCopiesRows = {}, kRotatesQueries = {}, kRotatesOutput = {};", flag(plan.copies_rows),
+         flag(plan.rotates_queries), flag(plan.rotates_output));
+  w.line("  static constexpr int kQueryDim = {}, kQueryStored = {};  // of a row of Q: of the call, and rotated",
+         plan.rotates_queries ? plan.head_dim : plan.k.rotated_dim, plan.k.rotated_dim);
+  w.line("  static constexpr int kOutputDim = {};  // of a row of the output",
+         plan.rotates_output ? plan.head_dim_v : plan.v.rotated_dim);
+  w.line("  static constexpr int kQueriesAt = {}, kKeysAt = {}, kValuesAt = {}, kBarriersAt = {};", plan.queries_at,
+         plan.keys_at, plan.values_at, plan.barriers_at);
+  w.line("  static constexpr bool kScalesScores = {};", flag(plan.scales_scores));
+  w.line("  static constexpr int kScoreScalesAt = {};", plan.score_scales_at);
+  w.line("  static constexpr int kRingAt = {}, kRing = {}, kStageBytes = {};", plan.ring_at, plan.ring,
+         plan.stage_bytes());
+  w.line("  using K = KeySide;\n  using V = ValueSide;");
+  if (plan.rotates_queries) w.line("  using KeyDomain = kv::KeyDomain;");
+  if (plan.rotates_output) w.line("  using ValueDomain = kv::ValueDomain;");
+  w.line("{}\n{}", load_of(plan.q_type, "load_query"), store_of(plan.out_type));
+  w.line("  KV_DEVICE static u32 key_column(int i) {{ return kKeyColumn[i]; }}");
+  w.line("  KV_DEVICE static u32 value_column(int i) {{ return kValueColumn[i]; }}\n}};\n");
+  return finish(w, name, plan.arch.name,
+                {"prefill", is_paged ? "PagedAttentionArgs" : "AttentionArgs", kPrefillThreads, plan.shared_bytes,
+                 int(is_paged ? sizeof(kv::PagedAttentionArgs) : sizeof(kv::AttentionArgs))});
+}
+
+}  // namespace kvjit

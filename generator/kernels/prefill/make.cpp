@@ -1,0 +1,23 @@
+// make_prefill: plans and emits prefill. Where it does not serve a problem, decode does, in query chunks, and a
+// decision says why.
+// SPDX-License-Identifier: MIT
+#include "generator/kernels/families.hpp"
+#include "generator/kernels/prefill/emit.hpp"
+
+namespace kvjit {
+
+Result<void> make_prefill(const FamilyInput& input, ProgramSource& program) {
+  auto plan = plan_prefill(input.problem);
+  if (!plan) {
+    if (plan.error().code != Code::unsupported) return tl::unexpected(plan.error());
+    program.decisions.push_back({"prefill", "none: query chunks of decode", plan.error().message, {}});
+    return {};
+  }
+  plan->name = input.problem.id + "." + input.problem.arch.name;
+  program.prefill_rows = kPrefillRows;
+  program.decisions.insert(program.decisions.end(), plan->decisions.begin(), plan->decisions.end());
+  program.kernels[Role::prefill] = emit_prefill(*plan, input.registry);
+  return {};
+}
+
+}  // namespace kvjit

@@ -1,0 +1,208 @@
+// plan_prefill: which problems prefill serves, how codes become halves, and the shared memory of a block.
+// SPDX-License-Identifier: MIT
+#include "generator/kernels/prefill/plan.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace kvjit {
+namespace {
+
+constexpr int kOperandBytes = kPrefillTokens * kPrefillDim * 2;  // of one stage of K or V, and of 128 rows of Q
+constexpr int kSector = 32;     // bytes; copied rows begin at a sector (templates/kernels/decode/unaligned_rows.cuh)
+constexpr int kReadSlack = 16;  // bytes that a lane read may take behind the last staged row
+constexpr int kBarrierBytes = 64;
+// Scales of scores: those of a tile, and the range of each of the four producer warps (producer.cuh).
+constexpr int kScoreScaleBytes = (kPrefillTokens + 2 * 4) * 4, kScoreScaleStages = 3;
+
+int round_up(int v, int to) { return (v + to - 1) / to * to; }
+
+// Byte `shift / 8` of four halves as a word.
+std::uint32_t bytes_of(const std::vector<std::uint16_t>& halves, std::size_t first, int shift) {
+  std::uint32_t word = 0;
+  for (std::size_t i = 0; i < 4; ++i)
+    if (first + i < halves.size()) word |= std::uint32_t(halves[first + i] >> shift & 255) << 8 * i;
+  return word;
+}
+
+// How the entries of a codebook are looked up in registers. The opposite of a half differs in its top bit.
+PermutePlan plan_permutes(const SectionPlan& section) {
+  PermutePlan plan;
+  if (section.is_masked || section.codes.kind != CodeKind::table || section.codes.bits > 4 ||
+      section.codes.twos_complement)
+    return plan;
+  std::vector<std::uint16_t> entries = section.halves;
+  if (entries.size() > 8) {
+    const auto opposes = [&](std::size_t i, std::size_t j) { return (entries[i] ^ entries[j]) == 0x8000; };
+    bool ascends = entries.size() == 16, descends = ascends;
+    for (std::size_t i = 0; i < 8 && i + 8 < entries.size(); ++i)
+      ascends = ascends && opposes(i, i + 8), descends = descends && opposes(i, 15 - i);
+    plan.kind = ascends || descends ? PermuteKind::pairs : PermuteKind::sixteen;
+    if (ascends || descends) {
+      plan.positive = plan.descends = !ascends;
+      entries.erase(ascends ? entries.begin() + 8 : entries.begin(), ascends ? entries.end() : entries.begin() + 8);
+    }
+  } else {
+    plan.kind = PermuteKind::eight;
+  }
+  for (const int shift : {0, 8})
+    for (std::size_t i = 0; i < 16; i += 4) plan.table.push_back(bytes_of(entries, i, shift));
+  return plan;
+}
+
+// Plans one side: as decode reads K, but codes of up to four bits are spread to nibbles for the permutes.
+Result<SidePlan> plan_halves(const Format& format, int head_dim, bool is_planar, const char* name) {
+  KV_TRY(side, plan_side(format, head_dim, is_planar, true));
+  side.to_halves = true;
+  if (side.sections.size() != 1 || side.rotated_dim != kPrefillDim || side.pad_bytes > 0)
+    return fail(Code::unsupported, fmt::format("{} ({}) has rows of {} values in {} section(s); prefill serves rows of "
+                                               "{} values in one",
+                                               name, format.name, side.rotated_dim, side.sections.size(), kPrefillDim));
+  SectionPlan& section = side.sections[0];
+  section.permutes = plan_permutes(section);
+  if (section.permutes.kind != PermuteKind::none) {
+    KV_TRY(reads, plan_lane_reads(side, 0, head_dim, 4, section.use == ScaleUse::by_value, {4, 0, true}));
+    section.reads = reads;
+    place_rows(side, true);
+  }
+  if (section.reads.codes % 8 != 0)
+    return fail(Code::unsupported, fmt::format("{} ({}): a lane reads {} values at once; prefill takes multiples of 8",
+                                               name, format.name, section.reads.codes));
+  if (format.scale.renormalise && section.reads.groups * section.reads.reads_per_group > 1)
+    return fail(Code::unsupported,
+                fmt::format("{} ({}) needs the length of a row, which takes several reads", name, format.name));
+  size_stage(side, kPrefillWarpTokens, kSector);
+  return side;
+}
+
+// The dimension of each half that lanes store, as its place in a row of an operand (chunk_place of producer.cuh).
+std::vector<int> columns_of(const SidePlan& side, bool is_copied) {
+  std::vector<int> columns(kPrefillDim);
+  const SectionPlan& section = side.sections[0];
+  const LaneReads& reads = section.reads;
+  if (is_copied) {
+    for (int i = 0; i < kPrefillDim; ++i) columns[std::size_t(i)] = i;
+    return columns;
+  }
+  for (int read = 0; read < reads.groups * reads.reads_per_group; ++read)
+    for (int c = 0; c < reads.lanes_per_row; ++c)
+      for (int i = 0; i < reads.codes; ++i) {
+        const int q = read * (reads.codes / 8) + i / 8, place = q / 2 * 8 + 2 * c + q % 2;
+        const int pair = i / 2, half = i % 2;  // the half2 register, and its low or high half
+        const int code = is_direct(section) ? i
+                         : section.permutes.kind != PermuteKind::none
+                             ? reads.lane_order[std::size_t(i)]
+                             : reads.lane_order[std::size_t((pair / 4 * 2 + half) * 4 + pair % 4)];
+        const int dim = reads.elements[std::size_t((read * reads.lanes_per_row + c) * reads.codes + code)];
+        columns[std::size_t(dim)] = place * 8 + i % 8;
+      }
+  return columns;
+}
+
+// Places the entries of a side's codebook at `end`, and returns where they end.
+int place_entries(SidePlan& side, int end) {
+  SectionPlan& section = side.sections[0];
+  side.table_copies = 1, side.table_stride = 4;
+  if (section.permutes.kind != PermuteKind::none) {
+    section.permutes.at = end;
+    return end + round_up((2 * section.permutes.words() + 1) * 4, 16);
+  }
+  if (section.is_masked || section.codes.kind != CodeKind::table) return end;
+  section.owns_table = true, section.table_at = end;
+  return end + (4 << section.codes.bits);
+}
+
+// How codes become halves, as text of a Decision.
+std::string converter(const PrefillPlan& plan, const SectionPlan& section) {
+  if (plan.copies_rows) return "copied as stored";
+  constexpr const char* kPermutes[] = {"", "halves by permutes of 8 entries",
+                                       "halves by permutes of 8 entries and a sign",
+                                       "halves by permutes of 16 entries"};
+  if (section.permutes.kind != PermuteKind::none) return kPermutes[int(section.permutes.kind)];
+  if (section.is_masked) return "codes found by the mask of each block";
+  if (section.codes.bits > 8) return "rounded to f16";
+  return section.codes.kind == CodeKind::table ? "single codes by table" : "codes computed to halves";
+}
+
+Result<void> check_problem(const Problem& problem) {
+  const auto refuse = [](std::string text) { return fail(Code::unsupported, std::move(text)); };
+  if (!problem.arch.has("wgmma")) return refuse(fmt::format("{} has no wgmma", problem.arch.name));
+  if (problem.query_rows() <= 64)
+    return refuse(fmt::format("{} query rows of a KV head; decode takes up to 64 at once", problem.query_rows()));
+  if (problem.features.any()) return refuse("of the features it has causal alone");
+  if (problem.append) return refuse("it does not append");
+  if (problem.sparse_v > 0) return refuse("it skips no values");
+  if (problem.token_heads > 0) return refuse("it reads one head at a time, not token-major heads");
+  return {};
+}
+
+}  // namespace
+
+Result<PrefillPlan> plan_prefill(const Problem& problem) {
+  KV_CHECK(check_problem(problem));
+  PrefillPlan plan;
+  plan.arch = problem.arch;
+  static_cast<AttentionShape&>(plan) = problem;
+  plan.head_dim_v = problem.v_dim();
+  const auto is_cheap = [](const Format& f) { return f.rotation.kind != RotationKind::dense; };
+  plan.rotates_queries = problem.fuse && problem.k.is_transformed() && is_cheap(problem.k);
+  plan.rotates_output = problem.fuse && problem.v.is_transformed() && is_cheap(problem.v);
+  plan.out_type = problem.v.is_transformed() && !plan.rotates_output ? Element::f32 : problem.out_type;
+  plan.q_type = problem.k.is_transformed() && !plan.rotates_queries ? Element::f32 : problem.q_type;
+  KV_TRY(k, plan_halves(problem.k, problem.head_dim, problem.is_planar(), "k"));
+  KV_TRY(v, plan_halves(problem.v, problem.v_dim(), problem.is_planar(), "v"));
+  plan.k = k, plan.v = v;
+  const auto is_f16 = [](const SidePlan& side) {
+    const Section& codes = side.sections[0].codes;
+    return codes.kind == CodeKind::plain && codes.element == Element::f16 && !side.format.has_scale();
+  };
+  plan.copies_rows = is_f16(plan.k) && is_f16(plan.v) && problem.page_tokens == 0;
+  plan.key_columns = columns_of(plan.k, plan.copies_rows);
+  plan.value_columns = columns_of(plan.v, plan.copies_rows);
+
+  plan.keys_at = plan.queries_at + 2 * kOperandBytes;
+  plan.values_at = plan.keys_at + 2 * kOperandBytes;
+  plan.barriers_at = plan.values_at + 2 * kOperandBytes;
+  const SectionPlan& keys = plan.k.sections[0];
+  plan.scales_scores = keys.use == ScaleUse::by_group && keys.reads.groups * keys.reads.blocks == 1 &&
+                       keys.reads.reads_per_group == 1 && !keys.adds_minima &&
+                       problem.k.scale.rule != ScaleRule::signed_max;  // scales must not be negative
+  plan.score_scales_at = plan.barriers_at + kBarrierBytes;
+  int end = plan.score_scales_at + (plan.scales_scores ? kScoreScaleStages * kScoreScaleBytes : 0);
+  end = place_entries(plan.v, place_entries(plan.k, end));
+  plan.ring_at = round_up(end, kSector);
+  const int ring_bytes = plan.copies_rows ? 0 : 4 * plan.stage_bytes() + kReadSlack;
+  const int left = plan.arch.shared_bytes_per_block - plan.ring_at;
+  if (ring_bytes > left)
+    return fail(Code::unsupported,
+                fmt::format("{} bytes of packed rows for one tile, and {} are left of the shared memory of {}",
+                            ring_bytes, left, plan.arch.name));
+  plan.ring = ring_bytes > 0 && 2 * ring_bytes <= left ? 2 : 1;
+  plan.shared_bytes = plan.ring_at + plan.ring * ring_bytes;
+  // The block is launched with 168 registers a thread: 65,536 over 384 threads, in multiples of 8. The roles share
+  // these 168 x 384 and no more.
+  plan.producer_registers = plan.copies_rows ? 24 : 56;
+  plan.consumer_registers = plan.copies_rows ? 240 : 224;
+  static_assert(128 * 24 + 256 * 240 == 168 * kPrefillThreads && 128 * 56 + 256 * 224 == 168 * kPrefillThreads);
+
+  const SidePlan* const sides[] = {&plan.k, &plan.v};
+  for (int i = 0; i < 2; ++i)
+    plan.decisions.push_back({i == 0 ? "k" : "v",
+                              sides[i]->format.name,
+                              fmt::format("prefill: {}{}, {} bytes of shared memory a stage and warp",
+                                          converter(plan, sides[i]->sections[0]),
+                                          i == 0 && plan.scales_scores ? ", scales times scores" : "",
+                                          plan.copies_rows ? 0 : sides[i]->stage_bytes),
+                              {}});
+  plan.decisions.push_back(
+      {"prefill",
+       fmt::format("{} rows a block", kPrefillRows),
+       fmt::format("one warpgroup produces ({} registers, ring of {}), two consume ({} registers); calls whose work "
+                   "tiles do not keep half of the multiprocessors busy go through decode",
+                   plan.producer_registers, plan.ring, plan.consumer_registers),
+       {}});
+  return plan;
+}
+
+}  // namespace kvjit

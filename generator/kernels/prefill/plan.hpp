@@ -1,0 +1,42 @@
+// PrefillPlan: everything that the prefill family decided for one problem, with the reasons as Decisions. Both sides
+// are read as decode reads K (kernels/decode/staged_side.cpp): four lanes share a row. plan_prefill makes it.
+// SPDX-License-Identifier: MIT
+#pragma once
+#include <string>
+#include <vector>
+
+#include "generator/kernels/decode/plan.hpp"
+
+namespace kvjit {
+
+// The shape is that of the kernel's own call. q_type is what the kernel reads: f32 if rotate_q wrote it. out_type is
+// what it writes: f32 if rotate_out reads it.
+struct PrefillPlan : AttentionShape {
+  std::string name;
+  Arch arch;
+  // The steps of the launch beside attention: Q into K's rotated domain before, the output out of V's after.
+  bool rotates_queries = false, rotates_output = false;
+  bool copies_rows = false;  // both sides are f16, which the producer copies as they are
+  int ring = 1;              // stages of packed rows of each side that a warp of the producer has
+  int producer_registers = 0, consumer_registers = 0;  // of a thread, once registers have moved
+  bool scales_scores = false;                          // K's rows have one scale each, which multiplies scores
+  // Shared memory of a block, in bytes from its start: the queries of both consumers, two stages of K and of V as
+  // halves, the producer's rings, tables, barriers, two stages of scales of scores.
+  int queries_at = 0, keys_at = 0, values_at = 0, ring_at = 0, barriers_at = 0, score_scales_at = 0, shared_bytes = 0;
+  SidePlan k, v;
+  std::vector<int> key_columns, value_columns;  // where each dimension of a row stands in a row of an operand
+  std::vector<Decision> decisions;
+  int stage_bytes() const { return k.stage_bytes + v.stage_bytes; }  // of one warp
+};
+
+// The structure of a block, which templates/kernels/prefill assumes.
+constexpr int kPrefillThreads = 384,  // a warpgroup that produces, two that consume
+    kPrefillRows = 256,               // query rows of a work tile: two blocks of 64 for each consumer
+    kPrefillTokens = 128,             // tokens of a tile
+    kPrefillWarpTokens = 32,          // of them, those that a warp of the producer brings
+    kPrefillDim = 128;                // dimensions of a stored row of K, and of V
+
+// Fails with unsupported; the error says what is missing.
+Result<PrefillPlan> plan_prefill(const Problem& problem);
+
+}  // namespace kvjit

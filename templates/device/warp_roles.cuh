@@ -1,0 +1,66 @@
+// Device layer (device/simt.cuh), kernels whose warpgroups have roles: registers that move from one role to another,
+// turns at the tensor cores, and products whose second operand is transposed. PTX ISA 9.0, sections 9.7.13.1, 9.7.15
+// and 9.7.19.5. For sm_90a. The CPU meaning of each name is in device/cpu.hpp.
+// SPDX-License-Identifier: MIT
+#pragma once
+#include "device/wgmma.cuh"
+#include "device/wgmma_columns.cuh"
+
+#if defined(__CUDACC__)
+namespace kv {
+
+// Sets the registers of each thread of the warp, a multiple of 8 from 24 to 240. release_registers gives some back to
+// the block; request_registers waits until the block has as many. A block owns what it was launched with: a request
+// that no release covers waits for ever. Every warp of a warpgroup calls the same one.
+template <int kRegisters>
+KV_DEVICE void release_registers() {
+  asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(kRegisters));
+}
+template <int kRegisters>
+KV_DEVICE void request_registers() {
+  asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(kRegisters));
+}
+
+// Two warpgroups take turns at the tensor cores, so that one multiplies while the other computes its softmax. `group`
+// is 0 or 1. Each has a barrier on which it waits and which the other one passes. The order is for speed only: on the
+// CPU these functions order nothing.
+KV_DEVICE void pass_turn(int group) { asm volatile("bar.arrive %0, 256;" ::"r"(5 - group) : "memory"); }
+KV_DEVICE void take_turn(int group) { asm volatile("bar.sync %0, 256;" ::"r"(4 + group) : "memory"); }
+KV_DEVICE void open_turns(int group) {  // group 1 lets group 0 go first
+  if (group == 1) pass_turn(group);
+}
+
+// Nothing that depends on `sum`, which is never negative, moves behind the next barrier. The assembler moves arithmetic
+// across barriers, but no store; so a store that never happens waits for the sum.
+KV_DEVICE void finish_before_barrier(float sum) {
+  asm volatile("{ .reg .pred never; setp.lt.f32 never, %0, 0f00000000;\n@never st.shared.f32 [%1], %0; }" ::"f"(sum),
+               "r"(kSharedStart)
+               : "memory");
+}
+
+// d[64 x 128] += a[64 x 16] b[16 x 128]. The operand holds b transposed with regard to wgmma_64x128x16: entry (k, n) is
+// at operand_place(k, n). `step` says which 16 of its 128 k are multiplied. a: the words 4 step .. 4 step + 3.
+KV_DEVICE void wgmma_64x128x16_transposed(float (&d)[64], const u32 (&a)[32], SharedAddress operand, int step) {
+  // The leading offset, between panels, and the offset of 1024 bytes between groups of eight k; both / 16.
+  const unsigned long long descriptor =
+      1ull << 62 | 64ull << 32 |
+      u32((u32(kPanelBytes / 16) << 16 | (kSharedStart + operand) >> 4) + step * (2048 / 16));
+  asm volatile("wgmma.mma_async.sync.aligned.m64n128k16.f32.f16.f16 " KV_SUM_NAMES
+               "{%64, %65, %66, %67}, %68, 1, 1, 1, 1;"
+               : KV_SUMS(d)
+               : "r"(a[4 * step]), "r"(a[4 * step + 1]), "r"(a[4 * step + 2]), "r"(a[4 * step + 3]), "l"(descriptor));
+}
+
+// settle_sums: no reader of d moves above this. keep_words: p keeps its registers until here, because products that the
+// compiler does not see still read them.
+KV_DEVICE void settle_sums(float (&d)[64]) {
+  KV_UNROLL
+  for (int i = 0; i < 64; ++i) settle(d[i]);
+}
+KV_DEVICE void keep_words(u32 (&p)[32]) {
+  KV_UNROLL
+  for (int i = 0; i < 32; ++i) asm volatile("" : "+r"(p[i])::"memory");
+}
+
+}  // namespace kv
+#endif

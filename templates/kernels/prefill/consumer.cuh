@@ -1,0 +1,228 @@
+// The consumers of prefill: warpgroups that attend to kBlocks blocks of 64 query rows each, tile after tile.
+//
+//   S [64 rows x 128 tokens] = Q [64 x 128] K^T [128 x 128]      both operands in shared memory
+//   O [64 rows x 128 dims] += P [64 x 128] V [128 x 128]         P = 2^(S - reference maximum) in registers
+//
+// The warpgroups take turns at the tensor cores. In its turn a warpgroup multiplies P V of the block before and Q K^T
+// of this block, and passes the turn on within Q K^T; its softmax then runs beside the products of the other one.
+//
+// The online softmax is relative to a reference maximum that moves only when a score is more than kSlack above it, so
+// the output is hardly ever rescaled, and probabilities are at most 2^kSlack.
+// SPDX-License-Identifier: MIT
+#pragma once
+#include "kernels/prefill/producer.cuh"
+#include "kernels/prefill/rows.cuh"
+
+namespace kv {
+
+constexpr float kSlack = 8.f;       // log2 of the largest probability; fp16 holds 2^15
+constexpr float kNoScore = -1e30f;  // reference maximum of a row that has seen no token
+constexpr int kPassStep = 6;        // steps of Q K^T, of 8, after which the turn is passed on
+
+// What multiplies scores, which are sums of products, so that they are exponents of 2. UnitScale: one number for all.
+// TokenScales: a number for each token, in shared memory; none of them is negative.
+struct UnitScale {
+  float unit;
+  KV_DEVICE void pair(float (&factor)[2], int) const { factor[0] = factor[1] = unit; }
+  KV_DEVICE float bound(float score) const { return score * unit; }
+};
+struct TokenScales {
+  SharedAddress at;   // of the tile's first token
+  float least, most;  // of the tile
+  template <class Plan>
+  KV_DEVICE static TokenScales of(int n) {
+    u32 range[8];
+    load_staged_u128(range, Stages<Plan>::scale_range(n));
+    load_staged_u128(range + 4, Stages<Plan>::scale_range(n) + 16);
+    TokenScales scales{Stages<Plan>::score_scales(n) + 2 * (lane() & 3) * 4, float_of(range[0]), float_of(range[4])};
+    KV_UNROLL
+    for (int i = 1; i < 4; ++i)
+      scales.least = smaller(scales.least, float_of(range[i])),
+      scales.most = larger(scales.most, float_of(range[4 + i]));
+    return scales;
+  }
+  // The factors of the lane's two columns of block t of eight.
+  KV_DEVICE void pair(float (&factor)[2], int t) const {
+    u32 bits[2];
+    load_shared_u64(bits, at + t * 32);
+    factor[0] = float_of(bits[0]), factor[1] = float_of(bits[1]);
+  }
+  // No score of the tile that is at most `score` has a larger exponent.
+  KV_DEVICE float bound(float score) const { return score * (score > 0.f ? most : least); }
+};
+
+// The online softmax of the lane's rows g and g + 8.
+struct RowSoftmax {
+  float reference_max[2],  // base 2
+      sum[2];              // the lane's partial denominator, over its own columns
+
+  KV_DEVICE void reset() {
+    KV_UNROLL
+    for (int h = 0; h < 2; ++h) reference_max[h] = kNoScore, sum[h] = 0.f;
+  }
+
+  // s: scores become probabilities. If a reference maximum moves, o is rescaled.
+  template <class Scale>
+  KV_DEVICE void apply(float (&s)[64], float (&o)[64], const Scale& scale) {
+    float most[4] = {s[0], s[1], s[2], s[3]};
+    KV_UNROLL
+    for (int i = 4; i < 64; ++i) most[i % 4] = larger(most[i % 4], s[i]);
+    if (any(scale.bound(larger(most[0], most[1])) > reference_max[0] + kSlack ||
+            scale.bound(larger(most[2], most[3])) > reference_max[1] + kSlack))
+      move(s, o, scale);
+    float part[4] = {};
+    KV_UNROLL
+    for (int t = 0; t < 16; ++t) {
+      float factor[2];
+      scale.pair(factor, t);
+      KV_UNROLL
+      for (int i = 0; i < 4; ++i) {
+        s[4 * t + i] = exp2_fast(fma_rn(s[4 * t + i], factor[i % 2], -reference_max[i / 2]));
+        part[i] += s[4 * t + i];
+      }
+    }
+    sum[0] += part[0] + part[1], sum[1] += part[2] + part[3];
+  }
+
+ private:
+  // Moves the reference maximum to the largest exponent of a row, if that is larger, and rescales the sums. Rare.
+  template <class Scale>
+  KV_DEVICE void move(const float (&s)[64], float (&o)[64], const Scale& scale) {
+    float row_max[2] = {reference_max[0], reference_max[1]}, rescale_factor[2];
+    KV_UNROLL
+    for (int t = 0; t < 16; ++t) {
+      float factor[2];
+      scale.pair(factor, t);
+      KV_UNROLL
+      for (int i = 0; i < 4; ++i) row_max[i / 2] = larger(row_max[i / 2], s[4 * t + i] * factor[i % 2]);
+    }
+    KV_UNROLL
+    for (int h = 0; h < 2; ++h) {
+      row_max[h] = larger(row_max[h], shfl_xor(row_max[h], 1));
+      row_max[h] = larger(row_max[h], shfl_xor(row_max[h], 2));
+      rescale_factor[h] = exp2_fast(reference_max[h] - row_max[h]);
+      reference_max[h] = row_max[h], sum[h] *= rescale_factor[h];
+    }
+    KV_UNROLL
+    for (int i = 0; i < 64; ++i) o[i] *= rescale_factor[i / 2 % 2];
+  }
+};
+
+// Hides the scores of tokens that a row does not see. end: the tokens of the tile that rows g and g + 8 see, from the
+// tile's first one on.
+KV_DEVICE void hide_unseen(float (&s)[64], const int (&end)[2]) {
+  const int c = lane() & 3;
+  KV_UNROLL
+  for (int i = 0; i < 64; ++i)
+    if (i / 4 * 8 + 2 * c + i % 2 >= end[i / 2 % 2]) s[i] = float_of(0xff800000u);  // minus infinity
+}
+
+KV_DEVICE void multiply_values(float (&o)[64], const u32 (&p)[32], SharedAddress v) {
+  wgmma_begin();
+  KV_UNROLL
+  for (int step = 0; step < 8; ++step) wgmma_64x128x16_transposed(o, p, v, step);
+  wgmma_commit();
+}
+// Two groups of products, kPassStep steps in the first.
+KV_DEVICE void multiply_keys(float (&s)[64], SharedAddress q, SharedAddress k) {
+  wgmma_begin();
+  wgmma_64x128x16<false>(s, q, k, 0);
+  KV_UNROLL
+  for (int step = 1; step < 8; ++step) {
+    if (step == kPassStep) wgmma_commit();
+    wgmma_64x128x16<true>(s, q, k, step);
+  }
+  wgmma_commit();
+}
+
+template <class Plan, class Args>
+KV_DEVICE void consume(const Args& args) {
+  using Stages = kv::Stages<Plan>;
+  constexpr int kBlocks = Plan::kBlocks;
+  const WorkTiles<Plan> works(args.scheduler);
+  const int group = int(uniform(u32(warp() / 4 - 1))), g = lane() >> 2, c = lane() & 3;
+  const SharedAddress q = uniform(Plan::kQueriesAt + u32(group) * (kBlocks * kRowOperandBytes));
+  open_turns(group);
+  float o[kBlocks][64], s[64];
+  u32 p[32];
+  RowSoftmax softmax[kBlocks];
+  WorkTile work;
+  int n = 0;  // the stage of the present tile
+  KV_NO_UNROLL
+  for (int round = 0; works.at(round, work); ++round) {
+    const int first_row = work.first_row + group * (kBlocks * kBlockRows);
+    sync_team<4>();  // all warps have left the place of the queries
+    load_queries<Plan>(args.q, work, first_row, q);
+    publish_operands();
+    sync_team<4>();
+    KV_UNROLL
+    for (int b = 0; b < kBlocks; ++b) {
+      softmax[b].reset();
+      KV_UNROLL
+      for (int i = 0; i < 64; ++i) o[b][i] = 0.f;
+    }
+    KV_NO_UNROLL
+    for (int tile = 0; tile < work.tiles; ++tile, ++n) {
+      KV_UNROLL
+      for (int b = 0; b < kBlocks; ++b) {
+        if (b == 0)
+          wait_phase(Stages::full(false, n), Stages::parity(n));
+        else if (b == 1)
+          wait_phase(Stages::full(true, n), Stages::parity(n));
+        take_turn(group);
+        if (b > 0 || tile > 0) {
+          float(&before)[64] = o[b > 0 ? b - 1 : kBlocks - 1];
+          multiply_values(before, p, uniform(Stages::operand(true, b > 0 ? n : n - 1)));
+          wgmma_wait<0>();
+          settle_sums(before);
+          keep_words(p);
+        }
+        multiply_keys(s, q + b * kRowOperandBytes, uniform(Stages::operand(false, n)));
+        if (b == 0 && tile > 0) Stages::leave(true, n - 1);
+        wgmma_wait<1>();
+        pass_turn(group);
+        wgmma_wait<0>();
+        settle_sums(s);
+        if (b == kBlocks - 1) Stages::leave(false, n);
+        if (tile >= work.whole_tiles) {
+          int end[2];
+          KV_UNROLL
+          for (int h = 0; h < 2; ++h) {
+            const int row = first_row + b * kBlockRows + warp() % 4 * 16 + g + 8 * h;
+            end[h] = WorkTiles<Plan>::end_of(row / Plan::kGroup, work.length) - tile * Plan::kTokens;
+          }
+          hide_unseen(s, end);
+        }
+        if constexpr (Plan::kScalesScores)
+          softmax[b].apply(s, o[b], TokenScales::of<Plan>(n));
+        else
+          softmax[b].apply(s, o[b], UnitScale{args.scale_log2 * Plan::K::kUnit});
+        KV_UNROLL
+        for (int i = 0; i < 32; ++i) p[i] = pack_f16x2(s[2 * i], s[2 * i + 1]);
+        keep_words(p);
+        finish_before_barrier(softmax[b].sum[0] + softmax[b].sum[1]);
+      }
+    }
+    if (work.tiles > 0) {
+      multiply_values(o[kBlocks - 1], p, uniform(Stages::operand(true, n - 1)));
+      wgmma_wait<0>();
+      settle_sums(o[kBlocks - 1]);
+      keep_words(p);
+      Stages::leave(true, n - 1);
+    }
+    KV_UNROLL
+    for (int b = 0; b < kBlocks; ++b) {
+      float factor[2];
+      KV_UNROLL
+      for (int h = 0; h < 2; ++h) {
+        float sum = softmax[b].sum[h];
+        sum += shfl_xor(sum, 1);
+        sum += shfl_xor(sum, 2);
+        factor[h] = sum > 0.f ? div_rn(args.value_scale * Plan::V::kUnit, sum) : sum == 0.f ? 0.f : sum;
+      }
+      store_output<Plan>(args.out, work, first_row + b * kBlockRows, o[b], factor, q);
+    }
+  }
+}
+
+}  // namespace kv

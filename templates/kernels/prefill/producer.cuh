@@ -1,0 +1,286 @@
+// The producer of prefill: one warpgroup that brings tiles of K and V to shared memory as halves. Each of its four
+// warps has kStagedTokens tokens of every tile. The operands of the products are two stages of K and two of V; a
+// barrier tells the consumers that a stage is full, and another tells the producer that all of them have left it.
+//
+//   packed rows   staged as decode stages them (kernels/decode/stage_tile.cuh), in a ring of kRing stages a warp; then
+//                 each lane unpacks codes to halves in registers, multiplies them by their scale, and stores them
+//   f16 rows      copied to their places in the operand
+//
+// Four lanes share a token, as they do in decode (kernels/decode/scores.cuh): lane 4 g + c unpacks lane reads of token
+// g. The chunks of 16 bytes that it stores stand at chunk_place, so that the stores of a warp have no bank conflicts.
+// The order of dimensions that results is that of the packing: queries take it when they are loaded, and the output
+// leaves it when it is stored (kernels/prefill/rows.cuh).
+// SPDX-License-Identifier: MIT
+#pragma once
+#include "device/bulk_copy.cuh"
+#include "device/warp_roles.cuh"
+#include "kernels/decode/decode.cuh"
+#include "kernels/prefill/unpack_permutes.cuh"
+#include "kernels/prefill/work_tiles.cuh"
+
+namespace kv {
+
+// Where the q-th chunk of row lane c stands in a row of an operand, as a chunk of 8 halves: 8 chunks a panel.
+KV_DEVICE constexpr int chunk_place(int q, int c) { return q / 2 * 8 + 2 * c + q % 2; }
+// The shared address of chunk `place` of a token's row in an operand.
+KV_DEVICE SharedAddress operand_chunk(SharedAddress operand, int token, int place) {
+  return operand + place / 8 * kPanelBytes + token * 128 + ((place ^ token) & 7) * 16;
+}
+
+// The barriers of the operands and their stages. A stage is numbered by the tile that it holds, over all work tiles.
+template <class Plan>
+struct Stages {
+  static constexpr int kScoreScaleBytes = (Plan::kTokens + 2 * Plan::kWarps) * 4;
+  KV_DEVICE static SharedAddress full(bool is_v, int n) { return Plan::kBarriersAt + (is_v ? 32 : 0) + n % 2 * 8; }
+  KV_DEVICE static SharedAddress empty(bool is_v, int n) { return full(is_v, n) + 16; }
+  KV_DEVICE static u32 parity(int n) { return u32(n) / 2 % 2; }
+  KV_DEVICE static SharedAddress operand(bool is_v, int n) {
+    return (is_v ? Plan::kValuesAt : Plan::kKeysAt) + n % 2 * kOperandBytes;
+  }
+  // If Plan::kScalesScores: the scales of the tokens of a tile of K, as factors of scores, and behind them the least
+  // and the largest of each producer warp. Three stages, because consumers read them after they have left the stage of
+  // K.
+  KV_DEVICE static SharedAddress score_scales(int n) { return Plan::kScoreScalesAt + n % 3 * kScoreScaleBytes; }
+  KV_DEVICE static SharedAddress scale_range(int n) { return score_scales(n) + Plan::kTokens * 4; }
+  KV_DEVICE static void open() {
+    KV_NO_UNROLL
+    for (int n = 0; n < 4; ++n) {
+      open_barrier(full(n / 2, n), Plan::kWarps);
+      open_barrier(empty(n / 2, n), Plan::kConsumerWarps);
+    }
+    publish_barriers();
+  }
+  // Tells the consumers that this warp's part of the stage is there.
+  KV_DEVICE static void fill(bool is_v, int n) {
+    publish_operands();
+    sync_warp();
+    if (lane() == 0) arrive(full(is_v, n));
+  }
+  // Tells the producer that this warp has left the stage.
+  KV_DEVICE static void leave(bool is_v, int n) {
+    if (lane() == 0) arrive(empty(is_v, n));
+  }
+};
+
+// The codebook of a section as its reads take it: bytes of halves in registers, or a table in shared memory.
+template <class S>
+KV_DEVICE auto entries_of() {
+  if constexpr (S::kByPermutes) {
+    HalfBytes<S> bytes;
+    bytes.load(S::kHalfBytesAt);
+    return bytes;
+  } else {
+    return table_of_lane<1>();
+  }
+}
+template <class Side>
+KV_DEVICE void fill_entries() {
+  for_each(typename Side::Sections{}, [](auto section) {
+    using S = decltype(section);
+    if constexpr (S::kByPermutes)
+      HalfBytes<S>::fill(S::kHalfBytesAt);
+    else if constexpr (S::kOwnsTable)
+      fill_table<S>();
+  });
+}
+
+// The scale of a row that has one. Formats that renormalise rows divide it by the length of the row's halves.
+template <class S, int kPairs>
+KV_DEVICE float row_scale(const u32 (&h)[kPairs], SharedAddress scales) {
+  const float scale = S::scale(scales, 0);
+  if constexpr (!S::kRenormalises) return scale;
+  float square = 0.f;
+  add_squares(h, square, square);
+  return div_rn(scale, sqrt_rn(over_lanes<0, 2>(square)));
+}
+
+// Multiplies the halves of one lane read by their scale, in fp16.
+template <class S, int kPairs>
+KV_DEVICE void scale_read(u32 (&h)[kPairs], SharedAddress scales, int read, int c) {
+  if constexpr (S::kScalesValues) {
+    const int i = scale_index<S>(read, c);
+    scale_pairs(h, f16_from_f32(S::scale(scales, i)) * 0x10001u, S::minimum_half(scales, i) * 0x10001u);
+  } else if constexpr (S::kRenormalises) {
+    scale_pairs(h, f16_from_f32(row_scale<S>(h, scales)) * 0x10001u, 0u);
+  } else if constexpr (S::kAddsMinima) {
+    scale_pairs(h, S::scale_half(scales, 0) * 0x10001u, f16_from_f32(S::minimum(scales, 0)) * 0x10001u);
+  } else if constexpr (S::kScalesGroups) {
+    const u32 scale = S::scale_half(scales, 0) * 0x10001u;
+    KV_UNROLL
+    for (int i = 0; i < kPairs; ++i) h[i] = mul_f16x2(h[i], scale);
+  }
+}
+
+// Converts the warp's staged tokens to rows of the operand. token: the first of them in the tile. If the side's rows
+// have one scale each (kScalesScores), the scale does not multiply the halves: times `unit` it is stored in stage n for
+// the consumers, who multiply the scores of the token by it in fp32. The rounding of a product with the scale would be
+// the same for all values of a row that have one code, and so not average out.
+template <class Plan, class Side, bool kScalesScores>
+KV_DEVICE void convert(SharedAddress stage, SharedAddress operand, int token, const u8* first_row, i64 token_stride,
+                       [[maybe_unused]] int n, [[maybe_unused]] float unit) {
+  [[maybe_unused]] float least = float_of(0x7f7fffffu), most = 0.f;  // of the lane's scales
+  const int g = lane() >> 2, c = lane() & 3;
+  for_each(typename Side::Sections{}, [&](auto section) {
+    using S = decltype(section);
+    static_assert(S::kReadCodes % 8 == 0, "lane reads are whole chunks");
+    const auto entries = entries_of<S>();
+    KV_UNROLL_BY(2)
+    for (int first = 0; first < Plan::kTile; first += 8) {
+      const int row = first + g;
+      const u32 misalignment = row_misalignment<Side>(first_row, token_stride, row);
+      KV_UNROLL
+      for (int i = 0; i < S::kGroups * S::kReads; ++i) {
+        const int group = i / S::kReads, read = i % S::kReads;
+        u32 h[S::kReadCodes / 2];
+        const SharedAddress scales = scales_of<Side, S>(stage, misalignment, row, group, c);
+        if constexpr (S::kIsMasked) {
+          masked_row<S>(stage + row * Side::kPitch + misalignment + group * S::kBlockStride, scales, c, h);
+        } else {
+          u32 w[S::kReadWords];
+          load_codes<S>(stage + first * Side::kPitch, g * Side::kPitch + misalignment, group, read, c, w);
+          S::Read::row(w, h, entries);
+        }
+        if constexpr (kScalesScores) {
+          // Not 0, which tokens that do not exist have: it would make a NaN of the minus infinity that hides them.
+          const float product = row_scale<S>(h, scales) * unit, scale = product == 0.f ? 1e-30f : product;
+          if (c == 0) store_shared_u32(Stages<Plan>::score_scales(n) + (token + row) * 4, bits_of(scale));
+          least = smaller(least, scale), most = larger(most, scale);
+        } else {
+          scale_read<S>(h, scales, read, c);
+        }
+        KV_UNROLL
+        for (int j = 0; j < S::kReadCodes / 8; ++j)
+          store_shared_u128(operand_chunk(operand, token + row, chunk_place(i * (S::kReadCodes / 8) + j, c)), h[4 * j],
+                            h[4 * j + 1], h[4 * j + 2], h[4 * j + 3]);
+      }
+    }
+  });
+  if constexpr (kScalesScores) {
+    KV_UNROLL
+    for (int mask = 4; mask < 32; mask <<= 1)
+      least = smaller(least, shfl_xor(least, mask)), most = larger(most, shfl_xor(most, mask));
+    const SharedAddress range = Stages<Plan>::scale_range(n) + warp() * 4;
+    if (lane() == 0) store_shared_u32(range, bits_of(least)), store_shared_u32(range + 16, bits_of(most));
+  }
+}
+
+// Produces packed rows. Each side has a ring of kRing stages a warp; the copies for a stage are issued as soon as the
+// warp has converted what was in it.
+template <class Plan, class Args>
+KV_DEVICE void produce(const Args& args) {
+  using K = typename Plan::K;
+  using V = typename Plan::V;
+  constexpr int kRing = Plan::kRing, kTile = Plan::kTile, kWarps = Plan::kWarps;
+  const WorkTiles<Plan> works(args.scheduler);
+  const SharedAddress k_ring = Plan::kRingAt + warp() * (kRing * Plan::kStageBytes),
+                      v_ring = k_ring + kRing * K::kStageBytes;
+  const int token = warp() * kTile;
+  const float unit = args.scale_log2 * K::kUnit;
+  WorkTile work;
+  int n = 0;  // the stage of the present tile
+  KV_NO_UNROLL
+  for (int round = 0; works.at(round, work); ++round) {
+    const KvSplit split{work.sequence, work.head, work.length};
+    KvTileLoader<Plan, K> k(args.k, split, warp());
+    KvTileLoader<Plan, V> v(args.v, split, warp());
+    // Issues the copies of tile `tile` of one side; behind the last tile there are none.
+    const auto issue = [&](auto& loader, SharedAddress ring, int stage_bytes, int tile) {
+      if (tile < work.tiles) {
+        const int left = work.length - (tile * kWarps + warp()) * kTile;
+        const SharedAddress to = ring + tile % kRing * stage_bytes;
+        if (left >= kTile && loader.is_aligned)
+          loader.template stage<true>(to, kTile);
+        else
+          loader.template stage<false>(to, clamp_to(left, kTile));
+        loader.advance();
+      }
+      copy_commit();
+    };
+    KV_UNROLL
+    for (int i = 0; i < kRing; ++i) {
+      issue(k, k_ring, K::kStageBytes, i);
+      issue(v, v_ring, V::kStageBytes, i);
+    }
+    KV_NO_UNROLL
+    for (int tile = 0; tile < work.tiles; ++tile, ++n) {
+      copy_wait<2 * kRing - 1>();
+      sync_warp();
+      wait_phase(Stages<Plan>::empty(false, n), Stages<Plan>::parity(n) ^ 1);
+      convert<Plan, K, Plan::kScalesScores>(k_ring + tile % kRing * K::kStageBytes, Stages<Plan>::operand(false, n),
+                                            token, k.first_row, k.token_stride, n, unit);
+      Stages<Plan>::fill(false, n);
+      issue(k, k_ring, K::kStageBytes, tile + kRing);
+      copy_wait<2 * kRing - 1>();
+      sync_warp();
+      wait_phase(Stages<Plan>::empty(true, n), Stages<Plan>::parity(n) ^ 1);
+      convert<Plan, V, false>(v_ring + tile % kRing * V::kStageBytes, Stages<Plan>::operand(true, n), token,
+                              v.first_row, v.token_stride, n, 1.f);
+      Stages<Plan>::fill(true, n);
+      issue(v, v_ring, V::kStageBytes, tile + kRing);
+    }
+    copy_wait<0>();  // of the groups without copies
+  }
+}
+
+// Copies the warp's tokens of a tile of f16 rows to their places in an operand; tokens that do not exist become zeros.
+template <class Plan, class Side>
+KV_DEVICE void copy_rows(SharedAddress operand, const CacheSide& side, const WorkTile& work, int tile) {
+  constexpr int kChunks = Side::kRowBytes / 16, kStep = 32 / kChunks;  // of a row; rows a step
+  const i64 stride = Side::kIsPlanar ? Side::kRowBytes : side.codes_token_stride;
+  const int chunk = lane() % kChunks, row = warp() * Plan::kTile + lane() / kChunks, first = tile * Plan::kTokens + row;
+  const u8* const rows = side.codes + work.sequence * side.codes_sequence_stride + work.head * side.codes_head_stride;
+  const u8* from = rows + first * stride + chunk * 16;
+  const bool is_aligned = Side::kIsPlanar || ((i64)rows | stride) % 16 == 0;
+  if (warp_uniform(is_aligned && (tile + 1) * Plan::kTokens <= work.length)) {
+    KV_UNROLL
+    for (int i = 0; i < Plan::kTile; i += kStep, from += kStep * stride)
+      copy_async<16>(operand_chunk(operand, row + i, chunk), from, 16);
+    return;
+  }
+  KV_NO_UNROLL
+  for (int i = 0; i < Plan::kTile; i += kStep, from += kStep * stride) {
+    const bool exists = first + i < work.length;
+    const SharedAddress to = operand_chunk(operand, row + i, chunk);
+    if (is_aligned) {
+      copy_async<16>(to, exists ? from : rows, exists ? 16 : 0);
+    } else {
+      u32 words[4] = {};
+      KV_UNROLL
+      for (int j = 0; j < 8; ++j)
+        if (exists) words[j / 2] |= u32(reinterpret_cast<const u16*>(from)[j]) << 16 * (j % 2);
+      store_shared_u128(to, words[0], words[1], words[2], words[3]);
+    }
+  }
+}
+
+// Produces f16 rows. A stage is told to be full when the copies of the next one are on their way.
+template <class Plan, class Args>
+KV_DEVICE void produce_f16(const Args& args) {
+  const WorkTiles<Plan> works(args.scheduler);
+  WorkTile work;
+  int n = 0;
+  const auto next = [&](bool is_v, int tile) {
+    wait_phase(Stages<Plan>::empty(is_v, n), Stages<Plan>::parity(n) ^ 1);
+    const SharedAddress to = Stages<Plan>::operand(is_v, n);
+    if (is_v)
+      copy_rows<Plan, typename Plan::V>(to, args.v, work, tile);
+    else
+      copy_rows<Plan, typename Plan::K>(to, args.k, work, tile);
+    copy_commit();
+    copy_wait<1>();
+    if (is_v)
+      Stages<Plan>::fill(false, n);
+    else if (n > 0)
+      Stages<Plan>::fill(true, n - 1);
+  };
+  KV_NO_UNROLL
+  for (int round = 0; works.at(round, work); ++round) KV_NO_UNROLL
+  for (int tile = 0; tile < work.tiles; ++tile, ++n) {
+    next(false, tile);
+    next(true, tile);
+  }
+  copy_wait<0>();
+  if (n > 0) Stages<Plan>::fill(true, n - 1);
+}
+
+}  // namespace kv

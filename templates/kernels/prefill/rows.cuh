@@ -1,0 +1,91 @@
+// Rows of prefill on their way in and out. A consumer warpgroup has kBlocks blocks of 64 query rows. Its queries are
+// loaded a row a warp, rotated into K's domain if the plan fuses that, rounded to fp16, and stored as first operands in
+// the order in which K's packing gives its dimensions. Its output passes through the place of the queries as floats,
+// one block at a time, and leaves a row a warp: out of the order of V's packing, out of V's domain, to memory.
+// SPDX-License-Identifier: MIT
+#pragma once
+#include "args/attention.cuh"
+#include "device/warp_roles.cuh"
+#include "formats/rotated_domain.cuh"
+#include "kernels/prefill/work_tiles.cuh"
+
+namespace kv {
+
+constexpr int kBlockRows = 64;  // query rows of a block, which a warpgroup multiplies at once
+
+// The element of a tensor at which a query row begins.
+template <class Plan>
+KV_DEVICE i64 row_start(const Rows& rows, const WorkTile& work, int row) {
+  return work.sequence * rows.sequence_stride + i64(row / Plan::kGroup) * rows.query_stride +
+         (i64(work.head) * Plan::kGroup + row % Plan::kGroup) * rows.head_stride;
+}
+
+// Loads the warpgroup's queries to `to`. first: its first row. Rows that do not exist become zeros.
+template <class Plan>
+KV_DEVICE void load_queries(const Rows& q, const WorkTile& work, int first, SharedAddress to) {
+  constexpr int kPerLane = Plan::kQueryStored / 32, kRows = Plan::kBlocks * kBlockRows / 4;  // of a warp
+  u32 column[kPerLane];  // of each element of the lane, in a row of the operand
+  KV_UNROLL
+  for (int e = 0; e < kPerLane; ++e) column[e] = u32(Plan::key_column(e * 32 + lane()));
+  KV_UNROLL_BY(4)
+  for (int i = 0; i < kRows; ++i) {
+    const int at = warp() % 4 * kRows + i, row = first + at;
+    const bool exists = row < Plan::kAllRows;
+    const i64 from = row_start<Plan>(q, work, exists ? row : 0);
+    float x[kPerLane];
+    [[maybe_unused]] float second[kPerLane];
+    KV_UNROLL
+    for (int e = 0; e < kPerLane; ++e) {
+      const int d = e * 32 + lane();
+      const float value = Plan::load_query(q.data, from + (d < Plan::kQueryDim ? d : 0));
+      x[e] = exists && d < Plan::kQueryDim ? value : 0.f;
+    }
+    if constexpr (Plan::kRotatesQueries) to_rotated<typename Plan::KeyDomain>(x, second);
+    KV_UNROLL
+    for (int e = 0; e < kPerLane; ++e)
+      store_shared_u16(to + at / kBlockRows * kRowOperandBytes +
+                           row_operand_place(at % kBlockRows, int(column[e] / 8)) + column[e] % 8 * 2,
+                       pack_f16x2(x[e], 0.f));
+  }
+}
+
+// The shared address of column `column` of a row of output. Rows are 512 bytes; groups of eight columns are exchanged
+// by the row, so that neither the lanes that store fragments nor those that load rows meet in a bank.
+KV_DEVICE SharedAddress output_place(SharedAddress at, int row, int column) {
+  return at + row * 512 + (column ^ (row & 7) * 8) * 4;
+}
+
+// Stores one block of output. o: its sums in the accumulator layout; factor: what the sums of the lane's rows g and
+// g + 8 are multiplied by; first: the block's first row; place: 32 KiB of shared memory that the warpgroup has left.
+template <class Plan>
+KV_DEVICE void store_output(const Rows& out, const WorkTile& work, int first, const float (&o)[64],
+                            const float (&factor)[2], SharedAddress place) {
+  constexpr int kPerLane = 128 / 32, kRows = kBlockRows / 4;  // of a warp
+  const int g = lane() >> 2, c = lane() & 3, top = warp() % 4 * kRows;
+  sync_team<4>();
+  KV_UNROLL
+  for (int i = 0; i < 64; i += 2) {
+    const int half = i / 2 % 2, column = i / 4 * 8 + 2 * c;
+    const SharedAddress at = output_place(place, top + g + 8 * half, column);
+    store_shared_u32(at, bits_of(o[i] * factor[half]));
+    store_shared_u32(at + 4, bits_of(o[i + 1] * factor[half]));
+  }
+  sync_warp();  // a warp stores the rows that it has summed
+  KV_UNROLL_BY(2)
+  for (int i = 0; i < kRows; ++i) {
+    const int row = first + top + i;
+    if (row >= Plan::kAllRows) break;
+    float x[kPerLane];
+    [[maybe_unused]] float second[kPerLane];
+    KV_UNROLL
+    for (int e = 0; e < kPerLane; ++e)
+      x[e] = float_of(load_shared_u32(output_place(place, top + i, int(Plan::value_column(e * 32 + lane())))));
+    if constexpr (Plan::kRotatesOutput) from_rotated<typename Plan::ValueDomain>(x, second);
+    const i64 to = row_start<Plan>(out, work, row);
+    KV_UNROLL
+    for (int e = 0; e < kPerLane; ++e)
+      if (e * 32 + lane() < Plan::kOutputDim) Plan::store(out.data, to + e * 32 + lane(), x[e]);
+  }
+}
+
+}  // namespace kv

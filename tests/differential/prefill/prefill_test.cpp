@@ -1,0 +1,68 @@
+// prefill on the CPU back-end against the oracle: formats, layouts, ragged lengths, any number of blocks.
+// SPDX-License-Identifier: MIT
+#include <algorithm>
+
+#include "generator/kernels/prefill/plan.hpp"
+#include "tests/differential/prefill/rows.hpp"
+#include "tests/support/every_format.hpp"
+
+namespace kvjit::test {
+namespace {
+
+Case paged(const char* k, const char* v, int page_tokens, Layout page_layout) {
+  return {k, v, 128, 3, 30, Layout::paged, true, 0, page_tokens, page_layout};
+}
+
+TEST_CASE("formats, layouts and ragged lengths: the oracle's answer in any number of blocks") {
+  check_prefill({{"kv4", "kv4", 128, 4, 70, Layout::planar, true},    // two work tiles a head, the last one not full
+                 {"f16", "f16", 128, 3, 30, Layout::planar, true},    // rows that are only copied
+                 {"f16", "f16", 128, 5, 14, Layout::rows, false},     // 70 query rows, all of which see all tokens
+                 {"q8_0", "q4_0", 128, 3, 30, Layout::planar, true},  // scales of 32 values
+                 {"tbq4_0", "kv2", 128, 3, 30, Layout::rows, true},   // unaligned rows
+                 {"vllm_k4_nc", "q4_1", 128, 3, 30, Layout::planar, true},     // renormalised rows, minima
+                 {"turbo_split_54", "kv5", 128, 3, 30, Layout::planar, true},  // a mask of outliers, a table
+                 {"iq4_nl", "fp8_e5m2", 128, 3, 30, Layout::planar, false},
+                 paged("kv4", "tbq4_0", 16, Layout::planar),
+                 paged("kv3", "q4_0", 64, Layout::planar),
+                 paged("tbq4_0", "kv4", 8, Layout::rows),
+                 paged("fp8_e4m3", "fp8_e4m3", 256, Layout::planar)},
+                {300, 0, 5, 128, 129}, {0, 1, 3});
+}
+
+TEST_CASE("every format that prefill serves, as K and V, is read by prefill") {
+  std::vector<Case> cases;
+  for (const std::string& name : format_names(registry())) {
+    if (fitting(registry(), name, {128}).empty()) continue;
+    const Case test{name, name, 128, 3, 22, Layout::planar, true};
+    if (plan_prefill(planned(registry(), test, "sm_90a").problem)) cases.push_back(test);
+  }
+  CHECK(cases.size() >= 50);
+  check_prefill(cases, {150}, {0});
+}
+
+TEST_CASE("a program without prefill refuses a call that asks for it, and chooses decode by itself") {
+  const auto context = open_context(DeviceKind::cpu);
+  const Planned without = planned(registry(), {"kv4", "kv4", 128, 4, 1, Layout::planar}, "sm_90a"),
+                with = planned(registry(), {"kv4", "kv4", 128, 4, 17, Layout::planar}, "sm_90a");
+  const auto attend = [&](const Planned& one, ManyRows many_rows) {
+    const CacheShape shape{1, 1, 20};
+    KernelHarness harness =
+        must(KernelHarness::make(context, must(Program::create(context, one.source)), one.problem, shape));
+    for (const int side : {0, 1}) must(harness.set_rows(side, encoded(one.problem.k, 128, shape, side).rows));
+    KernelHarness::Call call{20, {}, 0, false};
+    call.many_rows = many_rows;
+    return harness.attend(std::vector<float>(std::size_t(one.problem.query_rows()) * 128, 0.5f), call);
+  };
+  const auto refused = attend(without, ManyRows::prefill);
+  REQUIRE_FALSE(refused);
+  CHECK(refused.error().code == Code::unsupported);
+  CHECK(refused.error().message.find("has no prefill kernel") != std::string::npos);
+  for (const auto& [many_rows, kernel] :
+       {std::pair{ManyRows::chosen, "decode."}, {ManyRows::decode, "decode."}, {ManyRows::prefill, "prefill."}}) {
+    const auto outcome = must(attend(with, many_rows));
+    CHECK(outcome.report.kernels.at(0).find(kernel) == 0);
+  }
+}
+
+}  // namespace
+}  // namespace kvjit::test

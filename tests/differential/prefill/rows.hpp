@@ -1,0 +1,40 @@
+// Shared by the tests of prefill: calls that ask for prefill, judged by the oracle.
+// SPDX-License-Identifier: MIT
+#pragma once
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "tests/differential/harness.hpp"
+
+namespace kvjit::test {
+
+inline KernelHarness::Call prefill_call(const std::vector<int>& lengths, int blocks) {
+  KernelHarness::Call call{0, lengths, blocks, false};
+  call.many_rows = ManyRows::prefill;
+  return call;
+}
+
+// Compiles the kernels that prefill needs on two threads, in batches that fit in memory, and checks each case over
+// sequences of these lengths in each of these numbers of blocks (0: chosen).
+inline void check_prefill(const std::vector<Case>& cases, const std::vector<int>& lengths,
+                          const std::vector<int>& blocks) {
+  constexpr std::size_t kBatch = 16;
+  constexpr unsigned kThreads = 2;
+  for (std::size_t first = 0; first < cases.size(); first += kBatch) {
+    const auto context = open_context(DeviceKind::cpu);
+    std::vector<Planned> batch;
+    for (std::size_t i = first; i < std::min(first + kBatch, cases.size()); ++i) {
+      batch.push_back(planned(registry(), cases[i], "sm_90a"));
+      batch.back().source.kernels.erase(Role::merge);  // decode is loaded, too, but these calls need no merge
+    }
+    warm_up(context, batch, kThreads);
+    for (const Planned& one : batch) {
+      REQUIRE_MESSAGE(one.source.kernels.count(Role::prefill) == 1, one.test.name());
+      Judge judge(context, one, int(lengths.size()), *std::max_element(lengths.begin(), lengths.end()));
+      for (const int count : blocks) judge.check(prefill_call(lengths, count));
+    }
+  }
+}
+
+}  // namespace kvjit::test

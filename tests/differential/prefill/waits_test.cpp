@@ -1,0 +1,74 @@
+// Mutation test of prefill's synchronization: waits, arrivals and phases are broken in the emitted text one by one. The
+// CPU back-end must give another answer or say why it gives none. It cannot notice that the wait of a warp ahead of its
+// arrival at a full stage (Stages::fill) is missing, because all lanes of a warp run before those that wait for it.
+// SPDX-License-Identifier: MIT
+#include <algorithm>
+#include <string>
+
+#include "tests/differential/prefill/rows.hpp"
+
+namespace kvjit::test {
+namespace {
+
+constexpr unsigned kCompileThreads = 2;
+// Seed of the order in which lanes run. The order is not that of lane numbers, so that lane 0 is not the first lane
+// that arrives at a wait.
+constexpr unsigned kOrder = 7;
+
+// A change of the text: the n-th place of `what`, counted from 1, becomes `instead`.
+struct Mutation {
+  std::string what;
+  int place;
+  std::string instead;
+};
+
+void check_mutations(const Case& test, const std::vector<Mutation>& mutations) {
+  const auto context = open_context(DeviceKind::cpu, kOrder);
+  std::vector<Planned> all = {planned(registry(), test, "sm_90a")};
+  for (const Mutation& mutation : mutations) {
+    Text& kernel = all.emplace_back(all[0]).source.kernels.at(Role::prefill).text;
+    std::string text = kernel.str();
+    std::size_t at = text.find(mutation.what);
+    for (int i = 1; i < mutation.place && at != std::string::npos; ++i) at = text.find(mutation.what, at + 1);
+    REQUIRE_MESSAGE(at != std::string::npos, "the kernel no longer has ", mutation.what);
+    kernel = text.replace(at, mutation.what.size(), mutation.instead);
+  }
+  warm_up(context, all, kCompileThreads);
+  // Five tiles, so that both stages are filled more than once, and a second work tile for each block.
+  const std::vector<int> lengths = {600, 5};
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    Judge judge(context, all[i], int(lengths.size()), lengths[0]);
+    const bool is_wrong = judge.is_wrong(prefill_call(lengths, 1)) || judge.is_wrong(prefill_call(lengths, 3));
+    CHECK_MESSAGE(is_wrong == (i > 0), test.name(), ", broken: ", i == 0 ? "nothing" : mutations[i - 1].what,
+                  ", place ", i == 0 ? 0 : mutations[i - 1].place);
+  }
+}
+
+TEST_CASE("a removed wait, a phase too early, an early release and a tile too few with a mask are noticed") {
+  const std::string parity = "Stages<Plan>::parity(n) ^ 1);", full = "Stages::parity(n));";
+  check_mutations({"kv4", "tbq4_0", 128, 4, 70, Layout::planar, true},
+                  {{"wait_phase(Stages<Plan>::empty(false, n), " + parity, 1, ";"},
+                   {"wait_phase(Stages<Plan>::empty(true, n), " + parity, 1, ";"},
+                   {"wait_phase(Stages::full(false, n), " + full, 1, ";"},
+                   {"wait_phase(Stages::full(true, n), " + full, 1, ";"},
+                   {"Stages::full(false, n), Stages::parity(n)", 1, "Stages::full(false, n), Stages::parity(n) ^ 1"},
+                   {"copy_wait<2 * kRing - 1>();", 1, "copy_wait<2 * kRing + 1>();"},
+                   {"copy_wait<2 * kRing - 1>();", 2, "copy_wait<2 * kRing + 1>();"},
+                   {"if (b == kBlocks - 1) Stages::leave(false, n);", 1, "if (b == 0) Stages::leave(false, n);"},
+                   {"if (b == 0 && tile > 0) Stages::leave(true, n - 1);", 1, "if (b == 1) Stages::leave(true, n);"},
+                   {"sync_team<4>();  // all warps have left the place of the queries", 1, ""},
+                   {"publish_operands();\n    sync_team<4>();", 1, "publish_operands();"},
+                   {"tile.whole_tiles = end_of(", 1, "tile.whole_tiles = 1 + end_of("},
+                   {"n % 3 * kScoreScaleBytes", 1, "0"}});
+}
+
+TEST_CASE("of rows that are only copied, a removed wait and an early announcement are noticed") {
+  check_mutations({"f16", "f16", 128, 4, 70, Layout::planar, true},
+                  {{"wait_phase(Stages<Plan>::empty(is_v, n), Stages<Plan>::parity(n) ^ 1);", 1, ";"},
+                   {"copy_commit();\n    copy_wait<1>();\n    if (is_v)", 1, "copy_commit();\n    if (is_v)"},
+                   {"  copy_wait<0>();\n  if (n > 0) Stages<Plan>::fill(true, n - 1);", 1,
+                    "  if (n > 0) Stages<Plan>::fill(true, n - 1);"}});
+}
+
+}  // namespace
+}  // namespace kvjit::test

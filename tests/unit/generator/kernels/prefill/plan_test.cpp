@@ -1,0 +1,111 @@
+// plan_prefill: what it serves and what it refuses, with the reason; the order of dimensions; registers and memory.
+// SPDX-License-Identifier: MIT
+#include "generator/kernels/prefill/plan.hpp"
+
+#include <doctest/doctest.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "generator/program.hpp"
+#include "tests/support/every_format.hpp"
+#include "tests/support/registry.hpp"
+
+namespace kvjit::test {
+namespace {
+
+Problem problem_of(const std::string& k, const std::string& v, const std::string& attention = "",
+                   const std::string& cache = "", const char* arch = "sm_90a") {
+  const std::string toml =
+      fmt::format("[k]\nformat = \"{}\"\n[v]\nformat = \"{}\"\n[attention]\nq_heads_per_kv = 4\n{}\n[cache]\n{}\n", k,
+                  v, attention.empty() ? "query_length = 100" : attention, cache);
+  return must(resolve(must(parse_specs(toml, "spec")).at(0), registry(), arch));
+}
+
+std::string refusal(const Problem& problem) {
+  const auto plan = plan_prefill(problem);
+  return plan ? "served" : plan.error().message;
+}
+
+TEST_CASE("problems that prefill does not serve have a reason") {
+  const auto says = [](const Problem& problem, const char* what) {
+    const std::string text = refusal(problem);
+    CHECK_MESSAGE(text.find(what) != std::string::npos, text);
+  };
+  CHECK(refusal(problem_of("kv4", "kv4")) == "served");
+  says(problem_of("kv4", "kv4", "", "", "sm_80"), "no wgmma");
+  says(problem_of("kv4", "kv4", "query_length = 16"), "64 query rows");
+  says(problem_of("kv4", "kv4", "query_length = 100\nfeatures = [\"lse\"]"), "causal alone");
+  says(problem_of("kv4", "kv4", "query_length = 100\nappend = true"), "does not append");
+  says(problem_of("kv4", "kv4", "query_length = 100\nsparse_v = 1e-3"), "skips no values");
+  says(problem_of("q4_0", "q4_0", "query_length = 100\nhead_dim = 64"), "rows of 64 values");
+  says(problem_of("kv4", "f16", "query_length = 100\nhead_dim_k = 128\nhead_dim_v = 256"), "v (f16) has rows of 256");
+  says(problem_of("amesianx_tbqp4_1", "kv4"), "2 section(s)");
+  says(problem_of("bf16", "bf16"), "bytes of packed rows");
+  says(problem_of("f32", "kv4"), "4 values at once");
+}
+
+TEST_CASE("a program says which of both kernels it has, and why") {
+  const auto decision = [](const Problem& problem) {
+    const ProgramSource program = must(make_program(problem, registry()));
+    CHECK((program.prefill_rows > 0) == (program.kernels.count(Role::prefill) == 1));
+    for (const Decision& each : program.decisions)
+      if (each.what == "prefill") return each.choice + "; " + each.why;
+    return std::string("nothing");
+  };
+  CHECK(decision(problem_of("kv4", "kv4")).find("256 rows a block") == 0);
+  CHECK(decision(problem_of("bf16", "kv4")).find("none: query chunks of decode; 4") == 0);
+  CHECK(decision(problem_of("kv4", "kv4", "query_length = 16")) == "nothing");
+}
+
+TEST_CASE("every served format: each dimension has a place of its own, and a block fits its registers and memory") {
+  int served = 0;
+  for (const std::string& name : format_names(registry())) {
+    if (registry().format_for(name, kPrefillDim, {}).has_value() == false) continue;
+    const std::string toml =
+        fmt::format("[k]\nformat = \"{0}\"\n[v]\nformat = \"{0}\"\n[attention]\nquery_length = 300\n", name);
+    const auto problem = resolve(must(parse_specs(toml, name)).at(0), registry(), "sm_90a");
+    if (!problem) continue;
+    const auto plan = plan_prefill(*problem);
+    if (!plan) {
+      CHECK_MESSAGE(plan.error().code == Code::unsupported, name);
+      continue;
+    }
+    ++served;
+    CAPTURE(name);
+    for (std::vector<int> columns : {plan->key_columns, plan->value_columns}) {
+      std::sort(columns.begin(), columns.end());
+      for (int i = 0; i < kPrefillDim; ++i) CHECK(columns[std::size_t(i)] == i);
+    }
+    CHECK(plan->shared_bytes <= plan->arch.shared_bytes_per_block);
+    CHECK(plan->producer_registers * 128 + plan->consumer_registers * 256 == 168 * kPrefillThreads);
+    CHECK(plan->keys_at % 1024 == 0);
+    CHECK(plan->values_at % 1024 == 0);
+  }
+  CHECK(served >= 50);
+}
+
+TEST_CASE("tables are looked up by the cheapest permutes that serve them") {
+  const auto kind = [](const char* name) {
+    return must(plan_prefill(problem_of(name, name))).k.sections[0].permutes.kind;
+  };
+  CHECK(kind("kv2") == PermuteKind::eight);
+  CHECK(kind("kv3") == PermuteKind::eight);
+  CHECK(kind("kv4") == PermuteKind::pairs);
+  CHECK(kind("tbq4_0") == PermuteKind::pairs);
+  CHECK(kind("iq4_nl") == PermuteKind::sixteen);
+  CHECK(kind("kv5") == PermuteKind::none);   // 32 entries: a table in shared memory
+  CHECK(kind("q4_0") == PermuteKind::none);  // computed
+}
+
+TEST_CASE("a scale of a whole row multiplies scores; scales of blocks, and such as may be negative, multiply keys") {
+  const auto scales_scores = [](const char* name) { return must(plan_prefill(problem_of(name, "kv4"))).scales_scores; };
+  CHECK(scales_scores("kv4"));
+  CHECK(scales_scores("vllm_k4_nc"));
+  CHECK_FALSE(scales_scores("q8_0"));
+  CHECK_FALSE(scales_scores("fp8_e4m3"));
+  CHECK_FALSE(scales_scores("iq4_nl"));
+}
+
+}  // namespace
+}  // namespace kvjit::test
