@@ -84,8 +84,8 @@ typedef enum kvjit_status {
 } kvjit_status;
 
 /* Describes a failure. The caller owns it. Each call that receives it overwrites it; success leaves status 0 and empty
- * texts. A text that is too long for its array ends in "...". message and notes show control characters and what is
- * no UTF-8 as escapes, so that a log or a terminal may print them. */
+ * texts. A text that is too long for its array ends in "...". All texts show control characters and what is no UTF-8 as
+ * escapes, so that a log or a terminal may print them. */
 typedef struct kvjit_error {
   size_t size;
   int status;         /* a kvjit_status */
@@ -112,8 +112,9 @@ typedef struct kvjit_context_options {
   int device;            /* KVJIT_DEVICE_* */
   int ordinal;           /* number of the GPU; 0: KVJIT_DEVICE_ORDINAL, else GPU 0; not read on the CPU back-end */
   const char* cache_dir; /* absolute folder of compiled kernels; NULL: the user's cache folder; "off": memory only */
-  void (*log)(void* user, const char* message); /* gets warnings and progress, from any thread; NULL: silent */
-  void* log_user;                               /* passed to `log` */
+  /* Gets warnings and progress, from any thread, with escapes as in kvjit_error. NULL: silent. */
+  void (*log)(void* user, const char* message);
+  void* log_user; /* passed to `log` */
   /* Bundles made by `kvjit pack`: paths of files or folders, and bytes in memory. The bytes must stay in place while
    * the context or one of its programs lives. Bundles are searched before every other store and need no compiler. A
    * bundle that is damaged, or that other users could have written, is reported to `log` and left out. */

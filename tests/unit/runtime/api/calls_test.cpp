@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <cstring>
 
+#include "runtime/api/support.hpp"
 #include "tests/unit/runtime/api/session.hpp"
 
 namespace kvjit::test {
@@ -96,6 +97,27 @@ TEST_CASE("messages show control characters of a spec as escapes") {
   CHECK(s.program.open(s.context, toml, "test.toml", nullptr, s.error) == KVJIT_BAD_INPUT);
   CHECK(contains(s.error.message, "\\x1b[31m"));
   CHECK(std::string(s.error.message).find('\x1b') == std::string::npos);
+  CHECK(s.program.open(s.context, toml, "te\x1b[31mst.toml", nullptr, s.error) == KVJIT_BAD_INPUT);
+  CHECK(std::string(s.error.file) == "te\\x1b[31mst.toml");
+  CHECK(c_api::tell(Code::internal, "an\x1b[31m exception\n", &s.error) == KVJIT_INTERNAL);
+  CHECK(std::string(s.error.message) == "an?[31m exception?");
+}
+
+TEST_CASE("log gets control characters of a path as escapes") {
+  std::string log;
+  auto options = sized<kvjit_context_options>();
+  options.device = KVJIT_DEVICE_CPU;
+  options.cache_dir = "relative\x1b[31m";
+  options.log = [](void* user, const char* line) { static_cast<std::string*>(user)->append(line).append(1, '\n'); };
+  options.log_user = &log;
+  auto error = sized<kvjit_error>();
+  kvjit::api::Context context;
+  REQUIRE(context.open(options, error) == KVJIT_OK);
+  kvjit::api::Program program;
+  REQUIRE(program.open(context, spec("none", "planar").c_str(), nullptr, nullptr, error) == KVJIT_OK);
+  INFO(log);
+  CHECK(contains(log, "relative\\x1b[31m"));
+  CHECK_FALSE(contains(log, "\x1b"));
 }
 
 TEST_CASE("a program of token-major heads says how many there are") {
