@@ -339,7 +339,7 @@ TEST_CASE("codecs load on first use, one warp a row, and are checked") {
   Fixture f(make_source(false, false));
   kv::CodecArgs args{};
   args.tensor_scale = 1;
-  args.x = {pointer<void>(kBase), 0, 256, 128};
+  args.x = {pointer<void>(kBase), 7 * 256, 256, 128};
   args.side = f.call.k;
   args.sequences = 3;
   args.tokens = 7;
