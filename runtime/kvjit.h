@@ -22,16 +22,21 @@
  *   - Handles may be used from several threads. A handle must not be destroyed while it is in use. A program keeps
  *     what it needs of its context alive, so the two may be destroyed in any order.
  *   - Strides of tensors count elements. Strides of caches count bytes.
- *   - Numbers and strides are checked as the types that kernels use, before anything is launched. Tensors that a call
- *     writes must not overlap themselves. The memory of `out` and `lse`, from first to last byte, must not overlap that
- *     of `q`, `new_k`, `new_v` or each other.
+ *   - Numbers and strides are checked as the types that kernels use, before anything is launched. What a call writes
+ *     must not overlap itself, nor anything else that the call reads or writes. The library compares tensors, merged
+ *     contexts, `lse` and caches. Parts of one block of memory may take turns, if their strides from part to part are
+ *     the same. A row that a call only reads may be the same for several sequences, heads or tokens.
  *
  * What stays unchecked
  *   - The sizes of a caller's memory. Slots, page tables and lengths are checked on the device by programs with
  *     target.checks only; first_token and strides may lead outside a cache.
- *   - That caches overlap nothing else: outputs, workspaces, x, new_k, new_v, check records, other caches.
- *   - That tensors of kvjit_merge, feature arrays, positions, factors and workspaces overlap nothing that is written.
- *   - Values in device memory: positions, factors, slopes, sinks, masks.
+ *   - Overlaps that device memory decides: those of tokens behind the first query_length ones in a call with `lengths`,
+ *     of other slots than slot 0, and of other pages than page 0. Programs with target.checks compare all pages of the
+ *     pool. Copies by slots or pages compare nothing.
+ *   - That workspaces, feature arrays, positions, factors, slots, page tables, lengths and check records overlap
+ *     nothing that is written. That K and V of a cache, or codes and scales of a side, do not overlap each other. Other
+ *     caches of the caller.
+ *   - Values in device memory: positions, position_offsets, factors, slopes, sinks, masks.
  *   - `check` of programs without target.checks, strides of dimensions of size 1, and strides of masks that are NULL:
  *     they are not read.
  *
