@@ -270,6 +270,53 @@ TEST_CASE("numbers are checked as the types that kernels use, and outputs overla
   CHECK(contains(s.error.message, "bundle_bytes[0] is NULL"));
 }
 
+TEST_CASE("the largest window and the largest position offsets: every token is seen, or one, or none") {
+  const auto with_window = [](const std::string& window) {
+    std::string toml = spec("none", "planar");
+    return toml.replace(toml.find("[attention]\n"), 12,
+                        "[attention]\nfeatures = [\"position_offset\", \"lse\"]\nwindow = " + window + "\n");
+  };
+  constexpr int kMost = 1 << 29;
+  CHECK(kvjit_supported(with_window("[536870913, 0]").c_str(), "sm_90a", nullptr, 0) == KVJIT_BAD_INPUT);
+  CHECK(kvjit_supported(with_window("[0, 536870913]").c_str(), "sm_90a", nullptr, 0) == KVJIT_BAD_INPUT);
+  Session s;
+  s.ok(s.program.open(s.context, with_window("[536870912, 536870912]").c_str(), nullptr, nullptr, s.error));
+  auto call = sized<kvjit_attention_call>();
+  call.sequences = call.kv_heads = 1, call.tokens = kTokens;
+  const auto storage = add_caches(s, call);
+  const auto q = s.upload(normal(kGroup * kHeadDim, 5)), out = s.memory(q.bytes()), lse = s.memory(kGroup * 4);
+  call.q = {q.get(), 0, 0, kHeadDim}, call.out = {out.get(), 0, 0, kHeadDim};
+  call.lse = static_cast<float*>(lse.get());
+  s.ok(kvjit_workspace_bytes(s.program.get(), &call, &call.workspace_bytes, &s.error));
+  const auto workspace = s.upload(std::vector<float>(call.workspace_bytes / sizeof(float)));
+  call.workspace = workspace.get();
+  int of_sequence = 0;
+  call.position_offsets = &of_sequence;
+  // In a cache of zeros every score is 0, so the sum counts the tokens that are seen.
+  const auto seen = [&](int offset, int of_the_sequence) {
+    call.position_offset = offset, of_sequence = of_the_sequence;
+    double counts[2] = {};
+    for (const auto run : {kvjit_attention, kvjit_reference}) {
+      s.ok(run(s.program.get(), &call, nullptr, &s.error));
+      counts[run == kvjit_reference] = std::exp(s.download(lse)[0]);
+    }
+    CHECK(counts[0] == doctest::Approx(counts[1]));
+    return counts[0];
+  };
+  CHECK(seen(0, 0) == doctest::Approx(kTokens));
+  CHECK(seen(kMost, 0) == doctest::Approx(1));  // the query stands 2^29 behind the last token
+  CHECK(seen(kMost - 1, 0) == doctest::Approx(2));
+  CHECK(seen(kMost, kMost) == 0);
+  CHECK(seen(-kMost, 0) == doctest::Approx(kTokens));  // 2^29 before the last token
+  CHECK(seen(-kMost, -1) == doctest::Approx(kTokens - 1));
+  CHECK(seen(-kMost, -kMost) == 0);
+  for (const int offset : {kMost + 1, -kMost - 1}) {
+    call.position_offset = offset;
+    CHECK(kvjit_attention(s.program.get(), &call, nullptr, &s.error) == KVJIT_BAD_INPUT);
+    CHECK(contains(s.error.message, "-2^29 to 2^29 are possible"));
+  }
+}
+
 TEST_CASE("slopes of ALiBi") {
   float slopes[4] = {};
   CHECK(kvjit_alibi_slopes(8, 4, slopes, nullptr) == KVJIT_OK);
