@@ -76,7 +76,8 @@ struct SideInfo {
   long long code_row_bytes = 0;   // layout planar: bytes of a row of codes
   long long scale_row_bytes = 0;  // layout planar: bytes of a row of scales; 0 if the format has no scale
   double bits_per_value = 0;
-  int rotated_dim = 0;            // values of a row in the rotated domain
+  int rotated_dim = 0;            // values of a row in the rotated domain as kernels compute with them
+  int stored_dim = 0;             // values of a row that dequantize with keep_rotated writes
   bool has_tensor_scale = false;  // the caller gives one scale for the whole tensor
 };
 

@@ -22,16 +22,21 @@
  *   - Handles may be used from several threads. A handle must not be destroyed while it is in use. A program keeps
  *     what it needs of its context alive, so the two may be destroyed in any order.
  *   - Strides of tensors count elements. Strides of caches count bytes.
- *   - Numbers and strides are checked as the types that kernels use, before anything is launched. Tensors that a call
- *     writes must not overlap themselves. The memory of `out` and `lse`, from first to last byte, must not overlap that
- *     of `q`, `new_k`, `new_v` or each other.
+ *   - Numbers and strides are checked as the types that kernels use, before anything is launched. What a call writes
+ *     must not overlap itself, nor anything else that the call reads or writes. The library compares tensors, merged
+ *     contexts, `lse` and caches. Parts of one block of memory may take turns, if their strides from part to part are
+ *     the same. A row that a call only reads may be the same for several sequences, heads or tokens.
  *
  * What stays unchecked
  *   - The sizes of a caller's memory. Slots, page tables and lengths are checked on the device by programs with
  *     target.checks only; first_token and strides may lead outside a cache.
- *   - That caches overlap nothing else: outputs, workspaces, x, new_k, new_v, check records, other caches.
- *   - That tensors of kvjit_merge, feature arrays, positions, factors and workspaces overlap nothing that is written.
- *   - Values in device memory: positions, factors, slopes, sinks, masks.
+ *   - Overlaps that device memory decides: those of tokens behind the first query_length ones in a call with `lengths`,
+ *     of other slots than slot 0, and of other pages than page 0. Programs with target.checks compare all pages of the
+ *     pool. Copies by slots or pages compare nothing.
+ *   - That workspaces, feature arrays, positions, factors, slots, page tables, lengths and check records overlap
+ *     nothing that is written. That K and V of a cache, or codes and scales of a side, do not overlap each other. Other
+ *     caches of the caller.
+ *   - Values in device memory: positions, position_offsets, factors, slopes, sinks, masks.
  *   - `check` of programs without target.checks, strides of dimensions of size 1, and strides of masks that are NULL:
  *     they are not read.
  *
@@ -84,8 +89,8 @@ typedef enum kvjit_status {
 } kvjit_status;
 
 /* Describes a failure. The caller owns it. Each call that receives it overwrites it; success leaves status 0 and empty
- * texts. A text that is too long for its array ends in "...". message and notes show control characters and what is
- * no UTF-8 as escapes, so that a log or a terminal may print them. */
+ * texts. A text that is too long for its array ends in "...". All texts show control characters and what is no UTF-8 as
+ * escapes, so that a log or a terminal may print them. */
 typedef struct kvjit_error {
   size_t size;
   int status;         /* a kvjit_status */
@@ -112,8 +117,9 @@ typedef struct kvjit_context_options {
   int device;            /* KVJIT_DEVICE_* */
   int ordinal;           /* number of the GPU; 0: KVJIT_DEVICE_ORDINAL, else GPU 0; not read on the CPU back-end */
   const char* cache_dir; /* absolute folder of compiled kernels; NULL: the user's cache folder; "off": memory only */
-  void (*log)(void* user, const char* message); /* gets warnings and progress, from any thread; NULL: silent */
-  void* log_user;                               /* passed to `log` */
+  /* Gets warnings and progress, from any thread, with escapes as in kvjit_error. NULL: silent. */
+  void (*log)(void* user, const char* message);
+  void* log_user; /* passed to `log` */
   /* Bundles made by `kvjit pack`: paths of files or folders, and bytes in memory. The bytes must stay in place while
    * the context or one of its programs lives. Bundles are searched before every other store and need no compiler. A
    * bundle that is damaged, or that other users could have written, is reported to `log` and left out. */

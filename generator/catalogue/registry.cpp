@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <random>
 #include <set>
+#include <utility>
 
 #include "generator/base/schema.hpp"
 #include "generator/formats/reference_codec.hpp"
@@ -33,12 +34,6 @@ std::vector<std::pair<std::string, std::string>> in_folder(const FileSet& files,
     found.emplace_back(shown == shown_as.end() ? name : shown->second, text);
   }
   return found;
-}
-
-tl::unexpected<Error> unknown(const std::string& what, const std::string& name, const Where& where,
-                              const std::vector<std::string>& names) {
-  return fail(Code::bad_input, fmt::format("{} '{}' is not known", what, name), where,
-              schema::suggestions(name, what == "policy" ? "policies" : what + "s", names));
 }
 
 // Fails if a file is in a folder that is not read, so that a misspelt folder is not silently skipped. specs/attention
@@ -92,6 +87,9 @@ Result<void> check_accept(const Format& format, const std::string& text, const s
 Result<Registry> Registry::load(const FileSet& files, const FileNames& shown_as) {
   KV_CHECK(check_folders(files));
   Registry registry;
+  for (const auto& [name, shown] : shown_as)
+    if (const std::filesystem::path path = name; path.parent_path() == "specs")
+      registry.unread_[path.filename().string()] = shown;
   const std::string templates = "templates/";
   for (auto& [file, text] : in_folder(files, shown_as, templates))
     registry.fragments_[file.substr(templates.size())] = text;
@@ -147,6 +145,18 @@ Result<Registry> Registry::load(const FileSet& files, const FileNames& shown_as)
     registry.tuning_[std::filesystem::path(file).stem().string()] = std::move(rows);
   }
   return registry;
+}
+
+tl::unexpected<Error> Registry::unknown(const std::string& what, const std::string& name, const Where& where,
+                                        const std::vector<std::string>& names) const {
+  const std::string folder = what == "policy" ? "policies" : what + "s";
+  std::vector<std::string> notes = schema::suggestions(name, folder, names);
+  if (const auto file = unread_.find(name + (what == "hook" ? ".cuh" : ".toml")); file != unread_.end()) {
+    const std::filesystem::path path = file->second;
+    notes.insert(notes.begin(), fmt::format("{} is not read; move it to {}", path.string(),
+                                            (path.parent_path() / folder / path.filename()).string()));
+  }
+  return fail(Code::bad_input, fmt::format("{} '{}' is not known", what, name), where, std::move(notes));
 }
 
 Result<const Format*> Registry::format(const std::string& name_or_alias, const Where& where) const {

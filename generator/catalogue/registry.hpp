@@ -20,7 +20,8 @@ namespace kvjit {
 
 // From full name ("specs/formats/q8_0.toml", "templates/device/simt.cuh") to text.
 using FileSet = std::map<std::string, std::string>;
-// From the full name of a caller's file to its name in messages.
+// From the full name of a caller's file to its name in messages. It also has files that lie beside the folders that are
+// read ("specs/mine.toml"), so that the error for an unknown name can point at them.
 using FileNames = std::map<std::string, std::string>;
 
 // The files that are compiled into the binary: templates/** and specs/**.
@@ -67,6 +68,10 @@ class Registry : public RotationLookup, public ArchLookup {
   std::map<std::string, std::vector<TuningRow>> tuning_;  // by arch
   std::map<std::string, std::string> aliases_;
   std::map<std::string, std::string> fragments_;
+  std::map<std::string, std::string> unread_;  // files beside the folders: "mine.toml" -> name in messages
+
+  tl::unexpected<Error> unknown(const std::string& what, const std::string& name, const Where& where,
+                                const std::vector<std::string>& names) const;
 };
 
 }  // namespace kvjit

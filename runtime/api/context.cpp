@@ -13,6 +13,8 @@ using kvjit::Result;
 
 namespace {
 
+constexpr std::size_t kMostLogColumns = 1024;  // of a line that `log` gets; the middle of a longer one is left out
+
 Result<void> append(std::vector<std::string>& to, const char* const* texts, int count, const char* name) {
   if (count < 0 || (count > 0 && !texts)) return fail(Code::usage, fmt::format("{} of {} entries", name, count));
   for (int i = 0; i < count; ++i) {
@@ -57,7 +59,7 @@ Result<kvjit::Options> chosen_options(const kvjit_context_options* options) {
   if (caller_options.cache_dir) chosen.cache_dir = caller_options.cache_dir;
   if (caller_options.log)
     chosen.log = [log = caller_options.log, user = caller_options.log_user](const std::string& message) {
-      log(user, message.c_str());
+      log(user, kvjit::displayed_lines(message, kMostLogColumns).c_str());
     };
   KV_CHECK(append(chosen.bundles, caller_options.bundles, caller_options.bundle_count, "bundles"));
   KV_CHECK(append(chosen.trusted_keys, caller_options.trusted_keys, caller_options.trusted_key_count, "trusted_keys"));

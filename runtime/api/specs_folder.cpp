@@ -42,6 +42,11 @@ Result<void> add_specs_folder(FileSet& files, FileNames& shown_as, const std::st
     }
     if (problem) return fail(Code::bad_input, fmt::format("{}: {}", from.string(), problem.message()));
   }
+  // Specs may lie beside the subfolders, and a format that lies there by mistake is one that an error can point at.
+  // Only their names are listed, and a folder that cannot be listed has none.
+  for (fs::directory_iterator at(folder, problem), end; !problem && at != end; at.increment(problem))
+    if (const fs::path path = at->path(); path.extension() == ".toml" || path.extension() == ".cuh")
+      shown_as["specs/" + path.filename().string()] = path.string();
   if (added == 0)
     return fail(Code::bad_input, fmt::format("specs folder {}: holds nothing that is read", folder), {},
                 {"formats lie in its subfolder formats/, rotations in rotations/, and so on"});

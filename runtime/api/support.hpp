@@ -179,12 +179,15 @@ Result<Struct> read_struct(const Struct* from, const char* name) {
   return value;
 }
 
-// Reports an exception. Allocates nothing, because the exception may be bad_alloc.
+// Reports an exception. Allocates nothing, because the exception may be bad_alloc. So a control character of its text
+// becomes a question mark, not an escape.
 inline kvjit_status tell(Code code, const char* message, kvjit_error* to) noexcept {
   if (to && to->size >= sizeof to->size) {
     kvjit_error value{};
     value.status = static_cast<int>(code);
     copy_text(value.message, sizeof value.message, message);
+    for (char& letter : value.message)
+      if ((letter > 0 && letter < ' ') || letter == 0x7f) letter = '?';
     write_struct(to, value);
   }
   return static_cast<kvjit_status>(code);
@@ -196,8 +199,8 @@ inline kvjit_status tell(const Error& error, kvjit_error* to) noexcept {
     value.status = static_cast<int>(error.code);
     value.line = error.where.line;
     value.column = error.where.column;
-    copy_text(value.file, sizeof value.file, error.where.file);
     try {
+      copy_text(value.file, sizeof value.file, displayed(error.where.file, sizeof value.file));
       copy_text(value.message, sizeof value.message, displayed_lines(error.message, sizeof value.message));
       copy_text(value.notes, sizeof value.notes, displayed_lines(lines(error.notes), sizeof value.notes));
     } catch (...) {

@@ -3,12 +3,46 @@
 // SPDX-License-Identifier: MIT
 #include <fmt/format.h>
 
+#include <string>
+#include <utility>
+#include <vector>
+
 #include "runtime/base/sizes.hpp"
 #include "runtime/launch/call_checks.hpp"
 #include "runtime/launch/launch.hpp"
 #include "runtime/launch/program.hpp"
 
 namespace kvjit {
+namespace {
+
+// What a merge writes must be apart from what it reads, and from each other: rows are merged in any order.
+Result<void> check_merge_memory(const ProgramSource& source, const kv::MergeContextsArgs& args) {
+  const auto element_bytes = static_cast<int>(wide_element_bytes(source.out_type));
+  const auto rows_of = [&](const char* name, const kv::Rows& rows, bool is_written) {
+    return RowsCheck{name,          rows,      args.sequences, args.queries, args.heads, source.head_dim_v,
+                     element_bytes, is_written};
+  };
+  const auto lse_of = [&](std::string name, const float* lse) {
+    return Footprint(std::move(name), lse, Wide{sizeof(float)} * args.sequences * args.queries * args.heads, 0, {});
+  };
+  const RowsCheck out = rows_of("out", args.out, true);
+  KV_CHECK(check_rows(out));
+  std::vector<Footprint> written{footprint_of(out)};
+  if (args.lse) written.push_back(lse_of("lse", args.lse));
+  if (args.lse) KV_CHECK(check_apart(written[1], written[0]));
+  for (int i = 0; i < args.count; ++i) {
+    const std::string name = fmt::format("contexts[{}]", i), out_name = name + ".out";
+    const RowsCheck rows = rows_of(out_name.c_str(), args.contexts[i].out, false);
+    KV_CHECK(check_rows(rows));
+    for (const Footprint& one : written) {
+      KV_CHECK(check_apart(one, footprint_of(rows)));
+      KV_CHECK(check_apart(one, lse_of(name + ".lse", args.contexts[i].lse)));
+    }
+  }
+  return {};
+}
+
+}  // namespace
 
 Result<void> Program::merge(const kv::MergeContextsArgs& args, Stream stream) const {
   if (!source_.features.lse)
@@ -27,6 +61,7 @@ Result<void> Program::merge(const kv::MergeContextsArgs& args, Stream stream) co
   }
   KV_CHECK(check_pointer("out", args.out.data, alignment));
   if (args.lse) KV_CHECK(check_pointer("lse", args.lse, 4));
+  KV_CHECK(check_merge_memory(source_, args));
   KV_TRY(loaded, kernel(Role::merge_contexts));
   const Source& source = source_.kernels.at(Role::merge_contexts);
   KV_TRY(grid, grid_of_rows(source, product(1, args.sequences, args.queries, args.heads)));

@@ -4,11 +4,8 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <cmath>
 #include <cstddef>
-#include <cstdint>
-#include <iterator>
 #include <limits>
 #include <utility>
 
@@ -30,43 +27,26 @@ Result<void> check_factor(const char* name, double value, const char* possible) 
   return refuse(fmt::format("{} {}; kernels read it as a float: {}", name, value, possible));
 }
 
-namespace {
-
-__extension__ typedef __int128 Wide;  // sums of products of 64-bit strides and counts
-
-// The elements that a tensor covers, before and behind its first one. `overlaps`: two of its rows share an element.
-struct Extent {
-  Wide before = 0, behind = 0;
-  bool overlaps = false;
-};
-
-Extent extent_of(const RowsCheck& tensor) {
-  std::pair<Wide, long long> dimensions[] = {{tensor.rows.sequence_stride, tensor.sequences},
-                                             {tensor.rows.query_stride, tensor.queries},
-                                             {tensor.rows.head_stride, tensor.heads}};
-  const auto length = [](Wide stride) { return stride < 0 ? -stride : stride; };
-  std::sort(std::begin(dimensions), std::end(dimensions),
-            [&](const auto& a, const auto& b) { return length(a.first) < length(b.first); });
-  Extent extent{0, tensor.head_dim, false};
-  for (const auto& [stride, count] : dimensions) {
-    if (count <= 1) continue;
-    extent.overlaps |= length(stride) < extent.before + extent.behind;
-    (stride < 0 ? extent.before : extent.behind) += length(stride) * (count - 1);
-  }
-  return extent;
+Footprint footprint_of(const RowsCheck& tensor) {
+  const Wide bytes = tensor.element_bytes;
+  return {tensor.name,
+          tensor.rows.data,
+          bytes * tensor.head_dim,
+          0,
+          {{bytes * tensor.rows.sequence_stride, tensor.sequences},
+           {bytes * tensor.rows.query_stride, tensor.queries},
+           {bytes * tensor.rows.head_stride, tensor.heads}}};
 }
 
-}  // namespace
-
 Result<void> check_rows(const RowsCheck& tensor) {
-  const Extent extent = extent_of(tensor);
-  if ((extent.before + extent.behind) * tensor.element_bytes > std::numeric_limits<std::ptrdiff_t>::max())
+  const Footprint memory = footprint_of(tensor);
+  if (memory.bytes() > std::numeric_limits<std::ptrdiff_t>::max())
     return refuse(
         fmt::format("{}: strides {}, {} and {} of {} sequences, {} queries or tokens and {} heads do not fit "
                     "64 bits",
                     tensor.name, tensor.rows.sequence_stride, tensor.rows.query_stride, tensor.rows.head_stride,
                     tensor.sequences, tensor.queries, tensor.heads));
-  if (tensor.is_written && extent.overlaps)
+  if (tensor.is_written && memory.overlaps_itself())
     return refuse(
         fmt::format("{}: rows of {} elements overlap, by strides {}, {} and {} of {} sequences, {} queries "
                     "or tokens and {} heads",
@@ -76,15 +56,7 @@ Result<void> check_rows(const RowsCheck& tensor) {
 }
 
 Result<void> check_apart(const RowsCheck& written, const RowsCheck& other) {
-  const auto range = [](const RowsCheck& tensor) {
-    const Extent extent = extent_of(tensor);
-    const auto at = static_cast<Wide>(reinterpret_cast<std::uintptr_t>(tensor.rows.data));
-    return std::pair{at - extent.before * tensor.element_bytes, at + extent.behind * tensor.element_bytes};
-  };
-  const auto [begin, end] = range(written);
-  const auto [other_begin, other_end] = range(other);
-  if (end <= other_begin || other_end <= begin) return {};
-  return refuse(fmt::format("{} overlaps {}; what a call writes must be apart from it", written.name, other.name));
+  return check_apart(footprint_of(written), footprint_of(other));
 }
 
 Result<void> check_first_token(long long first, long long tokens) {

@@ -4,6 +4,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 #include "runtime/launch/calls.hpp"
+#include "runtime/launch/footprint.hpp"
 
 namespace kvjit {
 
@@ -22,7 +23,8 @@ struct RowsCheck {
   bool is_written;
 };
 Result<void> check_rows(const RowsCheck& tensor);
-// Fails if the memory of a tensor that is written, from its first to its last byte, overlaps that of another one.
+Footprint footprint_of(const RowsCheck& tensor);
+// Fails if a tensor that is written overlaps another one.
 Result<void> check_apart(const RowsCheck& written, const RowsCheck& other);
 // Tokens first .. first + tokens - 1 of a cache.
 Result<void> check_first_token(long long first, long long tokens);

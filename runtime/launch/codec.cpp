@@ -28,10 +28,18 @@ Result<void> Program::check_codec(int side, bool is_writing, const kv::CodecArgs
   KV_CHECK(check_row_type("x", args.x_type));
   const int element_bytes = args.x_type == kv::RowType::f32 ? 4 : 2;
   KV_CHECK(check_pointer("x", args.x.data, static_cast<unsigned>(element_bytes)));
-  // In the rotated domain a row of a padded head is longer: the bytes behind head_dim are then not checked.
+  const SideInfo& info = side == 0 ? source_.k : source_.v;
   const int head_dim = side == 0 ? source_.head_dim : source_.head_dim_v;
-  KV_CHECK(check_rows({"x", args.x, args.sequences, args.tokens, args.heads, head_dim, element_bytes, !is_writing}));
-  return check_tokens(side == 0 ? "k" : "v", "slots", at, args.tokens, args.heads);
+  const RowsCheck x{"x",           args.x,     args.sequences,
+                    args.tokens,   args.heads, args.keep_rotated && !is_writing ? info.stored_dim : head_dim,
+                    element_bytes, !is_writing};
+  KV_CHECK(check_rows(x));
+  const Counts counts{args.sequences, args.tokens, args.heads};
+  const char* const name = side == 0 ? "k" : "v";
+  KV_CHECK(check_tokens(name, "slots", at, counts, is_writing));
+  for (const Footprint& plane : footprints_of(source_, info, side_tokens(name, at, counts)))
+    KV_CHECK(is_writing ? check_apart(plane, footprint_of(x)) : check_apart(footprint_of(x), plane));
+  return {};
 }
 
 Role Program::codec_role(int side, bool is_writing, const kv::CodecArgs& args) const {

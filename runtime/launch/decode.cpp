@@ -12,8 +12,12 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstddef>
+#include <initializer_list>
 #include <limits>
 #include <numbers>
+#include <utility>
+#include <vector>
 
 #include "runtime/launch/call_checks.hpp"
 #include "runtime/launch/kv_checks.hpp"
@@ -41,43 +45,51 @@ double scale_log2(const ProgramSource& source, const AttentionCall& call) {
   return scale * std::numbers::log2e * call.k_tensor_scale;
 }
 
-// Queries, outputs and new tokens: extents, and outputs that overlap themselves or an input.
+// The memory of queries, outputs, new tokens and caches: it must fit 64 bits, and what the call writes must be apart
+// from the rest.
 Result<void> check_tensors(const ProgramSource& source, const AttentionCall& call, bool appends) {
   const long long heads = q_heads(source, call), queries = source.query_length;
-  const int head_dim_v = source.head_dim_v;
-  const RowsCheck q{"q",
-                    call.q,
-                    call.sequences,
-                    queries,
-                    heads,
-                    source.head_dim,
-                    static_cast<int>(wide_element_bytes(source.q_type)),
-                    false},
-      out{"out",
-          call.out,
-          call.sequences,
-          queries,
-          heads,
-          head_dim_v,
-          static_cast<int>(wide_element_bytes(source.out_type)),
-          true};
+  const int head_dim = source.head_dim, head_dim_v = source.head_dim_v;
+  const auto q_bytes = static_cast<int>(wide_element_bytes(source.q_type)),
+             out_bytes = static_cast<int>(wide_element_bytes(source.out_type));
+  const RowsCheck q{"q", call.q, call.sequences, queries, heads, head_dim, q_bytes, false},
+      out{"out", call.out, call.sequences, queries, heads, head_dim_v, out_bytes, true};
   KV_CHECK(check_rows(q));
   KV_CHECK(check_rows(out));
-  KV_CHECK(check_apart(out, q));
+  std::vector<Footprint> read{footprint_of(q)}, written{footprint_of(out)}, caches;
   if (appends) {
     const int bytes = call.new_type == kv::RowType::f32 ? 4 : 2;
-    const RowsCheck new_k{"new_k", call.new_k, call.sequences, queries, call.kv_heads, source.head_dim, bytes, false},
+    const RowsCheck new_k{"new_k", call.new_k, call.sequences, queries, call.kv_heads, head_dim, bytes, false},
         new_v{"new_v", call.new_v, call.sequences, queries, call.kv_heads, head_dim_v, bytes, false};
     for (const RowsCheck* rows : {&new_k, &new_v}) {
       KV_CHECK(check_rows(*rows));
-      KV_CHECK(check_apart(out, *rows));
+      read.push_back(footprint_of(*rows));
     }
   }
-  if (!source.features.lse) return {};
-  const kv::Rows dense{call.features.lse, queries * heads, heads, 1};
-  const RowsCheck lse{"lse", dense, call.sequences, queries, heads, 1, sizeof(float), true};
-  KV_CHECK(check_apart(lse, out));
-  return check_apart(lse, q);
+  if (source.features.lse) {
+    const Wide bytes = Wide{sizeof(float)} * call.sequences * queries * heads;
+    written.emplace_back("lse", call.features.lse, bytes, 0, std::initializer_list<Dimension>{});
+    KV_CHECK(check_apart(written[1], written[0]));
+  }
+  // `lengths` are in device memory: any may be shorter than `tokens`, so only the new tokens count.
+  const long long tokens = call.lengths ? std::min<long long>(queries, call.tokens) : call.tokens;
+  const auto add_cache = [&](const char* name, const SideInfo& info, const kv::CacheSide& side,
+                             long long pool_pages) -> Result<void> {
+    SideTokens side_rows{name, side, call.sequences, call.kv_heads, 0, tokens};
+    if (source.page_tokens > 0) side_rows.pages = ceil_div(tokens, source.page_tokens);
+    KV_CHECK(check_side_memory(source, info, side_rows, appends));
+    side_rows.pages = source.checks ? std::max(pool_pages, 1LL) : 1;
+    for (Footprint& plane : footprints_of(source, info, side_rows)) caches.push_back(std::move(plane));
+    return {};
+  };
+  KV_CHECK(add_cache("k", source.k, call.k, call.check.k_pages));
+  KV_CHECK(add_cache("v", source.v, call.v, call.check.v_pages));
+  for (const Footprint& one : written) {
+    KV_CHECK(check_apart(one, read));
+    KV_CHECK(check_apart(one, caches));
+  }
+  for (std::size_t i = 0; appends && i < caches.size(); ++i) KV_CHECK(check_apart(caches[i], read));
+  return {};
 }
 
 Result<void> check_call(const ProgramSource& source, const AttentionCall& call, const Workspace& layout,

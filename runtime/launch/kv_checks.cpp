@@ -5,6 +5,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
+#include <cstddef>
+#include <limits>
 #include <tuple>
 
 #include "runtime/base/sizes.hpp"
@@ -43,7 +46,56 @@ Result<void> check_page(const ProgramSource& source, const std::string& what, co
   return {};
 }
 
+// The planes of rows that a side consists of.
+struct Plane {
+  const char* name;
+  const void* data;
+  long long row_bytes, sequence_stride, head_stride, token_stride;
+};
+// row_bytes of the second plane is 0 if there is none.
+std::array<Plane, 2> planes_of(const ProgramSource& source, const SideInfo& info, const kv::CacheSide& side) {
+  return {Plane{"codes", side.codes, source.is_planar() ? info.code_row_bytes : info.row_bytes,
+                side.codes_sequence_stride, side.codes_head_stride, side.codes_token_stride},
+          Plane{"scales", side.scales, source.is_planar() ? info.scale_row_bytes : 0, side.scales_sequence_stride,
+                side.scales_head_stride, side.scales_token_stride}};
+}
+
 }  // namespace
+
+std::vector<Footprint> footprints_of(const ProgramSource& source, const SideInfo& info, const SideTokens& tokens) {
+  std::vector<Footprint> memory;
+  const bool is_paged = source.page_tokens > 0;
+  for (const Plane& plane : planes_of(source, info, tokens.side)) {
+    if (plane.row_bytes == 0) continue;
+    const Wide first = is_paged ? 0 : Wide{tokens.first} * plane.token_stride;
+    memory.emplace_back(
+        fmt::format("{}.{}", tokens.name, plane.name), plane.data, plane.row_bytes, first,
+        std::initializer_list<Dimension>{{plane.sequence_stride, is_paged ? tokens.pages : tokens.sequences},
+                                         {plane.head_stride, tokens.heads},
+                                         {plane.token_stride, is_paged ? source.page_tokens : tokens.tokens}});
+  }
+  return memory;
+}
+
+Result<void> check_side_memory(const ProgramSource& source, const SideInfo& info, const SideTokens& tokens,
+                               bool is_written) {
+  const bool is_paged = source.page_tokens > 0;
+  SideTokens all = tokens;
+  all.first = 0, all.tokens = tokens.first + tokens.tokens;
+  const auto planes = planes_of(source, info, tokens.side);
+  const std::vector<Footprint> memory = footprints_of(source, info, all);
+  for (std::size_t i = 0; i < memory.size(); ++i) {
+    const bool fits = memory[i].bytes() <= std::numeric_limits<std::ptrdiff_t>::max();
+    if (fits && !(is_written && memory[i].overlaps_itself())) continue;
+    const std::string strides =
+        fmt::format("strides {}, {} and {} of {} {}, {} heads and {} tokens", planes[i].sequence_stride,
+                    planes[i].head_stride, planes[i].token_stride, is_paged ? all.pages : all.sequences,
+                    is_paged ? "pages" : "sequences", all.heads, is_paged ? source.page_tokens : all.tokens);
+    if (!fits) return refuse(fmt::format("{}: {} do not fit 64 bits", memory[i].name(), strides));
+    return refuse(fmt::format("{}: rows of {} bytes overlap, by {}", memory[i].name(), planes[i].row_bytes, strides));
+  }
+  return {};
+}
 
 Result<void> check_table(const ProgramSource& source, const char* name, const kv::PageTable& table, bool is_needed) {
   if (source.page_tokens == 0) {
@@ -59,22 +111,14 @@ Result<void> check_table(const ProgramSource& source, const char* name, const kv
 
 Result<void> check_side(const ProgramSource& source, const SideInfo& info, const char* name, const kv::CacheSide& side,
                         long long heads) {
-  struct Plane {
-    const char* name;
-    const void* data;
-    long long row_bytes, sequence_stride, head_stride, token_stride;
-  };
-  const Plane planes[] = {{"codes", side.codes, source.is_planar() ? info.code_row_bytes : info.row_bytes,
-                           side.codes_sequence_stride, side.codes_head_stride, side.codes_token_stride},
-                          {"scales", side.scales, source.is_planar() ? info.scale_row_bytes : 0,
-                           side.scales_sequence_stride, side.scales_head_stride, side.scales_token_stride}};
+  const auto planes = planes_of(source, info, side);
   const unsigned alignment =
       source.is_planar() ? kVectorAlignment : 2;  // bytes; layout rows: an f16 scale may stand at any even address
   for (const Plane& plane : planes) {
     if (plane.row_bytes == 0) continue;
     const std::string what = fmt::format("{}.{}", name, plane.name);
     if (source.page_tokens > 0) {
-      KV_CHECK(check_page(source, what, plane.data, plane.row_bytes, &plane != planes,
+      KV_CHECK(check_page(source, what, plane.data, plane.row_bytes, &plane != &planes[0],
                           {plane.sequence_stride, plane.head_stride, plane.token_stride}, heads));
       continue;
     }

@@ -52,15 +52,31 @@ Result<void> check_served_by_bulk(const Source& kernel, const kv::RopeArgs& rope
 
 }  // namespace
 
-Result<void> Program::check_tokens(const char* name, const char* slots, const CacheCall& at, int tokens,
-                                   int heads) const {
+SideTokens Program::side_tokens(const char* name, const CacheCall& at, const Counts& counts) const {
+  const kv::CacheTokens& tokens = at.tokens;
+  SideTokens rows{name, tokens.side, counts.sequences, counts.heads, tokens.first_token, counts.tokens};
+  if (tokens.slots) rows.sequences = rows.tokens = 1, rows.first = 0;
+  if (source_.page_tokens > 0 && source_.checks) rows.pages = std::max(at.pool_pages, 1LL);
+  return rows;
+}
+
+Result<void> Program::check_tokens(const char* name, const char* slots, const CacheCall& at, const Counts& counts,
+                                   bool is_written) const {
   if (at.side != 0 && at.side != 1) return refuse(fmt::format("side {}; 0 (K) and 1 (V) are possible", at.side));
   const SideInfo& info = at.side == 0 ? source_.k : source_.v;
   KV_CHECK(check_tensor_scale(info, name, at.tokens.tensor_scale));
-  KV_CHECK(check_side(source_, info, name, at.tokens.side, heads));
+  KV_CHECK(check_side(source_, info, name, at.tokens.side, counts.heads));
   KV_CHECK(check_table(source_, name, at.tokens.table, !at.tokens.slots));
   if (at.tokens.slots) KV_CHECK(check_slots(slots, at.tokens.slots, at.tokens.slot_type));
-  return check_first_token(at.tokens.slots ? 0 : at.tokens.first_token, tokens);
+  KV_CHECK(check_first_token(at.tokens.slots ? 0 : at.tokens.first_token, counts.tokens));
+  SideTokens rows = side_tokens(name, at, counts);
+  // A sequence has pages of its own for the tokens that a call writes.
+  if (source_.page_tokens > 0 && !at.tokens.slots)
+    rows.pages = std::max(rows.pages, ceil_div(counts.tokens, source_.page_tokens));
+  KV_CHECK(check_side_memory(source_, info, rows, is_written));
+  if (!at.tokens.slots || source_.page_tokens > 0 || counts.tokens == 1) return {};
+  rows.heads = 1, rows.tokens = 2;  // any two slots: heads and tokens may be nested in either way
+  return check_side_memory(source_, info, rows, is_written);
 }
 
 template <class Args>
@@ -94,8 +110,18 @@ int Program::alignment_of(const CopyCall& call, const Program& from, const Progr
 Result<void> Program::copy(const CopyCall& call, const Program& to, const Source& kernel, Stream stream) const {
   if (context_ != to.context_) return refuse("a copy between programs of two contexts; both must have one");
   KV_CHECK(check_counts(call.sequences, call.tokens, call.heads));
-  KV_CHECK(check_tokens("from", "from.slots", call.from, call.tokens, call.heads));
-  KV_CHECK(to.check_tokens("to", "to.slots", call.to, call.tokens, call.heads));
+  const Counts counts{call.sequences, call.tokens, call.heads};
+  KV_CHECK(check_tokens("from", "from.slots", call.from, counts, false));
+  KV_CHECK(to.check_tokens("to", "to.slots", call.to, counts, true));
+  const bool is_known = !call.from.tokens.slots && !call.to.tokens.slots && source_.page_tokens == 0 &&
+                        to.source_.page_tokens == 0;  // else device memory says which tokens the call copies
+  if (is_known) {
+    const SideInfo &read = call.from.side == 0 ? source_.k : source_.v,
+                   &written = call.to.side == 0 ? to.source_.k : to.source_.v;
+    const auto others = footprints_of(source_, read, side_tokens("from", call.from, counts));
+    for (const Footprint& plane : footprints_of(to.source_, written, to.side_tokens("to", call.to, counts)))
+      KV_CHECK(check_apart(plane, others));
+  }
   kv::BulkCopyArgs args{};
   args.from = without_unused_table(call.from.tokens), args.to = without_unused_table(call.to.tokens);
   args.sequences = call.sequences, args.tokens = call.tokens, args.heads = call.heads;
@@ -108,7 +134,8 @@ Result<void> Program::copy(const CopyCall& call, const Program& to, const Source
 
 Result<void> Program::shift(const ShiftCall& call, const Source& kernel, Stream stream) const {
   KV_CHECK(check_counts(call.sequences, call.tokens, call.heads));
-  KV_CHECK(check_tokens(call.at.side == 0 ? "k" : "v", "slots", call.at, call.tokens, call.heads));
+  KV_CHECK(
+      check_tokens(call.at.side == 0 ? "k" : "v", "slots", call.at, {call.sequences, call.tokens, call.heads}, true));
   KV_CHECK(check_rope(call.rope, call.at.side == 0 ? source_.head_dim : source_.head_dim_v));
   if (kernel.tiles > 0) KV_CHECK(check_served_by_bulk(kernel, call.rope));
   const int multiprocessors = std::max(context_->backend()->info().multiprocessors, 1);

@@ -17,6 +17,8 @@
 
 namespace kvjit {
 
+struct SideTokens;  // kv_checks.hpp
+
 class Program {
  public:
   // Creates a program and loads the kernels of attention. Several programs of one spec may have one `source`.
@@ -78,7 +80,13 @@ class Program {
   Result<void> codec(int side, bool is_writing, const kv::CodecArgs& args, const kv::PageTable& table,
                      const CheckBounds& check, Stream stream) const;
   Result<void> check_codec(int side, bool is_writing, const kv::CodecArgs& args, const CacheCall& at) const;
-  Result<void> check_tokens(const char* name, const char* slots, const CacheCall& at, int tokens, int heads) const;
+  struct Counts {
+    int sequences, tokens, heads;
+  };
+  Result<void> check_tokens(const char* name, const char* slots, const CacheCall& at, const Counts& counts,
+                            bool is_written) const;
+  // The tokens of a call that a check of overlaps may count on. Slots may be any, so of those only token 0 counts.
+  SideTokens side_tokens(const char* name, const CacheCall& at, const Counts& counts) const;
   // Checked programs only: launches `check` over the page table or the slots of an operation, before its kernel.
   Result<void> check_cache(const CacheCall& at, int sequences, int tokens, kv::CheckRecord* record,
                            Stream stream) const;

@@ -96,12 +96,18 @@ Result<std::vector<std::string>> Cli::archs(const Spec& spec, const Registry& re
   for (const std::string& name : requested) KV_CHECK(registry.require_arch(name, {"--arch"}));
   if (!requested.empty()) return requested;
   if (!spec.archs.empty()) return spec.archs;
-  KV_TRY(opened, context());
-  const DeviceInfo& info = opened->backend()->info();
+  if (!arch_context_) {
+    Options silent = options;
+    silent.log = {};
+    KV_TRY(opened, Context::open(silent));
+    arch_context_ = std::move(opened);
+  }
+  const DeviceInfo& info = arch_context_->backend()->info();
   if (!info.is_gpu && needs_gpu)
     return fail(Code::environment,
                 fmt::format("{}: names no arch and this machine has no GPU to take it from", spec.file), {},
-                {"add --arch sm_90a (or a list), or [target] arch to the spec"});
+                {"add --arch sm_90a (or a list), or [target] arch to the spec",
+                 "if there is a GPU, `kvjit doctor` says why it is not found"});
   if (!info.is_gpu && !std::exchange(has_said_arch_, true))
     talk(fmt::format("{}: no arch named and no GPU: {} is assumed (--arch chooses)", spec.file, info.arch));
   return std::vector<std::string>{info.arch};

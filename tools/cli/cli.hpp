@@ -59,7 +59,8 @@ struct Cli {
 
  private:
   mutable std::shared_ptr<Context> context_;
-  mutable bool has_said_arch_ = false;  // whether talk() has named the assumed arch already
+  mutable std::shared_ptr<Context> arch_context_;  // of archs(), which runs nothing on the device and so says nothing
+  mutable bool has_said_arch_ = false;             // whether talk() has named the assumed arch already
 };
 
 // A spec on a device, ready to launch.

@@ -45,7 +45,10 @@ Result<void> write_bytes(const std::string& file, std::span<const std::uint8_t> 
   // A device or a pipe (/dev/stdout) is written in place: renaming over it would replace it. A link stays a link, and
   // the file that it names is replaced.
   const bool in_place = fs::exists(file, problem) && !fs::is_regular_file(file, problem);
-  const fs::path final_name = fs::is_symlink(file, problem) ? fs::weakly_canonical(file, problem) : fs::path(file);
+  fs::path final_name = file;
+  if (fs::is_symlink(file, problem))
+    final_name = fs::exists(file, problem) ? fs::canonical(file, problem)
+                                           : final_name.parent_path() / fs::read_symlink(file, problem);
   const std::string target = in_place ? file : fmt::format("{}.{}.tmp", final_name.string(), getpid());
   const TemporaryMark mark(in_place ? "" : target);
   {

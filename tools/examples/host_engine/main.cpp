@@ -69,9 +69,14 @@ struct Row {
 };
 
 // Measures the perplexity of the text: exp of the mean cross-entropy of the byte that follows each byte. The text is
-// cut to `windows` windows of `context` bytes, which are processed as one batch.
+// cut to `windows` windows of `context` bytes, which are processed as one batch. On a CPU that takes minutes: a
+// terminal shows the bytes that are done, on a line that begins with `label`.
 Row measured(const kvjit::api::Context& context, Math& math, const Model& model, const Formats& formats,
-             const Args& args, const std::vector<unsigned char>& text) {
+             const Args& args, const std::vector<unsigned char>& text, const std::string& label) {
+  const auto show = [&, is_shown = isatty(STDERR_FILENO) != 0](int done) {
+    if (is_shown) fmt::print(stderr, "\r{}: {} of {} bytes of each window", label, done, args.context);
+  };
+  show(0);
   Engine engine(context, math, model, formats, args.windows, args.context);
   double sum = 0;
   long long count = 0;
@@ -85,6 +90,7 @@ Row measured(const kvjit::api::Context& context, Math& math, const Model& model,
       }
     engine.feed(tokens, chunk);
     for (const float loss : engine.losses(targets)) sum += loss, ++count;
+    show(first + chunk);
   }
   return {formats, engine.cache_bits_per_value(), std::exp(sum / static_cast<double>(count))};
 }
@@ -100,11 +106,10 @@ void print_table(const kvjit::api::Context& context, Math& math, const Model& mo
   for (const std::string& name : args.formats) all.push_back(formats_of(name));
   std::vector<Row> rows;
   for (const Formats& formats : all) {
-    rows.push_back(measured(context, math, model, formats, args, text));
-    // The table is sorted when all rows are there. Until then a terminal shows how far it is.
-    if (isatty(STDERR_FILENO))
-      fmt::print(stderr, "{} of {}: {}/{}, perplexity {:.4f}\n", rows.size(), all.size(), formats.k, formats.v,
-                 rows.back().perplexity);
+    const std::string label = fmt::format("{} of {}: {}/{}", rows.size() + 1, all.size(), formats.k, formats.v);
+    rows.push_back(measured(context, math, model, formats, args, text, label));
+    // The table is sorted when all rows are there. Until then a terminal shows the perplexities.
+    if (isatty(STDERR_FILENO)) fmt::print(stderr, ", perplexity {:.4f}\n", rows.back().perplexity);
   }
   const double base = rows[0].perplexity;
   std::stable_sort(rows.begin(), rows.end(), [](const Row& a, const Row& b) { return a.bits > b.bits; });
@@ -121,6 +126,7 @@ void print_continuation(const kvjit::api::Context& context, Math& math, const Mo
   const Formats formats = args.formats.empty() ? Formats{"kv4", "kv4"} : formats_of(args.formats[0]);
   Engine engine(context, math, model, formats, 1, length + args.generate);
   fmt::print("{}", args.prompt);
+  std::fflush(stdout);
   while (engine.length() < length) {
     const int left = length - engine.length(), chunk = left >= args.chunk ? args.chunk : 1;
     const auto first = args.prompt.begin() + engine.length();
@@ -132,6 +138,7 @@ void print_continuation(const kvjit::api::Context& context, Math& math, const Mo
     const std::vector<float> logits = engine.last_logits();
     const int next = static_cast<int>(std::max_element(logits.begin(), logits.end()) - logits.begin());
     std::putchar(next);
+    std::fflush(stdout);
     engine.feed({next}, 1);
   }
   std::putchar('\n');
@@ -180,7 +187,9 @@ int main(int argc, char** argv) {
     app.parse(argc, argv);
     if (args.generate == 0 && args.text.empty()) throw CLI::RequiredError("one of --text FILE and --generate N");
   } catch (const CLI::ParseError& stop) {
-    return app.exit(stop) == 0 ? 0 : kUsageError;
+    if (stop.get_exit_code() == 0) return app.exit(stop);  // --help
+    fmt::print(stderr, "error: {}\n{}", stop.what(), app.help());
+    return kUsageError;
   }
   try {
     engine::run(args);

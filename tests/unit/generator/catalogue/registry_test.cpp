@@ -28,6 +28,18 @@ TEST_CASE("a file that a caller brought goes by the caller's name for it") {
   CHECK(Registry::load(files).error().where.file == "specs/formats/mine.toml");
 }
 
+TEST_CASE("an unknown name that a file beside the folders has: the first note says where the file belongs") {
+  const FileNames shown = {{"specs/mine.toml", "own/mine.toml"}, {"specs/mine.cuh", "own/mine.cuh"}};
+  const Registry registry = Registry::load(embedded_files(), shown).value();
+  const auto note = [](const auto& refused) { return refused.error().notes.at(0); };
+  CHECK(note(registry.format("mine", {})) == "own/mine.toml is not read; move it to own/formats/mine.toml");
+  CHECK(note(registry.policy("mine", {})) == "own/mine.toml is not read; move it to own/policies/mine.toml");
+  CHECK(note(registry.require_arch("mine", {})) == "own/mine.toml is not read; move it to own/archs/mine.toml");
+  CHECK(note(registry.hook("mine", {})) == "own/mine.cuh is not read; move it to own/hooks/mine.cuh");
+  const auto other = registry.format("other", {});
+  for (const std::string& line : other.error().notes) CHECK(line.find("is not read") == std::string::npos);
+}
+
 TEST_CASE("a caller's format that does not keep its [accept] is refused at the key, and one that does is loaded") {
   const std::string name = "specs/formats/q4_0.toml", key = "max_relative_mse = ";
   const FileNames shown = {{name, "/home/me/formats/q4_0.toml"}};

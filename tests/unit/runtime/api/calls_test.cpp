@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <cstring>
 
+#include "runtime/api/support.hpp"
 #include "tests/unit/runtime/api/session.hpp"
 
 namespace kvjit::test {
@@ -96,6 +97,27 @@ TEST_CASE("messages show control characters of a spec as escapes") {
   CHECK(s.program.open(s.context, toml, "test.toml", nullptr, s.error) == KVJIT_BAD_INPUT);
   CHECK(contains(s.error.message, "\\x1b[31m"));
   CHECK(std::string(s.error.message).find('\x1b') == std::string::npos);
+  CHECK(s.program.open(s.context, toml, "te\x1b[31mst.toml", nullptr, s.error) == KVJIT_BAD_INPUT);
+  CHECK(std::string(s.error.file) == "te\\x1b[31mst.toml");
+  CHECK(c_api::tell(Code::internal, "an\x1b[31m exception\n", &s.error) == KVJIT_INTERNAL);
+  CHECK(std::string(s.error.message) == "an?[31m exception?");
+}
+
+TEST_CASE("log gets control characters of a path as escapes") {
+  std::string log;
+  auto options = sized<kvjit_context_options>();
+  options.device = KVJIT_DEVICE_CPU;
+  options.cache_dir = "relative\x1b[31m";
+  options.log = [](void* user, const char* line) { static_cast<std::string*>(user)->append(line).append(1, '\n'); };
+  options.log_user = &log;
+  auto error = sized<kvjit_error>();
+  kvjit::api::Context context;
+  REQUIRE(context.open(options, error) == KVJIT_OK);
+  kvjit::api::Program program;
+  REQUIRE(program.open(context, spec("none", "planar").c_str(), nullptr, nullptr, error) == KVJIT_OK);
+  INFO(log);
+  CHECK(contains(log, "relative\\x1b[31m"));
+  CHECK_FALSE(contains(log, "\x1b"));
 }
 
 TEST_CASE("a program of token-major heads says how many there are") {
@@ -246,6 +268,53 @@ TEST_CASE("numbers are checked as the types that kernels use, and outputs overla
   kvjit_context* context = nullptr;
   CHECK(kvjit_context_create(&options, &context, &s.error) == KVJIT_USAGE);
   CHECK(contains(s.error.message, "bundle_bytes[0] is NULL"));
+}
+
+TEST_CASE("the largest window and the largest position offsets: every token is seen, or one, or none") {
+  const auto with_window = [](const std::string& window) {
+    std::string toml = spec("none", "planar");
+    return toml.replace(toml.find("[attention]\n"), 12,
+                        "[attention]\nfeatures = [\"position_offset\", \"lse\"]\nwindow = " + window + "\n");
+  };
+  constexpr int kMost = 1 << 29;
+  CHECK(kvjit_supported(with_window("[536870913, 0]").c_str(), "sm_90a", nullptr, 0) == KVJIT_BAD_INPUT);
+  CHECK(kvjit_supported(with_window("[0, 536870913]").c_str(), "sm_90a", nullptr, 0) == KVJIT_BAD_INPUT);
+  Session s;
+  s.ok(s.program.open(s.context, with_window("[536870912, 536870912]").c_str(), nullptr, nullptr, s.error));
+  auto call = sized<kvjit_attention_call>();
+  call.sequences = call.kv_heads = 1, call.tokens = kTokens;
+  const auto storage = add_caches(s, call);
+  const auto q = s.upload(normal(kGroup * kHeadDim, 5)), out = s.memory(q.bytes()), lse = s.memory(kGroup * 4);
+  call.q = {q.get(), 0, 0, kHeadDim}, call.out = {out.get(), 0, 0, kHeadDim};
+  call.lse = static_cast<float*>(lse.get());
+  s.ok(kvjit_workspace_bytes(s.program.get(), &call, &call.workspace_bytes, &s.error));
+  const auto workspace = s.upload(std::vector<float>(call.workspace_bytes / sizeof(float)));
+  call.workspace = workspace.get();
+  int of_sequence = 0;
+  call.position_offsets = &of_sequence;
+  // In a cache of zeros every score is 0, so the sum counts the tokens that are seen.
+  const auto seen = [&](int offset, int of_the_sequence) {
+    call.position_offset = offset, of_sequence = of_the_sequence;
+    double counts[2] = {};
+    for (const auto run : {kvjit_attention, kvjit_reference}) {
+      s.ok(run(s.program.get(), &call, nullptr, &s.error));
+      counts[run == kvjit_reference] = std::exp(s.download(lse)[0]);
+    }
+    CHECK(counts[0] == doctest::Approx(counts[1]));
+    return counts[0];
+  };
+  CHECK(seen(0, 0) == doctest::Approx(kTokens));
+  CHECK(seen(kMost, 0) == doctest::Approx(1));  // the query stands 2^29 behind the last token
+  CHECK(seen(kMost - 1, 0) == doctest::Approx(2));
+  CHECK(seen(kMost, kMost) == 0);
+  CHECK(seen(-kMost, 0) == doctest::Approx(kTokens));  // 2^29 before the last token
+  CHECK(seen(-kMost, -1) == doctest::Approx(kTokens - 1));
+  CHECK(seen(-kMost, -kMost) == 0);
+  for (const int offset : {kMost + 1, -kMost - 1}) {
+    call.position_offset = offset;
+    CHECK(kvjit_attention(s.program.get(), &call, nullptr, &s.error) == KVJIT_BAD_INPUT);
+    CHECK(contains(s.error.message, "-2^29 to 2^29 are possible"));
+  }
 }
 
 TEST_CASE("slopes of ALiBi") {

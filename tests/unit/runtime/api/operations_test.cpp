@@ -117,6 +117,34 @@ TEST_CASE("copies by the C interface: many rows in bulk, few rows one by one") {
   }
 }
 
+TEST_CASE("a copy inside one cache: to tokens that it does not read, by strides or by slots") {
+  Session s;
+  for (const char* layout : {"rows", "planar"}) {
+    Keys keys(s, spec("none", layout));
+    keys.write(numbers());
+    const std::vector<float> before = keys.read();
+    kvjit_cache_tokens to = keys.tokens;
+    auto call = sized<kvjit_copy_call>();
+    call.from = &keys.tokens, call.to = &to;
+    call.sequences = kSequences, call.tokens = 10, call.heads = kHeads;
+    to.first_token = 9;
+    CHECK(kvjit_copy(keys.program.get(), KVJIT_K, keys.program.get(), KVJIT_K, &call, nullptr, &s.error) ==
+          KVJIT_BAD_INPUT);
+    CHECK(std::string(s.error.message) == "to.codes overlaps from.codes; what a call writes must be apart from it");
+    to.first_token = 10;
+    s.ok(kvjit_copy(keys.program.get(), KVJIT_K, keys.program.get(), KVJIT_K, &call, nullptr, &s.error));
+    const std::vector<float> after = keys.read();
+    const auto at = [](const std::vector<float>& x, int token) { return x[row_at(1, token, kTokens, 1, kHeads)]; };
+    for (const int token : {0, 9}) CHECK(at(after, token + 10) == at(before, token));
+    CHECK(at(after, 20) == at(before, 20));
+    std::vector<int> slots(kSequences * 10);
+    for (std::size_t i = 0; i < slots.size(); ++i) slots[i] = 30 + int(i);
+    to.slots = slots.data(), to.slot_type = KVJIT_INT32, to.first_token = 0;  // the slots, not token 0, are written
+    s.ok(kvjit_copy(keys.program.get(), KVJIT_K, keys.program.get(), KVJIT_K, &call, nullptr, &s.error));
+    s.ok(kvjit_synchronize(s.context.get(), nullptr, &s.error));
+  }
+}
+
 TEST_CASE("rotary positions by the C interface: quantized with positions, and shifted in place") {
   Session s;
   Keys keys(s, spec("wht_signed", "planar"));

@@ -43,3 +43,38 @@ TEST_CASE("fused, with several merge steps a warp: splits are left to a launch w
   one.call.tokens = 131072, one.call.sequences = 1;
   CHECK(one.attend().kernels == std::vector<std::string>{"decode"});
 }
+
+TEST_CASE("merged contexts: what is written overlaps neither itself, nor what is read, nor the other output") {
+  ProgramSource source = make_source(false, false);
+  source.features.lse = true;
+  Source kernel;
+  kernel.name = kernel.entry = "merge_contexts";
+  kernel.threads = 128, kernel.args_bytes = sizeof(kv::MergeContextsArgs);
+  source.kernels[Role::merge_contexts] = kernel;
+  Fixture f(source);
+  kv::MergeContextsArgs good{};
+  good.count = 2, good.sequences = 3, good.queries = 2, good.heads = 8;
+  for (int i = 0; i < 2; ++i)
+    good.contexts[i] = {{pointer<void>((1 + 2 * i) * kBase), 2048, 1024, 128}, pointer<float>((2 + 2 * i) * kBase)};
+  good.out = {pointer<void>(5 * kBase), 2048, 1024, 128};
+  good.lse = pointer<float>(6 * kBase);
+  REQUIRE(f.program->merge(good, nullptr));
+  const auto refused = [&](const auto& corrupt, const std::string& message) {
+    kv::MergeContextsArgs changed = good;
+    corrupt(changed);
+    const auto ran = f.program->merge(changed, nullptr);
+    REQUIRE_FALSE(ran);
+    CHECK(ran.error().code == Code::bad_input);
+    CHECK_MESSAGE(ran.error().message.find(message) != std::string::npos, ran.error().message);
+  };
+  refused([](auto& m) { m.out = m.contexts[1].out; }, "out overlaps contexts[1].out; what a call writes");
+  refused([](auto& m) { m.out.data = pointer<void>(2 * kBase + 188); }, "out overlaps contexts[0].lse");
+  refused([](auto& m) { m.lse = static_cast<float*>(m.contexts[0].out.data); }, "lse overlaps contexts[0].out");
+  refused([](auto& m) { m.lse = pointer<float>(4 * kBase + 188); }, "lse overlaps contexts[1].lse");
+  refused([](auto& m) { m.lse = static_cast<float*>(m.out.data); }, "lse overlaps out");
+  refused([](auto& m) { m.out.head_stride = 64; }, "out: rows of 128 elements overlap");
+  refused([](auto& m) { m.contexts[1].out.sequence_stride = 1LL << 61; }, "contexts[1].out: strides");
+  good.lse = nullptr;
+  good.contexts[0].out.sequence_stride = 0;  // what is read may overlap
+  CHECK(f.program->merge(good, nullptr));
+}

@@ -75,14 +75,14 @@ inline ProgramSource make_source(bool k_rotated, bool v_rotated, bool planar = t
   ProgramSource source;
   source.id = "test";
   source.layout = planar ? Layout::planar : Layout::rows;
-  source.head_dim = 128;
+  source.head_dim = source.head_dim_v = 128;
   source.q_heads_per_kv = 4;
   source.query_length = 2;
   source.rows = 8;
   source.tile_tokens = 64;
   source.timing = {24576, 33e3, 7, 1.2, 0.65, 1.8, 0.001};
-  source.k = {"key_format", k_rotated, 72, 64, 8, 4.5, 128};
-  source.v = {"value_format", v_rotated, 50, 48, 2, 3.125, 128};
+  source.k = {"key_format", k_rotated, 72, 64, 8, 4.5, 128, 128};
+  source.v = {"value_format", v_rotated, 50, 48, 2, 3.125, 128, 128};
   const auto add = [&](Role role, const char* name, int threads, std::size_t args) {
     Source kernel;
     kernel.name = kernel.entry = name;

@@ -339,7 +339,7 @@ TEST_CASE("codecs load on first use, one warp a row, and are checked") {
   Fixture f(make_source(false, false));
   kv::CodecArgs args{};
   args.tensor_scale = 1;
-  args.x = {pointer<void>(kBase), 0, 256, 128};
+  args.x = {pointer<void>(kBase), 7 * 256, 256, 128};
   args.side = f.call.k;
   args.sequences = 3;
   args.tokens = 7;
@@ -381,4 +381,155 @@ TEST_CASE("a kernel that takes other arguments than the runtime has is not launc
   Fixture f(std::move(source));
   CHECK(f.program->attention(f.call, 64 * kBase, nullptr).error().code == Code::internal);
   CHECK(f.launches.empty());
+}
+
+TEST_CASE("outputs overlap no cache, and a cache that is appended to overlaps neither itself nor what is read") {
+  ProgramSource source = make_source(false, false);
+  source.features.lse = true;
+  for (const Role role : {Role::decode, Role::reference})
+    source.kernels[role].args_bytes = sizeof(kv::Featured<kv::AttentionArgs>);
+  source.kernels[Role::merge].args_bytes = sizeof(kv::Featured<kv::MergeArgs>);
+  Fixture f(source);
+  f.call.features.lse = pointer<float>(50 * kBase);
+  f.attend();
+  const DevicePointer k = 3 * kBase, v_scales = address(f.call.v.scales);
+  const auto last = [](const kv::CacheSide& side) {  // the last row that the call reads
+    return address(side.codes) + 2 * side.codes_sequence_stride + side.codes_head_stride +
+           999 * side.codes_token_stride;
+  };
+  f.refuses([&](auto& c) { c.out.data = pointer<void>(k); }, "out overlaps k.codes; what a call writes");
+  f.refuses([&](auto& c) { c.out.data = pointer<void>(last(c.v)); }, "out overlaps v.codes");
+  f.refuses([&](auto& c) { c.out.data = pointer<void>(v_scales); }, "out overlaps v.scales");
+  f.refuses([&](auto& c) { c.features.lse = pointer<float>(last(c.k)); }, "lse overlaps k.codes");
+  f.refuses([&](auto& c) { c.out.data = c.features.lse; }, "lse overlaps out");
+  f.call.lengths = pointer<int>(40 * kBase);  // shorter than `tokens`, perhaps: only the first tokens count
+  f.refuses([&](auto& c) { c.out.data = pointer<void>(k); }, "out overlaps k.codes");
+  f.call.lengths = nullptr;
+  f.refuses([](auto& c) { c.k.codes_sequence_stride = 1LL << 62; }, "k.codes: strides");
+  f.call.k.codes_sequence_stride = 0;  // sequences may read the same tokens
+  f.attend();
+
+  source.append = true;
+  source.kernels[Role::decode].args_bytes = sizeof(kv::Featured<kv::AppendArgs>);
+  Fixture a(source);
+  a.call.features.lse = pointer<float>(50 * kBase);
+  a.call.new_k = {pointer<void>(51 * kBase), 512, 256, 128}, a.call.new_v = {pointer<void>(52 * kBase), 512, 256, 128};
+  a.attend();
+  a.refuses([&](auto& c) { c.new_k.data = c.k.codes; }, "k.codes overlaps new_k; what a call writes");
+  a.refuses([&](auto& c) { c.new_v.data = pointer<void>(last(c.v)); }, "v.codes overlaps new_v");
+  a.refuses([&](auto& c) { c.new_v.data = c.k.scales; }, "k.scales overlaps new_v");
+  a.refuses([&](auto& c) { c.q.data = c.v.scales; }, "v.scales overlaps q");
+  a.refuses([](auto& c) { c.features.lse = static_cast<float*>(c.new_k.data); }, "lse overlaps new_k");
+  a.refuses([](auto& c) { c.k.codes_sequence_stride = 0; },
+            "k.codes: rows of 64 bytes overlap, by strides 0, 65536 "
+            "and 64 of 3 sequences, 2 heads and 1000 tokens");
+  a.refuses([](auto& c) { c.v.scales_head_stride = 1984; }, "v.scales: rows of 2 bytes overlap");
+  CHECK(a.program->reference(a.call, 64 * kBase, nullptr));
+  a.call.new_k.data = a.call.k.codes;  // the reference kernel stores nothing
+  CHECK(a.program->reference(a.call, 64 * kBase, nullptr));
+}
+
+TEST_CASE("rows of quantize and dequantize overlap no cache, and a cache that is written does not overlap itself") {
+  Fixture f(make_source(false, false));
+  kv::CodecArgs args{};
+  args.tensor_scale = 1, args.x_type = kv::RowType::f16;
+  args.x = {pointer<void>(kBase), 7 * 256, 256, 128};
+  args.side = f.call.k;
+  args.sequences = 3, args.tokens = 7, args.heads = 2, args.first_token = 993;
+  REQUIRE(f.program->quantize(0, args, nullptr));
+  const auto refused = [&](int side, const auto& corrupt, const std::string& message) {
+    kv::CodecArgs changed = args;
+    corrupt(changed);
+    const auto ran = side == 0 ? f.program->quantize(0, changed, nullptr) : f.program->dequantize(1, changed, nullptr);
+    REQUIRE_FALSE(ran);
+    CHECK(ran.error().code == Code::bad_input);
+    CHECK_MESSAGE(ran.error().message.find(message) != std::string::npos, ran.error().message);
+  };
+  refused(
+      0, [](auto& c) { c.x.data = c.side.codes + 993 * 64; }, "k.codes overlaps x; what a call writes");
+  refused(
+      0, [](auto& c) { c.x.data = c.side.scales + 999 * 8; }, "k.scales overlaps x");
+  args.sequences = args.heads = 1;
+  args.x.data = args.side.codes;  // tokens 0 to 992 are neither read nor written
+  REQUIRE(f.program->quantize(0, args, nullptr));
+  args.sequences = 3, args.heads = 2, args.x.data = pointer<void>(kBase);
+  refused(
+      0, [](auto& c) { c.side.codes_head_stride = 999 * 64; }, "k.codes: rows of 64 bytes overlap");
+  refused(
+      0, [](auto& c) { c.side.scales_sequence_stride = 0; }, "k.scales: rows of 8 bytes overlap");
+  refused(
+      0, [](auto& c) { c.side.codes_head_stride = 1LL << 62, c.heads = 8; }, "do not fit 64 bits");
+  args.side.codes_sequence_stride = args.side.scales_sequence_stride = 0;
+  args.slots = pointer<const kv::i64>(40 * kBase);  // sequences may take slots of one cache
+  REQUIRE(f.program->quantize(0, args, nullptr));
+  refused(
+      0, [](auto& c) { c.side.codes_head_stride = 48; }, "k.codes: rows of 64 bytes overlap");
+  refused(
+      0, [](auto& c) { c.x.data = c.side.codes; }, "k.codes overlaps x");
+  args.slots = nullptr;
+
+  args.side = f.call.v;
+  REQUIRE(f.program->dequantize(1, args, nullptr));
+  refused(
+      1, [](auto& c) { c.x.data = c.side.codes + 993 * 48; }, "x overlaps v.codes; what a call writes");
+  args.side.codes_sequence_stride = args.side.scales_sequence_stride = 0;  // reading a row twice is possible
+  REQUIRE(f.program->dequantize(1, args, nullptr));
+}
+
+TEST_CASE("rows in the rotated domain have all stored columns") {
+  ProgramSource source = make_source(true, true);
+  source.head_dim_v = 96, source.v.stored_dim = 128;
+  Fixture f(source);
+  kv::CodecArgs args{};
+  args.tensor_scale = 1, args.x_type = kv::RowType::f16;
+  args.x = {pointer<void>(kBase), 0, 192, 96};
+  args.side = f.call.v;
+  args.sequences = 1, args.tokens = 7, args.heads = 2;
+  REQUIRE(f.program->dequantize(1, args, nullptr));
+  args.keep_rotated = 1;
+  const auto refused = f.program->dequantize(1, args, nullptr);
+  REQUIRE_FALSE(refused);
+  CHECK(refused.error().message ==
+        "x: rows of 128 elements overlap, by strides 0, 192 and 96 of 1 sequences, 7 queries or tokens and 2 heads");
+  args.x.query_stride = 256, args.x.head_stride = 128;
+  CHECK(f.program->dequantize(1, args, nullptr));
+}
+
+TEST_CASE(
+    "slots of layout rows: a token stride shorter than a row is refused, heads and tokens may be nested either way") {
+  Fixture f(make_source(false, false, false));
+  kv::CodecArgs args{};
+  args.tensor_scale = 1, args.x_type = kv::RowType::f16;
+  args.x = {pointer<void>(kBase), 7 * 256, 256, 128};
+  args.side = f.call.k;
+  args.sequences = 3, args.tokens = 7, args.heads = 2;
+  args.slots = pointer<const kv::i64>(40 * kBase);
+  REQUIRE(f.program->quantize(0, args, nullptr));
+  args.side.codes_head_stride = args.side.codes_token_stride = 72;  // [head][one token]
+  REQUIRE(f.program->quantize(0, args, nullptr));
+  args.side.codes_token_stride = 70;
+  const auto refused = f.program->quantize(0, args, nullptr);
+  REQUIRE_FALSE(refused);
+  CHECK(refused.error().message.find("k.codes: rows of 72 bytes overlap") != std::string::npos);
+}
+
+TEST_CASE("pages that are written do not overlap") {
+  ProgramSource source = make_source(false, false);
+  source.page_tokens = 16;
+  source.kernels[Role::quantize_k].args_bytes = sizeof(kv::PagedCodecArgs);
+  source.kernels[Role::decode].args_bytes = sizeof(kv::PagedAttentionArgs);
+  Fixture f(source);
+  kv::CodecArgs args{};
+  args.x = {pointer<void>(kBase), 0, 256, 128};
+  args.side = f.call.k;
+  args.sequences = 1, args.heads = 2, args.tokens = 20, args.x_type = kv::RowType::f32, args.tensor_scale = 1;
+  const kv::PageTable table{pointer<const int>(40 * kBase), 63};
+  REQUIRE(f.program->quantize(0, args, nullptr, table));
+  args.side.codes_sequence_stride = 64;
+  const auto refused = f.program->quantize(0, args, nullptr, table);
+  REQUIRE_FALSE(refused);
+  CHECK(refused.error().message.find("k.codes: rows of 64 bytes overlap, by strides 64, 1024 and 64 of 2 pages, 2 "
+                                     "heads and 16 tokens") != std::string::npos);
+  args.tokens = 16;  // one page
+  CHECK(f.program->quantize(0, args, nullptr, table));
 }
