@@ -515,9 +515,9 @@ template <int kRegisters>
 inline void release_registers() {}
 template <int kRegisters>
 inline void request_registers() {}
-inline void open_turns(int) {}
-inline void take_turn(int, KV_SITE) { sync_warp(file, line); }
-inline void pass_turn(int) {}
+inline void open_tensor_order(int) {}
+inline void await_tensor_order(int, KV_SITE) { sync_warp(file, line); }
+inline void pass_tensor_order(int) {}
 inline void finish_before_barrier(float) {}
 inline void wgmma_64x128x16_transposed(float (&d)[64], const u32 (&p)[32], SharedAddress operand, int step, KV_SITE) {
   const u32 a[4] = {p[4 * step], p[4 * step + 1], p[4 * step + 2], p[4 * step + 3]};

@@ -24,10 +24,10 @@ KV_DEVICE void request_registers() {
 // Two warpgroups take turns at the tensor cores, so that one multiplies while the other computes its softmax. `group`
 // is 0 or 1. Each has a barrier on which it waits and which the other one passes. The order is for speed only: on the
 // CPU these functions order nothing.
-KV_DEVICE void pass_turn(int group) { asm volatile("bar.arrive %0, 256;" ::"r"(5 - group) : "memory"); }
-KV_DEVICE void take_turn(int group) { asm volatile("bar.sync %0, 256;" ::"r"(4 + group) : "memory"); }
-KV_DEVICE void open_turns(int group) {  // group 1 lets group 0 go first
-  if (group == 1) pass_turn(group);
+KV_DEVICE void pass_tensor_order(int group) { asm volatile("bar.arrive %0, 256;" ::"r"(5 - group) : "memory"); }
+KV_DEVICE void await_tensor_order(int group) { asm volatile("bar.sync %0, 256;" ::"r"(4 + group) : "memory"); }
+KV_DEVICE void open_tensor_order(int group) {  // group 1 lets group 0 go first
+  if (group == 1) pass_tensor_order(group);
 }
 
 // Nothing that depends on `sum`, which is never negative, moves behind the next barrier. The assembler moves arithmetic

@@ -142,7 +142,7 @@ KV_DEVICE void consume(const Args& args) {
   const WorkTiles<Plan> works(args.scheduler);
   const int group = int(uniform(u32(warp() / 4 - 1))), g = lane() >> 2, c = lane() & 3;
   const SharedAddress q = uniform(Plan::kQueriesAt + u32(group) * (kBlocks * kRowOperandBytes));
-  open_turns(group);
+  open_tensor_order(group);
   float o[kBlocks][64], s[64];
   u32 p[32];
   RowSoftmax softmax[kBlocks];
@@ -169,7 +169,7 @@ KV_DEVICE void consume(const Args& args) {
           wait_phase(Stages::full(false, n), Stages::parity(n));
         else if (b == 1)
           wait_phase(Stages::full(true, n), Stages::parity(n));
-        take_turn(group);
+        await_tensor_order(group);
         if (b > 0 || tile > 0) {
           float(&before)[64] = o[b > 0 ? b - 1 : kBlocks - 1];
           multiply_values(before, p, uniform(Stages::operand(true, b > 0 ? n : n - 1)));
@@ -180,7 +180,7 @@ KV_DEVICE void consume(const Args& args) {
         multiply_keys(s, q + b * kRowOperandBytes, uniform(Stages::operand(false, n)));
         if (b == 0 && tile > 0) Stages::leave(true, n - 1);
         wgmma_wait<1>();
-        pass_turn(group);
+        pass_tensor_order(group);
         wgmma_wait<0>();
         settle_sums(s);
         if (b == kBlocks - 1) Stages::leave(false, n);
