@@ -13,8 +13,7 @@ constexpr int kOperandBytes = kPrefillTokens * kPrefillDim * 2;  // of one stage
 constexpr int kSector = 32;     // bytes; copied rows begin at a sector (templates/kernels/decode/unaligned_rows.cuh)
 constexpr int kReadSlack = 16;  // bytes that a lane read may take behind the last staged row
 constexpr int kBarrierBytes = 64;
-// Scales of scores: those of a tile, and the range of each of the four producer warps (producer.cuh).
-constexpr int kScoreScaleBytes = (kPrefillTokens + 2 * 4) * 4, kScoreScaleStages = 3;
+constexpr int kScoreScaleBytes = kPrefillTokens * 4;  // of a stage of K
 
 int round_up(int v, int to) { return (v + to - 1) / to * to; }
 
@@ -166,10 +165,9 @@ Result<PrefillPlan> plan_prefill(const Problem& problem) {
   plan.barriers_at = plan.values_at + 2 * kOperandBytes;
   const SectionPlan& keys = plan.k.sections[0];
   plan.scales_scores = keys.use == ScaleUse::by_group && keys.reads.groups * keys.reads.blocks == 1 &&
-                       keys.reads.reads_per_group == 1 && !keys.adds_minima &&
-                       problem.k.scale.rule != ScaleRule::signed_max;  // scales must not be negative
+                       keys.reads.reads_per_group == 1 && !keys.adds_minima;
   plan.score_scales_at = plan.barriers_at + kBarrierBytes;
-  int end = plan.score_scales_at + (plan.scales_scores ? kScoreScaleStages * kScoreScaleBytes : 0);
+  int end = plan.score_scales_at + (plan.scales_scores ? 2 * kScoreScaleBytes : 0);
   end = place_entries(plan.v, place_entries(plan.k, end));
   plan.ring_at = round_up(end, kSector);
   const int ring_bytes = plan.copies_rows ? 0 : 4 * plan.stage_bytes() + kReadSlack;

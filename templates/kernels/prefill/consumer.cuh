@@ -19,39 +19,7 @@ constexpr float kSlack = 8.f;       // log2 of the largest probability; fp16 hol
 constexpr float kNoScore = -1e30f;  // reference maximum of a row that has seen no token
 constexpr int kPassStep = 6;        // steps of Q K^T, of 8, after which the turn is passed on
 
-// What multiplies scores, which are sums of products, so that they are exponents of 2. UnitScale: one number for all.
-// TokenScales: a number for each token, in shared memory; none of them is negative.
-struct UnitScale {
-  float unit;
-  KV_DEVICE void pair(float (&factor)[2], int) const { factor[0] = factor[1] = unit; }
-  KV_DEVICE float bound(float score) const { return score * unit; }
-};
-struct TokenScales {
-  SharedAddress at;   // of the tile's first token
-  float least, most;  // of the tile
-  template <class Plan>
-  KV_DEVICE static TokenScales of(int n) {
-    u32 range[8];
-    load_staged_u128(range, Stages<Plan>::scale_range(n));
-    load_staged_u128(range + 4, Stages<Plan>::scale_range(n) + 16);
-    TokenScales scales{Stages<Plan>::score_scales(n) + 2 * (lane() & 3) * 4, float_of(range[0]), float_of(range[4])};
-    KV_UNROLL
-    for (int i = 1; i < 4; ++i)
-      scales.least = smaller(scales.least, float_of(range[i])),
-      scales.most = larger(scales.most, float_of(range[4 + i]));
-    return scales;
-  }
-  // The factors of the lane's two columns of block t of eight.
-  KV_DEVICE void pair(float (&factor)[2], int t) const {
-    u32 bits[2];
-    load_shared_u64(bits, at + t * 32);
-    factor[0] = float_of(bits[0]), factor[1] = float_of(bits[1]);
-  }
-  // No score of the tile that is at most `score` has a larger exponent.
-  KV_DEVICE float bound(float score) const { return score * (score > 0.f ? most : least); }
-};
-
-// The online softmax of the lane's rows g and g + 8.
+// The online softmax of the lane's rows g and g + 8. Scores times `unit` are exponents of 2.
 struct RowSoftmax {
   float reference_max[2],  // base 2
       sum[2];              // the lane's partial denominator, over its own columns
@@ -62,51 +30,45 @@ struct RowSoftmax {
   }
 
   // s: scores become probabilities. If a reference maximum moves, o is rescaled.
-  template <class Scale>
-  KV_DEVICE void apply(float (&s)[64], float (&o)[64], const Scale& scale) {
+  KV_DEVICE void apply(float (&s)[64], float (&o)[64], float unit) {
     float most[4] = {s[0], s[1], s[2], s[3]};
     KV_UNROLL
     for (int i = 4; i < 64; ++i) most[i % 4] = larger(most[i % 4], s[i]);
-    if (any(scale.bound(larger(most[0], most[1])) > reference_max[0] + kSlack ||
-            scale.bound(larger(most[2], most[3])) > reference_max[1] + kSlack))
-      move(s, o, scale);
+    float row_max[2] = {larger(most[0], most[1]) * unit, larger(most[2], most[3]) * unit};
+    if (any(row_max[0] > reference_max[0] + kSlack || row_max[1] > reference_max[1] + kSlack)) {
+      float rescale_factor[2];
+      KV_UNROLL
+      for (int h = 0; h < 2; ++h) {
+        row_max[h] = larger(row_max[h], shfl_xor(row_max[h], 1));
+        row_max[h] = larger(row_max[h], shfl_xor(row_max[h], 2));
+        row_max[h] = larger(row_max[h], reference_max[h]);
+        rescale_factor[h] = exp2_fast(reference_max[h] - row_max[h]);
+        reference_max[h] = row_max[h], sum[h] *= rescale_factor[h];
+      }
+      KV_UNROLL
+      for (int i = 0; i < 64; ++i) o[i] *= rescale_factor[i / 2 % 2];
+    }
     float part[4] = {};
     KV_UNROLL
-    for (int t = 0; t < 16; ++t) {
-      float factor[2];
-      scale.pair(factor, t);
-      KV_UNROLL
-      for (int i = 0; i < 4; ++i) {
-        s[4 * t + i] = exp2_fast(fma_rn(s[4 * t + i], factor[i % 2], -reference_max[i / 2]));
-        part[i] += s[4 * t + i];
-      }
+    for (int i = 0; i < 64; ++i) {
+      s[i] = exp2_fast(fma_rn(s[i], unit, -reference_max[i / 2 % 2]));
+      part[i % 4] += s[i];
     }
     sum[0] += part[0] + part[1], sum[1] += part[2] + part[3];
   }
-
- private:
-  // Moves the reference maximum to the largest exponent of a row, if that is larger, and rescales the sums. Rare.
-  template <class Scale>
-  KV_DEVICE void move(const float (&s)[64], float (&o)[64], const Scale& scale) {
-    float row_max[2] = {reference_max[0], reference_max[1]}, rescale_factor[2];
-    KV_UNROLL
-    for (int t = 0; t < 16; ++t) {
-      float factor[2];
-      scale.pair(factor, t);
-      KV_UNROLL
-      for (int i = 0; i < 4; ++i) row_max[i / 2] = larger(row_max[i / 2], s[4 * t + i] * factor[i % 2]);
-    }
-    KV_UNROLL
-    for (int h = 0; h < 2; ++h) {
-      row_max[h] = larger(row_max[h], shfl_xor(row_max[h], 1));
-      row_max[h] = larger(row_max[h], shfl_xor(row_max[h], 2));
-      rescale_factor[h] = exp2_fast(reference_max[h] - row_max[h]);
-      reference_max[h] = row_max[h], sum[h] *= rescale_factor[h];
-    }
-    KV_UNROLL
-    for (int i = 0; i < 64; ++i) o[i] *= rescale_factor[i / 2 % 2];
-  }
 };
+
+// Multiplies the scores of each token by its scale. scales: those of the tile.
+KV_DEVICE void scale_scores(float (&s)[64], SharedAddress scales) {
+  const int c = lane() & 3;
+  KV_UNROLL
+  for (int t = 0; t < 16; ++t) {
+    u32 of_columns[2];
+    load_staged_u64(of_columns, scales + (8 * t + 2 * c) * 4);
+    KV_UNROLL
+    for (int i = 0; i < 4; ++i) s[4 * t + i] *= float_of(of_columns[i % 2]);
+  }
+}
 
 // Hides the scores of tokens that a row does not see. end: the tokens of the tile that rows g and g + 8 see, from the
 // tile's first one on.
@@ -142,6 +104,8 @@ KV_DEVICE void consume(const Args& args) {
   const WorkTiles<Plan> works(args.scheduler);
   const int group = int(uniform(u32(warp() / 4 - 1))), g = lane() >> 2, c = lane() & 3;
   const SharedAddress q = uniform(Plan::kQueriesAt + u32(group) * (kBlocks * kRowOperandBytes));
+  // Scores that are multiplied by the scales of their tokens are exponents of 2.
+  const float unit = Plan::kScalesScores ? 1.f : args.scale_log2 * Plan::K::kUnit;
   open_tensor_order(group);
   float o[kBlocks][64], s[64];
   u32 p[32];
@@ -183,6 +147,7 @@ KV_DEVICE void consume(const Args& args) {
         pass_tensor_order(group);
         wgmma_wait<0>();
         settle_sums(s);
+        if constexpr (Plan::kScalesScores) scale_scores(s, Stages::score_scales(n));
         if (b == kBlocks - 1) Stages::leave(false, n);
         if (tile >= work.whole_tiles) {
           int end[2];
@@ -193,10 +158,7 @@ KV_DEVICE void consume(const Args& args) {
           }
           hide_unseen(s, end);
         }
-        if constexpr (Plan::kScalesScores)
-          softmax[b].apply(s, o[b], TokenScales::of<Plan>(n));
-        else
-          softmax[b].apply(s, o[b], UnitScale{args.scale_log2 * Plan::K::kUnit});
+        softmax[b].apply(s, o[b], unit);
         KV_UNROLL
         for (int i = 0; i < 32; ++i) p[i] = pack_f16x2(s[2 * i], s[2 * i + 1]);
         keep_words(p);

@@ -30,18 +30,15 @@ KV_DEVICE SharedAddress operand_chunk(SharedAddress operand, int token, int plac
 // The barriers of the operands and their stages. A stage is numbered by the tile that it holds, over all work tiles.
 template <class Plan>
 struct Stages {
-  static constexpr int kScoreScaleBytes = (Plan::kTokens + 2 * Plan::kWarps) * 4;
   KV_DEVICE static SharedAddress full(bool is_v, int n) { return Plan::kBarriersAt + (is_v ? 32 : 0) + n % 2 * 8; }
   KV_DEVICE static SharedAddress empty(bool is_v, int n) { return full(is_v, n) + 16; }
   KV_DEVICE static u32 parity(int n) { return u32(n) / 2 % 2; }
   KV_DEVICE static SharedAddress operand(bool is_v, int n) {
     return (is_v ? Plan::kValuesAt : Plan::kKeysAt) + n % 2 * kOperandBytes;
   }
-  // If Plan::kScalesScores: the scales of the tokens of a tile of K, as factors of scores, and behind them the least
-  // and the largest of each producer warp. Three stages, because consumers read them after they have left the stage of
+  // If Plan::kScalesScores: the scales of the tokens of a tile of K, as factors of scores. They belong to the stage of
   // K.
-  KV_DEVICE static SharedAddress score_scales(int n) { return Plan::kScoreScalesAt + n % 3 * kScoreScaleBytes; }
-  KV_DEVICE static SharedAddress scale_range(int n) { return score_scales(n) + Plan::kTokens * 4; }
+  KV_DEVICE static SharedAddress score_scales(int n) { return Plan::kScoreScalesAt + n % 2 * (Plan::kTokens * 4); }
   KV_DEVICE static void open() {
     KV_NO_UNROLL
     for (int n = 0; n < 4; ++n) {
@@ -118,7 +115,6 @@ KV_DEVICE void scale_read(u32 (&h)[kPairs], SharedAddress scales, int read, int 
 template <class Plan, class Side, bool kScalesScores>
 KV_DEVICE void convert(SharedAddress stage, SharedAddress operand, int token, const u8* first_row, i64 token_stride,
                        [[maybe_unused]] int n, [[maybe_unused]] float unit) {
-  [[maybe_unused]] float least = float_of(0x7f7fffffu), most = 0.f;  // of the lane's scales
   const int g = lane() >> 2, c = lane() & 3;
   for_each(typename Side::Sections{}, [&](auto section) {
     using S = decltype(section);
@@ -141,10 +137,8 @@ KV_DEVICE void convert(SharedAddress stage, SharedAddress operand, int token, co
           S::Read::row(w, h, entries);
         }
         if constexpr (kScalesScores) {
-          // Not 0, which tokens that do not exist have: it would make a NaN of the minus infinity that hides them.
-          const float product = row_scale<S>(h, scales) * unit, scale = product == 0.f ? 1e-30f : product;
+          const float scale = row_scale<S>(h, scales) * unit;
           if (c == 0) store_shared_u32(Stages<Plan>::score_scales(n) + (token + row) * 4, bits_of(scale));
-          least = smaller(least, scale), most = larger(most, scale);
         } else {
           scale_read<S>(h, scales, read, c);
         }
@@ -155,13 +149,6 @@ KV_DEVICE void convert(SharedAddress stage, SharedAddress operand, int token, co
       }
     }
   });
-  if constexpr (kScalesScores) {
-    KV_UNROLL
-    for (int mask = 4; mask < 32; mask <<= 1)
-      least = smaller(least, shfl_xor(least, mask)), most = larger(most, shfl_xor(most, mask));
-    const SharedAddress range = Stages<Plan>::scale_range(n) + warp() * 4;
-    if (lane() == 0) store_shared_u32(range, bits_of(least)), store_shared_u32(range + 16, bits_of(most));
-  }
 }
 
 // Produces packed rows. Each side has a ring of kRing stages a warp; the copies for a stage are issued as soon as the

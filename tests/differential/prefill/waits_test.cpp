@@ -59,7 +59,7 @@ TEST_CASE("a removed wait, a phase too early, an early release and a tile too fe
                    {"sync_team<4>();  // all warps have left the place of the queries", 1, ""},
                    {"publish_operands();\n    sync_team<4>();", 1, "publish_operands();"},
                    {"tile.whole_tiles = end_of(", 1, "tile.whole_tiles = 1 + end_of("},
-                   {"n % 3 * kScoreScaleBytes", 1, "0"}});
+                   {"n % 2 * (Plan::kTokens * 4)", 1, "0"}});
 }
 
 TEST_CASE("of rows that are only copied, a removed wait and an early announcement are noticed") {

@@ -98,7 +98,7 @@ TEST_CASE("tables are looked up by the cheapest permutes that serve them") {
   CHECK(kind("q4_0") == PermuteKind::none);  // computed
 }
 
-TEST_CASE("a scale of a whole row multiplies scores; scales of blocks, and such as may be negative, multiply keys") {
+TEST_CASE("a scale of a whole row multiplies scores; scales of blocks multiply keys") {
   const auto scales_scores = [](const char* name) { return must(plan_prefill(problem_of(name, "kv4"))).scales_scores; };
   CHECK(scales_scores("kv4"));
   CHECK(scales_scores("vllm_k4_nc"));
