@@ -312,7 +312,7 @@ KVJIT_API kvjit_status kvjit_program_describe(const kvjit_program* program, kvji
 typedef struct kvjit_kernel_info {
   size_t size;
   const char *name,       /* "decode.<formats>.d128.g4.sm_90a" */
-      *role,              /* "decode", "merge", "quantize_k" ... */
+      *role,              /* "decode", "prefill", "merge", "quantize_k" ... */
       *key;               /* key of the compiled kernel, 64 hex digits, for `kvjit cache inspect` */
   const char* origin;     /* "memory", "disk", "compiled", "bundle", "callback", "remote" */
   int registers,          /* registers of a thread */
