@@ -95,7 +95,8 @@ Result<int> run(const Cli& cli, const RunArgs& args) {
   auto exact = exact_attention(shape, rounded_q, keys, values, &exact_lse);
   const bool has_hook = ready.problem.features.has_hook();
   if (has_hook) KV_CHECK(judge_by_reference(harness, q_values, {}, exact, exact_lse));
-  const double limit = kMaxKernelError + sparse_bound(shape, ready.problem.sparse_v, rounded_q, keys, values, exact);
+  const double limit = kernel_limit(ready.problem.out_type) +
+                       sparse_bound(shape, ready.problem.sparse_v, rounded_q, keys, values, exact);
   const auto unquantized = exact_attention(shape, widened(q_values), widened(k_values), widened(v_values));
   const Difference kernel = difference(outcome.out, exact, v_dim),
                    quality = difference(outcome.out, unquantized, v_dim);

@@ -148,11 +148,12 @@ Result<Verdict> verify_one(const Spec& spec, int longest, const Registry& regist
       const double error = difference(outcome.out, exact, problem.v_dim()).relative_l2;
       double& worst = is_reference ? verdict.reference : verdict.attention;
       worst = std::isnan(error) ? error : std::max(worst, error);
-      double limit = kMaxKernelError + (is_reference ? 0 : bound);
+      const double strict = kernel_limit(problem.out_type) + (is_reference ? 0 : bound);
+      double limit = strict;
       // prefill multiplies keys as halves. Over keys of very large norm their rounding alone may exceed the limit.
-      if (role == Role::prefill && error > limit)
+      if (role == Role::prefill && error > strict)
         limit += kRoundingDeviations * rounding_deviation(shape, widened(q), decoded[0], decoded[1], exact);
-      verdict.is_by_rounding |= is_within(error, limit) && error > kMaxKernelError + bound;
+      verdict.is_by_rounding |= is_within(error, limit) && error > strict;
       verdict.require(is_within(error, limit),
                       fmt::format("{} over {} tokens: error {:.2e}", to_string(role), tokens, error));
       const double lse = lse_error(outcome.lse, exact_lse);
@@ -180,7 +181,7 @@ Result<Verdict> verify_one(const Spec& spec, int longest, const Registry& regist
     }
   }
   if (problem.page_tokens > 0) {
-    KV_TRY(pages, verify_pages(context, ready.program, problem, kMaxKernelError));
+    KV_TRY(pages, verify_pages(context, ready.program, problem, kernel_limit(problem.out_type)));
     verdict.attention = std::isnan(pages.worst) ? pages.worst : std::max(verdict.attention, pages.worst);
     verdict.require(pages.failure.empty(), pages.failure);
   }

@@ -158,7 +158,7 @@ Result<void> check_numbers(const FuzzCase& one, const Problem& problem, const Ke
   const std::vector<int> lengths = one.lengths();
   const int sequences = one.shape.sequences, stored = one.shape.rows.shares_sequences ? 1 : sequences;
   const auto queries = widened(q);
-  const double limit = fuzz_limit(problem.out_type);
+  const double limit = kernel_limit(problem.out_type);
   for (int s = 0; s < sequences; ++s) {
     const int tokens = lengths[static_cast<std::size_t>(s)];
     const ScoreRule rule(problem.features, problem.causal, harness.features(), s, problem.query_length, tokens);
@@ -231,10 +231,6 @@ Result<void> run(const FuzzCase& one, const Ran& ran, const std::shared_ptr<Cont
 }
 
 }  // namespace
-
-double fuzz_limit(Element out_type) {
-  return kMaxKernelError + (out_type == Element::bf16 ? 0x1p-9 : out_type == Element::f16 ? 0x1p-11 : 0);
-}
 
 FuzzOutcome run_fuzz(const FuzzCase& one, const Registry& registry, const std::shared_ptr<Context>& context) {
   FuzzOutcome outcome;

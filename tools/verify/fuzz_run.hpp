@@ -20,9 +20,6 @@ struct FuzzOutcome {
   bool is_by_rounding = false;  // an error above the limit passed, because rounding q and k to f16 explains it
 };
 
-// Limit of the relative L2 error: kMaxKernelError, and the rounding of the output to out_type.
-double fuzz_limit(Element out_type);
-
 FuzzOutcome run_fuzz(const FuzzCase& one, const Registry& registry, const std::shared_ptr<Context>& context);
 
 }  // namespace kvjit

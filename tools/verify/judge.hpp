@@ -10,7 +10,12 @@
 
 namespace kvjit {
 
-constexpr double kMaxKernelError = 1e-3;  // relative L2, of every attention kernel
+constexpr double kMaxKernelError = 1e-3;  // relative L2, of every attention kernel ahead of its rounding of the output
+
+// Limit of the relative L2 error: kMaxKernelError, and the rounding of the output to out_type.
+constexpr double kernel_limit(Element out_type) {
+  return kMaxKernelError + (out_type == Element::bf16 ? 0x1p-9 : out_type == Element::f16 ? 0x1p-11 : 0);
+}
 
 // An error above the limit passes up to this many standard deviations of rounding queries and keys to f16
 // (rounding_deviation).
