@@ -16,7 +16,7 @@
 using namespace kvjit;
 using namespace kvjit::test;
 
-TEST_CASE_FIXTURE(Fixture, "compiled, then memory, then disk in a second context that opens no compiler") {
+TEST_CASE_FIXTURE(StoreFixture, "compiled, then memory, then disk in a second context that opens no compiler") {
   const auto first = context();
   auto record = first->get(sample());
   REQUIRE(record);
@@ -46,7 +46,7 @@ TEST_CASE_FIXTURE(Fixture, "compiled, then memory, then disk in a second context
   CHECK(world.opened == 1);
 }
 
-TEST_CASE_FIXTURE(Fixture, "sources that differ in one field are different kernels") {
+TEST_CASE_FIXTURE(StoreFixture, "sources that differ in one field are different kernels") {
   const auto both = context();
   Source shared = sample();
   shared.shared_bytes = 1024;
@@ -59,14 +59,14 @@ TEST_CASE_FIXTURE(Fixture, "sources that differ in one field are different kerne
   CHECK(world.compiled == 2);  // shared_bytes belongs to the launch: a new kernel from the same artefact
 }
 
-TEST_CASE_FIXTURE(Fixture, "a host object belongs to its compiler: another one is another key") {
+TEST_CASE_FIXTURE(StoreFixture, "a host object belongs to its compiler: another one is another key") {
   CHECK(context(false)->get(sample())->origin == Origin::compiled);
   CHECK(context(false)->get(sample())->origin == Origin::disk);
   world.version = "fake 1.1";
   CHECK(context(false)->get(sample())->origin == Origin::compiled);
 }
 
-TEST_CASE_FIXTURE(Fixture, "a damaged entry is rebuilt and works") {
+TEST_CASE_FIXTURE(StoreFixture, "a damaged entry is rebuilt and works") {
   REQUIRE(context()->get(sample()));
   const std::string path = only_entry();
   SUBCASE("truncated") { fs::resize_file(path, fs::file_size(path) - 5); }
@@ -84,7 +84,7 @@ TEST_CASE_FIXTURE(Fixture, "a damaged entry is rebuilt and works") {
   CHECK(context()->get(sample())->origin == Origin::disk);
 }
 
-TEST_CASE_FIXTURE(Fixture, "an unwritable folder: one warning, and everything works") {
+TEST_CASE_FIXTURE(StoreFixture, "an unwritable folder: one warning, and everything works") {
   std::ofstream(options.cache_dir) << "a file where the folder should be";
   const auto memory = context();
   for (const char* text : {"a", "b", "c"}) {
@@ -94,7 +94,7 @@ TEST_CASE_FIXTURE(Fixture, "an unwritable folder: one warning, and everything wo
   CHECK(lines_with("warning") == 1);
 }
 
-TEST_CASE_FIXTURE(Fixture, "a failed compile is reported, is not kept, and leaves nothing on disk") {
+TEST_CASE_FIXTURE(StoreFixture, "a failed compile is reported, is not kept, and leaves nothing on disk") {
   const auto failing = context();
   world.fails = true;
   const auto refused = failing->get(sample());
@@ -105,7 +105,7 @@ TEST_CASE_FIXTURE(Fixture, "a failed compile is reported, is not kept, and leave
   CHECK(failing->get(sample())->origin == Origin::compiled);
 }
 
-TEST_CASE_FIXTURE(Fixture, "eight threads, one compile") {
+TEST_CASE_FIXTURE(StoreFixture, "eight threads, one compile") {
   world.takes = std::chrono::milliseconds(50);
   const auto shared = context();
   std::vector<std::thread> threads;
@@ -120,7 +120,7 @@ TEST_CASE_FIXTURE(Fixture, "eight threads, one compile") {
   CHECK(shared->counters().memory_hits == 7);
 }
 
-TEST_CASE_FIXTURE(Fixture, "four processes, one compile") {
+TEST_CASE_FIXTURE(StoreFixture, "four processes, one compile") {
   world.takes = std::chrono::milliseconds(200);
   world.marker = folder + "/compiles";
   std::vector<pid_t> children;
@@ -142,7 +142,7 @@ TEST_CASE_FIXTURE(Fixture, "four processes, one compile") {
   CHECK(fs::file_size(world.marker) == 1);
 }
 
-TEST_CASE_FIXTURE(Fixture, "who waits for another process says for whom, and takes its result") {
+TEST_CASE_FIXTURE(StoreFixture, "who waits for another process says for whom, and takes its result") {
   world.takes = std::chrono::milliseconds(200);
   world.marker = folder + "/compiles";
   const pid_t child = fork();
@@ -159,13 +159,13 @@ TEST_CASE_FIXTURE(Fixture, "who waits for another process says for whom, and tak
   CHECK(lines_with("waiting for process " + std::to_string(child)) == 1);
 }
 
-TEST_CASE_FIXTURE(Fixture, "an entry that others can write is not used") {
+TEST_CASE_FIXTURE(StoreFixture, "an entry that others can write is not used") {
   REQUIRE(context()->get(sample()));
   fs::permissions(only_entry(), fs::perms::group_write, fs::perm_options::add);
   CHECK(context()->get(sample())->origin == Origin::compiled);
 }
 
-TEST_CASE_FIXTURE(Fixture, "an environment that makes no sense is refused before any device is opened") {
+TEST_CASE_FIXTURE(StoreFixture, "an environment that makes no sense is refused before any device is opened") {
   options.refused = {"KVJIT_DEVICE='gpuu' is not one of auto, gpu, cpu"};
   const auto opened = Context::open(options);
   REQUIRE(!opened);

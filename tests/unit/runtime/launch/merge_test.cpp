@@ -12,7 +12,7 @@ TEST_CASE("fused, with several merge steps a warp: splits are left to a launch w
   source.rotates_queries = source.fuses_merge = source.rotates_output = true;
   source.merge_steps = 4;
   source.kernels.at(Role::merge).row_threads = 4 * 128;  // `merge` has four blocks for each row
-  Fixture f(source);
+  ProgramFixture f(source);
   CHECK(f.context->got == std::vector<std::string>{"decode", "merge"});
   const auto is_left = [&](int tokens, int sequences, int blocks) {
     f.call.tokens = tokens, f.call.sequences = sequences, f.call.blocks = blocks;
@@ -38,7 +38,7 @@ TEST_CASE("fused, with several merge steps a warp: splits are left to a launch w
   CHECK(is_left(131072, 40, 0));        // 80 batch-heads in up to three splits, 640 blocks of merge
   CHECK_FALSE(is_left(131072, 60, 0));  // 960 blocks of merge
   source.merge_steps = 1;
-  Fixture one(source);
+  ProgramFixture one(source);
   CHECK(one.context->got == std::vector<std::string>{"decode"});
   one.call.tokens = 131072, one.call.sequences = 1;
   CHECK(one.attend().kernels == std::vector<std::string>{"decode"});
@@ -51,7 +51,7 @@ TEST_CASE("merged contexts: what is written overlaps neither itself, nor what is
   kernel.name = kernel.entry = "merge_contexts";
   kernel.threads = 128, kernel.args_bytes = sizeof(kv::MergeContextsArgs);
   source.kernels[Role::merge_contexts] = kernel;
-  Fixture f(source);
+  ProgramFixture f(source);
   kv::MergeContextsArgs good{};
   good.count = 2, good.sequences = 3, good.queries = 2, good.heads = 8;
   for (int i = 0; i < 2; ++i)

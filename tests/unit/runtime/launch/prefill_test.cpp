@@ -61,7 +61,7 @@ TEST_CASE("blocks of prefill: one for each multiprocessor, at most one a work ti
 }
 
 TEST_CASE("a call by prefill launches no decode and no merge; rotations outside of it stay") {
-  Fixture fixture(many_rows(true, true));
+  ProgramFixture fixture(many_rows(true, true));
   fixture.call.many_rows = ManyRows::prefill;
   fixture.call.q = {pointer<void>(20 * kBase), 250 * 1024, 1024, 128};
   fixture.call.out = {pointer<void>(30 * kBase), 250 * 1024, 1024, 128};

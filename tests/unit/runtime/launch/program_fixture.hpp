@@ -1,4 +1,4 @@
-// Fixture: a program over a back-end that records its launches.
+// ProgramFixture: a program over a back-end that records its launches.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include <doctest/doctest.h>
@@ -108,13 +108,13 @@ T* pointer(DevicePointer address) {
 }
 inline DevicePointer address(const void* p) { return reinterpret_cast<DevicePointer>(p); }
 
-struct Fixture {
+struct ProgramFixture {
   std::shared_ptr<FakeContext> context = std::make_shared<FakeContext>();
   std::shared_ptr<Program> program;
   AttentionCall call;
   std::vector<Launch>& launches = context->recorder->launches;
 
-  explicit Fixture(ProgramSource source) {
+  explicit ProgramFixture(ProgramSource source) {
     call.sequences = 3;
     call.kv_heads = 2;
     call.tokens = 1000;

@@ -71,7 +71,7 @@ TEST_CASE("pages: tables reach the kernel; what it could not see is refused") {
   source.page_tokens = 16;
   source.kernels[Role::decode].args_bytes = sizeof(kv::PagedAttentionArgs);
   source.kernels[Role::quantize_k].args_bytes = sizeof(kv::PagedCodecArgs);
-  Fixture f(source);
+  ProgramFixture f(source);
   f.call.k = at(side_geometry(source, source.k, 3, 2, 1000), 3 * kBase);
   f.call.v = at(side_geometry(source, source.v, 3, 2, 1000), 9 * kBase);
   f.call.k_table = {pointer<const int>(20 * kBase), 63};
@@ -98,7 +98,7 @@ TEST_CASE("pages: tables reach the kernel; what it could not see is refused") {
   REQUIRE(f.program->quantize(0, codec, nullptr, f.call.k_table));
   CHECK(f.launches.back().as<kv::PagedCodecArgs>().table.pages == nullptr);  // slots lead to the pages
 
-  Fixture plain(make_source(false, false));
+  ProgramFixture plain(make_source(false, false));
   plain.call.k_table = f.call.k_table;
   CHECK(plain.program->attention(plain.call, 64 * kBase, nullptr).error().message.find("whose cache has no pages") !=
         std::string::npos);
@@ -108,7 +108,7 @@ TEST_CASE("token-major heads: one batch-head a sequence, and heads that do not l
   ProgramSource source = make_source(false, false, false);
   source.token_heads = 8;
   source.rows = 64;
-  Fixture f(source);
+  ProgramFixture f(source);
   f.call.kv_heads = 8;
   f.call.q = {pointer<void>(kBase), 8192, 4096, 128}, f.call.out = {pointer<void>(2 * kBase), 8192, 4096, 128};
   f.call.k = at(side_geometry(source, source.k, 3, 8, 1000), 3 * kBase);
@@ -136,7 +136,7 @@ TEST_CASE("sizes that overflow saturate") {
 }
 
 TEST_CASE("create gets the kernels of attention and no other") {
-  const Fixture f(make_source(true, true));
+  const ProgramFixture f(make_source(true, true));
   CHECK(f.context->got == std::vector<std::string>{"rotate_q", "decode", "merge", "rotate_out"});
   CHECK(f.program->record(Role::merge) != nullptr);
   CHECK(f.program->record(Role::reference) == nullptr);
@@ -145,7 +145,7 @@ TEST_CASE("create gets the kernels of attention and no other") {
 TEST_CASE("fused: one launch, straight from q to out; the readable kernel keeps its rotations") {
   ProgramSource source = make_source(true, true);
   source.rotates_queries = source.fuses_merge = source.rotates_output = true;
-  Fixture f(source);
+  ProgramFixture f(source);
   CHECK(f.context->got == std::vector<std::string>{"decode"});
   CHECK(f.attend().kernels == std::vector<std::string>{"decode"});
   const auto attend = f.launches[0].as<kv::AttentionArgs>();
@@ -155,13 +155,13 @@ TEST_CASE("fused: one launch, straight from q to out; the readable kernel keeps 
   CHECK(f.program->reference(f.call, 64 * kBase, nullptr)->kernels ==
         std::vector<std::string>{"rotate_q", "reference", "rotate_out"});
   source.rotates_output = false;
-  Fixture half(source);
+  ProgramFixture half(source);
   CHECK(half.attend().kernels == std::vector<std::string>{"decode", "rotate_out"});
   CHECK(half.launches[0].as<kv::AttentionArgs>().out.data == half.launches[1].as<kv::RotateArgs>().in.data);
 }
 
 TEST_CASE("both sides rotated, not fused: four kernels, parts of the workspace in order") {
-  Fixture f(make_source(true, true));
+  ProgramFixture f(make_source(true, true));
   f.call.blocks = 4;
   const LaunchReport report = f.attend();
   CHECK(report.kernels == std::vector<std::string>{"rotate_q", "decode", "merge", "rotate_out"});
@@ -221,7 +221,7 @@ TEST_CASE("both sides rotated, not fused: four kernels, parts of the workspace i
 }
 
 TEST_CASE("nothing rotated: two kernels, straight from q to out; the scale given is the scale used") {
-  Fixture f(make_source(false, false));
+  ProgramFixture f(make_source(false, false));
   f.call.scale = 0.5;
   CHECK(f.attend().kernels == std::vector<std::string>{"decode", "merge"});
   const auto attend = f.launches[0].as<kv::AttentionArgs>();
@@ -233,7 +233,7 @@ TEST_CASE("nothing rotated: two kernels, straight from q to out; the scale given
 }
 
 TEST_CASE("reference: one kernel between the rotations, one block a query row") {
-  Fixture f(make_source(true, true));
+  ProgramFixture f(make_source(true, true));
   const auto report = f.program->reference(f.call, 64 * kBase, nullptr);
   REQUIRE(report);
   CHECK(report->kernels == std::vector<std::string>{"rotate_q", "reference", "rotate_out"});
@@ -242,13 +242,13 @@ TEST_CASE("reference: one kernel between the rotations, one block a query row") 
   CHECK(f.launches[1].grid.z == 3);
   CHECK(args.q.data == f.launches[0].as<kv::RotateArgs>().out.data);
   CHECK(args.out.data == f.launches[2].as<kv::RotateArgs>().in.data);
-  Fixture plain(make_source(false, false));
+  ProgramFixture plain(make_source(false, false));
   REQUIRE(plain.program->reference(plain.call, 64 * kBase, nullptr));
   CHECK(plain.launches[0].as<kv::AttentionArgs>().out.data == plain.call.out.data);
 }
 
 TEST_CASE("blocks: one a multiprocessor, a few less where that saves split boundaries, none without a tile") {
-  Fixture f(make_source(false, false));  // two heads
+  ProgramFixture f(make_source(false, false));  // two heads
   const auto blocks = [&](int tokens, int wanted, int sequences = 1) {
     f.call.tokens = tokens;
     f.call.blocks = wanted;
@@ -295,7 +295,7 @@ TEST_CASE("blocks: one a multiprocessor, a few less where that saves split bound
 TEST_CASE("calls that a kernel could not survive are refused before any launch, by name") {
   const auto refused = [](const std::function<void(AttentionCall&)>& corrupt, const std::string& part,
                           bool planar = true) {
-    Fixture f(make_source(true, true, planar));
+    ProgramFixture f(make_source(true, true, planar));
     corrupt(f.call);
     const auto result = f.program->attention(f.call, 64 * kBase, nullptr);
     REQUIRE_FALSE(result.has_value());
@@ -324,19 +324,19 @@ TEST_CASE("calls that a kernel could not survive are refused before any launch, 
   refused([](auto& c) { c.lengths = pointer<int>(kBase + 1); }, "lengths");
   refused([](auto& c) { c.k.codes += 1; }, "k.codes is 1 bytes past", false);
   refused([](auto& c) { c.v.codes_token_stride += 1; }, "v.codes: token stride", false);
-  Fixture f(make_source(true, true));
+  ProgramFixture f(make_source(true, true));
   CHECK(f.program->attention(f.call, 0, nullptr).error().message == "workspace is a null pointer");
 }
 
 TEST_CASE("layout rows takes any even address and stride") {
-  Fixture f(make_source(false, false, false));
+  ProgramFixture f(make_source(false, false, false));
   f.call.k.codes += 2;
   f.call.k.codes_head_stride += 6;
   CHECK(f.program->attention(f.call, 64 * kBase, nullptr));
 }
 
 TEST_CASE("codecs load on first use, one warp a row, and are checked") {
-  Fixture f(make_source(false, false));
+  ProgramFixture f(make_source(false, false));
   kv::CodecArgs args{};
   args.tensor_scale = 1;
   args.x = {pointer<void>(kBase), 7 * 256, 256, 128};
@@ -378,7 +378,7 @@ TEST_CASE("codecs load on first use, one warp a row, and are checked") {
 TEST_CASE("a kernel that takes other arguments than the runtime has is not launched") {
   ProgramSource source = make_source(false, false);
   source.kernels[Role::decode].args_bytes -= 8;
-  Fixture f(std::move(source));
+  ProgramFixture f(std::move(source));
   CHECK(f.program->attention(f.call, 64 * kBase, nullptr).error().code == Code::internal);
   CHECK(f.launches.empty());
 }
@@ -389,7 +389,7 @@ TEST_CASE("outputs overlap no cache, and a cache that is appended to overlaps ne
   for (const Role role : {Role::decode, Role::reference})
     source.kernels[role].args_bytes = sizeof(kv::Featured<kv::AttentionArgs>);
   source.kernels[Role::merge].args_bytes = sizeof(kv::Featured<kv::MergeArgs>);
-  Fixture f(source);
+  ProgramFixture f(source);
   f.call.features.lse = pointer<float>(50 * kBase);
   f.attend();
   const DevicePointer k = 3 * kBase, v_scales = address(f.call.v.scales);
@@ -411,7 +411,7 @@ TEST_CASE("outputs overlap no cache, and a cache that is appended to overlaps ne
 
   source.append = true;
   source.kernels[Role::decode].args_bytes = sizeof(kv::Featured<kv::AppendArgs>);
-  Fixture a(source);
+  ProgramFixture a(source);
   a.call.features.lse = pointer<float>(50 * kBase);
   a.call.new_k = {pointer<void>(51 * kBase), 512, 256, 128}, a.call.new_v = {pointer<void>(52 * kBase), 512, 256, 128};
   a.attend();
@@ -430,7 +430,7 @@ TEST_CASE("outputs overlap no cache, and a cache that is appended to overlaps ne
 }
 
 TEST_CASE("rows of quantize and dequantize overlap no cache, and a cache that is written does not overlap itself") {
-  Fixture f(make_source(false, false));
+  ProgramFixture f(make_source(false, false));
   kv::CodecArgs args{};
   args.tensor_scale = 1, args.x_type = kv::RowType::f16;
   args.x = {pointer<void>(kBase), 7 * 256, 256, 128};
@@ -479,7 +479,7 @@ TEST_CASE("rows of quantize and dequantize overlap no cache, and a cache that is
 TEST_CASE("rows in the rotated domain have all stored columns") {
   ProgramSource source = make_source(true, true);
   source.head_dim_v = 96, source.v.stored_dim = 128;
-  Fixture f(source);
+  ProgramFixture f(source);
   kv::CodecArgs args{};
   args.tensor_scale = 1, args.x_type = kv::RowType::f16;
   args.x = {pointer<void>(kBase), 0, 192, 96};
@@ -497,7 +497,7 @@ TEST_CASE("rows in the rotated domain have all stored columns") {
 
 TEST_CASE(
     "slots of layout rows: a token stride shorter than a row is refused, heads and tokens may be nested either way") {
-  Fixture f(make_source(false, false, false));
+  ProgramFixture f(make_source(false, false, false));
   kv::CodecArgs args{};
   args.tensor_scale = 1, args.x_type = kv::RowType::f16;
   args.x = {pointer<void>(kBase), 7 * 256, 256, 128};
@@ -518,7 +518,7 @@ TEST_CASE("pages that are written do not overlap") {
   source.page_tokens = 16;
   source.kernels[Role::quantize_k].args_bytes = sizeof(kv::PagedCodecArgs);
   source.kernels[Role::decode].args_bytes = sizeof(kv::PagedAttentionArgs);
-  Fixture f(source);
+  ProgramFixture f(source);
   kv::CodecArgs args{};
   args.x = {pointer<void>(kBase), 0, 256, 128};
   args.side = f.call.k;

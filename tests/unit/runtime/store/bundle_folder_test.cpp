@@ -20,7 +20,7 @@ CacheEntry entry_of(const Source& source) {
   return entry;
 }
 
-struct Folder : Fixture {
+struct Folder : StoreFixture {
   Folder() : packed(folder + "/packed") {
     fs::create_directory(packed);
     fs::permissions(packed, fs::perms::owner_all);

@@ -32,7 +32,7 @@ std::vector<CacheEntry> entries(int count) {
   return all;
 }
 
-struct Bundled : Fixture {
+struct Bundled : StoreFixture {
   std::string file = folder + "/kernels.kvb";
   void write(const std::vector<std::uint8_t>& bytes) {
     std::ofstream(file, std::ios::binary).write(reinterpret_cast<const char*>(bytes.data()), std::ssize(bytes));
@@ -109,7 +109,7 @@ TEST_CASE("Ed25519: a vector of RFC 8032, and keys that others can read are refu
   CHECK(SigningKey::read("4ccd").error().code == Code::bad_input);
   CHECK(SigningKey::read(std::string(64, 'x')).error().code == Code::bad_input);
 
-  const Fixture fixture;
+  const StoreFixture fixture;
   const std::string file = fixture.folder + "/key";
   std::ofstream(file) << key->text() << "\n";
   fs::permissions(file, fs::perms::owner_read);
@@ -200,7 +200,7 @@ TEST_CASE_FIXTURE(Bundled, "with trusted keys, a bundle must be signed by one of
   CHECK(open().error().code == Code::usage);
 }
 
-TEST_CASE_FIXTURE(Fixture, "random damage to a bundle in memory never goes unseen, or further") {
+TEST_CASE_FIXTURE(StoreFixture, "random damage to a bundle in memory never goes unseen, or further") {
   const auto whole = write_bundle(entries(3), nullptr);
   std::uint64_t state = 7;
   const auto random = [&state] { return state = state * 6364136223846793005ull + 1442695040888963407ull, state >> 33; };

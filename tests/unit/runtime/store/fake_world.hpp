@@ -78,8 +78,8 @@ class FakeCompiler : public Compiler {
   World& world_;
 };
 
-struct Fixture {
-  Fixture() {
+struct StoreFixture {
+  StoreFixture() {
     options.cache_dir = folder + "/cache";
     options.log = [this](const std::string& line) {
       const std::lock_guard guard(mutex);

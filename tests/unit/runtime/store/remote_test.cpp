@@ -84,7 +84,7 @@ std::string reply(const std::string& body, std::size_t announced) {
 std::string reply(const std::string& body) { return reply(body, body.size()); }
 std::string text_of(const std::vector<std::uint8_t>& bytes) { return {bytes.begin(), bytes.end()}; }
 
-struct Remote : Fixture {
+struct Remote : StoreFixture {
   Key key = make_key(sample(), ArtefactKind::cubin, {"-fake"});
   std::string entry, action;
   Remote() {

@@ -18,7 +18,7 @@
 using namespace kvjit;
 using namespace kvjit::test;
 
-TEST_CASE_FIXTURE(Fixture, "a sealed context serves what there is, and names what it would have to compile") {
+TEST_CASE_FIXTURE(StoreFixture, "a sealed context serves what there is, and names what it would have to compile") {
   REQUIRE(context()->get(sample()));
   const auto sealed = context();
   sealed->store()->seal();
@@ -30,7 +30,7 @@ TEST_CASE_FIXTURE(Fixture, "a sealed context serves what there is, and names wha
   CHECK(world.compiled == 1);
 }
 
-TEST_CASE_FIXTURE(Fixture, "contexts of one device share what is loaded, for as long as one uses it") {
+TEST_CASE_FIXTURE(StoreFixture, "contexts of one device share what is loaded, for as long as one uses it") {
   device = std::make_shared<SharedDevice>(std::make_shared<FakeBackend>());
   auto first = context(), second = context();
   const auto a = first->get(sample()), b = second->get(sample());
@@ -48,7 +48,7 @@ TEST_CASE_FIXTURE(Fixture, "contexts of one device share what is loaded, for as 
   CHECK(device->loaded().kernels == 1);
 }
 
-TEST_CASE_FIXTURE(Fixture, "contexts of one device compile a kernel once, with no cache too") {
+TEST_CASE_FIXTURE(StoreFixture, "contexts of one device compile a kernel once, with no cache too") {
   device = std::make_shared<SharedDevice>(std::make_shared<FakeBackend>());
   options.cache_dir = "off";
   world.takes = std::chrono::milliseconds(50);
@@ -76,7 +76,7 @@ TEST_CASE_FIXTURE(Fixture, "contexts of one device compile a kernel once, with n
 }
 
 TEST_CASE_FIXTURE(
-    Fixture,
+    StoreFixture,
     "a context that waits for another's compile: sealed it does not, stopped it ends, failed it tries itself") {
   device = std::make_shared<SharedDevice>(std::make_shared<FakeBackend>());
   options.cache_dir = "off";
@@ -123,7 +123,8 @@ TEST_CASE("contexts opened alike share their back-end") {
   CHECK((*Context::open(other))->backend() != (*first)->backend());
 }
 
-TEST_CASE_FIXTURE(Fixture, "a request that is cancelled ends; who waits for the same kernel gets it all the same") {
+TEST_CASE_FIXTURE(StoreFixture,
+                  "a request that is cancelled ends; who waits for the same kernel gets it all the same") {
   world.takes = std::chrono::milliseconds(300);
   world.heeds_stop = true;
   const auto shared = context();
@@ -153,7 +154,7 @@ struct LaterBackend : FakeBackend {
 
 }  // namespace
 
-TEST_CASE_FIXTURE(Fixture,
+TEST_CASE_FIXTURE(StoreFixture,
                   "PTX of a bundle serves where its machine code does not load; only if nothing serves that is said") {
   std::vector<CacheEntry> entries;
   for (const ArtefactKind kind : {ArtefactKind::cubin, ArtefactKind::ptx}) {
@@ -180,7 +181,7 @@ TEST_CASE_FIXTURE(Fixture,
   CHECK(lines_with("of no use here: no kernel image") == 1);
 }
 
-TEST_CASE_FIXTURE(Fixture, "an engine's own store gets what is compiled and gives it back, checked") {
+TEST_CASE_FIXTURE(StoreFixture, "an engine's own store gets what is compiled and gives it back, checked") {
   std::map<std::string, std::vector<std::uint8_t>> kept;
   options.callbacks.get = [&](const std::string& key) -> std::optional<std::vector<std::uint8_t>> {
     const auto known = kept.find(key);
@@ -202,7 +203,7 @@ TEST_CASE_FIXTURE(Fixture, "an engine's own store gets what is compiled and give
   CHECK(lines_with("damaged cache entry") == 1);
 }
 
-TEST_CASE_FIXTURE(Fixture, "a list is warmed in parallel, each kernel once, and marked when it is complete") {
+TEST_CASE_FIXTURE(StoreFixture, "a list is warmed in parallel, each kernel once, and marked when it is complete") {
   const std::vector<Source> all = {sample("a"), sample("b"), sample("a"), sample("c")};
   int generated = 0, last = 0;
   const auto sources = [&]() -> Result<std::vector<Source>> { return ++generated, all; };
@@ -234,7 +235,7 @@ TEST_CASE_FIXTURE(Fixture, "a list is warmed in parallel, each kernel once, and 
 // With KVJIT_STRESS tests run at their full size; otherwise they are small.
 bool is_thorough() { return std::getenv("KVJIT_STRESS") != nullptr; }
 
-TEST_CASE_FIXTURE(Fixture, "many processes of eight threads, one cold key: exactly one compile") {
+TEST_CASE_FIXTURE(StoreFixture, "many processes of eight threads, one cold key: exactly one compile") {
   const int processes = is_thorough() ? 64 : 12, threads = 8;
   world.takes = std::chrono::milliseconds(100);
   world.marker = folder + "/compiles";
@@ -264,7 +265,7 @@ TEST_CASE_FIXTURE(Fixture, "many processes of eight threads, one cold key: exact
   CHECK(fs::file_size(world.marker) == 1);
 }
 
-TEST_CASE_FIXTURE(Fixture, "killed at any moment of publishing, a process leaves no bad entry") {
+TEST_CASE_FIXTURE(StoreFixture, "killed at any moment of publishing, a process leaves no bad entry") {
   const int rounds = is_thorough() ? 200 : 20;
   const std::string large(1 << 20, 'x');
   for (int round = 0; round < rounds; ++round) {
@@ -293,7 +294,7 @@ TEST_CASE_FIXTURE(Fixture, "killed at any moment of publishing, a process leaves
   CHECK(lines_with("rebuilt") == 0);
 }
 
-TEST_CASE_FIXTURE(Fixture,
+TEST_CASE_FIXTURE(StoreFixture,
                   "a disk that is full in the middle of an entry: nothing is left of it, and everything works") {
   signal(SIGXFSZ, SIG_IGN);  // the write fails instead, as on a full disk
   rlimit before{};
@@ -315,7 +316,7 @@ TEST_CASE_FIXTURE(Fixture,
   CHECK(context()->get(sample(large))->origin == Origin::disk);
 }
 
-TEST_CASE_FIXTURE(Fixture, "a folder that is full or cannot be written serves what it has, with one warning") {
+TEST_CASE_FIXTURE(StoreFixture, "a folder that is full or cannot be written serves what it has, with one warning") {
   REQUIRE(context()->get(sample()));
   const fs::path shard = fs::path(only_entry()).parent_path();
   if (geteuid() == 0) {
