@@ -6,6 +6,7 @@
 
 #include <cctype>
 #include <map>
+#include <regex>
 #include <set>
 #include <string>
 #include <vector>
@@ -231,6 +232,35 @@ TEST_CASE("includes that run up are noticed") {
   CHECK_FALSE(runtime("runtime/launch/codec.cpp", "generator/catalogue/registry.hpp"));
   CHECK_FALSE(runtime("runtime/api/context.cpp", "generator/formats/format.hpp"));
   CHECK_FALSE(runtime("runtime/launch/codec.cpp", "tools/io/npy.hpp"));
+}
+
+// Types that a header defines at the outermost level, as namespace::name. Two definitions of one name make the linker
+// keep one destructor for both.
+std::vector<std::string> types_of(const std::string& header) {
+  static const std::regex opens(R"(^namespace ([\w:]+) \{)"),
+      defines(R"(^(?:struct|class|enum class) (\w+)(?: final)?(?: : [^;]*)? \{.*)");
+  std::vector<std::string> types;
+  std::string space;
+  for (const std::string& line : lines_of(header)) {
+    std::smatch match;
+    if (std::regex_search(line, match, opens)) space = match[1];
+    if (std::regex_match(line, match, defines)) types.push_back(space + "::" + match[1].str());
+  }
+  return types;
+}
+
+TEST_CASE("a type of a header has a name of its own") {
+  CHECK(types_of("namespace a::b {\nstruct One {\nclass Two;\nclass Three final : Four {\n") ==
+        std::vector<std::string>{"a::b::One", "a::b::Three"});
+  std::map<std::string, std::string> defined;
+  for (const std::string& file : all_project_files()) {
+    if (fs::path(file).extension() != ".hpp") continue;
+    for (const std::string& type : types_of(text_of(project_root() / file))) {
+      const auto [first, is_new] = defined.emplace(type, file);
+      if (!is_new) FAIL_CHECK(fmt::format("{}: {} is defined in {} too", file, type, first->second));
+    }
+  }
+  CHECK(defined.size() > 100);
 }
 
 }  // namespace
