@@ -208,8 +208,8 @@ Result<LaunchReport> Program::run(bool readable, const AttentionCall& call, Devi
   } else if (by_prefill) {
     args.scheduler = prefill_schedule(source_, device, call);
     const Grid grid{static_cast<unsigned>(args.scheduler.blocks), 1, 1};
-    KV_CHECK(is_paged ? step(Role::prefill, grid, kv::PagedAttentionArgs{args, call.k_table, call.v_table})
-                      : step(Role::prefill, grid, args));
+    KV_CHECK(is_paged ? step_featured(Role::prefill, grid, kv::PagedAttentionArgs{args, call.k_table, call.v_table})
+                      : step_featured(Role::prefill, grid, args));
   } else {
     const bool is_merged_apart = needs_merge_kernel(source_, device, call);
     args.split_counters = is_merged_apart ? nullptr : reinterpret_cast<kv::u32*>(workspace);

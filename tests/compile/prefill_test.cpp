@@ -1,5 +1,6 @@
 // Prefill through NVRTC, for every way in which codes become halves. A consumer holds 128 sums of the output, 64 scores
-// and 32 words of probabilities in 224 registers, and spills a few other values. Needs no GPU.
+// and 32 words of probabilities in 224 registers, and spills a few other values; with features that change scores it
+// spills more. Needs no GPU.
 // SPDX-License-Identifier: MIT
 #include "tests/compile/kernels.hpp"
 
@@ -7,7 +8,7 @@ namespace kvjit::test {
 namespace {
 
 TEST_CASE("prefill: few spills; none where rows are only copied") {
-  constexpr int kMostSpilled = 160;  // bytes
+  constexpr int kMostSpilled = 160, kMostSpilledByFeatures = 400, kMostSpilledByMasks = 1000;  // bytes
   if (!is_known("sm_90a")) return;
   const Registry registry = must(Registry::load(embedded_files()));
   const auto add = [&](Kernels& kernels, const std::string& toml) {
@@ -26,8 +27,23 @@ TEST_CASE("prefill: few spills; none where rows are only copied") {
       "[k]\n[v]\n[cache]\nlayout = \"rows\"\n[matrix]\n\"k.format\" = [\"tbq4_0\", \"kv3\"]\n\"v.format\" = "
       "[\"q4_0\"]\n");
   add(unpacked, "[k]\nformat = \"kv4\"\n[v]\nformat = \"fp8_e4m3\"\n[cache]\nlayout = \"paged\"\npage_tokens = 16\n");
+  const auto add_featured = [&](Kernels& kernels, const std::string& keys) {
+    const std::string toml =
+        "k = { format = \"kv4\" }\nv = { format = \"q4_0\" }\n[attention]\nq_heads_per_kv = 4\nquery_length = 512\n" +
+        keys;
+    const Spec spec = must(parse_specs(toml, keys)).front();
+    kernels.add(must(make_program(must(resolve(spec, registry, "sm_90a")), registry)).kernels.at(Role::prefill));
+  };
+  Kernels featured, masked;
+  add_featured(unpacked, "features = [\"causal\", \"lse\"]");
+  add_featured(featured, "window = [127, -1]\nfeatures = [\"causal\", \"sinks\"]");
+  add_featured(featured, "softcap = 50.0\nfeatures = [\"causal\"]");
+  add_featured(featured, "features = [\"causal\", \"alibi\"]");
+  add_featured(masked, "features = [\"mask\"]");
   copied.compile(kThreads);
   unpacked.compile(kThreads, kMostSpilled);
+  featured.compile(kThreads, kMostSpilledByFeatures);
+  masked.compile(kThreads, kMostSpilledByMasks);
 }
 
 }  // namespace

@@ -129,28 +129,6 @@ std::span<const T> slice_of(const std::vector<T>& all, int s, int sequences) {
   return std::span<const T>(all).subspan(sequences > 1 ? static_cast<std::size_t>(s) * each : 0, each);
 }
 
-double length(std::span<const double> x) {
-  double square = 0;
-  for (const double v : x) square += v * v;
-  return std::sqrt(square);
-}
-
-// Upper bound of the scores of each query row: |q| times the largest |k|, times the scale. Rounding q or k to f16 moves
-// a score, and with it lse, by up to 2^-11 of the bound.
-std::vector<double> largest_scores(const ExactShape& shape, std::span<const double> q, std::span<const double> k) {
-  const auto dim = static_cast<std::size_t>(shape.head_dim), capacity = static_cast<std::size_t>(shape.capacity);
-  const auto head_rows = static_cast<std::size_t>(shape.q_heads_per_kv * shape.query_length);
-  std::vector<double> all;
-  for (std::size_t head = 0; head < static_cast<std::size_t>(shape.kv_heads); ++head) {
-    double longest = 0;
-    for (std::size_t t = 0; t < static_cast<std::size_t>(shape.tokens); ++t)
-      longest = std::max(longest, length(k.subspan((head * capacity + t) * dim, dim)));
-    for (std::size_t i = 0; i < head_rows; ++i)
-      all.push_back(length(q.subspan((head * head_rows + i) * dim, dim)) * longest / std::sqrt(double(dim)));
-  }
-  return all;
-}
-
 // Compares output and lse of each sequence with attention in double precision.
 Result<void> check_numbers(const FuzzCase& one, const Problem& problem, const KernelHarness& harness,
                            const Side (&sides)[2], const std::vector<float>& q, const KernelHarness::Outcome& outcome,
@@ -190,11 +168,9 @@ Result<void> check_numbers(const FuzzCase& one, const Problem& problem, const Ke
     if (outcome.lse.empty() == problem.features.lse) return differs("lse is there unasked, or is not");
     if (!problem.features.lse) continue;
     const auto sums = slice_of(outcome.lse, s, sequences);
-    const std::vector<double> most = largest_scores(shape, mine, keys);
-    for (std::size_t i = 0; i < lse.size(); ++i)
-      if (sums[i] != lse[i] &&
-          !(std::abs(sums[i] - lse[i]) <= kMaxKernelError * std::max({1., std::abs(lse[i]), most[i]})))
-        return differs(fmt::format("sequence {} of {} tokens: lse[{}] is {}, not {}", s, tokens, i, sums[i], lse[i]));
+    const double error_of_lse = lse_error(slice_of(outcome.lse, s, sequences), lse, largest_scores(shape, mine, keys));
+    if (!is_within(error_of_lse, kMaxKernelError))
+      return differs(fmt::format("sequence {} of {} tokens: error of lse {:.2e}", s, tokens, error_of_lse));
   }
   return {};
 }

@@ -32,9 +32,9 @@ void set_new_tokens(KernelHarness& harness, const Problem& problem, const std::v
 // Sets seeded random inputs for all features of a program.
 void set_features(KernelHarness& harness, const Problem& problem);
 
-// The largest difference of two arrays of log-sum-exps: absolute where the exact value is below 1, relative above. NaN
-// if any difference is NaN.
-double lse_error(const std::vector<float>& lse, const std::vector<double>& exact);
+// The largest difference of two arrays of log-sum-exps: relative to the exact value, to 1, or to what `scores` has for
+// the row (largest_scores), whichever is largest. NaN if any difference is NaN.
+double lse_error(std::span<const float> lse, std::span<const double> exact, std::span<const double> scores = {});
 
 // Runs the reference kernel and returns its results as the exact ones, for specs with a hook.
 Result<void> judge_by_reference(const KernelHarness& harness, std::span<const float> q, KernelHarness::Call call,

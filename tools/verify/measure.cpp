@@ -114,6 +114,23 @@ double rounding_deviation(const ExactShape& shape, std::span<const double> q, st
   return norm == 0 ? 0 : std::sqrt(error / norm);
 }
 
+std::vector<double> largest_scores(const ExactShape& shape, std::span<const double> q, std::span<const double> k) {
+  const auto dim = static_cast<std::size_t>(shape.head_dim);
+  const auto capacity = static_cast<std::size_t>(shape.capacity > 0 ? shape.capacity : shape.tokens),
+             head_rows = static_cast<std::size_t>(shape.q_heads_per_kv * shape.query_length);
+  const double scale = shape.scale != 0 ? shape.scale : 1 / std::sqrt(static_cast<double>(dim));
+  const auto square = [&](const double* x) { return dot(x, x, dim); };
+  std::vector<double> all;
+  for (std::size_t head = 0; head < static_cast<std::size_t>(shape.kv_heads); ++head) {
+    double longest = 0;
+    for (std::size_t t = 0; t < static_cast<std::size_t>(shape.tokens); ++t)
+      longest = std::max(longest, square(&k[(head * capacity + t) * dim]));
+    for (std::size_t i = 0; i < head_rows; ++i)
+      all.push_back(std::sqrt(square(&q[(head * head_rows + i) * dim])) * std::sqrt(longest) * scale);
+  }
+  return all;
+}
+
 Difference difference(std::span<const float> a, std::span<const double> b, int dim) {
   double error = 0, norm = 0, cosines = 0;
   const std::size_t width = static_cast<std::size_t>(dim), rows = b.size() / width;

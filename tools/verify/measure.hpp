@@ -47,6 +47,10 @@ double sparse_bound(const ExactShape& shape, double sparse_v, std::span<const do
 double rounding_deviation(const ExactShape& shape, std::span<const double> q, std::span<const double> k,
                           std::span<const double> v, std::span<const double> exact);
 
+// Upper bound of the scores of each query row: |q| times the largest |k|, times the scale. Rounding q or k to f16 moves
+// a score, and with it lse, by up to 2^-11 of the bound.
+std::vector<double> largest_scores(const ExactShape& shape, std::span<const double> q, std::span<const double> k);
+
 struct Difference {
   double relative_l2 = 0;  // |a - b| / |b|; |a - b| if b is zero
   double cosine = 0;       // mean of the cosines of the rows

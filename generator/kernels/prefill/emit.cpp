@@ -3,6 +3,7 @@
 // SPDX-License-Identifier: MIT
 #include "generator/kernels/prefill/emit.hpp"
 
+#include "args/features.cuh"
 #include "args/page_table.cuh"
 #include "generator/kernels/decode/emit.hpp"
 
@@ -14,6 +15,10 @@ Source emit_prefill(const PrefillPlan& plan, const Registry& registry) {
   const std::string name = fmt::format("prefill.{}", plan.name);
   Writer w = begin(registry, name, "attention of many query rows over a packed KV cache");
   w.fragment("kernels/prefill/prefill.cuh");
+  if (plan.features.any()) {
+    feature_fragments(w, plan.features, plan.causal, plan.query_length);
+    w.fragment("kernels/prefill/features.cuh");
+  }
   const bool is_paged = plan.page_tokens > 0;
   if (is_paged) w.fragment("kernels/decode/paged.cuh");
   w.check_first(plan.checks);
@@ -29,6 +34,7 @@ Source emit_prefill(const PrefillPlan& plan, const Registry& registry) {
          joined(plan.value_columns, number));
   if (plan.rotates_queries) write_domain_struct(w, plan.k.format, plan.head_dim, false, "Key");
   if (plan.rotates_output) write_domain_struct(w, plan.v.format, plan.head_dim_v, true, "Value");
+  write_features(w, plan.features);
   w.line("struct Plan {{");
   w.line("  static constexpr int kGroup = {}, kQueries = {}, kAllRows = {}, kQueryChunks = 1;", plan.q_heads_per_kv,
          plan.query_length, plan.query_rows());
@@ -55,14 +61,18 @@ Source emit_prefill(const PrefillPlan& plan, const Registry& registry) {
   w.line("  static constexpr int kRingAt = {}, kRing = {}, kStageBytes = {};", plan.ring_at, plan.ring,
          plan.stage_bytes());
   w.line("  using K = KeySide;\n  using V = ValueSide;");
+  if (plan.features.any()) w.line("  using Feature = {};", feature_of(plan.features, plan.causal, plan.query_length));
   if (plan.rotates_queries) w.line("  using KeyDomain = kv::KeyDomain;");
   if (plan.rotates_output) w.line("  using ValueDomain = kv::ValueDomain;");
   w.line("{}\n{}", load_of(plan.q_type, "load_query"), store_of(plan.out_type));
   w.line("  KV_DEVICE static u32 key_column(int i) {{ return kKeyColumn[i]; }}");
   w.line("  KV_DEVICE static u32 value_column(int i) {{ return kValueColumn[i]; }}\n}};\n");
+  const auto bytes_of = [&]<class Args>(const Args&) {
+    return int(plan.features.any() ? sizeof(kv::Featured<Args>) : sizeof(Args));
+  };
   return finish(w, name, plan.arch.name,
                 {"prefill", is_paged ? "PagedAttentionArgs" : "AttentionArgs", kPrefillThreads, plan.shared_bytes,
-                 int(is_paged ? sizeof(kv::PagedAttentionArgs) : sizeof(kv::AttentionArgs))});
+                 is_paged ? bytes_of(kv::PagedAttentionArgs{}) : bytes_of(kv::AttentionArgs{}), plan.features.any()});
 }
 
 }  // namespace kvjit

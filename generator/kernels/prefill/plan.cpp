@@ -129,7 +129,6 @@ Result<void> check_problem(const Problem& problem) {
   if (!problem.arch.has("wgmma")) return refuse(fmt::format("{} has no wgmma", problem.arch.name));
   if (problem.query_rows() <= 64)
     return refuse(fmt::format("{} query rows of a KV head; decode takes up to 64 at once", problem.query_rows()));
-  if (problem.features.any()) return refuse("of the features it has causal alone");
   if (problem.append) return refuse("it does not append");
   if (problem.sparse_v > 0) return refuse("it skips no values");
   if (problem.token_heads > 0) return refuse("it reads one head at a time, not token-major heads");

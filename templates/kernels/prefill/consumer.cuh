@@ -70,13 +70,43 @@ KV_DEVICE void scale_scores(float (&s)[64], SharedAddress scales) {
   }
 }
 
-// Hides the scores of tokens that a row does not see. end: the tokens of the tile that rows g and g + 8 see, from the
-// tile's first one on.
-KV_DEVICE void hide_unseen(float (&s)[64], const int (&end)[2]) {
-  const int c = lane() & 3;
+// Hides the scores of tokens that a row does not see. begin, end: the tokens that rows g and g + 8 see, from the lane's
+// first token of the tile on.
+KV_DEVICE void hide_unseen(float (&s)[64], const int (&begin)[2], const int (&end)[2]) {
   KV_UNROLL
-  for (int i = 0; i < 64; ++i)
-    if (i / 4 * 8 + 2 * c + i % 2 >= end[i / 2 % 2]) s[i] = float_of(0xff800000u);  // minus infinity
+  for (int i = 0; i < 64; ++i) {
+    const int at = i / 4 * 8 + i % 2, h = i / 2 % 2;
+    if (at < begin[h] || at >= end[h]) s[i] = float_of(0xff800000u);  // minus infinity
+  }
+}
+// The lane's first token of a tile.
+template <class Plan>
+KV_DEVICE int first_token(int tile) {
+  return tile * Plan::kTokens + 2 * (lane() & 3);
+}
+
+// What happens to the scores of a row between the products and the softmax, and to its sums at the end, in plans
+// without features: tokens that the row does not see are hidden. Plans with features have FeaturedRule
+// (kernels/prefill/features.cuh).
+template <class Plan>
+struct PlainRule {
+  static constexpr bool kChangesScores = false;
+  // s: of the lane's rows `row` and row + 8.
+  KV_DEVICE void apply(float (&s)[64], const WorkTile& work, int row, int tile, float) const {
+    if (tile < work.end_whole_tile) return;
+    int end[2];
+    KV_UNROLL
+    for (int h = 0; h < 2; ++h)
+      end[h] =
+          PlainRange<Plan>{}.end(work.sequence, work.length, (row + 8 * h) / Plan::kGroup) - first_token<Plan>(tile);
+    hide_unseen(s, {0, 0}, end);
+  }
+  // Changes the denominator of a row, and returns what its sums of output are multiplied by.
+  KV_DEVICE float end_row(float, float&, const WorkTile&, int) const { return 1.f; }
+};
+template <class Plan, class Args>
+KV_DEVICE PlainRule<Plan> rule_of(const Args&) {
+  return {};
 }
 
 KV_DEVICE void multiply_values(float (&o)[64], const u32 (&p)[32], SharedAddress v) {
@@ -101,7 +131,9 @@ template <class Plan, class Args>
 KV_DEVICE void consume(const Args& args) {
   using Stages = kv::Stages<Plan>;
   constexpr int kBlocks = Plan::kBlocks;
-  const WorkTiles<Plan> works(args.scheduler);
+  const auto works = work_tiles_of<Plan>(args);
+  const auto rule = rule_of<Plan>(args);
+  constexpr bool kChangesScores = decltype(rule_of<Plan>(args))::kChangesScores;
   const int group = int(uniform(u32(warp() / 4 - 1))), g = lane() >> 2, c = lane() & 3;
   const SharedAddress q = uniform(Plan::kQueriesAt + u32(group) * (kBlocks * kRowOperandBytes));
   // Scores that are multiplied by the scales of their tokens are exponents of 2.
@@ -126,7 +158,8 @@ KV_DEVICE void consume(const Args& args) {
       for (int i = 0; i < 64; ++i) o[b][i] = 0.f;
     }
     KV_NO_UNROLL
-    for (int tile = 0; tile < work.tiles; ++tile, ++n) {
+    for (int tile = work.first_tile; tile < work.end_tile; ++tile, ++n) {
+      const bool is_first = tile == work.first_tile;
       KV_UNROLL
       for (int b = 0; b < kBlocks; ++b) {
         if (b == 0)
@@ -134,7 +167,7 @@ KV_DEVICE void consume(const Args& args) {
         else if (b == 1)
           wait_phase(Stages::full(true, n), Stages::parity(n));
         await_tensor_order(group);
-        if (b > 0 || tile > 0) {
+        if (b > 0 || !is_first) {
           float(&before)[64] = o[b > 0 ? b - 1 : kBlocks - 1];
           multiply_values(before, p, uniform(Stages::operand(true, b > 0 ? n : n - 1)));
           wgmma_wait<0>();
@@ -142,30 +175,22 @@ KV_DEVICE void consume(const Args& args) {
           keep_words(p);
         }
         multiply_keys(s, q + b * kRowOperandBytes, uniform(Stages::operand(false, n)));
-        if (b == 0 && tile > 0) Stages::leave(true, n - 1);
+        if (b == 0 && !is_first) Stages::leave(true, n - 1);
         wgmma_wait<1>();
         pass_tensor_order(group);
         wgmma_wait<0>();
         settle_sums(s);
         if constexpr (Plan::kScalesScores) scale_scores(s, Stages::score_scales(n));
         if (b == kBlocks - 1) Stages::leave(false, n);
-        if (tile >= work.whole_tiles) {
-          int end[2];
-          KV_UNROLL
-          for (int h = 0; h < 2; ++h) {
-            const int row = first_row + b * kBlockRows + warp() % 4 * 16 + g + 8 * h;
-            end[h] = WorkTiles<Plan>::end_of(row / Plan::kGroup, work.length) - tile * Plan::kTokens;
-          }
-          hide_unseen(s, end);
-        }
-        softmax[b].apply(s, o[b], unit);
+        rule.apply(s, work, first_row + b * kBlockRows + warp() % 4 * 16 + g, tile, unit);
+        softmax[b].apply(s, o[b], kChangesScores ? 1.f : unit);
         KV_UNROLL
         for (int i = 0; i < 32; ++i) p[i] = pack_f16x2(s[2 * i], s[2 * i + 1]);
         keep_words(p);
         finish_before_barrier(softmax[b].sum[0] + softmax[b].sum[1]);
       }
     }
-    if (work.tiles > 0) {
+    if (work.end_tile > work.first_tile) {
       multiply_values(o[kBlocks - 1], p, uniform(Stages::operand(true, n - 1)));
       wgmma_wait<0>();
       settle_sums(o[kBlocks - 1]);
@@ -180,7 +205,10 @@ KV_DEVICE void consume(const Args& args) {
         float sum = softmax[b].sum[h];
         sum += shfl_xor(sum, 1);
         sum += shfl_xor(sum, 2);
-        factor[h] = sum > 0.f ? div_rn(args.value_scale * Plan::V::kUnit, sum) : sum == 0.f ? 0.f : sum;
+        const int row = first_row + b * kBlockRows + warp() % 4 * 16 + g + 8 * h;
+        const float scale =
+            args.value_scale * Plan::V::kUnit * rule.end_row(softmax[b].reference_max[h], sum, work, row);
+        factor[h] = sum > 0.f ? div_rn(scale, sum) : sum == 0.f ? 0.f : sum;
       }
       store_output<Plan>(args.out, work, first_row + b * kBlockRows, o[b], factor, q);
     }

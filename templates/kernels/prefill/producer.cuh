@@ -158,7 +158,7 @@ KV_DEVICE void produce(const Args& args) {
   using K = typename Plan::K;
   using V = typename Plan::V;
   constexpr int kRing = Plan::kRing, kTile = Plan::kTile, kWarps = Plan::kWarps;
-  const WorkTiles<Plan> works(args.scheduler);
+  const auto works = work_tiles_of<Plan>(args);
   const SharedAddress k_ring = Plan::kRingAt + warp() * (kRing * Plan::kStageBytes),
                       v_ring = k_ring + kRing * K::kStageBytes;
   const int token = warp() * kTile;
@@ -168,11 +168,12 @@ KV_DEVICE void produce(const Args& args) {
   KV_NO_UNROLL
   for (int round = 0; works.at(round, work); ++round) {
     const KvSplit split{work.sequence, work.head, work.length};
-    KvTileLoader<Plan, K> k(args.k, split, warp());
-    KvTileLoader<Plan, V> v(args.v, split, warp());
+    const int first_tile = work.first_tile;
+    KvTileLoader<Plan, K> k(args.k, split, first_tile * kWarps + warp());
+    KvTileLoader<Plan, V> v(args.v, split, first_tile * kWarps + warp());
     // Issues the copies of tile `tile` of one side; behind the last tile there are none.
     const auto issue = [&](auto& loader, SharedAddress ring, int stage_bytes, int tile) {
-      if (tile < work.tiles) {
+      if (tile < work.end_tile) {
         const int left = work.length - (tile * kWarps + warp()) * kTile;
         const SharedAddress to = ring + tile % kRing * stage_bytes;
         if (left >= kTile && loader.is_aligned)
@@ -185,11 +186,11 @@ KV_DEVICE void produce(const Args& args) {
     };
     KV_UNROLL
     for (int i = 0; i < kRing; ++i) {
-      issue(k, k_ring, K::kStageBytes, i);
-      issue(v, v_ring, V::kStageBytes, i);
+      issue(k, k_ring, K::kStageBytes, first_tile + i);
+      issue(v, v_ring, V::kStageBytes, first_tile + i);
     }
     KV_NO_UNROLL
-    for (int tile = 0; tile < work.tiles; ++tile, ++n) {
+    for (int tile = first_tile; tile < work.end_tile; ++tile, ++n) {
       copy_wait<2 * kRing - 1>();
       sync_warp();
       wait_phase(Stages<Plan>::empty(false, n), Stages<Plan>::parity(n) ^ 1);
@@ -243,7 +244,7 @@ KV_DEVICE void copy_rows(SharedAddress operand, const CacheSide& side, const Wor
 // Produces f16 rows. A stage is told to be full when the copies of the next one are on their way.
 template <class Plan, class Args>
 KV_DEVICE void produce_f16(const Args& args) {
-  const WorkTiles<Plan> works(args.scheduler);
+  const auto works = work_tiles_of<Plan>(args);
   WorkTile work;
   int n = 0;
   const auto next = [&](bool is_v, int tile) {
@@ -262,7 +263,7 @@ KV_DEVICE void produce_f16(const Args& args) {
   };
   KV_NO_UNROLL
   for (int round = 0; works.at(round, work); ++round) KV_NO_UNROLL
-  for (int tile = 0; tile < work.tiles; ++tile, ++n) {
+  for (int tile = work.first_tile; tile < work.end_tile; ++tile, ++n) {
     next(false, tile);
     next(true, tile);
   }

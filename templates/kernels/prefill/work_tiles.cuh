@@ -17,47 +17,71 @@
 namespace kv {
 
 struct WorkTile {
-  int sequence, head,  // KV head
-      first_row,       // of the query rows of that head
-      length,          // tokens of the sequence
-      tiles,           // tiles of kTokens tokens that any of the rows sees
-      whole_tiles;     // of these, from the first on: tiles that all of the rows see whole
+  int sequence, head,    // KV head
+      first_row,         // of the query rows of that head
+      length,            // tokens of the sequence
+      first_tile,        // tiles of kTokens tokens: the first that any of the rows sees,
+      end_tile,          // and the one behind the last
+      first_whole_tile,  // of these, tiles that all of the rows see whole: the first,
+      end_whole_tile;    // and the one behind the last
 };
 
+// The tokens that a query sees in plans without features: from the first token of its sequence on. Queries are the last
+// tokens of a sequence. Plans with features have SeenRange (features/token_range.cuh).
 template <class Plan>
-class WorkTiles {
- public:
-  KV_DEVICE explicit WorkTiles(const SchedulerArgs& args) : args_(args) {}
-
-  // The token behind the last that a query sees. Queries are the last tokens of a sequence.
-  KV_DEVICE static int end_of(int query, int length) {
+struct PlainRange {
+  KV_DEVICE int first(int, int, int) const { return 0; }
+  KV_DEVICE int end(int, int length, int query) const {
     const int end = Plan::kIsCausal ? length - Plan::kQueries + query + 1 : length;
     return end < 0 ? 0 : end > length ? length : end;
   }
+};
+// Plans with features have an overload in kernels/prefill/features.cuh.
+template <class Plan, class Args>
+KV_DEVICE PlainRange<Plan> range_of(const Args&) {
+  return {};
+}
+
+template <class Plan, class Range>
+class WorkTiles {
+ public:
+  KV_DEVICE WorkTiles(const SchedulerArgs& args, const Range& range) : args_(args), range_(range) {}
 
   // The block's work tile of a round; false behind the last round. A block without a tile in the last round gets one of
   // no tokens and no rows.
-  KV_DEVICE bool at(int round, WorkTile& tile) const {
+  KV_DEVICE bool at(int round, WorkTile& work) const {
+    constexpr int kTokens = Plan::kTokens, kGroup = Plan::kGroup;
     const int heads = args_.sequences * args_.kv_heads, count = heads * kTilesOfHead, blocks = args_.blocks;
     if (round * blocks >= count) return false;
     const int i = round * blocks + (round % 2 ? blocks - 1 - block_x() : block_x());
     if (i >= count) {
-      tile = {0, 0, Plan::kAllRows, 0, 0, 0};
+      work = {0, 0, Plan::kAllRows, 0, 0, 0, 0, 0};
       return true;
     }
-    tile.sequence = i % heads / args_.kv_heads, tile.head = i % heads % args_.kv_heads;
-    tile.first_row = (kTilesOfHead - 1 - i / heads) * Plan::kRows;
-    const int stored = args_.lengths ? args_.lengths[tile.sequence] : args_.tokens;
-    tile.length = clamp_to(stored, args_.tokens);
-    const int last_row = tile.first_row + Plan::kRows < Plan::kAllRows ? tile.first_row + Plan::kRows : Plan::kAllRows;
-    tile.tiles = (end_of((last_row - 1) / Plan::kGroup, tile.length) + Plan::kTokens - 1) / Plan::kTokens;
-    tile.whole_tiles = end_of(tile.first_row / Plan::kGroup, tile.length) / Plan::kTokens;
+    work.sequence = i % heads / args_.kv_heads, work.head = i % heads % args_.kv_heads;
+    work.first_row = (kTilesOfHead - 1 - i / heads) * Plan::kRows;
+    const int stored = args_.lengths ? args_.lengths[work.sequence] : args_.tokens;
+    work.length = clamp_to(stored, args_.tokens);
+    const int end_row = work.first_row + Plan::kRows < Plan::kAllRows ? work.first_row + Plan::kRows : Plan::kAllRows;
+    const int first_query = work.first_row / kGroup, last_query = (end_row - 1) / kGroup;
+    const int first = range_.first(work.sequence, work.length, first_query),
+              end = range_.end(work.sequence, work.length, last_query);
+    work.first_tile = end > first ? first / kTokens : 0;
+    work.end_tile = end > first ? (end + kTokens - 1) / kTokens : 0;
+    work.first_whole_tile = (range_.first(work.sequence, work.length, last_query) + kTokens - 1) / kTokens;
+    work.end_whole_tile = range_.end(work.sequence, work.length, first_query) / kTokens;
     return true;
   }
 
  private:
   static constexpr int kTilesOfHead = (Plan::kAllRows + Plan::kRows - 1) / Plan::kRows;
   const SchedulerArgs& args_;
+  Range range_;
 };
+template <class Plan, class Args>
+KV_DEVICE auto work_tiles_of(const Args& args) {
+  const auto range = range_of<Plan>(args);
+  return WorkTiles<Plan, decltype(range_of<Plan>(args))>(args.scheduler, range);
+}
 
 }  // namespace kv
