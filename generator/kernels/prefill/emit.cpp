@@ -43,8 +43,8 @@ Source emit_prefill(const PrefillPlan& plan, const Registry& registry) {
          kPrefillRows);
   w.line("  static constexpr int kTokens = {};             // of a tile", kPrefillTokens);
   w.line(
-      "  static constexpr int kWarps = 4, kTile = {};    // of the producer; tokens of a tile that one of them brings",
-      kPrefillWarpTokens);
+      "  static constexpr int kWarps = {}, kTile = {};    // of the producer; tokens that one of them brings at once",
+      kPrefillWarps, plan.stage_tokens);
   w.line("  static constexpr int kConsumerWarps = 8;");
   w.line("  static constexpr int kProducerRegisters = {}, kConsumerRegisters = {};", plan.producer_registers,
          plan.consumer_registers);

@@ -71,7 +71,6 @@ Result<SidePlan> plan_halves(const Format& format, int head_dim, bool is_planar,
   if (format.scale.renormalise && section.reads.groups * section.reads.reads_per_group > 1)
     return fail(Code::unsupported,
                 fmt::format("{} ({}) needs the length of a row, which takes several reads", name, format.name));
-  size_stage(side, kPrefillWarpTokens, kSector);
   return side;
 }
 
@@ -124,6 +123,25 @@ std::string converter(const PrefillPlan& plan, const SectionPlan& section) {
   return section.codes.kind == CodeKind::table ? "single codes by table" : "codes computed to halves";
 }
 
+// Chooses the largest stages of packed rows that fit beside the operands, and two of them if two fit. Returns the bytes
+// of the rings of all warps.
+Result<int> size_ring(PrefillPlan& plan) {
+  const int left = plan.arch.shared_bytes_per_block - plan.ring_at;
+  int bytes = 0;
+  for (const int tokens : {kPrefillTokens / kPrefillWarps, 16, 8}) {
+    plan.stage_tokens = tokens;
+    size_stage(plan.k, tokens, kSector);
+    size_stage(plan.v, tokens, kSector);
+    if (plan.copies_rows) return 0;
+    bytes = kPrefillWarps * plan.stage_bytes() + kReadSlack;
+    plan.ring = 2 * bytes <= left ? 2 : 1;
+    if (bytes <= left) return plan.ring * bytes;
+  }
+  return fail(Code::unsupported,
+              fmt::format("{} bytes of packed rows for {} tokens, and {} are left of the shared memory of {}", bytes,
+                          kPrefillWarps * plan.stage_tokens, left, plan.arch.name));
+}
+
 Result<void> check_problem(const Problem& problem) {
   const auto refuse = [](std::string text) { return fail(Code::unsupported, std::move(text)); };
   if (!problem.arch.has("wgmma")) return refuse(fmt::format("{} has no wgmma", problem.arch.name));
@@ -169,14 +187,8 @@ Result<PrefillPlan> plan_prefill(const Problem& problem) {
   int end = plan.score_scales_at + (plan.scales_scores ? 2 * kScoreScaleBytes : 0);
   end = place_entries(plan.v, place_entries(plan.k, end));
   plan.ring_at = round_up(end, kSector);
-  const int ring_bytes = plan.copies_rows ? 0 : 4 * plan.stage_bytes() + kReadSlack;
-  const int left = plan.arch.shared_bytes_per_block - plan.ring_at;
-  if (ring_bytes > left)
-    return fail(Code::unsupported,
-                fmt::format("{} bytes of packed rows for one tile, and {} are left of the shared memory of {}",
-                            ring_bytes, left, plan.arch.name));
-  plan.ring = ring_bytes > 0 && 2 * ring_bytes <= left ? 2 : 1;
-  plan.shared_bytes = plan.ring_at + plan.ring * ring_bytes;
+  KV_TRY(ring_bytes, size_ring(plan));
+  plan.shared_bytes = plan.ring_at + ring_bytes;
   // The block is launched with 168 registers a thread: 65,536 over 384 threads, in multiples of 8. The roles share
   // these 168 x 384 and no more.
   plan.producer_registers = plan.copies_rows ? 24 : 56;
@@ -192,13 +204,13 @@ Result<PrefillPlan> plan_prefill(const Problem& problem) {
                                           i == 0 && plan.scales_scores ? ", scales times scores" : "",
                                           plan.copies_rows ? 0 : sides[i]->stage_bytes),
                               {}});
-  plan.decisions.push_back(
-      {"prefill",
-       fmt::format("{} rows a block", kPrefillRows),
-       fmt::format("one warpgroup produces ({} registers, ring of {}), two consume ({} registers); calls whose work "
-                   "tiles do not keep half of the multiprocessors busy go through decode",
-                   plan.producer_registers, plan.ring, plan.consumer_registers),
-       {}});
+  plan.decisions.push_back({"prefill",
+                            fmt::format("{} rows a block", kPrefillRows),
+                            fmt::format("one warpgroup produces ({} registers, ring of {} stages of {} tokens a warp), "
+                                        "two consume ({} registers); calls whose work "
+                                        "tiles do not keep half of the multiprocessors busy go through decode",
+                                        plan.producer_registers, plan.ring, plan.stage_tokens, plan.consumer_registers),
+                            {}});
   return plan;
 }
 

@@ -17,6 +17,7 @@ struct PrefillPlan : AttentionShape {
   // The steps of the launch beside attention: Q into K's rotated domain before, the output out of V's after.
   bool rotates_queries = false, rotates_output = false;
   bool copies_rows = false;  // both sides are f16, which the producer copies as they are
+  int stage_tokens = 32;     // tokens that a warp of the producer brings at once
   int ring = 1;              // stages of packed rows of each side that a warp of the producer has
   int producer_registers = 0, consumer_registers = 0;  // of a thread, once registers have moved
   bool scales_scores = false;                          // K's rows have one scale each, which multiplies scores
@@ -33,7 +34,7 @@ struct PrefillPlan : AttentionShape {
 constexpr int kPrefillThreads = 384,  // a warpgroup that produces, two that consume
     kPrefillRows = 256,               // query rows of a work tile: two blocks of 64 for each consumer
     kPrefillTokens = 128,             // tokens of a tile
-    kPrefillWarpTokens = 32,          // of them, those that a warp of the producer brings
+    kPrefillWarps = 4,                // of the producer
     kPrefillDim = 128;                // dimensions of a stored row of K, and of V
 
 // Fails with unsupported; the error says what is missing.

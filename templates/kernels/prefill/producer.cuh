@@ -1,6 +1,7 @@
 // The producer of prefill: one warpgroup that brings tiles of K and V to shared memory as halves. Each of its four
-// warps has kStagedTokens tokens of every tile. The operands of the products are two stages of K and two of V; a
-// barrier tells the consumers that a stage is full, and another tells the producer that all of them have left it.
+// warps brings kTile tokens at once: a fourth of a tile, or of a part of it if packed rows are large. The operands of
+// the products are two stages of K and two of V; a barrier tells the consumers that a stage is full, and another tells
+// the producer that all of them have left it.
 //
 //   packed rows   staged as decode stages them (kernels/decode/stage_tile.cuh), in a ring of kRing stages a warp; then
 //                 each lane unpacks codes to halves in registers, multiplies them by their scale, and stores them
@@ -123,7 +124,7 @@ KV_DEVICE void convert(SharedAddress stage, SharedAddress operand, int token, co
     KV_UNROLL_BY(2)
     for (int first = 0; first < Plan::kTile; first += 8) {
       const int row = first + g;
-      const u32 misalignment = row_misalignment<Side>(first_row, token_stride, row);
+      const u32 misalignment = row_misalignment<Side>(first_row, token_stride, Plan::kTile % 16 ? token + row : row);
       KV_UNROLL
       for (int i = 0; i < S::kGroups * S::kReads; ++i) {
         const int group = i / S::kReads, read = i % S::kReads;
@@ -157,25 +158,25 @@ template <class Plan, class Args>
 KV_DEVICE void produce(const Args& args) {
   using K = typename Plan::K;
   using V = typename Plan::V;
-  constexpr int kRing = Plan::kRing, kTile = Plan::kTile, kWarps = Plan::kWarps;
+  constexpr int kRing = Plan::kRing, kTile = Plan::kTile, kWarps = Plan::kWarps,
+                kParts = Plan::kTokens / (kWarps * kTile);  // of a tile
   const auto works = work_tiles_of<Plan>(args);
   const SharedAddress k_ring = Plan::kRingAt + warp() * (kRing * Plan::kStageBytes),
                       v_ring = k_ring + kRing * K::kStageBytes;
-  const int token = warp() * kTile;
   const float unit = args.scale_log2 * K::kUnit;
   WorkTile work;
   int n = 0;  // the stage of the present tile
   KV_NO_UNROLL
   for (int round = 0; works.at(round, work); ++round) {
     const KvSplit split{work.sequence, work.head, work.length};
-    const int first_tile = work.first_tile;
-    KvTileLoader<Plan, K> k(args.k, split, first_tile * kWarps + warp());
-    KvTileLoader<Plan, V> v(args.v, split, first_tile * kWarps + warp());
-    // Issues the copies of tile `tile` of one side; behind the last tile there are none.
-    const auto issue = [&](auto& loader, SharedAddress ring, int stage_bytes, int tile) {
-      if (tile < work.end_tile) {
-        const int left = work.length - (tile * kWarps + warp()) * kTile;
-        const SharedAddress to = ring + tile % kRing * stage_bytes;
+    const int first_part = work.first_tile * kParts, end_part = work.end_tile * kParts;
+    KvTileLoader<Plan, K> k(args.k, split, first_part * kWarps + warp());
+    KvTileLoader<Plan, V> v(args.v, split, first_part * kWarps + warp());
+    // Issues the copies of part `part` of one side, counted over all tiles; behind the last part there are none.
+    const auto issue = [&](auto& loader, SharedAddress ring, int stage_bytes, int part) {
+      if (part < end_part) {
+        const int left = work.length - (part * kWarps + warp()) * kTile;
+        const SharedAddress to = ring + part % kRing * stage_bytes;
         if (left >= kTile && loader.is_aligned)
           loader.template stage<true>(to, kTile);
         else
@@ -186,25 +187,35 @@ KV_DEVICE void produce(const Args& args) {
     };
     KV_UNROLL
     for (int i = 0; i < kRing; ++i) {
-      issue(k, k_ring, K::kStageBytes, first_tile + i);
-      issue(v, v_ring, V::kStageBytes, first_tile + i);
+      issue(k, k_ring, K::kStageBytes, first_part + i);
+      issue(v, v_ring, V::kStageBytes, first_part + i);
     }
     KV_NO_UNROLL
-    for (int tile = first_tile; tile < work.end_tile; ++tile, ++n) {
+    for (int part = first_part; part < end_part; ++part) {
+      const bool is_first = part % kParts == 0, is_last = part % kParts == kParts - 1;
+      const int token = (part % kParts * kWarps + warp()) * kTile;
+      // All lanes have read the packed rows, whose place the next copies take.
+      const auto leave_part = [&](bool is_v) {
+        if (is_last)
+          Stages<Plan>::fill(is_v, n);
+        else
+          sync_warp();
+      };
       copy_wait<2 * kRing - 1>();
       sync_warp();
-      wait_phase(Stages<Plan>::empty(false, n), Stages<Plan>::parity(n) ^ 1);
-      convert<Plan, K, Plan::kScalesScores>(k_ring + tile % kRing * K::kStageBytes, Stages<Plan>::operand(false, n),
+      if (is_first) wait_phase(Stages<Plan>::empty(false, n), Stages<Plan>::parity(n) ^ 1);
+      convert<Plan, K, Plan::kScalesScores>(k_ring + part % kRing * K::kStageBytes, Stages<Plan>::operand(false, n),
                                             token, k.first_row, k.token_stride, n, unit);
-      Stages<Plan>::fill(false, n);
-      issue(k, k_ring, K::kStageBytes, tile + kRing);
+      leave_part(false);
+      issue(k, k_ring, K::kStageBytes, part + kRing);
       copy_wait<2 * kRing - 1>();
       sync_warp();
-      wait_phase(Stages<Plan>::empty(true, n), Stages<Plan>::parity(n) ^ 1);
-      convert<Plan, V, false>(v_ring + tile % kRing * V::kStageBytes, Stages<Plan>::operand(true, n), token,
+      if (is_first) wait_phase(Stages<Plan>::empty(true, n), Stages<Plan>::parity(n) ^ 1);
+      convert<Plan, V, false>(v_ring + part % kRing * V::kStageBytes, Stages<Plan>::operand(true, n), token,
                               v.first_row, v.token_stride, n, 1.f);
-      Stages<Plan>::fill(true, n);
-      issue(v, v_ring, V::kStageBytes, tile + kRing);
+      leave_part(true);
+      issue(v, v_ring, V::kStageBytes, part + kRing);
+      n += is_last;
     }
     copy_wait<0>();  // of the groups without copies
   }

@@ -67,8 +67,8 @@ const Mutation kMutations[] = {
     {"window = [200, -1]\nfeatures = [\"causal\"]", "(end + kTokens - 1) / kTokens : 0", "end / kTokens : 0"},
     {"window = [200, -1]\nfeatures = [\"causal\"]", "tile >= work.first_whole_tile && ", ""},
     {"window = [200, -1]\nfeatures = [\"causal\"]", " && tile < work.end_whole_tile", ""},
-    // the ring of packed rows begins elsewhere than the tiles
-    {"window = [200, -1]\nfeatures = [\"causal\"]", "K::kStageBytes, first_tile + i", "K::kStageBytes, i"},
+    // packed rows begin elsewhere than the tiles
+    {"window = [200, -1]\nfeatures = [\"causal\"]", "first_part * kWarps + warp()", "warp()"},
     {"softcap = 5.0", "score * unit", "score", "q8_0"},  // kv4 has one scale a row, which holds the unit
     {"features = [\"mask\"]", "query_row(work, row + 8 * h)", "query_row(work, row)"},
     {"features = [\"sinks\"]", "denominator = total.denominator;", ""},

@@ -22,6 +22,12 @@ TEST_CASE("formats, layouts and ragged lengths: the oracle's answer in any numbe
                  {"vllm_k4_nc", "q4_1", 128, 3, 30, Layout::planar, true},     // renormalised rows, minima
                  {"turbo_split_54", "kv5", 128, 3, 30, Layout::planar, true},  // a mask of outliers, a table
                  {"iq4_nl", "fp8_e5m2", 128, 3, 30, Layout::planar, false},
+                 {"q8_0", "q8_0", 128, 3, 30, Layout::rows, true},    // tiles in two parts
+                 {"bf16", "bf16", 128, 3, 30, Layout::planar, true},  // two parts
+                 {"bf16", "bf16", 128, 3, 30, Layout::rows, true},    // four parts
+                 {"f16", "q8_0", 128, 3, 30, Layout::planar, true},   // f16 rows that are not only copied
+                 paged("f16", "f16", 16, Layout::planar),
+                 paged("q8_0", "bf16", 8, Layout::rows),
                  paged("kv4", "tbq4_0", 16, Layout::planar),
                  paged("kv3", "q4_0", 64, Layout::planar),
                  paged("tbq4_0", "kv4", 8, Layout::rows),

@@ -47,19 +47,27 @@ void check_mutations(const Case& test, const std::vector<Mutation>& mutations) {
 TEST_CASE("a removed wait, a phase too early, an early release and a tile too few with a mask are noticed") {
   const std::string parity = "Stages<Plan>::parity(n) ^ 1);", full = "Stages::parity(n));";
   check_mutations({"kv4", "tbq4_0", 128, 4, 70, Layout::planar, true},
-                  {{"wait_phase(Stages<Plan>::empty(false, n), " + parity, 1, ";"},
-                   {"wait_phase(Stages<Plan>::empty(true, n), " + parity, 1, ";"},
+                  {{"if (is_first) wait_phase(Stages<Plan>::empty(false, n), " + parity, 1, ""},
+                   {"if (is_first) wait_phase(Stages<Plan>::empty(true, n), " + parity, 1, ""},
                    {"wait_phase(Stages::full(false, n), " + full, 1, ";"},
                    {"wait_phase(Stages::full(true, n), " + full, 1, ";"},
                    {"Stages::full(false, n), Stages::parity(n)", 1, "Stages::full(false, n), Stages::parity(n) ^ 1"},
                    {"copy_wait<2 * kRing - 1>();", 1, "copy_wait<2 * kRing + 1>();"},
                    {"copy_wait<2 * kRing - 1>();", 2, "copy_wait<2 * kRing + 1>();"},
                    {"if (b == kBlocks - 1) Stages::leave(false, n);", 1, "if (b == 0) Stages::leave(false, n);"},
-                   {"if (b == 0 && tile > 0) Stages::leave(true, n - 1);", 1, "if (b == 1) Stages::leave(true, n);"},
+                   {"if (b == 0 && !is_first) Stages::leave(true, n - 1);", 1, "if (b == 1) Stages::leave(true, n);"},
                    {"sync_team<4>();  // all warps have left the place of the queries", 1, ""},
                    {"publish_operands();\n    sync_team<4>();", 1, "publish_operands();"},
-                   {"tile.whole_tiles = end_of(", 1, "tile.whole_tiles = 1 + end_of("},
+                   {"work.end_whole_tile = range_.end(", 1, "work.end_whole_tile = 1 + range_.end("},
                    {"n % 2 * (Plan::kTokens * 4)", 1, "0"}});
+}
+
+TEST_CASE("of tiles in two parts, a removed wait, an early announcement and places of another part are noticed") {
+  check_mutations({"bf16", "kv4", 128, 4, 70, Layout::rows, true},
+                  {{"        else\n          sync_warp();", 1, ""},
+                   {"if (is_last)\n          Stages", 1, "if (is_first)\n          Stages"},
+                   {"(part % kParts * kWarps + warp()) * kTile", 1, "warp() * kTile"},
+                   {"n += is_last;", 1, "++n;"}});
 }
 
 TEST_CASE("of rows that are only copied, a removed wait and an early announcement are noticed") {

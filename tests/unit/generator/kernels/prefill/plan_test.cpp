@@ -35,13 +35,11 @@ TEST_CASE("problems that prefill does not serve have a reason") {
   CHECK(refusal(problem_of("kv4", "kv4")) == "served");
   says(problem_of("kv4", "kv4", "", "", "sm_80"), "no wgmma");
   says(problem_of("kv4", "kv4", "query_length = 16"), "64 query rows");
-  says(problem_of("kv4", "kv4", "query_length = 100\nfeatures = [\"lse\"]"), "causal alone");
   says(problem_of("kv4", "kv4", "query_length = 100\nappend = true"), "does not append");
   says(problem_of("kv4", "kv4", "query_length = 100\nsparse_v = 1e-3"), "skips no values");
   says(problem_of("q4_0", "q4_0", "query_length = 100\nhead_dim = 64"), "rows of 64 values");
   says(problem_of("kv4", "f16", "query_length = 100\nhead_dim_k = 128\nhead_dim_v = 256"), "v (f16) has rows of 256");
   says(problem_of("amesianx_tbqp4_1", "kv4"), "2 section(s)");
-  says(problem_of("bf16", "bf16"), "bytes of packed rows");
   says(problem_of("f32", "kv4"), "4 values at once");
 }
 
@@ -54,7 +52,7 @@ TEST_CASE("a program says which of both kernels it has, and why") {
     return std::string("nothing");
   };
   CHECK(decision(problem_of("kv4", "kv4")).find("256 rows a block") == 0);
-  CHECK(decision(problem_of("bf16", "kv4")).find("none: query chunks of decode; 4") == 0);
+  CHECK(decision(problem_of("f32", "kv4")).find("none: query chunks of decode; k (f32)") == 0);
   CHECK(decision(problem_of("kv4", "kv4", "query_length = 16")) == "nothing");
 }
 
@@ -83,6 +81,21 @@ TEST_CASE("every served format: each dimension has a place of its own, and a blo
     CHECK(plan->values_at % 1024 == 0);
   }
   CHECK(served >= 50);
+}
+
+TEST_CASE("a warp of the producer brings as many rows at once as fit beside the operands, twice if they fit twice") {
+  const auto check = [](const Problem& problem, int tokens, int ring) {
+    const PrefillPlan plan = must(plan_prefill(problem));
+    CAPTURE(problem.id);
+    CHECK(plan.stage_tokens == tokens);
+    CHECK(plan.ring == ring);
+    CHECK(plan.shared_bytes <= plan.arch.shared_bytes_per_block);
+  };
+  check(problem_of("kv4", "kv4"), 32, 2);
+  check(problem_of("q8_0", "q8_0"), 32, 1);
+  check(problem_of("q8_0", "q8_0", "", "layout = \"rows\""), 16, 1);
+  check(problem_of("bf16", "bf16"), 16, 1);
+  check(problem_of("bf16", "bf16", "", "layout = \"rows\""), 8, 1);
 }
 
 TEST_CASE("tables are looked up by the cheapest permutes that serve them") {
